@@ -15,7 +15,8 @@
 //
 // A checkpoint is a folder that every Hugging Face reader loads: safetensors files (package safetensors) that hold whole
 // tensors, and model.safetensors.index.json. Each rank writes its boxes and flat ranges (tensor.Shard) at their places in
-// these files, so that nothing in them depends on the layout. A matrix whose field has the tag option "transposed" (package
+// these files, so that nothing in them depends on the layout. Where a model is an nn.Storer, a parameter may be several tensors of
+// these files, or a part of one. A matrix whose field has the tag option "transposed" (package
 // nn) lies there as [in, out] and is transposed on its way, one tensor at a time. The optimizer's state lies in files of its
 // own beside the model's. ringo.json has the rest: step, states, the shape of every tensor, how tensor parallelism cuts it,
 // and a SHA-256 of every piece that a rank wrote, of every header, of the index and of itself.
@@ -41,9 +42,11 @@
 // that it reads as a whole, and pieces that are cut otherwise now are read once more, each by one rank. So the ranks together
 // read a file twice at most. A wrong bit in any file of the checkpoint that they read is an error on all ranks. What is read
 // twice is what the disk gave twice: a rank whose own way to the disk changes bytes in one of two readings is not found. Checkpoints
-// of older versions have the hashes that this needs; folders without ringo.json have none (Report.Unverified). Names, shapes and types must fit exactly, and one error lists all
-// that do not, unless LoadConfig.Partial says otherwise. Files may come from anybody: no length is believed before it was
-// compared with the file's size, and no name in them leads out of the folder, links included.
+// of older versions have the hashes that this needs; folders without ringo.json have none (Report.Unverified). Names, shapes and
+// types must fit exactly, and one error lists all that do not, unless LoadConfig.Partial says otherwise. For files of others there are
+// Cast, Prefix and patterns of what may be missing or unexpected. Files may come from anybody: no length is believed before it was
+// compared with the file's size, and no name in them leads out of the folder. Links are refused, but those of Hugging Face's cache: from
+// snapshots/REVISION/NAME to ../../blobs/HASH.
 //
 // Load fills Param.Local. A package that keeps gathered copies of it must be told: after Load, call Changed of an
 // fsdp.Sharding.

@@ -1,6 +1,7 @@
 package ckpt
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/ringo-ml/ringo/tensor"
@@ -86,7 +87,11 @@ func (o *owned) byBox() (list []*boxClaims, whole part, err error) {
 			if k < 0 {
 				k, list = len(list), append(list, &boxClaims{box: s.box})
 			}
-			list[k].claims = append(list[k].claims, boxClaim{o.ranks[i], s.lo, s.hi})
+			mine := boxClaim{o.ranks[i], s.lo, s.hi}
+			if slices.ContainsFunc(list[k].claims, func(c boxClaim) bool { return c.rank == mine.rank && c.lo < mine.hi && mine.lo < c.hi }) {
+				return nil, whole, fmt.Errorf("rank %d lists elements of it twice", mine.rank)
+			}
+			list[k].claims = append(list[k].claims, mine)
 		}
 	}
 	return list, whole, nil

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strings"
 	"sync"
@@ -18,7 +19,7 @@ type fileSystem interface {
 	MkdirAll(name string) error
 	Mkdir(name string) error
 	Create(name string, size int64) (file, error) // a new file of size bytes
-	Open(name string, write bool) (file, error)   // a regular file, not through a link
+	Open(name string, write bool) (file, error)   // a regular file, through no link but those of Hugging Face's cache
 	Rename(from, to string) error                 // to is not there
 	RemoveAll(name string) error                  //
 	ReadDir(name string) ([]string, error)        // sorted
@@ -58,6 +59,12 @@ func (disk) Create(name string, size int64) (file, error) {
 
 func (disk) Open(name string, write bool) (file, error) {
 	info, err := os.Lstat(name)
+	if err == nil && info.Mode()&fs.ModeSymlink != 0 && !write {
+		if blob := cachedBlob(name); blob != "" {
+			name = blob
+			info, err = os.Lstat(name)
+		}
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -76,6 +83,23 @@ func (disk) Open(name string, write bool) (file, error) {
 		return nil, errors.Join(fmt.Errorf("%s was replaced while it was opened", name), err, f.Close())
 	}
 	return &diskFile{File: f}, nil
+}
+
+var blobName = regexp.MustCompile(`^[0-9a-f]{40}([0-9a-f]{24})?$`) // a SHA-1 or SHA-256
+
+// cachedBlob returns the file that a link leads to if it is one of Hugging Face's cache: snapshots/REVISION/NAME is a link to
+// ../../blobs/HASH there. It returns "" for every other link.
+func cachedBlob(link string) string {
+	dir, err := filepath.Abs(filepath.Dir(link))
+	if err != nil || filepath.Base(filepath.Dir(dir)) != "snapshots" {
+		return ""
+	}
+	target, err := os.Readlink(link)
+	hash := filepath.Base(target)
+	if err != nil || !blobName.MatchString(hash) || target != filepath.Join("..", "..", "blobs", hash) {
+		return ""
+	}
+	return filepath.Join(filepath.Dir(filepath.Dir(dir)), "blobs", hash)
 }
 
 // Rename does not replace: os.Rename would an empty directory.

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -32,6 +33,13 @@ type LoadConfig struct {
 	Strategy Strategy
 	// Partial loads what fits and reports the rest, instead of failing.
 	Partial bool
+	// Cast loads floating-point tensors of another type than the State's: bfloat16 files into float32 parameters.
+	Cast bool
+	// Prefix is what names in the files may begin with and the State's names do not, such as "transformer.".
+	Prefix string
+	// AllowMissing and AllowUnexpected are patterns of path.Match for names of tensors, such as "h.*.attn.bias", that the
+	// checkpoint need not have, and that nobody need ask for. What else is missing or unexpected is an error.
+	AllowMissing, AllowUnexpected []string
 }
 
 // Report is what Load did on this rank.
@@ -84,6 +92,9 @@ func load(ctx context.Context, g *dist.Group, fsys fileSystem, path string, st *
 		src, err := open(fsys, path)
 		if err == nil {
 			defer src.Close() // only read
+			err = src.strip(c.Prefix)
+		}
+		if err == nil {
 			l.src = src
 			l.pieces = make([]pieceState, src.pieces)
 		}
@@ -102,7 +113,8 @@ func load(ctx context.Context, g *dist.Group, fsys fileSystem, path string, st *
 	if c.Strategy == Broadcast {
 		err = l.broadcast(ctx)
 	} else {
-		err = parallel(len(l.items), func(i int) error { return l.fill(ctx, &l.items[i]) })
+		all := l.byTensor()
+		err = parallel(len(all), func(i int) error { return l.fillAll(ctx, all[i]) })
 	}
 	if err := together(g, err); err != nil {
 		return &l.report, err
@@ -113,11 +125,35 @@ func load(ctx context.Context, g *dist.Group, fsys fileSystem, path string, st *
 		}
 	}
 	l.report.BytesRead, l.report.BytesChecked, l.report.Unverified = l.read.Load(), l.checked.Load(), l.unknown.Load()
-	l.report.Tensors = len(l.items)
+	l.report.Tensors = len(l.byTensor())
 	return &l.report, together(g, l.restore())
 }
 
-// fill reads this rank's part of a tensor.
+// byTensor returns the items that are parts of the same stored tensor together.
+func (l *loader) byTensor() (list [][]*item) {
+	at := map[string]int{}
+	for i := range l.items {
+		key := l.items[i].key()
+		if _, there := at[key]; !there {
+			at[key] = len(list)
+			list = append(list, nil)
+		}
+		list[at[key]] = append(list[at[key]], &l.items[i])
+	}
+	return list
+}
+
+// fillAll fills the items of a stored tensor, one after another: they note what they know of the same pieces.
+func (l *loader) fillAll(ctx context.Context, items []*item) error {
+	for _, x := range items {
+		if err := l.fill(ctx, x); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fill reads an item.
 func (l *loader) fill(ctx context.Context, x *item) error {
 	b, err := hostBytes(x.data)
 	if err != nil {
@@ -130,16 +166,24 @@ func (l *loader) fill(ctx context.Context, x *item) error {
 	return x.set(b, file)
 }
 
-// fileBytes returns memory for what the file has of an item: b, the item's own, unless that has another order.
+// fileBytes returns memory for what the file has of an item: b, the item's own, unless that has another order or type.
 func (x *item) fileBytes(b []byte) []byte {
-	if x.memory == nil {
+	if x.memory == nil && x.from == x.data.DType() {
 		return b
 	}
-	return make([]byte, len(b))
+	return make([]byte, x.data.Len()*x.from.Size())
 }
 
 // set gives an item what the file has of it; b is from hostBytes, and file from fileBytes.
 func (x *item) set(b, file []byte) error {
+	if x.from != x.data.DType() {
+		to := b
+		if x.memory != nil {
+			to = make([]byte, len(b))
+		}
+		cast(to, x.data.DType(), file, x.from)
+		file = to
+	}
 	if x.memory != nil {
 		x.memory.fromFile(b, file, x.data.DType().Size())
 	}
@@ -149,7 +193,7 @@ func (x *item) set(b, file []byte) error {
 // readPart reads a part of the stored tensor of an item into b and verifies what can be.
 func (l *loader) readPart(ctx context.Context, x *item, p part, b []byte) error {
 	s := l.src.tensors[x.key()]
-	size := x.data.DType().Size()
+	size := x.from.Size()
 	out := b
 	for at, n := range p.runs() {
 		off := s.offset + int64(at)*int64(size)
@@ -189,7 +233,7 @@ func (l *loader) check(s *stored, p part, b []byte, size int) error {
 				h.Write(b[at*size : (at+n)*size])
 			}
 		default:
-			l.pieces[s.first+i] = blind
+			l.pieces[s.first+i] = max(blind, l.pieces[s.first+i])
 			continue
 		}
 		if err := s.compare(piece, hex.EncodeToString(h.Sum(nil))); err != nil {
@@ -203,9 +247,10 @@ func (l *loader) check(s *stored, p part, b []byte, size int) error {
 // broadcast has rank 0 read tensor by tensor; every rank takes its part. All ranks have the same names, or the
 // broadcasts would not agree.
 func (l *loader) broadcast(ctx context.Context) error {
-	names := make([]string, len(l.items))
-	for i := range l.items {
-		names[i] = l.items[i].key()
+	all := l.byTensor()
+	names := make([]string, len(all))
+	for i, items := range all {
+		names[i] = items[0].key()
 	}
 	first, err := dist.BroadcastObject(l.g, names, 0)
 	if err != nil {
@@ -219,14 +264,14 @@ func (l *loader) broadcast(ctx context.Context) error {
 		return err
 	}
 	var failed error
-	for i := range l.items {
-		x := &l.items[i]
+	for _, items := range all {
+		x := items[0]
 		if product(x.shape) == 0 {
 			continue
 		}
 		buf := x.data
-		if !x.part.whole() || x.memory != nil {
-			buf = tensor.New(l.g.Device(), x.data.DType(), x.shape...)
+		if !x.part.whole() || x.memory != nil || x.from != x.data.DType() {
+			buf = tensor.New(l.g.Device(), x.from, x.shape...)
 		}
 		if l.src != nil && failed == nil {
 			failed = l.fillWhole(ctx, x, buf)
@@ -234,8 +279,10 @@ func (l *loader) broadcast(ctx context.Context) error {
 		if err := l.g.Broadcast(buf, 0).Wait(); err != nil {
 			return err
 		}
-		if err := x.takePart(buf); err != nil && failed == nil {
-			failed = err
+		for _, x := range items {
+			if err := x.takePart(buf); err != nil && failed == nil {
+				failed = err
+			}
 		}
 	}
 	return failed
@@ -265,7 +312,7 @@ func (x *item) takePart(whole tensor.Tensor) error {
 	if err != nil {
 		return err
 	}
-	file, size := x.fileBytes(b), x.data.DType().Size()
+	file, size := x.fileBytes(b), x.from.Size()
 	out := file
 	for at, n := range x.part.runs() {
 		out = out[copy(out, from[at*size:(at+n)*size]):]
@@ -279,6 +326,9 @@ func (l *loader) restore() error {
 		if err := l.restoreOptimizer(); err != nil {
 			return err
 		}
+	}
+	if l.st.Optimizer != nil {
+		l.st.Optimizer.Reload(l.unmastered())
 	}
 	for key, ptr := range l.st.Extra {
 		text, ok := l.cat.Extra[key]
@@ -305,11 +355,32 @@ func (l *loader) restoreOptimizer() error {
 		next.Scaler = l.cat.Opt.Scaler
 	}
 	for name := range next.Counts {
-		if n, ok := l.cat.Opt.Counts[name]; ok {
-			next.Counts[name] = n
-		} else if !l.c.Partial {
-			return fmt.Errorf("no step count for %s", name)
+		for i, as := range l.st.namesOf(name) {
+			n, ok := l.cat.Opt.Counts[as]
+			switch { // of what is missing, match has spoken
+			case ok && i > 0 && n != next.Counts[name]:
+				return fmt.Errorf("%d steps of %s, but %d of another tensor of %s", n, as, next.Counts[name], name)
+			case ok:
+				next.Counts[name] = n
+			}
 		}
 	}
 	return l.st.Optimizer.SetState(next)
+}
+
+// unmastered returns the parameters that were loaded while their masters were not.
+func (l *loader) unmastered() (params nn.Params) {
+	loaded := map[string]bool{}
+	for i := range l.items {
+		loaded[l.items[i].key()] = true
+	}
+	for _, p := range l.st.Params {
+		for _, as := range storedNames(p) {
+			if loaded[itemKey(true, as)] && !loaded[itemKey(false, as+".master")] {
+				params = append(params, p)
+				break
+			}
+		}
+	}
+	return params
 }

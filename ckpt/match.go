@@ -3,6 +3,7 @@ package ckpt
 import (
 	"fmt"
 	"maps"
+	"path"
 	"slices"
 	"strings"
 
@@ -16,8 +17,11 @@ func (l *loader) match() error {
 	if err := together(l.g, err); err != nil {
 		return err
 	}
+	if err := together(l.g, l.c.check()); err != nil {
+		return err
+	}
 	have := map[string]bool{}
-	l.items = slices.DeleteFunc(items, func(x item) bool {
+	for _, x := range items {
 		have[x.key()] = true
 		list := l.cat.Model
 		if !x.model {
@@ -25,16 +29,17 @@ func (l *loader) match() error {
 		}
 		shape, ok := list[x.name]
 		want := tensor.Shape{DType: x.data.DType(), Dims: x.shape}
+		casts := l.c.Cast && shape.DType.IsFloat() && want.DType.IsFloat()
 		switch {
 		case !ok:
 			l.report.Missing = append(l.report.Missing, x.key())
-		case shape.DType != want.DType || !slices.Equal(shape.Dims, want.Dims):
+		case shape.DType != want.DType && !casts || !slices.Equal(shape.Dims, want.Dims):
 			l.report.Misfits = append(l.report.Misfits, fmt.Sprintf("%s is %v, not %v", x.key(), shape, want))
 		default:
-			return false
+			x.from = shape.DType
+			l.items = append(l.items, x)
 		}
-		return true
-	})
+	}
 	if l.c.Strategy == Owned {
 		all, err := dist.AllGatherObject(l.g, slices.Sorted(maps.Keys(have)))
 		if err != nil {
@@ -45,16 +50,8 @@ func (l *loader) match() error {
 		}
 	}
 	l.report.Unexpected = l.unexpected(have)
-	if l.st.Optimizer != nil && l.cat.Opt == nil {
-		l.report.Missing = append(l.report.Missing, "the optimizer's state")
-	}
-	if o := l.st.Optimizer; o != nil && l.cat.Opt != nil {
-		switch want, have := o.State().Scaler != nil, l.cat.Opt.Scaler != nil; {
-		case want && !have:
-			l.report.Missing = append(l.report.Missing, "the scaler's state")
-		case have && !want:
-			l.report.Unexpected = append(l.report.Unexpected, "the scaler's state")
-		}
+	if l.st.Optimizer != nil {
+		l.matchOptimizer()
 	}
 	if l.st.Tape != nil && l.cat.Random == nil {
 		l.report.Missing = append(l.report.Missing, "the tape's state")
@@ -64,12 +61,70 @@ func (l *loader) match() error {
 			l.report.Missing = append(l.report.Missing, "extra:"+key)
 		}
 	}
-	slices.Sort(l.report.Missing)
-	slices.Sort(l.report.Misfits)
+	for _, list := range []*[]string{&l.report.Missing, &l.report.Misfits} { // several items may be of one tensor
+		slices.Sort(*list)
+		*list = slices.Compact(*list)
+	}
 	if l.c.Partial {
 		return nil
 	}
-	return together(l.g, l.report.err())
+	return together(l.g, l.strict(len(items)))
+}
+
+// matchOptimizer compares what is not tensors of the optimizer's state.
+func (l *loader) matchOptimizer() {
+	if l.cat.Opt == nil {
+		l.report.Missing = append(l.report.Missing, "the optimizer's state")
+		return
+	}
+	state := l.st.Optimizer.State()
+	for name := range state.Counts {
+		for _, as := range l.st.namesOf(name) {
+			if _, ok := l.cat.Opt.Counts[as]; !ok {
+				l.report.Missing = append(l.report.Missing, "the step count of "+as)
+			}
+		}
+	}
+	switch want, have := state.Scaler != nil, l.cat.Opt.Scaler != nil; {
+	case want && !have:
+		l.report.Missing = append(l.report.Missing, "the scaler's state")
+	case have && !want:
+		l.report.Unexpected = append(l.report.Unexpected, "the scaler's state")
+	}
+}
+
+// check refuses malformed patterns.
+func (c *LoadConfig) check() error {
+	for _, pattern := range slices.Concat(c.AllowMissing, c.AllowUnexpected) {
+		if _, err := path.Match(pattern, ""); err != nil {
+			return fmt.Errorf("%q: %w", pattern, err)
+		}
+	}
+	return nil
+}
+
+// strict returns an error for what does not fit and is not allowed, and where nothing fits at all.
+func (l *loader) strict(items int) error {
+	r := l.report
+	r.Missing, r.Unexpected = withoutAllowed(r.Missing, l.c.AllowMissing), withoutAllowed(r.Unexpected, l.c.AllowUnexpected)
+	if err := r.err(); err != nil {
+		return err
+	}
+	if items > 0 && len(l.items) == 0 {
+		return fmt.Errorf("the checkpoint has none of the %d tensors, such as %s", items, l.report.Missing[0])
+	}
+	return nil
+}
+
+// withoutAllowed returns the keys whose names no pattern matches.
+func withoutAllowed(keys, patterns []string) []string {
+	return slices.DeleteFunc(slices.Clone(keys), func(key string) bool {
+		_, name, _ := strings.Cut(key, ":")
+		return slices.ContainsFunc(patterns, func(p string) bool {
+			ok, _ := path.Match(p, name) // checked before
+			return ok
+		})
+	})
 }
 
 // unexpected lists what the checkpoint has and nobody asked for. Optimizer state counts if there is an optimizer.

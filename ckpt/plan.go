@@ -164,9 +164,6 @@ func collect(claims []claim) ([]*owned, error) {
 				byKey[x.key()] = o
 				order = append(order, o)
 			}
-			if slices.Contains(o.ranks, r) {
-				return nil, fmt.Errorf("rank %d lists %s twice", r, x.Name)
-			}
 			if !o.sameTensor(x) {
 				return nil, fmt.Errorf("ranks differ: rank %d has %s as %s where rank %d has %s", r, x.Name, x.kind(), o.ranks[0], o.kind())
 			}

@@ -192,32 +192,37 @@ func (w *writer) hold(items []item) error {
 
 // assigned finds the pieces that concern this rank.
 func (w *writer) assigned(items []item) (jobs []*job) {
-	byKey := map[string]item{}
+	byKey := map[string][]*job{}
 	for _, x := range items {
-		byKey[x.key()] = x
+		byKey[x.key()] = append(byKey[x.key()], &job{item: x, size: x.data.DType().Size(), at: w.plan.at[x.key()]})
 	}
 	id := -1
 	w.plan.eachPiece(func(model bool, t *tensorEntry, k int) {
 		id++
 		key := itemKey(model, t.Name)
-		it, ok := byKey[key]
-		if !ok {
-			return
-		}
 		x := held{extent: w.plan.extents[key][k], id: id}
-		if x.off, ok = it.held().find(x.part); !ok && x.len() > 0 {
+		x.mine = x.rank == w.g.Rank()
+		j := holder(byKey[key], &x)
+		if j == nil || !x.mine && !x.shared {
 			return
 		}
-		if x.mine = x.rank == w.g.Rank(); !x.mine && !x.shared {
-			return
+		if len(j.pieces) == 0 {
+			j.transposed, jobs = t.Transposed, append(jobs, j)
 		}
-		if n := len(jobs); n == 0 || jobs[n-1].item.key() != key {
-			jobs = append(jobs, &job{item: it, transposed: t.Transposed, size: it.data.DType().Size(), at: w.plan.at[key]})
-		}
-		j := jobs[len(jobs)-1]
 		j.pieces = append(j.pieces, x)
 	})
 	return jobs
+}
+
+// holder returns the job whose item has a piece, and says where.
+func holder(jobs []*job, x *held) *job {
+	for _, j := range jobs {
+		var ok bool
+		if x.off, ok = j.item.held().find(x.part); ok || x.len() == 0 {
+			return j
+		}
+	}
+	return nil
 }
 
 // verdict is what a rank reports after writing.
@@ -275,10 +280,10 @@ func (w *writer) finish(ctx context.Context) error {
 	return err
 }
 
-// report collects hashes and checksums.
+// report collects hashes, in the order of eachPiece, and checksums.
 func (v *verdict) report(jobs []*job) {
 	v.Sums = map[int]uint32{}
-	for _, j := range jobs {
+	for _, j := range jobs { // the pieces of an item follow one another
 		for _, x := range j.pieces {
 			if x.mine {
 				v.Hashes = append(v.Hashes, x.hash)

@@ -172,6 +172,28 @@ func (s *source) readIndex() {
 	s.checkRest(indexName)
 }
 
+// strip drops a prefix of the names of tensors and of the optimizer's parameters, where they have it.
+func (s *source) strip(prefix string) error {
+	if s.man != nil && s.man.Optimizer != nil {
+		counts := map[string]int{}
+		for name, n := range s.man.Optimizer.Counts {
+			counts[strings.TrimPrefix(name, prefix)] = n
+		}
+		s.man.Optimizer.Counts = counts
+	}
+	all := s.each()
+	clear(s.tensors)
+	for _, x := range all {
+		x.Name = strings.TrimPrefix(x.Name, prefix)
+		key := itemKey(x.model, x.Name)
+		if s.tensors[key] != nil {
+			return fmt.Errorf("tensor %q is there twice, with and without the prefix %q", x.Name, prefix)
+		}
+		s.tensors[key] = x
+	}
+	return nil
+}
+
 // take claims a tensor that list says is in a file.
 func (s *source) take(model bool, name, fileName, list string) *stored {
 	f := s.openFile(fileName)

@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"hash/crc32"
+	"maps"
 	"slices"
+	"strings"
 
 	"github.com/ringo-ml/ringo/ckpt/safetensors"
 	"github.com/ringo-ml/ringo/nn"
@@ -18,9 +20,10 @@ type State struct {
 	// Step is the number of steps done. Load sets it.
 	Step int
 	// Params are the parameters and buffers, as nn.ParamsOf or an Attach returned them. What is saved and loaded is
-	// Param.Local.
+	// Param.Local. Files keep it under its name, or as its segments (tensor.Param.SetStored).
 	Params nn.Params
-	// Optimizer is saved and loaded with its step counts, learning rate and loss scale, unless nil.
+	// Optimizer is saved and loaded with its step counts, learning rate and loss scale, unless nil. Of 16-bit parameters it has
+	// masters: give it also where a checkpoint has values alone, or it may go on from its own.
 	Optimizer *optim.Optimizer
 	// Tape has its randomness saved and loaded, unless nil: or dropout would repeat its first masks.
 	Tape *tensor.Tape
@@ -37,9 +40,10 @@ type item struct {
 	model  bool // else the optimizer's
 	name   string
 	data   tensor.Tensor
-	shape  []int // of the whole, in the file
-	part   part  // in the file
-	memory *part // of a transposed parameter, as data has it; nil: as the file has it
+	from   tensor.DType // of the file; the data's but for a Load that casts
+	shape  []int        // of the whole, in the file
+	part   part         // in the file
+	memory *part        // of a transposed parameter, as data has it; nil: as the file has it
 }
 
 // held returns the part that data has, in its order.
@@ -51,48 +55,76 @@ func (x *item) held() part {
 }
 
 // items lists the tensors of a State.
-func (st *State) items() ([]item, error) {
-	var list []item
+func (st *State) items() (list []item, err error) {
+	add := func(model bool, name string, p *tensor.Param, data tensor.Tensor) {
+		if err == nil {
+			var of []item
+			of, err = itemsOf(model, name, p, data)
+			list = append(list, of...)
+		}
+	}
 	for _, p := range st.Params {
-		x, err := newItem(p.Name(), p, p.Local)
-		if err != nil {
-			return nil, err
+		add(true, p.Name(), p, p.Local)
+	}
+	if st.Optimizer != nil {
+		state := st.Optimizer.State()
+		for _, t := range state.Tensors {
+			add(false, t.Name, t.Param, t.Tensor)
 		}
-		x.model = true
-		list = append(list, x)
-	}
-	if st.Optimizer == nil {
-		return list, nil
-	}
-	for _, t := range st.Optimizer.State().Tensors {
-		x, err := newItem(t.Name, t.Param, t.Tensor)
-		if err != nil {
-			return nil, err
+		if err == nil {
+			err = sameFate(st.Params, state.Counts)
 		}
-		list = append(list, x)
 	}
-	return list, nil
+	return list, err
 }
 
-func newItem(name string, p *tensor.Param, data tensor.Tensor) (item, error) {
-	x := item{name: name, data: data, shape: append([]int{}, p.Global()...)}
-	if data.IsZero() {
-		return x, fmt.Errorf("%s was never made: call nn.Init or Attach first", name)
+// sameFate refuses a stored tensor of which the optimizer has one parameter and not another: its state would have holes.
+func sameFate(params nn.Params, counts map[string]int) error {
+	first := map[string]*tensor.Param{}
+	for _, p := range params {
+		_, trained := counts[p.Name()]
+		for _, name := range storedNames(p) {
+			q := first[name]
+			if q == nil {
+				first[name] = p
+			} else if _, other := counts[q.Name()]; other != trained {
+				return fmt.Errorf("files keep %s and %s in %s, and the optimizer has one of them: freeze both or none", q.Name(), p.Name(), name)
+			}
+		}
 	}
+	return nil
+}
+
+// itemsOf returns the items of a parameter, or of state that the optimizer has of one: one, or several where files divide it.
+func itemsOf(model bool, name string, p *tensor.Param, data tensor.Tensor) ([]item, error) {
+	if data.IsZero() {
+		return nil, fmt.Errorf("%s was never made: call nn.Init or Attach first", name)
+	}
+	x := item{model: model, name: name, data: data, from: data.DType(), shape: append([]int{}, p.Global()...)}
 	if !data.Contiguous() {
-		return x, fmt.Errorf("%s is not contiguous", name)
+		return nil, fmt.Errorf("%s is not contiguous", name)
 	}
 	tensor.Settle(data) // here, by one goroutine: several tensors may be views of the same memory
 	var err error
 	if x.part, err = heldPart(x.shape, p.Shard, data.Len()); err != nil {
-		return x, fmt.Errorf("%s: %w", name, err)
+		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	if p.Transposed() && len(x.shape) == 2 {
-		memory := x.part
-		x.memory, x.part = &memory, memory.transposed()
-		x.shape = x.part.shape
+	list := []item{x}
+	if as := p.Stored(); as != nil {
+		list = x.divide(as)
 	}
-	return x, nil
+	for i := range list {
+		x := &list[i]
+		if p.Stored() != nil {
+			x.name += strings.TrimPrefix(name, p.Name()) // the optimizer's key
+		}
+		if p.Transposed() && len(x.shape) == 2 {
+			memory := x.part
+			x.memory, x.part = &memory, memory.transposed()
+			x.shape = x.part.shape
+		}
+	}
+	return list, nil
 }
 
 // claim is what a rank says of a tensor.
@@ -139,7 +171,7 @@ type claim struct {
 	Steps  int // of the optimizer, if any
 	LR     float64
 	Scaler *optim.Scaler
-	Counts map[string]int // of the optimizer's parameters on this rank
+	Counts map[string]int // of the optimizer's parameters on this rank, by their names in files
 	Calls  map[string]uint64
 	Items  []claimItem
 }
@@ -166,7 +198,11 @@ func (st *State) claim(items []item) (claim, error) {
 	}
 	if st.Optimizer != nil {
 		s := st.Optimizer.State()
-		c.Steps, c.LR, c.Counts, c.Scaler = s.Steps, s.LR, s.Counts, s.Scaler
+		c.Steps, c.LR, c.Scaler = s.Steps, s.LR, s.Scaler
+		var err error
+		if c.Counts, err = st.storedCounts(s.Counts); err != nil {
+			return c, err
+		}
 	}
 	if st.Tape != nil {
 		random := st.Tape.State()
@@ -177,6 +213,31 @@ func (st *State) claim(items []item) (claim, error) {
 		c.Items = append(c.Items, x.claim())
 	}
 	return c, nil
+}
+
+// storedCounts returns the optimizer's steps of each parameter, by the names that files have for it.
+func (st *State) storedCounts(counts map[string]int) (map[string]int, error) {
+	stored := map[string]int{}
+	for _, name := range slices.Sorted(maps.Keys(counts)) { // the error is the same on all ranks
+		n := counts[name]
+		for _, as := range st.namesOf(name) {
+			if m, there := stored[as]; there && m != n {
+				return nil, fmt.Errorf("files keep %s in %s, with another parameter: the optimizer has done %d steps of one and %d of the other", name, as, n, m)
+			}
+			stored[as] = n
+		}
+	}
+	return stored, nil
+}
+
+// namesOf returns the names that files have for a parameter of the optimizer.
+func (st *State) namesOf(name string) []string {
+	for _, p := range st.Params {
+		if p.Name() == name {
+			return storedNames(p)
+		}
+	}
+	return []string{name}
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)

@@ -144,6 +144,9 @@ func (f *verifier) look(x *stored) func(b []byte) {
 	}
 }
 
+// config is what Hugging Face's readers want to find beside the tensors. It is not ours, and has no hash.
+const config = "config.json"
+
 // unlisted finds files that do not belong to the folder. Folders of others have further files, but no further tensors.
 func (f *verifier) unlisted(path string) error {
 	if f.src.path != path || len(f.src.listed) == 0 {
@@ -151,7 +154,7 @@ func (f *verifier) unlisted(path string) error {
 	}
 	names, err := f.src.fs.ReadDir(path)
 	for _, name := range names {
-		if !f.src.listed[name] && (f.src.man != nil || strings.HasSuffix(name, ".safetensors")) {
+		if !f.src.listed[name] && (f.src.man != nil && name != config || strings.HasSuffix(name, ".safetensors")) {
 			f.fail(fmt.Errorf("%s: the file is not part of the checkpoint", filepath.Base(name)))
 		}
 	}

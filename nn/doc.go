@@ -25,6 +25,10 @@
 //	QKV *nn.Linear `nn:"c_attn"`            // the name in somebody else's checkpoint
 //	QKV *nn.Linear `nn:"c_attn,transposed"` // files hold its matrix as [in, out], as GPT-2's do
 //	aux *Teacher   `nn:"-"`                 // not a part of the model
+//	Fit *Probe     `nn:",inline"`           // adds nothing to the names below it, as an embedded struct
+//
+// Where files keep parameters otherwise than a tag can say, such as keys and values that are one parameter here and two
+// tensors there, the model is a [Storer]. Names in messages, and random numbers, stay those of the fields.
 //
 // A parameter that is reached twice (tied weights) counts once, under its first name. One that can be reached only
 // through an unexported field or a map would silently not train; the walk panics.

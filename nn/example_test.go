@@ -58,3 +58,29 @@ func ExampleParamsOf() {
 	// blocks.0.self_attn.out.weight[8 8]
 	// blocks.0.self_attn.out.bias[8]
 }
+
+// llamaAttention has keys and values as one parameter; files keep them as two tensors.
+type llamaAttention struct{ Q, KV *nn.Linear }
+
+func (*llamaAttention) Stored(name string, dims []int) ([]tensor.Stored, bool) {
+	if name != "kv.weight" {
+		return nil, false
+	}
+	n := dims[0] / 2
+	return []tensor.Stored{
+		{Name: "k_proj.weight", Rows: n, First: 0, Total: n},
+		{Name: "v_proj.weight", Rows: n, First: 0, Total: n},
+	}, false
+}
+
+func ExampleStorer() {
+	model := struct{ Layers []*llamaAttention }{[]*llamaAttention{{nn.NewLinear(8, 8), nn.NewLinear(8, 4)}}}
+	for _, p := range nn.ParamsOf(model) {
+		fmt.Println(p, p.Stored())
+	}
+	// Output:
+	// layers.0.q.weight[8 8] []
+	// layers.0.q.bias[8] []
+	// layers.0.kv.weight[4 8] [layers.0.k_proj.weight[0:2 of 2] layers.0.v_proj.weight[0:2 of 2]]
+	// layers.0.kv.bias[4] []
+}

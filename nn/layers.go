@@ -35,7 +35,7 @@ type Linear struct {
 	// values of attention. Who cuts W's rows must cut each part.
 	Parts []int
 
-	*Adapter // of LoRA; nil: none
+	Adapter *Adapter `nn:",inline"` // of LoRA; nil: none
 }
 
 // NewLinear returns a layer from in to out features, with PyTorch's initialization: weight and bias uniform in

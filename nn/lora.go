@@ -1,8 +1,12 @@
 package nn
 
 import (
+	"iter"
 	"path"
+	"reflect"
+	"slices"
 	"strings"
+	"unsafe"
 
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -10,82 +14,119 @@ import (
 // LoRAConfig says how LoRA adapts a model.
 type LoRAConfig struct {
 	Rank    int
-	Alpha   float64  // the product of the adapter is scaled by Alpha/Rank
-	Targets []string // patterns of path.Match for names of Linears, such as "h.*.attn.qkv"; * matches dots, too
+	Alpha   float64  // the product of an adapter is scaled by Alpha/Rank
+	Targets []string // names of Linears, or patterns of path.Match such as "blocks.*.attn.?", in which * matches dots, too
 }
 
-// Adapter is a low-rank addition to a Linear's weight: W + (alpha/r)·B·A (Hu et al. 2021, https://arxiv.org/abs/2106.09685).
-// LoRA makes them.
+// Adapter is a low-rank addition to a Linear's weight: W + Alpha/r·Up·Down (Hu et al. 2021, https://arxiv.org/abs/2106.09685, who
+// call the matrices B and A). LoRA makes them. Names are PEFT's.
 type Adapter struct {
-	A *tensor.Param `nn:"lora_A.weight"` // [r, in]
-	B *tensor.Param `nn:"lora_B.weight"` // [out, r]
+	Down  *tensor.Param `nn:"lora_A.weight"` // [r, in]
+	Up    *tensor.Param `nn:"lora_B.weight"` // [out, r]
+	Alpha float64
 
-	scale  float64
-	merged bool
+	base tensor.Tensor // of a merged one: the weight alone
 }
 
-// LoRA gives each Linear that a pattern matches an adapter, and freezes all other parameters. Call it before values are
-// made. At first B is zero and A uniform in ±1/√in, so that the model computes what it did. It returns the adapters'
-// parameters, named "<linear>.lora_A.weight" and "<linear>.lora_B.weight". It panics with a *tensor.Failure, and leaves the
-// model as it was, for a rank or alpha that is not positive, a pattern that is malformed or matches no Linear, and a Linear
-// that has values, has an adapter, or is cut by tensor parallelism.
+func (a *Adapter) scale() float64 { return a.Alpha / float64(a.Down.Dims()[0]) }
+
+// merged reports whether the weight has the adapter in it.
+func (a *Adapter) merged() bool { return !a.base.IsZero() }
+
+// LoRA gives each Linear that is a target an adapter, and freezes all other parameters. Call it before values are made, that is,
+// before Init and Attach. At first Up is zero and Down uniform in ±1/√in, so that the model computes what it did. It returns the
+// adapters' parameters, which are the only ones to train and to save, named "<linear>.lora_A.weight" and "<linear>.lora_B.weight".
+// It panics with a *tensor.Failure, and leaves the model as it was, for a rank or alpha that is not positive, a pattern that is
+// malformed or matches no Linear, and a Linear that has values, has an adapter, or is cut by tensor parallelism.
 func LoRA(model any, cfg LoRAConfig) Params {
 	if cfg.Rank <= 0 || !(cfg.Alpha > 0) {
 		fail("LoRA", "rank %d and alpha %v must be positive", cfg.Rank, cfg.Alpha)
 	}
-	base, found := ParamsOf(model), targets(walk(model).linears, cfg)
-	for _, p := range base {
+	found := targets(walk(model).linears, cfg.Targets)
+	for _, p := range ParamsOf(model) {
 		p.Freeze()
 	}
+	var made Params
 	for _, l := range found {
 		out, in := l.W.Dims()[0], l.W.Dims()[1]
 		l.Adapter = &Adapter{
-			A:     tensor.NewParam(tensor.KaimingUniform(in), cfg.Rank, in),
-			B:     tensor.NewParam(tensor.Constant(0), out, cfg.Rank),
-			scale: cfg.Alpha / float64(cfg.Rank),
+			Down:  tensor.NewParam(tensor.KaimingUniform(in), cfg.Rank, in),
+			Up:    tensor.NewParam(tensor.Constant(0), out, cfg.Rank),
+			Alpha: cfg.Alpha,
 		}
+		made = append(made, l.Adapter.Down, l.Adapter.Up)
 	}
-	return ParamsOf(model).Trainable()
+	ParamsOf(model) // gives names
+	return made
 }
 
-// targets returns the Linears that the patterns match.
-func targets(linears map[*Linear]string, cfg LoRAConfig) []*Linear {
-	if len(cfg.Targets) == 0 {
+// placedLinear is a Linear and its name.
+type placedLinear struct {
+	*Linear
+	name string
+}
+
+// Linears yields the Linears of a model with their names, in the model's order.
+func Linears(model any) iter.Seq2[string, *Linear] {
+	return func(yield func(string, *Linear) bool) {
+		for _, l := range walk(model).linears {
+			if !yield(l.name, l.Linear) {
+				return
+			}
+		}
+	}
+}
+
+// noteLinear remembers v if it is a Linear.
+func (w *walker) noteLinear(v reflect.Value, name string) {
+	if l, ok := addressOf[Linear](v); ok {
+		w.linears = append(w.linears, placedLinear{l, name})
+	}
+}
+
+// isMerged reports whether v is an Adapter that is a part of its weight now, and no parameters of its own.
+func isMerged(v reflect.Value) bool {
+	a, ok := addressOf[Adapter](v)
+	return ok && a.merged()
+}
+
+func addressOf[S any](v reflect.Value) (p *S, ok bool) {
+	if v.Type() == reflect.TypeFor[S]() && v.CanAddr() && v.CanInterface() {
+		p, ok = v.Addr().Interface().(*S)
+	}
+	return p, ok
+}
+
+// targets returns the Linears that the patterns match, in the model's order.
+func targets(linears []placedLinear, patterns []string) []placedLinear {
+	if len(patterns) == 0 {
 		fail("LoRA", "there are no targets")
 	}
-	matched := map[*Linear]bool{}
-	var found []*Linear
-	for _, pattern := range cfg.Targets {
-		hits := 0
-		for l, name := range linears {
-			ok, err := path.Match(pattern, name)
+	hits := make([]bool, len(patterns))
+	found := slices.DeleteFunc(linears, func(l placedLinear) bool {
+		target := false
+		for i, pattern := range patterns {
+			ok, err := path.Match(pattern, l.name)
 			if err != nil {
 				fail("LoRA", "the target %q is no pattern: %v", pattern, err)
 			}
-			if !ok {
-				continue
-			}
-			hits++
-			if !matched[l] {
-				checkTarget(l, name)
-				matched[l], found = true, append(found, l)
-			}
+			target, hits[i] = target || ok, hits[i] || ok
 		}
-		if _, err := path.Match(pattern, ""); err != nil || hits == 0 {
-			fail("LoRA", "the target %q matches no Linear of the model", pattern)
+		return !target
+	})
+	if i := slices.Index(hits, false); i >= 0 {
+		fail("LoRA", "the target %q matches no Linear of the model", patterns[i])
+	}
+	for _, l := range found {
+		switch {
+		case l.Adapter != nil:
+			fail("LoRA", "%s has an adapter", l.name)
+		case !l.W.Value.IsZero():
+			fail("LoRA", "%s has values; adapters come before them", l.name)
 		}
+		l.mustAdapt()
 	}
 	return found
-}
-
-func checkTarget(l *Linear, name string) {
-	switch {
-	case l.Adapter != nil:
-		fail("LoRA", "%s has an adapter", name)
-	case l.W.Value != (T{}):
-		fail("LoRA", "%s has values; adapters come before them", name)
-	}
-	l.mustAdapt()
 }
 
 // mustAdapt refuses layers whose output or input is not that of the whole weight.
@@ -96,13 +137,13 @@ func (l *Linear) mustAdapt() {
 	}
 }
 
-// adapt returns y + (alpha/r)·(x·Aᵀ)·Bᵀ.
+// adapt returns y + (alpha/r)·(x·Downᵀ)·Upᵀ.
 func (l *Linear) adapt(x, y T) T {
 	a := l.Adapter
 	if a == nil {
 		return y
 	}
-	if a.merged {
+	if a.merged() {
 		if x.Tape().Training() {
 			fail("Forward", "the adapter of %s is merged and would not train; Unmerge first", l.W.Name())
 		}
@@ -110,40 +151,61 @@ func (l *Linear) adapt(x, y T) T {
 	}
 	l.mustAdapt()
 	t := tapeOf(x)
-	low := tensor.Linear(x, t.Use(a.A), T{}).Scale(a.scale)
-	return tensor.LinearAdd(low, t.Use(a.B), T{}, y)
+	low := tensor.Linear(x, t.Use(a.Down), T{}).Scale(a.scale())
+	return tensor.LinearAdd(low, t.Use(a.Up), T{}, y)
 }
 
-// Merge adds the adapters of a model to the weights below them, so that Forward costs what it did without them.
-// A merged model does not train: Forward on a training tape is refused.
-// Parameters that belong to an Attach, such as fsdp's, are refused: merge a model of one rank.
-func Merge(model any) { merge("Merge", model, true) }
-
-// Unmerge takes Merge back. The weights are what they were, within rounding.
-func Unmerge(model any) { merge("Unmerge", model, false) }
-
-func merge(op string, model any, in bool) {
-	linears := walk(model).linears
-	for l, name := range linears {
-		switch a := l.Adapter; {
-		case a == nil:
-			delete(linears, l)
-		case a.merged == in:
-			fail(op, "the adapter of %s is merged: %v", name, a.merged)
-		case l.W.Owner() != nil || a.A.Owner() != nil:
-			fail(op, "the parameters of %s belong to an Attach", name)
-		}
-	}
-	for l := range linears {
+// Merge adds the adapters of a model to the weights below them, so that Forward costs what it did without them and files have a
+// model without adapters: ParamsOf no longer has them. A merged model does not train: Forward on a training tape is refused. The
+// weights from before are kept for Unmerge. It panics with a *tensor.Failure, and changes nothing, where there is no adapter, one is
+// merged, values are divided over ranks (as fsdp does: merge on one rank), or a weight is also another layer's.
+func Merge(model any) {
+	w := walk(model)
+	merge("Merge", w, false, func(l placedLinear) {
 		a := l.Adapter
-		s := a.scale
-		if !in {
-			s = -s
+		switch {
+		case l.W.Value.IsZero() || l.W.Value != l.W.Local || a.Up.Value != a.Up.Local:
+			fail("Merge", "%s has no values yet, or they are divided over ranks", l.name)
+		case slices.Contains(w.tied, unsafe.Pointer(l.W)):
+			fail("Merge", "the weight of %s is also another layer's, which would change", l.name)
 		}
-		t := tensor.NewTape(l.W.Value.Device(), tensor.NoGrad())
-		sum := t.Use(l.W).Add(tensor.MatMul(t.Use(a.B), t.Use(a.A), false, false).Scale(s))
-		tensor.Copy(l.W.Value, sum)
-		l.W.Changed()
-		a.merged = in
+	}, func(l *Linear) {
+		a, v := l.Adapter, l.W.Value
+		a.base = tensor.NewFor(tensor.Parameters, v.Device(), v.DType(), l.W.Dims()...)
+		tensor.Copy(a.base, v)
+		t := tensor.NewTape(v.Device(), tensor.NoGrad())
+		defer t.Close()
+		tensor.Copy(v, t.Use(l.W).Add(tensor.MatMul(t.Use(a.Up), t.Use(a.Down), false, false).Scale(a.scale())))
+	})
+}
+
+// Unmerge takes Merge back: the weights have the bits that they had.
+func Unmerge(model any) {
+	merge("Unmerge", walk(model), true, func(placedLinear) {}, func(l *Linear) {
+		tensor.Copy(l.W.Value, l.Adapter.base)
+		l.Adapter.base = tensor.Tensor{}
+	})
+}
+
+// merge calls do for each Linear with an adapter, after check for all of them.
+func merge(op string, w *walker, merged bool, check func(placedLinear), do func(*Linear)) {
+	linears := slices.DeleteFunc(w.linears, func(l placedLinear) bool { return l.Adapter == nil })
+	if len(linears) == 0 {
+		fail(op, "no Linear of the model has an adapter")
 	}
+	for _, l := range linears {
+		if l.Adapter.merged() != merged {
+			fail(op, "the adapter of %s is merged: %v", l.name, !merged)
+		}
+		check(l)
+	}
+	for _, l := range linears {
+		do(l.Linear)
+		l.W.Changed()
+	}
+}
+
+// Frozen returns what Trainable leaves out: frozen parameters and buffers.
+func (ps Params) Frozen() Params {
+	return slices.DeleteFunc(slices.Clone(ps), func(p *tensor.Param) bool { return !p.Frozen() })
 }

@@ -44,7 +44,7 @@ func TestLoRAIsALowRankWeight(t *testing.T) {
 	for i := 0; i < 3; i += 2 {
 		w, from := plain[i].(*nn.Linear), m[i].(*nn.Linear)
 		tensor.Copy(w.B.Value, from.B.Value)
-		a, b := tensor.Data[float64](from.A.Value), tensor.Data[float64](from.Adapter.B.Value)
+		a, b := tensor.Data[float64](from.Adapter.Down.Value), tensor.Data[float64](from.Adapter.Up.Value)
 		in := w.W.Dims()[1]
 		for j := range w.W.Len() {
 			r, c := j/in, j%in
@@ -61,9 +61,9 @@ func TestLoRAIsALowRankWeight(t *testing.T) {
 	for i := 0; i < 3; i += 2 {
 		l, g := m[i].(*nn.Linear), plain[i].(*nn.Linear).W.Grad
 		tape := tensor.NewTape(host, tensor.NoGrad())
-		gw, a, b := tape.Input(g), tape.Use(l.A), tape.Use(l.Adapter.B)
-		near(t, tensor.Floats(tensor.MatMul(b, gw, true, false).Scale(3)), l.A.Grad, 1e-12, "dA")
-		near(t, tensor.Floats(tensor.MatMul(gw, a, false, true).Scale(3)), l.Adapter.B.Grad, 1e-12, "dB")
+		gw, a, b := tape.Input(g), tape.Use(l.Adapter.Down), tape.Use(l.Adapter.Up)
+		near(t, tensor.Floats(tensor.MatMul(b, gw, true, false).Scale(3)), l.Adapter.Down.Grad, 1e-12, "dA")
+		near(t, tensor.Floats(tensor.MatMul(gw, a, false, true).Scale(3)), l.Adapter.Up.Grad, 1e-12, "dB")
 	}
 
 	r := tensor.New(host, tensor.Float64, 7, 4)
@@ -85,12 +85,42 @@ func TestLoRAMerges(t *testing.T) {
 	nn.Merge(m)
 	near(t, y, toTensor(output(m, x)), 1e-12, "merged")
 	assert.NotEqual(t, before, tensor.Floats(w.Value))
+	assert.Equal(t, []string{"0.weight", "0.bias", "2.weight", "2.bias"}, nn.ParamsOf(m).Names())
 	assert.Panics(t, func() { nn.Merge(m) })
 	assert.Panics(t, func() { m.Forward(tensor.NewTape(host).Input(x)) }, "merged on a training tape")
 	nn.Unmerge(m)
-	near(t, before, w.Value, 1e-12, "unmerged weight")
-	near(t, y, toTensor(output(m, x)), 1e-12, "unmerged")
+	assert.Equal(t, before, tensor.Floats(w.Value), "unmerged weight")
+	assert.Equal(t, y, output(m, x), "unmerged")
+	assert.Len(t, nn.ParamsOf(m), 4+len(ps))
 	assert.Panics(t, func() { nn.Unmerge(m) })
+}
+
+// loose holds a Linear by value, and its matrix as [in, out] in files.
+type loose struct {
+	Proj nn.Linear `nn:"proj,transposed"`
+}
+
+// A Linear is found where it is held by value, and files have adapters as PEFT does, whatever the matrix.
+func TestLoRAInAStruct(t *testing.T) {
+	m := &loose{*nn.NewLinear(5, 4)}
+	ps := nn.LoRA(m, nn.LoRAConfig{Rank: 2, Alpha: 1, Targets: []string{"*"}})
+	assert.Equal(t, []string{"proj.lora_A.weight", "proj.lora_B.weight"}, ps.Names())
+	assert.False(t, ps[0].Transposed())
+	all := nn.ParamsOf(m)
+	assert.True(t, all[0].Transposed())
+	assert.Equal(t, []string{"proj.weight", "proj.bias"}, all.Frozen().Names())
+	assert.Contains(t, nn.Summary(m), "42 elements, 18 trained")
+}
+
+func TestLoRAOfTiedWeights(t *testing.T) {
+	e := nn.NewEmbedding(5, 4)
+	m := nn.Sequential{e, &nn.Linear{W: e.W}}
+	nn.LoRA(m, nn.LoRAConfig{Rank: 2, Alpha: 1, Targets: []string{"1"}})
+	assert.PanicsWithError(t, "tensor: nn.Merge: 1 has no values yet, or they are divided over ranks", func() { nn.Merge(m) })
+	nn.Init(m, host, tensor.Float32, 1)
+	assert.PanicsWithError(t, "tensor: nn.Merge: the weight of 1 is also another layer's, which would change", func() { nn.Merge(m) })
+	assert.PanicsWithError(t, "tensor: nn.Unmerge: the adapter of 1 is merged: false", func() { nn.Unmerge(m) })
+	assert.PanicsWithError(t, "tensor: nn.Merge: no Linear of the model has an adapter", func() { nn.Merge(e) })
 }
 
 func TestLoRATrainsAdaptersAlone(t *testing.T) {

@@ -22,13 +22,14 @@ func ParamsOf(model any) Params {
 		if f.at.name != "" { // the model is a parameter itself
 			f.param.SetName(f.at.name)
 		}
-		f.param.SetTransposed(f.at.transposed && len(f.param.Dims()) == 2)
+		f.setStored()
 		if taken[f.param.Name()] {
 			fail("ParamsOf", "two parameters have the name %q", f.param.Name())
 		}
 		taken[f.param.Name()] = true
 		ps = append(ps, f.param)
 	}
+	checkStored(ps)
 	for d, name := range w.dropouts {
 		d.setName(name)
 	}

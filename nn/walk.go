@@ -14,7 +14,6 @@ import (
 var (
 	paramType   = reflect.TypeFor[tensor.Param]()
 	bufferType  = reflect.TypeFor[tensor.Buffer]()
-	linearType  = reflect.TypeFor[Linear]()
 	dropoutType = reflect.TypeFor[Dropout]()
 )
 
@@ -22,13 +21,15 @@ var (
 type place struct {
 	name       string
 	transposed bool
+	storers    []placedStorer // of the structs on the way, the outermost first
 }
 
 func (at place) child(name string) place {
 	if at.name != "" {
 		name = at.name + "." + name
 	}
-	return place{name, at.transposed}
+	at.name = name
+	return at
 }
 
 type found struct {
@@ -52,8 +53,9 @@ type walker struct {
 	seen     map[visit]bool
 	params   []found
 	dropouts map[*Dropout]string
-	linears  map[*Linear]string
-	hidden   []hidden // unexported fields and maps
+	linears  []placedLinear
+	tied     []unsafe.Pointer // what was reached again
+	hidden   []hidden         // unexported fields and maps
 
 	// A search takes maps, and unexported fields in the structs of one package: the one that the hidden field is from. The
 	// insides of others, such as groups of ranks, are not looked at: they may be in use.
@@ -64,7 +66,7 @@ type walker struct {
 }
 
 func walk(model any) *walker {
-	w := &walker{seen: map[visit]bool{}, dropouts: map[*Dropout]string{}, linears: map[*Linear]string{}}
+	w := &walker{seen: map[visit]bool{}, dropouts: map[*Dropout]string{}}
 	w.value(reflect.ValueOf(model), place{})
 	w.checkHidden()
 	return w
@@ -112,6 +114,7 @@ func mayHold(t reflect.Type) bool {
 func (w *walker) pointer(v reflect.Value, at place) {
 	key := visit{v.UnsafePointer(), v.Type()}
 	if v.IsNil() || w.seen[key] {
+		w.tied = append(w.tied, key.p)
 		return
 	}
 	w.seen[key] = true
@@ -122,9 +125,6 @@ func (w *walker) pointer(v reflect.Value, at place) {
 		w.params = append(w.params, found{at, &(*tensor.Buffer)(key.p).Param})
 	case dropoutType:
 		w.dropouts[(*Dropout)(key.p)] = at.name
-	case linearType:
-		w.linears[(*Linear)(key.p)] = at.name
-		w.value(v.Elem(), at)
 	default:
 		w.value(v.Elem(), at)
 	}
@@ -137,6 +137,10 @@ func (w *walker) structure(v reflect.Value, at place) {
 	case paramType, bufferType, dropoutType:
 		fail("ParamsOf", "%q is a %v by value; hold a pointer", at.name, v.Type())
 	}
+	if w.noteLinear(v, at.name); isMerged(v) {
+		return
+	}
+	at = at.consult(v)
 	pkg, outer := v.Type().PkgPath(), w.pkg
 	if !w.search {
 		w.pkg = pkg
@@ -176,6 +180,8 @@ func fieldPlace(at place, f reflect.StructField) (in place, ok bool) {
 	case name != "":
 	case f.Anonymous:
 		in = at
+	case option == "inline":
+		in, in.transposed = at, false
 	default:
 		name = lowerSnake(f.Name)
 	}
@@ -184,8 +190,8 @@ func fieldPlace(at place, f reflect.StructField) (in place, ok bool) {
 	}
 	if option == "transposed" {
 		in.transposed = true
-	} else if tagged && option != "" {
-		fail("ParamsOf", "field %s has the tag %q; the only option is transposed", f.Name, tag)
+	} else if tagged && option != "" && tag != ",inline" {
+		fail("ParamsOf", "field %s has the tag %q; the options are transposed and, without a name, inline", f.Name, tag)
 	}
 	return in, true
 }
@@ -212,7 +218,7 @@ func (w *walker) checkHidden() {
 	for _, f := range w.params {
 		known[f.param] = true
 	}
-	in := &walker{seen: map[visit]bool{}, dropouts: map[*Dropout]string{}, linears: map[*Linear]string{}, search: true}
+	in := &walker{seen: map[visit]bool{}, dropouts: map[*Dropout]string{}, search: true}
 	for _, h := range w.hidden {
 		in.pkg = h.pkg
 		in.value(h.v, h.at)

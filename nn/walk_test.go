@@ -133,7 +133,7 @@ func TestMisuse(t *testing.T) {
 		{"map", struct{ Experts map[string]*Linear }{map[string]*Linear{"a": NewLinear(1, 2)}}, `"experts.a.weight"`},
 		{"by value", &byValue{}, `"w" is a tensor.Param by value; hold a pointer`},
 		{"same name", &clash{NewLinear(1, 1), NewLinear(1, 1)}, `two parameters have the name "x.weight"`},
-		{"unknown option", &badTag{}, "the only option is transposed"},
+		{"unknown option", &badTag{}, "the options are transposed and, without a name, inline"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			err := tensor.Try(func() { ParamsOf(c.model) })

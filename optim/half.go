@@ -1,6 +1,11 @@
 package optim
 
-import "github.com/ringo-ml/ringo/tensor"
+import (
+	"slices"
+
+	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/tensor"
+)
 
 // grad returns the gradient in the type that the kernel computes in. The result is valid until the next call.
 func (o *Optimizer) grad(s *slot) tensor.Tensor {
@@ -37,6 +42,15 @@ func (o *Optimizer) syncMaster(s *slot) {
 	if !s.master.IsZero() && !s.synced {
 		o.cast(s.master, s.p.Local)
 		s.synced = true
+	}
+}
+
+// Reload has the next step take the masters of these parameters from their values, which have been loaded without masters.
+func (o *Optimizer) Reload(params nn.Params) {
+	for i := range o.slots {
+		if s := &o.slots[i]; slices.Contains(params, s.p) {
+			s.synced = false
+		}
 	}
 }
 

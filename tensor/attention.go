@@ -9,6 +9,13 @@ type AttentionOptions struct {
 	Drop   float64 // drops probabilities as [Tensor.Dropout] does, on a tape in training
 	Layer  uint64  // the hash of the dropout layer's name
 	At     Region  // which heads these are (Cols), where a rank has a part of them; used by dropout only
+
+	// KeyLengths [B], Int32 or Int64, of CrossAttention: so many keys of each sequence count, the first ones. What lies behind is
+	// padding: it is never read, and its gradient is 0.
+	KeyLengths Tensor
+	// QueryDocs [B, Tq] and KeyDocs [B, Tk], Int32 or Int64, of CrossAttention: the numbers of the documents that were packed into a
+	// sequence. A query sees the keys of its own document.
+	QueryDocs, KeyDocs Tensor
 }
 
 // Attention is scaled dot-product self-attention (Vaswani et al. 2017; PyTorch's scaled_dot_product_attention): for qkv
@@ -23,6 +30,9 @@ func Attention(qkv Tensor, headDim int, o AttentionOptions) Tensor {
 	}
 	if o.check("attention"); o.Offset != 0 {
 		fail("attention", nil, "an Offset has no meaning where queries and keys are of the same positions")
+	}
+	if o.masked() {
+		fail("attention", nil, "masks are CrossAttention's, to which queries, keys and values are given apart")
 	}
 	if r := t.rows.of(in); r.seq != 0 && r.seq < r.Seq.Total {
 		fail("attention", []Shape{in.shape()}, "the step has %v: a position would see this rank's part of its sequence only", r)
@@ -58,13 +68,7 @@ func (t *Tape) attention(op Op, f *attention, outs, ins []*header) {
 	if in.n == 0 {
 		return
 	}
-	a := t.Args(op, in.dtype)
-	for _, h := range outs {
-		a.out(h)
-	}
-	for _, h := range ins {
-		a.in(h)
-	}
+	a := t.Args(op, in.dtype).operands(outs, ins)
 	a.Dim[0], a.Dim[1], a.Dim[2] = in.dims[0], in.dims[1], in.dims[2]
 	a.I, a.F[0], a.F[1], a.Key = f.I, 1/math.Sqrt(float64(f.I[0])), f.drop, f.key
 	t.Launch()

@@ -29,22 +29,24 @@ func attentionGradKernel[T kernel.Float](lanes func(q *cpuQueue) *[]attnLane[T])
 	}, kernel.AttentionGrad[T])
 }
 
-// crossAttentionKernel computes OpCrossAttention: operands are output, logarithmic sums, queries, keys, values.
+// crossAttentionKernel computes OpCrossAttention: operands are output, logarithmic sums, queries, keys, values, masks.
 func crossAttentionKernel[T kernel.Float](lanes func(q *cpuQueue) *[]attnLane[T]) Kernel {
 	return attentionLaunch(lanes, func(l *attnLane[T], a *Args) int {
 		l.a.Out, l.a.LSE = slice[T](a, 0), slice[T](a, 1)
 		l.a.Q, l.a.K, l.a.V = slice[T](a, 2), slice[T](a, 3), slice[T](a, 4)
+		l.a.AttentionMasks = attentionMasks(a, 5)
 		return l.a.Blocks()
 	}, kernel.AttentionForward[T])
 }
 
 // crossAttentionGradKernel computes OpCrossAttentionGrad: operands are the gradients of queries, keys and values, these, the output,
-// its gradient, logarithmic sums.
+// its gradient, logarithmic sums, masks, the gradient of the sums.
 func crossAttentionGradKernel[T kernel.Float](lanes func(q *cpuQueue) *[]attnLane[T]) Kernel {
 	return attentionLaunch(lanes, func(l *attnLane[T], a *Args) int {
 		l.a.GradQ, l.a.GradK, l.a.GradV = slice[T](a, 0), slice[T](a, 1), slice[T](a, 2)
 		l.a.Q, l.a.K, l.a.V = slice[T](a, 3), slice[T](a, 4), slice[T](a, 5)
 		l.a.Out, l.a.GradOut, l.a.LSE = slice[T](a, 6), slice[T](a, 7), slice[T](a, 8)
+		l.a.AttentionMasks, l.a.GradLSE = attentionMasks(a, 9), slice[T](a, 12)
 		return l.a.Groups()
 	}, kernel.AttentionGrad[T])
 }

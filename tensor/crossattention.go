@@ -3,7 +3,7 @@ package tensor
 import "math"
 
 func init() {
-	define(OpCrossAttention, OpSpec{Name: "cross_attention", Saves: 7 | SaveOut, VJP: crossAttentionVJP,
+	define(OpCrossAttention, OpSpec{Name: "cross_attention", Saves: 63 | SaveOut, VJP: crossAttentionVJP,
 		CPU: floats(crossAttentionKernel(attention32), crossAttentionKernel(attention64))})
 	define(OpCrossAttentionGrad, OpSpec{Name: "cross_attention_grad", Const: true,
 		CPU: floats(crossAttentionGradKernel(attention32), crossAttentionGradKernel(attention64))})
@@ -12,20 +12,21 @@ func init() {
 // CrossAttention is Attention of queries q [B, Tq, heads·headDim] over keys and values k and v [B, Tk, kvHeads·headDim] of another
 // length or number of heads (PyTorch's scaled_dot_product_attention with enable_gqa): heads/kvHeads heads of queries in a row share
 // one of keys and values (Ainslie et al., "GQA", 2023). It returns [B, Tq, heads·headDim]. With Causal, query i sees keys 0 to
-// i+Offset; one that sees none has the output 0. Where the step has a part of each sequence (Rows.Seq), and the keys are those of whole
-// sequences, the part's first position comes on top of Offset.
+// i+Offset. Masks hide further keys; they get no gradient. A query that sees no key has the output 0 and gives no gradient. Where the
+// step has a part of each sequence (Rows.Seq), and the keys are those of whole sequences, the part's first position comes on top of
+// Offset.
 func CrossAttention(q, k, v Tensor, headDim int, o AttentionOptions) Tensor {
+	out, _ := crossAttention(q, k, v, headDim, o, false)
+	return out
+}
+
+// crossAttention is CrossAttention, or with both CrossAttentionLSE.
+func crossAttention(q, k, v Tensor, headDim int, o AttentionOptions, both bool) (y, sums Tensor) {
 	t := tapeOf("cross_attention", q, k, v)
-	a, b, c := t.contiguous(t.arg(q)), t.contiguous(t.arg(k)), t.contiguous(t.arg(v))
-	t.sameDType("cross_attention", a, b, c)
-	width := 0
-	if b.rank == 3 {
-		width = b.dims[2]
-	}
-	t.mustShape("cross_attention", headDim > 0 && a.rank == 3 && width > 0 && b.alike(c) && a.dims[0] == b.dims[0] && width%headDim == 0 &&
-		a.dims[2]%width == 0, a, b, c)
+	a, b, c := t.crossOperands(q, k, v, headDim)
 	o.check("cross_attention")
-	offset := o.Offset + t.keysBefore(a, b)
+	m := t.masks(&o, a, b)
+	offset := o.Offset + t.keysBefore(a, b, both)
 	heads := a.dims[2] / headDim
 	out, lse := t.newLike(a), t.newTensor(statType(a.dtype), a.dims[0], heads, a.dims[1])
 	f := attention{I: [8]int{headDim, b2i(o.Causal)}}
@@ -40,37 +41,32 @@ func CrossAttention(q, k, v Tensor, headDim int, o AttentionOptions) Tensor {
 	f.I[7] = offset
 	if b.n == 0 {
 		t.fill(out, 0)
+		t.fill(lse, math.Inf(-1))
 	} else {
-		t.crossAttention(OpCrossAttention, &f, []*header{out, lse}, []*header{a, b, c}, a, b)
+		t.crossAttention(OpCrossAttention, &f, []*header{out, lse}, []*header{a, b, c, m[0], m[1], m[2]}, a, b)
 	}
-	node := t.rec(OpCrossAttention, out, a, b, c)
+	node := t.rec(OpCrossAttention, out, a, b, c, m[0], m[1], m[2])
 	if node != nil {
 		node.I, node.F[0], node.key = f.I, f.drop, f.key
 	}
+	if both {
+		sums = t.recLSE(lse, out)
+	}
 	t.keepStats(node, lse)
-	return out.tensor()
+	return out.tensor(), sums
 }
 
-func (o *AttentionOptions) check(op string) {
-	if !(o.Drop >= 0 && o.Drop < 1) {
-		fail(op, nil, "probability %v is not in [0,1)", o.Drop)
+// crossOperands returns queries, keys and values that fit together, contiguous.
+func (t *Tape) crossOperands(q, k, v Tensor, headDim int) (a, b, c *header) {
+	a, b, c = t.contiguous(t.arg(q)), t.contiguous(t.arg(k)), t.contiguous(t.arg(v))
+	t.sameDType("cross_attention", a, b, c)
+	width := 0
+	if b.rank == 3 {
+		width = b.dims[2]
 	}
-}
-
-// keysBefore returns how many positions of whole sequences of keys come before a rank's first query, where it has a part of them. It
-// refuses keys that are a part themselves.
-func (t *Tape) keysBefore(q, k *header) int {
-	r := t.rows
-	if r.seq == 0 || r.seq == r.Seq.Total || q.n == 0 || k.n == 0 {
-		return 0
-	}
-	if k.dims[1] == r.seq {
-		fail("cross_attention", []Shape{q.shape(), k.shape()}, "the step has %v: a position would see this rank's part of its sequence only", r)
-	}
-	if k.dims[1] == r.Seq.Total && q.dims[1] == r.seq {
-		return r.Seq.First
-	}
-	return 0
+	t.mustShape("cross_attention", headDim > 0 && a.rank == 3 && width > 0 && b.alike(c) && a.dims[0] == b.dims[0] && width%headDim == 0 &&
+		a.dims[2]%width == 0, a, b, c)
+	return a, b, c
 }
 
 // crossAttention launches op for queries of q's shape and keys of k's.
@@ -78,13 +74,7 @@ func (t *Tape) crossAttention(op Op, f *attention, outs, ins []*header, q, k *he
 	if q.n == 0 {
 		return
 	}
-	a := t.Args(op, q.dtype)
-	for _, h := range outs {
-		a.out(h)
-	}
-	for _, h := range ins {
-		a.in(h)
-	}
+	a := t.Args(op, q.dtype).operands(outs, ins)
 	a.Dim = [6]int{q.dims[0], q.dims[1], q.dims[2], k.dims[1], k.dims[2]}
 	a.I, a.F[0], a.F[1], a.Key = f.I, 1/math.Sqrt(float64(f.I[0])), f.drop, f.key
 	t.Launch()
@@ -98,7 +88,7 @@ func crossAttentionVJP(t *Tape, n *Node, need uint8) {
 			t.fill(g, 0)
 		}
 	} else {
-		t.crossAttention(OpCrossAttentionGrad, &attention{n.I, n.F[0], n.key}, grads[:], []*header{q, k, v, n.out, n.out.grad, n.aux[0]}, q, k)
+		t.crossAttention(OpCrossAttentionGrad, &attention{n.I, n.F[0], n.key}, grads[:], []*header{q, k, v, n.out, n.out.grad, n.aux[0], n.in[3], n.in[4], n.in[5], n.aux[1]}, q, k)
 	}
 	for i, g := range grads {
 		if need>>i&1 != 0 {

@@ -31,12 +31,23 @@ func TestCrossAttentionOfOneselfIsAttention(t *testing.T) {
 }
 
 // Queries of a part of each sequence over the keys of all: each rank has its rows of the whole, and the gradients of keys and values
-// add up.
+// add up. Masks are of the part's queries and of all keys.
 func TestCrossAttentionOfPartsOfSequences(t *testing.T) {
+	t.Run("causal", func(t *testing.T) { testPartsOfSequences(t, false) })
+	t.Run("masks", func(t *testing.T) { testPartsOfSequences(t, true) })
+}
+
+func testPartsOfSequences(t *testing.T, masks bool) {
 	const batch, time, heads, kv, hd = 2, 7, 4, 2, 3
 	q, k, v := random(hostDevice, Float64, 1, batch, time, heads*hd), random(hostDevice, Float64, 2, batch, time, kv*hd), random(hostDevice, Float64, 3, batch, time, kv*hd)
-	run := func(q Tensor) (out []float64, grads [3][]float64) {
+	docs, lengths := []int64{0, 0, 0, 1, 1, 1, 2, 0, 1, 1, 1, 1, 1, 1}, FromSlice([]int64{7, 5}, batch)
+	run := func(q Tensor, from int) (out []float64, grads [3][]float64) {
 		tape := NewTape(hostDevice)
+		o := AttentionOptions{Causal: true}
+		if masks {
+			all := tape.Input(FromSlice(docs, batch, time))
+			o.KeyLengths, o.KeyDocs, o.QueryDocs = lengths, all, all.Slice(1, from, from+q.Dim(1))
+		}
 		var in [3]Tensor
 		for i, x := range []Tensor{q, k, v} {
 			p := NewParam(Constant(0), x.Shape().Dims...)
@@ -45,11 +56,11 @@ func TestCrossAttentionOfPartsOfSequences(t *testing.T) {
 			defer func() { grads[i] = Floats(p.Grad) }()
 		}
 		tape.Input(q)
-		y := tape.Keep(CrossAttention(in[0], in[1], in[2], hd, AttentionOptions{Causal: true}))
+		y := tape.Keep(CrossAttention(in[0], in[1], in[2], hd, o))
 		tape.Backward(y.Square().Sum())
 		return Floats(y), grads
 	}
-	whole, want := run(q)
+	whole, want := run(q, 0)
 	var sums [2][]float64
 	for i := range sums {
 		sums[i] = make([]float64, batch*time*kv*hd)
@@ -62,7 +73,7 @@ func TestCrossAttentionOfPartsOfSequences(t *testing.T) {
 			return y
 		}
 		mine := FromSlice(rows(Floats(q)), batch, part[1]-part[0], heads*hd).WithRows(Rows{Stride: 1, Total: batch, Seq: Span{part[0], time}})
-		out, grads := run(mine)
+		out, grads := run(mine, part[0])
 		assert.InDeltaSlice(t, rows(whole), out, 1e-14)
 		assert.InDeltaSlice(t, rows(want[0]), grads[0], 1e-13)
 		for i := range sums {

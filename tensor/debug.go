@@ -32,27 +32,29 @@ func refMatMul[T kernel.Float]() Kernel {
 
 // oracle runs a kernel on copies of its operands by the reference and compares. It also checks that the kernel left
 // its inputs alone.
-type oracle struct{}
+type oracle struct{ q *cpuQueue }
 
-func (oracle) launch(e *Exec, k Kernel) {
+func (o *oracle) launch(e *Exec, k Kernel) {
 	a := &e.a
 	if !e.dev.Host() || len(a.List) > 0 {
 		k(e.q, a)
 		return
 	}
 	before, want := cloneArgs(a), cloneArgs(a)
-	q := &cpuQueue{pool: &pool{n: 1, grain: grainElems}, half: scratch{use: new(Memory)}}
+	if o.q == nil {
+		o.q = &cpuQueue{pool: &pool{n: 1, grain: grainElems}, half: scratch{use: new(Memory)}}
+	}
 	var bound *Args // of the error: what the operation makes of the absolute values, in units of roundings
 	ref := reference[a.Op][a.DType]
 	if ref == nil {
-		k(q, want)
+		k(o.q, want)
 	} else {
 		bound = cloneArgs(a)
 		for i := range a.N {
 			absolute(bound, i)
 		}
-		ref(q, want)
-		ref(q, bound)
+		ref(o.q, want)
+		ref(o.q, bound)
 	}
 	k(e.q, a)
 	for i := range a.N {

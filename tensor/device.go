@@ -57,7 +57,7 @@ type Poller interface {
 }
 
 // MaxOperands is the number of tensors that one kernel takes.
-const MaxOperands = 9
+const MaxOperands = 13
 
 // MaxRank is the largest number of dimensions.
 const MaxRank = 6

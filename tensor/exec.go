@@ -86,6 +86,26 @@ func (a *Args) in(h *header) *Args {
 	return a
 }
 
+// operands adds outputs and inputs, of which some may be absent.
+func (a *Args) operands(outs, ins []*header) *Args {
+	for _, h := range outs {
+		if h == nil {
+			a.Outs++
+			a.None()
+		} else {
+			a.out(h)
+		}
+	}
+	for _, h := range ins {
+		if h == nil {
+			a.None()
+		} else {
+			a.in(h)
+		}
+	}
+	return a
+}
+
 // Launch runs the kernel that Args prepared.
 func (e *Exec) Launch() {
 	a := &e.a

@@ -17,19 +17,18 @@ type Param struct {
 	Grad  Tensor // gradient of Local; made at the first Backward unless the owner provides it
 	Shard Shard
 
-	name       string
-	layout     layout
-	dims       []int // of this rank's part
-	init       Initializer
-	frozen     bool
-	buffer     bool
-	transposed bool
-	owner      Hooks    // nil: none
-	through    Function // nil: none
-	state      gradState
-	version    uint32 // counts changes of the values
-	sync       Pending
-	last       *leafState
+	name                       string
+	layout                     layout
+	dims                       []int // of this rank's part
+	init                       Initializer
+	frozen, buffer, transposed bool
+	stored                     []Stored // as files keep it; nil: one tensor
+	owner                      Hooks    // nil: none
+	through                    Function // nil: none
+	state                      gradState
+	version                    uint32 // counts changes of the values
+	sync                       Pending
+	last                       *leafState
 }
 
 // NewParam returns a parameter of a shape, with no values yet.
@@ -56,7 +55,7 @@ func (p *Param) Name() string { return p.name }
 // SetName sets the dotted name; nn.ParamsOf does.
 func (p *Param) SetName(name string) { p.name = name }
 
-// SetTransposed says whether files hold this matrix as [in, out]; nn.ParamsOf does, by the tag of its field.
+// SetTransposed says whether files hold this matrix as [in, out]; nn.ParamsOf does, by a tag or Storer.
 func (p *Param) SetTransposed(yes bool) { p.transposed = yes }
 
 // Transposed reports whether files hold this matrix as [in, out].

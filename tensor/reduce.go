@@ -189,22 +189,7 @@ func selectVJP(t *Tape, n *Node, _ uint8) {
 
 // byRow prepares op over rows of the last dimension of ins[0]. Absent operands are nil.
 func (t *Tape) byRow(op Op, cols int, dtype DType, outs, ins []*header) *Args {
-	a := t.Args(op, dtype)
-	for _, h := range outs {
-		if h == nil {
-			a.Outs++
-			a.None()
-		} else {
-			a.out(h)
-		}
-	}
-	for _, h := range ins {
-		if h == nil {
-			a.None()
-		} else {
-			a.in(h)
-		}
-	}
+	a := t.Args(op, dtype).operands(outs, ins)
 	a.Dim[0], a.Dim[1] = ins[0].rowCount(), cols
 	return a
 }

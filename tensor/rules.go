@@ -130,6 +130,7 @@ const (
 	OpRotary
 	OpCrossAttention
 	OpCrossAttentionGrad
+	OpCrossAttentionLSE
 	numBuiltin
 )
 

@@ -188,20 +188,24 @@ func TestBlockingCommunicators(t *testing.T) {
 	assert.ErrorContains(t, err, "NCCL_COMM_BLOCKING=1 makes calls wait for other ranks")
 }
 
-// Ranks leave while NCCL is busy with a call, when it refuses to destroy the communicator: it is given back all the same.
+// Ranks leave while NCCL is busy with a call, when it refuses to destroy the communicator, or while the call runs, when it
+// would wait for a rank that has left: it is given back all the same.
 func TestCloseDuringACall(t *testing.T) {
+	const busy = 3 // the emulated NCCL is busy for one look more with each call, up to this
 	ranks(t, 2, emu.Config{}, func(r *rank) error {
-		for i := range 3 { // the emulated NCCL is busy for one look more with each call
-			if err := r.leave(fmt.Sprint("group ", i), i); err != nil {
-				return err
+		for i := range busy {
+			for which, looks := range []int{0, busy * r.me, busy * (1 - r.me)} { // none, those of one rank, those of the other
+				if err := r.leave(fmt.Sprint("group ", i, " ", which), i, looks); err != nil {
+					return err
+				}
 			}
 		}
 		return nil
 	})
 }
 
-// leave closes a group on the device after some operations, right behind the last one.
-func (r *rank) leave(name string, operations int) error {
+// leave closes a group on the device after some operations, and some looks behind the last one.
+func (r *rank) leave(name string, operations, looks int) error {
 	group, err := r.open(name, timeout)
 	if err != nil {
 		return err
@@ -219,5 +223,11 @@ func (r *rank) leave(name string, operations int) error {
 		}))
 	}
 	barrier := backend.Op{Kind: backend.Barrier, Seq: op.Seq + 1}
-	return errors.Join(err, group.Issue(&barrier), group.(backend.Closer).Close(), r.pool.Free(cuda.Ptr(uintptr(m.Ptr))))
+	err = errors.Join(err, group.Issue(&barrier))
+	for range looks {
+		if _, e := group.Progress(); e != nil {
+			return errors.Join(err, e)
+		}
+	}
+	return errors.Join(err, group.(backend.Closer).Close(), r.pool.Free(cuda.Ptr(uintptr(m.Ptr))))
 }

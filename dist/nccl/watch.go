@@ -273,17 +273,19 @@ func (b *end) letGo() {
 	if b.boot != nil {
 		_ = b.boot.close()
 	}
+	b.advance()
 	if b.aborted || b.state == none {
 		return
 	}
 	b.aborted = true
+	over := b.state == ready && b.ran == b.issued
 	b.e.wg.Go(func() {
 		_ = b.e.onThread(func() error { // nobody is there to hear of an error
 			switch {
 			case b.comm == nil || !b.comm.Open():
-			case b.state == ready:
+			case over:
 				_ = b.comm.Destroy()
-			default: // NCCL refuses to destroy what is in progress
+			default: // NCCL refuses to destroy what it is busy with, and waits for what runs: for ranks that may be gone
 				_ = b.comm.Abort()
 			}
 			return b.drop()

@@ -185,6 +185,21 @@ func transposePastF64AVX2(dst *float64, ds int, src *float64, ss int, blocks int
 //go:noescape
 func peakF64AVX2(n int)
 
+// rowDotsF32AVX2 computes the dot products of a with rows of B, bs bytes apart, over so many turns of four vectors: sums has a vector for each row, whose lanes are to be added.
+//
+//go:noescape
+func rowDotsF32AVX2(rows int, turns int, a *float32, b *float32, bs int, sums *float32)
+
+// rowDotsF64AVX2 computes the dot products of a with rows of B, bs bytes apart, over so many turns of four vectors: sums has a vector for each row, whose lanes are to be added.
+//
+//go:noescape
+func rowDotsF64AVX2(rows int, turns int, a *float64, b *float64, bs int, sums *float64)
+
+// rowDotsBF16AVX2 computes the dot products of a with rows of B, bs bytes apart, over so many turns of four vectors: sums has a vector for each row, whose lanes are to be added.
+//
+//go:noescape
+func rowDotsBF16AVX2(rows int, turns int, a *float32, b *uint16, bs int, sums *float32)
+
 // addF32AVX2 computes dst = a + b. n is a positive multiple of 16.
 //
 //go:noescape

@@ -4565,6 +4565,136 @@ loop:
 	VZEROUPPER
 	RET
 
+// func rowDotsF32AVX2(rows int, turns int, a *float32, b *float32, bs int, sums *float32)
+// Requires: AVX, FMA3
+TEXT ·rowDotsF32AVX2(SB), NOSPLIT, $0-48
+	MOVQ rows+0(FP), R9
+	MOVQ a+16(FP), SI
+	MOVQ b+24(FP), BX
+	MOVQ bs+32(FP), R8
+	MOVQ sums+40(FP), DI
+
+row:
+	MOVQ   turns+8(FP), CX
+	MOVQ   SI, AX
+	MOVQ   BX, DX
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+
+loop:
+	VMOVUPS     (DX), Y4
+	VFMADD231PS (AX), Y4, Y0
+	VMOVUPS     32(DX), Y5
+	VFMADD231PS 32(AX), Y5, Y1
+	VMOVUPS     64(DX), Y6
+	VFMADD231PS 64(AX), Y6, Y2
+	VMOVUPS     96(DX), Y7
+	VFMADD231PS 96(AX), Y7, Y3
+	ADDQ        $0x80, AX
+	ADDQ        $0x80, DX
+	DECQ        CX
+	JNZ         loop
+	VADDPS      Y0, Y1, Y0
+	VADDPS      Y2, Y3, Y2
+	VADDPS      Y0, Y2, Y0
+	VMOVUPS     Y0, (DI)
+	ADDQ        $0x20, DI
+	ADDQ        R8, BX
+	DECQ        R9
+	JNZ         row
+	VZEROUPPER
+	RET
+
+// func rowDotsF64AVX2(rows int, turns int, a *float64, b *float64, bs int, sums *float64)
+// Requires: AVX, FMA3
+TEXT ·rowDotsF64AVX2(SB), NOSPLIT, $0-48
+	MOVQ rows+0(FP), R9
+	MOVQ a+16(FP), SI
+	MOVQ b+24(FP), BX
+	MOVQ bs+32(FP), R8
+	MOVQ sums+40(FP), DI
+
+row:
+	MOVQ   turns+8(FP), CX
+	MOVQ   SI, AX
+	MOVQ   BX, DX
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+
+loop:
+	VMOVUPD     (DX), Y4
+	VFMADD231PD (AX), Y4, Y0
+	VMOVUPD     32(DX), Y5
+	VFMADD231PD 32(AX), Y5, Y1
+	VMOVUPD     64(DX), Y6
+	VFMADD231PD 64(AX), Y6, Y2
+	VMOVUPD     96(DX), Y7
+	VFMADD231PD 96(AX), Y7, Y3
+	ADDQ        $0x80, AX
+	ADDQ        $0x80, DX
+	DECQ        CX
+	JNZ         loop
+	VADDPD      Y0, Y1, Y0
+	VADDPD      Y2, Y3, Y2
+	VADDPD      Y0, Y2, Y0
+	VMOVUPD     Y0, (DI)
+	ADDQ        $0x20, DI
+	ADDQ        R8, BX
+	DECQ        R9
+	JNZ         row
+	VZEROUPPER
+	RET
+
+// func rowDotsBF16AVX2(rows int, turns int, a *float32, b *uint16, bs int, sums *float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·rowDotsBF16AVX2(SB), NOSPLIT, $0-48
+	MOVQ     rows+0(FP), R9
+	MOVQ     a+16(FP), SI
+	MOVQ     b+24(FP), BX
+	MOVQ     bs+32(FP), R8
+	MOVQ     sums+40(FP), DI
+	VPCMPEQD Y8, Y8, Y8
+	VPSLLD   $0x10, Y8, Y8
+
+row:
+	MOVQ   turns+8(FP), CX
+	MOVQ   SI, AX
+	MOVQ   BX, DX
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+
+loop:
+	VMOVUPS     (DX), Y5
+	VPSLLD      $0x10, Y5, Y4
+	VFMADD231PS (AX), Y4, Y0
+	VANDPS      Y5, Y8, Y5
+	VFMADD231PS 32(AX), Y5, Y1
+	VMOVUPS     32(DX), Y7
+	VPSLLD      $0x10, Y7, Y6
+	VFMADD231PS 64(AX), Y6, Y2
+	VANDPS      Y7, Y8, Y7
+	VFMADD231PS 96(AX), Y7, Y3
+	ADDQ        $0x80, AX
+	ADDQ        $0x40, DX
+	DECQ        CX
+	JNZ         loop
+	VADDPS      Y0, Y1, Y0
+	VADDPS      Y2, Y3, Y2
+	VADDPS      Y0, Y2, Y0
+	VMOVUPS     Y0, (DI)
+	ADDQ        $0x20, DI
+	ADDQ        R8, BX
+	DECQ        R9
+	JNZ         row
+	VZEROUPPER
+	RET
+
 // func addF32AVX2(dst *float32, a *float32, b *float32, n int)
 // Requires: AVX
 TEXT ·addF32AVX2(SB), NOSPLIT, $0-32

@@ -23,6 +23,8 @@ type Attention[T Float] struct {
 	GradOut        []T // of AttentionGrad; shaped as Out
 	GradQ          []T // shaped as Q, with its steps
 	GradK, GradV   []T
+	GradLSE        []T // of AttentionGrad; shaped as LSE, nil for 0
+	AttentionMasks
 
 	// Drop is the probability with which [Dropout], under Key, drops elements of the probabilities
 	// [batch, Heads, Queries, Keys]; Rows says where these lie.
@@ -120,15 +122,21 @@ func (w *AttentionWork[T]) forward(a *Attention[T]) {
 	for r := range w.n {
 		w.top[r], w.sum[r] = math.Inf(-1), 0
 	}
-	keys := a.seen(w.i+w.n-1, 0, a.Keys)
+	all := a.keysOf(w.head)
+	keys := a.seen(w.i+w.n-1, 0, all)
+	beta := T(0)
 	for j := 0; j < keys; j += attnCols {
 		n := min(attnCols, keys-j)
+		if !w.meets(a, j, n) {
+			continue
+		}
 		w.scores(a, j, n)
 		for r := range w.n {
 			s, seen := row(w.s, r, attnCols), a.seen(w.i+r, j, n)
 			if seen > 0 {
+				w.hide(a, s[:seen], r, j)
 				padded := padUnseen(s, seen)
-				if factor := w.exponentials(r, s[:padded]); j > 0 && factor != 1 {
+				if factor := w.exponentials(r, s[:padded]); beta != 0 && factor != 1 {
 					o := out[r*ld:][:a.HeadDim]
 					scaled(o, o, T(factor))
 				}
@@ -136,23 +144,19 @@ func (w *AttentionWork[T]) forward(a *Attention[T]) {
 			}
 			clear(s[seen:])
 		}
-		beta := T(1)
-		if j == 0 {
-			beta = 0
-		}
 		w.product(Gemm[T]{M: w.n, N: a.HeadDim, K: n, Alpha: 1, A: w.s, LDA: attnCols, B: a.keys(a.V, w.head, j), LDB: a.KVStep,
 			Beta: beta, C: out, LDC: ld})
+		beta = 1
 	}
 	lse := a.LSE[w.head*a.Queries+w.i:]
 	for r := range w.n {
 		o := out[r*ld:][:a.HeadDim]
-		if a.seen(w.i+r, 0, a.Keys) == 0 {
+		lse[r] = T(w.top[r] + math.Log(w.sum[r]))
+		if a.seen(w.i+r, 0, all) == 0 || a.blind(lse[r]) {
 			clear(o)
-			lse[r] = T(math.Inf(-1))
 			continue
 		}
 		scaled(o, o, T(1/w.sum[r]))
-		lse[r] = T(w.top[r] + math.Log(w.sum[r]))
 	}
 }
 
@@ -209,22 +213,23 @@ func (w *AttentionWork[T]) drop(a *Attention[T], x []T, r, j int) {
 // [AttentionForward] computed.
 //
 // With P the probabilities, D their mask of dropout and dP = D*(GradOut Vᵀ), it is dV = (D*P)ᵀ GradOut,
-// dS = P*(dP - sum(GradOut*Out)), dQ = Scale*dS K and dK = Scale*dSᵀ Q.
+// dS = P*(dP - sum(GradOut*Out) + GradLSE), dQ = Scale*dS K and dK = Scale*dSᵀ Q.
 func AttentionGrad[T Float](a *Attention[T], w *AttentionWork[T], lo, hi int) {
 	for kv := lo; kv < hi; kv++ {
 		first := kv * a.group()
+		keys := a.keysOf(first)
 		zeroRows(a.keys(a.GradK, first, 0), a.Keys, a.HeadDim, a.KVStep)
 		zeroRows(a.keys(a.GradV, first, 0), a.Keys, a.HeadDim, a.KVStep)
 		for w.head = first; w.head < first+a.group(); w.head++ {
 			zeroRows(a.queries(a.GradQ, w.head, 0), a.Queries, a.HeadDim, a.QStep)
-			for j := 0; j < a.Keys; j += attnCols {
+			for j := 0; j < keys; j += attnCols {
 				w.i = 0
 				if a.Causal {
 					w.i = max(0, j-a.Offset) / attnRows * attnRows
 				}
 				for ; w.i < a.Queries; w.i += attnRows {
 					w.n = min(attnRows, a.Queries-w.i)
-					if n := a.seen(w.i+w.n-1, j, min(attnCols, a.Keys-j)); n > 0 {
+					if n := a.seen(w.i+w.n-1, j, min(attnCols, keys-j)); n > 0 && w.meets(a, j, n) {
 						w.gradient(a, j, n)
 					}
 				}
@@ -250,11 +255,18 @@ func (w *AttentionWork[T]) gradient(a *Attention[T], j, n int) {
 	one := [1]T{1}
 	for r := range w.n {
 		s, d, seen := row(w.s, r, attnCols), row(w.d, r, attnCols), a.seen(w.i+r, j, n)
+		if a.blind(lse[r]) {
+			seen = 0
+		}
 		if seen > 0 {
+			w.hide(a, s[:seen], r, j)
 			padded := padUnseen(s, seen)
 			expScaled(s[:padded], s[:padded], lse[r:r+1], one[:], 0, padded, false)
 			w.drop(a, d[:seen], r, j)
 			sum := [1]T{T(dot(g[r*ld:][:a.HeadDim], out[r*ld:][:a.HeadDim]))}
+			if a.GradLSE != nil {
+				sum[0] -= a.GradLSE[w.head*a.Queries+w.i+r]
+			}
 			softmaxGrad(d[:padded], d[:padded], s[:padded], sum[:], padded, false)
 			w.drop(a, s[:seen], r, j)
 		}

@@ -57,6 +57,12 @@ func (c *attentionCase[T]) run(part int) {
 	parts(c.Groups(), AttentionGrad[T])
 }
 
+// sees reports whether query i of sequence b sees key j, by the definition.
+func (c *attentionCase[T]) sees(b, i, j int) bool {
+	return !(c.Causal && j > i+c.Offset) && (c.KeyLengths == nil || int64(j) < c.KeyLengths[b]) &&
+		(c.KeyDocs == nil || c.QueryDocs[b*c.Queries+i] == c.KeyDocs[b*c.Keys+j])
+}
+
 // plain computes outputs and gradients by the definition, in float64. Gradients go to gq, gk and gv, which are shaped as Q, K and V.
 func (c *attentionCase[T]) plain(gq, gk, gv []float64) (out []float64) {
 	hd := c.HeadDim
@@ -71,30 +77,37 @@ func (c *attentionCase[T]) plain(gq, gk, gv []float64) (out []float64) {
 		for i := range c.Queries {
 			query, o := (b*c.Queries+i)*c.QStep+h*hd, ((b*c.Queries+i)*c.Heads+h)*hd
 			m := mask[(head*c.Queries+i)*c.Keys:][:c.Keys]
-			p := make([]float64, c.seen(i, 0, c.Keys))
-			for j := range p {
-				for d := range hd {
-					p[j] += float64(c.Scale) * q[query+d] * k[key(j)+d]
+			var keys []int // that the query sees
+			var p, dp []float64
+			for j := range c.Keys {
+				if c.sees(b, i, j) {
+					dot := 0.0
+					for d := range hd {
+						dot += float64(c.Scale) * q[query+d] * k[key(j)+d]
+					}
+					keys, p = append(keys, j), append(p, dot)
 				}
 			}
 			if len(p) == 0 {
 				continue
 			}
 			Softmax(p, p, len(p), 0, 1)
-			var dp []float64
 			sum := 0.0
-			for j := range p {
+			for at, j := range keys {
 				dot := 0.0
 				for d := range hd {
-					out[o+d] += p[j] * m[j] * v[key(j)+d]
-					gv[key(j)+d] += p[j] * m[j] * gradOut[o+d]
+					out[o+d] += p[at] * m[j] * v[key(j)+d]
+					gv[key(j)+d] += p[at] * m[j] * gradOut[o+d]
 					dot += m[j] * gradOut[o+d] * v[key(j)+d]
 				}
 				dp = append(dp, dot)
-				sum += p[j] * dot
+				sum += p[at] * dot
 			}
-			for j := range p {
-				ds := p[j] * (dp[j] - sum) * float64(c.Scale)
+			if c.GradLSE != nil {
+				sum -= float64(c.GradLSE[head*c.Queries+i])
+			}
+			for at, j := range keys {
+				ds := p[at] * (dp[at] - sum) * float64(c.Scale)
 				for d := range hd {
 					gq[query+d] += ds * k[key(j)+d]
 					gk[key(j)+d] += ds * q[query+d]
@@ -121,16 +134,21 @@ func testAttention[T Float](t *testing.T) {
 						c.run(math.MaxInt32)
 						requireNear(t, out, c.Out, 2e-5, 1e-12, what)
 						requireNear(t, grad, c.grad, 5e-5, 1e-12, what+" gradient")
-						inParts := newCase()
-						inParts.run(1)
-						for i, buf := range c.bufs {
-							requireSameBits(t, buf, inParts.bufs[i], what, "in parts")
-							require.Equal(t, filled[T](2*guard, 7), append(slices.Clone(buf[:guard]), buf[len(buf)-guard:]...), what)
-						}
+						requireInParts(t, c, newCase(), what)
 					})
 				}
 			}
 		}
+	}
+}
+
+// requireInParts runs a case part by part: it has the bits of c, which has been run whole, and the guards of c are as they were.
+func requireInParts[T Float](t *testing.T, c, inParts *attentionCase[T], what string) {
+	t.Helper()
+	inParts.run(1)
+	for i, buf := range c.bufs {
+		requireSameBits(t, buf, inParts.bufs[i], what, "in parts")
+		require.Equal(t, filled[T](2*guard, 7), append(slices.Clone(buf[:guard]), buf[len(buf)-guard:]...), what)
 	}
 }
 
@@ -164,12 +182,7 @@ func testCrossAttention[T Float](t *testing.T) {
 						for i, lse := range c.LSE {
 							require.Equal(t, c.seen(i%s.queries, 0, s.keys) == 0, math.IsInf(float64(lse), -1), what)
 						}
-						inParts := newCase()
-						inParts.run(1)
-						for i, buf := range c.bufs {
-							requireSameBits(t, buf, inParts.bufs[i], what, "in parts")
-							require.Equal(t, filled[T](2*guard, 7), append(slices.Clone(buf[:guard]), buf[len(buf)-guard:]...), what)
-						}
+						requireInParts(t, c, newCase(), what)
 					})
 				}
 			}

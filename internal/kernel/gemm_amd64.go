@@ -106,6 +106,7 @@ func gemmAVX512() (f32 *engine[float32], f64 *engine[float64]) {
 		},
 	)
 	f32.dot = dotAVX512
+	withRowDots(f32, f64)
 	f32.copyRows[0], f32.copyRows[1] = copyRows1F32AVX512, copyRows2F32AVX512
 	f64.copyRows[0], f64.copyRows[1] = copyRows1F64AVX512, copyRows2F64AVX512
 	f32.transpose, f64.transpose = transposeF32AVX512, transposeF64AVX512
@@ -135,12 +136,21 @@ func gemmAVX2() (f32 *engine[float32], f64 *engine[float64]) {
 			gemmRows5x8F64AVX2, gemmRows6x8F64AVX2,
 		},
 	)
+	withRowDots(f32, f64)
 	f32.copyRows[0], f32.copyRows[1] = copyRows1F32AVX2, copyRows2F32AVX2
 	f64.copyRows[0], f64.copyRows[1] = copyRows1F64AVX2, copyRows2F64AVX2
 	f32.transpose, f64.transpose = transposeF32AVX2, transposeF64AVX2
 	f32.transposePast, f64.transposePast = transposePastF32AVX2, transposePastF64AVX2
 	f32.peak, f64.peak = peakF32AVX2, peakF64AVX2
 	return f32, f64
+}
+
+// withRowDots gives engines the kernels for few rows of A: those of AVX2 read memory as fast as it comes.
+func withRowDots(f32 *engine[float32], f64 *engine[float64]) {
+	f32.dotsOfRows, f64.dotsOfRows = rowDotsF32AVX2, rowDotsF64AVX2
+	f32.dotsOfRowsBF16 = func(rows, turns int, a *float32, b *BF16, bs int, sums *float32) {
+		rowDotsBF16AVX2(rows, turns, a, (*uint16)(b), bs, sums)
+	}
 }
 
 func dotAVX512(h, n, k int, a *float32, as int, b *float32, bs int, c []float32, cs int, from operand[float32], alpha float32) {

@@ -88,6 +88,10 @@ func (e *engineBF16) block(g *GemmBF16, ws []float32, i0, i1, j0, j1 int) {
 		}
 		return
 	}
+	if e.fewRows(g) {
+		e.fewRowsOf(g, ws, i0, i1, j0, j1)
+		return
+	}
 	if g.H == nil && g.Beta != 0 && g.Beta != 1 {
 		f := Gemm[float32]{Beta: g.Beta, C: g.C, LDC: g.LDC}
 		f.scaleC(i0, i1, j0, j1)

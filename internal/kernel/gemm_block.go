@@ -31,6 +31,9 @@ type engine[T Float] struct {
 	// dot is the micro-kernel for h x n dot products, h and n 1 or dotSide, of
 	// rows of A and of B (nil: none).
 	dot func(h, n, k int, a *T, as int, b *T, bs int, c []T, cs int, from operand[T], alpha T)
+	// dotsOfRows are the kernels for few rows of A, and of bfloat16 in the engine of float32 (nil: none).
+	dotsOfRows     dotsOfRows[T, T]
+	dotsOfRowsBF16 dotsOfRows[float32, BF16]
 	// Vector kernels for packing (nil: plain Go), with strides in bytes.
 	copyRows  [2]func(dst *T, ds int, src *T, ss, n int) // of 1 or 2 vectors
 	transpose func(dst *T, ds int, src *T, ss, w, blocks int)
@@ -126,6 +129,10 @@ func (e *engine[T]) block(g *Gemm[T], ws []T, i0, i1, j0, j1 int) {
 		if g.Act != NoActivation {
 			g.finish(i0, i1, j0, j1)
 		}
+		return
+	}
+	if !e.dots(g) && e.fewRows(g) {
+		e.fewRowsOf(g, ws, i0, i1, j0, j1)
 		return
 	}
 	p := gemmPass[T]{engine: e, i0: i0, i1: i1}

@@ -28,6 +28,7 @@ var table = map[string]row{
 	"internal/cuda/blas":   {own: "internal/dl internal/cuda"},
 	"internal/cuda/emu":    {own: "internal/dl internal/cuda"},
 	"internal/nccl":        {own: "internal/dl internal/cuda"},
+	"internal/bounded":     {},
 	"internal/trace":       {},
 	"internal/wait":        {},
 	"internal/agree":       {},
@@ -78,11 +79,14 @@ var table = map[string]row{
 	"ckpt":             {own: "nn optim dist dist/backend tensor ckpt/safetensors ckpt/torch"},
 	"ckpt/safetensors": {},
 	"ckpt/torch":       {own: "ckpt/safetensors"},
+	"ckpt/peft":        {own: "nn tensor internal/bounded"},
 
 	"train":             {own: "optim data dist ckpt tensor internal/curve train/metrics", others: "github.com/schollz/progressbar/v3 golang.org/x/term"},
 	"train/metrics":     {},
 	"train/tensorboard": {others: "google.golang.org/protobuf"},
 	"internal/curve":    {others: "gonum.org/v1/plot"},
+
+	"models/gpt": {own: "nn tensor ckpt internal/bounded"},
 
 	"bench/gpt":    {own: "nn"},
 	"bench/...":    {own: "...", others: "..."},

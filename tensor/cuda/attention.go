@@ -114,18 +114,20 @@ func attention(q *Queue, k *kernel, a *tensor.Args) {
 	crossAttention(q, k, a)
 }
 
-// crossAttention computes OpCrossAttention: operands are output, logarithmic sums, queries, keys, values.
+// crossAttention computes OpCrossAttention: operands are output, logarithmic sums, queries, keys, values, masks.
 func crossAttention(q *Queue, k *kernel, a *tensor.Args) {
 	tile, shared := attentionTile(a.DType, a.I[0], 3, 1)
 	if tile == 0 {
 		noTile(q, a)
 	}
 	q.ptrs(a, 2).parts(a, 2).heads(a, tile)
+	q.masks(a, 5)
 	q.run(k, headGrid(a, tile), cuda.Dim{X: attentionLanes}, shared)
 }
 
 // attentionGrads makes the kernels of OpAttentionGrad: operands are the gradient, qkv, output, its gradient, logarithmic sums;
-// and of OpCrossAttentionGrad: the gradients of queries, keys and values, these, and the rest. Keys and values are one kernel and
+// and of OpCrossAttentionGrad: the gradients of queries, keys and values, these, the rest, masks, and the gradient of
+// the sums. Keys and values are one kernel and
 // queries another, so that each sum has one block and a fixed order.
 func attentionGrads(cross bool) (r [tensor.NumDTypes]tensor.Kernel) {
 	in, out := 1, 2
@@ -148,11 +150,18 @@ func attentionGrads(cross bool) (r [tensor.NumDTypes]tensor.Kernel) {
 			stats := out + 2
 			mid := q.scratch(a.Len[stats] * wideSize(t))
 			q.args.Reset().Ptr(mid)
-			q.ptr(a, out).ptr(a, out+1).i64(a.Len[stats]).heads(a, tile)
+			q.ptr(a, out).ptr(a, out+1)
+			if cross {
+				q.ptr(a, 12)
+			} else {
+				q.args.Ptr(0)
+			}
+			q.i64(a.Len[stats]).heads(a, tile)
 			q.spread(dots, a.Len[stats])
 			rest := func() {
 				q.parts(a, in).ptr(a, out+1).ptr(a, stats).args.Ptr(mid)
 				q.heads(a, tile)
+				q.masks(a, 9)
 			}
 			q.args.Reset()
 			if cross {

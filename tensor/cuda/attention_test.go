@@ -59,39 +59,6 @@ func TestAttention(t *testing.T) {
 	})
 }
 
-// TestCrossAttention has more tiles of queries than of keys, and the reverse, heads that share keys, and queries that see none.
-func TestCrossAttention(t *testing.T) {
-	bothOrders(t, func(t *testing.T, dev *cuda.Device) {
-		cpu := tensor.NewCPU(1)
-		defer cpu.Close()
-		each(t, floatTypes, func(t *testing.T, d tensor.DType) {
-			for i, c := range []struct{ batch, tq, tk, heads, kv, hd, offset int }{
-				{2, 3, 70, 2, 1, 5, 67}, {1, 70, 33, 4, 2, 8, -20}, {1, 40, 40, 3, 3, 16, 10}, {1, 1, 65, 2, 2, 70, 64},
-			} {
-				r, stat := rng(8), d
-				if d.IsHalf() {
-					stat = tensor.Float32
-				}
-				normal := func(n int) operand { return values(d, n, func(int) float64 { return r.NormFloat64() }) }
-				set := func(a *tensor.Args) {
-					a.Dim = [6]int{c.batch, c.tq, c.heads * c.hd, c.tk, c.kv * c.hd}
-					elems := c.heads * c.tq * c.tk
-					a.I = [8]int{c.hd, truth(i != 3), 3, 2, elems, elems + 12, 5, c.offset}
-					a.F[0], a.F[1], a.Key = 1/math.Sqrt(float64(c.hd)), 0.3*float64(i%2), 99
-				}
-				tol := tolerance{f32: 2e-5, f64: 1e-12, half: 0x1p-6, floor: 0.5}
-				nq, nk := c.batch*c.tq*c.heads*c.hd, c.batch*c.tk*c.kv*c.hd
-				q, k, v := normal(nq), normal(nk), normal(nk)
-				forward := launch{op: tensor.OpCrossAttention, d: d, outs: 2, x: []operand{blank(d, nq), blank(stat, c.batch*c.heads*c.tq), q, k, v}, set: set}
-				forward.agree(t, dev, tol)
-				out := forward.on(t, cpu)
-				launch{op: tensor.OpCrossAttentionGrad, d: d, outs: 3, x: []operand{blank(d, nq), blank(d, nk), blank(d, nk), q, k, v, out[0], normal(nq), out[1]},
-					set: set}.agree(t, dev, tol)
-			}
-		})
-	})
-}
-
 // A key of NaN reaches the queries that see it and no others.
 func TestAttentionOfNaN(t *testing.T) {
 	dev := device(t)

@@ -146,7 +146,9 @@ func (l launch) on(t testing.TB, dev tensor.Device) []operand {
 		dev.Copy(p, unsafe.Pointer(unsafe.SliceData(o.bytes)), len(o.bytes), q)
 	}
 	for i, o := range l.x {
-		a.X[i], a.Len[i], a.DT[i] = at[i], o.n(), o.d
+		if o.bytes != nil { // else it is absent
+			a.X[i], a.Len[i], a.DT[i] = at[i], o.n(), o.d
+		}
 	}
 	for i, o := range l.list {
 		a.List = append(a.List, at[len(l.x)+i])

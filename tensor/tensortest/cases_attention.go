@@ -10,49 +10,70 @@ import (
 
 const crossHead = 4
 
-// attended is attention of queries x[0] over keys x[1] and values x[2], by the definition.
-func attended(x []Array, o tensor.AttentionOptions) Array {
+// attended is attention of queries x[0] over keys x[1] and values x[2], by the definition, and its logarithmic sums.
+func attended(x []Array, o tensor.AttentionOptions) (y, lse Array) {
 	q, k, v := x[0], x[1], x[2]
-	y := Array{q.Dims, make([]float64, len(q.V))}
 	heads, kv := q.Dims[2]/crossHead, k.Dims[2]/crossHead
+	y, lse = Array{q.Dims, make([]float64, len(q.V))}, Array{Dims: []int{q.Dims[0], heads, q.Dims[1]}}
+	lse.V = make([]float64, count(lse.Dims))
 	for b := range q.Dims[0] {
 		for i := range q.Dims[1] {
 			for h := range heads {
 				at := (b*q.Dims[1]+i)*q.Dims[2] + h*crossHead
 				key := func(j int) int { return (b*k.Dims[1]+j)*k.Dims[2] + h*kv/heads*crossHead }
-				var p []float64
+				p := make([]float64, k.Dims[1])
 				sum := 0.0
-				for j := range k.Dims[1] {
-					if o.Causal && j > i+o.Offset {
-						break
+				for j := range p {
+					if !sees(o, b, i, j) {
+						continue
 					}
 					dot := 0.0
 					for d := range crossHead {
 						dot += q.V[at+d] * k.V[key(j)+d]
 					}
-					p = append(p, math.Exp(dot/math.Sqrt(crossHead)))
+					p[j] = math.Exp(dot / math.Sqrt(crossHead))
 					sum += p[j]
 				}
+				lse.V[(b*heads+h)*q.Dims[1]+i] = math.Log(sum)
 				for j, p := range p {
 					for d := range crossHead {
-						y.V[at+d] += p / sum * v.V[key(j)+d]
+						if p > 0 {
+							y.V[at+d] += p / sum * v.V[key(j)+d]
+						}
 					}
 				}
 			}
 		}
 	}
-	return y
+	return y, lse
 }
 
-// crossings are what attention over other keys is tested with: queries, keys, heads of queries and of keys.
-var crossings = []struct {
+// crossing is a case of attention over other keys: queries, keys, heads of queries and of keys.
+type crossing struct {
 	tq, tk, heads, kv int
+	masks             masks
 	o                 tensor.AttentionOptions
-}{
-	{5, 3, 2, 2, tensor.AttentionOptions{}},
-	{3, 5, 4, 2, tensor.AttentionOptions{Causal: true, Offset: 2}},
-	{6, 4, 3, 1, tensor.AttentionOptions{Causal: true, Offset: -2}},
-	{1, 40, 2, 1, tensor.AttentionOptions{Causal: true, Offset: 39}},
+}
+
+func (c crossing) name() string {
+	return fmt.Sprintf("%d over %d, %d heads over %d, causal %v, %+v", c.tq, c.tk, c.heads, c.kv, c.o.Causal, c.masks)
+}
+
+// dims are shapes of queries, keys and values, also without sequences, queries and keys.
+func (c crossing) dims() [][][]int {
+	return [][][]int{crossDims(2, c.tq, c.tk, c.heads, c.kv), crossDims(0, c.tq, c.tk, c.heads, c.kv), crossDims(1, 0, c.tk, c.heads, c.kv), crossDims(1, c.tq, 0, c.heads, c.kv)}
+}
+
+var crossings = []crossing{
+	{1, 40, 2, 1, masks{}, tensor.AttentionOptions{Causal: true, Offset: 39}},
+	{3, 5, 4, 2, masks{}, tensor.AttentionOptions{Causal: true, Offset: 2}},
+	{5, 3, 2, 2, masks{}, tensor.AttentionOptions{}},
+	{6, 4, 3, 1, masks{}, tensor.AttentionOptions{Causal: true, Offset: -2}},
+	{3, 5, 2, 2, masks{lengths: true}, tensor.AttentionOptions{}},
+	{2, 7, 4, 2, masks{lengths: true, small: true}, tensor.AttentionOptions{Causal: true, Offset: 4}},
+	{5, 4, 2, 1, masks{docs: true}, tensor.AttentionOptions{}},
+	{6, 6, 2, 1, masks{docs: true, small: true}, tensor.AttentionOptions{Causal: true}},
+	{4, 5, 2, 2, masks{lengths: true, docs: true}, tensor.AttentionOptions{Causal: true, Offset: 1}},
 }
 
 func crossDims(batch, tq, tk, heads, kv int) [][]int {
@@ -61,12 +82,16 @@ func crossDims(batch, tq, tk, heads, kv int) [][]int {
 
 func attentionCases() (cases []ValueCase) {
 	for _, c := range crossings {
-		dims := [][][]int{crossDims(2, c.tq, c.tk, c.heads, c.kv), crossDims(0, c.tq, c.tk, c.heads, c.kv), crossDims(1, 0, c.tk, c.heads, c.kv), crossDims(1, c.tq, 0, c.heads, c.kv)}
-		cases = append(cases, ValueCase{Name: fmt.Sprintf("cross attention of %d over %d, %d heads over %d, %+v", c.tq, c.tk, c.heads, c.kv, c.o), Dims: dims,
-			F:    func(x []tensor.Tensor) tensor.Tensor { return tensor.CrossAttention(x[0], x[1], x[2], crossHead, c.o) },
-			Want: func(x []Array) Array { return attended(x, c.o) }})
+		cases = append(cases, ValueCase{Name: "cross attention of " + c.name(), Dims: c.dims(),
+			F: func(x []tensor.Tensor) tensor.Tensor {
+				return tensor.CrossAttention(x[0], x[1], x[2], crossHead, c.masks.of(c.o, x[0].Dim(0), x[0].Dim(1), x[1].Dim(1)))
+			},
+			Want: func(x []Array) Array {
+				y, _ := attended(x, c.masks.of(c.o, x[0].Dims[0], x[0].Dims[1], x[1].Dims[1]))
+				return y
+			}})
 	}
-	return cases
+	return append(cases, lseCases()...)
 }
 
 func attentionGrads() map[tensor.Op][]GradCase {
@@ -75,11 +100,11 @@ func attentionGrads() map[tensor.Op][]GradCase {
 		if i == 1 {
 			c.o.Drop, c.o.Layer = 0.4, 3
 		}
-		cases = append(cases, GradCase{Name: fmt.Sprintf("%d over %d, %+v", c.tq, c.tk, c.o),
+		cases = append(cases, GradCase{Name: c.name(),
 			Shapes: func(r *rand.Rand) [][]int { return crossDims(1+r.IntN(2), c.tq, c.tk, c.heads, c.kv) },
 			F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor {
-				return tensor.CrossAttention(x[0], x[1], x[2], crossHead, c.o)
+				return tensor.CrossAttention(x[0], x[1], x[2], crossHead, c.masks.of(c.o, x[0].Dim(0), c.tq, c.tk))
 			}})
 	}
-	return map[tensor.Op][]GradCase{tensor.OpCrossAttention: cases}
+	return map[tensor.Op][]GradCase{tensor.OpCrossAttention: cases, tensor.OpCrossAttentionLSE: lseGrads()}
 }

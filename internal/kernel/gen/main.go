@@ -132,6 +132,13 @@ func (g *gen) file() {
 			g.dotKernel(h, 1)
 		}
 	}
+	if g.name == "AVX2" { // which is enough to read memory, also where there is more
+		for _, g.size = range []int{4, 8} {
+			g.rowDots(false)
+		}
+		g.size = 4
+		g.rowDots(true)
+	}
 	for _, s := range vectorKernels() {
 		sizes := s.sizes
 		if sizes == nil {

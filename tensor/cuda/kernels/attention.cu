@@ -72,33 +72,59 @@ __device__ __forceinline__ void store(T* to, const W* acc, W scale, const Head& 
   }
 }
 
-// all_seen is how many keys query i sees, and seen those from j on, at most `tile`.
-__device__ __forceinline__ i64 all_seen(const Heads& h, i64 i) {
-  i64 end = h.causal ? i + h.offset + 1 : h.keys;
-  return end < 0 ? 0 : end < h.keys ? end : h.keys;
+// Masks are those of kernel.AttentionMasks: numbers of keys that count [batch], documents of queries [batch, steps] and of keys
+// [batch, keys]; null where absent. A number out of range is noted in *bad, for operation op.
+struct Masks {
+  const i64 *lengths, *qdocs, *kdocs;
+  u64* bad;
+  u32 op;
+};
+// Sequence is the one of a head: its documents, and how many keys count.
+struct Sequence {
+  const i64 *qdocs, *kdocs;
+  i64 keys;
+};
+__device__ __forceinline__ Sequence sequence_of(const Masks& m, const Heads& h, const Head& t) {
+  i64 b = t.number / h.heads, n = m.lengths ? m.lengths[b] : h.keys;
+  return {m.kdocs ? m.qdocs + b * h.steps : nullptr, m.kdocs ? m.kdocs + b * h.keys : nullptr, n < 0 ? 0 : n < h.keys ? n : h.keys};
 }
-__device__ __forceinline__ i64 seen(const Heads& h, i64 i, i64 j) {
-  i64 n = all_seen(h, i) - j;
+
+// all_seen is how many keys query i sees, and seen those from j on, at most `tile`; keys of other documents are among them.
+__device__ __forceinline__ i64 all_seen(const Heads& h, const Sequence& seq, i64 i) {
+  i64 end = h.causal ? i + h.offset + 1 : seq.keys;
+  return end < 0 ? 0 : end < seq.keys ? end : seq.keys;
+}
+__device__ __forceinline__ i64 seen(const Heads& h, const Sequence& seq, i64 i, i64 j) {
+  i64 n = all_seen(h, seq, i) - j;
   return n < 0 ? 0 : n < h.tile ? n : h.tile;
 }
 
-extern "C" __global__ void __launch_bounds__(LANES) attention(T* out, W* lse, const T* queries, const T* keys, const T* values, Heads h) {
+extern "C" __global__ void __launch_bounds__(LANES) attention(T* out, W* lse, const T* queries, const T* keys, const T* values, Heads h, Masks m) {
   Head t = this_head(h);
+  Sequence seq = sequence_of(m, h, t);
+  if (m.lengths && threadIdx.x == 0) check_index(m.bad, m.op, m.lengths[t.number / h.heads], h.keys + 1);
   i64 i0 = t.first, i = i0 + t.row, ld = h.hd + 1;
   W *q = dynamic_shared<W>(), *k = q + h.tile * ld, *v = k + h.tile * ld, *p = v + h.tile * ld + t.row * (h.tile + 1);
   fetch(q, queries + t.q, h.qstep, i0, h.steps, h);
   W acc[FEATURES] = {}, top = -INFINITY, sum = 0;
-  i64 end = all_seen(h, i0 + h.tile - 1);
+  i64 end = all_seen(h, seq, i0 + h.tile - 1);
   for (i64 j0 = 0; j0 < end; j0 += h.tile) {
-    i64 n = i < h.steps ? seen(h, i, j0) : 0;
+    i64 n = i < h.steps ? seen(h, seq, i, j0) : 0;
     __syncthreads();
-    fetch(k, keys + t.k, h.kstep, j0, h.keys, h);
-    fetch(v, values + t.k, h.kstep, j0, h.keys, h);
+    fetch(k, keys + t.k, h.kstep, j0, seq.keys, h);
+    fetch(v, values + t.k, h.kstep, j0, seq.keys, h);
     __syncthreads();
     W best = top;
     for (i64 c = t.lane; c < n; c += t.lanes) {
       p[c] = h.scale * dot(q + t.row * ld, k + c * ld, h.hd);
       best = p[c] > best ? p[c] : best;
+    }
+    if (seq.kdocs) {
+      best = top;
+      for (i64 c = t.lane; c < n; c += t.lanes) {
+        if (seq.qdocs[i] != seq.kdocs[j0 + c]) p[c] = -INFINITY;
+        best = p[c] > best ? p[c] : best;
+      }
     }
     best = row_top(best, t.lanes);
     W factor = top == best ? W(1) : exp_(top - best), more = 0;
@@ -115,18 +141,18 @@ extern "C" __global__ void __launch_bounds__(LANES) attention(T* out, W* lse, co
     add_product(acc, p, 0, n, v, t, h.hd);
   }
   if (i >= h.steps) return;
-  bool any = all_seen(h, i) > 0;
+  bool any = all_seen(h, seq, i) > 0 && !(seq.kdocs && sum == 0);
   store(out + t.out + i * t.width, acc, any ? 1 / sum : W(0), t, h.hd);
   if (t.lane == 0) lse[t.number * h.steps + i] = any ? top + log_(sum) : (W)-INFINITY;
 }
 
-// attention_dots: dots[head, i] = sum of gout*out of a query.
-extern "C" __global__ void attention_dots(W* dots, const T* out, const T* gout, i64 all, Heads h) {
+// attention_dots: dots[head, i] = sum of gout*out of a query, less the gradient of lse, if there is one.
+extern "C" __global__ void attention_dots(W* dots, const T* out, const T* gout, const W* glse, i64 all, Heads h) {
   for (i64 r = first_item(); r < all; r += all_threads()) {
     i64 n = r / h.steps, i = r % h.steps, at = ((n / h.heads * h.steps + i) * h.heads + n % h.heads) * h.hd;
     W sum = 0;
     for (i64 d = 0; d < h.hd; d++) sum += widen(gout[at + d]) * widen(out[at + d]);
-    dots[r] = sum;
+    dots[r] = glse ? sum - glse[r] : sum;
   }
 }
 
@@ -139,16 +165,18 @@ __device__ __forceinline__ void pair(W& s, W& ds, const W* q, const W* k, const 
 
 // attention_grad_kv: dv = (D*P)T gout and dk = scale * dsT q of a tile of keys, over the heads of queries that share them.
 extern "C" __global__ void __launch_bounds__(LANES) attention_grad_kv(T* gk, T* gv, const T* queries, const T* keys, const T* values, const T* gout,
-                                                                      const W* lse, const W* dots, Heads h) {
+                                                                      const W* lse, const W* dots, Heads h, Masks m) {
   i64 tiles = (h.keys + h.tile - 1) / h.tile, n = blockIdx.x / tiles, group = h.heads / h.kv;
   Head t = head_of(h, n * group, (blockIdx.x - n * tiles) * h.tile);
+  Sequence seq = sequence_of(m, h, t);
   i64 j0 = t.first, j = j0 + t.row, ld = h.hd + 1, part = h.tile * ld;
   W *k = dynamic_shared<W>(), *v = k + part, *q = v + part, *g = q + part;
   W *s = g + part + t.row * (h.tile + 1), *ds = s + h.tile * (h.tile + 1);
-  fetch(k, keys + t.k, h.kstep, j0, h.keys, h);
-  fetch(v, values + t.k, h.kstep, j0, h.keys, h);
+  fetch(k, keys + t.k, h.kstep, j0, seq.keys, h);
+  fetch(v, values + t.k, h.kstep, j0, seq.keys, h);
   W dk[FEATURES] = {}, dv[FEATURES] = {};
   i64 begin = h.causal && j0 > h.offset ? (j0 - h.offset) / h.tile * h.tile : 0;
+  if (j0 >= seq.keys) begin = h.steps;
   for (i64 head = t.number; head < (n + 1) * group; head++) {
     t = head_of(h, head, j0);
     for (i64 i0 = begin; i0 < h.steps; i0 += h.tile) {
@@ -157,12 +185,15 @@ extern "C" __global__ void __launch_bounds__(LANES) attention_grad_kv(T* gk, T* 
       fetch(g, gout + t.out, t.width, i0, h.steps, h);
       __syncthreads();
       i64 from = h.causal && j > h.offset + i0 ? j - h.offset - i0 : 0, to = h.steps - i0 < h.tile ? h.steps - i0 : h.tile;
-      if (j >= h.keys) to = 0;
+      if (j >= seq.keys) to = 0;
       for (i64 c = t.lane; c < to; c += t.lanes)
         if (c >= from) {
           i64 at = t.number * h.steps + i0 + c;
           pair(s[c], ds[c], q + c * ld, k + t.row * ld, v + t.row * ld, g + c * ld, lse[at], dots[at], i0 + c, j, t, h);
         }
+      if (seq.kdocs)
+        for (i64 c = t.lane; c < to; c += t.lanes)
+          if (c >= from && seq.qdocs[i0 + c] != seq.kdocs[j]) s[c] = ds[c] = 0;
       __syncwarp();
       add_product(dv, s, from, to, g, t, h.hd);
       add_product(dk, ds, from, to, q, t, h.hd);
@@ -175,22 +206,26 @@ extern "C" __global__ void __launch_bounds__(LANES) attention_grad_kv(T* gk, T* 
 
 // attention_grad_q: dq = scale * ds k of a tile of queries.
 extern "C" __global__ void __launch_bounds__(LANES) attention_grad_q(T* gq, const T* queries, const T* keys, const T* values, const T* gout, const W* lse,
-                                                                     const W* dots, Heads h) {
+                                                                     const W* dots, Heads h, Masks m) {
   Head t = this_head(h);
+  Sequence seq = sequence_of(m, h, t);
   i64 i0 = t.first, i = i0 + t.row, ld = h.hd + 1, part = h.tile * ld;
   W *q = dynamic_shared<W>(), *g = q + part, *k = g + part, *v = k + part, *ds = v + part + t.row * (h.tile + 1);
   fetch(q, queries + t.q, h.qstep, i0, h.steps, h);
   fetch(g, gout + t.out, t.width, i0, h.steps, h);
   W dq[FEATURES] = {}, unused;
-  i64 end = all_seen(h, i0 + h.tile - 1), at = t.number * h.steps + i;
+  i64 end = all_seen(h, seq, i0 + h.tile - 1), at = t.number * h.steps + i;
   for (i64 j0 = 0; j0 < end; j0 += h.tile) {
     __syncthreads();
-    fetch(k, keys + t.k, h.kstep, j0, h.keys, h);
-    fetch(v, values + t.k, h.kstep, j0, h.keys, h);
+    fetch(k, keys + t.k, h.kstep, j0, seq.keys, h);
+    fetch(v, values + t.k, h.kstep, j0, seq.keys, h);
     __syncthreads();
-    i64 n = i < h.steps ? seen(h, i, j0) : 0;
+    i64 n = i < h.steps ? seen(h, seq, i, j0) : 0;
     for (i64 c = t.lane; c < n; c += t.lanes)
       pair(unused, ds[c], q + t.row * ld, k + c * ld, v + c * ld, g + t.row * ld, lse[at], dots[at], i, j0 + c, t, h);
+    if (seq.kdocs)
+      for (i64 c = t.lane; c < n; c += t.lanes)
+        if (seq.qdocs[i] != seq.kdocs[j0 + c]) ds[c] = 0;
     __syncwarp();
     add_product(dq, ds, 0, n, k, t, h.hd);
   }

@@ -1,0 +1,220 @@
+package ckpt
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/ckpt/safetensors"
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/optim"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// othersFile writes a file of others: tensors of a type, whose element i is i/4 + 1, which every type holds.
+func othersFile(t *testing.T, path string, d tensor.DType, shapes map[string][]int) {
+	var list []safetensors.Tensor
+	for name, shape := range shapes {
+		list = append(list, safetensors.Tensor{Name: name, DType: dtypes[d], Shape: shape})
+	}
+	h, err := safetensors.New(list, nil)
+	require.NoError(t, err)
+	out := h.Encode()
+	for _, x := range h.Tensors {
+		b := make([]byte, x.Len()*d.Size())
+		cast(b, d, tensor.FromSlice(othersValues(x.Len()), x.Len()).Bytes(), tensor.Float64)
+		out = append(out, b...)
+	}
+	require.NoError(t, os.WriteFile(path, out, 0o666))
+}
+
+func othersValues(n int) []float64 {
+	x := make([]float64, n)
+	for i := range x {
+		x[i] = float64(i%64)/4 + 1
+	}
+	return x
+}
+
+// othersParams is a matrix as the file has it, one that it has transposed, and one of two tensors, all cut over the ranks.
+func othersParams(g *dist.Group, d tensor.DType) nn.Params {
+	w, u, kv := tensor.NewParam(tensor.Constant(0), 5, 3), tensor.NewParam(tensor.Constant(0), 3, 4), tensor.NewParam(tensor.Constant(0), 4, 2)
+	u.SetTransposed(true)
+	kv.SetStored([]tensor.Stored{of("k", 1, 0, 1), of("v", 3, 0, 3)})
+	params := nn.Params{w, u, kv}
+	for i, p := range params {
+		p.SetName([]string{"w", "u", "kv"}[i])
+		lo, hi := share(p.Len(), g.Rank(), g.Size()), share(p.Len(), g.Rank()+1, g.Size())
+		p.Shard = tensor.Shard{Global: p.Dims(), Flat: [2]int{lo, hi}, Counts: true}
+		p.Local = tensor.New(g.Device(), d, hi-lo)
+	}
+	return params
+}
+
+var othersShapes = map[string][]int{"w": {5, 3}, "u": {4, 3}, "k": {1, 2}, "v": {3, 2}}
+
+// requireOthers compares what othersParams loaded.
+func requireOthers(t *testing.T, params nn.Params) {
+	for _, p := range params {
+		for k, got := range tensor.Floats(p.Local) {
+			at := p.Shard.Flat[0] + k
+			switch {
+			case p.Name() == "u":
+				at = at%4*3 + at/4
+			case p.Name() == "kv" && at >= 2:
+				at -= 2
+			}
+			require.Equal(t, float64(at)/4+1, got, "%s, element %d", p.Name(), k)
+		}
+	}
+}
+
+// Float types are converted if that is wanted, for all who read and whoever holds what.
+func TestCast(t *testing.T) {
+	floats := []tensor.DType{tensor.Float32, tensor.Float64, tensor.BFloat16, tensor.Float16}
+	for _, from := range floats {
+		path := filepath.Join(t.TempDir(), "model.safetensors")
+		othersFile(t, path, from, othersShapes)
+		for _, to := range floats {
+			for ranks := 1; ranks <= 3; ranks++ {
+				onRanks(t, ranks, func(g *dist.Group) error {
+					for _, s := range []Strategy{Sharded, Broadcast} {
+						params := othersParams(g, to)
+						_, err := Load(context.Background(), g, path, &State{Params: params}, LoadConfig{Strategy: s, Cast: true})
+						require.NoError(t, err)
+						requireOthers(t, params)
+						if from != to {
+							_, err = Load(context.Background(), g, path, &State{Params: params}, LoadConfig{Strategy: s})
+							require.ErrorContains(t, err, "model:w is "+from.String()+"[5,3], not "+to.String()+"[5,3]")
+						}
+					}
+					return nil
+				})
+			}
+		}
+	}
+	path := filepath.Join(t.TempDir(), "model.safetensors")
+	othersFile(t, path, tensor.Int32, othersShapes)
+	onRanks(t, 1, func(g *dist.Group) error {
+		_, err := Load(context.Background(), g, path, &State{Params: othersParams(g, tensor.Float32)}, LoadConfig{Cast: true})
+		require.ErrorContains(t, err, "model:w is int32[5,3], not float32[5,3]")
+		return nil
+	})
+}
+
+// Masters of 16-bit parameters that were loaded without them begin with what was loaded, also where the optimizer has made them before.
+func TestMastersFollowWhatIsLoaded(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "model.safetensors")
+	othersFile(t, path, tensor.Float32, othersShapes)
+	onRanks(t, 2, func(g *dist.Group) error {
+		params := othersParams(g, tensor.BFloat16)
+		opt := optim.NewAdamW(params, optim.AdamWConfig{LR: 0.1})
+		require.Len(t, opt.State().Tensors, 9)
+		r, err := Load(context.Background(), g, path, &State{Params: params, Optimizer: opt}, LoadConfig{Cast: true, Partial: true})
+		require.NoError(t, err)
+		require.Contains(t, r.Missing, "optimizer:k.master")
+		for _, p := range params {
+			p.Value, p.Grad = p.Local, tensor.New(g.Device(), tensor.BFloat16, p.Local.Len())
+			p.FillGrad()
+		}
+		require.NoError(t, opt.Step())
+		requireOthers(t, params)
+		return nil
+	})
+}
+
+func TestPrefixAndPatterns(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name string, shapes map[string][]int) string {
+		path := filepath.Join(dir, name+".safetensors")
+		othersFile(t, path, tensor.Float32, shapes)
+		return path
+	}
+	long := file("long", map[string][]int{"net.w": {5, 3}, "u": {4, 3}, "net.k": {1, 2}, "net.v": {3, 2}, "net.h.0.mask": {2}, "net.h.11.mask": {2}})
+	short := file("short", map[string][]int{"u": {4, 3}, "k": {1, 2}, "v": {3, 2}})
+	both := file("both", map[string][]int{"w": {5, 3}, "net.w": {5, 3}})
+	other := file("other", map[string][]int{"x": {1}})
+	onRanks(t, 2, func(g *dist.Group) error {
+		load := func(path string, c LoadConfig) (*Report, nn.Params, error) {
+			params := othersParams(g, tensor.Float32)
+			r, err := Load(context.Background(), g, path, &State{Params: params}, c)
+			return r, params, err
+		}
+		r, params, err := load(long, LoadConfig{Prefix: "net.", AllowUnexpected: []string{"h.*.mask"}})
+		require.NoError(t, err)
+		requireOthers(t, params)
+		require.Equal(t, []string{"model:h.0.mask", "model:h.11.mask"}, r.Unexpected)
+		for _, x := range []struct { // in one order on all ranks
+			want string
+			c    LoadConfig
+		}{
+			{"unexpected: model:h.0.mask, model:h.11.mask", LoadConfig{Prefix: "net."}},
+			{"unexpected: model:h.11.mask", LoadConfig{Prefix: "net.", AllowUnexpected: []string{"h.0.*"}}},
+			{"missing: model:k, model:v, model:w; unexpected: model", LoadConfig{}},
+			{`"[": syntax error in pattern`, LoadConfig{AllowMissing: []string{"["}}},
+		} {
+			_, _, err := load(long, x.c)
+			require.ErrorContains(t, err, x.want)
+		}
+		r, params, err = load(short, LoadConfig{AllowMissing: []string{"w"}})
+		require.NoError(t, err)
+		require.Equal(t, []string{"model:w"}, r.Missing)
+		requireOthers(t, params[1:])
+		_, _, err = load(both, LoadConfig{Prefix: "net."})
+		require.ErrorContains(t, err, `tensor "w" is there twice, with and without the prefix "net."`)
+		_, _, err = load(other, LoadConfig{AllowMissing: []string{"*"}, AllowUnexpected: []string{"*"}})
+		require.ErrorContains(t, err, "the checkpoint has none of the 4 tensors, such as model:k")
+		return nil
+	})
+}
+
+// In Hugging Face's cache files are links to blobs. No other link is followed.
+func TestCacheOfLinks(t *testing.T) {
+	const hash = "0123456789abcdef0123456789abcdef01234567"
+	for _, c := range []struct{ folder, target, want string }{
+		{"snapshots/main", "../../blobs/" + hash, ""},
+		{"snapshots/main", "../../blobs/" + hash + hash[:24], ""},
+		{"snapshots/main", "../../blobs/model.safetensors", "is a link"},
+		{"snapshots/main", "../../../blobs/" + hash, "is a link"},
+		{"snapshots/main", "../../blobs/../blobs/" + hash, "is a link"},
+		{"other/main", "../../blobs/" + hash, "is a link"},
+		{"snapshots/main", "ABSOLUTE", "is a link"},
+	} {
+		root := t.TempDir()
+		dir := filepath.Join(root, c.folder)
+		require.NoError(t, os.MkdirAll(dir, 0o777))
+		require.NoError(t, os.MkdirAll(filepath.Join(root, "blobs"), 0o777))
+		blob := filepath.Join(root, "blobs", filepath.Base(c.target))
+		othersFile(t, blob, tensor.Float32, othersShapes)
+		target := c.target
+		if target == "ABSOLUTE" {
+			target = blob
+		}
+		require.NoError(t, os.Symlink(target, filepath.Join(dir, "model.safetensors")))
+		onRanks(t, 1, func(g *dist.Group) error {
+			params := othersParams(g, tensor.Float32)
+			_, err := Load(context.Background(), g, dir, &State{Params: params}, LoadConfig{})
+			if c.want == "" {
+				require.NoError(t, err, c.target)
+				requireOthers(t, params)
+			} else {
+				require.ErrorContains(t, err, c.want, c.target)
+			}
+			return nil
+		})
+		if c.want == "" { // a blob that is a link itself, and none
+			require.NoError(t, os.Rename(blob, blob+"x"))
+			require.NoError(t, os.Symlink(blob+"x", blob))
+			_, err := disk{}.Open(filepath.Join(dir, "model.safetensors"), false)
+			assert.ErrorContains(t, err, "is a link")
+			require.NoError(t, os.Remove(blob))
+			_, err = disk{}.Open(filepath.Join(dir, "model.safetensors"), false)
+			assert.ErrorIs(t, err, os.ErrNotExist)
+		}
+	}
+}

@@ -1,0 +1,201 @@
+package peft
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/ringo-ml/ringo/internal/bounded"
+	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// File is the name of the file with the adapters' values.
+const File = "adapter_model.safetensors"
+
+const (
+	configName  = "adapter_config.json"
+	maxConfig   = 1 << 20
+	maxRank     = 1 << 16
+	savedName   = "model.safetensors" // what ckpt calls it
+	modulesOf   = "base_model.model." // what PEFT's names begin with
+	downSuffix  = ".lora_A.weight"
+	causalModel = "CAUSAL_LM"
+)
+
+// config is adapter_config.json, as far as it says what is computed.
+type config struct {
+	Type    string   `json:"peft_type"`
+	Task    string   `json:"task_type,omitempty"`
+	Rank    int      `json:"r"`
+	Alpha   float64  `json:"lora_alpha"`
+	Targets []string `json:"target_modules"`
+	InOut   bool     `json:"fan_in_fan_out"` // matrices of the base are [in, out]; PEFT looks at each itself
+	Bias    string   `json:"bias"`
+	Dropout float64  `json:"lora_dropout"`
+}
+
+// harmless are settings that change nothing of what trained adapters compute.
+var harmless = []string{"auto_mapping", "peft_version", "base_model_name_or_path", "revision", "inference_mode", "megatron_core", "runtime_config",
+	"lora_dropout", "qalora_group_size", "loftq_config", "eva_config", "corda_config", "lora_ga_config", "ensure_weight_tying", "task_type"}
+
+// Apply gives a model the adapters that adapter_config.json in a folder describes, and returns their parameters (nn.LoRA). Values come
+// later: those of the adapters from File in the folder. Dropout of the adapters' input, which PEFT has in training, is left out.
+// A setting that would change what is computed is an error that names it, and leaves the model as it was.
+func Apply(model any, dir string) (adapters nn.Params, err error) {
+	path := filepath.Join(dir, configName)
+	text, err := bounded.ReadFile(path, maxConfig)
+	if err != nil {
+		return nil, fmt.Errorf("peft: %w", err)
+	}
+	c, err := parse(text)
+	if err == nil {
+		adapters, err = c.apply(model)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("peft: %s: %w", path, err)
+	}
+	return adapters, nil
+}
+
+func parse(text []byte) (c config, err error) {
+	all := map[string]json.RawMessage{}
+	if err := json.Unmarshal(text, &all); err != nil {
+		return c, err
+	}
+	if targets := all["target_modules"]; len(targets) > 0 && targets[0] == '"' {
+		return c, fmt.Errorf("target_modules is the pattern %s; a list is needed", targets)
+	}
+	if err := json.Unmarshal(text, &c); err != nil {
+		return c, err
+	}
+	if c.Type != "LORA" {
+		return c, fmt.Errorf("peft_type is %q, and only LORA is computed here", c.Type)
+	}
+	if c.Bias != "" && c.Bias != "none" {
+		return c, fmt.Errorf("bias is %q, and only none is trained here", c.Bias)
+	}
+	if c.Rank > maxRank {
+		return c, fmt.Errorf("r is %d, more than %d", c.Rank, maxRank)
+	}
+	if way := string(all["init_lora_weights"]); !slices.Contains([]string{"", "null", "true", "false", `"gaussian"`}, way) {
+		return c, fmt.Errorf("init_lora_weights is %s, which changes the base's weights too", way)
+	}
+	for name, v := range all {
+		known := slices.Contains(harmless, name) || slices.Contains([]string{"init_lora_weights", "peft_type", "r", "lora_alpha", "target_modules", "fan_in_fan_out", "bias"}, name)
+		if !known && !empty(v) {
+			return c, fmt.Errorf("%s is %s, which is not computed here", name, v)
+		}
+	}
+	return c, nil
+}
+
+// empty reports whether a setting is off.
+func empty(v json.RawMessage) bool {
+	return slices.Contains([]string{"null", "false", "{}", "[]", `""`, "0", "0.0"}, string(bytes.TrimSpace(v)))
+}
+
+// apply calls nn.LoRA, with the names of the Linears for patterns.
+func (c *config) apply(model any) (adapters nn.Params, err error) {
+	nn.ParamsOf(model) // gives the names in files
+	cfg := nn.LoRAConfig{Rank: c.Rank, Alpha: c.Alpha}
+	hits := make([]bool, len(c.Targets))
+	for name, l := range nn.Linears(model) {
+		module, whole := moduleOf(l)
+		for i, target := range c.Targets {
+			if !below(module, target) && !below(target, module) {
+				continue
+			}
+			hits[i] = true
+			switch {
+			case !whole:
+				return nil, fmt.Errorf("the target %q is one matrix in the files and several layers here, such as %s", target, name)
+			case !slices.Contains(cfg.Targets, name):
+				cfg.Targets = append(cfg.Targets, name)
+			}
+		}
+	}
+	if i := slices.Index(hits, false); i >= 0 {
+		return nil, fmt.Errorf("the target %q matches no Linear of the model", c.Targets[i])
+	}
+	defer func() {
+		if f, ok := recover().(*tensor.Failure); ok {
+			err = f
+		}
+	}()
+	return nn.LoRA(model, cfg), nil
+}
+
+// below reports whether a module is what a target means: the module itself, or the end of its name.
+func below(module, target string) bool {
+	return module == target || strings.HasSuffix(module, "."+target)
+}
+
+// moduleOf returns what files call a Linear, and whether they have its weight as one tensor.
+func moduleOf(l *nn.Linear) (name string, whole bool) {
+	name, whole = l.W.Name(), true
+	if as := l.W.Stored(); as != nil {
+		name, whole = as[0].Name, len(as) == 1 && as[0].Rows == as[0].Total
+	}
+	return strings.TrimSuffix(name, ".weight"), whole
+}
+
+// Export makes a folder in which a checkpoint of a model's adapters alone lies (ckpt.State with what nn.LoRA returned as Params) one
+// of PEFT's: it copies the values to File and writes adapter_config.json. One rank calls it. Adapters of one rank and alpha, below
+// layers that PEFT knows by a module of their own, can be exported.
+func Export(model any, dir string) error {
+	c, err := describe(model)
+	if err != nil {
+		return fmt.Errorf("peft: %w", err)
+	}
+	values, err := os.ReadFile(filepath.Join(dir, savedName))
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, File), values, 0o666)
+	}
+	if err != nil {
+		return fmt.Errorf("peft: %w", err)
+	}
+	text, err := json.MarshalIndent(c, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, configName), append(text, '\n'), 0o666)
+}
+
+// describe returns the settings of a model's adapters.
+func describe(model any) (c config, err error) {
+	nn.ParamsOf(model)
+	for name, l := range nn.Linears(model) {
+		a := l.Adapter
+		if a == nil {
+			continue
+		}
+		stored := a.Down.Name()
+		if as := a.Down.Stored(); as != nil {
+			stored = as[0].Name
+		}
+		module, ok := strings.CutPrefix(strings.TrimSuffix(stored, downSuffix), modulesOf)
+		weight, _ := moduleOf(l)
+		here := config{Type: "LORA", Task: causalModel, Rank: a.Down.Global()[0], Alpha: a.Alpha, Bias: "none"}
+		switch {
+		case !ok:
+			return c, fmt.Errorf("the files have no module of its own for %s, and PEFT no name for its adapter", name)
+		case !below(module, weight):
+			return c, fmt.Errorf("the weight of %s is also that of %s, and PEFT would save it with the adapter", name, weight)
+		case c.Targets == nil:
+			c = here
+		case c.Rank != here.Rank || c.Alpha != here.Alpha:
+			return c, fmt.Errorf("the adapter of %s has rank %d and alpha %v, and those before it %d and %v; a folder has one of each", name, here.Rank, here.Alpha, c.Rank, c.Alpha)
+		}
+		c.Targets, c.InOut = append(c.Targets, module), c.InOut || l.W.Transposed()
+	}
+	if c.Targets == nil {
+		err = errors.New("the model has no adapters")
+	}
+	return c, err
+}

@@ -1,0 +1,70 @@
+package ckpt
+
+import (
+	"slices"
+
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// Files may keep a parameter as segments (tensor.Param.Stored): rows of one tensor, or of several. A rank's memory of such a
+// parameter is cut where a box or a segment ends. Each cut is an item of its own: consecutive elements of the memory, which are a
+// part of one stored tensor. So a rank may have several items of one stored tensor, of one parameter or of several.
+
+// divide cuts what a rank holds of a parameter into the items of its segments. Each segment has one at least, which may be empty.
+func (x item) divide(as []tensor.Stored) (list []item) {
+	first := 0 // row of the parameter
+	for _, s := range as {
+		y := x
+		y.name, y.shape = s.Name, slices.Concat([]int{s.Total}, x.shape[1:])
+		cuts := x.part.cuts(s, first, y.shape)
+		if len(cuts) == 0 {
+			none := wholePart(y.shape)
+			none.hi = 0
+			cuts = []cut{{part: none}}
+		}
+		for _, c := range cuts {
+			y.part, y.data = c.part, x.data.Range(c.at, c.at+c.len())
+			list = append(list, y)
+		}
+		first += s.Rows
+	}
+	return list
+}
+
+// cut is a part of a stored tensor, and where the elements begin in what a rank holds of the parameter.
+type cut struct {
+	part
+	at int
+}
+
+// cuts returns what a part of a parameter has of a segment, which begins at row first of the parameter, in a stored tensor of the
+// given shape.
+func (p part) cuts(s tensor.Stored, first int, shape []int) (list []cut) {
+	for _, b := range p.segments() {
+		lo, hi := max(b.box.Lo[0], first), min(b.box.Hi[0], first+s.Rows)
+		if lo >= hi {
+			continue
+		}
+		row := volume(b.box) / (b.box.Hi[0] - b.box.Lo[0])
+		begin := (lo - b.box.Lo[0]) * row // of these rows, in the box
+		from, to := max(b.lo, begin), min(b.hi, (hi-b.box.Lo[0])*row)
+		if from >= to {
+			continue
+		}
+		box := tensor.Box{Lo: slices.Clone(b.box.Lo), Hi: slices.Clone(b.box.Hi)}
+		box.Lo[0], box.Hi[0] = lo-first+s.First, hi-first+s.First
+		list = append(list, cut{part{shape, []tensor.Box{box}, from - begin, to - begin}, b.at + from - b.lo})
+	}
+	return list
+}
+
+// storedNames returns the names under which files keep a parameter.
+func storedNames(p *tensor.Param) (names []string) {
+	for _, s := range p.Stored() {
+		names = append(names, s.Name)
+	}
+	if names == nil {
+		return []string{p.Name()}
+	}
+	return names
+}

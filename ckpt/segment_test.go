@@ -1,0 +1,272 @@
+package ckpt
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/ckpt/safetensors"
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/optim"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// segmented is a parameter that files keep as segments.
+type segmented struct {
+	name       string
+	dims       []int
+	tp         *Rule
+	transposed bool
+	as         []tensor.Stored
+}
+
+// of is a segment.
+func of(name string, rows, first, total int) tensor.Stored {
+	return tensor.Stored{Name: name, Rows: rows, First: first, Total: total}
+}
+
+// segmentedModel has a parameter of two tensors, tensors of several parameters, also transposed ones, rows in another order, one that
+// is only called otherwise, and one without segments.
+var segmentedModel = []segmented{
+	{"attn.kv.weight", []int{10, 6}, &Rule{Dim: 0, Parts: []int{4, 6}}, false, []tensor.Stored{of("k.weight", 4, 0, 4), of("v.weight", 6, 0, 6)}},
+	{"q.weight", []int{4, 6}, &Rule{Dim: 0}, true, []tensor.Stored{of("c_attn.weight", 4, 0, 12)}},
+	{"kv.weight", []int{8, 6}, &Rule{Dim: 0, Parts: []int{3, 5}}, true, []tensor.Stored{of("c_attn.weight", 8, 4, 12)}},
+	{"q.bias", []int{4}, &Rule{Dim: 0}, false, []tensor.Stored{of("c_attn.bias", 4, 0, 12)}},
+	{"kv.bias", []int{8}, &Rule{Dim: 0}, false, []tensor.Stored{of("c_attn.bias", 8, 4, 12)}},
+	{"up.weight", []int{5, 3, 2}, &Rule{Dim: 1}, false, []tensor.Stored{of("c_fc.weight", 5, 0, 5)}},
+	{"odd.weight", []int{6, 2}, &Rule{Dim: 1}, false, []tensor.Stored{of("a.weight", 2, 2, 4), of("b.weight", 2, 0, 2), of("a.weight", 2, 0, 4)}},
+	{"norm.weight", []int{7}, nil, false, nil},
+}
+
+// element returns the stored tensor that has element i of the parameter, and where.
+func (s segmented) element(i int) (name string, at int) {
+	if s.as == nil {
+		return s.name, i
+	}
+	cols := product(s.dims[1:])
+	row, col := i/cols, i%cols
+	for _, x := range s.as {
+		if row < x.Rows {
+			if row += x.First; s.transposed {
+				return x.Name, col*x.Total + row
+			}
+			return x.Name, row*cols + col
+		}
+		row -= x.Rows
+	}
+	panic("no segment has it")
+}
+
+// part returns what a rank holds.
+func (s segmented) part(t require.TestingT, l layout, rank int) (tensor.Shard, part) {
+	sh := l.shard(t, spec{name: s.name, dims: s.dims, tp: s.tp}, rank)
+	p, err := newPart(s.dims, sh.Boxes, sh.Flat)
+	require.NoError(t, err)
+	if l.flat && sh.Flat[0] == sh.Flat[1] {
+		p.hi = p.lo
+	}
+	return sh, p
+}
+
+// eachElement calls fn for the elements of a rank: the place in its memory, and the stored tensor and the place in that.
+func (s segmented) eachElement(p part, fn func(k int, name string, at int)) {
+	k := 0
+	for at, n := range p.runs() {
+		for i := at; i < at+n; i++ {
+			name, file := s.element(i)
+			fn(k, name, file)
+			k++
+		}
+	}
+}
+
+// segmentedState is the model as a rank holds it. Version 0 is zeros.
+func segmentedState(t require.TestingT, g *dist.Group, l layout, version int) *State {
+	var params nn.Params
+	for _, s := range segmentedModel {
+		p := tensor.NewParam(tensor.Constant(0), s.dims...)
+		p.SetName(s.name)
+		p.SetTransposed(s.transposed)
+		p.SetStored(s.as)
+		sh, held := s.part(t, l, g.Rank())
+		x := tensor.New(g.Device(), tensor.Float32, held.len())
+		p.Shard, p.Value, p.Local = sh, x, x
+		params = append(params, p)
+	}
+	st := &State{Step: version, Params: params, Optimizer: optim.NewAdamW(params, optim.AdamWConfig{LR: 0.1})}
+	if version > 0 {
+		o := st.Optimizer.State()
+		o.Steps = version
+		for name := range o.Counts {
+			o.Counts[name] = version
+		}
+		require.NoError(t, st.Optimizer.SetState(o))
+		eachTensor(t, g, l, st, func(x []float32, k int, want float32, _ string) { x[k] = want })
+	}
+	return st
+}
+
+// eachTensor calls fn for every element of parameters and moments, with what version 3 has there.
+func eachTensor(t require.TestingT, g *dist.Group, l layout, st *State, fn func(x []float32, k int, want float32, what string)) {
+	for i, s := range segmentedModel {
+		_, held := s.part(t, l, g.Rank())
+		all := map[string]tensor.Tensor{"": st.Params[i].Local}
+		for _, m := range st.Optimizer.State().Tensors {
+			if m.Param == st.Params[i] {
+				all[m.Name[len(s.name):]] = m.Tensor
+			}
+		}
+		require.Len(t, all, 3)
+		for key, x := range all {
+			data := tensor.Data[float32](x)
+			s.eachElement(held, func(k int, name string, at int) {
+				fn(data, k, float32(value(name+key, at, 3)), fmt.Sprintf("%s%s, element %d of %s", s.name, key, at, name))
+			})
+		}
+	}
+}
+
+// Saved on each layout, the files hold what their names say, and every layout loads it, to the bit.
+func TestSegments(t *testing.T) {
+	for _, from := range []string{"ddp1", "ddp3", "fsdp2", "fsdp5", "tp2", "tp2fsdp2", "tp2dp2"} {
+		dir := t.TempDir()
+		onRanks(t, layouts[from].ranks, func(g *dist.Group) error {
+			s := newSaver(g, disk{}, dir, Config{Async: from == "fsdp2"})
+			st := segmentedState(t, g, layouts[from], 3)
+			if g.Rank()%2 == 1 { // the order in which a rank lists its parameters is its own
+				slices.Reverse(st.Params)
+			}
+			if err := s.Save(context.Background(), *st); err != nil {
+				return err
+			}
+			return s.Close()
+		})
+		path := filepath.Join(dir, stepName(3))
+		requireStored(t, path)
+		require.True(t, mustVerify(t, path, VerifyConfig{}).OK)
+		for _, to := range []string{"ddp1", "ddp2", "fsdp1", "fsdp3", "fsdp4", "tp2", "tp2fsdp2"} {
+			for _, strategy := range []Strategy{Sharded, Broadcast} {
+				loadSegments(t, path, layouts[to], strategy, from+" to "+to)
+			}
+		}
+	}
+}
+
+func loadSegments(t *testing.T, path string, l layout, strategy Strategy, what string) {
+	onRanks(t, l.ranks, func(g *dist.Group) error {
+		st := segmentedState(t, g, l, 0)
+		r, err := Load(context.Background(), g, path, st, LoadConfig{Strategy: strategy})
+		if err != nil {
+			return err
+		}
+		if r.Tensors != 24 || r.Unverified != 0 {
+			return fmt.Errorf("%+v", r)
+		}
+		eachTensor(t, g, l, st, func(x []float32, k int, want float32, at string) {
+			require.Equal(t, want, x[k], "%s: rank %d, %s", what, g.Rank(), at)
+		})
+		for name, n := range st.Optimizer.State().Counts {
+			require.Equal(t, 3, n, name)
+		}
+		return nil
+	})
+}
+
+// requireStored compares every element of every file of a checkpoint.
+func requireStored(t *testing.T, path string) {
+	files, err := filepath.Glob(filepath.Join(path, "*.safetensors"))
+	require.NoError(t, err)
+	shapes := map[string][]int{}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		require.NoError(t, err)
+		h, err := safetensors.Read(file, bytes.NewReader(data), int64(len(data)))
+		require.NoError(t, err)
+		for _, x := range h.Tensors {
+			shapes[x.Name] = x.Shape
+			for i := range x.Len() {
+				got := math.Float32frombits(binary.LittleEndian.Uint32(data[h.Size+x.Start+int64(4*i):]))
+				require.Equal(t, float32(value(x.Name, i, 3)), got, "%s, element %d", x.Name, i)
+			}
+		}
+	}
+	require.Len(t, shapes, 24)
+	for name, shape := range map[string][]int{"k.weight": {4, 6}, "v.weight.exp_avg": {6, 6}, "c_attn.weight": {6, 12}, "c_attn.bias.exp_avg_sq": {12},
+		"c_fc.weight": {5, 3, 2}, "a.weight": {4, 2}, "norm.weight": {7}} {
+		require.Equal(t, shape, shapes[name], name)
+	}
+}
+
+// With a prefix, names of parameters, their moments and their step counts are stripped alike; a count that is missing is found before
+// anything is changed.
+func TestPrefixOfOptimizer(t *testing.T) {
+	dir := t.TempDir()
+	onRanks(t, 2, func(g *dist.Group) error {
+		state := func(names ...string) *State {
+			st := &State{}
+			for _, name := range names {
+				p := tensor.NewParam(tensor.Constant(0), 3)
+				p.SetName(name)
+				p.Make(g.Device(), tensor.Float32, 1)
+				st.Params = append(st.Params, p)
+			}
+			st.Optimizer = optim.NewAdamW(st.Params, optim.AdamWConfig{LR: 0.1})
+			return st
+		}
+		st := state("net.w", "b")
+		st.Step = 1
+		o := st.Optimizer.State()
+		o.Counts["net.w"], o.Counts["b"] = 7, 7
+		require.NoError(t, st.Optimizer.SetState(o))
+		s := NewSaver(g, dir, Config{})
+		if err := errors.Join(s.Save(context.Background(), *st), s.Close()); err != nil {
+			return err
+		}
+		path := filepath.Join(dir, stepName(1))
+		got := state("w", "b")
+		_, err := Load(context.Background(), g, path, got, LoadConfig{Prefix: "net."})
+		require.NoError(t, err)
+		require.Equal(t, map[string]int{"w": 7, "b": 7}, got.Optimizer.State().Counts)
+		r, err := Load(context.Background(), g, path, state("w", "b", "x"), LoadConfig{Prefix: "net."})
+		require.ErrorContains(t, err, "missing: model:x, optimizer:x.exp_avg, optimizer:x.exp_avg_sq, the step count of x")
+		require.Zero(t, r.Tensors)
+		return nil
+	})
+}
+
+func TestSegmentsMisuse(t *testing.T) {
+	save := func(change func(st *State)) error {
+		dir := t.TempDir()
+		return tryRanks(2, func(g *dist.Group) error {
+			st := segmentedState(t, g, layouts["fsdp2"], 3)
+			change(st)
+			return NewSaver(g, dir, Config{}).Save(context.Background(), *st)
+		})
+	}
+	require.NoError(t, save(func(*State) {}))
+	for want, change := range map[string]func(st *State){
+		"c_attn.weight: the boxes have 48 of 72 elements": func(st *State) { st.Params = append(st.Params[:1:1], st.Params[2:]...); st.Optimizer = nil },
+		"k.weight: rank 0 lists elements of it twice":     func(st *State) { st.Params = append(st.Params, st.Params[0]); st.Optimizer = nil },
+		"files keep q.weight and kv.weight in c_attn.weight, and the optimizer has one of them: freeze both or none": func(st *State) {
+			st.Params[1].Freeze()
+			st.Optimizer = optim.NewAdamW(st.Params, optim.AdamWConfig{LR: 0.1})
+		},
+		"files keep q.weight in c_attn.weight, with another parameter: the optimizer has done 1 steps of one and 2 of the other": func(st *State) {
+			o := st.Optimizer.State()
+			o.Counts["kv.weight"], o.Counts["q.weight"] = 2, 1
+			require.NoError(t, st.Optimizer.SetState(o))
+		},
+	} {
+		require.ErrorContains(t, save(change), want)
+	}
+}

@@ -1,0 +1,211 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/dist/disttest"
+	"github.com/ringo-ml/ringo/internal/cuda/emu"
+	"github.com/ringo-ml/ringo/train"
+	"github.com/ringo-ml/ringo/train/metrics"
+)
+
+// short is a training of a second.
+func short(t *testing.T) options {
+	text := filepath.Join(t.TempDir(), "text")
+	require.NoError(t, os.WriteFile(text, []byte(strings.Repeat("All the world's a stage, and all the men and women merely players. ", 12)), 0o666))
+	return options{Options: train.Options{Threads: 1, SaveEvery: 100, JSON: true}, layout: layout{fsdp: 1, stage: 3}, layers: 2, dim: 12, heads: 6, kvHeads: 2,
+		seq: 9, batch: 5, steps: 20, sample: 15, optim: "adamw", dtype: "float64", seed: 3, data: text}
+}
+
+func trained(t *testing.T, o options) summary {
+	t.Helper()
+	var out bytes.Buffer
+	require.NoError(t, o.run(&out))
+	lines := bytes.Split(bytes.TrimSpace(out.Bytes()), []byte("\n"))
+	var s summary
+	require.NoError(t, json.Unmarshal(lines[len(lines)-1], &s), out.String())
+	require.Len(t, s.Losses, s.Steps)
+	return s
+}
+
+func requireLosses(t *testing.T, want, got []metrics.Number, tol float64, what ...any) {
+	t.Helper()
+	require.Len(t, got, len(want))
+	for i := range want {
+		require.InDelta(t, float64(want[i]), float64(got[i]), tol, what...)
+	}
+}
+
+// layouts of up to six ranks; five sequences do not divide by most of them.
+func layouts() (all []layout) {
+	for _, l := range [][2]int{{2, 1}, {3, 1}, {1, 2}, {1, 3}, {2, 2}, {2, 3}} {
+		for stage := 1; stage <= 3; stage++ {
+			if l[1] > 1 || stage == 3 {
+				all = append(all, layout{l[0], l[1], stage})
+			}
+		}
+	}
+	return all
+}
+
+// Every layout has the losses and the text of one rank.
+func TestLayouts(t *testing.T) {
+	for _, optim := range []string{"adamw", "sgd"} {
+		o := short(t)
+		o.optim = optim
+		want := trained(t, o)
+		require.Less(t, want.FinalLoss, want.FirstLoss)
+		require.NotEmpty(t, want.Sample)
+		for _, l := range layouts() {
+			if optim == "sgd" && l.stage != 3 {
+				continue
+			}
+			o.layout = l
+			got := trained(t, o)
+			requireLosses(t, want.Losses, got.Losses, 1e-9, "%s %+v", optim, l)
+			require.InDelta(t, float64(want.ValLoss), float64(got.ValLoss), 1e-9, "%s %+v", optim, l)
+			require.Equal(t, want.Sample, got.Sample, "%s %+v", optim, l)
+			require.Equal(t, l.dp*l.fsdp, got.Ranks)
+			require.Positive(t, got.CommBytes["allreduce"]+got.CommBytes["reducescatterv"], "%+v", got.CommBytes)
+		}
+	}
+}
+
+// What one layout saved, another one goes on from; all together have the losses of a run that was never stopped.
+func TestResumeElsewhere(t *testing.T) {
+	o := short(t)
+	want := trained(t, o)
+	o.Save, o.Resume, o.steps = filepath.Join(t.TempDir(), "ckpt"), true, 0
+	for _, l := range []layout{{1, 1, 3}, {2, 1, 3}, {1, 3, 3}, {2, 2, 1}, {1, 2, 2}} {
+		o.layout = l
+		o.steps += 4
+		got := trained(t, o)
+		require.Equal(t, o.steps-4, got.ResumedAt)
+		requireLosses(t, want.Losses[:o.steps], got.Losses, 1e-9, "%+v", l)
+	}
+	o.heads, o.kvHeads = 3, 1 // parameters of the same sizes, but another model
+	require.ErrorContains(t, o.run(new(bytes.Buffer)), "-resume: the checkpoint is of a model with -layers 2 -dim 12 -heads 6 -kv-heads 2 -seq 9, not -layers 2 -dim 12 -heads 3 -kv-heads 1")
+	o.heads, o.kvHeads = 6, 2
+	last := trained(t, o) // has nothing left to do
+	require.Equal(t, 20, last.ResumedAt)
+	require.Equal(t, want.Sample, last.Sample)
+	require.InDelta(t, float64(want.ValLoss), float64(last.ValLoss), 1e-9)
+}
+
+// A training that has diverged says so, and has no text.
+func TestDiverged(t *testing.T) {
+	o := short(t)
+	o.dtype, o.lr = "float32", 1e30
+	s := trained(t, o)
+	require.True(t, math.IsNaN(float64(s.FinalLoss)))
+	require.Empty(t, s.Sample)
+}
+
+// The types of the parameters learn, on goroutine ranks and on emulated GPUs.
+func TestTypesAndDevices(t *testing.T) {
+	o := short(t)
+	want := trained(t, o)
+	for dtype, tol := range map[string]float64{"float32": 1e-4, "bfloat16": 0.05} {
+		for _, l := range []layout{{2, 1, 3}, {1, 2, 3}} {
+			o.dtype, o.layout, o.Device = dtype, l, nil
+			requireLosses(t, want.Losses, trained(t, o).Losses, tol, "%s %+v", dtype, l)
+			if dtype == "float32" {
+				o.Device = disttest.CUDA(t, emu.Config{Devices: 1, Lazy: true})
+				requireLosses(t, want.Losses, trained(t, o).Losses, tol, "CUDA, %+v", l)
+			}
+		}
+	}
+}
+
+func TestMisuse(t *testing.T) {
+	for want, change := range map[string]func(o *options){
+		"-dtype int64: float32, float64 or bfloat16":                    func(o *options) { o.dtype = "int64" },
+		"-dtype float16: float32, float64 or bfloat16":                  func(o *options) { o.dtype = "float16" },
+		"-optim adam: adamw or sgd":                                     func(o *options) { o.optim = "adam" },
+		"-batch and -steps must be at least 1":                          func(o *options) { o.steps = 0 },
+		"-sample not negative":                                          func(o *options) { o.sample = -1 },
+		"-lr NaN: want a number that is not negative":                   func(o *options) { o.lr = math.NaN() },
+		"-dp -1 -fsdp 1: ranks of an axis are at least 1":               func(o *options) { o.dp = -1 },
+		"-dp 0 -fsdp 0: ranks of an axis are at least 1":                func(o *options) { o.fsdp = 0 },
+		"-stage 4: 1, 2 or 3":                                           func(o *options) { o.stage = 4 },
+		"6 heads of queries cannot share 4 of keys and values":          func(o *options) { o.kvHeads = 4 },
+		"12 features do not divide into 5 heads":                        func(o *options) { o.heads = 5 },
+		"Positions is 0, and must be positive":                          func(o *options) { o.seq = 0 },
+		"a text of 81 tokens has no window of 81 and a token behind it": func(o *options) { o.seq = 81 },
+		"no such file":        func(o *options) { o.data = "/none" },
+		"-resume needs -save": func(o *options) { o.Resume = true },
+		"-metrics x.txt: the name must end in .jsonl or .csv": func(o *options) { o.Metrics = "x.txt" },
+	} {
+		o := short(t)
+		change(&o)
+		require.ErrorContains(t, o.run(new(bytes.Buffer)), want)
+	}
+	for want, c := range map[string]struct {
+		l layout
+		n int
+	}{"-fsdp 3 does not fit the launcher's 4 ranks": {layout{0, 3, 3}, 4}, "-dp 2 -fsdp 3 does not fit the launcher's 4 ranks": {layout{2, 3, 3}, 4}} {
+		require.EqualError(t, c.l.fill(c.n), want)
+	}
+	l := layout{0, 2, 3}
+	require.NoError(t, l.fill(6))
+	require.Equal(t, layout{3, 2, 3}, l)
+}
+
+// TestLearns trains with the defaults of the program, which take a few minutes: it learns more than a trigram can know.
+func TestLearns(t *testing.T) {
+	if os.Getenv("RINGO_LONG") != "1" {
+		t.Skip("RINGO_LONG is not 1")
+	}
+	o := options{Options: train.Options{JSON: true}, layout: layout{fsdp: 1, stage: 3}, layers: 4, dim: 128, heads: 4, seq: 128, batch: 16, steps: 500,
+		optim: "adamw", dtype: "float32", seed: 9}
+	text, err := o.text()
+	require.NoError(t, err)
+	cut := len(text) * 9 / 10
+	bar := trigram(text[:cut], text[cut:])
+	require.InDelta(t, 1.975, bar, 0.01)
+	got := float64(trained(t, o).ValLoss)
+	fmt.Printf("validation loss %.4f after %d steps, of a trigram %.4f\n", got, o.steps, bar)
+	require.Less(t, got, bar)
+}
+
+// trigram returns the mean loss of a model of bytes that knows the two before, smoothed as Witten and Bell (1991) do.
+func trigram(learn, test []byte) float64 {
+	type seen struct{ total, kinds float64 }
+	counts, contexts := map[string]float64{}, map[string]*seen{}
+	for i := range learn {
+		for n := range min(i, 2) + 1 {
+			gram := string(learn[i-n : i+1])
+			c := contexts[gram[:n]]
+			if c == nil {
+				c = &seen{}
+				contexts[gram[:n]] = c
+			}
+			if counts[gram] == 0 {
+				c.kinds++
+			}
+			counts[gram]++
+			c.total++
+		}
+	}
+	loss := 0.0
+	for i := 2; i < len(test); i++ {
+		p := 1.0 / 256
+		for n := range 3 {
+			gram := string(test[i-n : i+1])
+			if c := contexts[gram[:n]]; c != nil {
+				p = (counts[gram] + c.kinds*p) / (c.total + c.kinds)
+			}
+		}
+		loss -= math.Log(p)
+	}
+	return loss / float64(len(test)-2)
+}

@@ -1,0 +1,152 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/ringo-ml/ringo/ckpt"
+	"github.com/ringo-ml/ringo/data"
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/models/gpt"
+	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/optim"
+	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/train"
+)
+
+// trainer is one rank.
+type trainer struct {
+	o     options
+	r     *dist.Rank
+	stats *dist.Group // what is summed for people
+	model *gpt.Model
+	attached
+	opt   *optim.Optimizer
+	tape  *tensor.Tape
+	eval  *tensor.Tape
+	learn *data.Loader
+	test  *data.Loader
+	tests int // sequences
+	loop  *train.Loop
+
+	wall   time.Time
+	time   time.Duration // of training steps
+	waited time.Duration // in communication
+}
+
+func newTrainer(ctx context.Context, o options, dtype tensor.DType, r *dist.Rank, learn, test *data.Text) (*trainer, error) {
+	if err := o.fill(r.World.Size()); err != nil {
+		return nil, err
+	}
+	t := &trainer{o: o, r: r, wall: time.Now(), stats: r.World.With(dist.Name("stats")), tests: test.Len()}
+	var err error
+	if t.model, err = o.model(); err != nil {
+		return nil, err
+	}
+	if t.attached, err = o.attach(r, t.model, dtype); err != nil {
+		return nil, err
+	}
+	t.opt = o.optimizer(t.attached)
+	t.tape = tensor.NewTape(r.Device, tensor.Seed(o.seed), tensor.Trace(r.Trace))
+	t.eval = tensor.NewTape(r.Device, tensor.NoGrad())
+	t.learn = data.NewLoader(learn, data.Config{Batch: o.batch, Shuffle: true, Seed: o.seed, Sharder: r.World, Device: r.Device})
+	t.test = data.NewLoader(test, data.Config{Batch: 16, Sharder: r.World, Device: r.Device})
+	shape, saved := o.shape(), o.shape()
+	t.loop, err = train.Start(ctx, r, &o.Options, ckpt.State{Params: t.params, Optimizer: t.opt, Tape: t.tape, Extra: map[string]any{"model": &saved}})
+	if err == nil && saved != shape {
+		err = train.Usagef("-resume: the checkpoint is of a model with %s, not %s", saved, shape)
+	}
+	if err == nil && t.shards != nil {
+		t.shards.Changed() // by what was loaded
+	}
+	return t, err
+}
+
+// shape is what must be the same when a training goes on, though parameters of the same sizes would load.
+func (o *options) shape() string {
+	return fmt.Sprintf("-layers %d -dim %d -heads %d -kv-heads %d -seq %d", o.layers, o.dim, o.heads, o.kvHeads, o.seq)
+}
+
+// fit trains, and measures the loss on the rest of the text now and then and at the end.
+func (t *trainer) fit(ctx context.Context) error {
+	const every = 250
+	start, waited := time.Now(), t.exposed()
+	for step, b := range t.loop.Batches(t.learn, t.o.steps) {
+		if err := t.step(b); err != nil {
+			return err
+		}
+		if (step+1)%every == 0 || step+1 == t.o.steps {
+			t.time += time.Since(start)
+			t.waited += t.exposed() - waited
+			if err := t.validate(ctx, step); err != nil {
+				return err
+			}
+			start, waited = time.Now(), t.exposed()
+		}
+	}
+	done, _ := t.loop.Done()
+	if measured, _ := t.loop.Values(valLoss); t.loop.Going() && (len(measured) == 0 || measured[len(measured)-1] != done) {
+		return t.validate(ctx, done-1) // resumed at the very end
+	}
+	return nil
+}
+
+// step does a step on this rank's part of a batch.
+func (t *trainer) step(b data.Batch) error {
+	loss := nn.CrossEntropy(t.model.Forward(t.tape.Input(b.X)), b.Y) // this rank's part of the mean
+	t.loop.Sum("loss", loss)
+	t.tape.Backward(loss)
+	err := t.opt.Step()
+	t.tape.Reset()
+	return err
+}
+
+// exposed is how long this rank has waited for others.
+func (t *trainer) exposed() (d time.Duration) {
+	for _, g := range t.groups {
+		d += g.Waited()
+	}
+	return d
+}
+
+// valLoss is the name of what validate measures.
+const valLoss = "validation loss"
+
+// validate measures the loss on the rest of the text after a step.
+func (t *trainer) validate(ctx context.Context, step int) error {
+	sum := []float64{0} // of the losses of sequences
+	for _, b := range t.test.Epoch(ctx, 0) {
+		loss := nn.CrossEntropy(t.model.Forward(t.eval.Input(b.X)), b.Y)
+		sum[0] += loss.Item() * float64(b.Global)
+		t.eval.Reset()
+	}
+	if err := t.test.Err(); err != nil {
+		return err
+	}
+	if err := t.stats.SumFloats(sum); err != nil {
+		return err
+	}
+	t.loop.Log(valLoss, sum[0]/float64(t.tests))
+	if err := t.loop.Flush(); err != nil {
+		return err
+	}
+	_, losses := t.loop.Values("loss")
+	t.loop.Logf("step %d  loss %.4f  validation loss %.4f", step+1, losses[step], sum[0]/float64(t.tests))
+	return nil
+}
+
+// write returns a text by the model. All ranks take part, and write the same.
+func (t *trainer) write() string {
+	var text strings.Builder
+	s := gpt.Sampling{Tokens: t.o.sample, Temperature: 0.8, Seed: t.o.seed}
+	if _, losses := t.loop.Values("loss"); t.o.sample == 0 || math.IsNaN(losses[len(losses)-1]) {
+		return "" // a model that has diverged has no text
+	}
+	for id := range t.model.Generate(t.r.Device, []int{'\n'}, s) {
+		text.WriteByte(byte(id))
+	}
+	return text.String()
+}

@@ -1,0 +1,30 @@
+// Package bounded reads small files that may come from anybody.
+package bounded
+
+import (
+	"fmt"
+	"io"
+	"os"
+)
+
+// ReadFile returns what is in a regular file, or the regular file that a link leads to, of at most limit bytes. What is longer, a
+// folder, and what could block or never end, such as a pipe, is an error that names the path.
+func ReadFile(path string, limit int64) ([]byte, error) {
+	info, err := os.Stat(path) // before Open, which waits for the other end of a pipe
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s: no regular file", path)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, limit+1))
+	if err == nil && int64(len(text)) > limit {
+		err = fmt.Errorf("%s: longer than %d bytes", path, limit)
+	}
+	return text, err
+}

@@ -1,0 +1,57 @@
+package kernel
+
+import "math"
+
+// AttentionMasks hide keys from queries, beside those that Causal hides. A nil mask hides none.
+type AttentionMasks struct {
+	// KeyLengths [batch] says how many keys of each sequence count, the first ones. The others are never read, and have the
+	// gradient 0.
+	KeyLengths []int64
+	// QueryDocs [batch, Queries] and KeyDocs [batch, Keys] are numbers of documents. A query sees the keys of its own.
+	QueryDocs, KeyDocs []int64
+}
+
+// keysOf is how many keys count for a head.
+func (a *Attention[T]) keysOf(head int) int {
+	if a.KeyLengths == nil {
+		return a.Keys
+	}
+	return max(0, min(a.Keys, int(a.KeyLengths[head/a.Heads])))
+}
+
+// hide makes scores s of row r, with keys from j on, those of keys that do not count where they are of other documents.
+func (w *AttentionWork[T]) hide(a *Attention[T], s []T, r, j int) {
+	if a.KeyDocs == nil {
+		return
+	}
+	b, unseen := w.head/a.Heads, T(math.Inf(-1))
+	own := a.QueryDocs[b*a.Queries+w.i+r]
+	for c, doc := range a.KeyDocs[b*a.Keys+j:][:len(s)] {
+		if doc != own {
+			s[c] = unseen
+		}
+	}
+}
+
+// meets reports whether a query of the block may see one of n keys from j on: whether their documents lie in one range. Of packed
+// documents, most blocks do not meet.
+func (w *AttentionWork[T]) meets(a *Attention[T], j, n int) bool {
+	if a.KeyDocs == nil {
+		return true
+	}
+	b := w.head / a.Heads
+	qLo, qHi := rangeOf(a.QueryDocs[b*a.Queries+w.i:][:w.n])
+	kLo, kHi := rangeOf(a.KeyDocs[b*a.Keys+j:][:n])
+	return qLo <= kHi && kLo <= qHi
+}
+
+func rangeOf(x []int64) (lo, hi int64) {
+	lo, hi = x[0], x[0]
+	for _, v := range x {
+		lo, hi = min(lo, v), max(hi, v)
+	}
+	return lo, hi
+}
+
+// blind reports whether a query whose logarithmic sum is lse has met keys of other documents only.
+func (a *Attention[T]) blind(lse T) bool { return a.KeyDocs != nil && math.IsInf(float64(lse), -1) }

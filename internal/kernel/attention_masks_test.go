@@ -1,0 +1,135 @@
+package kernel
+
+import (
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// maskings give a case its masks.
+var maskings = map[string]func(m *AttentionMasks, batch, queries, keys int){
+	"lengths": func(m *AttentionMasks, batch, _, keys int) {
+		for b := range batch { // none, all, and such that end beside a block's end
+			m.KeyLengths = append(m.KeyLengths, int64([]int{min(keys, attnCols+1), 0, keys, min(keys, attnCols), keys / 2}[b%5]))
+		}
+	},
+	"documents": func(m *AttentionMasks, batch, queries, keys int) {
+		for b := range batch {
+			for i := range queries { // the last ones are of a document without keys
+				m.QueryDocs = append(m.QueryDocs, int64(4*i/queries+b-2)<<40)
+			}
+			for j := range keys {
+				m.KeyDocs = append(m.KeyDocs, int64(3*j/keys+b-2)<<40)
+			}
+		}
+	},
+	"documents by turns": func(m *AttentionMasks, batch, queries, keys int) {
+		for i := range batch * queries {
+			m.QueryDocs = append(m.QueryDocs, int64(i%3))
+		}
+		for j := range batch * keys {
+			m.KeyDocs = append(m.KeyDocs, int64(j*j%5))
+		}
+	},
+}
+
+// mask gives the case masks, and a gradient of the logarithmic sums. Keys and values behind a sequence's length become NaN.
+func (c *attentionCase[T]) mask(names ...string) *attentionCase[T] {
+	c.GradLSE = c.slot(len(c.LSE), 11)
+	for _, name := range names {
+		maskings[name](&c.AttentionMasks, c.batch, c.Queries, c.Keys)
+	}
+	for b, n := range c.KeyLengths {
+		for _, x := range [][]T{c.K, c.V} {
+			Fill(x[(b*c.Keys+int(n))*c.KVStep:(b+1)*c.Keys*c.KVStep], T(math.NaN()))
+		}
+	}
+	return c
+}
+
+func TestAttentionMasks(t *testing.T) {
+	bothFloats(t, testAttentionMasks[float32], testAttentionMasks[float64])
+}
+
+func testAttentionMasks[T Float](t *testing.T) {
+	for _, s := range []struct{ batch, queries, keys, heads, kvHeads, hd, offset int }{
+		{1, 1, 1, 1, 1, 1, 0}, {5, 3, 5, 4, 2, 2, 2}, {5, 70, 300, 2, 1, 5, 230}, {2, 300, 70, 2, 2, 3, -100}, {1, 70, 520, 2, 1, 4, 450}, {2, 3, 0, 2, 1, 4, 0},
+	} {
+		for i, masks := range [][]string{{}, {"lengths"}, {"documents"}, {"documents by turns"}, {"lengths", "documents"}} {
+			for k, causal := range []bool{true, false} {
+				drop := 0.3 * float64((i+k)%2)
+				testMasked(t, fmt.Sprintf("%+v %v causal %v drop %v", s, masks, causal, drop), func() *attentionCase[T] {
+					return newCrossCase[T](s.batch, s.queries, s.keys, s.heads, s.kvHeads, s.hd, causal, s.offset, drop).mask(masks...)
+				})
+			}
+		}
+	}
+}
+
+// testMasked compares a case with the definition, whole and in parts.
+func testMasked[T Float](t *testing.T, what string, newCase func() *attentionCase[T]) {
+	c := newCase()
+	gq, gk, gv := make([]float64, len(c.Q)), make([]float64, len(c.K)), make([]float64, len(c.V))
+	out := c.plain(gq, gk, gv)
+	for _, isa := range isas {
+		withISA(isa, func() {
+			what := isa.name + " " + what
+			c := newCase()
+			c.run(math.MaxInt32)
+			requireNear(t, out, c.Out, 2e-5, 1e-12, what)
+			requireNear(t, gq, c.GradQ, 5e-5, 1e-12, what+" queries")
+			requireNear(t, gk, c.GradK, 5e-5, 1e-12, what+" keys")
+			requireNear(t, gv, c.GradV, 5e-5, 1e-12, what+" values")
+			for at, lse := range c.LSE {
+				b, i, seen := at/(c.Heads*c.Queries), at%c.Queries, false
+				for j := range c.Keys {
+					seen = seen || c.sees(b, i, j)
+				}
+				require.Equal(t, !seen, math.IsInf(float64(lse), -1), what)
+			}
+			requireInParts(t, c, newCase(), what)
+		})
+	}
+}
+
+// A length that is out of range, which the host has not looked at, touches no other sequence.
+func TestAttentionOfWrongLengths(t *testing.T) {
+	c := newCrossCase[float64](3, 2, 3, 1, 1, 2, false, 0, 0)
+	c.KeyLengths = []int64{99, -1, 3}
+	c.run(1)
+	want := newCrossCase[float64](3, 2, 3, 1, 1, 2, false, 0, 0)
+	want.KeyLengths = []int64{3, 0, 3}
+	want.run(1)
+	assert.Equal(t, want.bufs, c.bufs)
+}
+
+// Blocks of queries and keys that have no document in common are not computed: NaN in one document stays there.
+func TestAttentionSkipsOtherDocuments(t *testing.T) {
+	const each, bad = 256, 2
+	c := newCrossCase[float32](1, 5*each, 5*each, 1, 1, 8, false, 0, 0)
+	for i := range c.Queries {
+		c.QueryDocs, c.KeyDocs = append(c.QueryDocs, int64(i/each)), append(c.KeyDocs, int64(i/each))
+	}
+	for _, x := range [][]float32{c.K, c.V} {
+		Fill(x[bad*each*8:(bad+1)*each*8], float32(math.NaN()))
+	}
+	c.run(1)
+	for _, x := range [][]float32{c.Out, c.GradQ, c.GradK, c.GradV} {
+		for i, v := range x {
+			if i/8/each != bad {
+				require.False(t, v != v, i/8)
+			}
+		}
+	}
+}
+
+func TestMaskedAttentionAllocatesNothing(t *testing.T) {
+	c, w := newCrossCase[float32](2, 70, 300, 2, 1, 8, true, 230, 0.1).mask("lengths", "documents"), NewAttentionWork[float32]()
+	assert.Zero(t, testing.AllocsPerRun(2, func() {
+		AttentionForward(&c.Attention, w, 0, c.Blocks())
+		AttentionGrad(&c.Attention, w, 0, c.Groups())
+	}))
+}

@@ -1,0 +1,125 @@
+package kernel
+
+import "unsafe"
+
+const (
+	// fewRows is the largest number of rows of A for which B is read where it lies and once: to pack it takes longer than
+	// the product. It is what the next token of a text costs.
+	fewRows = 4
+	// fewRowsLeast is the K from which on that pays.
+	fewRowsLeast = 64
+	// dotVectors is what a turn of the kernel takes, and dotLanes the elements of a vector, at most.
+	dotVectors, dotLanes = 4, 8
+	// dotRows is the number of rows of B in a call, and dotTurns that of turns for each, at most: Go cannot stop a goroutine
+	// in assembly.
+	dotRows, dotTurns = 8, 1024
+	// fewRowsSums and fewRowsWork are the elements of workspace for the lanes of a call, and with their sums.
+	fewRowsSums = dotRows * dotLanes
+	fewRowsWork = fewRowsSums + dotRows
+)
+
+// dotsOfRows is a kernel for dot products of a with rows of B, bs bytes apart, over turns of dotVectors vectors. sums has a vector
+// for each row. That of bfloat16 wants a as apart makes it.
+type dotsOfRows[A, B any] func(rows, turns int, a *A, b *B, bs int, sums *A)
+
+// fewRows reports whether g is computed by dotsOfRows. It looks at what the parts of a cut have in common only.
+func (e *engine[T]) fewRows(g *Gemm[T]) bool {
+	return e.dotsOfRows != nil && !g.TransA && g.TransB && g.M <= fewRows && g.K >= fewRowsLeast
+}
+
+func (e *engineBF16) fewRows(g *GemmBF16) bool {
+	return e.dotsOfRowsBF16 != nil && !g.TransA && g.TransB && g.M <= fewRows && g.K >= fewRowsLeast && g.M*g.K <= keptB
+}
+
+// dotRow computes the dot products of a with rows of b, ld elements apart, one for each of dots. Each is the sum of the lanes, and
+// then of what fills no turn.
+func dotRow[A Float, B any](run dotsOfRows[A, B], dots, a []A, b []B, ld int, wide func(B) A, sums []A) {
+	lanes := 32 / int(unsafe.Sizeof(a[0]))
+	turn := dotVectors * lanes
+	whole := len(a) / turn * turn
+	for k := 0; k < whole; k += dotTurns * turn {
+		run(len(dots), min((whole-k)/turn, dotTurns), &a[k], &b[k], ld*int(unsafe.Sizeof(b[0])), &sums[0])
+		for r := range dots {
+			s := addLanes(sums[r*lanes:][:lanes])
+			if k > 0 {
+				s += dots[r]
+			}
+			dots[r] = s
+		}
+	}
+	for r := range dots {
+		for k := whole; k < len(a); k++ {
+			dots[r] += a[k] * wide(b[r*ld+k])
+		}
+	}
+}
+
+// addLanes adds a row's sums, as a tree.
+func addLanes[T Float](s []T) T {
+	for n := len(s) / 2; n > 0; n /= 2 {
+		for i := range n {
+			s[i] += s[i+n]
+		}
+	}
+	return s[0]
+}
+
+// fewRowsOf computes a block of C for few rows of A.
+func (e *engine[T]) fewRowsOf(g *Gemm[T], ws []T, i0, i1, j0, j1 int) {
+	for j := j0; j < j1; j += dotRows {
+		n := min(dotRows, j1-j)
+		for i := i0; i < i1; i++ {
+			dots := ws[fewRowsSums:][:n]
+			dotRow(e.dotsOfRows, dots, g.A[i*g.LDA:][:g.K], g.B[j*g.LDB:], g.LDB, same[T], ws)
+			for r, d := range dots {
+				c := &g.C[i*g.LDC+j+r]
+				switch {
+				case g.From != nil:
+					*c = g.Alpha*d + g.From[i*g.LDFrom+j+r]
+				case g.Beta != 0:
+					*c += g.Alpha * d
+				default:
+					*c = g.Alpha * d
+				}
+			}
+		}
+	}
+	if g.Act != NoActivation {
+		g.finish(i0, i1, j0, j1)
+	}
+}
+
+func same[T Float](x T) T { return x }
+
+// apart converts src to float32, and puts even elements of 16 before odd ones, but for what fills no turn.
+func apart(dst []float32, src []BF16) {
+	const turn, lanes = dotVectors * dotLanes, dotLanes
+	whole := len(dst) / turn * turn
+	for at := 0; at < whole; at += 2 * lanes {
+		d, s := dst[at:at+2*lanes], src[at:at+2*lanes]
+		for i := range lanes {
+			d[i], d[i+lanes] = s[2*i].Float32(), s[2*i+1].Float32()
+		}
+	}
+	for i := whole; i < len(dst); i++ {
+		dst[i] = src[i].Float32()
+	}
+}
+
+// fewRowsOf computes a block of the result for few rows of A, which are converted to float32 first.
+func (e *engineBF16) fewRowsOf(g *GemmBF16, ws []float32, i0, i1, j0, j1 int) {
+	a := ws[fewRowsWork:][:(i1-i0)*g.K]
+	for i := i0; i < i1; i++ {
+		apart(a[(i-i0)*g.K:][:g.K], g.A[i*g.LDA:])
+	}
+	for j := j0; j < j1; j += dotRows {
+		n := min(dotRows, j1-j)
+		for i := i0; i < i1; i++ {
+			dots := ws[fewRowsSums:][:n]
+			dotRow(e.dotsOfRowsBF16, dots, a[(i-i0)*g.K:][:g.K], g.B[j*g.LDB:], g.LDB, BF16.Float32, ws)
+			for r, d := range dots {
+				g.put(i, j+r, g.scaled(i, j+r)+g.Alpha*d)
+			}
+		}
+	}
+}

@@ -1,0 +1,82 @@
+package kernel
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+)
+
+// Few rows of A: every length around a turn, columns around a call, whatever is added, whatever the cut.
+func TestFewRows(t *testing.T) { onEveryISA(t, testFewRows[float32], testFewRows[float64]) }
+
+func testFewRows[T Float](t *testing.T, e *testEngine[T]) {
+	for k := fewRowsLeast - 1; k <= fewRowsLeast+33; k++ {
+		m, n := 1+k%(fewRows+1), 1+k%19
+		c := newCase[T](uint64(k), false, true, m, n, k, k%3)
+		c.g.Alpha, c.g.Beta = T(1+k/4%2), T(k%3)
+		requireSameBits(t, c.reference(), c.run(t, e), caseName(c))
+		c.real()
+		requireSameBits(t, c.run(t, e), runCut(t, c, e, randomCuts(c.rng, m), randomCuts(c.rng, n)), caseName(c))
+		if k%2 == 0 {
+			c.g.Beta, c.g.From, c.g.LDFrom, c.g.Act = 0, make([]T, n*m), n*(k/2%2), ActReLU
+			for i := range c.g.From {
+				c.g.From[i] = T(i%5) - 2
+			}
+			assert.InDeltaSlice(t, c.reference(), c.run(t, e), 1e-4, caseName(c))
+		}
+	}
+	long := newCase[T](1, false, true, 2, 5, 2*dotTurns*dotVectors*dotLanes+7, 0)
+	requireSameBits(t, long.reference(), long.run(t, e), "several calls a row")
+}
+
+func TestFewRowsBF16(t *testing.T) {
+	onEveryBF16(t, func(t *testing.T, e *engineBF16, _ bool) {
+		for k := fewRowsLeast - 1; k <= fewRowsLeast+33; k++ {
+			c := newBF16(uint64(k), false, true, 1+k%(fewRows+1), 1+k%19, k, k%3, k%2 == 0, smallInt).withBias(smallInt)
+			c.g.Beta = float32(k % 3)
+			requireSameBits(t, c.reference(), c.run(t, e), c)
+		}
+		long := newBF16(1, false, true, 2, 5, 2*dotTurns*dotVectors*dotLanes+7, 0, true, smallInt)
+		requireSameBits(t, long.reference(), long.run(t, e), long)
+	})
+}
+
+func TestFewRowsAllocateNothing(t *testing.T) {
+	ws := make([]float32, max(WorkspaceLen[float32](), GemmBF16Workspace()))
+	g := newCase[float32](1, false, true, 1, 9, 100, 0).g
+	half := newBF16(1, false, true, 1, 9, 100, 0, false, smallInt).g
+	assert.Zero(t, testing.AllocsPerRun(10, func() {
+		GemmBlock(&g, ws, 0, 1, 0, 9)
+		GemmBF16Block(&half, ws, 0, 1, 0, 9)
+	}))
+}
+
+// BenchmarkFewRows is the head of GPT-2 for one token: what matters is how fast B is read.
+func BenchmarkFewRows(b *testing.B) {
+	const n, k = 50257, 768
+	ws := make([]float32, max(WorkspaceLen[float32](), GemmBF16Workspace()))
+	best := func(b *testing.B, bytes int, f func()) {
+		least := time.Hour
+		for b.Loop() {
+			start := time.Now()
+			f()
+			least = min(least, time.Since(start))
+		}
+		b.ReportMetric(float64(bytes)/float64(least), "GB/s")
+	}
+	b.Run("float32", func(b *testing.B) {
+		g := &Gemm[float32]{TransB: true, M: 1, N: n, K: k, Alpha: 1, A: make([]float32, k), LDA: k, B: make([]float32, n*k), LDB: k, C: make([]float32, n), LDC: n}
+		for i := range g.B {
+			g.B[i] = float32(i % 7)
+		}
+		best(b, 4*n*k, func() { GemmBlock(g, ws, 0, 1, 0, n) })
+	})
+	b.Run("bfloat16", func(b *testing.B) {
+		g := &GemmBF16{TransB: true, M: 1, N: n, K: k, Alpha: 1, A: make([]BF16, k), LDA: k, B: make([]BF16, n*k), LDB: k, H: make([]BF16, n), LDC: n}
+		for i := range g.B {
+			g.B[i] = ToBF16(float32(i % 7))
+		}
+		best(b, 2*n*k, func() { GemmBF16Block(g, ws, 0, 1, 0, n) })
+	})
+}

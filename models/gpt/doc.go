@@ -1,0 +1,24 @@
+// Package gpt is a family of transformers for text: GPT-2 (Radford et al. 2019) and Llama (Touvron et al. 2023).
+//
+//	m, err := gpt.New(gpt.Config{Kind: gpt.Llama, Vocab: 256, Positions: 128, Width: 128, Layers: 4, Heads: 4, KVHeads: 2})
+//	nn.Init(m, dev, tensor.Float32, seed)            // or Attach of ddp or fsdp
+//	loss := nn.CrossEntropy(m.Forward(tape.Input(ids)), labels)
+//
+//	for id := range m.Generate(dev, prompt, gpt.Sampling{Tokens: 100, Temperature: 0.8, Seed: 1}) { ... }
+//
+// A folder of Hugging Face's opens on every layout, each rank reads its part:
+//
+//	m, err := gpt.Open(dir)
+//	params, err := ddp.Attach(r.World, m, ddp.Config{})
+//	_, err = ckpt.Load(ctx, r.World, dir, &ckpt.State{Params: params}, m.LoadConfig())
+//
+// and what a ckpt.Saver writes, with WriteConfig, transformers opens.
+//
+// The model names no parallelism: ddp, fsdp and others cut its layers from outside.
+//
+//	config.go      Config: the sizes
+//	gpt.go         Model, Block, Attention
+//	huggingface.go config.json, Open and LoadConfig; names.go: under which names the files keep the parameters
+//	generate.go    Cache, Generate and Sampling
+//	sample.go      how the next token is drawn
+package gpt

@@ -1,0 +1,144 @@
+package gpt
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// Model is a transformer that predicts the next token.
+type Model struct {
+	Config Config        `nn:"-"`
+	Tok    *nn.Embedding // [vocabulary, width]
+	Pos    *nn.Positions // nil in Llama
+	Blocks []*Block
+	Norm   nn.Layer
+	Head   *nn.Linear // without bias; its weight is Tok's if the model is tied
+}
+
+// Block is one layer: attention and an MLP, each behind a norm and beside a residual connection.
+type Block struct {
+	Norm1 nn.Layer
+	Attn  *Attention
+	Norm2 nn.Layer
+	MLP   MLP
+}
+
+// MLP is an *nn.MLP or *nn.GatedMLP.
+type MLP interface {
+	nn.Layer
+	ForwardAdd(x, r nn.T) nn.T
+}
+
+// Attention is causal self-attention (Vaswani et al. 2017). How many heads there are follows from what its layers return, so that
+// they may hold a part of them.
+type Attention struct {
+	Q, K, V *nn.Linear // queries [.., heads·headDim], keys and values [.., kvHeads·headDim]
+	Out     *nn.Linear
+	HeadDim int
+	Rope    *nn.Rotary `nn:"-"` // nil in GPT-2
+}
+
+// New returns a model without values; nn.Init, or Attach of a parallel package, makes them: normal with a standard deviation of
+// 0.02, in GPT-2 smaller by √(2·Layers) where a layer adds to the residual stream, and biases 0.
+func New(c Config) (*Model, error) {
+	if err := c.check(); err != nil {
+		return nil, err
+	}
+	m := &Model{Config: c, Tok: &nn.Embedding{W: tensor.NewParam(normal, c.Vocab, c.Width)}, Norm: c.norm()}
+	var rope *nn.Rotary
+	if c.Kind == Llama {
+		rope = nn.NewRotary(c.HeadDim, c.Positions)
+		rope.Base, rope.Scaling = c.Base, c.Scaling.angle()
+	} else {
+		m.Pos = nn.NewPositions(c.Positions, c.Width)
+	}
+	for range c.Layers {
+		q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
+		m.Blocks = append(m.Blocks, &Block{Norm1: c.norm(), Norm2: c.norm(), MLP: c.mlp(), Attn: &Attention{
+			Q: c.linear(c.Width, q), K: c.linear(c.Width, kv), V: c.linear(c.Width, kv), Out: c.residual(q, c.Width), HeadDim: c.HeadDim, Rope: rope}})
+	}
+	m.Head = &nn.Linear{W: m.Tok.W}
+	if !c.Tied {
+		m.Head.W = tensor.NewParam(normal, c.Vocab, c.Width)
+	}
+	return m, nil
+}
+
+var normal = tensor.NormalInit(0, 0.02)
+
+// linear returns a layer with the initialization of GPT-2 and Llama.
+func (c *Config) linear(in, out int) *nn.Linear {
+	l := &nn.Linear{W: tensor.NewParam(normal, out, in)}
+	if c.Kind == GPT2 {
+		l.B = tensor.NewParam(tensor.Constant(0), out)
+	}
+	return l
+}
+
+// residual is linear for what is added to the residual stream.
+func (c *Config) residual(in, out int) *nn.Linear {
+	l := c.linear(in, out)
+	if c.Kind == GPT2 {
+		l.W = tensor.NewParam(tensor.NormalInit(0, 0.02/math.Sqrt(float64(2*c.Layers))), out, in)
+	}
+	return l
+}
+
+func (c *Config) mlp() MLP {
+	up, down := c.linear(c.Width, c.Hidden), c.residual(c.Hidden, c.Width)
+	if c.Kind == GPT2 {
+		return &nn.MLP{Up: up, Down: down, Act: nn.GELUTanh}
+	}
+	return &nn.GatedMLP{Gate: c.linear(c.Width, c.Hidden), Up: up, Down: down, Act: nn.SiLU}
+}
+
+// Forward returns logits [batch, time, vocabulary] for tokens ids [batch, time], which are Int64: at each position those of the
+// token behind it.
+func (m *Model) Forward(ids nn.T) nn.T { return m.Head.Forward(m.features(ids, nil)) }
+
+// features returns what the head gets, [batch, time, width]. With a cache, ids go on from its tokens, and are in it afterwards.
+func (m *Model) features(ids nn.T, c *Cache) nn.T {
+	first := c.Len()
+	if ids.Rank() != 2 || first+ids.Dim(1) > m.Config.Positions {
+		m.fail("%v behind %d tokens: needs [batch, time], and the model has %d positions", ids.Shape(), first, m.Config.Positions)
+	}
+	x := m.Tok.Forward(ids)
+	if m.Pos != nil {
+		x = m.Pos.Forward(x, first)
+	}
+	for i, b := range m.Blocks {
+		x = b.forward(x, c.layer(i))
+	}
+	return m.Norm.Forward(x)
+}
+
+func (m *Model) fail(format string, a ...any) {
+	panic(&tensor.Failure{Op: "gpt.Forward", Err: fmt.Errorf(format, a...)})
+}
+
+// Forward returns [batch, time, width] for x of this shape.
+func (b *Block) Forward(x nn.T) nn.T { return b.forward(x, nil) }
+
+func (b *Block) forward(x nn.T, c *tensor.KVCache) nn.T {
+	x = b.Attn.Out.ForwardAdd(b.Attn.heads(b.Norm1.Forward(x), c), x)
+	return b.MLP.ForwardAdd(b.Norm2.Forward(x), x)
+}
+
+// heads returns the joined outputs of all heads.
+func (a *Attention) heads(x nn.T, c *tensor.KVCache) nn.T {
+	q, k, v := a.Q.Forward(x), a.K.Forward(x), a.V.Forward(x)
+	if a.Rope != nil {
+		first := 0
+		if c != nil {
+			first = c.Len()
+		}
+		q, k = a.Rope.Forward(q, first), a.Rope.Forward(k, first)
+	}
+	if c != nil {
+		return c.Attention(q, k, v, a.HeadDim)
+	}
+	return tensor.CrossAttention(q, k, v, a.HeadDim, tensor.AttentionOptions{Causal: true})
+}

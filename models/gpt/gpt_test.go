@@ -1,0 +1,185 @@
+package gpt_test
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/models/gpt"
+	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// Small models of each kind.
+var small = map[string]gpt.Config{
+	"gpt2":       {Vocab: 13, Positions: 12, Width: 12, Layers: 2, Heads: 3, Tied: true},
+	"llama":      {Kind: gpt.Llama, Vocab: 13, Positions: 12, Width: 12, Layers: 2, Heads: 6, KVHeads: 2, Hidden: 20},
+	"wide heads": {Kind: gpt.Llama, Vocab: 13, Positions: 12, Width: 10, Layers: 1, Heads: 2, KVHeads: 1, HeadDim: 6, Hidden: 7, Base: 500, Scaling: gpt.Scaling{Type: "linear", Factor: 2}},
+}
+
+func made(t *testing.T, c gpt.Config, d tensor.DType) (*gpt.Model, nn.Params, tensor.Device) {
+	m, err := gpt.New(c)
+	require.NoError(t, err)
+	dev := tensor.NewCPU(1)
+	t.Cleanup(func() { dev.Close() })
+	params := nn.Init(m, dev, d, 5)
+	tape := tensor.NewTape(dev)
+	for _, p := range params { // the values of New are small: every token would be about as likely
+		scale := 25.0
+		if p.Name() == "tok.weight" {
+			scale = 5
+		}
+		tensor.Copy(p.Value, tape.Input(p.Value).Scale(scale))
+	}
+	return m, params, dev
+}
+
+func tokens(n int, rows ...int) tensor.Tensor {
+	ids := []int64{}
+	for _, r := range rows {
+		for i := range n {
+			ids = append(ids, int64((5*i*i+3*r+i)%13))
+		}
+	}
+	return tensor.FromSlice(ids, len(rows), n)
+}
+
+// In pieces through a cache, a model's last logits are those of the whole sequence.
+func TestNext(t *testing.T) {
+	for name, c := range small {
+		for d, tol := range map[tensor.DType]float64{tensor.Float64: 1e-13, tensor.Float32: 1e-4} {
+			m, _, dev := made(t, c, d)
+			tape := tensor.NewTape(dev, tensor.NoGrad())
+			ids := tape.Input(tokens(12, 1, 2))
+			whole, cache := m.Forward(ids), m.NewCache(100)
+			for again := range 2 {
+				for _, piece := range [][2]int{{0, 4}, {4, 5}, {5, 6}, {6, 11}, {11, 12}} {
+					y := m.Next(ids.Slice(1, piece[0], piece[1]), cache)
+					want := whole.Slice(1, piece[1]-1, piece[1]).Reshape(2, 13)
+					assert.InDeltaSlice(t, tensor.Floats(want), tensor.Floats(y), tol, fmt.Sprint(name, d, again, piece))
+				}
+				assert.Equal(t, 12, cache.Len())
+				cache.Truncate(0)
+			}
+		}
+	}
+}
+
+// collect returns what a model generates.
+func collect(m *gpt.Model, dev tensor.Device, prompt []int, s gpt.Sampling) []int {
+	return slices.Collect(m.Generate(dev, prompt, s))
+}
+
+// greedy is what Generate without temperature is to be: the whole text through Forward again for each token.
+func greedy(m *gpt.Model, dev tensor.Device, text []int, n int) (made []int) {
+	tape := tensor.NewTape(dev, tensor.NoGrad())
+	for range n {
+		if len(text) > m.Config.Positions {
+			text = text[len(text)/2:]
+		}
+		ids := make([]int64, len(text))
+		for i, id := range text {
+			ids[i] = int64(id)
+		}
+		last := m.Forward(tape.Input(tensor.FromSlice(ids, 1, len(ids)))).Slice(1, len(ids)-1, len(ids))
+		next := int(tensor.Data[int64](last.Reshape(13).ArgMax(0))[0])
+		made, text = append(made, next), append(slices.Clone(text), next)
+	}
+	return made
+}
+
+// Generate's text is that without a cache, also where it becomes longer than the positions.
+func TestGenerate(t *testing.T) {
+	for name, c := range small {
+		m, _, dev := made(t, c, tensor.Float64)
+		for _, prompt := range [][]int{{3}, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}} {
+			want := greedy(m, dev, prompt, 30)
+			require.Equal(t, want, collect(m, dev, prompt, gpt.Sampling{Tokens: 30}), name)
+			require.Greater(t, len(slices.Compact(slices.Sorted(slices.Values(want)))), 1, "a text of one token shows nothing")
+			var some []int
+			for id := range m.Generate(dev, prompt, gpt.Sampling{}) { // without end
+				if some = append(some, id); len(some) == 5 {
+					break
+				}
+			}
+			require.Equal(t, want[:5], some)
+			require.Equal(t, want, collect(m, dev, prompt, gpt.Sampling{Tokens: 30, Temperature: 1, TopK: 1}), "the likeliest one of one")
+			for id := range m.Generate(dev, prompt, gpt.Sampling{Tokens: math.MaxInt}) {
+				require.Equal(t, want[0], id)
+				break
+			}
+			require.Equal(t, want, collect(m, dev, prompt, gpt.Sampling{Tokens: 30, Temperature: 1, TopP: 1e-9}))
+		}
+	}
+}
+
+// The seed decides, and nothing else.
+func TestGenerateSeed(t *testing.T) {
+	m, _, dev := made(t, small["llama"], tensor.Float32)
+	s := gpt.Sampling{Tokens: 25, Temperature: 1.5, Seed: 1}
+	first := collect(m, dev, []int{1}, s)
+	require.Equal(t, first, collect(m, dev, []int{1}, s))
+	s.Seed = 2
+	require.NotEqual(t, first, collect(m, dev, []int{1}, s))
+}
+
+func TestGenerateMisuse(t *testing.T) {
+	m, params, dev := made(t, small["gpt2"], tensor.Float32)
+	for _, c := range []struct {
+		prompt []int
+		s      gpt.Sampling
+		want   string
+	}{
+		{nil, gpt.Sampling{}, "a prompt of 0 tokens: needs at least one, and the model has 12 positions"},
+		{make([]int, 13), gpt.Sampling{}, "a prompt of 13 tokens"},
+		{[]int{1, 13}, gpt.Sampling{}, "token 1 of the prompt is 13, and the vocabulary has 13"},
+		{[]int{-1}, gpt.Sampling{}, "token 0 of the prompt is -1"},
+		{[]int{1}, gpt.Sampling{Temperature: -1}, "nothing may be negative"},
+		{[]int{1}, gpt.Sampling{TopP: 1.1}, "TopP is at most 1"},
+		{[]int{1}, gpt.Sampling{TopK: -1}, "nothing may be negative"},
+		{[]int{1}, gpt.Sampling{Tokens: -1}, "nothing may be negative"},
+	} {
+		require.ErrorContains(t, tensor.Try(func() { collect(m, dev, c.prompt, c.s) }), c.want)
+	}
+	tape := tensor.NewTape(dev, tensor.NoGrad())
+	long := tape.Input(tokens(13, 1))
+	require.ErrorContains(t, tensor.Try(func() { m.Forward(long) }), "int64[1,13] behind 0 tokens: needs [batch, time], and the model has 12 positions")
+	cache := m.NewCache(4)
+	require.ErrorContains(t, tensor.Try(func() { m.Next(tape.Input(tokens(5, 1)), cache) }), "the cache is full: 0 tokens and 5 more, room for 4")
+	require.ErrorContains(t, tensor.Try(func() { m.Forward(tape.Input(tensor.FromSlice([]int64{1, 99}, 1, 2))) }), "99")
+	nan := params.ByName("tok.weight").Value
+	tensor.Data[float32](nan)[0] /= 0
+	tensor.Data[float32](nan)[0] *= 0
+	require.ErrorContains(t, tensor.Try(func() { collect(m, dev, []int{0}, gpt.Sampling{Tokens: 1}) }), "the largest of the logits is NaN")
+}
+
+func TestConfigMisuse(t *testing.T) {
+	ok := gpt.Config{Kind: gpt.Llama, Vocab: 5, Positions: 4, Width: 12, Layers: 1, Heads: 3}
+	_, err := gpt.New(ok)
+	require.NoError(t, err)
+	for want, change := range map[string]func(c *gpt.Config){
+		"gpt: Vocab is 0, and must be positive":                      func(c *gpt.Config) { c.Vocab = 0 },
+		"gpt: Layers is -1, and must be positive":                    func(c *gpt.Config) { c.Layers = -1 },
+		"gpt: 12 features do not divide into 5 heads":                func(c *gpt.Config) { c.Heads = 5 },
+		"gpt: 3 heads of queries cannot share 2 of keys and values":  func(c *gpt.Config) { c.KVHeads = 2 },
+		"gpt: rotary positions need an even number of features":      func(c *gpt.Config) { c.HeadDim = 3 },
+		"gpt: Layers is 1000000000; at most 16384 is allowed":        func(c *gpt.Config) { c.Layers = 1e9 },
+		"gpt: HeadDim is 4611686018427387904; at most 4096":          func(c *gpt.Config) { c.HeadDim = 1 << 62 },
+		"gpt: Kind is 7, not GPT2 or Llama":                          func(c *gpt.Config) { c.Kind = 7 },
+		"HeadDim 4, Hidden -2, Eps 1e-05 and Base 10000 must be pos": func(c *gpt.Config) { c.Hidden = -2 },
+		"gpt: GPT-2 has no rotary positions to scale": func(c *gpt.Config) {
+			c.Kind, c.Scaling = gpt.GPT2, gpt.Scaling{Type: "linear", Factor: 2}
+		},
+		`gpt: rotary positions of type "yarn": there are linear and llama3`: func(c *gpt.Config) { c.Scaling.Type = "yarn" },
+		"gpt: rotary positions cannot be scaled by":                         func(c *gpt.Config) { c.Scaling = gpt.Scaling{Type: "llama3", Factor: 2, Low: 1, High: 1, Original: 5} },
+	} {
+		c := ok
+		change(&c)
+		_, err := gpt.New(c)
+		require.ErrorContains(t, err, want)
+	}
+}

@@ -1,0 +1,95 @@
+package gpt_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/models/gpt"
+)
+
+var files = map[string]gpt.Config{
+	"gpt2": {Vocab: 13, Positions: 12, Width: 12, Layers: 2, Heads: 3, KVHeads: 3, HeadDim: 4, Hidden: 48, Tied: true, Eps: 1e-5, Base: 10_000},
+	"old":  {Vocab: 13, Positions: 12, Width: 12, Layers: 2, Heads: 3, KVHeads: 3, HeadDim: 4, Hidden: 48, Tied: true, Eps: 1e-5, Base: 10_000},
+	"llama": {Kind: gpt.Llama, Vocab: 13, Positions: 12, Width: 12, Layers: 2, Heads: 6, KVHeads: 2, HeadDim: 2, Hidden: 20, Eps: 1e-6, Base: 10_000,
+		Scaling: gpt.Scaling{Type: "default"}},
+	"scaled": {Kind: gpt.Llama, Vocab: 13, Positions: 12, Width: 12, Layers: 1, Heads: 6, KVHeads: 2, HeadDim: 6, Hidden: 20, Tied: true, Eps: 1e-6, Base: 500,
+		Scaling: gpt.Scaling{Type: "llama3", Factor: 4, Low: 1, High: 4, Original: 8}},
+}
+
+// What transformers wrote is read, and what is written reads as the same.
+func TestConfigFiles(t *testing.T) {
+	for name, want := range files {
+		got, err := gpt.ReadConfig(filepath.Join("testdata", name))
+		require.NoError(t, err)
+		require.Equal(t, want, got, name)
+		m, err := gpt.New(got)
+		require.NoError(t, err)
+		dir := t.TempDir()
+		require.NoError(t, m.WriteConfig(dir))
+		again, err := gpt.ReadConfig(dir)
+		require.NoError(t, err)
+		require.Equal(t, want, again, name)
+	}
+}
+
+// Positions of Llama 2 and 3 as older versions of transformers wrote them.
+func TestOldRope(t *testing.T) {
+	const start = `{"model_type": "llama", "vocab_size": 5, "max_position_embeddings": 8, "hidden_size": 4, "num_hidden_layers": 1, "num_attention_heads": 2,
+		"intermediate_size": 7, "hidden_act": "silu"`
+	for rope, want := range map[string]gpt.Config{
+		``: {Eps: 1e-6, Base: 10_000},
+		`, "rope_theta": 500000.0, "rope_scaling": null, "rms_norm_eps": 1e-5, "head_dim": null`: {Eps: 1e-5, Base: 500_000},
+		`, "rope_scaling": {"type": "linear", "factor": 2.0}`:                                    {Eps: 1e-6, Base: 10_000, Scaling: gpt.Scaling{Type: "linear", Factor: 2}},
+		`, "rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}`: {
+			Eps: 1e-6, Base: 10_000, Scaling: gpt.Scaling{Type: "llama3", Factor: 8, Low: 1, High: 4, Original: 8192}},
+	} {
+		want.Kind, want.Vocab, want.Positions, want.Width, want.Layers, want.Heads, want.KVHeads, want.HeadDim, want.Hidden = gpt.Llama, 5, 8, 4, 1, 2, 2, 2, 7
+		got, err := gpt.ReadConfig(configIn(t, start+rope+"}"))
+		require.NoError(t, err, rope)
+		require.Equal(t, want, got, rope)
+	}
+}
+
+func configIn(t *testing.T, text string) (dir string) {
+	dir = t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "config.json"), []byte(text), 0o666))
+	return dir
+}
+
+func TestWrongConfigFiles(t *testing.T) {
+	for _, c := range []struct{ file, old, new, want string }{
+		{"gpt2", `"model_type": "gpt2"`, `"model_type": "bert"`, `model_type is "bert": there are gpt2 and llama`},
+		{"gpt2", `"gelu_new"`, `"relu"`, `activation_function is "relu", and only "gelu_new" is computed here`},
+		{"gpt2", `"scale_attn_weights": true`, `"scale_attn_weights": false`, "scale_attn_weights is false"},
+		{"gpt2", `"add_cross_attention": false`, `"add_cross_attention": true`, "add_cross_attention is true"},
+		{"gpt2", `"scale_attn_by_inverse_layer_idx": false`, `"scale_attn_by_inverse_layer_idx": true`, "scale_attn_by_inverse_layer_idx is true"},
+		{"gpt2", `"n_head": 3`, `"n_head": 5`, "12 features do not divide into 5 heads"},
+		{"gpt2", `"n_layer": 2`, `"n_layer": "two"`, "n_layer"},
+		{"gpt2", `"n_layer": 2`, `"n_layer": -2`, "Layers is -2, and must be positive"},
+		{"gpt2", `{`, ``, "invalid character"},
+		{"gpt2", `{`, strings.Repeat(" ", 1<<20) + `{`, "longer than 1048576 bytes"},
+		{"llama", `"hidden_act": "silu"`, `"hidden_act": "gelu"`, `hidden_act is "gelu"`},
+		{"llama", `"attention_bias": false`, `"attention_bias": true`, "attention_bias is true"},
+		{"llama", `"mlp_bias": false`, `"mlp_bias": true`, "mlp_bias is true"},
+		{"llama", `"intermediate_size": 20,`, ``, "intermediate_size is not given"},
+		{"scaled", `"llama3"`, `"yarn"`, `rotary positions of type "yarn"`},
+		{"scaled", `"num_key_value_heads": 2`, `"num_key_value_heads": 4`, "6 heads of queries cannot share 4"},
+	} {
+		text, err := os.ReadFile(filepath.Join("testdata", c.file, "config.json"))
+		require.NoError(t, err)
+		require.Contains(t, string(text), c.old)
+		dir := configIn(t, strings.Replace(string(text), c.old, c.new, 1))
+		_, err = gpt.ReadConfig(dir)
+		require.ErrorContains(t, err, c.want)
+		require.ErrorContains(t, err, "gpt: "+filepath.Join(dir, "config.json"))
+	}
+	_, err := gpt.ReadConfig("testdata/none")
+	require.EqualError(t, err, "gpt: stat testdata/none/config.json: no such file or directory")
+	m, err := gpt.New(gpt.Config{Vocab: 5, Positions: 4, Width: 12, Layers: 1, Heads: 4, KVHeads: 2})
+	require.NoError(t, err)
+	require.ErrorContains(t, m.WriteConfig(t.TempDir()), "cannot say 4 heads of 3 features over 2")
+}

@@ -1,0 +1,222 @@
+package gpt_test
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/ckpt"
+	"github.com/ringo-ml/ringo/data"
+	"github.com/ringo-ml/ringo/ddp"
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/fsdp"
+	"github.com/ringo-ml/ringo/models/gpt"
+	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/optim"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// opened returns a model of Hugging Face's files on one rank.
+func opened(t *testing.T, dir string, d tensor.DType) (*gpt.Model, nn.Params, tensor.Device) {
+	m, err := gpt.Open(dir)
+	require.NoError(t, err)
+	params, dev := filled(t, m, d)
+	loaded(t, dir, params, m.LoadConfig())
+	return m, params, dev
+}
+
+func filled(t *testing.T, m *gpt.Model, d tensor.DType) (nn.Params, tensor.Device) {
+	dev := tensor.NewCPU(1)
+	t.Cleanup(func() { dev.Close() })
+	return nn.Init(m, dev, d, 1), dev
+}
+
+func loaded(t *testing.T, path string, params nn.Params, c ckpt.LoadConfig) {
+	require.NoError(t, dist.Run(t.Context(), dist.Config{Ranks: 1, Threads: 1}, func(ctx context.Context, r *dist.Rank) error {
+		_, err := ckpt.Load(ctx, r.World, path, &ckpt.State{Params: params}, c)
+		return err
+	}))
+}
+
+func logitsOf(m *gpt.Model, dev tensor.Device) []float64 {
+	tape := tensor.NewTape(dev, tensor.NoGrad())
+	defer tape.Close()
+	return tensor.Floats(m.Forward(tape.Input(torchIDs(0))))
+}
+
+// GPT-2 as its first files were, and as Hugging Face's cache has them: links, bfloat16, masks, no prefix.
+func TestOpenOldFiles(t *testing.T) {
+	m, _, dev := opened(t, filepath.Join("testdata", "gpt2"), tensor.Float32)
+	want := logitsOf(m, dev)
+	root := t.TempDir()
+	dir := filepath.Join(root, "snapshots", "main")
+	require.NoError(t, os.MkdirAll(dir, 0o777))
+	require.NoError(t, os.Mkdir(filepath.Join(root, "blobs"), 0o777))
+	for name, hash := range map[string]string{"config.json": "607a30d783dfa663caf39e06633721c8d4cfcd7e",
+		"model.safetensors": "248dfc3911869ec493c76e65bf2fcf7f615828b0254c12b473182f0f81d3a707"} {
+		text, err := os.ReadFile(filepath.Join("testdata", "old", name))
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(filepath.Join(root, "blobs", hash), text, 0o666))
+		require.NoError(t, os.Symlink("../../blobs/"+hash, filepath.Join(dir, name)))
+	}
+	m, _, dev = opened(t, dir, tensor.Float32)
+	require.InDeltaSlice(t, want, logitsOf(m, dev), 0.1, "bfloat16 has eight bits")
+}
+
+// inFiles returns what is in files: without adapters, everything, and else what is frozen.
+func inFiles(params nn.Params) nn.Params {
+	if base := params.Frozen(); len(base) > 0 {
+		return base
+	}
+	return params
+}
+
+// tuned opens a model on two ranks of ZeRO 3, trains it a little, or adapters with their targets, and saves it with its config.
+func tuned(t *testing.T, dir string, targets ...string) (path string) {
+	to := t.TempDir()
+	require.NoError(t, dist.Run(t.Context(), dist.Config{Ranks: 2, Threads: 1}, func(ctx context.Context, r *dist.Rank) error {
+		m, err := gpt.Open(dir)
+		if err != nil {
+			return err
+		}
+		saved := nn.ParamsOf(m)
+		if targets != nil {
+			saved = nn.LoRA(m, nn.LoRAConfig{Rank: 3, Alpha: 5, Targets: targets})
+		}
+		s := fsdp.New(fsdp.Config{Shard: r.World, DType: tensor.Float64})
+		s.Keep(m.Tok, m.Head, m.Norm, m.Pos)
+		for _, b := range m.Blocks {
+			s.Unit(b)
+		}
+		params, err := s.Attach(m)
+		if err != nil {
+			return err
+		}
+		opt := optim.NewAdamW(params, optim.AdamWConfig{LR: 1e-2, Norm: s})
+		if _, err := ckpt.Load(ctx, r.World, dir, &ckpt.State{Params: inFiles(params)}, m.LoadConfig()); err != nil {
+			return err
+		}
+		s.Changed()
+		text, err := data.NewText([]int{1, 4, 9, 3, 12, 10, 10, 12, 3, 9, 4, 1, 0, 1, 4, 9, 3}, 6, 1)
+		if err != nil {
+			return err
+		}
+		tape, loader := tensor.NewTape(r.Device), data.NewLoader(text, data.Config{Batch: 3, Sharder: r.World, Device: r.Device})
+		for _, b := range loader.Epoch(ctx, 0) {
+			tape.Backward(nn.CrossEntropy(m.Forward(tape.Input(b.X)), b.Y))
+			if err := opt.Step(); err != nil {
+				return err
+			}
+			tape.Reset()
+		}
+		saver := ckpt.NewSaver(r.World, to, ckpt.Config{})
+		if err := saver.Save(ctx, ckpt.State{Step: 3, Params: saved, Optimizer: opt, Tape: tape}); err != nil {
+			return err
+		}
+		return saver.Close()
+	}))
+	path, err := ckpt.Latest(to)
+	require.NoError(t, err)
+	m, err := gpt.Open(dir)
+	require.NoError(t, err)
+	if targets == nil {
+		require.NoError(t, m.WriteConfig(path))
+	}
+	v, err := ckpt.Verify(t.Context(), path, ckpt.VerifyConfig{Layout: "fsdp=3"})
+	require.NoError(t, err)
+	require.True(t, v.OK, v.Errors)
+	return path
+}
+
+// What is added around a model keeps its own names.
+func TestAddedParameters(t *testing.T) {
+	m, err := gpt.New(small["gpt2"])
+	require.NoError(t, err)
+	m.Tok.W.SetStored(nil)
+	params := nn.ParamsOf(&struct {
+		*gpt.Model
+		Value *nn.Linear
+		Scale *tensor.Param
+	}{m, nn.NewLinear(12, 1), tensor.NewParam(tensor.Constant(1))})
+	require.Nil(t, params.ByName("value.weight").Stored())
+	require.Nil(t, params.ByName("scale").Stored())
+	require.Equal(t, "wte.weight", params.ByName("tok.weight").Stored()[0].Name)
+}
+
+// What was trained on two ranks opens on one, and on three copies, with the same logits, which are not those of before.
+func TestTunedOpens(t *testing.T) {
+	for _, name := range []string{"gpt2", "llama", "scaled"} {
+		dir := filepath.Join("testdata", name)
+		path := tuned(t, dir)
+		m, _, dev := opened(t, path, tensor.Float64)
+		want := logitsOf(m, dev)
+		m, _, dev = opened(t, dir, tensor.Float64)
+		require.NotEqual(t, want, logitsOf(m, dev))
+		require.NoError(t, dist.Run(t.Context(), dist.Config{Ranks: 3, Threads: 1}, func(ctx context.Context, r *dist.Rank) error {
+			m, err := gpt.Open(path)
+			if err != nil {
+				return err
+			}
+			params, err := ddp.Attach(r.World, m, ddp.Config{DType: tensor.Float64})
+			if err != nil {
+				return err
+			}
+			st := &ckpt.State{Params: params, Optimizer: optim.NewAdamW(params, optim.AdamWConfig{LR: 1e-2}), Tape: tensor.NewTape(r.Device)}
+			if _, err := ckpt.Load(ctx, r.World, path, st, ckpt.LoadConfig{Strategy: ckpt.Broadcast}); err != nil {
+				return err
+			}
+			require.Equal(t, want, logitsOf(m, r.Device), name)
+			return nil
+		}))
+	}
+}
+
+// python has transformers read a folder and print the logits.
+const python = `
+import json, sys, torch
+from transformers import AutoModelForCausalLM
+for folder in sys.argv[1:]:
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float64).eval()
+    ids = torch.tensor([((i * i + 3 * i) // 2) % 13 for i in range(27)]).reshape(3, 9)
+    with torch.inference_mode():
+        print(json.dumps({"kind": type(model).__name__, "logits": model(ids).logits.flatten().tolist()}))
+`
+
+// pythonWith returns a Python with packages, or skips the test.
+func pythonWith(t *testing.T, packages string) (name string) {
+	name = cmp.Or(os.Getenv("RINGO_PYTHON"), "python3")
+	if out, err := exec.Command(name, "-I", "-c", "import "+packages).CombinedOutput(); err != nil {
+		if os.Getenv("RINGO_PYTHON") != "" {
+			t.Fatalf("%v: %s", err, out)
+		}
+		t.Skip("no Python with " + packages)
+	}
+	return name
+}
+
+// TestPythonTransformers: what was trained and saved here, transformers opens, with the same logits.
+func TestPythonTransformers(t *testing.T) {
+	name := pythonWith(t, "transformers")
+	kinds := map[string]string{"gpt2": "GPT2LMHeadModel", "llama": "LlamaForCausalLM", "scaled": "LlamaForCausalLM"}
+	for model, kind := range kinds {
+		path := tuned(t, filepath.Join("testdata", model))
+		c := exec.Command(name, "-I", "-c", python, path)
+		c.Stderr = os.Stderr
+		out, err := c.Output()
+		require.NoError(t, err)
+		var got struct {
+			Kind   string
+			Logits []float64
+		}
+		require.NoError(t, json.Unmarshal(out, &got))
+		require.Equal(t, kind, got.Kind)
+		m, _, dev := opened(t, path, tensor.Float64)
+		require.InDeltaSlice(t, logitsOf(m, dev), got.Logits, 1e-5, "%s; transformers computes norms, angles and softmax in float32", model)
+	}
+}

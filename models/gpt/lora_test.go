@@ -1,0 +1,137 @@
+package gpt_test
+
+import (
+	"context"
+	"encoding/json"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/ckpt"
+	"github.com/ringo-ml/ringo/ckpt/peft"
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/models/gpt"
+	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// What adapters stand on: in GPT-2, layers whose files have a matrix each.
+var adapted = map[string][]string{
+	"gpt2":  {"blocks.*.attn.out", "blocks.*.mlp.*"},
+	"llama": {"blocks.*", "head"},
+}
+
+// withAdapters opens a base on one rank, and the adapters of a folder of PEFT's.
+func withAdapters(t *testing.T, base, dir string) (*gpt.Model, tensor.Device) {
+	m, err := gpt.Open(base)
+	require.NoError(t, err)
+	adapters, err := peft.Apply(m, dir)
+	require.NoError(t, err)
+	params, dev := filled(t, m, tensor.Float64)
+	loaded(t, base, params.Frozen(), m.LoadConfig())
+	loaded(t, filepath.Join(dir, peft.File), adapters, ckpt.LoadConfig{Cast: true})
+	return m, dev
+}
+
+// exported trains adapters on two ranks of ZeRO 3 and makes the checkpoint one of PEFT's.
+func exported(t *testing.T, name string) (base, path string) {
+	base = filepath.Join("testdata", name)
+	path = tuned(t, base, adapted[name]...)
+	m, err := gpt.Open(base)
+	require.NoError(t, err)
+	nn.LoRA(m, nn.LoRAConfig{Rank: 3, Alpha: 5, Targets: adapted[name]})
+	require.NoError(t, peft.Export(m, path))
+	return base, path
+}
+
+// Adapters that two ranks have trained are a checkpoint of their own, which others open above the same base, and the merged model is
+// one without adapters.
+func TestAdaptersOpen(t *testing.T) {
+	for name := range adapted {
+		base, path := exported(t, name)
+		_, list, err := ckpt.List(path)
+		require.NoError(t, err)
+		for _, x := range list {
+			require.Contains(t, x.Name, ".lora_")
+		}
+		plain, _, dev := opened(t, base, tensor.Float64)
+		without := logitsOf(plain, dev)
+		m, dev := withAdapters(t, base, path)
+		want := logitsOf(m, dev)
+		require.Greater(t, math.Abs(without[0]-want[0]), 1e-6)
+		nn.Merge(m)
+		require.InDeltaSlice(t, want, logitsOf(m, dev), 1e-12)
+		whole := merged(t, m)
+		plain, _, dev = opened(t, whole, tensor.Float64)
+		require.InDeltaSlice(t, want, logitsOf(plain, dev), 1e-12)
+	}
+}
+
+// What PEFT has no name for is refused.
+func TestAdaptersWithoutNames(t *testing.T) {
+	for target, want := range map[string]string{
+		"head":            "peft: the weight of head is also that of wte, and PEFT would save it with the adapter",
+		"blocks.1.attn.?": "peft: the files have no module of its own for blocks.1.attn.q, and PEFT no name for its adapter",
+		"":                "peft: the model has no adapters",
+	} {
+		m, err := gpt.Open(filepath.Join("testdata", "gpt2"))
+		require.NoError(t, err)
+		if target != "" {
+			nn.LoRA(m, nn.LoRAConfig{Rank: 3, Alpha: 5, Targets: []string{target}})
+		}
+		require.EqualError(t, peft.Export(m, t.TempDir()), want)
+	}
+}
+
+// merged saves a model on one rank.
+func merged(t *testing.T, m *gpt.Model) (path string) {
+	to := t.TempDir()
+	require.NoError(t, dist.Run(t.Context(), dist.Config{Ranks: 1, Threads: 1}, func(ctx context.Context, r *dist.Rank) error {
+		saver := ckpt.NewSaver(r.World, to, ckpt.Config{})
+		if err := saver.Save(ctx, ckpt.State{Step: 1, Params: nn.ParamsOf(m)}); err != nil {
+			return err
+		}
+		return saver.Close()
+	}))
+	path, err := ckpt.Latest(to)
+	require.NoError(t, err)
+	require.NoError(t, m.WriteConfig(path))
+	return path
+}
+
+// pythonAdapters has PEFT read adapters above a base, and print the logits.
+const pythonAdapters = `
+import json, sys, torch
+from transformers import AutoModelForCausalLM
+from peft import PeftModel
+base = AutoModelForCausalLM.from_pretrained(sys.argv[1], dtype=torch.float64)
+model = PeftModel.from_pretrained(base, sys.argv[2]).eval()
+ids = torch.tensor([((i * i + 3 * i) // 2) % 13 for i in range(27)]).reshape(3, 9)
+with torch.inference_mode():
+    print(json.dumps(model(ids).logits.flatten().tolist()))
+model.save_pretrained(sys.argv[3], save_embedding_layers=False)
+`
+
+// TestPythonPEFT: adapters that were trained here, PEFT opens, with the same logits; what it saves, opens here.
+func TestPythonPEFT(t *testing.T) {
+	python := pythonWith(t, "transformers, peft")
+	for name := range adapted {
+		base, path := exported(t, name)
+		theirs := t.TempDir()
+		c := exec.Command(python, "-I", "-c", pythonAdapters, base, path, theirs)
+		c.Stderr = os.Stderr
+		out, err := c.Output()
+		require.NoError(t, err)
+		var got []float64
+		require.NoError(t, json.Unmarshal(out, &got))
+		m, dev := withAdapters(t, base, path)
+		want := logitsOf(m, dev)
+		require.InDeltaSlice(t, want, got, 1e-5, name)
+		m, dev = withAdapters(t, base, theirs)
+		require.Equal(t, want, logitsOf(m, dev), name)
+	}
+}

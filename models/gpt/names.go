@@ -1,0 +1,71 @@
+package gpt
+
+import (
+	"strings"
+
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// names is what Hugging Face's files call a part of a model, by what its fields are called.
+var names = [...]map[string]string{
+	GPT2: {"tok": "wte", "pos": "wpe", "blocks": "h", "norm": "ln_f", "head": "lm_head",
+		"norm1": "ln_1", "attn.out": "attn.c_proj", "norm2": "ln_2", "mlp.up": "mlp.c_fc", "mlp.down": "mlp.c_proj"},
+	Llama: {"tok": "model.embed_tokens", "blocks": "model.layers", "norm": "model.norm", "head": "lm_head",
+		"norm1": "input_layernorm", "attn.q": "self_attn.q_proj", "attn.k": "self_attn.k_proj", "attn.v": "self_attn.v_proj",
+		"attn.out": "self_attn.o_proj", "norm2": "post_attention_layernorm"},
+}
+
+// Stored says under which names Hugging Face's files keep a parameter (nn.Storer). GPT-2's have queries, keys and values behind each
+// other in one matrix, and all matrices but the tables as [in, out]. Adapters (nn.LoRA) have the names of Hugging Face's PEFT, but
+// those of a part of GPT-2's matrix, which PEFT cannot say.
+func (m *Model) Stored(name string, dims []int) (as []tensor.Stored, transposed bool) {
+	part, kind := cut(name)
+	if of, matrix := cut(part); strings.HasPrefix(matrix, "lora_") {
+		module, fused, ok := m.module(of)
+		if !ok || fused != nil {
+			return nil, false
+		}
+		if m.Config.Kind == GPT2 && of != "head" {
+			module = "transformer." + module
+		}
+		return []tensor.Stored{{Name: "base_model.model." + module + "." + matrix + "." + kind, Rows: dims[0], Total: dims[0]}}, false
+	}
+	module, fused, ok := m.module(part)
+	if !ok || len(dims) == 0 {
+		return nil, false // a parameter that somebody has added
+	}
+	s := tensor.Stored{Name: module + "." + kind, Rows: dims[0], Total: dims[0]}
+	if fused != nil {
+		s.First, s.Total = fused[0], fused[1]
+	}
+	return []tensor.Stored{s}, m.Config.Kind == GPT2 && strings.HasPrefix(part, "blocks.") && len(dims) == 2
+}
+
+// module returns the name in Hugging Face's model of a part such as "blocks.3.attn.q", and where that is a part of a matrix, its first
+// row and the rows of all.
+func (m *Model) module(part string) (name string, fused []int, ok bool) {
+	table := names[m.Config.Kind]
+	rest, inBlock := strings.CutPrefix(part, "blocks.")
+	if !inBlock {
+		name, ok = table[part]
+		return name, nil, ok
+	}
+	layer, part, _ := strings.Cut(rest, ".")
+	prefix := table["blocks"] + "." + layer + "."
+	if m.Config.Kind == GPT2 {
+		q, kv := m.Config.Heads*m.Config.HeadDim, m.Config.KVHeads*m.Config.HeadDim
+		if first, ok := map[string]int{"attn.q": 0, "attn.k": q, "attn.v": q + kv}[part]; ok {
+			return prefix + "attn.c_attn", []int{first, q + 2*kv}, true
+		}
+	}
+	if name = table[part]; name == "" { // nn.GatedMLP has the names itself
+		name = part
+	}
+	return prefix + name, nil, true
+}
+
+// cut splits "tok.weight" at the last point.
+func cut(name string) (part, kind string) {
+	i := max(strings.LastIndexByte(name, '.'), 0)
+	return name[:i], strings.TrimPrefix(name[i:], ".")
+}

@@ -1,0 +1,84 @@
+package gpt
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// sampler draws tokens, in memory that it keeps.
+type sampler struct {
+	Sampling
+	list []choice
+}
+
+// choice is a token that may be drawn, with its probability, not normalized.
+type choice struct {
+	id int
+	p  float64
+}
+
+// likelier puts likely tokens first, and of equals the one with the smaller number.
+func likelier(a, b choice) int {
+	if c := cmp.Compare(b.p, a.p); c != 0 {
+		return c
+	}
+	return a.id - b.id
+}
+
+// draw returns the n-th token, for these logits: a number that depends on the seed and n decides.
+func (s *sampler) draw(logits []float64, n int) int {
+	top := slices.Max(logits)
+	if math.IsNaN(top) || math.IsInf(top, 0) {
+		panic(&tensor.Failure{Op: "gpt.Generate", Err: fmt.Errorf("the largest of the logits is %v", top)})
+	}
+	if s.Temperature == 0 {
+		return slices.Index(logits, top)
+	}
+	s.list = s.list[:0]
+	for id, v := range logits {
+		if p := math.Exp((v - top) / s.Temperature); p > 0 {
+			s.list = append(s.list, choice{id, p})
+		}
+	}
+	kept := s.kept(s.list)
+	at := float64(tensor.RandomBits(s.Seed, uint64(n))>>11) * 0x1p-53 * sum(kept)
+	for _, c := range kept {
+		if at -= c.p; at < 0 {
+			return c.id
+		}
+	}
+	return kept[len(kept)-1].id // rounding
+}
+
+// kept returns the tokens that TopK and TopP leave.
+func (s *sampler) kept(all []choice) []choice {
+	few := s.TopK > 0 && s.TopK < len(all)
+	likely := s.TopP > 0 && s.TopP < 1
+	if few || likely {
+		slices.SortFunc(all, likelier)
+	}
+	if few {
+		all = all[:s.TopK]
+	}
+	if !likely {
+		return all
+	}
+	so, enough := 0.0, s.TopP*sum(all)
+	for i, c := range all {
+		if so += c.p; so >= enough {
+			return all[:i+1]
+		}
+	}
+	return all
+}
+
+func sum(all []choice) (p float64) {
+	for _, c := range all {
+		p += c.p
+	}
+	return p
+}

@@ -1,0 +1,86 @@
+"""Makes the folders in this one, and expect.json: what transformers computes for them.
+
+Run in this folder:  python write.py
+
+with torch 2.15.0 and transformers 5.23.0. Folders are as save_pretrained writes them, but for "old".
+"""
+import json
+import os
+import shutil
+
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
+
+# Angles, norms and softmax are computed in float32 by transformers, whatever the model's type: here in float64.
+torch.float = torch.float32 = torch.float64
+torch.Tensor.float = torch.Tensor.double
+
+torch.set_num_threads(1)
+torch.use_deterministic_algorithms(True)
+
+VOCAB, POSITIONS, BATCH, TIME, STEPS = 13, 12, 3, 9, 20
+
+gpt2 = GPT2Config(vocab_size=VOCAB, n_positions=POSITIONS, n_embd=12, n_layer=2, n_head=3, resid_pdrop=0, embd_pdrop=0, attn_pdrop=0,
+                  bos_token_id=0, eos_token_id=0)
+small = dict(vocab_size=VOCAB, hidden_size=12, intermediate_size=20, num_hidden_layers=2, num_attention_heads=6, num_key_value_heads=2,
+             max_position_embeddings=POSITIONS, rms_norm_eps=1e-6, bos_token_id=0, eos_token_id=0)
+llama = LlamaConfig(**small)
+scaled = LlamaConfig(**{**small, "num_hidden_layers": 1, "head_dim": 6}, tie_word_embeddings=True, rope_parameters=dict(
+    rope_type="llama3", rope_theta=500.0, factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=8))
+
+
+def ids(step):
+    """Tokens, the same as the Go test's ids()."""
+    n = BATCH * TIME
+    return torch.tensor([((i * i + 7 * step + 3 * i) // 2) % VOCAB for i in range(n)]).reshape(BATCH, TIME)
+
+
+def made(kind, config):
+    torch.manual_seed(5)
+    m = kind(config).double()
+    with torch.no_grad():
+        for p in m.parameters():
+            p.add_(torch.randn_like(p) * 0.2)
+    return m
+
+
+def trained(m):
+    """Logits, losses of STEPS steps of AdamW, and the logits after them."""
+    m.train()
+    opt = torch.optim.AdamW(m.parameters(), lr=1e-2, weight_decay=0.01)
+    before = m(ids(0)).logits.detach().flatten().tolist()
+    losses = []
+    for step in range(STEPS):
+        x = ids(step)
+        logits = m(x[:, :-1]).logits
+        loss = torch.nn.functional.cross_entropy(logits.reshape(-1, VOCAB), x[:, 1:].reshape(-1))
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+        losses.append(loss.item())
+    return {"before": before, "losses": losses, "after": m(ids(0)).logits.detach().flatten().tolist()}
+
+
+def old(folder, source):
+    """Writes GPT-2 as OpenAI's files have it: without prefix, with masks, and a short config."""
+    shutil.rmtree(folder, ignore_errors=True)
+    os.makedirs(folder)
+    tensors = {k.removeprefix("transformer."): v.to(torch.bfloat16).contiguous() for k, v in load_file(source + "/model.safetensors").items()}
+    for i in range(2):
+        tensors[f"h.{i}.attn.bias"] = torch.tril(torch.ones(POSITIONS, POSITIONS, dtype=torch.bfloat16)).reshape(1, 1, POSITIONS, POSITIONS)
+    save_file(tensors, folder + "/model.safetensors", metadata={"format": "pt"})
+    with open(folder + "/config.json", "w") as f:
+        json.dump(dict(model_type="gpt2", activation_function="gelu_new", n_ctx=POSITIONS, n_embd=12, n_head=3, n_layer=2,
+                       n_positions=POSITIONS, vocab_size=VOCAB, layer_norm_epsilon=1e-5), f, indent=2)
+
+
+expect = {}
+for name, kind, config in [("gpt2", GPT2LMHeadModel, gpt2), ("llama", LlamaForCausalLM, llama), ("scaled", LlamaForCausalLM, scaled)]:
+    m = made(kind, config)
+    shutil.rmtree(name, ignore_errors=True)
+    m.save_pretrained(name)
+    expect[name] = trained(m)
+old("old", "gpt2")
+with open("expect.json", "w") as f:
+    json.dump(expect, f)

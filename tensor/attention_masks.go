@@ -1,0 +1,69 @@
+package tensor
+
+import "github.com/ringo-ml/ringo/internal/kernel"
+
+func (o *AttentionOptions) check(op string) {
+	if !(o.Drop >= 0 && o.Drop < 1) {
+		fail(op, nil, "probability %v is not in [0,1)", o.Drop)
+	}
+}
+
+func (o *AttentionOptions) masked() bool {
+	return !(o.KeyLengths.IsZero() && o.QueryDocs.IsZero() && o.KeyDocs.IsZero())
+}
+
+// masks returns the lengths of keys and the documents of queries and keys as kernels take them; nil where absent.
+func (t *Tape) masks(o *AttentionOptions, q, k *header) (m [3]*header) {
+	if !o.masked() {
+		return m
+	}
+	if o.QueryDocs.IsZero() != o.KeyDocs.IsZero() {
+		fail("cross_attention", []Shape{q.shape(), k.shape()}, "QueryDocs and KeyDocs belong together, but only one is given")
+	}
+	b := q.dims[0]
+	m = [3]*header{t.mask("KeyLengths", o.KeyLengths, b), t.mask("QueryDocs", o.QueryDocs, b, q.dims[1]), t.mask("KeyDocs", o.KeyDocs, b, k.dims[1])}
+	if m[0] != nil && t.dev.Host() {
+		n := Data[int64](m[0].tensor())
+		if i := kernel.CheckIndex(n, k.dims[1]+1); i >= 0 {
+			fail("cross_attention", []Shape{q.shape(), k.shape()}, "KeyLengths of sequence %d is %d, not in [0,%d]", i, n[i], k.dims[1])
+		}
+	}
+	return m
+}
+
+// mask returns x, which has to be whole numbers of shape dims, as contiguous Int64.
+func (t *Tape) mask(name string, x Tensor, dims ...int) *header {
+	if x.IsZero() {
+		return nil
+	}
+	h, want := t.arg(x), header{dtype: Int64}
+	want.setDims(dims)
+	if !h.alike(&want) || h.dtype != Int32 && h.dtype != Int64 {
+		fail("cross_attention", []Shape{h.shape()}, "%s has to be %v, or int32 of this shape", name, want.shape())
+	}
+	if h.dtype != Int64 {
+		h = t.alias(h).tensor().Cast(Int64).h
+	}
+	return t.contiguous(h)
+}
+
+// keysBefore returns how many positions of whole sequences of keys come before a rank's first query, where it has a part of them. It
+// refuses keys that are a part themselves, unless they may be.
+func (t *Tape) keysBefore(q, k *header, parts bool) int {
+	r := t.rows
+	if r.seq == 0 || r.seq == r.Seq.Total || q.n == 0 || k.n == 0 {
+		return 0
+	}
+	if k.dims[1] == r.seq && !parts {
+		fail("cross_attention", []Shape{q.shape(), k.shape()}, "the step has %v: a position would see this rank's part of its sequence only", r)
+	}
+	if k.dims[1] == r.Seq.Total && q.dims[1] == r.seq {
+		return r.Seq.First
+	}
+	return 0
+}
+
+// attentionMasks returns the masks, which are operands from i on.
+func attentionMasks(a *Args, i int) kernel.AttentionMasks {
+	return kernel.AttentionMasks{KeyLengths: slice[int64](a, i), QueryDocs: slice[int64](a, i+1), KeyDocs: slice[int64](a, i+2)}
+}

@@ -1,0 +1,120 @@
+package cuda_test
+
+import (
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cuda"
+)
+
+// crossed is a case of cross-attention.
+type crossed struct {
+	batch, tq, tk, heads, kv, hd, offset int
+	causal                               bool
+	drop                                 float64
+	lengths, qdocs, kdocs                operand // none: absent
+}
+
+func (c crossed) set(a *tensor.Args) {
+	a.Dim = [6]int{c.batch, c.tq, c.heads * c.hd, c.tk, c.kv * c.hd}
+	elems := c.heads * c.tq * c.tk
+	a.I = [8]int{c.hd, truth(c.causal), 3, 2, elems, elems + 12, 5, c.offset}
+	a.F[0], a.F[1], a.Key = 1/math.Sqrt(float64(c.hd)), c.drop, 99
+}
+
+// agree compares output, logarithmic sums and gradients from those of both with the CPU's. Keys and values behind a length are NaN.
+func (c crossed) agree(t *testing.T, dev tensor.Device, d tensor.DType) {
+	t.Helper()
+	r, stat := rng(8), d
+	if d.IsHalf() {
+		stat = tensor.Float32
+	}
+	normal := func(n int) operand { return values(d, n, func(int) float64 { return r.NormFloat64() }) }
+	nq, nk := c.batch*c.tq*c.heads*c.hd, c.batch*c.tk*c.kv*c.hd
+	q, k, v := normal(nq), normal(nk), normal(nk)
+	for b := range c.lengths.n() {
+		for i := (b*c.tk + int(c.lengths.at(b))) * c.kv * c.hd; i < (b+1)*c.tk*c.kv*c.hd; i++ {
+			k.set(i, math.NaN())
+			v.set(i, math.NaN())
+		}
+	}
+	tol := tolerance{f32: 2e-5, f64: 1e-12, half: 0x1p-6, floor: 0.5}
+	forward := launch{op: tensor.OpCrossAttention, d: d, outs: 2, x: []operand{blank(d, nq), blank(stat, c.batch*c.heads*c.tq), q, k, v, c.lengths, c.qdocs, c.kdocs}, set: c.set}
+	forward.agree(t, dev, tol)
+	cpu := tensor.NewCPU(1)
+	defer cpu.Close()
+	out := forward.on(t, cpu)
+	launch{op: tensor.OpCrossAttentionGrad, d: d, outs: 3, x: []operand{blank(d, nq), blank(d, nk), blank(d, nk), q, k, v, out[0], normal(nq), out[1],
+		c.lengths, c.qdocs, c.kdocs, values(stat, c.batch*c.heads*c.tq, func(int) float64 { return r.NormFloat64() })}, set: c.set}.agree(t, dev, tol)
+}
+
+// TestCrossAttention has more tiles of queries than of keys, and the reverse, heads that share keys, and queries that see none.
+func TestCrossAttention(t *testing.T) {
+	bothOrders(t, func(t *testing.T, dev *cuda.Device) {
+		each(t, floatTypes, func(t *testing.T, d tensor.DType) {
+			for i, c := range []crossed{
+				{batch: 2, tq: 3, tk: 70, heads: 2, kv: 1, hd: 5, offset: 67}, {batch: 1, tq: 70, tk: 33, heads: 4, kv: 2, hd: 8, offset: -20},
+				{batch: 1, tq: 40, tk: 40, heads: 3, kv: 3, hd: 16, offset: 10}, {batch: 1, tq: 1, tk: 65, heads: 2, kv: 2, hd: 70, offset: 64},
+			} {
+				c.causal, c.drop = i != 3, 0.3*float64(i%2)
+				c.agree(t, dev, d)
+			}
+		})
+	})
+}
+
+// TestCrossAttentionMasks has lengths inside and at the end of tiles, all keys and none, and documents that end inside tiles.
+func TestCrossAttentionMasks(t *testing.T) {
+	ints := func(n int, f func(i int) int) operand {
+		return values(tensor.Int64, n, func(i int) float64 { return float64(f(i)) })
+	}
+	lengths := ints(4, func(b int) int { return []int{33, 0, 70, 64}[b] })
+	qdocs, kdocs := ints(4*40, func(i int) int { return i%40/11 + i/40 }), ints(4*70, func(j int) int { return j%70/30 + j/70 })
+	bothOrders(t, func(t *testing.T, dev *cuda.Device) {
+		each(t, floatTypes, func(t *testing.T, d tensor.DType) {
+			for i, c := range []crossed{{lengths: lengths}, {qdocs: qdocs, kdocs: kdocs}, {lengths: lengths, qdocs: qdocs, kdocs: kdocs}} {
+				c.batch, c.tq, c.tk, c.heads, c.kv, c.hd, c.offset = 4, 40, 70, 2, 1, 5, 20
+				for _, c.causal = range []bool{true, false} {
+					c.drop = 0.3 * float64(i%2)
+					c.agree(t, dev, d)
+				}
+			}
+		})
+	})
+}
+
+// A length that is out of range is found by the kernel.
+func TestWrongKeyLengths(t *testing.T) {
+	dev := device(t)
+	x := tensor.FromSlice(make([]float32, 2*3*4), 2, 3, 4)
+	for _, n := range []int64{4, -1} {
+		tape := tensor.NewTape(dev)
+		in := tape.Input(x)
+		y := tensor.CrossAttention(in, in, in, 4, tensor.AttentionOptions{KeyLengths: tensor.FromSlice([]int64{3, n}, 2)})
+		assert.ErrorContains(t, tensor.Try(func() { tensor.Floats(y) }), "cross_attention: cuda:0: index "+map[int64]string{4: "4", -1: "-1"}[n]+" is out of range")
+		tape.Close()
+	}
+	require.NoError(t, dev.Queue(0).Sync())
+}
+
+// A score that is hidden, however large, does not make those that count vanish.
+func TestHiddenScoresDoNotCount(t *testing.T) {
+	cpu := tensor.NewCPU(1)
+	defer cpu.Close()
+	k := tensor.FromSlice([]float32{1, 1e4, 1, 1e4, 1e4}, 1, 5, 1)
+	v := tensor.FromSlice([]float32{2, 50, 4, 60, 70}, 1, 5, 1)
+	q := tensor.FromSlice([]float32{1, 1}, 1, 2, 1)
+	o := tensor.AttentionOptions{QueryDocs: tensor.FromSlice([]int64{0, 2}, 1, 2), KeyDocs: tensor.FromSlice([]int64{0, 1, 0, 1, 1}, 1, 5)}
+	for _, dev := range []tensor.Device{cpu, device(t)} {
+		tape := tensor.NewTape(dev, tensor.NoGrad())
+		out, lse := tensor.CrossAttentionLSE(tape.Input(q), k, v, 1, o)
+		assert.InDeltaSlice(t, []float64{3, 0}, tensor.Floats(out), 1e-6)
+		assert.InDelta(t, 1+math.Log(2), tensor.Floats(lse)[0], 1e-6)
+		assert.Equal(t, math.Inf(-1), tensor.Floats(lse)[1])
+		tape.Close()
+	}
+}

@@ -1,0 +1,64 @@
+package tensor
+
+// KVCache holds the keys and values of the tokens that a model has seen, of one layer, so that a further token costs one row of
+// each and not those of the whole sequence. Its memory is made once, for the longest sequence, so it grows without a copy; where the
+// system gives memory when it is first written to, as for the CPU, a short sequence takes little. It is for tapes with NoGrad.
+type KVCache struct {
+	k, v      Tensor // [batch, positions, width], made with the first tokens
+	n         int
+	positions int
+}
+
+// NewKVCache returns an empty cache for sequences of up to so many positions. How many sequences there are, the type and the device
+// are those of the first keys, also after Truncate(0).
+func NewKVCache(positions int) *KVCache { return &KVCache{positions: positions} }
+
+// Len returns how many tokens of each sequence the cache holds: the position of the next one.
+func (c *KVCache) Len() int { return c.n }
+
+// Truncate keeps the first n tokens. Truncate(0) makes the cache ready for other sequences.
+func (c *KVCache) Truncate(n int) {
+	if n < 0 || n > c.n {
+		fail("KVCache.Truncate", nil, "to %d tokens of %d", n, c.n)
+	}
+	c.n = n
+}
+
+// Attention appends keys and values k and v [batch, time, kvHeads·headDim] of the next tokens, and returns causal CrossAttention of
+// their queries q [batch, time, heads·headDim] over all tokens that the cache holds now. A full cache is a Failure, and so is a tape
+// that records: a cache has no gradient.
+func (c *KVCache) Attention(q, k, v Tensor, headDim int) Tensor {
+	t := tapeOf("KVCache.Attention", q, k, v)
+	a, b := t.arg(k), t.arg(v)
+	t.mustShape("KVCache.Attention", a.rank == 3 && a.alike(b) && q.Rank() == 3 && q.Dim(1) == a.dims[1], t.arg(q), a, b)
+	first, end := c.n, c.n+a.dims[1]
+	switch r := t.rows; {
+	case t.recording():
+		fail("KVCache.Attention", []Shape{a.shape()}, "the tape records for a gradient, which a cache has not: make it with NoGrad")
+	case r.seq < r.Seq.Total:
+		fail("KVCache.Attention", []Shape{a.shape()}, "the step has %v: a cache is of whole sequences", r)
+	case end > c.positions:
+		fail("KVCache.Attention", []Shape{a.shape()}, "the cache is full: %d tokens and %d more, room for %d", first, a.dims[1], c.positions)
+	case c.k.IsZero() || c.n == 0 && !(c.k.DType() == a.dtype && c.k.Dim(0) == a.dims[0] && c.k.Dim(2) == a.dims[2] && t.reaches(c.k.h)):
+		c.k, c.v = New(t.dev, a.dtype, a.dims[0], c.positions, a.dims[2]), New(t.dev, a.dtype, a.dims[0], c.positions, a.dims[2])
+	case !t.reaches(c.k.h):
+		fail("KVCache.Attention", []Shape{a.shape()}, "the cache is on %v, the tape on %v", c.k.Device(), t.dev)
+	}
+	t.sameDType("KVCache.Attention", c.k.h, a, b)
+	t.mustShape("KVCache.Attention", a.dims[0] == c.k.Dim(0) && a.dims[2] == c.k.Dim(2), a, c.k.h)
+	t.region(OpCopy, a, c.k.h, 1, first, false)
+	t.region(OpCopy, b, c.v.h, 1, first, false)
+	out := CrossAttention(q, c.held(t, c.k, end), c.held(t, c.v, end), headDim, AttentionOptions{Causal: true, Offset: first})
+	c.n = end
+	return out
+}
+
+// held returns keys or values up to position end. Those behind it in a batch, where they lie between those of the sequences, are not seen.
+func (c *KVCache) held(t *Tape, x Tensor, end int) Tensor {
+	h := t.alias(x.h)
+	if h.dims[0] == 1 {
+		h.dims[1] = end
+		h.setDims(h.dims[:h.rank])
+	}
+	return h.tensor()
+}

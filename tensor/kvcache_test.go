@@ -1,0 +1,107 @@
+package tensor
+
+import (
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// In pieces of any length, over heads that share keys, a cache's attention is that of the whole sequence. What lies behind the tokens
+// that it holds is never read.
+func TestKVCache(t *testing.T) {
+	for _, batch := range []int{1, 2} {
+		testKVCache(t, batch)
+	}
+}
+
+func testKVCache(t *testing.T, batch int) {
+	const time, hd = 70, 4
+	dev := NewCPU(2)
+	defer dev.Close()
+	for _, d := range []DType{Float64, Float32, BFloat16} {
+		for _, heads := range [][2]int{{4, 4}, {6, 2}, {3, 1}} {
+			q, k, v := random(dev, d, 1, batch, time, heads[0]*hd), random(dev, d, 2, batch, time, heads[1]*hd), random(dev, d, 3, batch, time, heads[1]*hd)
+			tape := NewTape(dev, NoGrad())
+			whole := CrossAttention(tape.Input(q), k, v, hd, AttentionOptions{Causal: true})
+			c := NewKVCache(time + 3)
+			for again := range 2 {
+				for _, piece := range [][2]int{{0, 1}, {1, 1}, {1, 30}, {30, 31}, {31, 70}} {
+					part := func(x Tensor) Tensor { return tape.Input(x).Slice(1, piece[0], piece[1]) }
+					y := c.Attention(part(q), part(k), part(v), hd)
+					if again == 0 && piece[1] == 1 {
+						spoilCache(c, piece[1])
+					}
+					require.Equal(t, piece[1], c.Len())
+					assert.InDeltaSlice(t, Floats(part(whole)), Floats(y), cacheTolerance[d], fmt.Sprint(d, heads, piece))
+				}
+				c.Truncate(0)
+			}
+		}
+	}
+}
+
+var cacheTolerance = map[DType]float64{Float64: 1e-14, Float32: 1e-5, BFloat16: 1e-2}
+
+// spoilCache makes all NaN that lies behind n tokens.
+func spoilCache(c *KVCache, n int) {
+	tape := NewTape(c.k.Device())
+	defer tape.Close()
+	for _, x := range []Tensor{c.k, c.v} {
+		bad := tape.Input(x).Slice(1, n, c.positions).Affine(0, math.NaN())
+		Copy(x, Concat(1, tape.Input(x).Slice(1, 0, n), bad))
+	}
+}
+
+func TestKVCacheAllocatesNothing(t *testing.T) {
+	skipInDebug(t)
+	dev := NewCPU(2)
+	defer dev.Close()
+	tape, c, x := NewTape(dev, NoGrad()), NewKVCache(200), random(dev, Float32, 3, 1, 1, 8)
+	token := func() {
+		y := tape.Input(x)
+		c.Attention(y, y.Slice(2, 0, 4), y.Slice(2, 4, 8), 4)
+		tape.Reset()
+	}
+	token()
+	assert.Zero(t, testing.AllocsPerRun(100, token))
+}
+
+// Once it is empty again, a cache takes other batches, types and widths.
+func TestKVCacheOfOthers(t *testing.T) {
+	c, tape := NewKVCache(3), NewTape(hostDevice, NoGrad())
+	for _, x := range []Tensor{New(hostDevice, Float32, 2, 2, 4), New(hostDevice, Float32, 1, 3, 4), New(hostDevice, Float64, 1, 3, 4), New(hostDevice, Float64, 1, 3, 8)} {
+		require.NoError(t, Try(func() { c.Attention(tape.Input(x), x, x, 4) }))
+		c.Truncate(0)
+	}
+}
+
+func TestKVCacheMisuse(t *testing.T) {
+	x := func(dims ...int) Tensor { return New(hostDevice, Float32, dims...) }
+	c := NewKVCache(3)
+	tape := NewTape(hostDevice, NoGrad())
+	require.NoError(t, Try(func() { c.Attention(tape.Input(x(2, 2, 8)), x(2, 2, 4), x(2, 2, 4), 4) }))
+	fed := NewTape(hostDevice, NoGrad())
+	fed.Input(x(2, 1, 8).WithRows(Rows{Stride: 1, Total: 2, Seq: Span{1, 3}}))
+	for _, bad := range []struct {
+		tape    *Tape
+		q, k, v Tensor
+		want    string
+	}{
+		{tape, x(2, 2, 8), x(2, 2, 4), x(2, 2, 4), "KVCache.Attention float32[2,2,4]: the cache is full: 2 tokens and 2 more, room for 3"},
+		{NewTape(hostDevice), x(2, 1, 8), x(2, 1, 4), x(2, 1, 4), "make it with NoGrad"},
+		{fed, x(2, 1, 8), x(2, 1, 4), x(2, 1, 4), "1 positions of 3: a cache is of whole sequences"},
+		{tape, x(2, 1, 8), New(hostDevice, Float64, 2, 1, 4), x(2, 1, 4), "float64"},
+		{tape, x(2, 1, 8), x(1, 1, 4), x(1, 1, 4), "shapes do not fit"},
+		{tape, x(2, 1, 8), x(2, 1, 8), x(2, 1, 8), "shapes do not fit"},
+		{tape, x(2, 2, 8), x(2, 1, 4), x(2, 1, 4), "shapes do not fit"},
+		{tape, x(2, 1, 8), x(2, 1, 4), x(2, 2, 4), "shapes do not fit"},
+	} {
+		assert.ErrorContains(t, Try(func() { c.Attention(bad.tape.Input(bad.q), bad.k, bad.v, 4) }), bad.want)
+		assert.Equal(t, 2, c.Len())
+	}
+	assert.ErrorContains(t, Try(func() { c.Truncate(3) }), "to 3 tokens of 2")
+	assert.ErrorContains(t, Try(func() { c.Truncate(-1) }), "to -1 tokens of 2")
+}

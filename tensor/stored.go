@@ -1,0 +1,87 @@
+package tensor
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Stored is a segment of a parameter, as files keep it: Rows rows of the parameter's dimension 0 are rows First to
+// First+Rows of the Total rows of the tensor Name. Where the parameter is Transposed they are columns of it. A bias has
+// segments of elements.
+type Stored struct {
+	Name         string
+	Rows         int
+	First, Total int
+}
+
+// SetStored says that files keep the parameter as segments, which follow one another along its dimension 0; nn.ParamsOf
+// does, by the nn.Storer of the model. Nil: files have one tensor of the parameter's own name and shape. Segments that do
+// not fill the model's shape (Global), that are not in their tensors or that overlap are a Failure.
+func (p *Param) SetStored(as []Stored) {
+	if err := p.storedError(as); err != nil {
+		panic(&Failure{Op: "SetStored " + p.name, Err: fmt.Errorf("shape %v: %w", p.Global(), err)})
+	}
+	p.stored = slices.Clone(as)
+}
+
+// Stored returns the segments as which files keep the parameter, or nil: one tensor of its own name and shape. The caller
+// must not change them.
+func (p *Param) Stored() []Stored { return p.stored }
+
+func (p *Param) storedError(as []Stored) error {
+	dims := p.Global()
+	switch {
+	case as == nil:
+		return nil
+	case len(dims) == 0:
+		return fmt.Errorf("a tensor without dimensions has no rows to divide")
+	}
+	left := dims[0]
+	for i, s := range as {
+		if err := s.valid(); err != nil {
+			return err
+		}
+		if s.Rows > left {
+			return fmt.Errorf("the segments up to %v have more than the %d rows", s, dims[0])
+		}
+		left -= s.Rows
+		for _, t := range as[:i] {
+			if err := s.Conflict(t); err != nil {
+				return err
+			}
+		}
+	}
+	if left > 0 {
+		return fmt.Errorf("the segments %v have %d of %d rows", as, dims[0]-left, dims[0])
+	}
+	return nil
+}
+
+func (s Stored) valid() error {
+	switch {
+	case s.Name == "":
+		return fmt.Errorf("the segment %v names no tensor", s)
+	case s.Rows < 1 || s.First < 0 || s.Rows > s.Total || s.First > s.Total-s.Rows:
+		return fmt.Errorf("the segment %v is not in its tensor", s)
+	}
+	return nil
+}
+
+// Conflict returns an error where two segments, of one parameter or of two, have the same rows of a tensor or disagree about
+// how many it has.
+func (s Stored) Conflict(t Stored) error {
+	switch {
+	case s.Name != t.Name:
+		return nil
+	case s.Total != t.Total:
+		return fmt.Errorf("the segments %v and %v disagree about the rows of their tensor", s, t)
+	case s.First < t.First+t.Rows && t.First < s.First+s.Rows:
+		return fmt.Errorf("the segments %v and %v overlap", s, t)
+	}
+	return nil
+}
+
+// String returns the name and the rows, such as "c_attn.weight[0:8 of 24]".
+func (s Stored) String() string {
+	return fmt.Sprintf("%s[%d:%d of %d]", s.Name, s.First, s.First+s.Rows, s.Total)
+}

@@ -1,0 +1,54 @@
+package tensor
+
+import (
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestStored(t *testing.T) {
+	p := NewParam(Constant(0), 4, 3)
+	assert.Nil(t, p.Stored())
+	as := []Stored{{"k", 2, 0, 2}, {"v", 1, 1, 3}, {"v", 1, 0, 3}}
+	want := []Stored{{"k", 2, 0, 2}, {"v", 1, 1, 3}, {"v", 1, 0, 3}}
+	p.SetStored(as)
+	as[0].Name = "other"
+	assert.Equal(t, want, p.Stored(), "a copy")
+	p.SetStored(nil)
+	assert.Nil(t, p.Stored())
+
+	p.Cut([]int{2, 3}, Box{[]int{2, 0}, []int{4, 3}})
+	p.SetStored(want)
+	assert.Equal(t, want, p.Stored(), "the rows are the model's, whatever the rank holds")
+}
+
+func TestStoredMisuse(t *testing.T) {
+	for name, c := range map[string]struct {
+		dims []int
+		as   []Stored
+		want string
+	}{
+		"too few":      {[]int{4, 3}, []Stored{{"a", 3, 0, 3}}, "[a[0:3 of 3]] have 3 of 4 rows"},
+		"none":         {[]int{4, 3}, []Stored{}, "have 0 of 4 rows"},
+		"too many":     {[]int{4}, []Stored{{"a", 3, 0, 3}, {"b", 2, 0, 2}}, "up to b[0:2 of 2] have more than the 4 rows"},
+		"scalar":       {[]int{}, []Stored{{"a", 1, 0, 1}}, "without dimensions"},
+		"no name":      {[]int{1}, []Stored{{"", 1, 0, 1}}, "names no tensor"},
+		"no rows":      {[]int{1}, []Stored{{"a", 0, 0, 1}, {"a", 1, 0, 1}}, "a[0:0 of 1] is not in its tensor"},
+		"outside":      {[]int{2}, []Stored{{"a", 2, 1, 2}}, "a[1:3 of 2] is not in its tensor"},
+		"before":       {[]int{2}, []Stored{{"a", 2, -1, 2}}, "a[-1:1 of 2] is not in its tensor"},
+		"wraps around": {[]int{2}, []Stored{{"a", 2, math.MaxInt, math.MaxInt}}, "is not in its tensor"},
+		"overlap":      {[]int{4}, []Stored{{"a", 2, 0, 4}, {"a", 2, 1, 4}}, "a[1:3 of 4] and a[0:2 of 4] overlap"},
+		"two totals":   {[]int{4}, []Stored{{"a", 2, 0, 4}, {"a", 2, 2, 5}}, "disagree about the rows"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := NewParam(Constant(0), c.dims...)
+			p.SetName("kv")
+			err := Try(func() { p.SetStored(c.as) })
+			require.ErrorContains(t, err, c.want)
+			assert.ErrorContains(t, err, "SetStored kv")
+			assert.Nil(t, p.Stored())
+		})
+	}
+}
