@@ -1,4 +1,3 @@
-// Package bounded reads small files that may come from anybody.
 package bounded
 
 import (
