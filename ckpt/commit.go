@@ -4,7 +4,9 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
+	"slices"
 )
 
 // prepare makes the files in a temporary folder, on rank 0, and returns its name.
@@ -68,7 +70,7 @@ func (p *plan) create(fsys fileSystem, dir string) error {
 	return nil
 }
 
-// commit writes the index and ringo.json, flushes the folder, gives it its name and flushes that.
+// commit writes small files, the index and ringo.json, flushes the folder, gives it its name and flushes that.
 func (p *plan) commit(fsys fileSystem, from, to string) error {
 	total := int64(0)
 	for _, t := range p.man.Model {
@@ -82,6 +84,11 @@ func (p *plan) commit(fsys fileSystem, from, to string) error {
 	text, err := p.man.encode()
 	if err != nil {
 		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(p.beside)) {
+		if err := writeFile(fsys, filepath.Join(from, name), p.beside[name]); err != nil {
+			return err
+		}
 	}
 	if err := writeFile(fsys, filepath.Join(from, indexName), idx); err != nil {
 		return err

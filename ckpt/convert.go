@@ -32,7 +32,8 @@ type ConvertConfig struct {
 
 // Convert writes a checkpoint (as Load takes) anew: in one file or several, in another type, with hashes where there were
 // none. to must not exist; it is complete or absent, like what Save writes. The hashes of the source are verified. Types
-// are converted as Tensor.Cast does, with one rounding.
+// are converted as Tensor.Cast does, with one rounding. Small files beside the tensors come along: State.Files, or what folders of
+// Hugging Face's form have for settings and vocabularies.
 //
 // It also takes PyTorch's checkpoints (package torch): a file of torch.save, named .pt, .pth, .bin or .ckpt, or a folder of
 // torch.distributed.checkpoint. Load resumes from the result: it has the moments, step counts and learning rate of AdamW,
@@ -97,6 +98,11 @@ func convertPlan(src *source, c ConvertConfig) (*plan, error) {
 		limit = 1 << 62
 	}
 	p := &plan{at: map[string]place{}, man: manifest{Version: formatVersion, Ranks: 1}}
+	beside, err := src.besides()
+	if err != nil {
+		return nil, err
+	}
+	p.setBeside(beside)
 	entries := func(list []*stored) (out []tensorEntry) {
 		for _, x := range list {
 			d := x.DType
@@ -107,7 +113,6 @@ func convertPlan(src *source, c ConvertConfig) (*plan, error) {
 		}
 		return out
 	}
-	var err error
 	if p.man.Model, err = p.layOut("model", entries(src.model), limit); err != nil || src.man == nil {
 		return p, err
 	}

@@ -119,7 +119,8 @@ func newState(t require.TestingT, g *dist.Group, l layout, version int) *State {
 		p.Value, p.Local = x, x
 		params = append(params, p)
 	}
-	st := &State{Step: version, Params: params, TP: Rules{}, Extra: map[string]any{"loader": map[string]any{"epoch": version}}}
+	st := &State{Step: version, Params: params, TP: Rules{}, Extra: map[string]any{"loader": map[string]any{"epoch": version}},
+		Files: map[string][]byte{"config.json": fmt.Appendf(nil, "{\"version\": %d}", version)}}
 	for _, s := range specs {
 		if s.tp != nil {
 			st.TP[s.name] = *s.tp

@@ -354,8 +354,9 @@ func (l *loader) restoreOptimizer() error {
 	if have.Scaler != nil && l.cat.Opt.Scaler != nil {
 		next.Scaler = l.cat.Opt.Scaler
 	}
+	names := l.st.inFiles()
 	for name := range next.Counts {
-		for i, as := range l.st.namesOf(name) {
+		for i, as := range names(name) {
 			n, ok := l.cat.Opt.Counts[as]
 			switch { // of what is missing, match has spoken
 			case ok && i > 0 && n != next.Counts[name]:

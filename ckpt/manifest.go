@@ -34,6 +34,7 @@ type manifest struct {
 	Random    *tensor.TapeState          `json:"random,omitempty"`
 	Optimizer *optimizerEntry            `json:"optimizer,omitempty"`
 	Extra     map[string]json.RawMessage `json:"extra,omitempty"`
+	Beside    map[string]string          `json:"beside,omitempty"` // SHA-256 of small files by name
 }
 
 // fileEntry is a safetensors file.

@@ -77,9 +77,9 @@ func (l *loader) matchOptimizer() {
 		l.report.Missing = append(l.report.Missing, "the optimizer's state")
 		return
 	}
-	state := l.st.Optimizer.State()
+	state, names := l.st.Optimizer.State(), l.st.inFiles()
 	for name := range state.Counts {
-		for _, as := range l.st.namesOf(name) {
+		for _, as := range names(name) {
 			if _, ok := l.cat.Opt.Counts[as]; !ok {
 				l.report.Missing = append(l.report.Missing, "the step count of "+as)
 			}

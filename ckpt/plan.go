@@ -18,6 +18,8 @@ type plan struct {
 	files []plannedFile
 	at    map[string]place // of tensors, by key
 
+	beside map[string][]byte // small files
+
 	extents map[string][]extent // of the pieces of each tensor, by key; not of a conversion
 }
 
@@ -51,6 +53,7 @@ func newPlan(claims []claim, rules Rules, fileBytes int64) (*plan, error) {
 	}
 	p := &plan{at: map[string]place{}, extents: map[string][]extent{}}
 	p.man = manifest{Version: formatVersion, Step: claims[0].Step, Ranks: len(claims), Random: claims[0].Random, Extra: claims[0].Extra}
+	p.setBeside(claims[0].Files)
 	load := make([]int64, len(claims)) // bytes that each rank writes
 	var model, opt []tensorEntry
 	for _, t := range tensors {
@@ -132,6 +135,8 @@ func compare(claims []claim) error {
 			return differ(r, "randomness", text(c.Random), text(first.Random))
 		case !maps.EqualFunc(c.Extra, first.Extra, func(a, b json.RawMessage) bool { return bytes.Equal(a, b) }):
 			return differ(r, "extra state", text(c.Extra), text(first.Extra))
+		case !maps.EqualFunc(c.Files, first.Files, bytes.Equal):
+			return differ(r, "files", sizes(c.Files), sizes(first.Files))
 		case (c.Counts == nil) != (first.Counts == nil):
 			return differ(r, "an optimizer:", c.Counts != nil, first.Counts != nil)
 		}

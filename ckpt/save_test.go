@@ -24,8 +24,8 @@ func TestFolder(t *testing.T) {
 	path := save(t, t.TempDir(), layouts["tp2fsdp2"], 1)
 	names, err := disk{}.ReadDir(path)
 	require.NoError(t, err)
-	require.Equal(t, []string{broken1, broken2, indexName}, names[:3])
-	require.Equal(t, []string{"optimizer-00006-of-00006.safetensors", manifestName}, names[8:])
+	require.Equal(t, []string{"config.json", broken1, broken2, indexName}, names[:4])
+	require.Equal(t, []string{"optimizer-00006-of-00006.safetensors", manifestName}, names[9:])
 
 	step, list, err := List(path)
 	require.NoError(t, err)

@@ -23,6 +23,7 @@ type source struct {
 	tensors  map[string]*stored // all of them, by key
 	pieces   int                // of all tensors
 	manHash  string             // of ringo.json, "": there is none
+	single   bool               // it is one file
 	problems []error
 }
 
@@ -70,7 +71,7 @@ func examine(fsys fileSystem, path string) *source {
 		return s
 	}
 	if strings.HasSuffix(path, ".safetensors") {
-		s.path = filepath.Dir(path)
+		s.path, s.single = filepath.Dir(path), true
 		s.addPlain(filepath.Base(path))
 		return s
 	}
@@ -256,6 +257,7 @@ func (s *source) readManifest() {
 	}
 	s.checkRest(manifestName)
 	s.checkIndex()
+	s.readBeside()
 }
 
 // checkFile compares a file's size and header with what ringo.json says.

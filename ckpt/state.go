@@ -30,6 +30,9 @@ type State struct {
 	// Extra is further state, the same on all ranks, such as a loader's: Save writes the values as JSON, Load reads them
 	// into the pointers that it is given, and leaves alone what it is not asked for.
 	Extra map[string]any
+	// Files are small further files of the folder by name, the same on all ranks, such as config.json for readers of Hugging Face's
+	// form: what they hold is hashed and, in a conversion, kept. Load leaves them alone.
+	Files map[string][]byte
 	// TP says how tensor parallelism cuts the parameters; it is noted in ringo.json for those who load on another layout.
 	// The tensor of a transposed parameter is cut along the other dimension.
 	TP Rules
@@ -173,6 +176,7 @@ type claim struct {
 	Scaler *optim.Scaler
 	Counts map[string]int // of the optimizer's parameters on this rank, by their names in files
 	Calls  map[string]uint64
+	Files  map[string][]byte
 	Items  []claimItem
 }
 
@@ -188,7 +192,10 @@ type claimItem struct {
 }
 
 func (st *State) claim(items []item) (claim, error) {
-	c := claim{Step: st.Step, Extra: map[string]json.RawMessage{}}
+	c := claim{Step: st.Step, Extra: map[string]json.RawMessage{}, Files: st.Files}
+	if err := checkBeside(st.Files); err != nil {
+		return c, err
+	}
 	for key, v := range st.Extra {
 		text, err := json.Marshal(v)
 		if err != nil {
@@ -217,10 +224,10 @@ func (st *State) claim(items []item) (claim, error) {
 
 // storedCounts returns the optimizer's steps of each parameter, by the names that files have for it.
 func (st *State) storedCounts(counts map[string]int) (map[string]int, error) {
-	stored := map[string]int{}
+	stored, names := map[string]int{}, st.inFiles()
 	for _, name := range slices.Sorted(maps.Keys(counts)) { // the error is the same on all ranks
 		n := counts[name]
-		for _, as := range st.namesOf(name) {
+		for _, as := range names(name) {
 			if m, there := stored[as]; there && m != n {
 				return nil, fmt.Errorf("files keep %s in %s, with another parameter: the optimizer has done %d steps of one and %d of the other", name, as, n, m)
 			}
@@ -230,14 +237,18 @@ func (st *State) storedCounts(counts map[string]int) (map[string]int, error) {
 	return stored, nil
 }
 
-// namesOf returns the names that files have for a parameter of the optimizer.
-func (st *State) namesOf(name string) []string {
+// inFiles returns a function for the names that files have for a parameter of the optimizer.
+func (st *State) inFiles() func(name string) []string {
+	names := map[string][]string{}
 	for _, p := range st.Params {
-		if p.Name() == name {
-			return storedNames(p)
-		}
+		names[p.Name()] = storedNames(p)
 	}
-	return []string{name}
+	return func(name string) []string {
+		if as, ok := names[name]; ok {
+			return as
+		}
+		return []string{name}
+	}
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)

@@ -144,7 +144,7 @@ func (f *verifier) look(x *stored) func(b []byte) {
 	}
 }
 
-// config is what Hugging Face's readers want to find beside the tensors. It is not ours, and has no hash.
+// config is what Hugging Face's readers want to find beside the tensors. Where it is not of State.Files it has no hash.
 const config = "config.json"
 
 // unlisted finds files that do not belong to the folder. Folders of others have further files, but no further tensors.

@@ -190,7 +190,10 @@ func TestConvert(t *testing.T) {
 	one, many := filepath.Join(dir, "one"), filepath.Join(dir, "many")
 	require.NoError(t, Convert(context.Background(), a, one, ConvertConfig{}))
 	require.NoError(t, Convert(context.Background(), one, many, ConvertConfig{FileBytes: 500}))
-	for path, files := range map[string]int{one: 4, many: 12} {
+	for path, files := range map[string]int{one: 5, many: 13} {
+		text, err := os.ReadFile(filepath.Join(path, "config.json"))
+		require.NoError(t, err)
+		require.Equal(t, `{"version": 2}`, string(text))
 		require.True(t, mustVerify(t, path, VerifyConfig{}).OK)
 		loadAll(t, path, layouts["fsdp2"], 2, LoadConfig{})
 		names, err := disk{}.ReadDir(path)

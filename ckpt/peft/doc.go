@@ -9,10 +9,10 @@
 //	_, err = ckpt.Load(ctx, g, base, &ckpt.State{Params: params.Frozen()}, m.LoadConfig())
 //	_, err = ckpt.Load(ctx, g, filepath.Join(dir, peft.File), &ckpt.State{Params: adapters}, ckpt.LoadConfig{Cast: true})
 //
-// To give adapters away, save a checkpoint of them alone, and then Export into its folder:
+// To give adapters away, save a checkpoint of them alone, which is what a training goes on from too, and Export it:
 //
 //	err := saver.Save(ctx, ckpt.State{Step: step, Params: adapters, Optimizer: opt})
-//	err = peft.Export(m, path) // on one rank
+//	err = peft.Export(m, path, "adapters") // on one rank
 //
 // The model must be an nn.Storer that names its adapters as PEFT does; models/gpt is.
 //

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ringo-ml/ringo/ckpt/safetensors"
 	"github.com/ringo-ml/ringo/internal/bounded"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
@@ -25,6 +26,7 @@ const (
 	savedName   = "model.safetensors" // what ckpt calls it
 	modulesOf   = "base_model.model." // what PEFT's names begin with
 	downSuffix  = ".lora_A.weight"
+	upSuffix    = ".lora_B.weight"
 	causalModel = "CAUSAL_LM"
 )
 
@@ -145,17 +147,23 @@ func moduleOf(l *nn.Linear) (name string, whole bool) {
 	return strings.TrimSuffix(name, ".weight"), whole
 }
 
-// Export makes a folder in which a checkpoint of a model's adapters alone lies (ckpt.State with what nn.LoRA returned as Params) one
-// of PEFT's: it copies the values to File and writes adapter_config.json. One rank calls it. Adapters of one rank and alpha, below
-// layers that PEFT knows by a module of their own, can be exported.
-func Export(model any, dir string) error {
+// Export makes a folder of PEFT's, to, of a checkpoint of a model's adapters alone (ckpt.State with what nn.LoRA returned as Params),
+// from: it copies the values to File and writes adapter_config.json. One rank calls it. Adapters of one rank and alpha, below layers
+// that PEFT knows by a module of their own, can be exported.
+func Export(model any, from, to string) error {
 	c, err := describe(model)
 	if err != nil {
 		return fmt.Errorf("peft: %w", err)
 	}
-	values, err := os.ReadFile(filepath.Join(dir, savedName))
+	values, err := os.ReadFile(filepath.Join(from, savedName))
 	if err == nil {
-		err = os.WriteFile(filepath.Join(dir, File), values, 0o666)
+		err = c.fits(values)
+	}
+	if err == nil {
+		err = os.MkdirAll(to, 0o777)
+	}
+	if err == nil {
+		err = os.WriteFile(filepath.Join(to, File), values, 0o666)
 	}
 	if err != nil {
 		return fmt.Errorf("peft: %w", err)
@@ -164,7 +172,29 @@ func Export(model any, dir string) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(dir, configName), append(text, '\n'), 0o666)
+	return os.WriteFile(filepath.Join(to, configName), append(text, '\n'), 0o666)
+}
+
+// fits reports whether a file has the adapters' values and nothing else.
+func (c *config) fits(file []byte) error {
+	h, err := safetensors.Read(savedName, bytes.NewReader(file), int64(len(file)))
+	if err != nil {
+		return err
+	}
+	want := map[string]bool{}
+	for _, module := range c.Targets {
+		want[modulesOf+module+downSuffix], want[modulesOf+module+upSuffix] = true, true
+	}
+	for _, x := range h.Tensors {
+		if !want[x.Name] {
+			return fmt.Errorf("%s has %s, which is not of the model's adapters", savedName, x.Name)
+		}
+		delete(want, x.Name)
+	}
+	for name := range want {
+		return fmt.Errorf("%s lacks %s", savedName, name)
+	}
+	return nil
 }
 
 // describe returns the settings of a model's adapters.

@@ -32,7 +32,7 @@ func TestApply(t *testing.T) {
 	require.Equal(t, []int{2, 5}, adapters[0].Dims())
 	require.Equal(t, 49.0, m.Up.Adapter.Alpha)
 	require.Nil(t, m.Down.Adapter)
-	require.ErrorContains(t, peft.Export(m, t.TempDir()), "the files have no module of its own for up")
+	require.ErrorContains(t, peft.Export(m, "none", t.TempDir()), "the files have no module of its own for up")
 }
 
 func TestWrongConfigs(t *testing.T) {

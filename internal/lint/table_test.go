@@ -79,7 +79,7 @@ var table = map[string]row{
 	"ckpt":             {own: "nn optim dist dist/backend tensor ckpt/safetensors ckpt/torch"},
 	"ckpt/safetensors": {},
 	"ckpt/torch":       {own: "ckpt/safetensors"},
-	"ckpt/peft":        {own: "nn tensor internal/bounded"},
+	"ckpt/peft":        {own: "nn tensor ckpt/safetensors internal/bounded"},
 
 	"train":             {own: "optim data dist ckpt tensor internal/curve train/metrics", others: "github.com/schollz/progressbar/v3 golang.org/x/term"},
 	"train/metrics":     {},

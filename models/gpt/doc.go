@@ -12,7 +12,7 @@
 //	params, err := ddp.Attach(r.World, m, ddp.Config{})
 //	_, err = ckpt.Load(ctx, r.World, dir, &ckpt.State{Params: params}, m.LoadConfig())
 //
-// and what a ckpt.Saver writes, with WriteConfig, transformers opens.
+// and what a ckpt.Saver writes, with Files, transformers opens.
 //
 // The model names no parallelism: ddp, fsdp and others cut its layers from outside.
 //

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 
 	"github.com/ringo-ml/ringo/ckpt"
@@ -167,13 +166,13 @@ func or[T any](p *T, otherwise T) T {
 	return *p
 }
 
-// WriteConfig writes config.json to a folder, so that transformers reads a checkpoint in it as this model.
-func (m *Model) WriteConfig(dir string) error {
+// Files returns config.json, for ckpt.State: transformers, and Open, read a checkpoint with it as this model.
+func (m *Model) Files() (map[string][]byte, error) {
 	c := m.Config
 	h := configFile{Type: c.Kind.String(), Vocab: c.Vocab, Tied: &c.Tied}
 	if c.Kind == GPT2 {
 		if c.KVHeads != c.Heads || c.HeadDim*c.Heads != c.Width {
-			return fmt.Errorf("gpt: %s of GPT-2 cannot say %d heads of %d features over %d, of %d", configName, c.Heads, c.HeadDim, c.KVHeads, c.Width)
+			return nil, fmt.Errorf("gpt: %s of GPT-2 cannot say %d heads of %d features over %d, of %d", configName, c.Heads, c.HeadDim, c.KVHeads, c.Width)
 		}
 		h.Arch = []string{"GPT2LMHeadModel"}
 		h.Positions2, h.Width2, h.Layers2, h.Heads2, h.Hidden2, h.Eps2, h.Act2 = c.Positions, c.Width, c.Layers, c.Heads, &c.Hidden, c.Eps, "gelu_new"
@@ -189,8 +188,5 @@ func (m *Model) WriteConfig(dir string) error {
 		}
 	}
 	text, err := json.MarshalIndent(h, "", "  ")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(dir, configName), append(text, '\n'), 0o666)
+	return map[string][]byte{configName: append(text, '\n')}, err
 }

@@ -37,15 +37,16 @@ func withAdapters(t *testing.T, base, dir string) (*gpt.Model, tensor.Device) {
 	return m, dev
 }
 
-// exported trains adapters on two ranks of ZeRO 3 and makes the checkpoint one of PEFT's.
-func exported(t *testing.T, name string) (base, path string) {
+// exported trains adapters on two ranks of ZeRO 3 and makes a folder of PEFT's of the checkpoint, which has nothing else.
+func exported(t *testing.T, name string) (base, dir string) {
 	base = filepath.Join("testdata", name)
-	path = tuned(t, base, adapted[name]...)
+	path := tuned(t, base, adapted[name]...)
 	m, err := gpt.Open(base)
 	require.NoError(t, err)
 	nn.LoRA(m, nn.LoRAConfig{Rank: 3, Alpha: 5, Targets: adapted[name]})
-	require.NoError(t, peft.Export(m, path))
-	return base, path
+	dir = filepath.Join(t.TempDir(), "adapters")
+	require.NoError(t, peft.Export(m, path, dir))
+	return base, dir
 }
 
 // Adapters that two ranks have trained are a checkpoint of their own, which others open above the same base, and the merged model is
@@ -53,7 +54,7 @@ func exported(t *testing.T, name string) (base, path string) {
 func TestAdaptersOpen(t *testing.T) {
 	for name := range adapted {
 		base, path := exported(t, name)
-		_, list, err := ckpt.List(path)
+		_, list, err := ckpt.List(filepath.Join(path, peft.File))
 		require.NoError(t, err)
 		for _, x := range list {
 			require.Contains(t, x.Name, ".lora_")
@@ -83,8 +84,19 @@ func TestAdaptersWithoutNames(t *testing.T) {
 		if target != "" {
 			nn.LoRA(m, nn.LoRAConfig{Rank: 3, Alpha: 5, Targets: []string{target}})
 		}
-		require.EqualError(t, peft.Export(m, t.TempDir()), want)
+		require.EqualError(t, peft.Export(m, "none", t.TempDir()), want)
 	}
+}
+
+// What is no checkpoint of the adapters alone is not exported.
+func TestExportOfAModel(t *testing.T) {
+	base, dir := exported(t, "llama")
+	m, _ := withAdapters(t, base, dir)
+	to := filepath.Join(t.TempDir(), "to")
+	require.ErrorContains(t, peft.Export(m, merged(t, m), to), "peft: model.safetensors has ")
+	require.ErrorContains(t, peft.Export(m, base, to), "which is not of the model's adapters")
+	require.ErrorIs(t, peft.Export(m, dir, to), os.ErrNotExist)
+	require.NoDirExists(t, to)
 }
 
 // merged saves a model on one rank.
@@ -92,14 +104,13 @@ func merged(t *testing.T, m *gpt.Model) (path string) {
 	to := t.TempDir()
 	require.NoError(t, dist.Run(t.Context(), dist.Config{Ranks: 1, Threads: 1}, func(ctx context.Context, r *dist.Rank) error {
 		saver := ckpt.NewSaver(r.World, to, ckpt.Config{})
-		if err := saver.Save(ctx, ckpt.State{Step: 1, Params: nn.ParamsOf(m)}); err != nil {
+		if err := saver.Save(ctx, ckpt.State{Step: 1, Params: nn.ParamsOf(m), Files: filesOf(t, m)}); err != nil {
 			return err
 		}
 		return saver.Close()
 	}))
 	path, err := ckpt.Latest(to)
 	require.NoError(t, err)
-	require.NoError(t, m.WriteConfig(path))
 	return path
 }
 

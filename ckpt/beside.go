@@ -1,0 +1,94 @@
+package ckpt
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// maxBeside bounds a small file of a folder.
+const maxBeside = 64 << 20
+
+// checkBeside refuses small files that others of the folder, or readers of it, would be taken for.
+func checkBeside(files map[string][]byte) error {
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		err := checkName(name)
+		switch {
+		case err != nil:
+		case name == manifestName || name == indexName || strings.HasSuffix(name, ".safetensors"):
+			err = fmt.Errorf("%q is a name of the checkpoint itself", name)
+		case len(files[name]) > maxBeside:
+			err = fmt.Errorf("%q has %d bytes; at most %d are allowed", name, len(files[name]), maxBeside)
+		}
+		if err != nil {
+			return fmt.Errorf("State.Files: %w", err)
+		}
+	}
+	return nil
+}
+
+// setBeside plans the small files.
+func (p *plan) setBeside(files map[string][]byte) {
+	if len(files) == 0 {
+		return
+	}
+	p.beside, p.man.Beside = files, map[string]string{}
+	for name, text := range files {
+		p.man.Beside[name] = sum(text)
+	}
+}
+
+// readBeside compares the small files with what ringo.json says.
+func (s *source) readBeside() {
+	for _, name := range slices.Sorted(maps.Keys(s.man.Beside)) {
+		s.listed[name] = true
+		err := checkName(name)
+		var text []byte
+		if err == nil {
+			text, err = readFile(s.fs, filepath.Join(s.path, name), maxBeside)
+		}
+		if err != nil {
+			s.problems = append(s.problems, err)
+		} else if sum(text) != s.man.Beside[name] {
+			s.problem("%s: the SHA-256 is not that of %s: the file is damaged, or of another checkpoint", name, manifestName)
+		}
+	}
+}
+
+// besides returns the small files of a folder: those that ringo.json lists, or what others have for settings and vocabularies.
+func (s *source) besides() (map[string][]byte, error) {
+	var names []string
+	if s.man != nil {
+		names = slices.Sorted(maps.Keys(s.man.Beside))
+	}
+	if s.man == nil && !s.single {
+		all, err := s.fs.ReadDir(s.path)
+		if err != nil {
+			return nil, err
+		}
+		for _, name := range all {
+			if name != indexName && slices.Contains([]string{".json", ".txt", ".model", ".jinja"}, filepath.Ext(name)) {
+				names = append(names, name)
+			}
+		}
+	}
+	files := map[string][]byte{}
+	var errs []error
+	for _, name := range names {
+		text, err := readFile(s.fs, filepath.Join(s.path, name), maxBeside)
+		files[name], errs = text, append(errs, err)
+	}
+	return files, errors.Join(errs...)
+}
+
+// sizes is how an error shows small files.
+func sizes(files map[string][]byte) map[string]string {
+	out := map[string]string{}
+	for name, text := range files {
+		out[name] = fmt.Sprintf("%d bytes, SHA-256 %.8s…", len(text), sum(text))
+	}
+	return out
+}

@@ -1,0 +1,65 @@
+package ckpt
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/dist"
+)
+
+// Small files are the same on all ranks, and are not taken for others of the folder.
+func TestWrongFiles(t *testing.T) {
+	for name, want := range map[string]string{
+		"a/b":                "is not the name of a file in the folder",
+		"":                   "is not the name of a file in the folder",
+		manifestName:         "is a name of the checkpoint itself",
+		indexName:            "is a name of the checkpoint itself",
+		"extra.safetensors":  "is a name of the checkpoint itself",
+		"config.json":        "ranks differ: rank 1 has files",
+		"a file of one rank": "ranks differ: rank 1 has files",
+	} {
+		l := layouts["ddp2"]
+		dir := t.TempDir()
+		onRanks(t, l.ranks, func(g *dist.Group) error {
+			st := newState(t, g, l, 1)
+			if name != "config.json" {
+				delete(st.Files, "config.json")
+			}
+			switch {
+			case name == "config.json" && g.Rank() == 1:
+				st.Files[name] = []byte("other")
+			case name != "config.json" && (g.Rank() == 1 || !strings.Contains(name, "one rank")):
+				st.Files[name] = nil
+			}
+			require.ErrorContains(t, NewSaver(g, dir, Config{}).Save(context.Background(), *st), want, name)
+			return nil
+		})
+	}
+}
+
+// A conversion takes the settings of others' folders along, and no other files.
+func TestConvertTakesSettings(t *testing.T) {
+	a := save(t, t.TempDir(), layouts["ddp1"], 2)
+	require.NoError(t, os.Remove(filepath.Join(a, manifestName)))
+	for _, name := range []string{"tokenizer.json", "merges.txt", "README.md"} {
+		require.NoError(t, os.WriteFile(filepath.Join(a, name), []byte(name), 0o666))
+	}
+	to := filepath.Join(t.TempDir(), "to")
+	for range 2 { // from a folder of others, and from ours
+		require.NoError(t, Convert(context.Background(), a, to, ConvertConfig{ModelOnly: true}))
+		names, err := disk{}.ReadDir(to)
+		require.NoError(t, err)
+		require.Subset(t, names, []string{"config.json", "merges.txt", manifestName, "tokenizer.json"})
+		require.NotContains(t, names, "README.md")
+		require.True(t, mustVerify(t, to, VerifyConfig{}).OK)
+		a, to = to, filepath.Join(t.TempDir(), "again")
+	}
+	require.NoError(t, os.WriteFile(filepath.Join(a, "merges.txt"), []byte("other"), 0o666))
+	v := mustVerify(t, a, VerifyConfig{})
+	require.Contains(t, strings.Join(v.Errors, ""), "merges.txt: the SHA-256 is not that of ringo.json")
+}

@@ -1,0 +1,2 @@
+// Package bounded reads small files that may come from anybody.
+package bounded
