@@ -82,7 +82,7 @@ func (o *options) attach(r *dist.Rank, m *gpt.Model, dtype tensor.DType) (a atta
 		cfg.Replicate = mesh.Group("dp")
 	}
 	a.shards = fsdp.New(cfg)
-	a.shards.Keep(m.Tok, m.Norm, m.Head)
+	a.shards.Keep(m.Tok, m.Pos, m.Norm, m.Head)
 	for _, b := range m.Blocks {
 		a.shards.Unit(b)
 	}

@@ -1,6 +1,7 @@
 // Command gpt trains a small Llama to write like Isaac Newton, byte by byte, on any layout of data and sharded-data parallelism:
 // goroutines of this process, or processes when it is started by "ringo run". Every layout computes the same. The text is that of
-// the Opticks (1730), or a file.
+// the Opticks (1730), or a file. With -load it goes on from a GPT-2 or Llama in Hugging Face's form, or from what it saved itself, and
+// with -lora it trains adapters of it alone.
 package main
 
 import (
@@ -11,7 +12,6 @@ import (
 	"os"
 
 	"github.com/ringo-ml/ringo/dist"
-	"github.com/ringo-ml/ringo/models/gpt"
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/train"
 )
@@ -22,8 +22,10 @@ type options struct {
 	layers, dim, heads, kvHeads int
 	seq, batch, steps, sample   int
 	lr                          float64
-	optim, dtype, data          string
+	optim, dtype, data, load    string
+	lora                        int
 	seed                        uint64
+	given                       map[string]bool // flags of the command line
 }
 
 func main() {
@@ -41,10 +43,13 @@ func main() {
 	flag.StringVar(&o.dtype, "dtype", "float32", "float32, float64 or bfloat16 (the optimizer keeps the parameters in float32 as well)")
 	flag.Uint64Var(&o.seed, "seed", 9, "seed of parameters, order and sample")
 	flag.StringVar(&o.data, "data", "", "`file` of text (default: Newton's Opticks)")
+	flag.StringVar(&o.load, "load", "", "`folder` of a model in Hugging Face's form (config.json, safetensors) to go on from, in place of -layers to -kv-heads")
+	flag.IntVar(&o.lora, "lora", 0, "`rank` of adapters (LoRA) to train, and to save, in place of the loaded model")
 	o.layout.flags(flag.CommandLine)
 	common := train.Flags(flag.CommandLine)
 	flag.Parse()
-	o.Options = *common
+	o.Options, o.given = *common, map[string]bool{}
+	flag.Visit(func(f *flag.Flag) { o.given[f.Name] = true })
 	train.Exit(o.run(os.Stdout))
 }
 
@@ -71,13 +76,8 @@ func (o options) run(w io.Writer) error {
 				return err
 			}
 		}
-		return t.loop.Close()
+		return t.close()
 	})
-}
-
-// model returns the model without values.
-func (o *options) model() (*gpt.Model, error) {
-	return gpt.New(gpt.Config{Kind: gpt.Llama, Vocab: 256, Positions: o.seq, Width: o.dim, Layers: o.layers, Heads: o.heads, KVHeads: o.kvHeads})
 }
 
 // check rejects what cannot be meant, and fills in the learning rate.
@@ -95,8 +95,8 @@ func (o *options) check() (tensor.DType, error) {
 	case flag.NArg() > 0:
 		return 0, train.Usagef("unexpected argument %q", flag.Arg(0))
 	}
-	if _, err := o.model(); err != nil {
-		return 0, train.Usagef("-layers, -dim, -heads, -kv-heads, -seq: %v", err)
+	if err := o.checkModel(); err != nil {
+		return 0, err
 	}
 	if o.lr == 0 {
 		o.lr = map[string]float64{"sgd": 0.1, "adamw": 2e-3}[o.optim]

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"math"
 	"strings"
 	"time"
@@ -49,25 +48,40 @@ func newTrainer(ctx context.Context, o options, dtype tensor.DType, r *dist.Rank
 	if t.attached, err = o.attach(r, t.model, dtype); err != nil {
 		return nil, err
 	}
-	t.opt = o.optimizer(t.attached)
 	t.tape = tensor.NewTape(r.Device, tensor.Seed(o.seed), tensor.Trace(r.Trace))
 	t.eval = tensor.NewTape(r.Device, tensor.NoGrad())
 	t.learn = data.NewLoader(learn, data.Config{Batch: o.batch, Shuffle: true, Seed: o.seed, Sharder: r.World, Device: r.Device})
 	t.test = data.NewLoader(test, data.Config{Batch: 16, Sharder: r.World, Device: r.Device})
-	shape, saved := o.shape(), o.shape()
-	t.loop, err = train.Start(ctx, r, &o.Options, ckpt.State{Params: t.params, Optimizer: t.opt, Tape: t.tape, Extra: map[string]any{"model": &saved}})
-	if err == nil && saved != shape {
-		err = train.Usagef("-resume: the checkpoint is of a model with %s, not %s", saved, shape)
+	if err := t.start(ctx); err != nil {
+		return nil, err
 	}
-	if err == nil && t.shards != nil {
-		t.shards.Changed() // by what was loaded
-	}
-	return t, err
+	return t, nil
 }
 
-// shape is what must be the same when a training goes on, though parameters of the same sizes would load.
-func (o *options) shape() string {
-	return fmt.Sprintf("-layers %d -dim %d -heads %d -kv-heads %d -seq %d", o.layers, o.dim, o.heads, o.kvHeads, o.seq)
+// start fills the model and begins the loop.
+func (t *trainer) start(ctx context.Context) error {
+	params, err := t.base(ctx)
+	if err != nil {
+		return err
+	}
+	t.opt = t.o.optimizer(t.attached)
+	files, err := t.files()
+	if err != nil {
+		return err
+	}
+	want := t.o.shape(t.model.Config)
+	have := want
+	st := ckpt.State{Params: params, Optimizer: t.opt, Tape: t.tape, Extra: map[string]any{"model": &have}, Files: files}
+	if t.loop, err = train.Start(ctx, t.r, &t.o.Options, st); err != nil {
+		return err
+	}
+	if have != want {
+		return train.Usagef("-resume: the checkpoint is of a model with %s, not %s", have, want)
+	}
+	if t.shards != nil {
+		t.shards.Changed() // by what was loaded
+	}
+	return nil
 }
 
 // fit trains, and measures the loss on the rest of the text now and then and at the end.

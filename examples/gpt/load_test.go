@@ -1,0 +1,125 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/ckpt"
+	"github.com/ringo-ml/ringo/ckpt/peft"
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/models/gpt"
+	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// folder is a model in Hugging Face's form.
+func folder(t *testing.T, c gpt.Config) string {
+	t.Helper()
+	dir := t.TempDir()
+	require.NoError(t, dist.Run(t.Context(), dist.Config{Ranks: 1}, func(ctx context.Context, r *dist.Rank) error {
+		m, err := gpt.New(c)
+		require.NoError(t, err)
+		files, err := m.Files()
+		require.NoError(t, err)
+		s := ckpt.NewSaver(r.World, dir, ckpt.Config{})
+		require.NoError(t, s.Save(ctx, ckpt.State{Params: nn.Init(m, r.Device, tensor.Float32, 3), Files: files}))
+		return s.Close()
+	}))
+	path, err := ckpt.Latest(dir)
+	require.NoError(t, err)
+	return path
+}
+
+var gpt2 = gpt.Config{Kind: gpt.GPT2, Vocab: 256, Positions: 11, Width: 12, Layers: 2, Heads: 3, Tied: true}
+
+// A checkpoint of the program is one to load: the training goes on from where it stood.
+func TestLoadWhatWasSaved(t *testing.T) {
+	o := short(t)
+	o.Save = filepath.Join(t.TempDir(), "ckpt")
+	saved := trained(t, o)
+	path, err := ckpt.Latest(o.Save)
+	require.NoError(t, err)
+	o.Save, o.load, o.steps, o.layers, o.dim = "", path, 1, 7, 1 // sizes of the flags do not count
+	again := trained(t, o)
+	require.Equal(t, saved.Params, again.Params)
+	require.InDelta(t, float64(saved.FinalLoss), float64(again.FirstLoss), 0.05)
+	require.Less(t, float64(again.FirstLoss), float64(saved.FirstLoss)-0.05)
+}
+
+// A model of others is finetuned alike on every layout, whole and by adapters.
+func TestFinetune(t *testing.T) {
+	llama := gpt2
+	llama.Kind, llama.KVHeads, llama.Tied, llama.Heads = gpt.Llama, 1, false, 2
+	for _, config := range []gpt.Config{gpt2, llama} {
+		o := short(t)
+		o.load, o.steps, o.lr = folder(t, config), 10, 0.1
+		for o.lora = range 3 {
+			if o.lora == 1 {
+				continue
+			}
+			o.layout = layout{1, 1, 3}
+			want := trained(t, o)
+			require.Less(t, want.FinalLoss, want.FirstLoss)
+			for _, o.layout = range []layout{{2, 1, 3}, {1, 2, 3}, {1, 3, 1}, {2, 2, 2}} {
+				got := trained(t, o)
+				requireLosses(t, want.Losses, got.Losses, 1e-9, "%v -lora %d, %+v", config.Kind, o.lora, o.layout)
+				require.Equal(t, want.Sample, got.Sample)
+			}
+			o.dtype, o.layout = "bfloat16", layout{1, 2, 3}
+			requireLosses(t, want.Losses, trained(t, o).Losses, 0.05, "%v -lora %d, bfloat16", config.Kind, o.lora)
+			o.dtype = "float64"
+		}
+	}
+}
+
+// A checkpoint of adapters has nothing else, goes on above the same base on another layout, and PEFT has its form.
+func TestAdaptersApart(t *testing.T) {
+	o := short(t)
+	o.load, o.lora, o.steps = folder(t, gpt2), 2, 8
+	want := trained(t, o)
+	o.Save, o.Resume, o.steps = filepath.Join(t.TempDir(), "ckpt"), true, 0
+	for _, l := range []layout{{1, 2, 3}, {1, 1, 3}, {2, 1, 3}, {1, 3, 2}} {
+		o.layout = l
+		o.steps += 2
+		requireLosses(t, want.Losses[:o.steps], trained(t, o).Losses, 1e-9, "%+v", l)
+	}
+	path, err := ckpt.Latest(o.Save)
+	require.NoError(t, err)
+	for _, path := range []string{path, filepath.Join(o.Save, "adapters", peft.File)} {
+		_, list, err := ckpt.List(path)
+		require.NoError(t, err)
+		for _, x := range list {
+			require.Contains(t, x.Name, ".lora_")
+		}
+	}
+	m, err := gpt.Open(o.load)
+	require.NoError(t, err)
+	adapters, err := peft.Apply(m, filepath.Join(o.Save, "adapters"))
+	require.NoError(t, err)
+	require.Len(t, adapters, 2*2*3)
+	o.lora = 3
+	require.ErrorContains(t, o.run(new(bytes.Buffer)), "shape")
+}
+
+func TestWrongLoad(t *testing.T) {
+	base, other := folder(t, gpt2), gpt2
+	other.Vocab = 300
+	for want, change := range map[string]func(o *options){
+		"-lora -1: a rank is at least 1": func(o *options) { o.lora = -1 },
+		"-lora needs -load":              func(o *options) { o.lora = 2 },
+		"-load: gpt: ":                   func(o *options) { o.load = t.TempDir() },
+		"-heads: the model is that of -load": func(o *options) {
+			o.load, o.given = base, map[string]bool{"heads": true}
+		},
+		"-seq 12: the model of " + base + " has 11 positions": func(o *options) { o.load, o.seq = base, 12 },
+		"tokens are bytes here, and the model of ":            func(o *options) { o.load = folder(t, other) },
+	} {
+		o := short(t)
+		change(&o)
+		require.ErrorContains(t, o.run(new(bytes.Buffer)), want)
+	}
+}

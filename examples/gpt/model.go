@@ -1,0 +1,105 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+
+	"github.com/ringo-ml/ringo/ckpt"
+	"github.com/ringo-ml/ringo/ckpt/peft"
+	"github.com/ringo-ml/ringo/models/gpt"
+	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/train"
+)
+
+// model returns the model without values.
+func (o *options) model() (*gpt.Model, error) {
+	if o.load == "" {
+		return gpt.New(gpt.Config{Kind: gpt.Llama, Vocab: 256, Positions: o.seq, Width: o.dim, Layers: o.layers, Heads: o.heads, KVHeads: o.kvHeads})
+	}
+	m, err := gpt.Open(o.load)
+	if err != nil || o.lora == 0 {
+		return m, err
+	}
+	targets := []string{"blocks.*"}
+	if m.Config.Kind == gpt.GPT2 { // queries, keys and values are one matrix in files, and PEFT has no names for adapters of its parts
+		targets = []string{"blocks.*.attn.out", "blocks.*.mlp.*"}
+	}
+	nn.LoRA(m, nn.LoRAConfig{Rank: o.lora, Alpha: 2 * float64(o.lora), Targets: targets})
+	return m, nil
+}
+
+// checkModel rejects what is not a model, or not one of bytes.
+func (o *options) checkModel() error {
+	switch {
+	case o.lora < 0:
+		return train.Usagef("-lora %d: a rank is at least 1", o.lora)
+	case o.lora > 0 && o.load == "":
+		return train.Usagef("-lora needs -load: adapters stand on a trained model")
+	}
+	for _, name := range []string{"layers", "dim", "heads", "kv-heads"} {
+		if o.load != "" && o.given[name] {
+			return train.Usagef("-%s: the model is that of -load", name)
+		}
+	}
+	m, err := o.model()
+	switch {
+	case err != nil && o.load != "":
+		return train.Usagef("-load: %v", err)
+	case err != nil:
+		return train.Usagef("-layers, -dim, -heads, -kv-heads, -seq: %v", err)
+	case m.Config.Positions < o.seq:
+		return train.Usagef("-seq %d: the model of %s has %d positions", o.seq, o.load, m.Config.Positions)
+	case m.Config.Vocab != 256:
+		return train.Usagef("-load: tokens are bytes here, and the model of %s has %d tokens", o.load, m.Config.Vocab)
+	}
+	return nil
+}
+
+// shape is what must be the same when a training goes on, though parameters of the same sizes would load.
+func (o *options) shape(c gpt.Config) string {
+	s := fmt.Sprintf("-layers %d -dim %d -heads %d -kv-heads %d -seq %d", c.Layers, c.Width, c.Heads, c.KVHeads, o.seq)
+	if o.lora > 0 {
+		s += fmt.Sprintf(" -lora %d", o.lora)
+	}
+	return s
+}
+
+// base reads the model's values, before there is an optimizer with copies of them, and returns the parameters to save: all, or adapters
+// alone.
+func (t *trainer) base(ctx context.Context) (saved nn.Params, err error) {
+	if t.o.load == "" {
+		return t.params, nil
+	}
+	loaded, saved := t.params, t.params
+	if t.o.lora > 0 {
+		loaded, saved = t.params.Frozen(), t.params.Trainable()
+	}
+	c := t.model.LoadConfig()
+	if t.shards == nil {
+		c.Strategy = ckpt.Broadcast
+	}
+	_, err = ckpt.Load(ctx, t.r.World, t.o.load, &ckpt.State{Params: loaded}, c)
+	return saved, err
+}
+
+// files is what else readers of a checkpoint need.
+func (t *trainer) files() (map[string][]byte, error) {
+	if t.o.lora > 0 {
+		return nil, nil
+	}
+	return t.model.Files()
+}
+
+// close ends the training. Adapters are left in PEFT's form, too.
+func (t *trainer) close() error {
+	going := t.loop.Going()
+	if err := t.loop.Close(); err != nil || !going || t.o.lora == 0 || t.o.Save == "" || t.r.World.Rank() != 0 {
+		return err
+	}
+	last, err := ckpt.Latest(t.o.Save)
+	if err != nil {
+		return err
+	}
+	return peft.Export(t.model, last, filepath.Join(t.o.Save, "adapters"))
+}
