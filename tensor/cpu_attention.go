@@ -33,7 +33,12 @@ func attentionGradKernel[T kernel.Float](lanes func(q *cpuQueue) *[]attnLane[T])
 func crossAttentionKernel[T kernel.Float](lanes func(q *cpuQueue) *[]attnLane[T]) Kernel {
 	return attentionLaunch(lanes, func(l *attnLane[T], a *Args) int {
 		l.a.Out, l.a.LSE = slice[T](a, 0), slice[T](a, 1)
-		l.a.Q, l.a.K, l.a.V = slice[T](a, 2), slice[T](a, 3), slice[T](a, 4)
+		l.a.Q = slice[T](a, 2)
+		if a.DT[3].IsHalf() {
+			l.a.K16, l.a.V16, l.a.Widen = bitsOf(a, 3), bitsOf(a, 4), any(wideners[a.DT[3]]).(func([]T, []uint16))
+		} else {
+			l.a.K, l.a.V = slice[T](a, 3), slice[T](a, 4)
+		}
 		l.a.AttentionMasks = attentionMasks(a, 5)
 		return l.a.Blocks()
 	}, kernel.AttentionForward[T])

@@ -1,6 +1,7 @@
 package tensor
 
 import (
+	"slices"
 	"unsafe"
 
 	"github.com/ringo-ml/ringo/internal/kernel"
@@ -121,7 +122,10 @@ func multiTensor[T kernel.Float](group int, step func(a *Args, i int, x [4][]T))
 }
 
 // via32 makes a kernel for 16-bit floats out of the float32 one: operands are widened, and outputs rounded once.
-func via32(k Kernel) Kernel {
+func via32(k Kernel) Kernel { return via32But(k) }
+
+// via32But is via32 for a kernel that widens some operands itself.
+func via32But(k Kernel, own ...int) Kernel {
 	return func(q Queue, a *Args) {
 		c := q.(*cpuQueue)
 		if len(a.List) > 0 {
@@ -129,7 +133,7 @@ func via32(k Kernel) Kernel {
 		}
 		need := 0
 		for i := range a.N {
-			if a.DT[i].IsHalf() && a.X[i] != nil {
+			if a.DT[i].IsHalf() && a.X[i] != nil && !slices.Contains(own, i) {
 				need += (a.Len[i]*4 + 63) &^ 63
 			}
 		}
@@ -137,7 +141,7 @@ func via32(k Kernel) Kernel {
 		wide.DType = Float32
 		p := c.half.get(need)
 		for i := range a.N {
-			if a.DT[i].IsHalf() && a.X[i] != nil {
+			if a.DT[i].IsHalf() && a.X[i] != nil && !slices.Contains(own, i) {
 				c.operand, c.wideAt = i, p
 				c.pool.run(c, a, a.Len[i], c.pool.grain, 16, widenPart)
 				wide.X[i], wide.DT[i] = p, Float32

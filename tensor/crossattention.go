@@ -4,7 +4,7 @@ import "math"
 
 func init() {
 	define(OpCrossAttention, OpSpec{Name: "cross_attention", Saves: 63 | SaveOut, VJP: crossAttentionVJP,
-		CPU: floats(crossAttentionKernel(attention32), crossAttentionKernel(attention64))})
+		CPU: withHalf(floats(crossAttentionKernel(attention32), crossAttentionKernel(attention64)), crossAttentionHalf())})
 	define(OpCrossAttentionGrad, OpSpec{Name: "cross_attention_grad", Const: true,
 		CPU: floats(crossAttentionGradKernel(attention32), crossAttentionGradKernel(attention64))})
 }

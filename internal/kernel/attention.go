@@ -25,6 +25,7 @@ type Attention[T Float] struct {
 	GradK, GradV   []T
 	GradLSE        []T // of AttentionGrad; shaped as LSE, nil for 0
 	AttentionMasks
+	AttentionHalf[T]
 
 	// Drop is the probability with which [Dropout], under Key, drops elements of the probabilities
 	// [batch, Heads, Queries, Keys]; Rows says where these lie.
@@ -53,6 +54,7 @@ const (
 // AttentionWork is the memory of one thread that computes attention.
 type AttentionWork[T Float] struct {
 	ws, s, d   []T // workspace of GEMM; scores and their gradients
+	wide       []T // 16-bit keys or values of a block
 	top, sum   [attnRows]float64
 	g          Gemm[T]
 	head, i, n int // the head, its first query in the block, and the number of queries
@@ -82,8 +84,13 @@ func (a *Attention[T]) queries(x []T, head, at int) []T {
 
 // keys returns the rows that a head meets of x, shaped as K, from a position on.
 func (a *Attention[T]) keys(x []T, head, at int) []T {
+	return x[a.keyAt(head, at):]
+}
+
+// keyAt is where keys begins.
+func (a *Attention[T]) keyAt(head, at int) int {
 	b, h := head/a.Heads, head%a.Heads/a.group()
-	return x[(b*a.Keys+at)*a.KVStep+h*a.HeadDim:]
+	return (b*a.Keys+at)*a.KVStep + h*a.HeadDim
 }
 
 // output is queries for x shaped as Out.
@@ -144,8 +151,8 @@ func (w *AttentionWork[T]) forward(a *Attention[T]) {
 			}
 			clear(s[seen:])
 		}
-		w.product(Gemm[T]{M: w.n, N: a.HeadDim, K: n, Alpha: 1, A: w.s, LDA: attnCols, B: a.keys(a.V, w.head, j), LDB: a.KVStep,
-			Beta: beta, C: out, LDC: ld})
+		v, step := w.block(a, a.V, a.V16, j, n)
+		w.product(Gemm[T]{M: w.n, N: a.HeadDim, K: n, Alpha: 1, A: w.s, LDA: attnCols, B: v, LDB: step, Beta: beta, C: out, LDC: ld})
 		beta = 1
 	}
 	lse := a.LSE[w.head*a.Queries+w.i:]
@@ -162,8 +169,9 @@ func (w *AttentionWork[T]) forward(a *Attention[T]) {
 
 // scores computes the scores of the block's queries with n keys from j on.
 func (w *AttentionWork[T]) scores(a *Attention[T], j, n int) {
+	k, step := w.block(a, a.K, a.K16, j, n)
 	w.product(Gemm[T]{TransB: true, M: w.n, N: n, K: a.HeadDim, Alpha: a.Scale, A: a.queries(a.Q, w.head, w.i), LDA: a.QStep,
-		B: a.keys(a.K, w.head, j), LDB: a.KVStep, C: w.s, LDC: attnCols})
+		B: k, LDB: step, C: w.s, LDC: attnCols})
 }
 
 // padUnseen lets exp give 0 for a few scores behind the first seen ones of a row, so that whole vectors are computed, and

@@ -1,0 +1,32 @@
+package gpt_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/models/gpt"
+	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// A text of a thousand tokens takes the memory of the weights and of its keys and values, and 5% at most besides.
+func TestGenerationMemory(t *testing.T) {
+	const tokens, layers, width = 1000, 4, 128
+	for _, d := range []tensor.DType{tensor.Float32, tensor.BFloat16} {
+		dev := tensor.NewCPU(1)
+		m, err := gpt.New(gpt.Config{Vocab: 512, Positions: tokens + 1, Width: width, Layers: layers, Heads: 4, Tied: true})
+		require.NoError(t, err)
+		weights := nn.Init(m, dev, d, 1).Count() * d.Size()
+		n := 0
+		for range m.Generate(dev, []int{1}, gpt.Sampling{Tokens: tokens}) {
+			n++
+		}
+		require.Equal(t, tokens, n)
+		cache := 2 * layers * (tokens + 1) * width * d.Size()
+		peak := dev.Memory().Total().Peak
+		t.Logf("%v: weights %d, cache %d, peak %d: %.3f", d, weights, cache, peak, float64(peak)/float64(weights+cache))
+		require.LessOrEqual(t, float64(peak), 1.05*float64(weights+cache))
+		dev.Close()
+	}
+}
