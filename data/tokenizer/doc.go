@@ -1,0 +1,38 @@
+// Package tokenizer turns text into the numbers that a language model reads, its tokens, and back.
+//
+//	tok, err := tokenizer.Open(dir)                    // a folder of Hugging Face's layout, with tokenizer.json
+//	ids := tok.Encode("The rays of light.")            // to train on: data.NewText(ids, length, stride)
+//
+//	for id := range m.Generate(dev, tok.Prompt("Once upon a time"), gpt.Sampling{Tokens: 100}) {
+//		fmt.Print(tok.Piece(id))                       // text as it comes
+//	}
+//
+// A token is a number for a piece of text: a word, a part of one, a byte. Which pieces there are was learned from text by byte pair
+// encoding (Gage 1994; Sennrich et al. 2016): begin with single bytes or characters, and join again and again the two neighbours that
+// stand first in a list of merges. A model works only with the tokenizer that it was trained with. [Bytes] is one that needs no file.
+//
+// # What is read
+//
+// Open reads the tokenizers of GPT-2, of Llama 3, and of Llama 2, Mistral and TinyLlama, old files and those of transformers 5. Ids are
+// those of Hugging Face's tokenizers 0.23.3, which the tests compare with. What a file asks for and this package does not do is an
+// error that names it. Truncation and padding are left alone: they make batches, and transformers sets them itself.
+//
+// # Special tokens
+//
+// A file lists added tokens, such as <|endoftext|>. Encode finds them in the text, as transformers does: remove them from text that
+// you do not trust. [Tokenizer.ID] gives the id of one, to end a text with or to stop at. [Tokenizer.Prompt] begins with those that
+// the model expects there.
+//
+// # Parts of characters
+//
+// A token may end inside a character of UTF-8. [Tokenizer.Decode] and [Tokenizer.Piece] return the bytes as they are, so that the pieces
+// of a text, one after another, are the text. (Hugging Face puts U+FFFD in place of what is not UTF-8.) Text that is not UTF-8 is
+// encoded byte by byte, and tokenizers of bytes (GPT-2's, Llama 3's) give all of it back.
+//
+//	tokenizer.go  Tokenizer: Encode, Prompt, Decode, Piece, Vocab, ID
+//	bpe.go        the merging of a word
+//	split.go      text into words: GPT-2's and Llama 3's regular expressions by hand, as package regexp has no lookahead
+//	unicode.go    letters and numbers of the version of Unicode that tokenizers has
+//	added.go      added tokens in a text
+//	file.go       tokenizer.json; form.go: which of its forms this is; visible.go: how it writes bytes
+package tokenizer

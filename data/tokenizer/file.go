@@ -1,0 +1,266 @@
+package tokenizer
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+const (
+	fileName = "tokenizer.json"
+	maxFile  = 64 << 20 // Llama 3's has 9 MB
+	maxVocab = 1 << 21
+	maxAdded = 1 << 20 // bytes of all added tokens
+)
+
+// Open reads tokenizer.json in a folder of Hugging Face's layout.
+func Open(dir string) (*Tokenizer, error) {
+	path := filepath.Join(dir, fileName)
+	text, err := read(path)
+	if err != nil {
+		return nil, fmt.Errorf("tokenizer: %s: %w", path, err)
+	}
+	t, err := parse(text)
+	if err != nil {
+		return nil, fmt.Errorf("tokenizer: %s: %w", path, err)
+	}
+	return t, nil
+}
+
+func read(path string) ([]byte, error) {
+	if info, err := os.Stat(path); err != nil {
+		return nil, errors.Unwrap(err)
+	} else if !info.Mode().IsRegular() { // a pipe would never end
+		return nil, errors.New("no regular file")
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, errors.Unwrap(err)
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err == nil && len(text) > maxFile {
+		err = fmt.Errorf("longer than %d bytes", maxFile)
+	}
+	return text, err
+}
+
+type file struct {
+	Version    string          `json:"version"`
+	Truncation json.RawMessage `json:"truncation"`
+	Padding    json.RawMessage `json:"padding"`
+	Added      []addedToken    `json:"added_tokens"`
+	Normalizer json.RawMessage `json:"normalizer"`
+	Words      json.RawMessage `json:"pre_tokenizer"`
+	Around     json.RawMessage `json:"post_processor"`
+	Decoder    json.RawMessage `json:"decoder"`
+	Model      json.RawMessage `json:"model"`
+}
+
+type addedToken struct {
+	ID         int    `json:"id"`
+	Content    string `json:"content"`
+	SingleWord bool   `json:"single_word"`
+	LStrip     bool   `json:"lstrip"`
+	RStrip     bool   `json:"rstrip"`
+	Normalized bool   `json:"normalized"`
+	Special    bool   `json:"special"` // asks nothing of Encode
+}
+
+type model struct {
+	Type         string         `json:"type"`
+	Dropout      float64        `json:"dropout"`
+	Unknown      *string        `json:"unk_token"` // never needed: there is a token for each byte
+	Prefix       string         `json:"continuing_subword_prefix"`
+	Suffix       string         `json:"end_of_word_suffix"`
+	FuseUnknown  bool           `json:"fuse_unk"`
+	ByteFallback bool           `json:"byte_fallback"`
+	IgnoreMerges bool           `json:"ignore_merges"`
+	Vocab        map[string]int `json:"vocab"`
+	Merges       []mergeNames   `json:"merges"`
+}
+
+// mergeNames are two tokens: "a b" in old files, ["a", "b"] in new ones.
+type mergeNames [2]string
+
+func (m *mergeNames) UnmarshalJSON(text []byte) error {
+	if text[0] == '"' {
+		var s string
+		if err := json.Unmarshal(text, &s); err != nil {
+			return err
+		}
+		left, right, ok := strings.Cut(s, " ")
+		if !ok || strings.Contains(right, " ") {
+			return fmt.Errorf("the merge %q is not of two tokens", s)
+		}
+		*m = mergeNames{left, right}
+		return nil
+	}
+	var both []string
+	if err := json.Unmarshal(text, &both); err != nil {
+		return err
+	}
+	if len(both) != 2 {
+		return fmt.Errorf("the merge %q is not of two tokens", both)
+	}
+	*m = mergeNames(both)
+	return nil
+}
+
+// strict is json.Unmarshal that accepts no other fields.
+func strict(text []byte, into any) error {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(into); err != nil {
+		return err
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return errors.New("there is more behind the JSON value")
+	}
+	return nil
+}
+
+// typed reads an object with the field "type", which names it in errors. The type must be one that known has.
+func typed(text []byte, into any, known ...string) error {
+	var head struct {
+		Type string `json:"type"`
+	}
+	if err := json.Unmarshal(text, &head); err != nil {
+		return err
+	}
+	for _, k := range known {
+		if head.Type == k {
+			if err := strict(text, into); err != nil {
+				return fmt.Errorf("%s: %w", head.Type, err)
+			}
+			return nil
+		}
+	}
+	return fmt.Errorf("the type %q is not supported", head.Type)
+}
+
+func parse(text []byte) (*Tokenizer, error) {
+	var f file
+	if err := strict(text, &f); err != nil {
+		return nil, err
+	}
+	var m model
+	if err := typed(f.Model, &m, "BPE", ""); err != nil { // GPT-2's file has no type
+		return nil, fmt.Errorf("model: %w", err)
+	}
+	if m.Dropout != 0 || m.Prefix != "" || m.Suffix != "" {
+		return nil, fmt.Errorf("model: dropout %v, continuing_subword_prefix %q and end_of_word_suffix %q are not supported", m.Dropout, m.Prefix, m.Suffix)
+	}
+	t := &Tokenizer{pieces: map[int]string{}, ids: map[string]int{}}
+	if err := t.form(&f, &m); err != nil {
+		return nil, err
+	}
+	if err := t.vocabulary(&m); err != nil {
+		return nil, fmt.Errorf("model: %w", err)
+	}
+	if err := t.added(f.Added); err != nil {
+		return nil, fmt.Errorf("added_tokens: %w", err)
+	}
+	if err := t.around(f.Around); err != nil {
+		return nil, fmt.Errorf("post_processor: %w", err)
+	}
+	return t, nil
+}
+
+// name gives a token its id.
+func (t *Tokenizer) name(name string, id int) error {
+	if id < 0 || id >= maxVocab {
+		return fmt.Errorf("%q has the id %d, which must be from 0 to %d", name, id, maxVocab-1)
+	}
+	if _, ok := t.pieces[id]; ok {
+		return fmt.Errorf("%q is not the only token with the id %d", name, id)
+	}
+	t.ids[name], t.pieces[id] = id, name
+	t.vocab = max(t.vocab, id+1)
+	return nil
+}
+
+// vocabulary takes over tokens and merges.
+func (t *Tokenizer) vocabulary(m *model) error {
+	t.tokens, t.merges = make(map[string]int32, len(m.Vocab)), make(map[pair]merge, len(m.Merges))
+	t.whole = m.IgnoreMerges
+	for name, id := range m.Vocab {
+		if err := t.name(name, id); err != nil {
+			return err
+		}
+		if t.chars {
+			t.tokens[name] = int32(id)
+			t.pieces[id] = strings.ReplaceAll(name, underscore, " ")
+		} else if s, ok := fromVisible(name); ok {
+			t.tokens[s] = int32(id)
+			t.pieces[id] = s
+		}
+	}
+	for b := range 256 {
+		name := string(visible[b])
+		if t.chars {
+			name = fmt.Sprintf("<0x%02X>", b)
+		}
+		id, ok := m.Vocab[name]
+		if !ok {
+			return fmt.Errorf("the vocabulary has no token %q for the byte %d", name, b)
+		}
+		t.bytes[b], t.pieces[id] = int32(id), string([]byte{byte(b)})
+	}
+	for rank, names := range m.Merges {
+		left, okLeft := m.Vocab[names[0]]
+		right, okRight := m.Vocab[names[1]]
+		id, ok := m.Vocab[names[0]+names[1]]
+		if !okLeft || !okRight || !ok {
+			return fmt.Errorf("merge %d, of %q and %q: the vocabulary must have both and what they make", rank, names[0], names[1])
+		}
+		t.merges[pair{int32(left), int32(right)}] = merge{int32(rank), int32(id)}
+	}
+	return nil
+}
+
+// added takes over added tokens. Some are in the vocabulary too.
+func (t *Tokenizer) added(tokens []addedToken) error {
+	plain, normalized := map[string]int{}, map[string]int{}
+	size := 0
+	for _, a := range tokens {
+		switch size += len(a.Content); {
+		case a.SingleWord || a.LStrip || a.RStrip:
+			return fmt.Errorf("%q: single_word, lstrip and rstrip are not supported", a.Content)
+		case a.Content == "" || strings.ContainsRune(a.Content, '\uFFFD'):
+			return fmt.Errorf("%q is empty or not UTF-8", a.Content)
+		case size > maxAdded:
+			return fmt.Errorf("longer than %d bytes in all", maxAdded)
+		}
+		if id, ok := t.ids[a.Content]; !ok {
+			if err := t.name(a.Content, a.ID); err != nil {
+				return err
+			}
+		} else if id != a.ID {
+			return fmt.Errorf("%q has the ids %d and %d", a.Content, id, a.ID)
+		}
+		in, found := plain, a.Content
+		if a.Normalized {
+			in = normalized
+			if t.spaces == underscores { // as in the text in which they are looked for
+				found = underscored(underscore + found)
+			}
+		}
+		in[found] = a.ID
+		t.pieces[a.ID] = found
+		if t.chars {
+			t.pieces[a.ID] = strings.ReplaceAll(found, underscore, " ")
+		}
+	}
+	var err error
+	if t.plain, err = newMatcher(plain); err != nil {
+		return err
+	}
+	t.normalized, err = newMatcher(normalized)
+	return err
+}

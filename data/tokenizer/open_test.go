@@ -1,0 +1,193 @@
+package tokenizer
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"unicode"
+
+	"github.com/stretchr/testify/require"
+)
+
+// text returns a file of testdata with one place changed.
+func text(t testing.TB, kind, old, by string) string {
+	b, err := os.ReadFile(filepath.Join("testdata", kind, fileName))
+	require.NoError(t, err)
+	require.Contains(t, string(b), old)
+	return strings.Replace(string(b), old, by, 1)
+}
+
+// TestClasses: all letters, numbers and spaces are those that Hugging Face's regular expressions know, with every Go release.
+func TestClasses(t *testing.T) {
+	b, err := os.ReadFile("testdata/expect.json")
+	require.NoError(t, err)
+	var all struct{ Classes map[string][][2]rune }
+	require.NoError(t, json.Unmarshal(b, &all))
+	want := map[rune]class{}
+	for c, name := range []string{space: "space", letter: "letter", number: "number"} {
+		for _, r := range all.Classes[name] {
+			for i := r[0]; i <= r[1]; i++ {
+				want[i] = class(c)
+			}
+		}
+	}
+	require.Greater(t, len(want), 140000)
+	for r := range unicode.MaxRune + 1 {
+		w, ok := want[r]
+		if !ok {
+			w = other
+		}
+		if got, _ := classOf(string(r)); got != w {
+			require.Equal(t, w, got, "%U", r)
+		}
+	}
+}
+
+// TestRefused: what a file asks for and is not done here is an error that names it.
+func TestRefused(t *testing.T) {
+	split := `"behavior":"Isolated"`
+	for _, c := range []struct{ kind, old, by, want string }{
+		{"gpt2", `"version":`, `"versions":`, `unknown field "versions"`},
+		{"gpt2", `"normalizer":null`, `"normalizer":{"type":"NFC"}`, `normalizer: the type "NFC" is not supported`},
+		{"gpt2", `"normalizer":null`, `"normalizer":{"type":"Prepend","prepend":"▁"}`, `normalizer: Prepend is not supported for bytes`},
+		{"gpt2", `"use_regex":true`, `"use_regex":false`, `pre_tokenizer: ByteLevel without use_regex`},
+		{"gpt2", `"pre_tokenizer":{"type":"ByteLevel"`, `"pre_tokenizer":{"type":"Whitespace"`, `pre_tokenizer: the type "Whitespace" is not supported`},
+		{"gpt2", `"pre_tokenizer":{"type":"ByteLevel"`, `"pre_tokenizer":{"type":"ByteLevel","new":1`, `pre_tokenizer: ByteLevel: json: unknown field "new"`},
+		{"gpt2", `"post_processor":{"type":"ByteLevel"`, `"post_processor":{"type":"RobertaProcessing"`, `post_processor: the type "RobertaProcessing" is not supported`},
+		{"gpt2", `"decoder":{"type":"ByteLevel"`, `"decoder":{"type":"WordPiece"`, `decoder: the type "WordPiece" is not supported`},
+		{"gpt2", `"dropout":null`, `"dropout":0.1`, `model: dropout 0.1`},
+		{"gpt2", `"model":{`, `"model":{"type":"Unigram",`, `model: the type "Unigram" is not supported`},
+		{"gpt2", `"model":{`, `"model":{"type":"BPE","news":1,`, `model: BPE: json: unknown field "news"`},
+		{"gpt2", `"model":{`, `"model":7,"x":{`, `unknown field "x"`},
+		{"gpt2", `"end_of_word_suffix":""`, `"end_of_word_suffix":"</w>"`, `end_of_word_suffix "</w>"`},
+		{"gpt2", `"lstrip":false`, `"lstrip":true`, `added_tokens: "<|endoftext|>": single_word, lstrip and rstrip`},
+		{"gpt2", `"id":421,`, `"id":420,`, `added_tokens: "<|user|>" is not the only token with the id 420`},
+		{"gpt2", `"id":421,`, `"id":-1,`, `must be from 0 to`},
+		{"gpt2", `"id":421,`, `"id":2097152,`, `must be from 0 to 2097151`},
+		{"gpt2", `"content":"<|user|>"`, `"content":""`, `"" is empty or not UTF-8`},
+		{"gpt2", `"content":"<|user|>"`, `"content":"a\ud800"`, `is empty or not UTF-8`},
+		{"gpt2", `"content":"<|user|>"`, `"content":"!"`, `"!" has the ids 0 and 421`},
+		{"gpt2", `"vocab":{"!":0`, `"vocab":{"!!":0`, `no token "!" for the byte 33`},
+		{"gpt2", `"vocab":{"!":0`, `"vocab":{"!":1`, `is not the only token with the id 1`},
+		{"gpt2", `"merges":[`, `"merges":["a",`, `the merge "a" is not of two tokens`},
+		{"gpt2", `"merges":[`, `"merges":["a b c",`, `the merge "a b c" is not of two tokens`},
+		{"gpt2", `"merges":[`, `"merges":["! !",`, `merge 0, of "!" and "!": the vocabulary must have both`},
+		{"llama3", `"merges":[`, `"merges":[["a"],`, `the merge ["a"] is not of two tokens`},
+		{"llama3", split, `"behavior":"Removed"`, `Split with behavior "Removed"`},
+		{"llama3", `\\p{N}{1,3}`, `\\p{N}`, `is not supported: there is Llama 3's`},
+		{"llama3", `"use_regex":false`, `"use_regex":true`, `ByteLevel with use_regex or add_prefix_space behind Split`},
+		{"llama3", `"ids":[442]`, `"ids":[448]`, `TemplateProcessing: "<|begin_of_text|>" has the id 448, which is no token's`},
+		{"llama3", `{"Sequence":{"id":"A"`, `{"Sequence":{"id":"B"`, `neither a special token nor the text A`},
+		{"llama3", `{"Sequence":{"id":"A","type_id":0}}`, `{"SpecialToken":{"id":"<|begin_of_text|>","type_id":0}}`, `the text stands 0 times`},
+		{"llama2", `"prepend":"▁"`, `"prepend":"_"`, `normalizer: only ▁ is supported`},
+		{"llama2", `"pre_tokenizer":null`, `"pre_tokenizer":{"type":"Metaspace","replacement":"▁","prepend_scheme":"always","split":false}`, `normalizer: Prepend Replace and pre_tokenizer: Metaspace are not supported`},
+		{"llama2", `"byte_fallback":true`, `"byte_fallback":false`, `normalizer: Prepend Replace is not supported for bytes`},
+		{"llama2", `"start":1`, `"start":2`, `decoder: Strip of 2`},
+		{"llama2", `{"type":"Fuse"},`, ``, `decoder: Replace ByteFallback Strip is not supported`},
+		{"llama2", `"<0x07>"`, `"<0x7>"`, `no token "<0x07>" for the byte 7`},
+		{"metaspace", `"split":false`, `"split":true`, `Metaspace with replacement "▁", prepend_scheme "first" and split true`},
+		{"metaspace", `"prepend_scheme":"first"`, `"prepend_scheme":"last"`, `prepend_scheme "last"`},
+	} {
+		_, err := parse([]byte(text(t, c.kind, c.old, c.by)))
+		require.ErrorContains(t, err, c.want, "%s in place of %s", c.by, c.old)
+	}
+	for _, empty := range []string{"", "{", "null", "{}", "[]", `{"model":null}`, `{} {}`} {
+		_, err := parse([]byte(empty))
+		require.Error(t, err, empty)
+	}
+}
+
+// TestSchemes: Metaspace's other schemes, and a ByteLevel that puts a space before each part of a text. Ids are those of tokenizers.
+func TestSchemes(t *testing.T) {
+	for _, c := range []struct{ kind, old, by, text, want string }{
+		{"metaspace", `"first"`, `"never"`, "the<s>the a", "t|h|e|<s>|the▁|a"},
+		{"metaspace", `"first"`, `"always"`, "the<s>the a", "▁|t|h|e|<s>|▁|the▁|a"},
+		{"metaspace", `"first"`, `"first"`, "the<s>the a", "▁|t|h|e|<s>|the▁|a"},
+		{"gpt2", `"add_prefix_space":false`, `"add_prefix_space":true`, "the<|user|>the", "Ġthe|<|user|>|Ġthe"},
+	} {
+		tok, err := parse([]byte(text(t, c.kind, c.old, c.by)))
+		require.NoError(t, err)
+		names := map[int]string{}
+		for name, id := range tok.ids {
+			names[id] = name
+		}
+		var got []string
+		for _, id := range tok.Encode(c.text) {
+			got = append(got, names[id])
+		}
+		require.Equal(t, c.want, strings.Join(got, "|"), c.by)
+	}
+}
+
+// TestOpen: files are found through the links of Hugging Face's cache, and errors name the file.
+func TestOpen(t *testing.T) {
+	cache := t.TempDir()
+	b, err := os.ReadFile("testdata/gpt2/" + fileName)
+	require.NoError(t, err)
+	snapshot := filepath.Join(cache, "snapshots", "0123")
+	require.NoError(t, os.MkdirAll(snapshot, 0o777))
+	require.NoError(t, os.Mkdir(filepath.Join(cache, "blobs"), 0o777))
+	require.NoError(t, os.WriteFile(filepath.Join(cache, "blobs", "89ab"), b, 0o666))
+	if err := os.Symlink(filepath.Join("..", "..", "blobs", "89ab"), filepath.Join(snapshot, fileName)); err != nil {
+		t.Skip("no links here:", err)
+	}
+	tok, err := Open(snapshot)
+	require.NoError(t, err)
+	require.Equal(t, 424, tok.Vocab())
+
+	_, err = Open(cache)
+	require.ErrorIs(t, err, os.ErrNotExist)
+	require.ErrorContains(t, err, filepath.Join(cache, fileName))
+
+	path := filepath.Join(cache, fileName)
+	require.NoError(t, os.Mkdir(path, 0o777))
+	_, err = Open(cache)
+	require.ErrorContains(t, err, path+": no regular file")
+
+	require.NoError(t, os.Remove(path))
+	require.NoError(t, os.WriteFile(path, []byte(`{"model": 1}`), 0o666))
+	_, err = Open(cache)
+	require.ErrorContains(t, err, path)
+
+	require.NoError(t, os.Truncate(path, maxFile+1))
+	_, err = Open(cache)
+	require.ErrorContains(t, err, path+": longer than")
+}
+
+// TestHostile: what would take long, or much memory, is refused.
+func TestHostile(t *testing.T) {
+	deep := strings.Repeat(`{"type":"Sequence","normalizers":[`, 4000) + strings.Repeat(`]}`, 4000)
+	long := `{"type":"Sequence","normalizers":[` + strings.Repeat(`{"type":"Prepend","prepend":"▁"},`, 100000) + `{"type":"Prepend"}]}`
+	for _, normalizer := range []string{deep, long} {
+		_, err := parse([]byte(text(t, "gpt2", `"normalizer":null`, `"normalizer":`+normalizer)))
+		require.ErrorContains(t, err, "normalizer: ")
+	}
+	_, err := parse([]byte(text(t, "gpt2", `"<|user|>"`, `"`+strings.Repeat("x", maxAdded)+`"`)))
+	require.ErrorContains(t, err, "added_tokens: longer than")
+}
+
+// FuzzOpen: no file ends the program, and what is accepted encodes.
+func FuzzOpen(f *testing.F) {
+	for _, kind := range []string{"gpt2", "llama3", "llama2", "metaspace"} {
+		b, err := os.ReadFile(filepath.Join("testdata", kind, fileName))
+		require.NoError(f, err)
+		f.Add(b)
+		var parts map[string]json.RawMessage
+		require.NoError(f, json.Unmarshal(b, &parts))
+		delete(parts, "model")
+		b, err = json.Marshal(parts)
+		require.NoError(f, err)
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		tok, err := parse(b)
+		if err != nil {
+			return
+		}
+		back, err := tok.Decode(tok.Prompt("The rays of<s>'s 1234 \n é中🙂\xff"))
+		require.NoError(t, err)
+		require.NotEmpty(t, back)
+	})
+}

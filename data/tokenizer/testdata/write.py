@@ -1,0 +1,157 @@
+"""Makes the folders in this one, and expect.json: what Hugging Face's tokenizers computes for them.
+
+Run in this folder:  python write.py
+
+with tokenizers 0.23.3. The tokenizers are small ones of the forms of GPT-2's, Llama 3's and Llama 2's, and "metaspace", which is what
+transformers 5 writes for Llama 2's.
+"""
+import json
+import os
+import random
+
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+
+TEXT = """The crystal which I here use must be clear, and the rays of the Sun fall upon it; they're refracted, it's said, we've seen 100 or 1,000,000.
+By the same rays of light the colours were made: red, orange, yellow, green, blue, indigo, violet. It isn't I'll, you'd, I'm, CAN'T, WE'LL.
+    for i in range(10):
+\t\tif x[i] == 0 and y != "z":   return {"key": [1, 2, 3]}  # end
+
+Der Käfer läuft über die Straße, größer als früher. Où est l'été, déjà là ? El niño comió piñas. 我们 在 这里 学习 中文。これはテストです。
+Съешь же ещё этих мягких французских булок, да выпей чаю. مرحبا بالعالم שלום עולם नमस्ते दुनिया 안녕하세요 세계 🙂🙂🎉 👍🏽 👨‍👩‍👧
+""".splitlines(keepends=True)
+
+LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+
+
+def special(content, normalized=False):
+    return AddedToken(content, normalized=normalized, special=True)
+
+
+def changed(tokenizer, change):
+    """The tokenizer after a change of its file."""
+    file = json.loads(tokenizer.to_str())
+    change(file)
+    return Tokenizer.from_str(json.dumps(file))
+
+
+def byte_level(pre_tokenizer, size):
+    t = Tokenizer(models.BPE())
+    t.pre_tokenizer = pre_tokenizer
+    t.decoder = decoders.ByteLevel()
+    t.train_from_iterator(TEXT, trainers.BpeTrainer(vocab_size=size, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False))
+    return t
+
+
+def gpt2():
+    t = byte_level(pre_tokenizers.ByteLevel(add_prefix_space=False), 420)
+    t.model.continuing_subword_prefix = t.model.end_of_word_suffix = ""
+    t.post_processor = processors.ByteLevel(trim_offsets=False)
+    t.add_special_tokens([special("<|endoftext|>", normalized=True)])
+    t.add_tokens([AddedToken("<|user|>", normalized=False), AddedToken("<|user|>s", normalized=True), AddedToken("<|endof", normalized=True)])
+    return t
+
+
+def llama3():
+    def unreachable(file):
+        """A word that no merges lead to."""
+        m = file["model"]
+        m["vocab"]["Ġzyzzyva"] = len(m["vocab"])
+        m["vocab"]["Ã©Ã©"] = len(m["vocab"])
+        m["ignore_merges"] = True
+
+    t = byte_level(pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(LLAMA3), "isolated"), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]), 440)
+    t = changed(t, unreachable)
+    names = ["<|begin_of_text|>", "<|end_of_text|>", "<|reserved_special_token_0|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"]
+    t.add_special_tokens([special(n) for n in names])
+    t.post_processor = processors.Sequence([processors.ByteLevel(trim_offsets=False), processors.TemplateProcessing(
+        single="<|begin_of_text|> $A", pair="<|begin_of_text|> $A <|begin_of_text|> $B", special_tokens=[(names[0], t.token_to_id(names[0]))])])
+    return t
+
+
+def llama2():
+    def without_bytes(file):
+        file["added_tokens"] = [a for a in file["added_tokens"] if not a["content"].startswith("<0x")]
+
+    names = ["<unk>", "<s>", "</s>"]
+    t = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True))
+    t.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    t.train_from_iterator(TEXT + ["        "] * 5, trainers.BpeTrainer(
+        vocab_size=560, limit_alphabet=130, special_tokens=names + [f"<0x{b:02X}>" for b in range(256)], show_progress=False))
+    t.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)])
+    t = changed(t, without_bytes)
+    t.post_processor = processors.TemplateProcessing(single="<s> $A", pair="<s> $A <s>:1 $B:1", special_tokens=[("<s>", 1)])
+    t.add_tokens([AddedToken("rays of", normalized=True), AddedToken("[end]", normalized=False)])
+    return t
+
+
+def metaspace():
+    t = Tokenizer.from_file("llama2/tokenizer.json")
+    t.normalizer = None
+    t.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first", split=False)
+    t.post_processor = processors.TemplateProcessing(single="<s> $A </s>", pair="$A $B", special_tokens=[("<s>", 1), ("</s>", 2)])
+    return t
+
+
+TEXTS = [
+    "", " ", "  ", "   ", "\n", "\n\n", "\r\n", " \n", "\n ", "\t", "\t\t x", "a", " a", "a ", "  a", "a  ", "a  b", "a   b", "a\nb", "a \n b", "a\n\n  b", "a \t\n \t b", "x\r\n\r\n  y",
+    " \n\n \n x", "\n\n\nx\n", "   \n   ", "   \r\r  .", "\u00a0", "a\u00a0b", "\u00a0\u00a0x", "\u2003x \u3000y\u200b\u2028z\u0085w\u001c\u180e",
+    "Hello, world!", "The crystal which I here use must be clear.", "they're it's we've I'll you'd I'm isn't", "THEY'RE IT'S WE'VE I'LL YOU'D I'M ISN'T", "'s't're've'm'll'd", "'S'T'RE'VE'M'LL'D",
+    "'x '' ''s don''t 's' ' s", "'\u017fa '\u017f 'L\u017f", "\u2019s don\u2019t", "'re're 'Re 'vE 'lL'", "a'b'c", "'", "' ", " 's", "\n's", "!'s", "1'd",
+    "0", "12", "123", "1234", "1234567890", "3.14159", "1,000,000", " 100 or  100", "x1y22z333", "a1", "1a", "²³ ½ ⅷ ٣٤٥٦ ४५ 〇 ①②③④", "１２３４",
+    "!!!", " !!!", "...\n\n", "?!\r\n x", "a.b", "a. b", "(a)", "{\"key\": [1, 2]}", "x[i] == 0", "\t\tif x:", "    for i in range(10):\n        pass\n", "_a_b_", "$a €b", "-a - b --c", "#tag @name",
+    "Straße größer über", "Käfer", "Ka\u0308fer e\u0301\u0301", "\u0301", " \u0301a", "ﬁ ﬀ Ⅷ ª º", "été ÉTÉ", "éé", "éé éé", " zyzzyva", "zyzzyva", " zyzzyvas", "x zyzzyva zyzzyva\n",
+    "我们在这里学习中文。", "これはテストです", "안녕하세요 세계", "\u1112\u1161\u11ab", "Съешь же ещё", "مرحبا بالعالم", "שָׁלוֹם", "नमस्ते दुनिया", "ไทย ภาษา", "𝔘𝔫𝔦 𐍈 𠀀", "\U0001F642", "🙂🙂", "a🙂b", " 🙂", "👍🏽", "👨‍👩‍👧 x", "🇩🇪",
+    "\u0000", "a\u0000b", "\u0001\u007f\u0080\u00ad", "\ufeffx", "\U00013536\U000129f8", "x\u1c89\U00010d40\u088f\U00016ff4", "\ufffd", "\uffff", "\U0010ffff", "\ue000",
+    "▁", "▁a", "a▁b", " ▁ ", "Ġ", "Ġa Ċ", "<0x0A>", "<0x41>x", "rays of", " rays of", "the rays of the", "xrays of", "rays  of", "[end]", "a[end]b", " [end] rays of[end]rays of", "[end][end]",
+    "<|endoftext|>", "a<|endoftext|>b", "a <|endoftext|> b", "<|endoftext|><|endoftext|>", "<|endoftext", "<|endof", "<|endoftex|>", "<<|endoftext|>>", "<|user|>s", "<|user|> s", "<|endof<|user|>text|>",
+    "<|begin_of_text|>", "<|begin_of_text|><|start_header_id|>user<|end_header_id|>\n\nHi's<|eot_id|>", "<|eot_id|>'s 12<|eot_id|>345", "x <|eot_id|>  y", "<|eot_id", "<|reserved_special_token_0|>1",
+    "<s>", "</s>", "<s> a", "a</s>", "a </s> b", "<s></s>", "<unk>", "<s", "<s>▁", " <s>  </s>  ", "<s>[INST] Hi [/INST]", "<S>", "the  the        the", "            ", "aaaaaaaaaaaaaaaaa", "ttttheheheee", "a" * 60, " " * 60 + "x", "\n" * 30 + " x",
+]
+
+PIECES = [" ", "  ", "\n", "\r\n", "\t", "\u00a0", "'s", "'LL", "'", "the", "The", " rays", "of", "x", "ab", "é", "e\u0301", "ß", "中", "文。", "я", "🙂", "👍🏽", "1", "22", "333", "½", ".", "!?", "\"", "(", "_", "▁", "\u0000",
+          "<s>", "</s>", "<|endoftext|>", "<|eot_id|>", "[end]", "rays of", "<|user|>", "<"]
+
+
+def as_old(path):
+    """Rewrites a file to the form that GPT-2's has: merges are strings, and newer settings are not there."""
+    with open(path) as f:
+        file = json.load(f)
+    file["model"]["merges"] = [" ".join(m) for m in file["model"]["merges"]]
+    for name in ("byte_fallback", "ignore_merges"):
+        del file["model"][name]
+    del file["model"]["type"]
+    with open(path, "w") as f:
+        json.dump(file, f, ensure_ascii=False, separators=(",", ":"))
+
+
+def ranges(pattern):
+    """The first and last of each run of characters that a pattern matches."""
+    out = []
+    for start, stop in ((0, 0xd800), (0xe000, 0x110000)):
+        text = "".join(map(chr, range(start, stop)))
+        for piece, (at, end) in pre_tokenizers.Split(Regex(pattern), "isolated").pre_tokenize_str(text):
+            if not pre_tokenizers.Split(Regex(pattern), "removed").pre_tokenize_str(piece[0]):
+                out.append([start + at, start + end - 1])
+    return out
+
+
+def main():
+    rng = random.Random(1)
+    texts = TEXTS + TEXT + ["".join(TEXT)] + ["".join(rng.choices(PIECES, k=rng.randint(2, 12))) for _ in range(150)]
+    expect = {"texts": texts, "classes": {"space": ranges(r"\s+"), "letter": ranges(r"\p{L}+"), "number": ranges(r"\p{N}+")}}
+    for make in (gpt2, llama3, llama2, metaspace):
+        name = make.__name__
+        os.makedirs(name, exist_ok=True)
+        path = os.path.join(name, "tokenizer.json")
+        make().save(path, pretty=False)
+        if make is gpt2:
+            as_old(path)
+        t = Tokenizer.from_file(path)
+        ids = [t.encode(s, add_special_tokens=False).ids for s in texts]
+        expect[name] = {"vocab": max(t.get_vocab().values()) + 1, "ids": ids, "prompt": t.encode("the rays").ids,
+                        "decoded": [t.decode(i, skip_special_tokens=False) for i in ids]}
+    with open("expect.json", "w") as f:
+        json.dump(expect, f, separators=(",", ":"))
+
+
+main()

@@ -1,0 +1,134 @@
+package tokenizer
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// A Tokenizer turns text into tokens and back. It is safe for use by several goroutines.
+type Tokenizer struct {
+	pieces map[int]string // what tokens stand for in a text
+	ids    map[string]int // by the names that the file gives tokens
+	vocab  int
+
+	bpe
+	plain, normalized *matcher // added tokens, to be found before and behind the normalizer
+	before, after     []int    // what the file puts around a text
+
+	spaces spaces
+	split  func(string) int // the length of the first word of a text that is not empty; nil: the text is one word
+	strip  bool             // Decode drops a space at the beginning
+}
+
+// spaces says what becomes of spaces before a text is cut into words.
+type spaces int
+
+const (
+	spacesStay  spaces = iota
+	spaceBefore        // one is put before each part of a text
+	underscores        // ▁ for each, and one more before each part of a text: a normalizer
+	metaAlways         // the same but where there is one: a pre-tokenizer
+	metaFirst          // the same at the beginning of the text alone
+	metaNever          // ▁ for each
+)
+
+const underscore = "▁" // SentencePiece's space, U+2581
+
+// Bytes returns the tokenizer whose tokens 0 to 255 are the bytes of the text.
+func Bytes() *Tokenizer {
+	t := &Tokenizer{pieces: map[int]string{}, ids: map[string]int{}, vocab: 256}
+	for b := range 256 {
+		s := string([]byte{byte(b)})
+		t.bytes[b], t.pieces[b], t.ids[s] = int32(b), s, b
+	}
+	t.split = func(s string) int { return min(len(s), 4096) }
+	return t
+}
+
+// Vocab returns one more than the largest id, added tokens included: the least Vocab that the model's Config can have.
+func (t *Tokenizer) Vocab() int { return t.vocab }
+
+// ID returns the id of a token by the name that the file gives it, such as "<|endoftext|>", and whether there is one.
+func (t *Tokenizer) ID(name string) (int, bool) {
+	id, ok := t.ids[name]
+	return id, ok
+}
+
+// Encode returns the tokens of a text. No token is put before or behind it: this is encode with add_special_tokens=False in Hugging
+// Face's tokenizers. Time grows with n log n of the length of the text. Llama 2's tokenizer takes the whole text for one word, which
+// takes about 50 bytes of memory for each byte of it: encode the documents of a long text one by one.
+func (t *Tokenizer) Encode(text string) []int {
+	w := word{bpe: &t.bpe}
+	t.plain.each(text, func(at int, part string, id int) {
+		if id >= 0 {
+			w.ids = append(w.ids, id)
+			return
+		}
+		if t.spaces == underscores {
+			part = underscored(underscore + part)
+		}
+		t.normalized.each(part, func(within int, part string, id int) {
+			if id >= 0 {
+				w.ids = append(w.ids, id)
+			} else {
+				t.words(&w, part, at+within == 0)
+			}
+		})
+	})
+	return w.ids
+}
+
+// words encodes a part of a text without added tokens, which is the first one or not.
+func (t *Tokenizer) words(w *word, s string, first bool) {
+	before := ""
+	switch t.spaces {
+	case spaceBefore:
+		before = " "
+	case metaAlways, metaFirst, metaNever:
+		s = underscored(s)
+		if t.spaces == metaAlways || t.spaces == metaFirst && first {
+			before = underscore
+		}
+	}
+	if !strings.HasPrefix(s, before) {
+		s = before + s
+	}
+	for s != "" {
+		n := len(s)
+		if t.split != nil {
+			n = t.split(s)
+		}
+		w.encode(s[:n])
+		s = s[n:]
+	}
+}
+
+func underscored(s string) string { return strings.ReplaceAll(s, " ", underscore) }
+
+// Prompt returns the tokens of a text with those before and behind it that the file asks for, such as Llama's <|begin_of_text|>: what
+// transformers' tokenizer(text) returns.
+func (t *Tokenizer) Prompt(text string) []int {
+	return slices.Concat(t.before, t.Encode(text), t.after)
+}
+
+// Decode returns the text of tokens, those of special tokens included. It may begin or end inside a character. As in Hugging Face's
+// tokenizers, the space at the beginning that Llama 2's tokenizer puts there is dropped. An id that is no token's is an error.
+func (t *Tokenizer) Decode(ids []int) (string, error) {
+	var text strings.Builder
+	for i, id := range ids {
+		piece, ok := t.pieces[id]
+		if !ok {
+			return "", fmt.Errorf("tokenizer: id %d, at %d, is no token's: there are %d below %d", id, i, len(t.pieces), t.vocab)
+		}
+		text.WriteString(piece)
+	}
+	if t.strip {
+		return strings.TrimPrefix(text.String(), " "), nil
+	}
+	return text.String(), nil
+}
+
+// Piece returns what a token stands for, with its space if it has one. It may be a part of a character. It is "" for an id that is no
+// token's: models may have more logits than there are tokens.
+func (t *Tokenizer) Piece(id int) string { return t.pieces[id] }

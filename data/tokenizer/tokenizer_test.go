@@ -1,0 +1,193 @@
+package tokenizer_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/data/tokenizer"
+)
+
+// kinds are the folders that testdata/write.py makes.
+var kinds = []string{"gpt2", "llama3", "llama2", "metaspace"}
+
+// expected is what Hugging Face's tokenizers computes.
+type expected struct {
+	Vocab   int
+	IDs     [][]int
+	Prompt  []int
+	Decoded []string
+}
+
+func expect(t testing.TB) (texts []string, of map[string]expected) {
+	text, err := os.ReadFile("testdata/expect.json")
+	require.NoError(t, err)
+	var all map[string]json.RawMessage
+	require.NoError(t, json.Unmarshal(text, &all))
+	require.NoError(t, json.Unmarshal(all["texts"], &texts))
+	of = map[string]expected{}
+	for _, kind := range kinds {
+		var e expected
+		require.NoError(t, json.Unmarshal(all[kind], &e))
+		of[kind] = e
+	}
+	return texts, of
+}
+
+func open(t testing.TB, kind string) *tokenizer.Tokenizer {
+	tok, err := tokenizer.Open(filepath.Join("testdata", kind))
+	require.NoError(t, err)
+	return tok
+}
+
+// TestHuggingFace: ids and texts are those of Hugging Face's tokenizers, the tokens around a prompt too.
+func TestHuggingFace(t *testing.T) {
+	texts, of := expect(t)
+	require.Greater(t, len(texts), 300)
+	for _, kind := range kinds {
+		tok, want := open(t, kind), of[kind]
+		require.Equal(t, want.Vocab, tok.Vocab(), kind)
+		require.Equal(t, want.Prompt, tok.Prompt("the rays"), kind)
+		for i, text := range texts {
+			got := tok.Encode(text)
+			require.Equal(t, fmt.Sprint(want.IDs[i]), fmt.Sprint(got), "%s: %q", kind, text)
+			back, err := tok.Decode(got)
+			require.NoError(t, err)
+			require.Equal(t, want.Decoded[i], back, "%s: %q", kind, text)
+			pieces := ""
+			for _, id := range got {
+				pieces += tok.Piece(id)
+			}
+			require.Equal(t, back, pieces[len(pieces)-len(back):], "%s: %q", kind, text)
+		}
+	}
+}
+
+// TestRoundTrip: tokens of bytes give back every text, UTF-8 or not.
+func TestRoundTrip(t *testing.T) {
+	toks := []*tokenizer.Tokenizer{tokenizer.Bytes(), open(t, "gpt2"), open(t, "llama3")}
+	alphabet := []string{" ", "\n", "\r", "\t", "'", "s", "LL", "the", "é", "中", "🙂", "7", "\u00a0", "\xff", "\xf0\x9f", "\x80", "<|eot_id|>", "<|endoftext|>", "\ufffd"}
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 2000 {
+		var text strings.Builder
+		for range r.IntN(20) {
+			text.WriteString(alphabet[r.IntN(len(alphabet))])
+		}
+		for _, tok := range toks {
+			checkRoundTrip(t, tok, text.String())
+		}
+	}
+}
+
+func checkRoundTrip(t testing.TB, tok *tokenizer.Tokenizer, text string) {
+	back, err := tok.Decode(tok.Encode(text))
+	require.NoError(t, err)
+	require.Equal(t, text, back)
+}
+
+func FuzzRoundTrip(f *testing.F) {
+	texts, _ := expect(f)
+	for _, text := range texts {
+		f.Add(text)
+	}
+	f.Add("\xff \xf0\x9f\x99")
+	toks := []*tokenizer.Tokenizer{tokenizer.Bytes(), open(f, "gpt2"), open(f, "llama3")}
+	characters := []*tokenizer.Tokenizer{open(f, "llama2"), open(f, "metaspace")}
+	f.Fuzz(func(t *testing.T, text string) {
+		for _, tok := range toks {
+			checkRoundTrip(t, tok, text)
+		}
+		for _, tok := range characters { // added tokens swallow spaces there
+			_, err := tok.Decode(tok.Encode(text))
+			require.NoError(t, err)
+		}
+	})
+}
+
+// TestNotUTF8: bytes that are no character become tokens of bytes.
+func TestNotUTF8(t *testing.T) {
+	for _, kind := range kinds {
+		tok := open(t, kind)
+		back, err := tok.Decode(tok.Encode("a\xff\xe4\xb8 b"))
+		require.NoError(t, err)
+		require.Equal(t, "a\xff\xe4\xb8 b", back, kind)
+	}
+}
+
+// TestPartsOfCharacters: tokens that end inside a character give its bytes one by one.
+func TestPartsOfCharacters(t *testing.T) {
+	for _, kind := range kinds {
+		tok := open(t, kind)
+		ids := tok.Encode("x𐍈")
+		pieces, parts := "", 0
+		for _, id := range ids {
+			if !utf8.ValidString(tok.Piece(id)) {
+				parts++
+			}
+			pieces += tok.Piece(id)
+		}
+		require.Greater(t, parts, 1, kind)
+		require.Equal(t, "x𐍈", strings.TrimPrefix(pieces, " "), kind)
+	}
+}
+
+func TestNames(t *testing.T) {
+	tok := open(t, "llama3")
+	id, ok := tok.ID("<|eot_id|>")
+	require.True(t, ok)
+	require.Equal(t, tok.Vocab()-1, id)
+	require.Equal(t, "<|eot_id|>", tok.Piece(id))
+	require.Equal(t, []int{id}, tok.Encode("<|eot_id|>"))
+	_, ok = tok.ID("<|endoftext|>")
+	require.False(t, ok)
+
+	id, ok = tok.ID("Ġthe") // as the file writes it
+	require.True(t, ok)
+	require.Equal(t, " the", tok.Piece(id))
+
+	for _, wrong := range []int{-1, tok.Vocab()} {
+		_, err := tok.Decode([]int{0, wrong})
+		require.ErrorContains(t, err, fmt.Sprintf("tokenizer: id %d, at 1, is no token's", wrong))
+		require.Empty(t, tok.Piece(wrong))
+	}
+}
+
+func TestBytes(t *testing.T) {
+	tok := tokenizer.Bytes()
+	require.Equal(t, 256, tok.Vocab())
+	require.Equal(t, []int{'a', 0xc3, 0xa9, 0xff}, tok.Encode("aé\xff"))
+	require.Equal(t, tok.Encode("ab"), tok.Prompt("ab"))
+	checkRoundTrip(t, tok, strings.Repeat("abc", 5000))
+}
+
+// TestLongTexts: time is not quadratic in the length of a text, whatever is in it. A quadratic one would take minutes.
+func TestLongTexts(t *testing.T) {
+	const size = 1 << 18
+	random := rand.New(rand.NewPCG(1, 2))
+	letters := make([]byte, size)
+	for i := range letters {
+		letters[i] = "abcdefgh"[random.IntN(8)]
+	}
+	texts := map[string]string{"letters": string(letters)}
+	for _, of := range []string{"a", " ", " \n", "the rays of light ", "<", "<|eot_id|>", "\xff", "'s1!"} {
+		texts[of] = strings.Repeat(of, size/len(of))
+	}
+	for _, kind := range kinds[:3] {
+		tok := open(t, kind)
+		for name, text := range texts {
+			start := time.Now()
+			tok.Encode(text)
+			took := time.Since(start)
+			t.Logf("%s, %q: %v for %d bytes", kind, name, took.Round(time.Millisecond), len(text))
+			require.Less(t, took, 30*time.Second, "%s, %q", kind, name)
+		}
+	}
+}
