@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	"context"
+	"math"
+	"os"
 	"path/filepath"
 	"testing"
 
@@ -17,7 +19,7 @@ import (
 )
 
 // folder is a model in Hugging Face's form.
-func folder(t *testing.T, c gpt.Config) string {
+func folder(t *testing.T, c gpt.Config, tokenizer ...string) string {
 	t.Helper()
 	dir := t.TempDir()
 	require.NoError(t, dist.Run(t.Context(), dist.Config{Ranks: 1}, func(ctx context.Context, r *dist.Rank) error {
@@ -25,6 +27,11 @@ func folder(t *testing.T, c gpt.Config) string {
 		require.NoError(t, err)
 		files, err := m.Files()
 		require.NoError(t, err)
+		for _, name := range tokenizer {
+			if files["tokenizer.json"], err = os.ReadFile(filepath.Join("..", "..", "data", "tokenizer", "testdata", name, "tokenizer.json")); err != nil {
+				return err
+			}
+		}
 		s := ckpt.NewSaver(r.World, dir, ckpt.Config{})
 		require.NoError(t, s.Save(ctx, ckpt.State{Params: nn.Init(m, r.Device, tensor.Float32, 3), Files: files}))
 		return s.Close()
@@ -76,6 +83,23 @@ func TestFinetune(t *testing.T) {
 	}
 }
 
+// A model of others has its own tokens; what is saved of it has its tokenizer, and goes on.
+func TestTokens(t *testing.T) {
+	for _, name := range []string{"gpt2", "llama3", "llama2"} {
+		c := gpt2
+		c.Vocab = 700
+		o := short(t)
+		o.load, o.steps, o.Save = folder(t, c, name), 3, filepath.Join(t.TempDir(), "ckpt")
+		want := trained(t, o)
+		require.InDelta(t, math.Log(700), float64(want.FirstLoss), 0.5)
+		require.NotEmpty(t, want.Sample)
+		path, err := ckpt.Latest(o.Save)
+		require.NoError(t, err)
+		o.load, o.Save = path, ""
+		require.InDelta(t, float64(want.FinalLoss), float64(trained(t, o).FirstLoss), 0.1)
+	}
+}
+
 // A checkpoint of adapters has nothing else, goes on above the same base on another layout, and PEFT has its form.
 func TestAdaptersApart(t *testing.T) {
 	o := short(t)
@@ -115,8 +139,13 @@ func TestWrongLoad(t *testing.T) {
 		"-heads: the model is that of -load": func(o *options) {
 			o.load, o.given = base, map[string]bool{"heads": true}
 		},
-		"-seq 12: the model of " + base + " has 11 positions": func(o *options) { o.load, o.seq = base, 12 },
-		"tokens are bytes here, and the model of ":            func(o *options) { o.load = folder(t, other) },
+		"-seq 12: the model of " + base + " has 11 positions":                           func(o *options) { o.load, o.seq = base, 12 },
+		"has no tokenizer.json, so that tokens are bytes, and the model has 300 tokens": func(o *options) { o.load = folder(t, other) },
+		"has 424 tokens, the model 300":                                                 func(o *options) { o.load = folder(t, other, "gpt2") },
+		"tokenizer.json: ": func(o *options) {
+			o.load = folder(t, other)
+			require.NoError(t, os.WriteFile(filepath.Join(o.load, "tokenizer.json"), []byte("{}"), 0o666))
+		},
 	} {
 		o := short(t)
 		change(&o)

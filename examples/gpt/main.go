@@ -34,10 +34,10 @@ func main() {
 	flag.IntVar(&o.dim, "dim", 128, "features of a token")
 	flag.IntVar(&o.heads, "heads", 4, "heads of queries")
 	flag.IntVar(&o.kvHeads, "kv-heads", 0, "heads of keys and values, which divide -heads (0: as many)")
-	flag.IntVar(&o.seq, "seq", 128, "bytes of a sequence")
+	flag.IntVar(&o.seq, "seq", 128, "tokens of a sequence: bytes, unless the loaded folder has a tokenizer.json")
 	flag.IntVar(&o.batch, "batch", 16, "sequences of the global batch, over all ranks")
 	flag.IntVar(&o.steps, "steps", 1000, "training steps")
-	flag.IntVar(&o.sample, "sample", 200, "bytes of text to write at the end")
+	flag.IntVar(&o.sample, "sample", 200, "tokens of text to write at the end")
 	flag.Float64Var(&o.lr, "lr", 0, "learning rate (0: 2e-3 for adamw, 0.1 for sgd)")
 	flag.StringVar(&o.optim, "optim", "adamw", "optimizer: adamw or sgd (momentum 0.9)")
 	flag.StringVar(&o.dtype, "dtype", "float32", "float32, float64 or bfloat16 (the optimizer keeps the parameters in float32 as well)")
@@ -59,12 +59,12 @@ func (o options) run(w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	learn, test, err := o.texts()
+	text, err := o.corpus()
 	if err != nil {
 		return err
 	}
 	return o.Run(dist.Config{Ranks: o.ranks(), Log: w}, func(ctx context.Context, r *dist.Rank) error {
-		t, err := newTrainer(ctx, o, dtype, r, learn, test)
+		t, err := newTrainer(ctx, o, dtype, r, text)
 		if err != nil {
 			return err
 		}

@@ -2,11 +2,14 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"path/filepath"
 
 	"github.com/ringo-ml/ringo/ckpt"
 	"github.com/ringo-ml/ringo/ckpt/peft"
+	"github.com/ringo-ml/ringo/internal/bounded"
 	"github.com/ringo-ml/ringo/models/gpt"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/train"
@@ -29,7 +32,7 @@ func (o *options) model() (*gpt.Model, error) {
 	return m, nil
 }
 
-// checkModel rejects what is not a model, or not one of bytes.
+// checkModel rejects what is not a model, or not one of the tokens.
 func (o *options) checkModel() error {
 	switch {
 	case o.lora < 0:
@@ -50,8 +53,15 @@ func (o *options) checkModel() error {
 		return train.Usagef("-layers, -dim, -heads, -kv-heads, -seq: %v", err)
 	case m.Config.Positions < o.seq:
 		return train.Usagef("-seq %d: the model of %s has %d positions", o.seq, o.load, m.Config.Positions)
-	case m.Config.Vocab != 256:
-		return train.Usagef("-load: tokens are bytes here, and the model of %s has %d tokens", o.load, m.Config.Vocab)
+	}
+	tok, bytes, err := o.tokenizer()
+	switch {
+	case err != nil:
+		return train.Usagef("-load: %v", err)
+	case tok.Vocab() > m.Config.Vocab:
+		return train.Usagef("-load: the tokenizer of %s has %d tokens, the model %d", o.load, tok.Vocab(), m.Config.Vocab)
+	case bytes && m.Config.Vocab != 256:
+		return train.Usagef("-load: %s has no %s, so that tokens are bytes, and the model has %d tokens", o.load, tokenizerFile, m.Config.Vocab)
 	}
 	return nil
 }
@@ -88,7 +98,16 @@ func (t *trainer) files() (map[string][]byte, error) {
 	if t.o.lora > 0 {
 		return nil, nil
 	}
-	return t.model.Files()
+	files, err := t.model.Files()
+	if err != nil || t.o.load == "" {
+		return files, err
+	}
+	text, err := bounded.ReadFile(filepath.Join(t.o.load, tokenizerFile), 64<<20)
+	if errors.Is(err, fs.ErrNotExist) {
+		return files, nil
+	}
+	files[tokenizerFile] = text
+	return files, err
 }
 
 // close ends the training. Adapters are left in PEFT's form, too.

@@ -98,7 +98,7 @@ func (t *trainer) report() error {
 	}
 	t.r.Logf("exposed communication %.1f%%, sent %.1f MiB a step, memory of rank 0 %s at most", 100*s.ExposedComm,
 		float64(sent)/float64(max(1, s.Steps-s.ResumedAt))/(1<<20), tensor.FormatBytes(s.PeakBytes))
-	t.r.Logf("loss %.4f → %.4f, validation loss %.4f (%.2f bits a byte)", s.FirstLoss, s.FinalLoss, s.ValLoss, float64(s.ValLoss)/math.Ln2)
+	t.r.Logf("loss %.4f → %.4f, validation loss %.4f (%.2f bits a byte)", s.FirstLoss, s.FinalLoss, s.ValLoss, float64(s.ValLoss)/math.Ln2*t.text.perByte)
 	if s.Sample != "" {
 		t.r.Logf("%s", s.Sample)
 	}

@@ -4,10 +4,13 @@ import (
 	"bytes"
 	"compress/gzip"
 	_ "embed"
+	"errors"
 	"io"
+	"io/fs"
 	"os"
 
 	"github.com/ringo-ml/ringo/data"
+	"github.com/ringo-ml/ringo/data/tokenizer"
 )
 
 // The text of Project Gutenberg's Opticks, which is in the public domain.
@@ -15,7 +18,7 @@ import (
 //go:embed opticks.txt.gz
 var opticks []byte
 
-// text returns the bytes to learn.
+// text returns what to learn.
 func (o *options) text() ([]byte, error) {
 	if o.data != "" {
 		return os.ReadFile(o.data)
@@ -27,25 +30,41 @@ func (o *options) text() ([]byte, error) {
 	return io.ReadAll(z)
 }
 
-// texts returns the first 90% of the text, to learn, and the rest, to test.
-func (o *options) texts() (learn, test *data.Text, err error) {
-	text, err := o.text()
-	if err != nil {
-		return nil, nil, err
-	}
-	cut := len(text) * 9 / 10
-	if learn, err = data.NewText(tokens(text[:cut]), o.seq, 1); err != nil {
-		return nil, nil, err
-	}
-	test, err = data.NewText(tokens(text[cut:]), o.seq, o.seq)
-	return learn, test, err
+// corpus is a text in tokens.
+type corpus struct {
+	*tokenizer.Tokenizer
+	learn, test *data.Text // the first 90% of the text, and the rest
+	perByte     float64    // tokens of the rest
 }
 
-// tokens are the numbers of bytes.
-func tokens(text []byte) []int {
-	ids := make([]int, len(text))
-	for i, b := range text {
-		ids[i] = int(b)
+func (o *options) corpus() (*corpus, error) {
+	tok, _, err := o.tokenizer()
+	if err != nil {
+		return nil, err
 	}
-	return ids
+	text, err := o.text()
+	if err != nil {
+		return nil, err
+	}
+	c, cut := &corpus{Tokenizer: tok}, len(text)*9/10
+	if c.learn, err = data.NewText(tok.Encode(string(text[:cut])), o.seq, 1); err != nil {
+		return nil, err
+	}
+	rest := tok.Encode(string(text[cut:]))
+	c.perByte = float64(len(rest)) / float64(len(text)-cut)
+	c.test, err = data.NewText(rest, o.seq, o.seq)
+	return c, err
+}
+
+const tokenizerFile = "tokenizer.json"
+
+// tokenizer returns that of the loaded folder if it has one, else that of bytes.
+func (o *options) tokenizer() (tok *tokenizer.Tokenizer, bytes bool, err error) {
+	if o.load != "" {
+		tok, err := tokenizer.Open(o.load)
+		if !errors.Is(err, fs.ErrNotExist) {
+			return tok, false, err
+		}
+	}
+	return tokenizer.Bytes(), true, nil
 }

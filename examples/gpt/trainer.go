@@ -20,6 +20,7 @@ import (
 type trainer struct {
 	o     options
 	r     *dist.Rank
+	text  *corpus
 	stats *dist.Group // what is summed for people
 	model *gpt.Model
 	attached
@@ -36,11 +37,11 @@ type trainer struct {
 	waited time.Duration // in communication
 }
 
-func newTrainer(ctx context.Context, o options, dtype tensor.DType, r *dist.Rank, learn, test *data.Text) (*trainer, error) {
+func newTrainer(ctx context.Context, o options, dtype tensor.DType, r *dist.Rank, text *corpus) (*trainer, error) {
 	if err := o.fill(r.World.Size()); err != nil {
 		return nil, err
 	}
-	t := &trainer{o: o, r: r, wall: time.Now(), stats: r.World.With(dist.Name("stats")), tests: test.Len()}
+	t := &trainer{o: o, r: r, wall: time.Now(), text: text, stats: r.World.With(dist.Name("stats")), tests: text.test.Len()}
 	var err error
 	if t.model, err = o.model(); err != nil {
 		return nil, err
@@ -50,8 +51,8 @@ func newTrainer(ctx context.Context, o options, dtype tensor.DType, r *dist.Rank
 	}
 	t.tape = tensor.NewTape(r.Device, tensor.Seed(o.seed), tensor.Trace(r.Trace))
 	t.eval = tensor.NewTape(r.Device, tensor.NoGrad())
-	t.learn = data.NewLoader(learn, data.Config{Batch: o.batch, Shuffle: true, Seed: o.seed, Sharder: r.World, Device: r.Device})
-	t.test = data.NewLoader(test, data.Config{Batch: 16, Sharder: r.World, Device: r.Device})
+	t.learn = data.NewLoader(text.learn, data.Config{Batch: o.batch, Shuffle: true, Seed: o.seed, Sharder: r.World, Device: r.Device})
+	t.test = data.NewLoader(text.test, data.Config{Batch: 16, Sharder: r.World, Device: r.Device})
 	if err := t.start(ctx); err != nil {
 		return nil, err
 	}
@@ -159,8 +160,8 @@ func (t *trainer) write() string {
 	if _, losses := t.loop.Values("loss"); t.o.sample == 0 || math.IsNaN(losses[len(losses)-1]) {
 		return "" // a model that has diverged has no text
 	}
-	for id := range t.model.Generate(t.r.Device, []int{'\n'}, s) {
-		text.WriteByte(byte(id))
+	for id := range t.model.Generate(t.r.Device, t.text.Prompt("\n"), s) {
+		text.WriteString(t.text.Piece(id))
 	}
 	return text.String()
 }
