@@ -108,7 +108,7 @@ func NewEmbedding(n, d int) *Embedding {
 // Forward returns the vectors [..., d] of ids [...], which are Int64.
 func (e *Embedding) Forward(ids T) T {
 	t := tapeOf(ids)
-	y := tensor.Embedding(t.Use(e.W), ids)
+	y := e.lookup(t.Use(e.W), ids)
 	if e.Post != nil {
 		y = t.Apply(e.Post, y)
 	}

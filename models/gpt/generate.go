@@ -53,7 +53,11 @@ func (c *Cache) layer(i int) *tensor.KVCache {
 func (m *Model) Next(ids nn.T, c *Cache) nn.T {
 	x := m.features(ids, c)
 	last := x.Slice(1, x.Dim(1)-1, x.Dim(1)).Reshape(x.Dim(0), x.Dim(2))
-	return m.Head.Forward(last)
+	logits := m.Head.Forward(last)
+	if m.Drawn != nil {
+		logits = logits.Tape().Apply(m.Drawn, logits)
+	}
+	return logits
 }
 
 // Sampling says how tokens are drawn. The zero Sampling takes the most likely token each time, without end.

@@ -16,6 +16,9 @@ type Model struct {
 	Blocks []*Block
 	Norm   nn.Layer
 	Head   *nn.Linear // without bias; its weight is Tok's if the model is tied
+
+	// Embedded, if not nil, is applied to what the first block gets, and Drawn to the logits that Generate draws a token from.
+	Embedded, Drawn tensor.Function `nn:"-"`
 }
 
 // Block is one layer: attention and an MLP, each behind a norm and beside a residual connection.
@@ -105,31 +108,46 @@ func (m *Model) features(ids nn.T, c *Cache) nn.T {
 	if ids.Rank() != 2 || first+ids.Dim(1) > m.Config.Positions {
 		m.fail("%v behind %d tokens: needs [batch, time], and the model has %d positions", ids.Shape(), first, m.Config.Positions)
 	}
+	batch := ids.Dim(0)
 	x := m.Tok.Forward(ids)
 	if m.Pos != nil {
 		x = m.Pos.Forward(x, first)
 	}
-	for i, b := range m.Blocks {
-		x = b.forward(x, c.layer(i))
+	x = x.Reshape(-1, x.Dim(2))
+	if m.Embedded != nil {
+		x = x.Tape().Apply(m.Embedded, x)
 	}
-	return m.Norm.Forward(x)
+	for i, b := range m.Blocks {
+		x = b.forward(x, batch, c.layer(i))
+	}
+	x = m.Norm.Forward(x)
+	return x.Reshape(batch, -1, x.Dim(1))
 }
 
 func (m *Model) fail(format string, a ...any) {
 	panic(&tensor.Failure{Op: "gpt.Forward", Err: fmt.Errorf(format, a...)})
 }
 
-// Forward returns [batch, time, width] for x of this shape.
-func (b *Block) Forward(x nn.T) nn.T { return b.forward(x, nil) }
+// Forward returns [batch·time, width] for tokens x of this shape, of so many sequences. Layers may work on a part of the tokens: only
+// attention needs them as sequences.
+func (b *Block) Forward(x nn.T, batch int) nn.T { return b.forward(x, batch, nil) }
 
-func (b *Block) forward(x nn.T, c *tensor.KVCache) nn.T {
-	x = b.Attn.Out.ForwardAdd(b.Attn.heads(b.Norm1.Forward(x), c), x)
+func (b *Block) forward(x nn.T, batch int, c *tensor.KVCache) nn.T {
+	x = b.Attn.Out.ForwardAdd(b.Attn.heads(b.Norm1.Forward(x), batch, c), x)
 	return b.MLP.ForwardAdd(b.Norm2.Forward(x), x)
 }
 
 // heads returns the joined outputs of all heads.
-func (a *Attention) heads(x nn.T, c *tensor.KVCache) nn.T {
-	q, k, v := a.Q.Forward(x), a.K.Forward(x), a.V.Forward(x)
+func (a *Attention) heads(x nn.T, batch int, c *tensor.KVCache) nn.T {
+	y := a.attend(sequences(a.Q.Forward(x), batch), sequences(a.K.Forward(x), batch), sequences(a.V.Forward(x), batch), c)
+	return y.Reshape(-1, y.Dim(2))
+}
+
+// sequences gives tokens [batch·time, features] back their sequences.
+func sequences(x nn.T, batch int) nn.T { return x.Reshape(batch, -1, x.Dim(1)) }
+
+// attend returns the outputs [batch, time, heads·headDim] of queries over keys and values of this shape, and those in a cache.
+func (a *Attention) attend(q, k, v nn.T, c *tensor.KVCache) nn.T {
 	if a.Rope != nil {
 		first := 0
 		if c != nil {

@@ -1,0 +1,90 @@
+package autograd
+
+import (
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// Split leaves each rank a part along the first dimension of what all of them have. Each rank's gradient of its part is needed by all:
+// the gradient is gathered.
+type Split struct {
+	Group  *dist.Group
+	Counts []int // sizes of the parts, by rank; nil: all are equal. Shares makes them.
+}
+
+// Name returns "autograd.Split".
+func (*Split) Name() string { return "autograd.Split" }
+
+// Forward returns this rank's part.
+func (f *Split) Forward(c *tensor.Ctx, in []tensor.Tensor) tensor.Tensor {
+	if f.Group.Size() == 1 {
+		return in[0]
+	}
+	k := newCut(c, f, f.Group, 0, 0)
+	k.split(in[0], f.Counts)
+	first := 0
+	for _, n := range k.counts()[:f.Group.Rank()] {
+		first += n
+	}
+	return in[0].Slice(0, first, first+k.counts()[f.Group.Rank()])
+}
+
+// Backward issues an all-gather of the gradient.
+func (f *Split) Backward(c *tensor.Ctx, g tensor.Tensor, grads []tensor.Tensor) {
+	if f.Group.Size() == 1 {
+		grads[0] = g
+		return
+	}
+	k := oldCut(c, f, f.Group, 0)
+	d, work := k.gatherFlat(g, f.Counts == nil)
+	c.Pending(0, work.Pending())
+	grads[0] = k.shaped(d)
+}
+
+// Types wants what is invariant, and makes it vary over rows.
+func (f *Split) Types(in []tensor.Types, _ tensor.Axes) ([]tensor.Types, error) {
+	return convert(in, f.Group.Axes(), tensor.Invariant, tensor.Varying)
+}
+
+// Gather joins the ranks' parts of a tensor along a dimension, for what all ranks then compute alike, so that each of them has the
+// whole gradient and takes its part of it. Where they compute different things with it, AllGather is right.
+type Gather struct {
+	Group  *dist.Group
+	Dim    int   // counted from the end if negative
+	Counts []int // sizes of the parts, by rank; nil: all are as large as this rank's
+}
+
+// Name returns "autograd.Gather".
+func (*Gather) Name() string { return "autograd.Gather" }
+
+// Forward returns the whole.
+func (f *Gather) Forward(c *tensor.Ctx, in []tensor.Tensor) tensor.Tensor {
+	if f.Group.Size() == 1 {
+		return in[0]
+	}
+	k := newCut(c, f, f.Group, 0, f.Dim)
+	k.join(in[0], f.Counts)
+	return k.gather(in[0], f.Counts == nil)
+}
+
+// Backward returns this rank's part of the gradient.
+func (f *Gather) Backward(c *tensor.Ctx, g tensor.Tensor, grads []tensor.Tensor) {
+	if f.Group.Size() == 1 {
+		grads[0] = g
+		return
+	}
+	k, first := oldCut(c, f, f.Group, 0), 0
+	for _, n := range k.counts()[:f.Group.Rank()] {
+		first += n
+	}
+	grads[0] = g.Slice(k.dim, first, first+k.counts()[f.Group.Rank()])
+}
+
+// Types wants what varies over rows, or is cut, and makes it invariant.
+func (f *Gather) Types(in []tensor.Types, _ tensor.Axes) ([]tensor.Types, error) {
+	axes := f.Group.Axes()
+	if axes != 0 && in[0].On(tensor.Cut)&axes == axes {
+		return convert(in, axes, tensor.Cut, tensor.Invariant)
+	}
+	return convert(in, axes, tensor.Varying, tensor.Invariant)
+}

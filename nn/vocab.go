@@ -1,0 +1,15 @@
+package nn
+
+import "github.com/ringo-ml/ringo/tensor"
+
+// lookup returns the vectors of ids, and zeros for those in rows that other ranks have.
+func (e *Embedding) lookup(w, ids T) T {
+	boxes := e.W.Shard.Boxes
+	if len(boxes) == 0 {
+		return tensor.Embedding(w, ids)
+	}
+	if b := boxes[0]; len(boxes) > 1 || b.Hi[1]-b.Lo[1] != e.W.Global()[1] {
+		fail("Embedding", "%s is not cut into rows, but into %v", e.W.Name(), boxes)
+	}
+	return tensor.EmbeddingPart(w, ids, boxes[0].Lo[0], e.W.Global()[0])
+}

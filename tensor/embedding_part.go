@@ -1,0 +1,19 @@
+package tensor
+
+// EmbeddingPart is Embedding with a part w [n, d] of a table of total rows, those from first on: vectors [..., d] of ids [...], and
+// zeros for ids of other parts. The sum over all parts is what the whole table gives. Ids that are not in [0, total) are a Failure on
+// the host.
+func EmbeddingPart(w, ids Tensor, first, total int) Tensor {
+	t := tapeOf("embedding", w, ids)
+	wh, ih := t.arg(w), t.contiguous(t.arg(ids))
+	t.mustShape("embedding", wh.rank == 2 && int(ih.rank) < MaxRank, wh, ih)
+	if n := wh.dims[0]; n == 0 || first < 0 || first+n > total {
+		fail("embedding", []Shape{wh.shape()}, "is no part of a table of %d rows, from %d on", total, first)
+	}
+	t.checkIndex("embedding", wh, ih, total)
+	number := func(v int) Tensor { return t.Arange(Int64, float64(v), float64(v+1), 1) }
+	at := ids.Sub(number(first))
+	mine := at.Ge(number(0)).And(at.Lt(number(wh.dims[0])))
+	dims := append(ids.Shape().Dims, 1)
+	return Embedding(w, at.Mul(mine.Cast(Int64))).Mul(mine.Cast(w.DType()).Reshape(dims...))
+}
