@@ -2,8 +2,8 @@
 
 Run in this folder:  python write.py
 
-with tokenizers 0.23.3. Folders that are there are kept. The tokenizers are small ones of the forms of GPT-2's, Llama 3's and Llama 2's, and "metaspace", which is what
-transformers 5 writes for Llama 2's.
+with tokenizers 0.23.3. Folders that are there are kept. The tokenizers are small ones of the forms of GPT-2's, Llama 3's and Llama 2's,
+and "metaspace", which is what transformers 5 writes for Llama 2's.
 """
 import json
 import os
