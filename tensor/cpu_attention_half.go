@@ -29,7 +29,9 @@ var wideners = [NumDTypes]func(dst []float32, src []uint16){
 	Float16:  func(dst []float32, src []uint16) { kernel.F16ToF32(dst, fromBits[F16](src)) },
 }
 
-func fromBits[H BF16 | F16](x []uint16) []H { return unsafe.Slice((*H)(unsafe.Pointer(unsafe.SliceData(x))), len(x)) }
+func fromBits[H BF16 | F16](x []uint16) []H {
+	return unsafe.Slice((*H)(unsafe.Pointer(unsafe.SliceData(x))), len(x))
+}
 
 // bitsOf returns operand i, which is of 16 bits.
 func bitsOf(a *Args, i int) []uint16 { return unsafe.Slice((*uint16)(a.X[i]), a.Len[i]) }

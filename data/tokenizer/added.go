@@ -1,7 +1,9 @@
 package tokenizer
 
 import (
+	"maps"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -16,7 +18,7 @@ func newMatcher(ids map[string]int) (*matcher, error) {
 		return nil, nil
 	}
 	var quoted []string
-	for content := range ids {
+	for _, content := range slices.Sorted(maps.Keys(ids)) {
 		quoted = append(quoted, regexp.QuoteMeta(content))
 	}
 	pattern, err := regexp.Compile(strings.Join(quoted, "|"))

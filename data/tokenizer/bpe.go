@@ -32,7 +32,8 @@ type symbol struct {
 
 const none = -1
 
-// A candidate is a rank and a place: the first in order is the one of lowest rank, and of those the leftmost.
+// A candidate is a rank and a place: the first in order is the one of lowest rank, and of those the leftmost. A file of
+// maxFile has fewer than 1<<24 merges.
 const placeBits = 40
 
 func (w *word) encode(s string) {

@@ -6,9 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/ringo-ml/ringo/internal/bounded"
 )
 
 const (
@@ -21,33 +22,15 @@ const (
 // Open reads tokenizer.json in a folder of Hugging Face's layout.
 func Open(dir string) (*Tokenizer, error) {
 	path := filepath.Join(dir, fileName)
-	text, err := read(path)
+	text, err := bounded.ReadFile(path, maxFile)
 	if err != nil {
-		return nil, fmt.Errorf("tokenizer: %s: %w", path, err)
+		return nil, fmt.Errorf("tokenizer: %w", err)
 	}
 	t, err := parse(text)
 	if err != nil {
 		return nil, fmt.Errorf("tokenizer: %s: %w", path, err)
 	}
 	return t, nil
-}
-
-func read(path string) ([]byte, error) {
-	if info, err := os.Stat(path); err != nil {
-		return nil, errors.Unwrap(err)
-	} else if !info.Mode().IsRegular() { // a pipe would never end
-		return nil, errors.New("no regular file")
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, errors.Unwrap(err)
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxFile+1))
-	if err == nil && len(text) > maxFile {
-		err = fmt.Errorf("longer than %d bytes", maxFile)
-	}
-	return text, err
 }
 
 type file struct {

