@@ -59,6 +59,10 @@ func proofs() (all []proof) {
 	for dim := range 3 {
 		for _, k := range []tensor.Kind{tensor.Varying, tensor.Cut} {
 			add(fmt.Sprintf("gather %v %d", k, dim), k, disttest.Dims(5, 3, 2), func(g *dist.Group) disttest.Communicating { return &autograd.AllGather{Group: g, Dim: dim} })
+			add(fmt.Sprintf("gather alike %v %d", k, dim), k, disttest.Dims(5, 3, 2), func(g *dist.Group) disttest.Communicating { return &autograd.Gather{Group: g, Dim: dim} })
+			add(fmt.Sprintf("gather alike, uneven %v %d", k, dim), k, uneven(dim, 5, 3, 2), func(g *dist.Group) disttest.Communicating {
+				return &autograd.Gather{Group: g, Dim: dim - 3, Counts: counts(g.Size())}
+			})
 			add(fmt.Sprintf("gather uneven %v %d", k, dim), k, uneven(dim, 5, 3, 2), func(g *dist.Group) disttest.Communicating {
 				return &autograd.AllGather{Group: g, Dim: dim - 3, Counts: counts(g.Size())}
 			})
@@ -75,6 +79,10 @@ func proofs() (all []proof) {
 			}
 		}
 	}
+	add("split", tensor.Invariant, times(0, 3, 5, 2), func(g *dist.Group) disttest.Communicating { return &autograd.Split{Group: g} })
+	add("split uneven", tensor.Invariant, disttest.Dims(7, 2), func(g *dist.Group) disttest.Communicating {
+		return &autograd.Split{Group: g, Counts: autograd.Shares(7, g.Size())}
+	})
 	add("tokens to heads", tensor.Varying, uneven(0, 0, 7, 2), func(g *dist.Group) disttest.Communicating {
 		return &autograd.AllToAll{Group: g, Split: 1, Concat: 0, Send: autograd.Shares(7, g.Size()), Recv: counts(g.Size())}
 	})

@@ -108,43 +108,44 @@ func (m *Model) features(ids nn.T, c *Cache) nn.T {
 	if ids.Rank() != 2 || first+ids.Dim(1) > m.Config.Positions {
 		m.fail("%v behind %d tokens: needs [batch, time], and the model has %d positions", ids.Shape(), first, m.Config.Positions)
 	}
-	batch := ids.Dim(0)
+	batch, time := ids.Dim(0), ids.Dim(1)
 	x := m.Tok.Forward(ids)
 	if m.Pos != nil {
 		x = m.Pos.Forward(x, first)
 	}
-	x = x.Reshape(-1, x.Dim(2))
+	x = x.Reshape(batch*time, x.Dim(2))
 	if m.Embedded != nil {
 		x = x.Tape().Apply(m.Embedded, x)
 	}
 	for i, b := range m.Blocks {
-		x = b.forward(x, batch, c.layer(i))
+		x = b.forward(x, batch, time, c.layer(i))
 	}
 	x = m.Norm.Forward(x)
-	return x.Reshape(batch, -1, x.Dim(1))
+	return x.Reshape(batch, time, x.Dim(1))
 }
 
 func (m *Model) fail(format string, a ...any) {
 	panic(&tensor.Failure{Op: "gpt.Forward", Err: fmt.Errorf(format, a...)})
 }
 
-// Forward returns [batch·time, width] for tokens x of this shape, of so many sequences. Layers may work on a part of the tokens: only
-// attention needs them as sequences.
-func (b *Block) Forward(x nn.T, batch int) nn.T { return b.forward(x, batch, nil) }
+// Forward returns [batch·time, width] for tokens x of this shape. Layers may work on a part of the tokens: only attention needs them as
+// sequences.
+func (b *Block) Forward(x nn.T, batch, time int) nn.T { return b.forward(x, batch, time, nil) }
 
-func (b *Block) forward(x nn.T, batch int, c *tensor.KVCache) nn.T {
-	x = b.Attn.Out.ForwardAdd(b.Attn.heads(b.Norm1.Forward(x), batch, c), x)
+func (b *Block) forward(x nn.T, batch, time int, c *tensor.KVCache) nn.T {
+	x = b.Attn.Out.ForwardAdd(b.Attn.heads(b.Norm1.Forward(x), batch, time, c), x)
 	return b.MLP.ForwardAdd(b.Norm2.Forward(x), x)
 }
 
 // heads returns the joined outputs of all heads.
-func (a *Attention) heads(x nn.T, batch int, c *tensor.KVCache) nn.T {
-	y := a.attend(sequences(a.Q.Forward(x), batch), sequences(a.K.Forward(x), batch), sequences(a.V.Forward(x), batch), c)
-	return y.Reshape(-1, y.Dim(2))
+func (a *Attention) heads(x nn.T, batch, time int, c *tensor.KVCache) nn.T {
+	sequences := func(l *nn.Linear) nn.T {
+		y := l.Forward(x)
+		return y.Reshape(batch, time, y.Dim(1))
+	}
+	y := a.attend(sequences(a.Q), sequences(a.K), sequences(a.V), c)
+	return y.Reshape(batch*time, y.Dim(2))
 }
-
-// sequences gives tokens [batch·time, features] back their sequences.
-func sequences(x nn.T, batch int) nn.T { return x.Reshape(batch, -1, x.Dim(1)) }
 
 // attend returns the outputs [batch, time, heads·headDim] of queries over keys and values of this shape, and those in a cache.
 func (a *Attention) attend(q, k, v nn.T, c *tensor.KVCache) nn.T {

@@ -1,0 +1,131 @@
+package tp
+
+import (
+	"math"
+
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// CrossEntropy computes what nn.CrossEntropy does, of logits of which each rank has a part of the words. No rank has all logits of a
+// token: the ranks exchange the largest one, and then the sum of exponentials and the label's, three numbers a token.
+type CrossEntropy struct {
+	// Ignore, if not nil, is a label that does not count, and Count, if not 0, what the sum of losses is divided by, as in
+	// tensor.CrossEntropyOptions.
+	Ignore *int64
+	Count  float64
+
+	group             *dist.Group
+	first, end, words int
+}
+
+// CrossEntropy returns the loss of a vocabulary of so many words.
+func (p *Parallel) CrossEntropy(words int) *CrossEntropy {
+	first, end := share(words, p.Group)
+	return &CrossEntropy{group: p.Group, first: first, end: end, words: words}
+}
+
+// Loss returns this rank's part of the mean over the global batch, for logits [..., this rank's part of the words] and Int64 labels
+// [...]: the sum over ranks with other rows is the loss.
+func (f *CrossEntropy) Loss(logits, labels nn.T) nn.T {
+	if logits.Dim(-1) != f.end-f.first || labels.DType() != tensor.Int64 {
+		fail("CrossEntropy", "logits %v and labels %v: this rank has words %d to %d of %d, and labels are int64", logits.Shape(), labels.Shape(), f.first, f.end, f.words)
+	}
+	t := logits.Tape()
+	return t.Apply(f, logits.Reshape(-1, f.end-f.first), t.Input(labels).Reshape(-1))
+}
+
+// Name returns "tp.CrossEntropy".
+func (*CrossEntropy) Name() string { return "tp.CrossEntropy" }
+
+// Forward returns this rank's part of the mean over rows.
+func (f *CrossEntropy) Forward(c *tensor.Ctx, in []tensor.Tensor) tensor.Tensor {
+	x, labels, n := in[0], in[1], in[0].Dim(0)
+	if x.DType().IsHalf() {
+		x = x.Cast(tensor.Float32)
+	}
+	f.check(labels)
+	largest, _ := x.Max(1)
+	f.allReduce(largest, dist.Max)
+	x = x.Sub(largest.Reshape(n, 1))
+	e := x.Exp()
+	at, mine := within(labels, f.first, x.Dim(1))
+	hit := mine.Cast(x.DType())
+	sums := tensor.Concat(0, e.Sum(1), x.Gather(1, at.Reshape(n, 1)).Reshape(n).Mul(hit))
+	f.allReduce(sums, dist.Sum)
+	total, label := sums.Slice(0, 0, n), sums.Slice(0, n, 2*n)
+	rows := total.Log().Sub(label)
+	c.Save(e.Div(total.Reshape(n, 1)))
+	c.Save(at.Reshape(n, 1))
+	c.Save(hit.Reshape(n, 1))
+	if f.Ignore != nil {
+		counts := labels.Ne(number(labels, *f.Ignore)).Cast(x.DType())
+		rows = rows.Mul(counts)
+		c.Save(counts.Reshape(n, 1))
+	}
+	count := f.Count
+	if count == 0 {
+		count = float64(tensor.GlobalCount(labels))
+	}
+	f.note(c, count)
+	return rows.Sum().Scale(1 / count)
+}
+
+// note keeps for Backward what may be another one in the next call.
+func (f *CrossEntropy) note(c *tensor.Ctx, count float64) {
+	ints := c.Ints(2)
+	ints[0], ints[1] = int(math.Float64bits(count)), 0
+	if f.Ignore != nil {
+		ints[1] = 1
+	}
+}
+
+// check refuses labels that are no words, where the host sees them.
+func (f *CrossEntropy) check(labels tensor.Tensor) {
+	if !labels.Device().Host() {
+		return
+	}
+	for i, id := range tensor.Data[int64](labels) {
+		if (id < 0 || id >= int64(f.words)) && (f.Ignore == nil || id != *f.Ignore) {
+			fail("CrossEntropy", "label %d is %d, not in [0,%d)", i, id, f.words)
+		}
+	}
+}
+
+func (f *CrossEntropy) allReduce(x tensor.Tensor, op dist.Op) {
+	if f.group.Size() == 1 {
+		return
+	}
+	if err := f.group.AllReduce(x, op).Wait(); err != nil {
+		panic(&tensor.Failure{Op: f.Name(), Err: err})
+	}
+}
+
+// Backward is softmax less one at the label, of the words that this rank has.
+func (f *CrossEntropy) Backward(c *tensor.Ctx, g tensor.Tensor, grads []tensor.Tensor) {
+	probs, at, hit, ints := c.Saved(0), c.Saved(1), c.Saved(2), c.Ints(2)
+	d := probs.ScatterAdd(1, at, hit.Neg()).Mul(g.Reshape(1, 1)).Scale(1 / math.Float64frombits(uint64(ints[0])))
+	if ints[1] == 1 {
+		d = d.Mul(c.Saved(3))
+	}
+	grads[0] = d
+}
+
+// Types wants a part of the vocabulary, and makes of it what is the same on all ranks that share it, and a part of the sum over rows.
+func (f *CrossEntropy) Types(in []tensor.Types, rows tensor.Axes) ([]tensor.Types, error) {
+	out, err := in[0].Convert(f.group.Axes(), tensor.Cut, tensor.Invariant)
+	in[0] = out.With(out.On(tensor.Varying)&rows, tensor.Partial)
+	return in[:1], err
+}
+
+// within returns where ids are among n words from first on, 0 for others, and which are there.
+func within(ids nn.T, first, n int) (at, mine nn.T) {
+	at = ids.Sub(number(ids, int64(first)))
+	mine = at.Ge(number(ids, 0)).And(at.Lt(number(ids, int64(n))))
+	return at.Mul(mine.Cast(tensor.Int64)), mine
+}
+
+func number(beside nn.T, v int64) nn.T {
+	return beside.Tape().Arange(tensor.Int64, float64(v), float64(v)+1, 1)
+}

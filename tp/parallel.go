@@ -1,0 +1,221 @@
+package tp
+
+import (
+	"fmt"
+
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/autograd"
+	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// Config says which ranks divide layers, and how.
+type Config struct {
+	Group    *dist.Group // such as mesh.Group("tp")
+	Sequence bool        // between the divided layers each rank has a part of the tokens
+	// KV and Replicas, for fewer heads of keys and values than ranks: ranks of KV have other heads, ranks of Replicas the same ones.
+	// KV has as many ranks as there are heads. Group has the ranks of both, those of Replicas side by side: mesh.Group("kv", "rep").
+	// nil: every rank has heads of its own.
+	KV, Replicas *dist.Group
+}
+
+// Parallel divides the layers of a model. What fails in its methods is the error of Parallelize.
+type Parallel struct {
+	Config
+	in, out tensor.Function // before columns and behind rows
+	tokens  int             // of the step, on all ranks
+}
+
+// Parallelize calls divide, in which each layer is cut at most once, and says of all other parameters of the model that every rank has
+// them. Call it before values are made: before nn.Init, ddp.Attach and the Attach of package fsdp. All ranks of the group call it
+// alike. After an error the model is of no use.
+func Parallelize(model any, c Config, divide func(p *Parallel)) error {
+	p := &Parallel{Config: c}
+	if err := p.check(); err != nil {
+		return fmt.Errorf("tp: %w", err)
+	}
+	p.in, p.out = &autograd.Copy{Group: c.Group}, &autograd.Sum{Group: c.Group}
+	if c.Sequence {
+		p.in, p.out = &gather{autograd.AllGather{Group: c.Group}, p}, &scatter{autograd.ReduceScatter{Group: c.Group}, p}
+	}
+	err := tensor.Try(func() {
+		nn.ParamsOf(model) // names, for errors
+		divide(p)
+		for _, x := range nn.ParamsOf(model) {
+			if len(x.Shard.Boxes) == 0 && x.Shard.Global == nil {
+				x.NarrowCounts(c.Group.Rank() == 0)
+			}
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("tp: rank %d of %d: %w", c.Group.Rank(), c.Group.Size(), err)
+	}
+	return nil
+}
+
+// check finds out whether the groups are one.
+func (p *Parallel) check() error {
+	switch {
+	case p.Group == nil:
+		return fmt.Errorf("Config.Group is nil")
+	case (p.KV == nil) != (p.Replicas == nil):
+		return fmt.Errorf("Config.KV and Config.Replicas go together")
+	case p.KV == nil:
+		return nil
+	case p.KV.Size()*p.Replicas.Size() != p.Group.Size() || p.KV.Rank()*p.Replicas.Size()+p.Replicas.Rank() != p.Group.Rank():
+		return fmt.Errorf("rank %d of %d is %d of %d in KV and %d of %d in Replicas: Group needs the ranks of both, those of Replicas side by side",
+			p.Group.Rank(), p.Group.Size(), p.KV.Rank(), p.KV.Size(), p.Replicas.Rank(), p.Replicas.Size())
+	}
+	return nil
+}
+
+func fail(op, format string, a ...any) {
+	panic(&tensor.Failure{Op: "tp." + op, Err: fmt.Errorf(format, a...)})
+}
+
+// entered is a layer and what its output goes through before the columns that read it.
+type entered struct {
+	nn.Layer
+	Then tensor.Function `nn:"-"`
+}
+
+// Forward returns what the columns read.
+func (e *entered) Forward(x nn.T) nn.T {
+	x = e.Layer.Forward(x)
+	return x.Tape().Apply(e.Then, x)
+}
+
+// enter returns a layer whose output all ranks read for other columns.
+func (p *Parallel) enter(before nn.Layer) nn.Layer {
+	if p.Sequence {
+		for _, x := range nn.Within(before) {
+			x.Through(&autograd.Copy{Group: p.Group}) // each rank's gradient is that of its tokens
+		}
+	}
+	return &entered{before, p.in}
+}
+
+// Columns cuts the outputs of linear layers that all read what before, such as a norm, returns, and nothing else reads. It returns
+// the layer to put in before's place. Outputs need not divide by the ranks: the first ranks have one more. Of a layer with Parts each
+// part is cut. The layers' outputs are for a Row, or for CrossEntropy.
+func (p *Parallel) Columns(before nn.Layer, layers ...*nn.Linear) nn.Layer {
+	for _, l := range layers {
+		p.columns(l, 1)
+	}
+	return p.enter(before)
+}
+
+// columns cuts the outputs of a layer, in units that stay together.
+func (p *Parallel) columns(l *nn.Linear, unit int) {
+	parts := l.Parts
+	if parts == nil {
+		parts = l.W.Global()[:1]
+	}
+	for _, x := range []*tensor.Param{l.W, l.B} {
+		if x != nil && len(x.Shard.Boxes) == 0 { // as above
+			cut(p.Group, x, 0, parts, unit)
+		}
+	}
+}
+
+// Row cuts the inputs of a linear layer, which come from Columns or Heads, and sums its outputs over the ranks. Every rank has its bias.
+func (p *Parallel) Row(l *nn.Linear) {
+	cut(p.Group, l.W, 1, l.W.Global()[1:], 1)
+	l.Post = p.out
+	if p.Sequence && l.B != nil {
+		l.B.Through(&autograd.Copy{Group: p.Group})
+	}
+}
+
+// Heads is Columns for attention: of queries q, keys k and values v each rank gets whole heads of headDim features. The number of heads
+// of queries divides by that of the ranks; that of keys and values does too, or by the ranks of Config.KV.
+func (p *Parallel) Heads(before nn.Layer, headDim int, q, k, v *nn.Linear) nn.Layer {
+	heads, kvHeads, ranks := q.W.Global()[0]/headDim, k.W.Global()[0]/headDim, p.Group.Size()
+	kv := p.Group
+	if p.KV != nil {
+		kv = p.KV
+	}
+	switch {
+	case heads%ranks != 0:
+		fail("Heads", "%d heads of %s do not divide over %d ranks: the number of ranks must divide %d", heads, q.W.Name(), ranks, heads)
+	case p.KV != nil && p.Replicas.Size() > 1 && kv.Size() != kvHeads: // a rank's queries would meet keys that are not theirs
+		fail("Heads", "Config.KV has %d ranks and Config.Replicas %d, for %d heads of %s: with replicas, each rank has one head", kv.Size(), p.Replicas.Size(), kvHeads, k.W.Name())
+	case kvHeads%kv.Size() != 0 && ranks%kvHeads == 0:
+		fail("Heads", "%d heads of %s do not divide over %d ranks: give Config.KV and Config.Replicas, groups of %d and %d ranks", kvHeads, k.W.Name(), kv.Size(),
+			kvHeads, ranks/kvHeads)
+	case kvHeads%kv.Size() != 0:
+		fail("Heads", "%d heads of %s do not divide over %d ranks: the number of ranks must divide %d, or be a multiple of it", kvHeads, k.W.Name(), kv.Size(), kvHeads)
+	}
+	p.columns(q, headDim)
+	for _, l := range []*nn.Linear{k, v} {
+		for _, x := range []*tensor.Param{l.W, l.B} {
+			if x != nil {
+				p.replicated(x, kv, headDim)
+			}
+		}
+	}
+	return p.enter(before)
+}
+
+// replicated cuts keys or values over KV. The ranks of Replicas use them for other queries, and each has the gradient of its own.
+func (p *Parallel) replicated(x *tensor.Param, kv *dist.Group, headDim int) {
+	cut(kv, x, 0, x.Global()[:1], headDim)
+	if p.Replicas != nil && p.Replicas.Size() > 1 {
+		x.NarrowCounts(p.Replicas.Rank() == 0)
+		x.Through(&autograd.Copy{Group: p.Replicas})
+	}
+}
+
+// Vocab cuts a table of vectors into rows, the words. Each rank looks up its own, and the sum over the ranks has all. Behind it the
+// tokens are whole on every rank; with Config.Sequence, Tokens divides them.
+func (p *Parallel) Vocab(e *nn.Embedding) {
+	if n := e.W.Global()[0]; n < p.Group.Size() {
+		fail("Vocab", "a table of %d rows does not divide over %d ranks", n, p.Group.Size())
+	}
+	if len(e.W.Shard.Boxes) == 0 { // a tied weight is cut once
+		cut(p.Group, e.W, 0, e.W.Global()[:1], 1)
+	}
+	e.Post = &autograd.Sum{Group: p.Group}
+}
+
+// Tokens returns what leaves each rank its part of the tokens [tokens, features], before the first layer that is divided; nil without
+// Config.Sequence.
+func (p *Parallel) Tokens() tensor.Function {
+	if !p.Sequence {
+		return nil
+	}
+	return &split{autograd.Split{Group: p.Group}, p}
+}
+
+// Logits returns what joins the ranks' parts of logits [..., vocabulary], for texts: a loss of them is CrossEntropy's.
+func (p *Parallel) Logits(vocabulary int) tensor.Function {
+	return &autograd.Gather{Group: p.Group, Dim: -1, Counts: autograd.Shares(vocabulary, p.Group.Size())}
+}
+
+// cut leaves this rank its share of a dimension of x, which holds parts one after another, each of units that stay together.
+func cut(g *dist.Group, x *tensor.Param, dim int, parts []int, unit int) {
+	if g.Size() == 1 {
+		return
+	}
+	dims, boxes, first := append([]int(nil), x.Global()...), []tensor.Box(nil), 0
+	dims[dim] = 0
+	for _, n := range parts {
+		lo, hi := share(n/unit, g)
+		b := tensor.Box{Lo: make([]int, len(dims)), Hi: append([]int(nil), x.Global()...)}
+		b.Lo[dim], b.Hi[dim] = first+lo*unit, first+hi*unit
+		boxes = append(boxes, b)
+		dims[dim] += (hi - lo) * unit
+		first += n
+	}
+	x.Cut(dims, boxes...)
+	x.Lay(g.Axes(), tensor.Cut)
+}
+
+// share returns which of n units a rank has.
+func share(n int, g *dist.Group) (lo, hi int) {
+	counts := autograd.Shares(n, g.Size())
+	for _, k := range counts[:g.Rank()] {
+		lo += k
+	}
+	return lo, lo + counts[g.Rank()]
+}

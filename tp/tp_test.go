@@ -1,0 +1,35 @@
+package tp_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A model whose layers are divided trains as on one rank, from values that have the same bits: by heads, hidden features and words, with
+// tokens that are whole or divided between them, under ddp, fsdp and both.
+func TestEqualsOneRank(t *testing.T) {
+	for name, layouts := range map[string][]layout{
+		"gpt2":  {{dp: 1, kv: 2, rep: 1}, {dp: 2, kv: 3, rep: 1}, {dp: 1, fsdp: 3, kv: 2, rep: 1}, {dp: 2, fsdp: 2, kv: 2, rep: 1}},
+		"llama": {{dp: 1, kv: 6, rep: 1}, {dp: 2, kv: 2, rep: 1}, {dp: 1, fsdp: 2, kv: 3, rep: 1}},
+		"gqa":   {{dp: 1, kv: 2, rep: 1}, {dp: 1, kv: 2, rep: 2}, {dp: 2, kv: 2, rep: 3}, {dp: 1, fsdp: 2, kv: 2, rep: 2}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			want, err := training{config: models[name]}.run()
+			require.NoError(t, err)
+			require.Less(t, want.losses[9], 0.97*want.losses[0], "it learns")
+			require.Greater(t, want.norms[0], 0.4, "clipping does something")
+			for _, l := range layouts {
+				for _, l.seq = range []bool{false, true} {
+					what := fmt.Sprintf("%v sequence %v", l, l.seq)
+					got, err := training{layout: l, config: models[name]}.run()
+					require.NoError(t, err, what)
+					require.Equal(t, want.first, got.first, "%s: initial values", what)
+					requireClose(t, want, got, what)
+				}
+			}
+		})
+	}
+}
