@@ -32,6 +32,9 @@ func (f *CrossEntropy) Loss(logits, labels nn.T) nn.T {
 	if logits.Dim(-1) != f.end-f.first || labels.DType() != tensor.Int64 {
 		fail("CrossEntropy", "logits %v and labels %v: this rank has words %d to %d of %d, and labels are int64", logits.Shape(), labels.Shape(), f.first, f.end, f.words)
 	}
+	if logits.DType().IsHalf() {
+		logits = logits.Cast(tensor.Float32)
+	}
 	t := logits.Tape()
 	return t.Apply(f, logits.Reshape(-1, f.end-f.first), t.Input(labels).Reshape(-1))
 }
@@ -42,9 +45,6 @@ func (*CrossEntropy) Name() string { return "tp.CrossEntropy" }
 // Forward returns this rank's part of the mean over rows.
 func (f *CrossEntropy) Forward(c *tensor.Ctx, in []tensor.Tensor) tensor.Tensor {
 	x, labels, n := in[0], in[1], in[0].Dim(0)
-	if x.DType().IsHalf() {
-		x = x.Cast(tensor.Float32)
-	}
 	f.check(labels)
 	largest, _ := x.Max(1)
 	f.allReduce(largest, dist.Max)

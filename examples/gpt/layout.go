@@ -11,6 +11,7 @@ import (
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tp"
 	"github.com/ringo-ml/ringo/train"
 )
 
@@ -19,18 +20,24 @@ type layout struct {
 	dp    int // copies of the model; 0: as many as the ranks allow
 	fsdp  int // parts of each copy
 	stage int // of ZeRO
+	tp    int // ranks that divide each layer
+	sp    bool
 }
 
 func (l *layout) flags(fs *flag.FlagSet) {
 	fs.IntVar(&l.dp, "dp", 0, "copies of the model, each on ranks of its own (0: 1, or as many as a launcher's ranks allow)")
 	fs.IntVar(&l.fsdp, "fsdp", 1, "ranks that share a copy of the model")
+	fs.IntVar(&l.tp, "tp", 1, "ranks that divide each layer: heads, hidden features, vocabulary")
+	fs.BoolVar(&l.sp, "sp", false, "with -tp: between these layers each rank has a part of the tokens (sequence parallelism)")
 	fs.IntVar(&l.stage, "stage", 3, "what they share: 1 the optimizer's state, 2 gradients too, 3 parameters too")
 }
 
 func (l *layout) check() error {
 	switch {
-	case l.dp < 0 || l.fsdp < 1:
-		return train.Usagef("-dp %d -fsdp %d: ranks of an axis are at least 1", l.dp, l.fsdp)
+	case l.dp < 0 || l.fsdp < 1 || l.tp < 1:
+		return train.Usagef("-dp %d -fsdp %d -tp %d: ranks of an axis are at least 1", l.dp, l.fsdp, l.tp)
+	case l.sp && l.tp == 1:
+		return train.Usagef("-sp needs -tp")
 	case l.stage < 1 || l.stage > 3:
 		return train.Usagef("-stage %d: 1, 2 or 3", l.stage)
 	}
@@ -38,19 +45,19 @@ func (l *layout) check() error {
 }
 
 // ranks is how many ranks there are without a launcher.
-func (l *layout) ranks() int { return max(l.dp, 1) * l.fsdp }
+func (l *layout) ranks() int { return max(l.dp, 1) * l.fsdp * l.tp }
 
 // fill makes the layout that of n ranks.
 func (l *layout) fill(n int) error {
-	if l.dp == 0 && n%l.fsdp == 0 {
-		l.dp = n / l.fsdp
+	if l.dp == 0 && n%(l.fsdp*l.tp) == 0 {
+		l.dp = n / (l.fsdp * l.tp)
 	}
-	if l.dp*l.fsdp != n {
+	if l.dp*l.fsdp*l.tp != n {
 		dp := ""
 		if l.dp > 0 {
 			dp = fmt.Sprintf("-dp %d ", l.dp)
 		}
-		return train.Usagef("%s-fsdp %d does not fit the launcher's %d ranks", dp, l.fsdp, n)
+		return train.Usagef("%s-fsdp %d -tp %d does not fit the launcher's %d ranks", dp, l.fsdp, l.tp, n)
 	}
 	return nil
 }
@@ -59,20 +66,70 @@ func (l *layout) fill(n int) error {
 type attached struct {
 	params nn.Params
 	shards *fsdp.Sharding // nil: every rank has all parameters
-	groups []*dist.Group  // that carry parameters and gradients
+	groups []*dist.Group  // that carry parameters, gradients and activations
+	data   *dist.Group    // ranks with other rows
+	first  bool           // of the ranks that have the same rows
+	loss   func(logits, labels nn.T) nn.T
 }
 
-// attach divides the model over the ranks.
-func (o *options) attach(r *dist.Rank, m *gpt.Model, dtype tensor.DType) (a attached, err error) {
-	if o.fsdp == 1 {
-		g := r.World.With(dist.Name("ddp"))
-		a.groups = []*dist.Group{g}
-		a.params, err = ddp.Attach(g, m, ddp.Config{DType: dtype, Seed: o.seed})
-		return a, err
+// parallelize divides the model over the ranks: layers first, and then what each rank has of them.
+func (o *options) parallelize(r *dist.Rank, m *gpt.Model, dtype tensor.DType) (a attached, err error) {
+	heads, same := min(o.tp, m.Config.KVHeads), 1
+	if o.tp > heads && o.tp%heads == 0 {
+		same = o.tp / heads // ranks have the same keys and values
+	} else {
+		heads = o.tp
 	}
-	mesh, err := r.World.Mesh(fmt.Sprintf("dp=%d,fsdp=%d", o.dp, o.fsdp))
+	mesh, err := r.World.Mesh(fmt.Sprintf("dp=%d,fsdp=%d,kv=%d,same=%d", o.dp, o.fsdp, heads, same))
 	if err != nil {
 		return a, err
+	}
+	layers := mesh.Group("kv", "same")
+	a.data, a.first = mesh.Group("dp", "fsdp"), layers.Rank() == 0
+	a.loss = func(logits, labels nn.T) nn.T { return nn.CrossEntropy(logits, labels) }
+	if o.tp > 1 {
+		a.groups = append(a.groups, layers)
+		c := tp.Config{Group: layers, Sequence: o.sp}
+		if same > 1 {
+			c.KV, c.Replicas = mesh.Group("kv"), mesh.Group("same")
+		}
+		if a.loss, err = divide(m, c); err != nil {
+			return a, err
+		}
+	}
+	return a, o.attach(&a, mesh, m, dtype)
+}
+
+// divide gives each rank its part of every layer. It returns the loss of logits that are divided, too.
+func divide(m *gpt.Model, c tp.Config) (loss func(logits, labels nn.T) nn.T, err error) {
+	return loss, tp.Parallelize(m, c, func(p *tp.Parallel) {
+		p.Vocab(m.Tok)
+		m.Embedded = p.Tokens()
+		for _, b := range m.Blocks {
+			b.Norm1 = p.Heads(b.Norm1, b.Attn.HeadDim, b.Attn.Q, b.Attn.K, b.Attn.V)
+			p.Row(b.Attn.Out)
+			switch mlp := b.MLP.(type) {
+			case *nn.MLP:
+				b.Norm2 = p.Columns(b.Norm2, mlp.Up)
+				p.Row(mlp.Down)
+			case *nn.GatedMLP:
+				b.Norm2 = p.Columns(b.Norm2, mlp.Gate, mlp.Up)
+				p.Row(mlp.Down)
+			}
+		}
+		m.Norm = p.Columns(m.Norm, m.Head)
+		m.Drawn = p.Logits(m.Config.Vocab)
+		loss = p.CrossEntropy(m.Config.Vocab).Loss
+	})
+}
+
+// attach leaves what each rank has to ddp or fsdp.
+func (o *options) attach(a *attached, mesh *dist.Mesh, m *gpt.Model, dtype tensor.DType) (err error) {
+	if o.fsdp == 1 {
+		g := a.data.With(dist.Name("ddp"))
+		a.groups = append(a.groups, g)
+		a.params, err = ddp.Attach(g, m, ddp.Config{DType: dtype, Seed: o.seed})
+		return err
 	}
 	cfg := fsdp.Config{Shard: mesh.Group("fsdp"), Stage: o.stage, DType: dtype, Compute: dtype, Seed: o.seed}
 	if dtype.IsHalf() {
@@ -87,16 +144,12 @@ func (o *options) attach(r *dist.Rank, m *gpt.Model, dtype tensor.DType) (a atta
 		a.shards.Unit(b)
 	}
 	a.params, err = a.shards.Attach(m)
-	a.groups = a.shards.Groups()
-	return a, err
+	a.groups = append(a.groups, a.shards.Groups()...)
+	return err
 }
 
 // optimizer returns that of -optim.
-func (o *options) optimizer(a attached) *optim.Optimizer {
-	var norm optim.Norm // of all gradients, wherever they are
-	if a.shards != nil {
-		norm = a.shards
-	}
+func (o *options) optimizer(a attached, norm optim.Norm) *optim.Optimizer {
 	warm := optim.Warmup(50, nil)
 	if o.optim == "sgd" {
 		return optim.NewSGD(a.params, optim.SGDConfig{LR: o.lr, Momentum: 0.9, Schedule: warm, Clip: 1, Norm: norm})

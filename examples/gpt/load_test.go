@@ -68,15 +68,21 @@ func TestFinetune(t *testing.T) {
 			if o.lora == 1 {
 				continue
 			}
-			o.layout = layout{1, 1, 3}
+			o.layout = on(1, 1, 3)
 			want := trained(t, o)
 			require.Less(t, want.FinalLoss, want.FirstLoss)
-			for _, o.layout = range []layout{{2, 1, 3}, {1, 2, 3}, {1, 3, 1}, {2, 2, 2}} {
+			all := []layout{on(2, 1, 3), on(1, 2, 3), on(1, 3, 1), on(2, 2, 2)}
+			if o.lora == 0 && config.Heads%2 == 0 {
+				all = append(all, layout{1, 1, 3, 2, false}, layout{1, 2, 3, 2, true})
+			} else if o.lora == 0 {
+				all = append(all, layout{1, 1, 3, 3, true}, layout{2, 1, 3, 3, false})
+			}
+			for _, o.layout = range all {
 				got := trained(t, o)
 				requireLosses(t, want.Losses, got.Losses, 1e-9, "%v -lora %d, %+v", config.Kind, o.lora, o.layout)
 				require.Equal(t, want.Sample, got.Sample)
 			}
-			o.dtype, o.layout = "bfloat16", layout{1, 2, 3}
+			o.dtype, o.layout = "bfloat16", on(1, 2, 3)
 			requireLosses(t, want.Losses, trained(t, o).Losses, 0.05, "%v -lora %d, bfloat16", config.Kind, o.lora)
 			o.dtype = "float64"
 		}
@@ -106,7 +112,7 @@ func TestAdaptersApart(t *testing.T) {
 	o.load, o.lora, o.steps = folder(t, gpt2), 2, 8
 	want := trained(t, o)
 	o.Save, o.Resume, o.steps = filepath.Join(t.TempDir(), "ckpt"), true, 0
-	for _, l := range []layout{{1, 2, 3}, {1, 1, 3}, {2, 1, 3}, {1, 3, 2}} {
+	for _, l := range []layout{on(1, 2, 3), on(1, 1, 3), on(2, 1, 3), on(1, 3, 2)} {
 		o.layout = l
 		o.steps += 2
 		requireLosses(t, want.Losses[:o.steps], trained(t, o).Losses, 1e-9, "%+v", l)
@@ -133,9 +139,10 @@ func TestWrongLoad(t *testing.T) {
 	base, other := folder(t, gpt2), gpt2
 	other.Vocab = 300
 	for want, change := range map[string]func(o *options){
-		"-lora -1: a rank is at least 1": func(o *options) { o.lora = -1 },
-		"-lora needs -load":              func(o *options) { o.lora = 2 },
-		"-load: gpt: ":                   func(o *options) { o.load = t.TempDir() },
+		"-lora -1: a rank is at least 1":                func(o *options) { o.lora = -1 },
+		"-lora needs -load":                             func(o *options) { o.lora = 2 },
+		"-lora 2 -tp 2: adapters stand on whole layers": func(o *options) { o.lora, o.tp = 2, 2 },
+		"-load: gpt: ":                                  func(o *options) { o.load = t.TempDir() },
 		"-heads: the model is that of -load": func(o *options) {
 			o.load, o.given = base, map[string]bool{"heads": true}
 		},

@@ -22,7 +22,7 @@ import (
 func short(t *testing.T) options {
 	text := filepath.Join(t.TempDir(), "text")
 	require.NoError(t, os.WriteFile(text, []byte(strings.Repeat("All the world's a stage, and all the men and women merely players. ", 12)), 0o666))
-	return options{Options: train.Options{Threads: 1, SaveEvery: 100, JSON: true}, layout: layout{fsdp: 1, stage: 3}, layers: 2, dim: 12, heads: 6, kvHeads: 2,
+	return options{Options: train.Options{Threads: 1, SaveEvery: 100, JSON: true}, layout: layout{fsdp: 1, tp: 1, stage: 3}, layers: 2, dim: 12, heads: 6, kvHeads: 2,
 		seq: 9, batch: 5, steps: 20, sample: 15, optim: "adamw", dtype: "float64", seed: 3, data: text}
 }
 
@@ -45,14 +45,20 @@ func requireLosses(t *testing.T, want, got []metrics.Number, tol float64, what .
 	}
 }
 
+// on is a layout without tensor parallelism.
+func on(dp, fsdp, stage int) layout { return layout{dp: dp, fsdp: fsdp, stage: stage, tp: 1} }
+
 // layouts of up to six ranks; five sequences do not divide by most of them.
 func layouts() (all []layout) {
 	for _, l := range [][2]int{{2, 1}, {3, 1}, {1, 2}, {1, 3}, {2, 2}, {2, 3}} {
 		for stage := 1; stage <= 3; stage++ {
 			if l[1] > 1 || stage == 3 {
-				all = append(all, layout{l[0], l[1], stage})
+				all = append(all, on(l[0], l[1], stage))
 			}
 		}
+	}
+	for _, l := range []layout{{1, 1, 3, 2, false}, {1, 1, 3, 2, true}, {2, 1, 3, 2, true}, {1, 2, 3, 2, false}, {1, 2, 2, 2, true}, {1, 1, 3, 6, false}, {1, 1, 3, 6, true}} {
+		all = append(all, l)
 	}
 	return all
 }
@@ -74,7 +80,7 @@ func TestLayouts(t *testing.T) {
 			requireLosses(t, want.Losses, got.Losses, 1e-9, "%s %+v", optim, l)
 			require.InDelta(t, float64(want.ValLoss), float64(got.ValLoss), 1e-9, "%s %+v", optim, l)
 			require.Equal(t, want.Sample, got.Sample, "%s %+v", optim, l)
-			require.Equal(t, l.dp*l.fsdp, got.Ranks)
+			require.Equal(t, l.ranks(), got.Ranks)
 			require.Positive(t, got.CommBytes["allreduce"]+got.CommBytes["reducescatterv"], "%+v", got.CommBytes)
 		}
 	}
@@ -85,7 +91,7 @@ func TestResumeElsewhere(t *testing.T) {
 	o := short(t)
 	want := trained(t, o)
 	o.Save, o.Resume, o.steps = filepath.Join(t.TempDir(), "ckpt"), true, 0
-	for _, l := range []layout{{1, 1, 3}, {2, 1, 3}, {1, 3, 3}, {2, 2, 1}, {1, 2, 2}} {
+	for _, l := range []layout{on(1, 1, 3), {1, 2, 3, 2, true}, on(1, 3, 3), {2, 1, 3, 2, false}, on(1, 2, 2)} {
 		o.layout = l
 		o.steps += 4
 		got := trained(t, o)
@@ -115,7 +121,7 @@ func TestTypesAndDevices(t *testing.T) {
 	o := short(t)
 	want := trained(t, o)
 	for dtype, tol := range map[string]float64{"float32": 1e-4, "bfloat16": 0.05} {
-		for _, l := range []layout{{2, 1, 3}, {1, 2, 3}} {
+		for _, l := range []layout{on(2, 1, 3), on(1, 2, 3)} {
 			o.dtype, o.layout, o.Device = dtype, l, nil
 			requireLosses(t, want.Losses, trained(t, o).Losses, tol, "%s %+v", dtype, l)
 			if dtype == "float32" {
@@ -128,15 +134,17 @@ func TestTypesAndDevices(t *testing.T) {
 
 func TestMisuse(t *testing.T) {
 	for want, change := range map[string]func(o *options){
-		"-dtype int64: float32, float64 or bfloat16":                    func(o *options) { o.dtype = "int64" },
-		"-dtype float16: float32, float64 or bfloat16":                  func(o *options) { o.dtype = "float16" },
-		"-optim adam: adamw or sgd":                                     func(o *options) { o.optim = "adam" },
-		"-batch and -steps must be at least 1":                          func(o *options) { o.steps = 0 },
-		"-sample not negative":                                          func(o *options) { o.sample = -1 },
-		"-lr NaN: want a number that is not negative":                   func(o *options) { o.lr = math.NaN() },
-		"-dp -1 -fsdp 1: ranks of an axis are at least 1":               func(o *options) { o.dp = -1 },
-		"-dp 0 -fsdp 0: ranks of an axis are at least 1":                func(o *options) { o.fsdp = 0 },
-		"-stage 4: 1, 2 or 3":                                           func(o *options) { o.stage = 4 },
+		"-dtype int64: float32, float64 or bfloat16":            func(o *options) { o.dtype = "int64" },
+		"-dtype float16: float32, float64 or bfloat16":          func(o *options) { o.dtype = "float16" },
+		"-optim adam: adamw or sgd":                             func(o *options) { o.optim = "adam" },
+		"-batch and -steps must be at least 1":                  func(o *options) { o.steps = 0 },
+		"-sample not negative":                                  func(o *options) { o.sample = -1 },
+		"-lr NaN: want a number that is not negative":           func(o *options) { o.lr = math.NaN() },
+		"-dp -1 -fsdp 1 -tp 1: ranks of an axis are at least 1": func(o *options) { o.dp = -1 },
+		"-dp 0 -fsdp 0 -tp 1: ranks of an axis are at least 1":  func(o *options) { o.fsdp = 0 },
+		"-sp needs -tp": func(o *options) { o.sp = true },
+		"do not divide over 4 ranks: the number of ranks must divide 6": func(o *options) { o.tp = 4 },
+		"-stage 4: 1, 2 or 3": func(o *options) { o.stage = 4 },
 		"6 heads of queries cannot share 4 of keys and values":          func(o *options) { o.kvHeads = 4 },
 		"12 features do not divide into 5 heads":                        func(o *options) { o.heads = 5 },
 		"Positions is 0, and must be positive":                          func(o *options) { o.seq = 0 },
@@ -152,12 +160,12 @@ func TestMisuse(t *testing.T) {
 	for want, c := range map[string]struct {
 		l layout
 		n int
-	}{"-fsdp 3 does not fit the launcher's 4 ranks": {layout{0, 3, 3}, 4}, "-dp 2 -fsdp 3 does not fit the launcher's 4 ranks": {layout{2, 3, 3}, 4}} {
+	}{"-fsdp 3 -tp 1 does not fit the launcher's 4 ranks": {on(0, 3, 3), 4}, "-dp 2 -fsdp 3 -tp 1 does not fit the launcher's 4 ranks": {on(2, 3, 3), 4}} {
 		require.EqualError(t, c.l.fill(c.n), want)
 	}
-	l := layout{0, 2, 3}
+	l := on(0, 2, 3)
 	require.NoError(t, l.fill(6))
-	require.Equal(t, layout{3, 2, 3}, l)
+	require.Equal(t, on(3, 2, 3), l)
 }
 
 // TestLearns trains with the defaults of the program, which take a few minutes: it learns more than a trigram can know.
@@ -165,7 +173,7 @@ func TestLearns(t *testing.T) {
 	if os.Getenv("RINGO_LONG") != "1" {
 		t.Skip("RINGO_LONG is not 1")
 	}
-	o := options{Options: train.Options{JSON: true}, layout: layout{fsdp: 1, stage: 3}, layers: 4, dim: 128, heads: 4, seq: 128, batch: 16, steps: 500,
+	o := options{Options: train.Options{JSON: true}, layout: layout{fsdp: 1, tp: 1, stage: 3}, layers: 4, dim: 128, heads: 4, seq: 128, batch: 16, steps: 500,
 		optim: "adamw", dtype: "float32", seed: 9}
 	text, err := o.text()
 	require.NoError(t, err)

@@ -37,6 +37,8 @@ func (o *options) checkModel() error {
 	switch {
 	case o.lora < 0:
 		return train.Usagef("-lora %d: a rank is at least 1", o.lora)
+	case o.lora > 0 && o.tp > 1:
+		return train.Usagef("-lora %d -tp %d: adapters stand on whole layers", o.lora, o.tp)
 	case o.lora > 0 && o.load == "":
 		return train.Usagef("-lora needs -load: adapters stand on a trained model")
 	}
@@ -86,7 +88,7 @@ func (t *trainer) base(ctx context.Context) (saved nn.Params, err error) {
 		loaded, saved = t.params.Frozen(), t.params.Trainable()
 	}
 	c := t.model.LoadConfig()
-	if t.shards == nil {
+	if t.shards == nil && t.o.tp == 1 {
 		c.Strategy = ckpt.Broadcast
 	}
 	_, err = ckpt.Load(ctx, t.r.World, t.o.load, &ckpt.State{Params: loaded}, c)

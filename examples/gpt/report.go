@@ -42,7 +42,7 @@ type summary struct {
 }
 
 func (t *trainer) summary() *summary {
-	s := &summary{Example: "gpt", Backend: t.r.Engine(), Ranks: t.r.World.Size(), Layout: map[string]int{"dp": t.o.dp, "fsdp": t.o.fsdp},
+	s := &summary{Example: "gpt", Backend: t.r.Engine(), Ranks: t.r.World.Size(), Layout: map[string]int{"dp": t.o.dp, "fsdp": t.o.fsdp, "tp": t.o.tp},
 		Params: t.params.Count(), WallS: time.Since(t.wall).Seconds(), Optim: t.o.optim, DType: t.o.dtype, Batch: t.o.batch, Seq: t.o.seq,
 		GoVersion: runtime.Version(), CommBytes: map[string]uint64{}}
 	if t.o.fsdp > 1 {

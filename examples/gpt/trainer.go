@@ -46,13 +46,13 @@ func newTrainer(ctx context.Context, o options, dtype tensor.DType, r *dist.Rank
 	if t.model, err = o.model(); err != nil {
 		return nil, err
 	}
-	if t.attached, err = o.attach(r, t.model, dtype); err != nil {
+	if t.attached, err = o.parallelize(r, t.model, dtype); err != nil {
 		return nil, err
 	}
 	t.tape = tensor.NewTape(r.Device, tensor.Seed(o.seed), tensor.Trace(r.Trace))
 	t.eval = tensor.NewTape(r.Device, tensor.NoGrad())
-	t.learn = data.NewLoader(text.learn, data.Config{Batch: o.batch, Shuffle: true, Seed: o.seed, Sharder: r.World, Device: r.Device})
-	t.test = data.NewLoader(text.test, data.Config{Batch: 16, Sharder: r.World, Device: r.Device})
+	t.learn = data.NewLoader(text.learn, data.Config{Batch: o.batch, Shuffle: true, Seed: o.seed, Sharder: t.data, Device: r.Device})
+	t.test = data.NewLoader(text.test, data.Config{Batch: 16, Sharder: t.data, Device: r.Device})
 	if err := t.start(ctx); err != nil {
 		return nil, err
 	}
@@ -65,7 +65,11 @@ func (t *trainer) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	t.opt = t.o.optimizer(t.attached)
+	var norm optim.Norm // of gradients that other ranks have
+	if t.shards != nil || t.o.tp > 1 {
+		norm = t.stats
+	}
+	t.opt = t.o.optimizer(t.attached, norm)
 	files, err := t.files()
 	if err != nil {
 		return err
@@ -111,12 +115,20 @@ func (t *trainer) fit(ctx context.Context) error {
 
 // step does a step on this rank's part of a batch.
 func (t *trainer) step(b data.Batch) error {
-	loss := nn.CrossEntropy(t.model.Forward(t.tape.Input(b.X)), b.Y) // this rank's part of the mean
-	t.loop.Sum("loss", loss)
+	loss := t.loss(t.model.Forward(t.tape.Input(b.X)), b.Y) // this rank's part of the mean
+	t.loop.Sum("loss", t.once(loss))
 	t.tape.Backward(loss)
 	err := t.opt.Step()
 	t.tape.Reset()
 	return err
+}
+
+// once is x on one of the ranks that have the same rows, and 0 on the others.
+func (t *trainer) once(x nn.T) nn.T {
+	if t.first {
+		return x
+	}
+	return x.Scale(0)
 }
 
 // exposed is how long this rank has waited for others.
@@ -134,7 +146,7 @@ const valLoss = "validation loss"
 func (t *trainer) validate(ctx context.Context, step int) error {
 	sum := []float64{0} // of the losses of sequences
 	for _, b := range t.test.Epoch(ctx, 0) {
-		loss := nn.CrossEntropy(t.model.Forward(t.eval.Input(b.X)), b.Y)
+		loss := t.once(t.loss(t.model.Forward(t.eval.Input(b.X)), b.Y))
 		sum[0] += loss.Item() * float64(b.Global)
 		t.eval.Reset()
 	}

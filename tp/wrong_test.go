@@ -1,0 +1,125 @@
+package tp_test
+
+import (
+	"context"
+	"io"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/autograd"
+	"github.com/ringo-ml/ringo/models/gpt"
+	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tp"
+)
+
+// inner returns the layer before what Columns and Heads put behind it.
+func inner(l nn.Layer) nn.Layer { return reflect.ValueOf(l).Elem().Field(0).Interface().(nn.Layer) }
+
+// bare returns a parameter like p, whose gradient is not summed.
+func bare(p *tensor.Param) *tensor.Param { return tensor.NewParam(tensor.Constant(1), p.Global()...) }
+
+// A program that lacks one of its communications is refused before a step is trained.
+func TestEachCommunicationIsNeeded(t *testing.T) {
+	type change = func(m *gpt.Model, mesh *dist.Mesh)
+	both := map[string]change{
+		"sum of the vocabulary": func(m *gpt.Model, _ *dist.Mesh) { m.Tok.Post = nil },
+		"before heads":          func(m *gpt.Model, _ *dist.Mesh) { m.Blocks[1].Norm1 = inner(m.Blocks[1].Norm1) },
+		"behind heads":          func(m *gpt.Model, _ *dist.Mesh) { m.Blocks[1].Attn.Out.Post = nil },
+		"before columns":        func(m *gpt.Model, _ *dist.Mesh) { m.Blocks[0].Norm2 = inner(m.Blocks[0].Norm2) },
+		"behind rows":           func(m *gpt.Model, _ *dist.Mesh) { m.Blocks[0].MLP.(*nn.MLP).Down.Post = nil },
+		"before the logits":     func(m *gpt.Model, _ *dist.Mesh) { m.Norm = inner(m.Norm) },
+	}
+	sequence := map[string]change{
+		"tokens are not divided":  func(m *gpt.Model, _ *dist.Mesh) { m.Embedded = nil },
+		"a norm's sum":            func(m *gpt.Model, _ *dist.Mesh) { n := inner(m.Blocks[0].Norm1).(*nn.LayerNorm); n.W = bare(n.W) },
+		"a norm's bias' sum":      func(m *gpt.Model, _ *dist.Mesh) { n := inner(m.Norm).(*nn.LayerNorm); n.B = bare(n.B) },
+		"the sum of a row's bias": func(m *gpt.Model, _ *dist.Mesh) { l := m.Blocks[0].Attn.Out; l.B = bare(l.B) },
+	}
+	for _, seq := range []bool{false, true} {
+		all := map[string]change{}
+		for name, c := range both {
+			all[name] = c
+		}
+		if seq {
+			for name, c := range sequence {
+				all[name] = c
+			}
+		}
+		for name, c := range all {
+			res, err := training{layout: layout{dp: 2, kv: 2, rep: 1, seq: seq}, config: models["gpt2"], break_: c}.run()
+			require.Error(t, err, "%s, sequence %v", name, seq)
+			require.Empty(t, res.norms, name)
+		}
+	}
+}
+
+// Other programs whose gradients would be wrong.
+func TestWrongPrograms(t *testing.T) {
+	for want, c := range map[string]func(m *gpt.Model, mesh *dist.Mesh){
+		"axis kv": func(m *gpt.Model, mesh *dist.Mesh) {
+			m.Blocks[0].Attn.Out.Post = &autograd.Sum{Group: mesh.Group("kv")}
+		},
+		"axis dp": func(m *gpt.Model, mesh *dist.Mesh) {
+			m.Blocks[0].Attn.Out.Post = &autograd.Sum{Group: mesh.Group("dp")}
+		},
+	} {
+		_, err := training{layout: layout{dp: 2, kv: 2, rep: 1, seq: want == "axis kv"}, config: models["gpt2"], break_: c}.run()
+		require.ErrorContains(t, err, want)
+	}
+}
+
+// What cannot be divided is an error on every rank that says what could.
+func TestWhatDoesNotDivide(t *testing.T) {
+	for want, c := range map[string]struct {
+		ranks  string
+		config gpt.Config
+		cfg    func(mesh *dist.Mesh) tp.Config
+	}{
+		"6 heads of blocks.0.attn.q.weight do not divide over 4 ranks: the number of ranks must divide 6":                           {"kv=4,rep=1", models["llama"], nil},
+		"2 heads of blocks.0.attn.k.weight do not divide over 4 ranks: give Config.KV and Config.Replicas, groups of 2 and 2 ranks": {"kv=4,rep=1", models["gqa"], nil},
+		"4 heads of blocks.0.attn.k.weight do not divide over 3 ranks: the number of ranks must divide 4, or be a multiple of it": {"kv=3,rep=1",
+			gpt.Config{Kind: gpt.Llama, Vocab: 9, Positions: 4, Width: 24, Layers: 1, Heads: 12, KVHeads: 4}, nil},
+		"Config.KV has 1 ranks and Config.Replicas 2, for 2 heads of blocks.0.attn.k.weight: with replicas, each rank has one head": {"kv=1,rep=2", models["gqa"],
+			func(m *dist.Mesh) tp.Config {
+				return tp.Config{Group: m.Group("kv", "rep"), KV: m.Group("kv"), Replicas: m.Group("rep")}
+			}},
+		"a table of 2 rows does not divide over 3 ranks": {"kv=3,rep=1", gpt.Config{Kind: gpt.Llama, Vocab: 2, Positions: 4, Width: 12, Layers: 1, Heads: 3}, nil},
+		"Config.Group is nil":                            {"kv=2,rep=1", models["gqa"], func(*dist.Mesh) tp.Config { return tp.Config{} }},
+		"Config.KV and Config.Replicas go together": {"kv=2,rep=1", models["gqa"],
+			func(m *dist.Mesh) tp.Config { return tp.Config{Group: m.Group("kv"), KV: m.Group("kv")} }},
+		"Group needs the ranks of both, those of Replicas side by side": {"kv=2,rep=2", models["gqa"],
+			func(m *dist.Mesh) tp.Config {
+				return tp.Config{Group: m.Group("kv", "rep"), KV: m.Group("rep"), Replicas: m.Group("kv")}
+			}},
+	} {
+		mesh := c.ranks
+		ranks := int(mesh[3]-'0') * int(mesh[len(mesh)-1]-'0')
+		failed := make([]error, ranks)
+		require.NoError(t, dist.Run(context.Background(), dist.Config{Ranks: ranks, Log: io.Discard}, func(_ context.Context, r *dist.Rank) error {
+			m, err := gpt.New(c.config)
+			if err != nil {
+				return err
+			}
+			mesh, err := r.Mesh(c.ranks)
+			if err != nil {
+				return err
+			}
+			cfg := tp.Config{Group: mesh.Group("kv", "rep")}
+			if c.cfg != nil {
+				cfg = c.cfg(mesh)
+			}
+			_, failed[r.World.Rank()] = parallelize(m, cfg)
+			return nil
+		}))
+		for rank, err := range failed {
+			if !strings.Contains(want, "side by side") || rank%3 != 0 { // ranks 0 and 3 stand at one place in both orders
+				require.ErrorContains(t, err, want)
+			}
+		}
+	}
+}
