@@ -14,6 +14,7 @@ func EmbeddingPart(w, ids Tensor, first, total int) Tensor {
 	number := func(v int) Tensor { return t.Arange(Int64, float64(v), float64(v+1), 1) }
 	at := ids.Sub(number(first))
 	mine := at.Ge(number(0)).And(at.Lt(number(wh.dims[0])))
-	dims := append(ids.Shape().Dims, 1)
-	return Embedding(w, at.Mul(mine.Cast(Int64))).Mul(mine.Cast(w.DType()).Reshape(dims...))
+	dims := ih.dims
+	dims[ih.rank] = 1
+	return Embedding(w, at.Mul(mine.Cast(Int64))).Mul(mine.Cast(w.DType()).Reshape(dims[:ih.rank+1]...))
 }

@@ -100,27 +100,27 @@ func (p *Parallel) enter(before nn.Layer) nn.Layer {
 // part is cut. The layers' outputs are for a Row, or for CrossEntropy.
 func (p *Parallel) Columns(before nn.Layer, layers ...*nn.Linear) nn.Layer {
 	for _, l := range layers {
-		p.columns(l, 1)
+		p.columns(l)
 	}
 	return p.enter(before)
 }
 
-// columns cuts the outputs of a layer, in units that stay together.
-func (p *Parallel) columns(l *nn.Linear, unit int) {
+// columns cuts the outputs of a layer.
+func (p *Parallel) columns(l *nn.Linear) {
 	parts := l.Parts
 	if parts == nil {
 		parts = l.W.Global()[:1]
 	}
 	for _, x := range []*tensor.Param{l.W, l.B} {
 		if x != nil && len(x.Shard.Boxes) == 0 { // as above
-			cut(p.Group, x, 0, parts, unit)
+			cut(p.Group, x, 0, parts)
 		}
 	}
 }
 
 // Row cuts the inputs of a linear layer, which come from Columns or Heads, and sums its outputs over the ranks. Every rank has its bias.
 func (p *Parallel) Row(l *nn.Linear) {
-	cut(p.Group, l.W, 1, l.W.Global()[1:], 1)
+	cut(p.Group, l.W, 1, l.W.Global()[1:])
 	l.Post = p.out
 	if p.Sequence && l.B != nil {
 		l.B.Through(&autograd.Copy{Group: p.Group})
@@ -146,11 +146,11 @@ func (p *Parallel) Heads(before nn.Layer, headDim int, q, k, v *nn.Linear) nn.La
 	case kvHeads%kv.Size() != 0:
 		fail("Heads", "%d heads of %s do not divide over %d ranks: the number of ranks must divide %d, or be a multiple of it", kvHeads, k.W.Name(), kv.Size(), kvHeads)
 	}
-	p.columns(q, headDim)
+	p.columns(q) // whole heads, as the ranks divide them
 	for _, l := range []*nn.Linear{k, v} {
 		for _, x := range []*tensor.Param{l.W, l.B} {
 			if x != nil {
-				p.replicated(x, kv, headDim)
+				p.replicated(x, kv)
 			}
 		}
 	}
@@ -158,8 +158,8 @@ func (p *Parallel) Heads(before nn.Layer, headDim int, q, k, v *nn.Linear) nn.La
 }
 
 // replicated cuts keys or values over KV. The ranks of Replicas use them for other queries, and each has the gradient of its own.
-func (p *Parallel) replicated(x *tensor.Param, kv *dist.Group, headDim int) {
-	cut(kv, x, 0, x.Global()[:1], headDim)
+func (p *Parallel) replicated(x *tensor.Param, kv *dist.Group) {
+	cut(kv, x, 0, x.Global()[:1])
 	if p.Replicas != nil && p.Replicas.Size() > 1 {
 		x.NarrowCounts(p.Replicas.Rank() == 0)
 		x.Through(&autograd.Copy{Group: p.Replicas})
@@ -173,7 +173,7 @@ func (p *Parallel) Vocab(e *nn.Embedding) {
 		fail("Vocab", "a table of %d rows does not divide over %d ranks", n, p.Group.Size())
 	}
 	if len(e.W.Shard.Boxes) == 0 { // a tied weight is cut once
-		cut(p.Group, e.W, 0, e.W.Global()[:1], 1)
+		cut(p.Group, e.W, 0, e.W.Global()[:1])
 	}
 	e.Post = &autograd.Sum{Group: p.Group}
 }
@@ -192,26 +192,26 @@ func (p *Parallel) Logits(vocabulary int) tensor.Function {
 	return &autograd.Gather{Group: p.Group, Dim: -1, Counts: autograd.Shares(vocabulary, p.Group.Size())}
 }
 
-// cut leaves this rank its share of a dimension of x, which holds parts one after another, each of units that stay together.
-func cut(g *dist.Group, x *tensor.Param, dim int, parts []int, unit int) {
+// cut leaves this rank its share of a dimension of x, which holds parts one after another: a share of each.
+func cut(g *dist.Group, x *tensor.Param, dim int, parts []int) {
 	if g.Size() == 1 {
 		return
 	}
 	dims, boxes, first := append([]int(nil), x.Global()...), []tensor.Box(nil), 0
 	dims[dim] = 0
 	for _, n := range parts {
-		lo, hi := share(n/unit, g)
+		lo, hi := share(n, g)
 		b := tensor.Box{Lo: make([]int, len(dims)), Hi: append([]int(nil), x.Global()...)}
-		b.Lo[dim], b.Hi[dim] = first+lo*unit, first+hi*unit
+		b.Lo[dim], b.Hi[dim] = first+lo, first+hi
 		boxes = append(boxes, b)
-		dims[dim] += (hi - lo) * unit
+		dims[dim] += hi - lo
 		first += n
 	}
 	x.Cut(dims, boxes...)
 	x.Lay(g.Axes(), tensor.Cut)
 }
 
-// share returns which of n units a rank has.
+// share returns which of n a rank has.
 func share(n int, g *dist.Group) (lo, hi int) {
 	counts := autograd.Shares(n, g.Size())
 	for _, k := range counts[:g.Rank()] {

@@ -1,0 +1,48 @@
+package tensor
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// The parts of a table give together what it gives, and each has its rows of the gradient.
+func TestEmbeddingPart(t *testing.T) {
+	for _, d := range []DType{Float64, Float32, BFloat16} {
+		ids := FromSlice([]int64{0, 6, 3, 3, 2, 5}, 2, 3)
+		table, g := random(hostDevice, d, 1, 7, 4), random(hostDevice, d, 2, 2, 3, 4)
+		run := func(f func(w Tensor) Tensor, w Tensor) (out, grad []float64) {
+			tape := NewTape(hostDevice)
+			x := tape.Leaf(w)
+			y := f(x)
+			out = Floats(y)
+			tape.BackwardFrom([]Tensor{y}, []Tensor{tape.Input(g)})
+			return out, Floats(tape.GradOf(x))
+		}
+		want, wantGrad := run(func(w Tensor) Tensor { return Embedding(w, ids) }, table)
+		sum, grad := make([]float64, len(want)), []float64(nil)
+		for _, rows := range [][2]int{{0, 3}, {3, 4}, {4, 7}} {
+			part := ToHost(NewTape(hostDevice, NoGrad()).Input(table).Slice(0, rows[0], rows[1]))
+			y, dy := run(func(w Tensor) Tensor { return EmbeddingPart(w, ids, rows[0], 7) }, part)
+			for i := range sum {
+				sum[i] += y[i]
+			}
+			grad = append(grad, dy...)
+		}
+		assert.Equal(t, want, sum, d)
+		assert.Equal(t, wantGrad, grad, d)
+	}
+}
+
+func TestEmbeddingPartMisuse(t *testing.T) {
+	w := NewTape(hostDevice, NoGrad()).Input(random(hostDevice, Float32, 1, 3, 4))
+	for want, f := range map[string]func(){
+		"index 1 is 7, not in [0,7)":                 func() { EmbeddingPart(w, FromSlice([]int64{0, 7}, 2), 2, 7) },
+		"index 0 is -1, not in [0,7)":                func() { EmbeddingPart(w, FromSlice([]int64{-1}, 1), 2, 7) },
+		"is no part of a table of 4 rows, from 2 on": func() { EmbeddingPart(w, FromSlice([]int64{0}, 1), 2, 4) },
+		"indices must be int64":                      func() { EmbeddingPart(w, FromSlice([]int32{0}, 1), 2, 7) },
+	} {
+		require.ErrorContains(t, Try(f), want)
+	}
+}
