@@ -8,9 +8,11 @@
 //	Sum            all-reduce      nothing         partial, cut → invariant  2(n−1)·S + 0
 //	AllGather      all-gather      reduce-scatter  varying → replicated      (n−1)·S + (n−1)·S
 //	ReduceScatter  reduce-scatter  all-gather      partial, cut → varying    (n−1)·S + (n−1)·S
+//	Split          nothing         all-gather      invariant → varying       0 + (n−1)·S
+//	Gather         all-gather      nothing         varying, cut → invariant  (n−1)·S + 0
 //	AllToAll       all-to-all      all-to-all      varying ↔ cut             S − kept + S − kept
 //
-// S is the bytes of the whole tensor: of what Copy and Sum have, of what AllGather makes and ReduceScatter reads, and of what all
+// S is the bytes of the whole tensor: of what Copy, Sum and Split have, of what the gathers make and ReduceScatter reads, and of what all
 // ranks together give to AllToAll, less the parts that they keep. The types are those of tensor.Kind on the group's axes: what is
 // replicated has a gradient that is a partial sum; what is invariant has the same gradient on all ranks.
 //
@@ -21,6 +23,10 @@
 //
 //	up.Pre, down.Post = &autograd.Copy{Group: g}, &autograd.Sum{Group: g}                    // whole tokens outside
 //	up.Pre, down.Post = &autograd.AllGather{Group: g}, &autograd.ReduceScatter{Group: g}     // parts of them outside
+//
+// Split begins such a part where all ranks have the tokens, behind an embedding, say, and Gather ends it for what they then compute
+// alike: each of them has the whole gradient then, and takes its part without a collective. AllGather is for what they compute
+// differently.
 //
 // A parameter that is whole on each rank, but used on a part of the tokens (a norm's weight under sequence parallelism, the bias of a
 // row-parallel layer there), has a gradient that lacks a sum. Copy at its use is that sum: p.Through(&autograd.Copy{Group: g}).

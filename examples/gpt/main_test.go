@@ -121,7 +121,7 @@ func TestTypesAndDevices(t *testing.T) {
 	o := short(t)
 	want := trained(t, o)
 	for dtype, tol := range map[string]float64{"float32": 1e-4, "bfloat16": 0.05} {
-		for _, l := range []layout{on(2, 1, 3), on(1, 2, 3)} {
+		for _, l := range []layout{on(2, 1, 3), on(1, 2, 3), {1, 1, 3, 2, false}, {1, 2, 3, 2, true}} {
 			o.dtype, o.layout, o.Device = dtype, l, nil
 			requireLosses(t, want.Losses, trained(t, o).Losses, tol, "%s %+v", dtype, l)
 			if dtype == "float32" {
