@@ -86,11 +86,11 @@ func (ps Params) Names() []string {
 	return names
 }
 
-// Count returns the number of elements of all parameters, each as a whole.
+// Count returns the number of elements of all parameters, each as a whole, also where this rank has a part.
 func (ps Params) Count() int {
 	n := 0
 	for _, p := range ps {
-		n += p.Len()
+		n += p.GlobalLen()
 	}
 	return n
 }

@@ -57,10 +57,7 @@ func layouts() (all []layout) {
 			}
 		}
 	}
-	for _, l := range []layout{{1, 1, 3, 2, false}, {1, 1, 3, 2, true}, {2, 1, 3, 2, true}, {1, 2, 3, 2, false}, {1, 2, 2, 2, true}, {1, 1, 3, 6, false}, {1, 1, 3, 6, true}} {
-		all = append(all, l)
-	}
-	return all
+	return append(all, []layout{{1, 1, 3, 2, false}, {1, 1, 3, 2, true}, {2, 1, 3, 2, true}, {1, 2, 3, 2, false}, {1, 2, 2, 2, true}, {1, 1, 3, 6, false}, {1, 1, 3, 6, true}}...)
 }
 
 // Every layout has the losses and the text of one rank.
@@ -80,6 +77,7 @@ func TestLayouts(t *testing.T) {
 			requireLosses(t, want.Losses, got.Losses, 1e-9, "%s %+v", optim, l)
 			require.InDelta(t, float64(want.ValLoss), float64(got.ValLoss), 1e-9, "%s %+v", optim, l)
 			require.Equal(t, want.Sample, got.Sample, "%s %+v", optim, l)
+			require.Equal(t, want.Params, got.Params)
 			require.Equal(t, l.ranks(), got.Ranks)
 			require.Positive(t, got.CommBytes["allreduce"]+got.CommBytes["reducescatterv"], "%+v", got.CommBytes)
 		}
