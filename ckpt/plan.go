@@ -55,6 +55,10 @@ func newPlan(claims []claim, rules Rules, fileBytes int64) (*plan, error) {
 	p.man = manifest{Version: formatVersion, Step: claims[0].Step, Ranks: len(claims), Random: claims[0].Random, Extra: claims[0].Extra}
 	p.setBeside(claims[0].Files)
 	load := make([]int64, len(claims)) // bytes that each rank writes
+	shares := 0                        // of tensors that are cut
+	for _, t := range tensors {
+		shares = max(shares, t.shares())
+	}
 	var model, opt []tensorEntry
 	for _, t := range tensors {
 		e := tensorEntry{Name: t.Name, DType: t.DType, Shape: t.Shape, Transposed: t.Transposed}
@@ -66,7 +70,10 @@ func newPlan(claims []claim, rules Rules, fileBytes int64) (*plan, error) {
 			e.Pieces = append(e.Pieces, x.piece(t.Transposed))
 		}
 		p.extents[t.key()] = extents
-		if e.TP = rules.find(t.paramName()); e.TP != nil {
+		if e.TP = rules.find(t.paramName()); e.TP == nil {
+			e.TP = t.rule(shares)
+		}
+		if e.TP != nil {
 			if t.Transposed {
 				e.TP = e.TP.transposed()
 			}

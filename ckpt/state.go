@@ -34,7 +34,8 @@ type State struct {
 	// form: what they hold is hashed and, in a conversion, kept. Load leaves them alone.
 	Files map[string][]byte
 	// TP says how tensor parallelism cuts the parameters; it is noted in ringo.json for those who load on another layout.
-	// The tensor of a transposed parameter is cut along the other dimension.
+	// The tensor of a transposed parameter is cut along the other dimension. Parameters that are cut now need no Rule: it is what
+	// the ranks have.
 	TP Rules
 }
 

@@ -1,0 +1,74 @@
+package ckpt
+
+import (
+	"reflect"
+	"slices"
+
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// shares is in how many parts the ranks have cut a tensor of which each has one claim; 0: they have not, or it is not known.
+func (o *owned) shares() int {
+	var different [][]tensor.Box
+	for i, x := range o.parts {
+		if x.empty() {
+			continue
+		}
+		if slices.Contains(o.ranks[:i], o.ranks[i]) || x.Boxes == nil {
+			return 0
+		}
+		if !slices.ContainsFunc(different, func(b []tensor.Box) bool { return reflect.DeepEqual(b, x.Boxes) }) {
+			different = append(different, x.Boxes)
+		}
+	}
+	return len(different)
+}
+
+// rule finds the Rule by which the ranks have cut a tensor, in the shape that it has in memory: along one dimension, in parts of which
+// every rank has a share. It is nil where they have not cut it, or in another way. Most tensors are cut in so many shares as most
+// says; a fused one, of which files make one tensor, does not show by itself whether that are shares or parts.
+func (o *owned) rule(most int) *Rule {
+	list, whole, err := o.byBox()
+	if err != nil || len(list) < 2 {
+		return nil
+	}
+	boxes := make([]tensor.Box, len(list))
+	for i, b := range list {
+		boxes[i] = b.box
+	}
+	slices.SortFunc(boxes, func(a, b tensor.Box) int { return slices.Compare(a.Lo, b.Lo) })
+	dim := 0
+	for dim < len(whole.shape)-1 && boxes[0].Hi[dim] == whole.shape[dim] {
+		dim++
+	}
+	for _, size := range []int{most, o.shares()} {
+		if r := ruleOf(whole.shape, boxes, dim, size); r != nil {
+			return r
+		}
+	}
+	return nil
+}
+
+// ruleOf returns the Rule that cuts a tensor into these boxes when there are so many shares, or nil.
+func ruleOf(shape []int, boxes []tensor.Box, dim, size int) *Rule {
+	if size < 2 || len(boxes)%size != 0 {
+		return nil
+	}
+	r, at := &Rule{Dim: dim}, 0
+	for i := 0; i < len(boxes); i += size {
+		width := boxes[i+size-1].Hi[dim] - at
+		for k, b := range boxes[i : i+size] {
+			want := tensor.Box{Lo: make([]int, len(shape)), Hi: slices.Clone(shape)}
+			want.Lo[dim], want.Hi[dim] = at+share(width, k, size), at+share(width, k+1, size)
+			if !sameBox(want, b) {
+				return nil
+			}
+		}
+		r.Parts = append(r.Parts, width)
+		at += width
+	}
+	if len(r.Parts) == 1 {
+		r.Parts = nil
+	}
+	return r
+}
