@@ -37,7 +37,8 @@ func (a *Adapter) merged() bool { return !a.base.IsZero() }
 // before Init and Attach. At first Up is zero and Down uniform in ±1/√in, so that the model computes what it did. It returns the
 // adapters' parameters, which are the only ones to train and to save, named "<linear>.lora_A.weight" and "<linear>.lora_B.weight".
 // It panics with a *tensor.Failure, and leaves the model as it was, for a rank or alpha that is not positive, a pattern that is
-// malformed or matches no Linear, and a Linear that has values, has an adapter, or is cut by tensor parallelism.
+// malformed or matches no Linear, and a Linear that has values, has an adapter, or is cut by tensor parallelism, which comes later
+// (package tp).
 func LoRA(model any, cfg LoRAConfig) Params {
 	if cfg.Rank <= 0 || !(cfg.Alpha > 0) {
 		fail("LoRA", "rank %d and alpha %v must be positive", cfg.Rank, cfg.Alpha)
@@ -129,10 +130,12 @@ func targets(linears []placedLinear, patterns []string) []placedLinear {
 	return found
 }
 
-// mustAdapt refuses layers whose output or input is not that of the whole weight.
+// mustAdapt refuses layers whose output or input is not that of the whole weight, unless the adapter has been divided as well.
 func (l *Linear) mustAdapt() {
-	if l.Pre != nil || l.Post != nil || len(l.W.Shard.Boxes) > 0 {
-		fail("LoRA", "%s is cut by tensor parallelism, or has Pre or Post; an adapter needs the whole layer",
+	a := l.Adapter
+	divided := l.Pre != nil || l.Post != nil || len(l.W.Shard.Boxes) > 0
+	if divided && (a == nil || len(a.Up.Shard.Boxes)+len(a.Down.Shard.Boxes) == 0) {
+		fail("LoRA", "%s is cut by tensor parallelism, or has Pre or Post, and the adapter is not divided: give adapters first, then divide",
 			strings.TrimSuffix(l.W.Name(), ".weight"))
 	}
 }

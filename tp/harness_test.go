@@ -45,6 +45,8 @@ func (l layout) ranks() int { return max(l.dp*max(l.fsdp, 1)*l.kv*l.rep, 1) }
 type training struct {
 	layout
 	config gpt.Config
+	lora   bool
+	again  bool                                // blocks are computed again in backward
 	break_ func(m *gpt.Model, mesh *dist.Mesh) // changes the program, before Attach
 }
 
@@ -126,6 +128,9 @@ func (c training) rank(r *dist.Rank) (res result, err error) {
 	if err != nil {
 		return res, err
 	}
+	if c.lora {
+		nn.LoRA(m, nn.LoRAConfig{Rank: 2, Alpha: 3, Targets: []string{"blocks.*", "head"}})
+	}
 	params, data, loss, err := c.attach(r, m)
 	if err != nil {
 		return res, err
@@ -137,7 +142,7 @@ func (c training) rank(r *dist.Rank) (res result, err error) {
 	tape := tensor.NewTape(r.Device)
 	defer tape.Close()
 	for step := range 10 {
-		res.losses = append(res.losses, backward(data, m, tape, loss, step))
+		res.losses = append(res.losses, c.backward(data, m, tape, loss, step))
 		if err := opt.Step(); err != nil {
 			return res, err
 		}
@@ -162,12 +167,12 @@ func tokens(first, n int, at tensor.Rows) (ids, next tensor.Tensor) {
 }
 
 // backward computes the gradients of a step of two microbatches, and returns this rank's part of its loss.
-func backward(data *dist.Group, m *gpt.Model, tape *tensor.Tape, loss lossOf, step int) (sum float64) {
+func (c training) backward(data *dist.Group, m *gpt.Model, tape *tensor.Tape, loss lossOf, step int) (sum float64) {
 	const rows = 5
 	for micro := range 2 {
 		first, k := disttest.Part(rows, data.Rank(), data.Size())
 		ids, next := tokens((2*step+micro)*rows+first, k, data.Rows(rows*micro+first, 2*rows))
-		l := loss(m.Forward(tape.Input(ids)), next)
+		l := loss(c.logits(m, tape.Input(ids)), next)
 		sum += l.Item()
 		if micro == 0 {
 			tape.Backward(l, tensor.More())
@@ -177,6 +182,27 @@ func backward(data *dist.Group, m *gpt.Model, tape *tensor.Tape, loss lossOf, st
 		tape.Reset()
 	}
 	return sum
+}
+
+// logits is Model.Forward, with checkpoints of activations if asked for.
+func (c training) logits(m *gpt.Model, ids nn.T) nn.T {
+	if !c.again {
+		return m.Forward(ids)
+	}
+	t, batch, time := ids.Tape(), ids.Dim(0), ids.Dim(1)
+	x := m.Tok.Forward(ids)
+	if m.Pos != nil {
+		x = m.Pos.Forward(x, 0)
+	}
+	x = x.Reshape(batch*time, x.Dim(2))
+	if m.Embedded != nil {
+		x = t.Apply(m.Embedded, x)
+	}
+	for _, b := range m.Blocks {
+		x = t.Checkpoint(func(in ...nn.T) nn.T { return b.Forward(in[0], batch, time) }, x)
+	}
+	x = m.Head.Forward(m.Norm.Forward(x))
+	return x.Reshape(batch, time, x.Dim(1))
 }
 
 func requireClose(t *testing.T, want, got result, what string) {

@@ -112,9 +112,13 @@ func (p *Parallel) columns(l *nn.Linear) {
 		parts = l.W.Global()[:1]
 	}
 	for _, x := range []*tensor.Param{l.W, l.B} {
-		if x != nil && len(x.Shard.Boxes) == 0 { // as above
+		if x != nil && len(x.Shard.Boxes) == 0 { // a tied weight is cut once
 			cut(p.Group, x, 0, parts)
 		}
+	}
+	if a := l.Adapter; a != nil {
+		cut(p.Group, a.Up, 0, parts)
+		a.Down.Through(&autograd.Copy{Group: p.Group}) // each rank's gradient is that of its outputs
 	}
 }
 
@@ -122,6 +126,10 @@ func (p *Parallel) columns(l *nn.Linear) {
 func (p *Parallel) Row(l *nn.Linear) {
 	cut(p.Group, l.W, 1, l.W.Global()[1:])
 	l.Post = p.out
+	if a := l.Adapter; a != nil {
+		cut(p.Group, a.Down, 1, a.Down.Global()[1:])
+		a.Up.Through(&autograd.Copy{Group: p.Group}) // each rank's gradient is that of its inputs
+	}
 	if p.Sequence && l.B != nil {
 		l.B.Through(&autograd.Copy{Group: p.Group})
 	}
@@ -153,6 +161,10 @@ func (p *Parallel) Heads(before nn.Layer, headDim int, q, k, v *nn.Linear) nn.La
 				p.replicated(x, kv)
 			}
 		}
+		if a := l.Adapter; a != nil {
+			p.replicated(a.Up, kv)
+			a.Down.Through(&autograd.Copy{Group: p.Group})
+		}
 	}
 	return p.enter(before)
 }
@@ -172,7 +184,7 @@ func (p *Parallel) Vocab(e *nn.Embedding) {
 	if n := e.W.Global()[0]; n < p.Group.Size() {
 		fail("Vocab", "a table of %d rows does not divide over %d ranks", n, p.Group.Size())
 	}
-	if len(e.W.Shard.Boxes) == 0 { // a tied weight is cut once
+	if len(e.W.Shard.Boxes) == 0 { // as in columns
 		cut(p.Group, e.W, 0, e.W.Global()[:1])
 	}
 	e.Post = &autograd.Sum{Group: p.Group}

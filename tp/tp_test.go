@@ -33,3 +33,38 @@ func TestEqualsOneRank(t *testing.T) {
 		})
 	}
 }
+
+// Adapters are divided with their layers.
+func TestLoRAEqualsOneRank(t *testing.T) {
+	for name, layouts := range map[string][]layout{
+		"gpt2":  {{dp: 2, kv: 3, rep: 1}, {dp: 1, fsdp: 2, kv: 2, rep: 1}},
+		"llama": {{dp: 1, kv: 2, rep: 1}, {dp: 1, fsdp: 3, kv: 2, rep: 1}},
+		"gqa":   {{dp: 1, kv: 2, rep: 2}, {dp: 1, fsdp: 2, kv: 2, rep: 2}},
+	} {
+		want, err := training{config: models[name], lora: true}.run()
+		require.NoError(t, err)
+		require.NotEqual(t, want.losses[0], want.losses[9])
+		for _, l := range layouts {
+			for _, l.seq = range []bool{false, true} {
+				what := fmt.Sprintf("%s, %v sequence %v", name, l, l.seq)
+				got, err := training{layout: l, config: models[name], lora: true}.run()
+				require.NoError(t, err, what)
+				require.Equal(t, want.first, got.first, "%s: initial values", what)
+				requireClose(t, want, got, what)
+			}
+		}
+	}
+}
+
+// Blocks whose activations are computed again in backward communicate again, and train the same.
+func TestCheckpointsEqualOneRank(t *testing.T) {
+	for name, l := range map[string]layout{"gpt2": {dp: 2, kv: 2, rep: 1}, "gqa": {dp: 1, fsdp: 2, kv: 2, rep: 2}} {
+		want, err := training{config: models[name]}.run()
+		require.NoError(t, err)
+		for _, l.seq = range []bool{false, true} {
+			got, err := training{layout: l, config: models[name], again: true}.run()
+			require.NoError(t, err)
+			requireClose(t, want, got, fmt.Sprintf("%s, %v sequence %v", name, l, l.seq))
+		}
+	}
+}

@@ -72,9 +72,9 @@ func TestFinetune(t *testing.T) {
 			want := trained(t, o)
 			require.Less(t, want.FinalLoss, want.FirstLoss)
 			all := []layout{on(2, 1, 3), on(1, 2, 3), on(1, 3, 1), on(2, 2, 2)}
-			if o.lora == 0 && config.Heads%2 == 0 {
+			if config.Heads%2 == 0 {
 				all = append(all, layout{1, 1, 3, 2, false}, layout{1, 2, 3, 2, true})
-			} else if o.lora == 0 {
+			} else {
 				all = append(all, layout{1, 1, 3, 3, true}, layout{2, 1, 3, 3, false})
 			}
 			for _, o.layout = range all {
@@ -112,7 +112,7 @@ func TestAdaptersApart(t *testing.T) {
 	o.load, o.lora, o.steps = folder(t, gpt2), 2, 8
 	want := trained(t, o)
 	o.Save, o.Resume, o.steps = filepath.Join(t.TempDir(), "ckpt"), true, 0
-	for _, l := range []layout{on(1, 2, 3), on(1, 1, 3), on(2, 1, 3), on(1, 3, 2)} {
+	for _, l := range []layout{on(1, 2, 3), {1, 1, 3, 3, true}, on(2, 1, 3), on(1, 3, 2)} {
 		o.layout = l
 		o.steps += 2
 		requireLosses(t, want.Losses[:o.steps], trained(t, o).Losses, 1e-9, "%+v", l)
@@ -139,10 +139,9 @@ func TestWrongLoad(t *testing.T) {
 	base, other := folder(t, gpt2), gpt2
 	other.Vocab = 300
 	for want, change := range map[string]func(o *options){
-		"-lora -1: a rank is at least 1":                func(o *options) { o.lora = -1 },
-		"-lora needs -load":                             func(o *options) { o.lora = 2 },
-		"-lora 2 -tp 2: adapters stand on whole layers": func(o *options) { o.lora, o.tp = 2, 2 },
-		"-load: gpt: ":                                  func(o *options) { o.load = t.TempDir() },
+		"-lora -1: a rank is at least 1": func(o *options) { o.lora = -1 },
+		"-lora needs -load":              func(o *options) { o.lora = 2 },
+		"-load: gpt: ":                   func(o *options) { o.load = t.TempDir() },
 		"-heads: the model is that of -load": func(o *options) {
 			o.load, o.given = base, map[string]bool{"heads": true}
 		},

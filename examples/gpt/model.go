@@ -37,8 +37,6 @@ func (o *options) checkModel() error {
 	switch {
 	case o.lora < 0:
 		return train.Usagef("-lora %d: a rank is at least 1", o.lora)
-	case o.lora > 0 && o.tp > 1:
-		return train.Usagef("-lora %d -tp %d: adapters stand on whole layers", o.lora, o.tp)
 	case o.lora > 0 && o.load == "":
 		return train.Usagef("-lora needs -load: adapters stand on a trained model")
 	}
