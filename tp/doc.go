@@ -40,6 +40,12 @@
 // Heads of queries must divide by the ranks. Where there are fewer heads of keys and values, several ranks have the same ones: give
 // the two groups, Config.KV and Config.Replicas, of a mesh such as "kv=2,rep=2".
 //
+// # Beside other things
+//
+// Give adapters (nn.LoRA) before Parallelize: they are divided with their layers. Checkpoints hold whole tensors, whatever the ranks, and
+// note how these were cut; each rank reads its part of them, and of Hugging Face's files. Blocks may be computed again in backward
+// (tensor.Tape.Checkpoint). Clipping needs the norm over all ranks: optim's Config.Norm is r.World.
+//
 // # What is refused
 //
 // The types of tensors over the mesh (docs/TYPES.md) refuse a Column without its Row, a loss of a part of the vocabulary, and other

@@ -213,27 +213,37 @@ func (k *cut) flat(d tensor.DType) tensor.Tensor {
 	return k.c.New(d, n)
 }
 
+// even reports whether all parts are equal.
+func (k *cut) even() bool {
+	for _, m := range k.counts() {
+		if m != k.counts()[0] {
+			return false
+		}
+	}
+	return true
+}
+
 // gather returns the whole of which x is this rank's part.
-func (k *cut) gather(x tensor.Tensor, even bool) tensor.Tensor {
-	y, work := k.gatherFlat(x, even)
+func (k *cut) gather(x tensor.Tensor) tensor.Tensor {
+	y, work := k.gatherFlat(x)
 	check(k.f, work.Wait())
 	return k.unpack(y)
 }
 
 // gatherFlat issues the all-gather of x and returns the parts, one after another.
-func (k *cut) gatherFlat(x tensor.Tensor, even bool) (tensor.Tensor, dist.Work) {
+func (k *cut) gatherFlat(x tensor.Tensor) (tensor.Tensor, dist.Work) {
 	y := k.flat(x.DType())
-	if even {
+	if k.even() {
 		return y, k.g.AllGather(y, x.Reshape(-1))
 	}
 	return y, k.g.AllGatherV(y, x.Reshape(-1), k.elems())
 }
 
 // scatter issues the reduce-scatter of x, the whole, and returns this rank's part.
-func (k *cut) scatter(x tensor.Tensor, even bool) (tensor.Tensor, dist.Work) {
+func (k *cut) scatter(x tensor.Tensor) (tensor.Tensor, dist.Work) {
 	y := k.c.New(x.DType(), k.partDims(k.g.Rank())...)
 	flat := y.Reshape(-1)
-	if even {
+	if k.even() {
 		return y, k.g.ReduceScatter(flat, k.pack(x), dist.Sum)
 	}
 	return y, k.g.ReduceScatterV(flat, k.pack(x), k.elems(), dist.Sum)

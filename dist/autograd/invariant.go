@@ -36,7 +36,7 @@ func (f *Split) Backward(c *tensor.Ctx, g tensor.Tensor, grads []tensor.Tensor) 
 		return
 	}
 	k := oldCut(c, f, f.Group, 0)
-	d, work := k.gatherFlat(g, f.Counts == nil)
+	d, work := k.gatherFlat(g)
 	c.Pending(0, work.Pending())
 	grads[0] = k.shaped(d)
 }
@@ -64,7 +64,7 @@ func (f *Gather) Forward(c *tensor.Ctx, in []tensor.Tensor) tensor.Tensor {
 	}
 	k := newCut(c, f, f.Group, 0, f.Dim)
 	k.join(in[0], f.Counts)
-	return k.gather(in[0], f.Counts == nil)
+	return k.gather(in[0])
 }
 
 // Backward returns this rank's part of the gradient.

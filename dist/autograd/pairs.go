@@ -70,7 +70,7 @@ func (f *AllGather) Forward(c *tensor.Ctx, in []tensor.Tensor) tensor.Tensor {
 	}
 	k := newCut(c, f, f.Group, 0, f.Dim)
 	k.join(in[0], f.Counts)
-	return k.gather(in[0], f.Counts == nil)
+	return k.gather(in[0])
 }
 
 // Backward issues a reduce-scatter of the gradient.
@@ -80,7 +80,7 @@ func (f *AllGather) Backward(c *tensor.Ctx, g tensor.Tensor, grads []tensor.Tens
 		return
 	}
 	k := oldCut(c, f, f.Group, 0)
-	d, work := k.scatter(g, f.Counts == nil)
+	d, work := k.scatter(g)
 	c.Pending(0, work.Pending())
 	grads[0] = d
 }
@@ -104,7 +104,7 @@ func (f *ReduceScatter) Forward(c *tensor.Ctx, in []tensor.Tensor) tensor.Tensor
 	}
 	k := newCut(c, f, f.Group, 0, f.Dim)
 	k.split(in[0], f.Counts)
-	y, work := k.scatter(in[0], f.Counts == nil)
+	y, work := k.scatter(in[0])
 	check(f, work.Wait())
 	return y
 }
@@ -117,10 +117,10 @@ func (f *ReduceScatter) Backward(c *tensor.Ctx, g tensor.Tensor, grads []tensor.
 	}
 	k := oldCut(c, f, f.Group, 0)
 	if k.dim != 0 {
-		grads[0] = k.gather(g, f.Counts == nil)
+		grads[0] = k.gather(g)
 		return
 	}
-	d, work := k.gatherFlat(g, f.Counts == nil)
+	d, work := k.gatherFlat(g)
 	c.Pending(0, work.Pending())
 	grads[0] = k.shaped(d)
 }
