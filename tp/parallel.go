@@ -225,9 +225,6 @@ func cut(g *dist.Group, x *tensor.Param, dim int, parts []int) {
 
 // share returns which of n a rank has.
 func share(n int, g *dist.Group) (lo, hi int) {
-	counts := autograd.Shares(n, g.Size())
-	for _, k := range counts[:g.Rank()] {
-		lo += k
-	}
-	return lo, lo + counts[g.Rank()]
+	begin := func(rank int) int { return n/g.Size()*rank + min(n%g.Size(), rank) }
+	return begin(g.Rank()), begin(g.Rank() + 1)
 }
