@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"unicode"
 )
 
 // maxBeside bounds a small file of a folder.
@@ -18,7 +19,9 @@ func checkBeside(files map[string][]byte) error {
 		err := checkName(name)
 		switch {
 		case err != nil:
-		case name == manifestName || name == indexName || strings.HasSuffix(name, ".safetensors"):
+		case strings.ContainsFunc(name, unicode.IsControl) || len(name) > 255:
+			err = fmt.Errorf("%.99q is no name of a file", name)
+		case strings.EqualFold(name, manifestName) || strings.EqualFold(name, indexName) || strings.HasSuffix(strings.ToLower(name), ".safetensors"):
 			err = fmt.Errorf("%q is a name of the checkpoint itself", name)
 		case len(files[name]) > maxBeside:
 			err = fmt.Errorf("%q has %d bytes; at most %d are allowed", name, len(files[name]), maxBeside)

@@ -20,6 +20,8 @@ func TestWrongFiles(t *testing.T) {
 		manifestName:         "is a name of the checkpoint itself",
 		indexName:            "is a name of the checkpoint itself",
 		"extra.safetensors":  "is a name of the checkpoint itself",
+		"RINGO.JSON":         "is a name of the checkpoint itself",
+		"a\x00b":             "is no name of a file",
 		"config.json":        "ranks differ: rank 1 has files",
 		"a file of one rank": "ranks differ: rank 1 has files",
 	} {

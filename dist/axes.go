@@ -98,6 +98,7 @@ var sees = map[tensor.Clash]string{
 	tensor.ClashNonlinear:    "see autograd.Sum",
 	tensor.ClashAdded:        "see autograd.Sum",
 	tensor.ClashMask:         "see tensor.Region",
+	tensor.ClashWhole:        "see tp.CrossEntropy, or scale a Sum by a count of all features",
 	tensor.ClashGrad:         "send the types of Tape.GradOf along (Types.Bytes), and see Tensor.WithTypes",
 }
 

@@ -172,6 +172,7 @@ func GlobalCount(x Tensor) int {
 // the mean over this rank's rows, and the sum of the ranks' means is not the mean. 16-bit floats are summed up as Float32.
 func GlobalMean(x Tensor) Tensor {
 	count := GlobalCount(x)
+	mustMeanWhole(x.hdr())
 	if x.DType().IsHalf() {
 		x = x.Cast(Float32)
 	}

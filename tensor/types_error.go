@@ -22,6 +22,7 @@ const (
 	ClashAdded                     // something is added to a partial sum that is none
 	ClashProduct                   // a product of partial sums
 	ClashMask                      // random numbers for elements whose place is not known
+	ClashWhole                     // a mean or a loss over a part of the features
 	ClashLoss                      // Backward's or WithAux' loss is no part of a sum
 	ClashGrad                      // a gradient that is given is not of the output's dual kind
 	ClashLay                       // contradictory calls of Param.Lay
@@ -39,6 +40,7 @@ var clashTexts = [...]string{
 	ClashNonlinear:    "%[1]s is a partial sum: it must be summed over the ranks before an operation that is not linear",
 	ClashAdded:        "%[1]s is a partial sum: what is added to it would count once for each rank",
 	ClashProduct:      "a product of two partial sums is no partial sum",
+	ClashWhole:        "%[1]s is a part of the features: a mean or a loss over them needs those of the other ranks",
 	ClashMask:         "%[1]s differs between ranks along an axis that its Rows do not tell of: different elements would get the same random numbers",
 }
 

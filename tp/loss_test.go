@@ -99,7 +99,12 @@ func TestWrongLabels(t *testing.T) {
 		for want, f := range map[string]func(){
 			"label 1 is 5, not in [0,5)":    func() { loss.Loss(logits, tensor.FromSlice([]int64{4, 5}, 2)) },
 			"label 0 is -100, not in [0,5)": func() { loss.Loss(logits, tensor.FromSlice([]int64{-100, 0}, 2)) },
-			"labels are int64":              func() { loss.Loss(logits, tensor.FromSlice([]float64{0, 0}, 2)) },
+			"labels that do not count need Count": func() {
+				loss := lossOn(r.World, 5)
+				loss.Ignore = new(int64)
+				loss.Loss(logits, tensor.FromSlice([]int64{4, 4}, 2))
+			},
+			"labels are int64": func() { loss.Loss(logits, tensor.FromSlice([]float64{0, 0}, 2)) },
 			"of 5, and labels": func() {
 				loss.Loss(tape.Input(tensor.New(r.Device, tensor.Float32, 2, 5)), tensor.FromSlice([]int64{4, 4}, 2))
 			},

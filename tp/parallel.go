@@ -87,6 +87,9 @@ func (e *entered) Forward(x nn.T) nn.T {
 
 // enter returns a layer whose output all ranks read for other columns.
 func (p *Parallel) enter(before nn.Layer) nn.Layer {
+	if before == nil {
+		fail("Columns", "there is no layer before the columns, such as a norm")
+	}
 	if p.Sequence {
 		for _, x := range nn.Within(before) {
 			x.Through(&autograd.Copy{Group: p.Group}) // each rank's gradient is that of its tokens

@@ -57,6 +57,9 @@ func (m *Model) Next(ids nn.T, c *Cache) nn.T {
 	if m.Drawn != nil {
 		logits = logits.Tape().Apply(m.Drawn, logits)
 	}
+	if logits.Dim(1) != m.Config.Vocab {
+		m.fail("%v are the logits of a part of the %d tokens: Model.Drawn has to join them", logits.Shape(), m.Config.Vocab)
+	}
 	return logits
 }
 
