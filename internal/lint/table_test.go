@@ -34,7 +34,7 @@ var table = map[string]row{
 	"internal/agree":       {},
 	"internal/reliability": {},
 	"internal/doctor":      {own: "dist/launch internal/kernel internal/dl internal/cuda internal/nccl", others: "golang.org/x/sys"},
-	"internal/netns":       {others: "github.com/stretchr/testify"},
+	"internal/netns":       {others: "github.com/stretchr/testify golang.org/x/sys"},
 	"internal/holder":      {},
 	"internal/identity":    {},
 	"internal/faultnet":    {},
@@ -72,6 +72,7 @@ var table = map[string]row{
 
 	"ddp":  {own: "nn optim dist dist/backend tensor"},
 	"fsdp": {own: "nn optim dist tensor"},
+	"cp":   {own: "dist dist/autograd tensor"},
 	"tp":   {own: "nn optim dist dist/autograd tensor"},
 	"moe":  {own: "nn optim dist dist/autograd tensor"},
 	"pp":   {own: "nn optim dist tensor"},
@@ -83,7 +84,7 @@ var table = map[string]row{
 	"ckpt/torch":       {own: "ckpt/safetensors"},
 	"ckpt/peft":        {own: "nn tensor ckpt/safetensors internal/bounded"},
 
-	"train":             {own: "optim data dist ckpt tensor internal/curve train/metrics", others: "github.com/schollz/progressbar/v3 golang.org/x/term"},
+	"train":             {own: "nn optim data dist ckpt tensor internal/curve train/metrics", others: "github.com/schollz/progressbar/v3 golang.org/x/term"},
 	"train/metrics":     {},
 	"train/tensorboard": {others: "google.golang.org/protobuf"},
 	"internal/curve":    {others: "gonum.org/v1/plot"},

@@ -42,6 +42,9 @@ type Attention struct {
 	Out     *nn.Linear
 	HeadDim int
 	Rope    *nn.Rotary `nn:"-"` // nil in GPT-2
+
+	// Spread, if not nil, is applied to queries, keys and values [batch, time, features] before they meet, and Join to what comes of them.
+	Spread, Join tensor.Function `nn:"-"`
 }
 
 // New returns a model without values; nn.Init, or Attach of a parallel package, makes them: normal with a standard deviation of
@@ -143,7 +146,14 @@ func (a *Attention) heads(x nn.T, batch, time int, c *tensor.KVCache) nn.T {
 		y := l.Forward(x)
 		return y.Reshape(batch, time, y.Dim(1))
 	}
-	y := a.attend(sequences(a.Q), sequences(a.K), sequences(a.V), c)
+	apply := func(f tensor.Function, y nn.T) nn.T {
+		if f == nil {
+			return y
+		}
+		return y.Tape().Apply(f, y)
+	}
+	q, k, v := apply(a.Spread, sequences(a.Q)), apply(a.Spread, sequences(a.K)), apply(a.Spread, sequences(a.V))
+	y := apply(a.Join, a.attend(q, k, v, c))
 	return y.Reshape(batch*time, y.Dim(2))
 }
 

@@ -1,0 +1,107 @@
+package cp
+
+import (
+	"fmt"
+
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/autograd"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// Ulysses divides sequences over the ranks of Group, and attention alone by heads (Jacobs et al. 2023, "DeepSpeed Ulysses"). Each rank has
+// all parameters and some positions of each sequence, so that all but attention is as with other rows: give these ranks to ddp or fsdp,
+// too. Around attention, tensors [rows, positions, heads·HeadDim] go from some positions and all heads to all positions and some
+// heads, and back.
+type Ulysses struct {
+	Group   *dist.Group // such as mesh.Group("cp")
+	HeadDim int
+}
+
+// Part returns this rank's positions of what a loader gives, x [rows, positions, ...]: of inputs, and of labels.
+func (u *Ulysses) Part(x tensor.Tensor) tensor.Tensor {
+	dims, r := x.Shape().Dims, x.Rows()
+	if len(dims) < 2 || r.Stride == 0 || r.Seq.Total != 0 {
+		fail("Ulysses.Part", "%v needs dimensions of rows and positions, and the rows of a loader or of Tensor.WithRows, whole", x.Shape())
+	}
+	rows, total, each := dims[0], dims[1], 1
+	for _, d := range dims[2:] {
+		each *= d
+	}
+	if total < u.Group.Size() {
+		fail("Ulysses.Part", "%v: %d positions do not divide over %d ranks", x.Shape(), total, u.Group.Size())
+	}
+	lo, counts := 0, autograd.Shares(total, u.Group.Size())
+	for _, n := range counts[:u.Group.Rank()] {
+		lo += n
+	}
+	hi := lo + counts[u.Group.Rank()]
+	dims[1] = hi - lo
+	y := tensor.New(x.Device(), x.DType(), dims...)
+	for i := range rows {
+		tensor.Copy(y.Range(i*(hi-lo)*each, (i+1)*(hi-lo)*each), x.Range((i*total+lo)*each, (i*total+hi)*each))
+	}
+	r.Seq, r.Over = tensor.Span{First: lo, Total: total}, r.Over|u.Group.Axes()
+	return y.WithRows(r)
+}
+
+// ToHeads returns what queries, keys and values go through before they meet: before rotary positions.
+func (u *Ulysses) ToHeads() tensor.Function {
+	return &exchange{AllToAll: autograd.AllToAll{Group: u.Group, Split: 2, Concat: 1}, u: u}
+}
+
+// ToPositions returns what the output of attention goes through.
+func (u *Ulysses) ToPositions() tensor.Function {
+	return &exchange{AllToAll: autograd.AllToAll{Group: u.Group, Split: 1, Concat: 2}, u: u, back: true}
+}
+
+type exchange struct {
+	autograd.AllToAll
+	u      *Ulysses
+	back   bool
+	counts []int // positions of each rank
+}
+
+// Forward exchanges positions and heads. A text that is generated has whole sequences on each rank: there is nothing to do then.
+func (f *exchange) Forward(c *tensor.Ctx, in []tensor.Tensor) tensor.Tensor {
+	x, g, total := in[0], f.Group, c.Tape().Rows().Seq.Total
+	if total == 0 && !c.Need(0) {
+		return x
+	}
+	f.deal(total)
+	mine, want, heads := x.Dim(1), f.counts[g.Rank()], x.Dim(2)/f.u.HeadDim
+	if f.back {
+		want = total
+	}
+	switch {
+	case total == 0:
+		fail("Ulysses", "the step's input has whole sequences: give each rank its part (Ulysses.Part)")
+	case mine != want:
+		fail("Ulysses", "%v: rank %d of %d has %d of %d positions", x.Shape(), g.Rank(), g.Size(), want, total)
+	case !f.back && (x.Dim(2)%f.u.HeadDim != 0 || heads%g.Size() != 0):
+		fail("Ulysses", "%d heads do not divide over %d ranks: the number of ranks must divide %d", heads, g.Size(), heads)
+	}
+	f.Send, f.Recv = nil, nil
+	switch {
+	case total%g.Size() == 0: // equal parts
+	case f.back:
+		f.Send = f.counts
+	default:
+		f.Recv = f.counts
+	}
+	return f.AllToAll.Forward(c, in)
+}
+
+// deal writes the positions of each rank to f.counts: the first ones have one more where they do not divide.
+func (f *exchange) deal(total int) {
+	n := f.Group.Size()
+	if f.counts == nil {
+		f.counts = make([]int, n)
+	}
+	for i := range f.counts {
+		f.counts[i] = (total + n - 1 - i) / n
+	}
+}
+
+func fail(op, format string, a ...any) {
+	panic(&tensor.Failure{Op: "cp." + op, Err: fmt.Errorf(format, a...)})
+}

@@ -1,0 +1,68 @@
+package cp_test
+
+import (
+	"context"
+	"io"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/cp"
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// The way to heads and back gives every rank its positions, and between lie all positions of its heads.
+func TestThereAndBack(t *testing.T) {
+	const rows, positions, heads, headDim, ranks = 2, 7, 6, 2, 3
+	whole := make([]float64, rows*positions*heads*headDim)
+	for i := range whole {
+		whole[i] = float64(i)
+	}
+	require.NoError(t, dist.Run(context.Background(), dist.Config{Ranks: ranks}, func(_ context.Context, r *dist.Rank) error {
+		mesh, err := r.Mesh("cp=3")
+		require.NoError(t, err)
+		u := &cp.Ulysses{Group: mesh.Group("cp"), HeadDim: headDim}
+		tape := tensor.NewTape(r.Device, tensor.NoGrad())
+		mine := u.Part(tensor.FromSlice(whole, rows, positions, heads*headDim).WithRows(r.World.Rows(0, rows)))
+		x := tape.Input(mine)
+		y := tape.Apply(u.ToHeads(), x)
+		require.Equal(t, []int{rows, positions, heads / ranks * headDim}, y.Shape().Dims)
+		for i, v := range tensor.Floats(y) {
+			cols := heads / ranks * headDim
+			require.EqualValues(t, i/cols*heads*headDim+r.World.Rank()*cols+i%cols, v)
+		}
+		require.Equal(t, tensor.Floats(mine), tensor.Floats(tape.Apply(u.ToPositions(), y)))
+		return nil
+	}))
+}
+
+// What does not divide, and what no loader gave, is an error that says so.
+func TestUlyssesRefuses(t *testing.T) {
+	require.NoError(t, dist.Run(context.Background(), dist.Config{Ranks: 4, Log: io.Discard}, func(_ context.Context, r *dist.Rank) error {
+		mesh, err := r.Mesh("cp=4")
+		require.NoError(t, err)
+		u := &cp.Ulysses{Group: mesh.Group("cp"), HeadDim: 2}
+		whole := tensor.New(r.Device, tensor.Float32, 3, 8, 12)
+		err = tensor.Try(func() { u.Part(whole) })
+		require.ErrorContains(t, err, "float32[3,8,12] needs dimensions of rows and positions, and the rows of a loader")
+		err = tensor.Try(func() { u.Part(tensor.New(r.Device, tensor.Int64, 3, 3).WithRows(r.World.Rows(0, 3))) })
+		require.ErrorContains(t, err, "int64[3,3]: 3 positions do not divide over 4 ranks")
+		rows := whole.WithRows(r.World.Rows(0, 3))
+		tape := tensor.NewTape(r.Device)
+		x := tape.Input(u.Part(rows))
+		require.Equal(t, []int{3, 2, 12}, x.Shape().Dims)
+		err = tensor.Try(func() { tape.Apply(u.ToHeads(), x) })
+		require.ErrorContains(t, err, "6 heads do not divide over 4 ranks: the number of ranks must divide 6")
+		tape.Reset()
+		p := tensor.NewParam(tensor.Constant(1), 3, 8, 16)
+		p.Make(r.Device, tensor.Float32, 1)
+		err = tensor.Try(func() { tape.Apply(u.ToHeads(), tape.Use(p)) })
+		require.ErrorContains(t, err, "an input is invariant, must be varying")
+		tape.Reset()
+		p.Lay(mesh.Group("cp").Axes(), tensor.Cut)
+		err = tensor.Try(func() { tape.Apply(u.ToHeads(), tape.Use(p)) })
+		require.ErrorContains(t, err, "whole sequences")
+		return nil
+	}))
+}
