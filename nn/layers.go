@@ -84,9 +84,14 @@ func (l *Linear) forward(x T, act tensor.Activation) T {
 	if l.B != nil && !late {
 		b = t.Use(l.B)
 	}
-	y := l.adapt(x, tensor.LinearAct(x, t.Use(l.W), b, act))
-	if l.Post != nil {
-		y = t.Apply(l.Post, y)
+	var y T
+	switch {
+	case l.Post == nil:
+		y = l.adapt(x, tensor.LinearAct(x, t.Use(l.W), b, act))
+	case l.Adapter == nil && b.IsZero():
+		y = tensor.LinearApply(l.Post, x, t.Use(l.W))
+	default:
+		y = t.Apply(l.Post, l.adapt(x, tensor.Linear(x, t.Use(l.W), b)))
 	}
 	if late {
 		y = y.Add(t.Use(l.B))

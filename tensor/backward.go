@@ -67,7 +67,7 @@ func (t *Tape) begin(opts []BackwardOption) {
 		fail("Backward", nil, "More belongs to RunDeferred where DeferWeights is given")
 	}
 	t.open++
-	t.inBackward, t.root = true, nil
+	t.inBackward, t.root, t.fetched = true, nil, nil
 	t.mem.report()
 	if !t.putOff {
 		t.beginOwners()
@@ -234,10 +234,14 @@ func (t *Tape) await(h *header, p Pending) {
 // values that were changed since n was computed.
 func (t *Tape) beforeUse(n *Node) {
 	for i, h := range n.in {
-		if h == nil || h.base == nil {
+		if h == nil {
 			continue
 		}
 		s := h.base
+		if s == nil {
+			t.expect(n, i)
+			continue
+		}
 		if s.version != s.p.version && n.reads(i) {
 			s.stale(n.op.String())
 		}

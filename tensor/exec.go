@@ -69,11 +69,12 @@ func (a *Args) None() *Args {
 }
 
 func (a *Args) out(h *header) *Args {
+	a.Outs++
+	a.in(h) // waits for what arrives
 	if debugMode && h.st != nil && h.st.arena != nil && h.st.busy() {
 		fail(a.Op.String(), []Shape{h.shape()}, "writes to memory that a collective still uses")
 	}
-	a.Outs++
-	return a.in(h)
+	return a
 }
 
 func (a *Args) in(h *header) *Args {

@@ -26,6 +26,7 @@ type Ctx struct {
 	saved []*header
 	outs  []*header // further outputs
 	ints  []int
+	afloat
 }
 
 // Tape returns the tape of the call.
@@ -112,6 +113,8 @@ func (t *Tape) ctx(f Function, in []Tensor) *Ctx {
 	c := t.calls[t.ncalls]
 	t.ncalls++
 	c.f, c.need, c.saved, c.outs = f, 0, c.saved[:0], c.outs[:0]
+	c.out, c.differentiates = nil, false
+	c.coming.ptr, c.coming.parts, c.back.ptr, c.back.parts = nil, c.coming.parts[:0], nil, c.back.parts[:0]
 	clear(c.ints)
 	c.in = append(c.in[:0], in...)
 	return c
@@ -152,6 +155,7 @@ func (t *Tape) Apply(f Function, in ...Tensor) Tensor {
 	if t.recording() {
 		c.applyTypes(y, hs)
 	}
+	t.made(c, y)
 	if n := t.rec(OpApply, y, hs...); n != nil {
 		n.call = c
 	} else {
@@ -200,13 +204,16 @@ func applyVJP(t *Tape, n *Node, need uint8) {
 	for range n.in {
 		c.grads, c.over = append(c.grads, Tensor{}), append(c.over, Pending{})
 	}
+	c.differentiates = true
 	c.f.Backward(c, g, c.grads)
 	end := t.nh
 	for i, x := range c.grads { // hand them on under new names: two may be the same, or g, or a saved tensor
 		if !x.IsZero() {
 			c.grads[i] = t.alias(t.arg(x)).tensor()
+			c.grads[i].h.st.hide()
 		}
 	}
+	c.mustHide(&c.back, "a gradient")
 	t.sweep(mark, end, nil, nil)
 	for i, x := range c.grads {
 		switch {

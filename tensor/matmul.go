@@ -37,9 +37,13 @@ func (g *gemm) op() Op {
 }
 
 func (t *Tape) gemm(c, a, b *header, g *gemm) {
-	if g.batch*g.m*g.n == 0 {
+	if g.batch*g.m*g.n == 0 || a.st.ptr == nil && t.gemmArriving(c, a, b, g) {
 		return
 	}
+	t.gemmWhole(c, a, b, g)
+}
+
+func (t *Tape) gemmWhole(c, a, b *header, g *gemm) {
 	args := t.Args(g.op(), a.dtype)
 	if g.pre != nil {
 		args.out(g.pre)

@@ -45,6 +45,7 @@ type Shard struct {
 	Global []int  // shape of the model's tensor
 	Boxes  []Box  // empty: all of it
 	Flat   [2]int // elements of the boxes, in order; {0,0}: all of them
+	Unit   int    // elements along the cut that no layout parts, such as a head's; 0: 1
 	Counts bool   // of all ranks that hold these elements, this one counts them in norms; see NarrowCounts
 }
 

@@ -35,16 +35,17 @@ func (p Pending) Wait() error {
 
 // storage is the identity of a piece of memory. Several headers (views, shared gradients) may refer to it.
 type storage struct {
-	ptr   Ptr // nil: not resident
-	bytes int
-	arena *arena // owner of step memory; nil for memory that lives on its own
-	refs  int32
-	lent  int32 // len(held)
-	dev   Device
-	held  []Pending // collectives that still read or write it
-	heap  Ptr       // is kept reachable: Go memory, or who gives the memory back
-	name  string    // of the parameter, for errors
-	acct  *account  // nil: not counted, or step memory, which its arena counts
+	ptr    Ptr       // nil: not resident
+	coming *arriving // if it arrives (see Ctx.Arrives)
+	bytes  int
+	arena  *arena // owner of step memory; nil for memory that lives on its own
+	refs   int32
+	lent   int32 // len(held)
+	dev    Device
+	held   []Pending // collectives that still read or write it
+	heap   Ptr       // is kept reachable: Go memory, or who gives the memory back
+	name   string    // of the parameter, for errors
+	acct   *account  // nil: not counted, or step memory, which its arena counts
 }
 
 // busy reports whether a collective still uses the memory, forgetting those that are over.
@@ -72,6 +73,9 @@ func (s *storage) settle() {
 
 // free gives step memory back to its arena.
 func (s *storage) free() {
+	if s.ptr == nil && !s.land() {
+		return
+	}
 	s.arena.release(block{s.ptr, s.bytes})
 	s.ptr = nil
 }

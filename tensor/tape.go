@@ -22,6 +22,8 @@ type Tape struct {
 	leaves  map[*Param]*leafState
 	used    []*leafState // leaves used since Reset
 	owners  []Hooks      // of the leaves used since the last Backward, each once
+	fetched *Ctx         // whose output is there, of all Fetchers'
+	lazy    lazyProduct  // that a Function computes
 	limbo   []*storage   // not referred to any more, but a collective still uses them
 
 	noGrad, training  bool
@@ -144,7 +146,7 @@ func (t *Tape) alloc(h *header) {
 		t.reap()
 	}
 	b := t.mem.alloc(h.n * h.dtype.Size())
-	h.own.ptr, h.own.bytes, h.own.refs = b.p, b.bytes, 1
+	h.own.ptr, h.own.bytes, h.own.refs, h.own.coming = b.p, b.bytes, 1, nil
 	h.st = &h.own
 }
 
@@ -248,7 +250,7 @@ func (t *Tape) Reset() {
 	t.nh, t.nn, t.np, t.nc, t.ncalls = 0, 0, 0, 0, 0
 	t.inBackward, t.record, t.recompute, t.quiet, t.deferred, t.open = false, true, false, false, nil, 0
 	t.dismiss()
-	t.used = t.used[:0]
+	t.used, t.fetched, t.lazy = t.used[:0], nil, lazyProduct{}
 	t.rows, t.fed.n = batch{}, 0
 	t.serial++
 	_ = t.sent.Wait() // the next Sync returns the error

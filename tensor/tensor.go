@@ -116,8 +116,10 @@ func (h *header) ptr() Ptr {
 	if h.st != nil && h.st.ptr != nil {
 		return unsafe.Add(h.st.ptr, h.off)
 	}
-	h.absent()
-	return nil
+	if h.st == nil || !h.st.arrived() {
+		h.absent()
+	}
+	return unsafe.Add(h.st.ptr, h.off)
 }
 
 func (h *header) absent() {

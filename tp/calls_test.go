@@ -15,12 +15,13 @@ import (
 )
 
 // divided returns a model on ranks that divide it, and its loss.
-func divided(t *testing.T, r *dist.Rank, c gpt.Config, seq bool) (*gpt.Model, *tp.CrossEntropy, *dist.Group) {
+func divided(t *testing.T, r *dist.Rank, c gpt.Config, cfg tp.Config) (*gpt.Model, *tp.CrossEntropy, *dist.Group) {
 	mesh, err := r.Mesh("tp=2")
 	require.NoError(t, err)
 	m, err := gpt.New(c)
 	require.NoError(t, err)
-	loss, err := parallelize(m, tp.Config{Group: mesh.Group("tp"), Sequence: seq})
+	cfg.Group = mesh.Group("tp")
+	loss, err := parallelize(m, cfg)
 	require.NoError(t, err)
 	nn.Init(m, r.Device, tensor.Float32, 1)
 	return m, loss, mesh.Group("tp")
@@ -36,7 +37,7 @@ func TestCallsAndBytes(t *testing.T) {
 	layers := uint64(c.Layers)
 	for _, seq := range []bool{false, true} {
 		require.NoError(t, dist.Run(context.Background(), dist.Config{Ranks: ranks, Threads: 1}, func(_ context.Context, r *dist.Rank) error {
-			m, loss, g := divided(t, r, c, seq)
+			m, loss, g := divided(t, r, c, tp.Config{Sequence: seq})
 			tape := tensor.NewTape(r.Device)
 			ids := tensor.New(r.Device, tensor.Int64, batch, c.Positions)
 			l := loss.Loss(m.Forward(tape.Input(ids)), ids)
@@ -53,12 +54,81 @@ func TestCallsAndBytes(t *testing.T) {
 			}
 			small := 6*layers + 2 // a block's norms and late biases, and the last norm
 			require.Equal(t, map[string]uint64{"allreduce": 1 + 2, "allgather": 2*layers + 1, "reducescatter": 2 * layers}, even(forward.Calls))
-			require.Equal(t, map[string]uint64{"allreduce": 1 + 2 + small, "allgather": 2*layers + 1 + 2*layers + 1, "reducescatter": 2*layers + 2*layers + 1}, even(whole.Calls))
-			require.Equal(t, (2*layers+1+2*layers+1)*share, even(whole.Wire)["allgather"])
+			again := 2 * layers // what columns read is not kept, but for the last ones, the logits
+			require.Equal(t, map[string]uint64{"allreduce": 1 + 2 + small, "allgather": 2*layers + 1 + 2*layers + 1 + again, "reducescatter": 2*layers + 2*layers + 1}, even(whole.Calls))
+			require.Equal(t, (2*layers+1+2*layers+1+again)*share, even(whole.Wire)["allgather"])
 			require.Equal(t, (2*layers+2*layers+1)*share, even(whole.Wire)["reducescatter"])
 			return nil
 		}))
 	}
+}
+
+// Blocks that are computed again in backward communicate again, but for nothing else: two all-reduces each.
+func TestCallsOfCheckpoints(t *testing.T) {
+	c := gpt.Config{Kind: gpt.GPT2, Vocab: 64, Positions: 16, Width: 32, Layers: 3, Heads: 4, Tied: true}
+	require.NoError(t, dist.Run(context.Background(), dist.Config{Ranks: 2, Threads: 1}, func(_ context.Context, r *dist.Rank) error {
+		m, loss, g := divided(t, r, c, tp.Config{})
+		tape, ids := tensor.NewTape(r.Device), tensor.New(r.Device, tensor.Int64, 2, c.Positions)
+		tape.Backward(loss.Loss(training{again: true}.logits(m, tape.Input(ids)), ids))
+		layers := uint64(c.Layers)
+		require.Equal(t, map[string]uint64{"allreduce": 1 + 2*layers + 2 + 2*layers + 1 + 2*layers}, g.Stats().Calls)
+		return nil
+	}))
+}
+
+// Chunks send the same bytes, as messages where parts are gathered, and in more calls.
+func TestBytesOfChunks(t *testing.T) {
+	c := gpt.Config{Kind: gpt.Llama, Vocab: 64, Positions: 16, Width: 32, Layers: 2, Heads: 4}
+	sent := map[int]uint64{}
+	for _, chunks := range []int{0, 4} {
+		require.NoError(t, dist.Run(context.Background(), dist.Config{Ranks: 2, Threads: 1}, func(_ context.Context, r *dist.Rank) error {
+			m, loss, g := divided(t, r, c, tp.Config{Sequence: true, Chunks: chunks})
+			tape, ids := tensor.NewTape(r.Device), tensor.New(r.Device, tensor.Int64, 2, c.Positions)
+			tape.Backward(loss.Loss(m.Forward(tape.Input(ids)), ids))
+			if r.World.Rank() == 0 {
+				sent[chunks] = g.Stats().WireBytes()
+			}
+			return nil
+		}))
+	}
+	require.NotZero(t, sent[0])
+	require.Equal(t, sent[0], sent[4])
+}
+
+// A rank keeps its part of the tokens from forward to backward, and what lies between the divided layers: what these read is gathered again.
+func TestKeepsItsTokens(t *testing.T) {
+	const ranks, batch, floats = 2, 4, 4
+	c := gpt.Config{Kind: gpt.GPT2, Vocab: 64, Positions: 64, Width: 32, Layers: 6, Heads: 4, Tied: true}
+	activation := batch * c.Positions * c.Width * floats
+	live := map[string]int{}
+	for name, cfg := range map[string]*tp.Config{"one rank": nil, "whole": {}, "parts": {Sequence: true}} {
+		n := ranks
+		if cfg == nil {
+			n = 1
+		}
+		require.NoError(t, dist.Run(context.Background(), dist.Config{Ranks: n, Threads: 1}, func(_ context.Context, r *dist.Rank) error {
+			tape, ids := tensor.NewTape(r.Device), tensor.New(r.Device, tensor.Int64, batch, c.Positions)
+			var l nn.T
+			if cfg != nil {
+				m, loss, _ := divided(t, r, c, *cfg)
+				l = loss.Loss(m.Forward(tape.Input(ids)), ids)
+			} else {
+				m, err := gpt.New(c)
+				require.NoError(t, err)
+				nn.Init(m, r.Device, tensor.Float32, 1)
+				l = nn.CrossEntropy(m.Forward(tape.Input(ids)), ids)
+			}
+			if r.World.Rank() == 0 {
+				live[name], _ = tape.Memory()
+			}
+			tape.Backward(l)
+			return nil
+		}))
+	}
+	between := 4 * activation // of a block: what each of two rows sums, before and behind the bias
+	around := 6 * activation  // what looks tokens up, what the logits read, and the loss
+	require.LessOrEqual(t, live["parts"], live["one rank"]/ranks+c.Layers*between/ranks+around)
+	require.Greater(t, live["whole"]-live["parts"], c.Layers*5*activation) // norms, sums, residuals: half; what columns read: all but one
 }
 
 // even counts operations on parts of given sizes as those on equal ones.
@@ -79,9 +149,9 @@ func even(n map[string]uint64) map[string]uint64 {
 // A step allocates nothing on the heap.
 func TestStepAllocatesNothing(t *testing.T) {
 	c := gpt.Config{Kind: gpt.Llama, Vocab: 33, Positions: 8, Width: 16, Layers: 2, Heads: 4, KVHeads: 2}
-	for _, seq := range []bool{false, true} {
+	for _, cfg := range []tp.Config{{}, {Sequence: true}, {Sequence: true, Chunks: 2}} {
 		disttest.SteadySteps(t, dist.Run, 12, 6, func(r *dist.Rank) (func() error, error) {
-			m, loss, _ := divided(t, r, c, seq)
+			m, loss, _ := divided(t, r, c, cfg)
 			params := nn.ParamsOf(m)
 			tape, ids := tensor.NewTape(r.Device), tensor.New(r.Device, tensor.Int64, 3, 7)
 			return func() error {

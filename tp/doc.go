@@ -31,9 +31,12 @@
 // # Sequence parallelism
 //
 // Between these pairs of layers every rank computes the same, on all tokens. With Config.Sequence each rank has a part of the tokens
-// there, flat and in their order: Copy and Sum become AllGather and ReduceScatter, which send the same bytes in all, and norms and
-// residual streams take 1/n of the memory. A parameter that is used there has a gradient that lacks a sum over the ranks; Parallelize
-// adds it where the parameter is used (tensor.Param.Through).
+// there, flat and in their order: Copy and Sum become AllGather and ReduceScatter, and norms and residual streams take 1/n of the memory. A
+// parameter that is used there has a gradient that lacks a sum over the ranks; Parallelize adds it (tensor.Param.Through). What columns
+// read is gathered again for the gradients of their weights: a layer sends 4A(n-1)/n forward and 6A(n-1)/n backward.
+//
+// With Config.Chunks tokens travel in pieces while layers compute, own tokens first: asynchronous tensor parallelism. No bit changes. It
+// helps over a network or between GPUs that copy while they compute; goroutine ranks only switch more often.
 //
 // # Keys and values with fewer heads than ranks
 //
@@ -49,5 +52,6 @@
 // # What is refused
 //
 // The types of tensors over the mesh (docs/TYPES.md) refuse a Column without its Row, a loss of a part of the vocabulary, and other
-// programs whose gradients would be wrong. Heads that do not divide are an error that says what would.
+// programs whose gradients would be wrong. Heads that do not divide are an error that says what would. The first loss compares what the
+// ranks are given: labels, rows of the batch, and random numbers.
 package tp

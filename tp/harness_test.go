@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ringo-ml/ringo/cp"
 	"github.com/ringo-ml/ringo/ddp"
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/disttest"
@@ -33,13 +34,27 @@ var models = map[string]gpt.Config{
 type layout struct {
 	dp, fsdp, kv, rep int
 	seq               bool
+	chunks            int
+	cp                int  // ranks that share sequences
+	naive             bool // in place of layers that are divided
+}
+
+// forms are the ways in which tokens lie between the divided layers: whole, in parts, and in parts that travel in pieces.
+func (l layout) forms() []layout {
+	whole, parts, pieces := l, l, l
+	parts.seq, pieces.seq, pieces.chunks = true, true, 3
+	return []layout{whole, parts, pieces}
 }
 
 func (l layout) String() string {
-	return fmt.Sprintf("dp=%d,fsdp=%d,kv=%d,rep=%d", l.dp, max(l.fsdp, 1), l.kv, l.rep)
+	return fmt.Sprintf("%s, sequence %v in %d", l.mesh(), l.seq, l.chunks)
 }
 
-func (l layout) ranks() int { return max(l.dp*max(l.fsdp, 1)*l.kv*l.rep, 1) }
+func (l layout) mesh() string {
+	return fmt.Sprintf("dp=%d,fsdp=%d,cp=%d,kv=%d,rep=%d", l.dp, max(l.fsdp, 1), max(l.cp, 1), l.kv, l.rep)
+}
+
+func (l layout) ranks() int { return max(l.dp*max(l.fsdp, 1)*max(l.cp, 1)*l.kv*l.rep, 1) }
 
 // training is ten steps of two microbatches, with weight decay and clipping, in float64.
 type training struct {
@@ -89,38 +104,70 @@ func parallelize(m *gpt.Model, c tp.Config) (loss *tp.CrossEntropy, err error) {
 
 type lossOf func(logits, labels nn.T) nn.T
 
-// attach divides the model as the layout says, and returns the ranks with other rows.
-func (c training) attach(r *dist.Rank, m *gpt.Model) (params nn.Params, data *dist.Group, loss lossOf, err error) {
+// attached is a model that is divided as a layout says.
+type attached struct {
+	params nn.Params
+	data   *dist.Group // ranks with other rows
+	all    *dist.Group // and with other positions
+	loss   lossOf
+	part   func(x nn.T) nn.T // this rank's positions
+}
+
+// attach divides the model.
+func (c training) attach(r *dist.Rank, m *gpt.Model) (a attached, err error) {
+	a = attached{data: r.World, all: r.World, loss: func(logits, labels nn.T) nn.T { return nn.CrossEntropy(logits, labels) }, part: func(x nn.T) nn.T { return x }}
 	if c.dp == 0 {
-		return nn.Init(m, r.Device, tensor.Float64, 3), r.World, func(logits, labels nn.T) nn.T { return nn.CrossEntropy(logits, labels) }, nil
+		a.params = nn.Init(m, r.Device, tensor.Float64, 3)
+		return a, nil
 	}
-	mesh, err := r.Mesh(c.String())
+	mesh, err := r.Mesh(c.mesh())
 	if err != nil {
-		return nil, nil, nil, err
+		return a, err
 	}
-	cfg := tp.Config{Group: mesh.Group("kv", "rep"), Sequence: c.seq}
-	if c.rep > 1 {
-		cfg.KV, cfg.Replicas = mesh.Group("kv"), mesh.Group("rep")
+	if err := c.divide(&a, m, mesh); err != nil {
+		return a, err
 	}
-	ce, err := parallelize(m, cfg)
-	if err != nil {
-		return nil, nil, nil, err
+	if c.cp > 1 {
+		u := &cp.Ulysses{Group: mesh.Group("cp"), HeadDim: m.Config.HeadDim}
+		for _, b := range m.Blocks {
+			b.Attn.Spread, b.Attn.Join = u.ToHeads(), u.ToPositions()
+		}
+		a.part = u.Part
 	}
 	if c.break_ != nil {
 		c.break_(m, mesh)
 	}
-	data = mesh.Group("dp", "fsdp")
+	a.data, a.all = mesh.Group("dp", "fsdp"), mesh.Group("dp", "fsdp", "cp")
 	if c.fsdp == 0 {
-		params, err = ddp.Attach(data, m, ddp.Config{DType: tensor.Float64, Seed: 3, BucketBytes: 500})
-		return params, data, ce.Loss, err
+		a.params, err = ddp.Attach(a.all, m, ddp.Config{DType: tensor.Float64, Seed: 3, BucketBytes: 500})
+		return a, err
 	}
-	s := fsdp.New(fsdp.Config{Shard: mesh.Group("fsdp"), Replicate: mesh.Group("dp"), DType: tensor.Float64, Seed: 3})
+	s := fsdp.New(fsdp.Config{Shard: mesh.Group("fsdp", "cp"), Replicate: mesh.Group("dp"), DType: tensor.Float64, Seed: 3})
 	s.Keep(m.Tok, m.Pos, m.Norm, m.Head)
 	for _, b := range m.Blocks {
 		s.Unit(b)
 	}
-	params, err = s.Attach(m)
-	return params, data, ce.Loss, err
+	a.params, err = s.Attach(m)
+	return a, err
+}
+
+// divide divides layers, if the layout has ranks for that.
+func (c training) divide(a *attached, m *gpt.Model, mesh *dist.Mesh) error {
+	switch {
+	case c.naive:
+		return tp.Naive(m, mesh.Group("kv", "rep"))
+	case c.kv*c.rep == 1:
+		return nil
+	}
+	cfg := tp.Config{Group: mesh.Group("kv", "rep"), Sequence: c.seq, Chunks: c.chunks}
+	if c.rep > 1 {
+		cfg.KV, cfg.Replicas = mesh.Group("kv"), mesh.Group("rep")
+	}
+	ce, err := parallelize(m, cfg)
+	if err == nil {
+		a.loss = ce.Loss
+	}
+	return err
 }
 
 func (c training) rank(r *dist.Rank) (res result, err error) {
@@ -131,10 +178,11 @@ func (c training) rank(r *dist.Rank) (res result, err error) {
 	if c.lora {
 		nn.LoRA(m, nn.LoRAConfig{Rank: 2, Alpha: 3, Targets: []string{"blocks.*", "head"}})
 	}
-	params, data, loss, err := c.attach(r, m)
+	a, err := c.attach(r, m)
 	if err != nil {
 		return res, err
 	}
+	params := a.params
 	if res.first, err = disttest.Whole(r.World, params...); err != nil {
 		return res, err
 	}
@@ -142,13 +190,13 @@ func (c training) rank(r *dist.Rank) (res result, err error) {
 	tape := tensor.NewTape(r.Device)
 	defer tape.Close()
 	for step := range 10 {
-		res.losses = append(res.losses, c.backward(data, m, tape, loss, step))
+		res.losses = append(res.losses, c.backward(&a, m, tape, step))
 		if err := opt.Step(); err != nil {
 			return res, err
 		}
 		res.norms = append(res.norms, opt.GradNorm())
 	}
-	if err := data.SumFloats(res.losses); err != nil {
+	if err := a.all.SumFloats(res.losses); err != nil {
 		return res, err
 	}
 	res.last, err = disttest.Whole(r.World, params...)
@@ -167,12 +215,12 @@ func tokens(first, n int, at tensor.Rows) (ids, next tensor.Tensor) {
 }
 
 // backward computes the gradients of a step of two microbatches, and returns this rank's part of its loss.
-func (c training) backward(data *dist.Group, m *gpt.Model, tape *tensor.Tape, loss lossOf, step int) (sum float64) {
+func (c training) backward(a *attached, m *gpt.Model, tape *tensor.Tape, step int) (sum float64) {
 	const rows = 5
 	for micro := range 2 {
-		first, k := disttest.Part(rows, data.Rank(), data.Size())
-		ids, next := tokens((2*step+micro)*rows+first, k, data.Rows(rows*micro+first, 2*rows))
-		l := loss(c.logits(m, tape.Input(ids)), next)
+		first, k := disttest.Part(rows, a.data.Rank(), a.data.Size())
+		ids, next := tokens((2*step+micro)*rows+first, k, a.data.Rows(rows*micro+first, 2*rows))
+		l := a.loss(c.logits(m, tape.Input(a.part(ids))), a.part(next))
 		sum += l.Item()
 		if micro == 0 {
 			tape.Backward(l, tensor.More())

@@ -57,3 +57,43 @@ func TestLoad(t *testing.T) {
 		}
 	}
 }
+
+// A checkpoint of two ranks says what each of four or six would read, of which several have the same keys and values: what they do read.
+func TestVerifySaysWhatRanksRead(t *testing.T) {
+	dir := t.TempDir()
+	on := func(kv, rep int, f func(ctx context.Context, r *dist.Rank, st *ckpt.State) error) {
+		require.NoError(t, dist.Run(context.Background(), dist.Config{Ranks: kv * rep, Threads: 1}, func(ctx context.Context, r *dist.Rank) error {
+			mesh, err := r.Mesh(fmt.Sprintf("kv=%d,rep=%d", kv, rep))
+			require.NoError(t, err)
+			m, err := gpt.New(models["gqa"])
+			require.NoError(t, err)
+			_, err = parallelize(m, tp.Config{Group: mesh.Group("kv", "rep"), KV: mesh.Group("kv"), Replicas: mesh.Group("rep")})
+			require.NoError(t, err)
+			return f(ctx, r, &ckpt.State{Params: nn.Init(m, r.Device, tensor.Float64, 1)})
+		}))
+	}
+	on(2, 1, func(ctx context.Context, r *dist.Rank, st *ckpt.State) error {
+		return ckpt.NewSaver(r.World, dir, ckpt.Config{}).Save(ctx, *st)
+	})
+	dir = filepath.Join(dir, "step-00000000")
+	for _, rep := range []int{2, 3} {
+		v, err := ckpt.Verify(context.Background(), dir, ckpt.VerifyConfig{Layout: fmt.Sprint("tp=", 2*rep)})
+		require.NoError(t, err)
+		require.True(t, v.OK, v.Errors)
+		read := make([]int64, 2*rep)
+		on(2, rep, func(ctx context.Context, r *dist.Rank, st *ckpt.State) error {
+			report, err := ckpt.Load(ctx, r.World, dir, st, ckpt.LoadConfig{})
+			if err == nil {
+				read[r.World.Rank()] = report.BytesRead
+			}
+			return err
+		})
+		for i, want := range read {
+			require.Equal(t, want, v.Ranks[i].Bytes, "rank %d of %d", i, 2*rep)
+		}
+	}
+	v, err := ckpt.Verify(context.Background(), dir, ckpt.VerifyConfig{Layout: "tp=5"})
+	require.NoError(t, err)
+	require.False(t, v.OK)
+	require.Contains(t, fmt.Sprint(v.Errors), "units of 2 do not divide over 5 ranks: the number of ranks must divide")
+}

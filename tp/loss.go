@@ -16,14 +16,14 @@ type CrossEntropy struct {
 	Ignore *int64
 	Count  float64
 
-	group             *dist.Group
-	first, end, words int
+	group, checks            *dist.Group // the second one compares what the ranks are given
+	first, end, words, calls int
 }
 
 // CrossEntropy returns the loss of a vocabulary of so many words.
 func (p *Parallel) CrossEntropy(words int) *CrossEntropy {
 	first, end := share(words, p.Group)
-	return &CrossEntropy{group: p.Group, first: first, end: end, words: words}
+	return &CrossEntropy{group: p.Group, checks: p.Group.With(dist.Name("tp-checks")), first: first, end: end, words: words}
 }
 
 // Loss returns this rank's part of the mean over the global batch, for logits [..., this rank's part of the words] and Int64 labels
@@ -39,7 +39,9 @@ func (f *CrossEntropy) Loss(logits, labels nn.T) nn.T {
 		logits = logits.Cast(tensor.Float32)
 	}
 	t := logits.Tape()
-	return t.Apply(f, logits.Reshape(-1, f.end-f.first), t.Input(labels).Reshape(-1))
+	y := t.Input(labels).Reshape(-1)
+	f.agree(t, y)
+	return t.Apply(f, logits.Reshape(-1, f.end-f.first), y)
 }
 
 // Name returns "tp.CrossEntropy".
@@ -97,9 +99,6 @@ func (f *CrossEntropy) check(labels tensor.Tensor) {
 }
 
 func (f *CrossEntropy) allReduce(x tensor.Tensor, op dist.Op) {
-	if f.group.Size() == 1 {
-		return
-	}
 	if err := f.group.AllReduce(x, op).Wait(); err != nil {
 		panic(&tensor.Failure{Op: f.Name(), Err: err})
 	}

@@ -2,6 +2,7 @@ package tp_test
 
 import (
 	"context"
+	"io"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -96,21 +97,50 @@ func TestWrongLabels(t *testing.T) {
 	require.NoError(t, dist.Run(context.Background(), dist.Config{Ranks: 2, Threads: 1}, func(_ context.Context, r *dist.Rank) error {
 		loss, tape := lossOn(r.World, 5), tensor.NewTape(r.Device, tensor.NoGrad())
 		logits := tape.Input(tensor.New(r.Device, tensor.Float32, 2, 3-r.World.Rank()))
-		for want, f := range map[string]func(){
-			"label 1 is 5, not in [0,5)":    func() { loss.Loss(logits, tensor.FromSlice([]int64{4, 5}, 2)) },
-			"label 0 is -100, not in [0,5)": func() { loss.Loss(logits, tensor.FromSlice([]int64{-100, 0}, 2)) },
-			"labels that do not count need Count": func() {
+		type wrong struct {
+			want string
+			call func()
+		}
+		for _, c := range []wrong{ // in one order on all ranks
+			{"label 1 is 5, not in [0,5)", func() { loss.Loss(logits, tensor.FromSlice([]int64{4, 5}, 2)) }},
+			{"label 0 is -100, not in [0,5)", func() { loss.Loss(logits, tensor.FromSlice([]int64{-100, 0}, 2)) }},
+			{"labels that do not count need Count", func() {
 				loss := lossOn(r.World, 5)
 				loss.Ignore = new(int64)
 				loss.Loss(logits, tensor.FromSlice([]int64{4, 4}, 2))
-			},
-			"labels are int64": func() { loss.Loss(logits, tensor.FromSlice([]float64{0, 0}, 2)) },
-			"of 5, and labels": func() {
+			}},
+			{"labels are int64", func() { loss.Loss(logits, tensor.FromSlice([]float64{0, 0}, 2)) }},
+			{"of 5, and labels", func() {
 				loss.Loss(tape.Input(tensor.New(r.Device, tensor.Float32, 2, 5)), tensor.FromSlice([]int64{4, 4}, 2))
-			},
+			}},
 		} {
-			require.ErrorContains(t, tensor.Try(f), want)
+			require.ErrorContains(t, tensor.Try(c.call), c.want)
 		}
 		return nil
 	}))
+}
+
+// Ranks that are given different batches, rows or random numbers are told so in their first step.
+func TestRanksDisagree(t *testing.T) {
+	for want, c := range map[string]struct {
+		first, label, seed int
+	}{
+		"the same batch: rank 1 of 2 has others than rank 0": {label: 1},
+		"the same rows of the batch: rank 1 of 2":            {first: 1},
+		"the same seed and step of the tape: rank 1 of 2":    {seed: 1},
+	} {
+		failed := make([]error, 2)
+		require.NoError(t, dist.Run(context.Background(), dist.Config{Ranks: 2, Log: io.Discard}, func(_ context.Context, r *dist.Rank) error {
+			m, loss, _ := divided(t, r, models["gpt2"], tp.Config{})
+			rank := r.World.Rank()
+			ids, next := tokens(0, 2, tensor.Rows{First: c.first * rank, Stride: 1, Total: 3})
+			tensor.Data[int64](next)[3] = int64(c.label * rank)
+			tape := tensor.NewTape(r.Device, tensor.Seed(uint64(c.seed*rank)))
+			failed[rank] = tensor.Try(func() { loss.Loss(m.Forward(tape.Input(ids)), next) })
+			return nil
+		}))
+		for _, err := range failed {
+			require.ErrorContains(t, err, want)
+		}
+	}
 }

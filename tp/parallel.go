@@ -13,6 +13,7 @@ import (
 type Config struct {
 	Group    *dist.Group // such as mesh.Group("tp")
 	Sequence bool        // between the divided layers each rank has a part of the tokens
+	Chunks   int         // with Sequence: layers work on a part of the tokens while others travel, in so many messages; 0: they wait
 	// KV and Replicas, for fewer heads of keys and values than ranks: ranks of KV have other heads, ranks of Replicas the same ones.
 	// KV has as many ranks as there are heads. Group has the ranks of both, those of Replicas side by side: mesh.Group("kv", "rep").
 	// nil: every rank has heads of its own.
@@ -36,7 +37,7 @@ func Parallelize(model any, c Config, divide func(p *Parallel)) error {
 	}
 	p.in, p.out = &autograd.Copy{Group: c.Group}, &autograd.Sum{Group: c.Group}
 	if c.Sequence {
-		p.in, p.out = &gather{autograd.AllGather{Group: c.Group}, p}, &scatter{autograd.ReduceScatter{Group: c.Group}, p}
+		p.in, p.out = p.sequence()
 	}
 	err := tensor.Try(func() {
 		nn.ParamsOf(model) // names, for errors
@@ -58,11 +59,11 @@ func (p *Parallel) check() error {
 	switch {
 	case p.Group == nil:
 		return fmt.Errorf("Config.Group is nil")
+	case p.Chunks < 0 || p.Chunks > 32 || p.Chunks > 0 && !p.Sequence:
+		return fmt.Errorf("Config.Chunks is %d, not in [0,32], or without Config.Sequence", p.Chunks) // all are in flight
 	case (p.KV == nil) != (p.Replicas == nil):
 		return fmt.Errorf("Config.KV and Config.Replicas go together")
-	case p.KV == nil:
-		return nil
-	case p.KV.Size()*p.Replicas.Size() != p.Group.Size() || p.KV.Rank()*p.Replicas.Size()+p.Replicas.Rank() != p.Group.Rank():
+	case p.KV != nil && (p.KV.Size()*p.Replicas.Size() != p.Group.Size() || p.KV.Rank()*p.Replicas.Size()+p.Replicas.Rank() != p.Group.Rank()):
 		return fmt.Errorf("rank %d of %d is %d of %d in KV and %d of %d in Replicas: Group needs the ranks of both, those of Replicas side by side",
 			p.Group.Rank(), p.Group.Size(), p.KV.Rank(), p.KV.Size(), p.Replicas.Rank(), p.Replicas.Size())
 	}
@@ -125,7 +126,8 @@ func (p *Parallel) columns(l *nn.Linear) {
 	}
 }
 
-// Row cuts the inputs of a linear layer, which come from Columns or Heads, and sums its outputs over the ranks. Every rank has its bias.
+// Row cuts the inputs of a linear layer, which come from Columns or Heads, or are one of Parts, and sums its outputs over the ranks, which
+// all have its bias.
 func (p *Parallel) Row(l *nn.Linear) {
 	cut(p.Group, l.W, 1, l.W.Global()[1:])
 	l.Post = p.out
@@ -158,14 +160,15 @@ func (p *Parallel) Heads(before nn.Layer, headDim int, q, k, v *nn.Linear) nn.La
 		fail("Heads", "%d heads of %s do not divide over %d ranks: the number of ranks must divide %d, or be a multiple of it", kvHeads, k.W.Name(), kv.Size(), kvHeads)
 	}
 	p.columns(q) // whole heads, as the ranks divide them
+	q.W.Shard.Unit = headDim
 	for _, l := range []*nn.Linear{k, v} {
 		for _, x := range []*tensor.Param{l.W, l.B} {
 			if x != nil {
-				p.replicated(x, kv)
+				p.replicated(x, kv, headDim)
 			}
 		}
 		if a := l.Adapter; a != nil {
-			p.replicated(a.Up, kv)
+			p.replicated(a.Up, kv, headDim)
 			a.Down.Through(&autograd.Copy{Group: p.Group})
 		}
 	}
@@ -173,8 +176,9 @@ func (p *Parallel) Heads(before nn.Layer, headDim int, q, k, v *nn.Linear) nn.La
 }
 
 // replicated cuts keys or values over KV. The ranks of Replicas use them for other queries, and each has the gradient of its own.
-func (p *Parallel) replicated(x *tensor.Param, kv *dist.Group) {
+func (p *Parallel) replicated(x *tensor.Param, kv *dist.Group, headDim int) {
 	cut(kv, x, 0, x.Global()[:1])
+	x.Shard.Unit = headDim
 	if p.Replicas != nil && p.Replicas.Size() > 1 {
 		x.NarrowCounts(p.Replicas.Rank() == 0)
 		x.Through(&autograd.Copy{Group: p.Replicas})

@@ -8,6 +8,13 @@ import (
 // The functions of autograd for tokens [tokens, features] whose number is that of the step. split begins each Forward, and says how
 // many there are; a recomputation in Backward has as many.
 
+// sequence returns what stands before columns and behind rows.
+func (p *Parallel) sequence() (in, out tensor.Function) {
+	g, s := &gather{p: p}, &scatter{p: p}
+	g.Group, s.Group, g.Chunks, s.Chunks = p.Group, p.Group, p.Chunks, p.Chunks
+	return g, s
+}
+
 type split struct {
 	autograd.Split
 	p *Parallel
@@ -16,40 +23,40 @@ type split struct {
 // Forward returns this rank's tokens.
 func (f *split) Forward(c *tensor.Ctx, in []tensor.Tensor) tensor.Tensor {
 	f.p.tokens = in[0].Dim(0)
-	f.Counts = f.p.shares(f.Counts)
+	f.Counts = dealt(f.Counts, f.p.tokens, f.Group.Size())
 	return f.Split.Forward(c, in)
 }
 
 type gather struct {
-	autograd.AllGather
+	autograd.TokenGather
 	p *Parallel
 }
 
 // Forward returns all tokens.
 func (f *gather) Forward(c *tensor.Ctx, in []tensor.Tensor) tensor.Tensor {
-	f.Counts = f.p.shares(f.Counts)
-	return f.AllGather.Forward(c, in)
+	f.Counts = dealt(f.Counts, f.p.tokens, f.Group.Size())
+	return f.TokenGather.Forward(c, in)
 }
 
 type scatter struct {
-	autograd.ReduceScatter
+	autograd.TokenScatter
 	p *Parallel
 }
 
 // Forward returns this rank's tokens of the sum.
 func (f *scatter) Forward(c *tensor.Ctx, in []tensor.Tensor) tensor.Tensor {
-	f.Counts = f.p.shares(f.Counts)
-	return f.ReduceScatter.Forward(c, in)
+	f.Counts = dealt(f.Counts, f.p.tokens, f.Group.Size())
+	return f.TokenScatter.Forward(c, in)
 }
 
-// shares writes the tokens of each rank to counts, which it makes the first time.
-func (p *Parallel) shares(counts []int) []int {
-	n := p.Group.Size()
+// dealt writes the share of each of n ranks to counts, which it makes the first time. The first ones have one more where total does
+// not divide.
+func dealt(counts []int, total, n int) []int {
 	if counts == nil {
 		counts = make([]int, n)
 	}
 	for i := range counts {
-		counts[i] = (p.tokens + n - 1 - i) / n // the first ones have one more where it does not divide
+		counts[i] = (total + n - 1 - i) / n
 	}
 	return counts
 }

@@ -21,9 +21,9 @@ func TestEqualsOneRank(t *testing.T) {
 			require.NoError(t, err)
 			require.Less(t, want.losses[9], 0.97*want.losses[0], "it learns")
 			require.Greater(t, want.norms[0], 0.4, "clipping does something")
-			for _, l := range layouts {
-				for _, l.seq = range []bool{false, true} {
-					what := fmt.Sprintf("%v sequence %v", l, l.seq)
+			for _, whole := range layouts {
+				for _, l := range whole.forms() {
+					what := l.String()
 					got, err := training{layout: l, config: models[name]}.run()
 					require.NoError(t, err, what)
 					require.Equal(t, want.first, got.first, "%s: initial values", what)
@@ -44,9 +44,9 @@ func TestLoRAEqualsOneRank(t *testing.T) {
 		want, err := training{config: models[name], lora: true}.run()
 		require.NoError(t, err)
 		require.NotEqual(t, want.losses[0], want.losses[9])
-		for _, l := range layouts {
-			for _, l.seq = range []bool{false, true} {
-				what := fmt.Sprintf("%s, %v sequence %v", name, l, l.seq)
+		for _, whole := range layouts {
+			for _, l := range whole.forms() {
+				what := fmt.Sprintf("%s, %v", name, l)
 				got, err := training{layout: l, config: models[name], lora: true}.run()
 				require.NoError(t, err, what)
 				require.Equal(t, want.first, got.first, "%s: initial values", what)
@@ -58,13 +58,13 @@ func TestLoRAEqualsOneRank(t *testing.T) {
 
 // Blocks whose activations are computed again in backward communicate again, and train the same.
 func TestCheckpointsEqualOneRank(t *testing.T) {
-	for name, l := range map[string]layout{"gpt2": {dp: 2, kv: 2, rep: 1}, "gqa": {dp: 1, fsdp: 2, kv: 2, rep: 2}} {
+	for name, whole := range map[string]layout{"gpt2": {dp: 2, kv: 2, rep: 1}, "gqa": {dp: 1, fsdp: 2, kv: 2, rep: 2}} {
 		want, err := training{config: models[name]}.run()
 		require.NoError(t, err)
-		for _, l.seq = range []bool{false, true} {
+		for _, l := range whole.forms() {
 			got, err := training{layout: l, config: models[name], again: true}.run()
 			require.NoError(t, err)
-			requireClose(t, want, got, fmt.Sprintf("%s, %v sequence %v", name, l, l.seq))
+			requireClose(t, want, got, fmt.Sprintf("%s, %v", name, l))
 		}
 	}
 }

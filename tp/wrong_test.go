@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -90,6 +91,10 @@ func TestWhatDoesNotDivide(t *testing.T) {
 			}},
 		"a table of 2 rows does not divide over 3 ranks": {"kv=3,rep=1", gpt.Config{Kind: gpt.Llama, Vocab: 2, Positions: 4, Width: 12, Layers: 1, Heads: 3}, nil},
 		"Config.Group is nil":                            {"kv=2,rep=1", models["gqa"], func(*dist.Mesh) tp.Config { return tp.Config{} }},
+		"Config.Chunks is 2, not in [0,32], or without Config.Sequence": {"kv=2,rep=1", models["gqa"],
+			func(m *dist.Mesh) tp.Config { return tp.Config{Group: m.Group("kv"), Chunks: 2} }},
+		"Config.Chunks is 33, not in [0,32], or": {"kv=2,rep=1", models["gqa"],
+			func(m *dist.Mesh) tp.Config { return tp.Config{Group: m.Group("kv"), Sequence: true, Chunks: 33} }},
 		"Config.KV and Config.Replicas go together": {"kv=2,rep=1", models["gqa"],
 			func(m *dist.Mesh) tp.Config { return tp.Config{Group: m.Group("kv"), KV: m.Group("kv")} }},
 		"Group needs the ranks of both, those of Replicas side by side": {"kv=2,rep=2", models["gqa"],
@@ -120,6 +125,26 @@ func TestWhatDoesNotDivide(t *testing.T) {
 			if !strings.Contains(want, "side by side") || rank%3 != 0 { // ranks 0 and 3 stand at one place in both orders
 				require.ErrorContains(t, err, want)
 			}
+		}
+	}
+}
+
+// Ranks that divide layers and get sequences of different lengths fail, all of them, before a step is trained.
+func TestOtherLengths(t *testing.T) {
+	for _, cfg := range []tp.Config{{}, {Sequence: true}, {Sequence: true, Chunks: 2}} {
+		failed := make([]error, 2)
+		err := dist.Run(context.Background(), dist.Config{Ranks: 2, Timeout: 5 * time.Second, Log: io.Discard}, func(_ context.Context, r *dist.Rank) error {
+			m, loss, _ := divided(t, r, models["gpt2"], cfg)
+			tape, ids := tensor.NewTape(r.Device), tensor.New(r.Device, tensor.Int64, 3, positions-r.World.Rank())
+			rank := r.World.Rank()
+			failed[rank] = tensor.Try(func() { tape.Backward(loss.Loss(m.Forward(tape.Input(ids)), ids)) })
+			return failed[rank]
+		})
+		require.ErrorContains(t, err, "allreduce") // of the vocabulary: the first one
+		for _, err := range failed {
+			var d *dist.Error
+			require.ErrorAs(t, err, &d)
+			require.ErrorContains(t, err, "shapes float32[3,5,12] and float32[3,4,12]")
 		}
 	}
 }

@@ -233,10 +233,15 @@ func (k *cut) gather(x tensor.Tensor) tensor.Tensor {
 // gatherFlat issues the all-gather of x and returns the parts, one after another.
 func (k *cut) gatherFlat(x tensor.Tensor) (tensor.Tensor, dist.Work) {
 	y := k.flat(x.DType())
+	return y, k.gatherInto(y, x)
+}
+
+// gatherInto is gatherFlat into memory that is there.
+func (k *cut) gatherInto(y, x tensor.Tensor) dist.Work {
 	if k.even() {
-		return y, k.g.AllGather(y, x.Reshape(-1))
+		return k.g.AllGather(y, x.Reshape(-1))
 	}
-	return y, k.g.AllGatherV(y, x.Reshape(-1), k.elems())
+	return k.g.AllGatherV(y, x.Reshape(-1), k.elems())
 }
 
 // scatter issues the reduce-scatter of x, the whole, and returns this rank's part.

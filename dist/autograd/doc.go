@@ -24,6 +24,9 @@
 //	up.Pre, down.Post = &autograd.Copy{Group: g}, &autograd.Sum{Group: g}                    // whole tokens outside
 //	up.Pre, down.Post = &autograd.AllGather{Group: g}, &autograd.ReduceScatter{Group: g}     // parts of them outside
 //
+// TokenGather and TokenScatter are these two along the first dimension, beside products: the first one does not keep what it gathers, and
+// gathers again for the gradient of weights, (n−1)·S more in backward; both can send in pieces while products compute.
+//
 // Split begins such a part where all ranks have the tokens, behind an embedding, say, and Gather ends it for what they then compute
 // alike: each of them has the whole gradient then, and takes its part without a collective. AllGather is for what they compute
 // differently.

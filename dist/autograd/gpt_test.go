@@ -41,7 +41,7 @@ type gpt struct {
 	first   int         // token of the vocabulary that this rank has
 	gather  *autograd.AllGather
 	scatter *autograd.ReduceScatter
-	again   *againLinear                            // in place of gather before Up; nil: none
+	chunks  int                                     // not 0: in which tokens travel; the whole is not kept
 	rows    int                                     // of the microbatch
 	lossOf  func(logits, labels tensor.Tensor) nn.T // in place of the vocabulary's cross-entropy
 }
@@ -95,9 +95,6 @@ func (m *gpt) share() {
 	if m.seq && m.tp != nil {
 		m.gather.Counts = autograd.Shares(m.rows*length, m.tp.Size())
 		m.scatter.Counts = m.gather.Counts
-		if m.again != nil {
-			m.again.counts = m.gather.Counts
-		}
 	}
 }
 
@@ -110,14 +107,7 @@ func (l *layer) forward(m *gpt, x nn.T) nn.T {
 	y = tensor.Attention(y.Reshape(m.rows, length, y.Dim(1)), headDim, o)
 	y = l.Out.Forward(y.Reshape(m.rows*length, y.Dim(2)))
 	x = x.Add(l.Drop.Forward(y))
-	return x.Add(l.Down.Forward(l.Thin.Forward(m.up(l, l.N2.Forward(x)).GELU())))
-}
-
-func (m *gpt) up(l *layer, x nn.T) nn.T {
-	if m.again == nil || m.tp == nil {
-		return l.Up.Forward(x)
-	}
-	return x.Tape().Apply(m.again, x, x.Tape().Use(l.Up.W), x.Tape().Use(l.Up.B))
+	return x.Add(l.Down.Forward(l.Thin.Forward(l.Up.Forward(l.N2.Forward(x)).GELU())))
 }
 
 // embed looks up what this rank has of the vocabulary, zeros for the rest, and sums over the ranks.
@@ -148,8 +138,9 @@ func (m *gpt) cut(mesh *dist.Mesh) {
 	if m.seq {
 		m.gather, m.scatter = &autograd.AllGather{Group: m.tp}, &autograd.ReduceScatter{Group: m.tp}
 		pre, post = m.gather, m.scatter
-		if m.again != nil {
-			m.again.group = m.tp
+		if m.chunks > 0 {
+			g, s := &autograd.TokenGather{AllGather: *m.gather, Chunks: m.chunks}, &autograd.TokenScatter{ReduceScatter: *m.scatter, Chunks: m.chunks}
+			m.gather, m.scatter, pre, post = &g.AllGather, &s.ReduceScatter, g, s
 		}
 	}
 	cutAlong(m.tp, m.Tok.W, 0, 1, 1)

@@ -1,0 +1,206 @@
+package tensor
+
+// Fetcher is a Function whose output is not kept for Backward, because Fetch can make it again: what other ranks have, of which this
+// one saves its own part (Korthikanti et al. 2022). Its memory is given up when the next Fetcher's output is made, and where a
+// gradient's rule reads it, it is fetched before the input's gradient is computed and waited for behind that.
+type Fetcher interface {
+	Function
+	// Fetch begins to fill y, of Forward's output's shape, and says what it waits for with Ctx.Arrives.
+	Fetch(c *Ctx, y Tensor)
+}
+
+// arrival is a part of a tensor, rows lo to hi of its first dimension, that is there when p is over.
+type arrival struct {
+	lo, hi int
+	p      Pending
+}
+
+// arriving is memory that is filled in parts: its storage has no pointer until all of them are waited for.
+type arriving struct {
+	c     *Ctx
+	ptr   Ptr // nil: nothing is on its way
+	parts []arrival
+}
+
+// afloat is what a Ctx knows of tensors that arrive: the output, and a gradient.
+type afloat struct {
+	coming, back   arriving
+	differentiates bool    // Backward runs, or has run
+	out            *header // of a Fetcher
+	spent          storage // what a collective still used when it was given up
+}
+
+// Arrives says that rows lo to hi of y's first dimension are there when p is over; no rows where p only has to be waited for. y is the
+// output, or in Backward one of the gradients, or what Fetch fills. All its rows arrive, and all of this is said before anyone else gets
+// y. A product of y multiplies each part when that is there, in this order; whatever else reads y waits for all of it.
+func (c *Ctx) Arrives(y Tensor, lo, hi int, p Pending) {
+	h := y.hdr()
+	a := h.st.coming
+	if a == nil || a.c != c { // the first part
+		if a = &c.coming; c.differentiates {
+			a = &c.back
+		}
+		if len(a.parts) > 0 {
+			fail(c.f.Name(), []Shape{h.shape()}, "Arrives was said of another tensor already")
+		}
+		a.c, h.st.coming = c, a
+	}
+	a.parts = append(a.parts, arrival{lo, hi, p})
+}
+
+// mustHide refuses what Arrives was said of and that is no output or gradient: nobody would wait for it.
+func (c *Ctx) mustHide(a *arriving, what string) {
+	if len(a.parts) > 0 && a.ptr == nil {
+		fail(c.f.Name(), nil, "Arrives was said of a tensor that is not %s", what)
+	}
+}
+
+// hide takes the memory of what arrives away: from now on, who reads it waits.
+func (s *storage) hide() {
+	if a := s.coming; a != nil && len(a.parts) > 0 && s.ptr != nil {
+		a.ptr, s.ptr = s.ptr, nil
+	}
+}
+
+// arrived makes memory that is on its way, or was given up, be there, and reports whether it is.
+func (s *storage) arrived() bool {
+	a := s.coming
+	if a == nil || a.ptr == nil && !s.fetch() {
+		return false
+	}
+	for _, p := range a.parts {
+		a.await(p.p)
+	}
+	return s.land()
+}
+
+func (a *arriving) await(p Pending) {
+	if err := p.Wait(); err != nil {
+		fail(a.c.f.Name(), nil, "%w", err)
+	}
+}
+
+// land makes memory that is on its way visible. It reports whether there is any.
+func (s *storage) land() bool {
+	a := s.coming
+	if a == nil || a.ptr == nil {
+		return false
+	}
+	s.ptr, a.ptr, a.parts = a.ptr, nil, a.parts[:0]
+	return true
+}
+
+// fetch begins to fill memory that was given up. It reports whether s is such.
+func (s *storage) fetch() bool {
+	a := s.coming
+	c := a.c
+	if c.out == nil || s != &c.out.own {
+		return false
+	}
+	t := c.t
+	if !t.inBackward {
+		t.giveUp(c)
+	}
+	y := t.blankHeader()
+	y.sizeAs(c.out)
+	b := t.mem.alloc(s.bytes)
+	y.st, s.ptr, s.bytes, a.parts = s, b.p, b.bytes, a.parts[:0]
+	quiet := t.quiet
+	t.quiet = true
+	c.f.(Fetcher).Fetch(c, y.tensor())
+	t.quiet = quiet
+	y.st = nil
+	a.ptr, s.ptr = s.ptr, nil
+	return true
+}
+
+// expect begins to fetch an input of n that was given up, if the gradient of another input reads it: its own mostly does not.
+func (t *Tape) expect(n *Node, i int) {
+	s := n.in[i].st
+	if s != nil && s.ptr == nil && s.coming != nil && s.coming.ptr == nil && n.op != OpApply && n.need != 1<<i && n.reads(i) {
+		s.fetch()
+	}
+}
+
+// giveUp frees the memory of the last Fetcher's output; that of next is the last one from now on. What is freed depends on the program
+// alone, so that all ranks fetch the same.
+func (t *Tape) giveUp(next *Ctx) {
+	c := t.fetched
+	if t.fetched = next; c == nil || c == next {
+		return
+	}
+	s := &c.out.own
+	if c.out.st != s || s.coming != &c.coming || s.refs == 0 || s.ptr == nil || c.out.kept || t.keepAll {
+		return
+	}
+	if s.busy() && c.spent.ptr == nil { // whoever sends it has it until then
+		c.spent.ptr, c.spent.bytes, c.spent.arena = s.ptr, s.bytes, s.arena
+		c.spent.held, s.held = s.held, c.spent.held[:0]
+		c.spent.lent, s.lent = s.lent, 0
+		t.limbo = append(t.limbo, &c.spent)
+	} else {
+		s.settle()
+		t.mem.release(block{s.ptr, s.bytes})
+	}
+	s.ptr = nil
+}
+
+// made notes that h is the output of c's Function.
+func (t *Tape) made(c *Ctx, h *header) {
+	if h.st != nil {
+		h.st.hide()
+	}
+	c.mustHide(&c.coming, "the output")
+	if _, ok := c.f.(Fetcher); !ok || !t.record || t.recompute || !t.recording() || c.need == 0 || h.st != &h.own {
+		return
+	}
+	c.coming.c, c.out, h.st.coming = c, h, &c.coming
+	t.giveUp(c)
+}
+
+// gemmArriving is gemm for an A of which parts arrive, which are multiplied one by one. It reports false if A is whole.
+func (t *Tape) gemmArriving(c, a, b *header, g *gemm) bool {
+	s := a.st
+	if s.coming == nil || g.ta || g.batch != 1 || a.ld != 0 || a.off != 0 || s.coming.ptr == nil && !s.fetch() {
+		return false
+	}
+	parts := s.coming.parts
+	rows := 0
+	for _, p := range parts {
+		rows += p.hi - p.lo
+	}
+	if len(parts) < 2 || g.m != rows {
+		return false
+	}
+	coming := s.coming
+	s.land()
+	for _, p := range parts {
+		coming.await(p.p)
+		if p.hi == p.lo {
+			continue
+		}
+		part := *g
+		part.m = p.hi - p.lo
+		part.pre, part.add, part.slope = t.rowsOf(g.pre, p), t.rowsOf(g.add, p), t.rowsOf(g.slope, p)
+		pc, pa := t.rowsOf(c, p), t.rowsOf(a, p)
+		t.gemmWhole(pc, pa, b, &part)
+		for _, h := range [...]*header{part.pre, part.add, part.slope, pc, pa} {
+			if h != nil {
+				t.release(h)
+			}
+		}
+	}
+	return true
+}
+
+// rowsOf returns rows of h, flattened to a matrix; nil of nil.
+func (t *Tape) rowsOf(h *header, p arrival) *header {
+	if h == nil {
+		return nil
+	}
+	v, cols := t.alias(h), h.dims[h.rank-1]
+	v.off += p.lo * rowStride(h, cols) * h.dtype.Size()
+	v.rank, v.n = 2, (p.hi-p.lo)*cols
+	v.dims[0], v.dims[1] = p.hi-p.lo, cols
+	return v
+}

@@ -1,0 +1,24 @@
+package tp
+
+import (
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/autograd"
+	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// Naive divides every parameter of a model over the ranks of g, gathers it wherever it is used, and computes everything on every rank: it
+// says in a line what Parallelize must equal, and saves nothing but memory for parameters. Call it where Parallelize would be called. A
+// parameter whose first dimension is less than the ranks is whole on all of them.
+func Naive(model any, g *dist.Group) error {
+	return tensor.Try(func() {
+		for _, x := range nn.ParamsOf(model) {
+			if rows := x.Global()[0]; rows < g.Size() {
+				x.NarrowCounts(g.Rank() == 0)
+			} else {
+				cut(g, x, 0, x.Global()[:1])
+				x.Through(&autograd.Gather{Group: g, Counts: autograd.Shares(rows, g.Size())})
+			}
+		}
+	})
+}
