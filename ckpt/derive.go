@@ -43,6 +43,7 @@ func (o *owned) rule(most int) *Rule {
 	}
 	for _, size := range []int{most, o.shares()} {
 		if r := ruleOf(whole.shape, boxes, dim, size); r != nil {
+			r.Unit = o.Unit
 			return r
 		}
 	}

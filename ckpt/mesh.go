@@ -3,6 +3,7 @@ package ckpt
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -117,6 +118,9 @@ func (f *verifier) layoutTensor(ctx context.Context, c *cutter, x *stored) error
 		group := at["tp"]
 		if x.rule != nil {
 			group = 0
+		}
+		if slices.ContainsFunc(parts[group], p.equal) { // of a rank that holds the same unit
+			continue
 		}
 		parts[group] = append(parts[group], p)
 		if group > 0 {

@@ -150,6 +150,15 @@ func TestRule(t *testing.T) {
 	boxes, err = r.Boxes([]int{10, 3}, 0, 1)
 	require.NoError(t, err)
 	require.Len(t, boxes, 1, "what touches is one box")
+	for rank, lo := range []int{0, 0, 3, 3} { // two units on four ranks
+		boxes, err := (Rule{Unit: 3}).Boxes([]int{6, 2}, rank, 4)
+		require.NoError(t, err)
+		require.Equal(t, []tensor.Box{{Lo: []int{lo, 0}, Hi: []int{lo + 3, 2}}}, boxes)
+	}
+	for unit, want := range map[int]string{4: "6 elements do not divide into units of 4", 2: "3 units of 2 do not divide over 2 ranks: the number of ranks must divide 3", -1: "units of -1"} {
+		_, err := (Rule{Unit: unit}).Boxes([]int{6, 2}, 0, 2)
+		require.ErrorContains(t, err, want)
+	}
 	for _, bad := range []Rule{{Dim: 2}, {Dim: -1}, {Dim: 0, Parts: []int{6, 2}}, {Dim: 0, Parts: []int{6, 6}}, {Dim: 0, Parts: []int{-1, 11}}} {
 		_, err := bad.Boxes([]int{10, 3}, 0, 2)
 		require.Error(t, err, bad)

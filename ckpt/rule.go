@@ -14,6 +14,9 @@ import (
 type Rule struct {
 	Dim   int   `json:"dim"`
 	Parts []int `json:"parts,omitempty"` // their widths along Dim; none: one part
+	// Unit, if not 0, is how many elements along Dim stay together, such as a head's. Ranks divide the units of a part, or, where there are
+	// fewer of them, units divide the ranks: those side by side hold the same one, as keys and values of grouped queries.
+	Unit int `json:"unit,omitempty"`
 }
 
 // Rules are the Rules of tensors by name; a name may be a pattern of path.Match, such as "layers.*.attn.qkv.weight".
@@ -51,7 +54,7 @@ func (r Rules) find(name string) *Rule {
 }
 
 // transposed returns the rule for the transposed matrix.
-func (r Rule) transposed() *Rule { return &Rule{1 - r.Dim, r.Parts} }
+func (r Rule) transposed() *Rule { return &Rule{1 - r.Dim, r.Parts, r.Unit} }
 
 // Boxes returns what rank of size ranks holds of a tensor: a box for each part, or one for two that touch. Where the
 // number of ranks does not divide a part, shares differ by one.
@@ -70,7 +73,11 @@ func (r Rule) Boxes(shape []int, rank, size int) ([]tensor.Box, error) {
 			return nil, fmt.Errorf("parts %v of dimension %d of shape %v", parts, r.Dim, shape)
 		}
 		b := tensor.Box{Lo: make([]int, len(shape)), Hi: slices.Clone(shape)}
-		b.Lo[r.Dim], b.Hi[r.Dim] = at+share(width, rank, size), at+share(width, rank+1, size)
+		lo, hi, err := r.share(width, rank, size)
+		if err != nil {
+			return nil, err
+		}
+		b.Lo[r.Dim], b.Hi[r.Dim] = at+lo, at+hi
 		if k := len(boxes) - 1; k >= 0 && boxes[k].Hi[r.Dim] == b.Lo[r.Dim] {
 			boxes[k].Hi[r.Dim] = b.Hi[r.Dim]
 		} else {
@@ -82,6 +89,25 @@ func (r Rule) Boxes(shape []int, rank, size int) ([]tensor.Box, error) {
 		return nil, fmt.Errorf("parts %v of dimension %d of shape %v", parts, r.Dim, shape)
 	}
 	return boxes, nil
+}
+
+// share returns which of width elements a rank holds.
+func (r Rule) share(width, rank, size int) (lo, hi int, err error) {
+	if r.Unit == 0 {
+		return share(width, rank, size), share(width, rank+1, size), nil
+	}
+	if r.Unit < 0 || width%r.Unit != 0 {
+		return 0, 0, fmt.Errorf("%d elements do not divide into units of %d", width, r.Unit)
+	}
+	n := width / r.Unit
+	switch {
+	case n%size == 0:
+		return n / size * rank * r.Unit, n / size * (rank + 1) * r.Unit, nil
+	case n > 0 && size%n == 0:
+		k := rank / (size / n)
+		return k * r.Unit, (k + 1) * r.Unit, nil
+	}
+	return 0, 0, fmt.Errorf("%d units of %d do not divide over %d ranks: the number of ranks must divide %d, or be a multiple of it", n, r.Unit, size, n)
 }
 
 // share returns where the share of rank begins when n elements are cut into size shares.

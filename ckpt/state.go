@@ -47,6 +47,7 @@ type item struct {
 	from   tensor.DType // of the file; the data's but for a Load that casts
 	shape  []int        // of the whole, in the file
 	part   part         // in the file
+	unit   int          // of a Rule
 	memory *part        // of a transposed parameter, as data has it; nil: as the file has it
 }
 
@@ -113,6 +114,7 @@ func itemsOf(model bool, name string, p *tensor.Param, data tensor.Tensor) ([]it
 	if x.part, err = heldPart(x.shape, p.Shard, data.Len()); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
+	x.unit = p.Shard.Unit
 	list := []item{x}
 	if as := p.Stored(); as != nil {
 		list = x.divide(as)
@@ -133,7 +135,7 @@ func itemsOf(model bool, name string, p *tensor.Param, data tensor.Tensor) ([]it
 
 // claim is what a rank says of a tensor.
 func (x *item) claim() claimItem {
-	c := claimItem{Model: x.model, Name: x.name, DType: dtypes[x.data.DType()], Shape: x.shape, Transposed: x.memory != nil}
+	c := claimItem{Model: x.model, Name: x.name, DType: dtypes[x.data.DType()], Shape: x.shape, Transposed: x.memory != nil, Unit: x.unit}
 	if p := x.held(); !p.whole() {
 		c.Boxes, c.Flat = p.boxes, [2]int{p.lo, p.hi}
 	}
@@ -190,6 +192,7 @@ type claimItem struct {
 	Transposed bool
 	Boxes      []tensor.Box `json:",omitempty"` // in memory; none: all of the tensor
 	Flat       [2]int
+	Unit       int `json:",omitempty"` // see Rule
 }
 
 func (st *State) claim(items []item) (claim, error) {

@@ -89,7 +89,7 @@ func (*ckptVerifyCmd) Help() string {
 if the checkpoint is sound. A folder without ringo.json has no hashes; what could not be verified is said.
 
   ringo ckpt verify checkpoints/step-00000100
-  ringo ckpt verify -layout tp=2,fsdp=4 -rules rules.json model    # rules.json: {"*.qkv.weight": {"dim": 0, "parts": [64, 16, 16]}}
+  ringo ckpt verify -layout tp=2,fsdp=4 -rules rules.json model    # rules.json: {"*.qkv.weight": {"dim": 0, "parts": [64, 16, 16], "unit": 8}}
 
 The axes of -layout are dp, fsdp and tp. Under fsdp a rank loads its share of each unit, if the checkpoint says what the
 units are; else of each tensor. Dimensions in -rules are those that the tensors have in the files.`
