@@ -25,6 +25,8 @@ type Model struct {
 // Config says how the model is trained. The zero value is one rank with AdamW in float32.
 type Config struct {
 	Layout Layout
+	// Sequence is tp's: between the layers that tp ranks divide, each has a part of the tokens.
+	Sequence bool
 	// Stage is fsdp's: 1, 2 or 3; 0 is 3. Without Layout.FSDP it must be 0.
 	Stage int
 	// Params is the type that parameters are used in. If it is a 16-bit type, there are masters in float32.
@@ -57,6 +59,7 @@ type Plan struct {
 	Layout     string    `json:"layout"`
 	Params     string    `json:"params"` // the types
 	Reduce     string    `json:"reduce"`
+	Sequence   bool      `json:"sp,omitempty"`
 	Ranks      int       `json:"ranks"`
 	Stage      int       `json:"stage"`      // 0: ddp
 	Parameters int       `json:"parameters"` // elements that a rank and those it shares them with have: P
@@ -102,7 +105,7 @@ func New(m Model, c Config) (*Plan, error) {
 	if s.total == 0 {
 		return nil, fmt.Errorf("the model has no parameters")
 	}
-	p := &Plan{Layout: c.Layout.String(), Params: c.Params.String(), Reduce: c.reduce().String(), Ranks: c.Layout.Ranks(),
+	p := &Plan{Layout: c.Layout.String(), Params: c.Params.String(), Reduce: c.reduce().String(), Ranks: c.Layout.Ranks(), Sequence: c.Sequence,
 		Stage: s.Stage, Parameters: s.total, Memory: s.memory()}
 	if m.Activations.Bytes > 0 {
 		p.Memory = append(p.Memory, m.Activations)
@@ -163,6 +166,8 @@ func (c Config) check() error {
 		return fmt.Errorf("parameters and gradients are floats, not %v and %v", c.Params, r)
 	case r != from && !(r.IsHalf() && from == tensor.Float32):
 		return fmt.Errorf("gradients of %v parameters cannot be reduced in %v", c.Params, r)
+	case c.Sequence && c.Layout.tp() == 1:
+		return fmt.Errorf("sequence parallelism needs a tp axis in the layout, such as tp=2")
 	case c.Stage < 0 || c.Stage > 3:
 		return fmt.Errorf("stage %d is not 1, 2 or 3", c.Stage)
 	case ddp && c.Stage != 0:

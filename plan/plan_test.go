@@ -58,10 +58,29 @@ func TestABlockMore(t *testing.T) {
 		b := planOf(t, m, c)
 		tokens := 64 / 8 * 1024
 		elems := tokens * 768
-		assert.Equal(t, 2*elems*6+2*elems*12/tp+4*tokens*(4+12/tp), b.Of(tensor.Activations)-a.Of(tensor.Activations))
+		between := 6 // norms, the last layers' outputs, residual sums
+		if tp > 1 {
+			between = 10 // sums over ranks, and biases behind them
+		}
+		assert.Equal(t, 2*elems*between+2*elems*12/tp+4*tokens*(4+12/tp), b.Of(tensor.Activations)-a.Of(tensor.Activations))
 		assert.Equal(t, 8*(2*elems)*(tp-1)*8, b.SentBy("allreduce", "tp")-a.SentBy("allreduce", "tp"))
 		assert.Equal(t, (12*768*768+7*768)/tp+6*768, b.Parameters-a.Parameters, "matrices are cut, and biases of columns")
 	}
+}
+
+// With tokens that are divided between layers, all of a block is, and an all-reduce is an all-gather and a reduce-scatter.
+func TestASequenceParallelBlockMore(t *testing.T) {
+	c := Config{Layout: Layout{DP: 8, TP: 4}, Sequence: true}
+	m := gpt2
+	a := planOf(t, m, c)
+	m.Layers++
+	b := planOf(t, m, c)
+	tokens := 64 / 8 * 1024
+	elems := tokens * 768
+	assert.Equal(t, 4*elems*(8+12)/4+4*tokens*(4+12)/4, b.Of(tensor.Activations)-a.Of(tensor.Activations))
+	assert.Equal(t, 8*(4*elems)*3*6, b.SentBy("allgather", "tp")-a.SentBy("allgather", "tp"))
+	assert.Equal(t, 8*(4*elems)*3*4, b.SentBy("reducescatter", "tp")-a.SentBy("reducescatter", "tp"))
+	assert.Equal(t, 8*2*3*4*6*768, b.SentBy("allreduce", "tp")-a.SentBy("allreduce", "tp"), "gradients of norms and late biases")
 }
 
 func TestTensorParallelParameters(t *testing.T) {
@@ -157,7 +176,7 @@ memory of a rank  bytes            formula
   optimizer       8000   7.81 KiB  8·P/2 + sums for the norm
   gathered        3904   3.81 KiB  2·K + 2·2·U
   communication   7952   7.77 KiB  4·K + 2·4·U + votes
-  activations     7680   7.50 KiB  2·T·8·(2+2·(6+12/1)) + 4·T·2·(4+2/1) + an MLP's 2.12 KiB
+  activations     7680   7.50 KiB  2·T·8·(2+2·18) + 4·T·2·(4+2) + an MLP's 2.12 KiB
   total           35344  34.52 KiB
 
 sent in a step by all ranks  bytes  a rank    formula

@@ -38,6 +38,9 @@ func (p *Plan) String() string {
 	if p.Stage > 0 {
 		how = fmt.Sprintf("fsdp stage %d", p.Stage)
 	}
+	if p.Sequence {
+		how += ", sequence parallel"
+	}
 	ranks := fmt.Sprint(p.Ranks, " ranks")
 	if p.Ranks == 1 {
 		ranks = "1 rank"

@@ -59,48 +59,37 @@ func (t Transformer) Model(c Config) (Model, error) {
 		m.Units = append(m.Units, block)
 	}
 	tokens := (t.Batch + c.Layout.shards() - 1) / c.Layout.shards() * t.Seq
-	m.Activations = t.activations(c, tokens)
+	if m.Activations = t.activations(c, tokens); tp > 1 {
+		m.Activations = t.dividedActivations(c, tokens)
+	}
 	m.Legend = []string{fmt.Sprintf("T = %d tokens of a rank", tokens)}
 	m.Sums = t.sums(c)
 	return m, nil
 }
 
-// activations is the most step memory that a rank has at a time. Forward keeps, in units of tokens times features: two for the
+// activations is the most step memory that a rank has at a time, without tensor parallelism. Forward keeps, in units of tokens times features: two for the
 // embeddings; for each block the outputs of its norms, of attention and MLP after their last matrix, and the two sums (6), and
-// what tensor parallelism divides: queries, keys and values (3), attention (1), the inputs and outputs of GELU (8). Two norms
+// queries, keys and values (3), attention (1), the inputs and outputs of GELU (8). Two norms
 // have two statistics of a token each, attention one for each head. To these comes the larger one of what is there when
 // Backward is at the logits and when it is in the last block's MLP.
 func (t Transformer) activations(c Config, tokens int) Item {
-	size, stat, grad, tp := c.Params.Size(), max(4, c.Params.Size()), c.grads(), c.Layout.tp()
+	size, stat, grad := c.Params.Size(), max(4, c.Params.Size()), c.grads()
 	of := func(elems, bytes int) int { return tensor.StepBytes(elems * bytes) }
 	x, stats, d := of(tokens*t.Dim, size), of(tokens, stat), t.Dim
-	block := 6*x + of(3*tokens*d/tp, size) + of(tokens*d/tp, size) + 2*of(4*tokens*d/tp, size) + 4*stats + of(tokens*t.Heads/tp, stat)
-	logits := of(tokens*t.Vocab/tp, size)
+	block := 6*x + of(3*tokens*d, size) + of(tokens*d, size) + 2*of(4*tokens*d, size) + 4*stats + of(tokens*t.Heads, stat)
+	logits := of(tokens*t.Vocab, size)
 	one := of(1, size)
 	head := x + 3*stats + 2*logits + 3*one // the last norm, sums of exponentials, the logits and their gradient, the loss and its
-	mlp := of(4*tokens*d/tp, size) + of(4*d/tp, size) + one
+	mlp := of(4*tokens*d, size) + of(4*d, size) + one
 	if grad != c.Params { // a matrix's gradient is made in one type and added in the other
 		both := func(elems int) int { return of(elems, size) + of(elems, grad.Size()) }
-		head = max(head, 2*x+2*stats+logits+one+both(t.Vocab/tp*d))
-		mlp += both(4 * d * d / tp)
+		head = max(head, 2*x+2*stats+logits+one+both(t.Vocab*d))
+		mlp += both(4 * d * d)
 	}
-	forward := fmt.Sprintf("%d·T·%d·(2+%d·(6+12/%d)) + %d·T·%d·(4+%d/%d)", size, d, t.Layers, tp, stat, t.Layers, t.Heads, tp)
+	forward := fmt.Sprintf("%d·T·%d·(2+%d·18) + %d·T·%d·(4+%d)", size, d, t.Layers, stat, t.Layers, t.Heads)
 	last := fmt.Sprintf("the head's %s", tensor.FormatBytes(head))
 	if mlp > head {
 		last = fmt.Sprintf("an MLP's %s", tensor.FormatBytes(mlp))
 	}
 	return Item{Kind: tensor.Activations, Bytes: 2*x + t.Layers*block + max(head, mlp), Formula: forward + " + " + last}
-}
-
-// sums returns what tensor parallelism sends: in each block two all-reduces of the activations forward and two backward; one
-// forward after the embedding, one backward before the head; and of each token the largest logit, the sum of exponentials and
-// the label's logit.
-func (t Transformer) sums(c Config) []Traffic {
-	tp, tokens := c.Layout.tp(), t.Batch*t.Seq
-	if tp == 1 {
-		return nil
-	}
-	size, stat := c.Params.Size(), max(4, c.Params.Size())
-	bytes := 2 * (tp - 1) * tokens * ((4*t.Layers+2)*t.Dim*size + 3*stat)
-	return []Traffic{{"allreduce", "tp", bytes, fmt.Sprintf("2·%d·%d·(%d·%d·(4·%d+2) + 3·%d)", tp-1, tokens, size, t.Dim, t.Layers, stat)}}
 }

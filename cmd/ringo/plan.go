@@ -16,6 +16,7 @@ type planCmd struct {
 	Batch  int    `default:"8" help:"Sequences of the global batch, over all ranks."`
 	Seq    int    `default:"1024" help:"Tokens of a sequence."`
 	Layout string `default:"dp=1" placeholder:"MESH" help:"Ranks along the axes dp, fsdp and tp, such as dp=8,fsdp=8,tp=2."`
+	SP     bool   `name:"sp" help:"With tp: between the divided layers each rank has a part of the tokens (sequence parallelism)."`
 	Stage  int    `help:"1, 2 or 3: what fsdp cuts; 3 if absent."`
 	Params string `default:"float32" placeholder:"TYPE" help:"Type that parameters are used in; beside 16 bits there are masters in float32."`
 	Reduce string `placeholder:"TYPE" help:"Type that gradients are sent in, and that fsdp holds them in. If absent: float32 with fsdp, else that of parameters."`
@@ -28,11 +29,11 @@ func (*planCmd) Help() string {
 all ranks send in a step, each number with its formula. Nothing is started. The defaults are GPT-2 small on one rank.
 
   ringo plan -layout fsdp=8 -stage 2 -params bfloat16
-  ringo plan -layout dp=8,fsdp=8,tp=2 -batch 512 -vocab 50304
+  ringo plan -layout dp=8,fsdp=8,tp=2 -sp -batch 512 -vocab 50304
 
 With dp alone, package ddp sums gradients; fsdp cuts the model over ranks, and with dp beside it there are copies (hybrid
-sharding). Units are blocks; token table, positions and last norm are one that stays. tp is planned by Megatron's formulas:
-training with it comes later. Activations are without checkpointing. Not counted are batches, the workspace of kernels and what
+sharding). Units are blocks; token table, positions and last norm are one that stays. tp divides layers (package tp), -sp also
+the tokens between them. Activations are without checkpointing. Not counted are batches, the workspace of kernels and what
 the Go runtime takes.`
 }
 
@@ -54,7 +55,7 @@ func (c *planCmd) plan() (*plan.Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg := plan.Config{Layout: layout, Stage: c.Stage}
+	cfg := plan.Config{Layout: layout, Stage: c.Stage, Sequence: c.SP}
 	for _, t := range []struct {
 		dtype *tensor.DType
 		name  string

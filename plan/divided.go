@@ -1,0 +1,63 @@
+package plan
+
+import (
+	"fmt"
+
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// What package tp does with a transformer (models/gpt), whose layers tp ranks divide: with Config.Sequence each has a part of the tokens
+// between these layers.
+
+// dividedActivations is the most step memory that a rank has at a time, within a few percent. Forward keeps, in units of tokens times
+// features: for the embeddings 4, of what a rank looked up, what counts of that, the sum, and positions; for the last norm 1, and where
+// tokens are divided what the logits read. A block has 12 in its layers, divided: queries, keys, values, attention, and the
+// inputs and outputs of GELU; between them 10, the outputs of norms, of the two last layers, their sums over ranks, with biases, and with
+// the residual. With divided tokens these are 8, divided as well: sums over ranks come by rows.
+func (t Transformer) dividedActivations(c Config, tokens int) Item {
+	size, stat, tp := c.Params.Size(), max(4, c.Params.Size()), c.Layout.tp()
+	of := func(elems, bytes int) int { return tensor.StepBytes(elems * bytes) }
+	x, parts, between, legend := of(tokens*t.Dim, size), 1, 10, "10"
+	if c.Sequence {
+		parts, between, legend = tp, 8, fmt.Sprintf("8/%d", tp)
+	}
+	share := func(elems, n int) int { return (elems + n - 1) / n }
+	outside := of(share(tokens, parts)*t.Dim, size)
+	block := between*outside + 4*of(tokens*t.Dim/tp, size) + 2*of(4*tokens*t.Dim/tp, size) + 4*of(share(tokens, parts), stat) + of(tokens*t.Heads/tp, stat)
+	forward := 4*x + 31*tokens + outside + 2*of(share(tokens, parts), stat) + t.Layers*block
+	if c.Sequence {
+		forward += x
+	}
+	logits, wide := of(tokens*t.Vocab/tp, size), of(tokens*t.Vocab/tp, stat)
+	head := logits + 4*wide + (8+3*stat)*tokens // softmax, which is kept, its gradient, and what leads there
+	if stat != size {
+		head += wide
+	}
+	mlp := 2*x + of(4*tokens*t.Dim/tp, size)
+	return Item{Kind: tensor.Activations, Bytes: forward + max(head, mlp), Formula: fmt.Sprintf("%d·T·%d·(5+%d·(%s+12/%d)) + the head's or an MLP's %s, about",
+		size, t.Dim, t.Layers, legend, tp, tensor.FormatBytes(max(head, mlp)))}
+}
+
+// sums returns what tensor parallelism sends: in each block two all-reduces of the activations forward and two backward; one
+// forward after the embedding, one backward before the head; and of each token the largest logit, the sum of exponentials and
+// the label's logit. With divided tokens most all-reduces are a reduce-scatter and an all-gather, the input of each of a block's four
+// divided layers is gathered again in backward, but for the logits', and gradients of norms and late biases are summed.
+func (t Transformer) sums(c Config) []Traffic {
+	tp, tokens := c.Layout.tp(), t.Batch*t.Seq
+	if tp == 1 {
+		return nil
+	}
+	size, stat, all := c.Params.Size(), max(4, c.Params.Size()), tokens*t.Dim*c.Params.Size()
+	words := 2 * (tp - 1) * tokens * 3 * stat
+	if !c.Sequence {
+		return []Traffic{{"allreduce", "tp", 2*(tp-1)*all*(4*t.Layers+2) + words, fmt.Sprintf("2·%d·%d·(%d·%d·(4·%d+2) + 3·%d)", tp-1, tokens, size, t.Dim, t.Layers, stat)}}
+	}
+	small := (6*t.Layers + 2) * t.Dim * size * c.Layout.shards()
+	list := []Traffic{
+		{"allgather", "tp", (tp - 1) * all * (6*t.Layers + 2), fmt.Sprintf("%d·%d·%d·%d·(6·%d+2)", tp-1, tokens, size, t.Dim, t.Layers)},
+		{"reducescatter", "tp", (tp - 1) * all * (4*t.Layers + 1), fmt.Sprintf("%d·%d·%d·%d·(4·%d+1)", tp-1, tokens, size, t.Dim, t.Layers)},
+		{"allreduce", "tp", 2*(tp-1)*(all+small) + words, fmt.Sprintf("2·%d·(%d·(%d·%d + 3·%d) + %d·%d·(6·%d+2)·%d)", tp-1, tokens, size, t.Dim, stat, size, t.Dim,
+			t.Layers, c.Layout.shards())},
+	}
+	return list
+}
