@@ -15,7 +15,8 @@ type Optimizer struct {
 	slots []slot    // those of a group together
 	idle  nn.Params // frozen when the optimizer was made: there is no state for them
 	steps int
-	rate  float64 // LR of this step
+	rate  float64               // LR of this step
+	probe func([]GradSum) error // of Probe, or nil
 	clipping
 	scratch tensor.Tensor // a gradient in the type of its parameter's moments
 }
@@ -113,9 +114,8 @@ func (o *Optimizer) GradNorm() float64 { return tensor.Data[float64](tensor.ToHo
 // Step updates the parameters that have gradients and uses these up; see Scaler for steps that are skipped. Its error is that of Config.Norm; no parameter is
 // changed then.
 func (o *Optimizer) Step() error {
-	o.checkIdle()
-	for i := range o.slots {
-		o.slots[i].check()
+	if err := o.begin(); err != nil {
+		return err
 	}
 	ok, err := o.gradScale()
 	if err != nil {

@@ -22,8 +22,12 @@
 // every step waits for every step. At the same time the ranks hear of a signal: the first SIGINT, SIGTERM or SIGHUP ends the
 // loop after a step, and Close saves; the second one kills.
 //
+// With RINGO_GRADS=FILE in the environment, every step of the optimizer that Start was given appends a line of JSON to the file: the norm of
+// each parameter's gradient over the whole job, before clipping, and the step's value of "loss" so far. `ringo compare` does that with two layouts.
+//
 //	options.go     Options, Flags, Run, Exit
 //	loop.go        Loop: Start, Steps, Batches, Close; checkpoint.go: save and resume
 //	values.go      Sum, Log, Flush, Writer; package metrics has the JSON and CSV files, package tensorboard event files
+//	grads.go       RINGO_GRADS
 //	progress.go    a bar on a terminal, a line every few seconds elsewhere
 package train

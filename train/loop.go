@@ -73,6 +73,9 @@ func Start(ctx context.Context, r *dist.Rank, o *Options, st ckpt.State) (*Loop,
 	}); err != nil {
 		return nil, err
 	}
+	if err := l.probeGrads(); err != nil {
+		return nil, err
+	}
 	l.listen()
 	l.flushed = time.Now()
 	l.show.begin(l)
@@ -192,6 +195,9 @@ func (l *Loop) Done() (steps, resumed int) { return l.steps, l.resumed }
 func (l *Loop) Close() error {
 	l.show.end()
 	defer l.unlisten()
+	if l.state.Optimizer != nil {
+		l.state.Optimizer.Probe(nil) // the loop's group closes
+	}
 	if l.err != nil {
 		return errors.Join(l.err, l.closeWriters())
 	}

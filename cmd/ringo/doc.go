@@ -22,6 +22,10 @@
 //
 // predicts the memory of a rank and what a step sends, with the formulas, before anything is started.
 //
+//	ringo compare './examples/gpt -steps 3' './examples/gpt -steps 3 -tp 2 -sp'
+//
+// trains on two layouts and compares the norms of gradients, parameter by parameter: it names the first that differs.
+//
 //	ringo ckpt verify checkpoints/step-00000100
 //
 // finds out whether a checkpoint is sound; ls, diff and convert are beside it.

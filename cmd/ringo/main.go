@@ -19,6 +19,7 @@ type cli struct {
 	Viz     vizCmd     `cmd:"" help:"Draw the messages of a collective."`
 	Bench   benchCmd   `cmd:"" help:"Measure collectives: latency, bandwidth, what is possible."`
 	Ckpt    ckptCmd    `cmd:"" help:"List, verify, compare and convert checkpoints."`
+	Compare compareCmd `cmd:"" help:"Compare the gradients of two trainings, such as of one on two layouts."`
 	Topo    topoCmd    `cmd:"" help:"Show hosts, caches and links, and where to place ranks."`
 	Doctor  doctorCmd  `cmd:"" help:"Show what was found here, what is missing, and how to get it."`
 	Plan    planCmd    `cmd:"" help:"Predict the memory and traffic of training a transformer."`

@@ -17,12 +17,13 @@ import (
 
 	"github.com/ringo-ml/ringo/cmd/ringo/testdata/allreduce"
 	"github.com/ringo-ml/ringo/cmd/ringo/testdata/bits"
+	"github.com/ringo-ml/ringo/cmd/ringo/testdata/grads"
 	"github.com/ringo-ml/ringo/cmd/ringo/testdata/restart"
 	"github.com/ringo-ml/ringo/cmd/ringo/testdata/resume"
 )
 
 // programs are what jobs of tests run.
-var programs = map[string]func(){"allreduce": allreduce.Main, "bits": bits.Main, "restart": restart.Main, "resume": resume.Main}
+var programs = map[string]func(){"allreduce": allreduce.Main, "bits": bits.Main, "grads": grads.Main, "restart": restart.Main, "resume": resume.Main}
 
 // TestMain turns the test binary into ringo itself when the environment says so, and into a program that it is called as.
 func TestMain(m *testing.M) {
@@ -34,7 +35,7 @@ func TestMain(m *testing.M) {
 		os.Unsetenv("RINGO_TEST_CLI")
 		os.Exit(ringo(os.Args[1:]))
 	}
-	if len(os.Args) > 1 && os.Args[1] == "bench" { // a rank of ringo bench
+	if len(os.Args) > 1 && (os.Args[1] == "bench" || os.Args[1] == "run") { // a rank of ringo bench; what ringo compare starts as ringo
 		os.Exit(ringo(os.Args[1:]))
 	}
 	os.Setenv("GORACE", "atexit_sleep_ms=0")
@@ -83,7 +84,7 @@ func needsProcesses(t *testing.T) {
 func TestUsage(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ args, want string }{
-		{"", `expected one of "run", "viz", "bench", "ckpt", "topo"`},
+		{"", `expected one of "run", "viz", "bench", "ckpt", "compare"`},
 		{"frob", "unexpected argument frob"},
 		{"run", "missing flags: -ranks=N (see ringo run -h)"},
 		{"run -n 2", "<program>"},

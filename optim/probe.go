@@ -1,0 +1,62 @@
+package optim
+
+import (
+	"errors"
+
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// GradSum is what this rank has of the squared norm of a parameter's gradient.
+type GradSum struct {
+	Param   *tensor.Param
+	Squares float64 // sum of the squares of Param.Grad, without the loss's scale; 0 where there is no gradient
+}
+
+// Probe has every Step give f the sums of all parameters that it trains, when gradients are complete and nothing is clipped yet. It
+// waits for the device then. An error of f is that of Step, which changes nothing. nil takes it back.
+func (o *Optimizer) Probe(f func(sums []GradSum) error) { o.probe = f }
+
+// begin checks what a Step needs, and lets the probe look at the gradients.
+func (o *Optimizer) begin() error {
+	o.checkIdle()
+	for i := range o.slots {
+		o.slots[i].check()
+	}
+	switch {
+	case o.probe == nil:
+		return nil
+	case o.exec.Recording() != nil:
+		return errors.New("optim: a Probe reads the gradients of every step, and tensor.Capture records one without its reads: " +
+			"RINGO_DEBUG=1 runs each step")
+	}
+	return o.probe(o.gradSums())
+}
+
+// gradSums returns the sums of squares by parameter.
+func (o *Optimizer) gradSums() []GradSum {
+	at := make([]int, 1, len(o.slots)+1) // where the blocks of a slot begin
+	for i := range o.slots {
+		p, end := o.slots[i].p, at[i]
+		if p.HasGrad() && p.Grad.Len() > 0 {
+			n := p.Grad.Len()
+			a := o.exec.Args(tensor.OpSumSquares, p.Grad.DType()).Out(o.blocks)
+			a.I[0] = end
+			a.List, a.ListLen = append(a.List, p.Grad.Ptr()), append(a.ListLen, n)
+			o.exec.Launch()
+			end += sumBlocks(n)
+		}
+		at = append(at, end)
+	}
+	blocks, scale := tensor.Data[float64](tensor.ToHost(o.blocks)), 1.0
+	if o.scaler != nil {
+		scale = 1 / o.scaler.Scale
+	}
+	sums := make([]GradSum, len(o.slots))
+	for i := range o.slots {
+		sums[i].Param = o.slots[i].p
+		for _, x := range blocks[at[i]:at[i+1]] {
+			sums[i].Squares += x * scale * scale
+		}
+	}
+	return sums
+}

@@ -1,0 +1,66 @@
+package optim_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/optim"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// probed is a parameter of n elements with a gradient in which element i is x·(i+1).
+func probed(name string, dtype tensor.DType, n int, x float64) *tensor.Param {
+	p := tensor.NewParam(tensor.Constant(1), n)
+	p.SetName(name)
+	p.Make(tensor.NewCPU(1), dtype, 0)
+	g := make([]float64, n)
+	for i := range g {
+		g[i] = x * float64(i+1)
+	}
+	p.Grad = tensor.New(p.Value.Device(), dtype, n)
+	e := tensor.NewExec(p.Value.Device())
+	e.Args(tensor.OpCast, tensor.Float64).Out(p.Grad).In(tensor.FromSlice(g, n))
+	e.Launch()
+	p.FillGrad()
+	return p
+}
+
+// The probe sees each parameter's sum before clipping and without the loss's scale, in every type, over several blocks, and in groups.
+func TestProbe(t *testing.T) {
+	const long = 2*tensor.SumSquaresBlock + 5
+	a, b := probed("a", tensor.Float32, 3, 4), probed("b", tensor.BFloat16, 2, 8)
+	c, none := probed("c", tensor.Float64, long, 1e-3), probed("none", tensor.Float32, 2, 1)
+	none.Consume()
+	opt := optim.NewSGD(nn.Params{a, b, c, none}, optim.SGDConfig{LR: 1, Clip: 1e-3, Scaler: &optim.Scaler{Scale: 4},
+		Groups: []optim.Group{{Match: optim.Only(c)}}})
+	sums, calls := map[string]float64{}, 0
+	opt.Probe(func(list []optim.GradSum) error {
+		calls++
+		assert.Len(t, list, 4)
+		for _, s := range list {
+			sums[s.Param.Name()] = s.Squares
+		}
+		return nil
+	})
+	require.NoError(t, opt.Step())
+	n := float64(long)
+	want := map[string]float64{"a": 14, "b": 20, "c": 1e-6 / 16 * n * (n + 1) * (2*n + 1) / 6, "none": 0}
+	for name, x := range want {
+		assert.InEpsilon(t, 1+x, 1+sums[name], 1e-12, name)
+	}
+	assert.InDelta(t, 14+20+want["c"], opt.GradNorm()*opt.GradNorm(), 1e-9*want["c"], "clipping is as without a probe")
+
+	broken, before := errors.New("broken"), tensor.Floats(a.Local)
+	opt.Probe(func([]optim.GradSum) error { return broken })
+	a.FillGrad()
+	require.ErrorIs(t, opt.Step(), broken)
+	assert.Equal(t, before, tensor.Floats(a.Local), "nothing is changed")
+	opt.Probe(nil)
+	require.NoError(t, opt.Step())
+	assert.NotEqual(t, before, tensor.Floats(a.Local))
+	assert.Equal(t, 1, calls)
+}

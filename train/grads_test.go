@@ -1,0 +1,297 @@
+package train_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/ckpt"
+	"github.com/ringo-ml/ringo/data"
+	"github.com/ringo-ml/ringo/ddp"
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/disttest"
+	"github.com/ringo-ml/ringo/fsdp"
+	"github.com/ringo-ml/ringo/internal/cuda/emu"
+	"github.com/ringo-ml/ringo/models/gpt"
+	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/optim"
+	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tp"
+	"github.com/ringo-ml/ringo/train"
+	"github.com/ringo-ml/ringo/train/metrics"
+)
+
+// sentences are rows of 5 words and the words behind them.
+type sentences struct{}
+
+func (sentences) Len() int { return 10 }
+
+func (sentences) Shapes() (x, y tensor.Shape) {
+	s := tensor.Shape{DType: tensor.Int64, Dims: []int{5}}
+	return s, s
+}
+
+func (sentences) Batch(idx []int, x, y tensor.Tensor) error {
+	for i, k := range idx {
+		for j := range 5 {
+			word := int64((k*k + 3*j) % 11)
+			tensor.Data[int64](x)[5*i+j], tensor.Data[int64](y)[5*i+j] = word, (3*word+1)%11
+		}
+	}
+	return nil
+}
+
+// divided is a training of a small Llama with tied words and a frozen norm, whose heads of keys and values kv ranks divide, and same ranks
+// share.
+type divided struct {
+	dp, fsdp, stage, kv, same int
+	seq                       bool
+	norms                     map[string][]float64 // by parameter and step, as one rank sees them
+}
+
+// run trains three steps, clipped.
+func (d *divided) run(o train.Options) error {
+	return o.Run(dist.Config{Ranks: d.dp * d.fsdp * d.kv * d.same, Log: io.Discard}, func(ctx context.Context, r *dist.Rank) error {
+		m, err := gpt.New(gpt.Config{Kind: gpt.Llama, Vocab: 11, Positions: 5, Width: 16, Layers: 1, Heads: 8, KVHeads: 2, Hidden: 7, Tied: true})
+		if err != nil {
+			return err
+		}
+		m.Norm.(*nn.RMSNorm).W.Freeze()
+		mesh, err := r.Mesh(fmt.Sprintf("dp=%d,fsdp=%d,kv=%d,same=%d", d.dp, d.fsdp, d.kv, d.same))
+		if err != nil {
+			return err
+		}
+		loss, err := d.divide(m, mesh)
+		if err != nil {
+			return err
+		}
+		params, err := d.attach(m, mesh)
+		if err != nil {
+			return err
+		}
+		opt := optim.NewAdamW(params, optim.AdamWConfig{LR: 0.01, Clip: 0.1, Norm: r.World, Groups: []optim.Group{{Match: optim.Vectors}}})
+		tape := tensor.NewTape(r.Device)
+		batches := data.NewLoader(sentences{}, data.Config{Batch: 5, Sharder: mesh.Group("dp", "fsdp"), Device: r.Device})
+		l, err := train.Start(ctx, r, &o, ckpt.State{Params: params, Optimizer: opt, Tape: tape})
+		if err != nil {
+			return err
+		}
+		for _, b := range l.Batches(batches, 3) {
+			x := loss(m.Forward(tape.Input(b.X)), b.Y)
+			first := 0.0
+			if mesh.Group("kv", "same").Rank() == 0 {
+				first = 1
+			}
+			l.Sum("loss", x.Scale(first))
+			tape.Backward(x)
+			d.note(r, params)
+			if err := opt.Step(); err != nil {
+				return err
+			}
+			tape.Reset()
+		}
+		return l.Close()
+	})
+}
+
+// divide gives each rank its part of the layers.
+func (d *divided) divide(m *gpt.Model, mesh *dist.Mesh) (loss func(x, y nn.T) nn.T, err error) {
+	if d.kv*d.same == 1 {
+		return func(x, y nn.T) nn.T { return nn.CrossEntropy(x, y) }, nil
+	}
+	c := tp.Config{Group: mesh.Group("kv", "same"), Sequence: d.seq, KV: mesh.Group("kv"), Replicas: mesh.Group("same")}
+	return loss, tp.Parallelize(m, c, func(p *tp.Parallel) {
+		p.Vocab(m.Tok)
+		m.Embedded = p.Tokens()
+		b, mlp := m.Blocks[0], m.Blocks[0].MLP.(*nn.GatedMLP)
+		b.Norm1 = p.Heads(b.Norm1, b.Attn.HeadDim, b.Attn.Q, b.Attn.K, b.Attn.V)
+		p.Row(b.Attn.Out)
+		b.Norm2 = p.Columns(b.Norm2, mlp.Gate, mlp.Up)
+		p.Row(mlp.Down)
+		m.Norm = p.Columns(m.Norm, m.Head)
+		m.Drawn = p.Logits(m.Config.Vocab)
+		loss = p.CrossEntropy(m.Config.Vocab).Loss
+	})
+}
+
+// attach leaves the rest to ddp or fsdp.
+func (d *divided) attach(m *gpt.Model, mesh *dist.Mesh) (nn.Params, error) {
+	if d.fsdp == 1 {
+		return ddp.Attach(mesh.Group("dp"), m, ddp.Config{DType: tensor.Float64, Seed: 1})
+	}
+	s := fsdp.New(fsdp.Config{Shard: mesh.Group("fsdp"), Replicate: mesh.Group("dp"), Stage: d.stage, DType: tensor.Float64, Seed: 1})
+	s.Keep(m.Tok, m.Norm, m.Head)
+	s.Unit(m.Blocks[0])
+	return s.Attach(m)
+}
+
+// note keeps the norms where one rank has everything.
+func (d *divided) note(r *dist.Rank, params nn.Params) {
+	if r.World.Size() > 1 {
+		return
+	}
+	for _, p := range params.Trainable() {
+		sum := 0.0
+		for _, x := range tensor.Floats(p.Grad) {
+			sum += x * x
+		}
+		d.norms[p.Name()] = append(d.norms[p.Name()], math.Sqrt(sum))
+	}
+}
+
+// The norms of every layout are those of one rank: with parts, copies, tied and frozen parameters, before clipping.
+func TestGradNorms(t *testing.T) {
+	one := divided{dp: 1, fsdp: 1, kv: 1, same: 1, norms: map[string][]float64{}}
+	layouts := []divided{one}
+	for _, l := range [][5]int{{3, 1, 3, 1, 1}, {1, 2, 1, 1, 1}, {1, 3, 2, 1, 1}, {2, 2, 3, 1, 1}, {1, 1, 3, 2, 1}, {2, 1, 3, 2, 2}, {1, 3, 3, 2, 1}, {1, 2, 2, 2, 2}} {
+		layouts = append(layouts, divided{dp: l[0], fsdp: l[1], stage: l[2], kv: l[3], same: l[4]})
+		if l[3] > 1 {
+			layouts = append(layouts, divided{dp: l[0], fsdp: l[1], stage: l[2], kv: l[3], same: l[4], seq: true})
+		}
+	}
+	var want []metrics.GradStep
+	for i := range layouts {
+		file := filepath.Join(t.TempDir(), "grads.jsonl")
+		t.Setenv("RINGO_GRADS", file)
+		require.NoError(t, layouts[i].run(train.Options{Threads: 1}))
+		got, err := metrics.ReadGrads(file)
+		require.NoError(t, err)
+		require.Len(t, got, 3)
+		if i == 0 {
+			want = got
+		}
+		for k, s := range got {
+			require.Equal(t, k+1, s.Step)
+			require.InDelta(t, float64(*want[k].Loss), float64(*s.Loss), 1e-12)
+			require.Len(t, s.Grads, 10, "all but the frozen norm, and the words once")
+			for j, g := range s.Grads {
+				require.Equal(t, want[k].Grads[j].Name, g.Name)
+				require.Equal(t, want[k].Grads[j].Shape, g.Shape)
+				norm := one.norms[g.Name][k]
+				require.Greater(t, norm, 1e-5)
+				require.InDelta(t, norm, float64(g.Norm), 1e-12, "%+v: %s in step %d", layouts[i], g.Name, k+1)
+			}
+		}
+	}
+}
+
+// Without an optimizer, with one whose parameters are not known, or with copies that all count, no norm is written.
+func TestGradNormsNeed(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "grads.jsonl")
+	t.Setenv("RINGO_GRADS", file)
+	for want, change := range map[string]func(r *dist.Rank, st *ckpt.State){
+		"gives train.Start no Optimizer":                                        func(_ *dist.Rank, st *ckpt.State) { st.Optimizer = nil },
+		"the optimizer trains bias[1], which is not among the trainable Params": func(_ *dist.Rank, st *ckpt.State) { st.Params = st.Params[:1] },
+		"the ranks count 4 elements of weight, which has 2":                     func(_ *dist.Rank, st *ckpt.State) { st.Params[0].NarrowCounts(true) },
+	} {
+		o := train.Options{Threads: 1}
+		err := o.Run(dist.Config{Ranks: 2, Log: io.Discard}, func(ctx context.Context, r *dist.Rank) error {
+			params := nn.Init(nn.NewLinear(2, 1), r.Device, tensor.Float64, 1)
+			st := ckpt.State{Params: params, Optimizer: optim.NewSGD(params, optim.SGDConfig{LR: 1})}
+			opt := st.Optimizer
+			change(r, &st)
+			if _, err := train.Start(ctx, r, &o, st); err != nil {
+				return err
+			}
+			return opt.Step()
+		})
+		require.ErrorContains(t, err, want)
+	}
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Empty(t, string(text))
+
+	t.Setenv("RINGO_GRADS", filepath.Join(file, "below"))
+	x := run{ranks: 2, steps: 3, each: func(*dist.Rank, int, *train.Loop) error { panic("trained") }}
+	_, err = x.train()
+	require.ErrorContains(t, err, "RINGO_GRADS: open "+file)
+}
+
+// Steps behind Close are not written, and what is whole on all ranks counts once.
+func TestGradNormsEnd(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "grads.jsonl")
+	t.Setenv("RINGO_GRADS", file)
+	o := train.Options{Threads: 1}
+	require.NoError(t, o.Run(dist.Config{Ranks: 3, Log: io.Discard}, func(ctx context.Context, r *dist.Rank) error {
+		params := nn.Init(nn.NewLinear(2, 1), r.Device, tensor.Float64, 1)
+		opt := optim.NewSGD(params, optim.SGDConfig{LR: 1})
+		l, err := train.Start(ctx, r, &o, ckpt.State{Params: params, Optimizer: opt})
+		if err != nil {
+			return err
+		}
+		for range l.Steps(1) {
+			params[0].Grad = tensor.FromSlice([]float64{3, 4}, 1, 2)
+			params[0].FillGrad()
+			if err := opt.Step(); err != nil {
+				return err
+			}
+		}
+		if err := l.Close(); err != nil {
+			return err
+		}
+		return opt.Step()
+	}))
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Equal(t, `{"step":1,"grads":[{"name":"weight","shape":[1,2],"norm":5},{"name":"bias","shape":[1],"norm":0}]}`, strings.TrimSpace(string(text)))
+}
+
+// On a device the norms are those of the CPU. A step that the device replays cannot be written, and says so.
+func TestGradNormsOnADevice(t *testing.T) {
+	train1 := func(device dist.DeviceFunc, captured bool) ([]metrics.GradStep, error) {
+		file := filepath.Join(t.TempDir(), "grads.jsonl")
+		t.Setenv("RINGO_GRADS", file)
+		o := train.Options{Threads: 1, Device: device}
+		err := o.Run(dist.Config{Log: io.Discard}, func(ctx context.Context, r *dist.Rank) error {
+			model := nn.Sequential{nn.NewLinear(3, 5), nn.Tanh, nn.NewLinear(5, 1)}
+			params := nn.Init(model, r.Device, tensor.Float64, 1)
+			opt, tape := optim.NewSGD(params, optim.SGDConfig{LR: 0.1}), tensor.NewTape(r.Device)
+			batches := data.NewLoader(points{}, data.Config{Batch: 5, Device: r.Device})
+			step := func(in ...tensor.Tensor) error {
+				tape.Backward(nn.MSE(model.Forward(tape.Input(in[0])), in[1]))
+				err := opt.Step()
+				tape.Reset()
+				return err
+			}
+			if captured {
+				c := tensor.Capture(r.Device, step)
+				defer c.Close()
+				step = c.Run
+			}
+			l, err := train.Start(ctx, r, &o, ckpt.State{Params: params, Optimizer: opt, Tape: tape})
+			if err != nil {
+				return err
+			}
+			for _, b := range l.Batches(batches, 4) {
+				if err := step(b.X, b.Y); err != nil {
+					return err
+				}
+			}
+			return l.Close()
+		})
+		if err != nil {
+			return nil, err
+		}
+		return metrics.ReadGrads(file)
+	}
+	want, err := train1(nil, true)
+	require.NoError(t, err)
+	require.Len(t, want, 4)
+	device := disttest.CUDA(t, emu.Config{Devices: 1, Lazy: true})
+	got, err := train1(device, false)
+	require.NoError(t, err)
+	for i, s := range want {
+		for k, g := range s.Grads {
+			require.InDelta(t, float64(g.Norm), float64(got[i].Grads[k].Norm), 1e-12, g.Name)
+		}
+	}
+	_, err = train1(device, true)
+	require.ErrorContains(t, err, "RINGO_DEBUG=1 runs each step")
+}
