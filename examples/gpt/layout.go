@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 
+	"github.com/ringo-ml/ringo/cp"
 	"github.com/ringo-ml/ringo/ddp"
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/fsdp"
@@ -22,6 +23,8 @@ type layout struct {
 	stage int // of ZeRO
 	tp    int // ranks that divide each layer
 	sp    bool
+	async int // pieces in which tokens travel
+	cp    int // ranks that share each sequence
 }
 
 func (l *layout) flags(fs *flag.FlagSet) {
@@ -29,35 +32,42 @@ func (l *layout) flags(fs *flag.FlagSet) {
 	fs.IntVar(&l.fsdp, "fsdp", 1, "ranks that share a copy of the model")
 	fs.IntVar(&l.tp, "tp", 1, "ranks that divide each layer: heads, hidden features, vocabulary")
 	fs.BoolVar(&l.sp, "sp", false, "with -tp: between these layers each rank has a part of the tokens (sequence parallelism)")
+	fs.IntVar(&l.async, "async", 0, "with -sp: tokens travel in so many pieces while layers compute (0: layers wait for all)")
+	fs.IntVar(&l.cp, "cp", 1, "ranks that share each sequence: positions, and attention by heads (Ulysses)")
 	fs.IntVar(&l.stage, "stage", 3, "what they share: 1 the optimizer's state, 2 gradients too, 3 parameters too")
 }
 
 func (l *layout) check() error {
 	switch {
-	case l.dp < 0 || l.fsdp < 1 || l.tp < 1:
-		return train.Usagef("-dp %d -fsdp %d -tp %d: ranks of an axis are at least 1", l.dp, l.fsdp, l.tp)
+	case l.dp < 0 || l.fsdp < 1 || l.tp < 1 || l.cp < 1:
+		return train.Usagef("-dp %d -fsdp %d -tp %d -cp %d: ranks of an axis are at least 1", l.dp, l.fsdp, l.tp, l.cp)
 	case l.sp && l.tp == 1:
 		return train.Usagef("-sp needs -tp")
+	case l.async != 0 && !l.sp:
+		return train.Usagef("-async needs -sp")
 	case l.stage < 1 || l.stage > 3:
 		return train.Usagef("-stage %d: 1, 2 or 3", l.stage)
 	}
 	return nil
 }
 
+// copyRanks is how many ranks have a copy of the model together.
+func (l *layout) copyRanks() int { return l.fsdp * l.tp * l.cp }
+
 // ranks is how many ranks there are without a launcher.
-func (l *layout) ranks() int { return max(l.dp, 1) * l.fsdp * l.tp }
+func (l *layout) ranks() int { return max(l.dp, 1) * l.copyRanks() }
 
 // fill makes the layout that of n ranks.
 func (l *layout) fill(n int) error {
-	if l.dp == 0 && n%(l.fsdp*l.tp) == 0 {
-		l.dp = n / (l.fsdp * l.tp)
+	if l.dp == 0 && n%l.copyRanks() == 0 {
+		l.dp = n / l.copyRanks()
 	}
-	if l.dp*l.fsdp*l.tp != n {
+	if l.dp*l.copyRanks() != n {
 		dp := ""
 		if l.dp > 0 {
 			dp = fmt.Sprintf("-dp %d ", l.dp)
 		}
-		return train.Usagef("%s-fsdp %d -tp %d does not fit the launcher's %d ranks", dp, l.fsdp, l.tp, n)
+		return train.Usagef("%s-fsdp %d -tp %d -cp %d does not fit the launcher's %d ranks", dp, l.fsdp, l.tp, l.cp, n)
 	}
 	return nil
 }
@@ -68,6 +78,8 @@ type attached struct {
 	shards *fsdp.Sharding // nil: every rank has all parameters
 	groups []*dist.Group  // that carry parameters, gradients and activations
 	data   *dist.Group    // ranks with other rows
+	sum    *dist.Group    // and with other positions: their gradients are summed
+	share  *cp.Ulysses    // nil: each rank has whole sequences
 	first  bool           // of the ranks that have the same rows
 	loss   func(logits, labels nn.T) nn.T
 }
@@ -80,16 +92,16 @@ func (o *options) parallelize(r *dist.Rank, m *gpt.Model, dtype tensor.DType) (a
 	} else {
 		heads = o.tp
 	}
-	mesh, err := r.World.Mesh(fmt.Sprintf("dp=%d,fsdp=%d,kv=%d,same=%d", o.dp, o.fsdp, heads, same))
+	mesh, err := r.World.Mesh(fmt.Sprintf("dp=%d,fsdp=%d,cp=%d,kv=%d,same=%d", o.dp, o.fsdp, o.cp, heads, same))
 	if err != nil {
 		return a, err
 	}
 	layers := mesh.Group("kv", "same")
-	a.data, a.first = mesh.Group("dp", "fsdp"), layers.Rank() == 0
+	a.data, a.sum, a.first = mesh.Group("dp", "fsdp"), mesh.Group("dp", "fsdp", "cp"), layers.Rank() == 0
 	a.loss = func(logits, labels nn.T) nn.T { return nn.CrossEntropy(logits, labels) }
 	if o.tp > 1 {
 		a.groups = append(a.groups, layers)
-		c := tp.Config{Group: layers, Sequence: o.sp}
+		c := tp.Config{Group: layers, Sequence: o.sp, Chunks: o.async}
 		if same > 1 {
 			c.KV, c.Replicas = mesh.Group("kv"), mesh.Group("same")
 		}
@@ -97,7 +109,25 @@ func (o *options) parallelize(r *dist.Rank, m *gpt.Model, dtype tensor.DType) (a
 			return a, err
 		}
 	}
+	if o.cp > 1 {
+		if kv := max(m.Config.KVHeads/o.tp, 1); kv%o.cp != 0 {
+			return a, train.Usagef("-cp %d: %d heads of keys and values of a rank do not divide over %d ranks", o.cp, kv, o.cp)
+		}
+		a.share = &cp.Ulysses{Group: mesh.Group("cp").With(dist.Name("cp")), HeadDim: m.Config.HeadDim}
+		a.groups = append(a.groups, a.share.Group)
+		for _, b := range m.Blocks {
+			b.Attn.Spread, b.Attn.Join = a.share.ToHeads(), a.share.ToPositions()
+		}
+	}
 	return a, o.attach(&a, mesh, m, dtype)
+}
+
+// part returns what this rank has of the sequences of a batch.
+func (a *attached) part(x tensor.Tensor) tensor.Tensor {
+	if a.share == nil {
+		return x
+	}
+	return a.share.Part(x)
 }
 
 // divide gives each rank its part of every layer. It returns the loss of logits that are divided, too.
@@ -126,12 +156,12 @@ func divide(m *gpt.Model, c tp.Config) (loss func(logits, labels nn.T) nn.T, err
 // attach leaves what each rank has to ddp or fsdp.
 func (o *options) attach(a *attached, mesh *dist.Mesh, m *gpt.Model, dtype tensor.DType) (err error) {
 	if o.fsdp == 1 {
-		g := a.data.With(dist.Name("ddp"))
+		g := a.sum.With(dist.Name("ddp"))
 		a.groups = append(a.groups, g)
 		a.params, err = ddp.Attach(g, m, ddp.Config{DType: dtype, Seed: o.seed})
 		return err
 	}
-	cfg := fsdp.Config{Shard: mesh.Group("fsdp"), Stage: o.stage, DType: dtype, Compute: dtype, Seed: o.seed}
+	cfg := fsdp.Config{Shard: mesh.Group("fsdp", "cp"), Stage: o.stage, DType: dtype, Compute: dtype, Seed: o.seed}
 	if dtype.IsHalf() {
 		cfg.DType = tensor.Float32
 	}

@@ -73,9 +73,9 @@ func TestFinetune(t *testing.T) {
 			require.Less(t, want.FinalLoss, want.FirstLoss)
 			all := []layout{on(2, 1, 3), on(1, 2, 3), on(1, 3, 1), on(2, 2, 2)}
 			if config.Heads%2 == 0 {
-				all = append(all, layout{1, 1, 3, 2, false}, layout{1, 2, 3, 2, true})
+				all = append(all, layout{1, 1, 3, 2, false, 0, 1}, layout{1, 2, 3, 2, true, 0, 1})
 			} else {
-				all = append(all, layout{1, 1, 3, 3, true}, layout{2, 1, 3, 3, false})
+				all = append(all, layout{1, 1, 3, 3, true, 0, 1}, layout{2, 1, 3, 3, false, 0, 1})
 			}
 			for _, o.layout = range all {
 				got := trained(t, o)
@@ -112,7 +112,7 @@ func TestAdaptersApart(t *testing.T) {
 	o.load, o.lora, o.steps = folder(t, gpt2), 2, 8
 	want := trained(t, o)
 	o.Save, o.Resume, o.steps = filepath.Join(t.TempDir(), "ckpt"), true, 0
-	for _, l := range []layout{on(1, 2, 3), {1, 1, 3, 3, true}, on(2, 1, 3), on(1, 3, 2)} {
+	for _, l := range []layout{on(1, 2, 3), {1, 1, 3, 3, true, 0, 1}, on(2, 1, 3), on(1, 3, 2)} {
 		o.layout = l
 		o.steps += 2
 		requireLosses(t, want.Losses[:o.steps], trained(t, o).Losses, 1e-9, "%+v", l)

@@ -22,7 +22,7 @@ import (
 func short(t *testing.T) options {
 	text := filepath.Join(t.TempDir(), "text")
 	require.NoError(t, os.WriteFile(text, []byte(strings.Repeat("All the world's a stage, and all the men and women merely players. ", 12)), 0o666))
-	return options{Options: train.Options{Threads: 1, SaveEvery: 100, JSON: true}, layout: layout{fsdp: 1, tp: 1, stage: 3}, layers: 2, dim: 12, heads: 6, kvHeads: 2,
+	return options{Options: train.Options{Threads: 1, SaveEvery: 100, JSON: true}, layout: layout{fsdp: 1, tp: 1, cp: 1, stage: 3}, layers: 2, dim: 12, heads: 6, kvHeads: 2,
 		seq: 9, batch: 5, steps: 20, sample: 15, optim: "adamw", dtype: "float64", seed: 3, data: text}
 }
 
@@ -46,7 +46,7 @@ func requireLosses(t *testing.T, want, got []metrics.Number, tol float64, what .
 }
 
 // on is a layout without tensor parallelism.
-func on(dp, fsdp, stage int) layout { return layout{dp: dp, fsdp: fsdp, stage: stage, tp: 1} }
+func on(dp, fsdp, stage int) layout { return layout{dp: dp, fsdp: fsdp, stage: stage, tp: 1, cp: 1} }
 
 // layouts of up to six ranks; five sequences do not divide by most of them.
 func layouts() (all []layout) {
@@ -57,7 +57,7 @@ func layouts() (all []layout) {
 			}
 		}
 	}
-	return append(all, []layout{{1, 1, 3, 2, false}, {1, 1, 3, 2, true}, {2, 1, 3, 2, true}, {1, 2, 3, 2, false}, {1, 2, 2, 2, true}, {1, 1, 3, 6, false}, {1, 1, 3, 6, true}}...)
+	return append(all, []layout{{1, 1, 3, 2, false, 0, 1}, {1, 1, 3, 2, true, 0, 1}, {2, 1, 3, 2, true, 3, 1}, {1, 2, 3, 2, false, 0, 1}, {1, 2, 2, 2, true, 0, 1}, {1, 1, 3, 6, false, 0, 1}, {1, 1, 3, 6, true, 2, 1}, {1, 1, 3, 1, false, 0, 2}, {2, 2, 3, 1, false, 0, 2}}...)
 }
 
 // Every layout has the losses and the text of one rank.
@@ -89,7 +89,7 @@ func TestResumeElsewhere(t *testing.T) {
 	o := short(t)
 	want := trained(t, o)
 	o.Save, o.Resume, o.steps = filepath.Join(t.TempDir(), "ckpt"), true, 0
-	for _, l := range []layout{on(1, 1, 3), {1, 2, 3, 2, true}, on(1, 3, 3), {2, 1, 3, 2, false}, on(1, 2, 2)} {
+	for _, l := range []layout{on(1, 1, 3), {1, 2, 3, 2, true, 0, 1}, {1, 3, 3, 1, false, 0, 2}, {2, 1, 3, 2, false, 0, 1}, on(1, 2, 2)} {
 		o.layout = l
 		o.steps += 4
 		got := trained(t, o)
@@ -118,11 +118,11 @@ func TestDiverged(t *testing.T) {
 func TestTypesAndDevices(t *testing.T) {
 	o := short(t)
 	want := trained(t, o)
-	for dtype, tol := range map[string]float64{"float32": 1e-4, "bfloat16": 0.05} {
-		for _, l := range []layout{on(2, 1, 3), on(1, 2, 3), {1, 1, 3, 2, false}, {1, 2, 3, 2, true}} {
+	for dtype, tol := range map[string]float64{"float64": 1e-9, "float32": 1e-4, "bfloat16": 0.05} {
+		for _, l := range []layout{on(2, 1, 3), on(1, 2, 3), {1, 1, 3, 2, false, 0, 1}, {1, 2, 3, 2, true, 0, 1}, {1, 1, 3, 2, true, 3, 1}, {1, 2, 3, 1, false, 0, 2}} {
 			o.dtype, o.layout, o.Device = dtype, l, nil
 			requireLosses(t, want.Losses, trained(t, o).Losses, tol, "%s %+v", dtype, l)
-			if dtype == "float32" {
+			if dtype != "bfloat16" {
 				o.Device = disttest.CUDA(t, emu.Config{Devices: 1, Lazy: true})
 				requireLosses(t, want.Losses, trained(t, o).Losses, tol, "CUDA, %+v", l)
 			}
@@ -132,15 +132,17 @@ func TestTypesAndDevices(t *testing.T) {
 
 func TestMisuse(t *testing.T) {
 	for want, change := range map[string]func(o *options){
-		"-dtype int64: float32, float64 or bfloat16":            func(o *options) { o.dtype = "int64" },
-		"-dtype float16: float32, float64 or bfloat16":          func(o *options) { o.dtype = "float16" },
-		"-optim adam: adamw or sgd":                             func(o *options) { o.optim = "adam" },
-		"-batch and -steps must be at least 1":                  func(o *options) { o.steps = 0 },
-		"-sample not negative":                                  func(o *options) { o.sample = -1 },
-		"-lr NaN: want a number that is not negative":           func(o *options) { o.lr = math.NaN() },
-		"-dp -1 -fsdp 1 -tp 1: ranks of an axis are at least 1": func(o *options) { o.dp = -1 },
-		"-dp 0 -fsdp 0 -tp 1: ranks of an axis are at least 1":  func(o *options) { o.fsdp = 0 },
+		"-dtype int64: float32, float64 or bfloat16":                  func(o *options) { o.dtype = "int64" },
+		"-dtype float16: float32, float64 or bfloat16":                func(o *options) { o.dtype = "float16" },
+		"-optim adam: adamw or sgd":                                   func(o *options) { o.optim = "adam" },
+		"-batch and -steps must be at least 1":                        func(o *options) { o.steps = 0 },
+		"-sample not negative":                                        func(o *options) { o.sample = -1 },
+		"-lr NaN: want a number that is not negative":                 func(o *options) { o.lr = math.NaN() },
+		"-dp -1 -fsdp 1 -tp 1 -cp 1: ranks of an axis are at least 1": func(o *options) { o.dp = -1 },
+		"-dp 0 -fsdp 0 -tp 1 -cp 1: ranks of an axis are at least 1":  func(o *options) { o.fsdp = 0 },
 		"-sp needs -tp": func(o *options) { o.sp = true },
+		"-cp 3: 2 heads of keys and values of a rank do not divide over 3 ranks": func(o *options) { o.cp = 3 },
+		"-async needs -sp": func(o *options) { o.tp, o.async = 2, 4 },
 		"do not divide over 4 ranks: the number of ranks must divide 6": func(o *options) { o.tp = 4 },
 		"-stage 4: 1, 2 or 3": func(o *options) { o.stage = 4 },
 		"6 heads of queries cannot share 4 of keys and values":          func(o *options) { o.kvHeads = 4 },
@@ -158,7 +160,7 @@ func TestMisuse(t *testing.T) {
 	for want, c := range map[string]struct {
 		l layout
 		n int
-	}{"-fsdp 3 -tp 1 does not fit the launcher's 4 ranks": {on(0, 3, 3), 4}, "-dp 2 -fsdp 3 -tp 1 does not fit the launcher's 4 ranks": {on(2, 3, 3), 4}} {
+	}{"-fsdp 3 -tp 1 -cp 1 does not fit the launcher's 4 ranks": {on(0, 3, 3), 4}, "-dp 2 -fsdp 3 -tp 1 -cp 1 does not fit the launcher's 4 ranks": {on(2, 3, 3), 4}} {
 		require.EqualError(t, c.l.fill(c.n), want)
 	}
 	l := on(0, 2, 3)
@@ -171,7 +173,7 @@ func TestLearns(t *testing.T) {
 	if os.Getenv("RINGO_LONG") != "1" {
 		t.Skip("RINGO_LONG is not 1")
 	}
-	o := options{Options: train.Options{JSON: true}, layout: layout{fsdp: 1, tp: 1, stage: 3}, layers: 4, dim: 128, heads: 4, seq: 128, batch: 16, steps: 500,
+	o := options{Options: train.Options{JSON: true}, layout: layout{fsdp: 1, tp: 1, cp: 1, stage: 3}, layers: 4, dim: 128, heads: 4, seq: 128, batch: 16, steps: 500,
 		optim: "adamw", dtype: "float32", seed: 9}
 	text, err := o.text()
 	require.NoError(t, err)
@@ -214,4 +216,30 @@ func trigram(learn, test []byte) float64 {
 		loss -= math.Log(p)
 	}
 	return loss / float64(len(test)-2)
+}
+
+// The gradients' norms of every layout, parameter by parameter, are those of one rank.
+func TestGradNorms(t *testing.T) {
+	norms := func(l layout) (steps []metrics.GradStep) {
+		file := filepath.Join(t.TempDir(), "grads")
+		t.Setenv("RINGO_GRADS", file)
+		o := short(t)
+		o.layout, o.steps, o.sample = l, 3, 0
+		trained(t, o)
+		steps, err := metrics.ReadGrads(file)
+		require.NoError(t, err)
+		require.Len(t, steps, 3)
+		return steps
+	}
+	want := norms(on(1, 1, 3))
+	for _, l := range layouts() {
+		for i, s := range norms(l) {
+			require.InDelta(t, float64(*want[i].Loss), float64(*s.Loss), 1e-10, "%+v", l)
+			require.Len(t, s.Grads, len(want[i].Grads))
+			for k, g := range s.Grads {
+				require.Equal(t, want[i].Grads[k].Name, g.Name)
+				require.InDelta(t, float64(want[i].Grads[k].Norm), float64(g.Norm), 1e-10, "%+v: %s in step %d", l, g.Name, i+1)
+			}
+		}
+	}
 }

@@ -29,7 +29,7 @@ type summary struct {
 	TokensPerS  float64           `json:"tokens_per_s"`
 	ExposedComm float64           `json:"exposed_comm_fraction"`
 	PeakBytes   int               `json:"peak_bytes"`
-	CommBytes   map[string]uint64 `json:"comm_bytes"` // sent, by operation
+	CommBytes   map[string]uint64 `json:"comm_bytes"` // sent in training steps, by operation
 	WallS       float64           `json:"wall_s"`
 	Optim       string            `json:"optim"`
 	DType       string            `json:"dtype"`
@@ -42,9 +42,9 @@ type summary struct {
 }
 
 func (t *trainer) summary() *summary {
-	s := &summary{Example: "gpt", Backend: t.r.Engine(), Ranks: t.r.World.Size(), Layout: map[string]int{"dp": t.o.dp, "fsdp": t.o.fsdp, "tp": t.o.tp},
+	s := &summary{Example: "gpt", Backend: t.r.Engine(), Ranks: t.r.World.Size(), Layout: map[string]int{"dp": t.o.dp, "fsdp": t.o.fsdp, "tp": t.o.tp, "cp": t.o.cp},
 		Params: t.params.Count(), WallS: time.Since(t.wall).Seconds(), Optim: t.o.optim, DType: t.o.dtype, Batch: t.o.batch, Seq: t.o.seq,
-		GoVersion: runtime.Version(), CommBytes: map[string]uint64{}}
+		GoVersion: runtime.Version(), CommBytes: t.sent}
 	if t.o.fsdp > 1 {
 		s.Layout["stage"] = t.o.stage
 	}
@@ -62,11 +62,6 @@ func (t *trainer) summary() *summary {
 		s.StepsPerS, s.ExposedComm = float64(s.Steps-s.ResumedAt)/t.time.Seconds(), t.waited.Seconds()/t.time.Seconds()
 	}
 	s.TokensPerS = s.StepsPerS * float64(t.o.batch*t.o.seq)
-	for _, g := range t.groups {
-		for op, n := range g.Stats().Wire {
-			s.CommBytes[op] += n
-		}
-	}
 	s.PeakBytes, s.Memory = t.r.Device.Memory().Total().Peak, t.r.Device.Memory().ByName()
 	return s
 }

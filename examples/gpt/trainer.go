@@ -32,16 +32,22 @@ type trainer struct {
 	tests int // sequences
 	loop  *train.Loop
 
-	wall   time.Time
-	time   time.Duration // of training steps
-	waited time.Duration // in communication
+	wall time.Time
+	spent
+}
+
+// spent is what training steps took: without validation, text, and what comes before.
+type spent struct {
+	time   time.Duration
+	waited time.Duration     // for others
+	sent   map[string]uint64 // bytes, by operation
 }
 
 func newTrainer(ctx context.Context, o options, dtype tensor.DType, r *dist.Rank, text *corpus) (*trainer, error) {
 	if err := o.fill(r.World.Size()); err != nil {
 		return nil, err
 	}
-	t := &trainer{o: o, r: r, wall: time.Now(), text: text, stats: r.World.With(dist.Name("stats")), tests: text.test.Len()}
+	t := &trainer{o: o, r: r, wall: time.Now(), spent: spent{sent: map[string]uint64{}}, text: text, stats: r.World.With(dist.Name("stats")), tests: text.test.Len()}
 	var err error
 	if t.model, err = o.model(); err != nil {
 		return nil, err
@@ -92,18 +98,17 @@ func (t *trainer) start(ctx context.Context) error {
 // fit trains, and measures the loss on the rest of the text now and then and at the end.
 func (t *trainer) fit(ctx context.Context) error {
 	const every = 250
-	start, waited := time.Now(), t.exposed()
+	start := t.now()
 	for step, b := range t.loop.Batches(t.learn, t.o.steps) {
 		if err := t.step(b); err != nil {
 			return err
 		}
 		if (step+1)%every == 0 || step+1 == t.o.steps {
-			t.time += time.Since(start)
-			t.waited += t.exposed() - waited
+			t.add(t.now(), start)
 			if err := t.validate(ctx, step); err != nil {
 				return err
 			}
-			start, waited = time.Now(), t.exposed()
+			start = t.now()
 		}
 	}
 	done, _ := t.loop.Done()
@@ -115,7 +120,7 @@ func (t *trainer) fit(ctx context.Context) error {
 
 // step does a step on this rank's part of a batch.
 func (t *trainer) step(b data.Batch) error {
-	loss := t.loss(t.model.Forward(t.tape.Input(b.X)), b.Y) // this rank's part of the mean
+	loss := t.loss(t.model.Forward(t.tape.Input(t.part(b.X))), t.part(b.Y)) // this rank's part of the mean
 	t.loop.Sum("loss", t.once(loss))
 	t.tape.Backward(loss)
 	err := t.opt.Step()
@@ -131,12 +136,25 @@ func (t *trainer) once(x nn.T) nn.T {
 	return x.Scale(0)
 }
 
-// exposed is how long this rank has waited for others.
-func (t *trainer) exposed() (d time.Duration) {
+// now returns what this rank has spent since it began.
+func (t *trainer) now() spent {
+	s := spent{time: time.Since(t.wall), sent: map[string]uint64{}}
 	for _, g := range t.groups {
-		d += g.Waited()
+		s.waited += g.Waited()
+		for op, n := range g.Stats().Wire {
+			s.sent[op] += n
+		}
 	}
-	return d
+	return s
+}
+
+// add adds what was spent since a moment.
+func (s *spent) add(now, since spent) {
+	s.time += now.time - since.time
+	s.waited += now.waited - since.waited
+	for op, n := range now.sent {
+		s.sent[op] += n - since.sent[op]
+	}
 }
 
 // valLoss is the name of what validate measures.
@@ -146,7 +164,7 @@ const valLoss = "validation loss"
 func (t *trainer) validate(ctx context.Context, step int) error {
 	sum := []float64{0} // of the losses of sequences
 	for _, b := range t.test.Epoch(ctx, 0) {
-		loss := t.once(t.loss(t.model.Forward(t.eval.Input(b.X)), b.Y))
+		loss := t.once(t.loss(t.model.Forward(t.eval.Input(t.part(b.X))), t.part(b.Y)))
 		sum[0] += loss.Item() * float64(b.Global)
 		t.eval.Reset()
 	}
