@@ -7,9 +7,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ringo-ml/ringo/internal/cuda/emu"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cuda"
 )
 
 // probed is a parameter of n elements with a gradient in which element i is x·(i+1).
@@ -63,4 +65,54 @@ func TestProbe(t *testing.T) {
 	require.NoError(t, opt.Step())
 	assert.NotEqual(t, before, tensor.Floats(a.Local))
 	assert.Equal(t, 1, calls)
+}
+
+// On a device the sums are those of the CPU. A step that the device replays cannot be probed, and says so.
+func TestProbeOnDevices(t *testing.T) {
+	run := func(dev tensor.Device, captured bool) (squares []float64, err error) {
+		model := nn.Sequential{nn.NewLinear(3, 5), nn.Tanh, nn.NewLinear(5, 1)}
+		params := nn.Init(model, dev, tensor.Float64, 1)
+		opt, tape := optim.NewSGD(params, optim.SGDConfig{LR: 0.1}), tensor.NewTape(dev)
+		defer tape.Close()
+		opt.Probe(func(sums []optim.GradSum) error {
+			for _, s := range sums {
+				squares = append(squares, s.Squares)
+			}
+			return nil
+		})
+		step := func(in ...tensor.Tensor) error {
+			tape.Backward(nn.MSE(model.Forward(tape.Input(in[0])), in[1]))
+			err := opt.Step()
+			tape.Reset()
+			return err
+		}
+		if captured {
+			c := tensor.Capture(dev, step)
+			defer c.Close()
+			step = c.Run
+		}
+		x, y := tensor.NewParam(tensor.UniformInit(-1, 1), 5, 3), tensor.NewParam(tensor.Constant(1), 5, 1)
+		x.Make(dev, tensor.Float64, 2)
+		y.Make(dev, tensor.Float64, 2)
+		for range 4 {
+			if err := step(x.Value, y.Value); err != nil {
+				return nil, err
+			}
+		}
+		return squares, nil
+	}
+	cpu := tensor.NewCPU(1)
+	defer cpu.Close()
+	want, err := run(cpu, true)
+	require.NoError(t, err)
+	require.Len(t, want, 4*4)
+	emu.Start(t, emu.Config{Lazy: true})
+	gpu, err := cuda.NewDevice(0)
+	require.NoError(t, err)
+	defer func() { assert.NoError(t, gpu.Close()) }()
+	got, err := run(gpu, false)
+	require.NoError(t, err)
+	require.InDeltaSlice(t, want, got, 1e-12)
+	_, err = run(gpu, true)
+	require.ErrorContains(t, err, "RINGO_DEBUG=1 runs each step")
 }

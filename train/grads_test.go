@@ -16,9 +16,7 @@ import (
 	"github.com/ringo-ml/ringo/data"
 	"github.com/ringo-ml/ringo/ddp"
 	"github.com/ringo-ml/ringo/dist"
-	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/fsdp"
-	"github.com/ringo-ml/ringo/internal/cuda/emu"
 	"github.com/ringo-ml/ringo/models/gpt"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
@@ -241,57 +239,4 @@ func TestGradNormsEnd(t *testing.T) {
 	text, err := os.ReadFile(file)
 	require.NoError(t, err)
 	require.Equal(t, `{"step":1,"grads":[{"name":"weight","shape":[1,2],"norm":5},{"name":"bias","shape":[1],"norm":0}]}`, strings.TrimSpace(string(text)))
-}
-
-// On a device the norms are those of the CPU. A step that the device replays cannot be written, and says so.
-func TestGradNormsOnADevice(t *testing.T) {
-	train1 := func(device dist.DeviceFunc, captured bool) ([]metrics.GradStep, error) {
-		file := filepath.Join(t.TempDir(), "grads.jsonl")
-		t.Setenv("RINGO_GRADS", file)
-		o := train.Options{Threads: 1, Device: device}
-		err := o.Run(dist.Config{Log: io.Discard}, func(ctx context.Context, r *dist.Rank) error {
-			model := nn.Sequential{nn.NewLinear(3, 5), nn.Tanh, nn.NewLinear(5, 1)}
-			params := nn.Init(model, r.Device, tensor.Float64, 1)
-			opt, tape := optim.NewSGD(params, optim.SGDConfig{LR: 0.1}), tensor.NewTape(r.Device)
-			batches := data.NewLoader(points{}, data.Config{Batch: 5, Device: r.Device})
-			step := func(in ...tensor.Tensor) error {
-				tape.Backward(nn.MSE(model.Forward(tape.Input(in[0])), in[1]))
-				err := opt.Step()
-				tape.Reset()
-				return err
-			}
-			if captured {
-				c := tensor.Capture(r.Device, step)
-				defer c.Close()
-				step = c.Run
-			}
-			l, err := train.Start(ctx, r, &o, ckpt.State{Params: params, Optimizer: opt, Tape: tape})
-			if err != nil {
-				return err
-			}
-			for _, b := range l.Batches(batches, 4) {
-				if err := step(b.X, b.Y); err != nil {
-					return err
-				}
-			}
-			return l.Close()
-		})
-		if err != nil {
-			return nil, err
-		}
-		return metrics.ReadGrads(file)
-	}
-	want, err := train1(nil, true)
-	require.NoError(t, err)
-	require.Len(t, want, 4)
-	device := disttest.CUDA(t, emu.Config{Devices: 1, Lazy: true})
-	got, err := train1(device, false)
-	require.NoError(t, err)
-	for i, s := range want {
-		for k, g := range s.Grads {
-			require.InDelta(t, float64(g.Norm), float64(got[i].Grads[k].Norm), 1e-12, g.Name)
-		}
-	}
-	_, err = train1(device, true)
-	require.ErrorContains(t, err, "RINGO_DEBUG=1 runs each step")
 }
