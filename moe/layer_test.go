@@ -1,0 +1,220 @@
+package moe_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/moe"
+	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/optim"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// naive computes every expert for every token, and adds up what the router's weights say.
+func naive(l *moe.Layer, c moe.Config, x nn.T) nn.T {
+	tape, d := x.Tape(), c.Features
+	shape := x.Shape().Dims
+	x = x.Reshape(x.Len()/d, d)
+	r := l.Router.Forward(x)
+	chosen := tensor.OneHot(r.Experts, c.Experts, x.DType()) // [rows, top, experts]
+	weights := chosen.Mul(r.Weights.Reshape(x.Dim(0), c.Router.Top, 1)).Sum(1)
+	matrix := func(p *tensor.Param, e int) nn.T {
+		return tape.Use(p).Slice(0, e, e+1).Reshape(p.Dims()[1:]...)
+	}
+	y := x.Scale(0)
+	for e := range c.Experts {
+		gate := tensor.Linear(x, matrix(l.Experts.Gate, e), nn.T{}).SiLU()
+		z := tensor.Linear(gate.Mul(tensor.Linear(x, matrix(l.Experts.Up, e), nn.T{})), matrix(l.Experts.Down, e), nn.T{})
+		y = y.Add(z.Mul(weights.Slice(1, e, e+1)))
+	}
+	if l.Shared != nil {
+		y = y.Add(l.Shared.Forward(x))
+	}
+	part := chosen.Sum(1).Mean(0).Scale(1 / float64(c.Router.Top)).Detach()
+	scores := r.Scores.Div(r.Scores.Sum(1).Reshape(x.Dim(0), 1)) // a softmax's sum is 1
+	y = tensor.WithAux(y, scores.Mean(0).Mul(part).Sum().Scale(float64(c.Experts)), c.Balance)
+	z := r.Logits.Exp().Sum(1).Log().Square().Mean()
+	return tensor.WithAux(y, z, c.Z).Reshape(shape...)
+}
+
+// model is a layer between two others.
+type model struct {
+	In, Out *nn.Linear
+	MoE     *moe.Layer
+	forward func(nn.T) nn.T
+}
+
+func newModel(c moe.Config) *model {
+	m := &model{In: nn.NewLinear(3, c.Features), Out: nn.NewLinear(c.Features, 2), MoE: moe.NewLayer(c)}
+	m.forward = m.MoE.Forward
+	return m
+}
+
+func (m *model) Forward(x nn.T) nn.T {
+	h := m.In.Forward(x).Tanh()
+	return m.Out.Forward(h.Add(m.forward(h)))
+}
+
+// train returns the parameters after steps of AdamW, whose batches change in length, and the losses.
+func train(t *testing.T, m *model, d tensor.DType, steps int, block func(*tensor.Tape, func(nn.T) nn.T, nn.T) nn.T) (params, losses []float64) {
+	dev := tensor.NewCPU(2)
+	defer dev.Close()
+	ps := nn.Init(m, dev, d, 3)
+	opt, tape := optim.NewAdamW(ps.Trainable(), optim.AdamWConfig{LR: 0.01, Clip: 1}), tensor.NewTape(dev)
+	defer tape.Close()
+	for step := range steps {
+		for micro := range 2 {
+			rows := 1 + (step*5+micro*3)%4
+			x := tape.Input(tensor.FromSlice(values(rows, 7, 3), rows, 7, 3)).Cast(d).Scale(1 + float64(step))
+			y := block(tape, m.Forward, x)
+			loss := nn.MSE(y, x.Slice(2, 0, 2).Tanh())
+			losses = append(losses, loss.Item())
+			if micro == 0 {
+				tape.Backward(loss, tensor.More())
+			} else {
+				tape.Backward(loss)
+			}
+			tape.Reset()
+		}
+		require.NoError(t, opt.Step())
+	}
+	for _, p := range ps {
+		params = append(params, tensor.Floats(p.Value)...)
+	}
+	return params, losses
+}
+
+func plainly(_ *tensor.Tape, f func(nn.T) nn.T, x nn.T) nn.T { return f(x) }
+
+func checkpointed(tape *tensor.Tape, f func(nn.T) nn.T, x nn.T) nn.T {
+	return tape.Checkpoint(func(in ...nn.T) nn.T { return f(in[0]) }, x)
+}
+
+// Every router trains as the layer that computes all experts for all tokens.
+func TestLayerEqualsNaive(t *testing.T) {
+	for name, r := range routers {
+		c := moe.Config{Features: 5, Hidden: 6, Experts: 8, Router: r, Balance: 0.1, Z: 0.01, Shared: 3}
+		slow := newModel(c)
+		slow.forward = func(x nn.T) nn.T { return naive(slow.MoE, c, x) }
+		want, wantLosses := train(t, slow, tensor.Float64, 10, plainly)
+		for how, block := range map[string]func(*tensor.Tape, func(nn.T) nn.T, nn.T) nn.T{"plainly": plainly, "checkpointed": checkpointed} {
+			got, losses := train(t, newModel(c), tensor.Float64, 10, block)
+			require.InDeltaSlice(t, wantLosses, losses, 1e-10, "%s, %s", name, how)
+			require.InDeltaSlice(t, want, got, 1e-10, "%s, %s", name, how)
+		}
+	}
+}
+
+// The losses of the router have gradients, each on its own.
+func TestLossesOfTheRouter(t *testing.T) {
+	plain, _ := train(t, newModel(moe.Config{Features: 5, Hidden: 6, Experts: 8, Router: routers["qwen"]}), tensor.Float64, 2, plainly)
+	for name, c := range map[string]moe.Config{"balance": {Balance: 0.1}, "z": {Z: 0.1}} {
+		c.Features, c.Hidden, c.Experts, c.Router = 5, 6, 8, routers["qwen"]
+		slow := newModel(c)
+		slow.forward = func(x nn.T) nn.T { return naive(slow.MoE, c, x) }
+		want, _ := train(t, slow, tensor.Float64, 2, plainly)
+		got, _ := train(t, newModel(c), tensor.Float64, 2, plainly)
+		require.InDeltaSlice(t, want, got, 1e-10, name)
+		require.NotEqual(t, plain, got, name)
+	}
+}
+
+// Experts that double their input give twice the input, whatever the router does, if its weights add up to 1.
+func TestLinearExperts(t *testing.T) {
+	c := moe.Config{Features: 4, Hidden: 1, Experts: 8, Router: moe.RouterConfig{Top: 3, Normalize: true}}
+	l := moe.NewLayer(c)
+	l.Experts.Gate, l.Experts.Up, l.Experts.Down = tensor.NewParam(tensor.Constant(0.5), 8, 1, 4), tensor.NewParam(tensor.Constant(1), 8, 1, 4), tensor.NewParam(tensor.Constant(1), 8, 4, 1)
+	dev := tensor.NewCPU(1)
+	nn.Init(l, dev, tensor.Float64, 1)
+	tape := tensor.NewTape(dev)
+	x := tensor.FromSlice(values(9, 4), 9, 4)
+	got := tensor.Floats(l.Forward(tape.Input(x)))
+	one := nn.NewGatedMLP(4, 1)
+	one.Gate.W, one.Up.W, one.Down.W = tensor.NewParam(tensor.Constant(0.5), 1, 4), tensor.NewParam(tensor.Constant(1), 1, 4), tensor.NewParam(tensor.Constant(1), 4, 1)
+	nn.Init(one, dev, tensor.Float64, 1)
+	require.InDeltaSlice(t, tensor.Floats(one.Forward(tape.Input(x))), got, 1e-13, "equal experts are one")
+}
+
+// Experts that no token chooses have gradients of zeros, and so have all of them where there are no tokens.
+func TestExpertsWithoutTokens(t *testing.T) {
+	for _, rows := range []int{0, 1} {
+		c := moe.Config{Features: 5, Hidden: 6, Experts: 8, Router: moe.RouterConfig{Top: 2}}
+		l := moe.NewLayer(c)
+		dev := tensor.NewCPU(1)
+		params := nn.Init(l, dev, tensor.Float64, 1)
+		tape := tensor.NewTape(dev)
+		y := l.Forward(tape.Input(tensor.FromSlice(values(rows, 5), rows, 5)))
+		require.Equal(t, []int{rows, 5}, y.Shape().Dims)
+		tape.Backward(y.Sum())
+		for _, p := range params {
+			require.True(t, p.HasGrad(), p.Name())
+		}
+		busy, size := 0, 6*5
+		for e := range 8 {
+			for _, g := range tensor.Floats(l.Experts.Up.Grad)[e*size : (e+1)*size] {
+				if g != 0 {
+					busy++
+					break
+				}
+			}
+		}
+		require.Equal(t, 2*rows, busy)
+	}
+}
+
+// A model in bfloat16 gives what it gives in float64, as far as its bits reach; two runs give the same bits.
+func TestLayerOfHalves(t *testing.T) {
+	c := moe.Config{Features: 5, Hidden: 6, Experts: 8, Router: routers["deepseek"], Shared: 4, Balance: 0.1, Z: 0.1}
+	run := func() []float64 {
+		l := moe.NewLayer(c)
+		dev := tensor.NewCPU(2)
+		defer dev.Close()
+		nn.Init(l, dev, tensor.BFloat16, 1)
+		tape := tensor.NewTape(dev)
+		defer tape.Close()
+		y := l.Forward(tape.Input(tensor.FromSlice(values(9, 5), 9, 5)).Cast(tensor.BFloat16))
+		require.Equal(t, tensor.BFloat16, y.DType())
+		out := tensor.Floats(y)
+		tape.Backward(y.Cast(tensor.Float32).Sum())
+		return append(out, tensor.Floats(l.Router.W.Grad)...)
+	}
+	got := run()
+	require.Equal(t, got, run())
+	l := moe.NewLayer(c)
+	dev := tensor.NewCPU(2)
+	nn.Init(l, dev, tensor.Float64, 1)
+	tape := tensor.NewTape(dev)
+	want := tensor.Floats(l.Forward(tape.Input(tensor.FromSlice(values(9, 5), 9, 5))))
+	require.InDeltaSlice(t, want, got[:len(want)], 0.03)
+}
+
+// A step allocates nothing.
+func TestLayerAllocatesNothing(t *testing.T) {
+	c := moe.Config{Features: 5, Hidden: 6, Experts: 8, Router: routers["deepseek"], Balance: 0.1, Z: 0.1}
+	l := moe.NewLayer(c)
+	dev := tensor.NewCPU(1)
+	nn.Init(l, dev, tensor.Float32, 1)
+	tape, x := tensor.NewTape(dev), tensor.New(dev, tensor.Float32, 9, 5)
+	step := func() {
+		tape.Backward(l.Forward(tape.Input(x)).Sum(), tensor.More())
+		tape.Reset()
+	}
+	step()
+	step()
+	require.Zero(t, testing.AllocsPerRun(10, step))
+}
+
+func TestWrongLayers(t *testing.T) {
+	c := moe.Config{Features: 5, Hidden: 6, Experts: 8, Router: moe.RouterConfig{Top: 2}, Balance: 0.1}
+	require.ErrorContains(t, tensor.Try(func() { moe.NewLayer(moe.Config{Features: 5}) }), "moe.NewLayer: 0 experts from 5 to 0 features")
+	l := moe.NewLayer(c)
+	dev := tensor.NewCPU(1)
+	nn.Init(l, dev, tensor.Float64, 1)
+	tape := tensor.NewTape(dev)
+	require.ErrorContains(t, tensor.Try(func() { l.Forward(tape.Input(tensor.New(dev, tensor.Float64, 3, 4))) }), "moe.Layer: x is float64[3,4], not [..., 5]")
+	x := tensor.New(dev, tensor.Float64, 3, 5)
+	require.ErrorContains(t, tensor.Try(func() {
+		l.Forward(tape.Input(x.WithRows(tensor.Rows{Stride: 1, Total: 6})))
+	}), "a balance loss of tokens on several ranks")
+}

@@ -1,0 +1,137 @@
+package moe
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// Scoring says how a router's logits become scores of experts, and scores weights.
+type Scoring int
+
+const (
+	Softmax Scoring = iota // over all experts, before the choice (Fedus et al. 2021, "Switch Transformers"; Qwen, DeepSeek-V2)
+	Chosen                 // the largest logits are chosen, and the softmax is over these (Jiang et al. 2024, "Mixtral of Experts")
+	Sigmoid                // each expert on its own (DeepSeek-AI 2024, "DeepSeek-V3 Technical Report")
+)
+
+// RouterConfig says how experts are chosen and weighted. The zero value but for Top is the router of Switch Transformers.
+type RouterConfig struct {
+	Top     int // experts of a token
+	Scoring Scoring
+
+	// Bias adds a buffer to the scores for the choice alone: weights are without it. Who moves it towards experts with few tokens
+	// balances them without a loss (Wang et al. 2024, "Auxiliary-Loss-Free Load Balancing Strategy for Mixture-of-Experts").
+	Bias bool
+
+	// Groups, if not 0, are groups of experts side by side: only those in the TopGroups groups with the largest sums of their two best
+	// scores may be chosen (DeepSeek-V3), so that a token's experts are on few hosts.
+	Groups, TopGroups int
+
+	Normalize bool    // divide the weights of a token by their sum + 1e-20
+	Scale     float64 // multiplies the weights; 0: 1
+}
+
+// Router chooses experts for each token. It computes in float32 for parameters of 16 bits: scores that are close would tie.
+type Router struct {
+	W    *tensor.Param  `nn:"weight"`                  // [experts, features]
+	Bias *tensor.Buffer `nn:"e_score_correction_bias"` // [experts]; nil without RouterConfig.Bias
+
+	c RouterConfig
+}
+
+// Routing is what a Router says of rows tokens.
+type Routing struct {
+	Experts nn.T // [rows, top], Int64, the largest score first
+	Weights nn.T // [rows, top]: of what these experts give
+	Scores  nn.T // [rows, experts]: softmax or sigmoid of the logits, without bias
+	Logits  nn.T // [rows, experts]
+}
+
+// NewRouter returns a router from d features to n experts.
+func NewRouter(d, n int, c RouterConfig) *Router {
+	if err := c.check(n); err != nil {
+		fail("NewRouter", "%w", err)
+	}
+	r := &Router{W: tensor.NewParam(tensor.KaimingUniform(d), n, d), c: c}
+	if c.Bias {
+		r.Bias = tensor.NewBuffer(tensor.Constant(0), n)
+	}
+	return r
+}
+
+func (c *RouterConfig) check(n int) error {
+	may := n // experts that may be chosen
+	if c.Groups != 0 || c.TopGroups != 0 {
+		switch {
+		case c.Groups <= 0 || n%c.Groups != 0 || n/c.Groups < 2:
+			return fmt.Errorf("%d experts do not divide into %d groups of two or more", n, c.Groups)
+		case c.TopGroups < 1 || c.TopGroups > c.Groups:
+			return fmt.Errorf("TopGroups is %d, of %d groups", c.TopGroups, c.Groups)
+		}
+		may = n / c.Groups * c.TopGroups
+	}
+	switch {
+	case c.Top < 1 || c.Top > may:
+		return fmt.Errorf("top is %d, of %d experts that may be chosen", c.Top, may)
+	case c.Scoring < Softmax || c.Scoring > Sigmoid:
+		return fmt.Errorf("unknown Scoring %d", c.Scoring)
+	case c.Scoring == Chosen && c.Bias:
+		return fmt.Errorf("a Bias is added to scores between 0 and 1: Scoring has to be Softmax or Sigmoid")
+	}
+	return nil
+}
+
+// Forward routes x [rows, features].
+func (r *Router) Forward(x nn.T) Routing {
+	w := x.Tape().Use(r.W)
+	if x.DType().IsHalf() {
+		x = x.Cast(tensor.Float32)
+	}
+	logits := tensor.Linear(x, w.Cast(x.DType()), nn.T{})
+	out := Routing{Logits: logits}
+	if r.c.Scoring == Sigmoid {
+		out.Scores = logits.Sigmoid()
+	} else {
+		out.Scores = logits.Softmax()
+	}
+	of := out.Scores
+	if r.c.Scoring == Chosen {
+		of = logits
+	}
+	out.Experts = r.choose(of.Detach())
+	out.Weights = of.Gather(1, out.Experts)
+	if r.c.Scoring == Chosen {
+		out.Weights = out.Weights.Softmax()
+	}
+	if r.c.Normalize {
+		out.Weights = out.Weights.Div(out.Weights.Sum(1).Reshape(x.Dim(0), 1).Affine(1, 1e-20))
+	}
+	if r.c.Scale != 0 {
+		out.Weights = out.Weights.Scale(r.c.Scale)
+	}
+	return out
+}
+
+// choose returns the experts with the largest scores [rows, experts], as RouterConfig says.
+func (r *Router) choose(scores nn.T) nn.T {
+	if r.Bias != nil {
+		scores = scores.Add(scores.Tape().Use(&r.Bias.Param).Cast(scores.DType()))
+	}
+	if r.c.Groups > 0 {
+		rows, n := scores.Dim(0), scores.Dim(1)
+		groups := scores.Reshape(rows, r.c.Groups, n/r.c.Groups)
+		best, _ := groups.TopK(2)
+		_, top := best.Sum(2).TopK(r.c.TopGroups)
+		may := tensor.OneHot(top, r.c.Groups, scores.DType()).Sum(1).Cast(tensor.Bool).Reshape(rows, r.c.Groups, 1)
+		scores = tensor.Where(may, groups, groups.Affine(0, math.Inf(-1))).Reshape(rows, n)
+	}
+	_, experts := scores.TopK(r.c.Top)
+	return experts
+}
+
+func fail(op, format string, a ...any) {
+	panic(&tensor.Failure{Op: "moe." + op, Err: fmt.Errorf(format, a...)})
+}
