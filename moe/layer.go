@@ -12,6 +12,11 @@ type Config struct {
 
 	Shared int // hidden features of a shared expert, which sees all tokens (Dai et al. 2024, "DeepSeekMoE"); 0: none
 
+	// Capacity limits the slots of an expert to Capacity · tokens · top / experts, rounded up, of the tokens of all ranks (Lepikhin et al.
+	// 2020, "GShard"): in the order of the rows of the batch, and of a token's experts, the first ones are computed, and the others are
+	// dropped: they add nothing to their tokens. Shapes are fixed, and nothing waits for counts. 0: no limit.
+	Capacity float64
+
 	Balance float64 // weight of the balance loss; 0: none
 	Z       float64 // weight of the z-loss; 0: none
 }
@@ -23,6 +28,9 @@ type Layer struct {
 	Shared  *nn.GatedMLP `nn:"shared_experts"` // nil: none
 
 	balance, z float64
+	capacity   float64
+	ranks      parallel
+	load       nn.T // [experts+1]: slots since Balancer.Step, of this rank's tokens; and how many were dropped
 }
 
 // Experts are networks as nn.GatedMLP, SwiGLU without biases, on top of each other.
@@ -35,8 +43,8 @@ type Experts struct {
 // NewLayer returns a layer with PyTorch's initialization of its matrices.
 func NewLayer(c Config) *Layer {
 	d, h, n := c.Features, c.Hidden, c.Experts
-	if d < 1 || h < 1 || n < 1 || c.Shared < 0 {
-		fail("NewLayer", "%d experts from %d to %d features, and a shared one of %d", n, d, h, c.Shared)
+	if d < 1 || h < 1 || n < 1 || c.Shared < 0 || !(c.Capacity >= 0) {
+		fail("NewLayer", "%d experts from %d to %d features, and a shared one of %d; capacity %g", n, d, h, c.Shared, c.Capacity)
 	}
 	l := &Layer{
 		Router: NewRouter(d, n, c.Router),
@@ -45,7 +53,7 @@ func NewLayer(c Config) *Layer {
 			Up:   tensor.NewParam(tensor.KaimingUniform(d), n, h, d),
 			Down: tensor.NewParam(tensor.KaimingUniform(h), n, d, h),
 		},
-		balance: c.Balance, z: c.Z,
+		balance: c.Balance, z: c.Z, capacity: c.Capacity,
 	}
 	if c.Shared > 0 {
 		l.Shared = nn.NewGatedMLP(d, c.Shared)
@@ -63,27 +71,86 @@ func (l *Layer) Forward(x nn.T) nn.T {
 	if d := l.Router.W.Dims()[1]; x.Rank() < 2 || x.Dim(-1) != d {
 		fail("Layer", "x is %v, not [..., %d]", x.Shape(), d)
 	}
-	d := x.Dim(-1)
+	d, total := x.Dim(-1), tokens(x)
 	x = x.Reshape(x.Len()/d, d)
 	r := l.Router.Forward(x)
-	slots := r.Experts.Reshape(r.Experts.Len())
-	counts := slots.Bincount(l.Router.W.Dims()[0])
-	y := dispatch(x, slots, r.Weights, func(rows nn.T) nn.T { return l.Experts.Forward(rows, counts) })
-	if l.Shared != nil {
-		y = y.Add(l.Shared.Forward(x))
-	}
-	return l.seed(y, r, counts).Reshape(shape...)
+	counts := r.Experts.Reshape(r.Experts.Len()).Bincount(l.Router.W.Dims()[0])
+	p := l.plan(r, counts, total)
+	return l.seed(l.leave(l.dispatch(l.enter(x), l.enter(r.Weights), p)), r, counts).Reshape(shape...)
 }
 
-// dispatch sorts slots, top of each row of x, by their experts, has compute work on the rows, and adds up what each row of x gets.
-func dispatch(x, slots, weights nn.T, compute func(nn.T) nn.T) nn.T {
-	rows, top := weights.Dim(0), weights.Dim(1)
+// plan says how the rows of tokens go to experts and back.
+type plan struct {
+	token    nn.T // of each row that experts get, sorted by expert
+	back     nn.T // the row of each slot
+	counts   nn.T // rows of each expert
+	capacity int  // if not 0, every expert has so many rows, and 0 in token and back is none: others are one more
+}
+
+// tokens returns how many the ranks have that share the batch of which x [..., features] is a part.
+func tokens(x nn.T) int {
+	if x.Len() > 0 {
+		return tensor.GlobalCount(x) / x.Dim(-1)
+	}
+	n := x.Tape().Rows().Total // this rank has none
+	for i := 1; i < x.Rank()-1; i++ {
+		n *= x.Dim(i)
+	}
+	return n
+}
+
+// plan sorts the slots by expert. They are top of each token, of which all ranks have total.
+func (l *Layer) plan(r Routing, counts nn.T, total int) plan {
+	rows, top := r.Experts.Dim(0), r.Experts.Dim(1)
+	if (l.capacity != 0 || l.balance != 0) && l.ranks.Tokens == nil && tensor.GlobalCount(r.Scores) != r.Scores.Len() {
+		fail("Layer", "Capacity, or a balance loss, of tokens on several ranks needs Parallelize: counts of experts are of one rank's tokens")
+	}
+	slots := r.Experts.Reshape(rows * top)
 	_, sorted := slots.Sort(0, false) // stable: the slots of an expert keep their order
 	_, back := sorted.Sort(0, false)
-	token := x.Tape().Arange(tensor.Int64, 0, float64(rows), 1).Reshape(rows, 1).Broadcast(rows, top).Reshape(rows * top)
-	y := compute(tensor.Embedding(x, token.Gather(0, sorted)))
-	y = tensor.Embedding(y, back).Cast(weights.DType()).Mul(weights.Reshape(rows*top, 1))
-	return y.Reshape(rows, top, x.Dim(1)).Sum(1).Cast(x.DType())
+	token := slots.Tape().Arange(tensor.Int64, 0, float64(rows), 1).Reshape(rows, 1).Broadcast(rows, top).Reshape(rows*top).Gather(0, sorted)
+	p := plan{token: token, back: back, counts: counts}
+	if l.capacity > 0 {
+		p = l.limit(p, slots, total)
+	} else {
+		l.count(counts, nn.T{})
+	}
+	return p
+}
+
+// dispatch brings x to the experts and back, and adds up what each row gets, also from the shared expert.
+func (l *Layer) dispatch(x, weights nn.T, p plan) nn.T {
+	rows, top := weights.Dim(0), weights.Dim(1)
+	from := x
+	if p.capacity > 0 {
+		from = x.Pad(0, 1, 0)
+	}
+	y, shared := l.meet(x, tensor.Embedding(from, p.token), p)
+	if p.capacity > 0 {
+		y = y.Pad(0, 1, 0)
+	}
+	y = tensor.Embedding(y, p.back).Cast(weights.DType()).Mul(weights.Reshape(rows*top, 1))
+	y = y.Reshape(rows, top, x.Dim(1)).Sum(1).Cast(x.DType())
+	if l.Shared != nil {
+		y = y.Add(shared)
+	}
+	return y
+}
+
+// meet returns what the experts give for rows, and what the shared expert gives for x, while rows are on their way.
+func (l *Layer) meet(x, rows nn.T, p plan) (y, shared nn.T) {
+	if l.ranks.divided() {
+		return l.exchange(x, rows, p)
+	}
+	return l.Experts.Forward(rows, p.counts), l.share(x)
+}
+
+// share returns what the shared expert gives; nothing if there is none.
+func (l *Layer) share(x nn.T) nn.T {
+	if l.Shared == nil {
+		return nn.T{}
+	}
+	return l.Shared.Forward(x)
 }
 
 // Forward returns what the experts give for x, whose first counts[0] rows are the first expert's, and so on.
@@ -92,25 +159,4 @@ func (e *Experts) Forward(x, counts nn.T) nn.T {
 	gate := tensor.GroupedLinear(x, t.Use(e.Gate), counts).SiLU()
 	up := tensor.GroupedLinear(x, t.Use(e.Up), counts)
 	return tensor.GroupedLinear(gate.Mul(up), t.Use(e.Down), counts)
-}
-
-// seed adds the losses of the router to Backward.
-func (l *Layer) seed(y nn.T, r Routing, counts nn.T) nn.T {
-	if l.balance != 0 {
-		if tensor.GlobalCount(r.Scores) != r.Scores.Len() {
-			fail("Layer", "a balance loss of tokens on several ranks: counts of experts are of one rank's tokens")
-		}
-		scores := r.Scores
-		if l.Router.c.Scoring == Sigmoid {
-			scores = scores.Div(scores.Sum(1).Reshape(scores.Dim(0), 1).Affine(1, 1e-20))
-		}
-		slots := float64(max(1, r.Experts.Len()))
-		part := counts.Cast(scores.DType()).Scale(1 / slots)
-		n := float64(counts.Len())
-		y = tensor.WithAux(y, tensor.GlobalMean(scores.Mul(part)).Scale(n*n), l.balance)
-	}
-	if l.z != 0 {
-		y = tensor.WithAux(y, tensor.GlobalMean(r.Logits.LogSumExp().Square()), l.z)
-	}
-	return y
 }

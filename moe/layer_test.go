@@ -41,19 +41,20 @@ func naive(l *moe.Layer, c moe.Config, x nn.T) nn.T {
 // model is a layer between two others.
 type model struct {
 	In, Out *nn.Linear
-	MoE     *moe.Layer
+	MoE     *moe.Layer `nn:"moe"`
+	Drop    *nn.Dropout
 	forward func(nn.T) nn.T
 }
 
 func newModel(c moe.Config) *model {
-	m := &model{In: nn.NewLinear(3, c.Features), Out: nn.NewLinear(c.Features, 2), MoE: moe.NewLayer(c)}
+	m := &model{In: nn.NewLinear(3, c.Features), Out: nn.NewLinear(c.Features, 2), MoE: moe.NewLayer(c), Drop: nn.NewDropout(0.2)}
 	m.forward = m.MoE.Forward
 	return m
 }
 
 func (m *model) Forward(x nn.T) nn.T {
 	h := m.In.Forward(x).Tanh()
-	return m.Out.Forward(h.Add(m.forward(h)))
+	return m.Out.Forward(h.Add(m.Drop.Forward(m.forward(h))))
 }
 
 // train returns the parameters after steps of AdamW, whose batches change in length, and the losses.
@@ -216,5 +217,5 @@ func TestWrongLayers(t *testing.T) {
 	x := tensor.New(dev, tensor.Float64, 3, 5)
 	require.ErrorContains(t, tensor.Try(func() {
 		l.Forward(tape.Input(x.WithRows(tensor.Rows{Stride: 1, Total: 6})))
-	}), "a balance loss of tokens on several ranks")
+	}), "a balance loss, of tokens on several ranks")
 }

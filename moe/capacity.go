@@ -1,0 +1,58 @@
+package moe
+
+import (
+	"math"
+
+	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// limit keeps of a plan the slots that have a place. Each expert has as many places for the tokens of all ranks: those of earlier ranks
+// come first, and this rank fills those behind them.
+func (l *Layer) limit(p plan, slots nn.T, tokens int) plan {
+	t, experts, top := slots.Tape(), p.counts.Len(), l.Router.c.Top
+	n := int(math.Ceil(l.capacity * float64(tokens*top) / float64(experts)))
+	n = max(1, min(n, tokens)) // no token chooses an expert twice
+	before := l.before(p.counts)
+	end := before.Add(p.counts).Minimum(t.Arange(tensor.Int64, float64(n), float64(n+1), 1))
+	kept := end.Sub(before).Clamp(0, math.Inf(1))
+	l.count(p.counts, p.counts.Sub(kept))
+
+	start := p.counts.CumSum(0).Sub(p.counts).Sub(before).Reshape(experts, 1) // where place 0 would be among the sorted slots
+	place := t.Arange(tensor.Int64, 0, float64(n), 1)
+	mine := place.Ge(before.Reshape(experts, 1)).And(place.Lt(end.Reshape(experts, 1)))
+	one := t.Arange(tensor.Int64, 1, 2, 1)
+	zero := one.Sub(one)
+	row := tensor.Where(mine, place.Add(start).Add(one), zero).Reshape(experts * n)
+	out := plan{token: p.token.Add(one).Pad(0, 1, 0).Gather(0, row), capacity: n, counts: full(t, experts, n)}
+
+	at := p.back.Sub(start.Reshape(experts).Gather(0, slots)) // the place of each slot
+	first := t.Arange(tensor.Int64, 0, float64(experts*n), float64(n))
+	out.back = tensor.Where(at.Lt(t.Arange(tensor.Int64, float64(n), float64(n+1), 1)), first.Gather(0, slots).Add(at).Add(one), zero)
+	return out
+}
+
+// before returns how many slots of earlier ranks chose each expert.
+func (l *Layer) before(counts nn.T) nn.T {
+	if l.ranks.Tokens == nil {
+		return counts.Sub(counts)
+	}
+	return counts.Tape().Apply(l.ranks.places, counts)
+}
+
+// full returns counts of n rows for each expert.
+func full(t *tensor.Tape, experts, n int) nn.T {
+	return t.Arange(tensor.Int64, 0, float64(experts), 1).Reshape(experts, 1).Broadcast(experts, n).Reshape(experts * n).Bincount(experts)
+}
+
+// exchangeFixed is exchange with as many rows for all experts. Ranks fill different places, so that the sum of what comes has all.
+func (l *Layer) exchangeFixed(x, rows nn.T, p plan) (y, shared nn.T) {
+	t, r := x.Tape(), &l.ranks
+	n, d := r.Experts.Size(), x.Dim(1)
+	mine := rows.Dim(0) / n
+	came := t.Apply(r.depart, rows.Detach())
+	shared = l.share(x)
+	came = t.Apply(r.arrive, came, rows).Reshape(1, n, mine, d).Sum(1).Reshape(mine, d)
+	y = l.Experts.Forward(came, full(t, mine/p.capacity, p.capacity))
+	return t.Apply(r.home, y.Reshape(1, mine, d).Broadcast(n, mine, d).Reshape(n*mine, d)), shared
+}

@@ -1,0 +1,153 @@
+package moe
+
+import (
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// constant is what Functions without a gradient have in common.
+type constant struct{}
+
+func (constant) Backward(*tensor.Ctx, nn.T, []nn.T) {}
+
+func wait(f tensor.Function, w dist.Work) {
+	if err := w.Wait(); err != nil {
+		panic(&tensor.Failure{Op: f.Name(), Err: err})
+	}
+}
+
+// tally sums counts over the ranks with other tokens.
+type tally struct {
+	constant
+	group *dist.Group
+}
+
+func (*tally) Name() string { return "moe.tally" }
+
+func (f *tally) Forward(c *tensor.Ctx, in []nn.T) nn.T {
+	y := c.Tape().NewLike(in[0])
+	tensor.Copy(y, in[0])
+	wait(f, f.group.AllReduce(y, dist.Sum))
+	return y
+}
+
+func (f *tally) Types(in []tensor.Types, _ tensor.Axes) ([]tensor.Types, error) {
+	in[0] = in[0].With(f.group.Axes(), tensor.Invariant)
+	return in[:1], nil
+}
+
+// places tells how many slots of the ranks before this one chose each expert.
+type places struct {
+	constant
+	group *dist.Group
+}
+
+func (*places) Name() string { return "moe.places" }
+
+func (f *places) Forward(c *tensor.Ctx, in []nn.T) nn.T {
+	n, e := f.group.Size(), in[0].Len()
+	all := c.New(tensor.Int64, n*e)
+	wait(f, f.group.AllGather(all, in[0]))
+	y := c.New(tensor.Int64, e)
+	tensor.Copy(y, all.Reshape(n, e).Pad(0, 1, 0).CumSum(0).Slice(0, f.group.Rank(), f.group.Rank()+1).Reshape(e))
+	return y
+}
+
+// swap tells each rank how many rows come for its experts. It returns this rank's counts [experts], and behind them those that come, by
+// rank, then by expert.
+type swap struct {
+	constant
+	group *dist.Group
+}
+
+func (*swap) Name() string { return "moe.swap" }
+
+func (f *swap) Forward(c *tensor.Ctx, in []nn.T) nn.T {
+	n := in[0].Len()
+	y := c.New(tensor.Int64, 2*n)
+	tensor.Copy(y.Slice(0, 0, n), in[0])
+	wait(f, f.group.AllToAll(y.Slice(0, n, 2*n), y.Slice(0, 0, n)))
+	return y
+}
+
+func (f *swap) Types(in []tensor.Types, _ tensor.Axes) ([]tensor.Types, error) {
+	in[0] = in[0].With(f.group.Axes(), tensor.Cut)
+	return in[:1], nil
+}
+
+// depart begins to send rows, sorted by expert, to the ranks of their experts. It gets what swap returned, and waits for these numbers; or
+// nothing, if all get as many.
+// What it returns is there behind arrive. Its gradient is arrive's.
+type depart struct {
+	constant
+	group      *dist.Group
+	send, recv []int // rows to and from each rank, of the last call
+	work       dist.Work
+}
+
+func (*depart) Name() string { return "moe.depart" }
+
+func (f *depart) Forward(c *tensor.Ctx, in []nn.T) nn.T {
+	if len(in) == 1 { // as many to all
+		for i := range f.send {
+			f.send[i], f.recv[i] = in[0].Dim(0)/len(f.send), in[0].Dim(0)/len(f.send)
+		}
+		y := c.Tape().NewLike(in[0])
+		f.work = f.group.AllToAll(y, in[0])
+		return y
+	}
+	counts, n := c.HostInts(in[1]), len(f.send)
+	per := len(counts) / 2 / n
+	total := 0
+	for i := range n {
+		f.send[i], f.recv[i] = sum(counts[i*per:][:per]), sum(counts[(n+i)*per:][:per])
+		total += f.recv[i]
+	}
+	y := c.New(in[0].DType(), total, in[0].Dim(1))
+	f.work = f.group.AllToAllV(y, in[0], f.recv, f.send)
+	return y
+}
+
+func (f *depart) Types(in []tensor.Types, _ tensor.Axes) (_ []tensor.Types, err error) {
+	in[0], err = in[0].Convert(f.group.Axes(), tensor.Varying, tensor.Cut)
+	return in[:1], err
+}
+
+func sum(counts []int64) (n int) {
+	for _, k := range counts {
+		n += int(k)
+	}
+	return n
+}
+
+// arrive waits for the rows that depart sent. It gets them and the rows that were sent, which have their gradient: it travels back while
+// that of the shared expert is computed.
+type arrive struct{ *depart }
+
+func (*arrive) Name() string { return "moe.arrive" }
+
+func (f *arrive) Forward(c *tensor.Ctx, in []nn.T) nn.T {
+	wait(f, f.work)
+	n := len(f.send)
+	at := c.Ints(2 * n)
+	copy(at, f.send)
+	copy(at[n:], f.recv)
+	return in[0]
+}
+
+func (f *arrive) Backward(c *tensor.Ctx, g nn.T, grads []nn.T) {
+	n, rows := len(f.send), 0
+	at := c.Ints(2 * n)
+	send, recv := at[:n], at[n:]
+	for _, k := range send {
+		rows += k
+	}
+	grads[1] = c.New(g.DType(), rows, g.Dim(1))
+	c.Pending(1, f.group.AllToAllV(grads[1], g, send, recv).Pending())
+}
+
+func (f *arrive) Types(in []tensor.Types, _ tensor.Axes) (_ []tensor.Types, err error) {
+	in[0], err = in[1].Convert(f.group.Axes(), tensor.Varying, tensor.Cut)
+	return in[:1], err
+}

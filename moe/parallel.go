@@ -1,0 +1,168 @@
+package moe
+
+import (
+	"fmt"
+
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/autograd"
+	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// Ranks says how ranks share tokens and experts.
+type Ranks struct {
+	// Tokens are all ranks with other tokens of a batch, such as mesh.Group("dp", "ep"): what a loss says of the balance of experts is
+	// said of the tokens of all of them.
+	Tokens *dist.Group
+	// Experts are the ranks of which each has a part of the experts, such as mesh.Group("ep"): some of Tokens, for each of them has
+	// rows of its own. nil: every rank has all experts.
+	Experts *dist.Group
+	// Hidden are ranks with the same tokens, of which each has a part of every expert's hidden features, and of the shared expert's, such as
+	// mesh.Group("tp"). nil: experts are whole.
+	Hidden *dist.Group
+}
+
+// parallel is how a layer uses Ranks.
+type parallel struct {
+	Ranks
+	tally   tensor.Function
+	places  tensor.Function
+	swap    tensor.Function
+	depart  tensor.Function
+	arrive  tensor.Function
+	home    tensor.Function
+	in, out tensor.Function // for what the ranks of Hidden compute different things with, and what adds these up; nil: nothing
+}
+
+func (p *parallel) divided() bool { return p.Experts != nil && p.Experts.Size() > 1 }
+
+// Parallelize has ranks share the experts of layers: expert parallelism (Lepikhin et al. 2020, "GShard"). Each rank keeps a part of the
+// experts, in their order; their number has to divide by that of the ranks. Call it before values are made: before nn.Init, ddp.Attach
+// and the Attach of package fsdp. All ranks call it alike.
+func Parallelize(r Ranks, layers ...*Layer) error {
+	switch {
+	case r.Tokens == nil:
+		return fmt.Errorf("moe: Ranks.Tokens is nil: which ranks have other tokens?")
+	case r.Experts != nil && r.Experts.Axes()&^r.Tokens.Axes() != 0:
+		return fmt.Errorf("moe: ranks of Experts (%s) are not among those of Tokens (%s): each of them has rows of its own", r.Experts.Name(), r.Tokens.Name())
+	case r.Hidden != nil && r.Hidden.Axes()&r.Tokens.Axes() != 0:
+		return fmt.Errorf("moe: ranks of Hidden (%s) are among those of Tokens (%s): they have the same tokens", r.Hidden.Name(), r.Tokens.Name())
+	}
+	return tensor.Try(func() {
+		for _, l := range layers {
+			l.divide(r)
+		}
+	})
+}
+
+// divide leaves this rank its part of the experts.
+func (l *Layer) divide(r Ranks) {
+	if l.ranks.Tokens != nil {
+		fail("Parallelize", "%s is shared already", l.Experts.Gate.Name())
+	}
+	p, e := &l.ranks, l.Experts
+	p.Ranks, p.tally, p.places = r, &tally{group: r.Tokens}, &places{group: r.Tokens}
+	if g := r.Experts; p.divided() {
+		d := &depart{group: g, send: make([]int, g.Size()), recv: make([]int, g.Size())}
+		p.swap, p.depart, p.arrive = &swap{group: g}, d, &arrive{d}
+		p.home = &autograd.AllToAll{Group: g, Send: d.recv, Recv: d.send}
+	}
+	if g := r.Hidden; g != nil {
+		p.in, p.out = &autograd.Copy{Group: g}, &autograd.Sum{Group: g}
+		l.Router.W.NarrowCounts(g.Rank() == 0)
+		if s := l.Shared; s != nil {
+			cut(s.Gate.W, part{g, 0})
+			cut(s.Up.W, part{g, 0})
+			cut(s.Down.W, part{g, 1})
+		}
+	}
+	cut(e.Gate, part{r.Experts, 0}, part{r.Hidden, 1})
+	cut(e.Up, part{r.Experts, 0}, part{r.Hidden, 1})
+	cut(e.Down, part{r.Experts, 0}, part{r.Hidden, 2})
+}
+
+// part says that the ranks of a group each have a part of a dimension.
+type part struct {
+	group *dist.Group
+	dim   int
+}
+
+// cut leaves this rank its part of x.
+func cut(x *tensor.Param, parts ...part) {
+	dims, axes := append([]int(nil), x.Global()...), tensor.Axes(0)
+	box := tensor.Box{Lo: make([]int, len(dims)), Hi: append([]int(nil), dims...)}
+	for _, p := range parts {
+		if p.group == nil || p.group.Size() == 1 {
+			continue
+		}
+		all, n := dims[p.dim], p.group.Size()
+		if all%n != 0 {
+			what := "hidden features"
+			if p.dim == 0 && len(dims) == 3 {
+				what = "experts"
+			}
+			fail("Parallelize", "%d %s do not divide over %d ranks: the number of ranks has to divide %d", all, what, n, all)
+		}
+		dims[p.dim] = all / n
+		box.Lo[p.dim], box.Hi[p.dim] = all/n*p.group.Rank(), all/n*(p.group.Rank()+1)
+		axes |= p.group.Axes()
+	}
+	if axes != 0 {
+		x.Cut(dims, box)
+		x.Lay(axes, tensor.Cut)
+	}
+}
+
+// Over returns what ddp.Config.Over wants where the ranks of same have the same experts, and other tokens: mesh.Group("dp"). Experts
+// have gradients of the tokens of all ranks that share them, and are summed over these; other parameters over all ranks.
+func Over(same *dist.Group, layers ...*Layer) func(*tensor.Param) *dist.Group {
+	return func(p *tensor.Param) *dist.Group {
+		for _, l := range layers {
+			if e := l.Experts; p == e.Gate || p == e.Up || p == e.Down {
+				return same
+			}
+		}
+		return nil
+	}
+}
+
+// enter returns what the ranks of Hidden compute different things with, and leave adds these up.
+func (l *Layer) enter(x nn.T) nn.T {
+	if l.ranks.in == nil {
+		return x
+	}
+	return x.Tape().Apply(l.ranks.in, x)
+}
+
+func (l *Layer) leave(y nn.T) nn.T {
+	if l.ranks.out == nil {
+		return y
+	}
+	return y.Tape().Apply(l.ranks.out, y)
+}
+
+// exchange is meet for experts on several ranks.
+func (l *Layer) exchange(x, rows nn.T, p plan) (y, shared nn.T) {
+	t, r := x.Tape(), &l.ranks
+	if p.capacity > 0 {
+		return l.exchangeFixed(x, rows, p)
+	}
+	both := t.Apply(r.swap, p.counts)
+	came := t.Apply(r.depart, rows.Detach(), both)
+	shared = l.share(x)
+	came = t.Apply(r.arrive, came, rows)
+	order, mine := arrange(both.Slice(0, p.counts.Len(), both.Len()), came.Dim(0), r.Experts.Size())
+	_, back := order.Sort(0, false)
+	y = l.Experts.Forward(tensor.Embedding(came, order), mine)
+	return t.Apply(r.home, tensor.Embedding(y, back)), shared
+}
+
+// arrange sorts rows, which lie by the rank they come from, and then by expert, by expert alone: their order, and how many each expert
+// has. come are the lengths of these runs.
+func arrange(come nn.T, rows, ranks int) (order, counts nn.T) {
+	t, n := come.Tape(), come.Len()/ranks
+	run := come.CumSum(0).Bincount(rows+1).Slice(0, 0, rows).CumSum(0) // a row's run is the number of runs that end before it
+	expert := t.Arange(tensor.Int64, 0, float64(n), 1).Reshape(1, n).Broadcast(ranks, n).Reshape(come.Len()).Gather(0, run)
+	_, order = expert.Sort(0, false)
+	return order, expert.Bincount(n)
+}

@@ -1,0 +1,214 @@
+package moe_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/ddp"
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/disttest"
+	"github.com/ringo-ml/ringo/fsdp"
+	"github.com/ringo-ml/ringo/moe"
+	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/optim"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// training is ten steps of two microbatches, with clipping, in float64. Ranks of dp and ep have different rows; ep of them share the
+// experts, and tp of them each expert's hidden features.
+type training struct {
+	moe.Config
+	dp, ep, tp int
+	fsdp       bool
+	idle       bool    // the first rank has no rows
+	again      bool    // the layer is computed again in backward
+	rate       float64 // of biases
+	change     func(m *model, mesh *dist.Mesh)
+	over       func(m *model, mesh *dist.Mesh) func(p *tensor.Param) *dist.Group // in place of moe.Over
+	dense      string                                                            // axis over which dense parameters are summed; "": dp and ep
+	launch     func(ranks int, fn rankFunc) error
+}
+
+type rankFunc = func(ctx context.Context, r *dist.Rank) error
+
+type result struct {
+	first, last, losses, norms []float64
+	loads                      []moe.Load
+}
+
+func (c training) mesh() string {
+	return fmt.Sprintf("dp=%d,ep=%d,tp=%d", max(c.dp, 1), max(c.ep, 1), max(c.tp, 1))
+}
+
+func (c training) String() string {
+	return fmt.Sprintf("%s fsdp %v idle %v again %v", c.mesh(), c.fsdp, c.idle, c.again)
+}
+
+func goroutines(ranks int, fn rankFunc) error {
+	return dist.Run(context.Background(), dist.Config{Ranks: ranks, Threads: 1, Timeout: 20 * time.Second, Log: io.Discard}, fn)
+}
+
+func (c training) run() (res result, err error) {
+	launch := c.launch
+	if launch == nil {
+		launch = goroutines
+	}
+	err = launch(max(c.dp, 1)*max(c.ep, 1)*max(c.tp, 1), func(_ context.Context, r *dist.Rank) error {
+		mine, err := c.rank(r)
+		if r.World.Rank() == 0 {
+			res = mine
+		}
+		return err
+	})
+	return res, err
+}
+
+func (c training) attach(m *model, mesh *dist.Mesh) (nn.Params, error) {
+	r := moe.Ranks{Tokens: mesh.Group("dp", "ep"), Experts: mesh.Group("ep")}
+	if c.tp > 1 {
+		r.Hidden = mesh.Group("tp")
+	}
+	nn.ParamsOf(m)
+	if err := moe.Parallelize(r, m.MoE); err != nil {
+		return nil, err
+	}
+	if c.change != nil {
+		c.change(m, mesh)
+	}
+	dense := mesh.Group("dp", "ep")
+	if c.dense != "" {
+		dense = mesh.Group(c.dense)
+	}
+	over := moe.Over(mesh.Group("dp"), m.MoE)
+	if c.over != nil {
+		over = c.over(m, mesh)
+	}
+	for _, p := range append(nn.Within(m.In), nn.Within(m.Out)...) {
+		p.NarrowCounts(mesh.Group("tp").Rank() == 0)
+	}
+	if !c.fsdp {
+		return ddp.Attach(dense, m, ddp.Config{DType: tensor.Float64, Seed: 3, BucketBytes: 300, Over: over})
+	}
+	s := fsdp.New(fsdp.Config{Shard: dense, DType: tensor.Float64, Seed: 3})
+	s.Keep(m.In, m.Out)
+	s.Unit(m.MoE.Experts).Over(over(m.MoE.Experts.Up), nil)
+	s.Unit(m.MoE.Router)
+	if m.MoE.Shared != nil {
+		s.Unit(m.MoE.Shared)
+	}
+	return s.Attach(m)
+}
+
+func (c training) rank(r *dist.Rank) (res result, err error) {
+	mesh, err := r.Mesh(c.mesh())
+	if err != nil {
+		return res, err
+	}
+	m := newModel(c.Config)
+	params, err := c.attach(m, mesh)
+	if err != nil {
+		return res, err
+	}
+	if res.first, err = disttest.Whole(r.World, params...); err != nil {
+		return res, err
+	}
+	data := mesh.Group("dp", "ep")
+	opt := optim.NewAdamW(params.Trainable(), optim.AdamWConfig{LR: 0.01, Clip: 0.4, Norm: r.World})
+	balancer := moe.NewBalancer(c.rate, m.MoE)
+	tape := tensor.NewTape(r.Device)
+	defer tape.Close()
+	for step := range 10 {
+		for micro := range 2 {
+			loss := c.loss(m, tape, data, 2*step+micro)
+			res.losses = append(res.losses, loss.Item())
+			if micro == 0 {
+				tape.Backward(loss, tensor.More())
+			} else {
+				tape.Backward(loss)
+			}
+			tape.Reset()
+		}
+		if err := opt.Step(); err != nil {
+			return res, err
+		}
+		res.norms = append(res.norms, opt.GradNorm())
+		loads, err := balancer.Step()
+		if err != nil {
+			return res, err
+		}
+		res.loads = append(res.loads, loads...)
+	}
+	if err := data.SumFloats(res.losses); err != nil {
+		return res, err
+	}
+	res.last, err = disttest.Whole(r.World, params...)
+	return res, err
+}
+
+// loss is of 11 sequences over the ranks of data.
+func (c training) loss(m *model, tape *tensor.Tape, data *dist.Group, batch int) nn.T {
+	const total = 11
+	first, n := disttest.Part(total, data.Rank(), data.Size())
+	if c.idle {
+		if first, n = disttest.Part(total, max(data.Rank()-1, 0), data.Size()-1); data.Rank() == 0 {
+			n = 0
+		}
+	}
+	all := values(20*total, 3, 3)
+	x := tape.Input(tensor.FromSlice(all[(batch*total+first)*9:][:n*9], n, 3, 3).WithRows(data.Rows(first, total)))
+	block := plainly
+	if c.again {
+		block = checkpointed
+	}
+	return nn.MSE(block(tape, m.Forward, x), x.Slice(2, 0, 2).Tanh())
+}
+
+func (res result) requireEqual(t *testing.T, want result) {
+	t.Helper()
+	require.Equal(t, want.first, res.first, "initial parameters")
+	require.InDeltaSlice(t, want.losses, res.losses, 1e-10)
+	require.InDeltaSlice(t, want.norms, res.norms, 1e-10)
+	require.InDeltaSlice(t, want.last, res.last, 1e-10)
+	require.Equal(t, want.loads, res.loads)
+}
+
+// layouts are ranks that share tokens, experts, and the hidden features of experts.
+var layouts = []training{
+	{dp: 2}, {ep: 2}, {ep: 4}, {dp: 2, ep: 2}, {dp: 3, idle: true}, {ep: 4, idle: true}, {ep: 2, again: true},
+	{ep: 2, fsdp: true}, {dp: 2, ep: 2, fsdp: true}, {tp: 2}, {ep: 2, tp: 2}, {ep: 2, tp: 3, fsdp: true, again: true},
+}
+
+// on returns c on other ranks.
+func (c training) on(l training) training {
+	l.Config, l.rate, l.launch = c.Config, c.rate, c.launch
+	return l
+}
+
+// However ranks share tokens and experts, they train as one rank does.
+func TestRanksEqualOne(t *testing.T) {
+	for name, router := range routers {
+		for _, capacity := range []float64{0, 0.9} {
+			c := training{Config: moe.Config{Features: 5, Hidden: 6, Experts: 8, Router: router, Shared: 6, Balance: 0.1, Z: 0.1, Capacity: capacity}}
+			if router.Bias {
+				c.rate = 0.01
+			}
+			want, err := c.run()
+			require.NoError(t, err)
+			dropped := slices.ContainsFunc(want.loads, func(l moe.Load) bool { return l.Dropped > 0 })
+			require.Equal(t, capacity > 0, dropped)
+			for _, l := range layouts {
+				t.Run(fmt.Sprintf("%s %g %v", name, capacity, l), func(t *testing.T) {
+					got, err := c.on(l).run()
+					require.NoError(t, err)
+					got.requireEqual(t, want)
+				})
+			}
+		}
+	}
+}

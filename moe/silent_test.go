@@ -1,0 +1,207 @@
+package moe_test
+
+import (
+	"context"
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/autograd"
+	"github.com/ringo-ml/ringo/moe"
+	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// identity communicates nothing, and says that it is another Function.
+type identity struct{ tensor.Function }
+
+func (identity) Forward(_ *tensor.Ctx, in []tensor.Tensor) tensor.Tensor { return in[0] }
+
+func (identity) Backward(_ *tensor.Ctx, g tensor.Tensor, grads []tensor.Tensor) { grads[0] = g }
+
+// forgetful is a Copy whose Backward keeps each rank's part of the gradient.
+type forgetful struct{ autograd.Copy }
+
+func (*forgetful) Backward(_ *tensor.Ctx, g tensor.Tensor, grads []tensor.Tensor) { grads[0] = g }
+
+// wrong is a training with one thing wrong in it.
+func wrong(change func(c *training)) training {
+	c := training{Config: moe.Config{Features: 5, Hidden: 6, Experts: 8, Router: routers["mixtral"], Shared: 6, Balance: 0.1, Z: 0.1}, dp: 2, ep: 2, tp: 2}
+	change(&c)
+	return c
+}
+
+func experts(m *model, p *tensor.Param) bool {
+	e := m.MoE.Experts
+	return p == e.Gate || p == e.Up || p == e.Down
+}
+
+// summed says over which axes experts are summed, and what is not.
+func summed(axes ...string) func(m *model, mesh *dist.Mesh) func(p *tensor.Param) *dist.Group {
+	return func(m *model, mesh *dist.Mesh) func(p *tensor.Param) *dist.Group {
+		return func(p *tensor.Param) *dist.Group {
+			if experts(m, p) {
+				return mesh.Group(axes...)
+			}
+			return nil
+		}
+	}
+}
+
+// Programs whose gradients would be wrong, some of which were published as silent ones, are refused before a step is trained.
+func TestWrongProgramsAreRefused(t *testing.T) {
+	for name, c := range map[string]struct {
+		want string
+		training
+	}{
+		"experts summed over ranks that have others": {"has of moe.experts.", wrong(func(c *training) { c.over = summed("dp", "ep") })},
+		"experts not summed over dp":                 {"axis dp: parameter moe.experts.", wrong(func(c *training) { c.over = summed() })},
+		"dense parameters summed over dp alone":      {"axis ep: parameter in.weight[5 3] is the same on all ranks", wrong(func(c *training) { c.dense = "dp" })},
+		"router summed over dp alone": {"axis ep: parameter moe.gate.weight[8 5] is the same on all ranks", wrong(func(c *training) {
+			c.over = func(m *model, mesh *dist.Mesh) func(p *tensor.Param) *dist.Group {
+				return func(p *tensor.Param) *dist.Group {
+					if experts(m, p) || p == m.MoE.Router.W {
+						return mesh.Group("dp")
+					}
+					return nil
+				}
+			}
+		})},
+		"experts cut over ranks that have others, by fsdp": {"fsdp: ranks differ: ", wrong(func(c *training) { c.fsdp, c.over = true, summed("dp", "ep") })},
+		"experts cut over no ranks, by fsdp":               {"axis dp: parameter moe.experts.", wrong(func(c *training) { c.fsdp, c.over = true, summed() })},
+		"no gradient over tp for what experts read": {"see autograd.Copy", wrong(func(c *training) {
+			c.change = func(m *model, _ *dist.Mesh) {
+				m.MoE.SetRanks(func(_, _, _, in, _ *tensor.Function) { *in = nil })
+			}
+		})},
+		"no sum over tp of what experts give": {"axis tp: ", wrong(func(c *training) {
+			c.change = func(m *model, _ *dist.Mesh) {
+				m.MoE.SetRanks(func(_, _, _, _, out *tensor.Function) { *out = nil })
+			}
+		})},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := c.run()
+			require.ErrorContains(t, err, c.want)
+		})
+	}
+}
+
+// What types cannot see, because a Function lies or a count is another one, is seen beside one rank.
+func TestWrongNumbersDifferFromOneRank(t *testing.T) {
+	right := wrong(func(c *training) { c.Capacity = 0.9 })
+	one := right
+	one.dp, one.ep, one.tp = 1, 1, 1
+	want, err := one.run()
+	require.NoError(t, err)
+	got, err := right.run()
+	require.NoError(t, err)
+	got.requireEqual(t, want)
+	for name, change := range map[string]func(tally, places, home, in, out *tensor.Function){
+		"counts of the balance loss are this rank's": func(tally, _, _, _, _ *tensor.Function) { *tally = identity{*tally} },
+		"places are this rank's":                     func(_, places, _, _, _ *tensor.Function) { *places = identity{*places} },
+		"no gradient over tp for what experts read": func(_, _, _, in, _ *tensor.Function) {
+			*in = &forgetful{*(*in).(*autograd.Copy)}
+		},
+	} {
+		c := right
+		c.change = func(m *model, _ *dist.Mesh) { m.MoE.SetRanks(change) }
+		got, err := c.run()
+		if err != nil {
+			require.ErrorContains(t, err, "rank", name)
+			continue
+		}
+		worst := 0.0
+		for i := range want.norms {
+			worst = max(worst, math.Abs(got.norms[i]-want.norms[i]))
+		}
+		require.Greater(t, worst, 1e-5, name)
+	}
+}
+
+func TestWrongRanks(t *testing.T) {
+	for want, change := range map[string]func(r *moe.Ranks, mesh *dist.Mesh){
+		"moe: Ranks.Tokens is nil": func(r *moe.Ranks, _ *dist.Mesh) { r.Tokens = nil },
+		"moe.Parallelize: 8 experts do not divide over 3 ranks: the number of ranks has to divide 8": func(r *moe.Ranks, mesh *dist.Mesh) { r.Experts = mesh.Group("b") },
+		"6 hidden features do not divide over 4 ranks": func(r *moe.Ranks, mesh *dist.Mesh) {
+			r.Tokens, r.Hidden = mesh.Group("a", "b"), mesh.Group("c", "d")
+		},
+		"moe: ranks of Experts (c) are not among those of Tokens (a,b)": func(r *moe.Ranks, mesh *dist.Mesh) { r.Experts = mesh.Group("c") },
+		"moe: ranks of Hidden (a) are among those of Tokens (a,b)":      func(r *moe.Ranks, mesh *dist.Mesh) { r.Hidden = mesh.Group("a") },
+	} {
+		require.NoError(t, goroutines(24, func(_ context.Context, r *dist.Rank) error {
+			mesh, err := r.Mesh("a=2,b=3,c=2,d=2")
+			require.NoError(t, err)
+			ranks := moe.Ranks{Tokens: mesh.Group("a", "b")}
+			change(&ranks, mesh)
+			l := moe.NewLayer(moe.Config{Features: 5, Hidden: 6, Experts: 8, Router: moe.RouterConfig{Top: 1}})
+			nn.ParamsOf(l)
+			require.ErrorContains(t, moe.Parallelize(ranks, l), want)
+			return nil
+		}))
+	}
+	l := moe.NewLayer(moe.Config{Features: 5, Hidden: 6, Experts: 8, Router: moe.RouterConfig{Top: 1}})
+	nn.ParamsOf(l)
+	require.NoError(t, goroutines(1, func(_ context.Context, r *dist.Rank) error {
+		require.NoError(t, moe.Parallelize(moe.Ranks{Tokens: r.World}, l))
+		require.ErrorContains(t, moe.Parallelize(moe.Ranks{Tokens: r.World}, l), "moe.Parallelize: experts.gate_proj is shared already")
+		return nil
+	}))
+	require.ErrorContains(t, tensor.Try(func() { moe.NewBalancer(0.1, l) }), "layer 0 has no bias to move")
+	other := moe.NewLayer(moe.Config{Features: 5, Hidden: 6, Experts: 8, Router: moe.RouterConfig{Top: 1}})
+	require.ErrorContains(t, tensor.Try(func() { moe.NewBalancer(0, l, other) }), "layers 0 and 1 have tokens of different ranks")
+	require.ErrorContains(t, tensor.Try(func() {
+		moe.NewLayer(moe.Config{Features: 1, Hidden: 1, Experts: 1, Router: moe.RouterConfig{Top: 1}, Capacity: -1})
+	}), "capacity -1")
+}
+
+// A bias goes down where an expert has more slots than the mean, and up where it has less, by the rate.
+func TestBalancer(t *testing.T) {
+	c := moe.Config{Features: 5, Hidden: 6, Experts: 4, Router: moe.RouterConfig{Top: 1, Bias: true}}
+	for _, d := range []tensor.DType{tensor.Float64, tensor.Float32, tensor.BFloat16} {
+		l := moe.NewLayer(c)
+		dev := tensor.NewCPU(1)
+		defer dev.Close()
+		nn.Init(l, dev, d, 1)
+		b, tape := moe.NewBalancer(0.25, l), tensor.NewTape(dev)
+		defer tape.Close()
+		loads, err := b.Step()
+		if d.IsHalf() {
+			require.ErrorContains(t, err, "moe: the bias gate.e_score_correction_bias has 16 bits, which lose steps of 0.25")
+			continue
+		}
+		require.NoError(t, err)
+		require.Equal(t, []moe.Load{{Chosen: make([]int64, 4)}}, loads)
+		x := tensor.FromSlice(values(9, 5), 9, 5)
+		l.Forward(tape.Input(x).Cast(d))
+		l.Forward(tape.Input(x).Cast(d))
+		eval := tensor.NewTape(dev, tensor.Eval())
+		defer eval.Close()
+		l.Forward(eval.Input(x).Cast(d))
+		loads, err = b.Step()
+		require.NoError(t, err)
+		total := int64(0)
+		for e, n := range loads[0].Chosen {
+			total += n
+			want := 0.25
+			if 2*n == 9 {
+				want = 0
+			} else if 2*n > 9 {
+				want = -0.25
+			}
+			require.Equal(t, want, tensor.Floats(l.Router.Bias.Value)[e])
+		}
+		require.EqualValues(t, 18, total)
+		loads, err = b.Step()
+		require.NoError(t, err)
+		require.Equal(t, []moe.Load{{Chosen: make([]int64, 4)}}, loads)
+	}
+	even := moe.Load{Chosen: []int64{3, 3, 3, 3}}
+	require.Zero(t, even.CV())
+	require.InDelta(t, math.Log(4), even.Entropy(), 1e-15)
+	odd := moe.Load{Chosen: []int64{0, 4, 0, 4}}
+	require.InDelta(t, 1, odd.CV(), 1e-15)
+	require.InDelta(t, math.Log(2), odd.Entropy(), 1e-15)
+}
