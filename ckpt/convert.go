@@ -109,7 +109,7 @@ func convertPlan(src *source, c ConvertConfig) (*plan, error) {
 			if x.model && c.DType != nil && isFloat(d) {
 				d = dtypes[*c.DType]
 			}
-			out = append(out, tensorEntry{Name: x.Name, DType: d, Shape: x.Shape, Transposed: x.transposed, TP: x.rule, Pieces: []piece{{}}})
+			out = append(out, tensorEntry{Name: x.Name, DType: d, Shape: x.Shape, Transposed: x.transposed, TP: x.rule, Expert: x.expert, Pieces: []piece{{}}})
 		}
 		return out
 	}

@@ -52,6 +52,7 @@ type tensorEntry struct {
 	Transposed bool              `json:"transposed,omitempty"` // in memory it has the other shape
 	File       string            `json:"file"`
 	TP         *Rule             `json:"tp,omitempty"`
+	Expert     *expert           `json:"expert,omitempty"`
 	Pieces     []piece           `json:"pieces"`
 }
 

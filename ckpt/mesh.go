@@ -29,8 +29,8 @@ func parseLayout(s string) ([]axis, error) {
 		if err != nil || n < 1 || n > 1<<16/ranks {
 			return nil, fmt.Errorf("layout %q: %q should be an axis with a size, such as tp=2", s, field)
 		}
-		if name != "dp" && name != "fsdp" && name != "tp" {
-			return nil, fmt.Errorf("layout %q: the axes are dp, fsdp and tp, not %q", s, name)
+		if name != "dp" && name != "fsdp" && name != "tp" && name != "ep" {
+			return nil, fmt.Errorf("layout %q: the axes are dp, ep, fsdp and tp, not %q", s, name)
 		}
 		for _, a := range mesh {
 			if a.name == name {
@@ -62,7 +62,7 @@ type cutter struct {
 }
 
 func newCutter(mesh []axis) *cutter {
-	c := &cutter{mesh: mesh, sizes: map[string]int{"tp": 1, "fsdp": 1, "dp": 1}}
+	c := &cutter{mesh: mesh, sizes: map[string]int{"tp": 1, "ep": 1, "fsdp": 1, "dp": 1}}
 	for _, a := range mesh {
 		c.sizes[a.name] = a.size
 	}
@@ -72,7 +72,7 @@ func newCutter(mesh []axis) *cutter {
 // layout reads what every rank of a layout would load, and verifies that the ranks get every element.
 func (f *verifier) layout(ctx context.Context, mesh []axis, all []*stored) error {
 	c := newCutter(mesh)
-	ranks, ruled := c.sizes["tp"]*c.sizes["fsdp"]*c.sizes["dp"], 0
+	ranks, ruled, experts := c.sizes["tp"]*c.sizes["ep"]*c.sizes["fsdp"]*c.sizes["dp"], 0, 0
 	for i := range ranks {
 		_, name := coordinates(mesh, i)
 		f.v.Ranks = append(f.v.Ranks, RankBytes{Rank: i, Place: name})
@@ -83,6 +83,9 @@ func (f *verifier) layout(ctx context.Context, mesh []axis, all []*stored) error
 		}
 		if x.rule != nil {
 			ruled++
+		}
+		if x.expert != nil {
+			experts++
 		}
 	}
 	for _, x := range all {
@@ -95,6 +98,9 @@ func (f *verifier) layout(ctx context.Context, mesh []axis, all []*stored) error
 	}
 	if c.sizes["tp"] > 1 && ruled == 0 {
 		f.fail(fmt.Errorf("nobody says how tensor parallelism cuts the tensors: the checkpoint has no rules, and none were given"))
+	}
+	if c.sizes["ep"] > 1 && experts == 0 {
+		f.fail(fmt.Errorf("nobody says which tensors are experts: ep divides those of a stack that the checkpoint keeps one by one"))
 	}
 	return nil
 }
@@ -112,7 +118,7 @@ func (f *verifier) layoutTensor(ctx context.Context, c *cutter, x *stored) error
 			return x.error(err)
 		}
 		f.v.Ranks[rank].Bytes += int64(p.len()) * int64(x.elementSize())
-		if at["dp"] > 0 {
+		if at["dp"] > 0 || x.expert == nil && at["ep"] > 0 {
 			continue
 		}
 		group := at["tp"]
@@ -165,11 +171,20 @@ func (c *cutter) inMemory(x *stored, tp int) (part, error) {
 	return newPart(shape, boxes, [2]int{})
 }
 
-// part returns what a rank loads of a tensor: its boxes by the rule, and of their elements its share.
+// part returns what a rank loads of a tensor: its boxes by the rule, and of their elements its share; of an expert that another rank has nothing.
 func (c *cutter) part(x *stored, at map[string]int) (part, error) {
 	p, err := c.inMemory(x, at["tp"])
 	if err != nil {
 		return p, err
+	}
+	if n := c.sizes["ep"]; x.expert != nil {
+		if x.expert.Of%n != 0 {
+			return p, fmt.Errorf("%d experts do not divide over %d ranks: the number of ranks must divide %d", x.expert.Of, n, x.expert.Of)
+		}
+		if x.expert.Index/(x.expert.Of/n) != at["ep"] {
+			p.hi = 0 // another rank's
+			return p, nil
+		}
 	}
 	n := p.len()
 	p.lo, p.hi = share(n, at["fsdp"], c.sizes["fsdp"]), share(n, at["fsdp"]+1, c.sizes["fsdp"])

@@ -61,7 +61,7 @@ func newPlan(claims []claim, rules Rules, fileBytes int64) (*plan, error) {
 	}
 	var model, opt []tensorEntry
 	for _, t := range tensors {
-		e := tensorEntry{Name: t.Name, DType: t.DType, Shape: t.Shape, Transposed: t.Transposed}
+		e := tensorEntry{Name: t.Name, DType: t.DType, Shape: t.Shape, Transposed: t.Transposed, Expert: t.Expert}
 		extents, err := t.extents(load)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", t.Name, err)

@@ -22,7 +22,13 @@ func (x item) divide(as []tensor.Stored) (list []item) {
 			none.hi = 0
 			cuts = []cut{{part: none}}
 		}
+		if s.Squeeze {
+			y.shape, y.expert = y.shape[1:], &expert{first, x.shape[0]}
+		}
 		for _, c := range cuts {
+			if s.Squeeze {
+				c.part = c.squeezed()
+			}
 			y.part, y.data = c.part, x.data.Range(c.at, c.at+c.len())
 			list = append(list, y)
 		}
@@ -56,6 +62,22 @@ func (p part) cuts(s tensor.Stored, first int, shape []int) (list []cut) {
 		list = append(list, cut{part{shape, []tensor.Box{box}, from - begin, to - begin}, b.at + from - b.lo})
 	}
 	return list
+}
+
+// squeezed leaves out dimension 0, of which there is one row.
+func (p part) squeezed() part {
+	q := part{p.shape[1:], make([]tensor.Box, len(p.boxes)), p.lo, p.hi}
+	for i, b := range p.boxes {
+		q.boxes[i] = tensor.Box{Lo: b.Lo[1:], Hi: b.Hi[1:]}
+	}
+	return q
+}
+
+// expert is the place of a stored tensor among those that are rows of one parameter: of a stack of experts, which expert parallelism
+// divides over ranks in this order.
+type expert struct {
+	Index int `json:"index"`
+	Of    int `json:"of"`
 }
 
 // storedNames returns the names under which files keep a parameter.

@@ -45,6 +45,7 @@ type stored struct {
 
 	transposed bool // as in ringo.json
 	rule       *Rule
+	expert     *expert
 }
 
 type storedPiece struct {
@@ -289,7 +290,7 @@ func (s *source) checkEntry(model bool, e *tensorEntry) {
 		s.problem("%s: tensor %q is %s%v; %s says %s%v", e.File, e.Name, x.DType, x.Shape, manifestName, e.DType, e.Shape)
 		return
 	}
-	x.transposed, x.rule = e.Transposed, e.TP
+	x.transposed, x.rule, x.expert = e.Transposed, e.TP, e.Expert
 	if x.transposed && len(x.Shape) != 2 {
 		s.problem("%s: tensor %q: transposed, in the shape %v", manifestName, e.Name, x.Shape)
 		return

@@ -48,6 +48,7 @@ type item struct {
 	shape  []int        // of the whole, in the file
 	part   part         // in the file
 	unit   int          // of a Rule
+	expert *expert      // of a stack; nil: not of one
 	memory *part        // of a transposed parameter, as data has it; nil: as the file has it
 }
 
@@ -135,7 +136,7 @@ func itemsOf(model bool, name string, p *tensor.Param, data tensor.Tensor) ([]it
 
 // claim is what a rank says of a tensor.
 func (x *item) claim() claimItem {
-	c := claimItem{Model: x.model, Name: x.name, DType: dtypes[x.data.DType()], Shape: x.shape, Transposed: x.memory != nil, Unit: x.unit}
+	c := claimItem{Model: x.model, Name: x.name, DType: dtypes[x.data.DType()], Shape: x.shape, Transposed: x.memory != nil, Unit: x.unit, Expert: x.expert}
 	if p := x.held(); !p.whole() {
 		c.Boxes, c.Flat = p.boxes, [2]int{p.lo, p.hi}
 	}
@@ -192,7 +193,8 @@ type claimItem struct {
 	Transposed bool
 	Boxes      []tensor.Box `json:",omitempty"` // in memory; none: all of the tensor
 	Flat       [2]int
-	Unit       int `json:",omitempty"` // see Rule
+	Unit       int     `json:",omitempty"` // see Rule
+	Expert     *expert `json:",omitempty"`
 }
 
 func (st *State) claim(items []item) (claim, error) {

@@ -1,6 +1,9 @@
 package moe
 
 import (
+	"fmt"
+	"strings"
+
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -17,6 +20,8 @@ type Config struct {
 	// dropped: they add nothing to their tokens. Shapes are fixed, and nothing waits for counts. 0: no limit.
 	Capacity float64
 
+	Mixtral bool // files name the matrices of experts as Mixtral's: w1, w3 and w2 for gate_proj, up_proj and down_proj
+
 	Balance float64 // weight of the balance loss; 0: none
 	Z       float64 // weight of the z-loss; 0: none
 }
@@ -27,6 +32,7 @@ type Layer struct {
 	Experts *Experts
 	Shared  *nn.GatedMLP `nn:"shared_experts"` // nil: none
 
+	mixtral    bool
 	balance, z float64
 	capacity   float64
 	ranks      parallel
@@ -53,12 +59,27 @@ func NewLayer(c Config) *Layer {
 			Up:   tensor.NewParam(tensor.KaimingUniform(d), n, h, d),
 			Down: tensor.NewParam(tensor.KaimingUniform(h), n, d, h),
 		},
-		balance: c.Balance, z: c.Z, capacity: c.Capacity,
+		balance: c.Balance, z: c.Z, capacity: c.Capacity, mixtral: c.Mixtral,
 	}
 	if c.Shared > 0 {
 		l.Shared = nn.NewGatedMLP(d, c.Shared)
 	}
 	return l
+}
+
+// Stored says that files keep each expert on its own, under the names of Hugging Face's models (nn.Storer): experts.3.gate_proj.weight.
+func (l *Layer) Stored(name string, dims []int) (as []tensor.Stored, transposed bool) {
+	matrix, ok := strings.CutPrefix(name, "experts.")
+	if !ok {
+		return nil, false
+	}
+	if l.mixtral {
+		matrix = map[string]string{"gate_proj": "w1", "up_proj": "w3", "down_proj": "w2"}[matrix]
+	}
+	for e := range dims[0] {
+		as = append(as, tensor.Stored{Name: fmt.Sprintf("experts.%d.%s.weight", e, matrix), Rows: 1, Total: 1, Squeeze: true})
+	}
+	return as, false
 }
 
 // Forward returns [..., features] for x [..., features].

@@ -1,15 +1,18 @@
 package moe_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ringo-ml/ringo/ckpt"
 	"github.com/ringo-ml/ringo/ddp"
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/disttest"
@@ -32,6 +35,8 @@ type training struct {
 	change     func(m *model, mesh *dist.Mesh)
 	over       func(m *model, mesh *dist.Mesh) func(p *tensor.Param) *dist.Group // in place of moe.Over
 	dense      string                                                            // axis over which dense parameters are summed; "": dp and ep
+	from, to   int                                                               // steps; to 0: 10
+	dir        string                                                            // checkpoints, if not ""
 	launch     func(ranks int, fn rankFunc) error
 }
 
@@ -40,6 +45,7 @@ type rankFunc = func(ctx context.Context, r *dist.Rank) error
 type result struct {
 	first, last, losses, norms []float64
 	loads                      []moe.Load
+	read                       []int64 // bytes of checkpoints, by rank
 }
 
 func (c training) mesh() string {
@@ -123,7 +129,14 @@ func (c training) rank(r *dist.Rank) (res result, err error) {
 	balancer := moe.NewBalancer(c.rate, m.MoE)
 	tape := tensor.NewTape(r.Device)
 	defer tape.Close()
-	for step := range 10 {
+	c.to = cmp.Or(c.to, 10)
+	state := ckpt.State{Params: params, Optimizer: opt, Tape: tape}
+	if c.from > 0 {
+		if res.read, err = c.load(r, &state); err != nil {
+			return res, err
+		}
+	}
+	for step := c.from; step < c.to; step++ {
 		for micro := range 2 {
 			loss := c.loss(m, tape, data, 2*step+micro)
 			res.losses = append(res.losses, loss.Item())
@@ -147,8 +160,23 @@ func (c training) rank(r *dist.Rank) (res result, err error) {
 	if err := data.SumFloats(res.losses); err != nil {
 		return res, err
 	}
+	if c.dir != "" {
+		state.Step = c.to
+		if err := ckpt.NewSaver(r.World, c.dir, ckpt.Config{}).Save(context.Background(), state); err != nil {
+			return res, err
+		}
+	}
 	res.last, err = disttest.Whole(r.World, params...)
 	return res, err
+}
+
+// load reads the checkpoint before this run's steps.
+func (c training) load(r *dist.Rank, state *ckpt.State) ([]int64, error) {
+	report, err := ckpt.Load(context.Background(), r.World, filepath.Join(c.dir, fmt.Sprintf("step-%08d", c.from)), state, ckpt.LoadConfig{})
+	if err != nil {
+		return nil, err
+	}
+	return dist.AllGatherObject(r.World, report.BytesRead)
 }
 
 // loss is of 11 sequences over the ranks of data.

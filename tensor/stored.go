@@ -12,6 +12,7 @@ type Stored struct {
 	Name         string
 	Rows         int
 	First, Total int
+	Squeeze      bool // the segment is a row, and all of the tensor, which lacks dimension 0: an expert of a stack
 }
 
 // SetStored says that files keep the parameter as segments, which follow one another along its dimension 0; nn.ParamsOf
@@ -61,6 +62,8 @@ func (s Stored) valid() error {
 	switch {
 	case s.Name == "":
 		return fmt.Errorf("the segment %v names no tensor", s)
+	case s.Squeeze && (s.Rows != 1 || s.Total != 1):
+		return fmt.Errorf("the segment %v is to lack dimension 0, and is not one row of one", s)
 	case s.Rows < 1 || s.First < 0 || s.Rows > s.Total || s.First > s.Total-s.Rows:
 		return fmt.Errorf("the segment %v is not in its tensor", s)
 	}

@@ -91,8 +91,8 @@ if the checkpoint is sound. A folder without ringo.json has no hashes; what coul
   ringo ckpt verify checkpoints/step-00000100
   ringo ckpt verify -layout tp=2,fsdp=4 -rules rules.json model    # rules.json: {"*.qkv.weight": {"dim": 0, "parts": [64, 16, 16], "unit": 8}}
 
-The axes of -layout are dp, fsdp and tp. Under fsdp a rank loads its share of each unit, if the checkpoint says what the
-units are; else of each tensor. Dimensions in -rules are those that the tensors have in the files.`
+The axes of -layout are dp, ep, fsdp and tp. Ranks of ep have other experts, if files have these one by one. Under fsdp a rank
+loads its share of each unit, if the checkpoint says what the units are; else of each tensor. Dimensions in -rules are those that the tensors have in the files.`
 }
 
 // Run prints the verdict; a checkpoint that is not sound is an error.

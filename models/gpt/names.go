@@ -1,8 +1,10 @@
 package gpt
 
 import (
+	"fmt"
 	"strings"
 
+	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -30,6 +32,9 @@ func (m *Model) Stored(name string, dims []int) (as []tensor.Stored, transposed 
 		}
 		return []tensor.Stored{{Name: "base_model.model." + module + "." + matrix + "." + kind, Rows: dims[0], Total: dims[0]}}, false
 	}
+	if as, transposed, ok := m.ofMLP(name, dims); ok {
+		return as, transposed
+	}
 	module, fused, ok := m.module(part)
 	if !ok || len(dims) == 0 {
 		return nil, false // a parameter that somebody has added
@@ -39,6 +44,23 @@ func (m *Model) Stored(name string, dims []int) (as []tensor.Stored, transposed 
 		s.First, s.Total = fused[0], fused[1]
 	}
 	return []tensor.Stored{s}, m.Config.Kind == GPT2 && strings.HasPrefix(part, "blocks.") && len(dims) == 2
+}
+
+// ofMLP asks a block's MLP that is a Storer, such as a mixture of experts.
+func (m *Model) ofMLP(name string, dims []int) (as []tensor.Stored, transposed, ok bool) {
+	for i, b := range m.Blocks {
+		s, is := b.MLP.(nn.Storer)
+		rest, in := strings.CutPrefix(name, fmt.Sprintf("blocks.%d.mlp.", i))
+		if !is || !in {
+			continue
+		}
+		as, transposed = s.Stored(rest, dims)
+		for k := range as {
+			as[k].Name = fmt.Sprintf("%s.%d.mlp.%s", names[m.Config.Kind]["blocks"], i, as[k].Name)
+		}
+		return as, transposed, as != nil
+	}
+	return nil, false, false
 }
 
 // module returns the name in Hugging Face's model of a part such as "blocks.3.attn.q", and where that is a part of a matrix, its first
