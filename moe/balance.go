@@ -92,7 +92,6 @@ type Balancer struct {
 	layers []*Layer
 	rate   float64
 	group  *dist.Group // nil: one rank
-	counts nn.T        // on the host
 }
 
 // NewBalancer returns the Balancer of layers. In each Step the bias of an expert that more than the mean number of slots chose goes down

@@ -8,12 +8,12 @@ import (
 )
 
 // limit keeps of a plan the slots that have a place. Each expert has as many places for the tokens of all ranks: those of earlier ranks
-// come first, and this rank fills those behind them.
+// come first, and this rank fills those behind them. A rank without tokens does not know how many there are, 0, and waits for that number.
 func (l *Layer) limit(p plan, slots nn.T, tokens int) plan {
 	t, experts, top := slots.Tape(), p.counts.Len(), l.Router.c.Top
-	n := int(math.Ceil(l.capacity * float64(tokens*top) / float64(experts)))
-	n = max(1, min(n, tokens)) // no token chooses an expert twice
-	before := l.before(p.counts)
+	before, all := l.before(p.counts, tokens*top)
+	n := int(math.Ceil(l.capacity * float64(all) / float64(experts)))
+	n = max(1, min(n, all/top)) // no token chooses an expert twice
 	end := before.Add(p.counts).Minimum(t.Arange(tensor.Int64, float64(n), float64(n+1), 1))
 	kept := end.Sub(before).Clamp(0, math.Inf(1))
 	l.count(p.counts, p.counts.Sub(kept))
@@ -32,12 +32,14 @@ func (l *Layer) limit(p plan, slots nn.T, tokens int) plan {
 	return out
 }
 
-// before returns how many slots of earlier ranks chose each expert.
-func (l *Layer) before(counts nn.T) nn.T {
+// before returns how many slots of earlier ranks chose each expert, and how many slots there are, which this rank knows if it has some.
+func (l *Layer) before(counts nn.T, all int) (nn.T, int) {
 	if l.ranks.Tokens == nil {
-		return counts.Sub(counts)
+		return counts.Sub(counts), all
 	}
-	return counts.Tape().Apply(l.ranks.places, counts)
+	f := l.ranks.places
+	f.all = all
+	return counts.Tape().Apply(f, counts), f.all
 }
 
 // full returns counts of n rows for each expert.

@@ -41,6 +41,7 @@ func (f *tally) Types(in []tensor.Types, _ tensor.Axes) ([]tensor.Types, error) 
 type places struct {
 	constant
 	group *dist.Group
+	all   int // slots of all ranks; 0: this rank has to count them
 }
 
 func (*places) Name() string { return "moe.places" }
@@ -49,6 +50,9 @@ func (f *places) Forward(c *tensor.Ctx, in []nn.T) nn.T {
 	n, e := f.group.Size(), in[0].Len()
 	all := c.New(tensor.Int64, n*e)
 	wait(f, f.group.AllGather(all, in[0]))
+	if f.all == 0 {
+		f.all = sum(c.HostInts(all))
+	}
 	y := c.New(tensor.Int64, e)
 	tensor.Copy(y, all.Reshape(n, e).Pad(0, 1, 0).CumSum(0).Slice(0, f.group.Rank(), f.group.Rank()+1).Reshape(e))
 	return y

@@ -17,7 +17,8 @@ type Config struct {
 
 	// Capacity limits the slots of an expert to Capacity · tokens · top / experts, rounded up, of the tokens of all ranks (Lepikhin et al.
 	// 2020, "GShard"): in the order of the rows of the batch, and of a token's experts, the first ones are computed, and the others are
-	// dropped: they add nothing to their tokens. Shapes are fixed, and nothing waits for counts. 0: no limit.
+	// dropped: they add nothing to their tokens. Shapes are fixed, and nothing waits for counts. In evaluation (tensor.Eval) there is no limit. 0:
+	// none in training either.
 	Capacity float64
 
 	Mixtral bool // files name the matrices of experts as Mixtral's: w1, w3 and w2 for gate_proj, up_proj and down_proj
@@ -92,11 +93,11 @@ func (l *Layer) Forward(x nn.T) nn.T {
 	if d := l.Router.W.Dims()[1]; x.Rank() < 2 || x.Dim(-1) != d {
 		fail("Layer", "x is %v, not [..., %d]", x.Shape(), d)
 	}
-	d, total := x.Dim(-1), tokens(x)
+	d := x.Dim(-1)
 	x = x.Reshape(x.Len()/d, d)
 	r := l.Router.Forward(x)
 	counts := r.Experts.Reshape(r.Experts.Len()).Bincount(l.Router.W.Dims()[0])
-	p := l.plan(r, counts, total)
+	p := l.plan(r, counts)
 	return l.seed(l.leave(l.dispatch(l.enter(x), l.enter(r.Weights), p)), r, counts).Reshape(shape...)
 }
 
@@ -108,20 +109,11 @@ type plan struct {
 	capacity int  // if not 0, every expert has so many rows, and 0 in token and back is none: others are one more
 }
 
-// tokens returns how many the ranks have that share the batch of which x [..., features] is a part.
-func tokens(x nn.T) int {
-	if x.Len() > 0 {
-		return tensor.GlobalCount(x) / x.Dim(-1)
-	}
-	n := x.Tape().Rows().Total // this rank has none
-	for i := 1; i < x.Rank()-1; i++ {
-		n *= x.Dim(i)
-	}
-	return n
-}
+// ForwardAdd returns Forward(x) + r.
+func (l *Layer) ForwardAdd(x, r nn.T) nn.T { return l.Forward(x).Add(r) }
 
-// plan sorts the slots by expert. They are top of each token, of which all ranks have total.
-func (l *Layer) plan(r Routing, counts nn.T, total int) plan {
+// plan sorts the slots by expert. They are top of each token.
+func (l *Layer) plan(r Routing, counts nn.T) plan {
 	rows, top := r.Experts.Dim(0), r.Experts.Dim(1)
 	if (l.capacity != 0 || l.balance != 0) && l.ranks.Tokens == nil && tensor.GlobalCount(r.Scores) != r.Scores.Len() {
 		fail("Layer", "Capacity, or a balance loss, of tokens on several ranks needs Parallelize: counts of experts are of one rank's tokens")
@@ -131,8 +123,8 @@ func (l *Layer) plan(r Routing, counts nn.T, total int) plan {
 	_, back := sorted.Sort(0, false)
 	token := slots.Tape().Arange(tensor.Int64, 0, float64(rows), 1).Reshape(rows, 1).Broadcast(rows, top).Reshape(rows*top).Gather(0, sorted)
 	p := plan{token: token, back: back, counts: counts}
-	if l.capacity > 0 {
-		p = l.limit(p, slots, total)
+	if l.capacity > 0 && slots.Tape().Training() {
+		p = l.limit(p, slots, tensor.GlobalCount(r.Logits)/counts.Len())
 	} else {
 		l.count(counts, nn.T{})
 	}

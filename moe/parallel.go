@@ -26,7 +26,7 @@ type Ranks struct {
 type parallel struct {
 	Ranks
 	tally   tensor.Function
-	places  tensor.Function
+	places  *places
 	swap    tensor.Function
 	depart  tensor.Function
 	arrive  tensor.Function
@@ -57,8 +57,11 @@ func Parallelize(r Ranks, layers ...*Layer) error {
 
 // divide leaves this rank its part of the experts.
 func (l *Layer) divide(r Ranks) {
-	if l.ranks.Tokens != nil {
+	switch {
+	case l.ranks.Tokens != nil:
 		fail("Parallelize", "%s is shared already", l.Experts.Gate.Name())
+	case r.Hidden != nil && l.Experts.Gate.Shard.Global != nil:
+		fail("Parallelize", "%s is taken for whole on all ranks of tp: call moe.Parallelize before tp.Parallelize", l.Experts.Gate.Name())
 	}
 	p, e := &l.ranks, l.Experts
 	p.Ranks, p.tally, p.places = r, &tally{group: r.Tokens}, &places{group: r.Tokens}

@@ -73,12 +73,12 @@ func TestWrongProgramsAreRefused(t *testing.T) {
 		"experts cut over no ranks, by fsdp":               {"axis dp: parameter moe.experts.", wrong(func(c *training) { c.fsdp, c.over = true, summed() })},
 		"no gradient over tp for what experts read": {"see autograd.Copy", wrong(func(c *training) {
 			c.change = func(m *model, _ *dist.Mesh) {
-				m.MoE.SetRanks(func(_, _, _, in, _ *tensor.Function) { *in = nil })
+				m.MoE.SetRanks(func(_, _, in, _ *tensor.Function) { *in = nil })
 			}
 		})},
 		"no sum over tp of what experts give": {"axis tp: ", wrong(func(c *training) {
 			c.change = func(m *model, _ *dist.Mesh) {
-				m.MoE.SetRanks(func(_, _, _, _, out *tensor.Function) { *out = nil })
+				m.MoE.SetRanks(func(_, _, _, out *tensor.Function) { *out = nil })
 			}
 		})},
 	} {
@@ -99,15 +99,17 @@ func TestWrongNumbersDifferFromOneRank(t *testing.T) {
 	got, err := right.run()
 	require.NoError(t, err)
 	got.requireEqual(t, want)
-	for name, change := range map[string]func(tally, places, home, in, out *tensor.Function){
-		"counts of the balance loss are this rank's": func(tally, _, _, _, _ *tensor.Function) { *tally = identity{*tally} },
-		"places are this rank's":                     func(_, places, _, _, _ *tensor.Function) { *places = identity{*places} },
-		"no gradient over tp for what experts read": func(_, _, _, in, _ *tensor.Function) {
-			*in = &forgetful{*(*in).(*autograd.Copy)}
+	for name, change := range map[string]func(m *model, mesh *dist.Mesh){
+		"counts of the balance loss are this rank's": func(m *model, _ *dist.Mesh) {
+			m.MoE.SetRanks(func(tally, _, _, _ *tensor.Function) { *tally = identity{*tally} })
+		},
+		"places are this rank's": func(m *model, mesh *dist.Mesh) { m.MoE.ForgetPlaces(mesh.Group()) },
+		"no gradient over tp for what experts read": func(m *model, _ *dist.Mesh) {
+			m.MoE.SetRanks(func(_, _, in, _ *tensor.Function) { *in = &forgetful{*(*in).(*autograd.Copy)} })
 		},
 	} {
 		c := right
-		c.change = func(m *model, _ *dist.Mesh) { m.MoE.SetRanks(change) }
+		c.change = change
 		got, err := c.run()
 		if err != nil {
 			require.ErrorContains(t, err, "rank", name)

@@ -54,7 +54,7 @@ func (p *progress) update(l *Loop) {
 
 // value is the mean of the first name since it was last shown.
 func (p *progress) value(l *Loop) string {
-	if len(l.kept.Values) == 0 {
+	if len(l.kept.Values) == 0 || len(l.kept.Values[0].Values) == 0 {
 		return "training"
 	}
 	s := l.kept.Values[0]

@@ -50,6 +50,7 @@ func (l *Loop) Sum(name string, part tensor.Tensor) {
 			c.part = append(c.part, c.parts.Range(k, k+1))
 		}
 		l.columns = append(l.columns, c)
+		l.series(name) // in the order of calls: the first one is shown while steps run
 	}
 	c := l.columns[i]
 	if len(c.steps) == window && l.err == nil {
@@ -80,21 +81,26 @@ func (l *Loop) Values(name string) (steps []int, values []float64) {
 
 // add notes a value; values of one step add up.
 func (l *Loop) add(name string, step int, value float64) {
-	i := slices.IndexFunc(l.kept.Values, func(s *series) bool { return s.Name == name })
-	if i < 0 {
-		i = len(l.kept.Values)
-		l.kept.Values = append(l.kept.Values, &series{Name: name})
-	}
+	s := l.series(name)
 	if l.rows[step] == nil {
 		l.rows[step] = map[string]float64{}
 	}
 	l.rows[step][name] += value
-	s := l.kept.Values[i]
 	if n := len(s.Steps); n > 0 && s.Steps[n-1] == step {
 		s.Values[n-1] += metrics.Number(value)
 		return
 	}
 	s.Steps, s.Values = append(s.Steps, step), append(s.Values, metrics.Number(value))
+}
+
+// series returns the values of a name.
+func (l *Loop) series(name string) *series {
+	i := slices.IndexFunc(l.kept.Values, func(s *series) bool { return s.Name == name })
+	if i < 0 {
+		i = len(l.kept.Values)
+		l.kept.Values = append(l.kept.Values, &series{Name: name})
+	}
+	return l.kept.Values[i]
 }
 
 // Flush waits for the device and makes the values of all steps so far those of all ranks. The loop calls it about twice a

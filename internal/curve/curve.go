@@ -26,15 +26,17 @@ var (
 	pale   = color.RGBA{R: 0xb6, G: 0xd3, B: 0xfa, A: 0xff}
 )
 
-// Draw writes a picture, whose kind is that of the file's name: .svg, .png or .pdf. Values that are not finite are left out.
+// Draw writes a picture with a panel for each name; load[0], load[1], … share one, a heat map with a row for each. Its kind is that of the
+// file's name: .svg, .png or .pdf. Values that are not finite are left out.
 func Draw(file string, all []Series) error {
-	width, height := 6*vg.Inch, vg.Length(max(1, len(all)))*2.5*vg.Inch
+	groups := group(all)
+	width, height := 6*vg.Inch, vg.Length(max(1, len(groups)))*2.5*vg.Inch
 	c, err := draw.NewFormattedCanvas(width, height, filepath.Ext(file)[1:])
 	if err != nil {
 		return err
 	}
 	if len(all) > 0 {
-		if err := panels(draw.New(c), all); err != nil {
+		if err := panels(draw.New(c), groups); err != nil {
 			return err
 		}
 	}
@@ -47,15 +49,25 @@ func Draw(file string, all []Series) error {
 }
 
 // panels draws one below the other, on one axis of steps.
-func panels(c draw.Canvas, all []Series) error {
+func panels(c draw.Canvas, all [][]Series) error {
 	rows, last := make([][]*plot.Plot, len(all)), 1
-	for _, s := range all {
-		for _, step := range s.Steps {
-			last = max(last, step)
+	for _, g := range all {
+		for _, s := range g {
+			for _, step := range s.Steps {
+				last = max(last, step)
+			}
 		}
 	}
-	for i, s := range all {
+	for i, g := range all {
 		p := plot.New()
+		if name, _, indexed := index(g[0].Name); indexed {
+			p.Y.Label.Text = name
+			p.Add(heat(g, last))
+			p.X.Min, p.X.Max = 0, float64(last)
+			rows[i] = []*plot.Plot{p}
+			continue
+		}
+		s := g[0]
 		p.Y.Label.Text = s.Name
 		p.Add(plotter.NewGrid())
 		if err := lines(p, s); err != nil {

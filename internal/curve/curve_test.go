@@ -1,10 +1,12 @@
 package curve
 
 import (
+	"fmt"
 	"image/png"
 	"math"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -44,4 +46,31 @@ func TestDraw(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, string(text), ">loss<")
 	require.Error(t, Draw(filepath.Join(t.TempDir(), "none", "p.svg"), []Series{long}))
+}
+
+// Names with an index share a panel, in which each has a row; a cell is the mean of its steps.
+func TestHeatMap(t *testing.T) {
+	var all []Series
+	for i := range 3 {
+		s := Series{Name: fmt.Sprintf("load[%d]", i)}
+		for step := range 1000 {
+			s.Steps, s.Values = append(s.Steps, step+1), append(s.Values, float64(i))
+		}
+		all = append(all, s)
+	}
+	all = append(all, Series{"loss", []int{1}, []float64{1}}, Series{"one[0]", []int{1, 2}, []float64{math.NaN(), 2}})
+	groups := group(all)
+	require.Len(t, groups, 3)
+	require.Len(t, groups[0], 3)
+	for _, name := range []string{"load", "load[", "load[x]", "load[-1]", "load]"} {
+		_, _, ok := index(name)
+		require.False(t, ok, name)
+	}
+	require.Equal(t, []float64{1.5, 3}, means(Series{"x", []int{1, 2, 3, 4}, []float64{1, 2, math.Inf(1), 3}}, 2, 2))
+	svg := filepath.Join(t.TempDir(), "p.svg")
+	require.NoError(t, Draw(svg, all))
+	text, err := os.ReadFile(svg)
+	require.NoError(t, err)
+	require.Contains(t, string(text), ">load<")
+	require.Greater(t, strings.Count(string(text), "<path"), 3*cells, "cells")
 }

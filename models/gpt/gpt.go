@@ -29,7 +29,7 @@ type Block struct {
 	MLP   MLP
 }
 
-// MLP is an *nn.MLP or *nn.GatedMLP.
+// MLP is an *nn.MLP, an *nn.GatedMLP, or a *moe.Layer that was put in the place of one.
 type MLP interface {
 	nn.Layer
 	ForwardAdd(x, r nn.T) nn.T

@@ -1,4 +1,4 @@
-package main
+package lm
 
 import (
 	"bytes"
@@ -19,7 +19,7 @@ import (
 var opticks []byte
 
 // text returns what to learn.
-func (o *options) text() ([]byte, error) {
+func (o *Options) text() ([]byte, error) {
 	if o.data != "" {
 		return os.ReadFile(o.data)
 	}
@@ -37,7 +37,7 @@ type corpus struct {
 	perByte     float64    // tokens of the rest
 }
 
-func (o *options) corpus() (*corpus, error) {
+func (o *Options) corpus() (*corpus, error) {
 	tok, _, err := o.tokenizer()
 	if err != nil {
 		return nil, err
@@ -59,7 +59,7 @@ func (o *options) corpus() (*corpus, error) {
 const tokenizerFile = "tokenizer.json"
 
 // tokenizer returns that of the loaded folder if it has one, else that of bytes.
-func (o *options) tokenizer() (tok *tokenizer.Tokenizer, bytes bool, err error) {
+func (o *Options) tokenizer() (tok *tokenizer.Tokenizer, bytes bool, err error) {
 	if o.load != "" {
 		tok, err := tokenizer.Open(o.load)
 		if !errors.Is(err, fs.ErrNotExist) {

@@ -1,4 +1,4 @@
-package main
+package lm
 
 import (
 	"context"
@@ -16,9 +16,13 @@ import (
 )
 
 // model returns the model without values.
-func (o *options) model() (*gpt.Model, error) {
+func (o *Options) model() (*gpt.Model, error) {
 	if o.load == "" {
-		return gpt.New(gpt.Config{Kind: gpt.Llama, Vocab: 256, Positions: o.seq, Width: o.dim, Layers: o.layers, Heads: o.heads, KVHeads: o.kvHeads})
+		m, err := gpt.New(gpt.Config{Kind: gpt.Llama, Vocab: 256, Positions: o.seq, Width: o.dim, Layers: o.layers, Heads: o.heads, KVHeads: o.kvHeads})
+		if err == nil {
+			o.mix(m)
+		}
+		return m, err
 	}
 	m, err := gpt.Open(o.load)
 	if err != nil || o.lora == 0 {
@@ -33,7 +37,7 @@ func (o *options) model() (*gpt.Model, error) {
 }
 
 // checkModel rejects what is not a model, or not one of the tokens.
-func (o *options) checkModel() error {
+func (o *Options) checkModel() error {
 	switch {
 	case o.lora < 0:
 		return train.Usagef("-lora %d: a rank is at least 1", o.lora)
@@ -67,7 +71,7 @@ func (o *options) checkModel() error {
 }
 
 // shape is what must be the same when a training goes on, though parameters of the same sizes would load.
-func (o *options) shape(c gpt.Config) string {
+func (o *Options) shape(c gpt.Config) string {
 	s := fmt.Sprintf("-layers %d -dim %d -heads %d -kv-heads %d -seq %d", c.Layers, c.Width, c.Heads, c.KVHeads, o.seq)
 	if o.lora > 0 {
 		s += fmt.Sprintf(" -lora %d", o.lora)
@@ -95,7 +99,7 @@ func (t *trainer) base(ctx context.Context) (saved nn.Params, err error) {
 
 // files is what else readers of a checkpoint need.
 func (t *trainer) files() (map[string][]byte, error) {
-	if t.o.lora > 0 {
+	if t.o.lora > 0 || t.o.mixture.experts > 0 { // config.json is that of a Llama
 		return nil, nil
 	}
 	files, err := t.model.Files()

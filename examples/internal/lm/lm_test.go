@@ -1,4 +1,4 @@
-package main
+package lm
 
 import (
 	"bytes"
@@ -19,14 +19,14 @@ import (
 )
 
 // short is a training of a second.
-func short(t *testing.T) options {
+func short(t *testing.T) Options {
 	text := filepath.Join(t.TempDir(), "text")
 	require.NoError(t, os.WriteFile(text, []byte(strings.Repeat("All the world's a stage, and all the men and women merely players. ", 12)), 0o666))
-	return options{Options: train.Options{Threads: 1, SaveEvery: 100, JSON: true}, layout: layout{fsdp: 1, tp: 1, cp: 1, stage: 3}, layers: 2, dim: 12, heads: 6, kvHeads: 2,
+	return Options{Options: train.Options{Threads: 1, SaveEvery: 100, JSON: true}, layout: layout{fsdp: 1, tp: 1, cp: 1, ep: 1, stage: 3}, layers: 2, dim: 12, heads: 6, kvHeads: 2,
 		seq: 9, batch: 5, steps: 20, sample: 15, optim: "adamw", dtype: "float64", seed: 3, data: text}
 }
 
-func trained(t *testing.T, o options) summary {
+func trained(t *testing.T, o Options) summary {
 	t.Helper()
 	var out bytes.Buffer
 	require.NoError(t, o.run(&out))
@@ -46,7 +46,9 @@ func requireLosses(t *testing.T, want, got []metrics.Number, tol float64, what .
 }
 
 // on is a layout without tensor parallelism.
-func on(dp, fsdp, stage int) layout { return layout{dp: dp, fsdp: fsdp, stage: stage, tp: 1, cp: 1} }
+func on(dp, fsdp, stage int) layout {
+	return layout{dp: dp, fsdp: fsdp, stage: stage, tp: 1, cp: 1, ep: 1}
+}
 
 // layouts of up to six ranks; five sequences do not divide by most of them.
 func layouts() (all []layout) {
@@ -57,7 +59,7 @@ func layouts() (all []layout) {
 			}
 		}
 	}
-	return append(all, []layout{{1, 1, 3, 2, false, 0, 1}, {1, 1, 3, 2, true, 0, 1}, {2, 1, 3, 2, true, 3, 1}, {1, 2, 3, 2, false, 0, 1}, {1, 2, 2, 2, true, 0, 1}, {1, 1, 3, 6, false, 0, 1}, {1, 1, 3, 6, true, 2, 1}, {1, 1, 3, 1, false, 0, 2}, {2, 2, 3, 1, false, 0, 2}}...)
+	return append(all, []layout{{1, 1, 3, 2, false, 0, 1, 1}, {1, 1, 3, 2, true, 0, 1, 1}, {2, 1, 3, 2, true, 3, 1, 1}, {1, 2, 3, 2, false, 0, 1, 1}, {1, 2, 2, 2, true, 0, 1, 1}, {1, 1, 3, 6, false, 0, 1, 1}, {1, 1, 3, 6, true, 2, 1, 1}, {1, 1, 3, 1, false, 0, 2, 1}, {2, 2, 3, 1, false, 0, 2, 1}}...)
 }
 
 // Every layout has the losses and the text of one rank.
@@ -89,7 +91,7 @@ func TestResumeElsewhere(t *testing.T) {
 	o := short(t)
 	want := trained(t, o)
 	o.Save, o.Resume, o.steps = filepath.Join(t.TempDir(), "ckpt"), true, 0
-	for _, l := range []layout{on(1, 1, 3), {1, 2, 3, 2, true, 0, 1}, {1, 3, 3, 1, false, 0, 2}, {2, 1, 3, 2, false, 0, 1}, on(1, 2, 2)} {
+	for _, l := range []layout{on(1, 1, 3), {1, 2, 3, 2, true, 0, 1, 1}, {1, 3, 3, 1, false, 0, 2, 1}, {2, 1, 3, 2, false, 0, 1, 1}, on(1, 2, 2)} {
 		o.layout = l
 		o.steps += 4
 		got := trained(t, o)
@@ -119,7 +121,7 @@ func TestTypesAndDevices(t *testing.T) {
 	o := short(t)
 	want := trained(t, o)
 	for dtype, tol := range map[string]float64{"float64": 1e-9, "float32": 1e-4, "bfloat16": 0.05} {
-		for _, l := range []layout{on(2, 1, 3), on(1, 2, 3), {1, 1, 3, 2, false, 0, 1}, {1, 2, 3, 2, true, 0, 1}, {1, 1, 3, 2, true, 3, 1}, {1, 2, 3, 1, false, 0, 2}} {
+		for _, l := range []layout{on(2, 1, 3), on(1, 2, 3), {1, 1, 3, 2, false, 0, 1, 1}, {1, 2, 3, 2, true, 0, 1, 1}, {1, 1, 3, 2, true, 3, 1, 1}, {1, 2, 3, 1, false, 0, 2, 1}} {
 			o.dtype, o.layout, o.Device = dtype, l, nil
 			requireLosses(t, want.Losses, trained(t, o).Losses, tol, "%s %+v", dtype, l)
 			if dtype != "bfloat16" {
@@ -131,27 +133,27 @@ func TestTypesAndDevices(t *testing.T) {
 }
 
 func TestMisuse(t *testing.T) {
-	for want, change := range map[string]func(o *options){
-		"-dtype int64: float32, float64 or bfloat16":                  func(o *options) { o.dtype = "int64" },
-		"-dtype float16: float32, float64 or bfloat16":                func(o *options) { o.dtype = "float16" },
-		"-optim adam: adamw or sgd":                                   func(o *options) { o.optim = "adam" },
-		"-batch and -steps must be at least 1":                        func(o *options) { o.steps = 0 },
-		"-sample not negative":                                        func(o *options) { o.sample = -1 },
-		"-lr NaN: want a number that is not negative":                 func(o *options) { o.lr = math.NaN() },
-		"-dp -1 -fsdp 1 -tp 1 -cp 1: ranks of an axis are at least 1": func(o *options) { o.dp = -1 },
-		"-dp 0 -fsdp 0 -tp 1 -cp 1: ranks of an axis are at least 1":  func(o *options) { o.fsdp = 0 },
-		"-sp needs -tp": func(o *options) { o.sp = true },
-		"-cp 3: 2 heads of keys and values of a rank do not divide over 3 ranks": func(o *options) { o.cp = 3 },
-		"-async needs -sp": func(o *options) { o.tp, o.async = 2, 4 },
-		"do not divide over 4 ranks: the number of ranks must divide 6": func(o *options) { o.tp = 4 },
-		"-stage 4: 1, 2 or 3": func(o *options) { o.stage = 4 },
-		"6 heads of queries cannot share 4 of keys and values":          func(o *options) { o.kvHeads = 4 },
-		"12 features do not divide into 5 heads":                        func(o *options) { o.heads = 5 },
-		"Positions is 0, and must be positive":                          func(o *options) { o.seq = 0 },
-		"a text of 81 tokens has no window of 81 and a token behind it": func(o *options) { o.seq = 81 },
-		"no such file":        func(o *options) { o.data = "/none" },
-		"-resume needs -save": func(o *options) { o.Resume = true },
-		"-metrics x.txt: the name must end in .jsonl or .csv": func(o *options) { o.Metrics = "x.txt" },
+	for want, change := range map[string]func(o *Options){
+		"-dtype int64: float32, float64 or bfloat16":                  func(o *Options) { o.dtype = "int64" },
+		"-dtype float16: float32, float64 or bfloat16":                func(o *Options) { o.dtype = "float16" },
+		"-optim adam: adamw or sgd":                                   func(o *Options) { o.optim = "adam" },
+		"-batch and -steps must be at least 1":                        func(o *Options) { o.steps = 0 },
+		"-sample not negative":                                        func(o *Options) { o.sample = -1 },
+		"-lr NaN: want a number that is not negative":                 func(o *Options) { o.lr = math.NaN() },
+		"-dp -1 -fsdp 1 -tp 1 -cp 1: ranks of an axis are at least 1": func(o *Options) { o.dp = -1 },
+		"-dp 0 -fsdp 0 -tp 1 -cp 1: ranks of an axis are at least 1":  func(o *Options) { o.fsdp = 0 },
+		"-sp needs -tp": func(o *Options) { o.sp = true },
+		"-cp 3: 2 heads of keys and values of a rank do not divide over 3 ranks": func(o *Options) { o.cp = 3 },
+		"-async needs -sp": func(o *Options) { o.tp, o.async = 2, 4 },
+		"do not divide over 4 ranks: the number of ranks must divide 6": func(o *Options) { o.tp = 4 },
+		"-stage 4: 1, 2 or 3": func(o *Options) { o.stage = 4 },
+		"6 heads of queries cannot share 4 of keys and values":          func(o *Options) { o.kvHeads = 4 },
+		"12 features do not divide into 5 heads":                        func(o *Options) { o.heads = 5 },
+		"Positions is 0, and must be positive":                          func(o *Options) { o.seq = 0 },
+		"a text of 81 tokens has no window of 81 and a token behind it": func(o *Options) { o.seq = 81 },
+		"no such file":        func(o *Options) { o.data = "/none" },
+		"-resume needs -save": func(o *Options) { o.Resume = true },
+		"-metrics x.txt: the name must end in .jsonl or .csv": func(o *Options) { o.Metrics = "x.txt" },
 	} {
 		o := short(t)
 		change(&o)
@@ -173,7 +175,7 @@ func TestLearns(t *testing.T) {
 	if os.Getenv("RINGO_LONG") != "1" {
 		t.Skip("RINGO_LONG is not 1")
 	}
-	o := options{Options: train.Options{JSON: true}, layout: layout{fsdp: 1, tp: 1, cp: 1, stage: 3}, layers: 4, dim: 128, heads: 4, seq: 128, batch: 16, steps: 500,
+	o := Options{Options: train.Options{JSON: true}, layout: layout{fsdp: 1, tp: 1, cp: 1, ep: 1, stage: 3}, layers: 4, dim: 128, heads: 4, seq: 128, batch: 16, steps: 500,
 		optim: "adamw", dtype: "float32", seed: 9}
 	text, err := o.text()
 	require.NoError(t, err)

@@ -1,4 +1,4 @@
-package main
+package lm
 
 import (
 	"flag"
@@ -9,6 +9,7 @@ import (
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/fsdp"
 	"github.com/ringo-ml/ringo/models/gpt"
+	"github.com/ringo-ml/ringo/moe"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
@@ -25,6 +26,7 @@ type layout struct {
 	sp    bool
 	async int // pieces in which tokens travel
 	cp    int // ranks that share each sequence
+	ep    int // ranks that share experts; with other sequences
 }
 
 func (l *layout) flags(fs *flag.FlagSet) {
@@ -39,8 +41,8 @@ func (l *layout) flags(fs *flag.FlagSet) {
 
 func (l *layout) check() error {
 	switch {
-	case l.dp < 0 || l.fsdp < 1 || l.tp < 1 || l.cp < 1:
-		return train.Usagef("-dp %d -fsdp %d -tp %d -cp %d: ranks of an axis are at least 1", l.dp, l.fsdp, l.tp, l.cp)
+	case l.dp < 0 || l.fsdp < 1 || l.tp < 1 || l.cp < 1 || l.ep < 1:
+		return train.Usagef("-dp %d -fsdp %d -tp %d -cp %d%s: ranks of an axis are at least 1", l.dp, l.fsdp, l.tp, l.cp, l.epFlag())
 	case l.sp && l.tp == 1:
 		return train.Usagef("-sp needs -tp")
 	case l.async != 0 && !l.sp:
@@ -52,7 +54,15 @@ func (l *layout) check() error {
 }
 
 // copyRanks is how many ranks have a copy of the model together.
-func (l *layout) copyRanks() int { return l.fsdp * l.tp * l.cp }
+func (l *layout) copyRanks() int { return l.fsdp * l.tp * l.cp * l.ep }
+
+// epFlag is the part of a layout that models without experts do not have.
+func (l *layout) epFlag() string {
+	if l.ep == 1 {
+		return ""
+	}
+	return fmt.Sprintf(" -ep %d", l.ep)
+}
 
 // ranks is how many ranks there are without a launcher.
 func (l *layout) ranks() int { return max(l.dp, 1) * l.copyRanks() }
@@ -67,37 +77,41 @@ func (l *layout) fill(n int) error {
 		if l.dp > 0 {
 			dp = fmt.Sprintf("-dp %d ", l.dp)
 		}
-		return train.Usagef("%s-fsdp %d -tp %d -cp %d does not fit the launcher's %d ranks", dp, l.fsdp, l.tp, l.cp, n)
+		return train.Usagef("%s-fsdp %d -tp %d -cp %d%s does not fit the launcher's %d ranks", dp, l.fsdp, l.tp, l.cp, l.epFlag(), n)
 	}
 	return nil
 }
 
 // attached is a model that is ready to be trained.
 type attached struct {
-	params nn.Params
-	shards *fsdp.Sharding // nil: every rank has all parameters
-	groups []*dist.Group  // that carry parameters, gradients and activations
-	data   *dist.Group    // ranks with other rows
-	sum    *dist.Group    // and with other positions: their gradients are summed
-	share  *cp.Ulysses    // nil: each rank has whole sequences
-	first  bool           // of the ranks that have the same rows
-	loss   func(logits, labels nn.T) nn.T
+	params  nn.Params
+	shards  *fsdp.Sharding // nil: every rank has all parameters
+	groups  []*dist.Group  // that carry parameters, gradients and activations
+	data    *dist.Group    // ranks with other rows
+	sum     *dist.Group    // and with other positions: their gradients are summed
+	experts []*dist.Group  // of each layer that has some
+	share   *cp.Ulysses    // nil: each rank has whole sequences
+	first   bool           // of the ranks that have the same rows
+	loss    func(logits, labels nn.T) nn.T
 }
 
 // parallelize divides the model over the ranks: layers first, and then what each rank has of them.
-func (o *options) parallelize(r *dist.Rank, m *gpt.Model, dtype tensor.DType) (a attached, err error) {
+func (o *Options) parallelize(r *dist.Rank, m *gpt.Model, dtype tensor.DType) (a attached, err error) {
 	heads, same := min(o.tp, m.Config.KVHeads), 1
 	if o.tp > heads && o.tp%heads == 0 {
 		same = o.tp / heads // ranks have the same keys and values
 	} else {
 		heads = o.tp
 	}
-	mesh, err := r.World.Mesh(fmt.Sprintf("dp=%d,fsdp=%d,cp=%d,kv=%d,same=%d", o.dp, o.fsdp, o.cp, heads, same))
+	mesh, err := r.World.Mesh(fmt.Sprintf("dp=%d,fsdp=%d,ep=%d,cp=%d,kv=%d,same=%d", o.dp, o.fsdp, o.ep, o.cp, heads, same))
 	if err != nil {
 		return a, err
 	}
 	layers := mesh.Group("kv", "same")
-	a.data, a.sum, a.first = mesh.Group("dp", "fsdp"), mesh.Group("dp", "fsdp", "cp"), layers.Rank() == 0
+	a.data, a.sum, a.first = mesh.Group("dp", "fsdp", "ep"), mesh.Group("dp", "fsdp", "ep", "cp"), layers.Rank() == 0
+	if err := o.share(&a, mesh, m); err != nil { // before tp, which takes for whole what nobody has cut
+		return a, err
+	}
 	a.loss = func(logits, labels nn.T) nn.T { return nn.CrossEntropy(logits, labels) }
 	if o.tp > 1 {
 		a.groups = append(a.groups, layers)
@@ -145,7 +159,7 @@ func divide(m *gpt.Model, c tp.Config) (loss func(logits, labels nn.T) nn.T, err
 			case *nn.GatedMLP:
 				b.Norm2 = p.Columns(b.Norm2, mlp.Gate, mlp.Up)
 				p.Row(mlp.Down)
-			}
+			} // experts are shared on their own
 		}
 		m.Norm = p.Columns(m.Norm, m.Head)
 		m.Drawn = p.Logits(m.Config.Vocab)
@@ -154,14 +168,14 @@ func divide(m *gpt.Model, c tp.Config) (loss func(logits, labels nn.T) nn.T, err
 }
 
 // attach leaves what each rank has to ddp or fsdp.
-func (o *options) attach(a *attached, mesh *dist.Mesh, m *gpt.Model, dtype tensor.DType) (err error) {
+func (o *Options) attach(a *attached, mesh *dist.Mesh, m *gpt.Model, dtype tensor.DType) (err error) {
 	if o.fsdp == 1 {
 		g := a.sum.With(dist.Name("ddp"))
 		a.groups = append(a.groups, g)
-		a.params, err = ddp.Attach(g, m, ddp.Config{DType: dtype, Seed: o.seed})
+		a.params, err = ddp.Attach(g, m, ddp.Config{DType: dtype, Seed: o.seed, Over: moe.Over(mesh.Group("dp", "fsdp", "cp"), layersOf(m)...)})
 		return err
 	}
-	cfg := fsdp.Config{Shard: mesh.Group("fsdp", "cp"), Stage: o.stage, DType: dtype, Compute: dtype, Seed: o.seed}
+	cfg := fsdp.Config{Shard: mesh.Group("fsdp", "ep", "cp"), Stage: o.stage, DType: dtype, Compute: dtype, Seed: o.seed}
 	if dtype.IsHalf() {
 		cfg.DType = tensor.Float32
 	}
@@ -171,15 +185,34 @@ func (o *options) attach(a *attached, mesh *dist.Mesh, m *gpt.Model, dtype tenso
 	a.shards = fsdp.New(cfg)
 	a.shards.Keep(m.Tok, m.Pos, m.Norm, m.Head)
 	for _, b := range m.Blocks {
-		a.shards.Unit(b)
+		o.unit(a.shards, mesh, b)
 	}
 	a.params, err = a.shards.Attach(m)
 	a.groups = append(a.groups, a.shards.Groups()...)
 	return err
 }
 
+// unit has a block gathered when it is used; its experts apart, which other ranks have.
+func (o *Options) unit(s *fsdp.Sharding, mesh *dist.Mesh, b *gpt.Block) {
+	l, ok := b.MLP.(*moe.Layer)
+	if !ok {
+		s.Unit(b)
+		return
+	}
+	s.Unit(b.Norm1, b.Attn, b.Norm2, l.Router)
+	if l.Shared != nil {
+		s.Unit(l.Shared)
+	}
+	experts := s.Unit(l.Experts)
+	if o.dp > 1 {
+		experts.Over(mesh.Group("fsdp", "cp"), mesh.Group("dp"))
+	} else {
+		experts.Over(mesh.Group("fsdp", "cp"), nil)
+	}
+}
+
 // optimizer returns that of -optim.
-func (o *options) optimizer(a attached, norm optim.Norm) *optim.Optimizer {
+func (o *Options) optimizer(a attached, norm optim.Norm) *optim.Optimizer {
 	warm := optim.Warmup(50, nil)
 	if o.optim == "sgd" {
 		return optim.NewSGD(a.params, optim.SGDConfig{LR: o.lr, Momentum: 0.9, Schedule: warm, Clip: 1, Norm: norm})

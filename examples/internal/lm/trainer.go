@@ -1,7 +1,8 @@
-package main
+package lm
 
 import (
 	"context"
+	"errors"
 	"math"
 	"strings"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/ringo-ml/ringo/data"
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/models/gpt"
+	"github.com/ringo-ml/ringo/moe"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
@@ -18,19 +20,20 @@ import (
 
 // trainer is one rank.
 type trainer struct {
-	o     options
+	o     Options
 	r     *dist.Rank
 	text  *corpus
 	stats *dist.Group // what is summed for people
 	model *gpt.Model
 	attached
-	opt   *optim.Optimizer
-	tape  *tensor.Tape
-	eval  *tensor.Tape
-	learn *data.Loader
-	test  *data.Loader
-	tests int // sequences
-	loop  *train.Loop
+	opt      *optim.Optimizer
+	balancer *moe.Balancer
+	tape     *tensor.Tape
+	eval     *tensor.Tape
+	learn    *data.Loader
+	test     *data.Loader
+	tests    int // sequences
+	loop     *train.Loop
 
 	wall time.Time
 	spent
@@ -41,9 +44,10 @@ type spent struct {
 	time   time.Duration
 	waited time.Duration     // for others
 	sent   map[string]uint64 // bytes, by operation
+	layers []uint64          // bytes, by layer with experts
 }
 
-func newTrainer(ctx context.Context, o options, dtype tensor.DType, r *dist.Rank, text *corpus) (*trainer, error) {
+func newTrainer(ctx context.Context, o Options, dtype tensor.DType, r *dist.Rank, text *corpus) (*trainer, error) {
 	if err := o.fill(r.World.Size()); err != nil {
 		return nil, err
 	}
@@ -55,8 +59,10 @@ func newTrainer(ctx context.Context, o options, dtype tensor.DType, r *dist.Rank
 	if t.attached, err = o.parallelize(r, t.model, dtype); err != nil {
 		return nil, err
 	}
+	t.layers = make([]uint64, len(t.experts))
 	t.tape = tensor.NewTape(r.Device, tensor.Seed(o.seed), tensor.Trace(r.Trace))
-	t.eval = tensor.NewTape(r.Device, tensor.NoGrad())
+	t.eval = tensor.NewTape(r.Device, tensor.NoGrad(), tensor.Eval())
+	t.balancer = moe.NewBalancer(o.bias, layersOf(t.model)...)
 	t.learn = data.NewLoader(text.learn, data.Config{Batch: o.batch, Shuffle: true, Seed: o.seed, Sharder: t.data, Device: r.Device})
 	t.test = data.NewLoader(text.test, data.Config{Batch: 16, Sharder: t.data, Device: r.Device})
 	if err := t.start(ctx); err != nil {
@@ -72,7 +78,7 @@ func (t *trainer) start(ctx context.Context) error {
 		return err
 	}
 	var norm optim.Norm // of gradients that other ranks have
-	if t.shards != nil || t.o.tp > 1 {
+	if t.shards != nil || t.o.tp > 1 || t.o.ep > 1 {
 		norm = t.stats
 	}
 	t.opt = t.o.optimizer(t.attached, norm)
@@ -125,7 +131,7 @@ func (t *trainer) step(b data.Batch) error {
 	t.tape.Backward(loss)
 	err := t.opt.Step()
 	t.tape.Reset()
-	return err
+	return errors.Join(err, t.balance())
 }
 
 // once is x on one of the ranks that have the same rows, and 0 on the others.
@@ -138,7 +144,10 @@ func (t *trainer) once(x nn.T) nn.T {
 
 // now returns what this rank has spent since it began.
 func (t *trainer) now() spent {
-	s := spent{time: time.Since(t.wall), sent: map[string]uint64{}}
+	s := spent{time: time.Since(t.wall), sent: map[string]uint64{}, layers: make([]uint64, len(t.experts))}
+	for i, g := range t.experts {
+		s.layers[i] = g.Stats().WireBytes()
+	}
 	for _, g := range t.groups {
 		s.waited += g.Waited()
 		for op, n := range g.Stats().Wire {
@@ -152,6 +161,9 @@ func (t *trainer) now() spent {
 func (s *spent) add(now, since spent) {
 	s.time += now.time - since.time
 	s.waited += now.waited - since.waited
+	for i, n := range now.layers {
+		s.layers[i] += n - since.layers[i]
+	}
 	for op, n := range now.sent {
 		s.sent[op] += n - since.sent[op]
 	}

@@ -1,4 +1,4 @@
-package main
+package lm
 
 import (
 	"encoding/json"
@@ -38,11 +38,13 @@ type summary struct {
 	Sample      string            `json:"sample"`
 	GoVersion   string            `json:"go"`
 
+	Experts []layerOfExperts `json:"experts,omitempty"`
+
 	Memory map[string]tensor.MemoryUse `json:"memory"` // of rank 0, by kind
 }
 
 func (t *trainer) summary() *summary {
-	s := &summary{Example: "gpt", Backend: t.r.Engine(), Ranks: t.r.World.Size(), Layout: map[string]int{"dp": t.o.dp, "fsdp": t.o.fsdp, "tp": t.o.tp, "cp": t.o.cp},
+	s := &summary{Example: t.o.name(), Backend: t.r.Engine(), Ranks: t.r.World.Size(), Layout: map[string]int{"dp": t.o.dp, "fsdp": t.o.fsdp, "tp": t.o.tp, "cp": t.o.cp, "ep": t.o.ep},
 		Params: t.params.Count(), WallS: time.Since(t.wall).Seconds(), Optim: t.o.optim, DType: t.o.dtype, Batch: t.o.batch, Seq: t.o.seq,
 		GoVersion: runtime.Version(), CommBytes: t.sent}
 	if t.o.fsdp > 1 {
@@ -62,6 +64,7 @@ func (t *trainer) summary() *summary {
 		s.StepsPerS, s.ExposedComm = float64(s.Steps-s.ResumedAt)/t.time.Seconds(), t.waited.Seconds()/t.time.Seconds()
 	}
 	s.TokensPerS = s.StepsPerS * float64(t.o.batch*t.o.seq)
+	s.Experts = t.ofExperts()
 	s.PeakBytes, s.Memory = t.r.Device.Memory().Total().Peak, t.r.Device.Memory().ByName()
 	return s
 }
@@ -94,6 +97,10 @@ func (t *trainer) report() error {
 	t.r.Logf("exposed communication %.1f%%, sent %.1f MiB a step, memory of rank 0 %s at most", 100*s.ExposedComm,
 		float64(sent)/float64(max(1, s.Steps-s.ResumedAt))/(1<<20), tensor.FormatBytes(s.PeakBytes))
 	t.r.Logf("loss %.4f → %.4f, validation loss %.4f (%.2f bits a byte)", s.FirstLoss, s.FinalLoss, s.ValLoss, float64(s.ValLoss)/math.Ln2*t.text.perByte)
+	for i, l := range s.Experts {
+		t.r.Logf("layer %d: expert load varies by %.2f, entropy %.3f of %.3f, %.2f%% dropped, sent %.2f MiB a step", i, l.CV, l.Entropy,
+			math.Log(float64(t.o.experts)), 100*l.Dropped, float64(l.Sent)/float64(max(1, s.Steps-s.ResumedAt))/(1<<20))
+	}
 	if s.Sample != "" {
 		t.r.Logf("%s", s.Sample)
 	}

@@ -1,4 +1,4 @@
-package main
+package lm
 
 import (
 	"bytes"
@@ -28,7 +28,7 @@ func folder(t *testing.T, c gpt.Config, tokenizer ...string) string {
 		files, err := m.Files()
 		require.NoError(t, err)
 		for _, name := range tokenizer {
-			if files["tokenizer.json"], err = os.ReadFile(filepath.Join("..", "..", "data", "tokenizer", "testdata", name, "tokenizer.json")); err != nil {
+			if files["tokenizer.json"], err = os.ReadFile(filepath.Join("..", "..", "..", "data", "tokenizer", "testdata", name, "tokenizer.json")); err != nil {
 				return err
 			}
 		}
@@ -73,9 +73,9 @@ func TestFinetune(t *testing.T) {
 			require.Less(t, want.FinalLoss, want.FirstLoss)
 			all := []layout{on(2, 1, 3), on(1, 2, 3), on(1, 3, 1), on(2, 2, 2)}
 			if config.Heads%2 == 0 {
-				all = append(all, layout{1, 1, 3, 2, false, 0, 1}, layout{1, 2, 3, 2, true, 0, 1})
+				all = append(all, layout{1, 1, 3, 2, false, 0, 1, 1}, layout{1, 2, 3, 2, true, 0, 1, 1})
 			} else {
-				all = append(all, layout{1, 1, 3, 3, true, 0, 1}, layout{2, 1, 3, 3, false, 0, 1})
+				all = append(all, layout{1, 1, 3, 3, true, 0, 1, 1}, layout{2, 1, 3, 3, false, 0, 1, 1})
 			}
 			for _, o.layout = range all {
 				got := trained(t, o)
@@ -112,7 +112,7 @@ func TestAdaptersApart(t *testing.T) {
 	o.load, o.lora, o.steps = folder(t, gpt2), 2, 8
 	want := trained(t, o)
 	o.Save, o.Resume, o.steps = filepath.Join(t.TempDir(), "ckpt"), true, 0
-	for _, l := range []layout{on(1, 2, 3), {1, 1, 3, 3, true, 0, 1}, on(2, 1, 3), on(1, 3, 2)} {
+	for _, l := range []layout{on(1, 2, 3), {1, 1, 3, 3, true, 0, 1, 1}, on(2, 1, 3), on(1, 3, 2)} {
 		o.layout = l
 		o.steps += 2
 		requireLosses(t, want.Losses[:o.steps], trained(t, o).Losses, 1e-9, "%+v", l)
@@ -138,17 +138,17 @@ func TestAdaptersApart(t *testing.T) {
 func TestWrongLoad(t *testing.T) {
 	base, other := folder(t, gpt2), gpt2
 	other.Vocab = 300
-	for want, change := range map[string]func(o *options){
-		"-lora -1: a rank is at least 1": func(o *options) { o.lora = -1 },
-		"-lora needs -load":              func(o *options) { o.lora = 2 },
-		"-load: gpt: ":                   func(o *options) { o.load = t.TempDir() },
-		"-heads: the model is that of -load": func(o *options) {
+	for want, change := range map[string]func(o *Options){
+		"-lora -1: a rank is at least 1": func(o *Options) { o.lora = -1 },
+		"-lora needs -load":              func(o *Options) { o.lora = 2 },
+		"-load: gpt: ":                   func(o *Options) { o.load = t.TempDir() },
+		"-heads: the model is that of -load": func(o *Options) {
 			o.load, o.given = base, map[string]bool{"heads": true}
 		},
-		"-seq 12: the model of " + base + " has 11 positions":                           func(o *options) { o.load, o.seq = base, 12 },
-		"has no tokenizer.json, so that tokens are bytes, and the model has 300 tokens": func(o *options) { o.load = folder(t, other) },
-		"has 424 tokens, the model 300":                                                 func(o *options) { o.load = folder(t, other, "gpt2") },
-		"tokenizer.json: ": func(o *options) {
+		"-seq 12: the model of " + base + " has 11 positions":                           func(o *Options) { o.load, o.seq = base, 12 },
+		"has no tokenizer.json, so that tokens are bytes, and the model has 300 tokens": func(o *Options) { o.load = folder(t, other) },
+		"has 424 tokens, the model 300":                                                 func(o *Options) { o.load = folder(t, other, "gpt2") },
+		"tokenizer.json: ": func(o *Options) {
 			o.load = folder(t, other)
 			require.NoError(t, os.WriteFile(filepath.Join(o.load, "tokenizer.json"), []byte("{}"), 0o666))
 		},

@@ -1,0 +1,145 @@
+package lm
+
+import (
+	"bytes"
+	"flag"
+	"math"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/dist/disttest"
+	"github.com/ringo-ml/ringo/internal/cuda/emu"
+)
+
+// shortMixture is short with experts.
+func shortMixture(t *testing.T) Options {
+	o := short(t)
+	o.mixture = mixture{experts: 4, topK: 2, aux: 0.01}
+	return o
+}
+
+// mixtures are the forms of a model with experts.
+var mixtures = map[string]mixture{
+	"aux":      {experts: 4, topK: 2, aux: 0.01},
+	"bias":     {experts: 4, topK: 2, shared: 1, bias: 0.01},
+	"capacity": {experts: 4, topK: 1, capacity: 0.9, aux: 0.01},
+}
+
+// withExperts are layouts of ranks that share experts, or have all of them.
+func withExperts() []layout {
+	l := func(dp, fsdp, tp, cp, ep int) layout {
+		return layout{dp: dp, fsdp: fsdp, stage: 3, tp: tp, cp: cp, ep: ep}
+	}
+	return []layout{l(1, 1, 1, 1, 2), l(1, 1, 1, 1, 4), l(2, 1, 1, 1, 2), l(1, 2, 1, 1, 2), l(2, 2, 1, 1, 2), l(1, 1, 2, 1, 2), l(1, 2, 2, 1, 1), l(3, 1, 1, 1, 1), l(1, 1, 1, 2, 2)}
+}
+
+// Every layout has the losses, the balance and the text of one rank.
+func TestLayoutsOfExperts(t *testing.T) {
+	for name, m := range mixtures {
+		o := shortMixture(t)
+		o.mixture = m
+		want := trained(t, o)
+		require.Less(t, want.FinalLoss, want.FirstLoss)
+		require.Len(t, want.Experts, 2)
+		require.Equal(t, m.capacity > 0, want.Experts[0].Dropped > 0)
+		require.Zero(t, want.Experts[0].Sent)
+		for _, o.layout = range withExperts() {
+			if m.capacity > 0 && o.cp > 1 {
+				continue
+			}
+			got := trained(t, o)
+			requireLosses(t, want.Losses, got.Losses, 1e-9, "%s %+v", name, o.layout)
+			require.InDelta(t, float64(want.ValLoss), float64(got.ValLoss), 1e-9, "%s %+v", name, o.layout)
+			require.Equal(t, want.Sample, got.Sample, "%s %+v", name, o.layout)
+			for i, l := range got.Experts {
+				require.InDelta(t, want.Experts[i].CV, l.CV, 1e-12)
+				require.InDelta(t, want.Experts[i].Entropy, l.Entropy, 1e-12)
+				require.InDelta(t, want.Experts[i].Dropped, l.Dropped, 1e-12)
+				require.Equal(t, o.ep > 1, l.Sent > 0)
+			}
+		}
+	}
+}
+
+// What one layout saved, another one goes on from.
+func TestResumeExpertsElsewhere(t *testing.T) {
+	o := shortMixture(t)
+	o.mixture = mixtures["bias"]
+	want := trained(t, o)
+	o.Save, o.Resume, o.steps = filepath.Join(t.TempDir(), "ckpt"), true, 0
+	for _, o.layout = range withExperts()[:5] {
+		o.steps += 4
+		requireLosses(t, want.Losses[:o.steps], trained(t, o).Losses, 1e-9, "%+v", o.layout)
+	}
+	o.mixture = mixtures["aux"]
+	require.ErrorContains(t, o.run(new(bytes.Buffer)), "the checkpoint does not fit: unexpected: model:model.layers.0.mlp.gate.e_score_correction_bias")
+}
+
+// Emulated GPUs and types of 16 bits learn alike.
+func TestExpertsOnDevices(t *testing.T) {
+	cuda := disttest.CUDA(t, emu.Config{Devices: 1, Lazy: true})
+	for name, m := range mixtures {
+		o := shortMixture(t)
+		o.mixture, o.steps = m, 6
+		want := trained(t, o)
+		o.dtype, o.layout = "bfloat16", withExperts()[3]
+		require.InDelta(t, float64(want.FinalLoss), float64(trained(t, o).FinalLoss), 0.1)
+		o.dtype, o.Device = "float64", cuda
+		for _, i := range []int{0, 3, 5} {
+			if o.layout = withExperts()[i]; i == 0 || name == "bias" {
+				requireLosses(t, want.Losses, trained(t, o).Losses, 1e-9, "CUDA, %s %+v", name, o.layout)
+			}
+		}
+	}
+}
+
+func TestWrongMixtures(t *testing.T) {
+	for want, change := range map[string]func(o *Options){
+		"-experts -1 -topk 2 -shared 0: a token has at least one of the experts": func(o *Options) { o.mixture.experts = -1 },
+		"-experts 4 -topk 5 -shared 0":                                           func(o *Options) { o.topK = 5 },
+		"-capacity -1 -aux 0.01 -bias 0":                                         func(o *Options) { o.capacity = -1 },
+		"-capacity 0 -aux NaN -bias 0":                                           func(o *Options) { o.aux = math.NaN() },
+		"-ep 3: 4 experts do not divide over the ranks":                          func(o *Options) { o.ep = 3 },
+		"-dp 0 -fsdp 1 -tp 1 -cp 1 -ep 0: ranks of an axis":                      func(o *Options) { o.ep = 0 },
+		"-sp: experts take whole tokens":                                         func(o *Options) { o.tp, o.sp = 2, true },
+		"-capacity with -cp":                                                     func(o *Options) { o.capacity, o.cp = 1, 2 },
+		"-load reads models without experts":                                     func(o *Options) { o.load = folder(t, gpt2) },
+		"hidden features do not divide over 6 ranks":                             func(o *Options) { o.tp = 6 },
+	} {
+		o := shortMixture(t)
+		change(&o)
+		require.ErrorContains(t, o.run(new(bytes.Buffer)), want)
+	}
+}
+
+// Names of values say which layer and which expert.
+func TestValuesOfExperts(t *testing.T) {
+	o := shortMixture(t)
+	o.Metrics, o.Plot = filepath.Join(t.TempDir(), "m.jsonl"), filepath.Join(t.TempDir(), "p.svg")
+	trained(t, o)
+	values, err := os.ReadFile(o.Metrics)
+	require.NoError(t, err)
+	picture, err := os.ReadFile(o.Plot)
+	require.NoError(t, err)
+	for _, name := range []string{"cv of layer 1", "entropy of layer 0", "load of layer 1"} {
+		require.Contains(t, string(values), name)
+		require.Contains(t, string(picture), name)
+	}
+	require.Contains(t, string(values), `"load of layer 1[3]"`)
+	require.NotContains(t, string(picture), "[3]", "one panel")
+}
+
+// The flags of the two programs say a model of the same active size.
+func TestFlags(t *testing.T) {
+	for _, experts := range []bool{false, true} {
+		fs := flag.NewFlagSet("", flag.ContinueOnError)
+		o := define(fs, experts)
+		require.NoError(t, fs.Parse([]string{"-steps", "1", "-layers", "1", "-dim", "16", "-seq", "8", "-sample", "0", "-json"}))
+		s := trained(t, o())
+		require.Equal(t, experts, s.Example == "moe")
+		require.Equal(t, experts, len(s.Experts) == 1)
+	}
+}
