@@ -16,8 +16,8 @@ func (l *Layer) seed(y nn.T, r Routing, counts nn.T) nn.T {
 		if l.Router.c.Scoring == Sigmoid {
 			scores = scores.Div(scores.Sum(1).Reshape(scores.Dim(0), 1).Affine(1, 1e-20))
 		}
-		part, n := l.parts(r, counts), float64(counts.Len())
-		y = tensor.WithAux(y, tensor.GlobalMean(scores.Mul(part)).Scale(n*n), l.balance)
+		n := float64(counts.Len())
+		y = tensor.WithAux(y, tensor.GlobalMean(scores.Mul(l.parts(r, counts))).Scale(n*n), l.balance)
 	}
 	if l.z != 0 {
 		y = tensor.WithAux(y, tensor.GlobalMean(r.Logits.LogSumExp().Square()), l.z)
@@ -25,13 +25,28 @@ func (l *Layer) seed(y nn.T, r Routing, counts nn.T) nn.T {
 	return y
 }
 
-// parts returns for each expert the part of all slots that chose it, over the ranks that share the batch.
+// parts returns for each expert the part of all slots that chose it, over the ranks that share the batch; or for each token that of the
+// slots of its sequence.
 func (l *Layer) parts(r Routing, counts nn.T) nn.T {
+	if l.sequence > 0 {
+		return l.partsOfSequences(r)
+	}
 	if l.ranks.Tokens != nil {
 		counts = counts.Tape().Apply(l.ranks.tally, counts)
 	}
 	f := counts.Cast(r.Scores.DType())
 	return f.Div(f.Sum().Clamp(1, math.Inf(1)))
+}
+
+// partsOfSequences is parts where a balance loss is of each sequence [tokens, experts].
+func (l *Layer) partsOfSequences(r Routing) nn.T {
+	rows, top, n := r.Experts.Dim(0), r.Experts.Dim(1), r.Scores.Dim(1)
+	if rows%l.sequence != 0 || r.Scores.Tape().Rows().Seq.Total != 0 {
+		fail("Layer", "a balance loss of sequences of %d tokens: there are %d tokens, or a part of each sequence", l.sequence, rows)
+	}
+	chosen := tensor.OneHot(r.Experts, n, r.Scores.DType()).Sum(1).Reshape(rows/l.sequence, l.sequence, n).Sum(1)
+	part := chosen.Scale(1/float64(l.sequence*top)).Reshape(rows/l.sequence, 1, n)
+	return part.Broadcast(rows/l.sequence, l.sequence, n).Reshape(rows, n)
 }
 
 // count adds up which experts are chosen, and how many slots are dropped, in steps that train.

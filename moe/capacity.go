@@ -52,9 +52,10 @@ func (l *Layer) exchangeFixed(x, rows nn.T, p plan) (y, shared nn.T) {
 	t, r := x.Tape(), &l.ranks
 	n, d := r.Experts.Size(), x.Dim(1)
 	mine := rows.Dim(0) / n
+	rows = r.pack(rows)
 	came := t.Apply(r.depart, rows.Detach())
 	shared = l.share(x)
-	came = t.Apply(r.arrive, came, rows).Reshape(1, n, mine, d).Sum(1).Reshape(mine, d)
+	came = t.Apply(r.arrive, came, rows).Cast(x.DType()).Reshape(1, n, mine, d).Sum(1).Reshape(mine, d)
 	y = l.Experts.Forward(came, full(t, mine/p.capacity, p.capacity))
-	return t.Apply(r.home, y.Reshape(1, mine, d).Broadcast(n, mine, d).Reshape(n*mine, d)), shared
+	return t.Apply(r.home, r.pack(y).Reshape(1, mine, d).Broadcast(n, mine, d).Reshape(n*mine, d)).Cast(x.DType()), shared
 }

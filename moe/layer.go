@@ -23,8 +23,11 @@ type Config struct {
 
 	Mixtral bool // files name the matrices of experts as Mixtral's: w1, w3 and w2 for gate_proj, up_proj and down_proj
 
-	Balance float64 // weight of the balance loss; 0: none
-	Z       float64 // weight of the z-loss; 0: none
+	GELU bool // experts are two matrices with GELU between them, in place of SwiGLU
+
+	Balance  float64 // weight of the balance loss; 0: none
+	Sequence int     // tokens of a sequence: the balance loss is the mean of that of each sequence (DeepSeek-V3); 0: that of the batch
+	Z        float64 // weight of the z-loss; 0: none
 }
 
 // Layer is a mixture of experts.
@@ -35,6 +38,7 @@ type Layer struct {
 
 	mixtral    bool
 	balance, z float64
+	sequence   int
 	capacity   float64
 	ranks      parallel
 	load       nn.T // [experts+1]: slots since Balancer.Step, of this rank's tokens; and how many were dropped
@@ -42,7 +46,7 @@ type Layer struct {
 
 // Experts are networks as nn.GatedMLP, SwiGLU without biases, on top of each other.
 type Experts struct {
-	Gate *tensor.Param `nn:"gate_proj"` // [experts, hidden, features]
+	Gate *tensor.Param `nn:"gate_proj"` // [experts, hidden, features]; nil with Config.GELU
 	Up   *tensor.Param `nn:"up_proj"`   // [experts, hidden, features]
 	Down *tensor.Param `nn:"down_proj"` // [experts, features, hidden]
 }
@@ -60,7 +64,10 @@ func NewLayer(c Config) *Layer {
 			Up:   tensor.NewParam(tensor.KaimingUniform(d), n, h, d),
 			Down: tensor.NewParam(tensor.KaimingUniform(h), n, d, h),
 		},
-		balance: c.Balance, z: c.Z, capacity: c.Capacity, mixtral: c.Mixtral,
+		balance: c.Balance, z: c.Z, capacity: c.Capacity, mixtral: c.Mixtral, sequence: c.Sequence,
+	}
+	if c.GELU {
+		l.Experts.Gate = nil
 	}
 	if c.Shared > 0 {
 		l.Shared = nn.NewGatedMLP(d, c.Shared)
@@ -169,6 +176,9 @@ func (l *Layer) share(x nn.T) nn.T {
 // Forward returns what the experts give for x, whose first counts[0] rows are the first expert's, and so on.
 func (e *Experts) Forward(x, counts nn.T) nn.T {
 	t := x.Tape()
+	if e.Gate == nil {
+		return tensor.GroupedLinear(tensor.GroupedLinear(x, t.Use(e.Up), counts).GELU(), t.Use(e.Down), counts)
+	}
 	gate := tensor.GroupedLinear(x, t.Use(e.Gate), counts).SiLU()
 	up := tensor.GroupedLinear(x, t.Use(e.Up), counts)
 	return tensor.GroupedLinear(gate.Mul(up), t.Use(e.Down), counts)

@@ -24,16 +24,28 @@ func naive(l *moe.Layer, c moe.Config, x nn.T) nn.T {
 	}
 	y := x.Scale(0)
 	for e := range c.Experts {
-		gate := tensor.Linear(x, matrix(l.Experts.Gate, e), nn.T{}).SiLU()
-		z := tensor.Linear(gate.Mul(tensor.Linear(x, matrix(l.Experts.Up, e), nn.T{})), matrix(l.Experts.Down, e), nn.T{})
+		z := tensor.Linear(x, matrix(l.Experts.Up, e), nn.T{})
+		if c.GELU {
+			z = z.GELU()
+		} else {
+			z = z.Mul(tensor.Linear(x, matrix(l.Experts.Gate, e), nn.T{}).SiLU())
+		}
+		z = tensor.Linear(z, matrix(l.Experts.Down, e), nn.T{})
 		y = y.Add(z.Mul(weights.Slice(1, e, e+1)))
 	}
 	if l.Shared != nil {
 		y = y.Add(l.Shared.Forward(x))
 	}
-	part := chosen.Sum(1).Mean(0).Scale(1 / float64(c.Router.Top)).Detach()
 	scores := r.Scores.Div(r.Scores.Sum(1).Reshape(x.Dim(0), 1)) // a softmax's sum is 1
-	y = tensor.WithAux(y, scores.Mean(0).Mul(part).Sum().Scale(float64(c.Experts)), c.Balance)
+	n := x.Dim(0)
+	if c.Sequence > 0 {
+		n = c.Sequence
+	}
+	for at := 0; at < x.Dim(0); at += n {
+		part := chosen.Slice(0, at, at+n).Sum(1).Mean(0).Scale(1 / float64(c.Router.Top)).Detach()
+		loss := scores.Slice(0, at, at+n).Mean(0).Mul(part).Sum().Scale(float64(c.Experts))
+		y = tensor.WithAux(y, loss, c.Balance*float64(n)/float64(x.Dim(0)))
+	}
 	z := r.Logits.Exp().Sum(1).Log().Square().Mean()
 	return tensor.WithAux(y, z, c.Z).Reshape(shape...)
 }
@@ -96,6 +108,9 @@ func checkpointed(tape *tensor.Tape, f func(nn.T) nn.T, x nn.T) nn.T {
 func TestLayerEqualsNaive(t *testing.T) {
 	for name, r := range routers {
 		c := moe.Config{Features: 5, Hidden: 6, Experts: 8, Router: r, Balance: 0.1, Z: 0.01, Shared: 3}
+		if name == "qwen" || name == "deepseek" {
+			c.GELU, c.Sequence = true, 7
+		}
 		slow := newModel(c)
 		slow.forward = func(x nn.T) nn.T { return naive(slow.MoE, c, x) }
 		want, wantLosses := train(t, slow, tensor.Float64, 10, plainly)

@@ -17,6 +17,8 @@ type Ranks struct {
 	// Experts are the ranks of which each has a part of the experts, such as mesh.Group("ep"): some of Tokens, for each of them has
 	// rows of its own. nil: every rank has all experts.
 	Experts *dist.Group
+	// Half has slots travel in bfloat16, forward and backward, whatever the type of the model. What a token gets is then rounded twice.
+	Half bool
 	// Hidden are ranks with the same tokens, of which each has a part of every expert's hidden features, and of the shared expert's, such as
 	// mesh.Group("tp"). nil: experts are whole.
 	Hidden *dist.Group
@@ -59,9 +61,9 @@ func Parallelize(r Ranks, layers ...*Layer) error {
 func (l *Layer) divide(r Ranks) {
 	switch {
 	case l.ranks.Tokens != nil:
-		fail("Parallelize", "%s is shared already", l.Experts.Gate.Name())
-	case r.Hidden != nil && l.Experts.Gate.Shard.Global != nil:
-		fail("Parallelize", "%s is taken for whole on all ranks of tp: call moe.Parallelize before tp.Parallelize", l.Experts.Gate.Name())
+		fail("Parallelize", "%s is shared already", l.Experts.Up.Name())
+	case r.Hidden != nil && l.Experts.Up.Shard.Global != nil:
+		fail("Parallelize", "%s is taken for whole on all ranks of tp: call moe.Parallelize before tp.Parallelize", l.Experts.Up.Name())
 	}
 	p, e := &l.ranks, l.Experts
 	p.Ranks, p.tally, p.places = r, &tally{group: r.Tokens}, &places{group: r.Tokens}
@@ -79,7 +81,9 @@ func (l *Layer) divide(r Ranks) {
 			cut(s.Down.W, part{g, 1})
 		}
 	}
-	cut(e.Gate, part{r.Experts, 0}, part{r.Hidden, 1})
+	if e.Gate != nil {
+		cut(e.Gate, part{r.Experts, 0}, part{r.Hidden, 1})
+	}
 	cut(e.Up, part{r.Experts, 0}, part{r.Hidden, 1})
 	cut(e.Down, part{r.Experts, 0}, part{r.Hidden, 2})
 }
@@ -151,13 +155,22 @@ func (l *Layer) exchange(x, rows nn.T, p plan) (y, shared nn.T) {
 		return l.exchangeFixed(x, rows, p)
 	}
 	both := t.Apply(r.swap, p.counts)
+	rows = r.pack(rows)
 	came := t.Apply(r.depart, rows.Detach(), both)
 	shared = l.share(x)
-	came = t.Apply(r.arrive, came, rows)
+	came = t.Apply(r.arrive, came, rows).Cast(x.DType())
 	order, mine := arrange(both.Slice(0, p.counts.Len(), both.Len()), came.Dim(0), r.Experts.Size())
 	_, back := order.Sort(0, false)
 	y = l.Experts.Forward(tensor.Embedding(came, order), mine)
-	return t.Apply(r.home, tensor.Embedding(y, back)), shared
+	return t.Apply(r.home, r.pack(tensor.Embedding(y, back))).Cast(x.DType()), shared
+}
+
+// pack returns rows as they travel.
+func (p *parallel) pack(rows nn.T) nn.T {
+	if p.Half {
+		return rows.Cast(tensor.BFloat16)
+	}
+	return rows
 }
 
 // arrange sorts rows, which lie by the rank they come from, and then by expert, by expert alone: their order, and how many each expert

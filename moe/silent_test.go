@@ -148,7 +148,7 @@ func TestWrongRanks(t *testing.T) {
 	nn.ParamsOf(l)
 	require.NoError(t, goroutines(1, func(_ context.Context, r *dist.Rank) error {
 		require.NoError(t, moe.Parallelize(moe.Ranks{Tokens: r.World}, l))
-		require.ErrorContains(t, moe.Parallelize(moe.Ranks{Tokens: r.World}, l), "moe.Parallelize: experts.gate_proj is shared already")
+		require.ErrorContains(t, moe.Parallelize(moe.Ranks{Tokens: r.World}, l), "moe.Parallelize: experts.up_proj is shared already")
 		return nil
 	}))
 	require.ErrorContains(t, tensor.Try(func() { moe.NewBalancer(0.1, l) }), "layer 0 has no bias to move")
