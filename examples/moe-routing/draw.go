@@ -1,0 +1,49 @@
+package main
+
+import (
+	"fmt"
+	"image/color"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/vg"
+)
+
+// colors are those of ranks; more ranks begin again.
+var colors = []color.RGBA{{R: 0x1f, G: 0x6f, B: 0xeb, A: 0xff}, {R: 0xd9, G: 0x53, B: 0x2c, A: 0xff}, {R: 0x2e, G: 0x8b, B: 0x57, A: 0xff}, {R: 0x8a, G: 0x4f, B: 0xbf, A: 0xff}}
+
+// draw draws a line from each token to each of its experts, in the color of the token's rank.
+func (o *options) draw(all [][][]int) error {
+	p := plot.New()
+	p.HideAxes()
+	p.Title.Text = "tokens, by rank, and their experts"
+	y := func(i, of int) float64 { return -(float64(i) + 0.5) / float64(of) }
+	var labels plotter.XYLabels
+	label := func(x, y float64, text string) {
+		labels.XYs, labels.Labels = append(labels.XYs, plotter.XY{X: x, Y: y}), append(labels.Labels, text)
+	}
+	for rank, list := range all {
+		first, _ := o.part(rank, len(all))
+		for i, experts := range list {
+			label(-0.28, y(first+i, o.tokens), fmt.Sprintf("rank %d: token %d", rank, first+i))
+			for _, e := range experts {
+				line, err := plotter.NewLine(plotter.XYs{{X: 0, Y: y(first+i, o.tokens)}, {X: 1, Y: y(e, o.experts)}})
+				if err != nil {
+					return err
+				}
+				line.Color, line.Width = colors[rank%len(colors)], vg.Points(1.5)
+				p.Add(line)
+			}
+		}
+	}
+	for e := range o.experts {
+		label(1.02, y(e, o.experts), fmt.Sprintf("expert %d on rank %d", e, e*len(all)/o.experts))
+	}
+	text, err := plotter.NewLabels(labels)
+	if err != nil {
+		return err
+	}
+	p.Add(text)
+	p.X.Min, p.X.Max = -0.3, 1.35
+	return p.Save(6*vg.Inch, 5*vg.Inch, o.picture)
+}
