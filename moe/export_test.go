@@ -2,14 +2,17 @@ package moe
 
 import (
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/moe/dispatch"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
 // SetRanks changes the Functions with which a layer communicates.
-func (l *Layer) SetRanks(change func(tally, home, in, out *tensor.Function)) {
+func (l *Layer) SetRanks(change func(tally, in, out *tensor.Function)) {
 	r := &l.ranks
-	change(&r.tally, &r.home, &r.in, &r.out)
+	change(&r.tally, &r.in, &r.out)
 }
 
-// ForgetPlaces has each rank fill the places as if it were the first one.
-func (l *Layer) ForgetPlaces(r *dist.Group) { l.ranks.places = &places{group: r} }
+// ForgetPlaces has each rank fill the places as if it were the first one: alone has no other rank.
+func (l *Layer) ForgetPlaces(alone *dist.Group) {
+	l.dispatcher = dispatch.New(dispatch.Config{Tokens: alone, Experts: l.ranks.Experts, Capacity: l.c.Capacity})
+}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/ringo-ml/ringo/moe/dispatch"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -36,11 +37,9 @@ type Layer struct {
 	Experts *Experts
 	Shared  *nn.GatedMLP `nn:"shared_experts"` // nil: none
 
-	mixtral    bool
-	balance, z float64
-	sequence   int
-	capacity   float64
+	c          Config
 	ranks      parallel
+	dispatcher *dispatch.Dispatcher
 	load       nn.T // [experts+1]: slots since Balancer.Step, of this rank's tokens; and how many were dropped
 }
 
@@ -64,7 +63,7 @@ func NewLayer(c Config) *Layer {
 			Up:   tensor.NewParam(tensor.KaimingUniform(d), n, h, d),
 			Down: tensor.NewParam(tensor.KaimingUniform(h), n, d, h),
 		},
-		balance: c.Balance, z: c.Z, capacity: c.Capacity, mixtral: c.Mixtral, sequence: c.Sequence,
+		c: c, dispatcher: dispatch.New(dispatch.Config{Capacity: c.Capacity}),
 	}
 	if c.GELU {
 		l.Experts.Gate = nil
@@ -81,7 +80,7 @@ func (l *Layer) Stored(name string, dims []int) (as []tensor.Stored, transposed 
 	if !ok {
 		return nil, false
 	}
-	if l.mixtral {
+	if l.c.Mixtral {
 		matrix = map[string]string{"gate_proj": "w1", "up_proj": "w3", "down_proj": "w2"}[matrix]
 	}
 	for e := range dims[0] {
@@ -102,68 +101,27 @@ func (l *Layer) Forward(x nn.T) nn.T {
 	}
 	d := x.Dim(-1)
 	x = x.Reshape(x.Len()/d, d)
-	r := l.Router.Forward(x)
-	counts := r.Experts.Reshape(r.Experts.Len()).Bincount(l.Router.W.Dims()[0])
-	p := l.plan(r, counts)
-	return l.seed(l.leave(l.dispatch(l.enter(x), l.enter(r.Weights), p)), r, counts).Reshape(shape...)
-}
-
-// plan says how the rows of tokens go to experts and back.
-type plan struct {
-	token    nn.T // of each row that experts get, sorted by expert
-	back     nn.T // the row of each slot
-	counts   nn.T // rows of each expert
-	capacity int  // if not 0, every expert has so many rows, and 0 in token and back is none: others are one more
-}
-
-// ForwardAdd returns Forward(x) + r.
-func (l *Layer) ForwardAdd(x, r nn.T) nn.T { return l.Forward(x).Add(r) }
-
-// plan sorts the slots by expert. They are top of each token.
-func (l *Layer) plan(r Routing, counts nn.T) plan {
-	rows, top := r.Experts.Dim(0), r.Experts.Dim(1)
-	if (l.capacity != 0 || l.balance != 0) && l.ranks.Tokens == nil && tensor.GlobalCount(r.Scores) != r.Scores.Len() {
+	if l.ranks.Tokens == nil && (l.c.Capacity != 0 || l.c.Balance != 0) && tensor.GlobalCount(x) != x.Len() {
 		fail("Layer", "Capacity, or a balance loss, of tokens on several ranks needs Parallelize: counts of experts are of one rank's tokens")
 	}
-	slots := r.Experts.Reshape(rows * top)
-	_, sorted := slots.Sort(0, false) // stable: the slots of an expert keep their order
-	_, back := sorted.Sort(0, false)
-	token := slots.Tape().Arange(tensor.Int64, 0, float64(rows), 1).Reshape(rows, 1).Broadcast(rows, top).Reshape(rows*top).Gather(0, sorted)
-	p := plan{token: token, back: back, counts: counts}
-	if l.capacity > 0 && slots.Tape().Training() {
-		p = l.limit(p, slots, tensor.GlobalCount(r.Logits)/counts.Len())
-	} else {
-		l.count(counts, nn.T{})
-	}
-	return p
+	r := l.Router.Forward(x)
+	counts := r.Experts.Reshape(r.Experts.Len()).Bincount(l.Router.W.Dims()[0])
+	p := l.dispatcher.Plan(r.Experts, counts, tensor.GlobalCount(x)/d*l.c.Router.Top)
+	l.count(counts, p.Dropped)
+	return l.seed(l.leave(l.compute(l.enter(x), l.enter(r.Weights), p)), r, counts).Reshape(shape...)
 }
 
-// dispatch brings x to the experts and back, and adds up what each row gets, also from the shared expert.
-func (l *Layer) dispatch(x, weights nn.T, p plan) nn.T {
-	rows, top := weights.Dim(0), weights.Dim(1)
-	from := x
-	if p.capacity > 0 {
-		from = x.Pad(0, 1, 0)
-	}
-	y, shared := l.meet(x, tensor.Embedding(from, p.token), p)
-	if p.capacity > 0 {
-		y = y.Pad(0, 1, 0)
-	}
-	y = tensor.Embedding(y, p.back).Cast(weights.DType()).Mul(weights.Reshape(rows*top, 1))
-	y = y.Reshape(rows, top, x.Dim(1)).Sum(1).Cast(x.DType())
+// compute returns what experts give for x, and the shared expert.
+func (l *Layer) compute(x, weights nn.T, p dispatch.Plan) nn.T {
+	y, shared := l.dispatcher.Run(p, x, weights, func(rows, counts nn.T) nn.T { return l.Experts.Forward(rows, counts) }, func() nn.T { return l.share(x) })
 	if l.Shared != nil {
 		y = y.Add(shared)
 	}
 	return y
 }
 
-// meet returns what the experts give for rows, and what the shared expert gives for x, while rows are on their way.
-func (l *Layer) meet(x, rows nn.T, p plan) (y, shared nn.T) {
-	if l.ranks.divided() {
-		return l.exchange(x, rows, p)
-	}
-	return l.Experts.Forward(rows, p.counts), l.share(x)
-}
+// ForwardAdd returns Forward(x) + r.
+func (l *Layer) ForwardAdd(x, r nn.T) nn.T { return l.Forward(x).Add(r) }
 
 // share returns what the shared expert gives; nothing if there is none.
 func (l *Layer) share(x nn.T) nn.T {

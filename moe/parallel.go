@@ -5,6 +5,7 @@ import (
 
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/autograd"
+	"github.com/ringo-ml/ringo/moe/dispatch"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -28,15 +29,8 @@ type Ranks struct {
 type parallel struct {
 	Ranks
 	tally   tensor.Function
-	places  *places
-	swap    tensor.Function
-	depart  tensor.Function
-	arrive  tensor.Function
-	home    tensor.Function
 	in, out tensor.Function // for what the ranks of Hidden compute different things with, and what adds these up; nil: nothing
 }
-
-func (p *parallel) divided() bool { return p.Experts != nil && p.Experts.Size() > 1 }
 
 // Parallelize has ranks share the experts of layers: expert parallelism (Lepikhin et al. 2020, "GShard"). Each rank keeps a part of the
 // experts, in their order; their number has to divide by that of the ranks. Call it before values are made: before nn.Init, ddp.Attach
@@ -66,12 +60,8 @@ func (l *Layer) divide(r Ranks) {
 		fail("Parallelize", "%s is taken for whole on all ranks of tp: call moe.Parallelize before tp.Parallelize", l.Experts.Up.Name())
 	}
 	p, e := &l.ranks, l.Experts
-	p.Ranks, p.tally, p.places = r, &tally{group: r.Tokens}, &places{group: r.Tokens}
-	if g := r.Experts; p.divided() {
-		d := &depart{group: g, send: make([]int, g.Size()), recv: make([]int, g.Size())}
-		p.swap, p.depart, p.arrive = &swap{group: g}, d, &arrive{d}
-		p.home = &autograd.AllToAll{Group: g, Send: d.recv, Recv: d.send}
-	}
+	p.Ranks, p.tally = r, &tally{group: r.Tokens}
+	l.dispatcher = dispatch.New(dispatch.Config{Tokens: r.Tokens, Experts: r.Experts, Half: r.Half, Capacity: l.c.Capacity})
 	if g := r.Hidden; g != nil {
 		p.in, p.out = &autograd.Copy{Group: g}, &autograd.Sum{Group: g}
 		l.Router.W.NarrowCounts(g.Rank() == 0)
@@ -146,39 +136,4 @@ func (l *Layer) leave(y nn.T) nn.T {
 		return y
 	}
 	return y.Tape().Apply(l.ranks.out, y)
-}
-
-// exchange is meet for experts on several ranks.
-func (l *Layer) exchange(x, rows nn.T, p plan) (y, shared nn.T) {
-	t, r := x.Tape(), &l.ranks
-	if p.capacity > 0 {
-		return l.exchangeFixed(x, rows, p)
-	}
-	both := t.Apply(r.swap, p.counts)
-	rows = r.pack(rows)
-	came := t.Apply(r.depart, rows.Detach(), both)
-	shared = l.share(x)
-	came = t.Apply(r.arrive, came, rows).Cast(x.DType())
-	order, mine := arrange(both.Slice(0, p.counts.Len(), both.Len()), came.Dim(0), r.Experts.Size())
-	_, back := order.Sort(0, false)
-	y = l.Experts.Forward(tensor.Embedding(came, order), mine)
-	return t.Apply(r.home, r.pack(tensor.Embedding(y, back))).Cast(x.DType()), shared
-}
-
-// pack returns rows as they travel.
-func (p *parallel) pack(rows nn.T) nn.T {
-	if p.Half {
-		return rows.Cast(tensor.BFloat16)
-	}
-	return rows
-}
-
-// arrange sorts rows, which lie by the rank they come from, and then by expert, by expert alone: their order, and how many each expert
-// has. come are the lengths of these runs.
-func arrange(come nn.T, rows, ranks int) (order, counts nn.T) {
-	t, n := come.Tape(), come.Len()/ranks
-	run := come.CumSum(0).Bincount(rows+1).Slice(0, 0, rows).CumSum(0) // a row's run is the number of runs that end before it
-	expert := t.Arange(tensor.Int64, 0, float64(n), 1).Reshape(1, n).Broadcast(ranks, n).Reshape(come.Len()).Gather(0, run)
-	_, order = expert.Sort(0, false)
-	return order, expert.Bincount(n)
 }

@@ -73,12 +73,12 @@ func TestWrongProgramsAreRefused(t *testing.T) {
 		"experts cut over no ranks, by fsdp":               {"axis dp: parameter moe.experts.", wrong(func(c *training) { c.fsdp, c.over = true, summed() })},
 		"no gradient over tp for what experts read": {"see autograd.Copy", wrong(func(c *training) {
 			c.change = func(m *model, _ *dist.Mesh) {
-				m.MoE.SetRanks(func(_, _, in, _ *tensor.Function) { *in = nil })
+				m.MoE.SetRanks(func(_, in, _ *tensor.Function) { *in = nil })
 			}
 		})},
 		"no sum over tp of what experts give": {"axis tp: ", wrong(func(c *training) {
 			c.change = func(m *model, _ *dist.Mesh) {
-				m.MoE.SetRanks(func(_, _, _, out *tensor.Function) { *out = nil })
+				m.MoE.SetRanks(func(_, _, out *tensor.Function) { *out = nil })
 			}
 		})},
 	} {
@@ -101,11 +101,11 @@ func TestWrongNumbersDifferFromOneRank(t *testing.T) {
 	got.requireEqual(t, want)
 	for name, change := range map[string]func(m *model, mesh *dist.Mesh){
 		"counts of the balance loss are this rank's": func(m *model, _ *dist.Mesh) {
-			m.MoE.SetRanks(func(tally, _, _, _ *tensor.Function) { *tally = identity{*tally} })
+			m.MoE.SetRanks(func(tally, _, _ *tensor.Function) { *tally = identity{*tally} })
 		},
 		"places are this rank's": func(m *model, mesh *dist.Mesh) { m.MoE.ForgetPlaces(mesh.Group()) },
 		"no gradient over tp for what experts read": func(m *model, _ *dist.Mesh) {
-			m.MoE.SetRanks(func(_, _, in, _ *tensor.Function) { *in = &forgetful{*(*in).(*autograd.Copy)} })
+			m.MoE.SetRanks(func(_, in, _ *tensor.Function) { *in = &forgetful{*(*in).(*autograd.Copy)} })
 		},
 	} {
 		c := right

@@ -70,12 +70,13 @@ var table = map[string]row{
 	"dist/autograd": {own: "dist tensor", others: "golang.org/x/sys"},
 	"dist/disttest": {own: "dist dist/backend dist/local dist/nccl tensor tensor/cuda tensor/tensortest internal/cuda/emu internal/trace internal/wait internal/reliability", others: "golang.org/x/sys github.com/stretchr/testify"},
 
-	"ddp":  {own: "nn optim dist dist/backend tensor"},
-	"fsdp": {own: "nn optim dist tensor"},
-	"cp":   {own: "dist dist/autograd tensor"},
-	"tp":   {own: "nn optim dist dist/autograd tensor"},
-	"moe":  {own: "nn optim dist dist/autograd tensor"},
-	"pp":   {own: "nn optim dist tensor"},
+	"ddp":          {own: "nn optim dist dist/backend tensor"},
+	"fsdp":         {own: "nn optim dist tensor"},
+	"cp":           {own: "dist dist/autograd tensor"},
+	"tp":           {own: "nn optim dist dist/autograd tensor"},
+	"moe":          {own: "moe/dispatch nn optim dist dist/autograd tensor"},
+	"moe/dispatch": {own: "nn dist dist/autograd tensor"},
+	"pp":           {own: "nn optim dist tensor"},
 
 	"plan": {own: "tensor"},
 

@@ -1,4 +1,4 @@
-package moe
+package dispatch
 
 import (
 	"math"
@@ -8,15 +8,14 @@ import (
 )
 
 // limit keeps of a plan the slots that have a place. Each expert has as many places for the tokens of all ranks: those of earlier ranks
-// come first, and this rank fills those behind them. A rank without tokens does not know how many there are, 0, and waits for that number.
-func (l *Layer) limit(p plan, slots nn.T, tokens int) plan {
-	t, experts, top := slots.Tape(), p.counts.Len(), l.Router.c.Top
-	before, all := l.before(p.counts, tokens*top)
-	n := int(math.Ceil(l.capacity * float64(all) / float64(experts)))
+// come first, and this rank fills those behind them. A rank without tokens does not know how many slots all have, 0, and waits for it.
+func (d *Dispatcher) limit(p Plan, slots nn.T, all int) Plan {
+	t, experts, top := slots.Tape(), p.counts.Len(), p.top
+	before, all := d.before(p.counts, all)
+	n := int(math.Ceil(d.c.Capacity * float64(all) / float64(experts)))
 	n = max(1, min(n, all/top)) // no token chooses an expert twice
 	end := before.Add(p.counts).Minimum(t.Arange(tensor.Int64, float64(n), float64(n+1), 1))
 	kept := end.Sub(before).Clamp(0, math.Inf(1))
-	l.count(p.counts, p.counts.Sub(kept))
 
 	start := p.counts.CumSum(0).Sub(p.counts).Sub(before).Reshape(experts, 1) // where place 0 would be among the sorted slots
 	place := t.Arange(tensor.Int64, 0, float64(n), 1)
@@ -24,7 +23,7 @@ func (l *Layer) limit(p plan, slots nn.T, tokens int) plan {
 	one := t.Arange(tensor.Int64, 1, 2, 1)
 	zero := one.Sub(one)
 	row := tensor.Where(mine, place.Add(start).Add(one), zero).Reshape(experts * n)
-	out := plan{token: p.token.Add(one).Pad(0, 1, 0).Gather(0, row), capacity: n, counts: full(t, experts, n)}
+	out := Plan{Dropped: p.counts.Sub(kept), top: top, places: n, counts: full(t, experts, n), token: p.token.Add(one).Pad(0, 1, 0).Gather(0, row)}
 
 	at := p.back.Sub(start.Reshape(experts).Gather(0, slots)) // the place of each slot
 	first := t.Arange(tensor.Int64, 0, float64(experts*n), float64(n))
@@ -33,13 +32,12 @@ func (l *Layer) limit(p plan, slots nn.T, tokens int) plan {
 }
 
 // before returns how many slots of earlier ranks chose each expert, and how many slots there are, which this rank knows if it has some.
-func (l *Layer) before(counts nn.T, all int) (nn.T, int) {
-	if l.ranks.Tokens == nil {
+func (d *Dispatcher) before(counts nn.T, all int) (nn.T, int) {
+	if d.c.Tokens == nil {
 		return counts.Sub(counts), all
 	}
-	f := l.ranks.places
-	f.all = all
-	return counts.Tape().Apply(f, counts), f.all
+	d.places.all = all
+	return counts.Tape().Apply(&d.places, counts), d.places.all
 }
 
 // full returns counts of n rows for each expert.
@@ -48,14 +46,13 @@ func full(t *tensor.Tape, experts, n int) nn.T {
 }
 
 // exchangeFixed is exchange with as many rows for all experts. Ranks fill different places, so that the sum of what comes has all.
-func (l *Layer) exchangeFixed(x, rows nn.T, p plan) (y, shared nn.T) {
-	t, r := x.Tape(), &l.ranks
-	n, d := r.Experts.Size(), x.Dim(1)
+func (d *Dispatcher) exchangeFixed(rows nn.T, p Plan, compute func(rows, counts nn.T) nn.T, meanwhile func() nn.T) (y, other nn.T) {
+	t, n, features := rows.Tape(), d.c.Experts.Size(), rows.Dim(1)
 	mine := rows.Dim(0) / n
-	rows = r.pack(rows)
-	came := t.Apply(r.depart, rows.Detach())
-	shared = l.share(x)
-	came = t.Apply(r.arrive, came, rows).Cast(x.DType()).Reshape(1, n, mine, d).Sum(1).Reshape(mine, d)
-	y = l.Experts.Forward(came, full(t, mine/p.capacity, p.capacity))
-	return t.Apply(r.home, r.pack(y).Reshape(1, mine, d).Broadcast(n, mine, d).Reshape(n*mine, d)).Cast(x.DType()), shared
+	sent := d.pack(rows)
+	came := t.Apply(&d.depart, sent.Detach())
+	other = meanwhile()
+	came = t.Apply(&d.arrive, came, sent).Cast(rows.DType()).Reshape(1, n, mine, features).Sum(1).Reshape(mine, features)
+	y = d.pack(compute(came, full(t, mine/p.places, p.places)))
+	return t.Apply(&d.home, y.Reshape(1, mine, features).Broadcast(n, mine, features).Reshape(n*mine, features)).Cast(rows.DType()), other
 }

@@ -1,4 +1,4 @@
-package moe
+package dispatch
 
 import (
 	"github.com/ringo-ml/ringo/dist"
@@ -17,26 +17,6 @@ func wait(f tensor.Function, w dist.Work) {
 	}
 }
 
-// tally sums counts over the ranks with other tokens.
-type tally struct {
-	constant
-	group *dist.Group
-}
-
-func (*tally) Name() string { return "moe.tally" }
-
-func (f *tally) Forward(c *tensor.Ctx, in []nn.T) nn.T {
-	y := c.Tape().NewLike(in[0])
-	tensor.Copy(y, in[0])
-	wait(f, f.group.AllReduce(y, dist.Sum))
-	return y
-}
-
-func (f *tally) Types(in []tensor.Types, _ tensor.Axes) ([]tensor.Types, error) {
-	in[0] = in[0].With(f.group.Axes(), tensor.Invariant)
-	return in[:1], nil
-}
-
 // places tells how many slots of the ranks before this one chose each expert.
 type places struct {
 	constant
@@ -44,7 +24,7 @@ type places struct {
 	all   int // slots of all ranks; 0: this rank has to count them
 }
 
-func (*places) Name() string { return "moe.places" }
+func (*places) Name() string { return "dispatch.places" }
 
 func (f *places) Forward(c *tensor.Ctx, in []nn.T) nn.T {
 	n, e := f.group.Size(), in[0].Len()
@@ -65,7 +45,7 @@ type swap struct {
 	group *dist.Group
 }
 
-func (*swap) Name() string { return "moe.swap" }
+func (*swap) Name() string { return "dispatch.swap" }
 
 func (f *swap) Forward(c *tensor.Ctx, in []nn.T) nn.T {
 	n := in[0].Len()
@@ -81,8 +61,7 @@ func (f *swap) Types(in []tensor.Types, _ tensor.Axes) ([]tensor.Types, error) {
 }
 
 // depart begins to send rows, sorted by expert, to the ranks of their experts. It gets what swap returned, and waits for these numbers; or
-// nothing, if all get as many.
-// What it returns is there behind arrive. Its gradient is arrive's.
+// nothing, if all get as many. What it returns is there behind arrive. Its gradient is arrive's.
 type depart struct {
 	constant
 	group      *dist.Group
@@ -90,7 +69,7 @@ type depart struct {
 	work       dist.Work
 }
 
-func (*depart) Name() string { return "moe.depart" }
+func (*depart) Name() string { return "dispatch.depart" }
 
 func (f *depart) Forward(c *tensor.Ctx, in []nn.T) nn.T {
 	if len(in) == 1 { // as many to all
@@ -129,7 +108,7 @@ func sum(counts []int64) (n int) {
 // that of the shared expert is computed.
 type arrive struct{ *depart }
 
-func (*arrive) Name() string { return "moe.arrive" }
+func (*arrive) Name() string { return "dispatch.arrive" }
 
 func (f *arrive) Forward(c *tensor.Ctx, in []nn.T) nn.T {
 	wait(f, f.work)

@@ -1,0 +1,123 @@
+package dispatch
+
+import (
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/autograd"
+	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// Config says which ranks have tokens and experts, and how rows travel between them.
+type Config struct {
+	Tokens   *dist.Group // ranks with other tokens of a batch, in the order of its rows; nil: one rank
+	Experts  *dist.Group // of them, ranks that each have a part of the experts; nil: every rank has all
+	Capacity float64     // places of an expert in training, as a multiple of the mean of its slots; 0: no limit
+	Half     bool        // rows travel in bfloat16
+}
+
+// Dispatcher brings rows to experts and back. A Dispatcher serves one layer.
+type Dispatcher struct {
+	c      Config
+	places places
+	swap   swap
+	depart depart
+	arrive arrive
+	home   autograd.AllToAll
+}
+
+// New returns a Dispatcher.
+func New(c Config) *Dispatcher {
+	if c.Experts != nil && c.Experts.Size() == 1 {
+		c.Experts = nil
+	}
+	d := &Dispatcher{c: c, places: places{group: c.Tokens}}
+	if g := c.Experts; g != nil {
+		d.swap.group, d.depart.group, d.home.Group = g, g, g
+		d.depart.send, d.depart.recv = make([]int, g.Size()), make([]int, g.Size())
+		d.arrive.depart = &d.depart
+		d.home.Send, d.home.Recv = d.depart.recv, d.depart.send
+	}
+	return d
+}
+
+// Plan says how the slots of tokens go to experts and back. It lives on the tape's step.
+type Plan struct {
+	Dropped nn.T // [experts], Int64: of this rank's slots those without a place; none without a capacity
+
+	top    int
+	token  nn.T // of each row that experts get, sorted by expert
+	back   nn.T // the row of each slot
+	counts nn.T // rows of each expert
+	places int  // if not 0, every expert has so many rows, and 0 in token and back is none: others are one more
+}
+
+// Plan sorts slots by expert. experts [tokens, top] are those that this rank's tokens chose, counts [experts] how many chose each, all the
+// slots of all ranks. Nothing waits for the device.
+func (d *Dispatcher) Plan(experts, counts nn.T, all int) Plan {
+	rows, top := experts.Dim(0), experts.Dim(1)
+	slots := experts.Reshape(rows * top)
+	_, sorted := slots.Sort(0, false) // stable: the slots of an expert keep their order
+	_, back := sorted.Sort(0, false)
+	token := slots.Tape().Arange(tensor.Int64, 0, float64(rows), 1).Reshape(rows, 1).Broadcast(rows, top).Reshape(rows*top).Gather(0, sorted)
+	p := Plan{top: top, token: token, back: back, counts: counts}
+	if d.c.Capacity > 0 && slots.Tape().Training() {
+		return d.limit(p, slots, all)
+	}
+	return p
+}
+
+// Run has experts compute: it brings the rows of x [tokens, features] to them as the plan says, calls compute with this rank's rows, sorted
+// by expert, and how many each of its experts has, and returns for each token the sum of what compute made of its slots, times weights
+// [tokens, top]. While rows travel it calls meanwhile, and returns what that does.
+func (d *Dispatcher) Run(p Plan, x, weights nn.T, compute func(rows, counts nn.T) nn.T, meanwhile func() nn.T) (y, other nn.T) {
+	rows, from := x.Dim(0), x
+	if p.places > 0 {
+		from = x.Pad(0, 1, 0)
+	}
+	in := tensor.Embedding(from, p.token)
+	switch {
+	case d.c.Experts == nil:
+		y, other = compute(in, p.counts), meanwhile()
+	case p.places > 0:
+		y, other = d.exchangeFixed(in, p, compute, meanwhile)
+	default:
+		y, other = d.exchange(in, p, compute, meanwhile)
+	}
+	if p.places > 0 {
+		y = y.Pad(0, 1, 0)
+	}
+	y = tensor.Embedding(y, p.back).Cast(weights.DType()).Mul(weights.Reshape(rows*p.top, 1))
+	return y.Reshape(rows, p.top, x.Dim(1)).Sum(1).Cast(x.DType()), other
+}
+
+// exchange has the ranks of the experts compute.
+func (d *Dispatcher) exchange(rows nn.T, p Plan, compute func(rows, counts nn.T) nn.T, meanwhile func() nn.T) (y, other nn.T) {
+	t := rows.Tape()
+	both := t.Apply(&d.swap, p.counts)
+	sent := d.pack(rows)
+	came := t.Apply(&d.depart, sent.Detach(), both)
+	other = meanwhile()
+	came = t.Apply(&d.arrive, came, sent).Cast(rows.DType())
+	order, mine := arrange(both.Slice(0, p.counts.Len(), both.Len()), came.Dim(0), d.c.Experts.Size())
+	_, back := order.Sort(0, false)
+	y = d.pack(tensor.Embedding(compute(tensor.Embedding(came, order), mine), back))
+	return t.Apply(&d.home, y).Cast(rows.DType()), other
+}
+
+// pack returns rows as they travel.
+func (d *Dispatcher) pack(rows nn.T) nn.T {
+	if d.c.Half {
+		return rows.Cast(tensor.BFloat16)
+	}
+	return rows
+}
+
+// arrange sorts rows, which lie by the rank they come from, and then by expert, by expert alone: their order, and how many each expert
+// has. come are the lengths of these runs.
+func arrange(come nn.T, rows, ranks int) (order, counts nn.T) {
+	t, n := come.Tape(), come.Len()/ranks
+	run := come.CumSum(0).Bincount(rows+1).Slice(0, 0, rows).CumSum(0) // a row's run is the number of runs that end before it
+	expert := t.Arange(tensor.Int64, 0, float64(n), 1).Reshape(1, n).Broadcast(ranks, n).Reshape(come.Len()).Gather(0, run)
+	_, order = expert.Sort(0, false)
+	return order, expert.Bincount(n)
+}
