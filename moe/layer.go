@@ -40,6 +40,7 @@ type Layer struct {
 	c          Config
 	ranks      parallel
 	dispatcher *dispatch.Dispatcher
+	calls      int  // that agree was asked
 	load       nn.T // [experts+1]: slots since Balancer.Step, of this rank's tokens; and how many were dropped
 }
 
@@ -106,6 +107,7 @@ func (l *Layer) Forward(x nn.T) nn.T {
 	}
 	r := l.Router.Forward(x)
 	counts := r.Experts.Reshape(r.Experts.Len()).Bincount(l.Router.W.Dims()[0])
+	l.agree(r.Experts)
 	p := l.dispatcher.Plan(r.Experts, counts, tensor.GlobalCount(x)/d*l.c.Router.Top)
 	l.count(counts, p.Dropped)
 	return l.seed(l.leave(l.compute(l.enter(x), l.enter(r.Weights), p)), r, counts).Reshape(shape...)

@@ -2,6 +2,7 @@ package moe
 
 import (
 	"fmt"
+	"hash/crc64"
 
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/autograd"
@@ -120,6 +121,28 @@ func Over(same *dist.Group, layers ...*Layer) func(*tensor.Param) *dist.Group {
 			}
 		}
 		return nil
+	}
+}
+
+// agree compares which experts the ranks of Hidden chose, in the first of every 1000 calls that train: with other values of a router, which
+// should be the same, they would add up parts of different experts.
+func (l *Layer) agree(experts nn.T) {
+	g, t := l.ranks.Hidden, experts.Tape()
+	if g == nil || g.Size() == 1 || !t.Training() || t.Recording() != nil {
+		return
+	}
+	if l.calls++; l.calls%1000 != 1 {
+		return
+	}
+	all, err := dist.AllGatherObject(g, crc64.Checksum(tensor.ToHost(experts).Bytes(), crc64.MakeTable(crc64.ECMA)))
+	if err != nil {
+		panic(&tensor.Failure{Op: "moe.Layer", Err: err})
+	}
+	for rank, sum := range all {
+		if sum != all[0] {
+			fail("Layer", "ranks that share hidden features chose different experts for the same tokens: rank %d of %s others than rank 0; their tokens, or values of %s, differ",
+				rank, g.Name(), l.Router.W.Name())
+		}
 	}
 }
 

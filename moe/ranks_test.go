@@ -34,6 +34,7 @@ type training struct {
 	again      bool    // the layer is computed again in backward
 	rate       float64 // of biases
 	change     func(m *model, mesh *dist.Mesh)
+	attached   func(m *model, mesh *dist.Mesh)
 	over       func(m *model, mesh *dist.Mesh) func(p *tensor.Param) *dist.Group // in place of moe.Over
 	dense      string                                                            // axis over which dense parameters are summed; "": dp and ep
 	from, to   int                                                               // steps; to 0: 10
@@ -123,7 +124,9 @@ func (c training) rank(r *dist.Rank) (res result, err error) {
 	if err != nil {
 		return res, err
 	}
-	if res.first, err = disttest.Whole(r.World, params...); err != nil {
+	if c.attached != nil {
+		c.attached(m, mesh)
+	} else if res.first, err = disttest.Whole(r.World, params...); err != nil {
 		return res, err
 	}
 	data := mesh.Group("dp", "ep")

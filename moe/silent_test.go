@@ -159,6 +159,20 @@ func TestWrongRanks(t *testing.T) {
 	}), "capacity -1")
 }
 
+// A router whose values are others on a rank of tp is found in the first step.
+func TestRoutersThatDiverge(t *testing.T) {
+	c := wrong(func(c *training) {
+		c.attached = func(m *model, mesh *dist.Mesh) {
+			if mesh.Group("tp").Rank() == 1 {
+				tensor.Data[float64](m.MoE.Router.W.Value)[3] += 1
+				m.MoE.Router.W.Changed()
+			}
+		}
+	})
+	_, err := c.run()
+	require.ErrorContains(t, err, "ranks that share hidden features chose different experts for the same tokens")
+}
+
 // A bias goes down where an expert has more slots than the mean, and up where it has less, by the rate.
 func TestBalancer(t *testing.T) {
 	c := moe.Config{Features: 5, Hidden: 6, Experts: 4, Router: moe.RouterConfig{Top: 1, Bias: true}}
