@@ -3,6 +3,7 @@ package lm
 import (
 	"bytes"
 	"flag"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -142,4 +143,29 @@ func TestFlags(t *testing.T) {
 		require.Equal(t, experts, s.Example == "moe")
 		require.Equal(t, experts, len(s.Experts) == 1)
 	}
+}
+
+// Experts learn more than one MLP of their active size, and both ways to balance them do (the short form of what docs/BENCHMARKS.md has).
+func TestExpertsLearn(t *testing.T) {
+	if os.Getenv("RINGO_LONG") != "1" {
+		t.Skip("RINGO_LONG is not 1")
+	}
+	run := func(experts bool, flags ...string) (val, cv float64) {
+		fs := flag.NewFlagSet("", flag.ContinueOnError)
+		o := define(fs, experts)
+		require.NoError(t, fs.Parse(append([]string{"-steps", "300", "-layers", "2", "-dim", "64", "-heads", "2", "-seq", "64", "-sample", "0", "-json"}, flags...)))
+		s := trained(t, o())
+		for _, l := range s.Experts {
+			cv += l.CV / float64(len(s.Experts))
+		}
+		fmt.Printf("experts %v %v: validation loss %.4f, load varies by %.3f\n", experts, flags, float64(s.ValLoss), cv)
+		return float64(s.ValLoss), cv
+	}
+	dense, _ := run(false)
+	loss, balanced := run(true)
+	_, free := run(true, "-aux", "0")
+	_, biased := run(true, "-aux", "0", "-bias", "0.01")
+	require.Less(t, loss, dense-0.03)
+	require.Greater(t, free, 1.5*balanced)
+	require.Greater(t, free, 1.5*biased)
 }
