@@ -31,8 +31,8 @@
 // of ep: only ranks with the same experts are summed (Over; with package fsdp, Unit(l.Experts).Over). All other parameters are summed over
 // dp and ep. Losses are sums over all ranks, so nothing is divided.
 //
-//	slots by expert ──counts──▶ depart ──all-to-all──▶ arrive ──by expert──▶ experts ──all-to-all──▶ · weights ──sum──▶ y
-//	                                └── shared expert ──┘
+//	slots by expert ──counts──▶ depart ──all-to-all──▶ arrive ──by expert──▶ experts ▶ depart ──all-to-all──▶ arrive ▶ · weights ──sum──▶ y
+//	                                └── shared: gate, up ┘                              └── shared: down ───┘
 //
 // Forward waits once for the counts; the shared expert computes while slots travel, and its gradient while theirs do. A layer sends
 // 2·rows·features numbers forward and as many backward, for the rows of slots whose expert is on another rank.

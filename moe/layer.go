@@ -113,9 +113,18 @@ func (l *Layer) Forward(x nn.T) nn.T {
 	return l.seed(l.leave(l.compute(l.enter(x), l.enter(r.Weights), p)), r, counts).Reshape(shape...)
 }
 
-// compute returns what experts give for x, and the shared expert.
+// compute returns what experts give for x, and the shared expert, whose two halves hide the ways of rows there and home.
 func (l *Layer) compute(x, weights nn.T, p dispatch.Plan) nn.T {
-	y, shared := l.dispatcher.Run(p, x, weights, func(rows, counts nn.T) nn.T { return l.Experts.Forward(rows, counts) }, func() nn.T { return l.share(x) })
+	var shared nn.T
+	y := l.dispatcher.Run(p, x, weights, func(rows, counts nn.T) nn.T { return l.Experts.Forward(rows, counts) }, func(part int) {
+		switch s := l.Shared; {
+		case s == nil:
+		case part == 0:
+			shared = s.Up.Forward(x).Mul(s.Gate.Forward(x).SiLU())
+		default:
+			shared = s.Down.Forward(shared)
+		}
+	})
 	if l.Shared != nil {
 		y = y.Add(shared)
 	}
@@ -124,14 +133,6 @@ func (l *Layer) compute(x, weights nn.T, p dispatch.Plan) nn.T {
 
 // ForwardAdd returns Forward(x) + r.
 func (l *Layer) ForwardAdd(x, r nn.T) nn.T { return l.Forward(x).Add(r) }
-
-// share returns what the shared expert gives; nothing if there is none.
-func (l *Layer) share(x nn.T) nn.T {
-	if l.Shared == nil {
-		return nn.T{}
-	}
-	return l.Shared.Forward(x)
-}
 
 // Forward returns what the experts give for x, whose first counts[0] rows are the first expert's, and so on.
 func (e *Experts) Forward(x, counts nn.T) nn.T {

@@ -46,13 +46,16 @@ func full(t *tensor.Tape, experts, n int) nn.T {
 }
 
 // exchangeFixed is exchange with as many rows for all experts. Ranks fill different places, so that the sum of what comes has all.
-func (d *Dispatcher) exchangeFixed(rows nn.T, p Plan, compute func(rows, counts nn.T) nn.T, meanwhile func() nn.T) (y, other nn.T) {
+func (d *Dispatcher) exchangeFixed(rows nn.T, p Plan, compute func(rows, counts nn.T) nn.T, meanwhile func(part int)) nn.T {
 	t, n, features := rows.Tape(), d.c.Experts.Size(), rows.Dim(1)
 	mine := rows.Dim(0) / n
+	for i := range n {
+		d.there.send[i], d.there.recv[i] = mine, mine
+	}
 	sent := d.pack(rows)
-	came := t.Apply(&d.depart, sent.Detach())
-	other = meanwhile()
-	came = t.Apply(&d.arrive, came, sent).Cast(rows.DType()).Reshape(1, n, mine, features).Sum(1).Reshape(mine, features)
-	y = d.pack(compute(came, full(t, mine/p.places, p.places)))
-	return t.Apply(&d.home, y.Reshape(1, mine, features).Broadcast(n, mine, features).Reshape(n*mine, features)).Cast(rows.DType()), other
+	came := t.Apply(d.functions[0], sent.Detach())
+	meanwhile(0)
+	came = t.Apply(d.functions[1], came, sent).Cast(rows.DType()).Reshape(1, n, mine, features).Sum(1).Reshape(mine, features)
+	y := d.pack(compute(came, full(t, mine/p.places, p.places)))
+	return d.bring(y.Reshape(1, mine, features).Broadcast(n, mine, features).Reshape(n*mine, features), meanwhile).Cast(rows.DType())
 }

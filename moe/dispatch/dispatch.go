@@ -2,7 +2,6 @@ package dispatch
 
 import (
 	"github.com/ringo-ml/ringo/dist"
-	"github.com/ringo-ml/ringo/dist/autograd"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -17,12 +16,12 @@ type Config struct {
 
 // Dispatcher brings rows to experts and back. A Dispatcher serves one layer.
 type Dispatcher struct {
-	c      Config
-	places places
-	swap   swap
-	depart depart
-	arrive arrive
-	home   autograd.AllToAll
+	c         Config
+	places    places
+	swap      swap
+	there     way
+	home      way
+	functions [4]tensor.Function // depart and arrive of there, and of home
 }
 
 // New returns a Dispatcher.
@@ -32,10 +31,10 @@ func New(c Config) *Dispatcher {
 	}
 	d := &Dispatcher{c: c, places: places{group: c.Tokens}}
 	if g := c.Experts; g != nil {
-		d.swap.group, d.depart.group, d.home.Group = g, g, g
-		d.depart.send, d.depart.recv = make([]int, g.Size()), make([]int, g.Size())
-		d.arrive.depart = &d.depart
-		d.home.Send, d.home.Recv = d.depart.recv, d.depart.send
+		d.swap.group = g
+		d.there = way{group: g, send: make([]int, g.Size()), recv: make([]int, g.Size()), from: tensor.Varying, to: tensor.Cut}
+		d.home = way{group: g, send: d.there.recv, recv: d.there.send, from: tensor.Cut, to: tensor.Varying}
+		d.functions = [4]tensor.Function{depart{way: &d.there}, arrive{&d.there}, depart{way: &d.home}, arrive{&d.home}}
 	}
 	return d
 }
@@ -68,8 +67,8 @@ func (d *Dispatcher) Plan(experts, counts nn.T, all int) Plan {
 
 // Run has experts compute: it brings the rows of x [tokens, features] to them as the plan says, calls compute with this rank's rows, sorted
 // by expert, and how many each of its experts has, and returns for each token the sum of what compute made of its slots, times weights
-// [tokens, top]. While rows travel it calls meanwhile, and returns what that does.
-func (d *Dispatcher) Run(p Plan, x, weights nn.T, compute func(rows, counts nn.T) nn.T, meanwhile func() nn.T) (y, other nn.T) {
+// [tokens, top]. It calls meanwhile(0) while rows travel there, and meanwhile(1) while they travel home.
+func (d *Dispatcher) Run(p Plan, x, weights nn.T, compute func(rows, counts nn.T) nn.T, meanwhile func(part int)) (y nn.T) {
 	rows, from := x.Dim(0), x
 	if p.places > 0 {
 		from = x.Pad(0, 1, 0)
@@ -77,31 +76,38 @@ func (d *Dispatcher) Run(p Plan, x, weights nn.T, compute func(rows, counts nn.T
 	in := tensor.Embedding(from, p.token)
 	switch {
 	case d.c.Experts == nil:
-		y, other = compute(in, p.counts), meanwhile()
+		y = compute(in, p.counts)
+		meanwhile(0)
+		meanwhile(1)
 	case p.places > 0:
-		y, other = d.exchangeFixed(in, p, compute, meanwhile)
+		y = d.exchangeFixed(in, p, compute, meanwhile)
 	default:
-		y, other = d.exchange(in, p, compute, meanwhile)
+		y = d.exchange(in, p, compute, meanwhile)
 	}
 	if p.places > 0 {
 		y = y.Pad(0, 1, 0)
 	}
 	y = tensor.Embedding(y, p.back).Cast(weights.DType()).Mul(weights.Reshape(rows*p.top, 1))
-	return y.Reshape(rows, p.top, x.Dim(1)).Sum(1).Cast(x.DType()), other
+	return y.Reshape(rows, p.top, x.Dim(1)).Sum(1).Cast(x.DType())
 }
 
 // exchange has the ranks of the experts compute.
-func (d *Dispatcher) exchange(rows nn.T, p Plan, compute func(rows, counts nn.T) nn.T, meanwhile func() nn.T) (y, other nn.T) {
-	t := rows.Tape()
-	both := t.Apply(&d.swap, p.counts)
+func (d *Dispatcher) exchange(rows nn.T, p Plan, compute func(rows, counts nn.T) nn.T, meanwhile func(part int)) nn.T {
+	both := rows.Tape().Apply(&d.swap, p.counts)
 	sent := d.pack(rows)
-	came := t.Apply(&d.depart, sent.Detach(), both)
-	other = meanwhile()
-	came = t.Apply(&d.arrive, came, sent).Cast(rows.DType())
+	came := rows.Tape().Apply(d.functions[0], sent.Detach(), both)
+	meanwhile(0)
+	came = rows.Tape().Apply(d.functions[1], came, sent).Cast(rows.DType())
 	order, mine := arrange(both.Slice(0, p.counts.Len(), both.Len()), came.Dim(0), d.c.Experts.Size())
 	_, back := order.Sort(0, false)
-	y = d.pack(tensor.Embedding(compute(tensor.Embedding(came, order), mine), back))
-	return t.Apply(&d.home, y).Cast(rows.DType()), other
+	return d.bring(d.pack(tensor.Embedding(compute(tensor.Embedding(came, order), mine), back)), meanwhile).Cast(rows.DType())
+}
+
+// bring sends rows home.
+func (d *Dispatcher) bring(y nn.T, meanwhile func(part int)) nn.T {
+	came := y.Tape().Apply(d.functions[2], y.Detach())
+	meanwhile(1)
+	return y.Tape().Apply(d.functions[3], came, y)
 }
 
 // pack returns rows as they travel.

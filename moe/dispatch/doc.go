@@ -3,8 +3,8 @@
 // Each token chose top experts: it is as many slots. A Dispatcher sorts slots by expert, sends them to the ranks of their experts, which
 // compute, and adds up what comes back:
 //
-//	slots by expert ──counts──▶ depart ──all-to-all──▶ arrive ──by expert──▶ compute ──all-to-all──▶ · weights ──sum──▶ y
-//	                                └──── meanwhile ────┘
+//	slots by expert ──counts──▶ depart ──all-to-all──▶ arrive ──by expert──▶ compute ▶ depart ──all-to-all──▶ arrive ▶ · weights ──sum──▶ y
+//	                                └── meanwhile(0) ───┘                               └── meanwhile(1) ───┘
 //
 // Where they go is planned where they are, by sorting and counting; nothing waits but depart, once, for the counts, which are the sizes of what
 // it sends. In backward, gradients go the same ways: arrive sends them, so that they travel while the gradient of meanwhile is computed.

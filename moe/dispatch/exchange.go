@@ -60,57 +60,55 @@ func (f *swap) Types(in []tensor.Types, _ tensor.Axes) ([]tensor.Types, error) {
 	return in[:1], nil
 }
 
-// depart begins to send rows, sorted by expert, to the ranks of their experts. It gets what swap returned, and waits for these numbers; or
-// nothing, if all get as many. What it returns is there behind arrive. Its gradient is arrive's.
-type depart struct {
-	constant
+// way is one way of rows between the ranks of a group: depart and arrive are its ends.
+type way struct {
 	group      *dist.Group
-	send, recv []int // rows to and from each rank, of the last call
+	send, recv []int // rows to and from each rank, in this call
+	from, to   tensor.Kind
 	work       dist.Work
 }
 
-func (*depart) Name() string { return "dispatch.depart" }
+// depart begins to send rows. It gets what swap returned, too, and waits for these numbers, where they say how many rows there are. What
+// it returns is there behind arrive. Its gradient is arrive's.
+type depart struct {
+	constant
+	*way
+}
 
-func (f *depart) Forward(c *tensor.Ctx, in []nn.T) nn.T {
-	if len(in) == 1 { // as many to all
-		for i := range f.send {
-			f.send[i], f.recv[i] = in[0].Dim(0)/len(f.send), in[0].Dim(0)/len(f.send)
+func (depart) Name() string { return "dispatch.depart" }
+
+func (f depart) Forward(c *tensor.Ctx, in []nn.T) nn.T {
+	if len(in) > 1 {
+		counts, n := c.HostInts(in[1]), len(f.send)
+		per := len(counts) / 2 / n
+		for i := range n {
+			f.send[i], f.recv[i] = sum(counts[i*per:][:per]), sum(counts[(n+i)*per:][:per])
 		}
-		y := c.Tape().NewLike(in[0])
-		f.work = f.group.AllToAll(y, in[0])
-		return y
 	}
-	counts, n := c.HostInts(in[1]), len(f.send)
-	per := len(counts) / 2 / n
-	total := 0
-	for i := range n {
-		f.send[i], f.recv[i] = sum(counts[i*per:][:per]), sum(counts[(n+i)*per:][:per])
-		total += f.recv[i]
-	}
-	y := c.New(in[0].DType(), total, in[0].Dim(1))
+	y := c.New(in[0].DType(), sum(f.recv), in[0].Dim(1))
 	f.work = f.group.AllToAllV(y, in[0], f.recv, f.send)
 	return y
 }
 
-func (f *depart) Types(in []tensor.Types, _ tensor.Axes) (_ []tensor.Types, err error) {
-	in[0], err = in[0].Convert(f.group.Axes(), tensor.Varying, tensor.Cut)
+func (f depart) Types(in []tensor.Types, _ tensor.Axes) (_ []tensor.Types, err error) {
+	in[0], err = in[0].Convert(f.group.Axes(), f.from, f.to)
 	return in[:1], err
 }
 
-func sum(counts []int64) (n int) {
+func sum[T int | int64](counts []T) (n int) {
 	for _, k := range counts {
 		n += int(k)
 	}
 	return n
 }
 
-// arrive waits for the rows that depart sent. It gets them and the rows that were sent, which have their gradient: it travels back while
-// that of the shared expert is computed.
-type arrive struct{ *depart }
+// arrive waits for the rows that depart sent. It gets them and the rows that were sent, which have their gradient: this travels back while
+// the gradient of what was computed meanwhile is computed.
+type arrive struct{ *way }
 
-func (*arrive) Name() string { return "dispatch.arrive" }
+func (arrive) Name() string { return "dispatch.arrive" }
 
-func (f *arrive) Forward(c *tensor.Ctx, in []nn.T) nn.T {
+func (f arrive) Forward(c *tensor.Ctx, in []nn.T) nn.T {
 	wait(f, f.work)
 	n := len(f.send)
 	at := c.Ints(2 * n)
@@ -119,18 +117,15 @@ func (f *arrive) Forward(c *tensor.Ctx, in []nn.T) nn.T {
 	return in[0]
 }
 
-func (f *arrive) Backward(c *tensor.Ctx, g nn.T, grads []nn.T) {
-	n, rows := len(f.send), 0
+func (f arrive) Backward(c *tensor.Ctx, g nn.T, grads []nn.T) {
+	n := len(f.send)
 	at := c.Ints(2 * n)
 	send, recv := at[:n], at[n:]
-	for _, k := range send {
-		rows += k
-	}
-	grads[1] = c.New(g.DType(), rows, g.Dim(1))
+	grads[1] = c.New(g.DType(), sum(send), g.Dim(1))
 	c.Pending(1, f.group.AllToAllV(grads[1], g, send, recv).Pending())
 }
 
-func (f *arrive) Types(in []tensor.Types, _ tensor.Axes) (_ []tensor.Types, err error) {
-	in[0], err = in[1].Convert(f.group.Axes(), tensor.Varying, tensor.Cut)
+func (f arrive) Types(in []tensor.Types, _ tensor.Axes) (_ []tensor.Types, err error) {
+	in[0], err = in[1].Convert(f.group.Axes(), f.from, f.to)
 	return in[:1], err
 }
