@@ -9,69 +9,6 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// seed adds the losses of the router to Backward.
-func (l *Layer) seed(y nn.T, r Routing, counts nn.T) nn.T {
-	if l.c.Balance != 0 {
-		scores := r.Scores
-		if l.Router.c.Scoring == Sigmoid {
-			scores = scores.Div(scores.Sum(1).Reshape(scores.Dim(0), 1).Affine(1, 1e-20))
-		}
-		n := float64(counts.Len())
-		y = tensor.WithAux(y, tensor.GlobalMean(scores.Mul(l.parts(r, counts))).Scale(n*n), l.c.Balance)
-	}
-	if l.c.Z != 0 {
-		y = tensor.WithAux(y, tensor.GlobalMean(r.Logits.LogSumExp().Square()), l.c.Z)
-	}
-	return y
-}
-
-// parts returns for each expert the part of all slots that chose it, over the ranks that share the batch; or for each token that of the
-// slots of its sequence.
-func (l *Layer) parts(r Routing, counts nn.T) nn.T {
-	if l.c.Sequence > 0 {
-		return l.partsOfSequences(r)
-	}
-	if l.ranks.Tokens != nil {
-		counts = counts.Tape().Apply(l.ranks.tally, counts)
-	}
-	f := counts.Cast(r.Scores.DType())
-	return f.Div(f.Sum().Clamp(1, math.Inf(1)))
-}
-
-// partsOfSequences is parts where a balance loss is of each sequence [tokens, experts].
-func (l *Layer) partsOfSequences(r Routing) nn.T {
-	rows, top, n := r.Experts.Dim(0), r.Experts.Dim(1), r.Scores.Dim(1)
-	if rows%l.c.Sequence != 0 || r.Scores.Tape().Rows().Seq.Total != 0 {
-		fail("Layer", "a balance loss of sequences of %d tokens: there are %d tokens, or a part of each sequence", l.c.Sequence, rows)
-	}
-	chosen := tensor.OneHot(r.Experts, n, r.Scores.DType()).Sum(1).Reshape(rows/l.c.Sequence, l.c.Sequence, n).Sum(1)
-	part := chosen.Scale(1/float64(l.c.Sequence*top)).Reshape(rows/l.c.Sequence, 1, n)
-	return part.Broadcast(rows/l.c.Sequence, l.c.Sequence, n).Reshape(rows, n)
-}
-
-// tally sums counts over the ranks with other tokens.
-type tally struct {
-	group *dist.Group
-}
-
-func (*tally) Name() string { return "moe.tally" }
-
-func (f *tally) Forward(c *tensor.Ctx, in []nn.T) nn.T {
-	y := c.Tape().NewLike(in[0])
-	tensor.Copy(y, in[0])
-	if err := f.group.AllReduce(y, dist.Sum).Wait(); err != nil {
-		panic(&tensor.Failure{Op: f.Name(), Err: err})
-	}
-	return y
-}
-
-func (*tally) Backward(*tensor.Ctx, nn.T, []nn.T) {}
-
-func (f *tally) Types(in []tensor.Types, _ tensor.Axes) ([]tensor.Types, error) {
-	in[0] = in[0].With(f.group.Axes(), tensor.Invariant)
-	return in[:1], nil
-}
-
 // count adds up which experts are chosen, and how many slots are dropped, in steps that train.
 func (l *Layer) count(counts, dropped nn.T) {
 	t := counts.Tape()
@@ -93,6 +30,7 @@ func (l *Layer) count(counts, dropped nn.T) {
 type Load struct {
 	Chosen  []int64 // slots, by expert
 	Dropped int64   // of these: Config.Capacity
+	Forced  bool    // nobody chose: router.Config.Forced
 }
 
 // CV returns the coefficient of variation: the standard deviation of the experts' slots divided by their mean. 0 is balanced.
@@ -140,7 +78,9 @@ func NewBalancer(rate float64, layers ...*Layer) *Balancer {
 	for i, l := range layers {
 		switch {
 		case l.Router.Bias == nil && rate != 0:
-			fail("NewBalancer", "layer %d has no bias to move: RouterConfig.Bias", i)
+			fail("NewBalancer", "layer %d has no bias to move: router.Config.Bias", i)
+		case l.c.Router.Forced && rate != 0:
+			fail("NewBalancer", "layer %d does not choose its experts (router.Config.Forced): no bias changes that", i)
 		case l.ranks.Tokens != layers[0].ranks.Tokens:
 			fail("NewBalancer", "layers 0 and %d have tokens of different ranks", i)
 		}
@@ -169,12 +109,12 @@ func (b *Balancer) Step() ([]Load, error) {
 	}
 	for i, l := range b.layers {
 		n := l.Router.W.Dims()[0] + 1
-		loads[i], all = Load{all[: n-1 : n-1], all[n-1]}, all[n:]
+		loads[i], all = Load{all[: n-1 : n-1], all[n-1], l.c.Router.Forced}, all[n:]
 		if !l.load.IsZero() {
 			tensor.Copy(l.load, tensor.ToDevice(l.load.Device(), tensor.FromSlice(make([]int64, n), n)))
 		}
 		if b.rate != 0 {
-			if err := l.Router.move(loads[i], b.rate); err != nil {
+			if err := l.Router.Move(loads[i].Chosen, b.rate); err != nil {
 				return nil, err
 			}
 		}
@@ -192,32 +132,5 @@ func (b *Balancer) sum(counts []int64) error {
 		return err
 	}
 	copy(counts, tensor.Data[int64](tensor.ToHost(x)))
-	return nil
-}
-
-// move changes the bias by rate.
-func (r *Router) move(load Load, rate float64) error {
-	v := r.Bias.Value
-	if v.DType().IsHalf() {
-		return fmt.Errorf("moe: the bias %s has 16 bits, which lose steps of %g: keep parameters in float32", r.Bias.Name(), rate)
-	}
-	total := int64(0)
-	for _, n := range load.Chosen {
-		total += n
-	}
-	bias := tensor.Floats(v)
-	for e, n := range load.Chosen {
-		switch d := n*int64(len(load.Chosen)) - total; {
-		case d > 0:
-			bias[e] -= rate
-		case d < 0:
-			bias[e] += rate
-		}
-	}
-	x := tensor.ToDevice(v.Device(), tensor.FromSlice(bias, len(bias)))
-	tape := tensor.NewTape(v.Device(), tensor.NoGrad())
-	defer tape.Close()
-	tensor.Copy(v, tape.Input(x).Cast(v.DType()))
-	r.Bias.Changed()
 	return nil
 }

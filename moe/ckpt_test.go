@@ -13,6 +13,7 @@ import (
 	"github.com/ringo-ml/ringo/ckpt"
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/moe"
+	"github.com/ringo-ml/ringo/moe/router"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -67,7 +68,7 @@ func TestNamesOfFiles(t *testing.T) {
 			"moe.gate.weight [2 5]", "moe.shared_experts.down_proj.weight [5 3]"},
 		true: {"moe.experts.0.w1.weight [6 5]", "moe.experts.1.w2.weight [5 6]", "moe.experts.1.w3.weight [6 5]"},
 	} {
-		c := training{Config: moe.Config{Features: 5, Hidden: 6, Experts: 2, Shared: 3, Router: moe.RouterConfig{Top: 1, Bias: true}, Mixtral: mixtral}, to: 1, dir: t.TempDir()}
+		c := training{Config: moe.Config{Features: 5, Hidden: 6, Experts: 2, Shared: 3, Router: router.Config{Top: 1, Bias: true}, Mixtral: mixtral}, to: 1, dir: t.TempDir()}
 		_, err := c.run()
 		require.NoError(t, err)
 		_, list, err := ckpt.List(filepath.Join(c.dir, "step-00000001"))

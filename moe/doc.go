@@ -3,14 +3,14 @@
 //
 //	l := moe.NewLayer(moe.Config{
 //		Features: 64, Hidden: 128, Experts: 8,
-//		Router:  moe.RouterConfig{Top: 2, Scoring: moe.Chosen},
+//		Router:  router.Config{Top: 2, Scoring: router.Chosen},
 //		Balance: 0.01,
 //	})
 //	y := l.Forward(x) // [..., 64], as x
 //
 // # A step
 //
-// The Router gives each token a score for every expert, chooses Top of them, and weights what they give. A token that chose two
+// The router (package moe/router) gives each token a score for every expert, chooses Top of them, and weights what they give. A token that chose two
 // experts is two slots. Slots are sorted by expert, so that one grouped product has each expert multiply its rows, and are brought back into
 // their order, weighted and added up. All of it is planned where the layer computes: nothing waits for the device. An expert without
 // tokens takes part with no rows, and so does a rank without tokens; their gradients are zeros.

@@ -4,13 +4,14 @@ import (
 	"fmt"
 
 	"github.com/ringo-ml/ringo/moe"
+	"github.com/ringo-ml/ringo/moe/router"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
 // A layer with four experts, of which each token meets two.
 func ExampleLayer() {
-	l := moe.NewLayer(moe.Config{Features: 8, Hidden: 16, Experts: 4, Router: moe.RouterConfig{Top: 2, Normalize: true}})
+	l := moe.NewLayer(moe.Config{Features: 8, Hidden: 16, Experts: 4, Router: router.Config{Top: 2, Normalize: true}})
 	dev := tensor.NewCPU(1)
 	defer dev.Close()
 	for _, p := range nn.Init(l, dev, tensor.Float32, 1) {

@@ -12,6 +12,7 @@ import (
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/moe"
+	"github.com/ringo-ml/ringo/moe/router"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
@@ -39,7 +40,7 @@ func one(i, j int) float64 {
 // multiplying returns a layer of 8 experts whose tokens say which expert they want, and get as many times what they were as its number says.
 // Their features add up to 1.
 func multiplying(ranks moe.Ranks, alone *dist.Group, capacity float64) (*moe.Layer, error) {
-	l := moe.NewLayer(moe.Config{Features: 8, Hidden: 8, Experts: 8, Router: moe.RouterConfig{Top: 1, Normalize: true}, Capacity: capacity})
+	l := moe.NewLayer(moe.Config{Features: 8, Hidden: 8, Experts: 8, Router: router.Config{Top: 1, Normalize: true}, Capacity: capacity})
 	if err := moe.Parallelize(ranks, l); err != nil {
 		return nil, err
 	}

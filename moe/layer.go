@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/ringo-ml/ringo/moe/dispatch"
+	"github.com/ringo-ml/ringo/moe/router"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -12,7 +13,7 @@ import (
 // Config is the shape of a Layer.
 type Config struct {
 	Features, Hidden, Experts int
-	Router                    RouterConfig
+	Router                    router.Config
 
 	Shared int // hidden features of a shared expert, which sees all tokens (Dai et al. 2024, "DeepSeekMoE"); 0: none
 
@@ -33,7 +34,7 @@ type Config struct {
 
 // Layer is a mixture of experts.
 type Layer struct {
-	Router  *Router `nn:"gate"`
+	Router  *router.Router `nn:"gate"`
 	Experts *Experts
 	Shared  *nn.GatedMLP `nn:"shared_experts"` // nil: none
 
@@ -58,7 +59,7 @@ func NewLayer(c Config) *Layer {
 		fail("NewLayer", "%d experts from %d to %d features, and a shared one of %d; capacity %g", n, d, h, c.Shared, c.Capacity)
 	}
 	l := &Layer{
-		Router: NewRouter(d, n, c.Router),
+		Router: router.New(d, n, c.Router),
 		Experts: &Experts{
 			Gate: tensor.NewParam(tensor.KaimingUniform(d), n, h, d),
 			Up:   tensor.NewParam(tensor.KaimingUniform(d), n, h, d),
@@ -143,4 +144,8 @@ func (e *Experts) Forward(x, counts nn.T) nn.T {
 	gate := tensor.GroupedLinear(x, t.Use(e.Gate), counts).SiLU()
 	up := tensor.GroupedLinear(x, t.Use(e.Up), counts)
 	return tensor.GroupedLinear(gate.Mul(up), t.Use(e.Down), counts)
+}
+
+func fail(op, format string, a ...any) {
+	panic(&tensor.Failure{Op: "moe." + op, Err: fmt.Errorf(format, a...)})
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/moe"
+	"github.com/ringo-ml/ringo/moe/router"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
@@ -138,7 +139,7 @@ func TestLossesOfTheRouter(t *testing.T) {
 
 // Experts that double their input give twice the input, whatever the router does, if its weights add up to 1.
 func TestLinearExperts(t *testing.T) {
-	c := moe.Config{Features: 4, Hidden: 1, Experts: 8, Router: moe.RouterConfig{Top: 3, Normalize: true}}
+	c := moe.Config{Features: 4, Hidden: 1, Experts: 8, Router: router.Config{Top: 3, Normalize: true}}
 	l := moe.NewLayer(c)
 	l.Experts.Gate, l.Experts.Up, l.Experts.Down = tensor.NewParam(tensor.Constant(0.5), 8, 1, 4), tensor.NewParam(tensor.Constant(1), 8, 1, 4), tensor.NewParam(tensor.Constant(1), 8, 4, 1)
 	dev := tensor.NewCPU(1)
@@ -155,7 +156,7 @@ func TestLinearExperts(t *testing.T) {
 // Experts that no token chooses have gradients of zeros, and so have all of them where there are no tokens.
 func TestExpertsWithoutTokens(t *testing.T) {
 	for _, rows := range []int{0, 1} {
-		c := moe.Config{Features: 5, Hidden: 6, Experts: 8, Router: moe.RouterConfig{Top: 2}}
+		c := moe.Config{Features: 5, Hidden: 6, Experts: 8, Router: router.Config{Top: 2}}
 		l := moe.NewLayer(c)
 		dev := tensor.NewCPU(1)
 		params := nn.Init(l, dev, tensor.Float64, 1)
@@ -222,7 +223,7 @@ func TestLayerAllocatesNothing(t *testing.T) {
 }
 
 func TestWrongLayers(t *testing.T) {
-	c := moe.Config{Features: 5, Hidden: 6, Experts: 8, Router: moe.RouterConfig{Top: 2}, Balance: 0.1}
+	c := moe.Config{Features: 5, Hidden: 6, Experts: 8, Router: router.Config{Top: 2}, Balance: 0.1}
 	require.ErrorContains(t, tensor.Try(func() { moe.NewLayer(moe.Config{Features: 5}) }), "moe.NewLayer: 0 experts from 5 to 0 features")
 	l := moe.NewLayer(c)
 	dev := tensor.NewCPU(1)

@@ -18,6 +18,7 @@ import (
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/fsdp"
 	"github.com/ringo-ml/ringo/moe"
+	"github.com/ringo-ml/ringo/moe/router"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
@@ -48,7 +49,7 @@ type result struct {
 	first, last, losses, norms []float64
 	loads                      []moe.Load
 	read                       []int64 // bytes of checkpoints, by rank
-	sent                       uint64  // bytes of slots
+	sent, planned              uint64  // bytes of slots, and of what plans their ways
 }
 
 func (c training) mesh() string {
@@ -173,8 +174,9 @@ func (c training) rank(r *dist.Rank) (res result, err error) {
 	}
 	wire := mesh.Group("ep").Stats().Wire
 	res.sent = wire["alltoallv"]
+	res.planned = wire["alltoall"]
 	if c.Capacity > 0 {
-		res.sent += wire["alltoall"]
+		res.sent, res.planned = res.sent+wire["alltoall"], data.Stats().Wire["allgather"]
 	}
 	res.last, err = disttest.Whole(r.World, params...)
 	return res, err
@@ -218,7 +220,7 @@ func (res result) requireEqual(t *testing.T, want result) {
 
 // layouts are ranks that share tokens, experts, and the hidden features of experts.
 var layouts = []training{
-	{dp: 2}, {ep: 2}, {ep: 4}, {dp: 2, ep: 2}, {dp: 3, idle: true}, {ep: 4, idle: true}, {ep: 2, again: true},
+	{dp: 2}, {ep: 2}, {ep: 4}, {dp: 2, ep: 2}, {dp: 3, idle: true}, {ep: 4, idle: true}, {ep: 2, again: true}, {ep: 4, idle: true, again: true},
 	{ep: 2, fsdp: true}, {dp: 2, ep: 2, fsdp: true}, {tp: 2}, {ep: 2, tp: 2}, {ep: 2, tp: 3, fsdp: true, again: true},
 }
 
@@ -267,4 +269,37 @@ func TestHalfSlots(t *testing.T) {
 		require.NotEqual(t, want.losses, got.losses)
 		require.Equal(t, want.sent, 4*got.sent)
 	}
+}
+
+// A layer that is computed again keeps its routing: it plans, and says what it sends, once.
+func TestRoutingIsKept(t *testing.T) {
+	for _, capacity := range []float64{0, 1.25} {
+		c := training{Config: moe.Config{Features: 5, Hidden: 6, Experts: 8, Router: routers["mixtral"], Capacity: capacity}, ep: 2, to: 2}
+		want, err := c.run()
+		require.NoError(t, err)
+		c.again = true
+		got, err := c.run()
+		require.NoError(t, err)
+		got.requireEqual(t, want)
+		require.NotZero(t, want.planned)
+		require.Equal(t, want.planned, got.planned, "capacity %g", capacity)
+	}
+}
+
+// Forced experts are as many times chosen, on every layout, and the loads say that nobody chose.
+func TestForced(t *testing.T) {
+	c := training{Config: moe.Config{Features: 5, Hidden: 6, Experts: 6, Router: router.Config{Top: 2, Forced: true}}, to: 2}
+	want, err := c.run()
+	require.NoError(t, err)
+	require.Equal(t, moe.Load{Chosen: []int64{22, 22, 22, 22, 22, 22}, Forced: true}, want.loads[0])
+	for _, l := range []training{{ep: 2}, {ep: 3}, {dp: 2, tp: 2}, {ep: 3, idle: true, again: true}} {
+		l.to = 2
+		got, err := c.on(l).run()
+		require.NoError(t, err)
+		got.requireEqual(t, want)
+	}
+	err = tensor.Try(func() {
+		moe.NewBalancer(0.1, moe.NewLayer(moe.Config{Features: 5, Hidden: 6, Experts: 6, Router: router.Config{Top: 2, Bias: true, Forced: true}}))
+	})
+	require.ErrorContains(t, err, "layer 0 does not choose its experts (router.Config.Forced): no bias changes that")
 }

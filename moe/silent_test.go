@@ -10,6 +10,7 @@ import (
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/autograd"
 	"github.com/ringo-ml/ringo/moe"
+	"github.com/ringo-ml/ringo/moe/router"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -138,13 +139,13 @@ func TestWrongRanks(t *testing.T) {
 			require.NoError(t, err)
 			ranks := moe.Ranks{Tokens: mesh.Group("a", "b")}
 			change(&ranks, mesh)
-			l := moe.NewLayer(moe.Config{Features: 5, Hidden: 6, Experts: 8, Router: moe.RouterConfig{Top: 1}})
+			l := moe.NewLayer(moe.Config{Features: 5, Hidden: 6, Experts: 8, Router: router.Config{Top: 1}})
 			nn.ParamsOf(l)
 			require.ErrorContains(t, moe.Parallelize(ranks, l), want)
 			return nil
 		}))
 	}
-	l := moe.NewLayer(moe.Config{Features: 5, Hidden: 6, Experts: 8, Router: moe.RouterConfig{Top: 1}})
+	l := moe.NewLayer(moe.Config{Features: 5, Hidden: 6, Experts: 8, Router: router.Config{Top: 1}})
 	nn.ParamsOf(l)
 	require.NoError(t, goroutines(1, func(_ context.Context, r *dist.Rank) error {
 		require.NoError(t, moe.Parallelize(moe.Ranks{Tokens: r.World}, l))
@@ -152,10 +153,10 @@ func TestWrongRanks(t *testing.T) {
 		return nil
 	}))
 	require.ErrorContains(t, tensor.Try(func() { moe.NewBalancer(0.1, l) }), "layer 0 has no bias to move")
-	other := moe.NewLayer(moe.Config{Features: 5, Hidden: 6, Experts: 8, Router: moe.RouterConfig{Top: 1}})
+	other := moe.NewLayer(moe.Config{Features: 5, Hidden: 6, Experts: 8, Router: router.Config{Top: 1}})
 	require.ErrorContains(t, tensor.Try(func() { moe.NewBalancer(0, l, other) }), "layers 0 and 1 have tokens of different ranks")
 	require.ErrorContains(t, tensor.Try(func() {
-		moe.NewLayer(moe.Config{Features: 1, Hidden: 1, Experts: 1, Router: moe.RouterConfig{Top: 1}, Capacity: -1})
+		moe.NewLayer(moe.Config{Features: 1, Hidden: 1, Experts: 1, Router: router.Config{Top: 1}, Capacity: -1})
 	}), "capacity -1")
 }
 
@@ -175,7 +176,7 @@ func TestRoutersThatDiverge(t *testing.T) {
 
 // A bias goes down where an expert has more slots than the mean, and up where it has less, by the rate.
 func TestBalancer(t *testing.T) {
-	c := moe.Config{Features: 5, Hidden: 6, Experts: 4, Router: moe.RouterConfig{Top: 1, Bias: true}}
+	c := moe.Config{Features: 5, Hidden: 6, Experts: 4, Router: router.Config{Top: 1, Bias: true}}
 	for _, d := range []tensor.DType{tensor.Float64, tensor.Float32, tensor.BFloat16} {
 		l := moe.NewLayer(c)
 		dev := tensor.NewCPU(1)
@@ -185,7 +186,7 @@ func TestBalancer(t *testing.T) {
 		defer tape.Close()
 		loads, err := b.Step()
 		if d.IsHalf() {
-			require.ErrorContains(t, err, "moe: the bias gate.e_score_correction_bias has 16 bits, which lose steps of 0.25")
+			require.ErrorContains(t, err, "router: the bias gate.e_score_correction_bias has 16 bits, which lose steps of 0.25")
 			continue
 		}
 		require.NoError(t, err)

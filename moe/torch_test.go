@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/moe"
+	"github.com/ringo-ml/ringo/moe/router"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
@@ -27,12 +28,12 @@ var inTorch = []struct {
 	run string
 	moe.Config
 }{
-	{"mixtral", moe.Config{Experts: 8, Router: moe.RouterConfig{Top: 2, Scoring: moe.Chosen}}},
-	{"mixtral", moe.Config{Experts: 8, Router: moe.RouterConfig{Top: 2, Normalize: true}}},
-	{"balance", moe.Config{Experts: 8, Router: moe.RouterConfig{Top: 2, Scoring: moe.Chosen}, Balance: 0.5}},
-	{"z", moe.Config{Experts: 8, Router: moe.RouterConfig{Top: 2, Scoring: moe.Chosen}, Z: 0.25}},
-	{"deepseek", moe.Config{Experts: 12, Shared: 10, Router: moe.RouterConfig{
-		Top: 3, Scoring: moe.Sigmoid, Bias: true, Groups: 3, TopGroups: 2, Normalize: true, Scale: 2.5}}},
+	{"mixtral", moe.Config{Experts: 8, Router: router.Config{Top: 2, Scoring: router.Chosen}}},
+	{"mixtral", moe.Config{Experts: 8, Router: router.Config{Top: 2, Normalize: true}}},
+	{"balance", moe.Config{Experts: 8, Router: router.Config{Top: 2, Scoring: router.Chosen}, Balance: 0.5}},
+	{"z", moe.Config{Experts: 8, Router: router.Config{Top: 2, Scoring: router.Chosen}, Z: 0.25}},
+	{"deepseek", moe.Config{Experts: 12, Shared: 10, Router: router.Config{
+		Top: 3, Scoring: router.Sigmoid, Bias: true, Groups: 3, TopGroups: 2, Normalize: true, Scale: 2.5}}},
 }
 
 // torchValue returns the numbers of write.py's value().

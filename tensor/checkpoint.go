@@ -56,7 +56,30 @@ func (n *Node) markSaved() {
 	}
 }
 
-// Checkpoint runs fn and keeps nothing but its result; Backward runs it again. fn must do the same each time. Step
+// Once returns fn(), a tensor without a gradient, such as what was decided from data. Inside a function of Checkpoint it is kept: when the
+// function runs again, Once returns it, and does not call fn.
+func (t *Tape) Once(fn func() Tensor) Tensor {
+	var x *header
+	if c := t.replayed; c == nil {
+		x = t.arg(fn())
+	} else if c.once < len(c.saved) {
+		x = c.saved[c.once]
+		c.once++
+	} else {
+		fail("Once", nil, "the function of a Checkpoint asks for more when it is run again")
+	}
+	if x.needs {
+		fail("Once", []Shape{x.shape()}, "has a gradient, which would be lost: Detach it")
+	}
+	if c := t.keeper; c != nil {
+		kept := t.alias(x)
+		kept.saved, kept.local = true, true
+		c.saved = append(c.saved, kept)
+	}
+	return x.tensor()
+}
+
+// Checkpoint runs fn and keeps nothing but its result, and what Once made; Backward runs it again. fn must do the same each time. Step
 // tensors that it reads are passed as in (at most 8): only they are certain to live until it runs again. (Chen et al.
 // 2016, "Training Deep Nets with Sublinear Memory Cost".)
 func (t *Tape) Checkpoint(fn func(...Tensor) Tensor, in ...Tensor) Tensor {
@@ -71,19 +94,19 @@ func (t *Tape) Checkpoint(fn func(...Tensor) Tensor, in ...Tensor) Tensor {
 			need |= 1 << i
 		}
 	}
-	mark, seeds := t.nh, t.seeds
-	t.record = false
+	mark, seeds, c, keeper := t.nh, t.seeds, t.ctx(nil, in), t.keeper
+	t.record, t.keeper = false, c
 	t.open++
-	y := t.arg(t.call(fn, in))
+	y := t.arg(fn(c.in...))
 	t.open--
-	t.record = true
+	t.record, t.keeper = true, keeper
 	if !t.madeSince(mark, y) { // one of in: there is nothing to run again
 		return y.tensor()
 	}
 	t.sweep(mark, t.nh, y, nil)
 	if y.needs {
 		n := t.newNode()
-		n.op, n.need, n.out, n.in, n.fn = OpCheckpoint, need, y, hs, fn
+		n.op, n.need, n.out, n.in, n.fn, n.call = OpCheckpoint, need, y, hs, fn, c
 		n.I = t.rows.pack()
 		n.seeds = t.seeds > seeds
 	}
@@ -125,11 +148,11 @@ func checkpointVJP(t *Tape, n *Node, need uint8) {
 
 // again runs a checkpointed function for the second time, under the random keys of the first.
 func (t *Tape) again(n *Node, c *Ctx) *header {
-	recompute, rows := t.recompute, t.rows
-	t.recompute, t.rows = true, unpack(n.I)
+	recompute, rows, replayed := t.recompute, t.rows, t.replayed
+	t.recompute, t.rows, t.replayed = true, unpack(n.I), n.call
 	y := t.arg(n.fn(c.in...))
-	t.recompute, t.rows = recompute, rows
-	if y.dtype != n.out.dtype || !y.alike(n.out) || !y.needs {
+	t.recompute, t.rows, t.replayed = recompute, rows, replayed
+	if y.dtype != n.out.dtype || !y.alike(n.out) || !y.needs || n.call.once != len(n.call.saved) {
 		fail("checkpoint", []Shape{n.out.shape(), y.shape()}, "the function did something else when it was run again")
 	}
 	return y

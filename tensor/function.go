@@ -26,6 +26,7 @@ type Ctx struct {
 	saved []*header
 	outs  []*header // further outputs
 	ints  []int
+	once  int // of saved, when a Checkpoint runs its function again: what the next Once returns
 	afloat
 }
 
@@ -112,7 +113,7 @@ func (t *Tape) ctx(f Function, in []Tensor) *Ctx {
 	}
 	c := t.calls[t.ncalls]
 	t.ncalls++
-	c.f, c.need, c.saved, c.outs = f, 0, c.saved[:0], c.outs[:0]
+	c.f, c.need, c.saved, c.outs, c.once = f, 0, c.saved[:0], c.outs[:0], 0
 	c.out, c.differentiates = nil, false
 	c.coming.ptr, c.coming.parts, c.back.ptr, c.back.parts = nil, c.coming.parts[:0], nil, c.back.parts[:0]
 	clear(c.ints)

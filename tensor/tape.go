@@ -27,6 +27,7 @@ type Tape struct {
 	limbo   []*storage   // not referred to any more, but a collective still uses them
 
 	noGrad, training  bool
+	keeper, replayed  *Ctx // Checkpoints whose functions run for the first time, and again: what Once made
 	record, recompute bool // in the first run of a Checkpoint record is false; in the second recompute is true
 	quiet             bool // in a Function's Forward
 	open              int  // calls of Backward, Apply and Checkpoint that have not returned: more than are running after a Failure
@@ -87,8 +88,8 @@ func NewTape(dev Device, opts ...TapeOption) *Tape {
 // Training reports whether layers behave as in training (dropout) or as in evaluation.
 func (t *Tape) Training() bool { return t.training }
 
-// Recomputing reports whether a Checkpoint runs its function for the second time: what was decided the first time must
-// come out the same (routing, for example, is kept and not computed anew).
+// Recomputing reports whether a Checkpoint runs its function for the second time. What was decided the first time must come out the
+// same: see Once.
 func (t *Tape) Recomputing() bool { return t.recompute }
 
 // Memory returns the bytes of step memory in use now, and the most since NewTape.
@@ -249,6 +250,7 @@ func (t *Tape) Reset() {
 	t.ends, t.putOff = t.ends[:0], false
 	t.nh, t.nn, t.np, t.nc, t.ncalls = 0, 0, 0, 0, 0
 	t.inBackward, t.record, t.recompute, t.quiet, t.deferred, t.open = false, true, false, false, nil, 0
+	t.keeper, t.replayed = nil, nil
 	t.dismiss()
 	t.used, t.fetched, t.lazy = t.used[:0], nil, lazyProduct{}
 	t.rows, t.fed.n = batch{}, 0

@@ -17,6 +17,7 @@ import (
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/internal/netns"
 	"github.com/ringo-ml/ringo/moe"
+	"github.com/ringo-ml/ringo/moe/router"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -41,7 +42,7 @@ func onHost(r *dist.Rank, shared, steps int) error {
 		return err
 	}
 	g := mesh.Group("ep").With(dist.Name("experts"))
-	l := moe.NewLayer(moe.Config{Features: features, Hidden: hidden, Experts: experts, Shared: shared, Router: moe.RouterConfig{Top: top, Scoring: moe.Chosen}})
+	l := moe.NewLayer(moe.Config{Features: features, Hidden: hidden, Experts: experts, Shared: shared, Router: router.Config{Top: top, Scoring: router.Chosen}})
 	if err := moe.Parallelize(moe.Ranks{Tokens: r.World, Experts: g}, l); err != nil {
 		return err
 	}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/ringo-ml/ringo/moe"
+	"github.com/ringo-ml/ringo/moe/router"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -50,7 +51,7 @@ func main() {
 func stepOf(what string, threads int) (func(), error) {
 	dev := tensor.NewCPU(threads)
 	tape := tensor.NewTape(dev)
-	c := moe.Config{Features: features, Hidden: hidden, Experts: experts, Router: moe.RouterConfig{Top: top, Scoring: moe.Chosen}}
+	c := moe.Config{Features: features, Hidden: hidden, Experts: experts, Router: router.Config{Top: top, Scoring: router.Chosen}}
 	if what == "capacity" {
 		c.Capacity = 1
 	}

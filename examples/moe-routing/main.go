@@ -16,6 +16,7 @@ import (
 	"github.com/ringo-ml/ringo/ddp"
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/moe"
+	"github.com/ringo-ml/ringo/moe/router"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -91,7 +92,7 @@ func (o *options) layer(mesh *dist.Mesh) (*moe.Layer, error) {
 }
 
 func (o *options) whole() *moe.Layer {
-	return moe.NewLayer(moe.Config{Features: features, Hidden: hidden, Experts: o.experts, Router: moe.RouterConfig{Top: o.top}})
+	return moe.NewLayer(moe.Config{Features: features, Hidden: hidden, Experts: o.experts, Router: router.Config{Top: o.top}})
 }
 
 // mine returns this rank's tokens.
@@ -108,7 +109,7 @@ func (o *options) part(rank, ranks int) (first, n int) {
 }
 
 // chosen returns the experts of each token.
-func chosen(r moe.Routing, top int) (list [][]int) {
+func chosen(r router.Routing, top int) (list [][]int) {
 	for i, e := range tensor.Data[int64](tensor.ToHost(r.Experts)) {
 		if i%top == 0 {
 			list = append(list, nil)

@@ -74,7 +74,8 @@ var table = map[string]row{
 	"fsdp":         {own: "nn optim dist tensor"},
 	"cp":           {own: "dist dist/autograd tensor"},
 	"tp":           {own: "nn optim dist dist/autograd tensor"},
-	"moe":          {own: "moe/dispatch nn optim dist dist/autograd tensor"},
+	"moe":          {own: "moe/dispatch moe/router nn optim dist dist/autograd tensor"},
+	"moe/router":   {own: "nn tensor"},
 	"moe/dispatch": {own: "nn dist dist/autograd tensor"},
 	"pp":           {own: "nn optim dist tensor"},
 

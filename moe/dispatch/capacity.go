@@ -23,7 +23,7 @@ func (d *Dispatcher) limit(p Plan, slots nn.T, all int) Plan {
 	one := t.Arange(tensor.Int64, 1, 2, 1)
 	zero := one.Sub(one)
 	row := tensor.Where(mine, place.Add(start).Add(one), zero).Reshape(experts * n)
-	out := Plan{Dropped: p.counts.Sub(kept), top: top, places: n, counts: full(t, experts, n), token: p.token.Add(one).Pad(0, 1, 0).Gather(0, row)}
+	out := Plan{Dropped: p.counts.Sub(kept), token: p.token.Add(one).Pad(0, 1, 0).Gather(0, row)}
 
 	at := p.back.Sub(start.Reshape(experts).Gather(0, slots)) // the place of each slot
 	first := t.Arange(tensor.Int64, 0, float64(experts*n), float64(n))

@@ -51,8 +51,24 @@ type Plan struct {
 }
 
 // Plan sorts slots by expert. experts [tokens, top] are those that this rank's tokens chose, counts [experts] how many chose each, all the
-// slots of all ranks. Nothing waits for the device.
-func (d *Dispatcher) Plan(experts, counts nn.T, all int) Plan {
+// slots of all ranks. Nothing waits for the device. Inside a Checkpoint the plan is kept, not made again.
+func (d *Dispatcher) Plan(experts, counts nn.T, all int) (p Plan) {
+	t := experts.Tape()
+	token := t.Once(func() nn.T {
+		p = d.plan(experts, counts, all)
+		return p.token
+	})
+	p = Plan{Dropped: p.Dropped, top: experts.Dim(1), token: token, back: t.Once(func() nn.T { return p.back }), counts: counts}
+	if d.c.Capacity > 0 && t.Training() {
+		n := counts.Len()
+		p.places = token.Len() / n
+		p.counts = full(t, n, p.places)
+		p.Dropped = t.Once(func() nn.T { return p.Dropped })
+	}
+	return p
+}
+
+func (d *Dispatcher) plan(experts, counts nn.T, all int) Plan {
 	rows, top := experts.Dim(0), experts.Dim(1)
 	slots := experts.Reshape(rows * top)
 	_, sorted := slots.Sort(0, false) // stable: the slots of an expert keep their order
@@ -93,7 +109,7 @@ func (d *Dispatcher) Run(p Plan, x, weights nn.T, compute func(rows, counts nn.T
 
 // exchange has the ranks of the experts compute.
 func (d *Dispatcher) exchange(rows nn.T, p Plan, compute func(rows, counts nn.T) nn.T, meanwhile func(part int)) nn.T {
-	both := rows.Tape().Apply(&d.swap, p.counts)
+	both := rows.Tape().Once(func() nn.T { return rows.Tape().Apply(&d.swap, p.counts) })
 	sent := d.pack(rows)
 	came := rows.Tape().Apply(d.functions[0], sent.Detach(), both)
 	meanwhile(0)

@@ -8,6 +8,7 @@ import (
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/models/gpt"
 	"github.com/ringo-ml/ringo/moe"
+	"github.com/ringo-ml/ringo/moe/router"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/train"
 )
@@ -16,6 +17,7 @@ import (
 type mixture struct {
 	experts, topK, shared int
 	capacity, aux, bias   float64
+	forced                bool
 }
 
 func (o *Options) mixtureFlags(fs *flag.FlagSet) {
@@ -26,6 +28,7 @@ func (o *Options) mixtureFlags(fs *flag.FlagSet) {
 	fs.Float64Var(&m.capacity, "capacity", 0, "slots of an expert, as a multiple of the mean: more are dropped (0: none are)")
 	fs.Float64Var(&m.aux, "aux", 0.01, "weight of the balance loss (0: none)")
 	fs.Float64Var(&m.bias, "bias", 0, "step by which biases that choose experts move towards balance (0: none)")
+	fs.BoolVar(&m.forced, "forced", false, "tokens take experts in turn, whatever the router says: for benchmarks alone")
 	fs.IntVar(&o.ep, "ep", 1, "ranks that share the experts")
 }
 
@@ -39,6 +42,8 @@ func (o *Options) checkMixture() error {
 		return train.Usagef("-experts %d -topk %d -shared %d: a token has at least one of the experts", m.experts, m.topK, m.shared)
 	case !positive(m.capacity) || !positive(m.aux) || !positive(m.bias):
 		return train.Usagef("-capacity %v -aux %v -bias %v: want numbers that are not negative", m.capacity, m.aux, m.bias)
+	case m.forced && m.bias > 0:
+		return train.Usagef("-bias with -forced: a bias changes what is chosen, and nothing is")
 	case o.ep > 0 && m.experts%o.ep != 0: // less is an error of the layout
 		return train.Usagef("-ep %d: %d experts do not divide over the ranks", o.ep, m.experts)
 	case o.sp:
@@ -60,7 +65,7 @@ func (m *mixture) mix(model *gpt.Model) {
 		hidden := max(1, b.MLP.(*nn.GatedMLP).Up.W.Dims()[0]/(m.topK+m.shared))
 		b.MLP = moe.NewLayer(moe.Config{
 			Features: model.Config.Width, Hidden: hidden, Experts: m.experts, Shared: m.shared * hidden,
-			Router:   moe.RouterConfig{Top: m.topK, Normalize: m.topK > 1, Bias: m.bias > 0},
+			Router:   router.Config{Top: m.topK, Normalize: m.topK > 1, Bias: m.bias > 0, Forced: m.forced},
 			Capacity: m.capacity, Balance: m.aux,
 		})
 	}
@@ -126,6 +131,7 @@ type layerOfExperts struct {
 	CV      float64 `json:"load_cv"` // standard deviation of the experts' slots over their mean
 	Entropy float64 `json:"entropy"` // of the expert of a slot, in nats
 	Dropped float64 `json:"dropped"` // part of the slots
+	Forced  bool    `json:"forced"`  // nothing was chosen: -forced
 	Sent    uint64  `json:"bytes"`   // to other experts and back, by this rank in training steps
 }
 
@@ -140,7 +146,7 @@ func (t *trainer) ofExperts() (list []layerOfExperts) {
 		return sum / float64(max(1, len(values)))
 	}
 	for i := range layersOf(t.model) {
-		list = append(list, layerOfExperts{mean("cv", i), mean("entropy", i), mean("dropped", i), t.layers[i]})
+		list = append(list, layerOfExperts{mean("cv", i), mean("entropy", i), mean("dropped", i), t.o.forced, t.layers[i]})
 	}
 	return list
 }

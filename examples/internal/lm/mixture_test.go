@@ -107,6 +107,7 @@ func TestWrongMixtures(t *testing.T) {
 		"-dp 0 -fsdp 1 -tp 1 -cp 1 -ep 0: ranks of an axis":                      func(o *Options) { o.ep = 0 },
 		"-sp: experts take whole tokens":                                         func(o *Options) { o.tp, o.sp = 2, true },
 		"-capacity with -cp":                                                     func(o *Options) { o.capacity, o.cp = 1, 2 },
+		"-bias with -forced":                                                     func(o *Options) { o.forced, o.bias = true, 1 },
 		"-load reads models without experts":                                     func(o *Options) { o.load = folder(t, gpt2) },
 		"hidden features do not divide over 6 ranks":                             func(o *Options) { o.tp = 6 },
 	} {
@@ -168,4 +169,18 @@ func TestExpertsLearn(t *testing.T) {
 	require.Less(t, loss, dense-0.03)
 	require.Greater(t, free, 1.5*balanced)
 	require.Greater(t, free, 1.5*biased)
+}
+
+// Experts that are taken in turn have the same load, which says so.
+func TestForcedExperts(t *testing.T) {
+	o := shortMixture(t)
+	o.forced, o.ep, o.batch = true, 2, 4
+	for _, l := range trained(t, o).Experts {
+		require.Zero(t, l.CV)
+		require.True(t, l.Forced)
+	}
+	var out bytes.Buffer
+	o.JSON = false
+	require.NoError(t, o.run(&out))
+	require.Contains(t, out.String(), "experts were taken in turn (-forced): this is a benchmark")
 }

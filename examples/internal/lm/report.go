@@ -101,6 +101,9 @@ func (t *trainer) report() error {
 		t.r.Logf("layer %d: expert load varies by %.2f, entropy %.3f of %.3f, %.2f%% dropped, sent %.2f MiB a step", i, l.CV, l.Entropy,
 			math.Log(float64(t.o.experts)), 100*l.Dropped, float64(l.Sent)/float64(max(1, s.Steps-s.ResumedAt))/(1<<20))
 	}
+	if t.o.forced {
+		t.r.Logf("experts were taken in turn (-forced): this is a benchmark, and no model to keep")
+	}
 	if s.Sample != "" {
 		t.r.Logf("%s", s.Sample)
 	}

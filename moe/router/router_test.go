@@ -1,4 +1,4 @@
-package moe_test
+package router_test
 
 import (
 	"math"
@@ -7,24 +7,24 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/ringo-ml/ringo/moe"
+	"github.com/ringo-ml/ringo/moe/router"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
 // routers are the configurations of tests over 8 experts, with values of a Bias.
-var routers = map[string]moe.RouterConfig{
+var routers = map[string]router.Config{
 	"switch":       {Top: 1},
 	"qwen":         {Top: 3, Normalize: true},
-	"mixtral":      {Top: 2, Scoring: moe.Chosen},
-	"all of them":  {Top: 8, Scoring: moe.Sigmoid},
-	"sigmoid":      {Top: 2, Scoring: moe.Sigmoid, Bias: true, Normalize: true, Scale: 2.5},
-	"deepseek":     {Top: 3, Scoring: moe.Sigmoid, Bias: true, Groups: 4, TopGroups: 2, Normalize: true, Scale: 2.5},
+	"mixtral":      {Top: 2, Scoring: router.Chosen},
+	"all of them":  {Top: 8, Scoring: router.Sigmoid},
+	"sigmoid":      {Top: 2, Scoring: router.Sigmoid, Bias: true, Normalize: true, Scale: 2.5},
+	"deepseek":     {Top: 3, Scoring: router.Sigmoid, Bias: true, Groups: 4, TopGroups: 2, Normalize: true, Scale: 2.5},
 	"softmax bias": {Top: 2, Bias: true, Groups: 2, TopGroups: 1},
 }
 
 // byHand routes one token from its logits, as the formulas say.
-func byHand(c moe.RouterConfig, logits, bias []float64) (experts []int, weights []float64) {
+func byHand(c router.Config, logits, bias []float64) (experts []int, weights []float64) {
 	n := len(logits)
 	scores, sum := make([]float64, n), 0.0
 	for e, x := range logits {
@@ -33,7 +33,7 @@ func byHand(c moe.RouterConfig, logits, bias []float64) (experts []int, weights 
 	}
 	for e, x := range logits {
 		scores[e] /= sum
-		if c.Scoring == moe.Sigmoid {
+		if c.Scoring == router.Sigmoid {
 			scores[e] = 1 / (1 + math.Exp(-x))
 		}
 	}
@@ -68,7 +68,7 @@ func byHand(c moe.RouterConfig, logits, bias []float64) (experts []int, weights 
 		sum += scores[e]
 	}
 	for i := range weights {
-		if c.Normalize || c.Scoring == moe.Chosen {
+		if c.Normalize || c.Scoring == router.Chosen {
 			weights[i] /= sum
 		}
 		if c.Scale != 0 {
@@ -90,8 +90,8 @@ func values(dims ...int) (list []float64) {
 }
 
 // newRouter returns a router from 5 features to 8 experts whose Bias is not 0.
-func newRouter(c moe.RouterConfig, d tensor.DType) (r *moe.Router, bias []float64) {
-	r = moe.NewRouter(5, 8, c)
+func newRouter(c router.Config, d tensor.DType) (r *router.Router, bias []float64) {
+	r = router.New(5, 8, c)
 	nn.Init(r, tensor.NewCPU(1), d, 1)
 	bias = []float64{-0.5, 0.25, 0, 0.125, -2, 0.5, -0.25, 0.125} // exact in 16 bits
 	if c.Bias {
@@ -161,7 +161,7 @@ func TestRouterGradients(t *testing.T) {
 }
 
 func TestWrongRouters(t *testing.T) {
-	for want, c := range map[string]moe.RouterConfig{
+	for want, c := range map[string]router.Config{
 		"top is 0, of 8 experts that may be chosen":            {},
 		"top is 9, of 8 experts that may be chosen":            {Top: 9},
 		"top is 5, of 4 experts that may be chosen":            {Top: 5, Groups: 2, TopGroups: 1},
@@ -171,9 +171,54 @@ func TestWrongRouters(t *testing.T) {
 		"TopGroups is 0, of 2 groups":                          {Top: 1, Groups: 2},
 		"TopGroups is 3, of 2 groups":                          {Top: 1, Groups: 2, TopGroups: 3},
 		"unknown Scoring 3":                                    {Top: 1, Scoring: 3},
-		"Scoring has to be Softmax or Sigmoid":                 {Top: 1, Scoring: moe.Chosen, Bias: true},
+		"Scoring has to be Softmax or Sigmoid":                 {Top: 1, Scoring: router.Chosen, Bias: true},
 	} {
-		require.ErrorContains(t, tensor.Try(func() { moe.NewRouter(5, 8, c) }), "moe.NewRouter: ")
-		require.ErrorContains(t, tensor.Try(func() { moe.NewRouter(5, 8, c) }), want)
+		require.ErrorContains(t, tensor.Try(func() { router.New(5, 8, c) }), "router.New: ")
+		require.ErrorContains(t, tensor.Try(func() { router.New(5, 8, c) }), want)
 	}
+}
+
+// Forced tokens take experts in turn, in the order of the batch, and their weights are their scores.
+func TestForced(t *testing.T) {
+	r, _ := newRouter(router.Config{Top: 3, Forced: true}, tensor.Float64)
+	tape := tensor.NewTape(r.W.Value.Device())
+	x := values(14, 5)
+	for first := range 7 {
+		in := tape.Input(tensor.FromSlice(x[first*10:], 7-first, 2, 5).WithRows(tensor.Rows{First: first, Stride: 1, Total: 7}))
+		got := r.Forward(in.Reshape((7-first)*2, 5))
+		scores := tensor.Floats(got.Scores)
+		for i, e := range tensor.Data[int64](got.Experts) {
+			require.Equal(t, int64((first*2*3+i)%8), e, "slot %d from row %d", i, first)
+			require.Equal(t, scores[i/3*8+int(e)], tensor.Floats(got.Weights)[i])
+		}
+		tape.Reset()
+	}
+	require.Empty(t, tensor.Data[int64](r.Forward(tape.Input(tensor.New(tape.Device(), tensor.Float64, 0, 5))).Experts))
+}
+
+// A choice that was made is kept when a Checkpoint computes again, though the bias that chose has moved.
+func TestChoiceIsKept(t *testing.T) {
+	r, _ := newRouter(routers["sigmoid"], tensor.Float64)
+	tape := tensor.NewTape(r.W.Value.Device())
+	grad := func(checkpoint bool) []float64 {
+		forward := func(in ...tensor.Tensor) tensor.Tensor {
+			got := r.Forward(in[0])
+			return got.Weights.Mul(got.Experts.Cast(tensor.Float64))
+		}
+		x := tape.Input(tensor.FromSlice(values(6, 5), 6, 5))
+		y := nn.T{}
+		if checkpoint {
+			y = tape.Checkpoint(forward, x)
+			require.NoError(t, r.Move([]int64{0, 9, 0, 9, 0, 9, 0, 9}, 10))
+		} else {
+			y = forward(x)
+		}
+		tape.Backward(y.Sum())
+		defer tape.Reset()
+		r.W.Consume()
+		return slices.Clone(tensor.Floats(r.W.Grad))
+	}
+	want := grad(false)
+	require.Equal(t, want, grad(true))
+	require.NotEqual(t, want, grad(false), "the bias moved")
 }

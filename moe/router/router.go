@@ -1,4 +1,4 @@
-package moe
+package router
 
 import (
 	"fmt"
@@ -17,8 +17,8 @@ const (
 	Sigmoid                // each expert on its own (DeepSeek-AI 2024, "DeepSeek-V3 Technical Report")
 )
 
-// RouterConfig says how experts are chosen and weighted. The zero value but for Top is the router of Switch Transformers.
-type RouterConfig struct {
+// Config says how experts are chosen and weighted. The zero value but for Top is the router of Switch Transformers.
+type Config struct {
 	Top     int // experts of a token
 	Scoring Scoring
 
@@ -30,6 +30,9 @@ type RouterConfig struct {
 	// scores may be chosen (DeepSeek-V3), so that a token's experts are on few hosts.
 	Groups, TopGroups int
 
+	// Forced has tokens take experts in turn, in the order of the batch, whatever their scores: for benchmarks alone, which have to say so.
+	Forced bool
+
 	Normalize bool    // divide the weights of a token by their sum + 1e-20
 	Scale     float64 // multiplies the weights; 0: 1
 }
@@ -37,9 +40,9 @@ type RouterConfig struct {
 // Router chooses experts for each token. It computes in float32 for parameters of 16 bits: scores that are close would tie.
 type Router struct {
 	W    *tensor.Param  `nn:"weight"`                  // [experts, features]
-	Bias *tensor.Buffer `nn:"e_score_correction_bias"` // [experts]; nil without RouterConfig.Bias
+	Bias *tensor.Buffer `nn:"e_score_correction_bias"` // [experts]; nil without Config.Bias
 
-	c RouterConfig
+	c Config
 }
 
 // Routing is what a Router says of rows tokens.
@@ -50,10 +53,10 @@ type Routing struct {
 	Logits  nn.T // [rows, experts]
 }
 
-// NewRouter returns a router from d features to n experts.
-func NewRouter(d, n int, c RouterConfig) *Router {
+// New returns a router from d features to n experts.
+func New(d, n int, c Config) *Router {
 	if err := c.check(n); err != nil {
-		fail("NewRouter", "%w", err)
+		panic(&tensor.Failure{Op: "router.New", Err: err})
 	}
 	r := &Router{W: tensor.NewParam(tensor.KaimingUniform(d), n, d), c: c}
 	if c.Bias {
@@ -62,7 +65,7 @@ func NewRouter(d, n int, c RouterConfig) *Router {
 	return r
 }
 
-func (c *RouterConfig) check(n int) error {
+func (c *Config) check(n int) error {
 	may := n // experts that may be chosen
 	if c.Groups != 0 || c.TopGroups != 0 {
 		switch {
@@ -101,7 +104,12 @@ func (r *Router) Forward(x nn.T) Routing {
 	if r.c.Scoring == Chosen {
 		of = logits
 	}
-	out.Experts = r.choose(of.Detach())
+	out.Experts = x.Tape().Once(func() nn.T {
+		if r.c.Forced {
+			return r.inTurn(x)
+		}
+		return r.choose(of.Detach())
+	})
 	out.Weights = of.Gather(1, out.Experts)
 	if r.c.Scoring == Chosen {
 		out.Weights = out.Weights.Softmax()
@@ -115,7 +123,7 @@ func (r *Router) Forward(x nn.T) Routing {
 	return out
 }
 
-// choose returns the experts with the largest scores [rows, experts], as RouterConfig says.
+// choose returns the experts with the largest scores [rows, experts], as Config says.
 func (r *Router) choose(scores nn.T) nn.T {
 	if r.Bias != nil {
 		scores = scores.Add(scores.Tape().Use(&r.Bias.Param).Cast(scores.DType()))
@@ -132,6 +140,41 @@ func (r *Router) choose(scores nn.T) nn.T {
 	return experts
 }
 
-func fail(op, format string, a ...any) {
-	panic(&tensor.Failure{Op: "moe." + op, Err: fmt.Errorf(format, a...)})
+// inTurn returns the experts [rows, top] of tokens x that take them in turn.
+func (r *Router) inTurn(x nn.T) nn.T {
+	t, rows, n := x.Tape(), x.Dim(0), r.W.Dims()[0]
+	first := 0 // slot of the batch
+	if b := t.Rows(); b.Total > 0 && b.Stride == 1 {
+		first = tensor.GlobalCount(x) / x.Dim(1) / b.Total * b.First * r.c.Top % n
+	}
+	turns := (first+rows*r.c.Top)/n + 1
+	all := t.Arange(tensor.Int64, 0, float64(n), 1).Reshape(1, n).Broadcast(turns, n).Reshape(turns * n)
+	return all.Slice(0, first, first+rows*r.c.Top).Reshape(rows, r.c.Top)
+}
+
+// Move changes the bias by rate: down for an expert that more than the mean number of slots chose, up for one that less did.
+func (r *Router) Move(chosen []int64, rate float64) error {
+	v := r.Bias.Value
+	if v.DType().IsHalf() {
+		return fmt.Errorf("router: the bias %s has 16 bits, which lose steps of %g: keep parameters in float32", r.Bias.Name(), rate)
+	}
+	total := int64(0)
+	for _, n := range chosen {
+		total += n
+	}
+	bias := tensor.Floats(v)
+	for e, n := range chosen {
+		switch d := n*int64(len(chosen)) - total; {
+		case d > 0:
+			bias[e] -= rate
+		case d < 0:
+			bias[e] += rate
+		}
+	}
+	x := tensor.ToDevice(v.Device(), tensor.FromSlice(bias, len(bias)))
+	tape := tensor.NewTape(v.Device(), tensor.NoGrad())
+	defer tape.Close()
+	tensor.Copy(v, tape.Input(x).Cast(v.DType()))
+	r.Bias.Changed()
+	return nil
 }

@@ -1,0 +1,73 @@
+package moe
+
+import (
+	"math"
+
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/moe/router"
+	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// seed adds the losses of the router to Backward.
+func (l *Layer) seed(y nn.T, r router.Routing, counts nn.T) nn.T {
+	if l.c.Balance != 0 {
+		scores := r.Scores
+		if l.c.Router.Scoring == router.Sigmoid {
+			scores = scores.Div(scores.Sum(1).Reshape(scores.Dim(0), 1).Affine(1, 1e-20))
+		}
+		n := float64(counts.Len())
+		y = tensor.WithAux(y, tensor.GlobalMean(scores.Mul(l.parts(r, counts))).Scale(n*n), l.c.Balance)
+	}
+	if l.c.Z != 0 {
+		y = tensor.WithAux(y, tensor.GlobalMean(r.Logits.LogSumExp().Square()), l.c.Z)
+	}
+	return y
+}
+
+// parts returns for each expert the part of all slots that chose it, over the ranks that share the batch; or for each token that of the
+// slots of its sequence.
+func (l *Layer) parts(r router.Routing, counts nn.T) nn.T {
+	if l.c.Sequence > 0 {
+		return l.partsOfSequences(r)
+	}
+	if l.ranks.Tokens != nil {
+		counts = counts.Tape().Apply(l.ranks.tally, counts)
+	}
+	f := counts.Cast(r.Scores.DType())
+	return f.Div(f.Sum().Clamp(1, math.Inf(1)))
+}
+
+// partsOfSequences is parts where a balance loss is of each sequence [tokens, experts].
+func (l *Layer) partsOfSequences(r router.Routing) nn.T {
+	rows, top, n := r.Experts.Dim(0), r.Experts.Dim(1), r.Scores.Dim(1)
+	if rows%l.c.Sequence != 0 || r.Scores.Tape().Rows().Seq.Total != 0 {
+		fail("Layer", "a balance loss of sequences of %d tokens: there are %d tokens, or a part of each sequence", l.c.Sequence, rows)
+	}
+	chosen := tensor.OneHot(r.Experts, n, r.Scores.DType()).Sum(1).Reshape(rows/l.c.Sequence, l.c.Sequence, n).Sum(1)
+	part := chosen.Scale(1/float64(l.c.Sequence*top)).Reshape(rows/l.c.Sequence, 1, n)
+	return part.Broadcast(rows/l.c.Sequence, l.c.Sequence, n).Reshape(rows, n)
+}
+
+// tally sums counts over the ranks with other tokens.
+type tally struct {
+	group *dist.Group
+}
+
+func (*tally) Name() string { return "moe.tally" }
+
+func (f *tally) Forward(c *tensor.Ctx, in []nn.T) nn.T {
+	y := c.Tape().NewLike(in[0])
+	tensor.Copy(y, in[0])
+	if err := f.group.AllReduce(y, dist.Sum).Wait(); err != nil {
+		panic(&tensor.Failure{Op: f.Name(), Err: err})
+	}
+	return y
+}
+
+func (*tally) Backward(*tensor.Ctx, nn.T, []nn.T) {}
+
+func (f *tally) Types(in []tensor.Types, _ tensor.Axes) ([]tensor.Types, error) {
+	in[0] = in[0].With(f.group.Axes(), tensor.Invariant)
+	return in[:1], nil
+}

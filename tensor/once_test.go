@@ -1,0 +1,104 @@
+package tensor_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// chooser chooses rows of x by a number that grows with every choice, as a router does whose scores are not the same to the last bit.
+type chooser struct {
+	w       *tensor.Param
+	choices int
+}
+
+func newChooser() *chooser {
+	c := &chooser{w: tensor.NewParam(tensor.Constant(0), 5, 3)}
+	c.w.SetValue(tensor.FromSlice([]float64{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}, 5, 3))
+	return c
+}
+
+func (c *chooser) forward(t *tensor.Tape, x tensor.Tensor) tensor.Tensor {
+	row := t.Once(func() tensor.Tensor {
+		c.choices++
+		return t.Arange(tensor.Int64, float64(c.choices), float64(c.choices+2), 1)
+	})
+	return tensor.Embedding(t.Use(c.w), row).Mul(x).Tanh()
+}
+
+// step returns the gradient of a step, how often was chosen, and the memory of the tape behind Backward.
+func (c *chooser) step(t *testing.T, tape *tensor.Tape, how func(f func(...tensor.Tensor) tensor.Tensor, x tensor.Tensor) tensor.Tensor) ([]float64, int, int) {
+	defer tape.Reset()
+	c.choices = 0
+	x := tape.Input(tensor.FromSlice([]float64{0.1, 0.2, 0.3, -0.1, 0.2, 0.1}, 2, 3))
+	tape.Backward(how(func(in ...tensor.Tensor) tensor.Tensor { return c.forward(tape, c.forward(tape, in[0])) }, x).Sum())
+	live, _ := tape.Memory()
+	c.w.Consume()
+	return append([]float64(nil), tensor.Floats(c.w.Grad)...), c.choices, live
+}
+
+// What Once made is the same when a Checkpoint runs its function again, also where Checkpoints and Scopes are inside each other; and is freed.
+func TestOnce(t *testing.T) {
+	type fn = func(...tensor.Tensor) tensor.Tensor
+	tape := tensor.NewTape(tensor.NewCPU(1))
+	c := newChooser()
+	want, choices, live := c.step(t, tape, func(f fn, x tensor.Tensor) tensor.Tensor { return f(x) })
+	require.Equal(t, 2, choices)
+	require.NotZero(t, want[3])
+	for name, how := range map[string]func(f fn, x tensor.Tensor) tensor.Tensor{
+		"scope":      func(f fn, x tensor.Tensor) tensor.Tensor { return tape.Scope(f, x) },
+		"checkpoint": func(f fn, x tensor.Tensor) tensor.Tensor { return tape.Checkpoint(f, x) },
+		"checkpoints inside each other": func(f fn, x tensor.Tensor) tensor.Tensor {
+			return tape.Checkpoint(func(in ...tensor.Tensor) tensor.Tensor { return tape.Checkpoint(f, in[0]) }, x)
+		},
+		"a scope inside": func(f fn, x tensor.Tensor) tensor.Tensor {
+			return tape.Checkpoint(func(in ...tensor.Tensor) tensor.Tensor { return tape.Scope(f, in[0]) }, x)
+		},
+		"two inside one": func(_ fn, x tensor.Tensor) tensor.Tensor {
+			half := func(in ...tensor.Tensor) tensor.Tensor { return c.forward(tape, in[0]) }
+			return tape.Checkpoint(func(in ...tensor.Tensor) tensor.Tensor { return tape.Checkpoint(half, tape.Checkpoint(half, in[0])) }, x)
+		},
+	} {
+		for range 2 {
+			got, choices, left := c.step(t, tape, how)
+			assert.Equal(t, want, got, name)
+			assert.Equal(t, 2, choices, name)
+			if name != "scope" { // without a Checkpoint constants stay until Reset
+				assert.Less(t, left, live, "%s: memory behind Backward", name)
+			}
+		}
+	}
+}
+
+// A function that runs again and asks for more, or for less, and a choice with a gradient are refused.
+func TestOnceWrong(t *testing.T) {
+	tape := tensor.NewTape(tensor.NewCPU(1))
+	c := newChooser()
+	for want, f := range map[string]func(x tensor.Tensor) tensor.Tensor{
+		"asks for more when it is run again": func(x tensor.Tensor) tensor.Tensor {
+			if tape.Recomputing() {
+				x = c.forward(tape, x)
+			}
+			return c.forward(tape, x)
+		},
+		"did something else when it was run again": func(x tensor.Tensor) tensor.Tensor {
+			if !tape.Recomputing() {
+				x = c.forward(tape, x)
+			}
+			return c.forward(tape, x)
+		},
+		"has a gradient, which would be lost: Detach it": func(x tensor.Tensor) tensor.Tensor {
+			return tape.Once(func() tensor.Tensor { return c.forward(tape, x) })
+		},
+	} {
+		err := tensor.Try(func() {
+			tape.Backward(tape.Checkpoint(func(in ...tensor.Tensor) tensor.Tensor { return f(in[0]) }, tape.Input(tensor.FromSlice([]float64{1, 2, 3, 4, 5, 6}, 2, 3))).Sum())
+		})
+		require.ErrorContains(t, err, want)
+		tape.Reset()
+		c.choices = 0
+	}
+}
