@@ -13,19 +13,20 @@ type Layout struct {
 	DP   int `json:"dp,omitempty"`   // copies of the model: package ddp, or with FSDP the group that fsdp replicates over
 	FSDP int `json:"fsdp,omitempty"` // ranks that a copy is cut over; 0: it is not, and ddp sums its gradients
 	TP   int `json:"tp,omitempty"`   // ranks that compute a layer together
+	EP   int `json:"ep,omitempty"`   // ranks that share the experts, and have other rows of the batch
 }
 
 // ParseLayout reads a layout such as "dp=8,fsdp=8,tp=2", which dist.Rank.Mesh understands too.
 func ParseLayout(s string) (Layout, error) {
 	var l Layout
-	axes := map[string]*int{"dp": &l.DP, "fsdp": &l.FSDP, "tp": &l.TP}
+	axes := map[string]*int{"dp": &l.DP, "fsdp": &l.FSDP, "tp": &l.TP, "ep": &l.EP}
 	for _, item := range strings.Split(s, ",") {
 		name, size, _ := strings.Cut(strings.TrimSpace(item), "=")
 		axis := axes[name]
 		n, err := strconv.Atoi(size)
 		switch {
 		case axis == nil:
-			return l, fmt.Errorf("layout %q: the axes are dp, fsdp and tp, not %q", s, name)
+			return l, fmt.Errorf("layout %q: the axes are dp, fsdp, ep and tp, not %q", s, name)
 		case err != nil || n < 1:
 			return l, fmt.Errorf("layout %q: %q should be an axis with a size, such as tp=2", s, item)
 		case *axis != 0:
@@ -38,7 +39,7 @@ func ParseLayout(s string) (Layout, error) {
 
 func (l Layout) check() error {
 	ranks := 1
-	for _, n := range []int{l.DP, l.FSDP, l.TP} {
+	for _, n := range []int{l.DP, l.FSDP, l.EP, l.TP} {
 		if n < 0 || n > maxRanks/ranks {
 			return fmt.Errorf("layout %v is not one of 1 to %d ranks", l, maxRanks)
 		}
@@ -53,7 +54,7 @@ func (l Layout) String() string {
 	for _, a := range []struct {
 		name string
 		n    int
-	}{{"dp", l.DP}, {"fsdp", l.FSDP}, {"tp", l.TP}} {
+	}{{"dp", l.DP}, {"fsdp", l.FSDP}, {"ep", l.EP}, {"tp", l.TP}} {
 		if a.n != 0 {
 			items = append(items, fmt.Sprintf("%s=%d", a.name, a.n))
 		}
@@ -64,11 +65,12 @@ func (l Layout) String() string {
 	return strings.Join(items, ",")
 }
 
-// dp, fsdp and tp are the sizes of the axes, and shards the ranks that divide a batch.
+// dp, fsdp, ep and tp are the sizes of the axes, and shards the ranks that divide a batch.
 func (l Layout) dp() int     { return max(l.DP, 1) }
 func (l Layout) fsdp() int   { return max(l.FSDP, 1) }
 func (l Layout) tp() int     { return max(l.TP, 1) }
-func (l Layout) shards() int { return l.dp() * l.fsdp() }
+func (l Layout) ep() int     { return max(l.EP, 1) }
+func (l Layout) shards() int { return l.dp() * l.fsdp() * l.ep() }
 
 // Ranks returns the number of ranks.
 func (l Layout) Ranks() int { return l.shards() * l.tp() }

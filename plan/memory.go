@@ -37,11 +37,17 @@ func (s *sizes) values() Item {
 
 // cut is the formula of this rank's part of the parameters that a letter stands for, in bytes of each.
 func (s *sizes) cut(bytes int, letter string) string {
-	if s.Stage == 0 {
+	switch {
+	case s.Stage == 0:
 		return fmt.Sprintf("%d·%s", bytes, letter)
+	case s.apart():
+		return fmt.Sprintf("%d·((%s−X)/%d + X/%d)", bytes, letter, s.ranks, s.Layout.fsdp())
 	}
 	return fmt.Sprintf("%d·%s/%d", bytes, letter, s.ranks)
 }
+
+// apart reports whether experts are on other ranks than the rest of the model.
+func (s *sizes) apart() bool { return s.experts.total > 0 && s.Layout.ep() > 1 }
 
 // of returns the letter for the trained ones of what letter stands for.
 func (s *sizes) of(letter string) string {
@@ -113,7 +119,8 @@ func (s *sizes) buffers() Item {
 // zero is the formula of the ZeRO paper: values, gradients and optimizer of a parameter, in bytes.
 func (s *sizes) zero() float64 {
 	trained := float64(s.trained.total) / float64(s.total)
-	c, g, n := float64(s.c), float64(s.g)*trained, float64(s.ranks)
+	c, g, x := float64(s.c), float64(s.g)*trained, float64(s.experts.total)/float64(s.total)
+	n := 1 / ((1-x)/float64(s.ranks) + x/float64(s.Layout.fsdp())) // in the mean
 	opt := float64(s.moments*s.m) * trained
 	if s.c != s.m {
 		opt += float64(s.m)
@@ -133,6 +140,10 @@ func (s *sizes) legend() []string {
 	list := []string{fmt.Sprintf("P = %d parameters", s.total)}
 	if s.Layout.TP > 1 {
 		list[0] += " of a tp rank"
+	}
+	if s.apart() {
+		list[0] += " of an ep rank"
+		list = append(list, fmt.Sprintf("X = %d of them of experts", s.experts.total))
 	}
 	if s.trained.total < s.total {
 		list = append(list, fmt.Sprintf("Pt = %d of them trained", s.trained.total))

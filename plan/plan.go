@@ -12,6 +12,9 @@ type Unit struct {
 	Params []int // elements of each parameter that is trained
 	Frozen []int // and of each one that is frozen
 	Keep   bool
+
+	// Experts says that Params are a part of the experts, which Layout.EP ranks share: other ranks have them than have the rest of the model.
+	Experts bool
 }
 
 // Model is what a plan must know of a model: one rank's part of it under tensor parallelism.
@@ -78,13 +81,15 @@ type sizes struct {
 	Config
 	c, g, m       int // bytes of values in use, of gradients, of what the optimizer updates
 	moments       int
-	ranks         int    // that a copy is cut over
+	ranks         int    // that a copy is cut over, but for its experts
+	experts       extent // of parameters of experts: X
 	extent               // of all parameters
 	trained       extent // of those that have gradients
 	early         int    // elements of units in front of the first trained one: Backward does not reach them
 	units, params int
-	longest       int // elements of a trained parameter on one rank, at most
-	sums          int // that the norm of the gradients is made of
+	longest       int  // elements of a trained parameter on one rank, at most
+	inLast        bool // the last unit is of experts
+	sums          int  // that the norm of the gradients is made of
 }
 
 // extent counts elements.
@@ -181,7 +186,10 @@ func (c Config) check() error {
 // sizes counts elements as fsdp cuts them: rank r of N has elements ⌊n/N⌋·r + min(r, n mod N) and following of the n trained
 // elements of a unit, and of the frozen ones, so rank 0's part is the largest. Without fsdp, it is all.
 func (c Config) sizes(m Model) *sizes {
-	s := &sizes{Config: c, c: c.Params.Size(), g: c.grads().Size(), m: c.master().Size(), moments: 2, ranks: c.Layout.fsdp()}
+	s := &sizes{Config: c, c: c.Params.Size(), g: c.grads().Size(), m: c.master().Size(), moments: 2, ranks: 1}
+	if c.Layout.FSDP > 0 {
+		s.ranks = c.Layout.fsdp() * c.Layout.ep()
+	}
 	if c.Optimizer == "sgd" {
 		s.moments = 1
 	}
@@ -195,14 +203,23 @@ func (c Config) sizes(m Model) *sizes {
 }
 
 func (s *sizes) add(u Unit) {
-	n, frozen := sum(u.Params), sum(u.Frozen)
+	n, frozen, ranks := sum(u.Params), sum(u.Frozen), s.ranks
 	if n+frozen == 0 {
 		return
 	}
-	part := s.share(n)
+	if u.Experts {
+		ranks = s.Layout.fsdp()
+	}
+	part := share(n, ranks)
 	s.units++
 	s.params += len(u.Params) + len(u.Frozen)
-	s.extent.add(n+frozen, part+s.share(frozen), u.Keep)
+	s.extent.add(n+frozen, part+share(frozen, ranks), u.Keep)
+	if u.Experts {
+		s.experts.add(n, part, u.Keep)
+	}
+	if !u.Keep {
+		s.inLast = u.Experts
+	}
 	if n > 0 {
 		s.trained.add(n, part, u.Keep)
 	} else if s.trained.total == 0 && !u.Keep {
@@ -217,7 +234,7 @@ func (s *sizes) add(u Unit) {
 }
 
 // share is the largest part of n elements.
-func (s *sizes) share(n int) int { return (n + s.ranks - 1) / s.ranks }
+func share(n, ranks int) int { return (n + ranks - 1) / ranks }
 
 func (e *extent) add(n, part int, keep bool) {
 	e.total, e.part = e.total+n, e.part+part

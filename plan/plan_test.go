@@ -94,13 +94,13 @@ func TestTensorParallelParameters(t *testing.T) {
 func TestParseLayout(t *testing.T) {
 	l, err := ParseLayout("dp=8, fsdp=4,tp=2")
 	require.NoError(t, err)
-	assert.Equal(t, Layout{8, 4, 2}, l)
+	assert.Equal(t, Layout{DP: 8, FSDP: 4, TP: 2}, l)
 	assert.Equal(t, 64, l.Ranks())
 	assert.Equal(t, "dp=8,fsdp=4,tp=2", l.String())
 	assert.Equal(t, "dp=1", Layout{}.String())
 	for text, want := range map[string]string{
-		"":                    `the axes are dp, fsdp and tp, not ""`,
-		"pp=2":                `the axes are dp, fsdp and tp, not "pp"`,
+		"":                    `the axes are dp, fsdp, ep and tp, not ""`,
+		"pp=2":                `the axes are dp, fsdp, ep and tp, not "pp"`,
 		"dp":                  `"dp" should be an axis with a size, such as tp=2`,
 		"dp=0":                `"dp=0" should be an axis`,
 		"dp=-3":               `"dp=-3" should be an axis`,

@@ -2,32 +2,80 @@ package plan
 
 import "fmt"
 
+// shared are parameters that the same ranks share: all of a model, or where experts are on other ranks these and the rest.
+type shared struct {
+	axis     string // of the ranks that a copy is cut over
+	over     string // of those that have copies
+	ranks    int    // that a copy is cut over
+	copies   int
+	groups   int    // of copies·ranks ranks that do the same
+	trained  int    // elements
+	gathered int    // elements that are gathered in a step
+	letter   string // of trained
+	elements string // formula of gathered
+}
+
 // traffic returns what ddp and fsdp send in a step with one microbatch. An all-gather or reduce-scatter of S bytes among n ranks
 // sends S·(n−1), an all-reduce 2·S·(n−1).
-func (s *sizes) traffic() []Traffic {
-	dp, n := s.Layout.dp(), s.ranks
-	var list []Traffic
-	add := func(op, axis string, groups, bytes int, formula string) {
-		if bytes == 0 {
-			return
+func (s *sizes) traffic() (list []Traffic) {
+	for _, p := range s.sharing() {
+		add := func(op, axis string, groups, bytes int, formula string) {
+			if bytes == 0 {
+				return
+			}
+			if groups > 1 { // that do the same
+				formula += fmt.Sprintf("·%d", groups)
+			}
+			list = append(list, Traffic{op, axis, bytes * groups, formula})
 		}
-		if groups > 1 { // that do the same
-			formula += fmt.Sprintf("·%d", groups)
+		g := s.g
+		if s.Stage == 0 {
+			g = s.Config.reduce().Size()
 		}
-		list = append(list, Traffic{op, axis, bytes * groups, formula})
+		add("allgather", p.axis, p.copies*p.groups, s.c*p.gathered*(p.ranks-1), fmt.Sprintf("%d·%s·%d", s.c, p.elements, p.ranks-1))
+		add("reducescatter", p.axis, p.copies*p.groups, g*p.trained*(p.ranks-1), fmt.Sprintf("%d·%s·%d", g, p.letter, p.ranks-1))
+		add("allreduce", p.over, p.groups, 2*g*p.trained*(p.copies-1), fmt.Sprintf("2·%d·%s·%d", g, p.letter, p.copies-1)) // each rank's part with its copies
 	}
-	tp := s.Layout.tp()
-	if s.Stage == 0 {
-		r := s.Config.reduce().Size()
-		add("allreduce", "dp", tp, 2*r*s.trained.total*(dp-1), fmt.Sprintf("2·%d·%s·%d", r, s.of("P"), dp-1))
-		return list
-	}
-	gathered, elements := s.gathers()
-	add("allgather", "fsdp", dp*tp, s.c*gathered*(n-1), fmt.Sprintf("%d·%s·%d", s.c, elements, n-1))
-	grads, p := s.trained.total, s.of("P")
-	add("reducescatter", "fsdp", dp*tp, s.g*grads*(n-1), fmt.Sprintf("%d·%s·%d", s.g, p, n-1))
-	add("allreduce", "dp", tp, 2*s.g*grads*(dp-1), fmt.Sprintf("2·%d·%s·%d", s.g, p, dp-1)) // each rank's part with its copies
 	return list
+}
+
+// sharing returns which ranks share which parameters.
+func (s *sizes) sharing() []shared {
+	dp, fsdp, ep, tp := s.Layout.dp(), s.Layout.fsdp(), s.Layout.ep(), s.Layout.tp()
+	all := shared{"fsdp", "dp", fsdp, dp, tp, s.trained.total, 0, s.of("P"), ""}
+	all.gathered, all.elements = s.gathers()
+	if !s.apart() {
+		if ep > 1 && s.Stage == 0 {
+			all.over, all.copies = "dp×ep", dp*ep
+		} else if ep > 1 {
+			all.axis, all.ranks = "fsdp×ep", fsdp*ep
+		}
+		return []shared{all}
+	}
+	x := shared{"fsdp", "dp", fsdp, dp, tp * ep, s.experts.total, s.experts.total, "X", "X"}
+	rest := shared{"fsdp×ep", "dp", fsdp * ep, dp, tp, s.trained.total - s.experts.total, 0, "(" + s.of("P") + "−X)", ""}
+	if s.Stage == 0 {
+		rest.axis, rest.over, rest.ranks, rest.copies = "fsdp", "dp×ep", 1, dp*ep
+	}
+	if rest.elements = rest.letter; s.Stage == 3 && s.blocks > 1 {
+		x.gathered, x.elements = 2*s.experts.total, "2·X"
+		rest.elements = "(2·(P−X)−K)"
+		if s.inLast {
+			x.gathered, x.elements = x.gathered-s.last, "(2·X−"+s.lastLetter()+")"
+		} else {
+			rest.elements = "(2·(P−X)−K−" + s.lastLetter() + ")"
+		}
+	}
+	rest.gathered = all.gathered - x.gathered
+	return []shared{rest, x}
+}
+
+// lastLetter is what the last unit has that does not stay.
+func (s *sizes) lastLetter() string {
+	if s.last != s.loose {
+		return "Z"
+	}
+	return "U"
 }
 
 // gathers returns how many elements are gathered in a step. Frozen ones of units that stay are gathered once, not in a step.
@@ -44,15 +92,11 @@ func (s *sizes) gathers() (n int, formula string) {
 	if s.blocks <= 1 {
 		return n, formula
 	}
-	last := "U"
-	if s.last != s.loose {
-		last = "Z"
-	}
 	twice := "2·P−K−"
 	if s.trained.kept < s.kept {
 		twice = "2·P−2·K+Kt−"
 	}
-	formula = twice + last
+	formula = twice + s.lastLetter()
 	if s.early > 0 {
 		formula += "−E"
 	}

@@ -13,6 +13,10 @@ type Transformer struct {
 	Layers, Dim, Heads, Vocab int
 	Batch                     int // sequences of the global batch
 	Seq                       int // tokens of a sequence
+
+	// Experts, if not 0, are in place of each block's MLP: as large as it, without biases (package moe, with moe.Config.GELU). A router chooses Top of
+	// them for a token, as if each expert were chosen as often.
+	Experts, Top int
 }
 
 // tooMuch bounds the sizes of a Transformer, so that no product overflows.
@@ -27,9 +31,9 @@ func (t Transformer) check(l Layout) error {
 			return fmt.Errorf("%d %s: at least 1", x.n, x.name)
 		}
 	}
-	d, tokens := float64(t.Dim), float64(t.Batch)*float64(t.Seq)
+	d, tokens, mlps := float64(t.Dim), float64(t.Batch)*float64(t.Seq), float64(max(1, t.Experts))
 	switch tp := l.tp(); {
-	case t.Layers > 1e5 || 12*d*d*float64(t.Layers)+d*(float64(t.Vocab)+float64(t.Seq)) > tooMuch || d > 1e6 ||
+	case t.Layers > 1e5 || (4+8*mlps)*d*d*float64(t.Layers)+d*(float64(t.Vocab)+float64(t.Seq)) > tooMuch || d > 1e6 ||
 		tokens*(18*d+float64(t.Heads))*float64(t.Layers) > tooMuch*1e3 || tokens*float64(t.Vocab) > tooMuch*1e3:
 		return fmt.Errorf("a model or batch of this size does not exist")
 	case t.Dim%t.Heads != 0:
@@ -38,6 +42,14 @@ func (t Transformer) check(l Layout) error {
 		return fmt.Errorf("%d heads do not divide over tp=%d ranks", t.Heads, tp)
 	case t.Vocab%tp != 0:
 		return fmt.Errorf("a vocabulary of %d does not divide over tp=%d ranks: make it %d", t.Vocab, tp, (t.Vocab/tp+1)*tp)
+	case t.Experts == 0 && l.ep() > 1:
+		return fmt.Errorf("ep=%d: the model has no experts that ranks could share", l.ep())
+	case t.Experts < 0 || t.Experts > 0 && (t.Top < 1 || t.Top > t.Experts):
+		return fmt.Errorf("%d experts, of which a token has %d: at least 1, and at most all", t.Experts, t.Top)
+	case t.Experts%l.ep() != 0:
+		return fmt.Errorf("%d experts do not divide over ep=%d ranks", t.Experts, l.ep())
+	case t.Experts > 0 && tp > 1:
+		return fmt.Errorf("experts with tp=%d: this is not planned yet", tp)
 	case t.Batch < l.shards():
 		return fmt.Errorf("%d sequences are too few for the %d ranks that share a batch", t.Batch, l.shards())
 	}
@@ -53,17 +65,27 @@ func (t Transformer) Model(c Config) (Model, error) {
 		return Model{}, err
 	}
 	d, tp := t.Dim, c.Layout.tp()
-	block := Unit{Params: []int{d, d, 3 * d * d / tp, 3 * d / tp, d * d / tp, d, d, d, 4 * d * d / tp, 4 * d / tp, 4 * d * d / tp, d}}
 	m := Model{Units: []Unit{{Params: []int{t.Vocab / tp * d, t.Seq * d, d, d}, Keep: true}}}
 	for range t.Layers {
-		m.Units = append(m.Units, block)
+		attention := []int{d, d, 3 * d * d / tp, 3 * d / tp, d * d / tp, d, d, d}
+		if t.Experts > 0 {
+			matrix := t.Experts / c.Layout.ep() * 4 * d * d
+			m.Units = append(m.Units, Unit{Params: append(attention, t.Experts*d)}, Unit{Params: []int{matrix, matrix}, Experts: true})
+		} else {
+			m.Units = append(m.Units, Unit{Params: append(attention, 4*d*d/tp, 4*d/tp, 4*d*d/tp, d)})
+		}
 	}
 	tokens := (t.Batch + c.Layout.shards() - 1) / c.Layout.shards() * t.Seq
-	if m.Activations = t.activations(c, tokens); tp > 1 {
+	switch {
+	case t.Experts > 0:
+		m.Activations = t.mixtureActivations(c, tokens)
+	case tp > 1:
 		m.Activations = t.dividedActivations(c, tokens)
+	default:
+		m.Activations = t.activations(c, tokens)
 	}
 	m.Legend = []string{fmt.Sprintf("T = %d tokens of a rank", tokens)}
-	m.Sums = t.sums(c)
+	m.Sums = append(t.sums(c), t.exchanges(c, tokens)...)
 	return m, nil
 }
 

@@ -9,18 +9,20 @@ import (
 
 // planCmd is `ringo plan`.
 type planCmd struct {
-	Layers int    `default:"12" help:"Blocks."`
-	Dim    int    `default:"768" help:"Features."`
-	Heads  int    `default:"12" help:"Attention heads; they divide the features, and tp divides them."`
-	Vocab  int    `default:"50257" help:"Words of the vocabulary; tp divides it."`
-	Batch  int    `default:"8" help:"Sequences of the global batch, over all ranks."`
-	Seq    int    `default:"1024" help:"Tokens of a sequence."`
-	Layout string `default:"dp=1" placeholder:"MESH" help:"Ranks along the axes dp, fsdp and tp, such as dp=8,fsdp=8,tp=2."`
-	SP     bool   `name:"sp" help:"With tp: between the divided layers each rank has a part of the tokens (sequence parallelism)."`
-	Stage  int    `help:"1, 2 or 3: what fsdp cuts; 3 if absent."`
-	Params string `default:"float32" placeholder:"TYPE" help:"Type that parameters are used in; beside 16 bits there are masters in float32."`
-	Reduce string `placeholder:"TYPE" help:"Type that gradients are sent in, and that fsdp holds them in. If absent: float32 with fsdp, else that of parameters."`
-	JSON   bool   `help:"Print one JSON object."`
+	Layers  int    `default:"12" help:"Blocks."`
+	Dim     int    `default:"768" help:"Features."`
+	Heads   int    `default:"12" help:"Attention heads; they divide the features, and tp divides them."`
+	Vocab   int    `default:"50257" help:"Words of the vocabulary; tp divides it."`
+	Batch   int    `default:"8" help:"Sequences of the global batch, over all ranks."`
+	Seq     int    `default:"1024" help:"Tokens of a sequence."`
+	Layout  string `default:"dp=1" placeholder:"MESH" help:"Ranks along the axes dp, fsdp, ep and tp, such as dp=8,fsdp=8,tp=2."`
+	SP      bool   `name:"sp" help:"With tp: between the divided layers each rank has a part of the tokens (sequence parallelism)."`
+	Experts int    `placeholder:"E" help:"Experts of each block, in place of its MLP and as large as it; ep divides them."`
+	TopK    int    `name:"topk" default:"2" help:"Experts of a token."`
+	Stage   int    `help:"1, 2 or 3: what fsdp cuts; 3 if absent."`
+	Params  string `default:"float32" placeholder:"TYPE" help:"Type that parameters are used in; beside 16 bits there are masters in float32."`
+	Reduce  string `placeholder:"TYPE" help:"Type that gradients are sent in, and that fsdp holds them in. If absent: float32 with fsdp, else that of parameters."`
+	JSON    bool   `help:"Print one JSON object."`
 }
 
 // Help is the text below the flags of `ringo plan -h`.
@@ -30,10 +32,12 @@ all ranks send in a step, each number with its formula. Nothing is started. The 
 
   ringo plan -layout fsdp=8 -stage 2 -params bfloat16
   ringo plan -layout dp=8,fsdp=8,tp=2 -sp -batch 512 -vocab 50304
+  ringo plan -layout fsdp=4,ep=8 -experts 8 -topk 2 -batch 512
 
 With dp alone, package ddp sums gradients; fsdp cuts the model over ranks, and with dp beside it there are copies (hybrid
 sharding). Units are blocks; token table, positions and last norm are one that stays. tp divides layers (package tp), -sp also
-the tokens between them. Activations are without checkpointing. Not counted are batches, the workspace of kernels and what
+the tokens between them. -experts makes mixtures of experts of the blocks' MLPs (package moe): ranks along ep have other rows and share
+the experts, and what they exchange is planned as if each expert were chosen as often. Activations are without checkpointing. Not counted are batches, the workspace of kernels and what
 the Go runtime takes.`
 }
 
@@ -66,7 +70,11 @@ func (c *planCmd) plan() (*plan.Plan, error) {
 			}
 		}
 	}
-	m, err := plan.Transformer{Layers: c.Layers, Dim: c.Dim, Heads: c.Heads, Vocab: c.Vocab, Batch: c.Batch, Seq: c.Seq}.Model(cfg)
+	size := plan.Transformer{Layers: c.Layers, Dim: c.Dim, Heads: c.Heads, Vocab: c.Vocab, Batch: c.Batch, Seq: c.Seq, Experts: c.Experts}
+	if c.Experts != 0 {
+		size.Top = c.TopK
+	}
+	m, err := size.Model(cfg)
 	if err != nil {
 		return nil, err
 	}

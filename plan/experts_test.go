@@ -1,0 +1,165 @@
+package plan_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/ddp"
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/fsdp"
+	"github.com/ringo-ml/ringo/models/gpt"
+	"github.com/ringo-ml/ringo/moe"
+	"github.com/ringo-ml/ringo/moe/router"
+	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/optim"
+	"github.com/ringo-ml/ringo/plan"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// mixture is a GPT-2 with experts, which ranks share, and its training. Tokens take experts in turn, so that each is chosen as often.
+type mixture struct {
+	plan.Transformer
+	plan.Config
+}
+
+// attach shares the experts, and returns the groups that carry traffic, by axis.
+func (c mixture) attach(m *gpt.Model, mesh *dist.Mesh) (params nn.Params, groups map[string]*dist.Group, err error) {
+	groups = map[string]*dist.Group{"ep": mesh.Group("ep")}
+	var layers []*moe.Layer
+	for _, b := range m.Blocks {
+		l := moe.NewLayer(moe.Config{Features: c.Dim, Hidden: 4 * c.Dim, Experts: c.Experts, Router: router.Config{Top: c.Top, Forced: true}, GELU: true})
+		if err := moe.Parallelize(moe.Ranks{Tokens: mesh.Group("dp", "fsdp", "ep"), Experts: groups["ep"]}, l); err != nil {
+			return nil, nil, err
+		}
+		b.MLP, layers = l, append(layers, l)
+	}
+	rest := map[bool]string{true: "×ep", false: " of the rest"}[c.Layout.EP > 1]
+	if c.Layout.FSDP == 0 {
+		all, copies := mesh.Group("dp", "ep"), mesh.Group("dp").With(dist.Name("copies"))
+		groups["dp"+rest], groups["dp"] = all, copies
+		params, err = ddp.Attach(all, m, ddp.Config{DType: c.Params, Seed: 1, Over: moe.Over(copies, layers...)})
+		return params, groups, err
+	}
+	cfg := fsdp.Config{Shard: mesh.Group("fsdp", "ep"), Stage: c.Stage, Compute: c.Params, Seed: 1}
+	of := []string{"fsdp" + rest, "fsdp" + rest + " reduce", "fsdp", "fsdp reduce"}
+	var copies *dist.Group
+	if c.Layout.DP > 1 {
+		cfg.Replicate, copies = mesh.Group("dp"), mesh.Group("dp").With(dist.Name("copies"))
+		of = []string{of[0], of[1], "dp", of[2], of[3], "dp of experts"}
+	}
+	s, experts := fsdp.New(cfg), mesh.Group("fsdp").With(dist.Name("experts"))
+	s.Keep(m.Tok, m.Pos, m.Norm, m.Head)
+	for i, b := range m.Blocks {
+		s.Unit(b.Norm1, b.Attn, b.Norm2, layers[i].Router)
+		s.Unit(layers[i].Experts).Over(experts, copies)
+	}
+	params, err = s.Attach(m)
+	for i, g := range s.Groups() {
+		groups[of[i]] = g
+	}
+	return params, groups, err
+}
+
+// train does some steps and returns what rank 0 holds, and what all ranks send in a step, by operation and axis.
+func (c mixture) train() (m measured, err error) {
+	err = dist.Run(context.Background(), dist.Config{Ranks: c.Layout.Ranks(), Threads: 1, Log: io.Discard}, func(_ context.Context, r *dist.Rank) error {
+		model, err := gpt.New(gpt.Config{Kind: gpt.GPT2, Vocab: c.Vocab, Positions: c.Seq, Width: c.Dim, Layers: c.Layers, Heads: c.Heads, Tied: true})
+		if err != nil {
+			return err
+		}
+		mesh, err := r.Mesh(fmt.Sprintf("dp=%d,fsdp=%d,ep=%d", max(c.Layout.DP, 1), max(c.Layout.FSDP, 1), max(c.Layout.EP, 1)))
+		if err != nil {
+			return err
+		}
+		params, groups, err := c.attach(model, mesh)
+		if err != nil {
+			return err
+		}
+		opt := optim.NewAdamW(params, optim.AdamWConfig{Clip: 1, Norm: r.World})
+		tape := tensor.NewTape(r.Device)
+		defer tape.Close()
+		n := c.Batch / c.Layout.Ranks()
+		ids := tensor.New(r.Device, tensor.Int64, n, c.Seq).WithRows(r.World.Rows(n*r.World.Rank(), c.Batch))
+		sent := map[string]int{}
+		for step := range 3 {
+			if step == 2 {
+				count(sent, groups, -1)
+			}
+			tape.Backward(nn.CrossEntropy(model.Forward(tape.Input(ids)), ids))
+			if err := opt.Step(); err != nil {
+				return err
+			}
+			tape.Reset()
+		}
+		count(sent, groups, 1)
+		all, err := dist.AllGatherObject(r.World, sent)
+		if r.World.Rank() == 0 {
+			m = measured{r.Device.Memory().ByName(), map[string]int{}}
+			for _, one := range all {
+				for op, n := range one {
+					m.sent[op] += n
+				}
+			}
+		}
+		return err
+	})
+	return m, err
+}
+
+// Bytes sent, parameters and gradients of models with experts are planned to the byte, activations within five percent.
+func TestExpertsReality(t *testing.T) {
+	for _, layout := range []struct {
+		plan.Layout
+		stage int
+	}{{plan.Layout{}, 0}, {plan.Layout{DP: 2}, 0}, {plan.Layout{EP: 2}, 0}, {plan.Layout{DP: 2, EP: 4}, 0}, {plan.Layout{FSDP: 2}, 3}, {plan.Layout{FSDP: 2, EP: 2}, 1}, {plan.Layout{FSDP: 2, EP: 2}, 2},
+		{plan.Layout{FSDP: 2, EP: 2}, 3}, {plan.Layout{DP: 2, FSDP: 2, EP: 2}, 3}} {
+		for _, size := range []plan.Transformer{{Layers: 2, Dim: 72, Heads: 6, Vocab: 96, Batch: 8, Seq: 24, Experts: 8, Top: 2}, {Layers: 3, Dim: 66, Heads: 6, Vocab: 600, Batch: 8, Seq: 24, Experts: 4, Top: 1}} {
+			c := mixture{size, plan.Config{Layout: layout.Layout, Stage: layout.stage, Params: tensor.Float32}}
+			m, err := c.Model(c.Config)
+			require.NoError(t, err)
+			p, err := plan.New(m, c.Config)
+			require.NoError(t, err)
+			got, err := c.train()
+			require.NoError(t, err, "%+v", c)
+			for _, traffic := range p.Traffic {
+				what := traffic.Op + " over " + traffic.Axis
+				require.Equal(t, p.SentBy(traffic.Op, traffic.Axis), got.sent[what], "%+v: %s = %s", c, what, traffic.Formula)
+			}
+			for _, traffic := range p.Traffic {
+				delete(got.sent, traffic.Op+" over "+traffic.Axis)
+			}
+			delete(got.sent, "allreduce over fsdp") // votes
+			delete(got.sent, "allreduce over fsdp×ep")
+			for what, n := range got.sent {
+				require.Zero(t, n, "%+v: %s is not in the plan", c, what)
+			}
+			for _, kind := range []tensor.MemoryKind{tensor.Parameters, tensor.Gradients, tensor.Gathered} {
+				require.Equal(t, p.Of(kind), got.memory[kind.String()].Peak, "%+v: %v", c, kind)
+			}
+			require.InEpsilon(t, got.memory[tensor.Activations.String()].Peak, p.Of(tensor.Activations), 0.05, "%+v", c)
+		}
+	}
+}
+
+// What does not fit is said.
+func TestExpertsNeed(t *testing.T) {
+	size := plan.Transformer{Layers: 1, Dim: 8, Heads: 2, Vocab: 8, Batch: 4, Seq: 4}
+	for want, c := range map[string]struct {
+		experts, top int
+		plan.Layout
+	}{
+		"ep=2: the model has no experts that ranks could share":          {0, 0, plan.Layout{EP: 2}},
+		"4 experts, of which a token has 0: at least 1, and at most all": {4, 0, plan.Layout{}},
+		"4 experts, of which a token has 5: at least 1, and at most all": {4, 5, plan.Layout{}},
+		"4 experts do not divide over ep=3 ranks":                        {4, 1, plan.Layout{EP: 3}},
+		"experts with tp=2: this is not planned yet":                     {4, 1, plan.Layout{EP: 2, TP: 2}},
+	} {
+		size.Experts, size.Top = c.experts, c.top
+		_, err := size.Model(plan.Config{Layout: c.Layout})
+		require.EqualError(t, err, want)
+	}
+}
