@@ -41,8 +41,8 @@
 // a place is decided over all ranks, so that it does not depend on their number: this costs room for the whole batch's places on each, and a
 // layer sends 2·capacity·tokens·top·features·(n-1)/n numbers forward, where tokens are those of all ranks.
 //
-// Ranks.Hidden divides each expert's hidden features as well, over ranks with the same tokens (tensor parallelism). Sequence parallelism does not go
-// with it yet.
+// Ranks.Hidden divides each expert's hidden features as well, over ranks with the same tokens (tensor parallelism). With sequence parallelism
+// beside it, each of them routes its own tokens, Ranks.Gather gives the experts those of all, and Ranks.Scatter leaves each its own of the results.
 //
 // # Balance
 //

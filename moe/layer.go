@@ -107,11 +107,13 @@ func (l *Layer) Forward(x nn.T) nn.T {
 		fail("Layer", "Capacity, or a balance loss, of tokens on several ranks needs Parallelize: counts of experts are of one rank's tokens")
 	}
 	r := l.Router.Forward(x)
-	counts := r.Experts.Reshape(r.Experts.Len()).Bincount(l.Router.W.Dims()[0])
-	l.agree(r.Experts)
-	p := l.dispatcher.Plan(r.Experts, counts, tensor.GlobalCount(x)/d*l.c.Router.Top)
+	experts, x := l.gathered(r.Experts), through(l.ranks.in, x)
+	counts := experts.Reshape(experts.Len()).Bincount(l.Router.W.Dims()[0])
+	l.agree(experts)
+	tokens := tensor.GlobalCount(x) / d
+	p := l.dispatcher.Plan(experts, counts, tokens*l.c.Router.Top)
 	l.count(counts, p.Dropped)
-	return l.seed(l.leave(l.compute(l.enter(x), l.enter(r.Weights), p)), r, counts).Reshape(shape...)
+	return l.seed(through(l.ranks.out, l.compute(x, through(l.ranks.in, r.Weights), p)), r, counts, tokens).Reshape(shape...)
 }
 
 // compute returns what experts give for x, and the shared expert, whose two halves hide the ways of rows there and home.

@@ -9,18 +9,17 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// seed adds the losses of the router to Backward.
-func (l *Layer) seed(y nn.T, r router.Routing, counts nn.T) nn.T {
+// seed adds the losses of the router to Backward. They are means over the tokens of the batch, of which r is of this rank's.
+func (l *Layer) seed(y nn.T, r router.Routing, counts nn.T, tokens int) nn.T {
 	if l.c.Balance != 0 {
 		scores := r.Scores
 		if l.c.Router.Scoring == router.Sigmoid {
 			scores = scores.Div(scores.Sum(1).Reshape(scores.Dim(0), 1).Affine(1, 1e-20))
 		}
-		n := float64(counts.Len())
-		y = tensor.WithAux(y, tensor.GlobalMean(scores.Mul(l.parts(r, counts))).Scale(n*n), l.c.Balance)
+		y = tensor.WithAux(y, scores.Mul(l.parts(r, counts)).Sum().Scale(float64(counts.Len())/float64(tokens)), l.c.Balance)
 	}
 	if l.c.Z != 0 {
-		y = tensor.WithAux(y, tensor.GlobalMean(r.Logits.LogSumExp().Square()), l.c.Z)
+		y = tensor.WithAux(y, r.Logits.LogSumExp().Square().Sum().Scale(1/float64(tokens)), l.c.Z)
 	}
 	return y
 }
@@ -41,7 +40,7 @@ func (l *Layer) parts(r router.Routing, counts nn.T) nn.T {
 // partsOfSequences is parts where a balance loss is of each sequence [tokens, experts].
 func (l *Layer) partsOfSequences(r router.Routing) nn.T {
 	rows, top, n := r.Experts.Dim(0), r.Experts.Dim(1), r.Scores.Dim(1)
-	if rows%l.c.Sequence != 0 || r.Scores.Tape().Rows().Seq.Total != 0 {
+	if rows%l.c.Sequence != 0 || r.Scores.Tape().Rows().Seq.Total != 0 || l.ranks.Gather != nil {
 		fail("Layer", "a balance loss of sequences of %d tokens: there are %d tokens, or a part of each sequence", l.c.Sequence, rows)
 	}
 	chosen := tensor.OneHot(r.Experts, n, r.Scores.DType()).Sum(1).Reshape(rows/l.c.Sequence, l.c.Sequence, n).Sum(1)

@@ -24,6 +24,9 @@ type Ranks struct {
 	// Hidden are ranks with the same tokens, of which each has a part of every expert's hidden features, and of the shared expert's, such as
 	// mesh.Group("tp"). nil: experts are whole.
 	Hidden *dist.Group
+	// Gather and Scatter, for sequence parallelism: outside of the layer each rank of Hidden has a part of the tokens. They come from
+	// tp.Parallel.Between. nil: it has all of them.
+	Gather, Scatter tensor.Function
 }
 
 // parallel is how a layer uses Ranks.
@@ -42,6 +45,8 @@ func Parallelize(r Ranks, layers ...*Layer) error {
 		return fmt.Errorf("moe: Ranks.Tokens is nil: which ranks have other tokens?")
 	case r.Experts != nil && r.Experts.Axes()&^r.Tokens.Axes() != 0:
 		return fmt.Errorf("moe: ranks of Experts (%s) are not among those of Tokens (%s): each of them has rows of its own", r.Experts.Name(), r.Tokens.Name())
+	case (r.Gather == nil) != (r.Scatter == nil) || r.Gather != nil && r.Hidden == nil:
+		return fmt.Errorf("moe: Ranks.Gather, Ranks.Scatter and Ranks.Hidden go together: which ranks have the other tokens?")
 	case r.Hidden != nil && r.Hidden.Axes()&r.Tokens.Axes() != 0:
 		return fmt.Errorf("moe: ranks of Hidden (%s) are among those of Tokens (%s): they have the same tokens", r.Hidden.Name(), r.Tokens.Name())
 	}
@@ -65,6 +70,10 @@ func (l *Layer) divide(r Ranks) {
 	l.dispatcher = dispatch.New(dispatch.Config{Tokens: r.Tokens, Experts: r.Experts, Half: r.Half, Capacity: l.c.Capacity})
 	if g := r.Hidden; g != nil {
 		p.in, p.out = &autograd.Copy{Group: g}, &autograd.Sum{Group: g}
+		if r.Gather != nil {
+			p.in, p.out = r.Gather, r.Scatter
+			l.Router.W.Through(&autograd.Copy{Group: g}) // each rank's gradient is that of its tokens
+		}
 		l.Router.W.NarrowCounts(g.Rank() == 0)
 		if s := l.Shared; s != nil {
 			cut(s.Gate.W, part{g, 0})
@@ -134,7 +143,12 @@ func (l *Layer) agree(experts nn.T) {
 	if l.calls++; l.calls%1000 != 1 {
 		return
 	}
-	all, err := dist.AllGatherObject(g, crc64.Checksum(tensor.ToHost(experts).Bytes(), crc64.MakeTable(crc64.ECMA)))
+	table := crc64.MakeTable(crc64.ECMA)
+	seen := crc64.Checksum(tensor.ToHost(experts).Bytes(), table)
+	if l.ranks.Gather != nil { // then each rank chose for its tokens
+		seen = crc64.Update(seen, table, tensor.ToHost(l.Router.W.Value).Bytes())
+	}
+	all, err := dist.AllGatherObject(g, seen)
 	if err != nil {
 		panic(&tensor.Failure{Op: "moe.Layer", Err: err})
 	}
@@ -146,17 +160,15 @@ func (l *Layer) agree(experts nn.T) {
 	}
 }
 
-// enter returns what the ranks of Hidden compute different things with, and leave adds these up.
-func (l *Layer) enter(x nn.T) nn.T {
-	if l.ranks.in == nil {
-		return x
-	}
-	return x.Tape().Apply(l.ranks.in, x)
+// gathered returns what the ranks of Hidden chose for all their tokens.
+func (l *Layer) gathered(experts nn.T) nn.T {
+	return experts.Tape().Once(func() nn.T { return through(l.ranks.Gather, experts) })
 }
 
-func (l *Layer) leave(y nn.T) nn.T {
-	if l.ranks.out == nil {
-		return y
+// through returns f of x, and x where there is no f.
+func through(f tensor.Function, x nn.T) nn.T {
+	if f == nil {
+		return x
 	}
-	return y.Tape().Apply(l.ranks.out, y)
+	return x.Tape().Apply(f, x)
 }

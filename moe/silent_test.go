@@ -131,6 +131,9 @@ func TestWrongRanks(t *testing.T) {
 		"6 hidden features do not divide over 4 ranks": func(r *moe.Ranks, mesh *dist.Mesh) {
 			r.Tokens, r.Hidden = mesh.Group("a", "b"), mesh.Group("c", "d")
 		},
+		"moe: Ranks.Gather, Ranks.Scatter and Ranks.Hidden go together": func(r *moe.Ranks, mesh *dist.Mesh) {
+			r.Gather = &autograd.Copy{Group: mesh.Group("c")}
+		},
 		"moe: ranks of Experts (c) are not among those of Tokens (a,b)": func(r *moe.Ranks, mesh *dist.Mesh) { r.Experts = mesh.Group("c") },
 		"moe: ranks of Hidden (a) are among those of Tokens (a,b)":      func(r *moe.Ranks, mesh *dist.Mesh) { r.Hidden = mesh.Group("a") },
 	} {

@@ -91,12 +91,28 @@ func (p *Parallel) enter(before nn.Layer) nn.Layer {
 	if before == nil {
 		fail("Columns", "there is no layer before the columns, such as a norm")
 	}
+	p.own(before)
+	return &entered{before, p.in}
+}
+
+// own says of the parameters of a layer between the divided ones that each rank's gradient is that of its tokens.
+func (p *Parallel) own(l nn.Layer) {
 	if p.Sequence {
-		for _, x := range nn.Within(before) {
-			x.Through(&autograd.Copy{Group: p.Group}) // each rank's gradient is that of its tokens
+		for _, x := range nn.Within(l) {
+			x.Through(&autograd.Copy{Group: p.Group})
 		}
 	}
-	return &entered{before, p.in}
+}
+
+// Between is for a layer that divides itself over the ranks, such as a mixture of experts (moe.Ranks.Gather and Scatter), and reads what before,
+// such as a norm, returns. Gather gives it the tokens of all ranks, and scatter leaves each rank its own of what the ranks' results add up to.
+// Without Config.Sequence every rank has all tokens, and both are nil.
+func (p *Parallel) Between(before nn.Layer) (gather, scatter tensor.Function) {
+	if !p.Sequence {
+		return nil, nil
+	}
+	p.own(before)
+	return p.in, p.out
 }
 
 // Columns cuts the outputs of linear layers that all read what before, such as a norm, returns, and nothing else reads. It returns

@@ -1,6 +1,7 @@
 package lm
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
 
@@ -109,8 +110,10 @@ func (o *Options) parallelize(r *dist.Rank, m *gpt.Model, dtype tensor.DType) (a
 	}
 	layers := mesh.Group("kv", "same")
 	a.data, a.sum, a.first = mesh.Group("dp", "fsdp", "ep"), mesh.Group("dp", "fsdp", "ep", "cp"), layers.Rank() == 0
-	if err := o.share(&a, mesh, m); err != nil { // before tp, which takes for whole what nobody has cut
-		return a, err
+	if o.tp == 1 {
+		if err := o.share(&a, mesh, m, nil); err != nil {
+			return a, err
+		}
 	}
 	a.loss = func(logits, labels nn.T) nn.T { return nn.CrossEntropy(logits, labels) }
 	if o.tp > 1 {
@@ -119,7 +122,7 @@ func (o *Options) parallelize(r *dist.Rank, m *gpt.Model, dtype tensor.DType) (a
 		if same > 1 {
 			c.KV, c.Replicas = mesh.Group("kv"), mesh.Group("same")
 		}
-		if a.loss, err = divide(m, c); err != nil {
+		if err = o.divide(&a, mesh, m, c); err != nil {
 			return a, err
 		}
 	}
@@ -144,9 +147,9 @@ func (a *attached) part(x tensor.Tensor) tensor.Tensor {
 	return a.share.Part(x)
 }
 
-// divide gives each rank its part of every layer. It returns the loss of logits that are divided, too.
-func divide(m *gpt.Model, c tp.Config) (loss func(logits, labels nn.T) nn.T, err error) {
-	return loss, tp.Parallelize(m, c, func(p *tp.Parallel) {
+// divide gives each rank its part of every layer. The loss is of logits that are divided, too.
+func (o *Options) divide(a *attached, mesh *dist.Mesh, m *gpt.Model, c tp.Config) (err error) {
+	failed := tp.Parallelize(m, c, func(p *tp.Parallel) {
 		p.Vocab(m.Tok)
 		m.Embedded = p.Tokens()
 		for _, b := range m.Blocks {
@@ -159,12 +162,14 @@ func divide(m *gpt.Model, c tp.Config) (loss func(logits, labels nn.T) nn.T, err
 			case *nn.GatedMLP:
 				b.Norm2 = p.Columns(b.Norm2, mlp.Gate, mlp.Up)
 				p.Row(mlp.Down)
-			} // experts are shared on their own
+			}
 		}
 		m.Norm = p.Columns(m.Norm, m.Head)
 		m.Drawn = p.Logits(m.Config.Vocab)
-		loss = p.CrossEntropy(m.Config.Vocab).Loss
+		a.loss = p.CrossEntropy(m.Config.Vocab).Loss
+		err = o.share(a, mesh, m, p)
 	})
+	return cmp.Or(failed, err)
 }
 
 // attach leaves what each rank has to ddp or fsdp.

@@ -10,6 +10,7 @@ import (
 	"github.com/ringo-ml/ringo/moe"
 	"github.com/ringo-ml/ringo/moe/router"
 	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/tp"
 	"github.com/ringo-ml/ringo/train"
 )
 
@@ -46,8 +47,6 @@ func (o *Options) checkMixture() error {
 		return train.Usagef("-bias with -forced: a bias changes what is chosen, and nothing is")
 	case o.ep > 0 && m.experts%o.ep != 0: // less is an error of the layout
 		return train.Usagef("-ep %d: %d experts do not divide over the ranks", o.ep, m.experts)
-	case o.sp:
-		return train.Usagef("-sp: experts take whole tokens")
 	case m.capacity > 0 && o.cp > 1:
 		return train.Usagef("-capacity with -cp: places go by the order of the tokens, of which -cp gives each rank some of every sequence")
 	case o.load != "":
@@ -89,13 +88,18 @@ func layersOf(model *gpt.Model) (list []*moe.Layer) {
 	return list
 }
 
-// share divides the experts over ranks. Each layer has a group of its own, whose bytes are counted.
-func (o *Options) share(a *attached, mesh *dist.Mesh, model *gpt.Model) error {
-	for i, l := range layersOf(model) {
+// share divides the experts over ranks. Each layer has a group of its own, whose bytes are counted. p is nil without tensor parallelism.
+func (o *Options) share(a *attached, mesh *dist.Mesh, model *gpt.Model, p *tp.Parallel) error {
+	for i, b := range model.Blocks {
+		l, ok := b.MLP.(*moe.Layer)
+		if !ok {
+			continue
+		}
 		g := mesh.Group("ep").With(dist.Name(fmt.Sprintf("experts of layer %d", i)))
 		ranks := moe.Ranks{Tokens: a.sum, Experts: g}
-		if o.tp > 1 {
-			ranks.Hidden = mesh.Group("kv", "same")
+		if p != nil {
+			ranks.Hidden = p.Group
+			ranks.Gather, ranks.Scatter = p.Between(b.Norm2)
 		}
 		if err := moe.Parallelize(ranks, l); err != nil {
 			return err

@@ -34,7 +34,14 @@ func withExperts() []layout {
 	l := func(dp, fsdp, tp, cp, ep int) layout {
 		return layout{dp: dp, fsdp: fsdp, stage: 3, tp: tp, cp: cp, ep: ep}
 	}
-	return []layout{l(1, 1, 1, 1, 2), l(1, 1, 1, 1, 4), l(2, 1, 1, 1, 2), l(1, 2, 1, 1, 2), l(2, 2, 1, 1, 2), l(1, 1, 2, 1, 2), l(1, 2, 2, 1, 1), l(3, 1, 1, 1, 1), l(1, 1, 1, 2, 2)}
+	return []layout{l(1, 1, 1, 1, 2), l(1, 1, 1, 1, 4), l(2, 1, 1, 1, 2), l(1, 2, 1, 1, 2), l(2, 2, 1, 1, 2), l(1, 1, 2, 1, 2), l(1, 2, 2, 1, 1), l(3, 1, 1, 1, 1), l(1, 1, 1, 2, 2),
+		divided(l(1, 1, 2, 1, 2)), divided(l(1, 2, 2, 1, 1)), divided(l(2, 1, 2, 1, 2))}
+}
+
+// divided is l with sequence parallelism.
+func divided(l layout) layout {
+	l.sp = true
+	return l
 }
 
 // Every layout has the losses, the balance and the text of one rank.
@@ -105,7 +112,6 @@ func TestWrongMixtures(t *testing.T) {
 		"-capacity 0 -aux NaN -bias 0":                                           func(o *Options) { o.aux = math.NaN() },
 		"-ep 3: 4 experts do not divide over the ranks":                          func(o *Options) { o.ep = 3 },
 		"-dp 0 -fsdp 1 -tp 1 -cp 1 -ep 0: ranks of an axis":                      func(o *Options) { o.ep = 0 },
-		"-sp: experts take whole tokens":                                         func(o *Options) { o.tp, o.sp = 2, true },
 		"-capacity with -cp":                                                     func(o *Options) { o.capacity, o.cp = 1, 2 },
 		"-bias with -forced":                                                     func(o *Options) { o.forced, o.bias = true, 1 },
 		"-load reads models without experts":                                     func(o *Options) { o.load = folder(t, gpt2) },
