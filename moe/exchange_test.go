@@ -156,7 +156,7 @@ func meets(t *testing.T, l *moe.Layer, r *dist.Rank, choice [4][]int, total int)
 // Steps of ranks that share experts allocate nothing.
 func TestRanksAllocateNothing(t *testing.T) {
 	for _, capacity := range []float64{0, 1.2} {
-		disttest.SteadySteps(t, dist.Run, 5, 20, func(r *dist.Rank) (func() error, error) {
+		disttest.SteadySteps(t, dist.Run, 16, 6, func(r *dist.Rank) (func() error, error) {
 			c := training{Config: moe.Config{Features: 5, Hidden: 6, Experts: 8, Router: routers["deepseek"], Shared: 6, Balance: 0.1, Z: 0.1, Capacity: capacity}, ep: 2}
 			mesh, err := r.Mesh(c.mesh())
 			if err != nil {
