@@ -2,9 +2,10 @@ package data
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"runtime/debug"
 
+	"github.com/ringo-ml/ringo/internal/where"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -211,12 +212,20 @@ func (f *feed) run(l *Loader, epoch, step int) {
 	over = true
 }
 
-// panicked makes an error of a panic in the dataset's code, with its stack: the loop's goroutine has another one.
+// panicked makes an error of a panic in the dataset's code: with the line of a Failure, and else with the stack, since the loop's
+// goroutine has another one.
 func panicked(r any) error {
-	if err, ok := r.(error); ok {
-		return errorf("Dataset.Batch panicked: %w\n%s", err, debug.Stack())
+	err, ok := r.(error)
+	if f, failed := errors.AsType[*tensor.Failure](err); failed {
+		if f.At == "" {
+			f.At = where.Panic()
+		}
+		return errorf("Dataset.Batch: %w", err)
 	}
-	return errorf("Dataset.Batch panicked: %v\n%s", r, debug.Stack())
+	if !ok {
+		err = fmt.Errorf("%v", r)
+	}
+	return errorf("Dataset.Batch panicked: %w\n%s", err, where.Stack())
 }
 
 func (f *feed) fill(l *Loader, epoch, step int) error {

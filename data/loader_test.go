@@ -264,7 +264,7 @@ func TestDatasetPanics(t *testing.T) {
 	}
 	for want, before := range map[string]func([]int) error{
 		"panicked: oh no\ngoroutine":   func([]int) error { panic("oh no") },
-		"read as float32":              misuse,
+		"read as float32 (at loader_te": misuse,
 		"Batch called runtime.Goexit":  func([]int) error { runtime.Goexit(); return nil },
 		"strconv.Atoi: parsing \"x\":": func([]int) error { _, err := strconv.Atoi("x"); panic(err) },
 	} {

@@ -4,7 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime/debug"
+
+	"github.com/ringo-ml/ringo/internal/where"
 )
 
 // AtEnd has f called when the rank's function is over, on the rank's goroutine and before the rank leaves the job: for work
@@ -57,7 +58,7 @@ func guard(r *Rank, f func() error, next func(err error)) {
 			r.explain(p)
 			err = panicked(rank, p)
 		} else if !returned {
-			err = &Error{Rank: rank, Cause: fmt.Errorf("rank %d panicked: runtime.Goexit was called (testify's require does)\n%s", rank, debug.Stack())}
+			err = &Error{Rank: rank, Cause: fmt.Errorf("runtime.Goexit was called (testify's require does)\n%s", where.Stack())}
 		}
 		next(err)
 	}()

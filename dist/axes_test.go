@@ -101,7 +101,7 @@ func TestAxesInErrors(t *testing.T) {
 			}
 			return tensor.Try(fn)
 		})
-		assert.ErrorContains(t, err, "linear float64[3,2], float64[4,2]: axis tp: parameter w[4 2] is the same on all ranks", how)
+		assert.ErrorContains(t, err, "linear float64[3,2], w float64[4,2]: axis tp: parameter w[4 2] is the same on all ranks", how)
 		assert.ErrorContains(t, err, "; attach the parameter with ddp or fsdp over this axis", how)
 	}
 }

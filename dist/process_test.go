@@ -140,7 +140,7 @@ func TestProcessesMismatch(t *testing.T) {
 
 // A rank that fails or panics says so itself, with its stack, and the others report its error, not one of their own.
 func TestProcessFails(t *testing.T) {
-	for how, want := range map[string]string{"fail": "rank 1: boom", "panic": "rank 1 panicked: out of luck", "goexit": "rank 1 panicked: runtime.Goexit"} {
+	for how, want := range map[string]string{"fail": "rank 1: boom", "panic": "rank 1: panic: out of luck", "goexit": "rank 1: runtime.Goexit"} {
 		for r, text := range processes(t, 3, how) {
 			assert.Contains(t, text, "error: rank 1", "%s, rank %d", how, r)
 			assert.Contains(t, text, want, "%s, rank %d", how, r)

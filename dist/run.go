@@ -4,12 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"strings"
 	"sync"
 
 	"github.com/ringo-ml/ringo/dist/backend"
 	"github.com/ringo-ml/ringo/dist/local"
+	"github.com/ringo-ml/ringo/internal/where"
+	"github.com/ringo-ml/ringo/tensor"
 )
 
 // RunEngines runs fn once per engine, each in a goroutine, as rank i of len(engines). Run uses it with engines of package
@@ -216,17 +217,23 @@ func named(rank int, err error) error {
 	return &Error{Rank: rank, Cause: err}
 }
 
-// panicked turns a panic value into an error. A *tensor.Failure, or another error that a group's failure is in, stays
-// itself; anything else gets the stack.
+// panicked turns a panic value into an error, in which the line of the program stands. A *tensor.Failure, or another error that a
+// group's failure is in, stays itself; anything else is a mistake in the program, or in this module, and gets the stack.
 func panicked(rank int, p any) error {
-	if err, ok := p.(error); ok {
-		var e *Error
-		if errors.As(err, &e) {
-			return err
+	err, ok := p.(error)
+	if f, failed := errors.AsType[*tensor.Failure](err); failed {
+		if f.At == "" {
+			f.At = where.Panic()
 		}
-		return &Error{Rank: rank, Cause: fmt.Errorf("rank %d panicked: %w\n%s", rank, err, debug.Stack())}
+		return named(rank, err)
 	}
-	return &Error{Rank: rank, Cause: fmt.Errorf("rank %d panicked: %v\n%s", rank, p, debug.Stack())}
+	if e, of := errors.AsType[*Error](err); of && e != nil {
+		return err
+	}
+	if !ok {
+		err = fmt.Errorf("%v", p)
+	}
+	return &Error{Rank: rank, Cause: fmt.Errorf("panic: %w\n%s", err, where.Stack())}
 }
 
 // close ends the ranks after their goroutines are gone, and returns the job's error.

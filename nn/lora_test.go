@@ -116,11 +116,11 @@ func TestLoRAOfTiedWeights(t *testing.T) {
 	e := nn.NewEmbedding(5, 4)
 	m := nn.Sequential{e, &nn.Linear{W: e.W}}
 	nn.LoRA(m, nn.LoRAConfig{Rank: 2, Alpha: 1, Targets: []string{"1"}})
-	assert.PanicsWithError(t, "tensor: nn.Merge: 1 has no values yet, or they are divided over ranks", func() { nn.Merge(m) })
+	assert.PanicsWithError(t, "nn.Merge: 1 has no values yet, or they are divided over ranks", func() { nn.Merge(m) })
 	nn.Init(m, host, tensor.Float32, 1)
-	assert.PanicsWithError(t, "tensor: nn.Merge: the weight of 1 is also another layer's, which would change", func() { nn.Merge(m) })
-	assert.PanicsWithError(t, "tensor: nn.Unmerge: the adapter of 1 is merged: false", func() { nn.Unmerge(m) })
-	assert.PanicsWithError(t, "tensor: nn.Merge: no Linear of the model has an adapter", func() { nn.Merge(e) })
+	assert.PanicsWithError(t, "nn.Merge: the weight of 1 is also another layer's, which would change", func() { nn.Merge(m) })
+	assert.PanicsWithError(t, "nn.Unmerge: the adapter of 1 is merged: false", func() { nn.Unmerge(m) })
+	assert.PanicsWithError(t, "nn.Merge: no Linear of the model has an adapter", func() { nn.Merge(e) })
 }
 
 func TestLoRATrainsAdaptersAlone(t *testing.T) {

@@ -41,7 +41,7 @@ func (c *Ctx) Arrives(y Tensor, lo, hi int, p Pending) {
 			a = &c.back
 		}
 		if len(a.parts) > 0 {
-			fail(c.f.Name(), []Shape{h.shape()}, "Arrives was said of another tensor already")
+			fail(c.f.Name(), these(h), "Arrives was said of another tensor already")
 		}
 		a.c, h.st.coming = c, a
 	}

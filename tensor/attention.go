@@ -26,7 +26,7 @@ func Attention(qkv Tensor, headDim int, o AttentionOptions) Tensor {
 	t := tapeOf("attention", qkv)
 	in := t.contiguous(t.arg(qkv))
 	if headDim <= 0 || in.rank != 3 || in.dims[2]%(3*headDim) != 0 {
-		fail("attention", []Shape{in.shape()}, "needs [batch, time, 3·heads·%d]", headDim)
+		fail("attention", these(in), "needs [batch, time, 3·heads·%d]", headDim)
 	}
 	if o.check("attention"); o.Offset != 0 {
 		fail("attention", nil, "an Offset has no meaning where queries and keys are of the same positions")
@@ -35,7 +35,7 @@ func Attention(qkv Tensor, headDim int, o AttentionOptions) Tensor {
 		fail("attention", nil, "masks are CrossAttention's, to which queries, keys and values are given apart")
 	}
 	if r := t.rows.of(in); r.seq != 0 && r.seq < r.Seq.Total {
-		fail("attention", []Shape{in.shape()}, "the step has %v: a position would see this rank's part of its sequence only", r)
+		fail("attention", these(in), "the step has %v: a position would see this rank's part of its sequence only", r)
 	}
 	b, n, width := in.dims[0], in.dims[1], in.dims[2]/3
 	out, lse := t.newTensor(in.dtype, b, n, width), t.newTensor(statType(in.dtype), b, width/headDim, n)

@@ -18,14 +18,14 @@ func (t *Tape) masks(o *AttentionOptions, q, k *header) (m [3]*header) {
 		return m
 	}
 	if o.QueryDocs.IsZero() != o.KeyDocs.IsZero() {
-		fail("cross_attention", []Shape{q.shape(), k.shape()}, "QueryDocs and KeyDocs belong together, but only one is given")
+		fail("cross_attention", these(q, k), "QueryDocs and KeyDocs belong together, but only one is given")
 	}
 	b := q.dims[0]
 	m = [3]*header{t.mask("KeyLengths", o.KeyLengths, b), t.mask("QueryDocs", o.QueryDocs, b, q.dims[1]), t.mask("KeyDocs", o.KeyDocs, b, k.dims[1])}
 	if m[0] != nil && t.dev.Host() {
 		n := Data[int64](m[0].tensor())
 		if i := kernel.CheckIndex(n, k.dims[1]+1); i >= 0 {
-			fail("cross_attention", []Shape{q.shape(), k.shape()}, "KeyLengths of sequence %d is %d, not in [0,%d]", i, n[i], k.dims[1])
+			fail("cross_attention", these(q, k), "KeyLengths of sequence %d is %d, not in [0,%d]", i, n[i], k.dims[1])
 		}
 	}
 	return m
@@ -39,7 +39,7 @@ func (t *Tape) mask(name string, x Tensor, dims ...int) *header {
 	h, want := t.arg(x), header{dtype: Int64}
 	want.setDims(dims)
 	if !h.alike(&want) || h.dtype != Int32 && h.dtype != Int64 {
-		fail("cross_attention", []Shape{h.shape()}, "%s has to be %v, or int32 of this shape", name, want.shape())
+		fail("cross_attention", these(h), "%s has to be %v, or int32 of this shape", name, want.shape())
 	}
 	if h.dtype != Int64 {
 		h = t.alias(h).tensor().Cast(Int64).h
@@ -55,7 +55,7 @@ func (t *Tape) keysBefore(q, k *header, parts bool) int {
 		return 0
 	}
 	if k.dims[1] == r.seq && !parts {
-		fail("cross_attention", []Shape{q.shape(), k.shape()}, "the step has %v: a position would see this rank's part of its sequence only", r)
+		fail("cross_attention", these(q, k), "the step has %v: a position would see this rank's part of its sequence only", r)
 	}
 	if k.dims[1] == r.Seq.Total && q.dims[1] == r.seq {
 		return r.Seq.First

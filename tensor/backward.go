@@ -1,7 +1,6 @@
 package tensor
 
 import (
-	"fmt"
 	"slices"
 )
 
@@ -31,7 +30,7 @@ func (t *Tape) Backward(loss Tensor, opts ...BackwardOption) {
 	h := t.arg(loss)
 	t.checkBackward("Backward", t.putOff)
 	if h.n != 1 || !h.needs || h.leaf != nil {
-		fail("Backward", []Shape{h.shape()}, "needs one element, computed from parameters since the last Backward")
+		fail("Backward", these(h), "needs one element, computed from parameters since the last Backward")
 	}
 	mustSeed("Backward", h)
 	h.kept = true
@@ -111,7 +110,7 @@ func (t *Tape) finishBackward() {
 	}
 	for _, k := range t.owners {
 		if err := k.BackwardDone(!t.more); err != nil {
-			panic(&Failure{Op: "Backward", Err: err})
+			failWith("Backward", nil, err)
 		}
 	}
 	for _, s := range t.used {
@@ -186,7 +185,7 @@ func (t *Tape) run(from int) {
 func (t *Tape) vjp(n *Node, m uint8) {
 	rule := ops[n.op].VJP
 	if rule == nil {
-		fail(n.op.String(), []Shape{n.out.shape()}, "has no gradient rule")
+		fail(n.op.String(), these(n.out), "has no gradient rule")
 	}
 	mark := t.nh
 	t.need = m
@@ -226,7 +225,7 @@ func (t *Tape) settleGrad(h *header) {
 
 func (t *Tape) await(h *header, p Pending) {
 	if err := p.Wait(); err != nil {
-		panic(&Failure{Op: "Backward", Shapes: []Shape{h.shape()}, Err: err})
+		failWith("Backward", these(h), err)
 	}
 }
 
@@ -315,7 +314,7 @@ func (t *Tape) AddGrad(n *Node, i int, g Tensor) {
 
 func (t *Tape) addGrad(h, g *header) {
 	if h.n != g.n || h.dtype != g.dtype {
-		fail("Backward", []Shape{h.shape(), g.shape()}, "a gradient rule gave another shape or type")
+		fail("Backward", these(h, g), "a gradient rule gave another shape or type")
 	}
 	if g.ld != 0 {
 		c := t.contiguousCopy(g)
@@ -395,14 +394,14 @@ func (t *Tape) newContrib() *contrib {
 func (t *Tape) leafGrad(h *header) (dst *header, beta float64) {
 	p := h.leaf.p
 	if p.sync.F != nil && !p.sync.Done() {
-		fail("Backward", []Shape{h.shape()}, "gradient of %s is written while its collective is in flight", p.name)
+		fail("Backward", these(h), "gradient of %s is written while its collective is in flight", p.name)
 	}
 	if r := t.Recording(); r != nil {
 		r.grad(p)
 	}
 	switch p.state {
 	case gradReady:
-		fail("Backward", []Shape{h.shape()}, "gradient of %s was not consumed: between two Backwards, call Step of an optimizer that has it, or use More()", p.name)
+		fail("Backward", these(h), "gradient of %s was not consumed: between two Backwards, call Step of an optimizer that has it, or use More()", p.name)
 	case gradPartial:
 		beta = 1
 	}
@@ -412,7 +411,7 @@ func (t *Tape) leafGrad(h *header) (dst *header, beta float64) {
 	}
 	dst = p.Grad.hdr()
 	if dst.n != h.n || dst.ld != 0 {
-		t.mustShape("Backward", false, h, dst)
+		fail("Backward", these(h, dst), "the gradient of %s is a tensor of another size", p.name)
 	}
 	return dst, beta
 }
@@ -433,17 +432,4 @@ func (t *Tape) full(h *header, v float64) *header {
 	g := t.newLike(h)
 	t.fill(g, v)
 	return g
-}
-
-func (t *Tape) mustShape(op string, ok bool, hs ...*header) {
-	if ok {
-		return
-	}
-	shapes := make([]Shape, 0, len(hs))
-	for _, h := range hs {
-		if h != nil {
-			shapes = append(shapes, h.shape())
-		}
-	}
-	panic(&Failure{Op: op, Shapes: shapes, Err: fmt.Errorf("shapes do not fit")})
 }

@@ -35,7 +35,7 @@ func (c *Ctx) Rows(dst, x Tensor, lo, hi int) {
 	t, d, h := c.t, dst.hdr(), x.hdr()
 	cols := h.dims[h.rank-1]
 	if lo < 0 || hi < lo || hi > h.rowCount() || d.n != (hi-lo)*cols || d.dtype != h.dtype || d.ld != 0 {
-		fail(c.f.Name(), []Shape{d.shape(), h.shape()}, "rows %d to %d do not fit", lo, hi)
+		fail(c.f.Name(), these(d, h), "rows %d to %d do not fit", lo, hi)
 	}
 	part := arrival{lo: lo, hi: hi}
 	if p := t.lazy; p.out == h {

@@ -166,7 +166,7 @@ func (c *Captured) load(in []Tensor) {
 		switch {
 		case h.n == 0:
 		case h.ld != 0:
-			fail("Run", []Shape{h.shape()}, "input %d is not contiguous", i)
+			fail("Run", these(h), "input %d is not contiguous", i)
 		case h.st.dev == c.dev:
 			c.dev.Copy(own.ptr(), h.ptr(), h.n*h.dtype.Size(), q)
 		case h.st.dev.Host():

@@ -153,7 +153,7 @@ func (t *Tape) again(n *Node, c *Ctx) *header {
 	y := t.arg(n.fn(c.in...))
 	t.recompute, t.rows, t.replayed = recompute, rows, replayed
 	if y.dtype != n.out.dtype || !y.alike(n.out) || !y.needs || n.call.once != len(n.call.saved) {
-		fail("checkpoint", []Shape{n.out.shape(), y.shape()}, "the function did something else when it was run again")
+		fail("checkpoint", these(n.out, y), "the function did something else when it was run again")
 	}
 	return y
 }

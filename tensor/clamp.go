@@ -19,7 +19,7 @@ func (x Tensor) Clamp(lo, hi float64) Tensor {
 	t := tapeOf("clamp", x)
 	in := t.contiguous(t.arg(x))
 	if lo != lo || hi != hi {
-		fail("clamp", []Shape{in.shape()}, "a bound is NaN: %v, %v", lo, hi)
+		fail("clamp", these(in), "a bound is NaN: %v, %v", lo, hi)
 	}
 	out := t.newLike(in)
 	if in.n > 0 {

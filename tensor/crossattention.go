@@ -32,7 +32,7 @@ func crossAttention(q, k, v Tensor, headDim int, o AttentionOptions, both bool) 
 	f := attention{I: [8]int{headDim, b2i(o.Causal)}}
 	if t.training && o.Drop > 0 {
 		if r := t.rows; r.seq > 0 && a.dims[1] == r.seq && r.seq < r.Seq.Total {
-			fail("cross_attention", []Shape{a.shape()}, "the step has %v: probabilities of a part of the positions cannot be dropped", r)
+			fail("cross_attention", these(a), "the step has %v: probabilities of a part of the positions cannot be dropped", r)
 		}
 		f.drop, f.key = o.Drop, t.RandomKey(o.Layer)
 		p := t.place("cross_attention", a, lse.n*b.dims[1], heads, a.dims[1]*b.dims[1], o.At)
@@ -60,12 +60,13 @@ func crossAttention(q, k, v Tensor, headDim int, o AttentionOptions, both bool) 
 func (t *Tape) crossOperands(q, k, v Tensor, headDim int) (a, b, c *header) {
 	a, b, c = t.contiguous(t.arg(q)), t.contiguous(t.arg(k)), t.contiguous(t.arg(v))
 	t.sameDType("cross_attention", a, b, c)
-	width := 0
-	if b.rank == 3 {
-		width = b.dims[2]
+	const op = "cross_attention"
+	mustShape(op, a.rank == 3 && b.rank == 3, "wants queries, keys and values [batch, time, heads·headDim]", a, b, c)
+	mustBeAlike(op, b, "the keys", c, "the values", a, b, c)
+	mustMatch(op, a, 0, "the queries", b, 0, "the keys", a, b, c)
+	if width := b.dims[2]; headDim <= 0 || width == 0 || width%headDim != 0 || a.dims[2]%width != 0 {
+		fail(op, these(a, b, c), "the keys' %d features must be heads of %d each, and the queries' %d a multiple of them", width, headDim, a.dims[2])
 	}
-	t.mustShape("cross_attention", headDim > 0 && a.rank == 3 && width > 0 && b.alike(c) && a.dims[0] == b.dims[0] && width%headDim == 0 &&
-		a.dims[2]%width == 0, a, b, c)
 	return a, b, c
 }
 

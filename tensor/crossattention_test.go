@@ -107,11 +107,11 @@ func TestCrossAttentionMisuse(t *testing.T) {
 		o       AttentionOptions
 		want    string
 	}{
-		{x(2, 3, 12), x(2, 4, 8), x(2, 4, 8), 4, AttentionOptions{}, "cross_attention float32[2,3,12], float32[2,4,8], float32[2,4,8]: shapes do not fit"}, // 3 heads over 2
-		{x(2, 3, 12), x(2, 4, 6), x(2, 5, 6), 3, AttentionOptions{}, "shapes do not fit"},
-		{x(2, 3, 12), x(1, 4, 6), x(1, 4, 6), 3, AttentionOptions{}, "shapes do not fit"},
-		{x(2, 3, 12), x(2, 4, 6), x(2, 4, 6), 4, AttentionOptions{}, "shapes do not fit"},
-		{x(2, 3, 12), x(2, 4, 6), x(2, 4, 6), 0, AttentionOptions{}, "shapes do not fit"},
+		{x(2, 3, 12), x(2, 4, 8), x(2, 4, 8), 4, AttentionOptions{}, "cross_attention float32[2,3,12], float32[2,4,8], float32[2,4,8]: the keys' 8 features must be heads of 4 each, and the queries' 12 a multiple"}, // 3 heads over 2
+		{x(2, 3, 12), x(2, 4, 6), x(2, 5, 6), 3, AttentionOptions{}, "dimension 1 of the keys is 4, dimension 1 of the values is 5"},
+		{x(2, 3, 12), x(1, 4, 6), x(1, 4, 6), 3, AttentionOptions{}, "dimension 0 of the queries is 2, dimension 0 of the keys is 1"},
+		{x(2, 3, 12), x(2, 4, 6), x(2, 4, 6), 4, AttentionOptions{}, "the keys' 6 features must be heads of 4 each"},
+		{x(2, 3, 12), x(2, 4, 6), x(2, 4, 6), 0, AttentionOptions{}, "must be heads of 0 each"},
 		{x(2, 3, 12), New(hostDevice, Float64, 2, 4, 6), x(2, 4, 6), 3, AttentionOptions{}, "float64"},
 		{x(2, 3, 12), x(2, 4, 6), x(2, 4, 6), 3, AttentionOptions{Drop: -1}, "probability -1 is not in [0,1)"},
 	} {

@@ -14,14 +14,20 @@ func generalCrossEntropy(logits, targets Tensor, o CrossEntropyOptions) Tensor {
 		y = t.alias(y)
 	}
 	soft := y.dtype.IsFloat()
-	t.mustShape("cross_entropy", soft && x.rank > 0 && y.alike(x) || fitLabels(x, y), x, y)
+	if soft {
+		mustShape("cross_entropy", x.rank > 0, "wants logits [..., classes]", x, y)
+		mustBeAlike("cross_entropy", x, "the logits", y, "the soft targets", x, y)
+	} else {
+		mustFitLabels(x, y)
+	}
 	if o.PerRow && o.Count != 0 || soft && o.Ignore != nil {
-		fail("cross_entropy", []Shape{x.shape(), y.shape()}, "Count has no meaning with PerRow, Ignore none with soft targets")
+		fail("cross_entropy", these(x, y), "Count has no meaning with PerRow, Ignore none with soft targets")
 	}
 	var w Tensor
 	if !o.Weights.IsZero() {
 		h := t.arg(o.Weights)
-		t.mustShape("cross_entropy", h.rank == 1 && h.n == x.dims[x.rank-1], x, y, h)
+		mustShape("cross_entropy", h.rank == 1, "wants weights [classes]", x, y, h)
+		mustMatch("cross_entropy", x, int(x.rank)-1, "the logits", h, 0, "the weights", x, y, h)
 		w = t.alias(h).tensor().Cast(statType(x.dtype))
 	}
 	if soft {
@@ -41,7 +47,7 @@ func (t *Tape) reduceRows(rows, weight Tensor, o CrossEntropyOptions) Tensor {
 	case weight.IsZero():
 		return GlobalMean(rows)
 	case t.rows.Total > t.rows.n || t.rows.Seq.Total > t.rows.seq:
-		fail("cross_entropy", []Shape{rows.Shape()}, "classes have weights and the batch is shared between ranks: give Count, the sum of all labels' weights")
+		fail("cross_entropy", these(rows.h), "classes have weights and the batch is shared between ranks: give Count, the sum of all labels' weights")
 	}
 	return rows.Sum().Div(weight.Sum())
 }

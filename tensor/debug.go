@@ -1,7 +1,6 @@
 package tensor
 
 import (
-	"fmt"
 	"math"
 	"os"
 	"unsafe"
@@ -123,6 +122,6 @@ func compareOperand(got, want, bound *Args, i int, what string) {
 				continue
 			}
 		}
-		panic(&Failure{Op: got.Op.String(), Err: fmt.Errorf("operand %d element %d is %v, want %v: it %s", i, j, x, y, what)})
+		fail(got.Op.String(), nil, "operand %d element %d is %v, want %v: it %s", i, j, x, y, what)
 	}
 }

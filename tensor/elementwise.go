@@ -17,7 +17,7 @@ func broadcastDims(op Op, h *header, a, b *header) {
 			e = b.dims[int(b.rank)-i]
 		}
 		if d != e && d != 1 && e != 1 {
-			fail(op.String(), []Shape{a.shape(), b.shape()}, "shapes do not broadcast")
+			fail(op.String(), these(a, b), "shapes do not broadcast: %s", mismatch(a, int(a.rank)-i, "the first", b, int(b.rank)-i, "the second"))
 		}
 		if d == 1 {
 			d = e
@@ -141,11 +141,7 @@ func (t *Tape) sameDType(op string, hs ...*header) {
 }
 
 func (t *Tape) mustSame(op string, hs []*header) {
-	var shapes []Shape
-	for _, h := range hs {
-		shapes = append(shapes, h.shape())
-	}
-	fail(op, shapes, "element types differ (see Cast)")
+	fail(op, hs, "element types differ (see Cast)")
 }
 
 func binaryOp(op Op, x, y Tensor) Tensor {
@@ -211,7 +207,7 @@ func Where(cond, x, y Tensor) Tensor {
 	c, a, b := t.arg(cond), t.arg(x), t.arg(y)
 	t.sameDType("where", a, b)
 	if c.dtype != Bool {
-		fail("where", []Shape{c.shape()}, "condition must be bool")
+		fail("where", these(c), "condition must be bool")
 	}
 	out := t.blankHeader()
 	out.dtype = a.dtype

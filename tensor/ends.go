@@ -11,10 +11,10 @@ import (
 func (t *Tape) Leaf(x Tensor) Tensor {
 	h := x.hdr()
 	if !h.dtype.IsFloat() {
-		fail("Leaf", []Shape{h.shape()}, "needs floats: there is no gradient of %v", h.dtype)
+		fail("Leaf", these(h), "needs floats: there is no gradient of %v", h.dtype)
 	}
 	if !t.record || t.recompute || t.quiet {
-		fail("Leaf", []Shape{h.shape()}, "inside a Checkpoint or a Function: make it outside and pass it in")
+		fail("Leaf", these(h), "inside a Checkpoint or a Function: make it outside and pass it in")
 	}
 	in := t.Input(x).h
 	if in == h {
@@ -35,10 +35,10 @@ func (t *Tape) Leaf(x Tensor) Tensor {
 func (t *Tape) GradOf(x Tensor) Tensor {
 	h := x.hdr()
 	if t.noGrad {
-		fail("GradOf", []Shape{h.shape()}, "the tape was made with NoGrad")
+		fail("GradOf", these(h), "the tape was made with NoGrad")
 	}
 	if !slices.Contains(t.ends, h) {
-		fail("GradOf", []Shape{h.shape()}, "not a tensor that Leaf of this tape returned")
+		fail("GradOf", these(h), "not a tensor that Leaf of this tape returned")
 	}
 	t.settleGrad(h)
 	if h.grad != nil {
@@ -83,7 +83,7 @@ func (t *Tape) checkEnd(outs, grads []Tensor, i int) {
 	default:
 		return
 	}
-	fail("BackwardFrom", []Shape{h.shape(), g.shape()}, wrong, i)
+	fail("BackwardFrom", these(h, g), wrong, i)
 }
 
 // mustGrad panics with a *Failure unless g is what a gradient of h is over the ranks. What is the same on all ranks may be replicated or
@@ -96,8 +96,8 @@ func mustGrad(h, g *header, i int) {
 	}
 	if bad &^= same & (want.On(Replicated) | want.On(Invariant)); bad != 0 {
 		axis := bad.first()
-		panic(&Failure{Op: "BackwardFrom", Shapes: []Shape{h.shape(), g.shape()}, Err: &TypeError{Axis: axis, Clash: ClashGrad, Have: g.ty.At(axis), Want: want.At(axis),
-			Text: fmt.Sprintf("gradient %d is %v, but output %d is %v: its gradient must be %v", i, g.ty.At(axis), i, h.ty.At(axis), want.At(axis))}})
+		failWith("BackwardFrom", these(h, g), &TypeError{Axis: axis, Clash: ClashGrad, Have: g.ty.At(axis), Want: want.At(axis),
+			Text: fmt.Sprintf("gradient %d is %v, but output %d is %v: its gradient must be %v", i, g.ty.At(axis), i, h.ty.At(axis), want.At(axis))})
 	}
 }
 

@@ -1,6 +1,7 @@
 package tensor_test
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/ringo-ml/ringo/tensor"
@@ -149,8 +150,10 @@ func ExampleTry() {
 	defer dev.Close()
 	tape := tensor.NewTape(dev)
 	x, y := tape.Input(tensor.New(dev, tensor.Float32, 2, 3)), tensor.New(dev, tensor.Float32, 4, 5)
-	fmt.Println(tensor.Try(func() { tensor.MatMul(x, y, false, false) }))
-	// Output: tensor: matmul float32[2,3], float32[4,5]: shapes do not fit (transposed false, false)
+	err := tensor.Try(func() { tensor.MatMul(x, y, false, false) }) // also says at which line
+	fail, _ := errors.AsType[*tensor.Failure](err)
+	fmt.Println(fail.Op, fail.Shapes, fail.Err)
+	// Output: matmul [float32[2,3] float32[4,5]] dimension 1 of the first is 3, dimension 0 of the second is 4
 }
 
 func ExampleMemory() {

@@ -1,6 +1,7 @@
 package tensor
 
 import (
+	"fmt"
 	"unsafe"
 
 	"github.com/ringo-ml/ringo/internal/trace"
@@ -56,7 +57,7 @@ func (a *Args) In(x Tensor) *Args { return a.in(a.packed(x)) }
 func (a *Args) packed(x Tensor) *header {
 	h := x.hdr()
 	if h.ld != 0 {
-		fail(a.Op.String(), []Shape{h.shape()}, "not contiguous")
+		fail(a.Op.String(), these(h), "not contiguous")
 	}
 	return h
 }
@@ -72,7 +73,7 @@ func (a *Args) out(h *header) *Args {
 	a.Outs++
 	a.in(h) // waits for what arrives
 	if debugMode && h.st != nil && h.st.arena != nil && h.st.busy() {
-		fail(a.Op.String(), []Shape{h.shape()}, "writes to memory that a collective still uses")
+		fail(a.Op.String(), these(h), "writes to memory that a collective still uses")
 	}
 	return a
 }
@@ -134,11 +135,11 @@ func (e *Exec) Launch() {
 
 func (e *Exec) noKernel() {
 	a := &e.a
-	var shapes []Shape
+	f := &Failure{Op: a.Op.String(), Err: fmt.Errorf("%v has no kernel for %v", e.dev, a.DType)}
 	for i := range a.N {
-		shapes = append(shapes, Shape{a.DT[i], []int{a.Len[i]}})
+		f.Shapes = append(f.Shapes, Shape{a.DT[i], []int{a.Len[i]}})
 	}
-	fail(a.Op.String(), shapes, "%v has no kernel for %v", e.dev, a.DType)
+	panic(f)
 }
 
 // Operand returns operand i of a launch on the CPU as a slice; nil for an absent one.

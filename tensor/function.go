@@ -77,7 +77,7 @@ func (c *Ctx) OutGrad(i int) Tensor {
 func (c *Ctx) HostInts(x Tensor) []int64 {
 	h := c.t.arg(x)
 	if h.dtype != Int64 || h.ld != 0 {
-		fail("HostInts", []Shape{h.shape()}, "needs a contiguous int64 tensor")
+		fail("HostInts", these(h), "needs a contiguous int64 tensor")
 	}
 	return Data[int64](ToHost(x))
 }
@@ -146,7 +146,7 @@ func (t *Tape) Apply(f Function, in ...Tensor) Tensor {
 	t.quiet = was
 	for _, o := range c.outs {
 		if !t.madeSince(mark, o) || o == y {
-			fail(f.Name(), []Shape{o.shape()}, "a further output must be made in Forward")
+			fail(f.Name(), these(o), "a further output must be made in Forward")
 		}
 	}
 	if !t.madeSince(mark, y) { // the identity: another tensor on the same memory
@@ -222,7 +222,7 @@ func applyVJP(t *Tape, n *Node, need uint8) {
 		case need&(1<<i) == 0:
 			t.release(x.h)
 		case !x.h.alike(n.in[i]):
-			fail("Backward of "+c.f.Name(), []Shape{n.in[i].shape(), x.h.shape()}, "the gradient of input %d has another shape than the input", i)
+			fail("Backward of "+c.f.Name(), these(n.in[i], x.h), "the gradient of input %d has another shape than the input", i)
 		case c.over[i].F == nil:
 			t.addGrad(n.in[i], x.h)
 		default:
@@ -250,7 +250,7 @@ func WithAux(y, aux Tensor, weight float64) Tensor {
 	t := tapeOf("WithAux", y, aux)
 	yh, ah := t.arg(y), t.arg(aux)
 	if ah.n != 1 {
-		fail("WithAux", []Shape{ah.shape()}, "aux must have one element")
+		fail("WithAux", these(ah), "aux must have one element")
 	}
 	if t.recording() {
 		mustSeed("WithAux", ah)

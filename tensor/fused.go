@@ -49,7 +49,11 @@ func LinearAdd(x, w, b, r Tensor) Tensor {
 	}
 	t.checkLinear(xh, wh, bh)
 	t.sameDType("linear_add", xh, rh)
-	t.mustShape("linear_add", rh.rank == xh.rank && rh.n == xh.rowCount()*wh.dims[0] && rh.dims[rh.rank-1] == wh.dims[0], xh, wh, rh)
+	if rh.rank != xh.rank || rh.n != xh.rowCount()*wh.dims[0] || rh.dims[rh.rank-1] != wh.dims[0] {
+		like := *xh // as the sum of the product and the bias
+		like.base, like.dims[like.rank-1] = nil, wh.dims[0]
+		mustBeAlike("linear_add", rh, "what is added to", &like, "the product", xh, wh, rh)
+	}
 	out := t.newLike(rh)
 	g := gemm{batch: 1, m: xh.rowCount(), n: wh.dims[0], k: wh.dims[1], tb: true, bias: bh}
 	if t.table[OpLinearAdd][out.dtype] != nil && g.k > 0 {

@@ -1,7 +1,5 @@
 package tensor
 
-import "fmt"
-
 // GroupedLinear multiplies groups of rows by a matrix each: the first counts[0] rows of x [rows, in] by the transpose of
 // w[0], the next counts[1] by that of w[1], and so on, for w [groups, out, in]. It returns [rows, out]. Groups may be
 // empty; counts [groups] are Int64 and add up to rows. A mixture of experts is such a product.
@@ -9,10 +7,12 @@ func GroupedLinear(x, w, counts Tensor) Tensor {
 	t := tapeOfOp(OpGroupedLinear, x, w)
 	xh, wh, ch := t.contiguous(t.arg(x)), t.arg(w), t.arg(counts)
 	t.sameDType("grouped_linear", xh, wh)
-	ok := xh.rank == 2 && wh.rank == 3 && ch.rank == 1 && xh.dims[1] == wh.dims[2] && ch.n == wh.dims[0]
-	t.mustShape("grouped_linear", ok, xh, wh, ch)
+	ok := xh.rank == 2 && wh.rank == 3 && ch.rank == 1
+	mustShape("grouped_linear", ok, "wants rows [n, in], weights [groups, out, in] and counts [groups]", xh, wh, ch)
+	mustMatch("grouped_linear", xh, 1, "the rows", wh, 2, "the weights", xh, wh, ch)
+	mustMatch("grouped_linear", ch, 0, "the counts", wh, 0, "the weights", xh, wh, ch)
 	if ch.dtype != Int64 {
-		fail("grouped_linear", []Shape{ch.shape()}, "counts must be int64")
+		fail("grouped_linear", these(ch), "counts must be int64")
 	}
 	out := t.newTensor(xh.dtype, xh.dims[0], wh.dims[1])
 	t.grouped(OpGroupedLinear, out, xh, wh, ch, wh.dims[1], wh.dims[2], true, 0)
@@ -57,6 +57,6 @@ func checkCounts(counts []int64, rows int) {
 		left -= n
 	}
 	if left != 0 {
-		panic(&Failure{Op: "grouped_linear", Err: fmt.Errorf("groups of %v rows, of %d", counts, rows)})
+		fail("grouped_linear", nil, "groups of %v rows, of %d", counts, rows)
 	}
 }

@@ -5,14 +5,14 @@ import "github.com/ringo-ml/ringo/internal/kernel"
 // checkIndex panics when an index on the host is out of range.
 func (t *Tape) checkIndex(op string, x, idx *header, n int) {
 	if idx.dtype != Int64 {
-		fail(op, []Shape{x.shape(), idx.shape()}, "indices must be int64")
+		fail(op, these(x, idx), "indices must be int64")
 	}
 	if !t.dev.Host() {
 		return
 	}
 	ids := Data[int64](idx.tensor())
 	if i := kernel.CheckIndex(ids, n); i >= 0 {
-		fail(op, []Shape{x.shape(), idx.shape()}, "index %d is %d, not in [0,%d)", i, ids[i], n)
+		fail(op, these(x, idx), "index %d is %d, not in [0,%d)", i, ids[i], n)
 	}
 }
 
@@ -20,11 +20,11 @@ func (t *Tape) checkIndex(op string, x, idx *header, n int) {
 func Embedding(w, ids Tensor) Tensor {
 	t := tapeOf("embedding", w, ids)
 	wh, ih := t.contiguous(t.arg(w)), t.contiguous(t.arg(ids))
-	t.mustShape("embedding", wh.rank == 2, wh, ih)
+	mustShape("embedding", wh.rank == 2, "wants a table [n, d]", wh, ih)
 	t.checkIndex("embedding", wh, ih, wh.dims[0])
 	out := t.newHeader(wh.dtype, ih.dims[:ih.rank]...)
 	if int(out.rank) == MaxRank {
-		fail("embedding", []Shape{ih.shape()}, "too many dimensions")
+		fail("embedding", these(ih), "too many dimensions")
 	}
 	out.dims[out.rank] = wh.dims[1]
 	out.setDims(out.dims[:out.rank+1])
@@ -57,10 +57,11 @@ func embeddingVJP(t *Tape, n *Node, _ uint8) {
 // checkGather returns x as [outer, n, inner] around dim, and the size of idx there.
 func checkGather(t *Tape, op string, x, idx *header, dim int) (d, outer, n, m, inner int) {
 	d = x.axis(op, dim)
-	t.mustShape(op, x.rank == idx.rank, x, idx)
 	same := *idx
-	same.dims[d] = x.dims[d]
-	t.mustShape(op, same.alike(x), x, idx)
+	if d < int(idx.rank) {
+		same.dims[d] = x.dims[d]
+	}
+	mustBeAlike(op, x, "the input", &same, "the indices", x, idx)
 	t.checkIndex(op, x, idx, x.dims[d])
 	outer, n, inner = x.split3(d)
 	return d, outer, n, idx.dims[d], inner
@@ -112,7 +113,7 @@ func (x Tensor) ScatterAdd(dim int, idx, src Tensor) Tensor {
 	in, ih, sh := t.arg(x), t.contiguous(t.arg(idx)), t.contiguous(t.arg(src))
 	t.sameDType("scatter_add", in, sh)
 	d, outer, size, m, inner := checkGather(t, "scatter_add", in, ih, dim)
-	t.mustShape("scatter_add", sh.alike(ih), in, ih, sh)
+	mustBeAlike("scatter_add", ih, "the indices", sh, "the source", in, ih, sh)
 	out := t.contiguousCopy(in)
 	t.scatterAdd(out, sh, ih, outer, size, m, inner)
 	if n := t.rec(OpScatterAdd, out, in, ih, sh); n != nil {

@@ -28,24 +28,29 @@ func (c *KVCache) Truncate(n int) {
 // their queries q [batch, time, heads·headDim] over all tokens that the cache holds now. A full cache is a Failure, and so is a tape
 // that records: a cache has no gradient.
 func (c *KVCache) Attention(q, k, v Tensor, headDim int) Tensor {
-	t := tapeOf("KVCache.Attention", q, k, v)
+	const op = "KVCache.Attention"
+	t := tapeOf(op, q, k, v)
 	a, b := t.arg(k), t.arg(v)
-	t.mustShape("KVCache.Attention", a.rank == 3 && a.alike(b) && q.Rank() == 3 && q.Dim(1) == a.dims[1], t.arg(q), a, b)
+	in := [3]*header{t.arg(q), a, b}
+	mustShape(op, a.rank == 3 && in[0].rank == 3, "wants queries, keys and values [batch, time, heads·headDim]", in[:]...)
+	mustBeAlike(op, a, "the keys", b, "the values", in[:]...)
+	mustMatch(op, in[0], 1, "the queries", a, 1, "the keys", in[:]...)
 	first, end := c.n, c.n+a.dims[1]
 	switch r := t.rows; {
 	case t.recording():
-		fail("KVCache.Attention", []Shape{a.shape()}, "the tape records for a gradient, which a cache has not: make it with NoGrad")
+		fail(op, these(a), "the tape records for a gradient, which a cache has not: make it with NoGrad")
 	case r.seq < r.Seq.Total:
-		fail("KVCache.Attention", []Shape{a.shape()}, "the step has %v: a cache is of whole sequences", r)
+		fail(op, these(a), "the step has %v: a cache is of whole sequences", r)
 	case end > c.positions:
-		fail("KVCache.Attention", []Shape{a.shape()}, "the cache is full: %d tokens and %d more, room for %d", first, a.dims[1], c.positions)
+		fail(op, these(a), "the cache is full: %d tokens and %d more, room for %d", first, a.dims[1], c.positions)
 	case c.k.IsZero() || c.n == 0 && !(c.k.DType() == a.dtype && c.k.Dim(0) == a.dims[0] && c.k.Dim(2) == a.dims[2] && t.reaches(c.k.h)):
 		c.k, c.v = New(t.dev, a.dtype, a.dims[0], c.positions, a.dims[2]), New(t.dev, a.dtype, a.dims[0], c.positions, a.dims[2])
 	case !t.reaches(c.k.h):
-		fail("KVCache.Attention", []Shape{a.shape()}, "the cache is on %v, the tape on %v", c.k.Device(), t.dev)
+		fail(op, these(a), "the cache is on %v, the tape on %v", c.k.Device(), t.dev)
 	}
-	t.sameDType("KVCache.Attention", c.k.h, a, b)
-	t.mustShape("KVCache.Attention", a.dims[0] == c.k.Dim(0) && a.dims[2] == c.k.Dim(2), a, c.k.h)
+	t.sameDType(op, c.k.h, a, b)
+	mustMatch(op, a, 0, "the keys", c.k.h, 0, "the cache", a, c.k.h)
+	mustMatch(op, a, 2, "the keys", c.k.h, 2, "the cache", a, c.k.h)
 	t.region(OpCopy, a, c.k.h, 1, first, false)
 	t.region(OpCopy, b, c.v.h, 1, first, false)
 	out := CrossAttention(q, c.held(t, c.k, end), c.held(t, c.v, end), headDim, AttentionOptions{Causal: true, Offset: first})

@@ -96,10 +96,10 @@ func TestKVCacheMisuse(t *testing.T) {
 		{NewTape(hostDevice), x(2, 1, 8), x(2, 1, 4), x(2, 1, 4), "make it with NoGrad"},
 		{fed, x(2, 1, 8), x(2, 1, 4), x(2, 1, 4), "1 positions of 3: a cache is of whole sequences"},
 		{tape, x(2, 1, 8), New(hostDevice, Float64, 2, 1, 4), x(2, 1, 4), "float64"},
-		{tape, x(2, 1, 8), x(1, 1, 4), x(1, 1, 4), "shapes do not fit"},
-		{tape, x(2, 1, 8), x(2, 1, 8), x(2, 1, 8), "shapes do not fit"},
-		{tape, x(2, 2, 8), x(2, 1, 4), x(2, 1, 4), "shapes do not fit"},
-		{tape, x(2, 1, 8), x(2, 1, 4), x(2, 2, 4), "shapes do not fit"},
+		{tape, x(2, 1, 8), x(1, 1, 4), x(1, 1, 4), "dimension 0 of the keys is 1, dimension 0 of the cache is 2"},
+		{tape, x(2, 1, 8), x(2, 1, 8), x(2, 1, 8), "dimension 2 of the keys is 8, dimension 2 of the cache is 4"},
+		{tape, x(2, 2, 8), x(2, 1, 4), x(2, 1, 4), "dimension 1 of the queries is 2, dimension 1 of the keys is 1"},
+		{tape, x(2, 1, 8), x(2, 1, 4), x(2, 2, 4), "dimension 1 of the keys is 1, dimension 1 of the values is 2"},
 	} {
 		assert.ErrorContains(t, Try(func() { c.Attention(bad.tape.Input(bad.q), bad.k, bad.v, 4) }), bad.want)
 		assert.Equal(t, 2, c.Len())

@@ -92,7 +92,7 @@ func (t *Tape) Use(p *Param) Tensor {
 	s.refresh()
 	s.h.ty = p.Types()
 	if !t.reaches(&s.h) {
-		fail("Use", []Shape{s.h.shape()}, "%s is on %v, the tape on %v (see Param.To)", p.name, s.h.st.dev, t.dev)
+		fail("Use", these(&s.h), "%s is on %v, the tape on %v (see Param.To)", p.name, s.h.st.dev, t.dev)
 	}
 	if s.serial != t.serial {
 		s.serial, s.pending = t.serial, 0
@@ -145,7 +145,7 @@ func (s *leafState) present(h *header) {
 
 // stale fails because values that op's gradient rule is about to read were changed.
 func (s *leafState) stale(op string) {
-	fail("Backward", []Shape{s.h.shape()}, "%s was changed (by an optimizer's step, SetValue or a load) after %s had used it on this tape: "+
+	fail("Backward", these(&s.h), "%s was changed (by an optimizer's step, SetValue or a load) after %s had used it on this tape: "+
 		"run the forward pass again", s.p.name, op)
 }
 

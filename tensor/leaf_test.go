@@ -284,7 +284,7 @@ func TestStaleValuesOnAnotherTape(t *testing.T) {
 	Data[float64](p.Value)[0] = 2 // an optimizer's step
 	p.Changed()
 	p.Consume()
-	require.ErrorContains(t, Try(func() { b.Backward(loss) }), "tensor: Backward float64[1]: p was changed")
+	require.ErrorContains(t, Try(func() { b.Backward(loss) }), "Backward p float64[1]: p was changed")
 	b.Reset()
 	b.Backward(b.Use(p).Mul(b.Use(p).Square()).Sum())
 	assert.Equal(t, 12.0, p.Grad.Item())

@@ -1,6 +1,10 @@
 package tensor
 
-import "github.com/ringo-ml/ringo/internal/kernel"
+import (
+	"slices"
+
+	"github.com/ringo-ml/ringo/internal/kernel"
+)
 
 // Activation is a function that [LinearAct] applies to each element.
 type Activation = kernel.Activation
@@ -51,13 +55,16 @@ func LinearAct(x, w, b Tensor, act Activation) Tensor {
 }
 
 func (t *Tape) checkLinear(x, w, b *header) {
-	if b != nil && (b.dtype != x.dtype || b.rank != 1 || b.n != w.dims[0]) {
-		t.sameDType("linear", x, w, b)
-		t.mustShape("linear", false, x, w, b)
+	if x.dtype != w.dtype || b != nil && b.dtype != x.dtype {
+		t.sameDType("linear", slices.DeleteFunc(these(x, w, b), func(h *header) bool { return h == nil })...)
 	}
-	if x.dtype != w.dtype || x.rank < 1 || w.rank != 2 || x.dims[x.rank-1] != w.dims[1] {
-		t.sameDType("linear", x, w)
-		t.mustShape("linear", false, x, w, b)
+	if x.rank < 1 || w.rank != 2 || x.dims[x.rank-1] != w.dims[1] || b != nil && (b.rank != 1 || b.n != w.dims[0]) {
+		in := these(x, w, b)
+		mustShape("linear", x.rank > 0 && w.rank == 2 && (b == nil || b.rank == 1), "wants an input [..., in], a weight [out, in] and a bias [out]", in...)
+		mustMatch("linear", x, int(x.rank)-1, "the input", w, 1, "the weight", in...)
+		if b != nil {
+			mustMatch("linear", b, 0, "the bias", w, 0, "the weight", in...)
+		}
 	}
 }
 

@@ -18,7 +18,7 @@ func (x Tensor) Not() Tensor {
 	t := tapeOf("not", x)
 	in := t.arg(x)
 	if in.dtype != Bool {
-		fail("not", []Shape{in.shape()}, "needs bool")
+		fail("not", these(in), "needs bool")
 	}
 	no := t.newTensor(Bool)
 	t.fill(no, 0)

@@ -1,7 +1,5 @@
 package tensor
 
-import "slices"
-
 // meanLoss returns Σ rows / count, of one element, and records nothing. It gives rows away. A loss of 16-bit floats is
 // Float32, like the rows.
 func (t *Tape) meanLoss(rows *header, count float64) *header {
@@ -62,7 +60,7 @@ func CrossEntropy(logits, labels Tensor, o CrossEntropyOptions) Tensor {
 	t := tapeOf("cross_entropy", logits)
 	t.checkTarget("cross_entropy", labels)
 	x, y := t.contiguous(t.arg(logits)), t.contiguous(t.arg(labels))
-	t.mustShape("cross_entropy", fitLabels(x, y), x, y)
+	mustFitLabels(x, y)
 	cols, ignore, count := x.dims[x.rank-1], o.ignored(), o.Count
 	counted, st := t.checkLabels(x, y, cols, ignore), statType(x.dtype)
 	var known *header // 1 over the number of labels that count, where only the device knows it
@@ -71,7 +69,7 @@ func CrossEntropy(logits, labels Tensor, o CrossEntropyOptions) Tensor {
 	case o.Ignore == nil:
 		count = float64(t.globalCount("cross_entropy", y))
 	case t.rows.Total > t.rows.n || t.rows.Seq.Total > t.rows.seq:
-		fail("cross_entropy", []Shape{x.shape(), y.shape()}, "labels may be ignored and the batch is shared between ranks: give Count")
+		fail("cross_entropy", these(x, y), "labels may be ignored and the batch is shared between ranks: give Count")
 	case t.dev.Host():
 		count = float64(counted)
 	default:
@@ -141,13 +139,22 @@ func (t *Tape) countLabels(y *header, ignore int64, d DType) *header {
 	return n
 }
 
-// fitLabels reports whether there is a label for each row of x. Either may be flattened; but labels of as many
+// mustFitLabels fails unless there is a label for each row of x. Either may be flattened; but labels of as many
 // dimensions in another order, [time, batch] for [batch, time], are a mistake.
-func fitLabels(x, y *header) bool {
-	if x.rank == 0 || y.dtype != Int64 || y.n != x.rowCount() {
-		return false
+func mustFitLabels(x, y *header) {
+	const op = "cross_entropy"
+	switch {
+	case x.rank == 0:
+		fail(op, these(x, y), "wants logits [..., classes]")
+	case y.dtype != Int64:
+		fail(op, these(x, y), "labels must be int64, or probabilities of the logits' shape")
+	case y.rank == x.rank-1:
+		for i := range int(y.rank) {
+			mustMatch(op, x, i, "the logits", y, i, "the labels", x, y)
+		}
+	case y.n != x.rowCount():
+		fail(op, these(x, y), "%d rows of logits, %d labels", x.rowCount(), y.n)
 	}
-	return y.rank != x.rank-1 || slices.Equal(y.dims[:y.rank], x.dims[:y.rank])
 }
 
 // checkLabels returns how many labels count. Labels in device memory are not looked at here: see Kernel.
@@ -161,7 +168,7 @@ func (t *Tape) checkLabels(x, y *header, cols int, ignore int64) int {
 			continue
 		}
 		if l < 0 || l >= int64(cols) {
-			fail("cross_entropy", []Shape{x.shape(), y.shape()}, "label %d is %d, of %d classes", i, l, cols)
+			fail("cross_entropy", these(x, y), "label %d is %d, of %d classes", i, l, cols)
 		}
 		counted++
 	}
@@ -204,7 +211,7 @@ func pointLoss(op Op, x, y Tensor) Tensor {
 	t.checkTarget(op.String(), y)
 	a, b := t.contiguous(t.arg(x)), t.contiguous(t.arg(y))
 	t.sameDType(op.String(), a, b)
-	t.mustShape(op.String(), a.alike(b), a, b)
+	mustBeAlike(op.String(), a, "the input", b, "the target", a, b)
 	each := t.newTensor(statType(a.dtype), a.dims[:a.rank]...)
 	t.unary(op, each, a, b)
 	count := float64(t.globalCount(op.String(), a))

@@ -124,9 +124,20 @@ func b2i(b bool) int {
 	return 0
 }
 
+// unfit fails: a and b have dimensions that differ and must not.
+func unfit(a, b *header, ta, tb bool) {
+	in := these(a, b)
+	if b.rank > 2 {
+		for i := range int(a.rank) - 2 {
+			mustMatch("matmul", a, i, "the first", b, i, "the second", in...)
+		}
+	}
+	mustMatch("matmul", a, int(a.rank)-1-b2i(ta), "the first", b, int(b.rank)-2+b2i(tb), "the second", in...)
+}
+
 func matmulShape(a, b *header, ta, tb bool) gemm {
 	if a.rank < 2 || b.rank < 2 || b.rank > 2 && a.rank != b.rank || a.rank > 2 && b.rank == 2 && ta {
-		fail("matmul", []Shape{a.shape(), b.shape()}, "needs matrices, or batches of them (transposed %v, %v)", ta, tb)
+		fail("matmul", these(a, b), "needs matrices, or batches of them (transposed %v, %v)", ta, tb)
 	}
 	g := gemm{batch: 1, ta: ta, tb: tb}
 	g.m, g.k = a.dims[a.rank-2], a.dims[a.rank-1]
@@ -145,7 +156,7 @@ func matmulShape(a, b *header, ta, tb bool) gemm {
 		ok = ok && (b.rank == 2 || a.dims[i] == b.dims[i])
 	}
 	if !ok {
-		fail("matmul", []Shape{a.shape(), b.shape()}, "shapes do not fit (transposed %v, %v)", ta, tb)
+		unfit(a, b, ta, tb)
 	}
 	g.sc = g.m * g.n
 	return g

@@ -137,7 +137,7 @@ func (t *Tape) inputs(op string, xs []Tensor) []*header {
 func (t *Tape) Record(op Op, out Tensor, in ...Tensor) *Node {
 	h := out.hdr()
 	if h.tape != t || h.needs {
-		fail(op.String(), []Shape{h.shape()}, "the output must be a new tensor of the tape")
+		fail(op.String(), these(h), "the output must be a new tensor of the tape")
 	}
 	return t.rec(op, h, t.inputs(op.String(), in)...)
 }

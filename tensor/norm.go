@@ -8,20 +8,27 @@ func statType(d DType) DType {
 	return d
 }
 
+// mustBeOf fails unless w has an element for each of x's last dimension.
+func mustBeOf(op string, x, w *header, role string) {
+	if cols := x.dims[x.rank-1]; w.n != cols {
+		fail(op, these(x, w), "dimension %d of the input is %d, %s has %d elements", x.rank-1, cols, w.called(role), w.n)
+	}
+}
+
 func normArgs(op string, x, w, b Tensor) (t *Tape, xh, wh, bh *header, cols int) {
 	t = tapeOf(op, x)
 	xh = t.contiguous(t.arg(x))
-	t.mustShape(op, xh.rank >= 1, xh)
+	mustShape(op, xh.rank >= 1, "needs a dimension", xh)
 	cols = xh.dims[xh.rank-1]
 	if !w.IsZero() {
 		wh = t.contiguous(t.arg(w))
 		t.sameDType(op, xh, wh)
-		t.mustShape(op, wh.n == cols, xh, wh)
+		mustBeOf(op, xh, wh, "the weight")
 	}
 	if !b.IsZero() {
 		bh = t.contiguous(t.arg(b))
 		t.sameDType(op, xh, bh)
-		t.mustShape(op, bh.n == cols, xh, bh)
+		mustBeOf(op, xh, bh, "the bias")
 	}
 	return
 }

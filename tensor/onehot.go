@@ -15,7 +15,7 @@ func OneHot(ids Tensor, classes int, d DType) Tensor {
 	t := tapeOf("one_hot", ids)
 	in := t.contiguous(t.arg(ids))
 	if int(in.rank) == MaxRank || classes < 0 {
-		fail("one_hot", []Shape{in.shape()}, "%d classes; at most %d dimensions", classes, MaxRank-1)
+		fail("one_hot", these(in), "%d classes; at most %d dimensions", classes, MaxRank-1)
 	}
 	t.checkIndex("one_hot", in, in, classes)
 	out := t.newHeader(d, in.dims[:in.rank]...)

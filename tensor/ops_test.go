@@ -88,10 +88,10 @@ func TestOpsRefuse(t *testing.T) {
 		"Count has no meaning with PerRow": func() {
 			tensor.CrossEntropy(x, ids, tensor.CrossEntropyOptions{PerRow: true, Count: 3})
 		},
-		"cross_entropy float32[2,3], int64[2], float32[2,3]: shapes do not fit": func() {
+		"cross_entropy float32[2,3], int64[2], float32[2,3]: wants weights [classes]": func() {
 			tensor.CrossEntropy(x, ids, tensor.CrossEntropyOptions{Weights: x})
 		},
-		"cross_entropy float32[2,3], float32[3]: shapes do not fit": func() { tensor.CrossEntropy(x, weights, o) },
+		"cross_entropy float32[2,3], float32[3]: the logits: 2 dimensions, the soft targets: 1 dimension": func() { tensor.CrossEntropy(x, weights, o) },
 		"label 1 is 3, of 3 classes": func() {
 			tensor.CrossEntropy(x, ids, tensor.CrossEntropyOptions{Weights: weights, Smoothing: 0.1})
 		},

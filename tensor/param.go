@@ -107,7 +107,7 @@ func (p *Param) SetValue(v Tensor) {
 		return
 	}
 	if h.n != p.Len() || h.tape != nil || h.ld != 0 {
-		fail("SetValue", []Shape{h.shape()}, "%s has shape %v, and needs a contiguous tensor outside tapes", p.name, p.dims)
+		fail("SetValue", these(h), "%s has shape %v, and needs a contiguous tensor outside tapes", p.name, p.dims)
 	}
 	h.st.name = p.name
 	if h.st.acct != nil {
@@ -121,7 +121,7 @@ func (p *Param) SetValue(v Tensor) {
 func (p *Param) setPart(v Tensor) {
 	h := v.hdr()
 	if h.n != product(p.Global()) || h.tape != nil || h.ld != 0 {
-		fail("SetValue", []Shape{h.shape()}, "%s has shape %v here and %v in the model, and needs a contiguous tensor outside tapes",
+		fail("SetValue", these(h), "%s has shape %v here and %v in the model, and needs a contiguous tensor outside tapes",
 			p.name, p.dims, p.Global())
 	}
 	host, at := NewFor(Parameters, hostDevice, h.dtype, p.dims...), 0

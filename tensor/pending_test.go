@@ -204,7 +204,7 @@ func TestPendingFails(t *testing.T) {
 	p.Make(hostDevice, Float32, 1)
 	err := Try(func() { tape.Backward(tape.Apply(slowScale{l}, tape.Use(p).Exp()).Sum()) })
 	require.ErrorIs(t, err, cause)
-	assert.ErrorContains(t, err, "tensor: Backward float32[3]: rank 1")
+	assert.ErrorContains(t, err, "Backward float32[3]: rank 1")
 	tape.Reset()
 	assert.False(t, p.HasGrad())
 }

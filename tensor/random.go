@@ -58,7 +58,7 @@ func KaimingUniform(fanIn int) Initializer {
 func (in Initializer) Fill(x Tensor, key, first uint64) {
 	h := x.hdr()
 	if !h.dtype.IsFloat() || h.ld != 0 {
-		fail("Initializer.Fill", []Shape{h.shape()}, "needs a contiguous float tensor")
+		fail("Initializer.Fill", these(h), "needs a contiguous float tensor")
 	}
 	host := x
 	if !h.st.dev.Host() {

@@ -119,7 +119,7 @@ func extremum(op Op, x Tensor, dim int) (values, indices *header) {
 	in := t.contiguous(t.arg(x))
 	d := in.axis(op.String(), dim)
 	if in.dims[d] == 0 {
-		fail(op.String(), []Shape{in.shape()}, "no elements in dimension %d", d)
+		fail(op.String(), these(in), "no elements in dimension %d", d)
 	}
 	out := t.newHeader(in.dtype, in.dims[:in.rank]...)
 	copy(out.dims[d:], in.dims[d+1:in.rank])
@@ -160,11 +160,11 @@ func (x Tensor) TopK(k int) (values, indices Tensor) {
 	t := tapeOf("top_k", x)
 	in := t.contiguous(t.arg(x))
 	if in.rank == 0 {
-		fail("top_k", []Shape{in.shape()}, "needs a dimension")
+		fail("top_k", these(in), "needs a dimension")
 	}
 	cols := in.dims[in.rank-1]
 	if k < 0 || k > cols {
-		fail("top_k", []Shape{in.shape()}, "k is %d, of %d elements", k, cols)
+		fail("top_k", these(in), "k is %d, of %d elements", k, cols)
 	}
 	dims := in.dims
 	dims[in.rank-1] = k
@@ -198,7 +198,7 @@ func rowOp(op Op, x Tensor) (t *Tape, in, out *header) {
 	t = tapeOf(op.String(), x)
 	in = t.contiguous(t.arg(x))
 	if in.rank == 0 {
-		fail(op.String(), []Shape{in.shape()}, "needs a dimension")
+		fail(op.String(), these(in), "needs a dimension")
 	}
 	return t, in, t.newLike(in)
 }
@@ -215,7 +215,7 @@ func (x Tensor) Softmax() Tensor {
 // no key of a later position. With more keys than queries, the queries are the last positions.
 func (x Tensor) SoftmaxCausal() Tensor {
 	t, in, out := rowOp(OpSoftmaxCausal, x)
-	t.mustShape("softmax_causal", in.rank >= 2 && in.dims[in.rank-1] >= in.dims[in.rank-2], in)
+	mustShape("softmax_causal", in.rank >= 2 && in.dims[in.rank-1] >= in.dims[in.rank-2], "wants scores [..., queries, keys], no more queries than keys", in)
 	if in.n > 0 {
 		a := t.byRow(OpSoftmaxCausal, in.dims[in.rank-1], in.dtype, []*header{out}, []*header{in})
 		a.I[0] = in.dims[in.rank-2]
@@ -237,7 +237,7 @@ func (x Tensor) LogSoftmax() Tensor {
 func (x Tensor) LogSumExp() Tensor {
 	t := tapeOf("logsumexp", x)
 	in := t.contiguous(t.arg(x))
-	t.mustShape("logsumexp", in.rank > 0, in)
+	mustShape("logsumexp", in.rank > 0, "needs a dimension", in)
 	lse := t.newTensor(statType(in.dtype), in.dims[:in.rank-1]...)
 	t.rowwise(OpLogSumExp, lse, in)
 	out := lse

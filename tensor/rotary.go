@@ -23,13 +23,16 @@ type RotaryOptions struct {
 func Rotary(x, table Tensor, o RotaryOptions) Tensor {
 	t := tapeOf("rotary", x)
 	in, tab := t.contiguous(t.arg(x)), t.contiguous(t.arg(table))
-	t.mustShape("rotary", in.rank == 3 && tab.rank == 2 && tab.dims[1] > 0 && tab.dims[1]%2 == 0 && in.dims[2]%tab.dims[1] == 0, in, tab)
+	mustShape("rotary", in.rank == 3 && tab.rank == 2, "wants an input [batch, time, heads·headDim] and a table [positions, headDim]", in, tab)
+	if d := tab.dims[1]; d == 0 || d%2 != 0 || in.dims[2]%d != 0 {
+		fail("rotary", these(in, tab), "the input's %d features are not heads of the table's %d, which must be even", in.dims[2], d)
+	}
 	if st := statType(in.dtype); tab.dtype != st || tab.needs {
-		fail("rotary", []Shape{in.shape(), tab.shape()}, "the table has to be a %v without a gradient", st)
+		fail("rotary", these(in, tab), "the table has to be a %v without a gradient", st)
 	}
 	first := o.First + t.seqFirst("rotary", in)
 	if first < 0 || first+in.dims[1] > tab.dims[0] {
-		fail("rotary", []Shape{in.shape()}, "positions %d to %d of %d", first, first+in.dims[1]-1, tab.dims[0])
+		fail("rotary", these(in), "positions %d to %d of %d", first, first+in.dims[1]-1, tab.dims[0])
 	}
 	out := t.newLike(in)
 	i := [8]int{first, b2i(o.Interleaved), 1}

@@ -24,13 +24,13 @@ func (x Tensor) WithRows(r Rows) Tensor {
 	h := x.hdr()
 	switch {
 	case h.tape != nil:
-		fail("WithRows", []Shape{h.shape()}, "the tensor is on a tape: rows are said before Tape.Input")
+		fail("WithRows", these(h), "the tensor is on a tape: rows are said before Tape.Input")
 	case r != (Rows{}) && h.rank == 0 || r.Stride < 0 || r.Stride == 0 && r != (Rows{}):
-		fail("WithRows", []Shape{h.shape()}, "needs a dimension of rows and a positive Stride, not %+v", r)
+		fail("WithRows", these(h), "needs a dimension of rows and a positive Stride, not %+v", r)
 	case r.First < 0 || r.Total != 0 && h.dims[0] > 0 && r.First+(h.dims[0]-1)*r.Stride >= r.Total:
-		fail("WithRows", []Shape{h.shape()}, "%d rows from %d on, %d apart, are not among the %d of the batch", h.dims[0], r.First, r.Stride, r.Total)
+		fail("WithRows", these(h), "%d rows from %d on, %d apart, are not among the %d of the batch", h.dims[0], r.First, r.Stride, r.Total)
 	case r.Seq.Total != 0 && (h.rank < 2 || !r.Seq.holds(h.dims[1])):
-		fail("WithRows", []Shape{h.shape()}, "dimension 1 is not a part of a sequence of %d from %d on", r.Seq.Total, r.Seq.First)
+		fail("WithRows", these(h), "dimension 1 is not a part of a sequence of %d from %d on", r.Seq.Total, r.Seq.First)
 	}
 	v := &header{dtype: h.dtype, st: h.st, off: h.off, ld: h.ld, n: h.n, rank: h.rank, dims: h.dims}
 	v.ty = h.ty.With(h.rowsOf().Over, Replicated).With(r.Over, Varying)
@@ -82,7 +82,7 @@ func (t *Tape) seqFirst(op string, h *header) int {
 		return 0
 	}
 	if h.rank < 2 || h.dims[1] != r.seq {
-		fail(op, []Shape{h.shape()}, "the step has %v: which positions are these?", r)
+		fail(op, these(h), "the step has %v: which positions are these?", r)
 	}
 	return r.Seq.First
 }
@@ -136,9 +136,9 @@ func (t *Tape) checkTarget(op string, y Tensor) {
 	switch {
 	case r.Total == 0 || b.Total == 0 && r.Total == own.n && r.Seq.Total == 0:
 	case b.Total == 0:
-		fail(op, []Shape{h.shape()}, "the targets are %v, but no input of the step has rows: Tape.Input needs the batch's", own)
+		fail(op, these(h), "the targets are %v, but no input of the step has rows: Tape.Input needs the batch's", own)
 	case r.First != b.First || r.Stride != b.Stride || r.Total != b.Total || r.Seq != b.Seq && r.Seq.Total*b.Seq.Total != 0:
-		fail(op, []Shape{h.shape()}, "the targets are not of the rows of the step's input: %+v, not %+v", r, b.Rows)
+		fail(op, these(h), "the targets are not of the rows of the step's input: %+v, not %+v", r, b.Rows)
 	}
 }
 
@@ -147,7 +147,7 @@ func (t *Tape) checkTarget(op string, y Tensor) {
 func (t *Tape) globalCount(op string, h *header) int {
 	b := t.rows.of(h)
 	if !b.fits(h) {
-		fail(op, []Shape{h.shape()}, "leading dimensions are not those of the step's input (%v): a mean over something else is a Sum, scaled by a count of its own", b)
+		fail(op, these(h), "leading dimensions are not those of the step's input (%v): a mean over something else is a Sum, scaled by a count of its own", b)
 	}
 	switch {
 	case b.Total == 0 || h.n == 0:
@@ -195,7 +195,7 @@ func (t *Tape) place(op string, in *header, n, cols, width int, at Region) (p [8
 		return p
 	}
 	if !at.Cols.holds(cols) || at.Rows.Total != 0 && !at.Rows.holds(in.dims[0]) {
-		fail(op, []Shape{in.shape()}, "is not the region that was said: %+v", at)
+		fail(op, these(in), "is not the region that was said: %+v", at)
 	}
 	first, stride, rows := b.First, b.Stride, b.n
 	if stride == 0 {
@@ -204,11 +204,11 @@ func (t *Tape) place(op string, in *header, n, cols, width int, at Region) (p [8
 	switch {
 	case at.Rows.Total != 0: // of which each is a row of its own now
 		if stride != 1 || b.seq > 0 || at.Rows.Total%max(rows, 1) != 0 {
-			fail(op, []Shape{in.shape()}, "a part of %d leading elements needs a batch of whole rows side by side, not %v", at.Rows.Total, b)
+			fail(op, these(in), "a part of %d leading elements needs a batch of whole rows side by side, not %v", at.Rows.Total, b)
 		}
 		first, rows = first*(at.Rows.Total/rows)+at.Rows.First, in.dims[0]
 	case !b.fits(in):
-		fail(op, []Shape{in.shape()}, "shapes do not fit: the leading dimensions are not those of the step's input (%v)", b)
+		fail(op, these(in), "shapes do not fit: the leading dimensions are not those of the step's input (%v)", b)
 	}
 	p = [8]int{first, stride, n / rows, cols * width, cols * width, at.Cols.First * width}
 	if at.Cols.Total != 0 {

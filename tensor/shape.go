@@ -58,7 +58,7 @@ func (x Tensor) Broadcast(dims ...int) Tensor {
 	like, out := t.newHeader(h.dtype, dims...), t.blankHeader()
 	broadcastDims(OpBroadcast, out, h, like)
 	if !out.alike(like) {
-		fail("broadcast", []Shape{h.shape(), like.shape()}, "does not fit")
+		fail("broadcast", these(h, like), "does not fit")
 	}
 	return t.broadcastTo(h, like).tensor()
 }
@@ -103,7 +103,7 @@ func (x Tensor) Reshape(dims ...int) Tensor {
 	var d [MaxRank]int
 	k := copy(d[:], dims)
 	if k < len(dims) {
-		fail("reshape", []Shape{in.shape()}, "to %d dimensions, at most %d", len(dims), MaxRank)
+		fail("reshape", these(in), "to %d dimensions, at most %d", len(dims), MaxRank)
 	}
 	free, n := -1, 1
 	for i := range k {
@@ -111,20 +111,20 @@ func (x Tensor) Reshape(dims ...int) Tensor {
 		case d[i] != -1:
 			n *= d[i]
 		case free >= 0:
-			fail("reshape", []Shape{in.shape()}, "to %v: only one dimension may be -1", slices.Clone(dims))
+			fail("reshape", these(in), "to %v: only one dimension may be -1", slices.Clone(dims))
 		default:
 			free = i
 		}
 	}
 	if free >= 0 {
 		if n <= 0 {
-			fail("reshape", []Shape{in.shape()}, "to %v: the others do not say what -1 is", slices.Clone(dims))
+			fail("reshape", these(in), "to %v: the others do not say what -1 is", slices.Clone(dims))
 		}
 		d[free] = in.n / n
 	}
 	out := t.alias(in)
 	if out.setDims(d[:k]); out.n != in.n {
-		fail("reshape", []Shape{in.shape(), out.shape()}, "other number of elements")
+		fail("reshape", these(in, out), "other number of elements")
 	}
 	t.rec(OpReshape, out, in)
 	return out.tensor()
@@ -143,12 +143,12 @@ func (x Tensor) Permute(perm ...int) Tensor {
 	var seen, dims [MaxRank]int
 	for i, p := range perm {
 		if len(perm) != int(in.rank) || p < 0 || p >= len(perm) || seen[p] != 0 {
-			fail("permute", []Shape{in.shape()}, "%v is not a permutation of its dimensions", append([]int(nil), perm...))
+			fail("permute", these(in), "%v is not a permutation of its dimensions", append([]int(nil), perm...))
 		}
 		seen[p], dims[i] = 1, in.dims[p]
 	}
 	if len(perm) != int(in.rank) {
-		fail("permute", []Shape{in.shape()}, "no permutation given")
+		fail("permute", these(in), "no permutation given")
 	}
 	out := t.newTensor(in.dtype, dims[:in.rank]...)
 	var p [MaxRank]int
@@ -206,7 +206,7 @@ func (h *header) axis(op string, i int) int {
 		k += int(h.rank)
 	}
 	if k < 0 || k >= int(h.rank) {
-		fail(op, []Shape{h.shape()}, "no dimension %d", i)
+		fail(op, these(h), "no dimension %d", i)
 	}
 	return k
 }
@@ -230,7 +230,7 @@ func (x Tensor) Slice(dim, lo, hi int) Tensor {
 	in := t.arg(x)
 	d := in.axis("slice", dim)
 	if lo < 0 || hi < lo || hi > in.dims[d] {
-		fail("slice", []Shape{in.shape()}, "elements %d to %d of dimension %d", lo, hi, d)
+		fail("slice", these(in), "elements %d to %d of dimension %d", lo, hi, d)
 	}
 	var out *header
 	size := in.dtype.Size()
@@ -313,7 +313,7 @@ func (x Tensor) Split(dim int, sizes ...int) []Tensor {
 		lo += s
 	}
 	if lo != x.Dim(dim) {
-		fail("split", []Shape{x.Shape()}, "sizes sum to %d, not %d", lo, x.Dim(dim))
+		fail("split", these(x.h), "sizes sum to %d, not %d", lo, x.Dim(dim))
 	}
 	return out
 }
@@ -340,8 +340,10 @@ func (t *Tape) concat(dim int, xs ...Tensor) Tensor {
 	lo := 0
 	for _, h := range in {
 		same := *h
-		same.dims[d] = total
-		t.mustShape("concat", same.alike(out), in...)
+		if d < int(h.rank) {
+			same.dims[d] = in[0].dims[d]
+		}
+		mustBeAlike("concat", in[0], "the first", &same, "another", in...)
 		t.region(OpCopy, h, out, d, lo, false)
 		lo += h.dims[d]
 	}
@@ -369,7 +371,7 @@ func (x Tensor) Pad(dim, before, after int) Tensor {
 	in := t.contiguous(t.arg(x))
 	d := in.axis("pad", dim)
 	if before < 0 || after < 0 {
-		fail("pad", []Shape{in.shape()}, "%d before, %d after", before, after)
+		fail("pad", these(in), "%d before, %d after", before, after)
 	}
 	out := t.newHeader(in.dtype, in.dims[:in.rank]...)
 	out.dims[d] += before + after

@@ -56,7 +56,7 @@ type Shard struct {
 // is a second Cut, or one of a parameter that has values or an owner.
 func (p *Param) Cut(dims []int, boxes ...Box) {
 	if err := p.cutError(dims, boxes); err != nil {
-		panic(&Failure{Op: "Cut " + p.name, Err: fmt.Errorf("%v to %v: %w", p.Global(), dims, err)})
+		fail("Cut "+p.name, nil, "%v to %v: %w", p.Global(), dims, err)
 	}
 	p.NarrowCounts(true)
 	for _, b := range boxes {

@@ -1,7 +1,6 @@
 package tensor
 
 import (
-	"fmt"
 	"runtime"
 	"unsafe"
 )
@@ -137,47 +136,3 @@ func Spoil(x Tensor) {
 
 // Settle waits until no collective uses x's memory.
 func Settle(x Tensor) { x.hdr().st.settle() }
-
-// Failure is the panic value of a misuse: wrong shapes, types or devices, a stale handle, or a collective that failed
-// inside Forward or Backward. Try and dist.Run turn it back into an error.
-type Failure struct {
-	Op     string  // what was called
-	Shapes []Shape // of its operands
-	Err    error   // what is wrong
-}
-
-// Error names the operation, the shapes and the cause.
-func (f *Failure) Error() string {
-	s := "tensor: " + f.Op
-	for i, sh := range f.Shapes {
-		if i == 0 {
-			s += " "
-		} else {
-			s += ", "
-		}
-		s += sh.String()
-	}
-	return fmt.Sprintf("%s: %v", s, f.Err)
-}
-
-// Unwrap returns the cause.
-func (f *Failure) Unwrap() error { return f.Err }
-
-// Try runs fn and returns the *Failure that it panicked with, or nil. Other panics go on.
-func Try(fn func()) (err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			f, ok := r.(*Failure)
-			if !ok {
-				panic(r)
-			}
-			err = f
-		}
-	}()
-	fn()
-	return nil
-}
-
-func fail(op string, shapes []Shape, format string, a ...any) {
-	panic(&Failure{Op: op, Shapes: shapes, Err: fmt.Errorf(format, a...)})
-}

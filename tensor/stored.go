@@ -20,7 +20,7 @@ type Stored struct {
 // not fill the model's shape (Global), that are not in their tensors or that overlap are a Failure.
 func (p *Param) SetStored(as []Stored) {
 	if err := p.storedError(as); err != nil {
-		panic(&Failure{Op: "SetStored " + p.name, Err: fmt.Errorf("shape %v: %w", p.Global(), err)})
+		fail("SetStored "+p.name, nil, "shape %v: %w", p.Global(), err)
 	}
 	p.stored = slices.Clone(as)
 }

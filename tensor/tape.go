@@ -289,7 +289,7 @@ func (t *Tape) Input(x Tensor) Tensor {
 // fetch copies a tensor that the device cannot reach. Reset waits until the host's memory has been read.
 func (t *Tape) fetch(h *header) *header {
 	if h.ld != 0 {
-		fail("Input", []Shape{h.shape()}, "not contiguous")
+		fail("Input", these(h), "not contiguous")
 	}
 	in := t.newLike(h)
 	if h.n == 0 {
@@ -319,7 +319,7 @@ func (t *Tape) arg(x Tensor) *header {
 		return h
 	}
 	if h.tape != nil {
-		fail("use", []Shape{h.shape()}, "tensor of another tape")
+		fail("use", these(h), "tensor of another tape")
 	}
 	if !t.reaches(h) {
 		return t.Input(x).h

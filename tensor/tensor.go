@@ -129,7 +129,7 @@ func (h *header) absent() {
 	} else if h.st != nil && h.st.name != "" {
 		name = h.st.name
 	}
-	fail("use", []Shape{h.shape()}, "memory of %s is not there: never made (call nn.Init or Attach), not gathered, or released by Backward", name)
+	fail("use", these(h), "memory of %s is not there: never made (call nn.Init or Attach), not gathered, or released by Backward", name)
 }
 
 func (x Tensor) hdr() *header {
@@ -143,7 +143,7 @@ func (x Tensor) invalid() {
 	if x.h == nil {
 		fail("use", nil, "the zero Tensor")
 	}
-	fail("use", []Shape{x.h.shape()}, "used after Tape.Reset, or after Backward released it (see Tape.Keep)")
+	fail("use", these(x.h), "used after Tape.Reset, or after Backward released it (see Tape.Keep)")
 }
 
 // New returns a tensor of zeros on dev that belongs to no tape, such as a batch. Its memory counts as OtherMemory.
@@ -164,7 +164,7 @@ func FromSlice[T Elem](data []T, dims ...int) Tensor {
 	h := &header{dtype: DTypeOf[T]()}
 	h.setDims(dims)
 	if h.n != len(data) {
-		fail("FromSlice", []Shape{h.shape()}, "%d elements given, the shape has %d", len(data), h.n)
+		fail("FromSlice", these(h), "%d elements given, the shape has %d", len(data), h.n)
 	}
 	p := unsafe.Pointer(unsafe.SliceData(data))
 	h.st = &storage{ptr: p, bytes: len(data) * h.dtype.Size(), refs: 1, dev: hostDevice}
@@ -191,10 +191,10 @@ func Keep(x Tensor, owner Ptr) { x.hdr().st.heap = owner }
 func Data[T Elem](x Tensor) []T {
 	h := x.hdr()
 	if DTypeOf[T]() != h.dtype {
-		fail("Data", []Shape{h.shape()}, "read as %v", DTypeOf[T]())
+		fail("Data", these(h), "read as %v", DTypeOf[T]())
 	}
 	if !h.st.dev.Host() {
-		fail("Data", []Shape{h.shape()}, "memory of %v is not the host's: copy it with ToHost", h.st.dev)
+		fail("Data", these(h), "memory of %v is not the host's: copy it with ToHost", h.st.dev)
 	}
 	return unsafe.Slice((*T)(h.ptr()), h.span())
 }
@@ -203,7 +203,7 @@ func Data[T Elem](x Tensor) []T {
 func (x Tensor) Bytes() []byte {
 	h := x.hdr()
 	if !h.st.dev.Host() || h.ld != 0 {
-		fail("Bytes", []Shape{h.shape()}, "not contiguous host memory (it is on %v; see ToHost)", h.st.dev)
+		fail("Bytes", these(h), "not contiguous host memory (it is on %v; see ToHost)", h.st.dev)
 	}
 	return unsafe.Slice((*byte)(h.ptr()), h.n*h.dtype.Size())
 }
@@ -249,7 +249,7 @@ func (x Tensor) Tape() *Tape { return x.hdr().tape }
 func (x Tensor) Item() float64 {
 	h := x.hdr()
 	if h.n != 1 {
-		fail("Item", []Shape{h.shape()}, "has %d elements, not one", h.n)
+		fail("Item", these(h), "has %d elements, not one", h.n)
 	}
 	var one [1]float64
 	return appendFloats(one[:0], x)[0]
@@ -320,7 +320,7 @@ func (x Tensor) View(dims ...int) Tensor {
 	v := &header{dtype: h.dtype, st: h.st, off: h.off, rows: h.rows, ty: h.ty}
 	v.setDims(dims)
 	if h.tape != nil || h.ld != 0 || v.n != h.n {
-		fail("View", []Shape{h.shape(), v.shape()}, "needs a contiguous tensor outside a tape, of the same number of elements")
+		fail("View", these(h, v), "needs a contiguous tensor outside a tape, of the same number of elements")
 	}
 	return Tensor{v, 0}
 }
@@ -330,7 +330,7 @@ func (x Tensor) View(dims ...int) Tensor {
 func (x Tensor) Range(lo, hi int) Tensor {
 	h := x.hdr()
 	if h.tape != nil || h.ld != 0 || lo < 0 || hi < lo || hi > h.n {
-		fail("Range", []Shape{h.shape()}, "elements %d to %d", lo, hi)
+		fail("Range", these(h), "elements %d to %d", lo, hi)
 	}
 	v := &header{dtype: h.dtype, st: h.st, off: h.off + lo*h.dtype.Size()}
 	v.setDims([]int{hi - lo})

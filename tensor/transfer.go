@@ -1,7 +1,6 @@
 package tensor
 
 import (
-	"fmt"
 	"runtime"
 	"unsafe"
 )
@@ -34,7 +33,7 @@ func ToDevice(dev Device, x Tensor) Tensor {
 func Copy(dst, src Tensor) {
 	d, s := dst.hdr(), src.hdr()
 	if d.dtype != s.dtype || d.n != s.n || d.ld != 0 || s.ld != 0 {
-		fail("Copy", []Shape{d.shape(), s.shape()}, "the tensors must be contiguous, of one type and number of elements")
+		fail("Copy", these(d, s), "the tensors must be contiguous, of one type and number of elements")
 	}
 	transfer(d, s)
 }
@@ -61,7 +60,7 @@ func move(dev Device, d, s *header) {
 	q := dev.Queue(0)
 	dev.Copy(d.ptr(), s.ptr(), s.span()*s.dtype.Size(), q)
 	if err := q.Sync(); err != nil {
-		panic(&Failure{Op: "copy", Shapes: []Shape{s.shape()}, Err: err})
+		failWith("copy", these(s), err)
 	}
 }
 
@@ -80,7 +79,7 @@ func NewStaging(kind MemoryKind, dev Device, dtype DType, dims ...int) Tensor {
 	bytes := max(h.n*dtype.Size(), 1)
 	m, err := p.AllocHost(bytes)
 	if err != nil {
-		panic(&Failure{Op: "alloc", Err: fmt.Errorf("%d bytes of host memory for %v: %w", bytes, dev, err)})
+		fail("alloc", nil, "%d bytes of host memory for %v: %w", bytes, dev, err)
 	}
 	h.st = &storage{ptr: m, bytes: bytes, refs: 1, dev: hostDevice}
 	runtime.AddCleanup(h.st, p.FreeHost, m)

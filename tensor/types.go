@@ -116,7 +116,7 @@ func (x Tensor) Types() Types { return x.hdr().ty }
 func (x Tensor) WithTypes(ty Types) Tensor {
 	h := x.hdr()
 	if h.tape != nil {
-		fail("WithTypes", []Shape{h.shape()}, "a tensor of a tape has the types that it was computed with")
+		fail("WithTypes", these(h), "a tensor of a tape has the types that it was computed with")
 	}
 	h.ty = ty
 	return x

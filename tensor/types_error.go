@@ -92,7 +92,7 @@ func clash(op string, in []*header, bad Axes, c Clash, have, want Kind) {
 	} else {
 		e.Text = fmt.Sprintf(clashTexts[c]+"%[3]s", which(in, axis, have), which(in, axis, want), kinds(in, axis))
 	}
-	panic(&Failure{Op: op, Shapes: shapes(in), Err: e})
+	failWith(op, in, e)
 }
 
 // failTypes panics with a *Failure: a Function refuses the types of its inputs.
@@ -101,17 +101,7 @@ func failTypes(op string, in []*header, err error) {
 	if errors.As(err, &e) && e.Text == "" {
 		e.Text = fmt.Sprintf("an input is %v, must be %v%s", e.Have, e.Want, kinds(in, e.Axis))
 	}
-	panic(&Failure{Op: op, Shapes: shapes(in), Err: err})
-}
-
-func shapes(in []*header) []Shape {
-	var list []Shape
-	for _, h := range in {
-		if h != nil {
-			list = append(list, h.shape())
-		}
-	}
-	return list
+	failWith(op, in, err)
 }
 
 // which names the first input that is k.

@@ -237,7 +237,7 @@ func TestTypesOfLosses(t *testing.T) {
 				continue
 			}
 			assert.ErrorContains(t, err, want)
-			assert.ErrorContains(t, err, []string{"tensor: WithAux float64[]", "tensor: Backward float64[]"}[i])
+			assert.ErrorContains(t, err, []string{"WithAux float64[]", "Backward float64[]"}[i])
 		}
 		tape.Reset()
 	}
@@ -279,7 +279,7 @@ func TestTypesOfFunctions(t *testing.T) {
 		assert.Equal(t, from == Replicated || from == Invariant, got == Own, "a constant for %v", from)
 	}
 	err := Try(func() { tape.Apply(wants{from: Invariant}, of(tape, Varying)) })
-	assert.EqualError(t, err, "tensor: plain float64[3,2]: axis 0: an input is varying, must be invariant (input 0 varying)")
+	assert.ErrorContains(t, err, "plain float64[3,2]: axis 0: an input is varying, must be invariant (input 0 varying)")
 	p := ones(3, 2)
 	p.SetName("b.weight")
 	p.Lay(1, Replicated)
@@ -301,7 +301,7 @@ func TestTypesOfParameters(t *testing.T) {
 	w.SetName("w")
 	w.Make(hostDevice, Float64, 1)
 	err := Try(func() { Linear(x(), tape.Use(w), Tensor{}) })
-	assert.EqualError(t, err, "tensor: linear float64[3,2], float64[4,2]: axis 0: parameter w[4 2] is the same on all ranks and counts its gradient once, "+
+	assert.ErrorContains(t, err, "linear float64[3,2], w float64[4,2]: axis 0: parameter w[4 2] is the same on all ranks and counts its gradient once, "+
 		"input 0 is other rows on each: the gradient lacks the sum over the ranks (input 0 varying; parameter w[4 2] invariant)")
 	err = Try(func() { Linear(x(), tape.Use(w).Slice(0, 0, 2), Tensor{}) })
 	assert.ErrorContains(t, err, "input 1 (of w) is the same on all ranks", "a view of a parameter")
@@ -309,7 +309,7 @@ func TestTypesOfParameters(t *testing.T) {
 	assert.Equal(t, Varying, Linear(x(), tape.Use(w), Tensor{}).Types().At(0))
 	assert.Equal(t, Invariant, tape.Use(w).Types().At(1), "along other axes")
 	err = Try(func() { w.Lay(2|1, Replicated) })
-	assert.EqualError(t, err, "tensor: Lay: axis 0: w[4 2]: its gradient is summed over this axis already")
+	assert.ErrorContains(t, err, "Lay: axis 0: w[4 2]: its gradient is summed over this axis already")
 	err = Try(func() { w.Lay(1, Cut) })
 	assert.ErrorContains(t, err, "its gradient is summed over this axis, on whose ranks it is now cut")
 	w.Lay(2, Cut)

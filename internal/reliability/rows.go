@@ -49,7 +49,7 @@ var Rows = []Row{
 		"dist/shm:TestAbortTakesMemoryFromStoppedPeer"}},
 	{16, "a rank's function returns an error while others wait", "that error, on all ranks", "1 s", suite,
 		append(in("Errors/RankFails", "EveryOperation/Returns"), "dist:TestProcessFails")},
-	{17, "a rank panics or calls runtime.Goexit", "rank 3 panicked, with its stack", "1 s", suite, append(in("Errors/RankPanics"), "dist:TestProcessFails")},
+	{17, "a rank panics or calls runtime.Goexit", "rank 3: panic, with its stack", "1 s", suite, append(in("Errors/RankPanics"), "dist:TestProcessFails")},
 	{18, "nobody waits for an operation that fails", "never waited for, from Run", "end of Run", suite, in("Errors/NeverWaitedFor")},
 	{19, "any call after a failure", "the first cause, unchanged; nothing is sent", "1 ms", suite, in("Errors/FirstCauseStays")},
 	{20, "WaitHost whose context ends", "ctx.Err(); the operation completes", "10 ms", suite, in("Errors/WaitHostCancelled")},

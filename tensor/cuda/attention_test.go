@@ -81,7 +81,7 @@ func TestHeadsThatDoNotFit(t *testing.T) {
 	dev := device(t)
 	tape := tensor.NewTape(dev)
 	x := tape.Input(tensor.FromSlice(make([]float32, 3*4096), 1, 1, 3*4096))
-	require.PanicsWithError(t, "tensor: attention: cuda:0: heads of 4096 features do not fit: too many for float32", func() {
+	require.PanicsWithError(t, "attention: cuda:0: heads of 4096 features do not fit: too many for float32", func() {
 		tensor.Attention(x, 4096, tensor.AttentionOptions{})
 	})
 }

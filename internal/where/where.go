@@ -1,0 +1,93 @@
+package where
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"strings"
+)
+
+const module = "github.com/ringo-ml/ringo/"
+
+// Panic returns the file and the line of the innermost call outside Ringo's packages and the standard library, while
+// the calling goroutine panics: in a deferred function, or in an Error method that the runtime calls to print a panic that
+// nobody recovers. It is "" otherwise. With RINGO_DEBUG=1 the stack follows on lines of its own.
+func Panic() string {
+	line := ""
+	calls, panicking := frames()
+	for more := panicking; more && line == ""; {
+		var f runtime.Frame
+		f, more = calls.Next()
+		if users(f) {
+			line = fmt.Sprintf("%s:%d", relative(f.File), f.Line)
+		}
+	}
+	if panicking && os.Getenv("RINGO_DEBUG") == "1" {
+		line += "\n" + Stack()
+	}
+	return line
+}
+
+// frames returns the calls below the newest panic, the innermost first, and whether there is a panic.
+func frames() (calls *runtime.Frames, panicking bool) {
+	pcs := make([]uintptr, 256)
+	calls = runtime.CallersFrames(pcs[:runtime.Callers(2, pcs)])
+	for {
+		f, more := calls.Next()
+		if f.Function == "runtime.gopanic" || !more {
+			return calls, more
+		}
+	}
+}
+
+// Stack returns the stack of the calling goroutine as the runtime prints it, without the calls above the newest
+// panic, or runtime.Goexit.
+func Stack() string {
+	head, calls, _ := strings.Cut(string(debug.Stack()), "\n")
+	for _, end := range []string{"\npanic(", "\nruntime.Goexit("} {
+		if _, below, found := strings.Cut(calls, end); found {
+			_, below, _ = strings.Cut(below, "\n") // its arguments, and then its line
+			_, calls, _ = strings.Cut(below, "\n")
+			break
+		}
+	}
+	return head + "\n" + strings.TrimSuffix(calls, "\n")
+}
+
+// users reports whether a call is in the user's program.
+func users(f runtime.Frame) bool {
+	if strings.HasSuffix(f.File, "_test.go") {
+		return true
+	}
+	slash := strings.LastIndexByte(f.Function, '/') + 1 // in example.org/a/b.(*T).F
+	name, _, _ := strings.Cut(f.Function[slash:], ".")
+	path := f.Function[:slash] + name
+	switch {
+	case strings.HasPrefix(path, module):
+		return strings.HasPrefix(path, module+"examples/")
+	case path == "main":
+		return true
+	}
+	first, _, _ := strings.Cut(path, "/")
+	return strings.Contains(first, ".") || path == own || own != "" && strings.HasPrefix(path, own+"/")
+}
+
+// own is the module of the program.
+var own = func() string {
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Path+"/" != module {
+		return info.Main.Path
+	}
+	return ""
+}()
+
+// relative returns a file as seen from the working directory, if it is below that.
+func relative(file string) string {
+	if dir, err := os.Getwd(); err == nil {
+		if r, err := filepath.Rel(dir, file); err == nil && filepath.IsLocal(r) {
+			return r
+		}
+	}
+	return file
+}

@@ -1,0 +1,150 @@
+package tensor
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/ringo-ml/ringo/internal/where"
+)
+
+// Failure is the panic value of a misuse: wrong shapes, types or devices, a stale handle, or a collective that failed
+// inside Forward or Backward. Try and dist.Run turn it back into an error.
+type Failure struct {
+	Op     string   // what was called
+	Shapes []Shape  // of its operands
+	Params []string // of each operand: the parameter that it is, or is a part of, else ""; nil: none is one
+	Err    error    // what is wrong
+	// At is the line of the program that made the call: the innermost one outside Ringo's packages, as file:line. The stack follows
+	// with RINGO_DEBUG=1. Try and dist.Run set it.
+	At string
+}
+
+// Error names the operation, the operands, the cause and the line.
+func (f *Failure) Error() string {
+	s := f.sentence()
+	at := f.At
+	if at == "" {
+		at = where.Panic() // for the runtime, which prints what nobody recovers
+	}
+	switch {
+	case strings.Contains(at, "\n"):
+		s += "\nat " + at
+	case at != "":
+		s += " (at " + at + ")"
+	}
+	return s
+}
+
+func (f *Failure) sentence() string {
+	s := f.Op
+	for i, sh := range f.Shapes {
+		if i > 0 {
+			s += ","
+		}
+		if i < len(f.Params) && f.Params[i] != "" {
+			s += " " + f.Params[i]
+		}
+		s += " " + sh.String()
+	}
+	return fmt.Sprintf("%s: %v", s, f.Err)
+}
+
+// Unwrap returns the cause.
+func (f *Failure) Unwrap() error { return f.Err }
+
+// Try runs fn and returns the *Failure that it panicked with, or nil. Other panics go on.
+func Try(fn func()) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			f, ok := r.(*Failure)
+			if !ok {
+				panic(r)
+			}
+			if f.At == "" {
+				f.At = where.Panic()
+			}
+			err = f
+		}
+	}()
+	fn()
+	return nil
+}
+
+// fail panics with a *Failure about operands, of which some may be nil.
+func fail(op string, in []*header, format string, a ...any) {
+	failWith(op, in, fmt.Errorf(format, a...))
+}
+
+func failWith(op string, in []*header, err error) {
+	f := &Failure{Op: op, Err: err}
+	for _, h := range in {
+		if h == nil {
+			continue
+		}
+		f.Shapes = append(f.Shapes, h.shape())
+		if p := h.param(); p != "" {
+			f.Params = append(append(f.Params, make([]string, len(f.Shapes)-1-len(f.Params))...), p)
+		}
+	}
+	panic(f)
+}
+
+// these lists operands for fail.
+func these(in ...*header) []*header { return in }
+
+// param returns the name of the parameter that h is, or a part of, or "".
+func (h *header) param() string {
+	switch {
+	case h.base != nil:
+		return h.base.p.name
+	case h.st != nil:
+		return h.st.name
+	}
+	return ""
+}
+
+// called names an operand: by its parameter, or by its role.
+func (h *header) called(role string) string {
+	if p := h.param(); p != "" {
+		return p
+	}
+	return role
+}
+
+// mustShape fails unless ok: the operands must be as the rule says.
+func mustShape(op string, ok bool, rule string, in ...*header) {
+	if !ok {
+		fail(op, in, "%s", rule)
+	}
+}
+
+// mustMatch fails unless dimension i of a is dimension j of b. The roles say what the operands are.
+func mustMatch(op string, a *header, i int, role string, b *header, j int, other string, in ...*header) {
+	if a.dims[i] != b.dims[j] {
+		fail(op, in, "%s", mismatch(a, i, role, b, j, other))
+	}
+}
+
+func mismatch(a *header, i int, role string, b *header, j int, other string) string {
+	return fmt.Sprintf("dimension %d of %s is %d, dimension %d of %s is %d", i, a.called(role), a.dims[i], j, b.called(other), b.dims[j])
+}
+
+// mustBeAlike fails unless a and b have the same dimensions.
+func mustBeAlike(op string, a *header, role string, b *header, other string, in ...*header) {
+	if a.alike(b) {
+		return
+	}
+	if a.rank != b.rank {
+		fail(op, in, "%s: %s, %s: %s", a.called(role), dimensions(int(a.rank)), b.called(other), dimensions(int(b.rank)))
+	}
+	for i := range int(a.rank) {
+		mustMatch(op, a, i, role, b, i, other, in...)
+	}
+}
+
+func dimensions(n int) string {
+	if n == 1 {
+		return "1 dimension"
+	}
+	return fmt.Sprintf("%d dimensions", n)
+}
