@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/internal/ranks"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -101,22 +102,22 @@ func together(g *dist.Group, mine error) error {
 		return errors.Join(mine, err)
 	}
 	var order []string
-	ranks := map[string][]int{}
+	by := map[string][]int{}
 	for r, s := range all {
 		if s == "" {
 			continue
 		}
-		if ranks[s] == nil {
+		if by[s] == nil {
 			order = append(order, s)
 		}
-		ranks[s] = append(ranks[s], r)
+		by[s] = append(by[s], r)
 	}
 	var errs []error
 	for _, s := range order {
-		if len(ranks[s]) == len(all) {
+		if len(by[s]) == len(all) {
 			errs = append(errs, errors.New(s))
 		} else {
-			errs = append(errs, fmt.Errorf("ranks %v: %s", ranks[s], s))
+			errs = append(errs, fmt.Errorf("%s: %s", ranks.Names(by[s]...), s))
 		}
 	}
 	return errors.Join(errs...)

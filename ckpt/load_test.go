@@ -174,7 +174,7 @@ func TestOwned(t *testing.T) {
 		require.ErrorContains(t, err, "unexpected: model:head.weight")
 
 		_, err = Load(context.Background(), g, path, st, LoadConfig{})
-		require.ErrorContains(t, err, "ranks [0]: the checkpoint does not fit: unexpected: ")
+		require.ErrorContains(t, err, "rank 0: the checkpoint does not fit: unexpected: ")
 
 		// What the ranks save together is the whole model again.
 		dir := filepath.Join(filepath.Dir(path), "owned")

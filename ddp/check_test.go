@@ -169,8 +169,8 @@ func TestValuesThatDiffer(t *testing.T) {
 		expert      bool
 		want        string
 	}{
-		{0, 0, false, "ddp: dense must have the same values on all ranks of world, and ranks [2] have others than rank 0"},
-		{0, 0, true, "ddp: experts must have the same values on all ranks of dp, and ranks [2] have others than rank 0"},
+		{0, 0, false, "ddp: dense must have the same values on all ranks of world, and those of rank 2 are not rank 0's"},
+		{0, 0, true, "ddp: experts must have the same values on all ranks of dp, and those of rank 2 are not rank 0's"},
 		{0, 1, false, "dense must have the same values"},
 		{0, 2, false, ""},
 		{2, 1, false, "dense must have the same values"},

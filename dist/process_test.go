@@ -165,7 +165,7 @@ func TestProcessesAllGone(t *testing.T) {
 		name, value, _ := strings.Cut(env, "=")
 		t.Setenv(name, value)
 		for how, want := range map[string]string{
-			"anyone leaves": `error: rank 1: nothing can arrive from any rank: ranks 1,2 have left the job or closed the group\n`,
+			"anyone leaves": `error: rank 1: nothing can arrive from any rank: ranks 1, 2 have left the job or closed the group\n`,
 			"anyone dies":   `error: rank [12] \(host .*, pid \d+\): .*\n`,
 		} {
 			begin := time.Now()

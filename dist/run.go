@@ -239,9 +239,7 @@ func panicked(rank int, p any) error {
 // close ends the ranks after their goroutines are gone, and returns the job's error.
 func (j *job) close() error {
 	if communication(j.first()) {
-		for _, r := range j.ranks {
-			fmt.Fprint(j.cfg.dump, r.c.flightText(8))
-		}
+		fmt.Fprint(j.cfg.dump, flightText(j.ranks, 8))
 	}
 	errs := make([]error, len(j.ranks))
 	var wg sync.WaitGroup

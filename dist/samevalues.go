@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"hash/crc32"
 
+	"github.com/ringo-ml/ringo/internal/ranks"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -32,8 +33,8 @@ func SameValues(g *Group, what string, names []string, tensors []tensor.Tensor) 
 			}
 		}
 		if others != nil {
-			return fmt.Errorf("%s: %s must have the same values on all ranks of %s, and ranks %v have others than rank %d: something changed it on these alone",
-				what, name, g.name, others, g.ranks[0])
+			return fmt.Errorf("%s: %s must have the same values on all ranks of %s, and those of %s are not rank %d's: something changed it on these alone",
+				what, name, g.name, ranks.Names(others...), g.ranks[0])
 		}
 	}
 	return nil

@@ -1,9 +1,6 @@
 package dist
 
 import (
-	"fmt"
-	"strings"
-
 	"github.com/ringo-ml/ringo/dist/backend"
 )
 
@@ -54,28 +51,4 @@ func (s Stats) WireBytes() uint64 {
 		n += b
 	}
 	return n
-}
-
-// flightText returns the last operations of the rank: all that are in flight, and up to n before them.
-func (c *comm) flightText(n int) string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	var b strings.Builder
-	first := max(0, c.flights-flightSize)
-	for i := first; i < c.flights; i++ {
-		r := c.flight[i%flightSize]
-		if i < c.flights-n && r.ended != 0 {
-			continue
-		}
-		state, by := "in flight", ""
-		if r.algo != "" {
-			by = " by " + r.algo
-		}
-		if r.ended != 0 {
-			state = fmt.Sprintf("took %.1f µs", float64(r.ended-r.issued)/1e3)
-		}
-		fmt.Fprintf(&b, "rank %d: %s%s seq %d of group %s, %d bytes, at %.6f s, %s\n", c.rank, r.kind, by, r.seq, r.group, r.bytes,
-			float64(r.issued)/1e9, state)
-	}
-	return b.String()
 }

@@ -79,7 +79,7 @@ func TestCopiesThatDiffer(t *testing.T) {
 		every, step int
 		want        string
 	}{
-		{0, 0, "fsdp: 1.weight must have the same values on all ranks of dp control, and ranks [2] have others than rank 0"},
+		{0, 0, "fsdp: 1.weight must have the same values on all ranks of dp control, and those of rank 2 are not rank 0's"},
 		{0, 1, "fsdp: 1.weight must have the same values"}, {0, 2, ""}, {2, 1, "fsdp: 1.weight must have the same values"}, {2, 3, ""}, {3, 2, "fsdp: 1.weight must have the same values"},
 	} {
 		err := onCopies(c.every, 3, func(rank, step int, params nn.Params) (int, int, int) {

@@ -223,7 +223,7 @@ func TestJudge(t *testing.T) {
 	event := func(kind string, rank int, ms int64, text string) faultEvent {
 		return faultEvent{kind, rank, at(ms), text}
 	}
-	named := "ranks 0,2: no progress"
+	named := "ranks 0, 2: no progress"
 	for _, c := range []struct {
 		kind   string
 		events []faultEvent

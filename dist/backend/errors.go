@@ -3,9 +3,10 @@ package backend
 import (
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
+
+	"github.com/ringo-ml/ringo/internal/ranks"
 )
 
 // Error is the failure of a group. The first one poisons the group: every later call on every rank returns it.
@@ -66,27 +67,24 @@ func OpError(s *Spec, op *Op, cause error) *Error {
 
 // TimedOut is the cause of the failure of operation seq of a group with these world ranks, of which nothing was seen for a time:
 // it says which ranks the operation waits for, where b can tell.
-func TimedOut(b Backend, ranks []int, seq uint64, after time.Duration) error {
+func TimedOut(b Backend, world []int, seq uint64, after time.Duration) error {
 	why := "no progress"
 	if s, ok := b.(Suspecter); ok {
 		switch absent, stalled := s.Suspects(seq); {
 		case len(absent) > 0:
-			why = Names(ranks, absent) + " did not arrive"
+			why = Names(world, absent) + " did not arrive"
 		case len(stalled) > 0:
-			why = Names(ranks, stalled) + ": no progress"
+			why = Names(world, stalled) + ": no progress"
 		}
 	}
 	return fmt.Errorf("%s within %v", why, after)
 }
 
-// Names returns "rank 2" or "ranks 1,2,3": members, as world ranks.
-func Names(ranks, members []int) string {
-	var s []string
-	for _, m := range members {
-		s = append(s, strconv.Itoa(ranks[m]))
+// Names returns "rank 2" or "ranks 1-3, 7": members, as world ranks.
+func Names(world, members []int) string {
+	list := make([]int, len(members))
+	for i, m := range members {
+		list[i] = world[m]
 	}
-	if len(s) == 1 {
-		return "rank " + s[0]
-	}
-	return "ranks " + strings.Join(s, ",")
+	return ranks.Names(list...)
 }

@@ -39,7 +39,7 @@ func (s *suite) absent(t *testing.T) {
 		timeout = 2 * time.Second
 	}
 	over := make(chan struct{})
-	s.fails(t, 1, 4, timeout, timeout+200*time.Millisecond, []string{"reduce seq 2", "ranks 1,2,3 did not arrive"}, func(r *dist.Rank) error {
+	s.fails(t, 1, 4, timeout, timeout+200*time.Millisecond, []string{"reduce seq 2", "ranks 1-3 did not arrive"}, func(r *dist.Rank) error {
 		if r.World.Rank() == 0 {
 			defer close(over)
 			return r.World.Reduce(filled(r, tensor.Float32, 10, func(int) float64 { return 1 }), dist.Sum, 0).Wait()
@@ -52,7 +52,7 @@ func (s *suite) absent(t *testing.T) {
 // monitored: a MonitoredBarrier names everyone who is missing, on every engine.
 func (s *suite) monitored(t *testing.T) {
 	timeout, over := 300*time.Millisecond, make(chan struct{})
-	s.fails(t, 30, 4, timeout, timeout+200*time.Millisecond, []string{"monitoredbarrier seq 2", "ranks 1,3 did not arrive"}, func(r *dist.Rank) error {
+	s.fails(t, 30, 4, timeout, timeout+200*time.Millisecond, []string{"monitoredbarrier seq 2", "ranks 1, 3 did not arrive"}, func(r *dist.Rank) error {
 		switch r.World.Rank() {
 		case 0:
 			defer close(over)

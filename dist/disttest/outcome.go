@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -112,7 +113,7 @@ func (p *Program) departed(o *Outcome, e *dist.Error) bool {
 	return strings.Contains(e.Error(), "has left the job") && e.Rank >= 0 && e.Rank < len(o.Errs) && o.Errs[e.Rank] == nil
 }
 
-var missing = regexp.MustCompile(`ranks? ([0-9,]+)(: no progress| did not arrive)`)
+var missing = regexp.MustCompile(`ranks? ([0-9, -]+)(: no progress| did not arrive)`)
 
 // timedOut reports whether e is a timeout that names ranks who are to blame, or who failed themselves.
 func (p *Program) timedOut(o *Outcome, e *dist.Error, guilty []int) bool {
@@ -123,14 +124,20 @@ func (p *Program) timedOut(o *Outcome, e *dist.Error, guilty []int) bool {
 	if m == nil {
 		return false
 	}
-	for _, s := range strings.Split(m[1], ",") {
-		named, err := strconv.Atoi(s)
-		known := false
-		for _, g := range guilty {
-			known = known || g == named
+	for _, s := range strings.Split(m[1], ", ") {
+		first, last, through := strings.Cut(s, "-")
+		if !through {
+			last = first
 		}
-		if err != nil || named >= len(o.Errs) || !known && o.Errs[named] == nil {
+		lo, err := strconv.Atoi(first)
+		hi, err2 := strconv.Atoi(last)
+		if err != nil || err2 != nil || hi >= len(o.Errs) {
 			return false
+		}
+		for named := lo; named <= hi; named++ {
+			if !slices.Contains(guilty, named) && o.Errs[named] == nil {
+				return false
+			}
 		}
 	}
 	return true

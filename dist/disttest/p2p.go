@@ -114,7 +114,7 @@ func (s *suite) recvAnyFromNobody(t *testing.T) {
 			begin := time.Now()
 			_, err := g.RecvAny(x, 0)
 			took = time.Since(begin)
-			if err == nil || !strings.Contains(err.Error(), "nothing can arrive from any rank: ranks 1,2 have left the job or closed the group") {
+			if err == nil || !strings.Contains(err.Error(), "nothing can arrive from any rank: ranks 1, 2 have left the job or closed the group") {
 				return fmt.Errorf("from nobody: %w", err)
 			}
 			if closing {

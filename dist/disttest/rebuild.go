@@ -160,7 +160,7 @@ func (s *suite) rebuildWithoutLate(t *testing.T) {
 		}
 		return err
 	}))
-	require.ErrorContains(t, late, "rank 1: rebuild seq 1 of group world: generation 1 is over: ranks 0,2 went on without this rank")
+	require.ErrorContains(t, late, "rank 1: rebuild seq 1 of group world: generation 1 is over: ranks 0, 2 went on without this rank")
 	for _, d := range took.rows {
 		assert.Less(t, d, 2*timeout+slack)
 	}

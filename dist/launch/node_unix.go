@@ -7,8 +7,9 @@ import (
 	"os"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
+
+	"github.com/ringo-ml/ringo/internal/ranks"
 )
 
 // node is an agent as the coordinator sees it.
@@ -134,14 +135,11 @@ func (c *coordinator) leave(n *node, why error) {
 
 // missing lists the numbers of the nodes that are not here.
 func (c *coordinator) missing() string {
-	var list []string
+	var list []int
 	for i := range c.config.MaxNodes {
 		if c.nodes[i] == nil {
-			list = append(list, strconv.Itoa(i))
+			list = append(list, i)
 		}
 	}
-	if len(list) == 1 {
-		return "node " + list[0]
-	}
-	return "nodes " + strings.Join(list, ",")
+	return ranks.List("node", list)
 }

@@ -91,6 +91,6 @@ func TestFlightRecorderNamesAlgorithm(t *testing.T) {
 		return err
 	})
 	assert.Error(t, err)
-	assert.Contains(t, log.String(), "rank 0: allreduce by direct seq 1 of group world, 40000 bytes")
-	assert.Contains(t, log.String(), "rank 0: allreduce by ring seq 1 of group world/1, 40000 bytes")
+	assert.Contains(t, log.String(), "ranks 0, 1: allreduce by direct seq 1 of group world, 40000 bytes")
+	assert.Contains(t, log.String(), "ranks 0, 1: allreduce by ring seq 1 of group world/1, 40000 bytes")
 }

@@ -5,10 +5,10 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
+
+	"github.com/ringo-ml/ringo/internal/ranks"
 )
 
 // lateComers is how long rank 0 stays to say why there will be no job.
@@ -147,29 +147,24 @@ func (m *meeting) gather(ctx context.Context, ready func(*link) bool) error {
 		select {
 		case <-m.changed:
 		case <-ctx.Done():
-			s := ""
-			if len(missing) > 1 {
-				s = "s"
-			}
-			return fmt.Errorf("tcp: %w: waiting for rank%s %s of %d", context.Cause(ctx), s, strings.Join(missing, ","),
-				m.e.cfg.Size)
+			return fmt.Errorf("tcp: %w: waiting for %s of %d", context.Cause(ctx), ranks.Names(missing...), m.e.cfg.Size)
 		}
 	}
 }
 
 // state returns the ranks that are not connected yet. Once there is none, nobody comes any more, and once all connections
 // are complete, nobody goes.
-func (m *meeting) state(ready func(*link) bool) ([]string, error) {
+func (m *meeting) state(ready func(*link) bool) ([]int, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.failed != nil {
 		return nil, m.failed
 	}
-	var missing []string
+	var missing []int
 	complete := true
 	for r, l := range m.e.links {
 		if r != m.e.cfg.Rank && (l == nil || !ready(l)) {
-			missing = append(missing, strconv.Itoa(r))
+			missing = append(missing, r)
 		}
 		complete = complete && (r == m.e.cfg.Rank || l != nil && l.complete())
 	}

@@ -3,14 +3,15 @@ package agree
 import (
 	"fmt"
 	"slices"
-	"strings"
+
+	names "github.com/ringo-ml/ringo/internal/ranks"
 )
 
 // Outcome turns a decision into the ranks of the new group: ranks are those of the old one, whose generation is gen. It is
 // an error for a member that is not among them.
 func Outcome(decided []int, me int, ranks []int, gen uint32) ([]int, error) {
 	if !slices.Contains(decided, me) {
-		return nil, fmt.Errorf("generation %d is over: %s went on without this rank", gen, names(decided, ranks))
+		return nil, fmt.Errorf("generation %d is over: %s went on without this rank", gen, names.Names(pick(decided, ranks)...))
 	}
 	return pick(decided, ranks), nil
 }
@@ -18,7 +19,7 @@ func Outcome(decided []int, me int, ranks []int, gen uint32) ([]int, error) {
 // TooFew is the error of members that are no quorum.
 func TooFew(here []int, ranks []int, gen uint32) error {
 	return fmt.Errorf("generation %d is over: of %d ranks only %s asked for a new one: it takes more than half, or half with rank %d",
-		gen, len(ranks), names(here, ranks), ranks[0])
+		gen, len(ranks), names.Names(pick(here, ranks)...), ranks[0])
 }
 
 func pick(list, ranks []int) []int {
@@ -27,16 +28,4 @@ func pick(list, ranks []int) []int {
 		out[i] = ranks[m]
 	}
 	return out
-}
-
-// names returns "rank 2" or "ranks 1,2".
-func names(list, ranks []int) string {
-	var s []string
-	for _, r := range pick(list, ranks) {
-		s = append(s, fmt.Sprint(r))
-	}
-	if len(s) == 1 {
-		return "rank " + s[0]
-	}
-	return "ranks " + strings.Join(s, ",")
 }

@@ -32,7 +32,8 @@ var table = map[string]row{
 	"internal/trace":       {},
 	"internal/wait":        {},
 	"internal/where":       {},
-	"internal/agree":       {},
+	"internal/agree":       {own: "internal/ranks"},
+	"internal/ranks":       {},
 	"internal/reliability": {},
 	"internal/doctor":      {own: "dist/launch internal/kernel internal/dl internal/cuda internal/nccl", others: "golang.org/x/sys"},
 	"internal/netns":       {others: "github.com/stretchr/testify golang.org/x/sys"},
@@ -53,7 +54,7 @@ var table = map[string]row{
 
 	"data/tokenizer": {own: "internal/bounded"},
 
-	"dist/backend": {own: "tensor internal/wait", others: "golang.org/x/sys"},
+	"dist/backend": {own: "tensor internal/ranks internal/wait", others: "golang.org/x/sys"},
 	"dist/algo":    {own: "tensor dist/backend internal/kernel", others: "golang.org/x/sys"},
 	"dist/local":   engine,
 	"dist/shm":     engine,
@@ -62,9 +63,9 @@ var table = map[string]row{
 	"dist/nccl":    {own: "tensor dist/backend dist/algo dist/peer internal/...", others: "golang.org/x/sys"},
 	"dist/peer":    {own: "tensor dist/backend dist/algo dist/local internal/...", others: "golang.org/x/sys"},
 	"dist/sim":     engine,
-	"dist/launch":  {own: "internal/holder internal/identity", others: "golang.org/x/sys"},
+	"dist/launch":  {own: "internal/ranks internal/holder internal/identity", others: "golang.org/x/sys"},
 	"dist": {
-		own: "internal/kernel internal/dl internal/cuda internal/trace internal/wait internal/where tensor tensor/cuda nn optim data " +
+		own: "internal/kernel internal/dl internal/cuda internal/trace internal/ranks internal/wait internal/where tensor tensor/cuda nn optim data " +
 			"dist/backend dist/algo dist/local dist/peer dist/shm dist/tcp dist/mpi dist/nccl dist/sim dist/launch",
 		others: "golang.org/x/sys",
 	},
@@ -82,7 +83,7 @@ var table = map[string]row{
 
 	"plan": {own: "tensor"},
 
-	"ckpt":             {own: "nn optim dist dist/backend tensor ckpt/safetensors ckpt/torch"},
+	"ckpt":             {own: "nn optim dist dist/backend tensor ckpt/safetensors ckpt/torch internal/ranks"},
 	"ckpt/safetensors": {},
 	"ckpt/torch":       {own: "ckpt/safetensors"},
 	"ckpt/peft":        {own: "nn tensor ckpt/safetensors internal/bounded"},

@@ -28,7 +28,7 @@ func in(tests ...string) []string {
 
 // Rows is the table.
 var Rows = []Row{
-	{1, "Reduce that only rank 0 of 4 calls", "reduce seq 2 … ranks 1,2,3 did not arrive", "T + 0.2 s", suite, in("Errors/Absent")},
+	{1, "Reduce that only rank 0 of 4 calls", "reduce seq 2 … ranks 1-3 did not arrive", "T + 0.2 s", suite, in("Errors/Absent")},
 	{2, "AllReduce on one rank, Broadcast on another", "both operations, both ranks, seq; on all ranks", "0.5 s", suite, in("Errors/Mismatch/Kinds")},
 	{3, "AllReduce of 10 and of 12 elements", "count 10 (rank 0) vs 12 (rank 1), both shapes", "0.5 s", suite, in("Errors/Mismatch/Counts")},
 	{4, "AllReduce of float32 and bfloat16", "both types", "0.5 s", suite, in("Errors/Mismatch/Types")},
