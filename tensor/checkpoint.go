@@ -69,7 +69,7 @@ func (t *Tape) Once(fn func() Tensor) Tensor {
 		fail("Once", nil, "the function of a Checkpoint asks for more when it is run again")
 	}
 	if x.needs {
-		fail("Once", these(x.h), "has a gradient, which would be lost: Detach it")
+		fail("Once", these(x), "has a gradient, which would be lost: Detach it")
 	}
 	if c := t.keeper; c != nil {
 		kept := t.alias(x)
