@@ -129,7 +129,9 @@ func (l *Loop) listen() {
 func (l *Loop) Steps(n int) iter.Seq[int] {
 	return func(yield func(int) bool) {
 		l.show.total = n
+		defer l.show.step.Store(0)
 		for l.Going() && l.steps < n {
+			l.show.step.Store(int64(l.steps + 1))
 			if !yield(l.steps) {
 				l.steps++
 				return // perhaps with an error that other ranks do not have: nothing that they must take part in
@@ -144,6 +146,7 @@ func (l *Loop) Steps(n int) iter.Seq[int] {
 func (l *Loop) Batches(b *data.Loader, n int) iter.Seq2[int, data.Batch] {
 	return func(yield func(int, data.Batch) bool) {
 		l.show.total = n
+		defer l.show.step.Store(0)
 		at := b.State()
 		if l.source == nil && l.resumed > 0 {
 			at = l.kept.Loader
@@ -154,6 +157,7 @@ func (l *Loop) Batches(b *data.Loader, n int) iter.Seq2[int, data.Batch] {
 				return
 			}
 			for _, batch := range b.Epoch(l.ctx, at.Epoch) {
+				l.show.step.Store(int64(l.steps + 1))
 				if !yield(l.steps, batch) {
 					l.steps++
 					return

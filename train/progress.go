@@ -1,8 +1,10 @@
 package train
 
 import (
+	"context"
 	"fmt"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"github.com/schollz/progressbar/v3"
@@ -20,14 +22,49 @@ type progress struct {
 	begun time.Time
 	said  time.Time // the last line
 	read  int       // values of the first name that have been shown
+
+	step atomic.Int64 // that runs, from 1 on; 0: none
+	stop func()
 }
+
+// patience is how long a step runs before that is said.
+var patience = 5 * time.Second
 
 func (p *progress) begin(l *Loop) {
 	p.quiet = l.o.JSON || l.r.World.Rank() != 0
 	p.begun, p.said = time.Now(), time.Now()
-	if !p.quiet && term.IsTerminal(int(os.Stderr.Fd())) {
+	if p.quiet {
+		return
+	}
+	ctx, stop := context.WithCancel(l.ctx)
+	p.stop = stop
+	go p.watch(ctx, l)
+	if term.IsTerminal(int(os.Stderr.Fd())) {
 		p.bar = progressbar.NewOptions(1, progressbar.OptionSetWriter(os.Stderr), progressbar.OptionShowCount(),
 			progressbar.OptionShowIts(), progressbar.OptionSetItsString("steps"), progressbar.OptionClearOnFinish())
+	}
+}
+
+// watch says that a step takes long: after patience, twice, four times that.
+func (p *progress) watch(ctx context.Context, l *Loop) {
+	tick := time.NewTicker(patience)
+	defer tick.Stop()
+	last, ticks, next := int64(0), 0, 1
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		step := p.step.Load()
+		if step == 0 || step != last {
+			last, ticks, next = step, 0, 1
+			continue
+		}
+		if ticks++; ticks == next {
+			next *= 2
+			l.r.Logf("step %d has run for more than %v", step, time.Duration(ticks)*patience)
+		}
 	}
 }
 
@@ -71,6 +108,9 @@ func (p *progress) value(l *Loop) string {
 }
 
 func (p *progress) end() {
+	if p.stop != nil {
+		p.stop()
+	}
 	if p.bar != nil {
 		_ = p.bar.Clear()
 		p.bar = nil
