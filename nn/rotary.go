@@ -14,9 +14,7 @@ type Rotary struct {
 	Positions   int     // longest sequence, a cache's tokens included
 	Base        float64 // pair i of a head turns by Base^(−2i/HeadDim) a position: 10,000 in the paper and Llama 2
 	Interleaved bool    // features 2i and 2i+1 are a pair, as in the paper; otherwise i and i+HeadDim/2, as in Hugging Face's files
-	// Scaling, if not nil, changes the angles a position, for sequences longer than a model was trained on: see LinearScaling and
-	// Llama3Scaling.
-	Scaling func(angle float64) float64 `nn:"-"`
+	Scaling     RotaryScaling
 
 	mu     sync.Mutex
 	tables map[tableKey]T
@@ -39,6 +37,9 @@ func NewRotary(headDim, positions int) *Rotary {
 func (r *Rotary) check() {
 	if r.HeadDim <= 0 || r.HeadDim%2 != 0 || r.Positions <= 0 || !(r.Base > 0) {
 		fail("Rotary", "heads of %d features, %d positions, base %v: needs an even number of features, and positions and a base above 0", r.HeadDim, r.Positions, r.Base)
+	}
+	if err := r.Scaling.Check(); err != nil {
+		fail("Rotary", "%w", err)
 	}
 }
 
@@ -91,27 +92,7 @@ func newTable[F float32 | float64](r *Rotary) T {
 func (r *Rotary) angles() []float64 {
 	a := make([]float64, r.HeadDim/2)
 	for i := range a {
-		a[i] = math.Pow(r.Base, -float64(2*i)/float64(r.HeadDim))
-		if r.Scaling != nil {
-			a[i] = r.Scaling(a[i])
-		}
+		a[i] = r.Scaling.angle(math.Pow(r.Base, -float64(2*i)/float64(r.HeadDim)))
 	}
 	return a
-}
-
-// LinearScaling makes positions factor times denser (Chen et al., "Extending context window … by position interpolation", 2023;
-// Hugging Face's rope_type "linear").
-func LinearScaling(factor float64) func(angle float64) float64 {
-	return func(angle float64) float64 { return angle / factor }
-}
-
-// Llama3Scaling makes positions factor times denser for pairs that turn less than low times in a sequence of the original length,
-// leaves pairs alone that turn more than high times, and goes over smoothly in between (Llama 3.1; Hugging Face's rope_type
-// "llama3": factor, low_freq_factor, high_freq_factor, original_max_position_embeddings).
-func Llama3Scaling(factor, low, high float64, original int) func(angle float64) float64 {
-	return func(angle float64) float64 {
-		turns := float64(original) * angle / (2 * math.Pi)
-		keep := min(max((turns-low)/(high-low), 0), 1)
-		return keep*angle + (1-keep)*angle/factor
-	}
 }

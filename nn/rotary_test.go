@@ -85,7 +85,17 @@ func TestRotaryOfPartsOfSequences(t *testing.T) {
 // The formula of Hugging Face's rope_type "llama3", by wave lengths.
 func TestLlama3Scaling(t *testing.T) {
 	const factor, low, high, original = 8.0, 1.0, 4.0, 8192
-	scale := nn.Llama3Scaling(factor, low, high, original)
+	r := nn.NewRotary(128, 2)
+	r.Base = 500_000
+	sines := func() []float64 { // of the angles a position
+		one := tensor.FromSlice(make([]float64, 128), 1, 1, 128)
+		for i := range 64 {
+			tensor.Data[float64](one)[i] = 1
+		}
+		return tensor.Floats(r.Forward(tensor.NewTape(tensor.NewCPU(1)).Input(one), 1))[64:]
+	}
+	r.Scaling = nn.RotaryScaling{Type: "llama3", Factor: factor, Low: low, High: high, Original: original}
+	scaled := sines()
 	kinds := map[string]int{}
 	for i := range 64 {
 		angle := math.Pow(500_000, -float64(i)/64)
@@ -102,12 +112,11 @@ func TestLlama3Scaling(t *testing.T) {
 			want = (1-smooth)*angle/factor + smooth*angle
 			kinds["between"]++
 		}
-		assert.InEpsilon(t, want, scale(angle), 1e-14)
+		assert.InEpsilon(t, math.Sin(want), scaled[i], 1e-14)
 	}
 	assert.Len(t, kinds, 3)
-	assert.Equal(t, 0.25, nn.LinearScaling(4)(1))
-	r := nn.NewRotary(4, 9)
-	r.Scaling = nn.LinearScaling(2)
+	r = nn.NewRotary(4, 9)
+	r.Scaling = nn.RotaryScaling{Type: "linear", Factor: 2}
 	x := tensor.NewTape(tensor.NewCPU(1)).Input(tensor.FromSlice([]float64{1, 2, 3, 4}, 1, 1, 4))
 	assert.Equal(t, tensor.Floats(nn.NewRotary(4, 9).Forward(x, 3)), tensor.Floats(r.Forward(x, 6)))
 }
@@ -118,5 +127,8 @@ func TestRotaryErrors(t *testing.T) {
 	}
 	x := tensor.NewTape(tensor.NewCPU(1)).Input(tensor.New(tensor.NewCPU(1), tensor.Float32, 2, 3, 10))
 	assert.ErrorContains(t, tensor.Try(func() { nn.NewRotary(4, 8).Forward(x, 0) }), "rotary float32[2,3,10], float32[8,4]: the input's 10 features are not heads of the table's 4")
+	yarn := nn.NewRotary(2, 8)
+	yarn.Scaling.Type = "yarn"
+	assert.ErrorContains(t, tensor.Try(func() { yarn.Forward(x, 0) }), `nn.Rotary: rotary positions of type "yarn": there are linear and llama3`)
 	assert.ErrorContains(t, tensor.Try(func() { nn.NewRotary(2, 8).Forward(x, -1) }), "positions -1 to 1 of 8")
 }

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/ringo-ml/ringo/models/decode"
 	"github.com/ringo-ml/ringo/models/gpt"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
@@ -44,7 +45,7 @@ func main() {
 func median(m *gpt.Model, dev tensor.Device, n int) float64 {
 	var took []float64
 	last := time.Now()
-	for range m.Generate(dev, []int{1}, gpt.Sampling{Tokens: n}) {
+	for range m.Generate(dev, []int{1}, decode.Sampling{Tokens: n}) {
 		now := time.Now()
 		took, last = append(took, now.Sub(last).Seconds()), now
 	}

@@ -3,7 +3,7 @@
 //	tok, err := tokenizer.Open(dir)                    // a folder of Hugging Face's layout, with tokenizer.json
 //	ids := tok.Encode("The rays of light.")            // to train on: data.NewText(ids, length, stride)
 //
-//	for id := range m.Generate(dev, tok.Prompt("Once upon a time"), gpt.Sampling{Tokens: 100}) {
+//	for id := range m.Generate(dev, tok.Prompt("Once upon a time"), decode.Sampling{Tokens: 100}) {
 //		fmt.Print(tok.Piece(id))                       // text as it comes
 //	}
 //

@@ -93,7 +93,8 @@ var table = map[string]row{
 	"train/tensorboard": {others: "google.golang.org/protobuf"},
 	"internal/curve":    {others: "gonum.org/v1/plot"},
 
-	"models/gpt": {own: "nn tensor ckpt internal/bounded"},
+	"models/decode": {own: "nn tensor"},
+	"models/gpt":    {own: "models/decode nn tensor ckpt internal/bounded"},
 
 	"bench/gpt":    {own: "nn"},
 	"bench/...":    {own: "...", others: "..."},

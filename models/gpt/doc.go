@@ -4,7 +4,7 @@
 //	nn.Init(m, dev, tensor.Float32, seed)            // or Attach of ddp or fsdp
 //	loss := nn.CrossEntropy(m.Forward(tape.Input(ids)), labels)
 //
-//	for id := range m.Generate(dev, prompt, gpt.Sampling{Tokens: 100, Temperature: 0.8, Seed: 1}) { ... }
+//	for id := range m.Generate(dev, prompt, decode.Sampling{Tokens: 100, Temperature: 0.8, Seed: 1}) { ... }
 //
 // A folder of Hugging Face's opens on every layout, each rank reads its part:
 //
@@ -19,6 +19,5 @@
 //	config.go      Config: the sizes
 //	gpt.go         Model, Block, Attention
 //	huggingface.go config.json, Open and LoadConfig; names.go: under which names the files keep the parameters
-//	generate.go    Cache, Generate and Sampling
-//	sample.go      how the next token is drawn
+//	generate.go    Generate, by package decode
 package gpt

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/ringo-ml/ringo/models/decode"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -57,7 +58,7 @@ func New(c Config) (*Model, error) {
 	var rope *nn.Rotary
 	if c.Kind == Llama {
 		rope = nn.NewRotary(c.HeadDim, c.Positions)
-		rope.Base, rope.Scaling = c.Base, c.Scaling.angle()
+		rope.Base, rope.Scaling = c.Base, c.Scaling
 	} else {
 		m.Pos = nn.NewPositions(c.Positions, c.Width)
 	}
@@ -106,7 +107,7 @@ func (c *Config) mlp() MLP {
 func (m *Model) Forward(ids nn.T) nn.T { return m.Head.Forward(m.features(ids, nil)) }
 
 // features returns what the head gets, [batch, time, width]. With a cache, ids go on from its tokens, and are in it afterwards.
-func (m *Model) features(ids nn.T, c *Cache) nn.T {
+func (m *Model) features(ids nn.T, c *decode.Cache) nn.T {
 	first := c.Len()
 	if ids.Rank() != 2 || first+ids.Dim(1) > m.Config.Positions {
 		m.fail("%v behind %d tokens: needs [batch, time], and the model has %d positions", ids.Shape(), first, m.Config.Positions)
@@ -116,15 +117,20 @@ func (m *Model) features(ids nn.T, c *Cache) nn.T {
 	if m.Pos != nil {
 		x = m.Pos.Forward(x, first)
 	}
-	x = x.Reshape(batch*time, x.Dim(2))
-	if m.Embedded != nil {
-		x = x.Tape().Apply(m.Embedded, x)
-	}
+	x = apply(m.Embedded, x.Reshape(batch*time, x.Dim(2)))
 	for i, b := range m.Blocks {
-		x = b.forward(x, batch, time, c.layer(i))
+		x = b.forward(x, batch, time, c.Layer(i))
 	}
 	x = m.Norm.Forward(x)
 	return x.Reshape(batch, time, x.Dim(1))
+}
+
+// apply returns f of x, or x where there is no f.
+func apply(f tensor.Function, x nn.T) nn.T {
+	if f == nil {
+		return x
+	}
+	return x.Tape().Apply(f, x)
 }
 
 func (m *Model) fail(format string, a ...any) {
@@ -142,18 +148,11 @@ func (b *Block) forward(x nn.T, batch, time int, c *tensor.KVCache) nn.T {
 
 // heads returns the joined outputs of all heads.
 func (a *Attention) heads(x nn.T, batch, time int, c *tensor.KVCache) nn.T {
-	sequences := func(l *nn.Linear) nn.T {
+	spread := func(l *nn.Linear) nn.T {
 		y := l.Forward(x)
-		return y.Reshape(batch, time, y.Dim(1))
+		return apply(a.Spread, y.Reshape(batch, time, y.Dim(1)))
 	}
-	apply := func(f tensor.Function, y nn.T) nn.T {
-		if f == nil {
-			return y
-		}
-		return y.Tape().Apply(f, y)
-	}
-	q, k, v := apply(a.Spread, sequences(a.Q)), apply(a.Spread, sequences(a.K)), apply(a.Spread, sequences(a.V))
-	y := apply(a.Join, a.attend(q, k, v, c))
+	y := apply(a.Join, a.attend(spread(a.Q), spread(a.K), spread(a.V), c))
 	return y.Reshape(batch*time, y.Dim(2))
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ringo-ml/ringo/models/decode"
 	"github.com/ringo-ml/ringo/models/gpt"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
@@ -18,7 +19,7 @@ import (
 var small = map[string]gpt.Config{
 	"gpt2":       {Vocab: 13, Positions: 12, Width: 12, Layers: 2, Heads: 3, Tied: true},
 	"llama":      {Kind: gpt.Llama, Vocab: 13, Positions: 12, Width: 12, Layers: 2, Heads: 6, KVHeads: 2, Hidden: 20},
-	"wide heads": {Kind: gpt.Llama, Vocab: 13, Positions: 12, Width: 10, Layers: 1, Heads: 2, KVHeads: 1, HeadDim: 6, Hidden: 7, Base: 500, Scaling: gpt.Scaling{Type: "linear", Factor: 2}},
+	"wide heads": {Kind: gpt.Llama, Vocab: 13, Positions: 12, Width: 10, Layers: 1, Heads: 2, KVHeads: 1, HeadDim: 6, Hidden: 7, Base: 500, Scaling: nn.RotaryScaling{Type: "linear", Factor: 2}},
 }
 
 func made(t *testing.T, c gpt.Config, d tensor.DType) (*gpt.Model, nn.Params, tensor.Device) {
@@ -70,7 +71,7 @@ func TestNext(t *testing.T) {
 }
 
 // collect returns what a model generates.
-func collect(m *gpt.Model, dev tensor.Device, prompt []int, s gpt.Sampling) []int {
+func collect(m *gpt.Model, dev tensor.Device, prompt []int, s decode.Sampling) []int {
 	return slices.Collect(m.Generate(dev, prompt, s))
 }
 
@@ -98,21 +99,21 @@ func TestGenerate(t *testing.T) {
 		m, _, dev := made(t, c, tensor.Float64)
 		for _, prompt := range [][]int{{3}, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}} {
 			want := greedy(m, dev, prompt, 30)
-			require.Equal(t, want, collect(m, dev, prompt, gpt.Sampling{Tokens: 30}), name)
+			require.Equal(t, want, collect(m, dev, prompt, decode.Sampling{Tokens: 30}), name)
 			require.Greater(t, len(slices.Compact(slices.Sorted(slices.Values(want)))), 1, "a text of one token shows nothing")
 			var some []int
-			for id := range m.Generate(dev, prompt, gpt.Sampling{}) { // without end
+			for id := range m.Generate(dev, prompt, decode.Sampling{}) { // without end
 				if some = append(some, id); len(some) == 5 {
 					break
 				}
 			}
 			require.Equal(t, want[:5], some)
-			require.Equal(t, want, collect(m, dev, prompt, gpt.Sampling{Tokens: 30, Temperature: 1, TopK: 1}), "the likeliest one of one")
-			for id := range m.Generate(dev, prompt, gpt.Sampling{Tokens: math.MaxInt}) {
+			require.Equal(t, want, collect(m, dev, prompt, decode.Sampling{Tokens: 30, Temperature: 1, TopK: 1}), "the likeliest one of one")
+			for id := range m.Generate(dev, prompt, decode.Sampling{Tokens: math.MaxInt}) {
 				require.Equal(t, want[0], id)
 				break
 			}
-			require.Equal(t, want, collect(m, dev, prompt, gpt.Sampling{Tokens: 30, Temperature: 1, TopP: 1e-9}))
+			require.Equal(t, want, collect(m, dev, prompt, decode.Sampling{Tokens: 30, Temperature: 1, TopP: 1e-9}))
 		}
 	}
 }
@@ -120,7 +121,7 @@ func TestGenerate(t *testing.T) {
 // The seed decides, and nothing else.
 func TestGenerateSeed(t *testing.T) {
 	m, _, dev := made(t, small["llama"], tensor.Float32)
-	s := gpt.Sampling{Tokens: 25, Temperature: 1.5, Seed: 1}
+	s := decode.Sampling{Tokens: 25, Temperature: 1.5, Seed: 1}
 	first := collect(m, dev, []int{1}, s)
 	require.Equal(t, first, collect(m, dev, []int{1}, s))
 	s.Seed = 2
@@ -131,17 +132,17 @@ func TestGenerateMisuse(t *testing.T) {
 	m, params, dev := made(t, small["gpt2"], tensor.Float32)
 	for _, c := range []struct {
 		prompt []int
-		s      gpt.Sampling
+		s      decode.Sampling
 		want   string
 	}{
-		{nil, gpt.Sampling{}, "a prompt of 0 tokens: needs at least one, and the model has 12 positions"},
-		{make([]int, 13), gpt.Sampling{}, "a prompt of 13 tokens"},
-		{[]int{1, 13}, gpt.Sampling{}, "token 1 of the prompt is 13, and the vocabulary has 13"},
-		{[]int{-1}, gpt.Sampling{}, "token 0 of the prompt is -1"},
-		{[]int{1}, gpt.Sampling{Temperature: -1}, "nothing may be negative"},
-		{[]int{1}, gpt.Sampling{TopP: 1.1}, "TopP is at most 1"},
-		{[]int{1}, gpt.Sampling{TopK: -1}, "nothing may be negative"},
-		{[]int{1}, gpt.Sampling{Tokens: -1}, "nothing may be negative"},
+		{nil, decode.Sampling{}, "a prompt of 0 tokens: needs at least one, and the model has 12 positions"},
+		{make([]int, 13), decode.Sampling{}, "a prompt of 13 tokens"},
+		{[]int{1, 13}, decode.Sampling{}, "token 1 of the prompt is 13, and the vocabulary has 13"},
+		{[]int{-1}, decode.Sampling{}, "token 0 of the prompt is -1"},
+		{[]int{1}, decode.Sampling{Temperature: -1}, "nothing may be negative"},
+		{[]int{1}, decode.Sampling{TopP: 1.1}, "TopP is at most 1"},
+		{[]int{1}, decode.Sampling{TopK: -1}, "nothing may be negative"},
+		{[]int{1}, decode.Sampling{Tokens: -1}, "nothing may be negative"},
 	} {
 		require.ErrorContains(t, tensor.Try(func() { collect(m, dev, c.prompt, c.s) }), c.want)
 	}
@@ -154,7 +155,7 @@ func TestGenerateMisuse(t *testing.T) {
 	nan := params.ByName("tok.weight").Value
 	tensor.Data[float32](nan)[0] /= 0
 	tensor.Data[float32](nan)[0] *= 0
-	require.ErrorContains(t, tensor.Try(func() { collect(m, dev, []int{0}, gpt.Sampling{Tokens: 1}) }), "the largest of the logits is NaN")
+	require.ErrorContains(t, tensor.Try(func() { collect(m, dev, []int{0}, decode.Sampling{Tokens: 1}) }), "the largest of the logits is NaN")
 }
 
 func TestConfigMisuse(t *testing.T) {
@@ -162,20 +163,23 @@ func TestConfigMisuse(t *testing.T) {
 	_, err := gpt.New(ok)
 	require.NoError(t, err)
 	for want, change := range map[string]func(c *gpt.Config){
-		"gpt: Vocab is 0, and must be positive":                      func(c *gpt.Config) { c.Vocab = 0 },
-		"gpt: Layers is -1, and must be positive":                    func(c *gpt.Config) { c.Layers = -1 },
-		"gpt: 12 features do not divide into 5 heads":                func(c *gpt.Config) { c.Heads = 5 },
-		"gpt: 3 heads of queries cannot share 2 of keys and values":  func(c *gpt.Config) { c.KVHeads = 2 },
-		"gpt: rotary positions need an even number of features":      func(c *gpt.Config) { c.HeadDim = 3 },
-		"gpt: Layers is 1000000000; at most 16384 is allowed":        func(c *gpt.Config) { c.Layers = 1e9 },
-		"gpt: HeadDim is 4611686018427387904; at most 4096":          func(c *gpt.Config) { c.HeadDim = 1 << 62 },
-		"gpt: Kind is 7, not GPT2 or Llama":                          func(c *gpt.Config) { c.Kind = 7 },
-		"HeadDim 4, Hidden -2, Eps 1e-05 and Base 10000 must be pos": func(c *gpt.Config) { c.Hidden = -2 },
+		"gpt: Vocab is 0, and must be positive":                     func(c *gpt.Config) { c.Vocab = 0 },
+		"gpt: Layers is -1, and must be positive":                   func(c *gpt.Config) { c.Layers = -1 },
+		"gpt: 12 features do not divide into 5 heads":               func(c *gpt.Config) { c.Heads = 5 },
+		"gpt: 3 heads of queries cannot share 2 of keys and values": func(c *gpt.Config) { c.KVHeads = 2 },
+		"gpt: rotary positions need an even number of features":     func(c *gpt.Config) { c.HeadDim = 3 },
+		"gpt: Layers is 1000000000; at most 16384 is allowed":       func(c *gpt.Config) { c.Layers = 1e9 },
+		"gpt: HeadDim is 4611686018427387904; at most 4096":         func(c *gpt.Config) { c.HeadDim = 1 << 62 },
+		"gpt: Kind is 7, not GPT2 or Llama":                         func(c *gpt.Config) { c.Kind = 7 },
+		"gpt: Hidden is -2, and must be positive":                   func(c *gpt.Config) { c.Hidden = -2 },
+		"gpt: Eps 1e-05 and Base -1 must be positive":               func(c *gpt.Config) { c.Base = -1 },
 		"gpt: GPT-2 has no rotary positions to scale": func(c *gpt.Config) {
-			c.Kind, c.Scaling = gpt.GPT2, gpt.Scaling{Type: "linear", Factor: 2}
+			c.Kind, c.Scaling = gpt.GPT2, nn.RotaryScaling{Type: "linear", Factor: 2}
 		},
 		`gpt: rotary positions of type "yarn": there are linear and llama3`: func(c *gpt.Config) { c.Scaling.Type = "yarn" },
-		"gpt: rotary positions cannot be scaled by":                         func(c *gpt.Config) { c.Scaling = gpt.Scaling{Type: "llama3", Factor: 2, Low: 1, High: 1, Original: 5} },
+		"gpt: rotary positions cannot be scaled by": func(c *gpt.Config) {
+			c.Scaling = nn.RotaryScaling{Type: "llama3", Factor: 2, Low: 1, High: 1, Original: 5}
+		},
 	} {
 		c := ok
 		change(&c)

@@ -9,15 +9,16 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/models/gpt"
+	"github.com/ringo-ml/ringo/nn"
 )
 
 var files = map[string]gpt.Config{
 	"gpt2": {Vocab: 13, Positions: 12, Width: 12, Layers: 2, Heads: 3, KVHeads: 3, HeadDim: 4, Hidden: 48, Tied: true, Eps: 1e-5, Base: 10_000},
 	"old":  {Vocab: 13, Positions: 12, Width: 12, Layers: 2, Heads: 3, KVHeads: 3, HeadDim: 4, Hidden: 48, Tied: true, Eps: 1e-5, Base: 10_000},
 	"llama": {Kind: gpt.Llama, Vocab: 13, Positions: 12, Width: 12, Layers: 2, Heads: 6, KVHeads: 2, HeadDim: 2, Hidden: 20, Eps: 1e-6, Base: 10_000,
-		Scaling: gpt.Scaling{Type: "default"}},
+		Scaling: nn.RotaryScaling{Type: "default"}},
 	"scaled": {Kind: gpt.Llama, Vocab: 13, Positions: 12, Width: 12, Layers: 1, Heads: 6, KVHeads: 2, HeadDim: 6, Hidden: 20, Tied: true, Eps: 1e-6, Base: 500,
-		Scaling: gpt.Scaling{Type: "llama3", Factor: 4, Low: 1, High: 4, Original: 8}},
+		Scaling: nn.RotaryScaling{Type: "llama3", Factor: 4, Low: 1, High: 4, Original: 8}},
 }
 
 // What transformers wrote is read, and what is written reads as the same.
@@ -43,9 +44,9 @@ func TestOldRope(t *testing.T) {
 	for rope, want := range map[string]gpt.Config{
 		``: {Eps: 1e-6, Base: 10_000},
 		`, "rope_theta": 500000.0, "rope_scaling": null, "rms_norm_eps": 1e-5, "head_dim": null`: {Eps: 1e-5, Base: 500_000},
-		`, "rope_scaling": {"type": "linear", "factor": 2.0}`:                                    {Eps: 1e-6, Base: 10_000, Scaling: gpt.Scaling{Type: "linear", Factor: 2}},
+		`, "rope_scaling": {"type": "linear", "factor": 2.0}`:                                    {Eps: 1e-6, Base: 10_000, Scaling: nn.RotaryScaling{Type: "linear", Factor: 2}},
 		`, "rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}`: {
-			Eps: 1e-6, Base: 10_000, Scaling: gpt.Scaling{Type: "llama3", Factor: 8, Low: 1, High: 4, Original: 8192}},
+			Eps: 1e-6, Base: 10_000, Scaling: nn.RotaryScaling{Type: "llama3", Factor: 8, Low: 1, High: 4, Original: 8192}},
 	} {
 		want.Kind, want.Vocab, want.Positions, want.Width, want.Layers, want.Heads, want.KVHeads, want.HeadDim, want.Hidden = gpt.Llama, 5, 8, 4, 1, 2, 2, 2, 7
 		got, err := gpt.ReadConfig(configIn(t, start+rope+"}"))
@@ -62,6 +63,7 @@ func configIn(t *testing.T, text string) (dir string) {
 
 func TestWrongConfigFiles(t *testing.T) {
 	for _, c := range []struct{ file, old, new, want string }{
+		{"gpt2", `"model_type": "gpt2",`, ``, `model_type is not given: there are gpt2 and llama`},
 		{"gpt2", `"model_type": "gpt2"`, `"model_type": "bert"`, `model_type is "bert": there are gpt2 and llama`},
 		{"gpt2", `"gelu_new"`, `"relu"`, `activation_function is "relu", and only "gelu_new" is computed here`},
 		{"gpt2", `"scale_attn_weights": true`, `"scale_attn_weights": false`, "scale_attn_weights is false"},

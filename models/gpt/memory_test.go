@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ringo-ml/ringo/models/decode"
 	"github.com/ringo-ml/ringo/models/gpt"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
@@ -19,7 +20,7 @@ func TestGenerationMemory(t *testing.T) {
 		require.NoError(t, err)
 		weights := nn.Init(m, dev, d, 1).Count() * d.Size()
 		n := 0
-		for range m.Generate(dev, []int{1}, gpt.Sampling{Tokens: tokens}) {
+		for range m.Generate(dev, []int{1}, decode.Sampling{Tokens: tokens}) {
 			n++
 		}
 		require.Equal(t, tokens, n)

@@ -10,6 +10,7 @@ import (
 	"github.com/ringo-ml/ringo/ckpt"
 	"github.com/ringo-ml/ringo/data"
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/models/decode"
 	"github.com/ringo-ml/ringo/models/gpt"
 	"github.com/ringo-ml/ringo/moe"
 	"github.com/ringo-ml/ringo/nn"
@@ -198,7 +199,7 @@ func (t *trainer) validate(ctx context.Context, step int) error {
 // write returns a text by the model. All ranks take part, and write the same.
 func (t *trainer) write() string {
 	var text strings.Builder
-	s := gpt.Sampling{Tokens: t.o.sample, Temperature: 0.8, Seed: t.o.seed}
+	s := decode.Sampling{Tokens: t.o.sample, Temperature: 0.8, Seed: t.o.seed}
 	if _, losses := t.loop.Values("loss"); t.o.sample == 0 || math.IsNaN(losses[len(losses)-1]) {
 		return "" // a model that has diverged has no text
 	}

@@ -1,4 +1,4 @@
-package gpt
+package decode
 
 import (
 	"cmp"
@@ -8,6 +8,22 @@ import (
 
 	"github.com/ringo-ml/ringo/tensor"
 )
+
+// Sampling says how tokens are drawn. The zero Sampling takes the most likely token each time, without end.
+type Sampling struct {
+	Tokens      int     // how many are made; 0: until the loop breaks
+	Temperature float64 // divides the logits; 0: the most likely token
+	TopK        int     // only so many of the likeliest tokens are drawn from; 0: all
+	TopP        float64 // only the likeliest tokens are, which together have this probability at least (Holtzman et al. 2020); 0: all
+	Seed        uint64
+}
+
+func (s *Sampling) check() error {
+	if s.Tokens < 0 || s.TopK < 0 || !(s.Temperature >= 0) || math.IsInf(s.Temperature, 1) || !(s.TopP >= 0 && s.TopP <= 1) {
+		return fmt.Errorf("%+v: nothing may be negative, TopP is at most 1", *s)
+	}
+	return nil
+}
 
 // sampler draws tokens, in memory that it keeps.
 type sampler struct {
@@ -33,7 +49,7 @@ func likelier(a, b choice) int {
 func (s *sampler) draw(logits []float64, n int) int {
 	top := slices.Max(logits)
 	if math.IsNaN(top) || math.IsInf(top, 0) {
-		panic(&tensor.Failure{Op: "gpt.Generate", Err: fmt.Errorf("the largest of the logits is %v", top)})
+		panic(&tensor.Failure{Op: "decode.Generate", Err: fmt.Errorf("the largest of the logits is %v", top)})
 	}
 	if s.Temperature == 0 {
 		return slices.Index(logits, top)

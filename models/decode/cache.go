@@ -1,0 +1,41 @@
+package decode
+
+import "github.com/ringo-ml/ringo/tensor"
+
+// Cache holds the keys and values of all layers for the tokens that a model has seen, so that each further token costs as much as
+// one token. A nil *Cache holds none.
+type Cache struct{ layers []*tensor.KVCache }
+
+// NewCache returns an empty cache of so many layers, for sequences of up to so many tokens.
+func NewCache(layers, tokens int) *Cache {
+	c := &Cache{layers: make([]*tensor.KVCache, layers)}
+	for i := range c.layers {
+		c.layers[i] = tensor.NewKVCache(tokens)
+	}
+	return c
+}
+
+// Len returns how many tokens of each sequence the cache holds.
+func (c *Cache) Len() int {
+	if c == nil || len(c.layers) == 0 {
+		return 0
+	}
+	return c.layers[0].Len()
+}
+
+// Truncate keeps the first n tokens.
+func (c *Cache) Truncate(n int) {
+	if n != c.Len() {
+		for _, l := range c.layers {
+			l.Truncate(n)
+		}
+	}
+}
+
+// Layer returns the part of a layer, nil of a nil *Cache.
+func (c *Cache) Layer(i int) *tensor.KVCache {
+	if c == nil {
+		return nil
+	}
+	return c.layers[i]
+}

@@ -1,0 +1,89 @@
+package decode
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+
+	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// Model is what Generate needs of a model that predicts the next token.
+type Model struct {
+	Vocab     int // tokens that there are
+	Positions int // longest sequence
+	Layers    int // that have keys and values
+	// Next appends tokens ids [batch, time], which are Int64, to a cache, and returns logits [batch, Vocab] of the token behind the
+	// last one.
+	Next func(ids nn.T, c *Cache) nn.T
+}
+
+// Generate yields the tokens that the model writes behind a prompt of at least one. It is a function of the parameters, the prompt
+// and s alone. A text that becomes longer than Positions goes on from its last half. Wrong tokens are a Failure.
+//
+// A device serves one goroutine: texts that are written side by side need one each.
+//
+// Where ranks share the model, as under package fsdp, all call it with the same arguments, and take the same number of tokens; they
+// get the same ones.
+func (m Model) Generate(dev tensor.Device, prompt []int, s Sampling) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		if err := errors.Join(s.check(), m.check(prompt)); err != nil {
+			panic(&tensor.Failure{Op: "decode.Generate", Err: err})
+		}
+		tape := tensor.NewTape(dev, tensor.NoGrad())
+		defer tape.Close()
+		room := m.Positions
+		if s.Tokens > 0 {
+			room = len(prompt) + min(s.Tokens, room-len(prompt))
+		}
+		w := writer{Model: m, tape: tape, cache: NewCache(m.Layers, room), one: tensor.FromSlice(make([]int64, 1), 1, 1), sampler: sampler{Sampling: s}}
+		text := slices.Clone(prompt)
+		for n := 0; s.Tokens == 0 || n < s.Tokens; n++ {
+			next := w.next(text[w.cache.Len():], n)
+			if !yield(next) {
+				return
+			}
+			if text = append(text, next); len(text) > m.Positions {
+				text = append(text[:0], text[len(text)/2:]...)
+				w.cache.Truncate(0)
+			}
+		}
+	}
+}
+
+func (m *Model) check(prompt []int) error {
+	if len(prompt) == 0 || len(prompt) > m.Positions {
+		return fmt.Errorf("a prompt of %d tokens: needs at least one, and the model has %d positions", len(prompt), m.Positions)
+	}
+	for i, id := range prompt {
+		if id < 0 || id >= m.Vocab {
+			return fmt.Errorf("token %d of the prompt is %d, and the vocabulary has %d", i, id, m.Vocab)
+		}
+	}
+	return nil
+}
+
+// writer is what Generate keeps from token to token.
+type writer struct {
+	Model
+	tape  *tensor.Tape
+	cache *Cache
+	one   tensor.Tensor // a token
+	sampler
+}
+
+// next appends tokens to the cache, and returns the n-th one that is made, behind them.
+func (w *writer) next(ids []int, n int) int {
+	in := w.one
+	if len(ids) > 1 {
+		in = tensor.FromSlice(make([]int64, len(ids)), 1, len(ids))
+	}
+	for i, id := range ids {
+		tensor.Data[int64](in)[i] = int64(id)
+	}
+	logits := tensor.ToHost(w.Next(w.tape.Input(in), w.cache).Cast(tensor.Float64))
+	defer w.tape.Reset()
+	return w.draw(tensor.Data[float64](logits), n)
+}
