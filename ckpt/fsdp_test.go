@@ -166,6 +166,31 @@ func TestResumeAfterOverflow(t *testing.T) {
 	}
 }
 
+// TestMastersMove: what ddp trains in 16 bits with masters, fsdp goes on from, which has Float32 values alone, and the other way round,
+// with the same losses up to rounding. Nothing is lost on the way: back on the first layout the checkpoint is the same, and so are
+// the losses, bit by bit.
+func TestMastersMove(t *testing.T) {
+	jobs := []job{{1, 0, true, nil}, {2, 0, true, nil}, {3, 3, true, nil}, {2, 1, true, nil}, {2, 2, true, nil}}
+	for _, j := range jobs {
+		_, path := j.train(t, "", 7)
+		want, whole := j.train(t, path, 20)
+		for _, other := range jobs {
+			rest, _ := other.train(t, path, 20)
+			require.InDeltaSlice(t, want, rest, 2e-3, "%v to %v", j, other)
+			_, there := other.train(t, path, 7)
+			_, back := j.train(t, there, 7)
+			d, err := ckpt.Diff(context.Background(), path, back, nil)
+			require.NoError(t, err)
+			require.True(t, d.Same, "%v to %v and back: %v", j, other, d)
+			rest, again := j.train(t, there, 20)
+			require.Equal(t, want, rest, "%v to %v and back", j, other)
+			d, err = ckpt.Diff(context.Background(), whole, again, nil)
+			require.NoError(t, err)
+			require.True(t, d.Same, "%v to %v and back: %v", j, other, d)
+		}
+	}
+}
+
 // TestFSDPOnDevices: what ranks with devices save, ranks with CPUs load with another layout, and the other way round; a run goes on
 // with the same losses, up to rounding, and what is only loaded and saved is the same checkpoint.
 func TestFSDPOnDevices(t *testing.T) {

@@ -133,7 +133,7 @@ func load(ctx context.Context, g *dist.Group, fsys fileSystem, path string, st *
 func (l *loader) byTensor() (list [][]*item) {
 	at := map[string]int{}
 	for i := range l.items {
-		key := l.items[i].key()
+		key := l.items[i].in
 		if _, there := at[key]; !there {
 			at[key] = len(list)
 			list = append(list, nil)
@@ -192,7 +192,7 @@ func (x *item) set(b, file []byte) error {
 
 // readPart reads a part of the stored tensor of an item into b and verifies what can be.
 func (l *loader) readPart(ctx context.Context, x *item, p part, b []byte) error {
-	s := l.src.tensors[x.key()]
+	s := l.src.tensors[x.in]
 	size := x.from.Size()
 	out := b
 	for at, n := range p.runs() {
@@ -250,7 +250,7 @@ func (l *loader) broadcast(ctx context.Context) error {
 	all := l.byTensor()
 	names := make([]string, len(all))
 	for i, items := range all {
-		names[i] = items[0].key()
+		names[i] = items[0].in
 	}
 	first, err := dist.BroadcastObject(l.g, names, 0)
 	if err != nil {
@@ -377,7 +377,7 @@ func (l *loader) unmastered() (params nn.Params) {
 	}
 	for _, p := range l.st.Params {
 		for _, as := range storedNames(p) {
-			if loaded[itemKey(true, as)] && !loaded[itemKey(false, as+".master")] {
+			if loaded[itemKey(true, as)] && !loaded[itemKey(false, as+masterKey)] {
 				params = append(params, p)
 				break
 			}

@@ -21,15 +21,14 @@ func (l *loader) match() error {
 		return err
 	}
 	have := map[string]bool{}
+	mine := map[string]bool{}
 	for _, x := range items {
-		have[x.key()] = true
-		list := l.cat.Model
-		if !x.model {
-			list = l.cat.Optimizer
-		}
-		shape, ok := list[x.name]
+		mine[x.key()] = true
+	}
+	for _, x := range items {
+		shape, casts, ok := l.find(&x, mine)
+		have[x.key()], have[x.in] = true, true
 		want := tensor.Shape{DType: x.data.DType(), Dims: x.shape}
-		casts := l.c.Cast && shape.DType.IsFloat() && want.DType.IsFloat()
 		switch {
 		case !ok:
 			l.report.Missing = append(l.report.Missing, x.key())
@@ -70,6 +69,44 @@ func (l *loader) match() error {
 	}
 	return together(l.g, l.strict(len(items)))
 }
+
+// find notes where the checkpoint has an item, one of mine, and returns what is there and whether it may be of another type.
+//
+// A parameter that is trained in 16 bits is saved as such, with a Float32 master, or as Float32 alone, by who computes with a
+// rounded copy (package fsdp). The one is loaded into the other: values of Float32 from the master, and master and values from them.
+func (l *loader) find(x *item, mine map[string]bool) (shape tensor.Shape, casts, ok bool) {
+	x.in = x.key()
+	list := l.cat.Model
+	if !x.model {
+		list = l.cat.Optimizer
+	}
+	shape, ok = list[x.name]
+	casts = l.c.Cast && shape.DType.IsFloat() && x.data.DType().IsFloat()
+	if l.cat.Opt == nil || l.st.Optimizer == nil {
+		return shape, casts, ok
+	}
+	if !x.model {
+		of, isMaster := strings.CutSuffix(x.name, masterKey)
+		if value, there := l.cat.Model[of]; !ok && isMaster && there && value.DType == tensor.Float32 {
+			x.in = itemKey(true, of)
+			return value, casts, true
+		}
+		return shape, casts, ok
+	}
+	master, there := l.cat.Optimizer[x.name+masterKey]
+	mastered := mine[itemKey(false, x.name+masterKey)]
+	switch {
+	case there && !mastered && x.data.DType() == tensor.Float32 && shape.DType.IsHalf():
+		x.in = itemKey(false, x.name+masterKey)
+		return master, casts, true
+	case !there && mastered && shape.DType == tensor.Float32:
+		casts = true
+	}
+	return shape, casts, ok
+}
+
+// masterKey is what the optimizer's name of a master ends in.
+const masterKey = ".master"
 
 // matchOptimizer compares what is not tensors of the optimizer's state.
 func (l *loader) matchOptimizer() {

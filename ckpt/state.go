@@ -23,7 +23,8 @@ type State struct {
 	// Param.Local. Files keep it under its name, or as its segments (tensor.Param.SetStored).
 	Params nn.Params
 	// Optimizer is saved and loaded with its step counts, learning rate and loss scale, unless nil. Of 16-bit parameters it has
-	// masters: give it also where a checkpoint has values alone, or it may go on from its own.
+	// masters: give it also where a checkpoint has values alone, or it may go on from its own. Parameters of Float32, as package
+	// fsdp has them where it computes with 16 bits, are loaded from masters, and masters from them.
 	Optimizer *optim.Optimizer
 	// Tape has its randomness saved and loaded, unless nil: or dropout would repeat its first masks.
 	Tape *tensor.Tape
@@ -44,7 +45,8 @@ type item struct {
 	model  bool // else the optimizer's
 	name   string
 	data   tensor.Tensor
-	from   tensor.DType // of the file; the data's but for a Load that casts
+	in     string       // key of the checkpoint's tensor that Load fills it from
+	from   tensor.DType // of that; the data's but for a Load that casts
 	shape  []int        // of the whole, in the file
 	part   part         // in the file
 	unit   int          // of a Rule

@@ -135,6 +135,25 @@ func TestAdaptersApart(t *testing.T) {
 	require.ErrorContains(t, o.run(new(bytes.Buffer)), "shape")
 }
 
+// A training in 16 bits, whole or of adapters, goes on where a copy of the model has its masters beside it and where its parts are
+// these masters. GPT-2's files have several parameters in one matrix, and matrices transposed.
+func TestHalfResumesElsewhere(t *testing.T) {
+	o := short(t)
+	o.dtype, o.lr, o.load = "bfloat16", 0.01, folder(t, gpt2)
+	for _, o.lora = range []int{0, 2} {
+		o.layout, o.Save, o.Resume, o.steps = on(1, 1, 3), "", false, 12
+		want := trained(t, o)
+		o.Save, o.Resume, o.steps = filepath.Join(t.TempDir(), "ckpt"), true, 0
+		for _, l := range []layout{on(2, 1, 3), on(1, 2, 3), on(1, 1, 3), on(1, 3, 1), {1, 1, 3, 3, true, 0, 1, 1}, on(2, 2, 2)} {
+			o.layout = l
+			o.steps += 2
+			got := trained(t, o)
+			require.Equal(t, o.steps-2, got.ResumedAt)
+			requireLosses(t, want.Losses[:o.steps], got.Losses, 2e-3, "-lora %d, %+v", o.lora, l)
+		}
+	}
+}
+
 func TestWrongLoad(t *testing.T) {
 	base, other := folder(t, gpt2), gpt2
 	other.Vocab = 300
