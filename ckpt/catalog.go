@@ -21,6 +21,7 @@ type catalog struct {
 	Optimizer map[string]tensor.Shape
 	Opt       *optimizerEntry // without tensors; nil: none
 	Extra     map[string]json.RawMessage
+	Base      *Base
 }
 
 func newCatalog(src *source, err error) catalog {
@@ -44,7 +45,7 @@ func newCatalog(src *source, err error) catalog {
 	}
 	c.Manifest = src.manHash
 	if src.man != nil {
-		c.Step, c.Random, c.Extra = src.man.Step, src.man.Random, src.man.Extra
+		c.Step, c.Random, c.Extra, c.Base = src.man.Step, src.man.Random, src.man.Extra, src.man.Base
 		if o := src.man.Optimizer; o != nil {
 			c.Opt = &optimizerEntry{Steps: o.Steps, LR: o.LR, Scaler: o.Scaler, Counts: o.Counts}
 		}

@@ -116,7 +116,7 @@ func convertPlan(src *source, c ConvertConfig) (*plan, error) {
 	if p.man.Model, err = p.layOut("model", entries(src.model), limit); err != nil || src.man == nil {
 		return p, err
 	}
-	p.man.Step, p.man.Random, p.man.Extra = src.man.Step, src.man.Random, src.man.Extra
+	p.man.Step, p.man.Random, p.man.Extra, p.man.Base = src.man.Step, src.man.Random, src.man.Extra, src.man.Base
 	if o := src.man.Optimizer; o != nil && !c.ModelOnly {
 		p.man.Optimizer = &optimizerEntry{Steps: o.Steps, LR: o.LR, Scaler: o.Scaler, Counts: o.Counts}
 		p.man.Optimizer.Tensors, err = p.layOut("optimizer", entries(src.opt), limit)

@@ -35,6 +35,7 @@ type manifest struct {
 	Optimizer *optimizerEntry            `json:"optimizer,omitempty"`
 	Extra     map[string]json.RawMessage `json:"extra,omitempty"`
 	Beside    map[string]string          `json:"beside,omitempty"` // SHA-256 of small files by name
+	Base      *Base                      `json:"base,omitempty"`
 }
 
 // fileEntry is a safetensors file.

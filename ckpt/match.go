@@ -20,6 +20,9 @@ func (l *loader) match() error {
 	if err := together(l.g, l.c.check()); err != nil {
 		return err
 	}
+	if err := together(l.g, l.matchBase()); err != nil {
+		return err
+	}
 	have := map[string]bool{}
 	mine := map[string]bool{}
 	for _, x := range items {

@@ -52,7 +52,7 @@ func newPlan(claims []claim, rules Rules, fileBytes int64) (*plan, error) {
 		return nil, err
 	}
 	p := &plan{at: map[string]place{}, extents: map[string][]extent{}}
-	p.man = manifest{Version: formatVersion, Step: claims[0].Step, Ranks: len(claims), Random: claims[0].Random, Extra: claims[0].Extra}
+	p.man = manifest{Version: formatVersion, Step: claims[0].Step, Ranks: len(claims), Random: claims[0].Random, Extra: claims[0].Extra, Base: claims[0].Base}
 	p.setBeside(claims[0].Files)
 	load := make([]int64, len(claims)) // bytes that each rank writes
 	shares := 0                        // of tensors that are cut
@@ -144,6 +144,8 @@ func compare(claims []claim) error {
 			return differ(r, "extra state", text(c.Extra), text(first.Extra))
 		case !maps.EqualFunc(c.Files, first.Files, bytes.Equal):
 			return differ(r, "files", sizes(c.Files), sizes(first.Files))
+		case !equal(c.Base, first.Base):
+			return differ(r, "base", c.Base, first.Base)
 		case (c.Counts == nil) != (first.Counts == nil):
 			return differ(r, "an optimizer:", c.Counts != nil, first.Counts != nil)
 		}

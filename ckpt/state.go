@@ -34,6 +34,9 @@ type State struct {
 	// Files are small further files of the folder by name, the same on all ranks, such as config.json for readers of Hugging Face's
 	// form: what they hold is hashed and, in a conversion, kept. Load leaves them alone.
 	Files map[string][]byte
+	// Base, if not nil, is noted with adapters that are saved without the frozen parameters below them (see BaseOf). Load refuses a
+	// checkpoint of another base.
+	Base *Base
 	// TP says how tensor parallelism cuts the parameters; it is noted in ringo.json for those who load on another layout.
 	// The tensor of a transposed parameter is cut along the other dimension. Parameters that are cut now need no Rule: it is what
 	// the ranks have.
@@ -183,6 +186,7 @@ type claim struct {
 	Counts map[string]int // of the optimizer's parameters on this rank, by their names in files
 	Calls  map[string]uint64
 	Files  map[string][]byte
+	Base   *Base
 	Items  []claimItem
 }
 
@@ -200,7 +204,7 @@ type claimItem struct {
 }
 
 func (st *State) claim(items []item) (claim, error) {
-	c := claim{Step: st.Step, Extra: map[string]json.RawMessage{}, Files: st.Files}
+	c := claim{Step: st.Step, Extra: map[string]json.RawMessage{}, Files: st.Files, Base: st.Base}
 	if err := checkBeside(st.Files); err != nil {
 		return c, err
 	}

@@ -21,6 +21,11 @@ import (
 // folder is a model in Hugging Face's form.
 func folder(t *testing.T, c gpt.Config, tokenizer ...string) string {
 	t.Helper()
+	return folderOf(t, c, 3, tokenizer...)
+}
+
+func folderOf(t *testing.T, c gpt.Config, seed uint64, tokenizer ...string) string {
+	t.Helper()
 	dir := t.TempDir()
 	require.NoError(t, dist.Run(t.Context(), dist.Config{Ranks: 1}, func(ctx context.Context, r *dist.Rank) error {
 		m, err := gpt.New(c)
@@ -33,7 +38,7 @@ func folder(t *testing.T, c gpt.Config, tokenizer ...string) string {
 			}
 		}
 		s := ckpt.NewSaver(r.World, dir, ckpt.Config{})
-		require.NoError(t, s.Save(ctx, ckpt.State{Params: nn.Init(m, r.Device, tensor.Float32, 3), Files: files}))
+		require.NoError(t, s.Save(ctx, ckpt.State{Params: nn.Init(m, r.Device, tensor.Float32, seed), Files: files}))
 		return s.Close()
 	}))
 	path, err := ckpt.Latest(dir)
@@ -151,6 +156,23 @@ func TestHalfResumesElsewhere(t *testing.T) {
 			require.Equal(t, o.steps-2, got.ResumedAt)
 			requireLosses(t, want.Losses[:o.steps], got.Losses, 2e-3, "-lora %d, %+v", o.lora, l)
 		}
+	}
+}
+
+// Adapters do not go on above another base, on any layout; they do where the same one lies elsewhere, in another layout's type.
+func TestAdaptersOfAnotherBase(t *testing.T) {
+	o := short(t)
+	first, second := folder(t, gpt2), t.TempDir()
+	require.NoError(t, os.CopyFS(second, os.DirFS(first)))
+	o.load, o.lora, o.steps, o.dtype, o.layout, o.Save, o.Resume = first, 2, 2, "bfloat16", on(1, 2, 3), filepath.Join(t.TempDir(), "ckpt"), true
+	trained(t, o)
+	o.load, o.steps, o.layout = second, 4, on(2, 1, 3)
+	require.Equal(t, 2, trained(t, o).ResumedAt)
+	o.load, o.steps = folderOf(t, gpt2, 4), 6
+	for _, o.layout = range []layout{on(1, 1, 3), on(1, 3, 3), {1, 2, 3, 3, true, 0, 1, 1}} {
+		err := o.run(new(bytes.Buffer))
+		require.ErrorContains(t, err, "its adapters were trained above the base "+second+" (SHA-256 ")
+		require.ErrorContains(t, err, "…), which is not the base "+o.load+" (SHA-256 ")
 	}
 }
 

@@ -80,10 +80,10 @@ func (o *Options) shape(c gpt.Config) string {
 }
 
 // base reads the model's values, before there is an optimizer with copies of them, and returns the parameters to save: all, or adapters
-// alone.
-func (t *trainer) base(ctx context.Context) (saved nn.Params, err error) {
+// alone, which stand on what was read.
+func (t *trainer) base(ctx context.Context) (saved nn.Params, base *ckpt.Base, err error) {
 	if t.o.load == "" {
-		return t.params, nil
+		return t.params, nil, nil
 	}
 	loaded, saved := t.params, t.params
 	if t.o.lora > 0 {
@@ -93,8 +93,13 @@ func (t *trainer) base(ctx context.Context) (saved nn.Params, err error) {
 	if t.shards == nil && t.o.tp == 1 {
 		c.Strategy = ckpt.Broadcast
 	}
-	_, err = ckpt.Load(ctx, t.r.World, t.o.load, &ckpt.State{Params: loaded}, c)
-	return saved, err
+	if _, err := ckpt.Load(ctx, t.r.World, t.o.load, &ckpt.State{Params: loaded}, c); err != nil {
+		return nil, nil, err
+	}
+	if t.o.lora > 0 && t.o.Save != "" {
+		base, err = ckpt.BaseOf(ctx, t.r.World, t.o.load, loaded, c)
+	}
+	return saved, base, err
 }
 
 // files is what else readers of a checkpoint need.

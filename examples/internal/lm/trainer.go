@@ -74,7 +74,7 @@ func newTrainer(ctx context.Context, o Options, dtype tensor.DType, r *dist.Rank
 
 // start fills the model and begins the loop.
 func (t *trainer) start(ctx context.Context) error {
-	params, err := t.base(ctx)
+	params, base, err := t.base(ctx)
 	if err != nil {
 		return err
 	}
@@ -89,7 +89,7 @@ func (t *trainer) start(ctx context.Context) error {
 	}
 	want := t.o.shape(t.model.Config)
 	have := want
-	st := ckpt.State{Params: params, Optimizer: t.opt, Tape: t.tape, Extra: map[string]any{"model": &have}, Files: files}
+	st := ckpt.State{Params: params, Optimizer: t.opt, Tape: t.tape, Extra: map[string]any{"model": &have}, Files: files, Base: base}
 	if t.loop, err = train.Start(ctx, t.r, &t.o.Options, st); err != nil {
 		return err
 	}

@@ -1,0 +1,132 @@
+package ckpt
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/nn"
+)
+
+// Base is what adapters stand on: the frozen parameters below them, which a checkpoint of adapters does not have.
+type Base struct {
+	Path   string `json:"path"`   // from which they were loaded; it may have moved
+	SHA256 string `json:"sha256"` // of their tensors in files: names, types, shapes and bytes
+}
+
+// String returns where it was and the beginning of the hash.
+func (b *Base) String() string { return fmt.Sprintf("%s (SHA-256 %.16s…)", b.Path, b.SHA256) }
+
+// BaseOf returns the Base of frozen parameters that Load reads from path with c, for State.Base. The hash depends on no layout and no
+// type of the parameters, and not on how the folder divides its tensors into files. It reads these tensors once: the ranks share
+// them, or rank 0 reads all where the strategy is Broadcast. It is collective.
+func BaseOf(ctx context.Context, g *dist.Group, path string, frozen nn.Params, c LoadConfig) (*Base, error) {
+	hash, err := fingerprint(ctx, g, disk{}, path, frozen, c)
+	b := &Base{path, hash}
+	if err == nil {
+		b, err = dist.BroadcastObject(g, b, 0) // hosts may have it at different places
+	}
+	if err != nil {
+		return nil, fmt.Errorf("ckpt: reading the base %s: %w", path, err)
+	}
+	return b, nil
+}
+
+func fingerprint(ctx context.Context, g *dist.Group, fsys fileSystem, path string, frozen nn.Params, c LoadConfig) (string, error) {
+	all, err := allNames(g, frozen)
+	if err != nil {
+		return "", err
+	}
+	readers := g.Size()
+	if c.Strategy == Broadcast {
+		readers = 1
+	}
+	mine := map[string]string{}
+	if g.Rank() < readers {
+		mine, err = tensorHashes(ctx, fsys, path, c.Prefix, all, g.Rank(), readers)
+	}
+	if err := together(g, err); err != nil {
+		return "", err
+	}
+	parts, err := dist.AllGatherObject(g, mine)
+	if err != nil {
+		return "", err
+	}
+	var lines []string
+	for _, part := range parts {
+		lines = slices.AppendSeq(lines, maps.Values(part))
+	}
+	slices.Sort(lines)
+	return sum([]byte(strings.Join(lines, ""))), nil
+}
+
+// allNames returns the names that files have for parameters of all ranks.
+func allNames(g *dist.Group, params nn.Params) (names []string, err error) {
+	for _, p := range params {
+		names = append(names, storedNames(p)...)
+	}
+	all, err := dist.AllGatherObject(g, names)
+	names = slices.Concat(all...)
+	slices.Sort(names)
+	return slices.Compact(names), err
+}
+
+// tensorHashes returns a line about each tensor that is for the reader of this number.
+func tensorHashes(ctx context.Context, fsys fileSystem, path, prefix string, names []string, reader, readers int) (map[string]string, error) {
+	src, err := open(fsys, path)
+	if err != nil {
+		return nil, err
+	}
+	defer src.Close() // only read
+	if err := src.strip(prefix); err != nil {
+		return nil, err
+	}
+	var todo []*stored
+	load := make([]int64, readers)
+	for _, name := range names {
+		x := src.tensors[itemKey(true, name)]
+		if x == nil {
+			return nil, fmt.Errorf("there is no tensor %q", name)
+		}
+		rank := least(load)
+		load[rank] += x.End - x.Start
+		if rank == reader {
+			todo = append(todo, x)
+		}
+	}
+	lines := make([]string, len(todo))
+	err = parallel(len(todo), func(i int) error {
+		x, h := todo[i], sha256.New()
+		err := x.stream(ctx, wholePart(x.Shape), func(b []byte) error {
+			_, err := h.Write(b)
+			return err
+		})
+		lines[i] = fmt.Sprintf("%q %s %v %s\n", x.Name, x.DType, x.Shape, hex.EncodeToString(h.Sum(nil)))
+		return err
+	})
+	byName := map[string]string{}
+	for i, x := range todo {
+		byName[x.Name] = lines[i]
+	}
+	return byName, err
+}
+
+// matchBase refuses adapters above another base than the one that they were trained above.
+func (l *loader) matchBase() error {
+	mine, theirs := l.st.Base, l.cat.Base
+	switch {
+	case mine == nil:
+		return nil
+	case theirs == nil:
+		l.report.Missing = append(l.report.Missing, "the base")
+		return nil
+	case mine.SHA256 == theirs.SHA256:
+		return nil
+	}
+	return fmt.Errorf("its adapters were trained above the base %v, which is not the base %v that is below them now", theirs, mine)
+}
