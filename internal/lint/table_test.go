@@ -42,6 +42,7 @@ var table = map[string]row{
 	"internal/faultnet":    {},
 	"internal/memnet":      {own: "dist/backend dist/algo tensor"},
 	"internal/lint":        {own: "...", others: "..."},
+	"internal/docs":        {},
 
 	"tensor":            {own: "internal/kernel internal/trace internal/wait internal/where", others: "golang.org/x/sys"},
 	"tensor/cuda":       {own: "tensor internal/cuda internal/cuda/blas"},

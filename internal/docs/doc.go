@@ -1,0 +1,10 @@
+// Package docs holds tests of README.md and docs/*.md; it exports nothing. They read the pages and check that these are true:
+//
+//   - every program in them compiles and runs in a module of its own outside this one (programs_test.go);
+//   - every command runs, or stands in the list of those that need more than Go (commands_test.go);
+//   - every name of Go code that the tables and lists say exists (names_test.go);
+//   - every error text that troubleshooting.md quotes is in the source (messages_test.go);
+//   - every link leads somewhere, and the index names every page (links_test.go).
+//
+// What a page must print is written into it by go test ./internal/docs -update.
+package docs
