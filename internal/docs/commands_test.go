@@ -1,0 +1,226 @@
+package docs
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// commandLine begins like a command that somebody types.
+var commandLine = regexp.MustCompile(`^(go|ringo|git|mkdir|torchrun|srun|mpirun|kubectl|sh|\.ci/\w+|scripts/\w+|RINGO_\w+=\S+) `)
+
+// comment is what stands behind a command.
+var comment = regexp.MustCompile(`\s+# .*$`)
+
+// command is a line of a page that somebody types.
+type command struct{ at, text string }
+
+// commands are those in blocks of shell, and in blocks that say no language.
+func commands(t *testing.T) []command {
+	t.Helper()
+	var list []command
+	for _, page := range pages(t) {
+		for _, b := range blocks(t, page) {
+			if b.lang != "" && b.lang != "sh" && b.lang != "    " {
+				continue
+			}
+			for i, line := range strings.Split(b.text, "\n") {
+				line = comment.ReplaceAllString(strings.TrimPrefix(line, "$ "), "")
+				if commandLine.MatchString(line + " ") {
+					list = append(list, command{fmt.Sprintf("%s:%d", page, b.line+i), line})
+				}
+			}
+		}
+	}
+	return list
+}
+
+// inClone are the commands that run in the repository, and what makes them short. Those of the command ringo that take no second run always,
+// the others with RINGO_LONG=1.
+var inClone = map[string]string{
+	"go run ./examples/ddp-mnist":                                      "-steps 20",
+	"go run ./cmd/ringo run -n 4 ./examples/ddp-mnist":                 "-steps 20",
+	"go run ./examples/gpt":                                            "-steps 3 -sample 0",
+	"go run ./examples/gpt -tp 2 -sp":                                  "-steps 3 -sample 0",
+	"go run ./examples/moe -ep 2 -plot experts.svg":                    "-steps 3 -sample 0",
+	"go run ./examples/fsdp":                                           "",
+	"go run ./examples/moe-routing -o routing.svg":                     "",
+	"go run ./examples/tp-mlp":                                         "",
+	"go run ./examples/collectives":                                    "",
+	"go run ./cmd/ringo plan -layout dp=8,fsdp=8 -batch 512":           "",
+	"go run ./cmd/ringo viz allreduce -algo ring -ranks 4 -o ring.svg": "",
+	"go run ./cmd/ringo topo":                                          "",
+	"go run ./cmd/ringo doctor":                                        "",
+	"go run ./cmd/ringo bench -ops allreduce,alltoall -sizes 4-16M -ranks 2,4 -backend local,shm,tcp -plot bench.svg":     "",
+	"go run ./cmd/ringo compare './examples/gpt -steps 3' './examples/gpt -steps 3 -tp 2 -sp'":                            "",
+	"ringo compare './examples/gpt -steps 3 -layers 1 -sample 0' './examples/gpt -steps 3 -layers 1 -sample 0 -tp 2 -sp'": "",
+	"go build ./...": "",
+}
+
+// elsewhere are commands that another test runs, or that run this one.
+var elsewhere = map[string]string{
+	"go install github.com/ringo-ml/ringo/cmd/ringo@latest": "TestFromTheTop",
+	"go get github.com/ringo-ml/ringo":                      "TestFromTheTop",
+	"git clone https://github.com/ringo-ml/ringo":           "TestFromTheTop",
+	"go mod init first":                                     "TestFromTheTop",
+	"go mod tidy":                                           "TestFromTheTop",
+	"go run .":                                              "TestFromTheTop",
+	"ringo run -n 2 .":                                      "TestFromTheTop",
+	"ringo run -n 4 ./train -epochs 3":                      "TestRingo",
+	"ringo compare './grads -steps 2' './grads -steps 2 -tp 2 -wrong'": "cmd/ringo: TestCompareNamesTheParameter",
+	"go test ./...":              "this test is one of them",
+	"RINGO_LONG=1 go test ./...": "this test is one of them",
+	".ci/run":                    "this test is a part of it",
+	".ci/run gofmt vet race":     "this test is a part of it",
+}
+
+// needs are the commands that need more than Go, as docs/README.md lists them.
+func needs(t *testing.T) map[string]string {
+	t.Helper()
+	list := map[string]string{}
+	for _, r := range rows(t, "docs/README.md") {
+		if m := code.FindStringSubmatch(r.cells[0]); m != nil && commandLine.MatchString(m[1]+" ") {
+			require.Len(t, r.cells, 2, r.at)
+			list[m[1]] = r.cells[1]
+		}
+	}
+	return list
+}
+
+// Every command of the pages is run by a test, or docs/README.md says what it needs; and every entry is on a page.
+func TestCommandsAreKnown(t *testing.T) {
+	seen, more := map[string]bool{}, needs(t)
+	for _, c := range commands(t) {
+		_, here := inClone[c.text]
+		_, there := elsewhere[c.text]
+		_, need := more[c.text]
+		n := 0
+		for _, yes := range []bool{here, there, need} {
+			if yes {
+				n++
+			}
+		}
+		assert.Equal(t, 1, n, "%s: %q must be run by a test, or be in the table of docs/README.md (and not in both)", c.at, c.text)
+		seen[c.text] = true
+	}
+	for _, list := range []map[string]string{inClone, elsewhere, more} {
+		for text := range list {
+			assert.True(t, seen[text], "no page has the command %q", text)
+		}
+	}
+}
+
+// words splits a command line, in which a word may stand between single quotes.
+func words(line string) []string {
+	var list []string
+	for i, part := range strings.Split(line, "'") {
+		if i%2 == 1 {
+			list = append(list, part)
+		} else {
+			list = append(list, strings.Fields(part)...)
+		}
+	}
+	return list
+}
+
+// ringo builds the command and returns its path.
+func ringo(t *testing.T) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "ringo"+exe())
+	cmd := exec.Command("go", "build", "-ldflags=-s -w", "-o", file, "./cmd/ringo")
+	cmd.Dir = root
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	return file
+}
+
+func exe() string {
+	if runtime.GOOS == "windows" {
+		return ".exe"
+	}
+	return ""
+}
+
+// output runs a program in a folder.
+func output(t *testing.T, dir, name string, args ...string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), name, args...)
+	cmd.Dir = dir
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s %v: %s", name, args, out)
+	return string(out)
+}
+
+// Commands of ringo that take no second run as they are printed; all flags of ringo that the pages name are flags of its commands; and
+// README's script is one rank of a job under ringo run.
+func TestRingo(t *testing.T) {
+	file := ringo(t)
+	for text := range inClone {
+		args := words(text)
+		if len(args) > 3 && args[2] == "./cmd/ringo" && args[3] != "run" && args[3] != "bench" && args[3] != "compare" {
+			output(t, t.TempDir(), file, args[3:]...)
+		}
+	}
+	t.Run("flags", func(t *testing.T) { flagsExist(t, file) })
+	t.Run("processes", func(t *testing.T) {
+		if runtime.GOOS == "windows" {
+			t.Skip("ringo run needs Linux or macOS")
+		}
+		built.once.Do(func() { built.bin = module(t, programs(t)) })
+		dir := t.TempDir()
+		require.NoError(t, os.Link(filepath.Join(built.bin, "readme"), filepath.Join(dir, "train")))
+		out := output(t, dir, file, words("run -n 4 ./train -epochs 3")...)
+		assert.Len(t, numbers(t, out, `(?m)epoch \d  loss (\S+)$`), 3, out)
+	})
+}
+
+// flag is a flag of a command line.
+var flagWord = regexp.MustCompile(`^-([a-z][a-z-]*)$`)
+
+// flagsExist checks the commands of ringo in blocks and in code spans of all pages: the command is one, and its flags are its own.
+func flagsExist(t *testing.T, file string) {
+	var list []command
+	for _, c := range commands(t) {
+		text := strings.Replace(c.text, "go run ./cmd/ringo ", "ringo ", 1)
+		list = append(list, command{c.at, text})
+	}
+	for _, page := range pages(t) {
+		for _, m := range code.FindAllStringSubmatch(read(t, page), -1) {
+			list = append(list, command{page, m[1]})
+		}
+	}
+	help, checked := map[string]string{}, 0
+	for _, c := range list {
+		args := words(c.text)
+		if len(args) < 2 || args[0] != "ringo" {
+			continue
+		}
+		sub := args[1]
+		if sub == "ckpt" && len(args) > 2 {
+			sub += " " + args[2]
+		}
+		if help[sub] == "" {
+			help[sub] = output(t, t.TempDir(), file, append(strings.Fields(sub), "--help")...)
+			require.Contains(t, help[sub], "ringo "+sub, c.at)
+		}
+		for k, arg := range args[1:] {
+			if k > 0 && (strings.HasPrefix(arg, "./") || arg == "ringo") { // a program and its own flags
+				break
+			}
+			if m := flagWord.FindStringSubmatch(arg); m != nil {
+				known := strings.Contains(help[sub], "--"+m[1]) || len(m[1]) == 1 && strings.Contains(help[sub], "  "+arg+",")
+				assert.True(t, known, "%s: ringo %s has no flag %s", c.at, sub, arg)
+				checked++
+			}
+		}
+	}
+	assert.Greater(t, checked, 30)
+}

@@ -1,0 +1,313 @@
+package docs
+
+import (
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/importer"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"io"
+	"os"
+	"os/exec"
+	"path"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+const modulePath = "github.com/ringo-ml/ringo"
+
+// surface is a file in which every expression of a page can be evaluated: its imports, and its function's parameters, are the names that
+// pages use.
+const surface = `package page
+
+import (
+	"context"
+
+	"` + modulePath + `/ckpt"
+	"` + modulePath + `/data"
+	"` + modulePath + `/ddp"
+	"` + modulePath + `/dist"
+	"` + modulePath + `/dist/autograd"
+	"` + modulePath + `/dist/backend"
+	"` + modulePath + `/fsdp"
+	"` + modulePath + `/models/gpt"
+	"` + modulePath + `/moe"
+	"` + modulePath + `/nn"
+	"` + modulePath + `/optim"
+	"` + modulePath + `/plan"
+	"` + modulePath + `/tensor"
+	"` + modulePath + `/tp"
+	"` + modulePath + `/train"
+)
+
+func _(ctx context.Context, x, y, loss, logits, labels tensor.Tensor, tape *tensor.Tape, r *dist.Rank, g *dist.Group, mesh *dist.Mesh,
+	opt *optim.Optimizer, params nn.Params, p *tensor.Param, s *fsdp.Sharding, set data.Dataset, batches *data.Loader, model *nn.MLP) {
+}
+`
+
+// scope type-checks expressions against the packages of this module.
+type scope struct {
+	fset *token.FileSet
+	pkg  *types.Package
+	pos  token.Pos
+}
+
+var loadScope = sync.OnceValues(func() (*scope, error) {
+	s := &scope{fset: token.NewFileSet()}
+	file, err := parser.ParseFile(s.fset, "page.go", surface, 0)
+	if err != nil {
+		return nil, err
+	}
+	var paths []string
+	for _, spec := range file.Imports {
+		name, err := strconv.Unquote(spec.Path.Value)
+		if err != nil {
+			return nil, err
+		}
+		paths = append(paths, name)
+	}
+	cmd := exec.Command("go", append([]string{"list", "-export", "-deps", "-f", "{{.ImportPath}} {{.Export}}"}, paths...)...)
+	cmd.Dir = root
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("go list: %w", err)
+	}
+	exports := map[string]string{}
+	for line := range strings.Lines(string(out)) {
+		name, export, _ := strings.Cut(strings.TrimSpace(line), " ")
+		exports[name] = export
+	}
+	lookup := func(name string) (io.ReadCloser, error) { return os.Open(exports[name]) }
+	var errs []error
+	conf := types.Config{Importer: importer.ForCompiler(s.fset, "gc", lookup), Error: func(err error) {
+		if !strings.Contains(err.Error(), "imported and not used") {
+			errs = append(errs, err)
+		}
+	}}
+	s.pkg, _ = conf.Check("page", s.fset, []*ast.File{file}, nil)
+	s.pos = file.Decls[len(file.Decls)-1].(*ast.FuncDecl).Body.Lbrace + 1
+	return s, errors.Join(errs...)
+})
+
+// member is a field or method of a type, which an expression could not name if its receiver is a pointer.
+var member = regexp.MustCompile(`^(\w+)\.([A-Z]\w*)\.([A-Z]\w*)$`)
+
+// check returns an error if the expression does not type-check.
+func (s *scope) check(expr string) error {
+	if m := member.FindStringSubmatch(expr); m != nil {
+		if tv, err := types.Eval(s.fset, s.pkg, s.pos, m[1]+"."+m[2]); err == nil && tv.IsType() {
+			if obj, _, _ := types.LookupFieldOrMethod(tv.Type, true, s.pkg, m[3]); obj == nil {
+				return fmt.Errorf("%s.%s has no %s", m[1], m[2], m[3])
+			}
+			return nil
+		}
+	}
+	_, err := types.Eval(s.fset, s.pkg, s.pos, expr)
+	return err
+}
+
+// code are the code spans of a text.
+var code = regexp.MustCompile("`([^`]+)`")
+
+// row is a line of a table.
+type row struct {
+	at    string // page and line
+	cells []string
+}
+
+// rows returns the lines of a page's tables, but for those of dashes.
+func rows(t *testing.T, page string) []row {
+	t.Helper()
+	var list []row
+	for i, line := range strings.Split(read(t, page), "\n") {
+		if inner, ok := strings.CutPrefix(line, "|"); ok && !strings.HasPrefix(inner, "---") {
+			cells := strings.Split(strings.TrimSuffix(inner, "|"), " | ")
+			for k := range cells {
+				cells[k] = strings.TrimSpace(cells[k])
+			}
+			list = append(list, row{fmt.Sprintf("%s:%d", page, i+1), cells})
+		}
+	}
+	require.NotEmpty(t, list)
+	return list
+}
+
+// goCode says what of a table's code is Go, and not a command, a method that the reader writes, or a page.
+func goCode(span string) bool {
+	return !strings.HasPrefix(span, "ringo ") && span != "Forward"
+}
+
+// Every expression in the right column of docs/pytorch.md, and every name in docs/glossary.md, exists.
+func TestNames(t *testing.T) {
+	s, err := loadScope()
+	require.NoError(t, err)
+	checked := 0
+	for _, page := range []string{"docs/pytorch.md", "docs/glossary.md"} {
+		for _, r := range rows(t, page) {
+			last := r.cells[len(r.cells)-1]
+			if page == "docs/glossary.md" && len(r.cells[0]) == 1 { // a kind: the letter, its name, its meaning
+				last = r.cells[1]
+			}
+			for _, m := range code.FindAllStringSubmatch(last, -1) {
+				if goCode(m[1]) {
+					assert.NoError(t, s.check(m[1]), "%s: %s", r.at, m[1])
+					checked++
+				}
+			}
+		}
+	}
+	assert.Greater(t, checked, 150)
+}
+
+// The letter of a kind in the glossary is the first one of its name.
+func TestKinds(t *testing.T) {
+	letters := map[string]bool{}
+	for _, r := range rows(t, "docs/glossary.md") {
+		if len(r.cells[0]) == 1 {
+			assert.True(t, strings.HasPrefix(r.cells[1], "`tensor."+r.cells[0]), "%s", r.at)
+			letters[r.cells[0]] = true
+		}
+	}
+	assert.Len(t, letters, 6)
+}
+
+// The glossary is in the order of the alphabet, and each word is there once.
+func TestGlossaryOrder(t *testing.T) {
+	before := ""
+	for _, r := range rows(t, "docs/glossary.md")[1:] {
+		if r.cells[0] == "letter" {
+			break
+		}
+		word := strings.ToLower(r.cells[0])
+		assert.Less(t, before, word, r.at)
+		before = word
+	}
+}
+
+func TestCheck(t *testing.T) {
+	s, err := loadScope()
+	require.NoError(t, err)
+	assert.NoError(t, s.check("x.Add(y)"))
+	assert.NoError(t, s.check("dist.Work"))
+	assert.NoError(t, s.check("tp.Parallel.Columns"))
+	assert.NoError(t, s.check("optim.AdamWConfig{Clip: 1}"))
+	assert.Error(t, s.check("x.Plus(y)"))
+	assert.Error(t, s.check("x.Add(1)"))
+	assert.Error(t, s.check("optim.AdamWConfig{Clipping: 1}"))
+	assert.Error(t, s.check("tp.Parallel.Rows"))
+	assert.Error(t, s.check("tp.Paralel"))
+}
+
+// declared are the names that a Go file declares: functions, methods also as Type.Method, types, fields also as Type.field, variables and
+// constants.
+func declared(t *testing.T, name string) map[string]bool {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), name, read(t, name), parser.SkipObjectResolution)
+	require.NoError(t, err)
+	list := map[string]bool{}
+	add := func(of, name string) {
+		list[name] = true
+		if of != "" {
+			list[of+"."+name] = true
+		}
+	}
+	for _, d := range file.Decls {
+		switch d := d.(type) {
+		case *ast.FuncDecl:
+			of := ""
+			if d.Recv != nil {
+				of = receiver(d.Recv.List[0].Type)
+			}
+			add(of, d.Name.Name)
+		case *ast.GenDecl:
+			for _, spec := range d.Specs {
+				switch spec := spec.(type) {
+				case *ast.TypeSpec:
+					add("", spec.Name.Name)
+					fields(spec, add)
+				case *ast.ValueSpec:
+					for _, id := range spec.Names {
+						add("", id.Name)
+					}
+				}
+			}
+		}
+	}
+	return list
+}
+
+// fields adds the fields of a struct, or the methods of an interface.
+func fields(spec *ast.TypeSpec, add func(of, name string)) {
+	var list *ast.FieldList
+	switch x := spec.Type.(type) {
+	case *ast.StructType:
+		list = x.Fields
+	case *ast.InterfaceType:
+		list = x.Methods
+	default:
+		return
+	}
+	for _, f := range list.List {
+		for _, id := range f.Names {
+			add(spec.Name.Name, id.Name)
+		}
+	}
+}
+
+func receiver(e ast.Expr) string {
+	switch x := e.(type) {
+	case *ast.StarExpr:
+		return receiver(x.X)
+	case *ast.IndexExpr:
+		return receiver(x.X)
+	case *ast.Ident:
+		return x.Name
+	}
+	return ""
+}
+
+var identifier = regexp.MustCompile(`^\w+(\.\w+)?$`)
+
+// In docs/ARCHITECTURE.md a file is named by its path, and what is named after it, up to the next file, it declares.
+func TestArchitecture(t *testing.T) {
+	const page = "docs/ARCHITECTURE.md"
+	file, names, checked := "", map[string]bool(nil), 0
+	for i, line := range strings.Split(read(t, page), "\n") {
+		if strings.HasPrefix(line, "#") {
+			file, names = "", nil
+		}
+		for _, m := range code.FindAllStringSubmatch(line, -1) {
+			at := fmt.Sprintf("%s:%d: %s", page, i+1, m[1])
+			switch {
+			case path.Ext(m[1]) == ".go":
+				file, names = m[1], declared(t, m[1])
+				checked++
+			case strings.Contains(m[1], "/"):
+				_, err := os.Stat(root + m[1])
+				assert.NoError(t, err, at)
+			case identifier.MatchString(m[1]) && names != nil:
+				assert.True(t, names[m[1]], "%s is not declared in %s", at, file)
+				checked++
+			default:
+				t.Errorf("%s: neither a path nor a name of the file before it", at)
+			}
+		}
+	}
+	assert.Greater(t, checked, 60)
+}
+
+func TestDeclared(t *testing.T) {
+	names := declared(t, "tensor/leaf.go")
+	for _, name := range []string{"Hooks", "Hooks.GradReady", "Param.Own", "Own", "Tape.Use", "leafState.ready", "Forward"} {
+		assert.True(t, names[name], name)
+	}
+	assert.False(t, names["Tape.Own"])
+}
