@@ -177,7 +177,7 @@ func TestTutorial(t *testing.T) {
 func TestTutorialIsRefused(t *testing.T) {
 	out, err := start(t, "refused", nil)
 	require.Error(t, err, out)
-	said := only(blocks(t, "docs/tutorial.md"), "", "Data parallel")
+	said := only(blocks(t, "docs/tutorial.md"), "", "If a line is missing")
 	require.Len(t, said, 1)
 	assert.Contains(t, flat(out), flat(said[0].text))
 }

@@ -9,7 +9,8 @@
 //     on the line (TestSleep);
 //   - a call returns a dist.Work that nobody waits for, without a
 //     "//discard: reason" comment on the line (TestDiscardedWork);
-//   - a text file names a path of somebody's machine (TestMachinePaths).
+//   - a text file names a path of somebody's machine (TestMachinePaths);
+//   - a line of prose in Markdown has more than 140 characters (TestProse).
 //
 // Files of every operating system and build tag are read, except by
 // TestDiscardedWork, which needs types and sees the current platform only.
