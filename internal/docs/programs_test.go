@@ -40,12 +40,37 @@ func programs(t *testing.T) map[string]string {
 	const sharder = "Sharder: rows, "
 	require.Equal(t, 1, strings.Count(list["ddp"], sharder))
 	list["refused"] = strings.Replace(list["ddp"], sharder, "", 1)
+	list["snippets"] = snippets(t)
 	for name, text := range list {
 		pretty, err := format.Source([]byte(text))
 		require.NoError(t, err, name)
 		require.Equal(t, string(pretty), text, "%s is not in the form of gofmt", name)
 	}
 	return list
+}
+
+// place is a line of testdata/snippets.go that stands for a piece of Go in a page.
+var place = regexp.MustCompile(`(?m)^\t// (\S+\.md): (.+)$`)
+
+// snippets is testdata/snippets.go with the pieces of Go of all pages in it. A piece that it has no place for is an error.
+func snippets(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile("testdata/snippets.go")
+	require.NoError(t, err)
+	put := map[string]bool{}
+	program := place.ReplaceAllStringFunc(string(text), func(line string) string {
+		m := place.FindStringSubmatch(line)
+		found := only(blocks(t, m[1]), "go", m[2])
+		require.Len(t, found, 1, line)
+		put[found[0].text] = true
+		return "\t" + strings.ReplaceAll(strings.TrimSuffix(found[0].text, "\n"), "\n", "\n\t")
+	})
+	for _, page := range pages(t) {
+		for _, b := range only(blocks(t, page), "go", "") {
+			assert.True(t, put[b.text] || strings.HasPrefix(b.text, "package main\n"), "%s:%d: no test runs this piece of Go", b.page, b.line)
+		}
+	}
+	return program
 }
 
 // patch applies a diff whose hunks begin with "@@" and have no line numbers: what a hunk begins from must stand in the text once.
@@ -200,6 +225,13 @@ func TestOwnTable(t *testing.T) {
 	out, err = start(t, "table", map[string]string{"table.csv": "1,2,3\n4,five,6\n"})
 	require.Error(t, err, out)
 	assert.Contains(t, out, `row 2: strconv.ParseFloat: parsing "five"`)
+}
+
+// The pieces of Go in the pages that are no whole programs do what they are said to do.
+func TestSnippets(t *testing.T) {
+	out, err := start(t, "snippets", nil)
+	require.NoError(t, err, out)
+	assert.Equal(t, 4, strings.Count(out, " done\n"), out)
 }
 
 func TestPatch(t *testing.T) {
