@@ -115,7 +115,7 @@ func itemsOf(model bool, name string, p *tensor.Param, data tensor.Tensor) ([]it
 	if !data.Contiguous() {
 		return nil, fmt.Errorf("%s is not contiguous", name)
 	}
-	tensor.Settle(data) // here, by one goroutine: several tensors may be views of the same memory
+	tensor.Raw(data).Settle() // here, by one goroutine: several tensors may be views of the same memory
 	var err error
 	if x.part, err = heldPart(x.shape, p.Shard, data.Len()); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)

@@ -142,10 +142,10 @@ func (s *slot) begin(last bool) error {
 // end notes the end of the step that used the batch, and waits for collectives that read it. In debug mode it shows who kept it.
 func (s *slot) end(last bool) {
 	v := s.view(last)
-	tensor.Settle(v.X)
-	tensor.Settle(v.Y)
-	tensor.Spoil(v.X)
-	tensor.Spoil(v.Y)
+	tensor.Raw(v.X).Settle()
+	tensor.Raw(v.Y).Settle()
+	tensor.Raw(v.X).Spoil()
+	tensor.Raw(v.Y).Spoil()
 	s.mark()
 }
 

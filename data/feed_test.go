@@ -132,8 +132,8 @@ func TestBorrowedBatchIsNotReused(t *testing.T) {
 	for range 2 {
 		for i, b := range l.Epoch(t.Context(), 0) {
 			require.Equal(t, seq, f.waited)
-			tensor.Borrow(b.X, f, seq+1)
-			tensor.Borrow(b.Y, f, seq+2)
+			tensor.Raw(b.X).Borrow(f, seq+1)
+			tensor.Raw(b.Y).Borrow(f, seq+2)
 			seq += 2
 			if i == 2 {
 				break

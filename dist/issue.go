@@ -115,7 +115,7 @@ func (l *lane) start(c *call, u use) Work {
 	s.xs = c.xs
 	for _, x := range c.xs {
 		if !x.IsZero() {
-			tensor.Borrow(x, l, seq)
+			tensor.Raw(x).Borrow(l, seq)
 		}
 	}
 	return Work{l, seq}

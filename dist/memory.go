@@ -25,16 +25,16 @@ func (g *Group) AllocFor(kind tensor.MemoryKind, dtype tensor.DType, dims ...int
 		return tensor.NewFor(kind, g.c.dev, dtype, dims...)
 	}
 	x := tensor.FromPtr(g.c.dev, p, dtype, dims...)
-	tensor.Keep(x, owner)
-	tensor.Count(x, kind, n)
+	tensor.Raw(x).Keep(owner)
+	tensor.Raw(x).Count(kind, n)
 	return x
 }
 
 // Free gives the memory of a tensor of Alloc back, after waiting for operations that still use it. Neither the tensor nor a
 // view of it may be used afterwards.
 func (g *Group) Free(x tensor.Tensor) {
-	tensor.Settle(x)
-	tensor.Uncount(x)
+	tensor.Raw(x).Settle()
+	tensor.Raw(x).Uncount()
 	if a, ok := g.c.engine.(backend.Allocator); ok && g.c.dev.Host() {
 		_ = a.Free(x.Ptr()) // an error says that it was ordinary memory, which nobody has to give back
 	}

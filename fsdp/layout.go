@@ -72,8 +72,8 @@ func (s *Sharding) countKept(u *Unit, inPlace bool) {
 			gathered -= u.owned()
 		}
 	}
-	tensor.Count(u.flat, tensor.Gathered, gathered*size)
-	tensor.Count(u.flat, tensor.Parameters, (u.n-gathered)*size)
+	tensor.Raw(u.flat).Count(tensor.Gathered, gathered*size)
+	tensor.Raw(u.flat).Count(tensor.Parameters, (u.n-gathered)*size)
 }
 
 // layOutGrads makes grads, gmine, shard and host.

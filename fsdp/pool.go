@@ -26,14 +26,14 @@ func (p *pool) lend(x tensor.Tensor) tensor.Tensor {
 		b = p.g.AllocFor(p.kind, tensor.Uint8, max(p.bytes, 1))
 		p.made++
 	}
-	tensor.Place(x, b.Ptr())
+	tensor.Raw(x).Place(b.Ptr())
 	return b
 }
 
 // giveBack takes b from x, which cannot be used any more. Nothing may be in flight on x.
 func (p *pool) giveBack(b, x tensor.Tensor) {
-	tensor.Settle(x)
-	tensor.Place(x, nil)
-	tensor.Spoil(b)
+	tensor.Raw(x).Settle()
+	tensor.Raw(x).Place(nil)
+	tensor.Raw(b).Spoil()
 	p.free = append(p.free, b)
 }

@@ -188,8 +188,8 @@ func (s *slot) check() {
 		panic(&tensor.Failure{Op: "optim.Step " + p.Name(), Shapes: []tensor.Shape{v.Shape(), g.Shape()},
 			Err: errShape})
 	}
-	tensor.Settle(v)
-	tensor.Settle(g)
+	tensor.Raw(v).Settle()
+	tensor.Raw(g).Settle()
 }
 
 // update launches the kernel for slot i and all following ones that share its hyperparameters, and returns the index of

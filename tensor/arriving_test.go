@@ -32,8 +32,8 @@ func (f *slowParts) begin(c *Ctx, y, x Tensor, factor float32) {
 			}
 		})
 		c.Arrives(y, part[0], part[1], p)
-		Borrow(y, f.l, p.Seq)
-		Borrow(x, f.l, p.Seq)
+		Raw(y).Borrow(f.l, p.Seq)
+		Raw(x).Borrow(f.l, p.Seq)
 	}
 }
 

@@ -81,4 +81,14 @@
 // [Register] adds an operation with its kernels and its gradient rule; it is then like a built-in one, in tracing,
 // checking and memory. Where composing existing operations is enough, or the work is not a kernel (a collective), a
 // [Function] with a Forward and a Backward is called by [Tape.Apply]. The examples show both.
+//
+// # Where to look
+//
+// A model needs Tape, Tensor and Param. Operations are methods of Tensor, and functions that return one. Further names are for those
+// who write other things:
+//
+//   - a device: Device, Queue, Table, Kernel, Args with Operand, Memory;
+//   - an engine of collectives: Raw, Fence, Pending;
+//   - a package that shares parameters out: Hooks, Shard, Raw, Exec;
+//   - an operation: Function with Ctx and Types, or Register with OpSpec, VJP and Node.
 package tensor

@@ -30,7 +30,7 @@ func TestBorrowedMemoryIsNotReused(t *testing.T) {
 			x := tape.New(Float32, 100)
 			p = x.Ptr()
 			if borrow != nil {
-				Borrow(x, borrow, 3)
+				Raw(x).Borrow(borrow, 3)
 			}
 			return in[0]
 		}, tape.Input(New(hostDevice, Float32, 1)))
@@ -59,18 +59,18 @@ func TestResetWaits(t *testing.T) {
 	held, freed, outside, kept := &gate{}, &gate{}, &gate{}, &gate{}
 	batch := New(hostDevice, Float32, 10)
 	x := tape.Input(batch)
-	Borrow(x, outside, 1)
+	Raw(x).Borrow(outside, 1)
 	y := x.Exp()
-	Borrow(y, held, 1)
-	Borrow(tape.Keep(y.Reshape(2, 5)), kept, 1)
-	tape.Scope(func(...Tensor) Tensor { Borrow(x.Neg(), freed, 1); return x })
+	Raw(y).Borrow(held, 1)
+	Raw(tape.Keep(y.Reshape(2, 5))).Borrow(kept, 1)
+	tape.Scope(func(...Tensor) Tensor { Raw(x.Neg()).Borrow(freed, 1); return x })
 	tape.Reset()
 	assert.Equal(t, []int{1, 1, 1, 0}, []int{held.waits, freed.waits, kept.waits, outside.waits})
 	live, _ := tape.Memory()
 	assert.Zero(t, live)
-	Settle(batch)
+	Raw(batch).Settle()
 	assert.Equal(t, 1, outside.waits)
-	Settle(batch)
+	Raw(batch).Settle()
 	assert.Equal(t, 1, outside.waits)
 }
 
@@ -81,7 +81,7 @@ func TestBorrowedWrite(t *testing.T) {
 	tape := NewTape(hostDevice)
 	x, g := tape.New(Float32, 4), &gate{}
 	tape.fill(x.hdr(), 1)
-	Borrow(x, g, 1)
+	Raw(x).Borrow(g, 1)
 	assert.ErrorContains(t, Try(func() { tape.fill(x.hdr(), 2) }), "fill float32[4]: writes to memory that a collective still uses")
 	assert.Equal(t, 1.0, Floats(x)[0])
 	x.Exp() // reading is fine
@@ -98,7 +98,7 @@ func TestBorrowAllocatesNothing(t *testing.T) {
 	step := func() {
 		x := tape.Input(batch).Exp()
 		for i := range uint64(4) {
-			Borrow(x, g, i)
+			Raw(x).Borrow(g, i)
 		}
 		g.open = false
 		tape.Reset()

@@ -127,7 +127,7 @@ func (z *zero3) drop() {
 		for i := range z.here.Len() {
 			storeFloat(z.here.Value.Ptr(), z.here.Value.DType(), i, math.NaN())
 		}
-		Place(z.here.Value, nil)
+		Raw(z.here.Value).Place(nil)
 		z.here = nil
 	}
 }
@@ -142,7 +142,7 @@ func (z *zero3) BeforeUse(p *Param, _ Phase) {
 	for i, v := range z.home[p] {
 		storeFloat(x.Ptr(), x.DType(), i, v)
 	}
-	Place(p.Value, x.Ptr())
+	Raw(p.Value).Place(x.Ptr())
 	z.here = p
 }
 func (z *zero3) BackwardBegin(bool)                        { z.drop() }

@@ -177,14 +177,3 @@ func (s *storage) count(k MemoryKind, bytes int) {
 	}
 	s.acct.add(k, bytes)
 }
-
-// Count counts bytes of x's memory, which was Uncounted, as what its device has of kind k: until Uncount, or until neither x
-// nor a view of it is reachable. It may be called once for each kind that is in the memory.
-func Count(x Tensor, k MemoryKind, bytes int) { x.hdr().st.count(k, bytes) }
-
-// Uncount says that the memory of x was given back.
-func Uncount(x Tensor) {
-	if a := x.hdr().st.acct; a != nil {
-		a.close()
-	}
-}

@@ -54,12 +54,12 @@ func TestMemoryFromElsewhere(t *testing.T) {
 	FromSlice(buf, 100)
 	NewParam(Constant(0), 100).SetValue(x)
 	assert.Zero(t, m.Total())
-	Count(x, Parameters, 40)
-	Count(x, Gathered, 360)
+	Raw(x).Count(Parameters, 40)
+	Raw(x).Count(Gathered, 360)
 	assert.Equal(t, []int{40, 360, 400}, []int{m.Of(Parameters).Live, m.Of(Gathered).Live, m.Total().Live})
-	Uncount(x.Range(2, 3))
-	Uncount(x)
-	Uncount(FromSlice(buf, 100))
+	Raw(x.Range(2, 3)).Uncount()
+	Raw(x).Uncount()
+	Raw(FromSlice(buf, 100)).Uncount()
 	assert.Equal(t, MemoryUse{0, 400}, m.Total())
 }
 

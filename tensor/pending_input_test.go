@@ -30,7 +30,7 @@ func (f *three) Backward(c *Ctx, g Tensor, grads []Tensor) {
 				d[j] = factor
 			}
 		}))
-		Borrow(buf, l, uint64(len(l.ops)))
+		Raw(buf).Borrow(l, uint64(len(l.ops)))
 		grads[i] = buf
 	}
 }

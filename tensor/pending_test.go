@@ -66,7 +66,7 @@ func (s slowScale) Backward(c *Ctx, g Tensor, grads []Tensor) {
 	}
 	grads[0] = g
 	p := s.l.issue(func() { copy(buf, twice) })
-	Borrow(g, s.l, p.Seq)
+	Raw(g).Borrow(s.l, p.Seq)
 	c.Pending(0, p)
 }
 
@@ -234,6 +234,6 @@ func (borrowing) Name() string                       { return "borrowing" }
 func (borrowing) Forward(_ *Ctx, in []Tensor) Tensor { return in[0] }
 func (b borrowing) Backward(c *Ctx, g Tensor, grads []Tensor) {
 	grads[0] = g
-	Borrow(g, b.l, uint64(b.l.done))
+	Raw(g).Borrow(b.l, uint64(b.l.done))
 	c.Pending(0, Pending{b.l, uint64(b.l.done)})
 }

@@ -113,26 +113,3 @@ func refuse(dev Device, n int, err error) {
 		fail("alloc", nil, "%s on %v: %w", FormatBytes(n), dev, err)
 	}
 }
-
-// Borrow marks x's memory as used by operation seq of f until the fence passes: step memory is not reused before,
-// and Tape.Reset waits for it. In debug mode (RINGO_DEBUG=1) writing to borrowed step memory is a Failure.
-func Borrow(x Tensor, f Fence, seq uint64) {
-	s := x.hdr().st
-	s.busy()
-	s.held = append(s.held, Pending{f, seq})
-	s.lent++
-}
-
-// Place makes x, which FromPtr made, and all views of it refer to memory at p: that of a parameter while it is gathered.
-// nil takes the memory away; using x then panics. What was in flight on the memory before must be over.
-func Place(x Tensor, p Ptr) { x.hdr().st.ptr = p }
-
-// Spoil fills x with NaN in debug mode (RINGO_DEBUG=1), to show who reads memory that was given up.
-func Spoil(x Tensor) {
-	if h := x.hdr(); debugMode && h.ld == 0 {
-		spoil(h.st.dev, h.ptr(), h.n*h.dtype.Size())
-	}
-}
-
-// Settle waits until no collective uses x's memory.
-func Settle(x Tensor) { x.hdr().st.settle() }

@@ -175,16 +175,13 @@ func FromSlice[T Elem](data []T, dims ...int) Tensor {
 }
 
 // FromPtr returns a tensor over memory that the caller owns on dev: an arena of shared memory, another library's
-// buffer. The memory must outlive every use of the tensor. It is not counted (see Count).
+// buffer. The memory must outlive every use of the tensor. It is not counted (see Raw.Count).
 func FromPtr(dev Device, p Ptr, dtype DType, dims ...int) Tensor {
 	h := &header{dtype: dtype}
 	h.setDims(dims)
 	h.st = &storage{ptr: p, bytes: h.n * dtype.Size(), refs: 1, dev: dev}
 	return Tensor{h, 0}
 }
-
-// Keep makes x, and every view of it, keep owner reachable: Go memory, or an object whose cleanup gives x's memory back.
-func Keep(x Tensor, owner Ptr) { x.hdr().st.heap = owner }
 
 // Data returns x's elements as a slice over its own memory (of the whole span when x has a leading stride). The
 // memory must be the host's (see ToHost); the slice of a tape's tensor is valid as long as the tensor is.

@@ -125,7 +125,7 @@ func (s *suite) borrowedUntilDone(t *testing.T) {
 		for _, count := range []int{10, 100_000} {
 			x := filled(r, tensor.Float32, count, func(int) float64 { return 1 })
 			w := r.World.AllReduce(x, dist.Sum)
-			tensor.Settle(x)
+			tensor.Raw(x).Settle()
 			if !w.Done() {
 				return errors.New("tensor.Settle returned before the operation was over")
 			}

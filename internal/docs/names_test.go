@@ -192,6 +192,41 @@ func TestGlossaryOrder(t *testing.T) {
 	}
 }
 
+// What go doc prints of package tensor before its types are functions for users: those for implementers are methods of Raw, or return a type
+// of theirs and stand with it.
+func TestFunctionsOfTensor(t *testing.T) {
+	s, err := loadScope()
+	require.NoError(t, err)
+	tv, err := types.Eval(s.fset, s.pkg, s.pos, "tensor.Tensor{}")
+	require.NoError(t, err)
+	pkg := tv.Type.(*types.Named).Obj().Pkg()
+	var list []string
+	for _, name := range pkg.Scope().Names() {
+		f, ok := pkg.Scope().Lookup(name).(*types.Func)
+		if ok && f.Exported() && !returnsOwn(f, pkg) {
+			list = append(list, name)
+		}
+	}
+	assert.Equal(t, []string{"Copy", "Data", "Floats", "FormatBytes", "GlobalCount", "HashName", "Operand", "RandomBits", "RandomKey", "StepBytes", "Try"}, list)
+}
+
+// returnsOwn reports whether a function returns a type of its package, with which go doc lists it.
+func returnsOwn(f *types.Func, pkg *types.Package) bool {
+	for v := range f.Signature().Results().Variables() {
+		t := v.Type()
+		if p, ok := t.(*types.Pointer); ok {
+			t = p.Elem()
+		}
+		if named, ok := types.Unalias(t).(*types.Named); ok && named.Obj().Pkg() == pkg {
+			return true
+		}
+		if _, ok := t.(*types.Alias); ok { // BF16 and F16
+			return true
+		}
+	}
+	return false
+}
+
 func TestCheck(t *testing.T) {
 	s, err := loadScope()
 	require.NoError(t, err)

@@ -122,7 +122,7 @@ func Dense(x tensor.Tensor) (*gt.Dense, error) {
 func newDense[T tensor.Elem](x tensor.Tensor) *gt.Dense {
 	s := tensor.Data[T](x)
 	if x.Tape() != nil || !x.Contiguous() {
-		tensor.Settle(x) // a collective may still write it
+		tensor.Raw(x).Settle() // a collective may still write it
 		s = packed(x, s)
 	}
 	return gt.New(gt.WithShape(x.Shape().Dims...), gt.WithBacking(s))
