@@ -125,7 +125,7 @@ func module(t *testing.T, programs map[string]string) string {
 	}
 	cmd := exec.Command("go", "build", "-mod=mod", "-ldflags=-s -w", "-o", "bin"+string(filepath.Separator), "./...")
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "GOWORK=off", "CGO_ENABLED=0")
+	cmd.Env = append(os.Environ(), "GOWORK=off")
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	return filepath.Join(dir, "bin")

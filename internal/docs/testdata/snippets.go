@@ -56,9 +56,9 @@ func rebuild(ctx context.Context, r *dist.Rank) error {
 		}
 		return g.SumFloats([]float64{1})
 	}
-	resume := func(g *dist.Group) error {
+	resume := func(g *dist.Group) (int, error) {
 		resumed = g.Size()
-		return nil
+		return dist.BroadcastObject(g, step, 0) // one rank may have seen the end of a step, another one not
 	}
 	if me == 2 {
 		for k := range steps {
