@@ -38,6 +38,7 @@ type comm struct {
 	spares  []spare
 	flight  [flightSize]record
 	flights int
+	spent   [backend.NumKinds]spent // wire: of lanes that are closed
 
 	ends []func(ctx context.Context) error // of AtEnd
 }
@@ -100,7 +101,7 @@ func (c *comm) wait(ctx context.Context, l *lane, seq uint64, order bool) error 
 // belong to another goroutine, which may wait too.
 func (c *comm) waitFor(ctx context.Context, by, l *lane, seq uint64, order bool) (err error) {
 	spin := c.policy.Start()
-	armed, start := false, c.now()
+	armed, start, kind := false, c.now(), l.kindOf(seq)
 	if by != l {
 		l.sought++
 	}
@@ -110,6 +111,7 @@ func (c *comm) waitFor(ctx context.Context, by, l *lane, seq uint64, order bool)
 			end = c.now()
 		}
 		l.g.waited += time.Duration(end - start)
+		c.spent[kind].waited += end - start
 		if by != l {
 			l.sought--
 		}

@@ -290,6 +290,7 @@ func (g *Group) end() error {
 		if l.be != nil && !l.async {
 			c.driven--
 		}
+		l.addWire(&c.spent)
 		l.alarm.stop()
 		if l.err == nil { // the first cause stays
 			l.err = errClosed

@@ -103,6 +103,8 @@ func (l *lane) start(c *call, u use) Work {
 	l.c.recorded(l, op)
 	g.payload[c.kind] += uint64(max(op.Src.Bytes, op.Dst.Bytes))
 	g.calls[c.kind]++
+	l.c.spent[c.kind].calls++
+	l.c.spent[c.kind].payload += uint64(max(op.Src.Bytes, op.Dst.Bytes))
 	err := l.stage(s)
 	if err == nil {
 		err = l.be.Issue(op)

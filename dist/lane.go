@@ -46,7 +46,8 @@ type slot struct {
 	dims    []int // in dimsBuf
 	dimsBuf [tensor.MaxRank]int
 	parts   []Work
-	record  int // in the flight recorder
+	record  int   // in the flight recorder
+	issued  int64 // comm.now
 	staged  staged
 	xs      [2]tensor.Tensor // kept until it is done: an address in a device's memory keeps nothing alive
 }
@@ -118,6 +119,7 @@ func (l *lane) finish(done uint64) {
 	for s := before + 1; s <= done; s++ {
 		l.unstage(l.slot(s))
 		l.slot(s).xs = [2]tensor.Tensor{}
+		l.c.spent[l.slot(s).op.Kind].flight += l.moved - l.slot(s).issued
 		l.c.finished(l, s)
 	}
 	l.done.Store(done)
@@ -214,7 +216,7 @@ func (c *comm) recorded(l *lane, op *backend.Op) {
 	if by := l.choose(op); by != nil {
 		c.flight[i].algo, c.flight[i].name = by.algo, by.name
 	}
-	l.slot(op.Seq).record = c.flights
+	l.slot(op.Seq).record, l.slot(op.Seq).issued = c.flights, c.flight[i].issued
 	c.flights++
 }
 

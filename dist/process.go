@@ -87,7 +87,10 @@ func runProcess(ctx context.Context, cfg Config, env launch.Env, worker *launch.
 	if err != nil {
 		return err
 	}
-	return runEngine(ctx, cfg, e, place{env.Rank, env.Size, env.LocalRank, beside}, func(r *Rank) { r.worker, r.generation = worker, env.Generation }, fn)
+	return runEngine(ctx, cfg, e, place{env.Rank, env.Size, env.LocalRank, beside}, func(r *Rank) {
+		r.worker, r.generation = worker, env.Generation
+		r.watch(ctx, worker)
+	}, fn)
 }
 
 // RunEngine runs fn as one rank of size, whose engine has met the others; they run elsewhere, and `beside` ranks, this one

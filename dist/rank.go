@@ -12,6 +12,7 @@ import (
 	"github.com/ringo-ml/ringo/dist/backend"
 	"github.com/ringo-ml/ringo/dist/launch"
 	"github.com/ringo-ml/ringo/internal/kernel"
+	"github.com/ringo-ml/ringo/internal/live"
 	"github.com/ringo-ml/ringo/internal/trace"
 	"github.com/ringo-ml/ringo/internal/wait"
 	"github.com/ringo-ml/ringo/tensor"
@@ -53,6 +54,7 @@ type Rank struct {
 	World  *Group
 	Device tensor.Device
 	Trace  *trace.Recorder // nil unless Config.Trace is set; its methods work on nil
+	Live   *live.Recorder  // of steps and values, for `ringo run -serve`; nil, on which its methods work, unless somebody watches
 
 	c     *comm
 	log   io.Writer

@@ -73,6 +73,9 @@ func Start(ctx context.Context, r *dist.Rank, o *Options, st ckpt.State) (*Loop,
 	}); err != nil {
 		return nil, err
 	}
+	if r.Live != nil && l.g.Rank() == 0 {
+		l.To(r.Live)
+	}
 	if err := l.probeGrads(); err != nil {
 		return nil, err
 	}
@@ -128,7 +131,7 @@ func (l *Loop) listen() {
 // an error, which Close returns. Break when a step is done: it counts.
 func (l *Loop) Steps(n int) iter.Seq[int] {
 	return func(yield func(int) bool) {
-		l.show.total = n
+		l.begin(n)
 		defer l.show.step.Store(0)
 		for l.Going() && l.steps < n {
 			l.show.step.Store(int64(l.steps + 1))
@@ -136,7 +139,7 @@ func (l *Loop) Steps(n int) iter.Seq[int] {
 				l.steps++
 				return // perhaps with an error that other ranks do not have: nothing that they must take part in
 			}
-			l.endStep()
+			l.endStep(0)
 		}
 	}
 }
@@ -145,7 +148,7 @@ func (l *Loop) Steps(n int) iter.Seq[int] {
 // Checkpoints hold where b stands.
 func (l *Loop) Batches(b *data.Loader, n int) iter.Seq2[int, data.Batch] {
 	return func(yield func(int, data.Batch) bool) {
-		l.show.total = n
+		l.begin(n)
 		defer l.show.step.Store(0)
 		at := b.State()
 		if l.source == nil && l.resumed > 0 {
@@ -162,7 +165,7 @@ func (l *Loop) Batches(b *data.Loader, n int) iter.Seq2[int, data.Batch] {
 					l.steps++
 					return
 				}
-				l.endStep()
+				l.endStep(batch.Global)
 				if !l.Going() || l.steps == n {
 					break
 				}
@@ -175,9 +178,16 @@ func (l *Loop) Batches(b *data.Loader, n int) iter.Seq2[int, data.Batch] {
 	}
 }
 
-// endStep reads values, hears of signals and saves where it is time for it.
-func (l *Loop) endStep() {
+// begin notes how many steps there will be.
+func (l *Loop) begin(steps int) {
+	l.show.total = steps
+	l.r.Live.Begin(l.steps, steps)
+}
+
+// endStep reads values, hears of signals and saves where it is time for it. The step used so many samples of all ranks.
+func (l *Loop) endStep(samples int) {
 	l.steps++
+	l.r.Live.Step(samples)
 	l.since++
 	due := l.saver != nil && l.o.SaveEvery > 0 && l.steps%l.o.SaveEvery == 0
 	if l.Going() && (due || l.since >= l.next) {

@@ -54,6 +54,8 @@ func (c *coordinator) handle(a arrival) {
 		c.reported(m.Report)
 	case m.Ended != nil && m.Ended.Gen == c.gen && n.holds(m.Ended.Rank):
 		c.ended(n, m.Ended)
+	case m.Show != nil && m.Show.Gen == c.gen && n.holds(m.Show.Rank) && c.config.Watch != nil:
+		c.config.Watch.Shown(c.gen, m.Show.Rank, m.Show.What)
 	case m.Silent > 0 && m.Silent == c.gen:
 		c.silent(n)
 	case m.Progress != nil && m.Progress.Gen == c.gen:
@@ -103,6 +105,11 @@ func (c *coordinator) ended(n *node, m *ended) {
 	n.live--
 	c.live--
 	r.ended, r.killed, r.silence, r.code = true, m.Killed, m.Silence, exitCode(m)
+	if w := c.config.Watch; w != nil && m.Status == 0 {
+		w.Ended(c.gen, m.Rank, 0)
+	} else if w != nil {
+		w.Ended(c.gen, m.Rank, r.code)
+	}
 	if r.reported || r.killed || m.Status == 0 {
 		return
 	}

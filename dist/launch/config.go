@@ -50,6 +50,20 @@ type Config struct {
 	// Signals are passed on to all ranks of all hosts and end the job; a second one kills. The caller feeds it with
 	// signal.Notify.
 	Signals <-chan os.Signal
+	// Watch hears how the job goes; nil for nobody. Host 0's counts.
+	Watch Watcher
+}
+
+// Watcher hears how a job goes. Several goroutines call its methods, which must return at once and keep no slice.
+type Watcher interface {
+	// Started says that a generation begins with so many ranks, of which those below local are on this host.
+	Started(gen, ranks, local int)
+	// Printed has lines that a rank of this host printed; other hosts keep theirs.
+	Printed(gen, rank int, lines []byte)
+	// Shown has a report that a rank of any host gave to Worker.Show.
+	Shown(gen, rank int, report []byte)
+	// Ended says that a rank ended with a status: 0 when all was well, 128 + n for signal n.
+	Ended(gen, rank, status int)
 }
 
 // ExitError tells that a job did not end well.
@@ -127,6 +141,8 @@ func (c *Config) complete() error {
 		return fmt.Errorf("launch: join timeout %v or node wait %v is negative", c.JoinTimeout, c.NodeWait)
 	case c.Threads < 0:
 		return fmt.Errorf("launch: %d threads", c.Threads)
+	case c.Watch != nil && c.NodeRank > 0:
+		return fmt.Errorf("launch: node %d cannot watch the job: node 0 does", c.NodeRank)
 	case c.MaxRestarts < 0:
 		return fmt.Errorf("launch: %d restarts", c.MaxRestarts)
 	}

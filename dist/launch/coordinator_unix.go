@@ -181,8 +181,11 @@ func (c *coordinator) begin() error {
 	if job == "" || c.config.MaxNodes == 1 {
 		job = randomHex(8)
 	}
+	if c.config.Watch != nil {
+		c.config.Watch.Started(c.gen, c.live, c.nodes[0].Ranks)
+	}
 	for _, n := range c.members {
-		n.wire.send(note{Start: &start{Gen: c.gen, First: n.first, Size: c.live, Master: master, Job: job}})
+		n.wire.send(note{Start: &start{Gen: c.gen, First: n.first, Size: c.live, Master: master, Job: job, Watch: c.config.Watch != nil}})
 	}
 	return nil
 }

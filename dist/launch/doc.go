@@ -5,7 +5,7 @@
 // when a rank or a host fails finds the first cause, ends all others and maybe starts them again: no process is left. The
 // worker's side is FromEnv, which reads rank, size and rank 0's address from the environment, whoever launched the process
 // (ringo, torchrun, Slurm, Open MPI, PMI, PMIx, Kubernetes), and ConnectAgent, the socket to the agent over which a rank
-// reports its progress and why it failed.
+// reports its progress, why it failed, and, when somebody watches the job (Config.Watch), how it goes.
 //
 //	config.go       what a job is; the bounds of all waits
 //	coordinator.go  agent 0: who takes part, generations, restarts; node.go: one host; cause.go: who failed first
@@ -31,6 +31,7 @@
 //	RINGO_PORTS                         the ports that ranks may listen on, such as 20000-20100; rank 0 only under ringo run
 //	RINGO_ENCRYPT                       0: data is not encrypted, only checked; the ranks prove who they are all the same
 //	RINGO_SHM                           0: the ranks of a host use sockets instead of shared memory
+//	RINGO_WATCHED                       1: the rank tells its agent how it goes, because somebody watches (ringo run -serve)
 //	RINGO_AGENT_FD, RINGO_LISTEN_FD     inherited descriptors: socket to the agent, rank 0's listener
 //
 // A rank takes its descriptors out of the environment. The other variables stay, and programs that it starts inherit them, the

@@ -21,6 +21,7 @@ func (a *agent) environment() []string {
 	c := a.config
 	own := map[string]string{
 		"RINGO_RANK": "", "RINGO_LOCAL_RANK": "", "RINGO_LISTEN_FD": "", "RINGO_PORT": "", // set by rank, or not at all
+		"RINGO_WATCHED":    "",
 		"RINGO_AGENT_FD":   strconv.Itoa(agentFD),
 		"RINGO_WORLD_SIZE": strconv.Itoa(a.gen.Size),
 		"RINGO_LOCAL_SIZE": strconv.Itoa(c.Ranks),
@@ -29,6 +30,9 @@ func (a *agent) environment() []string {
 		"RINGO_JOB_SECRET": a.secret,
 		"RINGO_JOB_ID":     a.gen.Job,
 		"RINGO_GENERATION": strconv.Itoa(a.gen.Gen),
+	}
+	if a.gen.Watch {
+		own["RINGO_WATCHED"] = "1"
 	}
 	if c.Timeout > 0 {
 		own["RINGO_TIMEOUT"] = c.Timeout.String()

@@ -74,6 +74,8 @@ func play(role string, args []string) int {
 		return playAgent(args)
 	case "badfd":
 		return playBadFD(env)
+	case "show":
+		return playShow(env)
 	}
 	return 0
 }

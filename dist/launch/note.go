@@ -1,6 +1,9 @@
 package launch
 
-import "time"
+import (
+	"encoding/json"
+	"time"
+)
 
 // note is what agents tell each other, one JSON object per line. One field is set; a note without any is a sign of life.
 type note struct {
@@ -11,6 +14,7 @@ type note struct {
 	Ended    *ended    `json:"ended,omitempty"`
 	Unstart  *unstart  `json:"unstart,omitempty"`
 	Progress *progress `json:"progress,omitempty"`
+	Show     *shown    `json:"show,omitempty"`
 	Silent   int       `json:"silent,omitempty"` // generation of which no worker that is left here gives a sign of life
 	// From the coordinator to a node.
 	Welcome bool   `json:"welcome,omitempty"`
@@ -40,6 +44,7 @@ type start struct {
 	Size   int    `json:"size"`
 	Master string `json:"master"` // host:port of rank 0
 	Job    string `json:"job"`
+	Watch  bool   `json:"watch,omitempty"` // somebody watches: workers are to report
 }
 
 // started says that a node has started all its workers.
@@ -60,6 +65,13 @@ type report struct {
 	Gen  int     `json:"gen"`
 	Rank int     `json:"rank"`
 	What message `json:"what"`
+}
+
+// shown is what a worker gave to Show.
+type shown struct {
+	Gen  int             `json:"gen"`
+	Rank int             `json:"rank"`
+	What json.RawMessage `json:"what"`
 }
 
 // ended says how a worker ended.

@@ -25,6 +25,7 @@ const drainMax = 1 << 20
 type proc struct {
 	local    int // its number on this host
 	rank     int // in the world
+	gen      start
 	cmd      *exec.Cmd
 	conn     *net.UnixConn // the agent's end of the socket
 	pipes    [2]*os.File   // read ends of stdout and stderr
@@ -61,10 +62,13 @@ func startProc(a *agent, local int, env []string, listener *os.File) (*proc, err
 		closeFiles(log)
 		return nil, err
 	}
+	if a.gen.Watch {
+		roomForShow(conn)
+	}
 	stdout, cmdStdout, err := os.Pipe()
 	stderr, cmdStderr, err2 := os.Pipe()
 	defer closeFiles(theirs, cmdStdout, cmdStderr)
-	p := &proc{local: local, rank: rank, cmd: cmd, conn: conn, pipes: [2]*os.File{stdout, stderr}, printed: make(chan struct{})}
+	p := &proc{local: local, rank: rank, gen: a.gen, cmd: cmd, conn: conn, pipes: [2]*os.File{stdout, stderr}, printed: make(chan struct{})}
 	cmd.Stdout, cmd.Stderr = cmdStdout, cmdStderr
 	cmd.ExtraFiles = []*os.File{theirs}
 	if rank == 0 {
@@ -135,6 +139,9 @@ func (p *proc) watch(a *agent, log *os.File) {
 		if log != nil {
 			file.to = log
 		}
+		if a.config.Watch != nil {
+			file.to = io.MultiWriter(watched{a.config.Watch, p.gen.Gen, p.rank}, file.to)
+		}
 		printers.Go(func() {
 			_, _ = io.Copy(io.MultiWriter(file, screen), &untilEmpty{from: p.pipes[i]}) // a lineWriter never fails, and the end says all
 			file.Flush()
@@ -142,7 +149,7 @@ func (p *proc) watch(a *agent, log *os.File) {
 			p.pipes[i].Close()
 		})
 	}
-	reader.Go(func() { p.readReports(a.events) })
+	reader.Go(func() { p.readReports(a) })
 	go func() {
 		printers.Wait()
 		if log != nil {
@@ -201,16 +208,42 @@ func (u *untilEmpty) Read(b []byte) (n int, err error) {
 	return n, nil
 }
 
+// watched is where what a rank prints goes for whoever watches the job.
+type watched struct {
+	by        Watcher
+	gen, rank int
+}
+
+// Write passes on whole lines.
+func (w watched) Write(lines []byte) (int, error) {
+	w.by.Printed(w.gen, w.rank, lines)
+	return len(lines), nil
+}
+
+// show passes on a report for whoever watches the job. The byte asks for the next one; the worker waits for nothing, so the
+// socket has room for it.
+func (p *proc) show(a *agent, report []byte) {
+	if a.config.Watch != nil {
+		a.config.Watch.Shown(p.gen.Gen, p.rank, report)
+	} else {
+		a.wire.send(note{Show: &shown{Gen: p.gen.Gen, Rank: p.rank, What: report}})
+	}
+	_, _ = p.conn.Write([]byte{1}) // a worker that has ended needs none
+}
+
 // readReports passes on what the worker says and notes its heartbeats.
-func (p *proc) readReports(events chan<- event) {
+func (p *proc) readReports(a *agent) {
 	for in := json.NewDecoder(&untilEmpty{from: p.conn}); ; {
 		var m message
 		if err := in.Decode(&m); err != nil {
 			return
 		}
 		p.lastSeen.Store(time.Now().UnixNano())
-		if m.Kind != "" || m.Step != nil {
-			events <- event{local: p.local, report: &m}
+		switch {
+		case m.Kind != "" || m.Step != nil:
+			a.events <- event{local: p.local, report: &m}
+		case len(m.Show) > 0 && len(m.Show) <= maxShow && p.gen.Watch:
+			p.show(a, m.Show)
 		}
 	}
 }

@@ -131,10 +131,10 @@ func TestNothingOfADeadWorkerIsLost(t *testing.T) {
 	_, err = theirs.WriteString(`{"kind":"primary","rank":3,"text":"boom"}` + "\n")
 	require.NoError(t, err)
 	require.NoError(t, ours.SetReadDeadline(long))
-	events := make(chan event, 1)
-	(&proc{conn: ours}).readReports(events)
-	require.Len(t, events, 1)
-	assert.Equal(t, &message{Kind: Primary, Rank: 3, Text: "boom"}, (<-events).report)
+	a := &agent{events: make(chan event, 1)}
+	(&proc{conn: ours}).readReports(a)
+	require.Len(t, a.events, 1)
+	assert.Equal(t, &message{Kind: Primary, Rank: 3, Text: "boom"}, (<-a.events).report)
 }
 
 // TestSlowReader lets nobody read the output before the worker is dead: all of it must arrive all the same.

@@ -17,6 +17,8 @@ const (
 	// maxNote bounds a note; a report's text is cut to maxText before.
 	maxNote = 1 << 20
 	maxText = 64 << 10
+	// maxShown is how many notes may wait before reports for whoever watches are dropped.
+	maxShown = 16
 )
 
 // wire is a connection between an agent and the coordinator. Notes are queued, so that nobody waits for a slow peer; a
@@ -41,12 +43,14 @@ func newWire(conn net.Conn, patience time.Duration) *wire {
 }
 
 // send queues a note; it never waits. What the peer does not get because it is lost, nobody gets. Of progress only the
-// latest is of interest.
+// latest is of interest, and what is only shown is dropped when the peer is slow.
 func (w *wire) send(n note) {
 	w.mu.Lock()
-	if last := len(w.queue) - 1; n.Progress != nil && last >= 0 && w.queue[last].Progress != nil {
+	last := len(w.queue) - 1
+	switch {
+	case n.Progress != nil && last >= 0 && w.queue[last].Progress != nil:
 		w.queue[last] = n
-	} else {
+	case n.Show == nil || len(w.queue) < maxShown:
 		w.queue = append(w.queue, n)
 	}
 	w.mu.Unlock()

@@ -29,21 +29,23 @@ const (
 )
 
 // message is what a worker writes to its agent, one JSON object per line: a report if it has a kind, progress if it has a
-// step, a heartbeat otherwise.
+// step, what Show was given, a heartbeat otherwise.
 type message struct {
-	Kind Kind   `json:"kind,omitempty"`
-	Rank int    `json:"rank"`
-	Text string `json:"text,omitempty"`
-	Step *int   `json:"step,omitempty"`
+	Kind Kind            `json:"kind,omitempty"`
+	Rank int             `json:"rank"`
+	Text string          `json:"text,omitempty"`
+	Step *int            `json:"step,omitempty"`
+	Show json.RawMessage `json:"show,omitempty"`
 }
 
 // Worker is a rank's connection to the agent that started it. A nil Worker, which every process has that no agent started,
 // does nothing.
 type Worker struct {
-	conn net.Conn
-	lost chan struct{}
-	mu   sync.Mutex // serializes writes
-	line []byte     // scratch of Progress
+	conn  net.Conn
+	lost  chan struct{}
+	asked chan struct{} // holds a token when the agent has taken the last of Show; nil when nobody watches
+	mu    sync.Mutex    // serializes writes
+	line  []byte        // scratch of Progress
 }
 
 // connectOnce makes the process's only Worker: the descriptor can be taken once.
@@ -61,7 +63,7 @@ var connectOnce = sync.OnceValues(func() (*Worker, error) {
 		return nil, fmt.Errorf("RINGO_AGENT_FD=%s (ringo): %w", s, err)
 	}
 	// A program that this process starts must not take another descriptor for the agent.
-	return newWorker(conn), os.Unsetenv("RINGO_AGENT_FD")
+	return newWorker(conn, os.Getenv("RINGO_WATCHED") == "1"), os.Unsetenv("RINGO_AGENT_FD")
 })
 
 // ConnectAgent returns this process's connection to the agent that started it, and starts its heartbeats. It is nil,
@@ -70,17 +72,32 @@ var connectOnce = sync.OnceValues(func() (*Worker, error) {
 func ConnectAgent() (*Worker, error) { return connectOnce() }
 
 // newWorker sends the first heartbeat before it returns: the agent knows from then on that the worker speaks to it.
-func newWorker(conn net.Conn) *Worker {
+func newWorker(conn net.Conn, watched bool) *Worker {
 	w := &Worker{conn: conn, lost: make(chan struct{})}
-	go func() {
-		defer close(w.lost)
-		// The agent writes nothing; Read ends when the agent does.
-		_, _ = conn.Read(make([]byte, 1))
-	}()
+	if watched {
+		w.asked = make(chan struct{}, 1)
+		w.asked <- struct{}{}
+		roomForShow(conn)
+	}
+	go w.hear()
 	if w.send(message{}) == nil {
 		go w.beat()
 	}
 	return w
+}
+
+// hear reads from the agent, which writes a byte for each message of Show that it has taken. Read ends when the agent does.
+func (w *Worker) hear() {
+	defer close(w.lost)
+	for taken := make([]byte, 1); ; {
+		if _, err := w.conn.Read(taken); err != nil {
+			return
+		}
+		select {
+		case w.asked <- struct{}{}:
+		default: // nobody watches
+		}
+	}
 }
 
 func (w *Worker) beat() {
@@ -122,6 +139,34 @@ func (w *Worker) Progress(step int) error {
 	defer w.mu.Unlock()
 	w.line = append(strconv.AppendInt(append(w.line[:0], `{"step":`...), int64(step), 10), "}\n"...)
 	return w.write(w.line)
+}
+
+// maxShow bounds what Show takes.
+const maxShow = 64 << 10
+
+// Asked holds a token when somebody watches the job (Config.Watch) and the agent has room for one call of Show. It is nil, a
+// channel on which nothing ever arrives, when nobody watches.
+func (w *Worker) Asked() <-chan struct{} {
+	if w == nil {
+		return nil
+	}
+	return w.asked
+}
+
+// Show sends a report of this rank, one JSON value of at most 64 KiB, to whoever watches the job. Call it once for each token
+// from Asked: then the socket always has room, and a slow agent holds nobody up.
+func (w *Worker) Show(report []byte) error {
+	if len(report) > maxShow {
+		return fmt.Errorf("launch: report of %d bytes, want at most %d", len(report), maxShow)
+	}
+	return w.send(message{Show: report})
+}
+
+// roomForShow makes the buffers of one end of a socket pair hold what Show sends; macOS' are small.
+func roomForShow(conn net.Conn) {
+	if c, ok := conn.(*net.UnixConn); ok {
+		_ = errors.Join(c.SetReadBuffer(2*maxShow), c.SetWriteBuffer(2*maxShow)) // writes would wait for the agent, not fail
+	}
 }
 
 // Lost is closed when the agent is gone: the job is over, the worker should abort and exit. For a nil Worker it is nil,

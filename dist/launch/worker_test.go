@@ -33,7 +33,7 @@ func TestWorkerMessages(t *testing.T) {
 	require.NoError(t, err)
 	agent, err := l.Accept()
 	require.NoError(t, err)
-	w := newWorker(conn)
+	w := newWorker(conn, false)
 	in := bufio.NewScanner(agent)
 	next := func() (m message) {
 		require.True(t, in.Scan(), "%v", in.Err())

@@ -30,6 +30,7 @@ var table = map[string]row{
 	"internal/nccl":        {own: "internal/dl internal/cuda"},
 	"internal/bounded":     {},
 	"internal/trace":       {},
+	"internal/live":        {own: "tensor train/metrics"},
 	"internal/wait":        {},
 	"internal/where":       {},
 	"internal/agree":       {own: "internal/ranks"},
@@ -66,7 +67,7 @@ var table = map[string]row{
 	"dist/sim":     engine,
 	"dist/launch":  {own: "internal/ranks internal/holder internal/identity", others: "golang.org/x/sys"},
 	"dist": {
-		own: "internal/kernel internal/dl internal/cuda internal/trace internal/ranks internal/wait internal/where tensor tensor/cuda nn optim data " +
+		own: "internal/kernel internal/dl internal/cuda internal/live internal/trace internal/ranks internal/wait internal/where tensor tensor/cuda nn optim data " +
 			"dist/backend dist/algo dist/local dist/peer dist/shm dist/tcp dist/mpi dist/nccl dist/sim dist/launch",
 		others: "golang.org/x/sys",
 	},

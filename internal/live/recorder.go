@@ -1,0 +1,115 @@
+package live
+
+import (
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/ringo-ml/ringo/train/metrics"
+)
+
+// Recorder keeps what a rank's training loop does until the next report. The methods of a nil *Recorder do nothing: that is
+// a rank nobody watches. It is a train.Writer.
+type Recorder struct {
+	waited func() time.Duration // how long the rank has waited for others so far
+
+	mu      sync.Mutex
+	step    int
+	total   int
+	samples int
+	last    time.Time     // end of the last step
+	from    time.Time     // the same at the last report
+	before  time.Duration // waited then
+	took    [MaxSteps]int // µs; step s is at s modulo MaxSteps
+	own     [MaxSteps]int
+	fresh   int // steps since the last report
+	names   []string
+	points  []point // ring of MaxPoints
+	put     int     // points ever put into it since the last report
+}
+
+type point struct {
+	name, step int
+	value      float64
+}
+
+// NewRecorder returns a Recorder; waited tells how long the rank has waited for others since it began.
+func NewRecorder(waited func() time.Duration) *Recorder {
+	return &Recorder{waited: waited, points: make([]point, MaxPoints)}
+}
+
+// Begin says that steps are done, the first ones before now, and how many there will be.
+func (r *Recorder) Begin(done, total int) {
+	if r == nil {
+		return
+	}
+	before := r.waited()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.step, r.total, r.last, r.before = done, total, time.Now(), before
+	r.from, r.fresh, r.samples = r.last, 0, 0
+}
+
+// Step says that one more step is done, on so many samples of all ranks. It allocates nothing.
+func (r *Recorder) Step(samples int) {
+	if r == nil {
+		return
+	}
+	waited, now := r.waited(), time.Now()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	took := now.Sub(r.last)
+	i := r.step % MaxSteps
+	r.took[i], r.own[i] = int(took.Microseconds()), int(max(0, took-(waited-r.before)).Microseconds())
+	r.step++
+	r.fresh++
+	r.samples += samples
+	r.last, r.before = now, waited
+}
+
+// Write notes values of a step that all ranks share.
+func (r *Recorder) Write(step int, _ time.Time, values map[string]float64) error {
+	if r == nil {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		name, value := name[:min(len(name), MaxName)], values[name]
+		i := slices.Index(r.names, name)
+		if i < 0 {
+			if len(r.names) == MaxNames {
+				continue
+			}
+			i = len(r.names)
+			r.names = append(r.names, name)
+		}
+		r.points[r.put%MaxPoints] = point{i, step, value}
+		r.put++
+	}
+	return nil
+}
+
+// Close does nothing: the last report is the rank's, not the loop's.
+func (r *Recorder) Close() error { return nil }
+
+// Take moves what was noted since the last call into a report.
+func (r *Recorder) Take(into *Report) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	into.Step, into.Total, into.Steps, into.Samples = r.step, r.total, r.fresh, r.samples
+	into.Elapsed = r.last.Sub(r.from).Microseconds()
+	for s := r.step - min(r.fresh, MaxSteps); s < r.step; s++ {
+		into.Took = append(into.Took, r.took[s%MaxSteps])
+		into.Own = append(into.Own, r.own[s%MaxSteps])
+	}
+	all := make([]Values, len(r.names))
+	for i := max(0, r.put-MaxPoints); i < r.put; i++ {
+		p := r.points[i%MaxPoints]
+		v := &all[p.name]
+		v.Name, v.Steps, v.Values = r.names[p.name], append(v.Steps, p.step), append(v.Values, metrics.Number(p.value))
+	}
+	into.Values = slices.DeleteFunc(all, func(v Values) bool { return v.Name == "" })
+	r.from, r.fresh, r.samples, r.put = r.last, 0, 0, 0
+}
