@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/ringo-ml/ringo/cmd/ringo/live"
 	"github.com/ringo-ml/ringo/dist/launch"
 )
 
@@ -29,6 +30,7 @@ type runCmd struct {
 	Bind        string        `placeholder:"ADDR" help:"Where ranks listen: an address or interface of this host, or auto. 127.0.0.1 on one host; on several the interface that routes to the others."`
 	Ports       string        `placeholder:"LO-HI" help:"Ports that ranks may listen on, such as 20000-20100; any if absent."`
 	LogDir      string        `placeholder:"DIR" help:"Folder for a file per start and rank with what the rank printed."`
+	Serve       string        `placeholder:"ADDR" help:"Show the job on a page, live: a port of 127.0.0.1 (0: a free one), or HOST:PORT. On host 0."`
 	Raw         bool          `help:"Print what ranks print as it is, without the rank in front: for output that a program reads."`
 	Program     []string      `arg:"" passthrough:"partial" help:"Program, or Go package such as ./examples/ddp-mnist, and its arguments."`
 }
@@ -57,7 +59,8 @@ Every line of output gets its rank in front, unless -raw is given: "[2] epoch 1:
 none is given) and 2 s more to end before they are killed; ringo prints the first cause on every host and exits with that
 rank's status, 128 + n for signal n. A host that is silent for the timeout (2s to 15s; 15s if none is given) is lost. With
 -max-restarts all ranks then start again, as generation 2. An interrupt (Ctrl-C) on any host is passed on to all ranks;
-they have 5 s, or until the second one. No process is left behind. docs/LAUNCH.md tells more.`
+they have 5 s, or until the second one. -serve 4242 prints the address of a page that shows the job while it runs: loss, throughput,
+memory, communication, the slowest rank of each step, what ranks print. No process is left behind. docs/LAUNCH.md tells more.`
 }
 
 // nodes reads the flag -nodes: N or MIN:MAX.
@@ -74,8 +77,28 @@ func (r *runCmd) nodes() (lo, hi int, err error) {
 	return lo, hi, nil
 }
 
+// watch starts to serve the page of the job, if there is to be one.
+func (r *runCmd) watch(program string) (*live.Server, error) {
+	if r.Serve == "" {
+		return nil, nil
+	}
+	addr, err := live.Address(r.Serve)
+	if err != nil {
+		return nil, usageOf("run", "-serve %s: %v", r.Serve, err)
+	}
+	if r.NodeRank > 0 {
+		return nil, usageOf("run", "-serve %s: host 0 shows the whole job, this is host %d", r.Serve, r.NodeRank)
+	}
+	s, err := live.Listen(addr, filepath.Base(program))
+	if err != nil {
+		return nil, fmt.Errorf("-serve: %w", err)
+	}
+	fmt.Fprintf(os.Stderr, "ringo: live view at %s\n", s.URL())
+	return s, nil
+}
+
 // Run starts the ranks and returns when all have ended.
-func (r *runCmd) Run() error {
+func (r *runCmd) Run() (err error) {
 	lo, hi, err := r.nodes()
 	if err != nil {
 		return err
@@ -92,6 +115,14 @@ func (r *runCmd) Run() error {
 		MaxRestarts: r.MaxRestarts, LogDir: r.LogDir, Raw: r.Raw, Stdout: os.Stdout, Stderr: os.Stderr, Signals: signals}
 	if err := job.Check(); err != nil {
 		return usageOf("run", "%v", err)
+	}
+	page, err := r.watch(args[0])
+	if err != nil {
+		return err
+	}
+	if page != nil {
+		job.Watch = page
+		defer func() { page.Close(err) }()
 	}
 	if isPackage(args[0]) {
 		dir, err := os.MkdirTemp("", "ringo-run-")

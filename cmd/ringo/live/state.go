@@ -1,0 +1,257 @@
+package live
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+	"unicode"
+
+	"github.com/ringo-ml/ringo/internal/live"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+const (
+	maxSeries = live.MaxNames
+	tailLines = 200 // of each rank
+	lineBytes = 400
+)
+
+// state is what is known of the job. It is a launch.Watcher.
+type state struct {
+	program string
+	began   time.Time
+
+	mu      sync.Mutex
+	version int // grows with each change
+	job     jobView
+	rates   series
+	samples series
+	values  []*series
+	slow    *slowest
+	ranks   []rankState
+	tails   map[int][]string
+}
+
+// rankState is what a rank last said, in the generation.
+type rankState struct {
+	status string // "", "running", "ended" or "failed: status 1"
+	memory map[string]tensor.MemoryUse
+	comm   []live.Op
+}
+
+// jobView is how the job stands.
+type jobView struct {
+	Program string  `json:"program"`
+	State   string  `json:"state"` // "starting", "running", "ended" or "failed"
+	Text    string  `json:"text"`  // why it failed
+	Gen     int     `json:"generation"`
+	Ranks   int     `json:"ranks"`
+	Local   int     `json:"local"` // ranks of this host: the first ones
+	Seconds float64 `json:"seconds"`
+	Step    int     `json:"step"`
+	Total   int     `json:"total"` // 0: unknown
+}
+
+func newState(program string) *state {
+	s := &state{program: program, began: time.Now(), tails: map[int][]string{}, slow: &slowest{}}
+	s.job = jobView{Program: program, State: "starting"}
+	s.rates.Name, s.samples.Name = "steps/s", "samples/s"
+	return s
+}
+
+// Started begins a generation. What ranks have and did begins anew; values and lines stay.
+func (s *state) Started(gen, ranks, local int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.version++
+	s.job.State, s.job.Gen, s.job.Ranks, s.job.Local = "running", gen, ranks, local
+	s.slow, s.ranks = &slowest{ranks: ranks}, make([]rankState, ranks)
+	for r := range s.ranks {
+		s.ranks[r].status = "running"
+	}
+	if gen > 1 {
+		for r := range local {
+			s.addLine(r, fmt.Sprintf("— generation %d —", gen))
+		}
+	}
+}
+
+// Printed keeps the last lines of a rank.
+func (s *state) Printed(_, rank int, lines []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.version++
+	// Of a flood, the last lines are looked at.
+	lines = bytes.TrimSuffix(lines, []byte("\n"))
+	for from, n := len(lines), 0; ; n++ {
+		if from = bytes.LastIndexByte(lines[:from], '\n'); from < 0 || n == tailLines {
+			lines = lines[from+1:]
+			break
+		}
+	}
+	for line := range bytes.SplitSeq(lines, []byte("\n")) {
+		s.addLine(rank, printable(line))
+	}
+}
+
+// printable returns what a terminal would show at the end of a line, cut to lineBytes.
+func printable(line []byte) string {
+	line = bytes.TrimRight(line, "\r")
+	line = line[bytes.LastIndexByte(line, '\r')+1:]
+	if len(line) > lineBytes {
+		line = append(slices.Clone(line[:lineBytes]), " …"...)
+	}
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) && r != '\t' {
+			return -1
+		}
+		return r
+	}, strings.ToValidUTF8(string(line), "�"))
+}
+
+func (s *state) addLine(rank int, line string) {
+	t := append(s.tails[rank], line)
+	if len(t) > 2*tailLines {
+		t = append([]string(nil), t[len(t)-tailLines:]...)
+	}
+	s.tails[rank] = t
+}
+
+// tail returns the last lines of a rank.
+func (s *state) tail(rank int) []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t := s.tails[rank]
+	return append([]string{}, t[max(0, len(t)-tailLines):]...)
+}
+
+// Shown takes the report of a rank.
+func (s *state) Shown(gen, rank int, report []byte) {
+	r, err := live.Decode(report)
+	if err != nil {
+		return // it is of another version
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if gen != s.job.Gen || rank < 0 || rank >= len(s.ranks) {
+		return
+	}
+	s.version++
+	s.ranks[rank].memory, s.ranks[rank].comm = r.Memory, r.Comm
+	s.slow.add(rank, r.Step, r.Took, r.Own)
+	if rank != 0 {
+		return
+	}
+	s.job.Step, s.job.Total = r.Step, r.Total
+	if seconds := float64(r.Elapsed) / 1e6; r.Steps > 0 && seconds > 0 {
+		s.rates.add(r.Step, float64(r.Steps)/seconds)
+		if r.Samples > 0 {
+			s.samples.add(r.Step, float64(r.Samples)/seconds)
+		}
+	}
+	for _, v := range r.Values {
+		to := s.series(v.Name)
+		for i := range v.Steps {
+			if to != nil {
+				to.add(v.Steps[i], float64(v.Values[i]))
+			}
+		}
+	}
+}
+
+// series returns the values of a name, nil when there are too many names.
+func (s *state) series(name string) *series {
+	i := slices.IndexFunc(s.values, func(x *series) bool { return x.Name == name })
+	if i < 0 {
+		if i = len(s.values); i == maxSeries {
+			return nil
+		}
+		s.values = append(s.values, &series{Name: name})
+	}
+	return s.values[i]
+}
+
+// Ended notes how a rank ended.
+func (s *state) Ended(gen, rank, status int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if gen != s.job.Gen || rank < 0 || rank >= len(s.ranks) {
+		return
+	}
+	s.version++
+	s.ranks[rank].status = "ended"
+	if status != 0 {
+		s.ranks[rank].status = fmt.Sprintf("failed: status %d", status)
+	}
+}
+
+// finish notes how the job ended.
+func (s *state) finish(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.version++
+	s.job.State, s.job.Seconds = "ended", time.Since(s.began).Seconds()
+	if err != nil {
+		s.job.State, s.job.Text = "failed", err.Error()
+	}
+}
+
+// view is everything that the page shows but the lines of ranks.
+type view struct {
+	Job    jobView   `json:"job"`
+	Rates  []*series `json:"rates"`
+	Values []*series `json:"values"`
+	Kinds  []string  `json:"kinds"`  // of memory
+	Peaks  []int     `json:"peaks"`  // of each, of the rank that had most
+	Memory [][]int   `json:"memory"` // by rank: bytes of each kind now, and of all together at the most
+	Comm   []live.Op `json:"comm"`   // sums over ranks
+	Slow   slowView  `json:"slow"`
+	Status []string  `json:"status"` // by rank
+}
+
+// encode returns the view as JSON, and which version it is of.
+func (s *state) encode() ([]byte, int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	v := view{Job: s.job, Rates: []*series{&s.rates}, Values: s.values, Kinds: []string{}, Memory: make([][]int, len(s.ranks)), Slow: s.slow.view(),
+		Status: make([]string, len(s.ranks)), Comm: []live.Op{}}
+	if len(s.samples.Steps) > 0 {
+		v.Rates = append(v.Rates, &s.samples)
+	}
+	if v.Job.State == "starting" || v.Job.State == "running" {
+		v.Job.Seconds = time.Since(s.began).Seconds()
+	}
+	for k := tensor.Parameters; k <= tensor.OtherMemory; k++ {
+		v.Kinds = append(v.Kinds, k.String())
+	}
+	v.Peaks = make([]int, len(v.Kinds))
+	for r, rank := range s.ranks {
+		v.Status[r] = rank.status
+		for k, kind := range v.Kinds {
+			v.Memory[r] = append(v.Memory[r], rank.memory[kind].Live)
+			v.Peaks[k] = max(v.Peaks[k], rank.memory[kind].Peak)
+		}
+		v.Memory[r] = append(v.Memory[r], rank.memory["total"].Peak)
+		v.Comm = addOps(v.Comm, rank.comm)
+	}
+	text, err := json.Marshal(v)
+	return text, s.version, err
+}
+
+// addOps adds what a rank did to sums.
+func addOps(sums, ops []live.Op) []live.Op {
+	for _, o := range ops {
+		i := slices.IndexFunc(sums, func(s live.Op) bool { return s.Name == o.Name })
+		if i < 0 {
+			sums = append(sums, o)
+			continue
+		}
+		t := &sums[i]
+		t.Calls, t.Payload, t.Wire, t.Flight, t.Waited = t.Calls+o.Calls, t.Payload+o.Payload, t.Wire+o.Wire, t.Flight+o.Flight, t.Waited+o.Waited
+	}
+	return sums
+}

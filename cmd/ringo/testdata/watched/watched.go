@@ -1,0 +1,66 @@
+// Package watched is a program whose training is looked at: step by step all ranks sum a tensor, rank 1 is slower than the others, and the
+// loss is one over the step. In generation 1, rank 1 fails before step CRASH. Before step HALT all ranks wait for the file GO.
+//
+//	watched STEPS CRASH HALT GO
+package watched
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/ringo-ml/ringo/ckpt"
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/train"
+)
+
+// Main is the program.
+func Main() {
+	var o train.Options
+	train.Exit(o.Run(dist.Config{}, func(ctx context.Context, r *dist.Rank) error { return run(ctx, &o, r) }))
+}
+
+func run(ctx context.Context, o *train.Options, r *dist.Rank) error {
+	var at [3]int
+	for i := range at {
+		at[i], _ = strconv.Atoi(os.Args[1+i])
+	}
+	fmt.Printf("<i>rank %d of generation %d</i>\n", r.World.Rank(), r.Generation())
+	loop, err := train.Start(ctx, r, o, ckpt.State{})
+	if err != nil {
+		return err
+	}
+	x := tensor.NewFor(tensor.Gradients, r.Device, tensor.Float32, 1000)
+	for step := range loop.Steps(at[0]) {
+		if step == at[1] && r.Generation() == 1 && r.World.Rank() == 1 {
+			return errors.New("crash before step " + os.Args[2])
+		}
+		if step == at[2] {
+			await(os.Args[4])
+		}
+		if r.World.Rank() == 1 {
+			time.Sleep(3 * time.Millisecond) //sleep: a slow rank
+		}
+		if err := r.World.AllReduce(x, dist.Sum).Wait(); err != nil {
+			return err
+		}
+		loop.Sum("loss", tensor.FromSlice([]float64{1 / float64(step+1) / float64(r.World.Size())}, 1))
+	}
+	return loop.Close()
+}
+
+// await returns when there is a file.
+func await(name string) {
+	look := time.NewTicker(5 * time.Millisecond)
+	defer look.Stop()
+	for {
+		if _, err := os.Stat(name); err == nil {
+			return
+		}
+		<-look.C
+	}
+}
