@@ -102,6 +102,10 @@ func (c *comm) wait(ctx context.Context, l *lane, seq uint64, order bool) error 
 func (c *comm) waitFor(ctx context.Context, by, l *lane, seq uint64, order bool) (err error) {
 	spin := c.policy.Start()
 	armed, start, kind := false, c.now(), l.kindOf(seq)
+	var waited trace.Span
+	if c.trace != nil {
+		waited = c.waitOf(l, seq)
+	}
 	if by != l {
 		l.sought++
 	}
@@ -112,6 +116,10 @@ func (c *comm) waitFor(ctx context.Context, by, l *lane, seq uint64, order bool)
 		}
 		l.g.waited += time.Duration(end - start)
 		c.spent[kind].waited += end - start
+		if c.trace != nil && end > start {
+			waited.Start, waited.End = start, end
+			c.trace.Add(waited)
+		}
 		if by != l {
 			l.sought--
 		}

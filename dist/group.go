@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ringo-ml/ringo/dist/backend"
+	"github.com/ringo-ml/ringo/internal/trace"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -114,8 +115,8 @@ func (c *comm) open(s backend.Spec, timeout time.Duration, a algos) (*Group, err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	g.lane = c.newLane(g, be, s.Ranks)
-	g.batch = c.newLane(g, nil, s.Ranks)
+	g.lane = c.newLane(g, be, s.ID, s.Ranks)
+	g.batch = c.newLane(g, nil, backend.Hash64(s.ID, 0x6261746368), s.Ranks)
 	if g.err != nil {
 		g.lane.end(g.err)
 		g.batch.end(g.err)
@@ -123,9 +124,10 @@ func (c *comm) open(s backend.Spec, timeout time.Duration, a algos) (*Group, err
 	return g, nil
 }
 
-// newLane needs c.mu.
-func (c *comm) newLane(g *Group, be backend.Backend, ranks []int) *lane {
+// newLane needs c.mu. All members give the lane one id.
+func (c *comm) newLane(g *Group, be backend.Backend, id uint64, ranks []int) *lane {
 	l := &lane{c: c, g: g, be: be, ranks: ranks, wake: make(chan struct{}, 1)}
+	l.traced = c.trace.Lane(trace.Lane{Group: g.name, ID: backend.Hash64(id, uint64(g.gen)), Ranks: ranks})
 	if be != nil {
 		l.caps = be.Caps()
 		l.async = l.caps.Async

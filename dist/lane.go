@@ -35,6 +35,7 @@ type lane struct {
 	sought  int           // goroutines that wait for this lane before they issue on another one
 	wake    chan struct{} // holds one token for it
 	alarm   alarm
+	traced  int32  // its number in traces
 	moved   int64  // comm.now of the last sign of life: a wait began, an operation finished, bytes moved
 	wire    uint64 // bytes moved or received by then
 }
@@ -206,29 +207,58 @@ type record struct {
 	kind          backend.Kind
 	seq           uint64
 	bytes         int
+	root          int32
 	issued, ended int64 // ended is 0 while the operation is in flight
 }
 
 // recorded notes that operation seq was issued.
 func (c *comm) recorded(l *lane, op *backend.Op) {
-	i := c.flights % flightSize
-	c.flight[i] = record{group: l.g.name, kind: op.Kind, name: op.Kind.String(), seq: op.Seq, bytes: max(op.Src.Bytes, op.Dst.Bytes), issued: c.now()}
+	r := &c.flight[c.flights%flightSize]
+	*r = record{group: l.g.name, kind: op.Kind, name: op.Kind.String(), seq: op.Seq, bytes: max(op.Src.Bytes, op.Dst.Bytes), root: l.root(op), issued: c.now()}
 	if by := l.choose(op); by != nil {
-		c.flight[i].algo, c.flight[i].name = by.algo, by.name
+		r.algo, r.name = by.algo, by.name
 	}
-	l.slot(op.Seq).record, l.slot(op.Seq).issued = c.flights, c.flight[i].issued
+	l.slot(op.Seq).record, l.slot(op.Seq).issued = c.flights, r.issued
 	c.flights++
+}
+
+// root is the rank of the job that is the root of op, if it has one.
+func (l *lane) root(op *backend.Op) int32 {
+	switch op.Kind {
+	case backend.Broadcast, backend.Reduce, backend.Gather, backend.Scatter:
+		return int32(l.ranks[op.Root])
+	}
+	return 0
 }
 
 // finished notes that operation seq is done, at l.moved.
 func (c *comm) finished(l *lane, seq uint64) {
+	if r := c.recordOf(l, seq); r != nil {
+		r.ended = l.moved
+		c.trace.Add(r.span(l, trace.Comm, r.issued, r.ended))
+	}
+}
+
+// recordOf returns the record of an operation whose slot no other one has, nil if it was overwritten.
+func (c *comm) recordOf(l *lane, seq uint64) *record {
 	i := l.slot(seq).record
 	if c.flights-i > flightSize {
-		return
+		return nil
 	}
-	r := &c.flight[i%flightSize]
-	r.ended = l.moved
-	c.trace.Span(trace.Comm, r.name, r.issued, r.ended, int64(r.bytes))
+	return &c.flight[i%flightSize]
+}
+
+// span is what a trace shows of an operation on lane l.
+func (r *record) span(l *lane, t trace.Track, start, end int64) trace.Span {
+	return trace.Span{Name: r.name, Track: t, Root: r.root, Lane: l.traced, Seq: r.seq, Start: start, End: end, Arg: int64(r.bytes)}
+}
+
+// waitOf is the span of a wait for operation seq, without its times.
+func (c *comm) waitOf(l *lane, seq uint64) trace.Span {
+	if r := c.recordOf(l, seq); r != nil && r.seq == seq {
+		return r.span(l, trace.Waits, 0, 0)
+	}
+	return trace.Span{Name: "wait", Track: trace.Waits, Lane: l.traced, Seq: seq}
 }
 
 func (c *comm) now() int64 {

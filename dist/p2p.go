@@ -55,7 +55,7 @@ func (g *Group) pair(peer int, send bool) (*lane, error) {
 	if err != nil {
 		return g.lane, err
 	}
-	l := g.c.newLane(g, be, ranks)
+	l := g.c.newLane(g, be, id, ranks)
 	g.pairs[key] = l
 	return l, nil
 }

@@ -2,28 +2,38 @@ package dist
 
 import (
 	"io"
+	"os"
 
-	"github.com/ringo-ml/ringo/internal/trace"
+	"github.com/ringo-ml/ringo/internal/timeline"
 )
 
-// WriteTrace gathers what all ranks recorded (see Config.Trace) and writes it to w on rank 0, in the Trace Event format
-// that Perfetto and chrome://tracing open: a process per rank, with a track for computation and one for communication.
-// It is collective; other ranks may give nil.
+// WriteTrace gathers what all ranks recorded (see Config.Trace), puts it on one clock, and writes it to w on rank 0, in the Trace Event format
+// that Perfetto and chrome://tracing open: a process per rank, with tracks for steps and their phases, computation, communication, and waiting
+// for it. It is collective; other ranks may give nil.
 func (r *Rank) WriteTrace(w io.Writer) error {
-	type recorded struct {
-		Spans   []trace.Span
-		Dropped int
-	}
-	all, err := AllGatherObject(r.World, recorded{r.Trace.Spans(), r.Trace.Dropped()})
+	all, err := AllGatherObject(r.World, r.recorded())
 	if err != nil || r.World.Rank() != 0 {
 		return err
 	}
-	ranks := make([][]trace.Span, len(all))
-	for i, s := range all {
-		ranks[i] = s.Spans
-		if s.Dropped > 0 {
-			r.Logf("trace: the last %d spans of rank %d did not fit", s.Dropped, i)
+	for _, x := range all {
+		if x.Dropped > 0 {
+			r.Logf("trace: the last %d spans of rank %d did not fit", x.Dropped, x.Rank)
 		}
 	}
-	return trace.Write(w, ranks)
+	for _, c := range timeline.Align(all) {
+		if c.Add != 0 || c.Within != 0 {
+			r.Logf("trace: added to the clock of %v", c)
+		}
+	}
+	return timeline.Write(w, all)
+}
+
+// WriteOwnTrace writes what this rank recorded to w, without the others: `ringo trace merge` joins such files.
+func (r *Rank) WriteOwnTrace(w io.Writer) error {
+	return timeline.Write(w, []timeline.Rank{r.recorded()})
+}
+
+func (r *Rank) recorded() timeline.Rank {
+	host, _ := os.Hostname() // without one, as that of any other rank without
+	return timeline.Of(r.World.Rank(), host, r.Trace)
 }

@@ -3,6 +3,7 @@ package optim
 import (
 	"slices"
 
+	"github.com/ringo-ml/ringo/internal/trace"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -15,6 +16,7 @@ type Optimizer struct {
 	slots []slot    // those of a group together
 	idle  nn.Params // frozen when the optimizer was made: there is no state for them
 	steps int
+	spans *trace.Recorder       // of Trace, or nil
 	rate  float64               // LR of this step
 	probe func([]GradSum) error // of Probe, or nil
 	clipping
@@ -111,9 +113,17 @@ func (o *Optimizer) Steps() int { return o.steps }
 // own it waits for the computation.
 func (o *Optimizer) GradNorm() float64 { return tensor.Data[float64](tensor.ToHost(o.factor))[1] }
 
+// Trace records the phase of each Step, and a span per kernel, on r.
+func (o *Optimizer) Trace(r *trace.Recorder) {
+	o.spans = r
+	tensor.TraceExec(o.exec, r)
+}
+
 // Step updates the parameters that have gradients and uses these up; see Scaler for steps that are skipped. Its error is that of Config.Norm; no parameter is
 // changed then.
 func (o *Optimizer) Step() error {
+	o.spans.Phase("optimizer")
+	defer o.spans.Phase("")
 	if err := o.begin(); err != nil {
 		return err
 	}

@@ -66,6 +66,7 @@ func (t *Tape) begin(opts []BackwardOption) {
 		fail("Backward", nil, "More belongs to RunDeferred where DeferWeights is given")
 	}
 	t.open++
+	t.spans.Phase("backward")
 	t.inBackward, t.root, t.fetched = true, nil, nil
 	t.mem.report()
 	if !t.putOff {
@@ -89,6 +90,7 @@ func (t *Tape) differentiate() {
 	if t.putOff {
 		t.putOffNodes, t.inBackward = t.nn, false
 		t.open--
+		t.spans.Phase("")
 		t.mem.report()
 		return
 	}
@@ -120,6 +122,7 @@ func (t *Tape) finishBackward() {
 	}
 	t.inBackward, t.fed.n = false, 0
 	t.open--
+	t.spans.Phase("")
 	t.mem.report()
 	t.dismiss()
 	t.count(t.more)

@@ -224,6 +224,6 @@ func (c *Captured) replay() error {
 		fn()
 	}
 	err := c.graph.Launch()
-	r.spans.Span(trace.Compute, "graph", start, r.spans.Now(), 0)
+	r.spans.Add(trace.Span{Name: "graph", Track: trace.Compute, Start: start, End: r.spans.Now()})
 	return err
 }

@@ -125,6 +125,7 @@ func (t *Tape) RunDeferred(opts ...BackwardOption) {
 		t.more = t.more || o.more
 	}
 	t.open++
+	t.spans.Phase("backward")
 	t.inBackward, t.putOff = true, false
 	t.beginOwners()
 	for i := t.nn - 1; i >= 0; i-- {

@@ -15,6 +15,7 @@ type Exec struct {
 	table *Table
 	a     Args
 	spans *trace.Recorder
+	phase string // of the step that launches belong to, unless another one is open
 	debug *oracle
 
 	grapher Grapher // the device, if it can
@@ -34,6 +35,9 @@ func (e *Exec) init(dev Device) {
 		e.debug = new(oracle)
 	}
 }
+
+// TraceExec records a span on r for each kernel that e launches.
+func TraceExec(e *Exec, r *trace.Recorder) { e.spans = r }
 
 // Device returns the device.
 func (e *Exec) Device() Device { return e.dev }
@@ -122,6 +126,9 @@ func (e *Exec) Launch() {
 		k(e.q, a)
 		return
 	}
+	if e.phase != "" {
+		e.spans.During(e.phase)
+	}
 	start := e.spans.Now()
 	if e.debug != nil {
 		e.debug.launch(e, k)
@@ -129,7 +136,7 @@ func (e *Exec) Launch() {
 		k(e.q, a)
 	}
 	if e.spans != nil {
-		e.spans.Span(trace.Compute, a.Op.String(), start, e.spans.Now(), int64(a.Len[0]))
+		e.spans.Add(trace.Span{Name: a.Op.String(), Track: trace.Compute, Start: start, End: e.spans.Now(), Arg: int64(a.Len[0])})
 	}
 }
 

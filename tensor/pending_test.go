@@ -44,7 +44,9 @@ func (l *lane) FenceWait(seq uint64) error {
 func (l *lane) note(what string) {
 	if l.rec != nil {
 		for _, s := range l.rec.Spans()[l.seen:] {
-			fmt.Fprintf(l.log, "%s ", s.Name)
+			if s.Track == trace.Compute {
+				fmt.Fprintf(l.log, "%s ", s.Name)
+			}
 		}
 		l.seen = len(l.rec.Spans())
 		fmt.Fprintf(l.log, "[%s] ", what)

@@ -69,8 +69,10 @@ func Eval() TapeOption { return func(t *Tape) { t.training = false } }
 // not the rank, makes its random numbers.
 func Seed(seed uint64) TapeOption { return func(t *Tape) { t.seed = seed } }
 
-// Trace records a span per kernel on r.
-func Trace(r *trace.Recorder) TapeOption { return func(t *Tape) { t.spans = r } }
+// Trace records a span per kernel on r, and the phases forward and backward; of a NoGrad tape the phase evaluation.
+func Trace(r *trace.Recorder) TapeOption {
+	return func(t *Tape) { t.spans, t.phase = r, "forward" }
+}
 
 // NewTape returns a tape for dev.
 func NewTape(dev Device, opts ...TapeOption) *Tape {
@@ -80,6 +82,9 @@ func NewTape(dev Device, opts ...TapeOption) *Tape {
 	t.poller, _ = dev.(Poller)
 	for _, o := range opts {
 		o(t)
+	}
+	if t.phase != "" && t.noGrad {
+		t.phase = "evaluation"
 	}
 	t.mem.tapes++
 	return t
@@ -255,6 +260,7 @@ func (t *Tape) Reset() {
 	t.used, t.fetched, t.lazy = t.used[:0], nil, lazyProduct{}
 	t.rows, t.fed.n = batch{}, 0
 	t.serial++
+	t.spans.Phase("") // a forward without Backward
 	_ = t.sent.Wait() // the next Sync returns the error
 	t.sent = Pending{}
 	t.mem.report()

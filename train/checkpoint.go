@@ -25,7 +25,8 @@ func (l *Loop) tryFiles() error {
 			return fmt.Errorf("-save: %w", err)
 		}
 	}
-	for flag, name := range map[string]string{"-metrics": l.o.Metrics, "-plot": l.o.Plot, "-trace": l.o.Trace} {
+	timeline, _ := l.o.traceFile(0)
+	for flag, name := range map[string]string{"-metrics": l.o.Metrics, "-plot": l.o.Plot, "-trace": timeline} {
 		if name == "" {
 			continue
 		}
@@ -60,6 +61,8 @@ func (l *Loop) current() ckpt.State {
 }
 
 func (l *Loop) save() error {
+	l.r.Trace.Phase("checkpoint")
+	defer l.r.Trace.Phase("")
 	if l.source != nil {
 		l.kept.Loader = l.source.State()
 	}

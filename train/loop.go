@@ -79,6 +79,9 @@ func Start(ctx context.Context, r *dist.Rank, o *Options, st ckpt.State) (*Loop,
 	if err := l.probeGrads(); err != nil {
 		return nil, err
 	}
+	if l.state.Optimizer != nil {
+		l.state.Optimizer.Trace(r.Trace)
+	}
 	l.listen()
 	l.flushed = time.Now()
 	l.show.begin(l)
@@ -135,6 +138,7 @@ func (l *Loop) Steps(n int) iter.Seq[int] {
 		defer l.show.step.Store(0)
 		for l.Going() && l.steps < n {
 			l.show.step.Store(int64(l.steps + 1))
+			l.r.Trace.Step(l.steps)
 			if !yield(l.steps) {
 				l.steps++
 				return // perhaps with an error that other ranks do not have: nothing that they must take part in
@@ -159,8 +163,10 @@ func (l *Loop) Batches(b *data.Loader, n int) iter.Seq2[int, data.Batch] {
 			if l.err = b.SetState(at); l.err != nil {
 				return
 			}
+			l.awaitBatch()
 			for _, batch := range b.Epoch(l.ctx, at.Epoch) {
 				l.show.step.Store(int64(l.steps + 1))
+				l.r.Trace.Phase("")
 				if !yield(l.steps, batch) {
 					l.steps++
 					return
@@ -169,6 +175,7 @@ func (l *Loop) Batches(b *data.Loader, n int) iter.Seq2[int, data.Batch] {
 				if !l.Going() || l.steps == n {
 					break
 				}
+				l.awaitBatch()
 			}
 			if l.err == nil {
 				l.err = b.Err()
@@ -184,6 +191,12 @@ func (l *Loop) begin(steps int) {
 	l.r.Live.Begin(l.steps, steps)
 }
 
+// awaitBatch begins a step in the trace, with the wait for its batch.
+func (l *Loop) awaitBatch() {
+	l.r.Trace.Step(l.steps)
+	l.r.Trace.Phase("loader")
+}
+
 // endStep reads values, hears of signals and saves where it is time for it. The step used so many samples of all ranks.
 func (l *Loop) endStep(samples int) {
 	l.steps++
@@ -196,6 +209,7 @@ func (l *Loop) endStep(samples int) {
 	if l.Going() && due {
 		l.err = l.save()
 	}
+	l.r.Trace.EndStep()
 }
 
 // Going reports whether the loop goes on: no signal has ended it, and no error.
@@ -208,6 +222,7 @@ func (l *Loop) Done() (steps, resumed int) { return l.steps, l.resumed }
 // *Interrupted after a signal. Do not call it when a step failed: return that error.
 func (l *Loop) Close() error {
 	l.show.end()
+	l.r.Trace.EndStep()
 	defer l.unlisten()
 	if l.state.Optimizer != nil {
 		l.state.Optimizer.Probe(nil) // the loop's group closes
@@ -237,15 +252,22 @@ func (l *Loop) Close() error {
 	return nil
 }
 
-// writeTrace writes the timeline of all ranks.
+// writeTrace writes the timeline of all ranks, or that of each one.
 func (l *Loop) writeTrace() error {
-	if l.o.Trace == "" {
+	name, own := l.o.traceFile(l.r.World.Rank())
+	switch {
+	case name == "":
 		return nil
-	}
-	if l.r.World.Rank() != 0 {
+	case own:
+		f, err := os.Create(name)
+		if err != nil {
+			return err
+		}
+		return errors.Join(l.r.WriteOwnTrace(f), f.Close())
+	case l.r.World.Rank() != 0:
 		return l.r.WriteTrace(nil)
 	}
-	f, err := os.Create(l.o.Trace)
+	f, err := os.Create(name)
 	if err != nil { // the others wait for this rank
 		return errors.Join(err, l.r.WriteTrace(nil))
 	}

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"sync/atomic"
 	"syscall"
 
@@ -23,8 +25,14 @@ type Options struct {
 	Resume    bool            // go on from the newest checkpoint in Save, if there is one
 	Metrics   string          // file of values by step: .jsonl or .csv
 	Plot      string          // picture of the values: .svg, .png or .pdf
-	Trace     string          // file with a timeline of all ranks for Perfetto
+	Trace     string          // file with a timeline of all ranks for Perfetto; with %r, which stands for the rank, a file for each
 	JSON      bool            // the script prints a summary in JSON: no progress, no lines
+}
+
+// traceFile is the file of a rank's timeline, and whether it is for that rank alone.
+func (o *Options) traceFile(rank int) (name string, own bool) {
+	name = strings.ReplaceAll(o.Trace, "%r", strconv.Itoa(rank))
+	return name, name != o.Trace
 }
 
 // traceSpans is how many spans a rank records for Options.Trace.
@@ -44,7 +52,7 @@ func Flags(fs *flag.FlagSet) *Options {
 	fs.BoolVar(&o.Resume, "resume", false, "go on from the newest checkpoint in the directory of -save, if there is one")
 	fs.StringVar(&o.Metrics, "metrics", "", "write values by step to this .jsonl or .csv `file`")
 	fs.StringVar(&o.Plot, "plot", "", "draw values by step to this .svg, .png or .pdf `file`")
-	fs.StringVar(&o.Trace, "trace", "", "write a timeline for Perfetto to this `file`")
+	fs.StringVar(&o.Trace, "trace", "", "write a timeline for Perfetto to this `file`; with %r in its name one for each rank, for ringo trace")
 	fs.BoolVar(&o.JSON, "json", false, "print the summary as one JSON line, and nothing else")
 	return o
 }

@@ -20,6 +20,8 @@ import (
 	"github.com/ringo-ml/ringo/ddp"
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/fsdp"
+	"github.com/ringo-ml/ringo/internal/timeline"
+	"github.com/ringo-ml/ringo/internal/trace"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
@@ -142,7 +144,7 @@ func TestValues(t *testing.T) {
 		dir := t.TempDir()
 		for _, ext := range []string{".jsonl", ".csv"} {
 			many := run{ranks: ranks, steps: 11}
-			many.Metrics, many.Plot, many.Trace = filepath.Join(dir, "m"+ext), filepath.Join(dir, "p.svg"), filepath.Join(dir, "trace.json")
+			many.Metrics, many.Plot = filepath.Join(dir, "m"+ext), filepath.Join(dir, "p.svg")
 			got, err := many.train()
 			require.NoError(t, err)
 			require.InDeltaSlice(t, want.losses, got.losses, 1e-12)
@@ -160,11 +162,59 @@ func TestValues(t *testing.T) {
 		svg, err := os.ReadFile(filepath.Join(dir, "p.svg"))
 		require.NoError(t, err)
 		require.Contains(t, string(svg), "loss")
-		trace, err := os.ReadFile(filepath.Join(dir, "trace.json"))
-		require.NoError(t, err)
-		require.True(t, json.Valid(trace))
-		require.True(t, bytes.Contains(trace, []byte("matmul")))
 	}
+}
+
+// A timeline has the steps and their phases, of all ranks in one file or in one for each.
+func TestTimeline(t *testing.T) {
+	for _, name := range []string{"all.json", "%r.json"} {
+		dir := t.TempDir()
+		r := run{ranks: 2, steps: 5}
+		r.Trace, r.Save, r.SaveEvery = filepath.Join(dir, name), filepath.Join(dir, "ckpt"), 2
+		_, err := r.train()
+		require.NoError(t, err)
+		files, err := filepath.Glob(filepath.Join(dir, "*.json"))
+		require.NoError(t, err)
+		var ranks []timeline.Rank
+		for _, file := range files {
+			f, err := os.Open(file)
+			require.NoError(t, err)
+			some, err := timeline.Read(f)
+			require.NoError(t, err)
+			require.NoError(t, f.Close())
+			require.Len(t, some, 2/len(files))
+			ranks = append(ranks, some...)
+		}
+		require.Len(t, ranks, 2)
+		for i, rank := range ranks {
+			require.Equal(t, i, rank.Rank)
+			requirePhases(t, rank.Spans)
+		}
+	}
+}
+
+// requirePhases requires what a rank does in 5 steps, with a checkpoint after two of them and at the end.
+func requirePhases(t *testing.T, spans []trace.Span) {
+	t.Helper()
+	n, kernels := map[string]int{}, map[string]string{}
+	for _, s := range spans {
+		switch s.Track {
+		case trace.Steps:
+			n[s.Name]++
+		case trace.Compute:
+			for _, phase := range spans {
+				if phase.Track == trace.Steps && phase.Name != trace.StepName && phase.Start <= s.Start && s.End <= phase.End {
+					kernels[s.Name] = phase.Name
+				}
+			}
+		}
+	}
+	require.Equal(t, [5]int{5, 5, 5, 5, 3}, [5]int{n[trace.StepName], n["forward"], n["backward"], n["optimizer"], n["checkpoint"]})
+	require.GreaterOrEqual(t, n["loader"], 5)
+	require.Positive(t, n["values"])
+	require.Equal(t, "optimizer", kernels["adam"])
+	require.Equal(t, "backward", kernels["tanh_grad"])
+	require.Equal(t, "forward", kernels["mse"])
 }
 
 // valuesIn reads a file of values.

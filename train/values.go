@@ -106,6 +106,8 @@ func (l *Loop) series(name string) *series {
 // Flush waits for the device and makes the values of all steps so far those of all ranks. The loop calls it about twice a
 // second; call it on all ranks before Values.
 func (l *Loop) Flush() error {
+	l.r.Trace.Phase("values")
+	defer l.r.Trace.Phase("")
 	mine := []float64{float64(l.hear.Load()), float64(l.pace())}
 	for _, c := range l.columns {
 		mine = append(mine, tensor.Floats(c.parts.Range(0, len(c.steps)))...)

@@ -20,14 +20,17 @@ type kind struct {
 // printKernels writes what a step spent in each kind of kernel of the tape (not the optimizer's), the longest first. It
 // counts whole steps, as many as the recorder had room for.
 func (t *trainer) printKernels(w io.Writer) {
-	spans := t.r.Trace.Spans()
-	steps := t.done
-	if all := len(spans) + t.r.Trace.Dropped(); all > len(spans) {
-		steps = steps * len(spans) / all
-		spans = spans[:all/t.done*steps]
+	spans, steps, end := t.r.Trace.Spans(), 0, int64(0)
+	for _, s := range spans {
+		if s.Track == trace.Steps && s.Name == trace.StepName {
+			steps, end = steps+1, s.End
+		}
 	}
 	total, calls := map[kind]time.Duration{}, map[kind]int{}
 	for _, s := range spans {
+		if s.Start >= end || s.Track != trace.Compute && s.Track != trace.Comm {
+			continue
+		}
 		k := kind{s.Name, s.Arg}
 		if s.Track == trace.Comm {
 			k.name = "issue to end of " + s.Name

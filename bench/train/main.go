@@ -162,6 +162,7 @@ func whole(dev tensor.Device, key, n uint64, dims ...int) tensor.Tensor {
 
 func (t *trainer) steps(n int) error {
 	for range n {
+		t.r.Trace.Step(t.done)
 		loss := nn.CrossEntropy(t.model.Forward(t.tape.Input(t.x[t.next])), t.y[t.next])
 		t.loss = loss.Item() * float64(t.r.World.Size()) // a mean over this rank's rows
 		t.tape.Backward(loss)
@@ -171,6 +172,7 @@ func (t *trainer) steps(n int) error {
 		t.tape.Reset()
 		t.next = (t.next + 1) % pool
 		t.done++
+		t.r.Trace.EndStep()
 	}
 	return nil
 }

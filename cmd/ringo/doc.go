@@ -26,6 +26,11 @@
 //
 // trains on two layouts and compares the norms of gradients, parameter by parameter: it names the first that differs.
 //
+//	ringo trace merge -o trace.json trace-*.json
+//	ringo trace summary trace.json
+//
+// join the timelines of ranks on one clock, and say what the time went into and which rank was late.
+//
 //	ringo ckpt verify checkpoints/step-00000100
 //
 // finds out whether a checkpoint is sound; ls, diff and convert are beside it.

@@ -20,6 +20,7 @@ type cli struct {
 	Bench   benchCmd   `cmd:"" help:"Measure collectives: latency, bandwidth, what is possible."`
 	Ckpt    ckptCmd    `cmd:"" help:"List, verify, compare and convert checkpoints."`
 	Compare compareCmd `cmd:"" help:"Compare the gradients of two trainings, such as of one on two layouts."`
+	Trace   traceCmd   `cmd:"" help:"Join timelines of ranks, and sum them up."`
 	Topo    topoCmd    `cmd:"" help:"Show hosts, caches and links, and where to place ranks."`
 	Doctor  doctorCmd  `cmd:"" help:"Show what was found here, what is missing, and how to get it."`
 	Plan    planCmd    `cmd:"" help:"Predict the memory and traffic of training a transformer."`

@@ -158,7 +158,7 @@ func newTrainer(ctx context.Context, o options, dtype tensor.DType, r *dist.Rank
 	if r.World.Size() == 1 && t.scaler == nil { // nothing in a step waits for other ranks or for the device
 		t.step = tensor.Capture(r.Device, t.update).Run
 	}
-	t.eval = tensor.NewTape(r.Device, tensor.NoGrad())
+	t.eval = tensor.NewTape(r.Device, tensor.NoGrad(), tensor.Trace(r.Trace))
 	t.images = data.NewLoader(images, data.Config{Batch: o.batch, Shuffle: true, Seed: o.seed, Sharder: r.World, Device: r.Device})
 	t.tests = data.NewLoader(tests, data.Config{Batch: 1000, Sharder: r.World, Device: r.Device})
 	t.loop, err = train.Start(ctx, r, &o.Options, ckpt.State{Params: t.params, Optimizer: t.opt, Tape: t.tape})

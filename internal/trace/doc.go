@@ -1,3 +1,2 @@
-// Package trace records spans of work (kernels, collectives) with no allocation, and writes them in the Trace Event
-// format, which Perfetto and chrome://tracing open.
+// Package trace records spans of work (steps, phases, kernels, communication) with no allocation. Package timeline makes files of them.
 package trace

@@ -1,11 +1,8 @@
 package trace
 
 import (
-	"cmp"
-	"encoding/json"
-	"fmt"
-	"io"
 	"slices"
+	"sync"
 	"time"
 )
 
@@ -14,27 +11,46 @@ type Track uint8
 
 // The tracks of a rank.
 const (
-	Compute Track = iota // operations of the tape
-	Comm                 // collectives, from issue to done
+	Steps   Track = iota // steps of the training, and their phases
+	Compute              // kernels
+	Comm                 // communication, from issue to done
+	Waits                // the rank's goroutine waits for communication: what is exposed of it
+	NumTracks
 )
 
-var trackNames = [...]string{"computation", "communication"}
+// StepName is the name of the spans of whole steps on track Steps; their Arg is the number of the step. Other spans there are phases.
+const StepName = "step"
+
+// Lane says who communicates: the members of a group, or two of them, of which the first one sends.
+type Lane struct {
+	Group string
+	ID    uint64 // the same on all members, and of no other lane
+	Ranks []int  // of the job
+}
 
 // Span is one piece of work. Times are nanoseconds since 1970.
 type Span struct {
 	Name       string
 	Track      Track
+	Root       int32 // of communication with a root: its rank of the job
+	Lane       int32 // of communication: the lane's number, from 1; else 0
+	Seq        uint64
 	Start, End int64
-	Arg        int64 // bytes of a collective, elements of a kernel
+	Arg        int64 // bytes of communication, elements of a kernel's result, number of a step
 }
 
 // Recorder keeps the first spans of one rank, up to its capacity. The methods of a nil *Recorder do nothing, so that
-// tracing costs one comparison when it is off. A Recorder belongs to its rank's goroutine.
+// tracing costs one comparison when it is off. Goroutines that communicate for the rank may share it.
 type Recorder struct {
+	base time.Time
+	wall int64
+
+	mu      sync.Mutex
 	spans   []Span
+	lanes   []Lane
 	dropped int
-	base    time.Time
-	wall    int64
+	step    Span // open if its Start is set
+	phase   Span
 }
 
 // New returns a recorder with room for n spans.
@@ -51,16 +67,102 @@ func (r *Recorder) Now() int64 {
 	return r.wall + int64(time.Since(r.base))
 }
 
-// Span records work on a track from start to end, as Now gave them.
-func (r *Recorder) Span(t Track, name string, start, end, arg int64) {
+// Add records a span, whose times are those of Now.
+func (r *Recorder) Add(s Span) {
 	if r == nil {
 		return
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.add(s)
+}
+
+func (r *Recorder) add(s Span) {
 	if len(r.spans) == cap(r.spans) {
 		r.dropped++
 		return
 	}
-	r.spans = append(r.spans, Span{name, t, start, end, arg})
+	r.spans = append(r.spans, s)
+}
+
+// Lane returns the number of a lane, for spans.
+func (r *Recorder) Lane(l Lane) int32 {
+	if r == nil {
+		return 0
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.lanes = append(r.lanes, l)
+	return int32(len(r.lanes))
+}
+
+// Step begins step n of the training, and ends the step that was open. A step that is open already goes on.
+func (r *Recorder) Step(n int) {
+	if r == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.step.Start != 0 && r.step.Arg == int64(n) {
+		return
+	}
+	r.end()
+	r.step = Span{Name: StepName, Track: Steps, Start: r.Now(), Arg: int64(n)}
+}
+
+// EndStep ends the step that is open.
+func (r *Recorder) EndStep() {
+	if r == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.end()
+}
+
+// end ends what is open.
+func (r *Recorder) end() {
+	now := r.Now()
+	r.close(&r.phase, now)
+	r.close(&r.step, now)
+}
+
+func (r *Recorder) close(s *Span, now int64) {
+	if s.Start != 0 {
+		s.End = now
+		r.add(*s)
+		*s = Span{}
+	}
+}
+
+// Phase ends the phase that is open and begins another one, none for "".
+func (r *Recorder) Phase(name string) {
+	if r == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.begin(name)
+}
+
+// During begins a phase unless one is open.
+func (r *Recorder) During(name string) {
+	if r == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.phase.Start == 0 {
+		r.begin(name)
+	}
+}
+
+func (r *Recorder) begin(name string) {
+	now := r.Now()
+	r.close(&r.phase, now)
+	if name != "" {
+		r.phase = Span{Name: name, Track: Steps, Start: now}
+	}
 }
 
 // Spans returns what was recorded, in the order of recording.
@@ -68,7 +170,19 @@ func (r *Recorder) Spans() []Span {
 	if r == nil {
 		return nil
 	}
-	return r.spans
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clip(r.spans)
+}
+
+// Lanes returns the lanes, of which the spans have the numbers.
+func (r *Recorder) Lanes() []Lane {
+	if r == nil {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clip(r.lanes)
 }
 
 // Dropped returns how many spans did not fit.
@@ -76,83 +190,7 @@ func (r *Recorder) Dropped() int {
 	if r == nil {
 		return 0
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	return r.dropped
-}
-
-type event struct {
-	Name string         `json:"name"`
-	Ph   string         `json:"ph"`
-	Pid  int            `json:"pid"`
-	Tid  int            `json:"tid"`
-	Ts   float64        `json:"ts"` // microseconds
-	Dur  float64        `json:"dur,omitempty"`
-	Args map[string]any `json:"args,omitempty"`
-}
-
-// Write writes the spans of all ranks: ranks[i] are those of rank i, which becomes a process of the timeline with a
-// thread per track. Collectives overlap, which spans of one thread may not: they get as many threads as it takes.
-func Write(w io.Writer, ranks [][]Span) error {
-	var ev []event
-	first := int64(1<<63 - 1)
-	for _, spans := range ranks {
-		for _, s := range spans {
-			first = min(first, s.Start)
-		}
-	}
-	for i, spans := range ranks {
-		ev = append(ev, event{Name: "process_sort_index", Ph: "M", Pid: i, Args: map[string]any{"sort_index": i}})
-		ev = append(ev, event{Name: "process_name", Ph: "M", Pid: i, Args: map[string]any{"name": fmt.Sprintf("rank %d", i)}})
-		for tid, row := range rows(spans) {
-			ev = append(ev, event{Name: "thread_name", Ph: "M", Pid: i, Tid: tid, Args: map[string]any{"name": row.name}})
-			for _, s := range row.spans {
-				ev = append(ev, event{Name: s.Name, Ph: "X", Pid: i, Tid: tid,
-					Ts: float64(s.Start-first) / 1e3, Dur: float64(s.End-s.Start) / 1e3, Args: map[string]any{"n": s.Arg}})
-			}
-		}
-	}
-	return json.NewEncoder(w).Encode(map[string]any{"traceEvents": ev, "displayTimeUnit": "ms"})
-}
-
-// row is a thread of the timeline: spans that do not overlap, or that lie within each other.
-type row struct {
-	name  string
-	spans []Span
-	end   int64
-}
-
-// rows returns one row per track, in the order of tracks, but as many for Comm as overlapping collectives need.
-func rows(spans []Span) []row {
-	var out []row
-	for t, name := range trackNames {
-		var own []Span
-		for _, s := range spans {
-			if s.Track == Track(t) {
-				own = append(own, s)
-			}
-		}
-		if len(own) == 0 {
-			continue
-		}
-		slices.SortStableFunc(own, func(a, b Span) int { return cmp.Compare(a.Start, b.Start) })
-		if Track(t) != Comm {
-			out = append(out, row{name: name, spans: own})
-			continue
-		}
-		out = append(out, pack(name, own)...)
-	}
-	return out
-}
-
-// pack puts spans, sorted by start, into as few rows as it takes for none to overlap.
-func pack(name string, spans []Span) []row {
-	var out []row
-	for _, s := range spans {
-		i := slices.IndexFunc(out, func(r row) bool { return r.end <= s.Start })
-		if i < 0 {
-			i = len(out)
-			out = append(out, row{name: name})
-		}
-		out[i].spans, out[i].end = append(out[i].spans, s), s.End
-	}
-	return out
 }

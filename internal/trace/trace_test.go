@@ -1,8 +1,6 @@
 package trace
 
 import (
-	"bytes"
-	"encoding/json"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -10,9 +8,15 @@ import (
 
 func TestNilRecorderDoesNothing(t *testing.T) {
 	var r *Recorder
-	r.Span(Compute, "x", r.Now(), r.Now(), 0)
+	r.Add(Span{Name: "x"})
+	r.Step(1)
+	r.Phase("x")
+	r.During("x")
+	r.EndStep()
 	require.Zero(t, r.Now())
+	require.Zero(t, r.Lane(Lane{}))
 	require.Nil(t, r.Spans())
+	require.Nil(t, r.Lanes())
 	require.Zero(t, r.Dropped())
 }
 
@@ -20,58 +24,54 @@ func TestRecorderKeepsTheFirstSpans(t *testing.T) {
 	r := New(2)
 	start := r.Now()
 	for i := range 3 {
-		r.Span(Comm, "allreduce", start, r.Now(), int64(i))
+		r.Add(Span{Name: "allreduce", Track: Comm, Start: start, End: r.Now(), Arg: int64(i)})
 	}
 	require.Len(t, r.Spans(), 2)
 	require.Equal(t, 1, r.Dropped())
 	require.Equal(t, int64(1), r.Spans()[1].Arg)
 	require.LessOrEqual(t, start, r.Spans()[0].End)
-	require.Zero(t, testing.AllocsPerRun(10, func() { r.Span(Comm, "x", 1, 2, 3) }))
-}
-
-func TestWrite(t *testing.T) {
-	var b bytes.Buffer
-	require.NoError(t, Write(&b, [][]Span{
-		{{"matmul", Compute, 5_000, 7_000, 12}},
-		{{"allreduce", Comm, 2_000, 9_000, 4096}},
+	require.Zero(t, testing.AllocsPerRun(10, func() {
+		r.Add(Span{Name: "x"})
+		r.Step(1)
+		r.During("forward")
+		r.Phase("backward")
+		r.EndStep()
 	}))
-	var got struct {
-		TraceEvents []struct {
-			Name, Ph string
-			Pid, Tid int
-			Ts, Dur  float64
-		}
-	}
-	require.NoError(t, json.Unmarshal(b.Bytes(), &got))
-	var seen int
-	for _, e := range got.TraceEvents {
-		switch {
-		case e.Ph == "X" && e.Name == "matmul":
-			require.Equal(t, [4]float64{0, float64(Compute), 3, 2}, [4]float64{float64(e.Pid), float64(e.Tid), e.Ts, e.Dur})
-			seen++
-		case e.Ph == "X" && e.Name == "allreduce":
-			require.Equal(t, [4]float64{1, 0, 0, 7}, [4]float64{float64(e.Pid), float64(e.Tid), e.Ts, e.Dur})
-			seen++
-		}
-	}
-	require.Equal(t, 2, seen)
 }
 
-// TestRows: collectives that overlap lie in rows of their own, and a row is used again when it is free.
-func TestRows(t *testing.T) {
-	got := rows([]Span{
-		{"matmul", Compute, 0, 5, 0}, {"b", Comm, 2, 6, 0}, {"a", Comm, 1, 4, 0}, {"c", Comm, 4, 9, 0}, {"d", Comm, 5, 7, 0},
-	})
+// A step goes on when it is begun again; phases follow each other, and lie within their step.
+func TestStepsAndPhases(t *testing.T) {
+	r := New(100)
+	r.Step(3)
+	r.Phase("loader")
+	r.Step(3)
+	r.Phase("")
+	r.During("forward")
+	r.During("backward") // forward is open
+	r.Phase("backward")
+	r.Step(4) // ends all
+	r.EndStep()
+	r.EndStep()
 	var names []string
-	for _, r := range got {
-		line := r.name + ":"
-		for i, s := range r.spans {
-			line += " " + s.Name
-			if r.name == "communication" && i > 0 {
-				require.LessOrEqual(t, r.spans[i-1].End, s.Start)
-			}
-		}
-		names = append(names, line)
+	spans := r.Spans()
+	for _, s := range spans {
+		names = append(names, s.Name)
+		require.Equal(t, Steps, s.Track)
 	}
-	require.Equal(t, []string{"computation: matmul", "communication: a c", "communication: b", "communication: d"}, names)
+	require.Equal(t, []string{"loader", "forward", "backward", StepName, StepName}, names)
+	step := spans[3]
+	require.Equal(t, []int64{3, 4}, []int64{step.Arg, spans[4].Arg})
+	require.LessOrEqual(t, step.End, spans[4].Start)
+	for i, phase := range spans[:3] {
+		require.LessOrEqual(t, step.Start, phase.Start)
+		require.LessOrEqual(t, phase.End, step.End)
+		require.True(t, i == 0 || spans[i-1].End <= phase.Start)
+	}
+}
+
+func TestLanes(t *testing.T) {
+	r := New(1)
+	require.Equal(t, int32(1), r.Lane(Lane{Group: "world", Ranks: []int{0, 1}}))
+	require.Equal(t, int32(2), r.Lane(Lane{Group: "dp"}))
+	require.Equal(t, "dp", r.Lanes()[1].Group)
 }

@@ -62,7 +62,7 @@ func newTrainer(ctx context.Context, o Options, dtype tensor.DType, r *dist.Rank
 	}
 	t.layers = make([]uint64, len(t.experts))
 	t.tape = tensor.NewTape(r.Device, tensor.Seed(o.seed), tensor.Trace(r.Trace))
-	t.eval = tensor.NewTape(r.Device, tensor.NoGrad(), tensor.Eval())
+	t.eval = tensor.NewTape(r.Device, tensor.NoGrad(), tensor.Eval(), tensor.Trace(r.Trace))
 	t.balancer = moe.NewBalancer(o.bias, layersOf(t.model)...)
 	t.learn = data.NewLoader(text.learn, data.Config{Batch: o.batch, Shuffle: true, Seed: o.seed, Sharder: t.data, Device: r.Device})
 	t.test = data.NewLoader(text.test, data.Config{Batch: 16, Sharder: t.data, Device: r.Device})
