@@ -31,11 +31,22 @@ func dotEngines() []*engineBF16 {
 	tiles.kc, tiles.mc = dotKC, 336
 	tiles.transpose = transposeF32AVX512
 	e := dotEngine(tiles, interleaveAVX512, transposePairsAVX512)
-	e.round = roundTileAVX512
+	e.round, e.inPlace = roundTileAVX512, inPlaceAVX512
 	if amxGranted() {
 		return []*engineBF16{amxEngine(e, productAMX), e}
 	}
 	return []*engineBF16{e}
+}
+
+func inPlaceAVX512(h, k int, a []float32, b []BF16, bs, ahead int, c []float32, cs int, alpha float32, add bool) {
+	run := [fewRows]func(k int, a *float32, b *uint16, bs int, ahead int, c *float32, cs int, from *float32, fs int, alpha float32){
+		inPlace1x32AVX512BF16, inPlace2x32AVX512BF16, inPlace3x32AVX512BF16, inPlace4x32AVX512BF16,
+	}[h-1]
+	var from *float32
+	if add {
+		from = &c[0]
+	}
+	run(k, &a[0], halfPtr(b), 2*bs, 2*ahead, &c[0], 4*cs, from, 4*cs, alpha)
 }
 
 // interleaveAVX512 is interleave for w <= 32. It writes whole vectors.

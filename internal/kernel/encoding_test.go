@@ -69,7 +69,7 @@ func disassemble(t *testing.T, code []byte) (list []string) {
 }
 
 // wantDot are the products of the micro-kernels: registers 0 and 1 hold B, then
-// come the sums by row, then two elements of A.
+// come the sums by row, then two elements of A. Those of few rows have 16 rows of B behind the sums.
 func wantDot() map[string][]string {
 	all := map[string][]string{"roundTileAVX512BF16": {"vcvtne2ps2bf16 zmm2,zmm1,zmm0"}}
 	for w := 1; w <= 2; w++ {
@@ -83,6 +83,14 @@ func wantDot() map[string][]string {
 			name := fmt.Sprintf("gemm%dx%dAVX512BF16", h, 16*w)
 			for range 5 { // 4 steps of k in a turn of the loop, and the remainder's
 				all[name] = append(all[name], one...)
+			}
+		}
+	}
+	for h := 1; h <= fewRows; h++ {
+		name := fmt.Sprintf("inPlace%dx32AVX512BF16", h)
+		for turn := range 4 * 16 { // for each half of the columns in the loop and in the remainder, 16 pairs
+			for i := range h {
+				all[name] = append(all[name], fmt.Sprintf("vdpbf16ps zmm%d,zmm%d,zmm%d", 2+2*i+turn/16%2, 10+turn%16, 31-i%2))
 			}
 		}
 	}

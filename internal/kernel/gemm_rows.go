@@ -4,7 +4,7 @@ import "unsafe"
 
 const (
 	// fewRows is the largest number of rows of A for which B is read where it lies and once: to pack it takes longer than
-	// the product. It is what the next token of a text costs.
+	// the product. It is what the next token of a text costs. The generator has this number, too.
 	fewRows = 4
 	// fewRowsLeast is the K from which on that pays.
 	fewRowsLeast = 64

@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -42,13 +43,55 @@ func TestFewRowsBF16(t *testing.T) {
 	})
 }
 
+// Few rows of A have the bits of many: with each remainder of K, several blocks of it, columns around a tile, any numbers.
+func TestFewRowsBF16AreThoseOfMany(t *testing.T) {
+	anything := func(r *rand.Rand) float32 { return BF16(r.Uint32()).Float32() }
+	onEveryBF16(t, func(t *testing.T, e *engineBF16, exact bool) {
+		if !exact {
+			return
+		}
+		kc := 2 * e.kc
+		lengths := []int{kc - 1, kc, kc + 1, 2*kc + 31}
+		for k := 1; k <= 67; k++ {
+			lengths = append(lengths, k)
+		}
+		for i, k := range lengths {
+			value := []func(r *rand.Rand) float32{realNumber, anything, smallInt}[i%3]
+			m, n := 1+i%(fewRows+1), e.cols-1+i*5%(2*e.cols+3)
+			c := newBF16(uint64(i), i%4 == 3, true, m, n, k, i%5, i%2 == 0, value).withBias(value)
+			c.g.Alpha, c.g.Beta = 1-float32(i%7)/2, float32(i/3%3)/2
+			want := c.reference()
+			requireSameBits(t, want, c.run(t, e), c)
+			many := e.inPlace
+			e.inPlace = nil
+			requireSameBits(t, want, c.run(t, e), c)
+			e.inPlace = many
+		}
+	})
+}
+
+// Packed rows of A that just have room, and that have none.
+func TestFewRowsBF16OfAnyLength(t *testing.T) {
+	onEveryBF16(t, func(t *testing.T, e *engineBF16, exact bool) {
+		if !exact {
+			return
+		}
+		p := passBF16{engineBF16: e}
+		p.cut(make([]float32, e.workspace()))
+		for k := 2 * (len(p.a) - slack) / fewRows; k < 2*len(p.a)/fewRows+4; k += 13 {
+			c := newBF16(uint64(k), false, true, fewRows, e.cols, k, 0, true, func(*rand.Rand) float32 { return 1 })
+			requireSameBits(t, filled(fewRows*e.cols, float32(k)), inner(c.run(t, e)), c)
+		}
+	})
+}
+
 func TestFewRowsAllocateNothing(t *testing.T) {
 	ws := make([]float32, max(WorkspaceLen[float32](), GemmBF16Workspace()))
 	g := newCase[float32](1, false, true, 1, 9, 100, 0).g
-	half := newBF16(1, false, true, 1, 9, 100, 0, false, smallInt).g
+	half := newBF16(1, false, true, 1, 40, 100, 0, false, smallInt).g
 	assert.Zero(t, testing.AllocsPerRun(10, func() {
 		GemmBlock(&g, ws, 0, 1, 0, 9)
-		GemmBF16Block(&half, ws, 0, 1, 0, 9)
+		GemmBF16Block(&half, ws, 0, 1, 0, 40)
 	}))
 }
 

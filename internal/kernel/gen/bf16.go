@@ -22,6 +22,9 @@ func (g *gen) bf16File() {
 		}
 		g.interleave(w)
 	}
+	for h := fewRows; h > 0; h-- {
+		g.inPlace(h)
+	}
 	g.transposePairs()
 	g.roundTile()
 	g.scaleTile()
@@ -118,7 +121,6 @@ func (g *gen) interleave(w int) {
 // transposePairs emits the packing of columns: 16 rows of 16 pairs are
 // transposed at a time.
 func (g *gen) transposePairs() {
-	const side = 16
 	g.begin("transposePairs", "dst *float32, ds int, src *uint16, ss int, w int, k int",
 		fmt.Sprintf("writes the transpose of w in [1, %d] rows of k elements, as (k+1)/2 rows of %d pairs, of which the first w count, in ascending order; a missing last element counts as zero. ds and ss are the bytes between rows.", side, side))
 	g.arg("dst", reg.RDI)
