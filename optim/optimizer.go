@@ -116,7 +116,7 @@ func (o *Optimizer) GradNorm() float64 { return tensor.Data[float64](tensor.ToHo
 // Trace records the phase of each Step, and a span per kernel, on r.
 func (o *Optimizer) Trace(r *trace.Recorder) {
 	o.spans = r
-	tensor.TraceExec(o.exec, r)
+	o.exec.Trace(r)
 }
 
 // Step updates the parameters that have gradients and uses these up; see Scaler for steps that are skipped. Its error is that of Config.Norm; no parameter is

@@ -36,8 +36,8 @@ func (e *Exec) init(dev Device) {
 	}
 }
 
-// TraceExec records a span on r for each kernel that e launches.
-func TraceExec(e *Exec, r *trace.Recorder) { e.spans = r }
+// Trace records a span on r for each kernel that e launches.
+func (e *Exec) Trace(r *trace.Recorder) { e.spans = r }
 
 // Device returns the device.
 func (e *Exec) Device() Device { return e.dev }

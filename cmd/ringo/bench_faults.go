@@ -150,7 +150,7 @@ func judge(kind string, n int, events []faultEvent) faultResult {
 	if kind == "slow" {
 		want, ranks = "done", n
 	}
-	victim := regexp.MustCompile(fmt.Sprintf(`\branks? ([0-9]+,)*%d\b`, n-1))
+	victim := regexp.MustCompile(fmt.Sprintf(`\branks? ([0-9]+(-[0-9]+)?, )*([0-9]+-)?%d\b`, n-1))
 	var why []string
 	for _, e := range events {
 		switch {

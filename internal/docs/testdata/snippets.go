@@ -14,6 +14,7 @@ import (
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/fsdp"
 	"github.com/ringo-ml/ringo/moe"
+	"github.com/ringo-ml/ringo/moe/router"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
@@ -81,7 +82,7 @@ type mixture struct {
 }
 
 func experts(ctx context.Context, r *dist.Rank) error {
-	m := &mixture{nn.NewLinear(784, 8), moe.NewLayer(moe.Config{Features: 8, Hidden: 16, Experts: 8, Router: moe.RouterConfig{Top: 2}}), nn.NewLinear(8, 10)}
+	m := &mixture{nn.NewLinear(784, 8), moe.NewLayer(moe.Config{Features: 8, Hidden: 16, Experts: 8, Router: router.Config{Top: 2}}), nn.NewLinear(8, 10)}
 	layers := []*moe.Layer{m.MoE}
 	// docs/parallelism.md: Expert parallel (`moe`)
 	if err != nil {
