@@ -25,9 +25,17 @@ type heads[W float32 | float64] struct {
 // shapes of attention; in qkv all heads have keys of their own, and parts of three are behind each other.
 type shapes struct{ batch, steps, keys, heads, kv, qstep, kstep int }
 
+// operands is how many operands are queries, keys and values: three, or qkv.
+func operands(a *tensor.Args) int {
+	if a.Op == tensor.OpAttention || a.Op == tensor.OpAttentionGrad {
+		return 1
+	}
+	return 3
+}
+
 func shapesOf(a *tensor.Args) shapes {
 	hd := a.I[0]
-	if a.Op == tensor.OpAttention || a.Op == tensor.OpAttentionGrad {
+	if operands(a) == 1 {
 		heads := a.Dim[2] / (3 * hd)
 		return shapes{a.Dim[0], a.Dim[1], a.Dim[1], heads, heads, a.Dim[2], a.Dim[2]}
 	}
@@ -36,7 +44,7 @@ func shapesOf(a *tensor.Args) shapes {
 
 // parts adds the addresses of queries, keys and values, or of their gradients: operands from i on, or parts of operand i.
 func (q *Queue) parts(a *tensor.Args, i int) *Queue {
-	if a.Op == tensor.OpAttention || a.Op == tensor.OpAttentionGrad {
+	if operands(a) == 1 {
 		for part := range 3 {
 			q.part(a, i, part)
 		}
@@ -105,70 +113,78 @@ func noTile(q *Queue, a *tensor.Args) {
 	panic(&tensor.Failure{Op: q.op.String(), Err: fmt.Errorf("%v: heads of %d features do not fit: too many for %v", q.dev, a.I[0], a.DType)})
 }
 
-// attention computes OpAttention: operands are output, logarithmic sums, qkv; see Tape.attention of package tensor.
+// attention computes OpAttention: operands are output, logarithmic sums, qkv, see Tape.attention of package tensor; and
+// OpCrossAttention: output, logarithmic sums, queries, keys, values, masks.
 func attention(q *Queue, k *kernel, a *tensor.Args) {
-	if ks := onTensorCores(q, a, 1); ks != nil {
-		attentionMMA(q, ks, a)
+	const in, masks = 2, 5
+	q.ptrs(a, 2).parts(a, in)
+	if ks := onTensorCores(q, a, in+operands(a), 1, masks); ks != nil {
+		q.runMMA(ks.forward, a, headGrid, masks)
 		return
 	}
-	crossAttention(q, k, a)
-}
-
-// crossAttention computes OpCrossAttention: operands are output, logarithmic sums, queries, keys, values, masks.
-func crossAttention(q *Queue, k *kernel, a *tensor.Args) {
 	tile, shared := attentionTile(a.DType, a.I[0], 3, 1)
 	if tile == 0 {
 		noTile(q, a)
 	}
-	q.ptrs(a, 2).parts(a, 2).heads(a, tile)
-	q.masks(a, 5)
+	q.heads(a, tile)
+	q.masks(a, masks)
 	q.run(k, headGrid(a, tile), cuda.Dim{X: attentionLanes}, shared)
 }
 
-// attentionGrads makes the kernels of OpAttentionGrad: operands are the gradient, qkv, output, its gradient, logarithmic sums;
-// and of OpCrossAttentionGrad: the gradients of queries, keys and values, these, the rest, masks, and the gradient of
-// the sums. Keys and values are one kernel and
-// queries another, so that each sum has one block and a fixed order.
-func attentionGrads(cross bool) (r [tensor.NumDTypes]tensor.Kernel) {
-	in, out := 1, 2
-	if cross {
-		in, out = 3, 6
+// gradOperands says where OpAttentionGrad and OpCrossAttentionGrad have their operands: the gradient of qkv, or those of queries, keys and
+// values, these, the output, its gradient, and the logarithmic sums, masks, and the gradient of these sums.
+type gradOperands struct{ in, out, gout, lse, masks, glse int }
+
+func gradOperandsOf(a *tensor.Args) gradOperands {
+	n := operands(a)
+	return gradOperands{n, 2 * n, 2*n + 1, 2*n + 2, 9, 12}
+}
+
+// lseGrad adds the address of the gradient of the logarithmic sums, 0 if there is none.
+func (q *Queue) lseGrad(a *tensor.Args, o gradOperands) {
+	if operands(a) == 1 {
+		q.args.Ptr(0)
+	} else {
+		q.ptr(a, o.glse)
 	}
+}
+
+// keyGrads adds the addresses of the gradients of keys and values.
+func (q *Queue) keyGrads(a *tensor.Args) {
+	if operands(a) == 1 {
+		q.part(a, 0, 1).part(a, 0, 2)
+	} else {
+		q.ptr(a, 1).ptr(a, 2)
+	}
+}
+
+// attentionGrads makes the kernels of OpAttentionGrad and OpCrossAttentionGrad. Keys and values are one kernel and queries another, so
+// that each sum has one block and a fixed order.
+func attentionGrads() (r [tensor.NumDTypes]tensor.Kernel) {
 	for _, t := range []tensor.DType{tensor.Float32, tensor.Float64, tensor.BFloat16, tensor.Float16} {
 		dots, kv := newKernel("attention.cu", "attention_dots", elems[t]), newKernel("attention.cu", "attention_grad_kv", elems[t])
 		r[t] = cell(newKernel("attention.cu", "attention_grad_q", elems[t]), func(q *Queue, k *kernel, a *tensor.Args) {
-			if !cross {
-				if ks := onTensorCores(q, a, 4); ks != nil {
-					attentionGradMMA(q, ks, a)
-					return
-				}
+			o := gradOperandsOf(a)
+			if ks := onTensorCores(q, a, o.lse, -1, o.masks); ks != nil {
+				attentionGradMMA(q, ks, a)
+				return
 			}
 			tile, shared := attentionTile(a.DType, a.I[0], 4, 2)
 			if tile == 0 {
 				noTile(q, a)
 			}
-			stats := out + 2
-			mid := q.scratch(a.Len[stats] * wideSize(t))
+			mid := q.scratch(a.Len[o.lse] * wideSize(t))
 			q.args.Reset().Ptr(mid)
-			q.ptr(a, out).ptr(a, out+1)
-			if cross {
-				q.ptr(a, 12)
-			} else {
-				q.args.Ptr(0)
-			}
-			q.i64(a.Len[stats]).heads(a, tile)
-			q.spread(dots, a.Len[stats])
+			q.ptr(a, o.out).ptr(a, o.gout).lseGrad(a, o)
+			q.i64(a.Len[o.lse]).heads(a, tile)
+			q.spread(dots, a.Len[o.lse])
 			rest := func() {
-				q.parts(a, in).ptr(a, out+1).ptr(a, stats).args.Ptr(mid)
+				q.parts(a, o.in).ptr(a, o.gout).ptr(a, o.lse).args.Ptr(mid)
 				q.heads(a, tile)
-				q.masks(a, 9)
+				q.masks(a, o.masks)
 			}
 			q.args.Reset()
-			if cross {
-				q.ptr(a, 1).ptr(a, 2)
-			} else {
-				q.part(a, 0, 1).part(a, 0, 2)
-			}
+			q.keyGrads(a)
 			rest()
 			q.run(kv, keyGrid(a, tile), cuda.Dim{X: attentionLanes}, shared)
 			q.args.Reset()
@@ -182,7 +198,7 @@ func attentionGrads(cross bool) (r [tensor.NumDTypes]tensor.Kernel) {
 
 var attentionKernels = map[tensor.Op][tensor.NumDTypes]tensor.Kernel{
 	tensor.OpAttention:          floats("attention.cu", "attention", attention),
-	tensor.OpAttentionGrad:      attentionGrads(false),
-	tensor.OpCrossAttention:     floats("attention.cu", "attention", crossAttention),
-	tensor.OpCrossAttentionGrad: attentionGrads(true),
+	tensor.OpAttentionGrad:      attentionGrads(),
+	tensor.OpCrossAttention:     floats("attention.cu", "attention", attention),
+	tensor.OpCrossAttentionGrad: attentionGrads(),
 }

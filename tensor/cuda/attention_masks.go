@@ -17,7 +17,7 @@ type masks struct {
 // masks adds struct Masks: operands from i on of cross-attention. Self-attention has none.
 func (q *Queue) masks(a *tensor.Args, i int) {
 	m := masks{bad: badAddress(q.dev), op: uint32(q.op)}
-	if a.Op == tensor.OpCrossAttention || a.Op == tensor.OpCrossAttentionGrad {
+	if operands(a) == 3 {
 		m.lengths, m.queryDocs, m.keyDocs = devPtr(a.X[i]), devPtr(a.X[i+1]), devPtr(a.X[i+2])
 	}
 	q.args.Struct(unsafe.Pointer(&m), int(unsafe.Sizeof(m)))

@@ -1,6 +1,7 @@
 package cuda_test
 
 import (
+	"fmt"
 	"math"
 	"testing"
 
@@ -11,12 +12,17 @@ import (
 	"github.com/ringo-ml/ringo/tensor/cuda"
 )
 
-// crossed is a case of cross-attention.
-type crossed struct {
+// shape is a case of cross-attention without masks.
+type shape struct {
 	batch, tq, tk, heads, kv, hd, offset int
 	causal                               bool
 	drop                                 float64
-	lengths, qdocs, kdocs                operand // none: absent
+}
+
+// crossed is a case of cross-attention.
+type crossed struct {
+	shape
+	lengths, qdocs, kdocs operand // none: absent
 }
 
 func (c crossed) set(a *tensor.Args) {
@@ -26,52 +32,65 @@ func (c crossed) set(a *tensor.Args) {
 	a.F[0], a.F[1], a.Key = 1/math.Sqrt(float64(c.hd)), c.drop, 99
 }
 
-// agree compares output, logarithmic sums and gradients from those of both with the CPU's. Keys and values behind a length are NaN.
-func (c crossed) agree(t *testing.T, dev tensor.Device, d tensor.DType) {
+// run returns output, logarithmic sums and the gradients of queries, keys and values. The gradients are those of given outputs, or of its
+// own. Keys and values behind a length are NaN.
+func (c crossed) run(t *testing.T, dev tensor.Device, d tensor.DType, of []operand) []operand {
 	t.Helper()
 	r, stat := rng(8), d
 	if d.IsHalf() {
 		stat = tensor.Float32
 	}
-	normal := func(n int) operand { return values(d, n, func(int) float64 { return r.NormFloat64() }) }
-	nq, nk := c.batch*c.tq*c.heads*c.hd, c.batch*c.tk*c.kv*c.hd
-	q, k, v := normal(nq), normal(nk), normal(nk)
+	normal := func(d tensor.DType, n int) operand { return values(d, n, func(int) float64 { return r.NormFloat64() }) }
+	nq, nk, ns := c.batch*c.tq*c.heads*c.hd, c.batch*c.tk*c.kv*c.hd, c.batch*c.heads*c.tq
+	q, k, v := normal(d, nq), normal(d, nk), normal(d, nk)
 	for b := range c.lengths.n() {
 		for i := (b*c.tk + int(c.lengths.at(b))) * c.kv * c.hd; i < (b+1)*c.tk*c.kv*c.hd; i++ {
 			k.set(i, math.NaN())
 			v.set(i, math.NaN())
 		}
 	}
-	tol := tolerance{f32: 2e-5, f64: 1e-12, half: 0x1p-6, floor: 0.5}
-	forward := launch{op: tensor.OpCrossAttention, d: d, outs: 2, x: []operand{blank(d, nq), blank(stat, c.batch*c.heads*c.tq), q, k, v, c.lengths, c.qdocs, c.kdocs}, set: c.set}
-	forward.agree(t, dev, tol)
+	out := launch{op: tensor.OpCrossAttention, d: d, outs: 2, x: []operand{blank(d, nq), blank(stat, ns), q, k, v, c.lengths, c.qdocs, c.kdocs}, set: c.set}.on(t, dev)[:2]
+	if of == nil {
+		of = out
+	}
+	grads := launch{op: tensor.OpCrossAttentionGrad, d: d, outs: 3, x: []operand{blank(d, nq), blank(d, nk), blank(d, nk), q, k, v, of[0], normal(d, nq), of[1],
+		c.lengths, c.qdocs, c.kdocs, normal(stat, ns)}, set: c.set}.on(t, dev)
+	return append(out, grads[:3]...)
+}
+
+// agree compares with the CPU.
+func (c crossed) agree(t *testing.T, dev tensor.Device, d tensor.DType, tol tolerance) {
+	t.Helper()
 	cpu := tensor.NewCPU(1)
 	defer cpu.Close()
-	out := forward.on(t, cpu)
-	launch{op: tensor.OpCrossAttentionGrad, d: d, outs: 3, x: []operand{blank(d, nq), blank(d, nk), blank(d, nk), q, k, v, out[0], normal(nq), out[1],
-		c.lengths, c.qdocs, c.kdocs, values(stat, c.batch*c.heads*c.tq, func(int) float64 { return r.NormFloat64() })}, set: c.set}.agree(t, dev, tol)
+	want := c.run(t, cpu, d, nil)
+	requireNear(t, want, c.run(t, dev, d, want), tol, fmt.Sprintf("%v %+v", d, c.shape))
 }
+
+var plainTolerance = tolerance{f32: 2e-5, f64: 1e-12, half: 0x1p-6, floor: 0.5}
 
 // TestCrossAttention has more tiles of queries than of keys, and the reverse, heads that share keys, and queries that see none.
 func TestCrossAttention(t *testing.T) {
 	bothOrders(t, func(t *testing.T, dev *cuda.Device) {
+		cuda.Plain(dev, true)
 		each(t, floatTypes, func(t *testing.T, d tensor.DType) {
-			for i, c := range []crossed{
+			for i, s := range []shape{
 				{batch: 2, tq: 3, tk: 70, heads: 2, kv: 1, hd: 5, offset: 67}, {batch: 1, tq: 70, tk: 33, heads: 4, kv: 2, hd: 8, offset: -20},
 				{batch: 1, tq: 40, tk: 40, heads: 3, kv: 3, hd: 16, offset: 10}, {batch: 1, tq: 1, tk: 65, heads: 2, kv: 2, hd: 70, offset: 64},
 			} {
-				c.causal, c.drop = i != 3, 0.3*float64(i%2)
-				c.agree(t, dev, d)
+				s.causal, s.drop = i != 3, 0.3*float64(i%2)
+				crossed{shape: s}.agree(t, dev, d, plainTolerance)
 			}
 		})
 	})
 }
 
+func ints(n int, f func(i int) int) operand {
+	return values(tensor.Int64, n, func(i int) float64 { return float64(f(i)) })
+}
+
 // TestCrossAttentionMasks has lengths inside and at the end of tiles, all keys and none, and documents that end inside tiles.
 func TestCrossAttentionMasks(t *testing.T) {
-	ints := func(n int, f func(i int) int) operand {
-		return values(tensor.Int64, n, func(i int) float64 { return float64(f(i)) })
-	}
 	lengths := ints(4, func(b int) int { return []int{33, 0, 70, 64}[b] })
 	qdocs, kdocs := ints(4*40, func(i int) int { return i%40/11 + i/40 }), ints(4*70, func(j int) int { return j%70/30 + j/70 })
 	bothOrders(t, func(t *testing.T, dev *cuda.Device) {
@@ -80,7 +99,7 @@ func TestCrossAttentionMasks(t *testing.T) {
 				c.batch, c.tq, c.tk, c.heads, c.kv, c.hd, c.offset = 4, 40, 70, 2, 1, 5, 20
 				for _, c.causal = range []bool{true, false} {
 					c.drop = 0.3 * float64(i%2)
-					c.agree(t, dev, d)
+					c.agree(t, dev, d, plainTolerance)
 				}
 			}
 		})

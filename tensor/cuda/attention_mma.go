@@ -2,6 +2,7 @@ package cuda
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/ringo-ml/ringo/internal/cuda"
 	"github.com/ringo-ml/ringo/tensor"
@@ -31,7 +32,7 @@ type mmaTilings struct{ forward, q, kv tiling }
 
 // tilings, for each head width over 16, are large ones that need no more than the 255 registers that a thread can have, and 99
 // KiB of shared memory, which all devices have. A warp with more rows of its own (m = 2) reads less from shared memory for each
-// product. dropTilings are for dropout, which needs more registers, where they differ.
+// product. dropTilings are for dropout, which needs more registers, where they differ. With documents some tiles are smaller.
 var tilings = [mmaMax / mmaWidth]mmaTilings{
 	{tiling{2, 64}, tiling{2, 32}, tiling{1, 64}},
 	{tiling{2, 64}, tiling{2, 48}, tiling{2, 32}},
@@ -44,26 +45,34 @@ var tilings = [mmaMax / mmaWidth]mmaTilings{
 }
 var dropTilings = map[int]mmaTilings{
 	16:  {tiling{2, 48}, tiling{2, 32}, tiling{1, 64}},
-	48:  {tiling{2, 64}, tiling{2, 48}, tiling{2, 32}},
+	48:  {tiling{2, 64}, tiling{2, 48}, tiling{1, 64}},
 	64:  {tiling{2, 48}, tiling{2, 48}, tiling{1, 64}},
-	80:  {tiling{2, 48}, tiling{2, 32}, tiling{1, 64}},
-	96:  {tiling{2, 32}, tiling{2, 32}, tiling{1, 64}},
-	128: {tiling{2, 32}, tiling{1, 48}, tiling{1, 48}},
+	80:  {tiling{2, 48}, tiling{2, 32}, tiling{1, 48}},
+	96:  {tiling{2, 32}, tiling{2, 32}, tiling{1, 32}},
+	112: {tiling{2, 32}, tiling{2, 32}, tiling{1, 32}},
+	128: {tiling{2, 32}, tiling{1, 48}, tiling{1, 32}},
 }
 
-// mmaTable has the kernels by type, head width/16 - 1, and with dropout.
-var mmaTable = func() (table [tensor.NumDTypes][mmaMax / mmaWidth][2]mmaKernels) {
+// mmaTable has the kernels by type, head width/16 - 1, and with dropout and documents.
+var mmaTable = func() (table [tensor.NumDTypes][mmaMax / mmaWidth][2][2]mmaKernels) {
 	for _, t := range []tensor.DType{tensor.BFloat16, tensor.Float16} {
-		for i, c := range tilings {
+		for i := range tilings {
 			hd := mmaWidth * (i + 1)
 			for drop := range 2 {
-				if other, ok := dropTilings[hd]; ok && drop == 1 {
-					c = other
-				}
-				table[t][i][drop] = mmaKernels{
-					newMMA("attention_mma", t, hd, drop, c.forward, 1, 0),
-					newMMA("attention_mma_q", t, hd, drop, c.q, 2, 0),
-					newMMA("attention_mma_kv", t, hd, drop, c.kv, 2, 2*8*c.kv.others),
+				for docs := range 2 {
+					c := tilings[i]
+					if other, ok := dropTilings[hd]; ok && drop == 1 {
+						c = other
+					}
+					if docs == 1 {
+						c.forward.others, c.q.m, c.kv.others = c.forward.others-16, 1, c.kv.others-16
+					}
+					with := fmt.Sprintf("-DHD=%d -DDROP=%d -DDOCS=%d", hd, drop, docs)
+					table[t][i][drop][docs] = mmaKernels{
+						newMMA("attention_mma", t, hd, with, c.forward, 1, 0),
+						newMMA("attention_mma_q", t, hd, with, c.q, 2, 0),
+						newMMA("attention_mma_kv", t, hd, with, c.kv, 2, 2*8*c.kv.others),
+					}
 				}
 			}
 		}
@@ -72,55 +81,58 @@ var mmaTable = func() (table [tensor.NumDTypes][mmaMax / mmaWidth][2]mmaKernels)
 }()
 
 // newMMA makes a kernel that has `own` tiles of its own, two pairs of tiles of the others, and some more bytes in shared memory.
-func newMMA(name string, t tensor.DType, hd, drop int, c tiling, own, more int) mmaKernel {
+func newMMA(name string, t tensor.DType, hd int, with string, c tiling, own, more int) mmaKernel {
 	k := newKernel(name+".cu", name, elems[t])
-	k.defines = []string{fmt.Sprintf("-DHD=%d", hd), fmt.Sprintf("-DDROP=%d", drop), fmt.Sprintf("-DM=%d", c.m), fmt.Sprintf("-DOTHERS=%d", c.others)}
+	k.defines = append(strings.Fields(with), fmt.Sprintf("-DM=%d", c.m), fmt.Sprintf("-DOTHERS=%d", c.others))
 	k.shared = (64*c.m*own+4*c.others)*(hd+8)*t.Size() + more
 	return mmaKernel{k, c}
 }
 
-// onTensorCores returns the kernels for a launch of attention; operand `stats` is numbers in float32, all others are read and
-// written by 16 bytes. It returns nil where the plain kernel computes it: other types than bfloat16 and float16, heads of other
-// widths, memory that does not begin at a multiple of 16 bytes, devices before sm_80, and 2^36 elements or 2^30 steps and more.
-func onTensorCores(q *Queue, a *tensor.Args, stats int) *mmaKernels {
-	hd, steps := a.I[0], a.Dim[1]
+// onTensorCores returns the kernels for a launch of attention; operands before `wide`, but number lse, are read and written by 16 bytes.
+// It returns nil where the plain kernel computes it: other types than bfloat16 and float16, heads of other widths, memory that does not
+// begin at a multiple of 16 bytes, devices before sm_80, and 2^36 elements or 2^29 steps, keys or places of offset and more.
+func onTensorCores(q *Queue, a *tensor.Args, wide, lse, masks int) *mmaKernels {
+	hd, s, offset := a.I[0], shapesOf(a), a.I[7]
 	if !a.DType.IsHalf() || hd%mmaWidth != 0 || hd > mmaMax || q.dev.gpu.Major < 8 || q.dev.plain {
 		return nil
 	}
-	if a.Dim[0]*steps*a.Dim[2] >= 1<<36 || steps >= 1<<30 {
+	const most = 1 << 29 // NOT_CAUSAL
+	if s.batch*s.steps*s.qstep >= 1<<36 || s.batch*s.keys*s.kstep >= 1<<36 || s.steps >= most || s.keys >= most || offset >= most || -offset >= most {
 		return nil
 	}
-	for i := range a.N {
-		if i != stats && uintptr(a.X[i])%16 != 0 {
+	for i := range wide {
+		if i != lse && uintptr(a.X[i])%16 != 0 {
 			return nil
 		}
 	}
-	drop := 0
+	drop, docs := 0, 0
 	if a.F[1] != 0 {
 		drop = 1
 	}
-	return &mmaTable[a.DType][hd/mmaWidth-1][drop]
+	if operands(a) == 3 && a.X[masks+2] != nil {
+		docs = 1
+	}
+	return &mmaTable[a.DType][hd/mmaWidth-1][drop][docs]
 }
 
-// runMMA launches a kernel with a block for each tile of each head of the batch.
-func (q *Queue) runMMA(k mmaKernel, a *tensor.Args) {
+// runMMA launches a kernel on a grid of blocks, which is headGrid or keyGrid.
+func (q *Queue) runMMA(k mmaKernel, a *tensor.Args, grid func(a *tensor.Args, rows int) cuda.Dim, masks int) {
 	q.heads(a, 0)
-	q.run(k.kernel, headGrid(a, 64*k.m), cuda.Dim{X: mmaLanes}, k.shared)
+	q.masks(a, masks)
+	q.run(k.kernel, grid(a, 64*k.m), cuda.Dim{X: mmaLanes}, k.shared)
 }
 
-// attentionMMA is OpAttention, see attention.
-func attentionMMA(q *Queue, ks *mmaKernels, a *tensor.Args) {
-	q.ptrs(a, 3).runMMA(ks.forward, a)
-}
-
-// attentionGradMMA is OpAttentionGrad, see attentionGrads: first the queries, whose kernel leaves the logarithmic sums and the
-// sums of gradient times output for the other.
+// attentionGradMMA is attentionGrads: first the queries, whose kernel leaves the logarithmic sums and the sums of gradient times output for
+// the other.
 func attentionGradMMA(q *Queue, ks *mmaKernels, a *tensor.Args) {
-	stats := q.scratch(a.Len[4] * 8)
+	o := gradOperandsOf(a)
+	stats := q.scratch(a.Len[o.lse] * 8)
 	q.args.Reset()
 	q.ptr(a, 0).args.Ptr(stats)
-	q.ptr(a, 1).ptr(a, 2).ptr(a, 3).ptr(a, 4).runMMA(ks.q, a)
+	q.parts(a, o.in).ptr(a, o.out).ptr(a, o.gout).ptr(a, o.lse).lseGrad(a, o)
+	q.runMMA(ks.q, a, headGrid, o.masks)
 	q.args.Reset()
-	q.ptr(a, 0).ptr(a, 1).ptr(a, 3).args.Ptr(stats)
-	q.runMMA(ks.kv, a)
+	q.keyGrads(a)
+	q.parts(a, o.in).ptr(a, o.gout).args.Ptr(stats)
+	q.runMMA(ks.kv, a, keyGrid, o.masks)
 }

@@ -56,11 +56,13 @@ func (h heads) run(t *testing.T, dev tensor.Device, d tensor.DType, of []operand
 // mmaTolerance is wider than the plain kernel's: probabilities and ds are rounded to 16 bits before products.
 var mmaTolerance = tolerance{f32: 2e-5, half: 0x1p-6, floor: 1}
 
-func requireNear(t *testing.T, want, got []operand, what string) {
+func requireNear(t *testing.T, want, got []operand, tol tolerance, what string) {
 	t.Helper()
-	for i, name := range []string{"output", "lse", "gradient"} {
-		bad := differs(want[i], got[i], mmaTolerance)
-		require.Negative(t, bad, "%s of %s: element %d of %d: %v is not %v", name, what, bad, want[i].n(), got[i].at(max(bad, 0)), want[i].at(max(bad, 0)))
+	require.Len(t, got, len(want))
+	for i, w := range want {
+		bad := differs(w, got[i], tol)
+		name := [...]string{"output", "lse", "gradient", "gradient of keys", "gradient of values"}[i]
+		require.Negative(t, bad, "%s of %s: element %d of %d: %v is not %v", name, what, bad, w.n(), got[i].at(max(bad, 0)), w.at(max(bad, 0)))
 	}
 }
 
@@ -87,7 +89,7 @@ func TestAttentionOnTensorCores(t *testing.T) {
 					wants[name] = h.run(t, cpu, d, nil)
 				}
 				got := h.run(t, dev, d, wants[name])
-				requireNear(t, wants[name], got, name)
+				requireNear(t, wants[name], got, mmaTolerance, name)
 				if reverse {
 					require.Equal(t, gots[name], got, name)
 				}
@@ -105,7 +107,7 @@ func TestTensorCoresAndPlainKernel(t *testing.T) {
 		got := h.run(t, dev, tensor.BFloat16, nil)
 		require.Equal(t, got, h.run(t, dev, tensor.BFloat16, nil))
 		cuda.Plain(dev, true)
-		requireNear(t, h.run(t, dev, tensor.BFloat16, got), got, fmt.Sprintf("%+v", h))
+		requireNear(t, h.run(t, dev, tensor.BFloat16, got), got, mmaTolerance, fmt.Sprintf("%+v", h))
 		cuda.Plain(dev, false)
 	}
 }

@@ -72,21 +72,14 @@ __device__ __forceinline__ void store(T* to, const W* acc, W scale, const Head& 
   }
 }
 
-// Masks are those of kernel.AttentionMasks: numbers of keys that count [batch], documents of queries [batch, steps] and of keys
-// [batch, keys]; null where absent. A number out of range is noted in *bad, for operation op.
-struct Masks {
-  const i64 *lengths, *qdocs, *kdocs;
-  u64* bad;
-  u32 op;
-};
 // Sequence is the one of a head: its documents, and how many keys count.
 struct Sequence {
   const i64 *qdocs, *kdocs;
   i64 keys;
 };
 __device__ __forceinline__ Sequence sequence_of(const Masks& m, const Heads& h, const Head& t) {
-  i64 b = t.number / h.heads, n = m.lengths ? m.lengths[b] : h.keys;
-  return {m.kdocs ? m.qdocs + b * h.steps : nullptr, m.kdocs ? m.kdocs + b * h.keys : nullptr, n < 0 ? 0 : n < h.keys ? n : h.keys};
+  i64 b = t.number / h.heads;
+  return {m.kdocs ? m.qdocs + b * h.steps : nullptr, m.kdocs ? m.kdocs + b * h.keys : nullptr, keys_of(m, h, b)};
 }
 
 // all_seen is how many keys query i sees, and seen those from j on, at most `tile`; keys of other documents are among them.
@@ -102,7 +95,7 @@ __device__ __forceinline__ i64 seen(const Heads& h, const Sequence& seq, i64 i, 
 extern "C" __global__ void __launch_bounds__(LANES) attention(T* out, W* lse, const T* queries, const T* keys, const T* values, Heads h, Masks m) {
   Head t = this_head(h);
   Sequence seq = sequence_of(m, h, t);
-  if (m.lengths && threadIdx.x == 0) check_index(m.bad, m.op, m.lengths[t.number / h.heads], h.keys + 1);
+  if (threadIdx.x == 0) check_lengths(m, h, t.number / h.heads);
   i64 i0 = t.first, i = i0 + t.row, ld = h.hd + 1;
   W *q = dynamic_shared<W>(), *k = q + h.tile * ld, *v = k + h.tile * ld, *p = v + h.tile * ld + t.row * (h.tile + 1);
   fetch(q, queries + t.q, h.qstep, i0, h.steps, h);

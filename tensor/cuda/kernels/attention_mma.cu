@@ -50,39 +50,45 @@ __device__ __forceinline__ void finish(T* out, float* lse, T* tile, const Head& 
       float all = sum[m][half];
       all += __shfl_xor_sync(FULL_WARP, all, 1);
       all += __shfl_xor_sync(FULL_WARP, all, 2);
-      scale[m][half] = 1 / all;
+      scale[m][half] = all == 0 ? 0 : 1 / all;  // a query that sees no key
       int i = i0 + row_of(m, 2 * half);
       if ((lane_id() & 3) == 0 && i < t.steps) lse[(u64)t.number * t.steps + i] = fmaf(top[m][half], h.scale, logf(all));
     }
   store(out, t.out, t.width, i0, t.steps, tile, acc, scale);
 }
 
-extern "C" __global__ void __launch_bounds__(LANES) attention_mma(T* out, float* lse, const T* qkv, Heads h) {
-  Head t = this_head(h);
-  int last = (t.steps + MINE - 1) / MINE - 1, i0 = (last - t.tile) * MINE;  // the long ones begin first
+extern "C" __global__ void __launch_bounds__(LANES, 1) attention_mma(T* out, float* lse, const T* queries, const T* keys, const T* values, Heads h,
+                                                                   Masks masks) {
+  Head t = this_head(h, masks);
+  if (threadIdx.x == 0) check_lengths(masks, h, t.number / (u32)h.heads);
+  int i0 = t.tile * MINE, end = seen_by(t, i0 + MINE), low = i0 + first_row();
   T* q = dynamic_shared<T>();
-  Tiles kv = {q + MINE * LD, qkv, qkv, t.qkv + t.width, t.qkv + 2 * t.width, t.stride, t.stride, t.steps, 0};
-  fetch<MINE>(q, qkv, t.qkv, t.stride, i0, t.steps);
-  kv.fetch(0, 0);
-  copies_commit();
+  Tiles kv = {q + MINE * LD, keys, values, t.k, t.k, t.kstride, t.kstride, t.keys, 0};
+  if (end > 0) {
+    fetch<MINE>(q, queries, t.q, t.qstride, i0, t.steps);
+    kv.fetch(0, 0);
+    copies_commit();
+  }
   constexpr bool HOLD = HD <= 64;  // the queries in registers
   Held held;
   Sums acc = {};
   float top[M][2], sum[M][2] = {}, c = h.scale * LOG2E;
 #pragma unroll
   for (int m = 0; m < M; m++) top[m][0] = top[m][1] = -INFINITY;
-  int end = h.causal ? min(i0 + MINE, t.steps) : t.steps, low = i0 + first_row();
   for (int j0 = 0; j0 < end; j0 += OTHERS, kv.stage ^= 1) {
     if (kv.next(j0 + OTHERS, end)) copies_commit();
     if (HOLD && j0 == 0) held.load(q);
-    if (h.causal && j0 >= low + 16 * M) continue;  // none of the warp's queries sees these keys
+    if (j0 >= low + 16 * M + t.offset) continue;  // none of the warp's queries sees these keys
     Scores s;
     float factor[M][2];
     if constexpr (HOLD)
       scores(s, held, kv.of_x());
     else
       scores(s, Rows{q}, kv.of_x());
-    if (j0 + OTHERS > t.steps || (h.causal && j0 + OTHERS > low + 1)) mask(s, i0, j0, t.steps, h.causal);
+    if (j0 + OTHERS > min(t.keys, low + 1 + t.offset)) mask(s, i0, j0, t);
+#if DOCS
+    hide_keys(s, masks, h, t, i0, j0);
+#endif
     if (__any_sync(FULL_WARP, soften(s, top, sum, factor, c))) {
 #pragma unroll
       for (int m = 0; m < M; m++)

@@ -2,7 +2,8 @@
 #include "attention.cuh"
 
 // Attention on tensor cores: what attention_mma.cu, attention_mma_q.cu and attention_mma_kv.cu share. T is a 16-bit float; HD,
-// the features of a head, is a multiple of 16 up to 128. With DROP, probabilities are dropped.
+// the features of a head, is a multiple of 16 up to 128. With DROP, probabilities are dropped; with DOCS, queries see keys of their
+// own document only.
 //
 // A block is four warps, each with M*16 rows of the block's tile: queries, or keys in the gradient of keys and values. It meets
 // tiles of OTHERS rows one after the other in shared memory, where the next one is copied meanwhile. M and OTHERS are chosen in
@@ -18,20 +19,29 @@ __device__ __forceinline__ int lane_id() { return threadIdx.x & 31; }
 // eight rows in different banks.
 __device__ __forceinline__ int at(int r, int c) { return r * LD + c * 8; }
 
-// Head is one head and tile: where the head's rows are and how far apart, in 16 elements, and the number of the tile.
+// Head is one head of queries and a tile: where the head's queries, keys and outputs are and how far apart their rows, in UNITs of 16
+// elements, how many queries there are, and keys that count, and the number of the tile. Query i sees keys 0 to i + offset, which is
+// behind all keys if attention is not causal.
+enum { UNIT = 16, UNITS = HD / UNIT, NOT_CAUSAL = 1 << 29 };
 struct Head {
-  u32 number, qkv, out, stride, width;
-  int steps, tile;
+  u32 number, q, k, out, qstride, kstride, width;
+  int steps, keys, offset, tile;
 };
-__device__ __forceinline__ Head this_head(const Heads& h) {
-  constexpr u32 UNITS = HD / 16;
-  u32 steps = (u32)h.steps, heads = (u32)h.heads, tiles = (steps + MINE - 1) / MINE, n = blockIdx.x / tiles, b = n / heads, k = n % heads;
-  return {n, (b * steps * 3 * heads + k) * UNITS, (b * steps * heads + k) * UNITS, 3 * heads * UNITS, heads * UNITS, (int)steps,
-          (int)(blockIdx.x - n * tiles)};
+__device__ __forceinline__ Head head_of(const Heads& h, const Masks& m, u32 number, int tile) {
+  u32 steps = (u32)h.steps, heads = (u32)h.heads, b = number / heads, n = number % heads, qstride = (u32)(h.qstep / UNIT), kstride = (u32)(h.kstep / UNIT);
+  return {number, b * steps * qstride + n * UNITS, b * (u32)h.keys * kstride + n / (heads / (u32)h.kv) * UNITS, (b * steps * heads + n) * UNITS, qstride,
+          kstride, heads * UNITS, (int)steps, (int)keys_of(m, h, b), h.causal ? (int)h.offset : NOT_CAUSAL, tile};
 }
+// this_head is that of a block for each tile of queries. The tiles that see most keys begin first.
+__device__ __forceinline__ Head this_head(const Heads& h, const Masks& m) {
+  u32 tiles = ((u32)h.steps + MINE - 1) / MINE, n = blockIdx.x / tiles;
+  return head_of(h, m, n, (int)(tiles - 1 - (blockIdx.x - n * tiles)));
+}
+// seen_by is how many keys the queries before number `i` see.
+__device__ __forceinline__ int seen_by(const Head& t, int i) { return max(0, min(i + t.offset, t.keys)); }
 
 // row is the elements of row r of those that begin at `from` and are `stride` apart, in 16 elements.
-template <class E> __device__ __forceinline__ E* row(E* x, u32 from, u32 stride, int r) { return x + (u64)(from + r * stride) * 16; }
+template <class E> __device__ __forceinline__ E* row(E* x, u32 from, u32 stride, int r) { return x + (u64)(from + r * stride) * UNIT; }
 
 // fetch begins to copy ROWS rows from row `first` on; rows behind the last step are 0. Each thread copies a chunk at a time.
 template <int ROWS> __device__ __forceinline__ void fetch(T* tile, const T* x, u32 from, u32 stride, int first, int steps) {
@@ -163,15 +173,15 @@ struct Tiles {
   T* room;
   const T *x, *y;
   u32 from_x, from_y, stride_x, stride_y;
-  int steps, stage;  // stage says which tiles are read, 0 or 1
+  int rows, stage;  // that there are; stage says which tiles are read, 0 or 1
   __device__ __forceinline__ T* of_x() const { return room + stage * TILE; }
   __device__ __forceinline__ T* of_y() const { return room + 2 * TILE + stage * TILE; }
   __device__ __forceinline__ T* behind() const { return room + 4 * TILE; }
 
   // fetch begins to copy the rows from `first` on to tiles 0 or 1.
   __device__ __forceinline__ void fetch(int first, int to) const {
-    ::fetch<OTHERS>(room + to * TILE, x, from_x, stride_x, first, steps);
-    ::fetch<OTHERS>(room + 2 * TILE + to * TILE, y, from_y, stride_y, first, steps);
+    ::fetch<OTHERS>(room + to * TILE, x, from_x, stride_x, first, rows);
+    ::fetch<OTHERS>(room + 2 * TILE + to * TILE, y, from_y, stride_y, first, rows);
   }
 
   // next waits for the tiles that are being copied, and for the other threads, which read those before. It begins to copy the rows
@@ -184,13 +194,26 @@ struct Tiles {
   }
 };
 
-// mask makes the scores -inf of keys that there are not, and with causal of those that a query does not see. Rows are queries.
-__device__ __forceinline__ void mask(Scores& s, int i0, int j0, int steps, bool causal) {
+// mask makes the scores -inf of keys that a query does not see. Rows are queries.
+__device__ __forceinline__ void mask(Scores& s, int i0, int j0, const Head& t) {
   each([&](int m, int n, int e) {
-    int j = j0 + col_of(n, e), end = causal ? min(steps, i0 + row_of(m, e) + 1) : steps;
-    if (j >= end) s[m][n][e] = -INFINITY;
+    if (j0 + col_of(n, e) >= min(t.keys, i0 + row_of(m, e) + 1 + t.offset)) s[m][n][e] = -INFINITY;
   });
 }
+
+#if DOCS
+// hide makes the scores -inf of rows from `first` on and columns from `other` on whose documents differ. There are so many of each.
+__device__ __forceinline__ void hide(Scores& s, const i64* rows, int first, int many, const i64* cols, int other, int others) {
+  each([&](int m, int n, int e) {
+    if (rows[min(first + row_of(m, e), many - 1)] != cols[min(other + col_of(n, e), others - 1)]) s[m][n][e] = -INFINITY;
+  });
+}
+// hide_keys does so where rows are queries and columns keys.
+__device__ __forceinline__ void hide_keys(Scores& s, const Masks& m, const Heads& h, const Head& t, int i0, int j0) {
+  i64 b = t.number / (u32)h.heads;
+  hide(s, m.qdocs + b * h.steps, i0, t.steps, m.kdocs + b * h.keys, j0, t.keys);
+}
+#endif
 
 // pair turns a score and gout vᵀ of query i and key j into D*P and ds. l is lse*log2(e).
 __device__ __forceinline__ void pair(float& s, float& dp, float c, float l, float dot, const Heads& h, u32 head, int i, int j) {

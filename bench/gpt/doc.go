@@ -1,2 +1,0 @@
-// Package gpt is the transformer that the benchmarks and the tests of devices train.
-package gpt
