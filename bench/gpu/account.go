@@ -129,10 +129,10 @@ func cost(a *tensor.Args) (name string, bytes, flops float64) {
 		dims = a.Dim[1:4]
 		flops = 2 * float64(a.Dim[0]) * float64(dims[0]) * float64(dims[1]) * float64(dims[2])
 		bytes += min(a.F[0], 1) * size(0)
-	case tensor.OpAttention, tensor.OpAttentionGrad: // causal: half of 2 products forward, of 5 backward
-		dims = a.Dim[:3]
-		flops = map[tensor.Op]float64{tensor.OpAttention: 2, tensor.OpAttentionGrad: 5}[a.Op] *
-			float64(dims[0]) * float64(dims[1]) * float64(dims[1]) * float64(dims[2]/3)
+	case tensor.OpCrossAttention, tensor.OpCrossAttentionGrad: // causal: half of 2 products forward, of 5 backward
+		dims = a.Dim[:5]
+		flops = map[tensor.Op]float64{tensor.OpCrossAttention: 2, tensor.OpCrossAttentionGrad: 5}[a.Op] *
+			float64(dims[0]) * float64(dims[1]) * float64(dims[3]) * float64(dims[2])
 	case tensor.OpEmbedding:
 		bytes = 2*size(0) + size(2)
 	case tensor.OpEmbeddingGrad:
@@ -219,7 +219,7 @@ func measureFusions(m *meter) error {
 	config, batch := on.gpt2()
 	step, _ := on.gptStep(config, batch, on.values)
 	measure := func(what string) error {
-		return on.add(what, "tokens/s", float64(batch*config.Length), func() { must(step()) })
+		return on.add(what, "tokens/s", float64(batch*config.Positions), func() { must(step()) })
 	}
 	failed := measure("all")
 	for _, op := range fusions {

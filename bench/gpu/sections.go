@@ -6,7 +6,7 @@ import (
 	"math"
 	"runtime"
 
-	"github.com/ringo-ml/ringo/bench/gpt"
+	"github.com/ringo-ml/ringo/models/gpt"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
@@ -241,18 +241,18 @@ func (m *meter) addSteps(what, unit string, work float64, step func(...tensor.Te
 }
 
 func measureGPT(m *meter) error {
-	config, batch := gpt.Bench, m.pick(16, 2)
+	config, batch := gpt.Config{Vocab: 512, Positions: 128, Width: 256, Layers: 4, Heads: 4, Tied: true}, m.pick(16, 2)
 	if m.small {
 		config = tiny
 	}
 	step, what := m.gptStep(config, batch, m.values)
-	return m.addSteps(what, "tokens/s", float64(batch*config.Length), step)
+	return m.addSteps(what, "tokens/s", float64(batch*config.Positions), step)
 }
 
 func measureGPT2(m *meter) error {
 	config, batch := m.gpt2()
 	step, what := m.gptStep(config, batch, m.values)
-	return m.addSteps(what, "tokens/s", float64(batch*config.Length), step)
+	return m.addSteps(what, "tokens/s", float64(batch*config.Positions), step)
 }
 
 // gpt2 is the model of 124M parameters and its batch.
@@ -260,22 +260,22 @@ func (m *meter) gpt2() (config gpt.Config, batch int) {
 	if m.small {
 		return tiny, 2
 	}
-	return gpt.Config{Vocab: 50304, Length: 1024, Width: 768, Layers: 12, Heads: 12}, 32
+	return gpt.Config{Vocab: 50304, Positions: 1024, Width: 768, Layers: 12, Heads: 12, Tied: true}, 32
 }
 
-var tiny = gpt.Config{Vocab: 64, Length: 16, Width: 32, Layers: 2, Heads: 2}
+var tiny = gpt.Config{Vocab: 64, Positions: 16, Width: 32, Layers: 2, Heads: 2, Tied: true}
 
 // values makes the parameters of a model in bfloat16.
 func (m *meter) values(model any) nn.Params { return nn.Init(model, m.dev, tensor.BFloat16, 1) }
 
 // gptStep returns a training step and its name. values makes the parameters.
 func (m *meter) gptStep(config gpt.Config, batch int, values func(model any) nn.Params) (step func(...tensor.Tensor) error, what string) {
-	net := gpt.New(config)
-	net.Head.W = net.Tok.W
+	net, err := gpt.New(config)
+	must(err)
 	opt := optim.NewAdamW(values(net), optim.AdamWConfig{LR: 3e-4, WeightDecay: 0.1, Clip: 1})
 	tape := tensor.NewTape(m.dev)
-	x, y := m.whole(uint64(config.Vocab), batch, config.Length), m.whole(uint64(config.Vocab), batch, config.Length)
-	what = fmt.Sprintf("%d layers of %d, batch %d, length %d", config.Layers, config.Width, batch, config.Length)
+	x, y := m.whole(uint64(config.Vocab), batch, config.Positions), m.whole(uint64(config.Vocab), batch, config.Positions)
+	what = fmt.Sprintf("%d layers of %d, batch %d, length %d", config.Layers, config.Width, batch, config.Positions)
 	return func(...tensor.Tensor) error {
 		tape.Backward(nn.CrossEntropy(net.Forward(tape.Input(x)), y))
 		err := opt.Step()

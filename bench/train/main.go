@@ -18,9 +18,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ringo-ml/ringo/bench/gpt"
 	"github.com/ringo-ml/ringo/ddp"
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/models/gpt"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
@@ -107,6 +107,9 @@ type trainer struct {
 	loss  float64
 }
 
+// size is that of the transformer.
+var size = gpt.Config{Vocab: 512, Positions: 128, Width: 256, Layers: 4, Heads: 4}
+
 const pool = 50 // batches in memory, used in turn
 
 func (o *options) trainer(r *dist.Rank) (*trainer, error) {
@@ -123,8 +126,8 @@ func (o *options) trainer(r *dist.Rank) (*trainer, error) {
 			tensor.UniformInit(0, 1).Fill(x, key, 0)
 			t.x, t.y = append(t.x, x), append(t.y, whole(r.Device, 2*key, 10, o.batch))
 		case "gpt":
-			t.x = append(t.x, whole(r.Device, 2*key, uint64(gpt.Bench.Vocab), o.batch, gpt.Bench.Length))
-			t.y = append(t.y, whole(r.Device, 2*key+1, uint64(gpt.Bench.Vocab), o.batch, gpt.Bench.Length))
+			t.x = append(t.x, whole(r.Device, 2*key, uint64(size.Vocab), o.batch, size.Positions))
+			t.y = append(t.y, whole(r.Device, 2*key+1, uint64(size.Vocab), o.batch, size.Positions))
 		default:
 			return nil, fmt.Errorf("-model %s: mlp or gpt", o.model)
 		}
@@ -134,8 +137,8 @@ func (o *options) trainer(r *dist.Rank) (*trainer, error) {
 	}
 	if o.model == "mlp" {
 		t.model = nn.Sequential{nn.NewLinear(784, 512), nn.ReLU, nn.NewLinear(512, 512), nn.ReLU, nn.NewLinear(512, 10)}
-	} else {
-		t.model = gpt.New(gpt.Bench)
+	} else if t.model, err = gpt.New(size); err != nil {
+		return nil, err
 	}
 	params, err := ddp.Attach(r.World, t.model, ddp.Config{DType: dtype, Seed: 1})
 	switch {

@@ -10,7 +10,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/ringo-ml/ringo/bench/gpt"
 	"github.com/ringo-ml/ringo/dist"
 )
 
@@ -50,7 +49,7 @@ func TestGPT(t *testing.T) {
 			if err == nil {
 				err = tr.steps(1)
 			}
-			require.InDelta(t, math.Log(float64(gpt.Bench.Vocab)), tr.loss, 0.5)
+			require.InDelta(t, math.Log(float64(size.Vocab)), tr.loss, 0.5)
 			return err
 		}))
 	}

@@ -48,7 +48,7 @@ var table = map[string]row{
 
 	"tensor":            {own: "internal/kernel internal/trace internal/wait internal/where", others: "golang.org/x/sys"},
 	"tensor/cuda":       {own: "tensor internal/cuda internal/cuda/blas"},
-	"tensor/tensortest": {own: "tensor nn optim bench/gpt", others: "github.com/stretchr/testify"},
+	"tensor/tensortest": {own: "tensor nn optim", others: "github.com/stretchr/testify"},
 	"tensor/gorgonia":   {own: "tensor", others: "gorgonia.org/tensor go4.org/unsafe/assume-no-moving-gc"},
 
 	"nn":    {own: "tensor"},
@@ -99,7 +99,6 @@ var table = map[string]row{
 	"models/decode": {own: "nn tensor"},
 	"models/gpt":    {own: "models/decode nn tensor ckpt internal/bounded"},
 
-	"bench/gpt":    {own: "nn"},
 	"bench/...":    {own: "...", others: "..."},
 	"cmd/...":      {own: "...", others: "..."},
 	"examples/...": {own: "...", others: "..."},

@@ -7,7 +7,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ringo-ml/ringo/bench/gpt"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
@@ -92,7 +91,6 @@ type task struct {
 }
 
 func tasks() []task {
-	size := gpt.Config{Vocab: 31, Length: 8, Width: 16, Layers: 2, Heads: 2}
 	return []task{
 		{"mlp", func() nn.Layer {
 			return nn.Sequential{nn.NewLinear(20, 33), nn.ReLU, nn.NewLinear(33, 33), nn.GELU, nn.NewLinear(33, 10)}
@@ -102,10 +100,9 @@ func tasks() []task {
 				tensor.NormalInit(0, 1).Fill(x, 3, 0)
 				return x, randomInts(10, 17)
 			}},
-		{"gpt", func() nn.Layer { return gpt.New(size) },
-			func(tensor.DType) (x, y tensor.Tensor) {
-				return randomInts(size.Vocab, 3, size.Length), randomInts(size.Vocab-1, 3, size.Length)
-			}},
+		{"transformer", newTransformer, func(tensor.DType) (x, y tensor.Tensor) {
+			return randomInts(tokens, 3, positions), randomInts(tokens-1, 3, positions)
+		}},
 	}
 }
 
