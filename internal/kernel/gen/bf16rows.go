@@ -67,7 +67,6 @@ func (g *gen) turn(h int, load func(m, v operand.Op), after func(group, pairs in
 		for q := 0; q < side; q += 4 {
 			for i := range 4 {
 				load(stepsAhead(reg.R10, reg.R8, reg.R9, i), rows(q+i))
-				g.PREFETCHT0(mem(reg.R11, 64*(group*side+q+i)))
 			}
 			g.LEAQ(operand.Mem{Base: reg.R10, Index: reg.R8, Scale: 4}, reg.R10)
 			g.exchange(rows(q), rows(q+1), rows(q+2), rows(q+3))
@@ -81,6 +80,7 @@ func (g *gen) turn(h int, load func(m, v operand.Op), after func(group, pairs in
 				g.broadcast(mem(reg.RSI, 4*(p*h+i)), a)
 				g.addProduct(rows(p), a, g.vec(2+2*i+group))
 			}
+			g.PREFETCHT0(mem(reg.R11, 64*(group*side+p)))
 			after(group, p+1)
 		}
 	}
