@@ -284,5 +284,5 @@ func (l *Loop) writePlot() error {
 		steps, values := l.Values(s.Name)
 		all = append(all, curve.Series{Name: s.Name, Steps: steps, Values: values})
 	}
-	return curve.Draw(l.o.Plot, all)
+	return curve.Draw(l.o.Plot, curve.Run{Series: all})
 }

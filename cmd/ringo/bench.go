@@ -28,7 +28,7 @@ type benchCmd struct {
 	Compute time.Duration `placeholder:"20us" help:"Computation between calls; its ideal time is subtracted."`
 	Staged  bool          `help:"Buffers that are copied through shared memory, as any tensor's; else they lie there, as buckets do."`
 	JSON    bool          `help:"Print an array of rows."`
-	Plot    string        `placeholder:"out.svg" help:"Draw bus bandwidth against bytes, with the bound."`
+	Plot    string        `placeholder:"out.svg" help:"Draw bus bandwidth against bytes, with the reference."`
 	Fit     bool          `help:"Measure the algorithms' table on this machine and print it."`
 	Faults  bool          `help:"Kill, stop and slow down a rank in each operation; time how the others find out."`
 	Spec    string        `hidden:"" help:"What a rank measures, as JSON: set by ringo bench for its own ranks."`
@@ -49,18 +49,19 @@ T is the median over blocks of calls of the slowest rank's time per call. Among 
                                       × (n−1)/n    gather, scatter, allgather, reducescatter, alltoall, and their V forms
                                       × 1          broadcast, reduce, send
 
-in GB/s (10⁹ bytes): busbw is what a rank must move in any case, and can be compared with the bound: the busbw of as many
+in GB/s (10⁹ bytes): busbw is what a rank must move in any case, and can be compared with the REFERENCE: the busbw of as many
 threads that read and write the same memory at the same time and never wait for each other (local, shm), or of as many
-loopback sockets that transfer in a ring (tcp); in the best of a few runs. FIT is T = latency + bytes/bandwidth, fitted to the series (least relative squares), THEORY its value. RIGHT
+loopback sockets that transfer in a ring (tcp); in the best of a few runs. It is no limit: small buffers stay in the cache of a core. THEORY is
+T = latency + bytes/bandwidth, fitted to the series (least relative squares), where no T is more than four times as long or as short. RIGHT
 says that a call with exact inputs, after the timing, gave every rank the right result. With -compute each call has that
 much computation before it, and what the same computation takes alone (times ranks per core, if that is over one) is
 subtracted. The V forms have uneven counts.
 
 With -device cuda, buffers are in the memory of GPUs, which ranks take in turns: local ranks may share one, nccl ranks need one
-each. A block of calls ends when the device is done; there is no bound.
+each. A block of calls ends when the device is done; there is no reference.
 
 shm, tcp and nccl ranks are processes that ringo bench starts itself. Under ringo run, torchrun and other launchers it is one
-rank of their job: -ranks and -backend are theirs, there is no bound, and rank 0 prints (-json needs ringo run -raw). RINGO_ALGO and RINGO_BITS are obeyed.
+rank of their job: -ranks and -backend are theirs, there is no reference, and rank 0 prints (-json needs ringo run -raw). RINGO_ALGO and RINGO_BITS are obeyed.
 
 -fit compares the algorithms with processes on this host (2, 3, 4 ranks), and, as root on Linux, on two hosts made of
 network namespaces; an algorithm replaces the plain one only where it is 10% faster in 8 of 9 rounds, at two sizes in a row.
@@ -134,18 +135,18 @@ func (c *benchCmd) measure(spec benchSpec, ranks []int, backends []string) ([][]
 	var all [][]benchRow
 	for _, b := range backends {
 		for _, n := range ranks {
-			spec.Here, spec.Backend, spec.Bound = n, b, map[string]map[int]float64{}
+			spec.Here, spec.Backend, spec.Reference = n, b, map[string]map[int]float64{}
 			for _, op := range spec.Ops {
-				spec.Bound[op] = map[int]float64{}
+				spec.Reference[op] = map[int]float64{}
 				for _, s := range spec.Sizes {
 					if c.Device != "cpu" {
 						continue
 					}
-					bound, err := measureBound(findBenchOp(op), b, n, s)
+					reference, err := measureReference(findBenchOp(op), b, n, s)
 					if err != nil {
 						return all, err
 					}
-					spec.Bound[op][s] = bound
+					spec.Reference[op][s] = reference
 				}
 			}
 			err := runBench(spec, n, func(rows []benchRow) {

@@ -15,7 +15,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// What the bound of an operation does to memory is the operation: all ranks get its result.
+// What the reference of an operation does to memory is the operation: all ranks get its result.
 func TestStreams(t *testing.T) {
 	const n, full = 3, 3 * (22*algo.BlockBytes + 100) // the whole is copied around the cache, parts in blocks that do not divide
 	for _, op := range benchOps {

@@ -1,19 +1,17 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"image/color"
 	"math"
-	"os"
 	"slices"
 
 	"gonum.org/v1/plot"
-	"gonum.org/v1/plot/palette"
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
-	"gonum.org/v1/plot/vg/vgsvg"
+
+	"github.com/ringo-ml/ringo/internal/curve"
 )
 
 // marks tell operations and algorithms apart, colors numbers of ranks and backends.
@@ -22,11 +20,11 @@ var marks = []draw.GlyphDrawer{draw.CircleGlyph{}, draw.SquareGlyph{}, draw.Pyra
 
 const (
 	plotWidth, plotHeight = 6.5 * vg.Inch, 6 * vg.Inch
-	legendWidth           = 3.2 * vg.Inch
+	legendWidth           = 3.4 * vg.Inch
 	legendLine            = 13.5 // points
 )
 
-// plotBench draws the bus bandwidth of each series against bytes, both logarithmic, and dashed the bounds.
+// plotBench draws the bus bandwidth of each series against bytes, both logarithmic, and dashed the references.
 func plotBench(file string, all [][]benchRow) error {
 	all = slices.DeleteFunc(slices.Clone(all), func(rows []benchRow) bool { // a barrier has no bandwidth
 		return len(rows) == 0 || !slices.ContainsFunc(rows, func(r benchRow) bool { return r.BusBW > 0 })
@@ -34,86 +32,72 @@ func plotBench(file string, all [][]benchRow) error {
 	if len(all) == 0 {
 		return usage("-plot %s: nothing to draw: a barrier has no bandwidth", file)
 	}
-	p := plot.New()
+	p := curve.NewPlot()
 	p.Title.Text = "bus bandwidth"
 	p.X.Label.Text, p.Y.Label.Text = "bytes", "GB/s"
 	p.X.Scale, p.Y.Scale = plot.LogScale{}, plot.LogScale{}
 	p.X.Tick.Marker, p.Y.Tick.Marker = plot.TickerFunc(byteTicks), plot.TickerFunc(rateTicks)
-	p.Add(plotter.NewGrid())
-	legend := plot.NewLegend()
-	legend.Top, legend.Left, legend.TextStyle.Font.Size, legend.Padding = true, true, vg.Points(9), vg.Points(2)
+	legend := curve.NewLegend()
 	var jobs, ops []string
 	for _, rows := range all {
 		jobs, ops = appendNew(jobs, jobName(rows)), appendNew(ops, opName(rows))
 	}
-	bounded := false
+	dashed := false
 	for _, rows := range all {
-		hue := float64(slices.Index(jobs, jobName(rows))) / float64(len(jobs))
 		op := slices.Index(ops, opName(rows))
-		mark := draw.GlyphStyle{Shape: marks[op%len(marks)], Color: palette.HSVA{H: hue, S: 1, V: 0.7, A: 1},
+		mark := draw.GlyphStyle{Shape: marks[op%len(marks)], Color: curve.Color(slices.Index(jobs, jobName(rows)), len(jobs), false),
 			Radius: vg.Points(2.5 + 1.5*float64(op/len(marks)))} // larger, when there are no more
-		line, points, bound, err := drawSeries(rows, mark)
+		line, points, reference, err := drawSeries(rows, mark)
 		if err != nil {
 			return err
 		}
 		p.Add(line, points)
-		if bound != nil {
-			p.Add(bound)
-			bounded = true
+		if reference != nil {
+			p.Add(reference)
+			dashed = true
 		}
 		legend.Add(opName(rows)+", "+jobName(rows), line, points)
 	}
-	if bounded {
-		legend.Add("dashed: the bound of that color", &plotter.Line{LineStyle: boundStyle(color.Gray{Y: 90})})
+	if dashed {
+		legend.Add("dashed: the reference of that color", &plotter.Line{LineStyle: referenceStyle(curve.Dim)})
 	}
 	p.X.Max *= 2 // for the last label
 	if p.Y.Max < 2*p.Y.Min {
 		p.Y.Min, p.Y.Max = p.Y.Min/2, p.Y.Max*2
 	}
-	return savePlot(file, p, &legend, len(all)+1)
+	height := max(plotHeight, vg.Points(legendLine*float64(len(all)+1))+vg.Inch) // as high as the legend needs
+	return curve.Save(file, plotWidth+legendWidth, height, func(c draw.Canvas) error {
+		p.Draw(draw.Crop(c, vg.Points(6), -legendWidth, vg.Points(4), -vg.Points(4)))
+		legend.Draw(draw.Crop(c, plotWidth+vg.Points(12), 0, 0, -vg.Points(24)))
+		return nil
+	})
 }
 
-// savePlot writes the picture with its legend at the right, as high as the legend needs.
-func savePlot(file string, p *plot.Plot, legend *plot.Legend, lines int) error {
-	picture := vgsvg.New(plotWidth+legendWidth, max(plotHeight, vg.Points(legendLine*float64(lines))+vg.Inch))
-	c := draw.New(picture)
-	c.SetColor(color.White)
-	c.Fill(c.Rectangle.Path())
-	p.Draw(draw.Crop(c, 0, -legendWidth, 0, 0))
-	legend.Draw(draw.Crop(c, plotWidth+vg.Points(12), 0, 0, -vg.Points(24)))
-	f, err := os.Create(file)
-	if err != nil {
-		return err
-	}
-	_, err = picture.WriteTo(f)
-	return errors.Join(err, f.Close())
-}
-
-// drawSeries returns the line of a series, its marks, and the line of its bound, nil if that is not known or a point.
-func drawSeries(rows []benchRow, mark draw.GlyphStyle) (line *plotter.Line, points *plotter.Scatter, bound *plotter.Line, err error) {
-	rates, limits := plotter.XYs{}, plotter.XYs{}
+// drawSeries returns the line of a series, its marks, and the line of its reference, nil if that is not known or a point.
+func drawSeries(rows []benchRow, mark draw.GlyphStyle) (line *plotter.Line, points *plotter.Scatter, reference *plotter.Line, err error) {
+	rates, others := plotter.XYs{}, plotter.XYs{}
 	for _, r := range rows {
 		if r.BusBW > 0 {
 			rates = append(rates, plotter.XY{X: float64(r.Bytes), Y: r.BusBW})
 		}
-		if r.BusBW > 0 && r.Bound > 0 {
-			limits = append(limits, plotter.XY{X: float64(r.Bytes), Y: r.Bound})
+		if r.BusBW > 0 && r.Reference > 0 {
+			others = append(others, plotter.XY{X: float64(r.Bytes), Y: r.Reference})
 		}
 	}
 	if line, points, err = plotter.NewLinePoints(rates); err != nil {
 		return nil, nil, nil, err
 	}
 	line.Color, points.GlyphStyle = mark.Color, mark
-	if len(limits) > 1 {
-		if bound, err = plotter.NewLine(limits); err != nil {
+	if len(others) > 1 {
+		if reference, err = plotter.NewLine(others); err != nil {
 			return nil, nil, nil, err
 		}
-		bound.LineStyle = boundStyle(mark.Color)
+		reference.LineStyle = referenceStyle(mark.Color)
 	}
-	return line, points, bound, nil
+	return line, points, reference, nil
 }
 
-func boundStyle(c color.Color) draw.LineStyle {
+func referenceStyle(c color.Color) draw.LineStyle {
 	return draw.LineStyle{Color: c, Width: vg.Points(0.7), Dashes: []vg.Length{vg.Points(4), vg.Points(3)}}
 }
 

@@ -21,40 +21,40 @@ import (
 
 // benchSpec is what the ranks of a job measure.
 type benchSpec struct {
-	Ops     []string
-	Sizes   []int
-	Algo    string
-	Compute time.Duration
-	Staged  bool
-	Device  string                     // where buffers are
-	Here    int                        // ranks on a host
-	Backend string                     // that was asked for; "" under a launcher
-	Bound   map[string]map[int]float64 // GB/s by operation and size; empty: not known
-	Fault   *faultSpec                 `json:",omitempty"`
-	Fit     int                        // instead compare algorithms, for a table; the number of hosts
-	Topo    bool                       // instead measure pairs of ranks
+	Ops       []string
+	Sizes     []int
+	Algo      string
+	Compute   time.Duration
+	Staged    bool
+	Device    string                     // where buffers are
+	Here      int                        // ranks on a host
+	Backend   string                     // that was asked for; "" under a launcher
+	Reference map[string]map[int]float64 // GB/s by operation and size; empty: not known
+	Fault     *faultSpec                 `json:",omitempty"`
+	Fit       int                        // instead compare algorithms, for a table; the number of hosts
+	Topo      bool                       // instead measure pairs of ranks
 }
 
 // benchRow is a line of the result, as -json prints it. Times are per call, in µs.
 type benchRow struct {
-	Op      string  `json:"op"`
-	Bytes   int     `json:"bytes"`
-	Ranks   int     `json:"ranks"`
-	Device  string  `json:"device"`
-	Backend string  `json:"backend"` // that moved the bytes
-	Algo    string  `json:"algo"`    // that ran
-	US      float64 `json:"us"`      // median over blocks of calls
-	MinUS   float64 `json:"min_us"`
-	MaxUS   float64 `json:"max_us"`
-	Calls   int     `json:"calls"`
-	Compute float64 `json:"compute_us"` // between calls; not in us
-	AlgBW   float64 `json:"algbw"`      // GB/s
-	BusBW   float64 `json:"busbw"`
-	Bound   float64 `json:"bound"`   // of busbw; 0: not known
-	FitUS   float64 `json:"fit_us"`  // what the fitted line says; 0: too few sizes
-	Latency float64 `json:"latency"` // of that line, µs
-	Rate    float64 `json:"rate"`    // its bytes/bandwidth, GB/s; 0: more bytes took no longer
-	Correct bool    `json:"correct"`
+	Op        string  `json:"op"`
+	Bytes     int     `json:"bytes"`
+	Ranks     int     `json:"ranks"`
+	Device    string  `json:"device"`
+	Backend   string  `json:"backend"` // that moved the bytes
+	Algo      string  `json:"algo"`    // that ran
+	US        float64 `json:"us"`      // median over blocks of calls
+	MinUS     float64 `json:"min_us"`
+	MaxUS     float64 `json:"max_us"`
+	Calls     int     `json:"calls"`
+	Compute   float64 `json:"compute_us"` // between calls; not in us
+	AlgBW     float64 `json:"algbw"`      // GB/s
+	BusBW     float64 `json:"busbw"`
+	Reference float64 `json:"reference"` // for busbw; 0: not known
+	FitUS     float64 `json:"fit_us"`    // what the fitted line says; 0: too few sizes, or no line fits
+	Latency   float64 `json:"latency"`   // of that line, µs
+	Rate      float64 `json:"rate"`      // its bytes/bandwidth, GB/s; 0: more bytes took no longer
+	Correct   bool    `json:"correct"`
 }
 
 const (
@@ -219,7 +219,7 @@ func benchRank(r *dist.Rank, spec *benchSpec, emit func([]benchRow)) error {
 				if err != nil {
 					return err
 				}
-				row.Bound = spec.Bound[name][size]
+				row.Reference = spec.Reference[name][size]
 				series = append(series, row)
 			}
 			fitSeries(series)

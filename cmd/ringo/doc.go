@@ -26,6 +26,10 @@
 //
 // trains on two layouts and compares the norms of gradients, parameter by parameter: it names the first that differs.
 //
+//	ringo plot -o both.svg -names loss one=one.jsonl other=other.jsonl
+//
+// draws the values of several trainings together.
+//
 //	ringo trace merge -o trace.json trace-*.json
 //	ringo trace summary trace.json
 //

@@ -21,6 +21,7 @@ type cli struct {
 	Ckpt    ckptCmd    `cmd:"" help:"List, verify, compare and convert checkpoints."`
 	Compare compareCmd `cmd:"" help:"Compare the gradients of two trainings, such as of one on two layouts."`
 	Trace   traceCmd   `cmd:"" help:"Join timelines of ranks, and sum them up."`
+	Plot    plotCmd    `cmd:"" help:"Draw the values of several trainings together."`
 	Topo    topoCmd    `cmd:"" help:"Show hosts, caches and links, and where to place ranks."`
 	Doctor  doctorCmd  `cmd:"" help:"Show what was found here, what is missing, and how to get it."`
 	Plan    planCmd    `cmd:"" help:"Predict the memory and traffic of training a transformer."`

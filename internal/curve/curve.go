@@ -1,11 +1,8 @@
 package curve
 
 import (
-	"errors"
-	"image/color"
 	"math"
-	"os"
-	"path/filepath"
+	"slices"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
@@ -20,66 +17,135 @@ type Series struct {
 	Values []float64
 }
 
-// The raw values are pale.
-var (
-	strong = color.RGBA{R: 0x1f, G: 0x6f, B: 0xeb, A: 0xff}
-	pale   = color.RGBA{R: 0xb6, G: 0xd3, B: 0xfa, A: 0xff}
-)
-
-// Draw writes a picture with a panel for each name; load[0], load[1], … share one, a heat map with a row for each. Its kind is that of the
-// file's name: .svg, .png or .pdf. Values that are not finite are left out.
-func Draw(file string, all []Series) error {
-	groups := group(all)
-	width, height := 6*vg.Inch, vg.Length(max(1, len(groups)))*2.5*vg.Inch
-	c, err := draw.NewFormattedCanvas(width, height, filepath.Ext(file)[1:])
-	if err != nil {
-		return err
-	}
-	if len(all) > 0 {
-		if err := panels(draw.New(c), groups); err != nil {
-			return err
-		}
-	}
-	f, err := os.Create(file)
-	if err != nil {
-		return err
-	}
-	_, err = c.WriteTo(f)
-	return errors.Join(err, f.Close())
+// Run is one training.
+type Run struct {
+	Name   string
+	Series []Series
 }
 
-// panels draws one below the other, on one axis of steps.
-func panels(c draw.Canvas, all [][]Series) error {
-	rows, last := make([][]*plot.Plot, len(all)), 1
-	for _, g := range all {
-		for _, s := range g {
+// Draw writes a picture with a panel for each name, in which every training has a line; load[0], load[1], … share one, a heat map with a row for
+// each, and every training has its own. Its kind is that of the file's name: .svg, .png or .pdf. Values that are not finite are left out.
+func Draw(file string, runs ...Run) error {
+	panels := arrange(runs)
+	height, right := vg.Points(30), vg.Points(12)
+	for _, p := range panels {
+		height += p.height
+		if p.heat {
+			right = vg.Points(44)
+		}
+	}
+	legend := NewLegend()
+	if len(runs) > 1 {
+		for i, r := range runs {
+			line := &plotter.Line{LineStyle: draw.LineStyle{Color: Color(i, len(runs), false), Width: vg.Points(1.5)}}
+			legend.Add(r.Name, line)
+		}
+		height += legendLine * vg.Length(len(runs))
+	}
+	return Save(file, 6.5*vg.Inch, height, func(c draw.Canvas) error {
+		c = draw.Crop(c, vg.Points(8), -right, vg.Points(4), -vg.Points(8))
+		if len(runs) > 1 {
+			legend.Draw(draw.Crop(c, vg.Points(40), 0, 0, 0))
+			c.Max.Y -= legendLine * vg.Length(len(runs))
+		}
+		return paint(c, panels, len(runs))
+	})
+}
+
+const legendLine = vg.Length(14)
+
+// panel is what shares two axes.
+type panel struct {
+	name   string
+	heat   bool
+	runs   []int      // of all
+	series [][]Series // of each of runs: one, or the rows of a heat map
+	title  string
+	height vg.Length
+}
+
+// arrange returns the panels, in the order in which names come.
+func arrange(runs []Run) (panels []*panel) {
+	at := map[string]*panel{}
+	for i, r := range runs {
+		for _, g := range group(r.Series) {
+			name, _, heat := index(g[0].Name)
+			if !heat {
+				name = g[0].Name
+			}
+			p := at[name]
+			if p == nil || heat {
+				next := &panel{name: name, heat: heat, height: 2.2 * vg.Inch}
+				if heat {
+					next.height = vg.Points(60 + 9*float64(min(len(g), 16)))
+				}
+				if heat && len(runs) > 1 {
+					next.title = r.Name
+					next.height += vg.Points(14)
+				}
+				k := len(panels)
+				if p != nil { // beside that of the run before
+					k = slices.Index(panels, p) + 1
+				}
+				panels = slices.Insert(panels, k, next)
+				at[name], p = next, next
+			}
+			p.runs, p.series = append(p.runs, i), append(p.series, g)
+		}
+	}
+	return panels
+}
+
+// paint draws panels one below the other, on one axis of steps. Heat maps of one name have one scale.
+func paint(c draw.Canvas, panels []*panel, runs int) error {
+	last, smoothed := 1, false
+	scales := map[string]scale{}
+	for _, p := range panels {
+		for _, s := range slices.Concat(p.series...) {
+			smoothed = smoothed || !p.heat && len(s.Values) >= few
 			for _, step := range s.Steps {
 				last = max(last, step)
 			}
 		}
 	}
-	for i, g := range all {
-		p := plot.New()
-		if name, _, indexed := index(g[0].Name); indexed {
-			p.Y.Label.Text = name
-			p.Add(heat(g, last))
-			p.X.Min, p.X.Max = 0, float64(last)
-			rows[i] = []*plot.Plot{p}
-			continue
+	maps := make([]*heatMap, len(panels))
+	for i, p := range panels {
+		if p.heat {
+			maps[i] = newHeatMap(p.series[0], last)
+			scales[p.name] = scales[p.name].over(maps[i])
 		}
-		s := g[0]
-		p.Y.Label.Text = s.Name
-		p.Add(plotter.NewGrid())
-		if err := lines(p, s); err != nil {
+	}
+	// Tick labels are measured once: all panels begin at the same place.
+	plots, left := make([]*plot.Plot, len(panels)), vg.Length(0)
+	for i, p := range panels {
+		plots[i] = NewPlot()
+		plots[i].Title.Text, plots[i].Y.Label.Text = p.title, p.name
+		if p.heat {
+			maps[i].scale = scales[p.name]
+			plots[i].Add(maps[i])
+			plots[i].Y.Tick.Marker = plot.TickerFunc(wholeTicks)
+		} else if err := p.lines(plots[i], runs); err != nil {
 			return err
 		}
-		p.X.Min, p.X.Max = 0, float64(last)
-		rows[i] = []*plot.Plot{p}
+		plots[i].X.Min, plots[i].X.Max = 0, float64(last)
+		left = max(left, plots[i].DataCanvas(c).Min.X-c.Min.X)
 	}
-	rows[len(all)-1][0].X.Label.Text = "step"
-	tiles := draw.Tiles{Rows: len(all), Cols: 1, PadY: vg.Points(8), PadTop: vg.Points(6), PadBottom: vg.Points(4), PadLeft: vg.Points(4), PadRight: vg.Points(12)}
-	for i, row := range plot.Align(rows, tiles, c) {
-		rows[i][0].Draw(row[0])
+	if len(plots) > 0 {
+		plots[len(plots)-1].X.Label.Text = "step"
+		if smoothed {
+			plots[len(plots)-1].X.Label.Text = "step (pale: measured, strong: smoothed)"
+		}
+	}
+	for i, p := range plots {
+		tile := draw.Crop(c, left-(p.DataCanvas(c).Min.X-c.Min.X), 0, 0, 0)
+		tile.Min.Y = c.Max.Y - panels[i].height
+		if i == len(plots)-1 {
+			tile.Min.Y = c.Min.Y
+		} else {
+			tile.Min.Y += vg.Points(8)
+		}
+		p.Draw(tile)
+		c.Max.Y -= panels[i].height
 	}
 	return nil
 }
@@ -87,36 +153,60 @@ func panels(c draw.Canvas, all [][]Series) error {
 // few is how many values are drawn as points, and not smoothed.
 const few = 50
 
-// lines adds the values of s, and their exponential mean over them.
-func lines(p *plot.Plot, s Series) error {
-	var raw, smooth plotter.XYs
-	mean, weight := 0.0, 0.0
-	for i, y := range s.Values {
-		if math.IsNaN(y) || math.IsInf(y, 0) {
+// lines adds the values of each training, pale, and over all of them their exponential means.
+func (p *panel) lines(to *plot.Plot, runs int) error {
+	var over []plot.Plotter
+	for k, i := range p.runs {
+		raw, smooth := points(p.series[k][0])
+		if len(raw) == 0 {
 			continue
 		}
-		mean, weight = 0.95*mean+0.05*y, 0.95*weight+0.05
-		raw = append(raw, plotter.XY{X: float64(s.Steps[i]), Y: y})
-		smooth = append(smooth, plotter.XY{X: float64(s.Steps[i]), Y: mean / weight})
+		line, dots, err := plotter.NewLinePoints(raw)
+		if err != nil {
+			return err
+		}
+		strong := Color(i, runs, false)
+		if len(raw) < few {
+			line.Color, dots.Color, dots.Shape, dots.Radius = strong, strong, draw.CircleGlyph{}, vg.Points(2)
+			over = append(over, line, dots)
+			continue
+		}
+		line.Color, line.Width = Color(i, runs, true), vg.Points(0.7)
+		to.Add(line)
+		mean, err := plotter.NewLine(smooth)
+		if err != nil {
+			return err
+		}
+		mean.Color, mean.Width = strong, vg.Points(1.5)
+		over = append(over, mean)
 	}
-	if len(raw) == 0 {
-		return nil
-	}
-	line, points, err := plotter.NewLinePoints(raw)
-	if err != nil {
-		return err
-	}
-	if len(raw) < few {
-		line.Color, points.Color, points.Shape, points.Radius = strong, strong, draw.CircleGlyph{}, vg.Points(2)
-		p.Add(line, points)
-		return nil
-	}
-	line.Color, line.Width = pale, vg.Points(0.5)
-	over, err := plotter.NewLine(smooth)
-	if err != nil {
-		return err
-	}
-	over.Color, over.Width = strong, vg.Points(1.5)
-	p.Add(line, over)
+	to.Add(over...)
 	return nil
+}
+
+// points returns the finite values of s, and over about a fiftieth of them at each side their exponential means: that of what came before and
+// that of what comes behind, halved, so that a curve is not late.
+func points(s Series) (raw, smooth plotter.XYs) {
+	for i, y := range s.Values {
+		if !math.IsNaN(y) && !math.IsInf(y, 0) {
+			raw = append(raw, plotter.XY{X: float64(s.Steps[i]), Y: y})
+		}
+	}
+	smooth = slices.Clone(raw)
+	keep := 1 - 2/(1+max(1, float64(len(raw))/25))
+	for _, backward := range []bool{false, true} {
+		mean, weight := 0.0, 0.0
+		for k := range raw {
+			if backward {
+				k = len(raw) - 1 - k
+			}
+			mean, weight = keep*mean+(1-keep)*raw[k].Y, keep*weight+(1-keep)
+			if backward {
+				smooth[k].Y = (smooth[k].Y + mean/weight) / 2
+			} else {
+				smooth[k].Y = mean / weight
+			}
+		}
+	}
+	return raw, smooth
 }

@@ -94,7 +94,7 @@ var table = map[string]row{
 	"train":             {own: "nn optim data dist ckpt tensor internal/curve train/metrics", others: "github.com/schollz/progressbar/v3 golang.org/x/term"},
 	"train/metrics":     {},
 	"train/tensorboard": {others: "google.golang.org/protobuf"},
-	"internal/curve":    {others: "gonum.org/v1/plot"},
+	"internal/curve":    {others: "gonum.org/v1/plot codeberg.org/go-fonts/dejavu golang.org/x/image"},
 
 	"models/decode": {own: "nn tensor"},
 	"models/gpt":    {own: "models/decode nn tensor ckpt internal/bounded"},

@@ -7,12 +7,15 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/internal/cuda/emu"
+	"github.com/ringo-ml/ringo/internal/curve"
+	"github.com/ringo-ml/ringo/train/metrics"
 )
 
 // shortMixture is short with experts.
@@ -138,6 +141,36 @@ func TestValuesOfExperts(t *testing.T) {
 	}
 	require.Contains(t, string(values), `"load of layer 1[3]"`)
 	require.NotContains(t, string(picture), "[3]", "one panel")
+}
+
+// One picture shows the load of experts without balancing, with the loss, and with the bias, as ringo plot draws it.
+func TestPictureOfBalances(t *testing.T) {
+	var runs []curve.Run
+	for name, set := range map[string]func(o *Options){
+		"no balancing": func(o *Options) { o.aux = 0 }, "balance loss": func(o *Options) { o.aux = 0.5 }, "moving bias": func(o *Options) { o.aux, o.bias = 0, 0.1 },
+	} {
+		o := shortMixture(t)
+		o.Metrics = filepath.Join(t.TempDir(), "m.jsonl")
+		set(&o)
+		trained(t, o)
+		values, err := metrics.Read(o.Metrics)
+		require.NoError(t, err)
+		r := curve.Run{Name: name}
+		for _, s := range values {
+			require.Len(t, s.Steps, len(s.Values))
+			r.Series = append(r.Series, curve.Series(s))
+		}
+		runs = append(runs, r)
+	}
+	file := filepath.Join(t.TempDir(), "p.svg")
+	require.NoError(t, curve.Draw(file, runs...))
+	picture, err := os.ReadFile(file)
+	require.NoError(t, err)
+	for _, r := range runs {
+		require.Equal(t, 1+2, strings.Count(string(picture), ">"+r.Name+"<"), "%s: in the legend, and over the heat maps of two layers", r.Name)
+	}
+	require.Equal(t, 1, strings.Count(string(picture), ">cv of layer 1<"), "one panel for all")
+	require.Equal(t, 3, strings.Count(string(picture), ">load of layer 1<"))
 }
 
 // The flags of the two programs say a model of the same active size.

@@ -16,45 +16,46 @@ import (
 )
 
 const (
-	boundTime = 4 * time.Millisecond
-	boundRuns = 25       // of which the best counts: what is possible
-	maxBound  = 64 << 20 // buffers behind any cache
-	minBound  = 64 << 10 // below it the clock would be measured
-	socketBuf = 256 << 10
+	referenceTime = 4 * time.Millisecond
+	referenceRuns = 25       // of which the best counts: what is possible
+	maxReference  = 64 << 20 // buffers behind any cache
+	minReference  = 64 << 10 // below it the clock would be measured
+	socketBuf     = 256 << 10
 )
 
-// boundKey is what a bound depends on; bounds are those that have been measured. Bytes are those that were moved: small
-// buffers have one bound, as have sockets (0 bytes).
-type boundKey struct {
+// referenceKey is what a reference depends on; references are those that have been measured. Bytes are those that were moved: small
+// buffers have one reference, as have sockets (0 bytes).
+type referenceKey struct {
 	kind     backend.Kind
 	n, bytes int
 }
 
-var bounds = map[boundKey]float64{}
+var references = map[referenceKey]float64{}
 
-// measureBound returns the busbw in GB/s that an operation cannot pass on this machine: what it takes to read and write the
-// same memory at the same time, without ever waiting for another rank; or, over tcp, to fill loopback sockets in a ring.
-func measureBound(op *benchOp, how string, n, bytes int) (float64, error) {
+// measureReference returns the busbw in GB/s of what an operation cannot do without, as plain code does it: to read and write the same memory at the
+// same time, without ever waiting for another rank; or, over tcp, to fill loopback sockets in a ring. An operation may be faster: when
+// memory of a rank is in its core's cache, when bytes go through shared memory and not through sockets, or when the machine was busy just now.
+func measureReference(op *benchOp, how string, n, bytes int) (float64, error) {
 	if n == 1 || op.name == "barrier" {
 		return 0, nil
 	}
-	key := boundKey{op.kind, n, min(max(bytes, minBound), maxBound)}
+	key := referenceKey{op.kind, n, min(max(bytes, minReference), maxReference)}
 	if how == "tcp" {
-		key = boundKey{n: n}
+		key = referenceKey{n: n}
 		if op.name == "send" {
 			key.n = 1 // of the two only one sends
 		}
 	}
-	if known, ok := bounds[key]; ok {
+	if known, ok := references[key]; ok {
 		return known, nil
 	}
 	var err error
 	if how == "tcp" {
-		bounds[key], err = socketBound(key.n)
+		references[key], err = socketReference(key.n)
 	} else {
-		bounds[key] = memoryBound(op, n, key.bytes)
+		references[key] = memoryReference(op, n, key.bytes)
 	}
-	return bounds[key], err
+	return references[key], err
 }
 
 // stream is something that a rank does to memory: the sum of srcs goes to all dsts.
@@ -124,8 +125,8 @@ func (s *stream) run(red *algo.Reducer) {
 	}
 }
 
-// memoryBound returns the busbw at which the slowest of n goroutines does its streams.
-func memoryBound(op *benchOp, n, bytes int) float64 {
+// memoryReference returns the busbw at which the slowest of n goroutines does its streams.
+func memoryReference(op *benchOp, n, bytes int) float64 {
 	bytes = bytes / 4 / n * 4 * n
 	a, b := make([][]byte, n), make([][]byte, n)
 	for r := range n {
@@ -153,7 +154,7 @@ func memoryBound(op *benchOp, n, bytes int) float64 {
 // best lets workers move bytes for a while, at the same time, and returns the GB/s of the slowest one in the best run.
 func best(moves []func() int) float64 {
 	rate := 0.0
-	for range boundRuns {
+	for range referenceRuns {
 		rate = max(rate, slices.Min(together(moves)))
 	}
 	return rate
@@ -171,7 +172,7 @@ func together(moves []func() int) []float64 {
 			begin.Done()
 			begin.Wait()
 			start, bytes := time.Now(), 0
-			for time.Since(start) < boundTime {
+			for time.Since(start) < referenceTime {
 				bytes += move()
 			}
 			rates[i] = float64(bytes) / time.Since(start).Seconds() / 1e9
@@ -181,9 +182,9 @@ func together(moves []func() int) []float64 {
 	return rates
 }
 
-// socketBound returns the GB/s of the slowest of n loopback connections, each with a goroutine that writes and one that
+// socketReference returns the GB/s of the slowest of n loopback connections, each with a goroutine that writes and one that
 // reads.
-func socketBound(n int) (float64, error) {
+func socketReference(n int) (float64, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return 0, err

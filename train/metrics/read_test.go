@@ -1,0 +1,42 @@
+package metrics_test
+
+import (
+	"math"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/train/metrics"
+)
+
+// What was written is read again, from both kinds of file.
+func TestRead(t *testing.T) {
+	rows := map[int]map[string]float64{1: {"loss": 2.5, "lr, scaled": 1e-4}, 2: {"loss": math.Inf(-1)}, 7: {"loss": 0.1, "a": 3}}
+	for _, ext := range []string{".jsonl", ".csv"} {
+		name := filepath.Join(t.TempDir(), "m"+ext)
+		write(t, name, 0, rows, 1, 2, 7)
+		got, err := metrics.Read(name)
+		require.NoError(t, err)
+		require.Equal(t, []metrics.Series{{"loss", []int{1, 2, 7}, []float64{2.5, math.Inf(-1), 0.1}}, {"lr, scaled", []int{1}, []float64{1e-4}},
+			{"a", []int{7}, []float64{3}}}, got)
+	}
+}
+
+func TestReadWrong(t *testing.T) {
+	for want, file := range map[string][2]string{
+		"no step: it is not a file of -metrics": {"m.jsonl", `{"x":1}`},
+		"invalid character":                     {"m.jsonl", `x`},
+		"line 1: strconv.Atoi":                  {"m.csv", "a,b,c\n"},
+		"line 2: want step,time,name,value":     {"m.csv", "step,time,name,value\n1,2.5,loss,x\n"},
+		"line 1: want step,time,name,value":     {"m.csv", "1,2.5,3\n"},
+	} {
+		name := filepath.Join(t.TempDir(), file[0])
+		require.NoError(t, os.WriteFile(name, []byte(file[1]), 0o666))
+		_, err := metrics.Read(name)
+		require.ErrorContains(t, err, want)
+	}
+	_, err := metrics.Read(filepath.Join(t.TempDir(), "none.csv"))
+	require.ErrorContains(t, err, "none.csv")
+}
