@@ -62,17 +62,18 @@ func StepBytes(n int) int {
 
 func wholePages(n int) int { return (n + pageBytes - 1) &^ (pageBytes - 1) }
 
-func (m *arena) alloc(n int) block {
-	b := m.take(n)
+// alloc returns memory for h: n bytes.
+func (m *arena) alloc(h *header, n int) block {
+	b := m.take(h, n)
 	if m.poison {
 		m.spoil(b)
 	}
 	return b
 }
 
-func (m *arena) take(n int) block {
+func (m *arena) take(h *header, n int) block {
 	if n > largeBlock {
-		return m.allocLarge(wholePages(n))
+		return m.allocLarge(h, wholePages(n))
 	}
 	c, bytes := classOf(n)
 	if len(m.free[c]) == 0 && m.left < bytes && m.held-m.live > max(m.peak, m.high) {
@@ -88,7 +89,7 @@ func (m *arena) take(n int) block {
 		m.freeRest()
 		n := max(bytes, min(firstSlab<<min(len(m.slabs), 8), largestSlab))
 		m.trim(n)
-		m.slab, m.left = m.fromDevice(n), n
+		m.slab, m.left = m.fromDevice(h, n, bytes), n
 	}
 	p := m.slab
 	m.slab, m.left = unsafe.Add(p, bytes), m.left-bytes
@@ -96,7 +97,7 @@ func (m *arena) take(n int) block {
 }
 
 // allocLarge takes the smallest free block that fits and wastes at most an eighth.
-func (m *arena) allocLarge(bytes int) block {
+func (m *arena) allocLarge(h *header, bytes int) block {
 	i, _ := slices.BinarySearchFunc(m.large, bytes, func(b block, n int) int { return b.bytes - n })
 	if i < len(m.large) && m.large[i].bytes <= bytes+bytes/8 {
 		b := m.large[i]
@@ -106,7 +107,7 @@ func (m *arena) allocLarge(bytes int) block {
 	}
 	m.account(bytes)
 	m.trim(bytes)
-	return block{m.fromDevice(bytes), bytes}
+	return block{m.fromDevice(h, bytes, bytes), bytes}
 }
 
 func (m *arena) account(bytes int) {
@@ -123,12 +124,17 @@ func (m *arena) report() {
 	m.high, m.known = m.live, m.live
 }
 
-func (m *arena) fromDevice(n int) Ptr {
+// fromDevice returns n bytes, of which h gets those that are counted already.
+func (m *arena) fromDevice(h *header, n, counted int) Ptr {
 	p, err := m.from.Alloc(n)
 	if err != nil && m.giveBack(0) {
 		p, err = m.from.Alloc(n)
 	}
-	refuse(m.dev, n, err)
+	if err != nil {
+		m.live -= counted
+		m.report()
+		noMemory(m.dev, Activations, h, n, err)
+	}
 	m.slabs = append(m.slabs, block{p, n})
 	m.held += n
 	m.use.held.add(n)

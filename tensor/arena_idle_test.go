@@ -123,7 +123,7 @@ func TestRefusedMemoryIsAskedForAgain(t *testing.T) {
 	dev.recording = &Recording{on: dev}
 	err := Try(func() { tape.New(Uint8, 2<<20) })
 	require.ErrorIs(t, err, errFull)
-	assert.ErrorContains(t, err, "alloc: 2.00 MiB on cpu: full")
+	assert.ErrorContains(t, err, "alloc uint8[2097152]: 2.00 MiB (activations) on cpu: full; in use: nothing; ")
 	assert.Zero(t, dev.frees)
 	dev.recording = nil
 	tape.Reset()
@@ -237,7 +237,7 @@ func TestArenaHoldsTogether(t *testing.T) {
 				live[i] = live[n-1]
 				live = live[:n-1]
 			default:
-				live = append(live, m.alloc(size()))
+				live = append(live, m.alloc(nil, size()))
 			}
 			requireWhole(t, m, live, step)
 		}

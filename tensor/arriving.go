@@ -103,7 +103,7 @@ func (s *storage) fetch() bool {
 	}
 	y := t.blankHeader()
 	y.sizeAs(c.out)
-	b := t.mem.alloc(s.bytes)
+	b := t.mem.alloc(y, s.bytes)
 	y.st, s.ptr, s.bytes, a.parts = s, b.p, b.bytes, a.parts[:0]
 	quiet := t.quiet
 	t.quiet = true

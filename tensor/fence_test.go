@@ -123,7 +123,7 @@ func TestArena(t *testing.T) {
 	defer dev.Close()
 	m := arena{dev: dev, from: dev, use: dev.Memory()}
 	for _, n := range []int{0, 1, 63, 64, 65, 127, 128, 129, 1000, 1024, 1025, 4095, 65537, largeBlock - 1, largeBlock, largeBlock + 1, 3*largeBlock + 7} {
-		b := m.alloc(n)
+		b := m.alloc(nil, n)
 		assert.GreaterOrEqual(t, b.bytes, n)
 		assert.LessOrEqual(t, b.bytes, n+max(n/8, 64, pageBytes*(n/largeBlock)), "%d bytes", n)
 		assert.Zero(t, uintptr(b.p)%64)
@@ -135,16 +135,16 @@ func TestArena(t *testing.T) {
 		}
 		clear(unsafe.Slice((*byte)(b.p), b.bytes))
 		m.release(b)
-		assert.Equal(t, b, m.alloc(n), "%d bytes", n)
+		assert.Equal(t, b, m.alloc(nil, n), "%d bytes", n)
 		m.release(b)
 	}
 	assert.Zero(t, m.live)
-	small, large := m.alloc(2*largeBlock), m.alloc(10*largeBlock)
+	small, large := m.alloc(nil, 2*largeBlock), m.alloc(nil, 10*largeBlock)
 	m.release(large)
 	m.release(small)
-	assert.Equal(t, small, m.alloc(2*largeBlock), "the smallest that fits")
-	assert.NotEqual(t, large, m.alloc(8*largeBlock), "a fifth of waste is too much")
-	assert.Equal(t, large, m.alloc(9*largeBlock))
+	assert.Equal(t, small, m.alloc(nil, 2*largeBlock), "the smallest that fits")
+	assert.NotEqual(t, large, m.alloc(nil, 8*largeBlock), "a fifth of waste is too much")
+	assert.Equal(t, large, m.alloc(nil, 9*largeBlock))
 	m.close()
 	assert.Empty(t, dev.mem)
 }

@@ -101,6 +101,20 @@ func (m *Memory) ByName() map[string]MemoryUse {
 	return uses
 }
 
+// uses returns for example "parameters 2.55 MiB, gradients 2.55 MiB".
+func (m *Memory) uses() string {
+	var list []string
+	for k := Parameters; k < numMemoryKinds; k++ {
+		if n := m.Of(k).Live; n > 0 {
+			list = append(list, k.String()+" "+FormatBytes(n))
+		}
+	}
+	if list == nil {
+		return "nothing"
+	}
+	return strings.Join(list, ", ")
+}
+
 // String returns a table of the kinds that were used, a line each.
 func (m *Memory) String() string {
 	var b strings.Builder

@@ -2,6 +2,7 @@ package tensor
 
 import (
 	"encoding/json"
+	"errors"
 	"runtime"
 	"sync"
 	"testing"
@@ -142,4 +143,37 @@ func TestMemoryCountsOfSeveralGoroutines(t *testing.T) {
 	assert.Equal(t, 4000, m.Total().Live)
 	assert.Equal(t, 1000, m.Of(Parameters).Live)
 	assert.True(t, 1009 <= m.Of(Activations).Peak && m.Of(Activations).Peak <= 4*1009+1000)
+}
+
+// poor is a device that has no memory any more.
+type poor struct {
+	*CPU
+	empty bool
+}
+
+func (d *poor) Alloc(n int) (Ptr, error) {
+	if d.empty {
+		return nil, errors.New("cuMemAlloc: out of memory")
+	}
+	return d.CPU.Alloc(n)
+}
+
+func (d *poor) Host() bool { return false }
+
+// A device without memory: the error says what for, how much, and what the rest is used for.
+func TestNoMemory(t *testing.T) {
+	dev := &poor{CPU: NewCPU(1)}
+	defer dev.Close()
+	p := NewParam(Constant(1), 1<<18)
+	p.SetName("layers.0.weight")
+	p.Make(dev, Float32, 1)
+	tape := NewTape(dev)
+	x := tape.Use(p).Scale(2)
+	dev.empty = true
+	err := Try(func() { x.Reshape(1<<18, 1).Broadcast(1<<18, 1<<10) })
+	assert.ErrorContains(t, err, "alloc float32[262144,1024]: 1.00 GiB (activations) on cpu: cuMemAlloc: out of memory; "+
+		"in use: parameters 1.00 MiB, activations 1.00 MiB; `ringo plan` says how much a training needs (at memory_test.go:")
+	q := NewParam(Constant(1), 3)
+	q.SetName("layers.1.weight")
+	assert.ErrorContains(t, Try(func() { q.Make(dev, Float32, 1) }), "alloc layers.1.weight float32[3]: 12 B (parameters) on cpu: ")
 }

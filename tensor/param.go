@@ -84,7 +84,7 @@ func (p *Param) Frozen() bool { return p.frozen }
 // Make gives the parameter memory on dev and its initial values, a function of seed, name and the element's index in the
 // model's tensor alone.
 func (p *Param) Make(dev Device, dtype DType, seed uint64) {
-	p.SetValue(NewFor(Parameters, dev, dtype, p.dims...))
+	p.SetValue(newNamed(p.name, Parameters, dev, dtype, p.dims))
 	p.Fill(p.Value, seed, 0)
 }
 
@@ -124,13 +124,13 @@ func (p *Param) setPart(v Tensor) {
 		fail("SetValue", these(h), "%s has shape %v here and %v in the model, and needs a contiguous tensor outside tapes",
 			p.name, p.dims, p.Global())
 	}
-	host, at := NewFor(Parameters, hostDevice, h.dtype, p.dims...), 0
+	host, at := newNamed(p.name, Parameters, hostDevice, h.dtype, p.dims), 0
 	from, to, size := ToHost(v).Bytes(), host.Bytes(), h.dtype.Size()
 	for global, n := range p.Runs(0, p.Len()) {
 		at += copy(to[at:], from[global*size:(global+n)*size])
 	}
 	if dev := h.st.dev; !dev.Host() {
-		x := NewFor(Parameters, dev, h.dtype, p.dims...)
+		x := newNamed(p.name, Parameters, dev, h.dtype, p.dims)
 		Copy(x, host)
 		host = x
 	}
@@ -142,7 +142,7 @@ func (p *Param) To(dev Device) {
 	if from := p.Value.Device(); from == dev || from.Host() && dev.Host() {
 		return
 	}
-	v := NewFor(Parameters, dev, p.Value.DType(), p.dims...)
+	v := newNamed(p.name, Parameters, dev, p.Value.DType(), p.dims)
 	Copy(v, p.Value)
 	p.SetValue(v)
 }

@@ -85,31 +85,35 @@ func alignedBytes(n int) (p, heap Ptr) {
 	return unsafe.Add(heap, int(-uintptr(heap)&63)), heap
 }
 
-// newStorage returns zeroed memory that lives as long as something refers to it.
-func newStorage(dev Device, kind MemoryKind, bytes int) *storage {
-	s := &storage{bytes: bytes, refs: 1, dev: dev}
+// newStorage returns zeroed memory for h that lives as long as something refers to it: that of a parameter, if it has a name.
+func newStorage(dev Device, kind MemoryKind, h *header, name string) {
+	bytes := h.span() * h.dtype.Size()
+	s := &storage{bytes: bytes, refs: 1, dev: dev, name: name}
+	h.st = s
 	if dev.Host() {
 		if bytes > muchMemory {
-			refuse(dev, bytes, mappable(bytes))
+			if err := mappable(bytes); err != nil {
+				noMemory(dev, kind, h, bytes, err)
+			}
 		}
 		s.count(kind, bytes)
 		s.ptr, s.heap = alignedBytes(max(bytes, 1))
-		return s
+		return
 	}
 	p, err := dev.Alloc(bytes)
-	refuse(dev, bytes, err)
+	if err != nil {
+		noMemory(dev, kind, h, bytes, err)
+	}
 	s.count(kind, bytes)
 	s.ptr = p
 	runtime.AddCleanup(s, dev.Free, p)
 	fillBytes(dev, p, bytes, 0)
-	return s
 }
 
-const muchMemory = 1 << 30 // the system is asked whether it has that, before Go ends the process because it has not
+const muchMemory = 64 << 20 // the system is asked whether it has that, before Go ends the process because it has not
 
-// refuse panics if err says that a device did not give n bytes.
-func refuse(dev Device, n int, err error) {
-	if err != nil {
-		fail("alloc", nil, "%s on %v: %w", FormatBytes(n), dev, err)
-	}
+// noMemory fails: a device did not give n bytes for h. It says what the device's memory is used for.
+func noMemory(dev Device, kind MemoryKind, h *header, n int, err error) {
+	fail("alloc", these(h), "%s (%v) on %v: %w; in use: %s; `ringo plan` says how much a training needs",
+		FormatBytes(n), kind, dev, err, dev.Memory().uses())
 }

@@ -151,7 +151,7 @@ func (t *Tape) alloc(h *header) {
 	if len(t.limbo) > 0 && !t.keepAll {
 		t.reap()
 	}
-	b := t.mem.alloc(h.n * h.dtype.Size())
+	b := t.mem.alloc(h, h.n*h.dtype.Size())
 	h.own.ptr, h.own.bytes, h.own.refs, h.own.coming = b.p, b.bytes, 1, nil
 	h.st = &h.own
 }

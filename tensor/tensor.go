@@ -153,9 +153,13 @@ func New(dev Device, dtype DType, dims ...int) Tensor {
 
 // NewFor is New for memory that counts as a kind.
 func NewFor(kind MemoryKind, dev Device, dtype DType, dims ...int) Tensor {
+	return newNamed("", kind, dev, dtype, dims)
+}
+
+func newNamed(param string, kind MemoryKind, dev Device, dtype DType, dims []int) Tensor {
 	h := &header{dtype: dtype}
 	h.setDims(dims)
-	h.st = newStorage(dev, kind, h.n*dtype.Size())
+	newStorage(dev, kind, h, param)
 	return Tensor{h, 0}
 }
 

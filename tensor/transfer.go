@@ -13,7 +13,7 @@ func ToHost(x Tensor) Tensor {
 		return x
 	}
 	c := &header{dtype: h.dtype, n: h.n, rank: h.rank, dims: h.dims, ld: h.ld, rows: h.rows}
-	c.st = newStorage(hostDevice, Uncounted, h.span()*h.dtype.Size())
+	newStorage(hostDevice, Uncounted, c, "")
 	transfer(c, h)
 	return Tensor{c, 0}
 }

@@ -141,7 +141,7 @@ func (d *Device) locked(fn func() error) error {
 }
 
 // Alloc returns n bytes, aligned to 256, with any content. Memory that was freed before is given out again once the queues
-// are past its use. Where there is none left, the error says what the memory is used for.
+// are past its use.
 func (d *Device) Alloc(n int) (tensor.Ptr, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -160,7 +160,7 @@ func (d *Device) Alloc(n int) (tensor.Ptr, error) {
 		return errors.Join(d.queues[communicationQueue].stream.Wait(d.ready), d.queues[copyQueue].stream.Wait(d.ready))
 	})
 	if err != nil {
-		return nil, fmt.Errorf("%v: %w\n%v", d, err, &d.use)
+		return nil, fmt.Errorf("%v: %w", d, err)
 	}
 	ptr := hostPtr(p)
 	memory.add(span{lo: uintptr(p), hi: uintptr(p) + uintptr(max(n, 1)), dev: d, owned: true})
