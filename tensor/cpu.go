@@ -5,6 +5,7 @@ import (
 	"sync"
 	"unsafe"
 
+	"github.com/ringo-ml/ringo/internal/kernel"
 	"github.com/ringo-ml/ringo/internal/wait"
 )
 
@@ -47,12 +48,19 @@ func (q *cpuQueue) After(p Pending) error { return p.Wait() }
 
 var (
 	cpuTable   Table
-	hostDevice = NewCPU(1) // the device of FromSlice: memory that any CPU device may use
+	hostDevice = newCPU(1) // the device of FromSlice: memory that any CPU device may use
 )
 
 // NewCPU returns a CPU device that computes with the given number of threads (0: one per core). Ranks have a device
-// each and share the cores (see SetRanks). Close it when it is no longer used.
+// each and share the cores (see SetRanks). Close it when it is no longer used. A RINGO_CPU that is unknown is a Failure.
 func NewCPU(threads int) *CPU {
+	if err := kernel.CPUError(); err != nil {
+		fail("NewCPU", nil, "%w", err)
+	}
+	return newCPU(threads)
+}
+
+func newCPU(threads int) *CPU {
 	if threads <= 0 {
 		threads = runtime.GOMAXPROCS(0)
 	}

@@ -169,19 +169,30 @@ func TestParameterWithoutMemory(t *testing.T) {
 	assert.ErrorContains(t, Try(func() { p.SetValue(New(hostDevice, Float32, 5)) }), "blocks.1.weight has shape [2 3]")
 }
 
-// A Failure that nobody recovers is printed with its line, too.
+// A Failure that nobody recovers is printed with its line, too. An unknown instruction set is one.
 func TestUncaught(t *testing.T) {
-	if os.Getenv("RINGO_UNCAUGHT") != "" {
-		f := func(dims ...int) Tensor { return NewTape(hostDevice).Input(New(hostDevice, Float32, dims...)) }
+	f := func(dims ...int) Tensor { return NewTape(hostDevice).Input(New(hostDevice, Float32, dims...)) }
+	switch os.Getenv("RINGO_UNCAUGHT") {
+	case "shapes":
 		f(2, 3).Reshape(4)
+	case "cpu":
+		NewCPU(1)
 	}
 	exe, err := os.Executable()
 	require.NoError(t, err)
-	cmd := exec.CommandContext(t.Context(), exe, "-test.run=^TestUncaught$")
-	cmd.Env = append(os.Environ(), "RINGO_UNCAUGHT=1", "RINGO_DEBUG=")
-	out, err := cmd.CombinedOutput()
-	require.Error(t, err)
-	assert.Regexp(t, `panic: reshape float32\[2,3\], float32\[4\]: other number of elements \(at failure_test.go:\d+\)`, string(out))
+	for mode, want := range map[string]string{
+		"shapes": `panic: reshape float32\[2,3\], float32\[4\]: other number of elements \(at failure_test.go:\d+\)`,
+		"cpu":    `panic: NewCPU: RINGO_CPU=avx9: this CPU and build support .*generic \(at failure_test.go:\d+\)`,
+	} {
+		cmd := exec.CommandContext(t.Context(), exe, "-test.run=^TestUncaught$")
+		cmd.Env = append(os.Environ(), "RINGO_UNCAUGHT="+mode, "RINGO_DEBUG=")
+		if mode == "cpu" {
+			cmd.Env = append(cmd.Env, "RINGO_CPU=avx9")
+		}
+		out, err := cmd.CombinedOutput()
+		require.Error(t, err)
+		assert.Regexp(t, want, string(out))
+	}
 }
 
 // A shape error names the parameter that an operand is.

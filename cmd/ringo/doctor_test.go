@@ -80,6 +80,19 @@ func TestDoctorFindsWrongSettings(t *testing.T) {
 	}
 }
 
+// Every other command refuses an instruction set that is unknown, before it does anything.
+func TestUnknownCPU(t *testing.T) {
+	t.Setenv("RINGO_CPU", "sse1")
+	for _, args := range [][]string{{"plan"}, {"ckpt", "ls", "/none"}, {"run", "-n", "2", "true"}} {
+		out, errs, code := run(t, args...)
+		assert.Equal(t, 1, code, args)
+		assert.Empty(t, out, args)
+		assert.Regexp(t, `^ringo: RINGO_CPU=sse1: this CPU and build support .*generic\n$`, errs, args)
+	}
+	_, _, code := run(t, "version")
+	assert.Equal(t, 0, code)
+}
+
 // fakes are libraries that know their version.
 var fakes = map[string]string{
 	"libnvrtc.so.13":    `int nvrtcVersion(int *a, int *b) { *a = 13; *b = 5; return 0; }`,

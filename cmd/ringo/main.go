@@ -11,6 +11,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/ringo-ml/ringo/dist/launch"
+	"github.com/ringo-ml/ringo/internal/kernel"
 )
 
 // cli is the command line; each command has a Run method.
@@ -40,7 +41,9 @@ func ringo(args []string) int {
 		fmt.Fprintf(os.Stderr, "ringo: %s\n", wrongFlags(err))
 		return 2
 	}
-	err = ctx.Run()
+	if err = kernel.CPUError(); err == nil || ctx.Command() == "doctor" || ctx.Command() == "version" {
+		err = ctx.Run()
+	}
 	if err == nil {
 		return 0
 	}

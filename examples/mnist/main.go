@@ -27,11 +27,12 @@ func main() {
 		os.Exit(2)
 	}
 	d, err := tensor.ParseDType(*dtype)
-	if err == nil {
-		one := dist.Config{Ranks: 1, Exact: true, Device: *device}
-		err = dist.Run(context.Background(), one, func(ctx context.Context, r *dist.Rank) error { return train(ctx, r, *steps, d) })
-	}
 	if err != nil {
+		log.Printf("-dtype: %v", err)
+		os.Exit(2)
+	}
+	one := dist.Config{Ranks: 1, Exact: true, Device: *device}
+	if err := dist.Run(context.Background(), one, func(ctx context.Context, r *dist.Rank) error { return train(ctx, r, *steps, d) }); err != nil {
 		log.Fatal(err)
 	}
 }
