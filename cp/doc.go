@@ -9,8 +9,9 @@
 //	loader := data.NewLoader(set, data.Config{Sharder: mesh.Group("dp")}) // ranks of cp have the same rows
 //	loss := nn.CrossEntropy(m.Forward(tape.Input(u.Part(b.X))), u.Part(b.Y))
 //
-// Each rank has all parameters, and a part of the positions of each sequence. Norms, linear layers and losses work on positions one by one, so
-// that ranks with other positions are like ranks with other rows: ddp or fsdp sums their gradients. Only attention needs the others.
+// Each rank has all parameters, and a part of the positions of each sequence. Norms, linear layers and losses work on
+// positions one by one, so that ranks with other positions are like ranks with other rows: ddp or fsdp sums their
+// gradients. Only attention needs the other positions.
 //
 // Ulysses (Jacobs et al. 2023, "DeepSpeed Ulysses") exchanges its queries, keys and values by an all-to-all, so that each rank has whole
 // sequences of some heads, and takes the result back by another one. With A bytes of queries, as many of the result, and K of keys and

@@ -21,8 +21,9 @@
 // makes one). A parameter that the loss does not use is an error, unless Config.AllowUnused is set. All ranks hold all
 // gradients after Backward, so clipping needs no Norm.
 //
-// Parameters that live on a smaller group, such as experts, are summed there: Config.Over. A loss that would make gradients
-// wrong, and a batch that does not say its rows, are refused (docs/TYPES.md).
+// Parameters that only a part of the ranks share, such as experts, have their gradients summed over that part:
+// Config.Over. A loss that would make gradients wrong, and a batch that does not say its rows, are refused
+// (docs/TYPES.md).
 //
 // Naive does the same with one all-reduce per parameter after Backward. It is the oracle that Attach is tested against,
 // and the place to start reading.

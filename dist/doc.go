@@ -15,19 +15,20 @@
 //
 // # Operations
 //
-// A [Group] is a set of ranks; r.World holds all. Its operations are those of NCCL and torch.distributed: Broadcast, Reduce,
-// AllReduce, Gather, AllGather, Scatter, ReduceScatter, AllToAll, forms with unequal counts (AllGatherV, ReduceScatterV,
-// AllToAllV), Barrier, and messages between two ranks (Send, Recv, RecvAny, [Group.Batch]). All members call the same
-// operations in the same order. Each call returns a [Work] at once: Wait blocks until the result is there, and until then
-// the tensors belong to the operation. Waiting later lets the program compute meanwhile; up to 64 operations of a group may
-// be in flight, and they may be waited for in any order. Operations of a rank that touch the same memory take effect in the
-// order in which they are issued, on whichever groups: a second one waits for the first before it begins. Small values go through [Group.SumFloats], [AllGatherObject] and
-// [BroadcastObject].
+// A [Group] is a set of ranks; r.World holds all. Its operations are those of NCCL and torch.distributed: Broadcast,
+// Reduce, AllReduce, Gather, AllGather, Scatter, ReduceScatter, AllToAll, forms with unequal counts (AllGatherV,
+// ReduceScatterV, AllToAllV), Barrier, and messages between two ranks (Send, Recv, RecvAny, [Group.Batch]). All members
+// call the same operations in the same order. Each call returns a [Work] at once: Wait blocks until the result is
+// there, and until then the tensors belong to the operation. Waiting later lets the program compute meanwhile; up to 64
+// operations of a group may be in flight, and they may be waited for in any order. Operations of a rank that touch the
+// same memory take effect in the order in which they are issued, on any groups: the second one waits for the first
+// before it begins. Small values go through [Group.SumFloats], [AllGatherObject] and [BroadcastObject].
 //
-// Results do not depend on luck: elements are combined in rank order, 16-bit floats in float32 with one rounding at the
-// end. The bits are the same on goroutines and between processes of a host. Between hosts a committed table chooses
-// algorithms by what was measured, and some of them add in an order of their own, the same on every run; RINGO_BITS=rank
-// demands rank order everywhere. RINGO_ALGO=allreduce:ring, or [Algo] for one group, forces an algorithm between processes.
+// Results are the same on every run. Elements are combined in rank order, 16-bit floats in float32 with one rounding at
+// the end. The bits are the same on goroutines and between processes of a host. Between hosts a committed table chooses
+// algorithms by what was measured, and some of them add in an order of their own, the same on every run;
+// RINGO_BITS=rank demands rank order everywhere. RINGO_ALGO=allreduce:ring, or [Algo] for one group, forces an
+// algorithm between processes.
 //
 // # Groups
 //
@@ -37,22 +38,23 @@
 //
 // # Failures
 //
-// Nothing hangs. When ranks disagree (another operation, shape, type, reduction or root), every rank gets an [*Error] that
-// says who called what. An operation that makes no progress for [Config].Timeout while somebody waits for it fails and
-// names the ranks that did not arrive. The first failure poisons its group for ever: every later call on every rank returns
-// it, and groups made from it fail as well. When the function of a rank returns an error or panics, Run ends the other
-// ranks and returns that first error; [Rank.AtEnd] is for work in the background that must be over before. [Group.Abort] is the only way to cancel operations. When the job fails, the last
-// operations of each rank are printed.
+// Nothing hangs. When ranks disagree (another operation, shape, type, reduction or root), every rank gets an [*Error]
+// that says who called what. An operation that makes no progress for [Config].Timeout while somebody waits for it fails
+// and names the ranks that did not arrive. The first failure poisons its group for ever: every later call on every rank
+// returns it, and groups made from it fail as well. When the function of a rank returns an error or panics, Run ends
+// the other ranks and returns that first error; [Rank.AtEnd] is for work in the background that must be over before Run
+// returns. [Group.Abort] is the only way to cancel operations. When the job fails, the last operations of each rank are
+// printed.
 //
 // # Speed
 //
-// Ranks on goroutines read and write each other's buffers in place (package dist/local). So do processes in a group whose
-// members are all on one Linux host (package dist/shm), with tensors that [Rank.Alloc] made, as ddp does for its gradients;
-// other tensors are copied through shared memory. RINGO_SHM=0 switches that off. Groups over several hosts use TCP with TLS
-// (package dist/tcp): in a mesh "dp=2,tp=2" on two hosts of two ranks, dp does and tp does not. [Group.Engine] says which it
-// is. A steady operation in memory allocates nothing. Waiting drives all operations of the rank; in memory little else does
-// (a tape calls the device's poll hook once a node), so overlap with computation is a matter for networks and GPUs.
-// [Group.Stats] counts what was asked for and what was moved.
+// Ranks on goroutines read and write each other's buffers in place (package dist/local). So do processes in a group
+// whose members are all on one Linux host (package dist/shm), with tensors that [Rank.Alloc] made, as ddp does for its
+// gradients; other tensors are copied through shared memory. RINGO_SHM=0 switches that off. Groups over several hosts
+// use TCP with TLS (package dist/tcp): in a mesh "dp=2,tp=2" on two hosts of two ranks, dp does and tp does not.
+// [Group.Engine] says which it is. A steady operation in memory allocates nothing. Waiting drives all operations of the
+// rank. Between waits, operations in memory move only when a tape calls the device's poll hook, once a node. So it is
+// networks and GPUs that overlap with computation. [Group.Stats] counts what was asked for and what was moved.
 //
 // # Devices
 //

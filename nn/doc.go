@@ -27,11 +27,11 @@
 //	aux *Teacher   `nn:"-"`                 // not a part of the model
 //	Fit *Probe     `nn:",inline"`           // adds nothing to the names below it, as an embedded struct
 //
-// Where files keep parameters otherwise than a tag can say, such as keys and values that are one parameter here and two
-// tensors there, the model is a [Storer]. Names in messages, and random numbers, stay those of the fields.
+// Where a tag cannot say how files keep parameters, the model is a [Storer]. An example are keys and values that are
+// one parameter here and two tensors there. Names in messages, and random numbers, stay those of the fields.
 //
-// A parameter that is reached twice (tied weights) counts once, under its first name. One that can be reached only
-// through an unexported field or a map would silently not train; the walk panics.
+// A parameter that is reached twice (tied weights) counts once, under its first name. A parameter that can be reached
+// only through an unexported field or a map would not train, and nothing would say so. So the walk panics.
 //
 // # Values
 //

@@ -16,12 +16,12 @@
 // allocates nothing. A step uses gradients up: the next Backward overwrites them, and there is no ZeroGrad. A parameter
 // that got no gradient since the last step is left alone, as PyTorch does where grad is None.
 //
-// What is updated is Param.Local: the parameter, or this rank's shard of it. So an optimizer needs to know nothing of
-// parallelism, but for the norm that clipping needs (see Norm). Moments lie on the parameter's device in its type. A
+// An optimizer updates Param.Local: the parameter, or this rank's shard of it. So it needs to know nothing of
+// parallelism, except for the norm that clipping needs (see Norm). Moments lie on the parameter's device in its type. A
 // parameter of 16-bit floats has float32 moments and a float32 master copy; Local is the master, rounded.
 //
-// A run is resumed by setting the parameters' values, [Optimizer.SetState], the loader's SetState and the tape's, without
-// which dropout would repeat the masks of the first steps.
+// To resume a run, set the parameters' values, and call [Optimizer.SetState], the loader's SetState and the tape's.
+// Without the last one, dropout would repeat the masks of the first steps.
 //
-// NaN and infinite gradients are not looked for, except by a Scaler: they end up in the parameters.
+// Only a Scaler looks for NaN and infinite gradients. Without one they end up in the parameters.
 package optim

@@ -19,24 +19,24 @@
 //
 // # Handles
 //
-// A [Tensor] is a handle of 16 bytes, passed by value. The zero Tensor means "none". Memory is contiguous in row-major
-// order, but for matrices, which may have a leading stride: [Tensor.Slice] of rows or columns and [Tensor.Reshape] copy
+// A [Tensor] is a handle of 16 bytes, passed by value. The zero Tensor means "none". Memory is contiguous, in row-major
+// order; only matrices may have a leading stride. So [Tensor.Slice] of rows or columns and [Tensor.Reshape] copy
 // nothing. A handle to step memory is valid until [Tape.Reset], or until Backward has differentiated the operation that
-// made it; [Tape.Keep] prolongs the latter. Using it later panics: it never shows another tensor's memory.
-// [Floats] and [Tensor.Item] copy values out, [Data] shares memory with a Go slice.
+// made it; after [Tape.Keep] it is valid until Reset in any case. Using it later panics: it never shows another
+// tensor's memory. [Floats] and [Tensor.Item] copy values out, [Data] shares memory with a Go slice.
 //
-// The element types are Float32, Float64, BFloat16, Float16, Int32, Int64, Uint8 and Bool; operands of an operation have the
-// same one (see [Tensor.Cast]). 16-bit floats are computed in float32, and each result is rounded once;
-// but losses of 16-bit floats are Float32. Where the CPU multiplies bfloat16 itself, so do MatMul and Linear: sums are float32,
-// and numbers below 2**-126 count as zeros.
+// The element types are Float32, Float64, BFloat16, Float16, Int32, Int64, Uint8 and Bool; operands of an operation
+// have the same one (see [Tensor.Cast]). 16-bit floats are computed in float32, and each result is rounded once. Losses
+// of 16-bit floats are Float32. Where the CPU has instructions for bfloat16, MatMul and Linear use them: sums are
+// float32, and numbers below 2**-126 count as zeros.
 //
 // # Memory
 //
 // Backward frees activations as it goes. [Tape.Scope] frees what no gradient rule will read at the end of a part of the
 // model, [Tape.Checkpoint] keeps only the result of a part and runs it again in Backward, and [NoGrad] makes a tape for
-// inference. What is not freed so lives until Reset: a loop without it, of training or inference, uses more and more
-// memory. Several tapes may be alive at the same time, as in pipelines. A tape belongs to one goroutine; several
-// goroutines may run one model at the same time if each has a device and a NoGrad tape of its own.
+// inference. All other step memory lives until Reset. A loop without Reset uses more and more memory, in inference too.
+// Several tapes may be alive at the same time, as in pipelines. A tape belongs to one goroutine; several goroutines may
+// run one model at the same time if each has a device and a NoGrad tape of its own.
 //
 // # Parameters
 //
@@ -54,14 +54,15 @@
 // the bit. With RINGO_DEBUG=1 in the environment, each kernel is compared with a plain reference, and freed memory is filled
 // with NaN.
 //
-// A device may have memory that Go code cannot touch ([Device].Host is false), and work that is done later. Then nothing of a
-// training step waits for it: operations, Backward, clipping and the optimizer only launch. What waits is what brings a result
-// to the host ([Tensor.Item], [Floats], [ToHost], [Copy]) or needs one there: [Ctx.HostInts], the optimizer's Scaler. An index out of range
-// is an error of the next of these. Inputs in host memory are copied in the order of the device's queue, and may change after Reset.
-// Package tensortest has the conformance suite of devices. [Capture] makes a step of fixed shapes one launch, where the device can.
+// A device may have memory that Go code cannot touch ([Device].Host is false), and work that is done later. Then
+// nothing of a training step waits for it: operations, Backward, clipping and the optimizer only launch. The only calls
+// that wait are those that bring a result to the host ([Tensor.Item], [Floats], [ToHost], [Copy]) or need one there:
+// [Ctx.HostInts], the optimizer's Scaler. An index out of range becomes an error of the next of these calls. Inputs in
+// host memory are copied in the order of the device's queue, and may change after Reset. Package tensortest has the
+// conformance suite of devices. [Capture] makes a step of fixed shapes one launch, where the device can.
 //
-// A device counts its memory by kind, now and at the most: [Device.Memory]. What memory is for is said where it is allocated
-// ([NewFor]); parameters, gradients and step memory know it by themselves. Package plan predicts the numbers.
+// A device counts its memory by kind, now and at the most: [Device.Memory]. [NewFor] says what memory is for; of
+// parameters, gradients and step memory this is known. Package plan predicts the numbers.
 //
 // # Failures
 //

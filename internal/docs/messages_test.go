@@ -104,3 +104,24 @@ func TestPlain(t *testing.T) {
 	_, ok := constant(e)
 	assert.False(t, ok)
 }
+
+// Every variable of the environment that a page names is one that some Go file names.
+func TestVariables(t *testing.T) {
+	var source strings.Builder
+	err := filepath.WalkDir(root, func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || filepath.Ext(name) != ".go" || filepath.Base(filepath.Dir(name)) == "docs" {
+			return err
+		}
+		source.WriteString(read(t, strings.TrimPrefix(filepath.ToSlash(name), root)))
+		return nil
+	})
+	require.NoError(t, err)
+	variable, checked := regexp.MustCompile(`\bRINGO_[A-Z_]*[A-Z]\b`), 0
+	for _, page := range pages(t) {
+		for _, name := range variable.FindAllString(read(t, page), -1) {
+			assert.True(t, strings.Contains(source.String(), name), "%s: no Go file has %s", page, name)
+			checked++
+		}
+	}
+	assert.Greater(t, checked, 50)
+}
