@@ -54,6 +54,7 @@ type walker struct {
 	params   []found
 	dropouts map[*Dropout]string
 	linears  []placedLinear
+	norms    []*BatchNorm2d
 	tied     []unsafe.Pointer // what was reached again
 	hidden   []hidden         // unexported fields and maps
 
@@ -139,6 +140,9 @@ func (w *walker) structure(v reflect.Value, at place) {
 	}
 	if w.noteLinear(v, at.name); isMerged(v) {
 		return
+	}
+	if n, ok := addressOf[BatchNorm2d](v); ok {
+		w.norms = append(w.norms, n)
 	}
 	at = at.consult(v)
 	pkg, outer := v.Type().PkgPath(), w.pkg

@@ -33,6 +33,8 @@ type cpuQueue struct {
 	lanes64 []gemmLane[float64]
 	// the same of bfloat16
 	lanesBF16 []bf16Lane
+	conv32    convWork[float32]
+	conv64    convWork[float64]
 	attn32    []attnLane[float32]
 	attn64    []attnLane[float64]
 }

@@ -163,6 +163,30 @@ func (x Tensor) DropoutAt(p float64, layer uint64, at Region) Tensor {
 	return out.tensor()
 }
 
+// DropoutChannels is Dropout of whole channels of x [rows, channels, ..]: all elements of one are dropped, or none, as by
+// torch.nn.functional.dropout2d.
+func (x Tensor) DropoutChannels(p float64, layer uint64) Tensor {
+	t := tapeOf("dropout", x)
+	if !(p >= 0 && p < 1) {
+		fail("dropout", nil, "probability %v is not in [0,1)", p)
+	}
+	if p == 0 || !t.training {
+		return x
+	}
+	h := t.arg(x)
+	t.mustShape("dropout", h.rank >= 2, h)
+	mask := t.newTensor(h.dtype, h.dims[:2]...)
+	mask.ty = h.ty
+	t.fill(mask, 1)
+	t.dropout(mask, mask, p, t.RandomKey(layer), t.place("dropout", mask, mask.n, h.dims[1], 1, Region{}))
+	wide := h.dims
+	for i := 2; i < int(h.rank); i++ {
+		wide[i] = 1
+	}
+	mask.setDims(wide[:h.rank])
+	return x.Mul(mask.tensor())
+}
+
 func (t *Tape) dropout(out, in *header, p float64, key uint64, place [8]int) {
 	if out.n == 0 {
 		return

@@ -26,6 +26,7 @@ const (
 	ClashLoss                      // Backward's or WithAux' loss is no part of a sum
 	ClashGrad                      // a gradient that is given is not of the output's dual kind
 	ClashLay                       // contradictory calls of Param.Lay
+	ClashStatistics                // statistics of this rank's rows alone
 )
 
 // clashTexts say what is wrong. %[1]s is the first input of the one kind, %[2]s that of the other.
@@ -41,6 +42,7 @@ var clashTexts = [...]string{
 	ClashAdded:        "%[1]s is a partial sum: what is added to it would count once for each rank",
 	ClashProduct:      "a product of two partial sums is no partial sum",
 	ClashWhole:        "%[1]s is a part of the features: a mean or a loss over them needs those of the other ranks",
+	ClashStatistics:   "%[1]s has the sums over this rank's rows, and other ranks hold more rows of the batch: SyncBatchNorm sums them over the ranks",
 	ClashMask:         "%[1]s differs between ranks along an axis that its Rows do not tell of: different elements would get the same random numbers",
 }
 

@@ -153,3 +153,31 @@ func (e *engine[T]) packShort(dst []T, ds int, src []T, ss, w, n int) {
 		}
 	}
 }
+
+// PackRows copies n rows of w elements from src, where they are ss elements apart, to dst, where one follows the other.
+func PackRows[T Float](dst, src []T, ss, w, n int) {
+	if single[T]() {
+		packRows(active.gemm32, *(*[]float32)(unsafe.Pointer(&dst)), *(*[]float32)(unsafe.Pointer(&src)), ss, w, n)
+		return
+	}
+	packRows(active.gemm64, *(*[]float64)(unsafe.Pointer(&dst)), *(*[]float64)(unsafe.Pointer(&src)), ss, w, n)
+}
+
+func packRows[T Float](e *engine[T], dst, src []T, ss, w, n int) {
+	if w == 0 || n == 0 {
+		return
+	}
+	_, _ = dst[n*w-1], src[(n-1)*ss+w-1]
+	fast := 0
+	if vectors := (w + e.lanes - 1) / e.lanes; vectors <= 2 && e.copyRows[0] != nil {
+		// Vectors are copied whole, inside both slices: the next row overwrites what one has behind its w elements.
+		reach, size := vectors*e.lanes, int(unsafe.Sizeof(dst[0]))
+		if at := min(n*w, len(dst)) - reach; at >= 0 && len(src) >= reach {
+			fast = min(n, at/w+1, (len(src)-reach)/max(ss, 1)+1)
+			e.copyRows[vectors-1](&dst[0], w*size, &src[0], ss*size, fast)
+		}
+	}
+	for r := fast; r < n; r++ {
+		copy(dst[r*w:][:w], src[r*ss:])
+	}
+}

@@ -22,7 +22,7 @@ var newKernels = map[tensor.Op][tensor.NumDTypes]tensor.Kernel{
 // groups are the tables of each file.
 var groups = []map[tensor.Op][tensor.NumDTypes]tensor.Kernel{
 	unaryKernels, arithKernels, moveKernels, reduceKernels, indexKernels, floatKernels, optimKernels,
-	matmulKernels, rowKernels, normKernels, attentionKernels, newKernels,
+	matmulKernels, rowKernels, normKernels, attentionKernels, pictureKernels, newKernels,
 }
 
 func init() {

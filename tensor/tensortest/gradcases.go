@@ -118,7 +118,7 @@ func GradCases() map[tensor.Op][]GradCase {
 		a, b := x[0].Affine(1, 0), x[1].Sin()
 		return a.Exp().Sum().Add(a.Add(b))
 	}})
-	for _, more := range []map[tensor.Op][]GradCase{shapeCases(), productCases(), rowCases(), indexCases(), graphCases(), sortingGrads(), generalLossGrads(), rotaryGrads(), attentionGrads()} {
+	for _, more := range []map[tensor.Op][]GradCase{shapeCases(), productCases(), rowCases(), indexCases(), graphCases(), sortingGrads(), generalLossGrads(), rotaryGrads(), attentionGrads(), pictureGrads()} {
 		for op, c := range more {
 			all[op] = append(all[op], c...)
 		}

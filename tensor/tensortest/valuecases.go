@@ -92,7 +92,7 @@ func ValueCases() []ValueCase {
 	for i := range moving {
 		moving[i].Bools = moving[i].Name != "scatter_add"
 	}
-	return slices.Concat(elementCases(), moving, reducingCases(), matrixCases(), lossCases(), sortingCases(), countingCases(), generalLossCases(), rotaryCases(), attentionCases())
+	return slices.Concat(elementCases(), moving, reducingCases(), matrixCases(), lossCases(), sortingCases(), countingCases(), generalLossCases(), rotaryCases(), attentionCases(), pictureCases())
 }
 
 func elementCases() []ValueCase {

@@ -1,0 +1,109 @@
+package nn
+
+import "github.com/ringo-ml/ringo/tensor"
+
+// Conv2d is a convolution of pictures [batch, channels, height, width].
+type Conv2d struct {
+	W       *tensor.Param `nn:"weight"` // [out, in/groups, rows, columns]
+	B       *tensor.Param `nn:"bias"`   // [out]; nil: none
+	Options tensor.Conv2dOptions
+}
+
+// NewConv2d returns a layer from in to out channels with kernels of size × size pixels, with PyTorch's initialization: weight and bias uniform in
+// ±1/√(size²·in/groups). For a layer without bias, set B to nil.
+func NewConv2d(in, out, size int, o tensor.Conv2dOptions) *Conv2d {
+	in /= max(o.Groups, 1)
+	init := tensor.KaimingUniform(in * size * size)
+	return &Conv2d{W: tensor.NewParam(init, out, in, size, size), B: tensor.NewParam(init, out), Options: o}
+}
+
+// Forward returns [batch, out, height, width] for x [batch, in, height, width].
+func (c *Conv2d) Forward(x T) T {
+	t := tapeOf(x)
+	return tensor.Conv2d(x, t.Use(c.W), use(t, c.B), c.Options)
+}
+
+// MaxPool2d takes the largest pixel of each window.
+type MaxPool2d struct{ Options tensor.Pool2dOptions }
+
+// NewMaxPool2d returns a layer with windows of size × size pixels, side by side.
+func NewMaxPool2d(size int) *MaxPool2d {
+	return &MaxPool2d{tensor.Pool2dOptions{Kernel: [2]int{size, size}}}
+}
+
+// Forward returns [.., height, width] for x of more pixels.
+func (p *MaxPool2d) Forward(x T) T { return x.MaxPool2d(p.Options) }
+
+// AvgPool2d takes the mean of each window.
+type AvgPool2d struct{ Options tensor.Pool2dOptions }
+
+// NewAvgPool2d returns a layer with windows of size × size pixels, side by side.
+func NewAvgPool2d(size int) *AvgPool2d {
+	return &AvgPool2d{tensor.Pool2dOptions{Kernel: [2]int{size, size}}}
+}
+
+// Forward returns [.., height, width] for x of more pixels.
+func (p *AvgPool2d) Forward(x T) T { return x.AvgPool2d(p.Options) }
+
+// Flatten makes rows of pictures: all dimensions but the first become one. It is a Layer: Flatten{}.
+type Flatten struct{}
+
+// Forward returns [batch, n] for x [batch, ..].
+func (Flatten) Forward(x T) T {
+	n := 1
+	for i := 1; i < x.Rank(); i++ {
+		n *= x.Dim(i)
+	}
+	return x.Reshape(x.Dim(0), n)
+}
+
+// Dropout2d is Dropout of whole channels: neighbouring pixels are so alike that dropping single ones does little (Tompson et al. 2015).
+type Dropout2d struct{ *Dropout }
+
+// NewDropout2d returns a layer that drops a channel of a picture with probability p, 0 ≤ p < 1.
+func NewDropout2d(p float64) *Dropout2d { return &Dropout2d{NewDropout(p)} }
+
+// Forward returns x [batch, channels, ..], in training without some of the channels.
+func (d *Dropout2d) Forward(x T) T {
+	d.check(x)
+	return x.DropoutChannels(d.P, d.key)
+}
+
+// perChannel shapes a vector of channels like pictures of rank dimensions.
+func perChannel(v T, rank int) T {
+	dims := [tensor.MaxRank]int{}
+	for i := range dims {
+		dims[i] = 1
+	}
+	dims[1] = v.Len()
+	return v.Reshape(dims[:rank]...)
+}
+
+// GroupNorm normalizes groups of channels of each picture to mean 0 and variance 1, and scales and shifts the channels (Wu and He 2018).
+type GroupNorm struct {
+	W      *tensor.Param `nn:"weight"` // [channels]; nil: ones
+	B      *tensor.Param `nn:"bias"`   // [channels]; nil: zeros
+	Groups int           // of channels, one behind the other
+	Eps    float64
+}
+
+// NewGroupNorm returns a layer for so many groups of channels, with W = 1, B = 0 and Eps = 1e-5.
+func NewGroupNorm(groups, channels int) *GroupNorm {
+	if groups < 1 || channels%groups != 0 {
+		fail("NewGroupNorm", "%d groups of %d channels", groups, channels)
+	}
+	return &GroupNorm{tensor.NewParam(tensor.Constant(1), channels), tensor.NewParam(tensor.Constant(0), channels), groups, 1e-5}
+}
+
+// Forward returns a tensor of x's shape, [batch, channels, ..].
+func (n *GroupNorm) Forward(x T) T {
+	t, group := tapeOf(x), x.Len()/max(x.Dim(0)*n.Groups, 1)
+	y := tensor.LayerNorm(x.Reshape(x.Dim(0), n.Groups, group), T{}, T{}, n.Eps).Reshape(x.Shape().Dims...)
+	if n.W != nil {
+		y = y.Mul(perChannel(t.Use(n.W), x.Rank()))
+	}
+	if n.B != nil {
+		y = y.Add(perChannel(t.Use(n.B), x.Rank()))
+	}
+	return y
+}

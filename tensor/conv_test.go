@@ -1,0 +1,112 @@
+package tensor_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/tensortest"
+)
+
+// naiveConv computes the convolution by its definition, and the gradients of x and w from that of the output, g.
+func naiveConv(x, w, g []float64, c tensor.Conv) (out, dx, dw []float64) {
+	out, dx, dw = make([]float64, len(g)), make([]float64, len(x)), make([]float64, len(w))
+	in, each := c.In/c.Groups, c.Out/c.Groups
+	at := 0
+	for n := range c.N {
+		for o := range c.Out {
+			for y := range c.OutH {
+				for z := range c.OutW {
+					for k := range in * c.KH * c.KW {
+						i, j := k/c.KW%c.KH, k%c.KW
+						row, col := y*c.StrideH-c.PadH+i*c.DilationH, z*c.StrideW-c.PadW+j*c.DilationW
+						if row < 0 || row >= c.H || col < 0 || col >= c.W {
+							continue
+						}
+						p, q := ((n*c.In+o/each*in+k/(c.KH*c.KW))*c.H+row)*c.W+col, o*in*c.KH*c.KW+k
+						out[at] += x[p] * w[q]
+						dx[p] += g[at] * w[q]
+						dw[q] += g[at] * x[p]
+					}
+					at++
+				}
+			}
+		}
+	}
+	return out, dx, dw
+}
+
+// Pictures that are cut into several tiles, blocks of channels and parts of the batch have the outputs and gradients of plain loops, with the same bits
+// for any number of threads, and the gradient of the weights adds to the one that is there.
+func TestConvCut(t *testing.T) {
+	for _, c := range []tensor.Conv{
+		{N: 2, In: 64, H: 5, W: 4, Out: 70, Groups: 1, KH: 3, KW: 3, StrideH: 1, StrideW: 1, PadH: 1, PadW: 1, DilationH: 1, DilationW: 1, OutH: 5, OutW: 4},
+		{N: 1, In: 40, H: 34, W: 36, Out: 2, Groups: 1, KH: 3, KW: 3, StrideH: 1, StrideW: 1, PadH: 1, PadW: 0, DilationH: 1, DilationW: 1, OutH: 34, OutW: 34},
+		{N: 19, In: 6, H: 9, W: 33, Out: 4, Groups: 2, KH: 3, KW: 2, StrideH: 2, StrideW: 1, PadH: 2, PadW: 3, DilationH: 1, DilationW: 2, OutH: 6, OutW: 37},
+		{N: 3, In: 5, H: 7, W: 8, Out: 6, Groups: 1, KH: 1, KW: 1, StrideH: 1, StrideW: 1, DilationH: 1, DilationW: 1, OutH: 7, OutW: 8},
+	} {
+		o := tensor.Conv2dOptions{Stride: [2]int{c.StrideH, c.StrideW}, Padding: [2]int{c.PadH, c.PadW}, Dilation: [2]int{c.DilationH, c.DilationW}, Groups: c.Groups}
+		var bits [3][]float64
+		for _, threads := range []int{1, 2, 3} {
+			dev := tensor.NewCPU(threads)
+			tensor.CutAll(dev)
+			x, w := tensor.NewParam(tensor.UniformInit(-1, 1), c.N, c.In, c.H, c.W), tensor.NewParam(tensor.UniformInit(-1, 1), c.Out, c.In/c.Groups, c.KH, c.KW)
+			x.SetName("x")
+			x.Make(dev, tensor.Float64, 1)
+			w.Make(dev, tensor.Float64, 1)
+			g := tensor.New(dev, tensor.Float64, c.N, c.Out, c.OutH, c.OutW)
+			tensor.UniformInit(-1, 1).Fill(g, 3, 0)
+			tape := tensor.NewTape(dev)
+			var y []float64
+			for range 2 {
+				out := tensor.Conv2d(tape.Use(x), tape.Use(w), tensor.Tensor{}, o)
+				y = tensor.Floats(out)
+				tape.Backward(out.Mul(g).Sum(), tensor.More())
+				tape.Reset()
+			}
+			out, dx, dw := naiveConv(tensor.Floats(x.Value), tensor.Floats(w.Value), tensor.Floats(g), c)
+			got := [3][]float64{y, tensor.Floats(x.Grad), tensor.Floats(w.Grad)}
+			for i, want := range [][]float64{out, dx, dw} {
+				for k := range want {
+					want[k] *= float64(min(1+i, 2)) // gradients of two steps
+				}
+				tensortest.RequireClose(t, want, got[i], 1e-12, fmt.Sprintf("%+v: %s", c, []string{"output", "gradient of x", "gradient of w"}[i]))
+			}
+			if threads == 1 {
+				bits = got
+			}
+			require.Equal(t, bits, got, "%d threads", threads)
+			dev.Close()
+		}
+	}
+}
+
+// Wrong shapes and options are failures that name them.
+func TestPictureErrors(t *testing.T) {
+	tape := tensor.NewTape(tensor.NewCPU(1))
+	x := tape.Input(tensor.New(tape.Device(), tensor.Float32, 2, 4, 5, 6))
+	w := tape.Input(tensor.New(tape.Device(), tensor.Float32, 6, 2, 3, 3))
+	conv := func(o tensor.Conv2dOptions) func() {
+		return func() { tensor.Conv2d(x, w, tensor.Tensor{}, o) }
+	}
+	for name, f := range map[string]func(){
+		"groups":            conv(tensor.Conv2dOptions{}),
+		"groups of outputs": conv(tensor.Conv2dOptions{Groups: 4}),
+		"large kernel":      conv(tensor.Conv2dOptions{Groups: 2, Dilation: [2]int{3, 1}}),
+		"negative padding":  conv(tensor.Conv2dOptions{Groups: 2, Padding: [2]int{-1, 0}}),
+		"rank":              func() { tensor.Conv2d(x.Reshape(2, 4, 30), w, tensor.Tensor{}, tensor.Conv2dOptions{}) },
+		"bias":              func() { tensor.Conv2d(x, w, x, tensor.Conv2dOptions{Groups: 2}) },
+		"no kernel":         func() { x.MaxPool2d(tensor.Pool2dOptions{}) },
+		"too much padding":  func() { x.AvgPool2d(tensor.Pool2dOptions{Kernel: [2]int{3, 3}, Padding: [2]int{2, 0}}) },
+		"large window":      func() { x.MaxPool2d(tensor.Pool2dOptions{Kernel: [2]int{6, 1}}) },
+		"sums of a float32": func() { tensor.BatchNorm(x, x, tensor.Tensor{}, tensor.Tensor{}, 1) },
+		"channels of weight": func() {
+			tensor.BatchNorm(x, tensor.ChannelSums(x), tape.Input(tensor.New(tape.Device(), tensor.Float32, 3)), tensor.Tensor{}, 1)
+		},
+	} {
+		assert.ErrorContains(t, tensor.Try(f), "shapes do not fit", name)
+	}
+}

@@ -1,0 +1,331 @@
+package tensor
+
+import "github.com/ringo-ml/ringo/internal/kernel"
+
+// Convolutions on the CPU are products of matrices: the pixels that each tap of the kernel reads are copied to the rows of a matrix, a
+// tile of output rows at a time, which stays in the L2 cache (im2col; Chellapilla et al. 2006). The gradient of the input is such a
+// convolution, too: of the output's gradient with the kernel turned round. What a thread computes, and in which order sums are
+// added up, depends on the shapes alone.
+
+// The largest tile, in bytes: of a product, and of one whose sum stays in the cache as well.
+const (
+	convTile     = 512 << 10
+	convGradTile = 256 << 10
+)
+
+// convParts is the number of parts of the batch, at most, whose gradients of the weights are summed apart, and convPartsElems that of
+// their elements.
+const (
+	convParts      = 16
+	convPartsElems = 4 << 20
+)
+
+// convWork is what convolutions of an element type use while they run.
+type convWork[T kernel.Float] struct {
+	lanes   []convLane[T]
+	weights []T // turned round
+	sums    []T // gradients of the weights, by parts of the batch
+	window  window
+	m       int // rows of the matrix of weights
+	parts   int
+	blocks  int // of channels
+	conv    Conv
+}
+
+// convLane is the memory of a thread.
+type convLane[T kernel.Float] struct{ padded, tile []T }
+
+// window says how pixels of the output read the input: through taps, on planes with a border of zeros.
+type window struct {
+	c, h, w        int // the input's planes, of a group of channels
+	top, left      int // where its first pixel is on the planes with a border: negative ones are cut off
+	gapH, gapW     int // and how far the next ones are
+	planeH, planeW int
+	kh, kw, dh, dw int
+	sh, sw         int
+	oh, ow         int
+	rows, tiles    int // of the output, in a tile
+	ld             int // elements of a row of the tile's matrix
+}
+
+func conv32(q *cpuQueue) (*convWork[float32], *[]gemmLane[float32]) { return &q.conv32, &q.lanes32 }
+func conv64(q *cpuQueue) (*convWork[float64], *[]gemmLane[float64]) { return &q.conv64, &q.lanes64 }
+
+func grown[T any](x []T, n int) []T {
+	if cap(x) < n {
+		return make([]T, n)
+	}
+	return x[:n]
+}
+
+// begin makes room for tiles of the window with so many bytes.
+func (s *convWork[T]) begin(q *cpuQueue, lanes *[]gemmLane[T], bytes int) {
+	growLanes(q, lanes)
+	w := &s.window
+	k := w.depth()
+	size := 4
+	if _, double := any(T(0)).(float64); double {
+		size = 8
+	}
+	w.rows = min(max(bytes/max(k*w.ow*size, 1), 1), w.oh)
+	w.tiles = (w.oh + w.rows - 1) / w.rows
+	w.rows = (w.oh + w.tiles - 1) / w.tiles
+	w.tiles = (w.oh + w.rows - 1) / w.rows
+	w.ld = w.rows * w.ow
+	if w.ld*size%4096 == 0 { // rows that are pages apart share their places in the caches
+		w.ld += 64 / size
+	}
+	for len(s.lanes) < q.pool.n {
+		s.lanes = append(s.lanes, convLane[T]{})
+	}
+	for i := range s.lanes {
+		l := &s.lanes[i]
+		l.padded, l.tile = grown(l.padded, w.c*w.planeH*w.planeW), grown(l.tile, k*w.ld)
+	}
+}
+
+// depth is the number of elements that an output pixel reads.
+func (w *window) depth() int { return w.c * w.kh * w.kw }
+
+// asItLies reports whether the matrix of taps is the input.
+func (w *window) asItLies() bool {
+	return w.kh*w.kw == 1 && w.sh == 1 && w.sw == 1 && w.top == 0 && w.left == 0 && w.gapH == 1 && w.gapW == 1 && w.planeH == w.h && w.planeW == w.w
+}
+
+// pad copies c planes of the input to those with a border, whose zeros are there already.
+func pad[T kernel.Float](w *window, dst, src []T, c int) {
+	x0, x1 := inside(w.left, w.gapW, w.w, w.planeW)
+	y0, y1 := inside(w.top, w.gapH, w.h, w.planeH)
+	for p := range c {
+		for y := y0; y < y1; y++ {
+			to, from := dst[(p*w.planeH+w.top+y*w.gapH)*w.planeW:], src[(p*w.h+y)*w.w:]
+			if w.gapW == 1 {
+				copy(to[w.left+x0:w.left+x1], from[x0:x1])
+				continue
+			}
+			for x := x0; x < x1; x++ {
+				to[w.left+x*w.gapW] = from[x]
+			}
+		}
+	}
+}
+
+// inside returns which of n pixels lie on a plane.
+func inside(first, gap, n, plane int) (lo, hi int) {
+	for lo < n && first+lo*gap < 0 {
+		lo++
+	}
+	for hi = n; hi > lo && first+(hi-1)*gap >= plane; {
+		hi--
+	}
+	return lo, hi
+}
+
+// taps fills the matrix of a tile: a row for each channel and tap, with what it reads for the output rows r0 to r1.
+func taps[T kernel.Float](w *window, tile, padded []T, c, r0, r1 int) {
+	row := 0
+	for p := range c {
+		for i := range w.kh {
+			for j := range w.kw {
+				from := padded[(p*w.planeH+r0*w.sh+i*w.dh)*w.planeW+j*w.dw:]
+				to := tile[row*w.ld:][:(r1-r0)*w.ow]
+				row++
+				if w.sw == 1 {
+					kernel.PackRows(to, from, w.sh*w.planeW, w.ow, r1-r0)
+					continue
+				}
+				for r := range r1 - r0 {
+					line, at := to[r*w.ow:][:w.ow], from[r*w.sh*w.planeW:]
+					for x := range line {
+						line[x] = at[x*w.sw]
+					}
+				}
+			}
+		}
+	}
+}
+
+// convolve runs the window over the groups of all pictures in src [batch, groups·c, h, w]: out is weights times the matrix of taps, plus
+// bias if there is one. weights has m rows for each group.
+func (s *convWork[T]) convolve(q *cpuQueue, a *Args, part part) {
+	w := &s.window
+	cost := max(s.m*w.depth()*w.rows*w.ow, 1)
+	q.pool.run(q, a, s.conv.N*s.conv.Groups*w.tiles, (4*q.pool.grain-1)/cost+1, 1, part)
+}
+
+// convPart makes the part of convolve for a kernel with operands out, src and, but for the gradient, weights and bias.
+func convPart[T kernel.Float](work func(q *cpuQueue) (*convWork[T], *[]gemmLane[T]), turned bool) part {
+	return func(q *cpuQueue, a *Args, lo, hi, thread int) {
+		s, lanes := work(q)
+		l, g, w := &s.lanes[thread], &(*lanes)[thread], &s.window
+		out, src, weights, bias := slice[T](a, 0), slice[T](a, 1), s.weights, []T(nil)
+		if !turned {
+			weights, bias = slice[T](a, 2), slice[T](a, 3)
+		}
+		k, pixels, direct, last := w.depth(), w.oh*w.ow, w.asItLies(), -1
+		clear(l.padded)
+		g.g = kernel.Gemm[T]{M: s.m, K: k, LDA: k, Alpha: 1, LDC: pixels}
+		for item := lo; item < hi; item++ {
+			picture, tile := item/w.tiles, item%w.tiles // of a group
+			group, r0 := picture%s.conv.Groups, tile*w.rows
+			r1 := min(r0+w.rows, w.oh)
+			in := src[picture*w.c*w.h*w.w:][:w.c*w.h*w.w]
+			g.g.N, g.g.A, g.g.C = (r1-r0)*w.ow, weights[group*s.m*k:][:s.m*k], out[picture*s.m*pixels+r0*w.ow:]
+			if direct {
+				g.g.B, g.g.LDB = in[r0*w.ow:], pixels
+			} else {
+				if picture != last {
+					pad(w, l.padded, in, w.c)
+					last = picture
+				}
+				taps(w, l.tile, l.padded, w.c, r0, r1)
+				g.g.B, g.g.LDB = l.tile, w.ld
+			}
+			g.g.Beta = 0
+			if bias != nil {
+				g.g.Beta = 1
+				for o := range s.m {
+					kernel.Fill(g.g.C[o*pixels:][:g.g.N], bias[group*s.m+o])
+				}
+			}
+			kernel.GemmBlock(&g.g, g.ws, 0, g.g.M, 0, g.g.N)
+		}
+	}
+}
+
+// window is what the convolution reads x through.
+func (c *Conv) window() window {
+	return window{c: c.In / c.Groups, h: c.H, w: c.W, top: c.PadH, left: c.PadW, gapH: 1, gapW: 1, planeH: c.H + 2*c.PadH, planeW: c.W + 2*c.PadW,
+		kh: c.KH, kw: c.KW, dh: c.DilationH, dw: c.DilationW, sh: c.StrideH, sw: c.StrideW, oh: c.OutH, ow: c.OutW}
+}
+
+// gradWindow is what the gradient of x reads that of the output through, whose pixels are a stride apart.
+func (c *Conv) gradWindow() window {
+	spanH, spanW := c.DilationH*(c.KH-1), c.DilationW*(c.KW-1)
+	return window{c: c.Out / c.Groups, h: c.OutH, w: c.OutW, top: spanH - c.PadH, left: spanW - c.PadW, gapH: c.StrideH, gapW: c.StrideW,
+		planeH: c.H + spanH, planeW: c.W + spanW, kh: c.KH, kw: c.KW, dh: c.DilationH, dw: c.DilationW, sh: 1, sw: 1, oh: c.H, ow: c.W}
+}
+
+func convKernel[T kernel.Float](work func(q *cpuQueue) (*convWork[T], *[]gemmLane[T])) Kernel {
+	run := convPart(work, false)
+	return func(queue Queue, a *Args) {
+		q := queue.(*cpuQueue)
+		s, lanes := work(q)
+		s.conv = ConvOf(a)
+		s.window, s.m = s.conv.window(), s.conv.Out/s.conv.Groups
+		s.begin(q, lanes, convTile)
+		s.convolve(q, a, run)
+	}
+}
+
+func convGradXKernel[T kernel.Float](work func(q *cpuQueue) (*convWork[T], *[]gemmLane[T])) Kernel {
+	run := convPart(work, true)
+	return func(queue Queue, a *Args) {
+		q := queue.(*cpuQueue)
+		s, lanes := work(q)
+		s.conv = ConvOf(a)
+		s.window, s.m = s.conv.gradWindow(), s.conv.In/s.conv.Groups
+		s.begin(q, lanes, convTile)
+		s.turn(slice[T](a, 2))
+		s.convolve(q, a, run)
+	}
+}
+
+// turn makes the weights of the gradient: [groups, in, out, taps] of w [groups, out, in, taps], with taps from the last to the first.
+func (s *convWork[T]) turn(w []T) {
+	in, out, taps := s.m, s.window.c, s.window.kh*s.window.kw
+	s.weights = grown(s.weights, len(w))
+	for g := range s.conv.Groups {
+		for o := range out {
+			for c := range in {
+				from, to := w[((g*out+o)*in+c)*taps:][:taps], s.weights[((g*in+c)*out+o)*taps:][:taps]
+				for k, v := range from {
+					to[taps-1-k] = v
+				}
+			}
+		}
+	}
+}
+
+// convGradWKernel sums products of taps and gradients over the pixels of parts of the batch, for blocks of channels, and then adds up
+// the parts in their order.
+func convGradWKernel[T kernel.Float](work func(q *cpuQueue) (*convWork[T], *[]gemmLane[T])) Kernel {
+	part := func(q *cpuQueue, a *Args, lo, hi, thread int) {
+		s, lanes := work(q)
+		clear(s.lanes[thread].padded)
+		for item := lo; item < hi; item++ {
+			s.sumPart(&s.lanes[thread], &(*lanes)[thread], slice[T](a, 1), slice[T](a, 2), item)
+		}
+	}
+	whole := func(q *cpuQueue, a *Args, lo, hi, _ int) {
+		s, _ := work(q)
+		for item := lo; item < hi; item++ {
+			s.addParts(slice[T](a, 0), T(a.F[0]), item)
+		}
+	}
+	return func(queue Queue, a *Args) {
+		q := queue.(*cpuQueue)
+		s, lanes := work(q)
+		s.conv = ConvOf(a)
+		c := &s.conv
+		s.window, s.m = c.window(), c.Out/c.Groups
+		s.blocks = (a.Len[0]/c.Groups*8-1)/convGradTile + 1
+		s.blocks = min(s.blocks, s.window.c)
+		s.parts = max(min(c.N, convParts, convPartsElems/a.Len[0]), 1)
+		all := s.window.c
+		s.window.c = (all + s.blocks - 1) / s.blocks
+		s.begin(q, lanes, convGradTile)
+		s.window.c = all
+		s.sums = grown(s.sums, s.parts*a.Len[0])
+		items := c.Groups * s.blocks
+		cost := max(a.Len[0]/items*c.OutH*c.OutW*(c.N/s.parts), 1)
+		q.pool.run(q, a, s.parts*items, (4*q.pool.grain-1)/cost+1, 1, part)
+		q.pool.run(q, a, items, (q.pool.grain-1)/max(s.parts*a.Len[0]/items, 1)+1, 1, whole)
+	}
+}
+
+// block returns the sums of item, [channels·taps, outputs]: those of its part of the batch, group and block of channels c0 to c1.
+func (s *convWork[T]) block(item int) (sums []T, part, group, c0, c1 int) {
+	w := &s.window
+	block, rest := item%s.blocks, item/s.blocks
+	part, group = rest/s.conv.Groups, rest%s.conv.Groups
+	c0, c1 = w.c*block/s.blocks, w.c*(block+1)/s.blocks
+	column := w.kh * w.kw * s.m
+	return s.sums[(part*s.conv.Groups+group)*w.c*column+c0*column:][:(c1-c0)*column], part, group, c0, c1
+}
+
+func (s *convWork[T]) sumPart(l *convLane[T], g *gemmLane[T], x, grad []T, item int) {
+	w := &s.window
+	sums, part, group, c0, c1 := s.block(item)
+	pixels, k := w.oh*w.ow, (c1-c0)*w.kh*w.kw
+	g.g = kernel.Gemm[T]{TransB: true, M: k, N: s.m, Alpha: 1, LDA: w.ld, LDB: pixels, C: sums, LDC: s.m}
+	clear(sums)
+	for n := s.conv.N * part / s.parts; n < s.conv.N*(part+1)/s.parts; n++ {
+		picture := n*s.conv.Groups + group
+		pad(w, l.padded, x[(picture*w.c+c0)*w.h*w.w:], c1-c0)
+		for r0 := 0; r0 < w.oh; r0 += w.rows {
+			r1 := min(r0+w.rows, w.oh)
+			taps(w, l.tile, l.padded, c1-c0, r0, r1)
+			g.g.K, g.g.A, g.g.B, g.g.Beta = (r1-r0)*w.ow, l.tile, grad[picture*s.m*pixels+r0*w.ow:], 1
+			kernel.GemmBlock(&g.g, g.ws, 0, k, 0, s.m)
+		}
+	}
+}
+
+// addParts adds up the parts of a block of a group, and writes or adds that to dw [out, in/groups, taps].
+func (s *convWork[T]) addParts(dw []T, beta T, item int) {
+	w := &s.window
+	sum, _, group, c0, c1 := s.block(item)
+	for p := 1; p < s.parts; p++ {
+		more, _, _, _, _ := s.block(p*s.conv.Groups*s.blocks + item)
+		kernel.Add(sum, sum, more)
+	}
+	taps := w.kh * w.kw
+	dims, to, from := []int{s.m, (c1 - c0) * taps}, []int{w.c * taps, 1}, []int{1, s.m}
+	dst := dw[(group*s.m*w.c+c0)*taps:]
+	if beta == 0 {
+		kernel.CopyStrided(dst, sum, dims, to, from)
+	} else {
+		kernel.AddStrided(dst, sum, dims, to, from)
+	}
+}

@@ -1,0 +1,214 @@
+// Convolution, pooling and batch norm of pictures, a thread for each element or a block for each channel. Sums have a fixed order.
+
+// Conv is the sizes of a convolution: in and out are channels of a group.
+struct Conv {
+  i64 n, in, h, w, out, groups, kh, kw, sh, sw, ph, pw, dh, dw, oh, ow;
+};
+
+// conv2d: y [n, groups*out, oh, ow] of x [n, groups*in, h, w], w [groups*out, in, kh, kw] and the bias b, which may be null.
+extern "C" __global__ void conv2d(T* y, const T* x, const T* w, const T* b, Conv c) {
+  i64 pixels = c.oh * c.ow, all = c.n * c.groups * c.out * pixels;
+  for (i64 e = first_item(); e < all; e += all_threads()) {
+    i64 col = e % c.ow, row = e / c.ow % c.oh, o = e / pixels % (c.groups * c.out), n = e / pixels / (c.groups * c.out);
+    const T* from = x + (n * c.groups + o / c.out) * c.in * c.h * c.w;
+    const T* weight = w + o * c.in * c.kh * c.kw;
+    W sum = 0;
+    for (i64 k = 0; k < c.in; k++)
+      for (i64 i = 0; i < c.kh; i++)
+        for (i64 j = 0; j < c.kw; j++, weight++) {
+          i64 r = row * c.sh - c.ph + i * c.dh, q = col * c.sw - c.pw + j * c.dw;
+          if (r >= 0 && r < c.h && q >= 0 && q < c.w) sum += widen(from[(k * c.h + r) * c.w + q]) * widen(*weight);
+        }
+    y[e] = narrow<T>(b ? sum + widen(b[o]) : sum);
+  }
+}
+
+// conv2d_grad_x: each pixel of x gets a part of the gradients g of the outputs that read it.
+extern "C" __global__ void conv2d_grad_x(T* d, const T* g, const T* w, Conv c) {
+  i64 pixels = c.h * c.w, all = c.n * c.groups * c.in * pixels;
+  for (i64 e = first_item(); e < all; e += all_threads()) {
+    i64 col = e % c.w, row = e / c.w % c.h, k = e / pixels % (c.groups * c.in), n = e / pixels / (c.groups * c.in), group = k / c.in;
+    W sum = 0;
+    for (i64 o = group * c.out; o < (group + 1) * c.out; o++)
+      for (i64 i = 0; i < c.kh; i++) {
+        i64 r = row + c.ph - i * c.dh;
+        if (r < 0 || r % c.sh || r / c.sh >= c.oh) continue;
+        for (i64 j = 0; j < c.kw; j++) {
+          i64 q = col + c.pw - j * c.dw;
+          if (q < 0 || q % c.sw || q / c.sw >= c.ow) continue;
+          sum += widen(g[((n * c.groups * c.out + o) * c.oh + r / c.sh) * c.ow + q / c.sw]) * widen(w[((o * c.in + k % c.in) * c.kh + i) * c.kw + j]);
+        }
+      }
+    d[e] = narrow<T>(sum);
+  }
+}
+
+enum { THREADS = 256 };
+
+// total adds v up over the block, in a fixed order.
+template <class E> __device__ __forceinline__ E total(E v, E* shared) {
+  shared[threadIdx.x] = v;
+  __syncthreads();
+  for (int far = THREADS / 2; far > 0; far /= 2) {
+    if (threadIdx.x < far) shared[threadIdx.x] += shared[threadIdx.x + far];
+    __syncthreads();
+  }
+  v = shared[0];
+  __syncthreads();
+  return v;
+}
+
+// conv2d_grad_w: a block for each weight; added to d if add.
+extern "C" __global__ void conv2d_grad_w(T* d, const T* x, const T* g, Conv c, int add) {
+  __shared__ W shared[THREADS];
+  i64 e = blockIdx.x, j = e % c.kw, i = e / c.kw % c.kh, k = e / (c.kw * c.kh) % c.in, o = e / (c.kw * c.kh * c.in), pixels = c.oh * c.ow;
+  W sum = 0;
+  for (i64 p = threadIdx.x; p < c.n * pixels; p += THREADS) {
+    i64 n = p / pixels, r = p / c.ow % c.oh * c.sh - c.ph + i * c.dh, q = p % c.ow * c.sw - c.pw + j * c.dw;
+    if (r >= 0 && r < c.h && q >= 0 && q < c.w)
+      sum += widen(x[(((n * c.groups + o / c.out) * c.in + k) * c.h + r) * c.w + q]) * widen(g[(n * c.groups * c.out + o) * pixels + p % pixels]);
+  }
+  sum = total(sum, shared);
+  if (threadIdx.x == 0) d[e] = narrow<T>(add ? widen(d[e]) + sum : sum);
+}
+
+// Pool is the sizes of a pooling.
+struct Pool {
+  i64 planes, h, w, oh, ow, kh, kw, sh, sw, ph, pw;
+};
+
+__device__ __forceinline__ i64 most(i64 a, i64 b) { return a > b ? a : b; }
+__device__ __forceinline__ i64 least(i64 a, i64 b) { return a < b ? a : b; }
+
+extern "C" __global__ void max_pool2d(T* y, int* places, const T* x, Pool p) {
+  for (i64 e = first_item(); e < p.planes * p.oh * p.ow; e += all_threads()) {
+    i64 top = e / p.ow % p.oh * p.sh - p.ph, left = e % p.ow * p.sw - p.pw;
+    const T* in = x + e / (p.oh * p.ow) * p.h * p.w;
+    i64 at = most(top, 0) * p.w + most(left, 0);
+    W best = widen(in[at]);
+    for (i64 r = most(top, 0); r < least(top + p.kh, p.h); r++)
+      for (i64 q = most(left, 0); q < least(left + p.kw, p.w); q++) {
+        W v = widen(in[r * p.w + q]);
+        if (v > best || (v != v && best == best)) best = v, at = r * p.w + q;
+      }
+    y[e] = narrow<T>(best);
+    places[e] = (int)at;
+  }
+}
+
+// windows calls f(output) for the windows that have pixel e, in their order.
+template <class F> __device__ __forceinline__ void windows(const Pool& p, i64 e, F f) {
+  i64 row = e / p.w % p.h + p.ph, col = e % p.w + p.pw, plane = e / (p.h * p.w);
+  for (i64 r = row < p.kh ? 0 : (row - p.kh) / p.sh + 1; r <= least(row / p.sh, p.oh - 1); r++)
+    for (i64 q = col < p.kw ? 0 : (col - p.kw) / p.sw + 1; q <= least(col / p.sw, p.ow - 1); q++) f((plane * p.oh + r) * p.ow + q);
+}
+
+extern "C" __global__ void max_pool2d_grad(T* d, const T* g, const int* places, Pool p) {
+  for (i64 e = first_item(); e < p.planes * p.h * p.w; e += all_threads()) {
+    W sum = 0;
+    windows(p, e, [&](i64 out) {
+      if (places[out] == e % (p.h * p.w)) sum += widen(g[out]);
+    });
+    d[e] = narrow<T>(sum);
+  }
+}
+
+extern "C" __global__ void avg_pool2d(T* y, const T* x, Pool p) {
+  for (i64 e = first_item(); e < p.planes * p.oh * p.ow; e += all_threads()) {
+    i64 top = e / p.ow % p.oh * p.sh - p.ph, left = e % p.ow * p.sw - p.pw;
+    const T* in = x + e / (p.oh * p.ow) * p.h * p.w;
+    W sum = 0;
+    for (i64 r = most(top, 0); r < least(top + p.kh, p.h); r++)
+      for (i64 q = most(left, 0); q < least(left + p.kw, p.w); q++) sum += widen(in[r * p.w + q]);
+    y[e] = narrow<T>(sum / (W)(p.kh * p.kw));
+  }
+}
+
+extern "C" __global__ void avg_pool2d_grad(T* d, const T* g, Pool p) {
+  for (i64 e = first_item(); e < p.planes * p.h * p.w; e += all_threads()) {
+    W sum = 0;
+    windows(p, e, [&](i64 out) { sum += widen(g[out]) / (W)(p.kh * p.kw); });
+    d[e] = narrow<T>(sum);
+  }
+}
+
+// The channels of x [rows, channels, size]: a block for each. Sums are in double.
+
+// Sums of a channel.
+struct Sums { double a, b; };
+
+// over adds f(i) up over the elements i of this block's channel.
+template <class F> __device__ __forceinline__ Sums channel(i64 rows, i64 channels, i64 size, F f) {
+  __shared__ double shared[THREADS];
+  Sums s = {0, 0};
+  for (i64 k = threadIdx.x; k < rows * size; k += THREADS) {
+    Sums v = f((k / size * channels + blockIdx.x) * size + k % size);
+    s.a += v.a, s.b += v.b;
+  }
+  s.a = total(s.a, shared);
+  s.b = total(s.b, shared);
+  return s;
+}
+
+extern "C" __global__ void channel_sums(double* sums, const T* x, i64 rows, i64 channels, i64 size) {
+  Sums s = channel(rows, channels, size, [&](i64 i) {
+    double v = (double)widen(x[i]);
+    return Sums{v, v * v};
+  });
+  if (threadIdx.x) return;
+  sums[blockIdx.x] = s.a, sums[channels + blockIdx.x] = s.b;
+  if (blockIdx.x == 0) sums[2 * channels] = (double)(rows * size);
+}
+
+extern "C" __global__ void channel_sums_grad(T* d, const T* x, const double* g, i64 rows, i64 channels, i64 size) {
+  for (i64 i = first_item(); i < rows * channels * size; i += all_threads()) {
+    i64 c = i / size % channels;
+    d[i] = narrow<T>((W)(g[c] + 2 * g[channels + c] * (double)widen(x[i])));
+  }
+}
+
+// Moments of a channel.
+struct Moments { double mean, variance; };
+
+__device__ __forceinline__ Moments moments(const double* sums, i64 channels, i64 c) {
+  double n = sums[2 * channels], mean = sums[c] / n, v = sums[channels + c] / n - mean * mean;
+  return {mean, v > 0 ? v : 0};
+}
+
+extern "C" __global__ void batch_norm(T* y, const T* x, const double* sums, const T* w, const T* b, i64 rows, i64 channels, i64 size, double eps) {
+  for (i64 i = first_item(); i < rows * channels * size; i += all_threads()) {
+    i64 c = i / size % channels;
+    Moments m = moments(sums, channels, c);
+    W scale = (W)((w ? (double)widen(w[c]) : 1.0) / sqrt(m.variance + eps));
+    y[i] = narrow<T>((widen(x[i]) - (W)m.mean) * scale + (b ? widen(b[c]) : (W)0));
+  }
+}
+
+extern "C" __global__ void batch_norm_grad(T* dx, double* ds, T* dw, T* db, const T* x, const T* g, const double* sums, const T* w, i64 rows,
+                                           i64 channels, i64 size, double eps) {
+  i64 c = blockIdx.x;
+  Moments m = moments(sums, channels, c);
+  double rstd = 1 / sqrt(m.variance + eps), weight = w ? (double)widen(w[c]) : 1.0, n = sums[2 * channels];
+  W scale = (W)(weight * rstd);
+  Sums s = channel(rows, channels, size, [&](i64 i) {
+    double v = (double)widen(g[i]);
+    dx[i] = narrow<T>(widen(g[i]) * scale);
+    return Sums{v, v * ((double)widen(x[i]) - m.mean)};
+  });
+  if (threadIdx.x) return;
+  double dot = s.b * rstd, square = -0.5 * weight * rstd * rstd * dot / n;
+  if (dw) dw[c] = narrow<T>((W)dot);
+  if (db) db[c] = narrow<T>((W)s.a);
+  ds[c] = -weight * rstd * s.a / n - 2 * m.mean * square;
+  ds[channels + c] = square;
+  if (c == 0) ds[2 * channels] = 0;
+}
+
+extern "C" __global__ void running_stats(T* means, T* variances, const double* sums, i64 channels, double momentum) {
+  for (i64 c = first_item(); c < channels; c += all_threads()) {
+    Moments m = moments(sums, channels, c);
+    double n = sums[2 * channels];
+    means[c] = narrow<T>((W)((1 - momentum) * (double)widen(means[c]) + momentum * m.mean));
+    variances[c] = narrow<T>((W)((1 - momentum) * (double)widen(variances[c]) + momentum * m.variance * n / (n > 2 ? n - 1 : 1)));
+  }
+}

@@ -1,0 +1,97 @@
+package cuda
+
+import (
+	"unsafe"
+
+	"github.com/ringo-ml/ringo/internal/cuda"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// channels adds the operands and the three sizes of a kernel of channels.
+func (q *Queue) channels(a *tensor.Args) *Queue {
+	return q.ptrs(a, a.N).i64(a.Dim[0]).i64(a.Dim[1]).i64(a.Dim[2])
+}
+
+// conv adds the sizes of a convolution, a Conv of pictures.cu.
+func (q *Queue) conv(a *tensor.Args) *Queue {
+	c := tensor.ConvOf(a)
+	return q.sizes([16]int64{int64(c.N), int64(c.In / c.Groups), int64(c.H), int64(c.W), int64(c.Out / c.Groups), int64(c.Groups), int64(c.KH), int64(c.KW),
+		int64(c.StrideH), int64(c.StrideW), int64(c.PadH), int64(c.PadW), int64(c.DilationH), int64(c.DilationW), int64(c.OutH), int64(c.OutW)}, 16)
+}
+
+// sizes adds a struct of n numbers.
+func (q *Queue) sizes(v [16]int64, n int) *Queue {
+	q.args.Struct(unsafe.Pointer(&v), 8*n)
+	return q
+}
+
+func conv2d(q *Queue, k *kernel, a *tensor.Args) {
+	q.ptrs(a, 3)
+	if a.N > 3 {
+		q.ptr(a, 3)
+	} else {
+		q.args.Ptr(0)
+	}
+	q.conv(a).spread(k, a.Len[0])
+}
+
+func conv2dGradX(q *Queue, k *kernel, a *tensor.Args) { q.ptrs(a, 3).conv(a).spread(k, a.Len[0]) }
+
+func conv2dGradW(q *Queue, k *kernel, a *tensor.Args) {
+	q.ptrs(a, 3).conv(a).args.I32(truthOf(a.F[0]))
+	q.blocks(k, a.Len[0])
+}
+
+// blocks launches n blocks.
+func (q *Queue) blocks(k *kernel, n int) {
+	if n > 0 {
+		q.run(k, cuda.Dim{X: n}, cuda.Dim{X: threads}, 0)
+	}
+}
+
+// pooling launches a thread for each element of the output; operands are the kernel's, and then the sizes, a Pool of pictures.cu.
+func pooling(q *Queue, k *kernel, a *tensor.Args) {
+	p := tensor.PoolOf(a)
+	q.ptrs(a, a.N).sizes([16]int64{int64(p.Planes), int64(p.H), int64(p.W), int64(p.OutH), int64(p.OutW), int64(p.KH), int64(p.KW),
+		int64(p.StrideH), int64(p.StrideW), int64(p.PadH), int64(p.PadW)}, 11).spread(k, a.Len[0])
+}
+
+// perChannel launches a block for each channel, perElement a thread for each element of x.
+func perChannel(q *Queue, k *kernel, a *tensor.Args) {
+	q.channels(a)
+	q.blocks(k, a.Dim[1])
+}
+
+func perElement(q *Queue, k *kernel, a *tensor.Args) {
+	q.channels(a).spread(k, a.Len[0])
+}
+
+func batchNorm(q *Queue, k *kernel, a *tensor.Args) {
+	q.channels(a).args.F64(a.F[0])
+	q.spread(k, a.Len[0])
+}
+
+func batchNormGrad(q *Queue, k *kernel, a *tensor.Args) {
+	q.channels(a).args.F64(a.F[0])
+	q.blocks(k, a.Dim[1])
+}
+
+func runningStats(q *Queue, k *kernel, a *tensor.Args) {
+	q.ptrs(a, 3).i64(a.Dim[0]).args.F64(a.F[0])
+	q.spread(k, a.Dim[0])
+}
+
+var pictureKernels = map[tensor.Op][tensor.NumDTypes]tensor.Kernel{
+	tensor.OpConv2d:          floats("pictures.cu", "conv2d", conv2d),
+	tensor.OpConv2dGradX:     floats("pictures.cu", "conv2d_grad_x", conv2dGradX),
+	tensor.OpConv2dGradW:     floats("pictures.cu", "conv2d_grad_w", conv2dGradW),
+	tensor.OpMaxPool2d:       floats("pictures.cu", "max_pool2d", pooling),
+	tensor.OpMaxPool2dGrad:   floats("pictures.cu", "max_pool2d_grad", pooling),
+	tensor.OpAvgPool2d:       floats("pictures.cu", "avg_pool2d", pooling),
+	tensor.OpAvgPool2dGrad:   floats("pictures.cu", "avg_pool2d_grad", pooling),
+	tensor.OpChannelSums:     floats("pictures.cu", "channel_sums", perChannel),
+	tensor.OpChannelSumsGrad: floats("pictures.cu", "channel_sums_grad", perElement),
+	tensor.OpBatchNorm:       floats("pictures.cu", "batch_norm", batchNorm),
+	tensor.OpBatchNormGrad:   floats("pictures.cu", "batch_norm_grad", batchNormGrad),
+	tensor.OpRunningStats:    floats("pictures.cu", "running_stats", runningStats),
+}
