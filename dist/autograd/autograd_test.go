@@ -55,6 +55,7 @@ func proofs() (all []proof) {
 	add("copy", tensor.Invariant, disttest.Dims(5, 3), func(g *dist.Group) disttest.Communicating { return &autograd.Copy{Group: g} })
 	for _, k := range []tensor.Kind{tensor.Partial, tensor.Cut} {
 		add(fmt.Sprint("sum of ", k), k, disttest.Dims(5, 3), func(g *dist.Group) disttest.Communicating { return &autograd.Sum{Group: g} })
+		add(fmt.Sprint("all-reduce of ", k), k, disttest.Dims(5, 3), func(g *dist.Group) disttest.Communicating { return &autograd.AllReduce{Group: g} })
 	}
 	for dim := range 3 {
 		for _, k := range []tensor.Kind{tensor.Varying, tensor.Cut} {

@@ -6,6 +6,7 @@
 //	Function       forward         backward        input → output            bytes, forward + backward, over all n ranks
 //	Copy           nothing         all-reduce      invariant → replicated    0 + 2(n−1)·S
 //	Sum            all-reduce      nothing         partial, cut → invariant  2(n−1)·S + 0
+//	AllReduce      all-reduce      all-reduce      partial, cut → replicated 2(n−1)·S + 2(n−1)·S
 //	AllGather      all-gather      reduce-scatter  varying → replicated      (n−1)·S + (n−1)·S
 //	ReduceScatter  reduce-scatter  all-gather      partial, cut → varying    (n−1)·S + (n−1)·S
 //	Split          nothing         all-gather      invariant → varying       0 + (n−1)·S

@@ -12,6 +12,11 @@ func (f *Sum) Types(in []tensor.Types, _ tensor.Axes) ([]tensor.Types, error) {
 	return convert(in, f.Group.Axes(), tensor.Partial, tensor.Invariant)
 }
 
+// Types wants a partial sum, or parts whose products are one, and makes it replicated.
+func (f *AllReduce) Types(in []tensor.Types, _ tensor.Axes) ([]tensor.Types, error) {
+	return convert(in, f.Group.Axes(), tensor.Partial, tensor.Replicated)
+}
+
 // Types wants what varies over rows, or is cut, and makes it replicated.
 func (f *AllGather) Types(in []tensor.Types, _ tensor.Axes) ([]tensor.Types, error) {
 	axes := f.Group.Axes()

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -13,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/data"
+	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/tensortest"
 	"github.com/ringo-ml/ringo/train"
@@ -21,8 +23,8 @@ import (
 const params = 784*512 + 512 + 512*512 + 512 + 512*10 + 10
 
 func short() options {
-	return options{Options: train.Options{Threads: 1, SaveEvery: 100, JSON: true}, ranks: 1, epochs: 1, steps: 6, batch: 63, bucketMB: 1, optim: "sgd", dtype: "float32", seed: 9,
-		data: "synthetic"}
+	return options{Options: train.Options{Threads: 1, SaveEvery: 100, JSON: true}, ranks: 1, epochs: 1, steps: 6, batch: 63, bucketMB: 1, model: "mlp", optim: "sgd", dtype: "float32",
+		seed: 9, data: "synthetic"}
 }
 
 func trained(t *testing.T, o options) summary {
@@ -223,6 +225,7 @@ func TestBadFlags(t *testing.T) {
 	for want, change := range map[string]func(o *options){
 		"-dtype int32":       func(o *options) { o.dtype = "int32" },
 		"unknown dtype":      func(o *options) { o.dtype = "float" },
+		"-model rnn":         func(o *options) { o.model = "rnn" },
 		"-optim lion":        func(o *options) { o.optim = "lion" },
 		"-resume needs":      func(o *options) { o.Resume = true },
 		"-save-every -1":     func(o *options) { o.SaveEvery = -1 },
@@ -268,4 +271,57 @@ func TestFloat64IsFiner(t *testing.T) {
 	f64 := trained(t, o)
 	require.InDelta(t, f64.FinalLoss, f32.FinalLoss, 1e-4)
 	require.Greater(t, math.Abs(f64.FinalLoss-f32.FinalLoss), 0.0)
+}
+
+// trainedCNN returns the parameters of the convolutional network after ten steps in float64.
+func trainedCNN(t *testing.T, ranks int) (values []float64) {
+	o := short()
+	o.model, o.dtype, o.batch, o.lr = "cnn", "float64", 20, 0.1
+	images, err := synthetic(300, o.seed, tensor.Float64)
+	require.NoError(t, err)
+	require.NoError(t, dist.Run(t.Context(), dist.Config{Ranks: ranks, Exact: true}, func(ctx context.Context, r *dist.Rank) error {
+		x, err := newTrainer(ctx, o, tensor.Float64, r, images, images)
+		if err != nil {
+			return err
+		}
+		for step, b := range x.images.Epoch(ctx, 0) {
+			if step == 10 {
+				break
+			}
+			if err := x.advance(b); err != nil {
+				return err
+			}
+		}
+		if r.World.Rank() == 0 {
+			for _, p := range x.params {
+				values = append(values, tensor.Floats(p.Value)...)
+			}
+		}
+		return x.loop.Close()
+	}))
+	return values
+}
+
+// Parameters of the convolutional network are those of one rank, with parts of the batch of different size.
+func TestCNNParity(t *testing.T) {
+	want := trainedCNN(t, 1)
+	require.Len(t, want, 32*9+32+64*32*9+64+64*7*7*128+128+1280+10)
+	for _, ranks := range []int{2, 3} {
+		got := trainedCNN(t, ranks)
+		for i := range want {
+			if math.Abs(want[i]-got[i]) > 1e-10 {
+				require.InDelta(t, want[i], got[i], 1e-10, "element %d with %d ranks", i, ranks)
+			}
+		}
+	}
+}
+
+// The convolutional network reaches 99% on MNIST in three epochs.
+func TestCNNAccuracy(t *testing.T) {
+	if os.Getenv("RINGO_LONG") != "1" {
+		t.Skip("minutes: RINGO_LONG=1")
+	}
+	o := short()
+	o.model, o.data, o.steps, o.epochs, o.batch, o.Threads = "cnn", "", 0, 3, 128, 2
+	require.GreaterOrEqual(t, trained(t, o).TestAccuracy, 0.99)
 }
