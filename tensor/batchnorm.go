@@ -16,7 +16,7 @@ func init() {
 
 // channels returns the sizes of x [rows, channels, ..] as three dimensions.
 func (t *Tape) channels(op string, x *header) [MaxRank]int {
-	t.mustShape(op, x.rank >= 2, x)
+	mustShape(op, x.rank >= 2, "wants rows of channels [rows, channels, ..]", x)
 	return [MaxRank]int{x.dims[0], x.dims[1], product(x.dims[2:x.rank])}
 }
 
@@ -56,14 +56,14 @@ func BatchNorm(x, sums, w, b Tensor, eps float64) Tensor {
 	t := tapeOf("batch_norm", x)
 	in, s := t.contiguous(t.arg(x)), t.arg(sums)
 	dims := t.channels("batch_norm", in)
-	t.mustShape("batch_norm", s.dtype == Float64 && s.n == 2*dims[1]+1, in, s)
+	mustShape("batch_norm", s.dtype == Float64 && s.n == 2*dims[1]+1, "wants the sums of ChannelSums, two of each channel and a count, in float64", in, s)
 	vector := func(v Tensor) *header {
 		if v.IsZero() {
 			return nil
 		}
 		h := t.contiguous(t.arg(v))
 		t.sameDType("batch_norm", in, h)
-		t.mustShape("batch_norm", h.n == dims[1], in, h)
+		mustShape("batch_norm", h.n == dims[1], "wants a weight and a bias [channels]", in, h)
 		return h
 	}
 	wh, bh := vector(w), vector(b)
@@ -115,7 +115,7 @@ func RunningStats(means, variances *Buffer, sums Tensor, momentum float64) {
 	t := tapeOf("running_stats", sums)
 	s, m, v := t.arg(sums), means.Value.hdr(), variances.Value.hdr()
 	t.sameDType("running_stats", m, v)
-	t.mustShape("running_stats", s.dtype == Float64 && m.n == v.n && s.n == 2*m.n+1, m, v, s)
+	mustShape("running_stats", s.dtype == Float64 && m.n == v.n && s.n == 2*m.n+1, "wants means and variances [channels], and the sums of ChannelSums", m, v, s)
 	a := t.Args(OpRunningStats, m.dtype)
 	a.out(m).out(v).in(s)
 	a.Dim[0], a.F[0] = m.n, momentum

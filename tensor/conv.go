@@ -25,7 +25,7 @@ func Conv2d(x, w, b Tensor, o Conv2dOptions) Tensor {
 		t.sameDType("conv2d", xh, bh)
 	}
 	t.sameDType("conv2d", xh, wh)
-	t.mustShape("conv2d", xh.rank == 4 && wh.rank == 4 && (bh == nil || bh.n == wh.dims[0]), xh, wh, bh)
+	mustShape("conv2d", xh.rank == 4 && wh.rank == 4 && (bh == nil || bh.n == wh.dims[0]), "wants an input [batch, in, h, w], a weight [out, in/groups, kh, kw] and a bias [out]", xh, wh, bh)
 	c := o.conv(xh, wh)
 	out := t.newTensor(xh.dtype, c.N, c.Out, c.OutH, c.OutW)
 	if out.n > 0 {
@@ -51,9 +51,15 @@ func (o Conv2dOptions) conv(x, w *header) Conv {
 		StrideH: max(o.Stride[0], 1), StrideW: max(o.Stride[1], 1), PadH: o.Padding[0], PadW: o.Padding[1],
 		DilationH: max(o.Dilation[0], 1), DilationW: max(o.Dilation[1], 1)}
 	c.size()
-	negative := min(o.Stride[0], o.Stride[1], o.Padding[0], o.Padding[1], o.Dilation[0], o.Dilation[1], o.Groups) < 0
-	if negative || c.In%c.Groups != 0 || c.Out%c.Groups != 0 || c.In/c.Groups != w.dims[1] || c.KH < 1 || c.KW < 1 || c.OutH < 1 || c.OutW < 1 {
-		fail("conv2d", []Shape{x.shape(), w.shape()}, "shapes do not fit, with %+v", o)
+	switch {
+	case min(o.Stride[0], o.Stride[1], o.Padding[0], o.Padding[1], o.Dilation[0], o.Dilation[1], o.Groups) < 0:
+		fail("conv2d", these(x, w), "no option may be negative: %+v", o)
+	case c.In%c.Groups != 0 || c.Out%c.Groups != 0:
+		fail("conv2d", these(x, w), "%d channels in and %d out do not divide into %d groups", c.In, c.Out, c.Groups)
+	case c.In/c.Groups != w.dims[1]:
+		fail("conv2d", these(x, w), "dimension 1 of the input is %d in %d groups, dimension 1 of %s is %d", c.In, c.Groups, w.called("the weight"), w.dims[1])
+	case c.KH < 1 || c.KW < 1 || c.OutH < 1 || c.OutW < 1:
+		fail("conv2d", these(x, w), "a kernel of %dx%d does not fit into %dx%d, with %+v", c.KH, c.KW, c.H, c.W, o)
 	}
 	return c
 }

@@ -92,21 +92,23 @@ func TestPictureErrors(t *testing.T) {
 	conv := func(o tensor.Conv2dOptions) func() {
 		return func() { tensor.Conv2d(x, w, tensor.Tensor{}, o) }
 	}
-	for name, f := range map[string]func(){
-		"groups":            conv(tensor.Conv2dOptions{}),
-		"groups of outputs": conv(tensor.Conv2dOptions{Groups: 4}),
-		"large kernel":      conv(tensor.Conv2dOptions{Groups: 2, Dilation: [2]int{3, 1}}),
-		"negative padding":  conv(tensor.Conv2dOptions{Groups: 2, Padding: [2]int{-1, 0}}),
-		"rank":              func() { tensor.Conv2d(x.Reshape(2, 4, 30), w, tensor.Tensor{}, tensor.Conv2dOptions{}) },
-		"bias":              func() { tensor.Conv2d(x, w, x, tensor.Conv2dOptions{Groups: 2}) },
-		"no kernel":         func() { x.MaxPool2d(tensor.Pool2dOptions{}) },
-		"too much padding":  func() { x.AvgPool2d(tensor.Pool2dOptions{Kernel: [2]int{3, 3}, Padding: [2]int{2, 0}}) },
-		"large window":      func() { x.MaxPool2d(tensor.Pool2dOptions{Kernel: [2]int{6, 1}}) },
-		"sums of a float32": func() { tensor.BatchNorm(x, x, tensor.Tensor{}, tensor.Tensor{}, 1) },
-		"channels of weight": func() {
+	for want, f := range map[string]func(){
+		"dimension 1 of the input is 4 in 1 groups, dimension 1 of the weight is 2": conv(tensor.Conv2dOptions{}),
+		"4 channels in and 6 out do not divide into 4 groups":                       conv(tensor.Conv2dOptions{Groups: 4}),
+		"a kernel of 3x3 does not fit into 5x6":                                     conv(tensor.Conv2dOptions{Groups: 2, Dilation: [2]int{3, 1}}),
+		"no option may be negative":                                                 conv(tensor.Conv2dOptions{Groups: 2, Padding: [2]int{-1, 0}}),
+		"conv2d float32[2,4,30], float32[6,2,3,3]: wants an input [batch, in, h, w]": func() {
+			tensor.Conv2d(x.Reshape(2, 4, 30), w, tensor.Tensor{}, tensor.Conv2dOptions{})
+		},
+		"conv2d float32[2,4,5,6], float32[6,2,3,3], float32[2,4,5,6]: wants": func() { tensor.Conv2d(x, w, x, tensor.Conv2dOptions{Groups: 2}) },
+		"that the window fits into":          func() { x.MaxPool2d(tensor.Pool2dOptions{}) },
+		"padding of at most half of it":      func() { x.AvgPool2d(tensor.Pool2dOptions{Kernel: [2]int{3, 3}, Padding: [2]int{2, 0}}) },
+		"max_pool2d float32[2,4,5,6]: wants": func() { x.MaxPool2d(tensor.Pool2dOptions{Kernel: [2]int{6, 1}}) },
+		"wants the sums of ChannelSums":      func() { tensor.BatchNorm(x, x, tensor.Tensor{}, tensor.Tensor{}, 1) },
+		"wants a weight and a bias [channels]": func() {
 			tensor.BatchNorm(x, tensor.ChannelSums(x), tape.Input(tensor.New(tape.Device(), tensor.Float32, 3)), tensor.Tensor{}, 1)
 		},
 	} {
-		assert.ErrorContains(t, tensor.Try(f), "shapes do not fit", name)
+		assert.ErrorContains(t, tensor.Try(f), want)
 	}
 }

@@ -174,7 +174,7 @@ func (x Tensor) DropoutChannels(p float64, layer uint64) Tensor {
 		return x
 	}
 	h := t.arg(x)
-	t.mustShape("dropout", h.rank >= 2, h)
+	mustShape("dropout", h.rank >= 2, "wants rows of channels [rows, channels, ..]", h)
 	mask := t.newTensor(h.dtype, h.dims[:2]...)
 	mask.ty = h.ty
 	t.fill(mask, 1)

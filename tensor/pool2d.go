@@ -43,7 +43,7 @@ func (o Pool2dOptions) pool(op string, t *Tape, x *header) (p Pool, out *header)
 		p.Planes = product(x.dims[:x.rank-2])
 	}
 	if p.OutH < 1 || p.OutW < 1 {
-		fail(op, []Shape{x.shape()}, "shapes do not fit, with %+v", o)
+		fail(op, these(x), "wants [.., h, w] that the window fits into, and padding of at most half of it: %+v", o)
 	}
 	out = t.newHeader(x.dtype, x.dims[:x.rank]...)
 	out.dims[out.rank-2], out.dims[out.rank-1] = p.OutH, p.OutW
