@@ -80,9 +80,9 @@ func define(op Op, s OpSpec) {
 }
 
 // String returns the operation's name.
-func (o Op) String() string {
-	if int(o) < MaxOps && ops[o].Name != "" {
-		return ops[o].Name
+func (op Op) String() string {
+	if int(op) < MaxOps && ops[op].Name != "" {
+		return ops[op].Name
 	}
-	return fmt.Sprintf("Op(%d)", uint16(o))
+	return fmt.Sprintf("Op(%d)", uint16(op))
 }

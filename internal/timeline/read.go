@@ -60,7 +60,7 @@ func (to *reading) take(e *event, start int64) error {
 		return fmt.Errorf("%q of category %q and phase %q is nothing that Ringo writes", e.Name, e.Cat, e.Ph)
 	}
 	ns := func(us float64) int64 { return int64(math.Round(us * 1e3)) }
-	s := trace.Span{Name: e.Name, Track: trace.Track(track), Seq: e.Args.Seq, Start: start + ns(e.Ts)}
+	s := trace.Span{Name: e.Name, Track: trace.Track(track), Seq: e.Args.Seq, Start: start + ns(e.TS)}
 	s.End = s.Start + ns(*e.Dur)
 	for _, n := range []*int64{e.Args.Step, e.Args.Elements, e.Args.Bytes} {
 		if n != nil {

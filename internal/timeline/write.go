@@ -39,7 +39,7 @@ type event struct {
 	Ph   string   `json:"ph"`
 	Pid  int      `json:"pid"`
 	Tid  int      `json:"tid"`
-	Ts   float64  `json:"ts"` // microseconds since the file's start
+	TS   float64  `json:"ts"` // microseconds since the file's start
 	Dur  *float64 `json:"dur,omitempty"`
 	Args args     `json:"args"`
 }
@@ -112,7 +112,7 @@ func (r *Rank) events(start int64) []event {
 				name = fmt.Sprintf("%s %d", s.Name, s.Arg)
 			}
 			ev = append(ev, event{Name: name, Cat: categories[s.Track], Ph: "X", Pid: r.Rank, Tid: tid,
-				Ts: float64(s.Start-start) / 1e3, Dur: new(float64(s.End-s.Start) / 1e3), Args: r.args(s, ranks)})
+				TS: float64(s.Start-start) / 1e3, Dur: new(float64(s.End-s.Start) / 1e3), Args: r.args(s, ranks)})
 		}
 	}
 	return ev

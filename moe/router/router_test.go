@@ -206,7 +206,7 @@ func TestChoiceIsKept(t *testing.T) {
 			return got.Weights.Mul(got.Experts.Cast(tensor.Float64))
 		}
 		x := tape.Input(tensor.FromSlice(values(6, 5), 6, 5))
-		y := nn.T{}
+		var y nn.T
 		if checkpoint {
 			y = tape.Checkpoint(forward, x)
 			require.NoError(t, r.Move([]int64{0, 9, 0, 9, 0, 9, 0, 9}, 10))
