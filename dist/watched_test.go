@@ -15,6 +15,7 @@ import (
 func TestSpentInAll(t *testing.T) {
 	err := Run(context.Background(), Config{Ranks: 2, Log: io.Discard}, func(_ context.Context, r *Rank) error {
 		gone := r.World.With(Name("gone"))
+		began := r.c.now()
 		x := tensor.New(r.Device, tensor.Float32, 1000)
 		for _, g := range []*Group{r.World, gone, gone} {
 			if err := g.AllReduce(x, Avg).Wait(); err != nil {
@@ -38,6 +39,7 @@ func TestSpentInAll(t *testing.T) {
 			return err
 		}
 		all := r.c.spentInAll()
+		assert.LessOrEqual(t, all[backend.AllReduce].flight+all[backend.Broadcast].flight, r.c.now()-began, "one after the other")
 		for k, w := range want {
 			got := all[k]
 			assert.Positive(t, got.flight, k)

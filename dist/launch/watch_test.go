@@ -104,6 +104,10 @@ func TestSlowAgent(t *testing.T) {
 	conn, err := net.FileConn(file)
 	require.NoError(t, err)
 	file.Close()
+	for _, c := range []net.Conn{agent, conn} { // as on macOS
+		require.NoError(t, c.(*net.UnixConn).SetReadBuffer(8<<10))
+		require.NoError(t, c.(*net.UnixConn).SetWriteBuffer(8<<10))
+	}
 	roomForShow(agent)
 	w := newWorker(conn, true)
 	defer conn.Close()
