@@ -1,0 +1,62 @@
+// Command attention measures causal attention of 8 heads of queries over 2 of keys and values, of 64 features, for 8 sequences of 1,024 tokens in
+// float32; as peer.py does with PyTorch. For each number of seconds on its standard input it works for about that long and prints a line of JSON.
+// The script beside it runs all by turns.
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"flag"
+	"log"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+const batch, tokens, heads, kvHeads, headDim = 8, 1024, 8, 2, 64
+
+func main() {
+	what := flag.String("what", "both", "forward, or both: forward and backward")
+	threads := flag.Int("threads", 2, "threads")
+	flag.Parse()
+	step := stepOf(*what == "both", *threads)
+	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+		seconds, err := strconv.ParseFloat(strings.TrimSpace(lines.Text()), 64)
+		if err != nil {
+			log.Fatal(err)
+		}
+		step()
+		n, start := 0, time.Now()
+		for ; time.Since(start).Seconds() < seconds; n++ {
+			step()
+		}
+		if err := json.NewEncoder(os.Stdout).Encode(map[string]float64{"steps_per_s": float64(n) / time.Since(start).Seconds()}); err != nil {
+			log.Fatal(err)
+		}
+	}
+}
+
+// stepOf returns a forward pass, or one with the gradients of queries, keys and values for a gradient of the output that is given.
+func stepOf(both bool, threads int) func() {
+	dev := tensor.NewCPU(threads)
+	tape := tensor.NewTape(dev)
+	if !both {
+		tape = tensor.NewTape(dev, tensor.NoGrad())
+	}
+	normal := func(seed uint64, heads int) tensor.Tensor {
+		x := tensor.New(dev, tensor.Float32, batch, tokens, heads*headDim)
+		tensor.NormalInit(0, 1).Fill(x, seed, 0)
+		return x
+	}
+	q, k, v, grad := normal(1, heads), normal(2, kvHeads), normal(3, kvHeads), normal(4, heads)
+	return func() {
+		y := tensor.CrossAttention(tape.Leaf(q), tape.Leaf(k), tape.Leaf(v), headDim, tensor.AttentionOptions{Causal: true})
+		if both {
+			tape.BackwardFrom([]tensor.Tensor{y}, []tensor.Tensor{tape.Input(grad)}, tensor.More())
+		}
+		tape.Reset()
+	}
+}
