@@ -65,6 +65,9 @@ func TestClocks(t *testing.T) {
 	require.InDelta(t, -off, got[2].Add, float64(got[2].Within))
 	require.Less(t, got[2].Within, 100*time.Microsecond)
 	agree(t, ranks, 0)
+	for i, s := range apart()[3].Spans {
+		require.Equal(t, s.End-s.Start, ranks[3].Spans[i].End-ranks[3].Spans[i].Start, "a span keeps its length")
+	}
 
 	alone := apart()
 	for i := range alone {

@@ -80,6 +80,42 @@ func TestLateRank(t *testing.T) {
 	require.Regexp(t, regexp.MustCompile(`(?m)^ +0 +0 +12 +0.0%$`), table)
 }
 
+// The root of a collective is said as a rank of the job, and so are the two of a message.
+func TestPeers(t *testing.T) {
+	cfg := dist.Config{Ranks: 3, Threads: 1, Trace: 100, Log: io.Discard}
+	require.NoError(t, dist.Run(t.Context(), cfg, func(_ context.Context, r *dist.Rank) error {
+		rank := r.World.Rank()
+		g, err := r.World.Split(min(rank, 1), rank) // rank 0, and the others
+		if err != nil || rank == 0 {
+			return err
+		}
+		x := tensor.New(r.Device, tensor.Float32, 2)
+		if err := g.Broadcast(x, 1).Wait(); err != nil {
+			return err
+		}
+		message := g.Recv
+		if rank == 1 {
+			message = g.Send
+		}
+		if err := message(x, 2-rank, 0).Wait(); err != nil {
+			return err
+		}
+		spans, seen := timeline.Of(rank, "", r.Trace), 0
+		for _, s := range spans.Spans {
+			if s.Track != trace.Comm || s.Lane == 0 || s.Arg != 8 {
+				continue
+			}
+			seen++
+			require.Equal(t, []int{1, 2}, spans.Lanes[s.Lane-1].Ranks, s.Name)
+			if strings.HasPrefix(s.Name, "broadcast") {
+				require.EqualValues(t, 2, s.Root)
+			}
+		}
+		require.Equal(t, 2, seen)
+		return nil
+	}))
+}
+
 // A clock that is an hour off comes back, as exactly as it is said.
 func TestRealClock(t *testing.T) {
 	var file bytes.Buffer

@@ -1,10 +1,13 @@
 package timeline
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/internal/trace"
 )
 
 const madeUpSummary = `
@@ -48,6 +51,10 @@ func TestSummary(t *testing.T) {
 	var b strings.Builder
 	Summarize(&b, ranks, clocks)
 	require.Equal(t, strings.TrimPrefix(madeUpSummary, "\n"), b.String())
+	ranks[0].Spans = slices.DeleteFunc(ranks[0].Spans, func(s trace.Span) bool { return s.Track == trace.Comm && s.Seq == 2 })
+	b.Reset()
+	Summarize(&b, ranks, clocks)
+	require.Contains(t, b.String(), "\n  2        1   1  100.0%      0.200", "nobody knows when rank 0 began the other one")
 	b.Reset()
 	Summarize(&b, nil, nil)
 	require.Equal(t, "no ranks\n", b.String())

@@ -28,15 +28,16 @@ type Lane struct {
 	Ranks []int  // of the job
 }
 
-// Span is one piece of work. Times are nanoseconds since 1970.
+// Span is one piece of work. Times are nanoseconds since 1970. There are many: their names between ranks are short.
 type Span struct {
-	Name       string
-	Track      Track
-	Root       int32 // of communication with a root: its rank of the job
-	Lane       int32 // of communication: the lane's number, from 1; else 0
-	Seq        uint64
-	Start, End int64
-	Arg        int64 // bytes of communication, elements of a kernel's result, number of a step
+	Name  string `json:"n"`
+	Track Track  `json:"t,omitempty"`
+	Root  int32  `json:"r,omitempty"` // of communication with a root: its rank of the job
+	Lane  int32  `json:"l,omitempty"` // of communication: the lane's number, from 1; else 0
+	Seq   uint64 `json:"q,omitempty"`
+	Start int64  `json:"s"`
+	End   int64  `json:"e"`
+	Arg   int64  `json:"a,omitempty"` // bytes of communication, elements of a kernel's result, number of a step
 }
 
 // Recorder keeps the first spans of one rank, up to its capacity. The methods of a nil *Recorder do nothing, so that
