@@ -51,6 +51,9 @@ func (d *Images) Shapes() (x, y tensor.Shape) {
 func (d *Images) Batch(idx []int, x, y tensor.Tensor) error {
 	labels := tensor.Data[int64](y)
 	for row, i := range idx {
+		if i < 0 || i >= len(d.labels) {
+			return fmt.Errorf("image %d, of %d", i, len(d.labels))
+		}
 		labels[row] = int64(d.labels[i])
 	}
 	switch d.dtype {

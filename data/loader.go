@@ -40,9 +40,9 @@ func NewLoader(ds Dataset, cfg Config) *Loader {
 	rank, size := cfg.Sharder.Rank(), cfg.Sharder.Size()
 	switch {
 	case cfg.Batch <= 0:
-		fail("batch of %d rows", cfg.Batch)
+		fail("Config.Batch is %d, want 1 or more", cfg.Batch)
 	case rank < 0 || rank >= size:
-		fail("rank %d of %d ranks", rank, size)
+		fail("Config.Sharder is rank %d of %d", rank, size)
 	}
 	if err := checkDataset(ds); err != nil {
 		fail("%w", err)
@@ -101,7 +101,7 @@ func (l *Loader) Epoch(ctx context.Context, epoch int) iter.Seq2[int, Batch] {
 // begin sets epoch and step to where Epoch(epoch) starts.
 func (l *Loader) begin(epoch int) bool {
 	if epoch < 0 {
-		fail("epoch %d", epoch)
+		fail("epoch %d, want 0 or more", epoch)
 	}
 	if l.err != nil {
 		return false

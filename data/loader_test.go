@@ -197,7 +197,7 @@ func TestSetStateErrors(t *testing.T) {
 
 func TestConfigErrors(t *testing.T) {
 	for want, fn := range map[string]func(){
-		"batch of 0 rows":      func() { NewLoader(numbers(5), Config{}) },
+		"Config.Batch is 0, want 1 or more":      func() { NewLoader(numbers(5), Config{}) },
 		"rank 2 of 2":          func() { NewLoader(numbers(5), Config{Batch: 1, Sharder: rankOf{2, 2}}) },
 		"rank -1 of 2":         func() { NewLoader(numbers(5), Config{Batch: 1, Sharder: rankOf{-1, 2}}) },
 		"has 0 samples":        func() { NewLoader(numbers(0), Config{Batch: 1}) },

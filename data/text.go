@@ -25,7 +25,7 @@ func NewText(tokens []int, length, stride int) (*Text, error) {
 	t := &Text{make([]int32, len(tokens)), length, stride}
 	for i, id := range tokens {
 		if t.tokens[i] = int32(id); int(t.tokens[i]) != id || id < 0 {
-			return nil, fmt.Errorf("data: token %d is %d", i, id)
+			return nil, fmt.Errorf("data: token %d is %d, not in [0,2^31)", i, id)
 		}
 	}
 	return t, nil
@@ -44,6 +44,9 @@ func (t *Text) Shapes() (x, y tensor.Shape) {
 func (t *Text) Batch(idx []int, x, y tensor.Tensor) error {
 	xs, ys := tensor.Data[int64](x), tensor.Data[int64](y)
 	for i, k := range idx {
+		if k < 0 || k >= t.Len() {
+			return fmt.Errorf("window %d, of %d", k, t.Len())
+		}
 		for j, id := range t.tokens[k*t.stride:][:t.length+1] {
 			if j < t.length {
 				xs[i*t.length+j] = int64(id)

@@ -78,6 +78,14 @@ func own(p *tensor.Param, h tensor.Hooks, g *dist.Group) error {
 
 // prepare makes, verifies and broadcasts the values of all parameters and buffers.
 func prepare(g *dist.Group, model any, c Config) (nn.Params, error) {
+	switch {
+	case g == nil:
+		return nil, errors.New("ddp: the group is nil")
+	case c.BucketBytes < 0:
+		return nil, fmt.Errorf("ddp: Config.BucketBytes is %d, want 1 or more, or 0 for 25 MiB", c.BucketBytes)
+	case c.CheckEvery < 0:
+		return nil, fmt.Errorf("ddp: Config.CheckEvery is %d, want 1 or more, or 0", c.CheckEvery)
+	}
 	params := nn.ParamsOf(model)
 	if len(params) == 0 {
 		return nil, fmt.Errorf("ddp: no parameters in a model of type %T", model)

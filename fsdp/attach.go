@@ -23,6 +23,9 @@ func (s *Sharding) Attach(model any) (nn.Params, error) {
 		return nil, errors.New("fsdp: Attach was called before")
 	}
 	s.params = nn.ParamsOf(model)
+	if len(s.params) == 0 {
+		return nil, fmt.Errorf("fsdp: no parameters in a model of type %T", model)
+	}
 	s.shareRanks()
 	problem := s.assign()
 	if problem == nil {

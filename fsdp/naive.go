@@ -1,6 +1,7 @@
 package fsdp
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/ringo-ml/ringo/dist"
@@ -22,6 +23,9 @@ func Naive(model any, c Config) (nn.Params, error) {
 	}
 	n := &naive{g: c.Shard, exec: tensor.NewExec(c.Shard.Device()), of: map[*tensor.Param]*part{}}
 	params := nn.ParamsOf(model)
+	if len(params) == 0 {
+		return nil, fmt.Errorf("fsdp: no parameters in a model of type %T", model)
+	}
 	for _, p := range params {
 		if p.Value.IsZero() {
 			p.Make(c.Shard.Device(), c.DType, c.Seed)

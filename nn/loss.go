@@ -34,6 +34,9 @@ func BCEWithLogits(x, y T) T { return tensor.BCEWithLogits(x, y) }
 // the result on the host.
 func Hits(logits, labels T) float64 {
 	best := tensor.Data[int64](tensor.ToHost(logits.ArgMax(-1)))
+	if labels.DType() != tensor.Int64 {
+		fail("Hits", "labels %v must be int64", labels.Shape())
+	}
 	want := tensor.Data[int64](tensor.ToHost(labels))
 	if len(best) != len(want) {
 		fail("Hits", "logits %v do not fit labels %v", logits.Shape(), labels.Shape())

@@ -123,7 +123,7 @@ func (c *common) check() {
 	notNegative("LR", c.lr)
 	notNegative("WeightDecay", c.decay)
 	if !(c.clip >= 0) { // infinity asks for the norm alone
-		fail("Clip is %v", c.clip)
+		fail("Clip is %v, want 0 (no clipping) or more", c.clip)
 	}
 	if c.lr == 0 {
 		c.lr = 1e-3
@@ -139,7 +139,7 @@ func (c *common) check() {
 
 func notNegative(name string, v float64) {
 	if !(v >= 0 && v <= math.MaxFloat64) {
-		fail("%s is %v", name, v)
+		fail("%s is %v, want 0 or more", name, v)
 	}
 }
 

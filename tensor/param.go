@@ -33,6 +33,11 @@ type Param struct {
 
 // NewParam returns a parameter of a shape, with no values yet.
 func NewParam(init Initializer, dims ...int) *Param {
+	for i, d := range dims {
+		if d < 0 {
+			fail("NewParam", nil, "dimension %d of %v is negative", i, append([]int(nil), dims...))
+		}
+	}
 	return &Param{init: init, dims: append([]int(nil), dims...), name: "a parameter"}
 }
 
@@ -84,6 +89,9 @@ func (p *Param) Frozen() bool { return p.frozen }
 // Make gives the parameter memory on dev and its initial values, a function of seed, name and the element's index in the
 // model's tensor alone.
 func (p *Param) Make(dev Device, dtype DType, seed uint64) {
+	if !dtype.IsFloat() {
+		fail("Make", nil, "%v: a parameter is of floats, not of %v", p, dtype)
+	}
 	p.SetValue(newNamed(p.name, Parameters, dev, dtype, p.dims))
 	p.Fill(p.Value, seed, 0)
 }

@@ -87,6 +87,9 @@ func alignedBytes(n int) (p, heap Ptr) {
 
 // newStorage returns zeroed memory for h that lives as long as something refers to it: that of a parameter, if it has a name.
 func newStorage(dev Device, kind MemoryKind, h *header, name string) {
+	if dev == nil {
+		fail("alloc", these(h), "the device is nil")
+	}
 	bytes := h.span() * h.dtype.Size()
 	s := &storage{bytes: bytes, refs: 1, dev: dev, name: name}
 	h.st = s

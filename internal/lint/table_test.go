@@ -38,6 +38,7 @@ var table = map[string]row{
 	"internal/ranks":       {},
 	"internal/reliability": {},
 	"internal/doctor":      {own: "dist/launch internal/kernel internal/dl internal/cuda internal/nccl", others: "golang.org/x/sys"},
+	"internal/misuse":      {own: "tensor", others: "github.com/stretchr/testify"},
 	"internal/netns":       {others: "github.com/stretchr/testify golang.org/x/sys"},
 	"internal/holder":      {},
 	"internal/identity":    {},

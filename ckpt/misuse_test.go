@@ -1,0 +1,58 @@
+package ckpt_test
+
+import (
+	"context"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/ckpt"
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/internal/misuse"
+	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// What each function of ckpt says when it is used wrong.
+func TestMisuse(t *testing.T) {
+	dir := t.TempDir()
+	ctx := t.Context()
+	require.NoError(t, dist.Run(ctx, dist.Config{Threads: 1}, func(_ context.Context, r *dist.Rank) error {
+		params := nn.Init(nn.NewLinear(2, 3), r.Device, tensor.Float32, 1)
+		saver := ckpt.NewSaver(r.World, filepath.Join(dir, "saved"), ckpt.Config{})
+		if err := saver.Save(ctx, ckpt.State{Step: 3, Params: params}); err != nil {
+			return err
+		}
+		other := nn.Init(nn.NewLinear(2, 4), r.Device, tensor.Float32, 1)
+		load := func(path string, params nn.Params) func() error {
+			return func() error {
+				_, err := ckpt.Load(ctx, r.World, path, &ckpt.State{Params: params}, ckpt.LoadConfig{})
+				return err
+			}
+		}
+		saved, err := ckpt.Latest(filepath.Join(dir, "saved"))
+		if err != nil {
+			return err
+		}
+		cases := []misuse.Case{
+			{Of: "Saver.Save", Want: "ckpt: saving step 3: " + dir + "/saved has step 3 already: resume from it, or choose another directory", Do: func() error { return saver.Save(ctx, ckpt.State{Step: 3, Params: params}) }},
+			{Of: "Saver.Save", Want: "ckpt: step 4 is not saved: rank 0: weight was never made: call nn.Init or Attach first", Do: func() error { return saver.Save(ctx, ckpt.State{Step: 4, Params: nn.ParamsOf(nn.NewLinear(2, 3))}) }},
+			{Of: "Load", Want: "ckpt: loading " + saved + ": the checkpoint does not fit: of another shape or type: model:bias is float32[3], not float32[4], model:weight is float32[3,2], not float32[4,2]", Do: load(saved, other)},
+			{Of: "Load", Want: "ckpt: loading " + dir + ": " + dir + " is not sound: there is neither ringo.json nor model.safetensors.index.json nor model.safetensors: no complete checkpoint", Do: load(dir, params)},
+			{Of: "Latest", Want: "ckpt: no checkpoint in " + dir + ": file does not exist", Do: func() error { _, err := ckpt.Latest(dir); return err }},
+			{Of: "List", Want: "ckpt: " + dir + " is not sound: there is neither ringo.json nor model.safetensors.index.json nor model.safetensors: no complete checkpoint", Do: func() error { _, _, err := ckpt.List(dir); return err }},
+			{Of: "Diff", Want: "ckpt: " + dir + " is not sound: there is neither ringo.json nor model.safetensors.index.json nor model.safetensors: no complete checkpoint", Do: func() error { _, err := ckpt.Diff(ctx, saved, dir, nil); return err }},
+			{Of: "Convert", Want: "ckpt: converting " + dir + ": " + dir + " is not sound: there is neither ringo.json nor model.safetensors.index.json nor model.safetensors: no complete checkpoint", Do: func() error { return ckpt.Convert(ctx, dir, filepath.Join(dir, "to"), ckpt.ConvertConfig{}) }},
+			{Of: "ParseRules", Want: `"[": syntax error in pattern`, Do: func() error { _, err := ckpt.ParseRules([]byte(`{"[": {"dim": 0}}`)); return err }},
+			{Of: "Rule.Boxes", Want: "dimension 2 of shape [4 4] for rank 0 of 2", Do: func() error { _, err := ckpt.Rule{Dim: 2}.Boxes([]int{4, 4}, 0, 2); return err }},
+			{Of: "Rule.Boxes", Want: "parts [3 2] of dimension 0 of shape [4 4]", Do: func() error { _, err := ckpt.Rule{Parts: []int{3, 2}}.Boxes([]int{4, 4}, 0, 2); return err }},
+		}
+		misuse.Check(t, cases, map[string]string{
+			"Verify":   "its Verdict says what is wrong",
+			"NewSaver": "Save says what is wrong with the directory",
+			"Steps":    "a directory without checkpoints has none",
+		})
+		return nil
+	}))
+}

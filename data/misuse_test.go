@@ -1,0 +1,52 @@
+package data_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/data"
+	"github.com/ringo-ml/ringo/internal/misuse"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+type sharder struct{ rank, size int }
+
+func (s sharder) Rank() int { return s.rank }
+func (s sharder) Size() int { return s.size }
+
+// What each function of data says when it is used wrong.
+func TestMisuse(t *testing.T) {
+	notIDX := filepath.Join(t.TempDir(), "text.idx")
+	require.NoError(t, os.WriteFile(notIDX, []byte("hello, world"), 0o666))
+	images, err := data.Synthetic(20, 1, tensor.Float32)
+	require.NoError(t, err)
+	text, err := data.NewText([]int{1, 2, 3, 4, 5}, 2, 1)
+	require.NoError(t, err)
+	loader := data.NewLoader(images, data.Config{Batch: 6})
+	two := data.NewLoader(images, data.Config{Batch: 5})
+	ints := func(dims ...int) tensor.Tensor { return tensor.New(tensor.NewCPU(1), tensor.Int64, dims...) }
+	x := tensor.FromSlice(make([]float32, 784), 1, 784)
+	misuse.Check(t, []misuse.Case{
+		{Of: "NewLoader", Want: "data: Config.Batch is 0, want 1 or more", Do: func() error { data.NewLoader(images, data.Config{}); return nil }},
+		{Of: "NewLoader", Want: "data: Config.Sharder is rank 2 of 2", Do: func() error { data.NewLoader(images, data.Config{Batch: 2, Sharder: sharder{2, 2}}); return nil }},
+		{Of: "Loader.Epoch", Want: "data: epoch -1, want 0 or more", Do: func() error {
+			for range loader.Epoch(t.Context(), -1) {
+			}
+			return loader.Err()
+		}},
+		{Of: "Loader.SetState", Want: "data: the state is of 20 samples, batch 5, shuffle false; the Loader has 20, 6, false", Do: func() error { return loader.SetState(two.State()) }},
+		{Of: "Synthetic", Want: "data: 0 synthetic images", Do: func() error { _, err := data.Synthetic(0, 1, tensor.Float32); return err }},
+		{Of: "Synthetic", Want: "data: images as int64: want a float type", Do: func() error { _, err := data.Synthetic(5, 1, tensor.Int64); return err }},
+		{Of: "MNIST", Want: "data: no train-images-idx3-ubyte or train-images-idx3-ubyte.gz in none: file does not exist", Do: func() error { _, _, err := data.MNIST("none", tensor.Float32); return err }},
+		{Of: "MNIST", Want: "data: images as int32: want a float type", Do: func() error { _, _, err := data.MNIST("", tensor.Int32); return err }},
+		{Of: "ReadIDX", Want: "data: " + notIDX + ": at byte 0: magic number 0x68656c6c is not that of an IDX file", Do: func() error { _, _, err := data.ReadIDX(notIDX); return err }},
+		{Of: "NewText", Want: "data: a text of 2 tokens has no window of 2 and a token behind it", Do: func() error { _, err := data.NewText([]int{1, 2}, 2, 1); return err }},
+		{Of: "NewText", Want: "data: windows of 2 tokens, every 0: both must be positive", Do: func() error { _, err := data.NewText([]int{1, 2, 3}, 2, 0); return err }},
+		{Of: "NewText", Want: "data: token 1 is -2, not in [0,2^31)", Do: func() error { _, err := data.NewText([]int{1, -2, 3}, 2, 1); return err }},
+		{Of: "Text.Batch", Want: "window 3, of 3", Do: func() error { return text.Batch([]int{3}, ints(1, 2), ints(1, 2)) }},
+		{Of: "Images.Batch", Want: "image 20, of 20", Do: func() error { return images.Batch([]int{20}, x, ints(1)) }},
+	}, nil)
+}

@@ -1,0 +1,114 @@
+package nn_test
+
+import (
+	"testing"
+
+	"github.com/ringo-ml/ringo/internal/misuse"
+	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// What each function of nn says when it is used wrong.
+func TestMisuse(t *testing.T) {
+	misuse.Check(t, append(misuseOfLayers(), misuseOfModels()...), map[string]string{
+		"Activation.Forward": "takes any floats",
+		"Params.ByName":      "a name that there is not gives nil",
+		"Linears":            "a model without a Linear has none",
+		"Summary":            "a model without parameters has an empty table",
+		"Within":             "a part without parameters has none",
+	})
+}
+
+// misuseOfLayers uses layers, and losses, wrong.
+func misuseOfLayers() []misuse.Case {
+	tape := tensor.NewTape(host, tensor.NoGrad())
+	x := func(dims ...int) nn.T { return tape.Input(tensor.New(host, tensor.Float32, dims...)) }
+	ids := func(dims ...int) nn.T { return tensor.New(host, tensor.Int64, dims...) }
+	seq := nn.Sequential{nn.NewLinear(4, 8), nn.NewDropout(0), nn.NewMLP(6, 3)}
+	nn.Init(seq, host, tensor.Float32, 1)
+	made := func(model any) { nn.Init(model, host, tensor.Float32, 1) }
+	linear, embedding, layer, rms := nn.NewLinear(4, 8), nn.NewEmbedding(10, 4), nn.NewLayerNorm(4), nn.NewRMSNorm(4)
+	attention, mlp, gated, positions := nn.NewAttention(4, 2), nn.NewMLP(4, 8), nn.NewGatedMLP(4, 8), nn.NewPositions(5, 4)
+	for _, m := range []any{linear, embedding, layer, rms, attention, mlp, gated, positions} {
+		made(m)
+	}
+	do := func(of, want string, f func()) misuse.Case {
+		return misuse.Case{Of: of, Want: want, Do: func() error { f(); return nil }}
+	}
+	return []misuse.Case{
+		do("NewLinear", "NewParam: dimension 1 of [8 -4] is negative", func() { nn.NewLinear(-4, 8) }),
+		do("Linear.Forward", "linear float32[2,3], weight float32[8,4], bias float32[8]: dimension 1 of the input is 3, dimension 1 of weight is 4", func() { linear.Forward(x(2, 3)) }),
+		do("Linear.Forward", "Use: a parameter of shape [8] was never made: call nn.Init or Attach first", func() { nn.NewLinear(4, 8).Forward(x(2, 4)) }),
+		do("Linear.Forward", "nn.Forward: the input float32[2,4] is on no tape; put it there with Tape.Input", func() { linear.Forward(tensor.New(host, tensor.Float32, 2, 4)) }),
+		do("Linear.Forward", "linear float64[2,4], weight float32[8,4], bias float32[8]: element types differ (see Cast)", func() { linear.Forward(tape.Input(tensor.New(host, tensor.Float64, 2, 4))) }),
+		do("Linear.Forward", "use: the zero Tensor", func() { linear.Forward(nn.T{}) }),
+		do("Linear.ForwardAdd", "linear_add float32[2,4], weight float32[8,4], float32[2,4]: dimension 1 of what is added to is 4, dimension 1 of the product is 8", func() { linear.ForwardAdd(x(2, 4), x(2, 4)) }),
+		do("Sequential.Forward", "linear float32[2,8], 2.up.weight float32[3,6], 2.up.bias float32[3]: dimension 1 of the input is 8, dimension 1 of 2.up.weight is 6", func() { seq.Forward(x(2, 4)) }),
+		do("NewEmbedding", "NewParam: dimension 1 of [10 -1] is negative", func() { nn.NewEmbedding(10, -1) }),
+		do("Embedding.Forward", "reshape: no operand is on a tape; put it there with Tape.Input", func() { embedding.Forward(ids(2, 3).Reshape(6)) }),
+		do("Embedding.Forward", "embedding weight float32[10,4], int64[2]: index 1 is 10, not in [0,10)", func() { embedding.Forward(tape.Input(tensor.FromSlice([]int64{3, 10}, 2))) }),
+		do("Embedding.Forward", "embedding weight float32[10,4], float32[2]: indices must be int64", func() { embedding.Forward(x(2)) }),
+		do("NewLayerNorm", "NewParam: dimension 0 of [-1] is negative", func() { nn.NewLayerNorm(-1) }),
+		do("LayerNorm.Forward", "layer_norm float32[2,3], weight float32[4]: dimension 1 of the input is 3, weight has 4 elements", func() { layer.Forward(x(2, 3)) }),
+		do("NewRMSNorm", "NewParam: dimension 0 of [-1] is negative", func() { nn.NewRMSNorm(-1) }),
+		do("RMSNorm.Forward", "rms_norm float32[2,3], weight float32[4]: dimension 1 of the input is 3, weight has 4 elements", func() { rms.Forward(x(2, 3)) }),
+		do("NewAttention", "nn.NewAttention: 5 features do not divide into 2 heads", func() { nn.NewAttention(5, 2) }),
+		do("NewAttention", "nn.NewAttention: 4 features do not divide into 0 heads", func() { nn.NewAttention(4, 0) }),
+		do("Attention.Forward", "nn.Attention: QKV gives float32[2,12], not [batch, time, 3·heads·2], for an input of float32[2,4]", func() { attention.Forward(x(2, 4)) }),
+		do("Attention.ForwardAdd", "linear_add float32[2,3,4], out.weight float32[4,4], float32[2,4,4]: dimension 1 of what is added to is 4, dimension 1 of the product is 3", func() { attention.ForwardAdd(x(2, 3, 4), x(2, 4, 4)) }),
+		do("NewMLP", "NewParam: dimension 0 of [-8 4] is negative", func() { nn.NewMLP(4, -8) }),
+		do("MLP.Forward", "linear float32[2,3], up.weight float32[8,4], up.bias float32[8]: dimension 1 of the input is 3, dimension 1 of up.weight is 4", func() { mlp.Forward(x(2, 3)) }),
+		do("MLP.ForwardAdd", "linear_add float32[2,8], down.weight float32[4,8], float32[2,3]: dimension 1 of what is added to is 3, dimension 1 of the product is 4", func() { mlp.ForwardAdd(x(2, 4), x(2, 3)) }),
+		do("NewGatedMLP", "NewParam: dimension 0 of [-8 4] is negative", func() { nn.NewGatedMLP(4, -8) }),
+		do("GatedMLP.Forward", "linear float32[2,3], gate_proj.weight float32[8,4]: dimension 1 of the input is 3, dimension 1 of gate_proj.weight is 4", func() { gated.Forward(x(2, 3)) }),
+		do("GatedMLP.ForwardAdd", "linear_add float32[2,8], down_proj.weight float32[4,8], float32[2,3]: dimension 1 of what is added to is 3, dimension 1 of the product is 4", func() { gated.ForwardAdd(x(2, 4), x(2, 3)) }),
+		do("NewPositions", "NewParam: dimension 0 of [-1 4] is negative", func() { nn.NewPositions(-1, 4) }),
+		do("Positions.Forward", "nn.Positions: float32[2,6,4]: positions 0 to 5 of 5", func() { positions.Forward(x(2, 6, 4), 0) }),
+		do("Positions.Forward", "nn.Positions: float32[2,4] is not [batch, time, 4]", func() { positions.Forward(x(2, 4), 0) }),
+		do("NewRotary", "nn.Rotary: heads of 3 features, 8 positions, base 10000: needs an even number of features, and positions and a base above 0", func() { nn.NewRotary(3, 8) }),
+		do("Rotary.Forward", "rotary float32[2,3,10], float32[8,4]: the input's 10 features are not heads of the table's 4, which must be even", func() { nn.NewRotary(4, 8).Forward(x(2, 3, 10), 0) }),
+		do("Rotary.Forward", "rotary float32[2,3,8]: positions 6 to 8 of 8", func() { nn.NewRotary(4, 8).Forward(x(2, 3, 8), 6) }),
+		do("LinearScaling", "nn.LinearScaling: factor 0 must be positive", func() { nn.LinearScaling(0) }),
+		do("Llama3Scaling", "nn.Llama3Scaling: factor 8, low 4, high 1, original 8192: needs positive numbers, and high above low", func() { nn.Llama3Scaling(8, 4, 1, 8192) }),
+		do("NewDropout", "nn.NewDropout: probability 1.5 is not in [0,1)", func() { nn.NewDropout(1.5) }),
+		do("Dropout.Forward", "nn.Dropout: has no name, and so no random numbers: call nn.Init or ParamsOf on the model first", func() { nn.NewDropout(0.5).Forward(tensor.NewTape(host).Input(tensor.New(host, tensor.Float32, 2, 4))) }),
+		do("CrossEntropy", "cross_entropy float32[3,5], int64[2]: dimension 0 of the logits is 3, dimension 0 of the labels is 2", func() { nn.CrossEntropy(x(3, 5), ids(2)) }),
+		do("CrossEntropy", "cross_entropy float32[3,5], int64[3]: label 1 is 5, of 5 classes", func() { nn.CrossEntropy(x(3, 5), tensor.FromSlice([]int64{0, 5, 1}, 3)) }),
+		do("CrossEntropy", "cross_entropy float32[3,5], int32[3]: labels must be int64, or probabilities of the logits' shape", func() { nn.CrossEntropy(x(3, 5), tensor.New(host, tensor.Int32, 3)) }),
+		do("MSE", "mse float32[3,1], float32[3]: the input: 2 dimensions, the target: 1 dimension", func() { nn.MSE(x(3, 1), x(3)) }),
+		do("BCEWithLogits", "bce_with_logits float32[3], float32[4]: dimension 0 of the input is 3, dimension 0 of the target is 4", func() { nn.BCEWithLogits(x(3), x(4)) }),
+		do("GlobalMean", "GlobalCount: no operand is on a tape; put it there with Tape.Input", func() { nn.GlobalMean(nn.T{}) }),
+		do("Hits", "nn.Hits: logits float32[3,5] do not fit labels int64[2]", func() { nn.Hits(x(3, 5), ids(2)) }),
+		do("Hits", "nn.Hits: labels float32[3] must be int64", func() { nn.Hits(x(3, 5), x(3)) }),
+	}
+}
+
+type hidden struct{ w *tensor.Param }
+
+type twice struct {
+	A *nn.Linear `nn:"x"`
+	B *nn.Linear `nn:"x"`
+}
+
+// misuseOfModels uses what walks through a model wrong.
+func misuseOfModels() []misuse.Case {
+	do := func(of, want string, f func()) misuse.Case {
+		return misuse.Case{Of: of, Want: want, Do: func() error { f(); return nil }}
+	}
+	lora := func(rank int, targets ...string) func() {
+		return func() {
+			nn.LoRA(nn.Sequential{nn.NewLinear(4, 4)}, nn.LoRAConfig{Rank: rank, Alpha: 1, Targets: targets})
+		}
+	}
+	return []misuse.Case{
+		do("ParamsOf", `nn.ParamsOf: "w", of shape [3], is in an unexported field or a map and would not train; export the field (a slice for the map), or tag it nn:"-" if it is no part of the model`, func() { nn.ParamsOf(&hidden{tensor.NewParam(tensor.Constant(1), 3)}) }),
+		do("ParamsOf", `nn.ParamsOf: two parameters have the name "x.weight"`, func() { nn.ParamsOf(&twice{nn.NewLinear(1, 2), nn.NewLinear(1, 2)}) }),
+		do("Init", "Make: weight[4 4]: a parameter is of floats, not of int64", func() { nn.Init(nn.NewLinear(4, 4), host, tensor.Int64, 1) }),
+		do("Init", "alloc float32[4,4]: the device is nil", func() { nn.Init(nn.NewLinear(4, 4), nil, tensor.Float32, 1) }),
+		do("LoRA", "nn.LoRA: rank 0 and alpha 1 must be positive", lora(0, "*")),
+		do("LoRA", "nn.LoRA: there are no targets", lora(2)),
+		do("LoRA", `nn.LoRA: the target "attention.*" matches no Linear of the model`, lora(2, "attention.*")),
+		do("Merge", "nn.Merge: no Linear of the model has an adapter", func() { nn.Merge(nn.NewLinear(4, 4)) }),
+		do("Unmerge", "nn.Unmerge: no Linear of the model has an adapter", func() { nn.Unmerge(nn.NewLinear(4, 4)) }),
+	}
+}

@@ -1,0 +1,52 @@
+package optim_test
+
+import (
+	"testing"
+
+	"github.com/ringo-ml/ringo/internal/misuse"
+	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/optim"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// What each function of optim says when it is used wrong.
+func TestMisuse(t *testing.T) {
+	params := func() nn.Params { return nn.Init(nn.NewLinear(2, 3), host, tensor.Float32, 1) }
+	frozen := params()
+	for _, p := range frozen {
+		p.Freeze()
+	}
+	sgd := optim.NewSGD(params(), optim.SGDConfig{LR: 1})
+	adam := optim.NewAdam(params(), optim.AdamConfig{})
+	other := optim.NewSGD(nn.Init(nn.NewLinear(2, 4), host, tensor.Float32, 1), optim.SGDConfig{LR: 1, Momentum: 0.9})
+	do := func(of, want string, f func()) misuse.Case {
+		return misuse.Case{Of: of, Want: want, Do: func() error { f(); return nil }}
+	}
+	misuse.Check(t, []misuse.Case{
+		do("NewSGD", "optim: SGDConfig has no LR, and SGD has no usual one; with SetLR(0) or Freeze parameters stay as they are", func() { optim.NewSGD(params(), optim.SGDConfig{}) }),
+		do("NewSGD", "optim: no trainable parameters", func() { optim.NewSGD(nil, optim.SGDConfig{LR: 1}) }),
+		do("NewSGD", "optim: no trainable parameters", func() { optim.NewSGD(frozen, optim.SGDConfig{LR: 1}) }),
+		do("NewSGD", "optim: parameter weight[3 2] was never made: call nn.Init or Attach first", func() { optim.NewSGD(nn.ParamsOf(nn.NewLinear(2, 3)), optim.SGDConfig{LR: 1}) }),
+		do("NewSGD", "optim: parameter weight[3 2] is given twice, or two have its name", func() { optim.NewSGD(append(params(), params()...), optim.SGDConfig{LR: 1}) }),
+		do("NewSGD", "optim: Nesterov needs momentum and no dampening", func() { optim.NewSGD(params(), optim.SGDConfig{LR: 1, Nesterov: true}) }),
+		do("NewSGD", "optim: LR is -1, want 0 or more", func() { optim.NewSGD(params(), optim.SGDConfig{LR: -1}) }),
+		do("NewAdam", "optim: Betas [0.9 1] are not in [0,1)", func() { optim.NewAdam(params(), optim.AdamConfig{Betas: [2]float64{0.9, 1}}) }),
+		do("NewAdam", "optim: group 0 has no Match", func() { optim.NewAdam(params(), optim.AdamConfig{Groups: []optim.Group{{LRScale: 2}}}) }),
+		do("NewAdamW", "optim: Clip is -1, want 0 (no clipping) or more", func() { optim.NewAdamW(params(), optim.AdamWConfig{Clip: -1}) }),
+		do("NewAdamW", "optim: WeightDecay is -1, want 0 or more", func() { optim.NewAdamW(params(), optim.AdamWConfig{WeightDecay: -1}) }),
+		do("Linear", "optim: Linear needs at least one step, not 0", func() { optim.Linear(1, 0, 0) }),
+		do("Cosine", "optim: Cosine needs at least one step, not 0", func() { optim.Cosine(0, 0) }),
+		do("StepDecay", "optim: StepDecay needs at least one step, not 0", func() { optim.StepDecay(0, 0.1) }),
+		do("Warmup", "optim: Warmup needs at least one step, not 0", func() { optim.Warmup(0, nil) }),
+		do("Optimizer.SetLR", "optim: LR is -1, want 0 or more", func() { sgd.SetLR(-1) }),
+		{Of: "Optimizer.SetState", Want: "optim: the state does not fit: unknown tensor weight.exp_avg\nunknown tensor weight.exp_avg_sq\nunknown tensor bias.exp_avg\nunknown tensor bias.exp_avg_sq", Do: func() error { return sgd.SetState(adam.State()) }},
+		{Of: "Optimizer.SetState", Want: "optim: the state does not fit: weight.momentum_buffer is float32[8], not float32[6]\nbias.momentum_buffer is float32[4], not float32[3]", Do: func() error {
+			return optim.NewSGD(params(), optim.SGDConfig{LR: 1, Momentum: 0.9}).SetState(other.State())
+		}},
+	}, map[string]string{
+		"Vectors":          "matches any parameter",
+		"Only":             "matches any parameters",
+		"Optimizer.Probe":  "any function",
+		"Optimizer.Reload": "parameters of another optimizer are not its own",
+	})
+}
