@@ -197,11 +197,11 @@ func TestSetStateErrors(t *testing.T) {
 
 func TestConfigErrors(t *testing.T) {
 	for want, fn := range map[string]func(){
-		"Config.Batch is 0, want 1 or more":      func() { NewLoader(numbers(5), Config{}) },
-		"rank 2 of 2":          func() { NewLoader(numbers(5), Config{Batch: 1, Sharder: rankOf{2, 2}}) },
-		"rank -1 of 2":         func() { NewLoader(numbers(5), Config{Batch: 1, Sharder: rankOf{-1, 2}}) },
-		"has 0 samples":        func() { NewLoader(numbers(0), Config{Batch: 1}) },
-		"y of a sample is flo": func() { NewLoader(badShape{}, Config{Batch: 1}) },
+		"Config.Batch is 0, want 1 or more": func() { NewLoader(numbers(5), Config{}) },
+		"rank 2 of 2":                       func() { NewLoader(numbers(5), Config{Batch: 1, Sharder: rankOf{2, 2}}) },
+		"rank -1 of 2":                      func() { NewLoader(numbers(5), Config{Batch: 1, Sharder: rankOf{-1, 2}}) },
+		"has 0 samples":                     func() { NewLoader(numbers(0), Config{Batch: 1}) },
+		"y of a sample is flo":              func() { NewLoader(badShape{}, Config{Batch: 1}) },
 		"epoch -1": func() {
 			for range NewLoader(numbers(5), Config{Batch: 1}).Epoch(t.Context(), -1) {
 				assert.Fail(t, "yielded")
