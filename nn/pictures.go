@@ -97,8 +97,11 @@ func NewGroupNorm(groups, channels int) *GroupNorm {
 
 // Forward returns a tensor of x's shape, [batch, channels, ..].
 func (n *GroupNorm) Forward(x T) T {
-	t, group := tapeOf(x), x.Len()/max(x.Dim(0)*n.Groups, 1)
-	y := tensor.LayerNorm(x.Reshape(x.Dim(0), n.Groups, group), T{}, T{}, n.Eps).Reshape(x.Shape().Dims...)
+	t, group, dims := tapeOf(x), x.Len()/max(x.Dim(0)*n.Groups, 1), [tensor.MaxRank]int{}
+	for i := range x.Rank() {
+		dims[i] = x.Dim(i)
+	}
+	y := tensor.LayerNorm(x.Reshape(x.Dim(0), n.Groups, group), T{}, T{}, n.Eps).Reshape(dims[:x.Rank()]...)
 	if n.W != nil {
 		y = y.Mul(perChannel(t.Use(n.W), x.Rank()))
 	}

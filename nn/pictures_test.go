@@ -145,3 +145,22 @@ func TestBatchNormCheckpoint(t *testing.T) {
 		return tape.Checkpoint(func(in ...tensor.Tensor) tensor.Tensor { return n.Forward(in[0]) }, x)
 	}))
 }
+
+// After the first step, a network for pictures allocates nothing on the Go heap.
+func TestPicturesAllocateNothing(t *testing.T) {
+	model := pictureLayers()["network"].(nn.Sequential)
+	ps := nn.Init(model, host, tensor.Float32, 1)
+	x, g := tensor.New(host, tensor.Float32, 5, 1, 9, 9), tensor.New(host, tensor.Float32, 5, 3)
+	tape := tensor.NewTape(host)
+	outs, grads := make([]tensor.Tensor, 1), []tensor.Tensor{g}
+	step := func() {
+		outs[0] = model.Forward(tape.Input(x))
+		tape.BackwardFrom(outs, grads)
+		tape.Reset()
+		for _, p := range ps {
+			p.Consume()
+		}
+	}
+	step()
+	assert.Zero(t, testing.AllocsPerRun(10, step))
+}

@@ -1,0 +1,46 @@
+package ckpt_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/ckpt"
+	"github.com/ringo-ml/ringo/ddp"
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/optim"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// Running statistics are saved and loaded with the parameters, and under PyTorch's names.
+func TestBuffers(t *testing.T) {
+	dir := t.TempDir()
+	run := func(ranks int, f func(ctx context.Context, r *dist.Rank, st ckpt.State) error) {
+		require.NoError(t, dist.Run(t.Context(), dist.Config{Ranks: ranks, Exact: true}, func(ctx context.Context, r *dist.Rank) error {
+			params, err := ddp.Attach(r.World, nn.Sequential{nn.NewBatchNorm2d(3)}, ddp.Config{Seed: 1})
+			if err != nil {
+				return err
+			}
+			return f(ctx, r, ckpt.State{Step: 7, Params: params, Optimizer: optim.NewSGD(params, optim.SGDConfig{LR: 1})})
+		}))
+	}
+	want := []float64{0.5, 2, -3}
+	run(2, func(ctx context.Context, r *dist.Rank, st ckpt.State) error {
+		tensor.Copy(st.Params.ByName("0.running_mean").Value, tensor.FromSlice([]float32{0.5, 2, -3}, 3))
+		saver := ckpt.NewSaver(r.World, dir, ckpt.Config{})
+		if err := saver.Save(ctx, st); err != nil {
+			return err
+		}
+		return saver.Close()
+	})
+	path, err := ckpt.Latest(dir)
+	require.NoError(t, err)
+	run(3, func(ctx context.Context, r *dist.Rank, st ckpt.State) error {
+		_, err := ckpt.Load(ctx, r.World, path, &st, ckpt.LoadConfig{})
+		require.Equal(t, want, tensor.Floats(st.Params.ByName("0.running_mean").Value))
+		require.Equal(t, []float64{1, 1, 1}, tensor.Floats(st.Params.ByName("0.running_var").Value))
+		return err
+	})
+}
