@@ -7,8 +7,10 @@ import (
 )
 
 func init() {
-	define(OpChannelSums, OpSpec{Name: "channel_sums", Saves: 1, VJP: channelSumsVJP, CPU: floats(channelSumsKernel[float32](), channelSumsKernel[float64]())})
-	define(OpChannelSumsGrad, OpSpec{Name: "channel_sums_grad", Const: true, CPU: floats(channelSumsGradKernel[float32](), channelSumsGradKernel[float64]())})
+	define(OpChannelSums, OpSpec{Name: "channel_sums", Saves: 1, VJP: channelSumsVJP,
+		CPU: floats(channelSumsKernel[float32](), channelSumsKernel[float64]())})
+	define(OpChannelSumsGrad, OpSpec{Name: "channel_sums_grad", Const: true,
+		CPU: floats(channelSumsGradKernel[float32](), channelSumsGradKernel[float64]())})
 	define(OpBatchNorm, OpSpec{Name: "batch_norm", Saves: 7, VJP: batchNormVJP, CPU: floats(batchNormKernel[float32](), batchNormKernel[float64]())})
 	define(OpBatchNormGrad, OpSpec{Name: "batch_norm_grad", Const: true, CPU: floats(batchNormGradKernel[float32](), batchNormGradKernel[float64]())})
 	define(OpRunningStats, OpSpec{Name: "running_stats", Const: true, CPU: floats(runningStatsKernel[float32](), runningStatsKernel[float64]())})

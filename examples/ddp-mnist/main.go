@@ -1,5 +1,5 @@
-// Command ddp-mnist trains a 784-512-512-10 network on MNIST, or with -model cnn a convolutional one, data parallel on several ranks: goroutines of this process,
-// or processes when it is started by "ringo run". Any number of ranks computes the same.
+// Command ddp-mnist trains a 784-512-512-10 network on MNIST, or with -model cnn a convolutional one, data parallel on several ranks:
+// goroutines of this process, or processes when it is started by "ringo run". Any number of ranks computes the same.
 package main
 
 import (
@@ -150,10 +150,15 @@ func newTrainer(ctx context.Context, o options, dtype tensor.DType, r *dist.Rank
 	if dtype == tensor.Float16 {
 		t.scaler = optim.NewScaler()
 	}
+	t.images = data.NewLoader(images, data.Config{Batch: o.batch, Shuffle: true, Seed: o.seed, Sharder: r.World, Device: r.Device})
+	var schedule optim.Schedule
+	if o.model == "cnn" { // what small steps gain at the end
+		schedule = optim.Cosine(0.01, t.steps())
+	}
 	if o.optim == "sgd" {
-		t.opt = optim.NewSGD(t.params, optim.SGDConfig{LR: o.lr, Momentum: 0.9, Scaler: t.scaler})
+		t.opt = optim.NewSGD(t.params, optim.SGDConfig{LR: o.lr, Momentum: 0.9, Schedule: schedule, Scaler: t.scaler})
 	} else {
-		t.opt = optim.NewAdamW(t.params, optim.AdamWConfig{LR: o.lr, Scaler: t.scaler})
+		t.opt = optim.NewAdamW(t.params, optim.AdamWConfig{LR: o.lr, Schedule: schedule, Scaler: t.scaler})
 	}
 	t.tape = tensor.NewTape(r.Device, tensor.Seed(o.seed), tensor.Trace(r.Trace))
 	t.loss = tensor.New(r.Device, lossType(dtype))
@@ -162,7 +167,6 @@ func newTrainer(ctx context.Context, o options, dtype tensor.DType, r *dist.Rank
 		t.step = tensor.Capture(r.Device, t.update).Run
 	}
 	t.eval = tensor.NewTape(r.Device, tensor.NoGrad(), tensor.Trace(r.Trace))
-	t.images = data.NewLoader(images, data.Config{Batch: o.batch, Shuffle: true, Seed: o.seed, Sharder: r.World, Device: r.Device})
 	t.tests = data.NewLoader(tests, data.Config{Batch: 1000, Sharder: r.World, Device: r.Device})
 	t.loop, err = train.Start(ctx, r, &o.Options, ckpt.State{Params: t.params, Optimizer: t.opt, Tape: t.tape})
 	return t, err
@@ -184,12 +188,17 @@ type picture struct{}
 // Forward returns [batch, 1, 28, 28] for x [batch, 784].
 func (picture) Forward(x nn.T) nn.T { return x.Reshape(x.Dim(0), 1, 28, 28) }
 
+// steps is the number of steps that were asked for.
+func (t *trainer) steps() int {
+	if t.o.steps > 0 {
+		return t.o.steps
+	}
+	return t.o.epochs * t.images.Steps()
+}
+
 // fit trains for the epochs or steps that were asked for, and measures the accuracy after every epoch and at the end.
 func (t *trainer) fit(ctx context.Context) error {
-	total := t.o.epochs * t.images.Steps()
-	if t.o.steps > 0 {
-		total = t.o.steps
-	}
+	total := t.steps()
 	start, waited := time.Now(), t.r.World.Waited()
 	for step, b := range t.loop.Batches(t.images, total) {
 		if err := t.advance(b); err != nil {

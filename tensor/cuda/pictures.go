@@ -15,8 +15,9 @@ func (q *Queue) channels(a *tensor.Args) *Queue {
 // conv adds the sizes of a convolution, a Conv of pictures.cu.
 func (q *Queue) conv(a *tensor.Args) *Queue {
 	c := tensor.ConvOf(a)
-	return q.sizes([16]int64{int64(c.N), int64(c.In / c.Groups), int64(c.H), int64(c.W), int64(c.Out / c.Groups), int64(c.Groups), int64(c.KH), int64(c.KW),
-		int64(c.StrideH), int64(c.StrideW), int64(c.PadH), int64(c.PadW), int64(c.DilationH), int64(c.DilationW), int64(c.OutH), int64(c.OutW)}, 16)
+	return q.sizes([16]int64{int64(c.N), int64(c.In / c.Groups), int64(c.H), int64(c.W), int64(c.Out / c.Groups),
+		int64(c.Groups), int64(c.KH), int64(c.KW), int64(c.StrideH), int64(c.StrideW), int64(c.PadH), int64(c.PadW),
+		int64(c.DilationH), int64(c.DilationW), int64(c.OutH), int64(c.OutW)}, 16)
 }
 
 // sizes adds a struct of n numbers.
