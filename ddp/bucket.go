@@ -37,7 +37,7 @@ type allReduce struct{}
 func (allReduce) Start(b *Bucket) dist.Work { return b.sum(b.Grad) }
 func (allReduce) Finish(*Bucket)            {}
 
-// sum adds x up over the group. One rank does nothing: it may do so in a captured step, which cannot communicate.
+// sum adds x up over the group. One rank does nothing.
 func (b *Bucket) sum(x tensor.Tensor) dist.Work {
 	if b.Group.Size() == 1 {
 		return dist.Work{}

@@ -140,8 +140,8 @@ func (s *sync) BackwardDone(last bool) error {
 		s.hook.Finish(b)
 	}
 	complete(s.params)
-	if !s.checks.Done() {
-		return nil
+	if err := s.checks.Replays("ddp", s.exec.Recording()); err != nil || !s.checks.Done() {
+		return err
 	}
 	if err := s.checks.Rows("ddp", s.g.Axes(), s.g); err != nil {
 		return err

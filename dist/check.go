@@ -31,11 +31,8 @@ func memory(what string, x tensor.Tensor) (backend.Mem, error) {
 	return backend.Mem{Ptr: x.Ptr(), Bytes: x.Len() * x.DType().Size(), Device: !x.Device().Host()}, nil
 }
 
-// mine checks that tensors are in memory of the host, or of the rank's own device, and that the device is not recording.
+// mine checks that tensors are in memory of the host, or of the rank's own device.
 func (c *call) mine(dev tensor.Device) error {
-	if g, ok := dev.(tensor.Grapher); ok && g.Recording() != nil {
-		return errCaptured
-	}
 	for _, x := range c.xs {
 		if x.Valid() && !x.Device().Host() && x.Device() != dev {
 			return fmt.Errorf("%v is in the memory of %v, which is not this rank's device", x.Shape(), x.Device())

@@ -18,13 +18,14 @@ import (
 // other for ever. When two goroutines of a rank wait (for different groups), one sleeps in the engine and the other on
 // its lane, to be woken by the first.
 type comm struct {
-	engine backend.Engine
-	rank   int // in the world
-	policy wait.Policy
-	trace  *trace.Recorder
-	base   time.Time
-	world  atomic.Pointer[Group] // other ranks of this process abort it without c.mu
-	dev    tensor.Device
+	engine  backend.Engine
+	rank    int // in the world
+	policy  wait.Policy
+	trace   *trace.Recorder
+	base    time.Time
+	world   atomic.Pointer[Group] // other ranks of this process abort it without c.mu
+	dev     tensor.Device
+	grapher tensor.Grapher // dev, if it records steps
 
 	mu      sync.Mutex
 	lanes   []*lane // all that are open

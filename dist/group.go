@@ -96,9 +96,8 @@ func (g *Group) Waited() time.Duration {
 func (g *Group) Timeout() time.Duration { return g.timeout }
 
 var (
-	errClosed   = errors.New("the group is closed")
-	errCaptured = errors.New("inside a captured step (see tensor.Captured): replays would not communicate")
-	errAborted  = errors.New("aborted")
+	errClosed  = errors.New("the group is closed")
+	errAborted = errors.New("aborted")
 )
 
 // open makes a group of this rank and its lane.

@@ -31,6 +31,13 @@ type call struct {
 // issue hands an operation to lane l. Every operation goes through here, but for the Batch of others. err is what a check
 // found: then nothing is sent, and the group fails, so that the peers do not wait.
 func (g *Group) issue(l *lane, c *call, err error) Work {
+	if r := g.c.recording(); r != nil {
+		return g.tapeCall(r, l, c, err)
+	}
+	return g.issueNow(l, c, err)
+}
+
+func (g *Group) issueNow(l *lane, c *call, err error) Work {
 	if e := g.enter(); e != nil {
 		return l.failed()
 	}

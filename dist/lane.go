@@ -31,6 +31,7 @@ type lane struct {
 	err     error               // the cause; set before over
 	active  bool                // in comm.active
 
+	track   *track        // of the last captured step
 	waiting bool          // a goroutine that waits here, while another one drives, is to be woken
 	sought  int           // goroutines that wait for this lane before they issue on another one
 	wake    chan struct{} // holds one token for it
@@ -191,6 +192,9 @@ func (l *lane) end(err error) {
 // FenceDone reports whether operation seq is over, or comes before what is launched on the device from now on. It makes lane
 // a tensor.Fence.
 func (l *lane) FenceDone(seq uint64) bool {
+	if t := l.taping(); t != nil && seq >= t.ops[0].seq {
+		return seq <= t.waited || l.over.Load()
+	}
 	return seq <= l.done.Load() || seq <= l.ordered.Load() || l.over.Load()
 }
 

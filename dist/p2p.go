@@ -68,6 +68,9 @@ func (g *Group) RecvAny(t tensor.Tensor, tag int) (peer int, err error) {
 		err := fmt.Errorf("group %s has no other rank to receive from", g.name)
 		return -1, g.issue(g.lane, &call{kind: backend.Recv}, err).Wait()
 	}
+	if g.c.recording() != nil {
+		return -1, g.issue(g.lane, &call{kind: backend.Recv}, errAnySender).Wait()
+	}
 	if len(g.ranks) == 2 { // there is only one to wait for: its failure is noticed at once
 		peer = 1 - g.rank
 	} else if peer, err = g.awaitAny(); err != nil {
@@ -244,6 +247,14 @@ func (b *Batch) Add(works ...Work) {
 func (g *Group) Batch(fn func(b *Batch)) Work {
 	b := Batch{g: g}
 	fn(&b)
+	if r := g.c.recording(); r != nil {
+		return g.tapeBatch(r, b.parts)
+	}
+	return g.join(b.parts)
+}
+
+// join returns one Work for several.
+func (g *Group) join(parts []Work) Work {
 	if err := g.enter(); err != nil {
 		return g.batch.failed()
 	}
@@ -258,7 +269,7 @@ func (g *Group) Batch(fn func(b *Batch)) Work {
 	}
 	s := l.slot(l.issued)
 	s.op = backend.Op{Kind: backend.Batch, Seq: l.issued}
-	s.parts = append(s.parts[:0], b.parts...)
+	s.parts = append(s.parts[:0], parts...)
 	c.recorded(l, &s.op)
 	g.calls[backend.Batch]++
 	c.activate(l)

@@ -184,6 +184,7 @@ func newRank(cfg Config, e backend.Engine, at place, logMu *sync.Mutex) (*Rank, 
 		}
 	}
 	c.dev = dev
+	c.grapher, _ = dev.(tensor.Grapher)
 	world, err := c.open(backend.Spec{ID: worldID, Gen: 1, Name: "world", Ranks: ranks, Rank: rank}, cfg.Timeout, a)
 	if err != nil {
 		closer()

@@ -37,6 +37,14 @@ func (c *StepCheck) Done() bool {
 	return due
 }
 
+// Replays returns an error for steps that are captured and to be compared: replays do not run what compares.
+func (c *StepCheck) Replays(what string, r *tensor.Recording) error {
+	if r == nil || c.Every == 0 {
+		return nil
+	}
+	return fmt.Errorf("%s: Config.CheckEvery is %d, and replays of a captured step (see tensor.Captured) compare nothing: leave it 0", what, c.Every)
+}
+
 // Rows returns an error unless the ranks of the first group, and of the others in turn, have together the rows that Rows.Total says. It
 // is collective, and all ranks return the same. what begins the error. Nothing is said of rows that differ along other axes
 // than the groups' (axes), along which types are not checked, or that are not known.

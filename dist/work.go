@@ -30,6 +30,9 @@ func (w Work) wait(ctx context.Context, order bool) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	if r := w.l.c.recording(); r != nil {
+		return w.tapeWait(r, order)
+	}
 	if w.seq <= w.l.done.Load() {
 		return nil
 	}
@@ -51,6 +54,9 @@ func (w Work) wait(ctx context.Context, order bool) error {
 func (w Work) Done() bool {
 	if w.l == nil || w.l.FenceDone(w.seq) {
 		return true
+	}
+	if w.l.c.recording() != nil { // the driver may not be asked
+		return false
 	}
 	w.l.c.poll()
 	return w.l.FenceDone(w.seq)

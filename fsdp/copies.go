@@ -7,8 +7,8 @@ import (
 
 // check compares, at the end of a step, what ranks must agree on.
 func (s *Sharding) check() error {
-	if !s.checks.Done() {
-		return nil
+	if err := s.checks.Replays("fsdp", s.exec.Recording()); err != nil || !s.checks.Done() {
+		return err
 	}
 	groups := []*dist.Group{s.cfg.Shard}
 	if s.all.control != nil {

@@ -50,5 +50,6 @@
 // use a unit gathers it all the same and contributes zeros. At the end of Backward the ranks compare what they used. A unit
 // that no rank used has no gradient, and the optimizer leaves it alone. One that some ranks used and others did not is an
 // error that names it; so is one that is used at another place than before.
+// A captured step (tensor.Capture) gathers and compares in each replay what it did when it was recorded; CheckEvery and Offload are not for it.
 // Where a pipeline puts weight gradients off (tensor.DeferWeights), units are used again for them: make these with Keep.
 package fsdp

@@ -1,6 +1,7 @@
 package fsdp
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -129,7 +130,8 @@ func (pc *piece) settle() error {
 func (s *Sharding) lendGrads(u *Unit) {
 	u.lent = true
 	if s.cfg.Stage > 1 {
-		for len(u.wholes.free) == 0 && u.wholes.made >= inFlight && s.done < s.next {
+		full := u.wholes.made >= inFlight || s.exec.Recording() != nil // which takes no memory
+		for len(u.wholes.free) == 0 && full && s.done < s.next {
 			s.must(s.finish())
 		}
 		u.gbuf = u.wholes.lend(u.grads)
@@ -259,6 +261,36 @@ func (s *Sharding) compare() error {
 			i++
 		}
 	}
+	if r := s.exec.Recording(); r != nil {
+		return s.compareReplays(r)
+	}
+	return s.sumUsed()
+}
+
+// compareReplays has each replay compare what the step uses when it is recorded.
+func (s *Sharding) compareReplays(r *tensor.Recording) error {
+	n := tensor.Data[int32](s.used)
+	mine, sum := slices.Clone(n), []int32(nil)
+	return r.Between(func() error {
+		copy(n, mine)
+		if err := s.sumUsed(); err != nil {
+			return err
+		}
+		if sum == nil {
+			sum = slices.Clone(n)
+		}
+		for i, k := range n {
+			if (k > 0) != (sum[i] > 0) {
+				return s.abort(errors.New("other ranks use other parameters than when this captured step was recorded"))
+			}
+		}
+		return nil
+	})
+}
+
+// sumUsed adds up what ranks have used.
+func (s *Sharding) sumUsed() error {
+	n := tensor.Data[int32](s.used)
 	if err := s.exchange(s.used, dist.Sum); err != nil {
 		return fmt.Errorf("fsdp: comparing which units were used: %w", err)
 	}
@@ -297,6 +329,9 @@ func (s *Sharding) publish() error {
 			}
 			pc.any = pc.any && !s.last
 		}
+	}
+	if r, p := s.exec.Recording(), s.witness; r != nil && s.last {
+		r.Host(func() { s.witness = p })
 	}
 	return nil
 }

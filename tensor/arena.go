@@ -96,10 +96,27 @@ func (m *arena) take(h *header, n int) block {
 	return block{p, bytes}
 }
 
-// allocLarge takes the smallest free block that fits and wastes at most an eighth.
-func (m *arena) allocLarge(h *header, bytes int) block {
+// has reports whether n bytes are there without the device.
+func (m *arena) has(n int) bool {
+	if n > largeBlock {
+		return m.fit(wholePages(n)) >= 0
+	}
+	c, bytes := classOf(n)
+	return len(m.free[c]) > 0 || m.left >= bytes
+}
+
+// fit returns which large block that is free is for so many bytes, -1 if none is: the smallest one, which wastes at most an eighth.
+func (m *arena) fit(bytes int) int {
 	i, _ := slices.BinarySearchFunc(m.large, bytes, func(b block, n int) int { return b.bytes - n })
 	if i < len(m.large) && m.large[i].bytes <= bytes+bytes/8 {
+		return i
+	}
+	return -1
+}
+
+// allocLarge takes a free block that fits, or memory of the device.
+func (m *arena) allocLarge(h *header, bytes int) block {
+	if i := m.fit(bytes); i >= 0 {
 		b := m.large[i]
 		m.large = slices.Delete(m.large, i, i+1)
 		m.account(b.bytes)

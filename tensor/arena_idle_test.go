@@ -104,10 +104,10 @@ func (d *counting) Free(p Ptr) {
 	d.CPU.Free(p)
 }
 
-func (d *counting) BeginGraph(r *Recording) error { d.recording = r; return nil }
-func (d *counting) EndGraph() (Graph, error)      { d.recording = nil; return nil, errFull }
-func (d *counting) Recording() *Recording         { return d.recording }
-func (d *counting) Vary(Kernel, *Args) func()     { return nil }
+func (d *counting) BeginGraph(r *Recording, _ bool) error { d.recording = r; return nil }
+func (d *counting) EndGraph() (Graph, error)              { d.recording = nil; return nil, errFull }
+func (d *counting) Recording() *Recording                 { return d.recording }
+func (d *counting) Vary(Kernel, *Args) func()             { return nil }
 
 // Memory that the device refuses is asked for again when idle blocks were given back; but not while a graph is recorded, which keeps
 // what it has seen.
@@ -119,7 +119,7 @@ func TestRefusedMemoryIsAskedForAgain(t *testing.T) {
 	tape.New(Uint8, 3<<20)
 	tape.Reset()
 	dev.limited = true
-	require.NoError(t, dev.BeginGraph(nil))
+	require.NoError(t, dev.BeginGraph(nil, true))
 	dev.recording = &Recording{on: dev}
 	err := Try(func() { tape.New(Uint8, 2<<20) })
 	require.ErrorIs(t, err, errFull)

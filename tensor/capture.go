@@ -4,13 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
-
-	"github.com/ringo-ml/ringo/internal/trace"
 )
 
 // Captured is a step of fixed shapes: a function that a device which can (a Grapher, such as a CUDA GPU) runs twice, records
 // the third time, and launches as one from then on, without the host's work for each operation: CUDA graphs, torch.cuda.graph.
-// Elsewhere it is the function, and does the same.
+// Elsewhere it is the function, and does the same. A step of several ranks is a few launches: one between collectives, which the
+// host issues and waits for in each replay, as the function does. Ranks need not record at the same time.
 //
 //	step := tensor.Capture(dev, func(in ...tensor.Tensor) error {
 //		loss := nn.CrossEntropy(model.Forward(tape.Input(in[0])), in[1])
@@ -28,8 +27,10 @@ import (
 // steps. Other values that the function computes on the host are what they were in the recording, and what it leaves on a tape
 // is not there after Run: it copies results to tensors outside, which are read after Run. Gradients that it makes it also uses up.
 //
-// The function must not wait for the device: no Item, no optim.Scaler, no collective of several ranks. It must not take more
-// device memory in its third run than in the first two. What it may not do is a Failure that says so; the step is useless then.
+// The function must not wait for the device: no Item, no optim.Scaler, no collective on host memory, no Ctx.HostInts, such as a
+// mixture of experts without a capacity. It waits for all collectives that it issues. It must not take more device memory in its third
+// run than in the first two. What it may not do is a Failure that says so; the step is useless then, as it is after a collective
+// that fails in a replay: Run returns its error.
 //
 // With RINGO_DEBUG=1 the function is always run.
 type Captured struct {
@@ -42,7 +43,6 @@ type Captured struct {
 	given []Tensor // those of a run outside of the recording
 	sent  Pending  // the last copy from host memory
 	made  *Recording
-	graph Graph
 	err   error // the step is useless
 }
 
@@ -53,10 +53,11 @@ const warmups = 2
 // Grapher is implemented by a Device that can record what is launched on its queue 0, to launch it again as one.
 type Grapher interface {
 	// BeginGraph begins to record: what the calling goroutine launches on queue 0 from now on does not run. Until EndGraph, what
-	// a recording cannot hold is a Failure: to wait, to copy from or to host memory, to allocate.
-	BeginGraph(r *Recording) error
-	// EndGraph ends the recording, called by the same goroutine. Whatever it returns, the device is as before. The memory that
-	// the device had given out when the recording began stays the graph's until it is closed, also if it is freed.
+	// a recording cannot hold is a Failure: to wait, to copy from or to host memory, to allocate. A recording has one graph after
+	// another (see Recording.Between); before the first it waits for what was launched.
+	BeginGraph(r *Recording, first bool) error
+	// EndGraph ends the graph, called by the same goroutine; it is nil if nothing was launched. Whatever it returns, the device is as
+	// before. The memory that the device had given out when the graph began stays the graph's until it is closed, also if it is freed.
 	EndGraph() (Graph, error)
 	// Recording returns what BeginGraph got, nil when nothing is recorded.
 	Recording() *Recording
@@ -82,7 +83,10 @@ func Capture(dev Device, fn func(in ...Tensor) error) *Captured {
 	return c
 }
 
-var errRuns = errors.New("tensor: a captured step is used while it runs, by its own function or another goroutine")
+var (
+	errRuns   = errors.New("tensor: a captured step is used while it runs, by its own function or another goroutine")
+	errReplay = errors.New("tensor: a captured step failed in a replay")
+)
 
 // Run does a step on inputs in memory of the device or of the host, which may change when Run returns. Those of the first call
 // decide on types, shapes and rows; with others, such as the smaller batch at the end of an epoch, the function is run. Run is
@@ -117,10 +121,10 @@ func (c *Captured) Close() error {
 	}
 	defer c.busy.Store(false)
 	var err error
-	if c.graph != nil {
-		err = c.graph.Close()
+	if c.made != nil {
+		err = c.made.close()
 	}
-	c.fn, c.in, c.given, c.made, c.graph = nil, nil, nil, nil, nil
+	c.fn, c.in, c.given, c.made = nil, nil, nil, nil
 	c.err = errors.New("tensor: Run of a captured step that is closed")
 	return err
 }
@@ -128,7 +132,7 @@ func (c *Captured) Close() error {
 // step does what is due: run, record, or replay.
 func (c *Captured) step() error {
 	switch {
-	case c.graph != nil:
+	case c.made != nil:
 		return c.replay()
 	case c.ran == warmups:
 		return c.record()
@@ -178,52 +182,41 @@ func (c *Captured) load(in []Tensor) {
 	}
 }
 
-// record runs the function on a recording device, and what it launched afterwards.
-func (c *Captured) record() error {
+// record runs the function on a recording device, and what it launched.
+func (c *Captured) record() (err error) {
 	r := &Recording{on: c.on, keys: map[keyUse]*uint64{}}
-	if err := c.on.BeginGraph(r); err != nil {
+	if err := r.begin(); err != nil {
 		return err
 	}
 	c.err = fmt.Errorf("tensor: a captured step of %v failed when it was recorded", c.dev) // unless it does not
-	ended := false
 	defer func() {
-		if ended {
-			return
-		}
-		if g, err := c.on.EndGraph(); err == nil { // fn panics
-			_ = g.Close()
+		if c.made == nil {
+			_ = r.close()
 		}
 	}()
-	err := c.fn(c.in...)
-	ended = true
+	err = c.fn(c.in...)
 	if err == nil {
-		err = r.check()
-	}
-	g, e := c.on.EndGraph()
-	if err != nil && e == nil {
-		_ = g.Close()
-	}
-	if err == nil {
-		err = e
+		err = r.finish()
 	}
 	if err != nil {
 		c.err = fmt.Errorf("%w: %w", c.err, err)
 		return err
 	}
-	c.made, c.graph, c.err = r, g, nil
+	c.made, c.err = r, nil
 	r.reset()
-	return g.Launch()
+	return nil
 }
 
 // replay does what the host does in a step, and launches the rest.
 func (c *Captured) replay() error {
-	r := c.made
-	start := r.spans.Now()
-	r.reset()
-	for _, fn := range r.host {
-		fn()
+	c.err = errReplay // unless it does not
+	c.made.reset()
+	for _, do := range c.made.steps {
+		if err := do(); err != nil {
+			c.err = fmt.Errorf("%w: %w", errReplay, err)
+			return err
+		}
 	}
-	err := c.graph.Launch()
-	r.spans.Add(trace.Span{Name: "graph", Track: trace.Compute, Start: start, End: r.spans.Now()})
-	return err
+	c.err = nil
+	return nil
 }

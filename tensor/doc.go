@@ -59,7 +59,8 @@
 // that wait are those that bring a result to the host ([Tensor.Item], [Floats], [ToHost], [Copy]) or need one there:
 // [Ctx.HostInts], the optimizer's Scaler. An index out of range becomes an error of the next of these calls. Inputs in
 // host memory are copied in the order of the device's queue, and may change after Reset. Package tensortest has the
-// conformance suite of devices. [Capture] makes a step of fixed shapes one launch, where the device can.
+// conformance suite of devices. [Capture] makes a step of fixed shapes one launch, or a few where ranks communicate, where
+// the device can.
 //
 // A device counts its memory by kind, now and at the most: [Device.Memory]. [NewFor] says what memory is for; of
 // parameters, gradients and step memory this is known. Package plan predicts the numbers.

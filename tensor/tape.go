@@ -150,6 +150,9 @@ func (t *Tape) header(i int) *header { return &t.headers[uint(i)/slabLen][uint(i
 func (t *Tape) alloc(h *header) {
 	if len(t.limbo) > 0 && !t.keepAll {
 		t.reap()
+		if t.Recording() != nil && !t.mem.has(h.n*h.dtype.Size()) {
+			t.settle()
+		}
 	}
 	b := t.mem.alloc(h, h.n*h.dtype.Size())
 	h.own.ptr, h.own.bytes, h.own.refs, h.own.coming = b.p, b.bytes, 1, nil
@@ -219,6 +222,15 @@ func (t *Tape) unref(s *storage) {
 // shared reports whether something else may refer to h's memory.
 func (h *header) shared() bool { return h.st.arena == nil || h.st.refs > 1 }
 
+// settle waits for the collectives that use memory which nobody refers to any more. A step that is recorded has the memory of the runs
+// before, in which they may have been over earlier.
+func (t *Tape) settle() {
+	for _, s := range t.limbo {
+		s.settle()
+	}
+	t.reap()
+}
+
 // reap frees what collectives have let go of.
 func (t *Tape) reap() {
 	k := 0
@@ -240,10 +252,7 @@ func (t *Tape) Reset() {
 	for i := range t.nh {
 		t.release(t.header(i))
 	}
-	for _, s := range t.limbo {
-		s.settle()
-	}
-	t.reap()
+	t.settle()
 	lost := t.putOff && t.open == 0
 	for _, s := range t.used {
 		s.h.gen++

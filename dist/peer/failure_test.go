@@ -59,23 +59,6 @@ func TestDifferentMemory(t *testing.T) {
 	assert.ErrorContains(t, errors.Join(errs...), "input and output are in different memory, one of them the host's")
 }
 
-// An operation inside a step that is recorded would be missing in its replays.
-func TestInsideCapturedStep(t *testing.T) {
-	start := machine(t, 1, emu.Config{})
-	errs, _ := fails(t, start, 2, func(r *dist.Rank) error {
-		x := tensor.New(r.Device, tensor.Float32, 10)
-		step := tensor.Capture(r.Device, func(...tensor.Tensor) error { return r.World.AllReduce(x, dist.Sum).Wait() })
-		var err error
-		for i := 0; i < 3 && err == nil; i++ {
-			err = step.Run()
-		}
-		return errors.Join(err, step.Close())
-	})
-	for rank, err := range errs {
-		assert.ErrorContains(t, err, "allreduce seq 3 of group world: inside a captured step", "rank %d", rank)
-	}
-}
-
 // A rank fails while the devices of the others still run what they share with it. Nobody waits longer than they do, and when
 // Wait has returned an error, memory is left alone.
 func TestRankFailsBetweenOperations(t *testing.T) {

@@ -28,7 +28,7 @@ func TestCapturedOnCUDA(t *testing.T) {
 	got := trained(t, o)
 	trace, err := os.ReadFile(o.Trace)
 	require.NoError(t, err)
-	require.Equal(t, o.steps-3, strings.Count(string(trace), `"name":"graph"`))
+	require.Equal(t, o.steps-2, strings.Count(string(trace), `"name":"graph"`))
 	require.Equal(t, want.Steps, got.Steps)
 	require.InEpsilon(t, want.FinalLoss, got.FinalLoss, 1e-3)
 	require.InDelta(t, want.TestAccuracy, got.TestAccuracy, 0.01)

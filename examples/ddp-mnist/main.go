@@ -163,7 +163,7 @@ func newTrainer(ctx context.Context, o options, dtype tensor.DType, r *dist.Rank
 	t.tape = tensor.NewTape(r.Device, tensor.Seed(o.seed), tensor.Trace(r.Trace))
 	t.loss = tensor.New(r.Device, lossType(dtype))
 	t.step = t.update
-	if r.World.Size() == 1 && t.scaler == nil { // nothing in a step waits for other ranks or for the device
+	if t.scaler == nil { // nothing in a step waits for the device
 		t.step = tensor.Capture(r.Device, t.update).Run
 	}
 	t.eval = tensor.NewTape(r.Device, tensor.NoGrad(), tensor.Trace(r.Trace))

@@ -26,8 +26,8 @@
 //
 // # Graphs
 //
-// A step that tensor.Capture makes is a CUDA graph: one launch, and a call for each kernel whose numbers changed, such as the
-// optimizer's. The memory that it uses stays its own until it is closed.
+// A step that tensor.Capture makes is a CUDA graph, or one for each part between collectives: one launch, and a call for each kernel
+// whose numbers changed, such as the optimizer's. The memory that it uses stays its own until it is closed.
 //
 // # Threads
 //

@@ -30,8 +30,8 @@ type varying struct {
 	next  int  // whose turn it is
 }
 
-// BeginGraph begins to record a CUDA graph. It waits for the queues.
-func (d *Device) BeginGraph(step *tensor.Recording) error {
+// BeginGraph begins to record a CUDA graph. Before the first one of a step it waits for the queues.
+func (d *Device) BeginGraph(step *tensor.Recording, first bool) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.hosts.mu.Lock()
@@ -45,11 +45,13 @@ func (d *Device) BeginGraph(step *tensor.Recording) error {
 	if err := d.Bind(); err != nil { // a recording belongs to a thread
 		return d.fail("capture", err)
 	}
-	if err := d.syncStreams(); err != nil {
-		return d.fail("capture", err)
-	}
-	for _, q := range d.queues {
-		q.settle()
+	if first {
+		if err := d.syncStreams(); err != nil {
+			return d.fail("capture", err)
+		}
+		for _, q := range d.queues {
+			q.settle()
+		}
 	}
 	if err := d.queues[computeQueue].stream.BeginCapture(); err != nil {
 		return d.fail("capture", err)
@@ -58,7 +60,7 @@ func (d *Device) BeginGraph(step *tensor.Recording) error {
 	return nil
 }
 
-// EndGraph makes the graph.
+// EndGraph makes the graph, nil if nothing was launched.
 func (d *Device) EndGraph() (tensor.Graph, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -68,8 +70,15 @@ func (d *Device) EndGraph() (tensor.Graph, error) {
 		return nil, d.fail("capture", errors.New("nothing is being captured"))
 	}
 	g, err := d.queues[computeQueue].stream.EndCapture()
-	if err != nil {
-		return nil, d.fail("capture", errors.Join(err, r.graph.unpin()))
+	if err == nil && g.Nodes == 0 {
+		err = g.Close()
+		g = nil
+	}
+	if g == nil {
+		if err = errors.Join(err, r.graph.unpin()); err != nil {
+			err = d.fail("capture", err)
+		}
+		return nil, err
 	}
 	r.graph.g = g
 	d.graphs = append(d.graphs, r.graph)

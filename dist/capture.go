@@ -1,0 +1,167 @@
+package dist
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/ringo-ml/ringo/dist/backend"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// In a step that tensor.Capture records, operations are issued and waited for between two graphs, by functions that replays call,
+// too. So a recorded run communicates as any other run does, and ranks need not record at the same time.
+//
+// In a replay, memory is used again where it was in the recording. So whether an operation is over, and its memory free, must not
+// depend on how fast it was then: in the recording it is over when the step has waited for it, and not before.
+
+var (
+	errHostMemory = errors.New("on host memory inside a captured step (see tensor.Captured): replays do not run the code that fills it or reads it")
+	errHostWait   = errors.New("the host waits for a result inside a captured step (see tensor.Captured): replays do not run the code that reads it")
+	errAnySender  = errors.New("from any rank inside a captured step (see tensor.Captured): replays would not know from which")
+	errBefore     = errors.New("a captured step waits for an operation from before it")
+)
+
+// track is what a recorded step does on a lane.
+type track struct {
+	r      *tensor.Recording
+	ops    []*taped
+	waited uint64 // the step has waited for operations up to this one
+}
+
+// taped is an operation of a recorded step.
+type taped struct {
+	issue func() Work
+	seq   uint64           // in the recording
+	work  Work             // of the last time
+	uses  [2]tensor.Tensor // kept
+	parts []Work           // of a batch
+}
+
+// recording returns the recording that the rank's device makes, nil if it makes none.
+func (c *comm) recording() *tensor.Recording {
+	if c.grapher == nil {
+		return nil
+	}
+	return c.grapher.Recording()
+}
+
+// taping returns what the recording that is under way has on the lane, nil if there is none.
+func (l *lane) taping() *track {
+	if l.track == nil || l.track.r != l.c.recording() {
+		return nil
+	}
+	return l.track
+}
+
+// find returns operation seq, nil if it is from before the step.
+func (t *track) find(seq uint64) *taped {
+	if t == nil {
+		return nil
+	}
+	i, found := slices.BinarySearchFunc(t.ops, seq, func(o *taped, seq uint64) int { return cmp.Compare(o.seq, seq) })
+	if !found {
+		return nil
+	}
+	return t.ops[i]
+}
+
+// last returns the last operation.
+func (t *track) last() Work { return t.ops[len(t.ops)-1].work }
+
+// tape issues an operation now and in each replay.
+func (l *lane) tape(r *tensor.Recording, kind backend.Kind, o *taped) Work {
+	err := r.Between(func() error {
+		o.work = o.issue()
+		return nil
+	})
+	if err != nil && o.work.l == nil { // the device does not record
+		return l.g.issueNow(l.g.lane, &call{kind: kind}, err)
+	}
+	if t := l.track; t == nil || t.r != r {
+		l.track = &track{r: r}
+		r.Last(func() error { return l.track.last().tapeWait(r, true) })
+	}
+	o.seq = o.work.seq
+	l.track.ops = append(l.track.ops, o)
+	return o.work
+}
+
+// tapeCall is issue in a step that is recorded. err is what a check found.
+func (g *Group) tapeCall(r *tensor.Recording, l *lane, c *call, err error) Work {
+	o, mine := &taped{uses: c.xs}, *c
+	if err == nil {
+		err = mine.own(g.c.dev)
+	}
+	o.issue = func() Work { return g.issueNow(l, &mine, err) }
+	w := l.tape(r, c.kind, o)
+	for _, x := range c.xs {
+		if !x.IsZero() && x.Valid() {
+			tensor.Borrow(x, w.l, w.seq)
+		}
+	}
+	return w
+}
+
+// own makes c independent of what the caller and tapes will use again.
+func (c *call) own(dev tensor.Device) error {
+	if err := c.mine(dev); err != nil {
+		return err
+	}
+	if c.src.Bytes > 0 && !c.src.Device || c.dst.Bytes > 0 && !c.dst.Device {
+		return errHostMemory
+	}
+	c.send, c.recv = slices.Clone(c.send), slices.Clone(c.recv)
+	of := c.of
+	for i, x := range c.xs {
+		if x.IsZero() {
+			continue
+		}
+		c.xs[i] = tensor.FromPtr(dev, x.Ptr(), x.DType(), x.Shape().Dims...)
+		if x == of {
+			c.of = c.xs[i]
+		}
+	}
+	return nil
+}
+
+// tapeBatch is Batch in a step that is recorded.
+func (g *Group) tapeBatch(r *tensor.Recording, parts []Work) Work {
+	o, ops, works := &taped{parts: parts}, make([]*taped, len(parts)), make([]Work, len(parts))
+	for i, w := range parts {
+		if ops[i] = w.l.taping().find(w.seq); ops[i] == nil {
+			return g.tapeCall(r, g.lane, &call{kind: backend.Batch}, errBefore)
+		}
+	}
+	o.issue = func() Work {
+		for i, p := range ops {
+			works[i] = p.work
+		}
+		return g.join(works)
+	}
+	return g.batch.tape(r, backend.Batch, o)
+}
+
+// tapeWait is wait in a step that is recorded.
+func (w Work) tapeWait(r *tensor.Recording, order bool) error {
+	t := w.l.taping()
+	o := t.find(w.seq)
+	switch {
+	case o == nil && w.l.FenceDone(w.seq):
+		_, err := w.l.result(w.seq)
+		return err
+	case o == nil:
+		return errBefore
+	case !order:
+		return fmt.Errorf("%v seq %d of group %s: %w", w.l.slot(w.seq).op.Kind, w.seq, w.l.g.name, errHostWait)
+	case w.seq <= t.waited:
+		return nil
+	}
+	t.waited = w.seq
+	for _, p := range o.parts {
+		at := p.l.taping()
+		at.waited = max(at.waited, p.seq)
+	}
+	return r.Between(func() error { return o.work.Wait() })
+}
