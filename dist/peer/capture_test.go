@@ -48,6 +48,7 @@ var operations = map[string]func(g *dist.Group, y, x tensor.Tensor, wait func(..
 		n := [][]int{{2, 1}, {1, 4}}[g.Rank()]
 		err := wait(g.AllToAll(y.Range(5, 11), x.Range(0, 6)), g.AllToAllV(y.Range(0, n[0]+n[1]), x.Range(12-n[0]-n[1], 12), n, n))
 		tensor.Copy(y.Range(11, 12), x.Range(2, 3))
+		clear(n) // the caller's
 		return err
 	},
 	"messages": func(g *dist.Group, y, x tensor.Tensor, wait func(...dist.Work) error) error {
@@ -233,8 +234,15 @@ func TestMemoryInCapturedSteps(t *testing.T) {
 			x, y, z := tensor.New(r.Device, tensor.Float32, n), tensor.New(r.Device, tensor.Float32, n), tensor.New(r.Device, tensor.Float32, n)
 			tape, runs := tensor.NewTape(r.Device, tensor.NoGrad()), 0
 			defer tape.Close()
+			copies := make([]tensor.Tensor, 16)
+			for i := range copies {
+				copies[i] = tensor.New(r.Device, tensor.Float32, n)
+			}
 			step := tensor.Capture(r.Device, func(...tensor.Tensor) (err error) {
 				var w dist.Work
+				for _, c := range copies { // what comes before on the stream of the group takes longer than all that is computed
+					r.World.AllGather(c, x)
+				}
 				tape.Scope(func(...tensor.Tensor) tensor.Tensor {
 					w = r.World.AllGather(y, tape.Input(x).Affine(1, 1))
 					return tape.Input(x.Range(0, 1)).Affine(1, 0)
@@ -246,7 +254,10 @@ func TestMemoryInCapturedSteps(t *testing.T) {
 				}
 				runs++
 				tensor.Copy(z, tape.Input(x).Affine(-1, 5))
-				err = errors.Join(err, w.Wait())
+				before, waited := w.Done(), w.Wait()
+				if err = errors.Join(err, waited); tape.Recording() != nil && before && !early || !w.Done() {
+					err = errors.Join(err, errors.New("an operation is done before the step has waited for it, or not afterwards"))
+				}
 				tape.Reset()
 				return err
 			})
