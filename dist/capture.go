@@ -98,7 +98,7 @@ func (g *Group) tapeCall(r *tensor.Recording, l *lane, c *call, err error) Work 
 	w := l.tape(r, c.kind, o)
 	for _, x := range c.xs {
 		if !x.IsZero() && x.Valid() {
-			tensor.Borrow(x, w.l, w.seq)
+			tensor.Raw(x).Borrow(w.l, w.seq)
 		}
 	}
 	return w

@@ -68,8 +68,6 @@ func misuseOfLayers() []misuse.Case {
 		do("NewRotary", "nn.Rotary: heads of 3 features, 8 positions, base 10000: needs an even number of features, and positions and a base above 0", func() { nn.NewRotary(3, 8) }),
 		do("Rotary.Forward", "rotary float32[2,3,10], float32[8,4]: the input's 10 features are not heads of the table's 4, which must be even", func() { nn.NewRotary(4, 8).Forward(x(2, 3, 10), 0) }),
 		do("Rotary.Forward", "rotary float32[2,3,8]: positions 6 to 8 of 8", func() { nn.NewRotary(4, 8).Forward(x(2, 3, 8), 6) }),
-		do("LinearScaling", "nn.LinearScaling: factor 0 must be positive", func() { nn.LinearScaling(0) }),
-		do("Llama3Scaling", "nn.Llama3Scaling: factor 8, low 4, high 1, original 8192: needs positive numbers, and high above low", func() { nn.Llama3Scaling(8, 4, 1, 8192) }),
 		do("NewDropout", "nn.NewDropout: probability 1.5 is not in [0,1)", func() { nn.NewDropout(1.5) }),
 		do("Dropout.Forward", "nn.Dropout: has no name, and so no random numbers: call nn.Init or ParamsOf on the model first", func() { nn.NewDropout(0.5).Forward(tensor.NewTape(host).Input(tensor.New(host, tensor.Float32, 2, 4))) }),
 		do("CrossEntropy", "cross_entropy float32[3,5], int64[2]: dimension 0 of the logits is 3, dimension 0 of the labels is 2", func() { nn.CrossEntropy(x(3, 5), ids(2)) }),
