@@ -28,7 +28,11 @@ func NewBatchNorm2d(channels int) *BatchNorm2d {
 // &autograd.AllReduce{Group: g}, which is applied to the sums of a rank's rows. Ranks may have different numbers of rows. Call it before the
 // first step, as torch.nn.SyncBatchNorm.convert_sync_batchnorm.
 func SyncBatchNorm(model any, sum tensor.Function) {
-	for _, n := range walk(model).norms {
+	norms := walk(model).norms
+	if sum == nil || len(norms) == 0 {
+		fail("SyncBatchNorm", "sum is nil, or none of the model's layers is a BatchNorm2d")
+	}
+	for _, n := range norms {
 		n.sum = sum
 	}
 }
@@ -53,6 +57,9 @@ func (n *BatchNorm2d) Forward(x T) T {
 
 func (n *BatchNorm2d) evaluate(x T) T {
 	t, rank := tapeOf(x), x.Rank()
+	if rank < 2 || x.Dim(1) != n.Mean.Len() {
+		fail("BatchNorm2d", "x is %v, not [batch, %d, ..]", x.Shape(), n.Mean.Len())
+	}
 	scale := t.Use(&n.Var.Param).Affine(1, n.Eps).Sqrt().Recip()
 	if n.W != nil {
 		scale = scale.Mul(t.Use(n.W))

@@ -1,6 +1,7 @@
 package nn_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/ringo-ml/ringo/internal/misuse"
@@ -10,7 +11,7 @@ import (
 
 // What each function of nn says when it is used wrong.
 func TestMisuse(t *testing.T) {
-	misuse.Check(t, append(misuseOfLayers(), misuseOfModels()...), map[string]string{
+	misuse.Check(t, slices.Concat(misuseOfLayers(), misuseOfPictures(), misuseOfModels()), map[string]string{
 		"Activation.Forward": "takes any floats",
 		"Params.ByName":      "a name that there is not gives nil",
 		"Linears":            "a model without a Linear has none",
@@ -108,5 +109,36 @@ func misuseOfModels() []misuse.Case {
 		do("LoRA", `nn.LoRA: the target "attention.*" matches no Linear of the model`, lora(2, "attention.*")),
 		do("Merge", "nn.Merge: no Linear of the model has an adapter", func() { nn.Merge(nn.NewLinear(4, 4)) }),
 		do("Unmerge", "nn.Unmerge: no Linear of the model has an adapter", func() { nn.Unmerge(nn.NewLinear(4, 4)) }),
+	}
+}
+
+// misuseOfPictures uses layers for pictures wrong.
+func misuseOfPictures() []misuse.Case {
+	tape, train := tensor.NewTape(host, tensor.NoGrad()), tensor.NewTape(host)
+	x := func(dims ...int) nn.T { return tape.Input(tensor.New(host, tensor.Float32, dims...)) }
+	pixels := func(dims ...int) nn.T { return train.Input(tensor.New(host, tensor.Float32, dims...)) }
+	conv, norm, group := nn.NewConv2d(4, 6, 3, tensor.Conv2dOptions{}), nn.NewBatchNorm2d(4), nn.NewGroupNorm(2, 4)
+	nn.Init(nn.Sequential{conv, norm, group}, host, tensor.Float32, 1)
+	do := func(of, want string, f func()) misuse.Case {
+		return misuse.Case{Of: of, Want: want, Do: func() error { f(); return nil }}
+	}
+	return []misuse.Case{
+		do("NewConv2d", "nn.NewConv2d: 5 channels in and 6 out do not divide into 2 groups", func() { nn.NewConv2d(5, 6, 3, tensor.Conv2dOptions{Groups: 2}) }),
+		do("NewConv2d", "NewParam: dimension 0 of [-6 4 3 3] is negative", func() { nn.NewConv2d(4, -6, 3, tensor.Conv2dOptions{}) }),
+		do("Conv2d.Forward", "conv2d float32[2,3,5,5], 0.weight float32[6,4,3,3]: dimension 1 of the input is 3 in 1 groups, dimension 1 of 0.weight is 4", func() { conv.Forward(x(2, 3, 5, 5)) }),
+		do("Conv2d.Forward", "conv2d float32[2,4,2,5], 0.weight float32[6,4,3,3]: a kernel of 3x3 does not fit into 2x5, with {Stride:[0 0] Padding:[0 0] Dilation:[0 0] Groups:0}", func() { conv.Forward(x(2, 4, 2, 5)) }),
+		do("NewMaxPool2d", "max_pool2d float32[2,4,5,5]: wants [.., h, w] that the window fits into, and padding of at most half of it: {Kernel:[0 0] Stride:[0 0] Padding:[0 0]}", func() { nn.NewMaxPool2d(0).Forward(x(2, 4, 5, 5)) }),
+		do("MaxPool2d.Forward", "max_pool2d float32[2,4,2,5]: wants [.., h, w] that the window fits into, and padding of at most half of it: {Kernel:[3 3] Stride:[3 3] Padding:[0 0]}", func() { nn.NewMaxPool2d(3).Forward(x(2, 4, 2, 5)) }),
+		do("NewAvgPool2d", "avg_pool2d float32[2,4,5,5]: wants [.., h, w] that the window fits into, and padding of at most half of it: {Kernel:[-1 -1] Stride:[-1 -1] Padding:[0 0]}", func() { nn.NewAvgPool2d(-1).Forward(x(2, 4, 5, 5)) }),
+		do("AvgPool2d.Forward", "avg_pool2d float32[4,5]: wants [.., h, w] that the window fits into, and padding of at most half of it: {Kernel:[3 3] Stride:[3 3] Padding:[0 0]}", func() { nn.NewAvgPool2d(3).Forward(x(4, 5)) }),
+		do("Flatten.Forward", "Dim float32[]: no dimension 0", func() { nn.Flatten{}.Forward(x()) }),
+		do("NewDropout2d", "nn.NewDropout: probability 1 is not in [0,1)", func() { nn.NewDropout2d(1) }),
+		do("Dropout2d.Forward", "nn.Dropout: has no name, and so no random numbers: call nn.Init or ParamsOf on the model first", func() { nn.NewDropout2d(0.5).Forward(pixels(2, 4, 3, 3)) }),
+		do("NewGroupNorm", "nn.NewGroupNorm: 3 groups of 4 channels", func() { nn.NewGroupNorm(3, 4) }),
+		do("GroupNorm.Forward", "nn.GroupNorm: x is float32[2,6,3,3], not [batch, 4, ..]", func() { group.Forward(x(2, 6, 3, 3)) }),
+		do("NewBatchNorm2d", "NewParam: dimension 0 of [-4] is negative", func() { nn.NewBatchNorm2d(-4) }),
+		do("BatchNorm2d.Forward", "nn.BatchNorm2d: x is float32[2,6,3,3], not [batch, 4, ..]", func() { norm.Forward(x(2, 6, 3, 3)) }),
+		do("BatchNorm2d.Forward", "batch_norm float32[2,6,3,3], 1.weight float32[4]: wants a weight and a bias [channels]", func() { norm.Forward(pixels(2, 6, 3, 3)) }),
+		do("SyncBatchNorm", "nn.SyncBatchNorm: sum is nil, or none of the model's layers is a BatchNorm2d", func() { nn.SyncBatchNorm(norm, nil) }),
 	}
 }

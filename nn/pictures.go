@@ -12,6 +12,9 @@ type Conv2d struct {
 // NewConv2d returns a layer from in to out channels with kernels of size × size pixels, with PyTorch's initialization: weight and bias uniform in
 // ±1/√(size²·in/groups). For a layer without bias, set B to nil.
 func NewConv2d(in, out, size int, o tensor.Conv2dOptions) *Conv2d {
+	if g := max(o.Groups, 1); in%g != 0 || out%g != 0 {
+		fail("NewConv2d", "%d channels in and %d out do not divide into %d groups", in, out, g)
+	}
 	in /= max(o.Groups, 1)
 	init := tensor.KaimingUniform(in * size * size)
 	return &Conv2d{W: tensor.NewParam(init, out, in, size, size), B: tensor.NewParam(init, out), Options: o}
@@ -97,6 +100,9 @@ func NewGroupNorm(groups, channels int) *GroupNorm {
 
 // Forward returns a tensor of x's shape, [batch, channels, ..].
 func (n *GroupNorm) Forward(x T) T {
+	if n.W != nil && (x.Rank() < 2 || x.Dim(1) != n.W.Len()) {
+		fail("GroupNorm", "x is %v, not [batch, %d, ..]", x.Shape(), n.W.Len())
+	}
 	t, group, dims := tapeOf(x), x.Len()/max(x.Dim(0)*n.Groups, 1), [tensor.MaxRank]int{}
 	for i := range x.Rank() {
 		dims[i] = x.Dim(i)

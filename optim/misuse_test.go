@@ -47,6 +47,7 @@ func TestMisuse(t *testing.T) {
 		"Vectors":          "matches any parameter",
 		"Only":             "matches any parameters",
 		"Optimizer.Probe":  "any function",
+		"Optimizer.Trace":  "any recorder, also none",
 		"Optimizer.Reload": "parameters of another optimizer are not its own",
 	})
 }

@@ -207,7 +207,8 @@ func TestFunctionsOfTensor(t *testing.T) {
 			list = append(list, name)
 		}
 	}
-	assert.Equal(t, []string{"Copy", "Data", "Floats", "FormatBytes", "GlobalCount", "HashName", "Operand", "RandomBits", "RandomKey", "StepBytes", "Try"}, list)
+	assert.Equal(t, []string{"Copy", "Data", "Floats", "FormatBytes", "GlobalCount", "HashName", "Operand", "RandomBits", "RandomKey",
+		"RunningStats", "StepBytes", "Try"}, list)
 }
 
 // returnsOwn reports whether a function returns a type of its package, with which go doc lists it.
