@@ -241,7 +241,7 @@ func TestMemoryInCapturedSteps(t *testing.T) {
 			step := tensor.Capture(r.Device, func(...tensor.Tensor) (err error) {
 				var w dist.Work
 				for _, c := range copies { // what comes before on the stream of the group takes longer than all that is computed
-					r.World.AllGather(c, x)
+					r.World.AllGather(c, x) //discard: the step's end waits
 				}
 				tape.Scope(func(...tensor.Tensor) tensor.Tensor {
 					w = r.World.AllGather(y, tape.Input(x).Affine(1, 1))

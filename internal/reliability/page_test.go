@@ -75,7 +75,10 @@ var matrixHead = func() string {
 	b.WriteString(`
 ## Every operation and every fault
 
-Three ranks repeat one operation. One of them is killed or stopped (before the operation, or in it), its cable is cut between network namespaces, it comes late (a quarter of T) or is slow (stopped and continued eight times for 60 ms; on goroutines, late by 60 ms eight times). The first three columns have the time until the last of the others had the error that names the rank, with T = 2 s. In the last two the result is right, and the time is that of the longest step.
+Three ranks repeat one operation. One of them is killed or stopped (before the operation, or in it), its cable is cut between network
+namespaces, it comes late (a quarter of T) or is slow (stopped and continued eight times for 60 ms; on goroutines, late by 60 ms eight
+times). The first three columns have the time until the last of the others had the error that names the rank, with T = 2 s. In the last two
+the result is right, and the time is that of the longest step.
 
 | operation |`)
 	for _, f := range reliability.Faults {
