@@ -190,7 +190,7 @@ func TestRunErrors(t *testing.T) {
 func TestRunInterrupted(t *testing.T) {
 	t.Parallel()
 	needsProcesses(t)
-	for sig, want := range map[syscall.Signal]int{syscall.SIGINT: 130, syscall.SIGTERM: 143} {
+	for sig, want := range map[syscall.Signal]int{syscall.SIGINT: 130, syscall.SIGTERM: 143, syscall.SIGHUP: 129} {
 		cmd, _, stderr, tmp := command(t, "run", "-n", "2", "./testdata/ranks", "wait")
 		cmd.Stdout = nil
 		out, err := cmd.StdoutPipe()

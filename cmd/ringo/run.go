@@ -104,7 +104,7 @@ func (r *runCmd) Run() (err error) {
 		return err
 	}
 	signals := make(chan os.Signal, 4)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	listen(signals)
 	defer signal.Stop(signals)
 	args := r.Program
 	if args[0] == "--" {

@@ -7,9 +7,18 @@ import (
 	"syscall"
 )
 
+// listen has signals that end a job sent to c: a key, a launcher, a terminal that closes. nohup is respected.
+func listen(c chan<- os.Signal) {
+	for _, s := range []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP} {
+		if !signal.Ignored(s) {
+			signal.Notify(c, s)
+		}
+	}
+}
+
 // interrupts returns the signals that end a job.
 var interrupts = sync.OnceValue(func() <-chan os.Signal {
 	c := make(chan os.Signal, 4)
-	signal.Notify(c, os.Interrupt, syscall.SIGTERM)
+	listen(c)
 	return c
 })

@@ -15,7 +15,7 @@ func TestPanic(t *testing.T) {
 		line := during(f)
 		assert.Regexp(t, `^where_test.go:14$`, line)
 	}
-	library := func() { strings.Repeat("x", -1) }
+	library := func() { _ = strings.Repeat("x", -1) }
 	assert.Equal(t, "where_test.go:18", during(library))
 	t.Setenv("RINGO_DEBUG", "1")
 	assert.Regexp(t, `^where_test.go:18\ngoroutine \d+ \[running\]:\nstrings.Repeat`, during(library), "the stack begins where the panic does")

@@ -1,0 +1,142 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// trouble trains examples/ddp-mnist on two ranks: goroutines, or processes of ringo run.
+type trouble struct {
+	program   string
+	processes bool
+}
+
+func (x trouble) command(t *testing.T, args ...string) (*exec.Cmd, *bytes.Buffer) {
+	args = append([]string{"-data", "synthetic", "-threads", "1", "-dtype", "float64", "-json"}, args...)
+	if x.processes {
+		cmd, out, _, _ := command(t, append([]string{"run", "-n", "2", x.program}, args...)...)
+		cmd.Stderr = out
+		return cmd, out
+	}
+	out := new(bytes.Buffer)
+	cmd := exec.CommandContext(t.Context(), x.program, args...)
+	cmd.Env = append(os.Environ(), "RINGO_JOB_ID=")
+	cmd.Stdout, cmd.Stderr = out, out
+	return cmd, out
+}
+
+func (x trouble) run(t *testing.T, args ...string) (out string, code int) {
+	cmd, b := x.command(t, args...)
+	_ = cmd.Run()
+	return b.String(), cmd.ProcessState.ExitCode()
+}
+
+// interrupt starts a training, and sends it a signal when it has saved a step behind the one that is there.
+func (x trouble) interrupt(t *testing.T, sig syscall.Signal, dir string, args ...string) (out string, code int) {
+	before := newestStep(dir)
+	cmd, b := x.command(t, append(args, "-save", dir, "-save-every", "2")...)
+	require.NoError(t, cmd.Start())
+	ended := make(chan struct{})
+	go func() { _ = cmd.Wait(); close(ended) }()
+	require.Eventually(t, func() bool { return newestStep(dir) > before }, time.Minute, 5*time.Millisecond)
+	require.NoError(t, cmd.Process.Signal(sig))
+	<-ended
+	return b.String(), cmd.ProcessState.ExitCode()
+}
+
+// newestStep returns the name of the newest checkpoint, "" if there is none.
+func newestStep(dir string) (name string) {
+	list, _ := filepath.Glob(filepath.Join(dir, "step-????????"))
+	for _, file := range list {
+		name = max(name, filepath.Base(file))
+	}
+	return name
+}
+
+// A training that is interrupted, by a key, by a launcher and by a terminal that closes, and resumed each time ends as one that is not. A
+// full disk leaves the checkpoints that were complete. A path that cannot be written is an error before the first step. Each says so in
+// one sentence.
+func TestTrouble(t *testing.T) {
+	if os.Getenv("RINGO_LONG") != "1" {
+		t.Skip("builds and runs examples/ddp-mnist; set RINGO_LONG=1")
+	}
+	program := filepath.Join(t.TempDir(), "ddp-mnist")
+	out, err := exec.Command("go", "build", "-o", program, "../../examples/ddp-mnist").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	for name, x := range map[string]trouble{"goroutines": {program, false}, "processes": {program, true}} {
+		t.Run(name, func(t *testing.T) {
+			t.Run("signals", x.signals)
+			t.Run("full disk", x.fullDisk)
+			t.Run("unwritable", x.unwritable)
+		})
+	}
+}
+
+func (x trouble) signals(t *testing.T) {
+	want, code := x.run(t, "-steps", "400")
+	require.Zero(t, code, want)
+	dir := t.TempDir()
+	for _, s := range []struct {
+		sig  syscall.Signal
+		code int
+	}{{syscall.SIGINT, 130}, {syscall.SIGTERM, 143}, {syscall.SIGHUP, 129}} {
+		var resume []string
+		if newestStep(dir) != "" {
+			resume = []string{"-resume"}
+		}
+		out, code := x.interrupt(t, s.sig, dir, append(resume, "-steps", "400")...)
+		require.Equal(t, s.code, code, out)
+		require.Regexp(t, `interrupted at step \d+; -resume goes on`, out)
+		require.Equal(t, 1, strings.Count(out, "interrupted at step"), out)
+	}
+	got, code := x.run(t, "-steps", "400", "-save", dir, "-resume")
+	require.Zero(t, code, got)
+	require.Positive(t, parse(t, last(got))["resumed_at"])
+	assert.Equal(t, parse(t, last(want))["params_sha256"], parse(t, last(got))["params_sha256"])
+}
+
+// last returns the JSON, which ringo run prints behind the rank.
+func last(out string) string {
+	return out[strings.LastIndex(out, `{"example"`):]
+}
+
+func (x trouble) fullDisk(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("a small file system takes root")
+	}
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=16m"); err != nil {
+		t.Skipf("no small file system here: %v", err)
+	}
+	defer func() { assert.NoError(t, unix.Unmount(dir, 0)) }()
+	out, code := x.run(t, "-steps", "9", "-save", filepath.Join(dir, "saved"), "-save-every", "2")
+	assert.Equal(t, 1, code, out)
+	assert.Contains(t, out, "no space left on device")
+	kept := newestStep(filepath.Join(dir, "saved"))
+	require.NotEmpty(t, kept, out)
+	left, err := filepath.Glob(filepath.Join(dir, "saved", "*.tmp*"))
+	require.NoError(t, err)
+	assert.Empty(t, left)
+	stdout, stderr, code := run(t, "ckpt", "verify", filepath.Join(dir, "saved", kept))
+	assert.Zero(t, code, stdout+stderr)
+}
+
+func (x trouble) unwritable(t *testing.T) {
+	for _, flag := range []string{"-plot", "-trace", "-metrics"} {
+		out, code := x.run(t, "-steps", "1000000", flag, "/nonexistent/x.svg")
+		assert.NotZero(t, code, out)
+		assert.Contains(t, out, "/nonexistent/x.svg")
+		assert.NotContains(t, out, "step 1")
+		assert.NotContains(t, out, "goroutine ")
+	}
+}
