@@ -1,8 +1,9 @@
 package main
 
 import (
-	"archive/zip"
+	"archive/tar"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -12,12 +13,13 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/klauspost/compress/zstd"
 )
 
-// bundle is the archive behind this program. The comment of a test binary's entry names the tests that need a GPU.
+// bundle is the archive behind this program, unpacked: test binaries, each with the tests that need a GPU.
 type bundle struct {
-	*zip.ReadCloser
-	dir   string // of what was unpacked
+	dir   string
 	tests map[string][]string
 }
 
@@ -26,24 +28,74 @@ func openBundle() (*bundle, error) {
 	if err != nil {
 		return nil, err
 	}
-	r, err := zip.OpenReader(self)
-	if err != nil {
-		return nil, errors.New("this program has no tests with it: build it with `gpu pack FILE`")
-	}
 	dir, err := os.MkdirTemp("", "ringo-gpu-")
 	if err != nil {
-		return nil, errors.Join(err, r.Close())
+		return nil, err
 	}
-	b := &bundle{r, dir, map[string][]string{}}
-	for _, f := range r.File {
-		if f.Name != caller {
-			b.tests[f.Name] = strings.Fields(f.Comment)
-		}
+	b := &bundle{dir, map[string][]string{}}
+	if err := b.unpack(self); err != nil {
+		b.Close()
+		return nil, err
 	}
 	return b, nil
 }
 
-func (b *bundle) Close() { _ = errors.Join(b.ReadCloser.Close(), os.RemoveAll(b.dir)) } // nothing is lost
+func (b *bundle) Close() { _ = os.RemoveAll(b.dir) } // nothing is lost
+
+var errNoBundle = errors.New("this program has no tests with it: build it with `gpu pack FILE`")
+
+// unpack writes what join put behind the program into files.
+func (b *bundle) unpack(program string) error {
+	f, err := os.Open(program)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	foot, end := make([]byte, 8+len(magic)), info.Size()-int64(8+len(magic))
+	if _, err := f.ReadAt(foot, end); err != nil || string(foot[8:]) != magic {
+		return errNoBundle
+	}
+	at := int64(binary.LittleEndian.Uint64(foot))
+	z, err := zstd.NewReader(io.NewSectionReader(f, at, end-at), zstd.WithDecoderMaxWindow(window), zstd.WithDecoderConcurrency(1))
+	if err != nil {
+		return err
+	}
+	defer z.Close()
+	for t := tar.NewReader(z); ; {
+		head, err := t.Next()
+		if err == io.EOF {
+			return nil
+		}
+		if err == nil {
+			err = b.write(head.Name, t)
+		}
+		if err != nil {
+			return fmt.Errorf("unpacking the tests: %w", err)
+		}
+		if head.Name != caller {
+			b.tests[head.Name] = strings.Fields(head.PAXRecords[tests])
+		}
+	}
+}
+
+// path is the program of a suite, in a folder of its own.
+func (b *bundle) path(name string) string { return filepath.Join(b.dir, name, filepath.Base(name)) }
+
+func (b *bundle) write(name string, content io.Reader) error {
+	if err := os.MkdirAll(filepath.Dir(b.path(name)), 0o755); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(b.path(name), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o755)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(f, content)
+	return errors.Join(err, f.Close())
+}
 
 // suites lists the test binaries.
 func (b *bundle) suites() []string {
@@ -64,23 +116,10 @@ func (b *bundle) chosen(suite, pattern string) ([]string, error) {
 	return slices.DeleteFunc(slices.Clone(b.tests[suite]), func(test string) bool { return !p.MatchString(test) }), nil
 }
 
-// command unpacks a program and returns a command that runs it in a folder of its own.
+// command returns a command that runs a program in a folder of its own.
 func (b *bundle) command(ctx context.Context, name string, args ...string) (*exec.Cmd, error) {
-	in, err := b.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer in.Close()
-	path := filepath.Join(b.dir, name, filepath.Base(name))
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return nil, err
-	}
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o755)
-	if err != nil {
-		return nil, err
-	}
-	_, err = io.Copy(f, in)
-	if err = errors.Join(err, f.Close()); err != nil {
+	path := b.path(name)
+	if _, err := os.Stat(path); err != nil {
 		return nil, err
 	}
 	cmd := exec.CommandContext(ctx, path, args...)

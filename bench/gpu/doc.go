@@ -6,7 +6,7 @@
 //	bin/ringo-gpu test -run GEMM tensor/cuda   # one suite
 //	bin/ringo-gpu bench copy gemm              # two sections
 //
-// The file is this program with an archive behind it: the test binary of every package whose tests
+// The file is this program with an archive behind it (a tar in one zstd stream): the test binary of every package whose tests
 // import internal/cuda/emu. Of these tests, those that use the emulator run on the real driver there (RINGO_TEST_GPU=1), and on
 // the emulator in `go test`. Tests of what only the emulator does, and of more GPUs than there are, are skipped and say so.
 //

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"archive/zip"
 	"errors"
 	"fmt"
 	"io"
@@ -238,15 +237,20 @@ func TestPack(t *testing.T) {
 	require.NoError(t, err, out)
 	assert.Contains(t, out, "test tensor/cuda: ")
 	assert.NotContains(t, out, caller)
-	z, err := zip.OpenReader(file)
-	require.NoError(t, err)
-	defer z.Close()
-	_, missing := exec.LookPath("gcc")
-	_, err = z.Open(caller)
-	assert.Equal(t, missing == nil, err == nil, "the program that calls NCCL from C")
 	out, err = program(t, file, "doctor", "-device", "cpu")
 	require.NoError(t, err, out)
 	assert.Contains(t, out, "libcuda")
+	b := &bundle{t.TempDir(), map[string][]string{}}
+	require.NoError(t, b.unpack(file))
+	_, missing := exec.LookPath("gcc")
+	_, err = os.Stat(b.path(caller))
+	assert.Equal(t, missing == nil, err == nil, "the program that calls NCCL from C")
+	require.ErrorIs(t, b.unpack(os.Args[0]), errNoBundle)
+	cut, err := os.ReadFile(file)
+	require.NoError(t, err)
+	foot := len(cut) - 8 - len(magic)
+	require.NoError(t, os.WriteFile(file, append(cut[:foot-1000:foot-1000], cut[foot:]...), 0o755))
+	require.ErrorContains(t, b.unpack(file), "unpacking the tests: ")
 }
 
 func TestSummary(t *testing.T) {
