@@ -2,6 +2,7 @@ package cuda_test
 
 import (
 	"fmt"
+	"math"
 	"os"
 	"testing"
 
@@ -54,6 +55,14 @@ func mmaCrossed() (cases []crossed) {
 	return cases
 }
 
+// tolerance is mmaTolerance, wider where the gradient of a key is a sum over many queries: of n terms with a deviation of about 0.2, more
+// where some are dropped, roundings to 16 bits have one of 2^-9·0.2·√n. It allows four of these.
+func (s shape) tolerance() tolerance {
+	tol := mmaTolerance
+	tol.floor = max(1, 0.1*math.Sqrt(float64(s.tq*s.heads/s.kv))/(1-s.drop))
+	return tol
+}
+
 // TestCrossAttentionOnTensorCores compares with the CPU. Threads in the other order give the same bits.
 func TestCrossAttentionOnTensorCores(t *testing.T) {
 	cpu := tensor.NewCPU(1)
@@ -72,7 +81,7 @@ func TestCrossAttentionOnTensorCores(t *testing.T) {
 				wants = append(wants, c.run(t, cpu, d, nil))
 			}
 			got := c.run(t, dev, d, wants[i])
-			requireNear(t, wants[i], got, mmaTolerance, name)
+			requireNear(t, wants[i], got, c.tolerance(), name)
 			if reverse {
 				require.Equal(t, gots[i], got, name)
 			}
@@ -91,7 +100,7 @@ func TestCrossTensorCoresAndPlainKernel(t *testing.T) {
 			got := c.run(t, dev, tensor.BFloat16, nil)
 			require.Equal(t, got, c.run(t, dev, tensor.BFloat16, nil))
 			cuda.Plain(dev, true)
-			requireNear(t, c.run(t, dev, tensor.BFloat16, got), got, mmaTolerance, fmt.Sprintf("%+v", c.shape))
+			requireNear(t, c.run(t, dev, tensor.BFloat16, got), got, c.tolerance(), fmt.Sprintf("%+v", c.shape))
 			cuda.Plain(dev, false)
 		}
 	}
