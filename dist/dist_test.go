@@ -134,14 +134,19 @@ func TestFailedJobIsFreed(t *testing.T) {
 // A failing job prints what each rank did last: once for all ranks that did the same.
 func TestFlightRecorder(t *testing.T) {
 	var log bytes.Buffer
+	var issued sync.WaitGroup
+	issued.Add(5)
 	err := dist.Run(t.Context(), dist.Config{Ranks: 6, Log: &log}, func(_ context.Context, r *dist.Rank) error {
 		if err := r.World.AllReduce(tensor.New(r.Device, tensor.Float32, 100), dist.Sum).Wait(); err != nil {
 			return err
 		}
-		if r.World.Rank() != 4 {
-			return r.World.AllReduce(tensor.New(r.Device, tensor.Float32, 300), dist.Sum).Wait()
+		if r.World.Rank() == 4 {
+			issued.Wait()
+			return nil
 		}
-		return nil
+		w := r.World.AllReduce(tensor.New(r.Device, tensor.Float32, 300), dist.Sum)
+		issued.Done()
+		return w.Wait()
 	})
 	require.ErrorContains(t, err, "rank 4: allreduce seq 2 of group world: has left the job")
 	require.Regexp(t, `^ranks 0-5: allreduce by direct seq 1 of group world, 400 bytes, at [\d.]+( to [\d.]+)? s, took [\d.]+( to [\d.]+)? µs
