@@ -82,35 +82,42 @@ func (c divided) train() (m measured, err error) {
 		if err != nil {
 			return err
 		}
-		opt := optim.NewAdamW(params, optim.AdamWConfig{Clip: 1, Norm: r.World})
-		tape := tensor.NewTape(r.Device)
-		defer tape.Close()
 		shard, n := r.World.Rank()/c.Layout.TP, c.Batch*c.Layout.TP/c.Layout.Ranks()
 		rows := tensor.Rows{First: shard * n, Stride: 1, Total: c.Batch, Over: data.Axes()}
 		ids := tensor.New(r.Device, tensor.Int64, n, c.Seq).WithRows(rows)
-		sent := map[string]int{}
-		for step := range 3 {
-			if step == 2 {
-				count(sent, groups, -1)
-			}
-			tape.Backward(loss.Loss(model.Forward(tape.Input(ids)), ids))
-			if err := opt.Step(); err != nil {
-				return err
-			}
-			tape.Reset()
-		}
-		count(sent, groups, 1)
-		all, err := dist.AllGatherObject(r.World, sent)
+		mine, err := steady(r, params, groups, func(tape *tensor.Tape) nn.T { return loss.Loss(model.Forward(tape.Input(ids)), ids) })
 		if r.World.Rank() == 0 {
-			m = measured{r.Device.Memory().ByName(), map[string]int{}}
-			for _, one := range all {
-				for op, n := range one {
-					m.sent[op] += n
-				}
-			}
+			m = mine
 		}
 		return err
 	})
+	return m, err
+}
+
+// steady does three steps, and returns what this rank holds, and what all ranks sent in the last step, by operation and axis.
+func steady(r *dist.Rank, params nn.Params, groups map[string]*dist.Group, loss func(tape *tensor.Tape) nn.T) (m measured, err error) {
+	opt := optim.NewAdamW(params, optim.AdamWConfig{Clip: 1, Norm: r.World})
+	tape := tensor.NewTape(r.Device)
+	defer tape.Close()
+	sent := map[string]int{}
+	for step := range 3 {
+		if step == 2 {
+			count(sent, groups, -1)
+		}
+		tape.Backward(loss(tape))
+		if err := opt.Step(); err != nil {
+			return m, err
+		}
+		tape.Reset()
+	}
+	count(sent, groups, 1)
+	all, err := dist.AllGatherObject(r.World, sent)
+	m = measured{r.Device.Memory().ByName(), map[string]int{}}
+	for _, one := range all {
+		for op, n := range one {
+			m.sent[op] += n
+		}
+	}
 	return m, err
 }
 

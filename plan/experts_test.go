@@ -15,7 +15,6 @@ import (
 	"github.com/ringo-ml/ringo/moe"
 	"github.com/ringo-ml/ringo/moe/router"
 	"github.com/ringo-ml/ringo/nn"
-	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/plan"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -79,31 +78,11 @@ func (c mixture) train() (m measured, err error) {
 		if err != nil {
 			return err
 		}
-		opt := optim.NewAdamW(params, optim.AdamWConfig{Clip: 1, Norm: r.World})
-		tape := tensor.NewTape(r.Device)
-		defer tape.Close()
 		n := c.Batch / c.Layout.Ranks()
 		ids := tensor.New(r.Device, tensor.Int64, n, c.Seq).WithRows(r.World.Rows(n*r.World.Rank(), c.Batch))
-		sent := map[string]int{}
-		for step := range 3 {
-			if step == 2 {
-				count(sent, groups, -1)
-			}
-			tape.Backward(nn.CrossEntropy(model.Forward(tape.Input(ids)), ids))
-			if err := opt.Step(); err != nil {
-				return err
-			}
-			tape.Reset()
-		}
-		count(sent, groups, 1)
-		all, err := dist.AllGatherObject(r.World, sent)
+		mine, err := steady(r, params, groups, func(tape *tensor.Tape) nn.T { return nn.CrossEntropy(model.Forward(tape.Input(ids)), ids) })
 		if r.World.Rank() == 0 {
-			m = measured{r.Device.Memory().ByName(), map[string]int{}}
-			for _, one := range all {
-				for op, n := range one {
-					m.sent[op] += n
-				}
-			}
+			m = mine
 		}
 		return err
 	})
