@@ -131,6 +131,7 @@ func (d *door) stranger(c net.Conn, err error) {
 	if splitErr != nil {
 		host = c.RemoteAddr().String()
 	}
+	cut := errors.Is(err, net.ErrClosed) // by close, or by a newer guest
 	var not tls.RecordHeaderError
 	var timeout net.Error
 	switch err = identity.Explain(err); {
@@ -139,14 +140,14 @@ func (d *door) stranger(c net.Conn, err error) {
 		err = errors.New("does not speak TLS")
 	case errors.As(err, &timeout) && timeout.Timeout():
 		err = errors.New("said nothing for " + handshakeTime.String())
-	case errors.Is(err, net.ErrClosed):
+	case cut:
 		err = fmt.Errorf("was one of more than %d that said nothing", maxGuests)
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		err = errors.New("hung up")
 	}
 	d.mu.Lock()
 	name := host + " " + err.Error()
-	known := d.names[name] || len(d.names) == maxNames || d.closed
+	known := d.names[name] || len(d.names) == maxNames || d.closed && cut
 	if !known {
 		d.names[name] = true
 	}
