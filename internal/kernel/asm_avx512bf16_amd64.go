@@ -154,25 +154,25 @@ func gemm1x16AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float
 //go:noescape
 func interleave1AVX512BF16(dst *float32, ds int, src *uint16, ss int, k int, mask uint64)
 
-// inPlace4x32AVX512BF16 computes C[0:4, 0:32] = alpha*A*B over k > 0 elements, plus the matrix from unless that is nil. A is packed as pairs. The elements of a column of B lie side by side; bs is the bytes between columns. The memory from ahead bytes behind b on is asked for, as much as is read. cs and fs are the bytes between rows of C and from.
+// inPlace4x16AVX512BF16 computes C[0:4, 0:16] = alpha*A*B over k > 0 elements, plus the matrix from unless that is nil. A is packed as pairs. The elements of a column of B lie side by side; bs is the bytes between columns. The memory from ahead bytes behind b on is asked for, as much as is read. cs and fs are the bytes between rows of C and from.
 //
 //go:noescape
-func inPlace4x32AVX512BF16(k int, a *float32, b *uint16, bs int, ahead int, c *float32, cs int, from *float32, fs int, alpha float32)
+func inPlace4x16AVX512BF16(k int, a *float32, b *uint16, bs int, ahead int, c *float32, cs int, from *float32, fs int, alpha float32)
 
-// inPlace3x32AVX512BF16 computes C[0:3, 0:32] = alpha*A*B over k > 0 elements, plus the matrix from unless that is nil. A is packed as pairs. The elements of a column of B lie side by side; bs is the bytes between columns. The memory from ahead bytes behind b on is asked for, as much as is read. cs and fs are the bytes between rows of C and from.
+// inPlace3x16AVX512BF16 computes C[0:3, 0:16] = alpha*A*B over k > 0 elements, plus the matrix from unless that is nil. A is packed as pairs. The elements of a column of B lie side by side; bs is the bytes between columns. The memory from ahead bytes behind b on is asked for, as much as is read. cs and fs are the bytes between rows of C and from.
 //
 //go:noescape
-func inPlace3x32AVX512BF16(k int, a *float32, b *uint16, bs int, ahead int, c *float32, cs int, from *float32, fs int, alpha float32)
+func inPlace3x16AVX512BF16(k int, a *float32, b *uint16, bs int, ahead int, c *float32, cs int, from *float32, fs int, alpha float32)
 
-// inPlace2x32AVX512BF16 computes C[0:2, 0:32] = alpha*A*B over k > 0 elements, plus the matrix from unless that is nil. A is packed as pairs. The elements of a column of B lie side by side; bs is the bytes between columns. The memory from ahead bytes behind b on is asked for, as much as is read. cs and fs are the bytes between rows of C and from.
+// inPlace2x16AVX512BF16 computes C[0:2, 0:16] = alpha*A*B over k > 0 elements, plus the matrix from unless that is nil. A is packed as pairs. The elements of a column of B lie side by side; bs is the bytes between columns. The memory from ahead bytes behind b on is asked for, as much as is read. cs and fs are the bytes between rows of C and from.
 //
 //go:noescape
-func inPlace2x32AVX512BF16(k int, a *float32, b *uint16, bs int, ahead int, c *float32, cs int, from *float32, fs int, alpha float32)
+func inPlace2x16AVX512BF16(k int, a *float32, b *uint16, bs int, ahead int, c *float32, cs int, from *float32, fs int, alpha float32)
 
-// inPlace1x32AVX512BF16 computes C[0:1, 0:32] = alpha*A*B over k > 0 elements, plus the matrix from unless that is nil. A is packed as pairs. The elements of a column of B lie side by side; bs is the bytes between columns. The memory from ahead bytes behind b on is asked for, as much as is read. cs and fs are the bytes between rows of C and from.
+// inPlace1x16AVX512BF16 computes C[0:1, 0:16] = alpha*A*B over k > 0 elements, plus the matrix from unless that is nil. A is packed as pairs. The elements of a column of B lie side by side; bs is the bytes between columns. The memory from ahead bytes behind b on is asked for, as much as is read. cs and fs are the bytes between rows of C and from.
 //
 //go:noescape
-func inPlace1x32AVX512BF16(k int, a *float32, b *uint16, bs int, ahead int, c *float32, cs int, from *float32, fs int, alpha float32)
+func inPlace1x16AVX512BF16(k int, a *float32, b *uint16, bs int, ahead int, c *float32, cs int, from *float32, fs int, alpha float32)
 
 // transposePairsAVX512BF16 writes the transpose of w in [1, 16] rows of k elements, as (k+1)/2 rows of 16 pairs, of which the first w count, in ascending order; a missing last element counts as zero. ds and ss are the bytes between rows.
 //

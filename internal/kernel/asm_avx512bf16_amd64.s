@@ -10396,9 +10396,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func inPlace4x32AVX512BF16(k int, a *float32, b *uint16, bs int, ahead int, c *float32, cs int, from *float32, fs int, alpha float32)
+// func inPlace4x16AVX512BF16(k int, a *float32, b *uint16, bs int, ahead int, c *float32, cs int, from *float32, fs int, alpha float32)
 // Requires: AVX, AVX512BW, AVX512F, MMX+
-TEXT ·inPlace4x32AVX512BF16(SB), NOSPLIT, $0-76
+TEXT ·inPlace4x16AVX512BF16(SB), NOSPLIT, $0-76
 	MOVQ   k+0(FP), CX
 	MOVQ   a+8(FP), SI
 	MOVQ   b+16(FP), BX
@@ -10406,14 +10406,10 @@ TEXT ·inPlace4x32AVX512BF16(SB), NOSPLIT, $0-76
 	MOVQ   ahead+32(FP), R11
 	ADDQ   BX, R11
 	LEAQ   (R8)(R8*2), R9
+	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
 	VPXORD Z3, Z3, Z3
 	VPXORD Z4, Z4, Z4
-	VPXORD Z5, Z5, Z5
-	VPXORD Z6, Z6, Z6
-	VPXORD Z7, Z7, Z7
-	VPXORD Z8, Z8, Z8
-	VPXORD Z9, Z9, Z9
 	SUBQ   $0x20, CX
 	JLT    tail
 
@@ -10462,7 +10458,6 @@ loop:
 	VMOVUPS      (R10)(R8*1), Z23
 	VMOVUPS      (R10)(R8*2), Z24
 	VMOVUPS      (R10)(R9*1), Z25
-	LEAQ         (R10)(R8*4), R10
 	VUNPCKLPS    Z23, Z22, Z26
 	VUNPCKHPS    Z23, Z22, Z27
 	VUNPCKLPS    Z25, Z24, Z28
@@ -10506,640 +10501,284 @@ loop:
 	VBROADCASTSS (SI), Z31
 	LONG         $0x482e9262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	VBROADCASTSS 4(SI), Z30
 	LONG         $0x482e9262
 	BYTE         $0x52
-	BYTE         $0xe6
+	BYTE         $0xd6
 	VBROADCASTSS 8(SI), Z31
 	LONG         $0x482e9262
 	BYTE         $0x52
-	BYTE         $0xf7
+	BYTE         $0xdf
 	VBROADCASTSS 12(SI), Z30
-	LONG         $0x482e1262
+	LONG         $0x482e9262
 	BYTE         $0x52
-	BYTE         $0xc6
+	BYTE         $0xe6
 	PREFETCHT0   (R11)
 	VBROADCASTSS 16(SI), Z31
 	LONG         $0x48269262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	VBROADCASTSS 20(SI), Z30
 	LONG         $0x48269262
 	BYTE         $0x52
-	BYTE         $0xe6
+	BYTE         $0xd6
 	VBROADCASTSS 24(SI), Z31
 	LONG         $0x48269262
 	BYTE         $0x52
-	BYTE         $0xf7
+	BYTE         $0xdf
 	VBROADCASTSS 28(SI), Z30
-	LONG         $0x48261262
+	LONG         $0x48269262
 	BYTE         $0x52
-	BYTE         $0xc6
+	BYTE         $0xe6
 	PREFETCHT0   64(R11)
 	VBROADCASTSS 32(SI), Z31
 	LONG         $0x481e9262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	VBROADCASTSS 36(SI), Z30
 	LONG         $0x481e9262
 	BYTE         $0x52
-	BYTE         $0xe6
+	BYTE         $0xd6
 	VBROADCASTSS 40(SI), Z31
 	LONG         $0x481e9262
 	BYTE         $0x52
-	BYTE         $0xf7
+	BYTE         $0xdf
 	VBROADCASTSS 44(SI), Z30
-	LONG         $0x481e1262
+	LONG         $0x481e9262
 	BYTE         $0x52
-	BYTE         $0xc6
+	BYTE         $0xe6
 	PREFETCHT0   128(R11)
 	VBROADCASTSS 48(SI), Z31
 	LONG         $0x48169262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	VBROADCASTSS 52(SI), Z30
 	LONG         $0x48169262
 	BYTE         $0x52
-	BYTE         $0xe6
+	BYTE         $0xd6
 	VBROADCASTSS 56(SI), Z31
 	LONG         $0x48169262
 	BYTE         $0x52
-	BYTE         $0xf7
+	BYTE         $0xdf
 	VBROADCASTSS 60(SI), Z30
-	LONG         $0x48161262
+	LONG         $0x48169262
 	BYTE         $0x52
-	BYTE         $0xc6
+	BYTE         $0xe6
 	PREFETCHT0   192(R11)
 	VBROADCASTSS 64(SI), Z31
 	LONG         $0x480e9262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	VBROADCASTSS 68(SI), Z30
 	LONG         $0x480e9262
 	BYTE         $0x52
-	BYTE         $0xe6
+	BYTE         $0xd6
 	VBROADCASTSS 72(SI), Z31
 	LONG         $0x480e9262
 	BYTE         $0x52
-	BYTE         $0xf7
+	BYTE         $0xdf
 	VBROADCASTSS 76(SI), Z30
-	LONG         $0x480e1262
+	LONG         $0x480e9262
 	BYTE         $0x52
-	BYTE         $0xc6
+	BYTE         $0xe6
 	PREFETCHT0   256(R11)
 	VBROADCASTSS 80(SI), Z31
 	LONG         $0x48069262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	VBROADCASTSS 84(SI), Z30
 	LONG         $0x48069262
 	BYTE         $0x52
-	BYTE         $0xe6
+	BYTE         $0xd6
 	VBROADCASTSS 88(SI), Z31
 	LONG         $0x48069262
 	BYTE         $0x52
-	BYTE         $0xf7
+	BYTE         $0xdf
 	VBROADCASTSS 92(SI), Z30
-	LONG         $0x48061262
+	LONG         $0x48069262
 	BYTE         $0x52
-	BYTE         $0xc6
+	BYTE         $0xe6
 	PREFETCHT0   320(R11)
 	VBROADCASTSS 96(SI), Z31
 	LONG         $0x407e9262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	VBROADCASTSS 100(SI), Z30
 	LONG         $0x407e9262
 	BYTE         $0x52
-	BYTE         $0xe6
+	BYTE         $0xd6
 	VBROADCASTSS 104(SI), Z31
 	LONG         $0x407e9262
 	BYTE         $0x52
-	BYTE         $0xf7
+	BYTE         $0xdf
 	VBROADCASTSS 108(SI), Z30
-	LONG         $0x407e1262
+	LONG         $0x407e9262
 	BYTE         $0x52
-	BYTE         $0xc6
+	BYTE         $0xe6
 	PREFETCHT0   384(R11)
 	VBROADCASTSS 112(SI), Z31
 	LONG         $0x40769262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	VBROADCASTSS 116(SI), Z30
 	LONG         $0x40769262
 	BYTE         $0x52
-	BYTE         $0xe6
+	BYTE         $0xd6
 	VBROADCASTSS 120(SI), Z31
 	LONG         $0x40769262
 	BYTE         $0x52
-	BYTE         $0xf7
+	BYTE         $0xdf
 	VBROADCASTSS 124(SI), Z30
-	LONG         $0x40761262
+	LONG         $0x40769262
 	BYTE         $0x52
-	BYTE         $0xc6
+	BYTE         $0xe6
 	PREFETCHT0   448(R11)
 	VBROADCASTSS 128(SI), Z31
 	LONG         $0x406e9262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	VBROADCASTSS 132(SI), Z30
 	LONG         $0x406e9262
 	BYTE         $0x52
-	BYTE         $0xe6
+	BYTE         $0xd6
 	VBROADCASTSS 136(SI), Z31
 	LONG         $0x406e9262
 	BYTE         $0x52
-	BYTE         $0xf7
+	BYTE         $0xdf
 	VBROADCASTSS 140(SI), Z30
-	LONG         $0x406e1262
+	LONG         $0x406e9262
 	BYTE         $0x52
-	BYTE         $0xc6
+	BYTE         $0xe6
 	PREFETCHT0   512(R11)
 	VBROADCASTSS 144(SI), Z31
 	LONG         $0x40669262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	VBROADCASTSS 148(SI), Z30
 	LONG         $0x40669262
 	BYTE         $0x52
-	BYTE         $0xe6
+	BYTE         $0xd6
 	VBROADCASTSS 152(SI), Z31
 	LONG         $0x40669262
 	BYTE         $0x52
-	BYTE         $0xf7
+	BYTE         $0xdf
 	VBROADCASTSS 156(SI), Z30
-	LONG         $0x40661262
+	LONG         $0x40669262
 	BYTE         $0x52
-	BYTE         $0xc6
+	BYTE         $0xe6
 	PREFETCHT0   576(R11)
 	VBROADCASTSS 160(SI), Z31
 	LONG         $0x405e9262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	VBROADCASTSS 164(SI), Z30
 	LONG         $0x405e9262
 	BYTE         $0x52
-	BYTE         $0xe6
+	BYTE         $0xd6
 	VBROADCASTSS 168(SI), Z31
 	LONG         $0x405e9262
 	BYTE         $0x52
-	BYTE         $0xf7
+	BYTE         $0xdf
 	VBROADCASTSS 172(SI), Z30
-	LONG         $0x405e1262
+	LONG         $0x405e9262
 	BYTE         $0x52
-	BYTE         $0xc6
+	BYTE         $0xe6
 	PREFETCHT0   640(R11)
 	VBROADCASTSS 176(SI), Z31
 	LONG         $0x40569262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	VBROADCASTSS 180(SI), Z30
 	LONG         $0x40569262
 	BYTE         $0x52
-	BYTE         $0xe6
+	BYTE         $0xd6
 	VBROADCASTSS 184(SI), Z31
 	LONG         $0x40569262
 	BYTE         $0x52
-	BYTE         $0xf7
+	BYTE         $0xdf
 	VBROADCASTSS 188(SI), Z30
-	LONG         $0x40561262
+	LONG         $0x40569262
 	BYTE         $0x52
-	BYTE         $0xc6
+	BYTE         $0xe6
 	PREFETCHT0   704(R11)
 	VBROADCASTSS 192(SI), Z31
 	LONG         $0x404e9262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	VBROADCASTSS 196(SI), Z30
 	LONG         $0x404e9262
 	BYTE         $0x52
-	BYTE         $0xe6
+	BYTE         $0xd6
 	VBROADCASTSS 200(SI), Z31
 	LONG         $0x404e9262
 	BYTE         $0x52
-	BYTE         $0xf7
+	BYTE         $0xdf
 	VBROADCASTSS 204(SI), Z30
-	LONG         $0x404e1262
+	LONG         $0x404e9262
 	BYTE         $0x52
-	BYTE         $0xc6
+	BYTE         $0xe6
 	PREFETCHT0   768(R11)
 	VBROADCASTSS 208(SI), Z31
 	LONG         $0x40469262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	VBROADCASTSS 212(SI), Z30
 	LONG         $0x40469262
 	BYTE         $0x52
-	BYTE         $0xe6
+	BYTE         $0xd6
 	VBROADCASTSS 216(SI), Z31
 	LONG         $0x40469262
 	BYTE         $0x52
-	BYTE         $0xf7
+	BYTE         $0xdf
 	VBROADCASTSS 220(SI), Z30
-	LONG         $0x40461262
+	LONG         $0x40469262
 	BYTE         $0x52
-	BYTE         $0xc6
+	BYTE         $0xe6
 	PREFETCHT0   832(R11)
 	VBROADCASTSS 224(SI), Z31
 	LONG         $0x403e9262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	VBROADCASTSS 228(SI), Z30
 	LONG         $0x403e9262
 	BYTE         $0x52
-	BYTE         $0xe6
+	BYTE         $0xd6
 	VBROADCASTSS 232(SI), Z31
 	LONG         $0x403e9262
 	BYTE         $0x52
-	BYTE         $0xf7
+	BYTE         $0xdf
 	VBROADCASTSS 236(SI), Z30
-	LONG         $0x403e1262
+	LONG         $0x403e9262
 	BYTE         $0x52
-	BYTE         $0xc6
+	BYTE         $0xe6
 	PREFETCHT0   896(R11)
 	VBROADCASTSS 240(SI), Z31
 	LONG         $0x40369262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	VBROADCASTSS 244(SI), Z30
+	LONG         $0x40369262
+	BYTE         $0x52
+	BYTE         $0xd6
+	VBROADCASTSS 248(SI), Z31
+	LONG         $0x40369262
+	BYTE         $0x52
+	BYTE         $0xdf
+	VBROADCASTSS 252(SI), Z30
 	LONG         $0x40369262
 	BYTE         $0x52
 	BYTE         $0xe6
-	VBROADCASTSS 248(SI), Z31
-	LONG         $0x40369262
-	BYTE         $0x52
-	BYTE         $0xf7
-	VBROADCASTSS 252(SI), Z30
-	LONG         $0x40361262
-	BYTE         $0x52
-	BYTE         $0xc6
 	PREFETCHT0   960(R11)
-	VMOVUPS      (R10), Z10
-	VMOVUPS      (R10)(R8*1), Z11
-	VMOVUPS      (R10)(R8*2), Z12
-	VMOVUPS      (R10)(R9*1), Z13
-	LEAQ         (R10)(R8*4), R10
-	VUNPCKLPS    Z11, Z10, Z26
-	VUNPCKHPS    Z11, Z10, Z27
-	VUNPCKLPS    Z13, Z12, Z28
-	VUNPCKHPS    Z13, Z12, Z29
-	VUNPCKLPD    Z28, Z26, Z10
-	VUNPCKHPD    Z28, Z26, Z11
-	VUNPCKLPD    Z29, Z27, Z12
-	VUNPCKHPD    Z29, Z27, Z13
-	VMOVUPS      (R10), Z14
-	VMOVUPS      (R10)(R8*1), Z15
-	VMOVUPS      (R10)(R8*2), Z16
-	VMOVUPS      (R10)(R9*1), Z17
-	LEAQ         (R10)(R8*4), R10
-	VUNPCKLPS    Z15, Z14, Z26
-	VUNPCKHPS    Z15, Z14, Z27
-	VUNPCKLPS    Z17, Z16, Z28
-	VUNPCKHPS    Z17, Z16, Z29
-	VUNPCKLPD    Z28, Z26, Z14
-	VUNPCKHPD    Z28, Z26, Z15
-	VUNPCKLPD    Z29, Z27, Z16
-	VUNPCKHPD    Z29, Z27, Z17
-	VMOVUPS      (R10), Z18
-	VMOVUPS      (R10)(R8*1), Z19
-	VMOVUPS      (R10)(R8*2), Z20
-	VMOVUPS      (R10)(R9*1), Z21
-	LEAQ         (R10)(R8*4), R10
-	VUNPCKLPS    Z19, Z18, Z26
-	VUNPCKHPS    Z19, Z18, Z27
-	VUNPCKLPS    Z21, Z20, Z28
-	VUNPCKHPS    Z21, Z20, Z29
-	VUNPCKLPD    Z28, Z26, Z18
-	VUNPCKHPD    Z28, Z26, Z19
-	VUNPCKLPD    Z29, Z27, Z20
-	VUNPCKHPD    Z29, Z27, Z21
-	VMOVUPS      (R10), Z22
-	VMOVUPS      (R10)(R8*1), Z23
-	VMOVUPS      (R10)(R8*2), Z24
-	VMOVUPS      (R10)(R9*1), Z25
-	LEAQ         (R10)(R8*4), R10
-	VUNPCKLPS    Z23, Z22, Z26
-	VUNPCKHPS    Z23, Z22, Z27
-	VUNPCKLPS    Z25, Z24, Z28
-	VUNPCKHPS    Z25, Z24, Z29
-	VUNPCKLPD    Z28, Z26, Z22
-	VUNPCKHPD    Z28, Z26, Z23
-	VUNPCKLPD    Z29, Z27, Z24
-	VUNPCKHPD    Z29, Z27, Z25
-	VSHUFF32X4   $0x88, Z14, Z10, Z26
-	VSHUFF32X4   $0xdd, Z14, Z10, Z27
-	VSHUFF32X4   $0x88, Z22, Z18, Z28
-	VSHUFF32X4   $0xdd, Z22, Z18, Z29
-	VSHUFF32X4   $0x88, Z28, Z26, Z10
-	VSHUFF32X4   $0x88, Z29, Z27, Z14
-	VSHUFF32X4   $0xdd, Z28, Z26, Z18
-	VSHUFF32X4   $0xdd, Z29, Z27, Z22
-	VSHUFF32X4   $0x88, Z15, Z11, Z26
-	VSHUFF32X4   $0xdd, Z15, Z11, Z27
-	VSHUFF32X4   $0x88, Z23, Z19, Z28
-	VSHUFF32X4   $0xdd, Z23, Z19, Z29
-	VSHUFF32X4   $0x88, Z28, Z26, Z11
-	VSHUFF32X4   $0x88, Z29, Z27, Z15
-	VSHUFF32X4   $0xdd, Z28, Z26, Z19
-	VSHUFF32X4   $0xdd, Z29, Z27, Z23
-	VSHUFF32X4   $0x88, Z16, Z12, Z26
-	VSHUFF32X4   $0xdd, Z16, Z12, Z27
-	VSHUFF32X4   $0x88, Z24, Z20, Z28
-	VSHUFF32X4   $0xdd, Z24, Z20, Z29
-	VSHUFF32X4   $0x88, Z28, Z26, Z12
-	VSHUFF32X4   $0x88, Z29, Z27, Z16
-	VSHUFF32X4   $0xdd, Z28, Z26, Z20
-	VSHUFF32X4   $0xdd, Z29, Z27, Z24
-	VSHUFF32X4   $0x88, Z17, Z13, Z26
-	VSHUFF32X4   $0xdd, Z17, Z13, Z27
-	VSHUFF32X4   $0x88, Z25, Z21, Z28
-	VSHUFF32X4   $0xdd, Z25, Z21, Z29
-	VSHUFF32X4   $0x88, Z28, Z26, Z13
-	VSHUFF32X4   $0x88, Z29, Z27, Z17
-	VSHUFF32X4   $0xdd, Z28, Z26, Z21
-	VSHUFF32X4   $0xdd, Z29, Z27, Z25
-	VBROADCASTSS (SI), Z31
-	LONG         $0x482e9262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 4(SI), Z30
-	LONG         $0x482e9262
-	BYTE         $0x52
-	BYTE         $0xee
-	VBROADCASTSS 8(SI), Z31
-	LONG         $0x482e9262
-	BYTE         $0x52
-	BYTE         $0xff
-	VBROADCASTSS 12(SI), Z30
-	LONG         $0x482e1262
-	BYTE         $0x52
-	BYTE         $0xce
-	PREFETCHT0   1024(R11)
-	VBROADCASTSS 16(SI), Z31
-	LONG         $0x48269262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 20(SI), Z30
-	LONG         $0x48269262
-	BYTE         $0x52
-	BYTE         $0xee
-	VBROADCASTSS 24(SI), Z31
-	LONG         $0x48269262
-	BYTE         $0x52
-	BYTE         $0xff
-	VBROADCASTSS 28(SI), Z30
-	LONG         $0x48261262
-	BYTE         $0x52
-	BYTE         $0xce
-	PREFETCHT0   1088(R11)
-	VBROADCASTSS 32(SI), Z31
-	LONG         $0x481e9262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 36(SI), Z30
-	LONG         $0x481e9262
-	BYTE         $0x52
-	BYTE         $0xee
-	VBROADCASTSS 40(SI), Z31
-	LONG         $0x481e9262
-	BYTE         $0x52
-	BYTE         $0xff
-	VBROADCASTSS 44(SI), Z30
-	LONG         $0x481e1262
-	BYTE         $0x52
-	BYTE         $0xce
-	PREFETCHT0   1152(R11)
-	VBROADCASTSS 48(SI), Z31
-	LONG         $0x48169262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 52(SI), Z30
-	LONG         $0x48169262
-	BYTE         $0x52
-	BYTE         $0xee
-	VBROADCASTSS 56(SI), Z31
-	LONG         $0x48169262
-	BYTE         $0x52
-	BYTE         $0xff
-	VBROADCASTSS 60(SI), Z30
-	LONG         $0x48161262
-	BYTE         $0x52
-	BYTE         $0xce
-	PREFETCHT0   1216(R11)
-	VBROADCASTSS 64(SI), Z31
-	LONG         $0x480e9262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 68(SI), Z30
-	LONG         $0x480e9262
-	BYTE         $0x52
-	BYTE         $0xee
-	VBROADCASTSS 72(SI), Z31
-	LONG         $0x480e9262
-	BYTE         $0x52
-	BYTE         $0xff
-	VBROADCASTSS 76(SI), Z30
-	LONG         $0x480e1262
-	BYTE         $0x52
-	BYTE         $0xce
-	PREFETCHT0   1280(R11)
-	VBROADCASTSS 80(SI), Z31
-	LONG         $0x48069262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 84(SI), Z30
-	LONG         $0x48069262
-	BYTE         $0x52
-	BYTE         $0xee
-	VBROADCASTSS 88(SI), Z31
-	LONG         $0x48069262
-	BYTE         $0x52
-	BYTE         $0xff
-	VBROADCASTSS 92(SI), Z30
-	LONG         $0x48061262
-	BYTE         $0x52
-	BYTE         $0xce
-	PREFETCHT0   1344(R11)
-	VBROADCASTSS 96(SI), Z31
-	LONG         $0x407e9262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 100(SI), Z30
-	LONG         $0x407e9262
-	BYTE         $0x52
-	BYTE         $0xee
-	VBROADCASTSS 104(SI), Z31
-	LONG         $0x407e9262
-	BYTE         $0x52
-	BYTE         $0xff
-	VBROADCASTSS 108(SI), Z30
-	LONG         $0x407e1262
-	BYTE         $0x52
-	BYTE         $0xce
-	PREFETCHT0   1408(R11)
-	VBROADCASTSS 112(SI), Z31
-	LONG         $0x40769262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 116(SI), Z30
-	LONG         $0x40769262
-	BYTE         $0x52
-	BYTE         $0xee
-	VBROADCASTSS 120(SI), Z31
-	LONG         $0x40769262
-	BYTE         $0x52
-	BYTE         $0xff
-	VBROADCASTSS 124(SI), Z30
-	LONG         $0x40761262
-	BYTE         $0x52
-	BYTE         $0xce
-	PREFETCHT0   1472(R11)
-	VBROADCASTSS 128(SI), Z31
-	LONG         $0x406e9262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 132(SI), Z30
-	LONG         $0x406e9262
-	BYTE         $0x52
-	BYTE         $0xee
-	VBROADCASTSS 136(SI), Z31
-	LONG         $0x406e9262
-	BYTE         $0x52
-	BYTE         $0xff
-	VBROADCASTSS 140(SI), Z30
-	LONG         $0x406e1262
-	BYTE         $0x52
-	BYTE         $0xce
-	PREFETCHT0   1536(R11)
-	VBROADCASTSS 144(SI), Z31
-	LONG         $0x40669262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 148(SI), Z30
-	LONG         $0x40669262
-	BYTE         $0x52
-	BYTE         $0xee
-	VBROADCASTSS 152(SI), Z31
-	LONG         $0x40669262
-	BYTE         $0x52
-	BYTE         $0xff
-	VBROADCASTSS 156(SI), Z30
-	LONG         $0x40661262
-	BYTE         $0x52
-	BYTE         $0xce
-	PREFETCHT0   1600(R11)
-	VBROADCASTSS 160(SI), Z31
-	LONG         $0x405e9262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 164(SI), Z30
-	LONG         $0x405e9262
-	BYTE         $0x52
-	BYTE         $0xee
-	VBROADCASTSS 168(SI), Z31
-	LONG         $0x405e9262
-	BYTE         $0x52
-	BYTE         $0xff
-	VBROADCASTSS 172(SI), Z30
-	LONG         $0x405e1262
-	BYTE         $0x52
-	BYTE         $0xce
-	PREFETCHT0   1664(R11)
-	VBROADCASTSS 176(SI), Z31
-	LONG         $0x40569262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 180(SI), Z30
-	LONG         $0x40569262
-	BYTE         $0x52
-	BYTE         $0xee
-	VBROADCASTSS 184(SI), Z31
-	LONG         $0x40569262
-	BYTE         $0x52
-	BYTE         $0xff
-	VBROADCASTSS 188(SI), Z30
-	LONG         $0x40561262
-	BYTE         $0x52
-	BYTE         $0xce
-	PREFETCHT0   1728(R11)
-	VBROADCASTSS 192(SI), Z31
-	LONG         $0x404e9262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 196(SI), Z30
-	LONG         $0x404e9262
-	BYTE         $0x52
-	BYTE         $0xee
-	VBROADCASTSS 200(SI), Z31
-	LONG         $0x404e9262
-	BYTE         $0x52
-	BYTE         $0xff
-	VBROADCASTSS 204(SI), Z30
-	LONG         $0x404e1262
-	BYTE         $0x52
-	BYTE         $0xce
-	PREFETCHT0   1792(R11)
-	VBROADCASTSS 208(SI), Z31
-	LONG         $0x40469262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 212(SI), Z30
-	LONG         $0x40469262
-	BYTE         $0x52
-	BYTE         $0xee
-	VBROADCASTSS 216(SI), Z31
-	LONG         $0x40469262
-	BYTE         $0x52
-	BYTE         $0xff
-	VBROADCASTSS 220(SI), Z30
-	LONG         $0x40461262
-	BYTE         $0x52
-	BYTE         $0xce
-	PREFETCHT0   1856(R11)
-	VBROADCASTSS 224(SI), Z31
-	LONG         $0x403e9262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 228(SI), Z30
-	LONG         $0x403e9262
-	BYTE         $0x52
-	BYTE         $0xee
-	VBROADCASTSS 232(SI), Z31
-	LONG         $0x403e9262
-	BYTE         $0x52
-	BYTE         $0xff
-	VBROADCASTSS 236(SI), Z30
-	LONG         $0x403e1262
-	BYTE         $0x52
-	BYTE         $0xce
-	PREFETCHT0   1920(R11)
-	VBROADCASTSS 240(SI), Z31
-	LONG         $0x40369262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 244(SI), Z30
-	LONG         $0x40369262
-	BYTE         $0x52
-	BYTE         $0xee
-	VBROADCASTSS 248(SI), Z31
-	LONG         $0x40369262
-	BYTE         $0x52
-	BYTE         $0xff
-	VBROADCASTSS 252(SI), Z30
-	LONG         $0x40361262
-	BYTE         $0x52
-	BYTE         $0xce
-	PREFETCHT0   1984(R11)
 	ADDQ         $0x40, BX
 	ADDQ         $+256, SI
-	ADDQ         $+2048, R11
+	ADDQ         $+1024, R11
 	SUBQ         $0x20, CX
 	JGE          loop
 
 tail:
 	ADDQ         $0x20, CX
-	JZ           end1
+	JZ           end
 	MOVQ         $+1, AX
 	SHLQ         CL, AX
 	DECQ         AX
@@ -11190,7 +10829,6 @@ tail:
 	VMOVDQU16.Z  (R10)(R8*1), K1, Z23
 	VMOVDQU16.Z  (R10)(R8*2), K1, Z24
 	VMOVDQU16.Z  (R10)(R9*1), K1, Z25
-	LEAQ         (R10)(R8*4), R10
 	VUNPCKLPS    Z23, Z22, Z26
 	VUNPCKHPS    Z23, Z22, Z27
 	VUNPCKLPS    Z25, Z24, Z28
@@ -11234,695 +10872,307 @@ tail:
 	VBROADCASTSS (SI), Z31
 	LONG         $0x482e9262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	VBROADCASTSS 4(SI), Z30
 	LONG         $0x482e9262
 	BYTE         $0x52
-	BYTE         $0xe6
+	BYTE         $0xd6
 	VBROADCASTSS 8(SI), Z31
 	LONG         $0x482e9262
 	BYTE         $0x52
-	BYTE         $0xf7
+	BYTE         $0xdf
 	VBROADCASTSS 12(SI), Z30
-	LONG         $0x482e1262
+	LONG         $0x482e9262
 	BYTE         $0x52
-	BYTE         $0xc6
+	BYTE         $0xe6
 	PREFETCHT0   (R11)
 	CMPQ         CX, $0x01
-	JE           end0
+	JE           end
 	VBROADCASTSS 16(SI), Z31
 	LONG         $0x48269262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	VBROADCASTSS 20(SI), Z30
 	LONG         $0x48269262
 	BYTE         $0x52
-	BYTE         $0xe6
+	BYTE         $0xd6
 	VBROADCASTSS 24(SI), Z31
 	LONG         $0x48269262
 	BYTE         $0x52
-	BYTE         $0xf7
+	BYTE         $0xdf
 	VBROADCASTSS 28(SI), Z30
-	LONG         $0x48261262
+	LONG         $0x48269262
 	BYTE         $0x52
-	BYTE         $0xc6
+	BYTE         $0xe6
 	PREFETCHT0   64(R11)
 	CMPQ         CX, $0x02
-	JE           end0
+	JE           end
 	VBROADCASTSS 32(SI), Z31
 	LONG         $0x481e9262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	VBROADCASTSS 36(SI), Z30
 	LONG         $0x481e9262
 	BYTE         $0x52
-	BYTE         $0xe6
+	BYTE         $0xd6
 	VBROADCASTSS 40(SI), Z31
 	LONG         $0x481e9262
 	BYTE         $0x52
-	BYTE         $0xf7
+	BYTE         $0xdf
 	VBROADCASTSS 44(SI), Z30
-	LONG         $0x481e1262
+	LONG         $0x481e9262
 	BYTE         $0x52
-	BYTE         $0xc6
+	BYTE         $0xe6
 	PREFETCHT0   128(R11)
 	CMPQ         CX, $0x03
-	JE           end0
+	JE           end
 	VBROADCASTSS 48(SI), Z31
 	LONG         $0x48169262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	VBROADCASTSS 52(SI), Z30
 	LONG         $0x48169262
 	BYTE         $0x52
-	BYTE         $0xe6
+	BYTE         $0xd6
 	VBROADCASTSS 56(SI), Z31
 	LONG         $0x48169262
 	BYTE         $0x52
-	BYTE         $0xf7
+	BYTE         $0xdf
 	VBROADCASTSS 60(SI), Z30
-	LONG         $0x48161262
+	LONG         $0x48169262
 	BYTE         $0x52
-	BYTE         $0xc6
+	BYTE         $0xe6
 	PREFETCHT0   192(R11)
 	CMPQ         CX, $0x04
-	JE           end0
+	JE           end
 	VBROADCASTSS 64(SI), Z31
 	LONG         $0x480e9262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	VBROADCASTSS 68(SI), Z30
 	LONG         $0x480e9262
 	BYTE         $0x52
-	BYTE         $0xe6
+	BYTE         $0xd6
 	VBROADCASTSS 72(SI), Z31
 	LONG         $0x480e9262
 	BYTE         $0x52
-	BYTE         $0xf7
+	BYTE         $0xdf
 	VBROADCASTSS 76(SI), Z30
-	LONG         $0x480e1262
+	LONG         $0x480e9262
 	BYTE         $0x52
-	BYTE         $0xc6
+	BYTE         $0xe6
 	PREFETCHT0   256(R11)
 	CMPQ         CX, $0x05
-	JE           end0
+	JE           end
 	VBROADCASTSS 80(SI), Z31
 	LONG         $0x48069262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	VBROADCASTSS 84(SI), Z30
 	LONG         $0x48069262
 	BYTE         $0x52
-	BYTE         $0xe6
+	BYTE         $0xd6
 	VBROADCASTSS 88(SI), Z31
 	LONG         $0x48069262
 	BYTE         $0x52
-	BYTE         $0xf7
+	BYTE         $0xdf
 	VBROADCASTSS 92(SI), Z30
-	LONG         $0x48061262
+	LONG         $0x48069262
 	BYTE         $0x52
-	BYTE         $0xc6
+	BYTE         $0xe6
 	PREFETCHT0   320(R11)
 	CMPQ         CX, $0x06
-	JE           end0
+	JE           end
 	VBROADCASTSS 96(SI), Z31
 	LONG         $0x407e9262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	VBROADCASTSS 100(SI), Z30
 	LONG         $0x407e9262
 	BYTE         $0x52
-	BYTE         $0xe6
+	BYTE         $0xd6
 	VBROADCASTSS 104(SI), Z31
 	LONG         $0x407e9262
 	BYTE         $0x52
-	BYTE         $0xf7
+	BYTE         $0xdf
 	VBROADCASTSS 108(SI), Z30
-	LONG         $0x407e1262
+	LONG         $0x407e9262
 	BYTE         $0x52
-	BYTE         $0xc6
+	BYTE         $0xe6
 	PREFETCHT0   384(R11)
 	CMPQ         CX, $0x07
-	JE           end0
+	JE           end
 	VBROADCASTSS 112(SI), Z31
 	LONG         $0x40769262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	VBROADCASTSS 116(SI), Z30
 	LONG         $0x40769262
 	BYTE         $0x52
-	BYTE         $0xe6
+	BYTE         $0xd6
 	VBROADCASTSS 120(SI), Z31
 	LONG         $0x40769262
 	BYTE         $0x52
-	BYTE         $0xf7
+	BYTE         $0xdf
 	VBROADCASTSS 124(SI), Z30
-	LONG         $0x40761262
+	LONG         $0x40769262
 	BYTE         $0x52
-	BYTE         $0xc6
+	BYTE         $0xe6
 	PREFETCHT0   448(R11)
 	CMPQ         CX, $0x08
-	JE           end0
+	JE           end
 	VBROADCASTSS 128(SI), Z31
 	LONG         $0x406e9262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	VBROADCASTSS 132(SI), Z30
 	LONG         $0x406e9262
 	BYTE         $0x52
-	BYTE         $0xe6
+	BYTE         $0xd6
 	VBROADCASTSS 136(SI), Z31
 	LONG         $0x406e9262
 	BYTE         $0x52
-	BYTE         $0xf7
+	BYTE         $0xdf
 	VBROADCASTSS 140(SI), Z30
-	LONG         $0x406e1262
+	LONG         $0x406e9262
 	BYTE         $0x52
-	BYTE         $0xc6
+	BYTE         $0xe6
 	PREFETCHT0   512(R11)
 	CMPQ         CX, $0x09
-	JE           end0
+	JE           end
 	VBROADCASTSS 144(SI), Z31
 	LONG         $0x40669262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	VBROADCASTSS 148(SI), Z30
 	LONG         $0x40669262
 	BYTE         $0x52
-	BYTE         $0xe6
+	BYTE         $0xd6
 	VBROADCASTSS 152(SI), Z31
 	LONG         $0x40669262
 	BYTE         $0x52
-	BYTE         $0xf7
+	BYTE         $0xdf
 	VBROADCASTSS 156(SI), Z30
-	LONG         $0x40661262
+	LONG         $0x40669262
 	BYTE         $0x52
-	BYTE         $0xc6
+	BYTE         $0xe6
 	PREFETCHT0   576(R11)
 	CMPQ         CX, $0x0a
-	JE           end0
+	JE           end
 	VBROADCASTSS 160(SI), Z31
 	LONG         $0x405e9262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	VBROADCASTSS 164(SI), Z30
 	LONG         $0x405e9262
 	BYTE         $0x52
-	BYTE         $0xe6
+	BYTE         $0xd6
 	VBROADCASTSS 168(SI), Z31
 	LONG         $0x405e9262
 	BYTE         $0x52
-	BYTE         $0xf7
+	BYTE         $0xdf
 	VBROADCASTSS 172(SI), Z30
-	LONG         $0x405e1262
+	LONG         $0x405e9262
 	BYTE         $0x52
-	BYTE         $0xc6
+	BYTE         $0xe6
 	PREFETCHT0   640(R11)
 	CMPQ         CX, $0x0b
-	JE           end0
+	JE           end
 	VBROADCASTSS 176(SI), Z31
 	LONG         $0x40569262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	VBROADCASTSS 180(SI), Z30
 	LONG         $0x40569262
 	BYTE         $0x52
-	BYTE         $0xe6
+	BYTE         $0xd6
 	VBROADCASTSS 184(SI), Z31
 	LONG         $0x40569262
 	BYTE         $0x52
-	BYTE         $0xf7
+	BYTE         $0xdf
 	VBROADCASTSS 188(SI), Z30
-	LONG         $0x40561262
+	LONG         $0x40569262
 	BYTE         $0x52
-	BYTE         $0xc6
+	BYTE         $0xe6
 	PREFETCHT0   704(R11)
 	CMPQ         CX, $0x0c
-	JE           end0
+	JE           end
 	VBROADCASTSS 192(SI), Z31
 	LONG         $0x404e9262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	VBROADCASTSS 196(SI), Z30
 	LONG         $0x404e9262
 	BYTE         $0x52
-	BYTE         $0xe6
+	BYTE         $0xd6
 	VBROADCASTSS 200(SI), Z31
 	LONG         $0x404e9262
 	BYTE         $0x52
-	BYTE         $0xf7
+	BYTE         $0xdf
 	VBROADCASTSS 204(SI), Z30
-	LONG         $0x404e1262
+	LONG         $0x404e9262
 	BYTE         $0x52
-	BYTE         $0xc6
+	BYTE         $0xe6
 	PREFETCHT0   768(R11)
 	CMPQ         CX, $0x0d
-	JE           end0
+	JE           end
 	VBROADCASTSS 208(SI), Z31
 	LONG         $0x40469262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	VBROADCASTSS 212(SI), Z30
 	LONG         $0x40469262
 	BYTE         $0x52
-	BYTE         $0xe6
+	BYTE         $0xd6
 	VBROADCASTSS 216(SI), Z31
 	LONG         $0x40469262
 	BYTE         $0x52
-	BYTE         $0xf7
+	BYTE         $0xdf
 	VBROADCASTSS 220(SI), Z30
-	LONG         $0x40461262
+	LONG         $0x40469262
 	BYTE         $0x52
-	BYTE         $0xc6
+	BYTE         $0xe6
 	PREFETCHT0   832(R11)
 	CMPQ         CX, $0x0e
-	JE           end0
+	JE           end
 	VBROADCASTSS 224(SI), Z31
 	LONG         $0x403e9262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	VBROADCASTSS 228(SI), Z30
 	LONG         $0x403e9262
 	BYTE         $0x52
-	BYTE         $0xe6
+	BYTE         $0xd6
 	VBROADCASTSS 232(SI), Z31
 	LONG         $0x403e9262
 	BYTE         $0x52
-	BYTE         $0xf7
+	BYTE         $0xdf
 	VBROADCASTSS 236(SI), Z30
-	LONG         $0x403e1262
+	LONG         $0x403e9262
 	BYTE         $0x52
-	BYTE         $0xc6
+	BYTE         $0xe6
 	PREFETCHT0   896(R11)
 	CMPQ         CX, $0x0f
-	JE           end0
+	JE           end
 	VBROADCASTSS 240(SI), Z31
 	LONG         $0x40369262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	VBROADCASTSS 244(SI), Z30
+	LONG         $0x40369262
+	BYTE         $0x52
+	BYTE         $0xd6
+	VBROADCASTSS 248(SI), Z31
+	LONG         $0x40369262
+	BYTE         $0x52
+	BYTE         $0xdf
+	VBROADCASTSS 252(SI), Z30
 	LONG         $0x40369262
 	BYTE         $0x52
 	BYTE         $0xe6
-	VBROADCASTSS 248(SI), Z31
-	LONG         $0x40369262
-	BYTE         $0x52
-	BYTE         $0xf7
-	VBROADCASTSS 252(SI), Z30
-	LONG         $0x40361262
-	BYTE         $0x52
-	BYTE         $0xc6
 	PREFETCHT0   960(R11)
 
-end0:
-	VMOVDQU16.Z  (R10), K1, Z10
-	VMOVDQU16.Z  (R10)(R8*1), K1, Z11
-	VMOVDQU16.Z  (R10)(R8*2), K1, Z12
-	VMOVDQU16.Z  (R10)(R9*1), K1, Z13
-	LEAQ         (R10)(R8*4), R10
-	VUNPCKLPS    Z11, Z10, Z26
-	VUNPCKHPS    Z11, Z10, Z27
-	VUNPCKLPS    Z13, Z12, Z28
-	VUNPCKHPS    Z13, Z12, Z29
-	VUNPCKLPD    Z28, Z26, Z10
-	VUNPCKHPD    Z28, Z26, Z11
-	VUNPCKLPD    Z29, Z27, Z12
-	VUNPCKHPD    Z29, Z27, Z13
-	VMOVDQU16.Z  (R10), K1, Z14
-	VMOVDQU16.Z  (R10)(R8*1), K1, Z15
-	VMOVDQU16.Z  (R10)(R8*2), K1, Z16
-	VMOVDQU16.Z  (R10)(R9*1), K1, Z17
-	LEAQ         (R10)(R8*4), R10
-	VUNPCKLPS    Z15, Z14, Z26
-	VUNPCKHPS    Z15, Z14, Z27
-	VUNPCKLPS    Z17, Z16, Z28
-	VUNPCKHPS    Z17, Z16, Z29
-	VUNPCKLPD    Z28, Z26, Z14
-	VUNPCKHPD    Z28, Z26, Z15
-	VUNPCKLPD    Z29, Z27, Z16
-	VUNPCKHPD    Z29, Z27, Z17
-	VMOVDQU16.Z  (R10), K1, Z18
-	VMOVDQU16.Z  (R10)(R8*1), K1, Z19
-	VMOVDQU16.Z  (R10)(R8*2), K1, Z20
-	VMOVDQU16.Z  (R10)(R9*1), K1, Z21
-	LEAQ         (R10)(R8*4), R10
-	VUNPCKLPS    Z19, Z18, Z26
-	VUNPCKHPS    Z19, Z18, Z27
-	VUNPCKLPS    Z21, Z20, Z28
-	VUNPCKHPS    Z21, Z20, Z29
-	VUNPCKLPD    Z28, Z26, Z18
-	VUNPCKHPD    Z28, Z26, Z19
-	VUNPCKLPD    Z29, Z27, Z20
-	VUNPCKHPD    Z29, Z27, Z21
-	VMOVDQU16.Z  (R10), K1, Z22
-	VMOVDQU16.Z  (R10)(R8*1), K1, Z23
-	VMOVDQU16.Z  (R10)(R8*2), K1, Z24
-	VMOVDQU16.Z  (R10)(R9*1), K1, Z25
-	LEAQ         (R10)(R8*4), R10
-	VUNPCKLPS    Z23, Z22, Z26
-	VUNPCKHPS    Z23, Z22, Z27
-	VUNPCKLPS    Z25, Z24, Z28
-	VUNPCKHPS    Z25, Z24, Z29
-	VUNPCKLPD    Z28, Z26, Z22
-	VUNPCKHPD    Z28, Z26, Z23
-	VUNPCKLPD    Z29, Z27, Z24
-	VUNPCKHPD    Z29, Z27, Z25
-	VSHUFF32X4   $0x88, Z14, Z10, Z26
-	VSHUFF32X4   $0xdd, Z14, Z10, Z27
-	VSHUFF32X4   $0x88, Z22, Z18, Z28
-	VSHUFF32X4   $0xdd, Z22, Z18, Z29
-	VSHUFF32X4   $0x88, Z28, Z26, Z10
-	VSHUFF32X4   $0x88, Z29, Z27, Z14
-	VSHUFF32X4   $0xdd, Z28, Z26, Z18
-	VSHUFF32X4   $0xdd, Z29, Z27, Z22
-	VSHUFF32X4   $0x88, Z15, Z11, Z26
-	VSHUFF32X4   $0xdd, Z15, Z11, Z27
-	VSHUFF32X4   $0x88, Z23, Z19, Z28
-	VSHUFF32X4   $0xdd, Z23, Z19, Z29
-	VSHUFF32X4   $0x88, Z28, Z26, Z11
-	VSHUFF32X4   $0x88, Z29, Z27, Z15
-	VSHUFF32X4   $0xdd, Z28, Z26, Z19
-	VSHUFF32X4   $0xdd, Z29, Z27, Z23
-	VSHUFF32X4   $0x88, Z16, Z12, Z26
-	VSHUFF32X4   $0xdd, Z16, Z12, Z27
-	VSHUFF32X4   $0x88, Z24, Z20, Z28
-	VSHUFF32X4   $0xdd, Z24, Z20, Z29
-	VSHUFF32X4   $0x88, Z28, Z26, Z12
-	VSHUFF32X4   $0x88, Z29, Z27, Z16
-	VSHUFF32X4   $0xdd, Z28, Z26, Z20
-	VSHUFF32X4   $0xdd, Z29, Z27, Z24
-	VSHUFF32X4   $0x88, Z17, Z13, Z26
-	VSHUFF32X4   $0xdd, Z17, Z13, Z27
-	VSHUFF32X4   $0x88, Z25, Z21, Z28
-	VSHUFF32X4   $0xdd, Z25, Z21, Z29
-	VSHUFF32X4   $0x88, Z28, Z26, Z13
-	VSHUFF32X4   $0x88, Z29, Z27, Z17
-	VSHUFF32X4   $0xdd, Z28, Z26, Z21
-	VSHUFF32X4   $0xdd, Z29, Z27, Z25
-	VBROADCASTSS (SI), Z31
-	LONG         $0x482e9262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 4(SI), Z30
-	LONG         $0x482e9262
-	BYTE         $0x52
-	BYTE         $0xee
-	VBROADCASTSS 8(SI), Z31
-	LONG         $0x482e9262
-	BYTE         $0x52
-	BYTE         $0xff
-	VBROADCASTSS 12(SI), Z30
-	LONG         $0x482e1262
-	BYTE         $0x52
-	BYTE         $0xce
-	PREFETCHT0   1024(R11)
-	CMPQ         CX, $0x01
-	JE           end1
-	VBROADCASTSS 16(SI), Z31
-	LONG         $0x48269262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 20(SI), Z30
-	LONG         $0x48269262
-	BYTE         $0x52
-	BYTE         $0xee
-	VBROADCASTSS 24(SI), Z31
-	LONG         $0x48269262
-	BYTE         $0x52
-	BYTE         $0xff
-	VBROADCASTSS 28(SI), Z30
-	LONG         $0x48261262
-	BYTE         $0x52
-	BYTE         $0xce
-	PREFETCHT0   1088(R11)
-	CMPQ         CX, $0x02
-	JE           end1
-	VBROADCASTSS 32(SI), Z31
-	LONG         $0x481e9262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 36(SI), Z30
-	LONG         $0x481e9262
-	BYTE         $0x52
-	BYTE         $0xee
-	VBROADCASTSS 40(SI), Z31
-	LONG         $0x481e9262
-	BYTE         $0x52
-	BYTE         $0xff
-	VBROADCASTSS 44(SI), Z30
-	LONG         $0x481e1262
-	BYTE         $0x52
-	BYTE         $0xce
-	PREFETCHT0   1152(R11)
-	CMPQ         CX, $0x03
-	JE           end1
-	VBROADCASTSS 48(SI), Z31
-	LONG         $0x48169262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 52(SI), Z30
-	LONG         $0x48169262
-	BYTE         $0x52
-	BYTE         $0xee
-	VBROADCASTSS 56(SI), Z31
-	LONG         $0x48169262
-	BYTE         $0x52
-	BYTE         $0xff
-	VBROADCASTSS 60(SI), Z30
-	LONG         $0x48161262
-	BYTE         $0x52
-	BYTE         $0xce
-	PREFETCHT0   1216(R11)
-	CMPQ         CX, $0x04
-	JE           end1
-	VBROADCASTSS 64(SI), Z31
-	LONG         $0x480e9262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 68(SI), Z30
-	LONG         $0x480e9262
-	BYTE         $0x52
-	BYTE         $0xee
-	VBROADCASTSS 72(SI), Z31
-	LONG         $0x480e9262
-	BYTE         $0x52
-	BYTE         $0xff
-	VBROADCASTSS 76(SI), Z30
-	LONG         $0x480e1262
-	BYTE         $0x52
-	BYTE         $0xce
-	PREFETCHT0   1280(R11)
-	CMPQ         CX, $0x05
-	JE           end1
-	VBROADCASTSS 80(SI), Z31
-	LONG         $0x48069262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 84(SI), Z30
-	LONG         $0x48069262
-	BYTE         $0x52
-	BYTE         $0xee
-	VBROADCASTSS 88(SI), Z31
-	LONG         $0x48069262
-	BYTE         $0x52
-	BYTE         $0xff
-	VBROADCASTSS 92(SI), Z30
-	LONG         $0x48061262
-	BYTE         $0x52
-	BYTE         $0xce
-	PREFETCHT0   1344(R11)
-	CMPQ         CX, $0x06
-	JE           end1
-	VBROADCASTSS 96(SI), Z31
-	LONG         $0x407e9262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 100(SI), Z30
-	LONG         $0x407e9262
-	BYTE         $0x52
-	BYTE         $0xee
-	VBROADCASTSS 104(SI), Z31
-	LONG         $0x407e9262
-	BYTE         $0x52
-	BYTE         $0xff
-	VBROADCASTSS 108(SI), Z30
-	LONG         $0x407e1262
-	BYTE         $0x52
-	BYTE         $0xce
-	PREFETCHT0   1408(R11)
-	CMPQ         CX, $0x07
-	JE           end1
-	VBROADCASTSS 112(SI), Z31
-	LONG         $0x40769262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 116(SI), Z30
-	LONG         $0x40769262
-	BYTE         $0x52
-	BYTE         $0xee
-	VBROADCASTSS 120(SI), Z31
-	LONG         $0x40769262
-	BYTE         $0x52
-	BYTE         $0xff
-	VBROADCASTSS 124(SI), Z30
-	LONG         $0x40761262
-	BYTE         $0x52
-	BYTE         $0xce
-	PREFETCHT0   1472(R11)
-	CMPQ         CX, $0x08
-	JE           end1
-	VBROADCASTSS 128(SI), Z31
-	LONG         $0x406e9262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 132(SI), Z30
-	LONG         $0x406e9262
-	BYTE         $0x52
-	BYTE         $0xee
-	VBROADCASTSS 136(SI), Z31
-	LONG         $0x406e9262
-	BYTE         $0x52
-	BYTE         $0xff
-	VBROADCASTSS 140(SI), Z30
-	LONG         $0x406e1262
-	BYTE         $0x52
-	BYTE         $0xce
-	PREFETCHT0   1536(R11)
-	CMPQ         CX, $0x09
-	JE           end1
-	VBROADCASTSS 144(SI), Z31
-	LONG         $0x40669262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 148(SI), Z30
-	LONG         $0x40669262
-	BYTE         $0x52
-	BYTE         $0xee
-	VBROADCASTSS 152(SI), Z31
-	LONG         $0x40669262
-	BYTE         $0x52
-	BYTE         $0xff
-	VBROADCASTSS 156(SI), Z30
-	LONG         $0x40661262
-	BYTE         $0x52
-	BYTE         $0xce
-	PREFETCHT0   1600(R11)
-	CMPQ         CX, $0x0a
-	JE           end1
-	VBROADCASTSS 160(SI), Z31
-	LONG         $0x405e9262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 164(SI), Z30
-	LONG         $0x405e9262
-	BYTE         $0x52
-	BYTE         $0xee
-	VBROADCASTSS 168(SI), Z31
-	LONG         $0x405e9262
-	BYTE         $0x52
-	BYTE         $0xff
-	VBROADCASTSS 172(SI), Z30
-	LONG         $0x405e1262
-	BYTE         $0x52
-	BYTE         $0xce
-	PREFETCHT0   1664(R11)
-	CMPQ         CX, $0x0b
-	JE           end1
-	VBROADCASTSS 176(SI), Z31
-	LONG         $0x40569262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 180(SI), Z30
-	LONG         $0x40569262
-	BYTE         $0x52
-	BYTE         $0xee
-	VBROADCASTSS 184(SI), Z31
-	LONG         $0x40569262
-	BYTE         $0x52
-	BYTE         $0xff
-	VBROADCASTSS 188(SI), Z30
-	LONG         $0x40561262
-	BYTE         $0x52
-	BYTE         $0xce
-	PREFETCHT0   1728(R11)
-	CMPQ         CX, $0x0c
-	JE           end1
-	VBROADCASTSS 192(SI), Z31
-	LONG         $0x404e9262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 196(SI), Z30
-	LONG         $0x404e9262
-	BYTE         $0x52
-	BYTE         $0xee
-	VBROADCASTSS 200(SI), Z31
-	LONG         $0x404e9262
-	BYTE         $0x52
-	BYTE         $0xff
-	VBROADCASTSS 204(SI), Z30
-	LONG         $0x404e1262
-	BYTE         $0x52
-	BYTE         $0xce
-	PREFETCHT0   1792(R11)
-	CMPQ         CX, $0x0d
-	JE           end1
-	VBROADCASTSS 208(SI), Z31
-	LONG         $0x40469262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 212(SI), Z30
-	LONG         $0x40469262
-	BYTE         $0x52
-	BYTE         $0xee
-	VBROADCASTSS 216(SI), Z31
-	LONG         $0x40469262
-	BYTE         $0x52
-	BYTE         $0xff
-	VBROADCASTSS 220(SI), Z30
-	LONG         $0x40461262
-	BYTE         $0x52
-	BYTE         $0xce
-	PREFETCHT0   1856(R11)
-	CMPQ         CX, $0x0e
-	JE           end1
-	VBROADCASTSS 224(SI), Z31
-	LONG         $0x403e9262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 228(SI), Z30
-	LONG         $0x403e9262
-	BYTE         $0x52
-	BYTE         $0xee
-	VBROADCASTSS 232(SI), Z31
-	LONG         $0x403e9262
-	BYTE         $0x52
-	BYTE         $0xff
-	VBROADCASTSS 236(SI), Z30
-	LONG         $0x403e1262
-	BYTE         $0x52
-	BYTE         $0xce
-	PREFETCHT0   1920(R11)
-	CMPQ         CX, $0x0f
-	JE           end1
-	VBROADCASTSS 240(SI), Z31
-	LONG         $0x40369262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 244(SI), Z30
-	LONG         $0x40369262
-	BYTE         $0x52
-	BYTE         $0xee
-	VBROADCASTSS 248(SI), Z31
-	LONG         $0x40369262
-	BYTE         $0x52
-	BYTE         $0xff
-	VBROADCASTSS 252(SI), Z30
-	LONG         $0x40361262
-	BYTE         $0x52
-	BYTE         $0xce
-	PREFETCHT0   1984(R11)
-
-end1:
+end:
 	VBROADCASTSS alpha+72(FP), Z31
 	MOVQ         c+40(FP), DI
 	MOVQ         cs+48(FP), DX
@@ -11930,57 +11180,41 @@ end1:
 	MOVQ         fs+64(FP), R8
 	TESTQ        SI, SI
 	JZ           overwrite
+	VFMADD213PS  (SI), Z31, Z1
+	VMOVUPS      Z1, (DI)
+	ADDQ         DX, DI
+	ADDQ         R8, SI
 	VFMADD213PS  (SI), Z31, Z2
 	VMOVUPS      Z2, (DI)
-	VFMADD213PS  64(SI), Z31, Z3
-	VMOVUPS      Z3, 64(DI)
+	ADDQ         DX, DI
+	ADDQ         R8, SI
+	VFMADD213PS  (SI), Z31, Z3
+	VMOVUPS      Z3, (DI)
 	ADDQ         DX, DI
 	ADDQ         R8, SI
 	VFMADD213PS  (SI), Z31, Z4
 	VMOVUPS      Z4, (DI)
-	VFMADD213PS  64(SI), Z31, Z5
-	VMOVUPS      Z5, 64(DI)
-	ADDQ         DX, DI
-	ADDQ         R8, SI
-	VFMADD213PS  (SI), Z31, Z6
-	VMOVUPS      Z6, (DI)
-	VFMADD213PS  64(SI), Z31, Z7
-	VMOVUPS      Z7, 64(DI)
-	ADDQ         DX, DI
-	ADDQ         R8, SI
-	VFMADD213PS  (SI), Z31, Z8
-	VMOVUPS      Z8, (DI)
-	VFMADD213PS  64(SI), Z31, Z9
-	VMOVUPS      Z9, 64(DI)
 	VZEROUPPER
 	RET
 
 overwrite:
+	VMULPS  Z1, Z31, Z1
+	VMOVUPS Z1, (DI)
+	ADDQ    DX, DI
 	VMULPS  Z2, Z31, Z2
 	VMOVUPS Z2, (DI)
+	ADDQ    DX, DI
 	VMULPS  Z3, Z31, Z3
-	VMOVUPS Z3, 64(DI)
+	VMOVUPS Z3, (DI)
 	ADDQ    DX, DI
 	VMULPS  Z4, Z31, Z4
 	VMOVUPS Z4, (DI)
-	VMULPS  Z5, Z31, Z5
-	VMOVUPS Z5, 64(DI)
-	ADDQ    DX, DI
-	VMULPS  Z6, Z31, Z6
-	VMOVUPS Z6, (DI)
-	VMULPS  Z7, Z31, Z7
-	VMOVUPS Z7, 64(DI)
-	ADDQ    DX, DI
-	VMULPS  Z8, Z31, Z8
-	VMOVUPS Z8, (DI)
-	VMULPS  Z9, Z31, Z9
-	VMOVUPS Z9, 64(DI)
 	VZEROUPPER
 	RET
 
-// func inPlace3x32AVX512BF16(k int, a *float32, b *uint16, bs int, ahead int, c *float32, cs int, from *float32, fs int, alpha float32)
+// func inPlace3x16AVX512BF16(k int, a *float32, b *uint16, bs int, ahead int, c *float32, cs int, from *float32, fs int, alpha float32)
 // Requires: AVX, AVX512BW, AVX512F, MMX+
-TEXT ·inPlace3x32AVX512BF16(SB), NOSPLIT, $0-76
+TEXT ·inPlace3x16AVX512BF16(SB), NOSPLIT, $0-76
 	MOVQ   k+0(FP), CX
 	MOVQ   a+8(FP), SI
 	MOVQ   b+16(FP), BX
@@ -11988,12 +11222,9 @@ TEXT ·inPlace3x32AVX512BF16(SB), NOSPLIT, $0-76
 	MOVQ   ahead+32(FP), R11
 	ADDQ   BX, R11
 	LEAQ   (R8)(R8*2), R9
+	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
 	VPXORD Z3, Z3, Z3
-	VPXORD Z4, Z4, Z4
-	VPXORD Z5, Z5, Z5
-	VPXORD Z6, Z6, Z6
-	VPXORD Z7, Z7, Z7
 	SUBQ   $0x20, CX
 	JLT    tail
 
@@ -12042,7 +11273,6 @@ loop:
 	VMOVUPS      (R10)(R8*1), Z23
 	VMOVUPS      (R10)(R8*2), Z24
 	VMOVUPS      (R10)(R9*1), Z25
-	LEAQ         (R10)(R8*4), R10
 	VUNPCKLPS    Z23, Z22, Z26
 	VUNPCKHPS    Z23, Z22, Z27
 	VUNPCKLPS    Z25, Z24, Z28
@@ -12086,512 +11316,220 @@ loop:
 	VBROADCASTSS (SI), Z31
 	LONG         $0x482e9262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	VBROADCASTSS 4(SI), Z30
 	LONG         $0x482e9262
 	BYTE         $0x52
-	BYTE         $0xe6
+	BYTE         $0xd6
 	VBROADCASTSS 8(SI), Z31
 	LONG         $0x482e9262
 	BYTE         $0x52
-	BYTE         $0xf7
+	BYTE         $0xdf
 	PREFETCHT0   (R11)
 	VBROADCASTSS 12(SI), Z31
 	LONG         $0x48269262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	VBROADCASTSS 16(SI), Z30
 	LONG         $0x48269262
 	BYTE         $0x52
-	BYTE         $0xe6
+	BYTE         $0xd6
 	VBROADCASTSS 20(SI), Z31
 	LONG         $0x48269262
 	BYTE         $0x52
-	BYTE         $0xf7
+	BYTE         $0xdf
 	PREFETCHT0   64(R11)
 	VBROADCASTSS 24(SI), Z31
 	LONG         $0x481e9262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	VBROADCASTSS 28(SI), Z30
 	LONG         $0x481e9262
 	BYTE         $0x52
-	BYTE         $0xe6
+	BYTE         $0xd6
 	VBROADCASTSS 32(SI), Z31
 	LONG         $0x481e9262
 	BYTE         $0x52
-	BYTE         $0xf7
+	BYTE         $0xdf
 	PREFETCHT0   128(R11)
 	VBROADCASTSS 36(SI), Z31
 	LONG         $0x48169262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	VBROADCASTSS 40(SI), Z30
 	LONG         $0x48169262
 	BYTE         $0x52
-	BYTE         $0xe6
+	BYTE         $0xd6
 	VBROADCASTSS 44(SI), Z31
 	LONG         $0x48169262
 	BYTE         $0x52
-	BYTE         $0xf7
+	BYTE         $0xdf
 	PREFETCHT0   192(R11)
 	VBROADCASTSS 48(SI), Z31
 	LONG         $0x480e9262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	VBROADCASTSS 52(SI), Z30
 	LONG         $0x480e9262
 	BYTE         $0x52
-	BYTE         $0xe6
+	BYTE         $0xd6
 	VBROADCASTSS 56(SI), Z31
 	LONG         $0x480e9262
 	BYTE         $0x52
-	BYTE         $0xf7
+	BYTE         $0xdf
 	PREFETCHT0   256(R11)
 	VBROADCASTSS 60(SI), Z31
 	LONG         $0x48069262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	VBROADCASTSS 64(SI), Z30
 	LONG         $0x48069262
 	BYTE         $0x52
-	BYTE         $0xe6
+	BYTE         $0xd6
 	VBROADCASTSS 68(SI), Z31
 	LONG         $0x48069262
 	BYTE         $0x52
-	BYTE         $0xf7
+	BYTE         $0xdf
 	PREFETCHT0   320(R11)
 	VBROADCASTSS 72(SI), Z31
 	LONG         $0x407e9262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	VBROADCASTSS 76(SI), Z30
 	LONG         $0x407e9262
 	BYTE         $0x52
-	BYTE         $0xe6
+	BYTE         $0xd6
 	VBROADCASTSS 80(SI), Z31
 	LONG         $0x407e9262
 	BYTE         $0x52
-	BYTE         $0xf7
+	BYTE         $0xdf
 	PREFETCHT0   384(R11)
 	VBROADCASTSS 84(SI), Z31
 	LONG         $0x40769262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	VBROADCASTSS 88(SI), Z30
 	LONG         $0x40769262
 	BYTE         $0x52
-	BYTE         $0xe6
+	BYTE         $0xd6
 	VBROADCASTSS 92(SI), Z31
 	LONG         $0x40769262
 	BYTE         $0x52
-	BYTE         $0xf7
+	BYTE         $0xdf
 	PREFETCHT0   448(R11)
 	VBROADCASTSS 96(SI), Z31
 	LONG         $0x406e9262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	VBROADCASTSS 100(SI), Z30
 	LONG         $0x406e9262
 	BYTE         $0x52
-	BYTE         $0xe6
+	BYTE         $0xd6
 	VBROADCASTSS 104(SI), Z31
 	LONG         $0x406e9262
 	BYTE         $0x52
-	BYTE         $0xf7
+	BYTE         $0xdf
 	PREFETCHT0   512(R11)
 	VBROADCASTSS 108(SI), Z31
 	LONG         $0x40669262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	VBROADCASTSS 112(SI), Z30
 	LONG         $0x40669262
 	BYTE         $0x52
-	BYTE         $0xe6
+	BYTE         $0xd6
 	VBROADCASTSS 116(SI), Z31
 	LONG         $0x40669262
 	BYTE         $0x52
-	BYTE         $0xf7
+	BYTE         $0xdf
 	PREFETCHT0   576(R11)
 	VBROADCASTSS 120(SI), Z31
 	LONG         $0x405e9262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	VBROADCASTSS 124(SI), Z30
 	LONG         $0x405e9262
 	BYTE         $0x52
-	BYTE         $0xe6
+	BYTE         $0xd6
 	VBROADCASTSS 128(SI), Z31
 	LONG         $0x405e9262
 	BYTE         $0x52
-	BYTE         $0xf7
+	BYTE         $0xdf
 	PREFETCHT0   640(R11)
 	VBROADCASTSS 132(SI), Z31
 	LONG         $0x40569262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	VBROADCASTSS 136(SI), Z30
 	LONG         $0x40569262
 	BYTE         $0x52
-	BYTE         $0xe6
+	BYTE         $0xd6
 	VBROADCASTSS 140(SI), Z31
 	LONG         $0x40569262
 	BYTE         $0x52
-	BYTE         $0xf7
+	BYTE         $0xdf
 	PREFETCHT0   704(R11)
 	VBROADCASTSS 144(SI), Z31
 	LONG         $0x404e9262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	VBROADCASTSS 148(SI), Z30
 	LONG         $0x404e9262
 	BYTE         $0x52
-	BYTE         $0xe6
+	BYTE         $0xd6
 	VBROADCASTSS 152(SI), Z31
 	LONG         $0x404e9262
 	BYTE         $0x52
-	BYTE         $0xf7
+	BYTE         $0xdf
 	PREFETCHT0   768(R11)
 	VBROADCASTSS 156(SI), Z31
 	LONG         $0x40469262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	VBROADCASTSS 160(SI), Z30
 	LONG         $0x40469262
 	BYTE         $0x52
-	BYTE         $0xe6
+	BYTE         $0xd6
 	VBROADCASTSS 164(SI), Z31
 	LONG         $0x40469262
 	BYTE         $0x52
-	BYTE         $0xf7
+	BYTE         $0xdf
 	PREFETCHT0   832(R11)
 	VBROADCASTSS 168(SI), Z31
 	LONG         $0x403e9262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	VBROADCASTSS 172(SI), Z30
 	LONG         $0x403e9262
 	BYTE         $0x52
-	BYTE         $0xe6
+	BYTE         $0xd6
 	VBROADCASTSS 176(SI), Z31
 	LONG         $0x403e9262
 	BYTE         $0x52
-	BYTE         $0xf7
+	BYTE         $0xdf
 	PREFETCHT0   896(R11)
 	VBROADCASTSS 180(SI), Z31
 	LONG         $0x40369262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	VBROADCASTSS 184(SI), Z30
 	LONG         $0x40369262
 	BYTE         $0x52
-	BYTE         $0xe6
+	BYTE         $0xd6
 	VBROADCASTSS 188(SI), Z31
 	LONG         $0x40369262
 	BYTE         $0x52
-	BYTE         $0xf7
+	BYTE         $0xdf
 	PREFETCHT0   960(R11)
-	VMOVUPS      (R10), Z10
-	VMOVUPS      (R10)(R8*1), Z11
-	VMOVUPS      (R10)(R8*2), Z12
-	VMOVUPS      (R10)(R9*1), Z13
-	LEAQ         (R10)(R8*4), R10
-	VUNPCKLPS    Z11, Z10, Z26
-	VUNPCKHPS    Z11, Z10, Z27
-	VUNPCKLPS    Z13, Z12, Z28
-	VUNPCKHPS    Z13, Z12, Z29
-	VUNPCKLPD    Z28, Z26, Z10
-	VUNPCKHPD    Z28, Z26, Z11
-	VUNPCKLPD    Z29, Z27, Z12
-	VUNPCKHPD    Z29, Z27, Z13
-	VMOVUPS      (R10), Z14
-	VMOVUPS      (R10)(R8*1), Z15
-	VMOVUPS      (R10)(R8*2), Z16
-	VMOVUPS      (R10)(R9*1), Z17
-	LEAQ         (R10)(R8*4), R10
-	VUNPCKLPS    Z15, Z14, Z26
-	VUNPCKHPS    Z15, Z14, Z27
-	VUNPCKLPS    Z17, Z16, Z28
-	VUNPCKHPS    Z17, Z16, Z29
-	VUNPCKLPD    Z28, Z26, Z14
-	VUNPCKHPD    Z28, Z26, Z15
-	VUNPCKLPD    Z29, Z27, Z16
-	VUNPCKHPD    Z29, Z27, Z17
-	VMOVUPS      (R10), Z18
-	VMOVUPS      (R10)(R8*1), Z19
-	VMOVUPS      (R10)(R8*2), Z20
-	VMOVUPS      (R10)(R9*1), Z21
-	LEAQ         (R10)(R8*4), R10
-	VUNPCKLPS    Z19, Z18, Z26
-	VUNPCKHPS    Z19, Z18, Z27
-	VUNPCKLPS    Z21, Z20, Z28
-	VUNPCKHPS    Z21, Z20, Z29
-	VUNPCKLPD    Z28, Z26, Z18
-	VUNPCKHPD    Z28, Z26, Z19
-	VUNPCKLPD    Z29, Z27, Z20
-	VUNPCKHPD    Z29, Z27, Z21
-	VMOVUPS      (R10), Z22
-	VMOVUPS      (R10)(R8*1), Z23
-	VMOVUPS      (R10)(R8*2), Z24
-	VMOVUPS      (R10)(R9*1), Z25
-	LEAQ         (R10)(R8*4), R10
-	VUNPCKLPS    Z23, Z22, Z26
-	VUNPCKHPS    Z23, Z22, Z27
-	VUNPCKLPS    Z25, Z24, Z28
-	VUNPCKHPS    Z25, Z24, Z29
-	VUNPCKLPD    Z28, Z26, Z22
-	VUNPCKHPD    Z28, Z26, Z23
-	VUNPCKLPD    Z29, Z27, Z24
-	VUNPCKHPD    Z29, Z27, Z25
-	VSHUFF32X4   $0x88, Z14, Z10, Z26
-	VSHUFF32X4   $0xdd, Z14, Z10, Z27
-	VSHUFF32X4   $0x88, Z22, Z18, Z28
-	VSHUFF32X4   $0xdd, Z22, Z18, Z29
-	VSHUFF32X4   $0x88, Z28, Z26, Z10
-	VSHUFF32X4   $0x88, Z29, Z27, Z14
-	VSHUFF32X4   $0xdd, Z28, Z26, Z18
-	VSHUFF32X4   $0xdd, Z29, Z27, Z22
-	VSHUFF32X4   $0x88, Z15, Z11, Z26
-	VSHUFF32X4   $0xdd, Z15, Z11, Z27
-	VSHUFF32X4   $0x88, Z23, Z19, Z28
-	VSHUFF32X4   $0xdd, Z23, Z19, Z29
-	VSHUFF32X4   $0x88, Z28, Z26, Z11
-	VSHUFF32X4   $0x88, Z29, Z27, Z15
-	VSHUFF32X4   $0xdd, Z28, Z26, Z19
-	VSHUFF32X4   $0xdd, Z29, Z27, Z23
-	VSHUFF32X4   $0x88, Z16, Z12, Z26
-	VSHUFF32X4   $0xdd, Z16, Z12, Z27
-	VSHUFF32X4   $0x88, Z24, Z20, Z28
-	VSHUFF32X4   $0xdd, Z24, Z20, Z29
-	VSHUFF32X4   $0x88, Z28, Z26, Z12
-	VSHUFF32X4   $0x88, Z29, Z27, Z16
-	VSHUFF32X4   $0xdd, Z28, Z26, Z20
-	VSHUFF32X4   $0xdd, Z29, Z27, Z24
-	VSHUFF32X4   $0x88, Z17, Z13, Z26
-	VSHUFF32X4   $0xdd, Z17, Z13, Z27
-	VSHUFF32X4   $0x88, Z25, Z21, Z28
-	VSHUFF32X4   $0xdd, Z25, Z21, Z29
-	VSHUFF32X4   $0x88, Z28, Z26, Z13
-	VSHUFF32X4   $0x88, Z29, Z27, Z17
-	VSHUFF32X4   $0xdd, Z28, Z26, Z21
-	VSHUFF32X4   $0xdd, Z29, Z27, Z25
-	VBROADCASTSS (SI), Z31
-	LONG         $0x482e9262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 4(SI), Z30
-	LONG         $0x482e9262
-	BYTE         $0x52
-	BYTE         $0xee
-	VBROADCASTSS 8(SI), Z31
-	LONG         $0x482e9262
-	BYTE         $0x52
-	BYTE         $0xff
-	PREFETCHT0   1024(R11)
-	VBROADCASTSS 12(SI), Z31
-	LONG         $0x48269262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 16(SI), Z30
-	LONG         $0x48269262
-	BYTE         $0x52
-	BYTE         $0xee
-	VBROADCASTSS 20(SI), Z31
-	LONG         $0x48269262
-	BYTE         $0x52
-	BYTE         $0xff
-	PREFETCHT0   1088(R11)
-	VBROADCASTSS 24(SI), Z31
-	LONG         $0x481e9262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 28(SI), Z30
-	LONG         $0x481e9262
-	BYTE         $0x52
-	BYTE         $0xee
-	VBROADCASTSS 32(SI), Z31
-	LONG         $0x481e9262
-	BYTE         $0x52
-	BYTE         $0xff
-	PREFETCHT0   1152(R11)
-	VBROADCASTSS 36(SI), Z31
-	LONG         $0x48169262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 40(SI), Z30
-	LONG         $0x48169262
-	BYTE         $0x52
-	BYTE         $0xee
-	VBROADCASTSS 44(SI), Z31
-	LONG         $0x48169262
-	BYTE         $0x52
-	BYTE         $0xff
-	PREFETCHT0   1216(R11)
-	VBROADCASTSS 48(SI), Z31
-	LONG         $0x480e9262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 52(SI), Z30
-	LONG         $0x480e9262
-	BYTE         $0x52
-	BYTE         $0xee
-	VBROADCASTSS 56(SI), Z31
-	LONG         $0x480e9262
-	BYTE         $0x52
-	BYTE         $0xff
-	PREFETCHT0   1280(R11)
-	VBROADCASTSS 60(SI), Z31
-	LONG         $0x48069262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 64(SI), Z30
-	LONG         $0x48069262
-	BYTE         $0x52
-	BYTE         $0xee
-	VBROADCASTSS 68(SI), Z31
-	LONG         $0x48069262
-	BYTE         $0x52
-	BYTE         $0xff
-	PREFETCHT0   1344(R11)
-	VBROADCASTSS 72(SI), Z31
-	LONG         $0x407e9262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 76(SI), Z30
-	LONG         $0x407e9262
-	BYTE         $0x52
-	BYTE         $0xee
-	VBROADCASTSS 80(SI), Z31
-	LONG         $0x407e9262
-	BYTE         $0x52
-	BYTE         $0xff
-	PREFETCHT0   1408(R11)
-	VBROADCASTSS 84(SI), Z31
-	LONG         $0x40769262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 88(SI), Z30
-	LONG         $0x40769262
-	BYTE         $0x52
-	BYTE         $0xee
-	VBROADCASTSS 92(SI), Z31
-	LONG         $0x40769262
-	BYTE         $0x52
-	BYTE         $0xff
-	PREFETCHT0   1472(R11)
-	VBROADCASTSS 96(SI), Z31
-	LONG         $0x406e9262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 100(SI), Z30
-	LONG         $0x406e9262
-	BYTE         $0x52
-	BYTE         $0xee
-	VBROADCASTSS 104(SI), Z31
-	LONG         $0x406e9262
-	BYTE         $0x52
-	BYTE         $0xff
-	PREFETCHT0   1536(R11)
-	VBROADCASTSS 108(SI), Z31
-	LONG         $0x40669262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 112(SI), Z30
-	LONG         $0x40669262
-	BYTE         $0x52
-	BYTE         $0xee
-	VBROADCASTSS 116(SI), Z31
-	LONG         $0x40669262
-	BYTE         $0x52
-	BYTE         $0xff
-	PREFETCHT0   1600(R11)
-	VBROADCASTSS 120(SI), Z31
-	LONG         $0x405e9262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 124(SI), Z30
-	LONG         $0x405e9262
-	BYTE         $0x52
-	BYTE         $0xee
-	VBROADCASTSS 128(SI), Z31
-	LONG         $0x405e9262
-	BYTE         $0x52
-	BYTE         $0xff
-	PREFETCHT0   1664(R11)
-	VBROADCASTSS 132(SI), Z31
-	LONG         $0x40569262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 136(SI), Z30
-	LONG         $0x40569262
-	BYTE         $0x52
-	BYTE         $0xee
-	VBROADCASTSS 140(SI), Z31
-	LONG         $0x40569262
-	BYTE         $0x52
-	BYTE         $0xff
-	PREFETCHT0   1728(R11)
-	VBROADCASTSS 144(SI), Z31
-	LONG         $0x404e9262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 148(SI), Z30
-	LONG         $0x404e9262
-	BYTE         $0x52
-	BYTE         $0xee
-	VBROADCASTSS 152(SI), Z31
-	LONG         $0x404e9262
-	BYTE         $0x52
-	BYTE         $0xff
-	PREFETCHT0   1792(R11)
-	VBROADCASTSS 156(SI), Z31
-	LONG         $0x40469262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 160(SI), Z30
-	LONG         $0x40469262
-	BYTE         $0x52
-	BYTE         $0xee
-	VBROADCASTSS 164(SI), Z31
-	LONG         $0x40469262
-	BYTE         $0x52
-	BYTE         $0xff
-	PREFETCHT0   1856(R11)
-	VBROADCASTSS 168(SI), Z31
-	LONG         $0x403e9262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 172(SI), Z30
-	LONG         $0x403e9262
-	BYTE         $0x52
-	BYTE         $0xee
-	VBROADCASTSS 176(SI), Z31
-	LONG         $0x403e9262
-	BYTE         $0x52
-	BYTE         $0xff
-	PREFETCHT0   1920(R11)
-	VBROADCASTSS 180(SI), Z31
-	LONG         $0x40369262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 184(SI), Z30
-	LONG         $0x40369262
-	BYTE         $0x52
-	BYTE         $0xee
-	VBROADCASTSS 188(SI), Z31
-	LONG         $0x40369262
-	BYTE         $0x52
-	BYTE         $0xff
-	PREFETCHT0   1984(R11)
 	ADDQ         $0x40, BX
 	ADDQ         $+192, SI
-	ADDQ         $+2048, R11
+	ADDQ         $+1024, R11
 	SUBQ         $0x20, CX
 	JGE          loop
 
 tail:
 	ADDQ         $0x20, CX
-	JZ           end1
+	JZ           end
 	MOVQ         $+1, AX
 	SHLQ         CL, AX
 	DECQ         AX
@@ -12642,7 +11580,6 @@ tail:
 	VMOVDQU16.Z  (R10)(R8*1), K1, Z23
 	VMOVDQU16.Z  (R10)(R8*2), K1, Z24
 	VMOVDQU16.Z  (R10)(R9*1), K1, Z25
-	LEAQ         (R10)(R8*4), R10
 	VUNPCKLPS    Z23, Z22, Z26
 	VUNPCKHPS    Z23, Z22, Z27
 	VUNPCKLPS    Z25, Z24, Z28
@@ -12686,567 +11623,243 @@ tail:
 	VBROADCASTSS (SI), Z31
 	LONG         $0x482e9262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	VBROADCASTSS 4(SI), Z30
 	LONG         $0x482e9262
 	BYTE         $0x52
-	BYTE         $0xe6
+	BYTE         $0xd6
 	VBROADCASTSS 8(SI), Z31
 	LONG         $0x482e9262
 	BYTE         $0x52
-	BYTE         $0xf7
+	BYTE         $0xdf
 	PREFETCHT0   (R11)
 	CMPQ         CX, $0x01
-	JE           end0
+	JE           end
 	VBROADCASTSS 12(SI), Z31
 	LONG         $0x48269262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	VBROADCASTSS 16(SI), Z30
 	LONG         $0x48269262
 	BYTE         $0x52
-	BYTE         $0xe6
+	BYTE         $0xd6
 	VBROADCASTSS 20(SI), Z31
 	LONG         $0x48269262
 	BYTE         $0x52
-	BYTE         $0xf7
+	BYTE         $0xdf
 	PREFETCHT0   64(R11)
 	CMPQ         CX, $0x02
-	JE           end0
+	JE           end
 	VBROADCASTSS 24(SI), Z31
 	LONG         $0x481e9262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	VBROADCASTSS 28(SI), Z30
 	LONG         $0x481e9262
 	BYTE         $0x52
-	BYTE         $0xe6
+	BYTE         $0xd6
 	VBROADCASTSS 32(SI), Z31
 	LONG         $0x481e9262
 	BYTE         $0x52
-	BYTE         $0xf7
+	BYTE         $0xdf
 	PREFETCHT0   128(R11)
 	CMPQ         CX, $0x03
-	JE           end0
+	JE           end
 	VBROADCASTSS 36(SI), Z31
 	LONG         $0x48169262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	VBROADCASTSS 40(SI), Z30
 	LONG         $0x48169262
 	BYTE         $0x52
-	BYTE         $0xe6
+	BYTE         $0xd6
 	VBROADCASTSS 44(SI), Z31
 	LONG         $0x48169262
 	BYTE         $0x52
-	BYTE         $0xf7
+	BYTE         $0xdf
 	PREFETCHT0   192(R11)
 	CMPQ         CX, $0x04
-	JE           end0
+	JE           end
 	VBROADCASTSS 48(SI), Z31
 	LONG         $0x480e9262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	VBROADCASTSS 52(SI), Z30
 	LONG         $0x480e9262
 	BYTE         $0x52
-	BYTE         $0xe6
+	BYTE         $0xd6
 	VBROADCASTSS 56(SI), Z31
 	LONG         $0x480e9262
 	BYTE         $0x52
-	BYTE         $0xf7
+	BYTE         $0xdf
 	PREFETCHT0   256(R11)
 	CMPQ         CX, $0x05
-	JE           end0
+	JE           end
 	VBROADCASTSS 60(SI), Z31
 	LONG         $0x48069262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	VBROADCASTSS 64(SI), Z30
 	LONG         $0x48069262
 	BYTE         $0x52
-	BYTE         $0xe6
+	BYTE         $0xd6
 	VBROADCASTSS 68(SI), Z31
 	LONG         $0x48069262
 	BYTE         $0x52
-	BYTE         $0xf7
+	BYTE         $0xdf
 	PREFETCHT0   320(R11)
 	CMPQ         CX, $0x06
-	JE           end0
+	JE           end
 	VBROADCASTSS 72(SI), Z31
 	LONG         $0x407e9262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	VBROADCASTSS 76(SI), Z30
 	LONG         $0x407e9262
 	BYTE         $0x52
-	BYTE         $0xe6
+	BYTE         $0xd6
 	VBROADCASTSS 80(SI), Z31
 	LONG         $0x407e9262
 	BYTE         $0x52
-	BYTE         $0xf7
+	BYTE         $0xdf
 	PREFETCHT0   384(R11)
 	CMPQ         CX, $0x07
-	JE           end0
+	JE           end
 	VBROADCASTSS 84(SI), Z31
 	LONG         $0x40769262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	VBROADCASTSS 88(SI), Z30
 	LONG         $0x40769262
 	BYTE         $0x52
-	BYTE         $0xe6
+	BYTE         $0xd6
 	VBROADCASTSS 92(SI), Z31
 	LONG         $0x40769262
 	BYTE         $0x52
-	BYTE         $0xf7
+	BYTE         $0xdf
 	PREFETCHT0   448(R11)
 	CMPQ         CX, $0x08
-	JE           end0
+	JE           end
 	VBROADCASTSS 96(SI), Z31
 	LONG         $0x406e9262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	VBROADCASTSS 100(SI), Z30
 	LONG         $0x406e9262
 	BYTE         $0x52
-	BYTE         $0xe6
+	BYTE         $0xd6
 	VBROADCASTSS 104(SI), Z31
 	LONG         $0x406e9262
 	BYTE         $0x52
-	BYTE         $0xf7
+	BYTE         $0xdf
 	PREFETCHT0   512(R11)
 	CMPQ         CX, $0x09
-	JE           end0
+	JE           end
 	VBROADCASTSS 108(SI), Z31
 	LONG         $0x40669262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	VBROADCASTSS 112(SI), Z30
 	LONG         $0x40669262
 	BYTE         $0x52
-	BYTE         $0xe6
+	BYTE         $0xd6
 	VBROADCASTSS 116(SI), Z31
 	LONG         $0x40669262
 	BYTE         $0x52
-	BYTE         $0xf7
+	BYTE         $0xdf
 	PREFETCHT0   576(R11)
 	CMPQ         CX, $0x0a
-	JE           end0
+	JE           end
 	VBROADCASTSS 120(SI), Z31
 	LONG         $0x405e9262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	VBROADCASTSS 124(SI), Z30
 	LONG         $0x405e9262
 	BYTE         $0x52
-	BYTE         $0xe6
+	BYTE         $0xd6
 	VBROADCASTSS 128(SI), Z31
 	LONG         $0x405e9262
 	BYTE         $0x52
-	BYTE         $0xf7
+	BYTE         $0xdf
 	PREFETCHT0   640(R11)
 	CMPQ         CX, $0x0b
-	JE           end0
+	JE           end
 	VBROADCASTSS 132(SI), Z31
 	LONG         $0x40569262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	VBROADCASTSS 136(SI), Z30
 	LONG         $0x40569262
 	BYTE         $0x52
-	BYTE         $0xe6
+	BYTE         $0xd6
 	VBROADCASTSS 140(SI), Z31
 	LONG         $0x40569262
 	BYTE         $0x52
-	BYTE         $0xf7
+	BYTE         $0xdf
 	PREFETCHT0   704(R11)
 	CMPQ         CX, $0x0c
-	JE           end0
+	JE           end
 	VBROADCASTSS 144(SI), Z31
 	LONG         $0x404e9262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	VBROADCASTSS 148(SI), Z30
 	LONG         $0x404e9262
 	BYTE         $0x52
-	BYTE         $0xe6
+	BYTE         $0xd6
 	VBROADCASTSS 152(SI), Z31
 	LONG         $0x404e9262
 	BYTE         $0x52
-	BYTE         $0xf7
+	BYTE         $0xdf
 	PREFETCHT0   768(R11)
 	CMPQ         CX, $0x0d
-	JE           end0
+	JE           end
 	VBROADCASTSS 156(SI), Z31
 	LONG         $0x40469262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	VBROADCASTSS 160(SI), Z30
 	LONG         $0x40469262
 	BYTE         $0x52
-	BYTE         $0xe6
+	BYTE         $0xd6
 	VBROADCASTSS 164(SI), Z31
 	LONG         $0x40469262
 	BYTE         $0x52
-	BYTE         $0xf7
+	BYTE         $0xdf
 	PREFETCHT0   832(R11)
 	CMPQ         CX, $0x0e
-	JE           end0
+	JE           end
 	VBROADCASTSS 168(SI), Z31
 	LONG         $0x403e9262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	VBROADCASTSS 172(SI), Z30
 	LONG         $0x403e9262
 	BYTE         $0x52
-	BYTE         $0xe6
+	BYTE         $0xd6
 	VBROADCASTSS 176(SI), Z31
 	LONG         $0x403e9262
 	BYTE         $0x52
-	BYTE         $0xf7
+	BYTE         $0xdf
 	PREFETCHT0   896(R11)
 	CMPQ         CX, $0x0f
-	JE           end0
+	JE           end
 	VBROADCASTSS 180(SI), Z31
 	LONG         $0x40369262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	VBROADCASTSS 184(SI), Z30
 	LONG         $0x40369262
 	BYTE         $0x52
-	BYTE         $0xe6
+	BYTE         $0xd6
 	VBROADCASTSS 188(SI), Z31
 	LONG         $0x40369262
 	BYTE         $0x52
-	BYTE         $0xf7
+	BYTE         $0xdf
 	PREFETCHT0   960(R11)
 
-end0:
-	VMOVDQU16.Z  (R10), K1, Z10
-	VMOVDQU16.Z  (R10)(R8*1), K1, Z11
-	VMOVDQU16.Z  (R10)(R8*2), K1, Z12
-	VMOVDQU16.Z  (R10)(R9*1), K1, Z13
-	LEAQ         (R10)(R8*4), R10
-	VUNPCKLPS    Z11, Z10, Z26
-	VUNPCKHPS    Z11, Z10, Z27
-	VUNPCKLPS    Z13, Z12, Z28
-	VUNPCKHPS    Z13, Z12, Z29
-	VUNPCKLPD    Z28, Z26, Z10
-	VUNPCKHPD    Z28, Z26, Z11
-	VUNPCKLPD    Z29, Z27, Z12
-	VUNPCKHPD    Z29, Z27, Z13
-	VMOVDQU16.Z  (R10), K1, Z14
-	VMOVDQU16.Z  (R10)(R8*1), K1, Z15
-	VMOVDQU16.Z  (R10)(R8*2), K1, Z16
-	VMOVDQU16.Z  (R10)(R9*1), K1, Z17
-	LEAQ         (R10)(R8*4), R10
-	VUNPCKLPS    Z15, Z14, Z26
-	VUNPCKHPS    Z15, Z14, Z27
-	VUNPCKLPS    Z17, Z16, Z28
-	VUNPCKHPS    Z17, Z16, Z29
-	VUNPCKLPD    Z28, Z26, Z14
-	VUNPCKHPD    Z28, Z26, Z15
-	VUNPCKLPD    Z29, Z27, Z16
-	VUNPCKHPD    Z29, Z27, Z17
-	VMOVDQU16.Z  (R10), K1, Z18
-	VMOVDQU16.Z  (R10)(R8*1), K1, Z19
-	VMOVDQU16.Z  (R10)(R8*2), K1, Z20
-	VMOVDQU16.Z  (R10)(R9*1), K1, Z21
-	LEAQ         (R10)(R8*4), R10
-	VUNPCKLPS    Z19, Z18, Z26
-	VUNPCKHPS    Z19, Z18, Z27
-	VUNPCKLPS    Z21, Z20, Z28
-	VUNPCKHPS    Z21, Z20, Z29
-	VUNPCKLPD    Z28, Z26, Z18
-	VUNPCKHPD    Z28, Z26, Z19
-	VUNPCKLPD    Z29, Z27, Z20
-	VUNPCKHPD    Z29, Z27, Z21
-	VMOVDQU16.Z  (R10), K1, Z22
-	VMOVDQU16.Z  (R10)(R8*1), K1, Z23
-	VMOVDQU16.Z  (R10)(R8*2), K1, Z24
-	VMOVDQU16.Z  (R10)(R9*1), K1, Z25
-	LEAQ         (R10)(R8*4), R10
-	VUNPCKLPS    Z23, Z22, Z26
-	VUNPCKHPS    Z23, Z22, Z27
-	VUNPCKLPS    Z25, Z24, Z28
-	VUNPCKHPS    Z25, Z24, Z29
-	VUNPCKLPD    Z28, Z26, Z22
-	VUNPCKHPD    Z28, Z26, Z23
-	VUNPCKLPD    Z29, Z27, Z24
-	VUNPCKHPD    Z29, Z27, Z25
-	VSHUFF32X4   $0x88, Z14, Z10, Z26
-	VSHUFF32X4   $0xdd, Z14, Z10, Z27
-	VSHUFF32X4   $0x88, Z22, Z18, Z28
-	VSHUFF32X4   $0xdd, Z22, Z18, Z29
-	VSHUFF32X4   $0x88, Z28, Z26, Z10
-	VSHUFF32X4   $0x88, Z29, Z27, Z14
-	VSHUFF32X4   $0xdd, Z28, Z26, Z18
-	VSHUFF32X4   $0xdd, Z29, Z27, Z22
-	VSHUFF32X4   $0x88, Z15, Z11, Z26
-	VSHUFF32X4   $0xdd, Z15, Z11, Z27
-	VSHUFF32X4   $0x88, Z23, Z19, Z28
-	VSHUFF32X4   $0xdd, Z23, Z19, Z29
-	VSHUFF32X4   $0x88, Z28, Z26, Z11
-	VSHUFF32X4   $0x88, Z29, Z27, Z15
-	VSHUFF32X4   $0xdd, Z28, Z26, Z19
-	VSHUFF32X4   $0xdd, Z29, Z27, Z23
-	VSHUFF32X4   $0x88, Z16, Z12, Z26
-	VSHUFF32X4   $0xdd, Z16, Z12, Z27
-	VSHUFF32X4   $0x88, Z24, Z20, Z28
-	VSHUFF32X4   $0xdd, Z24, Z20, Z29
-	VSHUFF32X4   $0x88, Z28, Z26, Z12
-	VSHUFF32X4   $0x88, Z29, Z27, Z16
-	VSHUFF32X4   $0xdd, Z28, Z26, Z20
-	VSHUFF32X4   $0xdd, Z29, Z27, Z24
-	VSHUFF32X4   $0x88, Z17, Z13, Z26
-	VSHUFF32X4   $0xdd, Z17, Z13, Z27
-	VSHUFF32X4   $0x88, Z25, Z21, Z28
-	VSHUFF32X4   $0xdd, Z25, Z21, Z29
-	VSHUFF32X4   $0x88, Z28, Z26, Z13
-	VSHUFF32X4   $0x88, Z29, Z27, Z17
-	VSHUFF32X4   $0xdd, Z28, Z26, Z21
-	VSHUFF32X4   $0xdd, Z29, Z27, Z25
-	VBROADCASTSS (SI), Z31
-	LONG         $0x482e9262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 4(SI), Z30
-	LONG         $0x482e9262
-	BYTE         $0x52
-	BYTE         $0xee
-	VBROADCASTSS 8(SI), Z31
-	LONG         $0x482e9262
-	BYTE         $0x52
-	BYTE         $0xff
-	PREFETCHT0   1024(R11)
-	CMPQ         CX, $0x01
-	JE           end1
-	VBROADCASTSS 12(SI), Z31
-	LONG         $0x48269262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 16(SI), Z30
-	LONG         $0x48269262
-	BYTE         $0x52
-	BYTE         $0xee
-	VBROADCASTSS 20(SI), Z31
-	LONG         $0x48269262
-	BYTE         $0x52
-	BYTE         $0xff
-	PREFETCHT0   1088(R11)
-	CMPQ         CX, $0x02
-	JE           end1
-	VBROADCASTSS 24(SI), Z31
-	LONG         $0x481e9262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 28(SI), Z30
-	LONG         $0x481e9262
-	BYTE         $0x52
-	BYTE         $0xee
-	VBROADCASTSS 32(SI), Z31
-	LONG         $0x481e9262
-	BYTE         $0x52
-	BYTE         $0xff
-	PREFETCHT0   1152(R11)
-	CMPQ         CX, $0x03
-	JE           end1
-	VBROADCASTSS 36(SI), Z31
-	LONG         $0x48169262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 40(SI), Z30
-	LONG         $0x48169262
-	BYTE         $0x52
-	BYTE         $0xee
-	VBROADCASTSS 44(SI), Z31
-	LONG         $0x48169262
-	BYTE         $0x52
-	BYTE         $0xff
-	PREFETCHT0   1216(R11)
-	CMPQ         CX, $0x04
-	JE           end1
-	VBROADCASTSS 48(SI), Z31
-	LONG         $0x480e9262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 52(SI), Z30
-	LONG         $0x480e9262
-	BYTE         $0x52
-	BYTE         $0xee
-	VBROADCASTSS 56(SI), Z31
-	LONG         $0x480e9262
-	BYTE         $0x52
-	BYTE         $0xff
-	PREFETCHT0   1280(R11)
-	CMPQ         CX, $0x05
-	JE           end1
-	VBROADCASTSS 60(SI), Z31
-	LONG         $0x48069262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 64(SI), Z30
-	LONG         $0x48069262
-	BYTE         $0x52
-	BYTE         $0xee
-	VBROADCASTSS 68(SI), Z31
-	LONG         $0x48069262
-	BYTE         $0x52
-	BYTE         $0xff
-	PREFETCHT0   1344(R11)
-	CMPQ         CX, $0x06
-	JE           end1
-	VBROADCASTSS 72(SI), Z31
-	LONG         $0x407e9262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 76(SI), Z30
-	LONG         $0x407e9262
-	BYTE         $0x52
-	BYTE         $0xee
-	VBROADCASTSS 80(SI), Z31
-	LONG         $0x407e9262
-	BYTE         $0x52
-	BYTE         $0xff
-	PREFETCHT0   1408(R11)
-	CMPQ         CX, $0x07
-	JE           end1
-	VBROADCASTSS 84(SI), Z31
-	LONG         $0x40769262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 88(SI), Z30
-	LONG         $0x40769262
-	BYTE         $0x52
-	BYTE         $0xee
-	VBROADCASTSS 92(SI), Z31
-	LONG         $0x40769262
-	BYTE         $0x52
-	BYTE         $0xff
-	PREFETCHT0   1472(R11)
-	CMPQ         CX, $0x08
-	JE           end1
-	VBROADCASTSS 96(SI), Z31
-	LONG         $0x406e9262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 100(SI), Z30
-	LONG         $0x406e9262
-	BYTE         $0x52
-	BYTE         $0xee
-	VBROADCASTSS 104(SI), Z31
-	LONG         $0x406e9262
-	BYTE         $0x52
-	BYTE         $0xff
-	PREFETCHT0   1536(R11)
-	CMPQ         CX, $0x09
-	JE           end1
-	VBROADCASTSS 108(SI), Z31
-	LONG         $0x40669262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 112(SI), Z30
-	LONG         $0x40669262
-	BYTE         $0x52
-	BYTE         $0xee
-	VBROADCASTSS 116(SI), Z31
-	LONG         $0x40669262
-	BYTE         $0x52
-	BYTE         $0xff
-	PREFETCHT0   1600(R11)
-	CMPQ         CX, $0x0a
-	JE           end1
-	VBROADCASTSS 120(SI), Z31
-	LONG         $0x405e9262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 124(SI), Z30
-	LONG         $0x405e9262
-	BYTE         $0x52
-	BYTE         $0xee
-	VBROADCASTSS 128(SI), Z31
-	LONG         $0x405e9262
-	BYTE         $0x52
-	BYTE         $0xff
-	PREFETCHT0   1664(R11)
-	CMPQ         CX, $0x0b
-	JE           end1
-	VBROADCASTSS 132(SI), Z31
-	LONG         $0x40569262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 136(SI), Z30
-	LONG         $0x40569262
-	BYTE         $0x52
-	BYTE         $0xee
-	VBROADCASTSS 140(SI), Z31
-	LONG         $0x40569262
-	BYTE         $0x52
-	BYTE         $0xff
-	PREFETCHT0   1728(R11)
-	CMPQ         CX, $0x0c
-	JE           end1
-	VBROADCASTSS 144(SI), Z31
-	LONG         $0x404e9262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 148(SI), Z30
-	LONG         $0x404e9262
-	BYTE         $0x52
-	BYTE         $0xee
-	VBROADCASTSS 152(SI), Z31
-	LONG         $0x404e9262
-	BYTE         $0x52
-	BYTE         $0xff
-	PREFETCHT0   1792(R11)
-	CMPQ         CX, $0x0d
-	JE           end1
-	VBROADCASTSS 156(SI), Z31
-	LONG         $0x40469262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 160(SI), Z30
-	LONG         $0x40469262
-	BYTE         $0x52
-	BYTE         $0xee
-	VBROADCASTSS 164(SI), Z31
-	LONG         $0x40469262
-	BYTE         $0x52
-	BYTE         $0xff
-	PREFETCHT0   1856(R11)
-	CMPQ         CX, $0x0e
-	JE           end1
-	VBROADCASTSS 168(SI), Z31
-	LONG         $0x403e9262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 172(SI), Z30
-	LONG         $0x403e9262
-	BYTE         $0x52
-	BYTE         $0xee
-	VBROADCASTSS 176(SI), Z31
-	LONG         $0x403e9262
-	BYTE         $0x52
-	BYTE         $0xff
-	PREFETCHT0   1920(R11)
-	CMPQ         CX, $0x0f
-	JE           end1
-	VBROADCASTSS 180(SI), Z31
-	LONG         $0x40369262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 184(SI), Z30
-	LONG         $0x40369262
-	BYTE         $0x52
-	BYTE         $0xee
-	VBROADCASTSS 188(SI), Z31
-	LONG         $0x40369262
-	BYTE         $0x52
-	BYTE         $0xff
-	PREFETCHT0   1984(R11)
-
-end1:
+end:
 	VBROADCASTSS alpha+72(FP), Z31
 	MOVQ         c+40(FP), DI
 	MOVQ         cs+48(FP), DX
@@ -13254,46 +11867,34 @@ end1:
 	MOVQ         fs+64(FP), R8
 	TESTQ        SI, SI
 	JZ           overwrite
+	VFMADD213PS  (SI), Z31, Z1
+	VMOVUPS      Z1, (DI)
+	ADDQ         DX, DI
+	ADDQ         R8, SI
 	VFMADD213PS  (SI), Z31, Z2
 	VMOVUPS      Z2, (DI)
-	VFMADD213PS  64(SI), Z31, Z3
-	VMOVUPS      Z3, 64(DI)
 	ADDQ         DX, DI
 	ADDQ         R8, SI
-	VFMADD213PS  (SI), Z31, Z4
-	VMOVUPS      Z4, (DI)
-	VFMADD213PS  64(SI), Z31, Z5
-	VMOVUPS      Z5, 64(DI)
-	ADDQ         DX, DI
-	ADDQ         R8, SI
-	VFMADD213PS  (SI), Z31, Z6
-	VMOVUPS      Z6, (DI)
-	VFMADD213PS  64(SI), Z31, Z7
-	VMOVUPS      Z7, 64(DI)
+	VFMADD213PS  (SI), Z31, Z3
+	VMOVUPS      Z3, (DI)
 	VZEROUPPER
 	RET
 
 overwrite:
+	VMULPS  Z1, Z31, Z1
+	VMOVUPS Z1, (DI)
+	ADDQ    DX, DI
 	VMULPS  Z2, Z31, Z2
 	VMOVUPS Z2, (DI)
+	ADDQ    DX, DI
 	VMULPS  Z3, Z31, Z3
-	VMOVUPS Z3, 64(DI)
-	ADDQ    DX, DI
-	VMULPS  Z4, Z31, Z4
-	VMOVUPS Z4, (DI)
-	VMULPS  Z5, Z31, Z5
-	VMOVUPS Z5, 64(DI)
-	ADDQ    DX, DI
-	VMULPS  Z6, Z31, Z6
-	VMOVUPS Z6, (DI)
-	VMULPS  Z7, Z31, Z7
-	VMOVUPS Z7, 64(DI)
+	VMOVUPS Z3, (DI)
 	VZEROUPPER
 	RET
 
-// func inPlace2x32AVX512BF16(k int, a *float32, b *uint16, bs int, ahead int, c *float32, cs int, from *float32, fs int, alpha float32)
+// func inPlace2x16AVX512BF16(k int, a *float32, b *uint16, bs int, ahead int, c *float32, cs int, from *float32, fs int, alpha float32)
 // Requires: AVX, AVX512BW, AVX512F, MMX+
-TEXT ·inPlace2x32AVX512BF16(SB), NOSPLIT, $0-76
+TEXT ·inPlace2x16AVX512BF16(SB), NOSPLIT, $0-76
 	MOVQ   k+0(FP), CX
 	MOVQ   a+8(FP), SI
 	MOVQ   b+16(FP), BX
@@ -13301,10 +11902,8 @@ TEXT ·inPlace2x32AVX512BF16(SB), NOSPLIT, $0-76
 	MOVQ   ahead+32(FP), R11
 	ADDQ   BX, R11
 	LEAQ   (R8)(R8*2), R9
+	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
-	VPXORD Z3, Z3, Z3
-	VPXORD Z4, Z4, Z4
-	VPXORD Z5, Z5, Z5
 	SUBQ   $0x20, CX
 	JLT    tail
 
@@ -13353,7 +11952,6 @@ loop:
 	VMOVUPS      (R10)(R8*1), Z23
 	VMOVUPS      (R10)(R8*2), Z24
 	VMOVUPS      (R10)(R9*1), Z25
-	LEAQ         (R10)(R8*4), R10
 	VUNPCKLPS    Z23, Z22, Z26
 	VUNPCKHPS    Z23, Z22, Z27
 	VUNPCKLPS    Z25, Z24, Z28
@@ -13397,384 +11995,156 @@ loop:
 	VBROADCASTSS (SI), Z31
 	LONG         $0x482e9262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	VBROADCASTSS 4(SI), Z30
 	LONG         $0x482e9262
 	BYTE         $0x52
-	BYTE         $0xe6
+	BYTE         $0xd6
 	PREFETCHT0   (R11)
 	VBROADCASTSS 8(SI), Z31
 	LONG         $0x48269262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	VBROADCASTSS 12(SI), Z30
 	LONG         $0x48269262
 	BYTE         $0x52
-	BYTE         $0xe6
+	BYTE         $0xd6
 	PREFETCHT0   64(R11)
 	VBROADCASTSS 16(SI), Z31
 	LONG         $0x481e9262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	VBROADCASTSS 20(SI), Z30
 	LONG         $0x481e9262
 	BYTE         $0x52
-	BYTE         $0xe6
+	BYTE         $0xd6
 	PREFETCHT0   128(R11)
 	VBROADCASTSS 24(SI), Z31
 	LONG         $0x48169262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	VBROADCASTSS 28(SI), Z30
 	LONG         $0x48169262
 	BYTE         $0x52
-	BYTE         $0xe6
+	BYTE         $0xd6
 	PREFETCHT0   192(R11)
 	VBROADCASTSS 32(SI), Z31
 	LONG         $0x480e9262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	VBROADCASTSS 36(SI), Z30
 	LONG         $0x480e9262
 	BYTE         $0x52
-	BYTE         $0xe6
+	BYTE         $0xd6
 	PREFETCHT0   256(R11)
 	VBROADCASTSS 40(SI), Z31
 	LONG         $0x48069262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	VBROADCASTSS 44(SI), Z30
 	LONG         $0x48069262
 	BYTE         $0x52
-	BYTE         $0xe6
+	BYTE         $0xd6
 	PREFETCHT0   320(R11)
 	VBROADCASTSS 48(SI), Z31
 	LONG         $0x407e9262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	VBROADCASTSS 52(SI), Z30
 	LONG         $0x407e9262
 	BYTE         $0x52
-	BYTE         $0xe6
+	BYTE         $0xd6
 	PREFETCHT0   384(R11)
 	VBROADCASTSS 56(SI), Z31
 	LONG         $0x40769262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	VBROADCASTSS 60(SI), Z30
 	LONG         $0x40769262
 	BYTE         $0x52
-	BYTE         $0xe6
+	BYTE         $0xd6
 	PREFETCHT0   448(R11)
 	VBROADCASTSS 64(SI), Z31
 	LONG         $0x406e9262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	VBROADCASTSS 68(SI), Z30
 	LONG         $0x406e9262
 	BYTE         $0x52
-	BYTE         $0xe6
+	BYTE         $0xd6
 	PREFETCHT0   512(R11)
 	VBROADCASTSS 72(SI), Z31
 	LONG         $0x40669262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	VBROADCASTSS 76(SI), Z30
 	LONG         $0x40669262
 	BYTE         $0x52
-	BYTE         $0xe6
+	BYTE         $0xd6
 	PREFETCHT0   576(R11)
 	VBROADCASTSS 80(SI), Z31
 	LONG         $0x405e9262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	VBROADCASTSS 84(SI), Z30
 	LONG         $0x405e9262
 	BYTE         $0x52
-	BYTE         $0xe6
+	BYTE         $0xd6
 	PREFETCHT0   640(R11)
 	VBROADCASTSS 88(SI), Z31
 	LONG         $0x40569262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	VBROADCASTSS 92(SI), Z30
 	LONG         $0x40569262
 	BYTE         $0x52
-	BYTE         $0xe6
+	BYTE         $0xd6
 	PREFETCHT0   704(R11)
 	VBROADCASTSS 96(SI), Z31
 	LONG         $0x404e9262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	VBROADCASTSS 100(SI), Z30
 	LONG         $0x404e9262
 	BYTE         $0x52
-	BYTE         $0xe6
+	BYTE         $0xd6
 	PREFETCHT0   768(R11)
 	VBROADCASTSS 104(SI), Z31
 	LONG         $0x40469262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	VBROADCASTSS 108(SI), Z30
 	LONG         $0x40469262
 	BYTE         $0x52
-	BYTE         $0xe6
+	BYTE         $0xd6
 	PREFETCHT0   832(R11)
 	VBROADCASTSS 112(SI), Z31
 	LONG         $0x403e9262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	VBROADCASTSS 116(SI), Z30
 	LONG         $0x403e9262
 	BYTE         $0x52
-	BYTE         $0xe6
+	BYTE         $0xd6
 	PREFETCHT0   896(R11)
 	VBROADCASTSS 120(SI), Z31
 	LONG         $0x40369262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	VBROADCASTSS 124(SI), Z30
 	LONG         $0x40369262
 	BYTE         $0x52
-	BYTE         $0xe6
+	BYTE         $0xd6
 	PREFETCHT0   960(R11)
-	VMOVUPS      (R10), Z10
-	VMOVUPS      (R10)(R8*1), Z11
-	VMOVUPS      (R10)(R8*2), Z12
-	VMOVUPS      (R10)(R9*1), Z13
-	LEAQ         (R10)(R8*4), R10
-	VUNPCKLPS    Z11, Z10, Z26
-	VUNPCKHPS    Z11, Z10, Z27
-	VUNPCKLPS    Z13, Z12, Z28
-	VUNPCKHPS    Z13, Z12, Z29
-	VUNPCKLPD    Z28, Z26, Z10
-	VUNPCKHPD    Z28, Z26, Z11
-	VUNPCKLPD    Z29, Z27, Z12
-	VUNPCKHPD    Z29, Z27, Z13
-	VMOVUPS      (R10), Z14
-	VMOVUPS      (R10)(R8*1), Z15
-	VMOVUPS      (R10)(R8*2), Z16
-	VMOVUPS      (R10)(R9*1), Z17
-	LEAQ         (R10)(R8*4), R10
-	VUNPCKLPS    Z15, Z14, Z26
-	VUNPCKHPS    Z15, Z14, Z27
-	VUNPCKLPS    Z17, Z16, Z28
-	VUNPCKHPS    Z17, Z16, Z29
-	VUNPCKLPD    Z28, Z26, Z14
-	VUNPCKHPD    Z28, Z26, Z15
-	VUNPCKLPD    Z29, Z27, Z16
-	VUNPCKHPD    Z29, Z27, Z17
-	VMOVUPS      (R10), Z18
-	VMOVUPS      (R10)(R8*1), Z19
-	VMOVUPS      (R10)(R8*2), Z20
-	VMOVUPS      (R10)(R9*1), Z21
-	LEAQ         (R10)(R8*4), R10
-	VUNPCKLPS    Z19, Z18, Z26
-	VUNPCKHPS    Z19, Z18, Z27
-	VUNPCKLPS    Z21, Z20, Z28
-	VUNPCKHPS    Z21, Z20, Z29
-	VUNPCKLPD    Z28, Z26, Z18
-	VUNPCKHPD    Z28, Z26, Z19
-	VUNPCKLPD    Z29, Z27, Z20
-	VUNPCKHPD    Z29, Z27, Z21
-	VMOVUPS      (R10), Z22
-	VMOVUPS      (R10)(R8*1), Z23
-	VMOVUPS      (R10)(R8*2), Z24
-	VMOVUPS      (R10)(R9*1), Z25
-	LEAQ         (R10)(R8*4), R10
-	VUNPCKLPS    Z23, Z22, Z26
-	VUNPCKHPS    Z23, Z22, Z27
-	VUNPCKLPS    Z25, Z24, Z28
-	VUNPCKHPS    Z25, Z24, Z29
-	VUNPCKLPD    Z28, Z26, Z22
-	VUNPCKHPD    Z28, Z26, Z23
-	VUNPCKLPD    Z29, Z27, Z24
-	VUNPCKHPD    Z29, Z27, Z25
-	VSHUFF32X4   $0x88, Z14, Z10, Z26
-	VSHUFF32X4   $0xdd, Z14, Z10, Z27
-	VSHUFF32X4   $0x88, Z22, Z18, Z28
-	VSHUFF32X4   $0xdd, Z22, Z18, Z29
-	VSHUFF32X4   $0x88, Z28, Z26, Z10
-	VSHUFF32X4   $0x88, Z29, Z27, Z14
-	VSHUFF32X4   $0xdd, Z28, Z26, Z18
-	VSHUFF32X4   $0xdd, Z29, Z27, Z22
-	VSHUFF32X4   $0x88, Z15, Z11, Z26
-	VSHUFF32X4   $0xdd, Z15, Z11, Z27
-	VSHUFF32X4   $0x88, Z23, Z19, Z28
-	VSHUFF32X4   $0xdd, Z23, Z19, Z29
-	VSHUFF32X4   $0x88, Z28, Z26, Z11
-	VSHUFF32X4   $0x88, Z29, Z27, Z15
-	VSHUFF32X4   $0xdd, Z28, Z26, Z19
-	VSHUFF32X4   $0xdd, Z29, Z27, Z23
-	VSHUFF32X4   $0x88, Z16, Z12, Z26
-	VSHUFF32X4   $0xdd, Z16, Z12, Z27
-	VSHUFF32X4   $0x88, Z24, Z20, Z28
-	VSHUFF32X4   $0xdd, Z24, Z20, Z29
-	VSHUFF32X4   $0x88, Z28, Z26, Z12
-	VSHUFF32X4   $0x88, Z29, Z27, Z16
-	VSHUFF32X4   $0xdd, Z28, Z26, Z20
-	VSHUFF32X4   $0xdd, Z29, Z27, Z24
-	VSHUFF32X4   $0x88, Z17, Z13, Z26
-	VSHUFF32X4   $0xdd, Z17, Z13, Z27
-	VSHUFF32X4   $0x88, Z25, Z21, Z28
-	VSHUFF32X4   $0xdd, Z25, Z21, Z29
-	VSHUFF32X4   $0x88, Z28, Z26, Z13
-	VSHUFF32X4   $0x88, Z29, Z27, Z17
-	VSHUFF32X4   $0xdd, Z28, Z26, Z21
-	VSHUFF32X4   $0xdd, Z29, Z27, Z25
-	VBROADCASTSS (SI), Z31
-	LONG         $0x482e9262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 4(SI), Z30
-	LONG         $0x482e9262
-	BYTE         $0x52
-	BYTE         $0xee
-	PREFETCHT0   1024(R11)
-	VBROADCASTSS 8(SI), Z31
-	LONG         $0x48269262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 12(SI), Z30
-	LONG         $0x48269262
-	BYTE         $0x52
-	BYTE         $0xee
-	PREFETCHT0   1088(R11)
-	VBROADCASTSS 16(SI), Z31
-	LONG         $0x481e9262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 20(SI), Z30
-	LONG         $0x481e9262
-	BYTE         $0x52
-	BYTE         $0xee
-	PREFETCHT0   1152(R11)
-	VBROADCASTSS 24(SI), Z31
-	LONG         $0x48169262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 28(SI), Z30
-	LONG         $0x48169262
-	BYTE         $0x52
-	BYTE         $0xee
-	PREFETCHT0   1216(R11)
-	VBROADCASTSS 32(SI), Z31
-	LONG         $0x480e9262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 36(SI), Z30
-	LONG         $0x480e9262
-	BYTE         $0x52
-	BYTE         $0xee
-	PREFETCHT0   1280(R11)
-	VBROADCASTSS 40(SI), Z31
-	LONG         $0x48069262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 44(SI), Z30
-	LONG         $0x48069262
-	BYTE         $0x52
-	BYTE         $0xee
-	PREFETCHT0   1344(R11)
-	VBROADCASTSS 48(SI), Z31
-	LONG         $0x407e9262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 52(SI), Z30
-	LONG         $0x407e9262
-	BYTE         $0x52
-	BYTE         $0xee
-	PREFETCHT0   1408(R11)
-	VBROADCASTSS 56(SI), Z31
-	LONG         $0x40769262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 60(SI), Z30
-	LONG         $0x40769262
-	BYTE         $0x52
-	BYTE         $0xee
-	PREFETCHT0   1472(R11)
-	VBROADCASTSS 64(SI), Z31
-	LONG         $0x406e9262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 68(SI), Z30
-	LONG         $0x406e9262
-	BYTE         $0x52
-	BYTE         $0xee
-	PREFETCHT0   1536(R11)
-	VBROADCASTSS 72(SI), Z31
-	LONG         $0x40669262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 76(SI), Z30
-	LONG         $0x40669262
-	BYTE         $0x52
-	BYTE         $0xee
-	PREFETCHT0   1600(R11)
-	VBROADCASTSS 80(SI), Z31
-	LONG         $0x405e9262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 84(SI), Z30
-	LONG         $0x405e9262
-	BYTE         $0x52
-	BYTE         $0xee
-	PREFETCHT0   1664(R11)
-	VBROADCASTSS 88(SI), Z31
-	LONG         $0x40569262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 92(SI), Z30
-	LONG         $0x40569262
-	BYTE         $0x52
-	BYTE         $0xee
-	PREFETCHT0   1728(R11)
-	VBROADCASTSS 96(SI), Z31
-	LONG         $0x404e9262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 100(SI), Z30
-	LONG         $0x404e9262
-	BYTE         $0x52
-	BYTE         $0xee
-	PREFETCHT0   1792(R11)
-	VBROADCASTSS 104(SI), Z31
-	LONG         $0x40469262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 108(SI), Z30
-	LONG         $0x40469262
-	BYTE         $0x52
-	BYTE         $0xee
-	PREFETCHT0   1856(R11)
-	VBROADCASTSS 112(SI), Z31
-	LONG         $0x403e9262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 116(SI), Z30
-	LONG         $0x403e9262
-	BYTE         $0x52
-	BYTE         $0xee
-	PREFETCHT0   1920(R11)
-	VBROADCASTSS 120(SI), Z31
-	LONG         $0x40369262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 124(SI), Z30
-	LONG         $0x40369262
-	BYTE         $0x52
-	BYTE         $0xee
-	PREFETCHT0   1984(R11)
 	ADDQ         $0x40, BX
 	ADDQ         $+128, SI
-	ADDQ         $+2048, R11
+	ADDQ         $+1024, R11
 	SUBQ         $0x20, CX
 	JGE          loop
 
 tail:
 	ADDQ         $0x20, CX
-	JZ           end1
+	JZ           end
 	MOVQ         $+1, AX
 	SHLQ         CL, AX
 	DECQ         AX
@@ -13825,7 +12195,6 @@ tail:
 	VMOVDQU16.Z  (R10)(R8*1), K1, Z23
 	VMOVDQU16.Z  (R10)(R8*2), K1, Z24
 	VMOVDQU16.Z  (R10)(R9*1), K1, Z25
-	LEAQ         (R10)(R8*4), R10
 	VUNPCKLPS    Z23, Z22, Z26
 	VUNPCKHPS    Z23, Z22, Z27
 	VUNPCKLPS    Z25, Z24, Z28
@@ -13869,439 +12238,179 @@ tail:
 	VBROADCASTSS (SI), Z31
 	LONG         $0x482e9262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	VBROADCASTSS 4(SI), Z30
 	LONG         $0x482e9262
 	BYTE         $0x52
-	BYTE         $0xe6
+	BYTE         $0xd6
 	PREFETCHT0   (R11)
 	CMPQ         CX, $0x01
-	JE           end0
+	JE           end
 	VBROADCASTSS 8(SI), Z31
 	LONG         $0x48269262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	VBROADCASTSS 12(SI), Z30
 	LONG         $0x48269262
 	BYTE         $0x52
-	BYTE         $0xe6
+	BYTE         $0xd6
 	PREFETCHT0   64(R11)
 	CMPQ         CX, $0x02
-	JE           end0
+	JE           end
 	VBROADCASTSS 16(SI), Z31
 	LONG         $0x481e9262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	VBROADCASTSS 20(SI), Z30
 	LONG         $0x481e9262
 	BYTE         $0x52
-	BYTE         $0xe6
+	BYTE         $0xd6
 	PREFETCHT0   128(R11)
 	CMPQ         CX, $0x03
-	JE           end0
+	JE           end
 	VBROADCASTSS 24(SI), Z31
 	LONG         $0x48169262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	VBROADCASTSS 28(SI), Z30
 	LONG         $0x48169262
 	BYTE         $0x52
-	BYTE         $0xe6
+	BYTE         $0xd6
 	PREFETCHT0   192(R11)
 	CMPQ         CX, $0x04
-	JE           end0
+	JE           end
 	VBROADCASTSS 32(SI), Z31
 	LONG         $0x480e9262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	VBROADCASTSS 36(SI), Z30
 	LONG         $0x480e9262
 	BYTE         $0x52
-	BYTE         $0xe6
+	BYTE         $0xd6
 	PREFETCHT0   256(R11)
 	CMPQ         CX, $0x05
-	JE           end0
+	JE           end
 	VBROADCASTSS 40(SI), Z31
 	LONG         $0x48069262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	VBROADCASTSS 44(SI), Z30
 	LONG         $0x48069262
 	BYTE         $0x52
-	BYTE         $0xe6
+	BYTE         $0xd6
 	PREFETCHT0   320(R11)
 	CMPQ         CX, $0x06
-	JE           end0
+	JE           end
 	VBROADCASTSS 48(SI), Z31
 	LONG         $0x407e9262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	VBROADCASTSS 52(SI), Z30
 	LONG         $0x407e9262
 	BYTE         $0x52
-	BYTE         $0xe6
+	BYTE         $0xd6
 	PREFETCHT0   384(R11)
 	CMPQ         CX, $0x07
-	JE           end0
+	JE           end
 	VBROADCASTSS 56(SI), Z31
 	LONG         $0x40769262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	VBROADCASTSS 60(SI), Z30
 	LONG         $0x40769262
 	BYTE         $0x52
-	BYTE         $0xe6
+	BYTE         $0xd6
 	PREFETCHT0   448(R11)
 	CMPQ         CX, $0x08
-	JE           end0
+	JE           end
 	VBROADCASTSS 64(SI), Z31
 	LONG         $0x406e9262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	VBROADCASTSS 68(SI), Z30
 	LONG         $0x406e9262
 	BYTE         $0x52
-	BYTE         $0xe6
+	BYTE         $0xd6
 	PREFETCHT0   512(R11)
 	CMPQ         CX, $0x09
-	JE           end0
+	JE           end
 	VBROADCASTSS 72(SI), Z31
 	LONG         $0x40669262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	VBROADCASTSS 76(SI), Z30
 	LONG         $0x40669262
 	BYTE         $0x52
-	BYTE         $0xe6
+	BYTE         $0xd6
 	PREFETCHT0   576(R11)
 	CMPQ         CX, $0x0a
-	JE           end0
+	JE           end
 	VBROADCASTSS 80(SI), Z31
 	LONG         $0x405e9262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	VBROADCASTSS 84(SI), Z30
 	LONG         $0x405e9262
 	BYTE         $0x52
-	BYTE         $0xe6
+	BYTE         $0xd6
 	PREFETCHT0   640(R11)
 	CMPQ         CX, $0x0b
-	JE           end0
+	JE           end
 	VBROADCASTSS 88(SI), Z31
 	LONG         $0x40569262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	VBROADCASTSS 92(SI), Z30
 	LONG         $0x40569262
 	BYTE         $0x52
-	BYTE         $0xe6
+	BYTE         $0xd6
 	PREFETCHT0   704(R11)
 	CMPQ         CX, $0x0c
-	JE           end0
+	JE           end
 	VBROADCASTSS 96(SI), Z31
 	LONG         $0x404e9262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	VBROADCASTSS 100(SI), Z30
 	LONG         $0x404e9262
 	BYTE         $0x52
-	BYTE         $0xe6
+	BYTE         $0xd6
 	PREFETCHT0   768(R11)
 	CMPQ         CX, $0x0d
-	JE           end0
+	JE           end
 	VBROADCASTSS 104(SI), Z31
 	LONG         $0x40469262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	VBROADCASTSS 108(SI), Z30
 	LONG         $0x40469262
 	BYTE         $0x52
-	BYTE         $0xe6
+	BYTE         $0xd6
 	PREFETCHT0   832(R11)
 	CMPQ         CX, $0x0e
-	JE           end0
+	JE           end
 	VBROADCASTSS 112(SI), Z31
 	LONG         $0x403e9262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	VBROADCASTSS 116(SI), Z30
 	LONG         $0x403e9262
 	BYTE         $0x52
-	BYTE         $0xe6
+	BYTE         $0xd6
 	PREFETCHT0   896(R11)
 	CMPQ         CX, $0x0f
-	JE           end0
+	JE           end
 	VBROADCASTSS 120(SI), Z31
 	LONG         $0x40369262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	VBROADCASTSS 124(SI), Z30
 	LONG         $0x40369262
 	BYTE         $0x52
-	BYTE         $0xe6
+	BYTE         $0xd6
 	PREFETCHT0   960(R11)
 
-end0:
-	VMOVDQU16.Z  (R10), K1, Z10
-	VMOVDQU16.Z  (R10)(R8*1), K1, Z11
-	VMOVDQU16.Z  (R10)(R8*2), K1, Z12
-	VMOVDQU16.Z  (R10)(R9*1), K1, Z13
-	LEAQ         (R10)(R8*4), R10
-	VUNPCKLPS    Z11, Z10, Z26
-	VUNPCKHPS    Z11, Z10, Z27
-	VUNPCKLPS    Z13, Z12, Z28
-	VUNPCKHPS    Z13, Z12, Z29
-	VUNPCKLPD    Z28, Z26, Z10
-	VUNPCKHPD    Z28, Z26, Z11
-	VUNPCKLPD    Z29, Z27, Z12
-	VUNPCKHPD    Z29, Z27, Z13
-	VMOVDQU16.Z  (R10), K1, Z14
-	VMOVDQU16.Z  (R10)(R8*1), K1, Z15
-	VMOVDQU16.Z  (R10)(R8*2), K1, Z16
-	VMOVDQU16.Z  (R10)(R9*1), K1, Z17
-	LEAQ         (R10)(R8*4), R10
-	VUNPCKLPS    Z15, Z14, Z26
-	VUNPCKHPS    Z15, Z14, Z27
-	VUNPCKLPS    Z17, Z16, Z28
-	VUNPCKHPS    Z17, Z16, Z29
-	VUNPCKLPD    Z28, Z26, Z14
-	VUNPCKHPD    Z28, Z26, Z15
-	VUNPCKLPD    Z29, Z27, Z16
-	VUNPCKHPD    Z29, Z27, Z17
-	VMOVDQU16.Z  (R10), K1, Z18
-	VMOVDQU16.Z  (R10)(R8*1), K1, Z19
-	VMOVDQU16.Z  (R10)(R8*2), K1, Z20
-	VMOVDQU16.Z  (R10)(R9*1), K1, Z21
-	LEAQ         (R10)(R8*4), R10
-	VUNPCKLPS    Z19, Z18, Z26
-	VUNPCKHPS    Z19, Z18, Z27
-	VUNPCKLPS    Z21, Z20, Z28
-	VUNPCKHPS    Z21, Z20, Z29
-	VUNPCKLPD    Z28, Z26, Z18
-	VUNPCKHPD    Z28, Z26, Z19
-	VUNPCKLPD    Z29, Z27, Z20
-	VUNPCKHPD    Z29, Z27, Z21
-	VMOVDQU16.Z  (R10), K1, Z22
-	VMOVDQU16.Z  (R10)(R8*1), K1, Z23
-	VMOVDQU16.Z  (R10)(R8*2), K1, Z24
-	VMOVDQU16.Z  (R10)(R9*1), K1, Z25
-	LEAQ         (R10)(R8*4), R10
-	VUNPCKLPS    Z23, Z22, Z26
-	VUNPCKHPS    Z23, Z22, Z27
-	VUNPCKLPS    Z25, Z24, Z28
-	VUNPCKHPS    Z25, Z24, Z29
-	VUNPCKLPD    Z28, Z26, Z22
-	VUNPCKHPD    Z28, Z26, Z23
-	VUNPCKLPD    Z29, Z27, Z24
-	VUNPCKHPD    Z29, Z27, Z25
-	VSHUFF32X4   $0x88, Z14, Z10, Z26
-	VSHUFF32X4   $0xdd, Z14, Z10, Z27
-	VSHUFF32X4   $0x88, Z22, Z18, Z28
-	VSHUFF32X4   $0xdd, Z22, Z18, Z29
-	VSHUFF32X4   $0x88, Z28, Z26, Z10
-	VSHUFF32X4   $0x88, Z29, Z27, Z14
-	VSHUFF32X4   $0xdd, Z28, Z26, Z18
-	VSHUFF32X4   $0xdd, Z29, Z27, Z22
-	VSHUFF32X4   $0x88, Z15, Z11, Z26
-	VSHUFF32X4   $0xdd, Z15, Z11, Z27
-	VSHUFF32X4   $0x88, Z23, Z19, Z28
-	VSHUFF32X4   $0xdd, Z23, Z19, Z29
-	VSHUFF32X4   $0x88, Z28, Z26, Z11
-	VSHUFF32X4   $0x88, Z29, Z27, Z15
-	VSHUFF32X4   $0xdd, Z28, Z26, Z19
-	VSHUFF32X4   $0xdd, Z29, Z27, Z23
-	VSHUFF32X4   $0x88, Z16, Z12, Z26
-	VSHUFF32X4   $0xdd, Z16, Z12, Z27
-	VSHUFF32X4   $0x88, Z24, Z20, Z28
-	VSHUFF32X4   $0xdd, Z24, Z20, Z29
-	VSHUFF32X4   $0x88, Z28, Z26, Z12
-	VSHUFF32X4   $0x88, Z29, Z27, Z16
-	VSHUFF32X4   $0xdd, Z28, Z26, Z20
-	VSHUFF32X4   $0xdd, Z29, Z27, Z24
-	VSHUFF32X4   $0x88, Z17, Z13, Z26
-	VSHUFF32X4   $0xdd, Z17, Z13, Z27
-	VSHUFF32X4   $0x88, Z25, Z21, Z28
-	VSHUFF32X4   $0xdd, Z25, Z21, Z29
-	VSHUFF32X4   $0x88, Z28, Z26, Z13
-	VSHUFF32X4   $0x88, Z29, Z27, Z17
-	VSHUFF32X4   $0xdd, Z28, Z26, Z21
-	VSHUFF32X4   $0xdd, Z29, Z27, Z25
-	VBROADCASTSS (SI), Z31
-	LONG         $0x482e9262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 4(SI), Z30
-	LONG         $0x482e9262
-	BYTE         $0x52
-	BYTE         $0xee
-	PREFETCHT0   1024(R11)
-	CMPQ         CX, $0x01
-	JE           end1
-	VBROADCASTSS 8(SI), Z31
-	LONG         $0x48269262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 12(SI), Z30
-	LONG         $0x48269262
-	BYTE         $0x52
-	BYTE         $0xee
-	PREFETCHT0   1088(R11)
-	CMPQ         CX, $0x02
-	JE           end1
-	VBROADCASTSS 16(SI), Z31
-	LONG         $0x481e9262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 20(SI), Z30
-	LONG         $0x481e9262
-	BYTE         $0x52
-	BYTE         $0xee
-	PREFETCHT0   1152(R11)
-	CMPQ         CX, $0x03
-	JE           end1
-	VBROADCASTSS 24(SI), Z31
-	LONG         $0x48169262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 28(SI), Z30
-	LONG         $0x48169262
-	BYTE         $0x52
-	BYTE         $0xee
-	PREFETCHT0   1216(R11)
-	CMPQ         CX, $0x04
-	JE           end1
-	VBROADCASTSS 32(SI), Z31
-	LONG         $0x480e9262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 36(SI), Z30
-	LONG         $0x480e9262
-	BYTE         $0x52
-	BYTE         $0xee
-	PREFETCHT0   1280(R11)
-	CMPQ         CX, $0x05
-	JE           end1
-	VBROADCASTSS 40(SI), Z31
-	LONG         $0x48069262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 44(SI), Z30
-	LONG         $0x48069262
-	BYTE         $0x52
-	BYTE         $0xee
-	PREFETCHT0   1344(R11)
-	CMPQ         CX, $0x06
-	JE           end1
-	VBROADCASTSS 48(SI), Z31
-	LONG         $0x407e9262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 52(SI), Z30
-	LONG         $0x407e9262
-	BYTE         $0x52
-	BYTE         $0xee
-	PREFETCHT0   1408(R11)
-	CMPQ         CX, $0x07
-	JE           end1
-	VBROADCASTSS 56(SI), Z31
-	LONG         $0x40769262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 60(SI), Z30
-	LONG         $0x40769262
-	BYTE         $0x52
-	BYTE         $0xee
-	PREFETCHT0   1472(R11)
-	CMPQ         CX, $0x08
-	JE           end1
-	VBROADCASTSS 64(SI), Z31
-	LONG         $0x406e9262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 68(SI), Z30
-	LONG         $0x406e9262
-	BYTE         $0x52
-	BYTE         $0xee
-	PREFETCHT0   1536(R11)
-	CMPQ         CX, $0x09
-	JE           end1
-	VBROADCASTSS 72(SI), Z31
-	LONG         $0x40669262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 76(SI), Z30
-	LONG         $0x40669262
-	BYTE         $0x52
-	BYTE         $0xee
-	PREFETCHT0   1600(R11)
-	CMPQ         CX, $0x0a
-	JE           end1
-	VBROADCASTSS 80(SI), Z31
-	LONG         $0x405e9262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 84(SI), Z30
-	LONG         $0x405e9262
-	BYTE         $0x52
-	BYTE         $0xee
-	PREFETCHT0   1664(R11)
-	CMPQ         CX, $0x0b
-	JE           end1
-	VBROADCASTSS 88(SI), Z31
-	LONG         $0x40569262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 92(SI), Z30
-	LONG         $0x40569262
-	BYTE         $0x52
-	BYTE         $0xee
-	PREFETCHT0   1728(R11)
-	CMPQ         CX, $0x0c
-	JE           end1
-	VBROADCASTSS 96(SI), Z31
-	LONG         $0x404e9262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 100(SI), Z30
-	LONG         $0x404e9262
-	BYTE         $0x52
-	BYTE         $0xee
-	PREFETCHT0   1792(R11)
-	CMPQ         CX, $0x0d
-	JE           end1
-	VBROADCASTSS 104(SI), Z31
-	LONG         $0x40469262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 108(SI), Z30
-	LONG         $0x40469262
-	BYTE         $0x52
-	BYTE         $0xee
-	PREFETCHT0   1856(R11)
-	CMPQ         CX, $0x0e
-	JE           end1
-	VBROADCASTSS 112(SI), Z31
-	LONG         $0x403e9262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 116(SI), Z30
-	LONG         $0x403e9262
-	BYTE         $0x52
-	BYTE         $0xee
-	PREFETCHT0   1920(R11)
-	CMPQ         CX, $0x0f
-	JE           end1
-	VBROADCASTSS 120(SI), Z31
-	LONG         $0x40369262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 124(SI), Z30
-	LONG         $0x40369262
-	BYTE         $0x52
-	BYTE         $0xee
-	PREFETCHT0   1984(R11)
-
-end1:
+end:
 	VBROADCASTSS alpha+72(FP), Z31
 	MOVQ         c+40(FP), DI
 	MOVQ         cs+48(FP), DX
@@ -14309,35 +12418,27 @@ end1:
 	MOVQ         fs+64(FP), R8
 	TESTQ        SI, SI
 	JZ           overwrite
-	VFMADD213PS  (SI), Z31, Z2
-	VMOVUPS      Z2, (DI)
-	VFMADD213PS  64(SI), Z31, Z3
-	VMOVUPS      Z3, 64(DI)
+	VFMADD213PS  (SI), Z31, Z1
+	VMOVUPS      Z1, (DI)
 	ADDQ         DX, DI
 	ADDQ         R8, SI
-	VFMADD213PS  (SI), Z31, Z4
-	VMOVUPS      Z4, (DI)
-	VFMADD213PS  64(SI), Z31, Z5
-	VMOVUPS      Z5, 64(DI)
+	VFMADD213PS  (SI), Z31, Z2
+	VMOVUPS      Z2, (DI)
 	VZEROUPPER
 	RET
 
 overwrite:
+	VMULPS  Z1, Z31, Z1
+	VMOVUPS Z1, (DI)
+	ADDQ    DX, DI
 	VMULPS  Z2, Z31, Z2
 	VMOVUPS Z2, (DI)
-	VMULPS  Z3, Z31, Z3
-	VMOVUPS Z3, 64(DI)
-	ADDQ    DX, DI
-	VMULPS  Z4, Z31, Z4
-	VMOVUPS Z4, (DI)
-	VMULPS  Z5, Z31, Z5
-	VMOVUPS Z5, 64(DI)
 	VZEROUPPER
 	RET
 
-// func inPlace1x32AVX512BF16(k int, a *float32, b *uint16, bs int, ahead int, c *float32, cs int, from *float32, fs int, alpha float32)
+// func inPlace1x16AVX512BF16(k int, a *float32, b *uint16, bs int, ahead int, c *float32, cs int, from *float32, fs int, alpha float32)
 // Requires: AVX, AVX512BW, AVX512F, MMX+
-TEXT ·inPlace1x32AVX512BF16(SB), NOSPLIT, $0-76
+TEXT ·inPlace1x16AVX512BF16(SB), NOSPLIT, $0-76
 	MOVQ   k+0(FP), CX
 	MOVQ   a+8(FP), SI
 	MOVQ   b+16(FP), BX
@@ -14345,8 +12446,7 @@ TEXT ·inPlace1x32AVX512BF16(SB), NOSPLIT, $0-76
 	MOVQ   ahead+32(FP), R11
 	ADDQ   BX, R11
 	LEAQ   (R8)(R8*2), R9
-	VPXORD Z2, Z2, Z2
-	VPXORD Z3, Z3, Z3
+	VPXORD Z1, Z1, Z1
 	SUBQ   $0x20, CX
 	JLT    tail
 
@@ -14395,7 +12495,6 @@ loop:
 	VMOVUPS      (R10)(R8*1), Z23
 	VMOVUPS      (R10)(R8*2), Z24
 	VMOVUPS      (R10)(R9*1), Z25
-	LEAQ         (R10)(R8*4), R10
 	VUNPCKLPS    Z23, Z22, Z26
 	VUNPCKHPS    Z23, Z22, Z27
 	VUNPCKLPS    Z25, Z24, Z28
@@ -14439,256 +12538,92 @@ loop:
 	VBROADCASTSS (SI), Z31
 	LONG         $0x482e9262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	PREFETCHT0   (R11)
 	VBROADCASTSS 4(SI), Z31
 	LONG         $0x48269262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	PREFETCHT0   64(R11)
 	VBROADCASTSS 8(SI), Z31
 	LONG         $0x481e9262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	PREFETCHT0   128(R11)
 	VBROADCASTSS 12(SI), Z31
 	LONG         $0x48169262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	PREFETCHT0   192(R11)
 	VBROADCASTSS 16(SI), Z31
 	LONG         $0x480e9262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	PREFETCHT0   256(R11)
 	VBROADCASTSS 20(SI), Z31
 	LONG         $0x48069262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	PREFETCHT0   320(R11)
 	VBROADCASTSS 24(SI), Z31
 	LONG         $0x407e9262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	PREFETCHT0   384(R11)
 	VBROADCASTSS 28(SI), Z31
 	LONG         $0x40769262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	PREFETCHT0   448(R11)
 	VBROADCASTSS 32(SI), Z31
 	LONG         $0x406e9262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	PREFETCHT0   512(R11)
 	VBROADCASTSS 36(SI), Z31
 	LONG         $0x40669262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	PREFETCHT0   576(R11)
 	VBROADCASTSS 40(SI), Z31
 	LONG         $0x405e9262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	PREFETCHT0   640(R11)
 	VBROADCASTSS 44(SI), Z31
 	LONG         $0x40569262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	PREFETCHT0   704(R11)
 	VBROADCASTSS 48(SI), Z31
 	LONG         $0x404e9262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	PREFETCHT0   768(R11)
 	VBROADCASTSS 52(SI), Z31
 	LONG         $0x40469262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	PREFETCHT0   832(R11)
 	VBROADCASTSS 56(SI), Z31
 	LONG         $0x403e9262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	PREFETCHT0   896(R11)
 	VBROADCASTSS 60(SI), Z31
 	LONG         $0x40369262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	PREFETCHT0   960(R11)
-	VMOVUPS      (R10), Z10
-	VMOVUPS      (R10)(R8*1), Z11
-	VMOVUPS      (R10)(R8*2), Z12
-	VMOVUPS      (R10)(R9*1), Z13
-	LEAQ         (R10)(R8*4), R10
-	VUNPCKLPS    Z11, Z10, Z26
-	VUNPCKHPS    Z11, Z10, Z27
-	VUNPCKLPS    Z13, Z12, Z28
-	VUNPCKHPS    Z13, Z12, Z29
-	VUNPCKLPD    Z28, Z26, Z10
-	VUNPCKHPD    Z28, Z26, Z11
-	VUNPCKLPD    Z29, Z27, Z12
-	VUNPCKHPD    Z29, Z27, Z13
-	VMOVUPS      (R10), Z14
-	VMOVUPS      (R10)(R8*1), Z15
-	VMOVUPS      (R10)(R8*2), Z16
-	VMOVUPS      (R10)(R9*1), Z17
-	LEAQ         (R10)(R8*4), R10
-	VUNPCKLPS    Z15, Z14, Z26
-	VUNPCKHPS    Z15, Z14, Z27
-	VUNPCKLPS    Z17, Z16, Z28
-	VUNPCKHPS    Z17, Z16, Z29
-	VUNPCKLPD    Z28, Z26, Z14
-	VUNPCKHPD    Z28, Z26, Z15
-	VUNPCKLPD    Z29, Z27, Z16
-	VUNPCKHPD    Z29, Z27, Z17
-	VMOVUPS      (R10), Z18
-	VMOVUPS      (R10)(R8*1), Z19
-	VMOVUPS      (R10)(R8*2), Z20
-	VMOVUPS      (R10)(R9*1), Z21
-	LEAQ         (R10)(R8*4), R10
-	VUNPCKLPS    Z19, Z18, Z26
-	VUNPCKHPS    Z19, Z18, Z27
-	VUNPCKLPS    Z21, Z20, Z28
-	VUNPCKHPS    Z21, Z20, Z29
-	VUNPCKLPD    Z28, Z26, Z18
-	VUNPCKHPD    Z28, Z26, Z19
-	VUNPCKLPD    Z29, Z27, Z20
-	VUNPCKHPD    Z29, Z27, Z21
-	VMOVUPS      (R10), Z22
-	VMOVUPS      (R10)(R8*1), Z23
-	VMOVUPS      (R10)(R8*2), Z24
-	VMOVUPS      (R10)(R9*1), Z25
-	LEAQ         (R10)(R8*4), R10
-	VUNPCKLPS    Z23, Z22, Z26
-	VUNPCKHPS    Z23, Z22, Z27
-	VUNPCKLPS    Z25, Z24, Z28
-	VUNPCKHPS    Z25, Z24, Z29
-	VUNPCKLPD    Z28, Z26, Z22
-	VUNPCKHPD    Z28, Z26, Z23
-	VUNPCKLPD    Z29, Z27, Z24
-	VUNPCKHPD    Z29, Z27, Z25
-	VSHUFF32X4   $0x88, Z14, Z10, Z26
-	VSHUFF32X4   $0xdd, Z14, Z10, Z27
-	VSHUFF32X4   $0x88, Z22, Z18, Z28
-	VSHUFF32X4   $0xdd, Z22, Z18, Z29
-	VSHUFF32X4   $0x88, Z28, Z26, Z10
-	VSHUFF32X4   $0x88, Z29, Z27, Z14
-	VSHUFF32X4   $0xdd, Z28, Z26, Z18
-	VSHUFF32X4   $0xdd, Z29, Z27, Z22
-	VSHUFF32X4   $0x88, Z15, Z11, Z26
-	VSHUFF32X4   $0xdd, Z15, Z11, Z27
-	VSHUFF32X4   $0x88, Z23, Z19, Z28
-	VSHUFF32X4   $0xdd, Z23, Z19, Z29
-	VSHUFF32X4   $0x88, Z28, Z26, Z11
-	VSHUFF32X4   $0x88, Z29, Z27, Z15
-	VSHUFF32X4   $0xdd, Z28, Z26, Z19
-	VSHUFF32X4   $0xdd, Z29, Z27, Z23
-	VSHUFF32X4   $0x88, Z16, Z12, Z26
-	VSHUFF32X4   $0xdd, Z16, Z12, Z27
-	VSHUFF32X4   $0x88, Z24, Z20, Z28
-	VSHUFF32X4   $0xdd, Z24, Z20, Z29
-	VSHUFF32X4   $0x88, Z28, Z26, Z12
-	VSHUFF32X4   $0x88, Z29, Z27, Z16
-	VSHUFF32X4   $0xdd, Z28, Z26, Z20
-	VSHUFF32X4   $0xdd, Z29, Z27, Z24
-	VSHUFF32X4   $0x88, Z17, Z13, Z26
-	VSHUFF32X4   $0xdd, Z17, Z13, Z27
-	VSHUFF32X4   $0x88, Z25, Z21, Z28
-	VSHUFF32X4   $0xdd, Z25, Z21, Z29
-	VSHUFF32X4   $0x88, Z28, Z26, Z13
-	VSHUFF32X4   $0x88, Z29, Z27, Z17
-	VSHUFF32X4   $0xdd, Z28, Z26, Z21
-	VSHUFF32X4   $0xdd, Z29, Z27, Z25
-	VBROADCASTSS (SI), Z31
-	LONG         $0x482e9262
-	BYTE         $0x52
-	BYTE         $0xdf
-	PREFETCHT0   1024(R11)
-	VBROADCASTSS 4(SI), Z31
-	LONG         $0x48269262
-	BYTE         $0x52
-	BYTE         $0xdf
-	PREFETCHT0   1088(R11)
-	VBROADCASTSS 8(SI), Z31
-	LONG         $0x481e9262
-	BYTE         $0x52
-	BYTE         $0xdf
-	PREFETCHT0   1152(R11)
-	VBROADCASTSS 12(SI), Z31
-	LONG         $0x48169262
-	BYTE         $0x52
-	BYTE         $0xdf
-	PREFETCHT0   1216(R11)
-	VBROADCASTSS 16(SI), Z31
-	LONG         $0x480e9262
-	BYTE         $0x52
-	BYTE         $0xdf
-	PREFETCHT0   1280(R11)
-	VBROADCASTSS 20(SI), Z31
-	LONG         $0x48069262
-	BYTE         $0x52
-	BYTE         $0xdf
-	PREFETCHT0   1344(R11)
-	VBROADCASTSS 24(SI), Z31
-	LONG         $0x407e9262
-	BYTE         $0x52
-	BYTE         $0xdf
-	PREFETCHT0   1408(R11)
-	VBROADCASTSS 28(SI), Z31
-	LONG         $0x40769262
-	BYTE         $0x52
-	BYTE         $0xdf
-	PREFETCHT0   1472(R11)
-	VBROADCASTSS 32(SI), Z31
-	LONG         $0x406e9262
-	BYTE         $0x52
-	BYTE         $0xdf
-	PREFETCHT0   1536(R11)
-	VBROADCASTSS 36(SI), Z31
-	LONG         $0x40669262
-	BYTE         $0x52
-	BYTE         $0xdf
-	PREFETCHT0   1600(R11)
-	VBROADCASTSS 40(SI), Z31
-	LONG         $0x405e9262
-	BYTE         $0x52
-	BYTE         $0xdf
-	PREFETCHT0   1664(R11)
-	VBROADCASTSS 44(SI), Z31
-	LONG         $0x40569262
-	BYTE         $0x52
-	BYTE         $0xdf
-	PREFETCHT0   1728(R11)
-	VBROADCASTSS 48(SI), Z31
-	LONG         $0x404e9262
-	BYTE         $0x52
-	BYTE         $0xdf
-	PREFETCHT0   1792(R11)
-	VBROADCASTSS 52(SI), Z31
-	LONG         $0x40469262
-	BYTE         $0x52
-	BYTE         $0xdf
-	PREFETCHT0   1856(R11)
-	VBROADCASTSS 56(SI), Z31
-	LONG         $0x403e9262
-	BYTE         $0x52
-	BYTE         $0xdf
-	PREFETCHT0   1920(R11)
-	VBROADCASTSS 60(SI), Z31
-	LONG         $0x40369262
-	BYTE         $0x52
-	BYTE         $0xdf
-	PREFETCHT0   1984(R11)
 	ADDQ         $0x40, BX
 	ADDQ         $+64, SI
-	ADDQ         $+2048, R11
+	ADDQ         $+1024, R11
 	SUBQ         $0x20, CX
 	JGE          loop
 
 tail:
 	ADDQ         $0x20, CX
-	JZ           end1
+	JZ           end
 	MOVQ         $+1, AX
 	SHLQ         CL, AX
 	DECQ         AX
@@ -14739,7 +12674,6 @@ tail:
 	VMOVDQU16.Z  (R10)(R8*1), K1, Z23
 	VMOVDQU16.Z  (R10)(R8*2), K1, Z24
 	VMOVDQU16.Z  (R10)(R9*1), K1, Z25
-	LEAQ         (R10)(R8*4), R10
 	VUNPCKLPS    Z23, Z22, Z26
 	VUNPCKHPS    Z23, Z22, Z27
 	VUNPCKLPS    Z25, Z24, Z28
@@ -14783,311 +12717,115 @@ tail:
 	VBROADCASTSS (SI), Z31
 	LONG         $0x482e9262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	PREFETCHT0   (R11)
 	CMPQ         CX, $0x01
-	JE           end0
+	JE           end
 	VBROADCASTSS 4(SI), Z31
 	LONG         $0x48269262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	PREFETCHT0   64(R11)
 	CMPQ         CX, $0x02
-	JE           end0
+	JE           end
 	VBROADCASTSS 8(SI), Z31
 	LONG         $0x481e9262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	PREFETCHT0   128(R11)
 	CMPQ         CX, $0x03
-	JE           end0
+	JE           end
 	VBROADCASTSS 12(SI), Z31
 	LONG         $0x48169262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	PREFETCHT0   192(R11)
 	CMPQ         CX, $0x04
-	JE           end0
+	JE           end
 	VBROADCASTSS 16(SI), Z31
 	LONG         $0x480e9262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	PREFETCHT0   256(R11)
 	CMPQ         CX, $0x05
-	JE           end0
+	JE           end
 	VBROADCASTSS 20(SI), Z31
 	LONG         $0x48069262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	PREFETCHT0   320(R11)
 	CMPQ         CX, $0x06
-	JE           end0
+	JE           end
 	VBROADCASTSS 24(SI), Z31
 	LONG         $0x407e9262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	PREFETCHT0   384(R11)
 	CMPQ         CX, $0x07
-	JE           end0
+	JE           end
 	VBROADCASTSS 28(SI), Z31
 	LONG         $0x40769262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	PREFETCHT0   448(R11)
 	CMPQ         CX, $0x08
-	JE           end0
+	JE           end
 	VBROADCASTSS 32(SI), Z31
 	LONG         $0x406e9262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	PREFETCHT0   512(R11)
 	CMPQ         CX, $0x09
-	JE           end0
+	JE           end
 	VBROADCASTSS 36(SI), Z31
 	LONG         $0x40669262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	PREFETCHT0   576(R11)
 	CMPQ         CX, $0x0a
-	JE           end0
+	JE           end
 	VBROADCASTSS 40(SI), Z31
 	LONG         $0x405e9262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	PREFETCHT0   640(R11)
 	CMPQ         CX, $0x0b
-	JE           end0
+	JE           end
 	VBROADCASTSS 44(SI), Z31
 	LONG         $0x40569262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	PREFETCHT0   704(R11)
 	CMPQ         CX, $0x0c
-	JE           end0
+	JE           end
 	VBROADCASTSS 48(SI), Z31
 	LONG         $0x404e9262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	PREFETCHT0   768(R11)
 	CMPQ         CX, $0x0d
-	JE           end0
+	JE           end
 	VBROADCASTSS 52(SI), Z31
 	LONG         $0x40469262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	PREFETCHT0   832(R11)
 	CMPQ         CX, $0x0e
-	JE           end0
+	JE           end
 	VBROADCASTSS 56(SI), Z31
 	LONG         $0x403e9262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	PREFETCHT0   896(R11)
 	CMPQ         CX, $0x0f
-	JE           end0
+	JE           end
 	VBROADCASTSS 60(SI), Z31
 	LONG         $0x40369262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xcf
 	PREFETCHT0   960(R11)
 
-end0:
-	VMOVDQU16.Z  (R10), K1, Z10
-	VMOVDQU16.Z  (R10)(R8*1), K1, Z11
-	VMOVDQU16.Z  (R10)(R8*2), K1, Z12
-	VMOVDQU16.Z  (R10)(R9*1), K1, Z13
-	LEAQ         (R10)(R8*4), R10
-	VUNPCKLPS    Z11, Z10, Z26
-	VUNPCKHPS    Z11, Z10, Z27
-	VUNPCKLPS    Z13, Z12, Z28
-	VUNPCKHPS    Z13, Z12, Z29
-	VUNPCKLPD    Z28, Z26, Z10
-	VUNPCKHPD    Z28, Z26, Z11
-	VUNPCKLPD    Z29, Z27, Z12
-	VUNPCKHPD    Z29, Z27, Z13
-	VMOVDQU16.Z  (R10), K1, Z14
-	VMOVDQU16.Z  (R10)(R8*1), K1, Z15
-	VMOVDQU16.Z  (R10)(R8*2), K1, Z16
-	VMOVDQU16.Z  (R10)(R9*1), K1, Z17
-	LEAQ         (R10)(R8*4), R10
-	VUNPCKLPS    Z15, Z14, Z26
-	VUNPCKHPS    Z15, Z14, Z27
-	VUNPCKLPS    Z17, Z16, Z28
-	VUNPCKHPS    Z17, Z16, Z29
-	VUNPCKLPD    Z28, Z26, Z14
-	VUNPCKHPD    Z28, Z26, Z15
-	VUNPCKLPD    Z29, Z27, Z16
-	VUNPCKHPD    Z29, Z27, Z17
-	VMOVDQU16.Z  (R10), K1, Z18
-	VMOVDQU16.Z  (R10)(R8*1), K1, Z19
-	VMOVDQU16.Z  (R10)(R8*2), K1, Z20
-	VMOVDQU16.Z  (R10)(R9*1), K1, Z21
-	LEAQ         (R10)(R8*4), R10
-	VUNPCKLPS    Z19, Z18, Z26
-	VUNPCKHPS    Z19, Z18, Z27
-	VUNPCKLPS    Z21, Z20, Z28
-	VUNPCKHPS    Z21, Z20, Z29
-	VUNPCKLPD    Z28, Z26, Z18
-	VUNPCKHPD    Z28, Z26, Z19
-	VUNPCKLPD    Z29, Z27, Z20
-	VUNPCKHPD    Z29, Z27, Z21
-	VMOVDQU16.Z  (R10), K1, Z22
-	VMOVDQU16.Z  (R10)(R8*1), K1, Z23
-	VMOVDQU16.Z  (R10)(R8*2), K1, Z24
-	VMOVDQU16.Z  (R10)(R9*1), K1, Z25
-	LEAQ         (R10)(R8*4), R10
-	VUNPCKLPS    Z23, Z22, Z26
-	VUNPCKHPS    Z23, Z22, Z27
-	VUNPCKLPS    Z25, Z24, Z28
-	VUNPCKHPS    Z25, Z24, Z29
-	VUNPCKLPD    Z28, Z26, Z22
-	VUNPCKHPD    Z28, Z26, Z23
-	VUNPCKLPD    Z29, Z27, Z24
-	VUNPCKHPD    Z29, Z27, Z25
-	VSHUFF32X4   $0x88, Z14, Z10, Z26
-	VSHUFF32X4   $0xdd, Z14, Z10, Z27
-	VSHUFF32X4   $0x88, Z22, Z18, Z28
-	VSHUFF32X4   $0xdd, Z22, Z18, Z29
-	VSHUFF32X4   $0x88, Z28, Z26, Z10
-	VSHUFF32X4   $0x88, Z29, Z27, Z14
-	VSHUFF32X4   $0xdd, Z28, Z26, Z18
-	VSHUFF32X4   $0xdd, Z29, Z27, Z22
-	VSHUFF32X4   $0x88, Z15, Z11, Z26
-	VSHUFF32X4   $0xdd, Z15, Z11, Z27
-	VSHUFF32X4   $0x88, Z23, Z19, Z28
-	VSHUFF32X4   $0xdd, Z23, Z19, Z29
-	VSHUFF32X4   $0x88, Z28, Z26, Z11
-	VSHUFF32X4   $0x88, Z29, Z27, Z15
-	VSHUFF32X4   $0xdd, Z28, Z26, Z19
-	VSHUFF32X4   $0xdd, Z29, Z27, Z23
-	VSHUFF32X4   $0x88, Z16, Z12, Z26
-	VSHUFF32X4   $0xdd, Z16, Z12, Z27
-	VSHUFF32X4   $0x88, Z24, Z20, Z28
-	VSHUFF32X4   $0xdd, Z24, Z20, Z29
-	VSHUFF32X4   $0x88, Z28, Z26, Z12
-	VSHUFF32X4   $0x88, Z29, Z27, Z16
-	VSHUFF32X4   $0xdd, Z28, Z26, Z20
-	VSHUFF32X4   $0xdd, Z29, Z27, Z24
-	VSHUFF32X4   $0x88, Z17, Z13, Z26
-	VSHUFF32X4   $0xdd, Z17, Z13, Z27
-	VSHUFF32X4   $0x88, Z25, Z21, Z28
-	VSHUFF32X4   $0xdd, Z25, Z21, Z29
-	VSHUFF32X4   $0x88, Z28, Z26, Z13
-	VSHUFF32X4   $0x88, Z29, Z27, Z17
-	VSHUFF32X4   $0xdd, Z28, Z26, Z21
-	VSHUFF32X4   $0xdd, Z29, Z27, Z25
-	VBROADCASTSS (SI), Z31
-	LONG         $0x482e9262
-	BYTE         $0x52
-	BYTE         $0xdf
-	PREFETCHT0   1024(R11)
-	CMPQ         CX, $0x01
-	JE           end1
-	VBROADCASTSS 4(SI), Z31
-	LONG         $0x48269262
-	BYTE         $0x52
-	BYTE         $0xdf
-	PREFETCHT0   1088(R11)
-	CMPQ         CX, $0x02
-	JE           end1
-	VBROADCASTSS 8(SI), Z31
-	LONG         $0x481e9262
-	BYTE         $0x52
-	BYTE         $0xdf
-	PREFETCHT0   1152(R11)
-	CMPQ         CX, $0x03
-	JE           end1
-	VBROADCASTSS 12(SI), Z31
-	LONG         $0x48169262
-	BYTE         $0x52
-	BYTE         $0xdf
-	PREFETCHT0   1216(R11)
-	CMPQ         CX, $0x04
-	JE           end1
-	VBROADCASTSS 16(SI), Z31
-	LONG         $0x480e9262
-	BYTE         $0x52
-	BYTE         $0xdf
-	PREFETCHT0   1280(R11)
-	CMPQ         CX, $0x05
-	JE           end1
-	VBROADCASTSS 20(SI), Z31
-	LONG         $0x48069262
-	BYTE         $0x52
-	BYTE         $0xdf
-	PREFETCHT0   1344(R11)
-	CMPQ         CX, $0x06
-	JE           end1
-	VBROADCASTSS 24(SI), Z31
-	LONG         $0x407e9262
-	BYTE         $0x52
-	BYTE         $0xdf
-	PREFETCHT0   1408(R11)
-	CMPQ         CX, $0x07
-	JE           end1
-	VBROADCASTSS 28(SI), Z31
-	LONG         $0x40769262
-	BYTE         $0x52
-	BYTE         $0xdf
-	PREFETCHT0   1472(R11)
-	CMPQ         CX, $0x08
-	JE           end1
-	VBROADCASTSS 32(SI), Z31
-	LONG         $0x406e9262
-	BYTE         $0x52
-	BYTE         $0xdf
-	PREFETCHT0   1536(R11)
-	CMPQ         CX, $0x09
-	JE           end1
-	VBROADCASTSS 36(SI), Z31
-	LONG         $0x40669262
-	BYTE         $0x52
-	BYTE         $0xdf
-	PREFETCHT0   1600(R11)
-	CMPQ         CX, $0x0a
-	JE           end1
-	VBROADCASTSS 40(SI), Z31
-	LONG         $0x405e9262
-	BYTE         $0x52
-	BYTE         $0xdf
-	PREFETCHT0   1664(R11)
-	CMPQ         CX, $0x0b
-	JE           end1
-	VBROADCASTSS 44(SI), Z31
-	LONG         $0x40569262
-	BYTE         $0x52
-	BYTE         $0xdf
-	PREFETCHT0   1728(R11)
-	CMPQ         CX, $0x0c
-	JE           end1
-	VBROADCASTSS 48(SI), Z31
-	LONG         $0x404e9262
-	BYTE         $0x52
-	BYTE         $0xdf
-	PREFETCHT0   1792(R11)
-	CMPQ         CX, $0x0d
-	JE           end1
-	VBROADCASTSS 52(SI), Z31
-	LONG         $0x40469262
-	BYTE         $0x52
-	BYTE         $0xdf
-	PREFETCHT0   1856(R11)
-	CMPQ         CX, $0x0e
-	JE           end1
-	VBROADCASTSS 56(SI), Z31
-	LONG         $0x403e9262
-	BYTE         $0x52
-	BYTE         $0xdf
-	PREFETCHT0   1920(R11)
-	CMPQ         CX, $0x0f
-	JE           end1
-	VBROADCASTSS 60(SI), Z31
-	LONG         $0x40369262
-	BYTE         $0x52
-	BYTE         $0xdf
-	PREFETCHT0   1984(R11)
-
-end1:
+end:
 	VBROADCASTSS alpha+72(FP), Z31
 	MOVQ         c+40(FP), DI
 	MOVQ         cs+48(FP), DX
@@ -15095,18 +12833,14 @@ end1:
 	MOVQ         fs+64(FP), R8
 	TESTQ        SI, SI
 	JZ           overwrite
-	VFMADD213PS  (SI), Z31, Z2
-	VMOVUPS      Z2, (DI)
-	VFMADD213PS  64(SI), Z31, Z3
-	VMOVUPS      Z3, 64(DI)
+	VFMADD213PS  (SI), Z31, Z1
+	VMOVUPS      Z1, (DI)
 	VZEROUPPER
 	RET
 
 overwrite:
-	VMULPS  Z2, Z31, Z2
-	VMOVUPS Z2, (DI)
-	VMULPS  Z3, Z31, Z3
-	VMOVUPS Z3, 64(DI)
+	VMULPS  Z1, Z31, Z1
+	VMOVUPS Z1, (DI)
 	VZEROUPPER
 	RET
 

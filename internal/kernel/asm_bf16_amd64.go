@@ -38,15 +38,23 @@ func dotEngines() []*engineBF16 {
 	return []*engineBF16{e}
 }
 
-func inPlaceAVX512(h, k int, a []float32, b []BF16, bs, ahead int, c []float32, cs int, alpha float32, add bool) {
+func inPlaceAVX512(h, k, k0 int, a []float32, b []BF16, bs, left int, c []float32, cs int, alpha float32, add bool) {
+	const cols = 16
 	run := [fewRows]func(k int, a *float32, b *uint16, bs int, ahead int, c *float32, cs int, from *float32, fs int, alpha float32){
-		inPlace1x32AVX512BF16, inPlace2x32AVX512BF16, inPlace3x32AVX512BF16, inPlace4x32AVX512BF16,
+		inPlace1x16AVX512BF16, inPlace2x16AVX512BF16, inPlace3x16AVX512BF16, inPlace4x16AVX512BF16,
 	}[h-1]
-	var from *float32
-	if add {
-		from = &c[0]
+	for j := 0; j < 2*cols; j += cols {
+		// Of the columns that follow, blocks of K ask for one part after the other: memory likes to be read from beginning to end.
+		ahead := 0
+		if j+2*cols <= left {
+			ahead = cols*bs + (cols-1)*k0
+		}
+		var from *float32
+		if add {
+			from = &c[j]
+		}
+		run(k, &a[0], halfPtr(b[j*bs:]), 2*bs, 2*ahead, &c[j], 4*cs, from, 4*cs, alpha)
 	}
-	run(k, &a[0], halfPtr(b), 2*bs, 2*ahead, &c[0], 4*cs, from, 4*cs, alpha)
 }
 
 // interleaveAVX512 is interleave for w <= 32. It writes whole vectors.

@@ -87,10 +87,10 @@ func wantDot() map[string][]string {
 		}
 	}
 	for h := 1; h <= fewRows; h++ {
-		name := fmt.Sprintf("inPlace%dx32AVX512BF16", h)
-		for turn := range 4 * 16 { // for each half of the columns in the loop and in the remainder, 16 pairs
+		name := fmt.Sprintf("inPlace%dx16AVX512BF16", h)
+		for turn := range 2 * 16 { // in the loop and in the remainder, 16 pairs
 			for i := range h {
-				all[name] = append(all[name], fmt.Sprintf("vdpbf16ps zmm%d,zmm%d,zmm%d", 2+2*i+turn/16%2, 10+turn%16, 31-i%2))
+				all[name] = append(all[name], fmt.Sprintf("vdpbf16ps zmm%d,zmm%d,zmm%d", 1+i, 10+turn%16, 31-i%2))
 			}
 		}
 	}

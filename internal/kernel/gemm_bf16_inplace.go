@@ -1,9 +1,9 @@
 package kernel
 
 // inPlace computes what product of an engine that sums pairs does, to the bit, for up to fewRows rows of A, packed, and cols columns of B that
-// lie as rows of b, of k elements and bs apart: they need no packing, which takes longer than the product. The processor may ask for what
-// lies ahead elements behind b.
-type inPlace func(h, k int, a []float32, b []BF16, bs, ahead int, c []float32, cs int, alpha float32, add bool)
+// lie as rows of b, of k elements and bs apart: they need no packing, which takes longer than the product. b begins at element k0 of the first
+// of so many columns that are left; the processor may ask for those that come next.
+type inPlace func(h, k, k0 int, a []float32, b []BF16, bs, left int, c []float32, cs int, alpha float32, add bool)
 
 // inPlaceColumns computes columns from j0 on whose B is multiplied where it lies, and returns where the others begin. A is packed once.
 func (p *passBF16) inPlaceColumns(j0, j1 int) int {
@@ -35,10 +35,5 @@ func (p *passBF16) multiply(h, j, n int, a, b []float32, bs int, c []float32, cs
 		p.product(h, n, p.words, a, b, bs, c, cs, g.Alpha, p.add)
 		return
 	}
-	// Of the columns that follow, blocks of K ask for one part after the other: memory likes to be read from beginning to end.
-	ahead := 0
-	if j+2*p.cols <= g.N {
-		ahead = p.cols*g.LDB + (p.cols-1)*p.k0
-	}
-	p.inPlace(h, p.k, p.a[p.k0/2*h:], g.B[j*g.LDB+p.k0:], g.LDB, ahead, c, cs, g.Alpha, p.add)
+	p.inPlace(h, p.k, p.k0, p.a[p.k0/2*h:], g.B[j*g.LDB+p.k0:], g.LDB, g.N-j, c, cs, g.Alpha, p.add)
 }

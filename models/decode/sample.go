@@ -47,7 +47,7 @@ func likelier(a, b choice) int {
 
 // draw returns the n-th token, for these logits: a number that depends on the seed and n decides.
 func (s *sampler) draw(logits []float64, n int) int {
-	top := slices.Max(logits)
+	top := largest(logits)
 	if math.IsNaN(top) || math.IsInf(top, 0) {
 		panic(&tensor.Failure{Op: "decode.Generate", Err: fmt.Errorf("the largest of the logits is %v", top)})
 	}
@@ -68,6 +68,21 @@ func (s *sampler) draw(logits []float64, n int) int {
 		}
 	}
 	return kept[len(kept)-1].id // rounding
+}
+
+// largest returns the largest number, or NaN if one is.
+func largest(logits []float64) float64 {
+	top, sum := math.Inf(-1), 0.0
+	for _, v := range logits {
+		sum += v - v // NaN of NaN and of infinities
+		if v > top {
+			top = v
+		}
+	}
+	if sum != 0 && slices.ContainsFunc(logits, math.IsNaN) {
+		return math.NaN()
+	}
+	return top
 }
 
 // kept returns the tokens that TopK and TopP leave.

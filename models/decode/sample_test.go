@@ -64,3 +64,15 @@ func TestDrawAllocatesNothing(t *testing.T) {
 	s, n := sampler{Sampling: Sampling{Temperature: 1, TopK: 50, TopP: 0.9}}, 0
 	assert.Zero(t, testing.AllocsPerRun(20, func() { s.draw(logits, n); n++ }))
 }
+
+func TestLargest(t *testing.T) {
+	inf := math.Inf(1)
+	require.Equal(t, 3.0, largest([]float64{-inf, 3, 2}))
+	require.Equal(t, -inf, largest([]float64{-inf, -inf}))
+	require.Equal(t, inf, largest([]float64{1, inf}))
+	for i := range 3 {
+		logits := []float64{1, -inf, 2}
+		logits[i] = math.NaN()
+		require.True(t, math.IsNaN(largest(logits)))
+	}
+}

@@ -10,16 +10,17 @@ import (
 const (
 	// fewRows is the largest number of rows of A for which B is read where it lies.
 	fewRows = 4
-	// side is the number of columns of a vector, and of pairs of a row that fill one.
+	// side is the number of columns that are computed at once, a vector, and of pairs of a row that fill one. More columns would not leave
+	// the next ones, which are asked for meanwhile, in the first cache: at 768 elements two times 24 KiB.
 	side = 16
 )
 
 // inPlace emits the kernel for few rows of A and a B that is stored transposed: as it takes as long as reading B once, nothing is packed.
 // Squares of 16 rows of B by 16 pairs are transposed in registers, so that every sum is one chain in the order of k, with the bits of the
-// other micro-kernels. Registers: 0 and 1 are unused, then come the sums, 16 rows of B, four to exchange them, and two for A.
+// other micro-kernels. Registers: 1 to 4 are the sums, 10 to 25 are 16 rows of B, then come four to exchange them, and two for A.
 func (g *gen) inPlace(h int) {
-	g.begin(fmt.Sprintf("inPlace%dx%d", h, 2*side), "k int, a *float32, b *uint16, bs int, ahead int, c *float32, cs int, from *float32, fs int, alpha float32",
-		fmt.Sprintf("computes C[0:%d, 0:%d] = alpha*A*B over k > 0 elements, plus the matrix from unless that is nil. A is packed as pairs. The elements of a column of B lie side by side; bs is the bytes between columns. The memory from ahead bytes behind b on is asked for, as much as is read. cs and fs are the bytes between rows of C and from.", h, 2*side))
+	g.begin(fmt.Sprintf("inPlace%dx%d", h, side), "k int, a *float32, b *uint16, bs int, ahead int, c *float32, cs int, from *float32, fs int, alpha float32",
+		fmt.Sprintf("computes C[0:%d, 0:%d] = alpha*A*B over k > 0 elements, plus the matrix from unless that is nil. A is packed as pairs. The elements of a column of B lie side by side; bs is the bytes between columns. The memory from ahead bytes behind b on is asked for, as much as is read. cs and fs are the bytes between rows of C and from.", h, side))
 	g.arg("k", reg.RCX)
 	g.arg("a", reg.RSI)
 	g.arg("b", reg.RBX)
@@ -27,62 +28,62 @@ func (g *gen) inPlace(h int) {
 	g.arg("ahead", reg.R11)
 	g.ADDQ(reg.RBX, reg.R11)
 	g.LEAQ(operand.Mem{Base: reg.R8, Index: reg.R8, Scale: 2}, reg.R9)
-	for i := range 2 * h {
-		g.zero(g.vec(2 + i))
+	for i := range h {
+		g.zero(g.vec(1 + i))
 	}
 	g.SUBQ(operand.Imm(2*side), reg.RCX)
 	g.JLT(label("tail"))
 	g.Label("loop")
-	g.turn(h, g.move, func(int, int) {})
+	g.turn(h, g.move, func(int) {})
 	g.ADDQ(operand.Imm(4*side), reg.RBX)
 	g.ADDQ(operand.I32(4*side*h), reg.RSI)
-	g.ADDQ(operand.I32(4*side*2*side), reg.R11)
+	g.ADDQ(operand.I32(4*side*side), reg.R11)
 	g.SUBQ(operand.Imm(2*side), reg.RCX)
 	g.JGE(label("loop"))
 	g.Label("tail")
 	g.ADDQ(operand.Imm(2*side), reg.RCX)
-	g.JZ(label("end1"))
+	g.JZ(label("end"))
 	g.MOVQ(operand.I32(1), reg.RAX)
 	g.SHLQ(reg.CL, reg.RAX)
 	g.DECQ(reg.RAX)
 	g.KMOVD(reg.EAX, reg.K1)
 	g.INCQ(reg.RCX)
 	g.SHRQ(operand.Imm(1), reg.RCX)
-	g.turn(h, func(m, v operand.Op) { g.VMOVDQU16_Z(m, reg.K1, v) }, func(group, pairs int) {
+	g.turn(h, func(m, v operand.Op) { g.VMOVDQU16_Z(m, reg.K1, v) }, func(pairs int) {
 		if pairs < side {
 			g.CMPQ(reg.RCX, operand.Imm(uint64(pairs)))
-			g.JE(label(fmt.Sprintf("end%d", group)))
+			g.JE(label("end"))
 		} else {
-			g.Label(fmt.Sprintf("end%d", group))
+			g.Label("end")
 		}
 	})
 	g.storeInPlace(h)
 }
 
 // turn adds the products of up to 16 pairs of each column: load reads a vector, and after is called between the products.
-func (g *gen) turn(h int, load func(m, v operand.Op), after func(group, pairs int)) {
-	rows := func(i int) reg.Register { return g.vec(2 + 2*fewRows + i) }
+func (g *gen) turn(h int, load func(m, v operand.Op), after func(pairs int)) {
+	rows := func(i int) reg.Register { return g.vec(10 + i) }
 	g.MOVQ(reg.RBX, reg.R10)
-	for group := range 2 {
-		for q := 0; q < side; q += 4 {
-			for i := range 4 {
-				load(stepsAhead(reg.R10, reg.R8, reg.R9, i), rows(q+i))
-			}
+	for q := 0; q < side; q += 4 {
+		for i := range 4 {
+			load(stepsAhead(reg.R10, reg.R8, reg.R9, i), rows(q+i))
+		}
+		if q+4 < side {
 			g.LEAQ(operand.Mem{Base: reg.R10, Index: reg.R8, Scale: 4}, reg.R10)
-			g.exchange(rows(q), rows(q+1), rows(q+2), rows(q+3))
 		}
-		for j := range 4 {
-			g.exchangeLanes(rows(j), rows(4+j), rows(8+j), rows(12+j))
+		g.exchange(rows(q), rows(q+1), rows(q+2), rows(q+3))
+	}
+	for j := range 4 {
+		g.exchangeLanes(rows(j), rows(4+j), rows(8+j), rows(12+j))
+	}
+	for p := range side {
+		for i := range h {
+			a := g.vec(g.regs - 1 - i%2)
+			g.broadcast(mem(reg.RSI, 4*(p*h+i)), a)
+			g.addProduct(rows(p), a, g.vec(1+i))
 		}
-		for p := range side {
-			for i := range h {
-				a := g.vec(g.regs - 1 - i%2)
-				g.broadcast(mem(reg.RSI, 4*(p*h+i)), a)
-				g.addProduct(rows(p), a, g.vec(2+2*i+group))
-			}
-			g.PREFETCHT0(mem(reg.R11, 64*(group*side+p)))
-			after(group, p+1)
-		}
+		g.PREFETCHT0(mem(reg.R11, 64*p))
+		after(p + 1)
 	}
 }
 
@@ -115,7 +116,7 @@ func (g *gen) exchangeLanes(r0, r1, r2, r3 reg.Register) {
 
 // storeInPlace writes alpha times the sums to C, plus the rows of from.
 func (g *gen) storeInPlace(h int) {
-	alpha, masks := g.vec(g.regs-1), make([]reg.Register, 2)
+	alpha, masks := g.vec(g.regs-1), make([]reg.Register, 1)
 	g.broadcast(g.slot("alpha"), alpha)
 	g.arg("c", reg.RDI)
 	g.arg("cs", reg.RDX)
@@ -123,14 +124,14 @@ func (g *gen) storeInPlace(h int) {
 	g.arg("fs", reg.R8)
 	g.TESTQ(reg.RSI, reg.RSI)
 	g.JZ(label("overwrite"))
-	g.storeRows(h, 2, masks, func(i, j int, acc reg.Register) {
-		if i > 0 && j == 0 {
+	g.storeRows(h, 1, masks, func(i, _ int, acc reg.Register) {
+		if i > 0 {
 			g.ADDQ(reg.R8, reg.RSI)
 		}
-		g.scaleAdd(mem(reg.RSI, j*g.bytes), alpha, nil, acc)
+		g.scaleAdd(mem(reg.RSI, 0), alpha, nil, acc)
 	})
 	g.end()
 	g.Label("overwrite")
-	g.storeRows(h, 2, masks, func(_, _ int, acc reg.Register) { g.mul(acc, alpha, acc) })
+	g.storeRows(h, 1, masks, func(_, _ int, acc reg.Register) { g.mul(acc, alpha, acc) })
 	g.end()
 }
