@@ -1,5 +1,5 @@
-// Package train holds what a training script needs around its own loop: flags, signals, progress, metrics, pictures, and
-// checkpoints to go on from. The loop and the step stay the script's:
+// Package train holds what a training script needs around its own loop: flags, signals, progress, values in files and pictures,
+// and checkpoints to go on from. The loop and the step stay the script's:
 //
 //	o := train.Flags(flag.CommandLine)
 //	flag.Parse()
@@ -9,25 +9,18 @@
 //		if err != nil {
 //			return err
 //		}
-//		for range loop.Batches(loader, steps) {
-//			// forward, Backward, opt.Step, tape.Reset
+//		for _, b := range loop.Batches(loader, steps) {
+//			// forward on b.X and b.Y, Backward, opt.Step, tape.Reset
 //			loop.Sum("loss", loss) // this rank's part of it
 //		}
 //		return loop.Close()
 //	}))
 //
-// All ranks do the same: Start, every step, Sum, Log, Flush and Close are collective.
+// All ranks do the same: Start, each step, Sum, Log, Flush and Close are collective. Values stay on the device until the loop
+// reads those of all ranks, about twice a second; a script that reads the loss in every step waits for every step. The ranks hear
+// of signals then, too: after the first SIGINT, SIGTERM or SIGHUP the running step is the last one, Close saves, and Exit says so.
+// The second signal kills.
 //
-// Values stay on the device until the loop reads those of all ranks, about twice a second; a script that reads a loss in
-// every step waits for every step. At the same time the ranks hear of a signal: the first SIGINT, SIGTERM or SIGHUP ends the
-// loop after a step, and Close saves; the second one kills.
-//
-// With RINGO_GRADS=FILE in the environment, every step of the optimizer that Start was given appends a line of JSON to the file: the norm of
-// each parameter's gradient over the whole job, before clipping, and the step's value of "loss" so far. `ringo compare` does that with two layouts.
-//
-//	options.go     Options, Flags, Run, Exit
-//	loop.go        Loop: Start, Steps, Batches, Close; checkpoint.go: save and resume
-//	values.go      Sum, Log, Flush, Writer; package metrics has the JSON and CSV files, package tensorboard event files
-//	grads.go       RINGO_GRADS
-//	progress.go    a bar on a terminal, a line every few seconds elsewhere
+// With RINGO_GRADS=FILE in the environment, each step of the optimizer appends a line of JSON to the file (metrics.GradStep): the
+// norm of each parameter's gradient over the whole job, before clipping. `ringo compare` does that with two layouts.
 package train

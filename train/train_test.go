@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -347,6 +349,30 @@ func TestDevice(t *testing.T) {
 	got, err := x.train()
 	require.NoError(t, err)
 	require.Equal(t, want, got)
+}
+
+// What a person sees comes from the loop: how far it is, the newest loss, and a step that takes long, until it is over.
+func TestProgress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		o := &train.Options{Threads: 1}
+		require.NoError(t, o.Run(dist.Config{Log: &out}, func(ctx context.Context, r *dist.Rank) error {
+			l, err := train.Start(ctx, r, o, ckpt.State{})
+			if err != nil {
+				return err
+			}
+			for step := range l.Steps(4) {
+				time.Sleep(time.Second)
+				l.Sum("loss", tensor.FromSlice([]float64{float64(step)}, 1))
+				if step == 3 {
+					time.Sleep(9 * time.Second)
+				}
+			}
+			time.Sleep(time.Minute)
+			return l.Close()
+		}))
+		require.Equal(t, "step 3 of 4  loss 1.0000  1 steps/s, 1s left\nstep 4 has run for more than 5s\nstep 4 of 4  loss 3.0000  0.3077 steps/s, 0s left\n", out.String())
+	})
 }
 
 // A break counts the step that it is in.

@@ -41,6 +41,7 @@ func main() {
 	flag.StringVar(&o.data, "data", "", "`directory` of IDX files, or synthetic (default: MNIST)")
 	flag.Float64Var(&o.bucketMB, "bucket-mb", 25, "largest gradient bucket in MiB")
 	common := train.Flags(flag.CommandLine)
+	flag.BoolVar(&common.Quiet, "json", false, "print the summary as one JSON line, and nothing else")
 	flag.Parse()
 	o.Options = *common
 	train.Exit(run(o, os.Stdout))

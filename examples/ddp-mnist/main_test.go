@@ -23,7 +23,7 @@ import (
 const params = 784*512 + 512 + 512*512 + 512 + 512*10 + 10
 
 func short() options {
-	return options{Options: train.Options{Threads: 1, SaveEvery: 100, JSON: true}, ranks: 1, epochs: 1, steps: 6, batch: 63, bucketMB: 1, model: "mlp", optim: "sgd", dtype: "float32",
+	return options{Options: train.Options{Threads: 1, SaveEvery: 100, Quiet: true}, ranks: 1, epochs: 1, steps: 6, batch: 63, bucketMB: 1, model: "mlp", optim: "sgd", dtype: "float32",
 		seed: 9, data: "synthetic"}
 }
 

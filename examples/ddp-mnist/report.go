@@ -113,7 +113,7 @@ func (t *trainer) report() error {
 	if err != nil {
 		return err
 	}
-	if t.o.JSON {
+	if t.o.Quiet {
 		line, err := json.Marshal(s)
 		if err != nil {
 			return err

@@ -7,32 +7,30 @@ import (
 	"context"
 	_ "embed"
 	"flag"
-	"fmt"
 	"io"
-	"log"
 	"os"
 	"runtime"
 
+	"github.com/ringo-ml/ringo/ckpt"
 	"github.com/ringo-ml/ringo/data"
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/plan"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/train"
 )
 
 //go:embed main.go
 var source []byte
 
 type options struct {
+	train.Options
 	ranks, steps, batch, width, layers, length int
 	half                                       bool
-	device                                     dist.DeviceFunc
 }
 
 func main() {
-	log.SetFlags(0)
-	log.SetPrefix("fsdp: ")
 	var o options
 	flag.IntVar(&o.ranks, "ranks", 4, "goroutine `ranks` (under ringo run, the launcher decides)")
 	device := dist.DeviceFlag()
@@ -43,30 +41,27 @@ func main() {
 	flag.IntVar(&o.length, "length", 32, "bytes of a sequence")
 	flag.BoolVar(&o.half, "half", false, "compute in bfloat16; the optimizer's values stay in float32")
 	flag.Parse()
-	if flag.NArg() > 0 {
-		log.Printf("unexpected argument %q", flag.Arg(0))
-		os.Exit(2)
-	}
-	o.device = *device
-	if err := o.check(); err != nil {
-		log.Print(err)
-		os.Exit(2)
-	}
-	if err := run(o, os.Stdout); err != nil {
-		log.Fatal(err)
-	}
+	o.Device, o.Quiet = *device, true // the lines of the table stay together
+	train.Exit(run(o, os.Stdout))
 }
 
 // check rejects what cannot be meant.
 func (o *options) check() error {
-	if o.ranks < 1 || o.steps < 2 || o.batch < 1 || o.width < heads || o.width%heads != 0 || o.layers < 1 || o.length < 1 {
-		return fmt.Errorf("-steps must be at least 2, -width a multiple of %d, and the others positive", heads)
+	switch {
+	case flag.NArg() > 0:
+		return train.Usagef("unexpected argument %q", flag.Arg(0))
+	case o.ranks < 1 || o.steps < 2 || o.batch < 1 || o.width < heads || o.width%heads != 0 || o.layers < 1 || o.length < 1:
+		return train.Usagef("-steps must be at least 2, -width a multiple of %d, and the others positive", heads)
 	}
 	return nil
 }
 
+// run writes the table to w.
 func run(o options, w io.Writer) error {
-	return dist.Run(context.Background(), dist.Config{Ranks: o.ranks, Device: o.device, Log: w}, func(ctx context.Context, r *dist.Rank) error {
+	if err := o.check(); err != nil {
+		return err
+	}
+	return o.Run(dist.Config{Ranks: o.ranks, Log: w}, func(ctx context.Context, r *dist.Rank) error {
 		r.Logf("%d ranks, %d parameters", r.World.Size(), nn.ParamsOf(newGPT(o.width, o.layers, o.length)).Count())
 		r.Logf("              loss       KiB of a rank, at most%56s  sent", "")
 		r.Logf("         first   last%s", columns(kindNames(), "total", "a step"))
@@ -76,7 +71,7 @@ func run(o options, w io.Writer) error {
 				return err
 			}
 			forget(r.Device.Memory())
-			res, err := train(ctx, o, stage, r)
+			res, err := fit(ctx, o, stage, r)
 			if err != nil {
 				return err
 			}
@@ -110,8 +105,8 @@ func forget(m *tensor.Memory) {
 	m.ResetPeak()
 }
 
-// train makes a model, and trains it under one stage.
-func train(ctx context.Context, o options, stage int, r *dist.Rank) (*result, error) {
+// fit makes a model, and trains it under one stage.
+func fit(ctx context.Context, o options, stage int, r *dist.Rank) (*result, error) {
 	m := newGPT(o.width, o.layers, o.length)
 	t, err := m.attach(o, stage, r)
 	if err != nil {
@@ -121,29 +116,33 @@ func train(ctx context.Context, o options, stage int, r *dist.Rank) (*result, er
 	tape := tensor.NewTape(r.Device)
 	defer tape.Close()
 	batches := data.NewLoader(text{o.steps * o.batch, o.length}, data.Config{Batch: o.batch, Sharder: r.World, Device: r.Device})
-	losses, sent := tensor.New(r.Device, tensor.Float32, o.steps), uint64(0)
-	for step, b := range batches.Epoch(ctx, 0) {
+	loop, err := train.Start(ctx, r, &o.Options, ckpt.State{Params: t.params, Optimizer: opt, Tape: tape})
+	if err != nil {
+		return nil, err
+	}
+	sent := uint64(0)
+	for step, b := range loop.Batches(batches, o.steps) {
 		if step == o.steps-1 {
 			sent = t.sent()
 		}
 		loss := nn.CrossEntropy(m.Forward(tape.Input(b.X)), b.Y) // this rank's part of the mean
-		tensor.Copy(losses.Range(step, step+1), loss)            // to read it now would wait for the device
+		loop.Sum("loss", loss)
 		tape.Backward(loss)
 		if err := opt.Step(); err != nil {
 			return nil, err
 		}
 		tape.Reset()
 	}
-	if err := batches.Err(); err != nil {
+	if err := loop.Close(); err != nil {
 		return nil, err
 	}
-	all := tensor.Floats(losses)
-	sums := []float64{all[0], all[o.steps-1], float64(t.sent() - sent)}
-	if err := r.World.SumFloats(sums); err != nil {
+	_, losses := loop.Values("loss")
+	sum := []float64{float64(t.sent() - sent)}
+	if err := r.World.SumFloats(sum); err != nil {
 		return nil, err
 	}
 	peaks, err := peaksOf(r)
-	return &result{sums[0], sums[1], int(sums[2]), peaks}, err
+	return &result{losses[0], losses[o.steps-1], int(sum[0]), peaks}, err
 }
 
 // text is a dataset of sequences from the source, and the bytes that follow each byte.

@@ -43,10 +43,10 @@ func losses(t *testing.T, o options) (out []float64) {
 func TestDevices(t *testing.T) {
 	o := short()
 	want := losses(t, o)
-	o.device = tensortest.Remotes(t)
+	o.Device = tensortest.Remotes(t)
 	require.Equal(t, want, losses(t, o))
 	for _, gpus := range []int{1, 3} {
-		o.device = disttest.CUDA(t, emu.Config{Devices: gpus, Lazy: true})
+		o.Device = disttest.CUDA(t, emu.Config{Devices: gpus, Lazy: true})
 		require.InDeltaSlice(t, want, losses(t, o), 2e-4)
 	}
 }
@@ -88,7 +88,7 @@ func TestPlan(t *testing.T) {
 			require.NoError(t, dist.Run(context.Background(), dist.Config{Ranks: ranks, Threads: 1, Log: io.Discard}, func(ctx context.Context, r *dist.Rank) error {
 				for stage := range 4 {
 					forget(r.Device.Memory())
-					res, err := train(ctx, o, stage, r)
+					res, err := fit(ctx, o, stage, r)
 					if err != nil {
 						return err
 					}

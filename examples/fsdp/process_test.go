@@ -48,7 +48,7 @@ func measureResident(o options, stage int) error {
 		if err != nil {
 			return err
 		}
-		if _, err := train(ctx, o, stage, r); err != nil {
+		if _, err := fit(ctx, o, stage, r); err != nil {
 			return err
 		}
 		after, err := residentBytes("VmHWM")

@@ -1,43 +1,47 @@
-// Command mnist trains a small network on MNIST on one rank: the training loop and nothing else. See ../ddp-mnist for
-// several ranks.
+// Command mnist trains a small network on MNIST on one rank. The loop is all there is to read: what stands around it, such as
+// checkpoints and signals, is package train's. See ../ddp-mnist for several ranks.
 package main
 
 import (
 	"context"
 	"flag"
-	"log"
+	"io"
 	"os"
 
+	"github.com/ringo-ml/ringo/ckpt"
 	"github.com/ringo-ml/ringo/data"
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/train"
 )
 
 func main() {
-	log.SetFlags(0)
-	log.SetPrefix("mnist: ")
 	steps := flag.Int("steps", 938, "training steps of 64 images")
 	dtype := flag.String("dtype", "float32", "float32, float64, or bfloat16 (the optimizer keeps the parameters in float32 as well)")
-	device := dist.DeviceFlag()
+	o := train.Flags(flag.CommandLine)
 	flag.Parse()
-	if *steps < 1 || flag.NArg() > 0 {
-		log.Printf("-steps must be at least 1, and there are no arguments: %q", flag.Args())
-		os.Exit(2)
-	}
-	d, err := tensor.ParseDType(*dtype)
-	if err != nil {
-		log.Printf("-dtype: %v", err)
-		os.Exit(2)
-	}
-	one := dist.Config{Ranks: 1, Exact: true, Device: *device}
-	if err := dist.Run(context.Background(), one, func(ctx context.Context, r *dist.Rank) error { return train(ctx, r, *steps, d) }); err != nil {
-		log.Fatal(err)
-	}
+	train.Exit(run(o, *steps, *dtype, os.Stdout))
 }
 
-func train(ctx context.Context, r *dist.Rank, steps int, dtype tensor.DType) error {
+// run writes what a person reads to w.
+func run(o *train.Options, steps int, dtype string, w io.Writer) error {
+	d, err := tensor.ParseDType(dtype)
+	switch {
+	case err != nil:
+		return train.Usagef("-dtype: %v", err)
+	case steps < 1:
+		return train.Usagef("-steps %d: want 1 or more", steps)
+	case flag.NArg() > 0:
+		return train.Usagef("unexpected argument %q", flag.Arg(0))
+	}
+	one := dist.Config{Ranks: 1, Exact: true, Log: w}
+	return o.Run(one, func(ctx context.Context, r *dist.Rank) error { return fit(ctx, r, o, steps, d) })
+}
+
+// fit trains, and measures the accuracy.
+func fit(ctx context.Context, r *dist.Rank, o *train.Options, steps int, dtype tensor.DType) error {
 	trainSet, testSet, err := data.MNIST("", dtype)
 	if err != nil {
 		return err
@@ -46,22 +50,27 @@ func train(ctx context.Context, r *dist.Rank, steps int, dtype tensor.DType) err
 	model := nn.Sequential{nn.NewLinear(784, 128), nn.ReLU, nn.NewLinear(128, 10)}
 	params := nn.Init(model, dev, dtype, 1)
 	opt := optim.NewAdamW(params, optim.AdamWConfig{LR: 1e-3})
-	tape := tensor.NewTape(dev)
-
+	tape := tensor.NewTape(dev, tensor.Trace(r.Trace))
 	batches := data.NewLoader(trainSet, data.Config{Batch: 64, Shuffle: true, Device: dev})
-	for step, b := range batches.Epoch(ctx, 0) {
+
+	loop, err := train.Start(ctx, r, o, ckpt.State{Params: params, Optimizer: opt, Tape: tape})
+	if err != nil {
+		return err
+	}
+	for step, b := range loop.Batches(batches, steps) {
 		loss := nn.CrossEntropy(model.Forward(tape.Input(b.X)), b.Y)
+		loop.Sum("loss", loss)
 		if step%100 == 0 {
-			r.Logf("step %d  loss %.4f", step, loss.Item()) // waits for the device: not in every step
+			loop.Logf("step %d  loss %.4f", step, loss.Item()) // waits for the device: not in every step
 		}
 		tape.Backward(loss)
 		if err := opt.Step(); err != nil {
 			return err
 		}
 		tape.Reset()
-		if step+1 == steps {
-			break
-		}
+	}
+	if !loop.Going() {
+		return loop.Close()
 	}
 
 	right, eval := 0.0, tensor.NewTape(dev, tensor.NoGrad())
@@ -70,9 +79,9 @@ func train(ctx context.Context, r *dist.Rank, steps int, dtype tensor.DType) err
 		right += nn.Hits(model.Forward(eval.Input(b.X)), b.Y)
 		eval.Reset()
 	}
-	if err := batches.Err(); err != nil {
+	if err := tests.Err(); err != nil {
 		return err
 	}
-	r.Logf("test accuracy %.2f%%", 100*right/float64(testSet.Len()))
-	return tests.Err()
+	loop.Logf("test accuracy %.2f%%", 100*right/float64(testSet.Len()))
+	return loop.Close()
 }

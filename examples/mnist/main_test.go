@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"testing"
 
@@ -11,16 +10,13 @@ import (
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/internal/cuda/emu"
-	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/train"
 )
 
 // output returns the loss of the first step and the accuracy that three steps print.
 func output(t *testing.T, device dist.DeviceFunc) (loss, accuracy float64) {
 	var out bytes.Buffer
-	cfg := dist.Config{Ranks: 1, Device: device, Log: &out}
-	require.NoError(t, dist.Run(context.Background(), cfg, func(ctx context.Context, r *dist.Rank) error {
-		return train(ctx, r, 3, tensor.Float32)
-	}))
+	require.NoError(t, run(&train.Options{Device: device}, 3, "float32", &out))
 	_, err := fmt.Sscanf(out.String(), "step 0  loss %f\ntest accuracy %f%%\n", &loss, &accuracy)
 	require.NoError(t, err, out.String())
 	return loss, accuracy

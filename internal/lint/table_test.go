@@ -92,10 +92,18 @@ var table = map[string]row{
 	"ckpt/torch":       {own: "ckpt/safetensors"},
 	"ckpt/peft":        {own: "nn tensor ckpt/safetensors internal/bounded"},
 
-	"train":             {own: "nn optim data dist ckpt tensor internal/curve train/metrics", others: "github.com/schollz/progressbar/v3 golang.org/x/term"},
-	"train/metrics":     {},
-	"train/tensorboard": {others: "google.golang.org/protobuf"},
-	"internal/curve":    {others: "gonum.org/v1/plot codeberg.org/go-fonts/dejavu golang.org/x/image"},
+	"train":                     {own: "nn optim data dist ckpt tensor train/metrics train/internal/..."},
+	"train/internal/checkpoint": {own: "nn data dist ckpt train/metrics train/internal/values train/internal/zero"},
+	"train/internal/gradnorm":   {own: "nn optim dist tensor train/metrics train/internal/values train/internal/zero"},
+	"train/internal/interrupt":  {},
+	"train/internal/output":     {own: "dist internal/curve train/metrics train/internal/values train/internal/zero"},
+	"train/internal/progress":   {own: "train/metrics", others: "github.com/schollz/progressbar/v3 golang.org/x/term"},
+	"train/internal/values":     {own: "dist tensor train/metrics"},
+	"train/internal/zero":       {own: "dist"},
+	"train/metrics":             {},
+	"train/tensorboard":         {others: "google.golang.org/protobuf"},
+
+	"internal/curve": {others: "gonum.org/v1/plot codeberg.org/go-fonts/dejavu golang.org/x/image"},
 
 	"models/decode": {own: "nn tensor"},
 	"models/gpt":    {own: "models/decode nn tensor ckpt internal/bounded"},

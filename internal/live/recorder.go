@@ -10,7 +10,7 @@ import (
 )
 
 // Recorder keeps what a rank's training loop does until the next report. The methods of a nil *Recorder do nothing: that is
-// a rank nobody watches. It is a train.Writer.
+// a rank nobody watches. It is a metrics.Writer.
 type Recorder struct {
 	waited func() time.Duration // how long the rank has waited for others so far
 

@@ -34,7 +34,14 @@ func (x *Number) UnmarshalJSON(text []byte) error {
 	return err
 }
 
-// File is a file of values. It is a train.Writer.
+// Writer takes the values of a training: see train.Loop.To.
+type Writer interface {
+	// Write takes the values of one step, which became known at a time.
+	Write(step int, at time.Time, values map[string]float64) error
+	Close() error
+}
+
+// File is a file of values. It is a Writer.
 type File struct {
 	f    *os.File
 	csv  bool

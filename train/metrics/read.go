@@ -13,11 +13,40 @@ import (
 	"strings"
 )
 
-// Series are the values of a name, in the order of the file.
+// Series are the values of a name, in the order of their steps or of a file. As JSON they are name, steps and values.
 type Series struct {
 	Name   string
 	Steps  []int
 	Values []float64
+}
+
+// seriesJSON is a Series whose values may be NaN.
+type seriesJSON struct {
+	Name   string   `json:"name"`
+	Steps  []int    `json:"steps"`
+	Values []Number `json:"values"`
+}
+
+// MarshalJSON writes values as a Number does.
+func (s Series) MarshalJSON() ([]byte, error) {
+	to := seriesJSON{s.Name, s.Steps, make([]Number, len(s.Values))}
+	for i, v := range s.Values {
+		to.Values[i] = Number(v)
+	}
+	return json.Marshal(to)
+}
+
+// UnmarshalJSON reads what MarshalJSON wrote.
+func (s *Series) UnmarshalJSON(text []byte) error {
+	var from seriesJSON
+	if err := json.Unmarshal(text, &from); err != nil {
+		return err
+	}
+	*s = Series{from.Name, from.Steps, make([]float64, len(from.Values))}
+	for i, v := range from.Values {
+		s.Values[i] = float64(v)
+	}
+	return nil
 }
 
 // Read reads what a File wrote. The names of a line of JSON come in alphabetical order.

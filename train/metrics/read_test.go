@@ -1,6 +1,7 @@
 package metrics_test
 
 import (
+	"encoding/json"
 	"math"
 	"os"
 	"path/filepath"
@@ -22,6 +23,19 @@ func TestRead(t *testing.T) {
 		require.Equal(t, []metrics.Series{{"loss", []int{1, 2, 7}, []float64{2.5, math.Inf(-1), 0.1}}, {"lr, scaled", []int{1}, []float64{1e-4}},
 			{"a", []int{7}, []float64{3}}}, got)
 	}
+}
+
+// Series are JSON that checkpoints keep, NaN too.
+func TestSeries(t *testing.T) {
+	const want = `[{"name":"loss","steps":[1,3],"values":["-Inf",0.1]},{"name":"none","steps":null,"values":[]}]`
+	text, err := json.Marshal([]*metrics.Series{{"loss", []int{1, 3}, []float64{math.Inf(-1), 0.1}}, {Name: "none"}})
+	require.NoError(t, err)
+	require.Equal(t, want, string(text))
+	var got []*metrics.Series
+	require.NoError(t, json.Unmarshal(text, &got))
+	require.Equal(t, &metrics.Series{Name: "loss", Steps: []int{1, 3}, Values: []float64{math.Inf(-1), 0.1}}, got[0])
+	require.Empty(t, got[1].Values)
+	require.Error(t, json.Unmarshal([]byte(`[{"values":[true]}]`), &got))
 }
 
 func TestReadWrong(t *testing.T) {

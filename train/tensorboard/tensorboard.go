@@ -25,7 +25,7 @@ const (
 	valueSimple  = 2 // float
 )
 
-// Writer writes one event file. It is a train.Writer.
+// Writer writes one event file. It is a metrics.Writer.
 type Writer struct{ f *os.File }
 
 // Create makes the directory if need be, and in it a new file: a run that goes on has several, which TensorBoard joins.

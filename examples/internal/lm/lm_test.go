@@ -22,7 +22,7 @@ import (
 func short(t *testing.T) Options {
 	text := filepath.Join(t.TempDir(), "text")
 	require.NoError(t, os.WriteFile(text, []byte(strings.Repeat("All the world's a stage, and all the men and women merely players. ", 12)), 0o666))
-	return Options{Options: train.Options{Threads: 1, SaveEvery: 100, JSON: true}, layout: layout{fsdp: 1, tp: 1, cp: 1, ep: 1, stage: 3}, layers: 2, dim: 12, heads: 6, kvHeads: 2,
+	return Options{Options: train.Options{Threads: 1, SaveEvery: 100, Quiet: true}, layout: layout{fsdp: 1, tp: 1, cp: 1, ep: 1, stage: 3}, layers: 2, dim: 12, heads: 6, kvHeads: 2,
 		seq: 9, batch: 5, steps: 20, sample: 15, optim: "adamw", dtype: "float64", seed: 3, data: text}
 }
 
@@ -175,7 +175,7 @@ func TestLearns(t *testing.T) {
 	if os.Getenv("RINGO_LONG") != "1" {
 		t.Skip("RINGO_LONG is not 1")
 	}
-	o := Options{Options: train.Options{JSON: true}, layout: layout{fsdp: 1, tp: 1, cp: 1, ep: 1, stage: 3}, layers: 4, dim: 128, heads: 4, seq: 128, batch: 16, steps: 500,
+	o := Options{Options: train.Options{Quiet: true}, layout: layout{fsdp: 1, tp: 1, cp: 1, ep: 1, stage: 3}, layers: 4, dim: 128, heads: 4, seq: 128, batch: 16, steps: 500,
 		optim: "adamw", dtype: "float32", seed: 9}
 	text, err := o.text()
 	require.NoError(t, err)

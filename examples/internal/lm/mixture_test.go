@@ -219,7 +219,7 @@ func TestForcedExperts(t *testing.T) {
 		require.True(t, l.Forced)
 	}
 	var out bytes.Buffer
-	o.JSON = false
+	o.Quiet = false
 	require.NoError(t, o.run(&out))
 	require.Contains(t, out.String(), "experts were taken in turn (-forced): this is a benchmark")
 }

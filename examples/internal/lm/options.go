@@ -41,6 +41,7 @@ func define(fs *flag.FlagSet, experts bool) func() Options {
 		o.mixtureFlags(fs)
 	}
 	common := train.Flags(fs)
+	fs.BoolVar(&common.Quiet, "json", false, "print the summary as one JSON line, and nothing else")
 	return func() Options {
 		o.Options, o.given = *common, map[string]bool{}
 		fs.Visit(func(f *flag.Flag) { o.given[f.Name] = true })

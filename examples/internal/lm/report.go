@@ -76,7 +76,7 @@ func (t *trainer) report() error {
 	if t.r.World.Rank() != 0 {
 		return nil
 	}
-	if t.o.JSON {
+	if t.o.Quiet {
 		line, err := json.Marshal(s)
 		if err != nil {
 			return err

@@ -1,0 +1,189 @@
+package values
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/train/metrics"
+)
+
+// window is how many values of a name stay on the device at most.
+const window = 512
+
+// gatherEvery is about how often Step says that it is time to gather.
+const gatherEvery = 500 * time.Millisecond
+
+// Table has the values of one rank.
+type Table struct {
+	Series []*metrics.Series // what all ranks know, in the order of first use
+	Done   int               // steps that are over; values belong to the next one
+
+	g       *dist.Group
+	dev     tensor.Device
+	columns []*column
+	rows    map[int]map[string]float64 // values by step and name that the writers have not got
+	writers []metrics.Writer
+
+	since    int // steps since the last Gather
+	every    int // steps from one Gather to the next
+	gathered time.Time
+}
+
+// column is what Sum got of a name since the last Gather.
+type column struct {
+	name  string
+	parts tensor.Tensor   // on the device
+	part  []tensor.Tensor // views of it
+	steps []int           // of each
+}
+
+// New returns a Table whose values are summed over g, and stay on dev until then.
+func New(g *dist.Group, dev tensor.Device) *Table {
+	return &Table{g: g, dev: dev, rows: map[int]map[string]float64{}, every: 1, gathered: time.Now()}
+}
+
+// Full reports whether Sum has no place for a name: Gather makes it.
+func (t *Table) Full(name string) bool { return len(t.column(name).steps) == window }
+
+// Sum adds a rank's part, one number, to the step's value. It copies part, and waits for nothing.
+func (t *Table) Sum(name string, part tensor.Tensor) {
+	c := t.column(name)
+	if c.part == nil {
+		c.parts = tensor.New(t.dev, part.DType(), window)
+		for k := range window {
+			c.part = append(c.part, c.parts.Range(k, k+1))
+		}
+	}
+	tensor.Copy(c.part[len(c.steps)], part)
+	c.steps = append(c.steps, t.Done+1)
+}
+
+func (t *Table) column(name string) *column {
+	i := slices.IndexFunc(t.columns, func(c *column) bool { return c.name == name })
+	if i < 0 {
+		i = len(t.columns)
+		t.columns = append(t.columns, &column{name: name})
+		t.series(name) // in the order of calls: the first one is shown while steps run
+	}
+	return t.columns[i]
+}
+
+// Add adds to the step's value what all ranks know.
+func (t *Table) Add(name string, value float64) { t.add(name, t.Done+1, value) }
+
+func (t *Table) add(name string, step int, value float64) {
+	if t.rows[step] == nil {
+		t.rows[step] = map[string]float64{}
+	}
+	t.rows[step][name] += value
+	s := t.series(name)
+	if n := len(s.Steps); n > 0 && s.Steps[n-1] == step {
+		s.Values[n-1] += value
+		return
+	}
+	s.Steps, s.Values = append(s.Steps, step), append(s.Values, value)
+}
+
+func (t *Table) series(name string) *metrics.Series {
+	i := slices.IndexFunc(t.Series, func(s *metrics.Series) bool { return s.Name == name })
+	if i < 0 {
+		i = len(t.Series)
+		t.Series = append(t.Series, &metrics.Series{Name: name})
+	}
+	return t.Series[i]
+}
+
+// Of returns the steps and the values of a name.
+func (t *Table) Of(name string) (steps []int, values []float64) {
+	for _, s := range t.Series {
+		if s.Name == name {
+			return slices.Clone(s.Steps), slices.Clone(s.Values)
+		}
+	}
+	return nil, nil
+}
+
+// Current returns the step's value of a name, if there is one yet.
+func (t *Table) Current(name string) (value float64, ok bool) {
+	value, ok = t.rows[t.Done+1][name]
+	return value, ok
+}
+
+// Step ends a step, and reports whether it is time to gather.
+func (t *Table) Step() bool {
+	t.Done++
+	t.since++
+	return t.since >= t.every
+}
+
+// Gather waits for the device, and sums the parts of all ranks. With them each rank sends a note; Gather returns those of all
+// ranks. It is collective.
+func (t *Table) Gather(note float64) (notes []float64, err error) {
+	mine := []float64{note, float64(t.pace())}
+	for _, c := range t.columns {
+		if len(c.steps) > 0 {
+			mine = append(mine, tensor.Floats(c.parts.Range(0, len(c.steps)))...)
+		}
+	}
+	n := len(mine)
+	all := make([]float64, n*t.g.Size())
+	if err := t.g.AllGather(tensor.FromSlice(all, len(all)), tensor.FromSlice(mine, n)).Wait(); err != nil {
+		return nil, err
+	}
+	t.every, t.since, t.gathered = int(all[1]), 0, time.Now() // as rank 0 says
+	for k := 0; k < len(all); k += n {
+		notes = append(notes, all[k])
+	}
+	at := 2
+	for _, c := range t.columns {
+		for i, step := range c.steps {
+			sum := 0.0
+			for k := at + i; k < len(all); k += n { // in the order of ranks: the same bits again
+				sum += all[k]
+			}
+			t.add(c.name, step, sum)
+		}
+		at += len(c.steps)
+		c.steps = c.steps[:0]
+	}
+	return notes, nil
+}
+
+// pace is how many steps to make until the next Gather.
+func (t *Table) pace() int {
+	if t.since == 0 {
+		return t.every
+	}
+	each := max(1, time.Since(t.gathered)/time.Duration(t.since))
+	return min(max(1, int(gatherEvery/each)), window)
+}
+
+// To has Write give values to w as well, from now on, and Close close it.
+func (t *Table) To(w metrics.Writer) { t.writers = append(t.writers, w) }
+
+// Write gives the values of steps that are over to the writers.
+func (t *Table) Write() (err error) {
+	for _, step := range slices.Sorted(maps.Keys(t.rows)) {
+		if step > t.Done {
+			break
+		}
+		for _, w := range t.writers {
+			err = errors.Join(err, w.Write(step, time.Now(), t.rows[step]))
+		}
+		delete(t.rows, step)
+	}
+	return err
+}
+
+// Close closes the writers.
+func (t *Table) Close() (err error) {
+	for _, w := range t.writers {
+		err = errors.Join(err, w.Close())
+	}
+	t.writers = nil
+	return err
+}

@@ -1,0 +1,113 @@
+package values_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/train/internal/values"
+)
+
+// onRanks calls f on ranks, whose time is not the clock's.
+func onRanks(t *testing.T, ranks int, f func(g *dist.Group, v *values.Table) error) {
+	synctest.Test(t, func(t *testing.T) {
+		require.NoError(t, dist.Run(context.Background(), dist.Config{Ranks: ranks, Threads: 1, Log: io.Discard}, func(_ context.Context, r *dist.Rank) error {
+			return f(r.World, values.New(r.World, r.Device))
+		}))
+	})
+}
+
+// part is one number.
+func part(x float64) tensor.Tensor { return tensor.FromSlice([]float64{x}, 1) }
+
+// lines is a writer that keeps what it got.
+type lines struct {
+	got    []string
+	closed bool
+}
+
+func (l *lines) Write(step int, _ time.Time, values map[string]float64) error {
+	l.got = append(l.got, fmt.Sprint(step, values))
+	if values["b"] == 13 {
+		return fmt.Errorf("step %d is not written", step)
+	}
+	return nil
+}
+
+func (l *lines) Close() error {
+	l.closed = true
+	return nil
+}
+
+// Parts add up over ranks and within a step, whatever order names come in; the writers get a step once, when it is over.
+func TestTable(t *testing.T) {
+	onRanks(t, 2, func(g *dist.Group, v *values.Table) error {
+		var w lines
+		v.To(&w)
+		rank := float64(g.Rank())
+		v.Sum("b", part(1+rank))
+		v.Sum("b", part(2))
+		v.Add("a", 0.5)
+		v.Step()
+		v.Sum("b", part(6+rank))
+		v.Sum("c", part(10*rank))
+		notes, err := v.Gather(100 + rank)
+		require.NoError(t, err)
+		require.Equal(t, []float64{100, 101}, notes)
+		require.NoError(t, v.Write())
+		require.Equal(t, []string{"1 map[a:0.5 b:7]"}, w.got)
+		now, ok := v.Current("b")
+		require.True(t, ok)
+		require.Equal(t, 13.0, now)
+		_, ok = v.Current("a")
+		require.False(t, ok)
+		v.Step()
+		require.EqualError(t, v.Write(), "step 2 is not written")
+		require.NoError(t, v.Write(), "only once")
+		require.Equal(t, []string{"1 map[a:0.5 b:7]", "2 map[b:13 c:10]"}, w.got)
+		steps, got := v.Of("b")
+		require.Equal(t, []int{1, 2}, steps)
+		require.Equal(t, []float64{7, 13}, got)
+		require.Equal(t, "b", v.Series[0].Name, "in the order of first use")
+		require.NoError(t, v.Close())
+		require.True(t, w.closed)
+		return nil
+	})
+}
+
+// It is time to gather about twice a second, on all ranks after the same step, and when a name has no place left.
+func TestPace(t *testing.T) {
+	onRanks(t, 2, func(g *dist.Group, v *values.Table) error {
+		var gathered []int
+		for range 100 {
+			if g.Rank() == 0 {
+				time.Sleep(time.Duration(20+v.Done) * time.Millisecond)
+			}
+			if v.Step() {
+				gathered = append(gathered, v.Done)
+				if _, err := v.Gather(0); err != nil {
+					return err
+				}
+			}
+		}
+		require.Equal(t, []int{1, 26, 41, 50, 57, 63, 69, 74, 79, 84, 88, 92, 96, 100}, gathered)
+		n := 0
+		for ; !v.Full("x"); n++ {
+			v.Sum("x", part(1))
+		}
+		require.Equal(t, 512, n)
+		_, err := v.Gather(0)
+		require.NoError(t, err)
+		require.False(t, v.Full("x"))
+		_, got := v.Of("x")
+		require.Equal(t, []float64{1024}, got)
+		return nil
+	})
+}

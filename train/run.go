@@ -1,0 +1,84 @@
+package train
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/ringo-ml/ringo/dist"
+)
+
+// Run is dist.Run with the threads, the device and the trace that o says. When a signal ended the training and Close told
+// so, the error is an *Interrupted.
+func (o *Options) Run(cfg dist.Config, f func(ctx context.Context, r *dist.Rank) error) error {
+	if err := o.Check(); err != nil {
+		return err
+	}
+	cfg.Threads, cfg.Device = o.Threads, o.Device
+	if o.Trace != "" {
+		cfg.Trace = 1 << 18 // spans of a rank
+	}
+	var interrupted atomic.Pointer[Interrupted]
+	err := dist.Run(context.Background(), cfg, func(ctx context.Context, r *dist.Rank) error {
+		err := f(ctx, r)
+		if in, ok := err.(*Interrupted); ok { // alone: all ranks have come to their end in order
+			if in.Rank == 0 || interrupted.Load() == nil {
+				interrupted.Store(in)
+			}
+			return nil
+		}
+		return err
+	})
+	if in := interrupted.Load(); err == nil && in != nil {
+		return in
+	}
+	return err
+}
+
+// Interrupted is the error of a training that a signal ended.
+type Interrupted struct {
+	Signal syscall.Signal
+	Step   int  // steps that are done
+	Saved  bool // they are in a checkpoint
+	Rank   int
+}
+
+// Error says how far the training came, and whether it can go on.
+func (e *Interrupted) Error() string {
+	if e.Saved {
+		return fmt.Sprintf("interrupted at step %d; -resume goes on", e.Step)
+	}
+	return fmt.Sprintf("interrupted at step %d; nothing saved", e.Step)
+}
+
+// UsageError says what is wrong with a command line.
+type UsageError string
+
+// Error is the sentence.
+func (e UsageError) Error() string { return string(e) }
+
+// Usagef returns a UsageError.
+func Usagef(format string, a ...any) error { return UsageError(fmt.Sprintf(format, a...)) }
+
+// Exit ends a program that has an error, and returns when it has none. It prints the error behind the program's name. The
+// status is 2 for a UsageError, 128 and the signal's number for an Interrupted (which rank 0 prints), else 1.
+func Exit(err error) {
+	if err == nil {
+		return
+	}
+	status := 1
+	in, interrupted := errors.AsType[*Interrupted](err)
+	if interrupted {
+		status = 128 + int(in.Signal)
+	} else if _, ok := errors.AsType[UsageError](err); ok {
+		status = 2
+	}
+	if !interrupted || in.Rank == 0 {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", filepath.Base(os.Args[0]), err)
+	}
+	os.Exit(status)
+}
