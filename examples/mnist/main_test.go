@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -13,13 +15,20 @@ import (
 	"github.com/ringo-ml/ringo/train"
 )
 
+// number returns the number behind a text that a line begins with: others may tell of progress.
+func number(t *testing.T, out, text string) (x float64) {
+	_, rest, ok := strings.Cut("\n"+out, "\n"+text)
+	require.True(t, ok, out)
+	_, err := fmt.Sscan(strings.TrimRight(strings.SplitN(rest, "\n", 2)[0], "%"), &x)
+	require.NoError(t, err, out)
+	return x
+}
+
 // output returns the loss of the first step and the accuracy that three steps print.
 func output(t *testing.T, device dist.DeviceFunc) (loss, accuracy float64) {
 	var out bytes.Buffer
 	require.NoError(t, run(&train.Options{Device: device}, 3, "float32", &out))
-	_, err := fmt.Sscanf(out.String(), "step 0  loss %f\ntest accuracy %f%%\n", &loss, &accuracy)
-	require.NoError(t, err, out.String())
-	return loss, accuracy
+	return number(t, out.String(), "step 0  loss "), number(t, out.String(), "test accuracy ")
 }
 
 func TestCUDA(t *testing.T) {
@@ -28,4 +37,28 @@ func TestCUDA(t *testing.T) {
 	loss, accuracy := output(t, disttest.CUDA(t, emu.Config{Devices: 1}))
 	require.InDelta(t, wantLoss, loss, 2e-4)
 	require.InDelta(t, want, accuracy, 0.1)
+}
+
+// A training goes on from where it was saved, in the middle of an epoch.
+func TestResume(t *testing.T) {
+	_, want := output(t, nil)
+	o := train.Options{Save: filepath.Join(t.TempDir(), "ckpt")}
+	var out bytes.Buffer
+	require.NoError(t, run(&o, 2, "float32", &out))
+	o.Resume = true
+	out.Reset()
+	require.NoError(t, run(&o, 3, "float32", &out))
+	require.Equal(t, 2.0, number(t, out.String(), "resumed at step "))
+	require.Equal(t, want, number(t, out.String(), "test accuracy "))
+}
+
+func TestUsage(t *testing.T) {
+	for want, err := range map[string]error{
+		"-steps 0: want 1 or more": run(&train.Options{}, 0, "float32", nil),
+		"-dtype: ":                 run(&train.Options{}, 1, "int31", nil),
+		"-resume needs -save":      run(&train.Options{Resume: true}, 1, "float32", nil),
+	} {
+		require.ErrorContains(t, err, want)
+		require.ErrorAs(t, err, new(train.UsageError))
+	}
 }
