@@ -23,10 +23,10 @@ func (*traceCmd) Help() string {
   ringo trace merge -o trace.json trace-*.json     # open it with ui.perfetto.dev
   ringo trace summary trace-*.json
 
-Several files are put on one clock. Clocks of hosts differ; collectives tell by how much: none ends on a rank before all have begun it. So each
-one bounds the difference from both sides, and the middle of the bounds of all is taken. It is wrong by half the room between them at most, which
-is printed: about half of what the fastest collective took. Ranks of one host share its clock. A clock that runs faster than another one by 10 µs a
-second is wrong by that much, too.`
+Several files are put on one clock. Clocks of hosts differ; communication tells by how much: no collective ends on a rank before all have begun it,
+and no message arrives before it is sent. So a collective bounds the difference of two clocks from both sides, and a message from one side. Of what
+all bounds leave, the middle is taken. How far it may be wrong is printed: not more than what the fastest collective took on both ranks together.
+Ranks of one host share its clock. A clock that runs faster than another one by 10 µs a second adds an error of that much for each second.`
 }
 
 type traceMergeCmd struct {

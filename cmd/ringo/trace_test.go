@@ -1,14 +1,20 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/internal/timeline"
+	"github.com/ringo-ml/ringo/internal/trace"
 )
 
 // Two processes write a timeline each. One file is made of them, and the summary of both names the rank that was late.
@@ -30,6 +36,56 @@ func TestTraceOfProcesses(t *testing.T) {
 		assert.Regexp(t, regexp.MustCompile(`(?m)^ +0 +0 +20 +0.0%$`), late)
 		assert.Regexp(t, regexp.MustCompile(`(?m)^ +1 +20 +20 +100.0% .* allreduce:\w+ of world$`), late)
 	}
+	joinApart(t, all, zero, one)
+}
+
+// otherHost makes the timeline in a file one of another host, whose clock is ahead.
+func otherHost(t *testing.T, path string, ahead time.Duration) {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	start := regexp.MustCompile(`"start":"(\d+)"`)
+	was, err := strconv.ParseInt(string(start.FindSubmatch(text)[1]), 10, 64)
+	require.NoError(t, err)
+	text = start.ReplaceAll(text, fmt.Appendf(nil, `"start":"%d"`, was+int64(ahead)))
+	text = regexp.MustCompile(`"host":"[^"]*"`).ReplaceAll(text, []byte(`"host":"elsewhere"`))
+	require.NoError(t, os.WriteFile(path, text, 0o666))
+}
+
+// joinApart joins two files, of which the second has a clock that is ahead: no receive ends before its send begins, and no all-reduce ends on a rank
+// before the other one has begun it.
+func joinApart(t *testing.T, all, zero, one string) {
+	t.Helper()
+	const ahead = 5 * time.Second
+	otherHost(t, one, ahead)
+	stdout, stderr, code := run(t, "trace", "merge", "-o", all, one, zero)
+	require.Zero(t, code, stderr)
+	assert.Regexp(t, `\n  rank 1: -(4999|5000)\.\d+ ms, within \d+\.\d+ ms\n`, stdout)
+	f, err := os.Open(all)
+	require.NoError(t, err)
+	defer f.Close()
+	ranks, err := timeline.Read(f)
+	require.NoError(t, err)
+	type key struct {
+		kind string
+		seq  uint64
+	}
+	found := map[key][2]trace.Span{}
+	for i, r := range ranks {
+		for _, s := range r.Spans {
+			if kind, _, _ := strings.Cut(s.Name, ":"); s.Track == trace.Comm {
+				k := key{strings.Replace(kind, "recv", "send", 1), s.Seq}
+				both := found[k]
+				both[i] = s
+				found[k] = both
+			}
+		}
+	}
+	for k, s := range found {
+		assert.LessOrEqual(t, s[0].Start, s[1].End, k)
+		assert.True(t, k.kind == "send" || s[1].Start <= s[0].End, k)
+	}
+	assert.Len(t, found, 40)
 }
 
 func TestTraceMisuse(t *testing.T) {

@@ -110,7 +110,8 @@ func TestNeverMet(t *testing.T) {
 	agree(t, ranks, 0)
 	var b strings.Builder
 	Summarize(&b, ranks, got)
-	for _, want := range []string{"rank 0: the same clock\n", "rank 1: -1.99", "rank 2: no collective joins it to the first rank"} {
+	for _, want := range []string{"rank 0: the same clock\n", "rank 1: -1.99", "rank 3: -4.99",
+		"rank 2: no communication in both directions joins it to the first rank: how far"} {
 		require.Contains(t, b.String(), want)
 	}
 }

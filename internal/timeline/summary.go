@@ -75,7 +75,7 @@ func summarizeHead(w io.Writer, ranks []Rank, clocks []Clock) {
 		}
 	}
 	if slices.ContainsFunc(clocks, func(c Clock) bool { return c.Within != 0 || c.Add != 0 }) {
-		fmt.Fprintln(w, "added to clocks, by collectives that all must have begun before one can end:")
+		fmt.Fprintln(w, "added to clocks, so that no communication ends before what it waits for has begun:")
 		for _, c := range clocks {
 			fmt.Fprintf(w, "  %v\n", c)
 		}

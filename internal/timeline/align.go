@@ -1,0 +1,175 @@
+package timeline
+
+import (
+	"math"
+	"slices"
+	"time"
+)
+
+// Align puts all ranks on the clock of the first one. Whoever waits for data is done after the data left: with a start on rank a that comes before
+// an end on rank b, and x what must be added to their clocks, a.start + x[a] <= b.end + x[b]. A collective bounds the difference from both sides, a
+// message from one. Over many of them that leaves little room, about as much as the fastest one took; the middle of it is taken, and all bounds
+// hold. The ranks of a host share a clock, unless their own order says that they do not. Clocks that drift contradict each other: then all bounds
+// are made wider by what it takes.
+func Align(ranks []Rank) []Clock {
+	met := exchanges(ranks)
+	clockOf, n := hostClocks(ranks, met)
+	bounds := newRooms(n)
+	for _, m := range met {
+		bounds.narrow(m, ranks, clockOf)
+	}
+	slack, all := int64(0), bounds.closed(0)
+	for all == nil {
+		slack = max(1000, 2*slack)
+		all = bounds.closed(slack)
+	}
+	add := all.settle()
+	clocks := make([]Clock, len(ranks))
+	for i := range ranks {
+		c := clockOf[i]
+		clocks[i] = Clock{Rank: ranks[i].Rank, Add: time.Duration(add[c]), Within: -1}
+		if c == 0 {
+			clocks[i].Within = 0
+		} else if all[0][c] != free && all[c][0] != free {
+			clocks[i].Within = time.Duration(max(all[0][c]-add[c], all[c][0]+add[c]) + slack)
+		}
+		for k := range ranks[i].Spans {
+			ranks[i].Spans[k].Start += add[c]
+			ranks[i].Spans[k].End += add[c]
+		}
+	}
+	return clocks
+}
+
+// hostClocks returns the number of each rank's clock, and how many there are. A host whose ranks end before others of it began, what they wait for,
+// is not one clock: each of its ranks has its own.
+func hostClocks(ranks []Rank, met []*meeting) (clockOf []int, n int) {
+	hosts := map[string]int{}
+	clockOf = make([]int, len(ranks))
+	for i, r := range ranks {
+		if _, known := hosts[r.Host]; !known {
+			hosts[r.Host] = len(hosts)
+		}
+		clockOf[i] = hosts[r.Host]
+	}
+	bounds := newRooms(len(hosts))
+	for _, m := range met {
+		bounds.narrow(m, ranks, clockOf)
+	}
+	number := map[[2]int]int{}
+	for i, host := range clockOf {
+		key := [2]int{host, -1}
+		if bounds[host][host] < 0 {
+			key[1] = i
+		}
+		if _, known := number[key]; !known {
+			number[key] = len(number)
+		}
+		clockOf[i] = number[key]
+	}
+	return clockOf, len(number)
+}
+
+// rooms[a][b] is the most by which what is added to clock b may be above what is added to clock a.
+type rooms [][]int64
+
+const (
+	free = math.MaxInt64 // no bound
+	far  = 1 << 60       // no bound is farther, so that sums of a few fit
+)
+
+func newRooms(n int) rooms {
+	r := make(rooms, n)
+	for a := range r {
+		r[a] = slices.Repeat([]int64{free}, n)
+		r[a][a] = 0
+	}
+	return r
+}
+
+// narrow notes what a collective or a message says.
+func (r rooms) narrow(m *meeting, ranks []Rank, clockOf []int) {
+	starts, ends := m.ordered(ranks)
+	last, first := map[int]int64{}, map[int]int64{} // by clock
+	for _, p := range starts {
+		if at, known := last[clockOf[p.at]]; !known || p.start > at {
+			last[clockOf[p.at]] = p.start
+		}
+	}
+	for _, p := range ends {
+		if at, known := first[clockOf[p.at]]; !known || p.end < at {
+			first[clockOf[p.at]] = p.end
+		}
+	}
+	for a, end := range first {
+		for b, start := range last {
+			r[a][b] = min(r[a][b], max(-far, end-start))
+		}
+	}
+}
+
+// closed returns what all bounds say together, each of them made wider by slack, or nil if they contradict each other: the shortest paths from clock
+// to clock (Floyd and Warshall).
+func (r rooms) closed(slack int64) rooms {
+	d := newRooms(len(r))
+	for a := range r {
+		for b, room := range r[a] {
+			if a != b && room != free {
+				d[a][b] = room + slack
+			}
+		}
+	}
+	for k := range d {
+		for a := range d {
+			for b := range d {
+				if d[a][k] != free && d[k][b] != free {
+					d[a][b] = min(d[a][b], d[a][k]+d[k][b])
+				}
+			}
+		}
+		for a := range d {
+			if d[a][a] < 0 {
+				return nil
+			}
+		}
+	}
+	return d
+}
+
+// settle returns what to add to the clocks, nothing to the first. Of those that are left, the one with the least room beside those that are settled
+// is next, and gets the middle; because the bounds are closed, there is always a place for the others. A clock with a bound on one side, or none,
+// moves no more than it must.
+func (r rooms) settle() []int64 {
+	n := len(r)
+	add, done := make([]int64, n), make([]bool, n)
+	low, high := slices.Repeat([]int64{math.MinInt64}, n), slices.Repeat([]int64{free}, n)
+	room := func(c int) int64 {
+		if low[c] == math.MinInt64 || high[c] == free {
+			return free
+		}
+		return high[c] - low[c]
+	}
+	for range n {
+		next := -1
+		for c := range n {
+			if !done[c] && (next < 0 || room(c) < room(next)) {
+				next = c
+			}
+		}
+		if room(next) == free {
+			add[next] = min(max(0, low[next]), high[next])
+		} else {
+			add[next] = low[next] + room(next)/2
+		}
+		done[next] = true
+		for c := range n {
+			if r[next][c] != free {
+				high[c] = min(high[c], add[next]+r[next][c])
+			}
+			if r[c][next] != free {
+				low[c] = max(low[c], add[next]-r[c][next])
+			}
+		}
+	}
+	return add
+}
