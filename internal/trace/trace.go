@@ -43,9 +43,6 @@ type Span struct {
 // Recorder keeps the first spans of one rank, up to its capacity. The methods of a nil *Recorder do nothing, so that
 // tracing costs one comparison when it is off. Goroutines that communicate for the rank may share it.
 type Recorder struct {
-	base time.Time
-	wall int64
-
 	mu      sync.Mutex
 	spans   []Span
 	lanes   []Lane
@@ -54,18 +51,18 @@ type Recorder struct {
 	phase   Span
 }
 
-// New returns a recorder with room for n spans.
-func New(n int) *Recorder {
-	now := time.Now()
-	return &Recorder{spans: make([]Span, 0, n), base: now, wall: now.UnixNano()}
-}
+// base is when the process began: its ranks have exactly one clock, also if it slept between the two clocks that time.Now reads.
+var base = time.Now()
 
-// Now returns the time in nanoseconds since 1970, from the monotonic clock, or 0 on a nil recorder.
+// New returns a recorder with room for n spans.
+func New(n int) *Recorder { return &Recorder{spans: make([]Span, 0, n)} }
+
+// Now returns the time in nanoseconds since 1970, or 0 on a nil recorder. It goes on with the monotonic clock from the wall clock's time at base.
 func (r *Recorder) Now() int64 {
 	if r == nil {
 		return 0
 	}
-	return r.wall + int64(time.Since(r.base))
+	return base.UnixNano() + int64(time.Since(base))
 }
 
 // Add records a span, whose times are those of Now.
