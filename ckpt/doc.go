@@ -1,9 +1,13 @@
-// Package ckpt saves and loads sharded checkpoints: of a model and its optimizer on any number of ranks, from one layout to
-// any other.
+// Package ckpt saves and loads sharded checkpoints of a model and its optimizer, on any number of ranks. A checkpoint that was saved
+// with one layout can be loaded with any other.
+//
+// To save:
 //
 //	saver := ckpt.NewSaver(r.World, "checkpoints", ckpt.Config{Keep: 3})
 //	st := ckpt.State{Step: step, Params: params, Optimizer: opt, Tape: tape, Extra: map[string]any{"loader": loader.State()}}
 //	err := saver.Save(ctx, st)
+//
+// To resume:
 //
 //	path, err := ckpt.Latest("checkpoints")
 //	var at data.State
@@ -11,47 +15,53 @@
 //	report, err := ckpt.Load(ctx, r.World, path, &st, ckpt.LoadConfig{})
 //	err = loader.SetState(at)
 //
+// Save and Load are collective: all ranks of the group call them.
+//
 // # The folder
 //
-// A checkpoint is a folder that every Hugging Face reader loads: safetensors files (package safetensors) that hold whole
-// tensors, and model.safetensors.index.json. Each rank writes its boxes and flat ranges (tensor.Shard) at their places in
-// these files, so that nothing in them depends on the layout. Where a model is an nn.Storer, a parameter may be several tensors of
-// these files, or a part of one. A matrix whose field has the tag option "transposed" (package
-// nn) lies there as [in, out] and is transposed on its way, one tensor at a time. The optimizer's state lies in files of its
-// own beside the model's. ringo.json has the rest: step, states, the shape of every tensor, how tensor parallelism cuts it,
-// and a SHA-256 of every piece that a rank wrote, of every header, of the index and of itself.
-// No byte of the folder is without a hash.
+// A checkpoint is a folder that every Hugging Face reader can load:
 //
-// # Nothing is lost
+//   - Safetensors files (package safetensors) with whole tensors, and model.safetensors.index.json. Each rank writes its shards
+//     (tensor.Shard) at their places in these files, so nothing in them depends on the layout.
+//   - Files with the optimizer's state.
+//   - ringo.json with the rest: step, states, the shape of every tensor, how tensor parallelism divides it, and a SHA-256 of every
+//     piece that a rank wrote, of every header, of the index and of itself. So every byte of the folder has a hash.
 //
-// A checkpoint is complete or absent. It is written in a folder with a temporary name; files and folder are flushed; when
-// all ranks agree, the folder is renamed, and the new name is flushed. So a crash at any moment leaves the checkpoints that
-// were there, or one more. What it leaves half written has a name that is never read and is removed by the next save.
+// If the model is an nn.Storer, a parameter may be several tensors of these files, or a part of one. A matrix whose field has the tag
+// option "transposed" (package nn) is stored as [in, out]. It is transposed when it is saved or loaded, one tensor at a time.
 //
-// What several ranks hold, one of them writes, and the work is shared: replicas, copies of shards, keys that tensor parallelism
-// replicates, an embedding that two stages of a pipeline have.
+// # Saving
 //
-// A save in the background (Config.Async) is over when dist.Run returns, and its error is Run's.
+// A checkpoint is complete or absent. It is written to a folder with a temporary name, and files and folder are flushed to the disk. When
+// all ranks agree, the folder is renamed, and the new name is flushed. So after a crash at any moment, all older checkpoints are
+// there, and perhaps the new one. An incomplete folder has a name that is never read. The next save removes it.
 //
-// A checkpoint whose ranks disagree is refused: on the step, on extra state, on what they have called on the group, or on
-// the bits of a parameter that all of them hold. Such a run is broken already, and its last good checkpoint is worth more.
+// If several ranks hold the same values, one of them writes, and they share the work: replicas, copies of shards, keys that tensor
+// parallelism replicates, an embedding that two stages of a pipeline hold.
+//
+// A save in the background (Config.Async) ends before dist.Run returns. Its error is Run's error.
+//
+// Save refuses a checkpoint if ranks disagree on the step, on extra state, on the operations that they have called on the group, or
+// on the bits of a parameter that all of them hold. Such a run is wrong already, and the last good checkpoint must stay.
 //
 // # Loading
 //
-// Every rank reads the byte ranges that it needs, and what is loaded is verified, on every layout: a rank hashes the pieces
-// that it reads as a whole, and pieces that are cut otherwise now are read once more, each by one rank. So the ranks together
-// read a file twice at most. A wrong bit in any file of the checkpoint that they read is an error on all ranks. What is read
-// twice is what the disk gave twice: a rank whose own way to the disk changes bytes in one of two readings is not found. Checkpoints
-// of older versions have the hashes that this needs; folders without ringo.json have none (Report.Unverified). Names, shapes and
-// types must fit exactly, and one error lists all that do not, unless LoadConfig.Partial says otherwise. For files of others there are
-// Cast, Prefix and patterns of what may be missing or unexpected. Files may come from anybody: no length is believed before it was
-// compared with the file's size, and no name in them leads out of the folder. Links are refused, but those of Hugging Face's cache: from
-// snapshots/REVISION/NAME to ../../blobs/HASH.
+// Every rank reads the byte ranges that it needs, and verifies them, with every layout. A rank hashes the pieces that it reads
+// as a whole. A piece that several ranks need in parts is read once more, by one rank. So the ranks together read a file at most twice. A wrong
+// bit in any file that they read is an error on all ranks. There is one limit: if the disk returns other bytes to one rank in one of
+// two readings, it may not be found. Checkpoints of older versions have the hashes, too. Folders without ringo.json have none
+// (Report.Unverified).
 //
-// Load fills Param.Local. A package that keeps gathered copies of it must be told: after Load, call Changed of an
-// fsdp.Sharding.
+// Names, shapes and types must fit exactly. One error lists everything that does not fit, unless LoadConfig.Partial allows it. For
+// files of other programs, LoadConfig has Cast, Prefix, and patterns of names that may be missing or unexpected.
 //
-// Convert also makes a checkpoint of what PyTorch saved (package torch).
+// Files from anybody are safe to read. Each length is compared with the file's size before it is used, and no name in a file leads out
+// of the folder. Links are refused, except those of Hugging Face's cache: from snapshots/REVISION/NAME to ../../blobs/HASH.
 //
-// The command "ringo ckpt" lists, verifies, compares and converts checkpoints without starting a job.
+// Load fills Param.Local. A package that keeps gathered copies must be told: after Load, call Changed of an fsdp.Sharding.
+//
+// # Other formats
+//
+// Convert also makes a checkpoint of what PyTorch saved (package torch). Package peft exchanges LoRA adapters. The command "ringo ckpt"
+// lists, verifies, compares and converts checkpoints without a job.
 package ckpt

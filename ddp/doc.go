@@ -1,30 +1,40 @@
-// Package ddp trains one model on several ranks that each hold all of it: distributed data parallel (Li et al. 2020,
-// "PyTorch Distributed: Experiences on Accelerating Data Parallel Training").
+// Package ddp trains one model on several ranks, each of which holds a full copy of it: distributed data parallel (Li et al. 2020,
+// "PyTorch Distributed: Experiences on Accelerating Data Parallel Training"). Use it when the model, its gradients and the optimizer's
+// state fit on one rank. Otherwise see package fsdp.
 //
-// Every rank computes the gradients of its part of the global batch, and the ranks add them up. Attach makes all ranks
-// start from rank 0's values, lays the gradients out in buckets, and from then on the ordinary loop of one rank
+// Call Attach once, before the optimizer is made. It takes the place of nn.Init:
+//
+//	params, err := ddp.Attach(r.World, model, ddp.Config{})
+//	opt := optim.NewAdamW(params, optim.AdamWConfig{LR: 3e-4})
+//
+// Afterwards all ranks have rank 0's values. The training loop stays that of one rank:
 //
 //	loss := nn.CrossEntropy(model.Forward(tape.Input(b.X)), b.Y)
 //	tape.Backward(loss)
 //	err := opt.Step()
 //	tape.Reset()
 //
-// trains on all of them: while Backward still works on the first layers, the buckets of the last layers are being
-// all-reduced, and Backward returns when all of them are.
+// Every rank computes the gradients of its part of the global batch, and Backward sums them over the ranks. Gradients lie in
+// buckets. A bucket is all-reduced as soon as it is complete, while Backward still computes the gradients of earlier layers.
+// Backward returns when all buckets are reduced.
 //
-// Gradients are summed, not averaged: a loss divides by the rows of the GLOBAL batch (package data says how many there
-// are, see tensor.Rows), so that the sum over ranks is the gradient that one rank would compute, also when the ranks'
-// parts differ in size. A loss of one's own ends with tensor.GlobalMean in place of Mean,
-// which would divide by the rows of this rank only.
+// # Losses
 //
-// All ranks take the same number of steps: one that has no rows in a batch runs the step on a batch of no rows (the loader
-// makes one). A parameter that the loss does not use is an error, unless Config.AllowUnused is set. All ranks hold all
-// gradients after Backward, so clipping needs no Norm.
+// Gradients are summed, not averaged. So a loss must divide by the rows of the GLOBAL batch. Then the sum over the ranks is the
+// gradient that one rank would compute, even if the ranks have different numbers of rows. The losses of packages nn and tensor do
+// this by themselves, with batches of a data.Loader (see tensor.Rows). A loss of your own ends with tensor.GlobalMean. Mean would
+// divide by the rows of this rank only.
 //
-// Parameters that only a part of the ranks share, such as experts, have their gradients summed over that part:
-// Config.Over. A loss that would make gradients wrong, and a batch that does not say its rows, are refused
-// (docs/TYPES.md).
+// Clipping needs no Norm in the optimizer's configuration, because every rank has all gradients after Backward.
 //
-// Naive does the same with one all-reduce per parameter after Backward. It is the oracle that Attach is tested against,
-// and the place to start reading.
+// # Rules
+//
+// All ranks take the same number of steps. A rank without rows in a batch runs the step on a batch of no rows, which the loader
+// makes. If only some ranks share a parameter, as with experts, Config.Over says which ones.
+//
+// These are errors: a parameter that the loss does not use (unless Config.AllowUnused is set), a loss that would make gradients
+// wrong, and a batch that does not say its rows. docs/TYPES.md explains the last two.
+//
+// Naive does the same with one all-reduce for each parameter after Backward. Tests compare Attach with it. It is short: start
+// reading there.
 package ddp

@@ -1,6 +1,8 @@
-// Package fsdp trains a model whose optimizer state, gradients and parameters are cut over ranks: ZeRO (Rajbhandari et
+// Package fsdp trains a model whose optimizer state, gradients and parameters are sharded over ranks: ZeRO (Rajbhandari et
 // al. 2020, "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models") and fully sharded data parallel (Zhao
-// et al. 2023, "PyTorch FSDP: Experiences on Scaling Fully Sharded Data Parallel").
+// et al. 2023, "PyTorch FSDP: Experiences on Scaling Fully Sharded Data Parallel"). Use it when the model does not fit on one rank.
+//
+// Call New, then Unit or Keep for the parts of the model, then Attach, before the optimizer is made:
 //
 //	s := fsdp.New(fsdp.Config{Shard: r.World})
 //	for _, b := range model.Blocks {
@@ -10,46 +12,56 @@
 //	params, err := s.Attach(model)
 //	opt := optim.NewAdamW(params, optim.AdamWConfig{LR: 3e-4, Clip: 1, Norm: s})
 //
-// Naive does the same without units, overlap and savings. It is the oracle that Attach is tested against, and where to start
-// reading.
+// The training loop is that of one rank, and the model is not wrapped. As in package ddp, gradients are summed over the ranks. So a
+// loss divides by the rows of the GLOBAL batch, and all ranks take the same number of steps.
 //
-// The training loop is that of one rank, and so is the model: nothing is wrapped. As in package ddp, gradients are summed
-// over ranks, so a loss divides by the rows of the GLOBAL batch, and all ranks take the same number of steps.
+// Naive does the same without units, and saves neither time nor memory. Tests compare Attach with it. It is short: start
+// reading there.
 //
 // # Units
 //
-// A unit is what is gathered together: the parameters of a transformer block, say. They lie in one flat buffer, of which
-// each rank owns a part; parts differ by one element at most, and nothing is padded. Frozen parameters are cut by themselves, so
-// that each rank has its share of the optimizer's state whatever is frozen at Attach. Param.Local is this rank's part of a
-// parameter, which the optimizer updates and Param.Shard describes. It may be empty.
+// A unit is a set of parameters that are gathered together, such as those of a transformer block. They lie in one flat buffer. Each
+// rank owns a part of it. The parts differ by one element at most, without padding. Frozen parameters are divided apart from
+// the others, so that the optimizer's state is divided evenly whatever is frozen at Attach. Param.Local is this rank's part of a
+// parameter: the optimizer updates it, and Param.Shard describes it. It may be empty.
 //
-//   - Stage 1 cuts the optimizer's state. Ranks hold whole parameters and gradients. After the last microbatch each unit
+//   - Stage 1 shards the optimizer's state. Ranks hold whole parameters and gradients. After the last microbatch each unit
 //     is reduce-scattered, and the next forward pass gathers it.
-//   - Stage 2 cuts gradients too: a unit is reduce-scattered as soon as its last gradient is there, and the whole gradients
-//     are given up.
-//   - Stage 3 cuts everything. The first use of a parameter gathers its unit, starts to gather the next one and gives up the
-//     previous one. So N units take N gathers forward and N−1 backward (the last one is still there), and two whole units
-//     are in memory at a time. A unit of Keep stays from forward to backward, and is gathered once.
+//   - Stage 2 shards gradients, too. A unit is reduce-scattered as soon as its last gradient is there. Then its whole gradients
+//     are freed.
+//   - Stage 3 shards parameters, too. The first use of a parameter gathers its unit, starts to gather the next unit, and frees
+//     the previous one. So N units take N gathers forward and N−1 backward (the last one is still there), and two whole
+//     units are in memory at a time. A unit of Keep stays from forward to backward, and is gathered once.
 //
-// A parameter whose unit was given up cannot be used by mistake: it has no memory, and reading it panics with its name. So
-// what an operation reads together (a weight and its bias) belongs in one unit, or in kept ones. Tied parameters belong in
-// one unit, a kept one if their uses are far apart.
+// A freed parameter has no memory: to read it panics with its name. So parameters that one operation reads together (a weight and
+// its bias) belong in one unit, or in units of Keep. Tied parameters belong in one unit. If their uses are far apart, make
+// it with Keep.
 //
-// Several tapes may be live, as in a pipeline, and their Backwards may run in any order, one after another: each gathers
-// what it needs, and a Backward that is not preceded by its own forward pass gathers one unit more.
+// Several tapes may be alive, as in a pipeline, and their Backwards may run in any order, one after another. Each gathers
+// what it needs. A Backward that does not come directly after its own forward pass gathers one unit more.
 //
-// Devices count all of this (tensor.Device.Memory). Values that stay are Parameters: this rank's part, and in stages 1 and 2 the
-// whole. In stage 3, what is whole beyond this rank's part is Gathered, kept units included. This rank's gradients are Gradients;
-// whole ones on their way to other ranks are Communication. Package plan predicts these numbers, and those of the optimizer. With
-// Config.Offload what the optimizer works with is in host memory, and counted by the device that Offload is.
+// # Memory
 //
-// # Order
+// Devices count memory by kind (tensor.Device.Memory):
 //
-// All ranks must gather the same units in the same order. The order is learned in the first step, where ranks compare each
-// unit before they gather it. From then on every rank issues all gathers in this order, and skips none: a rank that does not
-// use a unit gathers it all the same and contributes zeros. At the end of Backward the ranks compare what they used. A unit
-// that no rank used has no gradient, and the optimizer leaves it alone. One that some ranks used and others did not is an
-// error that names it; so is one that is used at another place than before.
-// A captured step (tensor.Capture) gathers and compares in each replay what it did when it was recorded; CheckEvery and Offload are not for it.
-// Where a pipeline puts weight gradients off (tensor.DeferWeights), units are used again for them: make these with Keep.
+//   - Parameters: values that stay. They are this rank's part; in stages 1 and 2 the whole.
+//   - Gathered: in stage 3, whole parameters beyond this rank's part, units of Keep included.
+//   - Gradients: this rank's gradients.
+//   - Communication: whole gradients on their way to other ranks.
+//
+// Package plan predicts these numbers, and those of the optimizer. With Config.Offload, the values, gradients and state that the
+// optimizer works with are in host memory. The device in Offload counts them.
+//
+// # Order of gathers
+//
+// All ranks must gather the same units in the same order. Ranks learn the order in the first step, and compare each
+// unit before they gather it. From then on, every rank issues all gathers in this order and skips none. A rank that does not use a
+// unit gathers it all the same and contributes zeros. At the end of Backward, the ranks compare what they used. If no rank
+// used a unit, it has no gradient, and the optimizer does not change it.
+//
+// These are errors that name the unit: some ranks use it and others do not; a rank uses it at another place than before.
+//
+// A captured step (tensor.Capture) repeats in each replay the gathers and comparisons of its recording. CheckEvery and Offload cannot
+// be captured. If a pipeline computes weight gradients later (tensor.DeferWeights), it uses units again for them: make these units
+// with Keep.
 package fsdp

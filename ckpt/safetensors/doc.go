@@ -7,7 +7,7 @@
 //
 //	{"__metadata__":{"format":"pt"},"weight":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]}}
 //
-// The package knows where the bytes of a tensor are; moving them is the caller's business, with ReadAt and WriteAt, so
-// that many ranks may do it at the same time. What Read accepts can be trusted: nothing is allocated from a length that
-// was not compared with the file's size, and whatever the format forbids is an *Error that names file, tensor and reason.
+// The package says where the bytes of a tensor are. The caller reads and writes them, with ReadAt and WriteAt, so that many ranks can do it
+// at the same time. What Read accepts can be trusted: it compares each length with the file's size before it allocates memory. Whatever
+// the format forbids is an *Error that names file, tensor and reason.
 package safetensors
