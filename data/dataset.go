@@ -17,7 +17,9 @@ type Dataset interface {
 	// Batch writes sample idx[i] into row i of x and of y, which are contiguous tensors in host memory of the shapes
 	// [len(idx), sample dimensions...]. Their old content is arbitrary, so all of it must be written. idx is not empty. tensor.Data gives
 	// their memory as slices. Batch keeps none of its arguments and does not change idx. A Loader calls it from one
-	// goroutine; a Dataset that several loaders share must bear concurrent calls.
+	// goroutine; a Dataset that several loaders share must bear concurrent calls. After an error or a panic the Loader calls it again
+	// for single samples, so that its error can name the one that failed; what else is known of the place, such as a file and
+	// a line, is for Batch to say. A Dataset with a String method is named by it.
 	Batch(idx []int, x, y tensor.Tensor) error
 }
 

@@ -13,10 +13,10 @@
 //
 // Batch always means the global batch, over all ranks. Global batch b of an epoch holds the samples perm[b*Batch :
 // (b+1)*Batch], where the permutation depends on the seed and the epoch alone. Each rank takes a contiguous part of it,
-// so n ranks see in every step exactly what one rank would see, and every sample once an epoch. Nothing is dropped: the
-// last batch of an epoch may be smaller, and where it has fewer rows than there are ranks, some ranks get a batch of no
-// rows, so that all ranks take the same number of steps. A loss on a rank's part must be divided by Batch.Global, the
-// rows of all ranks, and summed over the ranks. The losses of package tensor divide so by themselves, because the
+// so n ranks see in every step exactly what one rank would see, and every sample once an epoch. Nothing is dropped, unless
+// [Config].DropLast asks for it: the last batch of an epoch may be smaller, and where it has fewer rows than there are
+// ranks, some ranks get a batch of no rows, so that all ranks take the same number of steps. A loss on a rank's part must
+// be divided by Batch.Global, the rows of all ranks, and summed over the ranks. The losses of package tensor divide so by themselves, because the
 // batch's tensors know their places in the global batch.
 //
 // # Memory

@@ -2,10 +2,8 @@ package data
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
-	"github.com/ringo-ml/ringo/internal/where"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -91,7 +89,7 @@ const copyQueue = 2
 
 // prepare fills a slot with a batch, and copies it to its device behind the step that used the memory before. It runs in the feed's
 // goroutine, and beside what the device computes: only here somebody waits, for the slot's last copy, three steps ago.
-func (l *Loader) prepare(s *slot, step int) error {
+func (l *Loader) prepare(s *slot, step int, stop chan struct{}) error {
 	v := s.view(l.isLast(step))
 	if v.Rows == 0 {
 		return nil
@@ -100,8 +98,9 @@ func (l *Loader) prepare(s *slot, step int) error {
 		return copying(v.X.Device(), err)
 	}
 	lo := step*l.cfg.Batch + v.First
-	if err := l.ds.Batch(l.perm[lo:lo+v.Rows:lo+v.Rows], v.x, v.y); err != nil {
-		return err
+	idx := l.perm[lo : lo+v.Rows : lo+v.Rows]
+	if err := l.ask(idx, v.x, v.y); err != nil {
+		return l.blame(idx, v, err, stop)
 	}
 	if v.X.Device().Host() {
 		return nil
@@ -202,7 +201,7 @@ func (f *feed) run(l *Loader, epoch, step int) {
 	over := false
 	defer func() {
 		if r := recover(); r != nil {
-			f.err = panicked(r)
+			f.err = errorf("%w", panicked(r))
 		} else if !over {
 			f.err = errorf("Dataset.Batch called runtime.Goexit")
 		}
@@ -210,22 +209,6 @@ func (f *feed) run(l *Loader, epoch, step int) {
 	}()
 	f.err = f.fill(l, epoch, step)
 	over = true
-}
-
-// panicked makes an error of a panic in the dataset's code: with the line of a Failure, and else with the stack, since the loop's
-// goroutine has another one.
-func panicked(r any) error {
-	err, ok := r.(error)
-	if f, failed := errors.AsType[*tensor.Failure](err); failed {
-		if f.At == "" {
-			f.At = where.Panic()
-		}
-		return errorf("Dataset.Batch: %w", err)
-	}
-	if !ok {
-		err = fmt.Errorf("%v", r)
-	}
-	return errorf("Dataset.Batch panicked: %w\n%s", err, where.Stack())
 }
 
 func (f *feed) fill(l *Loader, epoch, step int) error {
@@ -241,7 +224,7 @@ func (f *feed) fill(l *Loader, epoch, step int) error {
 			return nil
 		case k = <-f.free:
 		}
-		if err := l.prepare(&l.slots[k], step); err != nil {
+		if err := l.prepare(&l.slots[k], step, f.stop); err != nil {
 			return errorf("epoch %d, batch %d: %w", epoch, step, err)
 		}
 		f.ready <- k

@@ -10,11 +10,12 @@ import (
 
 // Config says how a Loader cuts a dataset into batches.
 type Config struct {
-	Batch   int           // rows of the global batch, over all ranks
-	Shuffle bool          // a new order each epoch; else the dataset's order
-	Seed    uint64        // of the order; the same on all ranks
-	Sharder Sharder       // which part is ours, such as a group of package dist; nil: all of it (Single)
-	Device  tensor.Device // where batches lie; nil: in host memory, which every CPU device can use
+	Batch    int           // rows of the global batch, over all ranks
+	Shuffle  bool          // a new order each epoch; else the dataset's order
+	Seed     uint64        // of the order; the same on all ranks
+	DropLast bool          // leaves out the smaller batch at the end of an epoch: with Shuffle, other samples in each epoch
+	Sharder  Sharder       // which part is ours, such as a group of package dist; nil: all of it (Single)
+	Device   tensor.Device // where batches lie; nil: in host memory, which every CPU device can use
 }
 
 // Loader cuts a Dataset into batches, an epoch at a time. It serves one goroutine.
@@ -49,6 +50,12 @@ func NewLoader(ds Dataset, cfg Config) *Loader {
 	}
 	l := &Loader{ds: ds, cfg: cfg, n: ds.Len()}
 	l.steps = (l.n-1)/cfg.Batch + 1
+	if cfg.DropLast {
+		l.steps = l.n / cfg.Batch
+	}
+	if l.steps == 0 {
+		fail("Config.DropLast leaves no batch of %d: the dataset has %d samples", cfg.Batch, l.n)
+	}
 	l.perm = make([]int, l.n)
 	for i := range l.slots {
 		l.slots[i] = l.newSlot()

@@ -251,7 +251,7 @@ func TestDatasetError(t *testing.T) {
 	}
 	assert.Equal(t, 2, steps, "the batches before it are good")
 	assert.ErrorIs(t, l.Err(), cause)
-	assert.ErrorContains(t, l.Err(), "data: epoch 7, batch 2: ")
+	assert.EqualError(t, l.Err(), "data: epoch 7, batch 2: data.failing, sample 12: disk on fire")
 	for range l.Epoch(t.Context(), 8) {
 		assert.Fail(t, "yielded after an error")
 	}

@@ -29,9 +29,12 @@ func TestMisuse(t *testing.T) {
 	two := data.NewLoader(images, data.Config{Batch: 5})
 	ints := func(dims ...int) tensor.Tensor { return tensor.New(tensor.NewCPU(1), tensor.Int64, dims...) }
 	x := tensor.FromSlice(make([]float32, 784), 1, 784)
+	rows, err := data.NewTensors(x, x)
+	require.NoError(t, err)
 	misuse.Check(t, []misuse.Case{
 		{Of: "NewLoader", Want: "data: Config.Batch is 0, want 1 or more", Do: func() error { data.NewLoader(images, data.Config{}); return nil }},
 		{Of: "NewLoader", Want: "data: Config.Sharder is rank 2 of 2", Do: func() error { data.NewLoader(images, data.Config{Batch: 2, Sharder: sharder{2, 2}}); return nil }},
+		{Of: "NewLoader", Want: "data: Config.DropLast leaves no batch of 21: the dataset has 20 samples", Do: func() error { data.NewLoader(images, data.Config{Batch: 21, DropLast: true}); return nil }},
 		{Of: "Loader.Epoch", Want: "data: epoch -1, want 0 or more", Do: func() error {
 			for range loader.Epoch(t.Context(), -1) {
 			}
@@ -46,6 +49,12 @@ func TestMisuse(t *testing.T) {
 		{Of: "NewText", Want: "data: a text of 2 tokens has no window of 2 and a token behind it", Do: func() error { _, err := data.NewText([]int{1, 2}, 2, 1); return err }},
 		{Of: "NewText", Want: "data: windows of 2 tokens, every 0: both must be positive", Do: func() error { _, err := data.NewText([]int{1, 2, 3}, 2, 0); return err }},
 		{Of: "NewText", Want: "data: token 1 is -2, not in [0,2^31)", Do: func() error { _, err := data.NewText([]int{1, -2, 3}, 2, 1); return err }},
+		{Of: "NewTensors", Want: "data: x has 1 rows, y has 2", Do: func() error { _, err := data.NewTensors(x, ints(2)); return err }},
+		{Of: "NewTensors", Want: "data: x has 0 rows, y has 0", Do: func() error { _, err := data.NewTensors(ints(0), ints(0)); return err }},
+		{Of: "NewTensors", Want: "data: y is int64[]: want contiguous rows", Do: func() error { _, err := data.NewTensors(x, ints()); return err }},
+		{Of: "NewTensors", Want: "data: y is no tensor that can be used", Do: func() error { _, err := data.NewTensors(x, tensor.Tensor{}); return err }},
+		{Of: "NewTensors", Want: "data: x is of a tape, whose memory is used again in each step", Do: func() error { _, err := data.NewTensors(tensor.NewTape(tensor.NewCPU(1)).Input(x), x); return err }},
+		{Of: "Tensors.Batch", Want: "row -1, of 1", Do: func() error { return rows.Batch([]int{-1}, x, x) }},
 		{Of: "Text.Batch", Want: "window 3, of 3", Do: func() error { return text.Batch([]int{3}, ints(1, 2), ints(1, 2)) }},
 		{Of: "Images.Batch", Want: "image 20, of 20", Do: func() error { return images.Batch([]int{20}, x, ints(1)) }},
 	}, nil)

@@ -1,0 +1,61 @@
+package data
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/ringo-ml/ringo/internal/where"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// ask calls Dataset.Batch. A panic is an error too.
+func (l *Loader) ask(idx []int, x, y tensor.Tensor) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = panicked(r)
+		}
+	}()
+	return l.ds.Batch(idx, x, y)
+}
+
+// blame finds the sample that a batch failed for: the first one that fails alone. It stops looking when the loop is left.
+func (l *Loader) blame(idx []int, v *view, err error, stop chan struct{}) error {
+	sx, sy := l.ds.Shapes()
+	x, y := firstRows(v.x, sx, 1), firstRows(v.y, sy, 1)
+	for k, i := range idx {
+		select {
+		case <-stop:
+			return fmt.Errorf("%v: %w", l.name(), err)
+		default:
+		}
+		if one := l.ask(idx[k:k+1:k+1], x, y); one != nil {
+			return fmt.Errorf("%v, sample %d: %w", l.name(), i, one)
+		}
+	}
+	few := idx[:min(len(idx), 8)]
+	return fmt.Errorf("%v, a batch of %d samples, the first %v, of which none fails alone: %w", l.name(), len(idx), few, err)
+}
+
+// name returns what the dataset calls itself, or its type.
+func (l *Loader) name() string {
+	if s, ok := l.ds.(fmt.Stringer); ok {
+		return s.String()
+	}
+	return fmt.Sprintf("%T", l.ds)
+}
+
+// panicked makes an error of a panic in the dataset's code: with the line of a Failure, and else with the stack, since the loop's
+// goroutine has another one.
+func panicked(r any) error {
+	err, ok := r.(error)
+	if f, failed := errors.AsType[*tensor.Failure](err); failed {
+		if f.At == "" {
+			f.At = where.Panic()
+		}
+		return fmt.Errorf("Dataset.Batch: %w", err)
+	}
+	if !ok {
+		err = fmt.Errorf("%v", r)
+	}
+	return fmt.Errorf("Dataset.Batch panicked: %w\n%s", err, where.Stack())
+}
