@@ -28,6 +28,7 @@
 //
 // # Datasets
 //
-// [Dataset] is what users implement for their own data. [MNIST] reads the real images and never makes any up;
-// [Synthetic] is a made-up problem of the same shape, for those who ask for it.
+// [Dataset] is what users implement for their own data. [NewTensors] makes one of rows in memory, [CSV] of a file of numbers, [NewText]
+// of tokens. [MNIST] reads the real images and never makes any up; [Synthetic] is a made-up problem of the same shape, for those who ask
+// for it. An error of a Dataset stops the loop; [Loader.Err] names the dataset and the sample. Nothing that is wrong is left out silently.
 package data

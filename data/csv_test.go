@@ -1,0 +1,176 @@
+package data
+
+import (
+	"encoding/csv"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// rowsOf returns what the ranks of a training see of a table in an epoch, sorted, each row as x and then y.
+func rowsOf(t *testing.T, ds Dataset, batch, ranks int) (rows [][]float64) {
+	t.Helper()
+	for r := range ranks {
+		l := NewLoader(ds, Config{Batch: batch, Shuffle: true, Sharder: rankOf{r, ranks}})
+		for _, b := range l.Epoch(t.Context(), 1) {
+			xs, ys := tensor.Floats(b.X), tensor.Floats(b.Y)
+			for i := range b.Rows {
+				n := len(xs) / b.Rows
+				rows = append(rows, append(slices.Clone(xs[i*n:(i+1)*n]), ys[i]))
+			}
+		}
+		require.NoError(t, l.Err())
+	}
+	slices.SortFunc(rows, slices.Compare)
+	return rows
+}
+
+// Every number of a file comes once, on any number of ranks.
+func TestCSV(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for _, n := range []int{1, 7, 50} {
+		var text strings.Builder
+		var want [][]float64
+		for range n {
+			row := make([]float64, 4)
+			for j := range row {
+				row[j] = float64(float32(r.NormFloat64()))
+			}
+			want = append(want, row)
+			fmt.Fprintf(&text, "%v,%v,%g,%.12e\n", row[0], row[1], row[2], row[3])
+		}
+		slices.SortFunc(want, slices.Compare)
+		ds, err := CSV(writeFile(t, t.TempDir(), "t.csv", []byte(text.String())), CSVConfig{})
+		require.NoError(t, err)
+		assert.Equal(t, []string{"1", "2", "3"}, ds.Columns)
+		assert.Equal(t, "4", ds.Target)
+		assert.Equal(t, fmt.Sprintf("%d rows of float32[3] and float32[1]", n), ds.String())
+		for ranks := 1; ranks <= 3; ranks++ {
+			assert.Equal(t, want, rowsOf(t, ds, 4, ranks), "%d ranks", ranks)
+		}
+	}
+}
+
+func TestCSVForms(t *testing.T) {
+	rows := [][]float64{{1, 2.5, 0}, {3, -4, 1}}
+	for name, c := range map[string]struct {
+		text string
+		cfg  CSVConfig
+	}{
+		"crlf, no newline at the end": {"1,2.5,0\r\n3,-4,1", CSVConfig{}},
+		"byte order mark, header":     {"\xef\xbb\xbfa,b,y\n1,2.5,0\n3,-4,1\n", CSVConfig{Header: true, Columns: []string{"a", "b"}}},
+		"quotes and spaces":           {"\"1\", 2.5 ,0\n 3,\"-4\",1\n", CSVConfig{}},
+		"empty lines":                 {"\n1,2.5,0\n\n\r\n3,-4,1\n\n", CSVConfig{}},
+		"semicolons":                  {"1;2.5;0\n3;-4;1\n", CSVConfig{Comma: ';'}},
+		"tabs, columns chosen":        {"id\ty\tb\ta\nu7\t0\t2.5\t1\nu8\t1\t-4\t3\n", CSVConfig{Header: true, Comma: '\t', Columns: []string{"a", "b"}, Target: "y"}},
+		"columns by number":           {"2.5,0,1\n-4,1,3\n", CSVConfig{Columns: []string{"3", "1"}, Target: "2"}},
+		"labels":                      {"1,2.5,cat\n3,-4,dog\n", CSVConfig{Labels: true}},
+		"labels of numbers":           {"1,2.5,9\n3,-4,10\n", CSVConfig{Labels: true}},
+		"classes":                     {"1,2.5,z\n3,-4,\"a\"\n", CSVConfig{Classes: []string{"z", "a", "b"}}},
+		"header over two lines":       {"\"a\nb\",c,y\n1,2.5,0\n3,-4,1\n", CSVConfig{Header: true}},
+	} {
+		ds, err := parseCSV(strings.NewReader(c.text), c.cfg)
+		require.NoError(t, err, name)
+		assert.Equal(t, rows, rowsOf(t, ds, 5, 1), name)
+	}
+	ds, err := parseCSV(strings.NewReader("1,b\n2,a\n3,b\n"), CSVConfig{Labels: true})
+	require.NoError(t, err)
+	assert.Equal(t, []string{"a", "b"}, ds.Classes)
+	_, y := ds.Shapes()
+	assert.Equal(t, "int64[]", y.String())
+}
+
+func TestCSVErrors(t *testing.T) {
+	header := CSVConfig{Header: true}
+	for _, c := range []struct {
+		text, want string
+		cfg        CSVConfig
+	}{
+		{"", "no rows", CSVConfig{}},
+		{"\xef\xbb\xbf", "no rows", CSVConfig{}},
+		{"a,b\n", "no rows", header},
+		{"1,2\n3\n", "line 2: 1 fields, want 2 as in the first line", CSVConfig{}},
+		{"1,2\n\n3,4,5\n", "line 3: 3 fields, want 2 as in the first line", CSVConfig{}},
+		{"1,2\n \n", "line 2: 1 fields, want 2 as in the first line", CSVConfig{}},
+		{"1,2\n3,five\n", `line 2, column 2: "five" is not a number`, CSVConfig{}},
+		{"a,b\n1,2\n,4\n", `line 3, column "a": no value`, header},
+		{"a,b\n\"x\ny\",2\n", "line 2, column \"a\": \"x\\ny\" is not a number", header},
+		{"1,2\n3, \n", "line 2, column 2: no value", CSVConfig{}},
+		{"1,2\nNaN,4\n", `line 2, column 1: "NaN" is not a finite number`, CSVConfig{}},
+		{"1,2\n3,-Inf\n", `line 2, column 2: "-Inf" is not a finite number`, CSVConfig{}},
+		{"1,2\n3,1e39\n", `line 2, column 2: "1e39" is no float32: out of range`, CSVConfig{}},
+		{"1,2\n3,4\r5,6\n", "line 2: 3 fields, want 2 as in the first line", CSVConfig{}}, // a lone CR ends no line
+		{"a,b\n1,2\n", `line 1, column 1: "a" is not a number; if the line has the names of the columns, set CSVConfig.Header`, CSVConfig{}},
+		{"a,2\n", `line 1, column 1: "a" is not a number`, CSVConfig{}},
+		{"1,2\n3,4\n", "line 1 has numbers alone, no names of columns: CSVConfig.Header is for files that have them", header},
+		{"1;2\n", `line 1 has one field (CSVConfig.Comma is ','): want x and a target`, CSVConfig{}},
+		{"a,b,a\n", `line 1: columns 1 and 3 are both called "a"`, header},
+		{"a,b\n1,2\n", `line 1: no column "c": there are "a", "b"`, CSVConfig{Header: true, Target: "c"}},
+		{"1,2\n", `line 1: no column "0": there are "1", "2"`, CSVConfig{Columns: []string{"0"}}},
+		{"1,2\n3,4\"\n", `parse error on line 2, column 4: bare " in non-quoted-field`, CSVConfig{}},
+		{"1,2\n\"3,4\n5,6\n", `record on line 2; parse error on line 3, column 5: extraneous or missing " in quoted-field`, CSVConfig{}},
+		{"1,2\n", "csv: invalid field or comment delimiter", CSVConfig{Comma: '"'}},
+		{"\xff\xfe1\x00,\x002\x00", "the text is UTF-16: want UTF-8", CSVConfig{}},
+		{"1,cat\n2,dog\n", `line 2, column 2: "dog" is none of the classes "cat"`, CSVConfig{Classes: []string{"cat"}}},
+		{"1,cat\n2, \n", `line 2, column 2: no label`, CSVConfig{Labels: true}},
+		{"1,cat\n", `class "a" is given twice`, CSVConfig{Classes: []string{"a", "a"}}},
+	} {
+		file := writeFile(t, t.TempDir(), "t.csv", []byte(c.text))
+		_, err := CSV(file, c.cfg)
+		assert.EqualError(t, err, "data: "+file+": "+c.want, "%q", c.text)
+	}
+	_, err := CSV(t.TempDir(), CSVConfig{})
+	assert.ErrorContains(t, err, "is not a regular file")
+	_, err = CSV(filepath.Join(t.TempDir(), "t.csv"), CSVConfig{})
+	assert.ErrorIs(t, err, os.ErrNotExist)
+}
+
+// What is read is what encoding/csv and strconv read of the whole text.
+func FuzzCSV(f *testing.F) {
+	for _, text := range []string{"1,2\n3,4\n", "a,b\r\n1,2\r\n", "\xef\xbb\xbf\"1\",2", "1,2\n3\n", "1,\"2\n", "1,NaN", "", "\xff\xfe", "1e39,0x1p-2,1_0"} {
+		f.Add(text, false, false)
+		f.Add(text, true, false)
+		f.Add(text, false, true)
+	}
+	f.Fuzz(func(t *testing.T, text string, header, labels bool) {
+		ds, err := parseCSV(strings.NewReader(text), CSVConfig{Header: header, Labels: labels})
+		if err != nil {
+			return
+		}
+		records, err := csv.NewReader(strings.NewReader(strings.TrimPrefix(text, "\xef\xbb\xbf"))).ReadAll()
+		require.NoError(t, err)
+		if header {
+			records = records[1:]
+		}
+		require.Equal(t, len(records), ds.Len())
+		width := len(records[0]) - 1
+		x := tensor.FromSlice(make([]float32, width), 1, width)
+		y := tensor.FromSlice(make([]float32, 1), 1, 1)
+		if labels {
+			y = tensor.FromSlice(make([]int64, 1), 1)
+		}
+		for i, record := range records {
+			require.NoError(t, ds.Batch([]int{i}, x, y))
+			for j, field := range record {
+				field = strings.TrimSpace(field)
+				if j == width && labels {
+					require.Equal(t, field, ds.Classes[tensor.Data[int64](y)[0]])
+					continue
+				}
+				v, err := strconv.ParseFloat(field, 32)
+				require.NoError(t, err)
+				require.Equal(t, v, append(tensor.Floats(x), tensor.Floats(y)...)[j])
+			}
+		}
+	})
+}

@@ -1,0 +1,125 @@
+package columns
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Select returns the places of the columns of x and of the target among names. Without x it is all but the target, without a target
+// the last one.
+func Select(names, x []string, target string) (xs []int, y int, err error) {
+	at := make(map[string]int, len(names))
+	for i, name := range names {
+		if j, twice := at[name]; twice {
+			return nil, 0, fmt.Errorf("columns %d and %d are both called %q", j+1, i+1, name)
+		}
+		at[name] = i
+	}
+	y = len(names) - 1
+	if target != "" {
+		var found bool
+		if y, found = at[target]; !found {
+			return nil, 0, unknown(target, names)
+		}
+	}
+	for _, name := range x {
+		i, found := at[name]
+		switch {
+		case !found:
+			return nil, 0, unknown(name, names)
+		case i == y:
+			return nil, 0, fmt.Errorf("column %q is the target, and one of x too", name)
+		}
+		xs = append(xs, i)
+	}
+	for i := range names {
+		if x == nil && i != y {
+			xs = append(xs, i)
+		}
+	}
+	if len(xs) == 0 {
+		return nil, 0, fmt.Errorf("%d columns: want one for x and one for the target", len(names))
+	}
+	return xs, y, nil
+}
+
+func unknown(name string, names []string) error {
+	return fmt.Errorf("no column %q: there are %s", name, quoted(names))
+}
+
+// quoted lists names, the first ones if there are many.
+func quoted(names []string) string {
+	const most = 20
+	text := make([]string, 0, most)
+	for _, name := range names[:min(len(names), most)] {
+		text = append(text, strconv.Quote(name))
+	}
+	if rest := len(names) - most; rest > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(text, ", "), rest)
+	}
+	return strings.Join(text, ", ")
+}
+
+// Labels numbers classes.
+type Labels struct {
+	Y      []int64 // the class of each label that was added
+	names  []string
+	number map[string]int64
+	fixed  bool
+}
+
+// NewLabels takes the names of all classes, in the order of their numbers, or nil for those that will come.
+func NewLabels(classes []string) (*Labels, error) {
+	l := &Labels{names: slices.Clone(classes), number: map[string]int64{}, fixed: classes != nil}
+	for i, name := range classes {
+		if _, twice := l.number[name]; twice {
+			return nil, fmt.Errorf("class %q is given twice", name)
+		}
+		l.number[name] = int64(i)
+	}
+	return l, nil
+}
+
+// Add appends a label. It keeps no reference to a larger string that label is a part of.
+func (l *Labels) Add(label string) error {
+	n, known := l.number[label]
+	switch {
+	case label == "":
+		return fmt.Errorf("no label")
+	case !known && l.fixed:
+		return fmt.Errorf("%q is none of the classes %s", label, quoted(l.names))
+	case !known:
+		label = strings.Clone(label)
+		n = int64(len(l.names))
+		l.names, l.number[label] = append(l.names, label), n
+	}
+	l.Y = append(l.Y, n)
+	return nil
+}
+
+// Done returns the names of the classes. Those that were not given are sorted: as numbers if all are whole numbers.
+func (l *Labels) Done() []string {
+	if l.fixed {
+		return l.names
+	}
+	sorted := slices.Sorted(maps.Keys(l.number))
+	if !slices.ContainsFunc(sorted, func(s string) bool { n, err := strconv.Atoi(s); return err != nil || strconv.Itoa(n) != s }) {
+		slices.SortFunc(sorted, func(a, b string) int {
+			m, _ := strconv.Atoi(a)
+			n, _ := strconv.Atoi(b)
+			return cmp.Compare(m, n)
+		})
+	}
+	final := make([]int64, len(sorted))
+	for i, name := range sorted {
+		final[l.number[name]] = int64(i)
+	}
+	for i, n := range l.Y {
+		l.Y[i] = final[n]
+	}
+	return sorted
+}

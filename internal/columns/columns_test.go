@@ -1,0 +1,76 @@
+package columns
+
+import (
+	"slices"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestSelect(t *testing.T) {
+	names := []string{"a", "b", "c", ""}
+	for _, c := range []struct {
+		x      []string
+		target string
+		xs     []int
+		y      int
+	}{
+		{nil, "", []int{0, 1, 2}, 3},
+		{nil, "b", []int{0, 2, 3}, 1},
+		{[]string{"c", "a"}, "b", []int{2, 0}, 1},
+		{[]string{""}, "b", []int{3}, 1},
+	} {
+		xs, y, err := Select(names, c.x, c.target)
+		require.NoError(t, err)
+		assert.Equal(t, c.xs, xs)
+		assert.Equal(t, c.y, y)
+	}
+	many := make([]string, 25)
+	for i := range many {
+		many[i] = strconv.Itoa(i)
+	}
+	for want, c := range map[string]struct {
+		names, x []string
+		target   string
+	}{
+		`no column "d": there are "a", "b", "c", ""`:       {names, nil, "d"},
+		`no column "e": there are "a", "b", "c", ""`:       {names, []string{"a", "e"}, ""},
+		`"18", "19" and 5 more`:                            {many, nil, "x"},
+		`column "b" is the target, and one of x too`:       {names, []string{"b"}, "b"},
+		`columns 1 and 3 are both called "a"`:              {[]string{"a", "b", "a"}, nil, ""},
+		`1 columns: want one for x and one for the target`: {names[:1], nil, ""},
+		`0 columns: want one for x and one for the target`: {nil, nil, ""},
+		`4 columns: want one for x and one for the target`: {names, []string{}, ""},
+	} {
+		_, _, err := Select(c.names, c.x, c.target)
+		assert.ErrorContains(t, err, want)
+	}
+}
+
+func TestLabels(t *testing.T) {
+	for _, c := range []struct{ labels, classes, want []string }{
+		{[]string{"cat", "ant", "cat", "bee"}, nil, []string{"ant", "bee", "cat"}},
+		{[]string{"10", "9", "-1", "10"}, nil, []string{"-1", "9", "10"}},
+		{[]string{"10", "9", "01"}, nil, []string{"01", "10", "9"}}, // 01 is a name, not a number
+		{[]string{"bee"}, []string{"cat", "bee"}, []string{"cat", "bee"}},
+	} {
+		l, err := NewLabels(c.classes)
+		require.NoError(t, err)
+		for _, label := range c.labels {
+			require.NoError(t, l.Add(label))
+		}
+		assert.Equal(t, c.want, l.Done())
+		for i, label := range c.labels {
+			assert.Equal(t, int64(slices.Index(c.want, label)), l.Y[i])
+		}
+	}
+	_, err := NewLabels([]string{"a", "b", "a"})
+	assert.ErrorContains(t, err, `class "a" is given twice`)
+	l, err := NewLabels([]string{"a"})
+	require.NoError(t, err)
+	assert.ErrorContains(t, l.Add("b"), `"b" is none of the classes "a"`)
+	assert.ErrorContains(t, l.Add(""), "no label")
+	assert.Empty(t, l.Y)
+}
