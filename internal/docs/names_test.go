@@ -33,6 +33,7 @@ import (
 
 	"` + modulePath + `/ckpt"
 	"` + modulePath + `/data"
+	"` + modulePath + `/data/images"
 	"` + modulePath + `/ddp"
 	"` + modulePath + `/dist"
 	"` + modulePath + `/dist/autograd"

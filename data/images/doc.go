@@ -1,0 +1,16 @@
+// Package images is a Dataset of image files: a folder for each class, as for PyTorch's ImageFolder.
+//
+//	photos
+//	├── cat
+//	│   ├── 1.jpg
+//	│   └── 2.png
+//	└── dog
+//	    └── 1.webp
+//
+//	train, err := images.Open("photos", images.Config{Height: 64, Width: 64})
+//	batches := data.NewLoader(train, data.Config{Batch: 32, Shuffle: true, Sharder: r.World})
+//
+// It reads PNG, JPEG, GIF (the first frame), BMP, TIFF and WebP. Files are read and decoded when a batch needs them, by as many
+// goroutines as there are processors. A file that is broken, or larger than the package's bounds, stops the training with an error
+// that names it.
+package images

@@ -1,0 +1,193 @@
+package images
+
+import (
+	"cmp"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/ringo-ml/ringo/internal/bounded"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// Config says what the images of a folder become.
+type Config struct {
+	Height, Width int      // images of another size are stretched to this one
+	Classes       []string // in the order of their numbers, such as Folder.Classes of the training set; nil: the names of the folders, sorted
+}
+
+// Folder is a Dataset of images: x is [3, Height, Width] float32, red, green and blue in [0, 1], y the number of the class, int64. It may be
+// shared by several loaders.
+type Folder struct {
+	Classes []string // the name of each class
+
+	dir   string
+	cfg   Config
+	files []file
+}
+
+type file struct {
+	dir, name string // with slashes, below the Folder's
+	class     int
+}
+
+// extensions are those of the formats that are read.
+var extensions = []string{".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"}
+
+// Open lists the images of a folder that has a folder for each class, which may have folders below. Samples are sorted by class, folder
+// and name, as in PyTorch. Names that begin with a dot are left out, and what lies beside the classes' folders, but for images. Every
+// other file must be an image, by its name: one that is not is an error, as is a class without images.
+func Open(dir string, cfg Config) (*Folder, error) {
+	if cfg.Height < 1 || cfg.Height > maxSide || cfg.Width < 1 || cfg.Width > maxSide {
+		return nil, fmt.Errorf("data/images: Config asks for %d x %d pixels: want 1 to %d", cfg.Height, cfg.Width, maxSide)
+	}
+	f := &Folder{Classes: slices.Clone(cfg.Classes), dir: dir, cfg: cfg}
+	root := os.DirFS(dir)
+	folders, err := f.classes(root)
+	if err != nil {
+		return nil, fmt.Errorf("data/images: %w", err)
+	}
+	if cfg.Classes == nil {
+		f.Classes = folders
+	}
+	for _, name := range folders {
+		class := slices.Index(f.Classes, name)
+		if class < 0 {
+			return nil, fmt.Errorf("data/images: folder %s is none of the classes %q", filepath.Join(dir, name), f.Classes)
+		}
+		before := len(f.files)
+		if err := f.add(root, name, class); err != nil {
+			return nil, fmt.Errorf("data/images: %w", err)
+		}
+		if len(f.files) == before {
+			return nil, fmt.Errorf("data/images: folder %s has no images", filepath.Join(dir, name))
+		}
+	}
+	slices.SortFunc(f.files, func(a, b file) int {
+		return cmp.Or(a.class-b.class, strings.Compare(a.dir, b.dir), strings.Compare(a.name, b.name))
+	})
+	return f, nil
+}
+
+// classes returns the names of the folders.
+func (f *Folder) classes(root fs.FS) (folders []string, err error) {
+	entries, err := fs.ReadDir(root, ".")
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		info, err := fs.Stat(root, e.Name()) // follows links
+		switch {
+		case strings.HasPrefix(e.Name(), "."):
+		case err != nil:
+			return nil, fmt.Errorf("%s: %w", f.dir, err)
+		case info.IsDir():
+			folders = append(folders, e.Name())
+		case isImage(e.Name()):
+			return nil, fmt.Errorf("%s lies in no class's folder", filepath.Join(f.dir, e.Name()))
+		}
+	}
+	if len(folders) == 0 {
+		return nil, fmt.Errorf("%s has no folders, one for each class", f.dir)
+	}
+	return folders, nil
+}
+
+// add lists the images of a class, below a folder.
+func (f *Folder) add(root fs.FS, dir string, class int) error {
+	entries, err := fs.ReadDir(root, dir)
+	if err != nil {
+		return fmt.Errorf("%s: %w", f.dir, err)
+	}
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), ".") {
+			continue
+		}
+		name := path.Join(dir, e.Name())
+		if e.IsDir() {
+			if err := f.add(root, name, class); err != nil {
+				return err
+			}
+			continue
+		}
+		info, err := fs.Stat(root, name)
+		switch {
+		case err != nil:
+			return fmt.Errorf("%s: %w", f.dir, err)
+		case !info.Mode().IsRegular():
+			return fmt.Errorf("%s is no regular file", filepath.Join(f.dir, name)) // a link to a folder might never end
+		case !isImage(name):
+			return fmt.Errorf("%s is no image by its name: want one of %v", filepath.Join(f.dir, name), extensions)
+		}
+		f.files = append(f.files, file{dir, e.Name(), class})
+	}
+	return nil
+}
+
+func isImage(name string) bool {
+	return slices.Contains(extensions, strings.ToLower(path.Ext(name)))
+}
+
+// Len returns the number of images.
+func (f *Folder) Len() int { return len(f.files) }
+
+// Shapes returns those of an image and of the number of its class.
+func (f *Folder) Shapes() (x, y tensor.Shape) {
+	return tensor.Shape{DType: tensor.Float32, Dims: []int{3, f.cfg.Height, f.cfg.Width}}, tensor.Shape{DType: tensor.Int64}
+}
+
+// File returns the path of image i.
+func (f *Folder) File(i int) string {
+	return filepath.Join(f.dir, filepath.FromSlash(f.files[i].dir), f.files[i].name)
+}
+
+// Batch reads images idx. The error is that of the first one that fails.
+func (f *Folder) Batch(idx []int, x, y tensor.Tensor) error {
+	xs, ys, n := tensor.Data[float32](x), tensor.Data[int64](y), 3*f.cfg.Height*f.cfg.Width
+	for row, i := range idx {
+		if i < 0 || i >= len(f.files) {
+			return fmt.Errorf("image %d, of %d", i, len(f.files))
+		}
+		ys[row] = int64(f.files[i].class)
+	}
+	errs := make([]error, len(idx))
+	var wg sync.WaitGroup
+	var next atomic.Int64
+	for range min(runtime.GOMAXPROCS(0), len(idx)) {
+		wg.Go(func() {
+			for row := int(next.Add(1)) - 1; row < len(idx); row = int(next.Add(1)) - 1 {
+				errs[row] = f.read(idx[row], xs[row*n:(row+1)*n])
+			}
+		})
+	}
+	wg.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f *Folder) read(i int, out []float32) error {
+	content, err := bounded.ReadFile(f.File(i), maxBytes)
+	if err != nil {
+		return err // it names the file
+	}
+	if err := decode(content, f.cfg.Height, f.cfg.Width, out); err != nil {
+		return fmt.Errorf("%s: %w", f.File(i), err)
+	}
+	return nil
+}
+
+// String says how many images there are and where they come from.
+func (f *Folder) String() string {
+	return fmt.Sprintf("%d images of %d classes from %s", f.Len(), len(f.Classes), f.dir)
+}
