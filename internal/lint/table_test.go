@@ -78,7 +78,7 @@ var table = map[string]row{
 	"dist/autograd": {own: "dist tensor", others: "golang.org/x/sys"},
 	"dist/disttest": {own: "dist dist/backend dist/local dist/nccl tensor tensor/cuda tensor/tensortest internal/cuda/emu internal/trace internal/wait internal/reliability", others: "golang.org/x/sys github.com/stretchr/testify"},
 
-	"ddp":          {own: "nn optim dist dist/backend tensor"},
+	"ddp":          {own: "nn optim data dist dist/backend tensor"},
 	"fsdp":         {own: "nn optim dist tensor"},
 	"cp":           {own: "dist dist/autograd tensor"},
 	"tp":           {own: "nn optim dist dist/autograd tensor"},
