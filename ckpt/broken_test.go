@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ringo-ml/ringo/ckpt/safetensors"
 	"github.com/ringo-ml/ringo/dist"
 )
 
@@ -244,6 +245,11 @@ func FuzzManifest(f *testing.F) {
 	f.Add(string(body), `{"weight_map":{"a":"model.safetensors"}}`)
 	f.Add(`{"version":1,"model":[{"name":"a","dtype":"F32","shape":[2,3],"file":"model.safetensors","pieces":[{"flat":[0,-1]},{"boxes":[{"Lo":[0,0],"Hi":[2,9]}]}]}]}`, `{}`)
 	f.Add(`{"version":1,"model":[{"name":"a","dtype":"F32","shape":[2,3],"transposed":true,"unit":"u","place":-1,"tp":{"dim":2},"file":"model.safetensors","pieces":[{}]}]}`, `{}`)
+	single, err := safetensors.New([]safetensors.Tensor{{Name: "a", DType: "F32", Shape: []int{2, 3}}}, map[string]string{"format": "pt"})
+	require.NoError(f, err)
+	bare := bareHash(single)
+	f.Add(`{"version":1,"header_sha256":"`+bare+`","model":[{"name":"a","dtype":"F32","shape":[2,3],"pieces":[{}]}]}`, `{}`)
+	f.Add(`{"version":1,"header_sha256":"`+bare+`","optimizer":{"tensors":[{"name":"a","dtype":"F32","shape":[2,3],"pieces":[{}]}]}}`, `{}`)
 	head := `{"a":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]}}`
 	data := append(append(binary.LittleEndian.AppendUint64(nil, uint64(len(head))), head...), make([]byte, 24)...)
 	f.Fuzz(func(t *testing.T, body, idx string) {
@@ -251,6 +257,10 @@ func FuzzManifest(f *testing.F) {
 		fsys := newCrashFS()
 		fsys.root.entries = map[string]*node{"model.safetensors": {data: data}, manifestName: {data: text}, indexName: {data: []byte(idx)}}
 		_, err := verify(context.Background(), fsys, "/", VerifyConfig{Layout: "tp=2,fsdp=3"})
+		require.NoError(t, err)
+		single.Metadata[metadataName] = string(text)
+		fsys.root.entries["one.safetensors"] = &node{data: append(single.Encode(), make([]byte, 24)...)}
+		_, err = verify(context.Background(), fsys, "/one.safetensors", VerifyConfig{Layout: "tp=2,fsdp=3"})
 		require.NoError(t, err)
 		delete(fsys.root.entries, manifestName)
 		_, err = verify(context.Background(), fsys, "/", VerifyConfig{})

@@ -70,7 +70,7 @@ func (l *loader) agree() error {
 		}
 		return nil
 	}
-	if err := together(l.g, asError(l.cat.Err)); err != nil {
+	if err := together(l.g, asError(l.cat.Err)); err != nil || l.g == nil {
 		return err
 	}
 	hashes, err := dist.AllGatherObject(l.g, l.cat.Hash)
@@ -92,8 +92,11 @@ func asError(s string) error {
 	return errors.New(s)
 }
 
-// together makes the errors of all ranks everyone's. What several ranks say is said once.
+// together makes the errors of all ranks everyone's. What several ranks say is said once. Without a group there is one rank.
 func together(g *dist.Group, mine error) error {
+	if g == nil {
+		return mine
+	}
 	s := ""
 	if mine != nil {
 		s = mine.Error()

@@ -171,7 +171,11 @@ func (c *crashFS) Open(name string, _ bool) (file, error) {
 	return &crashFile{c, n, name}, nil
 }
 
-func (c *crashFS) Rename(from, to string) error {
+func (c *crashFS) Rename(from, to string) error { return c.rename(from, to, false) }
+
+func (c *crashFS) Replace(from, to string) error { return c.rename(from, to, true) }
+
+func (c *crashFS) rename(from, to string, replace bool) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err := c.step("rename"); err != nil {
@@ -182,7 +186,7 @@ func (c *crashFS) Rename(from, to string) error {
 		return err
 	}
 	parent, err := c.find(filepath.Dir(from))
-	if err != nil || filepath.Dir(from) != filepath.Dir(to) || parent.entries[filepath.Base(to)] != nil {
+	if err != nil || filepath.Dir(from) != filepath.Dir(to) || !replace && parent.entries[filepath.Base(to)] != nil {
 		return errors.Join(err, fmt.Errorf("rename %s to %s", from, to))
 	}
 	parent.change(entryChange{filepath.Base(from), filepath.Base(to), n})

@@ -15,7 +15,10 @@
 //	report, err := ckpt.Load(ctx, r.World, path, &st, ckpt.LoadConfig{})
 //	err = loader.SetState(at)
 //
-// Save and Load are collective: all ranks of the group call them.
+// Save and Load are collective: all ranks of the group call them. One rank that trains alone needs no Saver, and no group:
+//
+//	err := ckpt.SaveFile(ctx, "last.safetensors", st)
+//	report, err := ckpt.LoadFile(ctx, "last.safetensors", &st, ckpt.LoadConfig{})
 //
 // # The folder
 //
@@ -26,6 +29,9 @@
 //   - Files with the optimizer's state.
 //   - ringo.json with the rest: step, states, the shape of every tensor, how tensor parallelism divides it, and a SHA-256 of every
 //     piece that a rank wrote, of every header, of the index and of itself. So every byte of the folder has a hash.
+//
+// SaveFile writes the same in one safetensors file: the optimizer's state beside the parameters, and what ringo.json says as the
+// value of "ringo" in the file's metadata.
 //
 // If the model is an nn.Storer, a parameter may be several tensors of these files, or a part of one. A matrix whose field has the tag
 // option "transposed" (package nn) is stored as [in, out]. It is transposed when it is saved or loaded, one tensor at a time.

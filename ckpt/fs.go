@@ -21,6 +21,7 @@ type fileSystem interface {
 	Create(name string, size int64) (file, error) // a new file of size bytes
 	Open(name string, write bool) (file, error)   // a regular file, through no link but those of Hugging Face's cache
 	Rename(from, to string) error                 // to is not there
+	Replace(from, to string) error                // a file; to may be there
 	RemoveAll(name string) error                  //
 	ReadDir(name string) ([]string, error)        // sorted
 	SyncDir(name string) error                    // makes names in it survive a crash
@@ -109,6 +110,8 @@ func (disk) Rename(from, to string) error {
 	}
 	return os.Rename(from, to)
 }
+
+func (disk) Replace(from, to string) error { return os.Rename(from, to) }
 
 func (disk) ReadDir(name string) ([]string, error) {
 	list, err := os.ReadDir(name)

@@ -32,7 +32,10 @@ func (l *loader) verifyRest(ctx context.Context) error {
 		return err
 	}
 	var todo []pieceOf
-	load := make([]int64, l.g.Size())
+	me, load := 0, make([]int64, 1)
+	if l.g != nil {
+		me, load = l.g.Rank(), make([]int64, l.g.Size())
+	}
 	for _, x := range l.src.each() {
 		for k, p := range x.pieces {
 			if pieceState(states[x.first+k]) != blind {
@@ -40,7 +43,7 @@ func (l *loader) verifyRest(ctx context.Context) error {
 			}
 			rank := least(load)
 			load[rank] += int64(p.len() * x.elementSize())
-			if rank == l.g.Rank() {
+			if rank == me {
 				todo = append(todo, pieceOf{x, p})
 			}
 		}
@@ -52,14 +55,19 @@ func (l *loader) verifyRest(ctx context.Context) error {
 
 // bestStates returns the most that any rank knows of each piece.
 func (l *loader) bestStates() ([]byte, error) {
-	x := tensor.New(l.g.Device(), tensor.Uint8, len(l.pieces))
+	mine := make([]byte, len(l.pieces))
+	for i, s := range l.pieces {
+		mine[i] = byte(s)
+	}
+	if l.g == nil {
+		return mine, nil
+	}
+	x := tensor.New(l.g.Device(), tensor.Uint8, len(mine))
 	b, err := hostBytes(x)
 	if err != nil {
 		return nil, err
 	}
-	for i, s := range l.pieces {
-		b[i] = byte(s)
-	}
+	copy(b, mine)
 	if err := errors.Join(setBytes(x, b), l.g.AllReduce(x, dist.Max).Wait()); err != nil {
 		return nil, err
 	}

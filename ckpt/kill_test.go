@@ -19,7 +19,10 @@ import (
 	"github.com/ringo-ml/ringo/dist"
 )
 
-const childVar = "RINGO_CKPT_TEST_CHILD"
+const (
+	childVar = "RINGO_CKPT_TEST_CHILD"
+	fileVar  = "RINGO_CKPT_TEST_FILE"
+)
 
 // TestMain makes the test binary a program that saves for ever, or once, if the environment says so.
 func TestMain(m *testing.M) {
@@ -32,6 +35,10 @@ func TestMain(m *testing.M) {
 	}
 	if dir := os.Getenv(childVar); dir != "" {
 		fmt.Println(saveForEver(dir))
+		os.Exit(1)
+	}
+	if path := os.Getenv(fileVar); path != "" {
+		fmt.Println(saveFileForEver(path))
 		os.Exit(1)
 	}
 	os.Exit(m.Run())

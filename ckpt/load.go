@@ -72,7 +72,7 @@ func Load(ctx context.Context, g *dist.Group, path string, st *State, c LoadConf
 
 // loader is one Load on one rank.
 type loader struct {
-	g      *dist.Group
+	g      *dist.Group // nil: one rank, which has none
 	st     *State
 	c      LoadConfig
 	src    *source // nil on ranks that do not read

@@ -29,7 +29,8 @@ type manifest struct {
 	Step      int                        `json:"step"`
 	Ranks     int                        `json:"ranks"` // that saved it
 	Index     string                     `json:"index_sha256"`
-	Files     []fileEntry                `json:"files"`
+	Files     []fileEntry                `json:"files,omitempty"`
+	Header    string                     `json:"header_sha256,omitempty"` // where all is in one file: of its header without the manifest
 	Model     []tensorEntry              `json:"model"`
 	Random    *tensor.TapeState          `json:"random,omitempty"`
 	Optimizer *optimizerEntry            `json:"optimizer,omitempty"`

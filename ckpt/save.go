@@ -108,6 +108,7 @@ func (s *Saver) Close() error {
 // writer is one save on one rank.
 type writer struct {
 	*Saver
+	rank int
 	plan *plan
 	jobs []*job
 	err  error // of this rank, for all to hear
@@ -154,7 +155,7 @@ func (s *Saver) begin(st State) (*writer, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &writer{Saver: s}
+	w := &writer{Saver: s, rank: s.g.Rank()}
 	if w.plan, err = newPlan(claims, st.TP, s.fileBytes); err != nil {
 		return nil, err
 	}
@@ -179,15 +180,20 @@ func (w *writer) hold(items []item) error {
 			w.copies[i] = append(w.copies[i][:0], b...)
 			b = w.copies[i]
 		}
-		for k := range j.pieces {
-			x := &j.pieces[k]
-			x.data = b[x.off*j.size : (x.off+x.len())*j.size]
-			if !x.mine {
-				x.sum, x.data = crc32.Checksum(x.data, castagnoli), nil
-			}
-		}
+		j.take(b)
 		return nil
 	})
+}
+
+// take gives the pieces their bytes, of b, which the item has.
+func (j *job) take(b []byte) {
+	for k := range j.pieces {
+		x := &j.pieces[k]
+		x.data = b[x.off*j.size : (x.off+x.len())*j.size]
+		if !x.mine {
+			x.sum, x.data = crc32.Checksum(x.data, castagnoli), nil
+		}
+	}
 }
 
 // assigned finds the pieces that concern this rank.
@@ -201,7 +207,7 @@ func (w *writer) assigned(items []item) (jobs []*job) {
 		id++
 		key := itemKey(model, t.Name)
 		x := held{extent: w.plan.extents[key][k], id: id}
-		x.mine = x.rank == w.g.Rank()
+		x.mine = x.rank == w.rank
 		j := holder(byKey[key], &x)
 		if j == nil || !x.mine && !x.shared {
 			return

@@ -24,11 +24,13 @@ type source struct {
 	pieces   int                // of all tensors
 	manHash  string             // of ringo.json, "": there is none
 	single   bool               // it is one file
+	list     string             // what says what is where, in errors
 	problems []error
 }
 
 type sourceFile struct {
 	name   string
+	list   string // see source
 	f      file
 	header *safetensors.Header
 	found  map[string]safetensors.Tensor // what the header lists, without what was claimed
@@ -66,14 +68,14 @@ func open(fsys fileSystem, path string) (*source, error) {
 
 // examine is open for those who want what can be had of a damaged checkpoint.
 func examine(fsys fileSystem, path string) *source {
-	s := &source{fs: fsys, path: path, files: map[string]*sourceFile{}, listed: map[string]bool{}, tensors: map[string]*stored{}}
+	s := &source{fs: fsys, path: path, files: map[string]*sourceFile{}, listed: map[string]bool{}, tensors: map[string]*stored{}, list: manifestName}
 	if strings.HasPrefix(filepath.Base(path), tmpPrefix) {
 		s.problem("it is being written, or a crash left it behind")
 		return s
 	}
 	if strings.HasSuffix(path, ".safetensors") {
-		s.path, s.single = filepath.Dir(path), true
-		s.addPlain(filepath.Base(path))
+		s.path, s.single, s.list = filepath.Dir(path), true, "its metadata"
+		s.readSingle(filepath.Base(path))
 		return s
 	}
 	names, err := fsys.ReadDir(path)
@@ -122,7 +124,7 @@ func (s *source) openFile(name string) *sourceFile {
 		s.problems = append(s.problems, err)
 		return nil
 	}
-	x := &sourceFile{name: name, f: f, found: map[string]safetensors.Tensor{}}
+	x := &sourceFile{name: name, list: s.list, f: f, found: map[string]safetensors.Tensor{}}
 	s.files[name] = x
 	size, err := f.Size()
 	if err == nil {
@@ -202,12 +204,17 @@ func (s *source) take(model bool, name, fileName, list string) *stored {
 	if f == nil {
 		return nil
 	}
-	t, ok := f.found[name]
+	as := name
+	if s.single {
+		as = singleName(model, name)
+	}
+	t, ok := f.found[as]
 	if !ok {
-		s.problem("%s: tensor %q: %s has it in this file, which has not", fileName, name, list)
+		s.problem("%s: tensor %q: %s has it in this file, which has not", fileName, as, list)
 		return nil
 	}
-	delete(f.found, name)
+	delete(f.found, as)
+	t.Name = name
 	return s.add(model, f, t)
 }
 
@@ -248,6 +255,13 @@ func (s *source) readManifest() {
 	for _, e := range s.man.Files {
 		s.checkFile(e)
 	}
+	s.checkEntries()
+	s.checkIndex()
+	s.readBeside()
+}
+
+// checkEntries compares all tensors with what the manifest says.
+func (s *source) checkEntries() {
 	for i := range s.man.Model {
 		s.checkEntry(true, &s.man.Model[i])
 	}
@@ -256,9 +270,7 @@ func (s *source) readManifest() {
 			s.checkEntry(false, &s.man.Optimizer.Tensors[i])
 		}
 	}
-	s.checkRest(manifestName)
-	s.checkIndex()
-	s.readBeside()
+	s.checkRest(s.list)
 }
 
 // checkFile compares a file's size and header with what ringo.json says.
@@ -282,17 +294,17 @@ func (s *source) checkFile(e fileEntry) {
 
 // checkEntry compares a tensor in a file with what ringo.json says, and checks that its pieces cover it.
 func (s *source) checkEntry(model bool, e *tensorEntry) {
-	x := s.take(model, e.Name, e.File, manifestName)
+	x := s.take(model, e.Name, e.File, s.list)
 	if x == nil {
 		return
 	}
 	if x.DType != e.DType || !slices.Equal(x.Shape, e.Shape) {
-		s.problem("%s: tensor %q is %s%v; %s says %s%v", e.File, e.Name, x.DType, x.Shape, manifestName, e.DType, e.Shape)
+		s.problem("%s: tensor %q is %s%v; %s says %s%v", e.File, e.Name, x.DType, x.Shape, s.list, e.DType, e.Shape)
 		return
 	}
 	x.transposed, x.rule, x.expert = e.Transposed, e.TP, e.Expert
 	if x.transposed && len(x.Shape) != 2 {
-		s.problem("%s: tensor %q: transposed, in the shape %v", manifestName, e.Name, x.Shape)
+		s.problem("%s: tensor %q: transposed, in the shape %v", s.list, e.Name, x.Shape)
 		return
 	}
 	var parts []part
@@ -301,14 +313,14 @@ func (s *source) checkEntry(model bool, e *tensorEntry) {
 	for _, p := range e.Pieces {
 		part, err := p.part(x.Shape)
 		if err != nil {
-			s.problem("%s: tensor %q: %w", manifestName, e.Name, err)
+			s.problem("%s: tensor %q: %w", s.list, e.Name, err)
 			return
 		}
 		parts = append(parts, part)
 		x.pieces = append(x.pieces, storedPiece{part, p.Rank, p.SHA256})
 	}
 	if err := tile(x.Shape, parts); err != nil {
-		s.problem("%s: tensor %q: %w", manifestName, e.Name, err)
+		s.problem("%s: tensor %q: %w", s.list, e.Name, err)
 	}
 }
 

@@ -120,7 +120,7 @@ func (x *stored) compare(p storedPiece, hash string) error {
 		return nil
 	}
 	return fmt.Errorf("%s: tensor %q: the part of rank %d has another SHA-256 than %s says: the data is damaged",
-		x.file.name, x.Name, p.rank, manifestName)
+		x.file.name, x.Name, p.rank, x.file.list)
 }
 
 // decode returns the elements as float64, in out; ok is false for types without such a meaning.

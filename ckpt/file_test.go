@@ -1,0 +1,371 @@
+package ckpt
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/ckpt/safetensors"
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/optim"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// fileState is newState on one rank, with what a file can hold.
+func fileState(t require.TestingT, g *dist.Group, version int) State {
+	st := newState(t, g, layouts["ddp1"], version)
+	st.Files = nil
+	return *st
+}
+
+// saveVersion writes a version of the test model to a file.
+func saveVersion(fsys fileSystem, path string, version int) error {
+	return tryRanks(1, func(g *dist.Group) error {
+		return saveFile(context.Background(), fsys, path, fileState(failNow{}, g, version))
+	})
+}
+
+// requireVersion loads a file and compares every bit.
+func requireVersion(t *testing.T, fsys fileSystem, path string, version int) {
+	t.Helper()
+	onRanks(t, 1, func(g *dist.Group) error {
+		st := fileState(t, g, 0)
+		extra := struct{ Epoch int }{}
+		st.Extra = map[string]any{"loader": &extra}
+		r, err := load(context.Background(), nil, fsys, path, &st, LoadConfig{})
+		if err != nil {
+			return err
+		}
+		require.Zero(t, r.Unverified)
+		require.Equal(t, version, extra.Epoch)
+		requireState(t, g, layouts["ddp1"], version, &st)
+		return nil
+	})
+}
+
+// TestFile: a file is a checkpoint like every other: LoadFile, Load on every layout, Verify, List, Convert and Diff take it, also
+// under another name.
+func TestFile(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "first.safetensors")
+	require.NoError(t, saveVersion(disk{}, path, 1))
+	require.NoError(t, saveVersion(disk{}, path, 3), "it is replaced")
+	names, err := disk{}.ReadDir(dir)
+	require.NoError(t, err)
+	require.Equal(t, []string{"first.safetensors"}, names)
+	moved := filepath.Join(dir, "moved.safetensors")
+	require.NoError(t, os.Rename(path, moved))
+
+	requireVersion(t, disk{}, moved, 3)
+	for _, l := range []string{"ddp2", "fsdp3", "tp2fsdp2"} {
+		loadAll(t, moved, layouts[l], 3, LoadConfig{})
+	}
+	loadAll(t, moved, layouts["ddp2"], 3, LoadConfig{Strategy: Broadcast})
+
+	v := mustVerify(t, moved, VerifyConfig{Layout: "tp=2,fsdp=2"})
+	require.Empty(t, v.Errors)
+	require.Empty(t, v.Unchecked)
+	require.Equal(t, v.Tensors, v.Shards, "each has a hash")
+	step, list, err := List(moved)
+	require.NoError(t, err)
+	require.Equal(t, 3, step)
+	require.Equal(t, Info{"tok.weight", "model", "F32", []int{17, 16}, "moved.safetensors", 17 * 16 * 4, 1}, list[0])
+
+	folder := filepath.Join(dir, "folder")
+	require.NoError(t, Convert(t.Context(), moved, folder, ConvertConfig{}))
+	d, err := Diff(t.Context(), moved, folder, nil)
+	require.NoError(t, err)
+	require.True(t, d.Same, d)
+	loadAll(t, folder, layouts["fsdp2"], 3, LoadConfig{})
+}
+
+// TestFileCrash turns the machine off before every operation of SaveFile: the file is the old one or the new one, complete, and the
+// next SaveFile works and leaves nothing else. A disk that is full or broken leaves the old one.
+func TestFileCrash(t *testing.T) {
+	const path = "dir/a.safetensors"
+	base := newCrashFS()
+	require.NoError(t, base.MkdirAll("dir"))
+	require.NoError(t, base.SyncDir("."))
+	require.NoError(t, saveVersion(base, path, 1))
+	trial := base.clone()
+	require.NoError(t, saveVersion(trial, path, 2))
+	requireVersion(t, trial.reboot(rand.New(rand.NewPCG(1, 1))), path, 2)
+	require.Greater(t, trial.ops, 20)
+
+	seen := map[int]int{}
+	for stop := 1; stop <= trial.ops; stop++ {
+		crashed := base.clone()
+		crashed.stop = stop
+		require.ErrorIs(t, saveVersion(crashed, path, 2), errCrash)
+		after := crashed.reboot(rand.New(rand.NewPCG(uint64(stop), 0)))
+		src, err := open(after, path)
+		require.NoError(t, err, "off at operation %d of %d, %s", stop, trial.ops, crashed.failed)
+		version := src.man.Step
+		require.NoError(t, src.Close())
+		require.Contains(t, []int{1, 2}, version)
+		requireVersion(t, after, path, version)
+		seen[version]++
+
+		require.NoError(t, saveVersion(after, path, 3))
+		require.Len(t, after.root.entries["dir"].entries, 1, "nothing else is left")
+		requireVersion(t, after.reboot(rand.New(rand.NewPCG(uint64(stop), 1))), path, 3)
+
+		broken := base.clone()
+		broken.fail, broken.err = stop, []error{syscall.ENOSPC, syscall.EIO}[stop%2]
+		require.ErrorIs(t, saveVersion(broken, path, 2), broken.err, "operation %d, %s", stop, broken.failed)
+		broken.fail = 0
+		version = 1
+		if stop == trial.ops {
+			version = 2 // the last flush, of the name
+		}
+		requireVersion(t, broken, path, version)
+		require.Len(t, broken.root.entries["dir"].entries, 1)
+	}
+	require.NotZero(t, seen[1])
+}
+
+// TestFileFlush is the proof that TestFileCrash can fail: without flushes the file is lost.
+func TestFileFlush(t *testing.T) {
+	for name, lazy := range map[string]func(c *crashFS) fileSystem{
+		"file": func(c *crashFS) fileSystem { return lazyFiles{c} }, "name": func(c *crashFS) fileSystem { return lazyDirs{c} },
+	} {
+		lost := false
+		for seed := range uint64(20) {
+			c := newCrashFS()
+			require.NoError(t, c.MkdirAll("dir"))
+			require.NoError(t, c.SyncDir("."))
+			require.NoError(t, saveVersion(lazy(c), "dir/a.safetensors", 1))
+			src, err := open(c.reboot(rand.New(rand.NewPCG(3, seed))), "dir/a.safetensors")
+			lost = lost || err != nil
+			if err == nil {
+				require.NoError(t, src.Close())
+			}
+		}
+		require.True(t, lost, name)
+	}
+}
+
+// saveFileForEver replaces a file again and again, and prints the version of each that is complete.
+func saveFileForEver(path string) error {
+	for version := 1; ; version++ {
+		if err := saveVersion(disk{}, path, version); err != nil {
+			return err
+		}
+		fmt.Println(version)
+	}
+}
+
+// TestFileKill kills a process that saves: the file is the last one that it had reported, or the one after it.
+func TestFileKill(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "a.safetensors")
+	r := rand.New(rand.NewPCG(7, 7))
+	for range 4 {
+		cmd := exec.Command(os.Args[0])
+		cmd.Env = append(os.Environ(), fileVar+"="+path)
+		out, err := cmd.StdoutPipe()
+		require.NoError(t, err)
+		require.NoError(t, cmd.Start())
+		lines := bufio.NewScanner(out)
+		require.True(t, lines.Scan())
+		time.AfterFunc(time.Duration(r.IntN(10000))*time.Microsecond, func() { _ = cmd.Process.Kill() })
+		last := lines.Text()
+		for lines.Scan() {
+			last = lines.Text()
+		}
+		require.Error(t, cmd.Wait(), "it does not end by itself")
+		reported, err := strconv.Atoi(last)
+		require.NoError(t, err, "the process failed: %s", last)
+		step, _, err := List(path)
+		require.NoError(t, err)
+		require.Contains(t, []int{reported, reported + 1}, step)
+		requireVersion(t, disk{}, path, step)
+	}
+	require.NoError(t, saveVersion(disk{}, path, 1))
+	names, err := disk{}.ReadDir(dir)
+	require.NoError(t, err)
+	require.Len(t, names, 1, "what was half written is removed")
+}
+
+// tinyFile is a file small enough to damage every byte of it.
+func tinyFile(t *testing.T) (path string, state func() *State) {
+	dev := tensor.NewCPU(1)
+	t.Cleanup(dev.Close)
+	state = func() *State {
+		params := nn.Init(nn.NewLinear(2, 3), dev, tensor.Float32, 1)
+		return &State{Step: 5, Params: params, Optimizer: optim.NewAdamW(params, optim.AdamWConfig{})}
+	}
+	path = filepath.Join(t.TempDir(), "tiny.safetensors")
+	require.NoError(t, SaveFile(t.Context(), path, *state()))
+	return path, state
+}
+
+// TestFileEveryFlip: a bit that is wrong in any byte of the file is refused by LoadFile and found by Verify. Where it is in the name of
+// the manifest, the file is taken for one of others, and Verify says that it has no hashes.
+func TestFileEveryFlip(t *testing.T) {
+	path, state := tinyFile(t)
+	info, err := os.Stat(path)
+	require.NoError(t, err)
+	st := state()
+	for i := range info.Size() {
+		flipped := flipFS{disk{}, filepath.Base(path), i*8 + i%8}
+		_, err := load(t.Context(), nil, flipped, path, st, LoadConfig{})
+		require.Error(t, err, "bit %d of byte %d of %d", i%8, i, info.Size())
+		v, err := verify(t.Context(), flipped, path, VerifyConfig{})
+		require.NoError(t, err)
+		require.True(t, !v.OK || len(v.Unchecked) > 0, "bit %d of byte %d", i%8, i)
+	}
+	_, err = LoadFile(t.Context(), path, st, LoadConfig{})
+	require.NoError(t, err)
+}
+
+// TestFileHostile: a manifest that has the right hash and says what is not so.
+func TestFileHostile(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(m *manifest)
+		says   string
+	}{
+		"hash":       {func(m *manifest) { m.Model[0].Pieces[0].SHA256 = sum(nil) }, "has another SHA-256 than its metadata says: the data is damaged"},
+		"header":     {func(m *manifest) { m.Header = sum(nil) }, "tiny.safetensors: the header's SHA-256 is not that of its metadata"},
+		"version":    {func(m *manifest) { m.Version = 2 }, "tiny.safetensors: its metadata: format version 2; this program reads 1 to 1"},
+		"shape":      {func(m *manifest) { m.Model[0].Shape = []int{2, 3} }, `tensor "weight" is F32[3 2]; its metadata says F32[2 3]`},
+		"no tensor":  {func(m *manifest) { m.Model[0].Name = "x" }, `tensor "x": its metadata has it in this file, which has not`},
+		"not listed": {func(m *manifest) { m.Model = m.Model[1:] }, `tensor "weight": its metadata does not list it`},
+		"no state":   {func(m *manifest) { m.Optimizer = nil }, `tensor "optimizer.state.weight.exp_avg": its metadata does not list it`},
+		"twice":      {func(m *manifest) { m.Model = append(m.Model, m.Model[0]) }, "which has not"},
+		"pieces":     {func(m *manifest) { m.Model[0].Pieces = nil }, "the boxes have 0 of 6 elements"},
+	} {
+		path, state := tinyFile(t)
+		text, err := os.ReadFile(path)
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(path, forge(t, text, c.change), 0o666))
+		_, err = LoadFile(t.Context(), path, state(), LoadConfig{})
+		require.ErrorContains(t, err, c.says, name)
+	}
+}
+
+// forge changes the manifest of a file and gives it the hash that fits.
+func forge(t *testing.T, text []byte, change func(m *manifest)) []byte {
+	t.Helper()
+	h, err := safetensors.Read("x", bytesAt(text), int64(len(text)))
+	require.NoError(t, err)
+	m, err := decodeManifest([]byte(h.Metadata[metadataName]))
+	require.NoError(t, err)
+	change(m)
+	body, err := m.encode()
+	require.NoError(t, err)
+	data := text[h.Size:]
+	h.Metadata[metadataName] = string(body)
+	return append(h.Encode(), data...)
+}
+
+// bytesAt is memory as a file to read.
+type bytesAt []byte
+
+func (b bytesAt) ReadAt(p []byte, off int64) (int, error) { return copy(p, b[off:]), nil }
+
+// The file is one that Python reads, and PyTorch has its names.
+const pythonFile = `
+import json, sys
+from safetensors import safe_open
+from safetensors.numpy import load_file
+tensors = load_file(sys.argv[1])
+meta = safe_open(sys.argv[1], "np").metadata()
+out = {"names": sorted(tensors), "format": meta["format"], "step": json.loads(meta["ringo"])["checkpoint"]["step"]}
+out["sum"] = float(sum(t.astype("float64").sum() for t in tensors.values()))
+try:
+    import torch
+except ImportError:
+    torch = None
+if torch:
+    model = torch.nn.Sequential(torch.nn.Conv2d(1, 2, 3), torch.nn.BatchNorm2d(2), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(8, 3)).double()
+    state = {k: torch.from_numpy(t) for k, t in tensors.items()}
+    model.load_state_dict({k: t for k, t in state.items() if not k.startswith("optimizer.")}, strict=True)
+    model.eval()
+    out["logits"] = model(torch.linspace(-1, 1, 32, dtype=torch.float64).reshape(2, 1, 4, 4)).flatten().tolist()
+    adam = torch.optim.AdamW(model.parameters())
+    for name, p in model.named_parameters():
+        assert state["optimizer.state." + name + ".exp_avg"].shape == p.shape
+        assert state["optimizer.state." + name + ".exp_avg_sq"].shape == p.shape
+print(json.dumps(out))
+`
+
+func TestPythonReadsFile(t *testing.T) {
+	dev := tensor.NewCPU(1)
+	defer dev.Close()
+	model := nn.Sequential{nn.NewConv2d(1, 2, 3, tensor.Conv2dOptions{}), nn.NewBatchNorm2d(2), nn.ReLU, nn.Flatten{}, nn.NewLinear(8, 3)}
+	params := nn.Init(model, dev, tensor.Float64, 1)
+	opt := optim.NewAdamW(params, optim.AdamWConfig{})
+	st := State{Step: 1, Params: params, Optimizer: opt}
+	pictures := tensor.New(dev, tensor.Float64, 2, 1, 4, 4)
+	for i, v := 0, tensor.Data[float64](pictures); i < 32; i++ {
+		v[i] = -1 + float64(i)*2/31
+	}
+	tape := tensor.NewTape(dev)
+	tape.Backward(nn.CrossEntropy(model.Forward(tape.Input(pictures)), tensor.FromSlice([]int64{1, 2}, 2)))
+	require.NoError(t, opt.Step())
+	path := filepath.Join(t.TempDir(), "model.safetensors")
+	require.NoError(t, SaveFile(t.Context(), path, st))
+
+	var got struct {
+		Names  []string
+		Format string
+		Step   int
+		Sum    float64
+		Logits []float64
+	}
+	require.NoError(t, json.Unmarshal(python(t, pythonFile, path), &got))
+	items, err := st.items()
+	require.NoError(t, err)
+	names, total := []string{}, 0.0
+	for _, x := range items {
+		names = append(names, singleName(x.model, x.name))
+		for _, v := range tensor.Floats(x.data) {
+			total += v
+		}
+	}
+	slices.Sort(names)
+	require.Contains(t, names, "1.running_var")
+	require.Contains(t, names, "optimizer.state.0.weight.exp_avg_sq")
+	require.Equal(t, names, got.Names)
+	require.Equal(t, "pt", got.Format)
+	require.Equal(t, 1, got.Step)
+	require.InDelta(t, total, got.Sum, 1e-9)
+	if got.Logits == nil {
+		t.Log("no PyTorch")
+		return
+	}
+	eval := tensor.NewTape(dev, tensor.NoGrad())
+	require.InDeltaSlice(t, tensor.Floats(model.Forward(eval.Input(pictures))), got.Logits, 1e-12)
+}
+
+// TestFileRefuses: what ranks hold together is not one rank's to save.
+func TestFileRefuses(t *testing.T) {
+	for _, name := range []string{"fsdp2", "tp2"} {
+		l := layouts[name]
+		onRanks(t, l.ranks, func(g *dist.Group) error {
+			path := filepath.Join(t.TempDir(), "a.safetensors")
+			st := newState(t, g, l, 1)
+			st.Files = nil
+			err := SaveFile(t.Context(), path, *st)
+			require.ErrorContains(t, err, "ckpt: saving "+path+": ranks hold tok.weight together, and this one ")
+			_, loadErr := LoadFile(t.Context(), path, st, LoadConfig{})
+			require.ErrorContains(t, loadErr, "LoadFile is for one rank that holds all; use a Saver and Load")
+			require.NoFileExists(t, path)
+			return nil
+		})
+	}
+}
