@@ -46,7 +46,7 @@ func chooseISA(name string) (*isa, error) {
 	return isas[len(isas)-1], fmt.Errorf("RINGO_CPU=%s: this CPU and build support %s", name, strings.Join(names, ", "))
 }
 
-// CPU names the instruction set of the kernels: avx512, avx2 or generic. It is
+// CPU names the instruction set of the kernels: avx512, avx2, neon or generic. It is
 // the best that the CPU supports, unless the environment variable RINGO_CPU
 // names one. It is chosen once, when the program starts.
 func CPU() string { return active.name }

@@ -2,8 +2,6 @@
 
 package kernel
 
-func assemblyISAs() []*isa { return nil }
-
 func storeFence() {}
 
 func folds() bool { return false }

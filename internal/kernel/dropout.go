@@ -65,7 +65,7 @@ const dropChunk = asmChunk / 2
 
 // dropRun applies dropout to elements with global indices i, i+1, …; one Philox block serves four of them.
 func dropRun[T Float](dst, x []T, limit uint64, scale T, key, i uint64) {
-	if !single[T]() || vectorLen(len(dst)) < dropStep || limit>>32 != 0 {
+	if !single[T]() || !active.vectors.complete() || len(dst) < dropStep || limit>>32 != 0 {
 		dropSome(dst, x, limit, scale, key, i)
 		return
 	}

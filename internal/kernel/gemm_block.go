@@ -35,12 +35,15 @@ type engine[T Float] struct {
 	dotsOfRows     dotsOfRows[T, T]
 	dotsOfRowsBF16 dotsOfRows[float32, BF16]
 	// Vector kernels for packing (nil: plain Go), with strides in bytes.
-	copyRows  [2]func(dst *T, ds int, src *T, ss, n int) // of 1 or 2 vectors
+	copyRows  [copyVectors]func(dst *T, ds int, src *T, ss, n int) // of 1, 2, ... vectors
 	transpose func(dst *T, ds int, src *T, ss, w, blocks int)
 	// transposePast is the same for w = lanes rows, past the caches.
 	transposePast func(dst *T, ds int, src *T, ss, blocks int)
 	peak          func(n int) // turns of peakChains multiply-adds (nil: no assembly)
 }
+
+// copyVectors is the number of vectors of the largest side of a micro-tile: that of float64 in NEON.
+const copyVectors = 6
 
 // operand is a matrix as a micro-kernel takes it: by rows that are stride
 // elements apart, or, for A without byRows, by columns.

@@ -101,8 +101,7 @@ func (e *engine[T]) packRows(dst []T, w int, padded bool, src []T, ss, n, k int)
 // panel must write no more than w.
 func (e *engine[T]) copyBlock(dst []T, ds int, src []T, ss, w, n int, last bool) {
 	fast := 0
-	if e.copyRows[0] != nil {
-		vectors := (w + e.lanes - 1) / e.lanes
+	if vectors := (w + e.lanes - 1) / e.lanes; e.copyRows[vectors-1] != nil {
 		fast = n
 		if last && ds < vectors*e.lanes {
 			fast--
@@ -169,7 +168,7 @@ func packRows[T Float](e *engine[T], dst, src []T, ss, w, n int) {
 	}
 	_, _ = dst[n*w-1], src[(n-1)*ss+w-1]
 	fast := 0
-	if vectors := (w + e.lanes - 1) / e.lanes; vectors <= 2 && e.copyRows[0] != nil {
+	if vectors := (w + e.lanes - 1) / e.lanes; vectors <= copyVectors && e.copyRows[vectors-1] != nil {
 		// Vectors are copied whole, inside both slices: the next row overwrites what one has behind its w elements.
 		reach, size := vectors*e.lanes, int(unsafe.Sizeof(dst[0]))
 		if at := min(n*w, len(dst)) - reach; at >= 0 && len(src) >= reach {

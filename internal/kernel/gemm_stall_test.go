@@ -24,6 +24,9 @@ func watch[T Float](e *testEngine[T]) (products, packed *int) {
 			transpose(dst, ds, src, ss, w, blocks)
 		}
 		for i, copyRows := range e.copyRows {
+			if copyRows == nil {
+				continue
+			}
 			watched.copyRows[i] = func(dst *T, ds int, src *T, ss, n int) {
 				*packed = max(*packed, n*(i+1)*e.lanes)
 				copyRows(dst, ds, src, ss, n)

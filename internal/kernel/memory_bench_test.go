@@ -71,7 +71,7 @@ func median(x []float64) float64 {
 
 // BenchmarkPeak measures what the processor can do at best: multiply-adds in registers, and traffic to memory.
 func BenchmarkPeak(b *testing.B) {
-	if active.vectors == vecNone {
+	if !active.vectors.complete() {
 		b.Skip("the probes are in assembly")
 	}
 	for _, threads := range []int{1, 2} {
@@ -113,7 +113,7 @@ func benchFlops[T Float](b *testing.B, name string, threads int) {
 // BenchmarkMemory measures kernels on operands in memory, by turns with the probe that has the same kind of traffic. It reports
 // the median GB/s and the median share of what the probe reached just before.
 func BenchmarkMemory(b *testing.B) {
-	if active.vectors == vecNone {
+	if !active.vectors.complete() {
 		b.Skip("the probes are in assembly")
 	}
 	probes := map[string]probeBench{}

@@ -174,7 +174,7 @@ func squaresOf[F Float, T any](e *engine[F], dst, src []T, rows, cols axis, far 
 	}
 	_, _ = dst[(r-1)*rows.d+c-1], src[(c-1)*cols.s+r-1]
 	size := int(unsafe.Sizeof(*new(T)))
-	far = far && uintptr(unsafe.Pointer(&dst[0]))%64 == 0 && rows.d*size%64 == 0
+	far = far && e.transposePast != nil && uintptr(unsafe.Pointer(&dst[0]))%64 == 0 && rows.d*size%64 == 0
 	for r0 := 0; r0 < r; r0 += panel {
 		blocks := min(panel, r-r0) / e.lanes
 		for c0 := 0; c0 < c; c0 += e.lanes {

@@ -13,7 +13,11 @@ const (
 	vecNone vectorSet = iota
 	vecAVX2
 	vecAVX512
+	vecNEON
 )
+
+// complete reports whether s has all kernels. NEON lacks dropout and the probes of memory.
+func (s vectorSet) complete() bool { return s == vecAVX2 || s == vecAVX512 }
 
 // vectorStep is the number of elements that the assembly does at a time.
 const vectorStep = 16

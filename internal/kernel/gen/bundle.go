@@ -48,6 +48,9 @@ func (f fp) shared(x value) value {
 
 // widen makes float64 of the float32 vector x: its lower and its upper half.
 func (g *gen) widen(x value) (lo, hi value) {
+	if g.neon != nil {
+		return g.neon.op("fcvtl", 8, 16, x), g.neon.op("fcvtl2", 8, 16, x)
+	}
 	f := g.fp(8)
 	lo = f.each(func(xs ...value) value {
 		v, to := xs[0].(reg.VecVirtual), g.tmp()
@@ -81,6 +84,9 @@ func (f fp) storeNarrow(x value, name string, i int) {
 
 // narrow rounds a vector of float64 to float32.
 func (f fp) narrow(x value) value {
+	if f.neon != nil {
+		return f.neon.op("fcvtn", 8, 8, x)
+	}
 	return f.each(func(xs ...value) value {
 		h := f.half()
 		if f.gen.bytes == 64 {

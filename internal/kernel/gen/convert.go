@@ -12,17 +12,9 @@ func conversions() []*spec {
 		{name: "widenBF16", params: parse("dst []float32, src []BF16"), stream: true, doc: "converts src to float32.",
 			body: words(func(g *gen, i int) { g.fp(4).store(g.fp(4).loadBF16("src", i), "dst", i) })},
 		{name: "widenF16", params: parse("dst []float32, src []F16"), stream: true, doc: "converts src to float32.",
-			body: words(func(g *gen, i int) {
-				x := g.tmp()
-				g.VCVTPH2PS(g.at("src", i), x)
-				g.fp(4).store(x, "dst", i)
-			})},
+			body: words(func(g *gen, i int) { g.fp(4).store(g.fp(4).loadF16("src", i), "dst", i) })},
 		{name: "roundF16", params: parse("dst []F16, src []float32"), stream: true, doc: "rounds src to the nearest, ties to even.",
-			body: words(func(g *gen, i int) {
-				h := g.half()
-				g.VCVTPS2PH(operand.Imm(0), g.fp(4).load("src", i), h)
-				g.fp(4).store(h, "dst", i)
-			})},
+			body: words(func(g *gen, i int) { g.fp(4).storeF16(g.fp(4).load("src", i), "dst", i) })},
 		{name: "roundBF16", params: parse("dst []BF16, src []float32"), stream: true, doc: "rounds src to the nearest, ties to even.",
 			body: words(roundBF16)},
 		{name: "gateBF16", params: parse("dst, a, b []BF16"), stream: true, doc: "computes dst = a, or 0 where b <= 0.",
@@ -49,8 +41,12 @@ func (f fp) storeBF16(x value, name string, i int) {
 	g, upper := f.gen, f.shiftRight(x, 16)
 	rounded := f.addInt(f.addInt(x, f.bits(0x7fff)), f.and(upper, f.bits(1)))
 	nan := f.compare(unordered, x, x)
-	y := f.choose(nan, f.or(upper, f.bits(0x40)), f.shiftRight(rounded, 16)).(reg.VecVirtual)
-	h := g.half()
+	chosen := f.choose(nan, f.or(upper, f.bits(0x40)), f.shiftRight(rounded, 16))
+	if f.neon != nil {
+		f.store(f.neon.op("xtn", 4, 8, chosen), name, i)
+		return
+	}
+	y, h := chosen.(reg.VecVirtual), g.half()
 	if g.bytes == 64 {
 		g.VPMOVDW(y, h)
 	} else { // both 128-bit halves of y, each packed to 64 bits
@@ -63,9 +59,33 @@ func (f fp) storeBF16(x value, name string, i int) {
 // loadBF16 reads a vector of bfloat16 numbers from element i of slice name as
 // float32.
 func (f fp) loadBF16(name string, i int) value {
+	if f.neon != nil {
+		return f.neon.op("shll", 4, 16, f.at(name, i))
+	}
 	x := f.tmp()
 	f.VPMOVZXWD(f.gen.at(name, i), x)
 	return f.shiftLeft(x, 16)
+}
+
+// loadF16 reads a vector of numbers of 16 bits from element i of slice name as float32.
+func (f fp) loadF16(name string, i int) value {
+	if f.neon != nil {
+		return f.neon.op("halfl", 4, 16, f.at(name, i))
+	}
+	x := f.tmp()
+	f.VCVTPH2PS(f.gen.at(name, i), x)
+	return x
+}
+
+// storeF16 rounds the float32 vector x to 16 bits and writes it to slice name.
+func (f fp) storeF16(x value, name string, i int) {
+	if f.neon != nil {
+		f.store(f.neon.op("halfn", 4, 8, x), name, i)
+		return
+	}
+	h := f.half()
+	f.VCVTPS2PH(operand.Imm(0), x, h)
+	f.store(h, name, i)
 }
 
 // philoxStep is the number of elements of a step of dropout.
@@ -74,7 +94,7 @@ const philoxStep = 32
 // dropout makes the kernel that draws the random bits of dropout as well.
 func dropout() []*spec {
 	return []*spec{{
-		name: "dropout", params: parse("dst, x []float32, keys *[20]uint64, scale float32, limit uint32, block uint64"), once: true, unit: philoxStep,
+		name: "dropout", params: parse("dst, x []float32, keys *[20]uint64, scale float32, limit uint32, block uint64"), once: true, unit: philoxStep, amd64: true,
 		doc: "computes dst = x*scale, or 0 where a word of the Philox blocks from number block on is below limit. keys are the two keys of each round.",
 		body: func(g *gen) {
 			words := g.fp(8)
@@ -147,7 +167,7 @@ func (f fp) philox(counter value) (lo, hi value) {
 	zero := f.xor(counter, counter)
 	c := [4]value{counter, f.shiftRight(counter, 32), zero, zero}
 	for round := range 10 {
-		key := func(i int) scalar { return scalar{f.fixed("keys", 8*(2*round+i)), false} }
+		key := func(i int) scalar { return scalar{Mem: mem(f.pointers["keys"].reg, 8*(2*round+i))} }
 		p0, p1 := f.product32(c[0], m0), f.product32(c[2], m1)
 		c = [4]value{
 			f.xor3(f.upper32(p1), c[1], key(0)), p1,

@@ -68,23 +68,26 @@ func (s *spec) call(size int, isa string) string {
 	return fmt.Sprintf("%s(%s)", s.asmName(size, isa), args)
 }
 
-// cases are the ways to choose the assembly.
-func (s *spec) cases() string {
+// cases are the ways to choose the assembly among sets.
+func (s *spec) cases(sets []isa) string {
 	var b strings.Builder
 	sizes := s.sizes
 	if sizes == nil {
 		sizes = []int{4}
 	}
-	if s.stream || s.far {
-		b.WriteString(s.past().casesOf(sizes, "far && "))
+	if past(sets) && (s.stream || s.far) {
+		b.WriteString(s.past().casesOf(sets, sizes, "far && "))
 	}
-	b.WriteString(s.casesOf(sizes, ""))
+	b.WriteString(s.casesOf(sets, sizes, ""))
 	return b.String()
 }
 
-func (s *spec) casesOf(sizes []int, far string) string {
+// past reports whether sets have kernels that write past the caches. NEON leaves that to the processor, which sees a stream.
+func past(sets []isa) bool { return sets[0].name != neonISA.name }
+
+func (s *spec) casesOf(sets []isa, sizes []int, far string) string {
 	var b strings.Builder
-	for _, isa := range isas {
+	for _, isa := range sets {
 		for _, size := range sizes {
 			cond := far + "active.vectors == vec" + isa.name
 			if len(sizes) > 1 {
@@ -97,7 +100,7 @@ func (s *spec) casesOf(sizes []int, far string) string {
 }
 
 // function is the Go function that runs the assembly.
-func (s *spec) function() string {
+func (s *spec) function(sets []isa) string {
 	var b strings.Builder
 	first := s.params[0].name
 	fmt.Fprintf(&b, "// %s %s It returns how many elements it did: the first ones.\n", s.goName(), s.doc)
@@ -106,7 +109,7 @@ func (s *spec) function() string {
 		length = fmt.Sprintf("vectorLenOf[T](len(%s), %d)", first, s.sizes[len(s.sizes)-1])
 	}
 	fmt.Fprintf(&b, "func %s {\n\tend := %s\n", s.signature(), length)
-	if s.stream {
+	if s.stream && past(sets) {
 		fmt.Fprintf(&b, "\tfar := %s\n", s.farAway())
 	}
 	b.WriteString("\tfor done := 0; done < end; {\n\t\tn := min(asmChunk, end-done)\n")
@@ -115,13 +118,13 @@ func (s *spec) function() string {
 			fmt.Fprintf(&b, "\t\t%sAt := unsafe.Pointer(&%s[done : done+n][0])\n", p.name, p.name)
 		}
 	}
-	fmt.Fprintf(&b, "\t\tswitch {\n%s\t\t}\n\t\tdone += n\n", s.cases())
+	fmt.Fprintf(&b, "\t\tswitch {\n%s\t\t}\n\t\tdone += n\n", s.cases(sets))
 	b.WriteString("\t}\n\treturn end\n}\n\n")
 	return b.String()
 }
 
 // rowsFunction is the Go function of a kernel of rows.
-func (s *spec) rowsFunction() string {
+func (s *spec) rowsFunction(sets []isa) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "// %s %s It returns how many columns it did: the first ones.\n", s.goName(), s.doc)
 	length := "vectorLen(cols)"
@@ -145,7 +148,7 @@ func (s *spec) rowsFunction() string {
 			fmt.Fprintf(&b, "\t\t%sAt := unsafe.Pointer(&%s[%s][0])\n", p.name, p.name, part)
 		}
 	}
-	fmt.Fprintf(&b, "\t\tswitch {\n%s\t\t}\n\t\t}\n\t\tdone += n\n\t}\n\treturn end\n}\n\n", s.cases())
+	fmt.Fprintf(&b, "\t\tswitch {\n%s\t\t}\n\t\t}\n\t\tdone += n\n\t}\n\treturn end\n}\n\n", s.cases(sets))
 	return b.String()
 }
 
@@ -159,35 +162,49 @@ func (s *spec) onceFunction() string {
 			fmt.Fprintf(&b, "\t%sAt := unsafe.Pointer(&%s[:n][0])\n", p.name, p.name)
 		}
 	}
-	fmt.Fprintf(&b, "\tswitch {\n%s\t}\n}\n\n", s.cases())
+	fmt.Fprintf(&b, "\tswitch {\n%s\t}\n}\n\n", s.cases(isas))
 	return b.String()
 }
 
-// dispatchFiles is the text of the files for amd64 and for all others.
+// goFunction is the Go function of s for sets, or without assembly for none.
+func (s *spec) goFunction(sets []isa) string {
+	switch {
+	case len(sets) == 0 && s.once:
+		return fmt.Sprintf("func %s {}\n\n", strings.TrimSuffix(s.signature(), " int"))
+	case len(sets) == 0:
+		return fmt.Sprintf("func %s { return 0 }\n\n", s.signature())
+	case s.once:
+		return s.onceFunction()
+	case s.rows() != "":
+		return s.rowsFunction(sets)
+	}
+	return s.function(sets)
+}
+
+// dispatchFiles is the text of the files for amd64, for arm64, and for all others.
 func dispatchFiles() (map[string][]byte, error) {
-	var with, without strings.Builder
-	with.WriteString(generatedBy + "//go:build !noasm\n\npackage kernel\n\nimport \"unsafe\"\n\n")
-	without.WriteString(generatedBy + "//go:build noasm || !amd64\n\npackage kernel\n\n")
+	const head = generatedBy + "//go:build !noasm\n\npackage kernel\n\nimport \"unsafe\"\n\n"
+	var amd64, arm64, none strings.Builder
+	amd64.WriteString(head)
+	arm64.WriteString(head)
+	none.WriteString(generatedBy + "//go:build noasm || !amd64 && !arm64\n\npackage kernel\n\n")
 	for _, s := range vectorKernels() {
-		if s.once {
-			with.WriteString(s.onceFunction())
-			fmt.Fprintf(&without, "func %s {}\n\n", strings.TrimSuffix(s.signature(), " int"))
-			continue
-		}
-		if s.rows() != "" {
-			with.WriteString(s.rowsFunction())
+		amd64.WriteString(s.goFunction(isas))
+		if s.amd64 {
+			arm64.WriteString(s.goFunction(nil))
 		} else {
-			with.WriteString(s.function())
+			arm64.WriteString(s.goFunction([]isa{neonISA}))
 		}
-		fmt.Fprintf(&without, "func %s { return 0 }\n\n", s.signature())
+		none.WriteString(s.goFunction(nil))
 	}
 	files := map[string][]byte{}
-	for path, text := range map[string]string{"asm_vector_amd64.go": with.String(), "asm_vector_none.go": without.String()} {
+	for name, text := range map[string]string{"amd64": amd64.String(), "arm64": arm64.String(), "none": none.String()} {
+		path := "../asm_vector_" + name + ".go"
 		b, err := format.Source([]byte(text))
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", path, err)
 		}
-		files["../"+path] = b
+		files[path] = b
 	}
 	return files, nil
 }

@@ -260,12 +260,25 @@ func (s sums) add(f fp, i, stride int, x value) {
 	}
 	for j, v := range xs {
 		r := s.regs[(i+j*stride)/(f.gen.bytes/8)%len(s.regs)]
-		f.VADDPD(v, r, r)
+		f.accumulate(r, v)
 	}
+}
+
+// accumulate adds x to acc.
+func (f fp) accumulate(acc, x value) {
+	if f.neon != nil {
+		f.neon.accumulate(f.size, acc, x)
+		return
+	}
+	f.pickSize(f.VADDPS, f.VADDPD)(x, acc, acc)
 }
 
 func (s sums) store(g *gen) {
 	for i, r := range s.regs {
-		g.VMOVUPS(r, g.fixed(s.name, i*g.bytes))
+		if to := g.fixed(s.name, i*g.bytes); g.neon != nil {
+			g.neon.store(r.(*vreg), to.(place))
+		} else {
+			g.VMOVUPS(r, to)
+		}
 	}
 }

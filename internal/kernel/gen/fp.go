@@ -28,6 +28,7 @@ func (g *gen) fp(size int) fp { return fp{g, size, 1} }
 type scalar struct {
 	operand.Mem
 	whole bool
+	neon  *vreg // of NEON, which has no operands in memory
 }
 
 // value is an operand: a register, a scalar, or a vector in memory.
@@ -52,6 +53,9 @@ func (g *gen) half() reg.VecVirtual {
 // bits is the constant with the given bits in every element.
 func (f fp) bits(u uint64) scalar {
 	key := constant{u, f.size}
+	if f.neon != nil {
+		return f.neon.constant(key)
+	}
 	if m, ok := f.constants[key]; ok {
 		return m
 	}
@@ -59,7 +63,7 @@ func (f fp) bits(u uint64) scalar {
 	if f.gen.bytes == 32 {
 		copies = f.gen.bytes / f.size
 	}
-	s := scalar{f.StaticGlobal(key.name()), f.gen.bytes == 32}
+	s := scalar{Mem: f.StaticGlobal(key.name()), whole: f.gen.bytes == 32}
 	f.DataAttributes(attr.RODATA | attr.NOPTR)
 	for range copies {
 		if f.size == 4 {
@@ -83,18 +87,24 @@ func (f fp) c(x float64) scalar {
 // arg is the scalar argument with that name, or the current row's element of a
 // slice by row.
 func (f fp) arg(name string) scalar {
+	if f.neon != nil {
+		return f.argument(name)
+	}
 	if f.pointers[name].by == byRow {
-		return scalar{f.fixed(name, 0), false}
+		return scalar{Mem: mem(f.pointers[name].reg, 0)}
 	}
 	a, err := f.Param(name).Resolve()
 	if err != nil {
 		panic(err)
 	}
-	return scalar{a.Addr, false}
+	return scalar{Mem: a.Addr}
 }
 
 // reg brings x into a register.
 func (f fp) reg(x value) value {
+	if f.neon != nil {
+		return f.neon.vreg(x)
+	}
 	switch m := x.(type) {
 	case bundle:
 		return f.each(func(xs ...value) value { return f.reg(xs[0]) }, m)
@@ -122,8 +132,11 @@ type emitter = func(...operand.Op)
 // a broadcast operand.
 type four [4]emitter
 
-// two emits a two-operand instruction, the second operand in any form.
-func (f fp) two(a, b value, forms four) value {
+// two emits a two-operand instruction, the second operand in any form; name is its name in NEON.
+func (f fp) two(name string, a, b value, forms four) value {
+	if f.neon != nil {
+		return f.neon.two(name, f.size, a, b)
+	}
 	return f.each(func(xs ...value) value {
 		to := f.tmp()
 		f.emit(forms, xs[0], xs[1], to)
@@ -157,25 +170,32 @@ func (f fp) emit(forms four, a, b value, rest ...operand.Op) {
 }
 
 func (f fp) add(a, b value) value {
-	return f.two(a, b, four{f.VADDPS, f.VADDPD, f.VADDPS_BCST, f.VADDPD_BCST})
+	return f.two("fadd", a, b, four{f.VADDPS, f.VADDPD, f.VADDPS_BCST, f.VADDPD_BCST})
 }
 
 func (f fp) sub(a, b value) value {
-	return f.two(a, b, four{f.VSUBPS, f.VSUBPD, f.VSUBPS_BCST, f.VSUBPD_BCST})
+	return f.two("fsub", a, b, four{f.VSUBPS, f.VSUBPD, f.VSUBPS_BCST, f.VSUBPD_BCST})
 }
 
 func (f fp) mul(a, b value) value {
-	return f.two(a, b, four{f.VMULPS, f.VMULPD, f.VMULPS_BCST, f.VMULPD_BCST})
+	return f.two("fmul", a, b, four{f.VMULPS, f.VMULPD, f.VMULPS_BCST, f.VMULPD_BCST})
 }
 
 // copied is x in registers of its own.
 func (f fp) copied(x value) value {
+	if f.neon != nil {
+		return f.neon.copied(x)
+	}
 	return f.one(x, func(a, to operand.Op) { f.VMOVAPS(a, to) })
 }
 
 // subtract changes a to a - b*c. The product needs no rounding, so that the
 // fused operation gives the same bits as two.
 func (f fp) subtract(a, b, c value) {
+	if f.neon != nil {
+		f.neon.change("fmls", f.size, a, b, c)
+		return
+	}
 	f.each(func(xs ...value) value {
 		f.emit(four{f.VFNMADD231PS, f.VFNMADD231PD, f.VFNMADD231PS_BCST, f.VFNMADD231PD_BCST}, xs[1], xs[2], xs[0])
 		return nil
@@ -183,10 +203,13 @@ func (f fp) subtract(a, b, c value) {
 }
 
 func (f fp) div(a, b value) value {
-	return f.two(a, b, four{f.VDIVPS, f.VDIVPD, f.VDIVPS_BCST, f.VDIVPD_BCST})
+	return f.two("fdiv", a, b, four{f.VDIVPS, f.VDIVPD, f.VDIVPS_BCST, f.VDIVPD_BCST})
 }
 
 func (f fp) sqrt(a value) value {
+	if f.neon != nil {
+		return f.neon.op("fsqrt", f.size, 16, a)
+	}
 	return f.one(a, func(a, to operand.Op) { f.pickSize(f.VSQRTPS, f.VSQRTPD)(a, to) })
 }
 
@@ -201,42 +224,42 @@ func (f fp) pickSize(ps, pd emitter) emitter {
 
 func (f fp) and(a, b value) value {
 	if f.gen.bytes == 64 {
-		return f.two(a, b, four{f.VPANDD, f.VPANDQ, f.VPANDD_BCST, f.VPANDQ_BCST})
+		return f.two("", a, b, four{f.VPANDD, f.VPANDQ, f.VPANDD_BCST, f.VPANDQ_BCST})
 	}
-	return f.two(a, b, four{f.VANDPS, f.VANDPD})
+	return f.two("VAND", a, b, four{f.VANDPS, f.VANDPD})
 }
 
 func (f fp) or(a, b value) value {
 	if f.gen.bytes == 64 {
-		return f.two(a, b, four{f.VPORD, f.VPORQ, f.VPORD_BCST, f.VPORQ_BCST})
+		return f.two("", a, b, four{f.VPORD, f.VPORQ, f.VPORD_BCST, f.VPORQ_BCST})
 	}
-	return f.two(a, b, four{f.VORPS, f.VORPD})
+	return f.two("VORR", a, b, four{f.VORPS, f.VORPD})
 }
 
 func (f fp) xor(a, b value) value {
 	if f.gen.bytes == 64 {
-		return f.two(a, b, four{f.VPXORD, f.VPXORQ, f.VPXORD_BCST, f.VPXORQ_BCST})
+		return f.two("", a, b, four{f.VPXORD, f.VPXORQ, f.VPXORD_BCST, f.VPXORQ_BCST})
 	}
-	return f.two(a, b, four{f.VXORPS, f.VXORPD})
+	return f.two("VEOR", a, b, four{f.VXORPS, f.VXORPD})
 }
 
 // addInt adds integers of the elements' size.
 func (f fp) addInt(a, b value) value {
-	return f.two(a, b, four{f.VPADDD, f.VPADDQ, f.VPADDD_BCST, f.VPADDQ_BCST})
+	return f.two("VADD", a, b, four{f.VPADDD, f.VPADDQ, f.VPADDD_BCST, f.VPADDQ_BCST})
 }
 
 // subInt subtracts integers of the elements' size.
 func (f fp) subInt(a, b value) value {
-	return f.two(a, b, four{f.VPSUBD, f.VPSUBQ, f.VPSUBD_BCST, f.VPSUBQ_BCST})
+	return f.two("VSUB", a, b, four{f.VPSUBD, f.VPSUBQ, f.VPSUBD_BCST, f.VPSUBQ_BCST})
 }
 
-// least is the smaller of a and b, most the larger; b where one is NaN.
+// least is the smaller of a and b, most the larger; b where one is NaN, in NEON NaN.
 func (f fp) least(a, b value) value {
-	return f.two(a, b, four{f.VMINPS, f.VMINPD, f.VMINPS_BCST, f.VMINPD_BCST})
+	return f.two("fmin", a, b, four{f.VMINPS, f.VMINPD, f.VMINPS_BCST, f.VMINPD_BCST})
 }
 
 func (f fp) most(a, b value) value {
-	return f.two(a, b, four{f.VMAXPS, f.VMAXPD, f.VMAXPS_BCST, f.VMAXPD_BCST})
+	return f.two("fmax", a, b, four{f.VMAXPS, f.VMAXPD, f.VMAXPS_BCST, f.VMAXPD_BCST})
 }
 
 // clamp is x within lo and hi; NaN stays NaN.
@@ -245,10 +268,16 @@ func (f fp) clamp(x value, lo, hi float64) value {
 }
 
 func (f fp) shiftLeft(a value, n uint64) value {
+	if f.neon != nil {
+		return f.neon.shift("VSHL", f.size, a, n)
+	}
 	return f.one(a, func(a, to operand.Op) { f.pickSize(f.VPSLLD, f.VPSLLQ)(operand.Imm(n), a, to) })
 }
 
 func (f fp) shiftRight(a value, n uint64) value {
+	if f.neon != nil {
+		return f.neon.shift("VUSHR", f.size, a, n)
+	}
 	return f.one(a, func(a, to operand.Op) { f.pickSize(f.VPSRLD, f.VPSRLQ)(operand.Imm(n), a, to) })
 }
 
@@ -272,6 +301,9 @@ const (
 // compare is the mask of the elements with a OP b: a mask register of AVX-512,
 // a vector of AVX2.
 func (f fp) compare(op uint64, a, b value) value {
+	if f.neon != nil {
+		return f.neon.compare(op, f.size, a, b)
+	}
 	imm := func(form emitter) emitter {
 		return func(ops ...operand.Op) { form(append([]operand.Op{operand.Imm(op)}, ops...)...) }
 	}
@@ -287,6 +319,9 @@ func (f fp) compare(op uint64, a, b value) value {
 
 // keep is x where the mask is set and 0 elsewhere.
 func (f fp) keep(mask, x value) value {
+	if f.neon != nil {
+		return f.neon.keep(mask, x)
+	}
 	if f.gen.bytes != 64 {
 		return f.and(mask, x)
 	}
@@ -303,6 +338,9 @@ func (f fp) keep(mask, x value) value {
 
 // choose is yes where the mask is set and no elsewhere.
 func (f fp) choose(mask, yes, no value) value {
+	if f.neon != nil {
+		return f.neon.choose(mask, yes, no)
+	}
 	return f.each(func(xs ...value) value {
 		to := f.tmp()
 		switch {
@@ -324,6 +362,9 @@ func (f fp) flush(x, limit value) value {
 
 // at is a vector of slice name from element i, in memory.
 func (f fp) at(name string, i int) value {
+	if f.neon != nil {
+		return f.place(name, i, f.size)
+	}
 	if f.ways == 1 {
 		return f.gen.at(name, i)
 	}
@@ -341,6 +382,10 @@ func (f fp) load(name string, i int) value { return f.reg(f.at(name, i)) }
 
 // store writes x to slice name from element i.
 func (f fp) store(x value, name string, i int) {
+	if f.neon != nil {
+		f.neon.store(f.neon.vreg(x), f.place(name, i, f.size))
+		return
+	}
 	f.each(func(xs ...value) value {
 		if f.pastCaches && name == "dst" {
 			f.VMOVNTPS(xs[0], xs[1])
@@ -355,6 +400,9 @@ func (f fp) store(x value, name string, i int) {
 func (f fp) wide(name string, i int) value {
 	if f.pointers[name].size == 8 {
 		return f.load(name, i)
+	}
+	if f.neon != nil {
+		return f.neon.op("fcvtl", 8, 16, f.at(name, i))
 	}
 	return f.each(func(xs ...value) value {
 		to := f.tmp()

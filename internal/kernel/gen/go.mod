@@ -2,7 +2,10 @@ module github.com/ringo-ml/ringo/internal/kernel/gen
 
 go 1.26.0
 
-require github.com/mmcloughlin/avo v0.5.0
+require (
+	github.com/mmcloughlin/avo v0.5.0
+	golang.org/x/arch v0.32.0
+)
 
 require (
 	golang.org/x/mod v0.6.0 // indirect

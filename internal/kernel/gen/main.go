@@ -50,8 +50,9 @@ var ymm = []reg.Register{
 type gen struct {
 	*build.Context
 	isa
-	size      int  // bytes of one element: 4 or 8
-	pairs     bool // an element of A and B is a pair of bfloat16 numbers
+	size      int   // bytes of one element: 4 or 8
+	pairs     bool  // an element of A and B is a pair of bfloat16 numbers
+	neon      *neon // the writer of NEON; nil for amd64, which avo writes
 	pointers  map[string]pointer
 	constants map[constant]scalar
 	// pastCaches makes stores to dst go past the caches.
@@ -180,6 +181,7 @@ func outputs() (map[string][]byte, error) {
 		}
 		maps.Copy(all, files)
 	}
+	maps.Copy(all, neonFiles())
 	return all, nil
 }
 

@@ -9,7 +9,7 @@ import (
 // what the other kernels could reach at best. Where it is faster to ask for
 // memory early, they do.
 func probes() []*spec {
-	return []*spec{
+	all := []*spec{
 		{name: "probeRead", params: parse("x []float32"), doc: "reads x.",
 			body: words(func(g *gen, i int) {
 				g.ahead("x", i, 1)
@@ -41,6 +41,10 @@ func probes() []*spec {
 		probeSums("probeSum2", "z, y, x []float32", "z", "y", "x"),
 		probeSums("probeSum3", "w, z, y, x []float32", "w", "z", "y", "x"),
 	}
+	for _, s := range all {
+		s.amd64 = true
+	}
+	return all
 }
 
 // probeSums adds the last of the named slices to the one before, that to the one

@@ -60,6 +60,10 @@ func wideSum(term func(f fp, i int) value) func(g *gen) {
 
 // maximum keeps the accumulator where an element is NaN.
 func maximum(g *gen) {
+	if g.neon != nil {
+		g.neon.maximum(g)
+		return
+	}
 	f := g.fp(g.size)
 	larger := func(x value, acc operand.Op) { g.pick(g.VMAXPS, g.VMAXPD, acc, x, acc) }
 	tops := bundle{f.reg(f.arg("top"))}
@@ -110,8 +114,7 @@ func narrowSum(g *gen) {
 	g.loop(func() {
 		g.vectors(g.size, func(i int) {
 			g.ahead("x", i, 1)
-			r := acc.regs[i/g.lanes()]
-			g.pick(g.VADDPS, g.VADDPD, f.load("x", i), r, r)
+			f.accumulate(acc.regs[i/g.lanes()], f.load("x", i))
 		})
 	})
 	acc.store(g)
@@ -207,8 +210,8 @@ func gradW(name, params, doc string) *spec {
 		_, bias := g.pointers["b"]
 		g.loop(func() {
 			for i := 0; i < step; i += 64 / g.size {
-				g.PREFETCHT0(g.at("nextGrad", i))
-				g.PREFETCHT0(g.at("nextX", i))
+				g.prefetch("nextGrad", i)
+				g.prefetch("nextX", i)
 			}
 			g.vectors(g.size, func(i int) {
 				g.eachWide(i, f.load("grad", i), f.centered(i), func(i int, u, h value) {

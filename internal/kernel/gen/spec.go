@@ -32,9 +32,11 @@ type spec struct {
 	stream bool
 	// far: the Go function is told whether dst goes past the caches; the fence
 	// comes after all rows.
-	far  bool
-	doc  string
-	body func(g *gen)
+	far bool
+	// amd64: there is none for NEON.
+	amd64 bool
+	doc   string
+	body  func(g *gen)
 }
 
 var (
@@ -155,6 +157,9 @@ type pointer struct {
 	reg  reg.Register
 	size int // of an element
 	by   string
+	// In NEON, the number of the register, and that it moves on with the loop.
+	at    int
+	moves bool
 }
 
 var (
@@ -173,7 +178,7 @@ func (g *gen) vector(s *spec) {
 	for _, p := range s.params {
 		if p.slice() || strings.HasPrefix(p.typ, "*") {
 			r := pointerRegs[len(g.pointers)]
-			g.pointers[p.name] = pointer{r, elemSize(p.elem(g.size)), p.by}
+			g.pointers[p.name] = pointer{reg: r, size: elemSize(p.elem(g.size)), by: p.by}
 			g.arg(p.name, r)
 		}
 	}
@@ -215,6 +220,10 @@ func (g *gen) eachRow(s *spec) {
 
 // loop emits body as the loop over all elements, step at a time.
 func (g *gen) loop(body func()) {
+	if g.neon != nil {
+		g.neon.looped(body)
+		return
+	}
 	g.Label("loop")
 	body()
 	g.ADDQ(operand.Imm(step), indexReg)
@@ -239,6 +248,10 @@ func (g *gen) ways() int { return g.bytes / 16 }
 func (g *gen) bundles(size int, body func(f fp, i int)) {
 	f := fp{g, size, g.ways()}
 	all := f.ways * f.lanes()
+	if g.neon != nil {
+		g.loop(func() { g.vectors(size, func(i int) { body(f, i) }) })
+		return
+	}
 	if all > step {
 		g.LEAQ(mem(countReg, -all), scratchReg)
 		g.JMP(label("enough"))
@@ -266,6 +279,9 @@ const blockBytes = 8 << 10
 // ahead asks for the elements of slice name that lie a block behind element i
 // and those after it, as many as lie in n vectors.
 func (g *gen) ahead(name string, i, n int) {
+	if g.neon != nil {
+		return // the processors see a stream themselves
+	}
 	for j := 0; j < n*g.bytes; j += 64 {
 		m := g.at(name, i)
 		m.Disp += blockBytes + j
@@ -280,4 +296,9 @@ func (g *gen) at(name string, i int) operand.Mem {
 }
 
 // fixed is byte offset disp of what pointer name points to.
-func (g *gen) fixed(name string, disp int) operand.Mem { return mem(g.pointers[name].reg, disp) }
+func (g *gen) fixed(name string, disp int) value {
+	if g.neon != nil {
+		return place{g.pointers[name].at, disp, 16}
+	}
+	return mem(g.pointers[name].reg, disp)
+}

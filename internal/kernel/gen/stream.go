@@ -38,8 +38,8 @@ func streams() []*spec {
 				f := g.fp(g.size)
 				g.loop(func() {
 					for i := 0; i < step; i += 64 / g.size {
-						g.PREFETCHT0(g.at("nextY", i))
-						g.PREFETCHT0(g.at("nextX", i))
+						g.prefetch("nextY", i)
+						g.prefetch("nextX", i)
 					}
 					g.vectors(g.size, func(i int) { f.store(f.add(f.load("x", i), f.at("y", i)), "y", i) })
 				})
