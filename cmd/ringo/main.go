@@ -47,11 +47,14 @@ func ringo(args []string) int {
 	if err == nil {
 		return 0
 	}
-	fmt.Fprintf(os.Stderr, "ringo: %v\n", err)
-	if exit, ok := errors.AsType[*launch.ExitError](err); ok {
-		return exit.Code
+	exit, ok := errors.AsType[*launch.ExitError](err)
+	if !ok {
+		exit = &launch.ExitError{Code: 1, Text: err.Error()}
 	}
-	return 1
+	if exit.Text != "" {
+		fmt.Fprintf(os.Stderr, "ringo: %s\n", exit.Text)
+	}
+	return exit.Code
 }
 
 // wrongFlags is what kong says about a command line, with flags as Go programs spell them, and whose help to read.

@@ -16,6 +16,13 @@ import (
 	"github.com/ringo-ml/ringo/dist/launch"
 )
 
+// The processes of `ringo run` where it is guarded, each the child of the one before: the one that the user has started, the
+// watcher, and the agent, which starts the ranks. The first two are guards.
+const (
+	partWatcher = "watcher"
+	partAgent   = "agent"
+)
+
 // runCmd is `ringo run`.
 type runCmd struct {
 	Ranks       int           `short:"n" required:"" placeholder:"N" help:"Number of ranks on this host, each a process."`
@@ -32,6 +39,8 @@ type runCmd struct {
 	LogDir      string        `placeholder:"DIR" help:"Folder for a file per start and rank with what the rank printed."`
 	Serve       string        `placeholder:"ADDR" help:"Show the job on a page, live: a port of 127.0.0.1 (0: a free one), or HOST:PORT. On host 0."`
 	Raw         bool          `help:"Print what ranks print as it is, without the rank in front: for output that a program reads."`
+	Part        string        `hidden:"" help:"Which of the processes this is that ringo run consists of."`
+	Folder      string        `hidden:"" help:"Where they build the program."`
 	Program     []string      `arg:"" passthrough:"partial" help:"Program, or Go package such as ./examples/ddp-mnist, and its arguments."`
 }
 
@@ -97,19 +106,39 @@ func (r *runCmd) watch(program string) (*live.Server, error) {
 	return s, nil
 }
 
-// Run starts the ranks and returns when all have ended.
-func (r *runCmd) Run() (err error) {
+// args returns the program and its arguments.
+func (r *runCmd) args() []string {
+	if r.Program[0] == "--" {
+		return r.Program[1:]
+	}
+	return r.Program
+}
+
+// Run starts the ranks and returns when all have ended, in a process that is guarded.
+func (r *runCmd) Run() error {
+	if args := r.args(); r.Part == "" && len(args) > 0 && isPackage(args[0]) {
+		var err error
+		if r.Folder, err = os.MkdirTemp("", "ringo-run-"); err != nil {
+			return err
+		}
+		defer os.RemoveAll(r.Folder)
+	}
+	if r.Part == partAgent {
+		return r.work()
+	}
+	return r.guard()
+}
+
+// work is the agent's part: all but to guard it.
+func (r *runCmd) work() (err error) {
 	lo, hi, err := r.nodes()
 	if err != nil {
 		return err
 	}
 	signals := make(chan os.Signal, 4)
-	listen(signals)
+	listen(signals, syscall.SIGQUIT) // of which ranks in Go print their goroutines
 	defer signal.Stop(signals)
-	args := r.Program
-	if args[0] == "--" {
-		args = args[1:]
-	}
+	args := r.args()
 	job := launch.Config{Ranks: r.Ranks, Args: args, Timeout: r.Timeout, Threads: r.Threads, Bind: r.Bind, Ports: r.Ports,
 		MinNodes: lo, MaxNodes: hi, NodeRank: r.NodeRank, Rendezvous: r.Rdzv, JoinTimeout: r.JoinTimeout, NodeWait: r.NodeWait,
 		MaxRestarts: r.MaxRestarts, LogDir: r.LogDir, Raw: r.Raw, Stdout: os.Stdout, Stderr: os.Stderr, Signals: signals}
@@ -124,13 +153,8 @@ func (r *runCmd) Run() (err error) {
 		job.Watch = page
 		defer func() { page.Close(err) }()
 	}
-	if isPackage(args[0]) {
-		dir, err := os.MkdirTemp("", "ringo-run-")
-		if err != nil {
-			return err
-		}
-		defer os.RemoveAll(dir)
-		program, err := build(args[0], dir, signals)
+	if r.Folder != "" {
+		program, err := build(args[0], r.Folder, signals)
 		if err != nil {
 			return err
 		}
@@ -149,9 +173,14 @@ func isPackage(name string) bool {
 	return hasPath && strings.Contains(strings.TrimLeft(domain, "."), ".")
 }
 
-// build compiles a Go package into dir and returns the program's path. What go build complains about goes to stderr.
+// build compiles a Go package into a new folder of dir and returns the program's path. What go build complains about goes to stderr.
 func build(pkg, dir string, signals <-chan os.Signal) (string, error) {
+	temp, dir := dir, filepath.Join(dir, "program")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return "", err
+	}
 	cmd := exec.Command("go", "build", "-o", dir+string(filepath.Separator), pkg)
+	cmd.Env = append(os.Environ(), "GOTMPDIR="+temp) // a compiler that is killed cleans nothing up
 	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
 	if err := cmd.Start(); err != nil {
 		return "", err

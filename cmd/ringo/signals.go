@@ -7,9 +7,9 @@ import (
 	"syscall"
 )
 
-// listen has signals that end a job sent to c: a key, a launcher, a terminal that closes. nohup is respected.
-func listen(c chan<- os.Signal) {
-	for _, s := range []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP} {
+// listen has signals that end a job sent to c: a key, a launcher, a terminal that closes, and others if so wanted. nohup is respected.
+func listen(c chan<- os.Signal, others ...os.Signal) {
+	for _, s := range append(others, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP) {
 		if !signal.Ignored(s) {
 			signal.Notify(c, s)
 		}

@@ -1,0 +1,153 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ringo-ml/ringo/dist/launch"
+)
+
+// guardLimit is how long a guard waits for processes that it has killed.
+const guardLimit = 10 * time.Second
+
+// guard runs a part of `ringo run` and then kills what is left of the job. Only the goroutine that made it touches it, and
+// only that one reaps: a number that it signals is never another process's by now.
+type guard struct {
+	part   string
+	child  *os.Process
+	alive  *os.File         // an end of a pipe: the child reads its end when this process is gone
+	ended  <-chan os.Signal // some child has
+	passed chan os.Signal
+	result *launch.ExitError // of the child, nil while it runs
+}
+
+// guard runs the next part and returns when no process of the job is left. A guard is a subreaper: a descendant whose parent
+// ends becomes its child, whatever session or process group it has gone to. There are two of them, because the user's process may
+// be killed itself: the watcher hears of it, and all descendants are its own still.
+func (r *runCmd) guard() error {
+	runtime.LockOSThread() // the agent is killed when the thread that forked it ends
+	defer runtime.UnlockOSThread()
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("prctl PR_SET_CHILD_SUBREAPER: %w", err)
+	}
+	g := &guard{part: r.Part, passed: make(chan os.Signal, 4)}
+	ended := make(chan os.Signal, 1)
+	signal.Notify(ended, syscall.SIGCHLD)
+	defer signal.Stop(ended)
+	g.ended = ended
+	listen(g.passed, syscall.SIGQUIT)
+	defer signal.Stop(g.passed)
+	if err := g.start(r.Folder); err != nil {
+		return err
+	}
+	defer g.alive.Close()
+	orphaned := make(chan struct{})
+	if r.Part == partWatcher {
+		defer os.RemoveAll(r.Folder)
+		go func() { _, _ = io.Copy(io.Discard, os.Stdin); close(orphaned) }()
+	}
+	for g.result == nil {
+		select {
+		case s := <-g.passed:
+			_ = g.child.Signal(s) // it may have ended
+		case <-g.ended:
+			g.reap()
+		case <-orphaned:
+			g.result = &launch.ExitError{Code: 128 + int(syscall.SIGKILL)}
+		}
+	}
+	return g.end()
+}
+
+// start starts the next part.
+func (g *guard) start(folder string) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	next, args := partWatcher, os.Args[2:]
+	attr := &syscall.SysProcAttr{Setsid: true} // out of reach of what a terminal does, and of a kill of the whole group
+	if g.part == partWatcher {
+		next, args = partAgent, os.Args[4:] // without -part and -folder
+		attr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	}
+	input, alive, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer input.Close()
+	g.alive = alive
+	args = append([]string{os.Args[0], "run", "--part=" + next, "--folder=" + folder}, args...)
+	g.child, err = os.StartProcess(self, args, &os.ProcAttr{Files: []*os.File{input, os.Stdout, os.Stderr}, Sys: attr})
+	if err != nil {
+		alive.Close()
+	}
+	return err
+}
+
+// reap takes the status of all children that have ended, and reports whether there are others.
+func (g *guard) reap() (others bool) {
+	for {
+		var s syscall.WaitStatus
+		pid, err := syscall.Wait4(-1, &s, syscall.WNOHANG, nil)
+		switch {
+		case err == syscall.EINTR:
+		case err != nil: // ECHILD
+			return false
+		case pid == 0:
+			return true
+		case pid == g.child.Pid && s.Signaled():
+			g.result = &launch.ExitError{Code: 128 + int(s.Signal()), Text: fmt.Sprintf("its process %d was ended by signal %v", pid, s.Signal())}
+		case pid == g.child.Pid:
+			g.result = &launch.ExitError{Code: s.ExitStatus()} // it has said why
+		}
+	}
+}
+
+// end kills what is left. Whoever is killed leaves its own children to this process, and a signal that says so.
+func (g *guard) end() error {
+	result, limit := g.result, time.After(guardLimit)
+	for g.reap() {
+		left := children()
+		for _, pid := range left {
+			_ = syscall.Kill(pid, syscall.SIGKILL) // it may be dead, not reaped
+		}
+		select {
+		case <-g.ended:
+		case <-limit:
+			return &launch.ExitError{Code: max(result.Code, 1), Text: strings.TrimPrefix(fmt.Sprintf("%s\nprocesses %v cannot be killed", result.Text, left), "\n")}
+		}
+	}
+	if result.Code == 0 {
+		return nil
+	}
+	return result
+}
+
+// children lists the processes whose parent is this one.
+func children() (pids []int) {
+	stats, _ := filepath.Glob("/proc/[0-9]*/stat") // the pattern is right
+	for _, file := range stats {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			continue // it has gone
+		}
+		_, after, _ := strings.Cut(string(text[strings.LastIndexByte(string(text), ')')+1:]), " ")
+		fields := strings.Fields(after) // state, parent
+		if len(fields) > 1 && fields[1] == strconv.Itoa(os.Getpid()) {
+			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}

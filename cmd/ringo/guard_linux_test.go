@@ -1,0 +1,147 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// escapes is a rank whose descendants leave its process group, its session, its line of parents and its environment. Each
+// holds the mark in its environment or, as a number of seconds, in its arguments.
+const escapes = `
+sleep $MARK &
+setsid sh -c 'trap "" HUP INT QUIT TERM; sleep $MARK & (setsid sleep $MARK &) & sleep $MARK' &
+(setsid sh -c '(env -i sleep $0 &)' $MARK &)
+wait %1`
+
+// perRank is how many processes of a rank sleep.
+const perRank = 5
+
+// newMark returns a number of seconds that no other process sleeps.
+func newMark(i int) string { return fmt.Sprintf("1%09d%02d", os.Getpid(), i) }
+
+// marked lists the processes that have the mark in their environment or arguments; sleeping only those that sleep.
+func marked(mark string, sleeping bool) (pids []int) {
+	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, file := range files {
+		args, _ := os.ReadFile(file)
+		env, _ := os.ReadFile(filepath.Join(filepath.Dir(file), "environ"))
+		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+		if bytes.Contains(args, []byte(mark+"\x00")) || bytes.Contains(env, []byte("MARK="+mark+"\x00")) {
+			if !sleeping || bytes.HasPrefix(args, []byte("sleep\x00")) {
+				pids = append(pids, pid)
+			}
+		}
+	}
+	return pids
+}
+
+// part returns the process of a job with this mark that plays a part of ringo run.
+func part(mark, name string) int {
+	for _, pid := range marked(mark, false) {
+		args, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		if bytes.Contains(args, []byte("\x00--part="+name+"\x00")) {
+			return pid
+		}
+	}
+	return 0
+}
+
+// Whatever ends ringo run, or one of the processes that it consists of, ends all descendants of the job too.
+func TestNoProcessIsLeft(t *testing.T) {
+	for i, c := range []struct {
+		name string
+		sig  syscall.Signal
+		part string
+		code int
+	}{
+		{"kill", syscall.SIGKILL, "", -1},
+		{"hang up", syscall.SIGHUP, "", 129},
+		{"quit", syscall.SIGQUIT, "", 131},
+		{"terminate", syscall.SIGTERM, "", 143},
+		{"interrupt", syscall.SIGINT, "", 130},
+		{"abort", syscall.SIGABRT, "", 2}, // Go's own way to end
+		{"kill the watcher", syscall.SIGKILL, partWatcher, 137},
+		{"kill the agent", syscall.SIGKILL, partAgent, 137},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			mark := newMark(i)
+			cmd, _, _, _ := command(t, "run", "-n", "2", "sh", "-c", escapes)
+			cmd.Env = append(cmd.Env, "MARK="+mark)
+			cmd.Stdout, cmd.Stderr = nil, nil
+			t.Cleanup(func() {
+				for _, pid := range marked(mark, false) {
+					_ = syscall.Kill(pid, syscall.SIGKILL)
+				}
+			})
+			require.NoError(t, cmd.Start())
+			require.Eventually(t, func() bool { return len(marked(mark, true)) == 2*perRank }, time.Minute, 5*time.Millisecond)
+			pid := cmd.Process.Pid
+			if c.part != "" {
+				pid = part(mark, c.part)
+				require.NotZero(t, pid)
+			}
+			require.NoError(t, syscall.Kill(pid, c.sig))
+			_ = cmd.Wait()
+			assert.Equal(t, c.code, cmd.ProcessState.ExitCode())
+			if c.sig != syscall.SIGKILL && c.sig != syscall.SIGABRT { // else somebody has yet to end them
+				assert.Empty(t, marked(mark, false))
+			}
+			require.Eventually(t, func() bool { return len(marked(mark, false)) == 0 }, time.Minute, 5*time.Millisecond)
+		})
+	}
+}
+
+// A job that ends by itself leaves nothing either, and its exit status and words are those of the job.
+func TestNoProcessIsLeftAtTheEnd(t *testing.T) {
+	t.Parallel()
+	mark := newMark(99)
+	cmd, stdout, stderr, _ := command(t, "run", "-n", "1", "sh", "-c", strings.ReplaceAll(escapes, "wait %1", "echo done; exit 3"))
+	cmd.Env = append(cmd.Env, "MARK="+mark)
+	_ = cmd.Run()
+	assert.Equal(t, 3, cmd.ProcessState.ExitCode())
+	assert.Equal(t, "[0] done\n", stdout.String())
+	assert.Regexp(t, `^ringo: rank 0 \(pid \d+\) exited with status 3\n$`, stderr.String())
+	assert.Empty(t, marked(mark, false))
+}
+
+// The folders of a build go too when ringo run is killed, while it builds and after.
+func TestNoFolderIsLeft(t *testing.T) {
+	for _, building := range []bool{true, false} {
+		t.Run(fmt.Sprintf("building=%v", building), func(t *testing.T) {
+			t.Parallel()
+			cmd, _, _, tmp := command(t, "run", "-n", "1", "./testdata/ranks", "wait")
+			if building {
+				bin := t.TempDir()
+				script := "#!/bin/sh\nmkdir $GOTMPDIR/go-build1\necho building\nexec sleep 1000\n"
+				require.NoError(t, os.WriteFile(filepath.Join(bin, "go"), []byte(script), 0o755))
+				cmd.Env = append(cmd.Env, "PATH="+bin+":"+os.Getenv("PATH"))
+			}
+			cmd.Stdout, cmd.Stderr = nil, nil
+			out, err := cmd.StderrPipe() // where the output of go goes
+			if !building {
+				out, err = cmd.StdoutPipe()
+			}
+			require.NoError(t, err)
+			require.NoError(t, cmd.Start())
+			_, err = out.Read(make([]byte, 1))
+			require.NoError(t, err)
+			list, err := os.ReadDir(tmp)
+			require.NoError(t, err)
+			require.Len(t, list, 1)
+			require.NoError(t, cmd.Process.Kill())
+			_ = cmd.Wait()
+			require.Eventually(t, func() bool { list, err := os.ReadDir(tmp); return err == nil && len(list) == 0 }, time.Minute, 5*time.Millisecond)
+		})
+	}
+}
