@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -314,6 +316,21 @@ func TestExactRanks(t *testing.T) {
 	require.NoError(t, dist.Run(t.Context(), dist.Config{Ranks: 4}, fn))
 	assert.Equal(t, 1, size)
 	require.ErrorContains(t, dist.Run(t.Context(), dist.Config{Ranks: 4, Exact: true}, fn), "4 ranks were asked for, but ringo started 1")
+}
+
+// The secret is not there for programs that a rank starts, and a second job of the process has it all the same.
+func TestSecretLeavesTheEnvironment(t *testing.T) {
+	t.Setenv("RINGO_RANK", "0")
+	t.Setenv("RINGO_WORLD_SIZE", "1")
+	t.Setenv("RINGO_JOB_SECRET", strings.Repeat("0f", 32))
+	for range 2 {
+		require.NoError(t, dist.Run(t.Context(), dist.Config{}, func(context.Context, *dist.Rank) error {
+			if _, there := os.LookupEnv("RINGO_JOB_SECRET"); there {
+				return errors.New("it is there")
+			}
+			return nil
+		}))
+	}
 }
 
 // What the launcher says about timeout and threads beats the program's own settings.

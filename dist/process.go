@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 
 	"github.com/ringo-ml/ringo/dist/backend"
 	"github.com/ringo-ml/ringo/dist/launch"
@@ -23,7 +22,7 @@ func Run(ctx context.Context, cfg Config, fn func(ctx context.Context, r *Rank) 
 	if err := cfg.check(); err != nil {
 		return err
 	}
-	env, err := launch.FromEnv(os.Getenv)
+	env, err := launch.Take()
 	if err != nil {
 		return fmt.Errorf("dist: %w", err)
 	}

@@ -353,10 +353,12 @@ func parseSizes(list string) ([]int, error) {
 // maxBytes is the largest buffer that is measured.
 const maxBytes = 8 << 30
 
+// parseSize reads a number of bytes such as 64, 64K or 64KiB.
 func parseSize(s string) (int, bool) {
 	unit := 1
+	s = strings.NewReplacer("KIB", "K", "MIB", "M", "GIB", "G").Replace(strings.ToUpper(s))
 	for i, suffix := range []string{"K", "M", "G"} {
-		if t, ok := strings.CutSuffix(strings.ToUpper(s), suffix); ok {
+		if t, ok := strings.CutSuffix(s, suffix); ok {
 			s, unit = t, 1<<(10*(i+1))
 		}
 	}

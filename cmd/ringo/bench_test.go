@@ -247,6 +247,13 @@ func TestParseSizes(t *testing.T) {
 	sizes, err := parseSizes("1M,4,1k-20K,1M")
 	require.NoError(t, err)
 	assert.Equal(t, []int{4, 1 << 10, 4 << 10, 16 << 10, 20 << 10, 1 << 20}, sizes)
+	alike, err := parseSizes("1MiB,4,1kib-20KiB,1mib")
+	require.NoError(t, err)
+	assert.Equal(t, sizes, alike)
+	for _, wrong := range []string{"1iB", "1MB", "1MiBM", "MiB", "1Mi", "9GiB"} {
+		_, err := parseSizes(wrong)
+		assert.ErrorContains(t, err, wrong)
+	}
 	for n, want := range map[int]string{1: "1", 1 << 10: "1K", 1536: "1536", 3 << 20: "3M", 1 << 30: "1G"} {
 		assert.Equal(t, want, sizeName(n))
 	}

@@ -21,8 +21,11 @@ func TestRestarts(t *testing.T) {
 	stdout, stderr, code := run(t, "run", "-n", "2", "-max-restarts", "2", "-timeout", "20s", "-log-dir", logs, program, t.TempDir(), "9", "7", "7", "7")
 	assert.Equal(t, 1, code, stdout+stderr)
 	assert.Contains(t, stdout, "[0] generation 1, rank 0 of 2, pid ")
+	jobs, err := filepath.Glob(filepath.Join(logs, "job-*"))
+	require.NoError(t, err)
+	require.Len(t, jobs, 1)
+	logs = jobs[0]
 	for _, gen := range []string{"2", "3"} {
-
 		assert.FileExists(t, filepath.Join(logs, "generation-"+gen+"-rank-1.log"))
 	}
 	assert.Equal(t, 3, strings.Count(stdout, "[1] error: rank 1: crash in step 7\n"))

@@ -36,7 +36,7 @@ type runCmd struct {
 	MaxRestarts int           `placeholder:"K" help:"How often to start all ranks again after a failure; progress (Rank.Progress) sets the count back. Host 0's counts."`
 	Bind        string        `placeholder:"ADDR" help:"Where ranks listen: an address or interface of this host, or auto. 127.0.0.1 on one host; on several the interface that routes to the others."`
 	Ports       string        `placeholder:"LO-HI" help:"Ports that ranks may listen on, such as 20000-20100; any if absent."`
-	LogDir      string        `placeholder:"DIR" help:"Folder for a file per start and rank with what the rank printed."`
+	LogDir      string        `placeholder:"DIR" help:"Folder for a folder of the job, with a file per start and rank with what the rank printed."`
 	Serve       string        `placeholder:"ADDR" help:"Show the job on a page, live: a port of 127.0.0.1 (0: a free one), or HOST:PORT. On host 0."`
 	Raw         bool          `help:"Print what ranks print as it is, without the rank in front: for output that a program reads."`
 	Part        string        `hidden:"" help:"Which of the processes this is that ringo run consists of."`

@@ -38,7 +38,8 @@ type Config struct {
 	// Ports are those that the ranks of this host may listen on, such as 20000-20100; RINGO_PORTS, or any, by default. On
 	// several nodes the port of Rendezvous comes on top.
 	Ports string
-	// LogDir is a folder for a file generation-G-rank-R.log per start and rank, with what the rank printed; "" for none.
+	// LogDir is a folder for a folder job-ID of the job, with a file generation-G-rank-R.log per start and rank, with what the
+	// rank printed; "" for none. No file that is there is changed.
 	LogDir string
 	// Timeout of an operation, handed to the ranks as RINGO_TIMEOUT; 0 leaves theirs.
 	Timeout time.Duration

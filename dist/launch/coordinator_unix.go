@@ -23,7 +23,8 @@ import (
 // of the generation. Only the goroutine of run touches it.
 type coordinator struct {
 	config *Config
-	door   *door // nil for a job on this host alone
+	job    string // its name
+	door   *door  // nil for a job on this host alone
 	in     chan arrival
 	over   chan struct{} // closed when nobody reads from in any more
 	// listeners hands rank 0's listener to the agent of this process, one a generation.
@@ -59,6 +60,9 @@ func newCoordinator(config *Config) (*coordinator, *wire, error) {
 	c := &coordinator{config: config, in: make(chan arrival), over: make(chan struct{}), listeners: make(chan *os.File, 1),
 		nodes: map[int]*node{}, deadline: time.NewTimer(0), step: -1, best: -1}
 	c.deadline.Stop()
+	if c.job = os.Getenv("RINGO_JOB_ID"); c.job == "" || config.MaxNodes == 1 {
+		c.job = randomHex(8)
+	}
 	if config.MaxNodes > 1 {
 		conf, err := agentTLS()
 		if err != nil {
@@ -177,15 +181,11 @@ func (c *coordinator) begin() error {
 		c.live += n.Ranks
 	}
 	c.ranks = make([]outcome, c.live)
-	job := os.Getenv("RINGO_JOB_ID")
-	if job == "" || c.config.MaxNodes == 1 {
-		job = randomHex(8)
-	}
 	if c.config.Watch != nil {
 		c.config.Watch.Started(c.gen, c.live, c.nodes[0].Ranks)
 	}
 	for _, n := range c.members {
-		n.wire.send(note{Start: &start{Gen: c.gen, First: n.first, Size: c.live, Master: master, Job: job, Watch: c.config.Watch != nil}})
+		n.wire.send(note{Start: &start{Gen: c.gen, First: n.first, Size: c.live, Master: master, Job: c.job, Watch: c.config.Watch != nil}})
 	}
 	return nil
 }

@@ -34,9 +34,9 @@
 //	RINGO_WATCHED                       1: the rank tells its agent how it goes, because somebody watches (ringo run -serve)
 //	RINGO_AGENT_FD, RINGO_LISTEN_FD     inherited descriptors: socket to the agent, rank 0's listener
 //
-// A rank takes its descriptors out of the environment. The other variables stay, and programs that it starts inherit them, the
-// secret too: one that uses package dist would take itself for the same rank. Start such programs without RINGO_RANK, and
-// programs that are not to be trusted without RINGO_JOB_SECRET.
+// A rank takes its descriptors and the secret out of the environment when dist.Run begins. The other variables stay, and programs
+// that it starts inherit them: one that uses package dist would take itself for the same rank, without a secret. Start such
+// programs without RINGO_RANK. What a process began with stays in /proc/PID/environ, for its own user to read.
 //
 // On Linux and macOS everything works; elsewhere Run returns an error, and FromEnv works without the inherited
 // descriptors.

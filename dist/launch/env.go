@@ -1,12 +1,15 @@
 package launch
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"hash/fnv"
 	"net"
+	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -90,6 +93,32 @@ func FromEnv(getenv func(string) string) (Env, error) {
 		return Env{}, p.err
 	}
 	return e, nil
+}
+
+// taken is the secret that Take has found, for as long as the process lives.
+var taken struct {
+	sync.Mutex
+	secret string
+}
+
+// Take is FromEnv of this process's environment. Where a launcher has started it, it takes RINGO_JOB_SECRET out, so that
+// programs which this one starts do not inherit it; a later call still returns it.
+func Take() (Env, error) {
+	const name = "RINGO_JOB_SECRET"
+	taken.Lock()
+	defer taken.Unlock()
+	text := cmp.Or(os.Getenv(name), taken.secret)
+	e, err := FromEnv(func(variable string) string {
+		if variable == name {
+			return text
+		}
+		return os.Getenv(variable)
+	})
+	if err != nil || e.Source == "" {
+		return e, err
+	}
+	taken.secret = text
+	return e, os.Unsetenv(name)
 }
 
 // maxRanks bounds numbers from the environment, so that a typing error is an error and not an allocation.

@@ -72,6 +72,12 @@ func play(role string, args []string) int {
 		}
 	case "agent":
 		return playAgent(args)
+	case "poor":
+		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: 24, Max: 24}); err != nil {
+			fmt.Println(err)
+			return 94
+		}
+		return playAgent(args)
 	case "badfd":
 		return playBadFD(env)
 	case "show":

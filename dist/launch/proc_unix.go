@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,6 +22,14 @@ import (
 // may go on writing.
 const drainMax = 1 << 20
 
+var began = time.Now()
+
+// uptime is how long this process has run, whatever is done to the clock on the wall.
+func uptime() time.Duration { return time.Since(began) }
+
+// procFiles is how many descriptors a worker takes here: its socket, two pipes, its log, and a handle.
+const procFiles = 5
+
 // proc is one worker process.
 type proc struct {
 	local    int // its number on this host
@@ -29,7 +38,7 @@ type proc struct {
 	cmd      *exec.Cmd
 	conn     *net.UnixConn // the agent's end of the socket
 	pipes    [2]*os.File   // read ends of stdout and stderr
-	lastSeen atomic.Int64  // UnixNano of the last message; 0 before the first
+	lastSeen atomic.Int64  // uptime at the last message; 0 before the first
 	printed  chan struct{} // closed when all output is passed on
 
 	killed  bool          // by the agent; only the agent's goroutine touches it
@@ -87,15 +96,22 @@ func startProc(a *agent, local int, env []string, listener *os.File) (*proc, err
 	return p, nil
 }
 
-// openLog makes the file that keeps the output of a rank, nil when nobody asked for it.
+// openLog makes the file that keeps the output of a rank, nil when nobody asked for it. It is always a new one: what is there, a
+// link or the file of an earlier job of this name, stays as it is.
 func (a *agent) openLog(rank int) (*os.File, error) {
 	if a.config.LogDir == "" {
 		return nil, nil
 	}
-	if err := os.MkdirAll(a.config.LogDir, 0o777); err != nil {
+	dir := filepath.Join(a.config.LogDir, "job-"+url.PathEscape(a.gen.Job))
+	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return nil, err
 	}
-	return os.Create(filepath.Join(a.config.LogDir, fmt.Sprintf("generation-%d-rank-%d.log", a.gen.Gen, rank)))
+	name := fmt.Sprintf("generation-%d-rank-%d", a.gen.Gen, rank)
+	f, err := os.OpenFile(filepath.Join(dir, name+".log"), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+	for i := 2; errors.Is(err, os.ErrExist); i++ {
+		f, err = os.OpenFile(filepath.Join(dir, fmt.Sprintf("%s.%d.log", name, i)), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+	}
+	return f, err
 }
 
 func closeFiles(files ...*os.File) {
@@ -238,7 +254,7 @@ func (p *proc) readReports(a *agent) {
 		if err := in.Decode(&m); err != nil {
 			return
 		}
-		p.lastSeen.Store(time.Now().UnixNano())
+		p.lastSeen.Store(int64(uptime()))
 		switch {
 		case m.Kind != "" || m.Step != nil:
 			a.events <- event{local: p.local, report: &m}
@@ -277,7 +293,7 @@ func (p *proc) isReaped() bool {
 // isSilent reports whether the worker has stopped giving signs of life; some programs never give any.
 func (p *proc) isSilent() bool {
 	last := p.lastSeen.Load()
-	return last != 0 && time.Since(time.Unix(0, last)) > silence
+	return last != 0 && uptime()-time.Duration(last) > silence
 }
 
 // kill ends the worker, unless it has ended.
@@ -287,7 +303,7 @@ func (p *proc) kill() {
 	}
 	p.killed = true
 	if last := p.lastSeen.Load(); last != 0 {
-		p.silence = time.Since(time.Unix(0, last))
+		p.silence = uptime() - time.Duration(last)
 	}
 	p.signal(syscall.SIGKILL)
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/ringo-ml/ringo/internal/holder"
 	"github.com/ringo-ml/ringo/internal/identity"
+	"github.com/ringo-ml/ringo/internal/nofile"
 )
 
 const (
@@ -87,8 +88,21 @@ func (d *door) accept() {
 		case errors.Is(err, net.ErrClosed):
 			return
 		default:
+			d.stranded(err)
 			time.Sleep(10 * time.Millisecond) //sleep: out of descriptors, most likely; guests leave within their handshake time
 		}
+	}
+}
+
+// stranded logs, once, why no node can come in.
+func (d *door) stranded(err error) {
+	err = nofile.Explain(err, "one for each node, and some more for each rank of this node")
+	d.mu.Lock()
+	known := d.names[err.Error()]
+	d.names[err.Error()] = true
+	d.mu.Unlock()
+	if !known {
+		slog.Warn("no connection can be accepted at the rendezvous of the nodes", "reason", err.Error())
 	}
 }
 

@@ -162,6 +162,34 @@ func (g *gateWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// Jobs of one name, at once and after each other, that log into one folder: each file is one job's, and what somebody has put
+// there, files and links, stays as it is.
+func TestLogsAreNew(t *testing.T) {
+	dir := t.TempDir()
+	theirs := filepath.Join(dir, "theirs")
+	require.NoError(t, os.WriteFile(theirs, []byte("precious"), 0o600))
+	open := func(job string) *os.File {
+		a := &agent{config: &Config{LogDir: dir}, gen: start{Gen: 1, Job: job}}
+		f, err := a.openLog(3)
+		require.NoError(t, err)
+		t.Cleanup(func() { f.Close() })
+		return f
+	}
+	a := open("../my job")
+	assert.Equal(t, filepath.Join(dir, "job-..%2Fmy%20job", "generation-1-rank-3.log"), a.Name())
+	_, err := a.WriteString("first")
+	require.NoError(t, err)
+	require.NoError(t, os.Symlink(theirs, filepath.Join(filepath.Dir(a.Name()), "generation-1-rank-3.2.log")))
+	b := open("../my job")
+	assert.Equal(t, "generation-1-rank-3.3.log", filepath.Base(b.Name()))
+	assert.NotEqual(t, filepath.Dir(a.Name()), filepath.Dir(open("another").Name()))
+	for file, want := range map[string]string{a.Name(): "first", theirs: "precious"} {
+		got, err := os.ReadFile(file)
+		require.NoError(t, err)
+		assert.Equal(t, want, string(got))
+	}
+}
+
 func TestLostOutput(t *testing.T) {
 	c, _ := roleConfig(1, "env")
 	c.Stdout = brokenWriter{fmt.Errorf("disk full")}

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/ringo-ml/ringo/internal/nofile"
 )
 
 // agent starts the workers of this host, as the coordinator says, and tells it what becomes of them. Only Run's goroutine
@@ -234,7 +236,7 @@ func (a *agent) startProcs(listener *os.File) error {
 	for local := range a.config.Ranks {
 		p, err := startProc(a, local, env, listener)
 		if err != nil {
-			return err
+			return nofile.Explain(err, fmt.Sprintf("about %d for each of %d ranks", procFiles, a.config.Ranks))
 		}
 		a.procs = append(a.procs, p)
 		a.printed = append(a.printed, p.printed)

@@ -164,6 +164,15 @@ func TestLauncherKilled(t *testing.T) {
 	requireGone(t, out.pids("pid"))
 }
 
+// An agent that has too few descriptors for its ranks says which limit that is and what it needs.
+func TestOutOfDescriptors(t *testing.T) {
+	cmd := exec.Command(os.Args[0], "role:poor", "16", "role:sleep")
+	cmd.Env = append(os.Environ(), "RINGO_RANK=0", "RINGO_WORLD_SIZE=1")
+	out, err := cmd.CombinedOutput()
+	assert.Error(t, err)
+	assert.Regexp(t, `launch: starting rank \d+ of 16: .*too many open files: the limit of this process \(ulimit -n: 24\); needed are about 5 for each of 16 ranks`, string(out))
+}
+
 func TestBadDescriptors(t *testing.T) {
 	file, err := os.Open(os.Args[0])
 	require.NoError(t, err)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/ringo-ml/ringo/internal/identity"
+	"github.com/ringo-ml/ringo/internal/nofile"
 )
 
 const (
@@ -44,6 +45,7 @@ type door struct {
 	guests []net.Conn // oldest first
 	names  map[string]bool
 	closed bool
+	fault  error // why nobody can come in at the moment
 }
 
 func newDoor(e *Engine, l net.Listener, c *tls.Config, greet func(hello, *tls.Conn) error) *door {
@@ -61,13 +63,42 @@ func (d *door) accept() {
 			if d.isClosed() || errors.Is(err, net.ErrClosed) {
 				return
 			}
+			d.fail(err)
 			time.Sleep(10 * time.Millisecond) //sleep: out of descriptors, most likely; guests leave within their handshake time
 			continue
 		}
+		d.fail(nil)
 		if d.enter(c) {
 			go d.talk(c)
 		}
 	}
+}
+
+// fail notes why nobody can come in, nil that somebody can, and logs the first reason.
+func (d *door) fail(err error) {
+	err = nofile.Explain(err, filesFor(d.e.cfg.Size))
+	d.mu.Lock()
+	first := err != nil && !d.names[err.Error()]
+	if first {
+		d.names[err.Error()] = true
+	}
+	d.fault = err
+	d.mu.Unlock()
+	if first {
+		slog.Warn("no connection can be accepted while waiting for ranks", "rank", d.e.cfg.Rank, "reason", err.Error())
+	}
+}
+
+// filesFor is how many descriptors a rank needs, in words.
+func filesFor(size int) string {
+	return fmt.Sprintf("about %d for the connections to the other ranks", (size-1)*(1+2*streams))
+}
+
+// failure returns why nobody can come in at the moment, nil if somebody can.
+func (d *door) failure() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.fault
 }
 
 func (d *door) isClosed() bool {
@@ -242,7 +273,7 @@ func dial(ctx context.Context, conf *tls.Config, addr string, to member, me hell
 		select {
 		case <-ctx.Done():
 			t.Stop()
-			return nil, m, fmt.Errorf("tcp: rank %d cannot reach %v at %s: %w", me.Rank, to, addr, err)
+			return nil, m, fmt.Errorf("tcp: rank %d cannot reach %v at %s: %w", me.Rank, to, addr, nofile.Explain(err, filesFor(me.Size)))
 		case <-t.C:
 		}
 		wait = min(2*wait, 500*time.Millisecond)

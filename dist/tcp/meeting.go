@@ -19,6 +19,7 @@ type meeting struct {
 	e    *Engine
 	conf *tls.Config
 	end  context.CancelCauseFunc // of the context that everything here waits with
+	door *door
 
 	mu      sync.Mutex
 	all     bool          // everyone is here: nobody may come again
@@ -63,8 +64,8 @@ func (m *meeting) host(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d := newDoor(m.e, l, m.conf, m.greetJoin)
-	defer d.close()
+	m.door = newDoor(m.e, l, m.conf, m.greetJoin)
+	defer m.door.close()
 	err = m.gather(ctx, func(*link) bool { return true })
 	if err == nil {
 		err = m.sendTable()
@@ -108,8 +109,8 @@ func (m *meeting) attend(ctx context.Context) error {
 		return err
 	}
 	m.e.self.Addr = l.Addr().String()
-	d := newDoor(m.e, l, m.conf, m.greetMesh)
-	defer d.close()
+	m.door = newDoor(m.e, l, m.conf, m.greetMesh)
+	defer m.door.close()
 	c, zero, err := dial(ctx, m.conf, m.e.cfg.Addr, member{}, m.hello(false))
 	if err != nil {
 		return err
@@ -147,7 +148,11 @@ func (m *meeting) gather(ctx context.Context, ready func(*link) bool) error {
 		select {
 		case <-m.changed:
 		case <-ctx.Done():
-			return fmt.Errorf("tcp: %w: waiting for %s of %d", context.Cause(ctx), ranks.Names(missing...), m.e.cfg.Size)
+			err := fmt.Errorf("tcp: %w: waiting for %s of %d", context.Cause(ctx), ranks.Names(missing...), m.e.cfg.Size)
+			if why := m.door.failure(); why != nil {
+				err = fmt.Errorf("%w, who cannot come in: %w", err, why)
+			}
+			return err
 		}
 	}
 }

@@ -63,6 +63,24 @@ func checkSleep(sources []*source) []string {
 	return findings
 }
 
+// checkClock finds times of package dist and those below it that are numbers. They would be of the clock on the wall, which
+// somebody may set: then waits end at once, or never.
+func checkClock(sources []*source) []string {
+	var findings []string
+	for _, s := range sources {
+		if s.test || !strings.HasPrefix(s.path, "dist/") {
+			continue
+		}
+		ast.Inspect(s.file, func(n ast.Node) bool {
+			if sel, ok := n.(*ast.SelectorExpr); ok && slices.Contains([]string{"Unix", "UnixNano", "UnixMicro", "UnixMilli"}, sel.Sel.Name) {
+				findings = append(findings, s.at(n.Pos(), "time from the clock on the wall; take time.Since"))
+			}
+			return true
+		})
+	}
+	return findings
+}
+
 // importName is the name by which a file knows a package, "" if it does not.
 func importName(file *ast.File, pkg string) string {
 	for _, spec := range file.Imports {
@@ -183,6 +201,8 @@ func exportedReceiver(recv *ast.FieldList) bool {
 
 func TestFunctionLength(t *testing.T) { report(t, checkLength(moduleSources(t))) }
 
+func TestClock(t *testing.T) { report(t, checkClock(moduleSources(t))) }
+
 func TestSleep(t *testing.T) { report(t, checkSleep(moduleSources(t))) }
 
 func TestDocs(t *testing.T) { report(t, checkDocs(moduleSources(t))) }
@@ -202,6 +222,13 @@ func TestCheckLength(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			assert.Equal(t, c.want, strings.Join(checkLength(fixture(t, map[string]string{c.path: c.text})), "\n"))
 		})
+	}
+}
+
+func TestCheckClock(t *testing.T) {
+	const text = "package a\nimport \"time\"\nvar a = time.Now().UnixNano()\nvar b = time.Unix(0, a)\n"
+	for path, want := range map[string]int{"dist/a/a.go": 2, "dist/a/a_test.go": 0, "train/a.go": 0} {
+		assert.Len(t, checkClock(fixture(t, map[string]string{path: text})), want, path)
 	}
 }
 

@@ -42,6 +42,7 @@ var table = map[string]row{
 	"internal/misuse":      {own: "tensor", others: "github.com/stretchr/testify"},
 	"internal/netns":       {others: "github.com/stretchr/testify golang.org/x/sys"},
 	"internal/holder":      {},
+	"internal/nofile":      {},
 	"internal/identity":    {},
 	"internal/faultnet":    {},
 	"internal/memnet":      {own: "dist/backend dist/algo tensor"},
@@ -69,7 +70,7 @@ var table = map[string]row{
 	"dist/nccl":    {own: "tensor dist/backend dist/algo dist/peer internal/...", others: "golang.org/x/sys"},
 	"dist/peer":    {own: "tensor dist/backend dist/algo dist/local internal/...", others: "golang.org/x/sys"},
 	"dist/sim":     engine,
-	"dist/launch":  {own: "internal/ranks internal/holder internal/identity", others: "golang.org/x/sys"},
+	"dist/launch":  {own: "internal/ranks internal/holder internal/identity internal/nofile", others: "golang.org/x/sys"},
 	"dist": {
 		own: "internal/kernel internal/dl internal/cuda internal/live internal/trace internal/timeline internal/ranks internal/wait internal/where tensor tensor/cuda nn optim data " +
 			"dist/backend dist/algo dist/local dist/peer dist/shm dist/tcp dist/mpi dist/nccl dist/sim dist/launch",

@@ -1,0 +1,6 @@
+//go:build !unix
+
+package nofile
+
+// limit returns "": the system has none that is known here.
+func limit() string { return "" }

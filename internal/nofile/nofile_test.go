@@ -1,0 +1,23 @@
+package nofile
+
+import (
+	"errors"
+	"os"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+)
+
+// The limit is named with its number and what is needed; the error is still what it was, and others are not touched.
+func TestExplain(t *testing.T) {
+	err := Explain(os.NewSyscallError("accept4", syscall.EMFILE), "5 a rank")
+	assert.ErrorIs(t, err, syscall.EMFILE)
+	assert.Regexp(t, `^accept4: .*: the limit of this process \(ulimit -n(: [1-9]\d*)?\); needed are 5 a rank$`, err.Error())
+	err = Explain(syscall.ENFILE, "5 a rank")
+	assert.ErrorIs(t, err, syscall.ENFILE)
+	assert.ErrorContains(t, err, "the limit of the whole system (on Linux /proc/sys/fs/file-max); needed are 5 a rank")
+	other := errors.New("no route")
+	assert.Same(t, other, Explain(other, "5 a rank"))
+	assert.NoError(t, Explain(nil, "5 a rank"))
+}
