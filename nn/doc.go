@@ -27,22 +27,22 @@
 //	aux *Teacher   `nn:"-"`                 // not a part of the model
 //	Fit *Probe     `nn:",inline"`           // adds nothing to the names below it, as an embedded struct
 //
-// Where a tag cannot say how files keep parameters, the model is a [Storer]. An example are keys and values that are
-// one parameter here and two tensors there. Names in messages, and random numbers, stay those of the fields.
+// If a tag cannot say how files store parameters, make the model a [Storer]. One example: keys and values are one
+// parameter in the model, and two tensors in the file. Names in messages, and random numbers, stay those of the fields.
 //
 // A parameter that is reached twice (tied weights) counts once, under its first name. A parameter that can be reached
-// only through an unexported field or a map would not train, and nothing would say so. So the walk panics.
+// only through an unexported field or a map is refused: the walk panics, because the parameter would not train.
 //
 // # Values
 //
-// Constructors make shapes only. [Init] makes values, which depend on the seed, the parameter's name and the element's
-// index alone, and so does each Attach of the parallel packages, shard by shard. The distributions are PyTorch's
-// defaults; to have others, replace the parameter:
+// Constructors make shapes only. [Init] makes values. The Attach functions of the parallel packages make the same values, shard
+// by shard, because a value depends only on the seed, the parameter's name and the element's index. The distributions are
+// PyTorch's defaults. To have another one, replace the parameter:
 //
 //	l.W = tensor.NewParam(tensor.NormalInit(0, 0.02), out, in)
 //
 // # Parallelism
 //
-// Layers name no parallelism. What a parallel package needs is neutral: [Linear] and [Embedding] call a Function before
-// or after themselves, and sizes that sharding changes (the number of heads) are read from the activations.
+// Layers do not depend on the parallel packages. [Linear] and [Embedding] can call a Function before or after themselves, which
+// a parallel package sets. Sizes that sharding changes (the number of heads) are read from the activations.
 package nn

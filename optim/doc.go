@@ -12,16 +12,17 @@
 //		tape.Reset()
 //	}
 //
-// The arithmetic is PyTorch's, and results agree with it up to rounding. One kernel updates all parameters of a group together, and a step
-// allocates nothing. A step uses gradients up: the next Backward overwrites them, and there is no ZeroGrad. A parameter
-// that got no gradient since the last step is left alone, as PyTorch does where grad is None.
+// The formulas are PyTorch's, and results agree with it up to rounding. One kernel updates all parameters of a group together, and a step
+// allocates nothing. There is no ZeroGrad: after a step, the next Backward overwrites the gradients. A parameter that got no gradient
+// since the last step is not changed, as in PyTorch if grad is None.
 //
-// An optimizer updates Param.Local: the parameter, or this rank's shard of it. So it needs to know nothing of
-// parallelism, except for the norm that clipping needs (see Norm). Moments lie on the parameter's device in its type. A
-// parameter of 16-bit floats has float32 moments and a float32 master copy; Local is the master, rounded.
+// An optimizer updates Param.Local: the parameter, or this rank's shard of it. So it does not depend on parallelism, except for the norm
+// that clipping needs. Set Config's Norm to what the parallel package asks for (see Norm): a norm over a part of the model is refused.
+// Moments are on the parameter's device, in its type. A parameter of 16-bit floats has float32 moments and a float32 master copy, and
+// Local is the rounded master.
 //
-// To resume a run, set the parameters' values, and call [Optimizer.SetState], the loader's SetState and the tape's.
-// Without the last one, dropout would repeat the masks of the first steps.
+// To resume a run, set the parameters' values, and call [Optimizer.SetState], the loader's SetState and the tape's. ckpt.Load
+// does all of this except the loader's SetState. Without the tape's state, dropout would repeat the masks of the first steps.
 //
-// Only a Scaler looks for NaN and infinite gradients. Without one they end up in the parameters.
+// Only a Scaler looks for NaN and infinite gradients. Without a Scaler, they get into the parameters.
 package optim

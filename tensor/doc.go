@@ -13,17 +13,16 @@
 //		tape.Reset()             // all step memory is used again
 //	}
 //
-// There is no tape in the background. An operation runs at once, on the tape of its operands; at least one of them must
-// be on a tape, put there by [Tape.Input] (a batch) or [Tape.Use] (a parameter). After the first steps, a step allocates
-// nothing on the Go heap.
+// There is no global tape. An operation runs at once, on the tape of its operands. At least one operand must be on a tape:
+// [Tape.Input] puts a batch there, and [Tape.Use] a parameter. After the first steps, a step allocates nothing on the Go heap.
 //
 // # Handles
 //
 // A [Tensor] is a handle of 16 bytes, passed by value. The zero Tensor means "none". Memory is contiguous, in row-major
 // order; only matrices may have a leading stride. So [Tensor.Slice] of rows or columns and [Tensor.Reshape] copy
 // nothing. A handle to step memory is valid until [Tape.Reset], or until Backward has differentiated the operation that
-// made it; after [Tape.Keep] it is valid until Reset in any case. Using it later panics: it never shows another
-// tensor's memory. [Floats] and [Tensor.Item] copy values out, [Data] shares memory with a Go slice.
+// made it. After [Tape.Keep] it is valid until Reset in any case. A later use panics: a handle never shows another
+// tensor's memory. [Floats] and [Tensor.Item] copy values out. [Data] shares memory with a Go slice.
 //
 // The element types are Float32, Float64, BFloat16, Float16, Int32, Int64, Uint8 and Bool; operands of an operation
 // have the same one (see [Tensor.Cast]). 16-bit floats are computed in float32, and each result is rounded once. Losses
@@ -40,54 +39,54 @@
 //
 // # Parameters
 //
-// A [Param] is a leaf. It is made with a shape only; [Param.Make] gives it values, a function of the seed, its name and
+// A [Param] is a leaf. It is made with a shape only. [Param.Make] gives it values, which depend on the seed, its name and
 // the index of each element. Backward writes Param.Grad: the first time it overwrites, then it adds, until the optimizer
 // calls [Param.Consume]. To accumulate over k microbatches, pass [More] to all Backwards but the last, and Scale(1/k) to
-// all if each loss is the mean of its own microbatch. A Backward onto a gradient that nobody consumed is an error.
-// Parallel packages attach [Hooks] to parameters: they may move the value, provide the memory of the gradient, and start
-// a collective when it is ready.
+// all of them if each loss is the mean of its own microbatch. After a Backward without More, the next one is an error until
+// the optimizer has consumed the gradients. Parallel packages attach [Hooks] to parameters: these may move the value, provide the
+// memory of the gradient, and start a collective when it is ready.
 //
 // # Devices
 //
-// A [Device] is memory, queues of work and a [Table] of kernels, one for each operation and element type. An empty cell
-// is an error, never a fallback. [NewCPU] makes a CPU device with a number of threads; no result depends on that number, to
-// the bit. With RINGO_DEBUG=1 in the environment, each kernel is compared with a plain reference, and freed memory is filled
+// A [Device] has memory, queues of work, and a [Table] of kernels, one for each operation and element type. A missing kernel
+// is an error: there is no fallback. [NewCPU] makes a CPU device with a number of threads. Results have the same bits with any
+// number. With RINGO_DEBUG=1 in the environment, each kernel is compared with a plain reference, and freed memory is filled
 // with NaN.
 //
-// A device may have memory that Go code cannot touch ([Device].Host is false), and work that is done later. Then
-// nothing of a training step waits for it: operations, Backward, clipping and the optimizer only launch. The only calls
-// that wait are those that bring a result to the host ([Tensor.Item], [Floats], [ToHost], [Copy]) or need one there:
-// [Ctx.HostInts], the optimizer's Scaler. An index out of range becomes an error of the next of these calls. Inputs in
+// A device may have memory that Go code cannot read ([Device].Host is false), and may do its work later. Then
+// a training step does not wait for it: operations, Backward, clipping and the optimizer only launch. The only calls
+// that wait are those that bring a result to the host ([Tensor.Item], [Floats], [ToHost], [Copy]) or need one there
+// ([Ctx.HostInts], the optimizer's Scaler). An index out of range becomes an error of the next of these calls. Inputs in
 // host memory are copied in the order of the device's queue, and may change after Reset. Package tensortest has the
-// conformance suite of devices. [Capture] makes a step of fixed shapes one launch, or a few where ranks communicate, where
-// the device can.
+// conformance suite of devices. [Capture] turns a step of fixed shapes into one launch, or into a few if ranks communicate, on
+// devices that can do it.
 //
-// A device counts its memory by kind, now and at the most: [Device.Memory]. [NewFor] says what memory is for; of
-// parameters, gradients and step memory this is known. Package plan predicts the numbers.
+// [Device.Memory] is the memory of a device by kind, now and at the peak. [NewFor] says what new memory is for. Parameters,
+// gradients and step memory have their kinds already. Package plan predicts the numbers.
 //
 // # Failures
 //
-// Misuse of shapes, types and handles panics with a *[Failure], which names the operation and the shapes, and so does a
-// collective that fails inside Forward or Backward. [Try] makes an error of it; dist.Run does, too. After a Failure the
-// tape must be Reset. Files, devices and networks return errors.
+// Wrong shapes, types and handles panic with a *[Failure], which names the operation and the shapes. A collective that fails inside
+// Forward or Backward does the same. [Try] and dist.Run turn a Failure into an error. After a Failure the tape must be Reset.
+// Functions that use files, devices and networks return errors.
 //
 // # Randomness
 //
-// Random numbers are a function of a key and an index ([RandomBits]); there is no hidden state. The mask of
+// Random numbers are a function of a key and an index ([RandomBits]), without hidden state. The mask of
 // [Tensor.Dropout] depends on the tape's [Seed], the step, the microbatch, the layer's name and the place of the element in
-// the global batch, which the [Rows] of the Input tell: a batch that is shared out over ranks has the same mask as on one.
-// Losses divide by the rows of the global batch, so that their sum over ranks is the loss of the whole.
+// the global batch. The [Rows] of the Input say this place, so a batch that is divided over ranks has the same mask as on one
+// rank. Losses divide by the rows of the global batch, so that their sum over ranks is the loss of the whole batch.
 //
 // # New operations
 //
-// [Register] adds an operation with its kernels and its gradient rule; it is then like a built-in one, in tracing,
-// checking and memory. Where composing existing operations is enough, or the work is not a kernel (a collective), a
-// [Function] with a Forward and a Backward is called by [Tape.Apply]. The examples show both.
+// If existing operations are enough, or the work is not a kernel (a collective), write a [Function] with a Forward and a Backward, and
+// call it with [Tape.Apply]. Otherwise [Register] adds an operation with its kernels and its gradient rule. It is then like a
+// built-in one in tracing, checking and memory. The examples show both.
 //
 // # Where to look
 //
-// A model needs Tape, Tensor and Param. Operations are methods of Tensor, and functions that return one. Further names are for those
-// who write other things:
+// A model needs Tape, Tensor and Param. Operations are methods of Tensor, and functions that return a Tensor. To write other things,
+// look at:
 //
 //   - a device: Device, Queue, Table, Kernel, Args with Operand, Memory;
 //   - an engine of collectives: Raw, Fence, Pending;

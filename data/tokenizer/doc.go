@@ -7,21 +7,22 @@
 //		fmt.Print(tok.Piece(id))                       // text as it comes
 //	}
 //
-// A token is a number for a piece of text: a word, a part of one, a byte. Which pieces there are was learned from text by byte pair
-// encoding (Gage 1994; Sennrich et al. 2016): begin with single bytes or characters, and join again and again the two neighbours that
-// stand first in a list of merges. A model works only with the tokenizer that it was trained with. [Bytes] is one that needs no file.
+// A token is a number for a piece of text: a word, a part of a word, or a byte. The pieces were learned from text by byte pair
+// encoding (Gage 1994; Sennrich et al. 2016). To encode, begin with single bytes or characters, and join again and again the two
+// neighbours that come first in a list of merges. A model works only with the tokenizer that it was trained with. [Bytes] is a tokenizer
+// that needs no file.
 //
 // # What is read
 //
 // Open reads the tokenizers of GPT-2, of Llama 3, and of Llama 2, Mistral and TinyLlama, old files and those of transformers 5. Ids are
-// those of Hugging Face's tokenizers 0.23.3, which the tests compare with. What a file asks for and this package does not do is an
-// error that names it. Truncation and padding are left alone: they make batches, and transformers sets them itself.
+// those of Hugging Face's tokenizers 0.23.3, which the tests compare with. If a file asks for something that this package does not have,
+// Open returns an error that names it. Truncation and padding in a file are ignored: they are for batches, and transformers sets them itself.
 //
 // # Special tokens
 //
 // A file lists added tokens, such as <|endoftext|>. Encode finds them in the text, as transformers does: remove them from text that
-// you do not trust. [Tokenizer.ID] gives the id of one, to end a text with or to stop at. [Tokenizer.Prompt] begins with those that
-// the model expects there.
+// you do not trust. [Tokenizer.ID] returns the id of an added token, for the end of a text or as a stop token. [Tokenizer.Prompt] begins
+// with the tokens that the model expects at the beginning.
 //
 // # Parts of characters
 //

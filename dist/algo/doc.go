@@ -1,12 +1,16 @@
-// Package algo holds the algorithms of collectives, a short file each, with what they cost at the top.
+// Package algo holds the algorithms of collectives, a short file each, with the cost of each at its top. Engines use it; programs choose an
+// algorithm with RINGO_ALGO or dist.Algo.
 //
 // [Direct] works on the memory of peers (backend.Window): goroutine ranks, and processes of one host in shared memory.
-// [Messages] works over messages (backend.Transport) and has several algorithms by name: linear, the plain one that the others
-// are tested against; direct, which has the same bits and no bottleneck; ring, halving-doubling, double-tree, chain, binomial,
-// pairwise, bruck and dissemination, each for the operations that it suits; and hierarchical, for groups on several hosts, which
-// moves as little as possible from host to host. [Choose] says which one runs by default, by a [Table] of measurements that is
-// compiled in.
+// [Messages] works over messages (backend.Transport) and has several algorithms:
 //
-// What combines elements in rank order shares one [Reducer], so that a sum has the same bits on goroutines and between
-// processes: 16-bit floats are added up in float32 and rounded once.
+//   - linear, the simplest one, which tests compare the others with;
+//   - direct, with the same bits and no bottleneck;
+//   - ring, halving-doubling, double-tree, chain, binomial, pairwise, bruck and dissemination, each for some operations;
+//   - hierarchical, for groups on several hosts: it sends as little as possible between hosts.
+//
+// [Choose] returns the default one, from a [Table] of measurements that is compiled in.
+//
+// All algorithms that combine elements in rank order use the same [Reducer]. So a sum has the same bits on goroutines and between
+// processes: 16-bit floats are added in float32 and rounded once.
 package algo

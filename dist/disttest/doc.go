@@ -1,6 +1,6 @@
-// Package disttest checks that an engine does what package dist promises. The suite runs every operation with every
-// reduction and element type, on groups of many sizes and shapes, against results computed here with plain loops; it makes
-// the mistakes that users make and looks at the errors; and it injects delays and losses.
+// Package disttest is the conformance suite of engines. It runs every operation with every reduction and element type, on groups of
+// many sizes and shapes, and compares the results with plain loops. It makes the mistakes that users make, and compares the errors.
+// It also injects delays and failures.
 //
 //	func TestConformance(t *testing.T) { disttest.Run(t, start) }
 //

@@ -3,8 +3,8 @@
 //	dev, err := cuda.NewDevice(0)
 //	tape := tensor.NewTape(dev)
 //
-// The driver, the compiler NVRTC and cuBLASLt are found at run time; without them NewDevice returns one sentence that says
-// what is missing and how to get it.
+// The driver, the compiler NVRTC and cuBLASLt are found at run time. If one of them is missing, NewDevice returns an error that says
+// which one, and how to get it. `ringo doctor` says the same.
 //
 // # Kernels
 //
@@ -14,20 +14,20 @@
 // group of operations, merged in table.go. An empty cell is an error that names operation, type and device.
 //
 // Matrix products are cuBLASLt's (see internal/cuda/blas), in full float32 (never TensorFloat-32) and with float32 sums for
-// 16-bit types. What comes behind a product is in the same call where cuBLASLt has it: bias, ReLU, for 16-bit types GELU (tanh)
-// and its gradient, what is added to the product (residual connections) and the gradient of a bias. Products of groups of rows
-// are kernels that read the groups' sizes on the device: nobody waits for them. These products and attention run on tensor
-// cores for 16-bit floats, in rows of a multiple of 8 elements and with heads of 16, 32, ..., 128 features; of other types and
+// 16-bit types. If cuBLASLt can fuse what follows a product, it is in the same call: bias, ReLU, for 16-bit types GELU (tanh)
+// and its gradient, an addition to the product (residual connections) and the gradient of a bias. Grouped products
+// are kernels that read the groups' sizes on the device, so the host does not wait for them. Grouped products and attention use tensor
+// cores for 16-bit floats, with rows of a multiple of 8 elements and heads of 16, 32, ..., 128 features. For other types and
 // widths they are plain kernels (groupsOnTensorCores and onTensorCores have all conditions).
 //
 // Results do not depend on timing, on the number of multiprocessors or on atomic operations: sums have a fixed order.
-// Elementwise operations, casts, dropout and optimizers give the bits of the CPU's kernels wherever these only add, multiply,
-// divide and take square roots (the code is compiled without fused multiply-add); sums have another order than the CPU's.
+// Elementwise operations, casts, dropout and optimizers have the bits of the CPU's kernels if these only add, multiply,
+// divide and take square roots (the code is compiled without fused multiply-add). Sums have another order than the CPU's.
 //
 // # Graphs
 //
-// A step that tensor.Capture makes is a CUDA graph, or one for each part between collectives: one launch, and a call for each kernel
-// whose numbers changed, such as the optimizer's. The memory that it uses stays its own until it is closed.
+// A step that tensor.Capture records is a CUDA graph, or one graph for each part between collectives. A replay is one launch, and a
+// call for each kernel whose arguments changed, such as the optimizer's. The graph keeps its memory until it is closed.
 //
 // # Threads
 //
@@ -37,8 +37,8 @@
 //
 // # Errors
 //
-// A kernel that fails does so after its launch. The device is then lost: every later launch panics with the same
-// *tensor.Failure, and every Sync returns it; it names the last launches. RINGO_CUDA_DEBUG=1 waits after each launch, so
-// that the one that failed is known. An index out of range is found in the kernel, which leaves that element alone; the next
+// A kernel fails some time after its launch. The device is then lost: every later launch panics with the same
+// *tensor.Failure, and every Sync returns it. It names the last launches. With RINGO_CUDA_DEBUG=1 the host waits after each launch, so
+// that the error names the launch that failed. An index out of range is found in the kernel, which skips that element. The next
 // Sync returns an error that names the operation and the index.
 package cuda
