@@ -68,7 +68,7 @@ func rebuild(ctx context.Context, r *dist.Rank) error {
 			}
 		}
 	}
-	// docs/RELIABILITY.md: Going on with those who are left
+	// docs/RELIABILITY.md: Continue with the ranks that are left
 	if resumed != 2 || g.Size() != 2 || step != steps {
 		return fmt.Errorf("%d ranks resumed, %d are left, %d steps are done", resumed, g.Size(), step)
 	}
