@@ -1,0 +1,223 @@
+package parquet
+
+import (
+	"bytes"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	pq "github.com/parquet-go/parquet-go"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/data"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+const lz4 = "testdata/lz4.parquet"
+
+// Files of pyarrow, with each compression, both forms of pages, and four groups of rows.
+func TestPyArrow(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.parquet")
+	require.NoError(t, err)
+	require.Len(t, files, 7)
+	files = slices.DeleteFunc(files, func(name string) bool { return filepath.ToSlash(name) == lz4 })
+	numbers := []string{"u32", "f64", "f32", "i8", "i64", "flag"}
+	for _, file := range files {
+		ds, err := Read(file, Config{Columns: numbers, Target: "kind", Labels: true})
+		require.NoError(t, err)
+		require.Equal(t, 400, ds.Len())
+		assert.Equal(t, []string{"ant", "bee", "cat"}, ds.Classes)
+		x, y := tensor.FromSlice(make([]float32, 6), 1, 6), tensor.FromSlice(make([]int64, 1), 1)
+		for i := range 400 {
+			require.NoError(t, ds.Batch([]int{i}, x, y))
+			want := []float32{0, float32(i) / 8, -float32(i) / 4, float32(i%7 - 3), float32(i * i), 0}
+			if i%2 == 0 {
+				want[0] = 4294967295
+			}
+			if i%3 == 0 {
+				want[5] = 1
+			}
+			require.Equal(t, want, tensor.Data[float32](x), "%s, row %d", file, i)
+			require.Equal(t, []string{"cat", "ant", "bee"}[i%3], ds.Classes[tensor.Data[int64](y)[0]])
+		}
+	}
+	for target, want := range map[string][]string{"u32": {"0", "4294967295"}, "flag": {"false", "true"}, "i8": {"-3", "-2", "-1", "0", "1", "2", "3"}} {
+		ds, err := Read("testdata/zstd.parquet", Config{Columns: []string{"f64"}, Target: target, Labels: true})
+		require.NoError(t, err)
+		assert.Equal(t, want, ds.Classes)
+	}
+	for want, cfg := range map[string]Config{
+		`column "id": holds STRING: want numbers`:                                                           {},
+		`column "day": holds DATE: want numbers`:                                                            {Columns: []string{"f64"}, Target: "day"},
+		`column "list": holds lists or groups: want one value a row`:                                        {Columns: []string{"list"}, Target: "f64"},
+		`column "f64": holds DOUBLE: want text or whole numbers`:                                            {Columns: []string{"f32"}, Target: "f64", Labels: true},
+		`column "kind": row 1: "ant" is none of the classes "cat", "bee"`:                                   {Columns: []string{"f32"}, Target: "kind", Classes: []string{"cat", "bee"}},
+		`class "a" is given twice`:                                                                          {Classes: []string{"a", "a"}},
+		`no column "none": there are "id", "f64", "f32", "i8", "u32", "i64", "flag", "kind", "day", "list"`: {Target: "none"},
+	} {
+		_, err := Read("testdata/none.parquet", cfg)
+		assert.EqualError(t, err, "data/parquet: testdata/none.parquet: "+want)
+	}
+	_, err = Read(t.TempDir(), Config{})
+	assert.ErrorContains(t, err, "is not a regular file")
+	_, err = Read("testdata/missing.parquet", Config{})
+	assert.ErrorIs(t, err, os.ErrNotExist)
+	_, err = Read(lz4, Config{Columns: []string{"f64"}, Target: "i8"})
+	assert.EqualError(t, err, "data/parquet: testdata/lz4.parquet: column \"f64\": row group 0: compressed by LZ4_RAW: "+
+		"want one of [UNCOMPRESSED SNAPPY GZIP BROTLI ZSTD]")
+}
+
+type rank struct{ rank, size int }
+
+func (r rank) Rank() int { return r.rank }
+func (r rank) Size() int { return r.size }
+
+// write returns a Parquet file of rows, in groups of some.
+func write[T any](t testing.TB, rows []T, group int, options ...pq.WriterOption) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	w := pq.NewGenericWriter[T](&b, options...)
+	for len(rows) > 0 {
+		n := min(group, len(rows))
+		_, err := w.Write(rows[:n])
+		require.NoError(t, err)
+		require.NoError(t, w.Flush())
+		rows = rows[n:]
+	}
+	require.NoError(t, w.Close())
+	return b.Bytes()
+}
+
+type row struct {
+	A float64 `parquet:"a"`
+	B *int32  `parquet:"b"`
+	Y float32 `parquet:"y"`
+}
+
+// Every row comes once an epoch, on any number of ranks.
+func TestRanks(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for _, n := range []int{1, 7, 50} {
+		var rows []row
+		var want [][]float64
+		for i := range n {
+			b := int32(r.IntN(1000))
+			rows = append(rows, row{float64(i), &b, r.Float32()})
+			want = append(want, []float64{float64(i), float64(b), float64(rows[i].Y)})
+		}
+		file := filepath.Join(t.TempDir(), "t.parquet")
+		require.NoError(t, os.WriteFile(file, write(t, rows, 20, pq.Compression(&pq.Snappy)), 0o666))
+		ds, err := Read(file, Config{})
+		require.NoError(t, err)
+		assert.Equal(t, []string{"a", "b"}, ds.Columns)
+		for ranks := 1; ranks <= 3; ranks++ {
+			var got [][]float64
+			for i := range ranks {
+				l := data.NewLoader(ds, data.Config{Batch: 4, Shuffle: true, Sharder: rank{i, ranks}})
+				for _, b := range l.Epoch(t.Context(), 1) {
+					for j, y := range tensor.Floats(b.Y) {
+						got = append(got, append(tensor.Floats(b.X)[2*j:2*j+2:2*j+2], y))
+					}
+				}
+				require.NoError(t, l.Err())
+			}
+			slices.SortFunc(got, slices.Compare)
+			assert.Equal(t, want, got, "%d ranks", ranks)
+		}
+	}
+}
+
+func readBytes(b []byte, cfg Config) (*data.Table, error) {
+	return read(bytes.NewReader(b), int64(len(b)), cfg)
+}
+
+func TestValueErrors(t *testing.T) {
+	one := int32(1)
+	good := row{1, &one, 1}
+	for want, bad := range map[string]row{
+		`column "a": row 5: NaN is not a finite number`:        {math.NaN(), &one, 1},
+		`column "a": row 5: -Inf is not a finite number`:       {math.Inf(-1), &one, 1},
+		`column "a": row 5: 1e+39 is no float32: out of range`: {1e39, &one, 1},
+		`column "b": row 5: no value`:                          {1, nil, 1},
+		`column "y": row 5: NaN is not a finite number`:        {1, &one, float32(math.NaN())},
+	} {
+		_, err := readBytes(write(t, []row{good, good, good, good, good, bad, good}, 4), Config{})
+		assert.EqualError(t, err, want)
+	}
+	_, err := readBytes(write(t, []row{}, 4), Config{})
+	assert.EqualError(t, err, "no rows")
+	_, err = readBytes(write(t, []struct{ A []int32 }{{[]int32{1}}}, 4), Config{})
+	assert.EqualError(t, err, "1 columns: want one for x and one for the target")
+}
+
+// A file that is cut off anywhere is an error, and one with a wrong byte is an error or has all its rows: never a panic, and never less.
+func TestBroken(t *testing.T) {
+	one, rows := int32(1), []row{}
+	for i := range 20 {
+		rows = append(rows, row{float64(i), &one, float32(i)})
+	}
+	whole := write(t, rows, 15)
+	for n := range whole {
+		_, err := readBytes(whole[:n], Config{})
+		require.Error(t, err, "%d bytes", n)
+	}
+	broken := 0
+	for i := range whole {
+		b := bytes.Clone(whole)
+		b[i] ^= 0x55
+		ds, err := readBytes(b, Config{})
+		if err != nil {
+			broken++
+			continue
+		}
+		require.Equal(t, 20, ds.Len(), "byte %d", i)
+	}
+	t.Logf("%d of %d wrong bytes are errors", broken, len(whole))
+	assert.Greater(t, broken, len(whole)/2)
+}
+
+// Lengths that the file cannot hold are errors before memory is made for them.
+func TestHostileLengths(t *testing.T) {
+	footer := func(b ...byte) []byte {
+		file := append([]byte("PAR1"), b...)
+		return append(append(file, byte(len(b)), 0, 0, 0), "PAR1"...)
+	}
+	for want, b := range map[string][]byte{
+		"11 bytes are no Parquet file":                         []byte("PAR1\x00\x00\x00PAR1"),
+		"does not end as a Parquet file":                       []byte("PAR1PAR1PAR2"),
+		"a footer of 4294967295 bytes: the file has 12 in all": []byte("PAR1\xff\xff\xff\xffPAR1"),
+		"the footer: at byte 1: a length beyond the end":       footer(0x15),
+		"the footer: at byte 7: a length beyond the end":       footer(0x29, 0xfc, 0xff, 0xff, 0xff, 0xff, 0x07, 0),
+		"the footer: at byte 6: a length beyond the end":       footer(0x28, 0xff, 0xff, 0xff, 0xff, 0x07, 0),
+		"the footer: at byte 1: no type 14":                    footer(0x1e, 0),
+		"the footer: at byte 1: a map, which no header has":    footer(0x1b, 0),
+		"nested too deep":                                      footer(bytes.Repeat([]byte{0x1c}, 40)...),
+	} {
+		_, err := readBytes(b, Config{})
+		assert.ErrorContains(t, err, want)
+	}
+}
+
+// Whatever a file holds, it is an error or a table with as many rows as the library says. The library's panics are counted as errors.
+func FuzzRead(f *testing.F) {
+	one := int32(1)
+	for _, codec := range []pq.WriterOption{pq.Compression(&pq.Uncompressed), pq.Compression(&pq.Snappy), pq.DataPageVersion(1)} {
+		f.Add(write(f, []row{{1, &one, 2}, {3, &one, 4}, {5, &one, 6}}, 2, codec))
+	}
+	f.Add(write(f, []struct{ A, B, C string }{{"a", "b", "c"}}, 2))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		for _, cfg := range []Config{{}, {Labels: true}} {
+			ds, err := readBytes(b, cfg)
+			if err != nil {
+				continue
+			}
+			file, err := pq.OpenFile(bytes.NewReader(b), int64(len(b)), pq.SkipPageIndex(true), pq.SkipBloomFilters(true))
+			require.NoError(t, err)
+			require.Equal(t, file.NumRows(), int64(ds.Len()))
+		}
+	})
+}
