@@ -20,7 +20,7 @@ const (
 type Config struct {
 	// BucketBytes is the largest bucket: 25 MiB if 0. The first one is at most 1 MiB, so that communication starts early.
 	BucketBytes int
-	// Hook communicates a bucket. nil is an all-reduce in the gradients' type; see Compress.
+	// Hook communicates a bucket. nil is an all-reduce in the gradients' type; see Compress and PowerSGD.
 	Hook CommHook
 	// AllowUnused lets parameters be without a gradient in a step, on some ranks (they count as zero there) or on all
 	// (the optimizer then skips them). It costs a small all-reduce a step.
@@ -49,8 +49,14 @@ func Attach(g *dist.Group, model any, c Config) (nn.Params, error) {
 	}
 	s := &sync{g: g, all: params, checks: dist.StepCheck{Every: c.CheckEvery}, over: func(p *tensor.Param) *dist.Group { return c.group(g, p) }, hook: c.Hook, cap: c.BucketBytes, allowUnused: c.AllowUnused,
 		rebuilt: c.AllowUnused, exec: tensor.NewExec(g.Device())}
-	if s.hook == nil {
+	switch h := c.Hook.(type) {
+	case nil:
 		s.hook = allReduce{}
+	case stateful:
+		if s.twice, err = h.attach(params, &c); err != nil {
+			return nil, err
+		}
+		s.hook = s.twice
 	}
 	if s.cap <= 0 {
 		s.cap = defaultBucketBytes
@@ -129,7 +135,11 @@ func (c *Config) group(g *dist.Group, p *tensor.Param) *dist.Group {
 // verify compares the configuration and the parameters over the ranks: names, types and the model's shapes over all of them,
 // then this rank's parts over those that hold the same. All ranks return the same error.
 func verify(g *dist.Group, params nn.Params, c Config) error {
-	lines := []string{fmt.Sprintf("BucketBytes=%d Hook=%T AllowUnused=%v", c.BucketBytes, c.Hook, c.AllowUnused), fmt.Sprintf("CheckEvery=%d", c.CheckEvery)}
+	hook := fmt.Sprintf("%T", c.Hook)
+	if h, ok := c.Hook.(fmt.Stringer); ok {
+		hook = h.String()
+	}
+	lines := []string{fmt.Sprintf("BucketBytes=%d Hook=%s AllowUnused=%v", c.BucketBytes, hook, c.AllowUnused), fmt.Sprintf("CheckEvery=%d", c.CheckEvery)}
 	groups := []*dist.Group{g}
 	parts := [][]string{nil}
 	for i, p := range params {

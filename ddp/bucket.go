@@ -22,6 +22,7 @@ type Bucket struct {
 	waiting int              // parameters that have no gradient in this Backward yet
 	after   []tensor.Pending // what must be over before these are complete
 	work    dist.Work
+	low     *compressed // PowerSGD's
 }
 
 // CommHook adds up a bucket over its group. Hooks of all ranks must be the same.

@@ -41,6 +41,8 @@ func TestMisuse(t *testing.T) {
 			{Of: "Joined.Epoch", Want: "ddp: Join: a batch is not of X and Y with as many rows each", Do: func() error {
 				return drain(t.Context(), r, 0, &own{batches: []data.Batch{{X: tensor.New(r.Device, tensor.Float32, 2, 3)}}})
 			}},
+			{Of: "PowerSGD", Want: "ddp.PowerSGD: {Rank:-1 Start:0 MinRate:0}, want no negative number; 0 is the default",
+				Do: func() error { ddp.PowerSGD(ddp.PowerSGDConfig{Rank: -1}); return nil }},
 			{Of: "Compress", Want: "ddp.Compress: float32 is not a 16-bit float type", Do: func() error { ddp.Compress(tensor.Float32); return nil }},
 		}, nil)
 		return nil

@@ -14,6 +14,7 @@ type sync struct {
 	over        func(*tensor.Param) *dist.Group
 	exec        *tensor.Exec
 	hook        CommHook
+	twice       stateful // the hook, if it communicates twice
 	cap         int
 	allowUnused bool
 
@@ -133,11 +134,8 @@ func (s *sync) BackwardDone(last bool) error {
 	if err := s.complete(); err != nil {
 		return err
 	}
-	for _, b := range s.buckets {
-		if err := b.work.Wait(); err != nil {
-			return err
-		}
-		s.hook.Finish(b)
+	if err := s.finish(); err != nil {
+		return err
 	}
 	complete(s.params)
 	if err := s.checks.Replays("ddp", s.exec.Recording()); err != nil || !s.checks.Done() {
@@ -147,6 +145,26 @@ func (s *sync) BackwardDone(last bool) error {
 		return err
 	}
 	return s.sameValues()
+}
+
+// finish waits for the communication of all buckets, and where the hook does one more, for that.
+func (s *sync) finish() error {
+	if s.twice != nil {
+		for _, b := range s.buckets {
+			if err := b.work.Wait(); err != nil {
+				return err
+			}
+			b.work = s.twice.Again(b)
+		}
+		defer s.twice.done()
+	}
+	for _, b := range s.buckets {
+		if err := b.work.Wait(); err != nil {
+			return err
+		}
+		s.hook.Finish(b)
+	}
+	return nil
 }
 
 // complete marks gradients as summed, also those of earlier microbatches alone.

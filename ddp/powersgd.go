@@ -1,0 +1,276 @@
+package ddp
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// PowerSGDConfig configures PowerSGD. The zero value of a field is its default, which is PyTorch's.
+type PowerSGDConfig struct {
+	Rank    int     // of the matrices that are sent: 1 if 0
+	Start   int     // so many first steps are all-reduced whole: 1000 if 0
+	MinRate float64 // a matrix is compressed if that makes it smaller by more than this factor: 2 if 0
+}
+
+// PowerSGD returns a hook that sends gradients as products of two narrow matrices (Vogels et al. 2019, "PowerSGD: Practical Low-Rank
+// Gradient Compression for Distributed Optimization"; PyTorch's powerSGD_hook): of an n×m matrix (n+m)·Rank numbers.
+// Each step does one power iteration, which begins where the last one ended, and what a rank's part of the product lacks of its gradient
+// is added to its next gradient (error feedback). Parameters of more than two dimensions are matrices of Dims()[0] rows; those
+// of one, and those that would not become smaller by MinRate, are sent whole. Gradients are Float32 or Float64; AllowUnused is refused.
+//
+// The result depends on the sum of the ranks' gradients alone, as the all-reduce's does, and not on how many ranks there are.
+// Each rank computes the product itself, so that all need processors of one kind to get the same bits.
+//
+// Memory: one gradient more for each compressed parameter, and the narrow matrices. It is not part of a checkpoint: a run that resumes
+// begins with Start whole steps and without errors. A captured step is captured when compression has begun. fsdp has no hooks.
+func PowerSGD(c PowerSGDConfig) CommHook {
+	if c.Rank < 0 || c.Start < 0 || !(c.MinRate >= 0) {
+		panic(&tensor.Failure{Op: "ddp.PowerSGD", Err: fmt.Errorf("%+v, want no negative number; 0 is the default", c)})
+	}
+	if c.Rank == 0 {
+		c.Rank = 1
+	}
+	if c.Start == 0 {
+		c.Start = 1000
+	}
+	if c.MinRate == 0 {
+		c.MinRate = 2
+	}
+	return &powerSGD{c: c}
+}
+
+// stateful is a CommHook that remembers steps: Attach asks it for one of the model's own.
+type stateful interface {
+	CommHook
+	// attach returns the hook for a model, which it may refuse.
+	attach(params nn.Params, c *Config) (stateful, error)
+	// Again issues a second communication of b, after the first one.
+	Again(b *Bucket) dist.Work
+	// done ends a step.
+	done()
+}
+
+// powerSGD is the hook, and its state for a model.
+type powerSGD struct {
+	c     PowerSGDConfig
+	steps int
+	low   map[*tensor.Param]*lowRank
+	tape  *tensor.Tape
+}
+
+// lowRank is what a compressed parameter keeps. Narrow matrices lie transposed: each of their vectors is contiguous.
+type lowRank struct {
+	rank, rows, cols int
+	q                tensor.Tensor // [rank, cols], the last step's; 0 if there is none
+	random           tensor.Tensor // in place of vectors of q that are 0
+	err              tensor.Tensor // [rows, cols], what this rank's parts of the sums lacked until now
+}
+
+// String names the hook where ranks compare what they attach.
+func (h *powerSGD) String() string {
+	return fmt.Sprintf("PowerSGD%+v", h.c)
+}
+
+func (h *powerSGD) attach(params nn.Params, c *Config) (stateful, error) {
+	if c.AllowUnused {
+		return nil, errors.New("ddp: PowerSGD with Config.AllowUnused: what a parameter that no rank used should have got would be lost")
+	}
+	own := &powerSGD{c: h.c, low: map[*tensor.Param]*lowRank{}}
+	for _, p := range params.Trainable() {
+		if dt := p.Value.DType(); dt.IsHalf() {
+			return nil, fmt.Errorf("ddp: PowerSGD needs gradients of float32 or float64, and %s has %v", p.Name(), dt)
+		}
+		if l := own.shape(p); l != nil {
+			own.low[p] = l
+			l.fill(p, c.Seed)
+		}
+	}
+	return own, nil
+}
+
+// shape returns how p is compressed, nil if it is not.
+func (h *powerSGD) shape(p *tensor.Param) *lowRank {
+	dims := p.Dims()
+	if len(dims) < 2 || p.Len() == 0 {
+		return nil
+	}
+	l := &lowRank{rows: dims[0], cols: p.Len() / dims[0]}
+	l.rank = min(h.c.Rank, l.rows, l.cols)
+	if float64((l.rows+l.cols)*l.rank)*h.c.MinRate >= float64(l.rows*l.cols) {
+		return nil
+	}
+	return l
+}
+
+const powerKey = 0x706f776572 // "power"
+
+// fill makes the memory. The random vectors are the same on all ranks.
+func (l *lowRank) fill(p *tensor.Param, seed uint64) {
+	dev, dt := p.Value.Device(), p.Value.DType()
+	l.q, l.random = tensor.NewFor(tensor.Communication, dev, dt, l.rank, l.cols), tensor.NewFor(tensor.Communication, dev, dt, l.rank, l.cols)
+	l.err = tensor.NewFor(tensor.Communication, dev, dt, l.rows, l.cols)
+	parts := []uint64{powerKey}
+	for _, c := range p.Name() {
+		parts = append(parts, uint64(c))
+	}
+	tensor.NormalInit(0, 1).Fill(l.random, tensor.RandomKey(seed, parts...), 0)
+	t := tensor.NewTape(dev, tensor.NoGrad())
+	defer t.Close()
+	tensor.Copy(l.random, orthonormal(t.Input(l.random)))
+}
+
+// compressed is how a bucket travels.
+type compressed struct {
+	pieces        []piece
+	first, second tensor.Tensor // what is sent first (P, and gradients that are whole), and then (Q)
+}
+
+// piece is a parameter in it.
+type piece struct {
+	p    *tensor.Param
+	low  *lowRank      // nil: whole
+	grad tensor.Tensor // [rows, cols], or flat
+	a, b tensor.Tensor // of first and second: P and Q; or the gradient, and nothing
+}
+
+// layOut makes the pieces of a bucket.
+func (h *powerSGD) layOut(b *Bucket) *compressed {
+	first, second := 0, 0
+	for _, p := range b.params {
+		if l := h.low[p]; l != nil {
+			first, second = first+l.rank*l.rows, second+l.rank*l.cols
+		} else {
+			first += p.Len()
+		}
+	}
+	if b.Wire.IsZero() {
+		b.Wire = b.Group.Alloc(b.Grad.DType(), first+second)
+	}
+	c := &compressed{first: b.Wire.Range(0, first), second: b.Wire.Range(first, first+second)}
+	at, i, k := 0, 0, 0
+	for _, p := range b.params {
+		x := piece{p: p, low: h.low[p], grad: b.Grad.Range(at, at+p.Len())}
+		at += p.Len()
+		if l := x.low; l == nil {
+			x.a = c.first.Range(i, i+p.Len())
+			i += p.Len()
+		} else {
+			x.grad = x.grad.View(l.rows, l.cols)
+			x.a, x.b = c.first.Range(i, i+l.rank*l.rows).View(l.rank, l.rows), c.second.Range(k, k+l.rank*l.cols).View(l.rank, l.cols)
+			i, k = i+l.rank*l.rows, k+l.rank*l.cols
+		}
+		c.pieces = append(c.pieces, x)
+	}
+	return c
+}
+
+// plain reports whether b travels whole.
+func (h *powerSGD) plain(b *Bucket) bool {
+	if h.steps < h.c.Start && b.Exec.Recording() != nil {
+		panic(&tensor.Failure{Op: "ddp.PowerSGD", Err: fmt.Errorf("replays of a captured step would never compress: capture a step after the first %d", h.c.Start)})
+	}
+	return h.steps < h.c.Start
+}
+
+// Start adds this rank's errors to its gradients M, and sends P = M·Qᵀ.
+func (h *powerSGD) Start(b *Bucket) dist.Work {
+	if h.plain(b) {
+		return b.sum(b.Grad)
+	}
+	if b.low == nil {
+		b.low = h.layOut(b)
+	}
+	if h.tape == nil {
+		h.tape = tensor.NewTape(b.Grad.Device(), tensor.NoGrad())
+	}
+	for _, x := range b.low.pieces {
+		if x.low == nil {
+			tensor.Copy(x.a, x.grad)
+			continue
+		}
+		m := h.tape.Input(x.grad)
+		if !x.p.Frozen() {
+			m = m.Add(h.tape.Input(x.low.err))
+			tensor.Copy(x.grad, m)
+		}
+		tensor.Copy(x.a, tensor.MatMul(x.low.start(h.tape), m, false, true))
+		h.tape.Reset()
+	}
+	return b.sum(b.low.first)
+}
+
+// start returns the vectors that an iteration begins with: the last step's, made orthonormal, or random ones.
+func (l *lowRank) start(t *tensor.Tape) tensor.Tensor {
+	q := orthonormal(t.Input(l.q))
+	missing := q.Square().Sum(1).Reshape(l.rank, 1).Affine(-1, 1) // 1 for each vector of q that is 0
+	return q.Add(t.Input(l.random).Mul(missing))
+}
+
+// Again makes P orthonormal, keeps what P·Pᵀ·M lacks of M, and sends Q = Pᵀ·M.
+func (h *powerSGD) Again(b *Bucket) dist.Work {
+	if h.plain(b) {
+		return dist.Work{}
+	}
+	for _, x := range b.low.pieces {
+		if x.low == nil {
+			tensor.Copy(x.grad, x.a)
+			continue
+		}
+		p, m := orthonormal(h.tape.Input(x.a)), h.tape.Input(x.grad)
+		q := tensor.MatMul(p, m, false, false)
+		tensor.Copy(x.a, p)
+		tensor.Copy(x.b, q)
+		if !x.p.Frozen() {
+			tensor.Copy(x.low.err, m.Sub(tensor.MatMul(p, q, true, false)))
+		}
+		h.tape.Reset()
+	}
+	if b.low.second.Len() == 0 {
+		return dist.Work{}
+	}
+	return b.sum(b.low.second)
+}
+
+// Finish leaves P·Q in the gradients, and Q for the next step.
+func (h *powerSGD) Finish(b *Bucket) {
+	if h.plain(b) {
+		return
+	}
+	for _, x := range b.low.pieces {
+		if x.low == nil {
+			continue
+		}
+		tensor.Copy(x.grad, tensor.MatMul(h.tape.Input(x.a), h.tape.Input(x.b), true, false))
+		if !x.p.Frozen() {
+			tensor.Copy(x.low.q, x.b)
+		}
+		h.tape.Reset()
+	}
+}
+
+func (h *powerSGD) done() { h.steps++ }
+
+// orthonormal makes the rows of x orthogonal to one another, and 1 long, by Gram and Schmidt's way. A row that depends on those before it
+// leaves rounding errors, which point anywhere: hence twice. A row of zeros stays.
+func orthonormal(x tensor.Tensor) tensor.Tensor {
+	tiny := 1e-37
+	if x.DType() == tensor.Float64 {
+		tiny = 1e-300
+	}
+	rows := make([]tensor.Tensor, x.Dim(0))
+	for i := range rows {
+		v := x.Slice(0, i, i+1)
+		for range 2 {
+			for _, u := range rows[:i] {
+				v = v.Sub(u.Mul(tensor.MatMul(v, u, false, true)))
+			}
+			v = v.Mul(tensor.MatMul(v, v, false, true).Affine(1, tiny).Sqrt().Recip())
+		}
+		rows[i] = v
+	}
+	return tensor.Concat(0, rows...)
+}
