@@ -14,7 +14,7 @@ type engineBF16 struct {
 	unit int // the words of a block of K are filled up to a multiple of it
 	// packA packs a panel of A, and packB one of B whose rows are ds words
 	// apart. src holds a panel of K rows (packA[1], packB[0]) or its transpose,
-	// w rows of k elements; its rows are ss elements apart. ws is room for cols*kc words.
+	// w rows of k elements; its rows are ss elements apart. ws is room for the words of a panel.
 	packA, packB [2]packer
 	// product is the micro-kernel: C[0:h, 0:n] = alpha*A*B, plus C with add.
 	product func(h, n, k int, a, b []float32, bs int, c []float32, cs int, alpha float32, add bool)
@@ -51,8 +51,11 @@ const (
 )
 
 func (e *engineBF16) workspace() int {
-	return keptB + (e.mc+e.cols)*e.kc + e.mc*sumColumns + e.rows*e.cols + e.cols + 2*slack
+	return keptB + e.mc*e.kc + e.roomWords() + e.mc*sumColumns + e.rows*e.cols + e.cols + 2*slack
 }
+
+// roomWords are the words of the largest panel of A or B.
+func (e *engineBF16) roomWords() int { return max(e.rows, e.cols) * e.kc }
 
 // passBF16 is the state of one block call.
 type passBF16 struct {
@@ -139,7 +142,7 @@ func (p *passBF16) cut(ws []float32) {
 		return x
 	}
 	ws = aligned(ws)
-	p.b, p.room = take(keptB), take(p.cols*p.kc)
+	p.b, p.room = take(keptB), take(p.roomWords())
 	p.sums, p.tile, p.bias = take(p.mc*sumColumns), take(p.rows*p.cols), take(p.cols)
 	clear(p.bias)
 	p.a = ws

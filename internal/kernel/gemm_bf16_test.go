@@ -164,7 +164,7 @@ func TestGemmBF16EveryTile(t *testing.T) {
 func TestGemmBF16Blocks(t *testing.T) {
 	onEveryBF16(t, func(t *testing.T, e *engineBF16, _ bool) {
 		kc := e.pair * e.kc
-		for i, s := range [][3]int{{e.mc + 21, 67, 30}, {29, sumColumns + 35, 33}, {31, 45, 2*kc + 7}, {e.mc + 1, 3, kc + 1}, {3, sumColumns + 3, kc + 2}} {
+		for i, s := range [][3]int{{e.mc + 21, 67, 30}, {29, sumColumns + 35, 33}, {31, 45, 2*kc + 7}, {e.mc + 1, 3, kc + 1}, {3, sumColumns + 3, kc + 2}, {e.rows, 5, kc}} {
 			tr := transposes[i%4]
 			c := newBF16(uint64(i), tr[0], tr[1], s[0], s[1], s[2], 3, i%3 == 0, smallInt).withBias(smallInt)
 			c.g.Alpha, c.g.Beta = 0.5, float32(i%2)
