@@ -30,6 +30,8 @@ type benchCmd struct {
 	JSON    bool          `help:"Print an array of rows."`
 	Plot    string        `placeholder:"out.svg" help:"Draw bus bandwidth against bytes, with the reference."`
 	Fit     bool          `help:"Measure the algorithms' table on this machine and print it."`
+	Explain bool          `help:"Say which algorithms are chosen between processes, and why; measure nothing."`
+	Hosts   int           `default:"1" help:"With -explain: the hosts that the ranks lie on, evenly."`
 	Faults  bool          `help:"Kill, stop and slow down a rank in each operation; time how the others find out."`
 	Spec    string        `hidden:"" help:"What a rank measures, as JSON: set by ringo bench for its own ranks."`
 }
@@ -67,6 +69,10 @@ rank of their job: -ranks and -backend are theirs, there is no reference, and ra
 network namespaces; an algorithm replaces the plain one only where it is 10% faster in 8 of 9 rounds, at two sizes in a row.
 It prints the table that dist/algo/tuner.json is. It takes a minute or two on an idle machine.
 
+-explain prints, for each operation and size, what every algorithm needs among the ranks on -hosts, and the one that is chosen:
+by that table where it was measured, else by the model of package dist/algo, whose microseconds it prints. Ranks in shared
+memory or of one process always have direct.
+
 -faults starts jobs of processes (3 ranks if absent) in which one rank is killed, stopped or slow; it prints how long the
 others took to fail with an error that names it, and whether that is within the bound. The exit status is 1 if not.`
 }
@@ -82,6 +88,9 @@ func (c *benchCmd) Run() error {
 	}
 	if c.Device == "" {
 		c.Device = cmp.Or(env.Device, "cpu")
+	}
+	if (c.Fit || c.Faults) && c.Explain || c.Hosts != 1 && !c.Explain {
+		return usage("-hosts goes with -explain, and -explain with neither -fit nor -faults")
 	}
 	if c.Fit || c.Faults {
 		if c.Fit && c.Faults || c.Algo != "" || c.Plot != "" || c.Compute != 0 || c.JSON && c.Fit || c.Device != "cpu" {
@@ -103,6 +112,8 @@ func (c *benchCmd) Run() error {
 		return benchFit(os.Stdout, os.Stderr)
 	case c.Faults:
 		return benchFaults(ops, ranks, backends, c.JSON)
+	case c.Explain:
+		return c.explain(os.Stdout, ops, ranks)
 	}
 	if err := c.checkDevice(ranks, backends, env.Source); err != nil {
 		return err

@@ -47,7 +47,7 @@ func benchFit(out, progress io.Writer) error {
 	var points []fitPoint
 	for _, hosts := range []int{1, 2} {
 		if why := noHosts(); hosts > 1 && why != "" {
-			fmt.Fprintf(progress, "several hosts: not measured, the plain algorithms stay: %s\n", why)
+			fmt.Fprintf(progress, "several hosts: not measured, the model decides: %s\n", why)
 			continue
 		}
 		for _, n := range fitRanks {
@@ -73,7 +73,7 @@ func benchFit(out, progress io.Writer) error {
 	host := thisHost()
 	made := fmt.Sprintf("%s by ringo bench -fit on %s, %d cores, %s, %s", time.Now().UTC().Format(time.DateOnly), host.CPU, host.Cores,
 		host.OS, runtime.Version())
-	_, err := out.Write((&algo.Table{Made: made, Rules: fitRules(points)}).Encode())
+	_, err := out.Write((&algo.Table{Made: made, Measured: fitAreas(points), Rules: fitRules(points)}).Encode())
 	return err
 }
 
@@ -172,6 +172,21 @@ func (b *bencher) compare(op *benchOp, names []string, size int) (map[string][]f
 	return all, nil
 }
 
+// fitAreas returns what was measured. What is larger goes on as the largest inside a host; not between hosts, see algo.Area.
+func fitAreas(points []fitPoint) []algo.Area {
+	var areas []algo.Area
+	for _, hosts := range []int{1, 2} {
+		a := algo.Area{Ranks: [2]int{fitRanks[0], fitRanks[len(fitRanks)-1]}, Hosts: [2]int{hosts, hosts}}
+		if hosts > 1 {
+			a.Max = fitSizes[len(fitSizes)-1]
+		}
+		if slices.ContainsFunc(points, func(p fitPoint) bool { return p.Hosts == hosts }) {
+			areas = append(areas, a)
+		}
+	}
+	return areas
+}
+
 // fitRules makes the rules from what was measured.
 func fitRules(points []fitPoint) []algo.Rule {
 	var rules []algo.Rule
@@ -191,14 +206,9 @@ func fitRules(points []fitPoint) []algo.Rule {
 	return rules
 }
 
-// fitBands makes the rules of an operation: a band for each number of ranks, and more ranks as the most that were
-// measured; bands that choose alike are one.
+// fitBands makes the rules of an operation: a band for each number of ranks; bands that choose alike are one.
 func fitBands(op string, hosts int, points []fitPoint) []algo.Rule {
 	kind, _ := algo.KindOf(op) // one of fitOps
-	band := [2]int{hosts, 0}
-	if hosts == 1 {
-		band[1] = 1
-	}
 	var rules []algo.Rule
 	for _, n := range fitRanks {
 		var some []fitPoint
@@ -212,9 +222,8 @@ func fitBands(op string, hosts int, points []fitPoint) []algo.Rule {
 			rules[last].Ranks[1] = n
 			continue
 		}
-		rules = append(rules, algo.Rule{Op: op, Ranks: [2]int{n, n}, Hosts: band, Use: use})
+		rules = append(rules, algo.Rule{Op: op, Ranks: [2]int{n, n}, Hosts: [2]int{hosts, hosts}, Use: use})
 	}
-	rules[len(rules)-1].Ranks[1] = 0
 	return slices.DeleteFunc(rules, func(r algo.Rule) bool { // what holds anyway
 		return len(r.Use) == 1 && r.Use[0].Algo == "linear"
 	})

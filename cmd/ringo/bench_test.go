@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/dist/algo"
+	"github.com/ringo-ml/ringo/dist/backend"
 	"github.com/ringo-ml/ringo/internal/cuda/emu"
 )
 
@@ -167,6 +168,9 @@ func TestBenchUsage(t *testing.T) {
 		"-compute=-1us":             "-compute -1µs is negative",
 		"-fit -faults":              "-fit and -faults go with none of",
 		"-faults -ranks 1":          "-faults needs 2 ranks or more",
+		"-explain -faults":          "-explain with neither -fit nor -faults",
+		"-hosts 2":                  "-hosts goes with -explain",
+		"-explain -hosts 3":         "-hosts 3: 2 ranks lie on 1 to 2 hosts",
 		"-faults -algo ring":        "-fit and -faults go with none of",
 		"-compute soon":             "-compute: expected duration",
 		"-ops barrier -plot /x.svg": "a barrier has no bandwidth",
@@ -300,6 +304,25 @@ func TestFitLine(t *testing.T) {
 	}
 }
 
+// The explanation has every candidate with its cost, the one that is chosen, and whether it was measured.
+func TestBenchExplain(t *testing.T) {
+	t.Parallel()
+	stdout, stderr, code := run(t, "bench", "-explain", "-ops", "allreduce,gather,broadcast", "-sizes", "1K,16M", "-ranks", "64", "-hosts", "8")
+	require.Zero(t, code, stderr)
+	assert.Contains(t, stdout, "allreduce of 1K, 64 ranks on 8 hosts: halving-doubling (the cheapest by the model)\n")
+	assert.Contains(t, stdout, "allreduce of 16M, 64 ranks on 8 hosts: hierarchical (the cheapest by the model)\n")
+	assert.Regexp(t, `\* hierarchical +\d+ +14 +14 +\d\.\d+ +1\.75 +14 `, stdout, "what crosses is 2S(N−1)")
+	assert.Contains(t, stdout, "gather of 1K, 64 ranks on 8 hosts: linear (there is no other)\n")
+	assert.Equal(t, 1, strings.Count(stdout, "gather of "), "no size of it has a choice")
+	for _, name := range append(algo.Names(backend.AllReduce), algo.Names(backend.Broadcast)[2:]...) {
+		assert.Regexp(t, `(?m)^[* ] `+name+` +\d`, stdout)
+	}
+	stdout, _, code = run(t, "bench", "-explain", "-sizes", "16K", "-ranks", "4")
+	assert.Zero(t, code)
+	assert.Contains(t, stdout, "allreduce of 16K, 4 ranks on 1 hosts: linear (as measured: dist/algo/tuner.json)\n")
+	assert.NotContains(t, stdout, "ring", "inside a host reductions are in rank order")
+}
+
 // An algorithm replaces the plain one only where it is clearly faster at two sizes in a row.
 func TestFitRules(t *testing.T) {
 	point := func(op string, ranks, bytes int, us map[string][]float64) fitPoint {
@@ -329,8 +352,11 @@ func TestFitRules(t *testing.T) {
 		{Op: "broadcast", Ranks: [2]int{3, 3}, Hosts: [2]int{1, 1}, Use: []algo.Use{{Algo: "chain"}}},
 	}, fitBands("broadcast", 1, points))
 	rules := fitRules(points)
-	_, err := algo.ParseTable((&algo.Table{Made: "test", Rules: rules}).Encode())
+	_, err := algo.ParseTable((&algo.Table{Made: "test", Measured: fitAreas(points), Rules: rules}).Encode())
 	require.NoError(t, err)
+	assert.Equal(t, []algo.Area{{Ranks: [2]int{2, 4}, Hosts: [2]int{1, 1}}}, fitAreas(points))
+	two := append(points, fitPoint{"broadcast", 2, 2, 8, nil})
+	assert.Equal(t, []algo.Area{{Ranks: [2]int{2, 4}, Hosts: [2]int{1, 1}}, {Ranks: [2]int{2, 4}, Hosts: [2]int{2, 2}, Max: 4 << 20}}, fitAreas(two))
 	for _, r := range rules {
 		assert.NotEqual(t, []algo.Use{{Algo: "linear"}}, r.Use)
 	}

@@ -221,6 +221,45 @@ func TestDocsCountsOfGoroutines(t *testing.T) {
 	region(t, "goroutines", table.String())
 }
 
+// The table of choices is what every size from 1 byte to 1 GiB gets.
+func TestDocsChoices(t *testing.T) {
+	var table strings.Builder
+	shapes := [][2]int{{4, 1}, {16, 1}, {4, 2}, {8, 2}, {16, 2}, {8, 8}, {64, 8}}
+	table.WriteString("| collective |")
+	for _, s := range shapes {
+		fmt.Fprintf(&table, " %d on %d |", s[0], s[1])
+	}
+	table.WriteString("\n|---|" + strings.Repeat("---|", len(shapes)) + "\n")
+	for _, kind := range vizKinds {
+		row, has := fmt.Sprintf("| %v |", kind), false
+		for _, s := range shapes {
+			tuner := algo.NewTuner(evenly(s[0], s[1]))
+			has = has || len(tuner.Explain(kind, 1).Candidates) > 0
+			row += " " + choicesBySize(tuner, kind) + " |"
+		}
+		if has {
+			table.WriteString(row + "\n")
+		}
+	}
+	region(t, "choices", table.String())
+}
+
+// choicesBySize writes the choices for growing sizes: a name, the size from which on it is another's, and so on.
+func choicesBySize(tuner *algo.Tuner, kind backend.Kind) string {
+	text, last := "", ""
+	for size := 1; size <= 1<<30; size *= 2 {
+		name := tuner.Explain(kind, size).Algo
+		switch {
+		case text == "":
+			text = name
+		case name != last:
+			text += fmt.Sprintf(", %s: %s", sizeName(size), name)
+		}
+		last = name
+	}
+	return text
+}
+
 // mistakes are calls that cannot work. Rank 1 of 2 does what makes the error.
 var mistakes = map[string]func(r *dist.Rank) error{
 	"a reduce on the root alone": func(r *dist.Rank) error {

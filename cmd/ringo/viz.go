@@ -47,7 +47,7 @@ func (v *vizCmd) Run() error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	s, err := record(ctx, kind, v.Algo, v.layout())
+	s, err := record(ctx, kind, v.Algo, evenly(v.Ranks, v.Hosts))
 	if err != nil {
 		return err
 	}
@@ -77,13 +77,4 @@ func (v *vizCmd) check() (backend.Kind, error) {
 		return 0, usageOf("viz", "-o %s: the name must end in .svg", v.Out)
 	}
 	return kind, nil
-}
-
-// layout gives every host as many ranks, or one more.
-func (v *vizCmd) layout() algo.Layout {
-	l := algo.OneHost(v.Ranks)
-	for r := range l {
-		l[r] = r * v.Hosts / v.Ranks
-	}
-	return l
 }

@@ -113,7 +113,7 @@ func record(ctx context.Context, kind backend.Kind, name string, at algo.Layout)
 			op.Kind = backend.Recv
 		}
 		op.Src, op.Dst = memory(slices.Clone(srcs[r])), memory(dsts[r])
-		return algo.NewMessages(t, at).Run(&op)
+		return algo.NewMessages(t, algo.NewTuner(at)).Run(&op)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("%v by %s: %w", kind, name, err)

@@ -24,7 +24,7 @@ func everyScene(t *testing.T, fn func(t *testing.T, s *scene)) {
 		for _, name := range algo.Names(kind) {
 			for _, n := range []int{2, 3, 4, 5, 6, 8, 16} {
 				t.Run(fmt.Sprintf("%v_%s_%d", kind, name, n), func(t *testing.T) {
-					s, err := record(t.Context(), kind, name, (&vizCmd{Ranks: n, Hosts: 1 + n/4}).layout())
+					s, err := record(t.Context(), kind, name, evenly(n, 1+n/4))
 					require.NoError(t, err)
 					fn(t, s)
 				})
@@ -220,8 +220,8 @@ func TestVizWritesAFile(t *testing.T) {
 // Of a ring's messages, those between the last rank of a host and the first of the next cross.
 func TestVizHosts(t *testing.T) {
 	v := vizCmd{Ranks: 8, Hosts: 3}
-	assert.Equal(t, algo.Layout{0, 0, 0, 1, 1, 1, 2, 2}, v.layout())
-	s, err := record(t.Context(), backend.AllGather, "ring", v.layout())
+	assert.Equal(t, algo.Layout{0, 0, 0, 1, 1, 1, 2, 2}, evenly(v.Ranks, v.Hosts))
+	s, err := record(t.Context(), backend.AllGather, "ring", evenly(v.Ranks, v.Hosts))
 	require.NoError(t, err)
 	text := picture(s)
 	assert.Contains(t, text, "allgather by ring on 8 ranks of 3 hosts")

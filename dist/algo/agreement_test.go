@@ -3,6 +3,7 @@ package algo_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -21,25 +22,27 @@ var agreed = []backend.Kind{backend.Broadcast, backend.Reduce, backend.AllReduce
 
 // small is an operation with one byte for each rank, or of each rank.
 func small(kind backend.Kind, name string, n, root int) backend.Op {
-	ones := make([]int, n)
-	for i := range ones {
-		ones[i] = 1
-	}
-	op := backend.Op{Kind: kind, Algo: name, DType: tensor.Uint8, Count: 1, Root: root, Row: 1}
-	src, dst := 1, 1
+	return sized(kind, name, n, root, 1)
+}
+
+// sized is an operation on count bytes for each rank, or of each rank.
+func sized(kind backend.Kind, name string, n, root, count int) backend.Op {
+	parts := slices.Repeat([]int{count}, n)
+	op := backend.Op{Kind: kind, Algo: name, DType: tensor.Uint8, Count: count, Root: root, Row: 1}
+	src, dst := count, count
 	switch kind {
 	case backend.Gather, backend.AllGather:
-		dst = n
+		dst = n * count
 	case backend.AllGatherV:
-		dst, op.DstCounts = n, ones
+		dst, op.DstCounts = n*count, parts
 	case backend.Scatter, backend.ReduceScatter:
-		src = n
+		src = n * count
 	case backend.ReduceScatterV:
-		src, op.SrcCounts = n, ones
+		src, op.SrcCounts = n*count, parts
 	case backend.AllToAll:
-		src, dst = n, n
+		src, dst = n*count, n*count
 	case backend.AllToAllV:
-		src, dst, op.SrcCounts, op.DstCounts = n, n, ones, ones
+		src, dst, op.SrcCounts, op.DstCounts = n*count, n*count, parts, parts
 	}
 	op.Src, op.Dst = mem(make([]byte, src)), mem(make([]byte, dst))
 	return op
@@ -77,7 +80,7 @@ func aloneWithout(t *testing.T, op backend.Op, n, late int) {
 			}
 			mine := small(op.Kind, op.Algo, n, op.Root)
 			defer content.Add(1)
-			return algo.NewMessages(r, algo.OneHost(n)).Run(&mine)
+			return algo.NewMessages(r, algo.NewTuner(algo.OneHost(n))).Run(&mine)
 		})
 	}()
 	synctest.Wait()
@@ -104,7 +107,7 @@ func TestAllToAllVEndsForAll(t *testing.T) {
 				ended <- net.Run(context.Background(), func(r *memnet.Rank) error {
 					op := small(backend.AllToAllV, name, n, 0)
 					defer content.Add(1)
-					return algo.NewMessages(r, algo.OneHost(n)).Run(&op)
+					return algo.NewMessages(r, algo.NewTuner(algo.OneHost(n))).Run(&op)
 				})
 			}()
 			synctest.Wait()

@@ -1,49 +1,85 @@
 package algo
 
 import (
-	"math/bits"
+	"slices"
 
 	"github.com/ringo-ml/ringo/dist/backend"
 )
 
-// subtree returns this rank's place in the binomial tree, counted from the root, and the width of the subtree below it:
-// its children are at place+1, +2, +4, … below place+width, its parent at place−width.
-func (m *Messages) subtree(root int) (place, width int) {
-	n := m.t.Size()
-	place = (m.t.Rank() - root + n) % n
-	if place == 0 {
-		return 0, 1 << bits.Len(uint(n-1))
+// binomial returns the parent of a place in the binomial tree of n places with root 0, -1 for the root, and its children,
+// the one with the largest subtree first.
+func binomial(place, n int) (parent int, children []int) {
+	parent, width := -1, place&-place // of the subtree below place
+	if place > 0 {
+		parent = place - width
+	} else {
+		width = 1 << lg(n)
 	}
-	return place, place & -place
+	for d := width / 2; d > 0; d /= 2 {
+		if place+d < n {
+			children = append(children, place+d)
+		}
+	}
+	return parent, children
+}
+
+// tree returns the parent of this rank and its children: those on other hosts first. One rank of each host, which is the
+// root or the host's first, is in a binomial tree over the hosts, and at the root of one inside its host: so S crosses to
+// each host once, however the ranks lie.
+func (m *Messages) tree(root int) (parent int, children []int) {
+	h := m.hosts()
+	n, first := len(h.ranks), m.at[root]
+	head := func(host int) int { // the place in its host
+		if host == first {
+			return slices.Index(h.ranks[host], root)
+		}
+		return 0
+	}
+	ranks, lead := h.mine(), head(h.me)
+	parent, inside := binomial((h.at-lead+len(ranks))%len(ranks), len(ranks))
+	if parent >= 0 {
+		parent = ranks[(parent+lead)%len(ranks)]
+	} else {
+		up, across := binomial((h.me-first+n)%n, n)
+		if up >= 0 {
+			host := (up + first) % n
+			parent = h.ranks[host][head(host)]
+		}
+		for _, c := range across {
+			host := (c + first) % n
+			children = append(children, h.ranks[host][head(host)])
+		}
+	}
+	for _, c := range inside {
+		children = append(children, ranks[(c+lead)%len(ranks)])
+	}
+	return parent, children
 }
 
 // binomialBroadcast: who has the buffer sends it to half of those who have not (the binomial tree of MPICH; Thakur,
-// Rabenseifner, Gropp 2005, "Optimization of collective communication operations in MPICH"). Bytes: S for each child:
-// root S⌈lg n⌉, S(n−1) in all. ⌈lg n⌉ steps, chunk behind chunk, after all have agreed (disseminate).
+// Rabenseifner, Gropp 2005, "Optimization of collective communication operations in MPICH"), first over the hosts, then
+// inside each. Bytes: S for each child: root S(⌈lg N⌉+⌈lg g⌉), S(n−1) in all, S(N−1) between hosts. ⌈lg N⌉+⌈lg g⌉ steps,
+// chunk behind chunk, after all have agreed (disseminate).
 func (m *Messages) binomialBroadcast(op *backend.Op) error {
 	if err := m.disseminate(); err != nil {
 		return err
 	}
-	n := m.t.Size()
-	place, width := m.subtree(op.Root)
+	parent, children := m.tree(op.Root)
 	buf := whole(op.Dst)
-	if place == 0 {
+	if parent < 0 {
 		buf = whole(op.Src)
 		if op.Dst.Bytes > 0 {
 			copyPart(whole(op.Dst), buf)
 		}
 	}
 	for k := range pieces(len(buf)) {
-		if place > 0 {
-			if err := m.t.Recv((place-width+op.Root)%n, 0, piece(buf, k)); err != nil {
+		if parent >= 0 {
+			if err := m.t.Recv(parent, 0, piece(buf, k)); err != nil {
 				return err
 			}
 		}
-		for d := width / 2; d > 0; d /= 2 {
-			if place+d >= n {
-				continue
-			}
-			if err := m.t.Send((place+d+op.Root)%n, 0, piece(buf, k)); err != nil {
+		for _, child := range children {
+			if err := m.t.Send(child, 0, piece(buf, k)); err != nil {
 				return err
 			}
 		}
@@ -52,34 +88,33 @@ func (m *Messages) binomialBroadcast(op *backend.Op) error {
 }
 
 // binomialReduce: the same tree upwards; each rank adds what its children send to its input and passes the sum on.
-// Bytes: S, root 0. ⌈lg n⌉ steps, chunk behind chunk, after all have agreed (disseminate). Ranks are counted from the
-// root; those of a subtree are combined before it meets another.
+// Bytes: S, root 0; S(N−1) between hosts. ⌈lg N⌉+⌈lg g⌉ steps, chunk behind chunk, after all have agreed (disseminate).
+// Ranks are counted from the root; those of a subtree are combined before it meets another.
 func (m *Messages) binomialReduce(op *backend.Op) error {
 	if err := m.disseminate(); err != nil {
 		return err
 	}
-	n := m.t.Size()
-	place, width := m.subtree(op.Root)
+	parent, children := m.tree(op.Root)
 	src, dst := whole(op.Src), whole(op.Dst)
-	m.fold.begin(op, n)
+	m.fold.begin(op, m.t.Size())
 	for k := range pieces(len(src)) {
 		sum := m.fold.own(piece(src, k))
 		to := m.scratch(0, linearChunk)[:len(sum)]
-		if place == 0 {
+		if parent < 0 {
 			to = piece(dst, k)
 		}
-		for d := 1; d < width && place+d < n; d *= 2 {
+		for _, child := range slices.Backward(children) {
 			in := m.scratch(1, linearChunk)[:len(sum)]
-			if err := m.t.Recv((place+d+op.Root)%n, 0, in); err != nil {
+			if err := m.t.Recv(child, 0, in); err != nil {
 				return err
 			}
 			m.fold.add(to, sum, in)
 			sum = to
 		}
-		if place == 0 {
+		if parent < 0 {
 			copyPart(to, sum)
 			m.fold.end(to)
-		} else if err := m.t.Send((place-width+op.Root)%n, 0, sum); err != nil {
+		} else if err := m.t.Send(parent, 0, sum); err != nil {
 			return err
 		}
 	}

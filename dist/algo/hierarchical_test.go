@@ -160,6 +160,39 @@ func TestHierarchicalMoves(t *testing.T) {
 	})
 }
 
+// The binomial tree enters every other host once, from every root, and has the results of linear.
+func TestBinomialOnHosts(t *testing.T) {
+	atLayouts(t, func(t *testing.T, w *world) {
+		n, hosts := len(w.at), w.at.Hosts()
+		for _, count := range []int{0, 1, 1000, big(300_001)} {
+			x := reduction{backend.Avg, tensor.Float32}
+			in := w.inputs(x, count)
+			want, _ := w.reduceOn(backend.AllReduce, "linear", x, in, 0, false)
+			for root := range n {
+				if count > 1000 && root != n/2 {
+					continue
+				}
+				out, _ := w.reduceOn(backend.Reduce, "binomial", x, in, root, root%2 == 0)
+				require.True(t, bytes.Equal(want[0], out[root]), "%d, root %d", count, root)
+				require.Equal(t, 4*count*(hosts-1), w.crossed())
+				src, dst := pattern(root, count), make([][]byte, n)
+				w.run(func(r int) backend.Op {
+					dst[r] = make([]byte, count)
+					op := backend.Op{Kind: backend.Broadcast, Algo: "binomial", DType: tensor.Uint8, Count: count, Root: root, Dst: mem(dst[r])}
+					if r == root {
+						op.Src = mem(src)
+					}
+					return op
+				})
+				for r := range n {
+					require.True(t, bytes.Equal(src, dst[r]), "%d from %d, rank %d", count, root, r)
+				}
+				require.Equal(t, count*(hosts-1), w.crossed())
+			}
+		}
+	})
+}
+
 func total(counts []int) int {
 	sum := 0
 	for _, c := range counts {

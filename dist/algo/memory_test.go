@@ -19,6 +19,7 @@ import (
 type sender struct {
 	bytes uint64
 	to    []uint64 // bytes, by peer
+	many  []int    // messages, by peer
 	count int      // messages
 	full  int      // messages with a payload
 	rate  int      // bytes that take a second on the bubble's clock to send; 0: no time
@@ -27,6 +28,7 @@ type sender struct {
 
 func (s *sender) observe(m *memnet.Message) {
 	s.count++
+	s.many[m.To]++
 	if len(m.Bytes) == 0 {
 		return
 	}
@@ -54,11 +56,12 @@ func newWorld(t testing.TB, n int) *world { return newWorldAt(t, algo.OneHost(n)
 
 func newWorldAt(t testing.TB, l algo.Layout) *world {
 	n := len(l)
+	tuner := algo.NewTuner(l)
 	w := &world{t: t, at: l, senders: make([]sender, n)}
 	w.net = memnet.New(n, func(m *memnet.Message) { w.senders[m.From].observe(m) })
 	for r := range n {
-		w.senders[r].to = make([]uint64, n)
-		w.ranks = append(w.ranks, algo.NewMessages(w.net.Rank(r), l))
+		w.senders[r].to, w.senders[r].many = make([]uint64, n), make([]int, n)
+		w.ranks = append(w.ranks, algo.NewMessages(w.net.Rank(r), tuner))
 	}
 	return w
 }
@@ -71,6 +74,7 @@ func (w *world) run(fill func(r int) backend.Op) []uint64 {
 		ops[r] = fill(r)
 		w.senders[r].bytes, w.senders[r].count = 0, 0
 		clear(w.senders[r].to)
+		clear(w.senders[r].many)
 	}
 	require.NoError(w.t, w.net.Run(context.Background(), func(t *memnet.Rank) error { return w.ranks[t.Rank()].Run(&ops[t.Rank()]) }))
 	require.NoError(w.t, w.net.Drained())

@@ -1,14 +1,12 @@
 package algo
 
 import (
-	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/ringo-ml/ringo/dist/backend"
 )
 
-// Messages runs the operations of one rank of a group over a Transport, each with the algorithm that Choose names.
+// Messages runs the operations of one rank of a group over a Transport, each with the algorithm that its Tuner chooses.
 //
 // In the comments of the algorithms n is the number of ranks, S the bytes of the full buffer, and a step is one message
 // that must arrive before the next can be sent. Bytes are what a rank sends, headers excluded. In every algorithm each
@@ -24,6 +22,7 @@ import (
 type Messages struct {
 	t    backend.Transport
 	at   Layout
+	tune *Tuner
 	lin  *Linear
 	fold folder
 	cuts []int     // elements of each slice
@@ -31,9 +30,9 @@ type Messages struct {
 	host *hosts    // made when first needed
 }
 
-// NewMessages returns the algorithms over t, for a group whose ranks lie as l says.
-func NewMessages(t backend.Transport, l Layout) *Messages {
-	return &Messages{t: t, at: l, lin: NewLinear(t)}
+// NewMessages returns the algorithms over t, for the group that c chooses for.
+func NewMessages(t backend.Transport, c *Tuner) *Messages {
+	return &Messages{t: t, at: c.at, tune: c, lin: NewLinear(t)}
 }
 
 // Layout says on which host each rank of a group is: Layout[r] is the host of rank r, a number from 0 in the order in
@@ -106,14 +105,6 @@ func Names(kinds ...backend.Kind) []string {
 	return names
 }
 
-// Check returns an error when the algorithm that op demands cannot do it. It names those that can.
-func Check(op *backend.Op, l Layout) error {
-	if find(op.Kind, Choose(op, l)) != nil {
-		return nil
-	}
-	return fmt.Errorf("algorithm %q cannot do %v, which has: %s", op.Algo, op.Kind, strings.Join(Names(op.Kind), ", "))
-}
-
 func find(k backend.Kind, name string) func(m *Messages, op *backend.Op) error {
 	for _, list := range [2][]method{every, methods[k]} {
 		for _, m := range list {
@@ -127,9 +118,9 @@ func find(k backend.Kind, name string) func(m *Messages, op *backend.Op) error {
 
 // Run does one operation. Its error is the transport's, or that of Check.
 func (m *Messages) Run(op *backend.Op) error {
-	run := find(op.Kind, Choose(op, m.at))
+	run := find(op.Kind, m.tune.Choose(op))
 	if run == nil {
-		return Check(op, m.at)
+		return m.tune.Check(op)
 	}
 	return run(m, op)
 }

@@ -265,6 +265,7 @@ func TestChoice(t *testing.T) {
 	for _, name := range []string{"ring", "halving-doubling", "double-tree", "chain", "binomial", "pairwise", "bruck", "dissemination"} {
 		assert.True(t, slices.Contains(all, name), name)
 	}
+	tuner := algo.NewTuner(algo.OneHost(2))
 	for _, c := range []struct {
 		op   backend.Op
 		want string
@@ -275,11 +276,11 @@ func TestChoice(t *testing.T) {
 		{backend.Op{Kind: backend.Broadcast, Count: 1 << 20}, "linear"},
 		{backend.Op{Kind: backend.Send, Count: 1 << 20}, "linear"},
 	} {
-		assert.Equal(t, c.want, algo.Choose(&c.op, algo.OneHost(2)), "%v of %d", c.op.Kind, c.op.Count)
-		assert.NoError(t, algo.Check(&c.op, algo.OneHost(2)))
+		assert.Equal(t, c.want, tuner.Choose(&c.op), "%v of %d", c.op.Kind, c.op.Count)
+		assert.NoError(t, tuner.Check(&c.op))
 	}
 	op := backend.Op{Kind: backend.Broadcast, Algo: "ring"}
 	const text = `algorithm "ring" cannot do broadcast, which has: linear, direct, chain, binomial, hierarchical`
-	assert.EqualError(t, algo.Check(&op, algo.OneHost(1)), text)
-	assert.EqualError(t, algo.NewMessages(memnet.New(1, nil).Rank(0), algo.OneHost(1)).Run(&op), text)
+	assert.EqualError(t, algo.NewTuner(algo.OneHost(1)).Check(&op), text)
+	assert.EqualError(t, algo.NewMessages(memnet.New(1, nil).Rank(0), algo.NewTuner(algo.OneHost(1))).Run(&op), text)
 }

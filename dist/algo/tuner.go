@@ -11,18 +11,28 @@ import (
 	"github.com/ringo-ml/ringo/dist/backend"
 )
 
-// Table says which algorithm runs an operation, by its kind, its bytes and the number of ranks and hosts. It is data,
-// made beforehand (ringo bench -fit) and compiled in: at run time nothing is measured, so that all ranks and all runs
-// choose alike. What no rule covers is linear.
+// Table says which algorithm runs an operation, by its kind, its bytes and the number of ranks and hosts, in the areas that
+// were measured. It is data, made beforehand (ringo bench -fit) and compiled in: at run time nothing is measured, so that all
+// ranks and all runs choose alike. What no rule covers is linear there; outside, a Tuner goes by its model.
 type Table struct {
-	Made  string // when and on what machine
-	Rules []Rule // of a kind, the first one that covers the ranks and hosts holds
+	Made     string // when and on what machine
+	Measured []Area
+	Rules    []Rule // of a kind, the first one that covers the ranks and hosts holds
+}
+
+// Area is a part of what a Table could say something about: from and to so many ranks and hosts.
+type Area struct {
+	Ranks [2]int `json:"ranks"`
+	Hosts [2]int `json:"hosts"`
+	// Max is the largest size, 0 where there is no limit. Hosts made of network namespaces have one: nothing there is as slow as
+	// the network between machines, which decides about large buffers.
+	Max int `json:"max,omitempty"`
 }
 
 // Rule is the choice for one kind of operation.
 type Rule struct {
 	Op    string `json:"op"`    // as RINGO_ALGO spells it
-	Ranks [2]int `json:"ranks"` // from, to; to is 0 where there is no limit
+	Ranks [2]int `json:"ranks"` // from, to
 	Hosts [2]int `json:"hosts"`
 	Use   []Use  `json:"use"` // by size; the last one has no Max
 }
@@ -36,7 +46,7 @@ type Use struct {
 //go:embed tuner.json
 var tunerJSON []byte
 
-// committed is the table that Choose uses.
+// committed is the table that a Tuner uses.
 var committed = func() *Table {
 	t, err := ParseTable(tunerJSON)
 	if err != nil {
@@ -88,8 +98,9 @@ func (r *Rule) check() error {
 // Encode returns the table as JSON, a rule to a line.
 func (t *Table) Encode() []byte {
 	var b bytes.Buffer
-	made, _ := json.Marshal(t.Made) // strings can always be encoded
-	fmt.Fprintf(&b, "{\n  \"made\": %s,\n  \"rules\": [", made)
+	made, _ := json.Marshal(t.Made) // strings and numbers can always be encoded
+	measured, _ := json.Marshal(t.Measured)
+	fmt.Fprintf(&b, "{\n  \"made\": %s,\n  \"measured\": %s,\n  \"rules\": [", made, measured)
 	for i, r := range t.Rules {
 		line, _ := json.Marshal(r)
 		if i > 0 {
@@ -101,8 +112,14 @@ func (t *Table) Encode() []byte {
 	return b.Bytes()
 }
 
-// Choose returns the algorithm for an operation of so many bytes among so many ranks on so many hosts.
-func (t *Table) Choose(k backend.Kind, bytes, ranks, hosts int) string {
+// Choose returns the algorithm for an operation of so many bytes among so many ranks on so many hosts. False: that was not
+// measured.
+func (t *Table) Choose(k backend.Kind, bytes, ranks, hosts int) (string, bool) {
+	if !slices.ContainsFunc(t.Measured, func(a Area) bool {
+		return within(a.Ranks, ranks) && within(a.Hosts, hosts) && (a.Max == 0 || bytes <= a.Max)
+	}) {
+		return "", false
+	}
 	for i := range t.Rules {
 		r := &t.Rules[i]
 		if r.Op != k.String() || !within(r.Ranks, ranks) || !within(r.Hosts, hosts) {
@@ -110,14 +127,14 @@ func (t *Table) Choose(k backend.Kind, bytes, ranks, hosts int) string {
 		}
 		for _, u := range r.Use {
 			if u.Max == 0 || bytes <= u.Max {
-				return u.Algo
+				return u.Algo, true
 			}
 		}
 	}
-	return "linear"
+	return "linear", true
 }
 
-func within(band [2]int, n int) bool { return n >= band[0] && (band[1] == 0 || n <= band[1]) }
+func within(band [2]int, n int) bool { return n >= band[0] && n <= band[1] }
 
 // KindOf returns the kind of operation of that name, and whether there is one.
 func KindOf(name string) (backend.Kind, bool) {
@@ -135,10 +152,13 @@ func InRankOrder(name string) bool {
 	return slices.Contains([]string{"linear", "direct", backend.RankOrder}, name)
 }
 
-// Bytes returns the size of op that a Table goes by: of the full buffer, which is all ranks' parts together where each has
+// Bytes returns the size of op that a Tuner goes by: of the full buffer, which is all ranks' parts together where each has
 // one. It is the same on all ranks; so AllToAllV, of which each rank knows its own counts only, has none.
 func Bytes(op *backend.Op, ranks int) int {
 	size := op.DType.Size()
+	if sizeless(op.Kind) {
+		return 0
+	}
 	switch op.Kind {
 	case backend.Gather, backend.AllGather, backend.Scatter, backend.ReduceScatter, backend.AllToAll:
 		return op.Count * size * ranks
@@ -146,22 +166,11 @@ func Bytes(op *backend.Op, ranks int) int {
 		return before(op.DstCounts, len(op.DstCounts)) * size
 	case backend.ReduceScatterV:
 		return before(op.SrcCounts, len(op.SrcCounts)) * size
-	case backend.AllToAllV, backend.Barrier, backend.MonitoredBarrier:
-		return 0
 	}
 	return op.Count * size
 }
 
-// Choose returns the name of the algorithm that runs op: Op.Algo if it names one, else what the committed table says.
-// backend.RankOrder stands for what the table says inside a host. All ranks of an operation choose the same one.
-func Choose(op *backend.Op, l Layout) string {
-	hosts := 1
-	switch op.Algo {
-	case "":
-		hosts = l.Hosts()
-	case backend.RankOrder:
-	default:
-		return op.Algo
-	}
-	return committed.Choose(op.Kind, Bytes(op, len(l)), len(l), hosts)
+// sizeless reports whether operations of a kind have no size that all ranks know.
+func sizeless(k backend.Kind) bool {
+	return k == backend.AllToAllV || k == backend.Barrier || k == backend.MonitoredBarrier
 }

@@ -32,12 +32,13 @@ func TestCommittedTable(t *testing.T) {
 				for r := range layout {
 					layout[r] = r * hosts / ranks
 				}
+				tuner := algo.NewTuner(layout)
 				for _, count := range []int{0, 1, 1 << 10, 1 << 16, 1 << 24} {
 					op := backend.Op{Kind: k, Count: count, DType: tensor.Float32}
-					assert.NoError(t, algo.Check(&op, layout), "%v of %d among %d ranks on %d hosts", k, count, ranks, hosts)
+					assert.NoError(t, tuner.Check(&op), "%v of %d among %d ranks on %d hosts", k, count, ranks, hosts)
 					op.Algo = backend.RankOrder
 					if k.Reduces() {
-						assert.Contains(t, []string{"linear", "direct"}, algo.Choose(&op, layout))
+						assert.Contains(t, []string{"linear", "direct"}, tuner.Choose(&op))
 					}
 				}
 			}
@@ -46,20 +47,24 @@ func TestCommittedTable(t *testing.T) {
 }
 
 func TestTable(t *testing.T) {
-	table, err := algo.ParseTable([]byte(`{"made": "x", "rules": [
-		{"op": "allreduce", "ranks": [2, 2], "hosts": [1, 1], "use": [{"max": 64, "algo": "linear"}, {"algo": "direct"}]},
-		{"op": "allreduce", "ranks": [2, 4], "hosts": [2, 0], "use": [{"algo": "ring"}]}]}`))
+	table, err := algo.ParseTable([]byte(`{"made": "x", "measured": [{"ranks": [2, 4], "hosts": [1, 1]}, {"ranks": [2, 5], "hosts": [2, 4], "max": 100}],
+		"rules": [{"op": "allreduce", "ranks": [2, 2], "hosts": [1, 1], "use": [{"max": 64, "algo": "linear"}, {"algo": "direct"}]},
+		{"op": "allreduce", "ranks": [2, 4], "hosts": [2, 4], "use": [{"algo": "ring"}]}]}`))
 	require.NoError(t, err)
 	for _, c := range []struct {
 		kind                backend.Kind
 		bytes, ranks, hosts int
-		want                string
+		want                string // "": not measured
 	}{
 		{backend.AllReduce, 64, 2, 1, "linear"}, {backend.AllReduce, 65, 2, 1, "direct"}, {backend.AllReduce, 65, 3, 1, "linear"},
 		{backend.AllReduce, 1, 2, 2, "ring"}, {backend.AllReduce, 1, 4, 4, "ring"}, {backend.AllReduce, 1, 5, 2, "linear"},
-		{backend.Reduce, 100, 2, 1, "linear"},
+		{backend.Reduce, 100, 2, 1, "linear"}, {backend.AllReduce, 1 << 40, 2, 1, "direct"}, {backend.AllReduce, 100, 4, 2, "ring"},
+		{backend.AllReduce, 101, 4, 2, ""}, {backend.AllReduce, 1, 5, 1, ""}, {backend.AllReduce, 1, 6, 2, ""}, {backend.AllReduce, 1, 5, 5, ""},
+		{backend.AllReduce, 1, 1, 1, ""},
 	} {
-		assert.Equal(t, c.want, table.Choose(c.kind, c.bytes, c.ranks, c.hosts), "%+v", c)
+		got, ok := table.Choose(c.kind, c.bytes, c.ranks, c.hosts)
+		assert.Equal(t, c.want, got, "%+v", c)
+		assert.Equal(t, c.want != "", ok, "%+v", c)
 	}
 	again, err := algo.ParseTable(table.Encode())
 	require.NoError(t, err)
@@ -68,16 +73,16 @@ func TestTable(t *testing.T) {
 
 func TestTableErrors(t *testing.T) {
 	rule := func(op, hosts, use string) string {
-		return fmt.Sprintf(`{"made": "", "rules": [{"op": %q, "ranks": [1, 0], "hosts": %s, "use": [%s]}]}`, op, hosts, use)
+		return fmt.Sprintf(`{"made": "", "rules": [{"op": %q, "ranks": [1, 9], "hosts": %s, "use": [%s]}]}`, op, hosts, use)
 	}
 	for text, want := range map[string]string{
 		`{"rule": []}`: "unknown field",
 		rule("allsum", "[1,1]", `{"algo": "linear"}`):                                                               `no operation is called "allsum"`,
-		rule("reduce", "[2,0]", `{"algo": "ring"}`):                                                                 `no algorithm is called "ring"; there are linear, direct, binomial`,
-		rule("reduce", "[1,0]", `{"algo": "binomial"}`):                                                             "binomial does not reduce in rank order",
-		rule("broadcast", "[1,0]", `{"max": 5, "algo": "chain"}`):                                                   "the last algorithm must have no max",
-		rule("broadcast", "[1,0]", ``):                                                                              "the last algorithm must have no max",
-		rule("broadcast", "[1,0]", `{"max": 5, "algo": "chain"}, {"max": 5, "algo": "linear"}, {"algo": "linear"}`): "max 5 after 5",
+		rule("reduce", "[2,3]", `{"algo": "ring"}`):                                                                 `no algorithm is called "ring"; there are linear, direct, binomial`,
+		rule("reduce", "[1,9]", `{"algo": "binomial"}`):                                                             "binomial does not reduce in rank order",
+		rule("broadcast", "[1,9]", `{"max": 5, "algo": "chain"}`):                                                   "the last algorithm must have no max",
+		rule("broadcast", "[1,9]", ``):                                                                              "the last algorithm must have no max",
+		rule("broadcast", "[1,9]", `{"max": 5, "algo": "chain"}, {"max": 5, "algo": "linear"}, {"algo": "linear"}`): "max 5 after 5",
 	} {
 		_, err := algo.ParseTable([]byte(text))
 		assert.ErrorContains(t, err, want, text)

@@ -33,7 +33,7 @@ type group struct {
 	cond    sync.Cond // for done, running, err and answers
 	work    sync.Cond // the lane waits for operations
 	spec    backend.Spec
-	layout  algo.Layout
+	tuner   *algo.Tuner
 	hash    uint64 // of the name
 	pipes   map[int]*pipe
 	peers   []*pipe // by rank in the group; nil for this rank
@@ -83,7 +83,7 @@ func (g *group) open(s backend.Spec, lane bool) {
 		machines[i] = who.Machine
 	}
 	g.mu.Lock()
-	g.spec, g.hash, g.peers, g.layout = s, backend.HashString(s.Name), peers, algo.LayoutOf(machines)
+	g.spec, g.hash, g.peers, g.tuner = s, backend.HashString(s.Name), peers, algo.NewTuner(algo.LayoutOf(machines))
 	g.mu.Unlock()
 	if lane {
 		g.e.wg.Add(1)
@@ -117,7 +117,7 @@ func (g *group) Caps() backend.Caps {
 func (g *group) Algorithms() []string { return algo.Names() }
 
 // Choice returns the name of the algorithm that runs op.
-func (g *group) Choice(op *backend.Op) string { return algo.Choose(op, g.layout) }
+func (g *group) Choice(op *backend.Op) string { return g.tuner.Choose(op) }
 
 // Counters returns the bytes that this rank has written for the group.
 func (g *group) Counters() *backend.Counters { return &g.counters }
@@ -129,7 +129,7 @@ func (g *group) Issue(op *backend.Op) error {
 	if err := g.admit(op); err != nil {
 		return err
 	}
-	if err := algo.Check(op, g.layout); err != nil {
+	if err := g.tuner.Check(op); err != nil {
 		return g.opError(op, err)
 	}
 	r := g.note(op)
@@ -235,7 +235,7 @@ func (g *group) accuse(p *pipe, seq uint64) {
 func (g *group) describe(seq uint64) backend.Desc {
 	op := &g.ops[seq%history].copy
 	d := backend.DescOf(op, g.spec.Name)
-	d.Choice = algo.Choose(op, g.layout)
+	d.Choice = g.tuner.Choose(op)
 	return d
 }
 

@@ -19,7 +19,7 @@ type lane struct {
 func (g *group) run() {
 	defer g.e.wg.Done()
 	l := &lane{g: g}
-	m := algo.NewMessages(l, g.layout)
+	m := algo.NewMessages(l, g.tuner)
 	for {
 		op, print := g.next()
 		if op == nil {

@@ -21,6 +21,7 @@ type Message struct {
 	// rank: the length of the longest chain of messages, each of which had to arrive before the next.
 	Step  int
 	Bytes []byte // the payload
+	round int    // the round in which it is sent, see Rounds
 
 	taken chan struct{} // closed by the receiver; nil when the sender does not wait
 }
@@ -81,6 +82,18 @@ func (n *Net) fail(err error) {
 	})
 }
 
+// Rounds returns how many rounds the messages since the last call needed, if a rank sends at most one and takes at most one in
+// a round (the model of Hockney, and of Thakur, Rabenseifner, Gropp 2005): n−1 where one rank sends to all others, ⌈lg n⌉ in a
+// binomial tree. No rank may be in a call.
+func (n *Net) Rounds() int {
+	most := 0
+	for _, t := range n.ranks {
+		most = max(most, t.sends, t.takes)
+		t.sends, t.takes = 0, 0
+	}
+	return most
+}
+
 // Drained returns an error that names a message that was sent and nobody asked for. No rank may be in a call.
 func (n *Net) Drained() error {
 	for to, t := range n.ranks {
@@ -100,6 +113,8 @@ type Rank struct {
 	mu    sync.Mutex
 	step  int         // the latest of what it received; guarded by mu
 	sent  []int       // the latest of what it sent to each rank; guarded by mu
+	sends int         // the round of the last message that it sent; guarded by mu
+	takes int         // and of the last one that it took; guarded by mu
 	early [][]Message // by sender: arrived before they were asked for
 }
 
@@ -115,8 +130,9 @@ var errDown = errors.New("another rank failed")
 func (t *Rank) put(peer int, tag uint64, b []byte) (taken chan struct{}, err error) {
 	t.mu.Lock()
 	t.sent[peer] = max(t.step, t.sent[peer]) + 1
+	t.sends = max(t.sends, t.takes) + 1
+	m := Message{From: t.rank, To: peer, Tag: tag, Step: t.sent[peer], Bytes: b, round: t.sends}
 	t.mu.Unlock()
-	m := Message{From: t.rank, To: peer, Tag: tag, Step: t.sent[peer], Bytes: b}
 	if t.net.observe != nil {
 		t.net.observe(&m)
 	}
@@ -184,6 +200,7 @@ func (t *Rank) Recv(peer int, tag uint64, b []byte) error {
 	copy(b, m.Bytes)
 	t.mu.Lock()
 	t.step = max(t.step, m.Step)
+	t.takes = max(t.takes+1, m.round)
 	t.mu.Unlock()
 	if m.taken != nil {
 		close(m.taken)

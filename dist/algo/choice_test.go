@@ -1,0 +1,168 @@
+package algo_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/dist/algo"
+	"github.com/ringo-ml/ringo/dist/backend"
+)
+
+// chosen are the kinds that have a choice of algorithms.
+var chosen = []backend.Kind{backend.Broadcast, backend.Reduce, backend.AllReduce, backend.AllGather, backend.ReduceScatter, backend.AllToAll,
+	backend.AllGatherV, backend.ReduceScatterV, backend.AllToAllV, backend.Barrier}
+
+// clusters are the layouts that choices are tested on: 2 to 64 ranks on 1 to 8 hosts of equal and of different sizes, and such
+// whose ranks take turns.
+func clusters() []algo.Layout {
+	spread := func(sizes ...int) (l algo.Layout) {
+		for host, n := range sizes {
+			l = append(l, slices.Repeat([]int{host}, n)...)
+		}
+		return l
+	}
+	turns := func(n, hosts int) (l algo.Layout) {
+		for r := range n {
+			l = append(l, r%hosts)
+		}
+		return l
+	}
+	all := []algo.Layout{algo.OneHost(2), algo.OneHost(7), algo.OneHost(16), spread(1, 1), spread(2, 2), spread(3, 1), spread(7, 1), spread(1, 7),
+		spread(3, 3, 3, 3, 3), spread(1, 1, 1, 1, 1, 1, 1, 1), spread(4, 2, 1), spread(5, 8, 3), spread(8, 8), turns(12, 3), turns(11, 4),
+		spread(8, 8, 8, 8, 8, 8, 8, 8)}
+	if !long() {
+		return all
+	}
+	for _, n := range []int{2, 3, 4, 5, 6, 8, 9, 12, 15, 16, 20, 24, 31, 32, 40, 60, 64} {
+		for hosts := 1; hosts <= min(n, 8); hosts++ {
+			even := make(algo.Layout, n)
+			for r := range even {
+				even[r] = r * hosts / n
+			}
+			all = append(all, even, turns(n, hosts))
+			if n <= 8 {
+				all = append(all, append(make(algo.Layout, n-hosts), turns(hosts, hosts)...))
+			}
+		}
+	}
+	return all
+}
+
+// seen is what the transport counted of one operation.
+type seen struct {
+	across   int // bytes from host to host
+	host     int // of these, what the busiest host sent or took, whichever is more
+	messages int // that the busiest host sent and took
+	rounds   int
+}
+
+// watch runs an operation of so many bytes by an algorithm.
+func (w *world) watch(kind backend.Kind, name string, bytes, root int) seen {
+	n := len(w.at)
+	count := bytes / n
+	if kind == backend.Broadcast || kind == backend.Reduce || kind == backend.AllReduce {
+		count = bytes
+	}
+	w.net.Rounds()
+	w.run(func(int) backend.Op { return sized(kind, name, n, root, count) })
+	out, in, messages := make([]int, n), make([]int, n), make([]int, n)
+	for r := range w.senders {
+		for p, b := range w.senders[r].to {
+			messages[w.at[r]] += w.senders[r].many[p]
+			messages[w.at[p]] += w.senders[r].many[p]
+			if w.at[p] != w.at[r] {
+				out[w.at[r]] += int(b)
+				in[w.at[p]] += int(b)
+			}
+		}
+	}
+	return seen{w.crossed(), max(slices.Max(out), slices.Max(in)), slices.Max(messages), w.net.Rounds()}
+}
+
+// may reports whether an algorithm may be chosen: inside a host reductions are in rank order.
+func (w *world) may(kind backend.Kind, name string) bool {
+	return w.at.Hosts() > 1 || !kind.Reduces() || algo.InRankOrder(name)
+}
+
+// What is chosen for large buffers sends at most a tenth more from host to host than any other algorithm, but for one whose
+// busiest host would have a tenth more to do; what is chosen for small ones takes at most twice as many rounds as the best,
+// unless it was measured. And each cost is what the transport counts.
+func TestChoicesAtScale(t *testing.T) {
+	for _, l := range clusters() {
+		t.Run(fmt.Sprint(l), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				w, tuner := newWorldAt(t, l), algo.NewTuner(l)
+				for _, kind := range chosen {
+					for _, root := range []int{0, len(l) - 1} {
+						if root == 0 || kind == backend.Broadcast || kind == backend.Reduce {
+							w.choices(tuner, kind, root)
+						}
+					}
+				}
+			})
+		})
+	}
+}
+
+func (w *world) choices(tuner *algo.Tuner, kind backend.Kind, root int) {
+	n := len(w.at)
+	bytes, of := 240*n, map[string]seen{}
+	for _, name := range algo.Names(kind) {
+		of[name] = w.watch(kind, name, bytes, root)
+	}
+	best := func(f func(s seen) int) int {
+		least := -1
+		for name, s := range of {
+			if w.may(kind, name) && (least < 0 || f(s) < least) {
+				least = f(s)
+			}
+		}
+		return least
+	}
+	for _, size := range []int{16 << 20, 64 << 20, 1 << 30} {
+		mine := tuner.Explain(kind, size).Algo
+		require.True(w.t, w.may(kind, mine), "%v by %s", kind, mine)
+		for name, s := range of {
+			if w.may(kind, name) && float64(of[mine].across) > 1.1*float64(s.across) {
+				assert.Greater(w.t, float64(s.host), 1.1*float64(of[mine].host), "%v of %d bytes by %s, root %d: %s sends fewer from host to host",
+					kind, size, mine, root, name)
+			}
+		}
+	}
+	rounds := best(func(s seen) int { return s.rounds })
+	for _, size := range []int{1, 64, 1 << 10} {
+		c := tuner.Explain(kind, size)
+		if !c.Measured {
+			assert.LessOrEqual(w.t, of[c.Algo].rounds, 2*rounds, "%v of %d bytes by %s, root %d: rounds", kind, size, c.Algo, root)
+		}
+	}
+	if root > 0 {
+		return
+	}
+	for _, c := range tuner.Explain(kind, 1).Candidates {
+		w.costs(kind, c, of[c.Algo], bytes)
+	}
+}
+
+// costs compares a formula with what was counted. A round in which not all ranks take part may overlap with the next.
+func (w *world) costs(kind backend.Kind, c algo.Candidate, s seen, bytes int) {
+	if kind != backend.AllToAllV && kind != backend.Barrier {
+		all := float64(bytes)
+		assert.InDelta(w.t, c.Cost.Host*all, float64(s.host), 0.02*all, "%v by %s: bytes of the busiest host", kind, c.Algo)
+		if c.Algo == "chain" {
+			all *= 51 // some roots make it cross once more
+		}
+		assert.InDelta(w.t, c.Cost.Network*float64(bytes*w.at.Hosts()), float64(s.across), 0.02*all, "%v by %s: bytes between hosts", kind, c.Algo)
+	}
+	rounds := c.Cost.Inside + c.Cost.Across
+	assert.LessOrEqual(w.t, 2*s.rounds, 3*rounds, "%v by %s: rounds: %+v", kind, c.Algo, c.Cost)
+	assert.LessOrEqual(w.t, 2*rounds, 3*s.rounds, "%v by %s: rounds: %+v", kind, c.Algo, c.Cost)
+	assert.LessOrEqual(w.t, 2*s.messages, 3*c.Cost.Messages, "%v by %s: messages: %+v", kind, c.Algo, c.Cost)
+	assert.LessOrEqual(w.t, 2*c.Cost.Messages, 3*s.messages, "%v by %s: messages: %+v", kind, c.Algo, c.Cost)
+}

@@ -1,0 +1,106 @@
+package algo
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/ringo-ml/ringo/dist/backend"
+)
+
+// Tuner chooses the algorithms of a group: by the committed Table where its ranks and hosts were measured, and by the Cost of
+// each algorithm elsewhere. It depends on nothing but the layout and the operation, so that all ranks choose alike.
+type Tuner struct {
+	at    Layout
+	hosts int
+	kinds [backend.NumKinds]struct {
+		once sync.Once
+		list []Candidate
+	}
+}
+
+// Candidate is an algorithm that may run an operation, and what it costs.
+type Candidate struct {
+	Algo string
+	Cost Cost
+}
+
+// Choice says which algorithm runs an operation, and why.
+type Choice struct {
+	Algo       string
+	Measured   bool        // by the table; else it is the first of the cheapest Candidates
+	Candidates []Candidate // none: there is no other
+}
+
+// NewTuner returns the choices for a group whose ranks lie as l says.
+func NewTuner(l Layout) *Tuner { return &Tuner{at: l, hosts: l.Hosts()} }
+
+// Choose returns the name of the algorithm that runs op: Op.Algo if it names one. backend.RankOrder stands for the best of
+// those that combine elements in rank order; inside a host there are no others, so that the bits do not depend on the engine.
+func (t *Tuner) Choose(op *backend.Op) string {
+	ranked := op.Algo == backend.RankOrder
+	if op.Algo != "" && !ranked {
+		return op.Algo
+	}
+	return t.choose(op.Kind, Bytes(op, len(t.at)), ranked).Algo
+}
+
+// Explain says why an operation of so many bytes (see Bytes) runs as it does.
+func (t *Tuner) Explain(k backend.Kind, bytes int) Choice {
+	if sizeless(k) {
+		bytes = 0
+	}
+	return t.choose(k, bytes, false)
+}
+
+func (t *Tuner) choose(k backend.Kind, bytes int, ranked bool) Choice {
+	c := Choice{Candidates: t.candidates(k)}
+	if len(c.Candidates) == 0 {
+		c.Algo = "linear"
+		return c
+	}
+	hosts := t.hosts
+	if ranked {
+		hosts = 1
+	}
+	if c.Algo, c.Measured = committed.Choose(k, bytes, len(t.at), hosts); c.Measured {
+		return c
+	}
+	least := 0.0
+	for i := range c.Candidates {
+		x := &c.Candidates[i]
+		if ranked && !InRankOrder(x.Algo) {
+			continue
+		}
+		if cost := x.Cost.Nanoseconds(bytes); c.Algo == "" || cost < least {
+			c.Algo, least = x.Algo, cost
+		}
+	}
+	return c
+}
+
+// candidates returns the algorithms of a kind that may run and differ over messages, if there is more than one, in the order of
+// Names.
+func (t *Tuner) candidates(k backend.Kind) []Candidate {
+	x := &t.kinds[k]
+	x.once.Do(func() {
+		if formulas[k] == nil {
+			return
+		}
+		s := newShape(t.at)
+		for _, name := range Names(k) {
+			if f := formulas[k][name]; f != nil && (t.hosts > 1 || !k.Reduces() || InRankOrder(name)) {
+				x.list = append(x.list, Candidate{name, f(s)})
+			}
+		}
+	})
+	return x.list
+}
+
+// Check returns an error when the algorithm that op demands cannot do it. It names those that can.
+func (t *Tuner) Check(op *backend.Op) error {
+	if find(op.Kind, t.Choose(op)) != nil {
+		return nil
+	}
+	return fmt.Errorf("algorithm %q cannot do %v, which has: %s", op.Algo, op.Kind, strings.Join(Names(op.Kind), ", "))
+}

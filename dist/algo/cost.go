@@ -1,0 +1,266 @@
+package algo
+
+import (
+	"math/bits"
+	"slices"
+
+	"github.com/ringo-ml/ringo/dist/backend"
+)
+
+// Cost is what an algorithm needs for an operation of S bytes, in the model of Hockney: a message of b bytes takes a
+// latency and b over a bandwidth, and a rank sends one message and takes one at a time (Thakur, Rabenseifner, Gropp 2005).
+// Links between hosts differ from those inside, and the ranks of a host share its network card, as in the model of NCCL.
+type Cost struct {
+	Inside   int     // rounds: messages one after the other, inside hosts
+	Across   int     // rounds in which a message goes to another host
+	Messages int     // that the busiest host sends and takes
+	Rank     float64 // × S: the bytes that the busiest rank sends or takes
+	Host     float64 // × S: the bytes that the busiest host sends to others or takes from them, whichever is more
+	Network  float64 // × S: the bytes from host to host, by the number of hosts
+	Fill     float64 // chunks that pass before the last rank has its first: × min(S, 256 KiB)
+}
+
+// The links of the model. What a rank needs is measured: docs/BENCHMARKS.md, all-reduce of 2 ranks over TCP with TLS on one
+// host, 115 µs for two rounds of 8 bytes and 26 ms for 64 MiB. A message between hosts takes half of the 216 µs that are the
+// median round trip of TCP between hosts of a rack (Guo et al. 2015, "Pingmesh"). The choice matters most where networks are
+// slow: a network card has 10 Gbit/s, and a host's part of the network behind it a quarter of that, as a 4:1 oversubscription
+// leaves. A message costs a microsecond of the host's cores at either end.
+const (
+	latencyInside  = 55e3 // ns
+	latencyAcross  = 108e3
+	latencyMessage = 1e3
+	rankByte       = 1 / 2.6 // ns: 2.6 GB/s
+	hostByte       = 0.8
+	networkByte    = 4 * hostByte
+)
+
+// Nanoseconds returns what the model says of an operation of so many bytes. Ranks on machines of different kinds must agree
+// to the bit: the conversions forbid the compiler to fuse products and sums.
+func (c *Cost) Nanoseconds(bytes int) float64 {
+	t := float64(float64(c.Inside)*latencyInside) + float64(float64(c.Across)*latencyAcross) + float64(float64(c.Messages)*latencyMessage)
+	t += float64(float64(float64(bytes)*c.Rank) * rankByte)
+	t += float64(float64(float64(bytes)*c.Host)*hostByte) + float64(float64(float64(bytes)*c.Network)*networkByte)
+	return t + float64(float64(float64(min(bytes, linearChunk))*c.Fill)*rankByte)
+}
+
+// lg returns ⌈lg n⌉.
+func lg(n int) int { return bits.Len(uint(n - 1)) }
+
+// shape is what the formulas know of a layout. Roots are taken to be rank 0: the choice must not depend on more than all know.
+type shape struct {
+	at    Layout
+	n     int
+	size  []int // ranks of each host
+	g     int   // of the largest
+	out   []float64
+	in    []float64
+	count []int // messages
+}
+
+func newShape(l Layout) *shape {
+	s := &shape{at: l, n: len(l), size: make([]int, l.Hosts())}
+	for _, h := range l {
+		s.size[h]++
+	}
+	s.g = slices.Max(s.size)
+	return s
+}
+
+// rounds puts rounds of which any may cross hosts into c.
+func (s *shape) rounds(c Cost, rounds int) Cost {
+	if len(s.size) > 1 {
+		c.Across += rounds
+	} else {
+		c.Inside += rounds
+	}
+	return c
+}
+
+// star puts times rounds in which rank 0 meets all others into c.
+func (s *shape) star(c Cost, times int) Cost {
+	c.Inside += times * (s.size[0] - 1)
+	c.Across += times * (s.n - s.size[0])
+	c.Messages += times * (s.n - 1 + s.size[0] - 1)
+	return c
+}
+
+// agree puts disseminate into c.
+func (s *shape) agree(c Cost) Cost {
+	c.Messages += 2 * s.g * lg(s.n)
+	return s.rounds(c, lg(s.n))
+}
+
+// begin forgets the messages that were counted.
+func (s *shape) begin() {
+	s.out, s.in, s.count = make([]float64, len(s.size)), make([]float64, len(s.size)), make([]int, len(s.size))
+}
+
+// send counts a message of b × S bytes.
+func (s *shape) send(from, to int, b float64) {
+	f, t := s.at[from], s.at[to]
+	s.count[f]++
+	s.count[t]++
+	if f != t {
+		s.out[f] += b
+		s.in[t] += b
+	}
+}
+
+// busiest puts what was counted into c.
+func (s *shape) busiest(c Cost) Cost {
+	c.Messages += slices.Max(s.count)
+	c.Host = max(slices.Max(s.out), slices.Max(s.in))
+	all := 0.0
+	for _, b := range s.out {
+		all += b
+	}
+	return s.network(c, all)
+}
+
+// network puts what goes from host to host, × S, into c.
+func (s *shape) network(c Cost, all float64) Cost {
+	c.Network = all / float64(len(s.size))
+	return c
+}
+
+// share is (n−1)/n: of S, what is not for the rank itself.
+func (s *shape) share() float64 { return float64(s.n-1) / float64(s.n) }
+
+// formulas are the costs of the algorithms of each kind, by name. A kind that has none has no choice.
+var formulas = [backend.NumKinds]map[string]func(s *shape) Cost{
+	backend.Broadcast: {"linear": (*shape).linearRooted, "chain": (*shape).chain, "binomial": (*shape).binomial, "hierarchical": (*shape).hostChain},
+	backend.Reduce:    {"linear": (*shape).linearRooted, "binomial": (*shape).binomial},
+	backend.AllReduce: {"linear": (*shape).linearAllReduce, "direct": twice((*shape).pairs), "ring": twice((*shape).ring),
+		"halving-doubling": (*shape).halvingDoubling, "double-tree": (*shape).doubleTree, "hierarchical": (*shape).hierarchicalAllReduce},
+	backend.AllGather:      partsOf,
+	backend.AllGatherV:     partsOf,
+	backend.ReduceScatter:  partsOf,
+	backend.ReduceScatterV: partsOf,
+	backend.AllToAll:       {"linear": (*shape).pairs, "pairwise": (*shape).pairs, "bruck": (*shape).bruck},
+	backend.AllToAllV: {"linear": func(s *shape) Cost { return s.star((*shape).pairs(s), 2) },
+		"pairwise": func(s *shape) Cost { return s.agree((*shape).pairs(s)) }},
+	backend.Barrier: {"linear": func(s *shape) Cost { return s.star(Cost{}, 2) }, "dissemination": func(s *shape) Cost { return s.agree(Cost{}) }},
+}
+
+// partsOf are those of all-gather, and of reduce-scatter, which is the same the other way round.
+var partsOf = map[string]func(s *shape) Cost{"linear": (*shape).pairs, "ring": (*shape).ring, "hierarchical": (*shape).hierarchicalParts}
+
+func twice(f func(s *shape) Cost) func(s *shape) Cost {
+	return func(s *shape) Cost {
+		c := f(s)
+		return Cost{2 * c.Inside, 2 * c.Across, 2 * c.Messages, 2 * c.Rank, 2 * c.Host, 2 * c.Network, 2 * c.Fill}
+	}
+}
+
+// linearRooted: all agree through rank 0, then the root meets all others.
+func (s *shape) linearRooted() Cost {
+	far := float64(s.n - s.size[0])
+	return s.star(s.network(Cost{Rank: float64(s.n - 1), Host: far}, far), 3)
+}
+
+func (s *shape) linearAllReduce() Cost {
+	far := float64(s.n - s.size[0])
+	return s.star(s.network(Cost{Rank: float64(2 * (s.n - 1)), Host: far}, 2*far), 2)
+}
+
+// pairs: every rank exchanges a part with every other.
+func (s *shape) pairs() Cost {
+	c, all := s.rounds(Cost{Messages: 2 * s.g * (s.n - 1), Rank: s.share()}, s.n-1), 0.0
+	for _, g := range s.size {
+		far := float64(g*(s.n-g)) / float64(s.n)
+		c.Host, all = max(c.Host, far), all+far
+	}
+	return s.network(c, all)
+}
+
+// ring: all parts but one go over every link of the ring.
+func (s *shape) ring() Cost {
+	s.begin()
+	for r := range s.n {
+		s.send(r, (r+1)%s.n, s.share())
+	}
+	c := s.rounds(Cost{Rank: s.share()}, s.n-1)
+	c = s.busiest(c)
+	c.Messages = 2 * s.g * (s.n - 1)
+	return c
+}
+
+// chain: S goes over every link of the ring but one, which is inside a host: the root may be anywhere.
+func (s *shape) chain() Cost {
+	s.begin()
+	cross := 0
+	for r := range s.n {
+		next := (r + 1) % s.n
+		s.send(r, next, 1)
+		if s.at[r] != s.at[next] {
+			cross++
+		}
+	}
+	cross = min(cross, s.n-1)
+	c := Cost{Inside: s.n - 1 - cross, Across: cross, Rank: 1, Fill: float64(s.n - 2)}
+	return s.agree(s.busiest(c))
+}
+
+// hostChain is a chain that enters every host once.
+func (s *shape) hostChain() Cost {
+	across := len(s.size) - 1
+	c := Cost{Inside: s.n - 1 - across, Across: across, Messages: 2 * s.g, Rank: 1, Fill: float64(s.n - 2)}
+	c.Host = float64(min(across, 1))
+	return s.agree(s.network(c, float64(across)))
+}
+
+// binomial: the root sends S to as many as the tree over hosts and that in its host have levels.
+func (s *shape) binomial() Cost {
+	across, inside := lg(len(s.size)), lg(s.g)
+	c := Cost{Inside: inside, Across: across, Messages: 2*(s.g-1) + across + 1, Rank: float64(across + inside), Host: float64(across)}
+	return s.agree(s.network(c, float64(len(s.size)-1)))
+}
+
+// halvingDoubling: with a partner at distance d, d of p slices, twice; what is over a power of two sends S and gets S.
+func (s *shape) halvingDoubling() Cost {
+	p := 1 << (bits.Len(uint(s.n)) - 1)
+	folded := 2 * (s.n - p)
+	rankOf := func(place int) int {
+		if place < folded/2 {
+			return 2*place + 1
+		}
+		return place + folded/2
+	}
+	s.begin()
+	for d := 1; d < p; d *= 2 {
+		for place := range p {
+			s.send(rankOf(place), rankOf(place^d), 2*float64(d)/float64(p))
+		}
+	}
+	for h := range s.count {
+		s.count[h] *= 2
+	}
+	c, rounds := Cost{Rank: 2 * float64(p-1) / float64(p)}, 2*lg(p)
+	for r := 0; r < folded; r += 2 {
+		s.send(r, r+1, 1)
+		s.send(r+1, r, 1)
+	}
+	if folded > 0 {
+		c.Rank, rounds = c.Rank+2, rounds+2
+	}
+	return s.rounds(s.busiest(c), rounds)
+}
+
+// doubleTree: half of S up and down each tree, chunk behind chunk. An inner rank meets three others in one tree and one in
+// the other, each way.
+func (s *shape) doubleTree() Cost {
+	mirror := func(place int) int { return s.n - 1 - place }
+	if s.n%2 == 1 {
+		mirror = func(place int) int { return (place + 1) % s.n }
+	}
+	s.begin()
+	for place := range s.n {
+		if up := treeParent(place, s.n); up >= 0 {
+			for _, edge := range [2][2]int{{place, up}, {mirror(place), mirror(up)}} {
+				s.send(edge[0], edge[1], 0.5)
+				s.send(edge[1], edge[0], 0.5)
+			}
+		}
+	}
+	return s.rounds(s.busiest(Cost{Rank: 4, Fill: float64(lg(s.n))}), 4*lg(s.n))
+}

@@ -1,0 +1,78 @@
+package algo
+
+import "slices"
+
+// hierarchicalAllReduce: slices inside the host, twice, and each segment of a slice among the hosts, twice. Segments that are
+// in one slice of any host wait for each other.
+func (s *shape) hierarchicalAllReduce() Cost {
+	n := len(s.size)
+	segments, apart := s.segments()
+	c := Cost{Inside: 2 * (s.g - 1), Across: 2 * (n - 1) * segments / apart, Messages: 4*s.g*(s.g-1) + 4*(n-1)*segments}
+	c.Host = 2 * float64(n-1) / float64(n)
+	c.Rank = 2*float64(s.g-1)/float64(s.g) + c.Host/float64(slices.Min(s.size))
+	return s.network(c, float64(2*(n-1)))
+}
+
+// segments returns into how many pieces the ends of all hosts' slices cut the buffer, and at how many of these ends the
+// slices of all hosts end.
+func (s *shape) segments() (pieces, common int) {
+	ends := map[[2]int]bool{} // fractions
+	for _, g := range s.size {
+		common = gcd(g, common)
+	}
+	for g := range slices.Values(slices.Compact(slices.Sorted(slices.Values(s.size)))) {
+		for i := range g {
+			d := gcd(g, i)
+			ends[[2]int{i / d, g / d}] = true
+		}
+	}
+	return len(ends), common
+}
+
+func gcd(a, b int) int {
+	for b > 0 {
+		a, b = b, a%b
+	}
+	return a
+}
+
+// hierarchicalParts: a part goes to one rank of each other host; there and at home it goes round the host.
+func (s *shape) hierarchicalParts() Cost {
+	var c Cost
+	n, all := len(s.size), float64(s.n)
+	for _, g := range s.size {
+		across, parts := 0, 1
+		for _, h := range s.size {
+			parts += (h + g - 1) / g
+			across += (h + g - 1) / g
+		}
+		parts, across = parts-1, across-1 // but for its own host
+		c.Across = max(c.Across, across)
+		c.Inside = max(c.Inside, (g-1)*parts)
+		c.Messages = max(c.Messages, g*(n-1)+g*across+2*g*(g-1)*parts)
+		out, in := float64(g*(n-1))/all, (all-float64(g))/all
+		c.Host = max(c.Host, out, in)
+		c.Rank = max(c.Rank, max(out, in)/float64(g)+float64(g-1)/float64(g))
+	}
+	return s.network(c, float64(n-1))
+}
+
+// bruck: with the rank at distance d, the parts whose distance has that digit: S/n each.
+func (s *shape) bruck() Cost {
+	s.begin()
+	var c Cost
+	for d := 1; d < s.n; d *= 2 {
+		parts := 0
+		for j := range s.n {
+			if j&d != 0 {
+				parts++
+			}
+		}
+		b := float64(parts) / float64(s.n)
+		c.Rank += b
+		for r := range s.n {
+			s.send(r, (r+d)%s.n, b)
+		}
+	}
+	return s.rounds(s.busiest(c), lg(s.n))
+}
