@@ -80,7 +80,7 @@ func (c *canvas) notation() string {
 // formula returns the bytes that all ranks send, and how they follow from S and the number of ranks n.
 func formula(kind backend.Kind, name string, n, s int) (int, string) {
 	switch {
-	case name == "bruck":
+	case name == "bruck" && kind == backend.AllToAll:
 		ones := 0
 		for j := range n {
 			ones += bits.OnesCount(uint(j))

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ringo-ml/ringo/dist/algo"
 	"github.com/ringo-ml/ringo/dist/backend"
+	"github.com/ringo-ml/ringo/tensor"
 )
 
 // chosen are the kinds that have a choice of algorithms.
@@ -165,4 +166,27 @@ func (w *world) costs(kind backend.Kind, c algo.Candidate, s seen, bytes int) {
 	assert.LessOrEqual(w.t, 2*rounds, 3*s.rounds, "%v by %s: rounds: %+v", kind, c.Algo, c.Cost)
 	assert.LessOrEqual(w.t, 2*s.messages, 3*c.Cost.Messages, "%v by %s: messages: %+v", kind, c.Algo, c.Cost)
 	assert.LessOrEqual(w.t, 2*c.Cost.Messages, 3*s.messages, "%v by %s: messages: %+v", kind, c.Algo, c.Cost)
+}
+
+// Bruck's algorithms go through a large buffer in columns, each with all its rounds: where they send no fewer bytes than
+// others, they are for small ones. And without a network a rank that sends everything is still the bottleneck.
+func TestLargeBuffersAreStreamed(t *testing.T) {
+	for _, kind := range []backend.Kind{backend.AllGather, backend.ReduceScatter, backend.AllToAll} {
+		tuner := algo.NewTuner(algo.Layout{0, 1, 2, 3, 4, 5, 6, 7})
+		assert.Equal(t, "bruck", tuner.Explain(kind, 8<<10).Algo, kind)
+		assert.NotEqual(t, "bruck", tuner.Explain(kind, 64<<20).Algo, kind)
+	}
+	tuner := algo.NewTuner(algo.OneHost(16))
+	assert.Equal(t, "binomial", tuner.Explain(backend.Broadcast, 8<<10).Algo)
+	assert.Equal(t, "chain", tuner.Explain(backend.Broadcast, 64<<20).Algo)
+	assert.Equal(t, "direct", tuner.Explain(backend.AllReduce, 64<<20).Algo)
+}
+
+// Sums in rank order on several hosts are linear or direct, by size.
+func TestRankOrderAtScale(t *testing.T) {
+	tuner := algo.NewTuner(algo.Layout{0, 0, 0, 0, 1, 1, 1, 1})
+	op := backend.Op{Kind: backend.AllReduce, Algo: backend.RankOrder, DType: tensor.Float32, Count: 1}
+	assert.Equal(t, "linear", tuner.Choose(&op))
+	op.Count = 16 << 20
+	assert.Equal(t, "direct", tuner.Choose(&op))
 }

@@ -18,6 +18,7 @@ type Cost struct {
 	Host     float64 // × S: the bytes that the busiest host sends to others or takes from them, whichever is more
 	Network  float64 // × S: the bytes from host to host, by the number of hosts
 	Fill     float64 // chunks that pass before the last rank has its first: × min(S, 256 KiB)
+	Columns  bool    // every 256 KiB of S have the rounds anew
 }
 
 // The links of the model. What a rank needs is measured: docs/BENCHMARKS.md, all-reduce of 2 ranks over TCP with TLS on one
@@ -38,6 +39,9 @@ const (
 // to the bit: the conversions forbid the compiler to fuse products and sums.
 func (c *Cost) Nanoseconds(bytes int) float64 {
 	t := float64(float64(c.Inside)*latencyInside) + float64(float64(c.Across)*latencyAcross) + float64(float64(c.Messages)*latencyMessage)
+	if c.Columns {
+		t = float64(t * float64(pieces(bytes)))
+	}
 	t += float64(float64(float64(bytes)*c.Rank) * rankByte)
 	t += float64(float64(float64(bytes)*c.Host)*hostByte) + float64(float64(float64(bytes)*c.Network)*networkByte)
 	return t + float64(float64(float64(min(bytes, linearChunk))*c.Fill)*rankByte)
@@ -143,12 +147,13 @@ var formulas = [backend.NumKinds]map[string]func(s *shape) Cost{
 }
 
 // partsOf are those of all-gather, and of reduce-scatter, which is the same the other way round.
-var partsOf = map[string]func(s *shape) Cost{"linear": (*shape).pairs, "ring": (*shape).ring, "hierarchical": (*shape).hierarchicalParts}
+var partsOf = map[string]func(s *shape) Cost{"linear": (*shape).pairs, "ring": (*shape).ring, "bruck": (*shape).bruckParts,
+	"hierarchical": (*shape).hierarchicalParts}
 
 func twice(f func(s *shape) Cost) func(s *shape) Cost {
 	return func(s *shape) Cost {
 		c := f(s)
-		return Cost{2 * c.Inside, 2 * c.Across, 2 * c.Messages, 2 * c.Rank, 2 * c.Host, 2 * c.Network, 2 * c.Fill}
+		return Cost{2 * c.Inside, 2 * c.Across, 2 * c.Messages, 2 * c.Rank, 2 * c.Host, 2 * c.Network, 2 * c.Fill, c.Columns}
 	}
 }
 

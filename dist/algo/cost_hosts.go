@@ -60,7 +60,7 @@ func (s *shape) hierarchicalParts() Cost {
 // bruck: with the rank at distance d, the parts whose distance has that digit: S/n each.
 func (s *shape) bruck() Cost {
 	s.begin()
-	var c Cost
+	c := Cost{Columns: true}
 	for d := 1; d < s.n; d *= 2 {
 		parts := 0
 		for j := range s.n {
@@ -75,4 +75,15 @@ func (s *shape) bruck() Cost {
 		}
 	}
 	return s.rounds(s.busiest(c), lg(s.n))
+}
+
+// bruckParts: with the rank at distance d, d parts or what is left.
+func (s *shape) bruckParts() Cost {
+	s.begin()
+	for d := 1; d < s.n; d *= 2 {
+		for r := range s.n {
+			s.send(r, (r+d)%s.n, float64(min(d, s.n-d))/float64(s.n))
+		}
+	}
+	return s.rounds(s.busiest(Cost{Rank: s.share(), Columns: true}), lg(s.n))
 }

@@ -165,6 +165,14 @@ func (w *world) halves(x reduction, parts []int, v bool) {
 			for r := range n {
 				require.True(w.t, bytes.Equal(part(want[0], parts, r, x.dt.Size()), mine[r]), "%s of %v, %v, rank %d", name, parts, x, r)
 				bytes := (total - parts[r]) * x.dt.Size()
+				if name == "bruck" { // as an all-gather, seen from the receiver
+					bytes = 0
+					for d := 1; d < n; d *= 2 {
+						for j := range min(d, n-d) {
+							bytes += parts[(r+d+j)%n] * x.dt.Size()
+						}
+					}
+				}
 				if x.red == backend.PreMulSum && (name == "linear" || name == "direct") {
 					bytes += 8 * (n - 1)
 				}
@@ -202,6 +210,13 @@ func (w *world) gather(name string, dt tensor.DType, parts []int, mine [][]byte,
 		switch name {
 		case "ring":
 			bytes = total - len(mine[(r+1)%n])
+		case "bruck":
+			bytes = 0
+			for d := 1; d < n; d *= 2 {
+				for j := range min(d, n-d) {
+					bytes += len(mine[(r+j)%n])
+				}
+			}
 		case "hierarchical":
 			bytes = w.hierarchicalGather(r, mine)
 		}

@@ -31,7 +31,8 @@ func TestConformanceOfAlgorithms(t *testing.T) {
 	}{
 		{"direct", "direct", append(results, "HalfRoundsOnce", "Bytes")},
 		{"ring", "allreduce:ring,reducescatter:ring,reducescatterv:ring,allgather:ring,allgatherv:ring,broadcast:chain", results},
-		{"halving", "allreduce:halving-doubling,reduce:binomial,broadcast:binomial,alltoall:bruck,barrier:dissemination", results},
+		{"halving", "allreduce:halving-doubling,reduce:binomial,broadcast:binomial,alltoall:bruck,barrier:dissemination," +
+			"allgather:bruck,allgatherv:bruck,reducescatter:bruck,reducescatterv:bruck", results},
 		{"tree", "allreduce:double-tree,alltoall:pairwise,alltoallv:pairwise", results},
 	} {
 		t.Run(c.name, func(t *testing.T) {
