@@ -43,7 +43,7 @@ func Listen(c Config) (*Door, error) {
 	if kept.Load() > 0 {
 		runtime.GC() // does not know how large the heap of an earlier job is, which may be waiting for it
 	}
-	h, files, err := newHost(c.Rank)
+	h, files, err := newHost(c.Rank, c.Size)
 	if err != nil {
 		return nil, err
 	}

@@ -51,12 +51,16 @@ type peer struct {
 	bell      knocker
 }
 
-// newHost makes this rank's segments. The files are what peers need to map them and to ring.
-func newHost(rank int) (h *Host, files [3]*os.File, err error) {
+// newHost makes this rank's segments, in a job of so many ranks. The files are what peers need to map them and to ring.
+func newHost(rank, ranks int) (h *Host, files [3]*os.File, err error) {
 	h = &Host{rank: rank, peers: map[int]*peer{}, ends: map[*End]bool{}}
+	sizes, err := here().segments(ranks)
+	if err != nil {
+		return nil, files, err
+	}
 	var segments [2]*segment
 	for i := range segments {
-		if segments[i], files[i], err = createSegment(rank, i); err != nil {
+		if segments[i], files[i], err = createSegment(rank, i, sizes[i]); err != nil {
 			segments[0].unmap()
 			return nil, files, errors.Join(err, closeFiles(files[:i]))
 		}

@@ -109,7 +109,7 @@ func (e *End) read(peer int, seq uint64) *posting {
 	d, mine := b.desc(seq), &e.own[seq%postings]
 	p.seq, p.staged, p.src, p.dst = seq, d.flags&staged != 0, d.src, d.dst
 	kind, red, dtype, rank, algoLen := backend.Kind(d.kind), backend.Red(d.red), tensor.DType(d.dtype), d.rank, d.algoLen
-	srcs, dsts, size := int(d.srcs), int(d.dsts), uint64(heapBytes)
+	srcs, dsts, size := int(d.srcs), int(d.dsts), uint64(len(e.peer(peer).heap.b))
 	fits := func(r ref) bool { return r.n <= size && r.off <= size-r.n }
 	switch {
 	case d.seq != seq, kind >= backend.NumKinds, red >= backend.NumReds, dtype >= tensor.NumDTypes, rank > tensor.MaxRank,

@@ -8,19 +8,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Both segments are mapped whole by all ranks of a host. Only touched pages are real.
 const (
-	controlBytes = 16 << 30
-	heapBytes    = 64 << 30
-	pageBytes    = 4096
+	pageBytes = 4096
 
 	control = 0 // number of the segment that holds what ranks tell each other
 	heap    = 1 // number of the segment that holds buffers
 
 	seals = unix.F_SEAL_SEAL | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW
 )
-
-var segmentBytes = [2]int64{controlBytes, heapBytes}
 
 // segment is memory that one rank owns and others map too.
 type segment struct {
@@ -30,14 +25,14 @@ type segment struct {
 }
 
 // createSegment makes a segment of this rank. The descriptor is for peers.
-func createSegment(rank, number int) (*segment, *os.File, error) {
+func createSegment(rank, number int, bytes int64) (*segment, *os.File, error) {
 	name := fmt.Sprintf("ringo rank %d segment %d", rank, number)
 	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
 		return nil, nil, fmt.Errorf("shm: memfd_create: %w", err)
 	}
 	f := os.NewFile(uintptr(fd), name)
-	err = unix.Ftruncate(fd, segmentBytes[number])
+	err = unix.Ftruncate(fd, bytes)
 	if err == nil {
 		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals)
 	}
@@ -67,8 +62,8 @@ func mapSegment(fd, owner, number int) (*segment, error) {
 	if err := unix.Fstat(fd, &st); err != nil {
 		return nil, s.errorf("%w", err)
 	}
-	if want := segmentBytes[number]; st.Size != want {
-		return nil, s.errorf("has %d bytes, want %d", st.Size, want)
+	if least, most := leastBytes[number], mostBytes[number]; st.Size < least || st.Size > most || st.Size%pageBytes != 0 {
+		return nil, s.errorf("has %d bytes, want pages, %d to %d", st.Size, least, most)
 	}
 	s.b, err = unix.Mmap(fd, 0, int(st.Size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_NORESERVE)
 	if err != nil {

@@ -99,14 +99,14 @@ func TestRefusesSegments(t *testing.T) {
 	fd, err := unix.MemfdCreate("test", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	require.NoError(t, err)
 	defer unix.Close(fd)
-	require.NoError(t, unix.Ftruncate(fd, heapBytes))
+	require.NoError(t, unix.Ftruncate(fd, mostBytes[heap]))
 	_, err = mapSegment(fd, 2, heap)
 	require.EqualError(t, err, "shm: segment 1 of rank 2: not sealed: it could shrink")
 	require.NoError(t, unix.Ftruncate(fd, pageBytes))
 	_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals)
 	require.NoError(t, err)
 	_, err = mapSegment(fd, 2, heap)
-	require.EqualError(t, err, "shm: segment 1 of rank 2: has 4096 bytes, want 68719476736")
+	require.EqualError(t, err, "shm: segment 1 of rank 2: has 4096 bytes, want pages, 67108864 to 68719476736")
 	require.Error(t, unix.Ftruncate(fd, 0), "sealed")
 	f, err := os.Open(os.Args[0])
 	require.NoError(t, err)
@@ -122,7 +122,7 @@ func TestRefusesReferences(t *testing.T) {
 		garble func(d *desc)
 		want   string
 	}{
-		"beyond the end":      {func(d *desc) { d.src.off = heapBytes - 8 }, "segment 1 of rank 1: operation 1 of group world refers to 400000 bytes"},
+		"beyond the end":      {func(d *desc) { d.src.off = uint64(mostBytes[heap]) - 8 }, "segment 1 of rank 1: operation 1 of group world refers to 400000 bytes"},
 		"wraps around":        {func(d *desc) { d.src.off = ^uint64(0) - 8 }, "segment 1 of rank 1"},
 		"too long":            {func(d *desc) { d.dst.n = ^uint64(0) }, "segment 1 of rank 1"},
 		"shorter than agreed": {func(d *desc) { d.src.n = 4000 }, "segment 1 of rank 1"},
@@ -260,10 +260,10 @@ func TestHeap(t *testing.T) {
 	for _, i := range []int{1, 3, 2, 0, 4} {
 		require.NoError(t, h.Free(ps[i]))
 	}
-	require.Equal(t, []span{{0, heapBytes}}, h.heap.free)
+	require.Equal(t, []span{{0, len(h.heap.seg.b)}}, h.heap.free)
 	require.Error(t, h.Free(ps[0]), "twice")
 	require.Error(t, h.Free(unsafe.Pointer(&ps)))
-	_, _, err := h.Alloc(heapBytes + 1)
+	_, _, err := h.Alloc(len(h.heap.seg.b) + 1)
 	require.ErrorContains(t, err, "segment 1 of rank 0")
 	p, _, err := h.Alloc(1)
 	require.NoError(t, err)

@@ -273,7 +273,8 @@ func dial(ctx context.Context, conf *tls.Config, addr string, to member, me hell
 		select {
 		case <-ctx.Done():
 			t.Stop()
-			return nil, m, fmt.Errorf("tcp: rank %d cannot reach %v at %s: %w", me.Rank, to, addr, nofile.Explain(err, filesFor(me.Size)))
+			err = unreached(nofile.Explain(err, filesFor(me.Size)), me.member, to, addr)
+			return nil, m, fmt.Errorf("tcp: rank %d cannot reach %v at %s: %w", me.Rank, to, addr, err)
 		case <-t.C:
 		}
 		wait = min(2*wait, 500*time.Millisecond)

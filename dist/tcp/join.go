@@ -40,6 +40,8 @@ type Config struct {
 
 	streams int    // data connections to each peer
 	machine string // for tests: the name of the host that this rank is said to be on
+	// lookup returns the addresses of a host; tests have hosts of their own.
+	lookup func(ctx context.Context, host string) ([]string, error)
 }
 
 // Join meets the other ranks and returns when this rank is connected to each of them.
@@ -102,6 +104,9 @@ func (c *Config) complete() error {
 	}
 	if c.streams == 0 {
 		c.streams = streams
+	}
+	if c.lookup == nil {
+		c.lookup = net.DefaultResolver.LookupHost
 	}
 	if c.Timeout <= 0 {
 		c.Timeout = 5 * time.Minute

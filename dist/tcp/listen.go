@@ -1,9 +1,12 @@
 package tcp
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net"
 	"strconv"
+	"syscall"
 
 	"github.com/ringo-ml/ringo/internal/holder"
 )
@@ -39,7 +42,7 @@ func towards(addr string) (string, error) {
 }
 
 // listen opens this rank's port.
-func (m *meeting) listen() (net.Listener, error) {
+func (m *meeting) listen(ctx context.Context) (net.Listener, error) {
 	c := &m.e.cfg
 	if c.Listener != nil {
 		return c.Listener, nil
@@ -51,7 +54,7 @@ func (m *meeting) listen() (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	if ip := net.ParseIP(host); ip != nil && !ip.IsLoopback() && net.ParseIP(c.Bind).IsLoopback() {
+	if net.ParseIP(c.Bind).IsLoopback() && c.isAway(ctx, host) {
 		return nil, fmt.Errorf("tcp: rank 0 is to be reached at %s, but listens on %s only: set RINGO_BIND", c.Addr, c.Bind)
 	}
 	l, err := holder.Listen(net.JoinHostPort(c.Bind, port))
@@ -59,6 +62,47 @@ func (m *meeting) listen() (net.Listener, error) {
 		return nil, fmt.Errorf("tcp: rank 0: %w", err)
 	}
 	return l, nil
+}
+
+// isAway reports whether a host, an address or a name, is reached otherwise than over loopback. A name that is not known here
+// says nothing, nor does one that this host gives a loopback address, as Debian does with a host's own.
+func (c *Config) isAway(ctx context.Context, host string) bool {
+	addrs := []string{host}
+	if net.ParseIP(host) == nil {
+		addrs, _ = c.lookup(ctx, host)
+	}
+	for _, a := range addrs {
+		if ip := net.ParseIP(a); ip == nil || ip.IsLoopback() {
+			return false
+		}
+	}
+	return len(addrs) > 0
+}
+
+// isOwn reports whether an address means the host that asks, whichever it is.
+func isOwn(addr string) bool {
+	host, _, _ := net.SplitHostPort(addr)
+	return host == "localhost" || net.ParseIP(host).IsLoopback()
+}
+
+// awaited adds to the error of rank 0, for which others did not come, that ranks of other hosts cannot.
+func (c *Config) awaited(err error) error {
+	if c.Rank == 0 && net.ParseIP(c.Bind).IsLoopback() && !isOwn(c.Addr) {
+		return fmt.Errorf("%w: rank 0 listens on %s only, though it is to be reached at %s: set RINGO_BIND on it if they are on other hosts",
+			err, c.Bind, c.Addr)
+	}
+	return err
+}
+
+// unreached adds to the error of a rank that dialed another what is not set there, most likely.
+func unreached(err error, me, to member, addr string) error {
+	switch {
+	case to.Machine != "" && to.Machine != me.Machine && isOwn(addr):
+		return fmt.Errorf("%w: it listens for its own host only, which is another one: set RINGO_BIND=auto on it", err)
+	case to.Rank == 0 && !isOwn(addr) && errors.Is(err, syscall.ECONNREFUSED):
+		return fmt.Errorf("%w: without RINGO_BIND=auto, rank 0 listens for its own host only", err)
+	}
+	return err
 }
 
 // listenAny takes a free port: any, or the first of the range, counted from a place that depends on the rank.

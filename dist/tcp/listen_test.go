@@ -1,9 +1,13 @@
 package tcp
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"strconv"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -88,6 +92,59 @@ func TestBind(t *testing.T) {
 			require.NoError(t, err)
 			assert.False(t, net.ParseIP(host).IsUnspecified(), "rank 2 was told to dial %s", l.peer.Addr)
 		}
+	}
+}
+
+// A job over several hosts in which rank 0 listens for its own host only: rank 0 says so at once where its name tells, and who waits
+// in vain hears what to set.
+func TestBindByName(t *testing.T) {
+	t.Parallel()
+	hosts := map[string][]string{"node0": {"10.1.2.3"}, "debian": {"127.0.1.1"}}
+	zero := Config{Size: 2, Secret: testSecret, Job: "test", JoinTimeout: 100 * time.Millisecond, NoShared: true,
+		lookup: func(_ context.Context, host string) ([]string, error) {
+			if a := hosts[host]; a != nil {
+				return a, nil
+			}
+			return nil, &net.DNSError{Err: "no such host", Name: host, IsNotFound: true}
+		}}
+	for host, want := range map[string]string{
+		"node0":     "tcp: rank 0 is to be reached at node0:%d, but listens on 127.0.0.1 only: set RINGO_BIND",
+		"debian":    "waiting for rank 1 of 2: rank 0 listens on 127.0.0.1 only, though it is to be reached at debian:%d: set RINGO_BIND on it if",
+		"unknown":   "though it is to be reached at unknown:%d: set RINGO_BIND",
+		"localhost": "waiting for rank 1 of 2", "127.0.0.1": "waiting for rank 1 of 2",
+	} {
+		port := freePorts(t, 1)
+		c := zero
+		c.Addr = net.JoinHostPort(host, strconv.Itoa(port))
+		_, err := Join(t.Context(), c)
+		if strings.Contains(want, "%d") {
+			want = fmt.Sprintf(want, port)
+		} else {
+			require.Error(t, err)
+			assert.NotContains(t, err.Error(), "RINGO_BIND")
+		}
+		assert.ErrorContains(t, err, want)
+	}
+}
+
+// What a rank that dialed in vain is told.
+func TestUnreached(t *testing.T) {
+	refused := fmt.Errorf("dial: %w", syscall.ECONNREFUSED)
+	me, other, near := member{Rank: 2, Machine: "a"}, member{Rank: 1, Machine: "b"}, member{Rank: 1, Machine: "a"}
+	const bind, zero = "it listens for its own host only, which is another one: set RINGO_BIND=auto on it", "without RINGO_BIND=auto, rank 0 listens for its own host only"
+	for _, c := range []struct {
+		err  error
+		to   member
+		addr string
+		want string
+	}{
+		{refused, member{}, "host0:29400", zero}, {refused, member{}, "10.1.2.3:29400", zero}, {refused, member{}, "localhost:29400", ""},
+		{refused, member{}, "127.0.0.1:29400", ""}, {net.ErrClosed, member{}, "host0:29400", ""},
+		{refused, other, "127.0.0.1:5", bind}, {refused, other, "[::1]:5", bind}, {refused, near, "127.0.0.1:5", ""}, {refused, other, "10.1.2.3:5", ""},
+	} {
+		err := unreached(c.err, me, c.to, c.addr)
+		assert.ErrorIs(t, err, c.err)
+		assert.Equal(t, c.want, strings.TrimPrefix(strings.TrimPrefix(err.Error(), c.err.Error()), ": "), "%v", c)
 	}
 }
 

@@ -60,7 +60,7 @@ func (m *meeting) because(err error) error {
 
 // host is rank 0's part: wait for everyone, then send the table and let them connect.
 func (m *meeting) host(ctx context.Context) error {
-	l, err := m.listen()
+	l, err := m.listen(ctx)
 	if err != nil {
 		return err
 	}
@@ -104,7 +104,7 @@ func (m *meeting) dismiss(err error) {
 
 // attend is the part of every other rank: meet rank 0, get the table, connect to the rest.
 func (m *meeting) attend(ctx context.Context) error {
-	l, err := m.listen()
+	l, err := m.listen(ctx)
 	if err != nil {
 		return err
 	}
@@ -152,7 +152,7 @@ func (m *meeting) gather(ctx context.Context, ready func(*link) bool) error {
 			if why := m.door.failure(); why != nil {
 				err = fmt.Errorf("%w, who cannot come in: %w", err, why)
 			}
-			return err
+			return m.e.cfg.awaited(err)
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"slices"
 	"time"
 	"unsafe"
@@ -18,7 +19,7 @@ import (
 func (e *Engine) listenShared() *shm.Door {
 	c := &e.cfg
 	if c.NoShared || c.Size == 1 {
-		e.self.Unshared = "RINGO_SHM=0"
+		e.self.Unshared = asked
 		return nil
 	}
 	d, err := shm.Listen(shm.Config{Rank: c.Rank, Size: c.Size, Secret: c.Secret, Job: c.Job, Gen: c.Gen})
@@ -56,7 +57,10 @@ func (e *Engine) share(ctx context.Context, d *shm.Door) {
 	e.mem.Store(h)
 }
 
-const noShared = "no shared memory: all ranks of this host use sockets"
+const (
+	noShared = "no shared memory: all ranks of this host use sockets"
+	asked    = "RINGO_SHM=0" // a reason that needs no warning
+)
 
 // here returns the ranks of this host, in order.
 func (e *Engine) here() (out []*member) {
@@ -71,17 +75,17 @@ func (e *Engine) here() (out []*member) {
 	return out
 }
 
-// allOffer reports whether all ranks of a host offer their memory. The first of them says so when only some do.
+// allOffer reports whether all ranks of a host offer their memory. If not, the first of them says so, unless all were asked not
+// to, or the system has no shared memory for anybody.
 func allOffer(here []*member, self int) bool {
-	not, some := (*member)(nil), false
+	not, wanted := (*member)(nil), false
 	for _, m := range here {
-		if m.Door == "" {
+		if m.Door == "" && (not == nil || not.Unshared == asked) {
 			not = m
-		} else {
-			some = true
 		}
+		wanted = wanted || m.Unshared != asked
 	}
-	if not != nil && some && here[0].Rank == self {
+	if not != nil && wanted && here[0].Rank == self && runtime.GOOS == "linux" {
 		slog.Warn(noShared, "rank", not.Rank, "reason", not.Unshared)
 	}
 	return not == nil
