@@ -148,6 +148,8 @@ func TestSecondSignal(t *testing.T) {
 	cmd, _ := start(t, "stuck", "")
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
+	again := time.NewTicker(10 * time.Millisecond) // without a pause, signals pile up on the runtime's small stack for them: SIGSEGV
+	defer again.Stop()
 	for { // the first may still be on its way to the loop when the second comes: then the third kills
 		if err := cmd.Process.Signal(syscall.SIGINT); !errors.Is(err, os.ErrProcessDone) {
 			require.NoError(t, err)
@@ -157,7 +159,7 @@ func TestSecondSignal(t *testing.T) {
 			status := cmd.ProcessState.Sys().(syscall.WaitStatus)
 			require.True(t, status.Signaled() && status.Signal() == syscall.SIGINT, "%v", status)
 			return
-		default:
+		case <-again.C:
 		}
 	}
 }
