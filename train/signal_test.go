@@ -61,12 +61,14 @@ func child(mode string) error {
 	}
 	if mode == "after" {
 		x.steps, x.each = 21, nil
+		x.closed = func(r *dist.Rank) {
+			if err := r.World.Barrier().Wait(); err == nil && r.World.Rank() == 0 {
+				fmt.Println("ready")
+			}
+			select {}
+		}
 	}
 	_, err := x.train()
-	if mode == "after" {
-		fmt.Println("ready")
-		select {}
-	}
 	return err
 }
 

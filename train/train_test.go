@@ -60,6 +60,7 @@ type run struct {
 	pauses       []int
 	sharded      bool
 	each         func(r *dist.Rank, step int, l *train.Loop) error // after a step
+	closed       func(r *dist.Rank)                                // after Close
 	log          bytes.Buffer
 }
 
@@ -123,6 +124,9 @@ func (t *run) train() (res result, err error) {
 			}
 		}
 		err = l.Close()
+		if t.closed != nil {
+			t.closed(r)
+		}
 		if r.World.Rank() == 0 {
 			_, res.losses = l.Values("loss")
 			_, res.resumed = l.Done()
@@ -169,7 +173,7 @@ func TestValues(t *testing.T) {
 
 // A timeline has the steps and their phases, of all ranks in one file or in one for each.
 func TestTimeline(t *testing.T) {
-	for _, name := range []string{"all.json", "%r.json"} {
+	for name, written := range map[string]int{"all.json": 1, "%r.json": 2} {
 		dir := t.TempDir()
 		r := run{ranks: 2, steps: 5}
 		r.Trace, r.Save, r.SaveEvery = filepath.Join(dir, name), filepath.Join(dir, "ckpt"), 2
@@ -177,6 +181,7 @@ func TestTimeline(t *testing.T) {
 		require.NoError(t, err)
 		files, err := filepath.Glob(filepath.Join(dir, "*.json"))
 		require.NoError(t, err)
+		require.Len(t, files, written)
 		var ranks []timeline.Rank
 		for _, file := range files {
 			f, err := os.Open(file)
@@ -392,6 +397,34 @@ func TestBreak(t *testing.T) {
 		return l.Close()
 	}))
 	require.DirExists(t, filepath.Join(dir, "step-00000005"))
+}
+
+// A last step that SaveEvery has saved is saved once; the script's own state is saved and loaded; nothing else stays in the directory.
+func TestSavedOnce(t *testing.T) {
+	o := train.Options{Save: t.TempDir(), SaveEvery: 2}
+	for _, want := range []int{0, 4} {
+		require.NoError(t, o.Run(dist.Config{Log: io.Discard}, func(ctx context.Context, r *dist.Rank) error {
+			seen := 0
+			l, err := train.Start(ctx, r, &o, ckpt.State{Params: nn.Init(nn.NewLinear(2, 2), r.Device, tensor.Float32, 1), Extra: map[string]any{"seen": &seen}})
+			if err != nil {
+				return err
+			}
+			require.Equal(t, want, seen)
+			for range l.Steps(want + 4) {
+				seen++
+			}
+			require.Equal(t, want+4, seen)
+			return l.Close()
+		}))
+		o.Resume = true
+	}
+	all, err := os.ReadDir(o.Save)
+	require.NoError(t, err)
+	var names []string
+	for _, x := range all {
+		names = append(names, x.Name())
+	}
+	require.Equal(t, []string{"step-00000004", "step-00000006", "step-00000008"}, names)
 }
 
 // A rank that fails leaves its loop at once: the others hear of it, and nobody waits.
