@@ -48,7 +48,7 @@ func Convert(ctx context.Context, from, to string, c ConvertConfig) error {
 
 func convert(ctx context.Context, fsys fileSystem, from, to string, c ConvertConfig) error {
 	if c.DType != nil && !c.DType.IsFloat() {
-		return fmt.Errorf("%v is no type of floats", *c.DType)
+		return fmt.Errorf("%v is not a floating-point type", *c.DType)
 	}
 	src, leftOut, err := openAny(fsys, from, c)
 	if err != nil {
@@ -59,7 +59,7 @@ func convert(ctx context.Context, fsys fileSystem, from, to string, c ConvertCon
 		c.LeftOut(leftOut)
 	}
 	if _, err := os.Lstat(to); err == nil {
-		return fmt.Errorf("%s is there already", to)
+		return fmt.Errorf("%s exists already", to)
 	}
 	p, err := convertPlan(src, c)
 	if err != nil {

@@ -97,10 +97,10 @@ func (f *verifier) layout(ctx context.Context, mesh []axis, all []*stored) error
 		}
 	}
 	if c.sizes["tp"] > 1 && ruled == 0 {
-		f.fail(fmt.Errorf("nobody says how tensor parallelism cuts the tensors: the checkpoint has no rules, and none were given"))
+		f.fail(fmt.Errorf("it is not known how tensor parallelism divides the tensors: the checkpoint has no rules, and none were given"))
 	}
 	if c.sizes["ep"] > 1 && experts == 0 {
-		f.fail(fmt.Errorf("nobody says which tensors are experts: ep divides those of a stack that the checkpoint keeps one by one"))
+		f.fail(fmt.Errorf("it is not known which tensors are experts: ep needs a checkpoint that stores the experts of a stack one by one"))
 	}
 	return nil
 }

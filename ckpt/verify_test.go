@@ -143,7 +143,7 @@ func TestVerifyCountsNaN(t *testing.T) {
 	require.Len(t, v.Unchecked, 2)
 
 	v = mustVerify(t, dir, VerifyConfig{Layout: "tp=2"})
-	require.Contains(t, v.Errors[0], "nobody says how tensor parallelism cuts")
+	require.Contains(t, v.Errors[0], "it is not known how tensor parallelism divides")
 	rules, err := ParseRules([]byte(`{"a": {"dim": 0, "parts": [3, 1]}, "[b]": {"dim": 0}}`))
 	require.NoError(t, err)
 	v = mustVerify(t, dir, VerifyConfig{Layout: "tp=2", Rules: rules})
@@ -200,9 +200,9 @@ func TestConvert(t *testing.T) {
 		require.NoError(t, err)
 		require.GreaterOrEqual(t, len(names), files)
 	}
-	require.ErrorContains(t, Convert(context.Background(), a, one, ConvertConfig{}), "there already")
+	require.ErrorContains(t, Convert(context.Background(), a, one, ConvertConfig{}), "exists already")
 	i32 := tensor.Int32
-	require.ErrorContains(t, Convert(context.Background(), a, filepath.Join(dir, "x"), ConvertConfig{DType: &i32}), "no type of floats")
+	require.ErrorContains(t, Convert(context.Background(), a, filepath.Join(dir, "x"), ConvertConfig{DType: &i32}), "not a floating-point type")
 
 	// Damage is not carried on.
 	file := filepath.Join(a, "optimizer-00002-of-00006.safetensors")

@@ -58,7 +58,7 @@ func TestCheckpointsMoveAlongExperts(t *testing.T) {
 	}))
 	v, err := ckpt.Verify(context.Background(), filepath.Join(dense, "step-00000000"), ckpt.VerifyConfig{Layout: "ep=2"})
 	require.NoError(t, err)
-	require.Contains(t, v.Errors[0], "nobody says which tensors are experts")
+	require.Contains(t, v.Errors[0], "it is not known which tensors are experts")
 }
 
 // Files name the experts as Hugging Face's models do, each a matrix.

@@ -56,7 +56,7 @@ type Experts struct {
 func NewLayer(c Config) *Layer {
 	d, h, n := c.Features, c.Hidden, c.Experts
 	if d < 1 || h < 1 || n < 1 || c.Shared < 0 || !(c.Capacity >= 0) {
-		fail("NewLayer", "%d experts from %d to %d features, and a shared one of %d; capacity %g", n, d, h, c.Shared, c.Capacity)
+		fail("NewLayer", "Experts %d, Features %d and Hidden %d must be 1 or more; Shared %d and Capacity %g must not be negative", n, d, h, c.Shared, c.Capacity)
 	}
 	l := &Layer{
 		Router: router.New(d, n, c.Router),

@@ -224,7 +224,7 @@ func TestLayerAllocatesNothing(t *testing.T) {
 
 func TestWrongLayers(t *testing.T) {
 	c := moe.Config{Features: 5, Hidden: 6, Experts: 8, Router: router.Config{Top: 2}, Balance: 0.1}
-	require.ErrorContains(t, tensor.Try(func() { moe.NewLayer(moe.Config{Features: 5}) }), "moe.NewLayer: 0 experts from 5 to 0 features")
+	require.ErrorContains(t, tensor.Try(func() { moe.NewLayer(moe.Config{Features: 5}) }), "moe.NewLayer: Experts 0, Features 5 and Hidden 0 must be 1 or more")
 	l := moe.NewLayer(c)
 	dev := tensor.NewCPU(1)
 	nn.Init(l, dev, tensor.Float64, 1)

@@ -42,13 +42,13 @@ type parallel struct {
 func Parallelize(r Ranks, layers ...*Layer) error {
 	switch {
 	case r.Tokens == nil:
-		return fmt.Errorf("moe: Ranks.Tokens is nil: which ranks have other tokens?")
+		return fmt.Errorf("moe: Ranks.Tokens is nil: it must be the group of the ranks with other tokens")
 	case r.Experts != nil && r.Experts.Axes()&^r.Tokens.Axes() != 0:
-		return fmt.Errorf("moe: ranks of Experts (%s) are not among those of Tokens (%s): each of them has rows of its own", r.Experts.Name(), r.Tokens.Name())
+		return fmt.Errorf("moe: ranks of Experts (%s) are not among those of Tokens (%s), but they have other tokens", r.Experts.Name(), r.Tokens.Name())
 	case (r.Gather == nil) != (r.Scatter == nil) || r.Gather != nil && r.Hidden == nil:
-		return fmt.Errorf("moe: Ranks.Gather, Ranks.Scatter and Ranks.Hidden go together: which ranks have the other tokens?")
+		return fmt.Errorf("moe: Ranks.Gather and Ranks.Scatter must both be set, together with Ranks.Hidden, or neither")
 	case r.Hidden != nil && r.Hidden.Axes()&r.Tokens.Axes() != 0:
-		return fmt.Errorf("moe: ranks of Hidden (%s) are among those of Tokens (%s): they have the same tokens", r.Hidden.Name(), r.Tokens.Name())
+		return fmt.Errorf("moe: ranks of Hidden (%s) are among those of Tokens (%s), but they have the same tokens", r.Hidden.Name(), r.Tokens.Name())
 	}
 	return tensor.Try(func() {
 		for _, l := range layers {
@@ -61,9 +61,9 @@ func Parallelize(r Ranks, layers ...*Layer) error {
 func (l *Layer) divide(r Ranks) {
 	switch {
 	case l.ranks.Tokens != nil:
-		fail("Parallelize", "%s is shared already", l.Experts.Up.Name())
+		fail("Parallelize", "%s is divided already", l.Experts.Up.Name())
 	case r.Hidden != nil && l.Experts.Up.Shard.Global != nil:
-		fail("Parallelize", "%s is taken for whole on all ranks of tp: call moe.Parallelize before tp.Parallelize", l.Experts.Up.Name())
+		fail("Parallelize", "tp.Parallelize has left %s whole on its ranks: call moe.Parallelize first", l.Experts.Up.Name())
 	}
 	p, e := &l.ranks, l.Experts
 	p.Ranks, p.tally = r, &tally{group: r.Tokens}

@@ -131,7 +131,7 @@ func TestWrongRanks(t *testing.T) {
 		"6 hidden features do not divide over 4 ranks": func(r *moe.Ranks, mesh *dist.Mesh) {
 			r.Tokens, r.Hidden = mesh.Group("a", "b"), mesh.Group("c", "d")
 		},
-		"moe: Ranks.Gather, Ranks.Scatter and Ranks.Hidden go together": func(r *moe.Ranks, mesh *dist.Mesh) {
+		"moe: Ranks.Gather and Ranks.Scatter must both be set": func(r *moe.Ranks, mesh *dist.Mesh) {
 			r.Gather = &autograd.Copy{Group: mesh.Group("c")}
 		},
 		"moe: ranks of Experts (c) are not among those of Tokens (a,b)": func(r *moe.Ranks, mesh *dist.Mesh) { r.Experts = mesh.Group("c") },
@@ -152,7 +152,7 @@ func TestWrongRanks(t *testing.T) {
 	nn.ParamsOf(l)
 	require.NoError(t, goroutines(1, func(_ context.Context, r *dist.Rank) error {
 		require.NoError(t, moe.Parallelize(moe.Ranks{Tokens: r.World}, l))
-		require.ErrorContains(t, moe.Parallelize(moe.Ranks{Tokens: r.World}, l), "moe.Parallelize: experts.up_proj is shared already")
+		require.ErrorContains(t, moe.Parallelize(moe.Ranks{Tokens: r.World}, l), "moe.Parallelize: experts.up_proj is divided already")
 		return nil
 	}))
 	require.ErrorContains(t, tensor.Try(func() { moe.NewBalancer(0.1, l) }), "layer 0 has no bias to move")
@@ -160,7 +160,7 @@ func TestWrongRanks(t *testing.T) {
 	require.ErrorContains(t, tensor.Try(func() { moe.NewBalancer(0, l, other) }), "layers 0 and 1 have tokens of different ranks")
 	require.ErrorContains(t, tensor.Try(func() {
 		moe.NewLayer(moe.Config{Features: 1, Hidden: 1, Experts: 1, Router: router.Config{Top: 1}, Capacity: -1})
-	}), "capacity -1")
+	}), "Capacity -1")
 }
 
 // A router whose values are others on a rank of tp is found in the first step.

@@ -60,11 +60,11 @@ func (p *Parallel) check() error {
 	case p.Group == nil:
 		return fmt.Errorf("Config.Group is nil")
 	case p.Chunks < 0 || p.Chunks > 32 || p.Chunks > 0 && !p.Sequence:
-		return fmt.Errorf("Config.Chunks is %d, not in [0,32], or without Config.Sequence", p.Chunks) // all are in flight
+		return fmt.Errorf("Config.Chunks is %d: it must be 0 to 32, and needs Config.Sequence", p.Chunks) // all are in flight
 	case (p.KV == nil) != (p.Replicas == nil):
-		return fmt.Errorf("Config.KV and Config.Replicas go together")
+		return fmt.Errorf("set both Config.KV and Config.Replicas, or neither")
 	case p.KV != nil && (p.KV.Size()*p.Replicas.Size() != p.Group.Size() || p.KV.Rank()*p.Replicas.Size()+p.Replicas.Rank() != p.Group.Rank()):
-		return fmt.Errorf("rank %d of %d is %d of %d in KV and %d of %d in Replicas: Group needs the ranks of both, those of Replicas side by side",
+		return fmt.Errorf("rank %d of %d is %d of %d in KV and %d of %d in Replicas: Config.Group must be the group of both axes, Replicas last",
 			p.Group.Rank(), p.Group.Size(), p.KV.Rank(), p.KV.Size(), p.Replicas.Rank(), p.Replicas.Size())
 	}
 	return nil

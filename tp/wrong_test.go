@@ -91,13 +91,13 @@ func TestWhatDoesNotDivide(t *testing.T) {
 			}},
 		"a table of 2 rows does not divide over 3 ranks": {"kv=3,rep=1", gpt.Config{Kind: gpt.Llama, Vocab: 2, Positions: 4, Width: 12, Layers: 1, Heads: 3}, nil},
 		"Config.Group is nil":                            {"kv=2,rep=1", models["gqa"], func(*dist.Mesh) tp.Config { return tp.Config{} }},
-		"Config.Chunks is 2, not in [0,32], or without Config.Sequence": {"kv=2,rep=1", models["gqa"],
+		"Config.Chunks is 2: it must be 0 to 32, and needs Config.Sequence": {"kv=2,rep=1", models["gqa"],
 			func(m *dist.Mesh) tp.Config { return tp.Config{Group: m.Group("kv"), Chunks: 2} }},
-		"Config.Chunks is 33, not in [0,32], or": {"kv=2,rep=1", models["gqa"],
+		"Config.Chunks is 33: it must be 0 to 32": {"kv=2,rep=1", models["gqa"],
 			func(m *dist.Mesh) tp.Config { return tp.Config{Group: m.Group("kv"), Sequence: true, Chunks: 33} }},
-		"Config.KV and Config.Replicas go together": {"kv=2,rep=1", models["gqa"],
+		"set both Config.KV and Config.Replicas, or neither": {"kv=2,rep=1", models["gqa"],
 			func(m *dist.Mesh) tp.Config { return tp.Config{Group: m.Group("kv"), KV: m.Group("kv")} }},
-		"Group needs the ranks of both, those of Replicas side by side": {"kv=2,rep=2", models["gqa"],
+		"Config.Group must be the group of both axes, Replicas last": {"kv=2,rep=2", models["gqa"],
 			func(m *dist.Mesh) tp.Config {
 				return tp.Config{Group: m.Group("kv", "rep"), KV: m.Group("rep"), Replicas: m.Group("kv")}
 			}},

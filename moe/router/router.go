@@ -72,13 +72,13 @@ func (c *Config) check(n int) error {
 		case c.Groups <= 0 || n%c.Groups != 0 || n/c.Groups < 2:
 			return fmt.Errorf("%d experts do not divide into %d groups of two or more", n, c.Groups)
 		case c.TopGroups < 1 || c.TopGroups > c.Groups:
-			return fmt.Errorf("TopGroups is %d, of %d groups", c.TopGroups, c.Groups)
+			return fmt.Errorf("TopGroups is %d, want 1 to %d, the number of groups", c.TopGroups, c.Groups)
 		}
 		may = n / c.Groups * c.TopGroups
 	}
 	switch {
 	case c.Top < 1 || c.Top > may:
-		return fmt.Errorf("top is %d, of %d experts that may be chosen", c.Top, may)
+		return fmt.Errorf("Top is %d, want 1 to %d, the number of experts to choose from", c.Top, may)
 	case c.Scoring < Softmax || c.Scoring > Sigmoid:
 		return fmt.Errorf("unknown Scoring %d", c.Scoring)
 	case c.Scoring == Chosen && c.Bias:

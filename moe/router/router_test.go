@@ -162,16 +162,16 @@ func TestRouterGradients(t *testing.T) {
 
 func TestWrongRouters(t *testing.T) {
 	for want, c := range map[string]router.Config{
-		"top is 0, of 8 experts that may be chosen":            {},
-		"top is 9, of 8 experts that may be chosen":            {Top: 9},
-		"top is 5, of 4 experts that may be chosen":            {Top: 5, Groups: 2, TopGroups: 1},
-		"8 experts do not divide into 3 groups of two or more": {Top: 1, Groups: 3, TopGroups: 1},
-		"8 experts do not divide into 8 groups of two or more": {Top: 1, Groups: 8, TopGroups: 1},
-		"8 experts do not divide into 0 groups of two or more": {Top: 1, TopGroups: 1},
-		"TopGroups is 0, of 2 groups":                          {Top: 1, Groups: 2},
-		"TopGroups is 3, of 2 groups":                          {Top: 1, Groups: 2, TopGroups: 3},
-		"unknown Scoring 3":                                    {Top: 1, Scoring: 3},
-		"Scoring has to be Softmax or Sigmoid":                 {Top: 1, Scoring: router.Chosen, Bias: true},
+		"Top is 0, want 1 to 8, the number of experts to choose from": {},
+		"Top is 9, want 1 to 8, the number of experts to choose from": {Top: 9},
+		"Top is 5, want 1 to 4, the number of experts to choose from": {Top: 5, Groups: 2, TopGroups: 1},
+		"8 experts do not divide into 3 groups of two or more":        {Top: 1, Groups: 3, TopGroups: 1},
+		"8 experts do not divide into 8 groups of two or more":        {Top: 1, Groups: 8, TopGroups: 1},
+		"8 experts do not divide into 0 groups of two or more":        {Top: 1, TopGroups: 1},
+		"TopGroups is 0, want 1 to 2, the number of groups":           {Top: 1, Groups: 2},
+		"TopGroups is 3, want 1 to 2, the number of groups":           {Top: 1, Groups: 2, TopGroups: 3},
+		"unknown Scoring 3":                    {Top: 1, Scoring: 3},
+		"Scoring has to be Softmax or Sigmoid": {Top: 1, Scoring: router.Chosen, Bias: true},
 	} {
 		require.ErrorContains(t, tensor.Try(func() { router.New(5, 8, c) }), "router.New: ")
 		require.ErrorContains(t, tensor.Try(func() { router.New(5, 8, c) }), want)
