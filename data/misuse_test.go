@@ -19,7 +19,8 @@ func (s sharder) Size() int { return s.size }
 
 // What each function of data says when it is used wrong.
 func TestMisuse(t *testing.T) {
-	notIDX := filepath.Join(t.TempDir(), "text.idx")
+	dir := t.TempDir()
+	notIDX := filepath.Join(dir, "text.idx")
 	require.NoError(t, os.WriteFile(notIDX, []byte("hello, world"), 0o666))
 	images, err := data.Synthetic(20, 1, tensor.Float32)
 	require.NoError(t, err)
@@ -56,6 +57,7 @@ func TestMisuse(t *testing.T) {
 		{Of: "NewTensors", Want: "data: x is of a tape, whose memory is used again in each step", Do: func() error { _, err := data.NewTensors(tensor.NewTape(tensor.NewCPU(1)).Input(x), x); return err }},
 		{Of: "Tensors.Batch", Want: "row -1, of 1", Do: func() error { return rows.Batch([]int{-1}, x, x) }},
 		{Of: "CSV", Want: "data: " + notIDX + ": line 1, column 1: \"hello\" is not a number; if the line has the names of the columns, set CSVConfig.Header", Do: func() error { _, err := data.CSV(notIDX, data.CSVConfig{}); return err }},
+		{Of: "Lines", Want: "data: " + dir + " is not a regular file", Do: func() error { _, err := data.Lines(dir); return err }},
 		{Of: "CSV", Want: "data: " + notIDX + ": no rows", Do: func() error { _, err := data.CSV(notIDX, data.CSVConfig{Header: true}); return err }},
 		{Of: "Text.Batch", Want: "window 3, of 3", Do: func() error { return text.Batch([]int{3}, ints(1, 2), ints(1, 2)) }},
 		{Of: "Images.Batch", Want: "image 20, of 20", Do: func() error { return images.Batch([]int{20}, x, ints(1)) }},

@@ -1,0 +1,48 @@
+package data
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"unicode/utf8"
+)
+
+// Lines reads a text file of at most 2 GiB: all its lines, empty ones too, without their ends, which may be CRLF. A byte order mark is
+// skipped. What is no UTF-8 is an error with its line. [NewText] makes a Dataset of their tokens.
+func Lines(file string) ([]string, error) {
+	text, err := readRegular(file)
+	if err != nil {
+		return nil, err
+	}
+	lines, err := parseLines(text)
+	if err != nil {
+		return nil, fmt.Errorf("data: %s: %w", file, err)
+	}
+	return lines, nil
+}
+
+func parseLines(text []byte) (lines []string, err error) {
+	from, err := skipBOM(bytes.NewReader(text))
+	if err != nil {
+		return nil, err
+	}
+	var all strings.Builder
+	if _, err := io.Copy(&all, from); err != nil {
+		return nil, err
+	}
+	for line := range strings.Lines(all.String()) {
+		if !utf8.ValidString(line) {
+			return nil, fmt.Errorf("line %d is no UTF-8", len(lines)+1)
+		}
+		if whole, ended := strings.CutSuffix(line, "\n"); ended {
+			line = strings.TrimSuffix(whole, "\r")
+		}
+		lines = append(lines, line)
+	}
+	if lines == nil {
+		return nil, errors.New("no lines")
+	}
+	return lines, nil
+}

@@ -1,0 +1,56 @@
+package data
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestLines(t *testing.T) {
+	for text, want := range map[string][]string{
+		"a":                        {"a"},
+		"a\nb\n":                   {"a", "b"},
+		"\n\na\r\n\r\nb\rc":        {"", "", "a", "", "b\rc"},
+		"\xef\xbb\xbfäöü\n":        {"äöü"},
+		"a\r":                      {"a\r"}, // of no line's end
+		strings.Repeat("x", 1<<17): {strings.Repeat("x", 1<<17)},
+	} {
+		lines, err := Lines(writeFile(t, t.TempDir(), "t.txt", []byte(text)))
+		require.NoError(t, err)
+		assert.Equal(t, want, lines, "%.20q", text)
+	}
+	for text, want := range map[string]string{
+		"":              "no lines",
+		"\xef\xbb\xbf":  "no lines",
+		"a\nb\xffc\n":   "line 2 is no UTF-8",
+		"\xff\xfea\x00": "the text is UTF-16: want UTF-8",
+		"a\nb\n\xc3\n":  "line 3 is no UTF-8",
+	} {
+		file := writeFile(t, t.TempDir(), "t.txt", []byte(text))
+		_, err := Lines(file)
+		assert.EqualError(t, err, "data: "+file+": "+want)
+	}
+	_, err := Lines(filepath.Join(t.TempDir(), "none"))
+	assert.ErrorIs(t, err, os.ErrNotExist)
+	_, err = Lines(t.TempDir())
+	assert.ErrorContains(t, err, "is not a regular file")
+}
+
+// No byte of a text is lost but the ends of lines.
+func FuzzLines(f *testing.F) {
+	for _, text := range []string{"a\nb", "a\r\n\nb\n", "\xef\xbb\xbfa", "\xff\xfe", "\xff"} {
+		f.Add([]byte(text))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		lines, err := parseLines(text)
+		if err != nil {
+			return
+		}
+		want := strings.ReplaceAll(strings.TrimPrefix(string(text), "\xef\xbb\xbf"), "\r\n", "\n")
+		require.Equal(t, strings.TrimSuffix(want, "\n"), strings.Join(lines, "\n"))
+	})
+}
