@@ -29,6 +29,7 @@
 // # Datasets
 //
 // Implement [Dataset] for your own data. [NewTensors] makes one of rows in memory, [CSV] of a file of numbers, [NewText] of the
-// tokens of a text, whose lines [Lines] reads. An error of a Dataset stops the loop, and [Loader.Err] names the dataset and the
+// tokens of a text, whose lines [Lines] reads. Packages data/images and data/parquet read pictures
+// and Parquet files. An error of a Dataset stops the loop, and [Loader.Err] names the dataset and the
 // sample. [MNIST] reads the real images: if they are not there, it is an error. [Synthetic] makes images of the same shape from a seed.
 package data
