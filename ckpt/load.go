@@ -328,7 +328,7 @@ func (l *loader) restore() error {
 		}
 	}
 	if l.st.Optimizer != nil {
-		l.st.Optimizer.Reload(l.unmastered())
+		l.st.Optimizer.Reload(l.without(masterKey), l.without(averageKey))
 	}
 	for key, ptr := range l.st.Extra {
 		text, ok := l.cat.Extra[key]
@@ -369,15 +369,15 @@ func (l *loader) restoreOptimizer() error {
 	return l.st.Optimizer.SetState(next)
 }
 
-// unmastered returns the parameters that were loaded while their masters were not.
-func (l *loader) unmastered() (params nn.Params) {
+// without returns the parameters that were loaded while what the optimizer has of them under a key was not.
+func (l *loader) without(key string) (params nn.Params) {
 	loaded := map[string]bool{}
 	for i := range l.items {
 		loaded[l.items[i].key()] = true
 	}
 	for _, p := range l.st.Params {
 		for _, as := range storedNames(p) {
-			if loaded[itemKey(true, as)] && !loaded[itemKey(false, as+masterKey)] {
+			if loaded[itemKey(true, as)] && !loaded[itemKey(false, as+key)] {
 				params = append(params, p)
 				break
 			}

@@ -108,6 +108,9 @@ func (l *loader) find(x *item, mine map[string]bool) (shape tensor.Shape, casts,
 	return shape, casts, ok
 }
 
+// averageKey is what the optimizer's name of an average ends in.
+const averageKey = ".ema"
+
 // masterKey is what the optimizer's name of a master ends in.
 const masterKey = ".master"
 

@@ -24,5 +24,7 @@
 // To resume a run, set the parameters' values, and call [Optimizer.SetState], the loader's SetState and the tape's. ckpt.Load
 // does all of this except the loader's SetState. Without the tape's state, dropout would repeat the masks of the first steps.
 //
+// An [EMA] keeps exponential moving averages of the parameters, for evaluation.
+//
 // Only a Scaler looks for NaN and infinite gradients. Without a Scaler, they get into the parameters.
 package optim

@@ -23,6 +23,7 @@ type run struct {
 type fixture struct {
 	Sets      map[string]map[string]run `json:"sets"`
 	Schedules map[string][]float64      `json:"schedules"`
+	Averages  map[string]map[string]run `json:"averages"` // by decay, of adamw
 }
 
 func loadFixture(t *testing.T) (f fixture) {

@@ -45,11 +45,17 @@ func (o *Optimizer) syncMaster(s *slot) {
 	}
 }
 
-// Reload has the next step take the masters of these parameters from their values, which have been loaded without masters.
-func (o *Optimizer) Reload(params nn.Params) {
+// Reload has the next step take the masters of these parameters from their values, which have been loaded without masters, and begins
+// the averages of those that have been loaded without averages.
+func (o *Optimizer) Reload(masters, averages nn.Params) {
 	for i := range o.slots {
-		if s := &o.slots[i]; slices.Contains(params, s.p) {
+		s := &o.slots[i]
+		if slices.Contains(masters, s.p) {
 			s.synced = false
+		}
+		if o.ema != nil && o.ema.begun && slices.Contains(averages, s.p) {
+			o.syncMaster(s)
+			tensor.Copy(s.average, s.value())
 		}
 	}
 }

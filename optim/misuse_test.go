@@ -18,6 +18,7 @@ func TestMisuse(t *testing.T) {
 	}
 	sgd := optim.NewSGD(params(), optim.SGDConfig{LR: 1})
 	adam := optim.NewAdam(params(), optim.AdamConfig{})
+	averaged := optim.NewAdam(params(), optim.AdamConfig{})
 	other := optim.NewSGD(nn.Init(nn.NewLinear(2, 4), host, tensor.Float32, 1), optim.SGDConfig{LR: 1, Momentum: 0.9})
 	do := func(of, want string, f func()) misuse.Case {
 		return misuse.Case{Of: of, Want: want, Do: func() error { f(); return nil }}
@@ -38,6 +39,10 @@ func TestMisuse(t *testing.T) {
 		do("Cosine", "optim: Cosine needs at least one step, not 0", func() { optim.Cosine(0, 0) }),
 		do("StepDecay", "optim: StepDecay needs at least one step, not 0", func() { optim.StepDecay(0, 0.1) }),
 		do("Warmup", "optim: Warmup needs at least one step, not 0", func() { optim.Warmup(0, nil) }),
+		do("NewEMA", "optim: NewEMA without an optimizer", func() { optim.NewEMA(nil, 0.9) }),
+		do("NewEMA", "optim: NewEMA: a decay of 1 is not in [0,1)", func() { optim.NewEMA(adam, 1) }),
+		do("NewEMA", "optim: NewEMA: the optimizer has averages already", func() { optim.NewEMA(averaged, 0.9); optim.NewEMA(averaged, 0.9) }),
+		do("EMA.Use", "optim: EMA.Use before the first step: there are no averages", func() { _ = optim.NewEMA(optim.NewAdam(params(), optim.AdamConfig{}), 0.9).Use(nil) }),
 		do("Optimizer.SetLR", "optim: LR is -1, want 0 or more", func() { sgd.SetLR(-1) }),
 		{Of: "Optimizer.SetState", Want: "optim: the state does not fit: unknown tensor weight.exp_avg\nunknown tensor weight.exp_avg_sq\nunknown tensor bias.exp_avg\nunknown tensor bias.exp_avg_sq", Do: func() error { return sgd.SetState(adam.State()) }},
 		{Of: "Optimizer.SetState", Want: "optim: the state does not fit: weight.momentum_buffer is float32[8], not float32[6]\nbias.momentum_buffer is float32[4], not float32[3]", Do: func() error {

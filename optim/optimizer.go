@@ -21,6 +21,7 @@ type Optimizer struct {
 	probe func([]GradSum) error // of Probe, or nil
 	clipping
 	scratch tensor.Tensor // a gradient in the type of its parameter's moments
+	ema     *EMA          // or nil
 }
 
 // slot is one parameter with its state.
@@ -34,6 +35,7 @@ type slot struct {
 	master  tensor.Tensor // of a 16-bit parameter
 	synced  bool          // master holds the parameter's value
 	wide    tensor.Tensor // part of scratch, if the gradient needs a cast
+	average tensor.Tensor // EMA's
 	steps   int
 }
 
@@ -124,6 +126,7 @@ func (o *Optimizer) Trace(r *trace.Recorder) {
 func (o *Optimizer) Step() error {
 	o.spans.Phase("optimizer")
 	defer o.spans.Phase("")
+	o.mustNotBeInUse("Step")
 	if err := o.begin(); err != nil {
 		return err
 	}
@@ -156,7 +159,11 @@ func (o *Optimizer) count() {
 		}
 	}
 	if r != nil {
+		ema := o.ema
 		r.Host(func() {
+			if o.mustNotBeInUse("Step"); o.ema != ema {
+				fail("NewEMA after the step was captured: replays would not average")
+			}
 			o.steps++
 			for _, s := range took {
 				s.steps++
@@ -180,6 +187,9 @@ func (o *Optimizer) apply() {
 	}
 	for i := 0; i < len(o.slots); {
 		i = o.update(i)
+	}
+	if o.ema != nil {
+		o.ema.update()
 	}
 }
 

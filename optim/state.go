@@ -23,13 +23,14 @@ type State struct {
 
 // StateTensor is a tensor that belongs to a parameter, cut like its Local.
 type StateTensor struct {
-	Name   string // the parameter's, a dot, and momentum_buffer, exp_avg, exp_avg_sq or master
+	Name   string // the parameter's, a dot, and momentum_buffer, exp_avg, exp_avg_sq, master or ema
 	Param  *tensor.Param
 	Tensor tensor.Tensor
 }
 
 // State returns the present state. Its tensors are the optimizer's own: they change with the next Step.
 func (o *Optimizer) State() State {
+	o.mustNotBeInUse("State")
 	st := State{Steps: o.steps, LR: o.lr, Counts: map[string]int{}}
 	if o.scaler != nil {
 		scaler := *o.scaler
@@ -54,6 +55,9 @@ func (o *Optimizer) tensors(s *slot) (ts []StateTensor) {
 	if !s.master.IsZero() {
 		add("master", s.master)
 	}
+	if o.ema != nil {
+		add("ema", s.average)
+	}
 	return ts
 }
 
@@ -61,6 +65,7 @@ func (o *Optimizer) tensors(s *slot) (ts []StateTensor) {
 // name is missing or unknown, a type or size differs, or one of state and optimizer has a Scaler and the other has not, it
 // returns an error and changes nothing.
 func (o *Optimizer) SetState(st State) error {
+	o.mustNotBeInUse("SetState")
 	given := map[string]tensor.Tensor{}
 	for _, x := range st.Tensors {
 		given[x.Name] = x.Tensor
@@ -113,6 +118,9 @@ func (o *Optimizer) adopt(st State, own []StateTensor) {
 		tensor.Copy(x.Tensor, from[x.Name])
 	}
 	o.steps, o.lr = st.Steps, st.LR
+	if o.ema != nil {
+		o.ema.begun = st.Steps > 0
+	}
 	if o.scaler != nil {
 		*o.scaler = *st.Scaler
 	}

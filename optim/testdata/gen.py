@@ -9,6 +9,7 @@ import math
 
 import torch
 from torch.optim import lr_scheduler as sched
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 torch.set_num_threads(1)
 STEPS, SHAPES = 20, [(4, 3), (3,), (2, 2)]
@@ -25,10 +26,13 @@ def flat(ps):
     return [float(x) for p in ps for x in p.detach().reshape(-1)]
 
 
-def run(make, dtype, clip=0.0):
-    """The parameters after steps 1, 7 and 20. The last one has no gradient in every third step, from step 0 on."""
-    ps = [value(i, *s, dtype=dtype).requires_grad_() for i, s in enumerate(SHAPES)]
+def run(make, dtype, clip=0.0, decay=None):
+    """The parameters after steps 1, 7 and 20, or their averages. The last one has no gradient in every third step, from step 0 on."""
+    ps = [torch.nn.Parameter(value(i, *s, dtype=dtype)) for i, s in enumerate(SHAPES)]
     opt = make(ps)
+    model = torch.nn.ParameterList(ps)
+    if decay is not None:
+        averages = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(decay))
     out, norms = {}, []
     for step in range(STEPS):
         for i, p in enumerate(ps):
@@ -38,8 +42,10 @@ def run(make, dtype, clip=0.0):
         if clip:
             norms.append(float(torch.nn.utils.clip_grad_norm_(ps, clip)))
         opt.step()
+        if decay is not None:
+            averages.update_parameters(model)
         if step + 1 in (1, 7, STEPS):
-            out[str(step + 1)] = flat(ps)
+            out[str(step + 1)] = flat(ps if decay is None else list(averages.module))
     return {"params": out, "norms": norms} if clip else {"params": out}
 
 
@@ -87,8 +93,11 @@ def main():
         sets[name] = {"float64": run(make, torch.float64), "float32": run(make, torch.float32)}
     sets["sgd_clip"] = {"float64": run(SETS["sgd"], torch.float64, 0.9)}
     sets["adamw_clip"] = {"float64": run(SETS["adamw"], torch.float64, 2.2)}
+    averages = {}
+    for decay in ("0", "0.3", "0.9", "0.999"):
+        averages[decay] = {d: run(SETS["adamw"], t, decay=float(decay)) for d, t in (("float64", torch.float64), ("float32", torch.float32))}
     with open("optim.json", "w") as f:
-        json.dump({"sets": sets, "schedules": schedules()}, f, separators=(",", ":"))
+        json.dump({"sets": sets, "schedules": schedules(), "averages": averages}, f, separators=(",", ":"))
         f.write("\n")
 
 
