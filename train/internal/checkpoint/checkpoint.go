@@ -52,12 +52,7 @@ func Open(ctx context.Context, r *dist.Rank, g *dist.Group, dir string, resume b
 	if dir == "" {
 		return d, nil
 	}
-	path, err := zero.Do(g, func() (path string, err error) {
-		if path, err = newest(dir, resume); err != nil {
-			err = fmt.Errorf("-save: %w", err)
-		}
-		return path, err
-	})
+	path, err := zero.Do(g, func() (string, error) { return newest(dir, resume) })
 	if err == nil && path != "" {
 		err = d.load(ctx, g, path)
 	}
@@ -72,21 +67,21 @@ func Open(ctx context.Context, r *dist.Rank, g *dist.Group, dir string, resume b
 // made there.
 func newest(dir string, resume bool) (path string, err error) {
 	if err := os.MkdirAll(dir, 0o777); err != nil {
-		return "", err
+		return "", fmt.Errorf("-save: %w", err)
 	}
 	f, err := os.CreateTemp(dir, ".writable")
-	if err != nil {
-		return "", err
+	if err == nil {
+		err = errors.Join(f.Close(), os.Remove(f.Name()))
 	}
-	if err := errors.Join(f.Close(), os.Remove(f.Name())); err != nil {
-		return "", err
+	if err != nil {
+		return "", fmt.Errorf("-save: %w", err)
 	}
 	path, err = ckpt.Latest(dir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return "", nil
 	case err == nil && !resume:
-		return "", fmt.Errorf("%s holds checkpoints; -resume goes on from them", dir)
+		return "", fmt.Errorf("-save: %s holds checkpoints; -resume goes on from them", dir)
 	}
 	return path, err
 }
