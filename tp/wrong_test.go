@@ -122,7 +122,7 @@ func TestWhatDoesNotDivide(t *testing.T) {
 			return nil
 		}))
 		for rank, err := range failed {
-			if !strings.Contains(want, "side by side") || rank%3 != 0 { // ranks 0 and 3 stand at one place in both orders
+			if !strings.Contains(want, "Replicas last") || rank%3 != 0 { // ranks 0 and 3 stand at one place in both orders
 				require.ErrorContains(t, err, want)
 			}
 		}
