@@ -52,4 +52,12 @@ func TestRemoteDevice(t *testing.T) {
 			return err
 		})
 	}
+	dev, path := tensortest.NewRemote(t, 1), filepath.Join(t.TempDir(), "a.safetensors")
+	require.NoError(t, SaveFile(t.Context(), path, State{Params: made(dev, 1)}))
+	got := made(dev, 2)
+	_, err := LoadFile(t.Context(), path, &State{Params: got}, LoadConfig{})
+	require.NoError(t, err)
+	for i, p := range made(dev, 1) {
+		require.Equal(t, tensor.Floats(p.Local), tensor.Floats(got[i].Local))
+	}
 }

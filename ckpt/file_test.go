@@ -3,13 +3,11 @@ package ckpt
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"syscall"
 	"testing"
@@ -232,6 +230,43 @@ func TestFileEveryFlip(t *testing.T) {
 	require.NoError(t, err)
 }
 
+// TestFileSegments: a tensor that is one parameter in one model and parts of two in another goes both ways, verified.
+func TestFileSegments(t *testing.T) {
+	dev := tensor.NewCPU(1)
+	defer dev.Close()
+	made := func(name string, rows int, as []tensor.Stored, seed uint64) *tensor.Param {
+		p := tensor.NewParam(tensor.NormalInit(0, 1), rows, 2)
+		p.SetName(name)
+		p.SetStored(as)
+		p.Make(dev, tensor.Float32, seed)
+		return p
+	}
+	whole := func(seed uint64) nn.Params { return nn.Params{made("x", 12, nil, seed)} }
+	parts := func(seed uint64) nn.Params {
+		return nn.Params{made("q", 4, []tensor.Stored{of("x", 4, 0, 12)}, seed), made("kv", 8, []tensor.Stored{of("x", 8, 4, 12)}, seed+10)}
+	}
+	all := func(params nn.Params) (v []float64) {
+		for _, p := range params {
+			v = append(v, tensor.Floats(p.Local)...)
+		}
+		return v
+	}
+	path := filepath.Join(t.TempDir(), "a.safetensors")
+	for _, ways := range [][2]func(seed uint64) nn.Params{{whole, parts}, {parts, whole}} {
+		saved, loaded := ways[0](1), ways[1](2)
+		require.NoError(t, SaveFile(t.Context(), path, State{Params: saved}))
+		r, err := LoadFile(t.Context(), path, &State{Params: loaded}, LoadConfig{})
+		require.NoError(t, err)
+		require.Equal(t, all(saved), all(loaded))
+		require.Zero(t, r.Unverified)
+		info, err := os.Stat(path)
+		require.NoError(t, err)
+		flipped := flipFS{disk{}, filepath.Base(path), info.Size()*8 - 1}
+		_, err = load(t.Context(), nil, flipped, path, &State{Params: loaded}, LoadConfig{})
+		require.ErrorContains(t, err, "has another SHA-256 than its metadata says")
+	}
+}
+
 // TestFileHostile: a manifest that has the right hash and says what is not so.
 func TestFileHostile(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -276,81 +311,6 @@ func forge(t *testing.T, text []byte, change func(m *manifest)) []byte {
 type bytesAt []byte
 
 func (b bytesAt) ReadAt(p []byte, off int64) (int, error) { return copy(p, b[off:]), nil }
-
-// The file is one that Python reads, and PyTorch has its names.
-const pythonFile = `
-import json, sys
-from safetensors import safe_open
-from safetensors.numpy import load_file
-tensors = load_file(sys.argv[1])
-meta = safe_open(sys.argv[1], "np").metadata()
-out = {"names": sorted(tensors), "format": meta["format"], "step": json.loads(meta["ringo"])["checkpoint"]["step"]}
-out["sum"] = float(sum(t.astype("float64").sum() for t in tensors.values()))
-try:
-    import torch
-except ImportError:
-    torch = None
-if torch:
-    model = torch.nn.Sequential(torch.nn.Conv2d(1, 2, 3), torch.nn.BatchNorm2d(2), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(8, 3)).double()
-    state = {k: torch.from_numpy(t) for k, t in tensors.items()}
-    model.load_state_dict({k: t for k, t in state.items() if not k.startswith("optimizer.")}, strict=True)
-    model.eval()
-    out["logits"] = model(torch.linspace(-1, 1, 32, dtype=torch.float64).reshape(2, 1, 4, 4)).flatten().tolist()
-    adam = torch.optim.AdamW(model.parameters())
-    for name, p in model.named_parameters():
-        assert state["optimizer.state." + name + ".exp_avg"].shape == p.shape
-        assert state["optimizer.state." + name + ".exp_avg_sq"].shape == p.shape
-print(json.dumps(out))
-`
-
-func TestPythonReadsFile(t *testing.T) {
-	dev := tensor.NewCPU(1)
-	defer dev.Close()
-	model := nn.Sequential{nn.NewConv2d(1, 2, 3, tensor.Conv2dOptions{}), nn.NewBatchNorm2d(2), nn.ReLU, nn.Flatten{}, nn.NewLinear(8, 3)}
-	params := nn.Init(model, dev, tensor.Float64, 1)
-	opt := optim.NewAdamW(params, optim.AdamWConfig{})
-	st := State{Step: 1, Params: params, Optimizer: opt}
-	pictures := tensor.New(dev, tensor.Float64, 2, 1, 4, 4)
-	for i, v := 0, tensor.Data[float64](pictures); i < 32; i++ {
-		v[i] = -1 + float64(i)*2/31
-	}
-	tape := tensor.NewTape(dev)
-	tape.Backward(nn.CrossEntropy(model.Forward(tape.Input(pictures)), tensor.FromSlice([]int64{1, 2}, 2)))
-	require.NoError(t, opt.Step())
-	path := filepath.Join(t.TempDir(), "model.safetensors")
-	require.NoError(t, SaveFile(t.Context(), path, st))
-
-	var got struct {
-		Names  []string
-		Format string
-		Step   int
-		Sum    float64
-		Logits []float64
-	}
-	require.NoError(t, json.Unmarshal(python(t, pythonFile, path), &got))
-	items, err := st.items()
-	require.NoError(t, err)
-	names, total := []string{}, 0.0
-	for _, x := range items {
-		names = append(names, singleName(x.model, x.name))
-		for _, v := range tensor.Floats(x.data) {
-			total += v
-		}
-	}
-	slices.Sort(names)
-	require.Contains(t, names, "1.running_var")
-	require.Contains(t, names, "optimizer.state.0.weight.exp_avg_sq")
-	require.Equal(t, names, got.Names)
-	require.Equal(t, "pt", got.Format)
-	require.Equal(t, 1, got.Step)
-	require.InDelta(t, total, got.Sum, 1e-9)
-	if got.Logits == nil {
-		t.Log("no PyTorch")
-		return
-	}
-	eval := tensor.NewTape(dev, tensor.NoGrad())
-	require.InDeltaSlice(t, tensor.Floats(model.Forward(eval.Input(pictures))), got.Logits, 1e-12)
-}
 
 // TestFileRefuses: what ranks hold together is not one rank's to save.
 func TestFileRefuses(t *testing.T) {
