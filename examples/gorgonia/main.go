@@ -5,7 +5,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"log"
 	"os"
@@ -52,7 +51,7 @@ func train(ctx context.Context, r *dist.Rank, steps int) error {
 	params := nn.Init(model, r.Device, tensor.Float32, 1)
 	opt := optim.NewAdamW(params, optim.AdamWConfig{LR: 1e-3})
 	tape := tensor.NewTape(r.Device)
-	batches := data.NewLoader(trainSet, data.Config{Batch: 50, Shuffle: true, Device: r.Device})
+	batches := data.NewLoader(trainSet.set, data.Config{Batch: 50, Shuffle: true, Device: r.Device})
 	for step := 0; step < steps; {
 		for _, b := range batches.Epoch(ctx, batches.State().Epoch) {
 			loss := nn.CrossEntropy(model.Forward(tape.Input(b.X)), b.Y)
@@ -86,7 +85,7 @@ func train(ctx context.Context, r *dist.Rank, steps int) error {
 			right++
 		}
 	}
-	r.Logf("test accuracy %.1f%%", 100*float64(right)/float64(testSet.Len()))
+	r.Logf("test accuracy %.1f%%", 100*float64(right)/float64(testSet.set.Len()))
 	return nil
 }
 
@@ -129,46 +128,36 @@ func linear(l *nn.Linear, x gt.Tensor, ones *gt.Dense) (gt.Tensor, error) {
 	return gt.Add(y, biases, gt.UseUnsafe())
 }
 
-// arrays is a data.Dataset of gorgonia's arrays.
+// arrays are images in gorgonia's arrays.
 type arrays struct {
-	x *gt.Dense // [n,784], float32
-	y *gt.Dense // [n], int64
+	x   *gt.Dense     // [n,784], float32
+	y   *gt.Dense     // [n], int64
+	set *data.Tensors // over their memory
 }
 
 // newArrays makes n images from a seed.
-func newArrays(n int, seed uint64, engine *gorgonia.Engine) (*arrays, error) {
+func newArrays(n int, seed uint64, engine *gorgonia.Engine) (a arrays, err error) {
 	images, err := data.Synthetic(n, seed, tensor.Float32)
 	if err != nil {
-		return nil, err
+		return a, err
 	}
-	a := &arrays{gt.New(gt.Of(gt.Float32), gt.WithShape(n, 784), gt.WithEngine(engine)), gt.New(gt.Of(gt.Int64), gt.WithShape(n))}
-	x, errX := gorgonia.FromDense(a.x)
-	y, errY := gorgonia.FromDense(a.y)
-	if err := errors.Join(errX, errY); err != nil {
-		return nil, err
+	a.x = gt.New(gt.Of(gt.Float32), gt.WithShape(n, 784), gt.WithEngine(engine))
+	a.y = gt.New(gt.Of(gt.Int64), gt.WithShape(n))
+	x, err := gorgonia.FromDense(a.x)
+	if err != nil {
+		return a, err
+	}
+	y, err := gorgonia.FromDense(a.y)
+	if err != nil {
+		return a, err
 	}
 	all := make([]int, n)
 	for i := range all {
 		all[i] = i
 	}
-	return a, images.Batch(all, x, y) // into the arrays' memory
-}
-
-// Len returns the number of images.
-func (a *arrays) Len() int { return a.x.Shape()[0] }
-
-// Shapes returns those of an image and of a label.
-func (a *arrays) Shapes() (x, y tensor.Shape) {
-	return tensor.Shape{DType: tensor.Float32, Dims: []int{784}}, tensor.Shape{DType: tensor.Int64}
-}
-
-// Batch copies images and labels.
-func (a *arrays) Batch(idx []int, x, y tensor.Tensor) error {
-	images, labels := a.x.Data().([]float32), a.y.Data().([]int64)
-	toX, toY := tensor.Data[float32](x), tensor.Data[int64](y)
-	for row, i := range idx {
-		copy(toX[row*784:(row+1)*784], images[i*784:(i+1)*784])
-		toY[row] = labels[i]
+	if err := images.Batch(all, x, y); err != nil { // into the arrays' memory
+		return a, err
 	}
-	return nil
+	a.set, err = data.NewTensors(x, y)
+	return a, err
 }
