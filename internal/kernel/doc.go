@@ -24,7 +24,8 @@
 // Element types are float32, float64, int32, int64 and uint8 ([Number]) and bool. [BF16] and [F16] are storage formats:
 // convert them to float32, compute, and round back; only [GemmBF16] multiplies bfloat16 as such, with AVX512-BF16 or, where
 // CPU and operating system grant them, the tiles of AMX. On a machine without AMX the tests check its kernels by their machine
-// code (binutils must read in it what was meant) and by an emulation of their packing and sums; there they have not run.
+// code (binutils must read in it what was meant) and by an emulation of their packing and sums; there they have not run. The kernels for
+// NEON are tested under qemu.
 //
 // Random numbers are a pure function of a key and an index ([Bits], [Key]), and dropout is keyed by an element's place in
 // the whole tensor ([Rows]), so a result does not depend on how the tensor is cut over ranks and threads.

@@ -3,9 +3,13 @@
 //
 //	cd internal/kernel/gen && go run .
 //
-// It is a module of its own, so that its dependency (avo, an assembly
-// generator) does not become one of the framework. Its output is committed;
-// run it only after a change here.
+// It is a module of its own, so that its dependencies (avo, an assembly
+// generator, and in tests x/arch, a decoder) do not become those of the
+// framework. Its output is committed; run it only after a change here.
+//
+// avo knows amd64 alone. For NEON ([neon]) the bodies of vector kernels are
+// recorded, get registers here, and are written as text; what Go's assembler
+// lacks is written as numbers ([neonWords]).
 //
 // For every instruction set and element type it makes
 //
