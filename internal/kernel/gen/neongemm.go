@@ -86,10 +86,9 @@ func (n *neon) columnsLoop(size, h int) {
 		n.linef("ADD R%d, R%d, R%d", regBS, regRowB, regRowB)
 		at, v := 0, vecA
 		var elements []func(d, b int) string // the product with each element of A
-		for _, part := range []struct{ bytes, name string }{{"16", "Q"}, {"8", "D"}, {"4", "S"}} {
-			bytes := map[string]int{"16": 16, "8": 8, "4": 4}[part.bytes]
+		for _, bytes := range []int{16, 8, 4} {
 			for h*size-at >= bytes {
-				n.linef("FMOV%s %d(R%d), F%d", part.name, at, regScratch, v)
+				n.linef("%s %d(R%d), F%d", move(bytes), at, regScratch, v)
 				for lane := range bytes / size {
 					from := v
 					elements = append(elements, func(d, b int) string { return byElement(true, size, d, b, from, lane) })
@@ -115,7 +114,6 @@ func (n *neon) rowsLoop(size, h int) {
 	for i := 1; i < h; i++ {
 		n.linef("ADD R%d, R%d, R%d", regAS, rowRegs[i-1], rowRegs[i])
 	}
-	names := map[int]string{4: "S", 8: "D", 16: "Q"}
 	some := func(steps int) {
 		const first = vecB + 4
 		for s := range steps {
@@ -124,7 +122,7 @@ func (n *neon) rowsLoop(size, h int) {
 		}
 		for i := range h {
 			a := first + i%4
-			n.linef("FMOV%s.P %d(R%d), F%d", names[steps*size], steps*size, rowRegs[i], a)
+			n.linef("%s.P %d(R%d), F%d", move(steps*size), steps*size, rowRegs[i], a)
 			for s := range steps {
 				n.lines(byElement(true, size, 2*i, vecB+2*s, a, s), byElement(true, size, 2*i+1, vecB+2*s+1, a, s))
 			}
@@ -135,7 +133,7 @@ func (n *neon) rowsLoop(size, h int) {
 
 // storeTile writes alpha times the accumulators to C, plus the rows of from, and goes on with the next tile.
 func (n *neon) storeTile(size, h int) {
-	n.linef("FMOV%s %s, F%d", map[int]string{4: "S", 8: "D"}[size], n.slot("alpha"), vecB)
+	n.linef("%s %s, F%d", move(size), n.slot("alpha"), vecB)
 	n.linef("CBZ R%d, overwrite", regFrom)
 	for i := range h {
 		a := vecA + i%2*2

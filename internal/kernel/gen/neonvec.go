@@ -242,7 +242,7 @@ func (n *neon) copied(x value) value {
 	return to
 }
 
-// change records name, which has a as its result and reads it, b and c.
+// change makes a what instruction name makes of a, b and c.
 func (n *neon) change(name string, size int, a, b, c value) {
 	v := n.vreg(a)
 	n.fn.add(inst{dst: v, srcs: []*vreg{n.vreg(b), n.vreg(c), v}, lines: func(d int, s []int) []string {
