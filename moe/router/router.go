@@ -78,7 +78,7 @@ func (c *Config) check(n int) error {
 	}
 	switch {
 	case c.Top < 1 || c.Top > may:
-		return fmt.Errorf("Top is %d, want 1 to %d, the number of experts to choose from", c.Top, may)
+		return fmt.Errorf("a Top of %d, want 1 to %d, the number of experts to choose from", c.Top, may)
 	case c.Scoring < Softmax || c.Scoring > Sigmoid:
 		return fmt.Errorf("unknown Scoring %d", c.Scoring)
 	case c.Scoring == Chosen && c.Bias:

@@ -162,9 +162,9 @@ func TestRouterGradients(t *testing.T) {
 
 func TestWrongRouters(t *testing.T) {
 	for want, c := range map[string]router.Config{
-		"Top is 0, want 1 to 8, the number of experts to choose from": {},
-		"Top is 9, want 1 to 8, the number of experts to choose from": {Top: 9},
-		"Top is 5, want 1 to 4, the number of experts to choose from": {Top: 5, Groups: 2, TopGroups: 1},
+		"a Top of 0, want 1 to 8, the number of experts to choose from": {},
+		"a Top of 9, want 1 to 8, the number of experts to choose from": {Top: 9},
+		"a Top of 5, want 1 to 4, the number of experts to choose from": {Top: 5, Groups: 2, TopGroups: 1},
 		"8 experts do not divide into 3 groups of two or more":        {Top: 1, Groups: 3, TopGroups: 1},
 		"8 experts do not divide into 8 groups of two or more":        {Top: 1, Groups: 8, TopGroups: 1},
 		"8 experts do not divide into 0 groups of two or more":        {Top: 1, TopGroups: 1},
