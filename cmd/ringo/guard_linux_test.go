@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -15,12 +16,42 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// Not every machine has the commands setsid and env; these are as much of them as escapes needs.
+func init() {
+	programs["setsid"] = func() {
+		if _, err := syscall.Setsid(); err != nil {
+			fatal(err)
+		}
+		become(os.Args[1:], os.Environ())
+	}
+	programs["forget"] = func() { become(os.Args[1:], nil) }
+}
+
+// become runs another program in this process.
+func become(args, env []string) {
+	path, err := exec.LookPath(args[0])
+	if err == nil {
+		err = syscall.Exec(path, args, env)
+	}
+	fatal(err)
+}
+
+func fatal(err error) {
+	fmt.Fprintln(os.Stderr, err)
+	os.Exit(1)
+}
+
+// escaping returns the environment of a job of escapes.
+func escaping(t *testing.T, mark string) []string {
+	return []string{"MARK=" + mark, "SETSID=" + program(t, "setsid"), "FORGET=" + program(t, "forget")}
+}
+
 // escapes is a rank whose descendants leave its process group, its session, its line of parents and its environment. Each
 // holds the mark in its environment or, as a number of seconds, in its arguments.
 const escapes = `
 sleep $MARK &
-setsid sh -c 'trap "" HUP INT QUIT TERM; sleep $MARK & (setsid sleep $MARK &) & sleep $MARK' &
-(setsid sh -c '(env -i sleep $0 &)' $MARK &)
+$SETSID sh -c 'trap "" HUP INT QUIT TERM; sleep $MARK & ($SETSID sleep $MARK &) & sleep $MARK' &
+($SETSID sh -c '($FORGET sleep $0 &)' $MARK &)
 wait %1`
 
 // perRank is how many processes of a rank sleep.
@@ -77,7 +108,7 @@ func TestNoProcessIsLeft(t *testing.T) {
 			t.Parallel()
 			mark := newMark(i)
 			cmd, _, _, _ := command(t, "run", "-n", "2", "sh", "-c", escapes)
-			cmd.Env = append(cmd.Env, "MARK="+mark)
+			cmd.Env = append(cmd.Env, escaping(t, mark)...)
 			cmd.Stdout, cmd.Stderr = nil, nil
 			t.Cleanup(func() {
 				for _, pid := range marked(mark, false) {
@@ -107,7 +138,7 @@ func TestNoProcessIsLeftAtTheEnd(t *testing.T) {
 	t.Parallel()
 	mark := newMark(99)
 	cmd, stdout, stderr, _ := command(t, "run", "-n", "1", "sh", "-c", strings.ReplaceAll(escapes, "wait %1", "echo done; exit 3"))
-	cmd.Env = append(cmd.Env, "MARK="+mark)
+	cmd.Env = append(cmd.Env, escaping(t, mark)...)
 	_ = cmd.Run()
 	assert.Equal(t, 3, cmd.ProcessState.ExitCode())
 	assert.Equal(t, "[0] done\n", stdout.String())
@@ -123,7 +154,7 @@ func TestNoFolderIsLeft(t *testing.T) {
 			cmd, _, _, tmp := command(t, "run", "-n", "1", "./testdata/ranks", "wait")
 			if building {
 				bin := t.TempDir()
-				script := "#!/bin/sh\nmkdir $GOTMPDIR/go-build1\necho building\nexec sleep 1000\n"
+				script := "#!/bin/sh\n>$GOTMPDIR/built\necho building\nexec sleep 1000\n"
 				require.NoError(t, os.WriteFile(filepath.Join(bin, "go"), []byte(script), 0o755))
 				cmd.Env = append(cmd.Env, "PATH="+bin+":"+os.Getenv("PATH"))
 			}
