@@ -55,6 +55,7 @@ const (
 type AttentionWork[T Float] struct {
 	ws, s, d   []T // workspace of GEMM; scores and their gradients
 	wide       []T // 16-bit keys or values of a block
+	touched    uint16
 	top, sum   [attnRows]float64
 	g          Gemm[T]
 	head, i, n int // the head, its first query in the block, and the number of queries

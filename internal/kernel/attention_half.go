@@ -16,8 +16,21 @@ func (w *AttentionWork[T]) block(a *Attention[T], x []T, half []uint16, j, n int
 	if len(w.wide) < attnCols*a.HeadDim {
 		w.wide = make([]T, attnCols*a.HeadDim)
 	}
+	w.touched += touch(half[a.keyAt(w.head, j):], n, a.HeadDim, a.KVStep)
 	for r := range n {
 		a.Widen(w.wide[r*a.HeadDim:][:a.HeadDim], half[a.keyAt(w.head, j+r):][:a.HeadDim])
 	}
 	return w.wide, a.HeadDim
+}
+
+// touch reads a word of each cache line of n rows that lie step apart: the processor fetches several of them at once, and when rows are
+// widened one by one it would wait for each. The sum is there to be kept, or the compiler would leave the reading out.
+func touch(x []uint16, n, dim, step int) (sum uint16) {
+	for r := range n {
+		row := x[r*step:][:dim]
+		for i := 0; i < len(row); i += 32 {
+			sum += row[i]
+		}
+	}
+	return sum
 }
