@@ -249,6 +249,12 @@ func (s *source) readSingle(name string) {
 	}
 	text, ours := f.header.Metadata[metadataName]
 	if !ours {
+		for key, value := range f.header.Metadata {
+			if strings.HasPrefix(value, string(manifestHead)) {
+				s.problem("%s: its metadata has a checkpoint of this package under %q, not %q: the file is damaged", name, key, metadataName)
+				return
+			}
+		}
 		s.addPlain(name)
 		return
 	}

@@ -2,6 +2,7 @@ package ckpt
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -9,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -211,8 +213,7 @@ func tinyFile(t *testing.T) (path string, state func() *State) {
 	return path, state
 }
 
-// TestFileEveryFlip: a bit that is wrong in any byte of the file is refused by LoadFile and found by Verify. Where it is in the name of
-// the manifest, the file is taken for one of others, and Verify says that it has no hashes.
+// TestFileEveryFlip: a bit that is wrong in any byte of the file is refused by LoadFile and found by Verify.
 func TestFileEveryFlip(t *testing.T) {
 	path, state := tinyFile(t)
 	info, err := os.Stat(path)
@@ -224,8 +225,33 @@ func TestFileEveryFlip(t *testing.T) {
 		require.Error(t, err, "bit %d of byte %d of %d", i%8, i, info.Size())
 		v, err := verify(t.Context(), flipped, path, VerifyConfig{})
 		require.NoError(t, err)
-		require.True(t, !v.OK || len(v.Unchecked) > 0, "bit %d of byte %d", i%8, i)
+		require.False(t, v.OK, "bit %d of byte %d", i%8, i)
 	}
+	_, err = LoadFile(t.Context(), path, st, LoadConfig{})
+	require.NoError(t, err)
+}
+
+// TestFileNameFlips: a file of parameters alone, of which a reader misses nothing without the manifest, is refused, too, when a bit of
+// the manifest's name is wrong: it is no file of others.
+func TestFileNameFlips(t *testing.T) {
+	dev := tensor.NewCPU(1)
+	defer dev.Close()
+	st := &State{Params: nn.Init(nn.NewLinear(2, 3), dev, tensor.Float32, 1)}
+	path := filepath.Join(t.TempDir(), "tiny.safetensors")
+	require.NoError(t, SaveFile(t.Context(), path, *st))
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	key := []byte(`"` + metadataName + `":`)
+	require.Equal(t, 1, bytes.Count(text, key))
+	at, others := int64(bytes.Index(text, key)), 0
+	for bit := at * 8; bit < (at+int64(len(key)))*8; bit++ {
+		_, err := load(t.Context(), nil, flipFS{disk{}, filepath.Base(path), bit}, path, st, LoadConfig{})
+		require.Error(t, err, "bit %d", bit)
+		if strings.Contains(err.Error(), "has a checkpoint of this package under ") {
+			others++
+		}
+	}
+	require.Greater(t, others, 4*len(metadataName), "flips that leave a name")
 	_, err = LoadFile(t.Context(), path, st, LoadConfig{})
 	require.NoError(t, err)
 }
