@@ -82,7 +82,11 @@ func (r *reader) checkPages(c *format.ColumnMetaData) error {
 			return fmt.Errorf("a page of %d bytes uncompressed and %d values at byte %d: at most %d and %d are read",
 				h.UncompressedPageSize, values, at, maxPage, maxPageValues)
 		}
-		at += int64(w.at) + int64(h.CompressedPageSize)
+		at += int64(w.at)
+		if err := inflates(c.Codec, &h, io.NewSectionReader(r.from, at, int64(h.CompressedPageSize))); err != nil {
+			return fmt.Errorf("a page at byte %d: %w", at, err)
+		}
+		at += int64(h.CompressedPageSize)
 	}
 	return nil
 }

@@ -6,6 +6,6 @@
 // It is a package of its own because of its library, github.com/parquet-go/parquet-go, which adds 15 MB to a program.
 //
 // The library trusts the lengths that a file gives. Before it reads, the footer and the header of each page are checked against the size
-// of the file and this package's bounds; a panic of the library becomes an error. One thing has no bound: what a compressed page holds,
-// if it is more than its header says. Read such files from people you trust, or uncompressed.
+// of the file and this package's bounds, and each compressed page is read through, without keeping what it holds: if that is more than its
+// header says, the file is refused. A panic of the library becomes an error.
 package parquet

