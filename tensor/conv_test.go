@@ -2,6 +2,8 @@ package tensor_test
 
 import (
 	"fmt"
+	"math"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -47,6 +49,8 @@ func TestConvCut(t *testing.T) {
 		{N: 1, In: 40, H: 34, W: 36, Out: 2, Groups: 1, KH: 3, KW: 3, StrideH: 1, StrideW: 1, PadH: 1, PadW: 0, DilationH: 1, DilationW: 1, OutH: 34, OutW: 34},
 		{N: 19, In: 6, H: 9, W: 33, Out: 4, Groups: 2, KH: 3, KW: 2, StrideH: 2, StrideW: 1, PadH: 2, PadW: 3, DilationH: 1, DilationW: 2, OutH: 6, OutW: 37},
 		{N: 3, In: 5, H: 7, W: 8, Out: 6, Groups: 1, KH: 1, KW: 1, StrideH: 1, StrideW: 1, DilationH: 1, DilationW: 1, OutH: 7, OutW: 8},
+		{N: 2, In: 5, H: 7, W: 8, Out: 6, Groups: 1, KH: 1, KW: 1, StrideH: 2, StrideW: 3, DilationH: 1, DilationW: 1, OutH: 4, OutW: 3},
+		{N: 2, In: 3, H: 4, W: 5, Out: 2, Groups: 1, KH: 1, KW: 1, StrideH: 1, StrideW: 1, PadH: 1, PadW: 2, DilationH: 1, DilationW: 1, OutH: 6, OutW: 9},
 	} {
 		o := tensor.Conv2dOptions{Stride: [2]int{c.StrideH, c.StrideW}, Padding: [2]int{c.PadH, c.PadW}, Dilation: [2]int{c.DilationH, c.DilationW}, Groups: c.Groups}
 		var bits [3][]float64
@@ -100,7 +104,8 @@ func TestPictureErrors(t *testing.T) {
 		"conv2d float32[2,4,30], float32[6,2,3,3]: wants an input [batch, in, h, w]": func() {
 			tensor.Conv2d(x.Reshape(2, 4, 30), w, tensor.Tensor{}, tensor.Conv2dOptions{})
 		},
-		"conv2d float32[2,4,5,6], float32[6,2,3,3], float32[2,4,5,6]: wants": func() { tensor.Conv2d(x, w, x, tensor.Conv2dOptions{Groups: 2}) },
+		"conv2d float32[2,4,5,6], float32[6,2,3,3], float32[2,4,5,6]: wants":               func() { tensor.Conv2d(x, w, x, tensor.Conv2dOptions{Groups: 2}) },
+		"no option may be negative: {Stride:[0 0] Padding:[0 0] Dilation:[0 0] Groups:-1}": conv(tensor.Conv2dOptions{Groups: -1}),
 		"that the window fits into":          func() { x.MaxPool2d(tensor.Pool2dOptions{}) },
 		"padding of at most half of it":      func() { x.AvgPool2d(tensor.Pool2dOptions{Kernel: [2]int{3, 3}, Padding: [2]int{2, 0}}) },
 		"max_pool2d float32[2,4,5,6]: wants": func() { x.MaxPool2d(tensor.Pool2dOptions{Kernel: [2]int{6, 1}}) },
@@ -110,5 +115,31 @@ func TestPictureErrors(t *testing.T) {
 		},
 	} {
 		assert.ErrorContains(t, tensor.Try(f), want)
+	}
+}
+
+// Of equal pixels the first one is taken, and gets the gradient; a NaN is larger than all, and the first one stays.
+func TestMaxPoolTakesTheFirst(t *testing.T) {
+	dev, nan := tensor.NewCPU(1), math.NaN()
+	defer dev.Close()
+	for _, c := range []struct{ x, grad []float64 }{
+		{[]float64{2, 2, 2, 2}, []float64{1, 0, 0, 0}},
+		{[]float64{1, 3, 3, 2}, []float64{0, 1, 0, 0}},
+		{[]float64{1, nan, 3, nan}, []float64{0, 1, 0, 0}},
+		{[]float64{nan, 9, nan, 9}, []float64{1, 0, 0, 0}},
+	} {
+		x := tensor.NewParam(tensor.Constant(0), 1, 1, 2, 2)
+		x.SetName("x")
+		x.Make(dev, tensor.Float64, 1)
+		tape := tensor.NewTape(dev)
+		tensor.Copy(x.Value, tensor.FromSlice(c.x, 1, 1, 2, 2))
+		y := tape.Use(x).MaxPool2d(tensor.Pool2dOptions{Kernel: [2]int{2, 2}})
+		want := c.x[slices.Index(c.grad, 1)]
+		require.Equal(t, math.IsNaN(want), math.IsNaN(y.Item()), c)
+		if !math.IsNaN(want) {
+			require.Equal(t, want, y.Item(), c)
+		}
+		tape.Backward(y.Sum())
+		require.Equal(t, c.grad, tensor.Floats(x.Grad), c)
 	}
 }
