@@ -282,7 +282,7 @@ func TestPowerSGDBytes(t *testing.T) {
 	}
 }
 
-// With an eighth of the bytes, the loss falls as without compression: the mean of ten steps is never 3.5% above the other. Without error
+// With 22% of the bytes, the loss falls as without compression: the mean of ten steps is never 3.5% above the other. Without error
 // feedback it is 12% above.
 func TestPowerSGDLossCurve(t *testing.T) {
 	curve := func(hook ddp.CommHook) (means []float64) {
