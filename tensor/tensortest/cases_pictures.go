@@ -105,7 +105,8 @@ func movedStats(x []Array) Array {
 	})
 }
 
-var pools = []tensor.Pool2dOptions{{Kernel: [2]int{2, 2}}, {Kernel: [2]int{3, 2}, Stride: [2]int{1, 2}, Padding: [2]int{1, 1}}, {Kernel: [2]int{3, 3}, Stride: [2]int{2, 4}}}
+var pools = []tensor.Pool2dOptions{{Kernel: [2]int{2, 2}}, {Kernel: [2]int{3, 2}, Stride: [2]int{1, 2}, Padding: [2]int{1, 1}}, {Kernel: [2]int{3, 3}, Stride: [2]int{2, 4}},
+	{Kernel: [2]int{2, 3}, Padding: [2]int{0, 1}}}
 
 // pooled gives f the pixels of each window that are inside the input, and how many it has.
 func pooled(x Array, o tensor.Pool2dOptions, f func(pixels []float64, area int) float64) Array {
