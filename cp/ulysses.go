@@ -5,6 +5,7 @@ import (
 
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/autograd"
+	"github.com/ringo-ml/ringo/internal/rebuild"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -19,6 +20,9 @@ type Ulysses struct {
 
 // Part returns this rank's positions of what a loader gives, x [rows, positions, ...]: of inputs, and of labels.
 func (u *Ulysses) Part(x tensor.Tensor) tensor.Tensor {
+	if err := rebuild.Refuse("cp"); err != nil {
+		panic(&tensor.Failure{Op: "Ulysses.Part", Err: err})
+	}
 	dims, r := x.Shape().Dims, x.Rows()
 	if len(dims) < 2 || r.Stride == 0 || r.Seq.Total != 0 {
 		fail("Ulysses.Part", "%v needs dimensions of rows and positions, and the rows of a loader or of Tensor.WithRows, whole", x.Shape())

@@ -41,7 +41,8 @@ type comm struct {
 	flights int
 	spent   [backend.NumKinds]spent // wire: of lanes that are closed
 
-	ends []func(ctx context.Context) error // of AtEnd
+	ends    []func(ctx context.Context) error // of AtEnd
+	without func(ranks []int) error           // tells the launcher which ranks are lost; nil: there is none
 }
 
 // drive gives every lane with operations in flight one step.

@@ -88,6 +88,7 @@ func runProcess(ctx context.Context, cfg Config, env launch.Env, worker *launch.
 	}
 	return runEngine(ctx, cfg, e, place{env.Rank, env.Size, env.LocalRank, beside}, func(r *Rank) {
 		r.worker, r.generation = worker, env.Generation
+		r.c.without = worker.Without
 		r.watch(ctx, worker)
 	}, fn)
 }
@@ -114,7 +115,7 @@ func runEngine(ctx context.Context, cfg Config, e backend.Engine, at place, prep
 // be started as often again. Call it on all ranks (rank 0's counts) after each step, or after each checkpoint. It costs a
 // few microseconds and does nothing when no launcher waits for it.
 func (r *Rank) Progress(step int) {
-	if r.c.rank == 0 {
+	if r.c.world.Load().Rank() == 0 {
 		_ = r.worker.Progress(step) // a launcher that is gone ends the job by itself
 	}
 }

@@ -55,6 +55,10 @@ func (g *Group) Rebuild(ctx context.Context) (*Group, error) {
 	defer c.mu.Unlock()
 	if c.world.Load() == g {
 		c.world.Store(made)
+		lost := slices.DeleteFunc(slices.Clone(g.ranks), func(rank int) bool { return slices.Contains(ranks, rank) })
+		if c.without != nil && len(lost) > 0 {
+			_ = c.without(lost) // a launcher that is gone ends the job by itself
+		}
 	}
 	return made, nil
 }

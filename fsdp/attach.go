@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/ringo-ml/ringo/internal/rebuild"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -16,6 +17,9 @@ import (
 // have values, rank 0's are taken. Each parameter must be in one unit, or ignored. Buffers belong in no unit; ranks hold
 // them whole. Parameters may be frozen later, on all ranks alike.
 func (s *Sharding) Attach(model any) (nn.Params, error) {
+	if err := rebuild.Refuse("fsdp"); err != nil {
+		return nil, err
+	}
 	if err := s.cfg.check(); err != nil {
 		return nil, err
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/autograd"
+	"github.com/ringo-ml/ringo/internal/rebuild"
 	"github.com/ringo-ml/ringo/moe/dispatch"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
@@ -40,6 +41,9 @@ type parallel struct {
 // experts, in their order; their number has to divide by that of the ranks. Call it before values are made: before nn.Init, ddp.Attach
 // and the Attach of package fsdp. All ranks call it alike.
 func Parallelize(r Ranks, layers ...*Layer) error {
+	if err := rebuild.Refuse("moe"); err != nil {
+		return err
+	}
 	switch {
 	case r.Tokens == nil:
 		return fmt.Errorf("moe: Ranks.Tokens is nil: it must be the group of the ranks with other tokens")

@@ -5,6 +5,7 @@ import (
 
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/autograd"
+	"github.com/ringo-ml/ringo/internal/rebuild"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -31,6 +32,9 @@ type Parallel struct {
 // them. Call it before values are made: before nn.Init, ddp.Attach and the Attach of package fsdp. All ranks of the group call it
 // alike. After an error the model is of no use.
 func Parallelize(model any, c Config, divide func(p *Parallel)) error {
+	if err := rebuild.Refuse("tp"); err != nil {
+		return err
+	}
 	p := &Parallel{Config: c}
 	if err := p.check(); err != nil {
 		return fmt.Errorf("tp: %w", err)

@@ -4,6 +4,7 @@ package launch
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -15,6 +16,7 @@ type outcome struct {
 	ended    bool
 	failed   bool
 	killed   bool // by its agent, because it did not end
+	lost     bool // the others go on without it
 	silence  time.Duration
 	code     int // for the shell
 }
@@ -54,6 +56,8 @@ func (c *coordinator) handle(a arrival) {
 		c.reported(m.Report)
 	case m.Ended != nil && m.Ended.Gen == c.gen && n.holds(m.Ended.Rank):
 		c.ended(n, m.Ended)
+	case m.Without != nil && m.Without.Gen == c.gen && n.holds(m.Without.Rank) && c.config.Rebuild:
+		c.without(m.Without)
 	case m.Show != nil && m.Show.Gen == c.gen && n.holds(m.Show.Rank) && c.config.Watch != nil:
 		c.config.Watch.Shown(c.gen, m.Show.Rank, m.Show.What)
 	case m.Silent > 0 && m.Silent == c.gen:
@@ -84,7 +88,7 @@ func (c *coordinator) unstarted(n *node, u *unstart) {
 // reported takes the first report of a rank.
 func (c *coordinator) reported(m *report) {
 	r := &c.ranks[m.Rank]
-	if r.reported {
+	if r.reported || r.lost {
 		return
 	}
 	r.reported = true
@@ -110,7 +114,7 @@ func (c *coordinator) ended(n *node, m *ended) {
 	} else if w != nil {
 		w.Ended(c.gen, m.Rank, r.code)
 	}
-	if r.reported || r.killed || m.Status == 0 {
+	if r.reported || r.killed || r.lost || m.Status == 0 {
 		return
 	}
 	text := fmt.Sprintf("exited with status %d", m.Status)
@@ -118,6 +122,46 @@ func (c *coordinator) ended(n *node, m *ended) {
 		text = fmt.Sprintf("was killed by signal %v", syscall.Signal(m.Signal))
 	}
 	c.fail(Primary, cause{first: m.Rank, last: m.Rank, by: m.Rank, text: c.rankName(m.Rank) + " " + text})
+}
+
+// without notes which ranks the others go on without. Failures of these alone end nobody; those that live are ended.
+func (c *coordinator) without(m *without) {
+	lost := slices.DeleteFunc(m.Ranks, func(rank int) bool { return rank < 0 || rank >= len(c.ranks) || c.ranks[rank].lost })
+	if len(lost) == 0 || c.ranks[m.Rank].lost || c.stopped != 0 {
+		return // another rank has said it, or it is too late
+	}
+	for _, rank := range lost {
+		c.ranks[rank].lost = true
+	}
+	text := fmt.Sprintf("%d ranks go on without %s", len(c.ranks)-len(c.lost()), c.rankNames(lost))
+	if first := c.first(); first != nil {
+		text = first.text + "\n" + text
+	}
+	c.tellMembers(note{Lost: lost})
+	c.tellMembers(note{News: text})
+	if !slices.ContainsFunc(c.ranks, func(r outcome) bool { return r.failed && !r.lost }) {
+		c.cause, c.echo = nil, nil
+		c.deadline.Stop()
+	}
+}
+
+// lost lists the ranks that the others went on without.
+func (c *coordinator) lost() (list []int) {
+	for rank, r := range c.ranks {
+		if r.lost {
+			list = append(list, rank)
+		}
+	}
+	return list
+}
+
+// rankNames names ranks of the generation.
+func (c *coordinator) rankNames(ranks []int) string {
+	names := make([]string, len(ranks))
+	for i, rank := range ranks {
+		names[i] = c.rankName(rank)
+	}
+	return strings.Join(names, ", ")
 }
 
 // silent notes that no worker that is left on a node gives a sign of life. After a failure, when that is so on all nodes,
@@ -204,7 +248,7 @@ func (c *coordinator) result() (code int, text string) {
 		lines = append(lines, signalText(c.stopped))
 	}
 	for rank, r := range c.ranks {
-		if !r.killed {
+		if !r.killed || r.lost {
 			continue
 		}
 		line := c.rankName(rank) + " did not end by itself and was killed"

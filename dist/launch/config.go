@@ -31,6 +31,9 @@ type Config struct {
 	// MaxRestarts is how often all ranks of all hosts are started again after a failure without getting further than
 	// before (see Worker.Progress). Host 0's counts.
 	MaxRestarts int
+	// Rebuild has the job go on when ranks are lost and the others agree on a new generation of their group without them
+	// (see Worker.Without), instead of ending the others. One host only.
+	Rebuild bool
 	// Bind is where the ranks of this host listen: an address of this host, or the name of an interface, whose first address
 	// is meant. "" and "auto" are 127.0.0.1 on one node, and else the interface that routes to the other nodes; "" leaves
 	// RINGO_BIND its say on several nodes. There rank 0 listens at the address of Rendezvous whatever Bind says.
@@ -106,7 +109,11 @@ func (c *Config) timeout() time.Duration {
 
 // patience returns how long to wait for the other ranks after the first failure.
 func (c *Config) patience() time.Duration {
-	return cmp.Or(c.timeout(), assumedTimeout) + settle
+	t := cmp.Or(c.timeout(), assumedTimeout)
+	if c.Rebuild { // they need the timeout to see the loss, and three times that at most to agree
+		t *= 4
+	}
+	return t + settle
 }
 
 // lostAfter returns how long another host may be silent: the timeout of an operation, but at least minSilence, for agents
@@ -144,6 +151,8 @@ func (c *Config) complete() error {
 		return fmt.Errorf("launch: %d threads", c.Threads)
 	case c.Watch != nil && c.NodeRank > 0:
 		return fmt.Errorf("launch: node %d cannot watch the job: node 0 does", c.NodeRank)
+	case c.Rebuild && c.MaxNodes > 1:
+		return fmt.Errorf("launch: rebuild with %d nodes: ranks go on without lost ones on one host only; restarts work on several", c.MaxNodes)
 	case c.MaxRestarts < 0:
 		return fmt.Errorf("launch: %d restarts", c.MaxRestarts)
 	}

@@ -273,6 +273,9 @@ func (c *coordinator) again() bool {
 // it: who does not would try again. An error says why there was no start.
 func (c *coordinator) finish(err error) {
 	code, text := c.result()
+	if lost := c.lost(); code == 0 && err == nil && lost != nil {
+		c.nodes[0].wire.send(note{News: fmt.Sprintf("the job ended well, without %s", c.rankNames(lost))})
+	}
 	switch {
 	case c.stopped != 0 && err != nil:
 		text = signalText(c.stopped)

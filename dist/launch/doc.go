@@ -35,6 +35,7 @@
 //	RINGO_ENCRYPT                       0: data is not encrypted, only checked; ranks still prove that they hold the secret
 //	RINGO_SHM                           0: the ranks of a host use sockets instead of shared memory
 //	RINGO_WATCHED                       1: the rank sends values for the live view to its agent (ringo run -serve)
+//	RINGO_REBUILD                       1: ranks go on without those that are lost (ringo run -rebuild)
 //	RINGO_AGENT_FD, RINGO_LISTEN_FD     inherited descriptors: socket to the agent, rank 0's listener
 //
 // A rank removes its descriptors and the secret from its environment when dist.Run begins. The other variables stay, and programs

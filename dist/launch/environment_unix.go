@@ -7,6 +7,8 @@ import (
 	"os"
 	"strconv"
 	"strings"
+
+	"github.com/ringo-ml/ringo/internal/rebuild"
 )
 
 // Descriptors of the workers, after stdin, stdout and stderr.
@@ -22,6 +24,7 @@ func (a *agent) environment() []string {
 	own := map[string]string{
 		"RINGO_RANK": "", "RINGO_LOCAL_RANK": "", "RINGO_LISTEN_FD": "", "RINGO_PORT": "", // set by rank, or not at all
 		"RINGO_WATCHED":    "",
+		rebuild.Env:        "",
 		"RINGO_AGENT_FD":   strconv.Itoa(agentFD),
 		"RINGO_WORLD_SIZE": strconv.Itoa(a.gen.Size),
 		"RINGO_LOCAL_SIZE": strconv.Itoa(c.Ranks),
@@ -33,6 +36,9 @@ func (a *agent) environment() []string {
 	}
 	if a.gen.Watch {
 		own["RINGO_WATCHED"] = "1"
+	}
+	if c.Rebuild {
+		own[rebuild.Env] = "1"
 	}
 	if c.Timeout > 0 {
 		own["RINGO_TIMEOUT"] = c.Timeout.String()

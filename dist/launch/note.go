@@ -15,6 +15,7 @@ type note struct {
 	Unstart  *unstart  `json:"unstart,omitempty"`
 	Progress *progress `json:"progress,omitempty"`
 	Show     *shown    `json:"show,omitempty"`
+	Without  *without  `json:"without,omitempty"`
 	Silent   int       `json:"silent,omitempty"` // generation of which no worker that is left here gives a sign of life
 	// From the coordinator to a node.
 	Welcome bool   `json:"welcome,omitempty"`
@@ -22,6 +23,7 @@ type note struct {
 	Start   *start `json:"start,omitempty"`
 	News    string `json:"news,omitempty"` // for the user
 	End     *end   `json:"end,omitempty"`
+	Lost    []int  `json:"lost,omitempty"` // kill these ranks, which the others go on without
 	// Both ways: pass the signal on to all workers; kill them.
 	Signal int  `json:"signal,omitempty"`
 	Kill   bool `json:"kill,omitempty"`
@@ -89,6 +91,13 @@ type ended struct {
 type progress struct {
 	Gen  int `json:"gen"`
 	Step int `json:"step"`
+}
+
+// without says that a rank goes on without others.
+type without struct {
+	Gen   int   `json:"gen"`
+	Rank  int   `json:"rank"`
+	Ranks []int `json:"ranks"`
 }
 
 // end is the result of the job, the same on all nodes.

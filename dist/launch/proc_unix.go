@@ -256,7 +256,7 @@ func (p *proc) readReports(a *agent) {
 		}
 		p.lastSeen.Store(int64(uptime()))
 		switch {
-		case m.Kind != "" || m.Step != nil:
+		case m.Kind != "" || m.Step != nil || len(m.Without) > 0:
 			a.events <- event{local: p.local, report: &m}
 		case len(m.Show) > 0 && len(m.Show) <= maxShow && p.gen.Watch:
 			p.show(a, m.Show)

@@ -199,6 +199,10 @@ func (a *agent) obey(m arrival) {
 		}
 	case n.Kill:
 		a.killAll()
+	case n.Lost != nil:
+		for _, rank := range n.Lost {
+			a.procs[rank-a.gen.First].kill()
+		}
 	case n.News != "":
 		select {
 		case a.news <- n.News + "\n":
@@ -269,7 +273,9 @@ func (a *agent) tell(e event) {
 		r := *e.report
 		r.Text = r.Text[:min(len(r.Text), maxText)]
 		a.wire.send(note{Report: &report{Gen: a.gen.Gen, Rank: rank, What: r}})
-	case e.report.Step != nil && rank == 0:
+	case len(e.report.Without) > 0:
+		a.wire.send(note{Without: &without{Gen: a.gen.Gen, Rank: rank, Ranks: e.report.Without}})
+	case e.report.Step != nil:
 		a.wire.send(note{Progress: &progress{Gen: a.gen.Gen, Step: *e.report.Step}})
 	}
 }

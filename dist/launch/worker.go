@@ -29,13 +29,15 @@ const (
 )
 
 // message is what a worker writes to its agent, one JSON object per line: a report if it has a kind, progress if it has a
-// step, what Show was given, a heartbeat otherwise.
+// step, what Show was given, the ranks that it goes on without, a heartbeat otherwise.
 type message struct {
 	Kind Kind            `json:"kind,omitempty"`
 	Rank int             `json:"rank"`
 	Text string          `json:"text,omitempty"`
 	Step *int            `json:"step,omitempty"`
 	Show json.RawMessage `json:"show,omitempty"`
+
+	Without []int `json:"without,omitempty"`
 }
 
 // Worker is a rank's connection to the agent that started it. A nil Worker, which every process has that no agent started,
@@ -128,8 +130,17 @@ func (w *Worker) ReportError(kind Kind, rank int, text string) error {
 	return w.send(message{Kind: kind, Rank: rank, Text: text})
 }
 
+// Without tells the agent that this rank goes on in a new generation of its group, which others of the job are not in. With
+// Config.Rebuild these are ended, and their failure is not that of the job. All ranks that go on say so.
+func (w *Worker) Without(ranks []int) error {
+	if w == nil {
+		return nil
+	}
+	return w.send(message{Without: ranks})
+}
+
 // Progress tells the agent that this rank has completed a step, counted from 0 over the whole life of the job, restarts
-// included. Only what rank 0 says counts: a job that gets further than any generation before it may be restarted as often
+// included. Call it on one rank, rank 0 of those that are left: a job that gets further than any generation before it may be restarted as often
 // as at first. Progress allocates nothing.
 func (w *Worker) Progress(step int) error {
 	if w == nil {

@@ -38,6 +38,7 @@ var table = map[string]row{
 	"internal/agree":       {own: "internal/ranks"},
 	"internal/ranks":       {},
 	"internal/reliability": {},
+	"internal/rebuild":     {},
 	"internal/doctor":      {own: "dist/launch internal/kernel internal/dl internal/cuda internal/nccl", others: "golang.org/x/sys"},
 	"internal/misuse":      {own: "tensor", others: "github.com/stretchr/testify"},
 	"internal/netns":       {others: "github.com/stretchr/testify golang.org/x/sys"},
@@ -71,7 +72,7 @@ var table = map[string]row{
 	"dist/nccl":    {own: "tensor dist/backend dist/algo dist/peer internal/...", others: "golang.org/x/sys"},
 	"dist/peer":    {own: "tensor dist/backend dist/algo dist/local internal/...", others: "golang.org/x/sys"},
 	"dist/sim":     engine,
-	"dist/launch":  {own: "internal/ranks internal/holder internal/identity internal/nofile", others: "golang.org/x/sys"},
+	"dist/launch":  {own: "internal/ranks internal/rebuild internal/holder internal/identity internal/nofile", others: "golang.org/x/sys"},
 	"dist": {
 		own: "internal/kernel internal/dl internal/cuda internal/live internal/trace internal/timeline internal/ranks internal/wait internal/where tensor tensor/cuda nn optim data " +
 			"dist/backend dist/algo dist/local dist/peer dist/shm dist/tcp dist/mpi dist/nccl dist/sim dist/launch",
@@ -81,10 +82,10 @@ var table = map[string]row{
 	"dist/disttest": {own: "dist dist/backend dist/local dist/nccl tensor tensor/cuda tensor/tensortest internal/cuda/emu internal/trace internal/wait internal/reliability", others: "golang.org/x/sys github.com/stretchr/testify"},
 
 	"ddp":          {own: "nn optim data dist dist/backend tensor"},
-	"fsdp":         {own: "nn optim dist tensor"},
-	"cp":           {own: "dist dist/autograd tensor"},
-	"tp":           {own: "nn optim dist dist/autograd tensor"},
-	"moe":          {own: "moe/dispatch moe/router nn optim dist dist/autograd tensor"},
+	"fsdp":         {own: "nn optim dist tensor internal/rebuild"},
+	"cp":           {own: "dist dist/autograd tensor internal/rebuild"},
+	"tp":           {own: "nn optim dist dist/autograd tensor internal/rebuild"},
+	"moe":          {own: "moe/dispatch moe/router nn optim dist dist/autograd tensor internal/rebuild"},
 	"moe/router":   {own: "nn tensor"},
 	"moe/dispatch": {own: "nn dist dist/autograd tensor"},
 	"pp":           {own: "nn optim dist tensor"},
@@ -96,7 +97,7 @@ var table = map[string]row{
 	"ckpt/torch":       {own: "ckpt/safetensors"},
 	"ckpt/peft":        {own: "nn tensor ckpt/safetensors internal/bounded"},
 
-	"train":                     {own: "nn optim data dist ckpt tensor train/metrics train/internal/..."},
+	"train":                     {own: "nn optim data dist ckpt tensor train/metrics train/internal/... internal/rebuild"},
 	"train/internal/checkpoint": {own: "nn data dist ckpt train/metrics train/internal/values train/internal/zero"},
 	"train/internal/gradnorm":   {own: "nn optim dist tensor train/metrics train/internal/values train/internal/zero"},
 	"train/internal/interrupt":  {},
