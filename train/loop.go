@@ -33,6 +33,11 @@ type Loop struct {
 	hear   *interrupt.Listener
 	source *data.Loader
 	err    error
+
+	state    ckpt.State
+	survivor *survivor // nil: the loss of a rank ends the training
+	mark     *mark     // only with a survivor
+	running  int       // the step that runs, or ran last
 }
 
 // Start begins a training whose state is st, and with Options.Resume goes on from the newest checkpoint. Files that cannot be
@@ -43,10 +48,10 @@ func Start(ctx context.Context, r *dist.Rank, o *Options, st ckpt.State) (*Loop,
 	}
 	g := r.World.With(dist.Name("train"))
 	l := &Loop{ctx: ctx, r: r, g: g, o: *o, opt: st.Optimizer, files: output.Files{Metrics: o.Metrics, Plot: o.Plot, Trace: o.Trace}}
-	l.values = values.New(g, r.Device)
+	l.state, l.values = st, values.New(g, r.Device)
 	err := l.files.Try(g)
 	if err == nil {
-		l.dir, err = checkpoint.Open(ctx, r, g, o.Save, o.Resume, st, l.values)
+		err = l.begin()
 	}
 	if err != nil {
 		return nil, err
@@ -63,14 +68,38 @@ func Start(ctx context.Context, r *dist.Rank, o *Options, st ckpt.State) (*Loop,
 	if l.dir.From > 0 {
 		l.Logf("resumed at step %d", l.dir.From)
 	}
-	l.hear = interrupt.Listen(ctx)
+	if s := l.survivor; s != nil && s.loop != nil {
+		l.hear = s.loop.hear
+	} else {
+		l.hear = interrupt.Listen(ctx)
+	}
 	if g.Rank() == 0 && r.Live != nil {
 		l.To(r.Live)
 	}
 	if g.Rank() == 0 && !o.Quiet {
 		l.show = progress.Start(ctx, l.values.Done, r.Logf)
 	}
-	return l, nil
+	if l.survivor != nil {
+		l.survivor.loop = l
+	}
+	return l, l.note(l.values.Done)
+}
+
+// begin sets where the training begins: after the loss of a rank where it was, with Options.Resume at a checkpoint, else at its start.
+func (l *Loop) begin() (err error) {
+	var old *Loop
+	if l.survivor, _ = l.ctx.Value(survivorKey{}).(*survivor); l.survivor != nil {
+		if err := canRebuild(l.r, l.state); err != nil {
+			return err
+		}
+		l.values.Each, old = true, l.survivor.loop
+		l.dir = checkpoint.New(l.r, l.state, l.values)
+		if on, err := l.inherit(old); on || err != nil {
+			return err
+		}
+	}
+	l.dir, err = checkpoint.Open(l.ctx, l.r, l.g, l.o.Save, l.o.Resume, l.state, l.values)
+	return err
 }
 
 // Steps yields the numbers of the steps up to n, from 0 or from where the checkpoint stands. It ends early after a signal or
@@ -137,8 +166,12 @@ func (l *Loop) await() {
 // step does a step, which uses so many samples of all ranks. It returns false if the script leaves the loop.
 func (l *Loop) step(samples int, body func() bool) bool {
 	l.show.Run(l.values.Done + 1)
+	l.running = l.values.Done
 	stays := body()
 	flush := l.values.Step()
+	if err := l.note(l.values.Done); err != nil && l.err == nil {
+		l.err = err
+	}
 	if !stays { // perhaps with an error that other ranks do not have: nothing that they must take part in
 		return false
 	}

@@ -10,6 +10,7 @@ import (
 	"syscall"
 
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/internal/rebuild"
 )
 
 // Run is dist.Run with the threads, the device and the trace that o says. When a signal ended the training and Close told
@@ -24,7 +25,12 @@ func (o *Options) Run(cfg dist.Config, f func(ctx context.Context, r *dist.Rank)
 	}
 	var interrupted atomic.Pointer[Interrupted]
 	err := dist.Run(context.Background(), cfg, func(ctx context.Context, r *dist.Rank) error {
-		err := f(ctx, r)
+		var err error
+		if rebuild.Asked() {
+			err = survive(ctx, r, f)
+		} else {
+			err = f(ctx, r)
+		}
 		if in, ok := err.(*Interrupted); ok { // alone: all ranks have come to their end in order
 			if in.Rank == 0 || interrupted.Load() == nil {
 				interrupted.Store(in)

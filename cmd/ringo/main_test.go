@@ -21,12 +21,13 @@ import (
 	"github.com/ringo-ml/ringo/cmd/ringo/testdata/late"
 	"github.com/ringo-ml/ringo/cmd/ringo/testdata/restart"
 	"github.com/ringo-ml/ringo/cmd/ringo/testdata/resume"
+	"github.com/ringo-ml/ringo/cmd/ringo/testdata/shrink"
 	"github.com/ringo-ml/ringo/cmd/ringo/testdata/watched"
 )
 
 // programs are what jobs of tests run.
 var programs = map[string]func(){"allreduce": allreduce.Main, "bits": bits.Main, "grads": grads.Main, "late": late.Main, "restart": restart.Main,
-	"resume": resume.Main, "watched": watched.Main}
+	"resume": resume.Main, "shrink": shrink.Main, "watched": watched.Main}
 
 // TestMain turns the test binary into ringo itself when the environment says so, and into a program that it is called as.
 func TestMain(m *testing.M) {

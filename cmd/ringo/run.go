@@ -34,6 +34,7 @@ type runCmd struct {
 	JoinTimeout time.Duration `default:"5m" help:"How long hosts wait for each other, at the start and after a failure."`
 	NodeWait    time.Duration `default:"30s" help:"With MIN:MAX, how long to wait for more than MIN hosts."`
 	MaxRestarts int           `placeholder:"K" help:"How often to start all ranks again after a failure; progress (Rank.Progress) sets the count back. Host 0's counts."`
+	Rebuild     bool          `help:"Go on without ranks that are killed, with those that are left; for data parallelism (ddp) in programs of package train, on one host."`
 	Bind        string        `placeholder:"ADDR" help:"Where ranks listen: an address or interface of this host, or auto. 127.0.0.1 on one host; on several the interface that routes to the others."`
 	Ports       string        `placeholder:"LO-HI" help:"Ports that ranks may listen on, such as 20000-20100; any if absent."`
 	LogDir      string        `placeholder:"DIR" help:"Folder for a folder of the job, with a file per start and rank with what the rank printed."`
@@ -67,7 +68,8 @@ They become RINGO_BIND and RINGO_PORTS of the ranks.
 Every line of output gets its rank in front, unless -raw is given: "[2] epoch 1: 97.1%". When a rank fails, the others have the timeout (5s if
 none is given) and 2 s more to end before they are killed; ringo prints the first cause on every host and exits with that
 rank's status, 128 + n for signal n. A host that is silent for the timeout (2s to 15s; 15s if none is given) is lost. With
--max-restarts all ranks then start again, as generation 2. An interrupt (Ctrl-C) on any host is passed on to all ranks;
+-max-restarts all ranks then start again, as generation 2. With -rebuild the ranks that are left go on from the last step instead, when
+one is killed. An interrupt (Ctrl-C) on any host is passed on to all ranks;
 they have 5 s, or until the second one. -serve 4242 prints the address of a page that shows the job while it runs: loss, throughput,
 memory, communication, the slowest rank of each step, what ranks print. No process is left behind. docs/LAUNCH.md tells more.`
 }
@@ -141,7 +143,7 @@ func (r *runCmd) work() (err error) {
 	args := r.args()
 	job := launch.Config{Ranks: r.Ranks, Args: args, Timeout: r.Timeout, Threads: r.Threads, Bind: r.Bind, Ports: r.Ports,
 		MinNodes: lo, MaxNodes: hi, NodeRank: r.NodeRank, Rendezvous: r.Rdzv, JoinTimeout: r.JoinTimeout, NodeWait: r.NodeWait,
-		MaxRestarts: r.MaxRestarts, LogDir: r.LogDir, Raw: r.Raw, Stdout: os.Stdout, Stderr: os.Stderr, Signals: signals}
+		MaxRestarts: r.MaxRestarts, Rebuild: r.Rebuild, LogDir: r.LogDir, Raw: r.Raw, Stdout: os.Stdout, Stderr: os.Stderr, Signals: signals}
 	if err := job.Check(); err != nil {
 		return usageOf("run", "%v", err)
 	}

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"path/filepath"
 
 	"github.com/ringo-ml/ringo/ckpt"
 	"github.com/ringo-ml/ringo/data"
@@ -48,7 +49,7 @@ type loop struct {
 // Open begins to save st and t in a directory. With resume it loads the newest checkpoint there, if there is one; without, there must be none.
 // It is collective: g, which is not for training, agrees on what rank 0 sees.
 func Open(ctx context.Context, r *dist.Rank, g *dist.Group, dir string, resume bool, st ckpt.State, t *values.Table) (*Dir, error) {
-	d := &Dir{r: r, state: st, values: t}
+	d := New(r, st, t)
 	if dir == "" {
 		return d, nil
 	}
@@ -59,8 +60,30 @@ func Open(ctx context.Context, r *dist.Rank, g *dist.Group, dir string, resume b
 	if err != nil {
 		return nil, err
 	}
-	d.saver = ckpt.NewSaver(r.World, dir, ckpt.Config{Keep: keep})
+	d.open(dir)
 	return d, nil
+}
+
+func (d *Dir) open(dir string) { d.saver = ckpt.NewSaver(d.r.World, dir, ckpt.Config{Keep: keep}) }
+
+// New returns a Dir of no name.
+func New(r *dist.Rank, st ckpt.State, t *values.Table) *Dir { return &Dir{r: r, state: st, values: t} }
+
+// Continue makes d, which has no name yet, go on after so many steps, of which some may be saved in dir. It is collective.
+func (d *Dir) Continue(g *dist.Group, dir string, steps int, loader data.State) (err error) {
+	d.From, d.Loader = steps, loader
+	if dir == "" {
+		return nil
+	}
+	d.saved, err = zero.Do(g, func() (saved int, err error) { // perhaps more than those know who failed while saving
+		paths, err := ckpt.Steps(dir)
+		if err == nil && len(paths) > 0 {
+			_, err = fmt.Sscanf(filepath.Base(paths[len(paths)-1]), "step-%d", &saved)
+		}
+		return saved, err
+	})
+	d.open(dir)
+	return err
 }
 
 // newest returns the path of the newest checkpoint in dir, "" if there is none. It makes the directory, and finds out whether files can be

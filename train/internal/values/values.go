@@ -21,6 +21,8 @@ const gatherEvery = 500 * time.Millisecond
 type Table struct {
 	Series []*metrics.Series // what all ranks know, in the order of first use
 	Done   int               // steps that are over; values belong to the next one
+	Known  int               // those of the last Gather
+	Each   bool              // gather after each step: a rank that is lost takes no more with it
 
 	g       *dist.Group
 	dev     tensor.Device
@@ -107,6 +109,15 @@ func (t *Table) Of(name string) (steps []int, values []float64) {
 	return nil, nil
 }
 
+// Until returns the values of so many steps.
+func (t *Table) Until(steps int) (list []*metrics.Series) {
+	for _, s := range t.Series {
+		n, _ := slices.BinarySearch(s.Steps, steps+1)
+		list = append(list, &metrics.Series{Name: s.Name, Steps: s.Steps[:n], Values: s.Values[:n]})
+	}
+	return list
+}
+
 // Current returns the step's value of a name, if there is one yet.
 func (t *Table) Current(name string) (value float64, ok bool) {
 	value, ok = t.rows[t.Done+1][name]
@@ -134,6 +145,7 @@ func (t *Table) Gather(note float64) (notes []float64, err error) {
 	if err := t.g.AllGather(tensor.FromSlice(all, len(all)), tensor.FromSlice(mine, n)).Wait(); err != nil {
 		return nil, err
 	}
+	t.Known = t.Done
 	t.every, t.since, t.gathered = int(all[1]), 0, time.Now() // as rank 0 says
 	for k := 0; k < len(all); k += n {
 		notes = append(notes, all[k])
@@ -155,6 +167,9 @@ func (t *Table) Gather(note float64) (notes []float64, err error) {
 
 // pace is how many steps to make until the next Gather.
 func (t *Table) pace() int {
+	if t.Each {
+		return 1
+	}
 	if t.since == 0 {
 		return t.every
 	}

@@ -1,0 +1,242 @@
+package train
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/ringo-ml/ringo/ckpt"
+	"github.com/ringo-ml/ringo/data"
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/optim"
+	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/train/metrics"
+)
+
+// survivor has what a rank keeps from one call of its function to the next, which follows on the loss of other ranks.
+type survivor struct {
+	loop *Loop // that Start returned last; nil: none yet
+}
+
+type survivorKey struct{}
+
+// survive calls f, and again with a smaller World when ranks were lost. Errors of the program, and failures that everyone survives, are
+// not such a loss.
+func survive(ctx context.Context, r *dist.Rank, f func(ctx context.Context, r *dist.Rank) error) error {
+	s := new(survivor)
+	ctx = context.WithValue(ctx, survivorKey{}, s)
+	for {
+		var err error
+		if failed := tensor.Try(func() { err = f(ctx, r) }); failed != nil {
+			err = failed
+		}
+		e, ok := errors.AsType[*dist.Error](err)
+		if !ok || e.Group == "" || ctx.Err() != nil { // a rank that fails by itself ends the job
+			return err
+		}
+		if s.loop != nil {
+			if err := s.loop.drop(); err != nil {
+				return err
+			}
+		}
+		if r.World.Err() == nil { // a group of some ranks failed: all of them begin anew
+			r.World.Abort(e)
+		}
+		next, failed := r.World.Rebuild(ctx)
+		switch {
+		case failed != nil:
+			return fmt.Errorf("%w\n-rebuild: %w", err, failed)
+		case next.Size() == r.World.Size(): // nobody is lost: it would fail again
+			return err
+		}
+		r.World = next
+	}
+}
+
+// mark is where a rank stands between two steps of the optimizer. Parameters, and what the optimizer has, change in these alone; the rest
+// changes within steps as well, so that it is copied.
+type mark struct {
+	opt     int // steps of the optimizer
+	steps   int // of the loop
+	loader  data.State
+	tape    tensor.TapeState
+	extra   map[string]json.RawMessage
+	buffers map[string]tensor.Tensor
+}
+
+// canRebuild returns why the training cannot go on without lost ranks.
+func canRebuild(r *dist.Rank, st ckpt.State) error {
+	const use = "use -max-restarts with checkpoints instead"
+	switch {
+	case st.Optimizer == nil:
+		return fmt.Errorf("train: ringo run -rebuild needs the Optimizer in the State of Start: its steps say where to go on; or %s", use)
+	case !r.Device.Host():
+		return fmt.Errorf("train: ringo run -rebuild: on %v a step may be under way when the loss of a rank is seen: %s", r.Device, use)
+	}
+	for _, p := range st.Params {
+		if owner := fmt.Sprint(p.Owner()); p.Owner() == nil || owner != "ddp" || p.Local.Len() != p.GlobalLen() {
+			return fmt.Errorf("train: ringo run -rebuild needs parameters that package ddp has whole on each rank, but %s belongs to %s: %s", p, owner, use)
+		}
+	}
+	return nil
+}
+
+// note marks the place where so many steps are done, if the optimizer has done one since the last mark.
+func (l *Loop) note(steps int) (err error) {
+	if l.survivor == nil || l.mark != nil && l.mark.opt == l.opt.Steps() {
+		return nil
+	}
+	m := &mark{opt: l.opt.Steps(), steps: steps, loader: l.dir.Loader, extra: map[string]json.RawMessage{}, buffers: map[string]tensor.Tensor{}}
+	if l.source != nil {
+		m.loader = l.source.State()
+	}
+	if l.state.Tape != nil {
+		m.tape = l.state.Tape.State()
+	}
+	for key, v := range l.state.Extra {
+		if m.extra[key], err = json.Marshal(v); err != nil {
+			return fmt.Errorf("train: extra %q: %w", key, err)
+		}
+	}
+	for _, p := range l.state.Params {
+		if p.IsBuffer() {
+			m.buffers[p.Name()] = tensor.New(p.Value.Device(), p.Value.DType(), p.Dims()...)
+			tensor.Copy(m.buffers[p.Name()], p.Value)
+		}
+	}
+	l.mark = m
+	return nil
+}
+
+// drop ends what goes on around a loop whose group has failed, but listening to signals: the next loop goes on with that.
+func (l *Loop) drop() error {
+	l.show.Close()
+	l.r.Trace.EndStep()
+	return l.values.Close()
+}
+
+// legacy is what the ranks that are left take over from one of them, besides tensors.
+type legacy struct {
+	Steps     int
+	Loader    data.State
+	Tape      tensor.TapeState
+	Extra     map[string]json.RawMessage
+	Values    []*metrics.Series
+	Optimizer optim.State // without tensors
+	Tensors   []string    // of the optimizer
+}
+
+// standing is how far a rank has come.
+type standing struct {
+	Steps int // done; -1: Start was never over
+	Known int // the same, when the ranks last exchanged values
+}
+
+// inherit makes the state of all ranks that of the one that has done most steps in the loop before, and reports whether there is one.
+// Where a rank finished a step that others did not, the step counts; else it is done again by those that are left. It is collective.
+func (l *Loop) inherit(old *Loop) (bool, error) {
+	mine := standing{Steps: -1}
+	if old != nil && old.mark != nil {
+		if err := old.note(old.running + 1); err != nil {
+			return false, err
+		}
+		mine = standing{old.mark.steps, old.values.Known}
+	}
+	all, err := dist.AllGatherObject(l.g, mine)
+	if err != nil {
+		return false, err
+	}
+	from := slices.Index(all, slices.MaxFunc(all, func(a, b standing) int {
+		return cmp.Or(cmp.Compare(a.Steps, b.Steps), cmp.Compare(a.Known, b.Known))
+	}))
+	if all[from].Steps < 0 {
+		return false, nil
+	}
+	var x legacy
+	var has optim.State // of the optimizer, here
+	if l.g.Rank() == from {
+		has = old.opt.State()
+		x = old.legacy(has)
+	} else {
+		old, has = nil, l.opt.State()
+	}
+	if x, err = dist.BroadcastObject(l.g, x, from); err != nil {
+		return false, err
+	}
+	if err = l.takeParams(old, from); err == nil {
+		err = l.takeOptimizer(&x, has, from)
+	}
+	if err != nil {
+		return false, err
+	}
+	return true, l.take(&x)
+}
+
+// legacy is what l leaves to the next loop.
+func (l *Loop) legacy(has optim.State) legacy {
+	m := l.mark
+	x := legacy{Steps: m.steps, Loader: m.loader, Tape: m.tape, Extra: m.extra, Values: l.values.Until(m.steps), Optimizer: has}
+	x.Optimizer.Tensors = nil
+	for _, t := range has.Tensors {
+		x.Tensors = append(x.Tensors, t.Name)
+	}
+	return x
+}
+
+// takeParams makes parameters and buffers those of rank `from`, where they are old's.
+func (l *Loop) takeParams(old *Loop, from int) error {
+	for i, p := range l.state.Params {
+		if old != nil {
+			was := old.state.Params
+			if i >= len(was) || was[i].Name() != p.Name() || !slices.Equal(was[i].Dims(), p.Dims()) || was[i].Value.DType() != p.Value.DType() {
+				return fmt.Errorf("train: -rebuild: %s of type %v was not in the model before", p, p.Value.DType())
+			}
+			value := was[i].Value
+			if p.IsBuffer() {
+				value = old.mark.buffers[p.Name()]
+			}
+			tensor.Copy(p.Value, value)
+		}
+		if err := l.g.Broadcast(p.Value, from).Wait(); err != nil {
+			return err
+		}
+		p.Changed()
+	}
+	return nil
+}
+
+// takeOptimizer makes the optimizer's state that of rank `from`, where it is has.
+func (l *Loop) takeOptimizer(x *legacy, has optim.State, from int) error {
+	st := x.Optimizer
+	for _, t := range has.Tensors {
+		if l.g.Rank() != from {
+			t.Tensor = tensor.New(t.Tensor.Device(), t.Tensor.DType(), t.Tensor.Shape().Dims...)
+		}
+		if len(st.Tensors) == len(x.Tensors) || x.Tensors[len(st.Tensors)] != t.Name {
+			return fmt.Errorf("train: -rebuild: %s was not in the optimizer before", t.Name)
+		}
+		if err := l.g.Broadcast(t.Tensor, from).Wait(); err != nil {
+			return err
+		}
+		st.Tensors = append(st.Tensors, t)
+	}
+	return l.opt.SetState(st)
+}
+
+// take sets the rest.
+func (l *Loop) take(x *legacy) error {
+	l.values.Done, l.values.Series = x.Steps, x.Values
+	if l.state.Tape != nil {
+		l.state.Tape.SetState(x.Tape)
+	}
+	for key, text := range x.Extra {
+		if err := json.Unmarshal(text, l.state.Extra[key]); err != nil {
+			return fmt.Errorf("train: -rebuild: extra %q: %w", key, err)
+		}
+	}
+	l.Logf("go on at step %d with %d ranks", x.Steps, l.g.Size())
+	return l.dir.Continue(l.g, l.o.Save, x.Steps, x.Loader)
+}
