@@ -61,6 +61,10 @@
 // Names, shapes and types must fit exactly. One error lists everything that does not fit, unless LoadConfig.Partial allows it. For
 // files of other programs, LoadConfig has Cast, Prefix, and patterns of names that may be missing or unexpected.
 //
+// With Partial the optimizer may be another one than before. A parameter gets its step count and all its moments, or neither
+// (Report.Anew): with the count of moments that it has not, AdamW would not correct their bias. The learning rate is the checkpoint's;
+// if the program had set another one, Report.Replaced says so.
+//
 // Files from anybody are safe to read. Each length is compared with the file's size before it is used, and no name in a file leads out
 // of the folder. Links are refused, except those of Hugging Face's cache: from snapshots/REVISION/NAME to ../../blobs/HASH.
 //

@@ -51,6 +51,12 @@ type Report struct {
 	Missing      []string // names that the State has and the checkpoint has not
 	Unexpected   []string // the other way round
 	Misfits      []string // another shape or type
+	// Anew are the optimizer's parameters that keep their moments and step counts of before the load, as the checkpoint has not all of
+	// them: a step count without its moments, or the other way round, is not loaded.
+	Anew []string
+	// Replaced is what the program had set and the checkpoint has otherwise, such as "the learning rate 0.1 by 0.05". The checkpoint
+	// wins; who wants his own learning rate calls Optimizer.SetLR after Load.
+	Replaced []string
 }
 
 // Load fills the tensors of st (those of Param.Local, and the optimizer's) from a checkpoint: a folder that Save wrote, on
@@ -79,6 +85,7 @@ type loader struct {
 	cat    catalog
 	items  []item
 	report Report
+	anew   map[string]bool // see Report
 
 	pieces  []pieceState // of the checkpoint; each is written by who fills its tensor
 	read    atomic.Int64
@@ -346,16 +353,22 @@ func (l *loader) restore() error {
 	return nil
 }
 
-// restoreOptimizer sets the counts; the tensors are the optimizer's own and filled already. A parameter that the
-// checkpoint does not know keeps its count.
+// restoreOptimizer sets the counts; the tensors are the optimizer's own and filled already. A parameter whose moments were not
+// loaded keeps its count.
 func (l *loader) restoreOptimizer() error {
 	have := l.st.Optimizer.State()
 	next := optim.State{Steps: l.cat.Opt.Steps, LR: l.cat.Opt.LR, Counts: have.Counts, Scaler: have.Scaler, Tensors: have.Tensors}
+	if next.LR != have.LR {
+		l.report.Replaced = append(l.report.Replaced, fmt.Sprintf("the learning rate %v by %v", have.LR, next.LR))
+	}
 	if have.Scaler != nil && l.cat.Opt.Scaler != nil {
 		next.Scaler = l.cat.Opt.Scaler
 	}
 	names := l.st.inFiles()
 	for name := range next.Counts {
+		if l.anew[name] {
+			continue
+		}
 		for i, as := range names(name) {
 			n, ok := l.cat.Opt.Counts[as]
 			switch { // of what is missing, match has spoken

@@ -54,6 +54,7 @@ func (l *loader) match() error {
 	l.report.Unexpected = l.unexpected(have)
 	if l.st.Optimizer != nil {
 		l.matchOptimizer()
+		l.pairMoments(items)
 	}
 	if l.st.Tape != nil && l.cat.Random == nil {
 		l.report.Missing = append(l.report.Missing, "the tape's state")
@@ -134,6 +135,39 @@ func (l *loader) matchOptimizer() {
 	case have && !want:
 		l.report.Unexpected = append(l.report.Unexpected, "the scaler's state")
 	}
+}
+
+// pairMoments drops the moments of parameters of which the checkpoint has not all, or no step count: bias corrections would be those of
+// other moments.
+func (l *loader) pairMoments(items []item) {
+	if l.cat.Opt == nil {
+		return
+	}
+	l.anew = map[string]bool{}
+	names := l.st.inFiles()
+	for name := range l.st.Optimizer.State().Counts {
+		for _, as := range names(name) {
+			if _, ok := l.cat.Opt.Counts[as]; !ok {
+				l.anew[name] = true
+			}
+		}
+	}
+	loaded := map[string]bool{}
+	for i := range l.items {
+		loaded[l.items[i].key()] = true
+	}
+	for i := range items {
+		if x := &items[i]; x.moment() && !loaded[x.key()] {
+			l.anew[x.of.Name()] = true
+		}
+	}
+	l.items = slices.DeleteFunc(l.items, func(x item) bool { return x.moment() && l.anew[x.of.Name()] })
+	l.report.Anew = slices.Sorted(maps.Keys(l.anew))
+}
+
+// moment reports whether an item is of the optimizer's moments, which mean nothing without their step count.
+func (x *item) moment() bool {
+	return !x.model && !strings.HasSuffix(x.name, masterKey) && !strings.HasSuffix(x.name, averageKey)
 }
 
 // check refuses malformed patterns.

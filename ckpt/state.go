@@ -47,6 +47,7 @@ type State struct {
 type item struct {
 	model  bool // else the optimizer's
 	name   string
+	of     *tensor.Param // whose value or state it is
 	data   tensor.Tensor
 	in     string       // key of the checkpoint's tensor that Load fills it from
 	from   tensor.DType // of that; the data's but for a Load that casts
@@ -111,7 +112,7 @@ func itemsOf(model bool, name string, p *tensor.Param, data tensor.Tensor) ([]it
 	if data.IsZero() {
 		return nil, fmt.Errorf("%s was never made: call nn.Init or Attach first", name)
 	}
-	x := item{model: model, name: name, data: data, from: data.DType(), shape: append([]int{}, p.Global()...)}
+	x := item{model: model, name: name, of: p, data: data, from: data.DType(), shape: append([]int{}, p.Global()...)}
 	if !data.Contiguous() {
 		return nil, fmt.Errorf("%s is not contiguous", name)
 	}

@@ -67,6 +67,9 @@ func Start(ctx context.Context, r *dist.Rank, o *Options, st ckpt.State) (*Loop,
 	}
 	if l.dir.From > 0 {
 		l.Logf("resumed at step %d", l.dir.From)
+		for _, what := range l.dir.Replaced {
+			l.Logf("the checkpoint replaces %s", what)
+		}
 	}
 	if s := l.survivor; s != nil && s.loop != nil {
 		l.hear = s.loop.hear

@@ -2,6 +2,7 @@ package train_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -59,6 +60,7 @@ type run struct {
 	ranks, steps int
 	pauses       []int
 	sharded      bool
+	lr           float64                                           // 0: 0.05
 	each         func(r *dist.Rank, step int, l *train.Loop) error // after a step
 	closed       func(r *dist.Rank)                                // after Close
 	log          bytes.Buffer
@@ -91,7 +93,7 @@ func (t *run) train() (res result, err error) {
 		} else if params, err = ddp.Attach(r.World, model, ddp.Config{DType: tensor.Float64, Seed: 1}); err != nil {
 			return err
 		}
-		opt := optim.NewAdamW(params, optim.AdamWConfig{LR: 5e-2, Clip: 1, Norm: norm})
+		opt := optim.NewAdamW(params, optim.AdamWConfig{LR: cmp.Or(t.lr, 5e-2), Clip: 1, Norm: norm})
 		tape := tensor.NewTape(r.Device, tensor.Trace(r.Trace))
 		batches := data.NewLoader(points{}, data.Config{Batch: 6, Sharder: r.World, Device: r.Device})
 		l, err := train.Start(ctx, r, &t.Options, ckpt.State{Params: params, Optimizer: opt, Tape: tape})
@@ -287,6 +289,7 @@ func TestResume(t *testing.T) {
 			_, err = x.train()
 			require.ErrorIs(t, err, broken)
 			require.Contains(t, x.log.String(), "resumed at step 7\n")
+			require.NotContains(t, x.log.String(), "the checkpoint replaces")
 
 			x.each = nil
 			got, err := x.train()
@@ -303,6 +306,18 @@ func TestResume(t *testing.T) {
 			require.Equal(t, want.weights, again.weights)
 		}
 	}
+}
+
+// A learning rate that was changed before a resume is not replaced silently.
+func TestResumeWithAnotherLearningRate(t *testing.T) {
+	x := run{steps: 2}
+	x.Save = t.TempDir()
+	_, err := x.train()
+	require.NoError(t, err)
+	x.Resume, x.lr = true, 0.01
+	_, err = x.train()
+	require.NoError(t, err)
+	require.Contains(t, x.log.String(), "the checkpoint replaces the learning rate 0.01 by 0.05\n")
 }
 
 // A script that reads nothing does not make the loop lose values: more steps and more parts than it keeps on the device.

@@ -30,8 +30,9 @@ type Loop struct {
 
 // Dir is a directory of checkpoints of one training. Without a name it saves nothing.
 type Dir struct {
-	From   int        // steps in the checkpoint that the training goes on from; 0: it begins
-	Loader data.State // where the loader stood then
+	From     int        // steps in the checkpoint that the training goes on from; 0: it begins
+	Loader   data.State // where the loader stood then
+	Replaced []string   // what the program had set otherwise, as in ckpt.Report
 
 	r      *dist.Rank
 	state  ckpt.State
@@ -117,9 +118,11 @@ func (d *Dir) load(ctx context.Context, g *dist.Group, path string) error {
 	}
 	var l loop
 	st := d.with(&l)
-	if _, err := ckpt.Load(ctx, g, path, &st, c); err != nil {
+	report, err := ckpt.Load(ctx, g, path, &st, c)
+	if err != nil {
 		return err
 	}
+	d.Replaced = report.Replaced
 	d.From, d.saved, d.Loader = st.Step, st.Step, l.Loader
 	d.values.Done, d.values.Series = st.Step, l.Values
 	return nil
