@@ -48,6 +48,9 @@ func TestWrongFiles(t *testing.T) {
 func TestConvertTakesSettings(t *testing.T) {
 	a := save(t, t.TempDir(), layouts["ddp1"], 2)
 	require.NoError(t, os.Remove(filepath.Join(a, manifestName)))
+	others := filepath.Join(t.TempDir(), "others")
+	require.NoError(t, os.Rename(a, others))
+	a = others
 	for _, name := range []string{"tokenizer.json", "merges.txt", "README.md"} {
 		require.NoError(t, os.WriteFile(filepath.Join(a, name), []byte(name), 0o666))
 	}

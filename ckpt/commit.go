@@ -9,7 +9,7 @@ import (
 	"slices"
 )
 
-// prepare makes the files in a temporary folder, on rank 0, and returns its name.
+// prepare makes the files in a temporary folder, on rank 0, and returns its name. It locks the directory.
 func (w *writer) prepare() (tmp string, err error) {
 	if err := w.fs.MkdirAll(w.dir); err != nil {
 		return "", err
@@ -17,6 +17,11 @@ func (w *writer) prepare() (tmp string, err error) {
 	if err := w.fs.SyncDir(filepath.Dir(w.dir)); err != nil {
 		return "", err
 	}
+	unlock, alone, err := lock(w.fs, w.dir, "")
+	if err != nil {
+		return "", err
+	}
+	w.unlock = unlock
 	steps, err := listSteps(w.fs, w.dir)
 	if err != nil {
 		return "", err
@@ -25,8 +30,10 @@ func (w *writer) prepare() (tmp string, err error) {
 		return "", fmt.Errorf("%s has step %d already: resume from it, or choose another directory", w.dir, steps[n-1])
 	}
 	w.removal.Wait()
-	if err := removeStale(w.fs, w.dir); err != nil {
-		return "", err
+	if alone {
+		if err := removeStale(w.fs, w.dir); err != nil {
+			return "", err
+		}
 	}
 	tmp = tmpPrefix + stepName(w.plan.man.Step) + "-" + rand.Text()[:8]
 	if err := w.fs.Mkdir(filepath.Join(w.dir, tmp)); err != nil {

@@ -26,6 +26,7 @@ type crashFS struct {
 	fail   int    // this operation returns err; 0: none
 	err    error  //
 	failed string // what the first operation was that was stopped or failed
+	locked map[string]bool
 }
 
 // node is a file or a directory. now is what programs see, kept what a crash cannot take away, lost what it may.
@@ -58,7 +59,7 @@ func newDir() *node {
 	return &node{dir: true, entries: map[string]*node{}, keptEntries: map[string]*node{}}
 }
 
-func newCrashFS() *crashFS { return &crashFS{root: newDir()} }
+func newCrashFS() *crashFS { return &crashFS{root: newDir(), locked: map[string]bool{}} }
 
 // step counts an operation and says what happens to it.
 func (c *crashFS) step(what string) error {
@@ -241,6 +242,20 @@ func (c *crashFS) SyncDir(name string) error {
 	return nil
 }
 
+func (c *crashFS) Lock(name string) (unlock func(), err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.locked[name] {
+		return nil, errHeld
+	}
+	c.locked[name] = true
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.locked, name)
+	}, nil
+}
+
 type crashFile struct {
 	c    *crashFS
 	n    *node
@@ -339,7 +354,7 @@ func (c *crashFS) reboot(r *rand.Rand) *crashFS {
 		}
 		return m
 	}
-	return &crashFS{root: after(c.root)}
+	return &crashFS{root: after(c.root), locked: map[string]bool{}}
 }
 
 // clone is a reboot after which nothing is lost.
@@ -356,7 +371,7 @@ func (c *crashFS) clone() *crashFS {
 		}
 		return m
 	}
-	return &crashFS{root: copyOf(c.root)}
+	return &crashFS{root: copyOf(c.root), locked: map[string]bool{}}
 }
 
 // fingerprint is the same for file systems that hold the same.

@@ -50,6 +50,11 @@
 // Save refuses a checkpoint if ranks disagree on the step, on extra state, on the operations that they have called on the group, or
 // on the bits of a parameter that all of them hold. Such a run is wrong already, and the last good checkpoint must stay.
 //
+// One run saves into a directory at a time. A save holds a lock on the file .lock there, which ends with the process, and is refused
+// while another one holds it. Where the file system has no locks, as NFS without its lock daemon, a save removes nothing that it has
+// not made: what a crash left behind stays, remove it yourself. Some mounts lock on each host alone: there, jobs on several hosts must
+// not share a directory.
+//
 // # Loading
 //
 // Every rank reads the byte ranges that it needs, and verifies them, with every layout. A rank hashes the pieces that it reads
@@ -67,6 +72,10 @@
 //
 // Files from anybody are safe to read. Each length is compared with the file's size before it is used, and no name in a file leads out
 // of the folder. Links are refused, except those of Hugging Face's cache: from snapshots/REVISION/NAME to ../../blobs/HASH.
+//
+// If the newest checkpoint is damaged, nothing goes on from another one by itself: Latest and Load return an error that names the
+// checkpoint before it whose lists and headers are sound. To go on from that one, verify it (its data may be damaged too), and give the
+// folder of the damaged one another name, such as damaged-300.
 //
 // Load fills Param.Local. A package that keeps gathered copies must be told: after Load, call Changed of an fsdp.Sharding.
 //

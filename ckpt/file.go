@@ -90,8 +90,15 @@ func saveFile(ctx context.Context, fsys fileSystem, path string, st State) error
 		return err
 	}
 	dir, name := filepath.Dir(path), filepath.Base(path)
-	if err := removeLeft(fsys, dir, name); err != nil {
+	unlock, alone, err := lock(fsys, dir, "-"+name)
+	if err != nil {
 		return err
+	}
+	defer unlock()
+	if alone {
+		if err := removeLeft(fsys, dir, name); err != nil {
+			return err
+		}
 	}
 	tmp := filepath.Join(dir, tmpPrefix+name+"-"+rand.Text()[:8])
 	err = w.writeTo(ctx, tmp)

@@ -25,6 +25,7 @@ type fileSystem interface {
 	RemoveAll(name string) error                  //
 	ReadDir(name string) ([]string, error)        // sorted
 	SyncDir(name string) error                    // makes names in it survive a crash
+	Lock(name string) (unlock func(), err error)  // until unlock or the process's end; errHeld; errors.ErrUnsupported
 }
 
 type file interface {

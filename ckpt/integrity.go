@@ -48,9 +48,9 @@ func (l *loader) verifyRest(ctx context.Context) error {
 			}
 		}
 	}
-	return parallel(len(todo), func(i int) error {
+	return l.damaged(ctx, parallel(len(todo), func(i int) error {
 		return todo[i].of.scanPiece(ctx, todo[i].piece, func(b []byte) { l.checked.Add(int64(len(b))) })
-	})
+	}))
 }
 
 // bestStates returns the most that any rank knows of each piece.

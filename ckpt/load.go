@@ -79,6 +79,7 @@ func Load(ctx context.Context, g *dist.Group, path string, st *State, c LoadConf
 // loader is one Load on one rank.
 type loader struct {
 	g      *dist.Group // nil: one rank, which has none
+	path   string
 	st     *State
 	c      LoadConfig
 	src    *source // nil on ranks that do not read
@@ -94,9 +95,10 @@ type loader struct {
 }
 
 func load(ctx context.Context, g *dist.Group, fsys fileSystem, path string, st *State, c LoadConfig) (*Report, error) {
-	l := &loader{g: g, st: st, c: c}
+	l := &loader{g: g, path: path, st: st, c: c}
 	if c.Strategy != Broadcast || g.Rank() == 0 {
 		src, err := open(fsys, path)
+		err = wayBack(fsys, path, err)
 		if err == nil {
 			defer src.Close() // only read
 			err = src.strip(c.Prefix)
@@ -121,7 +123,7 @@ func load(ctx context.Context, g *dist.Group, fsys fileSystem, path string, st *
 		err = l.broadcast(ctx)
 	} else {
 		all := l.byTensor()
-		err = parallel(len(all), func(i int) error { return l.fillAll(ctx, all[i]) })
+		err = l.damaged(ctx, parallel(len(all), func(i int) error { return l.fillAll(ctx, all[i]) }))
 	}
 	if err := together(g, err); err != nil {
 		return &l.report, err
@@ -134,6 +136,14 @@ func load(ctx context.Context, g *dist.Group, fsys fileSystem, path string, st *
 	l.report.BytesRead, l.report.BytesChecked, l.report.Unverified = l.read.Load(), l.checked.Load(), l.unknown.Load()
 	l.report.Tensors = len(l.byTensor())
 	return &l.report, together(g, l.restore())
+}
+
+// damaged is what an error of reading says, and the way back.
+func (l *loader) damaged(ctx context.Context, err error) error {
+	if err == nil || ctx.Err() != nil {
+		return err
+	}
+	return wayBack(l.src.fs, l.path, err)
 }
 
 // byTensor returns the items that are parts of the same stored tensor together.
@@ -281,7 +291,7 @@ func (l *loader) broadcast(ctx context.Context) error {
 			buf = tensor.New(l.g.Device(), x.from, x.shape...)
 		}
 		if l.src != nil && failed == nil {
-			failed = l.fillWhole(ctx, x, buf)
+			failed = l.damaged(ctx, l.fillWhole(ctx, x, buf))
 		}
 		if err := l.g.Broadcast(buf, 0).Wait(); err != nil {
 			return err

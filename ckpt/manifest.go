@@ -12,15 +12,15 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
+// maxJSON bounds ringo.json and the index, which are read whole. Tests make it smaller.
+var maxJSON int64 = 256 << 20
+
 const (
 	manifestName = "ringo.json"
 	indexName    = "model.safetensors.index.json"
 
 	// formatVersion is what this package writes. A newer one is refused.
 	formatVersion = 1
-
-	// maxJSON bounds ringo.json and the index, which are read whole.
-	maxJSON = 256 << 20
 )
 
 // manifest is ringo.json: what a folder holds, and the hash of every byte of it.
@@ -96,7 +96,15 @@ func (m *manifest) encode() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return bytes.Join([][]byte{manifestHead, []byte(sum(body)), manifestBody, body, manifestEnd}, nil), nil
+	return within(manifestName, bytes.Join([][]byte{manifestHead, []byte(sum(body)), manifestBody, body, manifestEnd}, nil))
+}
+
+// within refuses a text that nobody could read again.
+func within(name string, text []byte) ([]byte, error) {
+	if int64(len(text)) > maxJSON {
+		return nil, fmt.Errorf("%s would have %d bytes; at most %d can be read: State.Extra is for small things", name, len(text), maxJSON)
+	}
+	return text, nil
 }
 
 // decodeManifest checks the hash and the version.
@@ -135,7 +143,10 @@ func encodeIndex(model []tensorEntry, size int64) ([]byte, error) {
 		x.WeightMap[t.Name] = t.File
 	}
 	b, err := json.MarshalIndent(x, "", "  ")
-	return append(b, '\n'), err
+	if err != nil {
+		return nil, err
+	}
+	return within(indexName, append(b, '\n'))
 }
 
 // decodeIndex returns the file of each tensor, and refuses what is no plain name or is there twice.

@@ -54,7 +54,7 @@ func TestMisuse(t *testing.T) {
 			{Of: "Load", Want: "ckpt: loading " + dir + ": " + dir + " is not sound: there is neither ringo.json nor model.safetensors.index.json nor model.safetensors: no complete checkpoint", Do: load(dir, params)},
 			{Of: "BaseOf", Want: "ckpt: reading the base " + dir + ": " + dir + " is not sound: there is neither ringo.json nor model.safetensors.index.json nor model.safetensors: no complete checkpoint", Do: func() error { _, err := ckpt.BaseOf(ctx, r.World, dir, params, ckpt.LoadConfig{}); return err }},
 			{Of: "SaveFile", Want: "ckpt: saving " + dir + "/a.pt: the name of the file must end in .safetensors", Do: func() error { return ckpt.SaveFile(ctx, dir+"/a.pt", ckpt.State{Params: params}) }},
-			{Of: "SaveFile", Want: "ckpt: saving " + dir + "/no/a.safetensors: open " + dir + "/no: no such file or directory", Do: func() error { return ckpt.SaveFile(ctx, dir+"/no/a.safetensors", ckpt.State{Params: params}) }},
+			{Of: "SaveFile", Want: "ckpt: saving " + dir + "/no/a.safetensors: open " + dir + "/no/.lock-a.safetensors: no such file or directory", Do: func() error { return ckpt.SaveFile(ctx, dir+"/no/a.safetensors", ckpt.State{Params: params}) }},
 			{Of: "SaveFile", Want: "ckpt: saving a.safetensors: weight was never made: call nn.Init or Attach first", Do: func() error {
 				return ckpt.SaveFile(ctx, "a.safetensors", ckpt.State{Params: nn.ParamsOf(nn.NewLinear(2, 3))})
 			}},

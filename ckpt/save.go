@@ -28,7 +28,7 @@ type Config struct {
 }
 
 // Saver writes the checkpoints of a run into a directory, which all ranks must see, as folders step-00000100 and so on. A
-// directory belongs to one run at a time.
+// directory belongs to one run at a time: a save that meets another one there is refused.
 type Saver struct {
 	user      *dist.Group
 	g         *dist.Group // its own lane: saving goes on beside training
@@ -112,6 +112,8 @@ type writer struct {
 	plan *plan
 	jobs []*job
 	err  error // of this rank, for all to hear
+
+	unlock func() // of the directory, on rank 0
 }
 
 // job is a tensor of which this rank holds pieces that it writes, or that it compares with other ranks.
@@ -243,6 +245,8 @@ func (w *writer) finish(ctx context.Context) error {
 	type start struct{ Tmp, Err string }
 	var now start
 	if w.g.Rank() == 0 {
+		w.unlock = func() {}
+		defer func() { w.unlock() }()
 		tmp, err := w.prepare()
 		now.Tmp = tmp
 		if err != nil {

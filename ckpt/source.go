@@ -83,9 +83,12 @@ func examine(fsys fileSystem, path string) *source {
 		s.problems = append(s.problems, err)
 		return s
 	}
+	_, step := stepOf(filepath.Base(path))
 	switch {
 	case slices.Contains(names, manifestName):
 		s.readManifest()
+	case step:
+		s.problem("%s is missing: no complete checkpoint (every step of a Saver has it; give a folder of others another name)", manifestName)
 	case slices.Contains(names, indexName):
 		s.readIndex()
 	case slices.Contains(names, "model.safetensors"):

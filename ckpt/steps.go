@@ -25,13 +25,43 @@ func listSteps(fsys fileSystem, dir string) ([]int, error) {
 	}
 	var steps []int
 	for _, name := range names {
-		number, ok := strings.CutPrefix(name, stepPrefix)
-		if n, err := strconv.Atoi(number); ok && err == nil && n >= 0 && name == stepName(n) {
+		if n, ok := stepOf(name); ok {
 			steps = append(steps, n)
 		}
 	}
 	slices.Sort(steps)
 	return steps, nil
+}
+
+// stepOf is the way back from stepName.
+func stepOf(name string) (step int, ok bool) {
+	number, ok := strings.CutPrefix(name, stepPrefix)
+	n, err := strconv.Atoi(number)
+	return n, ok && err == nil && n >= 0 && name == stepName(n)
+}
+
+// wayBack adds to an error, unless nil, that says how the checkpoint at path is damaged, which one is before it in its directory.
+func wayBack(fsys fileSystem, path string, err error) error {
+	dir, name := filepath.Split(filepath.Clean(path))
+	last, ok := stepOf(name)
+	if err == nil || !ok {
+		return err
+	}
+	steps, listErr := listSteps(fsys, filepath.Clean(dir))
+	if listErr != nil {
+		return err
+	}
+	for _, step := range slices.Backward(steps) {
+		if step >= last {
+			continue
+		}
+		before := filepath.Join(dir, stepName(step))
+		if src, openErr := open(fsys, before); openErr == nil {
+			_ = src.Close() // only read
+			return fmt.Errorf("%w; the checkpoint before it is %s: to go on from there, verify it, and give %s another name", err, before, name)
+		}
+	}
+	return fmt.Errorf("%w; there is no sound checkpoint before it", err)
 }
 
 // Steps returns the folders of the complete checkpoints in a directory that a Saver writes to, the oldest first; none where
@@ -49,8 +79,8 @@ func Steps(dir string) ([]string, error) {
 }
 
 // Latest returns the folder of the newest checkpoint in a directory that a Saver writes to. A folder gets its name when it
-// is complete, so that whatever a crash left behind is not taken for one; what is damaged nevertheless is an error. If
-// there is no checkpoint, the error is fs.ErrNotExist.
+// is complete, so that whatever a crash left behind is not taken for one; what is damaged nevertheless is an error, which names
+// the one before it. If there is no checkpoint, the error is fs.ErrNotExist.
 func Latest(dir string) (string, error) { return latest(disk{}, dir) }
 
 func latest(fsys fileSystem, dir string) (string, error) {
@@ -64,7 +94,7 @@ func latest(fsys fileSystem, dir string) (string, error) {
 	path := filepath.Join(dir, stepName(steps[len(steps)-1]))
 	src, err := open(fsys, path)
 	if err != nil {
-		return "", fmt.Errorf("ckpt: %w", err)
+		return "", fmt.Errorf("ckpt: %w", wayBack(fsys, path, err))
 	}
 	return path, src.Close()
 }

@@ -308,6 +308,27 @@ func TestResume(t *testing.T) {
 	}
 }
 
+// Where the newest checkpoint is damaged, a resume ends with the way back to the one before it.
+func TestResumeFromDamaged(t *testing.T) {
+	x := run{steps: 4}
+	x.Save, x.SaveEvery = t.TempDir(), 2
+	_, err := x.train()
+	require.NoError(t, err)
+	newest, before := filepath.Join(x.Save, "step-00000004"), filepath.Join(x.Save, "step-00000002")
+	name := filepath.Join(newest, "model.safetensors")
+	text, err := os.ReadFile(name)
+	require.NoError(t, err)
+	text[len(text)-1] ^= 1
+	require.NoError(t, os.WriteFile(name, text, 0o666))
+	x.Resume, x.steps = true, 6
+	_, err = x.train()
+	require.ErrorContains(t, err, "the checkpoint before it is "+before+": to go on from there, verify it, and give step-00000004 another name")
+	require.NoError(t, os.Rename(newest, newest+"-damaged"))
+	got, err := x.train()
+	require.NoError(t, err)
+	require.Equal(t, 2, got.resumed)
+}
+
 // A learning rate that was changed before a resume is not replaced silently.
 func TestResumeWithAnotherLearningRate(t *testing.T) {
 	x := run{steps: 2}

@@ -92,7 +92,7 @@ var table = map[string]row{
 
 	"plan": {own: "tensor"},
 
-	"ckpt":             {own: "nn optim dist dist/backend tensor ckpt/safetensors ckpt/torch internal/ranks"},
+	"ckpt":             {own: "nn optim dist dist/backend tensor ckpt/safetensors ckpt/torch internal/ranks", others: "golang.org/x/sys"},
 	"ckpt/safetensors": {},
 	"ckpt/torch":       {own: "ckpt/safetensors"},
 	"ckpt/peft":        {own: "nn tensor ckpt/safetensors internal/bounded"},

@@ -1,0 +1,29 @@
+//go:build !windows
+
+package ckpt
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// tryLock locks a file that nobody has locked.
+func tryLock(f *os.File) error {
+	for {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		switch {
+		case err == nil:
+			return nil
+		case errors.Is(err, unix.EINTR):
+			continue
+		case errors.Is(err, unix.EWOULDBLOCK):
+			return errHeld
+		case errors.Is(err, unix.ENOLCK): // NFS without its lock daemon
+			return fmt.Errorf("%w: %w", errors.ErrUnsupported, err)
+		}
+		return &os.PathError{Op: "flock", Path: f.Name(), Err: err}
+	}
+}

@@ -1,0 +1,87 @@
+package ckpt
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/dist"
+)
+
+// saveThree saves steps 1 to 3.
+func saveThree(t *testing.T) (dir string) {
+	dir = t.TempDir()
+	for version := 1; version <= 3; version++ {
+		save(t, dir, layouts["ddp1"], version)
+	}
+	return dir
+}
+
+// flipLast flips a bit of the last byte of a file.
+func flipLast(t *testing.T, path ...string) {
+	name := filepath.Join(path...)
+	b, err := os.ReadFile(name)
+	require.NoError(t, err)
+	b[len(b)-1] ^= 1
+	require.NoError(t, os.WriteFile(name, b, 0o666))
+}
+
+// Where the newest checkpoint is damaged, errors name the last sound one before it, and the way back is to rename the damaged one.
+func TestWayBack(t *testing.T) {
+	dir := saveThree(t)
+	path := func(step int) string { return filepath.Join(dir, stepName(step)) }
+	back := func(step int) string {
+		return "the checkpoint before it is " + path(step) + ": to go on from there, verify it, and give step-00000003 another name"
+	}
+	load := func(strategy Strategy, step int) error {
+		return tryRanks(2, func(g *dist.Group) error {
+			st := newState(t, g, layouts["ddp2"], 0)
+			st.Extra = nil
+			_, err := Load(context.Background(), g, path(step), st, LoadConfig{Strategy: strategy})
+			return err
+		})
+	}
+	flipLast(t, path(3), broken1) // data
+	latest, err := Latest(dir)
+	require.NoError(t, err, "it reads no data")
+	require.Equal(t, path(3), latest)
+	for _, s := range []Strategy{Sharded, Broadcast} {
+		err := load(s, 3)
+		require.ErrorContains(t, err, "the data is damaged")
+		require.ErrorContains(t, err, back(2))
+	}
+	flipLast(t, path(2), manifestName)
+	require.ErrorContains(t, load(Sharded, 3), back(1))
+	require.NoError(t, os.Remove(filepath.Join(path(3), manifestName))) // of a step: no other reader's folder
+	_, err = Latest(dir)
+	require.ErrorContains(t, err, "step-00000003 is not sound: ringo.json is missing")
+	require.ErrorContains(t, err, back(1))
+
+	require.NoError(t, os.Rename(path(3), filepath.Join(dir, "damaged-3")))
+	require.NoError(t, os.Rename(path(2), filepath.Join(dir, "damaged-2")))
+	latest, err = Latest(dir)
+	require.NoError(t, err)
+	require.NoError(t, load(Sharded, 1))
+	flipLast(t, latest, indexName)
+	_, err = Latest(dir)
+	require.ErrorContains(t, err, "there is no sound checkpoint before it")
+}
+
+// What would be too large to be read again is not written.
+func TestTooLargeToRead(t *testing.T) {
+	before := maxJSON
+	t.Cleanup(func() { maxJSON = before })
+	for limit, name := range map[int64]string{200: indexName, 4000: manifestName} {
+		maxJSON = limit
+		dir := t.TempDir()
+		onRanks(t, 2, func(g *dist.Group) error {
+			err := newSaver(g, disk{}, dir, Config{}).Save(context.Background(), *newState(t, g, layouts["ddp2"], 1))
+			require.ErrorContains(t, err, name+" would have ")
+			return nil
+		})
+		requireNothing(t, dir)
+	}
+}
