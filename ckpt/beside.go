@@ -35,10 +35,11 @@ func checkBeside(files map[string][]byte) error {
 
 // setBeside plans the small files.
 func (p *plan) setBeside(files map[string][]byte) {
+	p.beside, p.man.Beside = files, nil
 	if len(files) == 0 {
 		return
 	}
-	p.beside, p.man.Beside = files, map[string]string{}
+	p.man.Beside = map[string]string{}
 	for name, text := range files {
 		p.man.Beside[name] = sum(text)
 	}

@@ -47,13 +47,34 @@ func newPlan(claims []claim, rules Rules, fileBytes int64) (*plan, error) {
 	if err := compare(claims); err != nil {
 		return nil, err
 	}
+	p, err := planTensors(claims, rules, fileBytes)
+	if err != nil {
+		return nil, err
+	}
+	p.setState(claims)
+	return p, nil
+}
+
+// setState plans what a save has beside tensors.
+func (p *plan) setState(claims []claim) {
+	first := claims[0]
+	p.man.Step, p.man.Random, p.man.Extra, p.man.Base = first.Step, first.Random, first.Extra, first.Base
+	p.setBeside(first.Files)
+	if o := p.man.Optimizer; o != nil {
+		o.Steps, o.LR, o.Scaler, o.Counts = first.Steps, first.LR, first.Scaler, map[string]int{}
+		for _, c := range claims {
+			maps.Copy(o.Counts, c.Counts)
+		}
+	}
+}
+
+// planTensors plans the tensors.
+func planTensors(claims []claim, rules Rules, fileBytes int64) (*plan, error) {
 	tensors, err := collect(claims)
 	if err != nil {
 		return nil, err
 	}
-	p := &plan{at: map[string]place{}, extents: map[string][]extent{}}
-	p.man = manifest{Version: formatVersion, Step: claims[0].Step, Ranks: len(claims), Random: claims[0].Random, Extra: claims[0].Extra, Base: claims[0].Base}
-	p.setBeside(claims[0].Files)
+	p := &plan{at: map[string]place{}, extents: map[string][]extent{}, man: manifest{Version: formatVersion, Ranks: len(claims)}}
 	load := make([]int64, len(claims)) // bytes that each rank writes
 	shares := 0                        // of tensors that are cut
 	for _, t := range tensors {
@@ -93,12 +114,8 @@ func newPlan(claims []claim, rules Rules, fileBytes int64) (*plan, error) {
 	if claims[0].Counts == nil {
 		return p, nil
 	}
-	o := &optimizerEntry{Steps: claims[0].Steps, LR: claims[0].LR, Scaler: claims[0].Scaler, Counts: map[string]int{}}
-	for _, c := range claims {
-		maps.Copy(o.Counts, c.Counts)
-	}
-	o.Tensors, err = p.layOut("optimizer", opt, fileBytes)
-	p.man.Optimizer = o
+	p.man.Optimizer = &optimizerEntry{}
+	p.man.Optimizer.Tensors, err = p.layOut("optimizer", opt, fileBytes)
 	return p, err
 }
 

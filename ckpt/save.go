@@ -39,7 +39,8 @@ type Saver struct {
 	last      *background    // the save that goes on beside training; nil: none
 	patience  time.Duration  // with a disk, when the job ends
 	removal   sync.WaitGroup // of old checkpoints, on rank 0
-	copies    [][]byte       // of the data, for saves in the background: the next one uses the memory again
+	planned   tensorPlan
+	copies    [][]byte // of the data, for saves in the background: the next one uses the memory again
 }
 
 // NewSaver returns a Saver for the ranks of g, which hold the state together. It is collective. What the Saver does in the
@@ -144,6 +145,9 @@ func (s *Saver) begin(st State) (*writer, error) {
 		c, err = st.claim(items)
 	}
 	if err == nil {
+		c.Structure, err = c.structure(st.TP)
+	}
+	if err == nil {
 		err = s.user.Err()
 	}
 	if err != nil {
@@ -153,12 +157,8 @@ func (s *Saver) begin(st State) (*writer, error) {
 	for _, kind := range []backend.Kind{backend.Send, backend.Recv, backend.Batch} {
 		delete(c.Calls, kind.String()) // the others are the same on all ranks
 	}
-	claims, err := dist.AllGatherObject(s.g, c)
-	if err != nil {
-		return nil, err
-	}
 	w := &writer{Saver: s, rank: s.g.Rank()}
-	if w.plan, err = newPlan(claims, st.TP, s.fileBytes); err != nil {
+	if w.plan, err = s.agreeOnPlan(c, st.TP); err != nil {
 		return nil, err
 	}
 	w.err = w.hold(items)

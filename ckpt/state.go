@@ -188,7 +188,9 @@ type claim struct {
 	Calls  map[string]uint64
 	Files  map[string][]byte
 	Base   *Base
-	Items  []claimItem
+	Items  []claimItem // sent only if the ranks have no plan of them
+
+	Structure, Planned string // see structures
 }
 
 // claimItem says which part of a tensor a rank holds.
