@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 
 	"github.com/ringo-ml/ringo/ckpt/safetensors"
@@ -60,6 +61,9 @@ func convert(ctx context.Context, fsys fileSystem, from, to string, c ConvertCon
 	}
 	if _, err := os.Lstat(to); err == nil {
 		return fmt.Errorf("%s exists already", to)
+	}
+	if strings.HasSuffix(to, fileSuffix) {
+		return fmt.Errorf("%s is to be a folder, and a name that ends in %s is that of a file: choose another name", to, fileSuffix)
 	}
 	p, err := convertPlan(src, c)
 	if err != nil {

@@ -45,6 +45,9 @@ func SaveFile(ctx context.Context, path string, st State) error {
 // state. It is Load for one rank, without a group: c and the report are as there, but for Strategy, of which nothing depends.
 // Ranks that train together use Load, which makes sure that all read the same.
 func LoadFile(ctx context.Context, path string, st *State, c LoadConfig) (*Report, error) {
+	if st == nil {
+		return nil, fmt.Errorf("ckpt: loading %s: the State is nil", path)
+	}
 	err := mustBeWhole("LoadFile", path, st.Params)
 	var r *Report
 	if err == nil {

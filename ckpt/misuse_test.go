@@ -64,6 +64,10 @@ func TestMisuse(t *testing.T) {
 			{Of: "LoadFile", Want: "ckpt: loading " + file + ": the checkpoint does not fit: of another shape or type: model:bias is float32[3], not float32[4], model:weight is float32[3,2], not float32[4,2]", Do: loadFile(file, other)},
 			{Of: "LoadFile", Want: "ckpt: loading " + file + ": the checkpoint does not fit: of another shape or type: model:bias is float32[3], not float64[3], model:weight is float32[3,2], not float64[3,2]", Do: loadFile(file, double)},
 			{Of: "LoadFile", Want: "ckpt: loading " + file + ": the checkpoint does not fit: missing: model:0.bias, model:0.weight; unexpected: model:bias, model:weight", Do: loadFile(file, sequence)},
+			{Of: "LoadFile", Want: "ckpt: loading " + file + ": the State is nil", Do: func() error {
+				_, err := ckpt.LoadFile(ctx, file, nil, ckpt.LoadConfig{})
+				return err
+			}},
 			{Of: "LoadFile", Want: "ckpt: loading " + dir + ": the name of the file must end in .safetensors", Do: loadFile(dir, params)},
 			{Of: "Latest", Want: "ckpt: no checkpoint in " + dir + ": file does not exist", Do: func() error { _, err := ckpt.Latest(dir); return err }},
 			{Of: "List", Want: "ckpt: " + dir + " is not sound: there is neither ringo.json nor model.safetensors.index.json nor model.safetensors: no complete checkpoint", Do: func() error { _, _, err := ckpt.List(dir); return err }},

@@ -201,6 +201,7 @@ func TestConvert(t *testing.T) {
 		require.GreaterOrEqual(t, len(names), files)
 	}
 	require.ErrorContains(t, Convert(context.Background(), a, one, ConvertConfig{}), "exists already")
+	require.ErrorContains(t, Convert(context.Background(), a, filepath.Join(dir, "x.safetensors"), ConvertConfig{}), "is that of a file")
 	i32 := tensor.Int32
 	require.ErrorContains(t, Convert(context.Background(), a, filepath.Join(dir, "x"), ConvertConfig{DType: &i32}), "not a floating-point type")
 

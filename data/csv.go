@@ -39,8 +39,9 @@ type Table struct {
 // encoding/csv. A byte order mark of UTF-8 and empty lines are skipped; lines may end in CRLF. Everything else that is no number is an
 // error with its line and column, missing values, NaN and infinities too: what they mean is for you to say, before.
 //
-// Classes that the file names are sorted: as numbers if all are whole numbers. Those of a test set may be others than those of its
-// training set, and have other numbers then: give it the classes of the training set.
+// Spaces around fields are left out. Classes that the file names are sorted: as numbers if all are whole numbers without a plus sign or
+// zeros in front, so that 1 and 01 are two classes. Those of a test set may be others than those of its training set, and have other
+// numbers then: give it the classes of the training set.
 func CSV(file string, cfg CSVConfig) (*Table, error) {
 	info, err := os.Stat(file)
 	if err != nil {
@@ -192,6 +193,9 @@ func (p *csvParser) at(column int, err error) error {
 func number(field string) (float32, error) {
 	field = strings.TrimSpace(field)
 	v, err := strconv.ParseFloat(field, 32)
+	if strings.ContainsAny(field, "_xX") { // Go's own ways to write numbers
+		err = strconv.ErrSyntax
+	}
 	switch {
 	case field == "":
 		return 0, errors.New("no value")

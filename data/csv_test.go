@@ -102,6 +102,8 @@ func TestCSVErrors(t *testing.T) {
 		{"1,2\n3\n", "line 2: 1 fields, want 2 as in the first line", CSVConfig{}},
 		{"1,2\n\n3,4,5\n", "line 3: 3 fields, want 2 as in the first line", CSVConfig{}},
 		{"1,2\n \n", "line 2: 1 fields, want 2 as in the first line", CSVConfig{}},
+		{"1,1_000\n", `line 1, column 2: "1_000" is not a number`, CSVConfig{}},
+		{"0x1p3,1\n", `line 1, column 1: "0x1p3" is not a number`, CSVConfig{}},
 		{"1,2\n3,five\n", `line 2, column 2: "five" is not a number`, CSVConfig{}},
 		{"a,b\n1,2\n,4\n", `line 3, column "a": no value`, header},
 		{"a,b\n\"x\ny\",2\n", "line 2, column \"a\": \"x\\ny\" is not a number", header},

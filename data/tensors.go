@@ -55,6 +55,9 @@ func rowOf(t tensor.Tensor) tensor.Shape {
 func (d *Tensors) Batch(idx []int, x, y tensor.Tensor) error {
 	nx, ny := len(d.xs)/d.n, len(d.ys)/d.n
 	xs, ys := x.Bytes(), y.Bytes()
+	if len(xs) != len(idx)*nx || len(ys) != len(idx)*ny {
+		return fmt.Errorf("%d rows of %v and %v do not fit %v and %v", len(idx), rowOf(d.x), rowOf(d.y), x.Shape(), y.Shape())
+	}
 	for row, i := range idx {
 		if i < 0 || i >= d.n {
 			return fmt.Errorf("row %d, of %d", i, d.n)

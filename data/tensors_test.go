@@ -36,3 +36,12 @@ func TestTensors(t *testing.T) {
 		}
 	}
 }
+
+// A batch that the rows do not fill, or overfill, is an error.
+func TestTensorsBatchOfAnotherSize(t *testing.T) {
+	ds, err := NewTensors(tensor.FromSlice([]float32{1, 2, 3, 4}, 2, 2), tensor.FromSlice([]int64{5, 6}, 2))
+	require.NoError(t, err)
+	cpu := tensor.NewCPU(1)
+	x, y := tensor.New(cpu, tensor.Float32, 1, 3), tensor.New(cpu, tensor.Int64, 1)
+	require.EqualError(t, ds.Batch([]int{1}, x, y), "1 rows of float32[2] and int64[] do not fit float32[1,3] and int64[1]")
+}

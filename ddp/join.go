@@ -56,6 +56,9 @@ func Join(g *dist.Group, src Source) *Joined {
 	if g == nil {
 		panic(&tensor.Failure{Op: "ddp.Join", Err: errors.New("the group is nil")})
 	}
+	if l, is := src.(*data.Loader); is && l == nil { // a variable that was never set
+		src = nil
+	}
 	j := &Joined{g: g, src: src, mine: make([]int64, 1), all: make([]int64, g.Size())}
 	j.own, j.from = tensor.FromSlice(j.mine, 1), tensor.FromSlice(j.all, len(j.all))
 	return j
@@ -97,7 +100,7 @@ func (j *Joined) check(b *data.Batch) error {
 	x, y := sample(b.X), sample(b.Y)
 	switch r := b.X.Rows(); {
 	case r.Over != 0 || r.Total > b.X.Dim(0):
-		return fmt.Errorf("a batch is a part of a global one already (%d rows of %d): its loader has no Sharder", b.X.Dim(0), r.Total)
+		return fmt.Errorf("a batch is a part of a global one already (%d rows of %d): its loader must have no Sharder", b.X.Dim(0), r.Total)
 	case !j.empty.X.IsZero() && !(same(x, j.x) && same(y, j.y)):
 		return fmt.Errorf("a sample is %v and %v, and the first one was %v and %v", x, y, j.x, j.y)
 	}

@@ -298,6 +298,18 @@ func drain(ctx context.Context, r *dist.Rank, epoch int, src ddp.Source) error {
 	return batches.Err()
 }
 
+// A loader that was never made is that of a rank without data.
+func TestJoinOfNoLoader(t *testing.T) {
+	require.NoError(t, dist.Run(t.Context(), dist.Config{Ranks: 2}, func(ctx context.Context, r *dist.Rank) error {
+		var none *data.Loader
+		batches := ddp.Join(r.World, none)
+		for range batches.Epoch(ctx, 0) {
+			return errors.New("a step without data")
+		}
+		return batches.Err()
+	}))
+}
+
 // What ranks do differently is refused on all of them, by the same words.
 func TestJoinMismatch(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -321,7 +333,7 @@ func TestJoinMismatch(t *testing.T) {
 		"a part of a global batch": {func(ctx context.Context, r *dist.Rank, o *own) error {
 			o.batches[0].X = o.batches[0].X.WithRows(r.World.Rows(2, 6))
 			return drain(ctx, r, 0, o)
-		}, "a batch is a part of a global one already (2 rows of 6): its loader has no Sharder"},
+		}, "a batch is a part of a global one already (2 rows of 6): its loader must have no Sharder"},
 		"a source that fails": {func(ctx context.Context, r *dist.Rank, o *own) error {
 			o.batches, o.err = o.batches[:2], errCable
 			return drain(ctx, r, 0, o)

@@ -80,7 +80,7 @@ func Open(dir string, cfg Config) (*Folder, error) {
 func (f *Folder) classes(root fs.FS) (folders []string, err error) {
 	entries, err := fs.ReadDir(root, ".")
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%s: %w", f.dir, err)
 	}
 	for _, e := range entries {
 		info, err := fs.Stat(root, e.Name()) // follows links

@@ -159,7 +159,9 @@ func TestOpenErrors(t *testing.T) {
 		require.Error(t, err, c.want)
 		assert.Equal(t, "data/images: "+c.want, filepath.ToSlash(string(bytes.ReplaceAll([]byte(err.Error()), []byte(dir), []byte("DIR")))))
 	}
-	_, err := Open(filepath.Join(t.TempDir(), "none"), ok)
+	none := filepath.Join(t.TempDir(), "none")
+	_, err := Open(none, ok)
+	require.ErrorContains(t, err, none)
 	assert.ErrorIs(t, err, os.ErrNotExist)
 	dir := write(t, map[string][]byte{"a/x.png": p})
 	if os.Symlink(dir, filepath.Join(dir, "a", "again")) == nil { // not everywhere allowed
