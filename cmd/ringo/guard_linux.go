@@ -7,6 +7,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -25,6 +26,7 @@ const guardLimit = 10 * time.Second
 type guard struct {
 	part   string
 	child  *os.Process
+	others map[int]bool     // children of before: who calls exec leaves them to the new program
 	alive  *os.File         // an end of a pipe: the child reads its end when this process is gone
 	ended  <-chan os.Signal // some child has
 	passed chan os.Signal
@@ -40,20 +42,23 @@ func (r *runCmd) guard() error {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("prctl PR_SET_CHILD_SUBREAPER: %w", err)
 	}
-	g := &guard{part: r.Part, passed: make(chan os.Signal, 4)}
+	g := &guard{part: r.part, others: map[int]bool{}, passed: make(chan os.Signal, 4)}
 	ended := make(chan os.Signal, 1)
 	signal.Notify(ended, syscall.SIGCHLD)
 	defer signal.Stop(ended)
 	g.ended = ended
 	listen(g.passed, syscall.SIGQUIT)
 	defer signal.Stop(g.passed)
-	if err := g.start(r.Folder); err != nil {
+	for _, pid := range children() {
+		g.others[pid] = true
+	}
+	if err := g.start(r.folder); err != nil {
 		return err
 	}
 	defer g.alive.Close()
 	orphaned := make(chan struct{})
-	if r.Part == partWatcher {
-		defer os.RemoveAll(r.Folder)
+	if r.part == partWatcher {
+		defer os.RemoveAll(r.folder)
 		go func() { _, _ = io.Copy(io.Discard, os.Stdin); close(orphaned) }()
 	}
 	for g.result == nil {
@@ -75,10 +80,10 @@ func (g *guard) start(folder string) error {
 	if err != nil {
 		return err
 	}
-	next, args := partWatcher, os.Args[2:]
+	next := partWatcher
 	attr := &syscall.SysProcAttr{Setsid: true} // out of reach of what a terminal does, and of a kill of the whole group
 	if g.part == partWatcher {
-		next, args = partAgent, os.Args[4:] // without -part and -folder
+		next = partAgent
 		attr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	}
 	input, alive, err := os.Pipe()
@@ -87,29 +92,33 @@ func (g *guard) start(folder string) error {
 	}
 	defer input.Close()
 	g.alive = alive
-	args = append([]string{os.Args[0], "run", "--part=" + next, "--folder=" + folder}, args...)
-	g.child, err = os.StartProcess(self, args, &os.ProcAttr{Files: []*os.File{input, os.Stdout, os.Stderr}, Sys: attr})
+	env := append(os.Environ(), partEnv+"="+next, folderEnv+"="+folder)
+	g.child, err = os.StartProcess(self, os.Args, &os.ProcAttr{Env: env, Files: []*os.File{input, os.Stdout, os.Stderr}, Sys: attr})
 	if err != nil {
 		alive.Close()
 	}
 	return err
 }
 
-// reap takes the status of all children that have ended, and reports whether there are others.
-func (g *guard) reap() (others bool) {
+// reap takes the status of all children that have ended, and returns those of the job that have not.
+func (g *guard) reap() (left []int) {
 	for {
 		var s syscall.WaitStatus
 		pid, err := syscall.Wait4(-1, &s, syscall.WNOHANG, nil)
 		switch {
 		case err == syscall.EINTR:
 		case err != nil: // ECHILD
-			return false
+			return nil
 		case pid == 0:
-			return true
+			return slices.DeleteFunc(children(), func(pid int) bool { return g.others[pid] })
+		case pid == g.child.Pid && s.Signaled() && s.Signal() == syscall.SIGPIPE: // as for any program whose reader has enough
+			g.result = &launch.ExitError{Code: 128 + int(s.Signal())}
 		case pid == g.child.Pid && s.Signaled():
 			g.result = &launch.ExitError{Code: 128 + int(s.Signal()), Text: fmt.Sprintf("its process %d was ended by signal %v", pid, s.Signal())}
 		case pid == g.child.Pid:
 			g.result = &launch.ExitError{Code: s.ExitStatus()} // it has said why
+		default:
+			delete(g.others, pid) // the number may be another's now
 		}
 	}
 }
@@ -117,8 +126,7 @@ func (g *guard) reap() (others bool) {
 // end kills what is left. Whoever is killed leaves its own children to this process, and a signal that says so.
 func (g *guard) end() error {
 	result, limit := g.result, time.After(guardLimit)
-	for g.reap() {
-		left := children()
+	for left := g.reap(); len(left) > 0; left = g.reap() {
 		for _, pid := range left {
 			_ = syscall.Kill(pid, syscall.SIGKILL) // it may be dead, not reaped
 		}

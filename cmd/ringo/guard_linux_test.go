@@ -79,8 +79,8 @@ func marked(mark string, sleeping bool) (pids []int) {
 // part returns the process of a job with this mark that plays a part of ringo run.
 func part(mark, name string) int {
 	for _, pid := range marked(mark, false) {
-		args, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-		if bytes.Contains(args, []byte("\x00--part="+name+"\x00")) {
+		env, _ := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
+		if bytes.Contains(env, []byte("\x00"+partEnv+"="+name+"\x00")) {
 			return pid
 		}
 	}
@@ -144,6 +144,21 @@ func TestNoProcessIsLeftAtTheEnd(t *testing.T) {
 	assert.Equal(t, "[0] done\n", stdout.String())
 	assert.Regexp(t, `^ringo: rank 0 \(pid \d+\) exited with status 3\n$`, stderr.String())
 	assert.Empty(t, marked(mark, false))
+}
+
+// Processes of before, whose parent became ringo run by exec, are not the job's.
+func TestOthersStay(t *testing.T) {
+	t.Parallel()
+	mark := newMark(98)
+	cmd, _, _, _ := command(t)
+	cmd.Stdout, cmd.Stderr = nil, nil // the sleep keeps them open
+	cmd.Path, cmd.Args = "/bin/sh", []string{"sh", "-c", "sleep $MARK & exec $0 run -n 1 sh -c 'exit 3'", os.Args[0]}
+	cmd.Env = append(cmd.Env, "MARK="+mark)
+	_ = cmd.Run()
+	assert.Equal(t, 3, cmd.ProcessState.ExitCode())
+	left := marked(mark, true)
+	require.Len(t, left, 1)
+	require.NoError(t, syscall.Kill(left[0], syscall.SIGKILL))
 }
 
 // The folders of a build go too when ringo run is killed, while it builds and after.

@@ -21,6 +21,8 @@ import (
 const (
 	partWatcher = "watcher"
 	partAgent   = "agent"
+
+	partEnv, folderEnv = "RINGO_RUN_PART", "RINGO_RUN_FOLDER" // what each tells the next
 )
 
 // runCmd is `ringo run`.
@@ -40,9 +42,9 @@ type runCmd struct {
 	LogDir      string        `placeholder:"DIR" help:"Folder for a folder of the job, with a file per start and rank with what the rank printed."`
 	Serve       string        `placeholder:"ADDR" help:"Show the job on a page, live: a port of 127.0.0.1 (0: a free one), or HOST:PORT. On host 0."`
 	Raw         bool          `help:"Print what ranks print as it is, without the rank in front: for output that a program reads."`
-	Part        string        `hidden:"" help:"Which of the processes this is that ringo run consists of."`
-	Folder      string        `hidden:"" help:"Where they build the program."`
 	Program     []string      `arg:"" passthrough:"partial" help:"Program, or Go package such as ./examples/ddp-mnist, and its arguments."`
+
+	part, folder string // which of the processes this is; where they build the program
 }
 
 // Help is the text below the flags of `ringo run -h`.
@@ -118,14 +120,16 @@ func (r *runCmd) args() []string {
 
 // Run starts the ranks and returns when all have ended, in a process that is guarded.
 func (r *runCmd) Run() error {
-	if args := r.args(); r.Part == "" && len(args) > 0 && isPackage(args[0]) {
+	r.part, r.folder = os.Getenv(partEnv), os.Getenv(folderEnv)
+	_, _ = os.Unsetenv(partEnv), os.Unsetenv(folderEnv) // not for ranks, which may call ringo run
+	if args := r.args(); r.part == "" && len(args) > 0 && isPackage(args[0]) {
 		var err error
-		if r.Folder, err = os.MkdirTemp("", "ringo-run-"); err != nil {
+		if r.folder, err = os.MkdirTemp("", "ringo-run-"); err != nil {
 			return err
 		}
-		defer os.RemoveAll(r.Folder)
+		defer os.RemoveAll(r.folder)
 	}
-	if r.Part == partAgent {
+	if r.part == partAgent {
 		return r.work()
 	}
 	return r.guard()
@@ -155,8 +159,8 @@ func (r *runCmd) work() (err error) {
 		job.Watch = page
 		defer func() { page.Close(err) }()
 	}
-	if r.Folder != "" {
-		program, err := build(args[0], r.Folder, signals)
+	if r.folder != "" {
+		program, err := build(args[0], r.folder, signals)
 		if err != nil {
 			return err
 		}

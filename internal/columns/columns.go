@@ -26,9 +26,11 @@ func Select(names, x []string, target string) (xs []int, y int, err error) {
 			return nil, 0, unknown(target, names)
 		}
 	}
-	for _, name := range x {
+	for k, name := range x {
 		i, found := at[name]
 		switch {
+		case slices.Contains(x[:k], name):
+			return nil, 0, fmt.Errorf("column %q is given twice", name)
 		case !found:
 			return nil, 0, unknown(name, names)
 		case i == y:

@@ -9,6 +9,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+func TestSelectTwice(t *testing.T) {
+	_, _, err := Select([]string{"a", "b", "c"}, []string{"a", "b", "a"}, "")
+	require.EqualError(t, err, `column "a" is given twice`)
+}
+
 func TestSelect(t *testing.T) {
 	names := []string{"a", "b", "c", ""}
 	for _, c := range []struct {

@@ -83,11 +83,11 @@ func (t *Table) add(name string, step int, value float64) {
 	}
 	t.rows[step][name] += value
 	s := t.series(name)
-	if n := len(s.Steps); n > 0 && s.Steps[n-1] == step {
-		s.Values[n-1] += value
-		return
+	i, found := slices.BinarySearch(s.Steps, step) // sums of ranks come later than what all of them know
+	if !found {
+		s.Steps, s.Values = slices.Insert(s.Steps, i, step), slices.Insert(s.Values, i, 0)
 	}
-	s.Steps, s.Values = append(s.Steps, step), append(s.Values, value)
+	s.Values[i] += value
 }
 
 func (t *Table) series(name string) *metrics.Series {

@@ -111,3 +111,21 @@ func TestPace(t *testing.T) {
 		return nil
 	})
 }
+
+// A name may have sums over ranks, which come later, and values that all ranks know.
+func TestSumAndAdd(t *testing.T) {
+	onRanks(t, 2, func(g *dist.Group, v *values.Table) error {
+		for i := range 3 {
+			v.Sum("x", part(1))
+			v.Add("x", float64(10*i))
+			v.Step()
+		}
+		if _, err := v.Gather(0); err != nil {
+			return err
+		}
+		steps, got := v.Of("x")
+		require.Equal(t, []int{1, 2, 3}, steps)
+		require.Equal(t, []float64{2, 12, 22}, got)
+		return nil
+	})
+}
