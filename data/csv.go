@@ -200,7 +200,7 @@ func number(field string) (float32, error) {
 	case field == "":
 		return 0, errors.New("no value")
 	case errors.Is(err, strconv.ErrRange):
-		return 0, fmt.Errorf("%q is no float32: out of range", field)
+		return 0, fmt.Errorf("%q is out of the range of float32", field)
 	case err != nil:
 		return 0, fmt.Errorf("%q is not a number", field)
 	case math.IsNaN(v) || math.IsInf(v, 0):

@@ -110,7 +110,7 @@ func TestCSVErrors(t *testing.T) {
 		{"1,2\n3, \n", "line 2, column 2: no value", CSVConfig{}},
 		{"1,2\nNaN,4\n", `line 2, column 1: "NaN" is not a finite number`, CSVConfig{}},
 		{"1,2\n3,-Inf\n", `line 2, column 2: "-Inf" is not a finite number`, CSVConfig{}},
-		{"1,2\n3,1e39\n", `line 2, column 2: "1e39" is no float32: out of range`, CSVConfig{}},
+		{"1,2\n3,1e39\n", `line 2, column 2: "1e39" is out of the range of float32`, CSVConfig{}},
 		{"1,2\n3,4\r5,6\n", "line 2: 3 fields, want 2 as in the first line", CSVConfig{}}, // a lone CR ends no line
 		{"a,b\n1,2\n", `line 1, column 1: "a" is not a number; if the line has the names of the columns, set CSVConfig.Header`, CSVConfig{}},
 		{"a,2\n", `line 1, column 1: "a" is not a number`, CSVConfig{}},
@@ -123,7 +123,7 @@ func TestCSVErrors(t *testing.T) {
 		{"1,2\n\"3,4\n5,6\n", `record on line 2; parse error on line 3, column 5: extraneous or missing " in quoted-field`, CSVConfig{}},
 		{"1,2\n", "csv: invalid field or comment delimiter", CSVConfig{Comma: '"'}},
 		{"\xff\xfe1\x00,\x002\x00", "the text is UTF-16: want UTF-8", CSVConfig{}},
-		{"1,cat\n2,dog\n", `line 2, column 2: "dog" is none of the classes "cat"`, CSVConfig{Classes: []string{"cat"}}},
+		{"1,cat\n2,dog\n", `line 2, column 2: "dog" is not one of the classes "cat"`, CSVConfig{Classes: []string{"cat"}}},
 		{"1,cat\n2, \n", `line 2, column 2: no label`, CSVConfig{Labels: true}},
 		{"1,cat\n", `class "a" is given twice`, CSVConfig{Classes: []string{"a", "a"}}},
 	} {

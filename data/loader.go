@@ -76,7 +76,7 @@ func (l *Loader) Err() error { return l.err }
 func (l *Loader) Epoch(ctx context.Context, epoch int) iter.Seq2[int, Batch] {
 	return func(yield func(int, Batch) bool) {
 		if !l.busy.CompareAndSwap(false, true) {
-			fail("a Loader in two loops at once")
+			fail("the Loader is used by two loops at the same time; make one Loader for each")
 		}
 		defer l.busy.Store(false)
 		if !l.begin(epoch) {

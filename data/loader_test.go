@@ -232,7 +232,7 @@ func TestTwoLoopsPanic(t *testing.T) {
 			}
 		}
 	})
-	assert.ErrorContains(t, err, "two loops at once")
+	assert.ErrorContains(t, err, "the Loader is used by two loops at the same time")
 	got, _ := epochOf(t, l, 0)
 	assert.Len(t, got, 5, "usable after the panic")
 }

@@ -25,7 +25,7 @@ func NewTensors(x, y tensor.Tensor) (*Tensors, error) {
 	}{{"x", x, &d.x, &d.xs}, {"y", y, &d.y, &d.ys}} {
 		switch {
 		case !t.from.Valid():
-			return nil, fmt.Errorf("data: %s is no tensor that can be used", t.name)
+			return nil, fmt.Errorf("data: %s is not a tensor that can be used", t.name)
 		case t.from.Tape() != nil:
 			return nil, fmt.Errorf("data: %s is of a tape, whose memory is used again in each step", t.name)
 		case t.from.Rank() == 0 || !t.from.Contiguous():

@@ -20,7 +20,7 @@ func NewText(tokens []int, length, stride int) (*Text, error) {
 	case length < 1 || stride < 1:
 		return nil, fmt.Errorf("data: windows of %d tokens, every %d: both must be positive", length, stride)
 	case len(tokens) <= length:
-		return nil, fmt.Errorf("data: a text of %d tokens has no window of %d and a token behind it", len(tokens), length)
+		return nil, fmt.Errorf("data: a text of %d tokens is too short: a window of %d needs one more token as target", len(tokens), length)
 	}
 	t := &Text{make([]int32, len(tokens)), length, stride}
 	for i, id := range tokens {

@@ -26,7 +26,7 @@ func TestText(t *testing.T) {
 			}
 		}
 	}
-	for want, c := range map[string][3]int{"a text of 7 tokens has no window of 7": {7, 1}, "windows of 0 tokens": {0, 1}, "every 0": {1, 0}} {
+	for want, c := range map[string][3]int{"a text of 7 tokens is too short": {7, 1}, "windows of 0 tokens": {0, 1}, "every 0": {1, 0}} {
 		_, err := NewText(tokens, c[0], c[1])
 		require.ErrorContains(t, err, want)
 	}

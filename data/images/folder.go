@@ -60,7 +60,7 @@ func Open(dir string, cfg Config) (*Folder, error) {
 	for _, name := range folders {
 		class := slices.Index(f.Classes, name)
 		if class < 0 {
-			return nil, fmt.Errorf("data/images: folder %s is none of the classes %q", filepath.Join(dir, name), f.Classes)
+			return nil, fmt.Errorf("data/images: folder %s is not one of the classes %q", filepath.Join(dir, name), f.Classes)
 		}
 		before := len(f.files)
 		if err := f.add(root, name, class); err != nil {
@@ -122,9 +122,9 @@ func (f *Folder) add(root fs.FS, dir string, class int) error {
 		case err != nil:
 			return fmt.Errorf("%s: %w", f.dir, err)
 		case !info.Mode().IsRegular():
-			return fmt.Errorf("%s is no regular file", filepath.Join(f.dir, name)) // a link to a folder might never end
+			return fmt.Errorf("%s is not a regular file", filepath.Join(f.dir, name)) // a link to a folder might never end
 		case !isImage(name):
-			return fmt.Errorf("%s is no image by its name: want one of %v", filepath.Join(f.dir, name), extensions)
+			return fmt.Errorf("%s does not have the extension of an image: want one of %v", filepath.Join(f.dir, name), extensions)
 		}
 		f.files = append(f.files, file{dir, e.Name(), class})
 	}

@@ -151,8 +151,8 @@ func TestOpenErrors(t *testing.T) {
 		{nil, ok, "DIR has no folders, one for each class"},
 		{map[string][]byte{"x.png": p, "a/x.png": p}, ok, "DIR/x.png lies in no class's folder"},
 		{map[string][]byte{"a/x.png": p, "b/.x.png": p}, ok, "folder DIR/b has no images"},
-		{map[string][]byte{"a/x.png": p, "a/Thumbs.db": p}, ok, "DIR/a/Thumbs.db is no image by its name: want one of [.bmp .gif .jpeg .jpg .png .tif .tiff .webp]"},
-		{map[string][]byte{"a/x.png": p}, Config{2, 2, []string{"b"}}, `folder DIR/a is none of the classes ["b"]`},
+		{map[string][]byte{"a/x.png": p, "a/Thumbs.db": p}, ok, "DIR/a/Thumbs.db does not have the extension of an image: want one of [.bmp .gif .jpeg .jpg .png .tif .tiff .webp]"},
+		{map[string][]byte{"a/x.png": p}, Config{2, 2, []string{"b"}}, `folder DIR/a is not one of the classes ["b"]`},
 	} {
 		dir := write(t, c.files)
 		_, err := Open(dir, c.cfg)
@@ -166,7 +166,7 @@ func TestOpenErrors(t *testing.T) {
 	dir := write(t, map[string][]byte{"a/x.png": p})
 	if os.Symlink(dir, filepath.Join(dir, "a", "again")) == nil { // not everywhere allowed
 		_, err = Open(dir, ok)
-		assert.ErrorContains(t, err, "again is no regular file")
+		assert.ErrorContains(t, err, "again is not a regular file")
 	}
 }
 

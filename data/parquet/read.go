@@ -238,7 +238,7 @@ func number(c *pq.Column, list *[]float32) (func(pq.Value) error, error) {
 		case math.IsNaN(x) || math.IsInf(x, 0):
 			return fmt.Errorf("%v is not a finite number", x)
 		case math.IsInf(float64(float32(x)), 0):
-			return fmt.Errorf("%v is no float32: out of range", x)
+			return fmt.Errorf("%v is out of the range of float32", x)
 		}
 		*list = append(*list, float32(x))
 		return nil

@@ -103,7 +103,7 @@ func strict(text []byte, into any) error {
 		return err
 	}
 	if _, err := d.Token(); err != io.EOF {
-		return errors.New("there is more behind the JSON value")
+		return errors.New("there is data after the JSON value")
 	}
 	return nil
 }

@@ -215,7 +215,7 @@ func (t *Tokenizer) around(text json.RawMessage) error {
 			ids := s.Specials[p.Special.ID].IDs
 			for _, id := range ids {
 				if _, ok := t.pieces[id]; !ok {
-					return fmt.Errorf("TemplateProcessing: %q has the id %d, which is no token's", p.Special.ID, id)
+					return fmt.Errorf("TemplateProcessing: %q has the id %d, which no token has", p.Special.ID, id)
 				}
 			}
 			if len(ids) == 0 {

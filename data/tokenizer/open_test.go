@@ -78,7 +78,7 @@ func TestRefused(t *testing.T) {
 		{"llama3", split, `"behavior":"Removed"`, `Split with behavior "Removed"`},
 		{"llama3", `\\p{N}{1,3}`, `\\p{N}`, `is not supported: there is Llama 3's`},
 		{"llama3", `"use_regex":false`, `"use_regex":true`, `ByteLevel with use_regex or add_prefix_space behind Split`},
-		{"llama3", `"ids":[442]`, `"ids":[448]`, `TemplateProcessing: "<|begin_of_text|>" has the id 448, which is no token's`},
+		{"llama3", `"ids":[442]`, `"ids":[448]`, `TemplateProcessing: "<|begin_of_text|>" has the id 448, which no token has`},
 		{"llama3", `{"Sequence":{"id":"A"`, `{"Sequence":{"id":"B"`, `neither a special token nor the text A`},
 		{"llama3", `{"Sequence":{"id":"A","type_id":0}}`, `{"SpecialToken":{"id":"<|begin_of_text|>","type_id":0}}`, `the text stands 0 times`},
 		{"llama2", `"prepend":"▁"`, `"prepend":"_"`, `normalizer: only ▁ is supported`},

@@ -155,7 +155,7 @@ func TestNames(t *testing.T) {
 
 	for _, wrong := range []int{-1, tok.Vocab()} {
 		_, err := tok.Decode([]int{0, wrong})
-		require.ErrorContains(t, err, fmt.Sprintf("tokenizer: id %d, at 1, is no token's", wrong))
+		require.ErrorContains(t, err, fmt.Sprintf("tokenizer: id %d, at 1, is not the id of a token", wrong))
 		require.Empty(t, tok.Piece(wrong))
 	}
 }

@@ -93,7 +93,7 @@ func (l *Labels) Add(label string) error {
 	case label == "":
 		return fmt.Errorf("no label")
 	case !known && l.fixed:
-		return fmt.Errorf("%q is none of the classes %s", label, quoted(l.names))
+		return fmt.Errorf("%q is not one of the classes %s", label, quoted(l.names))
 	case !known:
 		label = strings.Clone(label)
 		n = int64(len(l.names))

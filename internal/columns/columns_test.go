@@ -75,7 +75,7 @@ func TestLabels(t *testing.T) {
 	assert.ErrorContains(t, err, `class "a" is given twice`)
 	l, err := NewLabels([]string{"a"})
 	require.NoError(t, err)
-	assert.ErrorContains(t, l.Add("b"), `"b" is none of the classes "a"`)
+	assert.ErrorContains(t, l.Add("b"), `"b" is not one of the classes "a"`)
 	assert.ErrorContains(t, l.Add(""), "no label")
 	assert.Empty(t, l.Y)
 }

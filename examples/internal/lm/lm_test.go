@@ -150,7 +150,7 @@ func TestMisuse(t *testing.T) {
 		"6 heads of queries cannot share 4 of keys and values":          func(o *Options) { o.kvHeads = 4 },
 		"12 features do not divide into 5 heads":                        func(o *Options) { o.heads = 5 },
 		"Positions is 0, and must be positive":                          func(o *Options) { o.seq = 0 },
-		"a text of 81 tokens has no window of 81 and a token behind it": func(o *Options) { o.seq = 81 },
+		"a text of 81 tokens is too short: a window of 81 needs one more token as target": func(o *Options) { o.seq = 81 },
 		"no such file":        func(o *Options) { o.data = "/none" },
 		"-resume needs -save": func(o *Options) { o.Resume = true },
 		"-metrics x.txt: the name must end in .jsonl or .csv": func(o *Options) { o.Metrics = "x.txt" },
