@@ -76,7 +76,7 @@ func NewSGD(params nn.Params, c SGDConfig) *Optimizer {
 		fail("Nesterov needs momentum and no dampening")
 	}
 	if c.LR == 0 {
-		fail("SGDConfig has no LR, and SGD has no usual one; with SetLR(0) or Freeze parameters stay as they are")
+		fail("SGDConfig.LR is 0, and SGD has no default: set it; to leave parameters as they are, use SetLR(0) or Freeze")
 	}
 	notNegative("Momentum", c.Momentum)
 	notNegative("Dampening", c.Dampening)

@@ -31,7 +31,7 @@ type EMA struct {
 func NewEMA(o *Optimizer, decay float64) *EMA {
 	switch {
 	case o == nil:
-		fail("NewEMA without an optimizer")
+		fail("NewEMA: the optimizer is nil")
 	case !(decay >= 0 && decay < 1):
 		fail("NewEMA: a decay of %v is not in [0,1)", decay)
 	case o.ema != nil:

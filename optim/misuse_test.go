@@ -24,7 +24,7 @@ func TestMisuse(t *testing.T) {
 		return misuse.Case{Of: of, Want: want, Do: func() error { f(); return nil }}
 	}
 	misuse.Check(t, []misuse.Case{
-		do("NewSGD", "optim: SGDConfig has no LR, and SGD has no usual one; with SetLR(0) or Freeze parameters stay as they are", func() { optim.NewSGD(params(), optim.SGDConfig{}) }),
+		do("NewSGD", "optim: SGDConfig.LR is 0, and SGD has no default: set it; to leave parameters as they are, use SetLR(0) or Freeze", func() { optim.NewSGD(params(), optim.SGDConfig{}) }),
 		do("NewSGD", "optim: no trainable parameters", func() { optim.NewSGD(nil, optim.SGDConfig{LR: 1}) }),
 		do("NewSGD", "optim: no trainable parameters", func() { optim.NewSGD(frozen, optim.SGDConfig{LR: 1}) }),
 		do("NewSGD", "optim: parameter weight[3 2] was never made: call nn.Init or Attach first", func() { optim.NewSGD(nn.ParamsOf(nn.NewLinear(2, 3)), optim.SGDConfig{LR: 1}) }),
@@ -39,7 +39,7 @@ func TestMisuse(t *testing.T) {
 		do("Cosine", "optim: Cosine needs at least one step, not 0", func() { optim.Cosine(0, 0) }),
 		do("StepDecay", "optim: StepDecay needs at least one step, not 0", func() { optim.StepDecay(0, 0.1) }),
 		do("Warmup", "optim: Warmup needs at least one step, not 0", func() { optim.Warmup(0, nil) }),
-		do("NewEMA", "optim: NewEMA without an optimizer", func() { optim.NewEMA(nil, 0.9) }),
+		do("NewEMA", "optim: NewEMA: the optimizer is nil", func() { optim.NewEMA(nil, 0.9) }),
 		do("NewEMA", "optim: NewEMA: a decay of 1 is not in [0,1)", func() { optim.NewEMA(adam, 1) }),
 		do("NewEMA", "optim: NewEMA: the optimizer has averages already", func() { optim.NewEMA(averaged, 0.9); optim.NewEMA(averaged, 0.9) }),
 		do("EMA.Use", "optim: EMA.Use before the first step: there are no averages", func() { _ = optim.NewEMA(optim.NewAdam(params(), optim.AdamConfig{}), 0.9).Use(nil) }),

@@ -39,7 +39,7 @@ func (o *Optimizer) mustHoldAll() {
 		p := o.slots[i].p
 		switch {
 		case p.Types().On(tensor.Cut) != 0 && len(p.Shard.Boxes) == 0:
-			fail("%v is cut, as Lay says, and nothing says which part of the model's tensor it is, so that the norm of gradients cannot count it: "+
+			fail("%v is sharded (Lay), but its part of the model's tensor is unknown, so the norm of gradients cannot count it: "+
 				"call Param.Cut before it has values", p)
 		case o.norm == nil && p.Local.Len() != p.GlobalLen():
 			fail("this rank holds %d of the %d elements of %s, and there is no Norm: Clip and Scaler would go by the norm of this rank's part; "+

@@ -125,9 +125,9 @@ func TestPartsNeedANorm(t *testing.T) {
 		return p
 	}
 	for want, f := range map[string]func(){
-		"this rank holds 4 of the 12 elements of part, and there is no Norm": func() { optim.NewSGD(nn.Params{part()}, optim.SGDConfig{LR: 1, Clip: 1}) },
-		"this rank holds 4 of the 12 elements of part":                       func() { optim.NewAdamW(nn.Params{part()}, optim.AdamWConfig{Scaler: optim.NewScaler()}) },
-		"laid[6 2] is cut, as Lay says, and nothing says which part":         func() { optim.NewAdam(nn.Params{laid()}, optim.AdamConfig{Clip: 1, Norm: &ranks{n: 1}}) },
+		"this rank holds 4 of the 12 elements of part, and there is no Norm":        func() { optim.NewSGD(nn.Params{part()}, optim.SGDConfig{LR: 1, Clip: 1}) },
+		"this rank holds 4 of the 12 elements of part":                              func() { optim.NewAdamW(nn.Params{part()}, optim.AdamWConfig{Scaler: optim.NewScaler()}) },
+		"laid[6 2] is sharded (Lay), but its part of the model's tensor is unknown": func() { optim.NewAdam(nn.Params{laid()}, optim.AdamConfig{Clip: 1, Norm: &ranks{n: 1}}) },
 	} {
 		require.ErrorContains(t, tensor.Try(f), want)
 	}

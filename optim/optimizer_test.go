@@ -86,7 +86,7 @@ func TestConfigMisuse(t *testing.T) {
 	raw := tensor.NewParam(tensor.Constant(0), 2)
 	raw.SetName("raw")
 	for want, f := range map[string]func(){
-		"SGDConfig has no LR":       func() { optim.NewSGD(ps, optim.SGDConfig{Momentum: 0.9}) },
+		"SGDConfig.LR is 0":         func() { optim.NewSGD(ps, optim.SGDConfig{Momentum: 0.9}) },
 		"LR is -1":                  func() { optim.NewSGD(ps, optim.SGDConfig{LR: -1}) },
 		"LR is NaN":                 func() { optim.NewSGD(ps, optim.SGDConfig{LR: math.NaN()}) },
 		"LR is +Inf":                func() { optim.NewSGD(ps, optim.SGDConfig{LR: math.Inf(1)}) },
