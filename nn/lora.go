@@ -109,7 +109,7 @@ func targets(linears []placedLinear, patterns []string) []placedLinear {
 		for i, pattern := range patterns {
 			ok, err := path.Match(pattern, l.name)
 			if err != nil {
-				fail("LoRA", "the target %q is no pattern: %v", pattern, err)
+				fail("LoRA", "the target %q is not a valid pattern: %v", pattern, err)
 			}
 			target, hits[i] = target || ok, hits[i] || ok
 		}

@@ -143,7 +143,7 @@ func TestLoRAMisuse(t *testing.T) {
 		"alpha 0 must be positive": func() { adapted(nn.LoRAConfig{Rank: 1, Targets: []string{"0"}}, tensor.Float64) },
 		"no targets":               func() { adapted(nn.LoRAConfig{Rank: 1, Alpha: 1}, tensor.Float64) },
 		`"7" matches no Linear`:    func() { adapted(nn.LoRAConfig{Rank: 1, Alpha: 1, Targets: []string{"0", "7"}}, tensor.Float64) },
-		"is no pattern":            func() { adapted(nn.LoRAConfig{Rank: 1, Alpha: 1, Targets: []string{"["}}, tensor.Float64) },
+		"is not a valid pattern":   func() { adapted(nn.LoRAConfig{Rank: 1, Alpha: 1, Targets: []string{"["}}, tensor.Float64) },
 		"has an adapter": func() {
 			m := nn.Sequential{nn.NewLinear(2, 2)}
 			c := both

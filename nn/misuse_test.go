@@ -100,7 +100,7 @@ func misuseOfModels() []misuse.Case {
 		}
 	}
 	return []misuse.Case{
-		do("ParamsOf", `nn.ParamsOf: "w", of shape [3], is in an unexported field or a map and would not train; export the field (a slice for the map), or tag it nn:"-" if it is no part of the model`, func() { nn.ParamsOf(&hidden{tensor.NewParam(tensor.Constant(1), 3)}) }),
+		do("ParamsOf", `nn.ParamsOf: "w", of shape [3], is in an unexported field or a map and would not train; export the field (a slice for the map), or tag it nn:"-" if it is not a part of the model`, func() { nn.ParamsOf(&hidden{tensor.NewParam(tensor.Constant(1), 3)}) }),
 		do("ParamsOf", `nn.ParamsOf: two parameters have the name "x.weight"`, func() { nn.ParamsOf(&twice{nn.NewLinear(1, 2), nn.NewLinear(1, 2)}) }),
 		do("Init", "Make: weight[4 4]: a parameter is of floats, not of int64", func() { nn.Init(nn.NewLinear(4, 4), host, tensor.Int64, 1) }),
 		do("Init", "alloc float32[4,4]: the device is nil", func() { nn.Init(nn.NewLinear(4, 4), nil, tensor.Float32, 1) }),

@@ -9,7 +9,7 @@ func (e *Embedding) lookup(w, ids T) T {
 		return tensor.Embedding(w, ids)
 	}
 	if b := boxes[0]; len(boxes) > 1 || b.Hi[1]-b.Lo[1] != e.W.Global()[1] {
-		fail("Embedding", "%s is not cut into rows, but into %v", e.W.Name(), boxes)
+		fail("Embedding", "%s must be sharded by rows, but its boxes are %v", e.W.Name(), boxes)
 	}
 	return tensor.EmbeddingPart(w, ids, boxes[0].Lo[0], e.W.Global()[0])
 }

@@ -230,7 +230,7 @@ func (w *walker) checkHidden() {
 	for _, f := range in.params {
 		if !known[f.param] {
 			fail("ParamsOf", "%q, of shape %v, is in an unexported field or a map and would not train; "+
-				"export the field (a slice for the map), or tag it nn:\"-\" if it is no part of the model", f.at.name, f.param.Dims())
+				"export the field (a slice for the map), or tag it nn:\"-\" if it is not a part of the model", f.at.name, f.param.Dims())
 		}
 	}
 	for d, name := range in.dropouts {
