@@ -35,7 +35,7 @@ func (t Transformer) check(l Layout) error {
 	switch tp := l.tp(); {
 	case t.Layers > 1e5 || (4+8*mlps)*d*d*float64(t.Layers)+d*(float64(t.Vocab)+float64(t.Seq)) > tooMuch || d > 1e6 ||
 		tokens*(18*d+float64(t.Heads))*float64(t.Layers) > tooMuch*1e3 || tokens*float64(t.Vocab) > tooMuch*1e3:
-		return fmt.Errorf("a model or batch of this size does not exist")
+		return fmt.Errorf("the sizes of the model or batch are too large to compute with")
 	case t.Dim%t.Heads != 0:
 		return fmt.Errorf("%d features do not divide into %d heads", t.Dim, t.Heads)
 	case t.Heads%tp != 0:
