@@ -41,7 +41,7 @@ func (c *Ctx) Arrives(y Tensor, lo, hi int, p Pending) {
 			a = &c.back
 		}
 		if len(a.parts) > 0 {
-			fail(c.f.Name(), these(h), "Arrives was said of another tensor already")
+			fail(c.f.Name(), these(h), "Arrives was already called for another tensor")
 		}
 		a.c, h.st.coming = c, a
 	}
@@ -51,7 +51,7 @@ func (c *Ctx) Arrives(y Tensor, lo, hi int, p Pending) {
 // mustHide refuses what Arrives was said of and that is no output or gradient: nobody would wait for it.
 func (c *Ctx) mustHide(a *arriving, what string) {
 	if len(a.parts) > 0 && a.ptr == nil {
-		fail(c.f.Name(), nil, "Arrives was said of a tensor that is not %s", what)
+		fail(c.f.Name(), nil, "Arrives was called for a tensor that is not %s", what)
 	}
 }
 

@@ -217,7 +217,7 @@ func (f misplaced) Backward(c *Ctx, g Tensor, grads []Tensor) {
 // What arrives and is not handed on is refused, and so is a second tensor: its parts would be taken for the first one's.
 func TestArrivesIsForTheOutput(t *testing.T) {
 	for want, f := range map[string]misplaced{
-		"not the output": {}, "not a gradient": {back: true}, "another tensor already": {second: true}, "of another tensor already": {back: true, second: true}} {
+		"not the output": {}, "not a gradient": {back: true}, "Arrives was already called": {second: true}, "already called for another tensor": {back: true, second: true}} {
 		tape, ps := NewTape(hostDevice), gatheredParams()
 		err := Try(func() { tape.Backward(gathered(tape, f, ps)) })
 		require.ErrorContains(t, err, want)

@@ -317,7 +317,7 @@ func (t *Tape) AddGrad(n *Node, i int, g Tensor) {
 
 func (t *Tape) addGrad(h, g *header) {
 	if h.n != g.n || h.dtype != g.dtype {
-		fail("Backward", these(h, g), "a gradient rule gave another shape or type")
+		fail("Backward", these(h, g), "a gradient rule returned a wrong shape or type")
 	}
 	if g.ld != 0 {
 		c := t.contiguousCopy(g)

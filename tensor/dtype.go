@@ -61,7 +61,7 @@ func (d DType) Size() int {
 	return dtypes[d].size
 }
 
-func (d DType) unknown() { fail("use", nil, "%v is no element type", d) }
+func (d DType) unknown() { fail("use", nil, "%v is not an element type", d) }
 
 // IsFloat reports whether d is one of the four floating-point types.
 func (d DType) IsFloat() bool { return d <= Float16 }

@@ -8,7 +8,7 @@ func EmbeddingPart(w, ids Tensor, first, total int) Tensor {
 	wh, ih := t.arg(w), t.contiguous(t.arg(ids))
 	mustShape("embedding", wh.rank == 2 && int(ih.rank) < MaxRank, "wants a table [n, d] and ids of fewer than 6 dimensions", wh, ih)
 	if n := wh.dims[0]; n == 0 || first < 0 || first+n > total {
-		fail("embedding", these(wh), "is no part of a table of %d rows, from %d on", total, first)
+		fail("embedding", these(wh), "is not a part of a table of %d rows, from %d on", total, first)
 	}
 	t.checkIndex("embedding", wh, ih, total)
 	number := func(v int) Tensor { return t.Arange(Int64, float64(v), float64(v+1), 1) }

@@ -57,6 +57,6 @@ func checkCounts(counts []int64, rows int) {
 		left -= n
 	}
 	if left != 0 {
-		fail("grouped_linear", nil, "groups of %v rows, of %d", counts, rows)
+		fail("grouped_linear", nil, "group sizes %v do not fit %d rows", counts, rows)
 	}
 }

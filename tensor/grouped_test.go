@@ -58,7 +58,7 @@ func TestGroupedLinearRefusesWrongCounts(t *testing.T) {
 	x, w := tape.Input(random(hostDevice, Float32, 1, 4, 2)), tape.Input(random(hostDevice, Float32, 1, 2, 3, 2))
 	for _, counts := range [][]int64{{1, 2}, {-1, 5}, {5, -1}, {3, 2}, {1<<63 - 1, 1<<63 - 1}} {
 		err := Try(func() { GroupedLinear(x, w, FromSlice(counts, 2)) })
-		assert.ErrorContains(t, err, "groups of")
+		assert.ErrorContains(t, err, "group sizes")
 	}
 	assert.ErrorContains(t, Try(func() { GroupedLinear(x, w, FromSlice([]int64{4}, 1)) }), "dimension 0 of the counts is 1, dimension 0 of the weights is 2")
 	assert.ErrorContains(t, Try(func() { GroupedLinear(x, w, FromSlice([]int32{2, 2}, 2)) }), "int64")

@@ -38,7 +38,7 @@ func (c *KVCache) Attention(q, k, v Tensor, headDim int) Tensor {
 	first, end := c.n, c.n+a.dims[1]
 	switch r := t.rows; {
 	case t.recording():
-		fail(op, these(a), "the tape records for a gradient, which a cache has not: make it with NoGrad")
+		fail(op, these(a), "the tape records gradients, which a cache does not support: make the tape with NoGrad")
 	case r.seq < r.Seq.Total:
 		fail(op, these(a), "the step has %v: a cache is of whole sequences", r)
 	case end > c.positions:

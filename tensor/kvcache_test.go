@@ -93,7 +93,7 @@ func TestKVCacheMisuse(t *testing.T) {
 		want    string
 	}{
 		{tape, x(2, 2, 8), x(2, 2, 4), x(2, 2, 4), "KVCache.Attention float32[2,2,4]: the cache is full: 2 tokens and 2 more, room for 3"},
-		{NewTape(hostDevice), x(2, 1, 8), x(2, 1, 4), x(2, 1, 4), "make it with NoGrad"},
+		{NewTape(hostDevice), x(2, 1, 8), x(2, 1, 4), x(2, 1, 4), "make the tape with NoGrad"},
 		{fed, x(2, 1, 8), x(2, 1, 4), x(2, 1, 4), "1 positions of 3: a cache is of whole sequences"},
 		{tape, x(2, 1, 8), New(hostDevice, Float64, 2, 1, 4), x(2, 1, 4), "float64"},
 		{tape, x(2, 1, 8), x(1, 1, 4), x(1, 1, 4), "dimension 0 of the keys is 1, dimension 0 of the cache is 2"},

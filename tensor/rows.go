@@ -24,7 +24,7 @@ func (x Tensor) WithRows(r Rows) Tensor {
 	h := x.hdr()
 	switch {
 	case h.tape != nil:
-		fail("WithRows", these(h), "the tensor is on a tape: rows are said before Tape.Input")
+		fail("WithRows", these(h), "the tensor is on a tape: call WithRows before Tape.Input")
 	case r != (Rows{}) && h.rank == 0 || r.Stride < 0 || r.Stride == 0 && r != (Rows{}):
 		fail("WithRows", these(h), "needs a dimension of rows and a positive Stride, not %+v", r)
 	case r.First < 0 || r.Total != 0 && h.dims[0] > 0 && r.First+(h.dims[0]-1)*r.Stride >= r.Total:
@@ -82,7 +82,7 @@ func (t *Tape) seqFirst(op string, h *header) int {
 		return 0
 	}
 	if h.rank < 2 || h.dims[1] != r.seq {
-		fail(op, these(h), "the step has %v: which positions are these?", r)
+		fail(op, these(h), "the step has %v, so the positions are not known", r)
 	}
 	return r.Seq.First
 }
@@ -195,7 +195,7 @@ func (t *Tape) place(op string, in *header, n, cols, width int, at Region) (p [8
 		return p
 	}
 	if !at.Cols.holds(cols) || at.Rows.Total != 0 && !at.Rows.holds(in.dims[0]) {
-		fail(op, these(in), "is not the region that was said: %+v", at)
+		fail(op, these(in), "does not fit the Region that was given: %+v", at)
 	}
 	first, stride, rows := b.First, b.Stride, b.n
 	if stride == 0 {

@@ -25,7 +25,7 @@ func (x Tensor) Sort(dim int, descending bool) (values, indices Tensor) {
 	}
 	in = t.contiguous(in)
 	if in.dims[d] > math.MaxInt32/2 {
-		fail("sort", these(in), "a line has more than 2^30 elements")
+		fail("sort", these(in), "the sorted dimension has more than 2^30 elements")
 	}
 	idx := t.newTensor(Int64, in.dims[:in.rank]...)
 	if in.n > 0 {

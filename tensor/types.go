@@ -76,7 +76,7 @@ func (t Types) Bytes() [3]byte { return [3]byte{byte(t.b0), byte(t.b1), byte(t.b
 func TypesFromBytes(b [3]byte) (Types, error) {
 	t := Types{Axes(b[0]), Axes(b[1]), Axes(b[2])}
 	if t.b2&t.b1 != 0 {
-		return Types{}, fmt.Errorf("tensor: bytes %v are no types: kind %d on an axis", b, t.At((t.b2 & t.b1).first()))
+		return Types{}, fmt.Errorf("tensor: bytes %v are not types: kind %d on an axis", b, t.At((t.b2 & t.b1).first()))
 	}
 	return t, nil
 }

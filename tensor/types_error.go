@@ -40,7 +40,7 @@ var clashTexts = [...]string{
 	ClashPart:         "%[1]s is a partial sum, %[2]s differs between ranks",
 	ClashNonlinear:    "%[1]s is a partial sum: it must be summed over the ranks before an operation that is not linear",
 	ClashAdded:        "%[1]s is a partial sum: what is added to it would count once for each rank",
-	ClashProduct:      "a product of two partial sums is no partial sum",
+	ClashProduct:      "a product of two partial sums is not a partial sum",
 	ClashWhole:        "%[1]s is a part of the features: a mean or a loss over them needs those of the other ranks",
 	ClashStatistics:   "%[1]s has the sums over this rank's rows, and other ranks hold more rows of the batch: SyncBatchNorm sums them over the ranks",
 	ClashMask:         "%[1]s differs between ranks along an axis that its Rows do not tell of: different elements would get the same random numbers",
@@ -49,7 +49,7 @@ var clashTexts = [...]string{
 // lossTexts say of which kind a loss must not be.
 var lossTexts = [...]string{
 	Replicated: "the loss is computed from the same rows on all ranks, and gradients are summed over them: it would count once for each. Does the input lack its Rows?",
-	Varying:    "the loss differs between ranks and is no part of a sum: sum over rows and divide by the global count (see GlobalMean), or say AsPart",
+	Varying:    "the loss differs between ranks and is not a part of a sum: sum over rows and divide by the global count (see GlobalMean), or say AsPart",
 	Cut:        "the loss is that of a part of the features: a sum over the ranks is missing",
 	Own:        "the loss has a mean over this rank's rows in it, and other ranks have more: divide a sum by the global count (see GlobalMean), or say AsPart",
 }

@@ -222,7 +222,7 @@ func TestTypesOfLosses(t *testing.T) {
 		Partial:    "",
 		Invariant:  "",
 		Replicated: "axis 0: the loss is computed from the same rows on all ranks",
-		Varying:    "axis 0: the loss differs between ranks and is no part of a sum: sum over rows and divide by the global count (see GlobalMean)",
+		Varying:    "axis 0: the loss differs between ranks and is not a part of a sum: sum over rows and divide by the global count (see GlobalMean)",
 		Cut:        "axis 0: the loss is that of a part of the features",
 		Own:        "axis 0: the loss has a mean over this rank's rows in it",
 	} {
