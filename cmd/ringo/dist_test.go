@@ -53,7 +53,7 @@ func TestRankStopped(t *testing.T) {
 		f := faultyJob(t, program, victim, syscall.SIGSTOP)
 		assert.Equal(t, 1, f.code)
 		assert.Contains(t, f.stderr, "no progress")
-		assert.Contains(t, f.stderr, "\nand 2 ranks failed because of it\n"+f.named+" did not end by itself and was killed; its last sign of life was")
+		assert.Contains(t, f.stderr, "\nand 2 ranks failed because of it\n"+f.named+" did not end by itself and was killed; its last heartbeat was")
 		assert.Less(t, f.took, 5*time.Second) // the timeout, two looks at who is silent, and some room
 		f.requireOthersFailed(t)
 	}

@@ -170,7 +170,7 @@ func TestNodeFaults(t *testing.T) {
 	kill := func(pid int, s syscall.Signal) { assert.NoError(t, syscall.Kill(pid, s)) }
 	rank3 := `rank 3 \(host .*, pid \d+\) was killed by signal killed\nand 5 ranks failed because of it\n$`
 	lost1 := `node 1 \(host .*\) with ranks 2-3 is lost: the connection ended\nand 4 ranks failed because of it\n$`
-	cut2 := `node 2 \(host .*\) with ranks 4-5 is lost: no sign of life for 2s\nand 4 ranks failed because of it\n$`
+	cut2 := `node 2 \(host .*\) with ranks 4-5 is lost: no heartbeat for 2s\nand 4 ranks failed because of it\n$`
 	lost0 := ` lost node 0 at 10.77.0.1:29400: `
 	terminated := `ended by signal terminated\n$`
 	for _, f := range []nodeFault{
@@ -181,7 +181,7 @@ func TestNodeFaults(t *testing.T) {
 		{"the coordinator is killed", func(_ *cluster, a []*agent, _ map[int]int) { kill(a[0].cmd.Process.Pid, syscall.SIGKILL) },
 			[3]int{-1, 1, 1}, [3]string{``, `node 1` + lost0, `node 2` + lost0}, time.Second},
 		{"a cable is cut", func(c *cluster, _ []*agent, _ map[int]int) { c.hosts[2].Cut() },
-			[3]int{1, 1, 1}, [3]string{cut2, cut2, `node 2` + lost0 + `no sign of life for 2s`}, 4 * time.Second},
+			[3]int{1, 1, 1}, [3]string{cut2, cut2, `node 2` + lost0 + `no heartbeat for 2s`}, 4 * time.Second},
 		{"a signal", func(_ *cluster, a []*agent, _ map[int]int) { kill(a[2].cmd.Process.Pid, syscall.SIGTERM) },
 			[3]int{143, 143, 143}, [3]string{terminated, terminated, terminated}, time.Second},
 	} {

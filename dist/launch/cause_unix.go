@@ -253,7 +253,7 @@ func (c *coordinator) result() (code int, text string) {
 		}
 		line := c.rankName(rank) + " did not end by itself and was killed"
 		if r.silence > silence {
-			line += fmt.Sprintf("; its last sign of life was %.1f s before that", r.silence.Seconds())
+			line += fmt.Sprintf("; its last heartbeat was %.1f s before that", r.silence.Seconds())
 		}
 		lines = append(lines, line)
 	}

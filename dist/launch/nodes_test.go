@@ -94,7 +94,7 @@ func TestStoppedOnOneOfTwoNodes(t *testing.T) {
 	one := startNode(rdzv, 1, 2, 2, patient, "ring", "stop", "2")
 	text := requireExit(t, <-zero.ended, 1)
 	assert.Equal(t, text, requireExit(t, <-one.ended, 1))
-	assert.Regexp(t, `^rank \d \(host .*, pid \d+\) failed.*: .*\nand 2 ranks failed because of it\nrank 2 \(host .*\) did not end by itself and was killed; its last sign of life was \d\.\d s before that$`, text)
+	assert.Regexp(t, `^rank \d \(host .*, pid \d+\) failed.*: .*\nand 2 ranks failed because of it\nrank 2 \(host .*\) did not end by itself and was killed; its last heartbeat was \d\.\d s before that$`, text)
 	assert.Less(t, time.Since(began), 8*time.Second)
 	requireGone(t, append(zero.out.pids("pid"), one.out.pids("pid")...))
 }
@@ -134,7 +134,7 @@ func TestStrangers(t *testing.T) {
 	one := startNode(rdzv, 1, 2, 1, nil, "env")
 	require.NoError(t, <-zero.ended)
 	require.NoError(t, <-one.ended)
-	for _, why := range []string{"was one of more than 64 that said nothing", "does not speak TLS", "peer does not hold this job's secret"} {
+	for _, why := range []string{"was one of more than 64 that sent nothing", "does not speak TLS", "peer does not hold this job's secret"} {
 		log.await(t, why, 1)
 	}
 	reasons := regexp.MustCompile(`reason=.*`).FindAllString(log.String(), -1) // some hung up, or were there for 5 s, maybe
@@ -286,7 +286,7 @@ func TestWire(t *testing.T) {
 		assert.Equal(t, long, got[0].News)
 		assert.Equal(t, 99, got[len(got)-2].Progress.Step)
 		_, err := in.read() // the next sign of life comes later
-		assert.EqualError(t, err, "no sign of life for 60ms")
+		assert.EqualError(t, err, "no heartbeat for 60ms")
 		in.finish()
 		_, err = out.read()
 		for err == nil {

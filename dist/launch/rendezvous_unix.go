@@ -160,9 +160,9 @@ func (d *door) stranger(conn net.Conn, err error) {
 	case noTLS:
 		err = errors.New("does not speak TLS")
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		err = errors.New("said nothing for " + handshakeTime.String())
+		err = errors.New("sent nothing for " + handshakeTime.String())
 	case errors.Is(err, net.ErrClosed):
-		err = fmt.Errorf("was one of more than %d that said nothing", maxGuests)
+		err = fmt.Errorf("was one of more than %d that sent nothing", maxGuests)
 	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET):
 		err = errors.New("hung up")
 	}

@@ -280,7 +280,7 @@ func TestStopped(t *testing.T) {
 	text := requireExit(t, Run(c), 1)
 	t.Logf("%v\n%s", time.Since(start), text)
 	assert.Regexp(t, `^rank 1 \(pid \d+\) failed, as rank 0 saw it: rank 1: .*timeout`, text)
-	assert.Regexp(t, `and 1 rank failed because of it\nrank 1 \(pid \d+\) did not end by itself and was killed; its last sign of life was \d\.\d s before that$`, text)
+	assert.Regexp(t, `and 1 rank failed because of it\nrank 1 \(pid \d+\) did not end by itself and was killed; its last heartbeat was \d\.\d s before that$`, text)
 	assert.Less(t, time.Since(start), 6*time.Second)
 	requireGone(t, out.pids("pid"))
 }

@@ -139,7 +139,7 @@ func (w *wire) lost(err error) error {
 		errors.Is(err, syscall.ECONNRESET):
 		return errEnded
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return fmt.Errorf("no sign of life for %v", w.patience)
+		return fmt.Errorf("no heartbeat for %v", w.patience)
 	}
 	return err
 }

@@ -107,7 +107,7 @@ func (d *Door) Meet(ctx context.Context, names map[int]string) (*Host, error) {
 		select {
 		case <-d.news:
 		case <-ctx.Done():
-			return nil, fmt.Errorf("shm: rank %d did not come for this rank's memory: %w", missing, ctx.Err())
+			return nil, fmt.Errorf("shm: rank %d did not connect to map this rank's memory: %w", missing, ctx.Err())
 		}
 	}
 }

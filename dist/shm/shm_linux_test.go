@@ -185,7 +185,7 @@ func TestDoorNamesMissingRank(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	_, err = d.Meet(ctx, map[int]string{1: "@nobody"})
-	require.ErrorContains(t, err, "rank 1 did not come for this rank's memory")
+	require.ErrorContains(t, err, "rank 1 did not connect to map this rank's memory")
 }
 
 // A peer that was stopped in the middle of a write does not hold up an abort, and what it writes later is not seen.

@@ -46,7 +46,7 @@ func (e *Engine) watch(began int64) {
 			} else if silent := now-l.heard.Load() > int64(e.cfg.Timeout); silent && l.goodbye.Load() {
 				l.shut() // it owes nobody anything
 			} else if silent {
-				e.lost(l, fmt.Errorf("rank %d: no progress: not a sign of life for %v", l.peer.Rank, e.cfg.Timeout))
+				e.lost(l, fmt.Errorf("rank %d: no progress: no heartbeat for %v", l.peer.Rank, e.cfg.Timeout))
 			}
 		}
 	}

@@ -170,9 +170,9 @@ func (d *door) stranger(c net.Conn, err error) {
 	case errors.As(err, &not):
 		err = errors.New("does not speak TLS")
 	case errors.As(err, &timeout) && timeout.Timeout():
-		err = errors.New("said nothing for " + handshakeTime.String())
+		err = errors.New("sent nothing for " + handshakeTime.String())
 	case cut:
-		err = fmt.Errorf("was one of more than %d that said nothing", maxGuests)
+		err = fmt.Errorf("was one of more than %d that sent nothing", maxGuests)
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		err = errors.New("hung up")
 	}

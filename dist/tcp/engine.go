@@ -192,7 +192,7 @@ func (e *Engine) dispatch(w *wire, h *header) error {
 	}
 	p := g.pipe(l)
 	if p == nil {
-		return fmt.Errorf("broke the protocol: frame for group %016x, of which it is no member", h.group)
+		return fmt.Errorf("broke the protocol: frame for group %016x, but it is not a member of that group", h.group)
 	}
 	return e.deliver(g, p, w, h)
 }

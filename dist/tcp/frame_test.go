@@ -186,7 +186,7 @@ func TestHostileFlood(t *testing.T) {
 		require.NoError(t, err)
 		send(t, c, header{typ: frameData, group: 2, seq: 1})
 		err = wait(t.Context(), be, 1)
-		assert.ErrorContains(t, err, "no member")
+		assert.ErrorContains(t, err, "not a member")
 	})
 	t.Run("groups", func(t *testing.T) {
 		_, be, c := hostile(t, 1)

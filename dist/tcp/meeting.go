@@ -150,7 +150,7 @@ func (m *meeting) gather(ctx context.Context, ready func(*link) bool) error {
 		case <-ctx.Done():
 			err := fmt.Errorf("tcp: %w: waiting for %s of %d", context.Cause(ctx), ranks.Names(missing...), m.e.cfg.Size)
 			if why := m.door.failure(); why != nil {
-				err = fmt.Errorf("%w, who cannot come in: %w", err, why)
+				err = fmt.Errorf("%w, which could not connect: %w", err, why)
 			}
 			return m.e.cfg.awaited(err)
 		}

@@ -43,7 +43,7 @@ func TestOutOfDescriptors(t *testing.T) {
 	cs[0].Listener, cs[0].JoinTimeout, cs[1].JoinTimeout = f, 200*time.Millisecond, 300*time.Millisecond
 	_, errs = joinAll(cs)
 	assert.ErrorIs(t, errs[0], syscall.EMFILE)
-	assert.ErrorContains(t, errs[0], "waiting for rank 1 of 2, who cannot come in: accept tcp")
+	assert.ErrorContains(t, errs[0], "waiting for rank 1 of 2, which could not connect: accept tcp")
 	assert.ErrorContains(t, errs[0], "(ulimit -n")
 	assert.ErrorContains(t, errs[0], "needed are about 3 for the connections to the other ranks")
 }

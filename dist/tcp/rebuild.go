@@ -67,7 +67,7 @@ func (e *Engine) round(k key, ranks []int) (*round, error) {
 	if r != nil || len(e.rounds) == maxRounds {
 		e.mu.Unlock()
 		if r == nil || !slices.Equal(r.ranks, ranks) {
-			return nil, fmt.Errorf("group of ranks %v is another one, or one too many", ranks)
+			return nil, fmt.Errorf("group of ranks %v is not the expected group, or there are too many groups", ranks)
 		}
 		return r, nil
 	}
