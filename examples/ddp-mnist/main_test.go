@@ -219,6 +219,15 @@ func TestResume(t *testing.T) {
 	got := trained(t, o)
 	require.Equal(t, 3, got.ResumedAt)
 	require.InEpsilon(t, want.FinalLoss, got.FinalLoss, 1e-4)
+
+	var out bytes.Buffer
+	o.Quiet, o.steps = false, 8
+	require.NoError(t, runOn(o, 300, 300, &out))
+	require.Contains(t, out.String(), "2 steps (8 in all) on 3 ranks")
+	out.Reset()
+	o.Save, o.Resume, o.steps = "", false, 1
+	require.NoError(t, runOn(o, 300, 300, &out))
+	require.Contains(t, out.String(), "1 steps on 3 ranks")
 }
 
 func TestBadFlags(t *testing.T) {

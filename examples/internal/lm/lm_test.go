@@ -105,6 +105,11 @@ func TestResumeElsewhere(t *testing.T) {
 	require.Equal(t, 20, last.ResumedAt)
 	require.Equal(t, want.Sample, last.Sample)
 	require.InDelta(t, float64(want.ValLoss), float64(last.ValLoss), 1e-9)
+
+	var out bytes.Buffer
+	o.Quiet = false
+	require.NoError(t, o.run(&out))
+	require.Contains(t, out.String(), " 0 steps (20 in all) on 2 ranks")
 }
 
 // A training that has diverged says so, and has no text.
@@ -147,9 +152,9 @@ func TestMisuse(t *testing.T) {
 		"-async needs -sp": func(o *Options) { o.tp, o.async = 2, 4 },
 		"do not divide over 4 ranks: the number of ranks must divide 6": func(o *Options) { o.tp = 4 },
 		"-stage 4: 1, 2 or 3": func(o *Options) { o.stage = 4 },
-		"6 heads of queries cannot share 4 of keys and values":          func(o *Options) { o.kvHeads = 4 },
-		"12 features do not divide into 5 heads":                        func(o *Options) { o.heads = 5 },
-		"Positions is 0, and must be positive":                          func(o *Options) { o.seq = 0 },
+		"6 heads of queries cannot share 4 of keys and values":                            func(o *Options) { o.kvHeads = 4 },
+		"12 features do not divide into 5 heads":                                          func(o *Options) { o.heads = 5 },
+		"Positions is 0, and must be positive":                                            func(o *Options) { o.seq = 0 },
 		"a text of 81 tokens is too short: a window of 81 needs one more token as target": func(o *Options) { o.seq = 81 },
 		"no such file":        func(o *Options) { o.data = "/none" },
 		"-resume needs -save": func(o *Options) { o.Resume = true },
