@@ -99,6 +99,8 @@ func receiver(f *ast.FuncDecl) string {
 			of = x.X
 		case *ast.IndexExpr:
 			of = x.X
+		case *ast.IndexListExpr: // two type parameters or more
+			of = x.X
 		case *ast.Ident:
 			return x.Name
 		default:
