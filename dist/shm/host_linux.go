@@ -156,7 +156,7 @@ func (p *peer) find(e *End, looked *atomic.Uint64) (*block, error) {
 			later = gen - k.gen
 			continue
 		}
-		if off%pageBytes != 0 || off > uint64(len(p.ctl.b)-lay.size) {
+		if has := uint64(len(p.ctl.b)); off%pageBytes != 0 || uint64(lay.size) > has || off > has-uint64(lay.size) {
 			return nil, p.ctl.errorf("a group's block of %d bytes at %#x, it has %#x", lay.size, off, len(p.ctl.b))
 		}
 		b := blockAt(p.ctl, int(off), lay)

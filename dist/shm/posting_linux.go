@@ -1,6 +1,7 @@
 package shm
 
 import (
+	"math"
 	"strings"
 	"unsafe"
 
@@ -109,15 +110,22 @@ func (e *End) read(peer int, seq uint64) *posting {
 	d, mine := b.desc(seq), &e.own[seq%postings]
 	p.seq, p.staged, p.src, p.dst = seq, d.flags&staged != 0, d.src, d.dst
 	kind, red, dtype, rank, algoLen := backend.Kind(d.kind), backend.Red(d.red), tensor.DType(d.dtype), d.rank, d.algoLen
-	srcs, dsts, size := int(d.srcs), int(d.dsts), uint64(len(e.peer(peer).heap.b))
-	fits := func(r ref) bool { return r.n <= size && r.off <= size-r.n }
+	srcs, dsts, print, size := int(d.srcs), int(d.dsts), d.print, uint64(len(e.peer(peer).heap.b))
+	written := kind == backend.AllReduce || mine.Op.Kind == backend.AllReduce && print == mine.Print
+	fits := func(r ref, reached bool) bool {
+		most := uint64(math.MaxInt) // nobody reaches it in the heap: it may be ordinary memory, larger than the heap
+		if reached && !p.staged {
+			most = size
+		}
+		return r.n <= most && r.off <= most-r.n
+	}
 	switch {
 	case d.seq != seq, kind >= backend.NumKinds, red >= backend.NumReds, dtype >= tensor.NumDTypes, rank > tensor.MaxRank,
 		int(algoLen) > len(d.algo), srcs != 0 && srcs != e.n, dsts != 0 && dsts != e.n:
 		e.blame(e.peer(peer).ctl.errorf("operation %d of group %s is garbled", seq, e.spec.Name))
 		p.Posting = *mine
 		return p
-	case !fits(p.src) || !fits(p.dst):
+	case !fits(p.src, true) || !fits(p.dst, written):
 		e.blame(e.peer(peer).heap.errorf("operation %d of group %s refers to %d bytes at %#x and %d at %#x, it has %#x", seq, e.spec.Name,
 			p.src.n, p.src.off, p.dst.n, p.dst.off, size))
 		p.Posting = *mine
@@ -126,7 +134,6 @@ func (e *End) read(peer int, seq uint64) *posting {
 	op := backend.Op{Kind: kind, Red: red, DType: dtype, Seq: seq, Count: int(d.count), Root: int(d.root), Peer: int(d.peer),
 		Tag: int(d.tag), Factor: d.factor, Row: int(d.row), Src: backend.Mem{Ptr: unsafe.Pointer(&d.small), Bytes: int(p.src.n)},
 		Dst: backend.Mem{Bytes: int(p.dst.n)}}
-	print := d.print
 	if print != mine.Print || kind == backend.AllToAllV {
 		e.readDetails(p, b, d, &op, srcs, dsts)
 	} else {

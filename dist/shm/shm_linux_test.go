@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -22,7 +23,20 @@ import (
 // hosts returns n ranks that have met.
 func hosts(t *testing.T, n int) []*Host {
 	t.Helper()
-	doors, out := make([]*Door, n), make([]*Host, n)
+	out := make([]*Host, n)
+	require.NoError(t, errors.Join(meet(t, n, out)...))
+	t.Cleanup(func() {
+		for _, h := range out {
+			h.Close()
+		}
+	})
+	return out
+}
+
+// meet makes n ranks meet, and returns the error of each.
+func meet(t *testing.T, n int, out []*Host) []error {
+	t.Helper()
+	doors := make([]*Door, n)
 	for r := range n {
 		d, err := Listen(Config{Rank: r, Size: n, Secret: []byte("secret"), Job: "test"})
 		require.NoError(t, err)
@@ -40,16 +54,10 @@ func hosts(t *testing.T, n int) []*Host {
 		wg.Go(func() { out[r], errs[r] = doors[r].Meet(t.Context(), names) })
 	}
 	wg.Wait()
-	for r, d := range doors {
-		require.NoError(t, errs[r])
+	for _, d := range doors {
 		d.Close()
 	}
-	t.Cleanup(func() {
-		for _, h := range out {
-			h.Close()
-		}
-	})
-	return out
+	return errs
 }
 
 func open(t *testing.T, hs []*Host, name string) []*End {
@@ -122,14 +130,17 @@ func TestRefusesReferences(t *testing.T) {
 		garble func(d *desc)
 		want   string
 	}{
-		"beyond the end":      {func(d *desc) { d.src.off = uint64(mostBytes[heap]) - 8 }, "segment 1 of rank 1: operation 1 of group world refers to 400000 bytes"},
-		"wraps around":        {func(d *desc) { d.src.off = ^uint64(0) - 8 }, "segment 1 of rank 1"},
-		"too long":            {func(d *desc) { d.dst.n = ^uint64(0) }, "segment 1 of rank 1"},
-		"shorter than agreed": {func(d *desc) { d.src.n = 4000 }, "segment 1 of rank 1"},
-		"number":              {func(d *desc) { d.seq = 77 }, "segment 0 of rank 1: operation 1 of group world is garbled"},
-		"kind":                {func(d *desc) { d.kind = 200 }, "segment 0 of rank 1"},
-		"counts":              {func(d *desc) { d.srcs = 3 }, "segment 0 of rank 1"},
-		"dimensions":          {func(d *desc) { d.rank = 255 }, "segment 0 of rank 1"},
+		"beyond the end":        {func(d *desc) { d.src.off = uint64(mostBytes[heap]) - 8 }, "segment 1 of rank 1: operation 1 of group world refers to 400000 bytes"},
+		"wraps around":          {func(d *desc) { d.src.off = ^uint64(0) - 8 }, "segment 1 of rank 1"},
+		"too long":              {func(d *desc) { d.dst.n = ^uint64(0) }, "segment 1 of rank 1"},
+		"result beyond the end": {func(d *desc) { d.dst.off = uint64(mostBytes[heap]) - 8 }, "and 400000 at"},
+		"of another kind":       {func(d *desc) { d.kind, d.dst.off = uint8(backend.ReduceScatter), 1<<40 }, "and 400000 at 0x10000000000"},
+		"staged, too long":      {func(d *desc) { d.flags, d.src.n = staged, ^uint64(0) }, "segment 1 of rank 1"},
+		"shorter than agreed":   {func(d *desc) { d.src.n = 4000 }, "segment 1 of rank 1"},
+		"number":                {func(d *desc) { d.seq = 77 }, "segment 0 of rank 1: operation 1 of group world is garbled"},
+		"kind":                  {func(d *desc) { d.kind = 200 }, "segment 0 of rank 1"},
+		"counts":                {func(d *desc) { d.srcs = 3 }, "segment 0 of rank 1"},
+		"dimensions":            {func(d *desc) { d.rank = 255 }, "segment 0 of rank 1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			hs := hosts(t, 2)
@@ -146,6 +157,60 @@ func TestRefusesReferences(t *testing.T) {
 			require.ErrorContains(t, errs[0], c.want)
 		})
 	}
+}
+
+// A heap is for Alloc: ordinary memory that an operation reads and writes may be larger.
+func TestMoreThanTheHeap(t *testing.T) {
+	least, most := leastBytes, mostBytes
+	defer func() { leastBytes, mostBytes = least, most }()
+	leastBytes[heap], mostBytes[heap] = 1<<20, 1<<20
+	const n, count = 2, 300_001 // 1.2 MB
+	hs := hosts(t, n)
+	ends := open(t, hs, "world")
+	x, all, want := make([][]float32, n), make([][]float32, n), make([]float32, count)
+	memory := func(s []float32) backend.Mem {
+		return backend.Mem{Ptr: unsafe.Pointer(unsafe.SliceData(s)), Bytes: 4 * len(s)}
+	}
+	for r, e := range ends {
+		x[r] = make([]float32, count)
+		for i := range x[r] {
+			x[r][i] = float32(i%1000 + r)
+			want[i] += x[r][i]
+		}
+		e.Start(sum(1, memory(x[r]).Ptr, count))
+	}
+	require.NoError(t, errors.Join(steps(t, ends, 1)...))
+	for r, e := range ends { // each has its input in its heap
+		require.True(t, slices.Equal(want, x[r]), "sum of rank %d", r)
+		p, _, err := hs[r].Alloc(4 * count / n)
+		require.NoError(t, err)
+		part := unsafe.Slice((*float32)(p), count/n)
+		copy(part, x[r])
+		part[0] = float32(-r)
+		all[r] = make([]float32, n*len(part))
+		e.Start(&backend.Op{Kind: backend.AllGather, DType: tensor.Float32, Seq: 2, Count: len(part), Src: memory(part), Dst: memory(all[r])})
+	}
+	require.NoError(t, errors.Join(steps(t, ends, 2)...))
+	for r := range ends {
+		for from := range n {
+			part := all[r][from*(count/n):][:count/n]
+			require.Equal(t, float32(-from), part[0])
+			require.True(t, slices.Equal(want[1:count/n], part[1:]), "rank %d has of rank %d", r, from)
+		}
+	}
+}
+
+// A peer whose control segment cannot hold the group's block is an error that names it; nothing outside is touched.
+func TestRefusesShortControl(t *testing.T) {
+	hs := hosts(t, 2)
+	ends := open(t, hs, "world")
+	ctl := hs[0].peers[1].ctl
+	whole := ctl.b
+	defer func() { ctl.b = whole }()
+	ctl.b = whole[:1<<20]
+	ends[0].Start(&backend.Op{Kind: backend.Barrier, Seq: 1})
+	_, err := ends[0].Step()
+	require.ErrorContains(t, err, "segment 0 of rank 1: a group's block of 2166784 bytes at")
 }
 
 // Ranks without the secret get nothing, and others are met all the same.
