@@ -78,6 +78,7 @@ func (d *Door) Close() {
 
 // Meet exchanges segments with the ranks whose doors have the given names, and returns when all are there. Call it once.
 func (d *Door) Meet(ctx context.Context, names map[int]string) (*Host, error) {
+	small := d.h.roomy(len(names) + 1)
 	for r, name := range names {
 		if r >= d.c.Rank {
 			continue // it comes to this door
@@ -98,11 +99,14 @@ func (d *Door) Meet(ctx context.Context, names map[int]string) (*Host, error) {
 				missing = r
 			}
 		}
-		d.met = missing < 0
+		d.met = missing < 0 && small == nil
 		d.mu.Unlock()
 		if d.met {
 			d.h.peers = d.peers
 			return d.h, nil
+		}
+		if missing < 0 {
+			return nil, small // not earlier: peers that have room would wait for this rank
 		}
 		select {
 		case <-d.news:

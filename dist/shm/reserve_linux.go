@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -14,6 +15,16 @@ var (
 	mostBytes  = [2]int64{16 << 30, 64 << 30}
 	leastBytes = [2]int64{16 << 20, 64 << 20}
 )
+
+// groupsOfAll is how many groups of all ranks of a host a control segment must hold: the world, and what a program makes of it. Groups of
+// fewer ranks take less.
+const groupsOfAll = 8
+
+// controlBytes returns the least control segment for so many ranks on a host.
+func controlBytes(ranks int) int64 {
+	hubBytes := (int64(unsafe.Sizeof(hub{})) + pageBytes - 1) &^ (pageBytes - 1)
+	return max(leastBytes[control], hubBytes+groupsOfAll*int64(layoutOf(ranks).size))
+}
 
 // bounds are what this machine and this process's limits allow.
 type bounds struct {
@@ -45,11 +56,13 @@ func here() bounds {
 }
 
 // segments returns the sizes of a rank's segments, when each of so many ranks has such ones: no more than the machine could fill,
-// and half of the address space that is left, for the program needs some too.
+// and half of the address space that is left, for the program needs some too. The control segment comes first, the heap gets the rest.
+// How many of the ranks are on this host shows later: then [Host.roomy] looks whether the control segment is large enough.
 func (b bounds) segments(ranks int) (sizes [2]int64, err error) {
 	each := b.address / 2 / uint64(ranks)
-	sizes[heap] = int64(min(uint64(mostBytes[heap]), b.memory, each/5*4, b.file))
-	sizes[control] = int64(min(uint64(mostBytes[control]), b.memory/4, each/5, b.file))
+	want := max(each/5, min(uint64(controlBytes(ranks)), each-min(each, uint64(leastBytes[heap]))))
+	sizes[control] = int64(min(uint64(mostBytes[control]), b.memory/4, want, b.file))
+	sizes[heap] = int64(min(uint64(mostBytes[heap]), b.memory, each-want, b.file))
 	for i := range sizes {
 		sizes[i] &^= pageBytes - 1
 		if sizes[i] < leastBytes[i] {
@@ -58,6 +71,15 @@ func (b bounds) segments(ranks int) (sizes [2]int64, err error) {
 		}
 	}
 	return sizes, nil
+}
+
+// roomy returns an error when the control segment is too small for so many ranks.
+func (h *Host) roomy(ranks int) error {
+	if has, least := int64(len(h.ctl.b)), controlBytes(ranks); has < least {
+		return h.ctl.errorf("has %d MiB, and %d ranks need %d: raise the limits (ulimit -v, ulimit -f), or take a machine with more memory",
+			has>>20, ranks, (least+1<<20-1)>>20)
+	}
+	return nil
 }
 
 func mebibytes(n uint64) string {

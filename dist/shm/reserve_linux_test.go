@@ -2,6 +2,7 @@ package shm
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"testing"
 
@@ -25,6 +26,8 @@ func TestReservation(t *testing.T) {
 		{bounds{16 << 30, any, any}, 8, 4 << 30, 16 << 30, ""},
 		{bounds{16 << 30, any, 1 << 30}, 8, 1 << 30, 1 << 30, ""},
 		{bounds{1 << 40, 80 << 30, any}, 4, 2 << 30, 8 << 30, ""},
+		{bounds{1 << 40, 32 << 30, any}, 32, 8*33697792 + 266240, 512<<20 - 8*33697792 - 266240, ""}, // more than a fifth
+		{bounds{1 << 40, 6 << 30, any}, 32, 32 << 20, 64 << 20, ""},                                  // too little, should all be on one host
 		{bounds{1 << 40, 1 << 30, any}, 8, 0, 0, "the process may map 1024 MiB more (ulimit -v) for 8 ranks"},
 		{bounds{1 << 40, any, 1 << 20}, 2, 0, 0, "and a file have 1 MiB (ulimit -f)"},
 		{bounds{32 << 20, any, any}, 2, 0, 0, "the machine has 32 MiB"},
@@ -36,6 +39,25 @@ func TestReservation(t *testing.T) {
 		}
 		require.NoError(t, err)
 		assert.Equal(t, [2]int64{c.control, c.heap}, got, "%v", c)
+	}
+}
+
+// A control segment holds some groups of all ranks of the host, or they do without shared memory.
+func TestRoomForGroups(t *testing.T) {
+	most := mostBytes
+	defer func() { mostBytes = most }()
+	const n = 4
+	assert.Equal(t, leastBytes[control], controlBytes(1))
+	mostBytes[control] = controlBytes(n)
+	hs := hosts(t, n)
+	for i := range groupsOfAll {
+		open(t, hs, string(rune('a'+i)))
+	}
+	_, err := hs[0].Open(backend.Spec{ID: 1, Name: "more", Ranks: []int{0, 1, 2, 3}}, 0)
+	assert.ErrorContains(t, err, "segment 0 of rank 0: no room for")
+	mostBytes[control] -= 1 << 20
+	for r, err := range meet(t, n, make([]*Host, n)) {
+		assert.ErrorContains(t, err, fmt.Sprintf("segment 0 of rank %d: has 31 MiB, and 4 ranks need 33: raise the limits (ulimit -v", r))
 	}
 }
 
