@@ -25,6 +25,9 @@ type PowerSGDConfig struct {
 // The result depends on the sum of the ranks' gradients alone, as the all-reduce's does, and not on how many ranks there are.
 // Each rank computes the product itself, so that all need processors of one kind to get the same bits.
 //
+// A step whose gradients are not all finite changes nothing that the hook keeps, so that later steps are as good as without it. With an
+// optim.Scaler, errors follow its Scale, so that it may change.
+//
 // Memory: one gradient more for each compressed parameter, and the narrow matrices. It is not part of a checkpoint: a run that resumes
 // begins with Start whole steps and without errors. A captured step is captured when compression has begun. fsdp has no hooks.
 func PowerSGD(c PowerSGDConfig) CommHook {
@@ -48,8 +51,10 @@ type stateful interface {
 	CommHook
 	// attach returns the hook for a model, which it may refuse.
 	attach(params nn.Params, c *Config) (stateful, error)
-	// Again issues a second communication of b, after the first one.
-	Again(b *Bucket) dist.Work
+	// Again issues a second communication of the buckets, after the first one of all.
+	Again(buckets []*Bucket)
+	// unscaled says that the optimizer divides p's gradient by *by, if by is not nil.
+	unscaled(p *tensor.Param, by *float64)
 	// done ends a step.
 	done()
 }
@@ -59,6 +64,7 @@ type powerSGD struct {
 	c     PowerSGDConfig
 	steps int
 	low   map[*tensor.Param]*lowRank
+	bad   map[*dist.Group]tensor.Tensor // NaN in a step that is not finite on the group's ranks, otherwise 0
 	tape  *tensor.Tape
 }
 
@@ -67,7 +73,9 @@ type lowRank struct {
 	rank, rows, cols int
 	q                tensor.Tensor // [rank, cols], the last step's; 0 if there is none
 	random           tensor.Tensor // in place of vectors of q that are 0
-	err              tensor.Tensor // [rows, cols], what this rank's parts of the sums lacked until now
+	err              tensor.Tensor // [rows, cols], what this rank's parts of the sums lacked until now, times scale
+	scale            float64       // of the loss
+	unscale          *float64      // the optimizer's, which may change; nil: 1
 }
 
 // String names the hook where ranks compare what they attach.
@@ -79,7 +87,7 @@ func (h *powerSGD) attach(params nn.Params, c *Config) (stateful, error) {
 	if c.AllowUnused {
 		return nil, errors.New("ddp: PowerSGD with Config.AllowUnused: what a parameter that no rank used should have got would be lost")
 	}
-	own := &powerSGD{c: h.c, low: map[*tensor.Param]*lowRank{}}
+	own := &powerSGD{c: h.c, low: map[*tensor.Param]*lowRank{}, bad: map[*dist.Group]tensor.Tensor{}}
 	for _, p := range params.Trainable() {
 		if dt := p.Value.DType(); dt.IsHalf() {
 			return nil, fmt.Errorf("ddp: PowerSGD needs gradients of float32 or float64, and %s has %v", p.Name(), dt)
@@ -98,7 +106,7 @@ func (h *powerSGD) shape(p *tensor.Param) *lowRank {
 	if len(dims) < 2 || p.Len() == 0 {
 		return nil
 	}
-	l := &lowRank{rows: dims[0], cols: p.Len() / dims[0]}
+	l := &lowRank{rows: dims[0], cols: p.Len() / dims[0], scale: 1}
 	l.rank = min(h.c.Rank, l.rows, l.cols)
 	if float64((l.rows+l.cols)*l.rank)*h.c.MinRate >= float64(l.rows*l.cols) {
 		return nil
@@ -127,6 +135,7 @@ func (l *lowRank) fill(p *tensor.Param, seed uint64) {
 type compressed struct {
 	pieces        []piece
 	first, second tensor.Tensor // what is sent first (P, and gradients that are whole), and then (Q)
+	bad           tensor.Tensor // the group's
 }
 
 // piece is a parameter in it.
@@ -150,7 +159,10 @@ func (h *powerSGD) layOut(b *Bucket) *compressed {
 	if b.Wire.IsZero() {
 		b.Wire = b.Group.Alloc(b.Grad.DType(), first+second)
 	}
-	c := &compressed{first: b.Wire.Range(0, first), second: b.Wire.Range(first, first+second)}
+	if h.bad[b.Group].IsZero() {
+		h.bad[b.Group] = tensor.NewFor(tensor.Communication, b.Grad.Device(), tensor.Float64, 1)
+	}
+	c := &compressed{first: b.Wire.Range(0, first), second: b.Wire.Range(first, first+second), bad: h.bad[b.Group]}
 	at, i, k := 0, 0, 0
 	for _, p := range b.params {
 		x := piece{p: p, low: h.low[p], grad: b.Grad.Range(at, at+p.Len())}
@@ -194,7 +206,7 @@ func (h *powerSGD) Start(b *Bucket) dist.Work {
 		}
 		m := h.tape.Input(x.grad)
 		if !x.p.Frozen() {
-			m = m.Add(h.tape.Input(x.low.err))
+			m = m.Add(x.low.rescaled(h.tape))
 			tensor.Copy(x.grad, m)
 		}
 		tensor.Copy(x.a, tensor.MatMul(x.low.start(h.tape), m, false, true))
@@ -210,29 +222,80 @@ func (l *lowRank) start(t *tensor.Tape) tensor.Tensor {
 	return q.Add(t.Input(l.random).Mul(missing))
 }
 
-// Again makes P orthonormal, keeps what P·Pᵀ·M lacks of M, and sends Q = Pᵀ·M.
-func (h *powerSGD) Again(b *Bucket) dist.Work {
-	if h.plain(b) {
-		return dist.Work{}
+func (h *powerSGD) unscaled(p *tensor.Param, by *float64) {
+	if l := h.low[p]; l != nil {
+		l.unscale = by
 	}
-	for _, x := range b.low.pieces {
+}
+
+// rescaled returns the errors in the gradients' scale.
+func (l *lowRank) rescaled(t *tensor.Tape) tensor.Tensor {
+	now := 1.0
+	if l.unscale != nil {
+		now = *l.unscale
+	}
+	err := t.Input(l.err)
+	if now != l.scale {
+		err = err.Scale(now / l.scale)
+		tensor.Copy(l.err, err)
+		l.scale = now
+	}
+	return err
+}
+
+// Again makes P orthonormal, keeps what P·Pᵀ·M lacks of M, and sends Q = Pᵀ·M. An optimizer may skip the whole step because of one number,
+// so that errors of all parameters wait until P of all is known.
+func (h *powerSGD) Again(buckets []*Bucket) {
+	for _, b := range buckets {
+		if h.plain(b) {
+			return
+		}
+		zero(b.Exec, b.low.bad)
+	}
+	for _, b := range buckets {
+		h.orthonormal(b.low)
+	}
+	for _, b := range buckets {
+		for _, x := range b.low.pieces {
+			if x.low != nil {
+				h.project(b.low, x)
+			}
+		}
+		if b.low.second.Len() > 0 {
+			b.work = b.sum(b.low.second)
+		}
+	}
+}
+
+// orthonormal makes P of a bucket orthonormal, leaves gradients that are whole, and notes whether all that came is finite.
+func (h *powerSGD) orthonormal(c *compressed) {
+	for _, x := range c.pieces {
 		if x.low == nil {
 			tensor.Copy(x.grad, x.a)
 			continue
 		}
-		p, m := orthonormal(h.tape.Input(x.a)), h.tape.Input(x.grad)
-		q := tensor.MatMul(p, m, false, false)
-		tensor.Copy(x.a, p)
-		tensor.Copy(x.b, q)
-		if !x.p.Frozen() {
-			tensor.Copy(x.low.err, m.Sub(tensor.MatMul(p, q, true, false)))
-		}
+		tensor.Copy(x.a, orthonormal(h.tape.Input(x.a)))
 		h.tape.Reset()
 	}
-	if b.low.second.Len() == 0 {
-		return dist.Work{}
+	tensor.Copy(c.bad, h.tape.Input(c.bad).Add(h.tape.Input(c.first).Scale(0).Sum().Cast(tensor.Float64)))
+	h.tape.Reset()
+}
+
+// project computes this rank's Q, and its errors.
+func (h *powerSGD) project(c *compressed, x piece) {
+	p, m := h.tape.Input(x.a), h.tape.Input(x.grad)
+	q := tensor.MatMul(p, m, false, false)
+	tensor.Copy(x.b, q)
+	if !x.p.Frozen() {
+		h.keep(x.low.err, m.Sub(tensor.MatMul(p, q, true, false)), q, c.bad)
 	}
-	return b.sum(b.low.second)
+	h.tape.Reset()
+}
+
+// keep stores next in x, unless the step is bad, or q has no finite norm.
+func (h *powerSGD) keep(x, next, q, bad tensor.Tensor) {
+	sum := h.tape.Input(bad).Add(q.Square().Sum().Scale(0).Cast(tensor.Float64))
+	tensor.Copy(x, tensor.Where(sum.Eq(sum), next, h.tape.Input(x))) // NaN is not equal to itself
 }
 
 // Finish leaves P·Q in the gradients, and Q for the next step.
@@ -244,9 +307,10 @@ func (h *powerSGD) Finish(b *Bucket) {
 		if x.low == nil {
 			continue
 		}
-		tensor.Copy(x.grad, tensor.MatMul(h.tape.Input(x.a), h.tape.Input(x.b), true, false))
+		q := h.tape.Input(x.b)
+		tensor.Copy(x.grad, tensor.MatMul(h.tape.Input(x.a), q, true, false))
 		if !x.p.Frozen() {
-			tensor.Copy(x.low.q, x.b)
+			h.keep(x.low.q, q, q, b.low.bad)
 		}
 		h.tape.Reset()
 	}
@@ -255,7 +319,7 @@ func (h *powerSGD) Finish(b *Bucket) {
 func (h *powerSGD) done() { h.steps++ }
 
 // orthonormal makes the rows of x orthogonal to one another, and 1 long, by Gram and Schmidt's way. A row that depends on those before it
-// leaves rounding errors, which point anywhere: hence twice. A row of zeros stays.
+// leaves rounding errors, which point anywhere: hence twice. A row of zeros stays. One whose length overflows becomes NaN.
 func orthonormal(x tensor.Tensor) tensor.Tensor {
 	tiny := 1e-37
 	if x.DType() == tensor.Float64 {
@@ -268,7 +332,8 @@ func orthonormal(x tensor.Tensor) tensor.Tensor {
 			for _, u := range rows[:i] {
 				v = v.Sub(u.Mul(tensor.MatMul(v, u, false, true)))
 			}
-			v = v.Mul(tensor.MatMul(v, v, false, true).Affine(1, tiny).Sqrt().Recip())
+			square := tensor.MatMul(v, v, false, true)
+			v = v.Mul(square.Affine(1, tiny).Sqrt().Recip()).Add(square.Scale(0))
 		}
 		rows[i] = v
 	}

@@ -147,6 +147,13 @@ func (s *sync) BackwardDone(last bool) error {
 	return s.sameValues()
 }
 
+// Unscaled is called by the optimizer that divides p's gradient by *by, the scale of the loss; nil is 1.
+func (s *sync) Unscaled(p *tensor.Param, by *float64) {
+	if s.twice != nil {
+		s.twice.unscaled(p, by)
+	}
+}
+
 // finish waits for the communication of all buckets, and where the hook does one more, for that.
 func (s *sync) finish() error {
 	if s.twice != nil {
@@ -154,8 +161,8 @@ func (s *sync) finish() error {
 			if err := b.work.Wait(); err != nil {
 				return err
 			}
-			b.work = s.twice.Again(b)
 		}
+		s.twice.Again(s.buckets)
 		defer s.twice.done()
 	}
 	for _, b := range s.buckets {

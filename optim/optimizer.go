@@ -62,6 +62,7 @@ func newOptimizer(params nn.Params, r rule, c common) *Optimizer {
 	o.exec = tensor.NewExec(dev)
 	blocks := 0
 	for i := range o.slots {
+		o.tellScale(o.slots[i].p)
 		blocks += sumBlocks(o.slots[i].p.Local.Len())
 	}
 	o.clipping = newClipping(dev, blocks)
@@ -140,6 +141,7 @@ func (o *Optimizer) Step() error {
 	}
 	for i := range o.slots {
 		o.slots[i].p.Consume()
+		o.tellScale(o.slots[i].p) // it may have got its owner after the optimizer
 	}
 	return nil
 }

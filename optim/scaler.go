@@ -1,6 +1,10 @@
 package optim
 
-import "math"
+import (
+	"math"
+
+	"github.com/ringo-ml/ringo/tensor"
+)
 
 // Scaler is dynamic loss scaling, torch.amp.GradScaler with its defaults: small gradients would vanish in Float16, so the
 // loss is multiplied by Scale and the optimizer divides the gradients by it. Give it to the optimizer's configuration and
@@ -29,4 +33,22 @@ func (s *Scaler) update(norm float64) bool {
 		s.Scale, s.Good = 2*s.Scale, 0
 	}
 	return true
+}
+
+// keeper is an owner of gradients that adds a part of one step's to the next one's (ddp.PowerSGD): it must know the scale of both.
+type keeper interface {
+	// Unscaled says that the optimizer divides p's gradient by *by; nil is 1.
+	Unscaled(p *tensor.Param, by *float64)
+}
+
+// tellScale tells p's owner where the scale of p's gradient is.
+func (c *common) tellScale(p *tensor.Param) {
+	k, ok := p.Owner().(keeper)
+	switch {
+	case !ok:
+	case c.scaler == nil:
+		k.Unscaled(p, nil)
+	default:
+		k.Unscaled(p, &c.scaler.Scale)
+	}
 }

@@ -1,0 +1,225 @@
+package ddp_test
+
+import (
+	"context"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/ddp"
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/optim"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// scaledRun trains two layers, and a parameter whose gradients are given, with PowerSGD on two ranks. There are several buckets.
+type scaledRun struct {
+	dtype tensor.DType
+	steps int
+	scale float64                                  // of the loss at first; 0: no Scaler
+	each  func(step int, s *optim.Scaler)          // before each step
+	spoil func(step, rank int, x, given []float64) // changes the layers' input, or the gradient that is given
+	leave func(step int) bool                      // steps that are left out
+	late  bool                                     // Attach comes after the optimizer
+}
+
+type scaledEnd struct {
+	values, losses []float64
+	steps          int
+	scale          float64
+}
+
+// scaledModel computes its gradient of Given last.
+type scaledModel struct {
+	Given         *tensor.Param
+	First, Second *nn.Linear
+}
+
+func (m *scaledModel) loss(tape *tensor.Tape, x, given, y tensor.Tensor) tensor.Tensor {
+	sum := tape.Use(m.Given).Mul(tape.Input(given)).Sum()
+	return nn.MSE(m.Second.Forward(m.First.Forward(tape.Input(x))), tape.Input(y)).Add(sum)
+}
+
+func (c scaledRun) run(t *testing.T) scaledEnd {
+	t.Helper()
+	ends := make([]scaledEnd, 2)
+	require.NoError(t, dist.Run(t.Context(), dist.Config{Ranks: 2, Threads: 1}, func(_ context.Context, r *dist.Rank) (err error) {
+		ends[r.World.Rank()], err = c.rank(r)
+		return err
+	}))
+	for i, v := range ends[0].values {
+		if w := ends[1].values[i]; v != w && !(math.IsNaN(v) && math.IsNaN(w)) {
+			require.Equal(t, v, w, "bits differ over ranks: %d", i)
+		}
+	}
+	sum := ends[0]
+	for i, l := range ends[1].losses {
+		sum.losses[i] += l
+	}
+	return sum
+}
+
+const scaledSize = 64
+
+func (c scaledRun) rank(r *dist.Rank) (end scaledEnd, err error) {
+	model := &scaledModel{tensor.NewParam(tensor.Constant(0), 8, scaledSize), nn.NewLinear(scaledSize, scaledSize), nn.NewLinear(scaledSize, scaledSize)}
+	var s *optim.Scaler
+	if c.scale != 0 {
+		s = &optim.Scaler{Scale: c.scale}
+	}
+	var params nn.Params
+	var opt *optim.Optimizer
+	optimizer := func() { opt = optim.NewSGD(params, optim.SGDConfig{LR: 1, Scaler: s}) }
+	if c.late {
+		params = nn.Init(model, r.Device, c.dtype, 5)
+		optimizer()
+	}
+	params, err = ddp.Attach(r.World, model, ddp.Config{DType: c.dtype, Seed: 5, BucketBytes: scaledSize * scaledSize * c.dtype.Size(),
+		Hook: ddp.PowerSGD(ddp.PowerSGDConfig{Rank: 2, Start: 1})})
+	if err != nil {
+		return end, err
+	}
+	if !c.late {
+		optimizer()
+	}
+	tape := tensor.NewTape(r.Device)
+	defer tape.Close()
+	for step := range c.steps {
+		if c.leave != nil && c.leave(step) {
+			continue
+		}
+		x, given, y := c.batch(step, r)
+		scale := 1.0
+		if s != nil {
+			if c.each != nil {
+				c.each(step, s)
+			}
+			scale = s.Scale
+		}
+		loss := model.loss(tape, x, given, y)
+		tape.Backward(loss, tensor.Scale(scale))
+		end.losses = append(end.losses, tensor.Floats(loss)[0])
+		if err := opt.Step(); err != nil {
+			return end, err
+		}
+		tape.Reset()
+	}
+	for _, p := range params {
+		end.values = append(end.values, tensor.Floats(p.Value)...)
+	}
+	if end.steps = opt.Steps(); s != nil {
+		end.scale = s.Scale
+	}
+	return end, nil
+}
+
+// batch is this rank's part of one of four.
+func (c scaledRun) batch(step int, r *dist.Rank) (x, given, y tensor.Tensor) {
+	rank := r.World.Rank()
+	rng, all := rand.New(rand.NewPCG(uint64(step%4), uint64(rank))), [3][]float64{}
+	for range 8 * scaledSize {
+		v := rng.NormFloat64()
+		all[0], all[1], all[2] = append(all[0], v), append(all[1], 1e-3*rng.NormFloat64()), append(all[2], math.Sin(3*v))
+	}
+	if c.spoil != nil {
+		c.spoil(step, rank, all[0], all[1])
+	}
+	rows := r.World.Rows(8*rank, 16)
+	return c.tensor(all[0]).WithRows(rows), c.tensor(all[1]).WithRows(rows), c.tensor(all[2])
+}
+
+func (c scaledRun) tensor(v []float64) tensor.Tensor {
+	if c.dtype == tensor.Float64 {
+		return tensor.FromSlice(v, 8, scaledSize)
+	}
+	single := make([]float32, len(v))
+	for i, f := range v {
+		single[i] = float32(f)
+	}
+	return tensor.FromSlice(single, 8, scaledSize)
+}
+
+// An overflow on one rank costs one step, and halves the scale once. Training then goes on.
+func TestPowerSGDAfterAnOverflow(t *testing.T) {
+	for _, bad := range []float64{math.Inf(1), math.NaN(), 1e12} { // with the last one, the square of a gradient overflows
+		got := scaledRun{dtype: tensor.Float32, steps: 40, scale: 1 << 16, spoil: func(step, rank int, x, _ []float64) {
+			if step == 5 && rank == 1 {
+				x[3] = bad
+			}
+		}}.run(t)
+		require.Equal(t, 39, got.steps, bad)
+		require.Equal(t, float64(1<<15), got.scale, bad)
+		require.Less(t, got.losses[36], got.losses[0], bad)
+		for _, v := range got.values {
+			require.False(t, math.IsNaN(v) || math.IsInf(v, 0))
+		}
+	}
+}
+
+// A skipped step leaves what the hook keeps of all parameters as it was: the next steps are those of a run without it. Here one
+// number of one gradient overflows, in the last bucket.
+func TestPowerSGDForgetsSkippedSteps(t *testing.T) {
+	const bad = 7
+	run := scaledRun{dtype: tensor.Float64, steps: 20, scale: 1 << 16}
+	run.leave = func(step int) bool { return step == bad }
+	want := run.run(t)
+	run.leave, run.spoil = nil, func(step, rank int, _, given []float64) {
+		if step == bad && rank == 0 {
+			given[100] = math.Inf(-1)
+		}
+	}
+	got := run.run(t)
+	require.Equal(t, 19, got.steps)
+	require.Equal(t, want.steps, got.steps)
+	require.Equal(t, want.scale/2, got.scale)
+	require.InDeltaSlice(t, want.values, got.values, 1e-10)
+}
+
+// Without a Scaler, a NaN gradient gets into the parameter that has it, as without the hook, and not into others.
+func TestPowerSGDNaNStaysWhereItIs(t *testing.T) {
+	got := scaledRun{dtype: tensor.Float64, steps: 12, spoil: func(step, rank int, _, given []float64) {
+		if step == 7 && rank == 0 {
+			given[100] = math.NaN()
+		}
+	}}.run(t)
+	for i, v := range got.values {
+		require.Equal(t, i < 8*scaledSize, math.IsNaN(v), i)
+	}
+}
+
+// The scale of the loss, and that it changes, changes nothing else: errors are in the scale of the gradients that they are added to.
+func TestPowerSGDWithAnyScale(t *testing.T) {
+	want := scaledRun{dtype: tensor.Float64, steps: 20}.run(t)
+	scales := []float64{1 << 16, 1 << 16, 1 << 8, 1 << 10, 3, 1 << 30}
+	for _, late := range []bool{false, true} {
+		for name, each := range map[string]func(int, *optim.Scaler){
+			"constant": nil,
+			"changing": func(step int, s *optim.Scaler) { s.Scale = scales[step%len(scales)] },
+			"doubled":  func(step int, s *optim.Scaler) { s.Good = 1999 },
+		} {
+			got := scaledRun{dtype: tensor.Float64, steps: 20, scale: 1 << 16, each: each, late: late}.run(t)
+			require.Equal(t, 20, got.steps, name)
+			require.InDeltaSlice(t, want.values, got.values, 1e-10, name)
+			require.InDeltaSlice(t, want.losses, got.losses, 1e-10, name)
+		}
+	}
+}
+
+// A number whose square overflows, in a column that was zero until then, is sent as a gradient is, and then over.
+func TestPowerSGDForgetsHugeNumbers(t *testing.T) {
+	got := scaledRun{dtype: tensor.Float64, steps: 12, spoil: func(step, rank int, _, given []float64) {
+		for i := range 8 {
+			given[i*scaledSize] = 0
+		}
+		if step == 7 && rank == 0 {
+			given[0] = 1e200
+		}
+	}}.run(t)
+	require.Greater(t, math.Abs(got.values[0]), 1e190)
+	for i, v := range got.values {
+		require.False(t, math.IsNaN(v) || math.IsInf(v, 0), i)
+	}
+}
