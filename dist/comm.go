@@ -2,7 +2,6 @@ package dist
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -229,65 +228,9 @@ func (c *comm) promote() {
 	}
 }
 
-// lookEvery is how often a rank that waits looks whether bytes have moved: so well it knows when they last did.
-const lookEvery = 50 * time.Millisecond
-
-// arm sets the alarm of by for the timeout after the last sign of life of l, or for the next look.
-func (l *lane) arm(by *lane) context.Context {
-	l.pulse()
-	return by.alarm.set(min(l.left(), lookEvery))
-}
-
-// verdictOfZero is how much longer the other ranks wait in a MonitoredBarrier than rank 0, whose list of missing ranks is to
-// be everybody's error: at the same moment, another one might see some of them arrive. It is more than a busy machine keeps
-// rank 0 from its core, and what the others wait for nothing if rank 0 itself does not come.
-const verdictOfZero = time.Second
-
-// left is the time that the lane has until its next sign of life.
-func (l *lane) left() time.Duration {
-	d := l.g.timeout - time.Duration(l.c.now()-l.moved)
-	if on, seq := l.current(); l.g.rank > 0 && on.slot(seq).op.Kind == backend.MonitoredBarrier {
-		d += verdictOfZero
+func (c *comm) now() int64 {
+	if c.trace != nil {
+		return c.trace.Now()
 	}
-	return d
-}
-
-// pulse looks for bytes moved since the last look.
-func (l *lane) pulse() {
-	on, _ := l.current()
-	if n := on.moving(); n != l.wire {
-		l.wire, l.moved = n, l.c.now()
-	}
-}
-
-// moving returns the bytes that this rank has moved or got for the lane: a sign of life of an operation that takes long.
-func (l *lane) moving() uint64 {
-	if l.be == nil {
-		return 0
-	}
-	k := l.be.Counters()
-	n := k.Received.Load()
-	for i := range k.Wire {
-		n += k.Wire[i].Load()
-	}
-	return n
-}
-
-// expire is called when the alarm that by waits with rang: it fails the group unless there was a sign of life. It looks once
-// more: this process may have been stopped, and what came meanwhile came in time.
-func (l *lane) expire(by *lane) {
-	if l.c.drive(); l.idle() {
-		return
-	}
-	if l.pulse(); l.left() > 0 {
-		return
-	}
-	on, seq := l.current()
-	op := &on.slot(seq).op
-	e := &Error{Rank: l.c.rank, Group: l.g.name, Op: op.Kind.String(), Seq: seq}
-	e.Cause = backend.TimedOut(on.be, on.ranks, seq, l.g.timeout)
-	if by.g != l.g {
-		e.Cause = fmt.Errorf("%w; what group %s is to do next waits for it: it touches the same memory", e.Cause, by.g.name)
-	}
-	l.g.fail(e)
+	return int64(time.Since(c.base))
 }

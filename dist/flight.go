@@ -4,8 +4,74 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/ringo-ml/ringo/dist/backend"
 	"github.com/ringo-ml/ringo/internal/ranks"
+	"github.com/ringo-ml/ringo/internal/trace"
 )
+
+const flightSize = 256
+
+// record is an entry of the flight recorder. Times are in nanoseconds of comm.now.
+type record struct {
+	group         string
+	name          string // in traces
+	algo          string // what runs it; "": the engine does not say
+	kind          backend.Kind
+	seq           uint64
+	bytes         int
+	root          int32
+	issued, ended int64 // ended is 0 while the operation is in flight
+}
+
+// recorded notes that operation seq was issued.
+func (c *comm) recorded(l *lane, op *backend.Op) {
+	r := &c.flight[c.flights%flightSize]
+	*r = record{group: l.g.name, kind: op.Kind, name: op.Kind.String(), seq: op.Seq, bytes: max(op.Src.Bytes, op.Dst.Bytes), root: l.root(op), issued: c.now()}
+	if by := l.choose(op); by != nil {
+		r.algo, r.name = by.algo, by.name
+	}
+	l.slot(op.Seq).record, l.slot(op.Seq).issued = c.flights, r.issued
+	c.flights++
+}
+
+// root is the rank of the job that is the root of op, if it has one.
+func (l *lane) root(op *backend.Op) int32 {
+	switch op.Kind {
+	case backend.Broadcast, backend.Reduce, backend.Gather, backend.Scatter:
+		return int32(l.ranks[op.Root])
+	}
+	return 0
+}
+
+// finished notes that operation seq is done, at l.moved.
+func (c *comm) finished(l *lane, seq uint64) {
+	if r := c.recordOf(l, seq); r != nil {
+		r.ended = l.moved
+		c.trace.Add(r.span(l, trace.Comm, r.issued, r.ended))
+	}
+}
+
+// recordOf returns the record of an operation whose slot no other one has, nil if it was overwritten.
+func (c *comm) recordOf(l *lane, seq uint64) *record {
+	i := l.slot(seq).record
+	if c.flights-i > flightSize {
+		return nil
+	}
+	return &c.flight[i%flightSize]
+}
+
+// span is what a trace shows of an operation on lane l.
+func (r *record) span(l *lane, t trace.Track, start, end int64) trace.Span {
+	return trace.Span{Name: r.name, Track: t, Root: r.root, Lane: l.traced, Seq: r.seq, Start: start, End: end, Arg: int64(r.bytes)}
+}
+
+// waitOf is the span of a wait for operation seq, without its times.
+func (c *comm) waitOf(l *lane, seq uint64) trace.Span {
+	if r := c.recordOf(l, seq); r != nil && r.seq == seq {
+		return r.span(l, trace.Waits, 0, 0)
+	}
+	return trace.Span{Name: "wait", Track: trace.Waits, Lane: l.traced, Seq: seq}
+}
 
 // flights are entries of the flight recorders of several ranks that are alike but for their times, which are in nanoseconds.
 type flights struct {

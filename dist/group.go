@@ -251,17 +251,6 @@ func (g *Group) fail(err error) {
 	}
 }
 
-// stop makes the engine fail and let go of this rank's memory. It returns the first cause.
-func (l *lane) stop(err error) error {
-	_ = l.be.Abort(err)
-	done, first := l.be.Progress()
-	l.finish(done)
-	if first != nil {
-		return first
-	}
-	return err
-}
-
 // Close gives the group back after its operations are over on this rank; it waits for those in flight. A failed group may
 // be closed too.
 func (g *Group) Close() error {
