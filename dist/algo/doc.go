@@ -9,6 +9,9 @@
 //   - ring, halving-doubling, double-tree, chain, binomial, pairwise, bruck and dissemination, each for some operations;
 //   - hierarchical, for groups on several hosts: it sends as little as possible between hosts.
 //
+// An algorithm runs on the goroutine of its caller alone. Only the reductions of linear and direct that are longer than a chunk have a
+// second goroutine: linear_pipeline.go. It ends before they return. ring_test.go has ring without its chunks, to be read first.
+//
 // [Choose] returns the default one, from a [Table] of measurements that is compiled in.
 //
 // All algorithms that combine elements in rank order use the same [Reducer]. So a sum has the same bits on goroutines and between

@@ -2,14 +2,9 @@ package algo
 
 import (
 	"fmt"
-	"unsafe"
 
 	"github.com/ringo-ml/ringo/dist/backend"
 )
-
-// linearChunk is the largest message of a linear algorithm that reduces or forwards: memory stays bounded, and a chunk
-// is reduced while the next ones arrive. It is a multiple of every element size.
-const linearChunk = 256 << 10
 
 // Linear runs operations in the simplest way: every rank that has something for another sends it there. It is the
 // oracle for faster algorithms. In the comments n is the number of ranks, S the bytes of the full buffer, and a step is
@@ -75,50 +70,6 @@ func (l *Linear) Run(op *backend.Op) error {
 	}
 	return fmt.Errorf("algo: linear has no %v", op.Kind)
 }
-
-// parts says where the part of each rank lies in a buffer: equal parts of size bytes, or counts[i] elements of size.
-type parts struct {
-	counts []int
-	size   int
-}
-
-func even(size int) parts               { return parts{nil, size} }
-func rows(counts []int, size int) parts { return parts{counts, size} }
-
-// bytes returns the length of rank i's part.
-func (p parts) bytes(i int) int {
-	if p.counts == nil {
-		return p.size
-	}
-	return p.counts[i] * p.size
-}
-
-// of returns rank i's part of b.
-func (p parts) of(b []byte, i int) []byte {
-	lo := i * p.size
-	if p.counts != nil {
-		lo = before(p.counts, i) * p.size
-	}
-	return b[lo : lo+p.bytes(i)]
-}
-
-func whole(m backend.Mem) []byte { return unsafe.Slice((*byte)(m.Ptr), m.Bytes) }
-
-// copyPart copies unless both are the same memory.
-func copyPart(dst, src []byte) {
-	if len(src) > 0 && unsafe.SliceData(dst) != unsafe.SliceData(src) {
-		copy(dst, src)
-	}
-}
-
-// piece returns chunk k of b: empty behind its end.
-func piece(b []byte, k int) []byte {
-	lo := min(k*linearChunk, len(b))
-	return b[lo:min(lo+linearChunk, len(b))]
-}
-
-// pieces is the number of chunks of n bytes: at least one, because an empty operation synchronizes too.
-func pieces(n int) int { return max(1, (n+linearChunk-1)/linearChunk) }
 
 // buffer returns scratch for a chunk from peer p.
 func (l *Linear) buffer(p, n int) []byte {

@@ -8,11 +8,10 @@ import (
 )
 
 // What is no input has a tag of its own. The factor of PreMulSum travels ahead of the input: the one who reduces applies it,
-// in the accumulator's precision. Results travel between inputs, resultsBehind chunks later.
+// in the accumulator's precision.
 const (
-	factorTag     = 1
-	resultTag     = 2
-	resultsBehind = 2 // with one the links wait for the reductions
+	factorTag = 1
+	resultTag = 2
 )
 
 // reduce: each rank sends S to the root, which reduces chunk by chunk in rank order; as an operation of its own, after
@@ -91,83 +90,6 @@ func (l *Linear) reduceScatter(op *backend.Op, dst, src []byte, at parts, all []
 		return nil
 	}
 	return l.allGather(all, dst, at)
-}
-
-// reduceChunks is the part of reduceScatter that moves more than one chunk: a goroutine sends them as fast as the peers
-// take them, while this one reduces those that arrive. Nothing that is still to be sent is overwritten: dst is at most the
-// part of src that stays here, and the result of a chunk comes back only after this rank has sent its input.
-func (l *Linear) reduceChunks(chunks int, dst, src []byte, at parts, all []byte) error {
-	reduced, sent := make(chan struct{}, chunks), make(chan error, 1)
-	results := dst
-	if all == nil {
-		results = nil
-	}
-	go func() { sent <- l.sendChunks(chunks, src, at, results, reduced) }()
-	err := l.takeChunks(chunks, dst, src, at, all, reduced)
-	close(reduced)
-	if failed := <-sent; err == nil {
-		err = failed
-	}
-	return err
-}
-
-// takeChunks reduces the chunks and, if all is not nil, takes the results of the others.
-func (l *Linear) takeChunks(chunks int, dst, src []byte, at parts, all []byte, reduced chan<- struct{}) error {
-	n, rank := l.t.Size(), l.t.Rank()
-	for k := range chunks + resultsBehind {
-		if k < chunks {
-			if err := l.reduceChunk(piece(dst, k), piece(at.of(src, rank), k)); err != nil {
-				return err
-			}
-			reduced <- struct{}{}
-		}
-		for s := 1; s < n && all != nil && k >= resultsBehind; s++ {
-			from := (rank - s + n) % n
-			if err := l.t.Recv(from, resultTag, piece(at.of(all, from), k-resultsBehind)); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// reduceChunk takes the next chunk from all others and reduces it with mine into dst.
-func (l *Linear) reduceChunk(dst, mine []byte) (err error) {
-	n, rank := l.t.Size(), l.t.Rank()
-	l.srcs[rank] = mine
-	for s := 1; s < n; s++ {
-		from := (rank - s + n) % n
-		if l.srcs[from], err = l.t.Take(from, 0, len(mine)); err != nil {
-			return err
-		}
-	}
-	l.red.Reduce(dst, l.srcs)
-	return nil
-}
-
-// sendChunks sends the inputs and, if they are not nil, the results, each once it is reduced.
-func (l *Linear) sendChunks(chunks int, src []byte, at parts, results []byte, reduced <-chan struct{}) error {
-	n, rank := l.t.Size(), l.t.Rank()
-	for k := range chunks + resultsBehind {
-		for s := 1; s < n && k < chunks; s++ {
-			to := (rank + s) % n
-			if err := l.t.Send(to, 0, piece(at.of(src, to), k)); err != nil {
-				return err
-			}
-		}
-		if results == nil || k < resultsBehind {
-			continue
-		}
-		if _, ok := <-reduced; !ok { // it never will be
-			return nil
-		}
-		for s := 1; s < n; s++ {
-			if err := l.t.Send((rank+s)%n, resultTag, piece(results, k-resultsBehind)); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
 }
 
 // factorsTo gives the root every rank's factor.

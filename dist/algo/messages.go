@@ -139,21 +139,6 @@ func (m *Messages) slices(op *backend.Op, n int) parts {
 	return rows(cuts, op.DType.Size())
 }
 
-// longest returns the bytes of the longest of n parts.
-func (p parts) longest(n int) int {
-	b := 0
-	for i := range n {
-		b = max(b, p.bytes(i))
-	}
-	return b
-}
-
-// span returns parts lo to hi of b, hi excluded.
-func (p parts) span(b []byte, lo, hi int) []byte {
-	from := before(p.counts, lo) * p.size
-	return b[from : from+(before(p.counts, hi)-before(p.counts, lo))*p.size]
-}
-
 // hosts returns where the ranks are, as this one sees it.
 func (m *Messages) hosts() *hosts {
 	if m.host == nil {
