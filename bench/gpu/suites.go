@@ -13,7 +13,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ringo-ml/ringo/internal/doctor"
+	"github.com/ringo-ml/ringo/cmd/ringo/doctor"
 )
 
 // examine prints what `ringo doctor` does. The error says what the device lacks here.

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/ringo-ml/ringo/internal/doctor"
+	"github.com/ringo-ml/ringo/cmd/ringo/doctor"
 )
 
 // doctorCmd is `ringo doctor`.

@@ -13,9 +13,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ringo-ml/ringo/cmd/ringo/doctor"
 	"github.com/ringo-ml/ringo/internal/cuda"
 	"github.com/ringo-ml/ringo/internal/cuda/emu"
-	"github.com/ringo-ml/ringo/internal/doctor"
 )
 
 // runDoctor runs `ringo doctor args…` with these variables only. It sees no Python of this machine.

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/ringo-ml/ringo/cmd/ringo/doctor"
 	"github.com/ringo-ml/ringo/internal/cuda"
-	"github.com/ringo-ml/ringo/internal/doctor"
 )
 
 // gpuInfo is a GPU of a host and what it is linked to.

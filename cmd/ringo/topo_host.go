@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/ringo-ml/ringo/internal/doctor"
+	"github.com/ringo-ml/ringo/cmd/ringo/doctor"
 )
 
 // hostInfo is what a rank knows about its host. Fields that the system does not tell are zero.

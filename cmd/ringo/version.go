@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"runtime"
 
-	"github.com/ringo-ml/ringo/internal/doctor"
+	"github.com/ringo-ml/ringo/cmd/ringo/doctor"
 )
 
 // versionCmd is `ringo version`.

@@ -9,8 +9,8 @@ import (
 	"unsafe"
 
 	"github.com/ringo-ml/ringo/dist/algo"
+	"github.com/ringo-ml/ringo/dist/algo/memnet"
 	"github.com/ringo-ml/ringo/dist/backend"
-	"github.com/ringo-ml/ringo/internal/memnet"
 	"github.com/ringo-ml/ringo/tensor"
 )
 

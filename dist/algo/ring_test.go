@@ -10,8 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ringo-ml/ringo/dist/algo/memnet"
 	"github.com/ringo-ml/ringo/dist/backend"
-	"github.com/ringo-ml/ringo/internal/memnet"
 	"github.com/ringo-ml/ringo/tensor"
 )
 

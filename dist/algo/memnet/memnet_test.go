@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ringo-ml/ringo/dist/algo/memnet"
 	"github.com/ringo-ml/ringo/dist/backend"
-	"github.com/ringo-ml/ringo/internal/memnet"
 )
 
 var _ backend.Transport = (*memnet.Rank)(nil)
