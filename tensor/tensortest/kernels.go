@@ -10,12 +10,12 @@ import (
 )
 
 // kernels runs those that the value cases do not use in all types.
-func (s *suite) kernels(t *testing.T) {
-	dev := s.newDevice(t)
+func (s *Suite) kernels(t *testing.T) {
+	dev := s.Device(t)
 	run := func(msg string, d tensor.DType, f func(dev tensor.Device) tensor.Tensor) {
 		var want []float64
-		if s.needs(t, dev, func() { want = tensor.Floats(f(s.spy)) }) {
-			RequireClose(t, want, tensor.Floats(f(dev)), s.tol(d), msg)
+		if s.Needs(t, dev, func() { want = tensor.Floats(f(s.spy)) }) {
+			RequireClose(t, want, tensor.Floats(f(dev)), s.Tolerance(d), msg)
 		}
 	}
 	for from := range tensor.DType(tensor.NumDTypes) {

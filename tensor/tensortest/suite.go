@@ -24,34 +24,45 @@ type Options struct {
 	Skip func(op tensor.Op, d tensor.DType) bool
 }
 
-func (o Options) tol(d tensor.DType) float64 {
+// Tolerance returns how far results of type d may be from the CPU's.
+func (o Options) Tolerance(d tensor.DType) float64 {
 	if t, ok := o.Tol[d]; ok {
 		return t
 	}
 	return map[tensor.DType]float64{tensor.Float32: 1e-5, tensor.Float64: 1e-10, tensor.BFloat16: 0x1p-7, tensor.Float16: 0x1p-10}[d]
 }
 
-func (o Options) gradTol(d tensor.DType) float64 {
+// GradTol is Tolerance for gradients.
+func (o Options) GradTol(d tensor.DType) float64 {
 	if d.IsHalf() {
-		return 4 * o.tol(d)
+		return 4 * o.Tolerance(d)
 	}
-	return o.tol(d)
+	return o.Tolerance(d)
 }
 
-// suite runs cases on a device and on the CPU.
-type suite struct {
+// Suite runs cases on a device and on the CPU.
+type Suite struct {
 	Options
-	newDevice func(t *testing.T) tensor.Device
-	spy       *spy
-	compared  int // value cases
+	Device   func(t *testing.T) tensor.Device // makes the device of a test
+	spy      *spy
+	compared int // value cases
 }
+
+// NewSuite makes a suite for parts that Run does not have, as optim/optimtest does.
+func NewSuite(newDevice func(t *testing.T) tensor.Device, o Options) *Suite {
+	return &Suite{Options: o, Device: newDevice, spy: newSpy()}
+}
+
+// CPU returns the CPU device to compare with. It notes which kernels run.
+func (s *Suite) CPU() tensor.Device { return s.spy }
 
 // long reports whether every case comes in every way: with RINGO_LONG=1, and on a GPU that is no emulator.
 func long() bool { return os.Getenv("RINGO_LONG") == "1" || os.Getenv("RINGO_TEST_GPU") == "1" }
 
-// Run compares a device with the CPU. newDevice is called for each test; the test's Cleanup closes what it returns.
+// Run compares a device with the CPU. newDevice is called for each test; the test's Cleanup closes what it returns. It does not run the
+// kernels of optimizers, and trains nothing: package optim/optimtest does.
 func Run(t *testing.T, newDevice func(t *testing.T) tensor.Device, o Options) {
-	s := &suite{Options: o, newDevice: newDevice, spy: newSpy()}
+	s := NewSuite(newDevice, o)
 	t.Run("table", s.table)
 	t.Run("memory", s.memory)
 	t.Run("inputs", s.inputs)
@@ -60,17 +71,16 @@ func Run(t *testing.T, newDevice func(t *testing.T) tensor.Device, o Options) {
 	t.Run("gradients", s.gradients)
 	t.Run("kernels", s.kernels)
 	t.Run("errors", s.errors)
-	t.Run("optimizers", s.optimizers)
-	t.Run("training", s.training)
-	t.Run("steady step", s.steady)
-	t.Run("every kernel ran", s.complete)
+	t.Run("every kernel ran", func(t *testing.T) {
+		s.RequireRan(t, func(op tensor.Op) bool { return !slices.Contains(OptimizerOps, op) })
+	})
 }
 
 // spy is a CPU device that notes which cells of its table were used.
 type spy struct {
 	*tensor.CPU
 	own  tensor.Table
-	used map[cell]bool // since the last call of needs
+	used map[cell]bool // since the last call of Needs
 	ever map[cell]bool
 }
 
@@ -100,8 +110,8 @@ func newSpy() *spy {
 
 func (s *spy) Kernels() *tensor.Table { return &s.own }
 
-// needs runs f on the CPU, skips the test if dev lacks one of the kernels that it used, and returns false then.
-func (s *suite) needs(t *testing.T, dev tensor.Device, f func()) bool {
+// Needs runs f on the CPU and reports whether dev has all kernels that it used.
+func (s *Suite) Needs(t *testing.T, dev tensor.Device, f func()) bool {
 	t.Helper()
 	clear(s.spy.used)
 	f()
@@ -114,8 +124,8 @@ func (s *suite) needs(t *testing.T, dev tensor.Device, f func()) bool {
 }
 
 // table lists the cells that are empty on the device and not on the CPU.
-func (s *suite) table(t *testing.T) {
-	dev := s.newDevice(t)
+func (s *Suite) table(t *testing.T) {
+	dev := s.Device(t)
 	var empty, extra []string
 	for op := range tensor.BuiltinOps {
 		for d := range tensor.DType(tensor.NumDTypes) {
@@ -133,12 +143,15 @@ func (s *suite) table(t *testing.T) {
 	assert.Empty(t, extra, "Options.Skip names kernels that %v has", dev)
 }
 
-// complete fails if there is a kernel that no case uses.
-func (s *suite) complete(t *testing.T) {
+// OptimizerOps are the operations of which only optimizers run the kernels.
+var OptimizerOps = []tensor.Op{tensor.OpGradNorm, tensor.OpClip, tensor.OpSGD, tensor.OpAdam}
+
+// RequireRan fails the test if one of the CPU's kernels for the operations that want names was not used.
+func (s *Suite) RequireRan(t *testing.T, want func(op tensor.Op) bool) {
 	var never []string
 	for op := range tensor.BuiltinOps {
 		for d := range tensor.DType(tensor.NumDTypes) {
-			if s.spy.own[op][d] != nil && !s.spy.ever[cell{op, d}] {
+			if s.spy.own[op][d] != nil && want(op) && !s.spy.ever[cell{op, d}] {
 				never = append(never, cell{op, d}.String())
 			}
 		}
@@ -186,8 +199,8 @@ func (c ValueCase) on(dev tensor.Device, p placing, in []tensor.Tensor) []float6
 	return tensor.Floats(c.F(x))
 }
 
-func (s *suite) values(t *testing.T) {
-	dev := s.newDevice(t)
+func (s *Suite) values(t *testing.T) {
+	dev := s.Device(t)
 	for _, c := range ValueCases() {
 		t.Run(c.Name, func(t *testing.T) {
 			for _, d := range c.DTypes() {
@@ -205,7 +218,7 @@ func (s *suite) values(t *testing.T) {
 
 // value compares one case on one set of inputs, however they come in: in the short form aligned and in one other way, which
 // changes with the type and from case to case.
-func (s *suite) value(t *testing.T, dev tensor.Device, c ValueCase, d tensor.DType, in []tensor.Tensor, msg string) {
+func (s *Suite) value(t *testing.T, dev tensor.Device, c ValueCase, d tensor.DType, in []tensor.Tensor, msg string) {
 	t.Helper()
 	here := placings(s.spy)
 	s.compared++
@@ -214,14 +227,14 @@ func (s *suite) value(t *testing.T, dev tensor.Device, c ValueCase, d tensor.DTy
 			continue
 		}
 		var want []float64
-		if s.needs(t, dev, func() { want = c.on(s.spy, here[i], in) }) {
-			RequireClose(t, want, c.on(dev, p, in), s.tol(d), msg+" "+p.name)
+		if s.Needs(t, dev, func() { want = c.on(s.spy, here[i], in) }) {
+			RequireClose(t, want, c.on(dev, p, in), s.Tolerance(d), msg+" "+p.name)
 		}
 	}
 }
 
-func (s *suite) special(t *testing.T) {
-	dev := s.newDevice(t)
+func (s *Suite) special(t *testing.T) {
+	dev := s.Device(t)
 	for _, c := range ValueCases() {
 		if c.Special {
 			t.Run(c.Name, func(t *testing.T) {
@@ -235,8 +248,8 @@ func (s *suite) special(t *testing.T) {
 	}
 }
 
-func (s *suite) gradients(t *testing.T) {
-	dev, cases := s.newDevice(t), GradCases()
+func (s *Suite) gradients(t *testing.T) {
+	dev, cases := s.Device(t), GradCases()
 	for _, op := range slices.Sorted(maps.Keys(cases)) {
 		for _, c := range cases[op] {
 			t.Run(op.String()+"/"+c.Name, func(t *testing.T) {
@@ -256,7 +269,7 @@ func (s *suite) gradients(t *testing.T) {
 	}
 }
 
-func (s *suite) gradient(t *testing.T, dev tensor.Device, c GradCase, d tensor.DType, dims [][]int, key uint64) {
+func (s *Suite) gradient(t *testing.T, dev tensor.Device, c GradCase, d tensor.DType, dims [][]int, key uint64) {
 	t.Helper()
 	here, there := NewGradRun(t, s.spy, d, c, dims, key), (*GradRun)(nil)
 	for _, h := range append(Ways(), How{Name: "plain"}) {
@@ -265,7 +278,7 @@ func (s *suite) gradient(t *testing.T, dev tensor.Device, c GradCase, d tensor.D
 		}
 		var loss float64
 		var want [][]float64
-		if !s.needs(t, dev, func() { loss, want = here.Grads(h) }) {
+		if !s.Needs(t, dev, func() { loss, want = here.Grads(h) }) {
 			continue
 		}
 		if there == nil {
@@ -273,14 +286,14 @@ func (s *suite) gradient(t *testing.T, dev tensor.Device, c GradCase, d tensor.D
 		}
 		msg := fmt.Sprint(d, dims, " ", h.Name)
 		gotLoss, got := there.Grads(h)
-		RequireClose(t, []float64{loss}, []float64{gotLoss}, s.gradTol(d), msg+": loss")
-		RequireGrads(t, want, got, s.gradTol(d), msg)
+		RequireClose(t, []float64{loss}, []float64{gotLoss}, s.GradTol(d), msg+": loss")
+		RequireGrads(t, want, got, s.GradTol(d), msg)
 	}
 }
 
 // errors are found late, but found, and name the operation.
-func (s *suite) errors(t *testing.T) {
-	dev := s.newDevice(t)
+func (s *Suite) errors(t *testing.T) {
+	dev := s.Device(t)
 	ids := func(v ...int64) tensor.Tensor { return tensor.FromSlice(v, len(v)) }
 	x := Of(tensor.Float32, []float64{1, 2, 3, 4, 5, 6}, 3, 2)
 	for name, f := range map[string]func(t *tensor.Tape) tensor.Tensor{
@@ -307,8 +320,8 @@ func (s *suite) errors(t *testing.T) {
 }
 
 // inputs in host memory may change after Reset, without anybody having waited for the step.
-func (s *suite) inputs(t *testing.T) {
-	dev := s.newDevice(t)
+func (s *Suite) inputs(t *testing.T) {
+	dev := s.Device(t)
 	const n, steps = 1000, 20
 	x, sums := make([]float32, n), tensor.New(dev, tensor.Float32, steps)
 	tape := tensor.NewTape(dev)
@@ -330,8 +343,8 @@ func (s *suite) inputs(t *testing.T) {
 }
 
 // memory is zeroed by New, counted, copied, and given back.
-func (s *suite) memory(t *testing.T) {
-	dev := s.newDevice(t)
+func (s *Suite) memory(t *testing.T) {
+	dev := s.Device(t)
 	x := tensor.New(dev, tensor.Float32, 1000)
 	assert.Equal(t, make([]float64, 1000), tensor.Floats(x))
 	assert.Equal(t, 4000, dev.Memory().Of(tensor.OtherMemory).Live)

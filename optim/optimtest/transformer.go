@@ -1,4 +1,4 @@
-package tensortest
+package optimtest
 
 import "github.com/ringo-ml/ringo/nn"
 

@@ -1,7 +1,8 @@
-package tensortest
+package optimtest
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -10,7 +11,25 @@ import (
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/tensortest"
 )
+
+var host = tensor.FromSlice([]uint8{0}, 1).Device()
+
+// suite runs cases on a device and on the CPU.
+type suite struct{ *tensortest.Suite }
+
+// Run compares a device with the CPU, as tensortest.Run does, by what optimizers do to given gradients and by the training of two
+// models.
+func Run(t *testing.T, newDevice func(t *testing.T) tensor.Device, o tensortest.Options) {
+	s := &suite{tensortest.NewSuite(newDevice, o)}
+	t.Run("optimizers", s.optimizers)
+	t.Run("training", s.training)
+	t.Run("steady step", s.steady)
+	t.Run("every kernel ran", func(t *testing.T) {
+		s.RequireRan(t, func(op tensor.Op) bool { return slices.Contains(tensortest.OptimizerOps, op) })
+	})
+}
 
 // optimizerCases are ways to make an optimizer.
 func optimizerCases() map[string]func(ps nn.Params) *optim.Optimizer {
@@ -32,13 +51,13 @@ func optimizerCases() map[string]func(ps nn.Params) *optim.Optimizer {
 }
 
 func (s *suite) optimizers(t *testing.T) {
-	dev := s.newDevice(t)
+	dev := s.Device(t)
 	for name, c := range optimizerCases() {
 		for _, d := range []tensor.DType{tensor.Float32, tensor.Float64, tensor.BFloat16, tensor.Float16} {
 			t.Run(fmt.Sprintf("%s/%v", name, d), func(t *testing.T) {
 				var want [][]float64
-				if s.needs(t, dev, func() { want = optimize(t, s.spy, d, c) }) {
-					RequireGrads(t, want, optimize(t, dev, d, c), s.gradTol(d), "values, states and norms")
+				if s.Needs(t, dev, func() { want = optimize(t, s.CPU(), d, c) }) {
+					tensortest.RequireGrads(t, want, optimize(t, dev, d, c), s.GradTol(d), "values, states and norms")
 				}
 			})
 		}
@@ -129,7 +148,7 @@ func (k task) stepper(dev tensor.Device, d tensor.DType) *stepper {
 	ps := nn.Init(s.model, dev, d, 7)
 	s.opt = optim.NewAdamW(ps, optim.AdamWConfig{LR: 0.01, WeightDecay: 0.1, Clip: 1})
 	x, y := k.batch(d)
-	s.x, s.y = On(dev, x), On(dev, y)
+	s.x, s.y = tensortest.On(dev, x), tensortest.On(dev, y)
 	return s
 }
 
@@ -144,14 +163,14 @@ func (s *stepper) step(t *testing.T) tensor.Tensor {
 
 // steady checks that a step neither copies anything nor waits for the device, but to read the loss, if the device counts.
 func (s *suite) steady(t *testing.T) {
-	dev := s.newDevice(t)
-	c, ok := dev.(Counter)
+	dev := s.Device(t)
+	c, ok := dev.(tensortest.Counter)
 	if !ok {
 		t.Skipf("%v does not count", dev)
 	}
 	for _, k := range tasks() {
 		t.Run(k.name, func(t *testing.T) {
-			if !s.needs(t, dev, func() { k.train(t, s.spy, tensor.Float32, 3) }) {
+			if !s.Needs(t, dev, func() { k.train(t, s.CPU(), tensor.Float32, 3) }) {
 				t.Skip("kernels are missing")
 			}
 			x := k.stepper(dev, tensor.Float32)
@@ -166,23 +185,32 @@ func (s *suite) steady(t *testing.T) {
 			}
 			got := c.Counts()
 			assert.NotZero(t, got.Launches)
-			assert.Equal(t, Counts{Launches: got.Launches}, got)
+			assert.Equal(t, tensortest.Counts{Launches: got.Launches}, got)
 			_ = loss.Item()
-			assert.Equal(t, Counts{Down: 1, Syncs: 1}, c.Counts())
+			assert.Equal(t, tensortest.Counts{Down: 1, Syncs: 1}, c.Counts())
 		})
 	}
 }
 
 func (s *suite) training(t *testing.T) {
-	dev := s.newDevice(t)
+	dev := s.Device(t)
 	for _, k := range tasks() {
 		for _, d := range []tensor.DType{tensor.Float32, tensor.Float64, tensor.BFloat16} {
 			t.Run(fmt.Sprintf("%s/%v", k.name, d), func(t *testing.T) {
 				var want []float64
-				if s.needs(t, dev, func() { want = k.train(t, s.spy, d, 20) }) {
-					RequireClose(t, want, k.train(t, dev, d, 20), 8*s.tol(d), "losses")
+				if s.Needs(t, dev, func() { want = k.train(t, s.CPU(), d, 20) }) {
+					tensortest.RequireClose(t, want, k.train(t, dev, d, 20), 8*s.Tolerance(d), "losses")
 				}
 			})
 		}
 	}
+}
+
+// randomInts returns indices below n, in host memory.
+func randomInts(n int, dims ...int) tensor.Tensor {
+	x := tensor.New(host, tensor.Int64, dims...)
+	for i := range tensor.Data[int64](x) {
+		tensor.Data[int64](x)[i] = int64(tensor.RandomBits(5, uint64(i)) % uint64(n))
+	}
+	return x
 }
