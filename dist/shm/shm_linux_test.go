@@ -270,7 +270,7 @@ func TestAbortTakesMemoryFromStoppedPeer(t *testing.T) {
 	ends[0].Fail()
 	_, err = ends[0].Step()
 	require.NoError(t, err)
-	assert.Less(t, time.Since(begin), calmTime+2*time.Second)
+	assert.Less(t, time.Since(begin), calmTime+reliability.Slack)
 	theirs[off] = 43
 	require.Equal(t, byte(42), *(*byte)(p), "a peer writes after the abort")
 	require.False(t, ends[1].Enter(), "the peer goes on touching memory")
