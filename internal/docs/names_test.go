@@ -9,9 +9,11 @@ import (
 	"go/token"
 	"go/types"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -339,6 +341,25 @@ func TestArchitecture(t *testing.T) {
 		}
 	}
 	assert.Greater(t, checked, 60)
+}
+
+// Its list of rooms has the doc.go of every package under dist and fsdp, and all files of these two but tests.
+func TestRoomsAreListed(t *testing.T) {
+	_, rest, ok := strings.Cut(read(t, "docs/ARCHITECTURE.md"), "\n## The rooms of dist and fsdp\n")
+	require.True(t, ok)
+	list, _, _ := strings.Cut(rest, "\n## ")
+	for _, top := range []string{"dist", "fsdp"} {
+		require.NoError(t, filepath.WalkDir(root+top, func(p string, d fs.DirEntry, err error) error {
+			p = strings.TrimPrefix(filepath.ToSlash(p), root)
+			if err == nil && d.Name() == "testdata" {
+				return filepath.SkipDir
+			}
+			if name := path.Base(p); name == "doc.go" || path.Dir(p) == top && path.Ext(p) == ".go" && !strings.HasSuffix(p, "_test.go") {
+				assert.Contains(t, list, "`"+p+"`")
+			}
+			return err
+		}))
+	}
 }
 
 func TestDeclared(t *testing.T) {
