@@ -55,7 +55,7 @@ func TestPyArrow(t *testing.T) {
 		`column "day": holds DATE: want numbers`:                                                            {Columns: []string{"f64"}, Target: "day"},
 		`column "list": holds lists or groups: want one value a row`:                                        {Columns: []string{"list"}, Target: "f64"},
 		`column "f64": holds DOUBLE: want text or whole numbers`:                                            {Columns: []string{"f32"}, Target: "f64", Labels: true},
-		`column "kind": row 1: "ant" is not one of the classes "cat", "bee"`:                                   {Columns: []string{"f32"}, Target: "kind", Classes: []string{"cat", "bee"}},
+		`column "kind": row 1: "ant" is not one of the classes "cat", "bee"`:                                {Columns: []string{"f32"}, Target: "kind", Classes: []string{"cat", "bee"}},
 		`class "a" is given twice`:                                                                          {Classes: []string{"a", "a"}},
 		`no column "none": there are "id", "f64", "f32", "i8", "u32", "i64", "flag", "kind", "day", "list"`: {Target: "none"},
 	} {
@@ -139,11 +139,11 @@ func TestValueErrors(t *testing.T) {
 	one := int32(1)
 	good := row{1, &one, 1}
 	for want, bad := range map[string]row{
-		`column "a": row 5: NaN is not a finite number`:        {math.NaN(), &one, 1},
-		`column "a": row 5: -Inf is not a finite number`:       {math.Inf(-1), &one, 1},
+		`column "a": row 5: NaN is not a finite number`:           {math.NaN(), &one, 1},
+		`column "a": row 5: -Inf is not a finite number`:          {math.Inf(-1), &one, 1},
 		`column "a": row 5: 1e+39 is out of the range of float32`: {1e39, &one, 1},
-		`column "b": row 5: no value`:                          {1, nil, 1},
-		`column "y": row 5: NaN is not a finite number`:        {1, &one, float32(math.NaN())},
+		`column "b": row 5: no value`:                             {1, nil, 1},
+		`column "y": row 5: NaN is not a finite number`:           {1, &one, float32(math.NaN())},
 	} {
 		_, err := readBytes(write(t, []row{good, good, good, good, good, bad, good}, 4), Config{})
 		assert.EqualError(t, err, want)
