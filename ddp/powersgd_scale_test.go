@@ -215,10 +215,10 @@ func TestPowerSGDForgetsHugeNumbers(t *testing.T) {
 			given[i*scaledSize] = 0
 		}
 		if step == 7 && rank == 0 {
-			given[0] = 1e200
+			given[0] = 1e160
 		}
 	}}.run(t)
-	require.Greater(t, math.Abs(got.values[0]), 1e190)
+	require.Greater(t, math.Abs(got.values[0]), 1e150)
 	for i, v := range got.values {
 		require.False(t, math.IsNaN(v) || math.IsInf(v, 0), i)
 	}
