@@ -161,6 +161,20 @@ func TestOthersStay(t *testing.T) {
 	require.NoError(t, syscall.Kill(left[0], syscall.SIGKILL))
 }
 
+// Whoever reads the output may have enough of it, as head has: that needs no words.
+func TestReaderHasEnough(t *testing.T) {
+	t.Parallel()
+	cmd, _, stderr, _ := command(t, "run", "-n", "1", "sh", "-c", "echo done")
+	r, w, err := os.Pipe()
+	require.NoError(t, err)
+	require.NoError(t, r.Close())
+	defer w.Close()
+	cmd.Stdout = w
+	_ = cmd.Run()
+	assert.Equal(t, 128+int(syscall.SIGPIPE), cmd.ProcessState.ExitCode())
+	assert.Empty(t, stderr.String())
+}
+
 // The folders of a build go too when ringo run is killed, while it builds and after.
 func TestNoFolderIsLeft(t *testing.T) {
 	for _, building := range []bool{true, false} {

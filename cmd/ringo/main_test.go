@@ -95,6 +95,7 @@ func TestUsage(t *testing.T) {
 		{"run -n 2", "<program>"},
 		{"run -n x prog", `"x"`},
 		{"run -n 2 -bogus prog", "unknown flag -bogus (see ringo run -h)"},
+		{"run -folder x -n 2 prog", "unknown flag -folder (see ringo run -h)"}, // the guard removes its folder
 		{"run -n 2 -nodez 3 prog", `unknown flag -nodez, did you mean "-nodes"`},
 		{"run -n 2 -timeout 5 prog", "-timeout: expected duration but got \"5\": time: missing unit in duration \"5\" (see ringo run -h)"},
 		{"run -n", "-ranks: expected int value and nothing follows (see ringo run -h)"},

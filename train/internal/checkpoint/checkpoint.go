@@ -21,13 +21,6 @@ import (
 // keep is how many checkpoints stay.
 const keep = 3
 
-// Loop is what a checkpoint holds of the loop itself.
-type Loop struct {
-	Steps  int               `json:"-"` // done; package ckpt keeps the number
-	Loader data.State        `json:"loader"`
-	Values []*metrics.Series `json:"values"`
-}
-
 // Dir is a directory of checkpoints of one training. Without a name it saves nothing.
 type Dir struct {
 	From     int        // steps in the checkpoint that the training goes on from; 0: it begins
@@ -83,7 +76,9 @@ func (d *Dir) Continue(g *dist.Group, dir string, steps int, loader data.State) 
 		}
 		return saved, err
 	})
-	d.open(dir)
+	if err == nil {
+		d.open(dir)
+	}
 	return err
 }
 
