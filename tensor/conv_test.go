@@ -96,6 +96,7 @@ func TestPictureErrors(t *testing.T) {
 	conv := func(o tensor.Conv2dOptions) func() {
 		return func() { tensor.Conv2d(x, w, tensor.Tensor{}, o) }
 	}
+	double := func(dims ...int) tensor.Tensor { return tape.Input(tensor.New(tape.Device(), tensor.Float64, dims...)) }
 	for want, f := range map[string]func(){
 		"dimension 1 of the input is 4 in 1 groups, dimension 1 of the weight is 2": conv(tensor.Conv2dOptions{}),
 		"4 channels in and 6 out do not divide into 4 groups":                       conv(tensor.Conv2dOptions{Groups: 4}),
@@ -105,11 +106,13 @@ func TestPictureErrors(t *testing.T) {
 			tensor.Conv2d(x.Reshape(2, 4, 30), w, tensor.Tensor{}, tensor.Conv2dOptions{})
 		},
 		"conv2d float32[2,4,5,6], float32[6,2,3,3], float32[2,4,5,6]: wants":               func() { tensor.Conv2d(x, w, x, tensor.Conv2dOptions{Groups: 2}) },
+		"conv2d float32[2,4,5,6], float64[6,2,3,3]":                                        func() { tensor.Conv2d(x, double(6, 2, 3, 3), tensor.Tensor{}, tensor.Conv2dOptions{Groups: 2}) },
+		"conv2d float32[2,4,5,6], float64[6]":                                              func() { tensor.Conv2d(x, w, double(6), tensor.Conv2dOptions{Groups: 2}) },
 		"no option may be negative: {Stride:[0 0] Padding:[0 0] Dilation:[0 0] Groups:-1}": conv(tensor.Conv2dOptions{Groups: -1}),
-		"that the window fits into":          func() { x.MaxPool2d(tensor.Pool2dOptions{}) },
-		"padding of at most half of it":      func() { x.AvgPool2d(tensor.Pool2dOptions{Kernel: [2]int{3, 3}, Padding: [2]int{2, 0}}) },
-		"max_pool2d float32[2,4,5,6]: wants": func() { x.MaxPool2d(tensor.Pool2dOptions{Kernel: [2]int{6, 1}}) },
-		"wants the sums of ChannelSums":      func() { tensor.BatchNorm(x, x, tensor.Tensor{}, tensor.Tensor{}, 1) },
+		"that the window fits into":                                                        func() { x.MaxPool2d(tensor.Pool2dOptions{}) },
+		"padding of at most half of it":                                                    func() { x.AvgPool2d(tensor.Pool2dOptions{Kernel: [2]int{3, 3}, Padding: [2]int{2, 0}}) },
+		"max_pool2d float32[2,4,5,6]: wants":                                               func() { x.MaxPool2d(tensor.Pool2dOptions{Kernel: [2]int{6, 1}}) },
+		"wants the sums of ChannelSums":                                                    func() { tensor.BatchNorm(x, x, tensor.Tensor{}, tensor.Tensor{}, 1) },
 		"wants a weight and a bias [channels]": func() {
 			tensor.BatchNorm(x, tensor.ChannelSums(x), tape.Input(tensor.New(tape.Device(), tensor.Float32, 3)), tensor.Tensor{}, 1)
 		},
