@@ -6,7 +6,7 @@ var (
 	OpenDriver   = open
 	BlockSize    = blockSize
 	CacheDir     = cacheDir
-	Joined       = joined
+	Joined       = nvlinks
 	Asynchronous = asynchronous
 )
 

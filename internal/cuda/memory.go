@@ -89,12 +89,12 @@ func (s *Stream) Upload(dst Ptr, src []byte) error {
 	if len(src) == 0 {
 		return nil
 	}
-	if err := s.lasting(src); err != nil {
+	if err := s.refuseUnpinned(src); err != nil {
 		return err
 	}
 	s.dev.stats.toDevice.Add(1)
 	r := dl.Call4(s.dev.drv.fn.MemcpyHtoDAsync, uintptr(dst), uintptr(unsafe.Pointer(&src[0])), uintptr(len(src)), s.handle)
-	return s.copied(src, s.dev.check("cuMemcpyHtoDAsync", r))
+	return s.waitUnpinned(src, s.dev.check("cuMemcpyHtoDAsync", r))
 }
 
 // Download queues a copy of device memory to dst. To pinned memory it runs
@@ -103,18 +103,18 @@ func (s *Stream) Download(dst []byte, src Ptr) error {
 	if len(dst) == 0 {
 		return nil
 	}
-	if err := s.lasting(dst); err != nil {
+	if err := s.refuseUnpinned(dst); err != nil {
 		return err
 	}
 	s.dev.stats.toHost.Add(1)
 	r := dl.Call4(s.dev.drv.fn.MemcpyDtoHAsync, uintptr(unsafe.Pointer(&dst[0])), uintptr(src), uintptr(len(dst)), s.handle)
-	return s.copied(dst, s.dev.check("cuMemcpyDtoHAsync", r))
+	return s.waitUnpinned(dst, s.dev.check("cuMemcpyDtoHAsync", r))
 }
 
-// copied waits for a copy from or to ordinary host memory that the driver need
+// waitUnpinned waits for a copy from or to ordinary host memory that the driver need
 // not stage. CUDA says of those only that they "might be synchronous" (Driver
 // API, "API synchronization behavior").
-func (s *Stream) copied(b []byte, err error) error {
+func (s *Stream) waitUnpinned(b []byte, err error) error {
 	if err == nil && s.reaches && !s.pinned(b) {
 		err = s.Sync()
 		runtime.KeepAlive(b)
@@ -129,9 +129,9 @@ func (s *Stream) pinned(b []byte) bool {
 	return int32(r) == 0
 }
 
-// lasting is an error for ordinary memory while a graph is recorded: drivers may
+// refuseUnpinned is an error for ordinary memory while a graph is recorded: drivers may
 // record its address, and every launch would use memory that Go has reused.
-func (s *Stream) lasting(b []byte) error {
+func (s *Stream) refuseUnpinned(b []byte) error {
 	if s.dev.captures.Load() == 0 {
 		return nil
 	}

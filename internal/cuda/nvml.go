@@ -188,7 +188,7 @@ func (n *nvml) paths(gpus []GPU, handles []uintptr, links []map[string]int, i in
 			row = append(row, "X")
 			continue
 		}
-		if k := joined(links[i], links[j], gpus[j].BusID); k > 0 {
+		if k := nvlinks(links[i], links[j], gpus[j].BusID); k > 0 {
 			row = append(row, fmt.Sprintf("NV%d", k))
 			continue
 		}
@@ -202,9 +202,9 @@ func (n *nvml) paths(gpus []GPU, handles []uintptr, links []map[string]int, i in
 	return row, nil
 }
 
-// joined counts the NVLinks between two GPUs: direct ones, else those that both
+// nvlinks counts the NVLinks between two GPUs: direct ones, else those that both
 // have to the same switches.
-func joined(a, b map[string]int, busOfB string) int {
+func nvlinks(a, b map[string]int, busOfB string) int {
 	if a[busOfB] > 0 {
 		return a[busOfB]
 	}

@@ -131,7 +131,7 @@ func (p *Pool) take(key bin) (*block, error) {
 			return nil, err
 		}
 	}
-	p.forget(b)
+	p.recycle(b)
 	p.free[key] = append(list[:at], list[at+1:]...)
 	p.used += int64(key.size)
 	b.inUse = true
@@ -144,8 +144,8 @@ func (dev *Device) allPools() []*Pool {
 	return slices.Clone(dev.pools)
 }
 
-// forget takes the marks from a block.
-func (p *Pool) forget(b *block) {
+// recycle takes the marks from a block, for others.
+func (p *Pool) recycle(b *block) {
 	p.spare = append(p.spare, b.marks...)
 	b.marks = b.marks[:0]
 }
@@ -278,7 +278,7 @@ func (p *Pool) release() error {
 
 // drop gives a block back to the driver, which waits for the device.
 func (p *Pool) drop(b *block) error {
-	p.forget(b)
+	p.recycle(b)
 	delete(p.blocks, b.ptr)
 	p.held -= int64(b.bin.size)
 	return p.dev.free(b.ptr)

@@ -162,7 +162,7 @@ func (q *Queue) keyGrads(a *tensor.Args) {
 // that each sum has one block and a fixed order.
 func attentionGrads() (r [tensor.NumDTypes]tensor.Kernel) {
 	for _, t := range []tensor.DType{tensor.Float32, tensor.Float64, tensor.BFloat16, tensor.Float16} {
-		dots, kv := newKernel("attention.cu", "attention_dots", elems[t]), newKernel("attention.cu", "attention_grad_kv", elems[t])
+		delta, kv := newKernel("attention.cu", "attention_delta", elems[t]), newKernel("attention.cu", "attention_grad_kv", elems[t])
 		r[t] = cell(newKernel("attention.cu", "attention_grad_q", elems[t]), func(q *Queue, k *kernel, a *tensor.Args) {
 			o := gradOperandsOf(a)
 			if ks := onTensorCores(q, a, o.lse, -1, o.masks); ks != nil {
@@ -173,23 +173,23 @@ func attentionGrads() (r [tensor.NumDTypes]tensor.Kernel) {
 			if tile == 0 {
 				noTile(q, a)
 			}
-			mid := q.scratch(a.Len[o.lse] * wideSize(t))
-			q.args.Reset().Ptr(mid)
+			deltas := q.scratch(a.Len[o.lse] * wideSize(t))
+			q.args.Reset().Ptr(deltas)
 			q.ptr(a, o.out).ptr(a, o.gout).lseGrad(a, o)
 			q.i64(a.Len[o.lse]).heads(a, tile)
-			q.spread(dots, a.Len[o.lse])
-			rest := func() {
-				q.parts(a, o.in).ptr(a, o.gout).ptr(a, o.lse).args.Ptr(mid)
+			q.spread(delta, a.Len[o.lse])
+			inputs := func() {
+				q.parts(a, o.in).ptr(a, o.gout).ptr(a, o.lse).args.Ptr(deltas)
 				q.heads(a, tile)
 				q.masks(a, o.masks)
 			}
 			q.args.Reset()
 			q.keyGrads(a)
-			rest()
+			inputs()
 			q.run(kv, keyGrid(a, tile), cuda.Dim{X: attentionLanes}, shared)
 			q.args.Reset()
 			q.ptr(a, 0)
-			rest()
+			inputs()
 			q.run(k, headGrid(a, tile), cuda.Dim{X: attentionLanes}, shared)
 		})
 	}

@@ -88,7 +88,7 @@ func TestCrossAttentionOnTensorCores(t *testing.T) {
 			gots = append(gots, got)
 		}
 		require.NotContains(t, cuda.Compiled(dev, "attention"), "attention", "the plain kernel")
-		require.NotContains(t, cuda.Compiled(dev, "attention"), "attention_dots", "the plain kernel")
+		require.NotContains(t, cuda.Compiled(dev, "attention"), "attention_delta", "the plain kernel")
 	}
 }
 
@@ -172,17 +172,17 @@ func TestDeletedGuardInCrossAttention(t *testing.T) {
 		c              crossed
 		file, from, to string
 	}{
-		{behind, "attention_mma.cu", "all == 0 ? 0 : 1 / all", "1 / all"},
+		{behind, "attention_mma.cu", "total == 0 ? 0 : 1 / total", "1 / total"},
 		{behind, "attention_mma_q.cu", "lse[n] == -INFINITY ? INFINITY : lse[n] * LOG2E", "lse[n] * LOG2E"},
-		{behind, "attention_mma_q.cu", "glse ? sum - glse[n] : sum", "sum"},
+		{behind, "attention_mma_q.cu", "dlse ? sum - dlse[n] : sum", "sum"},
 		{ahead, "attention_mma_kv.cu", "max(0, j0 - t.offset)", "j0"},
-		{behind, "attention_mma_kv.cu", "qg.from_x += UNITS;", ""},
-		{behind, "attention_mma_kv.cu", "qg.from_y += UNITS;", ""},
+		{behind, "attention_mma_kv.cu", "q_dO.from_x += UNITS;", ""},
+		{behind, "attention_mma_kv.cu", "q_dO.from_y += UNITS;", ""},
 		{behind, "attention_mma_kv.cu", "      stats += t.steps;", ""},
-		{padded, "attention_mma_kv.cu", "low + 16 * M > min(t.keys, i0 + 1 + t.offset)", "false"},
-		{docs, "attention_mma_kv.cu", "hide(s, masks.kdocs + b * h.keys, j0, t.keys, masks.qdocs + b * h.steps, i0, t.steps);", ""},
-		{docs, "attention_mma_q.cu", "hide_keys(s, masks, h, t, i0, j0);", ""},
-		{docs, "attention_mma.cu", "hide_keys(s, masks, h, t, i0, j0);", ""},
+		{padded, "attention_mma_kv.cu", "warp_first + 16 * M > min(t.keys, i0 + 1 + t.offset)", "false"},
+		{docs, "attention_mma_kv.cu", "mask_documents(p, masks.kdocs + b * h.keys, j0, t.keys, masks.qdocs + b * h.steps, i0, t.steps);", ""},
+		{docs, "attention_mma_q.cu", "mask_documents(p, masks, h, t, i0, j0);", ""},
+		{docs, "attention_mma.cu", "mask_documents(s, masks, h, t, i0, j0);", ""},
 	} {
 		dev := device(t)
 		want := x.c.run(t, cpu, tensor.BFloat16, nil)

@@ -8,9 +8,9 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// tiling is how a kernel of attention_mma*.cu cuts up a head: a block of four warps has 64*m rows of its own and meets tiles of
-// `others` rows.
-type tiling struct{ m, others int }
+// tiling is how a kernel of attention_mma*.cu cuts up a head: a block of four warps has a tile of 64*m rows (BLOCK_M)
+// and goes through tiles of n rows (BLOCK_N).
+type tiling struct{ m, n int }
 
 // mmaKernel is such a kernel for one type and head width.
 type mmaKernel struct {
@@ -65,13 +65,13 @@ var mmaTable = func() (table [tensor.NumDTypes][mmaMax / mmaWidth][2][2]mmaKerne
 						c = other
 					}
 					if docs == 1 {
-						c.forward.others, c.q.m, c.kv.others = c.forward.others-16, 1, c.kv.others-16
+						c.forward.n, c.q.m, c.kv.n = c.forward.n-16, 1, c.kv.n-16
 					}
 					with := fmt.Sprintf("-DHD=%d -DDROP=%d -DDOCS=%d", hd, drop, docs)
 					table[t][i][drop][docs] = mmaKernels{
 						newMMA("attention_mma", t, hd, with, c.forward, 1, 0),
 						newMMA("attention_mma_q", t, hd, with, c.q, 2, 0),
-						newMMA("attention_mma_kv", t, hd, with, c.kv, 2, 2*8*c.kv.others),
+						newMMA("attention_mma_kv", t, hd, with, c.kv, 2, 2*8*c.kv.n),
 					}
 				}
 			}
@@ -80,11 +80,11 @@ var mmaTable = func() (table [tensor.NumDTypes][mmaMax / mmaWidth][2][2]mmaKerne
 	return table
 }()
 
-// newMMA makes a kernel that has `own` tiles of its own, two pairs of tiles of the others, and some more bytes in shared memory.
+// newMMA makes a kernel with these in shared memory: `own` tiles of BLOCK_M rows, two pairs of tiles of BLOCK_N rows, and `more` bytes.
 func newMMA(name string, t tensor.DType, hd int, with string, c tiling, own, more int) mmaKernel {
 	k := newKernel(name+".cu", name, elems[t])
-	k.defines = append(strings.Fields(with), fmt.Sprintf("-DM=%d", c.m), fmt.Sprintf("-DOTHERS=%d", c.others))
-	k.shared = (64*c.m*own+4*c.others)*(hd+8)*t.Size() + more
+	k.defines = append(strings.Fields(with), fmt.Sprintf("-DM=%d", c.m), fmt.Sprintf("-DBLOCK_N=%d", c.n))
+	k.shared = (64*c.m*own+4*c.n)*(hd+8)*t.Size() + more
 	return mmaKernel{k, c}
 }
 
@@ -96,8 +96,8 @@ func onTensorCores(q *Queue, a *tensor.Args, wide, lse, masks int) *mmaKernels {
 	if !a.DType.IsHalf() || hd%mmaWidth != 0 || hd > mmaMax || q.dev.gpu.Major < 8 || q.dev.plain {
 		return nil
 	}
-	const most = 1 << 29 // NOT_CAUSAL
-	if s.batch*s.steps*s.qstep >= 1<<36 || s.batch*s.keys*s.kstep >= 1<<36 || s.steps >= most || s.keys >= most || offset >= most || -offset >= most {
+	const limit = 1 << 29 // NOT_CAUSAL
+	if s.batch*s.steps*s.qstep >= 1<<36 || s.batch*s.keys*s.kstep >= 1<<36 || s.steps >= limit || s.keys >= limit || offset >= limit || -offset >= limit {
 		return nil
 	}
 	for i := range wide {

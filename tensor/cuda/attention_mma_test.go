@@ -115,7 +115,7 @@ func TestTensorCoresAndPlainKernel(t *testing.T) {
 // What tensor cores cannot do is the plain kernel's.
 func TestAttentionWithoutTensorCores(t *testing.T) {
 	const forward, forwardMMA = "attention", "attention_mma"
-	const grads, gradsMMA = "attention_dots attention_grad_kv attention_grad_q", "attention_mma_q attention_mma_kv"
+	const grads, gradsMMA = "attention_delta attention_grad_kv attention_grad_q", "attention_mma_q attention_mma_kv"
 	for _, c := range []struct {
 		d             tensor.DType
 		hd            int

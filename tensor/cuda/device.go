@@ -65,7 +65,7 @@ func NewDevice(index int) (*Device, error) {
 		return nil, err
 	}
 	opened.Store(true)
-	d := &Device{gpu: gpu, funcs: make([]*cuda.Func, len(kernels)), hosts: hosts{out: map[tensor.Ptr]*cuda.Host{}}}
+	d := &Device{gpu: gpu, funcs: make([]*cuda.Func, len(kernels)), hosts: hosts{inUse: map[tensor.Ptr]*cuda.Host{}}}
 	if d.sms, err = gpu.Attribute(cuda.Multiprocessors); err != nil {
 		return nil, err
 	}
@@ -175,7 +175,7 @@ func (d *Device) Free(p tensor.Ptr) {
 	if !memory.remove(p, d) { // under the lock: Close must not miss what is between there and the pool
 		return
 	}
-	d.note("free", d.locked(func() error { return d.release(p) }))
+	d.noteFailure("free", d.locked(func() error { return d.release(p) }))
 }
 
 func (d *Device) release(p tensor.Ptr) error {
@@ -206,8 +206,8 @@ func (d *Device) fail(op string, err error) *tensor.Failure {
 	return f
 }
 
-// note is fail for an error that nobody takes.
-func (d *Device) note(op string, err error) {
+// noteFailure is fail for an error that nobody takes.
+func (d *Device) noteFailure(op string, err error) {
 	if err != nil {
 		d.fail(op, err)
 	}
@@ -226,7 +226,7 @@ func (d *Device) closeGraphs() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.closed = true
-	d.note("free", d.locked(func() error {
+	d.noteFailure("free", d.locked(func() error {
 		var errs []error
 		for _, g := range d.graphs {
 			errs = append(errs, g.close())
@@ -242,7 +242,7 @@ func (d *Device) Close() error {
 	d.closeGraphs()
 	for _, p := range memory.removeAll(d) {
 		d.mu.Lock()
-		d.note("free", d.locked(func() error { return d.release(p) }))
+		d.noteFailure("free", d.locked(func() error { return d.release(p) }))
 		d.mu.Unlock()
 	}
 	d.mu.Lock()

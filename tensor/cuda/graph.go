@@ -107,8 +107,8 @@ func (d *Device) Vary(k tensor.Kernel, a *tensor.Args) (set func()) {
 	}
 }
 
-// note takes down the node of the launch that was recorded last.
-func (v *varying) note(s *cuda.Stream) error {
+// record keeps the node of the launch that was recorded last.
+func (v *varying) record(s *cuda.Stream) error {
 	n, err := s.Captured()
 	v.nodes = append(v.nodes, n)
 	return err
@@ -119,7 +119,7 @@ func (v *varying) update(q *Queue, f *cuda.Func, grid, block cuda.Dim, shared in
 	n := v.nodes[v.next]
 	v.next++
 	if err := v.graph.g.SetParams(n, f, grid, block, shared, &q.args); err != nil {
-		q.again(err, func() error { return v.graph.g.SetParams(n, f, grid, block, shared, &q.args) })
+		q.retry(err, func() error { return v.graph.g.SetParams(n, f, grid, block, shared, &q.args) })
 	}
 }
 

@@ -17,7 +17,7 @@ import (
 // collective, too, that waits for what the caller of Free has yet to launch.
 type hosts struct {
 	mu    sync.Mutex
-	out   map[tensor.Ptr]*cuda.Host // in use
+	inUse map[tensor.Ptr]*cuda.Host // in use
 	freed []*cuda.Host              // whose use ends no later than now
 	idle  []idleHost                // whose use ends at marks
 }
@@ -47,7 +47,7 @@ func (d *Device) AllocHost(n int) (tensor.Ptr, error) {
 			return nil, err
 		}
 	}
-	d.hosts.out[hostAddress(h)] = h
+	d.hosts.inUse[hostAddress(h)] = h
 	return hostAddress(h), nil
 }
 
@@ -78,8 +78,8 @@ func (m *hosts) take(d *Device, size int) *cuda.Host {
 func (d *Device) FreeHost(p tensor.Ptr) {
 	d.hosts.mu.Lock()
 	defer d.hosts.mu.Unlock()
-	if h := d.hosts.out[p]; h != nil {
-		delete(d.hosts.out, p)
+	if h := d.hosts.inUse[p]; h != nil {
+		delete(d.hosts.inUse, p)
 		d.hosts.freed = append(d.hosts.freed, h)
 	}
 }
@@ -88,11 +88,11 @@ func (d *Device) FreeHost(p tensor.Ptr) {
 func (m *hosts) close() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	all := slices.AppendSeq(m.freed, maps.Values(m.out))
+	all := slices.AppendSeq(m.freed, maps.Values(m.inUse))
 	for _, x := range m.idle {
 		all = append(all, x.mem)
 	}
-	clear(m.out)
+	clear(m.inUse)
 	m.freed, m.idle = nil, nil
 	var errs []error
 	for _, h := range all {

@@ -193,7 +193,7 @@ func (q *Queue) cover(k *kernel, n int) {
 
 // run launches k with the parameters in q.args.
 func (q *Queue) run(k *kernel, grid, block cuda.Dim, shared int) {
-	q.ready()
+	q.checkFailed()
 	f := q.dev.funcs[k.number]
 	if f == nil {
 		f = q.mustCompile(k)
@@ -203,17 +203,17 @@ func (q *Queue) run(k *kernel, grid, block cuda.Dim, shared int) {
 		return
 	}
 	if err := q.stream.Launch(f, grid, block, shared, &q.args); err != nil {
-		q.again(err, func() error { return q.stream.Launch(f, grid, block, shared, &q.args) })
+		q.retry(err, func() error { return q.stream.Launch(f, grid, block, shared, &q.args) })
 	}
 	if q.varying != nil {
-		if err := q.varying.note(q.stream); err != nil {
+		if err := q.varying.record(q.stream); err != nil {
 			panic(q.dev.fail(q.op.String(), err))
 		}
 	}
 }
 
-// ready panics if the device is useless.
-func (q *Queue) ready() {
+// checkFailed panics if the device is useless.
+func (q *Queue) checkFailed() {
 	if f := q.dev.failed.Load(); f != nil {
 		panic(f)
 	}
@@ -230,8 +230,8 @@ func (q *Queue) mustCompile(k *kernel) *cuda.Func {
 	return f
 }
 
-// again tries once more, bound to the thread, if the context was not current. Other errors are the caller's.
-func (q *Queue) again(err error, launch func() error) {
+// retry tries once more, bound to the thread, if the context was not current. Other errors are the caller's.
+func (q *Queue) retry(err error, launch func() error) {
 	if wrongContext(err) {
 		if err = q.dev.Bind(); err == nil {
 			err = launch()

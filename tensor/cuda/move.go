@@ -69,9 +69,9 @@ func copyStrided(q *Queue, _ *kernel, a *tensor.Args) {
 // flatCopy copies n bytes on the stream.
 func (q *Queue) flatCopy(dst, src tensor.Ptr, n int) {
 	q.fixed("a copy")
-	q.ready()
+	q.checkFailed()
 	if err := q.stream.Copy(devPtr(dst), devPtr(src), n); err != nil {
-		q.again(err, func() error { return q.stream.Copy(devPtr(dst), devPtr(src), n) })
+		q.retry(err, func() error { return q.stream.Copy(devPtr(dst), devPtr(src), n) })
 	}
 }
 

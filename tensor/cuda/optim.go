@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	listMost    = 64   // MOST of optim.cu
+	listMax     = 64   // MAX_GROUPS of optim.cu
 	listTensors = 5    // of a group, at most
 	stepPart    = 4096 // elements that a block of an optimizer does
 )
@@ -18,9 +18,9 @@ const (
 // lists are launched in parts.
 type tensorList struct {
 	count, unused int32
-	start         [listMost + 2]int32
-	length        [listMost]int64
-	at            [listTensors][listMost]cuda.Ptr
+	start         [listMax + 2]int32
+	length        [listMax]int64
+	at            [listTensors][listMax]cuda.Ptr
 }
 
 // lists launches k for all groups of a's list, of `group` tensors each: params adds what follows the list and the number of
@@ -30,7 +30,7 @@ func (q *Queue) lists(k *kernel, a *tensor.Args, group, part int, params func(q 
 	for i := 0; i < len(a.ListLen); {
 		*l = tensorList{}
 		blocks := 0
-		for ; i < len(a.ListLen) && l.count < listMost; i++ {
+		for ; i < len(a.ListLen) && l.count < listMax; i++ {
 			n := a.ListLen[i]
 			if n == 0 {
 				continue

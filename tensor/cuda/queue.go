@@ -144,7 +144,7 @@ func (q *Queue) FenceDone(seq uint64) bool {
 		return err
 	})
 	if err != nil {
-		q.dev.note("mark", err)
+		q.dev.noteFailure("mark", err)
 		return q.dev.failure() != nil // a useless device is past all; FenceWait has the error
 	}
 	if done {

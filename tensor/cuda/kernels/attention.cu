@@ -3,8 +3,9 @@
 // Attention in blocks, without the matrix of all probabilities (Dao et al., "FlashAttention", 2022): the plain version, for
 // every float, the oracle of attention_mma.cu.
 //
-// A block of threads takes a tile of `tile` queries (of keys, in the gradient of keys and values) of one head and meets one tile
-// of the others after the other. `tile` rows have LANES/tile threads each, a part of a warp; thread l of a row has its features l, l + LANES/tile, ...
+// A block of threads takes a tile of `tile` queries of one head and goes through the tiles of keys; in the gradient of keys and values
+// it takes a tile of keys and goes through the queries. `tile` rows have LANES/tile threads each, a part of a warp.
+// Thread l of a row has its features l, l + LANES/tile, ...
 
 enum { LANES = 256, FEATURES = 16 };  // features of a thread, at most
 
@@ -41,11 +42,11 @@ __device__ __forceinline__ W dot(const W* a, const W* b, i64 n) {
 }
 
 // Over the threads of a row.
-__device__ __forceinline__ W row_sum(W v, int lanes) {
+__device__ __forceinline__ W sum_over_row(W v, int lanes) {
   for (int o = lanes / 2; o > 0; o >>= 1) v += __shfl_xor_sync(FULL_WARP, v, o);
   return v;
 }
-__device__ __forceinline__ W row_top(W v, int lanes) {
+__device__ __forceinline__ W max_over_row(W v, int lanes) {
   for (int o = lanes / 2; o > 0; o >>= 1) {
     W u = __shfl_xor_sync(FULL_WARP, v, o);
     v = u > v ? u : v;
@@ -82,13 +83,13 @@ __device__ __forceinline__ Sequence sequence_of(const Masks& m, const Heads& h, 
   return {m.kdocs ? m.qdocs + b * h.steps : nullptr, m.kdocs ? m.kdocs + b * h.keys : nullptr, keys_of(m, h, b)};
 }
 
-// all_seen is how many keys query i sees, and seen those from j on, at most `tile`; keys of other documents are among them.
-__device__ __forceinline__ i64 all_seen(const Heads& h, const Sequence& seq, i64 i) {
+// keys_seen is how many keys query i sees, and keys_seen_from how many of them are from j on, at most `tile`. Keys of other documents are counted, too.
+__device__ __forceinline__ i64 keys_seen(const Heads& h, const Sequence& seq, i64 i) {
   i64 end = h.causal ? i + h.offset + 1 : seq.keys;
   return end < 0 ? 0 : end < seq.keys ? end : seq.keys;
 }
-__device__ __forceinline__ i64 seen(const Heads& h, const Sequence& seq, i64 i, i64 j) {
-  i64 n = all_seen(h, seq, i) - j;
+__device__ __forceinline__ i64 keys_seen_from(const Heads& h, const Sequence& seq, i64 i, i64 j) {
+  i64 n = keys_seen(h, seq, i) - j;
   return n < 0 ? 0 : n < h.tile ? n : h.tile;
 }
 
@@ -99,72 +100,72 @@ extern "C" __global__ void __launch_bounds__(LANES) attention(T* out, W* lse, co
   i64 i0 = t.first, i = i0 + t.row, ld = h.hd + 1;
   W *q = dynamic_shared<W>(), *k = q + h.tile * ld, *v = k + h.tile * ld, *p = v + h.tile * ld + t.row * (h.tile + 1);
   fetch(q, queries + t.q, h.qstep, i0, h.steps, h);
-  W acc[FEATURES] = {}, top = -INFINITY, sum = 0;
-  i64 end = all_seen(h, seq, i0 + h.tile - 1);
+  W acc_o[FEATURES] = {}, row_max = -INFINITY, row_sum = 0;
+  i64 end = keys_seen(h, seq, i0 + h.tile - 1);
   for (i64 j0 = 0; j0 < end; j0 += h.tile) {
-    i64 n = i < h.steps ? seen(h, seq, i, j0) : 0;
+    i64 n = i < h.steps ? keys_seen_from(h, seq, i, j0) : 0;
     __syncthreads();
     fetch(k, keys + t.k, h.kstep, j0, seq.keys, h);
     fetch(v, values + t.k, h.kstep, j0, seq.keys, h);
     __syncthreads();
-    W best = top;
+    W new_max = row_max;
     for (i64 c = t.lane; c < n; c += t.lanes) {
       p[c] = h.scale * dot(q + t.row * ld, k + c * ld, h.hd);
-      best = p[c] > best ? p[c] : best;
+      new_max = p[c] > new_max ? p[c] : new_max;
     }
     if (seq.kdocs) {
-      best = top;
+      new_max = row_max;
       for (i64 c = t.lane; c < n; c += t.lanes) {
         if (seq.qdocs[i] != seq.kdocs[j0 + c]) p[c] = -INFINITY;
-        best = p[c] > best ? p[c] : best;
+        new_max = p[c] > new_max ? p[c] : new_max;
       }
     }
-    best = row_top(best, t.lanes);
-    W factor = top == best ? W(1) : exp_(top - best), more = 0;
+    new_max = max_over_row(new_max, t.lanes);
+    W rescale = row_max == new_max ? W(1) : exp_(row_max - new_max), tile_sum = 0;
     for (i64 c = t.lane; c < n; c += t.lanes) {
-      W e = p[c] == -INFINITY ? W(0) : exp_(p[c] - best);
-      more += e;
-      p[c] = e * kept(h, t.number, i, j0 + c);
+      W e = p[c] == -INFINITY ? W(0) : exp_(p[c] - new_max);
+      tile_sum += e;
+      p[c] = e * dropout_mask(h, t.number, i, j0 + c);
     }
-    sum = sum * factor + row_sum(more, t.lanes);
-    top = best;
+    row_sum = row_sum * rescale + sum_over_row(tile_sum, t.lanes);
+    row_max = new_max;
     __syncwarp();
 #pragma unroll
-    for (int f = 0; f < FEATURES; f++) acc[f] *= factor;
-    add_product(acc, p, 0, n, v, t, h.hd);
+    for (int f = 0; f < FEATURES; f++) acc_o[f] *= rescale;
+    add_product(acc_o, p, 0, n, v, t, h.hd);
   }
   if (i >= h.steps) return;
-  bool any = all_seen(h, seq, i) > 0 && !(seq.kdocs && sum == 0);
-  store(out + t.out + i * t.width, acc, any ? 1 / sum : W(0), t, h.hd);
-  if (t.lane == 0) lse[t.number * h.steps + i] = any ? top + log_(sum) : (W)-INFINITY;
+  bool any = keys_seen(h, seq, i) > 0 && !(seq.kdocs && row_sum == 0);
+  store(out + t.out + i * t.width, acc_o, any ? 1 / row_sum : W(0), t, h.hd);
+  if (t.lane == 0) lse[t.number * h.steps + i] = any ? row_max + log_(row_sum) : (W)-INFINITY;
 }
 
-// attention_dots: dots[head, i] = sum of gout*out of a query, less the gradient of lse, if there is one.
-extern "C" __global__ void attention_dots(W* dots, const T* out, const T* gout, const W* glse, i64 all, Heads h) {
+// attention_delta: delta[head, i] = sum of dO*O of a query, less the gradient of lse if there is one.
+extern "C" __global__ void attention_delta(W* delta, const T* out, const T* dout, const W* dlse, i64 all, Heads h) {
   for (i64 r = first_item(); r < all; r += all_threads()) {
     i64 n = r / h.steps, i = r % h.steps, at = ((n / h.heads * h.steps + i) * h.heads + n % h.heads) * h.hd;
     W sum = 0;
-    for (i64 d = 0; d < h.hd; d++) sum += widen(gout[at + d]) * widen(out[at + d]);
-    dots[r] = glse ? sum - glse[r] : sum;
+    for (i64 d = 0; d < h.hd; d++) sum += widen(dout[at + d]) * widen(out[at + d]);
+    delta[r] = dlse ? sum - dlse[r] : sum;
   }
 }
 
-// Scores of the gradients: with P = exp(score - lse), mask D and dP = D*(gout vT), s = D*P and ds = P*(dP - dots).
-__device__ __forceinline__ void pair(W& s, W& ds, const W* q, const W* k, const W* v, const W* g, W lse, W dots, i64 i, i64 j, const Head& t, const Heads& h) {
-  W p = exp_(h.scale * dot(q, k, h.hd) - lse), keep = kept(h, t.number, i, j);
-  s = keep * p;
-  ds = p * (keep * dot(g, v, h.hd) - dots);
+// probability_and_dS: with P = exp(score - lse), the mask D of dropout, and dP = D*(dO vT), it computes D*P and dS = P*(dP - delta).
+__device__ __forceinline__ void probability_and_dS(W& dropped, W& dS, const W* q, const W* k, const W* v, const W* dO, W lse, W delta, i64 i, i64 j, const Head& t, const Heads& h) {
+  W p = exp_(h.scale * dot(q, k, h.hd) - lse), mask = dropout_mask(h, t.number, i, j);
+  dropped = mask * p;
+  dS = p * (mask * dot(dO, v, h.hd) - delta);
 }
 
-// attention_grad_kv: dv = (D*P)T gout and dk = scale * dsT q of a tile of keys, over the heads of queries that share them.
-extern "C" __global__ void __launch_bounds__(LANES) attention_grad_kv(T* gk, T* gv, const T* queries, const T* keys, const T* values, const T* gout,
-                                                                      const W* lse, const W* dots, Heads h, Masks m) {
+// attention_grad_kv: dv = (D*P)T dO and dk = scale * dsT q of a tile of keys, over the heads of queries that share them.
+extern "C" __global__ void __launch_bounds__(LANES) attention_grad_kv(T* grad_k, T* grad_v, const T* queries, const T* keys, const T* values, const T* dout,
+                                                                      const W* lse, const W* delta, Heads h, Masks m) {
   i64 tiles = (h.keys + h.tile - 1) / h.tile, n = blockIdx.x / tiles, group = h.heads / h.kv;
   Head t = head_of(h, n * group, (blockIdx.x - n * tiles) * h.tile);
   Sequence seq = sequence_of(m, h, t);
   i64 j0 = t.first, j = j0 + t.row, ld = h.hd + 1, part = h.tile * ld;
-  W *k = dynamic_shared<W>(), *v = k + part, *q = v + part, *g = q + part;
-  W *s = g + part + t.row * (h.tile + 1), *ds = s + h.tile * (h.tile + 1);
+  W *k = dynamic_shared<W>(), *v = k + part, *q = v + part, *dO = q + part;
+  W *p = dO + part + t.row * (h.tile + 1), *dS = p + h.tile * (h.tile + 1);
   fetch(k, keys + t.k, h.kstep, j0, seq.keys, h);
   fetch(v, values + t.k, h.kstep, j0, seq.keys, h);
   W dk[FEATURES] = {}, dv[FEATURES] = {};
@@ -175,52 +176,52 @@ extern "C" __global__ void __launch_bounds__(LANES) attention_grad_kv(T* gk, T* 
     for (i64 i0 = begin; i0 < h.steps; i0 += h.tile) {
       __syncthreads();
       fetch(q, queries + t.q, h.qstep, i0, h.steps, h);
-      fetch(g, gout + t.out, t.width, i0, h.steps, h);
+      fetch(dO, dout + t.out, t.width, i0, h.steps, h);
       __syncthreads();
       i64 from = h.causal && j > h.offset + i0 ? j - h.offset - i0 : 0, to = h.steps - i0 < h.tile ? h.steps - i0 : h.tile;
       if (j >= seq.keys) to = 0;
       for (i64 c = t.lane; c < to; c += t.lanes)
         if (c >= from) {
           i64 at = t.number * h.steps + i0 + c;
-          pair(s[c], ds[c], q + c * ld, k + t.row * ld, v + t.row * ld, g + c * ld, lse[at], dots[at], i0 + c, j, t, h);
+          probability_and_dS(p[c], dS[c], q + c * ld, k + t.row * ld, v + t.row * ld, dO + c * ld, lse[at], delta[at], i0 + c, j, t, h);
         }
       if (seq.kdocs)
         for (i64 c = t.lane; c < to; c += t.lanes)
-          if (c >= from && seq.qdocs[i0 + c] != seq.kdocs[j]) s[c] = ds[c] = 0;
+          if (c >= from && seq.qdocs[i0 + c] != seq.kdocs[j]) p[c] = dS[c] = 0;
       __syncwarp();
-      add_product(dv, s, from, to, g, t, h.hd);
-      add_product(dk, ds, from, to, q, t, h.hd);
+      add_product(dv, p, from, to, dO, t, h.hd);
+      add_product(dk, dS, from, to, q, t, h.hd);
     }
   }
   if (j >= h.keys) return;
-  store(gk + t.k + j * h.kstep, dk, h.scale, t, h.hd);
-  store(gv + t.k + j * h.kstep, dv, 1, t, h.hd);
+  store(grad_k + t.k + j * h.kstep, dk, h.scale, t, h.hd);
+  store(grad_v + t.k + j * h.kstep, dv, 1, t, h.hd);
 }
 
-// attention_grad_q: dq = scale * ds k of a tile of queries.
-extern "C" __global__ void __launch_bounds__(LANES) attention_grad_q(T* gq, const T* queries, const T* keys, const T* values, const T* gout, const W* lse,
-                                                                     const W* dots, Heads h, Masks m) {
+// attention_grad_q: dq = scale * dS k of a tile of queries.
+extern "C" __global__ void __launch_bounds__(LANES) attention_grad_q(T* grad_q, const T* queries, const T* keys, const T* values, const T* dout, const W* lse,
+                                                                     const W* delta, Heads h, Masks m) {
   Head t = this_head(h);
   Sequence seq = sequence_of(m, h, t);
   i64 i0 = t.first, i = i0 + t.row, ld = h.hd + 1, part = h.tile * ld;
-  W *q = dynamic_shared<W>(), *g = q + part, *k = g + part, *v = k + part, *ds = v + part + t.row * (h.tile + 1);
+  W *q = dynamic_shared<W>(), *dO = q + part, *k = dO + part, *v = k + part, *dS = v + part + t.row * (h.tile + 1);
   fetch(q, queries + t.q, h.qstep, i0, h.steps, h);
-  fetch(g, gout + t.out, t.width, i0, h.steps, h);
+  fetch(dO, dout + t.out, t.width, i0, h.steps, h);
   W dq[FEATURES] = {}, unused;
-  i64 end = all_seen(h, seq, i0 + h.tile - 1), at = t.number * h.steps + i;
+  i64 end = keys_seen(h, seq, i0 + h.tile - 1), at = t.number * h.steps + i;
   for (i64 j0 = 0; j0 < end; j0 += h.tile) {
     __syncthreads();
     fetch(k, keys + t.k, h.kstep, j0, seq.keys, h);
     fetch(v, values + t.k, h.kstep, j0, seq.keys, h);
     __syncthreads();
-    i64 n = i < h.steps ? seen(h, seq, i, j0) : 0;
+    i64 n = i < h.steps ? keys_seen_from(h, seq, i, j0) : 0;
     for (i64 c = t.lane; c < n; c += t.lanes)
-      pair(unused, ds[c], q + t.row * ld, k + c * ld, v + c * ld, g + t.row * ld, lse[at], dots[at], i, j0 + c, t, h);
+      probability_and_dS(unused, dS[c], q + t.row * ld, k + c * ld, v + c * ld, dO + t.row * ld, lse[at], delta[at], i, j0 + c, t, h);
     if (seq.kdocs)
       for (i64 c = t.lane; c < n; c += t.lanes)
-        if (seq.qdocs[i] != seq.kdocs[j0 + c]) ds[c] = 0;
+        if (seq.qdocs[i] != seq.kdocs[j0 + c]) dS[c] = 0;
     __syncwarp();
-    add_product(dq, ds, 0, n, k, t, h.hd);
+    add_product(dq, dS, 0, n, k, t, h.hd);
   }
-  if (i < h.steps) store(gq + t.q + i * h.qstep, dq, h.scale, t, h.hd);
+  if (i < h.steps) store(grad_q + t.q + i * h.qstep, dq, h.scale, t, h.hd);
 }

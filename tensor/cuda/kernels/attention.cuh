@@ -32,8 +32,8 @@ __device__ __forceinline__ void check_lengths(const Masks& m, const Heads& h, i6
   if (m.lengths) check_index(m.bad, m.op, m.lengths[b], h.keys + 1);
 }
 
-// kept is what the probability of query i and key j of a head is multiplied by.
-__device__ __forceinline__ W kept(const Heads& h, i64 head, i64 i, i64 j) {
+// dropout_mask is the factor of the probability of query i and key j of a head: 0, or 1/(1-p) where it is kept.
+__device__ __forceinline__ W dropout_mask(const Heads& h, i64 head, i64 i, i64 j) {
   if (h.keep == 0) return 1;
   i64 e = (head * h.steps + i) * h.keys + j;
   i64 at = (h.first + h.stride * (e / h.elems)) * h.row + h.col + e % h.elems;

@@ -5,11 +5,11 @@
 // the features of a head, is a multiple of 16 up to 128. With DROP, probabilities are dropped; with DOCS, queries see keys of their
 // own document only.
 //
-// A block is four warps, each with M*16 rows of the block's tile: queries, or keys in the gradient of keys and values. It meets
-// tiles of OTHERS rows one after the other in shared memory, where the next one is copied meanwhile. M and OTHERS are chosen in
+// A block is four warps, each with M*16 rows of the block's tile: queries, or keys in the gradient of keys and values. It goes
+// through tiles of BLOCK_N rows in shared memory; the next tile is copied meanwhile. M and BLOCK_N are chosen in
 // attention_mma.go.
 
-enum { LANES = 128, MINE = 64 * M, CHUNKS = HD / 8, LD = HD + 8, TILE = OTHERS * LD };
+enum { LANES = 128, BLOCK_M = 64 * M, CHUNKS = HD / 8, LD = HD + 8, TILE = BLOCK_N * LD };
 
 #define LOG2E 1.44269504f
 
@@ -34,7 +34,7 @@ __device__ __forceinline__ Head head_of(const Heads& h, const Masks& m, u32 numb
 }
 // this_head is that of a block for each tile of queries. The tiles that see most keys begin first.
 __device__ __forceinline__ Head this_head(const Heads& h, const Masks& m) {
-  u32 tiles = ((u32)h.steps + MINE - 1) / MINE, n = blockIdx.x / tiles;
+  u32 tiles = ((u32)h.steps + BLOCK_M - 1) / BLOCK_M, n = blockIdx.x / tiles;
   return head_of(h, m, n, (int)(tiles - 1 - (blockIdx.x - n * tiles)));
 }
 // seen_by is how many keys the queries before number `i` see.
@@ -55,23 +55,23 @@ template <int ROWS> __device__ __forceinline__ void fetch(T* tile, const T* x, u
   }
 }
 
-// first_row is the warp's first row in the block's tile, of M*16.
-__device__ __forceinline__ int first_row() { return (threadIdx.x >> 5) * (16 * M); }
+// warp_row is the warp's first row in the block's tile, of M*16.
+__device__ __forceinline__ int warp_row() { return (threadIdx.x >> 5) * (16 * M); }
 
-// Rows gives the warp's own rows as operands; Held is the same in registers.
-struct Rows {
+// SharedRows reads the warp's own rows, operands of mma, from shared memory; RegisterRows has them in registers.
+struct SharedRows {
   const T* tile;
   __device__ __forceinline__ void operator()(u32 (&a)[4], int m, int k) const {
-    ldmatrix(a, tile + at(first_row() + m * 16 + (lane_id() & 15), 2 * k + (lane_id() >> 4)));
+    ldmatrix(a, tile + at(warp_row() + m * 16 + (lane_id() & 15), 2 * k + (lane_id() >> 4)));
   }
 };
-struct Held {
+struct RegisterRows {
   u32 r[M][HD / 16][4];
   __device__ __forceinline__ void load(const T* tile) {
 #pragma unroll
     for (int m = 0; m < M; m++)
 #pragma unroll
-      for (int k = 0; k < HD / 16; k++) Rows{tile}(r[m][k], m, k);
+      for (int k = 0; k < HD / 16; k++) SharedRows{tile}(r[m][k], m, k);
   }
   __device__ __forceinline__ void operator()(u32 (&a)[4], int m, int k) const {
 #pragma unroll
@@ -79,13 +79,13 @@ struct Held {
   }
 };
 
-// Scores are of the warp's rows and a tile of the others; each calls f(m, n, e) for the lane's own ones.
-typedef float Scores[M][OTHERS / 8][4];
+// Scores are of the warp's rows and the rows of a tile of BLOCK_N; each calls f(m, n, e) for the lane's own ones.
+typedef float Scores[M][BLOCK_N / 8][4];
 template <class F> __device__ __forceinline__ void each(F f) {
 #pragma unroll
   for (int m = 0; m < M; m++)
 #pragma unroll
-    for (int n = 0; n < OTHERS / 8; n++)
+    for (int n = 0; n < BLOCK_N / 8; n++)
 #pragma unroll
       for (int e = 0; e < 4; e++) f(m, n, e);
 }
@@ -99,7 +99,7 @@ template <class A> __device__ __forceinline__ void scores(Scores& s, const A& ro
 #pragma unroll
     for (int m = 0; m < M; m++) rows(a[m], m, k);
 #pragma unroll
-    for (int n = 0; n < OTHERS / 16; n++) {
+    for (int n = 0; n < BLOCK_N / 16; n++) {
       u32 r[4];
       ldmatrix(r, b + at(n * 16 + (lane_id() & 7) + (lane_id() & 16) / 2, 2 * k + (lane_id() >> 3 & 1)));
 #pragma unroll
@@ -117,7 +117,7 @@ typedef float Sums[M][HD / 8][4];
 // add_product is acc += p b, of the rows of tile b.
 __device__ __forceinline__ void add_product(Sums& acc, const Scores& p, const T* b) {
 #pragma unroll
-  for (int k = 0; k < OTHERS / 16; k++) {
+  for (int k = 0; k < BLOCK_N / 16; k++) {
     u32 a[M][4];
 #pragma unroll
     for (int m = 0; m < M; m++)
@@ -136,8 +136,8 @@ __device__ __forceinline__ void add_product(Sums& acc, const Scores& p, const T*
   }
 }
 
-// row_of and col_of are the place of element e of s[m][n] in the block's tile and in the tile of the others.
-__device__ __forceinline__ int row_of(int m, int e) { return first_row() + m * 16 + e / 2 * 8 + (lane_id() >> 2); }
+// row_of and col_of are the row of element e of s[m][n] in the block's tile, and its column: the row of the tile of BLOCK_N.
+__device__ __forceinline__ int row_of(int m, int e) { return warp_row() + m * 16 + e / 2 * 8 + (lane_id() >> 2); }
 __device__ __forceinline__ int col_of(int n, int e) { return n * 8 + (lane_id() & 3) * 2 + e % 2; }
 
 // store writes scale[m][half] * acc to the rows from `first` on that there are, through the warp's own rows of a tile, which
@@ -154,7 +154,7 @@ __device__ __forceinline__ void store(T* x, u32 from, u32 stride, int first, int
   __syncwarp();  // until the rows are there
 #pragma unroll
   for (int i = lane_id(); i < 16 * M * CHUNKS; i += 32) {
-    int r = first_row() + i / CHUNKS, c = i % CHUNKS;
+    int r = warp_row() + i / CHUNKS, c = i % CHUNKS;
     if (first + r < steps) *(vec16*)(row(x, from, stride, first + r) + c * 8) = *(const vec16*)(tile + at(r, c));
   }
 }
@@ -167,21 +167,21 @@ __device__ __forceinline__ void store(T* x, u32 from, u32 stride, int first, int
   store(x, from, stride, first, steps, tile, acc, all);
 }
 
-// Tiles are what a block meets: OTHERS rows of x, whose first is at from_x, and the same ones of y. While a tile of each is read, the
-// next one is copied: there is room for two of each.
+// Tiles are what a block goes through: BLOCK_N rows of x, whose first is at from_x, and the same rows of y. While a tile of each is read,
+// the next one is copied: smem has room for two of each.
 struct Tiles {
-  T* room;
+  T* smem;
   const T *x, *y;
   u32 from_x, from_y, stride_x, stride_y;
   int rows, stage;  // that there are; stage says which tiles are read, 0 or 1
-  __device__ __forceinline__ T* of_x() const { return room + stage * TILE; }
-  __device__ __forceinline__ T* of_y() const { return room + 2 * TILE + stage * TILE; }
-  __device__ __forceinline__ T* behind() const { return room + 4 * TILE; }
+  __device__ __forceinline__ T* of_x() const { return smem + stage * TILE; }
+  __device__ __forceinline__ T* of_y() const { return smem + 2 * TILE + stage * TILE; }
+  __device__ __forceinline__ T* end() const { return smem + 4 * TILE; }
 
   // fetch begins to copy the rows from `first` on to tiles 0 or 1.
   __device__ __forceinline__ void fetch(int first, int to) const {
-    ::fetch<OTHERS>(room + to * TILE, x, from_x, stride_x, first, rows);
-    ::fetch<OTHERS>(room + 2 * TILE + to * TILE, y, from_y, stride_y, first, rows);
+    ::fetch<BLOCK_N>(smem + to * TILE, x, from_x, stride_x, first, rows);
+    ::fetch<BLOCK_N>(smem + 2 * TILE + to * TILE, y, from_y, stride_y, first, rows);
   }
 
   // next waits for the tiles that are being copied, and for the other threads, which read those before. It begins to copy the rows
@@ -202,28 +202,29 @@ __device__ __forceinline__ void mask(Scores& s, int i0, int j0, const Head& t) {
 }
 
 #if DOCS
-// hide makes the scores -inf of rows from `first` on and columns from `other` on whose documents differ. There are so many of each.
-__device__ __forceinline__ void hide(Scores& s, const i64* rows, int first, int many, const i64* cols, int other, int others) {
+// mask_documents makes the scores -inf where the documents of the row and of the column differ. The first row is number i0 of n_rows,
+// the first column number j0 of n_cols.
+__device__ __forceinline__ void mask_documents(Scores& s, const i64* rows, int i0, int n_rows, const i64* cols, int j0, int n_cols) {
   each([&](int m, int n, int e) {
-    if (rows[min(first + row_of(m, e), many - 1)] != cols[min(other + col_of(n, e), others - 1)]) s[m][n][e] = -INFINITY;
+    if (rows[min(i0 + row_of(m, e), n_rows - 1)] != cols[min(j0 + col_of(n, e), n_cols - 1)]) s[m][n][e] = -INFINITY;
   });
 }
-// hide_keys does so where rows are queries and columns keys.
-__device__ __forceinline__ void hide_keys(Scores& s, const Masks& m, const Heads& h, const Head& t, int i0, int j0) {
+// mask_documents where rows are queries and columns keys.
+__device__ __forceinline__ void mask_documents(Scores& s, const Masks& m, const Heads& h, const Head& t, int i0, int j0) {
   i64 b = t.number / (u32)h.heads;
-  hide(s, m.qdocs + b * h.steps, i0, t.steps, m.kdocs + b * h.keys, j0, t.keys);
+  mask_documents(s, m.qdocs + b * h.steps, i0, t.steps, m.kdocs + b * h.keys, j0, t.keys);
 }
 #endif
 
-// pair turns a score and gout vᵀ of query i and key j into D*P and ds. l is lse*log2(e).
-__device__ __forceinline__ void pair(float& s, float& dp, float c, float l, float dot, const Heads& h, u32 head, int i, int j) {
-  float p = exp2_(fmaf(s, c, -l));
+// probability_and_dS turns the score s and dO vᵀ, in dp, of query i and key j into D*P and dS. lse2 is lse*log2(e).
+__device__ __forceinline__ void probability_and_dS(float& s, float& dp, float scale_log2, float lse2, float delta, const Heads& h, u32 head, int i, int j) {
+  float p = exp2_(fmaf(s, scale_log2, -lse2));
 #if DROP
-  float keep = kept(h, head, i, j);
-  s = keep * p;
-  dp = p * fmaf(keep, dp, -dot);
+  float mask = dropout_mask(h, head, i, j);
+  s = mask * p;
+  dp = p * fmaf(mask, dp, -delta);
 #else
   s = p;
-  dp = p * (dp - dot);
+  dp = p * (dp - delta);
 #endif
 }

@@ -2,12 +2,12 @@
 
 // The gradient of the queries of attention; see attention_mma_kv.cu.
 
-// own_row is what ds needs of the warp's query number lane % (16*M): lse*log2(e), and the sum of gout*out, less the gradient of lse if
-// there is one. It is written for the other kernel, too. Of a query that sees no key, lse is -inf; +inf instead makes P 0.
-__device__ __forceinline__ float2 own_row(float2* stats, const T* out, const T* gout, const float* lse, const float* glse, const Head& t, int i0) {
-  int i = i0 + first_row() + lane_id() % (16 * M);
+// row_stats is what dS needs of the warp's query number lane % (16*M): lse*log2(e), and delta, the sum of dO*O less
+// the gradient of lse if there is one. Both are also written for attention_mma_kv. Of a query that sees no key, lse is -inf; +inf in its place makes P 0.
+__device__ __forceinline__ float2 row_stats(float2* stats, const T* out, const T* dout, const float* lse, const float* dlse, const Head& t, int i0) {
+  int i = i0 + warp_row() + lane_id() % (16 * M);
   if (i >= t.steps) return make_float2(0, 0);
-  const Pack<T, 8> *x = (const Pack<T, 8>*)row(out, t.out, t.width, i), *y = (const Pack<T, 8>*)row(gout, t.out, t.width, i);
+  const Pack<T, 8> *x = (const Pack<T, 8>*)row(out, t.out, t.width, i), *y = (const Pack<T, 8>*)row(dout, t.out, t.width, i);
   float sum = 0;
 #pragma unroll
   for (int c = 0; c < CHUNKS; c++) {
@@ -16,49 +16,49 @@ __device__ __forceinline__ float2 own_row(float2* stats, const T* out, const T* 
     for (int e = 0; e < 8; e++) sum = fmaf(widen(a.v[e]), widen(b.v[e]), sum);
   }
   u64 n = (u64)t.number * t.steps + i;
-  float2 stat = make_float2(lse[n] == -INFINITY ? INFINITY : lse[n] * LOG2E, glse ? sum - glse[n] : sum);
+  float2 stat = make_float2(lse[n] == -INFINITY ? INFINITY : lse[n] * LOG2E, dlse ? sum - dlse[n] : sum);
   stats[n] = stat;
   return stat;
 }
 
-// attention_mma_q: dq = scale * ds k of a tile of queries, and their stats.
-extern "C" __global__ void __launch_bounds__(LANES, 1) attention_mma_q(T* grad, float2* stats, const T* queries, const T* keys, const T* values, const T* out,
-                                                                     const T* gout, const float* lse, const float* glse, Heads h, Masks masks) {
+// attention_mma_q: dq = scale * dS k of a tile of queries, and their stats.
+extern "C" __global__ void __launch_bounds__(LANES, 1) attention_mma_q(T* grad_q, float2* stats, const T* queries, const T* keys, const T* values, const T* out,
+                                                                     const T* dout, const float* lse, const float* dlse, Heads h, Masks masks) {
   Head t = this_head(h, masks);
-  int i0 = t.tile * MINE, end = seen_by(t, i0 + MINE), low = i0 + first_row();
-  T *q = dynamic_shared<T>(), *g = q + MINE * LD;
-  Tiles kv = {g + MINE * LD, keys, values, t.k, t.k, t.kstride, t.kstride, t.keys, 0};
+  int i0 = t.tile * BLOCK_M, end = seen_by(t, i0 + BLOCK_M), warp_first = i0 + warp_row();
+  T *q = dynamic_shared<T>(), *dO = q + BLOCK_M * LD;
+  Tiles kv = {dO + BLOCK_M * LD, keys, values, t.k, t.k, t.kstride, t.kstride, t.keys, 0};
   if (end > 0) {
-    fetch<MINE>(q, queries, t.q, t.qstride, i0, t.steps);
-    fetch<MINE>(g, gout, t.out, t.width, i0, t.steps);
+    fetch<BLOCK_M>(q, queries, t.q, t.qstride, i0, t.steps);
+    fetch<BLOCK_M>(dO, dout, t.out, t.width, i0, t.steps);
     kv.fetch(0, 0);
     copies_commit();
   }
-  Sums acc = {};
-  float l[M][2], dot[M][2], c = h.scale * LOG2E;
-  float2 own = own_row(stats, out, gout, lse, glse, t, i0);
+  Sums dq = {};
+  float lse2[M][2], delta[M][2], scale_log2 = h.scale * LOG2E;
+  float2 row = row_stats(stats, out, dout, lse, dlse, t, i0);
 #pragma unroll
   for (int m = 0; m < M; m++)
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-      int row = m * 16 + half * 8 + (lane_id() >> 2);
-      l[m][half] = __shfl_sync(FULL_WARP, own.x, row);
-      dot[m][half] = __shfl_sync(FULL_WARP, own.y, row);
+      int r = m * 16 + half * 8 + (lane_id() >> 2);
+      lse2[m][half] = __shfl_sync(FULL_WARP, row.x, r);
+      delta[m][half] = __shfl_sync(FULL_WARP, row.y, r);
     }
-  for (int j0 = 0; j0 < end; j0 += OTHERS, kv.stage ^= 1) {
-    if (kv.next(j0 + OTHERS, end)) copies_commit();
-    if (j0 >= low + 16 * M + t.offset) continue;  // none of the warp's queries sees these keys
-    Scores s, dp;
-    scores(s, Rows{q}, kv.of_x());
-    scores(dp, Rows{g}, kv.of_y());
-    if (j0 + OTHERS > min(t.keys, low + 1 + t.offset)) mask(s, i0, j0, t);
+  for (int j0 = 0; j0 < end; j0 += BLOCK_N, kv.stage ^= 1) {
+    if (kv.next(j0 + BLOCK_N, end)) copies_commit();
+    if (j0 >= warp_first + 16 * M + t.offset) continue;  // none of the warp's queries sees these keys
+    Scores p, dS;
+    scores(p, SharedRows{q}, kv.of_x());
+    scores(dS, SharedRows{dO}, kv.of_y());
+    if (j0 + BLOCK_N > min(t.keys, warp_first + 1 + t.offset)) mask(p, i0, j0, t);
 #if DOCS
-    hide_keys(s, masks, h, t, i0, j0);
+    mask_documents(p, masks, h, t, i0, j0);
 #endif
     each([&](int m, int n, int e) {
-      pair(s[m][n][e], dp[m][n][e], c, l[m][e / 2], dot[m][e / 2], h, t.number, i0 + row_of(m, e), j0 + col_of(n, e));
+      probability_and_dS(p[m][n][e], dS[m][n][e], scale_log2, lse2[m][e / 2], delta[m][e / 2], h, t.number, i0 + row_of(m, e), j0 + col_of(n, e));
     });
-    add_product(acc, dp, kv.of_x());
+    add_product(dq, dS, kv.of_x());
   }
-  store(grad, t.q, t.qstride, i0, t.steps, q, acc, h.scale);
+  store(grad_q, t.q, t.qstride, i0, t.steps, q, dq, h.scale);
 }

@@ -31,10 +31,10 @@ extern "C" __global__ void cumsum_rows(T* y, const T* x, i64 n, int reverse) {
     i64 k = from + t, at = reverse ? n - 1 - k : k;
     shared[t] = k < n ? (S)widen(x[at]) : S(0);
     __syncthreads();
-    for (int far = 1; far < THREADS; far *= 2) {
-      S more = t >= far ? shared[t - far] : S(0);
+    for (int distance = 1; distance < THREADS; distance *= 2) {
+      S left = t >= distance ? shared[t - distance] : S(0);
       __syncthreads();
-      shared[t] = plus(shared[t], more);
+      shared[t] = plus(shared[t], left);
       __syncthreads();
     }
     if (k < n) y[at] = narrow<T>((W)plus(before, shared[t]));

@@ -30,8 +30,8 @@ __device__ __forceinline__ int matches(u16* list, const u32* row, i64 at, i64 en
     int n = __popc(words[t]), sum = n;
 #pragma unroll
     for (int o = 1; o < 32; o <<= 1) {
-      int less = __shfl_up_sync(FULL_WARP, sum, o);
-      if (t >= o) sum += less;
+      int lower = __shfl_up_sync(FULL_WARP, sum, o);
+      if (t >= o) sum += lower;
     }
     before[t] = sum - n;
   }
@@ -49,17 +49,17 @@ template <int N> __device__ __forceinline__ void scatter(T* y, const T* x, const
   __shared__ u16 list[WINDOW];
   u32 id = row[r];
   i64 c = ((i64)blockIdx.y * LANES + threadIdx.x) * N;
-  bool mine = c < cols;
+  bool active = c < cols;
   y += id * cols + c, x += c;
   Pack<W, N> sum;
-  if (mine) {
+  if (active) {
     Pack<T, N> p = load<N>(y), q = load<N>(x + r * cols);
 #pragma unroll
     for (int k = 0; k < N; k++) sum.v[k] = plus(widen(p.v[k]), widen(q.v[k]));
   }
   for (i64 at = r + 1; at < end; at += WINDOW) {
     int all = matches(list, row, at, end, id);
-    for (int i = 0; mine && i < all; i += 4) {
+    for (int i = 0; active && i < all; i += 4) {
       Pack<T, N> p[4];
 #pragma unroll
       for (int j = 0; j < 4; j++)
@@ -73,7 +73,7 @@ template <int N> __device__ __forceinline__ void scatter(T* y, const T* x, const
     }
     __syncthreads();
   }
-  if (!mine) return;
+  if (!active) return;
   Pack<T, N> p;
 #pragma unroll
   for (int k = 0; k < N; k++) p.v[k] = narrow<T>(sum.v[k]);

@@ -152,20 +152,20 @@ template <int N>
 __device__ __forceinline__ void norm_grads(T* d, W* part, const T* x, const T* g, const T* w, const W* mean, const W* rstd, i64 rows,
                                                  i64 cols, i64 len, int add) {
   i64 i = (i64)threadIdx.x * N, from = blockIdx.x * len, to = from + len < rows ? from + len : rows;
-  bool mine = i < cols;
+  bool active = i < cols;
   x += i, g += i, d += i;
   Pack<T, N> p, q, old, ws;
   W dw[N] = {}, db[N] = {};
-  if (mine) p = load<N>(x + from * cols), q = load<N>(g + from * cols);
-  if (mine && w) ws = load<N>(w + i);
+  if (active) p = load<N>(x + from * cols), q = load<N>(g + from * cols);
+  if (active && w) ws = load<N>(w + i);
 #pragma unroll 1
   for (i64 r = from; r < to; r++) {
     Pack<T, N> next_p = p, next_q = q;
-    if (mine && r + 1 < to) next_p = load<N>(x + (r + 1) * cols), next_q = load<N>(g + (r + 1) * cols);
-    if (mine && add) old = load<N>(d + r * cols);
+    if (active && r + 1 < to) next_p = load<N>(x + (r + 1) * cols), next_q = load<N>(g + (r + 1) * cols);
+    if (active && add) old = load<N>(d + r * cols);
     W m = mean ? mean[r] : W(0), s = rstd[r];
     Pair sum = {0, 0};
-    if (mine) {
+    if (active) {
 #pragma unroll
       for (int k = 0; k < N; k++) {
         W h = (widen(p.v[k]) - m) * s, u = w ? widen(q.v[k]) * widen(ws.v[k]) : widen(q.v[k]);
@@ -174,7 +174,7 @@ __device__ __forceinline__ void norm_grads(T* d, W* part, const T* x, const T* g
       }
     }
     sum = block(sum, (int)(r & 1));
-    if (mine) {
+    if (active) {
       W a = mean ? sum.a / cols : W(0), b = sum.b / cols;
 #pragma unroll
       for (int k = 0; k < N; k++) {
@@ -185,7 +185,7 @@ __device__ __forceinline__ void norm_grads(T* d, W* part, const T* x, const T* g
     }
     p = next_p, q = next_q;
   }
-  if (!mine) return;
+  if (!active) return;
   part += 2 * (i64)blockIdx.x * cols + i;
 #pragma unroll
   for (int k = 0; k < N; k++) part[k] = dw[k], part[cols + k] = db[k];

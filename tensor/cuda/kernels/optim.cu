@@ -2,14 +2,14 @@
 // 16-bit values are in a further tensor, which gets the new value rounded. Orders of operations and what counts as 0 are
 // those of internal/kernel.
 
-enum { MOST = 64, LANES = 256, N = 16 / sizeof(W) };
+enum { MAX_GROUPS = 64, LANES = 256, N = 16 / sizeof(W) };
 
-// List is up to MOST groups of tensors of one length; blocks start[i] on work on group i. (tensorList in optim.go)
+// List is up to MAX_GROUPS groups of tensors of one length; blocks start[i] on work on group i. (tensorList in optim.go)
 struct List {
   int count, unused;
-  int start[MOST + 2];
-  i64 len[MOST];
-  void* at[5][MOST];
+  int start[MAX_GROUPS + 2];
+  i64 len[MAX_GROUPS];
+  void* at[5][MAX_GROUPS];
 };
 
 // group_of finds the group of a block.
@@ -145,9 +145,9 @@ extern "C" __global__ void grad_norm(double* y, const double* x, i64 own, i64 sh
   }
 }
 
-// clip: y[1] is the norm of the gradients times scale, y[0] what to multiply them by: scale, less if the norm is above most.
-extern "C" __global__ void clip(double* y, const double* sums, double scale, double most) {
-  double norm = sqrt(sums[0] + sums[1] / sums[2]) * scale, less = most / (norm + 1e-6);
-  y[0] = most != 0 && !(less >= 1) ? scale * less : scale;
+// clip: y[1] is the norm of the gradients times scale, y[0] what to multiply them by: scale, less if the norm is above max_norm.
+extern "C" __global__ void clip(double* y, const double* sums, double scale, double max_norm) {
+  double norm = sqrt(sums[0] + sums[1] / sums[2]) * scale, clip_coef = max_norm / (norm + 1e-6);
+  y[0] = max_norm != 0 && !(clip_coef >= 1) ? scale * clip_coef : scale;
   y[1] = norm;
 }

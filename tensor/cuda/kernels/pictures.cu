@@ -49,8 +49,8 @@ enum { THREADS = 256 };
 template <class E> __device__ __forceinline__ E total(E v, E* shared) {
   shared[threadIdx.x] = v;
   __syncthreads();
-  for (int far = THREADS / 2; far > 0; far /= 2) {
-    if (threadIdx.x < far) shared[threadIdx.x] += shared[threadIdx.x + far];
+  for (int distance = THREADS / 2; distance > 0; distance /= 2) {
+    if (threadIdx.x < distance) shared[threadIdx.x] += shared[threadIdx.x + distance];
     __syncthreads();
   }
   v = shared[0];
@@ -77,17 +77,17 @@ struct Pool {
   i64 planes, h, w, oh, ow, kh, kw, sh, sw, ph, pw;
 };
 
-__device__ __forceinline__ i64 most(i64 a, i64 b) { return a > b ? a : b; }
-__device__ __forceinline__ i64 least(i64 a, i64 b) { return a < b ? a : b; }
+__device__ __forceinline__ i64 max_(i64 a, i64 b) { return a > b ? a : b; }
+__device__ __forceinline__ i64 min_(i64 a, i64 b) { return a < b ? a : b; }
 
 extern "C" __global__ void max_pool2d(T* y, int* places, const T* x, Pool p) {
   for (i64 e = first_item(); e < p.planes * p.oh * p.ow; e += all_threads()) {
     i64 top = e / p.ow % p.oh * p.sh - p.ph, left = e % p.ow * p.sw - p.pw;
     const T* in = x + e / (p.oh * p.ow) * p.h * p.w;
-    i64 at = most(top, 0) * p.w + most(left, 0);
+    i64 at = max_(top, 0) * p.w + max_(left, 0);
     W best = widen(in[at]);
-    for (i64 r = most(top, 0); r < least(top + p.kh, p.h); r++)
-      for (i64 q = most(left, 0); q < least(left + p.kw, p.w); q++) {
+    for (i64 r = max_(top, 0); r < min_(top + p.kh, p.h); r++)
+      for (i64 q = max_(left, 0); q < min_(left + p.kw, p.w); q++) {
         W v = widen(in[r * p.w + q]);
         if (v > best || (v != v && best == best)) best = v, at = r * p.w + q;
       }
@@ -99,8 +99,8 @@ extern "C" __global__ void max_pool2d(T* y, int* places, const T* x, Pool p) {
 // windows calls f(output) for the windows that have pixel e, in their order.
 template <class F> __device__ __forceinline__ void windows(const Pool& p, i64 e, F f) {
   i64 row = e / p.w % p.h + p.ph, col = e % p.w + p.pw, plane = e / (p.h * p.w);
-  for (i64 r = row < p.kh ? 0 : (row - p.kh) / p.sh + 1; r <= least(row / p.sh, p.oh - 1); r++)
-    for (i64 q = col < p.kw ? 0 : (col - p.kw) / p.sw + 1; q <= least(col / p.sw, p.ow - 1); q++) f((plane * p.oh + r) * p.ow + q);
+  for (i64 r = row < p.kh ? 0 : (row - p.kh) / p.sh + 1; r <= min_(row / p.sh, p.oh - 1); r++)
+    for (i64 q = col < p.kw ? 0 : (col - p.kw) / p.sw + 1; q <= min_(col / p.sw, p.ow - 1); q++) f((plane * p.oh + r) * p.ow + q);
 }
 
 extern "C" __global__ void max_pool2d_grad(T* d, const T* g, const int* places, Pool p) {
@@ -118,8 +118,8 @@ extern "C" __global__ void avg_pool2d(T* y, const T* x, Pool p) {
     i64 top = e / p.ow % p.oh * p.sh - p.ph, left = e % p.ow * p.sw - p.pw;
     const T* in = x + e / (p.oh * p.ow) * p.h * p.w;
     W sum = 0;
-    for (i64 r = most(top, 0); r < least(top + p.kh, p.h); r++)
-      for (i64 q = most(left, 0); q < least(left + p.kw, p.w); q++) sum += widen(in[r * p.w + q]);
+    for (i64 r = max_(top, 0); r < min_(top + p.kh, p.h); r++)
+      for (i64 q = max_(left, 0); q < min_(left + p.kw, p.w); q++) sum += widen(in[r * p.w + q]);
     y[e] = narrow<T>(sum / (W)(p.kh * p.kw));
   }
 }

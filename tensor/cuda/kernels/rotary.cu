@@ -7,10 +7,10 @@ extern "C" __global__ void rotary(T* y, const T* x, const W* table, i64 n, i64 t
   i64 half = head / 2;
   for (i64 pair = first_item(); pair < n; pair += all_threads()) {
     i64 i = pair % half, row = pair / (width / 2), at = pair / half * head;
-    i64 k = interleaved ? at + 2 * i : at + i, far = interleaved ? k + 1 : k + half;
+    i64 k = interleaved ? at + 2 * i : at + i, partner = interleaved ? k + 1 : k + half;
     const W* angles = table + (first + row % time) * head;
-    W c = angles[i], s = (W)sign * angles[half + i], u = widen(x[k]), v = widen(x[far]);
+    W c = angles[i], s = (W)sign * angles[half + i], u = widen(x[k]), v = widen(x[partner]);
     y[k] = narrow<T>(u * c - v * s);
-    y[far] = narrow<T>(v * c + u * s);
+    y[partner] = narrow<T>(v * c + u * s);
   }
 }

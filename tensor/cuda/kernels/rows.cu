@@ -6,38 +6,38 @@ enum { MAX_WARPS = 32 };
 
 __device__ __forceinline__ bool infinite(W x) { return x == INFINITY || x == -INFINITY; }
 
-// Sum is the largest element so far and the sum of exp(x - top).
-struct Sum { W top, sum; };
+// Sum is the largest element so far and the sum of exp(x - max).
+struct Sum { W max, sum; };
 
 // add counts an element. What is -Inf adds nothing, NaN makes the sum NaN.
 __device__ __forceinline__ void add(Sum& s, W x) {
-  if (x > s.top) {
-    s.sum = s.sum * exp_(s.top - x) + 1;
-    s.top = x;
-  } else if (x == s.top) {
+  if (x > s.max) {
+    s.sum = s.sum * exp_(s.max - x) + 1;
+    s.max = x;
+  } else if (x == s.max) {
     s.sum += x > -INFINITY ? 1 : 0;
   } else {
-    s.sum += exp_(x - s.top);
+    s.sum += exp_(x - s.max);
   }
 }
 
-__device__ __forceinline__ Sum join(Sum a, Sum b) {
-  W top = a.top > b.top ? a.top : b.top;
-  W x = a.top == top ? a.sum : a.sum * exp_(a.top - top);
-  W y = b.top == top ? b.sum : b.sum * exp_(b.top - top);
-  return {top, x + y};
+__device__ __forceinline__ Sum merge(Sum a, Sum b) {
+  W max = a.max > b.max ? a.max : b.max;
+  W x = a.max == max ? a.sum : a.sum * exp_(a.max - max);
+  W y = b.max == max ? b.sum : b.sum * exp_(b.max - max);
+  return {max, x + y};
 }
 
 // The block's sum, for all threads.
 __device__ __forceinline__ Sum block(Sum s) {
-  __shared__ W tops[MAX_WARPS], sums[MAX_WARPS];
+  __shared__ W maxima[MAX_WARPS], sums[MAX_WARPS];
 #pragma unroll
-  for (int o = 16; o > 0; o >>= 1) s = join(s, {__shfl_xor_sync(FULL_WARP, s.top, o), __shfl_xor_sync(FULL_WARP, s.sum, o)});
+  for (int o = 16; o > 0; o >>= 1) s = merge(s, {__shfl_xor_sync(FULL_WARP, s.max, o), __shfl_xor_sync(FULL_WARP, s.sum, o)});
   int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, warps = blockDim.x >> 5;
-  if (lane == 0) tops[warp] = s.top, sums[warp] = s.sum;
+  if (lane == 0) maxima[warp] = s.max, sums[warp] = s.sum;
   __syncthreads();
   s = {-INFINITY, 0};
-  for (int i = 0; i < warps; i++) s = join(s, {tops[i], sums[i]});
+  for (int i = 0; i < warps; i++) s = merge(s, {maxima[i], sums[i]});
   return s;
 }
 
@@ -52,49 +52,49 @@ __device__ __forceinline__ W block(W v) {
   return v;
 }
 
-__device__ __forceinline__ Sum row_sum(const T* x, i64 cols, bool vec) {
+__device__ __forceinline__ Sum max_and_sum(const T* x, i64 cols, bool vec) {
   Sum s = {-INFINITY, 0};
   pieces(cols, vec, [&](i64 i, auto n) {
     auto p = load<n.value>(x + i);
-    W top = s.top;
+    W max = s.max;
 #pragma unroll
-    for (int k = 0; k < n.value; k++) top = widen(p.v[k]) > top ? widen(p.v[k]) : top;
-    if (infinite(top)) {
+    for (int k = 0; k < n.value; k++) max = widen(p.v[k]) > max ? widen(p.v[k]) : max;
+    if (infinite(max)) {
       for (int k = 0; k < n.value; k++) add(s, widen(p.v[k]));
       return;
     }
-    if (top > s.top) s.sum *= exp_(s.top - top), s.top = top;  // seldom
+    if (max > s.max) s.sum *= exp_(s.max - max), s.max = max;  // seldom
 #pragma unroll
-    for (int k = 0; k < n.value; k++) s.sum += exp_(widen(p.v[k]) - top);
+    for (int k = 0; k < n.value; k++) s.sum += exp_(widen(p.v[k]) - max);
   });
   return block(s);
 }
 
 // log_of is ln(sum(exp(x))): -Inf if all elements are -Inf, NaN if one is NaN.
-__device__ __forceinline__ W log_of(Sum s) { return s.sum != s.sum ? s.sum : infinite(s.top) ? s.top : s.top + log_(s.sum); }
+__device__ __forceinline__ W log_of(Sum s) { return s.sum != s.sum ? s.sum : infinite(s.max) ? s.max : s.max + log_(s.sum); }
 
-// soft is the softmax of the first `seen` elements of a row, and 0 for the others. A row of -Inf, or with +Inf, gives NaN.
-__device__ __forceinline__ void soft(T* y, const T* x, i64 cols, i64 seen, bool vec) {
-  Sum s = row_sum(x, seen, vec);
-  W scale = infinite(s.top) ? W(NAN) : 1 / s.sum;
-  pieces(seen, vec, [&](i64 i, auto n) {
+// softmax_row is the softmax of the first `visible` elements of a row, and 0 for the others. A row of -Inf, or with +Inf, gives NaN.
+__device__ __forceinline__ void softmax_row(T* y, const T* x, i64 cols, i64 visible, bool vec) {
+  Sum s = max_and_sum(x, visible, vec);
+  W scale = infinite(s.max) ? W(NAN) : 1 / s.sum;
+  pieces(visible, vec, [&](i64 i, auto n) {
     auto p = load<n.value>(x + i);
 #pragma unroll
-    for (int k = 0; k < n.value; k++) p.v[k] = narrow<T>(exp_(widen(p.v[k]) - s.top) * scale);
+    for (int k = 0; k < n.value; k++) p.v[k] = narrow<T>(exp_(widen(p.v[k]) - s.max) * scale);
     *(decltype(p)*)(y + i) = p;
   });
-  for (i64 i = seen + threadIdx.x; i < cols; i += blockDim.x) y[i] = narrow<T>(W(0));
+  for (i64 i = visible + threadIdx.x; i < cols; i += blockDim.x) y[i] = narrow<T>(W(0));
 }
 
 extern "C" __global__ void softmax(T* y, const T* x, i64 cols) {
   i64 at = blockIdx.x * cols;
-  soft(y + at, x + at, cols, cols, whole(x, cols) && whole(y, cols));
+  softmax_row(y + at, x + at, cols, cols, whole(x, cols) && whole(y, cols));
 }
 
 // softmax_causal: row r stands at query position q = r%queries and sees columns up to q+(cols-queries).
 extern "C" __global__ void softmax_causal(T* y, const T* x, i64 cols, i64 queries) {
-  i64 at = blockIdx.x * cols, seen = blockIdx.x % queries + cols - queries + 1;
-  soft(y + at, x + at, cols, seen < 0 ? 0 : seen, false);
+  i64 at = blockIdx.x * cols, visible = blockIdx.x % queries + cols - queries + 1;
+  softmax_row(y + at, x + at, cols, visible < 0 ? 0 : visible, false);
 }
 
 extern "C" __global__ void softmax_grad(T* d, const T* y, const T* g, i64 cols) {
@@ -120,8 +120,8 @@ extern "C" __global__ void log_softmax(T* y, const T* x, i64 cols) {
   i64 at = blockIdx.x * cols;
   bool vec = whole(y, cols) && whole(x, cols);
   y += at, x += at;
-  Sum s = row_sum(x, cols, vec);
-  W lse = log_of(s), rest = infinite(s.top) ? W(0) : log_(s.sum), top = infinite(s.top) || lse != lse ? lse : s.top;
+  Sum s = max_and_sum(x, cols, vec);
+  W lse = log_of(s), rest = infinite(s.max) ? W(0) : log_(s.sum), top = infinite(s.max) || lse != lse ? lse : s.max;
   pieces(cols, vec, [&](i64 i, auto n) {
     auto p = load<n.value>(x + i);
 #pragma unroll
@@ -150,7 +150,7 @@ extern "C" __global__ void log_softmax_grad(T* d, const T* y, const T* g, i64 co
 }
 
 extern "C" __global__ void log_sum_exp(W* y, const T* x, i64 cols) {
-  Sum s = row_sum(x + blockIdx.x * cols, cols, whole(x, cols));
+  Sum s = max_and_sum(x + blockIdx.x * cols, cols, whole(x, cols));
   if (threadIdx.x == 0) y[blockIdx.x] = log_of(s);
 }
 
@@ -186,7 +186,7 @@ extern "C" __global__ void __launch_bounds__(32 * MAX_WARPS, 2) cross_entropy(W*
   i64 r = blockIdx.x, y = label[r];
   bool vec = whole(x, cols) && (!d || whole(d, cols));
   x += r * cols;
-  Sum s = row_sum(x, cols, vec);
+  Sum s = max_and_sum(x, cols, vec);
   W all = 0, l = log_of(s);
   if (smoothing != 0) {
     pieces(cols, vec, [&](i64 i, auto n) {
@@ -201,8 +201,8 @@ extern "C" __global__ void __launch_bounds__(32 * MAX_WARPS, 2) cross_entropy(W*
   lse[r] = l;
   loss[r] = 0;
   if (y == ignore || !check_index(bad, op, y, cols)) return;
-  bool plain = infinite(s.top) || s.sum != s.sum;
-  W top = plain ? l : s.top, rest = plain ? W(0) : log_(s.sum);  // l, without rounding it
+  bool plain = infinite(s.max) || s.sum != s.sum;
+  W top = plain ? l : s.max, rest = plain ? W(0) : log_(s.sum);  // l, without rounding it
   W v = top - widen(x[y]) + rest;
   if (smoothing != 0) v = (1 - smoothing) * v + smoothing * (top - all / cols + rest);
   loss[r] = d ? v * scale : v;
