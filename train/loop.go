@@ -21,22 +21,22 @@ import (
 
 // Loop is one rank's training.
 type Loop struct {
-	ctx    context.Context
-	r      *dist.Rank
-	g      *dist.Group // what goes over it is not training
-	o      Options
-	opt    *optim.Optimizer
-	files  output.Files
-	dir    *checkpoint.Dir
-	values *values.Table
-	show   *progress.Progress // nil: nothing
-	hear   *interrupt.Listener
-	source *data.Loader
-	err    error
+	ctx      context.Context
+	r        *dist.Rank
+	g        *dist.Group // what goes over it is not training
+	o        Options
+	opt      *optim.Optimizer
+	files    output.Files
+	dir      *checkpoint.Dir
+	values   *values.Table
+	progress *progress.Progress // nil: nothing
+	signals  *interrupt.Listener
+	source   *data.Loader
+	err      error
 
 	state    ckpt.State
 	survivor *survivor // nil: the loss of a rank ends the training
-	mark     *mark     // only with a survivor
+	snapshot *snapshot // only with a survivor
 	running  int       // the step that runs, or ran last
 }
 
@@ -72,20 +72,20 @@ func Start(ctx context.Context, r *dist.Rank, o *Options, st ckpt.State) (*Loop,
 		}
 	}
 	if s := l.survivor; s != nil && s.loop != nil {
-		l.hear = s.loop.hear
+		l.signals = s.loop.signals
 	} else {
-		l.hear = interrupt.Listen(ctx)
+		l.signals = interrupt.Listen(ctx)
 	}
 	if g.Rank() == 0 && r.Live != nil {
 		l.To(r.Live)
 	}
 	if g.Rank() == 0 && !o.Quiet {
-		l.show = progress.Start(ctx, l.values.Done, r.Logf)
+		l.progress = progress.Start(ctx, l.values.Done, r.Logf)
 	}
 	if l.survivor != nil {
 		l.survivor.loop = l
 	}
-	return l, l.note(l.values.Done)
+	return l, l.takeSnapshot(l.values.Done)
 }
 
 // begin sets where the training begins: after the loss of a rank where it was, with Options.Resume at a checkpoint, else at its start.
@@ -97,7 +97,7 @@ func (l *Loop) begin() (err error) {
 		}
 		l.values.Each, old = true, l.survivor.loop
 		l.dir = checkpoint.New(l.r, l.state, l.values)
-		if on, err := l.inherit(old); on || err != nil {
+		if on, err := l.takeOver(old); on || err != nil {
 			return err
 		}
 	}
@@ -109,8 +109,8 @@ func (l *Loop) begin() (err error) {
 // an error, which Close returns. Break when a step is done: it counts.
 func (l *Loop) Steps(n int) iter.Seq[int] {
 	return func(yield func(int) bool) {
-		l.until(n)
-		defer l.show.Run(0)
+		l.setSteps(n)
+		defer l.progress.Run(0)
 		for l.Going() && l.values.Done < n {
 			l.r.Trace.Step(l.values.Done)
 			if !l.step(0, func() bool { return yield(l.values.Done) }) {
@@ -124,8 +124,8 @@ func (l *Loop) Steps(n int) iter.Seq[int] {
 // Checkpoints hold where b stands.
 func (l *Loop) Batches(b *data.Loader, n int) iter.Seq2[int, data.Batch] {
 	return func(yield func(int, data.Batch) bool) {
-		l.until(n)
-		defer l.show.Run(0)
+		l.setSteps(n)
+		defer l.progress.Run(0)
 		at := b.State()
 		if l.source == nil && l.dir.From > 0 {
 			at = l.dir.Loader
@@ -135,7 +135,7 @@ func (l *Loop) Batches(b *data.Loader, n int) iter.Seq2[int, data.Batch] {
 			if l.err = b.SetState(at); l.err != nil {
 				return
 			}
-			l.await()
+			l.beginStep()
 			for _, batch := range b.Epoch(l.ctx, at.Epoch) {
 				l.r.Trace.Phase("")
 				if !l.step(batch.Global, func() bool { return yield(l.values.Done, batch) }) {
@@ -144,7 +144,7 @@ func (l *Loop) Batches(b *data.Loader, n int) iter.Seq2[int, data.Batch] {
 				if !l.Going() || l.values.Done == n {
 					break
 				}
-				l.await()
+				l.beginStep()
 			}
 			if l.err == nil {
 				l.err = b.Err()
@@ -154,25 +154,25 @@ func (l *Loop) Batches(b *data.Loader, n int) iter.Seq2[int, data.Batch] {
 	}
 }
 
-// until notes how many steps there will be.
-func (l *Loop) until(n int) {
-	l.show.Until(n)
+// setSteps notes how many steps there will be.
+func (l *Loop) setSteps(n int) {
+	l.progress.Until(n)
 	l.r.Live.Begin(l.values.Done, n)
 }
 
-// await begins a step in the trace, with the wait for its batch.
-func (l *Loop) await() {
+// beginStep begins a step in the trace, with the wait for its batch.
+func (l *Loop) beginStep() {
 	l.r.Trace.Step(l.values.Done)
 	l.r.Trace.Phase("loader")
 }
 
 // step does a step, which uses so many samples of all ranks. It returns false if the script leaves the loop.
 func (l *Loop) step(samples int, body func() bool) bool {
-	l.show.Run(l.values.Done + 1)
+	l.progress.Run(l.values.Done + 1)
 	l.running = l.values.Done
 	stays := body()
 	flush := l.values.Step()
-	if err := l.note(l.values.Done); err != nil && l.err == nil {
+	if err := l.takeSnapshot(l.values.Done); err != nil && l.err == nil {
 		l.err = err
 	}
 	if !stays { // perhaps with an error that other ranks do not have: nothing that they must take part in
@@ -207,7 +207,7 @@ func (l *Loop) Log(name string, value float64) { l.values.Add(name, value) }
 // Logf prints a line on rank 0, but for Options.Quiet.
 func (l *Loop) Logf(format string, a ...any) {
 	if !l.o.Quiet {
-		l.show.Clear()
+		l.progress.Clear()
 		l.r.Logf(format, a...)
 	}
 }
@@ -217,12 +217,12 @@ func (l *Loop) Logf(format string, a ...any) {
 func (l *Loop) Flush() error {
 	l.r.Trace.Phase("values")
 	defer l.r.Trace.Phase("")
-	signals, err := l.values.Gather(l.hear.Heard())
+	signals, err := l.values.Gather(l.signals.Heard())
 	if err != nil {
 		return err
 	}
-	l.hear.Agree(signals)
-	l.show.Show(l.values.Done, l.values.Series)
+	l.signals.Agree(signals)
+	l.progress.Show(l.values.Done, l.values.Series)
 	return l.values.Write()
 }
 
@@ -234,7 +234,7 @@ func (l *Loop) Values(name string) (steps []int, values []float64) { return l.va
 func (l *Loop) To(w metrics.Writer) { l.values.To(w) }
 
 // Going reports whether the loop goes on: no signal has ended it, and no error.
-func (l *Loop) Going() bool { return l.err == nil && l.hear.Agreed == 0 }
+func (l *Loop) Going() bool { return l.err == nil && l.signals.Agreed == 0 }
 
 // Done returns how many steps are done, and how many of them were before this process began.
 func (l *Loop) Done() (steps, resumed int) { return l.values.Done, l.dir.From }
@@ -242,9 +242,9 @@ func (l *Loop) Done() (steps, resumed int) { return l.values.Done, l.dir.From }
 // Close saves what is not saved yet, and writes the timeline and the picture. It returns the first error of the loop, an
 // *Interrupted after a signal. Do not call it when a step failed: return that error.
 func (l *Loop) Close() error {
-	l.show.Close()
+	l.progress.Close()
 	l.r.Trace.EndStep()
-	defer l.hear.Stop()
+	defer l.signals.Stop()
 	if l.opt != nil {
 		l.opt.Probe(nil) // the loop's group closes
 	}
@@ -261,8 +261,8 @@ func (l *Loop) Close() error {
 	if err = errors.Join(err, l.values.Close()); err != nil { // other ranks may not be here
 		return err
 	}
-	if err = l.g.Close(); err == nil && l.hear.Agreed != 0 {
-		err = &Interrupted{l.hear.Agreed, l.values.Done, l.o.Save != "", l.g.Rank()}
+	if err = l.g.Close(); err == nil && l.signals.Agreed != 0 {
+		err = &Interrupted{l.signals.Agreed, l.values.Done, l.o.Save != "", l.g.Rank()}
 	}
 	return err
 }

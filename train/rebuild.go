@@ -23,9 +23,9 @@ type survivor struct {
 
 type survivorKey struct{}
 
-// survive calls f, and again with a smaller World when ranks were lost. Errors of the program, and failures that everyone survives, are
+// runAndRebuild calls f, and again with a smaller World when ranks were lost. Errors of the program, and failures that everyone survives, are
 // not such a loss.
-func survive(ctx context.Context, r *dist.Rank, f func(ctx context.Context, r *dist.Rank) error) error {
+func runAndRebuild(ctx context.Context, r *dist.Rank, f func(ctx context.Context, r *dist.Rank) error) error {
 	s := new(survivor)
 	ctx = context.WithValue(ctx, survivorKey{}, s)
 	for {
@@ -38,7 +38,7 @@ func survive(ctx context.Context, r *dist.Rank, f func(ctx context.Context, r *d
 			return err
 		}
 		if s.loop != nil {
-			if err := s.loop.drop(); err != nil {
+			if err := s.loop.closeFailed(); err != nil {
 				return err
 			}
 		}
@@ -56,9 +56,9 @@ func survive(ctx context.Context, r *dist.Rank, f func(ctx context.Context, r *d
 	}
 }
 
-// mark is where a rank stands between two steps of the optimizer. Parameters, and what the optimizer has, change in these alone; the rest
+// snapshot is where a rank stands between two steps of the optimizer. Parameters, and what the optimizer has, change in these alone; the rest
 // changes within steps as well, so that it is copied.
-type mark struct {
+type snapshot struct {
 	opt     int // steps of the optimizer
 	steps   int // of the loop
 	loader  data.State
@@ -84,12 +84,12 @@ func canRebuild(r *dist.Rank, st ckpt.State) error {
 	return nil
 }
 
-// note marks the place where so many steps are done, if the optimizer has done one since the last mark.
-func (l *Loop) note(steps int) (err error) {
-	if l.survivor == nil || l.mark != nil && l.mark.opt == l.opt.Steps() {
+// takeSnapshot marks the place where so many steps are done, if the optimizer has done one since the last mark.
+func (l *Loop) takeSnapshot(steps int) (err error) {
+	if l.survivor == nil || l.snapshot != nil && l.snapshot.opt == l.opt.Steps() {
 		return nil
 	}
-	m := &mark{opt: l.opt.Steps(), steps: steps, loader: l.dir.Loader, extra: map[string]json.RawMessage{}, buffers: map[string]tensor.Tensor{}}
+	m := &snapshot{opt: l.opt.Steps(), steps: steps, loader: l.dir.Loader, extra: map[string]json.RawMessage{}, buffers: map[string]tensor.Tensor{}}
 	if l.source != nil {
 		m.loader = l.source.State()
 	}
@@ -107,19 +107,19 @@ func (l *Loop) note(steps int) (err error) {
 			tensor.Copy(m.buffers[p.Name()], p.Value)
 		}
 	}
-	l.mark = m
+	l.snapshot = m
 	return nil
 }
 
-// drop ends what goes on around a loop whose group has failed, but listening to signals: the next loop goes on with that.
-func (l *Loop) drop() error {
-	l.show.Close()
+// closeFailed ends what goes on around a loop whose group has failed, but listening to signals: the next loop goes on with that.
+func (l *Loop) closeFailed() error {
+	l.progress.Close()
 	l.r.Trace.EndStep()
 	return l.values.Close()
 }
 
-// legacy is what the ranks that are left take over from one of them, besides tensors.
-type legacy struct {
+// handedOver is what the ranks that are left take over from one of them, besides tensors.
+type handedOver struct {
 	Steps     int
 	Loader    data.State
 	Tape      tensor.TapeState
@@ -129,37 +129,37 @@ type legacy struct {
 	Tensors   []string    // of the optimizer
 }
 
-// standing is how far a rank has come.
-type standing struct {
+// stepsDone is how far a rank has come.
+type stepsDone struct {
 	Steps int // done; -1: Start was never over
 	Known int // the same, when the ranks last exchanged values
 }
 
-// inherit makes the state of all ranks that of the one that has done most steps in the loop before, and reports whether there is one.
+// takeOver makes the state of all ranks that of the one that has done most steps in the loop before, and reports whether there is one.
 // Where a rank finished a step that others did not, the step counts; else it is done again by those that are left. It is collective.
-func (l *Loop) inherit(old *Loop) (bool, error) {
-	mine := standing{Steps: -1}
-	if old != nil && old.mark != nil {
-		if err := old.note(old.running + 1); err != nil {
+func (l *Loop) takeOver(old *Loop) (bool, error) {
+	mine := stepsDone{Steps: -1}
+	if old != nil && old.snapshot != nil {
+		if err := old.takeSnapshot(old.running + 1); err != nil {
 			return false, err
 		}
-		mine = standing{old.mark.steps, old.values.Known}
+		mine = stepsDone{old.snapshot.steps, old.values.Known}
 	}
 	all, err := dist.AllGatherObject(l.g, mine)
 	if err != nil {
 		return false, err
 	}
-	from := slices.Index(all, slices.MaxFunc(all, func(a, b standing) int {
+	from := slices.Index(all, slices.MaxFunc(all, func(a, b stepsDone) int {
 		return cmp.Or(cmp.Compare(a.Steps, b.Steps), cmp.Compare(a.Known, b.Known))
 	}))
 	if all[from].Steps < 0 {
 		return false, nil
 	}
-	var x legacy
+	var x handedOver
 	var has optim.State // of the optimizer, here
 	if l.g.Rank() == from {
 		has = old.opt.State()
-		x = old.legacy(has)
+		x = old.handOver(has)
 	} else {
 		old, has = nil, l.opt.State()
 	}
@@ -172,13 +172,13 @@ func (l *Loop) inherit(old *Loop) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	return true, l.take(&x)
+	return true, l.takeRest(&x)
 }
 
-// legacy is what l leaves to the next loop.
-func (l *Loop) legacy(has optim.State) legacy {
-	m := l.mark
-	x := legacy{Steps: m.steps, Loader: m.loader, Tape: m.tape, Extra: m.extra, Values: l.values.Until(m.steps), Optimizer: has}
+// handOver returns what l leaves to the next loop.
+func (l *Loop) handOver(has optim.State) handedOver {
+	m := l.snapshot
+	x := handedOver{Steps: m.steps, Loader: m.loader, Tape: m.tape, Extra: m.extra, Values: l.values.Until(m.steps), Optimizer: has}
 	x.Optimizer.Tensors = nil
 	for _, t := range has.Tensors {
 		x.Tensors = append(x.Tensors, t.Name)
@@ -196,7 +196,7 @@ func (l *Loop) takeParams(old *Loop, from int) error {
 			}
 			value := was[i].Value
 			if p.IsBuffer() {
-				value = old.mark.buffers[p.Name()]
+				value = old.snapshot.buffers[p.Name()]
 			}
 			tensor.Copy(p.Value, value)
 		}
@@ -209,7 +209,7 @@ func (l *Loop) takeParams(old *Loop, from int) error {
 }
 
 // takeOptimizer makes the optimizer's state that of rank `from`, where it is has.
-func (l *Loop) takeOptimizer(x *legacy, has optim.State, from int) error {
+func (l *Loop) takeOptimizer(x *handedOver, has optim.State, from int) error {
 	st := x.Optimizer
 	for _, t := range has.Tensors {
 		if l.g.Rank() != from {
@@ -226,8 +226,8 @@ func (l *Loop) takeOptimizer(x *legacy, has optim.State, from int) error {
 	return l.opt.SetState(st)
 }
 
-// take sets the rest.
-func (l *Loop) take(x *legacy) error {
+// takeRest sets the rest.
+func (l *Loop) takeRest(x *handedOver) error {
 	l.values.Done, l.values.Series = x.Steps, x.Values
 	if l.state.Tape != nil {
 		l.state.Tape.SetState(x.Tape)

@@ -27,7 +27,7 @@ func (o *Options) Run(cfg dist.Config, f func(ctx context.Context, r *dist.Rank)
 	err := dist.Run(context.Background(), cfg, func(ctx context.Context, r *dist.Rank) error {
 		var err error
 		if rebuild.Asked() {
-			err = survive(ctx, r, f)
+			err = runAndRebuild(ctx, r, f)
 		} else {
 			err = f(ctx, r)
 		}

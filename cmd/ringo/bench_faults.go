@@ -189,7 +189,7 @@ func faultRank(r *dist.Rank, spec *benchSpec, out *json.Encoder) error {
 					return err
 				}
 			}
-			if err := suffer(spec.Fault.Kind); err != nil {
+			if err := faultSelf(spec.Fault.Kind); err != nil {
 				return err
 			}
 		}
@@ -206,8 +206,8 @@ func faultRank(r *dist.Rank, spec *benchSpec, out *json.Encoder) error {
 	return tell("done", "")
 }
 
-// suffer lets the fault happen to this process.
-func suffer(kind string) error {
+// faultSelf lets the fault happen to this process.
+func faultSelf(kind string) error {
 	if kind == "slow" {
 		<-time.After(slowFor)
 		return nil

@@ -74,7 +74,7 @@ func (c *compareCmd) Run() error {
 // gradsOf returns what each of the programs wrote, one after the other.
 func gradsOf(lines [2][]string) (steps [2][]metrics.GradStep, err error) {
 	signals := make(chan os.Signal, 4)
-	listen(signals)
+	notifySignals(signals)
 	defer signal.Stop(signals)
 	dir, err := os.MkdirTemp("", "ringo-compare-")
 	if err != nil {

@@ -24,13 +24,13 @@ const guardLimit = 10 * time.Second
 // guard runs a part of `ringo run` and then kills what is left of the job. Only the goroutine that made it touches it, and
 // only that one reaps: a number that it signals is never another process's by now.
 type guard struct {
-	part   string
-	child  *os.Process
-	others map[int]bool     // children of before: who calls exec leaves them to the new program
-	alive  *os.File         // an end of a pipe: the child reads its end when this process is gone
-	ended  <-chan os.Signal // some child has
-	passed chan os.Signal
-	result *launch.ExitError // of the child, nil while it runs
+	part       string
+	child      *os.Process
+	foreign    map[int]bool     // children of before: who calls exec leaves them to the new program
+	lifeline   *os.File         // an end of a pipe: the child reads its end when this process is gone
+	childEnded <-chan os.Signal // some child has
+	signals    chan os.Signal
+	result     *launch.ExitError // of the child, nil while it runs
 }
 
 // guard runs the next part and returns when no process of the job is left. A guard is a subreaper: a descendant whose parent
@@ -42,20 +42,20 @@ func (r *runCmd) guard() error {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("prctl PR_SET_CHILD_SUBREAPER: %w", err)
 	}
-	g := &guard{part: r.part, others: map[int]bool{}, passed: make(chan os.Signal, 4)}
+	g := &guard{part: r.part, foreign: map[int]bool{}, signals: make(chan os.Signal, 4)}
 	ended := make(chan os.Signal, 1)
 	signal.Notify(ended, syscall.SIGCHLD)
 	defer signal.Stop(ended)
-	g.ended = ended
-	listen(g.passed, syscall.SIGQUIT)
-	defer signal.Stop(g.passed)
+	g.childEnded = ended
+	notifySignals(g.signals, syscall.SIGQUIT)
+	defer signal.Stop(g.signals)
 	for _, pid := range children() {
-		g.others[pid] = true
+		g.foreign[pid] = true
 	}
 	if err := g.start(r.folder); err != nil {
 		return err
 	}
-	defer g.alive.Close()
+	defer g.lifeline.Close()
 	orphaned := make(chan struct{})
 	if r.part == partWatcher {
 		defer os.RemoveAll(r.folder)
@@ -63,15 +63,15 @@ func (r *runCmd) guard() error {
 	}
 	for g.result == nil {
 		select {
-		case s := <-g.passed:
+		case s := <-g.signals:
 			_ = g.child.Signal(s) // it may have ended
-		case <-g.ended:
+		case <-g.childEnded:
 			g.reap()
 		case <-orphaned:
 			g.result = &launch.ExitError{Code: 128 + int(syscall.SIGKILL)}
 		}
 	}
-	return g.end()
+	return g.killRest()
 }
 
 // start starts the next part.
@@ -91,7 +91,7 @@ func (g *guard) start(folder string) error {
 		return err
 	}
 	defer input.Close()
-	g.alive = alive
+	g.lifeline = alive
 	env := append(os.Environ(), partEnv+"="+next, folderEnv+"="+folder)
 	g.child, err = os.StartProcess(self, os.Args, &os.ProcAttr{Env: env, Files: []*os.File{input, os.Stdout, os.Stderr}, Sys: attr})
 	if err != nil {
@@ -110,7 +110,7 @@ func (g *guard) reap() (left []int) {
 		case err != nil: // ECHILD
 			return nil
 		case pid == 0:
-			return slices.DeleteFunc(children(), func(pid int) bool { return g.others[pid] })
+			return slices.DeleteFunc(children(), func(pid int) bool { return g.foreign[pid] })
 		case pid == g.child.Pid && s.Signaled() && s.Signal() == syscall.SIGPIPE: // as for any program whose reader has enough
 			g.result = &launch.ExitError{Code: 128 + int(s.Signal())}
 		case pid == g.child.Pid && s.Signaled():
@@ -118,20 +118,20 @@ func (g *guard) reap() (left []int) {
 		case pid == g.child.Pid:
 			g.result = &launch.ExitError{Code: s.ExitStatus()} // it has said why
 		default:
-			delete(g.others, pid) // the number may be another's now
+			delete(g.foreign, pid) // the number may be another's now
 		}
 	}
 }
 
-// end kills what is left. Whoever is killed leaves its own children to this process, and a signal that says so.
-func (g *guard) end() error {
+// killRest kills what is left. Whoever is killed leaves its own children to this process, and a signal that says so.
+func (g *guard) killRest() error {
 	result, limit := g.result, time.After(guardLimit)
 	for left := g.reap(); len(left) > 0; left = g.reap() {
 		for _, pid := range left {
 			_ = syscall.Kill(pid, syscall.SIGKILL) // it may be dead, not reaped
 		}
 		select {
-		case <-g.ended:
+		case <-g.childEnded:
 		case <-limit:
 			return &launch.ExitError{Code: max(result.Code, 1), Text: strings.TrimPrefix(fmt.Sprintf("%s\nprocesses %v cannot be killed", result.Text, left), "\n")}
 		}

@@ -142,7 +142,7 @@ func (r *runCmd) work() (err error) {
 		return err
 	}
 	signals := make(chan os.Signal, 4)
-	listen(signals, syscall.SIGQUIT) // of which ranks in Go print their goroutines
+	notifySignals(signals, syscall.SIGQUIT) // of which ranks in Go print their goroutines
 	defer signal.Stop(signals)
 	args := r.args()
 	job := launch.Config{Ranks: r.Ranks, Args: args, Timeout: r.Timeout, Threads: r.Threads, Bind: r.Bind, Ports: r.Ports,

@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// listen has signals that end a job sent to c: a key, a launcher, a terminal that closes, and others if so wanted. nohup is respected.
-func listen(c chan<- os.Signal, others ...os.Signal) {
+// notifySignals has signals that end a job sent to c: a key, a launcher, a terminal that closes, and others if so wanted. nohup is respected.
+func notifySignals(c chan<- os.Signal, others ...os.Signal) {
 	for _, s := range append(others, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP) {
 		if !signal.Ignored(s) {
 			signal.Notify(c, s)
@@ -19,6 +19,6 @@ func listen(c chan<- os.Signal, others ...os.Signal) {
 // interrupts returns the signals that end a job.
 var interrupts = sync.OnceValue(func() <-chan os.Signal {
 	c := make(chan os.Signal, 4)
-	listen(c)
+	notifySignals(c)
 	return c
 })

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// outcome is what became of a rank.
-type outcome struct {
+// rankState is what became of a rank.
+type rankState struct {
 	reported bool
 	ended    bool
 	failed   bool
@@ -28,10 +28,10 @@ type cause struct {
 }
 
 // handle takes in what a node says.
-func (c *coordinator) handle(a arrival) {
+func (c *coordinator) handle(a incoming) {
 	n := a.from
 	if a.err != nil {
-		c.leave(n, a.err)
+		c.nodeLost(n, a.err)
 		return
 	}
 	if a.note.Hello != nil {
@@ -41,48 +41,48 @@ func (c *coordinator) handle(a arrival) {
 	if c.nodes[n.Node] != n {
 		return // refused; its last words
 	}
-	c.heard(n)
+	c.confirm(n)
 	m := a.note
 	switch {
 	case m.Signal != 0:
 		c.interrupt(syscall.Signal(m.Signal))
 	case m.Kill:
-		c.tellMembers(note{Kill: true})
+		c.sendToMembers(note{Kill: true})
 	case m.Started != nil && m.Started.Gen == c.gen:
 		n.pids = m.Started.PIDs
-	case m.Unstart != nil && m.Unstart.Gen == c.gen:
-		c.unstarted(n, m.Unstart)
-	case m.Report != nil && m.Report.Gen == c.gen && n.holds(m.Report.Rank):
+	case m.StartFailed != nil && m.StartFailed.Gen == c.gen:
+		c.startFailed(n, m.StartFailed)
+	case m.Report != nil && m.Report.Gen == c.gen && n.hasRank(m.Report.Rank):
 		c.reported(m.Report)
-	case m.Ended != nil && m.Ended.Gen == c.gen && n.holds(m.Ended.Rank):
+	case m.Ended != nil && m.Ended.Gen == c.gen && n.hasRank(m.Ended.Rank):
 		c.ended(n, m.Ended)
-	case m.Without != nil && m.Without.Gen == c.gen && n.holds(m.Without.Rank) && c.config.Rebuild:
+	case m.Without != nil && m.Without.Gen == c.gen && n.hasRank(m.Without.Rank) && c.config.Rebuild:
 		c.without(m.Without)
-	case m.Show != nil && m.Show.Gen == c.gen && n.holds(m.Show.Rank) && c.config.Watch != nil:
+	case m.Show != nil && m.Show.Gen == c.gen && n.hasRank(m.Show.Rank) && c.config.Watch != nil:
 		c.config.Watch.Shown(c.gen, m.Show.Rank, m.Show.What)
 	case m.Silent > 0 && m.Silent == c.gen:
-		c.silent(n)
+		c.nodeSilent(n)
 	case m.Progress != nil && m.Progress.Gen == c.gen:
 		c.step = max(c.step, m.Progress.Step)
 	}
 }
 
-// holds tells whether a rank of the generation is this node's.
-func (n *node) holds(rank int) bool {
-	return n.live > 0 && rank >= n.first && rank < n.first+n.Ranks
+// hasRank tells whether a rank of the generation is this node's.
+func (n *node) hasRank(rank int) bool {
+	return n.running > 0 && rank >= n.first && rank < n.first+n.Ranks
 }
 
-// unstarted notes that some workers of a node do not exist. The others have nobody to meet.
-func (c *coordinator) unstarted(n *node, u *unstart) {
-	missing := min(max(u.Missing, 0), n.live)
-	n.live -= missing
-	c.live -= missing
+// startFailed notes that some workers of a node do not exist. The others have nobody to meet.
+func (c *coordinator) startFailed(n *node, u *startFailure) {
+	missing := min(max(u.Missing, 0), n.running)
+	n.running -= missing
+	c.running -= missing
 	text := u.Text
 	if len(c.members) > 1 {
 		text = n.String() + ": " + text
 	}
 	c.fail(Primary, cause{first: n.first, last: n.first + n.Ranks - 1, by: -1, text: text})
-	c.tellMembers(note{Kill: true})
+	c.sendToMembers(note{Kill: true})
 }
 
 // reported takes the first report of a rank.
@@ -106,8 +106,8 @@ func (c *coordinator) ended(n *node, m *ended) {
 	if r.ended {
 		return
 	}
-	n.live--
-	c.live--
+	n.running--
+	c.running--
 	r.ended, r.killed, r.silence, r.code = true, m.Killed, m.Silence, exitCode(m)
 	if w := c.config.Watch; w != nil && m.Status == 0 {
 		w.Ended(c.gen, m.Rank, 0)
@@ -127,19 +127,19 @@ func (c *coordinator) ended(n *node, m *ended) {
 // without notes which ranks the others go on without. Failures of these alone end nobody; those that live are ended.
 func (c *coordinator) without(m *without) {
 	lost := slices.DeleteFunc(m.Ranks, func(rank int) bool { return rank < 0 || rank >= len(c.ranks) || c.ranks[rank].lost })
-	if len(lost) == 0 || c.ranks[m.Rank].lost || c.stopped != 0 {
+	if len(lost) == 0 || c.ranks[m.Rank].lost || c.signal != 0 {
 		return // another rank has said it, or it is too late
 	}
 	for _, rank := range lost {
 		c.ranks[rank].lost = true
 	}
 	text := fmt.Sprintf("%d ranks go on without %s", len(c.ranks)-len(c.lost()), c.rankNames(lost))
-	if first := c.first(); first != nil {
+	if first := c.firstCause(); first != nil {
 		text = first.text + "\n" + text
 	}
-	c.tellMembers(note{Lost: lost})
-	c.tellMembers(note{News: text})
-	if !slices.ContainsFunc(c.ranks, func(r outcome) bool { return r.failed && !r.lost }) {
+	c.sendToMembers(note{Lost: lost})
+	c.sendToMembers(note{Notice: text})
+	if !slices.ContainsFunc(c.ranks, func(r rankState) bool { return r.failed && !r.lost }) {
 		c.cause, c.echo = nil, nil
 		c.deadline.Stop()
 	}
@@ -166,17 +166,17 @@ func (c *coordinator) rankNames(ranks []int) string {
 
 // silent notes that no worker that is left on a node gives a sign of life. After a failure, when that is so on all nodes,
 // nobody is left who could say more about the cause: they are killed at once.
-func (c *coordinator) silent(n *node) {
-	n.silent = time.Now()
-	if c.first() == nil || c.stopped != 0 {
+func (c *coordinator) nodeSilent(n *node) {
+	n.silentAt = time.Now()
+	if c.firstCause() == nil || c.signal != 0 {
 		return
 	}
 	for _, m := range c.members {
-		if m.live > 0 && time.Since(m.silent) > silence {
+		if m.running > 0 && time.Since(m.silentAt) > silentAfter {
 			return
 		}
 	}
-	c.tellMembers(note{Kill: true})
+	c.sendToMembers(note{Kill: true})
 }
 
 // exitCode is the shell's: 128 + n for signal n. A rank that reported a failure and then exited with 0, or had to be
@@ -196,11 +196,11 @@ func (c *coordinator) fail(kind Kind, f cause) {
 	if f.by >= 0 {
 		c.ranks[f.by].failed = true
 	}
-	if c.stopped != 0 {
+	if c.signal != 0 {
 		return
 	}
-	if c.first() == nil {
-		c.deadline.Reset(c.config.patience())
+	if c.firstCause() == nil {
+		c.deadline.Reset(c.config.failureTimeout())
 	}
 	switch {
 	case kind == Primary && c.cause == nil:
@@ -210,8 +210,8 @@ func (c *coordinator) fail(kind Kind, f cause) {
 	}
 }
 
-// first returns the failure to report, nil when there is none.
-func (c *coordinator) first() *cause {
+// firstCause returns the failure to report, nil when there is none.
+func (c *coordinator) firstCause() *cause {
 	if c.cause != nil {
 		return c.cause
 	}
@@ -220,51 +220,51 @@ func (c *coordinator) first() *cause {
 
 // interrupt passes the job's first signal on to all workers.
 func (c *coordinator) interrupt(s syscall.Signal) {
-	if c.stopped != 0 {
+	if c.signal != 0 {
 		return
 	}
-	c.stopped = s
-	c.deadline.Reset(grace)
-	c.tellMembers(note{Signal: int(s)})
+	c.signal = s
+	c.deadline.Reset(signalGrace)
+	c.sendToMembers(note{Signal: int(s)})
 }
 
 // result says how the last generation ended.
 func (c *coordinator) result() (code int, text string) {
 	var lines []string
-	if first := c.first(); first != nil {
+	if first := c.firstCause(); first != nil {
 		code = 1
 		if first.by >= 0 {
 			code = max(c.ranks[first.by].code, 1)
 		}
 		lines = append(lines, first.text)
-		if n := c.failedBeside(first); n == 1 {
+		if n := c.secondaryFailures(first); n == 1 {
 			lines = append(lines, "and 1 rank failed because of it")
 		} else if n > 1 {
 			lines = append(lines, fmt.Sprintf("and %d ranks failed because of it", n))
 		}
 	}
-	if c.stopped != 0 {
-		code = 128 + int(c.stopped)
-		lines = append(lines, signalText(c.stopped))
+	if c.signal != 0 {
+		code = 128 + int(c.signal)
+		lines = append(lines, signalText(c.signal))
 	}
 	for rank, r := range c.ranks {
 		if !r.killed || r.lost {
 			continue
 		}
 		line := c.rankName(rank) + " did not end by itself and was killed"
-		if r.silence > silence {
+		if r.silence > silentAfter {
 			line += fmt.Sprintf("; its last heartbeat was %.1f s before that", r.silence.Seconds())
 		}
 		lines = append(lines, line)
 	}
-	if first := c.first(); first != nil && c.config.MaxRestarts > 0 && c.stopped == 0 && c.restarts == c.config.MaxRestarts {
+	if first := c.firstCause(); first != nil && c.config.MaxRestarts > 0 && c.signal == 0 && c.restarts == c.config.MaxRestarts {
 		lines = append(lines, fmt.Sprintf("generation %d was the last: restarts without progress are limited to %d", c.gen, c.config.MaxRestarts))
 	}
 	return code, strings.Join(lines, "\n")
 }
 
-// failedBeside counts the ranks that failed or were killed, other than those at fault.
-func (c *coordinator) failedBeside(first *cause) int {
+// secondaryFailures counts the ranks that failed or were killed, other than those at fault.
+func (c *coordinator) secondaryFailures(first *cause) int {
 	n := 0
 	for rank, r := range c.ranks {
 		if (rank < first.first || rank > first.last) && (r.failed || r.killed) {

@@ -82,16 +82,16 @@ type ExitError struct {
 func (e *ExitError) Error() string { return e.Text }
 
 const (
-	// grace is how long a rank has after a signal was passed on to it.
-	grace = 5 * time.Second
-	// settle is how long ranks have, on top of an operation's timeout, to end after one has failed.
-	settle = 2 * time.Second
-	// lastOutput is how long a reader may take over the rest of the output after a signal.
-	lastOutput = 500 * time.Millisecond
+	// signalGrace is how long a rank has after a signal was passed on to it.
+	signalGrace = 5 * time.Second
+	// failureGrace is how long ranks have, on top of an operation's timeout, to end after one has failed.
+	failureGrace = 2 * time.Second
+	// outputGrace is how long a reader may take over the rest of the output after a signal.
+	outputGrace = 500 * time.Millisecond
 	// assumedTimeout stands for the timeout of the operations when only the program knows it.
 	assumedTimeout = 5 * time.Second
 
-	minSilence, maxSilence = 2 * time.Second, 15 * time.Second
+	minHostTimeout, maxHostTimeout = 2 * time.Second, 15 * time.Second
 
 	// maxLocal is more than there are cores in a host: a larger number of ranks is a typing error, and starting them would
 	// take the host down.
@@ -108,18 +108,18 @@ func (c *Config) timeout() time.Duration {
 }
 
 // patience returns how long to wait for the other ranks after the first failure.
-func (c *Config) patience() time.Duration {
+func (c *Config) failureTimeout() time.Duration {
 	t := cmp.Or(c.timeout(), assumedTimeout)
 	if c.Rebuild { // they need the timeout to see the loss, and three times that at most to agree
 		t *= 4
 	}
-	return t + settle
+	return t + failureGrace
 }
 
 // lostAfter returns how long another host may be silent: the timeout of an operation, but at least minSilence, for agents
 // share their host with busy ranks, and at most maxSilence.
 func (c *Config) lostAfter() time.Duration {
-	return min(max(cmp.Or(c.timeout(), maxSilence), minSilence), maxSilence)
+	return min(max(cmp.Or(c.timeout(), maxHostTimeout), minHostTimeout), maxHostTimeout)
 }
 
 // Check returns what is wrong with the Config; Run returns the same, before it starts anything.

@@ -25,31 +25,31 @@ type coordinator struct {
 	config *Config
 	job    string // its name
 	door   *door  // nil for a job on this host alone
-	in     chan arrival
-	over   chan struct{} // closed when nobody reads from in any more
+	in     chan incoming
+	done   chan struct{} // closed when nobody reads from in any more
 	// listeners hands rank 0's listener to the agent of this process, one a generation.
 	listeners chan *os.File
 
-	nodes    map[int]*node  // those that are connected
-	refused  sync.WaitGroup // of the others, those that do not know it yet
-	gen      int
-	members  []*node // of the generation
-	whole    bool    // no member is lost
-	live     int     // workers that have not ended
-	ranks    []outcome
-	cause    *cause // earliest primary failure
-	echo     *cause // earliest echo
-	deadline *time.Timer
-	restarts int // since the last progress
-	step     int // the last that rank 0 has completed, of all generations
-	best     int // the same, of all generations before this one
+	nodes      map[int]*node  // those that are connected
+	refusals   sync.WaitGroup // of the others, those that do not know it yet
+	gen        int
+	members    []*node // of the generation
+	noneLost   bool    // no member is lost
+	running    int     // workers that have not ended
+	ranks      []rankState
+	cause      *cause // earliest primary failure
+	echo       *cause // earliest echo
+	deadline   *time.Timer
+	restarts   int // since the last progress
+	step       int // the last that rank 0 has completed, of all generations
+	bestBefore int // the same, of all generations before this one
 
-	failed  string         // the job cannot start
-	stopped syscall.Signal // ended the job
+	cannotStart string         // the job cannot start
+	signal      syscall.Signal // ended the job
 }
 
-// arrival is what the coordinator learns about a node: a note, or its end.
-type arrival struct {
+// incoming is what the coordinator learns about a node: a note, or its end.
+type incoming struct {
 	from *node
 	note note
 	err  error
@@ -57,8 +57,8 @@ type arrival struct {
 
 // newCoordinator opens the rendezvous and adds this process's own agent, whose end of the connection it returns.
 func newCoordinator(config *Config) (*coordinator, *wire, error) {
-	c := &coordinator{config: config, in: make(chan arrival), over: make(chan struct{}), listeners: make(chan *os.File, 1),
-		nodes: map[int]*node{}, deadline: time.NewTimer(0), step: -1, best: -1}
+	c := &coordinator{config: config, in: make(chan incoming), done: make(chan struct{}), listeners: make(chan *os.File, 1),
+		nodes: map[int]*node{}, deadline: time.NewTimer(0), step: -1, bestBefore: -1}
 	c.deadline.Stop()
 	if c.job = os.Getenv("RINGO_JOB_ID"); c.job == "" || config.MaxNodes == 1 {
 		c.job = randomHex(8)
@@ -75,47 +75,47 @@ func newCoordinator(config *Config) (*coordinator, *wire, error) {
 	ours, theirs := net.Pipe()
 	self := &node{hello: newHello(config), wire: newWire(ours, 0)}
 	c.nodes[0] = self
-	go c.listen(self)
+	go c.readNotes(self)
 	return c, newWire(theirs, 0), nil
 }
 
 // newcomer is called by the door.
 func (c *coordinator) newcomer(n *node) {
-	if c.arrive(arrival{from: n, note: note{Hello: &n.hello}}) {
-		c.listen(n)
+	if c.deliver(incoming{from: n, note: note{Hello: &n.hello}}) {
+		c.readNotes(n)
 	} else {
 		n.wire.send(note{Refuse: "the job is over"})
 		n.wire.finish()
 	}
 }
 
-// listen passes on what a node says, until its connection ends.
-func (c *coordinator) listen(n *node) {
+// readNotes passes on what a node says, until its connection ends.
+func (c *coordinator) readNotes(n *node) {
 	for {
 		m, err := n.wire.read()
-		if !c.arrive(arrival{n, m, err}) || err != nil {
+		if !c.deliver(incoming{n, m, err}) || err != nil {
 			return
 		}
 	}
 }
 
-func (c *coordinator) arrive(a arrival) bool {
+func (c *coordinator) deliver(a incoming) bool {
 	select {
 	case c.in <- a:
 		return true
-	case <-c.over:
+	case <-c.done:
 		return false
 	}
 }
 
 // run returns when the job is over and all nodes know it.
 func (c *coordinator) run() {
-	defer close(c.over)
+	defer close(c.done)
 	if c.door != nil {
 		defer c.door.close()
 	}
 	for {
-		if err := c.gather(); err != nil {
+		if err := c.awaitNodes(); err != nil {
 			c.finish(err)
 			return
 		}
@@ -124,21 +124,21 @@ func (c *coordinator) run() {
 			return
 		}
 		c.supervise()
-		if !c.again() {
+		if !c.restart() {
 			c.finish(nil)
 			return
 		}
 	}
 }
 
-// gather returns when the nodes of the next generation are here.
-func (c *coordinator) gather() error {
+// awaitNodes returns when the nodes of the next generation are here.
+func (c *coordinator) awaitNodes() error {
 	join := time.NewTimer(c.config.JoinTimeout)
 	defer join.Stop()
 	wait := time.NewTimer(c.config.NodeWait)
 	defer wait.Stop()
 	enough := c.config.MaxNodes
-	if c.whole { // all members of the last generation are here: there is nobody to wait for
+	if c.noneLost { // all members of the last generation are here: there is nobody to wait for
 		enough = c.config.MinNodes
 	}
 	for len(c.nodes) < enough {
@@ -148,20 +148,20 @@ func (c *coordinator) gather() error {
 		case <-wait.C:
 			enough = c.config.MinNodes
 		case <-join.C:
-			return fmt.Errorf("waiting for %s of %s: %d of them came within %v", c.missing(),
+			return fmt.Errorf("waiting for %s of %s: %d of them came within %v", c.missingNodes(),
 				nodesFlag(c.config.MinNodes, c.config.MaxNodes), len(c.nodes)-1, c.config.JoinTimeout)
 		}
-		if c.failed != "" {
-			return errors.New(c.failed)
+		if c.cannotStart != "" {
+			return errors.New(c.cannotStart)
 		}
-		if c.stopped != 0 {
-			return errStopped
+		if c.signal != 0 {
+			return errSignalled
 		}
 	}
 	return nil
 }
 
-var errStopped = errors.New("a signal came before the ranks started")
+var errSignalled = errors.New("a signal came before the ranks started")
 
 // begin starts a generation: world ranks go in the order of the nodes.
 func (c *coordinator) begin() error {
@@ -175,17 +175,17 @@ func (c *coordinator) begin() error {
 	}
 	slices.SortFunc(c.members, func(a, b *node) int { return cmp.Compare(a.Node, b.Node) })
 	c.gen++
-	c.whole, c.live, c.cause, c.echo = true, 0, nil, nil
+	c.noneLost, c.running, c.cause, c.echo = true, 0, nil, nil
 	for _, n := range c.members {
-		n.first, n.live, n.pids, n.silent = c.live, n.Ranks, nil, time.Time{}
-		c.live += n.Ranks
+		n.first, n.running, n.pids, n.silentAt = c.running, n.Ranks, nil, time.Time{}
+		c.running += n.Ranks
 	}
-	c.ranks = make([]outcome, c.live)
+	c.ranks = make([]rankState, c.running)
 	if c.config.Watch != nil {
-		c.config.Watch.Started(c.gen, c.live, c.nodes[0].Ranks)
+		c.config.Watch.Started(c.gen, c.running, c.nodes[0].Ranks)
 	}
 	for _, n := range c.members {
-		n.wire.send(note{Start: &start{Gen: c.gen, First: n.first, Size: c.live, Master: master, Job: c.job, Watch: c.config.Watch != nil}})
+		n.wire.send(note{Start: &start{Gen: c.gen, First: n.first, Size: c.running, Master: master, Job: c.job, Watch: c.config.Watch != nil}})
 	}
 	return nil
 }
@@ -237,25 +237,25 @@ func listenInRange(bind, text string) (l net.Listener, err error) {
 
 // supervise returns when all workers have ended.
 func (c *coordinator) supervise() {
-	for c.live > 0 {
+	for c.running > 0 {
 		select {
 		case a := <-c.in:
 			c.handle(a)
 		case <-c.deadline.C:
-			c.tellMembers(note{Kill: true})
+			c.sendToMembers(note{Kill: true})
 		}
 	}
 	c.deadline.Stop()
 }
 
-// again decides whether to start the workers anew, and says so.
-func (c *coordinator) again() bool {
-	first := c.first()
-	if c.stopped != 0 || first == nil {
+// restart decides whether to start the workers anew, and says so.
+func (c *coordinator) restart() bool {
+	first := c.firstCause()
+	if c.signal != 0 || first == nil {
 		return false
 	}
-	if c.step > c.best {
-		c.best, c.restarts = c.step, 0
+	if c.step > c.bestBefore {
+		c.bestBefore, c.restarts = c.step, 0
 	}
 	if c.restarts == c.config.MaxRestarts {
 		return false
@@ -264,7 +264,7 @@ func (c *coordinator) again() bool {
 	text := fmt.Sprintf("%s\nrestart %d of %d: generation %d is over, generation %d begins", first.text, c.restarts,
 		c.config.MaxRestarts, c.gen, c.gen+1)
 	for _, n := range c.nodes {
-		n.wire.send(note{News: text})
+		n.wire.send(note{Notice: text})
 	}
 	return true
 }
@@ -274,28 +274,28 @@ func (c *coordinator) again() bool {
 func (c *coordinator) finish(err error) {
 	code, text := c.result()
 	if lost := c.lost(); code == 0 && err == nil && lost != nil {
-		c.nodes[0].wire.send(note{News: fmt.Sprintf("the job ended well, without %s", c.rankNames(lost))})
+		c.nodes[0].wire.send(note{Notice: fmt.Sprintf("the job ended well, without %s", c.rankNames(lost))})
 	}
 	switch {
-	case c.stopped != 0 && err != nil:
-		text = signalText(c.stopped)
+	case c.signal != 0 && err != nil:
+		text = signalText(c.signal)
 	case err != nil && text != "":
 		code, text = max(code, 1), text+"\nno restart: "+err.Error()
 	case err != nil:
 		code, text = 1, err.Error()
 	}
 	for _, n := range c.nodes {
-		n.wire.send(note{End: &end{Code: code, Text: text, Signal: int(c.stopped)}})
+		n.wire.send(note{End: &jobEnd{Code: code, Text: text, Signal: int(c.signal)}})
 	}
-	limit := time.NewTimer(settle)
+	limit := time.NewTimer(failureGrace)
 	defer limit.Stop()
 	for len(c.nodes) > 0 {
 		select {
 		case a := <-c.in:
 			if a.err != nil {
-				c.leave(a.from, a.err)
+				c.nodeLost(a.from, a.err)
 			} else if a.note.Hello != nil {
-				c.turnAway(a.from, "the job is over")
+				c.sendRefusal(a.from, "the job is over")
 			}
 		case <-limit.C:
 			for _, n := range c.nodes {
@@ -306,7 +306,7 @@ func (c *coordinator) finish(err error) {
 	}
 	told := make(chan struct{})
 	go func() {
-		c.refused.Wait()
+		c.refusals.Wait()
 		close(told)
 	}()
 	select {
@@ -317,10 +317,10 @@ func (c *coordinator) finish(err error) {
 
 func signalText(s syscall.Signal) string { return fmt.Sprintf("ended by signal %v", s) }
 
-// tellMembers sends a note to those whose workers have not all ended.
-func (c *coordinator) tellMembers(n note) {
+// sendToMembers sends a note to those whose workers have not all ended.
+func (c *coordinator) sendToMembers(n note) {
 	for _, m := range c.members {
-		if m.live > 0 {
+		if m.running > 0 {
 			m.wire.send(n)
 		}
 	}

@@ -95,8 +95,8 @@ func FromEnv(getenv func(string) string) (Env, error) {
 	return e, nil
 }
 
-// taken is the secret that Take has found, for as long as the process lives.
-var taken struct {
+// takenSecret is the secret that Take has found, for as long as the process lives.
+var takenSecret struct {
 	sync.Mutex
 	secret string
 }
@@ -105,9 +105,9 @@ var taken struct {
 // programs which this one starts do not inherit it; a later call still returns it.
 func Take() (Env, error) {
 	const name = "RINGO_JOB_SECRET"
-	taken.Lock()
-	defer taken.Unlock()
-	text := cmp.Or(os.Getenv(name), taken.secret)
+	takenSecret.Lock()
+	defer takenSecret.Unlock()
+	text := cmp.Or(os.Getenv(name), takenSecret.secret)
 	e, err := FromEnv(func(variable string) string {
 		if variable == name {
 			return text
@@ -117,7 +117,7 @@ func Take() (Env, error) {
 	if err != nil || e.Source == "" {
 		return e, err
 	}
-	taken.secret = text
+	takenSecret.secret = text
 	return e, os.Unsetenv(name)
 }
 

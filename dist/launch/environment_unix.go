@@ -26,15 +26,15 @@ func (a *agent) environment() []string {
 		"RINGO_WATCHED":    "",
 		rebuild.Env:        "",
 		"RINGO_AGENT_FD":   strconv.Itoa(agentFD),
-		"RINGO_WORLD_SIZE": strconv.Itoa(a.gen.Size),
+		"RINGO_WORLD_SIZE": strconv.Itoa(a.start.Size),
 		"RINGO_LOCAL_SIZE": strconv.Itoa(c.Ranks),
-		"RINGO_MASTER":     a.gen.Master,
+		"RINGO_MASTER":     a.start.Master,
 		"RINGO_BIND":       cmp.Or(c.Bind, a.bind),
 		"RINGO_JOB_SECRET": a.secret,
-		"RINGO_JOB_ID":     a.gen.Job,
-		"RINGO_GENERATION": strconv.Itoa(a.gen.Gen),
+		"RINGO_JOB_ID":     a.start.Job,
+		"RINGO_GENERATION": strconv.Itoa(a.start.Gen),
 	}
-	if a.gen.Watch {
+	if a.start.Watch {
 		own["RINGO_WATCHED"] = "1"
 	}
 	if c.Rebuild {

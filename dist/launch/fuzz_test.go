@@ -26,10 +26,10 @@ func FuzzCoordinator(f *testing.F) {
 {"report":{"gen":1,"rank":1,"what":{"kind":"primary","rank":-1}}}`)
 	f.Fuzz(func(t *testing.T, lines string) {
 		config := &Config{Ranks: 1, MinNodes: 2, MaxNodes: 2}
-		c := &coordinator{config: config, nodes: map[int]*node{}, gen: 1, live: 3, ranks: make([]outcome, 3), deadline: time.NewTimer(time.Hour)}
+		c := &coordinator{config: config, nodes: map[int]*node{}, gen: 1, running: 3, ranks: make([]rankState, 3), deadline: time.NewTimer(time.Hour)}
 		defer c.deadline.Stop()
 		for i := range 2 {
-			n := &node{hello: hello{Node: i, Ranks: 1 + i, Min: 2, Max: 2}, wire: &wire{more: make(chan struct{}, 1)}, first: i, live: 1 + i}
+			n := &node{hello: hello{Node: i, Ranks: 1 + i, Min: 2, Max: 2}, wire: &wire{wakeup: make(chan struct{}, 1)}, first: i, running: 1 + i}
 			c.nodes[i] = n
 			c.members = append(c.members, n)
 		}
@@ -42,14 +42,14 @@ func FuzzCoordinator(f *testing.F) {
 				c.newcomerInTest(*m.Hello)
 				continue
 			}
-			c.handle(arrival{from: c.members[1], note: m})
+			c.handle(incoming{from: c.members[1], note: m})
 		}
-		assert.Equal(t, c.live, c.members[0].live+c.members[1].live)
-		assert.Equal(t, 1, c.members[0].live, "node 0 said nothing")
-		assert.GreaterOrEqual(t, c.members[1].live, 0)
-		c.handle(arrival{from: c.members[1], err: errEnded})
-		assert.Equal(t, 1, c.live)
-		if c.first() != nil {
+		assert.Equal(t, c.running, c.members[0].running+c.members[1].running)
+		assert.Equal(t, 1, c.members[0].running, "node 0 said nothing")
+		assert.GreaterOrEqual(t, c.members[1].running, 0)
+		c.handle(incoming{from: c.members[1], err: errEnded})
+		assert.Equal(t, 1, c.running)
+		if c.firstCause() != nil {
 			code, text := c.result()
 			assert.NotZero(t, code)
 			assert.NotEmpty(t, text)
@@ -59,7 +59,7 @@ func FuzzCoordinator(f *testing.F) {
 
 // newcomerInTest is a connection that has ended.
 func (c *coordinator) newcomerInTest(h hello) {
-	w := &wire{more: make(chan struct{}, 1), written: make(chan struct{})}
-	close(w.written)
-	c.handle(arrival{from: &node{hello: h, wire: w}, note: note{Hello: &h}})
+	w := &wire{wakeup: make(chan struct{}, 1), writerDone: make(chan struct{})}
+	close(w.writerDone)
+	c.handle(incoming{from: &node{hello: h, wire: w}, note: note{Hello: &h}})
 }

@@ -15,14 +15,14 @@ import (
 // node is an agent as the coordinator sees it.
 type node struct {
 	hello
-	wire  *wire
-	rival *node // wants the same number; held until this node is heard of, or lost
+	wire      *wire
+	duplicate *node // wants the same number; held until this node is heard of, or lost
 
 	// Of the generation that runs; live is 0 for a node that takes no part.
-	first  int
-	live   int
-	pids   []int
-	silent time.Time // when it last said that no worker that is left gives a sign of life
+	first    int
+	running  int
+	pids     []int
+	silentAt time.Time // when it last said that no worker that is left gives a sign of life
 }
 
 // newHello introduces this process.
@@ -50,8 +50,8 @@ func nodesFlag(lo, hi int) string {
 	return fmt.Sprintf("%d:%d", lo, hi)
 }
 
-// objection says why a node may not take part, "" if it may.
-func (c *coordinator) objection(n *node) string {
+// checkHello says why a node may not take part, "" if it may.
+func (c *coordinator) checkHello(n *node) string {
 	self := c.nodes[0]
 	switch {
 	case n.Min != self.Min || n.Max != self.Max:
@@ -64,7 +64,7 @@ func (c *coordinator) objection(n *node) string {
 
 // admit lets a newcomer wait for the next start.
 func (c *coordinator) admit(n *node) {
-	if why := c.objection(n); why != "" {
+	if why := c.checkHello(n); why != "" {
 		c.refuse(n, why)
 		return
 	}
@@ -73,68 +73,68 @@ func (c *coordinator) admit(n *node) {
 	case old == nil:
 		c.nodes[n.Node] = n
 		n.wire.send(note{Welcome: true})
-		if c.live > 0 {
-			n.wire.send(note{News: fmt.Sprintf("generation %d runs without this node, which waits for a restart", c.gen)})
+		if c.running > 0 {
+			n.wire.send(note{Notice: fmt.Sprintf("generation %d runs without this node, which waits for a restart", c.gen)})
 		}
-	case old.rival == nil:
-		old.rival = n
+	case old.duplicate == nil:
+		old.duplicate = n
 	default:
-		c.refuse(n, c.twice(old, n))
+		c.refuse(n, c.joinedTwice(old, n))
 	}
 }
 
-func (c *coordinator) twice(old, n *node) string {
+func (c *coordinator) joinedTwice(old, n *node) string {
 	return fmt.Sprintf("node %d joined twice: host %s (pid %d) and host %s (pid %d)", n.Node, old.Host, old.PID, n.Host, n.PID)
 }
 
 // refuse turns a newcomer away. Before the first start nobody can tell who is right: there will be no job.
 func (c *coordinator) refuse(n *node, why string) {
-	c.turnAway(n, why)
-	if c.gen == 0 && c.failed == "" {
-		c.failed = why
+	c.sendRefusal(n, why)
+	if c.gen == 0 && c.cannotStart == "" {
+		c.cannotStart = why
 	}
 }
 
-func (c *coordinator) turnAway(n *node, why string) {
+func (c *coordinator) sendRefusal(n *node, why string) {
 	n.wire.send(note{Refuse: why})
 	n.wire.finish()
-	c.refused.Go(func() { <-n.wire.written })
+	c.refusals.Go(func() { <-n.wire.writerDone })
 }
 
-// heard notes that a node is there: whoever wants its number must go.
-func (c *coordinator) heard(n *node) {
-	if rival := n.rival; rival != nil && c.nodes[n.Node] == n {
-		n.rival = nil
-		c.refuse(rival, c.twice(n, rival))
+// confirm notes that a node is there: whoever wants its number must go.
+func (c *coordinator) confirm(n *node) {
+	if other := n.duplicate; other != nil && c.nodes[n.Node] == n {
+		n.duplicate = nil
+		c.refuse(other, c.joinedTwice(n, other))
 	}
 }
 
-// leave forgets a node whose connection has ended. Its ranks have failed.
-func (c *coordinator) leave(n *node, why error) {
+// nodeLost forgets a node whose connection has ended. Its ranks have failed.
+func (c *coordinator) nodeLost(n *node, why error) {
 	if old := c.nodes[n.Node]; old != n {
-		if old != nil && old.rival == n {
-			old.rival = nil
+		if old != nil && old.duplicate == n {
+			old.duplicate = nil
 		}
 		return
 	}
 	delete(c.nodes, n.Node)
 	n.wire.finish()
 	if slices.Contains(c.members, n) {
-		c.whole = false
+		c.noneLost = false
 	}
-	if n.live > 0 {
-		c.live -= n.live
-		n.live = 0
+	if n.running > 0 {
+		c.running -= n.running
+		n.running = 0
 		text := fmt.Sprintf("%v with %s is lost: %v", n, n.rankList(), why)
 		c.fail(Primary, cause{first: n.first, last: n.first + n.Ranks - 1, by: -1, text: text})
 	}
-	if n.rival != nil {
-		c.admit(n.rival)
+	if n.duplicate != nil {
+		c.admit(n.duplicate)
 	}
 }
 
-// missing lists the numbers of the nodes that are not here.
-func (c *coordinator) missing() string {
+// missingNodes lists the numbers of the nodes that are not here.
+func (c *coordinator) missingNodes() string {
 	var list []int
 	for i := range c.config.MaxNodes {
 		if c.nodes[i] == nil {

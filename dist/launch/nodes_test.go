@@ -272,7 +272,7 @@ func TestWire(t *testing.T) {
 		a, b := net.Pipe()
 		out, in := newWire(a, time.Second), newWire(b, 60*time.Millisecond)
 		long := strings.Repeat("x", maxText)
-		out.send(note{News: long})
+		out.send(note{Notice: long})
 		for step := range 100 {
 			out.send(note{Progress: &progress{Step: step}})
 		}
@@ -283,7 +283,7 @@ func TestWire(t *testing.T) {
 			require.NoError(t, err)
 			got = append(got, n)
 		}
-		assert.Equal(t, long, got[0].News)
+		assert.Equal(t, long, got[0].Notice)
 		assert.Equal(t, 99, got[len(got)-2].Progress.Step)
 		_, err := in.read() // the next sign of life comes later
 		assert.EqualError(t, err, "no heartbeat for 60ms")
@@ -294,7 +294,7 @@ func TestWire(t *testing.T) {
 		}
 		assert.ErrorIs(t, err, errEnded)
 		out.finish()
-		<-out.written
+		<-out.writerDone
 	})
 }
 
@@ -328,7 +328,7 @@ func TestRefusedNodeKnowsWhy(t *testing.T) {
 		one := newWire(theirs, 0)
 		n, err = one.read()
 		require.NoError(t, err)
-		assert.Equal(t, c.failed, n.Refuse)
+		assert.Equal(t, c.cannotStart, n.Refuse)
 		one.finish()
 		<-over
 	})

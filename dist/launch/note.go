@@ -8,22 +8,22 @@ import (
 // note is what agents tell each other, one JSON object per line. One field is set; a note without any is a sign of life.
 type note struct {
 	// From a node to the coordinator.
-	Hello    *hello    `json:"hello,omitempty"`
-	Started  *started  `json:"started,omitempty"`
-	Report   *report   `json:"report,omitempty"`
-	Ended    *ended    `json:"ended,omitempty"`
-	Unstart  *unstart  `json:"unstart,omitempty"`
-	Progress *progress `json:"progress,omitempty"`
-	Show     *shown    `json:"show,omitempty"`
-	Without  *without  `json:"without,omitempty"`
-	Silent   int       `json:"silent,omitempty"` // generation of which no worker that is left here gives a sign of life
+	Hello       *hello        `json:"hello,omitempty"`
+	Started     *started      `json:"started,omitempty"`
+	Report      *report       `json:"report,omitempty"`
+	Ended       *ended        `json:"ended,omitempty"`
+	StartFailed *startFailure `json:"unstart,omitempty"`
+	Progress    *progress     `json:"progress,omitempty"`
+	Show        *shown        `json:"show,omitempty"`
+	Without     *without      `json:"without,omitempty"`
+	Silent      int           `json:"silent,omitempty"` // generation of which no worker that is left here gives a sign of life
 	// From the coordinator to a node.
-	Welcome bool   `json:"welcome,omitempty"`
-	Refuse  string `json:"refuse,omitempty"`
-	Start   *start `json:"start,omitempty"`
-	News    string `json:"news,omitempty"` // for the user
-	End     *end   `json:"end,omitempty"`
-	Lost    []int  `json:"lost,omitempty"` // kill these ranks, which the others go on without
+	Welcome bool    `json:"welcome,omitempty"`
+	Refuse  string  `json:"refuse,omitempty"`
+	Start   *start  `json:"start,omitempty"`
+	Notice  string  `json:"news,omitempty"` // for the user
+	End     *jobEnd `json:"end,omitempty"`
+	Lost    []int   `json:"lost,omitempty"` // kill these ranks, which the others go on without
 	// Both ways: pass the signal on to all workers; kill them.
 	Signal int  `json:"signal,omitempty"`
 	Kill   bool `json:"kill,omitempty"`
@@ -55,8 +55,8 @@ type started struct {
 	PIDs []int `json:"pids"`
 }
 
-// unstart says that a node could not start its last Missing workers.
-type unstart struct {
+// startFailure says that a node could not start its last Missing workers.
+type startFailure struct {
 	Gen     int    `json:"gen"`
 	Missing int    `json:"missing"`
 	Text    string `json:"text"`
@@ -100,8 +100,8 @@ type without struct {
 	Ranks []int `json:"ranks"`
 }
 
-// end is the result of the job, the same on all nodes.
-type end struct {
+// jobEnd is the result of the job, the same on all nodes.
+type jobEnd struct {
 	Code   int    `json:"code"`
 	Text   string `json:"text"`
 	Signal int    `json:"signal,omitempty"` // the one that ended the job

@@ -22,24 +22,24 @@ import (
 // may go on writing.
 const drainMax = 1 << 20
 
-var began = time.Now()
+var processStart = time.Now()
 
 // uptime is how long this process has run, whatever is done to the clock on the wall.
-func uptime() time.Duration { return time.Since(began) }
+func uptime() time.Duration { return time.Since(processStart) }
 
 // procFiles is how many descriptors a worker takes here: its socket, two pipes, its log, and a handle.
 const procFiles = 5
 
 // proc is one worker process.
 type proc struct {
-	local    int // its number on this host
-	rank     int // in the world
-	gen      start
-	cmd      *exec.Cmd
-	conn     *net.UnixConn // the agent's end of the socket
-	pipes    [2]*os.File   // read ends of stdout and stderr
-	lastSeen atomic.Int64  // uptime at the last message; 0 before the first
-	printed  chan struct{} // closed when all output is passed on
+	local         int // its number on this host
+	rank          int // in the world
+	start         start
+	cmd           *exec.Cmd
+	conn          *net.UnixConn // the agent's end of the socket
+	pipes         [2]*os.File   // read ends of stdout and stderr
+	lastHeartbeat atomic.Int64  // uptime at the last message; 0 before the first
+	outputDone    chan struct{} // closed when all output is passed on
 
 	killed  bool          // by the agent; only the agent's goroutine touches it
 	silence time.Duration // before that; 0 when the worker never gave a sign of life
@@ -58,7 +58,7 @@ type event struct {
 
 // startProc forks a worker and watches it. The calling thread must outlive it.
 func startProc(a *agent, local int, env []string, listener *os.File) (*proc, error) {
-	rank := a.gen.First + local
+	rank := a.start.First + local
 	cmd := exec.Command(a.config.Args[0], a.config.Args[1:]...)
 	cmd.SysProcAttr = workerAttr()
 	cmd.Env = append(env[:len(env):len(env)], fmt.Sprintf("RINGO_RANK=%d", rank), fmt.Sprintf("RINGO_LOCAL_RANK=%d", local))
@@ -71,13 +71,13 @@ func startProc(a *agent, local int, env []string, listener *os.File) (*proc, err
 		closeFiles(log)
 		return nil, err
 	}
-	if a.gen.Watch {
-		roomForShow(conn)
+	if a.start.Watch {
+		setShowBuffers(conn)
 	}
 	stdout, cmdStdout, err := os.Pipe()
 	stderr, cmdStderr, err2 := os.Pipe()
 	defer closeFiles(theirs, cmdStdout, cmdStderr)
-	p := &proc{local: local, rank: rank, gen: a.gen, cmd: cmd, conn: conn, pipes: [2]*os.File{stdout, stderr}, printed: make(chan struct{})}
+	p := &proc{local: local, rank: rank, start: a.start, cmd: cmd, conn: conn, pipes: [2]*os.File{stdout, stderr}, outputDone: make(chan struct{})}
 	cmd.Stdout, cmd.Stderr = cmdStdout, cmdStderr
 	cmd.ExtraFiles = []*os.File{theirs}
 	if rank == 0 {
@@ -102,11 +102,11 @@ func (a *agent) openLog(rank int) (*os.File, error) {
 	if a.config.LogDir == "" {
 		return nil, nil
 	}
-	dir := filepath.Join(a.config.LogDir, "job-"+url.PathEscape(a.gen.Job))
+	dir := filepath.Join(a.config.LogDir, "job-"+url.PathEscape(a.start.Job))
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return nil, err
 	}
-	name := fmt.Sprintf("generation-%d-rank-%d", a.gen.Gen, rank)
+	name := fmt.Sprintf("generation-%d-rank-%d", a.start.Gen, rank)
 	f, err := os.OpenFile(filepath.Join(dir, name+".log"), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
 	for i := 2; errors.Is(err, os.ErrExist); i++ {
 		f, err = os.OpenFile(filepath.Join(dir, fmt.Sprintf("%s.%d.log", name, i)), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
@@ -156,10 +156,10 @@ func (p *proc) watch(a *agent, log *os.File) {
 			file.to = log
 		}
 		if a.config.Watch != nil {
-			file.to = io.MultiWriter(watched{a.config.Watch, p.gen.Gen, p.rank}, file.to)
+			file.to = io.MultiWriter(watchWriter{a.config.Watch, p.start.Gen, p.rank}, file.to)
 		}
 		printers.Go(func() {
-			_, _ = io.Copy(io.MultiWriter(file, screen), &untilEmpty{from: p.pipes[i]}) // a lineWriter never fails, and the end says all
+			_, _ = io.Copy(io.MultiWriter(file, screen), &drainReader{from: p.pipes[i]}) // a lineWriter never fails, and the end says all
 			file.Flush()
 			screen.Flush()
 			p.pipes[i].Close()
@@ -171,7 +171,7 @@ func (p *proc) watch(a *agent, log *os.File) {
 		if log != nil {
 			a.output.fail(errors.Join(both.err, log.Close()))
 		}
-		close(p.printed)
+		close(p.outputDone)
 	}()
 	go func() {
 		awaitExit(p.cmd)
@@ -187,24 +187,24 @@ func (p *proc) watch(a *agent, log *os.File) {
 	}()
 }
 
-// untilEmpty reads from a worker. A deadline says that the worker is dead: what it wrote is there, and all of it is read,
+// drainReader reads from a worker. A deadline says that the worker is dead: what it wrote is there, and all of it is read,
 // however late that happens. Then comes the end, though something that left the worker's process group may still hold the
 // other side open.
-type untilEmpty struct {
+type drainReader struct {
 	from interface {
 		io.Reader
 		syscall.Conn
 	}
-	dead bool
-	read int // since
+	ended bool
+	read  int // since
 }
 
-func (u *untilEmpty) Read(b []byte) (n int, err error) {
-	if !u.dead {
+func (u *drainReader) Read(b []byte) (n int, err error) {
+	if !u.ended {
 		if n, err = u.from.Read(b); !errors.Is(err, os.ErrDeadlineExceeded) {
 			return n, err
 		}
-		u.dead = true
+		u.ended = true
 	}
 	raw, err := u.from.SyscallConn()
 	if err != nil {
@@ -224,42 +224,42 @@ func (u *untilEmpty) Read(b []byte) (n int, err error) {
 	return n, nil
 }
 
-// watched is where what a rank prints goes for whoever watches the job.
-type watched struct {
-	by        Watcher
+// watchWriter is where what a rank prints goes for whoever watches the job.
+type watchWriter struct {
+	watcher   Watcher
 	gen, rank int
 }
 
 // Write passes on whole lines.
-func (w watched) Write(lines []byte) (int, error) {
-	w.by.Printed(w.gen, w.rank, lines)
+func (w watchWriter) Write(lines []byte) (int, error) {
+	w.watcher.Printed(w.gen, w.rank, lines)
 	return len(lines), nil
 }
 
-// show passes on a report for whoever watches the job. The byte asks for the next one; the worker waits for nothing, so the
+// forwardShow passes on a report for whoever watches the job. The byte asks for the next one; the worker waits for nothing, so the
 // socket has room for it.
-func (p *proc) show(a *agent, report []byte) {
+func (p *proc) forwardShow(a *agent, report []byte) {
 	if a.config.Watch != nil {
-		a.config.Watch.Shown(p.gen.Gen, p.rank, report)
+		a.config.Watch.Shown(p.start.Gen, p.rank, report)
 	} else {
-		a.wire.send(note{Show: &shown{Gen: p.gen.Gen, Rank: p.rank, What: report}})
+		a.wire.send(note{Show: &shown{Gen: p.start.Gen, Rank: p.rank, What: report}})
 	}
 	_, _ = p.conn.Write([]byte{1}) // a worker that has ended needs none
 }
 
 // readReports passes on what the worker says and notes its heartbeats.
 func (p *proc) readReports(a *agent) {
-	for in := json.NewDecoder(&untilEmpty{from: p.conn}); ; {
+	for in := json.NewDecoder(&drainReader{from: p.conn}); ; {
 		var m message
 		if err := in.Decode(&m); err != nil {
 			return
 		}
-		p.lastSeen.Store(int64(uptime()))
+		p.lastHeartbeat.Store(int64(uptime()))
 		switch {
 		case m.Kind != "" || m.Step != nil || len(m.Without) > 0:
 			a.events <- event{local: p.local, report: &m}
-		case len(m.Show) > 0 && len(m.Show) <= maxShow && p.gen.Watch:
-			p.show(a, m.Show)
+		case len(m.Show) > 0 && len(m.Show) <= maxShow && p.start.Watch:
+			p.forwardShow(a, m.Show)
 		}
 	}
 }
@@ -292,8 +292,8 @@ func (p *proc) isReaped() bool {
 
 // isSilent reports whether the worker has stopped giving signs of life; some programs never give any.
 func (p *proc) isSilent() bool {
-	last := p.lastSeen.Load()
-	return last != 0 && uptime()-time.Duration(last) > silence
+	last := p.lastHeartbeat.Load()
+	return last != 0 && uptime()-time.Duration(last) > silentAfter
 }
 
 // kill ends the worker, unless it has ended.
@@ -302,7 +302,7 @@ func (p *proc) kill() {
 		return
 	}
 	p.killed = true
-	if last := p.lastSeen.Load(); last != 0 {
+	if last := p.lastHeartbeat.Load(); last != 0 {
 		p.silence = uptime() - time.Duration(last)
 	}
 	p.signal(syscall.SIGKILL)

@@ -120,7 +120,7 @@ func TestNothingOfADeadWorkerIsLost(t *testing.T) {
 	_, err = w.WriteString(text)
 	require.NoError(t, err)
 	require.NoError(t, r.SetReadDeadline(long))
-	got, err := io.ReadAll(&untilEmpty{from: r})
+	got, err := io.ReadAll(&drainReader{from: r})
 	require.NoError(t, err)
 	assert.Equal(t, text, string(got))
 
@@ -169,7 +169,7 @@ func TestLogsAreNew(t *testing.T) {
 	theirs := filepath.Join(dir, "theirs")
 	require.NoError(t, os.WriteFile(theirs, []byte("precious"), 0o600))
 	open := func(job string) *os.File {
-		a := &agent{config: &Config{LogDir: dir}, gen: start{Gen: 1, Job: job}}
+		a := &agent{config: &Config{LogDir: dir}, start: start{Gen: 1, Job: job}}
 		f, err := a.openLog(3)
 		require.NoError(t, err)
 		t.Cleanup(func() { f.Close() })
@@ -307,11 +307,11 @@ func TestBystanders(t *testing.T) {
 
 func TestPatience(t *testing.T) {
 	t.Setenv("RINGO_TIMEOUT", "")
-	assert.Equal(t, 7*time.Second, (&Config{}).patience())
-	assert.Equal(t, 3*time.Second, (&Config{Timeout: time.Second}).patience())
+	assert.Equal(t, 7*time.Second, (&Config{}).failureTimeout())
+	assert.Equal(t, 3*time.Second, (&Config{Timeout: time.Second}).failureTimeout())
 	t.Setenv("RINGO_TIMEOUT", "4s")
-	assert.Equal(t, 6*time.Second, (&Config{}).patience())
-	assert.Equal(t, 3*time.Second, (&Config{Timeout: time.Second}).patience())
+	assert.Equal(t, 6*time.Second, (&Config{}).failureTimeout())
+	assert.Equal(t, 3*time.Second, (&Config{Timeout: time.Second}).failureTimeout())
 }
 
 // TestNothingLeft runs jobs whose ranks are all killed: descriptors and goroutines go back to where they were.

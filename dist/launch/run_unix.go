@@ -21,23 +21,23 @@ import (
 type agent struct {
 	config    *Config
 	wire      *wire
-	inbox     chan arrival
+	inbox     chan incoming
 	events    chan event
 	output    output
-	news      chan string   // for the user; a stuck terminal must not hold up the agent
+	notices   chan string   // for the user; a stuck terminal must not hold up the agent
 	forks     chan func()   // run by the thread that all workers are children of
 	stop      chan struct{} // ends forks and the reader of wire
 	listeners chan *os.File // from the coordinator in this process; nil on other nodes
 	bind      string        // address of the interface that routes to the other nodes
 	secret    string
 
-	gen     start
-	procs   []*proc // of the generation
-	live    int
-	silent  int               // how often in a row all that live were found silent
-	printed []<-chan struct{} // of all workers ever
-	stopped syscall.Signal    // what this agent got
-	verdict *end
+	start       start
+	procs       []*proc // of the generation
+	running     int
+	silentTicks int               // how often in a row all that live were found silent
+	outputDone  []<-chan struct{} // of all workers ever
+	signal      syscall.Signal    // what this agent got
+	jobEnd      *jobEnd
 }
 
 // Run starts the ranks of this host, waits for the whole job and leaves no process of it. The error is an *ExitError when
@@ -53,8 +53,8 @@ func Run(c Config) error {
 	if _, err := exec.LookPath(c.Args[0]); err != nil {
 		return err
 	}
-	a := &agent{config: &c, inbox: make(chan arrival), events: make(chan event), forks: make(chan func()), stop: make(chan struct{}),
-		news: make(chan string, 64)}
+	a := &agent{config: &c, inbox: make(chan incoming), events: make(chan event), forks: make(chan func()), stop: make(chan struct{}),
+		notices: make(chan string, 64)}
 	a.secret = os.Getenv("RINGO_JOB_SECRET")
 	if c.MaxNodes == 1 {
 		a.bind, a.secret = "127.0.0.1", randomHex(32)
@@ -79,13 +79,13 @@ func Run(c Config) error {
 			return err
 		}
 	}
-	go a.fork()
-	go a.listen()
-	a.printNews()
-	a.work()
-	close(a.news)
+	go a.forkLoop()
+	go a.readNotes()
+	a.printNotices()
+	a.loop()
+	close(a.notices)
 	close(a.stop)
-	<-a.wire.written // and so the coordinator's verdict has been taken
+	<-a.wire.writerDone // and so the coordinator's last note has been taken
 	<-coordinated
 	a.dropListener()
 	return a.result()
@@ -119,8 +119,8 @@ func (a *agent) join() error {
 	}
 }
 
-// fork runs functions on one thread, which stays: Linux kills a worker when the thread that forked it ends.
-func (a *agent) fork() {
+// forkLoop runs functions on one thread, which stays: Linux kills a worker when the thread that forked it ends.
+func (a *agent) forkLoop() {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	for {
@@ -133,25 +133,25 @@ func (a *agent) fork() {
 	}
 }
 
-// printNews starts to write news to stderr.
-func (a *agent) printNews() {
+// printNotices starts to write notices to stderr.
+func (a *agent) printNotices() {
 	printed := make(chan struct{})
-	a.printed = append(a.printed, printed)
+	a.outputDone = append(a.outputDone, printed)
 	w := &lineWriter{out: &a.output, to: a.config.Stderr, prefix: "ringo: "}
 	go func() {
 		defer close(printed)
-		for text := range a.news {
+		for text := range a.notices {
 			_, _ = w.Write([]byte(text)) // never fails
 		}
 	}()
 }
 
-// listen passes on what the coordinator says.
-func (a *agent) listen() {
+// readNotes passes on what the coordinator says.
+func (a *agent) readNotes() {
 	for {
 		m, err := a.wire.read()
 		select {
-		case a.inbox <- arrival{note: m, err: err}:
+		case a.inbox <- incoming{note: m, err: err}:
 		case <-a.stop:
 			return
 		}
@@ -161,36 +161,36 @@ func (a *agent) listen() {
 	}
 }
 
-// work obeys the coordinator until the job is over and no worker is left.
-func (a *agent) work() {
+// loop obeys the coordinator until the job is over and no worker is left.
+func (a *agent) loop() {
 	tick := time.NewTicker(heartbeat)
 	defer tick.Stop()
-	for a.verdict == nil {
+	for a.jobEnd == nil {
 		select {
 		case <-tick.C:
-			a.look()
+			a.checkSilence()
 		case m := <-a.inbox:
-			a.obey(m)
+			a.handleNote(m)
 		case e := <-a.events:
-			a.tell(e)
+			a.forward(e)
 		case s := <-a.config.Signals:
 			a.interrupt(s)
 		}
 	}
 	a.wire.finish()
 	a.killAll()
-	for a.live > 0 {
-		a.tell(<-a.events)
+	for a.running > 0 {
+		a.forward(<-a.events)
 	}
 }
 
-func (a *agent) obey(m arrival) {
+func (a *agent) handleNote(m incoming) {
 	n := m.note
 	switch {
 	case m.err != nil:
-		a.verdict = &end{Code: 1, Text: fmt.Sprintf("node %d lost node 0 at %s: %v", a.config.NodeRank, a.config.Rendezvous, m.err)}
+		a.jobEnd = &jobEnd{Code: 1, Text: fmt.Sprintf("node %d lost node 0 at %s: %v", a.config.NodeRank, a.config.Rendezvous, m.err)}
 	case n.End != nil:
-		a.verdict = n.End
+		a.jobEnd = n.End
 	case n.Start != nil:
 		a.begin(*n.Start)
 	case n.Signal != 0:
@@ -201,11 +201,11 @@ func (a *agent) obey(m arrival) {
 		a.killAll()
 	case n.Lost != nil:
 		for _, rank := range n.Lost {
-			a.procs[rank-a.gen.First].kill()
+			a.procs[rank-a.start.First].kill()
 		}
-	case n.News != "":
+	case n.Notice != "":
 		select {
-		case a.news <- n.News + "\n":
+		case a.notices <- n.Notice + "\n":
 		default: // nobody reads them
 		}
 	}
@@ -213,7 +213,7 @@ func (a *agent) obey(m arrival) {
 
 // begin starts the workers of a generation.
 func (a *agent) begin(s start) {
-	a.gen, a.procs, a.silent = s, nil, 0
+	a.start, a.procs, a.silentTicks = s, nil, 0
 	var listener *os.File
 	if a.listeners != nil {
 		listener = <-a.listeners
@@ -224,7 +224,7 @@ func (a *agent) begin(s start) {
 	err := <-done
 	if err != nil {
 		a.killAll()
-		a.wire.send(note{Unstart: &unstart{Gen: s.Gen, Missing: a.config.Ranks - len(a.procs),
+		a.wire.send(note{StartFailed: &startFailure{Gen: s.Gen, Missing: a.config.Ranks - len(a.procs),
 			Text: fmt.Sprintf("launch: starting rank %d of %d: %v", s.First+len(a.procs), s.Size, err)}})
 		return
 	}
@@ -243,8 +243,8 @@ func (a *agent) startProcs(listener *os.File) error {
 			return nofile.Explain(err, fmt.Sprintf("about %d for each of %d ranks", procFiles, a.config.Ranks))
 		}
 		a.procs = append(a.procs, p)
-		a.printed = append(a.printed, p.printed)
-		a.live++
+		a.outputDone = append(a.outputDone, p.outputDone)
+		a.running++
 	}
 	return nil
 }
@@ -258,13 +258,13 @@ func (a *agent) dropListener() {
 	}
 }
 
-// tell passes on what a worker reports and how it ended.
-func (a *agent) tell(e event) {
-	p, rank := a.procs[e.local], a.gen.First+e.local
+// forward passes on what a worker reports and how it ended.
+func (a *agent) forward(e event) {
+	p, rank := a.procs[e.local], a.start.First+e.local
 	switch {
 	case e.ended:
-		a.live--
-		m := &ended{Gen: a.gen.Gen, Rank: rank, Status: e.status.ExitStatus(), Killed: p.killed, Silence: p.silence}
+		a.running--
+		m := &ended{Gen: a.start.Gen, Rank: rank, Status: e.status.ExitStatus(), Killed: p.killed, Silence: p.silence}
 		if e.status.Signaled() {
 			m.Signal = int(e.status.Signal())
 		}
@@ -272,25 +272,25 @@ func (a *agent) tell(e event) {
 	case e.report.Kind != "":
 		r := *e.report
 		r.Text = r.Text[:min(len(r.Text), maxText)]
-		a.wire.send(note{Report: &report{Gen: a.gen.Gen, Rank: rank, What: r}})
+		a.wire.send(note{Report: &report{Gen: a.start.Gen, Rank: rank, What: r}})
 	case len(e.report.Without) > 0:
-		a.wire.send(note{Without: &without{Gen: a.gen.Gen, Rank: rank, Ranks: e.report.Without}})
+		a.wire.send(note{Without: &without{Gen: a.start.Gen, Rank: rank, Ranks: e.report.Without}})
 	case e.report.Step != nil:
-		a.wire.send(note{Progress: &progress{Gen: a.gen.Gen, Step: *e.report.Step}})
+		a.wire.send(note{Progress: &progress{Gen: a.start.Gen, Step: *e.report.Step}})
 	}
 }
 
-// look tells the coordinator when no worker that is left gives a sign of life. It looks several times: an agent that was
+// checkSilence tells the coordinator when no worker that is left gives a sign of life. It looks several times: an agent that was
 // stopped itself must hear what was said meanwhile.
-func (a *agent) look() {
-	a.silent++
+func (a *agent) checkSilence() {
+	a.silentTicks++
 	for _, p := range a.procs {
 		if !p.isReaped() && !p.isSilent() {
-			a.silent = 0
+			a.silentTicks = 0
 		}
 	}
-	if a.live > 0 && a.silent > 2 {
-		a.wire.send(note{Silent: a.gen.Gen})
+	if a.running > 0 && a.silentTicks > 2 {
+		a.wire.send(note{Silent: a.start.Gen})
 	}
 }
 
@@ -300,13 +300,13 @@ func (a *agent) interrupt(s os.Signal) {
 	number, ok := s.(syscall.Signal)
 	switch {
 	case !ok:
-	case a.live == 0 && a.config.NodeRank > 0:
-		a.verdict = &end{Code: 128 + int(number), Text: signalText(number), Signal: int(number)}
-	case a.stopped != 0:
+	case a.running == 0 && a.config.NodeRank > 0:
+		a.jobEnd = &jobEnd{Code: 128 + int(number), Text: signalText(number), Signal: int(number)}
+	case a.signal != 0:
 		a.killAll()
 		a.wire.send(note{Kill: true})
 	default:
-		a.stopped = number
+		a.signal = number
 		a.wire.send(note{Signal: int(number)})
 	}
 }
@@ -322,38 +322,38 @@ func (a *agent) killAll() {
 // waiting, which is then false, even one that was passed on to a coordinator that had just finished.
 func (a *agent) awaitOutput() bool {
 	var limit <-chan time.Time
-	if a.stopped != 0 || a.verdict.Signal != 0 {
-		limit = time.After(lastOutput)
+	if a.signal != 0 || a.jobEnd.Signal != 0 {
+		limit = time.After(outputGrace)
 	}
-	for _, printed := range a.printed {
+	for _, printed := range a.outputDone {
 		select {
 		case <-printed:
 		case <-limit:
-			if a.verdict.Signal == 0 {
-				a.endBy(a.stopped)
+			if a.jobEnd.Signal == 0 {
+				a.endBySignal(a.signal)
 			}
 			return false
 		case s := <-a.config.Signals:
 			number, _ := s.(syscall.Signal)
-			a.endBy(number)
+			a.endBySignal(number)
 			return false
 		}
 	}
 	return true
 }
 
-// endBy adds a signal to the verdict.
-func (a *agent) endBy(s syscall.Signal) {
-	a.verdict.Code, a.verdict.Signal = 128+int(s), int(s)
-	a.verdict.Text = strings.TrimPrefix(a.verdict.Text+"\n"+signalText(s), "\n")
+// endBySignal adds a signal to the job's end.
+func (a *agent) endBySignal(s syscall.Signal) {
+	a.jobEnd.Code, a.jobEnd.Signal = 128+int(s), int(s)
+	a.jobEnd.Text = strings.TrimPrefix(a.jobEnd.Text+"\n"+signalText(s), "\n")
 }
 
 // result says how the job ended, and what this host has to add.
 func (a *agent) result() error {
 	printed := a.awaitOutput()
-	code, text := a.verdict.Code, []string{}
-	if a.verdict.Text != "" {
-		text = append(text, a.verdict.Text)
+	code, text := a.jobEnd.Code, []string{}
+	if a.jobEnd.Text != "" {
+		text = append(text, a.jobEnd.Text)
 	}
 	if !printed {
 		text = append(text, "the rest of the output was not read") // somebody still uses output

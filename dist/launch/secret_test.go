@@ -12,7 +12,7 @@ import (
 // the jobs that this process may start.
 func TestTake(t *testing.T) {
 	const name = "RINGO_JOB_SECRET"
-	defer func() { taken.secret = "" }()
+	defer func() { takenSecret.secret = "" }()
 	t.Setenv(name, "the secret")
 	e, err := Take()
 	require.NoError(t, err)

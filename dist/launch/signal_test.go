@@ -60,7 +60,7 @@ func TestSecondSignalKills(t *testing.T) {
 	job.signals <- syscall.SIGINT
 	job.signals <- syscall.SIGINT
 	text := requireExit(t, <-job.ended, 130)
-	assert.Less(t, time.Since(start), grace)
+	assert.Less(t, time.Since(start), signalGrace)
 	assert.Regexp(t, `^ended by signal interrupt\nrank 0 \(pid \d+\) did not end by itself and was killed\nrank 1 .* was killed$`, text)
 	requireGone(t, job.out.pids("pid"))
 }
@@ -72,7 +72,7 @@ func TestGrace(t *testing.T) {
 	start := time.Now()
 	job.signals <- syscall.SIGTERM
 	text := requireExit(t, <-job.ended, 143)
-	assert.InDelta(t, grace.Seconds(), time.Since(start).Seconds(), 1)
+	assert.InDelta(t, signalGrace.Seconds(), time.Since(start).Seconds(), 1)
 	assert.Contains(t, text, "did not end by itself and was killed")
 	requireGone(t, job.out.pids("pid"))
 }
@@ -100,7 +100,7 @@ func TestSignalStuckOutput(t *testing.T) {
 // The coordinator had already seen the last worker end when it heard of the signal: the agent still heeds it.
 func TestSignalAfterTheVerdict(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := &agent{config: &Config{}, verdict: &end{}, stopped: syscall.SIGTERM, printed: []<-chan struct{}{make(chan struct{})}}
+		a := &agent{config: &Config{}, jobEnd: &jobEnd{}, signal: syscall.SIGTERM, outputDone: []<-chan struct{}{make(chan struct{})}}
 		text := requireExit(t, a.result(), 143)
 		assert.Equal(t, "ended by signal terminated\nthe rest of the output was not read", text)
 	})

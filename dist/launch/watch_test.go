@@ -108,7 +108,7 @@ func TestSlowAgent(t *testing.T) {
 		require.NoError(t, c.(*net.UnixConn).SetReadBuffer(8<<10))
 		require.NoError(t, c.(*net.UnixConn).SetWriteBuffer(8<<10))
 	}
-	roomForShow(agent)
+	setShowBuffers(agent)
 	w := newWorker(conn, true)
 	defer conn.Close()
 	<-w.Asked()
@@ -137,7 +137,7 @@ func TestUnwatched(t *testing.T) {
 	for _, v := range a.environment() {
 		assert.NotContains(t, v, "RINGO_WATCHED")
 	}
-	a.gen.Watch = true
+	a.start.Watch = true
 	assert.Contains(t, a.environment(), "RINGO_WATCHED=1")
 }
 
@@ -145,10 +145,10 @@ func TestUnwatched(t *testing.T) {
 func TestSlowPeer(t *testing.T) {
 	ours, theirs := net.Pipe()
 	w := newWire(ours, 0)
-	for i := range 5 * maxShown {
+	for i := range 5 * maxQueuedShows {
 		w.send(note{Show: &shown{Gen: 1, Rank: i, What: json.RawMessage("1")}})
-		if i%maxShown == 0 {
-			w.send(note{News: fmt.Sprint(i)})
+		if i%maxQueuedShows == 0 {
+			w.send(note{Notice: fmt.Sprint(i)})
 		}
 	}
 	w.finish()
@@ -160,7 +160,7 @@ func TestSlowPeer(t *testing.T) {
 		if err != nil {
 			break
 		}
-		if n.News != "" {
+		if n.Notice != "" {
 			news++
 		}
 		if n.Show != nil {
@@ -168,6 +168,6 @@ func TestSlowPeer(t *testing.T) {
 		}
 	}
 	assert.Equal(t, 5, news)
-	assert.LessOrEqual(t, shows, 2*maxShown) // those that the writer held, and the queue
-	assert.GreaterOrEqual(t, shows, maxShown-5)
+	assert.LessOrEqual(t, shows, 2*maxQueuedShows) // those that the writer held, and the queue
+	assert.GreaterOrEqual(t, shows, maxQueuedShows-5)
 }

@@ -17,18 +17,18 @@ const (
 	// maxNote bounds a note; a report's text is cut to maxText before.
 	maxNote = 1 << 20
 	maxText = 64 << 10
-	// maxShown is how many notes may wait before reports for whoever watches are dropped.
-	maxShown = 16
+	// maxQueuedShows is how many notes may wait before reports for whoever watches are dropped.
+	maxQueuedShows = 16
 )
 
 // wire is a connection between an agent and the coordinator. Notes are queued, so that nobody waits for a slow peer; a
 // peer that is silent for the patience is lost.
 type wire struct {
-	conn     net.Conn
-	in       *bufio.Scanner
-	patience time.Duration // 0 for ever: both ends are this process
-	more     chan struct{} // there is something in the queue
-	written  chan struct{} // closed when the writer has ended
+	conn       net.Conn
+	scanner    *bufio.Scanner
+	timeout    time.Duration // 0 for ever: both ends are this process
+	wakeup     chan struct{} // there is something in the queue
+	writerDone chan struct{} // closed when the writer has ended
 
 	mu      sync.Mutex
 	queue   []note
@@ -36,8 +36,8 @@ type wire struct {
 }
 
 func newWire(conn net.Conn, patience time.Duration) *wire {
-	w := &wire{conn: conn, in: bufio.NewScanner(conn), patience: patience, more: make(chan struct{}, 1), written: make(chan struct{})}
-	w.in.Buffer(nil, maxNote)
+	w := &wire{conn: conn, scanner: bufio.NewScanner(conn), timeout: patience, wakeup: make(chan struct{}, 1), writerDone: make(chan struct{})}
+	w.scanner.Buffer(nil, maxNote)
 	go w.write()
 	return w
 }
@@ -50,7 +50,7 @@ func (w *wire) send(n note) {
 	switch {
 	case n.Progress != nil && last >= 0 && w.queue[last].Progress != nil:
 		w.queue[last] = n
-	case n.Show == nil || len(w.queue) < maxShown:
+	case n.Show == nil || len(w.queue) < maxQueuedShows:
 		w.queue = append(w.queue, n)
 	}
 	w.mu.Unlock()
@@ -67,14 +67,14 @@ func (w *wire) finish() {
 
 func (w *wire) wake() {
 	select {
-	case w.more <- struct{}{}:
+	case w.wakeup <- struct{}{}:
 	default:
 	}
 }
 
 // write sends what is queued, and signs of life.
 func (w *wire) write() {
-	defer close(w.written)
+	defer close(w.writerDone)
 	defer w.conn.Close() // ends the reader, too
 	beat := time.NewTicker(heartbeat)
 	defer beat.Stop()
@@ -85,14 +85,14 @@ func (w *wire) write() {
 		w.mu.Unlock()
 		if len(notes) == 0 && !closing {
 			select {
-			case <-w.more:
+			case <-w.wakeup:
 				continue
 			case <-beat.C:
 				notes = []note{{}}
 			}
 		}
 		for _, n := range notes {
-			if w.put(n) != nil {
+			if w.writeNote(n) != nil {
 				return
 			}
 		}
@@ -102,13 +102,13 @@ func (w *wire) write() {
 	}
 }
 
-func (w *wire) put(n note) error {
+func (w *wire) writeNote(n note) error {
 	line, err := json.Marshal(n)
 	if err != nil {
 		return err
 	}
-	if w.patience > 0 {
-		if err := w.conn.SetWriteDeadline(time.Now().Add(w.patience)); err != nil {
+	if w.timeout > 0 {
+		if err := w.conn.SetWriteDeadline(time.Now().Add(w.timeout)); err != nil {
 			return err
 		}
 	}
@@ -118,28 +118,28 @@ func (w *wire) put(n note) error {
 
 // read returns the next note, which may be a sign of life, or why there will be no more.
 func (w *wire) read() (n note, err error) {
-	if w.patience > 0 {
-		if err := w.conn.SetReadDeadline(time.Now().Add(w.patience)); err != nil {
+	if w.timeout > 0 {
+		if err := w.conn.SetReadDeadline(time.Now().Add(w.timeout)); err != nil {
 			return n, errEnded
 		}
 	}
-	if !w.in.Scan() {
-		return n, w.lost(w.in.Err())
+	if !w.scanner.Scan() {
+		return n, w.readError(w.scanner.Err())
 	}
-	err = json.Unmarshal(w.in.Bytes(), &n)
+	err = json.Unmarshal(w.scanner.Bytes(), &n)
 	return n, err
 }
 
 var errEnded = errors.New("the connection ended")
 
-// lost says in plain words why reading ended.
-func (w *wire) lost(err error) error {
+// readError says in plain words why reading ended.
+func (w *wire) readError(err error) error {
 	switch {
 	case err == nil, errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed), errors.Is(err, io.ErrClosedPipe),
 		errors.Is(err, syscall.ECONNRESET):
 		return errEnded
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return fmt.Errorf("no heartbeat for %v", w.patience)
+		return fmt.Errorf("no heartbeat for %v", w.timeout)
 	}
 	return err
 }

@@ -24,8 +24,8 @@ const (
 const (
 	// heartbeat is how often a worker tells its agent that it is alive.
 	heartbeat = 500 * time.Millisecond
-	// silence is how long a worker says nothing before it counts as silent.
-	silence = 2 * heartbeat
+	// silentAfter is how long a worker says nothing before it counts as silent.
+	silentAfter = 2 * heartbeat
 )
 
 // message is what a worker writes to its agent, one JSON object per line: a report if it has a kind, progress if it has a
@@ -79,17 +79,17 @@ func newWorker(conn net.Conn, watched bool) *Worker {
 	if watched {
 		w.asked = make(chan struct{}, 1)
 		w.asked <- struct{}{}
-		roomForShow(conn)
+		setShowBuffers(conn)
 	}
-	go w.hear()
+	go w.readAgent()
 	if w.send(message{}) == nil {
-		go w.beat()
+		go w.sendHeartbeats()
 	}
 	return w
 }
 
-// hear reads from the agent, which writes a byte for each message of Show that it has taken. Read ends when the agent does.
-func (w *Worker) hear() {
+// readAgent reads from the agent, which writes a byte for each message of Show that it has taken. Read ends when the agent does.
+func (w *Worker) readAgent() {
 	defer close(w.lost)
 	for taken := make([]byte, 1); ; {
 		if _, err := w.conn.Read(taken); err != nil {
@@ -102,7 +102,7 @@ func (w *Worker) hear() {
 	}
 }
 
-func (w *Worker) beat() {
+func (w *Worker) sendHeartbeats() {
 	tick := time.NewTicker(heartbeat)
 	defer tick.Stop()
 	for {
@@ -173,8 +173,8 @@ func (w *Worker) Show(report []byte) error {
 	return w.send(message{Show: report})
 }
 
-// roomForShow makes the buffers of one end of a socket pair hold what Show sends; macOS' are small.
-func roomForShow(conn net.Conn) {
+// setShowBuffers makes the buffers of one end of a socket pair hold what Show sends; macOS' are small.
+func setShowBuffers(conn net.Conn) {
 	if c, ok := conn.(*net.UnixConn); ok {
 		_ = errors.Join(c.SetReadBuffer(2*maxShow), c.SetWriteBuffer(2*maxShow)) // writes would wait for the agent, not fail
 	}

@@ -45,30 +45,30 @@ func (m *Message) Check(n int) error {
 
 // peer is what a member knows of another one, or of itself.
 type peer struct {
-	here  bool // has joined
-	lost  bool // cannot be reached any more
-	reach []int
+	joined    bool // has joined
+	lost      bool // cannot be reached any more
+	reachable []int
 }
 
 // Node is one member's part. It is not safe for concurrent use; send is called from inside its methods.
 type Node struct {
-	me      int
-	peers   []peer
-	send    func(to int, m Message)
-	hurried bool
-	decided []int
+	me          int
+	peers       []peer
+	send        func(to int, m Message)
+	skipWaiting bool
+	decided     []int
 
 	// As a voter.
 	promised, voted uint64
 	vote            []int
 
 	// As a leader: the ballot under way.
-	ballot   uint64 // 0: none
-	asking   bool   // collecting promises; then votes
-	yes      []int
-	best     uint64 // the highest ballot that somebody voted in
-	proposed []int
-	again    bool // the ballot came to nothing: the next Tick begins another
+	ballot     uint64 // 0: none
+	preparing  bool   // collecting promises; then votes
+	answered   []int
+	bestBallot uint64 // the highest ballot that somebody voted in
+	proposed   []int
+	retry      bool // the ballot came to nothing: the next Tick begins another
 }
 
 // New returns the part of member me of a group of n. Send hands a message to another member; it must not call back.
@@ -88,21 +88,21 @@ func (v *Node) Decided() []int { return v.decided }
 
 // Join asks for a new group.
 func (v *Node) Join() {
-	v.peers[v.me].here = true
-	v.tell()
-	v.step()
+	v.peers[v.me].joined = true
+	v.sendJoin()
+	v.maybeBegin()
 }
 
-// tell says to all others that this member is here, and whom it reaches.
-func (v *Node) tell() {
+// sendJoin says to all others that this member is here, and whom it reaches.
+func (v *Node) sendJoin() {
 	me := &v.peers[v.me]
-	me.reach = nil
+	me.reachable = nil
 	for i := range v.peers {
 		if !v.peers[i].lost {
-			me.reach = append(me.reach, i)
+			me.reachable = append(me.reachable, i)
 		}
 	}
-	v.all(Message{Kind: Join, List: me.reach})
+	v.broadcast(Message{Kind: Join, List: me.reachable})
 }
 
 // Leave takes Join back, unless the decision is there. What was promised or voted stays.
@@ -110,7 +110,7 @@ func (v *Node) Leave() {
 	if v.decided == nil {
 		v.peers[v.me] = peer{}
 		v.ballot = 0
-		v.all(Message{Kind: Leave})
+		v.broadcast(Message{Kind: Leave})
 	}
 }
 
@@ -120,24 +120,24 @@ func (v *Node) Lost(i int) {
 		return
 	}
 	v.peers[i] = peer{lost: true}
-	v.again = v.ballot != 0
-	if v.peers[v.me].here {
-		v.tell()
+	v.retry = v.ballot != 0
+	if v.peers[v.me].joined {
+		v.sendJoin()
 	}
-	v.step()
+	v.maybeBegin()
 }
 
 // Hurry ends the waiting for members that are reached but have not joined.
 func (v *Node) Hurry() {
-	v.hurried = true
-	v.step()
+	v.skipWaiting = true
+	v.maybeBegin()
 }
 
 // Tick begins another ballot when the last one came to nothing. Call it now and then, not in step with other members.
 func (v *Node) Tick() {
-	if v.again {
-		v.again, v.ballot = false, 0
-		v.step()
+	if v.retry {
+		v.retry, v.ballot = false, 0
+		v.maybeBegin()
 	}
 }
 
@@ -145,7 +145,7 @@ func (v *Node) Tick() {
 func (v *Node) Waiting() []int {
 	var out []int
 	for i, p := range v.peers {
-		if !p.lost && !p.here {
+		if !p.lost && !p.joined {
 			out = append(out, i)
 		}
 	}
@@ -156,7 +156,7 @@ func (v *Node) Waiting() []int {
 func (v *Node) Here() []int {
 	var out []int
 	for i, p := range v.peers {
-		if p.here {
+		if p.joined {
 			out = append(out, i)
 		}
 	}
@@ -165,16 +165,16 @@ func (v *Node) Here() []int {
 
 // Hopeless reports that nobody is left to wait for, and that this member leads too few.
 func (v *Node) Hopeless() bool {
-	return v.decided == nil && v.ready() && v.ballot == 0 && !v.quorum(v.candidates())
+	return v.decided == nil && v.myTurn() && v.ballot == 0 && !v.quorum(v.candidates())
 }
 
-// settled reports whether all who are here agree on who reaches whom. If one of two does not reach the other, the other is
+// consistent reports whether all who are here agree on who reaches whom. If one of two does not reach the other, the other is
 // dead, or will notice too: either way there will be news.
-func (v *Node) settled() bool {
+func (v *Node) consistent() bool {
 	here := v.Here()
 	for _, i := range here {
 		for _, k := range here {
-			if slices.Contains(v.peers[i].reach, k) != slices.Contains(v.peers[k].reach, i) {
+			if slices.Contains(v.peers[i].reachable, k) != slices.Contains(v.peers[k].reachable, i) {
 				return false
 			}
 		}
@@ -184,14 +184,14 @@ func (v *Node) settled() bool {
 
 // linked reports whether i and k reach each other.
 func (v *Node) linked(i, k int) bool {
-	return slices.Contains(v.peers[i].reach, k) && slices.Contains(v.peers[k].reach, i)
+	return slices.Contains(v.peers[i].reachable, k) && slices.Contains(v.peers[k].reachable, i)
 }
 
-// ready reports whether it is this member's turn to propose. It waits for news that must come: a member that was the first
+// myTurn reports whether it is this member's turn to propose. It waits for news that must come: a member that was the first
 // to notice a death is not to be left out in place of the dead one.
-func (v *Node) ready() bool {
+func (v *Node) myTurn() bool {
 	here := v.Here()
-	return v.peers[v.me].here && here[0] == v.me && (v.hurried || len(v.Waiting()) == 0 && v.settled())
+	return v.peers[v.me].joined && here[0] == v.me && (v.skipWaiting || len(v.Waiting()) == 0 && v.consistent())
 }
 
 // candidates are members that are here and all reach one another. Those who reach most, and are reached by them, are taken
@@ -230,19 +230,19 @@ func b2i(b bool) int {
 	return 0
 }
 
-// step begins a ballot when there is reason to.
-func (v *Node) step() {
-	if v.decided != nil || v.ballot != 0 || !v.ready() || !v.quorum(v.candidates()) {
+// maybeBegin begins a ballot when there is reason to.
+func (v *Node) maybeBegin() {
+	if v.decided != nil || v.ballot != 0 || !v.myTurn() || !v.quorum(v.candidates()) {
 		return
 	}
 	n := uint64(len(v.peers))
 	v.ballot = (v.promised/n+1)*n + uint64(v.me) // greater than all that were seen, and nobody else's
-	v.asking, v.yes, v.best, v.proposed, v.again = true, nil, 0, nil, false
-	v.deliver(v.Here(), Message{Kind: Prepare, Ballot: v.ballot})
+	v.preparing, v.answered, v.bestBallot, v.proposed, v.retry = true, nil, 0, nil, false
+	v.sendTo(v.Here(), Message{Kind: Prepare, Ballot: v.ballot})
 }
 
-// deliver sends m to some members, this one last.
-func (v *Node) deliver(to []int, m Message) {
+// sendTo sends m to some members, this one last.
+func (v *Node) sendTo(to []int, m Message) {
 	self := false
 	for _, i := range to {
 		if i == v.me {
@@ -256,8 +256,8 @@ func (v *Node) deliver(to []int, m Message) {
 	}
 }
 
-// all sends m to all others that can be reached.
-func (v *Node) all(m Message) {
+// broadcast sends m to all others that can be reached.
+func (v *Node) broadcast(m Message) {
 	for i := range v.peers {
 		if i != v.me && !v.peers[i].lost {
 			v.send(i, m)
@@ -266,7 +266,7 @@ func (v *Node) all(m Message) {
 }
 
 // reply answers a message.
-func (v *Node) reply(to int, m Message) { v.deliver([]int{to}, m) }
+func (v *Node) reply(to int, m Message) { v.sendTo([]int{to}, m) }
 
 // Handle takes a message from a member. m must have passed Check.
 func (v *Node) Handle(from int, m Message) {
@@ -281,29 +281,29 @@ func (v *Node) Handle(from int, m Message) {
 	}
 	switch m.Kind {
 	case Join:
-		v.peers[from] = peer{here: true, reach: m.List}
-		v.step()
+		v.peers[from] = peer{joined: true, reachable: m.List}
+		v.maybeBegin()
 	case Leave:
 		v.peers[from] = peer{} // it may come again
-		v.again = v.ballot != 0
-		v.step()
+		v.retry = v.ballot != 0
+		v.maybeBegin()
 	case Prepare, Vote:
-		v.asked(from, m)
+		v.answerLeader(from, m)
 	case Refuse:
 		v.promised = max(v.promised, m.Ballot)
-		v.again = v.again || v.ballot != 0 && m.Ballot > v.ballot
+		v.retry = v.retry || v.ballot != 0 && m.Ballot > v.ballot
 	case Promise, Voted:
-		if m.Ballot == v.ballot && v.ballot != 0 && !slices.Contains(v.yes, from) && v.asking == (m.Kind == Promise) {
-			v.yes = append(v.yes, from)
-			v.agreed(m)
+		if m.Ballot == v.ballot && v.ballot != 0 && !slices.Contains(v.answered, from) && v.preparing == (m.Kind == Promise) {
+			v.answered = append(v.answered, from)
+			v.countAnswer(m)
 		}
 	case Decided:
 		v.decide(m.List)
 	}
 }
 
-// asked answers a leader.
-func (v *Node) asked(from int, m Message) {
+// answerLeader answers a leader.
+func (v *Node) answerLeader(from int, m Message) {
 	if m.Ballot < v.promised {
 		v.reply(from, Message{Kind: Refuse, Ballot: v.promised})
 		return
@@ -317,33 +317,33 @@ func (v *Node) asked(from int, m Message) {
 	v.reply(from, Message{Kind: Voted, Ballot: m.Ballot})
 }
 
-// agreed counts a promise or a vote.
-func (v *Node) agreed(m Message) {
-	if m.Kind == Promise && m.Voted > v.best {
-		v.best, v.proposed = m.Voted, m.List
+// countAnswer counts a promise or a vote.
+func (v *Node) countAnswer(m Message) {
+	if m.Kind == Promise && m.Voted > v.bestBallot {
+		v.bestBallot, v.proposed = m.Voted, m.List
 	}
-	if !v.quorum(v.yes) {
+	if !v.quorum(v.answered) {
 		return
 	}
-	if !v.asking {
+	if !v.preparing {
 		v.decide(v.proposed)
 		return
 	}
-	if v.best == 0 {
-		if v.proposed = v.candidates(); !v.ready() || !v.quorum(v.proposed) {
+	if v.bestBallot == 0 {
+		if v.proposed = v.candidates(); !v.myTurn() || !v.quorum(v.proposed) {
 			v.ballot = 0
 			return
 		}
 	}
-	v.asking, v.yes = false, nil
-	v.deliver(v.Here(), Message{Kind: Vote, Ballot: v.ballot, List: v.proposed})
+	v.preparing, v.answered = false, nil
+	v.sendTo(v.Here(), Message{Kind: Vote, Ballot: v.ballot, List: v.proposed})
 }
 
 // decide notes the decision and passes it on: whoever decided first may be gone before all have heard.
 func (v *Node) decide(list []int) {
 	if v.decided == nil {
 		v.decided = list
-		v.ballot, v.again = 0, false
-		v.all(Message{Kind: Decided, List: list})
+		v.ballot, v.retry = 0, false
+		v.broadcast(Message{Kind: Decided, List: list})
 	}
 }

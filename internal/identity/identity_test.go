@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// meet lets two members shake hands and returns what both think of it.
-func meet(t *testing.T, server, client *tls.Config) error {
+// handshake does that of TLS between two members, and returns the errors of both.
+func handshake(t *testing.T, server, client *tls.Config) error {
 	l, err := tls.Listen("tcp", "127.0.0.1:0", server)
 	require.NoError(t, err)
 	defer l.Close()
@@ -43,20 +43,20 @@ func TestTLS(t *testing.T) {
 		return c
 	}
 	member := conf(secret, "job", "p")
-	assert.NoError(t, meet(t, member, conf(secret, "job", "p")))
-	assert.ErrorIs(t, meet(t, member, conf(bytes.Repeat([]byte{2}, SecretBytes), "job", "p")), ErrSecret)
-	assert.ErrorIs(t, meet(t, member, conf(secret, "another", "p")), ErrSecret)
-	other := meet(t, member, conf(secret, "job", "q"))
+	assert.NoError(t, handshake(t, member, conf(secret, "job", "p")))
+	assert.ErrorIs(t, handshake(t, member, conf(bytes.Repeat([]byte{2}, SecretBytes), "job", "p")), ErrSecret)
+	assert.ErrorIs(t, handshake(t, member, conf(secret, "another", "p")), ErrSecret)
+	other := handshake(t, member, conf(secret, "job", "q"))
 	assert.ErrorContains(t, other, "protocol")
 	assert.NotErrorIs(t, other, ErrSecret)
 	silent := conf(secret, "job", "p")
 	silent.NextProtos = nil
-	other = meet(t, member, silent)
+	other = handshake(t, member, silent)
 	assert.ErrorIs(t, other, ErrVersion)
 	assert.NotErrorIs(t, other, ErrSecret)
 	nobody := conf(secret, "job", "p")
 	nobody.Certificates = nil
-	assert.Error(t, meet(t, member, nobody))
+	assert.Error(t, handshake(t, member, nobody))
 	_, err := TLS(secret[1:], "job", "p")
 	assert.ErrorContains(t, err, "31 bytes, need 32")
 }
