@@ -10,8 +10,9 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
-	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/ringo-ml/ringo/cmd/ringo/doctor"
 )
@@ -98,16 +99,15 @@ func (o *options) suite(b *bundle, name string, out io.Writer) (*suite, error) {
 	}
 	start := time.Now()
 	texts, errs := make([][]byte, len(tests)), make([]error, len(tests))
-	var wg sync.WaitGroup
-	slots := make(chan struct{}, atOnce)
+	var g errgroup.Group
+	g.SetLimit(atOnce)
 	for i, test := range tests {
-		slots <- struct{}{}
-		wg.Go(func() {
+		g.Go(func() error {
 			texts[i], errs[i] = o.one(program, test)
-			<-slots
+			return nil // the others go on
 		})
 	}
-	wg.Wait()
+	_ = g.Wait()
 	s := &suite{name: name, summary: summarize(bytes.Join(texts, nil))}
 	for i, err := range errs {
 		o.log("tests.log", fmt.Appendf(nil, "\n##### %s of %s: %v\n%s", tests[i], name, err, texts[i]))

@@ -8,8 +8,9 @@ import (
 	"os"
 	"os/exec"
 	"strings"
-	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/ringo-ml/ringo/dist/tcp"
 )
@@ -82,6 +83,7 @@ func runOnHosts(spec benchSpec, n int, timeout time.Duration, stderr io.Writer, 
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
+	group, ctx := errgroup.WithContext(ctx) // a rank that fails ends the others
 	go func() {
 		select {
 		case <-interrupts():
@@ -91,8 +93,6 @@ func runOnHosts(spec benchSpec, n int, timeout time.Duration, stderr io.Writer, 
 	}()
 	secret := tcp.NewSecret()
 	out := &rankLines{line: line, rest: stderr}
-	errs := make([]error, n)
-	var done sync.WaitGroup
 	for rank := range n {
 		first := (n + 1) / 2
 		host, local, beside := 0, rank, first
@@ -108,15 +108,14 @@ func runOnHosts(spec benchSpec, n int, timeout time.Duration, stderr io.Writer, 
 		if rank == 0 {
 			cmd.Stdout = &wholeLines{to: out}
 		}
-		done.Go(func() {
-			if errs[rank] = cmd.Run(); errs[rank] != nil {
-				errs[rank] = fmt.Errorf("rank %d: %w", rank, errs[rank])
-				cancel() // the others
+		group.Go(func() error {
+			if err := cmd.Run(); err != nil {
+				return fmt.Errorf("rank %d: %w", rank, err)
 			}
+			return nil
 		})
 	}
-	done.Wait()
-	return errors.Join(errs...)
+	return group.Wait()
 }
 
 // wholeLines passes lines on when they are complete.

@@ -10,8 +10,8 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/ringo-ml/ringo/internal/bounded"
 	"github.com/ringo-ml/ringo/tensor"
@@ -157,23 +157,12 @@ func (f *Folder) Batch(idx []int, x, y tensor.Tensor) error {
 		}
 		ys[row] = int64(f.files[i].class)
 	}
-	errs := make([]error, len(idx))
-	var wg sync.WaitGroup
-	var next atomic.Int64
-	for range min(runtime.GOMAXPROCS(0), len(idx)) {
-		wg.Go(func() {
-			for row := int(next.Add(1)) - 1; row < len(idx); row = int(next.Add(1)) - 1 {
-				errs[row] = f.read(idx[row], xs[row*n:(row+1)*n])
-			}
-		})
+	var g errgroup.Group
+	g.SetLimit(runtime.GOMAXPROCS(0))
+	for row, i := range idx {
+		g.Go(func() error { return f.read(i, xs[row*n:(row+1)*n]) })
 	}
-	wg.Wait()
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return g.Wait()
 }
 
 func (f *Folder) read(i int, out []float32) error {

@@ -3,8 +3,9 @@ package disttest
 import (
 	"fmt"
 	"math/rand/v2"
-	"sync"
 	"testing"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/tensor"
@@ -144,28 +145,22 @@ func (s *suite) backpressure(t *testing.T) {
 func (s *suite) twoGoroutines(t *testing.T) {
 	s.ok(t, 2, func(r *dist.Rank) error {
 		groups := [2]*dist.Group{r.World.With(), r.World.With()}
-		var errs [2]error
-		var wg sync.WaitGroup
+		var both errgroup.Group
 		for i, g := range groups {
-			wg.Go(func() {
+			both.Go(func() error {
 				for k := range 300 {
 					x := []float64{float64(k + i)}
 					if err := g.SumFloats(x); err != nil {
-						errs[i] = err
-						return
+						return err
 					}
 					if x[0] != float64(2*(k+i)) {
-						errs[i] = fmt.Errorf("group %d, step %d: %v", i, k, x)
-						return
+						return fmt.Errorf("group %d, step %d: %v", i, k, x)
 					}
 				}
+				return nil
 			})
 		}
-		wg.Wait()
-		if errs[0] != nil {
-			return errs[0]
-		}
-		return errs[1]
+		return both.Wait()
 	})
 }
 

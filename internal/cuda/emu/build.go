@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -14,6 +13,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/ringo-ml/ringo/internal/dl"
 )
@@ -95,14 +96,11 @@ func compile(dir string) error {
 	for _, lib := range libraries {
 		calls = append(calls, append(flags[:len(flags):len(flags)], "-o", lib+".so", lib+".cpp", "-ldl"))
 	}
-	errs := make(chan error, len(calls))
+	var g errgroup.Group
 	for _, args := range calls {
-		go func() { errs <- gxx(tmp, args) }()
+		g.Go(func() error { return gxx(tmp, args) })
 	}
-	for range calls {
-		err = errors.Join(err, <-errs)
-	}
-	if err != nil {
+	if err := g.Wait(); err != nil {
 		return err
 	}
 	return os.Rename(tmp, dir)
