@@ -85,8 +85,8 @@ func (a algos) check(be backend.Backend) error {
 	return nil
 }
 
-// ran counts the operations of a kind that an algorithm did.
-type ran struct {
+// algoCalls counts the operations of a kind that an algorithm did.
+type algoCalls struct {
 	kind  backend.Kind
 	algo  string
 	name  string // "allreduce:ring"
@@ -94,19 +94,19 @@ type ran struct {
 }
 
 // choose returns which algorithm runs op on this lane, and counts it; nil where the engine does not say.
-func (l *lane) choose(op *backend.Op) *ran {
+func (l *lane) choose(op *backend.Op) *algoCalls {
 	x, ok := l.be.(backend.Chooser)
 	if !ok {
 		return nil
 	}
 	name, g := x.Choice(op), l.g
-	i := slices.IndexFunc(g.ran, func(r ran) bool { return r.kind == op.Kind && r.algo == name })
+	i := slices.IndexFunc(g.algoCalls, func(r algoCalls) bool { return r.kind == op.Kind && r.algo == name })
 	if i < 0 {
-		i = len(g.ran)
-		g.ran = append(g.ran, ran{op.Kind, name, op.Kind.String() + ":" + name, 0})
+		i = len(g.algoCalls)
+		g.algoCalls = append(g.algoCalls, algoCalls{op.Kind, name, op.Kind.String() + ":" + name, 0})
 	}
-	g.ran[i].calls++
-	return &g.ran[i]
+	g.algoCalls[i].calls++
+	return &g.algoCalls[i]
 }
 
 // overMessages returns the first algorithm that is forced and only exists over messages, if at all, such as "allreduce:ring".

@@ -23,15 +23,15 @@ func (r *Rank) AtEnd(f func(ctx context.Context) error) { r.World.AtEnd(f) }
 func (g *Group) AtEnd(f func(ctx context.Context) error) {
 	g.c.mu.Lock()
 	defer g.c.mu.Unlock()
-	g.c.ends = append(g.c.ends, f)
+	g.c.atEnd = append(g.c.atEnd, f)
 }
 
 // popEnd takes the function that AtEnd registered last; nil: there is none left.
 func (c *comm) popEnd() (f func(ctx context.Context) error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if n := len(c.ends); n > 0 {
-		f, c.ends = c.ends[n-1], c.ends[:n-1]
+	if n := len(c.atEnd); n > 0 {
+		f, c.atEnd = c.atEnd[n-1], c.atEnd[:n-1]
 	}
 	return f
 }

@@ -23,15 +23,15 @@ var (
 	errBefore     = errors.New("a captured step waits for an operation from before it")
 )
 
-// track is what a recorded step does on a lane.
-type track struct {
+// recordedOps is what a recorded step does on a lane.
+type recordedOps struct {
 	r      *tensor.Recording
-	ops    []*taped
+	ops    []*recordedOp
 	waited uint64 // the step has waited for operations up to this one
 }
 
-// taped is an operation of a recorded step.
-type taped struct {
+// recordedOp is an operation of a recorded step.
+type recordedOp struct {
 	issue func() Work
 	seq   uint64           // in the recording
 	work  Work             // of the last time
@@ -47,8 +47,8 @@ func (c *comm) recording() *tensor.Recording {
 	return c.grapher.Recording()
 }
 
-// taping returns what the recording that is under way has on the lane, nil if there is none.
-func (l *lane) taping() *track {
+// recordingOf returns what the recording that is under way has on the lane, nil if there is none.
+func (l *lane) recordingOf() *recordedOps {
 	if l.track == nil || l.track.r != l.c.recording() {
 		return nil
 	}
@@ -56,11 +56,11 @@ func (l *lane) taping() *track {
 }
 
 // find returns operation seq, nil if it is from before the step.
-func (t *track) find(seq uint64) *taped {
+func (t *recordedOps) find(seq uint64) *recordedOp {
 	if t == nil {
 		return nil
 	}
-	i, found := slices.BinarySearchFunc(t.ops, seq, func(o *taped, seq uint64) int { return cmp.Compare(o.seq, seq) })
+	i, found := slices.BinarySearchFunc(t.ops, seq, func(o *recordedOp, seq uint64) int { return cmp.Compare(o.seq, seq) })
 	if !found {
 		return nil
 	}
@@ -68,10 +68,10 @@ func (t *track) find(seq uint64) *taped {
 }
 
 // last returns the last operation.
-func (t *track) last() Work { return t.ops[len(t.ops)-1].work }
+func (t *recordedOps) last() Work { return t.ops[len(t.ops)-1].work }
 
-// tape issues an operation now and in each replay.
-func (l *lane) tape(r *tensor.Recording, kind backend.Kind, o *taped) Work {
+// record issues an operation now and in each replay.
+func (l *lane) record(r *tensor.Recording, kind backend.Kind, o *recordedOp) Work {
 	err := r.Between(func() error {
 		o.work = o.issue()
 		return nil
@@ -80,7 +80,7 @@ func (l *lane) tape(r *tensor.Recording, kind backend.Kind, o *taped) Work {
 		return l.g.issueNow(l.g.lane, &call{kind: kind}, err)
 	}
 	if t := l.track; t == nil || t.r != r {
-		l.track = &track{r: r}
+		l.track = &recordedOps{r: r}
 		r.Last(func() error { return l.track.last().tapeWait(r, true) })
 	}
 	o.seq = o.work.seq
@@ -90,12 +90,12 @@ func (l *lane) tape(r *tensor.Recording, kind backend.Kind, o *taped) Work {
 
 // tapeCall is issue in a step that is recorded. err is what a check found.
 func (g *Group) tapeCall(r *tensor.Recording, l *lane, c *call, err error) Work {
-	o, mine := &taped{uses: c.xs}, *c
+	o, mine := &recordedOp{uses: c.xs}, *c
 	if err == nil {
-		err = mine.own(g.c.dev)
+		err = mine.detach(g.c.dev)
 	}
 	o.issue = func() Work { return g.issueNow(l, &mine, err) }
-	w := l.tape(r, c.kind, o)
+	w := l.record(r, c.kind, o)
 	for _, x := range c.xs {
 		if !x.IsZero() && x.Valid() {
 			tensor.Raw(x).Borrow(w.l, w.seq)
@@ -104,9 +104,9 @@ func (g *Group) tapeCall(r *tensor.Recording, l *lane, c *call, err error) Work 
 	return w
 }
 
-// own makes c independent of what the caller and tapes will use again.
-func (c *call) own(dev tensor.Device) error {
-	if err := c.mine(dev); err != nil {
+// detach makes c independent of what the caller and tapes will use again.
+func (c *call) detach(dev tensor.Device) error {
+	if err := c.checkDevice(dev); err != nil {
 		return err
 	}
 	if c.src.Bytes > 0 && !c.src.Device || c.dst.Bytes > 0 && !c.dst.Device {
@@ -128,9 +128,9 @@ func (c *call) own(dev tensor.Device) error {
 
 // tapeBatch is Batch in a step that is recorded.
 func (g *Group) tapeBatch(r *tensor.Recording, parts []Work) Work {
-	o, ops, works := &taped{parts: parts}, make([]*taped, len(parts)), make([]Work, len(parts))
+	o, ops, works := &recordedOp{parts: parts}, make([]*recordedOp, len(parts)), make([]Work, len(parts))
 	for i, w := range parts {
-		if ops[i] = w.l.taping().find(w.seq); ops[i] == nil {
+		if ops[i] = w.l.recordingOf().find(w.seq); ops[i] == nil {
 			return g.tapeCall(r, g.lane, &call{kind: backend.Batch}, errBefore)
 		}
 	}
@@ -140,12 +140,12 @@ func (g *Group) tapeBatch(r *tensor.Recording, parts []Work) Work {
 		}
 		return g.join(works)
 	}
-	return g.batch.tape(r, backend.Batch, o)
+	return g.batch.record(r, backend.Batch, o)
 }
 
 // tapeWait is wait in a step that is recorded.
 func (w Work) tapeWait(r *tensor.Recording, order bool) error {
-	t := w.l.taping()
+	t := w.l.recordingOf()
 	o := t.find(w.seq)
 	switch {
 	case o == nil && w.l.FenceDone(w.seq):
@@ -160,7 +160,7 @@ func (w Work) tapeWait(r *tensor.Recording, order bool) error {
 	}
 	t.waited = w.seq
 	for _, p := range o.parts {
-		at := p.l.taping()
+		at := p.l.recordingOf()
 		at.waited = max(at.waited, p.seq)
 	}
 	return r.Between(func() error { return o.work.Wait() })

@@ -31,8 +31,8 @@ func memory(what string, x tensor.Tensor) (backend.Mem, error) {
 	return backend.Mem{Ptr: x.Ptr(), Bytes: x.Len() * x.DType().Size(), Device: !x.Device().Host()}, nil
 }
 
-// mine checks that tensors are in memory of the host, or of the rank's own device.
-func (c *call) mine(dev tensor.Device) error {
+// checkDevice checks that tensors are in memory of the host, or of the rank's own device.
+func (c *call) checkDevice(dev tensor.Device) error {
 	for _, x := range c.xs {
 		if x.Valid() && !x.Device().Host() && x.Device() != dev {
 			return fmt.Errorf("%v is in the memory of %v, which is not this rank's device", x.Shape(), x.Device())
@@ -41,15 +41,15 @@ func (c *call) mine(dev tensor.Device) error {
 	return nil
 }
 
-// give and take set the input and the output of c.
-func (c *call) give(x tensor.Tensor) (err error) {
+// setInput and take set the input and the output of c.
+func (c *call) setInput(x tensor.Tensor) (err error) {
 	if c.src, err = memory("input", x); err == nil {
 		c.xs[0], c.of, c.dtype = x, x, x.DType()
 	}
 	return err
 }
 
-func (c *call) take(x tensor.Tensor) (err error) {
+func (c *call) setOutput(x tensor.Tensor) (err error) {
 	if c.dst, err = memory("output", x); err != nil {
 		return err
 	}
@@ -63,13 +63,13 @@ func (c *call) take(x tensor.Tensor) (err error) {
 	return nil
 }
 
-// both sets input and output, and checks that the sizes are in proportion: n inputs make an output of `up` inputs, or an
+// setInputOutput sets input and output, and checks that the sizes are in proportion: n inputs make an output of `up` inputs, or an
 // input holds `down` outputs.
-func (c *call) both(dst, src tensor.Tensor, up, down int) error {
-	if err := c.give(src); err != nil {
+func (c *call) setInputOutput(dst, src tensor.Tensor, up, down int) error {
+	if err := c.setInput(src); err != nil {
 		return err
 	}
-	if err := c.take(dst); err != nil {
+	if err := c.setOutput(dst); err != nil {
 		return err
 	}
 	if src.Len()*up != dst.Len()*down {
@@ -94,8 +94,8 @@ func (c *call) inPlace(at int, allowed bool) error {
 	return fmt.Errorf("input %v and output %v overlap", c.xs[0].Shape(), c.xs[1].Shape())
 }
 
-// rooted checks a rank of the group.
-func (g *Group) rooted(c *call, root int) error {
+// setRoot checks a rank of the group.
+func (g *Group) setRoot(c *call, root int) error {
 	c.root = root
 	if root < 0 || root >= len(g.ranks) {
 		return fmt.Errorf("root %d: ranks of group %s are 0 to %d", root, g.name, len(g.ranks)-1)
@@ -103,7 +103,7 @@ func (g *Group) rooted(c *call, root int) error {
 	return nil
 }
 
-func (g *Group) reducing(c *call, op Op) error {
+func (g *Group) setReduction(c *call, op Op) error {
 	c.op = op
 	return algo.CheckReduction(op.red, c.dtype)
 }
@@ -131,12 +131,12 @@ func (g *Group) rows(what string, counts []int, x tensor.Tensor) error {
 	return nil
 }
 
-// uneven sets the input and the output of a V form. Their rows must be of the same length.
-func (c *call) uneven(dst, src tensor.Tensor) error {
-	if err := c.give(src); err != nil {
+// setRows sets the input and the output of a V form. Their rows must be of the same length.
+func (c *call) setRows(dst, src tensor.Tensor) error {
+	if err := c.setInput(src); err != nil {
 		return err
 	}
-	if err := c.take(dst); err != nil {
+	if err := c.setOutput(dst); err != nil {
 		return err
 	}
 	c.row = elems(c.xs[0])

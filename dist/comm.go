@@ -26,22 +26,22 @@ type comm struct {
 	dev     tensor.Device
 	grapher tensor.Grapher // dev, if it records steps
 
-	mu      sync.Mutex
-	lanes   []*lane // all that are open
-	active  []*lane // those with operations in flight
-	busy    atomic.Int32
-	driven  int  // open lanes that do not move by themselves
-	leader  bool // a goroutine sleeps in the engine
-	waiters int  // lanes whose waiting is set
-	anyone  []*lane
-	unseen  []*Group // that failed with operations in flight, perhaps seen meanwhile
-	spares  []spare
-	flight  [flightSize]record
-	flights int
-	spent   [backend.NumKinds]spent // wire: of lanes that are closed
+	mu         sync.Mutex
+	lanes      []*lane // all that are open
+	active     []*lane // those with operations in flight
+	busy       atomic.Int32
+	driven     int  // open lanes that do not move by themselves
+	leader     bool // a goroutine sleeps in the engine
+	waiters    int  // lanes whose waiting is set
+	receivers  []*lane
+	unreported []*Group // that failed with operations in flight, perhaps seen meanwhile
+	spares     []spare
+	entries    [flightSize]flightEntry
+	entryCount int
+	usage      [backend.NumKinds]usage // wire: of lanes that are closed
 
-	ends    []func(ctx context.Context) error // of AtEnd
-	without func(ranks []int) error           // tells the launcher which ranks are lost; nil: there is none
+	atEnd    []func(ctx context.Context) error // of AtEnd
+	tellLost func(ranks []int) error           // tells the launcher which ranks are lost; nil: there is none
 }
 
 // drive gives every lane with operations in flight one step.
@@ -63,7 +63,7 @@ func (c *comm) drive() bool {
 		c.active = c.active[:last]
 		c.busy.Store(int32(last))
 	}
-	for _, l := range c.anyone {
+	for _, l := range c.receivers {
 		l.notify()
 	}
 	return moved
@@ -108,24 +108,24 @@ func (c *comm) waitFor(ctx context.Context, by, l *lane, seq uint64, order bool)
 		waited = c.waitOf(l, seq)
 	}
 	if by != l {
-		l.sought++
+		l.waiters++
 	}
 	defer func() {
-		end := max(l.moved, start)
+		end := max(l.lastProgress, start)
 		if err != nil {
 			end = c.now()
 		}
 		l.g.waited += time.Duration(end - start)
-		c.spent[kind].waited += end - start
+		c.usage[kind].waited += end - start
 		if c.trace != nil && end > start {
 			waited.Start, waited.End = start, end
 			c.trace.Add(waited)
 		}
 		if by != l {
-			l.sought--
+			l.waiters--
 		}
 		if armed {
-			by.alarm.clear()
+			by.deadline.clear()
 		}
 		if !c.leader {
 			c.promote()
@@ -154,7 +154,7 @@ func (c *comm) waitFor(ctx context.Context, by, l *lane, seq uint64, order bool)
 			continue
 		}
 		if !armed {
-			l.moved, armed = c.now(), true
+			l.lastProgress, armed = c.now(), true
 		}
 		if err := c.park(ctx, l.arm(by), by, l); err != nil && ctx.Err() == nil {
 			l.expire(by)
@@ -163,16 +163,16 @@ func (c *comm) waitFor(ctx context.Context, by, l *lane, seq uint64, order bool)
 }
 
 // park sleeps until something happened or one of the contexts ends. It gives up c.mu meanwhile.
-func (c *comm) park(ctx, alarm context.Context, by, l *lane) error {
+func (c *comm) park(ctx, deadline context.Context, by, l *lane) error {
 	on, seq := l.current()
 	if on.be == nil { // a batch whose parts are over: the next turn sees it
 		return nil
 	}
-	sleep := alarm
+	sleep := deadline
 	if ctx.Done() != nil {
 		both, cancel := context.WithCancel(ctx)
 		defer cancel()
-		defer context.AfterFunc(alarm, cancel)()
+		defer context.AfterFunc(deadline, cancel)()
 		sleep = both
 	}
 	if c.driven > 0 {

@@ -11,8 +11,8 @@ import (
 
 const flightSize = 256
 
-// record is an entry of the flight recorder. Times are in nanoseconds of comm.now.
-type record struct {
+// flightEntry is an entry of the flight recorder. Times are in nanoseconds of comm.now.
+type flightEntry struct {
 	group         string
 	name          string // in traces
 	algo          string // what runs it; "": the engine does not say
@@ -25,13 +25,13 @@ type record struct {
 
 // recorded notes that operation seq was issued.
 func (c *comm) recorded(l *lane, op *backend.Op) {
-	r := &c.flight[c.flights%flightSize]
-	*r = record{group: l.g.name, kind: op.Kind, name: op.Kind.String(), seq: op.Seq, bytes: max(op.Src.Bytes, op.Dst.Bytes), root: l.root(op), issued: c.now()}
+	r := &c.entries[c.entryCount%flightSize]
+	*r = flightEntry{group: l.g.name, kind: op.Kind, name: op.Kind.String(), seq: op.Seq, bytes: max(op.Src.Bytes, op.Dst.Bytes), root: l.root(op), issued: c.now()}
 	if by := l.choose(op); by != nil {
 		r.algo, r.name = by.algo, by.name
 	}
-	l.slot(op.Seq).record, l.slot(op.Seq).issued = c.flights, r.issued
-	c.flights++
+	l.slot(op.Seq).flightEntry, l.slot(op.Seq).issued = c.entryCount, r.issued
+	c.entryCount++
 }
 
 // root is the rank of the job that is the root of op, if it has one.
@@ -46,22 +46,22 @@ func (l *lane) root(op *backend.Op) int32 {
 // finished notes that operation seq is done, at l.moved.
 func (c *comm) finished(l *lane, seq uint64) {
 	if r := c.recordOf(l, seq); r != nil {
-		r.ended = l.moved
+		r.ended = l.lastProgress
 		c.trace.Add(r.span(l, trace.Comm, r.issued, r.ended))
 	}
 }
 
 // recordOf returns the record of an operation whose slot no other one has, nil if it was overwritten.
-func (c *comm) recordOf(l *lane, seq uint64) *record {
-	i := l.slot(seq).record
-	if c.flights-i > flightSize {
+func (c *comm) recordOf(l *lane, seq uint64) *flightEntry {
+	i := l.slot(seq).flightEntry
+	if c.entryCount-i > flightSize {
 		return nil
 	}
-	return &c.flight[i%flightSize]
+	return &c.entries[i%flightSize]
 }
 
 // span is what a trace shows of an operation on lane l.
-func (r *record) span(l *lane, t trace.Track, start, end int64) trace.Span {
+func (r *flightEntry) span(l *lane, t trace.Track, start, end int64) trace.Span {
 	return trace.Span{Name: r.name, Track: t, Root: r.root, Lane: l.traced, Seq: r.seq, Start: start, End: end, Arg: int64(r.bytes)}
 }
 
@@ -75,7 +75,7 @@ func (c *comm) waitOf(l *lane, seq uint64) trace.Span {
 
 // flights are entries of the flight recorders of several ranks that are alike but for their times, which are in nanoseconds.
 type flights struct {
-	record
+	flightEntry
 	of          []int
 	first, last int64 // when the operation was issued
 	quick, slow int64 // how long it took
@@ -85,14 +85,14 @@ type flights struct {
 // did the same share a line.
 func flightText(list []*Rank, n int) string {
 	var all []*flights
-	at := map[record]*flights{}
+	at := map[flightEntry]*flights{}
 	for _, r := range list {
 		for _, rec := range r.c.lastFlights(n) {
 			alike, took := rec, rec.ended-rec.issued
 			alike.issued, alike.ended = 0, min(rec.ended, 1)
 			f := at[alike]
 			if f == nil {
-				f = &flights{record: rec, first: rec.issued, last: rec.issued, quick: took, slow: took}
+				f = &flights{flightEntry: rec, first: rec.issued, last: rec.issued, quick: took, slow: took}
 				at[alike], all = f, append(all, f)
 			}
 			f.of = append(f.of, r.c.rank)
@@ -108,11 +108,11 @@ func flightText(list []*Rank, n int) string {
 }
 
 // lastFlights returns what flightText writes of one rank.
-func (c *comm) lastFlights(n int) (list []record) {
+func (c *comm) lastFlights(n int) (list []flightEntry) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for i := max(0, c.flights-flightSize); i < c.flights; i++ {
-		if r := c.flight[i%flightSize]; i >= c.flights-n || r.ended == 0 {
+	for i := max(0, c.entryCount-flightSize); i < c.entryCount; i++ {
+		if r := c.entries[i%flightSize]; i >= c.entryCount-n || r.ended == 0 {
 			list = append(list, r)
 		}
 	}

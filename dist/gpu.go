@@ -19,10 +19,10 @@ type gpu interface {
 	GPU() *cuda.Device
 }
 
-// reach lets the engine that has met the other ranks use the memory of the rank's GPU, or returns one over it that does: ranks
+// withDeviceMemory lets the engine that has met the other ranks use the memory of the rank's GPU, or returns one over it that does: ranks
 // of one process read and write each other's, processes have NCCL. Processes that share a GPU, and all of them when
 // RINGO_NCCL=0, exchange device memory through the host's.
-func reach(e backend.Engine, dev tensor.Device, at place) (backend.Engine, error) {
+func withDeviceMemory(e backend.Engine, dev tensor.Device, at place) (backend.Engine, error) {
 	g, ok := dev.(gpu)
 	if !ok || e.Name() == "nccl" {
 		return e, nil
@@ -59,8 +59,8 @@ func reach(e backend.Engine, dev tensor.Device, at place) (backend.Engine, error
 	return over, nil
 }
 
-// warnApart says so when the ranks of this process cannot use each other's device memory.
-func warnApart(e backend.Engine) {
+// warnHostCopies says so when the ranks of this process cannot use each other's device memory.
+func warnHostCopies(e backend.Engine) {
 	if l, ok := e.(*local.Engine); ok {
 		if err := l.Apart(); err != nil {
 			slog.Warn("what ranks exchange goes through host memory", "why", err)

@@ -43,16 +43,16 @@ type Group struct {
 	using   atomic.Bool // a goroutine is inside a call
 
 	// Guarded by comm.mu.
-	children uint64
-	err      error  // the first failure
-	victim   string // an operation that was in flight then
-	seq      uint64 // its number
-	reported bool   // err was returned to somebody
-	closed   bool
-	waited   time.Duration
-	payload  [backend.NumKinds]uint64
-	calls    [backend.NumKinds]uint64
-	ran      []ran // by kind and algorithm
+	children  uint64
+	err       error  // the first failure
+	victim    string // an operation that was in flight then
+	seq       uint64 // its number
+	reported  bool   // err was returned to somebody
+	closed    bool
+	waited    time.Duration
+	payload   [backend.NumKinds]uint64
+	calls     [backend.NumKinds]uint64
+	algoCalls []algoCalls // by kind and algorithm
 }
 
 // pair names a lane of messages: from or to a member of the group.
@@ -247,7 +247,7 @@ func (g *Group) fail(err error) {
 	})
 	g.eachLane(func(l *lane) { l.end(g.err) })
 	if g.victim != "" {
-		g.c.unseen = append(g.c.unseen, g)
+		g.c.unreported = append(g.c.unreported, g)
 	}
 }
 
@@ -280,8 +280,8 @@ func (g *Group) end() error {
 		if l.be != nil && !l.async {
 			c.driven--
 		}
-		l.addWire(&c.spent)
-		l.alarm.stop()
+		l.addWire(&c.usage)
+		l.deadline.stop()
 		if l.err == nil { // the first cause stays
 			l.err = errClosed
 		}

@@ -45,7 +45,7 @@ func (g *Group) issueNow(l *lane, c *call, err error) Work {
 	g.c.mu.Lock()
 	defer g.c.mu.Unlock()
 	if err == nil {
-		err = c.mine(g.c.dev)
+		err = c.checkDevice(g.c.dev)
 	}
 	if g.err == nil && g.closed {
 		err = errClosed
@@ -56,7 +56,7 @@ func (g *Group) issueNow(l *lane, c *call, err error) Work {
 	l.makeRoom()
 	u := g.useOf(c)
 	if g.err == nil {
-		if err := g.c.await(l, &u); err != nil {
+		if err := g.c.awaitConflicts(l, &u); err != nil {
 			g.fail(err) // that of another group
 		}
 	}
@@ -73,8 +73,8 @@ func (l *lane) lost(u use) Work {
 	l.uses[l.issued%backend.Depth] = u
 	if g := l.g; !g.closed {
 		g.reported = false
-		if !slices.Contains(l.c.unseen, g) {
-			l.c.unseen = append(l.c.unseen, g)
+		if !slices.Contains(l.c.unreported, g) {
+			l.c.unreported = append(l.c.unreported, g)
 		}
 	}
 	return Work{l, l.issued}
@@ -110,8 +110,8 @@ func (l *lane) start(c *call, u use) Work {
 	l.c.recorded(l, op)
 	g.payload[c.kind] += uint64(max(op.Src.Bytes, op.Dst.Bytes))
 	g.calls[c.kind]++
-	l.c.spent[c.kind].calls++
-	l.c.spent[c.kind].payload += uint64(max(op.Src.Bytes, op.Dst.Bytes))
+	l.c.usage[c.kind].calls++
+	l.c.usage[c.kind].payload += uint64(max(op.Src.Bytes, op.Dst.Bytes))
 	err := l.stage(s)
 	if err == nil {
 		err = l.be.Issue(op)

@@ -29,27 +29,27 @@ type lane struct {
 	err     error               // the cause; set before over
 	active  bool                // in comm.active
 
-	track   *track        // of the last captured step
-	waiting bool          // a goroutine that waits here, while another one drives, is to be woken
-	sought  int           // goroutines that wait for this lane before they issue on another one
-	wake    chan struct{} // holds one token for it
-	alarm   alarm
-	traced  int32  // its number in traces
-	moved   int64  // comm.now of the last sign of life: a wait began, an operation finished, bytes moved
-	wire    uint64 // bytes moved or received by then
+	track        *recordedOps  // of the last captured step
+	waiting      bool          // a goroutine that waits here, while another one drives, is to be woken
+	waiters      int           // goroutines that wait for this lane before they issue on another one
+	wake         chan struct{} // holds one token for it
+	deadline     deadlineTimer
+	traced       int32  // its number in traces
+	lastProgress int64  // comm.now of the last sign of life: a wait began, an operation finished, bytes moved
+	wire         uint64 // bytes moved or received by then
 }
 
 // slot is one operation in flight. Its slices are reused.
 type slot struct {
-	op      backend.Op
-	counts  []int
-	dims    []int // in dimsBuf
-	dimsBuf [tensor.MaxRank]int
-	parts   []Work
-	record  int   // in the flight recorder
-	issued  int64 // comm.now
-	staged  staged
-	xs      [2]tensor.Tensor // kept until it is done: an address in a device's memory keeps nothing alive
+	op          backend.Op
+	counts      []int
+	dims        []int // in dimsBuf
+	dimsBuf     [tensor.MaxRank]int
+	parts       []Work
+	flightEntry int   // in the flight recorder
+	issued      int64 // comm.now
+	staged      staged
+	xs          [2]tensor.Tensor // kept until it is done: an address in a device's memory keeps nothing alive
 }
 
 func (l *lane) slot(seq uint64) *slot { return &l.ring[seq%backend.Depth] }
@@ -115,11 +115,11 @@ func (l *lane) finish(done uint64) {
 	if done <= before {
 		return
 	}
-	l.moved = l.c.now()
+	l.lastProgress = l.c.now()
 	for s := before + 1; s <= done; s++ {
 		l.unstage(l.slot(s))
 		l.slot(s).xs = [2]tensor.Tensor{}
-		l.c.spent[l.slot(s).op.Kind].flight += l.moved - l.slot(s).issued
+		l.c.usage[l.slot(s).op.Kind].flight += l.lastProgress - l.slot(s).issued
 		l.c.finished(l, s)
 	}
 	l.done.Store(done)
@@ -157,7 +157,7 @@ func (l *lane) current() (*lane, uint64) {
 
 // tell wakes the goroutines that wait for this lane.
 func (l *lane) tell() {
-	if l.sought == 0 {
+	if l.waiters == 0 {
 		l.notify()
 		return
 	}
@@ -194,14 +194,14 @@ func (l *lane) end(err error) {
 	}
 	l.err = err
 	l.over.Store(true)
-	l.alarm.clear()
+	l.deadline.clear()
 	l.tell()
 }
 
 // FenceDone reports whether operation seq is over, or comes before what is launched on the device from now on. It makes lane
 // a tensor.Fence.
 func (l *lane) FenceDone(seq uint64) bool {
-	if t := l.taping(); t != nil && seq >= t.ops[0].seq {
+	if t := l.recordingOf(); t != nil && seq >= t.ops[0].seq {
 		return seq <= t.waited || l.over.Load()
 	}
 	return seq <= l.done.Load() || seq <= l.ordered.Load() || l.over.Load()

@@ -41,20 +41,20 @@ func (o Op) String() string { return o.red.String() }
 // Broadcast copies t of rank root into t of all ranks. Shapes must agree.
 func (g *Group) Broadcast(t tensor.Tensor, root int) Work {
 	c := call{kind: backend.Broadcast, count: count(t)}
-	err := c.take(t)
+	err := c.setOutput(t)
 	if err == nil && root == g.rank {
 		c.src = c.dst
 	}
-	return g.issue(g.lane, &c, errors.Join(err, g.rooted(&c, root)))
+	return g.issue(g.lane, &c, errors.Join(err, g.setRoot(&c, root)))
 }
 
 // AllReduce replaces t on all ranks by the reduction of all t, element by element.
 func (g *Group) AllReduce(t tensor.Tensor, op Op) Work {
 	c := call{kind: backend.AllReduce, count: count(t)}
-	err := c.take(t)
+	err := c.setOutput(t)
 	c.src = c.dst
 	if err == nil {
-		err = g.reducing(&c, op)
+		err = g.setReduction(&c, op)
 	}
 	return g.issue(g.lane, &c, err)
 }
@@ -62,15 +62,15 @@ func (g *Group) AllReduce(t tensor.Tensor, op Op) Work {
 // Reduce replaces t of rank root by the reduction of all t. On other ranks t stays unchanged.
 func (g *Group) Reduce(t tensor.Tensor, op Op, root int) Work {
 	c := call{kind: backend.Reduce, count: count(t)}
-	err := c.give(t)
+	err := c.setInput(t)
 	if root == g.rank {
 		c.dst = c.src
 	}
 	if err == nil {
-		err = g.reducing(&c, op)
+		err = g.setReduction(&c, op)
 	}
 	if err == nil {
-		err = g.rooted(&c, root)
+		err = g.setRoot(&c, root)
 	}
 	return g.issue(g.lane, &c, err)
 }
@@ -79,7 +79,7 @@ func (g *Group) Reduce(t tensor.Tensor, op Op, root int) Work {
 // src may be this rank's place in dst.
 func (g *Group) AllGather(dst, src tensor.Tensor) Work {
 	c := call{kind: backend.AllGather, count: count(src)}
-	err := c.both(dst, src, len(g.ranks), 1)
+	err := c.setInputOutput(dst, src, len(g.ranks), 1)
 	if err == nil {
 		err = c.inPlace(-g.rank*c.src.Bytes, true)
 	}
@@ -89,15 +89,15 @@ func (g *Group) AllGather(dst, src tensor.Tensor) Work {
 // Gather puts the src of rank i at place i of dst, on rank root. Other ranks give the zero Tensor as dst.
 func (g *Group) Gather(dst, src tensor.Tensor, root int) Work {
 	c := call{kind: backend.Gather, count: count(src)}
-	err := g.rooted(&c, root)
+	err := g.setRoot(&c, root)
 	switch {
 	case err != nil:
 	case root == g.rank:
-		if err = c.both(dst, src, len(g.ranks), 1); err == nil {
+		if err = c.setInputOutput(dst, src, len(g.ranks), 1); err == nil {
 			err = c.inPlace(-root*c.src.Bytes, true)
 		}
 	default:
-		err = c.give(src)
+		err = c.setInput(src)
 	}
 	return g.issue(g.lane, &c, err)
 }
@@ -105,15 +105,15 @@ func (g *Group) Gather(dst, src tensor.Tensor, root int) Work {
 // Scatter gives rank i place i of the src of rank root, in dst. Other ranks give the zero Tensor as src.
 func (g *Group) Scatter(dst, src tensor.Tensor, root int) Work {
 	c := call{kind: backend.Scatter, count: count(dst)}
-	err := g.rooted(&c, root)
+	err := g.setRoot(&c, root)
 	switch {
 	case err != nil:
 	case root == g.rank:
-		if err = c.both(dst, src, 1, len(g.ranks)); err == nil {
+		if err = c.setInputOutput(dst, src, 1, len(g.ranks)); err == nil {
 			err = c.inPlace(root*c.dst.Bytes, true)
 		}
 	default:
-		err = c.take(dst)
+		err = c.setOutput(dst)
 	}
 	return g.issue(g.lane, &c, err)
 }
@@ -125,11 +125,11 @@ func (g *Group) ReduceScatter(dst, src tensor.Tensor, op Op) Work {
 	var err error
 	if n := len(g.ranks); count(src)%n != 0 {
 		err = fmt.Errorf("%v does not divide by %d ranks; use ReduceScatterV", src.Shape(), n)
-	} else if err = c.both(dst, src, 1, n); err == nil {
+	} else if err = c.setInputOutput(dst, src, 1, n); err == nil {
 		err = c.inPlace(g.rank*c.dst.Bytes, true)
 	}
 	if err == nil {
-		err = g.reducing(&c, op)
+		err = g.setReduction(&c, op)
 	}
 	return g.issue(g.lane, &c, err)
 }
@@ -141,7 +141,7 @@ func (g *Group) AllToAll(dst, src tensor.Tensor) Work {
 	var err error
 	if count(src)%n != 0 {
 		err = fmt.Errorf("%v does not divide by %d ranks; use AllToAllV", src.Shape(), n)
-	} else if err = c.both(dst, src, 1, 1); err == nil {
+	} else if err = c.setInputOutput(dst, src, 1, 1); err == nil {
 		err = c.inPlace(0, false)
 	}
 	return g.issue(g.lane, &c, err)
@@ -150,7 +150,7 @@ func (g *Group) AllToAll(dst, src tensor.Tensor) Work {
 // AllGatherV is AllGather with counts[i] rows of the leading dimension from rank i. counts are the same on all ranks.
 func (g *Group) AllGatherV(dst, src tensor.Tensor, counts []int) Work {
 	c := call{kind: backend.AllGatherV, recv: counts}
-	err := c.uneven(dst, src)
+	err := c.setRows(dst, src)
 	if err == nil {
 		err = g.rows("receive", counts, dst)
 	}
@@ -168,7 +168,7 @@ func (g *Group) AllGatherV(dst, src tensor.Tensor, counts []int) Work {
 // ranks.
 func (g *Group) ReduceScatterV(dst, src tensor.Tensor, counts []int, op Op) Work {
 	c := call{kind: backend.ReduceScatterV, send: counts}
-	err := c.uneven(dst, src)
+	err := c.setRows(dst, src)
 	if err == nil {
 		err = g.rows("send", counts, src)
 	}
@@ -180,7 +180,7 @@ func (g *Group) ReduceScatterV(dst, src tensor.Tensor, counts []int, op Op) Work
 		err = c.inPlace(bytesBefore(counts, g.rank, c.row, c.dtype), true)
 	}
 	if err == nil {
-		err = g.reducing(&c, op)
+		err = g.setReduction(&c, op)
 	}
 	return g.issue(g.lane, &c, err)
 }
@@ -189,7 +189,7 @@ func (g *Group) ReduceScatterV(dst, src tensor.Tensor, counts []int, op Op) Work
 // rank j must be what j expects from i.
 func (g *Group) AllToAllV(dst, src tensor.Tensor, recv, send []int) Work {
 	c := call{kind: backend.AllToAllV, recv: recv, send: send}
-	err := c.uneven(dst, src)
+	err := c.setRows(dst, src)
 	if err == nil {
 		err = errors.Join(g.rows("send", send, src), g.rows("receive", recv, dst))
 	}

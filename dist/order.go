@@ -23,7 +23,7 @@ func spanOf(m backend.Mem) span {
 	return span{lo, lo + uintptr(m.Bytes)}
 }
 
-func (a span) meets(b span) bool { return a.lo < b.hi && b.lo < a.hi }
+func (a span) overlaps(b span) bool { return a.lo < b.hi && b.lo < a.hi }
 
 // use is the memory of the user that an operation reads and writes.
 type use struct{ read, written span }
@@ -39,22 +39,22 @@ func (g *Group) useOf(c *call) use {
 	return u
 }
 
-// clashes reports whether the order of two operations matters.
-func (u *use) clashes(v *use) bool {
-	return u.written.meets(v.written) || u.written.meets(v.read) || u.read.meets(v.written)
+// conflicts reports whether the order of two operations matters.
+func (u *use) conflicts(v *use) bool {
+	return u.written.overlaps(v.written) || u.written.overlaps(v.read) || u.read.overlaps(v.written)
 }
 
-// await blocks until no operation in flight clashes with what lane l is about to issue. The failure of such an operation that
+// awaitConflicts blocks until no operation in flight clashes with what lane l is about to issue. The failure of such an operation that
 // nobody has seen is an error here too: the result would be made from what it left. It needs c.mu.
-func (c *comm) await(l *lane, u *use) error {
-	if len(c.unseen) > 0 {
-		if err := c.spoilt(u); err != nil {
+func (c *comm) awaitConflicts(l *lane, u *use) error {
+	if len(c.unreported) > 0 {
+		if err := c.failedDependency(u); err != nil {
 			return err
 		}
 	}
 	for i := 0; i < len(c.active); {
 		on := c.active[i]
-		seq := on.clash(u)
+		seq := on.conflict(u)
 		if seq == 0 {
 			i++
 			continue
@@ -67,12 +67,12 @@ func (c *comm) await(l *lane, u *use) error {
 	return nil
 }
 
-// spoilt returns the failure, which nobody has seen, of an operation that clashes with u.
-func (c *comm) spoilt(u *use) (err error) {
-	c.unseen = slices.DeleteFunc(c.unseen, func(g *Group) bool { return g.reported || g.closed })
-	for _, g := range c.unseen {
+// failedDependency returns the failure, which nobody has seen, of an operation that clashes with u.
+func (c *comm) failedDependency(u *use) (err error) {
+	c.unreported = slices.DeleteFunc(c.unreported, func(g *Group) bool { return g.reported || g.closed })
+	for _, g := range c.unreported {
 		g.eachLane(func(l *lane) {
-			if l.clash(u) > 0 {
+			if l.conflict(u) > 0 {
 				err = g.err
 			}
 		})
@@ -80,14 +80,14 @@ func (c *comm) spoilt(u *use) (err error) {
 	return err
 }
 
-// clash returns the number of the last operation in flight that clashes with u; 0: there is none. Those before it are over
+// conflict returns the number of the last operation in flight that clashes with u; 0: there is none. Those before it are over
 // when it is.
-func (l *lane) clash(u *use) uint64 {
+func (l *lane) conflict(u *use) uint64 {
 	for seq, past := l.issued, max(l.done.Load(), l.ordered.Load()); seq > past; seq-- {
 		if l.issued-seq == backend.Depth { // the group has failed, and who knows what these used
 			return seq
 		}
-		if l.uses[seq%backend.Depth].clashes(u) {
+		if l.uses[seq%backend.Depth].conflicts(u) {
 			return seq
 		}
 	}

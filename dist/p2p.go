@@ -16,7 +16,7 @@ func (g *Group) Send(t tensor.Tensor, peer, tag int) Work { return g.send(nil, t
 func (g *Group) send(b *Batch, t tensor.Tensor, peer, tag int) Work {
 	c := call{kind: backend.Send, root: 1, tag: tag, count: count(t)}
 	l, err := g.pair(peer, true)
-	return g.issue(l, &c, errors.Join(err, c.give(t), b.alone(&c)))
+	return g.issue(l, &c, errors.Join(err, c.setInput(t), b.alone(&c)))
 }
 
 // Recv fills t with what a member of the group sends.
@@ -25,7 +25,7 @@ func (g *Group) Recv(t tensor.Tensor, peer, tag int) Work { return g.recv(nil, t
 func (g *Group) recv(b *Batch, t tensor.Tensor, peer, tag int) Work {
 	c := call{kind: backend.Recv, tag: tag, count: count(t)}
 	l, err := g.pair(peer, false)
-	return g.issue(l, &c, errors.Join(err, c.take(t), b.alone(&c)))
+	return g.issue(l, &c, errors.Join(err, c.setOutput(t), b.alone(&c)))
 }
 
 // pair returns the lane to or from peer, made when it is first used. With an error it returns the group's own lane.
@@ -99,9 +99,9 @@ func (g *Group) awaitAny() (int, error) {
 	c := g.c
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.anyone = append(c.anyone, g.lane)
+	c.receivers = append(c.receivers, g.lane)
 	defer c.forget(g.lane)
-	g.lane.moved = g.c.now()
+	g.lane.lastProgress = g.c.now()
 	spin := c.policy.Start()
 	for {
 		c.drive()
@@ -120,7 +120,7 @@ func (g *Group) awaitAny() (int, error) {
 			c.mu.Lock()
 			continue
 		}
-		if err := c.parkAny(g.lane.alarm.set(g.lane.left()), g.lane); err != nil {
+		if err := c.parkAny(g.lane.deadline.set(g.lane.timeLeft()), g.lane); err != nil {
 			g.fail(&Error{Rank: c.rank, Group: g.name, Op: "recv", Seq: 0,
 				Cause: fmt.Errorf("nothing arrived from any rank within %v", g.timeout)})
 		}
@@ -129,10 +129,10 @@ func (g *Group) awaitAny() (int, error) {
 
 // forget ends awaitAny's interest and hands the engine on.
 func (c *comm) forget(l *lane) {
-	l.alarm.clear()
-	for i, x := range c.anyone {
+	l.deadline.clear()
+	for i, x := range c.receivers {
 		if x == l {
-			c.anyone = append(c.anyone[:i], c.anyone[i+1:]...)
+			c.receivers = append(c.receivers[:i], c.receivers[i+1:]...)
 			break
 		}
 	}
@@ -202,7 +202,7 @@ func (b *Batch) alone(c *call) error {
 	}
 	u := b.g.useOf(c)
 	for i := range b.uses {
-		if b.uses[i].clashes(&u) {
+		if b.uses[i].conflicts(&u) {
 			return fmt.Errorf("%v overlaps another message of the batch: messages of a batch have no order", c.of.Shape())
 		}
 	}

@@ -88,7 +88,7 @@ func runProcess(ctx context.Context, cfg Config, env launch.Env, worker *launch.
 	}
 	return runEngine(ctx, cfg, e, place{env.Rank, env.Size, env.LocalRank, beside}, func(r *Rank) {
 		r.worker, r.generation = worker, env.Generation
-		r.c.without = worker.Without
+		r.c.tellLost = worker.Without
 		r.watch(ctx, worker)
 	}, fn)
 }

@@ -168,7 +168,7 @@ func newRank(cfg Config, e backend.Engine, at place, logMu *sync.Mutex) (*Rank, 
 	if err != nil {
 		return nil, err
 	}
-	if c.engine, err = reach(e, dev, at); err != nil {
+	if c.engine, err = withDeviceMemory(e, dev, at); err != nil {
 		closer()
 		return nil, err
 	}
@@ -233,7 +233,7 @@ func (c *comm) abort(cause error) {
 func (r *Rank) release() error {
 	r.c.mu.Lock()
 	for _, l := range r.c.lanes {
-		l.alarm.stop()
+		l.deadline.stop()
 	}
 	r.c.mu.Unlock()
 	return r.c.engine.Close()

@@ -45,7 +45,7 @@ func (g *Group) Rebuild(ctx context.Context) (*Group, error) {
 	if err != nil {
 		return fail(err)
 	}
-	g.bury()
+	g.retire()
 	made, err := c.open(backend.Spec{ID: g.id, Gen: g.gen + 1, Name: g.name, Ranks: ranks, Rank: slices.Index(ranks, c.rank)},
 		g.timeout, g.algo)
 	if err != nil {
@@ -56,16 +56,16 @@ func (g *Group) Rebuild(ctx context.Context) (*Group, error) {
 	if c.world.Load() == g {
 		c.world.Store(made)
 		lost := slices.DeleteFunc(slices.Clone(g.ranks), func(rank int) bool { return slices.Contains(ranks, rank) })
-		if c.without != nil && len(lost) > 0 {
-			_ = c.without(lost) // a launcher that is gone ends the job by itself
+		if c.tellLost != nil && len(lost) > 0 {
+			_ = c.tellLost(lost) // a launcher that is gone ends the job by itself
 		}
 	}
 	return made, nil
 }
 
-// bury closes the group and those made from it. Their failure is known: nobody needs to be told of operations that were not
+// retire closes the group and those made from it. Their failure is known: nobody needs to be told of operations that were not
 // waited for.
-func (g *Group) bury() {
+func (g *Group) retire() {
 	g.c.mu.Lock()
 	defer g.c.mu.Unlock()
 	for _, x := range g.c.groups() {

@@ -24,7 +24,7 @@ func RunEngines(ctx context.Context, cfg Config, engines []backend.Engine, fn fu
 			return err
 		}
 	}
-	warnApart(engines[0])
+	warnHostCopies(engines[0])
 	return j.runAll(ctx, fn)
 }
 

@@ -32,7 +32,7 @@ func (g *Group) Stats() Stats {
 			}
 		}
 	})
-	for _, r := range g.ran {
+	for _, r := range g.algoCalls {
 		s.Ran[r.name] = r.calls
 	}
 	for i := range g.calls {

@@ -8,39 +8,39 @@ import (
 	"github.com/ringo-ml/ringo/dist/backend"
 )
 
-// lookEvery is how often a rank that waits looks whether bytes have moved: so well it knows when they last did.
-const lookEvery = 50 * time.Millisecond
+// progressInterval is how often a rank that waits looks whether bytes have moved: so well it knows when they last did.
+const progressInterval = 50 * time.Millisecond
 
 // arm sets the alarm of by for the timeout after the last sign of life of l, or for the next look.
 func (l *lane) arm(by *lane) context.Context {
-	l.pulse()
-	return by.alarm.set(min(l.left(), lookEvery))
+	l.noteProgress()
+	return by.deadline.set(min(l.timeLeft(), progressInterval))
 }
 
-// verdictOfZero is how much longer the other ranks wait in a MonitoredBarrier than rank 0, whose list of missing ranks is to
+// monitorGrace is how much longer the other ranks wait in a MonitoredBarrier than rank 0, whose list of missing ranks is to
 // be everybody's error: at the same moment, another one might see some of them arrive. It is more than a busy machine keeps
 // rank 0 from its core, and what the others wait for nothing if rank 0 itself does not come.
-const verdictOfZero = time.Second
+const monitorGrace = time.Second
 
-// left is the time that the lane has until its next sign of life.
-func (l *lane) left() time.Duration {
-	d := l.g.timeout - time.Duration(l.c.now()-l.moved)
+// timeLeft is the time that the lane has until its next sign of life.
+func (l *lane) timeLeft() time.Duration {
+	d := l.g.timeout - time.Duration(l.c.now()-l.lastProgress)
 	if on, seq := l.current(); l.g.rank > 0 && on.slot(seq).op.Kind == backend.MonitoredBarrier {
-		d += verdictOfZero
+		d += monitorGrace
 	}
 	return d
 }
 
-// pulse looks for bytes moved since the last look.
-func (l *lane) pulse() {
+// noteProgress looks for bytes moved since the last look.
+func (l *lane) noteProgress() {
 	on, _ := l.current()
-	if n := on.moving(); n != l.wire {
-		l.wire, l.moved = n, l.c.now()
+	if n := on.bytesMoved(); n != l.wire {
+		l.wire, l.lastProgress = n, l.c.now()
 	}
 }
 
-// moving returns the bytes that this rank has moved or got for the lane: a sign of life of an operation that takes long.
-func (l *lane) moving() uint64 {
+// bytesMoved returns the bytes that this rank has moved or got for the lane: a sign of life of an operation that takes long.
+func (l *lane) bytesMoved() uint64 {
 	if l.be == nil {
 		return 0
 	}
@@ -58,7 +58,7 @@ func (l *lane) expire(by *lane) {
 	if l.c.drive(); l.idle() {
 		return
 	}
-	if l.pulse(); l.left() > 0 {
+	if l.noteProgress(); l.timeLeft() > 0 {
 		return
 	}
 	on, seq := l.current()

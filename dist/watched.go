@@ -9,8 +9,8 @@ import (
 	"github.com/ringo-ml/ringo/internal/live"
 )
 
-// spent is what a rank did by one kind of operation, on all its groups. Times are in nanoseconds.
-type spent struct {
+// usage is what a rank did by one kind of operation, on all its groups. Times are in nanoseconds.
+type usage struct {
 	calls, payload, wire uint64
 	flight, waited       int64 // from issue to end; while its goroutine waited
 }
@@ -24,7 +24,7 @@ func (l *lane) kindOf(seq uint64) backend.Kind {
 }
 
 // addWire adds what the lane has moved.
-func (l *lane) addWire(to *[backend.NumKinds]spent) {
+func (l *lane) addWire(to *[backend.NumKinds]usage) {
 	if l.be == nil {
 		return
 	}
@@ -34,11 +34,11 @@ func (l *lane) addWire(to *[backend.NumKinds]spent) {
 	}
 }
 
-// spentInAll returns what the rank did so far, by kind.
-func (c *comm) spentInAll() [backend.NumKinds]spent {
+// usageOfAll returns what the rank did so far, by kind.
+func (c *comm) usageOfAll() [backend.NumKinds]usage {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	all := c.spent
+	all := c.usage
 	for _, l := range c.lanes {
 		l.addWire(&all)
 	}
@@ -50,8 +50,8 @@ func (c *comm) waited() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	sum := int64(0)
-	for i := range c.spent {
-		sum += c.spent[i].waited
+	for i := range c.usage {
+		sum += c.usage[i].waited
 	}
 	return time.Duration(sum)
 }
@@ -105,7 +105,7 @@ func (r *Rank) watch(ctx context.Context, w *launch.Worker) {
 // show sends a report.
 func (r *Rank) show(w *launch.Worker) {
 	report := live.Report{Memory: r.Device.Memory().ByName()}
-	for k, s := range r.c.spentInAll() {
+	for k, s := range r.c.usageOfAll() {
 		if s.calls > 0 || s.wire > 0 {
 			report.Comm = append(report.Comm, live.Op{Name: backend.Kind(k).String(), Calls: s.calls, Payload: s.payload, Wire: s.wire,
 				Flight: s.flight / 1e3, Waited: s.waited / 1e3})

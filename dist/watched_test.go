@@ -25,7 +25,7 @@ func TestSpentInAll(t *testing.T) {
 		if err := r.World.Broadcast(x, 0).Wait(); err != nil {
 			return err
 		}
-		want := map[backend.Kind]spent{}
+		want := map[backend.Kind]usage{}
 		for _, g := range []*Group{r.World, gone} {
 			s := g.Stats()
 			for _, k := range []backend.Kind{backend.AllReduce, backend.Broadcast} {
@@ -38,7 +38,7 @@ func TestSpentInAll(t *testing.T) {
 		if err := gone.Close(); err != nil {
 			return err
 		}
-		all := r.c.spentInAll()
+		all := r.c.usageOfAll()
 		assert.LessOrEqual(t, all[backend.AllReduce].flight+all[backend.Broadcast].flight, r.c.now()-began, "one after the other")
 		for k, w := range want {
 			got := all[k]
@@ -68,7 +68,7 @@ func TestWaitOfBatch(t *testing.T) {
 			if err := w.Wait(); err != nil {
 				return err
 			}
-			all := r.c.spentInAll()
+			all := r.c.usageOfAll()
 			assert.Equal(t, int64(r.World.Waited()), all[backend.Barrier].waited+all[backend.Recv].waited)
 			return nil
 		}

@@ -2,9 +2,9 @@ package algo
 
 import "github.com/ringo-ml/ringo/dist/backend"
 
-// ringRound is how many chunks of a slice go to the next rank before the first of them goes on: so far may one rank be
+// pipelineDepth is how many chunks of a slice go to the next rank before the first of them goes on: so far may one rank be
 // behind its neighbor, and while a chunk is added the transport receives the next.
-const ringRound = 4
+const pipelineDepth = 4
 
 // ringAllReduce: reduce-scatter, then all-gather of slices, both around the ring (Patarasuk and Yuan 2009, "Bandwidth
 // optimal all-reduce algorithms for clusters of workstations"). Bytes: 2S(n−1)/n: rank r sends all slices but r, then all
@@ -49,9 +49,9 @@ func (m *Messages) ringReduce(op *backend.Op, dst, src []byte, at parts) error {
 		}
 		return nil
 	}
-	for first := 0; first < chunks; first += ringRound {
+	for first := 0; first < chunks; first += pipelineDepth {
 		for s := range n - 1 {
-			for k := first; k < min(first+ringRound, chunks); k++ {
+			for k := first; k < min(first+pipelineDepth, chunks); k++ {
 				if err := m.ringHop(dst, src, at, s, k); err != nil {
 					return err
 				}
@@ -66,7 +66,7 @@ func (m *Messages) ringHop(dst, src []byte, at parts, s, k int) error {
 	n, rank := m.t.Size(), m.t.Rank()
 	next, prev := (rank+1)%n, (rank-1+n)%n
 	give, take := (rank-1-s+n)%n, (rank-2-s+2*n)%n
-	sum := m.scratch(0, ringRound*linearChunk)[k%ringRound*linearChunk:]
+	sum := m.scratch(0, pipelineDepth*linearChunk)[k%pipelineDepth*linearChunk:]
 	out, mine := piece(at.of(src, give), k), piece(at.of(src, take), k)
 	if s == 0 {
 		out = m.fold.own(out)

@@ -47,9 +47,9 @@ type Orderer interface {
 // the failed group s that are left have agreed on who they are, and returns their world ranks, in group order: the same list
 // to all of them, or an error. A list has a quorum of the group (more than half, or half with the first member), so that a
 // network that is cut goes on in one part at most. Members that are alive and have not called it are waited for up to
-// patience; who comes later gets an error. When ctx ends it returns ctx.Err(), and may be called again.
+// timeout; who comes later gets an error. When ctx ends it returns ctx.Err(), and may be called again.
 type Rebuilder interface {
-	Survivors(ctx context.Context, s Spec, patience time.Duration) ([]int, error)
+	Survivors(ctx context.Context, s Spec, timeout time.Duration) ([]int, error)
 }
 
 // Leaver is implemented by an Engine that does not notice by itself that its rank is done. Leave says so: nobody waits for

@@ -14,7 +14,7 @@ type Posting struct {
 	Op    Op
 	Print uint64 // Fingerprint
 	Group string // name that the poster gives the group
-	small [EagerBytes]byte
+	eager [EagerBytes]byte
 	n     int
 }
 
@@ -24,7 +24,7 @@ func (p *Posting) Fill(op *Op, group string, print uint64) {
 	p.Op, p.Group, p.Print, p.n = *op, group, print, -1
 	v := op.Kind == AllGatherV || op.Kind == ReduceScatterV || op.Kind == AllToAllV
 	if !v && op.Src.Bytes <= EagerBytes && !op.OnDevice() {
-		p.n = copy(p.small[:], unsafe.Slice((*byte)(op.Src.Ptr), op.Src.Bytes))
+		p.n = copy(p.eager[:], unsafe.Slice((*byte)(op.Src.Ptr), op.Src.Bytes))
 	}
 }
 
@@ -33,7 +33,7 @@ func (p *Posting) Eager() ([]byte, bool) {
 	if p.n < 0 {
 		return nil, false
 	}
-	return p.small[:p.n], true
+	return p.eager[:p.n], true
 }
 
 // Window is the memory of the ranks of a group as one of them sees it. Peers' memory may be touched only between Enter

@@ -66,14 +66,14 @@ const lookEvery = 50 * time.Microsecond
 const quietTime = 10 * time.Second
 
 // TakesDevice reports whether the ranks reach each other's device memory.
-func (b *end) TakesDevice(*backend.Op) bool {
+func (b *endpoint) TakesDevice(*backend.Op) bool {
 	h := b.engine.hub
 	return h.devices == len(h.ranks) && h.apart == nil
 }
 
 // prepare makes op one for the device: what the device has been given to compute by now comes before it. A barrier of a group
 // that has used the device is over when the devices have reached it, as on all engines for devices.
-func (b *end) prepare(op *backend.Op) error {
+func (b *endpoint) prepare(op *backend.Op) error {
 	if op.Kind == backend.Barrier && b.stream != nil {
 		op.Dst.Device = true
 	}
@@ -93,7 +93,7 @@ func (b *end) prepare(op *backend.Op) error {
 	return nil
 }
 
-func (b *end) makeStream() error {
+func (b *endpoint) makeStream() error {
 	if b.stream != nil {
 		return nil
 	}
@@ -105,16 +105,16 @@ func (b *end) makeStream() error {
 	b.me.stream = s
 	b.me.busy.Unlock()
 	b.stream, b.past = s, b.direct.Done()
-	b.engine.ends = append(b.engine.ends, b)
+	b.engine.streamed = append(b.engine.streamed, b)
 	return nil
 }
 
 // Stream returns the stream of a peer that has posted an operation on device memory.
-func (b *end) Stream(peer int) algo.Stream { return b.group.members[peer].Load().stream }
+func (b *endpoint) Stream(peer int) algo.Stream { return b.group.members[peer].Load().stream }
 
 // over returns the number of the last operation that is over for the host too. Unless it is asked to look, it asks the device
 // now and then only.
-func (b *end) over(look bool) (uint64, error) {
+func (b *endpoint) over(look bool) (uint64, error) {
 	done := b.direct.Done()
 	if b.stream == nil {
 		return done, nil
@@ -146,7 +146,7 @@ func (b *end) over(look bool) (uint64, error) {
 }
 
 // setBusy notes whether the device has something to do that somebody may wait for.
-func (b *end) setBusy(busy bool) {
+func (b *endpoint) setBusy(busy bool) {
 	if busy == b.busy {
 		return
 	}
@@ -160,7 +160,7 @@ func (b *end) setBusy(busy bool) {
 
 // Order lets the device's computing wait for operations up to seq, if they are queued. What is in host memory is there then, and
 // does not wait for the device. The host waits for barriers.
-func (b *end) Order(seq uint64) bool {
+func (b *endpoint) Order(seq uint64) bool {
 	if b.stream == nil || b.Aborted() || seq > b.direct.Done() {
 		return false
 	}
@@ -174,7 +174,7 @@ func (b *end) Order(seq uint64) bool {
 }
 
 // quiesce waits until no device touches this rank's memory, or a peer's for this rank, after a failure.
-func (b *end) quiesce() {
+func (b *endpoint) quiesce() {
 	for i := range b.group.members {
 		m := b.group.members[i].Load()
 		if m == nil {
@@ -194,12 +194,12 @@ func (b *end) quiesce() {
 }
 
 // dropStream gives the stream back.
-func (b *end) dropStream() error {
+func (b *endpoint) dropStream() error {
 	if b.stream == nil {
 		return nil
 	}
 	e := b.engine
-	e.ends = slices.DeleteFunc(e.ends, func(x *end) bool { return x == b })
+	e.streamed = slices.DeleteFunc(e.streamed, func(x *endpoint) bool { return x == b })
 	b.setBusy(false)
 	s := b.stream
 	b.stream = nil

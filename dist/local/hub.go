@@ -15,18 +15,18 @@ import (
 
 // Hub is what the goroutine ranks of a job share.
 type Hub struct {
-	ranks []*Engine
-	crowd *wait.Crowd
-	fault Fault
-	done  atomic.Int32 // ranks that issue no operation any more
+	ranks    []*Engine
+	crowd    *wait.Crowd
+	fault    Fault
+	finished atomic.Int32 // ranks that issue no operation any more
 
 	devices int   // ranks that have called Use
 	apart   error // why two of them cannot reach each other's memory
 
-	mu     sync.Mutex
-	groups map[key]*group
-	rounds map[key]*round
-	left   []bool // by rank: its function has returned
+	mu         sync.Mutex
+	groups     map[key]*group
+	agreements map[key]*agreement
+	returned   []bool // by rank: its function has returned
 }
 
 // key names a group.
@@ -41,7 +41,7 @@ type Fault func(rank, peer, bytes int) (drop bool)
 
 // NewHub returns a hub for n ranks.
 func NewHub(n int) *Hub {
-	h := &Hub{groups: map[key]*group{}, rounds: map[key]*round{}, left: make([]bool, n), crowd: wait.NewCrowd(n)}
+	h := &Hub{groups: map[key]*group{}, agreements: map[key]*agreement{}, returned: make([]bool, n), crowd: wait.NewCrowd(n)}
 	for i := range n {
 		h.ranks = append(h.ranks, &Engine{hub: h, rank: i, bell: h.crowd.NewBell()})
 	}
@@ -63,15 +63,15 @@ func (h *Hub) Groups() int {
 
 // Engine is one rank's part of a Hub.
 type Engine struct {
-	hub  *Hub
-	rank int
-	bell *wait.Bell
-	done atomic.Bool
+	hub      *Hub
+	rank     int
+	bell     *wait.Bell
+	finished atomic.Bool
 
-	device Device // nil: the rank computes in host memory
-	ends   []*end // that have a stream
-	busy   atomic.Int64
-	look   *time.Timer
+	device   Device      // nil: the rank computes in host memory
+	streamed []*endpoint // that have a stream
+	busy     atomic.Int64
+	look     *time.Timer
 }
 
 // Name returns "local".
@@ -83,16 +83,16 @@ func (e *Engine) Crowd() *wait.Crowd { return e.hub.crowd }
 // Close gives back what is on the rank's device. The hub is garbage when its ranks are gone.
 func (e *Engine) Close() error {
 	var errs []error
-	for len(e.ends) > 0 {
-		errs = append(errs, e.ends[0].dropStream())
+	for len(e.streamed) > 0 {
+		errs = append(errs, e.streamed[0].dropStream())
 	}
 	return errors.Join(errs...)
 }
 
 // Finish says that this rank issues no operation any more.
 func (e *Engine) Finish() {
-	if e.done.CompareAndSwap(false, true) {
-		e.hub.done.Add(1)
+	if e.finished.CompareAndSwap(false, true) {
+		e.hub.finished.Add(1)
 		e.hub.ringAll()
 	}
 }
@@ -118,8 +118,8 @@ type group struct {
 	parent  *group
 	members []atomic.Pointer[member]
 	bells   []*wait.Bell
-	posts   tally
-	ends    tally
+	posts   arrivals
+	ends    arrivals
 	open    int          // members that have not closed it; guarded by Hub.mu
 	closed  atomic.Int32 // members that have
 	failed  atomic.Pointer[failure]
@@ -127,23 +127,23 @@ type group struct {
 
 type failure struct{ err error }
 
-// tally counts how many members have come to each operation: the last one wakes those who wait for all.
-type tally []struct {
+// arrivals counts how many members have come to each operation: the last one wakes those who wait for all.
+type arrivals []struct {
 	n atomic.Uint64 // of all operations that had this place
 	_ [56]byte
 }
 
-// newTally makes a place for each operation in flight. Two members need none: the one who comes wakes the other.
-func newTally(members int) tally {
+// newArrivals makes a place for each operation in flight. Two members need none: the one who comes wakes the other.
+func newArrivals(members int) arrivals {
 	if members <= 2 {
 		return nil
 	}
-	return make(tally, 2*backend.Depth)
+	return make(arrivals, 2*backend.Depth)
 }
 
 // last counts a member that has come to operation seq and reports whether all have. A member comes to operation
 // seq+2*Depth only after all came to seq, so the numbers of different operations do not mix.
-func (t tally) last(seq uint64, members int) bool {
+func (t arrivals) last(seq uint64, members int) bool {
 	return t == nil || t[seq%uint64(len(t))].n.Add(1)%uint64(members) == 0
 }
 
@@ -169,7 +169,7 @@ func (e *Engine) Open(s backend.Spec) (backend.Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &end{engine: e, group: g, spec: s, hash: backend.HashString(s.Name), me: &member{}}
+	b := &endpoint{engine: e, group: g, spec: s, hash: backend.HashString(s.Name), me: &member{}}
 	b.direct = algo.NewDirect(s, b)
 	if !g.members[s.Rank].CompareAndSwap(nil, b.me) {
 		return nil, fmt.Errorf("local: rank %d opens group %s twice", e.rank, s.Name)
@@ -185,7 +185,7 @@ func (h *Hub) join(s backend.Spec) (*group, error) {
 	if g == nil {
 		n := len(s.Ranks)
 		g = &group{key: k, parent: h.groups[key{s.Parent, s.Gen}], members: make([]atomic.Pointer[member], n), open: n,
-			posts: newTally(n), ends: newTally(n)}
+			posts: newArrivals(n), ends: newArrivals(n)}
 		for _, r := range s.Ranks {
 			g.bells = append(g.bells, h.ranks[r].bell)
 		}

@@ -9,15 +9,15 @@ import (
 	"github.com/ringo-ml/ringo/internal/agree"
 )
 
-// round is the agreement on the next generation of a group. Ranks that share memory need no messages for it.
-type round struct {
-	here    []bool // by member: waits in Survivors
+// agreement is the agreement on the next generation of a group. Ranks that share memory need no messages for it.
+type agreement struct {
+	present []bool // by member: waits in Survivors
 	decided []int
 	changed chan struct{} // closed and made anew at each change
 }
 
 // change wakes those who wait. Hub.mu is held.
-func (r *round) change() {
+func (r *agreement) change() {
 	close(r.changed)
 	r.changed = make(chan struct{})
 }
@@ -27,28 +27,28 @@ func (e *Engine) Leave() {
 	h := e.hub
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.left[e.rank] = true
-	for _, r := range h.rounds {
+	h.returned[e.rank] = true
+	for _, r := range h.agreements {
 		r.change()
 	}
 }
 
 // Survivors agrees with the other members of a failed group on who goes on (see backend.Rebuilder).
-func (e *Engine) Survivors(ctx context.Context, s backend.Spec, patience time.Duration) ([]int, error) {
+func (e *Engine) Survivors(ctx context.Context, s backend.Spec, timeout time.Duration) ([]int, error) {
 	h, k := e.hub, key{s.ID, s.Gen}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	r := h.rounds[k]
+	r := h.agreements[k]
 	if r == nil {
-		r = &round{here: make([]bool, len(s.Ranks)), changed: make(chan struct{})}
-		h.rounds[k] = r
+		r = &agreement{present: make([]bool, len(s.Ranks)), changed: make(chan struct{})}
+		h.agreements[k] = r
 	}
-	r.here[s.Rank] = true
+	r.present[s.Rank] = true
 	r.change()
-	enough := time.NewTimer(patience)
+	enough := time.NewTimer(timeout)
 	defer enough.Stop()
 	for hurried := false; ; {
-		err := h.survey(r, &s, hurried)
+		err := h.tryDecide(r, &s, hurried)
 		if r.decided != nil {
 			return agree.Outcome(r.decided, s.Rank, s.Ranks, s.Gen)
 		}
@@ -56,7 +56,7 @@ func (e *Engine) Survivors(ctx context.Context, s backend.Spec, patience time.Du
 			err = ctx.Err()
 		}
 		if err != nil {
-			r.here[s.Rank] = false
+			r.present[s.Rank] = false
 			return nil, err
 		}
 		changed := r.changed
@@ -71,16 +71,16 @@ func (e *Engine) Survivors(ctx context.Context, s backend.Spec, patience time.Du
 	}
 }
 
-// survey decides when everyone is here who may still come, or when nobody waits any longer. It is an error when those are
+// tryDecide decides when everyone is here who may still come, or when nobody waits any longer. It is an error when those are
 // too few.
-func (h *Hub) survey(r *round, s *backend.Spec, hurried bool) error {
+func (h *Hub) tryDecide(r *agreement, s *backend.Spec, hurried bool) error {
 	var here []int
 	waiting := false
 	for i, rank := range s.Ranks {
 		switch {
-		case r.here[i] && !h.left[rank]:
+		case r.present[i] && !h.returned[rank]:
 			here = append(here, i)
-		case !h.left[rank]:
+		case !h.returned[rank]:
 			waiting = true
 		}
 	}

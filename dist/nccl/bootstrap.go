@@ -15,8 +15,8 @@ type bootstrap struct {
 	be backend.Backend
 }
 
-// ask makes the id on the first rank and begins to hand it out.
-func (b *end) ask() (err error) {
+// startBootstrap makes the id on the first rank and begins to hand it out.
+func (b *endpoint) startBootstrap() (err error) {
 	b.boot = new(bootstrap)
 	if b.spec.Rank == 0 {
 		if b.boot.id, err = b.e.lib.UniqueID(); err != nil {
@@ -39,10 +39,10 @@ func (b *end) ask() (err error) {
 	return b.boot.be.Issue(&b.boot.op)
 }
 
-// asked reports whether the id is here.
-func (b *end) asked() (bool, error) {
+// bootstrapDone reports whether the id is here.
+func (b *endpoint) bootstrapDone() (bool, error) {
 	if b.boot == nil {
-		if err := b.ask(); err != nil {
+		if err := b.startBootstrap(); err != nil {
 			return false, err
 		}
 	}
@@ -66,10 +66,10 @@ func (o *bootstrap) close() error {
 	return nil
 }
 
-// meet brings the communicator further. The device's context is current.
-func (b *end) meet() error {
+// connect brings the communicator further. The device's context is current.
+func (b *endpoint) connect() error {
 	if b.state == asking {
-		ok, err := b.asked()
+		ok, err := b.bootstrapDone()
 		if err != nil || !ok {
 			return err
 		}
@@ -94,7 +94,7 @@ func (b *end) meet() error {
 }
 
 // prepareStream makes the end's stream, and the memory that barriers reduce.
-func (b *end) prepareStream() (err error) {
+func (b *endpoint) prepareStream() (err error) {
 	if b.stream, err = b.e.Device.NewStream("nccl "+b.spec.Name, 0); err != nil {
 		return err
 	}

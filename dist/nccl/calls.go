@@ -43,7 +43,7 @@ func check(op *backend.Op) error {
 
 // call is one operation on its way to NCCL: n calls are one group.
 type call struct {
-	b      *end
+	b      *endpoint
 	op     *backend.Op
 	d      nccl.DType
 	size   int
@@ -63,7 +63,7 @@ func stages(op *backend.Op) int {
 }
 
 // run queues the next stage of a slot's operation on the end's stream. The result may be InProgress.
-func (b *end) run(s *slot) (name string, r nccl.Result, err error) {
+func (b *endpoint) run(s *slot) (name string, r nccl.Result, err error) {
 	op := &s.op
 	c := call{b: b, op: op, d: types[op.DType], size: op.DType.Size(), stream: b.stream.Handle()}
 	src, dst := cuda.Ptr(uintptr(op.Src.Ptr)), cuda.Ptr(uintptr(op.Dst.Ptr))
@@ -193,7 +193,7 @@ func (c *call) recv(at cuda.Ptr, n, peer int) cuda.Ptr {
 }
 
 // prepare sets b.op to the reduction of op.
-func (b *end) prepare(op *backend.Op, d nccl.DType) (r nccl.Result) {
+func (b *endpoint) prepare(op *backend.Op, d nccl.DType) (r nccl.Result) {
 	if op.Red != backend.PreMulSum {
 		b.op, _ = reduction(op)
 		return nccl.Success

@@ -34,17 +34,17 @@ type Engine struct {
 	reducer *peer.Reducer
 	wg      sync.WaitGroup // calls that may take long: aborts, and the end of communicators
 
-	mu     sync.Mutex // guards what follows, all ends, and the order of calls
-	ends   []*end     // that are open
-	ticket uint64     // of the last operation issued
+	mu     sync.Mutex  // guards what follows, all ends, and the order of calls
+	ends   []*endpoint // that are open
+	ticket uint64      // of the last operation issued
 	closed bool
 
-	bell  sync.Mutex // guards what follows
-	rung  bool
-	wake  context.CancelFunc // of the goroutine in Park
-	stir  chan struct{}      // there is something to watch
-	quit  chan struct{}
-	ended chan struct{}
+	bell     sync.Mutex // guards what follows
+	signaled bool
+	wake     context.CancelFunc // of the goroutine in Park
+	stir     chan struct{}      // there is something to watch
+	quit     chan struct{}
+	ended    chan struct{}
 }
 
 // New makes the engine of a rank. The error says what is missing.
@@ -77,7 +77,7 @@ func (e *Engine) Open(s backend.Spec) (backend.Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &end{e: e, spec: s, ctl: ctl, quiet: make(chan struct{})}
+	b := &endpoint{e: e, spec: s, ctl: ctl, quiet: make(chan struct{})}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.ends = append(e.ends, b)
@@ -96,7 +96,7 @@ func (e *Engine) Close() error {
 	}
 	e.closed = true
 	for _, b := range slices.Clone(e.ends) {
-		b.letGo()
+		b.release()
 	}
 	e.mu.Unlock()
 	close(e.quit)
@@ -139,19 +139,19 @@ func (e *Engine) Leave() {
 }
 
 // Survivors agrees with the other members of a failed group who is left.
-func (e *Engine) Survivors(ctx context.Context, s backend.Spec, patience time.Duration) ([]int, error) {
+func (e *Engine) Survivors(ctx context.Context, s backend.Spec, timeout time.Duration) ([]int, error) {
 	r, ok := e.Control.(backend.Rebuilder)
 	if !ok {
 		return nil, fmt.Errorf("engine %s cannot rebuild a group", e.Control.Name())
 	}
-	return r.Survivors(ctx, s, patience)
+	return r.Survivors(ctx, s, timeout)
 }
 
 // Park sleeps until anything may have got further: on the device, or in the control engine.
 func (e *Engine) Park(ctx context.Context) error {
 	e.bell.Lock()
-	if e.rung {
-		e.rung = false
+	if e.signaled {
+		e.signaled = false
 		e.bell.Unlock()
 		return nil
 	}
@@ -162,7 +162,7 @@ func (e *Engine) Park(ctx context.Context) error {
 	e.look()
 	err := e.Control.(backend.Parker).Park(both)
 	e.bell.Lock()
-	e.wake, e.rung = nil, false
+	e.wake, e.signaled = nil, false
 	e.bell.Unlock()
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -177,7 +177,7 @@ func (e *Engine) Park(ctx context.Context) error {
 func (e *Engine) ring() {
 	e.bell.Lock()
 	defer e.bell.Unlock()
-	e.rung = true
+	e.signaled = true
 	if e.wake != nil {
 		e.wake()
 	}

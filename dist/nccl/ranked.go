@@ -103,7 +103,7 @@ func (c *call) combine(dst cuda.Ptr) (nccl.Result, error) {
 }
 
 // freeRows gives back the memory of exchange, behind what is queued.
-func (b *end) freeRows() error {
+func (b *endpoint) freeRows() error {
 	mem := b.rows.Src
 	if mem == 0 {
 		return nil

@@ -70,7 +70,7 @@ func (e *Engine) tick() (open, urgent, moved bool) {
 }
 
 // checkTime fails the group when nothing got further within its timeout.
-func (b *end) checkTime() {
+func (b *endpoint) checkTime() {
 	if b.err != nil || b.spec.Timeout <= 0 || b.ran == b.issued || time.Since(b.since) < b.spec.Timeout {
 		return
 	}
@@ -79,7 +79,7 @@ func (b *end) checkTime() {
 }
 
 // asyncError is a failure that NCCL noticed by itself.
-func (b *end) asyncError() error {
+func (b *endpoint) asyncError() error {
 	if b.err != nil || b.state != ready {
 		return nil
 	}
@@ -106,7 +106,7 @@ func (e *Engine) pump() {
 		}
 	}
 	for {
-		var next *end
+		var next *endpoint
 		for _, b := range e.ends {
 			if b.issuable() && (next == nil || b.slot(b.queued+1).ticket < next.slot(next.queued+1).ticket) {
 				next = b
@@ -120,14 +120,14 @@ func (e *Engine) pump() {
 }
 
 // poll brings the communicator, or the call that NCCL is busy with, further. The device's context is current.
-func (b *end) poll() {
+func (b *endpoint) poll() {
 	if b.err != nil {
 		return
 	}
 	var err error
 	switch b.state {
 	case asking, making:
-		err = b.meet()
+		err = b.connect()
 	case busy:
 		r := b.comm.AsyncError()
 		if r == nccl.InProgress {
@@ -147,7 +147,7 @@ func (b *end) poll() {
 }
 
 // issuable reports whether the next operation for the device can be given to NCCL.
-func (b *end) issuable() bool {
+func (b *endpoint) issuable() bool {
 	for b.queued < b.issued && !b.slot(b.queued+1).device {
 		b.queued++
 	}
@@ -155,7 +155,7 @@ func (b *end) issuable() bool {
 }
 
 // call gives NCCL the next operation. The device's context is current.
-func (b *end) call() {
+func (b *endpoint) call() {
 	s := b.slot(b.queued + 1)
 	b.stage = 0
 	err := b.stream.Wait(s.before)
@@ -168,7 +168,7 @@ func (b *end) call() {
 }
 
 // proceed gives NCCL what is left of an operation, as far as it takes it at once.
-func (b *end) proceed(s *slot) error {
+func (b *endpoint) proceed(s *slot) error {
 	for b.state = ready; b.stage < stages(&s.op); {
 		b.stage++
 		name, r, err := b.run(s)
@@ -187,7 +187,7 @@ func (b *end) proceed(s *slot) error {
 }
 
 // called marks the end of an operation that is on the stream.
-func (b *end) called() error {
+func (b *endpoint) called() error {
 	s := b.slot(b.queued + 1)
 	if err := b.freeRows(); err != nil {
 		return err
@@ -206,7 +206,7 @@ func (b *end) called() error {
 }
 
 // fail poisons the group on all ranks and aborts the communicator. Engine.mu is held.
-func (b *end) fail(err error) {
+func (b *endpoint) fail(err error) {
 	if b.err != nil {
 		return
 	}
@@ -224,7 +224,7 @@ func (b *end) fail(err error) {
 }
 
 // abort ends what runs on the device, on a goroutine: NCCL may wait for the other ranks of the host to do the same.
-func (b *end) abort() {
+func (b *endpoint) abort() {
 	if b.aborted {
 		return
 	}
@@ -249,15 +249,15 @@ func (b *end) abort() {
 const quietTime = 10 * time.Second
 
 // awaitQuiet waits until nothing of this rank runs on the stream any more.
-func (b *end) awaitQuiet() {
+func (b *endpoint) awaitQuiet() {
 	select {
 	case <-b.quiet:
 	case <-time.After(quietTime):
 	}
 }
 
-// letGo gives the communicator back, on a goroutine: NCCL may wait for the other ranks of the host. Engine.mu is held.
-func (b *end) letGo() {
+// release gives the communicator back, on a goroutine: NCCL may wait for the other ranks of the host. Engine.mu is held.
+func (b *endpoint) release() {
 	if b.closed {
 		return
 	}
@@ -294,7 +294,7 @@ func (b *end) letGo() {
 }
 
 // drop gives the stream and the events back.
-func (b *end) drop() (err error) {
+func (b *endpoint) drop() (err error) {
 	if b.flag != 0 {
 		err = errors.Join(b.stream.Sync(), b.e.pool.Free(b.flag), b.freeRows())
 	}

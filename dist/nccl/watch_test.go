@@ -12,7 +12,7 @@ import (
 // The timeout is of one operation: each that has run begins it anew, also in a group that is never idle.
 func TestTimeoutIsOfOneOperation(t *testing.T) {
 	long := time.Now().Add(-time.Hour)
-	b := &end{spec: backend.Spec{Timeout: time.Minute}, issued: 2, since: long}
+	b := &endpoint{spec: backend.Spec{Timeout: time.Minute}, issued: 2, since: long}
 	b.slot(2).device = true // and not on the stream yet
 	b.advance()
 	assert.EqualValues(t, 1, b.ran)

@@ -31,16 +31,16 @@ type Door struct {
 	h     *Host
 	files [3]*os.File
 
-	wg    sync.WaitGroup
-	mu    sync.Mutex
-	peers map[int]*peer
-	news  chan struct{}
-	met   bool
+	wg       sync.WaitGroup
+	mu       sync.Mutex
+	peers    map[int]*peer
+	changed  chan struct{}
+	complete bool
 }
 
 // Listen makes the segments of this rank and the socket at which peers ask for them.
 func Listen(c Config) (*Door, error) {
-	if kept.Load() > 0 {
+	if keptMappings.Load() > 0 {
 		runtime.GC() // does not know how large the heap of an earlier job is, which may be waiting for it
 	}
 	h, files, err := newHost(c.Rank, c.Size)
@@ -54,7 +54,7 @@ func Listen(c Config) (*Door, error) {
 		h.Close()
 		return nil, errors.Join(fmt.Errorf("shm: %w", err), closeFiles(files[:2]))
 	}
-	d := &Door{c: c, l: l, h: h, files: files, peers: map[int]*peer{}, news: make(chan struct{}, 1)}
+	d := &Door{c: c, l: l, h: h, files: files, peers: map[int]*peer{}, changed: make(chan struct{}, 1)}
 	d.wg.Add(1)
 	go d.accept()
 	return d, nil
@@ -68,7 +68,7 @@ func (d *Door) Close() {
 	d.l.Close()
 	d.wg.Wait()
 	_ = closeFiles(d.files[:2]) // open, or Listen would have failed; the third is the bell's
-	if !d.met {
+	if !d.complete {
 		for _, p := range d.peers {
 			p.unmap()
 		}
@@ -78,7 +78,7 @@ func (d *Door) Close() {
 
 // Meet exchanges segments with the ranks whose doors have the given names, and returns when all are there. Call it once.
 func (d *Door) Meet(ctx context.Context, names map[int]string) (*Host, error) {
-	small := d.h.roomy(len(names) + 1)
+	small := d.h.checkRoom(len(names) + 1)
 	for r, name := range names {
 		if r >= d.c.Rank {
 			continue // it comes to this door
@@ -99,9 +99,9 @@ func (d *Door) Meet(ctx context.Context, names map[int]string) (*Host, error) {
 				missing = r
 			}
 		}
-		d.met = missing < 0 && small == nil
+		d.complete = missing < 0 && small == nil
 		d.mu.Unlock()
-		if d.met {
+		if d.complete {
 			d.h.peers = d.peers
 			return d.h, nil
 		}
@@ -109,7 +109,7 @@ func (d *Door) Meet(ctx context.Context, names map[int]string) (*Host, error) {
 			return nil, small // not earlier: peers that have room would wait for this rank
 		}
 		select {
-		case <-d.news:
+		case <-d.changed:
 		case <-ctx.Done():
 			return nil, fmt.Errorf("shm: rank %d did not connect to map this rank's memory: %w", missing, ctx.Err())
 		}
@@ -136,11 +136,11 @@ func (d *Door) exchange(c *net.UnixConn, rank int) error {
 		return err
 	}
 	dialing := rank >= 0
-	me, err := d.greet(c, dialing)
+	me, err := d.sendHello(c, dialing)
 	if err != nil {
 		return err
 	}
-	var theirs greeting
+	var theirs hello
 	if err := theirs.read(c); err != nil {
 		return err
 	}
@@ -160,7 +160,7 @@ func (d *Door) exchange(c *net.UnixConn, rank int) error {
 	if !hmac.Equal(proof, d.proof(&theirs, me)) {
 		return errSecret
 	}
-	rights := unix.UnixRights(int(d.files[0].Fd()), int(d.files[1].Fd()), d.bellFd())
+	rights := unix.UnixRights(int(d.files[0].Fd()), int(d.files[1].Fd()), d.doorbellFd())
 	if _, _, err := c.WriteMsgUnix([]byte{1}, rights, nil); err != nil {
 		return err
 	}
@@ -178,43 +178,43 @@ func (d *Door) exchange(c *net.UnixConn, rank int) error {
 func (d *Door) add(p *peer) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.met || d.peers[p.rank] != nil {
+	if d.complete || d.peers[p.rank] != nil {
 		p.unmap()
 		return errors.New("came twice")
 	}
 	d.peers[p.rank] = p
 	select {
-	case d.news <- struct{}{}:
+	case d.changed <- struct{}{}:
 	default:
 	}
 	return nil
 }
 
-// bellFd returns the descriptor of the eventfd without making it block, as File.Fd would.
-func (d *Door) bellFd() (fd int) {
+// doorbellFd returns the descriptor of the eventfd without making it block, as File.Fd would.
+func (d *Door) doorbellFd() (fd int) {
 	if raw, err := d.files[2].SyscallConn(); err == nil {
 		_ = raw.Control(func(n uintptr) { fd = int(n) })
 	}
 	return fd
 }
 
-// greeting is what each end says first.
-type greeting struct {
+// hello is what each end says first.
+type hello struct {
 	rank    uint32
 	dialing byte
 	nonce   [32]byte
 }
 
-const greetingBytes = 8 + 4 + 1 + 32
+const helloBytes = 8 + 4 + 1 + 32
 
-func (g *greeting) bytes() []byte {
+func (h *hello) bytes() []byte {
 	b := binary.LittleEndian.AppendUint64(nil, magic)
-	b = binary.LittleEndian.AppendUint32(b, g.rank)
-	return append(append(b, g.dialing), g.nonce[:]...)
+	b = binary.LittleEndian.AppendUint32(b, h.rank)
+	return append(append(b, h.dialing), h.nonce[:]...)
 }
 
-func (d *Door) greet(w io.Writer, dialing bool) (*greeting, error) {
-	g := &greeting{rank: uint32(d.c.Rank)}
+func (d *Door) sendHello(w io.Writer, dialing bool) (*hello, error) {
+	g := &hello{rank: uint32(d.c.Rank)}
 	if dialing {
 		g.dialing = 1
 	}
@@ -223,22 +223,22 @@ func (d *Door) greet(w io.Writer, dialing bool) (*greeting, error) {
 	return g, err
 }
 
-func (g *greeting) read(r io.Reader) error {
-	b := make([]byte, greetingBytes)
+func (h *hello) read(r io.Reader) error {
+	b := make([]byte, helloBytes)
 	if _, err := io.ReadFull(r, b); err != nil {
 		return err
 	}
 	if binary.LittleEndian.Uint64(b) != magic {
 		return errors.New("speaks another protocol")
 	}
-	g.rank, g.dialing = binary.LittleEndian.Uint32(b[8:]), b[12]
-	copy(g.nonce[:], b[13:])
+	h.rank, h.dialing = binary.LittleEndian.Uint32(b[8:]), b[12]
+	copy(h.nonce[:], b[13:])
 	return nil
 }
 
 // proof is what the end that said `from` sends: only who holds the secret can compute it, and it is of no use elsewhere,
 // because it covers the job and both nonces.
-func (d *Door) proof(from, to *greeting) []byte {
+func (d *Door) proof(from, to *hello) []byte {
 	m := hmac.New(sha256.New, d.c.Secret)
 	fmt.Fprintf(m, "ringo/v1 shared memory\n%d %d %q\n", d.c.Gen, d.c.Size, d.c.Job)
 	m.Write(from.bytes())

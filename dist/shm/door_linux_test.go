@@ -25,9 +25,9 @@ func doorOf(t *testing.T, change func(c *Config)) *Door {
 	return d
 }
 
-// knock says at d's door to be a rank, and returns how many bytes the door says: a greeting, then its proof if it lets the rank
+// tryHello says at d's door to be a rank, and returns how many bytes the door says: a greeting, then its proof if it lets the rank
 // in.
-func knock(t *testing.T, d *Door, rank int) int {
+func tryHello(t *testing.T, d *Door, rank int) int {
 	raw, err := net.Dial("unix", d.Name())
 	require.NoError(t, err)
 	defer raw.Close()
@@ -35,11 +35,11 @@ func knock(t *testing.T, d *Door, rank int) int {
 	if rank >= 0 {
 		me := Door{c: d.c}
 		me.c.Rank = rank
-		_, err = me.greet(raw, true)
+		_, err = me.sendHello(raw, true)
 		require.NoError(t, err)
 	}
 	b := make([]byte, 1000)
-	n, _ := io.ReadAtLeast(raw, b, greetingBytes+32)
+	n, _ := io.ReadAtLeast(raw, b, helloBytes+32)
 	return n
 }
 
@@ -47,9 +47,9 @@ func knock(t *testing.T, d *Door, rank int) int {
 func TestDoorKnowsRanks(t *testing.T) {
 	d := doorOf(t, nil)
 	for _, rank := range []int{0, 1, 3, 1 << 30} {
-		assert.Equal(t, greetingBytes, knock(t, d, rank), "rank %d", rank)
+		assert.Equal(t, helloBytes, tryHello(t, d, rank), "rank %d", rank)
 	}
-	assert.Equal(t, greetingBytes+32, knock(t, d, 2), "else it is let in, as far as its proof")
+	assert.Equal(t, helloBytes+32, tryHello(t, d, 2), "else it is let in, as far as its proof")
 }
 
 // Who comes to a rank's door and finds another one goes away.
@@ -94,8 +94,8 @@ func TestDoorOfAnotherUser(t *testing.T) {
 			said <- -1
 			return
 		}
-		said <- knock(t, d, -1)
+		said <- tryHello(t, d, -1)
 	}()
 	assert.Zero(t, <-said)
-	assert.Equal(t, greetingBytes, knock(t, d, 0), "this user gets one")
+	assert.Equal(t, helloBytes, tryHello(t, d, 0), "this user gets one")
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/ringo-ml/ringo/dist/backend"
 )
 
-// calmTime is how long a peer may take to stop touching memory after an abort: it looks after each block. One that takes
+// abortGrace is how long a peer may take to stop touching memory after an abort: it looks after each block. One that takes
 // longer is stopped, and the memory that it could still write to is taken away from it.
-const calmTime = 100 * time.Millisecond
+const abortGrace = 100 * time.Millisecond
 
 // End is one rank's end of a group: algo.Direct, and the window that it runs over. Post, Step and Close are for one
 // goroutine at a time, Fail for any.
@@ -35,16 +35,16 @@ type End struct {
 	counters backend.Counters
 	done     uint64
 	own      [postings]backend.Posting
-	far      []posting
-	bad      error // what a peer did wrong
+	remote   []peerPosting
+	peerErr  error // what a peer did wrong
 
 	staged     [postings]bool
 	stagedLast uint64 // last operation that is staged
-	feedDone   uint64 // first operation that may have pieces in slots
-	feeds      []feed
+	drainedTo  uint64 // first operation that may have pieces in slots
+	channels   []channelState
 
 	failed atomic.Bool
-	calm   bool       // no peer touches this rank's memory any more
+	quiet  bool       // no peer touches this rank's memory any more
 	mu     sync.Mutex // held while the blocks are looked at: they may be gone afterwards
 	closed bool
 }
@@ -67,7 +67,7 @@ func (e *End) view(i int) *block {
 	}
 	b, err := e.peer(i).find(e, &e.looked[i])
 	if err != nil {
-		e.blame(err)
+		e.setPeerErr(err)
 		return nil
 	}
 	if b == nil {
@@ -95,9 +95,9 @@ func (e *End) Post(op *backend.Op) {
 	p := &e.own[i]
 	p.Fill(op, e.spec.Name, backend.Fingerprint(op, e.hash))
 	if e.staged[i] = e.describe(op, p); e.staged[i] {
-		if e.stagedLast < e.feedDone { // nothing is under way: forget what lies between
-			for c := range e.feeds {
-				f := &e.feeds[c]
+		if e.stagedLast < e.drainedTo { // nothing is under way: forget what lies between
+			for c := range e.channels {
+				f := &e.channels[c]
 				f.putSeq, f.freeSeq, f.putOff, f.freeOff = op.Seq, op.Seq, 0, 0
 			}
 		}
@@ -111,7 +111,7 @@ func (e *End) Post(op *backend.Op) {
 func (e *End) ringAll() {
 	for i := range e.n {
 		if i != e.me {
-			e.peer(i).bell.ring()
+			e.peer(i).doorbell.ring()
 		}
 	}
 }
@@ -125,7 +125,7 @@ func (e *End) Step() (done uint64, err error) {
 		return e.done, nil
 	}
 	if e.failed.Load() {
-		e.settle()
+		e.quiesce()
 		return e.done, nil
 	}
 	if e.Aborted() { // by a peer: why, it says over the network. What it left undone is no mismatch
@@ -135,10 +135,10 @@ func (e *End) Step() (done uint64, err error) {
 	stepped, err := e.direct.Step()
 	e.complete()
 	if moved || stepped {
-		e.h.bell.ring() // there may be more to do: the next park must not sleep
+		e.h.doorbell.ring() // there may be more to do: the next park must not sleep
 	}
 	if err == nil {
-		err = e.bad
+		err = e.peerErr
 	}
 	return e.done, err
 }
@@ -162,27 +162,27 @@ func (e *End) Fail() {
 	for i := range e.n {
 		if b := e.views[i].Load(); b != nil && i != e.me {
 			b.aborted.Store(1)
-			e.peer(i).bell.ring()
+			e.peer(i).doorbell.ring()
 		}
 	}
-	e.h.bell.rouse()
+	e.h.doorbell.forceRing()
 }
 
 // Failed reports whether Fail was called.
 func (e *End) Failed() bool { return e.failed.Load() }
 
-// settle waits until no peer touches this rank's memory. What all ranks had finished before stays a success.
-func (e *End) settle() {
-	if e.calm {
+// quiesce waits until no peer touches this rank's memory. What all ranks had finished before stays a success.
+func (e *End) quiesce() {
+	if e.quiet {
 		return
 	}
-	e.calm = true
+	e.quiet = true
 	for last := ^uint64(0); last != e.direct.Done(); {
 		last = e.direct.Done()
 		_, _ = e.direct.Step() // moves nothing any more; a mismatch is not the first cause
 	}
 	e.complete()
-	deadline := time.Now().Add(calmTime)
+	deadline := time.Now().Add(abortGrace)
 	for i := range e.n {
 		if i == e.me {
 			continue
@@ -194,7 +194,7 @@ func (e *End) settle() {
 		b.aborted.Store(1)
 		for b.busy.Load() != 0 {
 			if time.Now().After(deadline) {
-				e.retire()
+				e.isolateResults()
 				return
 			}
 			runtime.Gosched()
@@ -202,13 +202,13 @@ func (e *End) settle() {
 	}
 }
 
-// retire takes the results of all operations in flight away from peers that may still write to them.
-func (e *End) retire() {
+// isolateResults takes the results of all operations in flight away from peers that may still write to them.
+func (e *End) isolateResults() {
 	for seq := e.done + 1; seq <= e.mine.posted.Load(); seq++ {
 		op := &e.own[seq%postings].Op
 		if off, ok := e.h.place(op.Dst); ok && op.Kind == backend.AllReduce && !e.staged[seq%postings] {
-			if err := e.h.heap.retire(off, op.Dst.Bytes); err != nil {
-				e.blame(err)
+			if err := e.h.heap.isolate(off, op.Dst.Bytes); err != nil {
+				e.setPeerErr(err)
 			}
 		}
 	}
@@ -294,6 +294,6 @@ func (e *End) Close() {
 	e.closed = true
 	e.mu.Unlock()
 	if !over {
-		e.h.bury(e)
+		e.h.retire(e)
 	}
 }

@@ -17,20 +17,20 @@ import (
 
 // Host is one rank's view of the memory that the ranks of its host share. [Door.Meet] makes it.
 type Host struct {
-	rank   int
-	ctl    *segment
-	hub    *hub
-	bell   *bell
-	blocks *allocator // of segment 0
-	heap   *allocator // of segment 1
-	peers  map[int]*peer
-	fault  Fault
+	rank      int
+	ctl       *segment
+	directory *directory
+	doorbell  *doorbell
+	blocks    *allocator // of segment 0
+	heap      *allocator // of segment 1
+	peers     map[int]*peer
+	fault     Fault
 
-	mu     sync.Mutex
-	slots  []int // of the directory, given back
-	graves []*grave
-	ends   map[*End]bool
-	closed bool
+	mu      sync.Mutex
+	slots   []int // of the directory, given back
+	retired []*closedGroup
+	ends    map[*End]bool
+	closed  bool
 }
 
 // Fault is called before a block of `bytes` bytes is read from or written to peer's memory by rank; when it returns true,
@@ -47,14 +47,14 @@ type key struct{ id, gen uint64 }
 type peer struct {
 	rank      int
 	ctl, heap *segment
-	hub       *hub
-	bell      knocker
+	directory *directory
+	doorbell  remoteDoorbell
 }
 
 // newHost makes this rank's segments, in a job of so many ranks. The files are what peers need to map them and to ring.
 func newHost(rank, ranks int) (h *Host, files [3]*os.File, err error) {
 	h = &Host{rank: rank, peers: map[int]*peer{}, ends: map[*End]bool{}}
-	sizes, err := here().segments(ranks)
+	sizes, err := readLimits().segments(ranks)
 	if err != nil {
 		return nil, files, err
 	}
@@ -67,18 +67,18 @@ func newHost(rank, ranks int) (h *Host, files [3]*os.File, err error) {
 	}
 	h.ctl = segments[control]
 	h.blocks, h.heap = newAllocator(h.ctl), newAllocator(segments[heap])
-	h.hub = (*hub)(h.ctl.at(0))
-	_, err = h.blocks.alloc(int(unsafe.Sizeof(hub{})))
+	h.directory = (*directory)(h.ctl.at(0))
+	_, err = h.blocks.alloc(int(unsafe.Sizeof(directory{})))
 	if err == nil {
-		h.hub.magic = magic
-		h.bell, err = newBell(&h.hub.bell)
+		h.directory.magic = magic
+		h.doorbell, err = newDoorbell(&h.directory.doorbell)
 	}
 	if err != nil {
 		segments[0].unmap()
 		segments[1].unmap()
 		return nil, files, errors.Join(err, closeFiles(files[:2]))
 	}
-	files[2] = h.bell.file
+	files[2] = h.doorbell.file
 	return h, files, nil
 }
 
@@ -92,7 +92,7 @@ func closeFiles(files []*os.File) error {
 
 // newPeer maps what a peer has sent: its two segments and its eventfd. It takes the descriptors, whatever comes of it.
 func newPeer(rank int, fds []int) (p *peer, err error) {
-	p = &peer{rank: rank, bell: knocker{fd: -1}}
+	p = &peer{rank: rank, doorbell: remoteDoorbell{fd: -1}}
 	defer func() {
 		if err != nil {
 			p.unmap()
@@ -109,7 +109,7 @@ func newPeer(rank int, fds []int) (p *peer, err error) {
 			p.heap, err = mapSegment(fd, rank, heap)
 			unix.Close(fd)
 		case i == 2:
-			p.bell.fd = fd
+			p.doorbell.fd = fd
 		default:
 			unix.Close(fd)
 		}
@@ -120,19 +120,19 @@ func newPeer(rank int, fds []int) (p *peer, err error) {
 	if len(fds) != 3 {
 		return nil, fmt.Errorf("shm: rank %d sent %d descriptors, want 3", rank, len(fds))
 	}
-	p.hub = (*hub)(p.ctl.at(0))
-	if p.hub.magic != magic {
-		return nil, p.ctl.errorf("begins with %#x, want %#x", p.hub.magic, uint64(magic))
+	p.directory = (*directory)(p.ctl.at(0))
+	if p.directory.magic != magic {
+		return nil, p.ctl.errorf("begins with %#x, want %#x", p.directory.magic, uint64(magic))
 	}
-	p.bell.state = &p.hub.bell
+	p.doorbell.state = &p.directory.doorbell
 	return p, nil
 }
 
 func (p *peer) unmap() {
 	p.ctl.unmap()
 	p.heap.unmap()
-	if p.bell.fd >= 0 {
-		unix.Close(p.bell.fd)
+	if p.doorbell.fd >= 0 {
+		unix.Close(p.doorbell.fd)
 	}
 }
 
@@ -140,13 +140,13 @@ func (p *peer) unmap() {
 // later generation, that is an error.
 func (p *peer) find(e *End, looked *atomic.Uint64) (*block, error) {
 	k, lay, later := e.key, &e.lay, uint64(0)
-	changes := p.hub.changes.Load()
+	changes := p.directory.changes.Load()
 	if looked.Load() == changes+1 {
 		return nil, nil
 	}
-	top := min(p.hub.top.Load(), maxGroups)
+	top := min(p.directory.top.Load(), maxGroups)
 	for i := range top {
-		d := &p.hub.dir[i]
+		d := &p.directory.dir[i]
 		off := d.off.Load()
 		gen := d.gen.Load()
 		if off == 0 || d.id.Load() != k.id || gen < k.gen || d.off.Load() != off {
@@ -174,7 +174,7 @@ func (p *peer) find(e *End, looked *atomic.Uint64) (*block, error) {
 
 func blockAt(s *segment, off int, lay *layout) *block {
 	base := s.at(off)
-	return &block{front: (*front)(base), base: base, at: lay}
+	return &block{blockHeader: (*blockHeader)(base), base: base, layout: lay}
 }
 
 // Holds reports whether all ranks are on this host.
@@ -191,8 +191,8 @@ func (h *Host) Holds(ranks []int) bool {
 func (h *Host) Open(s backend.Spec, gen uint32) (*End, error) {
 	n := len(s.Ranks)
 	e := &End{h: h, spec: s, key: key{s.ID, uint64(gen)}, n: n, me: s.Rank, hash: backend.HashString(s.Name), lay: layoutOf(n),
-		views: make([]atomic.Pointer[block], n), looked: make([]atomic.Uint64, n), far: make([]posting, n), feeds: make([]feed, n),
-		feedDone: 1}
+		views: make([]atomic.Pointer[block], n), looked: make([]atomic.Uint64, n), remote: make([]peerPosting, n), channels: make([]channelState, n),
+		drainedTo: 1}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.closed {
@@ -214,11 +214,11 @@ func (h *Host) Open(s backend.Spec, gen uint32) (*End, error) {
 	e.views[e.me].Store(e.mine)
 	e.direct = algo.NewDirect(s, e)
 	h.ends[e] = true
-	d := &h.hub.dir[slot]
+	d := &h.directory.dir[slot]
 	d.id.Store(e.key.id)
 	d.gen.Store(e.key.gen)
 	d.off.Store(uint64(e.off))
-	h.hub.changes.Add(1)
+	h.directory.changes.Add(1)
 	return e, nil
 }
 
@@ -229,22 +229,22 @@ func (h *Host) newSlot() (int, error) {
 		h.slots = h.slots[:k-1]
 		return slot, nil
 	}
-	slot := h.hub.top.Load()
+	slot := h.directory.top.Load()
 	if slot == maxGroups {
 		return 0, fmt.Errorf("shm: more than %d groups and pairs of ranks that exchange messages are open", maxGroups)
 	}
-	h.hub.top.Store(slot + 1)
+	h.directory.top.Store(slot + 1)
 	return int(slot), nil
 }
 
-// grave is a group that this rank has closed. The block stays until no peer looks at it any more.
-type grave struct {
-	e    *End
-	told []bool // who knows that this rank looks at its block no more
+// closedGroup is a group that this rank has closed. The block stays until no peer looks at it any more.
+type closedGroup struct {
+	e        *End
+	notified []bool // who knows that this rank looks at its block no more
 }
 
-// bury closes e. The block of a failed group is kept as long as the rank lives: who knows what a stopped peer still does.
-func (h *Host) bury(e *End) {
+// retire closes e. The block of a failed group is kept as long as the rank lives: who knows what a stopped peer still does.
+func (h *Host) retire(e *End) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.closed {
@@ -254,26 +254,26 @@ func (h *Host) bury(e *End) {
 	if e.failed.Load() {
 		return
 	}
-	h.graves = append(h.graves, &grave{e, make([]bool, e.n)})
+	h.retired = append(h.retired, &closedGroup{e, make([]bool, e.n)})
 	h.sweep()
 }
 
 // sweep gives back the blocks of groups that all members have closed. It needs h.mu.
 func (h *Host) sweep() {
-	keep := h.graves[:0]
-	for _, g := range h.graves {
-		if !h.gone(g) {
+	keep := h.retired[:0]
+	for _, g := range h.retired {
+		if !h.reclaim(g) {
 			keep = append(keep, g)
 		}
 	}
-	clear(h.graves[len(keep):])
-	h.graves = keep
+	clear(h.retired[len(keep):])
+	h.retired = keep
 }
 
-func (h *Host) gone(g *grave) bool {
+func (h *Host) reclaim(g *closedGroup) bool {
 	e, all := g.e, true
 	for i := range e.n {
-		if i == e.me || g.told[i] {
+		if i == e.me || g.notified[i] {
 			continue
 		}
 		b := e.view(i)
@@ -281,26 +281,26 @@ func (h *Host) gone(g *grave) bool {
 			all = false
 			continue
 		}
-		b.left.Add(1)
-		g.told[i] = true
+		b.closed.Add(1)
+		g.notified[i] = true
 	}
-	if !all || e.mine.left.Load() < uint64(e.n-1) {
+	if !all || e.mine.closed.Load() < uint64(e.n-1) {
 		return false
 	}
-	h.hub.dir[e.slot].off.Store(0)
+	h.directory.dir[e.slot].off.Store(0)
 	h.slots = append(h.slots, e.slot)
 	return h.blocks.release(e.off) == nil
 }
 
 // Park sleeps until any group of this rank may have got further since the last Park, or until ctx ends.
-func (h *Host) Park(ctx context.Context) error { return h.bell.park(ctx) }
+func (h *Host) Park(ctx context.Context) error { return h.doorbell.park(ctx) }
 
 // Wake ends a Park.
 func (h *Host) Wake() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if !h.closed {
-		h.bell.rouse()
+		h.doorbell.forceRing()
 	}
 }
 
@@ -344,7 +344,7 @@ func (h *Host) Close() {
 		e.closed = true
 		e.mu.Unlock()
 	}
-	h.bell.close()
+	h.doorbell.close()
 	for _, p := range h.peers {
 		p.unmap()
 	}

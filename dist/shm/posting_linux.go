@@ -10,8 +10,8 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// posting is what a peer has posted, checked and copied: what it writes there afterwards changes nothing.
-type posting struct {
+// peerPosting is what a peer has posted, checked and copied: what it writes there afterwards changes nothing.
+type peerPosting struct {
 	backend.Posting
 	seq      uint64
 	staged   bool
@@ -67,7 +67,7 @@ func (e *End) describe(op *backend.Op, p *backend.Posting) bool {
 	d.seq, d.print, d.flags = op.Seq, p.Print, 0
 	d.src, d.dst = ref{n: uint64(op.Src.Bytes)}, ref{n: uint64(op.Dst.Bytes)}
 	if op.Of != nil {
-		op, d.flags = op.Of, stands
+		op, d.flags = op.Of, standsForBarrier
 	}
 	d.kind, d.red, d.dtype = uint8(op.Kind), uint8(op.Red), uint8(op.DType)
 	d.count, d.root, d.peer, d.tag = int64(op.Count), int64(op.Root), int64(op.Peer), int64(op.Tag)
@@ -101,8 +101,8 @@ func (e *End) describe(op *backend.Op, p *backend.Posting) bool {
 }
 
 // read copies what peer posted as operation seq. What it returns after an error (see End.bad) is of no use but harmless.
-func (e *End) read(peer int, seq uint64) *posting {
-	p := &e.far[peer]
+func (e *End) read(peer int, seq uint64) *peerPosting {
+	p := &e.remote[peer]
 	if p.seq == seq {
 		return p
 	}
@@ -122,11 +122,11 @@ func (e *End) read(peer int, seq uint64) *posting {
 	switch {
 	case d.seq != seq, kind >= backend.NumKinds, red >= backend.NumReds, dtype >= tensor.NumDTypes, rank > tensor.MaxRank,
 		int(algoLen) > len(d.algo), srcs != 0 && srcs != e.n, dsts != 0 && dsts != e.n:
-		e.blame(e.peer(peer).ctl.errorf("operation %d of group %s is garbled", seq, e.spec.Name))
+		e.setPeerErr(e.peer(peer).ctl.errorf("operation %d of group %s is garbled", seq, e.spec.Name))
 		p.Posting = *mine
 		return p
 	case !fits(p.src, true) || !fits(p.dst, written):
-		e.blame(e.peer(peer).heap.errorf("operation %d of group %s refers to %d bytes at %#x and %d at %#x, it has %#x", seq, e.spec.Name,
+		e.setPeerErr(e.peer(peer).heap.errorf("operation %d of group %s refers to %d bytes at %#x and %d at %#x, it has %#x", seq, e.spec.Name,
 			p.src.n, p.src.off, p.dst.n, p.dst.off, size))
 		p.Posting = *mine
 		return p
@@ -139,7 +139,7 @@ func (e *End) read(peer int, seq uint64) *posting {
 	} else {
 		op.SrcCounts, op.DstCounts = mine.Op.SrcCounts, mine.Op.DstCounts // agreed on
 	}
-	if d.flags&stands != 0 {
+	if d.flags&standsForBarrier != 0 {
 		p.of = op
 		op = backend.Op{Kind: backend.Barrier, Seq: seq, Src: op.Src, Dst: op.Dst, Of: &p.of}
 		if kind == backend.Send || kind == backend.Recv {
@@ -157,14 +157,14 @@ func (e *End) read(peer int, seq uint64) *posting {
 }
 
 // readDetails fills in what is only needed when ranks disagree, or in an AllToAllV.
-func (e *End) readDetails(p *posting, b *block, d *desc, op *backend.Op, srcs, dsts int) {
+func (e *End) readDetails(p *peerPosting, b *block, d *desc, op *backend.Op, srcs, dsts int) {
 	p.counts = p.counts[:0]
 	for _, n := range b.counts(d)[:srcs+dsts] {
 		p.counts = append(p.counts, int(max(n, 0)))
 	}
 	op.SrcCounts, op.DstCounts = p.counts[:srcs:srcs], p.counts[srcs:]
 	if op.Kind == backend.AllToAllV && (srcs != e.n || dsts != e.n) {
-		e.blame(e.peer(op.Peer).ctl.errorf("operation %d of group %s has no counts", op.Seq, e.spec.Name))
+		e.setPeerErr(e.peer(op.Peer).ctl.errorf("operation %d of group %s has no counts", op.Seq, e.spec.Name))
 		op.SrcCounts, op.DstCounts = make([]int, e.n), make([]int, e.n)
 	}
 	op.Algo = string(d.algo[:min(int(d.algoLen), len(d.algo))])
@@ -179,9 +179,9 @@ func (b *block) groupName() string {
 	return name
 }
 
-// blame notes the first thing that a peer did wrong: the next Step returns it.
-func (e *End) blame(err error) {
-	if e.bad == nil {
-		e.bad = err
+// setPeerErr notes the first thing that a peer did wrong: the next Step returns it.
+func (e *End) setPeerErr(err error) {
+	if e.peerErr == nil {
+		e.peerErr = err
 	}
 }

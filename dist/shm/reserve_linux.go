@@ -22,20 +22,20 @@ const groupsOfAll = 8
 
 // controlBytes returns the least control segment for so many ranks on a host.
 func controlBytes(ranks int) int64 {
-	hubBytes := (int64(unsafe.Sizeof(hub{})) + pageBytes - 1) &^ (pageBytes - 1)
+	hubBytes := (int64(unsafe.Sizeof(directory{})) + pageBytes - 1) &^ (pageBytes - 1)
 	return max(leastBytes[control], hubBytes+groupsOfAll*int64(layoutOf(ranks).size))
 }
 
-// bounds are what this machine and this process's limits allow.
-type bounds struct {
+// limits are what this machine and this process's limits allow.
+type limits struct {
 	memory  uint64 // of the machine
 	address uint64 // that the process may still map (ulimit -v)
 	file    uint64 // the largest file (ulimit -f), which a memfd is too
 }
 
-// here reads the bounds. What the system does not tell bounds nothing.
-func here() bounds {
-	b := bounds{math.MaxUint64, math.MaxUint64, math.MaxUint64}
+// readLimits reads the bounds. What the system does not tell bounds nothing.
+func readLimits() limits {
+	b := limits{math.MaxUint64, math.MaxUint64, math.MaxUint64}
 	var info unix.Sysinfo_t
 	if unix.Sysinfo(&info) == nil {
 		b.memory = uint64(info.Totalram) * uint64(info.Unit)
@@ -58,7 +58,7 @@ func here() bounds {
 // segments returns the sizes of a rank's segments, when each of so many ranks has such ones: no more than the machine could fill,
 // and half of the address space that is left, for the program needs some too. The control segment comes first, the heap gets the rest.
 // How many of the ranks are on this host shows later: then [Host.roomy] looks whether the control segment is large enough.
-func (b bounds) segments(ranks int) (sizes [2]int64, err error) {
+func (b limits) segments(ranks int) (sizes [2]int64, err error) {
 	each := b.address / 2 / uint64(ranks)
 	want := max(each/5, min(uint64(controlBytes(ranks)), each-min(each, uint64(leastBytes[heap]))))
 	sizes[control] = int64(min(uint64(mostBytes[control]), b.memory/4, want, b.file))
@@ -73,8 +73,8 @@ func (b bounds) segments(ranks int) (sizes [2]int64, err error) {
 	return sizes, nil
 }
 
-// roomy returns an error when the control segment is too small for so many ranks.
-func (h *Host) roomy(ranks int) error {
+// checkRoom returns an error when the control segment is too small for so many ranks.
+func (h *Host) checkRoom(ranks int) error {
 	if has, least := int64(len(h.ctl.b)), controlBytes(ranks); has < least {
 		return h.ctl.errorf("has %d MiB, and %d ranks need %d: raise the limits (ulimit -v, ulimit -f), or take a machine with more memory",
 			has>>20, ranks, (least+1<<20-1)>>20)

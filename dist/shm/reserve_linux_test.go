@@ -17,20 +17,20 @@ import (
 func TestReservation(t *testing.T) {
 	const any = uint64(math.MaxUint64)
 	for _, c := range []struct {
-		b             bounds
+		b             limits
 		ranks         int
 		control, heap int64
 		want          string
 	}{
-		{bounds{1 << 40, any, any}, 8, 16 << 30, 64 << 30, ""},
-		{bounds{16 << 30, any, any}, 8, 4 << 30, 16 << 30, ""},
-		{bounds{16 << 30, any, 1 << 30}, 8, 1 << 30, 1 << 30, ""},
-		{bounds{1 << 40, 80 << 30, any}, 4, 2 << 30, 8 << 30, ""},
-		{bounds{1 << 40, 32 << 30, any}, 32, 8*33697792 + 266240, 512<<20 - 8*33697792 - 266240, ""}, // more than a fifth
-		{bounds{1 << 40, 6 << 30, any}, 32, 32 << 20, 64 << 20, ""},                                  // too little, should all be on one host
-		{bounds{1 << 40, 1 << 30, any}, 8, 0, 0, "the process may map 1024 MiB more (ulimit -v) for 8 ranks"},
-		{bounds{1 << 40, any, 1 << 20}, 2, 0, 0, "and a file have 1 MiB (ulimit -f)"},
-		{bounds{32 << 20, any, any}, 2, 0, 0, "the machine has 32 MiB"},
+		{limits{1 << 40, any, any}, 8, 16 << 30, 64 << 30, ""},
+		{limits{16 << 30, any, any}, 8, 4 << 30, 16 << 30, ""},
+		{limits{16 << 30, any, 1 << 30}, 8, 1 << 30, 1 << 30, ""},
+		{limits{1 << 40, 80 << 30, any}, 4, 2 << 30, 8 << 30, ""},
+		{limits{1 << 40, 32 << 30, any}, 32, 8*33697792 + 266240, 512<<20 - 8*33697792 - 266240, ""}, // more than a fifth
+		{limits{1 << 40, 6 << 30, any}, 32, 32 << 20, 64 << 20, ""},                                  // too little, should all be on one host
+		{limits{1 << 40, 1 << 30, any}, 8, 0, 0, "the process may map 1024 MiB more (ulimit -v) for 8 ranks"},
+		{limits{1 << 40, any, 1 << 20}, 2, 0, 0, "and a file have 1 MiB (ulimit -f)"},
+		{limits{32 << 20, any, any}, 2, 0, 0, "the machine has 32 MiB"},
 	} {
 		got, err := c.b.segments(c.ranks)
 		if c.want != "" {
@@ -69,12 +69,12 @@ func TestLimits(t *testing.T) {
 			require.NoError(t, unix.Getrlimit(resource, &old))
 			low := unix.Rlimit{Cur: 1 << 30, Max: old.Max}
 			if resource == unix.RLIMIT_AS {
-				b := here()
+				b := readLimits()
 				if b.address != math.MaxUint64 {
 					t.Skip("there is a limit already")
 				}
 				require.NoError(t, unix.Setrlimit(resource, &unix.Rlimit{Cur: math.MaxInt64 - 1, Max: old.Max}))
-				low.Cur = math.MaxInt64 - 1 - here().address + 16<<30
+				low.Cur = math.MaxInt64 - 1 - readLimits().address + 16<<30
 			}
 			require.NoError(t, unix.Setrlimit(resource, &low))
 			defer func() { assert.NoError(t, unix.Setrlimit(resource, &old)) }()

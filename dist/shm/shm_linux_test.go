@@ -270,7 +270,7 @@ func TestAbortTakesMemoryFromStoppedPeer(t *testing.T) {
 	ends[0].Fail()
 	_, err = ends[0].Step()
 	require.NoError(t, err)
-	assert.Less(t, time.Since(begin), calmTime+reliability.Slack)
+	assert.Less(t, time.Since(begin), abortGrace+reliability.Slack)
 	theirs[off] = 43
 	require.Equal(t, byte(42), *(*byte)(p), "a peer writes after the abort")
 	require.False(t, ends[1].Enter(), "the peer goes on touching memory")
@@ -302,9 +302,9 @@ func TestGroupsGiveBack(t *testing.T) {
 		h.mu.Lock()
 		h.sweep()
 		h.mu.Unlock()
-		assert.Empty(t, h.graves)
+		assert.Empty(t, h.retired)
 		assert.Len(t, h.blocks.used, 1, "the hub")
-		assert.LessOrEqual(t, h.hub.top.Load(), uint64(3))
+		assert.LessOrEqual(t, h.directory.top.Load(), uint64(3))
 	}
 }
 
@@ -338,7 +338,7 @@ func TestHeap(t *testing.T) {
 // A token on the way to a bell that was not waited for is no harm, and a ring is not lost.
 func TestBell(t *testing.T) {
 	hs := hosts(t, 2)
-	k := hs[1].peers[0].bell
+	k := hs[1].peers[0].doorbell
 	const rounds = 2000
 	var wg sync.WaitGroup
 	turn := make(chan struct{})

@@ -7,9 +7,9 @@ import (
 	"github.com/ringo-ml/ringo/internal/kernel"
 )
 
-// feed is how far this rank is with one channel: pieces are put into slots in the order of the operations, and slots are
+// channelState is how far this rank is with one channel: pieces are put into slots in the order of the operations, and slots are
 // free again when the piece has been taken (and, in an all-reduce, the result copied out of it).
-type feed struct {
+type channelState struct {
 	put, free       uint64 // pieces, in all
 	putSeq, freeSeq uint64 // the operation whose turn it is
 	putOff, freeOff int    // bytes of it that are done
@@ -35,7 +35,7 @@ func (e *End) outgoing(channel int, seq uint64) (off, n int, op *backend.Op) {
 func (e *End) taken(channel int) uint64 {
 	if channel != e.me {
 		if b := e.view(channel); b != nil {
-			return b.take(e.me).own.Load()
+			return b.consumed(e.me).own.Load()
 		}
 		return 0
 	}
@@ -48,19 +48,19 @@ func (e *End) taken(channel int) uint64 {
 		if b == nil {
 			return 0
 		}
-		least = min(least, b.take(e.me).all.Load())
+		least = min(least, b.consumed(e.me).all.Load())
 	}
 	return least
 }
 
 // pump moves pieces between this rank's buffers and the slots. It reports whether it moved any.
 func (e *End) pump() bool {
-	if e.stagedLast < e.feedDone {
+	if e.stagedLast < e.drainedTo {
 		return false
 	}
 	some := false
-	for c := range e.feeds {
-		f := &e.feeds[c]
+	for c := range e.channels {
+		f := &e.channels[c]
 		if f.free < f.put && e.collect(c, f, e.direct.Done()+1) {
 			some = true
 		}
@@ -75,7 +75,7 @@ func (e *End) pump() bool {
 }
 
 // put copies the next piece into a slot, if there is one.
-func (e *End) put(channel int, f *feed) bool {
+func (e *End) put(channel int, f *channelState) bool {
 	for f.putSeq <= e.stagedLast {
 		off, n, op := e.outgoing(channel, f.putSeq)
 		if f.putOff >= n {
@@ -91,7 +91,7 @@ func (e *End) put(channel int, f *feed) bool {
 		if channel == e.me {
 			e.ringAll()
 		} else {
-			e.peer(channel).bell.ring()
+			e.peer(channel).doorbell.ring()
 		}
 		return true
 	}
@@ -99,7 +99,7 @@ func (e *End) put(channel int, f *feed) bool {
 }
 
 // collect frees the slots that were taken, of operations up to last; results are copied out of them.
-func (e *End) collect(channel int, f *feed, last uint64) bool {
+func (e *End) collect(channel int, f *channelState, last uint64) bool {
 	some, limit := false, min(e.taken(channel), f.put)
 	for f.freeSeq <= last && f.freeSeq <= e.stagedLast {
 		off, n, op := e.outgoing(channel, f.freeSeq)
@@ -124,19 +124,19 @@ func (e *End) collect(channel int, f *feed, last uint64) bool {
 
 // collectAll collects what operations up to seq, which all ranks are done with, left in the slots.
 func (e *End) collectAll(seq uint64) {
-	if e.stagedLast < e.feedDone {
+	if e.stagedLast < e.drainedTo {
 		return
 	}
-	for c := range e.feeds {
-		e.collect(c, &e.feeds[c], seq)
+	for c := range e.channels {
+		e.collect(c, &e.channels[c], seq)
 	}
-	e.feedDone = seq + 1
+	e.drainedTo = seq + 1
 }
 
 // Input returns bytes lo to hi of the input of peer: from its heap all, from a slot what is in it.
 func (e *End) Input(peer, lo, hi int) ([]byte, bool) {
-	p := &e.far[peer]
-	if e.bad != nil {
+	p := &e.remote[peer]
+	if e.peerErr != nil {
 		return nil, false
 	}
 	if !p.staged {
@@ -157,8 +157,8 @@ func (e *End) Input(peer, lo, hi int) ([]byte, bool) {
 
 // Output returns where bytes lo to hi of the result of peer go.
 func (e *End) Output(peer, lo, hi int) []byte {
-	p := &e.far[peer]
-	if e.bad != nil {
+	p := &e.remote[peer]
+	if e.peerErr != nil {
 		return nil
 	}
 	if !p.staged {
@@ -177,7 +177,7 @@ func (e *End) Output(peer, lo, hi int) []byte {
 func (e *End) inHeap(peer int, r ref, lo, hi int) ([]byte, bool) {
 	s := e.peer(peer).heap
 	if lo < 0 || hi < lo || uint64(hi) > r.n {
-		e.blame(s.errorf("operation %d of group %s refers to %d bytes at %#x, and bytes %d to %d are needed", e.far[peer].seq, e.spec.Name,
+		e.setPeerErr(s.errorf("operation %d of group %s refers to %d bytes at %#x, and bytes %d to %d are needed", e.remote[peer].seq, e.spec.Name,
 			r.n, r.off, lo, hi))
 		return nil, false
 	}
@@ -185,10 +185,10 @@ func (e *End) inHeap(peer int, r ref, lo, hi int) ([]byte, bool) {
 }
 
 // piece finds bytes lo to hi among what this rank reads of peer's input: the channel, and the place in its stream.
-func (e *End) piece(peer int, p *posting, lo, hi int) (b *block, channel, at int, ok bool) {
+func (e *End) piece(peer int, p *peerPosting, lo, hi int) (b *block, channel, at int, ok bool) {
 	at = lo - p.off
 	if at < 0 || hi < lo || hi-p.off > p.n {
-		e.blame(e.peer(peer).ctl.errorf("operation %d of group %s gives this rank bytes %d to %d, and %d to %d are needed", p.seq, e.spec.Name,
+		e.setPeerErr(e.peer(peer).ctl.errorf("operation %d of group %s gives this rank bytes %d to %d, and %d to %d are needed", p.seq, e.spec.Name,
 			p.off, p.off+p.n, lo, hi))
 		return nil, 0, 0, false
 	}
@@ -199,7 +199,7 @@ func (e *End) piece(peer int, p *posting, lo, hi int) (b *block, channel, at int
 	return e.view(peer), channel, at, true
 }
 
-func channelOf(p *posting) int {
+func channelOf(p *peerPosting) int {
 	if p.all {
 		return 1
 	}
@@ -207,22 +207,22 @@ func channelOf(p *posting) int {
 }
 
 // takeUpTo tells peer that this rank is done with its first k pieces.
-func (e *End) takeUpTo(peer int, p *posting, k uint64) {
-	t := e.mine.take(peer)
+func (e *End) takeUpTo(peer int, p *peerPosting, k uint64) {
+	t := e.mine.consumed(peer)
 	n := &t.own
 	if p.all {
 		n = &t.all
 	}
 	if n.Load() < k {
 		n.Store(k)
-		e.peer(peer).bell.ring()
+		e.peer(peer).doorbell.ring()
 	}
 }
 
 // takeAll ends operation seq: this rank is done with all that the peers put into slots for it.
 func (e *End) takeAll() {
-	for i := range e.far {
-		p := &e.far[i]
+	for i := range e.remote {
+		p := &e.remote[i]
 		if i == e.me || !p.staged || p.n == 0 {
 			continue
 		}

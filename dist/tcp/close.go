@@ -15,7 +15,7 @@ func (e *Engine) period() time.Duration {
 func (e *Engine) watch(began int64) {
 	defer e.wg.Done()
 	period := e.period()
-	look := min(period, lookEvery)
+	look := min(period, stallInterval)
 	tick := time.NewTicker(look)
 	defer tick.Stop()
 	last, said := began, began
@@ -26,7 +26,7 @@ func (e *Engine) watch(began int64) {
 			return
 		case <-tick.C:
 		}
-		groups = e.doubt(groups)
+		groups = e.checkStalls(groups)
 		now := e.now()
 		stopped := now-last > int64(look+period) // this process was: the silence may be its own
 		last = now
@@ -35,7 +35,7 @@ func (e *Engine) watch(began int64) {
 			said = now
 		}
 		for _, l := range e.links {
-			if l == nil || l.down.Load() {
+			if l == nil || l.unusable.Load() {
 				continue
 			}
 			if say {
@@ -44,7 +44,7 @@ func (e *Engine) watch(began int64) {
 			if stopped {
 				l.heard.Store(now)
 			} else if silent := now-l.heard.Load() > int64(e.cfg.Timeout); silent && l.goodbye.Load() {
-				l.shut() // it owes nobody anything
+				l.close() // it owes nobody anything
 			} else if silent {
 				e.lost(l, fmt.Errorf("rank %d: no progress: no heartbeat for %v", l.peer.Rank, e.cfg.Timeout))
 			}
@@ -72,12 +72,12 @@ func (e *Engine) Close() error {
 	e.Finish()
 	e.mu.Lock()
 	e.closing = true
-	failed := e.lateErr != nil
+	failed := e.firstErr != nil
 	e.mu.Unlock()
-	e.part(failed)
+	e.disconnect(failed)
 	close(e.stop)
 	for _, g := range groups {
-		g.finishLane()
+		g.stopWorker()
 	}
 	e.wg.Wait()
 	if h := e.mem.Load(); h != nil {
@@ -97,17 +97,17 @@ func (e *Engine) Finish() {
 	}
 	e.mu.Unlock()
 	for _, g := range groups {
-		g.sayEnd(1)
+		g.sendEnd(1)
 	}
 }
 
-// part says goodbye, waits until the others have read it, and closes the connections: to close while a slow line still
+// disconnect says goodbye, waits until the others have read it, and closes the connections: to close while a slow line still
 // carries data would lose it. A peer that gives no sign of life is given up as ever. After a failure there is no data to
 // save.
-func (e *Engine) part(failed bool) {
+func (e *Engine) disconnect(failed bool) {
 	var end <-chan time.Time
 	if failed {
-		t := time.NewTimer(lastWords)
+		t := time.NewTimer(closeGrace)
 		defer t.Stop()
 		end = t.C
 	}
@@ -121,7 +121,7 @@ func (e *Engine) part(failed bool) {
 			continue
 		}
 		select {
-		case <-l.bye:
+		case <-l.peerDone:
 			continue
 		case <-end:
 		}
@@ -129,7 +129,7 @@ func (e *Engine) part(failed bool) {
 	}
 	for _, l := range e.links {
 		if l != nil {
-			l.shut()
+			l.close()
 		}
 	}
 }

@@ -9,19 +9,19 @@ import (
 )
 
 // dialData makes the data connections of l: first those for data to the peer, then those for data from it.
-func (m *meeting) dialData(ctx context.Context, l *link, addr string) error {
-	h := m.hello(false)
+func (rv *rendezvous) dialData(ctx context.Context, l *link, addr string) error {
+	h := rv.hello(false)
 	var err error
 	if h.Token, err = l.token(); err != nil {
 		return err
 	}
-	n := m.e.cfg.streams
+	n := rv.e.cfg.streams
 	for h.Data = 1; h.Data <= 2*n; h.Data++ {
-		c, _, err := dial(ctx, m.conf, addr, l.peer, h)
+		c, _, err := dial(ctx, rv.conf, addr, l.peer, h)
 		if err != nil {
 			return err
 		}
-		if err := m.attach(l, c, h.Data <= n, (h.Data-1)%n); err != nil {
+		if err := rv.attach(l, c, h.Data <= n, (h.Data-1)%n); err != nil {
 			return err
 		}
 	}
@@ -29,8 +29,8 @@ func (m *meeting) dialData(ctx context.Context, l *link, addr string) error {
 }
 
 // attach adds a data connection to l.
-func (m *meeting) attach(l *link, c *tls.Conn, out bool, i int) error {
-	w, err := newDataWire(l, c, m.e.cfg.Plain)
+func (rv *rendezvous) attach(l *link, c *tls.Conn, out bool, i int) error {
+	w, err := newDataWire(l, c, rv.e.cfg.Plain)
 	if err == nil {
 		err = l.attach(w, out, i)
 	}
@@ -38,21 +38,21 @@ func (m *meeting) attach(l *link, c *tls.Conn, out bool, i int) error {
 		c.NetConn().Close()
 		return err
 	}
-	m.signal()
+	rv.signal()
 	return nil
 }
 
-// greetData is the answer to the hello of a data connection. The token shows that it comes from the very process at the
+// acceptData is the answer to the hello of a data connection. The token shows that it comes from the very process at the
 // other end of the link; its number, that the link has none like it.
-func (m *meeting) greetData(h hello, c *tls.Conn) error {
-	m.mu.Lock()
+func (rv *rendezvous) acceptData(h hello, c *tls.Conn) error {
+	rv.mu.Lock()
 	var l *link
-	if h.Rank >= 0 && h.Rank < len(m.e.links) && h.Data <= 2*m.e.cfg.streams {
-		l = m.e.links[h.Rank]
+	if h.Rank >= 0 && h.Rank < len(rv.e.links) && h.Data <= 2*rv.e.cfg.streams {
+		l = rv.e.links[h.Rank]
 	}
-	m.mu.Unlock()
+	rv.mu.Unlock()
 	if l == nil {
-		return fmt.Errorf("tcp: %v expects no data connection from %v", m.e.self, h.member)
+		return fmt.Errorf("tcp: %v expects no data connection from %v", rv.e.self, h.member)
 	}
 	token, err := l.token()
 	if err != nil {
@@ -61,7 +61,7 @@ func (m *meeting) greetData(h hello, c *tls.Conn) error {
 	if !hmac.Equal([]byte(token), []byte(h.Token)) {
 		return fmt.Errorf("tcp: data connection of %v does not belong to the one that is there", h.member)
 	}
-	err = writeJSON(c, frameWelcome, m.e.cfg.Gen, m.hello(false))
+	err = writeJSON(c, frameWelcome, rv.e.cfg.Gen, rv.hello(false))
 	var ready int
 	if err == nil {
 		err = readJSON(c, frameWelcome, &ready)
@@ -73,6 +73,6 @@ func (m *meeting) greetData(h hello, c *tls.Conn) error {
 		c.NetConn().Close()
 		return nil // the dialer finds out, and dials again
 	}
-	n := m.e.cfg.streams
-	return m.attach(l, c, h.Data > n, (h.Data-1)%n)
+	n := rv.e.cfg.streams
+	return rv.attach(l, c, h.Data > n, (h.Data-1)%n)
 }

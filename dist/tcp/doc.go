@@ -9,16 +9,16 @@
 // are encrypted with a key of its TLS session. If data may be unencrypted (Config.Plain), frames have checksums and numbers instead.
 //
 //	secret.go   who may take part: one key for the job, derived from its secret
-//	join.go     Join; meeting.go: rendezvous; door.go: accepts connections, and refuses strangers
+//	join.go     Join; rendezvous.go: how the ranks meet; accept.go: accepts connections; hello.go: who may join
 //	frame.go    the format on the wire
 //	listen.go   on which address and port; data.go: how data connections are made
-//	link.go     the connections to one peer; wire.go: one connection, its frames read and written; box.go: encrypted
+//	link.go     the connections to one peer; wire.go: one connection, its frames read and written; record.go: encryption
 //	engine.go   all connections of a rank: frames go to groups
-//	group.go    a group: operations in order, mismatches between ranks; lane.go: the goroutine that runs them; doubt.go: stalls
+//	group.go    a group: operations in order, mismatches between ranks; worker.go: the goroutine that runs them; stall.go: stalls
 //	pipe.go     a group's messages from one peer, send.go: to it; flow control, so that no group waits for another one
 //	close.go    signs of life; Close
 //	fail.go     the first error of a group reaches all its ranks
-//	gone.go     a peer that is lost, or has closed its connection
+//	lost.go     a peer that is lost, or has closed its connection
 //	shared.go   groups inside one host move data through shared memory (package shm), and only failures over connections
 //
 // Operations run with the algorithms of dist/algo over messages. algo.Choose says which one.

@@ -14,10 +14,10 @@ import (
 )
 
 const (
-	maxEarly  = 4096      // groups that peers may use before this rank has opened them
-	earlyMax  = 128 << 20 // bytes that a peer may send to them
-	answerMax = 100 * time.Millisecond
-	lookEvery = 50 * time.Millisecond // for peers that have been silent for too long
+	maxEarly      = 4096      // groups that peers may use before this rank has opened them
+	earlyMax      = 128 << 20 // bytes that a peer may send to them
+	answerTimeout = 100 * time.Millisecond
+	stallInterval = 50 * time.Millisecond // for peers that have been silent for too long
 )
 
 // key names a group in frames.
@@ -35,29 +35,29 @@ type Engine struct {
 	stop  chan struct{}
 	event chan struct{} // something may have got further
 	wg    sync.WaitGroup
-	// absent is told first of a lost connection: during rendezvous it is no failure of a group. refused is told when
+	// onLost is told first of a lost connection: during rendezvous it is no failure of a group. refused is told when
 	// rank 0 gives the job up.
-	absent  func(*link, error) bool
-	refused func(error)
+	onLost   func(*link, error) bool
+	onReject func(error)
 
-	mu      sync.Mutex
-	groups  map[key]*group
-	early   int               // of groups: not opened here yet
-	newest  map[uint64]uint32 // newest generation opened of a group
-	over    map[key]int       // closed here: how many members may still say something
-	closing bool
-	lateErr error                    // first failure of any group
-	mem     atomic.Pointer[shm.Host] // nil: no shared memory
-	gone    *link                    // the first connection that was lost to a rank that no new generation has left behind
-	rounds  map[key]*round
-	met     bool     // all links are up
-	heard   []func() // what was heard of rounds before
+	mu            sync.Mutex
+	groups        map[key]*group
+	early         int               // of groups: not opened here yet
+	newest        map[uint64]uint32 // newest generation opened of a group
+	closedGroups  map[key]int       // closed here: how many members may still say something
+	closing       bool
+	firstErr      error                    // first failure of any group
+	mem           atomic.Pointer[shm.Host] // nil: no shared memory
+	firstLost     *link                    // the first connection that was lost to a rank that no new generation has left behind
+	agreements    map[key]*agreement
+	connected     bool     // all links are up
+	earlyRebuilds []func() // what was heard of rounds before
 }
 
 func newEngine(c Config, self member) *Engine {
 	return &Engine{cfg: c, self: self, began: time.Now(), links: make([]*link, c.Size), stop: make(chan struct{}),
-		event: make(chan struct{}, 1), absent: func(*link, error) bool { return false }, refused: func(error) {}, groups: map[key]*group{}, newest: map[uint64]uint32{}, over: map[key]int{},
-		rounds: map[key]*round{}}
+		event: make(chan struct{}, 1), onLost: func(*link, error) bool { return false }, onReject: func(error) {}, groups: map[key]*group{}, newest: map[uint64]uint32{}, closedGroups: map[key]int{},
+		agreements: map[key]*agreement{}}
 }
 
 // Name returns "tcp".
@@ -84,7 +84,7 @@ func (e *Engine) Open(s backend.Spec) (backend.Backend, error) {
 	k := key{s.ID, e.cfg.Gen + s.Gen}
 	g := e.groups[k]
 	switch {
-	case g != nil && g.opened || e.over[k] > 0:
+	case g != nil && g.opened || e.closedGroups[k] > 0:
 		e.mu.Unlock()
 		return nil, fmt.Errorf("tcp: group %s is opened twice", s.Name)
 	case g == nil:
@@ -108,7 +108,7 @@ func (e *Engine) Open(s backend.Spec) (backend.Backend, error) {
 	}
 	g.open(s, h == nil)
 	if forced {
-		g.tellForced()
+		g.sendForced()
 	}
 	lost := e.lostAmong(s.Ranks)
 	e.mu.Unlock()
@@ -125,7 +125,7 @@ func (e *Engine) Open(s backend.Spec) (backend.Backend, error) {
 		g.fail(inherited, false)
 	}
 	if lost != nil {
-		g.fail(g.blame(lost.peer, fmt.Errorf("connection lost before the group was made: %w", lost.why)), true)
+		g.fail(g.peerError(lost.peer, fmt.Errorf("connection lost before the group was made: %w", lost.lostErr)), true)
 	}
 	return be, nil
 }
@@ -143,7 +143,7 @@ func (e *Engine) find(l *link, h *header, create bool) (*group, error) {
 		e.postAbort(l, k, &backend.Error{Rank: l.peer.Rank, Host: l.peer.where(), Seq: h.seq,
 			Cause: fmt.Errorf("generation %d is over, this is generation %d", k.gen-e.cfg.Gen, newest-e.cfg.Gen)})
 	}
-	if !create || newest > k.gen || e.over[k] > 0 || e.closing {
+	if !create || newest > k.gen || e.closedGroups[k] > 0 || e.closing {
 		return nil, nil
 	}
 	if e.early == maxEarly {
@@ -167,9 +167,9 @@ func (e *Engine) dispatch(w *wire, h *header) error {
 			return errors.New("broke the protocol: payload in a frame without one")
 		}
 	case frameReject:
-		return e.rejected(w, h)
+		return e.receiveReject(w, h)
 	case frameRebuild:
-		return e.rebuildMessage(w, h)
+		return e.receiveRebuild(w, h)
 	case frameHello, frameWelcome, frameTable:
 		return errors.New("broke the protocol: rendezvous is over")
 	}
@@ -177,10 +177,10 @@ func (e *Engine) dispatch(w *wire, h *header) error {
 	case frameAlive:
 		return nil
 	case frameGoodbye:
-		l.part(w)
+		l.wireDone(w)
 		return nil
 	case frameFarewell:
-		l.parted()
+		l.setPeerDone()
 		return nil
 	}
 	g, err := e.find(l, h, h.typ == frameData || h.typ == frameWaiting || h.typ == frameAbort || h.typ == frameForced || h.typ == frameEnd && h.seq > 0)
@@ -202,34 +202,34 @@ func (e *Engine) deliver(g *group, p *pipe, w *wire, h *header) error {
 	l := w.l
 	switch h.typ {
 	case frameData:
-		if g.meet(p, h) { // who receives from any rank looks for it
-			defer e.tell()
+		if g.checkFirst(p, h) { // who receives from any rank looks for it
+			defer e.wake()
 		}
 		return p.receive(h, w)
 	case frameCredit:
 		return p.credited(h.total)
 	case frameEnd:
-		if e.noted(g, p, h) {
-			g.ends(p, h)
+		if e.noteEnd(g, p, h) {
+			g.peerEnded(p, h)
 		}
 	case frameQuery:
 		issued, _ := g.progress()
 		l.post(&header{typ: frameStatus, gen: h.gen, group: h.group, seq: issued, total: h.total}, nil)
 	case frameWaiting:
-		g.heardWaiting(p, h)
+		g.receiveWaiting(p, h)
 	case frameStatus:
-		g.answered(l.peer.Rank, h)
+		g.receiveStatus(l.peer.Rank, h)
 	case frameMismatch, frameAbort, frameForced:
 		b, err := w.payload(h)
 		switch {
 		case err != nil:
 			return err
 		case h.typ == frameAbort:
-			return e.aborted(g, b)
+			return e.receiveAbort(g, b)
 		case h.typ == frameMismatch:
-			return g.mismatched(l, h.seq, b)
+			return g.receiveMismatch(l, h.seq, b)
 		}
-		g.hearForced(p, string(b))
+		g.receiveForced(p, string(b))
 	}
 	return nil
 }
@@ -239,15 +239,15 @@ func (e *Engine) ignore(w *wire, h *header) error {
 	if h.typ == frameQuery {
 		w.l.post(&header{typ: frameStatus, gen: h.gen, group: h.group, total: h.total}, nil)
 	}
-	if k := (key{h.group, h.gen}); h.typ == frameEnd && e.closed(k) {
-		e.ended(k)
+	if k := (key{h.group, h.gen}); h.typ == frameEnd && e.isClosed(k) {
+		e.memberEnded(k)
 	}
 	_, err := w.payload(h)
 	return err
 }
 
-// noted writes down where a member ends, unless the group was closed here a moment ago.
-func (e *Engine) noted(g *group, p *pipe, h *header) bool {
+// noteEnd writes down where a member ends, unless the group was closed here a moment ago.
+func (e *Engine) noteEnd(g *group, p *pipe, h *header) bool {
 	e.mu.Lock()
 	open := e.groups[g.key] == g
 	if open {
@@ -258,20 +258,20 @@ func (e *Engine) noted(g *group, p *pipe, h *header) bool {
 		g.mu.Unlock()
 	}
 	e.mu.Unlock()
-	if !open && e.closed(g.key) {
-		e.ended(g.key)
+	if !open && e.isClosed(g.key) {
+		e.memberEnded(g.key)
 	}
 	return open
 }
 
-func (e *Engine) closed(k key) bool {
+func (e *Engine) isClosed(k key) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.over[k] > 0
+	return e.closedGroups[k] > 0
 }
 
-// tell wakes Park.
-func (e *Engine) tell() {
+// wake wakes Park.
+func (e *Engine) wake() {
 	if h := e.mem.Load(); h != nil {
 		h.Wake()
 		return
@@ -320,8 +320,8 @@ func (e *Engine) postAbort(l *link, k key, err *backend.Error) {
 	l.post(&header{typ: frameAbort, gen: k.gen, group: k.id}, b)
 }
 
-// aborted handles a peer's abort.
-func (e *Engine) aborted(g *group, b []byte) error {
+// receiveAbort handles a peer's abort.
+func (e *Engine) receiveAbort(g *group, b []byte) error {
 	var w wireError
 	if err := json.Unmarshal(b, &w); err != nil {
 		return fmt.Errorf("broke the protocol: abort: %w", err)
@@ -333,7 +333,7 @@ func (e *Engine) aborted(g *group, b []byte) error {
 	if w.Lost {
 		err.Cause = &lostError{errors.New(w.Cause)}
 	}
-	g.heard(err)
+	g.receiveError(err)
 	return nil
 }
 
@@ -352,11 +352,11 @@ func (e *Engine) failedAbove(g *group) error {
 	return nil
 }
 
-// children fails the groups that were made from g.
-func (e *Engine) children(g *group, err error) {
+// failChildren fails the groups that were made from g.
+func (e *Engine) failChildren(g *group, err error) {
 	e.mu.Lock()
-	if e.lateErr == nil {
-		e.lateErr = err
+	if e.firstErr == nil {
+		e.firstErr = err
 	}
 	var made []*group
 	for _, c := range e.groups {
@@ -379,19 +379,19 @@ func (e *Engine) forget(g *group) {
 		}
 	}
 	delete(e.groups, g.key)
-	e.over[g.key] = 1 + g.unended()
+	e.closedGroups[g.key] = 1 + g.openMembers()
 	e.mu.Unlock()
-	e.ended(g.key)
+	e.memberEnded(g.key)
 }
 
-// ended counts who will say nothing more in a group that is closed here. After the last one it need not be remembered.
-func (e *Engine) ended(k key) {
+// memberEnded counts who will say nothing more in a group that is closed here. After the last one it need not be remembered.
+func (e *Engine) memberEnded(k key) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.over[k]--; e.over[k] > 0 {
+	if e.closedGroups[k]--; e.closedGroups[k] > 0 {
 		return
 	}
-	delete(e.over, k)
+	delete(e.closedGroups, k)
 	if e.newest[k.id] == k.gen {
 		delete(e.newest, k.id)
 	}

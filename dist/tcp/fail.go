@@ -9,9 +9,9 @@ import (
 	"github.com/ringo-ml/ringo/dist/backend"
 )
 
-// grace is how long a lane of a failed group may still be writing to a peer before somebody looks whether that peer is
+// writeGrace is how long a worker of a failed group may still be writing to a peer before somebody looks whether that peer is
 // alive: one that is reads.
-const grace = 100 * time.Millisecond
+const writeGrace = 100 * time.Millisecond
 
 // lostError is the cause of a failure by which a rank was found to be lost: no word of its own.
 type lostError struct{ error }
@@ -32,10 +32,10 @@ func (g *group) fail(err error, tell bool) {
 	g.failWith(e, e, tell)
 }
 
-// heard ends the group with an error that a peer found. It is passed on: this rank may be gone before the others have read
+// receiveError ends the group with an error that a peer found. It is passed on: this rank may be gone before the others have read
 // it, and they must not take its leaving for the cause. Should this rank be the lost one, and alive after all, the others
 // go on without it.
-func (g *group) heard(e *backend.Error) {
+func (g *group) receiveError(e *backend.Error) {
 	here := *e
 	if lost := (*lostError)(nil); e.Rank == g.e.cfg.Rank && errors.As(e.Cause, &lost) {
 		here.Cause = fmt.Errorf("generation %d is over: %w", g.key.gen-g.e.cfg.Gen, e.Cause)
@@ -67,12 +67,12 @@ func (g *group) failWith(e, others *backend.Error, tell bool) {
 	for _, p := range pipes {
 		p.end(e)
 	}
-	g.e.children(g, e)
-	g.e.tell()
-	time.AfterFunc(grace, func() { g.unblock(nil) })
+	g.e.failChildren(g, e)
+	g.e.wake()
+	time.AfterFunc(writeGrace, func() { g.unblock(nil) })
 }
 
-// unblock frees a lane that is still writing to a peer that has not given a sign of life lately. One that has may be slow.
+// unblock frees a worker that is still writing to a peer that has not given a sign of life lately. One that has may be slow.
 // It looks twice: should this process have been stopped, it hears first what was said meanwhile.
 func (g *group) unblock(silent *link) {
 	l := g.writing.Load()
@@ -87,17 +87,17 @@ func (g *group) unblock(silent *link) {
 	default:
 		silent = l
 	}
-	time.AfterFunc(grace, func() { g.unblock(silent) })
+	time.AfterFunc(writeGrace, func() { g.unblock(silent) })
 }
 
-// sayEnd tells the members once that this rank issues nothing more: tag 1 says in no group.
-func (g *group) sayEnd(tag uint8) {
+// sendEnd tells the members once that this rank issues nothing more: tag 1 says in no group.
+func (g *group) sendEnd(tag uint8) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.said || g.err != nil {
+	if g.endSent || g.err != nil {
 		return
 	}
-	g.said = true
+	g.endSent = true
 	for _, p := range g.peers {
 		if p != nil {
 			p.link.post(&header{typ: frameEnd, gen: g.key.gen, group: g.key.id, seq: g.issued, tag: tag}, nil)
@@ -105,8 +105,8 @@ func (g *group) sayEnd(tag uint8) {
 	}
 }
 
-// ends handles a member's word that it issues nothing after operation h.seq. What waits for more fails at once.
-func (g *group) ends(p *pipe, h *header) {
+// peerEnded handles a member's word that it issues nothing after operation h.seq. What waits for more fails at once.
+func (g *group) peerEnded(p *pipe, h *header) {
 	g.mu.Lock()
 	if p.over == nil {
 		p.last, p.over = h.seq, backend.ErrClosed
@@ -117,7 +117,7 @@ func (g *group) ends(p *pipe, h *header) {
 	running, seq := g.running, g.done+1
 	g.goodbyes.Store(true)
 	g.mu.Unlock()
-	g.e.tell()
+	g.e.wake()
 	if running {
 		if err := g.Deserted(seq); err != nil {
 			g.fail(err, true)
@@ -125,8 +125,8 @@ func (g *group) ends(p *pipe, h *header) {
 	}
 }
 
-// unended counts the members that have not said where they end.
-func (g *group) unended() (n int) {
+// openMembers counts the members that have not said where they end.
+func (g *group) openMembers() (n int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, p := range g.peers {
@@ -152,7 +152,7 @@ func (g *group) Deserted(seq uint64) error {
 	if p == nil {
 		return nil
 	}
-	return g.blame(p.link.peer, why)
+	return g.peerError(p.link.peer, why)
 }
 
 func (g *group) failure() error {
@@ -161,9 +161,9 @@ func (g *group) failure() error {
 	return g.err
 }
 
-// blame returns the error of a group that a peer has let down, with the operation in flight, or else the last one, or else the
+// peerError returns the error of a group that a peer has let down, with the operation in flight, or else the last one, or else the
 // making of the group.
-func (g *group) blame(peer member, cause error) *backend.Error {
+func (g *group) peerError(peer member, cause error) *backend.Error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	e := &backend.Error{Rank: peer.Rank, Host: peer.where(), Op: "making", Group: g.spec.Name, Seq: g.done, Cause: cause}
@@ -179,35 +179,35 @@ func (g *group) blame(peer member, cause error) *backend.Error {
 // awaitFailure waits until the group has failed: the peer of l knows why, and says so unless it is gone.
 func (g *group) awaitFailure(l *link) error {
 	g.mu.Lock()
-	for g.err == nil && !l.down.Load() {
+	for g.err == nil && !l.unusable.Load() {
 		g.cond.Wait()
 	}
 	err := g.err
 	g.mu.Unlock()
 	if err == nil {
-		return g.blame(l.peer, backend.ErrLeft)
+		return g.peerError(l.peer, backend.ErrLeft)
 	}
 	return err
 }
 
-// broken handles a write that failed. The reader of the connection finds out why.
-func (g *group) broken(l *link, err error) error {
+// writeFailed handles a write that failed. The reader of the connection finds out why.
+func (g *group) writeFailed(l *link, err error) error {
 	if l.goodbye.Load() {
-		return g.blame(l.peer, backend.ErrLeft)
+		return g.peerError(l.peer, backend.ErrLeft)
 	}
 	l.failed(err)
 	return g.awaitFailure(l)
 }
 
-// departed handles the goodbye of a peer.
-func (g *group) departed(l *link) {
+// peerLeft handles the goodbye of a peer.
+func (g *group) peerLeft(l *link) {
 	g.mu.Lock()
 	p := g.pipes[l.peer.Rank]
 	g.goodbyes.Store(true)
 	g.wakeAll()
 	g.mu.Unlock()
 	if p != nil {
-		g.ends(p, &header{tag: 1}) // it has said where it ends, unless it never opened the group
+		g.peerEnded(p, &header{tag: 1}) // it has said where it ends, unless it never opened the group
 		p.end(nil)
 	}
 }
@@ -215,7 +215,7 @@ func (g *group) departed(l *link) {
 // drain waits until no operation is in flight; at the deadline it fails the group.
 func (g *group) drain(deadline time.Time) {
 	if g.mem != nil {
-		g.mem.driveOut(deadline)
+		g.mem.drain(deadline)
 		return
 	}
 	t := time.AfterFunc(time.Until(deadline), func() {
@@ -229,10 +229,10 @@ func (g *group) drain(deadline time.Time) {
 	}
 }
 
-// finishLane ends the lane's goroutine.
-func (g *group) finishLane() {
+// stopWorker ends the worker's goroutine.
+func (g *group) stopWorker() {
 	g.mu.Lock()
-	g.ended = true
+	g.closing = true
 	g.work.Broadcast()
 	g.mu.Unlock()
 }
@@ -244,8 +244,8 @@ func (g *group) progress() (issued uint64, flying bool) {
 	return g.issued, g.issued > g.done
 }
 
-// answered notes how far a peer is.
-func (g *group) answered(rank int, h *header) {
+// receiveStatus notes how far a peer is.
+func (g *group) receiveStatus(rank int, h *header) {
 	g.mu.Lock()
 	if h.total == g.asked {
 		g.answers[rank] = h.seq
@@ -261,7 +261,7 @@ func (g *group) Suspects(seq uint64) (absent, stalled []int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.monitors(seq) && g.spec.Rank == 0 { // each member sends it a message
-		unheard := func(i int) bool { return g.peers[i].met.Load() < seq }
+		unheard := func(i int) bool { return g.peers[i].begun.Load() < seq }
 		for _, i := range stalled {
 			if unheard(i) {
 				absent = append(absent, i)
@@ -326,7 +326,7 @@ func (g *group) ask(seq uint64) (absent, silent []int) {
 // awaitAnswers waits until so many peers have answered the last question, at most answerMax.
 func (g *group) awaitAnswers(n int) {
 	late := false
-	t := time.AfterFunc(answerMax, func() {
+	t := time.AfterFunc(answerTimeout, func() {
 		g.mu.Lock()
 		late = true
 		g.wakeAll()

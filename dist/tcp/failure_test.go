@@ -302,14 +302,14 @@ func TestDeparture(t *testing.T) {
 	assert.ErrorContains(t, err, "rank 0 (host h0, pid ")
 	assert.ErrorContains(t, err, "has left the job")
 
-	require.Eventually(t, engines[1].links[0].left.Load, 5*time.Second, time.Millisecond)
+	require.Eventually(t, engines[1].links[0].closed.Load, 5*time.Second, time.Millisecond)
 	late, err := engines[1].Open(backend.Spec{ID: 9, Name: "late", Ranks: []int{0, 1}, Rank: 1})
 	require.NoError(t, err)
 	err = do(late, &backend.Op{Kind: backend.Broadcast, Seq: 1, Count: 3, Dst: memOf(y)})
 	assert.ErrorContains(t, err, "has left the job", "a group that is opened later")
 }
 
-// It is one too for those whose operation has a goroutine that sends while the lane receives.
+// It is one too for those whose operation has a goroutine that sends while the worker receives.
 func TestDepartureBeforeLargeReduction(t *testing.T) {
 	t.Parallel()
 	const n, count = 3, 4 << 20

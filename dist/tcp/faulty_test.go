@@ -70,7 +70,7 @@ func (lines *Lines) connect(a, b *Engine, wire func(low, high int) (net.Conn, ne
 	back.expect()
 	for k := range 2 * lines.Streams {
 		to, from := wire(low, high)
-		tlsTo, tlsFrom, err := encrypted(newPacked(to), newPacked(from), lines.Secret)
+		tlsTo, tlsFrom, err := encrypted(newTLSConn(to), newTLSConn(from), lines.Secret)
 		if err == nil {
 			err = errors.Join(lines.attach(there, tlsTo, k%2 == 0, k/2), lines.attach(back, tlsFrom, k%2 == 1, k/2))
 		}
@@ -168,7 +168,7 @@ func TestFaultsBelowTLS(t *testing.T) {
 	}
 }
 
-// The same where frames are boxed, on a data connection. No sign of life follows there: what is lost without a trace is left
+// The same where frames are encrypted, on a data connection. No sign of life follows there: what is lost without a trace is left
 // to the timeout of the operation.
 func TestFaultsBelowBoxes(t *testing.T) {
 	for _, kind := range []faultnet.Kind{faultnet.Duplicate, faultnet.Corrupt, faultnet.Cut} {

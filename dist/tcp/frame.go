@@ -18,7 +18,7 @@ import (
 //	6  operation       20  CRC-32C of the payload        44  where it begins in the message, in units of 64 KiB
 //	7  tag
 //
-// On a connection that does not detect errors itself (one without TLS), frames are sealed: the payload has a checksum, and
+// On a connection that does not detect errors itself (one without TLS), frames have checksums: the payload has a checksum, and
 // the header's covers the number of the frame in the connection, which both sides count. So a byte that changed, a frame
 // that was lost, came twice or in the wrong place is noticed. Elsewhere both are 0. Frames of the rendezvous have no number.
 const (
@@ -58,7 +58,7 @@ type header struct {
 	kind   backend.Kind
 	gen    uint32
 	length uint64 // of the payload in this frame
-	sum    uint32 // of the payload, where frames are sealed
+	sum    uint32 // of the payload, where frames have checksums
 	group  uint64
 	seq    uint64
 	tag    uint8
@@ -90,15 +90,15 @@ func (h *header) put(b []byte) {
 	le.PutUint32(b[12:], headerSum(b, 0))
 }
 
-// seal makes the frame that b begins with one that shows errors. It returns the number of the next frame.
-func seal(b []byte, number uint32, payload []byte) uint32 {
+// checksumFrame makes the frame that b begins with one that shows errors. It returns the number of the next frame.
+func checksumFrame(b []byte, number uint32, payload []byte) uint32 {
 	binary.LittleEndian.PutUint32(b[20:], kernel.CRC32C(0, payload))
 	binary.LittleEndian.PutUint32(b[12:], headerSum(b, number))
 	return number + 1
 }
 
 // parse reads a header from b[:headerBytes] and checks all that can be checked without state: nobody allocates by a
-// length that was not. number is that of the frame where frames are sealed, else 0.
+// length that was not. number is that of the frame where frames have checksums, else 0.
 func (h *header) parse(b []byte, number uint32) error {
 	le := binary.LittleEndian
 	if le.Uint32(b) != magic {

@@ -18,45 +18,45 @@ import (
 // history is how many operations a group remembers: those in flight, and messages that were sent and not yet received.
 const history = 2 * backend.Depth
 
-// group is one rank's end of a group. Its lane, a goroutine, runs the operations in order.
+// group is one rank's end of a group. Its worker, a goroutine, runs the operations in order.
 type group struct {
-	e        *Engine
-	key      key
-	opened   bool // guarded by e.mu
-	counters backend.Counters
-	writing  atomic.Pointer[link] // the lane is writing to it
-	accused  atomic.Pointer[link] // its rank gave another operation, and will say so
-	goodbyes atomic.Bool          // a peer has left the job
-	waitsFor atomic.Int32         // rank in the group whose message the lane waits for, last of all
+	e          *Engine
+	key        key
+	opened     bool // guarded by e.mu
+	counters   backend.Counters
+	writing    atomic.Pointer[link] // the worker is writing to it
+	mismatched atomic.Pointer[link] // its rank gave another operation, and will say so
+	goodbyes   atomic.Bool          // a peer has left the job
+	waitsFor   atomic.Int32         // rank in the group whose message the worker waits for, last of all
 
 	mu      sync.Mutex
 	cond    sync.Cond // for done, running, err and answers
-	work    sync.Cond // the lane waits for operations
+	work    sync.Cond // the worker waits for operations
 	spec    backend.Spec
 	tuner   *algo.Tuner
 	hash    uint64 // of the name
 	pipes   map[int]*pipe
 	peers   []*pipe // by rank in the group; nil for this rank
-	ops     [history]record
+	ops     [history]issuedOp
 	issued  uint64
 	done    uint64
-	running bool            // the lane is inside an operation
+	running bool            // the worker is inside an operation
 	mem     *shared         // nil: the data goes over connections
 	seen    uint64          // done, as the goroutine that drives mem knows it
 	parked  []chan struct{} // of goroutines in Park; each holds one token
 	idle    []chan struct{} // for the next Park
-	ended   bool            // no operation will follow
-	said    bool            // the peers know
+	closing bool            // no operation will follow
+	endSent bool            // the peers know
 	err     error
 	asked   uint64 // number of the last query
 	answers map[int]uint64
 
-	waits   waiting // of the goroutine that watches the engine
-	doubted bool    // the peer has been told
+	stallCheck    waiting // of the goroutine that watches the engine
+	stallReported bool    // the peer has been told
 }
 
-// record is an operation that was issued.
-type record struct {
+// issuedOp is an operation that was issued.
+type issuedOp struct {
 	op    *backend.Op // while it is not done
 	print uint64
 	copy  backend.Op // for the text of a mismatch that shows later
@@ -69,7 +69,7 @@ func newGroup(e *Engine, k key) *group {
 	return g
 }
 
-// open makes the group usable here, with or without a lane that sends messages.
+// open makes the group usable here, with or without a worker that sends messages.
 func (g *group) open(s backend.Spec, lane bool) {
 	s.Ranks = slices.Clone(s.Ranks)
 	peers, machines := make([]*pipe, len(s.Ranks)), make([]string, len(s.Ranks))
@@ -98,7 +98,7 @@ func (g *group) pipe(l *link) *pipe {
 	p := g.pipes[l.peer.Rank]
 	if p == nil && g.peers == nil {
 		p = newPipe(g, l)
-		if p.err, p.left = g.err, l.left.Load(); p.left {
+		if p.err, p.closed = g.err, l.closed.Load(); p.closed {
 			p.over = backend.ErrLeft
 			g.goodbyes.Store(true)
 		}
@@ -122,7 +122,7 @@ func (g *group) Choice(op *backend.Op) string { return g.tuner.Choose(op) }
 // Counters returns the bytes that this rank has written for the group.
 func (g *group) Counters() *backend.Counters { return &g.counters }
 
-// Issue queues an operation for the lane.
+// Issue queues an operation for the worker.
 func (g *group) Issue(op *backend.Op) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -132,7 +132,7 @@ func (g *group) Issue(op *backend.Op) error {
 	if err := g.tuner.Check(op); err != nil {
 		return g.opError(op, err)
 	}
-	r := g.note(op)
+	r := g.remember(op)
 	for _, p := range g.peers {
 		if p != nil {
 			g.comparePending(p, op.Seq, r.print)
@@ -147,7 +147,7 @@ func (g *group) admit(op *backend.Op) error {
 	switch {
 	case g.err != nil:
 		return g.err
-	case g.ended:
+	case g.closing:
 		return fmt.Errorf("tcp: group %s is closed", g.spec.Name)
 	case op.Seq != g.issued+1:
 		return fmt.Errorf("tcp: group %s: operation %d issued after %d", g.spec.Name, op.Seq, g.issued)
@@ -157,8 +157,8 @@ func (g *group) admit(op *backend.Op) error {
 	return nil
 }
 
-// note remembers an operation that is issued. g.mu is held.
-func (g *group) note(op *backend.Op) *record {
+// remember remembers an operation that is issued. g.mu is held.
+func (g *group) remember(op *backend.Op) *issuedOp {
 	g.issued = op.Seq
 	r := &g.ops[op.Seq%history]
 	r.op, r.print = op, backend.Fingerprint(op, g.hash)
@@ -182,21 +182,21 @@ func copyOp(to, op *backend.Op) {
 func (g *group) comparePending(p *pipe, seq, fingerprint uint64) {
 	for len(p.prints) > 0 && p.prints[0].seq <= seq {
 		if a := p.prints[0]; a.seq == seq && a.print != fingerprint {
-			g.accuse(p, seq)
+			g.reportMismatch(p, seq)
 		}
 		p.prints = p.prints[1:]
 	}
 }
 
-// meet compares the first frame of each operation with this rank's own view of it. Nobody has to ask for the message:
+// checkFirst compares the first frame of each operation with this rank's own view of it. Nobody has to ask for the message:
 // two ranks that disagree may well wait for something else.
-func (g *group) meet(p *pipe, h *header) (first bool) {
-	if h.seq <= p.met.Load() || h.part > 0 { // later parts may overtake
+func (g *group) checkFirst(p *pipe, h *header) (first bool) {
+	if h.seq <= p.begun.Load() || h.part > 0 { // later parts may overtake
 		return false
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	p.met.Store(h.seq)
+	p.begun.Store(h.seq)
 	if g.mem == nil { // else the peer has said why it sends messages
 		g.compare(p, h)
 	}
@@ -209,14 +209,14 @@ func (g *group) compare(p *pipe, h *header) {
 	case g.peers == nil || h.seq > g.issued:
 		p.prints = append(p.prints, print{h.seq, h.print})
 	case g.issued-h.seq < history && g.ops[h.seq%history].print != h.print:
-		g.accuse(p, h.seq)
+		g.reportMismatch(p, h.seq)
 	}
 }
 
-// accuse sends this rank's view of operation seq to a peer whose fingerprint differs. The peer compares and aborts the
+// reportMismatch sends this rank's view of operation seq to a peer whose fingerprint differs. The peer compares and aborts the
 // group with what it finds; until then this rank sends nothing and no operation ends well. g.mu is held.
-func (g *group) accuse(p *pipe, seq uint64) {
-	if p.link.down.Load() {
+func (g *group) reportMismatch(p *pipe, seq uint64) {
+	if p.link.unusable.Load() {
 		op := g.ops[seq%history].copy.Asked().String()
 		go g.fail(&backend.Error{Rank: p.link.peer.Rank, Host: p.link.peer.where(), Group: g.spec.Name, Op: op, Seq: seq,
 			Cause: errors.New("gave a different operation, and has left the job")}, true)
@@ -227,7 +227,7 @@ func (g *group) accuse(p *pipe, seq uint64) {
 	if err != nil || len(b) > maxPayload {
 		b = []byte("{}")
 	}
-	g.accused.Store(p.link)
+	g.mismatched.Store(p.link)
 	p.link.post(&header{typ: frameMismatch, gen: g.key.gen, group: g.key.id, seq: seq}, b)
 }
 
@@ -239,8 +239,8 @@ func (g *group) describe(seq uint64) backend.Desc {
 	return d
 }
 
-// mismatched handles a peer's accusation.
-func (g *group) mismatched(l *link, seq uint64, b []byte) error {
+// receiveMismatch handles a peer's accusation.
+func (g *group) receiveMismatch(l *link, seq uint64, b []byte) error {
 	var theirs backend.Desc
 	if err := json.Unmarshal(b, &theirs); err != nil {
 		return fmt.Errorf("broke the protocol: descriptor: %w", err)
@@ -269,7 +269,7 @@ func (g *group) mismatched(l *link, seq uint64, b []byte) error {
 	return nil
 }
 
-// Progress returns how far the lane is. An error shows only when the lane no longer touches any buffer.
+// Progress returns how far the worker is. An error shows only when the lane no longer touches any buffer.
 func (g *group) Progress() (uint64, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -282,7 +282,7 @@ func (g *group) Progress() (uint64, error) {
 // Park sleeps until operation seq is done, ctx ends, or the group has failed.
 func (g *group) Park(ctx context.Context, seq uint64) error {
 	g.mu.Lock()
-	wake := g.bed()
+	wake := g.wakeChannel()
 	g.parked = append(g.parked, wake)
 	for g.done < seq && (g.err == nil || g.running) && ctx.Err() == nil {
 		g.mu.Unlock()
@@ -310,8 +310,8 @@ func (g *group) Park(ctx context.Context, seq uint64) error {
 	return err
 }
 
-// bed returns a channel to sleep on. g.mu is held.
-func (g *group) bed() chan struct{} {
+// wakeChannel returns a channel to sleep on. g.mu is held.
+func (g *group) wakeChannel() chan struct{} {
 	n := len(g.idle)
 	if n == 0 {
 		return make(chan struct{}, 1)
@@ -335,14 +335,14 @@ func (g *group) wakeAll() {
 // HasPosted reports whether the peer of a point-to-point group has started operation seq.
 func (g *group) HasPosted(seq uint64) bool {
 	for _, p := range g.peers {
-		if p != nil && p.met.Load() < seq {
+		if p != nil && p.begun.Load() < seq {
 			return false
 		}
 	}
 	return true
 }
 
-// Abort fails the group on all ranks and waits until the lane has let go of its buffers.
+// Abort fails the group on all ranks and waits until the worker has let go of its buffers.
 func (g *group) Abort(cause error) error {
 	if cause == nil {
 		cause = errors.New("aborted")
@@ -356,11 +356,11 @@ func (g *group) Abort(cause error) error {
 	return nil
 }
 
-// Close ends the lane. Peers may still finish their part.
+// Close ends the worker. Peers may still finish their part.
 func (g *group) Close() error {
 	g.drain(time.Now().Add(g.e.cfg.Timeout))
-	g.sayEnd(0)
-	g.finishLane()
+	g.sendEnd(0)
+	g.stopWorker()
 	g.e.forget(g)
 	return nil
 }

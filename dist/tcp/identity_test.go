@@ -63,8 +63,8 @@ func captureLog(t *testing.T) *journal {
 	return j
 }
 
-// strangers are TLS settings that must not get in.
-func strangers(t *testing.T) map[string]*tls.Config {
+// unauthenticated are TLS settings that must not get in.
+func unauthenticated(t *testing.T) map[string]*tls.Config {
 	good, err := tlsConfig(testSecret, "test")
 	require.NoError(t, err)
 	bad, err := tlsConfig(bytes.Repeat([]byte{2}, SecretBytes), "test")
@@ -73,7 +73,7 @@ func strangers(t *testing.T) map[string]*tls.Config {
 	require.NoError(t, err)
 	change := func(c *tls.Config, f func(*tls.Config)) *tls.Config {
 		c = c.Clone()
-		c.VerifyConnection = nil // a stranger does not care who we are
+		c.VerifyConnection = nil // an unauthenticated connection does not care who we are
 		f(c)
 		return c
 	}
@@ -95,12 +95,12 @@ func strangers(t *testing.T) map[string]*tls.Config {
 	}
 }
 
-// Strangers are refused without a byte of payload, and logged; then the job forms.
+// Unauthenticated connections are refused without a byte of payload, and logged; then the job forms.
 func TestStrangersAreRefused(t *testing.T) {
 	log := captureLog(t)
 	cs := configs(t, 2)
 	joined := joining(t, cs[0])
-	for name, conf := range strangers(t) {
+	for name, conf := range unauthenticated(t) {
 		began := time.Now()
 		raw, err := net.Dial("tcp", cs[0].Addr)
 		require.NoError(t, err)
@@ -145,7 +145,7 @@ func TestRankWithWrongSecret(t *testing.T) {
 // An impostor that listens on rank 0's port gets nothing from a rank.
 func TestImpostorListener(t *testing.T) {
 	t.Parallel()
-	for name, conf := range strangers(t) {
+	for name, conf := range unauthenticated(t) {
 		if name == "no certificate" {
 			continue // a TLS server cannot be without
 		}

@@ -48,7 +48,7 @@ type Config struct {
 //
 // Rank 0 listens on Addr; the others dial it, again and again until JoinTimeout, and say who they are. When all are
 // there, rank 0 sends everyone the list, and of each other pair the higher rank dials the lower. Every connection is TLS
-// 1.3 in which both sides prove that they hold the job's secret. Strangers are logged and refused, and do not disturb.
+// 1.3 in which both sides prove that they hold the job's secret. Unauthenticated connections are logged and refused, and do not disturb.
 // Errors name the ranks that are missing, joined twice, or disagree about the size of the job.
 func Join(ctx context.Context, c Config) (*Engine, error) {
 	if err := c.complete(); err != nil {
@@ -66,31 +66,31 @@ func Join(ctx context.Context, c Config) (*Engine, error) {
 		e.begin()
 		return e, nil
 	}
-	door := e.listenShared()
-	if door != nil {
-		defer door.Close()
+	socket := e.listenShared()
+	if socket != nil {
+		defer socket.Close()
 	}
 	limit := c.JoinTimeout
 	if c.Rank != 0 {
-		limit += 2 * lastWords // rank 0 gives up first, and tells the others whom it waited for
+		limit += 2 * closeGrace // rank 0 gives up first, and tells the others whom it waited for
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("join timed out after %v", c.JoinTimeout))
 	defer cancel()
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	m := &meeting{e: e, conf: conf, end: end, changed: make(chan struct{}, 1)}
-	e.absent, e.refused = m.leave, m.fail
+	rv := &rendezvous{e: e, conf: conf, cancel: end, changed: make(chan struct{}, 1)}
+	e.onLost, e.onReject = rv.linkLost, rv.fail
 	if c.Rank == 0 {
-		err = m.host(ctx)
+		err = rv.runRankZero(ctx)
 	} else {
-		err = m.attend(ctx)
+		err = rv.runOthers(ctx)
 	}
 	if err != nil {
-		e.abandon(m.joined(), err)
+		e.abandon(rv.links(), err)
 		return nil, err
 	}
 	e.begin()
-	e.share(ctx, door)
+	e.share(ctx, socket)
 	return e, nil
 }
 
@@ -126,9 +126,9 @@ func (c *Config) complete() error {
 // begin starts the engine's own goroutine. All links are up, some since long ago, and silent until now.
 func (e *Engine) begin() {
 	e.mu.Lock()
-	e.met = true
-	heard := e.heard
-	e.heard = nil
+	e.connected = true
+	heard := e.earlyRebuilds
+	e.earlyRebuilds = nil
 	e.mu.Unlock()
 	for _, tell := range heard {
 		tell()

@@ -281,7 +281,7 @@ func TestJobFormsAmongStrangers(t *testing.T) {
 		require.NoError(t, err)
 	}
 	reliability.Took(t, 26, "tcp", 5*time.Second, time.Since(began))
-	runtime.GC() // what the strangers hold, not what they have left behind
+	runtime.GC() // what the unauthenticated connections hold, not what they have left behind
 	runtime.ReadMemStats(&after)
 	assert.Less(t, int64(after.HeapAlloc)-int64(before.HeapAlloc), int64(64<<20))
 	require.NoError(t, stdin.Close())

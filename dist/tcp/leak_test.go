@@ -70,7 +70,7 @@ func TestGroupsLeaveNothingBehind(t *testing.T) {
 		require.Eventually(t, func() bool {
 			e.mu.Lock()
 			defer e.mu.Unlock()
-			return len(e.over)+len(e.newest) == 0
+			return len(e.closedGroups)+len(e.newest) == 0
 		}, 5*time.Second, time.Millisecond, "closed groups are remembered")
 	}
 }

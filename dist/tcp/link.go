@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-const lastWords = 200 * time.Millisecond // a failing connection may still deliver why, so long
+const closeGrace = 200 * time.Millisecond // a failing connection may still deliver why, so long
 
 // member is what the ranks know of each other.
 type member struct {
@@ -22,8 +22,8 @@ type member struct {
 	Machine string // what processes that can share memory have in common
 	PID     int
 	Addr    string // where the rank listens during rendezvous
-	// Door is the socket at which the ranks of a host get this one's memory; Unshared says why there is none.
-	Door, Unshared string
+	// ShmSocket is the socket at which the ranks of a host get this one's memory; Unshared says why there is none.
+	ShmSocket, NoShmReason string
 }
 
 // String names the rank, and where it is if that is known.
@@ -40,7 +40,7 @@ func (m member) where() string { return fmt.Sprintf("%s, pid %d", m.Host, m.PID)
 // one direction only: over loopback two connections, one each way, move twice the bytes of one that is used both ways.
 const streams = 1
 
-// link is the connection to one peer: one for control, and some for data. Lanes write their data themselves. What a
+// link is the connection to one peer: one for control, and some for data. Workers write their data themselves. What a
 // reader has to say goes through post and is written to the control connection by a goroutine of its own: a reader that
 // waited for a write could deadlock with its peer.
 type link struct {
@@ -51,27 +51,27 @@ type link struct {
 	in   []*wire // for data from the peer
 
 	cmu     sync.Mutex
-	ctl     []byte // posted frames
+	posts   []byte // posted frames
 	closing bool
-	kick    chan struct{}
+	posted  chan struct{}
 
-	early   atomic.Int64  // bytes buffered for groups that are not opened here
-	heard   atomic.Int64  // when the last frame came, in ns of the engine's clock
-	goodbye atomic.Bool   // the peer will begin nothing more
-	open    atomic.Int32  // wires on which it has not said so, or ended
-	left    atomic.Bool   // there is none
-	bye     chan struct{} // closed when the peer has read this rank's goodbyes, or is lost
-	byeOnce sync.Once
-	cause   atomic.Pointer[error]      // why the connection was given up here
-	gaveUp  atomic.Pointer[lostMember] // the peer's last word, when its rendezvous failed
-	lostNow sync.Once
-	why     error       // it was lost; guarded by Engine.mu
-	down    atomic.Bool // no longer usable
+	early        atomic.Int64  // bytes buffered for groups that are not opened here
+	heard        atomic.Int64  // when the last frame came, in ns of the engine's clock
+	goodbye      atomic.Bool   // the peer will begin nothing more
+	open         atomic.Int32  // wires on which it has not said so, or ended
+	closed       atomic.Bool   // there is none
+	peerDone     chan struct{} // closed when the peer has read this rank's goodbyes, or is lost
+	peerDoneOnce sync.Once
+	cause        atomic.Pointer[error]    // why the connection was given up here
+	rejectedWith atomic.Pointer[lostRank] // the peer's last word, when its rendezvous failed
+	lostOnce     sync.Once
+	lostErr      error       // it was lost; guarded by Engine.mu
+	unusable     atomic.Bool // no longer usable
 }
 
 // newLink makes a link of one connection, which serves for data too.
 func newLink(e *Engine, peer member, conn net.Conn) *link {
-	l := &link{e: e, peer: peer, kick: make(chan struct{}, 1), bye: make(chan struct{})}
+	l := &link{e: e, peer: peer, posted: make(chan struct{}, 1), peerDone: make(chan struct{})}
 	l.main = newWire(l, conn)
 	l.out = []*wire{l.main}
 	l.open.Store(1)
@@ -122,15 +122,15 @@ func (l *link) attach(w *wire, out bool, i int) error {
 	if out {
 		at = &l.out[i]
 	}
-	gone := l.closing && out && l.left.Load()
+	closed := l.closing && out && l.closed.Load()
 	switch {
-	case l.closing && !gone:
+	case l.closing && !closed:
 		return errClosing
 	case *at != nil:
 		return fmt.Errorf("tcp: %v made a data connection twice", l.peer)
 	}
 	*at = w
-	if gone {
+	if closed {
 		w.raw.Close()
 	}
 	if !out {
@@ -145,18 +145,18 @@ func (l *link) post(h *header, payload []byte) {
 	h.length = uint64(len(payload))
 	l.cmu.Lock()
 	if !l.closing {
-		at := len(l.ctl)
-		l.ctl = append(l.ctl, make([]byte, headerBytes)...)
-		h.put(l.ctl[at:])
-		l.ctl = append(l.ctl, payload...)
+		at := len(l.posts)
+		l.posts = append(l.posts, make([]byte, headerBytes)...)
+		h.put(l.posts[at:])
+		l.posts = append(l.posts, payload...)
 	}
 	l.cmu.Unlock()
-	l.nudge()
+	l.signalPosted()
 }
 
-func (l *link) nudge() {
+func (l *link) signalPosted() {
 	select {
-	case l.kick <- struct{}{}:
+	case l.posted <- struct{}{}:
 	default:
 	}
 }
@@ -166,9 +166,9 @@ func (l *link) postLoop() {
 	defer l.e.wg.Done()
 	defer l.each(func(w *wire) { w.raw.Close() })
 	var out []byte
-	for range l.kick {
+	for range l.posted {
 		l.cmu.Lock()
-		out, l.ctl = l.ctl, out[:0]
+		out, l.posts = l.posts, out[:0]
 		closing := l.closing
 		l.cmu.Unlock()
 		if len(out) > 0 {
@@ -196,33 +196,33 @@ func (l *link) each(fn func(w *wire)) {
 	}
 }
 
-// shut closes the link after what was posted is written, or after lastWords.
-func (l *link) shut() {
-	l.down.Store(true)
+// close closes the link after what was posted is written, or after lastWords.
+func (l *link) close() {
+	l.unusable.Store(true)
 	l.cmu.Lock()
 	l.closing = true
 	l.cmu.Unlock()
-	l.each(func(w *wire) { w.raw.SetWriteDeadline(time.Now().Add(lastWords)) })
-	l.nudge()
+	l.each(func(w *wire) { w.raw.SetWriteDeadline(time.Now().Add(closeGrace)) })
+	l.signalPosted()
 }
 
 // failed handles a write that failed, or the end of a data connection: the readers get a moment to find out why. The
 // peer's last frames say more than a broken pipe.
 func (l *link) failed(err error) {
 	l.cause.CompareAndSwap(nil, &err)
-	l.each(func(w *wire) { w.raw.SetReadDeadline(time.Now().Add(lastWords)) })
+	l.each(func(w *wire) { w.raw.SetReadDeadline(time.Now().Add(closeGrace)) })
 }
 
 // readLoop dispatches the frames of the peer until the connection ends.
 func (l *link) readLoop(w *wire) {
 	defer l.e.wg.Done()
 	if w == l.main {
-		defer l.parted()
+		defer l.setPeerDone()
 	}
 	err := l.readFrames(w)
 	if l.goodbye.Load() {
-		if l.part(w); l.left.Load() {
-			l.shut()
+		if l.wireDone(w); l.closed.Load() {
+			l.close()
 		}
 		return
 	}
@@ -234,18 +234,18 @@ func (l *link) readLoop(w *wire) {
 		err = *c
 	}
 	l.e.lost(l, readError(err))
-	l.parted()
+	l.setPeerDone()
 }
 
-// part notes that the peer will write nothing more on w.
-func (l *link) part(w *wire) {
+// wireDone notes that the peer will write nothing more on w.
+func (l *link) wireDone(w *wire) {
 	l.goodbye.Store(true)
-	if w.parted {
+	if w.done {
 		return
 	}
-	w.parted = true
+	w.done = true
 	if l.open.Add(-1) == 0 {
-		l.e.departed(l)
+		l.e.peerLeft(l)
 	}
 }
 
@@ -255,8 +255,8 @@ func ended(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &op)
 }
 
-// parted ends the wait for the peer when this rank says goodbye.
-func (l *link) parted() { l.byeOnce.Do(func() { close(l.bye) }) }
+// setPeerDone ends the wait for the peer when this rank says goodbye.
+func (l *link) setPeerDone() { l.peerDoneOnce.Do(func() { close(l.peerDone) }) }
 
 // readError says in plain words how a connection ended.
 func readError(err error) error {
@@ -289,7 +289,7 @@ func (l *link) sayGoodbye() {
 	l.post(&h, nil)
 	for _, w := range l.out {
 		if w != nil && w != l.main {
-			l.e.wg.Go(func() { // the lane of a failed group may still be writing
+			l.e.wg.Go(func() { // the worker of a failed group may still be writing
 				if err := w.write(&h, nil); err != nil {
 					l.failed(err)
 				}

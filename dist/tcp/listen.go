@@ -20,7 +20,7 @@ func (c *Config) bind() error {
 			c.Bind = host
 		}
 	case "auto":
-		local, err := towards(c.Addr)
+		local, err := localAddrTo(c.Addr)
 		if err != nil {
 			return fmt.Errorf("tcp: rank %d finds no interface towards rank 0 at %s: %w", c.Rank, c.Addr, err)
 		}
@@ -29,9 +29,9 @@ func (c *Config) bind() error {
 	return nil
 }
 
-// towards returns the address that this host has on the way to addr. Connecting a UDP socket sends nothing: the system only
+// localAddrTo returns the address that this host has on the way to addr. Connecting a UDP socket sends nothing: the system only
 // looks the route up.
-func towards(addr string) (string, error) {
+func localAddrTo(addr string) (string, error) {
 	c, err := net.Dial("udp", addr)
 	if err != nil {
 		return "", err
@@ -42,8 +42,8 @@ func towards(addr string) (string, error) {
 }
 
 // listen opens this rank's port.
-func (m *meeting) listen(ctx context.Context) (net.Listener, error) {
-	c := &m.e.cfg
+func (rv *rendezvous) listen(ctx context.Context) (net.Listener, error) {
+	c := &rv.e.cfg
 	if c.Listener != nil {
 		return c.Listener, nil
 	}
@@ -54,7 +54,7 @@ func (m *meeting) listen(ctx context.Context) (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	if net.ParseIP(c.Bind).IsLoopback() && c.isAway(ctx, host) {
+	if net.ParseIP(c.Bind).IsLoopback() && c.isRemote(ctx, host) {
 		return nil, fmt.Errorf("tcp: rank 0 is to be reached at %s, but listens on %s only: set RINGO_BIND", c.Addr, c.Bind)
 	}
 	l, err := holder.Listen(net.JoinHostPort(c.Bind, port))
@@ -64,9 +64,9 @@ func (m *meeting) listen(ctx context.Context) (net.Listener, error) {
 	return l, nil
 }
 
-// isAway reports whether a host, an address or a name, is reached otherwise than over loopback. A name that is not known here
+// isRemote reports whether a host, an address or a name, is reached otherwise than over loopback. A name that is not known here
 // says nothing, nor does one that this host gives a loopback address, as Debian does with a host's own.
-func (c *Config) isAway(ctx context.Context, host string) bool {
+func (c *Config) isRemote(ctx context.Context, host string) bool {
 	addrs := []string{host}
 	if net.ParseIP(host) == nil {
 		addrs, _ = c.lookup(ctx, host)
@@ -85,8 +85,8 @@ func isOwn(addr string) bool {
 	return host == "localhost" || net.ParseIP(host).IsLoopback()
 }
 
-// awaited adds to the error of rank 0, for which others did not come, that ranks of other hosts cannot.
-func (c *Config) awaited(err error) error {
+// explainMissing adds to the error of rank 0, for which others did not come, that ranks of other hosts cannot.
+func (c *Config) explainMissing(err error) error {
 	if c.Rank == 0 && net.ParseIP(c.Bind).IsLoopback() && !isOwn(c.Addr) {
 		return fmt.Errorf("%w: rank 0 listens on %s only, though it is to be reached at %s: set RINGO_BIND on it if they are on other hosts",
 			err, c.Bind, c.Addr)
@@ -94,8 +94,8 @@ func (c *Config) awaited(err error) error {
 	return err
 }
 
-// unreached adds to the error of a rank that dialed another what is not set there, most likely.
-func unreached(err error, me, to member, addr string) error {
+// explainUnreached adds to the error of a rank that dialed another what is not set there, most likely.
+func explainUnreached(err error, me, to member, addr string) error {
 	switch {
 	case to.Machine != "" && to.Machine != me.Machine && isOwn(addr):
 		return fmt.Errorf("%w: it listens for its own host only, which is another one: set RINGO_BIND=auto on it", err)

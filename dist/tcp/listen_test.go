@@ -142,7 +142,7 @@ func TestUnreached(t *testing.T) {
 		{refused, member{}, "127.0.0.1:29400", ""}, {net.ErrClosed, member{}, "host0:29400", ""},
 		{refused, other, "127.0.0.1:5", bind}, {refused, other, "[::1]:5", bind}, {refused, near, "127.0.0.1:5", ""}, {refused, other, "10.1.2.3:5", ""},
 	} {
-		err := unreached(c.err, me, c.to, c.addr)
+		err := explainUnreached(c.err, me, c.to, c.addr)
 		assert.ErrorIs(t, err, c.err)
 		assert.Equal(t, c.want, strings.TrimPrefix(strings.TrimPrefix(err.Error(), c.err.Error()), ": "), "%v", c)
 	}

@@ -12,7 +12,7 @@ import (
 
 // Flow control is by credit, without a round trip: a sender may have so many bytes on the way that the receiver has not
 // taken yet, headers included. What arrives before anyone asked for it is buffered within that bound, so the reader of
-// a connection never waits for a lane, and one group never holds up another.
+// a connection never waits for a worker, and one group never holds up another.
 const (
 	smallMessage = 64 << 10 // up to this size, Send does not wait for the receiver, within smallWindow
 	smallWindow  = backend.Depth * (smallMessage + headerBytes)
@@ -32,16 +32,16 @@ type pipe struct {
 	last   uint64
 	forced string // the algorithm for which the peer opens the group over messages, though there is shared memory
 
-	asked, given tally                 // the lane's
-	lent         *buffer               // the lane's, until it takes the next one or ends the operation
-	beside       sync.WaitGroup        // frames that are written on other connections
-	failed       atomic.Pointer[error] // the first of them that could not be
-	met          atomic.Uint64         // last operation that the peer has sent something for
+	received, sent messageNumbers        // the worker's
+	lent           *buffer               // the worker's, until it takes the next one or ends the operation
+	beside         sync.WaitGroup        // frames that are written on other connections
+	failed         atomic.Pointer[error] // the first of them that could not be
+	begun          atomic.Uint64         // last operation that the peer has sent something for
 
 	mu     sync.Mutex
-	cond   sync.Cond // the lane waits here
+	cond   sync.Cond // the worker waits here
 	err    error     // of the group
-	left   bool      // the peer said goodbye
+	closed bool      // the peer said goodbye
 	queue  []message // arrived before it was asked for, in order
 	queued int       // its cost
 	opened bool      // the group is, here
@@ -58,7 +58,7 @@ type message struct {
 	buf  *buffer
 }
 
-// request is what the lane waits for. At most one is open: a lane does one thing at a time.
+// request is what the worker waits for. At most one is open: a worker does one thing at a time.
 type request struct {
 	open, done bool
 	seq, print uint64
@@ -66,32 +66,32 @@ type request struct {
 	nth        uint32
 	b          []byte
 	n, got     int
-	lend       bool    // b is not the lane's: it may be the buffer in which the message came
+	lend       bool    // b is not the worker's: it may be the buffer in which the message came
 	buf        *buffer // that b lies in, where it is lent
 	err        error   // the message does not fit
 }
 
-// tally numbers the messages of an operation: those with one tag, in order.
-type tally struct {
+// messageNumbers numbers the messages of an operation: those with one tag, in order.
+type messageNumbers struct {
 	seq uint64
 	n   [maxTags]uint32
 }
 
-func (c *tally) next(seq uint64, tag uint8) uint32 {
+func (c *messageNumbers) next(seq uint64, tag uint8) uint32 {
 	if c.seq != seq {
-		*c = tally{seq: seq}
+		*c = messageNumbers{seq: seq}
 	}
 	c.n[tag]++
 	return c.n[tag]
 }
 
-// misfit is the error of a message that does not fit its receive: another fingerprint, or another length.
-type misfit struct {
+// messageMismatch is the error of a message that does not fit its receive: another fingerprint, or another length.
+type messageMismatch struct {
 	print bool
 	total uint64
 }
 
-func (m *misfit) Error() string {
+func (m *messageMismatch) Error() string {
 	if m.print {
 		return "fingerprints differ"
 	}
@@ -106,8 +106,8 @@ func newPipe(g *group, l *link) *pipe {
 
 func cost(payload int) int { return payload + headerBytes }
 
-// fits reports whether the frame belongs to the open request.
-func (r *request) fits(h *header) bool {
+// matches reports whether the frame belongs to the open request.
+func (r *request) matches(h *header) bool {
 	return r.open && !r.done && r.seq == h.seq && r.tag == h.tag && r.nth == h.nth
 }
 
@@ -115,9 +115,9 @@ func (r *request) fits(h *header) bool {
 func (r *request) admit(h *header) bool {
 	switch {
 	case r.print != h.print:
-		r.err = &misfit{print: true}
+		r.err = &messageMismatch{print: true}
 	case h.total != uint64(r.n):
-		r.err = &misfit{total: h.total}
+		r.err = &messageMismatch{total: h.total}
 	}
 	r.done = r.err != nil
 	return r.err == nil
@@ -126,7 +126,7 @@ func (r *request) admit(h *header) bool {
 // post opens a request for the message (seq, tag) that fills b, and takes what has already arrived.
 func (p *pipe) post(seq uint64, tag uint8, print uint64, b []byte) {
 	p.mu.Lock()
-	p.want = request{open: true, seq: seq, tag: tag, nth: p.asked.next(seq, tag), print: print, b: b, n: len(b)}
+	p.want = request{open: true, seq: seq, tag: tag, nth: p.received.next(seq, tag), print: print, b: b, n: len(b)}
 	p.search()
 	p.mu.Unlock()
 }
@@ -135,7 +135,7 @@ func (p *pipe) post(seq uint64, tag uint8, print uint64, b []byte) {
 func (p *pipe) lend(seq uint64, tag uint8, print uint64, n int) {
 	p.giveBack()
 	p.mu.Lock()
-	p.want = request{open: true, seq: seq, tag: tag, nth: p.asked.next(seq, tag), print: print, n: n, lend: true}
+	p.want = request{open: true, seq: seq, tag: tag, nth: p.received.next(seq, tag), print: print, n: n, lend: true}
 	p.search()
 	p.mu.Unlock()
 }
@@ -150,7 +150,7 @@ func (p *pipe) giveBack() {
 func (p *pipe) search() {
 	k := 0
 	for _, m := range p.queue {
-		if p.err == nil && p.want.fits(&m.head) {
+		if p.err == nil && p.want.matches(&m.head) {
 			p.queued -= cost(int(m.head.length))
 			p.take(&m)
 		} else {
@@ -183,7 +183,7 @@ func (p *pipe) take(m *message) {
 
 // took accounts for a frame that has left the pipe, and ends the request when it was the last one of its message.
 func (p *pipe) took(h *header) {
-	if p.want.fits(h) {
+	if p.want.matches(h) {
 		p.want.got += int(h.length)
 		p.want.done = p.want.got >= p.want.n
 	}
@@ -209,7 +209,7 @@ func (p *pipe) cancel() {
 func (p *pipe) await() ([]byte, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for !p.want.done && p.err == nil && !p.left {
+	for !p.want.done && p.err == nil && !p.closed {
 		p.cond.Wait()
 	}
 	r := p.want
@@ -223,14 +223,14 @@ func (p *pipe) await() ([]byte, error) {
 	case p.err != nil:
 		return nil, p.err
 	}
-	return nil, p.g.blame(p.link.peer, backend.ErrLeft)
+	return nil, p.g.peerError(p.link.peer, backend.ErrLeft)
 }
 
-// end wakes the lane with the group's error, or because the peer has left.
+// end wakes the worker with the group's error, or because the peer has left.
 func (p *pipe) end(err error) {
 	p.mu.Lock()
 	if err == nil {
-		p.left = true
+		p.closed = true
 	} else if p.err == nil {
 		p.err = err
 		for _, m := range p.queue {
@@ -245,19 +245,19 @@ func (p *pipe) end(err error) {
 	p.mu.Unlock()
 }
 
-// receive reads the payload of a data frame from the connection: into the buffer of the lane that waits for it, or into
+// receive reads the payload of a data frame from the connection: into the buffer of the worker that waits for it, or into
 // one of its own. An error ends the connection.
 func (p *pipe) receive(h *header, w *wire) error {
 	p.mu.Lock()
-	direct := p.err == nil && p.want.fits(h) && p.want.admit(h) && !p.want.lend
+	direct := p.err == nil && p.want.matches(h) && p.want.admit(h) && !p.want.lend
 	bad := p.want.done && p.want.err != nil
-	err := p.room(h)
+	err := p.checkRoom(h)
 	p.mu.Unlock()
 	if err != nil && !direct {
 		return err
 	}
 	if direct {
-		return p.stream(h, w)
+		return p.receiveDirect(h, w)
 	}
 	if bad {
 		p.mu.Lock()
@@ -277,7 +277,7 @@ func (p *pipe) receive(h *header, w *wire) error {
 	switch {
 	case p.err != nil:
 		m.buf.free()
-	case p.want.fits(h): // asked for while it was being read
+	case p.want.matches(h): // asked for while it was being read
 		p.take(&m)
 		p.cond.Broadcast()
 	default:
@@ -290,8 +290,8 @@ func (p *pipe) receive(h *header, w *wire) error {
 	return nil
 }
 
-// room returns an error when there is none to buffer the frame. p.mu is held.
-func (p *pipe) room(h *header) error {
+// checkRoom returns an error when there is none to buffer the frame. p.mu is held.
+func (p *pipe) checkRoom(h *header) error {
 	n := cost(int(h.length))
 	switch {
 	case p.err != nil:
@@ -311,9 +311,9 @@ func (p *pipe) open() {
 	p.mu.Unlock()
 }
 
-// stream reads a payload in blocks. Each is copied to the lane's buffer under the lock, so that nothing is written once
-// the lane has given up.
-func (p *pipe) stream(h *header, w *wire) error {
+// receiveDirect reads a payload in blocks. Each is copied to the worker's buffer under the lock, so that nothing is written once
+// the worker has given up.
+func (p *pipe) receiveDirect(h *header, w *wire) error {
 	at := int(h.at())
 	for left := int(h.length); left > 0; {
 		n, err := w.await(left)
@@ -322,7 +322,7 @@ func (p *pipe) stream(h *header, w *wire) error {
 		}
 		p.mu.Lock()
 		var to []byte
-		if p.want.fits(h) {
+		if p.want.matches(h) {
 			to = p.want.b[at : at+n]
 		}
 		err = w.take(to)

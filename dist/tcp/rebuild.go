@@ -15,12 +15,12 @@ import (
 )
 
 const (
-	anotherTry = 20 * time.Millisecond // between two ballots, and up to twice that: leaders must not keep step
-	maxRounds  = 4096
+	ballotInterval = 20 * time.Millisecond // between two ballots, and up to twice that: leaders must not keep step
+	maxAgreements  = 4096
 )
 
-// round is this rank's part in the agreement on the next generation of one group.
-type round struct {
+// agreement is this rank's part in the agreement on the next generation of one group.
+type agreement struct {
 	e       *Engine
 	key     key
 	ranks   []int // of the old group
@@ -38,62 +38,62 @@ type rebuildFrame struct {
 }
 
 // do changes the node and wakes who waits for it.
-func (r *round) do(change func(v *agree.Node)) {
-	r.mu.Lock()
-	change(r.node)
-	r.mu.Unlock()
+func (a *agreement) do(change func(v *agree.Node)) {
+	a.mu.Lock()
+	change(a.node)
+	a.mu.Unlock()
 	select {
-	case r.changed <- struct{}{}:
+	case a.changed <- struct{}{}:
 	default:
 	}
 }
 
 // send posts a message to a member; mu is held.
-func (r *round) send(to int, m agree.Message) {
-	b, err := json.Marshal(rebuildFrame{r.ranks, m})
+func (a *agreement) send(to int, m agree.Message) {
+	b, err := json.Marshal(rebuildFrame{a.ranks, m})
 	if err == nil && len(b) <= maxPayload {
-		r.e.links[r.ranks[to]].post(&header{typ: frameRebuild, gen: r.key.gen, group: r.key.id}, b)
+		a.e.links[a.ranks[to]].post(&header{typ: frameRebuild, gen: a.key.gen, group: a.key.id}, b)
 	}
 }
 
-// round returns the agreement about a group, made when it is first heard of.
-func (e *Engine) round(k key, ranks []int) (*round, error) {
+// agreement returns the agreement about a group, made when it is first heard of.
+func (e *Engine) agreement(k key, ranks []int) (*agreement, error) {
 	me, sorted := slices.Index(ranks, e.cfg.Rank), slices.Compact(slices.Sorted(slices.Values(ranks)))
 	if me < 0 || len(sorted) != len(ranks) || sorted[0] < 0 || sorted[len(sorted)-1] >= e.cfg.Size {
 		return nil, fmt.Errorf("group of ranks %v", ranks)
 	}
 	e.mu.Lock()
-	r := e.rounds[k]
-	if r != nil || len(e.rounds) == maxRounds {
+	r := e.agreements[k]
+	if r != nil || len(e.agreements) == maxAgreements {
 		e.mu.Unlock()
 		if r == nil || !slices.Equal(r.ranks, ranks) {
 			return nil, fmt.Errorf("group of ranks %v is not the expected group, or there are too many groups", ranks)
 		}
 		return r, nil
 	}
-	r = &round{e: e, key: k, ranks: slices.Clone(ranks), changed: make(chan struct{}, 1)}
+	r = &agreement{e: e, key: k, ranks: slices.Clone(ranks), changed: make(chan struct{}, 1)}
 	r.node = agree.New(len(ranks), me, r.send)
-	e.rounds[k] = r
-	var gone []int
+	e.agreements[k] = r
+	var lost []int
 	for i, rank := range ranks {
-		if l := e.links[rank]; l != nil && (l.why != nil || l.goodbye.Load()) {
-			gone = append(gone, i)
+		if l := e.links[rank]; l != nil && (l.lostErr != nil || l.goodbye.Load()) {
+			lost = append(lost, i)
 		}
 	}
 	e.mu.Unlock()
 	r.do(func(v *agree.Node) {
-		for _, i := range gone {
+		for _, i := range lost {
 			v.Lost(i)
 		}
 	})
 	return r, nil
 }
 
-// unreachable tells all agreements that the peer of l is lost, or has left.
-func (e *Engine) unreachable(l *link) {
+// peerUnreachable tells all agreements that the peer of l is lost, or has left.
+func (e *Engine) peerUnreachable(l *link) {
 	e.mu.Lock()
-	var rounds []*round
-	for _, r := range e.rounds {
+	var rounds []*agreement
+	for _, r := range e.agreements {
 		rounds = append(rounds, r)
 	}
 	e.mu.Unlock()
@@ -104,8 +104,8 @@ func (e *Engine) unreachable(l *link) {
 	}
 }
 
-// rebuildMessage hands a frame to the agreement that it belongs to.
-func (e *Engine) rebuildMessage(w *wire, h *header) error {
+// receiveRebuild hands a frame to the agreement that it belongs to.
+func (e *Engine) receiveRebuild(w *wire, h *header) error {
 	l := w.l
 	b, err := w.payload(h)
 	if err != nil {
@@ -117,10 +117,10 @@ func (e *Engine) rebuildMessage(w *wire, h *header) error {
 	}
 	k := key{h.group, h.gen}
 	e.mu.Lock()
-	early := !e.met && len(e.heard) < maxRounds
+	early := !e.connected && len(e.earlyRebuilds) < maxAgreements
 	if early { // this rank still waits for connections
-		e.heard = append(e.heard, func() {
-			if err := e.rebuildHeard(l, k, &f); err != nil {
+		e.earlyRebuilds = append(e.earlyRebuilds, func() {
+			if err := e.handleRebuild(l, k, &f); err != nil {
 				e.lost(l, err)
 			}
 		})
@@ -129,18 +129,18 @@ func (e *Engine) rebuildMessage(w *wire, h *header) error {
 	if early {
 		return nil
 	}
-	return e.rebuildHeard(l, k, &f)
+	return e.handleRebuild(l, k, &f)
 }
 
-func (e *Engine) rebuildHeard(l *link, k key, f *rebuildFrame) error {
+func (e *Engine) handleRebuild(l *link, k key, f *rebuildFrame) error {
 	from := slices.Index(f.Ranks, l.peer.Rank)
 	if from < 0 {
 		return fmt.Errorf("broke the protocol: rebuild of ranks %v", f.Ranks)
 	}
 	err := f.Check(len(f.Ranks))
-	var r *round
+	var r *agreement
 	if err == nil {
-		r, err = e.round(k, f.Ranks)
+		r, err = e.agreement(k, f.Ranks)
 	}
 	if err != nil {
 		return fmt.Errorf("broke the protocol: rebuild: %w", err)
@@ -150,16 +150,16 @@ func (e *Engine) rebuildHeard(l *link, k key, f *rebuildFrame) error {
 }
 
 // Survivors agrees with the other members of a failed group on who goes on (see backend.Rebuilder).
-func (e *Engine) Survivors(ctx context.Context, s backend.Spec, patience time.Duration) ([]int, error) {
+func (e *Engine) Survivors(ctx context.Context, s backend.Spec, timeout time.Duration) ([]int, error) {
 	k := key{s.ID, e.cfg.Gen + s.Gen}
-	r, err := e.round(k, s.Ranks)
+	r, err := e.agreement(k, s.Ranks)
 	if err != nil {
 		return nil, fmt.Errorf("tcp: %w", err)
 	}
 	// A leader that is stopped is lost after the engine's timeout; then the next one needs a moment.
-	limit, cancel := context.WithTimeout(ctx, patience+2*e.cfg.Timeout+time.Second)
+	limit, cancel := context.WithTimeout(ctx, timeout+2*e.cfg.Timeout+time.Second)
 	defer cancel()
-	decided, err := r.settle(limit, patience)
+	decided, err := r.settle(limit, timeout)
 	if err != nil {
 		r.do((*agree.Node).Leave)
 		if limit.Err() != nil && ctx.Err() == nil {
@@ -169,49 +169,49 @@ func (e *Engine) Survivors(ctx context.Context, s backend.Spec, patience time.Du
 	}
 	ranks, err := agree.Outcome(decided, s.Rank, s.Ranks, s.Gen)
 	if err == nil {
-		e.leaveBehind(ranks)
+		e.forgetLosses(ranks)
 	}
 	return ranks, err
 }
 
 // settle takes part until there is a decision.
-func (r *round) settle(ctx context.Context, patience time.Duration) ([]int, error) {
-	r.do((*agree.Node).Join)
-	enough := time.NewTimer(patience)
+func (a *agreement) settle(ctx context.Context, timeout time.Duration) ([]int, error) {
+	a.do((*agree.Node).Join)
+	enough := time.NewTimer(timeout)
 	defer enough.Stop()
-	try := time.NewTimer(anotherTry)
+	try := time.NewTimer(ballotInterval)
 	defer try.Stop()
 	for {
-		r.mu.Lock()
-		decided, hopeless, here := r.node.Decided(), r.node.Hopeless(), r.node.Here()
-		r.mu.Unlock()
+		a.mu.Lock()
+		decided, hopeless, here := a.node.Decided(), a.node.Hopeless(), a.node.Here()
+		a.mu.Unlock()
 		switch {
 		case decided != nil:
 			return decided, nil
 		case hopeless:
-			return nil, agree.TooFew(here, r.ranks, r.key.gen-r.e.cfg.Gen)
+			return nil, agree.TooFew(here, a.ranks, a.key.gen-a.e.cfg.Gen)
 		}
 		select {
-		case <-r.changed:
+		case <-a.changed:
 		case <-enough.C:
-			r.do((*agree.Node).Hurry)
+			a.do((*agree.Node).Hurry)
 		case <-try.C:
-			r.do((*agree.Node).Tick)
-			try.Reset(anotherTry + rand.N(anotherTry))
+			a.do((*agree.Node).Tick)
+			try.Reset(ballotInterval + rand.N(ballotInterval))
 		case <-ctx.Done():
 			return nil, ctx.Err()
-		case <-r.e.stop:
+		case <-a.e.stop:
 			return nil, errors.New("the engine is closed")
 		}
 	}
 }
 
-// leaveBehind forgets the failures that led to a new generation of some ranks: what is lost from now on is another matter.
-func (e *Engine) leaveBehind(ranks []int) {
+// forgetLosses forgets the failures that led to a new generation of some ranks: what is lost from now on is another matter.
+func (e *Engine) forgetLosses(ranks []int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.lateErr = nil
-	if e.gone != nil && !slices.Contains(ranks, e.gone.peer.Rank) {
-		e.gone = e.lostAmong(ranks)
+	e.firstErr = nil
+	if e.firstLost != nil && !slices.Contains(ranks, e.firstLost.peer.Rank) {
+		e.firstLost = e.lostAmong(ranks)
 	}
 }

@@ -10,7 +10,7 @@ import (
 const SecretBytes = identity.SecretBytes
 
 // protocol is the TLS application protocol; it changes with the wire format.
-const protocol = "ringo/3"
+const protocol = "ringo/4"
 
 // NewSecret returns a new random job secret as 64 hexadecimal digits.
 func NewSecret() string { return identity.NewSecret() }

@@ -10,7 +10,7 @@ import (
 // a large message take turns on the data connections; the first part is always on the first one, and so the first parts of
 // all messages arrive in order.
 func (p *pipe) send(kind backend.Kind, seq uint64, tag uint8, print uint64, b []byte) error {
-	h := header{typ: frameData, kind: kind, gen: p.g.key.gen, group: p.g.key.id, seq: seq, tag: tag, nth: p.given.next(seq, tag),
+	h := header{typ: frameData, kind: kind, gen: p.g.key.gen, group: p.g.key.id, seq: seq, tag: tag, nth: p.sent.next(seq, tag),
 		total: uint64(len(b)), print: print}
 	wires, window := p.link.out, smallWindow
 	if len(b) > smallMessage {
@@ -28,7 +28,7 @@ func (p *pipe) send(kind backend.Kind, seq uint64, tag uint8, print uint64, b []
 		h.length = uint64(len(part))
 		if w := wires[i%len(wires)]; w == wires[0] {
 			if err := p.write(w, &h, part); err != nil {
-				return p.g.broken(p.link, err)
+				return p.g.writeFailed(p.link, err)
 			}
 		} else {
 			p.writeBeside(w, h, part)
@@ -58,7 +58,7 @@ func partBytes(n, wires int) int {
 	return min(units*partUnit, maxPayload)
 }
 
-// writeBeside writes a frame while the lane writes others; written waits for all of them.
+// writeBeside writes a frame while the worker writes others; written waits for all of them.
 func (p *pipe) writeBeside(w *wire, h header, part []byte) {
 	p.beside.Go(func() {
 		if err := p.write(w, &h, part); err != nil {
@@ -70,7 +70,7 @@ func (p *pipe) writeBeside(w *wire, h header, part []byte) {
 func (p *pipe) written() error {
 	p.beside.Wait()
 	if err := p.failed.Load(); err != nil {
-		return p.g.broken(p.link, *err)
+		return p.g.writeFailed(p.link, *err)
 	}
 	return nil
 }
@@ -79,14 +79,14 @@ func (p *pipe) written() error {
 func (p *pipe) reserve(n, window int) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for p.err == nil && !p.left && p.flight+n > window {
+	for p.err == nil && !p.closed && p.flight+n > window {
 		p.cond.Wait()
 	}
 	switch {
 	case p.err != nil:
 		return p.err
-	case p.left:
-		return p.g.blame(p.link.peer, backend.ErrLeft)
+	case p.closed:
+		return p.g.peerError(p.link.peer, backend.ErrLeft)
 	}
 	p.flight += n
 	return nil

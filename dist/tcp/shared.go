@@ -19,15 +19,15 @@ import (
 func (e *Engine) listenShared() *shm.Door {
 	c := &e.cfg
 	if c.NoShared || c.Size == 1 {
-		e.self.Unshared = asked
+		e.self.NoShmReason = shmOff
 		return nil
 	}
 	d, err := shm.Listen(shm.Config{Rank: c.Rank, Size: c.Size, Secret: c.Secret, Job: c.Job, Gen: c.Gen})
 	if err != nil {
-		e.self.Unshared = err.Error()
+		e.self.NoShmReason = err.Error()
 		return nil
 	}
-	e.self.Door = d.Name()
+	e.self.ShmSocket = d.Name()
 	return d
 }
 
@@ -38,13 +38,13 @@ func (e *Engine) share(ctx context.Context, d *shm.Door) {
 	if len(here) == 1 || !allOffer(here, e.cfg.Rank) {
 		return
 	}
-	doors := map[int]string{}
+	sockets := map[int]string{}
 	for _, m := range here {
 		if m.Rank != e.cfg.Rank {
-			doors[m.Rank] = m.Door
+			sockets[m.Rank] = m.ShmSocket
 		}
 	}
-	h, err := d.Meet(ctx, doors)
+	h, err := d.Meet(ctx, sockets)
 	if err != nil {
 		slog.Warn(noShared, "rank", e.cfg.Rank, "reason", err.Error())
 	}
@@ -59,7 +59,7 @@ func (e *Engine) share(ctx context.Context, d *shm.Door) {
 
 const (
 	noShared = "no shared memory: all ranks of this host use sockets"
-	asked    = "RINGO_SHM=0" // a reason that needs no warning
+	shmOff   = "RINGO_SHM=0" // a reason that needs no warning
 )
 
 // here returns the ranks of this host, in order.
@@ -80,13 +80,13 @@ func (e *Engine) here() (out []*member) {
 func allOffer(here []*member, self int) bool {
 	not, wanted := (*member)(nil), false
 	for _, m := range here {
-		if m.Door == "" && (not == nil || not.Unshared == asked) {
+		if m.ShmSocket == "" && (not == nil || not.NoShmReason == shmOff) {
 			not = m
 		}
-		wanted = wanted || m.Unshared != asked
+		wanted = wanted || m.NoShmReason != shmOff
 	}
 	if not != nil && wanted && here[0].Rank == self && runtime.GOOS == "linux" {
-		slog.Warn(noShared, "rank", not.Rank, "reason", not.Unshared)
+		slog.Warn(noShared, "rank", not.Rank, "reason", not.NoShmReason)
 	}
 	return not == nil
 }
@@ -168,9 +168,9 @@ func (e *Engine) openShared(g *group, spec backend.Spec, h *shm.Host) (*shared, 
 	return s, nil
 }
 
-// tellForced tells the members that this rank opens the group over messages, for an algorithm that is forced here. Those
+// sendForced tells the members that this rank opens the group over messages, for an algorithm that is forced here. Those
 // for whom it is not would wait for each other.
-func (g *group) tellForced() {
+func (g *group) sendForced() {
 	for _, p := range g.peers {
 		if p != nil {
 			p.link.post(&header{typ: frameForced, gen: g.key.gen, group: g.key.id}, []byte(g.spec.Messages))
@@ -178,8 +178,8 @@ func (g *group) tellForced() {
 	}
 }
 
-// hearForced handles a member's word that it opens the group over messages.
-func (g *group) hearForced(p *pipe, algorithm string) {
+// receiveForced handles a member's word that it opens the group over messages.
+func (g *group) receiveForced(p *pipe, algorithm string) {
 	g.mu.Lock()
 	p.forced = algorithm[:min(len(algorithm), 64)]
 	g.mu.Unlock()
@@ -226,7 +226,7 @@ func (s *shared) Issue(op *backend.Op) error {
 		err = s.opError(op, fmt.Errorf("algorithm %q cannot do %v in shared memory, which has: direct", op.Algo, op.Kind))
 	}
 	if err == nil {
-		s.note(op)
+		s.remember(op)
 	}
 	s.mu.Unlock()
 	if err == nil {
@@ -323,8 +323,8 @@ func (s *shared) Abort(cause error) error {
 	return nil
 }
 
-// driveOut drives the group until no operation is in flight, it has failed, or the deadline is over.
-func (s *shared) driveOut(deadline time.Time) {
+// drain drives the group until no operation is in flight, it has failed, or the deadline is over.
+func (s *shared) drain(deadline time.Time) {
 	ctx, cancel := context.WithDeadline(context.Background(), deadline)
 	defer cancel()
 	for {

@@ -12,62 +12,62 @@ import (
 )
 
 const (
-	recordBytes  = 16 << 10  // the payload of a TLS record
-	recordHeader = 5         // of a TLS record
-	readBytes    = 64 << 10  // read from the system at once
-	boxedBytes   = 128 << 10 // read and written at once, where frames are boxed
+	tlsRecordBytes  = 16 << 10  // the payload of a TLS record
+	tlsRecordHeader = 5         // of a TLS record
+	readBytes       = 64 << 10  // read from the system at once
+	cipherBuffer    = 128 << 10 // read and written at once, where frames are encrypted
 )
 
 // wire is one connection of a link. Any number of goroutines write to it, one at a time; one reads.
 type wire struct {
-	l    *link
-	conn net.Conn // TLS, or the connection itself
-	raw  net.Conn // below the TLS
-	seal bool     // conn is not encrypted: frames are sealed
-	box  *box     // frames are boxed; else nil
+	l           *link
+	conn        net.Conn      // TLS, or the connection itself
+	raw         net.Conn      // below the TLS
+	checksummed bool          // conn is not encrypted: frames have checksums
+	cipher      *recordCipher // frames are encrypted; else nil
 
-	wmu  turn
-	wbuf []byte // header and head of a payload; or boxes
+	wmu  channelMutex
+	wbuf []byte // header and head of a payload; or records
 	vec  [2][]byte
 	sent uint32 // frames written, guarded by wmu
 
 	r      *bufio.Reader
 	got    uint32 // checksum of the payload so far
-	number uint32 // of the frame that is read next, where frames are sealed
-	next   []byte // of the payload, in r; a box, where frames are boxed
-	parted bool   // the peer will write nothing more
+	number uint32 // of the frame that is read next, where frames have checksums
+	next   []byte // of the payload, in r; a record, where frames are encrypted
+	done   bool   // the peer will write nothing more
 }
 
-// turn is a mutex whose holder may wait for the network: those behind it wait on a channel, which testing/synctest
+// channelMutex is a mutex whose holder may wait for the network: those behind it wait on a channel, which testing/synctest
 // understands.
-type turn chan struct{}
+type channelMutex chan struct{}
 
-func (t turn) Lock()   { t <- struct{}{} }
-func (t turn) Unlock() { <-t }
+func (t channelMutex) Lock()   { t <- struct{}{} }
+func (t channelMutex) Unlock() { <-t }
 
 func newWire(l *link, conn net.Conn) *wire {
-	w := &wire{l: l, conn: conn, raw: conn, seal: true, wbuf: make([]byte, recordBytes), wmu: make(turn, 1)}
+	w := &wire{l: l, conn: conn, raw: conn, checksummed: true, wbuf: make([]byte, tlsRecordBytes), wmu: make(channelMutex, 1)}
 	size := readBytes
 	if c, ok := conn.(*tls.Conn); ok {
-		w.raw, w.seal, size = c.NetConn(), false, recordBytes
+		w.raw, w.checksummed, size = c.NetConn(), false, tlsRecordBytes
 	}
 	w.r = bufio.NewReaderSize(conn, size)
 	return w
 }
 
 // newDataWire makes a wire of a connection that was dialed for data. Both sides have shown who they are, and go on below the
-// TLS: with boxes or, without encryption, checksums.
+// TLS: with records or, without encryption, checksums.
 func newDataWire(l *link, c *tls.Conn, plain bool) (*wire, error) {
-	p := c.NetConn().(*packed)
+	p := c.NetConn().(*tlsConn)
 	w := newWire(l, p.Conn)
 	w.r = p.r // the peer may have sent something already
 	if plain {
 		return w, nil
 	}
 	var err error
-	w.box, err = newBox(c)
-	w.seal, w.r = false, bufio.NewReaderSize(p.r, boxedBytes)
-	w.wbuf = make([]byte, 0, boxedBytes+headerBytes+3*boxOverhead)
+	w.cipher, err = newRecordCipher(c)
+	w.checksummed, w.r = false, bufio.NewReaderSize(p.r, cipherBuffer)
+	w.wbuf = make([]byte, 0, cipherBuffer+headerBytes+3*recordTag)
 	return w, err
 }
 
@@ -75,12 +75,12 @@ func newDataWire(l *link, c *tls.Conn, plain bool) (*wire, error) {
 func (w *wire) write(h *header, payload []byte) error {
 	w.wmu.Lock()
 	defer w.wmu.Unlock()
-	if w.box != nil {
-		return w.writeBoxed(h, payload)
+	if w.cipher != nil {
+		return w.writeEncrypted(h, payload)
 	}
 	h.put(w.wbuf)
-	if w.seal {
-		w.sent = seal(w.wbuf, w.sent, payload)
+	if w.checksummed {
+		w.sent = checksumFrame(w.wbuf, w.sent, payload)
 	}
 	if len(payload) <= len(w.wbuf)-headerBytes {
 		n := copy(w.wbuf[headerBytes:], payload)
@@ -93,20 +93,20 @@ func (w *wire) write(h *header, payload []byte) error {
 	return err
 }
 
-// writeBoxed sends a frame in boxes, several at once.
-func (w *wire) writeBoxed(h *header, payload []byte) error {
+// writeEncrypted sends a frame in records, several at once.
+func (w *wire) writeEncrypted(h *header, payload []byte) error {
 	head := w.wbuf[:headerBytes]
 	h.put(head)
-	out, err := w.box.seal(head[:0], head)
+	out, err := w.cipher.seal(head[:0], head)
 	for err == nil && len(payload) > 0 {
-		n := min(len(payload), boxBytes)
-		if len(out)+n+boxOverhead > cap(out) {
+		n := min(len(payload), recordPlain)
+		if len(out)+n+recordTag > cap(out) {
 			if _, err = w.conn.Write(out); err != nil {
 				break
 			}
 			out = out[:0]
 		}
-		out, err = w.box.seal(out, payload[:n])
+		out, err = w.cipher.seal(out, payload[:n])
 		payload = payload[n:]
 	}
 	if err == nil {
@@ -119,9 +119,9 @@ func (w *wire) writeBoxed(h *header, payload []byte) error {
 func (w *wire) writePosted(frames []byte) error {
 	w.wmu.Lock()
 	defer w.wmu.Unlock()
-	for b := frames; w.seal && len(b) > 0; {
+	for b := frames; w.checksummed && len(b) > 0; {
 		end := headerBytes + binary.LittleEndian.Uint32(b[16:])
-		w.sent = seal(b, w.sent, b[headerBytes:end])
+		w.sent = checksumFrame(b, w.sent, b[headerBytes:end])
 		b = b[end:]
 	}
 	_, err := w.conn.Write(frames)
@@ -131,8 +131,8 @@ func (w *wire) writePosted(frames []byte) error {
 // header reads the next frame's.
 func (w *wire) header(h *header) error {
 	n := headerBytes
-	if w.box != nil {
-		n += boxOverhead
+	if w.cipher != nil {
+		n += recordTag
 	}
 	b, err := w.r.Peek(n)
 	if err != nil {
@@ -141,15 +141,15 @@ func (w *wire) header(h *header) error {
 		}
 		return err
 	}
-	if w.box != nil {
-		if err := w.box.open(b[:headerBytes], b); err != nil {
+	if w.cipher != nil {
+		if err := w.cipher.open(b[:headerBytes], b); err != nil {
 			return err
 		}
 	}
 	if err := h.parse(b, w.number); err != nil {
 		return fmt.Errorf("broke the protocol: %w", err)
 	}
-	if w.seal {
+	if w.checksummed {
 		w.number++
 	}
 	w.got = 0
@@ -159,9 +159,9 @@ func (w *wire) header(h *header) error {
 
 // await waits for the next bytes of the payload, of which left are left, and returns how many there are. take must follow.
 func (w *wire) await(left int) (n int, err error) {
-	if w.box != nil {
-		n = min(left, boxBytes)
-		w.next, err = w.r.Peek(n + boxOverhead)
+	if w.cipher != nil {
+		n = min(left, recordPlain)
+		w.next, err = w.r.Peek(n + recordTag)
 		return n, err
 	}
 	if w.r.Buffered() == 0 {
@@ -178,16 +178,16 @@ func (w *wire) take(dst []byte) error {
 	b := w.next
 	w.next = nil
 	switch {
-	case w.box != nil:
+	case w.cipher != nil:
 		if dst == nil {
-			dst = b[:len(b)-boxOverhead]
+			dst = b[:len(b)-recordTag]
 		}
-		if err := w.box.open(dst, b); err != nil {
+		if err := w.cipher.open(dst, b); err != nil {
 			return err
 		}
 	default:
 		copy(dst, b)
-		if w.seal {
+		if w.checksummed {
 			w.got = kernel.CRC32C(w.got, b)
 		}
 	}
@@ -197,11 +197,11 @@ func (w *wire) take(dst []byte) error {
 
 // fill reads the whole payload.
 func (w *wire) fill(h *header, b []byte) error {
-	if w.box == nil {
+	if w.cipher == nil {
 		if _, err := io.ReadFull(w.r, b); err != nil {
 			return err
 		}
-		if w.seal {
+		if w.checksummed {
 			w.got = kernel.CRC32C(0, b)
 		}
 		return w.check(h)
@@ -233,19 +233,19 @@ func (w *wire) payload(h *header) ([]byte, error) {
 	return b, w.fill(h, b)
 }
 
-// packed is a connection below TLS. It reads several records at once, but hands them over one at a time: what follows the
+// tlsConn is a connection below TLS. It reads several records at once, but hands them over one at a time: what follows the
 // last one is not TLS's any more, and stays in r.
-type packed struct {
+type tlsConn struct {
 	net.Conn
 	r    *bufio.Reader
 	left int // of the record
 }
 
-func newPacked(c net.Conn) *packed { return &packed{Conn: c, r: bufio.NewReaderSize(c, readBytes)} }
+func newTLSConn(c net.Conn) *tlsConn { return &tlsConn{Conn: c, r: bufio.NewReaderSize(c, readBytes)} }
 
-func (p *packed) Read(b []byte) (int, error) {
+func (p *tlsConn) Read(b []byte) (int, error) {
 	if p.left == 0 { // type, version and length
-		head, err := p.r.Peek(recordHeader)
+		head, err := p.r.Peek(tlsRecordHeader)
 		if err != nil && len(head) == 0 {
 			return 0, err
 		}

@@ -34,7 +34,7 @@ func TestConformanceWithDelays(t *testing.T) {
 		t.Skip("RINGO_LONG=1 runs it")
 	}
 	t.Setenv("RINGO_LONG", "0") // the suite in its short form
-	t.Run("sealed", func(t *testing.T) { disttest.Run(t, over(time.Minute, nil, delayed())) })
+	t.Run("checksums", func(t *testing.T) { disttest.Run(t, over(time.Minute, nil, delayed())) })
 	t.Run("encrypted", func(t *testing.T) { disttest.Run(t, over(time.Minute, make([]byte, tcp.SecretBytes), delayed())) })
 }
 

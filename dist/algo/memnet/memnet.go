@@ -28,24 +28,24 @@ type Message struct {
 
 // Net connects n ranks.
 type Net struct {
-	ranks   []*Rank
-	boxes   [][]chan Message // from, to
-	observe func(m *Message)
-	down    chan struct{} // closed when cause is set
-	once    sync.Once
-	cause   error
+	ranks     []*Rank
+	mailboxes [][]chan Message // from, to
+	observe   func(m *Message)
+	down      chan struct{} // closed when cause is set
+	once      sync.Once
+	cause     error
 }
 
 // New connects n ranks. observe, if not nil, sees every message before it is sent, on the goroutine of the sender: the
 // messages of one rank in their order, those of several at the same time. It may not keep Bytes, but put other bytes of
 // the same length in their place.
 func New(n int, observe func(m *Message)) *Net {
-	net := &Net{boxes: make([][]chan Message, n), observe: observe, down: make(chan struct{})}
+	net := &Net{mailboxes: make([][]chan Message, n), observe: observe, down: make(chan struct{})}
 	for i := range n {
 		net.ranks = append(net.ranks, &Rank{net: net, rank: i, sent: make([]int, n), early: make([][]Message, n)})
-		net.boxes[i] = make([]chan Message, n)
+		net.mailboxes[i] = make([]chan Message, n)
 		for j := range n {
-			net.boxes[i][j] = make(chan Message, backend.Depth)
+			net.mailboxes[i][j] = make(chan Message, backend.Depth)
 		}
 	}
 	return net
@@ -98,7 +98,7 @@ func (n *Net) Rounds() int {
 func (n *Net) Drained() error {
 	for to, t := range n.ranks {
 		for from := range n.ranks {
-			if left := len(t.early[from]) + len(n.boxes[from][to]); left > 0 {
+			if left := len(t.early[from]) + len(n.mailboxes[from][to]); left > 0 {
 				return fmt.Errorf("rank %d did not ask for %d messages of rank %d", to, left, from)
 			}
 		}
@@ -142,7 +142,7 @@ func (t *Rank) put(peer int, tag uint64, b []byte) (taken chan struct{}, err err
 		m.taken = make(chan struct{})
 	}
 	select {
-	case t.net.boxes[t.rank][peer] <- m:
+	case t.net.mailboxes[t.rank][peer] <- m:
 		return m.taken, nil
 	case <-t.net.down:
 		return nil, errDown
@@ -180,7 +180,7 @@ func (t *Rank) next(peer int, tag uint64) (Message, error) {
 	}
 	for {
 		select {
-		case m := <-t.net.boxes[peer][t.rank]:
+		case m := <-t.net.mailboxes[peer][t.rank]:
 			if m.Tag == tag {
 				return m, nil
 			}

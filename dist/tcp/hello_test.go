@@ -27,7 +27,7 @@ func TestDataConnectionNeedsToken(t *testing.T) {
 	require.NoError(t, err)
 	var table []member
 	require.NoError(t, readJSON(c, frameTable, &table))
-	knock := func(rank, data int, token string) error {
+	dialData := func(rank, data int, token string) error {
 		h := me
 		h.Rank, h.Data, h.Token = rank, data, token
 		d, _, err := dialOnce(t.Context(), conf, cs[0].Addr, h)
@@ -39,10 +39,10 @@ func TestDataConnectionNeedsToken(t *testing.T) {
 	token, err := newLink(newEngine(Config{}, member{}), member{}, c).token()
 	require.NoError(t, err)
 	const belongs = "does not belong to the one that is there"
-	assert.ErrorContains(t, knock(1, 1, ""), belongs)
-	assert.ErrorContains(t, knock(1, 1, token[:len(token)-1]+"x"), belongs)
+	assert.ErrorContains(t, dialData(1, 1, ""), belongs)
+	assert.ErrorContains(t, dialData(1, 1, token[:len(token)-1]+"x"), belongs)
 	for _, h := range [][2]int{{0, 1}, {-1, 1}, {2, 1}, {1, 2*streams + 1}} {
-		assert.ErrorContains(t, knock(h[0], h[1], token), "expects no data connection", "%v", h)
+		assert.ErrorContains(t, dialData(h[0], h[1], token), "expects no data connection", "%v", h)
 	}
 	data := playData(t, conf, cs[0].Addr, c, me)
 	e := joined()
@@ -66,27 +66,27 @@ func TestMeshHello(t *testing.T) {
 	} {
 		e := newEngine(Config{Rank: 2, Size: 5, Gen: 3}, member{Rank: 2})
 		e.links[4] = newLink(e, member{Rank: 4}, nil)
-		m := &meeting{e: e, changed: make(chan struct{}, 1)}
+		m := &rendezvous{e: e, changed: make(chan struct{}, 1)}
 		h := hello{member: member{Rank: 3}, Size: 5, Gen: 3, Mesh: true}
 		change(&h)
 		before := append([]*link(nil), e.links...)
-		assert.ErrorContains(t, greet(m, h), "expects no connection from rank", name)
+		assert.ErrorContains(t, answerTo(m, h), "expects no connection from rank", name)
 		assert.Equal(t, before, e.links, name)
 	}
 }
 
-// greet returns the answer to a hello that is refused before the connection is looked at.
-func greet(m *meeting, h hello) (err error) {
+// hello returns the answer to a hello that is refused before the connection is looked at.
+func answerTo(m *rendezvous, h hello) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("was let in: %v", p)
 		}
 	}()
-	return m.greetMesh(h, nil)
+	return m.acceptMesh(h, nil)
 }
 
 // No more than 64 connections that say nothing are held: the oldest has to go.
-func TestSilentGuestsAreLimited(t *testing.T) {
+func TestPendingConnectionsAreLimited(t *testing.T) {
 	captureLog(t)
 	cs := configs(t, 2)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -95,14 +95,14 @@ func TestSilentGuestsAreLimited(t *testing.T) {
 		_, err := Join(ctx, cs[0])
 		ended <- err
 	}()
-	var guests []net.Conn
-	for range maxGuests + 3 {
+	var pending []net.Conn
+	for range maxPending + 3 {
 		c, err := net.Dial("tcp", cs[0].Addr)
 		require.NoError(t, err)
 		defer c.Close()
-		guests = append(guests, c)
+		pending = append(pending, c)
 	}
-	for i, c := range guests {
+	for i, c := range pending {
 		if i < 3 {
 			require.NoError(t, c.SetReadDeadline(time.Now().Add(handshakeTime/2)))
 			_, err := c.Read(make([]byte, 1))

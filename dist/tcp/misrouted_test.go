@@ -18,7 +18,7 @@ import (
 )
 
 // joinByHand does what Join does on a rank, but what it makes of the table of ranks is up to then.
-func joinByHand(t *testing.T, c Config, then func(ctx context.Context, m *meeting, zero *link, table []member) error) error {
+func joinByHand(t *testing.T, c Config, then func(ctx context.Context, m *rendezvous, zero *link, table []member) error) error {
 	require.NoError(t, c.complete())
 	conf, err := tlsConfig(c.Secret, c.Job)
 	require.NoError(t, err)
@@ -27,14 +27,14 @@ func joinByHand(t *testing.T, c Config, then func(ctx context.Context, m *meetin
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	e := newEngine(c, member{Rank: c.Rank, Host: c.Host, Machine: "by hand"})
-	m := &meeting{e: e, conf: conf, end: end, changed: make(chan struct{}, 1)}
-	e.absent, e.refused = m.leave, m.fail
+	m := &rendezvous{e: e, conf: conf, cancel: end, changed: make(chan struct{}, 1)}
+	e.onLost, e.onReject = m.linkLost, m.fail
 	conn, zero, err := dial(ctx, conf, c.Addr, member{}, m.hello(false))
 	require.NoError(t, err)
 	table, err := m.readTable(ctx, conn)
 	require.NoError(t, err)
-	err = then(ctx, m, m.add(zero, conn), table)
-	e.abandon(m.joined(), err)
+	err = then(ctx, m, m.addDialed(zero, conn), table)
+	e.abandon(m.links(), err)
 	return err
 }
 
@@ -59,25 +59,25 @@ func TestRanksSwappedInTheMiddle(t *testing.T) {
 		errs <- all
 	}()
 	began := time.Now()
-	err := joinByHand(t, cs[3], func(ctx context.Context, m *meeting, zero *link, table []member) error {
+	err := joinByHand(t, cs[3], func(ctx context.Context, m *rendezvous, zero *link, table []member) error {
 		table[1].Addr, table[2].Addr = table[2].Addr, table[1].Addr
 		return m.connect(ctx, zero, table)
 	})
 	assert.ErrorContains(t, err, "rank 3 dialed rank 1 (host h1")
 	assert.ErrorContains(t, err, "but rank 2 (host h2")
-	assert.ErrorContains(t, err, "led astray")
+	assert.ErrorContains(t, err, "redirected")
 	for r, err := range <-errs {
 		assert.ErrorContains(t, err, "rank 3", "rank %d", r)
 	}
 	assert.Less(t, time.Since(began), 3*time.Second+reliability.Slack)
 }
 
-// The others may miss a rank that was led astray before it has said so itself.
-func TestLedAstrayAndMissed(t *testing.T) {
-	m := &meeting{failed: errors.New("rank 3 was lost")}
-	astray := fmt.Errorf("rank 3 dialed rank 1: %w", errAstray)
-	assert.Equal(t, astray, m.because(astray))
-	assert.Equal(t, m.failed, m.because(net.ErrClosed))
+// The others may miss a rank that was misrouted before it has said so itself.
+func TestMisroutedAndMissed(t *testing.T) {
+	m := &rendezvous{failed: errors.New("rank 3 was lost")}
+	misrouted := fmt.Errorf("rank 3 dialed rank 1: %w", errMisrouted)
+	assert.Equal(t, misrouted, m.firstFailure(misrouted))
+	assert.Equal(t, m.failed, m.firstFailure(net.ErrClosed))
 }
 
 // Rank 0, and the far end of a data connection, are known by their rank as well.

@@ -12,35 +12,35 @@ import (
 
 // The states of a bell, in shared memory.
 const (
-	quiet  uint32 = iota // nothing happened since the last park
-	rung                 // something happened: the next park returns at once
-	parked               // the rank sleeps: who rings writes to its eventfd
+	quiet    uint32 = iota // nothing happened since the last park
+	signaled               // something happened: the next park returns at once
+	parked                 // the rank sleeps: who rings writes to its eventfd
 )
 
 // one is what wakes an eventfd.
 var one = binary.NativeEndian.AppendUint64(nil, 1)
 
-// bell wakes a rank that sleeps. It is wait.Bell between processes: a ring between two parks is never lost, and costs a
+// doorbell wakes a rank that sleeps. It is wait.Bell between processes: a ring between two parks is never lost, and costs a
 // system call only when the rank sleeps. A park may also end for nothing.
-type bell struct {
+type doorbell struct {
 	state *atomic.Uint32
 	file  *os.File // eventfd
 	wake  chan struct{}
 	over  chan struct{} // closed when listen has ended
 }
 
-func newBell(state *atomic.Uint32) (*bell, error) {
+func newDoorbell(state *atomic.Uint32) (*doorbell, error) {
 	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	if err != nil {
 		return nil, fmt.Errorf("shm: eventfd: %w", err)
 	}
-	b := &bell{state: state, file: os.NewFile(uintptr(fd), "eventfd"), wake: make(chan struct{}, 1), over: make(chan struct{})}
+	b := &doorbell{state: state, file: os.NewFile(uintptr(fd), "eventfd"), wake: make(chan struct{}, 1), over: make(chan struct{})}
 	go b.listen()
 	return b, nil
 }
 
 // listen hands on what peers write to the eventfd.
-func (b *bell) listen() {
+func (b *doorbell) listen() {
 	defer close(b.over)
 	buf := make([]byte, 8)
 	for {
@@ -51,7 +51,7 @@ func (b *bell) listen() {
 	}
 }
 
-func (b *bell) token() {
+func (b *doorbell) token() {
 	select {
 	case b.wake <- struct{}{}:
 	default:
@@ -59,20 +59,20 @@ func (b *bell) token() {
 }
 
 // ring ends this rank's own current or next park.
-func (b *bell) ring() {
-	if b.state.Load() != rung && b.state.Swap(rung) == parked {
+func (b *doorbell) ring() {
+	if b.state.Load() != signaled && b.state.Swap(signaled) == parked {
 		b.token()
 	}
 }
 
-// rouse is ring, even when a peer that died has left the bell rung without waking anybody.
-func (b *bell) rouse() {
-	b.state.Store(rung)
+// forceRing is ring, even when a peer that died has left the bell rung without waking anybody.
+func (b *doorbell) forceRing() {
+	b.state.Store(signaled)
 	b.token()
 }
 
 // park sleeps until the bell has been rung since the last park, or until ctx ends (it returns ctx.Err()).
-func (b *bell) park(ctx context.Context) error {
+func (b *doorbell) park(ctx context.Context) error {
 	if !b.state.CompareAndSwap(quiet, parked) {
 		b.state.Store(quiet)
 		return nil
@@ -87,19 +87,19 @@ func (b *bell) park(ctx context.Context) error {
 	}
 }
 
-func (b *bell) close() {
+func (b *doorbell) close() {
 	b.file.Close()
 	<-b.over
 }
 
-// knocker rings the bell of a peer.
-type knocker struct {
+// remoteDoorbell rings the bell of a peer.
+type remoteDoorbell struct {
 	state *atomic.Uint32
 	fd    int
 }
 
-func (k *knocker) ring() {
-	if k.state.Load() != rung && k.state.Swap(rung) == parked {
-		_, _ = unix.Write(k.fd, one) // fails only when the counter is full: then the peer has enough to wake up for
+func (b *remoteDoorbell) ring() {
+	if b.state.Load() != signaled && b.state.Swap(signaled) == parked {
+		_, _ = unix.Write(b.fd, one) // fails only when the counter is full: then the peer has enough to wake up for
 	}
 }

@@ -18,10 +18,10 @@ import (
 	"github.com/ringo-ml/ringo/dist/backend"
 )
 
-// attackers is how many strangers are at it at the same time.
+// attackers is how many unauthenticated connections are at it at the same time.
 const attackers = 16
 
-// attacks is how many times strangers connect.
+// attacks is how many times unauthenticated connections connect.
 func attacks(t *testing.T) int {
 	if s := os.Getenv("RINGO_STRANGERS"); s != "" {
 		n, err := strconv.Atoi(s)
@@ -34,7 +34,7 @@ func attacks(t *testing.T) int {
 	return 400
 }
 
-// Strangers hammer on every address that the job has ever used, while its ranks meet and while it computes: it computes
+// Unauthenticated connections hammer on every address that the job has ever used, while its ranks meet and while it computes: it computes
 // the right thing, and they get nothing. Half of them come before the last rank, when doors are open.
 func TestStrangersDuringJob(t *testing.T) {
 	captureLog(t)
@@ -45,7 +45,7 @@ func TestStrangersDuringJob(t *testing.T) {
 	for r := range cs {
 		cs[r].JoinTimeout = 5 * time.Minute
 	}
-	crowd := &crowd{targets: []string{cs[0].Addr, fmt.Sprintf("127.0.0.1:%d", port)}, kinds: strangerKinds(t)}
+	crowd := &crowd{targets: []string{cs[0].Addr, fmt.Sprintf("127.0.0.1:%d", port)}, kinds: attackKinds(t)}
 	engines, errs := make([]*Engine, n), make([]error, n)
 	var joining sync.WaitGroup
 	for r := range n - 1 {
@@ -105,7 +105,7 @@ func computeUntil(t *testing.T, be []backend.Backend, over *atomic.Bool) int {
 	return steps
 }
 
-// crowd is strangers.
+// crowd is unauthenticated connections.
 type crowd struct {
 	targets []string
 	kinds   []func(rng *rand.Rand, c net.Conn) int // they return the bytes of payload that they got
@@ -136,7 +136,7 @@ func (w *crowd) attack(from, to int) {
 	wg.Wait()
 }
 
-func strangerKinds(t *testing.T) []func(rng *rand.Rand, c net.Conn) int {
+func attackKinds(t *testing.T) []func(rng *rand.Rand, c net.Conn) int {
 	kinds := []func(rng *rand.Rand, c net.Conn) int{
 		func(rng *rand.Rand, c net.Conn) int { return talk(c, randomBytes(rng)) },
 		func(_ *rand.Rand, c net.Conn) int { return talk(c, []byte("GET / HTTP/1.1\r\nHost: ringo\r\n\r\n")) },
@@ -154,7 +154,7 @@ func strangerKinds(t *testing.T) []func(rng *rand.Rand, c net.Conn) int {
 		},
 		func(_ *rand.Rand, c net.Conn) int { c.(*net.TCPConn).SetLinger(0); return 0 }, // a reset
 	}
-	for _, conf := range strangers(t) {
+	for _, conf := range unauthenticated(t) {
 		kinds = append(kinds, func(_ *rand.Rand, c net.Conn) int {
 			c.SetDeadline(time.Now().Add(time.Second))
 			s := tls.Client(c, conf)

@@ -11,9 +11,9 @@ import (
 
 // What was derived from an alarm's context may see only later that it ended, when the alarm is set again: package context
 // panics when such a context has no error any more.
-func TestAlarmThatIsSetAgain(t *testing.T) {
+func TestDeadlineTimerThatIsSetAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var a alarm
+		var a deadlineTimer
 		defer a.stop()
 		first := a.set(time.Second)
 		assert.Equal(t, first, a.set(2*time.Second), "the deadline moves")

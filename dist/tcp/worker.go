@@ -8,24 +8,24 @@ import (
 	"github.com/ringo-ml/ringo/dist/backend"
 )
 
-// lane runs the operations of a group and is the Transport of its algorithms.
-type lane struct {
+// worker runs the operations of a group and is the Transport of its algorithms.
+type worker struct {
 	g     *group
 	op    *backend.Op
 	print uint64
 }
 
-// run is the lane's goroutine.
+// run is the worker's goroutine.
 func (g *group) run() {
 	defer g.e.wg.Done()
-	l := &lane{g: g}
-	m := algo.NewMessages(l, g.tuner)
+	w := &worker{g: g}
+	m := algo.NewMessages(w, g.tuner)
 	for {
 		op, print := g.next()
 		if op == nil {
 			return
 		}
-		l.op, l.print = op, print
+		w.op, w.print = op, print
 		err := g.Deserted(op.Seq)
 		if err == nil {
 			err = m.Run(op)
@@ -45,7 +45,7 @@ func (g *group) next() (*backend.Op, uint64) {
 	defer g.mu.Unlock()
 	for {
 		switch {
-		case g.err != nil || g.ended && g.issued == g.done:
+		case g.err != nil || g.closing && g.issued == g.done:
 			return nil, 0
 		case g.issued > g.done:
 			g.running = true
@@ -58,7 +58,7 @@ func (g *group) next() (*backend.Op, uint64) {
 
 // finish marks op done, or fails the group.
 func (g *group) finish(op *backend.Op, err error) {
-	if a := g.accused.Load(); err == nil && a != nil {
+	if a := g.mismatched.Load(); err == nil && a != nil {
 		err = g.awaitFailure(a)
 	}
 	if err != nil {
@@ -72,7 +72,7 @@ func (g *group) finish(op *backend.Op, err error) {
 	g.ops[op.Seq%history].op = nil
 	g.wakeAll()
 	g.mu.Unlock()
-	g.e.tell()
+	g.e.wake()
 }
 
 // opError is err as the failure of op, unless it is one already.
@@ -86,78 +86,78 @@ func (g *group) opError(op *backend.Op, err error) error {
 }
 
 // Rank returns this rank's index in the group.
-func (l *lane) Rank() int { return l.g.spec.Rank }
+func (w *worker) Rank() int { return w.g.spec.Rank }
 
 // Size returns the number of ranks in the group.
-func (l *lane) Size() int { return len(l.g.spec.Ranks) }
+func (w *worker) Size() int { return len(w.g.spec.Ranks) }
 
 // Send sends b to peer.
-func (l *lane) Send(peer int, tag uint64, b []byte) error {
-	if a := l.g.accused.Load(); a != nil {
-		return l.g.awaitFailure(a)
+func (w *worker) Send(peer int, tag uint64, b []byte) error {
+	if a := w.g.mismatched.Load(); a != nil {
+		return w.g.awaitFailure(a)
 	}
-	l.g.waitsFor.Store(int32(peer))
-	return l.fail(l.g.peers[peer].send(l.op.Kind, l.op.Seq, uint8(tag), l.print, b))
+	w.g.waitsFor.Store(int32(peer))
+	return w.fail(w.g.peers[peer].send(w.op.Kind, w.op.Seq, uint8(tag), w.print, b))
 }
 
 // fail fails the group at once: another goroutine may send, or wait for a message, in this operation.
-func (l *lane) fail(err error) error {
+func (w *worker) fail(err error) error {
 	if err != nil {
-		l.g.fail(l.g.opError(l.op, err), true)
+		w.g.fail(w.g.opError(w.op, err), true)
 	}
 	return err
 }
 
 // Recv fills b with the next message of peer with this tag.
-func (l *lane) Recv(peer int, tag uint64, b []byte) error {
-	p := l.g.peers[peer]
-	p.post(l.op.Seq, uint8(tag), l.print, b)
-	_, err := l.await(peer, p, len(b))
-	return l.fail(err)
+func (w *worker) Recv(peer int, tag uint64, b []byte) error {
+	p := w.g.peers[peer]
+	p.post(w.op.Seq, uint8(tag), w.print, b)
+	_, err := w.await(peer, p, len(b))
+	return w.fail(err)
 }
 
 // Take receives the next message of peer with this tag, which has n bytes, without a copy where there can be none.
-func (l *lane) Take(peer int, tag uint64, n int) ([]byte, error) {
-	p := l.g.peers[peer]
-	p.lend(l.op.Seq, uint8(tag), l.print, n)
-	b, err := l.await(peer, p, n)
-	return b, l.fail(err)
+func (w *worker) Take(peer int, tag uint64, n int) ([]byte, error) {
+	p := w.g.peers[peer]
+	p.lend(w.op.Seq, uint8(tag), w.print, n)
+	b, err := w.await(peer, p, n)
+	return b, w.fail(err)
 }
 
 // SendRecv sends and receives at once.
-func (l *lane) SendRecv(to int, out []byte, from int, in []byte, tag uint64) error {
-	p := l.g.peers[from]
-	p.post(l.op.Seq, uint8(tag), l.print, in)
-	if err := l.Send(to, tag, out); err != nil {
+func (w *worker) SendRecv(to int, out []byte, from int, in []byte, tag uint64) error {
+	p := w.g.peers[from]
+	p.post(w.op.Seq, uint8(tag), w.print, in)
+	if err := w.Send(to, tag, out); err != nil {
 		p.cancel()
 		return err
 	}
-	_, err := l.await(from, p, len(in))
+	_, err := w.await(from, p, len(in))
 	return err
 }
 
-func (l *lane) await(peer int, p *pipe, want int) ([]byte, error) {
-	l.g.waitsFor.Store(int32(peer))
+func (w *worker) await(peer int, p *pipe, want int) ([]byte, error) {
+	w.g.waitsFor.Store(int32(peer))
 	b, err := p.await()
-	var m *misfit
+	var m *messageMismatch
 	if errors.As(err, &m) {
-		return nil, l.misfit(peer, p, want, m)
+		return nil, w.mismatch(peer, p, want, m)
 	}
 	return b, err
 }
 
-// misfit is the error of a message of peer that is another than the one of want bytes.
-func (l *lane) misfit(peer int, p *pipe, want int, m *misfit) error {
-	g := l.g
+// mismatch is the error of a message of peer that is another than the one of want bytes.
+func (w *worker) mismatch(peer int, p *pipe, want int, m *messageMismatch) error {
+	g := w.g
 	if m.print {
 		g.mu.Lock()
-		g.accuse(p, l.op.Seq)
+		g.reportMismatch(p, w.op.Seq)
 		g.mu.Unlock()
 		return g.awaitFailure(p.link)
 	}
-	if size := l.op.DType.Size(); l.op.Kind == backend.AllToAllV {
+	if size := w.op.DType.Size(); w.op.Kind == backend.AllToAllV {
 		from, to := g.spec.Ranks[peer], g.e.cfg.Rank
-		return backend.RowsMismatch(l.op, g.spec.Name, from, to, int(m.total)/size, want/size, l.op.Row)
+		return backend.RowsMismatch(w.op, g.spec.Name, from, to, int(m.total)/size, want/size, w.op.Row)
 	}
 	return fmt.Errorf("rank %d sends %d bytes, want %d", p.link.peer.Rank, m.total, want)
 }

@@ -14,12 +14,12 @@ const (
 	magic     = 0x31304d48534f474e
 )
 
-// hub is what a rank shows all peers.
-type hub struct {
-	magic uint64
-	_     [120]byte
-	bell  atomic.Uint32
-	_     [124]byte
+// directory is what a rank shows all peers.
+type directory struct {
+	magic    uint64
+	_        [120]byte
+	doorbell atomic.Uint32
+	_        [124]byte
 	// changes counts the groups that were opened: a reader that did not find one looks again when it has grown.
 	changes atomic.Uint64
 	top     atomic.Uint64 // no entry from here on was ever used
@@ -33,25 +33,25 @@ type entry struct {
 	_            uint64
 }
 
-// line is a number with two cache lines of its own: processors fetch them in pairs.
-type line struct {
+// paddedCounter is a number with two cache lines of its own: processors fetch them in pairs.
+type paddedCounter struct {
 	atomic.Uint64
 	_ [120]byte
 }
 
-// front is the beginning of the block that a rank has for a group.
-type front struct {
+// blockHeader is the beginning of the block that a rank has for a group.
+type blockHeader struct {
 	members  uint64
 	name     [120]byte
-	posted   line // last operation that this rank posted
-	finished line // last operation for which it touches no peer's memory any more
-	busy     line // 1: it is touching the memory of peers
-	aborted  line // 1: it must not begin to. Any rank of the group sets it
-	left     line // peers that have closed the group and look at this block no more
+	posted   paddedCounter // last operation that this rank posted
+	finished paddedCounter // last operation for which it touches no peer's memory any more
+	busy     paddedCounter // 1: it is touching the memory of peers
+	aborted  paddedCounter // 1: it must not begin to. Any rank of the group sets it
+	closed   paddedCounter // peers that have closed the group and look at this block no more
 }
 
-// take is how many pieces a rank has taken out of the slots of one peer: those for it alone, and those for everyone.
-type take struct {
+// consumed is how many pieces a rank has taken out of the slots of one peer: those for it alone, and those for everyone.
+type consumed struct {
 	own, all atomic.Uint64
 	_        [112]byte
 }
@@ -76,8 +76,8 @@ type ref struct{ off, n uint64 }
 
 // Flags of a desc.
 const (
-	staged = 1 << iota // the input is not in the heap, it comes through slots
-	stands             // it describes the Of of a Barrier
+	staged           = 1 << iota // the input is not in the heap, it comes through slots
+	standsForBarrier             // it describes the Of of a Barrier
 )
 
 // A block is: front, a line per channel (pieces put there), a take per member, the postings, the slots of each channel.
@@ -89,12 +89,12 @@ const (
 )
 
 // layout says where things are in a block of a group of n.
-type layout struct{ n, channels, takes, descs, descBytes, slots, size int }
+type layout struct{ n, channels, consumed, descs, descBytes, slots, size int }
 
 func layoutOf(n int) layout {
-	l := layout{n: n, channels: int(unsafe.Sizeof(front{}))}
-	l.takes = l.channels + n*int(unsafe.Sizeof(line{}))
-	l.descs = l.takes + n*int(unsafe.Sizeof(take{}))
+	l := layout{n: n, channels: int(unsafe.Sizeof(blockHeader{}))}
+	l.consumed = l.channels + n*int(unsafe.Sizeof(paddedCounter{}))
+	l.descs = l.consumed + n*int(unsafe.Sizeof(consumed{}))
 	l.descBytes = (int(unsafe.Sizeof(desc{})) + 16*n + 127) &^ 127
 	l.slots = (l.descs + postings*l.descBytes + pageBytes - 1) &^ (pageBytes - 1)
 	l.size = l.slots + n*slots*slotBytes
@@ -103,30 +103,30 @@ func layoutOf(n int) layout {
 
 // block is a group's block of one rank, as mapped here.
 type block struct {
-	*front
-	base unsafe.Pointer
-	at   *layout
+	*blockHeader
+	base   unsafe.Pointer
+	layout *layout
 }
 
-func (b *block) channel(i int) *line {
-	return (*line)(unsafe.Add(b.base, b.at.channels+i*int(unsafe.Sizeof(line{}))))
+func (b *block) channel(i int) *paddedCounter {
+	return (*paddedCounter)(unsafe.Add(b.base, b.layout.channels+i*int(unsafe.Sizeof(paddedCounter{}))))
 }
 
-func (b *block) take(i int) *take {
-	return (*take)(unsafe.Add(b.base, b.at.takes+i*int(unsafe.Sizeof(take{}))))
+func (b *block) consumed(i int) *consumed {
+	return (*consumed)(unsafe.Add(b.base, b.layout.consumed+i*int(unsafe.Sizeof(consumed{}))))
 }
 
 func (b *block) desc(seq uint64) *desc {
-	return (*desc)(unsafe.Add(b.base, b.at.descs+int(seq%postings)*b.at.descBytes))
+	return (*desc)(unsafe.Add(b.base, b.layout.descs+int(seq%postings)*b.layout.descBytes))
 }
 
 // counts are the numbers behind a desc: two per member.
 func (b *block) counts(d *desc) []int64 {
-	return unsafe.Slice((*int64)(unsafe.Add(unsafe.Pointer(d), unsafe.Sizeof(desc{}))), 2*b.at.n)
+	return unsafe.Slice((*int64)(unsafe.Add(unsafe.Pointer(d), unsafe.Sizeof(desc{}))), 2*b.layout.n)
 }
 
 // slot is the place of piece number k of a channel.
 func (b *block) slot(channel int, k uint64) []byte {
-	off := b.at.slots + (channel*slots+int(k%slots))*slotBytes
+	off := b.layout.slots + (channel*slots+int(k%slots))*slotBytes
 	return unsafe.Slice((*byte)(unsafe.Add(b.base, off)), slotBytes)
 }

@@ -19,15 +19,15 @@ type span struct{ off, n int }
 type allocator struct {
 	seg *segment
 
-	mu      sync.Mutex
-	free    []span // in order, never adjacent
-	used    map[int]int
-	retired []span
-	closed  bool
+	mu       sync.Mutex
+	free     []span // in order, never adjacent
+	used     map[int]int
+	isolated []span
+	closed   bool
 }
 
-// kept counts the mappings that outlive their Host, for whoever still holds memory of Alloc.
-var kept atomic.Int32
+// keptMappings counts the mappings that outlive their Host, for whoever still holds memory of Alloc.
+var keptMappings atomic.Int32
 
 func newAllocator(seg *segment) *allocator {
 	return &allocator{seg: seg, free: []span{{0, len(seg.b)}}, used: map[int]int{}}
@@ -69,7 +69,7 @@ func (a *allocator) release(off int) error {
 		return fmt.Errorf("shm: %#x was not allocated here", off)
 	}
 	delete(a.used, off)
-	if slices.ContainsFunc(a.retired, func(s span) bool { return off <= s.off && s.off < off+n }) {
+	if slices.ContainsFunc(a.isolated, func(s span) bool { return off <= s.off && s.off < off+n }) {
 		return nil
 	}
 	if err := unix.Madvise(a.seg.b[off:off+n], unix.MADV_REMOVE); err != nil {
@@ -97,10 +97,10 @@ func (a *allocator) close() {
 		a.seg.unmap()
 		return
 	}
-	kept.Add(1)
+	keptMappings.Add(1)
 	runtime.AddCleanup(a.seg, func(b []byte) {
 		_ = unix.Munmap(b) // as in unmap
-		kept.Add(-1)
+		keptMappings.Add(-1)
 	}, a.seg.b)
 }
 
@@ -108,17 +108,17 @@ func (a *allocator) close() {
 func (a *allocator) shared(off, n int) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return !slices.ContainsFunc(a.retired, func(s span) bool { return off < s.off+s.n && s.off < off+n })
+	return !slices.ContainsFunc(a.isolated, func(s span) bool { return off < s.off+s.n && s.off < off+n })
 }
 
-// retire takes the pages of a range away from the peers: this rank keeps its data at the same addresses, in memory of its
+// isolate takes the pages of a range away from the peers: this rank keeps its data at the same addresses, in memory of its
 // own. What a peer that was stopped in the middle of a write does later, it does to pages that nobody looks at. The span
 // around it is never handed out again.
-func (a *allocator) retire(off, n int) error {
+func (a *allocator) isolate(off, n int) error {
 	lo, hi := off&^(pageBytes-1), (off+n+pageBytes-1)&^(pageBytes-1)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.retired = append(a.retired, span{lo, hi - lo})
+	a.isolated = append(a.isolated, span{lo, hi - lo})
 	keep := slices.Clone(a.seg.b[lo:hi])
 	p := unsafe.Pointer(&a.seg.b[lo])
 	_, err := unix.MmapPtr(-1, 0, p, uintptr(hi-lo), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_FIXED)

@@ -9,8 +9,8 @@ import (
 	"github.com/ringo-ml/ringo/dist/backend"
 )
 
-// end is one rank's end of a group: a backend.Backend over itself as backend.Window.
-type end struct {
+// endpoint is one rank's end of a group: a backend.Backend over itself as backend.Window.
+type endpoint struct {
 	engine   *Engine
 	group    *group
 	spec     backend.Spec
@@ -28,19 +28,19 @@ type end struct {
 }
 
 // Caps returns what the engine can do.
-func (b *end) Caps() backend.Caps { return caps }
+func (b *endpoint) Caps() backend.Caps { return caps }
 
 // Algorithms returns the names that Op.Algo may have.
-func (b *end) Algorithms() []string { return []string{"direct"} }
+func (b *endpoint) Algorithms() []string { return []string{"direct"} }
 
 // Choice returns the name of the algorithm that runs op.
-func (b *end) Choice(*backend.Op) string { return "direct" }
+func (b *endpoint) Choice(*backend.Op) string { return "direct" }
 
 // Counters returns the bytes that this rank has moved.
-func (b *end) Counters() *backend.Counters { return &b.counters }
+func (b *endpoint) Counters() *backend.Counters { return &b.counters }
 
 // Issue posts op for the peers.
-func (b *end) Issue(op *backend.Op) error {
+func (b *endpoint) Issue(op *backend.Op) error {
 	if f := b.group.failed.Load(); f != nil {
 		return b.failure(f)
 	}
@@ -55,7 +55,7 @@ func (b *end) Issue(op *backend.Op) error {
 }
 
 // Progress moves a few blocks of the oldest operation.
-func (b *end) Progress() (uint64, error) {
+func (b *endpoint) Progress() (uint64, error) {
 	if f := b.group.failed.Load(); f != nil {
 		return b.failed(f)
 	}
@@ -78,7 +78,7 @@ func (b *end) Progress() (uint64, error) {
 }
 
 // failed is Progress after a failure.
-func (b *end) failed(f *failure) (uint64, error) {
+func (b *endpoint) failed(f *failure) (uint64, error) {
 	err := b.failure(f)
 	if b.stream != nil {
 		return b.past, err
@@ -88,7 +88,7 @@ func (b *end) failed(f *failure) (uint64, error) {
 
 // deserted returns the failure of an operation that a peer will never issue, because it has closed the group or left the
 // job.
-func (b *end) deserted() error {
+func (b *endpoint) deserted() error {
 	if seq := b.direct.Done() + 1; b.me.posted.Load() >= seq {
 		return b.Deserted(seq)
 	}
@@ -96,26 +96,26 @@ func (b *end) deserted() error {
 }
 
 // Deserted returns the failure of operation seq when a peer will never issue it.
-func (b *end) Deserted(seq uint64) error {
-	if b.group.closed.Load() == 0 && b.engine.hub.done.Load() == 0 {
+func (b *endpoint) Deserted(seq uint64) error {
+	if b.group.closed.Load() == 0 && b.engine.hub.finished.Load() == 0 {
 		return nil
 	}
 	for i, rank := range b.spec.Ranks {
 		var why error
-		if b.engine.hub.ranks[rank].done.Load() {
+		if b.engine.hub.ranks[rank].finished.Load() {
 			why = backend.ErrLeft
 		} else if m := b.group.members[i].Load(); m != nil && m.closed.Load() {
 			why = backend.ErrClosed
 		}
 		if why != nil && b.Posted(i) < seq { // read last: what a rank posts, it posts before it leaves
-			return b.blame(rank, seq, why)
+			return b.peerError(rank, seq, why)
 		}
 	}
 	return nil
 }
 
-// blame returns the error of operation seq, which may not be issued yet.
-func (b *end) blame(rank int, seq uint64, why error) error {
+// peerError returns the error of operation seq, which may not be issued yet.
+func (b *endpoint) peerError(rank int, seq uint64, why error) error {
 	e := &backend.Error{Rank: rank, Group: b.spec.Name, Seq: seq, Cause: why}
 	if b.me.posted.Load() >= seq {
 		e.Op = b.posting(seq).Op.Asked().String()
@@ -125,7 +125,7 @@ func (b *end) blame(rank int, seq uint64, why error) error {
 
 // failure returns the group's first cause, after making sure that no peer touches this rank's memory any more. What all
 // ranks had finished before the failure stays a success.
-func (b *end) failure(f *failure) error {
+func (b *endpoint) failure(f *failure) error {
 	if !b.quiet {
 		for last := ^uint64(0); last != b.direct.Done(); {
 			last = b.direct.Done()
@@ -138,16 +138,16 @@ func (b *end) failure(f *failure) error {
 }
 
 // Park sleeps until something happened in any group of this rank.
-func (b *end) Park(ctx context.Context, _ uint64) error { return b.engine.Park(ctx) }
+func (b *endpoint) Park(ctx context.Context, _ uint64) error { return b.engine.Park(ctx) }
 
 // Abort fails the group on all ranks.
-func (b *end) Abort(cause error) error {
+func (b *endpoint) Abort(cause error) error {
 	b.engine.hub.fail(b.group, cause)
 	return nil
 }
 
 // Close leaves the group.
-func (b *end) Close() error {
+func (b *endpoint) Close() error {
 	if !b.closed {
 		b.closed = true
 		b.me.closed.Store(true)
@@ -159,19 +159,19 @@ func (b *end) Close() error {
 }
 
 // Suspects returns the ranks that operation seq waits for.
-func (b *end) Suspects(seq uint64) (absent, stalled []int) { return b.direct.Suspects(seq) }
+func (b *endpoint) Suspects(seq uint64) (absent, stalled []int) { return b.direct.Suspects(seq) }
 
 // HasPosted reports whether the peer of a point-to-point group has started its operation seq.
-func (b *end) HasPosted(seq uint64) bool { return b.Posted(1-b.spec.Rank) >= seq }
+func (b *endpoint) HasPosted(seq uint64) bool { return b.Posted(1-b.spec.Rank) >= seq }
 
 // Rank returns this rank's index in the group.
-func (b *end) Rank() int { return b.spec.Rank }
+func (b *endpoint) Rank() int { return b.spec.Rank }
 
 // Size returns the number of members.
-func (b *end) Size() int { return len(b.spec.Ranks) }
+func (b *endpoint) Size() int { return len(b.spec.Ranks) }
 
 // Post publishes op. Every rank waits for the posts of all, so the last one to come wakes the others.
-func (b *end) Post(op *backend.Op) {
+func (b *endpoint) Post(op *backend.Op) {
 	b.posting(op.Seq).Fill(op, b.spec.Name, backend.Fingerprint(op, b.hash))
 	b.me.posted.Store(op.Seq)
 	if b.group.posts.last(op.Seq, b.Size()) {
@@ -179,7 +179,7 @@ func (b *end) Post(op *backend.Op) {
 	}
 }
 
-func (b *end) ring() {
+func (b *endpoint) ring() {
 	for i, bell := range b.group.bells {
 		if i != b.spec.Rank {
 			bell.Ring()
@@ -188,7 +188,7 @@ func (b *end) ring() {
 }
 
 // Posted returns the number of the last operation that peer has posted.
-func (b *end) Posted(peer int) uint64 {
+func (b *endpoint) Posted(peer int) uint64 {
 	if m := b.group.members[peer].Load(); m != nil {
 		return m.posted.Load()
 	}
@@ -196,17 +196,19 @@ func (b *end) Posted(peer int) uint64 {
 }
 
 // Posting returns what peer posted as operation seq.
-func (b *end) Posting(peer int, seq uint64) *backend.Posting {
+func (b *endpoint) Posting(peer int, seq uint64) *backend.Posting {
 	m := b.group.members[peer].Load()
 	return &m.ring[seq%uint64(len(m.ring))]
 }
 
 // posting returns what this rank posted as operation seq.
-func (b *end) posting(seq uint64) *backend.Posting { return &b.me.ring[seq%uint64(len(b.me.ring))] }
+func (b *endpoint) posting(seq uint64) *backend.Posting {
+	return &b.me.ring[seq%uint64(len(b.me.ring))]
+}
 
 // Finish publishes that this rank touches no peer's memory for operation seq any more. It wakes the peers when they may
 // wait for nobody else.
-func (b *end) Finish(seq uint64) {
+func (b *endpoint) Finish(seq uint64) {
 	b.me.finished.Store(seq)
 	p := b.posting(seq)
 	switch p.Op.Kind {
@@ -228,7 +230,7 @@ func (b *end) Finish(seq uint64) {
 }
 
 // Finished returns the number of the last operation that peer has finished.
-func (b *end) Finished(peer int) uint64 {
+func (b *endpoint) Finished(peer int) uint64 {
 	if m := b.group.members[peer].Load(); m != nil {
 		return m.finished.Load()
 	}
@@ -236,7 +238,7 @@ func (b *end) Finished(peer int) uint64 {
 }
 
 // Enter begins touching peers' memory, unless the group has failed.
-func (b *end) Enter() bool {
+func (b *endpoint) Enter() bool {
 	b.me.busy.Lock()
 	if b.Aborted() {
 		b.me.busy.Unlock()
@@ -246,13 +248,13 @@ func (b *end) Enter() bool {
 }
 
 // Leave ends what Enter began.
-func (b *end) Leave() { b.me.busy.Unlock() }
+func (b *endpoint) Leave() { b.me.busy.Unlock() }
 
 // Aborted reports whether the group has failed.
-func (b *end) Aborted() bool { return b.group.failed.Load() != nil }
+func (b *endpoint) Aborted() bool { return b.group.failed.Load() != nil }
 
 // Touch counts bytes that are read from or written to peer's memory.
-func (b *end) Touch(peer int, kind backend.Kind, bytes int) bool {
+func (b *endpoint) Touch(peer int, kind backend.Kind, bytes int) bool {
 	if f := b.engine.hub.fault; f != nil && f(b.engine.rank, b.spec.Ranks[peer], bytes) {
 		return false
 	}

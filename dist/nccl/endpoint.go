@@ -17,8 +17,8 @@ import (
 // history is how many operations an end remembers: peers may still compare them with theirs.
 const history = 2 * backend.Depth
 
-// end is one rank's end of a group. Everything is guarded by Engine.mu.
-type end struct {
+// endpoint is one rank's end of a group. Everything is guarded by Engine.mu.
+type endpoint struct {
 	e      *Engine
 	spec   backend.Spec
 	ctl    backend.Backend
@@ -66,17 +66,17 @@ type slot struct {
 	before, after *cuda.Event
 }
 
-func (b *end) slot(seq uint64) *slot { return &b.slots[seq%history] }
+func (b *endpoint) slot(seq uint64) *slot { return &b.slots[seq%history] }
 
 // Caps says what the control engine can do: it gets what is in host memory.
-func (b *end) Caps() backend.Caps {
+func (b *endpoint) Caps() backend.Caps {
 	c := b.ctl.Caps()
 	c.Async = false
 	return c
 }
 
 // TakesDevice reports whether NCCL does op on device memory. Where it does not, the control engine works on a copy.
-func (b *end) TakesDevice(op *backend.Op) bool {
+func (b *endpoint) TakesDevice(op *backend.Op) bool {
 	if !op.Kind.Reduces() || ranked(op) {
 		return true
 	}
@@ -85,10 +85,10 @@ func (b *end) TakesDevice(op *backend.Op) bool {
 }
 
 // Algorithms returns the names that Op.Algo may have.
-func (b *end) Algorithms() []string { return []string{"nccl"} }
+func (b *endpoint) Algorithms() []string { return []string{"nccl"} }
 
 // Choice names what runs op.
-func (b *end) Choice(op *backend.Op) string {
+func (b *endpoint) Choice(op *backend.Op) string {
 	switch {
 	case b.onDevice(op) && ranked(op):
 		return backend.RankOrder
@@ -102,15 +102,15 @@ func (b *end) Choice(op *backend.Op) string {
 }
 
 // onDevice reports whether NCCL runs op. A barrier is for the device too once the group has used it: the same on all ranks.
-func (b *end) onDevice(op *backend.Op) bool {
+func (b *endpoint) onDevice(op *backend.Op) bool {
 	return op.Src.Device || op.Dst.Device || op.Kind == backend.Barrier && b.state != none
 }
 
 // Counters returns the bytes that the control engine has moved. Those of NCCL nobody can count.
-func (b *end) Counters() *backend.Counters { return b.ctl.Counters() }
+func (b *endpoint) Counters() *backend.Counters { return b.ctl.Counters() }
 
 // Issue tells the other ranks of op, and queues it on the device if it is for it.
-func (b *end) Issue(op *backend.Op) error {
+func (b *endpoint) Issue(op *backend.Op) error {
 	e := b.e
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -156,7 +156,7 @@ func (b *end) Issue(op *backend.Op) error {
 }
 
 // announce makes what the control engine gets in place of an operation on the device.
-func (b *end) announce(s *slot) {
+func (b *endpoint) announce(s *slot) {
 	op := &s.op
 	s.stands = backend.Op{Kind: backend.Barrier, Seq: op.Seq, Of: op}
 	switch op.Kind {
@@ -184,7 +184,7 @@ func copyOp(to, op *backend.Op) {
 }
 
 // markCompute remembers what the compute stream has been given so far.
-func (b *end) markCompute(s *slot) error {
+func (b *endpoint) markCompute(s *slot) error {
 	dev := b.e.Device
 	if err := dev.Lock(); err != nil {
 		return err
@@ -203,7 +203,7 @@ func (b *end) markCompute(s *slot) error {
 }
 
 // Progress makes a step and returns how many operations are done: by all ranks, and on the device.
-func (b *end) Progress() (uint64, error) {
+func (b *endpoint) Progress() (uint64, error) {
 	b.e.mu.Lock()
 	b.step()
 	done, err := min(b.ran, b.agreed), b.err
@@ -215,7 +215,7 @@ func (b *end) Progress() (uint64, error) {
 }
 
 // step drives the control engine and looks at the device.
-func (b *end) step() {
+func (b *endpoint) step() {
 	if b.closed {
 		return
 	}
@@ -233,7 +233,7 @@ func (b *end) step() {
 }
 
 // compareRows compares what the others send in an AllToAllV with what this rank expects.
-func (b *end) compareRows(s *slot) {
+func (b *endpoint) compareRows(s *slot) {
 	if !s.device || s.op.Kind != backend.AllToAllV {
 		return
 	}
@@ -247,7 +247,7 @@ func (b *end) compareRows(s *slot) {
 }
 
 // advance counts operations that have run.
-func (b *end) advance() {
+func (b *endpoint) advance() {
 	for b.ran < b.issued && b.err == nil {
 		s := b.slot(b.ran + 1)
 		if s.device {
@@ -262,7 +262,7 @@ func (b *end) advance() {
 }
 
 // passed reports whether the device is past an operation that is queued.
-func (b *end) passed(s *slot) bool {
+func (b *endpoint) passed(s *slot) bool {
 	var done bool
 	err := b.e.onThread(func() (err error) {
 		done, err = s.after.Done()
@@ -275,7 +275,7 @@ func (b *end) passed(s *slot) bool {
 }
 
 // Order makes the compute stream wait for operation seq. The host waits for barriers and for operations on its memory.
-func (b *end) Order(seq uint64) bool {
+func (b *endpoint) Order(seq uint64) bool {
 	b.e.mu.Lock()
 	defer b.e.mu.Unlock()
 	s := b.slot(seq)
@@ -286,10 +286,10 @@ func (b *end) Order(seq uint64) bool {
 }
 
 // Park sleeps until something happened in any group of this rank.
-func (b *end) Park(ctx context.Context, _ uint64) error { return b.e.Park(ctx) }
+func (b *endpoint) Park(ctx context.Context, _ uint64) error { return b.e.Park(ctx) }
 
 // Abort fails the group on all ranks.
-func (b *end) Abort(cause error) error {
+func (b *endpoint) Abort(cause error) error {
 	b.e.mu.Lock()
 	defer b.e.mu.Unlock()
 	b.fail(cause)
@@ -297,7 +297,7 @@ func (b *end) Abort(cause error) error {
 }
 
 // Suspects returns the ranks that operation seq waits for.
-func (b *end) Suspects(seq uint64) (absent, stalled []int) {
+func (b *endpoint) Suspects(seq uint64) (absent, stalled []int) {
 	if x, ok := b.ctl.(backend.Suspecter); ok {
 		return x.Suspects(seq)
 	}
@@ -305,13 +305,13 @@ func (b *end) Suspects(seq uint64) (absent, stalled []int) {
 }
 
 // HasPosted reports whether the peer of a point-to-point group has started its operation seq.
-func (b *end) HasPosted(seq uint64) bool {
+func (b *endpoint) HasPosted(seq uint64) bool {
 	x, ok := b.ctl.(backend.Peeker)
 	return ok && x.HasPosted(seq)
 }
 
 // Deserted returns the failure of operation seq when a peer will never issue it.
-func (b *end) Deserted(seq uint64) error {
+func (b *endpoint) Deserted(seq uint64) error {
 	if x, ok := b.ctl.(backend.Peeker); ok {
 		return x.Deserted(seq)
 	}
@@ -319,9 +319,9 @@ func (b *end) Deserted(seq uint64) error {
 }
 
 // Close leaves the group.
-func (b *end) Close() error {
+func (b *endpoint) Close() error {
 	b.e.mu.Lock()
-	b.letGo()
+	b.release()
 	b.e.mu.Unlock()
 	if c, ok := b.ctl.(backend.Closer); ok {
 		return c.Close()

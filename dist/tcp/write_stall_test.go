@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// A rank that is stopped while a lane of a failed group writes to a peer has heard nothing for long, and looks again before
+// A rank that is stopped while a worker of a failed group writes to a peer has heard nothing for long, and looks again before
 // it gives the peer up. One that stays silent is given up.
 func TestStoppedRankHearsBeforeItGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -23,13 +23,13 @@ func TestStoppedRankHearsBeforeItGivesUp(t *testing.T) {
 		lost := func() bool {
 			e.mu.Lock()
 			defer e.mu.Unlock()
-			return l.why != nil
+			return l.lostErr != nil
 		}
 		time.Sleep(5 * time.Second) // of virtual time; this process is stopped
 		g.unblock(nil)
 		assert.False(t, lost(), "nothing was heard because nobody listened")
 		l.heard.Store(e.now()) // the reader runs again
-		time.Sleep(2 * grace)
+		time.Sleep(2 * writeGrace)
 		assert.False(t, lost(), "it was heard")
 		time.Sleep(5 * time.Second)
 		assert.True(t, lost(), "it is silent")

@@ -18,8 +18,8 @@ import (
 
 const (
 	handshakeTime = 5 * time.Second
-	maxGuests     = 64 // connections that have not shown who they are; one more, and the oldest must go
-	maxNames      = 64 // strangers are logged once; so many are remembered
+	maxPending    = 64 // connections that have not shown who they are; one more, and the oldest must go
+	maxLogged     = 64 // unauthenticated connections are logged once; so many are remembered
 )
 
 // hello is the payload of frameHello and frameWelcome.
@@ -33,59 +33,59 @@ type hello struct {
 	Token string // of that link, which only its two ends know
 }
 
-// door accepts connections during rendezvous. Strangers cost a handshake and a line in the log; they get no byte of the
+// acceptor accepts connections during rendezvous. Unauthenticated connections cost a handshake and a line in the log; they get no byte of the
 // job's, and the job waits on.
-type door struct {
-	e      *Engine
-	l      net.Listener
-	tls    *tls.Config
-	greet  func(h hello, c *tls.Conn) error // an error is the reason for a reject
-	wg     sync.WaitGroup
-	mu     sync.Mutex
-	guests []net.Conn // oldest first
-	names  map[string]bool
-	closed bool
-	fault  error // why nobody can come in at the moment
+type acceptor struct {
+	e         *Engine
+	l         net.Listener
+	tls       *tls.Config
+	hello     func(h hello, c *tls.Conn) error // an error is the reason for a reject
+	wg        sync.WaitGroup
+	mu        sync.Mutex
+	pending   []net.Conn // oldest first
+	logged    map[string]bool
+	closed    bool
+	acceptErr error // why nobody can come in at the moment
 }
 
-func newDoor(e *Engine, l net.Listener, c *tls.Config, greet func(hello, *tls.Conn) error) *door {
-	d := &door{e: e, l: l, tls: c, greet: greet, names: map[string]bool{}}
-	d.wg.Add(1)
-	go d.accept()
-	return d
+func newAcceptor(e *Engine, l net.Listener, c *tls.Config, answer func(hello, *tls.Conn) error) *acceptor {
+	a := &acceptor{e: e, l: l, tls: c, hello: answer, logged: map[string]bool{}}
+	a.wg.Add(1)
+	go a.accept()
+	return a
 }
 
-func (d *door) accept() {
-	defer d.wg.Done()
+func (a *acceptor) accept() {
+	defer a.wg.Done()
 	for {
-		c, err := d.l.Accept()
+		c, err := a.l.Accept()
 		if err != nil {
-			if d.isClosed() || errors.Is(err, net.ErrClosed) {
+			if a.isClosed() || errors.Is(err, net.ErrClosed) {
 				return
 			}
-			d.fail(err)
-			time.Sleep(10 * time.Millisecond) //sleep: out of descriptors, most likely; guests leave within their handshake time
+			a.acceptFailed(err)
+			time.Sleep(10 * time.Millisecond) //sleep: out of descriptors, most likely; pending connections leave within their handshake time
 			continue
 		}
-		d.fail(nil)
-		if d.enter(c) {
-			go d.talk(c)
+		a.acceptFailed(nil)
+		if a.addPending(c) {
+			go a.handshake(c)
 		}
 	}
 }
 
-// fail notes why nobody can come in, nil that somebody can, and logs the first reason.
-func (d *door) fail(err error) {
-	err = nofile.Explain(err, filesFor(d.e.cfg.Size))
-	d.mu.Lock()
-	first := err != nil && !d.names[err.Error()]
-	if first {
-		d.names[err.Error()] = true
+// acceptFailed notes why nobody can come in, nil that somebody can, and logs the first reason.
+func (a *acceptor) acceptFailed(err error) {
+	err = nofile.Explain(err, filesFor(a.e.cfg.Size))
+	a.mu.Lock()
+	isNew := err != nil && !a.logged[err.Error()]
+	if isNew {
+		a.logged[err.Error()] = true
 	}
-	d.fault = err
-	d.mu.Unlock()
-	if first {
-		slog.Warn("no connection can be accepted while waiting for ranks", "rank", d.e.cfg.Rank, "reason", err.Error())
+	a.acceptErr = err
+	a.mu.Unlock()
+	if isNew {
+		slog.Warn("no connection can be accepted while waiting for ranks", "rank", a.e.cfg.Rank, "reason", err.Error())
 	}
 }
 
@@ -95,74 +95,74 @@ func filesFor(size int) string {
 }
 
 // failure returns why nobody can come in at the moment, nil if somebody can.
-func (d *door) failure() error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.fault
+func (a *acceptor) failure() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.acceptErr
 }
 
-func (d *door) isClosed() bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.closed
+func (a *acceptor) isClosed() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.closed
 }
 
-// enter makes c a guest; the oldest guest goes when there are too many. Ranks dial again.
-func (d *door) enter(c net.Conn) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.closed {
+// addPending makes c a pending connection; the oldest guest goes when there are too many. Ranks dial again.
+func (a *acceptor) addPending(c net.Conn) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.closed {
 		c.Close()
 		return false
 	}
-	if len(d.guests) == maxGuests {
-		d.guests[0].Close()
-		d.guests = append(d.guests[:0], d.guests[1:]...)
+	if len(a.pending) == maxPending {
+		a.pending[0].Close()
+		a.pending = append(a.pending[:0], a.pending[1:]...)
 	}
-	d.guests = append(d.guests, c)
-	d.wg.Add(1)
+	a.pending = append(a.pending, c)
+	a.wg.Add(1)
 	return true
 }
 
-func (d *door) leave(c net.Conn) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for i, g := range d.guests {
+func (a *acceptor) removePending(c net.Conn) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for i, g := range a.pending {
 		if g == c {
-			d.guests = append(d.guests[:i], d.guests[i+1:]...)
+			a.pending = append(a.pending[:i], a.pending[i+1:]...)
 			return
 		}
 	}
 }
 
-func (d *door) talk(raw net.Conn) {
-	defer d.wg.Done()
+func (a *acceptor) handshake(raw net.Conn) {
+	defer a.wg.Done()
 	raw.SetDeadline(time.Now().Add(handshakeTime))
-	c := tls.Server(newPacked(raw), d.tls)
+	c := tls.Server(newTLSConn(raw), a.tls)
 	err := c.Handshake()
 	var h hello
 	if err == nil {
 		err = readJSON(c, frameHello, &h)
 	}
-	d.leave(raw) // from here on close does not cut it off
+	a.removePending(raw) // from here on close does not cut it off
 	if err != nil {
-		d.stranger(raw, err)
+		a.refuse(raw, err)
 		raw.Close()
 		return
 	}
-	if err := d.greet(h, c); err != nil {
-		writeJSON(c, frameReject, d.e.cfg.Gen, err.Error())
+	if err := a.hello(h, c); err != nil {
+		writeJSON(c, frameReject, a.e.cfg.Gen, err.Error())
 		raw.Close()
 	}
 }
 
-// stranger logs who was refused, once per address and reason.
-func (d *door) stranger(c net.Conn, err error) {
+// refuse logs who was refused, once per address and reason.
+func (a *acceptor) refuse(c net.Conn, err error) {
 	host, _, splitErr := net.SplitHostPort(c.RemoteAddr().String())
 	if splitErr != nil {
 		host = c.RemoteAddr().String()
 	}
-	cut := errors.Is(err, net.ErrClosed) // by close, or by a newer guest
+	cut := errors.Is(err, net.ErrClosed) // by close, or by a newer pending connection
 	var not tls.RecordHeaderError
 	var timeout net.Error
 	switch err = identity.Explain(err); {
@@ -172,33 +172,33 @@ func (d *door) stranger(c net.Conn, err error) {
 	case errors.As(err, &timeout) && timeout.Timeout():
 		err = errors.New("sent nothing for " + handshakeTime.String())
 	case cut:
-		err = fmt.Errorf("was one of more than %d that sent nothing", maxGuests)
+		err = fmt.Errorf("was one of more than %d that sent nothing", maxPending)
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		err = errors.New("hung up")
 	}
-	d.mu.Lock()
+	a.mu.Lock()
 	name := host + " " + err.Error()
-	known := d.names[name] || len(d.names) == maxNames || d.closed && cut
+	known := a.logged[name] || len(a.logged) == maxLogged || a.closed && cut
 	if !known {
-		d.names[name] = true
+		a.logged[name] = true
 	}
-	d.mu.Unlock()
+	a.mu.Unlock()
 	if !known {
 		slog.Warn("refused a connection while waiting for ranks", "address", c.RemoteAddr().String(), "reason", err.Error())
 	}
 }
 
 // close ends the door; those inside finish or are cut off.
-func (d *door) close() {
-	d.mu.Lock()
-	d.closed = true
-	guests := append([]net.Conn(nil), d.guests...)
-	d.mu.Unlock()
-	d.l.Close()
-	for _, g := range guests {
+func (a *acceptor) close() {
+	a.mu.Lock()
+	a.closed = true
+	pending := append([]net.Conn(nil), a.pending...)
+	a.mu.Unlock()
+	a.l.Close()
+	for _, g := range pending {
 		g.Close()
 	}
-	d.wg.Wait()
+	a.wg.Wait()
 }
 
 // writeJSON sends a frame of the rendezvous.
@@ -246,7 +246,7 @@ func readJSON(c net.Conn, typ frameType, v any) error {
 	return json.Unmarshal(b, v)
 }
 
-var errAstray = errors.New("the connection was led astray")
+var errMisrouted = errors.New("the connection was redirected")
 
 // dial connects to rank `to` and says hello, again and again until it is welcome, ctx ends or trying again is no use. All
 // ranks hold the same key, so whoever carries the bytes could lead this rank to another than it dialed: the Welcome, which
@@ -257,7 +257,7 @@ func dial(ctx context.Context, conf *tls.Config, addr string, to member, me hell
 		c, m, err := dialOnce(ctx, conf, addr, me)
 		if err == nil && m.Rank != to.Rank {
 			c.NetConn().Close()
-			return nil, m, fmt.Errorf("tcp: rank %d dialed %v at %s, but %v answered: %w", me.Rank, to, addr, m, errAstray)
+			return nil, m, fmt.Errorf("tcp: rank %d dialed %v at %s, but %v answered: %w", me.Rank, to, addr, m, errMisrouted)
 		}
 		if err == nil {
 			return c, m, nil
@@ -273,7 +273,7 @@ func dial(ctx context.Context, conf *tls.Config, addr string, to member, me hell
 		select {
 		case <-ctx.Done():
 			t.Stop()
-			err = unreached(nofile.Explain(err, filesFor(me.Size)), me.member, to, addr)
+			err = explainUnreached(nofile.Explain(err, filesFor(me.Size)), me.member, to, addr)
 			return nil, m, fmt.Errorf("tcp: rank %d cannot reach %v at %s: %w", me.Rank, to, addr, err)
 		case <-t.C:
 		}
@@ -291,7 +291,7 @@ func dialOnce(ctx context.Context, conf *tls.Config, addr string, me hello) (*tl
 	me.Addr = reachable(me.Addr, raw.LocalAddr())
 	stop := context.AfterFunc(ctx, func() { raw.Close() })
 	raw.SetDeadline(time.Now().Add(handshakeTime))
-	c := tls.Client(newPacked(raw), conf)
+	c := tls.Client(newTLSConn(raw), conf)
 	err = c.Handshake()
 	if err == nil {
 		err = writeJSON(c, frameHello, me.Gen, me)

@@ -3,7 +3,7 @@ package tcp
 // Ranks that gave different operations could all wait, and none of them send: whether they do depends on the algorithms. So a
 // rank that has waited for a message for some time tells its peer once what it waits for, and the peer compares.
 
-// waiting is the message that a lane waits for.
+// waiting is the message that a worker waits for.
 type waiting struct {
 	peer int
 	seq  uint64
@@ -11,8 +11,8 @@ type waiting struct {
 	nth  uint32
 }
 
-// doubt lets all groups look whether they still wait for what they waited for at the last look. groups is scratch.
-func (e *Engine) doubt(groups []*group) []*group {
+// checkStalls lets all groups look whether they still wait for what they waited for at the last look. groups is scratch.
+func (e *Engine) checkStalls(groups []*group) []*group {
 	groups = groups[:0]
 	e.mu.Lock()
 	for _, g := range e.groups {
@@ -22,14 +22,14 @@ func (e *Engine) doubt(groups []*group) []*group {
 	}
 	e.mu.Unlock()
 	for _, g := range groups {
-		g.doubt()
+		g.checkStall()
 	}
 	clear(groups)
 	return groups
 }
 
-// doubt is called by the goroutine that watches the engine.
-func (g *group) doubt() {
+// checkStall is called by the goroutine that watches the engine.
+func (g *group) checkStall() {
 	g.mu.Lock()
 	running, seq, peer := g.running && g.err == nil, g.done+1, int(g.waitsFor.Load())
 	print := g.ops[seq%history].print
@@ -43,17 +43,17 @@ func (g *group) doubt() {
 	now := waiting{peer, w.seq, w.tag, w.nth}
 	switch {
 	case !w.open || w.done || w.seq != seq:
-		g.waits, g.doubted = waiting{}, false
-	case now != g.waits:
-		g.waits, g.doubted = now, false
-	case !g.doubted:
-		g.doubted = true
+		g.stallCheck, g.stallReported = waiting{}, false
+	case now != g.stallCheck:
+		g.stallCheck, g.stallReported = now, false
+	case !g.stallReported:
+		g.stallReported = true
 		g.peers[peer].link.post(&header{typ: frameWaiting, gen: g.key.gen, group: g.key.id, seq: seq, print: print}, nil)
 	}
 }
 
-// heardWaiting compares what a peer waits for with this rank's own view of the operation, now or when it is issued.
-func (g *group) heardWaiting(p *pipe, h *header) {
+// receiveWaiting compares what a peer waits for with this rank's own view of the operation, now or when it is issued.
+func (g *group) receiveWaiting(p *pipe, h *header) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if n := len(p.prints); g.mem == nil && (n == 0 || p.prints[n-1].seq < h.seq) {

@@ -12,13 +12,13 @@ import (
 // lost handles the end of a connection that was not announced: every group with that peer fails. Should the peer be
 // alive, it hears that the others go on without it.
 func (e *Engine) lost(l *link, cause error) {
-	l.lostNow.Do(func() {
-		if e.absent(l, cause) {
-			l.shut()
+	l.lostOnce.Do(func() {
+		if e.onLost(l, cause) {
+			l.close()
 			return
 		}
 		culprit := l
-		if g := l.gaveUp.Load(); g != nil {
+		if g := l.rejectedWith.Load(); g != nil {
 			cause = g
 			if 0 <= g.rank && g.rank < len(e.links) && e.links[g.rank] != nil {
 				culprit = e.links[g.rank]
@@ -27,29 +27,29 @@ func (e *Engine) lost(l *link, cause error) {
 		cause = &lostError{cause}
 		e.mu.Lock()
 		closing := e.closing
-		l.why = cause
-		if !closing && e.gone == nil {
-			e.gone, culprit.why = culprit, cause
+		l.lostErr = cause
+		if !closing && e.firstLost == nil {
+			e.firstLost, culprit.lostErr = culprit, cause
 		}
-		first := e.gone
+		first := e.firstLost
 		e.mu.Unlock()
 		if !closing {
-			e.failAll(e.with(l), func(g *group) *backend.Error {
+			e.failGroups(e.groupsWith(l), func(g *group) *backend.Error {
 				if slices.Contains(g.spec.Ranks, first.peer.Rank) { // l may have gone because of it
-					return g.blame(first.peer, first.why)
+					return g.peerError(first.peer, first.lostErr)
 				}
-				return g.blame(l.peer, cause)
+				return g.peerError(l.peer, cause)
 			})
-			e.warn(lostWhileMeeting(first, first.why)) // last: those whom it ends must not be found lost before l
+			e.tellLost(lostDuringRendezvous(first, first.lostErr)) // last: those whom it ends must not be found lost before l
 		}
-		e.unreachable(l)
-		l.shut()
+		e.peerUnreachable(l)
+		l.close()
 	})
 }
 
-// failAll fails groups, those with an operation in flight first: a group that has none, such as the world while two of its
+// failGroups fails groups, those with an operation in flight first: a group that has none, such as the world while two of its
 // ranks exchange messages, gives the failure of a part of it that has one, or at least has had one.
-func (e *Engine) failAll(groups []*group, blame func(g *group) *backend.Error) {
+func (e *Engine) failGroups(groups []*group, blame func(g *group) *backend.Error) {
 	busy, used := map[key]*backend.Error{}, map[key]*backend.Error{} // by parent
 	for _, g := range groups {
 		parent := key{g.spec.Parent, g.key.gen}
@@ -73,8 +73,8 @@ func (e *Engine) failAll(groups []*group, blame func(g *group) *backend.Error) {
 	}
 }
 
-// warn is rank 0's word to those that may still be waiting to meet a rank that is lost: it will not come.
-func (e *Engine) warn(err error) {
+// tellLost is rank 0's word to those that may still be waiting to meet a rank that is lost: it will not come.
+func (e *Engine) tellLost(err error) {
 	if e.cfg.Rank != 0 {
 		return
 	}
@@ -85,9 +85,9 @@ func (e *Engine) warn(err error) {
 	}
 }
 
-// rejected handles a peer's word that it gives the job up. Rank 0's ends the rendezvous; to a rank that has met everyone it
+// receiveReject handles a peer's word that it gives the job up. Rank 0's ends the rendezvous; to a rank that has met everyone it
 // says nothing new. Another's matters when its connection ends.
-func (e *Engine) rejected(w *wire, h *header) error {
+func (e *Engine) receiveReject(w *wire, h *header) error {
 	b, err := w.payload(h)
 	if err != nil {
 		return err
@@ -97,25 +97,25 @@ func (e *Engine) rejected(w *wire, h *header) error {
 		return fmt.Errorf("broke the protocol: reject: %w", err)
 	}
 	if w.l.peer.Rank == 0 {
-		e.refused(rejected(why))
+		e.onReject(rejected(why))
 	} else {
-		w.l.gaveUp.Store(&lostMember{int(h.total), rejected(why)})
+		w.l.rejectedWith.Store(&lostRank{int(h.total), rejected(why)})
 	}
 	return nil
 }
 
-// lostMember is the loss of a rank while the ranks meet.
-type lostMember struct {
+// lostRank is the loss of a rank while the ranks meet.
+type lostRank struct {
 	rank int
 	error
 }
 
-func (e *lostMember) Unwrap() error { return e.error }
+func (e *lostRank) Unwrap() error { return e.error }
 
 // abandon ends a rendezvous that failed: it tells the peers why, and closes the connections.
 func (e *Engine) abandon(links []*link, err error) {
 	blamed := e.cfg.Rank
-	if lost := (*lostMember)(nil); errors.As(err, &lost) {
+	if lost := (*lostRank)(nil); errors.As(err, &lost) {
 		blamed = lost.rank
 	}
 	e.mu.Lock()
@@ -125,26 +125,26 @@ func (e *Engine) abandon(links []*link, err error) {
 		if e.cfg.Rank != 0 { // rank 0 has said it
 			l.post(&header{typ: frameReject, gen: e.cfg.Gen, total: uint64(blamed)}, reason(err))
 		}
-		l.shut()
+		l.close()
 	}
 	e.wg.Wait()
 }
 
 // lostAmong returns the first connection that was lost to one of some ranks. e.mu is held.
 func (e *Engine) lostAmong(ranks []int) *link {
-	if e.gone != nil && slices.Contains(ranks, e.gone.peer.Rank) {
-		return e.gone
+	if e.firstLost != nil && slices.Contains(ranks, e.firstLost.peer.Rank) {
+		return e.firstLost
 	}
 	for _, r := range ranks {
-		if l := e.links[r]; l != nil && l.why != nil {
+		if l := e.links[r]; l != nil && l.lostErr != nil {
 			return l
 		}
 	}
 	return nil
 }
 
-// with returns the opened groups that the peer of l is a member of.
-func (e *Engine) with(l *link) []*group {
+// groupsWith returns the opened groups that the peer of l is a member of.
+func (e *Engine) groupsWith(l *link) []*group {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	var out []*group
@@ -156,9 +156,9 @@ func (e *Engine) with(l *link) []*group {
 	return out
 }
 
-// departed handles the last goodbye: whoever still waits for the peer will wait in vain.
-func (e *Engine) departed(l *link) {
-	l.left.Store(true)
+// peerLeft handles the last goodbye: whoever still waits for the peer will wait in vain.
+func (e *Engine) peerLeft(l *link) {
+	l.closed.Store(true)
 	e.mu.Lock()
 	groups := make([]*group, 0, len(e.groups))
 	for _, g := range e.groups {
@@ -166,9 +166,9 @@ func (e *Engine) departed(l *link) {
 	}
 	e.mu.Unlock()
 	for _, g := range groups {
-		g.departed(l)
+		g.peerLeft(l)
 	}
-	e.unreachable(l)
-	e.tell()
+	e.peerUnreachable(l)
+	e.wake()
 	l.post(&header{typ: frameFarewell, gen: e.cfg.Gen}, nil)
 }
