@@ -10,24 +10,24 @@ import (
 	"time"
 )
 
-// rankState is what became of a rank.
+// rankState is what the coordinator knows of a rank.
 type rankState struct {
 	reported bool
 	ended    bool
 	failed   bool
-	killed   bool // by its agent, because it did not end
+	killed   bool // by its agent, because it did not exit
 	lost     bool // the others go on without it
 	silence  time.Duration
-	code     int // for the shell
+	code     int // exit status, as a shell has it
 }
 
-// cause is a failure: of the ranks first to last, as the rank by tells it; by is -1 when no rank does.
+// cause is a failure of the ranks first to last. The rank `by` reported it; by is -1 if no rank did.
 type cause struct {
 	first, last, by int
 	text            string
 }
 
-// handle takes in what a node says.
+// handle handles a note of a node, or the end of its connection.
 func (c *coordinator) handle(a incoming) {
 	n := a.from
 	if a.err != nil {
@@ -39,7 +39,7 @@ func (c *coordinator) handle(a incoming) {
 		return
 	}
 	if c.nodes[n.Node] != n {
-		return // refused; its last words
+		return // it was refused
 	}
 	c.confirm(n)
 	m := a.note
@@ -72,7 +72,7 @@ func (n *node) hasRank(rank int) bool {
 	return n.running > 0 && rank >= n.first && rank < n.first+n.Ranks
 }
 
-// startFailed notes that some workers of a node do not exist. The others have nobody to meet.
+// startFailed handles that some workers of a node did not start. The others cannot join, so they are killed.
 func (c *coordinator) startFailed(n *node, u *startFailure) {
 	missing := min(max(u.Missing, 0), n.running)
 	n.running -= missing
@@ -85,7 +85,7 @@ func (c *coordinator) startFailed(n *node, u *startFailure) {
 	c.sendToMembers(note{Kill: true})
 }
 
-// reported takes the first report of a rank.
+// reported handles the first report of a rank.
 func (c *coordinator) reported(m *report) {
 	r := &c.ranks[m.Rank]
 	if r.reported || r.lost {
@@ -100,7 +100,7 @@ func (c *coordinator) reported(m *report) {
 	c.fail(m.What.Kind, f)
 }
 
-// ended notes how a rank ended. One that was not well and said nothing is a failure of its own.
+// ended handles the end of a rank. If it failed without a report, its end is the report.
 func (c *coordinator) ended(n *node, m *ended) {
 	r := &c.ranks[m.Rank]
 	if r.ended {
@@ -124,11 +124,11 @@ func (c *coordinator) ended(n *node, m *ended) {
 	c.fail(Primary, cause{first: m.Rank, last: m.Rank, by: m.Rank, text: c.rankName(m.Rank) + " " + text})
 }
 
-// without notes which ranks the others go on without. Failures of these alone end nobody; those that live are ended.
+// without handles that a rank goes on without others. The job does not fail because of these; those still alive are killed.
 func (c *coordinator) without(m *without) {
 	lost := slices.DeleteFunc(m.Ranks, func(rank int) bool { return rank < 0 || rank >= len(c.ranks) || c.ranks[rank].lost })
 	if len(lost) == 0 || c.ranks[m.Rank].lost || c.signal != 0 {
-		return // another rank has said it, or it is too late
+		return // another rank has reported it, or it is too late
 	}
 	for _, rank := range lost {
 		c.ranks[rank].lost = true
@@ -164,8 +164,8 @@ func (c *coordinator) rankNames(ranks []int) string {
 	return strings.Join(names, ", ")
 }
 
-// silent notes that no worker that is left on a node gives a sign of life. After a failure, when that is so on all nodes,
-// nobody is left who could say more about the cause: they are killed at once.
+// nodeSilent handles that no running worker of a node sends heartbeats. If this is so on all nodes after a failure, nobody can
+// report more about the cause, and all workers are killed at once.
 func (c *coordinator) nodeSilent(n *node) {
 	n.silentAt = time.Now()
 	if c.firstCause() == nil || c.signal != 0 {
@@ -179,8 +179,8 @@ func (c *coordinator) nodeSilent(n *node) {
 	c.sendToMembers(note{Kill: true})
 }
 
-// exitCode is the shell's: 128 + n for signal n. A rank that reported a failure and then exited with 0, or had to be
-// killed, failed with 1.
+// exitCode returns the exit status as a shell has it: 128 + n for signal n. It is 1 for a rank that had to be killed, and for
+// one that exited with 0 after it had reported a failure.
 func exitCode(m *ended) int {
 	switch {
 	case m.Killed:
@@ -191,7 +191,7 @@ func exitCode(m *ended) int {
 	return max(m.Status, 1)
 }
 
-// fail notes a failure and starts the countdown with the first one.
+// fail notes a failure. The first one starts the time limit for the other ranks.
 func (c *coordinator) fail(kind Kind, f cause) {
 	if f.by >= 0 {
 		c.ranks[f.by].failed = true
@@ -210,7 +210,7 @@ func (c *coordinator) fail(kind Kind, f cause) {
 	}
 }
 
-// firstCause returns the failure to report, nil when there is none.
+// firstCause returns the failure that the job reports; nil if there is none.
 func (c *coordinator) firstCause() *cause {
 	if c.cause != nil {
 		return c.cause
@@ -218,7 +218,7 @@ func (c *coordinator) firstCause() *cause {
 	return c.echo
 }
 
-// interrupt passes the job's first signal on to all workers.
+// interrupt sends the job's first signal to all workers.
 func (c *coordinator) interrupt(s syscall.Signal) {
 	if c.signal != 0 {
 		return
@@ -228,7 +228,7 @@ func (c *coordinator) interrupt(s syscall.Signal) {
 	c.sendToMembers(note{Signal: int(s)})
 }
 
-// result says how the last generation ended.
+// result returns how the last generation ended.
 func (c *coordinator) result() (code int, text string) {
 	var lines []string
 	if first := c.firstCause(); first != nil {
@@ -263,7 +263,7 @@ func (c *coordinator) result() (code int, text string) {
 	return code, strings.Join(lines, "\n")
 }
 
-// secondaryFailures counts the ranks that failed or were killed, other than those at fault.
+// secondaryFailures counts the ranks that failed or were killed, without those of the first cause.
 func (c *coordinator) secondaryFailures(first *cause) int {
 	n := 0
 	for rank, r := range c.ranks {

@@ -16,7 +16,8 @@ type Config struct {
 	Ranks int
 	// Args is the program, a path or a name in PATH, and its arguments.
 	Args []string
-	// MinNodes and MaxNodes bound the number of hosts, the same on all of them; the default is 1. One host runs one agent.
+	// MinNodes and MaxNodes are the smallest and the largest number of hosts, the same on all of them; 1 by default. Each
+	// host runs one agent.
 	MinNodes, MaxNodes int
 	// NodeRank is this host's number, 0 to MaxNodes-1. World ranks go in the order of the hosts' numbers. Host 0
 	// coordinates the job, which ends when host 0 is lost.
@@ -31,50 +32,50 @@ type Config struct {
 	// MaxRestarts is how often all ranks of all hosts are started again after a failure without getting further than
 	// before (see Worker.Progress). Host 0's counts.
 	MaxRestarts int
-	// Rebuild has the job go on when ranks are lost and the others agree on a new generation of their group without them
-	// (see Worker.Without), instead of ending the others. One host only.
+	// Rebuild lets the job go on if ranks are lost and the others agree on a new generation of their group without them
+	// (see Worker.Without). One host only.
 	Rebuild bool
-	// Bind is where the ranks of this host listen: an address of this host, or the name of an interface, whose first address
-	// is meant. "" and "auto" are 127.0.0.1 on one node, and else the interface that routes to the other nodes; "" leaves
-	// RINGO_BIND its say on several nodes. There rank 0 listens at the address of Rendezvous whatever Bind says.
+	// Bind is where the ranks of this host listen: an address of this host, or the name of an interface, which means its first
+	// address. With "auto" it is 127.0.0.1 on one node, and on several the interface that routes to the other nodes. "" is the
+	// same, except that RINGO_BIND counts on several nodes. There, rank 0 always listens at the address of Rendezvous.
 	Bind string
-	// Ports are those that the ranks of this host may listen on, such as 20000-20100; RINGO_PORTS, or any, by default. On
-	// several nodes the port of Rendezvous comes on top.
+	// Ports is the range of ports that the ranks of this host may listen on, such as 20000-20100. The default is RINGO_PORTS,
+	// or any. Several nodes need the port of Rendezvous as well.
 	Ports string
-	// LogDir is a folder for a folder job-ID of the job, with a file generation-G-rank-R.log per start and rank, with what the
-	// rank printed; "" for none. No file that is there is changed.
+	// LogDir is where the output of the ranks is kept; "" for nowhere. It gets a folder job-ID, with a file
+	// generation-G-rank-R.log for each start and rank. Existing files are never changed.
 	LogDir string
-	// Timeout of an operation, handed to the ranks as RINGO_TIMEOUT; 0 leaves theirs.
+	// Timeout of an operation. The ranks get it as RINGO_TIMEOUT; with 0 they have their own.
 	Timeout time.Duration
-	// Threads of each rank, handed to the ranks as RINGO_THREADS; 0 leaves theirs.
+	// Threads of each rank. The ranks get it as RINGO_THREADS; with 0 they have their own.
 	Threads int
-	// Stdout and Stderr take the output of the ranks of this host, line by line, each behind "[rank] " unless Raw is set.
+	// Stdout and Stderr get the output of the ranks of this host, line by line. Each line begins with "[rank] ", but not if
+	// Raw is set.
 	Stdout, Stderr io.Writer
 	Raw            bool
-	// Signals are passed on to all ranks of all hosts and end the job; a second one kills. The caller feeds it with
-	// signal.Notify.
+	// Signals go to all ranks of all hosts and end the job; a second one kills. The caller fills it with signal.Notify.
 	Signals <-chan os.Signal
-	// Watch hears how the job goes; nil for nobody. Host 0's counts.
+	// Watch is told how the job goes; nil for nobody. Only on host 0.
 	Watch Watcher
 }
 
-// Watcher hears how a job goes. Several goroutines call its methods, which must return at once and keep no slice.
+// Watcher is told how a job goes. Several goroutines call its methods. They must return at once and keep no slice.
 type Watcher interface {
-	// Started says that a generation begins with so many ranks, of which those below local are on this host.
+	// Started is called when a generation begins: ranks is the number of its ranks, and those below local are on this host.
 	Started(gen, ranks, local int)
-	// Printed has lines that a rank of this host printed; other hosts keep theirs.
+	// Printed gets lines that a rank of this host printed. Those of ranks on other hosts do not come here.
 	Printed(gen, rank int, lines []byte)
-	// Shown has a report that a rank of any host gave to Worker.Show.
+	// Shown gets a report that a rank of any host gave to Worker.Show.
 	Shown(gen, rank int, report []byte)
-	// Ended says that a rank ended with a status: 0 when all was well, 128 + n for signal n.
+	// Ended is called when a rank has ended. Status 0 is success, and 128 + n means signal n.
 	Ended(gen, rank, status int)
 }
 
-// ExitError tells that a job did not end well.
+// ExitError is the error of a job that failed.
 type ExitError struct {
 	// Code is the exit status for the launcher: that of the rank that failed first, 128 + n for signal n.
 	Code int
-	// Text says which rank failed first and why, and what became of the others; several lines.
+	// Text says which rank failed first and why, and what happened to the others. It has several lines.
 	Text string
 }
 
@@ -82,23 +83,22 @@ type ExitError struct {
 func (e *ExitError) Error() string { return e.Text }
 
 const (
-	// signalGrace is how long a rank has after a signal was passed on to it.
+	// signalGrace is how long a rank has to exit after a signal.
 	signalGrace = 5 * time.Second
-	// failureGrace is how long ranks have, on top of an operation's timeout, to end after one has failed.
+	// failureGrace is how long the other ranks have to exit after a failure, in addition to the timeout of an operation.
 	failureGrace = 2 * time.Second
-	// outputGrace is how long a reader may take over the rest of the output after a signal.
+	// outputGrace is how long a reader has for the rest of the output after a signal.
 	outputGrace = 500 * time.Millisecond
-	// assumedTimeout stands for the timeout of the operations when only the program knows it.
+	// assumedTimeout is used as timeout of an operation if only the program knows it.
 	assumedTimeout = 5 * time.Second
 
 	minHostTimeout, maxHostTimeout = 2 * time.Second, 15 * time.Second
 
-	// maxLocal is more than there are cores in a host: a larger number of ranks is a typing error, and starting them would
-	// take the host down.
+	// maxLocal is more than a host has cores. A larger number of ranks is a typing error, and would overload the host.
 	maxLocal = 1024
 )
 
-// timeout returns that of an operation, as far as the launcher knows it.
+// timeout returns the timeout of an operation; 0 if the launcher does not know it.
 func (c *Config) timeout() time.Duration {
 	timeout := c.Timeout
 	if timeout == 0 {
@@ -107,28 +107,28 @@ func (c *Config) timeout() time.Duration {
 	return max(timeout, 0)
 }
 
-// patience returns how long to wait for the other ranks after the first failure.
+// failureTimeout returns how long to wait for the other ranks after the first failure.
 func (c *Config) failureTimeout() time.Duration {
 	t := cmp.Or(c.timeout(), assumedTimeout)
-	if c.Rebuild { // they need the timeout to see the loss, and three times that at most to agree
+	if c.Rebuild { // ranks see the loss after one timeout at most, and agree within three more
 		t *= 4
 	}
 	return t + failureGrace
 }
 
-// lostAfter returns how long another host may be silent: the timeout of an operation, but at least minSilence, for agents
-// share their host with busy ranks, and at most maxSilence.
+// lostAfter returns how long another host may be silent: the timeout of an operation, but at most maxHostTimeout, and at least
+// minHostTimeout, because agents share their host with busy ranks.
 func (c *Config) lostAfter() time.Duration {
 	return min(max(cmp.Or(c.timeout(), maxHostTimeout), minHostTimeout), maxHostTimeout)
 }
 
-// Check returns what is wrong with the Config; Run returns the same, before it starts anything.
+// Check returns what is wrong with the Config. Run returns the same error before it starts anything.
 func (c *Config) Check() error {
 	d := *c
 	return d.complete()
 }
 
-// complete fills in defaults, finds the address behind Bind, and checks the rest.
+// complete sets the defaults, replaces Bind by an address, and checks the rest.
 func (c *Config) complete() error {
 	c.MinNodes, c.MaxNodes = cmp.Or(c.MinNodes, 1), cmp.Or(c.MaxNodes, 1)
 	c.JoinTimeout, c.NodeWait = cmp.Or(c.JoinTimeout, 5*time.Minute), cmp.Or(c.NodeWait, 30*time.Second)
@@ -163,12 +163,12 @@ func (c *Config) complete() error {
 	return c.bind()
 }
 
-// bind replaces an interface's name by its address. RINGO_BIND counts on several nodes only: ranks of one host have no
-// reason to be reached from elsewhere, unless they are told so here.
+// bind replaces the name of an interface by its address. RINGO_BIND counts on several nodes only: on one node, nobody needs to
+// reach ranks from other hosts, unless Bind says so.
 func (c *Config) bind() error {
 	if c.Bind == "" && c.MaxNodes > 1 {
 		c.Bind = os.Getenv("RINGO_BIND")
-		return nil // the ranks check it
+		return nil // the ranks check RINGO_BIND
 	}
 	if c.Bind == "" || c.Bind == "auto" {
 		c.Bind = ""
@@ -200,7 +200,7 @@ func addressOf(name string) (net.IP, error) {
 		return nil, err
 	}
 	for _, a := range addrs {
-		if ip, ok := a.(*net.IPNet); ok && !ip.IP.IsLinkLocalUnicast() { // which would need a zone
+		if ip, ok := a.(*net.IPNet); ok && !ip.IP.IsLinkLocalUnicast() { // link-local ones need a zone
 			return ip.IP, nil
 		}
 	}

@@ -18,20 +18,20 @@ import (
 	"time"
 )
 
-// coordinator decides for the whole job: who takes part, when the workers start and start again, when they must end, and
-// what the first cause of a failure was. It lives in agent 0 and dies with it; its state is a map of nodes and the number
-// of the generation. Only the goroutine of run touches it.
+// coordinator makes the decisions of the job: which nodes take part, when workers start and restart, when they must end, and
+// what the first cause of a failure is. It is a part of agent 0 and ends with it. Its state is a map of nodes and the number of
+// the generation. Only the goroutine of run uses it.
 type coordinator struct {
 	config *Config
 	job    string // its name
 	door   *door  // nil for a job on this host alone
 	in     chan incoming
-	done   chan struct{} // closed when nobody reads from in any more
-	// listeners hands rank 0's listener to the agent of this process, one a generation.
+	done   chan struct{} // closed when nobody reads in any more
+	// listeners has rank 0's listener, for the agent of this process; one for each generation.
 	listeners chan *os.File
 
 	nodes      map[int]*node  // those that are connected
-	refusals   sync.WaitGroup // of the others, those that do not know it yet
+	refusals   sync.WaitGroup // refusals that are not sent yet
 	gen        int
 	members    []*node // of the generation
 	noneLost   bool    // no member is lost
@@ -41,21 +41,21 @@ type coordinator struct {
 	echo       *cause // earliest echo
 	deadline   *time.Timer
 	restarts   int // since the last progress
-	step       int // the last that rank 0 has completed, of all generations
-	bestBefore int // the same, of all generations before this one
+	step       int // the highest that rank 0 has completed, in all generations
+	bestBefore int // the same, in all generations before this one
 
-	cannotStart string         // the job cannot start
-	signal      syscall.Signal // ended the job
+	cannotStart string         // why the job cannot start; "" if it can
+	signal      syscall.Signal // that ended the job; 0 for none
 }
 
-// incoming is what the coordinator learns about a node: a note, or its end.
+// incoming is a note of a node, or the error that ended its connection.
 type incoming struct {
 	from *node
 	note note
 	err  error
 }
 
-// newCoordinator opens the rendezvous and adds this process's own agent, whose end of the connection it returns.
+// newCoordinator opens the rendezvous and adds the agent of this process. It returns the agent's end of their connection.
 func newCoordinator(config *Config) (*coordinator, *wire, error) {
 	c := &coordinator{config: config, in: make(chan incoming), done: make(chan struct{}), listeners: make(chan *os.File, 1),
 		nodes: map[int]*node{}, deadline: time.NewTimer(0), step: -1, bestBefore: -1}
@@ -89,7 +89,7 @@ func (c *coordinator) newcomer(n *node) {
 	}
 }
 
-// readNotes passes on what a node says, until its connection ends.
+// readNotes delivers the notes of a node, until its connection ends.
 func (c *coordinator) readNotes(n *node) {
 	for {
 		m, err := n.wire.read()
@@ -138,7 +138,7 @@ func (c *coordinator) awaitNodes() error {
 	wait := time.NewTimer(c.config.NodeWait)
 	defer wait.Stop()
 	enough := c.config.MaxNodes
-	if c.noneLost { // all members of the last generation are here: there is nobody to wait for
+	if c.noneLost { // all members of the last generation are here: do not wait for more
 		enough = c.config.MinNodes
 	}
 	for len(c.nodes) < enough {
@@ -196,7 +196,7 @@ func randomHex(n int) string {
 	return hex.EncodeToString(b)
 }
 
-// listenForRanks opens rank 0's listener, so no one else can take the port, and returns its address.
+// listenForRanks opens rank 0's listener and returns its address. Nobody else can take the port then.
 func (c *coordinator) listenForRanks() (string, error) {
 	bind := cmp.Or(c.config.Bind, "127.0.0.1")
 	name := bind
@@ -224,7 +224,7 @@ func (c *coordinator) listenForRanks() (string, error) {
 	return net.JoinHostPort(name, port), nil
 }
 
-// listenInRange takes a free port, of a range the last one: the other ranks look from its beginning.
+// listenInRange listens on a free port. Of a range it takes the last one, because the other ranks try from the first.
 func listenInRange(bind, text string) (l net.Listener, err error) {
 	ports, _ := parsePorts(text) // which has been checked
 	for port := ports[1]; port >= ports[0]; port-- {
@@ -248,7 +248,7 @@ func (c *coordinator) supervise() {
 	c.deadline.Stop()
 }
 
-// restart decides whether to start the workers anew, and says so.
+// restart decides whether all workers start again, and tells the nodes.
 func (c *coordinator) restart() bool {
 	first := c.firstCause()
 	if c.signal != 0 || first == nil {
@@ -269,8 +269,8 @@ func (c *coordinator) restart() bool {
 	return true
 }
 
-// finish tells all nodes the result and waits a moment until they have taken leave, and until those that were refused know
-// it: who does not would try again. An error says why there was no start.
+// finish sends the result to all nodes. It waits a moment until they have closed their connections, and until refused nodes
+// have their refusal; without it they would try again. An error says why there was no start.
 func (c *coordinator) finish(err error) {
 	code, text := c.result()
 	if lost := c.lost(); code == 0 && err == nil && lost != nil {
@@ -317,7 +317,7 @@ func (c *coordinator) finish(err error) {
 
 func signalText(s syscall.Signal) string { return fmt.Sprintf("ended by signal %v", s) }
 
-// sendToMembers sends a note to those whose workers have not all ended.
+// sendToMembers sends a note to the nodes that still have running workers.
 func (c *coordinator) sendToMembers(n note) {
 	for _, m := range c.members {
 		if m.running > 0 {

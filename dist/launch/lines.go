@@ -6,10 +6,10 @@ import (
 	"sync"
 )
 
-// maxLine bounds what is kept of a line that does not end; a longer one is cut into several.
+// maxLine is the longest line that is kept whole. A longer one becomes several lines.
 const maxLine = 1 << 20
 
-// output is where all ranks write. Its lock keeps lines whole, also when stdout and stderr are one terminal.
+// output is shared by everything that writes lines. Its lock keeps lines whole, even if stdout and stderr are the same terminal.
 type output struct {
 	mu  sync.Mutex
 	err error // first error of writing
@@ -24,7 +24,7 @@ func (o *output) fail(err error) {
 	}
 }
 
-// lineWriter collects what one rank writes to one stream and passes it on in whole lines, each behind the rank's prefix.
+// lineWriter collects what one rank writes to one stream. It writes whole lines, each with the rank's prefix in front.
 type lineWriter struct {
 	out    *output
 	to     io.Writer
@@ -33,7 +33,7 @@ type lineWriter struct {
 	block  []byte // scratch
 }
 
-// Write never fails: a rank must not stall or fail because the launcher's output is gone. The launcher reports it.
+// Write never fails: a rank must go on when the launcher's output is gone. The launcher reports the error at the end.
 func (w *lineWriter) Write(p []byte) (int, error) {
 	n := len(p)
 	w.block = w.block[:0]
@@ -53,7 +53,7 @@ func (w *lineWriter) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// Flush passes on a last line that has no newline.
+// Flush writes a last line that has no newline.
 func (w *lineWriter) Flush() {
 	w.block = w.block[:0]
 	if len(w.rest) > 0 {

@@ -16,16 +16,16 @@ import (
 type node struct {
 	hello
 	wire      *wire
-	duplicate *node // wants the same number; held until this node is heard of, or lost
+	duplicate *node // another node with the same number; it waits until this one sends a note, or is lost
 
-	// Of the generation that runs; live is 0 for a node that takes no part.
+	// Of the current generation; running is 0 for a node that does not take part.
 	first    int
 	running  int
 	pids     []int
-	silentAt time.Time // when it last said that no worker that is left gives a sign of life
+	silentAt time.Time // when it last reported that no running worker sends heartbeats
 }
 
-// newHello introduces this process.
+// newHello returns the first note of this process.
 func newHello(c *Config) hello {
 	host, _ := os.Hostname()
 	return hello{Node: c.NodeRank, Ranks: c.Ranks, Min: c.MinNodes, Max: c.MaxNodes, Host: host, PID: os.Getpid()}
@@ -50,7 +50,7 @@ func nodesFlag(lo, hi int) string {
 	return fmt.Sprintf("%d:%d", lo, hi)
 }
 
-// checkHello says why a node may not take part, "" if it may.
+// checkHello returns why a node may not take part; "" if it may.
 func (c *coordinator) checkHello(n *node) string {
 	self := c.nodes[0]
 	switch {
@@ -62,7 +62,7 @@ func (c *coordinator) checkHello(n *node) string {
 	return ""
 }
 
-// admit lets a newcomer wait for the next start.
+// admit lets a new node wait for the next start.
 func (c *coordinator) admit(n *node) {
 	if why := c.checkHello(n); why != "" {
 		c.refuse(n, why)
@@ -87,7 +87,7 @@ func (c *coordinator) joinedTwice(old, n *node) string {
 	return fmt.Sprintf("node %d joined twice: host %s (pid %d) and host %s (pid %d)", n.Node, old.Host, old.PID, n.Host, n.PID)
 }
 
-// refuse turns a newcomer away. Before the first start nobody can tell who is right: there will be no job.
+// refuse refuses a new node. Before the first start, the coordinator cannot know which node is right, so the job fails.
 func (c *coordinator) refuse(n *node, why string) {
 	c.sendRefusal(n, why)
 	if c.gen == 0 && c.cannotStart == "" {
@@ -101,7 +101,7 @@ func (c *coordinator) sendRefusal(n *node, why string) {
 	c.refusals.Go(func() { <-n.wire.writerDone })
 }
 
-// confirm notes that a node is there: whoever wants its number must go.
+// confirm handles a sign that a node is alive: another node with its number is refused.
 func (c *coordinator) confirm(n *node) {
 	if other := n.duplicate; other != nil && c.nodes[n.Node] == n {
 		n.duplicate = nil
@@ -109,7 +109,7 @@ func (c *coordinator) confirm(n *node) {
 	}
 }
 
-// nodeLost forgets a node whose connection has ended. Its ranks have failed.
+// nodeLost removes a node whose connection has ended. Its ranks count as failed.
 func (c *coordinator) nodeLost(n *node, why error) {
 	if old := c.nodes[n.Node]; old != n {
 		if old != nil && old.duplicate == n {

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// note is what agents tell each other, one JSON object per line. One field is set; a note without any is a sign of life.
+// note is a message between an agent and the coordinator, one JSON object per line. One field is set. A note without fields is
+// a heartbeat.
 type note struct {
 	// From a node to the coordinator.
 	Hello       *hello        `json:"hello,omitempty"`
@@ -16,20 +17,20 @@ type note struct {
 	Progress    *progress     `json:"progress,omitempty"`
 	Show        *shown        `json:"show,omitempty"`
 	Without     *without      `json:"without,omitempty"`
-	Silent      int           `json:"silent,omitempty"` // generation of which no worker that is left here gives a sign of life
+	Silent      int           `json:"silent,omitempty"` // the generation of which no worker that runs here sends heartbeats
 	// From the coordinator to a node.
 	Welcome bool    `json:"welcome,omitempty"`
 	Refuse  string  `json:"refuse,omitempty"`
 	Start   *start  `json:"start,omitempty"`
 	Notice  string  `json:"news,omitempty"` // for the user
 	End     *jobEnd `json:"end,omitempty"`
-	Lost    []int   `json:"lost,omitempty"` // kill these ranks, which the others go on without
+	Lost    []int   `json:"lost,omitempty"` // kill these ranks: the others go on without them
 	// Both ways: pass the signal on to all workers; kill them.
 	Signal int  `json:"signal,omitempty"`
 	Kill   bool `json:"kill,omitempty"`
 }
 
-// hello is how a node introduces itself.
+// hello is the first note of a node.
 type hello struct {
 	Node  int    `json:"node"`
 	Ranks int    `json:"ranks"`
@@ -46,7 +47,7 @@ type start struct {
 	Size   int    `json:"size"`
 	Master string `json:"master"` // host:port of rank 0
 	Job    string `json:"job"`
-	Watch  bool   `json:"watch,omitempty"` // somebody watches: workers are to report
+	Watch  bool   `json:"watch,omitempty"` // there is a Watcher: workers send reports
 }
 
 // started says that a node has started all its workers.
@@ -55,7 +56,7 @@ type started struct {
 	PIDs []int `json:"pids"`
 }
 
-// startFailure says that a node could not start its last Missing workers.
+// startFailure says that a node could not start all workers: the last Missing ones do not exist.
 type startFailure struct {
 	Gen     int    `json:"gen"`
 	Missing int    `json:"missing"`
@@ -82,8 +83,8 @@ type ended struct {
 	Rank   int  `json:"rank"`
 	Status int  `json:"status"` // exit status, -1 after a signal
 	Signal int  `json:"signal,omitempty"`
-	Killed bool `json:"killed,omitempty"` // by its agent, because it did not end
-	// Silence is how long the killed worker had given no sign of life; 0 when it never gave one.
+	Killed bool `json:"killed,omitempty"` // by its agent, because it did not exit
+	// Silence is the time from the worker's last heartbeat until it was killed; 0 if it never sent one.
 	Silence time.Duration `json:"silence,omitempty"`
 }
 

@@ -18,13 +18,13 @@ import (
 	"time"
 )
 
-// drainMax bounds what is read from a dead worker: no pipe holds more, but something that left the worker's process group
-// may go on writing.
+// drainMax is how much is read from a pipe after its worker has ended. No pipe holds more, but a process that left the
+// worker's process group may still write to it.
 const drainMax = 1 << 20
 
 var processStart = time.Now()
 
-// uptime is how long this process has run, whatever is done to the clock on the wall.
+// uptime returns how long this process has run, by a clock that nobody can set.
 func uptime() time.Duration { return time.Since(processStart) }
 
 // procFiles is how many descriptors a worker takes here: its socket, two pipes, its log, and a handle.
@@ -41,8 +41,8 @@ type proc struct {
 	lastHeartbeat atomic.Int64  // uptime at the last message; 0 before the first
 	outputDone    chan struct{} // closed when all output is passed on
 
-	killed  bool          // by the agent; only the agent's goroutine touches it
-	silence time.Duration // before that; 0 when the worker never gave a sign of life
+	killed  bool          // by the agent; only the agent's goroutine uses it
+	silence time.Duration // from the last heartbeat until it was killed; 0 if there was no heartbeat
 
 	mu     sync.Mutex
 	reaped bool
@@ -56,7 +56,7 @@ type event struct {
 	status syscall.WaitStatus
 }
 
-// startProc forks a worker and watches it. The calling thread must outlive it.
+// startProc starts a worker and watches it. The calling thread must live longer than the worker.
 func startProc(a *agent, local int, env []string, listener *os.File) (*proc, error) {
 	rank := a.start.First + local
 	cmd := exec.Command(a.config.Args[0], a.config.Args[1:]...)
@@ -96,8 +96,8 @@ func startProc(a *agent, local int, env []string, listener *os.File) (*proc, err
 	return p, nil
 }
 
-// openLog makes the file that keeps the output of a rank, nil when nobody asked for it. It is always a new one: what is there, a
-// link or the file of an earlier job of this name, stays as it is.
+// openLog creates the log file of a rank; it returns nil if no log is wanted. The file is always new: an existing file of an
+// earlier job, or a link, stays as it is.
 func (a *agent) openLog(rank int) (*os.File, error) {
 	if a.config.LogDir == "" {
 		return nil, nil
@@ -116,7 +116,7 @@ func (a *agent) openLog(rank int) (*os.File, error) {
 
 func closeFiles(files ...*os.File) {
 	for _, f := range files {
-		f.Close() // of a nil file it is an error, no panic
+		f.Close() // a nil file is an error, not a panic
 	}
 }
 
@@ -142,7 +142,7 @@ func socketPair() (*net.UnixConn, *os.File, error) {
 	return conn.(*net.UnixConn), theirs, nil
 }
 
-// watch starts the goroutines that read from the worker. They end after the worker did; its end is the last event.
+// watch starts the goroutines that read from the worker. They end after the worker. The last event says that it has ended.
 func (p *proc) watch(a *agent, log *os.File) {
 	var printers, reader sync.WaitGroup
 	prefix := fmt.Sprintf("[%d] ", p.rank)
@@ -159,7 +159,7 @@ func (p *proc) watch(a *agent, log *os.File) {
 			file.to = io.MultiWriter(watchWriter{a.config.Watch, p.start.Gen, p.rank}, file.to)
 		}
 		printers.Go(func() {
-			_, _ = io.Copy(io.MultiWriter(file, screen), &drainReader{from: p.pipes[i]}) // a lineWriter never fails, and the end says all
+			_, _ = io.Copy(io.MultiWriter(file, screen), &drainReader{from: p.pipes[i]}) // a lineWriter never fails; errors of the pipe mean its end
 			file.Flush()
 			screen.Flush()
 			p.pipes[i].Close()
@@ -187,16 +187,16 @@ func (p *proc) watch(a *agent, log *os.File) {
 	}()
 }
 
-// drainReader reads from a worker. A deadline says that the worker is dead: what it wrote is there, and all of it is read,
-// however late that happens. Then comes the end, though something that left the worker's process group may still hold the
-// other side open.
+// drainReader reads what a worker writes. A read deadline means that the worker has ended. Then drainReader reads what is
+// still in the pipe, and returns EOF. It does not wait for the pipe to be closed: a process that left the worker's process
+// group may hold the other end open.
 type drainReader struct {
 	from interface {
 		io.Reader
 		syscall.Conn
 	}
 	ended bool
-	read  int // since
+	read  int // bytes since then
 }
 
 func (u *drainReader) Read(b []byte) (n int, err error) {
@@ -210,7 +210,7 @@ func (u *drainReader) Read(b []byte) (n int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	failed := raw.Control(func(fd uintptr) { // raw.Read would heed the deadline
+	failed := raw.Control(func(fd uintptr) { // not raw.Read, which fails after the deadline
 		for {
 			if n, err = syscall.Read(int(fd), b[:min(len(b), drainMax-u.read)]); err != syscall.EINTR {
 				return
@@ -224,30 +224,30 @@ func (u *drainReader) Read(b []byte) (n int, err error) {
 	return n, nil
 }
 
-// watchWriter is where what a rank prints goes for whoever watches the job.
+// watchWriter gives the output of a rank to the Watcher.
 type watchWriter struct {
 	watcher   Watcher
 	gen, rank int
 }
 
-// Write passes on whole lines.
+// Write gets whole lines.
 func (w watchWriter) Write(lines []byte) (int, error) {
 	w.watcher.Printed(w.gen, w.rank, lines)
 	return len(lines), nil
 }
 
-// forwardShow passes on a report for whoever watches the job. The byte asks for the next one; the worker waits for nothing, so the
-// socket has room for it.
+// forwardShow sends a report of the worker to the Watcher. The byte that it writes back asks the worker for the next report.
+// The socket has room for this byte, because the worker reads all of them.
 func (p *proc) forwardShow(a *agent, report []byte) {
 	if a.config.Watch != nil {
 		a.config.Watch.Shown(p.start.Gen, p.rank, report)
 	} else {
 		a.wire.send(note{Show: &shown{Gen: p.start.Gen, Rank: p.rank, What: report}})
 	}
-	_, _ = p.conn.Write([]byte{1}) // a worker that has ended needs none
+	_, _ = p.conn.Write([]byte{1}) // fails if the worker has ended
 }
 
-// readReports passes on what the worker says and notes its heartbeats.
+// readReports reads the worker's messages, passes reports on, and notes the time of heartbeats.
 func (p *proc) readReports(a *agent) {
 	for in := json.NewDecoder(&drainReader{from: p.conn}); ; {
 		var m message
@@ -264,7 +264,7 @@ func (p *proc) readReports(a *agent) {
 	}
 }
 
-// reap ends what the dead worker left in its process group, and takes its status.
+// reap kills the rest of the worker's process group after the worker has ended, and takes its status.
 func (p *proc) reap() syscall.WaitStatus {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -290,13 +290,13 @@ func (p *proc) isReaped() bool {
 	return p.reaped
 }
 
-// isSilent reports whether the worker has stopped giving signs of life; some programs never give any.
+// isSilent reports whether the worker has stopped to send heartbeats. Some programs never send any.
 func (p *proc) isSilent() bool {
 	last := p.lastHeartbeat.Load()
 	return last != 0 && uptime()-time.Duration(last) > silentAfter
 }
 
-// kill ends the worker, unless it has ended.
+// kill kills the worker, unless it has ended.
 func (p *proc) kill() {
 	if p.isReaped() || p.killed {
 		return

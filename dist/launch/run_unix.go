@@ -16,36 +16,37 @@ import (
 	"github.com/ringo-ml/ringo/internal/nofile"
 )
 
-// agent starts the workers of this host, as the coordinator says, and tells it what becomes of them. Only Run's goroutine
-// touches it, except output.
+// agent starts the workers of this host when the coordinator says so, and reports what happens to them. Only Run's goroutine
+// uses it, except for output.
 type agent struct {
 	config    *Config
 	wire      *wire
 	inbox     chan incoming
 	events    chan event
 	output    output
-	notices   chan string   // for the user; a stuck terminal must not hold up the agent
-	forks     chan func()   // run by the thread that all workers are children of
-	stop      chan struct{} // ends forks and the reader of wire
+	notices   chan string   // lines for the user; a terminal that does not read must not block the agent
+	forks     chan func()   // functions that forkLoop runs
+	stop      chan struct{} // ends forkLoop and the reader of wire
 	listeners chan *os.File // from the coordinator in this process; nil on other nodes
 	bind      string        // address of the interface that routes to the other nodes
 	secret    string
 
 	start       start
-	procs       []*proc // of the generation
+	procs       []*proc // of this generation
 	running     int
-	silentTicks int               // how often in a row all that live were found silent
-	outputDone  []<-chan struct{} // of all workers ever
-	signal      syscall.Signal    // what this agent got
+	silentTicks int               // ticks in a row at which all running workers were silent
+	outputDone  []<-chan struct{} // one for each worker of all generations, and one for the notices
+	signal      syscall.Signal    // that this agent received; 0 for none
 	jobEnd      *jobEnd
 }
 
-// Run starts the ranks of this host, waits for the whole job and leaves no process of it. The error is an *ExitError when
-// the job ran and did not end well, or could not start; any other when this host could not take part.
+// Run starts the ranks of this host and waits for the end of the whole job. It leaves no process of the job behind. The error
+// is an *ExitError if the job failed or could not start. Any other error means that this host could not take part.
 //
-// After the first failure on any host the other ranks have the timeout of an operation and 2 s to report and end; then they
-// are killed, or as soon as those that are left give no sign of life. After a signal they have 5 s. What a worker leaves in
-// its process group is killed when it ends. If restarts are left, all ranks then start again. All hosts get the same result.
+// After the first failure on any host, the other ranks have the timeout of an operation and 2 s to report and to exit. Then
+// they are killed. If no rank that is left sends heartbeats, they are killed at once. After a signal, ranks have 5 s. When a
+// worker ends, the rest of its process group is killed. If restarts are left, all ranks then start again. All hosts get the
+// same result.
 func Run(c Config) error {
 	if err := c.complete(); err != nil {
 		return err
@@ -85,7 +86,7 @@ func Run(c Config) error {
 	a.loop()
 	close(a.notices)
 	close(a.stop)
-	<-a.wire.writerDone // and so the coordinator's last note has been taken
+	<-a.wire.writerDone
 	<-coordinated
 	a.dropListener()
 	return a.result()
@@ -119,7 +120,7 @@ func (a *agent) join() error {
 	}
 }
 
-// forkLoop runs functions on one thread, which stays: Linux kills a worker when the thread that forked it ends.
+// forkLoop starts workers on one thread that lives as long as the job: Linux kills a worker when the thread that forked it ends.
 func (a *agent) forkLoop() {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -133,7 +134,7 @@ func (a *agent) forkLoop() {
 	}
 }
 
-// printNotices starts to write notices to stderr.
+// printNotices starts a goroutine that writes notices to stderr.
 func (a *agent) printNotices() {
 	printed := make(chan struct{})
 	a.outputDone = append(a.outputDone, printed)
@@ -146,7 +147,7 @@ func (a *agent) printNotices() {
 	}()
 }
 
-// readNotes passes on what the coordinator says.
+// readNotes puts the coordinator's notes into the inbox.
 func (a *agent) readNotes() {
 	for {
 		m, err := a.wire.read()
@@ -161,7 +162,7 @@ func (a *agent) readNotes() {
 	}
 }
 
-// loop obeys the coordinator until the job is over and no worker is left.
+// loop does what the coordinator says, until the job is over and no worker is left.
 func (a *agent) loop() {
 	tick := time.NewTicker(heartbeat)
 	defer tick.Stop()
@@ -206,7 +207,7 @@ func (a *agent) handleNote(m incoming) {
 	case n.Notice != "":
 		select {
 		case a.notices <- n.Notice + "\n":
-		default: // nobody reads them
+		default: // the terminal does not read
 		}
 	}
 }
@@ -258,7 +259,7 @@ func (a *agent) dropListener() {
 	}
 }
 
-// forward passes on what a worker reports and how it ended.
+// forward sends to the coordinator what a worker reported, or how it ended.
 func (a *agent) forward(e event) {
 	p, rank := a.procs[e.local], a.start.First+e.local
 	switch {
@@ -280,8 +281,8 @@ func (a *agent) forward(e event) {
 	}
 }
 
-// checkSilence tells the coordinator when no worker that is left gives a sign of life. It looks several times: an agent that was
-// stopped itself must hear what was said meanwhile.
+// checkSilence tells the coordinator if no running worker sends heartbeats. One look is not enough: if the agent itself was
+// stopped, it must first read the heartbeats that came meanwhile.
 func (a *agent) checkSilence() {
 	a.silentTicks++
 	for _, p := range a.procs {
@@ -294,8 +295,8 @@ func (a *agent) checkSilence() {
 	}
 }
 
-// interrupt has the coordinator pass a signal on to all workers of the job; a second one kills. A node that only waits to
-// take part goes.
+// interrupt sends a signal to the coordinator, which sends it to all workers of the job. A second signal kills them. A node
+// that still waits for a start leaves the job.
 func (a *agent) interrupt(s os.Signal) {
 	number, ok := s.(syscall.Signal)
 	switch {
@@ -318,8 +319,8 @@ func (a *agent) killAll() {
 	}
 }
 
-// awaitOutput returns when all output is passed on. A reader such as a pager may take its time; a signal ends the
-// waiting, which is then false, even one that was passed on to a coordinator that had just finished.
+// awaitOutput returns true when all output is written. A reader such as a pager may be slow. A signal ends the waiting, and
+// the result is then false.
 func (a *agent) awaitOutput() bool {
 	var limit <-chan time.Time
 	if a.signal != 0 || a.jobEnd.Signal != 0 {
@@ -348,7 +349,7 @@ func (a *agent) endBySignal(s syscall.Signal) {
 	a.jobEnd.Text = strings.TrimPrefix(a.jobEnd.Text+"\n"+signalText(s), "\n")
 }
 
-// result says how the job ended, and what this host has to add.
+// result returns how the job ended, as the error of Run. This host adds what happened to its output.
 func (a *agent) result() error {
 	printed := a.awaitOutput()
 	code, text := a.jobEnd.Code, []string{}
@@ -356,7 +357,7 @@ func (a *agent) result() error {
 		text = append(text, a.jobEnd.Text)
 	}
 	if !printed {
-		text = append(text, "the rest of the output was not read") // somebody still uses output
+		text = append(text, "the rest of the output was not read") // output is still in use: do not look at its error
 	} else if err := a.output.err; err != nil {
 		code = max(code, 1)
 		text = append(text, fmt.Sprintf("output was lost: %v", err))

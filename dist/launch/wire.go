@@ -14,15 +14,15 @@ import (
 )
 
 const (
-	// maxNote bounds a note; a report's text is cut to maxText before.
+	// maxNote is the longest note in bytes. The text of a report is cut to maxText before.
 	maxNote = 1 << 20
 	maxText = 64 << 10
-	// maxQueuedShows is how many notes may wait before reports for whoever watches are dropped.
+	// maxQueuedShows is the length of the queue from which on reports for the Watcher are dropped.
 	maxQueuedShows = 16
 )
 
-// wire is a connection between an agent and the coordinator. Notes are queued, so that nobody waits for a slow peer; a
-// peer that is silent for the patience is lost.
+// wire is a connection between an agent and the coordinator. Notes are queued, so the sender never waits for a slow peer. A
+// peer that is silent for the timeout is lost.
 type wire struct {
 	conn       net.Conn
 	scanner    *bufio.Scanner
@@ -42,8 +42,8 @@ func newWire(conn net.Conn, patience time.Duration) *wire {
 	return w
 }
 
-// send queues a note; it never waits. What the peer does not get because it is lost, nobody gets. Of progress only the
-// latest is of interest, and what is only shown is dropped when the peer is slow.
+// send queues a note and never waits. If the peer is lost, the note is, too. Only the newest progress stays in the queue, and
+// reports for the Watcher are dropped if the peer is slow.
 func (w *wire) send(n note) {
 	w.mu.Lock()
 	last := len(w.queue) - 1
@@ -57,7 +57,7 @@ func (w *wire) send(n note) {
 	w.wake()
 }
 
-// finish closes the connection when all notes are sent.
+// finish closes the connection after all notes are sent.
 func (w *wire) finish() {
 	w.mu.Lock()
 	w.closing = true
@@ -72,7 +72,7 @@ func (w *wire) wake() {
 	}
 }
 
-// write sends what is queued, and signs of life.
+// write sends the queued notes, and heartbeats.
 func (w *wire) write() {
 	defer close(w.writerDone)
 	defer w.conn.Close() // ends the reader, too
@@ -116,7 +116,7 @@ func (w *wire) writeNote(n note) error {
 	return err
 }
 
-// read returns the next note, which may be a sign of life, or why there will be no more.
+// read returns the next note, which may be a heartbeat. The error says why no more notes will come.
 func (w *wire) read() (n note, err error) {
 	if w.timeout > 0 {
 		if err := w.conn.SetReadDeadline(time.Now().Add(w.timeout)); err != nil {
@@ -132,7 +132,7 @@ func (w *wire) read() (n note, err error) {
 
 var errEnded = errors.New("the connection ended")
 
-// readError says in plain words why reading ended.
+// readError makes the error of a read one that users understand.
 func (w *wire) readError(err error) error {
 	switch {
 	case err == nil, errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed), errors.Is(err, io.ErrClosedPipe),

@@ -14,22 +14,22 @@ import (
 // Kind says how a rank's failure came about.
 type Kind string
 
-// A primary failure began on the rank that reports it: its function returned an error, it panicked, it misused an
-// operation. An echo is the news of another rank's failure: a peer that died, an operation that another rank aborted.
+// A primary failure began on the rank that reports it: its function returned an error, or panicked, or misused an operation.
+// An echo follows from the failure of another rank: a peer died, or another rank aborted an operation.
 const (
 	Primary Kind = "primary"
 	Echo    Kind = "echo"
 )
 
 const (
-	// heartbeat is how often a worker tells its agent that it is alive.
+	// heartbeat is how often a worker sends a heartbeat to its agent.
 	heartbeat = 500 * time.Millisecond
-	// silentAfter is how long a worker says nothing before it counts as silent.
+	// silentAfter is the time without a message after which a worker counts as silent.
 	silentAfter = 2 * heartbeat
 )
 
-// message is what a worker writes to its agent, one JSON object per line: a report if it has a kind, progress if it has a
-// step, what Show was given, the ranks that it goes on without, a heartbeat otherwise.
+// message is what a worker writes to its agent, one JSON object per line. With a kind it is a report of a failure, with a step
+// progress. Otherwise it has what Show got, or the ranks of Without. An empty one is a heartbeat.
 type message struct {
 	Kind Kind            `json:"kind,omitempty"`
 	Rank int             `json:"rank"`
@@ -40,17 +40,17 @@ type message struct {
 	Without []int `json:"without,omitempty"`
 }
 
-// Worker is a rank's connection to the agent that started it. A nil Worker, which every process has that no agent started,
-// does nothing.
+// Worker is a rank's connection to the agent that started it. In a process that no agent started it is nil, and its methods do
+// nothing.
 type Worker struct {
 	conn  net.Conn
 	lost  chan struct{}
-	asked chan struct{} // holds a token when the agent has taken the last of Show; nil when nobody watches
+	asked chan struct{} // holds a token if the agent has read the last report of Show; nil without a Watcher
 	mu    sync.Mutex    // serializes writes
 	line  []byte        // scratch of Progress
 }
 
-// connectOnce makes the process's only Worker: the descriptor can be taken once.
+// connectOnce makes the only Worker of the process: the descriptor can be taken only once.
 var connectOnce = sync.OnceValues(func() (*Worker, error) {
 	s := os.Getenv("RINGO_AGENT_FD")
 	if s == "" {
@@ -64,16 +64,16 @@ var connectOnce = sync.OnceValues(func() (*Worker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("RINGO_AGENT_FD=%s (ringo): %w", s, err)
 	}
-	// A program that this process starts must not take another descriptor for the agent.
+	// In a program that this process starts, the number means another descriptor.
 	return newWorker(conn, os.Getenv("RINGO_WATCHED") == "1"), os.Unsetenv("RINGO_AGENT_FD")
 })
 
-// ConnectAgent returns this process's connection to the agent that started it, and starts its heartbeats. It is nil,
-// without an error, when RINGO_AGENT_FD is not set. Every call returns the same Worker; it lasts as long as the process.
-// Programs that this process starts do not inherit the connection.
+// ConnectAgent returns this process's connection to the agent that started it, and starts to send heartbeats. If RINGO_AGENT_FD
+// is not set, it returns nil and no error. Every call returns the same Worker. It lasts as long as the process. Programs that
+// this process starts do not inherit the connection.
 func ConnectAgent() (*Worker, error) { return connectOnce() }
 
-// newWorker sends the first heartbeat before it returns: the agent knows from then on that the worker speaks to it.
+// newWorker sends the first heartbeat before it returns. From then on the agent expects heartbeats.
 func newWorker(conn net.Conn, watched bool) *Worker {
 	w := &Worker{conn: conn, lost: make(chan struct{})}
 	if watched {
@@ -88,7 +88,7 @@ func newWorker(conn net.Conn, watched bool) *Worker {
 	return w
 }
 
-// readAgent reads from the agent, which writes a byte for each message of Show that it has taken. Read ends when the agent does.
+// readAgent reads from the agent, which writes a byte for each report of Show that it has read. It ends when the agent ends.
 func (w *Worker) readAgent() {
 	defer close(w.lost)
 	for taken := make([]byte, 1); ; {
@@ -97,7 +97,7 @@ func (w *Worker) readAgent() {
 		}
 		select {
 		case w.asked <- struct{}{}:
-		default: // nobody watches
+		default: // there is no Watcher
 		}
 	}
 }
@@ -117,9 +117,9 @@ func (w *Worker) sendHeartbeats() {
 	}
 }
 
-// ReportError tells the agent why this rank fails, before the process exits: rank is this rank, text the whole error.
-// The agent prints the earliest primary failure of the job. ReportError returns when the agent's socket holds the
-// message; later reports of the same rank do not replace the first.
+// ReportError tells the agent why this rank fails. Call it before the process exits. For a Primary failure, rank is this rank;
+// for an Echo it is the rank that failed, or -1. Text is the whole error. The agent prints the earliest primary failure of the
+// job. ReportError returns when the message is in the agent's socket. Only the first report of a rank counts.
 func (w *Worker) ReportError(kind Kind, rank int, text string) error {
 	if w == nil {
 		return nil
@@ -130,8 +130,8 @@ func (w *Worker) ReportError(kind Kind, rank int, text string) error {
 	return w.send(message{Kind: kind, Rank: rank, Text: text})
 }
 
-// Without tells the agent that this rank goes on in a new generation of its group, which others of the job are not in. With
-// Config.Rebuild these are ended, and their failure is not that of the job. All ranks that go on say so.
+// Without tells the agent that this rank goes on in a new generation of its group, in which the given ranks are not. With
+// Config.Rebuild, these are killed, and the job does not fail because of them. All ranks that go on call it.
 func (w *Worker) Without(ranks []int) error {
 	if w == nil {
 		return nil
@@ -139,9 +139,9 @@ func (w *Worker) Without(ranks []int) error {
 	return w.send(message{Without: ranks})
 }
 
-// Progress tells the agent that this rank has completed a step, counted from 0 over the whole life of the job, restarts
-// included. Call it on one rank, rank 0 of those that are left: a job that gets further than any generation before it may be restarted as often
-// as at first. Progress allocates nothing.
+// Progress tells the agent that this rank has completed a step. Steps count from 0 over the whole job, restarts included. Call
+// it on one rank: rank 0 of those that are left. If a generation gets further than all before it, the job has all its restarts
+// again. Progress allocates nothing.
 func (w *Worker) Progress(step int) error {
 	if w == nil {
 		return nil
@@ -152,11 +152,11 @@ func (w *Worker) Progress(step int) error {
 	return w.write(w.line)
 }
 
-// maxShow bounds what Show takes.
+// maxShow is the longest report in bytes.
 const maxShow = 64 << 10
 
-// Asked holds a token when somebody watches the job (Config.Watch) and the agent has room for one call of Show. It is nil, a
-// channel on which nothing ever arrives, when nobody watches.
+// Asked returns a channel that holds a token if the job is watched (Config.Watch) and the agent has room for one call of Show.
+// If nobody watches, it is nil: a channel that never has a token.
 func (w *Worker) Asked() <-chan struct{} {
 	if w == nil {
 		return nil
@@ -164,8 +164,8 @@ func (w *Worker) Asked() <-chan struct{} {
 	return w.asked
 }
 
-// Show sends a report of this rank, one JSON value of at most 64 KiB, to whoever watches the job. Call it once for each token
-// from Asked: then the socket always has room, and a slow agent holds nobody up.
+// Show sends a report of this rank to the Watcher of the job: one JSON value of at most 64 KiB. Call it once for each token
+// from Asked. Then the socket always has room, and no rank waits for a slow agent.
 func (w *Worker) Show(report []byte) error {
 	if len(report) > maxShow {
 		return fmt.Errorf("launch: report of %d bytes, want at most %d", len(report), maxShow)
@@ -173,15 +173,15 @@ func (w *Worker) Show(report []byte) error {
 	return w.send(message{Show: report})
 }
 
-// setShowBuffers makes the buffers of one end of a socket pair hold what Show sends; macOS' are small.
+// setShowBuffers makes the buffers of one end of a socket pair large enough for a report of Show. On macOS they are small.
 func setShowBuffers(conn net.Conn) {
 	if c, ok := conn.(*net.UnixConn); ok {
-		_ = errors.Join(c.SetReadBuffer(2*maxShow), c.SetWriteBuffer(2*maxShow)) // writes would wait for the agent, not fail
+		_ = errors.Join(c.SetReadBuffer(2*maxShow), c.SetWriteBuffer(2*maxShow)) // without them, writes wait for the agent
 	}
 }
 
-// Lost is closed when the agent is gone: the job is over, the worker should abort and exit. For a nil Worker it is nil,
-// a channel on which nothing ever arrives.
+// Lost returns a channel that is closed when the agent has ended. Then the job is over: abort and exit. For a nil Worker it is
+// nil: a channel that is never closed.
 func (w *Worker) Lost() <-chan struct{} {
 	if w == nil {
 		return nil
@@ -199,9 +199,9 @@ func (w *Worker) send(m message) error {
 	return w.write(append(line, '\n'))
 }
 
-// write needs mu.
+// write is called with mu held.
 func (w *Worker) write(line []byte) error {
-	// A stopped agent does not read; a rank that fails must exit all the same.
+	// A stopped agent does not read, but a rank that fails must exit.
 	if err := w.conn.SetWriteDeadline(time.Now().Add(time.Second)); err != nil {
 		return err
 	}
@@ -209,16 +209,16 @@ func (w *Worker) write(line []byte) error {
 	return err
 }
 
-// inherited is the descriptor of rank 0's listening socket, once it was used.
+// inherited is the descriptor of rank 0's listening socket, after its first use.
 var inherited struct {
 	sync.Mutex
 	fd   int
 	addr string
 }
 
-// Listener returns rank 0's inherited listening socket, nil when there is none. Each call returns a listener of its own
-// on the same socket; the inherited descriptor stays open, so the port is the job's as long as the process lives. It is closed
-// in programs that this process starts; so they do not get RINGO_LISTEN_FD either.
+// Listener returns rank 0's inherited listening socket; nil if there is none. Each call returns another listener of the same
+// socket. The inherited descriptor stays open, so the port belongs to the job as long as the process lives. Programs that this
+// process starts get neither the descriptor nor RINGO_LISTEN_FD.
 func (e Env) Listener() (net.Listener, error) {
 	inherited.Lock()
 	defer inherited.Unlock()
