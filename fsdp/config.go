@@ -53,7 +53,7 @@ type Sharding struct {
 	all     *ranks       // of the Config: who must agree
 	over    []*ranks     // that share units; all is the first one
 	order
-	sums
+	backward
 	checks dist.StepCheck
 }
 
@@ -112,13 +112,13 @@ func (c *Config) checkTypes(compute, reduce tensor.DType) error {
 
 // Unit makes the parameters of layers a unit. Layers are parts of the model: structs, slices or parameters.
 func (s *Sharding) Unit(layers ...any) *Unit {
-	return s.add(&Unit{keep: s.cfg.Stage < 3, wholes: &s.wholes}, layers)
+	return s.add(&Unit{keep: s.cfg.Stage < 3, gradPool: &s.gradPool}, layers)
 }
 
 // Keep makes the parameters of layers a unit whose values stay from its use in forward until the end of Backward: for what
 // is used first in forward and last in backward, or at several places.
 func (s *Sharding) Keep(layers ...any) *Unit {
-	return s.add(&Unit{keep: true, wholes: &pool{}}, layers)
+	return s.add(&Unit{keep: true, gradPool: &pool{}}, layers)
 }
 
 func (s *Sharding) add(u *Unit, layers []any) *Unit {

@@ -16,15 +16,15 @@ type entry struct {
 
 // order is the order in which all ranks gather units in a forward pass and the Backward after it, and where this rank is.
 type order struct {
-	list    []entry // of forward, then of Backward
-	forward int     // entries of forward
-	pos     int     // the first entry that was not used yet
-	issued  int     // the first entry whose gather was not issued
-	learned bool    // a Backward was completed: list is known
-	cur     *Unit   // gathered, and not kept; nil: none
-	values  pool    // memory of gathered units
-	vote    tensor.Tensor
-	witness *tensor.Param // has a gradient until the optimizer's step
+	list      []entry // of forward, then of Backward
+	forward   int     // entries of forward
+	pos       int     // the first entry that was not used yet
+	issued    int     // the first entry whose gather was not issued
+	learned   bool    // a Backward was completed: list is known
+	current   *Unit   // gathered, and not kept; nil: none
+	values    pool    // memory of gathered units
+	orderVote tensor.Tensor
+	updated   *tensor.Param // has a gradient until the optimizer's step
 }
 
 // BeforeUse gathers p's unit, unless it is there. In Backward it also gives the unit's gradients memory.
@@ -34,23 +34,23 @@ func (s *Sharding) BeforeUse(p *tensor.Param, phase tensor.Phase) {
 	if phase == tensor.Forward {
 		s.noticeStep()
 	}
-	if !u.here || u != s.cur && !u.current() {
+	if !u.gathered || u != s.current && !u.upToDate() {
 		s.use(u, phase)
 	}
 	if phase == tensor.Forward {
 		return
 	}
-	if !u.lent && !u.complete && u.trained().n > 0 { // frozen ones may be used after the last gradient
-		s.lendGrads(u)
+	if !u.gradsLent && !u.complete && u.trained().n > 0 { // frozen ones may be used after the last gradient
+		s.lendGradients(u)
 	}
 }
 
 // noticeStep makes kept units stale when the optimizer has changed values.
 func (s *Sharding) noticeStep() {
-	if s.witness != nil && !s.witness.HasGrad() {
-		s.witness = nil
-		s.letGo()
-		for _, u := range s.turns {
+	if s.updated != nil && !s.updated.HasGrad() {
+		s.updated = nil
+		s.releaseAll()
+		for _, u := range s.reduceOrder {
 			u.trained().fresh = false
 		}
 	}
@@ -59,40 +59,40 @@ func (s *Sharding) noticeStep() {
 // Changed says that values in Param.Local were changed, on all ranks, by other means than an optimizer's step after
 // Backward: a checkpoint was loaded. The next use gathers them.
 func (s *Sharding) Changed() {
-	s.letGo()
+	s.releaseAll()
 	for _, u := range s.units {
 		u.sections[0].fresh, u.sections[1].fresh = false, false
 	}
 }
 
-// letGo gives up what was gathered of units that do not stay, or is being gathered.
-func (s *Sharding) letGo() {
-	s.pass(s.issued)
-	s.drop()
+// releaseAll gives up what was gathered of units that do not stay, or is being gathered.
+func (s *Sharding) releaseAll() {
+	s.skipTo(s.issued)
+	s.releaseCurrent()
 }
 
-// drop gives up the unit in use.
-func (s *Sharding) drop() {
-	if s.cur != nil {
-		s.release(s.cur)
-		s.cur = nil
+// releaseCurrent gives up the unit in use.
+func (s *Sharding) releaseCurrent() {
+	if s.current != nil {
+		s.release(s.current)
+		s.current = nil
 	}
 }
 
 // use makes u, which is not there, usable: it advances to u's entry in the order, and starts to gather the next one.
 func (s *Sharding) use(u *Unit, phase tensor.Phase) {
-	if !u.keep && u != s.cur { // the unit in use may be gathered anew, where the order says so
-		s.drop()
+	if !u.keep && u != s.current { // the unit in use may be gathered anew, where the order says so
+		s.releaseCurrent()
 	}
 	k := s.find(u, phase)
 	if k < 0 {
-		k = s.deviate(u, phase)
+		k = s.useOutOfOrder(u, phase)
 	}
-	s.pass(k)
-	s.issue(k)
-	s.land(u)
+	s.skipTo(k)
+	s.issueGathers(k)
+	s.waitGather(u)
 	if !u.keep {
-		s.cur = u
+		s.current = u
 	}
 	s.pos = k + 1
 	s.prefetch(phase)
@@ -115,14 +115,14 @@ func (s *Sharding) end(phase tensor.Phase) int {
 	return len(s.list)
 }
 
-// deviate deals with a use that the rest of the order does not have, and returns its entry. Before it changes the order or
+// useOutOfOrder deals with a use that the rest of the order does not have, and returns its entry. Before it changes the order or
 // starts from its beginning, all ranks agree.
-func (s *Sharding) deviate(u *Unit, phase tensor.Phase) int {
+func (s *Sharding) useOutOfOrder(u *Unit, phase tensor.Phase) int {
 	known := slices.Contains(s.list, entry{u, phase})
 	switch {
 	case phase == tensor.Forward && known: // another forward pass: evaluation
-		s.pass(max(s.forward, s.issued))
-		s.agree(u, passing)
+		s.skipTo(max(s.forward, s.issued))
+		s.agree(u, newForward)
 		s.pos, s.issued = 0, 0
 		return s.find(u, phase)
 	case known && s.learned:
@@ -134,29 +134,29 @@ func (s *Sharding) deviate(u *Unit, phase tensor.Phase) int {
 		s.forward++
 	}
 	s.issued++
-	s.start(u)
+	s.startGathers(u)
 	return s.pos
 }
 
 const (
-	passing = 2 // besides tensor.Forward and tensor.Backward
-	stages  = 3
+	newForward = 2 // besides tensor.Forward and tensor.Backward
+	phases     = 3
 )
 
-var stageNames = [stages]string{"in forward", "in Backward", "in a new forward pass"}
+var phaseNames = [phases]string{"in forward", "in Backward", "in a new forward pass"}
 
 // agree compares over all ranks which unit is gathered now, and where. The vote is on the lane of the gathers, so that a
 // rank that has gathered something else in the meantime is an error of both, at once.
 func (s *Sharding) agree(u *Unit, stage int32) {
-	code := int32(u.index)*stages + stage
-	v := tensor.Data[int32](s.vote)
+	code := int32(u.index)*phases + stage
+	v := tensor.Data[int32](s.orderVote)
 	v[0], v[1] = code, -code
-	if err := s.exchange(s.vote, dist.Max); err != nil {
-		panic(&tensor.Failure{Op: fmt.Sprintf("fsdp: agreeing on the order of units, %s %s", u.name, stageNames[stage]), Err: err})
+	if err := s.exchange(s.orderVote, dist.Max); err != nil {
+		panic(&tensor.Failure{Op: fmt.Sprintf("fsdp: agreeing on the order of units, %s %s", u.name, phaseNames[stage]), Err: err})
 	}
 	if most, least := v[0], -v[1]; most != least {
-		s.fail(fmt.Errorf("ranks use units in different orders: %s %s on one rank, %s %s on another", s.units[least/stages].name,
-			stageNames[least%stages], s.units[most/stages].name, stageNames[most%stages]))
+		s.fail(fmt.Errorf("ranks use units in different orders: %s %s on one rank, %s %s on another", s.units[least/phases].name,
+			phaseNames[least%phases], s.units[most/phases].name, phaseNames[most%phases]))
 	}
 }
 
@@ -182,72 +182,72 @@ func (s *Sharding) must(err error) {
 	}
 }
 
-// pass goes to entry k. What lies between was skipped on this rank. Other ranks may use it: the gathers are made up for.
-func (s *Sharding) pass(k int) {
+// skipTo goes to entry k. What lies between was skipped on this rank. Other ranks may use it: the gathers are made up for.
+func (s *Sharding) skipTo(k int) {
 	for ; s.pos < k; s.pos++ {
-		s.issue(s.pos)
+		s.issueGathers(s.pos)
 		u := s.list[s.pos].u
-		if s.land(u); u != s.cur {
+		if s.waitGather(u); u != s.current {
 			s.release(u)
 		}
 	}
 }
 
-// issue starts the gather of entry k, unless it was.
-func (s *Sharding) issue(k int) {
+// issueGathers starts the gather of entry k, unless it was.
+func (s *Sharding) issueGathers(k int) {
 	if k < s.issued {
 		return
 	}
 	s.issued = k + 1
-	if u := s.list[k].u; !u.current() {
-		s.start(u)
+	if u := s.list[k].u; !u.upToDate() {
+		s.startGathers(u)
 	}
 }
 
 // prefetch starts the next gather of a phase.
 func (s *Sharding) prefetch(phase tensor.Phase) {
 	for k := s.pos; k < s.end(phase); k++ {
-		if u := s.list[k].u; !u.current() {
-			s.issue(k)
+		if u := s.list[k].u; !u.upToDate() {
+			s.issueGathers(k)
 			return
 		}
 	}
 }
 
-// start issues the gathers of a unit.
-func (s *Sharding) start(u *Unit) {
+// startGathers issues the gathers of a unit.
+func (s *Sharding) startGathers(u *Unit) {
 	if !u.keep && u.buf.IsZero() {
 		u.buf = s.values.lend(u.flat)
 	}
 	for i := range u.sections {
-		if sec := &u.sections[i]; !u.keep || !sec.current() {
-			s.gather(u, sec)
+		if sec := &u.sections[i]; !u.keep || !sec.upToDate() {
+			s.startGather(u, sec)
 		}
 	}
-	u.here = false
+	u.gathered = false
 }
 
-// gather issues the gather of a section.
-func (s *Sharding) gather(u *Unit, sec *section) {
+// startGather issues the gather of a section.
+func (s *Sharding) startGather(u *Unit, sec *section) {
 	if sec.n == 0 {
 		return
 	}
-	part := sec.mine
+	part := sec.flatShard
 	switch {
 	case s.host != nil:
 		s.upload(sec)
 	case u.compute == s.cfg.DType:
 		part = sec.local
 	default:
-		s.cast(sec.mine, sec.local)
+		s.cast(sec.flatShard, sec.local)
 	}
 	sec.gather = u.over.gathers.AllGatherV(sec.flat, part, sec.counts)
 	sec.fresh = true
 }
 
-// land waits for a gather.
-func (s *Sharding) land(u *Unit) {
-	if u.here {
+// waitGather waits for a gather.
+func (s *Sharding) waitGather(u *Unit) {
+	if u.gathered {
 		return
 	}
 	for i := range u.sections {
@@ -257,7 +257,7 @@ func (s *Sharding) land(u *Unit) {
 			panic(&tensor.Failure{Op: "fsdp: gather of " + u.name, Err: err})
 		}
 	}
-	u.here = true
+	u.gathered = true
 }
 
 // release gives up the memory of a gathered unit. Kept ones stay.
@@ -265,14 +265,14 @@ func (s *Sharding) release(u *Unit) {
 	if u.keep || u.buf.IsZero() {
 		return
 	}
-	u.here = false
+	u.gathered = false
 	s.values.giveBack(u.buf, u.flat)
 	u.buf = tensor.Tensor{}
 }
 
 // endGathers makes up for the gathers of Backward that this rank skipped, and returns to the beginning of the order.
 func (s *Sharding) endGathers() {
-	s.pass(len(s.list))
-	s.drop()
+	s.skipTo(len(s.list))
+	s.releaseCurrent()
 	s.pos, s.issued, s.learned = 0, 0, true
 }

@@ -25,16 +25,16 @@ func (s *Sharding) layOut() error {
 			s.layOutGrads(u)
 		}
 		for _, pc := range u.pieces {
-			if err := s.adopt(pc); err != nil {
+			if err := s.attachPiece(pc); err != nil {
 				return err
 			}
 		}
 	}
-	s.initSums()
+	s.initBackward()
 	return nil
 }
 
-// layOutValues makes flat, and of each section flat, mine and local.
+// layOutValues makes flat, and of each section flat, flatShard and local.
 func (s *Sharding) layOutValues(u *Unit) {
 	c := &s.cfg
 	inPlace := u.keep && u.compute == c.DType && c.Offload == nil
@@ -43,17 +43,17 @@ func (s *Sharding) layOutValues(u *Unit) {
 		s.countKept(u, inPlace)
 	} else {
 		u.flat = tensor.FromPtr(s.exec.Device(), nil, u.compute, u.n)
-		s.values.want(u.flat)
+		s.values.reserve(u.flat)
 	}
 	for i := range u.sections {
 		sec := &u.sections[i]
 		if sec.n == 0 {
 			continue
 		}
-		sec.flat, sec.mine = u.flat.Range(sec.off, sec.off+sec.n), u.flat.Range(sec.lo, sec.hi)
+		sec.flat, sec.flatShard = u.flat.Range(sec.off, sec.off+sec.n), u.flat.Range(sec.lo, sec.hi)
 		switch {
 		case inPlace:
-			sec.local = sec.mine
+			sec.local = sec.flatShard
 		case c.Offload != nil:
 			s.offloadValues(u, sec)
 		default:
@@ -76,7 +76,7 @@ func (s *Sharding) countKept(u *Unit, inPlace bool) {
 	tensor.Raw(u.flat).Count(tensor.Parameters, (u.n-gathered)*size)
 }
 
-// layOutGrads makes grads, gmine, shard and host.
+// layOutGrads makes grads, localGrad, shard and host.
 func (s *Sharding) layOutGrads(u *Unit) {
 	c, sec := &s.cfg, u.trained()
 	n := sec.hi - sec.lo
@@ -84,11 +84,11 @@ func (s *Sharding) layOutGrads(u *Unit) {
 		u.grads = u.over.reduces.AllocFor(tensor.Gradients, u.reduce, sec.n)
 	} else {
 		u.grads = tensor.FromPtr(s.exec.Device(), nil, u.reduce, sec.n)
-		u.wholes.g, u.wholes.kind = u.over.reduces, tensor.Communication
-		u.wholes.want(u.grads)
+		u.gradPool.g, u.gradPool.kind = u.over.reduces, tensor.Communication
+		u.gradPool.reserve(u.grads)
 	}
-	u.gmine = u.grads.Range(sec.lo, sec.hi)
-	u.shard = u.gmine
+	u.localGrad = u.grads.Range(sec.lo, sec.hi)
+	u.shard = u.localGrad
 	if c.Stage > 1 {
 		u.shard = u.over.reduces.AllocFor(tensor.Gradients, u.reduce, max(n, 1)).Range(0, n)
 	}
@@ -98,8 +98,8 @@ func (s *Sharding) layOutGrads(u *Unit) {
 	}
 }
 
-// adopt makes the parameter's part, with its value, and its views.
-func (s *Sharding) adopt(pc *piece) error {
+// attachPiece makes the parameter's part, with its value, and its views.
+func (s *Sharding) attachPiece(pc *piece) error {
 	p, u := pc.p, pc.u
 	at := pc.off + pc.lo - pc.in.lo
 	if pc.lo == pc.hi {
@@ -116,7 +116,7 @@ func (s *Sharding) adopt(pc *piece) error {
 	}
 	p.Value = u.flat.Range(pc.off, pc.off+p.Len()).View(p.Dims()...)
 	p.Local = local
-	p.NarrowCounts(u.over.counts())
+	p.NarrowCounts(u.over.isFirstCopy())
 	p.Shard.Flat = [2]int{pc.lo, pc.hi}
 	if pc.hi == 0 { // {0,0} would be all of it
 		p.Shard.Flat = [2]int{p.Len(), p.Len()}

@@ -45,11 +45,11 @@ func Naive(model any, c Config) (nn.Params, error) {
 
 // naive is the Hooks of its parameters.
 type naive struct {
-	g     *dist.Group
-	exec  *tensor.Exec
-	parts []*part
-	of    map[*tensor.Param]*part
-	step  *tensor.Param // has a gradient until the optimizer's step
+	g       *dist.Group
+	exec    *tensor.Exec
+	parts   []*part
+	of      map[*tensor.Param]*part
+	updated *tensor.Param // has a gradient until the optimizer's step
 }
 
 // part is a rank's part of a parameter.
@@ -90,10 +90,10 @@ func (n *naive) BeforeUse(p *tensor.Param, phase tensor.Phase) {
 		p.Grad = n.of[p].whole
 		return
 	}
-	if n.step == nil || n.step.HasGrad() {
+	if n.updated == nil || n.updated.HasGrad() {
 		return
 	}
-	n.step = nil
+	n.updated = nil
 	for _, pt := range n.parts {
 		if err := n.g.AllGatherV(pt.p.Value.View(pt.p.Len()), pt.p.Local, pt.counts).Wait(); err != nil {
 			panic(&tensor.Failure{Op: "fsdp: gather of " + pt.p.Name(), Err: err})
@@ -136,7 +136,7 @@ func (n *naive) BackwardDone(last bool) error {
 		}
 		pt.p.Grad = pt.grad
 		pt.p.FillGrad()
-		n.step = pt.p
+		n.updated = pt.p
 	}
 	return nil
 }

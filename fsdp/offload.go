@@ -28,7 +28,7 @@ func (s *Sharding) upload(sec *section) {
 			s.host.Launch()
 		}
 	}
-	s.copyTo(sec.mine, from)
+	s.copyTo(sec.flatShard, from)
 }
 
 // download copies a reduced gradient to where the optimizer reads it, unless it is there.

@@ -33,7 +33,7 @@ func TestPendingTravels(t *testing.T) {
 			s.BackwardBegin(false)
 			s.BeforeUse(l.W, tensor.Backward)
 			s.last, u.waiting, u.complete = last, 2, false // as if a tape had uses of both
-			s.lendGrads(u)
+			s.lendGradients(u)
 			var w waits
 			after := s.GradReady(l.W, tensor.Pending{F: &w, Seq: 1})
 			require.Zero(t, w.n)

@@ -7,15 +7,15 @@ import (
 
 // pool lends buffers, each as large as the largest unit that needs one, and makes more when all are lent.
 type pool struct {
-	g     *dist.Group
-	kind  tensor.MemoryKind
-	bytes int
-	free  []tensor.Tensor
-	made  int
+	g         *dist.Group
+	kind      tensor.MemoryKind
+	bytes     int
+	free      []tensor.Tensor
+	allocated int
 }
 
-// want makes buffers large enough for x.
-func (p *pool) want(x tensor.Tensor) { p.bytes = max(p.bytes, x.Len()*x.DType().Size()) }
+// reserve makes buffers large enough for x.
+func (p *pool) reserve(x tensor.Tensor) { p.bytes = max(p.bytes, x.Len()*x.DType().Size()) }
 
 // lend gives x, made by tensor.FromPtr, memory of any content.
 func (p *pool) lend(x tensor.Tensor) tensor.Tensor {
@@ -24,7 +24,7 @@ func (p *pool) lend(x tensor.Tensor) tensor.Tensor {
 		b, p.free = p.free[k-1], p.free[:k-1]
 	} else {
 		b = p.g.AllocFor(p.kind, tensor.Uint8, max(p.bytes, 1))
-		p.made++
+		p.allocated++
 	}
 	tensor.Raw(x).Place(b.Ptr())
 	return b

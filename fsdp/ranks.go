@@ -9,12 +9,12 @@ import (
 
 // ranks is who shares units, and what carries their traffic.
 type ranks struct {
-	shard     *dist.Group // each rank holds a part
-	replicate *dist.Group // each rank holds the same part as this one; nil: one copy
-	gathers   *dist.Group // over shard
-	reduces   *dist.Group
-	copies    *dist.Group // over replicate, for gradients
-	control   *dist.Group // over replicate, for everything else
+	shard       *dist.Group // each rank holds a part
+	replicate   *dist.Group // each rank holds the same part as this one; nil: one copy
+	gathers     *dist.Group // over shard
+	reduces     *dist.Group
+	copyReduces *dist.Group // over replicate, for gradients
+	control     *dist.Group // over replicate, for everything else
 }
 
 // open makes the groups. It is collective.
@@ -22,7 +22,7 @@ func (o *ranks) open() {
 	g, r := o.shard, o.replicate
 	o.gathers, o.reduces = g.With(dist.Name(g.Name()+" gather")), g.With(dist.Name(g.Name()+" reduce"))
 	if r != nil {
-		o.copies, o.control = r.With(dist.Name(r.Name()+" copies")), r.With(dist.Name(r.Name()+" control"))
+		o.copyReduces, o.control = r.With(dist.Name(r.Name()+" copies")), r.With(dist.Name(r.Name()+" control"))
 	}
 }
 
@@ -37,10 +37,10 @@ func (o *ranks) axes() tensor.Axes {
 
 // groups returns those that carry the traffic.
 func (o *ranks) groups() []*dist.Group {
-	if o.copies == nil {
+	if o.copyReduces == nil {
 		return []*dist.Group{o.gathers, o.reduces}
 	}
-	return []*dist.Group{o.gathers, o.reduces, o.copies}
+	return []*dist.Group{o.gathers, o.reduces, o.copyReduces}
 }
 
 // size returns how many ranks there are.
@@ -51,8 +51,8 @@ func (o *ranks) size() int {
 	return o.shard.Size() * o.replicate.Size()
 }
 
-// counts reports whether this rank's copy is the one that counts.
-func (o *ranks) counts() bool { return o.replicate == nil || o.replicate.Rank() == 0 }
+// isFirstCopy reports whether this rank's copy is the one that counts.
+func (o *ranks) isFirstCopy() bool { return o.replicate == nil || o.replicate.Rank() == 0 }
 
 // allReduce is an all-reduce over a group of the ranks of shard, and then over the copies.
 func (o *ranks) allReduce(shard *dist.Group, x tensor.Tensor, op dist.Op) error {

@@ -13,50 +13,50 @@ import (
 // more at once: one that is being written, one that is being reduced.
 const inFlight = 2
 
-// sums is the state of a Backward.
-type sums struct {
-	running bool
-	last    bool    // of the optimizer's step
-	turns   []*Unit // the order in which units are reduced
-	known   int     // entries of forward that turns was made from
-	next    int     // the first one of turns that was not issued
-	done    int     // the first one of turns that was not waited for
-	wholes  pool    // memory of whole gradients, but for kept units
-	used    tensor.Tensor
+// backward is the state of a Backward.
+type backward struct {
+	running      bool
+	last         bool    // of the optimizer's step
+	reduceOrder  []*Unit // the order in which units are reduced
+	ordered      int     // entries of forward that reduceOrder was made from
+	reduceIssued int     // the first one of reduceOrder that was not issued
+	reduceDone   int     // the first one of reduceOrder that was not waited for
+	gradPool     pool    // memory of whole gradients, but for kept units
+	usage        tensor.Tensor
 }
 
-func (s *Sharding) initSums() {
+func (s *Sharding) initBackward() {
 	dev := s.exec.Device()
-	s.vote = tensor.NewStaging(tensor.Communication, dev, tensor.Int32, 2)
+	s.orderVote = tensor.NewStaging(tensor.Communication, dev, tensor.Int32, 2)
 	n := 3 // more than in a vote, so that one is not taken for the other
 	for _, u := range s.units {
 		n += 1 + len(u.pieces)
 	}
-	s.used = tensor.NewStaging(tensor.Communication, dev, tensor.Int32, n)
-	s.known = -1
+	s.usage = tensor.NewStaging(tensor.Communication, dev, tensor.Int32, n)
+	s.ordered = -1
 }
 
 // BackwardBegin completes the forward pass.
 func (s *Sharding) BackwardBegin(last bool) {
 	if s.running {
-		s.abandon()
+		s.abandonBackward()
 		s.checks.Forget()
 	}
 	s.running, s.last = true, last
 	if s.issued > 0 || s.pos > 0 {
-		s.pass(s.forward)
+		s.skipTo(s.forward)
 	} else { // another tape's Backward came after this one's forward pass
 		s.pos, s.issued = s.forward, s.forward
 	}
 	s.prefetch(tensor.Backward)
-	if s.known != s.forward {
-		s.takeTurns()
+	if s.ordered != s.forward {
+		s.setReduceOrder()
 	}
-	s.next, s.done = 0, 0
-	for _, u := range s.turns {
+	s.reduceIssued, s.reduceDone = 0, 0
+	for _, u := range s.reduceOrder {
 		u.waiting = 0
 		for _, pc := range u.pieces {
-			if pc.p.HasGrad() && !pc.got { // reducing the unit would overwrite it
+			if pc.p.HasGrad() && !pc.hasGrad { // reducing the unit would overwrite it
 				s.fail(fmt.Errorf("gradient of %s was not consumed: between two Backwards, call Step of an optimizer that has it, or use More()", pc.p.Name()))
 			}
 			if pc.p.Awaited() {
@@ -66,52 +66,52 @@ func (s *Sharding) BackwardBegin(last bool) {
 		u.complete = u.waiting == 0
 	}
 	if s.reducing() {
-		s.advance()
+		s.reduceReady()
 	}
 }
 
-// advance issues the reductions of units that are complete, in their turn. A rank that did not use a unit reduces zeros
+// reduceReady issues the reductions of complete units, in the order of all ranks. A rank that did not use a unit reduces zeros
 // when its turn comes, and not later: others may wait for it before they go on.
-func (s *Sharding) advance() {
-	for s.next < len(s.turns) && s.turns[s.next].complete {
+func (s *Sharding) reduceReady() {
+	for s.reduceIssued < len(s.reduceOrder) && s.reduceOrder[s.reduceIssued].complete {
 		s.reduceNext()
 	}
-	for s.done < s.next && s.turns[s.done].reducing.Done() {
-		s.must(s.finish())
+	for s.reduceDone < s.reduceIssued && s.reduceOrder[s.reduceDone].reducing.Done() {
+		s.must(s.finishReduction())
 	}
 }
 
-// takeTurns lays down in which order units are reduced: from the last one used in forward to the first one, which is the
+// setReduceOrder sets in which order units are reduced: from the last one used in forward to the first one, which is the
 // order in which their gradients are completed.
-func (s *Sharding) takeTurns() {
-	s.known, s.turns = s.forward, s.turns[:0]
+func (s *Sharding) setReduceOrder() {
+	s.ordered, s.reduceOrder = s.forward, s.reduceOrder[:0]
 	for _, e := range s.list[:s.forward] {
-		if e.u.trained().n > 0 && !slices.Contains(s.turns, e.u) {
-			s.turns = append(s.turns, e.u)
+		if e.u.trained().n > 0 && !slices.Contains(s.reduceOrder, e.u) {
+			s.reduceOrder = append(s.reduceOrder, e.u)
 		}
 	}
-	slices.Reverse(s.turns)
+	slices.Reverse(s.reduceOrder)
 }
 
-// abandon cleans up after a Backward that failed. What it and the microbatches before it have computed is dropped, as
+// abandonBackward cleans up after a Backward that failed. What it and the microbatches before it have computed is dropped, as
 // Tape.Reset drops gradients.
-func (s *Sharding) abandon() {
-	for _, u := range s.turns {
+func (s *Sharding) abandonBackward() {
+	for _, u := range s.reduceOrder {
 		_ = u.reducing.Wait() // an error poisons the group: the next operation returns it
 		for _, pc := range u.pieces {
-			_ = pc.settle() // what failed is dropped
-			pc.got, pc.any = false, false
+			_ = pc.waitPending() // what failed is dropped
+			pc.hasGrad, pc.stepHasGrad = false, false
 		}
-		s.takeBack(u)
-		u.again = false
+		s.returnGradients(u)
+		u.accumulated = false
 	}
 }
 
-// settle waits for what must be over before gradients that stay are read or added to.
-func (s *Sharding) settle() error {
-	for _, u := range s.turns {
+// waitGradients waits for what must be over before gradients that stay are read or added to.
+func (s *Sharding) waitGradients() error {
+	for _, u := range s.reduceOrder {
 		for _, pc := range u.pieces {
-			if err := pc.settle(); err != nil {
+			if err := pc.waitPending(); err != nil {
 				return fmt.Errorf("fsdp: completing the gradient of %s: %w", pc.p.Name(), err)
 			}
 		}
@@ -119,22 +119,22 @@ func (s *Sharding) settle() error {
 	return nil
 }
 
-// settle waits for what must be over before the gradient is read.
-func (pc *piece) settle() error {
+// waitPending waits for what must be over before the gradient is read.
+func (pc *piece) waitPending() error {
 	after := pc.after
 	pc.after = tensor.Pending{}
 	return after.Wait()
 }
 
-// lendGrads gives the gradients of u memory for this Backward.
-func (s *Sharding) lendGrads(u *Unit) {
-	u.lent = true
+// lendGradients gives the gradients of u memory for this Backward.
+func (s *Sharding) lendGradients(u *Unit) {
+	u.gradsLent = true
 	if s.cfg.Stage > 1 {
-		full := u.wholes.made >= inFlight || s.exec.Recording() != nil // which takes no memory
-		for len(u.wholes.free) == 0 && full && s.done < s.next {
-			s.must(s.finish())
+		full := u.gradPool.allocated >= inFlight || s.exec.Recording() != nil // which takes no memory
+		for len(u.gradPool.free) == 0 && full && s.reduceDone < s.reduceIssued {
+			s.must(s.finishReduction())
 		}
-		u.gbuf = u.wholes.lend(u.grads)
+		u.gradBuf = u.gradPool.lend(u.grads)
 	}
 	for _, pc := range u.pieces {
 		if !pc.grad.IsZero() {
@@ -143,11 +143,11 @@ func (s *Sharding) lendGrads(u *Unit) {
 	}
 }
 
-func (s *Sharding) takeBack(u *Unit) {
-	u.lent = false
-	if !u.gbuf.IsZero() {
-		u.wholes.giveBack(u.gbuf, u.grads)
-		u.gbuf = tensor.Tensor{}
+func (s *Sharding) returnGradients(u *Unit) {
+	u.gradsLent = false
+	if !u.gradBuf.IsZero() {
+		u.gradPool.giveBack(u.gradBuf, u.grads)
+		u.gradBuf = tensor.Tensor{}
 	}
 }
 
@@ -163,7 +163,7 @@ func (s *Sharding) GradReady(p *tensor.Param, after tensor.Pending) tensor.Pendi
 	}
 	s.checks.Note(p)
 	pc.after = after
-	pc.got, pc.any = true, true
+	pc.hasGrad, pc.stepHasGrad = true, true
 	u := pc.u
 	if u.complete {
 		s.fail(fmt.Errorf("gradient of %s came after those of its unit were complete", p.Name()))
@@ -172,48 +172,48 @@ func (s *Sharding) GradReady(p *tensor.Param, after tensor.Pending) tensor.Pendi
 		return after
 	}
 	u.complete = true
-	s.advance()
+	s.reduceReady()
 	return u.reducing.Pending()
 }
 
 // reduceNext issues the reduction of the unit whose turn it is. Parameters without a gradient contribute zeros.
 func (s *Sharding) reduceNext() {
-	u := s.turns[s.next]
-	if !u.lent {
-		s.lendGrads(u)
+	u := s.reduceOrder[s.reduceIssued]
+	if !u.gradsLent {
+		s.lendGradients(u)
 	}
 	for _, pc := range u.pieces {
-		s.must(pc.settle())
-		if !pc.got && !pc.grad.IsZero() {
+		s.must(pc.waitPending())
+		if !pc.hasGrad && !pc.grad.IsZero() {
 			s.exec.Args(tensor.OpFill, pc.grad.DType()).Out(pc.grad)
 			s.exec.Launch()
 		}
-		pc.got = false
+		pc.hasGrad = false
 	}
 	dst := u.shard
-	if u.again {
-		dst = u.gmine
+	if u.accumulated {
+		dst = u.localGrad
 	}
 	u.reducing = u.over.reduces.ReduceScatterV(dst, u.grads, u.trained().counts, dist.Sum)
-	s.next++
+	s.reduceIssued++
 }
 
-// finish waits for the oldest reduction in flight.
-func (s *Sharding) finish() error {
-	u := s.turns[s.done]
+// finishReduction waits for the oldest reduction in flight.
+func (s *Sharding) finishReduction() error {
+	u := s.reduceOrder[s.reduceDone]
 	if err := u.reducing.Wait(); err != nil {
 		return fmt.Errorf("fsdp: reducing gradients of %s: %w", u.name, err)
 	}
-	s.done++
-	if u.again && u.shard.Len() > 0 {
-		a := s.exec.Args(tensor.OpAddTo, u.shard.DType()).Out(u.shard).In(u.gmine)
+	s.reduceDone++
+	if u.accumulated && u.shard.Len() > 0 {
+		a := s.exec.Args(tensor.OpAddTo, u.shard.DType()).Out(u.shard).In(u.localGrad)
 		a.Rank, a.Dim[0], a.Stride[0][0], a.Stride[1][0] = 1, u.shard.Len(), 1, 1
 		s.exec.Launch()
 	}
-	u.again = true
-	s.takeBack(u)
-	if s.last && u.over.copies != nil {
-		u.reducing = u.over.copies.AllReduce(u.shard, dist.Sum)
+	u.accumulated = true
+	s.returnGradients(u)
+	if s.last && u.over.copyReduces != nil {
+		u.reducing = u.over.copyReduces.AllReduce(u.shard, dist.Sum)
 	}
 	return nil
 }
@@ -223,22 +223,22 @@ func (s *Sharding) BackwardDone(bool) error {
 	s.endGathers()
 	if !s.reducing() {
 		s.running = false
-		return s.settle()
+		return s.waitGradients()
 	}
-	for s.next < len(s.turns) {
+	for s.reduceIssued < len(s.reduceOrder) {
 		s.reduceNext()
 	}
 	if s.last {
-		if err := s.compare(); err != nil {
+		if err := s.compareUsed(); err != nil {
 			return err
 		}
 	}
-	for s.done < len(s.turns) {
-		if err := s.finish(); err != nil {
+	for s.reduceDone < len(s.reduceOrder) {
+		if err := s.finishReduction(); err != nil {
 			return err
 		}
 	}
-	if err := s.publish(); err != nil {
+	if err := s.publishGradients(); err != nil {
 		return err
 	}
 	s.running = false
@@ -248,14 +248,14 @@ func (s *Sharding) BackwardDone(bool) error {
 	return s.check()
 }
 
-// compare counts on how many ranks each parameter, and each unit, has gradients.
-func (s *Sharding) compare() error {
-	n := tensor.Data[int32](s.used)
+// compareUsed counts on how many ranks each parameter, and each unit, has gradients.
+func (s *Sharding) compareUsed() error {
+	n := tensor.Data[int32](s.usage)
 	clear(n)
 	i := len(s.units)
-	for _, u := range s.turns {
+	for _, u := range s.reduceOrder {
 		for _, pc := range u.pieces {
-			if pc.any {
+			if pc.stepHasGrad {
 				n[u.index], n[i] = 1, 1
 			}
 			i++
@@ -269,7 +269,7 @@ func (s *Sharding) compare() error {
 
 // compareReplays has each replay compare what the step uses when it is recorded.
 func (s *Sharding) compareReplays(r *tensor.Recording) error {
-	n := tensor.Data[int32](s.used)
+	n := tensor.Data[int32](s.usage)
 	mine, sum := slices.Clone(n), []int32(nil)
 	return r.Between(func() error {
 		copy(n, mine)
@@ -290,8 +290,8 @@ func (s *Sharding) compareReplays(r *tensor.Recording) error {
 
 // sumUsed adds up what ranks have used.
 func (s *Sharding) sumUsed() error {
-	n := tensor.Data[int32](s.used)
-	if err := s.exchange(s.used, dist.Sum); err != nil {
+	n := tensor.Data[int32](s.usage)
+	if err := s.exchange(s.usage, dist.Sum); err != nil {
 		return fmt.Errorf("fsdp: comparing which units were used: %w", err)
 	}
 	ranks := int32(s.all.size())
@@ -303,16 +303,16 @@ func (s *Sharding) sumUsed() error {
 	return nil
 }
 
-// publish gives each parameter this rank's part of its gradient.
-func (s *Sharding) publish() error {
-	n, i := tensor.Data[int32](s.used), len(s.units)
-	s.witness = nil
-	for _, u := range s.turns {
+// publishGradients gives each parameter this rank's part of its gradient.
+func (s *Sharding) publishGradients() error {
+	n, i := tensor.Data[int32](s.usage), len(s.units)
+	s.updated = nil
+	for _, u := range s.reduceOrder {
 		if s.last {
 			if err := u.reducing.Wait(); err != nil {
 				return fmt.Errorf("fsdp: summing gradients of %s over copies: %w", u.name, err)
 			}
-			u.again, u.trained().fresh = false, false
+			u.accumulated, u.trained().fresh = false, false
 			s.download(u.host, u.shard)
 		}
 		for _, pc := range u.pieces {
@@ -325,13 +325,13 @@ func (s *Sharding) publish() error {
 			p.Consume() // the next microbatch overwrites
 			if s.last && n[i-1] > 0 {
 				p.FillGrad()
-				s.witness = p
+				s.updated = p
 			}
-			pc.any = pc.any && !s.last
+			pc.stepHasGrad = pc.stepHasGrad && !s.last
 		}
 	}
-	if r, p := s.exec.Recording(), s.witness; r != nil && s.last {
-		r.Host(func() { s.witness = p })
+	if r, p := s.exec.Recording(), s.updated; r != nil && s.last {
+		r.Host(func() { s.updated = p })
 	}
 	return nil
 }

@@ -17,7 +17,7 @@ func (s *Sharding) Full(p *tensor.Param) (tensor.Tensor, error) {
 	if err != nil || len(p.Shard.Boxes) == 0 {
 		return x, err
 	}
-	return s.join(p, x.View(p.Len()))
+	return s.joinParts(p, x.View(p.Len()))
 }
 
 // part returns this rank's part of a parameter, whole but for Param.Cut.
@@ -44,8 +44,8 @@ func (s *Sharding) part(p *tensor.Param) (tensor.Tensor, error) {
 	return x.View(p.Dims()...), nil
 }
 
-// join makes the model's tensor of the parts that the ranks of Config.Shard hold.
-func (s *Sharding) join(p *tensor.Param, part tensor.Tensor) (tensor.Tensor, error) {
+// joinParts makes the model's tensor of the parts that the ranks of Config.Shard hold.
+func (s *Sharding) joinParts(p *tensor.Param, part tensor.Tensor) (tensor.Tensor, error) {
 	g, x := s.all.gathers, tensor.New(s.exec.Device(), part.DType(), p.Global()...)
 	holders, err := dist.AllGatherObject(g, p.Shard.Boxes)
 	if err != nil {
@@ -85,7 +85,7 @@ func (s *Sharding) join(p *tensor.Param, part tensor.Tensor) (tensor.Tensor, err
 // It is collective. Rank 0 must have the memory for the model; others need it for one parameter at a time.
 func (s *Sharding) StateDict() (map[string]tensor.Tensor, error) {
 	var dict map[string]tensor.Tensor
-	if s.cfg.Shard.Rank() == 0 && s.all.counts() {
+	if s.cfg.Shard.Rank() == 0 && s.all.isFirstCopy() {
 		dict = make(map[string]tensor.Tensor, len(s.params))
 	}
 	for _, p := range s.params {

@@ -10,16 +10,16 @@ import (
 
 // piece is a parameter in its unit.
 type piece struct {
-	p      *tensor.Param
-	u      *Unit
-	in     *section
-	off    int            // of its first element in the unit
-	lo, hi int            // its elements that this rank owns
-	grad   tensor.Tensor  // whole, in the parameter's shape; none if it was frozen at Attach
-	part   tensor.Tensor  // of the gradient: elements lo to hi
-	got    bool           // has a gradient in this Backward, or with HoldGrads in an earlier one of the step
-	any    bool           // got one in this step
-	after  tensor.Pending // must be over before grad is read
+	p           *tensor.Param
+	u           *Unit
+	in          *section
+	off         int            // of its first element in the unit
+	lo, hi      int            // its elements that this rank owns
+	grad        tensor.Tensor  // whole, in the parameter's shape; none if it was frozen at Attach
+	part        tensor.Tensor  // of the gradient: elements lo to hi
+	hasGrad     bool           // has a gradient in this Backward, or with HoldGrads in an earlier one of the step
+	stepHasGrad bool           // got one in this step
+	after       tensor.Pending // must be over before grad is read
 }
 
 // section is a run of a unit's elements that is cut over the ranks by itself: those with gradients, or the frozen ones. So
@@ -29,12 +29,12 @@ type section struct {
 	counts []int // elements of each rank
 	lo, hi int   // elements of the unit that this rank owns
 
-	local  tensor.Tensor // what the optimizer updates: elements lo to hi
-	flat   tensor.Tensor // all of it, in Unit.flat
-	mine   tensor.Tensor // elements lo to hi of Unit.flat
-	narrow tensor.Tensor // with Config.Offload: local in the type of flat, if that is another one
-	gather dist.Work
-	fresh  bool // of a kept unit: it was gathered, or is being gathered, since values changed
+	local     tensor.Tensor // what the optimizer updates: elements lo to hi
+	flat      tensor.Tensor // all of it, in Unit.flat
+	flatShard tensor.Tensor // elements lo to hi of Unit.flat
+	narrow    tensor.Tensor // with Config.Offload: local in the type of flat, if that is another one
+	gather    dist.Work
+	fresh     bool // of a kept unit: it was gathered, or is being gathered, since values changed
 }
 
 // Unit is a set of parameters that are gathered and reduced together.
@@ -48,21 +48,21 @@ type Unit struct {
 	n               int        // elements
 	sections        [2]section // trained, frozen
 
-	flat tensor.Tensor // all elements, in the type they are used in; no memory unless gathered
-	buf  tensor.Tensor // memory of flat, from the pool
-	here bool          // flat may be used
+	flat     tensor.Tensor // all elements, in the type they are used in; no memory unless gathered
+	buf      tensor.Tensor // memory of flat, from the pool
+	gathered bool          // flat may be used
 
-	grads    tensor.Tensor // of all trained elements; stages 2 and 3: no memory but during Backward
-	gmine    tensor.Tensor // this rank's part of grads
-	shard    tensor.Tensor // the sum over ranks and microbatches of this part
-	host     tensor.Tensor // with Config.Offload: shard for the optimizer
-	gbuf     tensor.Tensor // memory of grads, from wholes
-	wholes   *pool         // a kept unit's own: it may need its gradients throughout Backward
-	lent     bool          // grads may be written to in this Backward
-	waiting  int           // parameters whose gradient may still come in this Backward
-	complete bool          // no more gradients will come in this Backward
-	again    bool          // shard has the gradients of earlier microbatches
-	reducing dist.Work
+	grads       tensor.Tensor // of all trained elements; stages 2 and 3: no memory but during Backward
+	localGrad   tensor.Tensor // this rank's part of grads
+	shard       tensor.Tensor // the sum over ranks and microbatches of this part
+	host        tensor.Tensor // with Config.Offload: shard for the optimizer
+	gradBuf     tensor.Tensor // memory of grads, from gradPool
+	gradPool    *pool         // a kept unit's own: it may need its gradients throughout Backward
+	gradsLent   bool          // grads may be written to in this Backward
+	waiting     int           // parameters whose gradient may still come in this Backward
+	complete    bool          // no more gradients will come in this Backward
+	accumulated bool          // shard has the gradients of earlier microbatches
+	reducing    dist.Work
 }
 
 // trained is the section of what had gradients at Attach. It is the first one.
@@ -177,8 +177,8 @@ func describe(p *tensor.Param) string {
 	return s
 }
 
-// current reports whether a gather of the unit would change nothing. The optimizer changes trained elements only, so the
+// upToDate reports whether a gather of the unit would change nothing. The optimizer changes trained elements only, so the
 // frozen ones of a unit that stays are gathered once.
-func (u *Unit) current() bool { return u.keep && u.sections[0].current() && u.sections[1].current() }
+func (u *Unit) upToDate() bool { return u.keep && u.sections[0].upToDate() && u.sections[1].upToDate() }
 
-func (sec *section) current() bool { return sec.fresh || sec.n == 0 }
+func (sec *section) upToDate() bool { return sec.fresh || sec.n == 0 }

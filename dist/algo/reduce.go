@@ -85,15 +85,15 @@ func (r *Reducer) Reduce(dst []byte, srcs [][]byte) {
 	}
 }
 
-// ReduceTwice is Reduce into dst and too. too may also be one of srcs. A sum of two is stored in both places at once: memory
+// ReduceTwice is Reduce into dst and mirror. mirror may also be one of srcs. A sum of two is stored in both places at once: memory
 // that another core reads next is written while this one reads.
-func (r *Reducer) ReduceTwice(dst, too []byte, srcs [][]byte) {
+func (r *Reducer) ReduceTwice(dst, mirror []byte, srcs [][]byte) {
 	if r.red == backend.Sum && r.n == 2 && r.dt == tensor.Float32 {
-		kernel.AddTwice32(as[float32](dst), as[float32](too), as[float32](srcs[0]), as[float32](srcs[1]))
+		kernel.AddTwice32(as[float32](dst), as[float32](mirror), as[float32](srcs[0]), as[float32](srcs[1]))
 		return
 	}
 	r.Reduce(dst, srcs)
-	copy(too, dst)
+	copy(mirror, dst)
 }
 
 func (r *Reducer) block(dst []byte) {
