@@ -172,19 +172,24 @@ func measureAccount(m *meter) error {
 	on := *m
 	on.dev = dev
 	config, batch := on.gpt2()
-	step, _ := on.gptStep(config, batch, on.values)
+	t := on.gpt(config, batch, on.values)
 	const steps = 3
 	err := tensor.Try(func() {
+		must(t.learnt(config.Vocab))
+		must(dev.settle())
 		for range 2 {
-			must(step())
+			must(t.step())
 			must(dev.settle())
 		}
 		dev.reset()
 		for range steps {
-			must(step())
+			must(t.step())
 			must(dev.settle())
 		}
 	})
+	if err != nil {
+		return errors.Join(err, dev.close())
+	}
 	for _, k := range dev.sorted(func(k *kind) float64 { return k.seconds }) {
 		work, unit := 1e-9*k.bytes, "GB/s"
 		if k.flops > 0 {
@@ -195,7 +200,7 @@ func measureAccount(m *meter) error {
 			m.ours(what, unit, []float64{rate})
 		}
 	}
-	return errors.Join(err, dev.close())
+	return dev.close()
 }
 
 // fusions are operations that do the work of several in one launch; without them the tape launches these.
@@ -217,9 +222,10 @@ func measureFusions(m *meter) error {
 	on := *m
 	on.dev = dev
 	config, batch := on.gpt2()
-	step, _ := on.gptStep(config, batch, on.values)
+	t := on.gpt(config, batch, on.values)
+	check := func() error { return t.learnt(config.Vocab) }
 	measure := func(what string) error {
-		return on.add(what, "tokens/s", float64(batch*config.Positions), func() { must(step()) })
+		return on.add(what, "tokens/s", float64(batch*config.Positions), check, func() { must(t.step()) })
 	}
 	failed := measure("all")
 	for _, op := range fusions {

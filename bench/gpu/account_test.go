@@ -97,13 +97,13 @@ func TestAccount(t *testing.T) {
 	dev := newAccount(below)
 	m := &meter{dev: dev, block: map[tensor.DType]tensor.Tensor{}}
 	config, batch := m.gpt2()
-	step, _ := m.gptStep(config, batch, func(model any) nn.Params {
+	step := m.gpt(config, batch, func(model any) nn.Params {
 		params := nn.ParamsOf(model)
 		for _, p := range params {
 			p.SetValue(tensor.NewFor(tensor.Parameters, dev, tensor.BFloat16, p.Dims()...))
 		}
 		return params
-	})
+	}).step
 	require.NoError(t, step()) // makes what stays
 	dev.reset()
 	require.NoError(t, step())
@@ -140,7 +140,7 @@ func TestLaunches(t *testing.T) {
 	defer closer()
 	dev := newAccount(newNowhere(open.Kernels()))
 	m := &meter{dev: dev, block: map[tensor.DType]tensor.Tensor{}}
-	step := m.mlpStep(64)
+	step := m.mlp(64).step
 	for range 2 {
 		dev.reset()
 		require.NoError(t, step())

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/ringo-ml/ringo/dist"
@@ -43,6 +44,9 @@ func (m *meter) allReduce(r *dist.Rank, n int, unit string, work float64) error 
 		err := r.Device.Queue(0).Sync()
 		return time.Since(start).Seconds() / float64(calls), err
 	}
+	if err := sums(r, x); err != nil {
+		return fmt.Errorf("%s, two ranks on one device: %w", tensor.FormatBytes(4*n), err)
+	}
 	var per float64
 	for _, calls := range []int{2, 3} { // the first ones compile, and take memory
 		var err error
@@ -69,4 +73,18 @@ func (m *meter) allReduce(r *dist.Rank, n int, unit string, work float64) error 
 		m.ours(fmt.Sprintf("%s, two ranks on one device", tensor.FormatBytes(4*n)), unit, rates[1:])
 	}
 	return nil
+}
+
+// sums says what is wrong with a sum of ones, and leaves zeros.
+func sums(r *dist.Rank, x tensor.Tensor) error {
+	fill := func(v float64) { tensor.Constant(v).Fill(x, 0, 0) }
+	fill(1)
+	if err := r.World.AllReduce(x, dist.Sum).Wait(); err != nil {
+		return err
+	}
+	defer fill(0)
+	const some = 1 << 11
+	return samples(x.Len(), some, exact, func(i int) (got, want []float64) {
+		return part(x, i, some), slices.Repeat([]float64{2}, some)
+	})
 }

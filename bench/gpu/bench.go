@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -42,6 +43,12 @@ func (o *options) bench(names []string, out io.Writer) ([]row, error) {
 	todo, err := chosenSections(names)
 	if err != nil {
 		return nil, err
+	}
+	if o.exchange == "" {
+		if o.exchange, err = os.MkdirTemp("", "ringo-gpu-"); err != nil {
+			return nil, err
+		}
+		defer os.RemoveAll(o.exchange)
 	}
 	var other peer
 	if o.python != "" {
@@ -85,6 +92,9 @@ func (o *options) measure(todo []section, ours func(name string) ([]row, error),
 				wrong = append(wrong, fmt.Sprintf("%s by PyTorch: %v", s.name, err))
 			}
 			found = append(found, theirs...)
+		}
+		if found, err = agreeing(found); err != nil {
+			wrong = append(wrong, fmt.Sprintf("%s: %v", s.name, err))
 		}
 		o.log("rows.log", []byte(printRows(out, found)))
 		rows = append(rows, found...)
@@ -148,7 +158,7 @@ func (o *options) measureHere(names []string, out io.Writer) error {
 
 // runSection measures a section on a device, and prints rows as they come.
 func (o *options) runSection(dev tensor.Device, s section, out io.Writer) ([]row, error) {
-	m := &meter{dev: dev, device: o.device, section: s.name, small: o.device == "cpu", length: o.window.Seconds(), block: map[tensor.DType]tensor.Tensor{},
+	m := &meter{dev: dev, device: o.device, section: s.name, small: o.small, exchange: o.exchange, length: o.window.Seconds(), block: map[tensor.DType]tensor.Tensor{},
 		caller: packedCaller, out: out}
 	var err error
 	if panicked := tensor.Try(func() { err = s.run(m) }); panicked != nil {

@@ -19,7 +19,8 @@ func (o *options) childCommand(ctx context.Context, args ...string) (*exec.Cmd, 
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.CommandContext(ctx, self, append(args, "-device", o.device, "-window", o.window.String(), "-python", "")...)
+	cmd := exec.CommandContext(ctx, self, append([]string{args[0], "-device", o.device, "-window", o.window.String(), "-python", "",
+		fmt.Sprint("-small=", o.small), "-exchange", o.exchange}, args[1:]...)...)
 	cmd.WaitDelay = waitDelay
 	return cmd, nil
 }

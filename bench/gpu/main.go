@@ -33,12 +33,15 @@ func run(args []string, out io.Writer) error {
 	fs.DurationVar(&o.window, "window", 100*time.Millisecond, "measure five windows of this length")
 	fs.StringVar(&o.run, "run", "", "only tests whose names match this `pattern`")
 	fs.StringVar(&o.device, "device", "cuda", "measure on cuda or, in small, on cpu")
+	fs.BoolVar(&o.small, "small", false, "measure in small, and PyTorch on the CPU: a rehearsal")
+	fs.StringVar(&o.exchange, "exchange", "", "the folder through which weights go to PyTorch; empty: a new one")
 	fs.StringVar(&o.python, "python", "python3", "the Python with PyTorch; empty: measure ours alone")
 	fs.StringVar(&o.logs, "logs", os.Getenv("OUT"), "a folder for everything that tests print; empty: none")
 	if err := fs.Parse(args); err != nil {
 		return err
 	}
 	o.deadline = time.Now().Add(o.limit)
+	o.small = o.small || o.device == "cpu"
 	if o.logs != "" {
 		if err := os.MkdirAll(o.logs, 0o755); err != nil {
 			return err
@@ -53,7 +56,10 @@ func run(args []string, out io.Writer) error {
 	case "doctor":
 		return o.examine(out)
 	case "smoke":
-		return smoke(o.device, out)
+		_, err := o.smoke(out)
+		return err
+	case "try":
+		return try(o.device, fs.Args(), out)
 	case "list":
 		return o.list(out)
 	case "test":
@@ -70,7 +76,7 @@ func run(args []string, out io.Writer) error {
 		}
 		return pack(fs.Arg(0), out)
 	}
-	return fmt.Errorf("no command %s: all, doctor, smoke, list, test, bench, measure or pack", command)
+	return fmt.Errorf("no command %s: all, doctor, smoke, try, list, test, bench, measure or pack", command)
 }
 
 // options are the flags.
@@ -79,6 +85,8 @@ type options struct {
 	deadline    time.Time
 	window      time.Duration
 	run, device string
+	small       bool
+	exchange    string
 	python      string
 	logs        string
 }
@@ -94,23 +102,29 @@ func (o *options) findWheels() {
 	}
 }
 
-// all shows the machine, tries what everything else needs, tests for half of the time, and measures whatever failed before.
-// What matters is said again at the end: often only the end of an output is kept.
+// all shows the machine, tries what everything else needs, tests for half of the time, and measures whatever failed before. What the
+// doctor finds ends it where there is no device. What matters is said again at the end: often only the end of an output is kept.
 func (o *options) all(out io.Writer) error {
-	if err := o.child(out, "doctor"); err != nil {
-		return fmt.Errorf("nothing was tested or measured: %w", err)
+	found := o.child(out, "doctor")
+	there, tried := o.smoke(out)
+	if !there {
+		return fmt.Errorf("nothing was tested or measured: %w", errors.Join(found, tried))
 	}
-	tried := o.child(out, "smoke")
+	compiled := o.compileAhead()
 	half := *o
 	half.deadline = o.deadline.Add(-o.limit / 2)
 	tests := half.test(nil, out)
+	compiled()
 	rows, measured := o.bench(nil, out)
 	fmt.Fprintln(out)
 	failed := tests.write(out)
-	if tried != nil {
-		tried = fmt.Errorf("smoke: %w", tried)
-		fmt.Fprintln(out, tried)
+	if found != nil {
+		found = fmt.Errorf("doctor: %w: see the beginning", found)
+	}
+	all := errors.Join(found, tried, measured)
+	if all != nil {
+		fmt.Fprintln(out, all)
 	}
 	writeTargets(out, rows)
-	return errors.Join(tried, failed, measured)
+	return errors.Join(failed, all)
 }

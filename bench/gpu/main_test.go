@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ringo-ml/ringo/bench/gpu/bundle"
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/internal/cuda"
 	"github.com/ringo-ml/ringo/internal/cuda/emu"
@@ -23,31 +24,47 @@ import (
 
 // TestMain turns the test binary into the program when the environment says so.
 func TestMain(m *testing.M) {
-	if os.Getenv("GPU_TEST_PROGRAM") == "1" && !strings.HasSuffix(os.Args[0], "gpu.test") {
-		if err := run(os.Args[1:], os.Stdout); err != nil {
-			os.Stderr.WriteString("gpu: " + err.Error() + "\n")
-			os.Exit(1)
-		}
-		return
+	if os.Getenv("GPU_TEST_PROGRAM") != "1" {
+		os.Exit(m.Run())
 	}
-	os.Exit(m.Run())
+	code, err := 1, error(nil)
+	switch filepath.Base(os.Args[0]) {
+	case "ringo-gpu": // with the archive behind it
+		code, err = bundle.Run(os.Args[1:])
+	case bundle.Program:
+		if err = plantFaults(os.Args[1:]); err == nil {
+			if err = run(os.Args[1:], os.Stdout); err == nil {
+				code = 0
+			}
+		}
+	default: // a suite
+		code = m.Run()
+	}
+	if err != nil {
+		os.Stderr.WriteString("gpu: " + err.Error() + "\n")
+	}
+	os.Exit(code)
 }
 
-// testBundle makes a bundle whose program and whose one suite are this test binary.
-func testBundle(t *testing.T) string {
+// testPrograms makes what a bundle unpacks: its program and its one suite are this test binary.
+func testPrograms(t *testing.T) (program string) {
 	t.Helper()
 	self, err := os.Executable()
 	require.NoError(t, err)
-	dir := t.TempDir()
-	suite := filepath.Join(dir, "suite", "gpu.test")
-	require.NoError(t, os.MkdirAll(filepath.Dir(suite), 0o755))
 	body, err := os.ReadFile(self)
 	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(suite+built, body, 0o755))
-	file := filepath.Join(dir, "ringo-gpu")
-	require.NoError(t, join(file, self, dir, []entry{{"suite/gpu.test", []string{"TestOneKernel", "TestSummary", "TestBrokenKernel", "TestThatHangs"}}}))
-	return file
+	dir := t.TempDir()
+	write := func(name string, content []byte) {
+		require.NoError(t, os.MkdirAll(filepath.Dir(bundle.Path(dir, name)), 0o755))
+		require.NoError(t, os.WriteFile(bundle.Path(dir, name), content, 0o755))
+	}
+	write(bundle.Program, body)
+	write(suiteEntry.Name, body)
+	write("tests", []byte(suiteEntry.Name+" "+strings.Join(suiteEntry.Tests, " ")))
+	return bundle.Path(dir, bundle.Program)
 }
+
+var suiteEntry = bundle.Entry{Name: "suite/gpu.test", Tests: []string{"TestOneKernel", "TestSummary", "TestBrokenKernel", "TestThatHangs"}}
 
 func program(t *testing.T, file string, args ...string) (string, error) {
 	t.Helper()
@@ -103,7 +120,7 @@ func TestBundleWithoutGPU(t *testing.T) {
 	if _, err := cuda.LibDriver.Query(0).Open(); err == nil {
 		t.Skip("this machine has a CUDA driver")
 	}
-	file := testBundle(t)
+	file := testPrograms(t)
 	out, err := program(t, file, "list")
 	require.NoError(t, err, out)
 	assert.Contains(t, out, "test suite/gpu.test: ")
@@ -133,7 +150,7 @@ func TestBundleOnEmulator(t *testing.T) {
 	_, err = dev.Module(broken) // compiled before its time counts
 	require.NoError(t, err)
 	dev.Unlock()
-	file := testBundle(t)
+	file := testPrograms(t)
 	out, err := program(t, file, "test", "-run", "TestOneKernel|TestSummary")
 	require.NoError(t, err, out)
 	assert.Contains(t, out, "suite/gpu.test: 2 passed, 0 failed, 0 skipped")
@@ -155,27 +172,31 @@ func TestBundleOnEmulator(t *testing.T) {
 	assert.Contains(t, out, "TestOneKernel of suite/gpu.test: not run: no time was left")
 }
 
-// TestSmoke takes each step on the emulator, and stops at the first that fails.
+// TestSmoke takes each step on the emulator.
 func TestSmoke(t *testing.T) {
 	emu.Start(t, emu.Config{})
 	var out strings.Builder
-	require.NoError(t, smoke("cuda", &out), "%s", &out)
+	var names []string
+	for _, step := range steps {
+		names = append(names, step.name)
+	}
+	require.NoError(t, try("cuda", names, &out), "%s", &out)
 	for _, step := range steps {
 		assert.Regexp(t, `(?m)^`+step.name+`: .*, \d+ ms$`, out.String())
 	}
 	emu.Start(t, emu.Config{FailLaunch: 1})
 	out.Reset()
-	require.EqualError(t, smoke("cuda", &out), "kernel failed")
+	require.EqualError(t, try("cuda", names[3:], &out), "kernel failed")
 	assert.Contains(t, out.String(), "kernel: FAILED: cuda: cuMemcpyDtoHAsync on device 0: CUDA_ERROR_LAUNCH_FAILED")
 }
 
 func TestMeasureInAnotherProcess(t *testing.T) {
-	out, err := program(t, testBundle(t), "bench", "-device", "cpu", "-window", "1us", "-python", "", "allocs", "mlp")
+	out, err := program(t, testPrograms(t), "bench", "-device", "cpu", "-window", "1us", "-python", "", "allocs", "mlp")
 	require.NoError(t, err, out)
 	assert.Contains(t, out, "allocs\t2x+1 of 1024 elements\tringo\tallocs/op\t0\t0\t0\n")
 	assert.Contains(t, out, "| mlp | batch 64 | steps/s | ")
 	assert.Contains(t, out, "| allocations of a small operation | ≤ 0.00 | 0.00, met | 2x+1 of 1024 elements |\n")
-	out, err = program(t, testBundle(t), "bench", "-device", "tpu", "-python", "", "mlp")
+	out, err = program(t, testPrograms(t), "bench", "-device", "tpu", "-python", "", "mlp")
 	require.Error(t, err)
 	assert.Contains(t, out, `mlp by Ringo: exit status 1`)
 	assert.Contains(t, out, `no device "tpu"`)
@@ -240,17 +261,43 @@ func TestPack(t *testing.T) {
 	out, err = program(t, file, "doctor", "-device", "cpu")
 	require.NoError(t, err, out)
 	assert.Contains(t, out, "libcuda")
-	b := &bundle{t.TempDir(), map[string][]string{}}
-	require.NoError(t, b.unpack(file))
+	emu.Start(t, emu.Config{})
+	out, err = program(t, file, "test", "-run", "TensorCores$|PlainKernel|RealSizes", "tensor/cuda")
+	require.NoError(t, err, out)
+	assert.Regexp(t, `tensor/cuda: [1-9]\d* passed, 0 failed, 0 skipped`, out, "no test of a kernel on tensor cores is left out on a GPU")
+	dir := t.TempDir()
+	require.NoError(t, bundle.Unpack(file, dir))
 	_, missing := exec.LookPath("gcc")
-	_, err = os.Stat(b.path(caller))
+	_, err = os.Stat(bundle.Path(dir, caller))
 	assert.Equal(t, missing == nil, err == nil, "the program that calls NCCL from C")
-	require.ErrorIs(t, b.unpack(os.Args[0]), errNoBundle)
-	cut, err := os.ReadFile(file)
-	require.NoError(t, err)
-	foot := len(cut) - 8 - len(magic)
-	require.NoError(t, os.WriteFile(file, append(cut[:foot-1000:foot-1000], cut[foot:]...), 0o755))
-	require.ErrorContains(t, b.unpack(file), "unpacking the tests: ")
+}
+
+// TestSanitizer: the test of a broken kernel runs again under compute-sanitizer, and so do those that may have races.
+func TestSanitizer(t *testing.T) {
+	dir := t.TempDir()
+	tool := "#!/bin/sh\necho \"========= $*\"\ncase \"$*\" in *TestRacy*) exit 9 ;; esac\n"
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "compute-sanitizer"), []byte(tool), 0o755))
+	t.Setenv("PATH", dir+string(os.PathListSeparator)+os.Getenv("PATH"))
+	o, program := &options{each: time.Minute, deadline: time.Now().Add(time.Hour)}, exec.Command("/the/program")
+	var f failure
+	o.sanitize(program, "TestX", []byte("CUDA_ERROR_ILLEGAL_ADDRESS"), &f)
+	assert.Contains(t, f.text, "========= --print-limit 1 /the/program -test.run ^TestX$")
+	f = failure{}
+	o.sanitize(program, "TestX", []byte("a number is wrong"), &f)
+	assert.Empty(t, f.text)
+
+	defer func(all map[string]string) { racy = all }(racy)
+	racy = map[string]string{"a": "TestGood", "b": "TestRacy"}
+	for name, want := range map[string]int{"a": 0, "b": 1, "c": 0} {
+		s, out := &suite{name: name}, new(strings.Builder)
+		o.races(program, s, out)
+		require.Len(t, s.failures, want)
+		assert.Equal(t, name == "a", out.Len() > 0, out)
+		if want > 0 {
+			assert.Equal(t, "racecheck of TestRacy", s.failures[0].test)
+			assert.Contains(t, s.failures[0].text, "--tool racecheck --error-exitcode 9 /the/program -test.run ^(TestRacy)$")
+		}
+	}
 }
 
 func TestSummary(t *testing.T) {
@@ -317,7 +364,7 @@ func TestSections(t *testing.T) {
 	dev, closer, err := openDevice("cpu")
 	require.NoError(t, err)
 	defer closer()
-	o := &options{device: "cpu", window: time.Microsecond, deadline: time.Now().Add(time.Minute)}
+	o := &options{device: "cpu", small: true, window: time.Microsecond, deadline: time.Now().Add(time.Minute)}
 	var out, printed strings.Builder
 	p := new(fakePeer)
 	ours := func(name string) ([]row, error) {
@@ -363,7 +410,7 @@ func TestTorch(t *testing.T) {
 	if exec.Command(python, "-c", "import torch").Run() != nil {
 		t.Skip("this test needs PyTorch: set RINGO_PYTHON to a Python that has it")
 	}
-	o := &options{device: "cpu", python: python, window: time.Microsecond, deadline: time.Now().Add(time.Hour)}
+	o := &options{device: "cpu", small: true, python: python, window: time.Microsecond, deadline: time.Now().Add(time.Hour)}
 	p, err := o.startTorch(time.Hour)
 	require.NoError(t, err)
 	defer p.close()

@@ -39,15 +39,16 @@ const windows = 5
 
 // meter measures a section on a device.
 type meter struct {
-	dev     tensor.Device
-	device  string // its kind
-	section string
-	small   bool    // sizes for the CPU
-	length  float64 // seconds of a window
-	block   map[tensor.DType]tensor.Tensor
-	rows    []row
-	out     io.Writer                         // gets rows as they come; nil: none
-	caller  func() (*exec.Cmd, func(), error) // the program that calls NCCL from C
+	dev      tensor.Device
+	device   string // its kind
+	section  string
+	small    bool    // sizes for the CPU and the emulator
+	length   float64 // seconds of a window
+	exchange string  // the folder through which weights go to PyTorch; empty: they do not
+	block    map[tensor.DType]tensor.Tensor
+	rows     []row
+	out      io.Writer                 // gets rows as they come; nil: none
+	caller   func() (*exec.Cmd, error) // the program that calls NCCL from C
 }
 
 // note adds a row of the section. A section that is stopped has printed what it measured before.
@@ -65,9 +66,10 @@ func (m *meter) ours(what, unit string, rates []float64) {
 	m.note(row{what: what, variant: "ringo", unit: unit, median: rates[len(rates)/2], low: rates[0], high: rates[len(rates)-1]})
 }
 
-// add measures work per call of fn, which launches it and does not wait, in windows that end when the device is done.
-func (m *meter) add(what, unit string, work float64, fn func()) error {
-	return m.measure(what, unit, work, func(n int) (seconds float64) {
+// add measures work per call of fn, which launches it and does not wait, in windows that end when the device is done. What check
+// finds wrong has no rate.
+func (m *meter) add(what, unit string, work float64, check func() error, fn func()) error {
+	return m.measure(what, unit, work, check, func(n int) (seconds float64) {
 		start := time.Now()
 		for range n {
 			fn()
@@ -81,8 +83,8 @@ func (m *meter) add(what, unit string, work float64, fn func()) error {
 const burst = 500
 
 // addHost measures what the host needs for a call of fn: the device runs beside it, and is waited for while nobody counts.
-func (m *meter) addHost(what, unit string, fn func()) error {
-	return m.measure(what, unit, 1, func(n int) (seconds float64) {
+func (m *meter) addHost(what, unit string, check func() error, fn func()) error {
+	return m.measure(what, unit, 1, check, func(n int) (seconds float64) {
 		for first := 0; first < n; first += burst {
 			start := time.Now()
 			for range min(burst, n-first) {
@@ -106,8 +108,9 @@ func must(err error) {
 
 // measure adds work by the seconds that once takes for each of n calls, in windows of m.length or ten calls. The one before
 // them does not count: the device's clock comes up to speed.
-func (m *meter) measure(what, unit string, work float64, once func(n int) (seconds float64)) error {
-	return tensor.Try(func() {
+func (m *meter) measure(what, unit string, work float64, check func() error, once func(n int) (seconds float64)) error {
+	err := tensor.Try(func() {
+		must(check())
 		once(3) // compiles, chooses algorithms, takes memory
 		n := min(max(m.pick(10, 1), int(m.length/once(3))), 5000)
 		once(n)
@@ -117,6 +120,10 @@ func (m *meter) measure(what, unit string, work float64, once func(n int) (secon
 		}
 		m.ours(what, unit, rates)
 	})
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return nil
 }
 
 // random makes a tensor of numbers between -1 and 1; measurements on zeros flatter.
@@ -130,14 +137,14 @@ func (m *meter) random(dtype tensor.DType, dims ...int) tensor.Tensor {
 	return x
 }
 
-// whole makes a tensor of integers below n.
-func (m *meter) whole(n uint64, dims ...int) tensor.Tensor {
+// whole makes a tensor of integers below n. Those of another key are others.
+func (m *meter) whole(key, n uint64, dims ...int) tensor.Tensor {
 	x := tensor.New(m.dev, tensor.Int64, dims...)
 	delete(m.block, tensor.Int64) // of another n
 	m.fill(x, func() tensor.Tensor {
 		y := tensor.NewStaging(tensor.Uncounted, m.dev, tensor.Int64, blockLen)
 		for i := range tensor.Data[int64](y) {
-			tensor.Data[int64](y)[i] = int64(tensor.RandomBits(2, uint64(i)) % n)
+			tensor.Data[int64](y)[i] = int64(tensor.RandomBits(key, uint64(i)) % n)
 		}
 		return y
 	})

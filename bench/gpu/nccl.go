@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -26,9 +25,6 @@ var callerSource string
 // buildCaller compiles the program for this machine.
 func buildCaller(path string) error {
 	source := path + ".c"
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return err
-	}
 	if err := os.WriteFile(source, []byte(callerSource), 0o644); err != nil {
 		return err
 	}
@@ -38,18 +34,17 @@ func buildCaller(path string) error {
 	return nil
 }
 
-// packedCaller returns the program of the archive, for arguments to be added.
-func packedCaller() (*exec.Cmd, func(), error) {
-	b, err := openBundle()
+// packedCaller returns the program beside this one, for arguments to be added.
+func packedCaller() (*exec.Cmd, error) {
+	b, err := unpacked()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	cmd, err := b.command(context.Background(), caller)
 	if err != nil {
-		b.Close()
-		return nil, nil, errors.New("nothing is measured from C beside it: this file was packed where there was no gcc")
+		return nil, errors.New("nothing is measured from C beside it: this file was packed where there was no gcc")
 	}
-	return cmd, b.Close, nil
+	return cmd, nil
 }
 
 // ncclGPU is a device that is a GPU.
@@ -89,9 +84,8 @@ func measureNCCL(m *meter) error {
 		return err
 	}
 	defer comm.Destroy()
-	cmd, done, missing := m.caller()
+	cmd, missing := m.caller()
 	if missing == nil {
-		defer done()
 		cmd.Args = append(cmd.Args, driver.Lib.Path, lib.Path, fmt.Sprint(gpu.Index), fmt.Sprint(windows))
 	}
 	for _, count := range []int{0, 1} {
@@ -118,7 +112,9 @@ func what(count int) string { return fmt.Sprintf("ncclAllReduce of %d elements, 
 func (m *meter) reduce(lib *nccl.Lib, comm *nccl.Comm, count int) (each float64, calls int, err error) {
 	queue := m.dev.Queue(0)
 	stream := queue.(interface{ Stream() *cuda.Stream }).Stream().Handle()
-	p := cuda.Ptr(uintptr(tensor.New(m.dev, tensor.Float32, 64).Ptr()))
+	x := tensor.New(m.dev, tensor.Float32, 64)
+	tensor.Constant(3).Fill(x, 0, 0)
+	p := cuda.Ptr(uintptr(x.Ptr()))
 	window := func(n int) (float64, error) {
 		start := time.Now()
 		for range n {
@@ -144,7 +140,10 @@ func (m *meter) reduce(lib *nccl.Lib, comm *nccl.Comm, count int) (each float64,
 		s, err = window(calls)
 		took = append(took, s)
 	}
-	return m.calls("ringo", count, calls, took), calls, err
+	if got := part(x, 0, 1)[0]; err != nil || got != 3 {
+		return 0, 0, errors.Join(err, fmt.Errorf("the sum of 3 is %v", got))
+	}
+	return m.calls("ringo", count, calls, took), calls, nil
 }
 
 // beside measures the same in C, and how much more a call from Go takes.

@@ -23,7 +23,7 @@ func TestNCCL(t *testing.T) {
 	require.NoError(t, err)
 	defer closer()
 	m := &meter{dev: dev, section: "nccl", length: 0.01}
-	m.caller = func() (*exec.Cmd, func(), error) { return exec.Command(path), func() {}, nil }
+	m.caller = func() (*exec.Cmd, error) { return exec.Command(path), nil }
 	require.NoError(t, measureNCCL(m))
 	require.Len(t, m.rows, 6)
 	for i, r := range m.rows {
@@ -36,6 +36,6 @@ func TestNCCL(t *testing.T) {
 	}
 
 	m.rows, m.caller = nil, packedCaller
-	assert.ErrorContains(t, measureNCCL(m), "this program has no tests with it", "there is no archive")
+	assert.ErrorContains(t, measureNCCL(m), "there is no archive here")
 	assert.Len(t, m.rows, 2)
 }

@@ -1,11 +1,8 @@
 package main
 
 import (
-	"archive/tar"
 	"bytes"
-	"encoding/binary"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -14,11 +11,11 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/klauspost/compress/zstd"
+	"github.com/ringo-ml/ringo/bench/gpu/bundle"
 )
 
-// maxBytes is how large the file may be: machines with GPUs are often fed through narrow doors. With the checkout it is 64 MiB.
-const maxBytes = 32 << 20
+// maxBytes is how large the file may be: machines with GPUs are often fed through narrow doors.
+const maxBytes = 25 << 20
 
 const module = "github.com/ringo-ml/ringo"
 
@@ -27,9 +24,6 @@ const emulator = module + "/internal/cuda/emu"
 
 // helper is the package that starts it for tests of several ranks.
 const helper = module + "/dist/disttest"
-
-// built ends the names of programs while they are built: one package's folder may be another one's name.
-const built = ".built"
 
 // pack builds the file for linux/amd64, or for what GOOS and GOARCH say. It needs Go and the module's folder.
 func pack(file string, out io.Writer) error {
@@ -42,30 +36,37 @@ func pack(file string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	entries := slices.Clone(suites)
-	build := func(name string, args ...string) error {
-		args = append(args, "-ldflags=-s -w", "-o", filepath.Join(tmp, name)+built)
-		_, err := goTool(append(args, module+"/"+name)...)
+	build := func(name string, args ...string) (path string, err error) {
+		path = filepath.Join(tmp, strings.ReplaceAll(name, "/", "_"))
+		_, err = goTool(append(args, "-ldflags=-s -w", "-o", path, module+"/"+name)...)
+		return path, err
+	}
+	loader, err := build("bench/gpu/loader", "build")
+	if err != nil {
 		return err
 	}
-	if err := build("bench/gpu", "build"); err != nil {
+	program, err := build("bench/gpu", "build")
+	if err != nil {
 		return err
 	}
+	entries := []bundle.Entry{{Name: bundle.Program, File: program}}
 	var names []string
 	for _, s := range suites {
-		if err := build(s.name, "test", "-c"); err != nil {
+		if s.File, err = build(s.Name, "test", "-c"); err != nil {
 			return err
 		}
-		names = append(names, s.name)
+		names, entries = append(names, s.Name), append(entries, s)
 	}
 	if _, err := exec.LookPath("gcc"); err != nil || os.Getenv("GOARCH") != "" {
 		fmt.Fprintln(out, "There is no gcc here for that machine: calls of NCCL from C are not measured there.")
-	} else if err := buildCaller(filepath.Join(tmp, caller) + built); err != nil {
-		return err
 	} else {
-		entries = append(entries, entry{name: caller})
+		e := bundle.Entry{Name: caller, File: filepath.Join(tmp, "caller")}
+		if err := buildCaller(e.File); err != nil {
+			return err
+		}
+		entries = append(entries, e)
 	}
-	if err := join(file, filepath.Join(tmp, "bench/gpu")+built, tmp, entries); err != nil {
+	if err := bundle.Join(file, loader, entries); err != nil {
 		return err
 	}
 	info, err := os.Stat(file)
@@ -92,14 +93,8 @@ func goTool(args ...string) ([]byte, error) {
 	return out, nil
 }
 
-// entry is a program in the archive, and which of its tests need a GPU.
-type entry struct {
-	name  string
-	tests []string
-}
-
 // suitesOf lists the packages, without the module's path, that have tests which run on a GPU.
-func suitesOf() ([]entry, error) {
+func suitesOf() ([]bundle.Entry, error) {
 	list, err := listed(module + "/...")
 	if err != nil {
 		return nil, err
@@ -109,7 +104,7 @@ func suitesOf() ([]entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	var suites []entry
+	var suites []bundle.Entry
 	for _, p := range list {
 		if p.ImportPath == emulator || isTool(p.ImportPath) {
 			continue
@@ -119,7 +114,7 @@ func suitesOf() ([]entry, error) {
 			return nil, err
 		}
 		if len(tests) > 0 {
-			suites = append(suites, entry{strings.TrimPrefix(p.ImportPath, module+"/"), tests})
+			suites = append(suites, bundle.Entry{Name: strings.TrimPrefix(p.ImportPath, module+"/"), Tests: tests})
 		}
 	}
 	return suites, nil
@@ -157,63 +152,4 @@ func (p *listedPackage) paths(files []string) (out []string) {
 func isTool(path string) bool {
 	name := strings.TrimPrefix(path, module+"/")
 	return strings.HasPrefix(name, "cmd/") || strings.HasPrefix(name, "bench/") || strings.HasPrefix(name, "examples/")
-}
-
-// The programs of a bundle share most of their code: one stream with a window over all of them is a third of an archive of single files.
-const (
-	window = 512 << 20
-	magic  = "ringoZST"
-	tests  = "RINGO.tests" // a record of a file's header in the archive
-)
-
-// join writes the program with an archive of the files, which lie below dir, behind it, and at the end where that begins.
-func join(file, program, dir string, entries []entry) error {
-	body, err := os.ReadFile(program)
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-		return err
-	}
-	f, err := os.OpenFile(file, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o755)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	if _, err := f.Write(body); err != nil {
-		return err
-	}
-	if err := archive(f, dir, entries); err != nil {
-		return err
-	}
-	if _, err := f.Write(append(binary.LittleEndian.AppendUint64(nil, uint64(len(body))), magic...)); err != nil {
-		return err
-	}
-	return f.Close()
-}
-
-// archive writes the files as a tar in one zstd stream.
-func archive(w io.Writer, dir string, entries []entry) error {
-	z, err := zstd.NewWriter(w, zstd.WithWindowSize(window), zstd.WithEncoderLevel(zstd.SpeedBestCompression), zstd.WithEncoderConcurrency(1))
-	if err != nil {
-		return err
-	}
-	t := tar.NewWriter(z)
-	for _, e := range entries {
-		content, err := os.ReadFile(filepath.Join(dir, e.name) + built)
-		if err != nil {
-			return err
-		}
-		head := &tar.Header{Name: e.name, Mode: 0o755, Size: int64(len(content))}
-		if len(e.tests) > 0 {
-			head.PAXRecords = map[string]string{tests: strings.Join(e.tests, " ")}
-		}
-		if err := t.WriteHeader(head); err != nil {
-			return err
-		}
-		if _, err := t.Write(content); err != nil {
-			return err
-		}
-	}
-	return errors.Join(t.Close(), z.Close())
 }

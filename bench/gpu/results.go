@@ -1,13 +1,10 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"io"
-	"os/exec"
 	"regexp"
 	"strings"
-	"time"
 )
 
 // results are what the tests of some packages did.
@@ -88,32 +85,4 @@ func essence(text []byte) string {
 		fmt.Fprintf(&out, "    %s\n", strings.TrimSpace(line))
 	}
 	return out.String()
-}
-
-// deviceErrors are CUDA's errors of kernels that did what they must not.
-var deviceErrors = regexp.MustCompile(`CUDA_ERROR_(ILLEGAL_ADDRESS|MISALIGNED_ADDRESS|LAUNCH_FAILED|ILLEGAL_INSTRUCTION|INVALID_ADDRESS_SPACE|INVALID_PC|HARDWARE_STACK_ERROR)`)
-
-// sanitize runs a test whose kernel broke once more under NVIDIA's compute-sanitizer, where there is one, which knows the
-// thread and the address. A test that breaks a kernel on purpose passes, and does not come here.
-func (o *options) sanitize(program *exec.Cmd, test string, text []byte, f *failure) {
-	tool, err := exec.LookPath("compute-sanitizer")
-	if err != nil {
-		tool, err = exec.LookPath("/usr/local/cuda/bin/compute-sanitizer")
-	}
-	if err != nil || !deviceErrors.Match(text) || time.Until(o.deadline) < o.each {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), o.each)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, tool, "--print-limit", "1", program.Path, "-test.run", "^"+test+"$")
-	cmd.Dir, cmd.Env, cmd.WaitDelay = program.Dir, append(program.Env, "RINGO_CUDA_DEBUG=1"), waitDelay
-	said, _ := cmd.CombinedOutput() // it fails, as it did before
-	o.log("tests.log", fmt.Appendf(nil, "\n##### %s under compute-sanitizer\n%s", test, said))
-	n := 0
-	for line := range strings.Lines(string(said)) {
-		if strings.HasPrefix(line, "=========") && strings.TrimLeft(line, "= \n") != "" && n < 8 {
-			f.text += "    " + line
-			n++
-		}
-	}
 }

@@ -6,7 +6,6 @@ import (
 	"math"
 	"runtime"
 
-	"github.com/ringo-ml/ringo/models/gpt"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
@@ -20,21 +19,21 @@ type section struct {
 }
 
 var sections = []section{
-	// What there are targets for comes first: the rest may be left over when no time is left.
+	// What teaches most comes first: the rest may be left over when no time is left.
 	{"copy", "from one place of the device's memory to another, bytes read and written", false, measureCopy},
+	{"gemm", "matrix products", false, measureGEMM},
+	{"attention", "causal attention of bfloat16, half of the products counted", false, measureAttention},
+	{"rows", "kernels that wait for memory, bytes read and written", false, measureRows},
+	{"gpt2", "training steps of GPT-2 124M, bfloat16 with float32 masters, clipping, AdamW", false, measureGPT2},
+	{"account", "each operation of a step of gpt2, alone", true, measureAccount},
+	{"mlp", "training steps of 784-512-512-10, SGD with momentum, float32", false, measureMLP},
 	{"host", "what the host needs for a small operation", false, measureHost},
 	{"allocs", "Go allocations of a small operation", true, measureAllocs},
 	{"nccl", "calls of NCCL by one rank on a GPU, from Go and from C", true, measureNCCL},
 	{"allreduce", "sums of float32 between two ranks that share the device, bytes read and written", true, measureAllReduce},
-	{"gemm", "matrix products", false, measureGEMM},
-	{"rows", "kernels that wait for memory, bytes read and written", false, measureRows},
-	{"mlp", "training steps of 784-512-512-10, SGD with momentum, float32", false, measureMLP},
-	{"gpt2", "training steps of GPT-2 124M, bfloat16 with float32 masters, clipping, AdamW", false, measureGPT2},
-	{"gpt", "training steps of a small GPT with 512 tokens, bfloat16 with float32 masters, clipping, AdamW", false, measureGPT},
-	{"attention", "causal attention of bfloat16, half of the products counted", false, measureAttention},
 	{"grouped", "products of 32768 rows of bfloat16 in 8 groups of unequal size with a matrix each, as of experts", false, measureGrouped},
+	{"gpt", "training steps of a small GPT with 512 tokens, bfloat16 with float32 masters, clipping, AdamW", false, measureGPT},
 	{"fusions", "a step of gpt2 without one of the operations that do the work of several", true, measureFusions},
-	{"account", "each operation of a step of gpt2, alone", true, measureAccount},
 }
 
 // pick returns one of two sizes.
@@ -48,25 +47,44 @@ func (m *meter) pick(gpu, small int) int {
 func measureCopy(m *meter) error {
 	n := m.pick(1<<30, 1<<20)
 	x, y := m.random(tensor.Float32, n), tensor.New(m.dev, tensor.Float32, n)
-	return m.add(tensor.FormatBytes(4*n), "GB/s", 8e-9*float64(n), func() { tensor.Copy(y, x) })
+	fn := func() { tensor.Copy(y, x) }
+	check := func() error {
+		fn()
+		const some = 1 << 12
+		return samples(n, some, exact, func(i int) (got, want []float64) { return part(y, i, some), part(x, i, some) })
+	}
+	return m.add(tensor.FormatBytes(4*n), "GB/s", 8e-9*float64(n), check, fn)
 }
 
 // hostOp is y = 2x + 1 of 1024 elements, on a tape that is reset now and then.
-func hostOp(m *meter) func() {
+func hostOp(m *meter) (op func(), check func() error) {
 	tape := tensor.NewTape(m.dev, tensor.NoGrad())
 	x, calls := m.random(tensor.Float32, 1024), 0
-	return func() {
+	op = func() {
 		if calls++; calls%100 == 0 {
 			tape.Reset()
 		}
 		tape.Input(x).Affine(2, 1)
 	}
+	return op, func() error {
+		y, want := tensor.Floats(tape.Input(x).Affine(2, 1)), tensor.Floats(x)
+		for i := range want {
+			want[i] = 2*want[i] + 1
+		}
+		return bound{0, 1e-6}.near(y, want)
+	}
 }
 
-func measureHost(m *meter) error { return m.addHost("2x+1 of 1024 elements", "ops/s", hostOp(m)) }
+func measureHost(m *meter) error {
+	op, check := hostOp(m)
+	return m.addHost("2x+1 of 1024 elements", "ops/s", check, op)
+}
 
 func measureAllocs(m *meter) error {
-	op := hostOp(m)
+	op, check := hostOp(m)
+	if err := check(); err != nil {
+		return err
+	}
 	const n = 1000
 	for range n {
 		op()
@@ -97,7 +115,7 @@ func measureGEMM(m *meter) error {
 			tape := tensor.NewTape(m.dev, tensor.NoGrad())
 			x, w := m.random(dtype, s[0], s[2]), m.random(dtype, s[1], s[2])
 			failed = errors.Join(failed, m.add(fmt.Sprintf("%v %dx%dx%d", dtype, s[0], s[1], s[2]), "TFLOP/s",
-				2e-12*float64(s[0])*float64(s[1])*float64(s[2]), func() {
+				2e-12*float64(s[0])*float64(s[1])*float64(s[2]), func() error { return m.checkProduct(tape, x, w) }, func() {
 					tensor.MatMul(tape.Input(x), tape.Input(w), false, true)
 					tape.Reset()
 				}))
@@ -116,14 +134,26 @@ func measureRows(m *meter) error {
 		for _, k := range []struct {
 			name  string
 			moved float64 // times the size of x
-			fn    func(x tensor.Tensor)
+			fn    func(x tensor.Tensor) tensor.Tensor
+			row   func(x, y, w, b []float64)
 		}{
-			{"add", 3, func(x tensor.Tensor) { x.Add(tape.Input(y)) }},
-			{"gelu", 2, func(x tensor.Tensor) { x.GELUTanh() }},
-			{"softmax", 2, func(x tensor.Tensor) { x.Softmax() }},
-			{"layernorm", 2, func(x tensor.Tensor) { tensor.LayerNorm(x, tape.Input(w), tape.Input(b), 1e-5) }},
+			{"add", 3, func(x tensor.Tensor) tensor.Tensor { return x.Add(tape.Input(y)) }, addRow},
+			{"gelu", 2, tensor.Tensor.GELUTanh, geluRow},
+			{"softmax", 2, tensor.Tensor.Softmax, softmaxRow},
+			{"layernorm", 2, func(x tensor.Tensor) tensor.Tensor {
+				return tensor.LayerNorm(x, tape.Input(w), tape.Input(b), 1e-5)
+			}, layerNormRow},
 		} {
-			failed = errors.Join(failed, m.add(fmt.Sprintf("%v %s %dx%d", dtype, k.name, r, c), "GB/s", k.moved*size, func() {
+			check := func() error {
+				out := m.kept(k.fn(tape.Input(x)))
+				tape.Reset()
+				return samples(r*c, c, rounded(dtype), func(i int) (got, want []float64) {
+					want = part(x, i, c)
+					k.row(want, part(y, i, c), tensor.Floats(w), tensor.Floats(b))
+					return part(out, i, c), want
+				})
+			}
+			failed = errors.Join(failed, m.add(fmt.Sprintf("%v %s %dx%d", dtype, k.name, r, c), "GB/s", k.moved*size, check, func() {
 				k.fn(tape.Input(x))
 				tape.Reset()
 			}))
@@ -138,13 +168,27 @@ func (m *meter) adamw() error {
 	n := m.pick(11264, 64)
 	layer := nn.NewLinear(n, n)
 	layer.B = nil
-	opt := optim.NewAdamW(nn.Init(layer, m.dev, tensor.Float32, 1), optim.AdamWConfig{LR: 1e-4, WeightDecay: 0.1})
+	const lr, decay = 1e-4, 0.1
+	opt := optim.NewAdamW(nn.Init(layer, m.dev, tensor.Float32, 1), optim.AdamWConfig{LR: lr, WeightDecay: decay})
 	tape := tensor.NewTape(m.dev)
-	return m.add(fmt.Sprintf("float32 sum, gradient and AdamW of %dx%d", n, n), "GB/s", 36e-9*float64(n*n), func() {
+	step := func() {
 		tape.Backward(tape.Use(layer.W).Sum())
 		must(opt.Step())
 		tape.Reset()
-	})
+	}
+	check := func() error { // all gradients are 1, and so is the first moment by the root of the second
+		before := tensor.New(m.dev, tensor.Float32, n, n)
+		tensor.Copy(before, layer.W.Value)
+		step()
+		return samples(n*n, n, bound{0, 3e-7}, func(i int) (got, want []float64) {
+			want = part(before, i, n)
+			for j := range want {
+				want[j] -= lr * (1 + decay*want[j])
+			}
+			return part(layer.W.Value, i, n), want
+		})
+	}
+	return m.add(fmt.Sprintf("float32 sum, gradient and AdamW of %dx%d", n, n), "GB/s", 36e-9*float64(n*n), check, step)
 }
 
 // launch runs a kernel with these operands.
@@ -173,11 +217,14 @@ func measureAttention(m *meter) error {
 		}
 		forward := func() { launch(tensor.OpAttention, 2, out, lse, qkv) }
 		name, work := fmt.Sprintf("%dx%d, %d heads of %d", b, steps, heads, hd), 2e-12*float64(b*heads*hd)*float64(steps)*float64(steps)
-		failed = errors.Join(failed, m.add(name+", forward", "TFLOP/s", work, forward),
-			m.add(name+", and backward", "TFLOP/s", 3.5*work, func() {
-				forward()
-				launch(tensor.OpAttentionGrad, 1, grad, qkv, out, gout, lse)
-			}))
+		backward := func() {
+			forward()
+			launch(tensor.OpAttentionGrad, 1, grad, qkv, out, gout, lse)
+		}
+		h := head{qkv: qkv, gout: gout, steps: steps, width: width, hd: hd}
+		failed = errors.Join(failed,
+			m.add(name+", forward", "TFLOP/s", work, func() error { forward(); return h.outputs(out) }, forward),
+			m.add(name+", and backward", "TFLOP/s", 3.5*work, func() error { backward(); return h.gradients(grad) }, backward))
 	}
 	return failed
 }
@@ -201,85 +248,15 @@ func measureGrouped(m *meter) error {
 		}
 		forward := func() { launch(tensor.OpGroupedLinear, out, in, 1, y, x, w) }
 		name, work := fmt.Sprintf("%d rows, %d to %d", rows, in, out), 2e-12*float64(rows)*float64(in)*float64(out)
-		failed = errors.Join(failed, m.add(name+", forward", "TFLOP/s", work, forward),
-			m.add(name+", and backward", "TFLOP/s", 3*work, func() {
-				forward()
-				launch(tensor.OpGroupedLinear, in, out, 0, gx, gy, w)
-				launch(tensor.OpGroupedGrad, out, in, 0, gw, gy, x)
-			}))
+		backward := func() {
+			forward()
+			launch(tensor.OpGroupedLinear, in, out, 0, gx, gy, w)
+			launch(tensor.OpGroupedGrad, out, in, 0, gw, gy, x)
+		}
+		g := experts{sizes: sizes, in: in, out: out, x: x, w: w, gy: gy}
+		failed = errors.Join(failed,
+			m.add(name+", forward", "TFLOP/s", work, func() error { forward(); return g.outputs(y) }, forward),
+			m.add(name+", and backward", "TFLOP/s", 3*work, func() error { backward(); return g.gradients(gx, gw) }, backward))
 	}
 	return failed
-}
-
-func measureMLP(m *meter) error {
-	var failed error
-	for _, batch := range []int{64, 256} {
-		failed = errors.Join(failed, m.addSteps(fmt.Sprintf("batch %d", batch), "steps/s", 1, m.mlpStep(batch)))
-	}
-	return failed
-}
-
-// mlpStep returns a training step of the small network.
-func (m *meter) mlpStep(batch int) func(...tensor.Tensor) error {
-	net := nn.Sequential{nn.NewLinear(784, 512), nn.ReLU, nn.NewLinear(512, 512), nn.ReLU, nn.NewLinear(512, 10)}
-	opt := optim.NewSGD(nn.Init(net, m.dev, tensor.Float32, 1), optim.SGDConfig{LR: 0.1, Momentum: 0.9})
-	tape := tensor.NewTape(m.dev)
-	x, y := m.random(tensor.Float32, batch, 784), m.whole(10, batch)
-	return func(...tensor.Tensor) error {
-		tape.Backward(nn.CrossEntropy(net.Forward(tape.Input(x)), y))
-		err := opt.Step()
-		tape.Reset()
-		return err
-	}
-}
-
-// addSteps measures a step as it is, and captured.
-func (m *meter) addSteps(what, unit string, work float64, step func(...tensor.Tensor) error) error {
-	captured := tensor.Capture(m.dev, step)
-	return errors.Join(m.add(what, unit, work, func() { must(step()) }),
-		m.add(what+", captured", unit, work, func() { must(captured.Run()) }), captured.Close())
-}
-
-func measureGPT(m *meter) error {
-	config, batch := gpt.Config{Vocab: 512, Positions: 128, Width: 256, Layers: 4, Heads: 4, Tied: true}, m.pick(16, 2)
-	if m.small {
-		config = tiny
-	}
-	step, what := m.gptStep(config, batch, m.values)
-	return m.addSteps(what, "tokens/s", float64(batch*config.Positions), step)
-}
-
-func measureGPT2(m *meter) error {
-	config, batch := m.gpt2()
-	step, what := m.gptStep(config, batch, m.values)
-	return m.addSteps(what, "tokens/s", float64(batch*config.Positions), step)
-}
-
-// gpt2 is the model of 124M parameters and its batch.
-func (m *meter) gpt2() (config gpt.Config, batch int) {
-	if m.small {
-		return tiny, 2
-	}
-	return gpt.Config{Vocab: 50304, Positions: 1024, Width: 768, Layers: 12, Heads: 12, Tied: true}, 32
-}
-
-var tiny = gpt.Config{Vocab: 64, Positions: 16, Width: 32, Layers: 2, Heads: 2, Tied: true}
-
-// values makes the parameters of a model in bfloat16.
-func (m *meter) values(model any) nn.Params { return nn.Init(model, m.dev, tensor.BFloat16, 1) }
-
-// gptStep returns a training step and its name. values makes the parameters.
-func (m *meter) gptStep(config gpt.Config, batch int, values func(model any) nn.Params) (step func(...tensor.Tensor) error, what string) {
-	net, err := gpt.New(config)
-	must(err)
-	opt := optim.NewAdamW(values(net), optim.AdamWConfig{LR: 3e-4, WeightDecay: 0.1, Clip: 1})
-	tape := tensor.NewTape(m.dev)
-	x, y := m.whole(uint64(config.Vocab), batch, config.Positions), m.whole(uint64(config.Vocab), batch, config.Positions)
-	what = fmt.Sprintf("%d layers of %d, batch %d, length %d", config.Layers, config.Width, batch, config.Positions)
-	return func(...tensor.Tensor) error {
-		tape.Backward(nn.CrossEntropy(net.Forward(tape.Input(x)), y))
-		err := opt.Step()
-		tape.Reset()
-		return err
-	}, what
 }

@@ -1,11 +1,13 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"math"
 	"slices"
+	"strings"
 	"time"
 	"unsafe"
 
@@ -42,10 +44,49 @@ var steps = []struct {
 	{"captured training", (*smoker).captured},
 }
 
-// smoke tries the steps, with the time each takes, up to the first that fails.
-func smoke(device string, out io.Writer) error {
+// smoke tries all steps in a process of their own. What fails, crashes or hangs there is the last that was named, and the steps
+// behind it get another process. there says that there is a device.
+func (o *options) smoke(out io.Writer) (there bool, failed error) {
+	var names []string
+	for _, s := range steps {
+		names = append(names, s.name)
+	}
+	for left := names; len(left) > 0; {
+		var text bytes.Buffer
+		err := o.child(io.MultiWriter(out, &text), append([]string{"try"}, left...)...)
+		if err == nil {
+			return true, failed
+		}
+		last := -1
+		for line := range strings.Lines(text.String()) {
+			name, _, _ := strings.Cut(line, ":")
+			last = max(last, slices.Index(left, name))
+		}
+		if last < 0 {
+			return len(left) < len(names), errors.Join(failed, err)
+		}
+		fmt.Fprintln(out)
+		failed = errors.Join(failed, fmt.Errorf("smoke: %s: %w", left[last], err))
+		if slices.Contains([]string{"driver", "device and context"}, left[last]) {
+			return false, failed
+		}
+		left = left[last+1:]
+	}
+	return true, failed
+}
+
+// try takes the steps of these names, with the time each takes, up to the first that fails.
+func try(device string, names []string, out io.Writer) error {
 	m := &smoker{device: device}
-	for _, step := range steps {
+	for i, step := range steps {
+		if !slices.Contains(names, step.name) {
+			if i < 2 { // what all steps need
+				if _, err := step.try(m); err != nil {
+					return err
+				}
+			}
+			continue
+		}
 		fmt.Fprintf(out, "%s: ", step.name)
 		start := time.Now()
 		var found string
@@ -310,7 +351,7 @@ func losses(device string, captured bool) (all []float64, err error) {
 	opt := optim.NewAdamW(nn.Init(net, dev, tensor.Float32, 1), optim.AdamWConfig{LR: 1e-2, Clip: 1})
 	tape, last := tensor.NewTape(dev), tensor.New(dev, tensor.Float32)
 	on := &meter{dev: dev, block: map[tensor.DType]tensor.Tensor{}}
-	x, y := on.random(tensor.Float32, 32, 20), on.whole(5, 32)
+	x, y := on.random(tensor.Float32, 32, 20), on.whole(2, 5, 32)
 	step := func(...tensor.Tensor) error {
 		loss := nn.CrossEntropy(net.Forward(tape.Input(x)), y)
 		tensor.Copy(last, loss)

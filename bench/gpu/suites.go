@@ -26,11 +26,10 @@ func (o *options) examine(out io.Writer) error {
 
 // list prints the suites with their tests, and the sections of bench.
 func (o *options) list(out io.Writer) error {
-	b, err := openBundle()
+	b, err := unpacked()
 	if err != nil {
 		return err
 	}
-	defer b.Close()
 	for _, name := range b.suites() {
 		fmt.Fprintf(out, "test %s: %s\n", name, strings.Join(b.tests[name], " "))
 	}
@@ -58,12 +57,11 @@ func inOrder(names []string) []string {
 // test runs suites, all if none is named, and prints a line for each as it ends.
 func (o *options) test(names []string, out io.Writer) *results {
 	r := &results{}
-	b, err := openBundle()
+	b, err := unpacked()
 	if err != nil {
 		r.wrong = append(r.wrong, err.Error())
 		return r
 	}
-	defer b.Close()
 	all := inOrder(b.suites())
 	if len(names) == 0 {
 		names = all
@@ -88,7 +86,7 @@ const atOnce = 6
 
 // suite runs the tests of one package, each in a process of its own: an error inside a kernel is the last thing that CUDA
 // does in a process.
-func (o *options) suite(b *bundle, name string, out io.Writer) (*suite, error) {
+func (o *options) suite(b *programs, name string, out io.Writer) (*suite, error) {
 	tests, err := b.chosen(name, o.run)
 	if err != nil {
 		return nil, err
@@ -116,6 +114,7 @@ func (o *options) suite(b *bundle, name string, out io.Writer) (*suite, error) {
 			o.sanitize(program, tests[i], texts[i], &s.failures[len(s.failures)-1])
 		}
 	}
+	o.races(program, s, out)
 	s.seconds = time.Since(start).Seconds()
 	s.write(out)
 	return s, nil

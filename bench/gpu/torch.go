@@ -36,7 +36,11 @@ func (o *options) startTorch(most time.Duration) (peer, error) {
 }
 
 func (t *torch) start() error {
-	cmd := exec.Command(t.o.python, "-u", "-c", torchProgram, t.o.device, fmt.Sprint(t.o.window.Seconds()))
+	device := t.o.device
+	if t.o.small {
+		device = "cpu"
+	}
+	cmd := exec.Command(t.o.python, "-u", "-c", torchProgram, device, fmt.Sprint(t.o.window.Seconds()), t.o.exchange)
 	cmd.Stderr, cmd.WaitDelay = io.Writer(os.Stderr), waitDelay
 	if t.o.logs != "" {
 		cmd.Stderr = logWriter{t.o, "torch.log"}
@@ -118,4 +122,25 @@ func (t *torch) close() {
 	_ = t.out.Close()
 	_ = t.cmd.Wait() // its rows have been read
 	t.cmd = nil
+}
+
+// compileAhead lets PyTorch compile GPT-2 while something else is done: its caches on the disk have the code when it is measured. The
+// result waits until that is over.
+func (o *options) compileAhead() (wait func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if o.python == "" {
+			return
+		}
+		other, err := o.startTorch(compiling)
+		if err == nil {
+			_, err = other.measure("compile")
+			other.close()
+		}
+		if err != nil {
+			o.log("torch.log", fmt.Appendf(nil, "compiling ahead: %v\n", err))
+		}
+	}()
+	return func() { <-done }
 }

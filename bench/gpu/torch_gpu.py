@@ -1,12 +1,13 @@
 """What the Go program beside it measures, in PyTorch: reads names of sections, prints their rows, then "end".
 
-usage: python -c "$(cat torch_gpu.py)" cuda|cpu SECONDS
+usage: python -c "$(cat torch_gpu.py)" cuda|cpu SECONDS FOLDER
 
 A row is section, case, variant, unit, median, lowest and highest of five windows of SECONDS, or ten calls, each with a
 synchronization at its end, behind one that does not count: like Ringo's. What fails costs its own row alone. cpu has small
-sizes, to try the program.
+sizes, to try the program. FOLDER may have weights and tokens from Ringo: the losses that follow from them are rows, too.
 """
 import gc
+import os
 import sys
 import time
 import traceback
@@ -18,7 +19,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 DEVICE = sys.argv[1]
 GPU = DEVICE == "cuda"
-WINDOWS, WINDOW = 5, float(sys.argv[2])
+WINDOWS, WINDOW, FOLDER = 5, float(sys.argv[2]), sys.argv[3]
 BURST = 500  # calls that the driver takes before the first of them is done
 problems = []  # of the section
 
@@ -252,44 +253,94 @@ class GPT(nn.Module):
         return F.cross_entropy(self.head(self.norm(x)).flatten(0, 1), labels.flatten())
 
 
-def gpt_work(vocabulary, length, width, layers, heads, batch, compiled=False):
-    net = GPT(vocabulary, length, width, layers, heads).to(DEVICE)
-    opt = torch.optim.AdamW(net.parameters(), lr=3e-4, weight_decay=0.1, fused=True, capturable=GPU)
-    ids, labels = (torch.randint(0, vocabulary, (batch, length), device=DEVICE) for _ in range(2))
-    loss = torch.compile(net) if compiled else net
+class Training:
+    """A language model with what a step needs."""
 
-    def work():
+    def __init__(self, vocabulary, length, width, layers, heads, batch, compiled=False):
+        self.net = GPT(vocabulary, length, width, layers, heads).to(DEVICE)
+        self.opt = torch.optim.AdamW(self.net.parameters(), lr=3e-4, weight_decay=0.1, fused=True, capturable=GPU)
+        self.ids, self.labels = (torch.randint(0, vocabulary, (batch, length), device=DEVICE) for _ in range(2))
+        self.loss = torch.compile(self.net) if compiled else self.net
+        self.case = f"{layers} layers of {width}, batch {batch}, length {length}"
+
+    def work(self):
         with torch.autocast(DEVICE, torch.bfloat16, cache_enabled=False):
-            value = loss(ids, labels)
+            value = self.loss(self.ids, self.labels)
         value.backward()
-        nn.utils.clip_grad_norm_(net.parameters(), 1.0)
-        opt.step()
+        nn.utils.clip_grad_norm_(self.net.parameters(), 1.0)
+        self.opt.step()
+        return value
 
-    def step():
-        opt.zero_grad(set_to_none=True)
-        work()
+    def step(self):
+        self.opt.zero_grad(set_to_none=True)
+        return self.work()
 
-    return work, step, opt, f"{layers} layers of {width}, batch {batch}, length {length}"
+    def load(self, path):
+        """Takes weights and tokens of Ringo, in the order of its model."""
+        flat, at = torch.from_file(path + ".weights", size=os.path.getsize(path + ".weights") // 4), 0
+
+        def take(*parts):
+            nonlocal at
+            for p in parts:
+                p.detach().copy_(flat[at : at + p.numel()].view_as(p))
+                at += p.numel()
+
+        net = self.net
+        take(net.tok.weight, net.pos.weight)
+        for b in net.blocks:
+            take(b.norm1.weight, b.norm1.bias)
+            for w, bias in zip(b.qkv.weight.chunk(3), b.qkv.bias.chunk(3)):
+                take(w, bias)
+            for layer in (b.out, b.norm2, b.up, b.down):
+                take(layer.weight, layer.bias)
+        take(net.norm.weight, net.norm.bias)
+        if at != flat.numel():
+            raise ValueError(f"{path}.weights has {flat.numel()} numbers, the model {at}")
+        tokens = torch.from_file(path + ".tokens", size=2 * self.ids.numel(), dtype=torch.int64).view(2, *self.ids.shape)
+        self.ids, self.labels = tokens.to(DEVICE)
+
+
+def losses(section, sizes):
+    """Prints the first loss and that after 20 steps, from Ringo's weights."""
+    path = os.path.join(FOLDER, section)
+    if not FOLDER or not os.path.exists(path + ".tokens"):
+        return
+    training = Training(*sizes)
+    training.load(path)
+    found = [training.step().item() for _ in range(21)]
+    for what, x in (("first loss", found[0]), ("loss after 20 steps", found[20])):
+        print(section, f"{training.case}, {what}", "eager", "loss", *([f"{x:.6g}"] * 3), sep="\t")
 
 
 def gpt():
-    vocabulary, length, width, layers, heads, batch = (512, 128, 256, 4, 4, 16) if GPU else (64, 16, 32, 2, 2, 2)
-    work, step, opt, case = gpt_work(vocabulary, length, width, layers, heads, batch)
-    row("gpt", case, "eager", "tokens/s", batch * length, step)
+    sizes = (512, 128, 256, 4, 4, 16) if GPU else (64, 16, 32, 2, 2, 2)
+    losses("gpt", sizes)
+    training = Training(*sizes)
+    row("gpt", training.case, "eager", "tokens/s", sizes[1] * sizes[5], training.step)
     if GPU:
-        row("gpt", case + ", captured", "CUDA graph", "tokens/s", batch * length, captured(work, opt))
+        row("gpt", training.case + ", captured", "CUDA graph", "tokens/s", sizes[1] * sizes[5], captured(training.work, training.opt))
+
+
+GPT2 = (50304, 1024, 768, 12, 12, 32) if GPU else (64, 16, 32, 2, 2, 2)
 
 
 def gpt2():
-    sizes = (50304, 1024, 768, 12, 12, 32) if GPU else (64, 16, 32, 2, 2, 2)
+    losses("gpt2", GPT2)
     for variant in ("compiled", "eager") if GPU else ("eager",):
-        _, step, _, case = gpt_work(*sizes, compiled=variant == "compiled")
-        row("gpt2", case, variant, "tokens/s", sizes[1] * sizes[5], step)
+        training = Training(*GPT2, compiled=variant == "compiled")
+        row("gpt2", training.case, variant, "tokens/s", GPT2[1] * GPT2[5], training.step)
+
+
+def compile():
+    """Fills PyTorch's caches on the disk with what gpt2 compiles."""
+    if GPU:
+        Training(*GPT2, compiled=True).step()
+        sync()
 
 
 def main():
     torch.manual_seed(0)
-    sections = {f.__name__: f for f in (copy, host, gemm, rows, attention, grouped, mlp, gpt, gpt2)}
+    sections = {f.__name__: f for f in (copy, host, gemm, rows, attention, grouped, mlp, gpt, gpt2, compile)}
     about = f"PyTorch {torch.__version__}"
     torch.set_num_threads(1)  # of the host, like Ringo
     if GPU:

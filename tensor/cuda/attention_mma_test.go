@@ -189,6 +189,7 @@ func TestTensorCoresAllocateNothing(t *testing.T) {
 
 // TestBankConflictsShow takes the eight elements between rows away.
 func TestBankConflictsShow(t *testing.T) {
+	emu.Only(t, "on a GPU they cost time")
 	emu.Start(t, emu.Config{Banks: true})
 	dev, err := cuda.NewDevice(0)
 	require.NoError(t, err)

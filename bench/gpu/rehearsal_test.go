@@ -1,0 +1,167 @@
+package main
+
+import (
+	"io"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/bench/gpu/bundle"
+	gpu "github.com/ringo-ml/ringo/internal/cuda"
+	"github.com/ringo-ml/ringo/internal/cuda/emu"
+	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cuda"
+)
+
+// plantFaults makes kernels of sections wrong, where the environment says so: softmax leaves a NaN, the normalization of float32 zeros,
+// and the gradient of products of groups never ends.
+func plantFaults(args []string) error {
+	if os.Getenv("GPU_TEST_FAULTS") != "1" || args[0] != "measure" {
+		return nil
+	}
+	dev, _, err := openDevice("cuda") // the table is the same for all devices
+	if err != nil {
+		return err
+	}
+	behind := func(k *tensor.Kernel, fault func(s *gpu.Stream, out gpu.Ptr, n int) error) {
+		right := *k
+		*k = func(q tensor.Queue, a *tensor.Args) {
+			right(q, a)
+			must(fault(q.(*cuda.Queue).Stream(), gpu.Ptr(uintptr(a.X[0])), a.Len[0]))
+		}
+	}
+	table := dev.Kernels()
+	behind(&table[tensor.OpSoftmax][tensor.Float32], func(s *gpu.Stream, out gpu.Ptr, _ int) error {
+		return s.Fill32(out, math.Float32bits(float32(math.NaN())), 1)
+	})
+	behind(&table[tensor.OpLayerNorm][tensor.Float32], func(s *gpu.Stream, out gpu.Ptr, n int) error { return s.Fill32(out, 0, n) })
+	table[tensor.OpGroupedGrad][tensor.BFloat16] = func(tensor.Queue, *tensor.Args) { select {} }
+	return nil
+}
+
+// machineWithoutGo lets programs be found that the emulator needs, and no others.
+func machineWithoutGo(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"g++", "as", "ld"} {
+		path, err := exec.LookPath(name)
+		require.NoError(t, err)
+		require.NoError(t, os.Symlink(path, filepath.Join(dir, name)))
+	}
+	t.Setenv("PATH", dir)
+	t.Setenv("GOROOT", "")
+	t.Setenv("GPU_TEST_FAULTS", "1")
+}
+
+var faults = []string{
+	`(?m)^ *(rows by Ringo: .*\n.*)?float32 softmax 64x64: .*element 0 is NaN instead of 0\.0`,
+	`(?m)float32 layernorm 64x64: .*element 0 is 0 instead of `,
+}
+
+// TestFaultsAreNamed: a NaN, a wrong kernel and a section that hangs cost their own rows.
+func TestFaultsAreNamed(t *testing.T) {
+	emu.Start(t, emu.Config{})
+	file := testPrograms(t)
+	machineWithoutGo(t)
+	out, err := program(t, file, "bench", "-small", "-python", "", "-window", "1us", "rows")
+	require.Error(t, err)
+	for _, fault := range faults {
+		assert.Regexp(t, fault, out)
+	}
+	assert.Regexp(t, "(?m)^rows\tbfloat16 layernorm 64x64\tringo\t", out)
+	assert.Regexp(t, "(?m)^rows\tfloat32 sum, gradient", out)
+	assert.NotRegexp(t, "(?m)^rows\tfloat32 (softmax|layernorm)", out)
+	out, err = program(t, file, "bench", "-small", "-python", "", "-each", "1s", "grouped")
+	require.Error(t, err)
+	assert.Contains(t, out, "grouped by Ringo: stopped: it took too long")
+}
+
+// TestGoesOn: what the doctor finds, and a step of smoke that fails, end nothing where there is a device.
+func TestGoesOn(t *testing.T) {
+	emu.Start(t, emu.Config{})
+	t.Setenv("RINGO_CUBLASLT_LIB", "/nowhere/libcublasLt.so")
+	out, err := program(t, testPrograms(t), "-small", "-python", "", "-run", "TestSummary")
+	require.Error(t, err)
+	assert.Contains(t, out, "no usable cuBLASLt")
+	assert.Regexp(t, `(?s)kernel: .* ms\ncuBLASLt: FAILED: .*\nNCCL, one rank: NCCL .* ms\ntraining: FAILED: .*\ncaptured training: FAILED: `, out)
+	assert.Contains(t, out, "suite/gpu.test: 1 passed, 0 failed")
+	_, said, _ := strings.Cut(out, "tests: 1 of 1 passed")
+	assert.Regexp(t, `(?s)doctor: exit status 1: see the beginning.*smoke: cuBLASLt: .*smoke: captured training: .*copy by Ringo: exit status 1`, said)
+
+	t.Setenv("EMU_DEVICES", "0")
+	out, err = program(t, testPrograms(t), "-small", "-python", "")
+	require.Error(t, err)
+	assert.Contains(t, out, "nothing was tested or measured: ")
+}
+
+// TestRehearsal does what is done on a machine with a GPU, on the emulator and without Go, in one call.
+func TestRehearsal(t *testing.T) {
+	if os.Getenv("RINGO_LONG") != "1" {
+		t.Skip("takes minutes: RINGO_LONG=1")
+	}
+	emu.Start(t, emu.Config{})
+	self, err := os.Executable()
+	require.NoError(t, err)
+	suite := suiteEntry
+	suite.File = self
+	file, logs := filepath.Join(t.TempDir(), "ringo-gpu"), t.TempDir()
+	require.NoError(t, bundle.Join(file, self, []bundle.Entry{{Name: bundle.Program, File: self}, suite}))
+	python, err := exec.LookPath(os.Getenv("RINGO_PYTHON")) // "": measure ours alone
+	if err != nil {
+		python = ""
+	}
+	machineWithoutGo(t)
+	t.Setenv("EMU_DEVICES", "1")
+	out, err := program(t, file, "-small", "-python", python, "-window", "1ms", "-each", "60s", "-logs", logs)
+	require.Error(t, err)
+	for _, step := range steps {
+		assert.Regexp(t, `(?m)^`+step.name+`: .*, \d+ ms$`, out)
+	}
+	assert.Contains(t, out, "suite/gpu.test: 2 passed, 2 failed, 0 skipped")
+	for _, s := range sections {
+		assert.Regexp(t, "(?m)^"+s.name+"\t.*\tringo\t", out, "a row of each section")
+	}
+	for _, fault := range faults {
+		assert.Regexp(t, fault, out)
+	}
+	assert.Contains(t, out, "grouped by Ringo: stopped: it took too long")
+	assert.Regexp(t, "(?m)^grouped\t64 rows, 16 to 64, forward\tringo", out, "what was measured before")
+	assert.Equal(t, 2, strings.Count(tail(out, "not measured:"), " by Ringo: "), "the other sections are whole")
+	assert.Regexp(t, "(?m)^gpt2\t2 layers of 32, batch 2, length 16, loss after 20 steps\tringo\tloss\t", out)
+	if python != "" {
+		assert.Regexp(t, "(?m)^gpt2\t2 layers of 32, batch 2, length 16, loss after 20 steps\teager\tloss\t", out)
+	}
+}
+
+// tail is what follows the first time that text has a mark.
+func tail(text, mark string) string {
+	_, after, _ := strings.Cut(text, mark)
+	return after
+}
+
+// Losses that are not PyTorch's cost Ringo's rates.
+func TestAgreeing(t *testing.T) {
+	rows := []row{
+		figures("gpt2", "case, first loss", "ringo", lossUnit, 10.82),
+		figures("gpt2", "case, loss after 20 steps", "ringo", lossUnit, 9.5),
+		figures("gpt2", "case", "ringo", "tokens/s", 100),
+		figures("gpt2", "case, first loss", "eager", lossUnit, 10.83),
+		figures("gpt2", "case, loss after 20 steps", "eager", lossUnit, 9.55),
+		figures("gpt2", "case", "eager", "tokens/s", 90),
+	}
+	got, err := agreeing(rows)
+	require.NoError(t, err)
+	assert.Len(t, got, 6)
+	for _, wrong := range []float64{10.5, math.NaN()} {
+		rows[4].median = wrong
+		got, err = agreeing(append([]row(nil), rows...))
+		assert.ErrorContains(t, err, "case, loss after 20 steps: 9.5, by PyTorch from the same weights ")
+		assert.Len(t, got, 5)
+		assert.NotContains(t, printRows(io.Discard, got), "ringo\ttokens/s")
+	}
+}

@@ -1,0 +1,222 @@
+package main
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/ringo-ml/ringo/models/gpt"
+	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/optim"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// training is a model with what a step needs.
+type training struct {
+	name   string
+	params nn.Params
+	opt    *optim.Optimizer
+	tape   *tensor.Tape
+	x, y   tensor.Tensor
+	loss   func() tensor.Tensor
+}
+
+func (t *training) step(...tensor.Tensor) error {
+	t.tape.Backward(t.loss())
+	err := t.opt.Step()
+	t.tape.Reset()
+	return err
+}
+
+// losses takes n steps and returns the loss before each of them.
+func (t *training) losses(n int) (all []float64, err error) {
+	for range n {
+		loss := t.loss()
+		all = append(all, loss.Item())
+		t.tape.Backward(loss)
+		err = errors.Join(err, t.opt.Step())
+		t.tape.Reset()
+	}
+	return all, err
+}
+
+func measureMLP(m *meter) error {
+	var failed error
+	for _, batch := range []int{64, 256} {
+		t := m.mlp(batch)
+		failed = errors.Join(failed, m.addSteps("steps/s", 1, func() error { return m.likeCPU(t, batch) }, t))
+	}
+	return failed
+}
+
+// mlp is the small network.
+func (m *meter) mlp(batch int) *training {
+	net := nn.Sequential{nn.NewLinear(784, 512), nn.ReLU, nn.NewLinear(512, 512), nn.ReLU, nn.NewLinear(512, 10)}
+	t := &training{name: fmt.Sprintf("batch %d", batch), params: nn.Init(net, m.dev, tensor.Float32, 1), tape: tensor.NewTape(m.dev)}
+	t.opt = optim.NewSGD(t.params, optim.SGDConfig{LR: 0.1, Momentum: 0.9})
+	t.x, t.y = m.random(tensor.Float32, batch, 784), m.whole(2, 10, batch)
+	t.loss = func() tensor.Tensor { return nn.CrossEntropy(net.Forward(t.tape.Input(t.x)), t.y) }
+	return t
+}
+
+// likeCPU takes five steps here and on the CPU, and compares the losses.
+func (m *meter) likeCPU(t *training, batch int) error {
+	cpu := tensor.NewCPU(1)
+	defer cpu.Close()
+	on := &meter{dev: cpu, block: map[tensor.DType]tensor.Tensor{}}
+	want, err := on.mlp(batch).losses(5)
+	got, failed := t.losses(5)
+	if err = errors.Join(err, failed); err != nil {
+		return err
+	}
+	for i := range want {
+		if !(math.Abs(got[i]-want[i]) <= 1e-3*want[i]) {
+			return fmt.Errorf("the losses are %.5v, on the CPU %.5v", got, want)
+		}
+	}
+	return nil
+}
+
+// addSteps measures a step as it is, and captured.
+func (m *meter) addSteps(unit string, work float64, check func() error, t *training) error {
+	if err := check(); err != nil {
+		return fmt.Errorf("%s: %w", t.name, err)
+	}
+	captured := tensor.Capture(m.dev, t.step)
+	return errors.Join(m.add(t.name, unit, work, unchecked, func() { must(t.step()) }),
+		m.add(t.name+", captured", unit, work, unchecked, func() { must(captured.Run()) }), captured.Close())
+}
+
+// unchecked is the check of what was checked before.
+func unchecked() error { return nil }
+
+func measureGPT(m *meter) error {
+	config, batch := gpt.Config{Vocab: 512, Positions: 128, Width: 256, Layers: 4, Heads: 4, Tied: true}, m.pick(16, 2)
+	if m.small {
+		config = tiny
+	}
+	return m.language(config, batch)
+}
+
+func measureGPT2(m *meter) error { return m.language(m.gpt2()) }
+
+// gpt2 is the model of 124M parameters and its batch.
+func (m *meter) gpt2() (config gpt.Config, batch int) {
+	if m.small {
+		return tiny, 2
+	}
+	return gpt.Config{Vocab: 50304, Positions: 1024, Width: 768, Layers: 12, Heads: 12, Tied: true}, 32
+}
+
+var tiny = gpt.Config{Vocab: 64, Positions: 16, Width: 32, Layers: 2, Heads: 2, Tied: true}
+
+// values makes the parameters of a model in bfloat16.
+func (m *meter) values(model any) nn.Params { return nn.Init(model, m.dev, tensor.BFloat16, 1) }
+
+// gpt is a language model. values makes the parameters.
+func (m *meter) gpt(config gpt.Config, batch int, values func(model any) nn.Params) *training {
+	net, err := gpt.New(config)
+	must(err)
+	t := &training{params: values(net), tape: tensor.NewTape(m.dev)}
+	t.name = fmt.Sprintf("%d layers of %d, batch %d, length %d", config.Layers, config.Width, batch, config.Positions)
+	t.opt = optim.NewAdamW(t.params, optim.AdamWConfig{LR: 3e-4, WeightDecay: 0.1, Clip: 1})
+	t.x, t.y = m.whole(2, uint64(config.Vocab), batch, config.Positions), m.whole(3, uint64(config.Vocab), batch, config.Positions)
+	t.loss = func() tensor.Tensor { return nn.CrossEntropy(net.Forward(t.tape.Input(t.x)), t.y) }
+	return t
+}
+
+// language measures steps of a language model whose losses are right.
+func (m *meter) language(config gpt.Config, batch int) error {
+	t := m.gpt(config, batch, m.values)
+	check := func() error { return m.learns(t, config.Vocab) }
+	return m.addSteps("tokens/s", float64(batch*config.Positions), check, t)
+}
+
+// steps20 is how many steps there are between the two losses that are compared with PyTorch's.
+const steps20 = 20
+
+// lossUnit is the unit of losses, which are no rates.
+const lossUnit = "loss"
+
+// learns gives PyTorch the weights and tokens, takes 20 steps and notes the losses. The first is that of guessing.
+func (m *meter) learns(t *training, vocabulary int) error {
+	if m.exchange != "" {
+		if err := t.export(filepath.Join(m.exchange, m.section)); err != nil {
+			return err
+		}
+	}
+	losses, err := t.losses(steps20 + 1)
+	if err != nil {
+		return err
+	}
+	first, last := losses[0], losses[steps20]
+	m.note(row{what: t.name + ", first loss", variant: "ringo", unit: lossUnit, median: first, low: first, high: first})
+	m.note(row{what: t.name + ", loss after 20 steps", variant: "ringo", unit: lossUnit, median: last, low: last, high: last})
+	if guess := math.Log(float64(vocabulary)); !(math.Abs(first-guess) < 0.1) || !(last < first) {
+		return fmt.Errorf("the first loss is %.5g, that of guessing %.5g, and after %d steps it is %.5g", first, guess, steps20, last)
+	}
+	return nil
+}
+
+// learnt says what is wrong with the loss of a model that may have learnt something.
+func (t *training) learnt(vocabulary int) error {
+	losses, err := t.losses(1)
+	if guess := math.Log(float64(vocabulary)); err == nil && !(losses[0] < guess+0.1) {
+		err = fmt.Errorf("the loss is %.5g, that of guessing %.5g", losses[0], guess)
+	}
+	return err
+}
+
+// export writes the weights as float32, in the order of the model, and the tokens and labels as int64.
+func (t *training) export(path string) error {
+	weights := make([]tensor.Tensor, len(t.params))
+	for i, p := range t.params {
+		weights[i] = p.Value
+	}
+	float := func(b []byte, x float64) []byte {
+		return binary.LittleEndian.AppendUint32(b, math.Float32bits(float32(x)))
+	}
+	whole := func(b []byte, x float64) []byte { return binary.LittleEndian.AppendUint64(b, uint64(x)) }
+	return errors.Join(writeNumbers(path+".weights", float, weights...), writeNumbers(path+".tokens", whole, t.x, t.y))
+}
+
+func writeNumbers(path string, add func([]byte, float64) []byte, all ...tensor.Tensor) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	var text []byte
+	for _, x := range all {
+		text = text[:0]
+		for _, v := range tensor.Floats(x) {
+			text = add(text, v)
+		}
+		if _, err := f.Write(text); err != nil {
+			return err
+		}
+	}
+	return f.Close()
+}
+
+// agreeing returns the rows of a section, without Ringo's rates where its losses are not PyTorch's.
+func agreeing(rows []row) ([]row, error) {
+	var wrong error
+	for _, r := range rows {
+		i := slices.IndexFunc(rows, func(x row) bool { return x.what == r.what && x.variant != r.variant })
+		if r.unit != lossUnit || r.variant != "ringo" || i < 0 {
+			continue
+		}
+		if x := rows[i]; !(math.Abs(r.median-x.median) <= 0.01*x.median) {
+			wrong = errors.Join(wrong, fmt.Errorf("%s: %.5g, by PyTorch from the same weights %.5g", r.what, r.median, x.median))
+		}
+	}
+	if wrong == nil {
+		return rows, nil
+	}
+	return slices.DeleteFunc(rows, func(r row) bool { return r.variant == "ringo" && r.unit != lossUnit }), wrong
+}
