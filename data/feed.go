@@ -85,7 +85,7 @@ func (s *slot) view(last bool) *view {
 func (s *slot) batch(last bool) Batch { return s.view(last).Batch }
 
 // copyQueue is the queue of a device that copies beside the others.
-const copyQueue = 2
+const copyQueue = 1
 
 // prepare fills a slot with a batch, and copies it to its device behind the step that used the memory before. It runs in the feed's
 // goroutine, and beside what the device computes: only here somebody waits, for the slot's last copy, three steps ago.

@@ -21,7 +21,7 @@ type Device interface {
 	// Copy copies n bytes, in the order of q. Both addresses may be host or this device's memory. That of the host must stay
 	// as it is until the queue is past the copy (see Queue.Mark).
 	Copy(dst, src Ptr, n int, q Queue)
-	// Queue returns the k-th queue (a stream: 0 computes, 1 communicates, 2 copies).
+	// Queue returns the k-th queue (a stream: 0 computes, 1 copies).
 	Queue(k int) Queue
 	// Kernels returns the table of what the device can compute.
 	Kernels() *Table

@@ -30,7 +30,7 @@ func (l Library) For() string { return catalog[l].use }
 // entry is what is known about a library. In names and wheels, %d stands for the major version of CUDA.
 type entry struct {
 	name, use, env string
-	linux, windows string   // file name, "" where there is none
+	linux, windows string   // file names, the preferred first; "" where there is none
 	beside         string   // see dl.Query
 	wheels         []string // below site-packages/nvidia, "" for CUDA 12 and 13 alike
 	pip            map[int]string
@@ -46,7 +46,7 @@ var catalog = [...]entry{
 		linux: "libcublasLt.so.%d", windows: "cublasLt64_%d.dll", wheels: []string{"cublas"},
 		pip: map[int]string{13: "nvidia-cublas==13.10.0.20", 12: "nvidia-cublas-cu12==12.9.3.13"}},
 	LibNCCL: {name: "NCCL", use: "collectives between processes with GPUs", env: "RINGO_NCCL_LIB",
-		linux: "libnccl.so.2", wheels: []string{"nccl"},
+		linux: "libnccl.so.2 librccl.so.1", wheels: []string{"nccl"},
 		pip: map[int]string{13: "nvidia-nccl-cu13==2.32.3", 12: "nvidia-nccl-cu12==2.32.3"}},
 	LibNVML: {name: "NVML", use: "tells how GPUs are linked", env: "RINGO_NVML_LIB",
 		linux: "libnvidia-ml.so.1", windows: "nvml.dll"},
@@ -58,14 +58,15 @@ var catalog = [...]entry{
 func (l Library) Query(major int) dl.Query {
 	e := catalog[l]
 	q := dl.Query{What: e.name, Env: e.env, Beside: e.beside, Get: l.HowToGet(major)}
-	file := map[string]string{"linux": e.linux, "windows": e.windows}[runtime.GOOS]
-	for _, v := range majors(major) {
-		name := file
-		if strings.Contains(file, "%d") {
-			name = fmt.Sprintf(file, v)
-		}
-		if name != "" && !slices.Contains(q.Names, name) {
-			q.Names = append(q.Names, name)
+	for _, file := range strings.Fields(map[string]string{"linux": e.linux, "windows": e.windows}[runtime.GOOS]) {
+		for _, v := range majors(major) {
+			name := file
+			if strings.Contains(file, "%d") {
+				name = fmt.Sprintf(file, v)
+			}
+			if !slices.Contains(q.Names, name) {
+				q.Names = append(q.Names, name)
+			}
 		}
 	}
 	folders := []string{"lib"}

@@ -13,8 +13,26 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/internal/cuda/emu"
+	"github.com/ringo-ml/ringo/internal/dl"
 	"github.com/ringo-ml/ringo/internal/nccl"
 )
+
+// Where there is no NCCL, AMD's library of its interface is found by its name.
+func TestRCCLByName(t *testing.T) {
+	emu.Start(t, emu.Config{})
+	if lib, err := dl.Open("NCCL", "libnccl.so.2"); err == nil {
+		t.Skipf("NCCL is here: %s", lib.Path)
+	}
+	library, err := os.ReadFile(emu.Library(t, "libnccl.so"))
+	require.NoError(t, err)
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "librccl.so.1"), library, 0o755))
+	cmd := exec.Command(os.Args[0], "-test.run=^TestAnotherLibrary$", "-test.v")
+	cmd.Env = append(os.Environ(), "RINGO_TEST_NCCL_LOAD=1", "RINGO_NCCL_LIB=", "VIRTUAL_ENV=", "HOME="+dir, "LD_LIBRARY_PATH="+dir, "EMU_NCCL_VERSION=21806")
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, string(out))
+	assert.Contains(t, string(out), "opened NCCL 2.18.6 (librccl.so.1)\n")
+}
 
 // RINGO_NCCL_LIB names a library of NCCL's interface, such as RCCL; NCCL's own variables reach it, and what NCCL_DEBUG has it
 // print is not lost in a pipe.

@@ -15,12 +15,11 @@ import (
 // The numbers of a device's queues.
 const (
 	computeQueue = iota
-	communicationQueue
 	copyQueue
 	numQueues
 )
 
-var queueNames = [numQueues]string{"compute", "communication", "copy"}
+var queueNames = [numQueues]string{"compute", "copy"}
 
 // Device is a GPU as a rank uses it: queues, memory and counts of its own. Several Devices may share one GPU.
 type Device struct {
@@ -107,7 +106,7 @@ func (d *Device) Kernels() *tensor.Table { return &table }
 // Memory returns what counts the memory of tensors on the device.
 func (d *Device) Memory() *tensor.Memory { return &d.use }
 
-// Queue returns the k-th queue, a stream: 0 computes, 1 communicates, 2 copies.
+// Queue returns the k-th queue, a stream: 0 computes, 1 copies.
 func (d *Device) Queue(k int) tensor.Queue { return d.queues[k] }
 
 // SetPoll sets what tapes on the device call once a node, so that communication goes on while the host is busy.
@@ -157,7 +156,7 @@ func (d *Device) Alloc(n int) (tensor.Ptr, error) {
 		if err := d.ready.Record(compute); err != nil {
 			return err
 		}
-		return errors.Join(d.queues[communicationQueue].stream.Wait(d.ready), d.queues[copyQueue].stream.Wait(d.ready))
+		return d.queues[copyQueue].stream.Wait(d.ready)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("%v: %w", d, err)
@@ -179,10 +178,8 @@ func (d *Device) Free(p tensor.Ptr) {
 }
 
 func (d *Device) release(p tensor.Ptr) error {
-	for _, q := range d.queues[communicationQueue:] {
-		if err := d.pool.Use(devPtr(p), q.stream); err != nil {
-			return err
-		}
+	if err := d.pool.Use(devPtr(p), d.queues[copyQueue].stream); err != nil {
+		return err
 	}
 	return d.pool.Free(devPtr(p))
 }

@@ -232,7 +232,7 @@ func TestWhatStepsMustNotDo(t *testing.T) {
 // TestMarksWhileRecording: of another queue, which is asked how far it is. The driver may not be: the recording would be useless.
 func TestMarksWhileRecording(t *testing.T) {
 	dev := device(t)
-	q := dev.Queue(2).(*cuda.Queue)
+	q := dev.Queue(1).(*cuda.Queue)
 	runs := 0
 	step := wrongly(dev, ones(dev, 100), func(tensor.Tensor) error {
 		runs++

@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	queues = 3
+	queues = 2
 	// firstAddress is where the addresses begin that a Remote gives out. No process has memory so high: touching one is a fault.
 	firstAddress = 1 << 56
 	guardBytes   = 1 << 12 // between two pieces of memory
@@ -121,7 +121,7 @@ func (d *Remote) Kernels() *tensor.Table { return &d.table }
 // Memory returns what counts the device's memory.
 func (d *Remote) Memory() *tensor.Memory { return &d.use }
 
-// Queue returns one of three queues.
+// Queue returns one of two queues.
 func (d *Remote) Queue(k int) tensor.Queue { return d.queues[k] }
 
 // SetPoll sets what Poll calls.
