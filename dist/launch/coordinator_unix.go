@@ -16,17 +16,19 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/ringo-ml/ringo/internal/acceptor"
 )
 
 // coordinator makes the decisions of the job: which nodes take part, when workers start and restart, when they must end, and
 // what the first cause of a failure is. It is a part of agent 0 and ends with it. Its state is a map of nodes and the number of
 // the generation. Only the goroutine of run uses it.
 type coordinator struct {
-	config *Config
-	job    string // its name
-	door   *door  // nil for a job on this host alone
-	in     chan incoming
-	done   chan struct{} // closed when nobody reads in any more
+	config   *Config
+	job      string             // its name
+	acceptor *acceptor.Acceptor // nil for a job on this host alone
+	in       chan incoming
+	done     chan struct{} // closed when nobody reads in any more
 	// listeners has rank 0's listener, for the agent of this process; one for each generation.
 	listeners chan *os.File
 
@@ -68,7 +70,7 @@ func newCoordinator(config *Config) (*coordinator, *wire, error) {
 		if err != nil {
 			return nil, nil, err
 		}
-		if c.door, err = openDoor(config, conf, c.newcomer); err != nil {
+		if c.acceptor, err = acceptNodes(config, conf, c.newcomer); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -79,7 +81,7 @@ func newCoordinator(config *Config) (*coordinator, *wire, error) {
 	return c, newWire(theirs, 0), nil
 }
 
-// newcomer is called by the door.
+// newcomer is called for each node that connects.
 func (c *coordinator) newcomer(n *node) {
 	if c.deliver(incoming{from: n, note: note{Hello: &n.hello}}) {
 		c.readNotes(n)
@@ -111,8 +113,8 @@ func (c *coordinator) deliver(a incoming) bool {
 // run returns when the job is over and all nodes know it.
 func (c *coordinator) run() {
 	defer close(c.done)
-	if c.door != nil {
-		defer c.door.close()
+	if c.acceptor != nil {
+		defer c.acceptor.Close()
 	}
 	for {
 		if err := c.awaitNodes(); err != nil {
@@ -201,9 +203,9 @@ func (c *coordinator) listenForRanks() (string, error) {
 	bind := cmp.Or(c.config.Bind, "127.0.0.1")
 	name := bind
 	switch {
-	case c.door != nil:
+	case c.acceptor != nil:
 		name, _, _ = net.SplitHostPort(c.config.Rendezvous)
-		bind = c.door.l.Addr().(*net.TCPAddr).IP.String()
+		bind = c.acceptor.Addr().(*net.TCPAddr).IP.String()
 	case net.ParseIP(bind).IsUnspecified():
 		name = "127.0.0.1" // all ranks are here
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ringo-ml/ringo/internal/acceptor"
 	"github.com/ringo-ml/ringo/internal/identity"
 )
 
@@ -118,7 +119,7 @@ func TestStrangers(t *testing.T) {
 		t.Cleanup(func() { conn.Close() })
 		return conn
 	}
-	for range 3 * maxGuests {
+	for range 3 * acceptor.MaxPending {
 		dial()
 	}
 	_, err := fmt.Fprint(dial(), "GET / HTTP/1.1\r\n\r\n")
@@ -207,10 +208,10 @@ func TestUnknownRendezvous(t *testing.T) {
 	for _, host := range []string{"no-such-host.invalid", "192.0.2.1"} {
 		_, port, err := net.SplitHostPort(freeAddr(t))
 		require.NoError(t, err)
-		d, err := openDoor(&Config{Rendezvous: net.JoinHostPort(host, port)}, nil, nil)
+		a, err := acceptNodes(&Config{Rendezvous: net.JoinHostPort(host, port)}, nil, nil)
 		require.NoError(t, err)
-		assert.True(t, d.l.Addr().(*net.TCPAddr).IP.IsUnspecified())
-		d.close()
+		assert.True(t, a.Addr().(*net.TCPAddr).IP.IsUnspecified())
+		a.Close()
 	}
 }
 

@@ -67,8 +67,8 @@ func Run(c Config) error {
 			return err
 		}
 		a.wire, a.listeners = wire, coord.listeners
-		if coord.door != nil {
-			a.bind = coord.door.l.Addr().(*net.TCPAddr).IP.String()
+		if coord.acceptor != nil {
+			a.bind = coord.acceptor.Addr().(*net.TCPAddr).IP.String()
 		}
 		go func() {
 			coord.run()

@@ -9,7 +9,8 @@
 // are encrypted with a key of its TLS session. If data may be unencrypted (Config.Plain), frames have checksums and numbers instead.
 //
 //	secret.go   who may take part: one key for the job, derived from its secret
-//	join.go     Join; rendezvous.go: how the ranks meet; accept.go: accepts connections; hello.go: who may join
+//	join.go     Join; rendezvous.go: how the ranks meet; accept.go, dial.go: their connections; hello.go: who may join;
+//	            message.go: what they say
 //	frame.go    the format on the wire
 //	listen.go   on which address and port; data.go: how data connections are made
 //	link.go     the connections to one peer; wire.go: one connection, its frames read and written; record.go: encryption

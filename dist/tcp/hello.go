@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/ringo-ml/ringo/internal/acceptor"
 )
 
 const (
@@ -155,7 +157,7 @@ func (rv *rendezvous) sendTable() error {
 			return err
 		}
 		for _, l := range rv.links() {
-			l.main.raw.SetWriteDeadline(time.Now().Add(handshakeTime))
+			l.main.raw.SetWriteDeadline(time.Now().Add(acceptor.HandshakeTime))
 			h := header{typ: frameTable, gen: rv.e.cfg.Gen, length: uint64(len(b))}
 			if err := l.main.write(&h, b); err != nil { // not posted: the first message of a group must not overtake it
 				return fmt.Errorf("tcp: sending %v the list of ranks: %w", l.peer, err)

@@ -1,14 +1,11 @@
 package tcp
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -83,38 +80,6 @@ func answerTo(m *rendezvous, h hello) (err error) {
 		}
 	}()
 	return m.acceptMesh(h, nil)
-}
-
-// No more than 64 connections that say nothing are held: the oldest has to go.
-func TestPendingConnectionsAreLimited(t *testing.T) {
-	captureLog(t)
-	cs := configs(t, 2)
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() {
-		_, err := Join(ctx, cs[0])
-		ended <- err
-	}()
-	var pending []net.Conn
-	for range maxPending + 3 {
-		c, err := net.Dial("tcp", cs[0].Addr)
-		require.NoError(t, err)
-		defer c.Close()
-		pending = append(pending, c)
-	}
-	for i, c := range pending {
-		if i < 3 {
-			require.NoError(t, c.SetReadDeadline(time.Now().Add(handshakeTime/2)))
-			_, err := c.Read(make([]byte, 1))
-			assert.NotErrorIs(t, err, os.ErrDeadlineExceeded, "guest %d", i)
-			continue
-		}
-		require.NoError(t, c.SetReadDeadline(time.Now().Add(time.Millisecond))) // an end would be here by now
-		_, err := c.Read(make([]byte, 1))
-		assert.ErrorIs(t, err, os.ErrDeadlineExceeded, "guest %d", i)
-	}
-	cancel()
-	assert.ErrorIs(t, <-ended, context.Canceled)
 }
 
 // On a connection without TLS a frame that was lost, came twice or in the wrong place is noticed by its number.

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ringo-ml/ringo/internal/acceptor"
 	"github.com/ringo-ml/ringo/internal/ranks"
 )
 
@@ -19,7 +20,7 @@ type rendezvous struct {
 	e        *Engine
 	conf     *tls.Config
 	cancel   context.CancelCauseFunc // of the context that everything here waits with
-	acceptor *acceptor
+	acceptor *acceptor.Acceptor
 
 	mu        sync.Mutex
 	allHere   bool          // everyone is here: nobody may come again
@@ -64,8 +65,8 @@ func (rv *rendezvous) runRankZero(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	rv.acceptor = newAcceptor(rv.e, l, rv.conf, rv.acceptJoin)
-	defer rv.acceptor.close()
+	rv.acceptor = rv.newAcceptor(l, rv.acceptJoin)
+	defer rv.acceptor.Close()
 	err = rv.awaitLinks(ctx, func(*link) bool { return true })
 	if err == nil {
 		err = rv.sendTable()
@@ -109,8 +110,8 @@ func (rv *rendezvous) runOthers(ctx context.Context) error {
 		return err
 	}
 	rv.e.self.Addr = l.Addr().String()
-	rv.acceptor = newAcceptor(rv.e, l, rv.conf, rv.acceptMesh)
-	defer rv.acceptor.close()
+	rv.acceptor = rv.newAcceptor(l, rv.acceptMesh)
+	defer rv.acceptor.Close()
 	c, zero, err := dial(ctx, rv.conf, rv.e.cfg.Addr, member{}, rv.hello(false))
 	if err != nil {
 		return err
@@ -149,7 +150,7 @@ func (rv *rendezvous) awaitLinks(ctx context.Context, ready func(*link) bool) er
 		case <-rv.changed:
 		case <-ctx.Done():
 			err := fmt.Errorf("tcp: %w: waiting for %s of %d", context.Cause(ctx), ranks.Names(missing...), rv.e.cfg.Size)
-			if why := rv.acceptor.failure(); why != nil {
+			if why := rv.acceptor.Err(); why != nil {
 				err = fmt.Errorf("%w, which could not connect: %w", err, why)
 			}
 			return rv.e.cfg.explainMissing(err)

@@ -44,6 +44,7 @@ var table = map[string]row{
 	"internal/holder":      {},
 	"internal/nofile":      {},
 	"internal/identity":    {},
+	"internal/acceptor":    {own: "internal/identity internal/nofile"},
 	"internal/faultnet":    {},
 	"internal/lint":        {own: "...", others: "..."},
 	"internal/docs":        {},
@@ -72,7 +73,7 @@ var table = map[string]row{
 	"dist/nccl":        {own: "tensor dist/backend dist/algo dist/peer internal/...", others: "golang.org/x/sys"},
 	"dist/peer":        {own: "tensor dist/backend dist/algo dist/local internal/...", others: "golang.org/x/sys"},
 	"dist/sim":         engine,
-	"dist/launch":      {own: "internal/ranks internal/rebuild internal/holder internal/identity internal/nofile", others: "golang.org/x/sys"},
+	"dist/launch":      {own: "internal/ranks internal/rebuild internal/holder internal/identity internal/nofile internal/acceptor", others: "golang.org/x/sys"},
 	"dist": {
 		own: "internal/kernel internal/dl internal/cuda internal/live internal/trace internal/timeline internal/ranks internal/wait internal/where tensor tensor/cuda nn optim data " +
 			"dist/backend dist/algo dist/local dist/peer dist/shm dist/tcp dist/mpi dist/nccl dist/sim dist/launch",
