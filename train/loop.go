@@ -65,12 +65,6 @@ func Start(ctx context.Context, r *dist.Rank, o *Options, st ckpt.State) (*Loop,
 	if l.opt != nil {
 		l.opt.Trace(r.Trace)
 	}
-	if l.dir.From > 0 {
-		l.Logf("resumed at step %d", l.dir.From)
-		for _, what := range l.dir.Replaced {
-			l.Logf("the checkpoint replaces %s", what)
-		}
-	}
 	if s := l.survivor; s != nil && s.loop != nil {
 		l.signals = s.loop.signals
 	} else {
@@ -102,7 +96,14 @@ func (l *Loop) begin() (err error) {
 		}
 	}
 	l.dir, err = checkpoint.Open(l.ctx, l.r, l.g, l.o.Save, l.o.Resume, l.state, l.values)
-	return err
+	if err != nil || l.dir.From == 0 {
+		return err
+	}
+	l.Logf("resumed at step %d", l.dir.From)
+	for _, what := range l.dir.Replaced {
+		l.Logf("the checkpoint replaces %s", what)
+	}
+	return nil
 }
 
 // Steps yields the numbers of the steps up to n, from 0 or from where the checkpoint stands. It ends early after a signal or

@@ -59,12 +59,26 @@ func runAndRebuild(ctx context.Context, r *dist.Rank, f func(ctx context.Context
 // snapshot is where a rank stands between two steps of the optimizer. Parameters, and what the optimizer has, change in these alone; the rest
 // changes within steps as well, so that it is copied.
 type snapshot struct {
-	opt     int // steps of the optimizer
+	opt     optSteps
 	steps   int // of the loop
 	loader  data.State
 	tape    tensor.TapeState
 	extra   map[string]json.RawMessage
 	buffers map[string]tensor.Tensor
+}
+
+// optSteps changes with each step of the optimizer, also with one that its Scaler skips: that one halves the scale.
+type optSteps struct {
+	done  int
+	scale float64
+}
+
+func stepsOf(o *optim.Optimizer) optSteps {
+	s := optSteps{done: o.Steps()}
+	if scaler := o.State().Scaler; scaler != nil {
+		s.scale = scaler.Scale
+	}
+	return s
 }
 
 // canRebuild returns why the training cannot go on without lost ranks.
@@ -86,10 +100,10 @@ func canRebuild(r *dist.Rank, st ckpt.State) error {
 
 // takeSnapshot marks the place where so many steps are done, if the optimizer has done one since the last mark.
 func (l *Loop) takeSnapshot(steps int) (err error) {
-	if l.survivor == nil || l.snapshot != nil && l.snapshot.opt == l.opt.Steps() {
+	if l.survivor == nil || l.snapshot != nil && l.snapshot.opt == stepsOf(l.opt) {
 		return nil
 	}
-	m := &snapshot{opt: l.opt.Steps(), steps: steps, loader: l.dir.Loader, extra: map[string]json.RawMessage{}, buffers: map[string]tensor.Tensor{}}
+	m := &snapshot{opt: stepsOf(l.opt), steps: steps, loader: l.dir.Loader, extra: map[string]json.RawMessage{}, buffers: map[string]tensor.Tensor{}}
 	if l.source != nil {
 		m.loader = l.source.State()
 	}
@@ -113,9 +127,13 @@ func (l *Loop) takeSnapshot(steps int) (err error) {
 
 // closeFailed ends what goes on around a loop whose group has failed, but listening to signals: the next loop goes on with that.
 func (l *Loop) closeFailed() error {
+	var err error
+	if l.snapshot != nil { // a panic behind the optimizer's step left no time for it; the program may use what is in Extra again
+		err = l.takeSnapshot(l.running + 1)
+	}
 	l.progress.Close()
 	l.r.Trace.EndStep()
-	return l.values.Close()
+	return errors.Join(err, l.values.Close())
 }
 
 // handedOver is what the ranks that are left take over from one of them, besides tensors.
@@ -140,9 +158,6 @@ type stepsDone struct {
 func (l *Loop) takeOver(old *Loop) (bool, error) {
 	mine := stepsDone{Steps: -1}
 	if old != nil && old.snapshot != nil {
-		if err := old.takeSnapshot(old.running + 1); err != nil {
-			return false, err
-		}
 		mine = stepsDone{old.snapshot.steps, old.values.Known}
 	}
 	all, err := dist.AllGatherObject(l.g, mine)

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -16,22 +17,65 @@ func TestRebuild(t *testing.T) {
 	t.Parallel()
 	needsProcesses(t)
 	program := program(t, "shrink")
-	weights := regexp.MustCompile(`weights .*`)
-	alone, stderr, code := run(t, "run", "-n", "1", program, "11", "-1")
-	require.Equal(t, 0, code, stderr)
-	require.Regexp(t, weights, alone)
+	alone := weightsAlone(t, program)
 	for dead, left := range map[string]string{"0": "1", "2": "0", "0 3": "1"} { // and the rank that prints then
 		n, who := "4", strings.Fields(dead)
 		if len(who) > 1 {
 			n = "5"
 		}
-		args := append([]string{"run", "-n", n, "-rebuild", "-timeout", "20s", program, "11", "5"}, who...)
+		args := []string{"run", "-n", n, "-rebuild", "-timeout", "20s", program, "11"}
+		for _, rank := range who {
+			args = append(args, rank+"@5")
+		}
 		stdout, stderr, code := run(t, args...)
 		require.Equal(t, 0, code, stdout+stderr)
 		assert.Regexp(t, `3 ranks go on without rank \d \(pid \d+\)`, stderr)
 		assert.Regexp(t, `ringo: the job ended well, without rank `+strings.Join(who, `.*rank `)+` \(pid \d+\)\n$`, stderr)
 		assert.Contains(t, stdout, "["+left+"] go on at step 5 with 3 ranks\n")
-		assert.Equal(t, weights.FindString(alone), weights.FindString(stdout))
+		assert.NotContains(t, stdout, "resumed")
+		assert.Equal(t, alone, weights.FindString(stdout))
+		for _, line := range regexp.MustCompile(`rank \d \(pid \d+\) was killed`).FindAllString(stderr, -1) {
+			assert.Equal(t, 1, strings.Count(stderr, line), stderr)
+		}
+	}
+}
+
+var weights = regexp.MustCompile(`weights .*`)
+
+// weightsAlone returns what one rank prints that nobody kills.
+func weightsAlone(t *testing.T, program string) string {
+	stdout, stderr, code := run(t, "run", "-n", "1", program, "11")
+	require.Equal(t, 0, code, stderr)
+	require.Regexp(t, weights, stdout)
+	return weights.FindString(stdout)
+}
+
+// TestRebuildThenRestart loses one rank, without which the others go on, and then too many: all ranks start again, the lost one too.
+func TestRebuildThenRestart(t *testing.T) {
+	t.Parallel()
+	needsProcesses(t)
+	program := program(t, "shrink")
+	stdout, stderr, code := run(t, "run", "-n", "4", "-rebuild", "-max-restarts", "1", "-timeout", "20s", program, "11", "3@5", "0@8", "1@8")
+	require.Equal(t, 0, code, stdout+stderr)
+	assert.Regexp(t, `ringo: 3 ranks go on without rank 3 \(pid \d+\)\n`, stderr)
+	assert.Regexp(t, `ringo: rank [01] \(pid \d+\) was killed by signal killed\nringo: restart 1 of 1: generation 1 is over, generation 2 begins\n$`, stderr)
+	assert.Equal(t, weightsAlone(t, program), weights.FindString(stdout))
+}
+
+// TestRebuildStopped stops a rank: the others see their timeout, go on without it, and it is killed.
+func TestRebuildStopped(t *testing.T) {
+	if os.Getenv("RINGO_LONG") != "1" {
+		t.Skip("waits for timeouts; set RINGO_LONG=1")
+	}
+	t.Parallel()
+	needsProcesses(t)
+	program := program(t, "shrink")
+	for stopped, left := range map[string]string{"0": "1", "3": "0"} {
+		stdout, stderr, code := run(t, "run", "-n", "4", "-rebuild", "-timeout", "5s", program, "11", "stop"+stopped+"@5")
+		require.Equal(t, 0, code, stdout+stderr)
+		assert.Contains(t, stdout, "["+left+"] go on at step 5 with 3 ranks\n")
+		assert.Regexp(t, `ringo: the job ended well, without rank `+stopped+` \(pid \d+\)\n$`, stderr)
+		assert.Equal(t, weightsAlone(t, program), weights.FindString(stdout))
 	}
 }
 
@@ -40,7 +84,7 @@ func TestRebuildCannot(t *testing.T) {
 	t.Parallel()
 	needsProcesses(t)
 	program := program(t, "shrink")
-	stdout, stderr, code := run(t, "run", "-n", "2", "-rebuild", "-timeout", "20s", program, "11", "5", "0")
+	stdout, stderr, code := run(t, "run", "-n", "2", "-rebuild", "-timeout", "20s", program, "11", "0@5")
 	assert.Equal(t, 128+9, code, stdout+stderr)
 	assert.Regexp(t, `ringo: rank 0 \(pid \d+\) was killed by signal killed\nand 1 rank failed because of it\n$`, stderr)
 	assert.Contains(t, stderr, "-rebuild: ")

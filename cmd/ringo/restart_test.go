@@ -29,9 +29,9 @@ func TestRestarts(t *testing.T) {
 		assert.FileExists(t, filepath.Join(logs, "generation-"+gen+"-rank-1.log"))
 	}
 	assert.Equal(t, 3, strings.Count(stdout, "[1] error: rank 1: crash in step 7\n"))
-	assert.Regexp(t, `ringo: rank 1 \(pid \d+\) failed: rank 1: crash in step 7\nringo: restart 1 of 2: generation 1 is over, generation 2 begins\n`, stderr)
+	assert.Regexp(t, `ringo: rank 1 \(pid \d+\) failed: crash in step 7\nringo: restart 1 of 2: generation 1 is over, generation 2 begins\n`, stderr)
 	assert.Regexp(t, `ringo: restart 2 of 2: generation 2 is over, generation 3 begins\n`, stderr)
-	assert.Regexp(t, `ringo: rank 1 \(pid \d+\) failed: rank 1: crash in step 7\nand 1 rank failed because of it\n`+
+	assert.Regexp(t, `ringo: rank 1 \(pid \d+\) failed: crash in step 7\nand 1 rank failed because of it\n`+
 		`generation 3 was the last: restarts without progress are limited to 2\n$`, stderr)
 	log, err := os.ReadFile(filepath.Join(logs, "generation-1-rank-1.log"))
 	require.NoError(t, err)

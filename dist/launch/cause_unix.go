@@ -23,6 +23,7 @@ type rankState struct {
 
 // cause is a failure of the ranks first to last. The rank `by` reported it; by is -1 if no rank did.
 type cause struct {
+	kind            Kind
 	first, last, by int
 	text            string
 }
@@ -81,7 +82,7 @@ func (c *coordinator) startFailed(n *node, u *startFailure) {
 	if len(c.members) > 1 {
 		text = n.String() + ": " + text
 	}
-	c.fail(Primary, cause{first: n.first, last: n.first + n.Ranks - 1, by: -1, text: text})
+	c.fail(cause{kind: Primary, first: n.first, last: n.first + n.Ranks - 1, by: -1, text: text})
 	c.sendToMembers(note{Kill: true})
 }
 
@@ -92,12 +93,13 @@ func (c *coordinator) reported(m *report) {
 		return
 	}
 	r.reported = true
-	f := cause{first: m.Rank, last: m.Rank, by: m.Rank, text: fmt.Sprintf("%s failed: %s", c.rankName(m.Rank), m.What.Text)}
+	said := strings.TrimPrefix(m.What.Text, fmt.Sprintf("rank %d: ", m.Rank)) // its name stands in front already
+	f := cause{kind: m.What.Kind, first: m.Rank, last: m.Rank, by: m.Rank, text: fmt.Sprintf("%s failed: %s", c.rankName(m.Rank), said)}
 	if blamed := m.What.Rank; m.What.Kind == Echo && blamed != m.Rank && blamed >= 0 && blamed < len(c.ranks) {
 		f.first, f.last = blamed, blamed
 		f.text = fmt.Sprintf("%s failed, as rank %d saw it: %s", c.rankName(blamed), m.Rank, m.What.Text)
 	}
-	c.fail(m.What.Kind, f)
+	c.fail(f)
 }
 
 // ended handles the end of a rank. If it failed without a report, its end is the report.
@@ -121,7 +123,7 @@ func (c *coordinator) ended(n *node, m *ended) {
 	if m.Signal != 0 {
 		text = fmt.Sprintf("was killed by signal %v", syscall.Signal(m.Signal))
 	}
-	c.fail(Primary, cause{first: m.Rank, last: m.Rank, by: m.Rank, text: c.rankName(m.Rank) + " " + text})
+	c.fail(cause{kind: Primary, first: m.Rank, last: m.Rank, by: m.Rank, text: c.rankName(m.Rank) + " " + text})
 }
 
 // without handles that a rank goes on without others. The job does not fail because of these; those still alive are killed.
@@ -133,15 +135,18 @@ func (c *coordinator) without(m *without) {
 	for _, rank := range lost {
 		c.ranks[rank].lost = true
 	}
-	text := fmt.Sprintf("%d ranks go on without %s", len(c.ranks)-len(c.lost()), c.rankNames(lost))
-	if first := c.firstCause(); first != nil {
-		text = first.text + "\n" + text
+	var lines []string
+	for _, f := range c.causes {
+		if f.kind == Primary && slices.Contains(lost, f.by) {
+			lines = append(lines, f.text)
+		}
 	}
+	lines = append(lines, fmt.Sprintf("%d ranks go on without %s", len(c.ranks)-len(c.lost()), c.rankNames(lost)))
 	c.sendToMembers(note{Lost: lost})
-	c.sendToMembers(note{Notice: text})
-	if !slices.ContainsFunc(c.ranks, func(r rankState) bool { return r.failed && !r.lost }) {
-		c.cause, c.echo = nil, nil
-		c.deadline.Stop()
+	c.sendToMembers(note{Notice: strings.Join(lines, "\n")})
+	c.deadline.Stop()
+	if c.firstCause() != nil { // of another rank, which they must agree about as well
+		c.deadline.Reset(c.config.failureTimeout())
 	}
 }
 
@@ -192,7 +197,7 @@ func exitCode(m *ended) int {
 }
 
 // fail notes a failure. The first one starts the time limit for the other ranks.
-func (c *coordinator) fail(kind Kind, f cause) {
+func (c *coordinator) fail(f cause) {
 	if f.by >= 0 {
 		c.ranks[f.by].failed = true
 	}
@@ -202,20 +207,24 @@ func (c *coordinator) fail(kind Kind, f cause) {
 	if c.firstCause() == nil {
 		c.deadline.Reset(c.config.failureTimeout())
 	}
-	switch {
-	case kind == Primary && c.cause == nil:
-		c.cause = &f
-	case kind == Echo && c.echo == nil:
-		c.echo = &f
-	}
+	c.causes = append(c.causes, f)
 }
 
-// firstCause returns the failure that the job reports; nil if there is none.
+// firstCause returns the failure that the job reports; nil if there is none. It is the earliest primary one, or else the
+// earliest echo, of the ranks that are not lost.
 func (c *coordinator) firstCause() *cause {
-	if c.cause != nil {
-		return c.cause
+	var echo *cause
+	for i := range c.causes {
+		f := &c.causes[i]
+		switch {
+		case f.by >= 0 && c.ranks[f.by].lost:
+		case f.kind == Primary:
+			return f
+		case echo == nil:
+			echo = f
+		}
 	}
-	return c.echo
+	return echo
 }
 
 // interrupt sends the job's first signal to all workers.
@@ -263,11 +272,11 @@ func (c *coordinator) result() (code int, text string) {
 	return code, strings.Join(lines, "\n")
 }
 
-// secondaryFailures counts the ranks that failed or were killed, without those of the first cause.
+// secondaryFailures counts the ranks that failed or were killed, without those of the first cause and those that were lost before.
 func (c *coordinator) secondaryFailures(first *cause) int {
 	n := 0
 	for rank, r := range c.ranks {
-		if (rank < first.first || rank > first.last) && (r.failed || r.killed) {
+		if (rank < first.first || rank > first.last) && (r.failed || r.killed) && !r.lost {
 			n++
 		}
 	}

@@ -39,8 +39,7 @@ type coordinator struct {
 	noneLost   bool    // no member is lost
 	running    int     // workers that have not ended
 	ranks      []rankState
-	cause      *cause // earliest primary failure
-	echo       *cause // earliest echo
+	causes     []cause // failures of the generation, in the order in which they were seen
 	deadline   *time.Timer
 	restarts   int // since the last progress
 	step       int // the highest that rank 0 has completed, in all generations
@@ -177,7 +176,7 @@ func (c *coordinator) begin() error {
 	}
 	slices.SortFunc(c.members, func(a, b *node) int { return cmp.Compare(a.Node, b.Node) })
 	c.gen++
-	c.noneLost, c.running, c.cause, c.echo = true, 0, nil, nil
+	c.noneLost, c.running, c.causes = true, 0, nil
 	for _, n := range c.members {
 		n.first, n.running, n.pids, n.silentAt = c.running, n.Ranks, nil, time.Time{}
 		c.running += n.Ranks

@@ -126,7 +126,7 @@ func (c *coordinator) nodeLost(n *node, why error) {
 		c.running -= n.running
 		n.running = 0
 		text := fmt.Sprintf("%v with %s is lost: %v", n, n.rankList(), why)
-		c.fail(Primary, cause{first: n.first, last: n.first + n.Ranks - 1, by: -1, text: text})
+		c.fail(cause{kind: Primary, first: n.first, last: n.first + n.Ranks - 1, by: -1, text: text})
 	}
 	if n.duplicate != nil {
 		c.admit(n.duplicate)

@@ -1,11 +1,13 @@
-// Package shrink is a program that trains a small network with package train on data-parallel ranks. Ranks, by their first numbers, kill
-// themselves in the middle of a step. Rank 0 of those that are left prints the weights.
+// Package shrink is a program that trains a small network with package train on data-parallel ranks. In the first generation, ranks kill
+// or stop themselves in the middle of a step: 3@5 kills the rank that began as 3 in step 5, stop3@5 stops it. Rank 0 of those that are left
+// prints the weights.
 //
-//	shrink STEPS STEP RANK...
+//	shrink STEPS FAULT...
 package shrink
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"slices"
 	"strconv"
@@ -26,6 +28,18 @@ func Main() {
 	var o train.Options
 	o.Threads = 1
 	train.Exit(o.Run(dist.Config{}, func(ctx context.Context, r *dist.Rank) error { return run(ctx, r, &o) }))
+}
+
+// fault kills or stops this process, if the arguments say so.
+func fault(here string) {
+	if slices.Contains(os.Args[2:], here) {
+		self, _ := os.FindProcess(os.Getpid())
+		_ = self.Kill()
+		select {}
+	}
+	if slices.Contains(os.Args[2:], "stop"+here) {
+		stop()
+	}
 }
 
 func run(ctx context.Context, r *dist.Rank, o *train.Options) error {
@@ -52,10 +66,8 @@ func run(ctx context.Context, r *dist.Rank, o *train.Options) error {
 	}
 	for step, b := range l.Batches(batches, steps) {
 		loss := nn.CrossEntropy(model.Forward(tape.Input(b.X)), b.Y)
-		if strconv.Itoa(step) == os.Args[2] && slices.Contains(os.Args[3:], os.Getenv("RINGO_RANK")) {
-			self, _ := os.FindProcess(os.Getpid())
-			_ = self.Kill()
-			select {}
+		if r.Generation() == 1 {
+			fault(fmt.Sprintf("%s@%d", os.Getenv("RINGO_RANK"), step))
 		}
 		tape.Backward(loss)
 		if err := opt.Step(); err != nil {

@@ -1,0 +1,69 @@
+//go:build linux || darwin
+
+package launch
+
+import (
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+)
+
+// alone is the coordinator of a job of n ranks on one host, whose notes stay in the queue of its wire.
+func alone(t *testing.T, n int) *coordinator {
+	self := &node{hello: hello{Ranks: n, Min: 1, Max: 1}, wire: &wire{wakeup: make(chan struct{}, 1)}, running: n}
+	c := &coordinator{config: &Config{Ranks: n, Rebuild: true}, nodes: map[int]*node{0: self}, members: []*node{self}, gen: 1, running: n,
+		ranks: make([]rankState, n), deadline: time.NewTimer(time.Hour)}
+	t.Cleanup(func() { c.deadline.Stop() })
+	return c
+}
+
+func (c *coordinator) notices() (texts []string) {
+	for _, n := range c.nodes[0].wire.queue {
+		if n.Notice != "" {
+			texts = append(texts, n.Notice)
+		}
+	}
+	return texts
+}
+
+// Two ranks are killed at once, and the others agree about one after the other: each is named once, and nothing is left to report.
+func TestWithoutTwo(t *testing.T) {
+	c := alone(t, 5)
+	self := c.nodes[0]
+	for _, rank := range []int{0, 3} {
+		c.handle(incoming{from: self, note: note{Ended: &ended{Gen: 1, Rank: rank, Status: -1, Signal: int(syscall.SIGKILL)}}})
+	}
+	for _, rank := range []int{3, 0} {
+		for _, by := range []int{1, 2} { // all say it
+			c.handle(incoming{from: self, note: note{Without: &without{Gen: 1, Rank: by, Ranks: []int{rank}}}})
+		}
+		assert.Equal(t, rank == 3, c.deadline.Stop(), "ranks that must still agree have a time limit")
+	}
+	assert.Equal(t, []string{
+		"rank 3 was killed by signal killed\n4 ranks go on without rank 3",
+		"rank 0 was killed by signal killed\n3 ranks go on without rank 0",
+	}, c.notices())
+	code, text := c.result()
+	assert.Zero(t, code)
+	assert.Empty(t, text)
+}
+
+// A rank that is stopped is killed when the others go on, which is no failure. A rank that fails later is the cause, and the lost one
+// does not count.
+func TestWithoutStopped(t *testing.T) {
+	c := alone(t, 4)
+	self := c.nodes[0]
+	c.handle(incoming{from: self, note: note{Without: &without{Gen: 1, Rank: 0, Ranks: []int{2}}}})
+	assert.Equal(t, []int{2}, self.wire.queue[0].Lost)
+	c.handle(incoming{from: self, note: note{Ended: &ended{Gen: 1, Rank: 2, Status: -1, Signal: int(syscall.SIGKILL), Killed: true}}})
+	assert.Nil(t, c.firstCause())
+	c.handle(incoming{from: self, note: note{Report: &report{Gen: 1, Rank: 1, What: message{Kind: Primary, Rank: 1, Text: "rank 1: a bad row"}}}})
+	for _, rank := range []int{0, 1, 3} {
+		c.handle(incoming{from: self, note: note{Ended: &ended{Gen: 1, Rank: rank, Status: 5}}})
+	}
+	code, text := c.result()
+	assert.Equal(t, 5, code)
+	assert.Equal(t, "rank 1 failed: a bad row\nand 2 ranks failed because of it", text)
+}
