@@ -1,5 +1,5 @@
-// Package train holds what a training script needs around its own loop: flags, signals, progress, values in files and pictures,
-// and checkpoints to go on from. The loop and the step stay the script's:
+// Package train has what a training script needs around its own loop: flags, signals, progress, values in files and pictures, and
+// checkpoints to resume from. The loop and the step stay in the script:
 //
 //	o := train.Flags(flag.CommandLine)
 //	flag.Parse()
@@ -16,11 +16,11 @@
 //		return loop.Close()
 //	}))
 //
-// All ranks do the same: Start, each step, Sum, Log, Flush and Close are collective. Values stay on the device until the loop
-// reads those of all ranks, about twice a second; a script that reads the loss in every step waits for every step. The ranks hear
-// of signals then, too: after the first SIGINT, SIGTERM or SIGHUP the running step is the last one, Close saves, and Exit says so.
-// The second signal kills.
+// All ranks do the same: Start, each step, Sum, Log, Flush and Close are collective. Values stay on the device until the loop reads those
+// of all ranks, about twice a second. A script that reads the loss in every step waits for every step. At the same time the ranks agree
+// about signals: after the first SIGINT, SIGTERM or SIGHUP the running step is the last one, Close saves, and Exit prints it. A second
+// signal kills the process.
 //
-// With RINGO_GRADS=FILE in the environment, each step of the optimizer appends a line of JSON to the file (metrics.GradStep): the
-// norm of each parameter's gradient over the whole job, before clipping. `ringo compare` does that with two layouts.
+// With RINGO_GRADS=FILE in the environment, each step of the optimizer appends a line of JSON to the file (metrics.GradStep): the norm of
+// each parameter's gradient over the whole job, before clipping. `ringo compare` uses this to compare two layouts.
 package train

@@ -35,13 +35,13 @@ type Loop struct {
 	err      error
 
 	state    ckpt.State
-	survivor *survivor // nil: the loss of a rank ends the training
-	snapshot *snapshot // only with a survivor
+	survivor *survivor // nil without -rebuild
+	snapshot *snapshot // nil without -rebuild
 	running  int       // the step that runs, or ran last
 }
 
-// Start begins a training whose state is st, and with Options.Resume goes on from the newest checkpoint. Files that cannot be
-// written, and a directory that holds checkpoints without Options.Resume, are errors now, on all ranks.
+// Start begins a training with the state st. With Options.Resume it goes on from the newest checkpoint. If a file cannot be written, or
+// if the directory has checkpoints and Options.Resume is not set, Start returns an error on all ranks.
 func Start(ctx context.Context, r *dist.Rank, o *Options, st ckpt.State) (*Loop, error) {
 	if err := o.Check(); err != nil {
 		return nil, err
@@ -82,7 +82,8 @@ func Start(ctx context.Context, r *dist.Rank, o *Options, st ckpt.State) (*Loop,
 	return l, l.takeSnapshot(l.values.Done)
 }
 
-// begin sets where the training begins: after the loss of a rank where it was, with Options.Resume at a checkpoint, else at its start.
+// begin sets the step at which the training begins: after the loss of a rank the step where it was, with Options.Resume that of the
+// checkpoint, otherwise 0.
 func (l *Loop) begin() (err error) {
 	var old *Loop
 	if l.survivor, _ = l.ctx.Value(survivorKey{}).(*survivor); l.survivor != nil {
@@ -106,8 +107,8 @@ func (l *Loop) begin() (err error) {
 	return nil
 }
 
-// Steps yields the numbers of the steps up to n, from 0 or from where the checkpoint stands. It ends early after a signal or
-// an error, which Close returns. Break when a step is done: it counts.
+// Steps yields the numbers of the steps up to n. It begins at 0, or at the step of the checkpoint. It ends early after a signal or an
+// error, which Close returns. If you break, do it at the end of a step: the step counts.
 func (l *Loop) Steps(n int) iter.Seq[int] {
 	return func(yield func(int) bool) {
 		l.setSteps(n)
@@ -121,8 +122,8 @@ func (l *Loop) Steps(n int) iter.Seq[int] {
 	}
 }
 
-// Batches yields the steps up to n, as Steps does, each with this rank's part of a batch, over as many epochs as that takes.
-// Checkpoints hold where b stands.
+// Batches yields the steps up to n, as Steps does, each with this rank's part of a batch. It takes as many epochs as needed.
+// Checkpoints have b's place in the data.
 func (l *Loop) Batches(b *data.Loader, n int) iter.Seq2[int, data.Batch] {
 	return func(yield func(int, data.Batch) bool) {
 		l.setSteps(n)
@@ -155,7 +156,7 @@ func (l *Loop) Batches(b *data.Loader, n int) iter.Seq2[int, data.Batch] {
 	}
 }
 
-// setSteps notes how many steps there will be.
+// setSteps tells progress and the live view how many steps there will be.
 func (l *Loop) setSteps(n int) {
 	l.progress.Until(n)
 	l.r.Live.Begin(l.values.Done, n)
@@ -167,7 +168,7 @@ func (l *Loop) beginStep() {
 	l.r.Trace.Phase("loader")
 }
 
-// step does a step, which uses so many samples of all ranks. It returns false if the script leaves the loop.
+// step runs body as one step, which uses so many samples of all ranks. It returns false if the script leaves the loop.
 func (l *Loop) step(samples int, body func() bool) bool {
 	l.progress.Run(l.values.Done + 1)
 	l.running = l.values.Done
@@ -176,7 +177,7 @@ func (l *Loop) step(samples int, body func() bool) bool {
 	if err := l.takeSnapshot(l.values.Done); err != nil && l.err == nil {
 		l.err = err
 	}
-	if !stays { // perhaps with an error that other ranks do not have: nothing that they must take part in
+	if !stays { // maybe with an error that other ranks do not have: no collectives here
 		return false
 	}
 	l.r.Live.Step(samples)
@@ -191,8 +192,8 @@ func (l *Loop) step(samples int, body func() bool) bool {
 	return true
 }
 
-// Sum adds part, one number, to the step's value of a name. The parts of all ranks add up to it, as those of a loss do under
-// ddp and fsdp; several parts in one step, those of microbatches, as well. It copies part and waits for nothing.
+// Sum adds part, one number, to the value of a name in this step. The value is the sum over all ranks, as for a loss under ddp and
+// fsdp, and over all calls in the step, as for microbatches. Sum copies part and does not wait.
 func (l *Loop) Sum(name string, part tensor.Tensor) {
 	if l.err == nil && l.values.Full(name) {
 		l.err = l.Flush()
@@ -202,10 +203,10 @@ func (l *Loop) Sum(name string, part tensor.Tensor) {
 	}
 }
 
-// Log notes a value of the step that all ranks know, such as an accuracy.
+// Log sets a value of this step that all ranks know, such as an accuracy.
 func (l *Loop) Log(name string, value float64) { l.values.Add(name, value) }
 
-// Logf prints a line on rank 0, but for Options.Quiet.
+// Logf prints a line on rank 0. With Options.Quiet it prints nothing.
 func (l *Loop) Logf(format string, a ...any) {
 	if !l.o.Quiet {
 		l.progress.Clear()
@@ -213,8 +214,8 @@ func (l *Loop) Logf(format string, a ...any) {
 	}
 }
 
-// Flush waits for the device and makes the values of all steps so far those of all ranks. The loop calls it about twice a
-// second; call it on all ranks before Values.
+// Flush waits for the device, and sums the values of all steps so far over the ranks. The loop calls it about twice a second. Call it
+// on all ranks before Values.
 func (l *Loop) Flush() error {
 	l.r.Trace.Phase("values")
 	defer l.r.Trace.Phase("")
@@ -227,11 +228,11 @@ func (l *Loop) Flush() error {
 	return l.values.Write()
 }
 
-// Values returns the steps, from 1 on, and the values of a name, those of before a resume included. What Sum got since the
-// last Flush is not among them.
+// Values returns the steps, counted from 1, and the values of a name. Those from before a resume are included. Those that Sum got since
+// the last Flush are not.
 func (l *Loop) Values(name string) (steps []int, values []float64) { return l.values.Of(name) }
 
-// To has the loop give values to w as well, from now on, and close it. Call it on rank 0.
+// To makes the loop write values to w, too, from now on, and close w at the end. Call it on rank 0.
 func (l *Loop) To(w metrics.Writer) { l.values.To(w) }
 
 // Going reports whether the loop goes on: no signal has ended it, and no error.
@@ -240,8 +241,8 @@ func (l *Loop) Going() bool { return l.err == nil && l.signals.Agreed == 0 }
 // Done returns how many steps are done, and how many of them were before this process began.
 func (l *Loop) Done() (steps, resumed int) { return l.values.Done, l.dir.From }
 
-// Close saves what is not saved yet, and writes the timeline and the picture. It returns the first error of the loop, an
-// *Interrupted after a signal. Do not call it when a step failed: return that error.
+// Close saves the last step, and writes the timeline and the picture. It returns the first error of the loop, or an *Interrupted after a
+// signal. If a step failed, do not call it: return that error.
 func (l *Loop) Close() error {
 	l.progress.Close()
 	l.r.Trace.EndStep()

@@ -8,7 +8,7 @@ import (
 	"github.com/ringo-ml/ringo/train/metrics"
 )
 
-// Options are what the flags of Flags say. The zero Options save and write nothing.
+// Options are the values of the flags that Flags defines. The zero Options save and write nothing.
 type Options struct {
 	Threads   int             // computing threads of a rank; 0: cores / ranks
 	Device    dist.DeviceFunc // what ranks compute on; nil: RINGO_DEVICE, or the CPU
@@ -21,8 +21,8 @@ type Options struct {
 	Quiet     bool            // no progress, and Logf prints nothing: the script prints a summary in JSON, or a table
 }
 
-// Flags defines -threads, -device, -save, -save-every, -resume, -metrics, -plot and -trace, and returns what they set when fs is
-// parsed. A script whose output is for programs has a flag for that, and sets Options.Quiet.
+// Flags defines -threads, -device, -save, -save-every, -resume, -metrics, -plot and -trace. Parsing fs sets the Options that it returns.
+// A script whose output is read by programs sets Options.Quiet, by a flag of its own.
 func Flags(fs *flag.FlagSet) *Options {
 	o := new(Options)
 	fs.IntVar(&o.Threads, "threads", 0, "computing threads of a rank (0: cores/ranks)")
@@ -39,7 +39,7 @@ func Flags(fs *flag.FlagSet) *Options {
 	return o
 }
 
-// Check returns a UsageError for what cannot be meant. Start does it too; a script that calls it before Run says so sooner.
+// Check returns a UsageError if the options contradict each other. Run and Start call it, too; a script may call it earlier.
 func (o *Options) Check() error {
 	plot := filepath.Ext(o.Plot)
 	switch {

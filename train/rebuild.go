@@ -16,15 +16,15 @@ import (
 	"github.com/ringo-ml/ringo/train/metrics"
 )
 
-// survivor has what a rank keeps from one call of its function to the next, which follows on the loss of other ranks.
+// survivor is what a rank keeps when its function is called again after the loss of other ranks.
 type survivor struct {
-	loop *Loop // that Start returned last; nil: none yet
+	loop *Loop // the last one that Start returned; nil for none
 }
 
 type survivorKey struct{}
 
-// runAndRebuild calls f, and again with a smaller World when ranks were lost. Errors of the program, and failures that everyone survives, are
-// not such a loss.
+// runAndRebuild calls f. If ranks are lost, it calls f again with a smaller World. It does not do so after an error of the program, or
+// after a failure that all ranks survive.
 func runAndRebuild(ctx context.Context, r *dist.Rank, f func(ctx context.Context, r *dist.Rank) error) error {
 	s := new(survivor)
 	ctx = context.WithValue(ctx, survivorKey{}, s)
@@ -34,7 +34,7 @@ func runAndRebuild(ctx context.Context, r *dist.Rank, f func(ctx context.Context
 			err = failed
 		}
 		e, ok := errors.AsType[*dist.Error](err)
-		if !ok || e.Group == "" || ctx.Err() != nil { // a rank that fails by itself ends the job
+		if !ok || e.Group == "" || ctx.Err() != nil { // an error of this rank alone ends the job
 			return err
 		}
 		if s.loop != nil {
@@ -42,22 +42,22 @@ func runAndRebuild(ctx context.Context, r *dist.Rank, f func(ctx context.Context
 				return err
 			}
 		}
-		if r.World.Err() == nil { // a group of some ranks failed: all of them begin anew
+		if r.World.Err() == nil { // a smaller group failed: all ranks begin again
 			r.World.Abort(e)
 		}
 		next, failed := r.World.Rebuild(ctx)
 		switch {
 		case failed != nil:
 			return fmt.Errorf("%w\n-rebuild: %w", err, failed)
-		case next.Size() == r.World.Size(): // nobody is lost: it would fail again
+		case next.Size() == r.World.Size(): // no rank is lost: the same would happen again
 			return err
 		}
 		r.World = next
 	}
 }
 
-// snapshot is where a rank stands between two steps of the optimizer. Parameters, and what the optimizer has, change in these alone; the rest
-// changes within steps as well, so that it is copied.
+// snapshot is the state of a rank between two steps of the optimizer. Parameters and the optimizer's state are not in it: they change only
+// in the optimizer's steps. The rest changes at other times, too, so the snapshot has a copy.
 type snapshot struct {
 	opt     optSteps
 	steps   int // of the loop
@@ -67,7 +67,7 @@ type snapshot struct {
 	buffers map[string]tensor.Tensor
 }
 
-// optSteps changes with each step of the optimizer, also with one that its Scaler skips: that one halves the scale.
+// optSteps changes with each step of the optimizer. A step that the Scaler skips is not in done, but it halves the scale.
 type optSteps struct {
 	done  int
 	scale float64
@@ -81,7 +81,7 @@ func stepsOf(o *optim.Optimizer) optSteps {
 	return s
 }
 
-// canRebuild returns why the training cannot go on without lost ranks.
+// canRebuild returns the reason why this training cannot go on without lost ranks; nil if it can.
 func canRebuild(r *dist.Rank, st ckpt.State) error {
 	const use = "use -max-restarts with checkpoints instead"
 	switch {
@@ -98,7 +98,8 @@ func canRebuild(r *dist.Rank, st ckpt.State) error {
 	return nil
 }
 
-// takeSnapshot marks the place where so many steps are done, if the optimizer has done one since the last mark.
+// takeSnapshot makes the snapshot of a loop with so many steps done. It does nothing if the optimizer has done no step since the last
+// snapshot: gradients of microbatches would be lost.
 func (l *Loop) takeSnapshot(steps int) (err error) {
 	if l.survivor == nil || l.snapshot != nil && l.snapshot.opt == stepsOf(l.opt) {
 		return nil
@@ -125,10 +126,10 @@ func (l *Loop) takeSnapshot(steps int) (err error) {
 	return nil
 }
 
-// closeFailed ends what goes on around a loop whose group has failed, but listening to signals: the next loop goes on with that.
+// closeFailed closes a loop whose group has failed. The next loop takes its snapshot and its listener for signals.
 func (l *Loop) closeFailed() error {
 	var err error
-	if l.snapshot != nil { // a panic behind the optimizer's step left no time for it; the program may use what is in Extra again
+	if l.snapshot != nil { // after a panic behind the optimizer's step; now, because f may use the variables in Extra again
 		err = l.takeSnapshot(l.running + 1)
 	}
 	l.progress.Close()
@@ -136,7 +137,7 @@ func (l *Loop) closeFailed() error {
 	return errors.Join(err, l.values.Close())
 }
 
-// handedOver is what the ranks that are left take over from one of them, besides tensors.
+// handedOver is what one rank sends to the others that are left, besides tensors.
 type handedOver struct {
 	Steps     int
 	Loader    data.State
@@ -147,14 +148,14 @@ type handedOver struct {
 	Tensors   []string    // of the optimizer
 }
 
-// stepsDone is how far a rank has come.
+// stepsDone is how far a rank got.
 type stepsDone struct {
-	Steps int // done; -1: Start was never over
-	Known int // the same, when the ranks last exchanged values
+	Steps int // done; -1 if Start never returned
+	Known int // done when the ranks last exchanged values
 }
 
-// takeOver makes the state of all ranks that of the one that has done most steps in the loop before, and reports whether there is one.
-// Where a rank finished a step that others did not, the step counts; else it is done again by those that are left. It is collective.
+// takeOver gives all ranks the state of the rank that did most steps in the loop before, and reports whether there was such a loop. If one
+// rank finished a step that others did not, the step counts. Otherwise the ranks that are left do it again. It is collective.
 func (l *Loop) takeOver(old *Loop) (bool, error) {
 	mine := stepsDone{Steps: -1}
 	if old != nil && old.snapshot != nil {
@@ -190,7 +191,7 @@ func (l *Loop) takeOver(old *Loop) (bool, error) {
 	return true, l.takeRest(&x)
 }
 
-// handOver returns what l leaves to the next loop.
+// handOver returns what the next loop gets from l.
 func (l *Loop) handOver(has optim.State) handedOver {
 	m := l.snapshot
 	x := handedOver{Steps: m.steps, Loader: m.loader, Tape: m.tape, Extra: m.extra, Values: l.values.Until(m.steps), Optimizer: has}
@@ -201,7 +202,7 @@ func (l *Loop) handOver(has optim.State) handedOver {
 	return x
 }
 
-// takeParams makes parameters and buffers those of rank `from`, where they are old's.
+// takeParams gives all ranks the parameters and buffers of old, which is the loop before on rank `from`, and nil on the others.
 func (l *Loop) takeParams(old *Loop, from int) error {
 	for i, p := range l.state.Params {
 		if old != nil {
@@ -223,7 +224,7 @@ func (l *Loop) takeParams(old *Loop, from int) error {
 	return nil
 }
 
-// takeOptimizer makes the optimizer's state that of rank `from`, where it is has.
+// takeOptimizer gives all ranks the optimizer's state of rank `from`, which is x and the tensors of has there.
 func (l *Loop) takeOptimizer(x *handedOver, has optim.State, from int) error {
 	st := x.Optimizer
 	for _, t := range has.Tensors {
@@ -241,7 +242,7 @@ func (l *Loop) takeOptimizer(x *handedOver, has optim.State, from int) error {
 	return l.opt.SetState(st)
 }
 
-// takeRest sets the rest.
+// takeRest sets values, tape, Extra and the place in the data.
 func (l *Loop) takeRest(x *handedOver) error {
 	l.values.Done, l.values.Series = x.Steps, x.Values
 	if l.state.Tape != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/ringo-ml/ringo/internal/rebuild"
 )
 
-// Run is dist.Run with the threads, the device and the trace that o says. When a signal ended the training and Close told
-// so, the error is an *Interrupted.
+// Run is dist.Run with the threads, the device and the trace of o. If a signal ended the training, and Close returned that, the error is
+// an *Interrupted.
 func (o *Options) Run(cfg dist.Config, f func(ctx context.Context, r *dist.Rank) error) error {
 	if err := o.Check(); err != nil {
 		return err
@@ -31,7 +31,7 @@ func (o *Options) Run(cfg dist.Config, f func(ctx context.Context, r *dist.Rank)
 		} else {
 			err = f(ctx, r)
 		}
-		if in, ok := err.(*Interrupted); ok { // alone: all ranks have come to their end in order
+		if in, ok := err.(*Interrupted); ok { // and no other error: all ranks have ended in order
 			if in.Rank == 0 || interrupted.Load() == nil {
 				interrupted.Store(in)
 			}
@@ -53,7 +53,7 @@ type Interrupted struct {
 	Rank   int
 }
 
-// Error says how far the training came, and whether it can go on.
+// Error says how far the training got, and whether it can go on.
 func (e *Interrupted) Error() string {
 	if e.Saved {
 		return fmt.Sprintf("interrupted at step %d; -resume goes on", e.Step)
@@ -64,14 +64,14 @@ func (e *Interrupted) Error() string {
 // UsageError says what is wrong with a command line.
 type UsageError string
 
-// Error is the sentence.
+// Error returns the text.
 func (e UsageError) Error() string { return string(e) }
 
 // Usagef returns a UsageError.
 func Usagef(format string, a ...any) error { return UsageError(fmt.Sprintf(format, a...)) }
 
-// Exit ends a program that has an error, and returns when it has none. It prints the error behind the program's name. The
-// status is 2 for a UsageError, 128 and the signal's number for an Interrupted (which rank 0 prints), else 1.
+// Exit prints an error, with the program's name in front, and ends the program. Without an error it returns. The exit status is 2 for a
+// UsageError, 128 + n for an Interrupted by signal n (only rank 0 prints it), and 1 for other errors.
 func Exit(err error) {
 	if err == nil {
 		return

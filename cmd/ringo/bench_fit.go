@@ -206,7 +206,7 @@ func fitRules(points []fitPoint) []algo.Rule {
 	return rules
 }
 
-// fitBands makes the rules of an operation: a band for each number of ranks; bands that choose alike are one.
+// fitBands makes the rules of an operation: one band for each number of ranks. Bands with the same choices become one.
 func fitBands(op string, hosts int, points []fitPoint) []algo.Rule {
 	kind, _ := algo.KindOf(op) // one of fitOps
 	var rules []algo.Rule

@@ -99,8 +99,8 @@ func (spec *benchSpec) command() ([]string, error) {
 	return []string{program, "bench", "--spec", string(text)}, err
 }
 
-// runRanks starts n processes of this program that do what spec says. line takes what they print, and reports whether
-// it understood.
+// runRanks starts n processes of this program, which do what spec says. It calls line with each line that they print; line reports
+// whether it could read it.
 func runRanks(spec benchSpec, n int, timeout time.Duration, stderr io.Writer, line func(rank int, text []byte) bool) error {
 	args, err := spec.command()
 	if err != nil {

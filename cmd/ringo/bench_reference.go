@@ -23,8 +23,8 @@ const (
 	socketBuf     = 256 << 10
 )
 
-// referenceKey is what a reference depends on; references are those that have been measured. Bytes are those that were moved: small
-// buffers have one reference, as have sockets (0 bytes).
+// referenceKey is what a reference depends on, and references are the measured ones. Bytes is how much was moved: all small buffers
+// share one reference, and so do sockets (0 bytes).
 type referenceKey struct {
 	kind     backend.Kind
 	n, bytes int
@@ -32,9 +32,10 @@ type referenceKey struct {
 
 var references = map[referenceKey]float64{}
 
-// measureReference returns the busbw in GB/s of what an operation cannot do without, as plain code does it: to read and write the same memory at the
-// same time, without ever waiting for another rank; or, over tcp, to fill loopback sockets in a ring. An operation may be faster: when
-// memory of a rank is in its core's cache, when bytes go through shared memory and not through sockets, or when the machine was busy just now.
+// measureReference returns the busbw in GB/s of the work that an operation cannot avoid, done by plain code: all ranks read and write the
+// same memory at the same time, and never wait for each other. Over tcp they fill loopback sockets in a ring. An operation may be faster
+// than its reference: if a rank's memory is in the cache of its core, if bytes go through shared memory instead of sockets, or if the
+// machine was busy during the measurement.
 func measureReference(op *benchOp, how string, n, bytes int) (float64, error) {
 	if n == 1 || op.name == "barrier" {
 		return 0, nil

@@ -123,7 +123,7 @@ func programOf(name, dir string, built map[string]string, signals <-chan os.Sign
 	return path, err
 }
 
-// runWith runs a program with a variable more in its environment. What it prints goes to stderr. Signals are passed on to it, and end the
+// runWith runs a program with one more variable in its environment. Its output goes to stderr. Signals are sent to it, and end the
 // comparison.
 func runWith(words []string, variable string, signals <-chan os.Signal) error {
 	cmd := exec.Command(words[0], words[1:]...)
@@ -151,7 +151,7 @@ func runWith(words []string, variable string, signals <-chan os.Signal) error {
 	}
 }
 
-// splitWords splits a command line into words as a shell does: by spaces, with 'as it is', "with \" in it", and \ before any character.
+// splitWords splits a command line into words as a shell does: at spaces, but not in 'single' or "double" quotes, or after \.
 func splitWords(line string) (words []string, err error) {
 	var word strings.Builder
 	quote, inWord, escaped := rune(0), false, false

@@ -21,21 +21,21 @@ import (
 // guardLimit is how long a guard waits for processes that it has killed.
 const guardLimit = 10 * time.Second
 
-// guard runs a part of `ringo run` and then kills what is left of the job. Only the goroutine that made it touches it, and
-// only that one reaps: a number that it signals is never another process's by now.
+// guard runs the next process of `ringo run`, and then kills all processes of the job that are left. Only the goroutine that made it
+// uses it. Only this goroutine reaps children, so a pid that it signals is never that of a new process.
 type guard struct {
 	part       string
 	child      *os.Process
-	foreign    map[int]bool     // children of before: who calls exec leaves them to the new program
-	lifeline   *os.File         // an end of a pipe: the child reads its end when this process is gone
+	foreign    map[int]bool     // children from before: a program that calls exec keeps its children
+	lifeline   *os.File         // one end of a pipe: when this process ends, the child reads EOF
 	childEnded <-chan os.Signal // some child has
 	signals    chan os.Signal
 	result     *launch.ExitError // of the child, nil while it runs
 }
 
-// guard runs the next part and returns when no process of the job is left. A guard is a subreaper: a descendant whose parent
-// ends becomes its child, whatever session or process group it has gone to. There are two of them, because the user's process may
-// be killed itself: the watcher hears of it, and all descendants are its own still.
+// guard runs the next process and returns when no process of the job is left. A guard is a subreaper: a descendant whose parent ends
+// becomes its child, in whatever session or process group it is. There are two guards, because the first one may be killed. Then the
+// watcher notices it, and all descendants are still descendants of the watcher.
 func (r *runCmd) guard() error {
 	runtime.LockOSThread() // the agent is killed when the thread that forked it ends
 	defer runtime.UnlockOSThread()
@@ -81,7 +81,7 @@ func (g *guard) start(folder string) error {
 		return err
 	}
 	next := partWatcher
-	attr := &syscall.SysProcAttr{Setsid: true} // out of reach of what a terminal does, and of a kill of the whole group
+	attr := &syscall.SysProcAttr{Setsid: true} // not reached by signals of the terminal or to the process group
 	if g.part == partWatcher {
 		next = partAgent
 		attr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -100,7 +100,7 @@ func (g *guard) start(folder string) error {
 	return err
 }
 
-// reap takes the status of all children that have ended, and returns those of the job that have not.
+// reap takes the status of all children that have ended. It returns the children of the job that still run.
 func (g *guard) reap() (left []int) {
 	for {
 		var s syscall.WaitStatus
@@ -111,7 +111,7 @@ func (g *guard) reap() (left []int) {
 			return nil
 		case pid == 0:
 			return slices.DeleteFunc(children(), func(pid int) bool { return g.foreign[pid] })
-		case pid == g.child.Pid && s.Signaled() && s.Signal() == syscall.SIGPIPE: // as for any program whose reader has enough
+		case pid == g.child.Pid && s.Signaled() && s.Signal() == syscall.SIGPIPE: // as any program whose reader stops reading
 			g.result = &launch.ExitError{Code: 128 + int(s.Signal())}
 		case pid == g.child.Pid && s.Signaled():
 			g.result = &launch.ExitError{Code: 128 + int(s.Signal()), Text: fmt.Sprintf("its process %d was ended by signal %v", pid, s.Signal())}
@@ -123,7 +123,7 @@ func (g *guard) reap() (left []int) {
 	}
 }
 
-// killRest kills what is left. Whoever is killed leaves its own children to this process, and a signal that says so.
+// killRest kills the processes that are left. When one is killed, its children become children of this process, and SIGCHLD comes.
 func (g *guard) killRest() error {
 	result, limit := g.result, time.After(guardLimit)
 	for left := g.reap(); len(left) > 0; left = g.reap() {

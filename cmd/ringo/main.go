@@ -57,7 +57,7 @@ func ringo(args []string) int {
 	return exit.Code
 }
 
-// wrongFlags is what kong says about a command line, with flags as Go programs spell them, and whose help to read.
+// wrongFlags returns kong's error of a command line, with flags as Go programs write them, and the command whose help to read.
 func wrongFlags(err error) string {
 	text := strings.ReplaceAll(err.Error(), `but got "EOL" (<EOL>)`, "and nothing follows")
 	text = regexp.MustCompile(`(^|[ "])--(\w)`).ReplaceAllString(text, "$1-$2")

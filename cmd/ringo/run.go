@@ -16,13 +16,13 @@ import (
 	"github.com/ringo-ml/ringo/dist/launch"
 )
 
-// The processes of `ringo run` where it is guarded, each the child of the one before: the one that the user has started, the
-// watcher, and the agent, which starts the ranks. The first two are guards.
+// On Linux, `ringo run` is three processes, each the child of the one before: the one that the user starts, the watcher, and the
+// agent, which starts the ranks. The first two are guards.
 const (
 	partWatcher = "watcher"
 	partAgent   = "agent"
 
-	partEnv, folderEnv = "RINGO_RUN_PART", "RINGO_RUN_FOLDER" // what each tells the next
+	partEnv, folderEnv = "RINGO_RUN_PART", "RINGO_RUN_FOLDER" // each process sets them for the next one
 )
 
 // runCmd is `ringo run`.
@@ -169,7 +169,7 @@ func (r *runCmd) work() (err error) {
 	return launch.Run(job)
 }
 
-// isPackage tells whether a name is a Go package to build: a directory that cannot be meant otherwise, or an import path,
+// isPackage reports whether a name is a Go package to build: a directory whose name begins with a dot or a slash, or an import path,
 // which begins with a domain.
 func isPackage(name string) bool {
 	if info, err := os.Stat(name); err == nil {
@@ -179,14 +179,14 @@ func isPackage(name string) bool {
 	return hasPath && strings.Contains(strings.TrimLeft(domain, "."), ".")
 }
 
-// build compiles a Go package into a new folder of dir and returns the program's path. What go build complains about goes to stderr.
+// build compiles a Go package into a new folder in dir and returns the path of the program. Messages of go build go to stderr.
 func build(pkg, dir string, signals <-chan os.Signal) (string, error) {
 	temp, dir := dir, filepath.Join(dir, "program")
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return "", err
 	}
 	cmd := exec.Command("go", "build", "-o", dir+string(filepath.Separator), pkg)
-	cmd.Env = append(os.Environ(), "GOTMPDIR="+temp) // a compiler that is killed cleans nothing up
+	cmd.Env = append(os.Environ(), "GOTMPDIR="+temp) // a compiler that is killed does not clean up
 	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
 	if err := cmd.Start(); err != nil {
 		return "", err

@@ -7,7 +7,8 @@ import (
 	"syscall"
 )
 
-// notifySignals has signals that end a job sent to c: a key, a launcher, a terminal that closes, and others if so wanted. nohup is respected.
+// notifySignals makes signals that end a job go to c: SIGINT (Ctrl-C), SIGTERM, SIGHUP (a closed terminal), and others. Signals that were
+// ignored at the start stay ignored, for nohup.
 func notifySignals(c chan<- os.Signal, others ...os.Signal) {
 	for _, s := range append(others, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP) {
 		if !signal.Ignored(s) {

@@ -53,8 +53,8 @@ func (h *hostInfo) findGPUs(root fs.FS) {
 	h.setLinks(links)
 }
 
-// setLinks takes over what NVML says about the GPUs that CUDA shows. They are near each other by NVLink, and on a host
-// without NVLink by PCI Express, as long as the way does not leave the host bridge.
+// setLinks sets the links that NVML knows, of the GPUs that CUDA shows. Two GPUs are near each other if NVLink joins them. On a host
+// without NVLink they are near if the path between them stays within one PCI Express host bridge.
 func (h *hostInfo) setLinks(t *cuda.Topology) {
 	at := make([]int, len(h.GPUs)) // in t
 	for i, g := range h.GPUs {
@@ -91,8 +91,8 @@ func (h *hostInfo) guessNear() {
 	}
 }
 
-// nearRanks tells whether two ranks may share layers: on one host, and there with GPUs that are near each other. The k-th
-// rank of a host has its k-th GPU.
+// nearRanks reports whether two ranks may share layers: they are on one host, and their GPUs are near each other. Rank k of a host has
+// its GPU k.
 func nearRanks(hosts []hostInfo) func(a, b int) bool {
 	type place struct{ host, k int }
 	at := map[int]place{}

@@ -5,10 +5,9 @@ import "fmt"
 // maxTensor is how many ranks tensor parallelism is recommended for at most: with more, each has too little of a layer.
 const maxTensor = 8
 
-// placements returns the meshes that suit ranks on these hosts (hostOf[rank], numbered from 0), the simplest first.
-// Tensor parallelism sends activations several times a layer and cannot hide it: it stays inside a host, among ranks that
-// are near each other. Data parallelism sends gradients once a step, pipelines send activations between neighbors only:
-// they go across.
+// placements returns meshes that fit ranks on these hosts (hostOf[rank], numbered from 0), the simplest first. Tensor parallelism
+// sends activations several times in each layer and cannot hide it, so it stays inside a host, among ranks that are near each other.
+// Data parallelism sends gradients once a step, and pipelines send activations only to neighbors, so they go between hosts.
 func placements(hostOf []int, near func(a, b int) bool) []placement {
 	n, hosts := len(hostOf), 0
 	for _, h := range hostOf {
@@ -61,8 +60,8 @@ func acrossHosts(n, hosts, tp int) placement {
 	return p
 }
 
-// tensorWidth returns the largest power of two, at most maxTensor, such that in each block of so many of n ranks all are
-// near each other.
+// tensorWidth returns the largest power of two, at most maxTensor, for which each block of so many ranks has only ranks that are near
+// each other.
 func tensorWidth(n int, near func(a, b int) bool) int {
 	best := 1
 	for width := 2; width <= maxTensor && n%width == 0; width *= 2 {

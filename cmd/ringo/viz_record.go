@@ -43,12 +43,12 @@ type held struct {
 	ranks uint64
 }
 
-// Element i of the buffer of rank r is 1<<(rankBit+r) + i. Sums keep apart whose elements they are made of, and which.
+// Element i of the buffer of rank r is 1<<(rankBit+r) + i. So a sum shows which ranks' elements are in it, and which element.
 const rankBit = 40
 
 func element(r, i int) int64 { return 1<<(rankBit+r) + int64(i) }
 
-// origin returns the ranks whose elements v is the sum of, and their place in the buffer.
+// origin returns the ranks whose elements are in the sum v, and the place of these elements in the buffer.
 func origin(v int64) (ranks uint64, place int, err error) {
 	ranks, sum := uint64(v)>>rankBit, int(v&(1<<rankBit-1))
 	n := bits.OnesCount64(ranks)
@@ -63,8 +63,8 @@ func uneven(kind backend.Kind) bool {
 	return slices.Contains([]backend.Kind{backend.AllGatherV, backend.ReduceScatterV, backend.AllToAllV}, kind)
 }
 
-// elements returns the number of elements of the full buffer. They are cut into n parts, halves or a power of two, all
-// equal but in the V forms; the chain gets enough of them for several chunks, which are its point.
+// elements returns the number of elements of the full buffer. An algorithm cuts them into n parts, into halves, or into a power of two
+// of parts, which are equal except in the V forms. The chain gets enough elements for several chunks.
 func elements(kind backend.Kind, name string, n int) int {
 	switch {
 	case kind == backend.Barrier || kind == backend.MonitoredBarrier:
@@ -199,8 +199,8 @@ func spans(elems []int64) ([]span, error) {
 	return out, nil
 }
 
-// decode finds out what the messages and buffers hold. A chunk is what no message cuts: chunks begin where the elements of
-// any message begin or end.
+// decode finds out what is in the messages and buffers. A chunk is a range that no message cuts: chunks begin where a message begins or
+// ends.
 func (s *scene) decode(srcs, dsts [][]int64) error {
 	lists := slices.Concat(srcs, dsts)
 	for i := range s.arrows {

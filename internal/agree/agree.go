@@ -11,7 +11,7 @@ type Kind uint8
 
 // The messages. Ballots order the attempts to decide: a later one has the greater number.
 const (
-	Join     Kind = iota // the sender asks for a new group; List: whom it reaches, itself included
+	Join     Kind = iota // the sender asks for a new group; List: members that it reaches, itself included
 	Leave                // the sender gave up
 	Prepare              // may I lead Ballot?
 	Promise              // yes; in ballot Voted, if not 0, the sender voted for List
@@ -71,19 +71,19 @@ type Node struct {
 	retry      bool // the ballot came to nothing: the next Tick begins another
 }
 
-// New returns the part of member me of a group of n. Send hands a message to another member; it must not call back.
+// New returns the Node of member me of a group of n. Send sends a message to another member; it must not call the Node.
 func New(n, me int, send func(to int, m Message)) *Node {
 	return &Node{me: me, peers: make([]peer, n), send: send}
 }
 
-// Quorum reports whether so many members, with or without the first one, may go on without the others of a group of n.
+// Quorum reports whether so many members may go on without the others of a group of n. First says whether member 0 is one of them.
 func Quorum(n, members int, first bool) bool { return 2*members > n || 2*members == n && first }
 
 func (v *Node) quorum(list []int) bool {
 	return Quorum(len(v.peers), len(list), slices.Contains(list, 0))
 }
 
-// Decided returns the members of the new group, by their number in the old one; nil while nothing is decided.
+// Decided returns the members of the new group, by their numbers in the old one; nil before a decision.
 func (v *Node) Decided() []int { return v.decided }
 
 // Join asks for a new group.
@@ -93,7 +93,7 @@ func (v *Node) Join() {
 	v.maybeBegin()
 }
 
-// sendJoin says to all others that this member is here, and whom it reaches.
+// sendJoin tells all others that this member has joined, and which members it reaches.
 func (v *Node) sendJoin() {
 	me := &v.peers[v.me]
 	me.reachable = nil
@@ -105,7 +105,7 @@ func (v *Node) sendJoin() {
 	v.broadcast(Message{Kind: Join, List: me.reachable})
 }
 
-// Leave takes Join back, unless the decision is there. What was promised or voted stays.
+// Leave takes Join back, unless there is a decision. Promises and votes stay.
 func (v *Node) Leave() {
 	if v.decided == nil {
 		v.peers[v.me] = peer{}
@@ -114,7 +114,7 @@ func (v *Node) Leave() {
 	}
 }
 
-// Lost says that a member can no longer be reached.
+// Lost tells the Node that a member cannot be reached any more.
 func (v *Node) Lost(i int) {
 	if i == v.me || v.peers[i].lost {
 		return
@@ -127,13 +127,13 @@ func (v *Node) Lost(i int) {
 	v.maybeBegin()
 }
 
-// Hurry ends the waiting for members that are reached but have not joined.
+// Hurry tells the Node not to wait for members that are reached but have not joined.
 func (v *Node) Hurry() {
 	v.skipWaiting = true
 	v.maybeBegin()
 }
 
-// Tick begins another ballot when the last one came to nothing. Call it now and then, not in step with other members.
+// Tick begins another ballot if the last one failed. Call it from time to time, at other times than the other members do.
 func (v *Node) Tick() {
 	if v.retry {
 		v.retry, v.ballot = false, 0
@@ -163,13 +163,13 @@ func (v *Node) Here() []int {
 	return out
 }
 
-// Hopeless reports that nobody is left to wait for, and that this member leads too few.
+// Hopeless reports that there is no member to wait for, and that too few have joined.
 func (v *Node) Hopeless() bool {
 	return v.decided == nil && v.myTurn() && v.ballot == 0 && !v.quorum(v.candidates())
 }
 
-// consistent reports whether all who are here agree on who reaches whom. If one of two does not reach the other, the other is
-// dead, or will notice too: either way there will be news.
+// consistent reports whether all joined members agree on who reaches whom. If a reaches b, but b does not reach a, then a is dead or will
+// notice it, too. In both cases another message will come.
 func (v *Node) consistent() bool {
 	here := v.Here()
 	for _, i := range here {
@@ -187,15 +187,15 @@ func (v *Node) linked(i, k int) bool {
 	return slices.Contains(v.peers[i].reachable, k) && slices.Contains(v.peers[k].reachable, i)
 }
 
-// myTurn reports whether it is this member's turn to propose. It waits for news that must come: a member that was the first
-// to notice a death is not to be left out in place of the dead one.
+// myTurn reports whether it is this member's turn to propose. It waits for messages that must come. Otherwise the member that noticed a
+// death first could be left out instead of the dead one.
 func (v *Node) myTurn() bool {
 	here := v.Here()
 	return v.peers[v.me].joined && here[0] == v.me && (v.skipWaiting || len(v.Waiting()) == 0 && v.consistent())
 }
 
-// candidates are members that are here and all reach one another. Those who reach most, and are reached by them, are taken
-// first: one member with a bad connection, or one that died a moment ago, must not keep two others out.
+// candidates returns joined members that all reach one another. Those with most links are taken first: one member with a bad connection,
+// or one that has just died, must not keep two others out.
 func (v *Node) candidates() []int {
 	here := v.Here()
 	count := func(i int) int {
@@ -230,13 +230,13 @@ func b2i(b bool) int {
 	return 0
 }
 
-// maybeBegin begins a ballot when there is reason to.
+// maybeBegin begins a ballot if it is this member's turn and there is a quorum.
 func (v *Node) maybeBegin() {
 	if v.decided != nil || v.ballot != 0 || !v.myTurn() || !v.quorum(v.candidates()) {
 		return
 	}
 	n := uint64(len(v.peers))
-	v.ballot = (v.promised/n+1)*n + uint64(v.me) // greater than all that were seen, and nobody else's
+	v.ballot = (v.promised/n+1)*n + uint64(v.me) // greater than all that were seen, and different from those of others
 	v.preparing, v.answered, v.bestBallot, v.proposed, v.retry = true, nil, 0, nil, false
 	v.sendTo(v.Here(), Message{Kind: Prepare, Ballot: v.ballot})
 }
@@ -339,7 +339,7 @@ func (v *Node) countAnswer(m Message) {
 	v.sendTo(v.Here(), Message{Kind: Vote, Ballot: v.ballot, List: v.proposed})
 }
 
-// decide notes the decision and passes it on: whoever decided first may be gone before all have heard.
+// decide keeps the decision and sends it to all others: the member that decided first may die before all have its message.
 func (v *Node) decide(list []int) {
 	if v.decided == nil {
 		v.decided = list

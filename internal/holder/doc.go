@@ -1,2 +1,2 @@
-// Package holder tells which process listens on a port, for the error of the one that cannot.
+// Package holder finds the process that listens on a port, for the error text of a process that cannot listen there.
 package holder

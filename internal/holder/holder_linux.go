@@ -12,8 +12,8 @@ import (
 
 const listening = "0A" // TCP_LISTEN in /proc/net/tcp
 
-// Of says which process listens on the port of addr, such as "process 4711 (train), job nightly"; "" when the system does not
-// tell, as of processes of other users.
+// Of returns the process that listens on the port of addr, such as "process 4711 (train), job nightly". It returns "" if the system does
+// not tell, for example about processes of other users.
 func Of(addr string) string {
 	_, text, err := net.SplitHostPort(addr)
 	port, err2 := strconv.ParseUint(text, 10, 16)

@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// Listen is net.Listen for TCP; when the port is taken, the error says by whom, as far as the system tells.
+// Listen is net.Listen for TCP. If the port is in use, the error names the process, if the system tells.
 func Listen(addr string) (net.Listener, error) {
 	l, err := net.Listen("tcp", addr)
 	if errors.Is(err, syscall.EADDRINUSE) {

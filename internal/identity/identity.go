@@ -30,8 +30,8 @@ const (
 	alertNoApplicationProtocol tls.AlertError = 120
 )
 
-// Explain replaces the error of a handshake, or of the first read after one, that came from the peer as an alert by ErrSecret or
-// ErrVersion, where it is one of these. Other errors stay as they are.
+// Explain makes an alert from the peer, an error of a handshake or of the first read after it, ErrSecret or ErrVersion if it means one of
+// these. It returns other errors as they are.
 func Explain(err error) error {
 	op, ok := errors.AsType[*net.OpError](err)
 	if !ok || op.Op != "remote error" {
@@ -46,7 +46,7 @@ func Explain(err error) error {
 	return err
 }
 
-// Refused reports whether err, once explained, will come again at the next try.
+// Refused reports whether err, as Explain returned it, will come again at the next try.
 func Refused(err error) bool { return errors.Is(err, ErrSecret) || errors.Is(err, ErrVersion) }
 
 // NewSecret returns a new random job secret as 64 hexadecimal digits.

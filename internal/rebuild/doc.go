@@ -1,3 +1,3 @@
-// Package rebuild knows whether the job goes on with the ranks that are left when others are lost, and has the sentence of those
-// packages that cannot.
+// Package rebuild tells whether the job was started with `ringo run -rebuild`: when ranks are lost, the others go on. It has the error of
+// packages that cannot do so.
 package rebuild

@@ -8,10 +8,11 @@ import (
 // Env names the variable that `ringo run -rebuild` sets to 1.
 const Env = "RINGO_REBUILD"
 
-// Asked reports whether the ranks are to go on when others are lost.
+// Asked reports whether the ranks shall go on when others are lost.
 func Asked() bool { return os.Getenv(Env) == "1" }
 
-// Refuse returns why a package, whose ranks hold different parts of the work, cannot serve such a job; nil if the job is no such one.
+// Refuse returns the error of a package that cannot do so, because its ranks hold different parameters or sequences. It is nil without
+// -rebuild.
 func Refuse(pkg string) error {
 	if !Asked() {
 		return nil

@@ -15,7 +15,7 @@ import (
 	"github.com/ringo-ml/ringo/internal/nccl"
 )
 
-// Library is one of NVIDIA's libraries. Of one that cannot be used, Problem says why and Get how to get it.
+// Library is one of NVIDIA's libraries. If it cannot be used, Problem says why, and Get how to get it.
 type Library struct {
 	Name    string `json:"name"`
 	For     string `json:"for"`
@@ -61,7 +61,7 @@ func (d *Diagnosis) examineCUDA(want bool) {
 	}
 }
 
-// openDriver reports the driver, which is nil where there is none that works; why says so in a sentence.
+// openDriver opens the driver. If there is none that works, driver is nil and why is a sentence that says so.
 func (d *Diagnosis) openDriver() (driver *cuda.Driver, major int, why string) {
 	lib := cuda.LibDriver
 	r := Library{Name: lib.String(), For: lib.For()}

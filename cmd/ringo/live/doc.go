@@ -1,11 +1,11 @@
 // Package live is the page of ringo run -serve: what a job does while it runs.
 //
-//	state.go    what is known of the job: a launch.Watcher, which a Server is
-//	series.go   values by step, of bounded length
-//	slowest.go  which rank was the slowest in each step
-//	serve.go    the web server: who is let in, how clients are told
-//	page.*      the page, without anything from elsewhere
+//	state.go    the state of the job; a Server is a launch.Watcher by it
+//	series.go   values by step, with a limited number of points
+//	slowest.go  the slowest rank of each step
+//	serve.go    the web server: access, and events for clients
+//	page.*      the page, which loads nothing from other sites
 //
-// Everything has a bound: reports, names, points, lines, clients. What ranks say is encoded at most twice a second, however
-// many clients there are, and only when there are any; a client that reads too slowly is dropped.
+// Everything has a limit: reports, names, points, lines, clients. The state is encoded at most twice a second, for all clients
+// together, and not at all without clients. A client that reads too slowly is dropped.
 package live

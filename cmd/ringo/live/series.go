@@ -2,10 +2,10 @@ package live
 
 import "github.com/ringo-ml/ringo/train/metrics"
 
-// maxPoints is how many points of a series are kept. When there are more, neighbours become one.
+// maxPoints is how many points of a series are kept. If there are more, two neighbours become one point.
 const maxPoints = 512
 
-// series are values by step. Each point but those of the last, unfinished one is the mean of Every values.
+// series has values by step. Each point is the mean of Every values, but the last one may have fewer.
 type series struct {
 	Name   string           `json:"name"`
 	Every  int              `json:"every"`
@@ -18,7 +18,7 @@ type series struct {
 	at    int // the last step
 }
 
-// add appends a value. A step that is not behind the last one comes from a restart: what was there from it on is forgotten.
+// add appends a value. If the step is not after the last one, there was a restart: values from this step on are removed.
 func (s *series) add(step int, value float64) {
 	if s.Every == 0 {
 		s.Every = 1

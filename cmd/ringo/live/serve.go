@@ -119,8 +119,8 @@ func (s *Server) Close(result error) {
 	}
 }
 
-// ServeHTTP answers only who knows the token, and calls this host by an address or one of its names: a page of another site whose
-// name was made to mean this host does not.
+// ServeHTTP answers only requests that have the token, and that name this host by an address or one of its names. A page of another site
+// cannot do so, even if its name resolves to this host (DNS rebinding).
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "+

@@ -3,14 +3,14 @@ package live
 import "github.com/ringo-ml/ringo/internal/live"
 
 const (
-	// heldSteps is how many steps wait for the times of all ranks, which report at different moments.
+	// heldSteps is how many steps are kept until all ranks have reported their times.
 	heldSteps = 4 * live.MaxSteps
 	// shownSteps is how many steps are shown.
 	shownSteps = 256
 )
 
-// slowest finds the slowest rank of each step: the one that waited least for the others. As all wait for it, the time of a step
-// is about the same on all ranks.
+// slowest finds the slowest rank of each step: the one that waited least for the others. All others wait for it, so a step takes about
+// the same time on all ranks.
 type slowest struct {
 	ranks int
 	held  [heldSteps]stepTimes // step s is at s modulo heldSteps

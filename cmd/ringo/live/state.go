@@ -63,7 +63,7 @@ func newState(program string) *state {
 	return s
 }
 
-// Started begins a generation. What ranks have and did begins anew; values and lines stay.
+// Started begins a generation. Values and lines stay; everything else begins again.
 func (s *state) Started(gen, ranks, local int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
