@@ -71,7 +71,7 @@ func (f *exchange) Forward(c *tensor.Ctx, in []tensor.Tensor) tensor.Tensor {
 	if total == 0 && !c.Need(0) {
 		return x
 	}
-	f.deal(total)
+	f.shareCounts(total)
 	mine, want, heads := x.Dim(1), f.counts[g.Rank()], x.Dim(2)/f.u.HeadDim
 	if f.back {
 		want = total
@@ -95,8 +95,8 @@ func (f *exchange) Forward(c *tensor.Ctx, in []tensor.Tensor) tensor.Tensor {
 	return f.AllToAll.Forward(c, in)
 }
 
-// deal writes the positions of each rank to f.counts: the first ones have one more where they do not divide.
-func (f *exchange) deal(total int) {
+// shareCounts writes the positions of each rank to f.counts: the first ones have one more where they do not divide.
+func (f *exchange) shareCounts(total int) {
 	n := f.Group.Size()
 	if f.counts == nil {
 		f.counts = make([]int, n)

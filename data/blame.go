@@ -8,8 +8,8 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// ask calls Dataset.Batch. A panic is an error too.
-func (l *Loader) ask(idx []int, x, y tensor.Tensor) (err error) {
+// callDataset calls Dataset.Batch. A panic is an error too.
+func (l *Loader) callDataset(idx []int, x, y tensor.Tensor) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = panicked(r)
@@ -18,8 +18,8 @@ func (l *Loader) ask(idx []int, x, y tensor.Tensor) (err error) {
 	return l.ds.Batch(idx, x, y)
 }
 
-// blame finds the sample that a batch failed for: the first one that fails alone. It stops looking when the loop is left.
-func (l *Loader) blame(idx []int, v *view, err error, stop chan struct{}) error {
+// findBadSample finds the sample that a batch failed for: the first one that fails alone. It stops looking when the loop is left.
+func (l *Loader) findBadSample(idx []int, v *view, err error, stop chan struct{}) error {
 	sx, sy := l.ds.Shapes()
 	x, y := firstRows(v.x, sx, 1), firstRows(v.y, sy, 1)
 	for k, i := range idx {
@@ -28,7 +28,7 @@ func (l *Loader) blame(idx []int, v *view, err error, stop chan struct{}) error 
 			return fmt.Errorf("%v: %w", l.name(), err)
 		default:
 		}
-		if one := l.ask(idx[k:k+1:k+1], x, y); one != nil {
+		if one := l.callDataset(idx[k:k+1:k+1], x, y); one != nil {
 			return fmt.Errorf("%v, sample %d: %w", l.name(), i, one)
 		}
 	}

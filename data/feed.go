@@ -14,8 +14,8 @@ const (
 
 func errorf(format string, a ...any) error { return fmt.Errorf("data: "+format, a...) }
 
-// slot is the memory of one batch, with its headers for both sizes of batch, made once.
-type slot struct {
+// batchBuffer is the memory of one batch, with its headers for both sizes of batch, made once.
+type batchBuffer struct {
 	full, last view           // last: the smaller batch at the end of an epoch
 	sent       tensor.Pending // the copy to the device: until then the host memory is read
 	used       tensor.Pending // the step: until then the device memory is
@@ -27,7 +27,7 @@ type view struct {
 	x, y tensor.Tensor
 }
 
-func (l *Loader) newSlot() slot {
+func (l *Loader) newBatchBuffer() batchBuffer {
 	dev := l.cfg.Device
 	if dev == nil {
 		dev = hostDevice
@@ -40,7 +40,7 @@ func (l *Loader) newSlot() slot {
 	if !dev.Host() {
 		full.X, full.Y = newRows(dev, sx, most), newRows(dev, sy, most)
 	}
-	return slot{full: l.cut(full, sx, sy, rows), last: l.cut(full, sx, sy, l.n%l.cfg.Batch)}
+	return batchBuffer{full: l.cut(full, sx, sy, rows), last: l.cut(full, sx, sy, l.n%l.cfg.Batch)}
 }
 
 var hostDevice = tensor.FromSlice([]uint8{0}, 1).Device() // whose memory every CPU device may use
@@ -75,21 +75,21 @@ func firstRows(x tensor.Tensor, s tensor.Shape, rows int) tensor.Tensor {
 	return x.Range(0, n).View(append([]int{rows}, s.Dims...)...)
 }
 
-func (s *slot) view(last bool) *view {
+func (s *batchBuffer) view(last bool) *view {
 	if last {
 		return &s.last
 	}
 	return &s.full
 }
 
-func (s *slot) batch(last bool) Batch { return s.view(last).Batch }
+func (s *batchBuffer) batch(last bool) Batch { return s.view(last).Batch }
 
 // copyQueue is the queue of a device that copies beside the others.
 const copyQueue = 1
 
-// prepare fills a slot with a batch, and copies it to its device behind the step that used the memory before. It runs in the feed's
-// goroutine, and beside what the device computes: only here somebody waits, for the slot's last copy, three steps ago.
-func (l *Loader) prepare(s *slot, step int, stop chan struct{}) error {
+// prepare fills a buffer with a batch, and copies it to its device behind the step that used the memory before. It runs in the feed's
+// goroutine, and beside what the device computes: only here somebody waits, for the buffer's last copy, three steps ago.
+func (l *Loader) prepare(s *batchBuffer, step int, stop chan struct{}) error {
 	v := s.view(l.isLast(step))
 	if v.Rows == 0 {
 		return nil
@@ -99,8 +99,8 @@ func (l *Loader) prepare(s *slot, step int, stop chan struct{}) error {
 	}
 	lo := step*l.cfg.Batch + v.First
 	idx := l.perm[lo : lo+v.Rows : lo+v.Rows]
-	if err := l.ask(idx, v.x, v.y); err != nil {
-		return l.blame(idx, v, err, stop)
+	if err := l.callDataset(idx, v.x, v.y); err != nil {
+		return l.findBadSample(idx, v, err, stop)
 	}
 	if v.X.Device().Host() {
 		return nil
@@ -111,7 +111,7 @@ func (l *Loader) prepare(s *slot, step int, stop chan struct{}) error {
 	return nil
 }
 
-func (s *slot) upload(v *view) {
+func (s *batchBuffer) upload(v *view) {
 	dev := v.X.Device()
 	q := dev.Queue(copyQueue)
 	if err := q.After(s.used); err != nil {
@@ -127,7 +127,7 @@ func copying(dev tensor.Device, err error) error {
 }
 
 // begin orders the step that uses the batch behind its copy to the device.
-func (s *slot) begin(last bool) error {
+func (s *batchBuffer) begin(last bool) error {
 	dev := s.view(last).X.Device()
 	if dev.Host() {
 		return nil
@@ -139,7 +139,7 @@ func (s *slot) begin(last bool) error {
 }
 
 // end notes the end of the step that used the batch, and waits for collectives that read it. In debug mode it shows who kept it.
-func (s *slot) end(last bool) {
+func (s *batchBuffer) end(last bool) {
 	v := s.view(last)
 	tensor.Raw(v.X).Settle()
 	tensor.Raw(v.Y).Settle()
@@ -148,8 +148,8 @@ func (s *slot) end(last bool) {
 	s.mark()
 }
 
-// mark lets what is copied to the slot from now on come after what its device computes.
-func (s *slot) mark() {
+// mark lets what is copied to the buffer from now on come after what its device computes.
+func (s *batchBuffer) mark() {
 	if dev := s.full.X.Device(); !dev.Host() {
 		s.used = dev.Queue(0).Mark()
 	}
@@ -157,8 +157,8 @@ func (s *slot) mark() {
 
 // feed is the goroutine that prepares the batches of one epoch.
 type feed struct {
-	free  chan int      // slots to fill
-	ready chan int      // slots filled, in order; closed at the end and after an error
+	free  chan int      // numbers of buffers to fill
+	ready chan int      // of filled buffers, in order; closed at the end and after an error
 	stop  chan struct{} // closed when the loop ends
 	err   error         // to be read after ready is closed
 }
@@ -174,7 +174,7 @@ func (l *Loader) startFeed(epoch, step int) *feed {
 	return f
 }
 
-// take returns the next slot filled.
+// take returns the next filled buffer.
 func (f *feed) take(ctx context.Context) (int, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err // before a batch that may be ready too

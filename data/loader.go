@@ -24,7 +24,7 @@ type Loader struct {
 	cfg      Config
 	n, steps int
 	perm     []int
-	slots    [slots]slot
+	slots    [slots]batchBuffer
 	busy     atomic.Bool
 
 	epoch, step int  // of the next batch
@@ -58,7 +58,7 @@ func NewLoader(ds Dataset, cfg Config) *Loader {
 	}
 	l.perm = make([]int, l.n)
 	for i := range l.slots {
-		l.slots[i] = l.newSlot()
+		l.slots[i] = l.newBatchBuffer()
 	}
 	return l
 }

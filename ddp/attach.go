@@ -53,10 +53,10 @@ func Attach(g *dist.Group, model any, c Config) (nn.Params, error) {
 	case nil:
 		s.hook = allReduce{}
 	case stateful:
-		if s.twice, err = h.attach(params, &c); err != nil {
+		if s.twoPass, err = h.attach(params, &c); err != nil {
 			return nil, err
 		}
-		s.hook = s.twice
+		s.hook = s.twoPass
 	}
 	if s.cap <= 0 {
 		s.cap = defaultBucketBytes

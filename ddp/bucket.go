@@ -113,8 +113,8 @@ func (s *sync) build() {
 	}
 }
 
-// settle waits until the bucket has all that Backward gave.
-func (b *Bucket) settle() {
+// waitPending waits until the bucket has all that Backward gave.
+func (b *Bucket) waitPending() {
 	for _, p := range b.after {
 		if err := p.Wait(); err != nil {
 			panic(&tensor.Failure{Op: "ddp", Err: err})

@@ -22,13 +22,13 @@ type Source interface {
 
 // Joined makes global batches of the batches that each rank has. It serves one goroutine.
 type Joined struct {
-	g         *dist.Group
-	src       Source
-	x, y      tensor.Shape // of a sample
-	empty     data.Batch   // of no rows; without X before shapes are known
-	mine, all []int64      // a code of this rank, and of all ranks
-	own, from tensor.Tensor
-	err       error
+	g             *dist.Group
+	src           Source
+	x, y          tensor.Shape // of a sample
+	empty         data.Batch   // of no rows; without X before shapes are known
+	mine, all     []int64      // a code of this rank, and of all ranks
+	own, gathered tensor.Tensor
+	err           error
 }
 
 // What a rank says before a step; more is the number of its rows, and withRows.
@@ -60,7 +60,7 @@ func Join(g *dist.Group, src Source) *Joined {
 		src = nil
 	}
 	j := &Joined{g: g, src: src, mine: make([]int64, 1), all: make([]int64, g.Size())}
-	j.own, j.from = tensor.FromSlice(j.mine, 1), tensor.FromSlice(j.all, len(j.all))
+	j.own, j.gathered = tensor.FromSlice(j.mine, 1), tensor.FromSlice(j.all, len(j.all))
 	return j
 }
 
@@ -101,7 +101,7 @@ func (j *Joined) check(b *data.Batch) error {
 	switch r := b.X.Rows(); {
 	case r.Over != 0 || r.Total > b.X.Dim(0):
 		return fmt.Errorf("a batch is a part of a global one already (%d rows of %d): its loader must have no Sharder", b.X.Dim(0), r.Total)
-	case !j.empty.X.IsZero() && !(same(x, j.x) && same(y, j.y)):
+	case !j.empty.X.IsZero() && !(sameShape(x, j.x) && sameShape(y, j.y)):
 		return fmt.Errorf("a sample is %v and %v, and the first one was %v and %v", x, y, j.x, j.y)
 	}
 	return nil
@@ -113,7 +113,7 @@ func sample(x tensor.Tensor) tensor.Shape {
 	return tensor.Shape{DType: s.DType, Dims: slices.Clone(s.Dims[1:])}
 }
 
-func same(a, b tensor.Shape) bool { return a.DType == b.DType && slices.Equal(a.Dims, b.Dims) }
+func sameShape(a, b tensor.Shape) bool { return a.DType == b.DType && slices.Equal(a.Dims, b.Dims) }
 
 // joinedEpoch is an Epoch under way.
 type joinedEpoch struct {
@@ -160,7 +160,7 @@ func (e *joinedEpoch) agree(b *data.Batch, problem error) (at data.Batch, over b
 		at.Rows = b.X.Dim(0)
 		e.mine[0] = int64(at.Rows + withRows)
 	}
-	if err := e.g.AllGather(e.from, e.own).Wait(); err != nil {
+	if err := e.g.AllGather(e.gathered, e.own).Wait(); err != nil {
 		return at, false, err
 	}
 	over = true
@@ -218,7 +218,7 @@ func (e *joinedEpoch) begin(b *data.Batch, problem error) error {
 		switch {
 		case g.Epoch != all[0].Epoch:
 			return fmt.Errorf("ddp: Join: ranks differ: rank %d begins epoch %d where rank 0 begins epoch %d", rank, g.Epoch, all[0].Epoch)
-		case g.Has && !(same(g.X, all[known].X) && same(g.Y, all[known].Y)):
+		case g.Has && !(sameShape(g.X, all[known].X) && sameShape(g.Y, all[known].Y)):
 			return fmt.Errorf("ddp: Join: ranks differ: a sample of rank %d is %v and %v where that of rank %d is %v and %v",
 				rank, g.X, g.Y, known, all[known].X, all[known].Y)
 		}

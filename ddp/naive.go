@@ -60,7 +60,7 @@ func (n *naive) BackwardDone(last bool) error {
 			return err
 		}
 	}
-	complete(n.params)
+	markSummed(n.params)
 	return nil
 }
 

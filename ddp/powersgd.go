@@ -180,8 +180,8 @@ func (h *powerSGD) layOut(b *Bucket) *compressed {
 	return c
 }
 
-// plain reports whether b travels whole.
-func (h *powerSGD) plain(b *Bucket) bool {
+// uncompressed reports whether b travels whole.
+func (h *powerSGD) uncompressed(b *Bucket) bool {
 	if h.steps < h.c.Start && b.Exec.Recording() != nil {
 		panic(&tensor.Failure{Op: "ddp.PowerSGD", Err: fmt.Errorf("replays of a captured step would never compress: capture a step after the first %d", h.c.Start)})
 	}
@@ -190,7 +190,7 @@ func (h *powerSGD) plain(b *Bucket) bool {
 
 // Start adds this rank's errors to its gradients M, and sends P = M·Qᵀ.
 func (h *powerSGD) Start(b *Bucket) dist.Work {
-	if h.plain(b) {
+	if h.uncompressed(b) {
 		return b.sum(b.Grad)
 	}
 	if b.low == nil {
@@ -209,14 +209,14 @@ func (h *powerSGD) Start(b *Bucket) dist.Work {
 			m = m.Add(x.low.rescaled(h.tape))
 			tensor.Copy(x.grad, m)
 		}
-		tensor.Copy(x.a, tensor.MatMul(x.low.start(h.tape), m, false, true))
+		tensor.Copy(x.a, tensor.MatMul(x.low.startVectors(h.tape), m, false, true))
 		h.tape.Reset()
 	}
 	return b.sum(b.low.first)
 }
 
-// start returns the vectors that an iteration begins with: the last step's, made orthonormal, or random ones.
-func (l *lowRank) start(t *tensor.Tape) tensor.Tensor {
+// startVectors returns the vectors that an iteration begins with: the last step's, made orthonormal, or random ones.
+func (l *lowRank) startVectors(t *tensor.Tape) tensor.Tensor {
 	q := orthonormal(t.Input(l.q))
 	missing := q.Square().Sum(1).Reshape(l.rank, 1).Affine(-1, 1) // 1 for each vector of q that is 0
 	return q.Add(t.Input(l.random).Mul(missing))
@@ -247,7 +247,7 @@ func (l *lowRank) rescaled(t *tensor.Tape) tensor.Tensor {
 // so that errors of all parameters wait until P of all is known.
 func (h *powerSGD) Again(buckets []*Bucket) {
 	for _, b := range buckets {
-		if h.plain(b) {
+		if h.uncompressed(b) {
 			return
 		}
 		zero(b.Exec, b.low.bad)
@@ -287,20 +287,20 @@ func (h *powerSGD) project(c *compressed, x piece) {
 	q := tensor.MatMul(p, m, false, false)
 	tensor.Copy(x.b, q)
 	if !x.p.Frozen() {
-		h.keep(x.low.err, m.Sub(tensor.MatMul(p, q, true, false)), q, c.bad)
+		h.storeFinite(x.low.err, m.Sub(tensor.MatMul(p, q, true, false)), q, c.bad)
 	}
 	h.tape.Reset()
 }
 
-// keep stores next in x, unless the step is bad, or q has no finite norm.
-func (h *powerSGD) keep(x, next, q, bad tensor.Tensor) {
+// storeFinite stores next in x, unless the step is bad, or q has no finite norm.
+func (h *powerSGD) storeFinite(x, next, q, bad tensor.Tensor) {
 	sum := h.tape.Input(bad).Add(q.Square().Sum().Scale(0).Cast(tensor.Float64))
 	tensor.Copy(x, tensor.Where(sum.Eq(sum), next, h.tape.Input(x))) // NaN is not equal to itself
 }
 
 // Finish leaves P·Q in the gradients, and Q for the next step.
 func (h *powerSGD) Finish(b *Bucket) {
-	if h.plain(b) {
+	if h.uncompressed(b) {
 		return
 	}
 	for _, x := range b.low.pieces {
@@ -310,7 +310,7 @@ func (h *powerSGD) Finish(b *Bucket) {
 		q := h.tape.Input(x.b)
 		tensor.Copy(x.grad, tensor.MatMul(h.tape.Input(x.a), q, true, false))
 		if !x.p.Frozen() {
-			h.keep(x.low.q, q, q, b.low.bad)
+			h.storeFinite(x.low.q, q, q, b.low.bad)
 		}
 		h.tape.Reset()
 	}

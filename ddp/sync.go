@@ -14,7 +14,7 @@ type sync struct {
 	over        func(*tensor.Param) *dist.Group
 	exec        *tensor.Exec
 	hook        CommHook
-	twice       stateful // the hook, if it communicates twice
+	twoPass     stateful // the hook, if it communicates twice
 	cap         int
 	allowUnused bool
 
@@ -23,14 +23,14 @@ type sync struct {
 	buckets []*Bucket
 	of      map[*tensor.Param]*Bucket
 
-	last    bool            // the Backward that runs is the last one before the optimizer's step
-	next    int             // the first bucket that was not issued
-	ready   []*tensor.Param // in the order in which gradients came about in the first step
-	seen    map[*tensor.Param]bool
-	rebuilt bool          // or never: with AllowUnused the order of the first step says little
-	used    tensor.Tensor // AllowUnused: 1 for each parameter that some rank used
-	checks  dist.StepCheck
-	begun   bool // a Backward runs
+	last       bool            // the Backward that runs is the last one before the optimizer's step
+	issued     int             // the first bucket that was not issued
+	readyOrder []*tensor.Param // in the order in which gradients came about in the first step
+	seen       map[*tensor.Param]bool
+	rebuilt    bool          // or never: with AllowUnused the order of the first step says little
+	used       tensor.Tensor // AllowUnused: 1 for each parameter that some rank used
+	checks     dist.StepCheck
+	running    bool // a Backward runs
 }
 
 // String names the owner of gradients in errors.
@@ -41,16 +41,16 @@ func (s *sync) BeforeUse(*tensor.Param, tensor.Phase) {}
 
 // BackwardBegin starts counting.
 func (s *sync) BackwardBegin(last bool) {
-	if s.begun { // the one before failed
+	if s.running { // the one before failed
 		s.checks.Forget()
 	}
-	s.begun = true
-	if !s.rebuilt && len(s.ready) == len(s.params) {
+	s.running = true
+	if !s.rebuilt && len(s.readyOrder) == len(s.params) {
 		s.rebuild()
 	} else {
-		s.settle()
+		s.abandonBackward()
 	}
-	s.last, s.next = last, 0
+	s.last, s.issued = last, 0
 	for _, b := range s.buckets {
 		b.waiting, b.after = len(b.params), b.after[:0]
 	}
@@ -60,10 +60,10 @@ func (s *sync) BackwardBegin(last bool) {
 	clear(s.seen)
 }
 
-// settle cleans up after a Backward that failed.
-func (s *sync) settle() {
-	s.ready = s.ready[:0]
-	for _, b := range s.buckets[:s.next] {
+// abandonBackward cleans up after a Backward that failed.
+func (s *sync) abandonBackward() {
+	s.readyOrder = s.readyOrder[:0]
+	for _, b := range s.buckets[:s.issued] {
 		_ = b.work.Wait() // an error poisons the group: the next operation returns it
 	}
 }
@@ -76,8 +76,8 @@ func (s *sync) rebuild() {
 	for i, p := range s.params {
 		index[p] = i
 	}
-	order := make([]int, len(s.ready))
-	for i, p := range s.ready {
+	order := make([]int, len(s.readyOrder))
+	for i, p := range s.readyOrder {
 		order[i] = index[p]
 	}
 	order, err := dist.BroadcastObject(s.g, order, 0)
@@ -107,37 +107,37 @@ func (s *sync) GradReady(p *tensor.Param, after tensor.Pending) tensor.Pending {
 	if after.F != nil {
 		b.after = append(b.after, after)
 	}
-	s.count(p)
+	s.countReady(p)
 	return b.work.Pending()
 }
 
-func (s *sync) count(p *tensor.Param) {
+func (s *sync) countReady(p *tensor.Param) {
 	s.seen[p] = true
 	if !s.rebuilt {
-		s.ready = append(s.ready, p)
+		s.readyOrder = append(s.readyOrder, p)
 	}
 	s.of[p].waiting--
-	for s.next < len(s.buckets) && s.buckets[s.next].waiting == 0 {
-		b := s.buckets[s.next]
-		b.settle()
+	for s.issued < len(s.buckets) && s.buckets[s.issued].waiting == 0 {
+		b := s.buckets[s.issued]
+		b.waitPending()
 		b.work = s.hook.Start(b)
-		s.next++
+		s.issued++
 	}
 }
 
 // BackwardDone waits for all buckets.
 func (s *sync) BackwardDone(last bool) error {
-	s.begun = false
+	s.running = false
 	if !last {
 		return nil
 	}
-	if err := s.complete(); err != nil {
+	if err := s.completeUnused(); err != nil {
 		return err
 	}
-	if err := s.finish(); err != nil {
+	if err := s.waitBuckets(); err != nil {
 		return err
 	}
-	complete(s.params)
+	markSummed(s.params)
 	if err := s.checks.Replays("ddp", s.exec.Recording()); err != nil || !s.checks.Done() {
 		return err
 	}
@@ -149,21 +149,21 @@ func (s *sync) BackwardDone(last bool) error {
 
 // Unscaled is called by the optimizer that divides p's gradient by *by, the scale of the loss; nil is 1.
 func (s *sync) Unscaled(p *tensor.Param, by *float64) {
-	if s.twice != nil {
-		s.twice.unscaled(p, by)
+	if s.twoPass != nil {
+		s.twoPass.unscaled(p, by)
 	}
 }
 
-// finish waits for the communication of all buckets, and where the hook does one more, for that.
-func (s *sync) finish() error {
-	if s.twice != nil {
+// waitBuckets waits for the communication of all buckets, and where the hook does one more, for that.
+func (s *sync) waitBuckets() error {
+	if s.twoPass != nil {
 		for _, b := range s.buckets {
 			if err := b.work.Wait(); err != nil {
 				return err
 			}
 		}
-		s.twice.Again(s.buckets)
-		defer s.twice.done()
+		s.twoPass.Again(s.buckets)
+		defer s.twoPass.done()
 	}
 	for _, b := range s.buckets {
 		if err := b.work.Wait(); err != nil {
@@ -174,8 +174,8 @@ func (s *sync) finish() error {
 	return nil
 }
 
-// complete marks gradients as summed, also those of earlier microbatches alone.
-func complete(params []*tensor.Param) {
+// markSummed marks gradients as summed, also those of earlier microbatches alone.
+func markSummed(params []*tensor.Param) {
 	for _, p := range params {
 		if p.HasGrad() {
 			p.FillGrad()
@@ -183,17 +183,17 @@ func complete(params []*tensor.Param) {
 	}
 }
 
-// complete deals with parameters that got no gradient in the last Backward.
-func (s *sync) complete() error {
+// completeUnused deals with parameters that got no gradient in the last Backward.
+func (s *sync) completeUnused() error {
 	var unused []*tensor.Param
 	for _, p := range s.params {
 		switch {
 		case s.seen[p]:
 		case p.HasGrad(): // from an earlier microbatch
-			s.count(p)
+			s.countReady(p)
 		case p.Frozen(): // since Attach
 			zero(s.exec, p.Grad)
-			s.count(p)
+			s.countReady(p)
 		default:
 			unused = append(unused, p)
 		}
@@ -212,7 +212,7 @@ func (s *sync) complete() error {
 func (s *sync) agreeOnUnused(unused []*tensor.Param) error {
 	for _, p := range unused {
 		zero(s.exec, p.Grad)
-		s.count(p)
+		s.countReady(p)
 	}
 	if s.used.IsZero() {
 		s.used = tensor.NewStaging(tensor.Communication, s.g.Device(), tensor.Uint8, len(s.params))

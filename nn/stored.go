@@ -23,8 +23,8 @@ type placedStorer struct {
 	name   string
 }
 
-// consult returns the place inside the struct v at at: with v's Storer, if it is one.
-func (at place) consult(v reflect.Value) place {
+// askStorer returns the place inside the struct v at at: with v's Storer, if it is one.
+func (at place) askStorer(v reflect.Value) place {
 	if v.CanAddr() {
 		v = v.Addr()
 	}

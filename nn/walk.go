@@ -144,7 +144,7 @@ func (w *walker) structure(v reflect.Value, at place) {
 	if n, ok := addressOf[BatchNorm2d](v); ok {
 		w.norms = append(w.norms, n)
 	}
-	at = at.consult(v)
+	at = at.askStorer(v)
 	pkg, outer := v.Type().PkgPath(), w.pkg
 	if !w.search {
 		w.pkg = pkg

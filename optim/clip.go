@@ -59,8 +59,8 @@ func (o *Optimizer) sumSquares(everywhere bool) {
 	for _, d := range [...]tensor.DType{tensor.Float32, tensor.Float64, tensor.BFloat16, tensor.Float16} {
 		a := o.exec.Args(tensor.OpSumSquares, d).Out(o.blocks)
 		a.I[0] = o.at
-		for i := range o.slots {
-			if s := &o.slots[i]; o.counts(s, everywhere) && s.p.Grad.DType() == d {
+		for i := range o.states {
+			if s := &o.states[i]; o.counts(s, everywhere) && s.p.Grad.DType() == d {
 				a.List = append(a.List, s.p.Grad.Ptr())
 				a.ListLen = append(a.ListLen, s.p.Grad.Len())
 				o.at += sumBlocks(s.p.Grad.Len())
@@ -72,9 +72,9 @@ func (o *Optimizer) sumSquares(everywhere bool) {
 	}
 }
 
-// counts reports whether a slot's gradient belongs to the sum over those that all ranks hold (everywhere), or to the
+// counts reports whether a parameter's gradient belongs to the sum over those that all ranks hold (everywhere), or to the
 // other one.
-func (o *Optimizer) counts(s *slot, everywhere bool) bool {
+func (o *Optimizer) counts(s *paramState, everywhere bool) bool {
 	if !s.ready() || s.p.Grad.Len() == 0 {
 		return false
 	}

@@ -39,8 +39,8 @@ func NewEMA(o *Optimizer, decay float64) *EMA {
 	}
 	e := &EMA{o: o, decay: decay, begun: o.steps > 0}
 	dev, most := o.exec.Device(), 0
-	for i := range o.slots {
-		s := &o.slots[i]
+	for i := range o.states {
+		s := &o.states[i]
 		s.average = tensor.NewFor(tensor.OptimizerState, s.p.Local.Device(), s.dtype, s.p.Local.Len())
 		if e.begun {
 			o.syncMaster(s)
@@ -72,8 +72,8 @@ func (e *EMA) Use(fn func() error) error {
 func (e *EMA) exchange(in bool) {
 	e.in = in
 	var owners []tensor.Hooks
-	for i := range e.o.slots {
-		s := &e.o.slots[i]
+	for i := range e.o.states {
+		s := &e.o.states[i]
 		tensor.Raw(s.p.Local).Settle() // others may still read it
 		switch {
 		case s.master.IsZero():
@@ -112,18 +112,18 @@ func (e *EMA) swap(a, b tensor.Tensor) {
 // update moves the averages: SGD's kernel does it, with the values as gradients, a weight decay of −1 and a negative rate.
 func (e *EMA) update() {
 	o := e.o
-	for i := range o.slots {
-		o.syncMaster(&o.slots[i])
+	for i := range o.states {
+		o.syncMaster(&o.states[i])
 	}
 	rate := e.decay - 1
 	if !e.begun {
 		rate = -1 // from zeros: a copy
 	}
-	for i := 0; i < len(o.slots); {
-		d := o.slots[i].dtype
+	for i := 0; i < len(o.states); {
+		d := o.states[i].dtype
 		a := o.exec.Args(tensor.OpSGD, d)
-		for ; i < len(o.slots) && o.slots[i].dtype == d; i++ {
-			if s := &o.slots[i]; s.p.Local.Len() > 0 {
+		for ; i < len(o.states) && o.states[i].dtype == d; i++ {
+			if s := &o.states[i]; s.p.Local.Len() > 0 {
 				a.List = append(a.List, s.average.Ptr(), s.value().Ptr(), nil)
 				a.ListLen = append(a.ListLen, s.p.Local.Len())
 			}

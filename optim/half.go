@@ -8,7 +8,7 @@ import (
 )
 
 // grad returns the gradient in the type that the kernel computes in. The result is valid until the next call.
-func (o *Optimizer) grad(s *slot) tensor.Tensor {
+func (o *Optimizer) grad(s *paramState) tensor.Tensor {
 	g := s.p.Grad
 	if g.DType() == s.dtype {
 		return g
@@ -20,16 +20,16 @@ func (o *Optimizer) grad(s *slot) tensor.Tensor {
 	return s.wide
 }
 
-// scratchFor returns room for the slot's gradient. All slots share the memory; it is made when first needed.
-func (o *Optimizer) scratchFor(s *slot) tensor.Tensor {
+// scratchFor returns memory for the parameter's gradient. All parameters share it; it is made when first needed.
+func (o *Optimizer) scratchFor(s *paramState) tensor.Tensor {
 	n := s.p.Local.Len()
 	if s.dtype != tensor.Float32 {
 		fail("gradient of %v is %v; a %v parameter needs one of its own type", s.p, s.p.Grad.DType(), s.dtype)
 	}
 	if o.scratch.IsZero() {
 		most := 0
-		for i := range o.slots {
-			most = max(most, o.slots[i].p.Local.Len())
+		for i := range o.states {
+			most = max(most, o.states[i].p.Local.Len())
 		}
 		o.scratch = tensor.NewFor(tensor.OptimizerState, o.exec.Device(), tensor.Float32, most)
 	}
@@ -38,7 +38,7 @@ func (o *Optimizer) scratchFor(s *slot) tensor.Tensor {
 
 // syncMaster copies a 16-bit parameter to its master before the first step: until then its value may be loaded from a
 // checkpoint.
-func (o *Optimizer) syncMaster(s *slot) {
+func (o *Optimizer) syncMaster(s *paramState) {
 	if !s.master.IsZero() && !s.synced {
 		o.cast(s.master, s.p.Local)
 		s.synced = true
@@ -48,8 +48,8 @@ func (o *Optimizer) syncMaster(s *slot) {
 // Reload has the next step take the masters of these parameters from their values, which have been loaded without masters, and begins
 // the averages of those that have been loaded without averages.
 func (o *Optimizer) Reload(masters, averages nn.Params) {
-	for i := range o.slots {
-		s := &o.slots[i]
+	for i := range o.states {
+		s := &o.states[i]
 		if slices.Contains(masters, s.p) {
 			s.synced = false
 		}
@@ -60,7 +60,7 @@ func (o *Optimizer) Reload(masters, averages nn.Params) {
 	}
 }
 
-func (o *Optimizer) writeBack(s *slot) {
+func (o *Optimizer) writeBack(s *paramState) {
 	if !s.master.IsZero() {
 		o.cast(s.p.Local, s.master)
 	}

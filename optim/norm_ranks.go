@@ -35,8 +35,8 @@ func (o *Optimizer) mustHoldAll() {
 	if !o.scales() {
 		return
 	}
-	for i := range o.slots {
-		p := o.slots[i].p
+	for i := range o.states {
+		p := o.states[i].p
 		switch {
 		case p.Types().On(tensor.Cut) != 0 && len(p.Shard.Boxes) == 0:
 			fail("%v is sharded (Lay), but its part of the model's tensor is unknown, so the norm of gradients cannot count it: "+
@@ -57,7 +57,7 @@ type tally struct {
 }
 
 // tally returns what this rank counts.
-func (s *slot) tally() tally {
+func (s *paramState) tally() tally {
 	y := tally{name: s.p.Name(), want: float64(s.p.GlobalLen())}
 	switch {
 	case s.p.Shard.Global == nil:
@@ -89,10 +89,10 @@ func (y tally) check(ranks float64) error {
 // would be wrong, and nothing would show it. It is collective and comes before the first norm. All ranks return an error, or none.
 func (o *Optimizer) countsOnce() error {
 	var names strings.Builder
-	for i := range o.slots {
-		fmt.Fprintln(&names, o.slots[i].p.Name(), o.slots[i].p.Global())
+	for i := range o.states {
+		fmt.Fprintln(&names, o.states[i].p.Name(), o.states[i].p.Global())
 	}
-	n, key := float64(len(o.slots)), float64(uint32(tensor.HashName(names.String())))
+	n, key := float64(len(o.states)), float64(uint32(tensor.HashName(names.String())))
 	sums := []float64{1, n, key}
 	if err := o.norm.SumFloats(sums); err != nil {
 		return err
@@ -100,16 +100,16 @@ func (o *Optimizer) countsOnce() error {
 	if ranks := sums[0]; sums[1] != ranks*n || sums[2] != ranks*key {
 		return o.countsOnceElsewhere()
 	}
-	counts := make([]float64, 0, 2*len(o.slots))
-	for i := range o.slots {
-		y := o.slots[i].tally()
+	counts := make([]float64, 0, 2*len(o.states))
+	for i := range o.states {
+		y := o.states[i].tally()
 		counts = append(counts, y.elements, y.whole)
 	}
 	if err := o.norm.SumFloats(counts); err != nil {
 		return err
 	}
-	for i := range o.slots {
-		y := o.slots[i].tally()
+	for i := range o.states {
+		y := o.states[i].tally()
 		y.elements, y.whole = counts[2*i], counts[2*i+1]
 		if err := y.check(sums[0]); err != nil {
 			return err
@@ -129,7 +129,7 @@ func (o *Optimizer) countsOnceElsewhere() error {
 		return fmt.Errorf("optim: ranks of Norm have other parameters than this one: Norm must be a group of package dist, not %T", o.norm)
 	}
 	held := make([]float64, g.Size()) // parameters of each rank
-	held[g.Rank()] = float64(len(o.slots))
+	held[g.Rank()] = float64(len(o.states))
 	if err := o.norm.SumFloats(held); err != nil {
 		return err
 	}
@@ -142,8 +142,8 @@ func (o *Optimizer) countsOnceElsewhere() error {
 	}
 	const fields = 4
 	all, names := make([]float64, fields*total), map[float64]string{}
-	for i := range o.slots {
-		y := o.slots[i].tally()
+	for i := range o.states {
+		y := o.states[i].tally()
 		key := float64(tensor.HashName(y.name) >> 12) // exact in a float64
 		names[key] = y.name
 		copy(all[fields*(first+i):], []float64{key, y.want, y.elements, y.whole})

@@ -11,21 +11,21 @@ import (
 // Optimizer updates parameters from their gradients. It belongs to one goroutine.
 type Optimizer struct {
 	common
-	rule  rule
-	exec  *tensor.Exec
-	slots []slot    // those of a group together
-	idle  nn.Params // frozen when the optimizer was made: there is no state for them
-	steps int
-	spans *trace.Recorder       // of Trace, or nil
-	rate  float64               // LR of this step
-	probe func([]GradSum) error // of Probe, or nil
+	rule   rule
+	exec   *tensor.Exec
+	states []paramState // those of a group together
+	idle   nn.Params    // frozen when the optimizer was made: there is no state for them
+	steps  int
+	spans  *trace.Recorder       // of Trace, or nil
+	rate   float64               // LR of this step
+	probe  func([]GradSum) error // of Probe, or nil
 	clipping
 	scratch tensor.Tensor // a gradient in the type of its parameter's moments
 	ema     *EMA          // or nil
 }
 
-// slot is one parameter with its state.
-type slot struct {
+// paramState is one parameter with its state.
+type paramState struct {
 	p       *tensor.Param
 	lrScale float64
 	decay   float64
@@ -51,26 +51,26 @@ func newOptimizer(params nn.Params, r rule, c common) *Optimizer {
 		if p.Local.IsZero() {
 			fail("parameter %v was never made: call nn.Init or Attach first", p)
 		}
-		o.addSlot(p)
+		o.addParamState(p)
 	}
-	if len(o.slots) == 0 {
+	if len(o.states) == 0 {
 		fail("no trainable parameters")
 	}
 	o.mustHoldAll()
-	slices.SortStableFunc(o.slots, func(a, b slot) int { return a.group - b.group })
-	dev := o.slots[0].p.Local.Device()
+	slices.SortStableFunc(o.states, func(a, b paramState) int { return a.group - b.group })
+	dev := o.states[0].p.Local.Device()
 	o.exec = tensor.NewExec(dev)
 	blocks := 0
-	for i := range o.slots {
-		o.tellScale(o.slots[i].p)
-		blocks += sumBlocks(o.slots[i].p.Local.Len())
+	for i := range o.states {
+		o.tellScale(o.states[i].p)
+		blocks += sumBlocks(o.states[i].p.Local.Len())
 	}
 	o.clipping = newClipping(dev, blocks)
 	return o
 }
 
-func (o *Optimizer) addSlot(p *tensor.Param) {
-	s := slot{p: p, lrScale: 1, decay: o.decay, group: len(o.groups), dtype: p.Local.DType()}
+func (o *Optimizer) addParamState(p *tensor.Param) {
+	s := paramState{p: p, lrScale: 1, decay: o.decay, group: len(o.groups), dtype: p.Local.DType()}
 	if i := slices.IndexFunc(o.groups, func(g Group) bool { return g.Match(p) }); i >= 0 {
 		g := o.groups[i]
 		s.group, s.decay = i, g.WeightDecay
@@ -79,8 +79,8 @@ func (o *Optimizer) addSlot(p *tensor.Param) {
 		}
 	}
 	dev, n := p.Local.Device(), p.Local.Len()
-	if len(o.slots) > 0 {
-		if first := o.slots[0].p.Local.Device(); dev != first && !(dev.Host() && first.Host()) {
+	if len(o.states) > 0 {
+		if first := o.states[0].p.Local.Device(); dev != first && !(dev.Host() && first.Host()) {
 			fail("parameters on %v and %v; an optimizer has one device", first, dev)
 		}
 	}
@@ -91,7 +91,7 @@ func (o *Optimizer) addSlot(p *tensor.Param) {
 	for i := range o.rule.state() {
 		s.moments[i] = tensor.NewFor(tensor.OptimizerState, dev, s.dtype, n)
 	}
-	o.slots = append(o.slots, s)
+	o.states = append(o.states, s)
 }
 
 // LR returns the learning rate of the next step, before a group's LRScale.
@@ -139,9 +139,9 @@ func (o *Optimizer) Step() error {
 		o.apply()
 		o.count()
 	}
-	for i := range o.slots {
-		o.slots[i].p.Consume()
-		o.tellScale(o.slots[i].p) // it may have got its owner after the optimizer
+	for i := range o.states {
+		o.states[i].p.Consume()
+		o.tellScale(o.states[i].p) // it may have got its owner after the optimizer
 	}
 	return nil
 }
@@ -149,10 +149,10 @@ func (o *Optimizer) Step() error {
 // count notes that a step is done.
 func (o *Optimizer) count() {
 	r := o.exec.Recording()
-	var took []*slot
+	var took []*paramState
 	o.steps++
-	for i := range o.slots {
-		if s := &o.slots[i]; s.ready() {
+	for i := range o.states {
+		if s := &o.states[i]; s.ready() {
 			s.steps++
 			s.p.Changed()
 			if r != nil {
@@ -178,8 +178,8 @@ func (o *Optimizer) count() {
 
 // apply updates the parameters.
 func (o *Optimizer) apply() {
-	for i := range o.slots {
-		if s := &o.slots[i]; s.ready() {
+	for i := range o.states {
+		if s := &o.states[i]; s.ready() {
 			o.syncMaster(s)
 		}
 	}
@@ -187,7 +187,7 @@ func (o *Optimizer) apply() {
 	if r := o.exec.Recording(); r != nil {
 		r.Host(func() { o.rate = o.LR() })
 	}
-	for i := 0; i < len(o.slots); {
+	for i := 0; i < len(o.states); {
 		i = o.update(i)
 	}
 	if o.ema != nil {
@@ -195,11 +195,11 @@ func (o *Optimizer) apply() {
 	}
 }
 
-// ready reports whether the slot takes part in a step.
-func (s *slot) ready() bool { return s.p.HasGrad() }
+// ready reports whether the parameter takes part in a step.
+func (s *paramState) ready() bool { return s.p.HasGrad() }
 
-// check panics if the parameter does not fit its slot any more, and waits until no collective uses it.
-func (s *slot) check() {
+// check panics if the parameter does not fit its state any more, and waits until no collective uses it.
+func (s *paramState) check() {
 	p := s.p
 	if !s.ready() {
 		return
@@ -214,10 +214,10 @@ func (s *slot) check() {
 	tensor.Raw(g).Settle()
 }
 
-// update launches the kernel for slot i and all following ones that share its hyperparameters, and returns the index of
-// the next slot.
+// update launches the kernel for parameter i and all following ones that share its hyperparameters, and returns the index of
+// the next one.
 func (o *Optimizer) update(i int) int {
-	s := &o.slots[i]
+	s := &o.states[i]
 	if !s.ready() {
 		return i + 1
 	}
@@ -230,8 +230,8 @@ func (o *Optimizer) update(i int) int {
 		return i + 1
 	}
 	a := o.exec.Args(o.rule.op(), s.p.Local.DType())
-	for ; i < len(o.slots); i++ {
-		x := &o.slots[i]
+	for ; i < len(o.states); i++ {
+		x := &o.states[i]
 		if !x.ready() {
 			continue
 		}
@@ -245,17 +245,17 @@ func (o *Optimizer) update(i int) int {
 }
 
 // special reports whether casts stand before or after the kernel, so that it runs for this parameter alone.
-func (s *slot) special() bool { return s.p.Grad.DType() != s.p.Local.DType() }
+func (s *paramState) special() bool { return s.p.Grad.DType() != s.p.Local.DType() }
 
 // value returns what the kernel updates.
-func (s *slot) value() tensor.Tensor {
+func (s *paramState) value() tensor.Tensor {
 	if !s.master.IsZero() {
 		return s.master
 	}
 	return s.p.Local
 }
 
-func (o *Optimizer) add(a *tensor.Args, s *slot, g tensor.Tensor) {
+func (o *Optimizer) add(a *tensor.Args, s *paramState, g tensor.Tensor) {
 	n := g.Len()
 	if n == 0 { // a rank's shard may be empty
 		return
@@ -274,7 +274,7 @@ func (o *Optimizer) add(a *tensor.Args, s *slot, g tensor.Tensor) {
 	a.ListLen = append(a.ListLen, n)
 }
 
-func (o *Optimizer) launch(a *tensor.Args, s *slot) {
+func (o *Optimizer) launch(a *tensor.Args, s *paramState) {
 	if len(a.List) == 0 {
 		return
 	}
@@ -288,7 +288,7 @@ func (o *Optimizer) launch(a *tensor.Args, s *slot) {
 	o.exec.Launch()
 }
 
-// set fills in what the rule's kernel needs to know for the next step of a slot.
-func (o *Optimizer) set(a *tensor.Args, s *slot) {
+// set fills in what the rule's kernel needs to know for the next step of a parameter.
+func (o *Optimizer) set(a *tensor.Args, s *paramState) {
 	o.rule.set(a, hyper{lr: o.rate * s.lrScale, decay: s.decay, step: s.steps + 1})
 }

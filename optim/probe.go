@@ -19,8 +19,8 @@ func (o *Optimizer) Probe(f func(sums []GradSum) error) { o.probe = f }
 // begin checks what a Step needs, and lets the probe look at the gradients.
 func (o *Optimizer) begin() error {
 	o.checkIdle()
-	for i := range o.slots {
-		o.slots[i].check()
+	for i := range o.states {
+		o.states[i].check()
 	}
 	switch {
 	case o.probe == nil:
@@ -34,9 +34,9 @@ func (o *Optimizer) begin() error {
 
 // gradSums returns the sums of squares by parameter.
 func (o *Optimizer) gradSums() []GradSum {
-	at := make([]int, 1, len(o.slots)+1) // where the blocks of a slot begin
-	for i := range o.slots {
-		p, end := o.slots[i].p, at[i]
+	at := make([]int, 1, len(o.states)+1) // where the blocks of a parameter begin
+	for i := range o.states {
+		p, end := o.states[i].p, at[i]
 		if p.HasGrad() && p.Grad.Len() > 0 {
 			n := p.Grad.Len()
 			a := o.exec.Args(tensor.OpSumSquares, p.Grad.DType()).Out(o.blocks)
@@ -51,9 +51,9 @@ func (o *Optimizer) gradSums() []GradSum {
 	if o.scaler != nil {
 		scale = 1 / o.scaler.Scale
 	}
-	sums := make([]GradSum, len(o.slots))
-	for i := range o.slots {
-		sums[i].Param = o.slots[i].p
+	sums := make([]GradSum, len(o.states))
+	for i := range o.states {
+		sums[i].Param = o.states[i].p
 		for _, x := range blocks[at[i]:at[i+1]] {
 			sums[i].Squares += x * scale * scale
 		}

@@ -36,8 +36,8 @@ func (o *Optimizer) State() State {
 		scaler := *o.scaler
 		st.Scaler = &scaler
 	}
-	for i := range o.slots {
-		s := &o.slots[i]
+	for i := range o.states {
+		s := &o.states[i]
 		o.syncMaster(s)
 		st.Counts[s.p.Name()] = s.steps
 		st.Tensors = append(st.Tensors, o.tensors(s)...)
@@ -45,7 +45,7 @@ func (o *Optimizer) State() State {
 	return st
 }
 
-func (o *Optimizer) tensors(s *slot) (ts []StateTensor) {
+func (o *Optimizer) tensors(s *paramState) (ts []StateTensor) {
 	add := func(key string, x tensor.Tensor) {
 		ts = append(ts, StateTensor{s.p.Name() + "." + key, s.p, x})
 	}
@@ -76,13 +76,13 @@ func (o *Optimizer) SetState(st State) error {
 	}
 	var own []StateTensor
 	unknown := maps.Clone(st.Counts)
-	for i := range o.slots {
-		name := o.slots[i].p.Name()
+	for i := range o.states {
+		name := o.states[i].p.Name()
 		if _, ok := st.Counts[name]; !ok {
 			errs = append(errs, fmt.Errorf("no step count for %s", name))
 		}
 		delete(unknown, name)
-		own = append(own, o.tensors(&o.slots[i])...)
+		own = append(own, o.tensors(&o.states[i])...)
 	}
 	for _, name := range slices.Sorted(maps.Keys(unknown)) {
 		errs = append(errs, fmt.Errorf("unknown parameter %s", name))
@@ -124,8 +124,8 @@ func (o *Optimizer) adopt(st State, own []StateTensor) {
 	if o.scaler != nil {
 		*o.scaler = *st.Scaler
 	}
-	for i := range o.slots {
-		s := &o.slots[i]
+	for i := range o.states {
+		s := &o.states[i]
 		s.steps, s.synced = st.Counts[s.p.Name()], true
 	}
 }

@@ -22,12 +22,12 @@ type arriving struct {
 	parts []arrival
 }
 
-// afloat is what a Ctx knows of tensors that arrive: the output, and a gradient.
-type afloat struct {
+// arrivals is what a Ctx knows of tensors that arrive: the output, and a gradient.
+type arrivals struct {
 	coming, back   arriving
 	differentiates bool    // Backward runs, or has run
 	out            *header // of a Fetcher
-	spent          storage // what a collective still used when it was given up
+	released       storage // what a collective still used when it was given up
 }
 
 // Arrives says that rows lo to hi of y's first dimension are there when p is over; no rows where p only has to be waited for. y is the
@@ -55,23 +55,23 @@ func (c *Ctx) mustHide(a *arriving, what string) {
 	}
 }
 
-// hide takes the memory of what arrives away: from now on, who reads it waits.
-func (s *storage) hide() {
+// hideUntilArrival takes the memory of what arrives away: from now on, who reads it waits.
+func (s *storage) hideUntilArrival() {
 	if a := s.coming; a != nil && len(a.parts) > 0 && s.ptr != nil {
 		a.ptr, s.ptr = s.ptr, nil
 	}
 }
 
-// arrived makes memory that is on its way, or was given up, be there, and reports whether it is.
-func (s *storage) arrived() bool {
+// waitArrival makes memory that is on its way, or was given up, be there, and reports whether it is.
+func (s *storage) waitArrival() bool {
 	a := s.coming
-	if a == nil || a.ptr == nil && !s.fetch() {
+	if a == nil || a.ptr == nil && !s.refetch() {
 		return false
 	}
 	for _, p := range a.parts {
 		a.await(p.p)
 	}
-	return s.land()
+	return s.markArrived()
 }
 
 func (a *arriving) await(p Pending) {
@@ -80,8 +80,8 @@ func (a *arriving) await(p Pending) {
 	}
 }
 
-// land makes memory that is on its way visible. It reports whether there is any.
-func (s *storage) land() bool {
+// markArrived makes memory that is on its way visible. It reports whether there is any.
+func (s *storage) markArrived() bool {
 	a := s.coming
 	if a == nil || a.ptr == nil {
 		return false
@@ -90,8 +90,8 @@ func (s *storage) land() bool {
 	return true
 }
 
-// fetch begins to fill memory that was given up. It reports whether s is such.
-func (s *storage) fetch() bool {
+// refetch begins to fill memory that was given up. It reports whether s is such.
+func (s *storage) refetch() bool {
 	a := s.coming
 	c := a.c
 	if c.out == nil || s != &c.out.own {
@@ -99,7 +99,7 @@ func (s *storage) fetch() bool {
 	}
 	t := c.t
 	if !t.inBackward {
-		t.giveUp(c)
+		t.freeFetched(c)
 	}
 	y := t.blankHeader()
 	y.sizeAs(c.out)
@@ -114,17 +114,17 @@ func (s *storage) fetch() bool {
 	return true
 }
 
-// expect begins to fetch an input of n that was given up, if the gradient of another input reads it: its own mostly does not.
-func (t *Tape) expect(n *Node, i int) {
+// prefetch begins to fetch an input of n that was given up, if the gradient of another input reads it: its own mostly does not.
+func (t *Tape) prefetch(n *Node, i int) {
 	s := n.in[i].st
 	if s != nil && s.ptr == nil && s.coming != nil && s.coming.ptr == nil && n.op != OpApply && n.need != 1<<i && n.reads(i) {
-		s.fetch()
+		s.refetch()
 	}
 }
 
-// giveUp frees the memory of the last Fetcher's output; that of next is the last one from now on. What is freed depends on the program
+// freeFetched frees the memory of the last Fetcher's output; that of next is the last one from now on. What is freed depends on the program
 // alone, so that all ranks fetch the same.
-func (t *Tape) giveUp(next *Ctx) {
+func (t *Tape) freeFetched(next *Ctx) {
 	c := t.fetched
 	if t.fetched = next; c == nil || c == next {
 		return
@@ -133,35 +133,35 @@ func (t *Tape) giveUp(next *Ctx) {
 	if c.out.st != s || s.coming != &c.coming || s.refs == 0 || s.ptr == nil || c.out.kept || t.keepAll {
 		return
 	}
-	if s.busy() && c.spent.ptr == nil { // whoever sends it has it until then
-		c.spent.ptr, c.spent.bytes, c.spent.arena = s.ptr, s.bytes, s.arena
-		c.spent.held, s.held = s.held, c.spent.held[:0]
-		c.spent.lent, s.lent = s.lent, 0
-		t.limbo = append(t.limbo, &c.spent)
+	if s.busy() && c.released.ptr == nil { // whoever sends it has it until then
+		c.released.ptr, c.released.bytes, c.released.arena = s.ptr, s.bytes, s.arena
+		c.released.pending, s.pending = s.pending, c.released.pending[:0]
+		c.released.numPending, s.numPending = s.numPending, 0
+		t.unreferenced = append(t.unreferenced, &c.released)
 	} else {
-		s.settle()
+		s.waitUsers()
 		t.mem.release(block{s.ptr, s.bytes})
 	}
 	s.ptr = nil
 }
 
-// made notes that h is the output of c's Function.
-func (t *Tape) made(c *Ctx, h *header) {
+// noteFetched notes that h is the output of c's Function.
+func (t *Tape) noteFetched(c *Ctx, h *header) {
 	if h.st != nil {
-		h.st.hide()
+		h.st.hideUntilArrival()
 	}
 	c.mustHide(&c.coming, "the output")
 	if _, ok := c.f.(Fetcher); !ok || !t.record || t.recompute || !t.recording() || c.need == 0 || h.st != &h.own {
 		return
 	}
 	c.coming.c, c.out, h.st.coming = c, h, &c.coming
-	t.giveUp(c)
+	t.freeFetched(c)
 }
 
 // gemmArriving is gemm for an A of which parts arrive, which are multiplied one by one. It reports false if A is whole.
 func (t *Tape) gemmArriving(c, a, b *header, g *gemm) bool {
 	s := a.st
-	if s.coming == nil || g.ta || g.batch != 1 || a.ld != 0 || a.off != 0 || s.coming.ptr == nil && !s.fetch() {
+	if s.coming == nil || g.ta || g.batch != 1 || a.ld != 0 || a.off != 0 || s.coming.ptr == nil && !s.refetch() {
 		return false
 	}
 	parts := s.coming.parts
@@ -173,7 +173,7 @@ func (t *Tape) gemmArriving(c, a, b *header, g *gemm) bool {
 		return false
 	}
 	coming := s.coming
-	s.land()
+	s.markArrived()
 	for _, p := range parts {
 		coming.await(p.p)
 		if p.hi == p.lo {

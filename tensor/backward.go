@@ -124,7 +124,7 @@ func (t *Tape) finishBackward() {
 	t.open--
 	t.spans.Phase("")
 	t.mem.report()
-	t.dismiss()
+	t.forgetOwners()
 	t.count(t.more)
 	if r := t.Recording(); r != nil {
 		more := t.more
@@ -172,7 +172,7 @@ func (t *Tape) run(from int) {
 		}
 		if m := n.need & n.leaf; m != 0 {
 			if t.putOff && from == 0 {
-				t.hold(n, m)
+				t.deferNode(n, m)
 				continue
 			}
 			t.deferred, t.deferMask = n, m
@@ -241,11 +241,11 @@ func (t *Tape) beforeUse(n *Node) {
 		}
 		s := h.base
 		if s == nil {
-			t.expect(n, i)
+			t.prefetch(n, i)
 			continue
 		}
 		if s.version != s.p.version && n.reads(i) {
-			s.stale(n.op.String())
+			s.failStale(n.op.String())
 		}
 		if s.p.owner != nil {
 			s.p.owner.BeforeUse(s.p, Backward)

@@ -126,7 +126,7 @@ func checkpointVJP(t *Tape, n *Node, need uint8) {
 		}
 		c.in = append(c.in, x.maybe())
 	}
-	y := t.again(n, c)
+	y := t.rerun(n, c)
 	y.grad, n.out.grad = n.out.grad, nil
 	t.run(nodes)
 	t.nn = nodes
@@ -146,8 +146,8 @@ func checkpointVJP(t *Tape, n *Node, need uint8) {
 	t.sweep(mark, t.nh, nil, nil)
 }
 
-// again runs a checkpointed function for the second time, under the random keys of the first.
-func (t *Tape) again(n *Node, c *Ctx) *header {
+// rerun runs a checkpointed function for the second time, under the random keys of the first.
+func (t *Tape) rerun(n *Node, c *Ctx) *header {
 	recompute, rows, replayed := t.recompute, t.rows, t.replayed
 	t.recompute, t.rows, t.replayed = true, unpack(n.I), n.call
 	y := t.arg(n.fn(c.in...))

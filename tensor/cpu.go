@@ -29,14 +29,14 @@ type cpuQueue struct {
 	operand int
 	wideAt  Ptr
 	// packed panels of GEMM, per thread
-	lanes32 []gemmLane[float32]
-	lanes64 []gemmLane[float64]
+	workspaces32 []gemmWorkspace[float32]
+	workspaces64 []gemmWorkspace[float64]
 	// the same of bfloat16
-	lanesBF16 []bf16Lane
-	conv32    convWork[float32]
-	conv64    convWork[float64]
-	attn32    []attnLane[float32]
-	attn64    []attnLane[float64]
+	workspacesBF16 []bf16Workspace
+	conv32         convWork[float32]
+	conv64         convWork[float64]
+	attn32         []attnWorkspace[float32]
+	attn64         []attnWorkspace[float64]
 }
 
 // Sync returns nil: kernels of the CPU are done when their launch returns.

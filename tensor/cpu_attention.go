@@ -2,18 +2,18 @@ package tensor
 
 import "github.com/ringo-ml/ringo/internal/kernel"
 
-// attnLane is what one thread of the pool needs to compute attention.
-type attnLane[T kernel.Float] struct {
+// attnWorkspace is what one thread of the pool needs to compute attention.
+type attnWorkspace[T kernel.Float] struct {
 	a kernel.Attention[T]
 	w *kernel.AttentionWork[T]
 }
 
-func attention32(q *cpuQueue) *[]attnLane[float32] { return &q.attn32 }
-func attention64(q *cpuQueue) *[]attnLane[float64] { return &q.attn64 }
+func attention32(q *cpuQueue) *[]attnWorkspace[float32] { return &q.attn32 }
+func attention64(q *cpuQueue) *[]attnWorkspace[float64] { return &q.attn64 }
 
 // attentionKernel computes OpAttention: operands are output, logarithmic sums, qkv; see Tape.attention.
-func attentionKernel[T kernel.Float](lanes func(q *cpuQueue) *[]attnLane[T]) Kernel {
-	return attentionLaunch(lanes, func(l *attnLane[T], a *Args) int {
+func attentionKernel[T kernel.Float](workspaces func(q *cpuQueue) *[]attnWorkspace[T]) Kernel {
+	return attentionLaunch(workspaces, func(l *attnWorkspace[T], a *Args) int {
 		l.a.Out, l.a.LSE = slice[T](a, 0), slice[T](a, 1)
 		l.a.Pack(slice[T](a, 2), nil)
 		return l.a.Blocks()
@@ -21,8 +21,8 @@ func attentionKernel[T kernel.Float](lanes func(q *cpuQueue) *[]attnLane[T]) Ker
 }
 
 // attentionGradKernel computes OpAttentionGrad: operands are the gradient, qkv, output, its gradient, logarithmic sums.
-func attentionGradKernel[T kernel.Float](lanes func(q *cpuQueue) *[]attnLane[T]) Kernel {
-	return attentionLaunch(lanes, func(l *attnLane[T], a *Args) int {
+func attentionGradKernel[T kernel.Float](workspaces func(q *cpuQueue) *[]attnWorkspace[T]) Kernel {
+	return attentionLaunch(workspaces, func(l *attnWorkspace[T], a *Args) int {
 		l.a.Pack(slice[T](a, 1), slice[T](a, 0))
 		l.a.Out, l.a.GradOut, l.a.LSE = slice[T](a, 2), slice[T](a, 3), slice[T](a, 4)
 		return l.a.Groups()
@@ -30,8 +30,8 @@ func attentionGradKernel[T kernel.Float](lanes func(q *cpuQueue) *[]attnLane[T])
 }
 
 // crossAttentionKernel computes OpCrossAttention: operands are output, logarithmic sums, queries, keys, values, masks.
-func crossAttentionKernel[T kernel.Float](lanes func(q *cpuQueue) *[]attnLane[T]) Kernel {
-	return attentionLaunch(lanes, func(l *attnLane[T], a *Args) int {
+func crossAttentionKernel[T kernel.Float](workspaces func(q *cpuQueue) *[]attnWorkspace[T]) Kernel {
+	return attentionLaunch(workspaces, func(l *attnWorkspace[T], a *Args) int {
 		l.a.Out, l.a.LSE = slice[T](a, 0), slice[T](a, 1)
 		l.a.Q = slice[T](a, 2)
 		if a.DT[3].IsHalf() {
@@ -46,8 +46,8 @@ func crossAttentionKernel[T kernel.Float](lanes func(q *cpuQueue) *[]attnLane[T]
 
 // crossAttentionGradKernel computes OpCrossAttentionGrad: operands are the gradients of queries, keys and values, these, the output,
 // its gradient, logarithmic sums, masks, the gradient of the sums.
-func crossAttentionGradKernel[T kernel.Float](lanes func(q *cpuQueue) *[]attnLane[T]) Kernel {
-	return attentionLaunch(lanes, func(l *attnLane[T], a *Args) int {
+func crossAttentionGradKernel[T kernel.Float](workspaces func(q *cpuQueue) *[]attnWorkspace[T]) Kernel {
+	return attentionLaunch(workspaces, func(l *attnWorkspace[T], a *Args) int {
 		l.a.GradQ, l.a.GradK, l.a.GradV = slice[T](a, 0), slice[T](a, 1), slice[T](a, 2)
 		l.a.Q, l.a.K, l.a.V = slice[T](a, 3), slice[T](a, 4), slice[T](a, 5)
 		l.a.Out, l.a.GradOut, l.a.LSE = slice[T](a, 6), slice[T](a, 7), slice[T](a, 8)
@@ -57,17 +57,17 @@ func crossAttentionGradKernel[T kernel.Float](lanes func(q *cpuQueue) *[]attnLan
 }
 
 // attentionLaunch makes a kernel that cuts as many parts as operands says over the pool.
-func attentionLaunch[T kernel.Float](lanes func(q *cpuQueue) *[]attnLane[T], operands func(l *attnLane[T], a *Args) int,
+func attentionLaunch[T kernel.Float](workspaces func(q *cpuQueue) *[]attnWorkspace[T], operands func(l *attnWorkspace[T], a *Args) int,
 	run func(a *kernel.Attention[T], w *kernel.AttentionWork[T], lo, hi int)) Kernel {
 	fn := func(q *cpuQueue, _ *Args, lo, hi, thread int) {
-		all := *lanes(q)
+		all := *workspaces(q)
 		run(&all[0].a, all[thread].w, lo, hi)
 	}
 	return func(q Queue, a *Args) {
 		c := q.(*cpuQueue)
-		all := lanes(c)
+		all := workspaces(c)
 		for len(*all) < c.pool.n {
-			*all = append(*all, attnLane[T]{w: kernel.NewAttentionWork[T]()})
+			*all = append(*all, attnWorkspace[T]{w: kernel.NewAttentionWork[T]()})
 		}
 		l := &(*all)[0]
 		l.a = kernel.Attention[T]{HeadDim: a.I[0], Causal: a.I[1] != 0, Offset: a.I[7], Scale: T(a.F[0]), Drop: a.F[1], Key: a.Key,

@@ -13,7 +13,7 @@ const fewQueries = 16
 // crossAttentionHalf computes OpCrossAttention of 16-bit floats.
 func crossAttentionHalf() Kernel {
 	k := crossAttentionKernel(attention32)
-	all, fewer := via32(k), via32But(k, 3, 4)
+	all, fewer := throughFloat32(k), throughFloat32Except(k, 3, 4)
 	return func(q Queue, a *Args) {
 		if a.Dim[1] <= fewQueries {
 			fewer(q, a)

@@ -22,18 +22,18 @@ const (
 
 // convWork is what convolutions of an element type use while they run.
 type convWork[T kernel.Float] struct {
-	lanes   []convLane[T]
-	weights []T // turned round
-	sums    []T // gradients of the weights, by parts of the batch
-	window  window
-	m       int // rows of the matrix of weights
-	parts   int
-	blocks  int // of channels
-	conv    Conv
+	workspaces []convWorkspace[T]
+	weights    []T // turned round
+	sums       []T // gradients of the weights, by parts of the batch
+	window     window
+	m          int // rows of the matrix of weights
+	parts      int
+	blocks     int // of channels
+	conv       Conv
 }
 
-// convLane is the memory of a thread.
-type convLane[T kernel.Float] struct{ padded, tile []T }
+// convWorkspace is the memory of a thread.
+type convWorkspace[T kernel.Float] struct{ padded, tile []T }
 
 // window says how pixels of the output read the input: through taps, on planes with a border of zeros.
 type window struct {
@@ -48,8 +48,12 @@ type window struct {
 	ld             int // elements of a row of the tile's matrix
 }
 
-func conv32(q *cpuQueue) (*convWork[float32], *[]gemmLane[float32]) { return &q.conv32, &q.lanes32 }
-func conv64(q *cpuQueue) (*convWork[float64], *[]gemmLane[float64]) { return &q.conv64, &q.lanes64 }
+func conv32(q *cpuQueue) (*convWork[float32], *[]gemmWorkspace[float32]) {
+	return &q.conv32, &q.workspaces32
+}
+func conv64(q *cpuQueue) (*convWork[float64], *[]gemmWorkspace[float64]) {
+	return &q.conv64, &q.workspaces64
+}
 
 func grown[T any](x []T, n int) []T {
 	if cap(x) < n {
@@ -59,8 +63,8 @@ func grown[T any](x []T, n int) []T {
 }
 
 // begin makes room for tiles of the window with so many bytes.
-func (s *convWork[T]) begin(q *cpuQueue, lanes *[]gemmLane[T], bytes int) {
-	growLanes(q, lanes)
+func (s *convWork[T]) begin(q *cpuQueue, workspaces *[]gemmWorkspace[T], bytes int) {
+	growWorkspaces(q, workspaces)
 	w := &s.window
 	k := w.depth()
 	size := 4
@@ -75,11 +79,11 @@ func (s *convWork[T]) begin(q *cpuQueue, lanes *[]gemmLane[T], bytes int) {
 	if w.ld*size%4096 == 0 { // rows that are pages apart share their places in the caches
 		w.ld += 64 / size
 	}
-	for len(s.lanes) < q.pool.n {
-		s.lanes = append(s.lanes, convLane[T]{})
+	for len(s.workspaces) < q.pool.n {
+		s.workspaces = append(s.workspaces, convWorkspace[T]{})
 	}
-	for i := range s.lanes {
-		l := &s.lanes[i]
+	for i := range s.workspaces {
+		l := &s.workspaces[i]
 		l.padded, l.tile = grown(l.padded, w.c*w.planeH*w.planeW), grown(l.tile, k*w.ld)
 	}
 }
@@ -87,8 +91,8 @@ func (s *convWork[T]) begin(q *cpuQueue, lanes *[]gemmLane[T], bytes int) {
 // depth is the number of elements that an output pixel reads.
 func (w *window) depth() int { return w.c * w.kh * w.kw }
 
-// asItLies reports whether the matrix of taps is the input.
-func (w *window) asItLies() bool {
+// isInput reports whether the matrix of taps is the input.
+func (w *window) isInput() bool {
 	return w.kh*w.kw == 1 && w.sh == 1 && w.sw == 1 && w.top == 0 && w.left == 0 && w.gapH == 1 && w.gapW == 1 && w.planeH == w.h && w.planeW == w.w
 }
 
@@ -154,15 +158,15 @@ func (s *convWork[T]) convolve(q *cpuQueue, a *Args, part part) {
 }
 
 // convPart makes the part of convolve for a kernel with operands out, src and, but for the gradient, weights and bias.
-func convPart[T kernel.Float](work func(q *cpuQueue) (*convWork[T], *[]gemmLane[T]), turned bool) part {
+func convPart[T kernel.Float](work func(q *cpuQueue) (*convWork[T], *[]gemmWorkspace[T]), turned bool) part {
 	return func(q *cpuQueue, a *Args, lo, hi, thread int) {
-		s, lanes := work(q)
-		l, g, w := &s.lanes[thread], &(*lanes)[thread], &s.window
+		s, workspaces := work(q)
+		l, g, w := &s.workspaces[thread], &(*workspaces)[thread], &s.window
 		out, src, weights, bias := slice[T](a, 0), slice[T](a, 1), s.weights, []T(nil)
 		if !turned {
 			weights, bias = slice[T](a, 2), slice[T](a, 3)
 		}
-		k, pixels, direct, last := w.depth(), w.oh*w.ow, w.asItLies(), -1
+		k, pixels, direct, last := w.depth(), w.oh*w.ow, w.isInput(), -1
 		clear(l.padded)
 		g.g = kernel.Gemm[T]{M: s.m, K: k, LDA: k, Alpha: 1, LDC: pixels}
 		for item := lo; item < hi; item++ {
@@ -206,33 +210,33 @@ func (c *Conv) gradWindow() window {
 		planeH: c.H + spanH, planeW: c.W + spanW, kh: c.KH, kw: c.KW, dh: c.DilationH, dw: c.DilationW, sh: 1, sw: 1, oh: c.H, ow: c.W}
 }
 
-func convKernel[T kernel.Float](work func(q *cpuQueue) (*convWork[T], *[]gemmLane[T])) Kernel {
+func convKernel[T kernel.Float](work func(q *cpuQueue) (*convWork[T], *[]gemmWorkspace[T])) Kernel {
 	run := convPart(work, false)
 	return func(queue Queue, a *Args) {
 		q := queue.(*cpuQueue)
-		s, lanes := work(q)
+		s, workspaces := work(q)
 		s.conv = ConvOf(a)
 		s.window, s.m = s.conv.window(), s.conv.Out/s.conv.Groups
-		s.begin(q, lanes, convTile)
+		s.begin(q, workspaces, convTile)
 		s.convolve(q, a, run)
 	}
 }
 
-func convGradXKernel[T kernel.Float](work func(q *cpuQueue) (*convWork[T], *[]gemmLane[T])) Kernel {
+func convGradXKernel[T kernel.Float](work func(q *cpuQueue) (*convWork[T], *[]gemmWorkspace[T])) Kernel {
 	run := convPart(work, true)
 	return func(queue Queue, a *Args) {
 		q := queue.(*cpuQueue)
-		s, lanes := work(q)
+		s, workspaces := work(q)
 		s.conv = ConvOf(a)
 		s.window, s.m = s.conv.gradWindow(), s.conv.In/s.conv.Groups
-		s.begin(q, lanes, convTile)
-		s.turn(slice[T](a, 2))
+		s.begin(q, workspaces, convTile)
+		s.flipWeights(slice[T](a, 2))
 		s.convolve(q, a, run)
 	}
 }
 
-// turn makes the weights of the gradient: [groups, in, out, taps] of w [groups, out, in, taps], with taps from the last to the first.
-func (s *convWork[T]) turn(w []T) {
+// flipWeights makes the weights of the gradient: [groups, in, out, taps] of w [groups, out, in, taps], with taps from the last to the first.
+func (s *convWork[T]) flipWeights(w []T) {
 	in, out, taps := s.m, s.window.c, s.window.kh*s.window.kw
 	s.weights = grown(s.weights, len(w))
 	for g := range s.conv.Groups {
@@ -249,12 +253,12 @@ func (s *convWork[T]) turn(w []T) {
 
 // convGradWKernel sums products of taps and gradients over the pixels of parts of the batch, for blocks of channels, and then adds up
 // the parts in their order.
-func convGradWKernel[T kernel.Float](work func(q *cpuQueue) (*convWork[T], *[]gemmLane[T])) Kernel {
+func convGradWKernel[T kernel.Float](work func(q *cpuQueue) (*convWork[T], *[]gemmWorkspace[T])) Kernel {
 	part := func(q *cpuQueue, a *Args, lo, hi, thread int) {
-		s, lanes := work(q)
-		clear(s.lanes[thread].padded)
+		s, workspaces := work(q)
+		clear(s.workspaces[thread].padded)
 		for item := lo; item < hi; item++ {
-			s.sumPart(&s.lanes[thread], &(*lanes)[thread], slice[T](a, 1), slice[T](a, 2), item)
+			s.sumPart(&s.workspaces[thread], &(*workspaces)[thread], slice[T](a, 1), slice[T](a, 2), item)
 		}
 	}
 	whole := func(q *cpuQueue, a *Args, lo, hi, _ int) {
@@ -265,7 +269,7 @@ func convGradWKernel[T kernel.Float](work func(q *cpuQueue) (*convWork[T], *[]ge
 	}
 	return func(queue Queue, a *Args) {
 		q := queue.(*cpuQueue)
-		s, lanes := work(q)
+		s, workspaces := work(q)
 		s.conv = ConvOf(a)
 		c := &s.conv
 		s.window, s.m = c.window(), c.Out/c.Groups
@@ -274,7 +278,7 @@ func convGradWKernel[T kernel.Float](work func(q *cpuQueue) (*convWork[T], *[]ge
 		s.parts = max(min(c.N, convParts, convPartsElems/a.Len[0]), 1)
 		all := s.window.c
 		s.window.c = (all + s.blocks - 1) / s.blocks
-		s.begin(q, lanes, convGradTile)
+		s.begin(q, workspaces, convGradTile)
 		s.window.c = all
 		s.sums = grown(s.sums, s.parts*a.Len[0])
 		items := c.Groups * s.blocks
@@ -294,7 +298,7 @@ func (s *convWork[T]) block(item int) (sums []T, part, group, c0, c1 int) {
 	return s.sums[(part*s.conv.Groups+group)*w.c*column+c0*column:][:(c1-c0)*column], part, group, c0, c1
 }
 
-func (s *convWork[T]) sumPart(l *convLane[T], g *gemmLane[T], x, grad []T, item int) {
+func (s *convWork[T]) sumPart(l *convWorkspace[T], g *gemmWorkspace[T], x, grad []T, item int) {
 	w := &s.window
 	sums, part, group, c0, c1 := s.block(item)
 	pixels, k := w.oh*w.ow, (c1-c0)*w.kh*w.kw

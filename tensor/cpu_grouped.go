@@ -4,9 +4,9 @@ import "github.com/ringo-ml/ringo/internal/kernel"
 
 // See Tape.grouped for the arguments. Threads take rows of the output, over the groups' borders, so that groups of any
 // size are shared out evenly.
-func groupedKernel[T kernel.Float](lanes func(q *cpuQueue) *[]gemmLane[T]) Kernel {
+func groupedKernel[T kernel.Float](workspaces func(q *cpuQueue) *[]gemmWorkspace[T]) Kernel {
 	part := func(q *cpuQueue, a *Args, lo, hi, thread int) {
-		l, first, n, k := &(*lanes(q))[thread], 0, a.Dim[1], a.Dim[2]
+		l, first, n, k := &(*workspaces(q))[thread], 0, a.Dim[1], a.Dim[2]
 		for e, count := range slice[int64](a, 3) {
 			m := int(count)
 			l.g = kernel.Gemm[T]{M: m, N: n, K: k, TransB: a.I[0] != 0, Alpha: 1, Beta: T(a.F[0]), A: slice[T](a, 1)[first*k:], LDA: k,
@@ -21,14 +21,14 @@ func groupedKernel[T kernel.Float](lanes func(q *cpuQueue) *[]gemmLane[T]) Kerne
 	return func(q Queue, a *Args) {
 		c := q.(*cpuQueue)
 		checkCounts(slice[int64](a, 3), a.Dim[0])
-		growLanes(c, lanes(c))
+		growWorkspaces(c, workspaces(c))
 		c.pool.run(c, a, a.Dim[0], (4*c.pool.grain-1)/max(a.Dim[1]*a.Dim[2], 1)+1, 1, part)
 	}
 }
 
-func groupedGradKernel[T kernel.Float](lanes func(q *cpuQueue) *[]gemmLane[T]) Kernel {
+func groupedGradKernel[T kernel.Float](workspaces func(q *cpuQueue) *[]gemmWorkspace[T]) Kernel {
 	part := func(q *cpuQueue, a *Args, lo, hi, thread int) {
-		l, first, n, k := &(*lanes(q))[thread], 0, a.Dim[1], a.Dim[2]
+		l, first, n, k := &(*workspaces(q))[thread], 0, a.Dim[1], a.Dim[2]
 		for e, count := range slice[int64](a, 3) {
 			l.g = kernel.Gemm[T]{M: n, N: k, K: int(count), TransA: true, Alpha: 1, Beta: T(a.F[0]), A: slice[T](a, 1)[first*n:], LDA: n,
 				B: slice[T](a, 2)[first*k:], LDB: k, C: slice[T](a, 0)[e*n*k:], LDC: k}
@@ -39,7 +39,7 @@ func groupedGradKernel[T kernel.Float](lanes func(q *cpuQueue) *[]gemmLane[T]) K
 	return func(q Queue, a *Args) {
 		c := q.(*cpuQueue)
 		checkCounts(slice[int64](a, 3), a.Dim[0])
-		growLanes(c, lanes(c))
+		growWorkspaces(c, workspaces(c))
 		c.pool.run(c, a, a.Dim[1], (4*c.pool.grain-1)/max(a.Dim[0]*a.Dim[2], 1)+1, 16, part)
 	}
 }

@@ -121,11 +121,11 @@ func multiTensor[T kernel.Float](group int, step func(a *Args, i int, x [4][]T))
 	return spread(listTotal, one, 16, func(_ *cpuQueue, a *Args, lo, hi, _ int) { eachList(a, group, lo, hi, step) })
 }
 
-// via32 makes a kernel for 16-bit floats out of the float32 one: operands are widened, and outputs rounded once.
-func via32(k Kernel) Kernel { return via32But(k) }
+// throughFloat32 makes a kernel for 16-bit floats out of the float32 one: operands are widened, and outputs rounded once.
+func throughFloat32(k Kernel) Kernel { return throughFloat32Except(k) }
 
-// via32But is via32 for a kernel that widens some operands itself.
-func via32But(k Kernel, own ...int) Kernel {
+// throughFloat32Except is throughFloat32 for a kernel that widens some operands itself.
+func throughFloat32Except(k Kernel, own ...int) Kernel {
 	return func(q Queue, a *Args) {
 		c := q.(*cpuQueue)
 		if len(a.List) > 0 {

@@ -6,27 +6,27 @@ import (
 	"github.com/ringo-ml/ringo/internal/kernel"
 )
 
-// gemmLane is what one thread of the pool needs to multiply matrices.
-type gemmLane[T kernel.Float] struct {
+// gemmWorkspace is what one thread of the pool needs to multiply matrices.
+type gemmWorkspace[T kernel.Float] struct {
 	g  kernel.Gemm[T]
 	ws []T
 }
 
-func workspace32(q *cpuQueue) *[]gemmLane[float32] { return &q.lanes32 }
-func workspace64(q *cpuQueue) *[]gemmLane[float64] { return &q.lanes64 }
+func workspace32(q *cpuQueue) *[]gemmWorkspace[float32] { return &q.workspaces32 }
+func workspace64(q *cpuQueue) *[]gemmWorkspace[float64] { return &q.workspaces64 }
 
 // matmulKernel multiplies a batch of matrices: see Tape.gemm for the arguments. Many matrices are shared out whole; few
 // large ones are cut into blocks. The bits depend on neither.
-func matmulKernel[T kernel.Float](lanes func(q *cpuQueue) *[]gemmLane[T]) Kernel {
+func matmulKernel[T kernel.Float](workspaces func(q *cpuQueue) *[]gemmWorkspace[T]) Kernel {
 	whole := func(q *cpuQueue, a *Args, lo, hi, thread int) {
-		l := &(*lanes(q))[thread]
+		l := &(*workspaces(q))[thread]
 		for b := lo; b < hi; b++ {
 			l.set(a, b)
 			kernel.GemmBlock(&l.g, l.ws, 0, l.g.M, 0, l.g.N)
 		}
 	}
 	blocks := func(q *cpuQueue, a *Args, lo, hi, thread int) {
-		l := &(*lanes(q))[thread]
+		l := &(*workspaces(q))[thread]
 		l.set(a, a.I[4])
 		for i := lo; i < hi; i++ {
 			i0, i1 := kernel.GemmPart(l.g.M, a.I[2], i/a.I[3])
@@ -36,7 +36,7 @@ func matmulKernel[T kernel.Float](lanes func(q *cpuQueue) *[]gemmLane[T]) Kernel
 	}
 	return func(q Queue, a *Args) {
 		c := q.(*cpuQueue)
-		growLanes(c, lanes(c))
+		growWorkspaces(c, workspaces(c))
 		batch, m, n, k := a.Dim[0], a.Dim[1], a.Dim[2], a.Dim[3]
 		if batch >= c.pool.n && batch > 1 {
 			c.pool.run(c, a, batch, (4*c.pool.grain-1)/max(m*n*k, 1)+1, 1, whole)
@@ -53,15 +53,15 @@ func matmulKernel[T kernel.Float](lanes func(q *cpuQueue) *[]gemmLane[T]) Kernel
 	}
 }
 
-// growLanes makes sure that every thread has a lane.
-func growLanes[T kernel.Float](c *cpuQueue, all *[]gemmLane[T]) {
+// growWorkspaces makes sure that every thread has a workspace.
+func growWorkspaces[T kernel.Float](c *cpuQueue, all *[]gemmWorkspace[T]) {
 	for len(*all) < c.pool.n {
-		*all = append(*all, gemmLane[T]{ws: make([]T, kernel.WorkspaceLen[T]())})
+		*all = append(*all, gemmWorkspace[T]{ws: make([]T, kernel.WorkspaceLen[T]())})
 	}
 }
 
 // set makes l.g matrix b of the batch. Outputs are C or, with two of them, what the activation is applied to and C.
-func (l *gemmLane[T]) set(a *Args, b int) {
+func (l *gemmWorkspace[T]) set(a *Args, b int) {
 	at := func(operand, stride int) []T {
 		off := b * a.Stride[stride][0]
 		return unsafe.Slice((*T)(unsafe.Add(a.X[operand], off*int(unsafe.Sizeof(*new(T))))), a.Len[operand]-off)

@@ -6,8 +6,8 @@ import (
 	"github.com/ringo-ml/ringo/internal/kernel"
 )
 
-// bf16Lane is what one thread of the pool needs to multiply bfloat16 matrices.
-type bf16Lane struct {
+// bf16Workspace is what one thread of the pool needs to multiply bfloat16 matrices.
+type bf16Workspace struct {
 	g  kernel.GemmBF16
 	ws []float32
 }
@@ -15,8 +15,8 @@ type bf16Lane struct {
 // matmulBF16 is matmulKernel for bfloat16: sums are float32, and rounded once at the end.
 func matmulBF16(q Queue, a *Args) {
 	c := q.(*cpuQueue)
-	for len(c.lanesBF16) < c.pool.n {
-		c.lanesBF16 = append(c.lanesBF16, bf16Lane{ws: make([]float32, kernel.GemmBF16Workspace())})
+	for len(c.workspacesBF16) < c.pool.n {
+		c.workspacesBF16 = append(c.workspacesBF16, bf16Workspace{ws: make([]float32, kernel.GemmBF16Workspace())})
 	}
 	batch, m, n, k := a.Dim[0], a.Dim[1], a.Dim[2], a.Dim[3]
 	if batch >= c.pool.n && batch > 1 {
@@ -30,7 +30,7 @@ func matmulBF16(q Queue, a *Args) {
 }
 
 func matmulBF16Whole(q *cpuQueue, a *Args, lo, hi, thread int) {
-	l := &q.lanesBF16[thread]
+	l := &q.workspacesBF16[thread]
 	for b := lo; b < hi; b++ {
 		l.set(a, b)
 		kernel.GemmBF16Block(&l.g, l.ws, 0, l.g.M, 0, l.g.N)
@@ -38,7 +38,7 @@ func matmulBF16Whole(q *cpuQueue, a *Args, lo, hi, thread int) {
 }
 
 func matmulBF16Blocks(q *cpuQueue, a *Args, lo, hi, thread int) {
-	l := &q.lanesBF16[thread]
+	l := &q.workspacesBF16[thread]
 	l.set(a, a.I[4])
 	for i := lo; i < hi; i++ {
 		i0, i1 := kernel.GemmPart(l.g.M, a.I[2], i/a.I[3])
@@ -47,7 +47,7 @@ func matmulBF16Blocks(q *cpuQueue, a *Args, lo, hi, thread int) {
 	}
 }
 
-func (l *bf16Lane) set(a *Args, b int) {
+func (l *bf16Workspace) set(a *Args, b int) {
 	at := func(i int) []BF16 {
 		off := b * a.Stride[i][0]
 		return unsafe.Slice((*BF16)(unsafe.Add(a.X[i], 2*off)), a.Len[i]-off)

@@ -16,12 +16,12 @@ var debugMode = os.Getenv("RINGO_DEBUG") == "1"
 // compared with one thread's result.
 var reference = map[Op][NumDTypes]Kernel{
 	OpMatMul: {Float32: refMatMul[float32](), Float64: refMatMul[float64](),
-		BFloat16: via32(refMatMul[float32]()), Float16: via32(refMatMul[float32]())},
+		BFloat16: throughFloat32(refMatMul[float32]()), Float16: throughFloat32(refMatMul[float32]())},
 }
 
 func refMatMul[T kernel.Float]() Kernel {
 	return func(_ Queue, a *Args) {
-		var l gemmLane[T]
+		var l gemmWorkspace[T]
 		for b := range a.Dim[0] {
 			l.set(a, b)
 			kernel.RefGemm(&l.g)

@@ -132,9 +132,9 @@ func (t *Tape) RunDeferred(opts ...BackwardOption) {
 		if t.poller != nil {
 			t.poller.Poll()
 		}
-		if n := t.node(i); n.held {
+		if n := t.node(i); n.deferred {
 			t.at = i
-			t.runHeld(n)
+			t.runDeferredNode(n)
 		} else if n.leaf != 0 {
 			t.usesDone(n)
 		}
@@ -142,27 +142,27 @@ func (t *Tape) RunDeferred(opts ...BackwardOption) {
 	t.finishBackward()
 }
 
-// hold puts off the weight gradients of n, which mask names. What its rule reads then stays in memory under names of n's
+// deferNode puts off the weight gradients of n, which mask names. What its rule reads then stays in memory under names of n's
 // own: the nodes that made it end theirs.
-func (t *Tape) hold(n *Node, mask uint8) {
-	n.held, n.need, n.holds = true, mask, 0
+func (t *Tape) deferNode(n *Node, mask uint8) {
+	n.deferred, n.need, n.keptInputs = true, mask, 0
 	n.out.needs = false // the graph behind it is gone
 	for i, h := range n.in {
 		if h != nil && h.leaf == nil && h.st != nil && ops[n.op].Saves&(1<<i) != 0 {
 			n.in[i] = t.alias(h)
-			n.holds |= 1 << i
+			n.keptInputs |= 1 << i
 		}
 	}
 }
 
-func (t *Tape) runHeld(n *Node) {
+func (t *Tape) runDeferredNode(n *Node) {
 	t.beforeUse(n)
 	t.vjp(n, n.need)
 	for i, h := range n.in {
-		if n.holds&(1<<i) != 0 {
+		if n.keptInputs&(1<<i) != 0 {
 			t.release(h)
 		}
 	}
-	n.held = false
+	n.deferred = false
 	t.finish(n)
 }

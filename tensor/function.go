@@ -27,7 +27,7 @@ type Ctx struct {
 	outs  []*header // further outputs
 	ints  []int
 	once  int // of saved, when a Checkpoint runs its function again: what the next Once returns
-	afloat
+	arrivals
 }
 
 // Tape returns the tape of the call.
@@ -159,7 +159,7 @@ func (t *Tape) Apply(f Function, in ...Tensor) Tensor {
 	if t.recording() {
 		c.applyTypes(y, hs)
 	}
-	t.made(c, y)
+	t.noteFetched(c, y)
 	if n := t.rec(OpApply, y, hs...); n != nil {
 		n.call = c
 	} else {
@@ -214,7 +214,7 @@ func applyVJP(t *Tape, n *Node, need uint8) {
 	for i, x := range c.grads { // hand them on under new names: two may be the same, or g, or a saved tensor
 		if !x.IsZero() {
 			c.grads[i] = t.alias(t.arg(x)).tensor()
-			c.grads[i].h.st.hide()
+			c.grads[i].h.st.hideUntilArrival()
 		}
 	}
 	c.mustHide(&c.back, "a gradient")

@@ -99,9 +99,9 @@ func (t *Tape) Use(p *Param) Tensor {
 		s.h.needs = !p.frozen && !t.noGrad
 		t.used = append(t.used, s)
 	}
-	s.enlist()
+	s.registerOwner()
 	if t.inBackward && s.version != p.version {
-		s.stale("Use")
+		s.failStale("Use")
 	}
 	x := Tensor{&s.h, s.h.gen}
 	if p.through != nil {
@@ -129,9 +129,9 @@ func (t *Tape) leaf(p *Param) *leafState {
 	return s
 }
 
-// present makes the value that h is, or views, resident: the owner may have taken its memory since Use, when other parameters
+// makeResident makes the value that h is, or views, resident: the owner may have taken its memory since Use, when other parameters
 // were used in between or a Checkpoint runs its function again.
-func (s *leafState) present(h *header) {
+func (s *leafState) makeResident(h *header) {
 	if h.st == nil || h.st.ptr != nil || s.p.owner == nil {
 		return
 	}
@@ -143,8 +143,8 @@ func (s *leafState) present(h *header) {
 	s.refresh()
 }
 
-// stale fails because values that op's gradient rule is about to read were changed.
-func (s *leafState) stale(op string) {
+// failStale fails because values that op's gradient rule is about to read were changed.
+func (s *leafState) failStale(op string) {
 	fail("Backward", these(&s.h), "%s was changed (by an optimizer's step, SetValue or a load) after %s had used it on this tape: "+
 		"run the forward pass again", s.p.name, op)
 }
@@ -158,9 +158,9 @@ func (s *leafState) refresh() {
 	s.h.st, s.h.off, s.h.dtype, s.h.ld = v.st, v.off, v.dtype, v.ld
 }
 
-// enlist makes the next Backward call the parameter's owner. It is called for each use: a handle may be older than the
+// registerOwner makes the next Backward call the parameter's owner. It is called for each use: a handle may be older than the
 // last Backward.
-func (s *leafState) enlist() {
+func (s *leafState) registerOwner() {
 	if s.hooked {
 		return
 	}
@@ -170,8 +170,8 @@ func (s *leafState) enlist() {
 	}
 }
 
-// dismiss forgets the owners of the leaves used.
-func (t *Tape) dismiss() {
+// forgetOwners forgets the owners of the leaves used.
+func (t *Tape) forgetOwners() {
 	for _, s := range t.used {
 		s.hooked = false
 	}

@@ -4,8 +4,8 @@ package tensor
 type Node struct {
 	op         Op
 	need, leaf uint8 // inputs that want a gradient; those that are parameters
-	held       bool  // its weight gradients are put off
-	holds      uint8 // inputs that it holds until then
+	deferred   bool  // its weight gradients are put off
+	keptInputs uint8 // inputs that it holds until then
 	seeds      bool  // a Checkpoint with a WithAux inside: it has a gradient although its output may have none
 	in         []*header
 	out        *header
@@ -58,13 +58,13 @@ func (t *Tape) rec(op Op, out *header, in ...*header) *Node {
 		return nil
 	}
 	var need, leaf uint8
-	var s seen
+	var s inputAxes
 	for i, h := range in {
 		if h == nil {
 			continue
 		}
 		if h.base != nil && !t.recompute {
-			h.base.enlist()
+			h.base.registerOwner()
 		}
 		s.add(h)
 		if !h.needs {

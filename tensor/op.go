@@ -71,7 +71,7 @@ func define(op Op, s OpSpec) {
 	if s.CPU[Float32] != nil && !s.optional {
 		for _, d := range []DType{BFloat16, Float16} {
 			if s.CPU[d] == nil {
-				s.CPU[d] = via32(s.CPU[Float32])
+				s.CPU[d] = throughFloat32(s.CPU[Float32])
 			}
 		}
 	}

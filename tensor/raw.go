@@ -12,8 +12,8 @@ func (x Raw) Keep(owner Ptr) { Tensor(x).hdr().st.heap = owner }
 func (x Raw) Borrow(f Fence, seq uint64) {
 	s := Tensor(x).hdr().st
 	s.busy()
-	s.held = append(s.held, Pending{f, seq})
-	s.lent++
+	s.pending = append(s.pending, Pending{f, seq})
+	s.numPending++
 }
 
 // Place makes x, which FromPtr made, and all views of it refer to memory at p: that of a parameter while it is gathered.
@@ -28,7 +28,7 @@ func (x Raw) Spoil() {
 }
 
 // Settle waits until no collective uses x's memory.
-func (x Raw) Settle() { Tensor(x).hdr().st.settle() }
+func (x Raw) Settle() { Tensor(x).hdr().st.waitUsers() }
 
 // Count counts bytes of x's memory, which was Uncounted, as what its device has of kind k: until Uncount, or until neither x
 // nor a view of it is reachable. It may be called once for each kind that is in the memory.

@@ -34,45 +34,45 @@ func (p Pending) Wait() error {
 
 // storage is the identity of a piece of memory. Several headers (views, shared gradients) may refer to it.
 type storage struct {
-	ptr    Ptr       // nil: not resident
-	coming *arriving // if it arrives (see Ctx.Arrives)
-	bytes  int
-	arena  *arena // owner of step memory; nil for memory that lives on its own
-	refs   int32
-	lent   int32 // len(held)
-	dev    Device
-	held   []Pending // collectives that still read or write it
-	heap   Ptr       // is kept reachable: Go memory, or who gives the memory back
-	name   string    // of the parameter, for errors
-	acct   *account  // nil: not counted, or step memory, which its arena counts
+	ptr        Ptr       // nil: not resident
+	coming     *arriving // if it arrives (see Ctx.Arrives)
+	bytes      int
+	arena      *arena // owner of step memory; nil for memory that lives on its own
+	refs       int32
+	numPending int32 // len(pending)
+	dev        Device
+	pending    []Pending // collectives that still read or write it
+	heap       Ptr       // is kept reachable: Go memory, or who gives the memory back
+	name       string    // of the parameter, for errors
+	acct       *account  // nil: not counted, or step memory, which its arena counts
 }
 
 // busy reports whether a collective still uses the memory, forgetting those that are over.
-func (s *storage) busy() bool { return s.lent > 0 && s.stillBusy() }
+func (s *storage) busy() bool { return s.numPending > 0 && s.stillBusy() }
 
 func (s *storage) stillBusy() bool {
 	k := 0
-	for _, p := range s.held {
+	for _, p := range s.pending {
 		if !p.Done() {
-			s.held[k] = p
+			s.pending[k] = p
 			k++
 		}
 	}
-	s.held, s.lent = s.held[:k], int32(k)
+	s.pending, s.numPending = s.pending[:k], int32(k)
 	return k > 0
 }
 
-// settle waits until no collective uses the memory. An error of the collective is not lost: its own Wait reports it.
-func (s *storage) settle() {
-	for _, p := range s.held {
+// waitUsers waits until no collective uses the memory. An error of the collective is not lost: its own Wait reports it.
+func (s *storage) waitUsers() {
+	for _, p := range s.pending {
 		_ = p.Wait()
 	}
-	s.held, s.lent = s.held[:0], 0
+	s.pending, s.numPending = s.pending[:0], 0
 }
 
 // free gives step memory back to its arena.
 func (s *storage) free() {
-	if s.ptr == nil && !s.land() {
+	if s.ptr == nil && !s.markArrived() {
 		return
 	}
 	s.arena.release(block{s.ptr, s.bytes})

@@ -10,21 +10,21 @@ const slabLen = 128 // headers, nodes and contributions are made in slabs of thi
 // heap. A Tape belongs to one goroutine; a rank may have several.
 type Tape struct {
 	Exec
-	mem     *arena
-	headers []*[slabLen]header
-	nh      int
-	nodes   []*[slabLen]Node
-	nn      int
-	ptrs    [][]*header // operand lists of nodes
-	np      int
-	calls   []*Ctx // contexts of Functions, reused
-	ncalls  int
-	leaves  map[*Param]*leafState
-	used    []*leafState // leaves used since Reset
-	owners  []Hooks      // of the leaves used since the last Backward, each once
-	fetched *Ctx         // whose output is there, of all Fetchers'
-	lazy    lazyProduct  // that a Function computes
-	limbo   []*storage   // not referred to any more, but a collective still uses them
+	mem          *arena
+	headers      []*[slabLen]header
+	nh           int
+	nodes        []*[slabLen]Node
+	nn           int
+	ptrs         [][]*header // operand lists of nodes
+	np           int
+	calls        []*Ctx // contexts of Functions, reused
+	ncalls       int
+	leaves       map[*Param]*leafState
+	used         []*leafState // leaves used since Reset
+	owners       []Hooks      // of the leaves used since the last Backward, each once
+	fetched      *Ctx         // whose output is there, of all Fetchers'
+	lazy         lazyProduct  // that a Function computes
+	unreferenced []*storage   // not referred to any more, but a collective still uses them
 
 	noGrad, training  bool
 	keeper, replayed  *Ctx // Checkpoints whose functions run for the first time, and again: what Once made
@@ -148,10 +148,10 @@ func (t *Tape) header(i int) *header { return &t.headers[uint(i)/slabLen][uint(i
 
 // alloc gives h memory of its own.
 func (t *Tape) alloc(h *header) {
-	if len(t.limbo) > 0 && !t.keepAll {
+	if len(t.unreferenced) > 0 && !t.keepAll {
 		t.reap()
 		if t.Recording() != nil && !t.mem.has(h.n*h.dtype.Size()) {
-			t.settle()
+			t.waitUnreferenced()
 		}
 	}
 	b := t.mem.alloc(h, h.n*h.dtype.Size())
@@ -213,7 +213,7 @@ func (t *Tape) unref(s *storage) {
 		return
 	}
 	if t.keepAll || s.busy() {
-		t.limbo = append(t.limbo, s)
+		t.unreferenced = append(t.unreferenced, s)
 		return
 	}
 	s.free()
@@ -222,11 +222,11 @@ func (t *Tape) unref(s *storage) {
 // shared reports whether something else may refer to h's memory.
 func (h *header) shared() bool { return h.st.arena == nil || h.st.refs > 1 }
 
-// settle waits for the collectives that use memory which nobody refers to any more. A step that is recorded has the memory of the runs
+// waitUnreferenced waits for the collectives that use memory which nobody refers to any more. A step that is recorded has the memory of the runs
 // before, in which they may have been over earlier.
-func (t *Tape) settle() {
-	for _, s := range t.limbo {
-		s.settle()
+func (t *Tape) waitUnreferenced() {
+	for _, s := range t.unreferenced {
+		s.waitUsers()
 	}
 	t.reap()
 }
@@ -234,15 +234,15 @@ func (t *Tape) settle() {
 // reap frees what collectives have let go of.
 func (t *Tape) reap() {
 	k := 0
-	for _, s := range t.limbo {
+	for _, s := range t.unreferenced {
 		if s.busy() {
-			t.limbo[k] = s
+			t.unreferenced[k] = s
 			k++
 			continue
 		}
 		s.free()
 	}
-	t.limbo = t.limbo[:k]
+	t.unreferenced = t.unreferenced[:k]
 }
 
 // Reset ends the step: it waits for collectives that still use step memory, and all of it is reused. Tensors of the
@@ -252,7 +252,7 @@ func (t *Tape) Reset() {
 	for i := range t.nh {
 		t.release(t.header(i))
 	}
-	t.settle()
+	t.waitUnreferenced()
 	lost := t.putOff && t.open == 0
 	for _, s := range t.used {
 		s.h.gen++
@@ -265,7 +265,7 @@ func (t *Tape) Reset() {
 	t.nh, t.nn, t.np, t.nc, t.ncalls = 0, 0, 0, 0, 0
 	t.inBackward, t.record, t.recompute, t.quiet, t.deferred, t.open = false, true, false, false, nil, 0
 	t.keeper, t.replayed = nil, nil
-	t.dismiss()
+	t.forgetOwners()
 	t.used, t.fetched, t.lazy = t.used[:0], nil, lazyProduct{}
 	t.rows, t.fed.n = batch{}, 0
 	t.serial++
@@ -290,7 +290,7 @@ func (t *Tape) Input(x Tensor) Tensor {
 	case h.tape == t:
 		return x
 	case !t.reaches(h):
-		in = t.fetch(h)
+		in = t.copyToDevice(h)
 	case h.tape != nil:
 		in = t.contiguousCopy(h)
 	default:
@@ -301,8 +301,8 @@ func (t *Tape) Input(x Tensor) Tensor {
 	return in.tensor()
 }
 
-// fetch copies a tensor that the device cannot reach. Reset waits until the host's memory has been read.
-func (t *Tape) fetch(h *header) *header {
+// copyToDevice copies a tensor that the device cannot reach. Reset waits until the host's memory has been read.
+func (t *Tape) copyToDevice(h *header) *header {
 	if h.ld != 0 {
 		fail("Input", these(h), "not contiguous")
 	}
@@ -329,7 +329,7 @@ func (t *Tape) arg(x Tensor) *header {
 	h := x.hdr()
 	if h.tape == t {
 		if h.base != nil {
-			h.base.present(h)
+			h.base.makeResident(h)
 		}
 		return h
 	}

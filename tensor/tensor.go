@@ -116,7 +116,7 @@ func (h *header) ptr() Ptr {
 	if h.st != nil && h.st.ptr != nil {
 		return unsafe.Add(h.st.ptr, h.off)
 	}
-	if h.st == nil || !h.st.arrived() {
+	if h.st == nil || !h.st.waitArrival() {
 		h.absent()
 	}
 	return unsafe.Add(h.st.ptr, h.off)

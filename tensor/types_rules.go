@@ -14,11 +14,11 @@ const (
 	classAux                      // WithAux
 )
 
-// seen is what the inputs of an operation are: the axes on which one of them is varying, cut, own, partial, invariant or replicated.
+// inputAxes is what the inputs of an operation are: the axes on which one of them is varying, cut, own, partial, invariant or replicated.
 // same is what no gradient flows into and is the same on all ranks: it fits invariant and replicated inputs alike.
-type seen struct{ v, c, o, p, i, r, same Axes }
+type inputAxes struct{ v, c, o, p, i, r, same Axes }
 
-func (s *seen) add(h *header) {
+func (s *inputAxes) add(h *header) {
 	b0, b1, b2 := h.ty.b0, h.ty.b1, h.ty.b2
 	s.v |= b0 &^ (b1 | b2)
 	s.c |= b0 & b2
@@ -33,13 +33,13 @@ func (s *seen) add(h *header) {
 }
 
 // types returns what is made of such inputs where they fit: own of own, else cut, varying, partial or invariant of what is so.
-func (s *seen) types() Types { return Types{(s.v | s.c | s.i) &^ s.o, s.p | s.i, s.c | s.o} }
+func (s *inputAxes) types() Types { return Types{(s.v | s.c | s.i) &^ s.o, s.p | s.i, s.c | s.o} }
 
 // clash returns the axes on which inputs may not fit.
-func (s *seen) clash() Axes { return s.i&(s.v|s.c|s.o|s.p|s.r) | s.v&s.c | s.p }
+func (s *inputAxes) clash() Axes { return s.i&(s.v|s.c|s.o|s.p|s.r) | s.v&s.c | s.p }
 
 // mustFit panics with a *Failure where the inputs of an operation do not fit.
-func (op Op) mustFit(out *header, in []*header, s *seen) {
+func (op Op) mustFit(out *header, in []*header, s *inputAxes) {
 	if ops[op].Class == classAux { // WithAux has looked at the loss
 		out.ty = in[0].ty
 		return
@@ -63,7 +63,7 @@ func (op Op) mustFit(out *header, in []*header, s *seen) {
 }
 
 // mustBeLinear panics with a *Failure where an operation would make of partial sums what is not a part of their sum's result.
-func (op Op) mustBeLinear(in []*header, s *seen) {
+func (op Op) mustBeLinear(in []*header, s *inputAxes) {
 	var summands uint8 // inputs that are added up
 	switch p := s.p; ops[op].Class {
 	case ClassLinear:
@@ -163,7 +163,7 @@ func (t *Tape) askTypes(f Function, c *Ctx, in []*header) {
 // applyTypes types the outputs of a Function.
 func (c *Ctx) applyTypes(y *header, in []*header) {
 	if len(c.types) == 0 {
-		var s seen
+		var s inputAxes
 		for _, h := range in {
 			s.add(h)
 		}

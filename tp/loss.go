@@ -73,12 +73,12 @@ func (f *CrossEntropy) Forward(c *tensor.Ctx, in []tensor.Tensor) tensor.Tensor 
 	if count == 0 {
 		count = float64(tensor.GlobalCount(labels))
 	}
-	f.note(c, count)
+	f.keepForBackward(c, count)
 	return rows.Sum().Scale(1 / count)
 }
 
-// note keeps for Backward what may be another one in the next call.
-func (f *CrossEntropy) note(c *tensor.Ctx, count float64) {
+// keepForBackward keeps for Backward what may be another one in the next call.
+func (f *CrossEntropy) keepForBackward(c *tensor.Ctx, count float64) {
 	ints := c.Ints(2)
 	ints[0], ints[1] = int(math.Float64bits(count)), 0
 	if f.Ignore != nil {

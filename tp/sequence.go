@@ -23,7 +23,7 @@ type split struct {
 // Forward returns this rank's tokens.
 func (f *split) Forward(c *tensor.Ctx, in []tensor.Tensor) tensor.Tensor {
 	f.p.tokens = in[0].Dim(0)
-	f.Counts = dealt(f.Counts, f.p.tokens, f.Group.Size())
+	f.Counts = shareCounts(f.Counts, f.p.tokens, f.Group.Size())
 	return f.Split.Forward(c, in)
 }
 
@@ -34,7 +34,7 @@ type gather struct {
 
 // Forward returns all tokens.
 func (f *gather) Forward(c *tensor.Ctx, in []tensor.Tensor) tensor.Tensor {
-	f.Counts = dealt(f.Counts, f.p.tokens, f.Group.Size())
+	f.Counts = shareCounts(f.Counts, f.p.tokens, f.Group.Size())
 	return f.TokenGather.Forward(c, in)
 }
 
@@ -45,13 +45,13 @@ type scatter struct {
 
 // Forward returns this rank's tokens of the sum.
 func (f *scatter) Forward(c *tensor.Ctx, in []tensor.Tensor) tensor.Tensor {
-	f.Counts = dealt(f.Counts, f.p.tokens, f.Group.Size())
+	f.Counts = shareCounts(f.Counts, f.p.tokens, f.Group.Size())
 	return f.TokenScatter.Forward(c, in)
 }
 
-// dealt writes the share of each of n ranks to counts, which it makes the first time. The first ones have one more where total does
+// shareCounts writes the share of each of n ranks to counts, which it makes the first time. The first ones have one more where total does
 // not divide.
-func dealt(counts []int, total, n int) []int {
+func shareCounts(counts []int, total, n int) []int {
 	if counts == nil {
 		counts = make([]int, n)
 	}

@@ -53,17 +53,17 @@ const (
 
 // AttentionWork is the memory of one thread that computes attention.
 type AttentionWork[T Float] struct {
-	ws, s, d   []T // workspace of GEMM; scores and their gradients
-	wide       []T // 16-bit keys or values of a block
-	touched    uint16
-	top, sum   [attnRows]float64
-	g          Gemm[T]
-	head, i, n int // the head, its first query in the block, and the number of queries
+	ws, p, dS      []T // workspace of GEMM; scores and their gradients
+	wide           []T // 16-bit keys or values of a block
+	touched        uint16
+	rowMax, rowSum [attnRows]float64
+	g              Gemm[T]
+	head, i, n     int // the head, its first query in the block, and the number of queries
 }
 
 // NewAttentionWork returns the memory that a thread needs.
 func NewAttentionWork[T Float]() *AttentionWork[T] {
-	return &AttentionWork[T]{ws: make([]T, WorkspaceLen[T]()), s: make([]T, attnRows*attnCols), d: make([]T, attnRows*attnCols)}
+	return &AttentionWork[T]{ws: make([]T, WorkspaceLen[T]()), p: make([]T, attnRows*attnCols), dS: make([]T, attnRows*attnCols)}
 }
 
 // Blocks returns the number of parts of [AttentionForward], all heads of the batch together.
@@ -128,43 +128,43 @@ func AttentionForward[T Float](a *Attention[T], w *AttentionWork[T], lo, hi int)
 func (w *AttentionWork[T]) forward(a *Attention[T]) {
 	ld, out := a.Heads*a.HeadDim, a.output(a.Out, w.head, w.i)
 	for r := range w.n {
-		w.top[r], w.sum[r] = math.Inf(-1), 0
+		w.rowMax[r], w.rowSum[r] = math.Inf(-1), 0
 	}
 	all := a.keysOf(w.head)
 	keys := a.seen(w.i+w.n-1, 0, all)
 	beta := T(0)
 	for j := 0; j < keys; j += attnCols {
 		n := min(attnCols, keys-j)
-		if !w.meets(a, j, n) {
+		if !w.mayAttend(a, j, n) {
 			continue
 		}
 		w.scores(a, j, n)
 		for r := range w.n {
-			s, seen := row(w.s, r, attnCols), a.seen(w.i+r, j, n)
+			s, seen := row(w.p, r, attnCols), a.seen(w.i+r, j, n)
 			if seen > 0 {
-				w.hide(a, s[:seen], r, j)
+				w.maskDocuments(a, s[:seen], r, j)
 				padded := padUnseen(s, seen)
-				if factor := w.exponentials(r, s[:padded]); beta != 0 && factor != 1 {
+				if rescale := w.exponentials(r, s[:padded]); beta != 0 && rescale != 1 {
 					o := out[r*ld:][:a.HeadDim]
-					scaled(o, o, T(factor))
+					scaled(o, o, T(rescale))
 				}
 				w.drop(a, s[:seen], r, j)
 			}
 			clear(s[seen:])
 		}
 		v, step := w.block(a, a.V, a.V16, j, n)
-		w.product(Gemm[T]{M: w.n, N: a.HeadDim, K: n, Alpha: 1, A: w.s, LDA: attnCols, B: v, LDB: step, Beta: beta, C: out, LDC: ld})
+		w.product(Gemm[T]{M: w.n, N: a.HeadDim, K: n, Alpha: 1, A: w.p, LDA: attnCols, B: v, LDB: step, Beta: beta, C: out, LDC: ld})
 		beta = 1
 	}
 	lse := a.LSE[w.head*a.Queries+w.i:]
 	for r := range w.n {
 		o := out[r*ld:][:a.HeadDim]
-		lse[r] = T(w.top[r] + math.Log(w.sum[r]))
-		if a.seen(w.i+r, 0, all) == 0 || a.blind(lse[r]) {
+		lse[r] = T(w.rowMax[r] + math.Log(w.rowSum[r]))
+		if a.seen(w.i+r, 0, all) == 0 || a.seesNoKey(lse[r]) {
 			clear(o)
 			continue
 		}
-		scaled(o, o, T(1/w.sum[r]))
+		scaled(o, o, T(1/w.rowSum[r]))
 	}
 }
 
@@ -172,7 +172,7 @@ func (w *AttentionWork[T]) forward(a *Attention[T]) {
 func (w *AttentionWork[T]) scores(a *Attention[T], j, n int) {
 	k, step := w.block(a, a.K, a.K16, j, n)
 	w.product(Gemm[T]{TransB: true, M: w.n, N: n, K: a.HeadDim, Alpha: a.Scale, A: a.queries(a.Q, w.head, w.i), LDA: a.QStep,
-		B: k, LDB: step, C: w.s, LDC: attnCols})
+		B: k, LDB: step, C: w.p, LDC: attnCols})
 }
 
 // padUnseen lets exp give 0 for a few scores behind the first seen ones of a row, so that whole vectors are computed, and
@@ -188,25 +188,25 @@ func (w *AttentionWork[T]) product(g Gemm[T]) {
 	GemmBlock(&w.g, w.ws, 0, g.M, 0, g.N)
 }
 
-// exponentials replaces scores s of row r by exp(s-top), where top is the largest one so far, and adds them to the row's
+// exponentials replaces scores s of row r by exp(s-rowMax), where rowMax is the largest one so far, and adds them to the row's
 // sum. It returns what to multiply the output so far by.
 func (w *AttentionWork[T]) exponentials(r int, s []T) float64 {
-	old, sum := w.top[r], w.sum[r]
+	old, sum := w.rowMax[r], w.rowSum[r]
 	var t [1]T
 	largest(t[:], s, len(s))
 	top := max(float64(t[0]), old)
 	if math.IsInf(top, -1) { // no key yet that counts
-		w.top[r], w.sum[r] = top, 0
+		w.rowMax[r], w.rowSum[r] = top, 0
 		clear(s)
 		return 1
 	}
-	factor := exp[T](old - top)
+	rescale := exp[T](old - top)
 	var e [1]float64
 	var acc [1]lanes
 	t[0] = T(top)
 	expSumsOf(e[:], s, s, t[:], len(s), acc[:])
-	w.top[r], w.sum[r] = top, float64(sum*factor)+e[0]
-	return factor
+	w.rowMax[r], w.rowSum[r] = top, float64(sum*rescale)+e[0]
+	return rescale
 }
 
 // drop applies dropout to x: probabilities of row r from key j on, or their gradients.
@@ -238,7 +238,7 @@ func AttentionGrad[T Float](a *Attention[T], w *AttentionWork[T], lo, hi int) {
 				}
 				for ; w.i < a.Queries; w.i += attnRows {
 					w.n = min(attnRows, a.Queries-w.i)
-					if n := a.seen(w.i+w.n-1, j, min(attnCols, keys-j)); n > 0 && w.meets(a, j, n) {
+					if n := a.seen(w.i+w.n-1, j, min(attnCols, keys-j)); n > 0 && w.mayAttend(a, j, n) {
 						w.gradient(a, j, n)
 					}
 				}
@@ -259,16 +259,16 @@ func (w *AttentionWork[T]) gradient(a *Attention[T], j, n int) {
 	out, g := a.output(a.Out, w.head, w.i), a.output(a.GradOut, w.head, w.i)
 	w.scores(a, j, n)
 	w.product(Gemm[T]{TransB: true, M: w.n, N: n, K: a.HeadDim, Alpha: 1, A: g, LDA: ld, B: a.keys(a.V, w.head, j), LDB: a.KVStep,
-		C: w.d, LDC: attnCols})
+		C: w.dS, LDC: attnCols})
 	lse := a.LSE[w.head*a.Queries+w.i:]
 	one := [1]T{1}
 	for r := range w.n {
-		s, d, seen := row(w.s, r, attnCols), row(w.d, r, attnCols), a.seen(w.i+r, j, n)
-		if a.blind(lse[r]) {
+		s, d, seen := row(w.p, r, attnCols), row(w.dS, r, attnCols), a.seen(w.i+r, j, n)
+		if a.seesNoKey(lse[r]) {
 			seen = 0
 		}
 		if seen > 0 {
-			w.hide(a, s[:seen], r, j)
+			w.maskDocuments(a, s[:seen], r, j)
 			padded := padUnseen(s, seen)
 			expScaled(s[:padded], s[:padded], lse[r:r+1], one[:], 0, padded, false)
 			w.drop(a, d[:seen], r, j)
@@ -282,10 +282,10 @@ func (w *AttentionWork[T]) gradient(a *Attention[T], j, n int) {
 		clear(s[seen:]) // NaN must not reach keys that the query does not see
 		clear(d[seen:])
 	}
-	w.product(Gemm[T]{TransA: true, M: n, N: a.HeadDim, K: w.n, Alpha: 1, A: w.s, LDA: attnCols, B: g, LDB: ld,
+	w.product(Gemm[T]{TransA: true, M: n, N: a.HeadDim, K: w.n, Alpha: 1, A: w.p, LDA: attnCols, B: g, LDB: ld,
 		Beta: 1, C: a.keys(a.GradV, w.head, j), LDC: a.KVStep})
-	w.product(Gemm[T]{M: w.n, N: a.HeadDim, K: n, Alpha: a.Scale, A: w.d, LDA: attnCols, B: a.keys(a.K, w.head, j), LDB: a.KVStep,
+	w.product(Gemm[T]{M: w.n, N: a.HeadDim, K: n, Alpha: a.Scale, A: w.dS, LDA: attnCols, B: a.keys(a.K, w.head, j), LDB: a.KVStep,
 		Beta: 1, C: a.queries(a.GradQ, w.head, w.i), LDC: a.QStep})
-	w.product(Gemm[T]{TransA: true, M: n, N: a.HeadDim, K: w.n, Alpha: a.Scale, A: w.d, LDA: attnCols, B: a.queries(a.Q, w.head, w.i), LDB: a.QStep,
+	w.product(Gemm[T]{TransA: true, M: n, N: a.HeadDim, K: w.n, Alpha: a.Scale, A: w.dS, LDA: attnCols, B: a.queries(a.Q, w.head, w.i), LDB: a.QStep,
 		Beta: 1, C: a.keys(a.GradK, w.head, j), LDC: a.KVStep})
 }

@@ -19,8 +19,8 @@ func (a *Attention[T]) keysOf(head int) int {
 	return max(0, min(a.Keys, int(a.KeyLengths[head/a.Heads])))
 }
 
-// hide makes scores s of row r, with keys from j on, those of keys that do not count where they are of other documents.
-func (w *AttentionWork[T]) hide(a *Attention[T], s []T, r, j int) {
+// maskDocuments makes scores s of row r, with keys from j on, those of keys that do not count where they are of other documents.
+func (w *AttentionWork[T]) maskDocuments(a *Attention[T], s []T, r, j int) {
 	if a.KeyDocs == nil {
 		return
 	}
@@ -33,9 +33,9 @@ func (w *AttentionWork[T]) hide(a *Attention[T], s []T, r, j int) {
 	}
 }
 
-// meets reports whether a query of the block may see one of n keys from j on: whether their documents lie in one range. Of packed
+// mayAttend reports whether a query of the block may see one of n keys from j on: whether their documents lie in one range. Of packed
 // documents, most blocks do not meet.
-func (w *AttentionWork[T]) meets(a *Attention[T], j, n int) bool {
+func (w *AttentionWork[T]) mayAttend(a *Attention[T], j, n int) bool {
 	if a.KeyDocs == nil {
 		return true
 	}
@@ -53,5 +53,5 @@ func rangeOf(x []int64) (lo, hi int64) {
 	return lo, hi
 }
 
-// blind reports whether a query whose logarithmic sum is lse has met keys of other documents only.
-func (a *Attention[T]) blind(lse T) bool { return a.KeyDocs != nil && math.IsInf(float64(lse), -1) }
+// seesNoKey reports whether a query whose logarithmic sum is lse has met keys of other documents only.
+func (a *Attention[T]) seesNoKey(lse T) bool { return a.KeyDocs != nil && math.IsInf(float64(lse), -1) }

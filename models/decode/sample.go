@@ -60,7 +60,7 @@ func (s *sampler) draw(logits []float64, n int) int {
 			s.list = append(s.list, choice{id, p})
 		}
 	}
-	kept := s.kept(s.list)
+	kept := s.filter(s.list)
 	at := float64(tensor.RandomBits(s.Seed, uint64(n))>>11) * 0x1p-53 * sum(kept)
 	for _, c := range kept {
 		if at -= c.p; at < 0 {
@@ -85,8 +85,8 @@ func largest(logits []float64) float64 {
 	return top
 }
 
-// kept returns the tokens that TopK and TopP leave.
-func (s *sampler) kept(all []choice) []choice {
+// filter returns the tokens that TopK and TopP leave.
+func (s *sampler) filter(all []choice) []choice {
 	few := s.TopK > 0 && s.TopK < len(all)
 	likely := s.TopP > 0 && s.TopP < 1
 	if few || likely {
