@@ -17,7 +17,7 @@ type background struct {
 // start saves in the background.
 func (w *writer) start(ctx context.Context) *background {
 	ctx, cancel := context.WithCancelCause(ctx)
-	b := &background{step: w.plan.man.Step, cancel: cancel, done: make(chan struct{})}
+	b := &background{step: w.step, cancel: cancel, done: make(chan struct{})}
 	go func() {
 		b.err = w.save(ctx)
 		cancel(nil)

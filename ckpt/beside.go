@@ -88,11 +88,11 @@ func (s *source) besides() (map[string][]byte, error) {
 	return files, errors.Join(errs...)
 }
 
-// sizes is how an error shows small files.
+// sizes tells small files from others.
 func sizes(files map[string][]byte) map[string]string {
 	out := map[string]string{}
 	for name, text := range files {
-		out[name] = fmt.Sprintf("%d bytes, SHA-256 %.8s…", len(text), sum(text))
+		out[name] = fmt.Sprintf("%d bytes, SHA-256 %s", len(text), sum(text))
 	}
 	return out
 }

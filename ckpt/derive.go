@@ -1,7 +1,6 @@
 package ckpt
 
 import (
-	"reflect"
 	"slices"
 
 	"github.com/ringo-ml/ringo/tensor"
@@ -14,10 +13,10 @@ func (o *owned) shares() int {
 		if x.empty() {
 			continue
 		}
-		if slices.Contains(o.ranks[:i], o.ranks[i]) || x.Boxes == nil {
+		if i > 0 && o.parts[i-1].rank == x.rank || x.Boxes == nil {
 			return 0
 		}
-		if !slices.ContainsFunc(different, func(b []tensor.Box) bool { return reflect.DeepEqual(b, x.Boxes) }) {
+		if !slices.ContainsFunc(different, func(b []tensor.Box) bool { return slices.EqualFunc(b, x.Boxes, sameBox) }) {
 			different = append(different, x.Boxes)
 		}
 	}
@@ -27,9 +26,8 @@ func (o *owned) shares() int {
 // rule finds the Rule by which the ranks have cut a tensor, in the shape that it has in memory: along one dimension, in parts of which
 // every rank has a share. It is nil where they have not cut it, or in another way. Most tensors are cut in so many shares as most
 // says; a fused one, of which files make one tensor, does not show by itself whether that are shares or parts.
-func (o *owned) rule(most int) *Rule {
-	list, whole, err := o.byBox()
-	if err != nil || len(list) < 2 {
+func (o *owned) rule(list []*boxHeld, whole part, most int) *Rule {
+	if len(list) < 2 {
 		return nil
 	}
 	boxes := make([]tensor.Box, len(list))

@@ -43,17 +43,30 @@ func TestRulesOfThemselves(t *testing.T) {
 // do not count.
 func TestRuleOfAFusedTensor(t *testing.T) {
 	box := func(lo, hi int) []tensor.Box { return []tensor.Box{{Lo: []int{lo, 0}, Hi: []int{hi, 5}}} }
-	fused := &owned{claimItem: claimItem{Shape: []int{12, 5}}}
-	for i := range 6 {
-		fused.ranks = append(fused.ranks, i%2)
-		fused.parts = append(fused.parts, claimItem{Shape: []int{12, 5}, Boxes: box(2*i, 2*i+2), Flat: [2]int{0, 10}})
+	ownedBy := func(x claimItem, ranks []int, parts []claimItem) *owned {
+		o := &owned{claimItem: x}
+		for i := range parts {
+			o.parts = append(o.parts, ownedPart{claimItem: &parts[i], rank: ranks[i]})
+		}
+		return o
 	}
+	rule := func(o *owned, most int) *Rule {
+		list, whole, err := o.byBox()
+		require.NoError(t, err)
+		return o.rule(list, whole, most)
+	}
+	var parts []claimItem
+	for _, i := range []int{0, 2, 4, 1, 3, 5} {
+		parts = append(parts, claimItem{Shape: []int{12, 5}, Boxes: box(2*i, 2*i+2), Flat: [2]int{0, 10}})
+	}
+	fused := ownedBy(claimItem{Shape: []int{12, 5}}, []int{0, 0, 0, 1, 1, 1}, parts)
 	require.Zero(t, fused.shares())
-	require.Equal(t, &Rule{Parts: []int{4, 4, 4}}, fused.rule(2))
-	plain := &owned{claimItem: claimItem{Shape: []int{5, 5}}, ranks: []int{0, 1, 2}, parts: []claimItem{
-		{Shape: []int{5, 5}, Boxes: box(0, 3), Flat: [2]int{0, 15}}, {Shape: []int{5, 5}, Boxes: box(0, 5)}, {Shape: []int{5, 5}, Boxes: box(3, 5), Flat: [2]int{0, 10}}}}
+	require.Equal(t, &Rule{Parts: []int{4, 4, 4}}, rule(fused, 2))
+	parts = []claimItem{{Shape: []int{5, 5}, Boxes: box(0, 3), Flat: [2]int{0, 15}}, {Shape: []int{5, 5}, Boxes: box(0, 5)},
+		{Shape: []int{5, 5}, Boxes: box(3, 5), Flat: [2]int{0, 10}}}
+	plain := ownedBy(claimItem{Shape: []int{5, 5}}, []int{0, 1, 2}, parts)
 	require.Equal(t, 2, plain.shares())
-	require.Equal(t, &Rule{}, plain.rule(4), "fewer shares than others have")
-	plain.parts[0].Boxes, plain.parts[2].Boxes = box(0, 2), box(2, 5)
-	require.Nil(t, plain.rule(2), "the first ranks have more")
+	require.Equal(t, &Rule{}, rule(plain, 4), "fewer shares than others have")
+	parts[0].Boxes, parts[0].Flat, parts[2].Boxes, parts[2].Flat = box(0, 2), [2]int{0, 10}, box(2, 5), [2]int{0, 15}
+	require.Nil(t, rule(plain, 2), "the first ranks have more")
 }

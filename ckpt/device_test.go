@@ -36,7 +36,7 @@ func TestRemoteDevice(t *testing.T) {
 			if err := s.Save(context.Background(), State{Step: 1, Params: params}); err != nil {
 				return err
 			}
-			require.Equal(t, 2, dev.Counts().Down)
+			require.Equal(t, tensortest.Counts{Down: 2, Syncs: 1}, dev.Counts())
 			if async {
 				for i, p := range made(dev, 2) { // training goes on
 					tensor.Copy(params[i].Local, p.Local)
@@ -55,9 +55,47 @@ func TestRemoteDevice(t *testing.T) {
 	dev, path := tensortest.NewRemote(t, 1), filepath.Join(t.TempDir(), "a.safetensors")
 	require.NoError(t, SaveFile(t.Context(), path, State{Params: made(dev, 1)}))
 	got := made(dev, 2)
+	dev.Counts()
 	_, err := LoadFile(t.Context(), path, &State{Params: got}, LoadConfig{})
 	require.NoError(t, err)
+	require.Equal(t, tensortest.Counts{Up: 2, Syncs: 2}, dev.Counts())
 	for i, p := range made(dev, 1) {
 		require.Equal(t, tensor.Floats(p.Local), tensor.Floats(got[i].Local))
+	}
+}
+
+// A save that waits copies from a device in bounded pieces, with one wait for each, to memory that it uses again.
+func TestStagingIsBounded(t *testing.T) {
+	defer func(n int) { stagingBytes = n }(stagingBytes)
+	stagingBytes = 1024
+	dev, dir := tensortest.NewRemote(t, 1), t.TempDir()
+	var params nn.Params
+	for i, n := range []int{112, 112, 32, 0, 400, 10, 10} { // in bytes: 448, 448, 128; 1600; 40, 40
+		p := tensor.NewParam(tensor.NormalInit(0, 1), n)
+		p.SetName(string(rune('a' + i)))
+		p.Make(dev, tensor.Float32, 1)
+		params = append(params, p)
+	}
+	onRanks(t, 1, func(g *dist.Group) error {
+		s := NewSaver(g, dir, Config{})
+		for step := range 2 {
+			dev.Counts()
+			require.NoError(t, s.Save(t.Context(), State{Step: step, Params: params}))
+			require.Equal(t, tensortest.Counts{Down: 6, Syncs: 3}, dev.Counts())
+			held := 0
+			for _, b := range s.staging.blocks {
+				held += b.Len()
+			}
+			require.Equal(t, 1024+1600, held)
+		}
+		return s.Close()
+	})
+	require.True(t, mustVerify(t, filepath.Join(dir, stepName(1)), VerifyConfig{}).OK)
+	for _, p := range params {
+		want := tensor.Floats(p.Local)
+		p.Make(dev, tensor.Float32, 2)
+		_, err := LoadFile(t.Context(), filepath.Join(dir, stepName(1), "model.safetensors"), &State{Params: nn.Params{p}}, LoadConfig{Partial: true})
+		require.NoError(t, err)
+		require.Equal(t, want, tensor.Floats(p.Local))
 	}
 }

@@ -1,6 +1,7 @@
 package ckpt
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -12,69 +13,83 @@ import (
 // weight that two stages of a pipeline have.
 type extent struct {
 	part
-	rank   int  // that writes it
-	shared bool // several ranks hold it, and should have the same bits
+	rank    int // that writes it
+	holders []holder
 }
 
-// boxClaims are the claims on elements of one box.
-type boxClaims struct {
-	box    tensor.Box
-	claims []boxClaim
+// holder is a rank that has an extent, and where: in which item of its local plan, from which element on.
+type holder struct{ rank, index, at int }
+
+// boxHeld is what ranks hold of the elements of one box.
+type boxHeld struct {
+	box   tensor.Box
+	parts []heldRange
 }
 
-type boxClaim struct{ rank, lo, hi int }
+type heldRange struct {
+	holder
+	lo, hi int
+}
 
-// extents cuts the claims where they begin and end, says who writes what, and makes sure that nothing is missing. Of those who hold an
-// extent, the one that has the least to write so far writes it: load is the bits that each rank writes.
-func (o *owned) extents(load []int64) (list []extent, err error) {
-	boxes, whole, err := o.byBox()
-	if err != nil {
-		return nil, err
-	}
+// extents cuts what ranks hold where it begins and ends, says who writes what, and makes sure that nothing is missing. Of those who
+// hold an extent, the one that has the least to write so far writes it: load is the bits that each rank writes.
+func (o *owned) extents(boxes []*boxHeld, whole part, load []int64) (list []extent, err error) {
 	if product(o.Shape) == 0 {
-		return []extent{{part: whole, rank: o.ranks[0]}}, nil
+		first := holder{rank: o.parts[0].rank, index: o.parts[0].index}
+		return []extent{{whole, first.rank, []holder{first}}}, nil
 	}
 	var parts []part
 	for _, b := range boxes {
-		var cuts []int
-		for _, c := range b.claims {
-			cuts = append(cuts, c.lo, c.hi)
-		}
-		slices.Sort(cuts)
-		cuts = slices.Compact(cuts)
-		for i, lo := range cuts[:len(cuts)-1] {
-			x := extent{part: part{whole.shape, []tensor.Box{b.box}, lo, cuts[i+1]}, rank: -1}
-			b.assign(&x, load)
-			if x.rank >= 0 {
-				load[x.rank] += int64(x.len()) * int64(o.DType.Bits())
-				list, parts = append(list, x), append(parts, x.part)
+		for _, x := range b.cut(whole.shape) {
+			x.rank = x.holders[0].rank
+			for _, h := range x.holders {
+				if load[h.rank] < load[x.rank] {
+					x.rank = h.rank
+				}
 			}
+			load[x.rank] += int64(x.len()) * int64(o.DType.Bits())
+			list, parts = append(list, x), append(parts, x.part)
 		}
 	}
 	return list, tile(whole.shape, parts)
 }
 
-// assign finds who writes x; nobody does if nobody has it.
-func (b *boxClaims) assign(x *extent, load []int64) {
-	for _, c := range b.claims {
-		if c.lo > x.lo || c.hi < x.hi {
+// cut returns the extents of a box, in the order of its elements, each with its holders.
+func (b *boxHeld) cut(shape []int) (list []extent) {
+	var ends []int
+	for _, c := range b.parts {
+		ends = append(ends, c.lo, c.hi)
+	}
+	slices.Sort(ends)
+	ends = slices.Compact(ends)
+	parts := slices.Clone(b.parts)
+	slices.SortStableFunc(parts, func(x, y heldRange) int { return cmp.Compare(x.lo, y.lo) })
+	var now []heldRange // that have the elements from lo on
+	for i, lo := range ends[:len(ends)-1] {
+		now = slices.DeleteFunc(now, func(c heldRange) bool { return c.hi <= lo })
+		for len(parts) > 0 && parts[0].lo == lo {
+			now, parts = append(now, parts[0]), parts[1:]
+		}
+		if len(now) == 0 {
 			continue
 		}
-		x.shared = x.rank >= 0
-		if x.rank < 0 || load[c.rank] < load[x.rank] {
-			x.rank = c.rank
+		x := extent{part: part{shape, []tensor.Box{b.box}, lo, ends[i+1]}}
+		for _, c := range now {
+			x.holders = append(x.holders, holder{c.rank, c.index, c.at + lo - c.lo})
 		}
+		list = append(list, x)
 	}
+	return list
 }
 
-// byBox collects the claims on each box. It also returns all of the tensor, as it is in memory.
-func (o *owned) byBox() (list []*boxClaims, whole part, err error) {
+// byBox collects what ranks hold of each box. It also returns all of the tensor, as it is in memory.
+func (o *owned) byBox() (list []*boxHeld, whole part, err error) {
 	all := o.claimItem
 	all.Boxes, all.Flat = nil, [2]int{}
 	if whole, err = all.part(); err != nil {
 		return nil, whole, err
 	}
-	for i, x := range o.parts {
+	for _, x := range o.parts {
 		if x.empty() {
 			continue
 		}
@@ -83,15 +98,17 @@ func (o *owned) byBox() (list []*boxClaims, whole part, err error) {
 			return nil, whole, err
 		}
 		for _, s := range p.segments() {
-			k := slices.IndexFunc(list, func(b *boxClaims) bool { return sameBox(b.box, s.box) })
+			k := slices.IndexFunc(list, func(b *boxHeld) bool { return sameBox(b.box, s.box) })
 			if k < 0 {
-				k, list = len(list), append(list, &boxClaims{box: s.box})
+				k, list = len(list), append(list, &boxHeld{box: s.box})
 			}
-			mine := boxClaim{o.ranks[i], s.lo, s.hi}
-			if slices.ContainsFunc(list[k].claims, func(c boxClaim) bool { return c.rank == mine.rank && c.lo < mine.hi && mine.lo < c.hi }) {
-				return nil, whole, fmt.Errorf("rank %d lists elements of it twice", mine.rank)
+			b := list[k]
+			for i := len(b.parts) - 1; i >= 0 && b.parts[i].rank == x.rank; i-- {
+				if b.parts[i].lo < s.hi && s.lo < b.parts[i].hi {
+					return nil, whole, fmt.Errorf("rank %d lists elements of it twice", x.rank)
+				}
 			}
-			list[k].claims = append(list[k].claims, mine)
+			b.parts = append(b.parts, heldRange{holder{x.rank, x.index, s.at}, s.lo, s.hi})
 		}
 	}
 	return list, whole, nil

@@ -92,14 +92,14 @@ func TestCuts(t *testing.T) {
 // TestCopiesShareTheWork: of equal claims each is written by one rank, and copies write about the same.
 func TestCopiesShareTheWork(t *testing.T) {
 	dims := []int{4, 5}
-	claims := make([]claim, 4)
-	for r := range claims {
+	locals := make([]localPlan, 4)
+	for r := range locals {
 		for i := range 10 {
-			claims[r].Items = append(claims[r].Items, claimItem{Model: true, Name: fmt.Sprint("w", i), DType: "F32", Shape: dims,
+			locals[r].Items = append(locals[r].Items, claimItem{Model: true, Name: fmt.Sprint("w", i), DType: "F32", Shape: dims,
 				Boxes: []tensor.Box{box(0, 4, 0, 5)}, Flat: [2]int{r % 2 * 10, r%2*10 + 10}})
 		}
 	}
-	p, err := newPlan(claims, nil, maxFileBytes)
+	p, _, err := newPlan(locals, nil, maxFileBytes)
 	require.NoError(t, err)
 	writes := make([]int, 4)
 	p.eachPiece(func(_ bool, e *tensorEntry, k int) { writes[e.Pieces[k].Rank]++ })

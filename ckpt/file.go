@@ -120,18 +120,23 @@ func newFile(fsys fileSystem, st State) (*writer, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := st.claim(items)
+	c, local, err := st.summary(items)
 	if err != nil {
 		return nil, err
 	}
-	w := &writer{Saver: &Saver{fs: fsys}}
-	if w.plan, err = newPlan([]claim{c}, st.TP, 1<<62); err != nil {
+	p, todo, err := newPlan([]localPlan{local}, st.TP, 1<<62)
+	if err != nil {
 		return nil, err
 	}
-	if err := w.plan.joinFiles(); err != nil {
+	if err := errors.Join(p.setState([]summary{c}, nil), p.joinFiles()); err != nil {
 		return nil, err
 	}
-	w.jobs = w.assigned(items)
+	w := &writer{Saver: &Saver{fs: fsys}, plan: p}
+	w.assign(items, todo[0].Pieces)
+	for _, j := range w.jobs {
+		at := p.at[j.item.key()]
+		j.file, j.offset = at.file, at.offset
+	}
 	return w, nil
 }
 
@@ -195,25 +200,13 @@ func bareHash(h *safetensors.Header) string {
 	return sum(bare.Encode())
 }
 
-// writeTo writes the one file and flushes it. Of a device's tensors a few are in the host's memory at a time.
+// writeTo writes the one file and flushes it.
 func (w *writer) writeTo(ctx context.Context, name string) error {
 	f, err := w.fs.Create(name, w.plan.files[0].size)
 	if err != nil {
 		return err
 	}
-	err = parallel(len(w.jobs), func(i int) error {
-		j := w.jobs[i]
-		b, err := hostBytes(j.item.data)
-		if err != nil {
-			return err
-		}
-		j.take(b)
-		err = j.write(ctx, []file{f})
-		for k := range j.pieces {
-			j.pieces[k].data = nil
-		}
-		return err
-	})
+	err = w.writeJobs(ctx, []file{f})
 	if err == nil {
 		err = w.finishHeader(f)
 	}
@@ -225,9 +218,7 @@ func (w *writer) writeTo(ctx context.Context, name string) error {
 
 // finishHeader writes the header, now that all hashes are known.
 func (w *writer) finishHeader(f file) error {
-	var v verdict
-	v.report(w.jobs)
-	if err := w.plan.setHashes([][]string{v.Hashes}); err != nil {
+	if err := w.plan.setHashes([][]byte{w.verdict().Hashes}); err != nil {
 		return err
 	}
 	h, err := w.plan.singleHeader()

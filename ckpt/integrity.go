@@ -63,10 +63,7 @@ func (l *loader) bestStates() ([]byte, error) {
 		return mine, nil
 	}
 	x := tensor.New(l.g.Device(), tensor.Uint8, len(mine))
-	b, err := hostBytes(x)
-	if err != nil {
-		return nil, err
-	}
+	b := hostMemory(x)
 	copy(b, mine)
 	if err := errors.Join(setBytes(x, b), l.g.AllReduce(x, dist.Max).Wait()); err != nil {
 		return nil, err

@@ -172,10 +172,7 @@ func (l *loader) fillAll(ctx context.Context, items []*item) error {
 
 // fill reads an item.
 func (l *loader) fill(ctx context.Context, x *item) error {
-	b, err := hostBytes(x.data)
-	if err != nil {
-		return err
-	}
+	b := hostMemory(x.data)
 	file := x.fileBytes(b)
 	if err := l.readPart(ctx, x, x.part, file); err != nil {
 		return err
@@ -191,7 +188,7 @@ func (x *item) fileBytes(b []byte) []byte {
 	return make([]byte, x.data.Len()*x.from.Size())
 }
 
-// set gives an item what the file has of it; b is from hostBytes, and file from fileBytes.
+// set gives an item what the file has of it; b is its hostMemory, and file from fileBytes.
 func (x *item) set(b, file []byte) error {
 	if x.from != x.data.DType() {
 		to := b
@@ -306,10 +303,7 @@ func (l *loader) broadcast(ctx context.Context) error {
 }
 
 func (l *loader) fillWhole(ctx context.Context, x *item, buf tensor.Tensor) error {
-	b, err := hostBytes(buf)
-	if err != nil {
-		return err
-	}
+	b := hostMemory(buf)
 	if err := l.readPart(ctx, x, wholePart(x.shape), b); err != nil {
 		return err
 	}
@@ -325,10 +319,7 @@ func (x *item) takePart(whole tensor.Tensor) error {
 	if err != nil {
 		return err
 	}
-	b, err := hostBytes(x.data)
-	if err != nil {
-		return err
-	}
+	b := hostMemory(x.data)
 	file, size := x.fileBytes(b), x.from.Size()
 	out := file
 	for at, n := range x.part.runs() {

@@ -115,6 +115,16 @@ func (p part) segments() (list []segment) {
 	return list
 }
 
+// slice returns n elements from at on, counted as p has them, which are in one segment of it.
+func (p part) slice(at, n int) part {
+	for _, s := range p.segments() {
+		if lo := s.lo + at - s.at; s.at <= at && lo+n <= s.hi {
+			return part{p.shape, []tensor.Box{s.box}, lo, lo + n}
+		}
+	}
+	return part{shape: p.shape} // of nothing
+}
+
 // find returns where p has the elements of q, if they are all in one segment of it.
 func (p part) find(q part) (at int, ok bool) {
 	want := q.segments()
@@ -192,15 +202,17 @@ func tile(shape []int, parts []part) error {
 	}
 	groups := map[string]*group{}
 	var all []tensor.Box
+	key := &wire{}
 	for _, p := range parts {
 		if p.len() == 0 {
 			continue
 		}
-		key := fmt.Sprint(p.boxes)
-		g := groups[key]
+		key.b = key.b[:0]
+		wireList(key, &p.boxes, key.box)
+		g := groups[string(key.b)]
 		if g == nil {
 			g = &group{boxes: p.boxes}
-			groups[key] = g
+			groups[string(key.b)] = g
 			all = append(all, slices.DeleteFunc(slices.Clone(p.boxes), func(b tensor.Box) bool { return volume(b) == 0 })...)
 		}
 		g.flats = append(g.flats, [2]int{p.lo, p.hi})

@@ -2,6 +2,8 @@ package ckpt
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,7 +14,7 @@ import (
 	"github.com/ringo-ml/ringo/ckpt/safetensors"
 )
 
-// plan is what all ranks derive from all claims: which files there will be, and who writes what to where.
+// plan is the global plan: which files there will be, and who writes what to where.
 type plan struct {
 	man   manifest // complete but for hashes
 	files []plannedFile
@@ -20,7 +22,7 @@ type plan struct {
 
 	beside map[string][]byte // small files
 
-	extents map[string][]extent // of the pieces of each tensor, by key; not of a conversion
+	counted map[string][]int // the ranks whose optimizers have a parameter, by its name in files
 }
 
 type plannedFile struct {
@@ -35,73 +37,38 @@ type place struct {
 	offset int64
 }
 
-// owned is a tensor with the claims of all ranks that list it.
+// owned is a tensor and the ranks that hold it, in their order.
 type owned struct {
 	claimItem
-	ranks []int
-	parts []claimItem // of these ranks
+	parts []ownedPart
 }
 
-// newPlan returns the plan, or an error that says how the ranks' claims differ or what is missing.
-func newPlan(claims []claim, rules Rules, fileBytes int64) (*plan, error) {
-	if err := compare(claims); err != nil {
-		return nil, err
-	}
-	p, err := planTensors(claims, rules, fileBytes)
+// ownedPart is what a rank holds of a tensor: an item of its local plan.
+type ownedPart struct {
+	*claimItem
+	rank, index int
+}
+
+// newPlan returns the plan and the work of each rank, or an error that says how the ranks' local plans differ or what is missing.
+func newPlan(locals []localPlan, rules Rules, fileBytes int64) (*plan, []work, error) {
+	tensors, err := collect(locals)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	p.setState(claims)
-	return p, nil
-}
-
-// setState plans what a save has beside tensors.
-func (p *plan) setState(claims []claim) {
-	first := claims[0]
-	p.man.Step, p.man.Random, p.man.Extra, p.man.Base = first.Step, first.Random, first.Extra, first.Base
-	p.setBeside(first.Files)
-	if o := p.man.Optimizer; o != nil {
-		o.Steps, o.LR, o.Scaler, o.Counts = first.Steps, first.LR, first.Scaler, map[string]int{}
-		for _, c := range claims {
-			maps.Copy(o.Counts, c.Counts)
-		}
-	}
-}
-
-// planTensors plans the tensors.
-func planTensors(claims []claim, rules Rules, fileBytes int64) (*plan, error) {
-	tensors, err := collect(claims)
-	if err != nil {
-		return nil, err
-	}
-	p := &plan{at: map[string]place{}, extents: map[string][]extent{}, man: manifest{Version: formatVersion, Ranks: len(claims)}}
-	load := make([]int64, len(claims)) // bytes that each rank writes
+	p := &plan{at: map[string]place{}, counted: map[string][]int{}, man: manifest{Version: formatVersion, Ranks: len(locals)}}
+	load := make([]int64, len(locals)) // bits that each rank writes
 	shares := 0                        // of tensors that are cut
 	for _, t := range tensors {
 		shares = max(shares, t.shares())
 	}
+	extents := map[string][]extent{} // of each tensor
 	var model, opt []tensorEntry
 	for _, t := range tensors {
-		e := tensorEntry{Name: t.Name, DType: t.DType, Shape: t.Shape, Transposed: t.Transposed, Expert: t.Expert}
-		extents, err := t.extents(load)
+		e, list, err := t.entry(rules, shares, load)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", t.Name, err)
+			return nil, nil, fmt.Errorf("%s: %w", t.Name, err)
 		}
-		for _, x := range extents {
-			e.Pieces = append(e.Pieces, x.piece(t.Transposed))
-		}
-		p.extents[t.key()] = extents
-		if e.TP = rules.find(t.paramName()); e.TP == nil {
-			e.TP = t.rule(shares)
-		}
-		if e.TP != nil {
-			if t.Transposed {
-				e.TP = e.TP.transposed()
-			}
-			if _, err := e.TP.Boxes(t.Shape, 0, 1); err != nil {
-				return nil, fmt.Errorf("%s: the rule does not fit: %w", t.Name, err)
-			}
-		}
+		extents[t.key()] = list
 		if t.Model {
 			model = append(model, e)
 		} else {
@@ -109,18 +76,115 @@ func planTensors(claims []claim, rules Rules, fileBytes int64) (*plan, error) {
 		}
 	}
 	if p.man.Model, err = p.layOut("model", model, fileBytes); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	if claims[0].Counts == nil {
-		return p, nil
+	if locals[0].Optimizer {
+		p.man.Optimizer = &optimizerEntry{}
+		if p.man.Optimizer.Tensors, err = p.layOut("optimizer", opt, fileBytes); err != nil {
+			return nil, nil, err
+		}
 	}
-	p.man.Optimizer = &optimizerEntry{}
-	p.man.Optimizer.Tensors, err = p.layOut("optimizer", opt, fileBytes)
-	return p, err
+	for r, l := range locals {
+		for _, name := range l.Counted {
+			p.counted[name] = append(p.counted[name], r)
+		}
+	}
+	return p, p.share(extents, len(locals)), nil
+}
+
+// entry says how a tensor is written, and by whom.
+func (o *owned) entry(rules Rules, shares int, load []int64) (e tensorEntry, extents []extent, err error) {
+	boxes, whole, err := o.byBox()
+	if err != nil {
+		return e, nil, err
+	}
+	if extents, err = o.extents(boxes, whole, load); err != nil {
+		return e, nil, err
+	}
+	e = tensorEntry{Name: o.Name, DType: o.DType, Shape: o.Shape, Transposed: o.Transposed, Expert: o.Expert}
+	for _, x := range extents {
+		e.Pieces = append(e.Pieces, x.piece(o.Transposed))
+	}
+	if e.TP = rules.find(o.paramName()); e.TP == nil {
+		e.TP = o.rule(boxes, whole, shares)
+	}
+	if e.TP == nil {
+		return e, extents, nil
+	}
+	if o.Transposed {
+		e.TP = e.TP.transposed()
+	}
+	if _, err := e.TP.Boxes(o.Shape, 0, 1); err != nil {
+		return e, nil, fmt.Errorf("the rule does not fit: %w", err)
+	}
+	return e, extents, nil
+}
+
+// share returns the work of each rank.
+func (p *plan) share(extents map[string][]extent, ranks int) []work {
+	todo := make([]work, ranks)
+	for r := range todo {
+		for _, f := range p.files {
+			todo[r].Files = append(todo[r].Files, f.name)
+		}
+	}
+	index := -1
+	p.eachPiece(func(model bool, t *tensorEntry, k int) {
+		index++
+		key := itemKey(model, t.Name)
+		x, at := &extents[key][k], p.at[key]
+		for _, h := range x.holders {
+			mine, shared := h.rank == x.rank, len(x.holders) > 1
+			if mine || shared {
+				todo[h.rank].Pieces = append(todo[h.rank].Pieces, pieceWork{Index: index, Item: h.index, At: h.at, N: x.len(),
+					File: at.file, Offset: int(at.offset), Mine: mine, Shared: shared})
+			}
+		}
+	})
+	return todo
+}
+
+// setState plans what a save has beside tensors.
+func (p *plan) setState(all []summary, files map[string][]byte) error {
+	first := all[0]
+	p.man.Step, p.man.Random, p.man.Extra, p.man.Base = first.Step, first.Random, first.Extra, first.Base
+	p.setBeside(files)
+	o := p.man.Optimizer
+	if o == nil {
+		return nil
+	}
+	o.Steps, o.LR, o.Scaler, o.Counts = first.Steps, first.LR, first.Scaler, map[string]int{}
+	unlike := map[string]bool{} // the optimizer's steps, on some rank
+	for r := range all {
+		for name := range all[r].Counts {
+			unlike[name] = true
+		}
+	}
+	for name, ranks := range p.counted {
+		o.Counts[name] = first.Steps
+		if !unlike[name] {
+			continue
+		}
+		o.Counts[name] = all[ranks[0]].count(name)
+		for _, r := range ranks {
+			if n := all[r].count(name); n != o.Counts[name] {
+				return fmt.Errorf("ranks differ: rank %d has %d optimizer steps of %s where rank %d has %d", r, n, name, ranks[0], o.Counts[name])
+			}
+		}
+	}
+	return nil
+}
+
+// count returns the steps of a parameter of the optimizer.
+func (c *summary) count(name string) int {
+	if n, ok := c.Counts[name]; ok {
+		return n
+	}
+	return c.Steps
 }
 
 // paramName returns the name of the parameter: the optimizer's state has that and a key behind the last dot.
-func (c claimItem) paramName() string {
+func (c *claimItem) paramName() string {
 	if i := strings.LastIndexByte(c.Name, '.'); !c.Model && i >= 0 {
 		return c.Name[:i]
 	}
@@ -128,9 +192,9 @@ func (c claimItem) paramName() string {
 }
 
 // compare finds what must be the same on all ranks and is not.
-func compare(claims []claim) error {
+func compare(all []summary) error {
 	var errs []error
-	for r, c := range claims {
+	for r, c := range all {
 		if c.Err != "" {
 			errs = append(errs, fmt.Errorf("rank %d: %s", r, c.Err))
 		}
@@ -138,17 +202,18 @@ func compare(claims []claim) error {
 	if len(errs) > 0 {
 		return errors.Join(errs...)
 	}
-	first := claims[0]
+	first := all[0]
 	differ := func(r int, what string, mine, want any) error {
 		return fmt.Errorf("ranks differ: rank %d has %s %v where rank 0 has %v", r, what, mine, want)
 	}
-	counts := map[string]int{}
-	for r, c := range claims {
+	for r, c := range all {
 		switch {
 		case !maps.Equal(c.Calls, first.Calls):
 			return differ(r, "called", c.Calls, first.Calls)
 		case c.Step != first.Step:
 			return differ(r, "step", c.Step, first.Step)
+		case c.Optimizer != first.Optimizer:
+			return differ(r, "an optimizer:", c.Optimizer, first.Optimizer)
 		case c.Steps != first.Steps:
 			return differ(r, "optimizer steps", c.Steps, first.Steps)
 		case c.LR != first.LR:
@@ -159,18 +224,10 @@ func compare(claims []claim) error {
 			return differ(r, "randomness", text(c.Random), text(first.Random))
 		case !maps.EqualFunc(c.Extra, first.Extra, func(a, b json.RawMessage) bool { return bytes.Equal(a, b) }):
 			return differ(r, "extra state", text(c.Extra), text(first.Extra))
-		case !maps.EqualFunc(c.Files, first.Files, bytes.Equal):
-			return differ(r, "files", sizes(c.Files), sizes(first.Files))
+		case !maps.Equal(c.Files, first.Files):
+			return differ(r, "files", c.Files, first.Files)
 		case !equal(c.Base, first.Base):
 			return differ(r, "base", c.Base, first.Base)
-		case (c.Counts == nil) != (first.Counts == nil):
-			return differ(r, "an optimizer:", c.Counts != nil, first.Counts != nil)
-		}
-		for name, n := range c.Counts {
-			if have, ok := counts[name]; ok && have != n {
-				return fmt.Errorf("ranks differ: rank %d has %d optimizer steps of %s where another one has %d", r, n, name, have)
-			}
-			counts[name] = n
 		}
 	}
 	return nil
@@ -183,22 +240,24 @@ func text(state any) string {
 	return string(b)
 }
 
-// collect joins the claims about each tensor, in the order in which rank 0 lists them, then the others.
-func collect(claims []claim) ([]*owned, error) {
+// collect joins what ranks hold of each tensor, in the order in which rank 0 lists them, then the others.
+func collect(locals []localPlan) ([]*owned, error) {
 	var order []*owned
 	byKey := map[string]*owned{}
-	for r, c := range claims {
-		for _, x := range c.Items {
-			o := byKey[x.key()]
+	for r := range locals {
+		for i := range locals[r].Items {
+			x := &locals[r].Items[i]
+			key := x.key()
+			o := byKey[key]
 			if o == nil {
-				o = &owned{claimItem: x}
-				byKey[x.key()] = o
+				o = &owned{claimItem: *x}
+				byKey[key] = o
 				order = append(order, o)
 			}
 			if !o.sameTensor(x) {
-				return nil, fmt.Errorf("ranks differ: rank %d has %s as %s where rank %d has %s", r, x.Name, x.kind(), o.ranks[0], o.kind())
+				return nil, fmt.Errorf("ranks differ: rank %d has %s as %s where rank %d has %s", r, x.Name, x.kind(), o.parts[0].rank, o.kind())
 			}
-			o.ranks, o.parts = append(o.ranks, r), append(o.parts, x)
+			o.parts = append(o.parts, ownedPart{x, r, i})
 		}
 	}
 	return order, nil
@@ -255,16 +314,16 @@ func (p *plan) eachPiece(fn func(model bool, t *tensorEntry, k int)) {
 	}
 }
 
-// setHashes puts in the hashes that each rank reported for its pieces.
-func (p *plan) setHashes(hashes [][]string) error {
+// setHashes puts in the hashes that each rank reported for its pieces, one after another.
+func (p *plan) setHashes(hashes [][]byte) error {
 	var err error
 	p.eachPiece(func(_ bool, t *tensorEntry, k int) {
 		x := &t.Pieces[k]
-		if len(hashes[x.Rank]) == 0 {
+		if len(hashes[x.Rank]) < sha256.Size {
 			err = fmt.Errorf("rank %d reported no hash of %s", x.Rank, t.Name)
 			return
 		}
-		x.SHA256, hashes[x.Rank] = hashes[x.Rank][0], hashes[x.Rank][1:]
+		x.SHA256, hashes[x.Rank] = hex.EncodeToString(hashes[x.Rank][:sha256.Size]), hashes[x.Rank][sha256.Size:]
 	})
 	return err
 }

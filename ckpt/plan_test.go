@@ -1,7 +1,9 @@
 package ckpt
 
 import (
+	"errors"
 	"fmt"
+	"math"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -10,28 +12,30 @@ import (
 
 	"github.com/ringo-ml/ringo/ckpt/safetensors"
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
 // manyTensors are those of a large model with AdamW.
 const manyTensors = 2160
 
-// claimsOf are what ranks that hold flat shares of tensors say of them before a save.
-func claimsOf(ranks, tensors int) []claim {
+// localsOf are what ranks that hold flat shares of tensors say of them before a save.
+func localsOf(ranks, tensors int) []localPlan {
 	const n = 1 << 14
-	claims := make([]claim, ranks)
-	for r := range claims {
-		claims[r].Items = make([]claimItem, tensors)
-		for i := range claims[r].Items {
+	locals := make([]localPlan, ranks)
+	for r := range locals {
+		locals[r].Items = make([]claimItem, tensors)
+		for i := range locals[r].Items {
 			flat := [2]int{share(n, r, ranks), share(n, r+1, ranks)}
 			x := claimItem{Model: true, Name: fmt.Sprintf("layers.%d.weight", i), DType: safetensors.F32, Shape: []int{n}}
 			if ranks > 1 {
 				x.Boxes, x.Flat = wholePart(x.Shape).boxes, flat
 			}
-			claims[r].Items[i] = x
+			locals[r].Items[i] = x
 		}
 	}
-	return claims
+	return locals
 }
 
 // Saves of the same tensors have one plan. If one rank has others, all ranks plan anew, and the checkpoint has what they have.
@@ -39,12 +43,12 @@ func TestPlanOnce(t *testing.T) {
 	dir, l := t.TempDir(), layouts["ddp2"]
 	onRanks(t, 2, func(g *dist.Group) error {
 		s := newSaver(g, disk{}, dir, Config{})
-		save := func(version int, without string) *plan {
+		save := func(version int, without string) *planned {
 			st := newState(t, g, l, version)
 			st.Optimizer = nil
 			st.Params = slices.DeleteFunc(st.Params, func(p *tensor.Param) bool { return p.Name() == without && g.Rank() == 1 })
 			require.NoError(t, s.Save(t.Context(), *st))
-			return s.planned.plan
+			return s.planned
 		}
 		first := save(1, "")
 		require.Same(t, first, save(2, ""))
@@ -72,29 +76,167 @@ func TestPlanOnce(t *testing.T) {
 	}
 }
 
-// BenchmarkPlan plans a save of 2,160 tensors on 64 ranks.
-func BenchmarkPlan(b *testing.B) {
-	claims := claimsOf(64, manyTensors)
-	for b.Loop() {
-		_, err := newPlan(claims, nil, maxFileBytes)
-		require.NoError(b, err)
+// A mistake of one rank is the same error on all ranks, which names the rank: at the first save, and when all ranks have a plan. The
+// checkpoint after it is complete.
+func TestMistakeOfOneRank(t *testing.T) {
+	const dtype = "ranks differ: rank 1 has scale as F64[] (transposed false) where rank 0 has F32[] (transposed false)"
+	for name, c := range map[string]struct {
+		want    string
+		mistake func(t *testing.T, g *dist.Group, st *State)
+	}{
+		"type": {dtype, func(_ *testing.T, g *dist.Group, st *State) {
+			for _, p := range st.Params {
+				if p.Name() == "scale" {
+					p.Local = tensor.New(g.Device(), tensor.Float64)
+					p.Value = p.Local
+				}
+			}
+		}},
+		"shape": {"ranks differ: rank 1 has more as F32[2] (transposed false) where rank 0 has F32[3] (transposed false)",
+			func(_ *testing.T, g *dist.Group, st *State) { st.Params = append(st.Params, more(g, 3-g.Rank())) }},
+		"nothing": {"rank 1: more was never made: call nn.Init or Attach first", func(_ *testing.T, g *dist.Group, st *State) {
+			p := more(g, 3)
+			if g.Rank() == 1 {
+				p.Local = tensor.Tensor{}
+			}
+			st.Params = append(st.Params, p)
+		}},
+		"holes": {"tok.weight: nobody has elements 91 to 92 of the boxes", func(_ *testing.T, g *dist.Group, st *State) {
+			st.Optimizer = nil
+			if p := st.Params[0]; g.Rank() == 1 {
+				p.Shard.Flat[0]++
+				p.Local = p.Local.Range(1, p.Local.Len())
+			}
+		}},
+		"no optimizer": {"ranks differ: rank 1 has an optimizer: false where rank 0 has true", func(_ *testing.T, _ *dist.Group, st *State) {
+			st.Optimizer = nil
+		}},
+		"step counts": {"ranks differ: rank 1 has 9 optimizer steps of scale where rank 0 has 2", func(t *testing.T, g *dist.Group, st *State) {
+			o := st.Optimizer.State()
+			o.Counts["scale"] = 9
+			require.NoError(t, st.Optimizer.SetState(o))
+		}},
+		"not a number": {`rank 1: extra "loader": json: unsupported value: NaN`, func(_ *testing.T, _ *dist.Group, st *State) {
+			st.Extra["loader"] = math.NaN()
+		}},
+	} {
+		for _, first := range []bool{true, false} {
+			dir, l := t.TempDir(), layouts["ddp3"]
+			if name == "holes" {
+				l = layouts["fsdp3"]
+			}
+			heard := make([]string, l.ranks)
+			err := tryRanks(l.ranks, func(g *dist.Group) error {
+				s := newSaver(g, disk{}, dir, Config{})
+				if !first {
+					require.NoError(t, s.Save(t.Context(), *newState(t, g, l, 1)))
+				}
+				st := newState(t, g, l, 2)
+				if g.Rank() == 1 || slices.Contains([]string{"shape", "nothing", "holes"}, name) {
+					c.mistake(t, g, st)
+				}
+				err := s.Save(t.Context(), *st)
+				require.Error(t, err, name)
+				heard[g.Rank()] = err.Error()
+				return errors.Join(s.Save(t.Context(), *newState(t, g, l, 3)), s.Close())
+			})
+			for _, text := range heard {
+				require.Contains(t, text, c.want, name)
+			}
+			require.NoError(t, err, name)
+			loadAll(t, filepath.Join(dir, stepName(3)), layouts["ddp2"], 3, LoadConfig{})
+		}
 	}
 }
 
-// BenchmarkPlanAgain plans the next save of them.
-func BenchmarkPlanAgain(b *testing.B) {
-	claims := claimsOf(64, manyTensors)
-	p, err := newPlan(claims, nil, maxFileBytes)
-	require.NoError(b, err)
-	mine := claims[0]
-	for r := range claims {
-		claims[r].Items = nil
+// more is another parameter.
+func more(g *dist.Group, n int) *tensor.Param {
+	p := tensor.NewParam(tensor.Constant(0), n)
+	p.SetName("more")
+	p.Local = tensor.New(g.Device(), tensor.Float32, n)
+	p.Value = p.Local
+	return p
+}
+
+// Parameters whose step counts are not the optimizer's keep them.
+func TestStepCounts(t *testing.T) {
+	dir, l := t.TempDir(), layouts["fsdp2"]
+	onRanks(t, l.ranks, func(g *dist.Group) error {
+		st := newState(t, g, l, 5)
+		o := st.Optimizer.State()
+		o.Counts["scale"], o.Counts["head.weight"] = 3, 0
+		require.NoError(t, st.Optimizer.SetState(o))
+		s := NewSaver(g, dir, Config{})
+		require.NoError(t, s.Save(t.Context(), *st))
+		got := newState(t, g, l, 0)
+		got.Extra = nil
+		_, err := Load(t.Context(), g, filepath.Join(dir, stepName(5)), got, LoadConfig{})
+		require.NoError(t, err)
+		require.Equal(t, o.Counts, got.Optimizer.State().Counts)
+		return s.Close()
+	})
+}
+
+// manyParams are the parameters of a large model on a rank that holds flat shares: with AdamW's moments there are 2,160 tensors.
+func manyParams(g *dist.Group) nn.Params {
+	var params nn.Params
+	const n = 128
+	for i := range manyTensors / 3 {
+		p := tensor.NewParam(tensor.Constant(0), n)
+		p.SetName(fmt.Sprintf("layers.%d.weight", i))
+		lo, hi := share(n, g.Rank(), g.Size()), share(n, g.Rank()+1, g.Size())
+		p.Shard = tensor.Shard{Global: []int{n}, Flat: [2]int{lo, hi}, Counts: true}
+		p.Local = tensor.New(g.Device(), tensor.Float32, hi-lo)
+		p.Value = p.Local
+		params = append(params, p)
+	}
+	return params
+}
+
+// The first save gathers on rank 0 what ranks hold, and tells each rank its own work. Later ones exchange summaries, however many
+// tensors there are.
+func TestPlanningBytes(t *testing.T) {
+	const ranks = 4
+	onRanks(t, ranks, func(g *dist.Group) error {
+		params := manyParams(g)
+		st := State{Params: params, Optimizer: optim.NewAdamW(params, optim.AdamWConfig{LR: 0.1})}
+		s := NewSaver(g, t.TempDir(), Config{})
+		planning := func() int {
+			before := sent(s.g)
+			_, err := s.begin(st)
+			require.NoError(t, err)
+			return int(sent(s.g) - before)
+		}
+		first, later := planning(), planning()
+		if g.Rank() == 0 {
+			require.Greater(t, first, ranks*manyTensors, "the work of the ranks")
+		} else {
+			require.Less(t, first, 150*manyTensors, "what this rank holds")
+		}
+		require.Less(t, later, ranks*1000)
+		return s.Close()
+	})
+}
+
+// sent returns the bytes that a rank has given to operations of a group.
+func sent(g *dist.Group) (n uint64) {
+	for _, k := range g.Stats().Payload {
+		n += k
+	}
+	return n
+}
+
+// BenchmarkPlan plans a save of 2,160 tensors on 64 ranks, as rank 0 does.
+func BenchmarkPlan(b *testing.B) {
+	locals := localsOf(64, manyTensors)
+	texts := make([][]byte, len(locals))
+	for r := range locals {
+		w := &wire{}
+		locals[r].wire(w)
+		texts[r] = w.b
 	}
 	for b.Loop() {
-		_, err := mine.structure(nil)
-		require.NoError(b, err)
-		_, _ = structures(claims)
-		require.NoError(b, compare(claims))
-		p.setState(claims)
+		_, tell := coordinator(texts, make([]summary, len(locals)), &State{}, maxFileBytes)
+		require.Greater(b, len(tell[0]), manyTensors)
 	}
 }

@@ -68,26 +68,22 @@ func (x *item) held() part {
 
 // items lists the tensors of a State.
 func (st *State) items() (list []item, err error) {
-	add := func(model bool, name string, p *tensor.Param, data tensor.Tensor) {
-		if err == nil {
-			var of []item
-			of, err = itemsOf(model, name, p, data)
-			list = append(list, of...)
-		}
-	}
-	for _, p := range st.Params {
-		add(true, p.Name(), p, p.Local)
-	}
+	var state optim.State
 	if st.Optimizer != nil {
-		state := st.Optimizer.State()
-		for _, t := range state.Tensors {
-			add(false, t.Name, t.Param, t.Tensor)
-		}
-		if err == nil {
-			err = sameFate(st.Params, state.Counts)
+		state = st.Optimizer.State()
+	}
+	list = make([]item, 0, len(st.Params)+len(state.Tensors))
+	for _, p := range st.Params {
+		if list, err = appendItems(list, true, p.Name(), p, p.Local); err != nil {
+			return nil, err
 		}
 	}
-	return list, err
+	for _, t := range state.Tensors {
+		if list, err = appendItems(list, false, t.Name, t.Param, t.Tensor); err != nil {
+			return nil, err
+		}
+	}
+	return list, sameFate(st.Params, state.Counts)
 }
 
 // sameFate refuses a stored tensor of which the optimizer has one parameter and not another: its state would have holes.
@@ -107,8 +103,8 @@ func sameFate(params nn.Params, counts map[string]int) error {
 	return nil
 }
 
-// itemsOf returns the items of a parameter, or of state that the optimizer has of one: one, or several where files divide it.
-func itemsOf(model bool, name string, p *tensor.Param, data tensor.Tensor) ([]item, error) {
+// appendItems adds the items of a parameter, or of state that the optimizer has of one: one, or several where files divide it.
+func appendItems(list []item, model bool, name string, p *tensor.Param, data tensor.Tensor) ([]item, error) {
 	if data.IsZero() {
 		return nil, fmt.Errorf("%s was never made: call nn.Init or Attach first", name)
 	}
@@ -122,12 +118,14 @@ func itemsOf(model bool, name string, p *tensor.Param, data tensor.Tensor) ([]it
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	x.unit = p.Shard.Unit
-	list := []item{x}
+	first := len(list)
 	if as := p.Stored(); as != nil {
-		list = x.divide(as)
+		list = append(list, x.divide(as)...)
+	} else {
+		list = append(list, x)
 	}
-	for i := range list {
-		x := &list[i]
+	for i := range list[first:] {
+		x := &list[first+i]
 		if p.Stored() != nil {
 			x.name += strings.TrimPrefix(name, p.Name()) // the optimizer's key
 		}
@@ -149,22 +147,30 @@ func (x *item) claim() claimItem {
 	return c
 }
 
+// hostMemory returns the memory of a tensor, or as much of the host's: what setBytes takes.
+func hostMemory(x tensor.Tensor) []byte {
+	if x.Len() == 0 {
+		return nil
+	}
+	if x.Device().Host() {
+		return x.Bytes()
+	}
+	return make([]byte, x.Len()*x.DType().Size())
+}
+
 // hostBytes returns the memory of a tensor, or a copy of it where that is not the host's. No collective may use it.
 func hostBytes(x tensor.Tensor) ([]byte, error) {
-	if x.Len() == 0 {
-		return nil, nil
+	b := hostMemory(x)
+	if x.Len() == 0 || x.Device().Host() {
+		return b, nil
 	}
 	dev := x.Device()
-	if dev.Host() {
-		return x.Bytes(), nil
-	}
-	b := make([]byte, x.Len()*x.DType().Size())
 	q := dev.Queue(0)
 	dev.Copy(tensor.FromSlice(b, len(b)).Ptr(), x.Ptr(), len(b), q)
 	return b, q.Sync()
 }
 
-// setBytes is the way back: it does nothing for the memory that hostBytes returned itself.
+// setBytes gives a tensor what is in its hostMemory: it does nothing where that is the tensor's own.
 func setBytes(x tensor.Tensor, b []byte) error {
 	if x.Len() == 0 || x.Device().Host() {
 		return nil
@@ -175,22 +181,21 @@ func setBytes(x tensor.Tensor, b []byte) error {
 	return q.Sync()
 }
 
-// claim is what a rank says about its State before a save, for all ranks to compare.
-type claim struct {
-	Err    string
-	Step   int
-	Random *tensor.TapeState
-	Extra  map[string]json.RawMessage
-	Steps  int // of the optimizer, if any
-	LR     float64
-	Scaler *optim.Scaler
-	Counts map[string]int // of the optimizer's parameters on this rank, by their names in files
-	Calls  map[string]uint64
-	Files  map[string][]byte
-	Base   *Base
-	Items  []claimItem // sent only if the ranks have no plan of them
-
-	Structure, Planned string // see structures
+// summary is what a rank says about its State before a save, for rank 0 to compare.
+type summary struct {
+	Err       string
+	Planned   bool // what it holds has not changed since the last plan
+	Step      int
+	Random    *tensor.TapeState
+	Extra     map[string]json.RawMessage
+	Optimizer bool
+	Steps     int
+	LR        float64
+	Scaler    *optim.Scaler
+	Counts    map[string]int // the steps of parameters, by their names in files, that are not Steps
+	Calls     map[string]uint64
+	Files     map[string]string // what they are like
+	Base      *Base
 }
 
 // claimItem says which part of a tensor a rank holds.
@@ -206,35 +211,39 @@ type claimItem struct {
 	Expert     *expert `json:",omitempty"`
 }
 
-func (st *State) claim(items []item) (claim, error) {
-	c := claim{Step: st.Step, Extra: map[string]json.RawMessage{}, Files: st.Files, Base: st.Base}
+// summary returns also what the rank holds.
+func (st *State) summary(items []item) (c summary, local localPlan, err error) {
+	c = summary{Step: st.Step, Extra: map[string]json.RawMessage{}, Files: sizes(st.Files), Base: st.Base}
 	if err := checkBeside(st.Files); err != nil {
-		return c, err
+		return c, local, err
 	}
 	for key, v := range st.Extra {
 		text, err := json.Marshal(v)
 		if err != nil {
-			return c, fmt.Errorf("extra %q: %w", key, err)
+			return c, local, fmt.Errorf("extra %q: %w", key, err)
 		}
 		c.Extra[key] = text
 	}
 	if st.Optimizer != nil {
 		s := st.Optimizer.State()
-		c.Steps, c.LR, c.Scaler = s.Steps, s.LR, s.Scaler
-		var err error
-		if c.Counts, err = st.storedCounts(s.Counts); err != nil {
-			return c, err
+		c.Optimizer, c.Steps, c.LR, c.Scaler = true, s.Steps, s.LR, s.Scaler
+		counts, err := st.storedCounts(s.Counts)
+		if err != nil {
+			return c, local, err
 		}
+		local.Optimizer, local.Counted = true, slices.Sorted(maps.Keys(counts))
+		maps.DeleteFunc(counts, func(_ string, n int) bool { return n == c.Steps })
+		c.Counts = counts
 	}
 	if st.Tape != nil {
 		random := st.Tape.State()
 		c.Random = &random
 	}
+	local.Items = make([]claimItem, len(items))
 	for i := range items {
-		x := &items[i]
-		c.Items = append(c.Items, x.claim())
+		local.Items[i] = items[i].claim()
 	}
-	return c, nil
+	return c, local, nil
 }
 
 // storedCounts returns the optimizer's steps of each parameter, by the names that files have for it.
@@ -278,10 +287,10 @@ func itemKey(model bool, name string) string {
 	return "optimizer:" + name
 }
 
-func (c claimItem) key() string { return itemKey(c.Model, c.Name) }
+func (c *claimItem) key() string { return itemKey(c.Model, c.Name) }
 
 // part returns what the rank holds, in the shape that the tensor has in memory.
-func (c claimItem) part() (part, error) {
+func (c *claimItem) part() (part, error) {
 	shape := c.Shape
 	if c.Transposed {
 		shape = []int{shape[1], shape[0]}
@@ -290,13 +299,13 @@ func (c claimItem) part() (part, error) {
 }
 
 // empty reports whether the rank holds nothing of the tensor.
-func (c claimItem) empty() bool { return len(c.Boxes) > 0 && c.Flat[0] == c.Flat[1] }
+func (c *claimItem) empty() bool { return len(c.Boxes) > 0 && c.Flat[0] == c.Flat[1] }
 
 // kind is what ranks must agree on.
-func (c claimItem) kind() string {
+func (c *claimItem) kind() string {
 	return fmt.Sprintf("%s%v (transposed %v)", c.DType, c.Shape, c.Transposed)
 }
 
-func (c claimItem) sameTensor(d claimItem) bool {
+func (c *claimItem) sameTensor(d *claimItem) bool {
 	return c.Model == d.Model && c.Name == d.Name && c.DType == d.DType && c.Transposed == d.Transposed && slices.Equal(c.Shape, d.Shape)
 }

@@ -93,7 +93,7 @@ var table = map[string]row{
 
 	"plan": {own: "tensor"},
 
-	"ckpt":             {own: "nn optim dist dist/backend tensor ckpt/safetensors ckpt/torch internal/ranks", others: "golang.org/x/sys"},
+	"ckpt":             {own: "nn optim dist dist/backend tensor ckpt/safetensors ckpt/torch internal/ranks", others: "golang.org/x/sys golang.org/x/sync"},
 	"ckpt/safetensors": {},
 	"ckpt/torch":       {own: "ckpt/safetensors"},
 	"ckpt/peft":        {own: "nn tensor ckpt/safetensors internal/bounded"},

@@ -1,0 +1,200 @@
+package ckpt
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"path/filepath"
+	"slices"
+)
+
+// job is an item of which this rank has pieces to write, or to compare with other ranks.
+type job struct {
+	item   *item
+	size   int // of an element
+	file   int
+	offset int64 // where the tensor begins in it
+	pieces []*held
+	data   []byte // of the item, in the host's memory
+}
+
+func (j *job) bytes() int { return j.item.data.Len() * j.size }
+
+// held is a piece.
+type held struct {
+	pieceWork
+	part part
+	hash [sha256.Size]byte // of what was written
+	sum  uint32            // of a shared one
+}
+
+// assign makes jobs of the work that the coordinator gave this rank.
+func (w *writer) assign(items []item, todo []pieceWork) {
+	w.pieces = make([]held, len(todo))
+	jobs := make([]*job, len(items))
+	for i, p := range todo {
+		j := jobs[p.Item]
+		if j == nil {
+			x := &items[p.Item]
+			j = &job{item: x, size: x.data.DType().Size(), file: p.File, offset: int64(p.Offset)}
+			jobs[p.Item], w.jobs = j, append(w.jobs, j)
+		}
+		w.pieces[i] = held{pieceWork: p, part: j.item.held().slice(p.At, p.N)}
+		j.pieces = append(j.pieces, &w.pieces[i])
+	}
+}
+
+// verdict is what a rank reports after writing.
+type verdict struct {
+	Err    string
+	Hashes []byte   // of the pieces that it wrote
+	Shared []int    // pieces that several ranks hold
+	Sums   []uint32 // of these
+}
+
+func (w *writer) verdict() (v verdict) {
+	if w.err != nil {
+		v.Err = w.err.Error()
+		return v
+	}
+	for i := range w.pieces {
+		x := &w.pieces[i]
+		if x.Mine {
+			v.Hashes = append(v.Hashes, x.hash[:]...)
+		}
+		if x.Shared {
+			v.Shared, v.Sums = append(v.Shared, x.Index), append(v.Sums, x.sum)
+		}
+	}
+	return v
+}
+
+// agree compares the ranks' verdicts, and takes their hashes.
+func (p *plan) agree(all []verdict) error {
+	var errs []error
+	hashes := make([][]byte, len(all))
+	for r, v := range all {
+		if v.Err != "" {
+			errs = append(errs, fmt.Errorf("rank %d: %s", r, v.Err))
+		}
+		hashes[r] = v.Hashes
+	}
+	var names []string
+	p.eachPiece(func(_ bool, t *tensorEntry, _ int) { names = append(names, t.Name) })
+	type first struct {
+		rank int
+		sum  uint32
+	}
+	seen := map[int]first{}
+	for r, v := range all {
+		for i, piece := range v.Shared {
+			x, there := seen[piece]
+			if !there {
+				seen[piece] = first{r, v.Sums[i]}
+			} else if x.sum != v.Sums[i] {
+				errs = append(errs, fmt.Errorf("ranks differ: rank %d and rank %d have other bits in %s", x.rank, r, names[piece]))
+			}
+		}
+	}
+	if len(errs) > 0 {
+		return errors.Join(errs...)
+	}
+	return p.setHashes(hashes)
+}
+
+// write writes this rank's pieces and flushes the files that it wrote to. Rank 0 made them all.
+func (w *writer) write(ctx context.Context, tmp string) error {
+	files := make([]file, len(w.files))
+	for i, name := range w.files {
+		if w.g.Rank() != 0 && !slices.ContainsFunc(w.pieces, func(x held) bool { return x.File == i && x.Mine }) {
+			continue
+		}
+		var err error
+		if files[i], err = w.fs.Open(filepath.Join(w.dir, tmp, name), true); err != nil {
+			return errors.Join(err, closeAll(files[:i]))
+		}
+	}
+	err := w.writeJobs(ctx, files)
+	for _, f := range files {
+		if f != nil && err == nil {
+			err = f.Sync()
+		}
+	}
+	return errors.Join(err, closeAll(files))
+}
+
+func closeAll(files []file) error {
+	var errs []error
+	for _, f := range files {
+		if f != nil {
+			errs = append(errs, f.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// writeJobs writes what was fetched before, or fetches and writes batch by batch.
+func (w *writer) writeJobs(ctx context.Context, files []file) error {
+	each := func(jobs []*job) error {
+		return parallel(len(jobs), func(i int) error { return jobs[i].write(ctx, files) })
+	}
+	if w.c.Async {
+		return each(w.jobs)
+	}
+	for jobs := range batches(w.jobs) {
+		if err := w.staging.fetch(jobs, false); err != nil {
+			return err
+		}
+		if err := each(jobs); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// write writes what this rank has to write of an item, and takes the checksums of what others hold too.
+func (j *job) write(ctx context.Context, files []file) error {
+	for _, x := range j.pieces {
+		data := j.data[x.At*j.size:][:x.N*j.size]
+		if x.Shared {
+			x.sum = crc32.Checksum(data, castagnoli)
+		}
+		if !x.Mine {
+			continue
+		}
+		if err := j.writePiece(ctx, x, data, files[j.file]); err != nil {
+			return err
+		}
+	}
+	j.data = nil
+	return nil
+}
+
+// writeChunk is how much is hashed and written at a time.
+const writeChunk = 4 << 20
+
+func (j *job) writePiece(ctx context.Context, x *held, data []byte, f file) error {
+	h := sha256.New()
+	p := x.part
+	if j.item.memory != nil {
+		data, p = p.toFile(data, j.size), p.transposed()
+	}
+	for at, n := range p.runs() {
+		off := j.offset + int64(at)*int64(j.size)
+		for left := n * j.size; left > 0; {
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			b := data[:min(left, writeChunk)]
+			h.Write(b)
+			if _, err := f.WriteAt(b, off); err != nil {
+				return err
+			}
+			data, left, off = data[len(b):], left-len(b), off+int64(len(b))
+		}
+	}
+	h.Sum(x.hash[:0])
+	return nil
+}
