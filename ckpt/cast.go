@@ -1,26 +1,37 @@
 package ckpt
 
-import (
-	"unsafe"
+import "github.com/ringo-ml/ringo/tensor"
 
-	"github.com/ringo-ml/ringo/tensor"
-)
+// caster converts floating-point numbers as Tensor.Cast does, a chunk at a time.
+type caster struct {
+	dev      *tensor.CPU
+	tape     *tensor.Tape
+	from, to tensor.DType
+}
 
-// castElements is how many elements are converted at a time.
-const castElements = 1 << 20
-
-// cast converts floating-point numbers.
-func cast(dst []byte, to tensor.DType, src []byte, from tensor.DType) {
+func newCaster(from, to tensor.DType) *caster {
 	dev := tensor.NewCPU(1)
-	defer dev.Close()
-	tape := tensor.NewTape(dev, tensor.NoGrad())
-	defer tape.Close()
-	over := func(b []byte, d tensor.DType, at, n int) tensor.Tensor {
-		return tensor.FromPtr(dev, unsafe.Pointer(&b[at*d.Size()]), d, n)
-	}
-	for at, all := 0, len(src)/from.Size(); at < all; at += castElements {
-		n := min(castElements, all-at)
-		tensor.Copy(over(dst, to, at, n), tape.Input(over(src, from, at, n)).Cast(to))
-		tape.Reset()
+	return &caster{dev, tensor.NewTape(dev, tensor.NoGrad()), from, to}
+}
+
+func (c *caster) close() {
+	c.tape.Close()
+	c.dev.Close()
+}
+
+// cast returns the numbers in b as the other type; they are valid until the next call.
+func (c *caster) cast(b []byte) []byte {
+	c.tape.Reset()
+	in := tensor.FromPtr(c.dev, tensor.FromSlice(b, len(b)).Ptr(), c.from, len(b)/c.from.Size())
+	return c.tape.Input(in).Cast(c.to).Bytes()
+}
+
+// castAll converts the numbers in src to dst.
+func castAll(dst []byte, to tensor.DType, src []byte, from tensor.DType) {
+	c := newCaster(from, to)
+	defer c.close()
+	for len(src) > 0 {
+		n := min(len(src), chunk)
+		dst, src = dst[copy(dst, c.cast(src[:n])):], src[n:]
 	}
 }

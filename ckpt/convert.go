@@ -178,8 +178,10 @@ func (x *stored) copyTo(ctx context.Context, f file, off int64, d safetensors.DT
 	}
 	cast := func(b []byte) []byte { return b }
 	if d != x.DType {
-		c := newCaster(x.DType, d)
-		defer c.dev.Close()
+		from, _ := dtypeOf(x.DType)
+		to, _ := dtypeOf(d)
+		c := newCaster(from, to)
+		defer c.close()
 		cast = c.cast
 	}
 	h := sha256.New()
@@ -192,30 +194,4 @@ func (x *stored) copyTo(ctx context.Context, f file, off int64, d safetensors.DT
 		return err
 	})
 	return hex.EncodeToString(h.Sum(nil)), err
-}
-
-// caster converts chunks of elements.
-type caster struct {
-	dev      *tensor.CPU
-	tape     *tensor.Tape
-	from, to tensor.DType
-	in       tensor.Tensor // a chunk
-}
-
-func newCaster(from, to safetensors.DType) *caster {
-	c := &caster{dev: tensor.NewCPU(1)}
-	c.tape = tensor.NewTape(c.dev, tensor.NoGrad())
-	c.from, _ = dtypeOf(from)
-	c.to, _ = dtypeOf(to)
-	return c
-}
-
-// cast returns the elements in b as the other type; they are valid until the next call.
-func (c *caster) cast(b []byte) []byte {
-	c.tape.Reset()
-	if n := len(b) / c.from.Size(); c.in.IsZero() || c.in.Len() != n {
-		c.in = tensor.New(c.dev, c.from, n)
-	}
-	copy(c.in.Bytes(), b)
-	return c.tape.Input(c.in).Cast(c.to).Bytes()
 }

@@ -195,7 +195,7 @@ func (x *item) set(b, file []byte) error {
 		if x.memory != nil {
 			to = make([]byte, len(b))
 		}
-		cast(to, x.data.DType(), file, x.from)
+		castAll(to, x.data.DType(), file, x.from)
 		file = to
 	}
 	if x.memory != nil {
@@ -207,23 +207,11 @@ func (x *item) set(b, file []byte) error {
 // readPart reads a part of the stored tensor of an item into b and verifies what can be.
 func (l *loader) readPart(ctx context.Context, x *item, p part, b []byte) error {
 	s := l.src.tensors[x.in]
-	size := x.from.Size()
-	out := b
-	for at, n := range p.runs() {
-		off := s.offset + int64(at)*int64(size)
-		for left := n * size; left > 0; {
-			if err := ctx.Err(); err != nil {
-				return err
-			}
-			c := out[:min(left, 8*chunk)]
-			if k, err := s.file.f.ReadAt(c, off); k < len(c) {
-				return fmt.Errorf("%s: tensor %q: %w", s.file.name, x.name, err)
-			}
-			out, left, off = out[len(c):], left-len(c), off+int64(len(c))
-		}
+	if err := s.read(ctx, p, b); err != nil {
+		return err
 	}
-	l.read.Add(int64(p.len() * size))
-	return l.check(s, p, b, size)
+	l.read.Add(int64(len(b)))
+	return l.check(s, p, b, x.from.Size())
 }
 
 // check verifies the hashes of the pieces that b, the part p of a stored tensor, holds completely, and notes the others.

@@ -27,7 +27,7 @@ func othersFile(t *testing.T, path string, d tensor.DType, shapes map[string][]i
 	out := h.Encode()
 	for _, x := range h.Tensors {
 		b := make([]byte, x.Len()*d.Size())
-		cast(b, d, tensor.FromSlice(othersValues(x.Len()), x.Len()).Bytes(), tensor.Float64)
+		castAll(b, d, tensor.FromSlice(othersValues(x.Len()), x.Len()).Bytes(), tensor.Float64)
 		out = append(out, b...)
 	}
 	require.NoError(t, os.WriteFile(path, out, 0o666))

@@ -10,7 +10,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/ringo-ml/ringo/ckpt/safetensors"
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
@@ -19,24 +18,6 @@ import (
 
 // manyTensors are those of a large model with AdamW.
 const manyTensors = 2160
-
-// localsOf are what ranks that hold flat shares of tensors say of them before a save.
-func localsOf(ranks, tensors int) []localPlan {
-	const n = 1 << 14
-	locals := make([]localPlan, ranks)
-	for r := range locals {
-		locals[r].Items = make([]claimItem, tensors)
-		for i := range locals[r].Items {
-			flat := [2]int{share(n, r, ranks), share(n, r+1, ranks)}
-			x := claimItem{Model: true, Name: fmt.Sprintf("layers.%d.weight", i), DType: safetensors.F32, Shape: []int{n}}
-			if ranks > 1 {
-				x.Boxes, x.Flat = wholePart(x.Shape).boxes, flat
-			}
-			locals[r].Items[i] = x
-		}
-	}
-	return locals
-}
 
 // Saves of the same tensors have one plan. If one rank has others, all ranks plan anew, and the checkpoint has what they have.
 func TestPlanOnce(t *testing.T) {
@@ -224,19 +205,4 @@ func sent(g *dist.Group) (n uint64) {
 		n += k
 	}
 	return n
-}
-
-// BenchmarkPlan plans a save of 2,160 tensors on 64 ranks, as rank 0 does.
-func BenchmarkPlan(b *testing.B) {
-	locals := localsOf(64, manyTensors)
-	texts := make([][]byte, len(locals))
-	for r := range locals {
-		w := &wire{}
-		locals[r].wire(w)
-		texts[r] = w.b
-	}
-	for b.Loop() {
-		_, tell := coordinator(texts, make([]summary, len(locals)), &State{}, maxFileBytes)
-		require.Greater(b, len(tell[0]), manyTensors)
-	}
 }

@@ -28,11 +28,14 @@ type window struct {
 	n   int
 }
 
-// get returns n bytes at off, of a run that has left bytes from there on. n is at most a chunk.
-func (w *window) get(off int64, n, left int) ([]byte, error) {
+// shortRun is the length of runs up to which those that lie close to each other are read together.
+const shortRun = 64 << 10
+
+// get returns n bytes at off, of a short run or not. n is at most a chunk.
+func (w *window) get(off int64, n int, short bool) ([]byte, error) {
 	if off < w.at || off+int64(n) > w.at+int64(w.n) {
 		want := int64(n)
-		if left < 64<<10 {
+		if short {
 			want = min(int64(len(w.buf)), w.end-off)
 		}
 		w.at, w.n = off, 0
@@ -48,20 +51,44 @@ func (w *window) get(off int64, n, left int) ([]byte, error) {
 
 // stream hands the bytes of a part to fn, in the part's order, at most a chunk at a time.
 func (x *stored) stream(ctx context.Context, p part, fn func(b []byte) error) error {
+	return x.chunks(ctx, p, func(w *window, off int64, n int, short bool) error {
+		b, err := w.get(off, n, short)
+		if err == nil {
+			err = fn(b)
+		}
+		return err
+	})
+}
+
+// read reads a part to b, in the part's order.
+func (x *stored) read(ctx context.Context, p part, b []byte) error {
+	return x.chunks(ctx, p, func(w *window, off int64, n int, short bool) error {
+		to := b[:n]
+		b = b[n:]
+		if short {
+			from, err := w.get(off, n, short)
+			copy(to, from)
+			return err
+		}
+		if k, err := w.f.ReadAt(to, off); k < n {
+			return err
+		}
+		return nil
+	})
+}
+
+// chunks calls fn for n bytes at off after n bytes, until a part is read. It says whether they are of a short run.
+func (x *stored) chunks(ctx context.Context, p part, fn func(w *window, off int64, n int, short bool) error) error {
 	buf := buffers.Get().(*[]byte)
 	defer buffers.Put(buf)
 	w := &window{f: x.file.f, end: x.offset + x.End - x.Start, buf: *buf}
-	one := func(off int64, left int) error {
-		for left > 0 {
+	run := func(off int64, left int) error {
+		for short := left < shortRun; left > 0; {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
 			n := min(left, len(*buf))
-			b, err := w.get(off, n, left)
-			if err == nil {
-				err = fn(b)
-			}
-			if err != nil {
+			if err := fn(w, off, n, short); err != nil {
 				return fmt.Errorf("%s: tensor %q: %w", x.file.name, x.Name, err)
 			}
 			off, left = off+int64(n), left-n
@@ -69,11 +96,11 @@ func (x *stored) stream(ctx context.Context, p part, fn func(b []byte) error) er
 		return nil
 	}
 	if p.whole() { // also of elements that are no whole number of bytes
-		return one(x.offset, int(x.End-x.Start))
+		return run(x.offset, int(x.End-x.Start))
 	}
 	size := x.DType.Bits() / 8
 	for at, n := range p.runs() {
-		if err := one(x.offset+int64(at)*int64(size), n*size); err != nil {
+		if err := run(x.offset+int64(at)*int64(size), n*size); err != nil {
 			return err
 		}
 	}
