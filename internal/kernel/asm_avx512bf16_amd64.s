@@ -10396,2451 +10396,727 @@ done:
 	VZEROUPPER
 	RET
 
-// func inPlace4x16AVX512BF16(k int, a *float32, b *uint16, bs int, ahead int, c *float32, cs int, from *float32, fs int, alpha float32)
-// Requires: AVX, AVX512BW, AVX512F, MMX+
-TEXT ·inPlace4x16AVX512BF16(SB), NOSPLIT, $0-76
-	MOVQ   k+0(FP), CX
-	MOVQ   a+8(FP), SI
-	MOVQ   b+16(FP), BX
-	MOVQ   bs+24(FP), R8
-	MOVQ   ahead+32(FP), R11
-	ADDQ   BX, R11
-	LEAQ   (R8)(R8*2), R9
+// func rowDots4AVX512BF16(rows int, k int, a *uint16, as int, b *uint16, bs int, sums *float32)
+// Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
+TEXT ·rowDots4AVX512BF16(SB), NOSPLIT, $0-56
+	MOVQ    rows+0(FP), R13
+	MOVQ    a+16(FP), SI
+	MOVQ    as+24(FP), AX
+	LEAQ    (AX)(AX*2), R9
+	MOVQ    b+32(FP), BX
+	MOVQ    bs+40(FP), R8
+	MOVQ    sums+48(FP), DI
+	MOVQ    k+8(FP), R12
+	ANDQ    $0x7f, R12
+	MOVQ    $-1, R10
+	XORQ    R11, R11
+	MOVQ    R12, CX
+	BZHIQ   CX, R10, DX
+	KMOVD   DX, K1
+	SHRQ    $0x20, DX
+	KMOVD   DX, K2
+	SUBQ    $0x40, CX
+	CMOVQLT R11, CX
+	BZHIQ   CX, R10, DX
+	KMOVD   DX, K3
+	SHRQ    $0x20, DX
+	KMOVD   DX, K4
+	SUBQ    $0x40, CX
+	CMOVQLT R11, CX
+
+row:
+	MOVQ   SI, R10
+	MOVQ   BX, DX
+	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
 	VPXORD Z3, Z3, Z3
 	VPXORD Z4, Z4, Z4
-	SUBQ   $0x20, CX
-	JLT    tail
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	VPXORD Z12, Z12, Z12
+	VPXORD Z13, Z13, Z13
+	VPXORD Z14, Z14, Z14
+	VPXORD Z15, Z15, Z15
+	MOVQ   k+8(FP), CX
+	SHRQ   $0x07, CX
+	JZ     rest
 
 loop:
-	MOVQ         BX, R10
-	VMOVUPS      (R10), Z10
-	VMOVUPS      (R10)(R8*1), Z11
-	VMOVUPS      (R10)(R8*2), Z12
-	VMOVUPS      (R10)(R9*1), Z13
-	LEAQ         (R10)(R8*4), R10
-	VUNPCKLPS    Z11, Z10, Z26
-	VUNPCKHPS    Z11, Z10, Z27
-	VUNPCKLPS    Z13, Z12, Z28
-	VUNPCKHPS    Z13, Z12, Z29
-	VUNPCKLPD    Z28, Z26, Z10
-	VUNPCKHPD    Z28, Z26, Z11
-	VUNPCKLPD    Z29, Z27, Z12
-	VUNPCKHPD    Z29, Z27, Z13
-	VMOVUPS      (R10), Z14
-	VMOVUPS      (R10)(R8*1), Z15
-	VMOVUPS      (R10)(R8*2), Z16
-	VMOVUPS      (R10)(R9*1), Z17
-	LEAQ         (R10)(R8*4), R10
-	VUNPCKLPS    Z15, Z14, Z26
-	VUNPCKHPS    Z15, Z14, Z27
-	VUNPCKLPS    Z17, Z16, Z28
-	VUNPCKHPS    Z17, Z16, Z29
-	VUNPCKLPD    Z28, Z26, Z14
-	VUNPCKHPD    Z28, Z26, Z15
-	VUNPCKLPD    Z29, Z27, Z16
-	VUNPCKHPD    Z29, Z27, Z17
-	VMOVUPS      (R10), Z18
-	VMOVUPS      (R10)(R8*1), Z19
-	VMOVUPS      (R10)(R8*2), Z20
-	VMOVUPS      (R10)(R9*1), Z21
-	LEAQ         (R10)(R8*4), R10
-	VUNPCKLPS    Z19, Z18, Z26
-	VUNPCKHPS    Z19, Z18, Z27
-	VUNPCKLPS    Z21, Z20, Z28
-	VUNPCKHPS    Z21, Z20, Z29
-	VUNPCKLPD    Z28, Z26, Z18
-	VUNPCKHPD    Z28, Z26, Z19
-	VUNPCKLPD    Z29, Z27, Z20
-	VUNPCKHPD    Z29, Z27, Z21
-	VMOVUPS      (R10), Z22
-	VMOVUPS      (R10)(R8*1), Z23
-	VMOVUPS      (R10)(R8*2), Z24
-	VMOVUPS      (R10)(R9*1), Z25
-	VUNPCKLPS    Z23, Z22, Z26
-	VUNPCKHPS    Z23, Z22, Z27
-	VUNPCKLPS    Z25, Z24, Z28
-	VUNPCKHPS    Z25, Z24, Z29
-	VUNPCKLPD    Z28, Z26, Z22
-	VUNPCKHPD    Z28, Z26, Z23
-	VUNPCKLPD    Z29, Z27, Z24
-	VUNPCKHPD    Z29, Z27, Z25
-	VSHUFF32X4   $0x88, Z14, Z10, Z26
-	VSHUFF32X4   $0xdd, Z14, Z10, Z27
-	VSHUFF32X4   $0x88, Z22, Z18, Z28
-	VSHUFF32X4   $0xdd, Z22, Z18, Z29
-	VSHUFF32X4   $0x88, Z28, Z26, Z10
-	VSHUFF32X4   $0x88, Z29, Z27, Z14
-	VSHUFF32X4   $0xdd, Z28, Z26, Z18
-	VSHUFF32X4   $0xdd, Z29, Z27, Z22
-	VSHUFF32X4   $0x88, Z15, Z11, Z26
-	VSHUFF32X4   $0xdd, Z15, Z11, Z27
-	VSHUFF32X4   $0x88, Z23, Z19, Z28
-	VSHUFF32X4   $0xdd, Z23, Z19, Z29
-	VSHUFF32X4   $0x88, Z28, Z26, Z11
-	VSHUFF32X4   $0x88, Z29, Z27, Z15
-	VSHUFF32X4   $0xdd, Z28, Z26, Z19
-	VSHUFF32X4   $0xdd, Z29, Z27, Z23
-	VSHUFF32X4   $0x88, Z16, Z12, Z26
-	VSHUFF32X4   $0xdd, Z16, Z12, Z27
-	VSHUFF32X4   $0x88, Z24, Z20, Z28
-	VSHUFF32X4   $0xdd, Z24, Z20, Z29
-	VSHUFF32X4   $0x88, Z28, Z26, Z12
-	VSHUFF32X4   $0x88, Z29, Z27, Z16
-	VSHUFF32X4   $0xdd, Z28, Z26, Z20
-	VSHUFF32X4   $0xdd, Z29, Z27, Z24
-	VSHUFF32X4   $0x88, Z17, Z13, Z26
-	VSHUFF32X4   $0xdd, Z17, Z13, Z27
-	VSHUFF32X4   $0x88, Z25, Z21, Z28
-	VSHUFF32X4   $0xdd, Z25, Z21, Z29
-	VSHUFF32X4   $0x88, Z28, Z26, Z13
-	VSHUFF32X4   $0x88, Z29, Z27, Z17
-	VSHUFF32X4   $0xdd, Z28, Z26, Z21
-	VSHUFF32X4   $0xdd, Z29, Z27, Z25
-	VBROADCASTSS (SI), Z31
-	LONG         $0x482e9262
-	BYTE         $0x52
-	BYTE         $0xcf
-	VBROADCASTSS 4(SI), Z30
-	LONG         $0x482e9262
-	BYTE         $0x52
-	BYTE         $0xd6
-	VBROADCASTSS 8(SI), Z31
-	LONG         $0x482e9262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 12(SI), Z30
-	LONG         $0x482e9262
-	BYTE         $0x52
-	BYTE         $0xe6
-	PREFETCHT0   (R11)
-	VBROADCASTSS 16(SI), Z31
-	LONG         $0x48269262
-	BYTE         $0x52
-	BYTE         $0xcf
-	VBROADCASTSS 20(SI), Z30
-	LONG         $0x48269262
-	BYTE         $0x52
-	BYTE         $0xd6
-	VBROADCASTSS 24(SI), Z31
-	LONG         $0x48269262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 28(SI), Z30
-	LONG         $0x48269262
-	BYTE         $0x52
-	BYTE         $0xe6
-	PREFETCHT0   64(R11)
-	VBROADCASTSS 32(SI), Z31
-	LONG         $0x481e9262
-	BYTE         $0x52
-	BYTE         $0xcf
-	VBROADCASTSS 36(SI), Z30
-	LONG         $0x481e9262
-	BYTE         $0x52
-	BYTE         $0xd6
-	VBROADCASTSS 40(SI), Z31
-	LONG         $0x481e9262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 44(SI), Z30
-	LONG         $0x481e9262
-	BYTE         $0x52
-	BYTE         $0xe6
-	PREFETCHT0   128(R11)
-	VBROADCASTSS 48(SI), Z31
-	LONG         $0x48169262
-	BYTE         $0x52
-	BYTE         $0xcf
-	VBROADCASTSS 52(SI), Z30
-	LONG         $0x48169262
-	BYTE         $0x52
-	BYTE         $0xd6
-	VBROADCASTSS 56(SI), Z31
-	LONG         $0x48169262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 60(SI), Z30
-	LONG         $0x48169262
-	BYTE         $0x52
-	BYTE         $0xe6
-	PREFETCHT0   192(R11)
-	VBROADCASTSS 64(SI), Z31
-	LONG         $0x480e9262
-	BYTE         $0x52
-	BYTE         $0xcf
-	VBROADCASTSS 68(SI), Z30
-	LONG         $0x480e9262
-	BYTE         $0x52
-	BYTE         $0xd6
-	VBROADCASTSS 72(SI), Z31
-	LONG         $0x480e9262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 76(SI), Z30
-	LONG         $0x480e9262
-	BYTE         $0x52
-	BYTE         $0xe6
-	PREFETCHT0   256(R11)
-	VBROADCASTSS 80(SI), Z31
-	LONG         $0x48069262
-	BYTE         $0x52
-	BYTE         $0xcf
-	VBROADCASTSS 84(SI), Z30
-	LONG         $0x48069262
-	BYTE         $0x52
-	BYTE         $0xd6
-	VBROADCASTSS 88(SI), Z31
-	LONG         $0x48069262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 92(SI), Z30
-	LONG         $0x48069262
-	BYTE         $0x52
-	BYTE         $0xe6
-	PREFETCHT0   320(R11)
-	VBROADCASTSS 96(SI), Z31
-	LONG         $0x407e9262
-	BYTE         $0x52
-	BYTE         $0xcf
-	VBROADCASTSS 100(SI), Z30
-	LONG         $0x407e9262
-	BYTE         $0x52
-	BYTE         $0xd6
-	VBROADCASTSS 104(SI), Z31
-	LONG         $0x407e9262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 108(SI), Z30
-	LONG         $0x407e9262
-	BYTE         $0x52
-	BYTE         $0xe6
-	PREFETCHT0   384(R11)
-	VBROADCASTSS 112(SI), Z31
-	LONG         $0x40769262
-	BYTE         $0x52
-	BYTE         $0xcf
-	VBROADCASTSS 116(SI), Z30
-	LONG         $0x40769262
-	BYTE         $0x52
-	BYTE         $0xd6
-	VBROADCASTSS 120(SI), Z31
-	LONG         $0x40769262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 124(SI), Z30
-	LONG         $0x40769262
-	BYTE         $0x52
-	BYTE         $0xe6
-	PREFETCHT0   448(R11)
-	VBROADCASTSS 128(SI), Z31
-	LONG         $0x406e9262
-	BYTE         $0x52
-	BYTE         $0xcf
-	VBROADCASTSS 132(SI), Z30
-	LONG         $0x406e9262
-	BYTE         $0x52
-	BYTE         $0xd6
-	VBROADCASTSS 136(SI), Z31
-	LONG         $0x406e9262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 140(SI), Z30
-	LONG         $0x406e9262
-	BYTE         $0x52
-	BYTE         $0xe6
-	PREFETCHT0   512(R11)
-	VBROADCASTSS 144(SI), Z31
-	LONG         $0x40669262
-	BYTE         $0x52
-	BYTE         $0xcf
-	VBROADCASTSS 148(SI), Z30
-	LONG         $0x40669262
-	BYTE         $0x52
-	BYTE         $0xd6
-	VBROADCASTSS 152(SI), Z31
-	LONG         $0x40669262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 156(SI), Z30
-	LONG         $0x40669262
-	BYTE         $0x52
-	BYTE         $0xe6
-	PREFETCHT0   576(R11)
-	VBROADCASTSS 160(SI), Z31
-	LONG         $0x405e9262
-	BYTE         $0x52
-	BYTE         $0xcf
-	VBROADCASTSS 164(SI), Z30
-	LONG         $0x405e9262
-	BYTE         $0x52
-	BYTE         $0xd6
-	VBROADCASTSS 168(SI), Z31
-	LONG         $0x405e9262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 172(SI), Z30
-	LONG         $0x405e9262
-	BYTE         $0x52
-	BYTE         $0xe6
-	PREFETCHT0   640(R11)
-	VBROADCASTSS 176(SI), Z31
-	LONG         $0x40569262
-	BYTE         $0x52
-	BYTE         $0xcf
-	VBROADCASTSS 180(SI), Z30
-	LONG         $0x40569262
-	BYTE         $0x52
-	BYTE         $0xd6
-	VBROADCASTSS 184(SI), Z31
-	LONG         $0x40569262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 188(SI), Z30
-	LONG         $0x40569262
-	BYTE         $0x52
-	BYTE         $0xe6
-	PREFETCHT0   704(R11)
-	VBROADCASTSS 192(SI), Z31
-	LONG         $0x404e9262
-	BYTE         $0x52
-	BYTE         $0xcf
-	VBROADCASTSS 196(SI), Z30
-	LONG         $0x404e9262
-	BYTE         $0x52
-	BYTE         $0xd6
-	VBROADCASTSS 200(SI), Z31
-	LONG         $0x404e9262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 204(SI), Z30
-	LONG         $0x404e9262
-	BYTE         $0x52
-	BYTE         $0xe6
-	PREFETCHT0   768(R11)
-	VBROADCASTSS 208(SI), Z31
-	LONG         $0x40469262
-	BYTE         $0x52
-	BYTE         $0xcf
-	VBROADCASTSS 212(SI), Z30
-	LONG         $0x40469262
-	BYTE         $0x52
-	BYTE         $0xd6
-	VBROADCASTSS 216(SI), Z31
-	LONG         $0x40469262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 220(SI), Z30
-	LONG         $0x40469262
-	BYTE         $0x52
-	BYTE         $0xe6
-	PREFETCHT0   832(R11)
-	VBROADCASTSS 224(SI), Z31
-	LONG         $0x403e9262
-	BYTE         $0x52
-	BYTE         $0xcf
-	VBROADCASTSS 228(SI), Z30
-	LONG         $0x403e9262
-	BYTE         $0x52
-	BYTE         $0xd6
-	VBROADCASTSS 232(SI), Z31
-	LONG         $0x403e9262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 236(SI), Z30
-	LONG         $0x403e9262
-	BYTE         $0x52
-	BYTE         $0xe6
-	PREFETCHT0   896(R11)
-	VBROADCASTSS 240(SI), Z31
-	LONG         $0x40369262
-	BYTE         $0x52
-	BYTE         $0xcf
-	VBROADCASTSS 244(SI), Z30
-	LONG         $0x40369262
-	BYTE         $0x52
-	BYTE         $0xd6
-	VBROADCASTSS 248(SI), Z31
-	LONG         $0x40369262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 252(SI), Z30
-	LONG         $0x40369262
-	BYTE         $0x52
-	BYTE         $0xe6
-	PREFETCHT0   960(R11)
-	ADDQ         $0x40, BX
-	ADDQ         $+256, SI
-	ADDQ         $+1024, R11
-	SUBQ         $0x20, CX
-	JGE          loop
+	VMOVUPS (DX), Z16
+	VMOVUPS (R10), Z20
+	LONG    $0x407eb262
+	BYTE    $0x52
+	BYTE    $0xc4
+	VMOVUPS (R10)(AX*1), Z21
+	LONG    $0x407eb262
+	BYTE    $0x52
+	BYTE    $0xe5
+	VMOVUPS (R10)(AX*2), Z22
+	LONG    $0x407e3262
+	BYTE    $0x52
+	BYTE    $0xc6
+	VMOVUPS (R10)(R9*1), Z23
+	LONG    $0x407e3262
+	BYTE    $0x52
+	BYTE    $0xe7
+	VMOVUPS 64(DX), Z17
+	VMOVUPS 64(R10), Z20
+	LONG    $0x4076b262
+	BYTE    $0x52
+	BYTE    $0xcc
+	VMOVUPS 64(R10)(AX*1), Z21
+	LONG    $0x4076b262
+	BYTE    $0x52
+	BYTE    $0xed
+	VMOVUPS 64(R10)(AX*2), Z22
+	LONG    $0x40763262
+	BYTE    $0x52
+	BYTE    $0xce
+	VMOVUPS 64(R10)(R9*1), Z23
+	LONG    $0x40763262
+	BYTE    $0x52
+	BYTE    $0xef
+	VMOVUPS 128(DX), Z18
+	VMOVUPS 128(R10), Z20
+	LONG    $0x406eb262
+	BYTE    $0x52
+	BYTE    $0xd4
+	VMOVUPS 128(R10)(AX*1), Z21
+	LONG    $0x406eb262
+	BYTE    $0x52
+	BYTE    $0xf5
+	VMOVUPS 128(R10)(AX*2), Z22
+	LONG    $0x406e3262
+	BYTE    $0x52
+	BYTE    $0xd6
+	VMOVUPS 128(R10)(R9*1), Z23
+	LONG    $0x406e3262
+	BYTE    $0x52
+	BYTE    $0xf7
+	VMOVUPS 192(DX), Z19
+	VMOVUPS 192(R10), Z20
+	LONG    $0x4066b262
+	BYTE    $0x52
+	BYTE    $0xdc
+	VMOVUPS 192(R10)(AX*1), Z21
+	LONG    $0x4066b262
+	BYTE    $0x52
+	BYTE    $0xfd
+	VMOVUPS 192(R10)(AX*2), Z22
+	LONG    $0x40663262
+	BYTE    $0x52
+	BYTE    $0xde
+	VMOVUPS 192(R10)(R9*1), Z23
+	LONG    $0x40663262
+	BYTE    $0x52
+	BYTE    $0xff
+	ADDQ    $+256, R10
+	ADDQ    $+256, DX
+	DECQ    CX
+	JNZ     loop
 
-tail:
-	ADDQ         $0x20, CX
-	JZ           end
-	MOVQ         $+1, AX
-	SHLQ         CL, AX
-	DECQ         AX
-	KMOVD        AX, K1
-	INCQ         CX
-	SHRQ         $0x01, CX
-	MOVQ         BX, R10
-	VMOVDQU16.Z  (R10), K1, Z10
-	VMOVDQU16.Z  (R10)(R8*1), K1, Z11
-	VMOVDQU16.Z  (R10)(R8*2), K1, Z12
-	VMOVDQU16.Z  (R10)(R9*1), K1, Z13
-	LEAQ         (R10)(R8*4), R10
-	VUNPCKLPS    Z11, Z10, Z26
-	VUNPCKHPS    Z11, Z10, Z27
-	VUNPCKLPS    Z13, Z12, Z28
-	VUNPCKHPS    Z13, Z12, Z29
-	VUNPCKLPD    Z28, Z26, Z10
-	VUNPCKHPD    Z28, Z26, Z11
-	VUNPCKLPD    Z29, Z27, Z12
-	VUNPCKHPD    Z29, Z27, Z13
-	VMOVDQU16.Z  (R10), K1, Z14
-	VMOVDQU16.Z  (R10)(R8*1), K1, Z15
-	VMOVDQU16.Z  (R10)(R8*2), K1, Z16
-	VMOVDQU16.Z  (R10)(R9*1), K1, Z17
-	LEAQ         (R10)(R8*4), R10
-	VUNPCKLPS    Z15, Z14, Z26
-	VUNPCKHPS    Z15, Z14, Z27
-	VUNPCKLPS    Z17, Z16, Z28
-	VUNPCKHPS    Z17, Z16, Z29
-	VUNPCKLPD    Z28, Z26, Z14
-	VUNPCKHPD    Z28, Z26, Z15
-	VUNPCKLPD    Z29, Z27, Z16
-	VUNPCKHPD    Z29, Z27, Z17
-	VMOVDQU16.Z  (R10), K1, Z18
-	VMOVDQU16.Z  (R10)(R8*1), K1, Z19
-	VMOVDQU16.Z  (R10)(R8*2), K1, Z20
-	VMOVDQU16.Z  (R10)(R9*1), K1, Z21
-	LEAQ         (R10)(R8*4), R10
-	VUNPCKLPS    Z19, Z18, Z26
-	VUNPCKHPS    Z19, Z18, Z27
-	VUNPCKLPS    Z21, Z20, Z28
-	VUNPCKHPS    Z21, Z20, Z29
-	VUNPCKLPD    Z28, Z26, Z18
-	VUNPCKHPD    Z28, Z26, Z19
-	VUNPCKLPD    Z29, Z27, Z20
-	VUNPCKHPD    Z29, Z27, Z21
-	VMOVDQU16.Z  (R10), K1, Z22
-	VMOVDQU16.Z  (R10)(R8*1), K1, Z23
-	VMOVDQU16.Z  (R10)(R8*2), K1, Z24
-	VMOVDQU16.Z  (R10)(R9*1), K1, Z25
-	VUNPCKLPS    Z23, Z22, Z26
-	VUNPCKHPS    Z23, Z22, Z27
-	VUNPCKLPS    Z25, Z24, Z28
-	VUNPCKHPS    Z25, Z24, Z29
-	VUNPCKLPD    Z28, Z26, Z22
-	VUNPCKHPD    Z28, Z26, Z23
-	VUNPCKLPD    Z29, Z27, Z24
-	VUNPCKHPD    Z29, Z27, Z25
-	VSHUFF32X4   $0x88, Z14, Z10, Z26
-	VSHUFF32X4   $0xdd, Z14, Z10, Z27
-	VSHUFF32X4   $0x88, Z22, Z18, Z28
-	VSHUFF32X4   $0xdd, Z22, Z18, Z29
-	VSHUFF32X4   $0x88, Z28, Z26, Z10
-	VSHUFF32X4   $0x88, Z29, Z27, Z14
-	VSHUFF32X4   $0xdd, Z28, Z26, Z18
-	VSHUFF32X4   $0xdd, Z29, Z27, Z22
-	VSHUFF32X4   $0x88, Z15, Z11, Z26
-	VSHUFF32X4   $0xdd, Z15, Z11, Z27
-	VSHUFF32X4   $0x88, Z23, Z19, Z28
-	VSHUFF32X4   $0xdd, Z23, Z19, Z29
-	VSHUFF32X4   $0x88, Z28, Z26, Z11
-	VSHUFF32X4   $0x88, Z29, Z27, Z15
-	VSHUFF32X4   $0xdd, Z28, Z26, Z19
-	VSHUFF32X4   $0xdd, Z29, Z27, Z23
-	VSHUFF32X4   $0x88, Z16, Z12, Z26
-	VSHUFF32X4   $0xdd, Z16, Z12, Z27
-	VSHUFF32X4   $0x88, Z24, Z20, Z28
-	VSHUFF32X4   $0xdd, Z24, Z20, Z29
-	VSHUFF32X4   $0x88, Z28, Z26, Z12
-	VSHUFF32X4   $0x88, Z29, Z27, Z16
-	VSHUFF32X4   $0xdd, Z28, Z26, Z20
-	VSHUFF32X4   $0xdd, Z29, Z27, Z24
-	VSHUFF32X4   $0x88, Z17, Z13, Z26
-	VSHUFF32X4   $0xdd, Z17, Z13, Z27
-	VSHUFF32X4   $0x88, Z25, Z21, Z28
-	VSHUFF32X4   $0xdd, Z25, Z21, Z29
-	VSHUFF32X4   $0x88, Z28, Z26, Z13
-	VSHUFF32X4   $0x88, Z29, Z27, Z17
-	VSHUFF32X4   $0xdd, Z28, Z26, Z21
-	VSHUFF32X4   $0xdd, Z29, Z27, Z25
-	VBROADCASTSS (SI), Z31
-	LONG         $0x482e9262
-	BYTE         $0x52
-	BYTE         $0xcf
-	VBROADCASTSS 4(SI), Z30
-	LONG         $0x482e9262
-	BYTE         $0x52
-	BYTE         $0xd6
-	VBROADCASTSS 8(SI), Z31
-	LONG         $0x482e9262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 12(SI), Z30
-	LONG         $0x482e9262
-	BYTE         $0x52
-	BYTE         $0xe6
-	PREFETCHT0   (R11)
-	CMPQ         CX, $0x01
-	JE           end
-	VBROADCASTSS 16(SI), Z31
-	LONG         $0x48269262
-	BYTE         $0x52
-	BYTE         $0xcf
-	VBROADCASTSS 20(SI), Z30
-	LONG         $0x48269262
-	BYTE         $0x52
-	BYTE         $0xd6
-	VBROADCASTSS 24(SI), Z31
-	LONG         $0x48269262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 28(SI), Z30
-	LONG         $0x48269262
-	BYTE         $0x52
-	BYTE         $0xe6
-	PREFETCHT0   64(R11)
-	CMPQ         CX, $0x02
-	JE           end
-	VBROADCASTSS 32(SI), Z31
-	LONG         $0x481e9262
-	BYTE         $0x52
-	BYTE         $0xcf
-	VBROADCASTSS 36(SI), Z30
-	LONG         $0x481e9262
-	BYTE         $0x52
-	BYTE         $0xd6
-	VBROADCASTSS 40(SI), Z31
-	LONG         $0x481e9262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 44(SI), Z30
-	LONG         $0x481e9262
-	BYTE         $0x52
-	BYTE         $0xe6
-	PREFETCHT0   128(R11)
-	CMPQ         CX, $0x03
-	JE           end
-	VBROADCASTSS 48(SI), Z31
-	LONG         $0x48169262
-	BYTE         $0x52
-	BYTE         $0xcf
-	VBROADCASTSS 52(SI), Z30
-	LONG         $0x48169262
-	BYTE         $0x52
-	BYTE         $0xd6
-	VBROADCASTSS 56(SI), Z31
-	LONG         $0x48169262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 60(SI), Z30
-	LONG         $0x48169262
-	BYTE         $0x52
-	BYTE         $0xe6
-	PREFETCHT0   192(R11)
-	CMPQ         CX, $0x04
-	JE           end
-	VBROADCASTSS 64(SI), Z31
-	LONG         $0x480e9262
-	BYTE         $0x52
-	BYTE         $0xcf
-	VBROADCASTSS 68(SI), Z30
-	LONG         $0x480e9262
-	BYTE         $0x52
-	BYTE         $0xd6
-	VBROADCASTSS 72(SI), Z31
-	LONG         $0x480e9262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 76(SI), Z30
-	LONG         $0x480e9262
-	BYTE         $0x52
-	BYTE         $0xe6
-	PREFETCHT0   256(R11)
-	CMPQ         CX, $0x05
-	JE           end
-	VBROADCASTSS 80(SI), Z31
-	LONG         $0x48069262
-	BYTE         $0x52
-	BYTE         $0xcf
-	VBROADCASTSS 84(SI), Z30
-	LONG         $0x48069262
-	BYTE         $0x52
-	BYTE         $0xd6
-	VBROADCASTSS 88(SI), Z31
-	LONG         $0x48069262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 92(SI), Z30
-	LONG         $0x48069262
-	BYTE         $0x52
-	BYTE         $0xe6
-	PREFETCHT0   320(R11)
-	CMPQ         CX, $0x06
-	JE           end
-	VBROADCASTSS 96(SI), Z31
-	LONG         $0x407e9262
-	BYTE         $0x52
-	BYTE         $0xcf
-	VBROADCASTSS 100(SI), Z30
-	LONG         $0x407e9262
-	BYTE         $0x52
-	BYTE         $0xd6
-	VBROADCASTSS 104(SI), Z31
-	LONG         $0x407e9262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 108(SI), Z30
-	LONG         $0x407e9262
-	BYTE         $0x52
-	BYTE         $0xe6
-	PREFETCHT0   384(R11)
-	CMPQ         CX, $0x07
-	JE           end
-	VBROADCASTSS 112(SI), Z31
-	LONG         $0x40769262
-	BYTE         $0x52
-	BYTE         $0xcf
-	VBROADCASTSS 116(SI), Z30
-	LONG         $0x40769262
-	BYTE         $0x52
-	BYTE         $0xd6
-	VBROADCASTSS 120(SI), Z31
-	LONG         $0x40769262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 124(SI), Z30
-	LONG         $0x40769262
-	BYTE         $0x52
-	BYTE         $0xe6
-	PREFETCHT0   448(R11)
-	CMPQ         CX, $0x08
-	JE           end
-	VBROADCASTSS 128(SI), Z31
-	LONG         $0x406e9262
-	BYTE         $0x52
-	BYTE         $0xcf
-	VBROADCASTSS 132(SI), Z30
-	LONG         $0x406e9262
-	BYTE         $0x52
-	BYTE         $0xd6
-	VBROADCASTSS 136(SI), Z31
-	LONG         $0x406e9262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 140(SI), Z30
-	LONG         $0x406e9262
-	BYTE         $0x52
-	BYTE         $0xe6
-	PREFETCHT0   512(R11)
-	CMPQ         CX, $0x09
-	JE           end
-	VBROADCASTSS 144(SI), Z31
-	LONG         $0x40669262
-	BYTE         $0x52
-	BYTE         $0xcf
-	VBROADCASTSS 148(SI), Z30
-	LONG         $0x40669262
-	BYTE         $0x52
-	BYTE         $0xd6
-	VBROADCASTSS 152(SI), Z31
-	LONG         $0x40669262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 156(SI), Z30
-	LONG         $0x40669262
-	BYTE         $0x52
-	BYTE         $0xe6
-	PREFETCHT0   576(R11)
-	CMPQ         CX, $0x0a
-	JE           end
-	VBROADCASTSS 160(SI), Z31
-	LONG         $0x405e9262
-	BYTE         $0x52
-	BYTE         $0xcf
-	VBROADCASTSS 164(SI), Z30
-	LONG         $0x405e9262
-	BYTE         $0x52
-	BYTE         $0xd6
-	VBROADCASTSS 168(SI), Z31
-	LONG         $0x405e9262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 172(SI), Z30
-	LONG         $0x405e9262
-	BYTE         $0x52
-	BYTE         $0xe6
-	PREFETCHT0   640(R11)
-	CMPQ         CX, $0x0b
-	JE           end
-	VBROADCASTSS 176(SI), Z31
-	LONG         $0x40569262
-	BYTE         $0x52
-	BYTE         $0xcf
-	VBROADCASTSS 180(SI), Z30
-	LONG         $0x40569262
-	BYTE         $0x52
-	BYTE         $0xd6
-	VBROADCASTSS 184(SI), Z31
-	LONG         $0x40569262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 188(SI), Z30
-	LONG         $0x40569262
-	BYTE         $0x52
-	BYTE         $0xe6
-	PREFETCHT0   704(R11)
-	CMPQ         CX, $0x0c
-	JE           end
-	VBROADCASTSS 192(SI), Z31
-	LONG         $0x404e9262
-	BYTE         $0x52
-	BYTE         $0xcf
-	VBROADCASTSS 196(SI), Z30
-	LONG         $0x404e9262
-	BYTE         $0x52
-	BYTE         $0xd6
-	VBROADCASTSS 200(SI), Z31
-	LONG         $0x404e9262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 204(SI), Z30
-	LONG         $0x404e9262
-	BYTE         $0x52
-	BYTE         $0xe6
-	PREFETCHT0   768(R11)
-	CMPQ         CX, $0x0d
-	JE           end
-	VBROADCASTSS 208(SI), Z31
-	LONG         $0x40469262
-	BYTE         $0x52
-	BYTE         $0xcf
-	VBROADCASTSS 212(SI), Z30
-	LONG         $0x40469262
-	BYTE         $0x52
-	BYTE         $0xd6
-	VBROADCASTSS 216(SI), Z31
-	LONG         $0x40469262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 220(SI), Z30
-	LONG         $0x40469262
-	BYTE         $0x52
-	BYTE         $0xe6
-	PREFETCHT0   832(R11)
-	CMPQ         CX, $0x0e
-	JE           end
-	VBROADCASTSS 224(SI), Z31
-	LONG         $0x403e9262
-	BYTE         $0x52
-	BYTE         $0xcf
-	VBROADCASTSS 228(SI), Z30
-	LONG         $0x403e9262
-	BYTE         $0x52
-	BYTE         $0xd6
-	VBROADCASTSS 232(SI), Z31
-	LONG         $0x403e9262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 236(SI), Z30
-	LONG         $0x403e9262
-	BYTE         $0x52
-	BYTE         $0xe6
-	PREFETCHT0   896(R11)
-	CMPQ         CX, $0x0f
-	JE           end
-	VBROADCASTSS 240(SI), Z31
-	LONG         $0x40369262
-	BYTE         $0x52
-	BYTE         $0xcf
-	VBROADCASTSS 244(SI), Z30
-	LONG         $0x40369262
-	BYTE         $0x52
-	BYTE         $0xd6
-	VBROADCASTSS 248(SI), Z31
-	LONG         $0x40369262
-	BYTE         $0x52
-	BYTE         $0xdf
-	VBROADCASTSS 252(SI), Z30
-	LONG         $0x40369262
-	BYTE         $0x52
-	BYTE         $0xe6
-	PREFETCHT0   960(R11)
+rest:
+	TESTQ       R12, R12
+	JZ          sum
+	VMOVDQU16.Z (DX), K1, Z16
+	VMOVDQU16.Z (R10), K1, Z20
+	LONG        $0x407eb262
+	BYTE        $0x52
+	BYTE        $0xc4
+	VMOVDQU16.Z (R10)(AX*1), K1, Z21
+	LONG        $0x407eb262
+	BYTE        $0x52
+	BYTE        $0xe5
+	VMOVDQU16.Z (R10)(AX*2), K1, Z22
+	LONG        $0x407e3262
+	BYTE        $0x52
+	BYTE        $0xc6
+	VMOVDQU16.Z (R10)(R9*1), K1, Z23
+	LONG        $0x407e3262
+	BYTE        $0x52
+	BYTE        $0xe7
+	VMOVDQU16.Z 64(DX), K2, Z17
+	VMOVDQU16.Z 64(R10), K2, Z20
+	LONG        $0x4076b262
+	BYTE        $0x52
+	BYTE        $0xcc
+	VMOVDQU16.Z 64(R10)(AX*1), K2, Z21
+	LONG        $0x4076b262
+	BYTE        $0x52
+	BYTE        $0xed
+	VMOVDQU16.Z 64(R10)(AX*2), K2, Z22
+	LONG        $0x40763262
+	BYTE        $0x52
+	BYTE        $0xce
+	VMOVDQU16.Z 64(R10)(R9*1), K2, Z23
+	LONG        $0x40763262
+	BYTE        $0x52
+	BYTE        $0xef
+	VMOVDQU16.Z 128(DX), K3, Z18
+	VMOVDQU16.Z 128(R10), K3, Z20
+	LONG        $0x406eb262
+	BYTE        $0x52
+	BYTE        $0xd4
+	VMOVDQU16.Z 128(R10)(AX*1), K3, Z21
+	LONG        $0x406eb262
+	BYTE        $0x52
+	BYTE        $0xf5
+	VMOVDQU16.Z 128(R10)(AX*2), K3, Z22
+	LONG        $0x406e3262
+	BYTE        $0x52
+	BYTE        $0xd6
+	VMOVDQU16.Z 128(R10)(R9*1), K3, Z23
+	LONG        $0x406e3262
+	BYTE        $0x52
+	BYTE        $0xf7
+	VMOVDQU16.Z 192(DX), K4, Z19
+	VMOVDQU16.Z 192(R10), K4, Z20
+	LONG        $0x4066b262
+	BYTE        $0x52
+	BYTE        $0xdc
+	VMOVDQU16.Z 192(R10)(AX*1), K4, Z21
+	LONG        $0x4066b262
+	BYTE        $0x52
+	BYTE        $0xfd
+	VMOVDQU16.Z 192(R10)(AX*2), K4, Z22
+	LONG        $0x40663262
+	BYTE        $0x52
+	BYTE        $0xde
+	VMOVDQU16.Z 192(R10)(R9*1), K4, Z23
+	LONG        $0x40663262
+	BYTE        $0x52
+	BYTE        $0xff
 
-end:
-	VBROADCASTSS alpha+72(FP), Z31
-	MOVQ         c+40(FP), DI
-	MOVQ         cs+48(FP), DX
-	MOVQ         from+56(FP), SI
-	MOVQ         fs+64(FP), R8
-	TESTQ        SI, SI
-	JZ           overwrite
-	VFMADD213PS  (SI), Z31, Z1
-	VMOVUPS      Z1, (DI)
-	ADDQ         DX, DI
-	ADDQ         R8, SI
-	VFMADD213PS  (SI), Z31, Z2
-	VMOVUPS      Z2, (DI)
-	ADDQ         DX, DI
-	ADDQ         R8, SI
-	VFMADD213PS  (SI), Z31, Z3
-	VMOVUPS      Z3, (DI)
-	ADDQ         DX, DI
-	ADDQ         R8, SI
-	VFMADD213PS  (SI), Z31, Z4
-	VMOVUPS      Z4, (DI)
+sum:
+	VADDPS     Z2, Z0, Z0
+	VADDPS     Z3, Z1, Z20
+	VADDPS     Z20, Z0, Z0
+	VSHUFF32X4 $0x4e, Z0, Z0, Z20
+	VADDPS     Z20, Z0, Z0
+	VSHUFF32X4 $0xb1, Z0, Z0, Z20
+	VADDPS     Z20, Z0, Z0
+	VPERMILPS  $0x4e, Z0, Z20
+	VADDPS     Z20, Z0, Z0
+	VPERMILPS  $0xb1, Z0, Z20
+	VADDPS     Z20, Z0, Z0
+	VMOVSS     X0, (DI)
+	VADDPS     Z6, Z4, Z4
+	VADDPS     Z7, Z5, Z20
+	VADDPS     Z20, Z4, Z4
+	VSHUFF32X4 $0x4e, Z4, Z4, Z20
+	VADDPS     Z20, Z4, Z4
+	VSHUFF32X4 $0xb1, Z4, Z4, Z20
+	VADDPS     Z20, Z4, Z4
+	VPERMILPS  $0x4e, Z4, Z20
+	VADDPS     Z20, Z4, Z4
+	VPERMILPS  $0xb1, Z4, Z20
+	VADDPS     Z20, Z4, Z4
+	VMOVSS     X4, 256(DI)
+	VADDPS     Z10, Z8, Z8
+	VADDPS     Z11, Z9, Z20
+	VADDPS     Z20, Z8, Z8
+	VSHUFF32X4 $0x4e, Z8, Z8, Z20
+	VADDPS     Z20, Z8, Z8
+	VSHUFF32X4 $0xb1, Z8, Z8, Z20
+	VADDPS     Z20, Z8, Z8
+	VPERMILPS  $0x4e, Z8, Z20
+	VADDPS     Z20, Z8, Z8
+	VPERMILPS  $0xb1, Z8, Z20
+	VADDPS     Z20, Z8, Z8
+	VMOVSS     X8, 512(DI)
+	VADDPS     Z14, Z12, Z12
+	VADDPS     Z15, Z13, Z20
+	VADDPS     Z20, Z12, Z12
+	VSHUFF32X4 $0x4e, Z12, Z12, Z20
+	VADDPS     Z20, Z12, Z12
+	VSHUFF32X4 $0xb1, Z12, Z12, Z20
+	VADDPS     Z20, Z12, Z12
+	VPERMILPS  $0x4e, Z12, Z20
+	VADDPS     Z20, Z12, Z12
+	VPERMILPS  $0xb1, Z12, Z20
+	VADDPS     Z20, Z12, Z12
+	VMOVSS     X12, 768(DI)
+	ADDQ       $0x04, DI
+	ADDQ       R8, BX
+	DECQ       R13
+	JNZ        row
 	VZEROUPPER
 	RET
 
-overwrite:
-	VMULPS  Z1, Z31, Z1
-	VMOVUPS Z1, (DI)
-	ADDQ    DX, DI
-	VMULPS  Z2, Z31, Z2
-	VMOVUPS Z2, (DI)
-	ADDQ    DX, DI
-	VMULPS  Z3, Z31, Z3
-	VMOVUPS Z3, (DI)
-	ADDQ    DX, DI
-	VMULPS  Z4, Z31, Z4
-	VMOVUPS Z4, (DI)
-	VZEROUPPER
-	RET
+// func rowDots3AVX512BF16(rows int, k int, a *uint16, as int, b *uint16, bs int, sums *float32)
+// Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
+TEXT ·rowDots3AVX512BF16(SB), NOSPLIT, $0-56
+	MOVQ    rows+0(FP), R13
+	MOVQ    a+16(FP), SI
+	MOVQ    as+24(FP), AX
+	LEAQ    (AX)(AX*2), R9
+	MOVQ    b+32(FP), BX
+	MOVQ    bs+40(FP), R8
+	MOVQ    sums+48(FP), DI
+	MOVQ    k+8(FP), R12
+	ANDQ    $0x7f, R12
+	MOVQ    $-1, R10
+	XORQ    R11, R11
+	MOVQ    R12, CX
+	BZHIQ   CX, R10, DX
+	KMOVD   DX, K1
+	SHRQ    $0x20, DX
+	KMOVD   DX, K2
+	SUBQ    $0x40, CX
+	CMOVQLT R11, CX
+	BZHIQ   CX, R10, DX
+	KMOVD   DX, K3
+	SHRQ    $0x20, DX
+	KMOVD   DX, K4
+	SUBQ    $0x40, CX
+	CMOVQLT R11, CX
 
-// func inPlace3x16AVX512BF16(k int, a *float32, b *uint16, bs int, ahead int, c *float32, cs int, from *float32, fs int, alpha float32)
-// Requires: AVX, AVX512BW, AVX512F, MMX+
-TEXT ·inPlace3x16AVX512BF16(SB), NOSPLIT, $0-76
-	MOVQ   k+0(FP), CX
-	MOVQ   a+8(FP), SI
-	MOVQ   b+16(FP), BX
-	MOVQ   bs+24(FP), R8
-	MOVQ   ahead+32(FP), R11
-	ADDQ   BX, R11
-	LEAQ   (R8)(R8*2), R9
+row:
+	MOVQ   SI, R10
+	MOVQ   BX, DX
+	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
 	VPXORD Z3, Z3, Z3
-	SUBQ   $0x20, CX
-	JLT    tail
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	MOVQ   k+8(FP), CX
+	SHRQ   $0x07, CX
+	JZ     rest
 
 loop:
-	MOVQ         BX, R10
-	VMOVUPS      (R10), Z10
-	VMOVUPS      (R10)(R8*1), Z11
-	VMOVUPS      (R10)(R8*2), Z12
-	VMOVUPS      (R10)(R9*1), Z13
-	LEAQ         (R10)(R8*4), R10
-	VUNPCKLPS    Z11, Z10, Z26
-	VUNPCKHPS    Z11, Z10, Z27
-	VUNPCKLPS    Z13, Z12, Z28
-	VUNPCKHPS    Z13, Z12, Z29
-	VUNPCKLPD    Z28, Z26, Z10
-	VUNPCKHPD    Z28, Z26, Z11
-	VUNPCKLPD    Z29, Z27, Z12
-	VUNPCKHPD    Z29, Z27, Z13
-	VMOVUPS      (R10), Z14
-	VMOVUPS      (R10)(R8*1), Z15
-	VMOVUPS      (R10)(R8*2), Z16
-	VMOVUPS      (R10)(R9*1), Z17
-	LEAQ         (R10)(R8*4), R10
-	VUNPCKLPS    Z15, Z14, Z26
-	VUNPCKHPS    Z15, Z14, Z27
-	VUNPCKLPS    Z17, Z16, Z28
-	VUNPCKHPS    Z17, Z16, Z29
-	VUNPCKLPD    Z28, Z26, Z14
-	VUNPCKHPD    Z28, Z26, Z15
-	VUNPCKLPD    Z29, Z27, Z16
-	VUNPCKHPD    Z29, Z27, Z17
-	VMOVUPS      (R10), Z18
-	VMOVUPS      (R10)(R8*1), Z19
-	VMOVUPS      (R10)(R8*2), Z20
-	VMOVUPS      (R10)(R9*1), Z21
-	LEAQ         (R10)(R8*4), R10
-	VUNPCKLPS    Z19, Z18, Z26
-	VUNPCKHPS    Z19, Z18, Z27
-	VUNPCKLPS    Z21, Z20, Z28
-	VUNPCKHPS    Z21, Z20, Z29
-	VUNPCKLPD    Z28, Z26, Z18
-	VUNPCKHPD    Z28, Z26, Z19
-	VUNPCKLPD    Z29, Z27, Z20
-	VUNPCKHPD    Z29, Z27, Z21
-	VMOVUPS      (R10), Z22
-	VMOVUPS      (R10)(R8*1), Z23
-	VMOVUPS      (R10)(R8*2), Z24
-	VMOVUPS      (R10)(R9*1), Z25
-	VUNPCKLPS    Z23, Z22, Z26
-	VUNPCKHPS    Z23, Z22, Z27
-	VUNPCKLPS    Z25, Z24, Z28
-	VUNPCKHPS    Z25, Z24, Z29
-	VUNPCKLPD    Z28, Z26, Z22
-	VUNPCKHPD    Z28, Z26, Z23
-	VUNPCKLPD    Z29, Z27, Z24
-	VUNPCKHPD    Z29, Z27, Z25
-	VSHUFF32X4   $0x88, Z14, Z10, Z26
-	VSHUFF32X4   $0xdd, Z14, Z10, Z27
-	VSHUFF32X4   $0x88, Z22, Z18, Z28
-	VSHUFF32X4   $0xdd, Z22, Z18, Z29
-	VSHUFF32X4   $0x88, Z28, Z26, Z10
-	VSHUFF32X4   $0x88, Z29, Z27, Z14
-	VSHUFF32X4   $0xdd, Z28, Z26, Z18
-	VSHUFF32X4   $0xdd, Z29, Z27, Z22
-	VSHUFF32X4   $0x88, Z15, Z11, Z26
-	VSHUFF32X4   $0xdd, Z15, Z11, Z27
-	VSHUFF32X4   $0x88, Z23, Z19, Z28
-	VSHUFF32X4   $0xdd, Z23, Z19, Z29
-	VSHUFF32X4   $0x88, Z28, Z26, Z11
-	VSHUFF32X4   $0x88, Z29, Z27, Z15
-	VSHUFF32X4   $0xdd, Z28, Z26, Z19
-	VSHUFF32X4   $0xdd, Z29, Z27, Z23
-	VSHUFF32X4   $0x88, Z16, Z12, Z26
-	VSHUFF32X4   $0xdd, Z16, Z12, Z27
-	VSHUFF32X4   $0x88, Z24, Z20, Z28
-	VSHUFF32X4   $0xdd, Z24, Z20, Z29
-	VSHUFF32X4   $0x88, Z28, Z26, Z12
-	VSHUFF32X4   $0x88, Z29, Z27, Z16
-	VSHUFF32X4   $0xdd, Z28, Z26, Z20
-	VSHUFF32X4   $0xdd, Z29, Z27, Z24
-	VSHUFF32X4   $0x88, Z17, Z13, Z26
-	VSHUFF32X4   $0xdd, Z17, Z13, Z27
-	VSHUFF32X4   $0x88, Z25, Z21, Z28
-	VSHUFF32X4   $0xdd, Z25, Z21, Z29
-	VSHUFF32X4   $0x88, Z28, Z26, Z13
-	VSHUFF32X4   $0x88, Z29, Z27, Z17
-	VSHUFF32X4   $0xdd, Z28, Z26, Z21
-	VSHUFF32X4   $0xdd, Z29, Z27, Z25
-	VBROADCASTSS (SI), Z31
-	LONG         $0x482e9262
-	BYTE         $0x52
-	BYTE         $0xcf
-	VBROADCASTSS 4(SI), Z30
-	LONG         $0x482e9262
-	BYTE         $0x52
-	BYTE         $0xd6
-	VBROADCASTSS 8(SI), Z31
-	LONG         $0x482e9262
-	BYTE         $0x52
-	BYTE         $0xdf
-	PREFETCHT0   (R11)
-	VBROADCASTSS 12(SI), Z31
-	LONG         $0x48269262
-	BYTE         $0x52
-	BYTE         $0xcf
-	VBROADCASTSS 16(SI), Z30
-	LONG         $0x48269262
-	BYTE         $0x52
-	BYTE         $0xd6
-	VBROADCASTSS 20(SI), Z31
-	LONG         $0x48269262
-	BYTE         $0x52
-	BYTE         $0xdf
-	PREFETCHT0   64(R11)
-	VBROADCASTSS 24(SI), Z31
-	LONG         $0x481e9262
-	BYTE         $0x52
-	BYTE         $0xcf
-	VBROADCASTSS 28(SI), Z30
-	LONG         $0x481e9262
-	BYTE         $0x52
-	BYTE         $0xd6
-	VBROADCASTSS 32(SI), Z31
-	LONG         $0x481e9262
-	BYTE         $0x52
-	BYTE         $0xdf
-	PREFETCHT0   128(R11)
-	VBROADCASTSS 36(SI), Z31
-	LONG         $0x48169262
-	BYTE         $0x52
-	BYTE         $0xcf
-	VBROADCASTSS 40(SI), Z30
-	LONG         $0x48169262
-	BYTE         $0x52
-	BYTE         $0xd6
-	VBROADCASTSS 44(SI), Z31
-	LONG         $0x48169262
-	BYTE         $0x52
-	BYTE         $0xdf
-	PREFETCHT0   192(R11)
-	VBROADCASTSS 48(SI), Z31
-	LONG         $0x480e9262
-	BYTE         $0x52
-	BYTE         $0xcf
-	VBROADCASTSS 52(SI), Z30
-	LONG         $0x480e9262
-	BYTE         $0x52
-	BYTE         $0xd6
-	VBROADCASTSS 56(SI), Z31
-	LONG         $0x480e9262
-	BYTE         $0x52
-	BYTE         $0xdf
-	PREFETCHT0   256(R11)
-	VBROADCASTSS 60(SI), Z31
-	LONG         $0x48069262
-	BYTE         $0x52
-	BYTE         $0xcf
-	VBROADCASTSS 64(SI), Z30
-	LONG         $0x48069262
-	BYTE         $0x52
-	BYTE         $0xd6
-	VBROADCASTSS 68(SI), Z31
-	LONG         $0x48069262
-	BYTE         $0x52
-	BYTE         $0xdf
-	PREFETCHT0   320(R11)
-	VBROADCASTSS 72(SI), Z31
-	LONG         $0x407e9262
-	BYTE         $0x52
-	BYTE         $0xcf
-	VBROADCASTSS 76(SI), Z30
-	LONG         $0x407e9262
-	BYTE         $0x52
-	BYTE         $0xd6
-	VBROADCASTSS 80(SI), Z31
-	LONG         $0x407e9262
-	BYTE         $0x52
-	BYTE         $0xdf
-	PREFETCHT0   384(R11)
-	VBROADCASTSS 84(SI), Z31
-	LONG         $0x40769262
-	BYTE         $0x52
-	BYTE         $0xcf
-	VBROADCASTSS 88(SI), Z30
-	LONG         $0x40769262
-	BYTE         $0x52
-	BYTE         $0xd6
-	VBROADCASTSS 92(SI), Z31
-	LONG         $0x40769262
-	BYTE         $0x52
-	BYTE         $0xdf
-	PREFETCHT0   448(R11)
-	VBROADCASTSS 96(SI), Z31
-	LONG         $0x406e9262
-	BYTE         $0x52
-	BYTE         $0xcf
-	VBROADCASTSS 100(SI), Z30
-	LONG         $0x406e9262
-	BYTE         $0x52
-	BYTE         $0xd6
-	VBROADCASTSS 104(SI), Z31
-	LONG         $0x406e9262
-	BYTE         $0x52
-	BYTE         $0xdf
-	PREFETCHT0   512(R11)
-	VBROADCASTSS 108(SI), Z31
-	LONG         $0x40669262
-	BYTE         $0x52
-	BYTE         $0xcf
-	VBROADCASTSS 112(SI), Z30
-	LONG         $0x40669262
-	BYTE         $0x52
-	BYTE         $0xd6
-	VBROADCASTSS 116(SI), Z31
-	LONG         $0x40669262
-	BYTE         $0x52
-	BYTE         $0xdf
-	PREFETCHT0   576(R11)
-	VBROADCASTSS 120(SI), Z31
-	LONG         $0x405e9262
-	BYTE         $0x52
-	BYTE         $0xcf
-	VBROADCASTSS 124(SI), Z30
-	LONG         $0x405e9262
-	BYTE         $0x52
-	BYTE         $0xd6
-	VBROADCASTSS 128(SI), Z31
-	LONG         $0x405e9262
-	BYTE         $0x52
-	BYTE         $0xdf
-	PREFETCHT0   640(R11)
-	VBROADCASTSS 132(SI), Z31
-	LONG         $0x40569262
-	BYTE         $0x52
-	BYTE         $0xcf
-	VBROADCASTSS 136(SI), Z30
-	LONG         $0x40569262
-	BYTE         $0x52
-	BYTE         $0xd6
-	VBROADCASTSS 140(SI), Z31
-	LONG         $0x40569262
-	BYTE         $0x52
-	BYTE         $0xdf
-	PREFETCHT0   704(R11)
-	VBROADCASTSS 144(SI), Z31
-	LONG         $0x404e9262
-	BYTE         $0x52
-	BYTE         $0xcf
-	VBROADCASTSS 148(SI), Z30
-	LONG         $0x404e9262
-	BYTE         $0x52
-	BYTE         $0xd6
-	VBROADCASTSS 152(SI), Z31
-	LONG         $0x404e9262
-	BYTE         $0x52
-	BYTE         $0xdf
-	PREFETCHT0   768(R11)
-	VBROADCASTSS 156(SI), Z31
-	LONG         $0x40469262
-	BYTE         $0x52
-	BYTE         $0xcf
-	VBROADCASTSS 160(SI), Z30
-	LONG         $0x40469262
-	BYTE         $0x52
-	BYTE         $0xd6
-	VBROADCASTSS 164(SI), Z31
-	LONG         $0x40469262
-	BYTE         $0x52
-	BYTE         $0xdf
-	PREFETCHT0   832(R11)
-	VBROADCASTSS 168(SI), Z31
-	LONG         $0x403e9262
-	BYTE         $0x52
-	BYTE         $0xcf
-	VBROADCASTSS 172(SI), Z30
-	LONG         $0x403e9262
-	BYTE         $0x52
-	BYTE         $0xd6
-	VBROADCASTSS 176(SI), Z31
-	LONG         $0x403e9262
-	BYTE         $0x52
-	BYTE         $0xdf
-	PREFETCHT0   896(R11)
-	VBROADCASTSS 180(SI), Z31
-	LONG         $0x40369262
-	BYTE         $0x52
-	BYTE         $0xcf
-	VBROADCASTSS 184(SI), Z30
-	LONG         $0x40369262
-	BYTE         $0x52
-	BYTE         $0xd6
-	VBROADCASTSS 188(SI), Z31
-	LONG         $0x40369262
-	BYTE         $0x52
-	BYTE         $0xdf
-	PREFETCHT0   960(R11)
-	ADDQ         $0x40, BX
-	ADDQ         $+192, SI
-	ADDQ         $+1024, R11
-	SUBQ         $0x20, CX
-	JGE          loop
+	VMOVUPS (DX), Z16
+	VMOVUPS (R10), Z20
+	LONG    $0x407eb262
+	BYTE    $0x52
+	BYTE    $0xc4
+	VMOVUPS (R10)(AX*1), Z21
+	LONG    $0x407eb262
+	BYTE    $0x52
+	BYTE    $0xe5
+	VMOVUPS (R10)(AX*2), Z22
+	LONG    $0x407e3262
+	BYTE    $0x52
+	BYTE    $0xc6
+	VMOVUPS 64(DX), Z17
+	VMOVUPS 64(R10), Z20
+	LONG    $0x4076b262
+	BYTE    $0x52
+	BYTE    $0xcc
+	VMOVUPS 64(R10)(AX*1), Z21
+	LONG    $0x4076b262
+	BYTE    $0x52
+	BYTE    $0xed
+	VMOVUPS 64(R10)(AX*2), Z22
+	LONG    $0x40763262
+	BYTE    $0x52
+	BYTE    $0xce
+	VMOVUPS 128(DX), Z18
+	VMOVUPS 128(R10), Z20
+	LONG    $0x406eb262
+	BYTE    $0x52
+	BYTE    $0xd4
+	VMOVUPS 128(R10)(AX*1), Z21
+	LONG    $0x406eb262
+	BYTE    $0x52
+	BYTE    $0xf5
+	VMOVUPS 128(R10)(AX*2), Z22
+	LONG    $0x406e3262
+	BYTE    $0x52
+	BYTE    $0xd6
+	VMOVUPS 192(DX), Z19
+	VMOVUPS 192(R10), Z20
+	LONG    $0x4066b262
+	BYTE    $0x52
+	BYTE    $0xdc
+	VMOVUPS 192(R10)(AX*1), Z21
+	LONG    $0x4066b262
+	BYTE    $0x52
+	BYTE    $0xfd
+	VMOVUPS 192(R10)(AX*2), Z22
+	LONG    $0x40663262
+	BYTE    $0x52
+	BYTE    $0xde
+	ADDQ    $+256, R10
+	ADDQ    $+256, DX
+	DECQ    CX
+	JNZ     loop
 
-tail:
-	ADDQ         $0x20, CX
-	JZ           end
-	MOVQ         $+1, AX
-	SHLQ         CL, AX
-	DECQ         AX
-	KMOVD        AX, K1
-	INCQ         CX
-	SHRQ         $0x01, CX
-	MOVQ         BX, R10
-	VMOVDQU16.Z  (R10), K1, Z10
-	VMOVDQU16.Z  (R10)(R8*1), K1, Z11
-	VMOVDQU16.Z  (R10)(R8*2), K1, Z12
-	VMOVDQU16.Z  (R10)(R9*1), K1, Z13
-	LEAQ         (R10)(R8*4), R10
-	VUNPCKLPS    Z11, Z10, Z26
-	VUNPCKHPS    Z11, Z10, Z27
-	VUNPCKLPS    Z13, Z12, Z28
-	VUNPCKHPS    Z13, Z12, Z29
-	VUNPCKLPD    Z28, Z26, Z10
-	VUNPCKHPD    Z28, Z26, Z11
-	VUNPCKLPD    Z29, Z27, Z12
-	VUNPCKHPD    Z29, Z27, Z13
-	VMOVDQU16.Z  (R10), K1, Z14
-	VMOVDQU16.Z  (R10)(R8*1), K1, Z15
-	VMOVDQU16.Z  (R10)(R8*2), K1, Z16
-	VMOVDQU16.Z  (R10)(R9*1), K1, Z17
-	LEAQ         (R10)(R8*4), R10
-	VUNPCKLPS    Z15, Z14, Z26
-	VUNPCKHPS    Z15, Z14, Z27
-	VUNPCKLPS    Z17, Z16, Z28
-	VUNPCKHPS    Z17, Z16, Z29
-	VUNPCKLPD    Z28, Z26, Z14
-	VUNPCKHPD    Z28, Z26, Z15
-	VUNPCKLPD    Z29, Z27, Z16
-	VUNPCKHPD    Z29, Z27, Z17
-	VMOVDQU16.Z  (R10), K1, Z18
-	VMOVDQU16.Z  (R10)(R8*1), K1, Z19
-	VMOVDQU16.Z  (R10)(R8*2), K1, Z20
-	VMOVDQU16.Z  (R10)(R9*1), K1, Z21
-	LEAQ         (R10)(R8*4), R10
-	VUNPCKLPS    Z19, Z18, Z26
-	VUNPCKHPS    Z19, Z18, Z27
-	VUNPCKLPS    Z21, Z20, Z28
-	VUNPCKHPS    Z21, Z20, Z29
-	VUNPCKLPD    Z28, Z26, Z18
-	VUNPCKHPD    Z28, Z26, Z19
-	VUNPCKLPD    Z29, Z27, Z20
-	VUNPCKHPD    Z29, Z27, Z21
-	VMOVDQU16.Z  (R10), K1, Z22
-	VMOVDQU16.Z  (R10)(R8*1), K1, Z23
-	VMOVDQU16.Z  (R10)(R8*2), K1, Z24
-	VMOVDQU16.Z  (R10)(R9*1), K1, Z25
-	VUNPCKLPS    Z23, Z22, Z26
-	VUNPCKHPS    Z23, Z22, Z27
-	VUNPCKLPS    Z25, Z24, Z28
-	VUNPCKHPS    Z25, Z24, Z29
-	VUNPCKLPD    Z28, Z26, Z22
-	VUNPCKHPD    Z28, Z26, Z23
-	VUNPCKLPD    Z29, Z27, Z24
-	VUNPCKHPD    Z29, Z27, Z25
-	VSHUFF32X4   $0x88, Z14, Z10, Z26
-	VSHUFF32X4   $0xdd, Z14, Z10, Z27
-	VSHUFF32X4   $0x88, Z22, Z18, Z28
-	VSHUFF32X4   $0xdd, Z22, Z18, Z29
-	VSHUFF32X4   $0x88, Z28, Z26, Z10
-	VSHUFF32X4   $0x88, Z29, Z27, Z14
-	VSHUFF32X4   $0xdd, Z28, Z26, Z18
-	VSHUFF32X4   $0xdd, Z29, Z27, Z22
-	VSHUFF32X4   $0x88, Z15, Z11, Z26
-	VSHUFF32X4   $0xdd, Z15, Z11, Z27
-	VSHUFF32X4   $0x88, Z23, Z19, Z28
-	VSHUFF32X4   $0xdd, Z23, Z19, Z29
-	VSHUFF32X4   $0x88, Z28, Z26, Z11
-	VSHUFF32X4   $0x88, Z29, Z27, Z15
-	VSHUFF32X4   $0xdd, Z28, Z26, Z19
-	VSHUFF32X4   $0xdd, Z29, Z27, Z23
-	VSHUFF32X4   $0x88, Z16, Z12, Z26
-	VSHUFF32X4   $0xdd, Z16, Z12, Z27
-	VSHUFF32X4   $0x88, Z24, Z20, Z28
-	VSHUFF32X4   $0xdd, Z24, Z20, Z29
-	VSHUFF32X4   $0x88, Z28, Z26, Z12
-	VSHUFF32X4   $0x88, Z29, Z27, Z16
-	VSHUFF32X4   $0xdd, Z28, Z26, Z20
-	VSHUFF32X4   $0xdd, Z29, Z27, Z24
-	VSHUFF32X4   $0x88, Z17, Z13, Z26
-	VSHUFF32X4   $0xdd, Z17, Z13, Z27
-	VSHUFF32X4   $0x88, Z25, Z21, Z28
-	VSHUFF32X4   $0xdd, Z25, Z21, Z29
-	VSHUFF32X4   $0x88, Z28, Z26, Z13
-	VSHUFF32X4   $0x88, Z29, Z27, Z17
-	VSHUFF32X4   $0xdd, Z28, Z26, Z21
-	VSHUFF32X4   $0xdd, Z29, Z27, Z25
-	VBROADCASTSS (SI), Z31
-	LONG         $0x482e9262
-	BYTE         $0x52
-	BYTE         $0xcf
-	VBROADCASTSS 4(SI), Z30
-	LONG         $0x482e9262
-	BYTE         $0x52
-	BYTE         $0xd6
-	VBROADCASTSS 8(SI), Z31
-	LONG         $0x482e9262
-	BYTE         $0x52
-	BYTE         $0xdf
-	PREFETCHT0   (R11)
-	CMPQ         CX, $0x01
-	JE           end
-	VBROADCASTSS 12(SI), Z31
-	LONG         $0x48269262
-	BYTE         $0x52
-	BYTE         $0xcf
-	VBROADCASTSS 16(SI), Z30
-	LONG         $0x48269262
-	BYTE         $0x52
-	BYTE         $0xd6
-	VBROADCASTSS 20(SI), Z31
-	LONG         $0x48269262
-	BYTE         $0x52
-	BYTE         $0xdf
-	PREFETCHT0   64(R11)
-	CMPQ         CX, $0x02
-	JE           end
-	VBROADCASTSS 24(SI), Z31
-	LONG         $0x481e9262
-	BYTE         $0x52
-	BYTE         $0xcf
-	VBROADCASTSS 28(SI), Z30
-	LONG         $0x481e9262
-	BYTE         $0x52
-	BYTE         $0xd6
-	VBROADCASTSS 32(SI), Z31
-	LONG         $0x481e9262
-	BYTE         $0x52
-	BYTE         $0xdf
-	PREFETCHT0   128(R11)
-	CMPQ         CX, $0x03
-	JE           end
-	VBROADCASTSS 36(SI), Z31
-	LONG         $0x48169262
-	BYTE         $0x52
-	BYTE         $0xcf
-	VBROADCASTSS 40(SI), Z30
-	LONG         $0x48169262
-	BYTE         $0x52
-	BYTE         $0xd6
-	VBROADCASTSS 44(SI), Z31
-	LONG         $0x48169262
-	BYTE         $0x52
-	BYTE         $0xdf
-	PREFETCHT0   192(R11)
-	CMPQ         CX, $0x04
-	JE           end
-	VBROADCASTSS 48(SI), Z31
-	LONG         $0x480e9262
-	BYTE         $0x52
-	BYTE         $0xcf
-	VBROADCASTSS 52(SI), Z30
-	LONG         $0x480e9262
-	BYTE         $0x52
-	BYTE         $0xd6
-	VBROADCASTSS 56(SI), Z31
-	LONG         $0x480e9262
-	BYTE         $0x52
-	BYTE         $0xdf
-	PREFETCHT0   256(R11)
-	CMPQ         CX, $0x05
-	JE           end
-	VBROADCASTSS 60(SI), Z31
-	LONG         $0x48069262
-	BYTE         $0x52
-	BYTE         $0xcf
-	VBROADCASTSS 64(SI), Z30
-	LONG         $0x48069262
-	BYTE         $0x52
-	BYTE         $0xd6
-	VBROADCASTSS 68(SI), Z31
-	LONG         $0x48069262
-	BYTE         $0x52
-	BYTE         $0xdf
-	PREFETCHT0   320(R11)
-	CMPQ         CX, $0x06
-	JE           end
-	VBROADCASTSS 72(SI), Z31
-	LONG         $0x407e9262
-	BYTE         $0x52
-	BYTE         $0xcf
-	VBROADCASTSS 76(SI), Z30
-	LONG         $0x407e9262
-	BYTE         $0x52
-	BYTE         $0xd6
-	VBROADCASTSS 80(SI), Z31
-	LONG         $0x407e9262
-	BYTE         $0x52
-	BYTE         $0xdf
-	PREFETCHT0   384(R11)
-	CMPQ         CX, $0x07
-	JE           end
-	VBROADCASTSS 84(SI), Z31
-	LONG         $0x40769262
-	BYTE         $0x52
-	BYTE         $0xcf
-	VBROADCASTSS 88(SI), Z30
-	LONG         $0x40769262
-	BYTE         $0x52
-	BYTE         $0xd6
-	VBROADCASTSS 92(SI), Z31
-	LONG         $0x40769262
-	BYTE         $0x52
-	BYTE         $0xdf
-	PREFETCHT0   448(R11)
-	CMPQ         CX, $0x08
-	JE           end
-	VBROADCASTSS 96(SI), Z31
-	LONG         $0x406e9262
-	BYTE         $0x52
-	BYTE         $0xcf
-	VBROADCASTSS 100(SI), Z30
-	LONG         $0x406e9262
-	BYTE         $0x52
-	BYTE         $0xd6
-	VBROADCASTSS 104(SI), Z31
-	LONG         $0x406e9262
-	BYTE         $0x52
-	BYTE         $0xdf
-	PREFETCHT0   512(R11)
-	CMPQ         CX, $0x09
-	JE           end
-	VBROADCASTSS 108(SI), Z31
-	LONG         $0x40669262
-	BYTE         $0x52
-	BYTE         $0xcf
-	VBROADCASTSS 112(SI), Z30
-	LONG         $0x40669262
-	BYTE         $0x52
-	BYTE         $0xd6
-	VBROADCASTSS 116(SI), Z31
-	LONG         $0x40669262
-	BYTE         $0x52
-	BYTE         $0xdf
-	PREFETCHT0   576(R11)
-	CMPQ         CX, $0x0a
-	JE           end
-	VBROADCASTSS 120(SI), Z31
-	LONG         $0x405e9262
-	BYTE         $0x52
-	BYTE         $0xcf
-	VBROADCASTSS 124(SI), Z30
-	LONG         $0x405e9262
-	BYTE         $0x52
-	BYTE         $0xd6
-	VBROADCASTSS 128(SI), Z31
-	LONG         $0x405e9262
-	BYTE         $0x52
-	BYTE         $0xdf
-	PREFETCHT0   640(R11)
-	CMPQ         CX, $0x0b
-	JE           end
-	VBROADCASTSS 132(SI), Z31
-	LONG         $0x40569262
-	BYTE         $0x52
-	BYTE         $0xcf
-	VBROADCASTSS 136(SI), Z30
-	LONG         $0x40569262
-	BYTE         $0x52
-	BYTE         $0xd6
-	VBROADCASTSS 140(SI), Z31
-	LONG         $0x40569262
-	BYTE         $0x52
-	BYTE         $0xdf
-	PREFETCHT0   704(R11)
-	CMPQ         CX, $0x0c
-	JE           end
-	VBROADCASTSS 144(SI), Z31
-	LONG         $0x404e9262
-	BYTE         $0x52
-	BYTE         $0xcf
-	VBROADCASTSS 148(SI), Z30
-	LONG         $0x404e9262
-	BYTE         $0x52
-	BYTE         $0xd6
-	VBROADCASTSS 152(SI), Z31
-	LONG         $0x404e9262
-	BYTE         $0x52
-	BYTE         $0xdf
-	PREFETCHT0   768(R11)
-	CMPQ         CX, $0x0d
-	JE           end
-	VBROADCASTSS 156(SI), Z31
-	LONG         $0x40469262
-	BYTE         $0x52
-	BYTE         $0xcf
-	VBROADCASTSS 160(SI), Z30
-	LONG         $0x40469262
-	BYTE         $0x52
-	BYTE         $0xd6
-	VBROADCASTSS 164(SI), Z31
-	LONG         $0x40469262
-	BYTE         $0x52
-	BYTE         $0xdf
-	PREFETCHT0   832(R11)
-	CMPQ         CX, $0x0e
-	JE           end
-	VBROADCASTSS 168(SI), Z31
-	LONG         $0x403e9262
-	BYTE         $0x52
-	BYTE         $0xcf
-	VBROADCASTSS 172(SI), Z30
-	LONG         $0x403e9262
-	BYTE         $0x52
-	BYTE         $0xd6
-	VBROADCASTSS 176(SI), Z31
-	LONG         $0x403e9262
-	BYTE         $0x52
-	BYTE         $0xdf
-	PREFETCHT0   896(R11)
-	CMPQ         CX, $0x0f
-	JE           end
-	VBROADCASTSS 180(SI), Z31
-	LONG         $0x40369262
-	BYTE         $0x52
-	BYTE         $0xcf
-	VBROADCASTSS 184(SI), Z30
-	LONG         $0x40369262
-	BYTE         $0x52
-	BYTE         $0xd6
-	VBROADCASTSS 188(SI), Z31
-	LONG         $0x40369262
-	BYTE         $0x52
-	BYTE         $0xdf
-	PREFETCHT0   960(R11)
+rest:
+	TESTQ       R12, R12
+	JZ          sum
+	VMOVDQU16.Z (DX), K1, Z16
+	VMOVDQU16.Z (R10), K1, Z20
+	LONG        $0x407eb262
+	BYTE        $0x52
+	BYTE        $0xc4
+	VMOVDQU16.Z (R10)(AX*1), K1, Z21
+	LONG        $0x407eb262
+	BYTE        $0x52
+	BYTE        $0xe5
+	VMOVDQU16.Z (R10)(AX*2), K1, Z22
+	LONG        $0x407e3262
+	BYTE        $0x52
+	BYTE        $0xc6
+	VMOVDQU16.Z 64(DX), K2, Z17
+	VMOVDQU16.Z 64(R10), K2, Z20
+	LONG        $0x4076b262
+	BYTE        $0x52
+	BYTE        $0xcc
+	VMOVDQU16.Z 64(R10)(AX*1), K2, Z21
+	LONG        $0x4076b262
+	BYTE        $0x52
+	BYTE        $0xed
+	VMOVDQU16.Z 64(R10)(AX*2), K2, Z22
+	LONG        $0x40763262
+	BYTE        $0x52
+	BYTE        $0xce
+	VMOVDQU16.Z 128(DX), K3, Z18
+	VMOVDQU16.Z 128(R10), K3, Z20
+	LONG        $0x406eb262
+	BYTE        $0x52
+	BYTE        $0xd4
+	VMOVDQU16.Z 128(R10)(AX*1), K3, Z21
+	LONG        $0x406eb262
+	BYTE        $0x52
+	BYTE        $0xf5
+	VMOVDQU16.Z 128(R10)(AX*2), K3, Z22
+	LONG        $0x406e3262
+	BYTE        $0x52
+	BYTE        $0xd6
+	VMOVDQU16.Z 192(DX), K4, Z19
+	VMOVDQU16.Z 192(R10), K4, Z20
+	LONG        $0x4066b262
+	BYTE        $0x52
+	BYTE        $0xdc
+	VMOVDQU16.Z 192(R10)(AX*1), K4, Z21
+	LONG        $0x4066b262
+	BYTE        $0x52
+	BYTE        $0xfd
+	VMOVDQU16.Z 192(R10)(AX*2), K4, Z22
+	LONG        $0x40663262
+	BYTE        $0x52
+	BYTE        $0xde
 
-end:
-	VBROADCASTSS alpha+72(FP), Z31
-	MOVQ         c+40(FP), DI
-	MOVQ         cs+48(FP), DX
-	MOVQ         from+56(FP), SI
-	MOVQ         fs+64(FP), R8
-	TESTQ        SI, SI
-	JZ           overwrite
-	VFMADD213PS  (SI), Z31, Z1
-	VMOVUPS      Z1, (DI)
-	ADDQ         DX, DI
-	ADDQ         R8, SI
-	VFMADD213PS  (SI), Z31, Z2
-	VMOVUPS      Z2, (DI)
-	ADDQ         DX, DI
-	ADDQ         R8, SI
-	VFMADD213PS  (SI), Z31, Z3
-	VMOVUPS      Z3, (DI)
+sum:
+	VADDPS     Z2, Z0, Z0
+	VADDPS     Z3, Z1, Z20
+	VADDPS     Z20, Z0, Z0
+	VSHUFF32X4 $0x4e, Z0, Z0, Z20
+	VADDPS     Z20, Z0, Z0
+	VSHUFF32X4 $0xb1, Z0, Z0, Z20
+	VADDPS     Z20, Z0, Z0
+	VPERMILPS  $0x4e, Z0, Z20
+	VADDPS     Z20, Z0, Z0
+	VPERMILPS  $0xb1, Z0, Z20
+	VADDPS     Z20, Z0, Z0
+	VMOVSS     X0, (DI)
+	VADDPS     Z6, Z4, Z4
+	VADDPS     Z7, Z5, Z20
+	VADDPS     Z20, Z4, Z4
+	VSHUFF32X4 $0x4e, Z4, Z4, Z20
+	VADDPS     Z20, Z4, Z4
+	VSHUFF32X4 $0xb1, Z4, Z4, Z20
+	VADDPS     Z20, Z4, Z4
+	VPERMILPS  $0x4e, Z4, Z20
+	VADDPS     Z20, Z4, Z4
+	VPERMILPS  $0xb1, Z4, Z20
+	VADDPS     Z20, Z4, Z4
+	VMOVSS     X4, 256(DI)
+	VADDPS     Z10, Z8, Z8
+	VADDPS     Z11, Z9, Z20
+	VADDPS     Z20, Z8, Z8
+	VSHUFF32X4 $0x4e, Z8, Z8, Z20
+	VADDPS     Z20, Z8, Z8
+	VSHUFF32X4 $0xb1, Z8, Z8, Z20
+	VADDPS     Z20, Z8, Z8
+	VPERMILPS  $0x4e, Z8, Z20
+	VADDPS     Z20, Z8, Z8
+	VPERMILPS  $0xb1, Z8, Z20
+	VADDPS     Z20, Z8, Z8
+	VMOVSS     X8, 512(DI)
+	ADDQ       $0x04, DI
+	ADDQ       R8, BX
+	DECQ       R13
+	JNZ        row
 	VZEROUPPER
 	RET
 
-overwrite:
-	VMULPS  Z1, Z31, Z1
-	VMOVUPS Z1, (DI)
-	ADDQ    DX, DI
-	VMULPS  Z2, Z31, Z2
-	VMOVUPS Z2, (DI)
-	ADDQ    DX, DI
-	VMULPS  Z3, Z31, Z3
-	VMOVUPS Z3, (DI)
-	VZEROUPPER
-	RET
+// func rowDots2AVX512BF16(rows int, k int, a *uint16, as int, b *uint16, bs int, sums *float32)
+// Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
+TEXT ·rowDots2AVX512BF16(SB), NOSPLIT, $0-56
+	MOVQ    rows+0(FP), R13
+	MOVQ    a+16(FP), SI
+	MOVQ    as+24(FP), AX
+	LEAQ    (AX)(AX*2), R9
+	MOVQ    b+32(FP), BX
+	MOVQ    bs+40(FP), R8
+	MOVQ    sums+48(FP), DI
+	MOVQ    k+8(FP), R12
+	ANDQ    $0x7f, R12
+	MOVQ    $-1, R10
+	XORQ    R11, R11
+	MOVQ    R12, CX
+	BZHIQ   CX, R10, DX
+	KMOVD   DX, K1
+	SHRQ    $0x20, DX
+	KMOVD   DX, K2
+	SUBQ    $0x40, CX
+	CMOVQLT R11, CX
+	BZHIQ   CX, R10, DX
+	KMOVD   DX, K3
+	SHRQ    $0x20, DX
+	KMOVD   DX, K4
+	SUBQ    $0x40, CX
+	CMOVQLT R11, CX
 
-// func inPlace2x16AVX512BF16(k int, a *float32, b *uint16, bs int, ahead int, c *float32, cs int, from *float32, fs int, alpha float32)
-// Requires: AVX, AVX512BW, AVX512F, MMX+
-TEXT ·inPlace2x16AVX512BF16(SB), NOSPLIT, $0-76
-	MOVQ   k+0(FP), CX
-	MOVQ   a+8(FP), SI
-	MOVQ   b+16(FP), BX
-	MOVQ   bs+24(FP), R8
-	MOVQ   ahead+32(FP), R11
-	ADDQ   BX, R11
-	LEAQ   (R8)(R8*2), R9
+row:
+	MOVQ   SI, R10
+	MOVQ   BX, DX
+	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
-	SUBQ   $0x20, CX
-	JLT    tail
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	MOVQ   k+8(FP), CX
+	SHRQ   $0x07, CX
+	JZ     rest
 
 loop:
-	MOVQ         BX, R10
-	VMOVUPS      (R10), Z10
-	VMOVUPS      (R10)(R8*1), Z11
-	VMOVUPS      (R10)(R8*2), Z12
-	VMOVUPS      (R10)(R9*1), Z13
-	LEAQ         (R10)(R8*4), R10
-	VUNPCKLPS    Z11, Z10, Z26
-	VUNPCKHPS    Z11, Z10, Z27
-	VUNPCKLPS    Z13, Z12, Z28
-	VUNPCKHPS    Z13, Z12, Z29
-	VUNPCKLPD    Z28, Z26, Z10
-	VUNPCKHPD    Z28, Z26, Z11
-	VUNPCKLPD    Z29, Z27, Z12
-	VUNPCKHPD    Z29, Z27, Z13
-	VMOVUPS      (R10), Z14
-	VMOVUPS      (R10)(R8*1), Z15
-	VMOVUPS      (R10)(R8*2), Z16
-	VMOVUPS      (R10)(R9*1), Z17
-	LEAQ         (R10)(R8*4), R10
-	VUNPCKLPS    Z15, Z14, Z26
-	VUNPCKHPS    Z15, Z14, Z27
-	VUNPCKLPS    Z17, Z16, Z28
-	VUNPCKHPS    Z17, Z16, Z29
-	VUNPCKLPD    Z28, Z26, Z14
-	VUNPCKHPD    Z28, Z26, Z15
-	VUNPCKLPD    Z29, Z27, Z16
-	VUNPCKHPD    Z29, Z27, Z17
-	VMOVUPS      (R10), Z18
-	VMOVUPS      (R10)(R8*1), Z19
-	VMOVUPS      (R10)(R8*2), Z20
-	VMOVUPS      (R10)(R9*1), Z21
-	LEAQ         (R10)(R8*4), R10
-	VUNPCKLPS    Z19, Z18, Z26
-	VUNPCKHPS    Z19, Z18, Z27
-	VUNPCKLPS    Z21, Z20, Z28
-	VUNPCKHPS    Z21, Z20, Z29
-	VUNPCKLPD    Z28, Z26, Z18
-	VUNPCKHPD    Z28, Z26, Z19
-	VUNPCKLPD    Z29, Z27, Z20
-	VUNPCKHPD    Z29, Z27, Z21
-	VMOVUPS      (R10), Z22
-	VMOVUPS      (R10)(R8*1), Z23
-	VMOVUPS      (R10)(R8*2), Z24
-	VMOVUPS      (R10)(R9*1), Z25
-	VUNPCKLPS    Z23, Z22, Z26
-	VUNPCKHPS    Z23, Z22, Z27
-	VUNPCKLPS    Z25, Z24, Z28
-	VUNPCKHPS    Z25, Z24, Z29
-	VUNPCKLPD    Z28, Z26, Z22
-	VUNPCKHPD    Z28, Z26, Z23
-	VUNPCKLPD    Z29, Z27, Z24
-	VUNPCKHPD    Z29, Z27, Z25
-	VSHUFF32X4   $0x88, Z14, Z10, Z26
-	VSHUFF32X4   $0xdd, Z14, Z10, Z27
-	VSHUFF32X4   $0x88, Z22, Z18, Z28
-	VSHUFF32X4   $0xdd, Z22, Z18, Z29
-	VSHUFF32X4   $0x88, Z28, Z26, Z10
-	VSHUFF32X4   $0x88, Z29, Z27, Z14
-	VSHUFF32X4   $0xdd, Z28, Z26, Z18
-	VSHUFF32X4   $0xdd, Z29, Z27, Z22
-	VSHUFF32X4   $0x88, Z15, Z11, Z26
-	VSHUFF32X4   $0xdd, Z15, Z11, Z27
-	VSHUFF32X4   $0x88, Z23, Z19, Z28
-	VSHUFF32X4   $0xdd, Z23, Z19, Z29
-	VSHUFF32X4   $0x88, Z28, Z26, Z11
-	VSHUFF32X4   $0x88, Z29, Z27, Z15
-	VSHUFF32X4   $0xdd, Z28, Z26, Z19
-	VSHUFF32X4   $0xdd, Z29, Z27, Z23
-	VSHUFF32X4   $0x88, Z16, Z12, Z26
-	VSHUFF32X4   $0xdd, Z16, Z12, Z27
-	VSHUFF32X4   $0x88, Z24, Z20, Z28
-	VSHUFF32X4   $0xdd, Z24, Z20, Z29
-	VSHUFF32X4   $0x88, Z28, Z26, Z12
-	VSHUFF32X4   $0x88, Z29, Z27, Z16
-	VSHUFF32X4   $0xdd, Z28, Z26, Z20
-	VSHUFF32X4   $0xdd, Z29, Z27, Z24
-	VSHUFF32X4   $0x88, Z17, Z13, Z26
-	VSHUFF32X4   $0xdd, Z17, Z13, Z27
-	VSHUFF32X4   $0x88, Z25, Z21, Z28
-	VSHUFF32X4   $0xdd, Z25, Z21, Z29
-	VSHUFF32X4   $0x88, Z28, Z26, Z13
-	VSHUFF32X4   $0x88, Z29, Z27, Z17
-	VSHUFF32X4   $0xdd, Z28, Z26, Z21
-	VSHUFF32X4   $0xdd, Z29, Z27, Z25
-	VBROADCASTSS (SI), Z31
-	LONG         $0x482e9262
-	BYTE         $0x52
-	BYTE         $0xcf
-	VBROADCASTSS 4(SI), Z30
-	LONG         $0x482e9262
-	BYTE         $0x52
-	BYTE         $0xd6
-	PREFETCHT0   (R11)
-	VBROADCASTSS 8(SI), Z31
-	LONG         $0x48269262
-	BYTE         $0x52
-	BYTE         $0xcf
-	VBROADCASTSS 12(SI), Z30
-	LONG         $0x48269262
-	BYTE         $0x52
-	BYTE         $0xd6
-	PREFETCHT0   64(R11)
-	VBROADCASTSS 16(SI), Z31
-	LONG         $0x481e9262
-	BYTE         $0x52
-	BYTE         $0xcf
-	VBROADCASTSS 20(SI), Z30
-	LONG         $0x481e9262
-	BYTE         $0x52
-	BYTE         $0xd6
-	PREFETCHT0   128(R11)
-	VBROADCASTSS 24(SI), Z31
-	LONG         $0x48169262
-	BYTE         $0x52
-	BYTE         $0xcf
-	VBROADCASTSS 28(SI), Z30
-	LONG         $0x48169262
-	BYTE         $0x52
-	BYTE         $0xd6
-	PREFETCHT0   192(R11)
-	VBROADCASTSS 32(SI), Z31
-	LONG         $0x480e9262
-	BYTE         $0x52
-	BYTE         $0xcf
-	VBROADCASTSS 36(SI), Z30
-	LONG         $0x480e9262
-	BYTE         $0x52
-	BYTE         $0xd6
-	PREFETCHT0   256(R11)
-	VBROADCASTSS 40(SI), Z31
-	LONG         $0x48069262
-	BYTE         $0x52
-	BYTE         $0xcf
-	VBROADCASTSS 44(SI), Z30
-	LONG         $0x48069262
-	BYTE         $0x52
-	BYTE         $0xd6
-	PREFETCHT0   320(R11)
-	VBROADCASTSS 48(SI), Z31
-	LONG         $0x407e9262
-	BYTE         $0x52
-	BYTE         $0xcf
-	VBROADCASTSS 52(SI), Z30
-	LONG         $0x407e9262
-	BYTE         $0x52
-	BYTE         $0xd6
-	PREFETCHT0   384(R11)
-	VBROADCASTSS 56(SI), Z31
-	LONG         $0x40769262
-	BYTE         $0x52
-	BYTE         $0xcf
-	VBROADCASTSS 60(SI), Z30
-	LONG         $0x40769262
-	BYTE         $0x52
-	BYTE         $0xd6
-	PREFETCHT0   448(R11)
-	VBROADCASTSS 64(SI), Z31
-	LONG         $0x406e9262
-	BYTE         $0x52
-	BYTE         $0xcf
-	VBROADCASTSS 68(SI), Z30
-	LONG         $0x406e9262
-	BYTE         $0x52
-	BYTE         $0xd6
-	PREFETCHT0   512(R11)
-	VBROADCASTSS 72(SI), Z31
-	LONG         $0x40669262
-	BYTE         $0x52
-	BYTE         $0xcf
-	VBROADCASTSS 76(SI), Z30
-	LONG         $0x40669262
-	BYTE         $0x52
-	BYTE         $0xd6
-	PREFETCHT0   576(R11)
-	VBROADCASTSS 80(SI), Z31
-	LONG         $0x405e9262
-	BYTE         $0x52
-	BYTE         $0xcf
-	VBROADCASTSS 84(SI), Z30
-	LONG         $0x405e9262
-	BYTE         $0x52
-	BYTE         $0xd6
-	PREFETCHT0   640(R11)
-	VBROADCASTSS 88(SI), Z31
-	LONG         $0x40569262
-	BYTE         $0x52
-	BYTE         $0xcf
-	VBROADCASTSS 92(SI), Z30
-	LONG         $0x40569262
-	BYTE         $0x52
-	BYTE         $0xd6
-	PREFETCHT0   704(R11)
-	VBROADCASTSS 96(SI), Z31
-	LONG         $0x404e9262
-	BYTE         $0x52
-	BYTE         $0xcf
-	VBROADCASTSS 100(SI), Z30
-	LONG         $0x404e9262
-	BYTE         $0x52
-	BYTE         $0xd6
-	PREFETCHT0   768(R11)
-	VBROADCASTSS 104(SI), Z31
-	LONG         $0x40469262
-	BYTE         $0x52
-	BYTE         $0xcf
-	VBROADCASTSS 108(SI), Z30
-	LONG         $0x40469262
-	BYTE         $0x52
-	BYTE         $0xd6
-	PREFETCHT0   832(R11)
-	VBROADCASTSS 112(SI), Z31
-	LONG         $0x403e9262
-	BYTE         $0x52
-	BYTE         $0xcf
-	VBROADCASTSS 116(SI), Z30
-	LONG         $0x403e9262
-	BYTE         $0x52
-	BYTE         $0xd6
-	PREFETCHT0   896(R11)
-	VBROADCASTSS 120(SI), Z31
-	LONG         $0x40369262
-	BYTE         $0x52
-	BYTE         $0xcf
-	VBROADCASTSS 124(SI), Z30
-	LONG         $0x40369262
-	BYTE         $0x52
-	BYTE         $0xd6
-	PREFETCHT0   960(R11)
-	ADDQ         $0x40, BX
-	ADDQ         $+128, SI
-	ADDQ         $+1024, R11
-	SUBQ         $0x20, CX
-	JGE          loop
+	VMOVUPS (DX), Z16
+	VMOVUPS (R10), Z20
+	LONG    $0x407eb262
+	BYTE    $0x52
+	BYTE    $0xc4
+	VMOVUPS (R10)(AX*1), Z21
+	LONG    $0x407eb262
+	BYTE    $0x52
+	BYTE    $0xe5
+	VMOVUPS 64(DX), Z17
+	VMOVUPS 64(R10), Z20
+	LONG    $0x4076b262
+	BYTE    $0x52
+	BYTE    $0xcc
+	VMOVUPS 64(R10)(AX*1), Z21
+	LONG    $0x4076b262
+	BYTE    $0x52
+	BYTE    $0xed
+	VMOVUPS 128(DX), Z18
+	VMOVUPS 128(R10), Z20
+	LONG    $0x406eb262
+	BYTE    $0x52
+	BYTE    $0xd4
+	VMOVUPS 128(R10)(AX*1), Z21
+	LONG    $0x406eb262
+	BYTE    $0x52
+	BYTE    $0xf5
+	VMOVUPS 192(DX), Z19
+	VMOVUPS 192(R10), Z20
+	LONG    $0x4066b262
+	BYTE    $0x52
+	BYTE    $0xdc
+	VMOVUPS 192(R10)(AX*1), Z21
+	LONG    $0x4066b262
+	BYTE    $0x52
+	BYTE    $0xfd
+	ADDQ    $+256, R10
+	ADDQ    $+256, DX
+	DECQ    CX
+	JNZ     loop
 
-tail:
-	ADDQ         $0x20, CX
-	JZ           end
-	MOVQ         $+1, AX
-	SHLQ         CL, AX
-	DECQ         AX
-	KMOVD        AX, K1
-	INCQ         CX
-	SHRQ         $0x01, CX
-	MOVQ         BX, R10
-	VMOVDQU16.Z  (R10), K1, Z10
-	VMOVDQU16.Z  (R10)(R8*1), K1, Z11
-	VMOVDQU16.Z  (R10)(R8*2), K1, Z12
-	VMOVDQU16.Z  (R10)(R9*1), K1, Z13
-	LEAQ         (R10)(R8*4), R10
-	VUNPCKLPS    Z11, Z10, Z26
-	VUNPCKHPS    Z11, Z10, Z27
-	VUNPCKLPS    Z13, Z12, Z28
-	VUNPCKHPS    Z13, Z12, Z29
-	VUNPCKLPD    Z28, Z26, Z10
-	VUNPCKHPD    Z28, Z26, Z11
-	VUNPCKLPD    Z29, Z27, Z12
-	VUNPCKHPD    Z29, Z27, Z13
-	VMOVDQU16.Z  (R10), K1, Z14
-	VMOVDQU16.Z  (R10)(R8*1), K1, Z15
-	VMOVDQU16.Z  (R10)(R8*2), K1, Z16
-	VMOVDQU16.Z  (R10)(R9*1), K1, Z17
-	LEAQ         (R10)(R8*4), R10
-	VUNPCKLPS    Z15, Z14, Z26
-	VUNPCKHPS    Z15, Z14, Z27
-	VUNPCKLPS    Z17, Z16, Z28
-	VUNPCKHPS    Z17, Z16, Z29
-	VUNPCKLPD    Z28, Z26, Z14
-	VUNPCKHPD    Z28, Z26, Z15
-	VUNPCKLPD    Z29, Z27, Z16
-	VUNPCKHPD    Z29, Z27, Z17
-	VMOVDQU16.Z  (R10), K1, Z18
-	VMOVDQU16.Z  (R10)(R8*1), K1, Z19
-	VMOVDQU16.Z  (R10)(R8*2), K1, Z20
-	VMOVDQU16.Z  (R10)(R9*1), K1, Z21
-	LEAQ         (R10)(R8*4), R10
-	VUNPCKLPS    Z19, Z18, Z26
-	VUNPCKHPS    Z19, Z18, Z27
-	VUNPCKLPS    Z21, Z20, Z28
-	VUNPCKHPS    Z21, Z20, Z29
-	VUNPCKLPD    Z28, Z26, Z18
-	VUNPCKHPD    Z28, Z26, Z19
-	VUNPCKLPD    Z29, Z27, Z20
-	VUNPCKHPD    Z29, Z27, Z21
-	VMOVDQU16.Z  (R10), K1, Z22
-	VMOVDQU16.Z  (R10)(R8*1), K1, Z23
-	VMOVDQU16.Z  (R10)(R8*2), K1, Z24
-	VMOVDQU16.Z  (R10)(R9*1), K1, Z25
-	VUNPCKLPS    Z23, Z22, Z26
-	VUNPCKHPS    Z23, Z22, Z27
-	VUNPCKLPS    Z25, Z24, Z28
-	VUNPCKHPS    Z25, Z24, Z29
-	VUNPCKLPD    Z28, Z26, Z22
-	VUNPCKHPD    Z28, Z26, Z23
-	VUNPCKLPD    Z29, Z27, Z24
-	VUNPCKHPD    Z29, Z27, Z25
-	VSHUFF32X4   $0x88, Z14, Z10, Z26
-	VSHUFF32X4   $0xdd, Z14, Z10, Z27
-	VSHUFF32X4   $0x88, Z22, Z18, Z28
-	VSHUFF32X4   $0xdd, Z22, Z18, Z29
-	VSHUFF32X4   $0x88, Z28, Z26, Z10
-	VSHUFF32X4   $0x88, Z29, Z27, Z14
-	VSHUFF32X4   $0xdd, Z28, Z26, Z18
-	VSHUFF32X4   $0xdd, Z29, Z27, Z22
-	VSHUFF32X4   $0x88, Z15, Z11, Z26
-	VSHUFF32X4   $0xdd, Z15, Z11, Z27
-	VSHUFF32X4   $0x88, Z23, Z19, Z28
-	VSHUFF32X4   $0xdd, Z23, Z19, Z29
-	VSHUFF32X4   $0x88, Z28, Z26, Z11
-	VSHUFF32X4   $0x88, Z29, Z27, Z15
-	VSHUFF32X4   $0xdd, Z28, Z26, Z19
-	VSHUFF32X4   $0xdd, Z29, Z27, Z23
-	VSHUFF32X4   $0x88, Z16, Z12, Z26
-	VSHUFF32X4   $0xdd, Z16, Z12, Z27
-	VSHUFF32X4   $0x88, Z24, Z20, Z28
-	VSHUFF32X4   $0xdd, Z24, Z20, Z29
-	VSHUFF32X4   $0x88, Z28, Z26, Z12
-	VSHUFF32X4   $0x88, Z29, Z27, Z16
-	VSHUFF32X4   $0xdd, Z28, Z26, Z20
-	VSHUFF32X4   $0xdd, Z29, Z27, Z24
-	VSHUFF32X4   $0x88, Z17, Z13, Z26
-	VSHUFF32X4   $0xdd, Z17, Z13, Z27
-	VSHUFF32X4   $0x88, Z25, Z21, Z28
-	VSHUFF32X4   $0xdd, Z25, Z21, Z29
-	VSHUFF32X4   $0x88, Z28, Z26, Z13
-	VSHUFF32X4   $0x88, Z29, Z27, Z17
-	VSHUFF32X4   $0xdd, Z28, Z26, Z21
-	VSHUFF32X4   $0xdd, Z29, Z27, Z25
-	VBROADCASTSS (SI), Z31
-	LONG         $0x482e9262
-	BYTE         $0x52
-	BYTE         $0xcf
-	VBROADCASTSS 4(SI), Z30
-	LONG         $0x482e9262
-	BYTE         $0x52
-	BYTE         $0xd6
-	PREFETCHT0   (R11)
-	CMPQ         CX, $0x01
-	JE           end
-	VBROADCASTSS 8(SI), Z31
-	LONG         $0x48269262
-	BYTE         $0x52
-	BYTE         $0xcf
-	VBROADCASTSS 12(SI), Z30
-	LONG         $0x48269262
-	BYTE         $0x52
-	BYTE         $0xd6
-	PREFETCHT0   64(R11)
-	CMPQ         CX, $0x02
-	JE           end
-	VBROADCASTSS 16(SI), Z31
-	LONG         $0x481e9262
-	BYTE         $0x52
-	BYTE         $0xcf
-	VBROADCASTSS 20(SI), Z30
-	LONG         $0x481e9262
-	BYTE         $0x52
-	BYTE         $0xd6
-	PREFETCHT0   128(R11)
-	CMPQ         CX, $0x03
-	JE           end
-	VBROADCASTSS 24(SI), Z31
-	LONG         $0x48169262
-	BYTE         $0x52
-	BYTE         $0xcf
-	VBROADCASTSS 28(SI), Z30
-	LONG         $0x48169262
-	BYTE         $0x52
-	BYTE         $0xd6
-	PREFETCHT0   192(R11)
-	CMPQ         CX, $0x04
-	JE           end
-	VBROADCASTSS 32(SI), Z31
-	LONG         $0x480e9262
-	BYTE         $0x52
-	BYTE         $0xcf
-	VBROADCASTSS 36(SI), Z30
-	LONG         $0x480e9262
-	BYTE         $0x52
-	BYTE         $0xd6
-	PREFETCHT0   256(R11)
-	CMPQ         CX, $0x05
-	JE           end
-	VBROADCASTSS 40(SI), Z31
-	LONG         $0x48069262
-	BYTE         $0x52
-	BYTE         $0xcf
-	VBROADCASTSS 44(SI), Z30
-	LONG         $0x48069262
-	BYTE         $0x52
-	BYTE         $0xd6
-	PREFETCHT0   320(R11)
-	CMPQ         CX, $0x06
-	JE           end
-	VBROADCASTSS 48(SI), Z31
-	LONG         $0x407e9262
-	BYTE         $0x52
-	BYTE         $0xcf
-	VBROADCASTSS 52(SI), Z30
-	LONG         $0x407e9262
-	BYTE         $0x52
-	BYTE         $0xd6
-	PREFETCHT0   384(R11)
-	CMPQ         CX, $0x07
-	JE           end
-	VBROADCASTSS 56(SI), Z31
-	LONG         $0x40769262
-	BYTE         $0x52
-	BYTE         $0xcf
-	VBROADCASTSS 60(SI), Z30
-	LONG         $0x40769262
-	BYTE         $0x52
-	BYTE         $0xd6
-	PREFETCHT0   448(R11)
-	CMPQ         CX, $0x08
-	JE           end
-	VBROADCASTSS 64(SI), Z31
-	LONG         $0x406e9262
-	BYTE         $0x52
-	BYTE         $0xcf
-	VBROADCASTSS 68(SI), Z30
-	LONG         $0x406e9262
-	BYTE         $0x52
-	BYTE         $0xd6
-	PREFETCHT0   512(R11)
-	CMPQ         CX, $0x09
-	JE           end
-	VBROADCASTSS 72(SI), Z31
-	LONG         $0x40669262
-	BYTE         $0x52
-	BYTE         $0xcf
-	VBROADCASTSS 76(SI), Z30
-	LONG         $0x40669262
-	BYTE         $0x52
-	BYTE         $0xd6
-	PREFETCHT0   576(R11)
-	CMPQ         CX, $0x0a
-	JE           end
-	VBROADCASTSS 80(SI), Z31
-	LONG         $0x405e9262
-	BYTE         $0x52
-	BYTE         $0xcf
-	VBROADCASTSS 84(SI), Z30
-	LONG         $0x405e9262
-	BYTE         $0x52
-	BYTE         $0xd6
-	PREFETCHT0   640(R11)
-	CMPQ         CX, $0x0b
-	JE           end
-	VBROADCASTSS 88(SI), Z31
-	LONG         $0x40569262
-	BYTE         $0x52
-	BYTE         $0xcf
-	VBROADCASTSS 92(SI), Z30
-	LONG         $0x40569262
-	BYTE         $0x52
-	BYTE         $0xd6
-	PREFETCHT0   704(R11)
-	CMPQ         CX, $0x0c
-	JE           end
-	VBROADCASTSS 96(SI), Z31
-	LONG         $0x404e9262
-	BYTE         $0x52
-	BYTE         $0xcf
-	VBROADCASTSS 100(SI), Z30
-	LONG         $0x404e9262
-	BYTE         $0x52
-	BYTE         $0xd6
-	PREFETCHT0   768(R11)
-	CMPQ         CX, $0x0d
-	JE           end
-	VBROADCASTSS 104(SI), Z31
-	LONG         $0x40469262
-	BYTE         $0x52
-	BYTE         $0xcf
-	VBROADCASTSS 108(SI), Z30
-	LONG         $0x40469262
-	BYTE         $0x52
-	BYTE         $0xd6
-	PREFETCHT0   832(R11)
-	CMPQ         CX, $0x0e
-	JE           end
-	VBROADCASTSS 112(SI), Z31
-	LONG         $0x403e9262
-	BYTE         $0x52
-	BYTE         $0xcf
-	VBROADCASTSS 116(SI), Z30
-	LONG         $0x403e9262
-	BYTE         $0x52
-	BYTE         $0xd6
-	PREFETCHT0   896(R11)
-	CMPQ         CX, $0x0f
-	JE           end
-	VBROADCASTSS 120(SI), Z31
-	LONG         $0x40369262
-	BYTE         $0x52
-	BYTE         $0xcf
-	VBROADCASTSS 124(SI), Z30
-	LONG         $0x40369262
-	BYTE         $0x52
-	BYTE         $0xd6
-	PREFETCHT0   960(R11)
+rest:
+	TESTQ       R12, R12
+	JZ          sum
+	VMOVDQU16.Z (DX), K1, Z16
+	VMOVDQU16.Z (R10), K1, Z20
+	LONG        $0x407eb262
+	BYTE        $0x52
+	BYTE        $0xc4
+	VMOVDQU16.Z (R10)(AX*1), K1, Z21
+	LONG        $0x407eb262
+	BYTE        $0x52
+	BYTE        $0xe5
+	VMOVDQU16.Z 64(DX), K2, Z17
+	VMOVDQU16.Z 64(R10), K2, Z20
+	LONG        $0x4076b262
+	BYTE        $0x52
+	BYTE        $0xcc
+	VMOVDQU16.Z 64(R10)(AX*1), K2, Z21
+	LONG        $0x4076b262
+	BYTE        $0x52
+	BYTE        $0xed
+	VMOVDQU16.Z 128(DX), K3, Z18
+	VMOVDQU16.Z 128(R10), K3, Z20
+	LONG        $0x406eb262
+	BYTE        $0x52
+	BYTE        $0xd4
+	VMOVDQU16.Z 128(R10)(AX*1), K3, Z21
+	LONG        $0x406eb262
+	BYTE        $0x52
+	BYTE        $0xf5
+	VMOVDQU16.Z 192(DX), K4, Z19
+	VMOVDQU16.Z 192(R10), K4, Z20
+	LONG        $0x4066b262
+	BYTE        $0x52
+	BYTE        $0xdc
+	VMOVDQU16.Z 192(R10)(AX*1), K4, Z21
+	LONG        $0x4066b262
+	BYTE        $0x52
+	BYTE        $0xfd
 
-end:
-	VBROADCASTSS alpha+72(FP), Z31
-	MOVQ         c+40(FP), DI
-	MOVQ         cs+48(FP), DX
-	MOVQ         from+56(FP), SI
-	MOVQ         fs+64(FP), R8
-	TESTQ        SI, SI
-	JZ           overwrite
-	VFMADD213PS  (SI), Z31, Z1
-	VMOVUPS      Z1, (DI)
-	ADDQ         DX, DI
-	ADDQ         R8, SI
-	VFMADD213PS  (SI), Z31, Z2
-	VMOVUPS      Z2, (DI)
+sum:
+	VADDPS     Z2, Z0, Z0
+	VADDPS     Z3, Z1, Z20
+	VADDPS     Z20, Z0, Z0
+	VSHUFF32X4 $0x4e, Z0, Z0, Z20
+	VADDPS     Z20, Z0, Z0
+	VSHUFF32X4 $0xb1, Z0, Z0, Z20
+	VADDPS     Z20, Z0, Z0
+	VPERMILPS  $0x4e, Z0, Z20
+	VADDPS     Z20, Z0, Z0
+	VPERMILPS  $0xb1, Z0, Z20
+	VADDPS     Z20, Z0, Z0
+	VMOVSS     X0, (DI)
+	VADDPS     Z6, Z4, Z4
+	VADDPS     Z7, Z5, Z20
+	VADDPS     Z20, Z4, Z4
+	VSHUFF32X4 $0x4e, Z4, Z4, Z20
+	VADDPS     Z20, Z4, Z4
+	VSHUFF32X4 $0xb1, Z4, Z4, Z20
+	VADDPS     Z20, Z4, Z4
+	VPERMILPS  $0x4e, Z4, Z20
+	VADDPS     Z20, Z4, Z4
+	VPERMILPS  $0xb1, Z4, Z20
+	VADDPS     Z20, Z4, Z4
+	VMOVSS     X4, 256(DI)
+	ADDQ       $0x04, DI
+	ADDQ       R8, BX
+	DECQ       R13
+	JNZ        row
 	VZEROUPPER
 	RET
 
-overwrite:
-	VMULPS  Z1, Z31, Z1
-	VMOVUPS Z1, (DI)
-	ADDQ    DX, DI
-	VMULPS  Z2, Z31, Z2
-	VMOVUPS Z2, (DI)
-	VZEROUPPER
-	RET
+// func rowDots1AVX512BF16(rows int, k int, a *uint16, as int, b *uint16, bs int, sums *float32)
+// Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
+TEXT ·rowDots1AVX512BF16(SB), NOSPLIT, $0-56
+	MOVQ    rows+0(FP), R13
+	MOVQ    a+16(FP), SI
+	MOVQ    as+24(FP), AX
+	LEAQ    (AX)(AX*2), R9
+	MOVQ    b+32(FP), BX
+	MOVQ    bs+40(FP), R8
+	MOVQ    sums+48(FP), DI
+	MOVQ    k+8(FP), R12
+	ANDQ    $0x7f, R12
+	MOVQ    $-1, R10
+	XORQ    R11, R11
+	MOVQ    R12, CX
+	BZHIQ   CX, R10, DX
+	KMOVD   DX, K1
+	SHRQ    $0x20, DX
+	KMOVD   DX, K2
+	SUBQ    $0x40, CX
+	CMOVQLT R11, CX
+	BZHIQ   CX, R10, DX
+	KMOVD   DX, K3
+	SHRQ    $0x20, DX
+	KMOVD   DX, K4
+	SUBQ    $0x40, CX
+	CMOVQLT R11, CX
 
-// func inPlace1x16AVX512BF16(k int, a *float32, b *uint16, bs int, ahead int, c *float32, cs int, from *float32, fs int, alpha float32)
-// Requires: AVX, AVX512BW, AVX512F, MMX+
-TEXT ·inPlace1x16AVX512BF16(SB), NOSPLIT, $0-76
-	MOVQ   k+0(FP), CX
-	MOVQ   a+8(FP), SI
-	MOVQ   b+16(FP), BX
-	MOVQ   bs+24(FP), R8
-	MOVQ   ahead+32(FP), R11
-	ADDQ   BX, R11
-	LEAQ   (R8)(R8*2), R9
+row:
+	MOVQ   SI, R10
+	MOVQ   BX, DX
+	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
-	SUBQ   $0x20, CX
-	JLT    tail
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	MOVQ   k+8(FP), CX
+	SHRQ   $0x07, CX
+	JZ     rest
 
 loop:
-	MOVQ         BX, R10
-	VMOVUPS      (R10), Z10
-	VMOVUPS      (R10)(R8*1), Z11
-	VMOVUPS      (R10)(R8*2), Z12
-	VMOVUPS      (R10)(R9*1), Z13
-	LEAQ         (R10)(R8*4), R10
-	VUNPCKLPS    Z11, Z10, Z26
-	VUNPCKHPS    Z11, Z10, Z27
-	VUNPCKLPS    Z13, Z12, Z28
-	VUNPCKHPS    Z13, Z12, Z29
-	VUNPCKLPD    Z28, Z26, Z10
-	VUNPCKHPD    Z28, Z26, Z11
-	VUNPCKLPD    Z29, Z27, Z12
-	VUNPCKHPD    Z29, Z27, Z13
-	VMOVUPS      (R10), Z14
-	VMOVUPS      (R10)(R8*1), Z15
-	VMOVUPS      (R10)(R8*2), Z16
-	VMOVUPS      (R10)(R9*1), Z17
-	LEAQ         (R10)(R8*4), R10
-	VUNPCKLPS    Z15, Z14, Z26
-	VUNPCKHPS    Z15, Z14, Z27
-	VUNPCKLPS    Z17, Z16, Z28
-	VUNPCKHPS    Z17, Z16, Z29
-	VUNPCKLPD    Z28, Z26, Z14
-	VUNPCKHPD    Z28, Z26, Z15
-	VUNPCKLPD    Z29, Z27, Z16
-	VUNPCKHPD    Z29, Z27, Z17
-	VMOVUPS      (R10), Z18
-	VMOVUPS      (R10)(R8*1), Z19
-	VMOVUPS      (R10)(R8*2), Z20
-	VMOVUPS      (R10)(R9*1), Z21
-	LEAQ         (R10)(R8*4), R10
-	VUNPCKLPS    Z19, Z18, Z26
-	VUNPCKHPS    Z19, Z18, Z27
-	VUNPCKLPS    Z21, Z20, Z28
-	VUNPCKHPS    Z21, Z20, Z29
-	VUNPCKLPD    Z28, Z26, Z18
-	VUNPCKHPD    Z28, Z26, Z19
-	VUNPCKLPD    Z29, Z27, Z20
-	VUNPCKHPD    Z29, Z27, Z21
-	VMOVUPS      (R10), Z22
-	VMOVUPS      (R10)(R8*1), Z23
-	VMOVUPS      (R10)(R8*2), Z24
-	VMOVUPS      (R10)(R9*1), Z25
-	VUNPCKLPS    Z23, Z22, Z26
-	VUNPCKHPS    Z23, Z22, Z27
-	VUNPCKLPS    Z25, Z24, Z28
-	VUNPCKHPS    Z25, Z24, Z29
-	VUNPCKLPD    Z28, Z26, Z22
-	VUNPCKHPD    Z28, Z26, Z23
-	VUNPCKLPD    Z29, Z27, Z24
-	VUNPCKHPD    Z29, Z27, Z25
-	VSHUFF32X4   $0x88, Z14, Z10, Z26
-	VSHUFF32X4   $0xdd, Z14, Z10, Z27
-	VSHUFF32X4   $0x88, Z22, Z18, Z28
-	VSHUFF32X4   $0xdd, Z22, Z18, Z29
-	VSHUFF32X4   $0x88, Z28, Z26, Z10
-	VSHUFF32X4   $0x88, Z29, Z27, Z14
-	VSHUFF32X4   $0xdd, Z28, Z26, Z18
-	VSHUFF32X4   $0xdd, Z29, Z27, Z22
-	VSHUFF32X4   $0x88, Z15, Z11, Z26
-	VSHUFF32X4   $0xdd, Z15, Z11, Z27
-	VSHUFF32X4   $0x88, Z23, Z19, Z28
-	VSHUFF32X4   $0xdd, Z23, Z19, Z29
-	VSHUFF32X4   $0x88, Z28, Z26, Z11
-	VSHUFF32X4   $0x88, Z29, Z27, Z15
-	VSHUFF32X4   $0xdd, Z28, Z26, Z19
-	VSHUFF32X4   $0xdd, Z29, Z27, Z23
-	VSHUFF32X4   $0x88, Z16, Z12, Z26
-	VSHUFF32X4   $0xdd, Z16, Z12, Z27
-	VSHUFF32X4   $0x88, Z24, Z20, Z28
-	VSHUFF32X4   $0xdd, Z24, Z20, Z29
-	VSHUFF32X4   $0x88, Z28, Z26, Z12
-	VSHUFF32X4   $0x88, Z29, Z27, Z16
-	VSHUFF32X4   $0xdd, Z28, Z26, Z20
-	VSHUFF32X4   $0xdd, Z29, Z27, Z24
-	VSHUFF32X4   $0x88, Z17, Z13, Z26
-	VSHUFF32X4   $0xdd, Z17, Z13, Z27
-	VSHUFF32X4   $0x88, Z25, Z21, Z28
-	VSHUFF32X4   $0xdd, Z25, Z21, Z29
-	VSHUFF32X4   $0x88, Z28, Z26, Z13
-	VSHUFF32X4   $0x88, Z29, Z27, Z17
-	VSHUFF32X4   $0xdd, Z28, Z26, Z21
-	VSHUFF32X4   $0xdd, Z29, Z27, Z25
-	VBROADCASTSS (SI), Z31
-	LONG         $0x482e9262
-	BYTE         $0x52
-	BYTE         $0xcf
-	PREFETCHT0   (R11)
-	VBROADCASTSS 4(SI), Z31
-	LONG         $0x48269262
-	BYTE         $0x52
-	BYTE         $0xcf
-	PREFETCHT0   64(R11)
-	VBROADCASTSS 8(SI), Z31
-	LONG         $0x481e9262
-	BYTE         $0x52
-	BYTE         $0xcf
-	PREFETCHT0   128(R11)
-	VBROADCASTSS 12(SI), Z31
-	LONG         $0x48169262
-	BYTE         $0x52
-	BYTE         $0xcf
-	PREFETCHT0   192(R11)
-	VBROADCASTSS 16(SI), Z31
-	LONG         $0x480e9262
-	BYTE         $0x52
-	BYTE         $0xcf
-	PREFETCHT0   256(R11)
-	VBROADCASTSS 20(SI), Z31
-	LONG         $0x48069262
-	BYTE         $0x52
-	BYTE         $0xcf
-	PREFETCHT0   320(R11)
-	VBROADCASTSS 24(SI), Z31
-	LONG         $0x407e9262
-	BYTE         $0x52
-	BYTE         $0xcf
-	PREFETCHT0   384(R11)
-	VBROADCASTSS 28(SI), Z31
-	LONG         $0x40769262
-	BYTE         $0x52
-	BYTE         $0xcf
-	PREFETCHT0   448(R11)
-	VBROADCASTSS 32(SI), Z31
-	LONG         $0x406e9262
-	BYTE         $0x52
-	BYTE         $0xcf
-	PREFETCHT0   512(R11)
-	VBROADCASTSS 36(SI), Z31
-	LONG         $0x40669262
-	BYTE         $0x52
-	BYTE         $0xcf
-	PREFETCHT0   576(R11)
-	VBROADCASTSS 40(SI), Z31
-	LONG         $0x405e9262
-	BYTE         $0x52
-	BYTE         $0xcf
-	PREFETCHT0   640(R11)
-	VBROADCASTSS 44(SI), Z31
-	LONG         $0x40569262
-	BYTE         $0x52
-	BYTE         $0xcf
-	PREFETCHT0   704(R11)
-	VBROADCASTSS 48(SI), Z31
-	LONG         $0x404e9262
-	BYTE         $0x52
-	BYTE         $0xcf
-	PREFETCHT0   768(R11)
-	VBROADCASTSS 52(SI), Z31
-	LONG         $0x40469262
-	BYTE         $0x52
-	BYTE         $0xcf
-	PREFETCHT0   832(R11)
-	VBROADCASTSS 56(SI), Z31
-	LONG         $0x403e9262
-	BYTE         $0x52
-	BYTE         $0xcf
-	PREFETCHT0   896(R11)
-	VBROADCASTSS 60(SI), Z31
-	LONG         $0x40369262
-	BYTE         $0x52
-	BYTE         $0xcf
-	PREFETCHT0   960(R11)
-	ADDQ         $0x40, BX
-	ADDQ         $+64, SI
-	ADDQ         $+1024, R11
-	SUBQ         $0x20, CX
-	JGE          loop
+	VMOVUPS (DX), Z16
+	VMOVUPS (R10), Z20
+	LONG    $0x407eb262
+	BYTE    $0x52
+	BYTE    $0xc4
+	VMOVUPS 64(DX), Z17
+	VMOVUPS 64(R10), Z20
+	LONG    $0x4076b262
+	BYTE    $0x52
+	BYTE    $0xcc
+	VMOVUPS 128(DX), Z18
+	VMOVUPS 128(R10), Z20
+	LONG    $0x406eb262
+	BYTE    $0x52
+	BYTE    $0xd4
+	VMOVUPS 192(DX), Z19
+	VMOVUPS 192(R10), Z20
+	LONG    $0x4066b262
+	BYTE    $0x52
+	BYTE    $0xdc
+	ADDQ    $+256, R10
+	ADDQ    $+256, DX
+	DECQ    CX
+	JNZ     loop
 
-tail:
-	ADDQ         $0x20, CX
-	JZ           end
-	MOVQ         $+1, AX
-	SHLQ         CL, AX
-	DECQ         AX
-	KMOVD        AX, K1
-	INCQ         CX
-	SHRQ         $0x01, CX
-	MOVQ         BX, R10
-	VMOVDQU16.Z  (R10), K1, Z10
-	VMOVDQU16.Z  (R10)(R8*1), K1, Z11
-	VMOVDQU16.Z  (R10)(R8*2), K1, Z12
-	VMOVDQU16.Z  (R10)(R9*1), K1, Z13
-	LEAQ         (R10)(R8*4), R10
-	VUNPCKLPS    Z11, Z10, Z26
-	VUNPCKHPS    Z11, Z10, Z27
-	VUNPCKLPS    Z13, Z12, Z28
-	VUNPCKHPS    Z13, Z12, Z29
-	VUNPCKLPD    Z28, Z26, Z10
-	VUNPCKHPD    Z28, Z26, Z11
-	VUNPCKLPD    Z29, Z27, Z12
-	VUNPCKHPD    Z29, Z27, Z13
-	VMOVDQU16.Z  (R10), K1, Z14
-	VMOVDQU16.Z  (R10)(R8*1), K1, Z15
-	VMOVDQU16.Z  (R10)(R8*2), K1, Z16
-	VMOVDQU16.Z  (R10)(R9*1), K1, Z17
-	LEAQ         (R10)(R8*4), R10
-	VUNPCKLPS    Z15, Z14, Z26
-	VUNPCKHPS    Z15, Z14, Z27
-	VUNPCKLPS    Z17, Z16, Z28
-	VUNPCKHPS    Z17, Z16, Z29
-	VUNPCKLPD    Z28, Z26, Z14
-	VUNPCKHPD    Z28, Z26, Z15
-	VUNPCKLPD    Z29, Z27, Z16
-	VUNPCKHPD    Z29, Z27, Z17
-	VMOVDQU16.Z  (R10), K1, Z18
-	VMOVDQU16.Z  (R10)(R8*1), K1, Z19
-	VMOVDQU16.Z  (R10)(R8*2), K1, Z20
-	VMOVDQU16.Z  (R10)(R9*1), K1, Z21
-	LEAQ         (R10)(R8*4), R10
-	VUNPCKLPS    Z19, Z18, Z26
-	VUNPCKHPS    Z19, Z18, Z27
-	VUNPCKLPS    Z21, Z20, Z28
-	VUNPCKHPS    Z21, Z20, Z29
-	VUNPCKLPD    Z28, Z26, Z18
-	VUNPCKHPD    Z28, Z26, Z19
-	VUNPCKLPD    Z29, Z27, Z20
-	VUNPCKHPD    Z29, Z27, Z21
-	VMOVDQU16.Z  (R10), K1, Z22
-	VMOVDQU16.Z  (R10)(R8*1), K1, Z23
-	VMOVDQU16.Z  (R10)(R8*2), K1, Z24
-	VMOVDQU16.Z  (R10)(R9*1), K1, Z25
-	VUNPCKLPS    Z23, Z22, Z26
-	VUNPCKHPS    Z23, Z22, Z27
-	VUNPCKLPS    Z25, Z24, Z28
-	VUNPCKHPS    Z25, Z24, Z29
-	VUNPCKLPD    Z28, Z26, Z22
-	VUNPCKHPD    Z28, Z26, Z23
-	VUNPCKLPD    Z29, Z27, Z24
-	VUNPCKHPD    Z29, Z27, Z25
-	VSHUFF32X4   $0x88, Z14, Z10, Z26
-	VSHUFF32X4   $0xdd, Z14, Z10, Z27
-	VSHUFF32X4   $0x88, Z22, Z18, Z28
-	VSHUFF32X4   $0xdd, Z22, Z18, Z29
-	VSHUFF32X4   $0x88, Z28, Z26, Z10
-	VSHUFF32X4   $0x88, Z29, Z27, Z14
-	VSHUFF32X4   $0xdd, Z28, Z26, Z18
-	VSHUFF32X4   $0xdd, Z29, Z27, Z22
-	VSHUFF32X4   $0x88, Z15, Z11, Z26
-	VSHUFF32X4   $0xdd, Z15, Z11, Z27
-	VSHUFF32X4   $0x88, Z23, Z19, Z28
-	VSHUFF32X4   $0xdd, Z23, Z19, Z29
-	VSHUFF32X4   $0x88, Z28, Z26, Z11
-	VSHUFF32X4   $0x88, Z29, Z27, Z15
-	VSHUFF32X4   $0xdd, Z28, Z26, Z19
-	VSHUFF32X4   $0xdd, Z29, Z27, Z23
-	VSHUFF32X4   $0x88, Z16, Z12, Z26
-	VSHUFF32X4   $0xdd, Z16, Z12, Z27
-	VSHUFF32X4   $0x88, Z24, Z20, Z28
-	VSHUFF32X4   $0xdd, Z24, Z20, Z29
-	VSHUFF32X4   $0x88, Z28, Z26, Z12
-	VSHUFF32X4   $0x88, Z29, Z27, Z16
-	VSHUFF32X4   $0xdd, Z28, Z26, Z20
-	VSHUFF32X4   $0xdd, Z29, Z27, Z24
-	VSHUFF32X4   $0x88, Z17, Z13, Z26
-	VSHUFF32X4   $0xdd, Z17, Z13, Z27
-	VSHUFF32X4   $0x88, Z25, Z21, Z28
-	VSHUFF32X4   $0xdd, Z25, Z21, Z29
-	VSHUFF32X4   $0x88, Z28, Z26, Z13
-	VSHUFF32X4   $0x88, Z29, Z27, Z17
-	VSHUFF32X4   $0xdd, Z28, Z26, Z21
-	VSHUFF32X4   $0xdd, Z29, Z27, Z25
-	VBROADCASTSS (SI), Z31
-	LONG         $0x482e9262
-	BYTE         $0x52
-	BYTE         $0xcf
-	PREFETCHT0   (R11)
-	CMPQ         CX, $0x01
-	JE           end
-	VBROADCASTSS 4(SI), Z31
-	LONG         $0x48269262
-	BYTE         $0x52
-	BYTE         $0xcf
-	PREFETCHT0   64(R11)
-	CMPQ         CX, $0x02
-	JE           end
-	VBROADCASTSS 8(SI), Z31
-	LONG         $0x481e9262
-	BYTE         $0x52
-	BYTE         $0xcf
-	PREFETCHT0   128(R11)
-	CMPQ         CX, $0x03
-	JE           end
-	VBROADCASTSS 12(SI), Z31
-	LONG         $0x48169262
-	BYTE         $0x52
-	BYTE         $0xcf
-	PREFETCHT0   192(R11)
-	CMPQ         CX, $0x04
-	JE           end
-	VBROADCASTSS 16(SI), Z31
-	LONG         $0x480e9262
-	BYTE         $0x52
-	BYTE         $0xcf
-	PREFETCHT0   256(R11)
-	CMPQ         CX, $0x05
-	JE           end
-	VBROADCASTSS 20(SI), Z31
-	LONG         $0x48069262
-	BYTE         $0x52
-	BYTE         $0xcf
-	PREFETCHT0   320(R11)
-	CMPQ         CX, $0x06
-	JE           end
-	VBROADCASTSS 24(SI), Z31
-	LONG         $0x407e9262
-	BYTE         $0x52
-	BYTE         $0xcf
-	PREFETCHT0   384(R11)
-	CMPQ         CX, $0x07
-	JE           end
-	VBROADCASTSS 28(SI), Z31
-	LONG         $0x40769262
-	BYTE         $0x52
-	BYTE         $0xcf
-	PREFETCHT0   448(R11)
-	CMPQ         CX, $0x08
-	JE           end
-	VBROADCASTSS 32(SI), Z31
-	LONG         $0x406e9262
-	BYTE         $0x52
-	BYTE         $0xcf
-	PREFETCHT0   512(R11)
-	CMPQ         CX, $0x09
-	JE           end
-	VBROADCASTSS 36(SI), Z31
-	LONG         $0x40669262
-	BYTE         $0x52
-	BYTE         $0xcf
-	PREFETCHT0   576(R11)
-	CMPQ         CX, $0x0a
-	JE           end
-	VBROADCASTSS 40(SI), Z31
-	LONG         $0x405e9262
-	BYTE         $0x52
-	BYTE         $0xcf
-	PREFETCHT0   640(R11)
-	CMPQ         CX, $0x0b
-	JE           end
-	VBROADCASTSS 44(SI), Z31
-	LONG         $0x40569262
-	BYTE         $0x52
-	BYTE         $0xcf
-	PREFETCHT0   704(R11)
-	CMPQ         CX, $0x0c
-	JE           end
-	VBROADCASTSS 48(SI), Z31
-	LONG         $0x404e9262
-	BYTE         $0x52
-	BYTE         $0xcf
-	PREFETCHT0   768(R11)
-	CMPQ         CX, $0x0d
-	JE           end
-	VBROADCASTSS 52(SI), Z31
-	LONG         $0x40469262
-	BYTE         $0x52
-	BYTE         $0xcf
-	PREFETCHT0   832(R11)
-	CMPQ         CX, $0x0e
-	JE           end
-	VBROADCASTSS 56(SI), Z31
-	LONG         $0x403e9262
-	BYTE         $0x52
-	BYTE         $0xcf
-	PREFETCHT0   896(R11)
-	CMPQ         CX, $0x0f
-	JE           end
-	VBROADCASTSS 60(SI), Z31
-	LONG         $0x40369262
-	BYTE         $0x52
-	BYTE         $0xcf
-	PREFETCHT0   960(R11)
+rest:
+	TESTQ       R12, R12
+	JZ          sum
+	VMOVDQU16.Z (DX), K1, Z16
+	VMOVDQU16.Z (R10), K1, Z20
+	LONG        $0x407eb262
+	BYTE        $0x52
+	BYTE        $0xc4
+	VMOVDQU16.Z 64(DX), K2, Z17
+	VMOVDQU16.Z 64(R10), K2, Z20
+	LONG        $0x4076b262
+	BYTE        $0x52
+	BYTE        $0xcc
+	VMOVDQU16.Z 128(DX), K3, Z18
+	VMOVDQU16.Z 128(R10), K3, Z20
+	LONG        $0x406eb262
+	BYTE        $0x52
+	BYTE        $0xd4
+	VMOVDQU16.Z 192(DX), K4, Z19
+	VMOVDQU16.Z 192(R10), K4, Z20
+	LONG        $0x4066b262
+	BYTE        $0x52
+	BYTE        $0xdc
 
-end:
-	VBROADCASTSS alpha+72(FP), Z31
-	MOVQ         c+40(FP), DI
-	MOVQ         cs+48(FP), DX
-	MOVQ         from+56(FP), SI
-	MOVQ         fs+64(FP), R8
-	TESTQ        SI, SI
-	JZ           overwrite
-	VFMADD213PS  (SI), Z31, Z1
-	VMOVUPS      Z1, (DI)
-	VZEROUPPER
-	RET
-
-overwrite:
-	VMULPS  Z1, Z31, Z1
-	VMOVUPS Z1, (DI)
+sum:
+	VADDPS     Z2, Z0, Z0
+	VADDPS     Z3, Z1, Z20
+	VADDPS     Z20, Z0, Z0
+	VSHUFF32X4 $0x4e, Z0, Z0, Z20
+	VADDPS     Z20, Z0, Z0
+	VSHUFF32X4 $0xb1, Z0, Z0, Z20
+	VADDPS     Z20, Z0, Z0
+	VPERMILPS  $0x4e, Z0, Z20
+	VADDPS     Z20, Z0, Z0
+	VPERMILPS  $0xb1, Z0, Z20
+	VADDPS     Z20, Z0, Z0
+	VMOVSS     X0, (DI)
+	ADDQ       $0x04, DI
+	ADDQ       R8, BX
+	DECQ       R13
+	JNZ        row
 	VZEROUPPER
 	RET
 

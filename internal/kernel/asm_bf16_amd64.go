@@ -11,7 +11,7 @@ import (
 // dotEngines are the engines for CPUs with AVX-512 that sum pairs of bfloat16,
 // best first.
 func dotEngines() []*engineBF16 {
-	if x := &cpu.X86; !x.HasAVX512BF16 || !x.HasAVX512BW {
+	if x := &cpu.X86; !x.HasAVX512BF16 || !x.HasAVX512BW || !x.HasBMI2 {
 		return nil
 	}
 	tiles := avx512Engine(
@@ -31,30 +31,18 @@ func dotEngines() []*engineBF16 {
 	tiles.kc, tiles.mc = dotKC, 336
 	tiles.transpose = transposeF32AVX512
 	e := dotEngine(tiles, interleaveAVX512, transposePairsAVX512)
-	e.round, e.inPlace = roundTileAVX512, inPlaceAVX512
+	e.round, e.dotsOfPairs = roundTileAVX512, pairDotsAVX512
 	if amxGranted() {
 		return []*engineBF16{amxEngine(e, productAMX), e}
 	}
 	return []*engineBF16{e}
 }
 
-func inPlaceAVX512(h, k, k0 int, a []float32, b []BF16, bs, left int, c []float32, cs int, alpha float32, add bool) {
-	const cols = 16
-	run := [fewRows]func(k int, a *float32, b *uint16, bs int, ahead int, c *float32, cs int, from *float32, fs int, alpha float32){
-		inPlace1x16AVX512BF16, inPlace2x16AVX512BF16, inPlace3x16AVX512BF16, inPlace4x16AVX512BF16,
+func pairDotsAVX512(h, rows, k int, a []BF16, as int, b []BF16, bs int, sums []float32) {
+	run := [fewRows]func(rows, k int, a *uint16, as int, b *uint16, bs int, sums *float32){
+		rowDots1AVX512BF16, rowDots2AVX512BF16, rowDots3AVX512BF16, rowDots4AVX512BF16,
 	}[h-1]
-	for j := 0; j < 2*cols; j += cols {
-		// Of the columns that follow, blocks of K ask for one part after the other: memory likes to be read from beginning to end.
-		ahead := 0
-		if j+2*cols <= left {
-			ahead = cols*bs + (cols-1)*k0
-		}
-		var from *float32
-		if add {
-			from = &c[j]
-		}
-		run(k, &a[0], halfPtr(b[j*bs:]), 2*bs, 2*ahead, &c[j], 4*cs, from, 4*cs, alpha)
-	}
+	run(rows, k, halfPtr(a), 2*as, halfPtr(b), 2*bs, &sums[0])
 }
 
 // interleaveAVX512 is interleave for w <= 32. It writes whole vectors.

@@ -69,7 +69,7 @@ func disassemble(t *testing.T, code []byte) (list []string) {
 }
 
 // wantDot are the products of the micro-kernels: registers 0 and 1 hold B, then
-// come the sums by row, then two elements of A. Those of few rows have 16 rows of B behind the sums.
+// come the sums by row, then two elements of A. Those of few rows have four sums for each, and four vectors of B and of A behind 16 sums.
 func wantDot() map[string][]string {
 	all := map[string][]string{"roundTileAVX512BF16": {"vcvtne2ps2bf16 zmm2,zmm1,zmm0"}}
 	for w := 1; w <= 2; w++ {
@@ -87,10 +87,10 @@ func wantDot() map[string][]string {
 		}
 	}
 	for h := 1; h <= fewRows; h++ {
-		name := fmt.Sprintf("inPlace%dx16AVX512BF16", h)
-		for turn := range 2 * 16 { // in the loop and in the remainder, 16 pairs
+		name := fmt.Sprintf("rowDots%dAVX512BF16", h)
+		for c := range 2 * 4 { // in the loop and in the remainder, 4 vectors
 			for i := range h {
-				all[name] = append(all[name], fmt.Sprintf("vdpbf16ps zmm%d,zmm%d,zmm%d", 1+i, 10+turn%16, 31-i%2))
+				all[name] = append(all[name], fmt.Sprintf("vdpbf16ps zmm%d,zmm%d,zmm%d", 4*i+c%4, 16+c%4, 20+i))
 			}
 		}
 	}

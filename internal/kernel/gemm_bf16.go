@@ -29,8 +29,8 @@ type GemmBF16 struct {
 }
 
 // RefGemmBF16 computes g by its definition, with the sums of [DotBF16] over
-// blocks of K: the specification of [GemmBF16Block] on a CPU with AVX512-BF16,
-// to the bit, and its test oracle elsewhere.
+// blocks of K, or side by side for few rows of A: the specification of
+// [GemmBF16Block] on a CPU with AVX512-BF16, to the bit, and its test oracle elsewhere.
 func RefGemmBF16(g *GemmBF16) {
 	g.check()
 	for i := range g.M {
@@ -49,6 +49,11 @@ func (g *GemmBF16) sum(i, j int) (s float32) {
 	if g.Alpha == 0 || g.K == 0 {
 		return s
 	}
+	if g.fewRows() {
+		dots := []float32{g.rowDot(i, j)}
+		g.addScaled(dots, i, j)
+		return dots[0]
+	}
 	block := 2 * (&engine[float32]{kc: dotKC}).kBlock((g.K+1)/2)
 	for k0 := 0; k0 < g.K; k0 += block {
 		var dot float32
@@ -64,12 +69,12 @@ func (g *GemmBF16) sum(i, j int) (s float32) {
 	return s
 }
 
-// pair is elements k and k+1 of line i, or a zero beyond K.
-func (g *GemmBF16) pair(at func(i, k int) BF16, i, k int) [2]BF16 {
-	if k+1 == g.K {
-		return [2]BF16{at(i, k)}
+// pair is elements k and k+1 of line i, or zeros beyond K.
+func (g *GemmBF16) pair(at func(i, k int) BF16, i, k int) (p [2]BF16) {
+	for e := range min(2, g.K-k) {
+		p[e] = at(i, k+e)
 	}
-	return [2]BF16{at(i, k), at(i, k+1)}
+	return p
 }
 
 // at is element (i, k) of op(A).

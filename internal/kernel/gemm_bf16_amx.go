@@ -13,7 +13,7 @@ const tileSide = 16
 func amxEngine(e *engineBF16, tile func(h, n, k int, a, b []float32, bs int, c []float32, cs int, alpha float32, add bool)) *engineBF16 {
 	x, tiles := *e, *e.engine
 	tiles.rows, tiles.cols, tiles.narrow, tiles.crop = 2*tileSide, 2*tileSide, false, true
-	x.engine, x.unit, x.product, x.inPlace = &tiles, tileSide, tile, nil
+	x.engine, x.unit, x.product = &tiles, tileSide, tile
 	x.packB = [2]packer{zeroFilled(e.packB[0]), zeroFilled(e.packB[1])}
 	x.packA = [2]packer{copyPairs, func(dst []float32, _ int, src []BF16, ss, w, k int, ws []float32) {
 		words := tileWords(k)

@@ -18,7 +18,8 @@ type engineBF16 struct {
 	packA, packB [2]packer
 	// product is the micro-kernel: C[0:h, 0:n] = alpha*A*B, plus C with add.
 	product func(h, n, k int, a, b []float32, bs int, c []float32, cs int, alpha float32, add bool)
-	inPlace inPlace // nil: none
+	// dotsOfPairs is the kernel for few rows of A (nil: none).
+	dotsOfPairs dotsOfPairs
 	// round rounds the sum of n columns of a tile and the bias. It may read
 	// cols elements of a row of src and of bias.
 	round func(dst []BF16, ds int, src []float32, ss, h, n int, bias []float32)
@@ -92,7 +93,11 @@ func (e *engineBF16) block(g *GemmBF16, ws []float32, i0, i1, j0, j1 int) {
 		}
 		return
 	}
-	if e.fewRows(g) {
+	if g.fewRows() && e.dotsOfPairs != nil {
+		e.pairRowsOf(g, ws, i0, i1, j0, j1)
+		return
+	}
+	if g.fewRows() && e.dotsOfRowsBF16 != nil {
 		e.fewRowsOf(g, ws, i0, i1, j0, j1)
 		return
 	}
@@ -102,10 +107,6 @@ func (e *engineBF16) block(g *GemmBF16, ws []float32, i0, i1, j0, j1 int) {
 	}
 	p := passBF16{engineBF16: e, g: *g}
 	p.cut(ws)
-	p.i0, p.i1 = i0, i1
-	if j0 = p.inPlaceColumns(j0, j1); j0 == j1 {
-		return
-	}
 	rows := (i1 - i0 + e.mc - 1) / e.mc
 	p.plan(rows)
 	for j := j0; j < j1; j += p.nc {
@@ -214,13 +215,13 @@ func (p *passBF16) tileOf(i, h, j, n, at int, b []float32, bs int) {
 	g := &p.g
 	a := p.a[(i-p.i0)*p.words:]
 	if g.H == nil && (p.crop || n == p.cols) {
-		p.multiply(h, j, n, a, b, bs, g.C[i*g.LDC+j:], g.LDC)
+		p.product(h, n, p.words, a, b, bs, g.C[i*g.LDC+j:], g.LDC, g.Alpha, p.add)
 		return
 	}
 	sums, ss := p.tile, p.cols
 	if g.H == nil {
 		p.load(i, h, j, n)
-		p.multiply(h, j, n, a, b, bs, sums, ss)
+		p.product(h, n, p.words, a, b, bs, sums, ss, g.Alpha, p.add)
 		for r := range h {
 			copy(g.C[(i+r)*g.LDC+j:(i+r)*g.LDC+j+n], sums[r*ss:])
 		}
@@ -236,7 +237,7 @@ func (p *passBF16) tileOf(i, h, j, n, at int, b []float32, bs int) {
 			}
 		}
 	}
-	p.multiply(h, j, n, a, b, bs, sums, ss)
+	p.product(h, n, p.words, a, b, bs, sums, ss, g.Alpha, p.add)
 	if p.last {
 		if g.Bias != nil {
 			BF16ToF32(p.bias[:n], g.Bias[j:j+n])

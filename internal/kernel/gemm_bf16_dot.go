@@ -69,11 +69,7 @@ func emulatedDot() *engineBF16 {
 			}
 		}
 	}
-	e.inPlace = func(h, k, _ int, a []float32, b []BF16, bs, _ int, c []float32, cs int, alpha float32, add bool) {
-		packed := make([]float32, (k+1)/2*tiles.cols)
-		transposePairs(packed, tiles.cols, b, bs, tiles.cols, k, nil)
-		e.product(h, tiles.cols, (k+1)/2, a, packed, tiles.cols, c, cs, alpha, add)
-	}
+	e.dotsOfPairs = emulatedPairs
 	return e
 }
 

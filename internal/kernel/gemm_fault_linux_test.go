@@ -44,11 +44,11 @@ func TestGemmBF16StaysInsideItsMemory(t *testing.T) {
 		ws := atEnd(arena[4], make([]float32, e.workspace()))
 		for i := range 100 {
 			tr := transposes[i%4]
-			m, n := 1+i%37, 1+i%67
+			m, n, k := 1+i%37, 1+i%67, 1+i%43
 			if i%5 == 0 { // few rows, and columns that end with a tile
-				m, n = 1+i%fewRows, 2*e.cols
+				m, n, k = 1+i/5%fewRows, 2*e.cols, fewRowsLeast+2*i
 			}
-			c := newBF16(uint64(i), tr[0], tr[1], m, n, 1+i%43, i%2, i%3 == 0, smallInt).withBias(smallInt)
+			c := newBF16(uint64(i), tr[0], tr[1], m, n, k, i%2, i%3 == 0, smallInt).withBias(smallInt)
 			c.g.Beta = float32(i % 3)
 			want := c.reference()
 			got := c.result(func(g *GemmBF16) {

@@ -27,10 +27,6 @@ func (e *engine[T]) fewRows(g *Gemm[T]) bool {
 	return e.dotsOfRows != nil && !g.TransA && g.TransB && g.M <= fewRows && g.K >= fewRowsLeast
 }
 
-func (e *engineBF16) fewRows(g *GemmBF16) bool {
-	return e.dotsOfRowsBF16 != nil && !g.TransA && g.TransB && g.M <= fewRows && g.K >= fewRowsLeast && g.M*g.K <= keptB
-}
-
 // dotRow computes the dot products of a with rows of b, ld elements apart, one for each of dots. Each is the sum of the lanes, and
 // then of what fills no turn.
 func dotRow[A Float, B any](run dotsOfRows[A, B], dots, a []A, b []B, ld int, wide func(B) A, sums []A) {

@@ -43,22 +43,19 @@ func TestFewRowsBF16(t *testing.T) {
 	})
 }
 
-// Few rows of A have the bits of many: with each remainder of K, several blocks of it, columns around a tile, any numbers.
-func TestFewRowsBF16AreThoseOfMany(t *testing.T) {
+// Few rows of A have the bits of the reference: with each remainder of K, columns around a tile and a call, any numbers, whatever the cut.
+func TestFewRowsBF16HaveTheBitsOfTheReference(t *testing.T) {
 	anything := func(r *rand.Rand) float32 { return BF16(r.Uint32()).Float32() }
-	onEveryBF16(t, func(t *testing.T, e *engineBF16, exact bool) {
-		if !exact {
+	onEveryBF16(t, func(t *testing.T, e *engineBF16, _ bool) {
+		if e.dotsOfPairs == nil {
 			return
 		}
-		ws, lengths := make([]float32, e.workspace()), []int{2*e.kc - 1, 2 * e.kc, 2*e.kc + 1, 4*e.kc + 31}
-		for k := 1; k <= 67; k++ {
-			lengths = append(lengths, k)
-		}
-		for i, k := range append(lengths, lengths...) {
+		ws := make([]float32, e.workspace())
+		for i := range 2 * (2*pairLanes + 3) {
 			value := []func(r *rand.Rand) float32{realNumber, anything, smallInt, realNumber}[i%4]
-			m, n := 1+i%(fewRows+1), e.cols-1+i*5%(2*e.cols+3)
-			c := newBF16(uint64(i), i%3 == 0, true, m, n, k, i%5, i < len(lengths), value).withBias(value)
-			c.g.Alpha, c.g.Beta = 1-float32(i%7)/2, float32(i/3%3)/2
+			m, n, k := 1+i%fewRows, 1+i*37%(2*pairColumns+3), fewRowsLeast+i%(2*pairLanes+3)+2*pairLanes*(i%3)
+			c := newBF16(uint64(i), false, true, m, n, k, i%5, i/3%2 == 0, value).withBias(value)
+			c.g.Alpha, c.g.Beta = 1-float32(i/2%3)/2, float32(i/7%3)/2
 			want := c.reference()
 			requireSameBits(t, want, c.run(t, e), c)
 			requireSameBits(t, want, c.result(func(g *GemmBF16) {
@@ -71,17 +68,23 @@ func TestFewRowsBF16AreThoseOfMany(t *testing.T) {
 	})
 }
 
-// Packed rows of A that just have room, and that have none.
+// Rows of which fewer and fewer are in a call, and those that are too long. No call does much, as TestGemmAssemblyCallsAreShort says.
 func TestFewRowsBF16OfAnyLength(t *testing.T) {
-	onEveryBF16(t, func(t *testing.T, e *engineBF16, exact bool) {
-		if !exact {
+	onEveryBF16(t, func(t *testing.T, e *engineBF16, _ bool) {
+		if e.dotsOfPairs == nil {
 			return
 		}
-		p := passBF16{engineBF16: e}
-		p.cut(make([]float32, e.workspace()))
-		for k := 2 * (len(p.a) - slack) / fewRows; k < 2*len(p.a)/fewRows+4; k += 13 {
-			c := newBF16(uint64(k), false, true, fewRows, e.cols, k, 0, true, func(*rand.Rand) float32 { return 1 })
-			requireSameBits(t, filled(fewRows*e.cols, float32(k)), inner(c.run(t, e)), c)
+		watched, calls := *e, 0
+		watched.dotsOfPairs = func(h, rows, k int, a []BF16, as int, b []BF16, bs int, sums []float32) {
+			calls++
+			assert.True(t, h*rows*k <= pairWork || rows == 1, "%d x %d x %d in a call", h, rows, k)
+			e.dotsOfPairs(h, rows, k, a, as, b, bs, sums)
+		}
+		for _, k := range []int{pairWork / fewRows / pairColumns, pairWork/fewRows/3 + 1, pairWork/fewRows + 3, keptB / fewRows, keptB/fewRows + 1} {
+			c := newBF16(uint64(k), false, true, fewRows, 3, k, 0, true, func(*rand.Rand) float32 { return 1 })
+			calls = 0
+			requireSameBits(t, filled(fewRows*3, float32(k)), inner(c.run(t, &watched)), c)
+			assert.Equal(t, fewRows*k <= keptB, calls > 0, k)
 		}
 	})
 }

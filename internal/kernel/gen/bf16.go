@@ -23,7 +23,7 @@ func (g *gen) bf16File() {
 		g.interleave(w)
 	}
 	for h := fewRows; h > 0; h-- {
-		g.inPlace(h)
+		g.pairDots(h)
 	}
 	g.transposePairs()
 	g.roundTile()
@@ -117,6 +117,9 @@ func (g *gen) interleave(w int) {
 	g.Label("done")
 	g.end()
 }
+
+// side is the number of rows and pairs that are transposed at a time.
+const side = 16
 
 // transposePairs emits the packing of columns: 16 rows of 16 pairs are
 // transposed at a time.

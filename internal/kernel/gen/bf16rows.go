@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"math/bits"
 
 	"github.com/mmcloughlin/avo/operand"
 	"github.com/mmcloughlin/avo/reg"
@@ -10,128 +11,101 @@ import (
 const (
 	// fewRows is the largest number of rows of A for which B is read where it lies.
 	fewRows = 4
-	// side is the number of columns that are computed at once, a vector, and of pairs of a row that fill one. More columns would not leave
-	// the next ones, which are asked for meanwhile, in the first cache: at 768 elements two times 24 KiB.
-	side = 16
+	// pairChains is the number of vectors of sums of a dot product: a multiply-add waits for the one before it.
+	pairChains = 4
+	// pairTurn is the number of elements in a turn.
+	pairTurn = pairChains * 32
+	// pairSums is the number of sums in a row.
+	pairSums = 64
 )
 
-// inPlace emits the kernel for few rows of A and a B that is stored transposed: as it takes as long as reading B once, nothing is packed.
-// Squares of 16 rows of B by 16 pairs are transposed in registers, so that every sum is one chain in the order of k, with the bits of the
-// other micro-kernels. Registers: 1 to 4 are the sums, 10 to 25 are 16 rows of B, then come four to exchange them, and two for A.
-func (g *gen) inPlace(h int) {
-	g.begin(fmt.Sprintf("inPlace%dx%d", h, side), "k int, a *float32, b *uint16, bs int, ahead int, c *float32, cs int, from *float32, fs int, alpha float32",
-		fmt.Sprintf("computes C[0:%d, 0:%d] = alpha*A*B over k > 0 elements, plus the matrix from unless that is nil. A is packed as pairs. The elements of a column of B lie side by side; bs is the bytes between columns. The memory from ahead bytes behind b on is asked for, as much as is read. cs and fs are the bytes between rows of C and from.", h, side))
-	g.arg("k", reg.RCX)
+// pairDots emits the kernel for h rows of A and a B that is stored transposed: as it takes as long as reading B once, nothing is packed, and
+// rows of B are read one after the other, as memory likes it best. Registers: up to 16 vectors of sums, then those of B, and of A.
+func (g *gen) pairDots(h int) {
+	g.begin(fmt.Sprintf("rowDots%d", h), "rows, k int, a *uint16, as int, b *uint16, bs int, sums *float32",
+		fmt.Sprintf("computes the dot products of %d rows of A with rows of B, of k elements: as and bs are the bytes between rows. Of each, pair p is added to sum p modulo %d, also the pairs of zeros that fill a turn, and the sums are added as a tree. Row i of sums is for row i of A; rows have %d elements.", h, pairTurn/2, pairSums))
+	g.arg("rows", reg.R13)
 	g.arg("a", reg.RSI)
+	g.arg("as", reg.RAX)
+	g.LEAQ(operand.Mem{Base: reg.RAX, Index: reg.RAX, Scale: 2}, reg.R9)
 	g.arg("b", reg.RBX)
 	g.arg("bs", reg.R8)
-	g.arg("ahead", reg.R11)
-	g.ADDQ(reg.RBX, reg.R11)
-	g.LEAQ(operand.Mem{Base: reg.R8, Index: reg.R8, Scale: 2}, reg.R9)
-	for i := range h {
-		g.zero(g.vec(1 + i))
+	g.arg("sums", reg.RDI)
+	g.turnMasks()
+	g.Label("row")
+	g.MOVQ(reg.RSI, reg.R10)
+	g.MOVQ(reg.RBX, reg.RDX)
+	for i := range pairChains * h {
+		g.zero(g.vec(i))
 	}
-	g.SUBQ(operand.Imm(2*side), reg.RCX)
-	g.JLT(label("tail"))
+	g.arg("k", reg.RCX)
+	g.SHRQ(operand.Imm(uint64(bits.Len(pairTurn-1))), reg.RCX)
+	g.JZ(label("rest"))
 	g.Label("loop")
-	g.turn(h, g.move, func(int) {})
-	g.ADDQ(operand.Imm(4*side), reg.RBX)
-	g.ADDQ(operand.I32(4*side*h), reg.RSI)
-	g.ADDQ(operand.I32(4*side*side), reg.R11)
-	g.SUBQ(operand.Imm(2*side), reg.RCX)
-	g.JGE(label("loop"))
-	g.Label("tail")
-	g.ADDQ(operand.Imm(2*side), reg.RCX)
-	g.JZ(label("end"))
-	g.MOVQ(operand.I32(1), reg.RAX)
-	g.SHLQ(reg.CL, reg.RAX)
-	g.DECQ(reg.RAX)
-	g.KMOVD(reg.EAX, reg.K1)
-	g.INCQ(reg.RCX)
-	g.SHRQ(operand.Imm(1), reg.RCX)
-	g.turn(h, func(m, v operand.Op) { g.VMOVDQU16_Z(m, reg.K1, v) }, func(pairs int) {
-		if pairs < side {
-			g.CMPQ(reg.RCX, operand.Imm(uint64(pairs)))
-			g.JE(label("end"))
-		} else {
-			g.Label("end")
-		}
-	})
-	g.storeInPlace(h)
+	g.pairTurn(h, func(m operand.Op, _ int, v operand.Op) { g.move(m, v) })
+	g.ADDQ(operand.I32(2*pairTurn), reg.R10)
+	g.ADDQ(operand.I32(2*pairTurn), reg.RDX)
+	g.DECQ(reg.RCX)
+	g.JNZ(label("loop"))
+	g.Label("rest")
+	g.TESTQ(reg.R12, reg.R12)
+	g.JZ(label("sum"))
+	g.pairTurn(h, func(m operand.Op, c int, v operand.Op) { g.VMOVDQU16_Z(m, maskRegs[c], v) })
+	g.Label("sum")
+	for i := range h {
+		g.VMOVSS(g.treeOf(pairChains*i), mem(reg.RDI, 4*pairSums*i))
+	}
+	g.ADDQ(operand.Imm(4), reg.RDI)
+	g.ADDQ(reg.R8, reg.RBX)
+	g.DECQ(reg.R13)
+	g.JNZ(label("row"))
+	g.end()
 }
 
-// turn adds the products of up to 16 pairs of each column: load reads a vector, and after is called between the products.
-func (g *gen) turn(h int, load func(m, v operand.Op), after func(pairs int)) {
-	rows := func(i int) reg.Register { return g.vec(10 + i) }
-	g.MOVQ(reg.RBX, reg.R10)
-	for q := 0; q < side; q += 4 {
-		for i := range 4 {
-			load(stepsAhead(reg.R10, reg.R8, reg.R9, i), rows(q+i))
-		}
-		if q+4 < side {
-			g.LEAQ(operand.Mem{Base: reg.R10, Index: reg.R8, Scale: 4}, reg.R10)
-		}
-		g.exchange(rows(q), rows(q+1), rows(q+2), rows(q+3))
+// turnMasks makes the masks of what fills no turn, whose number of elements is R12.
+func (g *gen) turnMasks() {
+	g.arg("k", reg.R12)
+	g.ANDQ(operand.Imm(pairTurn-1), reg.R12)
+	g.MOVQ(operand.I32(-1), reg.R10)
+	g.XORQ(reg.R11, reg.R11)
+	g.MOVQ(reg.R12, reg.RCX)
+	for c := 0; c < pairChains; c += 2 { // of 64 elements together
+		g.BZHIQ(reg.RCX, reg.R10, reg.RDX)
+		g.KMOVD(reg.EDX, maskRegs[c])
+		g.SHRQ(operand.Imm(32), reg.RDX)
+		g.KMOVD(reg.EDX, maskRegs[c+1])
+		g.SUBQ(operand.Imm(64), reg.RCX)
+		g.CMOVQLT(reg.R11, reg.RCX)
 	}
-	for j := range 4 {
-		g.exchangeLanes(rows(j), rows(4+j), rows(8+j), rows(12+j))
-	}
-	for p := range side {
+}
+
+// pairTurn adds the products of a turn: load reads vector c of it.
+func (g *gen) pairTurn(h int, load func(m operand.Op, c int, v operand.Op)) {
+	const b, a = 16, 20
+	for c := range pairChains {
+		load(mem(reg.RDX, g.bytes*c), c, g.vec(b+c))
 		for i := range h {
-			a := g.vec(g.regs - 1 - i%2)
-			g.broadcast(mem(reg.RSI, 4*(p*h+i)), a)
-			g.addProduct(rows(p), a, g.vec(1+i))
+			m := stepsAhead(reg.R10, reg.RAX, reg.R9, i)
+			m.Disp = g.bytes * c
+			load(m, c, g.vec(a+i))
+			g.addProduct(g.vec(b+c), g.vec(a+i), g.vec(pairChains*i+c))
 		}
-		g.PREFETCHT0(mem(reg.R11, 64*p))
-		after(p + 1)
 	}
 }
 
-// exchange transposes the squares of 4 by 4 words in the lanes of 128 bits of four registers.
-func (g *gen) exchange(r0, r1, r2, r3 reg.Register) {
-	t := []reg.Register{g.vec(26), g.vec(27), g.vec(28), g.vec(29)}
-	g.VUNPCKLPS(r1, r0, t[0])
-	g.VUNPCKHPS(r1, r0, t[1])
-	g.VUNPCKLPS(r3, r2, t[2])
-	g.VUNPCKHPS(r3, r2, t[3])
-	g.VUNPCKLPD(t[2], t[0], r0)
-	g.VUNPCKHPD(t[2], t[0], r1)
-	g.VUNPCKLPD(t[3], t[1], r2)
-	g.VUNPCKHPD(t[3], t[1], r3)
-}
-
-// exchangeLanes transposes the square of 4 by 4 lanes of four registers.
-func (g *gen) exchangeLanes(r0, r1, r2, r3 reg.Register) {
-	t := []reg.Register{g.vec(26), g.vec(27), g.vec(28), g.vec(29)}
-	even, odd := operand.Imm(0x88), operand.Imm(0xdd)
-	g.VSHUFF32X4(even, r1, r0, t[0])
-	g.VSHUFF32X4(odd, r1, r0, t[1])
-	g.VSHUFF32X4(even, r3, r2, t[2])
-	g.VSHUFF32X4(odd, r3, r2, t[3])
-	g.VSHUFF32X4(even, t[2], t[0], r0)
-	g.VSHUFF32X4(even, t[3], t[1], r1)
-	g.VSHUFF32X4(odd, t[2], t[0], r2)
-	g.VSHUFF32X4(odd, t[3], t[1], r3)
-}
-
-// storeInPlace writes alpha times the sums to C, plus the rows of from.
-func (g *gen) storeInPlace(h int) {
-	alpha, masks := g.vec(g.regs-1), make([]reg.Register, 1)
-	g.broadcast(g.slot("alpha"), alpha)
-	g.arg("c", reg.RDI)
-	g.arg("cs", reg.RDX)
-	g.arg("from", reg.RSI)
-	g.arg("fs", reg.R8)
-	g.TESTQ(reg.RSI, reg.RSI)
-	g.JZ(label("overwrite"))
-	g.storeRows(h, 1, masks, func(i, _ int, acc reg.Register) {
-		if i > 0 {
-			g.ADDQ(reg.R8, reg.RSI)
-		}
-		g.scaleAdd(mem(reg.RSI, 0), alpha, nil, acc)
-	})
-	g.end()
-	g.Label("overwrite")
-	g.storeRows(h, 1, masks, func(_, _ int, acc reg.Register) { g.mul(acc, alpha, acc) })
-	g.end()
+// treeOf adds the lanes of four vectors from v on, and returns the register with the sum.
+func (g *gen) treeOf(v int) reg.Register {
+	sum, t := g.vec(v), g.vec(20)
+	g.VADDPS(g.vec(v+2), sum, sum)
+	g.VADDPS(g.vec(v+3), g.vec(v+1), t)
+	g.VADDPS(t, sum, sum)
+	for _, swap := range []uint64{0x4e, 0xb1} {
+		g.VSHUFF32X4(operand.Imm(swap), sum, sum, t)
+		g.VADDPS(t, sum, sum)
+	}
+	for _, swap := range []uint64{0x4e, 0xb1} {
+		g.VPERMILPS(operand.Imm(swap), sum, t)
+		g.VADDPS(t, sum, sum)
+	}
+	return []reg.Register{reg.X0, reg.X4, reg.X8, reg.X12}[v/pairChains]
 }

@@ -14,7 +14,7 @@ const unroll = 4
 // peakChains independent multiply-adds fill the pipelines of every CPU.
 const peakChains = 12
 
-var maskRegs = []reg.Register{reg.K1, reg.K2}
+var maskRegs = []reg.Register{reg.K1, reg.K2, reg.K3, reg.K4}
 
 // microKernel emits the kernel for tiles of h rows and w vectors, one below the
 // other: a call for each tile costs as much as a tile with a short k. Registers:
