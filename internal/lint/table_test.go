@@ -49,6 +49,8 @@ var table = map[string]row{
 	"internal/lint":        {own: "...", others: "..."},
 	"internal/docs":        {},
 
+	"internal/cuda/emu/fragment": {},
+
 	"tensor":            {own: "internal/kernel internal/trace internal/wait internal/where", others: "golang.org/x/sys"},
 	"tensor/cuda":       {own: "tensor internal/cuda internal/cuda/blas"},
 	"tensor/tensortest": {own: "tensor", others: "github.com/stretchr/testify"},

@@ -9,6 +9,7 @@ import (
 
 	gpu "github.com/ringo-ml/ringo/internal/cuda"
 	"github.com/ringo-ml/ringo/internal/cuda/emu"
+	"github.com/ringo-ml/ringo/internal/cuda/emu/fragment"
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/cuda"
 )
@@ -59,6 +60,12 @@ func launchHeader(t *testing.T, dev *cuda.Device, elem, name string, shared int,
 	require.NoError(t, dev.Bind())
 	f, err := cuda.Header(dev, "mma.cuh", mmaSource, elem, name)
 	require.NoError(t, err)
+	launchOn(t, dev, f, fragment.Lanes, shared, xs, more)
+}
+
+// launchOn runs f on a block of threads.
+func launchOn(t *testing.T, dev *cuda.Device, f *gpu.Func, threads, shared int, xs []operand, more func(a *gpu.Args)) {
+	t.Helper()
 	q := dev.Queue(0).(*cuda.Queue)
 	args := gpu.NewArgs()
 	var on []tensor.Tensor
@@ -71,44 +78,16 @@ func launchHeader(t *testing.T, dev *cuda.Device, elem, name string, shared int,
 	if more != nil {
 		more(args)
 	}
-	require.NoError(t, q.Stream().Launch(f, gpu.Dim{X: 1}, gpu.Dim{X: 32}, shared, args))
+	require.NoError(t, q.Stream().Launch(f, gpu.Dim{X: 1}, gpu.Dim{X: threads}, shared, args))
 	for i, x := range xs {
 		dev.Copy(unsafe.Pointer(unsafe.SliceData(x.bytes)), on[i].Ptr(), len(x.bytes), q)
 	}
 	require.NoError(t, q.Sync())
 }
 
-// The places of a lane's elements as the PTX ISA tells them, "Matrix Fragments for mma.m16n8k16 with floating point type".
-var fragments = map[string]func(lane, i int) (row, col int){
-	"a": func(lane, i int) (int, int) {
-		row, col := lane>>2, lane%4*2+i&1
-		if i >= 2 && i < 4 || i >= 6 {
-			row += 8
-		}
-		if i >= 4 {
-			col += 8
-		}
-		return row, col
-	},
-	"b": func(lane, i int) (int, int) {
-		row := lane%4*2 + i&1
-		if i >= 2 {
-			row += 8
-		}
-		return row, lane >> 2
-	},
-	"d": func(lane, i int) (int, int) {
-		row := lane >> 2
-		if i >= 2 {
-			row += 8
-		}
-		return row, lane%4*2 + i&1
-	},
-}
-
 // spread puts a matrix into the registers of a warp.
-func spread(fragment string, d tensor.DType, each int, at func(row, col int) float64) operand {
-	return values(d, 32*each, func(i int) float64 { return at(fragments[fragment](i/each, i%each)) })
+func spread(m fragment.Matrix, d tensor.DType, at func(row, col int) float64) operand {
+	return values(d, fragment.Lanes*m.Each(), func(i int) float64 { return at(m.At(i/m.Each(), i%m.Each())) })
 }
 
 // TestMMA multiplies whole numbers, of which sums are exact in any order.
@@ -125,12 +104,12 @@ func TestMMA(t *testing.T) {
 			}
 		}
 		x := []operand{
-			spread("d", tensor.Float32, 4, func(i, j int) float64 { return c[i][j] }),
-			spread("a", d, 8, func(i, j int) float64 { return a[i][j] }),
-			spread("b", d, 4, func(i, j int) float64 { return b[i][j] }),
+			spread(fragment.D, tensor.Float32, func(i, j int) float64 { return c[i][j] }),
+			spread(fragment.A, d, func(i, j int) float64 { return a[i][j] }),
+			spread(fragment.B, d, func(i, j int) float64 { return b[i][j] }),
 		}
 		launchHeader(t, dev, elem, "product", 0, x, nil)
-		want := spread("d", tensor.Float32, 4, func(i, j int) float64 {
+		want := spread(fragment.D, tensor.Float32, func(i, j int) float64 {
 			sum := c[i][j]
 			for k := range 16 {
 				sum += a[i][k] * b[k][j]
@@ -138,6 +117,26 @@ func TestMMA(t *testing.T) {
 			return sum
 		})
 		require.Equal(t, want.bytes, x[0].bytes, elem)
+	}
+}
+
+// TestMMAElementByElement multiplies a matrix with one element, in each place of each register, by one whose elements all differ.
+func TestMMAElementByElement(t *testing.T) {
+	dev := device(t)
+	b := spread(fragment.B, tensor.BFloat16, func(k, col int) float64 { return float64(8*k + col + 1) })
+	for i := range fragment.Lanes * fragment.A.Each() {
+		a := blank(tensor.BFloat16, fragment.Lanes*fragment.A.Each())
+		a.set(i, 1)
+		x := []operand{blank(tensor.Float32, fragment.Lanes*fragment.D.Each()), a, b}
+		launchHeader(t, dev, "bf16", "product", 0, x, nil)
+		at, k := fragment.A.At(i/fragment.A.Each(), i%fragment.A.Each())
+		want := spread(fragment.D, tensor.Float32, func(row, col int) float64 {
+			if row != at {
+				return 0
+			}
+			return float64(8*k + col + 1)
+		})
+		require.Equal(t, want.bytes, x[0].bytes, "lane %d, element %d", i/fragment.A.Each(), i%fragment.A.Each())
 	}
 }
 
@@ -151,11 +150,11 @@ func TestMMAOfEveryNumber(t *testing.T) {
 			v := number.at(0)
 			x := []operand{
 				blank(tensor.Float32, 128),
-				spread("a", d, 8, func(i, j int) float64 { return v * float64(1-min(j, 1)) }),
-				spread("b", d, 4, func(i, j int) float64 { return 1 }),
+				spread(fragment.A, d, func(i, j int) float64 { return v * float64(1-min(j, 1)) }),
+				spread(fragment.B, d, func(i, j int) float64 { return 1 }),
 			}
 			if v != v || v-v != 0 { // times zero is no zero
-				x[1] = spread("a", d, 8, func(i, j int) float64 { return v })
+				x[1] = spread(fragment.A, d, func(i, j int) float64 { return v })
 			}
 			launchHeader(t, dev, elem, "product", 0, x, nil)
 			if v != v {
@@ -173,19 +172,16 @@ func TestLoadMatrix(t *testing.T) {
 	x := blank(tensor.BFloat16, 32*ld)
 	number := func(matrix, row, col int) uint16 { return uint16(matrix<<8 | row<<4 | col) }
 	for i := range 32 {
-		for j := range 8 {
-			*(*uint16)(unsafe.Pointer(&x.bytes[2*(i*ld+j)])) = number(i/8, i%8, j)
+		for j := range 8 { // lane l has the address of row l of memory
+			*(*uint16)(unsafe.Pointer(&x.bytes[2*(fragment.RowLane(i/8, i%8)*ld+j)])) = number(i/8, i%8, j)
 		}
 	}
 	for trans := range 2 {
 		r := blank(tensor.Int32, 128)
 		launchHeader(t, dev, "bf16", "tiles", 32*ld*2, []operand{r, x}, func(a *gpu.Args) { a.I32(ld).I32(trans) })
-		for i := range 256 { // the ISA: register m of a lane has elements 2*(lane%4) and the next of row lane/4 of matrix m
-			lane, matrix, row, col := i/8, i%8/2, i/8/4, i/8%4*2+i%2
-			if trans == 1 {
-				row, col = col, row
-			}
-			require.Equal(t, number(matrix, row, col), *(*uint16)(unsafe.Pointer(&r.bytes[2*i])), "lane %d matrix %d", lane, matrix)
+		for i := range 256 {
+			matrix, row, col := fragment.Loaded(i/8, i%8/2, i%2, trans == 1)
+			require.Equal(t, number(matrix, row, col), *(*uint16)(unsafe.Pointer(&r.bytes[2*i])), "lane %d matrix %d", i/8, matrix)
 		}
 	}
 }

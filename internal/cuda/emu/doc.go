@@ -30,8 +30,9 @@
 //   - Memory that runs out, failing launches and what was not closed (Leaks).
 //
 //   - Matrix products of tensor cores and asynchronous copies are functions with
-//     the layouts of the PTX ISA (src/mma.cpp). A copy's bytes come when they are
-//     waited for. Bank conflicts of ldmatrix are errors if asked for (Banks).
+//     the layouts of the PTX ISA (src/mma.cpp), which tests compare with package
+//     fragment, element by element. A copy's bytes come when they are waited for.
+//     Bank conflicts of ldmatrix are errors if asked for (Banks).
 //
 //   - NCCL (src/nccl_*.cpp): calls that do not match hang, non-blocking calls stay
 //     in progress for a while, the order of additions depends on the place. Ranks
