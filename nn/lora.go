@@ -43,7 +43,16 @@ func LoRA(model any, cfg LoRAConfig) Params {
 	if cfg.Rank <= 0 || !(cfg.Alpha > 0) {
 		fail("LoRA", "rank %d and alpha %v must be positive", cfg.Rank, cfg.Alpha)
 	}
-	found := targets(walk(model).linears, cfg.Targets)
+	found := targets("LoRA", walk(model).linears, cfg.Targets)
+	for _, l := range found {
+		switch {
+		case l.Adapter != nil:
+			fail("LoRA", "%s has an adapter", l.name)
+		case !l.W.Value.IsZero():
+			fail("LoRA", "%s has values; adapters come before them", l.name)
+		}
+		l.mustAdapt()
+	}
 	for _, p := range ParamsOf(model) {
 		p.Freeze()
 	}
@@ -99,9 +108,9 @@ func addressOf[S any](v reflect.Value) (p *S, ok bool) {
 }
 
 // targets returns the Linears that the patterns match, in the model's order.
-func targets(linears []placedLinear, patterns []string) []placedLinear {
+func targets(op string, linears []placedLinear, patterns []string) []placedLinear {
 	if len(patterns) == 0 {
-		fail("LoRA", "there are no targets")
+		fail(op, "there are no targets")
 	}
 	hits := make([]bool, len(patterns))
 	found := slices.DeleteFunc(linears, func(l placedLinear) bool {
@@ -109,23 +118,14 @@ func targets(linears []placedLinear, patterns []string) []placedLinear {
 		for i, pattern := range patterns {
 			ok, err := path.Match(pattern, l.name)
 			if err != nil {
-				fail("LoRA", "the target %q is not a valid pattern: %v", pattern, err)
+				fail(op, "the target %q is not a valid pattern: %v", pattern, err)
 			}
 			target, hits[i] = target || ok, hits[i] || ok
 		}
 		return !target
 	})
 	if i := slices.Index(hits, false); i >= 0 {
-		fail("LoRA", "the target %q matches no Linear of the model", patterns[i])
-	}
-	for _, l := range found {
-		switch {
-		case l.Adapter != nil:
-			fail("LoRA", "%s has an adapter", l.name)
-		case !l.W.Value.IsZero():
-			fail("LoRA", "%s has values; adapters come before them", l.name)
-		}
-		l.mustAdapt()
+		fail(op, "the target %q matches no Linear of the model", patterns[i])
 	}
 	return found
 }

@@ -143,6 +143,7 @@ const (
 	OpBatchNorm
 	OpBatchNormGrad
 	OpRunningStats
+	OpRound8
 	numBuiltin
 )
 

@@ -1,0 +1,49 @@
+package nn
+
+import (
+	"strings"
+
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// float8Multiple is what the widths of a product of 8-bit floats are multiples of.
+const float8Multiple = 16
+
+// Float8 lets each Linear that is a target compute x·Wᵀ, and its gradients, with 8-bit floats scaled as s says
+// (tensor.Float8Linear); tensor.NoFloat8 takes that back. Parameters stay in their type, and optimizers and files know nothing
+// of it. Targets are those of LoRAConfig; leave out a Linear whose output is sensitive, such as the one to the vocabulary. It panics
+// with a *tensor.Failure, and leaves the model as it was, for a pattern that is malformed or matches no Linear, widths that are no
+// multiples of 16, and a Linear that is cut by tensor parallelism: scales of a part are not those of the whole.
+func Float8(model any, s tensor.Float8, patterns ...string) {
+	if s > tensor.PerRow {
+		fail("Float8", "there is no scaling %d", s)
+	}
+	found := targets("Float8", walk(model).linears, patterns)
+	for _, l := range found {
+		l.mustScale("Float8", l.name)
+		if d := l.W.Dims(); d[0]%float8Multiple != 0 || d[1]%float8Multiple != 0 {
+			fail("Float8", "%s has %d inputs and %d outputs, which must be multiples of %d", l.name, d[1], d[0], float8Multiple)
+		}
+	}
+	for _, l := range found {
+		l.Float8 = s
+	}
+}
+
+// mustScale refuses a layer that does not have the whole weight, or the whole rows of its input.
+func (l *Linear) mustScale(op, name string) {
+	if l.Pre != nil || l.Post != nil || len(l.W.Shard.Boxes) > 0 {
+		fail(op, "%s is cut by tensor parallelism, or has Pre or Post: 8-bit floats would be scaled by a part of its rows", name)
+	}
+}
+
+// forward8 is forward with 8-bit floats.
+func (l *Linear) forward8(x T) T {
+	l.mustScale("Forward", strings.TrimSuffix(l.W.Name(), ".weight"))
+	t := tapeOf(x)
+	y := tensor.Float8Linear(x, t.Use(l.W), l.Float8)
+	if l.B != nil {
+		y = y.Add(t.Use(l.B))
+	}
+	return l.adapt(x, y)
+}

@@ -1,0 +1,156 @@
+package tensor
+
+import (
+	"math"
+
+	"github.com/ringo-ml/ringo/internal/kernel"
+)
+
+func init() {
+	define(OpRound8, OpSpec{Name: "round8", Const: true, CPU: [NumDTypes]Kernel{Float32: spread(outLen, one, 16,
+		func(_ *cpuQueue, a *Args, lo, hi, _ int) {
+			kernel.Round8(slice[float32](a, 0)[lo:hi], slice[float32](a, 1)[lo:hi], kernel.Float8(a.I[0]))
+		})}})
+}
+
+// Float8 says how the operands of a product are scaled before they are rounded to 8-bit floats.
+type Float8 uint8
+
+// The scalings. With either, inputs and weights become float8_e4m3fn and gradients float8_e5m2, by the largest magnitude that is
+// there (torchao's dynamic scaling), and sums are float32.
+const (
+	NoFloat8 Float8 = iota // no 8-bit floats
+	// PerTensor scales each operand as a whole. All three products, of Forward and of the two gradients, are of 8-bit floats.
+	// A rank scales the rows that it has: with ddp and fsdp, N ranks do not compute what one computes.
+	PerTensor
+	// PerRow scales each row, or column, that is summed over. The gradient of the weight, whose sums go over the rows of the batch,
+	// is computed in the model's type: a row's result does not depend on the others, and N ranks compute what one does.
+	PerRow
+)
+
+// float8Multiple is what sizes are a multiple of in cuBLASLt's products of 8-bit floats.
+const float8Multiple = 16
+
+// float8Smallest is the least magnitude that an operand is scaled by, torchao's EPS.
+const float8Smallest = 1e-12
+
+// Float8Linear returns x·wᵀ for x [..., in] and w [out, in], with both rounded to scaled 8-bit floats, and its gradients so, too.
+// Sizes must be multiples of 16: in, out and, for PerTensor where w wants a gradient, the number of rows. The product is computed
+// in float32 from the rounded numbers; what differs from a product of 8-bit floats is the order of its sums.
+func Float8Linear(x, w Tensor, s Float8) Tensor {
+	t := tapeOfOp(OpLinear, x, w)
+	xh, wh := t.arg(x), t.arg(w)
+	t.checkLinear(xh, wh, nil)
+	switch {
+	case s != PerTensor && s != PerRow:
+		fail("float8_linear", these(xh, wh), "the scaling %d is neither PerTensor nor PerRow", s)
+	case xh.dtype == Float64:
+		fail("float8_linear", these(xh, wh), "8-bit floats are for models of bfloat16, float16 and float32")
+	case wh.dims[0]%float8Multiple != 0 || wh.dims[1]%float8Multiple != 0:
+		fail("float8_linear", these(xh, wh), "products of 8-bit floats want widths that are multiples of %d", float8Multiple)
+	case s == PerTensor && wh.needs && t.recording() && xh.rowCount()%float8Multiple != 0:
+		fail("float8_linear", these(xh, wh), "the gradient of the weight wants a number of rows that is a multiple of %d, not %d: change the batch, or take PerRow",
+			float8Multiple, xh.rowCount())
+	case xh.n == 0:
+		return Linear(x, w, Tensor{})
+	}
+	return t.Apply(float8Linears[s], x, w)
+}
+
+// float8Linear is the Function of a scaling.
+type float8Linear struct{ s Float8 }
+
+var float8Linears = [...]*float8Linear{PerTensor: {PerTensor}, PerRow: {PerRow}}
+
+func (*float8Linear) Name() string { return "float8_linear" }
+
+func (f *float8Linear) Forward(c *Ctx, in []Tensor) Tensor {
+	x, w := in[0], in[1]
+	if c.Need(0) {
+		c.Save(w)
+	}
+	if c.Need(1) {
+		c.Save(x)
+	}
+	rows := matrix(x)
+	y := c.t.product8(operand8{rows, kernel.E4M3, f.s == PerRow, false}, operand8{w, kernel.E4M3, f.s == PerRow, true})
+	var dims [MaxRank]int
+	n := copy(dims[:], x.hdr().dims[:x.hdr().rank])
+	dims[n-1] = w.hdr().dims[0]
+	return y.Reshape(dims[:n]...)
+}
+
+func (f *float8Linear) Backward(c *Ctx, g Tensor, grads []Tensor) {
+	if g.IsZero() {
+		return
+	}
+	rows, perRow := matrix(g), f.s == PerRow
+	if c.Need(0) {
+		dx := c.t.product8(operand8{rows, kernel.E5M2, perRow, false}, operand8{c.Saved(0), kernel.E4M3, perRow, false})
+		h := c.in[0].hdr()
+		grads[0] = dx.Reshape(h.dims[:h.rank]...)
+	}
+	if !c.Need(1) {
+		return
+	}
+	x := matrix(c.Saved(b2i(c.Need(0))))
+	if perRow {
+		grads[1] = MatMul(rows, x, true, false)
+	} else {
+		grads[1] = c.t.product8(operand8{rows, kernel.E5M2, false, true}, operand8{x, kernel.E4M3, false, false})
+	}
+}
+
+// matrix returns x [..., n] as rows of n.
+func matrix(x Tensor) Tensor {
+	h := x.hdr()
+	return x.Reshape(h.rowCount(), h.dims[h.rank-1])
+}
+
+// operand8 is a factor of a product: a matrix, transposed if so, its format, and whether each row of the left one, or column of the
+// right one, has a scale of its own.
+type operand8 struct {
+	x          Tensor
+	format     kernel.Float8
+	perRow     bool
+	transposed bool
+}
+
+// product8 returns a·b in a's type.
+func (t *Tape) product8(a, b operand8) Tensor {
+	x, xs := t.round8(a, a.transposed)
+	y, ys := t.round8(b, !b.transposed)
+	c := MatMul(x, y, a.transposed, b.transposed)
+	rows, cols := 1, 1
+	if a.perRow {
+		rows = xs.Len()
+	}
+	if b.perRow {
+		cols = ys.Len()
+	}
+	return c.Mul(xs.Reshape(rows, 1)).Mul(ys.Reshape(1, cols)).Cast(a.x.DType())
+}
+
+// round8 returns the numbers of o times their scales, rounded, and the inverse scales. With columns each column has a scale, not
+// each row.
+func (t *Tape) round8(o operand8, columns bool) (y, inverse Tensor) {
+	magnitudes, shape := o.x.Abs(), [2]int{1, 1}
+	switch {
+	case !o.perRow:
+		magnitudes, _ = magnitudes.Reshape(1, o.x.Len()).Max(1)
+	case columns:
+		magnitudes, _ = magnitudes.Max(0)
+		shape[1] = magnitudes.Len()
+	default:
+		magnitudes, _ = magnitudes.Max(1)
+		shape[0] = magnitudes.Len()
+	}
+	amax := magnitudes.Cast(Float32).Clamp(float8Smallest, math.Inf(1))
+	scale := t.full(amax.hdr(), float64(o.format.Max())).tensor().Div(amax)
+	scaled := o.x.Cast(Float32).Mul(scale.Reshape(shape[:]...))
+	y = t.NewLike(scaled)
+	args := t.Args(OpRound8, Float32).Out(y).In(scaled)
+	args.I[0] = int(o.format)
+	t.Launch()
+	return y, scale.Recip()
+}
