@@ -21,6 +21,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/internal/reliability"
 )
 
 // console collects the output of a job.
@@ -261,7 +263,7 @@ func TestRing(t *testing.T) {
 			for _, want := range tc.want {
 				assert.Regexp(t, want, text)
 			}
-			assert.Less(t, time.Since(start), 6*time.Second)
+			assert.Less(t, time.Since(start), 4*time.Second+reliability.Slack)
 			pids := out.pids("pid")
 			require.Len(t, pids, tc.ranks)
 			requireGone(t, pids)
@@ -281,7 +283,7 @@ func TestStopped(t *testing.T) {
 	t.Logf("%v\n%s", time.Since(start), text)
 	assert.Regexp(t, `^rank 1 \(pid \d+\) failed, as rank 0 saw it: rank 1: .*timeout`, text)
 	assert.Regexp(t, `and 1 rank failed because of it\nrank 1 \(pid \d+\) did not end by itself and was killed; its last heartbeat was \d\.\d s before that$`, text)
-	assert.Less(t, time.Since(start), 6*time.Second)
+	assert.Less(t, time.Since(start), 4*time.Second+reliability.Slack)
 	requireGone(t, out.pids("pid"))
 }
 

@@ -29,9 +29,8 @@ func TestNodeOfAnotherVersion(t *testing.T) {
 		}
 	}()
 	c := Config{Rendezvous: l.Addr().String(), JoinTimeout: 10 * time.Second}
-	begin := time.Now()
 	_, _, err = dial(t.Context(), &c, hello{Node: 1})
 	assert.ErrorIs(t, err, identity.ErrVersion)
 	assert.NotContains(t, err.Error(), "secret")
-	assert.Less(t, time.Since(begin), 5*time.Second)
+	assert.NotContains(t, err.Error(), "cannot join within", "it did not try again")
 }

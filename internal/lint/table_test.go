@@ -16,7 +16,7 @@ type row struct {
 var engine = row{own: "tensor dist/backend dist/algo internal/...", others: "golang.org/x/sys"}
 
 // testOnly is what every package's own tests may import.
-const testOnly = "github.com/stretchr/testify " + modulePath + "/tensor/tensortest"
+const testOnly = "github.com/stretchr/testify " + modulePath + "/tensor/tensortest " + modulePath + "/internal/reliability"
 
 // table is the direction of imports. Rows may stand here before their package
 // exists. External test packages (package x_test) are exempt. A key that ends
