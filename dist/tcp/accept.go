@@ -28,5 +28,5 @@ func (rv *rendezvous) newAcceptor(l net.Listener, answer func(h hello, c *tls.Co
 
 // filesFor is how many descriptors a rank needs, in words.
 func filesFor(size int) string {
-	return fmt.Sprintf("about %d for the connections to the other ranks", (size-1)*(1+2*streams))
+	return fmt.Sprintf("about %d for the connections to the other ranks", 3*(size-1))
 }

@@ -8,20 +8,19 @@ import (
 	"time"
 )
 
-// dialData makes the data connections of l: first those for data to the peer, then those for data from it.
+// dialData makes the data connections of l: first the one for data to the peer, then the one for data from it.
 func (rv *rendezvous) dialData(ctx context.Context, l *link, addr string) error {
 	h := rv.hello(false)
 	var err error
 	if h.Token, err = l.token(); err != nil {
 		return err
 	}
-	n := rv.e.cfg.streams
-	for h.Data = 1; h.Data <= 2*n; h.Data++ {
+	for _, h.Data = range [...]int{dataIn, dataOut} {
 		c, _, err := dial(ctx, rv.conf, addr, l.peer, h)
 		if err != nil {
 			return err
 		}
-		if err := rv.attach(l, c, h.Data <= n, (h.Data-1)%n); err != nil {
+		if err := rv.attach(l, c, h.Data == dataIn); err != nil {
 			return err
 		}
 	}
@@ -29,10 +28,10 @@ func (rv *rendezvous) dialData(ctx context.Context, l *link, addr string) error 
 }
 
 // attach adds a data connection to l.
-func (rv *rendezvous) attach(l *link, c *tls.Conn, out bool, i int) error {
+func (rv *rendezvous) attach(l *link, c *tls.Conn, out bool) error {
 	w, err := newDataWire(l, c, rv.e.cfg.Plain)
 	if err == nil {
-		err = l.attach(w, out, i)
+		err = l.attach(w, out)
 	}
 	if err != nil {
 		c.NetConn().Close()
@@ -43,11 +42,11 @@ func (rv *rendezvous) attach(l *link, c *tls.Conn, out bool, i int) error {
 }
 
 // acceptData is the answer to the hello of a data connection. The token shows that it comes from the very process at the
-// other end of the link; its number, that the link has none like it.
+// other end of the link.
 func (rv *rendezvous) acceptData(h hello, c *tls.Conn) error {
 	rv.mu.Lock()
 	var l *link
-	if h.Rank >= 0 && h.Rank < len(rv.e.links) && h.Data <= 2*rv.e.cfg.streams {
+	if h.Rank >= 0 && h.Rank < len(rv.e.links) && h.Data <= dataOut {
 		l = rv.e.links[h.Rank]
 	}
 	rv.mu.Unlock()
@@ -73,6 +72,5 @@ func (rv *rendezvous) acceptData(h hello, c *tls.Conn) error {
 		c.NetConn().Close()
 		return nil // the dialer finds out, and dials again
 	}
-	n := rv.e.cfg.streams
-	return rv.attach(l, c, h.Data > n, (h.Data-1)%n)
+	return rv.attach(l, c, h.Data == dataOut)
 }

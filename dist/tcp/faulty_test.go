@@ -20,9 +20,9 @@ import (
 
 // Lines says how Connected connects two ranks.
 type Lines struct {
-	Secret  []byte // the connections are encrypted; nil: they are not
-	Streams int    // data connections each way, besides the one for control; they need a secret
-	Plain   bool   // what the data connections carry is not encrypted all the same
+	Secret []byte // the connections are encrypted; nil: they are not
+	Data   bool   // there is a data connection each way, besides the one for control; they need a secret
+	Plain  bool   // what the data connections carry is not encrypted all the same
 }
 
 // Connected returns engines of n ranks that never met: each pair is connected by what wire returns, one connection after
@@ -30,7 +30,7 @@ type Lines struct {
 func Connected(n int, timeout time.Duration, lines Lines, wire func(low, high int) (net.Conn, net.Conn)) ([]*Engine, error) {
 	engines := make([]*Engine, n)
 	for r := range engines {
-		engines[r] = newEngine(Config{Rank: r, Size: n, Timeout: timeout, Plain: lines.Plain, streams: lines.Streams}, who(r))
+		engines[r] = newEngine(Config{Rank: r, Size: n, Timeout: timeout, Plain: lines.Plain}, who(r))
 	}
 	for high := range n {
 		for low := range high {
@@ -63,16 +63,16 @@ func (lines *Lines) connect(a, b *Engine, wire func(low, high int) (net.Conn, ne
 	}
 	there, back := newLink(a, who(high), tlsTo), newLink(b, who(low), tlsFrom)
 	a.links[high], b.links[low] = there, back
-	if lines.Streams == 0 {
+	if !lines.Data {
 		return nil
 	}
 	there.expect()
 	back.expect()
-	for k := range 2 * lines.Streams {
+	for k := range 2 {
 		to, from := wire(low, high)
 		tlsTo, tlsFrom, err := encrypted(newTLSConn(to), newTLSConn(from), lines.Secret)
 		if err == nil {
-			err = errors.Join(lines.attach(there, tlsTo, k%2 == 0, k/2), lines.attach(back, tlsFrom, k%2 == 1, k/2))
+			err = errors.Join(lines.attach(there, tlsTo, k == 0), lines.attach(back, tlsFrom, k == 1))
 		}
 		if err != nil {
 			return err
@@ -81,12 +81,12 @@ func (lines *Lines) connect(a, b *Engine, wire func(low, high int) (net.Conn, ne
 	return nil
 }
 
-func (lines *Lines) attach(l *link, c *tls.Conn, out bool, i int) error {
+func (lines *Lines) attach(l *link, c *tls.Conn, out bool) error {
 	w, err := newDataWire(l, c, lines.Plain)
 	if err != nil {
 		return err
 	}
-	return l.attach(w, out, i)
+	return l.attach(w, out)
 }
 
 func who(rank int) member {
@@ -163,7 +163,7 @@ func TestFrameFaults(t *testing.T) {
 func TestFaultsBelowTLS(t *testing.T) {
 	for kind := range faultnet.Kind(faultnet.NumKinds) {
 		t.Run(kind.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { faultBelow(t, kind, 0) })
+			synctest.Test(t, func(t *testing.T) { faultBelow(t, kind, false) })
 		})
 	}
 }
@@ -173,20 +173,23 @@ func TestFaultsBelowTLS(t *testing.T) {
 func TestFaultsBelowBoxes(t *testing.T) {
 	for _, kind := range []faultnet.Kind{faultnet.Duplicate, faultnet.Corrupt, faultnet.Cut} {
 		t.Run(kind.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { faultBelow(t, kind, 1) })
+			synctest.Test(t, func(t *testing.T) { faultBelow(t, kind, true) })
 		})
 	}
 }
 
-func faultBelow(t *testing.T, kind faultnet.Kind, streams int) {
+func faultBelow(t *testing.T, kind faultnet.Kind, data bool) {
 	var all started
 	all.Add(2)
 	var hit bool
 	plan := faultnet.Plan{Seed: 1, Fault: &faultnet.Fault{Kind: kind, At: 6}, Hit: func() { hit = true; all.Wait() }} // behind the handshake
-	made := 0
-	engines, err := Connected(3, 2*time.Second, Lines{Secret: testSecret, Streams: streams}, func(low, high int) (net.Conn, net.Conn) {
+	made, faulty := 0, 1                                                                                              // the connection that carries rank 0's data
+	if data {
+		faulty = 2
+	}
+	engines, err := Connected(3, 2*time.Second, Lines{Secret: testSecret, Data: data}, func(low, high int) (net.Conn, net.Conn) {
 		if low+high == 1 {
-			if made++; made == 1+streams { // the one that carries rank 0's data
+			if made++; made == faulty {
 				return faultnet.Pair(plan, faultnet.Plan{})
 			}
 		}

@@ -15,7 +15,7 @@ import (
 //	0  magic "RNGO"     8  generation                    24  group              48  bytes of the whole message
 //	4  version         12  CRC-32C of the header         32  sequence number    56  fingerprint
 //	5  type            16  bytes in this frame           40  which message of this operation and tag
-//	6  operation       20  CRC-32C of the payload        44  where it begins in the message, in units of 64 KiB
+//	6  operation       20  CRC-32C of the payload        44  which frame of the message: all but the last are full
 //	7  tag
 //
 // On a connection that does not detect errors itself (one without TLS), frames have checksums: the payload has a checksum, and
@@ -24,7 +24,6 @@ import (
 const (
 	headerBytes = 64
 	maxPayload  = 256 << 10 // of one frame; longer messages take several
-	partUnit    = 64 << 10  // frames of a message begin at multiples of this
 	magic       = 'R' | 'N'<<8 | 'G'<<16 | 'O'<<24
 	version     = 2
 )
@@ -63,7 +62,7 @@ type header struct {
 	seq    uint64
 	tag    uint8
 	nth    uint32 // message of this operation with this tag
-	part   uint32 // where it begins in the message, in units of partUnit
+	part   uint32 // which frame of the message, from 0
 	total  uint64 // of the message's payload; credit: bytes taken; query and status: number of the question
 	print  uint64
 }
@@ -129,4 +128,4 @@ func (h *header) parse(b []byte, number uint32) error {
 }
 
 // at returns where the payload begins in the message.
-func (h *header) at() uint64 { return uint64(h.part) * partUnit }
+func (h *header) at() uint64 { return uint64(h.part) * maxPayload }

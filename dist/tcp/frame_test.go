@@ -98,7 +98,7 @@ func playData(t *testing.T, conf *tls.Config, addr string, c *tls.Conn, h hello)
 	h.Token, err = newLink(newEngine(Config{}, member{}), member{}, c).token()
 	require.NoError(t, err)
 	var out []*tls.Conn
-	for h.Data = 1; h.Data <= 2*streams; h.Data++ {
+	for _, h.Data = range [...]int{dataIn, dataOut} {
 		d, _, err := dialOnce(t.Context(), conf, addr, h)
 		require.NoError(t, err)
 		out = append(out, d)

@@ -191,7 +191,7 @@ func (g *group) comparePending(p *pipe, seq, fingerprint uint64) {
 // checkFirst compares the first frame of each operation with this rank's own view of it. Nobody has to ask for the message:
 // two ranks that disagree may well wait for something else.
 func (g *group) checkFirst(p *pipe, h *header) (first bool) {
-	if h.seq <= p.begun.Load() || h.part > 0 { // later parts may overtake
+	if h.seq <= p.begun.Load() || h.part > 0 {
 		return false
 	}
 	g.mu.Lock()

@@ -38,7 +38,7 @@ func TestDataConnectionNeedsToken(t *testing.T) {
 	const belongs = "does not belong to the one that is there"
 	assert.ErrorContains(t, dialData(1, 1, ""), belongs)
 	assert.ErrorContains(t, dialData(1, 1, token[:len(token)-1]+"x"), belongs)
-	for _, h := range [][2]int{{0, 1}, {-1, 1}, {2, 1}, {1, 2*streams + 1}} {
+	for _, h := range [][2]int{{0, 1}, {-1, 1}, {2, 1}, {1, dataOut + 1}} {
 		assert.ErrorContains(t, dialData(h[0], h[1], token), "expects no data connection", "%v", h)
 	}
 	data := playData(t, conf, cs[0].Addr, c, me)

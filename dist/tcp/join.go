@@ -38,7 +38,6 @@ type Config struct {
 	// NoShared makes ranks of one host use sockets, not shared memory. One rank that sets it decides for all of its host.
 	NoShared bool
 
-	streams int    // data connections to each peer
 	machine string // for tests: the name of the host that this rank is said to be on
 	// lookup returns the addresses of a host; tests have hosts of their own.
 	lookup func(ctx context.Context, host string) ([]string, error)
@@ -101,9 +100,6 @@ func (c *Config) complete() error {
 	}
 	if c.Host == "" {
 		c.Host, _ = os.Hostname()
-	}
-	if c.streams == 0 {
-		c.streams = streams
 	}
 	if c.lookup == nil {
 		c.lookup = net.DefaultResolver.LookupHost

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -36,19 +35,16 @@ func (m member) String() string {
 
 func (m member) where() string { return fmt.Sprintf("%s, pid %d", m.Host, m.PID) }
 
-// streams is how many connections carry data from one rank to another, besides the control connection. Each carries it in
-// one direction only: over loopback two connections, one each way, move twice the bytes of one that is used both ways.
-const streams = 1
-
-// link is the connection to one peer: one for control, and some for data. Workers write their data themselves. What a
+// link is the connection to one peer: one for control, and one for data in each direction. Over loopback these two move twice
+// the bytes of one that is used both ways. Workers write their data themselves. What a
 // reader has to say goes through post and is written to the control connection by a goroutine of its own: a reader that
 // waited for a write could deadlock with its peer.
 type link struct {
 	e    *Engine
 	peer member
-	main *wire   // for control
-	out  []*wire // for data to the peer; main, where there are no others
-	in   []*wire // for data from the peer
+	main *wire // for control
+	out  *wire // for data to the peer
+	in   *wire // for data from the peer
 
 	cmu     sync.Mutex
 	posts   []byte // posted frames
@@ -73,7 +69,7 @@ type link struct {
 func newLink(e *Engine, peer member, conn net.Conn) *link {
 	l := &link{e: e, peer: peer, posted: make(chan struct{}, 1), peerDone: make(chan struct{})}
 	l.main = newWire(l, conn)
-	l.out = []*wire{l.main}
+	l.out, l.in = l.main, l.main
 	l.open.Store(1)
 	l.heard.Store(e.now())
 	return l
@@ -81,9 +77,8 @@ func newLink(e *Engine, peer member, conn net.Conn) *link {
 
 // expect prepares for data connections of their own.
 func (l *link) expect() {
-	n := l.e.cfg.streams
-	l.out, l.in = make([]*wire, n), make([]*wire, n)
-	l.open.Store(1 + int32(n))
+	l.out, l.in = nil, nil
+	l.open.Store(2)
 }
 
 // token is what only the two ends of the control connection know.
@@ -101,7 +96,7 @@ func (l *link) token() (string, error) {
 func (l *link) complete() bool {
 	l.cmu.Lock()
 	defer l.cmu.Unlock()
-	return !slices.Contains(l.out, nil) && !slices.Contains(l.in, nil)
+	return l.out != nil && l.in != nil
 }
 
 // start begins to read and to write posted frames.
@@ -115,12 +110,12 @@ var errClosing = errors.New("tcp: the link is closing")
 
 // attach adds a data connection. It returns errClosing when the link was found lost meanwhile. A peer that has done all it
 // wanted and left is not lost: nothing more is sent to it, but it was here.
-func (l *link) attach(w *wire, out bool, i int) error {
+func (l *link) attach(w *wire, out bool) error {
 	l.cmu.Lock()
 	defer l.cmu.Unlock()
-	at := &l.in[i]
+	at := &l.in
 	if out {
-		at = &l.out[i]
+		at = &l.out
 	}
 	closed := l.closing && out && l.closed.Load()
 	switch {
@@ -187,11 +182,9 @@ func (l *link) each(fn func(w *wire)) {
 	l.cmu.Lock()
 	defer l.cmu.Unlock()
 	fn(l.main)
-	for _, list := range [2][]*wire{l.out, l.in} {
-		for _, w := range list {
-			if w != nil && w != l.main {
-				fn(w)
-			}
+	for _, w := range [...]*wire{l.out, l.in} {
+		if w != nil && w != l.main {
+			fn(w)
 		}
 	}
 }
@@ -287,13 +280,11 @@ func (l *link) readFrames(w *wire) error {
 func (l *link) sayGoodbye() {
 	h := header{typ: frameGoodbye, gen: l.e.cfg.Gen}
 	l.post(&h, nil)
-	for _, w := range l.out {
-		if w != nil && w != l.main {
-			l.e.wg.Go(func() { // the worker of a failed group may still be writing
-				if err := w.write(&h, nil); err != nil {
-					l.failed(err)
-				}
-			})
-		}
+	if w := l.out; w != nil && w != l.main {
+		l.e.wg.Go(func() { // the worker of a failed group may still be writing
+			if err := w.write(&h, nil); err != nil {
+				l.failed(err)
+			}
+		})
 	}
 }

@@ -9,6 +9,12 @@ import (
 
 // The messages of the rendezvous are frames with JSON.
 
+// The data connections of a link, as the rank sees them that accepts: one carries data to it, the other data from it.
+const (
+	dataIn  = 1
+	dataOut = 2
+)
+
 // hello is the payload of frameHello and frameWelcome.
 type hello struct {
 	member
@@ -16,7 +22,7 @@ type hello struct {
 	Gen   uint32
 	Plain bool   // encryption is off
 	Mesh  bool   // after the table: a connection between two ranks other than rank 0
-	Data  int    // 1 and up: a data connection of a link that is there; the first ones are for data to the one who accepts
+	Data  int    // 0 for a control connection; dataIn or dataOut
 	Token string // of that link, which only its two ends know
 }
 

@@ -10,13 +10,14 @@ import (
 	"github.com/ringo-ml/ringo/dist/backend"
 )
 
-// Flow control is by credit, without a round trip: a sender may have so many bytes on the way that the receiver has not
-// taken yet, headers included. What arrives before anyone asked for it is buffered within that bound, so the reader of
-// a connection never waits for a worker, and one group never holds up another.
+// Flow control is by credit. A sender may have a window of bytes on the way, headers included, that the receiver has not taken
+// yet. The receiver buffers at most a window of each peer and group for messages that nobody has asked for. So the reader of a
+// connection never waits for a worker, and one group never holds up another.
+//
+// The window holds backend.Depth small messages. At a latency of 1 ms each way it allows about 2 GB/s a peer and group.
 const (
-	smallMessage = 64 << 10 // up to this size, Send does not wait for the receiver, within smallWindow
-	smallWindow  = backend.Depth * (smallMessage + headerBytes)
-	largeWindow  = 1024 << 10
+	smallMessage = 64 << 10 // Depth messages of this size are sent without waiting for the receiver
+	window       = backend.Depth * (smallMessage + headerBytes)
 	maxTags      = 8
 	creditStep   = 256 << 10 // the receiver reports what it took in steps of this
 )
@@ -32,11 +33,9 @@ type pipe struct {
 	last   uint64
 	forced string // the algorithm for which the peer opens the group over messages, though there is shared memory
 
-	received, sent messageNumbers        // the worker's
-	lent           *buffer               // the worker's, until it takes the next one or ends the operation
-	beside         sync.WaitGroup        // frames that are written on other connections
-	failed         atomic.Pointer[error] // the first of them that could not be
-	begun          atomic.Uint64         // last operation that the peer has sent something for
+	received, sent messageNumbers // the worker's
+	lent           *buffer        // the worker's, until it takes the next one or ends the operation
+	begun          atomic.Uint64  // last operation that the peer has sent something for
 
 	mu     sync.Mutex
 	cond   sync.Cond // the worker waits here
@@ -295,7 +294,7 @@ func (p *pipe) checkRoom(h *header) error {
 	n := cost(int(h.length))
 	switch {
 	case p.err != nil:
-	case p.queued+n > smallWindow+maxPayload:
+	case p.queued+n > window+maxPayload:
 		return errors.New("sent more than its window")
 	case !p.opened && p.link.early.Load()+int64(n) > earlyMax:
 		return fmt.Errorf("sent more than %d MiB to groups that are not opened here", earlyMax>>20)

@@ -63,14 +63,16 @@ func (w *wires) encrypt(rng *rand.Rand) {
 	if rng.IntN(6) > 0 {
 		return
 	}
-	w.lines = tcp.Lines{Secret: make([]byte, tcp.SecretBytes), Streams: rng.IntN(3), Plain: rng.IntN(2) == 0}
-	w.victim = rng.IntN(1 + 2*w.lines.Streams)
+	w.lines = tcp.Lines{Secret: make([]byte, tcp.SecretBytes), Data: rng.IntN(3) > 0, Plain: rng.IntN(2) == 0}
+	if w.lines.Data {
+		w.victim = rng.IntN(3)
+	}
 	for _, plan := range w.plans {
 		if plan.Fault != nil {
 			plan.Fault.At += handshake
 		}
 	}
-	w.text += fmt.Sprintf("; TLS, %d data connections each way, plain %v; the fault is on connection %d", w.lines.Streams, w.lines.Plain, w.victim)
+	w.text += fmt.Sprintf("; TLS, data connections %v, plain %v; the fault is on connection %d", w.lines.Data, w.lines.Plain, w.victim)
 }
 
 func (w *wires) connect(low, high int) (net.Conn, net.Conn) {

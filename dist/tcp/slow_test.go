@@ -51,7 +51,7 @@ func TestSlowTransferIsNoFailure(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				engines, err := tcp.Connected(3, 20*time.Second, tcp.Lines{Secret: make([]byte, tcp.SecretBytes), Streams: 1}, slowly(2<<20))
+				engines, err := tcp.Connected(3, 20*time.Second, tcp.Lines{Secret: make([]byte, tcp.SecretBytes), Data: true}, slowly(2<<20))
 				require.NoError(t, err)
 				begin := time.Now()
 				require.NoError(t, runProcesses(dist.Config{Threads: 1, Log: io.Discard}, engines, func(r *dist.Rank) error {

@@ -16,34 +16,32 @@ import (
 	"github.com/ringo-ml/ringo/internal/netns"
 )
 
-// BenchmarkStreams all-reduces b.N times between two hosts, with so many connections for data each way, latency each way and bytes. It
-// needs root: go test ./dist/tcp -run '^$' -bench Streams -benchtime 20x.
-func BenchmarkStreams(b *testing.B) {
+// BenchmarkBetweenHosts all-reduces b.N times between two hosts with a latency each way and so many bytes. It needs root:
+// go test ./dist/tcp -run '^$' -bench BetweenHosts -benchtime 20x.
+func BenchmarkBetweenHosts(b *testing.B) {
 	for _, ms := range []int{0, 1, 10} {
 		for _, plain := range []bool{false, true} {
 			for _, bytes := range []int{1 << 20, 64 << 20} {
-				for _, streams := range []int{1, 2, 4} {
-					b.Run(fmt.Sprintf("delay=%dms/plain=%v/bytes=%d/streams=%d", ms, plain, bytes, streams), func(b *testing.B) {
-						hosts := netns.New(b, 2)
-						if ms > 0 {
-							hosts = netns.NewSlow(b, time.Duration(ms)*time.Millisecond, 4<<30)
-						}
-						b.ReportMetric(betweenHosts(b, hosts, fmt.Sprint(streams, plain, bytes, b.N)), "median-ms")
-						b.ReportMetric(0, "ns/op")
-					})
-				}
+				b.Run(fmt.Sprintf("delay=%dms/plain=%v/bytes=%d", ms, plain, bytes), func(b *testing.B) {
+					hosts := netns.New(b, 2)
+					if ms > 0 {
+						hosts = netns.NewSlow(b, time.Duration(ms)*time.Millisecond, 4<<30)
+					}
+					b.ReportMetric(betweenHosts(b, hosts, fmt.Sprint(plain, bytes, b.N)), "median-ms")
+					b.ReportMetric(0, "ns/op")
+				})
 			}
 		}
 	}
 }
 
-// betweenHosts runs TestHelperStreams on two hosts and returns what rank 0 measured.
+// betweenHosts runs TestHelperBetweenHosts on two hosts and returns what rank 0 measured.
 func betweenHosts(b *testing.B, hosts []*netns.Host, what string) (ms float64) {
 	var out strings.Builder
 	cmds := make([]*exec.Cmd, len(hosts))
 	for r, h := range hosts {
-		cmds[r] = h.Command(os.Args[0], "-test.run=^TestHelperStreams$", "-test.v")
-		cmds[r].Env = append(os.Environ(), fmt.Sprintf("RINGO_TEST_STREAMS=%d %s %s %s", r, hosts[0].Addr, h.Addr, what))
+		cmds[r] = h.Command(os.Args[0], "-test.run=^TestHelperBetweenHosts$", "-test.v")
+		cmds[r].Env = append(os.Environ(), fmt.Sprintf("RINGO_TEST_BETWEEN_HOSTS=%d %s %s %s", r, hosts[0].Addr, h.Addr, what))
 		cmds[r].Stderr = os.Stderr
 	}
 	cmds[0].Stdout = &out
@@ -59,16 +57,16 @@ func betweenHosts(b *testing.B, hosts []*netns.Host, what string) (ms float64) {
 	return ms
 }
 
-// TestHelperStreams is a rank of BenchmarkStreams.
-func TestHelperStreams(t *testing.T) {
-	what := os.Getenv("RINGO_TEST_STREAMS")
+// TestHelperBetweenHosts is a rank of BenchmarkBetweenHosts.
+func TestHelperBetweenHosts(t *testing.T) {
+	what := os.Getenv("RINGO_TEST_BETWEEN_HOSTS")
 	if what == "" {
 		return // run as a test of its own, there is nothing to do
 	}
 	c := Config{Size: 2, Secret: testSecret, Job: "test", NoShared: true, Timeout: time.Minute}
 	var zero string
 	var bytes, times int
-	_, err := fmt.Sscan(what, &c.Rank, &zero, &c.Bind, &c.streams, &c.Plain, &bytes, &times)
+	_, err := fmt.Sscan(what, &c.Rank, &zero, &c.Bind, &c.Plain, &bytes, &times)
 	require.NoError(t, err)
 	c.Addr = net.JoinHostPort(zero, "29500")
 	e, err := Join(t.Context(), c)
