@@ -13,7 +13,7 @@ import (
 )
 
 // comm is one rank's communication: its engine, all its lanes, and who drives them. Waiting for any operation drives
-// every lane of the rank, in turns: two ranks that wait for two groups in different order would otherwise wait for each
+// every lane of the rank, in turns. Otherwise two ranks that wait for two groups in different order would wait for each
 // other for ever. When two goroutines of a rank wait (for different groups), one sleeps in the engine and the other on
 // its lane, to be woken by the first.
 type comm struct {

@@ -18,7 +18,8 @@ type deadlineTimer struct {
 	ctx   *deadlineContext
 }
 
-// deadlineContext is the context.Context of an alarm until it rings. One that ended stays so: what was derived from it may look late.
+// deadlineContext is the context.Context of a deadlineTimer until it fires. After that it stays ended: a context that was derived
+// from it may look at it late.
 type deadlineContext struct {
 	done chan struct{}
 	over atomic.Bool
@@ -70,7 +71,7 @@ func (t *deadlineTimer) clear() {
 	t.at = time.Time{}
 }
 
-// stop ends the alarm for good.
+// stop ends the timer for ever.
 func (t *deadlineTimer) stop() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

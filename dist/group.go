@@ -17,8 +17,8 @@ import (
 // rank, not the same one at the same time.
 //
 // Operations of one rank that touch the same memory take effect in the order in which they are issued, on one group or on
-// several, Send and Recv too, as on a CUDA stream. So a chain of operations on one tensor needs one Wait, the last. What does
-// not overlap, or is only read, goes side by side. The call that issues an operation waits for the earlier ones that it
+// several, Send and Recv too, as on a CUDA stream. So a chain of operations on one tensor needs one Wait, the last. Operations that do
+// not overlap, or only read, run at the same time. The call that issues an operation waits for the earlier ones that it
 // depends on; where operations run on the device, the device waits, and with it what is computed later. If one of them has
 // failed, and nobody has seen it yet, the new operation and its group fail with it. Ranks must not give such operations on two groups in different
 // orders: each would wait for the other until the timeout.

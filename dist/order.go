@@ -6,11 +6,11 @@ import (
 	"github.com/ringo-ml/ringo/dist/backend"
 )
 
-// Operations of one rank that touch the same memory take effect in the order in which they were issued. Engines do not care
-// for it: some read an input as soon as it is posted, each lane goes its own way, and peers write into outputs. So an
-// operation waits, before an engine gets it, for those in flight whose result it reads or overwrites, and for those that
-// still read what it overwrites. Two that only read the same memory go side by side. Where the device can wait in place of
-// the host, it does (backend.Orderer): then later computing waits too.
+// Operations of one rank that touch the same memory take effect in the order in which they were issued. Engines do not
+// guarantee this: some read an input as soon as it is posted, lanes are independent, and peers write into outputs. So before an
+// engine gets an operation, the operation waits for those in flight whose result it reads or overwrites, and for those that still
+// read what it overwrites. Two operations that only read the same memory run at the same time. If the device can wait instead of
+// the host, it does (backend.Orderer). Then later computation waits, too.
 
 // span is memory from address lo up to hi. The zero value is empty.
 type span struct{ lo, hi uintptr }

@@ -8,10 +8,10 @@ import (
 	"github.com/ringo-ml/ringo/dist/backend"
 )
 
-// progressInterval is how often a rank that waits looks whether bytes have moved: so well it knows when they last did.
+// progressInterval is how often a rank that waits checks whether bytes have moved.
 const progressInterval = 50 * time.Millisecond
 
-// arm sets the alarm of by for the timeout after the last sign of life of l, or for the next look.
+// arm sets the deadline of by for the timeout after the last sign of life of l, or for the next look.
 func (l *lane) arm(by *lane) context.Context {
 	l.noteProgress()
 	return by.deadline.set(min(l.timeLeft(), progressInterval))
@@ -52,8 +52,8 @@ func (l *lane) bytesMoved() uint64 {
 	return n
 }
 
-// expire is called when the alarm that by waits with rang: it fails the group unless there was a sign of life. It looks once
-// more: this process may have been stopped, and what came meanwhile came in time.
+// expire is called when the deadline that by waits with is over. It fails the group unless there was a sign of life. It checks
+// once more, because this process may have been stopped, and messages may have come in time.
 func (l *lane) expire(by *lane) {
 	if l.c.drive(); l.idle() {
 		return

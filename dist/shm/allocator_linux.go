@@ -88,7 +88,7 @@ func (a *allocator) release(off int) error {
 	return nil
 }
 
-// close unmaps the segment: when nothing of it is reachable any more, should there be spans that were not given back.
+// close unmaps the segment: at once, or, if some spans were not given back, when none of it is reachable.
 func (a *allocator) close() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -112,7 +112,7 @@ func (a *allocator) shared(off, n int) bool {
 }
 
 // isolate takes the pages of a range away from the peers: this rank keeps its data at the same addresses, in memory of its
-// own. What a peer that was stopped in the middle of a write does later, it does to pages that nobody looks at. The span
+// own. If a peer was stopped in the middle of a write, it writes later to pages that nobody reads. The span
 // around it is never handed out again.
 func (a *allocator) isolate(off, n int) error {
 	lo, hi := off&^(pageBytes-1), (off+n+pageBytes-1)&^(pageBytes-1)

@@ -65,7 +65,7 @@ func (b *doorbell) ring() {
 	}
 }
 
-// forceRing is ring, even when a peer that died has left the bell rung without waking anybody.
+// forceRing is ring for the case that a peer has died after it set the state, before it woke anybody.
 func (b *doorbell) forceRing() {
 	b.state.Store(signaled)
 	b.token()

@@ -10,8 +10,8 @@ import (
 	"github.com/ringo-ml/ringo/dist/backend"
 )
 
-// abortGrace is how long a peer may take to stop touching memory after an abort: it looks after each block. One that takes
-// longer is stopped, and the memory that it could still write to is taken away from it.
+// abortGrace is how long a peer may take to stop touching memory after an abort: it checks after each block. A peer that
+// takes longer is stopped. The memory that it could still write to is then replaced.
 const abortGrace = 100 * time.Millisecond
 
 // End is one rank's end of a group: algo.Direct, and the window that it runs over. Post, Step and Close are for one

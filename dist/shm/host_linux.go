@@ -243,7 +243,7 @@ type closedGroup struct {
 	notified []bool // who knows that this rank looks at its block no more
 }
 
-// retire closes e. The block of a failed group is kept as long as the rank lives: who knows what a stopped peer still does.
+// retire closes e. The block of a failed group is kept as long as the rank lives: a stopped peer may still use it.
 func (h *Host) retire(e *End) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -10,8 +10,8 @@ func (e *Engine) period() time.Duration {
 	return min(max(e.cfg.Timeout/4, time.Millisecond), 10*time.Second)
 }
 
-// watch sends signs of life, gives up peers that send none, and doubts those that are waited for. It begins at a time that
-// the caller took: this process may be stopped before the goroutine runs.
+// watch sends signs of life, gives up peers that send none, and checks for stalls. The caller
+// gives the time at which it begins, because this process may be stopped before the goroutine runs.
 func (e *Engine) watch(began int64) {
 	defer e.wg.Done()
 	period := e.period()
@@ -101,9 +101,8 @@ func (e *Engine) Finish() {
 	}
 }
 
-// disconnect says goodbye, waits until the others have read it, and closes the connections: to close while a slow line still
-// carries data would lose it. A peer that gives no sign of life is given up as ever. After a failure there is no data to
-// save.
+// disconnect says goodbye, waits until the others have read it, and closes the connections. To close earlier would lose data
+// that is still on a slow line. A peer that gives no sign of life is given up. After a failure there is no data to save.
 func (e *Engine) disconnect(failed bool) {
 	var end <-chan time.Time
 	if failed {

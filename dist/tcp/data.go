@@ -41,8 +41,8 @@ func (rv *rendezvous) attach(l *link, c *tls.Conn, out bool) error {
 	return nil
 }
 
-// acceptData is the answer to the hello of a data connection. The token shows that it comes from the very process at the
-// other end of the link.
+// acceptData is the answer to the hello of a data connection. The token proves that it comes from the process at the other
+// end of the link.
 func (rv *rendezvous) acceptData(h hello, c *tls.Conn) error {
 	rv.mu.Lock()
 	var l *link

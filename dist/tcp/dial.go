@@ -15,9 +15,9 @@ import (
 
 var errMisrouted = errors.New("the connection was redirected")
 
-// dial connects to rank `to` and says hello, again and again until it is welcome, ctx ends or trying again is no use. All
-// ranks hold the same key, so whoever carries the bytes could lead this rank to another than it dialed: the Welcome, which
-// nobody can change, says who answered.
+// dial connects to rank `to` and says hello. It tries again until it is welcome, ctx ends, or another try cannot help. All
+// ranks hold the same key. So somebody in the network could redirect this connection to another rank. The Welcome, which nobody
+// else can change, says which rank has answered.
 func dial(ctx context.Context, conf *tls.Config, addr string, to member, me hello) (*tls.Conn, member, error) {
 	wait := 10 * time.Millisecond
 	for {

@@ -9,8 +9,8 @@ import (
 	"github.com/ringo-ml/ringo/dist/backend"
 )
 
-// writeGrace is how long a worker of a failed group may still be writing to a peer before somebody looks whether that peer is
-// alive: one that is reads.
+// writeGrace is how long a worker of a failed group may still write to a peer. Then somebody checks whether that peer is alive: a
+// peer that is alive reads.
 const writeGrace = 100 * time.Millisecond
 
 // lostError is the cause of a failure by which a rank was found to be lost: no word of its own.
@@ -32,9 +32,9 @@ func (g *group) fail(err error, tell bool) {
 	g.failWith(e, e, tell)
 }
 
-// receiveError ends the group with an error that a peer found. It is passed on: this rank may be gone before the others have read
-// it, and they must not take its leaving for the cause. Should this rank be the lost one, and alive after all, the others
-// go on without it.
+// receiveError ends the group with an error that a peer found. It is passed on. Otherwise this rank might leave
+// before the others have read the error, and they would take that for the cause. If this rank is the one that is reported as
+// lost, but is alive, the others go on without it.
 func (g *group) receiveError(e *backend.Error) {
 	here := *e
 	if lost := (*lostError)(nil); e.Rank == g.e.cfg.Rank && errors.As(e.Cause, &lost) {
@@ -72,8 +72,8 @@ func (g *group) failWith(e, others *backend.Error, tell bool) {
 	time.AfterFunc(writeGrace, func() { g.unblock(nil) })
 }
 
-// unblock frees a worker that is still writing to a peer that has not given a sign of life lately. One that has may be slow.
-// It looks twice: should this process have been stopped, it hears first what was said meanwhile.
+// unblock frees a worker that is still writing to a peer that has not given a sign of life lately. A peer that has given one may be
+// slow. It checks twice: if this process was stopped, it first reads what came meanwhile.
 func (g *group) unblock(silent *link) {
 	l := g.writing.Load()
 	switch {
@@ -254,8 +254,8 @@ func (g *group) receiveStatus(rank int, h *header) {
 	g.mu.Unlock()
 }
 
-// Suspects returns the ranks that operation seq waits for. Absent ones have not issued it. Stalled ones say nothing, or else
-// it is the one whose message this rank waits for.
+// Suspects returns the ranks that operation seq waits for. Absent ranks have not issued it. Stalled ranks do not
+// answer. If there are none of both, it is the rank whose message this rank waits for.
 func (g *group) Suspects(seq uint64) (absent, stalled []int) {
 	absent, stalled = g.ask(seq)
 	g.mu.Lock()
@@ -276,7 +276,8 @@ func (g *group) Suspects(seq uint64) (absent, stalled []int) {
 	return absent, stalled
 }
 
-// monitors reports whether operation seq is a MonitoredBarrier: whoever has not arrived did not, also one that does not answer.
+// monitors reports whether operation seq is a MonitoredBarrier: a rank that does not answer
+// counts as absent, too.
 func (g *group) monitors(seq uint64) bool {
 	return g.ops[seq%history].copy.Kind == backend.MonitoredBarrier
 }

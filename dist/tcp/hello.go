@@ -35,7 +35,7 @@ func (rv *rendezvous) acceptJoin(h hello, c *tls.Conn) error {
 	err := rv.failed
 	if err == nil {
 		if err = rv.checkHello(&h); err != nil && !rv.allHere {
-			rv.failed = err // nobody can tell who is right: the job does not start
+			rv.failed = err // it is unknown which rank is right, so the job does not start
 		}
 	}
 	if err != nil {
@@ -48,8 +48,8 @@ func (rv *rendezvous) acceptJoin(h hello, c *tls.Conn) error {
 	return nil
 }
 
-// awaitOldLink gives the connection that the rank had a moment to end: a rank that died may come again. When it is the same
-// process that comes again, because a handshake took it too long, that connection is ended here.
+// awaitOldLink gives the connection that the rank had a moment to end: a rank that died may join again. If the same
+// process joins again, because its handshake took too long, the old connection is closed here.
 func (rv *rendezvous) awaitOldLink(h *hello) {
 	rv.mu.Lock()
 	var l *link

@@ -108,8 +108,8 @@ func (l *link) start() {
 
 var errClosing = errors.New("tcp: the link is closing")
 
-// attach adds a data connection. It returns errClosing when the link was found lost meanwhile. A peer that has done all it
-// wanted and left is not lost: nothing more is sent to it, but it was here.
+// attach adds a data connection. It returns errClosing when the link was found lost meanwhile. A peer that has
+// ended its part and left is not lost: nothing more is sent to it.
 func (l *link) attach(w *wire, out bool) error {
 	l.cmu.Lock()
 	defer l.cmu.Unlock()
@@ -199,8 +199,8 @@ func (l *link) close() {
 	l.signalPosted()
 }
 
-// failed handles a write that failed, or the end of a data connection: the readers get a moment to find out why. The
-// peer's last frames say more than a broken pipe.
+// failed handles a write that failed, or the end of a data connection. The readers get some time to find the reason: the
+// peer's last frames say more than "broken pipe".
 func (l *link) failed(err error) {
 	l.cause.CompareAndSwap(nil, &err)
 	l.each(func(w *wire) { w.raw.SetReadDeadline(time.Now().Add(closeGrace)) })

@@ -9,8 +9,8 @@ import (
 	"github.com/ringo-ml/ringo/dist/backend"
 )
 
-// lost handles the end of a connection that was not announced: every group with that peer fails. Should the peer be
-// alive, it hears that the others go on without it.
+// lost handles the end of a connection that was not announced: every group with that peer fails. If the peer is
+// alive, it is told that the others go on without it.
 func (e *Engine) lost(l *link, cause error) {
 	l.lostOnce.Do(func() {
 		if e.onLost(l, cause) {
@@ -47,8 +47,8 @@ func (e *Engine) lost(l *link, cause error) {
 	})
 }
 
-// failGroups fails groups, those with an operation in flight first: a group that has none, such as the world while two of its
-// ranks exchange messages, gives the failure of a part of it that has one, or at least has had one.
+// failGroups fails groups, those with an operation in flight first. A group without one, such as the world while two of its
+// ranks exchange messages, reports the failure of a group below it that has an operation in flight, or has had one.
 func (e *Engine) failGroups(groups []*group, blame func(g *group) *backend.Error) {
 	busy, used := map[key]*backend.Error{}, map[key]*backend.Error{} // by parent
 	for _, g := range groups {
@@ -73,7 +73,7 @@ func (e *Engine) failGroups(groups []*group, blame func(g *group) *backend.Error
 	}
 }
 
-// tellLost is rank 0's word to those that may still be waiting to meet a rank that is lost: it will not come.
+// tellLost tells the ranks that may still wait for a lost rank in the rendezvous that it will not come. Only rank 0 does.
 func (e *Engine) tellLost(err error) {
 	if e.cfg.Rank != 0 {
 		return
@@ -85,8 +85,8 @@ func (e *Engine) tellLost(err error) {
 	}
 }
 
-// receiveReject handles a peer's word that it gives the job up. Rank 0's ends the rendezvous; to a rank that has met everyone it
-// says nothing new. Another's matters when its connection ends.
+// receiveReject handles a peer's message that it gives the job up. Rank 0's ends the rendezvous; a rank that is connected to all
+// others learns nothing new from it. The message of another rank is used when its connection ends.
 func (e *Engine) receiveReject(w *wire, h *header) error {
 	b, err := w.payload(h)
 	if err != nil {
@@ -156,7 +156,7 @@ func (e *Engine) groupsWith(l *link) []*group {
 	return out
 }
 
-// peerLeft handles the last goodbye: whoever still waits for the peer will wait in vain.
+// peerLeft handles the last goodbye: operations that still wait for the peer fail.
 func (e *Engine) peerLeft(l *link) {
 	l.closed.Store(true)
 	e.mu.Lock()

@@ -10,11 +10,11 @@ import (
 	"errors"
 )
 
-// The frames of an encrypted data connection are encrypted in records: the header is one record, the payload one for each recordPlain bytes. A record is
-// AES-128-GCM with a nonce that counts the records, as in a record of TLS 1.3, but four times as long and without a copy: it is
-// opened into the buffer that the message is for. The key comes from the TLS session in which both ends have shown who they
-// are (RFC 5705, RFC 8446 section 7.5), so it is known to nobody else and to no other connection; and a connection carries
-// frames in one direction only. A record that was changed, lost, repeated or moved does not open.
+// An encrypted data connection carries frames in records: one record for the header, and one for each recordPlain bytes of the
+// payload. A record is AES-128-GCM with a nonce that counts the records, as in TLS 1.3. It is four times as long as a record of
+// TLS, and is decrypted without a copy, into the buffer that the message is for. The key comes from the TLS session in which both
+// ends have proved who they are (RFC 5705, RFC 8446 section 7.5), so no other connection has it. A connection carries frames in
+// one direction only. A record that was changed, lost, repeated or moved does not decrypt.
 const (
 	recordPlain = 64 << 10 // of plain text
 	recordTag   = 16       // the tag

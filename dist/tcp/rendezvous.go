@@ -23,8 +23,8 @@ type rendezvous struct {
 	acceptor *acceptor.Acceptor
 
 	mu        sync.Mutex
-	allHere   bool          // everyone is here: nobody may come again
-	connected bool          // and connected: who leaves now is lost
+	allHere   bool          // everyone is here: no rank may join again
+	connected bool          // and connected: a rank that leaves now is lost
 	failed    error         // ends the rendezvous for everyone
 	rejected  int           // ranks that came too late for anything but failed
 	changed   chan struct{} // something to look at
@@ -158,8 +158,8 @@ func (rv *rendezvous) awaitLinks(ctx context.Context, ready func(*link) bool) er
 	}
 }
 
-// missing returns the ranks that are not connected yet. Once there is none, nobody comes any more, and once all connections
-// are complete, nobody goes.
+// missing returns the ranks that are not connected yet. When there is none, no rank may join any more. When all
+// connections are complete, a rank that leaves is lost.
 func (rv *rendezvous) missing(ready func(*link) bool) ([]int, error) {
 	rv.mu.Lock()
 	defer rv.mu.Unlock()
@@ -191,8 +191,8 @@ func (rv *rendezvous) links() []*link {
 	return out
 }
 
-// linkLost handles the end of a connection. At rank 0, the rank may come again until everyone is here; then it is lost. At other ranks, the
-// table is there, and who is lost does not come again; rank 0 is given a moment to say who was lost first.
+// linkLost handles the end of a connection. At rank 0, the rank may come again until everyone is here; then it is lost. Other ranks
+// have the table, and a lost rank does not come again. They wait a moment, because rank 0 may say who was lost first.
 func (rv *rendezvous) linkLost(l *link, cause error) bool {
 	rv.mu.Lock()
 	defer rv.mu.Unlock()

@@ -1,7 +1,8 @@
 package tcp
 
-// Ranks that gave different operations could all wait, and none of them send: whether they do depends on the algorithms. So a
-// rank that has waited for a message for some time tells its peer once what it waits for, and the peer compares.
+// If ranks issue different operations, all of them may wait for a message that nobody sends. Whether that happens depends on the
+// algorithms. So a rank that has waited for a message for some time tells its peer once which operation it waits for. The peer
+// compares it with its own.
 
 // waiting is the message that a worker waits for.
 type waiting struct {
@@ -11,7 +12,7 @@ type waiting struct {
 	nth  uint32
 }
 
-// checkStalls lets all groups look whether they still wait for what they waited for at the last look. groups is scratch.
+// checkStalls lets each group check whether it still waits for the same message as at the last check. groups is scratch.
 func (e *Engine) checkStalls(groups []*group) []*group {
 	groups = groups[:0]
 	e.mu.Lock()
