@@ -5,6 +5,8 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -230,10 +232,12 @@ func (c training) on(l training) training {
 	return l
 }
 
-// However ranks share tokens and experts, they train as one rank does.
+// However ranks share tokens and experts, they train as one rank does. Without RINGO_LONG=1 each router has every third layout, and each
+// layout some of the routers.
 func TestRanksEqualOne(t *testing.T) {
-	for name, router := range routers {
-		for _, capacity := range []float64{0, 0.9} {
+	for turn, name := range slices.Sorted(maps.Keys(routers)) {
+		router := routers[name]
+		for k, capacity := range []float64{0, 0.9} {
 			c := training{Config: moe.Config{Features: 5, Hidden: 6, Experts: 8, Router: router, Shared: 6, Balance: 0.1, Z: 0.1, Capacity: capacity}}
 			if router.Bias {
 				c.rate = 0.01
@@ -245,7 +249,10 @@ func TestRanksEqualOne(t *testing.T) {
 			require.NoError(t, err)
 			dropped := slices.ContainsFunc(want.loads, func(l moe.Load) bool { return l.Dropped > 0 })
 			require.Equal(t, capacity > 0, dropped)
-			for _, l := range layouts {
+			for i, l := range layouts {
+				if (i+turn+k)%3 > 0 && os.Getenv("RINGO_LONG") != "1" {
+					continue
+				}
 				t.Run(fmt.Sprintf("%s %g %v", name, capacity, l), func(t *testing.T) {
 					got, err := c.on(l).run()
 					require.NoError(t, err)

@@ -20,7 +20,7 @@ const stuck = time.Minute
 // RINGO_SEED=n runs program n alone and prints what happened: a failure says which. Goroutines run in an order that no seed
 // decides, so a rare failure may take several runs to come again.
 func Programs(t *testing.T, run func(p *Program) *Outcome) {
-	eachProgram(t, 100, 1, func(p *Program) (*Outcome, error) { return Check(t, p, run) })
+	eachProgram(t, 1, 1, func(p *Program) (*Outcome, error) { return Check(t, p, run) })
 }
 
 // ProgramsInRealTime runs a tenth as many programs, where a bubble cannot hold what they wait for. A rank sleeps only under
@@ -39,14 +39,14 @@ func ProgramsInRealTime(t *testing.T, run func(p *Program) *Outcome) {
 	})
 }
 
-// eachProgram runs so many programs in the short form, and abreast of them at a time on each core.
-func eachProgram(t *testing.T, short uint64, abreast int, check func(p *Program) (*Outcome, error)) {
-	first, count := uint64(1), short
+// eachProgram runs one of `of` programs, and abreast of them at a time on each core.
+func eachProgram(t *testing.T, of uint64, abreast int, check func(p *Program) (*Outcome, error)) {
+	first, count := uint64(1), 40/of
 	if Long() {
-		count = 50 * short
+		count = 5000 / of
 	}
 	if n, err := strconv.ParseUint(os.Getenv("RINGO_PROGRAMS"), 10, 64); err == nil {
-		count = n * short / 100
+		count = n / of
 	}
 	one := false
 	if n, err := strconv.ParseUint(os.Getenv("RINGO_SEED"), 10, 64); err == nil {

@@ -72,7 +72,7 @@ func TestCrossAttentionOnTensorCores(t *testing.T) {
 		emu.Start(t, emu.Config{Reverse: reverse, Banks: true})
 		dev := open(t, 0)
 		for i, c := range mmaCrossed() {
-			if reverse && i%3 == 0 {
+			if reverse && (i%3 == 0 || i%3 == 1 && !long()) {
 				continue
 			}
 			d := []tensor.DType{tensor.BFloat16, tensor.Float16}[i%2]

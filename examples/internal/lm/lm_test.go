@@ -126,10 +126,10 @@ func TestTypesAndDevices(t *testing.T) {
 	o, cuda := short(t), disttest.CUDA(t, emu.Config{Devices: 1, Lazy: true})
 	want := trained(t, o)
 	for dtype, tol := range map[string]float64{"float64": 1e-9, "float32": 1e-4, "bfloat16": 0.05} {
-		for _, l := range []layout{on(2, 1, 3), on(1, 2, 3), {1, 1, 3, 2, false, 0, 1, 1}, {1, 2, 3, 2, true, 0, 1, 1}, {1, 1, 3, 2, true, 3, 1, 1}, {1, 2, 3, 1, false, 0, 2, 1}} {
+		for i, l := range []layout{on(2, 1, 3), on(1, 2, 3), {1, 1, 3, 2, false, 0, 1, 1}, {1, 2, 3, 2, true, 0, 1, 1}, {1, 1, 3, 2, true, 3, 1, 1}, {1, 2, 3, 1, false, 0, 2, 1}} {
 			o.dtype, o.layout, o.Device = dtype, l, nil
 			requireLosses(t, want.Losses, trained(t, o).Losses, tol, "%s %+v", dtype, l)
-			if dtype == "float64" || dtype == "float32" && os.Getenv("RINGO_LONG") == "1" {
+			if dtype == "float64" && i%2 > 0 || dtype != "bfloat16" && os.Getenv("RINGO_LONG") == "1" { // the emulator is slow
 				o.Device = cuda
 				requireLosses(t, want.Losses, trained(t, o).Losses, tol, "CUDA, %+v", l)
 			}
