@@ -158,7 +158,7 @@ func (g *Group) arrived() int {
 // abandoned returns an error when no member can send any more: each one has left the job or closed the group, and what was
 // received has arrived, for which Wait does not wait on a device.
 func (g *Group) abandoned() error {
-	var gone []int
+	var closed []int
 	for peer := range g.ranks {
 		l := g.pairs[pair{peer, false}]
 		if l == nil {
@@ -167,10 +167,10 @@ func (g *Group) abandoned() error {
 		if !l.idle() || l.be.(backend.Peeker).Deserted(l.issued+1) == nil {
 			return nil
 		}
-		gone = append(gone, peer)
+		closed = append(closed, peer)
 	}
-	return &Error{Rank: g.ranks[gone[0]], Group: g.name,
-		Cause: fmt.Errorf("nothing can arrive from any rank: %s have left the job or closed the group", backend.Names(g.ranks, gone))}
+	return &Error{Rank: g.ranks[closed[0]], Group: g.name,
+		Cause: fmt.Errorf("nothing can arrive from any rank: %s have left the job or closed the group", backend.Names(g.ranks, closed))}
 }
 
 // Batch collects operations that are waited for together.

@@ -67,7 +67,7 @@ func blamed(err error, rank int) (launch.Kind, int) {
 	return launch.Primary, rank
 }
 
-var errLauncherGone = errors.New("the launcher is gone")
+var errLauncherLost = errors.New("the launcher is gone")
 
 // runProcess runs fn as the rank that env says.
 func runProcess(ctx context.Context, cfg Config, env launch.Env, worker *launch.Worker, fn func(ctx context.Context, r *Rank) error) error {
@@ -78,7 +78,7 @@ func runProcess(ctx context.Context, cfg Config, env launch.Env, worker *launch.
 	go func() {
 		select {
 		case <-worker.Lost():
-			cancel(errLauncherGone)
+			cancel(errLauncherLost)
 		case <-ctx.Done():
 		}
 	}()

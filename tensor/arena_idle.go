@@ -52,19 +52,19 @@ func (m *arena) giveBackSlabs(keep int) {
 		}
 		return i
 	}
-	idle, gone := make([]int, len(slabs)), make([]bool, len(slabs))
+	idle, idleWhole := make([]int, len(slabs)), make([]bool, len(slabs))
 	for c, free := range m.free {
 		for _, p := range free {
 			idle[of(p)] += bytesOf(c)
 		}
 	}
 	for i, b := range slabs {
-		if gone[i] = idle[i] == b.bytes && m.held > keep; gone[i] {
+		if idleWhole[i] = idle[i] == b.bytes && m.held > keep; idleWhole[i] {
 			m.toDevice(b)
 		}
 	}
 	for c, free := range m.free {
-		m.free[c] = slices.DeleteFunc(free, func(p Ptr) bool { return gone[of(p)] })
+		m.free[c] = slices.DeleteFunc(free, func(p Ptr) bool { return idleWhole[of(p)] })
 	}
 }
 

@@ -108,8 +108,8 @@ func (w *word) apply(candidate uint64) {
 	if !ok || uint64(m.rank) != candidate>>placeBits {
 		return
 	}
-	gone := &w.symbols[s.next]
-	s.id, s.next, gone.id = m.id, gone.next, none
+	merged := &w.symbols[s.next]
+	s.id, s.next, merged.id = m.id, merged.next, none
 	if s.next != none {
 		w.symbols[s.next].prev = at
 		w.propose(at)

@@ -19,36 +19,36 @@ import (
 // in one of each kind: with and without a result on every rank, uneven, without data, with one peer.
 func (s *suite) everyOperation(t *testing.T) {
 	t.Parallel()
-	var met []meeting
+	var scenarios []scenario
 	for i, op := range Operations() {
 		if Long() || slices.Contains([]string{"allreduce", "broadcast", "alltoallv", "barrier", "send"}, op.Name) {
-			met = append(met, meeting{op, i % 3})
+			scenarios = append(scenarios, scenario{op, i % 3})
 		}
 	}
-	t.Run("Late", func(t *testing.T) { s.late(t, met) })
-	t.Run("Stuck", func(t *testing.T) { s.stuck(t, met) })
+	t.Run("Late", func(t *testing.T) { s.late(t, scenarios) })
+	t.Run("Stuck", func(t *testing.T) { s.stuck(t, scenarios) })
 	t.Run("Returns", func(t *testing.T) {
-		for _, m := range met {
+		for _, m := range scenarios {
 			s.returns(t, m)
 		}
 	})
 }
 
-// meeting is an operation and the one of three ranks that something happens to.
-type meeting struct {
+// scenario is an operation and the one of three ranks that something happens to.
+type scenario struct {
 	Operation
 	victim int
 }
 
 // sideBySide calls fn for every operation at once, each in a group of its own of 3 ranks.
-func (s *suite) sideBySide(t *testing.T, met []meeting, timeout time.Duration, fn func(i int, g *dist.Group) error) {
+func (s *suite) sideBySide(t *testing.T, scenarios []scenario, timeout time.Duration, fn func(i int, g *dist.Group) error) {
 	require.NoError(t, s.start(t, 3, quiet(timeout), func(r *dist.Rank) error {
-		groups, errs := make([]*dist.Group, len(met)), make([]error, len(met))
-		for i, m := range met {
+		groups, errs := make([]*dist.Group, len(scenarios)), make([]error, len(scenarios))
+		for i, m := range scenarios {
 			groups[i] = r.World.With(dist.Name(m.Name))
 		}
 		var wg sync.WaitGroup
-		for i := range met {
+		for i := range scenarios {
 			wg.Go(func() { errs[i] = fn(i, groups[i]) })
 		}
 		wg.Wait()
@@ -57,9 +57,9 @@ func (s *suite) sideBySide(t *testing.T, met []meeting, timeout time.Duration, f
 }
 
 // late: a rank comes late, three times, and before the timeout. Nobody minds.
-func (s *suite) late(t *testing.T, met []meeting) {
-	s.sideBySide(t, met, patience, func(i int, g *dist.Group) error {
-		m := met[i]
+func (s *suite) late(t *testing.T, scenarios []scenario) {
+	s.sideBySide(t, scenarios, patience, func(i int, g *dist.Group) error {
+		m := scenarios[i]
 		for range 3 {
 			if g.Rank() == m.victim {
 				<-time.After(time.Second / 15)
@@ -74,16 +74,16 @@ func (s *suite) late(t *testing.T, met []meeting) {
 
 // stuck: a rank is alive and busy with something that is none of the group's business. The others name it after the
 // timeout; it gets the error at its next call.
-func (s *suite) stuck(t *testing.T, met []meeting) {
+func (s *suite) stuck(t *testing.T, scenarios []scenario) {
 	timeout := time.Second
-	errs, took := make([]table[error], len(met)), make([]table[time.Duration], len(met))
+	errs, took := make([]table[error], len(scenarios)), make([]table[time.Duration], len(scenarios))
 	var engine table[string]
-	over := make([]sync.WaitGroup, len(met))
+	over := make([]sync.WaitGroup, len(scenarios))
 	for i := range over {
 		over[i].Add(2)
 	}
-	s.sideBySide(t, met, timeout, func(i int, g *dist.Group) error {
-		m := met[i]
+	s.sideBySide(t, scenarios, timeout, func(i int, g *dist.Group) error {
+		m := scenarios[i]
 		if g.Rank() != m.victim {
 			defer over[i].Done() // also where a fault of the network ends the first operation already
 		}
@@ -103,7 +103,7 @@ func (s *suite) stuck(t *testing.T, met []meeting) {
 		errs[i].put(g.Rank(), err)
 		return nil
 	})
-	for i, m := range met {
+	for i, m := range scenarios {
 		for rank, err := range errs[i].rows {
 			assert.ErrorContains(t, err, fmt.Sprintf("rank %d did not arrive", m.victim), "rank %d", rank)
 			assert.Regexp(t, `: (`+says(m.Name)+`) seq \d+ of group `+m.Name, err.Error(), "rank %d", rank)
@@ -123,7 +123,7 @@ func says(name string) string {
 }
 
 // returns: a rank's function fails. Everybody hears why.
-func (s *suite) returns(t *testing.T, m meeting) {
+func (s *suite) returns(t *testing.T, m scenario) {
 	var errs table[error]
 	var engine string
 	begin := time.Now()

@@ -160,13 +160,13 @@ func (p *Program) Run(r *dist.Rank) error {
 			flying = append(flying, flight{fmt.Sprintf("step %d: %s on %s", i, act.name, g.Name()), w, check})
 		}
 		if s.flush || len(flying) >= p.depth {
-			if err := land(flying); err != nil {
+			if err := waitFlights(flying); err != nil {
 				return err
 			}
 			flying = flying[:0]
 		}
 	}
-	return land(flying)
+	return waitFlights(flying)
 }
 
 // groups makes one group of each family.
@@ -211,7 +211,7 @@ type wrong struct{ err error }
 
 func (w *wrong) Error() string { return "WRONG RESULT: " + w.err.Error() }
 
-func land(flying []flight) error {
+func waitFlights(flying []flight) error {
 	for i := range flying {
 		f := &flying[(i*7+3)%len(flying)] // in some order
 		if len(flying)%7 == 0 {

@@ -31,19 +31,19 @@ type stream struct {
 	plan Plan
 	back *stream // the other direction
 
-	mu       sync.Mutex
-	cond     sync.Cond
-	rng      *rand.Rand
-	queue    []packet
-	held     []byte // waits for the next write, to swap places
-	size     int    // bytes in queue
-	writes   int
-	last     time.Time // arrival of the last packet
-	muted    bool
-	ended    bool         // the writer closed its end
-	gone     bool         // the reader closed its end
-	err      error        // of a connection that was reset
-	deadline [2]time.Time // of Read and of Write
+	mu           sync.Mutex
+	cond         sync.Cond
+	rng          *rand.Rand
+	queue        []packet
+	held         []byte // waits for the next write, to swap places
+	size         int    // bytes in queue
+	writes       int
+	last         time.Time // arrival of the last packet
+	muted        bool
+	ended        bool         // the writer closed its end
+	readerClosed bool         // the reader closed its end
+	err          error        // of a connection that was reset
+	deadline     [2]time.Time // of Read and of Write
 }
 
 func newStream(p Plan) *stream {
@@ -55,7 +55,7 @@ func newStream(p Plan) *stream {
 // write sends b; it takes a copy.
 func (s *stream) write(b []byte) (int, error) {
 	s.mu.Lock()
-	for s.err == nil && !s.gone && !s.ended && !s.late(1) && s.plan.Buffer > 0 && s.size >= s.plan.Buffer {
+	for s.err == nil && !s.readerClosed && !s.ended && !s.late(1) && s.plan.Buffer > 0 && s.size >= s.plan.Buffer {
 		s.cond.Wait()
 	}
 	defer s.mu.Unlock()
@@ -64,7 +64,7 @@ func (s *stream) write(b []byte) (int, error) {
 		return 0, net.ErrClosed
 	case s.err != nil:
 		return 0, s.err
-	case s.gone:
+	case s.readerClosed:
 		go s.back.reset() // the answer to data that nobody will read
 		return 0, broken("write", syscall.EPIPE)
 	case s.late(1):
@@ -157,7 +157,7 @@ func (s *stream) read(b []byte) (int, error) {
 	defer s.mu.Unlock()
 	for {
 		switch {
-		case s.gone:
+		case s.readerClosed:
 			return 0, net.ErrClosed
 		case s.late(0):
 			return 0, os.ErrDeadlineExceeded
@@ -212,7 +212,7 @@ func (c *conn) Write(b []byte) (int, error) { return c.out.write(b) }
 func (c *conn) Close() error {
 	c.in.mu.Lock()
 	unread := len(c.in.queue) > 0
-	c.in.gone = true
+	c.in.readerClosed = true
 	c.in.cond.Broadcast()
 	c.in.mu.Unlock()
 	c.out.mu.Lock()

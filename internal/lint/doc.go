@@ -10,6 +10,8 @@
 //   - a call returns a dist.Work that nobody waits for, without a
 //     "//discard: reason" comment on the line (TestDiscardedWork);
 //   - a text file names a path of somebody's machine (TestMachinePaths);
+//   - an unexported name uses a word in place of this project's word for the
+//     thing (TestWords);
 //   - a line of prose in Markdown has more than 140 characters (TestProse).
 //
 // Files of every operating system and build tag are read, except by

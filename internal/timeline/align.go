@@ -43,7 +43,7 @@ func Align(ranks []Rank) []Clock {
 
 // hostClocks returns the number of each rank's clock, and how many there are. A host whose ranks end before others of it began, what they wait for,
 // is not one clock: each of its ranks has its own.
-func hostClocks(ranks []Rank, met []*meeting) (clockOf []int, n int) {
+func hostClocks(ranks []Rank, met []*collective) (clockOf []int, n int) {
 	hosts := map[string]int{}
 	clockOf = make([]int, len(ranks))
 	for i, r := range ranks {
@@ -88,7 +88,7 @@ func newRooms(n int) rooms {
 }
 
 // narrow notes what a collective or a message says.
-func (r rooms) narrow(m *meeting, ranks []Rank, clockOf []int) {
+func (r rooms) narrow(m *collective, ranks []Rank, clockOf []int) {
 	starts, ends := m.ordered(ranks)
 	last, first := map[int]int64{}, map[int]int64{} // by clock
 	for _, p := range starts {

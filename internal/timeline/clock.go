@@ -9,8 +9,8 @@ import (
 	"github.com/ringo-ml/ringo/internal/trace"
 )
 
-// meeting is one collective or message, as its members saw it.
-type meeting struct {
+// collective is one collective or message, as its members saw it.
+type collective struct {
 	name  string
 	lane  *trace.Lane
 	root  int    // the rank of the job that data goes out from or comes in to, if there is one
@@ -24,10 +24,10 @@ type part struct {
 }
 
 // exchanges returns all collectives and messages, in the order in which they began.
-func exchanges(ranks []Rank) []*meeting {
+func exchanges(ranks []Rank) []*collective {
 	type key struct{ lane, seq uint64 }
-	found := map[key]*meeting{}
-	var all []*meeting
+	found := map[key]*collective{}
+	var all []*collective
 	for at := range ranks {
 		r := &ranks[at]
 		for _, s := range r.Spans {
@@ -37,21 +37,21 @@ func exchanges(ranks []Rank) []*meeting {
 			k := key{r.Lanes[s.Lane-1].ID, s.Seq}
 			m := found[k]
 			if m == nil {
-				m = &meeting{name: s.Name, lane: &r.Lanes[s.Lane-1], root: int(s.Root)}
+				m = &collective{name: s.Name, lane: &r.Lanes[s.Lane-1], root: int(s.Root)}
 				found[k] = m
 				all = append(all, m)
 			}
 			m.parts = append(m.parts, part{at, s.Start, s.End})
 		}
 	}
-	slices.SortStableFunc(all, func(a, b *meeting) int { return cmp.Compare(a.parts[0].start, b.parts[0].start) })
+	slices.SortStableFunc(all, func(a, b *collective) int { return cmp.Compare(a.parts[0].start, b.parts[0].start) })
 	return all
 }
 
-// meetings returns the collectives in which every member waits for all others, in the order in which they began. V forms may end without
+// collectives returns the collectives in which every member waits for all others, in the order in which they began. V forms may end without
 // members that have nothing for this one.
-func meetings(ranks []Rank) []*meeting {
-	return slices.DeleteFunc(exchanges(ranks), func(m *meeting) bool { return !together(m.name) })
+func collectives(ranks []Rank) []*collective {
+	return slices.DeleteFunc(exchanges(ranks), func(m *collective) bool { return !together(m.name) })
 }
 
 func together(name string) bool {
@@ -66,7 +66,7 @@ func exact(name string) bool {
 // ordered returns parts whose starts come before the ends of others, whatever the clocks say: nobody is done before the data that it waits for
 // has left. The members of an exact collective wait for all; those of a broadcast or a message wait for the root, and the root of a reduce
 // waits for them.
-func (m *meeting) ordered(ranks []Rank) (starts, ends []part) {
+func (m *collective) ordered(ranks []Rank) (starts, ends []part) {
 	root, kind := m.root, kindOf(m.name)
 	if kind == "send" || kind == "recv" {
 		root = m.lane.Ranks[0]

@@ -41,7 +41,7 @@ func clocked(n int, hosts []string, off, gain []int64) []Rank {
 // agree requires that no collective ends on a rank before another one has begun it, but for slack.
 func agree(t *testing.T, ranks []Rank, slack time.Duration) {
 	t.Helper()
-	for _, m := range meetings(ranks) {
+	for _, m := range collectives(ranks) {
 		for _, a := range m.parts {
 			for _, b := range m.parts {
 				require.LessOrEqual(t, a.start, b.end+int64(slack))
@@ -118,7 +118,7 @@ func TestNeverMet(t *testing.T) {
 
 // A rank that seems late by no more than clocks may be wrong was not late.
 func TestLateWithinClocks(t *testing.T) {
-	m := &meeting{parts: []part{{at: 0, start: 100}, {at: 1, start: 150}, {at: 2, start: 90}}}
+	m := &collective{parts: []part{{at: 0, start: 100}, {at: 1, start: 150}, {at: 2, start: 90}}}
 	for within, want := range map[time.Duration]int{0: 1, 49: 1, 50: -1} {
 		at, by := m.latest([]Clock{{}, {Rank: 1, Within: within}, {Rank: 2}})
 		require.Equal(t, want, at, within)

@@ -16,16 +16,16 @@ type lateness struct {
 
 // latest returns the member that began a collective last, and by how much: from the middle one of the others on. A later clock may only seem so:
 // what is not more than both clocks may be wrong by does not count, and the member is -1.
-func (m *meeting) latest(clocks []Clock) (at int, by int64) {
+func (m *collective) latest(clocks []Clock) (at int, by int64) {
 	parts := slices.SortedFunc(slices.Values(m.parts), func(a, b part) int { return cmp.Compare(a.start, b.start) })
 	last, others := parts[len(parts)-1], parts[:len(parts)-1]
 	middle := others[len(others)/2]
 	by = last.start - middle.start
-	a, b, doubt := clocks[last.at], clocks[middle.at], int64(0)
+	a, b, uncertainty := clocks[last.at], clocks[middle.at], int64(0)
 	if a.Add != b.Add || a.Within != b.Within { // not one clock
-		doubt = int64(max(a.Within, 0) + max(b.Within, 0))
+		uncertainty = int64(max(a.Within, 0) + max(b.Within, 0))
 	}
-	if by <= doubt {
+	if by <= uncertainty {
 		return -1, 0
 	}
 	return last.at, by
@@ -34,7 +34,7 @@ func (m *meeting) latest(clocks []Clock) (at int, by int64) {
 func summarizeLate(w io.Writer, ranks []Rank, clocks []Clock) {
 	late := make([]lateness, len(ranks))
 	complete := 0
-	for _, m := range meetings(ranks) {
+	for _, m := range collectives(ranks) {
 		if len(m.parts) < len(m.lane.Ranks) || len(m.parts) < 2 {
 			continue
 		}
