@@ -18,7 +18,7 @@ func (l *Loader) callDataset(idx []int, x, y tensor.Tensor) (err error) {
 	return l.ds.Batch(idx, x, y)
 }
 
-// findBadSample finds the sample that a batch failed for: the first one that fails alone. It stops looking when the loop is left.
+// findBadSample finds the sample that made a batch fail: the first one that fails alone. It stops when the loop is left.
 func (l *Loader) findBadSample(idx []int, v *view, err error, stop chan struct{}) error {
 	sx, sy := l.ds.Shapes()
 	x, y := firstRows(v.x, sx, 1), firstRows(v.y, sy, 1)

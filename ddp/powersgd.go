@@ -18,15 +18,15 @@ type PowerSGDConfig struct {
 
 // PowerSGD returns a hook that sends gradients as products of two narrow matrices (Vogels et al. 2019, "PowerSGD: Practical Low-Rank
 // Gradient Compression for Distributed Optimization"; PyTorch's powerSGD_hook): of an n×m matrix (n+m)·Rank numbers.
-// Each step does one power iteration, which begins where the last one ended, and what a rank's part of the product lacks of its gradient
-// is added to its next gradient (error feedback). Parameters of more than two dimensions are matrices of Dims()[0] rows; those
+// Each step does one power iteration, which begins where the last one ended. The product differs from the gradient: each rank adds this
+// error to its next gradient (error feedback). Parameters of more than two dimensions are matrices of Dims()[0] rows; those
 // of one, and those that would not become smaller by MinRate, are sent whole. Gradients are Float32 or Float64; AllowUnused is refused.
 //
 // The result depends on the sum of the ranks' gradients alone, as the all-reduce's does, and not on how many ranks there are.
 // Each rank computes the product itself, so that all need processors of one kind to get the same bits.
 //
-// A step whose gradients are not all finite changes nothing that the hook keeps, so that later steps are as good as without it. With an
-// optim.Scaler, errors follow its Scale, so that it may change.
+// If a gradient of a step is not finite, the hook keeps its state from before this step. So later steps are not harmed. With an
+// optim.Scaler, the errors are scaled by its Scale, which may change.
 //
 // Memory: one gradient more for each compressed parameter, and the narrow matrices. It is not part of a checkpoint: a run that resumes
 // begins with Start whole steps and without errors. A captured step is captured when compression has begun. fsdp has no hooks.
@@ -319,7 +319,7 @@ func (h *powerSGD) Finish(b *Bucket) {
 func (h *powerSGD) done() { h.steps++ }
 
 // orthonormal makes the rows of x orthogonal to one another, and 1 long, by Gram and Schmidt's way. A row that depends on those before it
-// leaves rounding errors, which point anywhere: hence twice. A row of zeros stays. One whose length overflows becomes NaN.
+// leaves rounding errors, which have any direction: so it is done twice. A row of zeros stays. One whose length overflows becomes NaN.
 func orthonormal(x tensor.Tensor) tensor.Tensor {
 	tiny := 1e-37
 	if x.DType() == tensor.Float64 {

@@ -68,8 +68,8 @@ func (s *sync) abandonBackward() {
 	}
 }
 
-// rebuild lays the buckets out once more, in the order in which rank 0's gradients came about in the first step: a full
-// bucket then waits for no straggler.
+// rebuild makes the buckets again, in the order in which rank 0's gradients were ready in the first step. Then a bucket does not wait
+// for one late gradient.
 func (s *sync) rebuild() {
 	s.rebuilt = true
 	index := make(map[*tensor.Param]int, len(s.params))
@@ -92,8 +92,8 @@ func (s *sync) rebuild() {
 	s.build()
 }
 
-// GradReady counts a gradient and issues the buckets that are full, in bucket order. What a gradient still lacks is waited for
-// when its bucket is issued.
+// GradReady counts a gradient, and starts to all-reduce the buckets that are full, in bucket order. A gradient may not be complete yet:
+// countReady waits for that before it starts the bucket.
 func (s *sync) GradReady(p *tensor.Param, after tensor.Pending) tensor.Pending {
 	b := s.of[p]
 	if b == nil {
@@ -154,7 +154,7 @@ func (s *sync) Unscaled(p *tensor.Param, by *float64) {
 	}
 }
 
-// waitBuckets waits for the communication of all buckets, and where the hook does one more, for that.
+// waitBuckets waits for the communication of all buckets. A hook with two passes then does its second one.
 func (s *sync) waitBuckets() error {
 	if s.twoPass != nil {
 		for _, b := range s.buckets {
@@ -183,7 +183,7 @@ func markSummed(params []*tensor.Param) {
 	}
 }
 
-// completeUnused deals with parameters that got no gradient in the last Backward.
+// completeUnused handles parameters that got no gradient in the last Backward.
 func (s *sync) completeUnused() error {
 	var unused []*tensor.Param
 	for _, p := range s.params {

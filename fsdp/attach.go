@@ -88,8 +88,8 @@ func (s *Sharding) assign() error {
 	return errors.Join(errs...)
 }
 
-// foreign reports whether a parameter is not for fsdp: it is ignored, or another Attach has it. Nobody makes, gathers or sums it
-// here.
+// foreign reports whether a parameter is not for this Sharding: it is ignored, or another Attach has it. This package does not make,
+// gather or sum it.
 func (s *Sharding) foreign(p *tensor.Param) bool {
 	return s.ignored[p] || p.Owner() != nil && p.Owner() != tensor.Hooks(s)
 }

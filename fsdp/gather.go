@@ -27,7 +27,7 @@ type order struct {
 	updated   *tensor.Param // has a gradient until the optimizer's step
 }
 
-// BeforeUse gathers p's unit, unless it is there. In Backward it also gives the unit's gradients memory.
+// BeforeUse gathers the unit of p, unless it is gathered. In Backward it also gives memory to the gradients of the unit.
 func (s *Sharding) BeforeUse(p *tensor.Param, phase tensor.Phase) {
 	pc := s.of[p]
 	u := pc.u
@@ -65,13 +65,13 @@ func (s *Sharding) Changed() {
 	}
 }
 
-// releaseAll gives up what was gathered of units that do not stay, or is being gathered.
+// releaseAll frees the units that do not stay. It waits for the gathers that were started.
 func (s *Sharding) releaseAll() {
 	s.skipTo(s.issued)
 	s.releaseCurrent()
 }
 
-// releaseCurrent gives up the unit in use.
+// releaseCurrent frees the unit in use.
 func (s *Sharding) releaseCurrent() {
 	if s.current != nil {
 		s.release(s.current)
@@ -79,7 +79,7 @@ func (s *Sharding) releaseCurrent() {
 	}
 }
 
-// use makes u, which is not there, usable: it advances to u's entry in the order, and starts to gather the next one.
+// use gathers u: it goes on to the entry of u in the order, waits for the gather, and starts the gather of the next entry.
 func (s *Sharding) use(u *Unit, phase tensor.Phase) {
 	if !u.keep && u != s.current { // the unit in use may be gathered anew, where the order says so
 		s.releaseCurrent()
@@ -115,8 +115,8 @@ func (s *Sharding) end(phase tensor.Phase) int {
 	return len(s.list)
 }
 
-// useOutOfOrder deals with a use that the rest of the order does not have, and returns its entry. Before it changes the order or
-// starts from its beginning, all ranks agree.
+// useOutOfOrder is for a use that is not in the rest of the order. It returns the entry of the use. All ranks agree before it adds an
+// entry to the order, or goes back to the beginning of the order.
 func (s *Sharding) useOutOfOrder(u *Unit, phase tensor.Phase) int {
 	known := slices.Contains(s.list, entry{u, phase})
 	switch {
@@ -145,8 +145,8 @@ const (
 
 var phaseNames = [phases]string{"in forward", "in Backward", "in a new forward pass"}
 
-// agree compares over all ranks which unit is gathered now, and where. The vote is on the lane of the gathers, so that a
-// rank that has gathered something else in the meantime is an error of both, at once.
+// agree compares over all ranks which unit is gathered now, and where. The vote is in the lane of the gathers. So if one
+// rank votes while another one gathers, both get an error at once.
 func (s *Sharding) agree(u *Unit, stage int32) {
 	code := int32(u.index)*phases + stage
 	v := tensor.Data[int32](s.orderVote)
@@ -182,7 +182,8 @@ func (s *Sharding) must(err error) {
 	}
 }
 
-// skipTo goes to entry k. What lies between was skipped on this rank. Other ranks may use it: the gathers are made up for.
+// skipTo goes on to entry k. This rank did not use the units in between. Other ranks may use them, so this rank takes part in their
+// gathers.
 func (s *Sharding) skipTo(k int) {
 	for ; s.pos < k; s.pos++ {
 		s.issueGathers(s.pos)
@@ -193,7 +194,7 @@ func (s *Sharding) skipTo(k int) {
 	}
 }
 
-// issueGathers starts the gather of entry k, unless it was.
+// issueGathers starts the gathers of entry k, if they were not started before.
 func (s *Sharding) issueGathers(k int) {
 	if k < s.issued {
 		return
@@ -245,7 +246,7 @@ func (s *Sharding) startGather(u *Unit, sec *section) {
 	sec.fresh = true
 }
 
-// waitGather waits for a gather.
+// waitGather waits for the gathers of a unit.
 func (s *Sharding) waitGather(u *Unit) {
 	if u.gathered {
 		return
@@ -260,7 +261,7 @@ func (s *Sharding) waitGather(u *Unit) {
 	u.gathered = true
 }
 
-// release gives up the memory of a gathered unit. Kept ones stay.
+// release frees the memory of a gathered unit. Units of Keep stay.
 func (s *Sharding) release(u *Unit) {
 	if u.keep || u.buf.IsZero() {
 		return
@@ -270,7 +271,7 @@ func (s *Sharding) release(u *Unit) {
 	u.buf = tensor.Tensor{}
 }
 
-// endGathers makes up for the gathers of Backward that this rank skipped, and returns to the beginning of the order.
+// endGathers takes part in the gathers of Backward that this rank does not need, and goes back to the beginning of the order.
 func (s *Sharding) endGathers() {
 	s.skipTo(len(s.list))
 	s.releaseCurrent()

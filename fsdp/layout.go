@@ -62,8 +62,7 @@ func (s *Sharding) layOutValues(u *Unit) {
 	}
 }
 
-// countKept says what the values of a unit that stay are: whole parameters; but in stage 3, beyond this rank's part, what was
-// gathered.
+// countKept counts the values of a unit that stays. They are parameters. In stage 3, those beyond this rank's part count as gathered.
 func (s *Sharding) countKept(u *Unit, inPlace bool) {
 	gathered, size := 0, u.compute.Size()
 	if s.cfg.Stage == 3 {
@@ -98,7 +97,7 @@ func (s *Sharding) layOutGrads(u *Unit) {
 	}
 }
 
-// attachPiece makes the parameter's part, with its value, and its views.
+// attachPiece makes this rank's part of a parameter, with its value, and the views of the whole value and gradient.
 func (s *Sharding) attachPiece(pc *piece) error {
 	p, u := pc.p, pc.u
 	at := pc.off + pc.lo - pc.in.lo

@@ -6,8 +6,8 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// With Config.Offload, a rank's part of each unit lives in host memory, and so does all that the optimizer has. The device
-// holds what is gathered, and gradients until they are reduced.
+// With Config.Offload, host memory holds a rank's part of each unit and the state of the optimizer. The device holds the gathered units,
+// and gradients until they are reduced.
 
 // offloadValues makes local, and narrow where values are used in another type.
 func (s *Sharding) offloadValues(u *Unit, sec *section) {

@@ -30,7 +30,7 @@ func (p *pool) lend(x tensor.Tensor) tensor.Tensor {
 	return b
 }
 
-// giveBack takes b from x, which cannot be used any more. Nothing may be in flight on x.
+// giveBack takes the memory b from x, which nobody may use from then on. No collective may use x any more.
 func (p *pool) giveBack(b, x tensor.Tensor) {
 	tensor.Raw(x).Settle()
 	tensor.Raw(x).Place(nil)

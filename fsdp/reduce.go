@@ -9,8 +9,8 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// inFlight is how many units' whole gradients are in memory at a time, beside those of kept units, unless Backward needs
-// more at once: one that is being written, one that is being reduced.
+// inFlight is the number of units whose whole gradients are in memory at a time: Backward writes one, and one is being reduced. Kept
+// units do not count. If Backward needs more units at once, there are more.
 const inFlight = 2
 
 // backward is the state of a Backward.
@@ -70,8 +70,8 @@ func (s *Sharding) BackwardBegin(last bool) {
 	}
 }
 
-// reduceReady issues the reductions of complete units, in the order of all ranks. A rank that did not use a unit reduces zeros
-// when its turn comes, and not later: others may wait for it before they go on.
+// reduceReady issues the reductions of complete units, in the order of all ranks. A rank that did not use a unit reduces
+// zeros at the same place in the order, and not later: other ranks may wait for that before they go on.
 func (s *Sharding) reduceReady() {
 	for s.reduceIssued < len(s.reduceOrder) && s.reduceOrder[s.reduceIssued].complete {
 		s.reduceNext()
@@ -93,8 +93,8 @@ func (s *Sharding) setReduceOrder() {
 	slices.Reverse(s.reduceOrder)
 }
 
-// abandonBackward cleans up after a Backward that failed. What it and the microbatches before it have computed is dropped, as
-// Tape.Reset drops gradients.
+// abandonBackward cleans up after a Backward that failed. The gradients of this Backward and of the microbatches before it are dropped,
+// as Tape.Reset does.
 func (s *Sharding) abandonBackward() {
 	for _, u := range s.reduceOrder {
 		_ = u.reducing.Wait() // an error poisons the group: the next operation returns it
@@ -107,7 +107,7 @@ func (s *Sharding) abandonBackward() {
 	}
 }
 
-// waitGradients waits for what must be over before gradients that stay are read or added to.
+// waitGradients waits until the gradients that stay may be read, or added to.
 func (s *Sharding) waitGradients() error {
 	for _, u := range s.reduceOrder {
 		for _, pc := range u.pieces {
@@ -119,7 +119,7 @@ func (s *Sharding) waitGradients() error {
 	return nil
 }
 
-// waitPending waits for what must be over before the gradient is read.
+// waitPending waits until the gradient may be read.
 func (pc *piece) waitPending() error {
 	after := pc.after
 	pc.after = tensor.Pending{}
@@ -154,8 +154,8 @@ func (s *Sharding) returnGradients(u *Unit) {
 // reducing reports whether this Backward communicates.
 func (s *Sharding) reducing() bool { return s.last || s.cfg.Stage > 1 && !s.cfg.HoldGrads }
 
-// GradReady counts a gradient, and reduces the units that are complete, in their turn. It does not wait for after: who
-// issues the reduction does.
+// GradReady counts a gradient, and starts to reduce the units that are complete, in the order of all ranks. It does not wait for after:
+// reduceNext does.
 func (s *Sharding) GradReady(p *tensor.Param, after tensor.Pending) tensor.Pending {
 	pc := s.of[p]
 	if pc.grad.IsZero() {
@@ -176,7 +176,7 @@ func (s *Sharding) GradReady(p *tensor.Param, after tensor.Pending) tensor.Pendi
 	return u.reducing.Pending()
 }
 
-// reduceNext issues the reduction of the unit whose turn it is. Parameters without a gradient contribute zeros.
+// reduceNext starts to reduce the next unit in the order. Parameters without a gradient contribute zeros.
 func (s *Sharding) reduceNext() {
 	u := s.reduceOrder[s.reduceIssued]
 	if !u.gradsLent {
@@ -267,7 +267,7 @@ func (s *Sharding) compareUsed() error {
 	return s.sumUsed()
 }
 
-// compareReplays has each replay compare what the step uses when it is recorded.
+// compareReplays makes each replay compare the parameters that ranks use with those of the recording.
 func (s *Sharding) compareReplays(r *tensor.Recording) error {
 	n := tensor.Data[int32](s.usage)
 	mine, sum := slices.Clone(n), []int32(nil)
@@ -303,7 +303,7 @@ func (s *Sharding) sumUsed() error {
 	return nil
 }
 
-// publishGradients gives each parameter this rank's part of its gradient.
+// publishGradients sets the gradient of each parameter to this rank's part of the sum.
 func (s *Sharding) publishGradients() error {
 	n, i := tensor.Data[int32](s.usage), len(s.units)
 	s.updated = nil

@@ -177,8 +177,8 @@ func describe(p *tensor.Param) string {
 	return s
 }
 
-// upToDate reports whether a gather of the unit would change nothing. The optimizer changes trained elements only, so the
-// frozen ones of a unit that stays are gathered once.
+// upToDate reports whether the unit is gathered and no value has changed since. The optimizer changes trained elements only. So the
+// frozen elements of a unit that stays are gathered once.
 func (u *Unit) upToDate() bool { return u.keep && u.sections[0].upToDate() && u.sections[1].upToDate() }
 
 func (sec *section) upToDate() bool { return sec.fresh || sec.n == 0 }

@@ -12,8 +12,8 @@ type Params []*tensor.Param
 
 // ParamsOf returns the parameters and buffers of a model, a pointer to a struct, a Sequential or any other value that
 // holds layers, and sets their names and whether files have them transposed (see the package comment), and the names of
-// Dropouts. Call it on the whole model; for a part of one, use Within. It panics with a *tensor.Failure when two parameters
-// have the same name, or one would silently not train.
+// Dropouts. Call it on the whole model; for a part of one, use Within. It panics with a *tensor.Failure if two
+// parameters have the same name. It also panics if the walk cannot reach a parameter: that one would not train, and nobody would notice.
 func ParamsOf(model any) Params {
 	w := walk(model)
 	ps := make(Params, 0, len(w.params))

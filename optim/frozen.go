@@ -30,7 +30,7 @@ func (o *Optimizer) checkIdle() {
 	}
 }
 
-// mustBeSummed panics if p's gradient is this rank's alone: replicas would drift.
+// mustBeSummed panics if p's gradient is not summed over the ranks: copies of p would become different.
 func mustBeSummed(p *tensor.Param) {
 	if p.Unsummed() {
 		panic(&tensor.Failure{Op: "optim.Step " + p.Name(), Shapes: []tensor.Shape{p.Local.Shape()},

@@ -85,8 +85,8 @@ func (y tally) check(ranks float64) error {
 		"p.NarrowCounts(g.Rank() == 0), with their group g (ddp and fsdp do it for theirs)", y.elements, y.name, y.want)
 }
 
-// countsOnce returns an error if the ranks of the Norm together do not count each element of each parameter once: the norm
-// would be wrong, and nothing would show it. It is collective and comes before the first norm. All ranks return an error, or none.
+// countsOnce returns an error if the ranks of the Norm do not count each element of each parameter exactly once. The norm would be wrong,
+// and nobody would notice. It is collective, and is called before the first norm. All ranks return an error, or none does.
 func (o *Optimizer) countsOnce() error {
 	var names strings.Builder
 	for i := range o.states {

@@ -1,8 +1,9 @@
 package tensor
 
 // Fetcher is a Function whose output is not kept for Backward, because Fetch can make it again: what other ranks have, of which this
-// one saves its own part (Korthikanti et al. 2022). Its memory is given up when the next Fetcher's output is made, and where a
-// gradient's rule reads it, it is fetched before the input's gradient is computed and waited for behind that.
+// one saves its own part (Korthikanti et al. 2022). Its memory is freed when the next Fetcher's output is made. If a
+// gradient rule reads the output, it is fetched again: the fetch starts before the gradient of the input is computed, and the rule waits
+// for it after that.
 type Fetcher interface {
 	Function
 	// Fetch begins to fill y, of Forward's output's shape, and says what it waits for with Ctx.Arrives.
@@ -55,14 +56,14 @@ func (c *Ctx) mustHide(a *arriving, what string) {
 	}
 }
 
-// hideUntilArrival takes the memory of what arrives away: from now on, who reads it waits.
+// hideUntilArrival takes the pointer from memory that is still being filled. From then on, a reader waits.
 func (s *storage) hideUntilArrival() {
 	if a := s.coming; a != nil && len(a.parts) > 0 && s.ptr != nil {
 		a.ptr, s.ptr = s.ptr, nil
 	}
 }
 
-// waitArrival makes memory that is on its way, or was given up, be there, and reports whether it is.
+// waitArrival waits for memory that is being filled, and fetches memory that was freed. It reports whether the memory is there.
 func (s *storage) waitArrival() bool {
 	a := s.coming
 	if a == nil || a.ptr == nil && !s.refetch() {
@@ -80,7 +81,7 @@ func (a *arriving) await(p Pending) {
 	}
 }
 
-// markArrived makes memory that is on its way visible. It reports whether there is any.
+// markArrived gives the pointer back to memory that was being filled. It reports whether there was any.
 func (s *storage) markArrived() bool {
 	a := s.coming
 	if a == nil || a.ptr == nil {
@@ -90,7 +91,7 @@ func (s *storage) markArrived() bool {
 	return true
 }
 
-// refetch begins to fill memory that was given up. It reports whether s is such.
+// refetch begins to fill memory that was freed. It reports whether s is such memory.
 func (s *storage) refetch() bool {
 	a := s.coming
 	c := a.c
@@ -114,7 +115,8 @@ func (s *storage) refetch() bool {
 	return true
 }
 
-// prefetch begins to fetch an input of n that was given up, if the gradient of another input reads it: its own mostly does not.
+// prefetch begins to fetch input i of n, if its memory was freed and the gradient of another input reads it. The gradient of input i itself
+// mostly does not.
 func (t *Tape) prefetch(n *Node, i int) {
 	s := n.in[i].st
 	if s != nil && s.ptr == nil && s.coming != nil && s.coming.ptr == nil && n.op != OpApply && n.need != 1<<i && n.reads(i) {
@@ -122,8 +124,8 @@ func (t *Tape) prefetch(n *Node, i int) {
 	}
 }
 
-// freeFetched frees the memory of the last Fetcher's output; that of next is the last one from now on. What is freed depends on the program
-// alone, so that all ranks fetch the same.
+// freeFetched frees the memory of the last Fetcher's output. From now on the output of next is the last one. What is freed depends on the
+// program alone, so all ranks fetch the same.
 func (t *Tape) freeFetched(next *Ctx) {
 	c := t.fetched
 	if t.fetched = next; c == nil || c == next {

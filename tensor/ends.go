@@ -142,8 +142,8 @@ func (t *Tape) RunDeferred(opts ...BackwardOption) {
 	t.finishBackward()
 }
 
-// deferNode puts off the weight gradients of n, which mask names. What its rule reads then stays in memory under names of n's
-// own: the nodes that made it end theirs.
+// deferNode defers the weight gradients of n that mask names. The inputs of its rule must stay in memory. So n gets headers of its own for
+// them, because the nodes that made them free theirs.
 func (t *Tape) deferNode(n *Node, mask uint8) {
 	n.deferred, n.need, n.keptInputs = true, mask, 0
 	n.out.needs = false // the graph behind it is gone

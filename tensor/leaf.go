@@ -143,7 +143,7 @@ func (s *leafState) makeResident(h *header) {
 	s.refresh()
 }
 
-// failStale fails because values that op's gradient rule is about to read were changed.
+// failStale fails because values were changed that the gradient rule of op needs.
 func (s *leafState) failStale(op string) {
 	fail("Backward", these(&s.h), "%s was changed (by an optimizer's step, SetValue or a load) after %s had used it on this tape: "+
 		"run the forward pass again", s.p.name, op)

@@ -222,8 +222,8 @@ func (t *Tape) unref(s *storage) {
 // shared reports whether something else may refer to h's memory.
 func (h *header) shared() bool { return h.st.arena == nil || h.st.refs > 1 }
 
-// waitUnreferenced waits for the collectives that use memory which nobody refers to any more. A step that is recorded has the memory of the runs
-// before, in which they may have been over earlier.
+// waitUnreferenced waits for the collectives that use memory to which no tensor refers any more. A recorded step has the memory of the
+// runs before it, in which these collectives may have ended earlier.
 func (t *Tape) waitUnreferenced() {
 	for _, s := range t.unreferenced {
 		s.waitUsers()
@@ -231,7 +231,7 @@ func (t *Tape) waitUnreferenced() {
 	t.reap()
 }
 
-// reap frees what collectives have let go of.
+// reap frees memory that no collective uses any more.
 func (t *Tape) reap() {
 	k := 0
 	for _, s := range t.unreferenced {

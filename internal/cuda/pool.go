@@ -20,7 +20,7 @@ import (
 // Blocks have 16 sizes per doubling, at least 512 bytes apart, and are not split:
 // at most 1/16 or 511 bytes are wasted.
 //
-// A captured graph uses the same blocks at every launch: Pin keeps them for it.
+// A captured graph uses the same blocks at every launch: Pin keeps these blocks for it.
 type Pool struct {
 	Name string // what is kept in it, for the error when memory runs out
 

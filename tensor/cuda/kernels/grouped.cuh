@@ -1,12 +1,12 @@
 // Groups of rows, whose sizes stay on the device.
 
-// size_of_group is 0 for what is not a size, and never more than the rows that are left.
+// size_of_group is the size of group e. A negative size counts as 0, and a size is at most the number of rows that are left.
 __device__ __forceinline__ i64 size_of_group(const i64* counts, i64 e, i64 first, i64 rows) {
   i64 n = counts[e] < 0 ? 0 : counts[e];
   return n < rows - first ? n : rows - first;
 }
 
-// check_counts notes a group of less than no rows, or the sum of the groups if that is not all rows.
+// check_counts reports a negative size, or the sum of the sizes if that is not the number of rows.
 __device__ __forceinline__ void check_counts(const i64* counts, i64 rows, i64 groups, u64* bad, u32 op) {
   if (blockIdx.x || blockIdx.y || blockIdx.z || threadIdx.x || threadIdx.y) return;
   i64 sum = 0;

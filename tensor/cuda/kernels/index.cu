@@ -80,8 +80,8 @@ template <int N> __device__ __forceinline__ void scatter(T* y, const T* x, const
   *(Pack<T, N>*)y = p;
 }
 
-// scatter_rows adds row r of x to row ids[r] of y, for r ascending: a block for each r, and those whose index stands there first
-// do all of its rows.
+// scatter_rows adds row r of x to row ids[r] of y, for r ascending. There is a block for each r. The block of the first r with an index
+// adds all rows with this index; the others do nothing.
 extern "C" __global__ void scatter_rows(T* y, const T* x, const u32* first, const u32* last, const u32* row, i64 n, i64 cols, int vec) {
   for (i64 r = blockIdx.x; r < n; r += gridDim.x) {
     if (row[r] == NONE || n - first[row[r]] != r) continue;

@@ -24,8 +24,8 @@ template <int N> inline void copies_wait() { emu_copies_wait(N); }
 inline float exp2_(float x) { return exp2f(x); }
 template <class E> inline u32 pack(float lo, float hi) { return from_float<E>(lo).bits | (u32)from_float<E>(hi).bits << 16; }
 #else
-// mma is d += a b, in float32. It is volatile, as all that a warp does together: else the compiler may move it to where its
-// result is used, behind a branch that some lanes do not take.
+// mma is d += a b, in float32. It is volatile, like all that a warp does together. Otherwise the compiler may move it to where its
+// result is used: after a branch that some lanes do not take.
 template <class E> __device__ __forceinline__ void mma(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
   if (IsHalf<E>::value)
     asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"

@@ -1,6 +1,6 @@
-// Softmax and its kin, by rows of the last dimension: a block for each row. T is a float, sums are in W. Each thread adds up
-// elements that are a fixed distance apart, and the threads' sums are added as a tree: the order depends on the row's length
-// alone. The row is read again from the caches.
+// Softmax, log-softmax, log-sum-exp and cross-entropy, by rows of the last dimension: a block for each row. T is a float, sums are in W.
+// Each thread adds up elements that are a fixed distance apart, and the sums of the threads are added as a tree. So the order depends on
+// the length of the row alone. The second pass reads the row from the caches.
 
 enum { MAX_WARPS = 32 };
 
