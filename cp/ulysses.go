@@ -10,9 +10,9 @@ import (
 )
 
 // Ulysses divides sequences over the ranks of Group, and attention alone by heads (Jacobs et al. 2023, "DeepSpeed Ulysses"). Each rank has
-// all parameters and some positions of each sequence, so that all but attention is as with other rows: give these ranks to ddp or fsdp,
-// too. Around attention, tensors [rows, positions, heads·HeadDim] go from some positions and all heads to all positions and some
-// heads, and back.
+// all parameters and some positions of each sequence. Except for attention, this is like having other rows: so give these ranks to ddp or
+// fsdp, too. Before attention, tensors [rows, positions, heads·HeadDim] are exchanged: a rank then has all positions for some of the heads.
+// After attention they are exchanged back.
 type Ulysses struct {
 	Group   *dist.Group // such as mesh.Group("cp")
 	HeadDim int
@@ -48,12 +48,12 @@ func (u *Ulysses) Part(x tensor.Tensor) tensor.Tensor {
 	return y.WithRows(r)
 }
 
-// ToHeads returns what queries, keys and values go through before they meet: before rotary positions.
+// ToHeads returns the function for queries, keys and values. Apply it before rotary positions and attention.
 func (u *Ulysses) ToHeads() tensor.Function {
 	return &exchange{AllToAll: autograd.AllToAll{Group: u.Group, Split: 2, Concat: 1}, u: u}
 }
 
-// ToPositions returns what the output of attention goes through.
+// ToPositions returns the function for the output of attention.
 func (u *Ulysses) ToPositions() tensor.Function {
 	return &exchange{AllToAll: autograd.AllToAll{Group: u.Group, Split: 1, Concat: 2}, u: u, back: true}
 }

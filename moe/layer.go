@@ -116,7 +116,8 @@ func (l *Layer) Forward(x nn.T) nn.T {
 	return l.seed(through(l.ranks.out, l.compute(x, through(l.ranks.in, r.Weights), p)), r, counts, tokens).Reshape(shape...)
 }
 
-// compute returns what experts give for x, and the shared expert, whose two halves hide the ways of rows there and home.
+// compute returns the outputs of the experts for x, with the shared expert. The two halves of the shared expert are computed while rows
+// travel to the experts and back.
 func (l *Layer) compute(x, weights nn.T, p dispatch.Plan) nn.T {
 	var shared nn.T
 	y := l.dispatcher.Run(p, x, weights, func(rows, counts nn.T) nn.T { return l.Experts.Forward(rows, counts) }, func(part int) {

@@ -45,8 +45,8 @@ func (o *Optimizer) syncMaster(s *paramState) {
 	}
 }
 
-// Reload has the next step take the masters of these parameters from their values, which have been loaded without masters, and begins
-// the averages of those that have been loaded without averages.
+// Reload is for values that were loaded without masters or averages. The next step takes the masters of these parameters from their
+// values, and starts their averages anew.
 func (o *Optimizer) Reload(masters, averages nn.Params) {
 	for i := range o.states {
 		s := &o.states[i]

@@ -122,8 +122,8 @@ func (o *Optimizer) Trace(r *trace.Recorder) {
 	o.exec.Trace(r)
 }
 
-// Step updates the parameters that have gradients and uses these up; see Scaler for steps that are skipped. Its error is that of Config.Norm; no parameter is
-// changed then.
+// Step updates the parameters that have gradients, and consumes these. See Scaler for steps that are skipped. An error comes from
+// Config.Norm, or from a probe; then no parameter is changed.
 func (o *Optimizer) Step() error {
 	o.spans.Phase("optimizer")
 	defer o.spans.Phase("")

@@ -5,10 +5,10 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// The functions of autograd for tokens [tokens, features] whose number is that of the step. split begins each Forward, and says how
-// many there are; a recomputation in Backward has as many.
+// The functions of autograd for tokens [tokens, features]. Each step may have another number of tokens: split, the first function of
+// Forward, notes it for the others. A recomputation in Backward has as many.
 
-// sequence returns what stands before columns and behind rows.
+// sequence returns the functions before columns and after rows.
 func (p *Parallel) sequence() (in, out tensor.Function) {
 	g, s := &gather{p: p}, &scatter{p: p}
 	g.Group, s.Group, g.Chunks, s.Chunks = p.Group, p.Group, p.Chunks, p.Chunks
@@ -49,8 +49,8 @@ func (f *scatter) Forward(c *tensor.Ctx, in []tensor.Tensor) tensor.Tensor {
 	return f.TokenScatter.Forward(c, in)
 }
 
-// shareCounts writes the share of each of n ranks to counts, which it makes the first time. The first ones have one more where total does
-// not divide.
+// shareCounts writes the share of each of n ranks to counts, which it makes the first time. If n does not divide total, the first ranks
+// have one more.
 func shareCounts(counts []int, total, n int) []int {
 	if counts == nil {
 		counts = make([]int, n)
