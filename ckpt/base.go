@@ -50,7 +50,7 @@ func fingerprint(ctx context.Context, g *dist.Group, fsys fileSystem, path strin
 	if g.Rank() < readers {
 		mine, err = tensorHashes(ctx, fsys, path, c.Prefix, all, g.Rank(), readers)
 	}
-	if err := together(g, err); err != nil {
+	if err := gatherErrors(g, err); err != nil {
 		return "", err
 	}
 	parts, err := dist.AllGatherObject(g, mine)

@@ -46,7 +46,7 @@ func (p *plan) setBeside(files map[string][]byte) {
 }
 
 // readBeside compares the small files with what ringo.json says.
-func (s *source) readBeside() {
+func (s *storageReader) readBeside() {
 	for _, name := range slices.Sorted(maps.Keys(s.man.Beside)) {
 		s.listed[name] = true
 		err := checkName(name)
@@ -63,7 +63,7 @@ func (s *source) readBeside() {
 }
 
 // besides returns the small files of a folder: those that ringo.json lists, or what others have for settings and vocabularies.
-func (s *source) besides() (map[string][]byte, error) {
+func (s *storageReader) besides() (map[string][]byte, error) {
 	var names []string
 	if s.man != nil {
 		names = slices.Sorted(maps.Keys(s.man.Beside))

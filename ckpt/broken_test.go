@@ -234,7 +234,7 @@ func TestBeingWritten(t *testing.T) {
 
 // FuzzManifest: whatever ringo.json and the index say, reading a checkpoint ends with a verdict.
 func FuzzManifest(f *testing.F) {
-	p, _, err := newPlan([]localPlan{{Optimizer: true, Items: []claimItem{{Model: true, Name: "a", DType: "F32", Shape: []int{2, 3}}}}}, Rules{"a": {Dim: 1}}, 100)
+	p, _, err := newPlan([]localPlan{{Optimizer: true, Items: []writeItem{{Model: true, Name: "a", DType: "F32", Shape: []int{2, 3}}}}}, Rules{"a": {Dim: 1}}, 100)
 	require.NoError(f, err)
 	text, err := p.man.encode()
 	require.NoError(f, err)

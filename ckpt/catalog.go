@@ -24,7 +24,7 @@ type catalog struct {
 	Base      *Base
 }
 
-func newCatalog(src *source, err error) catalog {
+func newCatalog(src *storageReader, err error) catalog {
 	c := catalog{Model: map[string]tensor.Shape{}, Optimizer: map[string]tensor.Shape{}}
 	if err != nil {
 		c.Err = err.Error()
@@ -70,7 +70,7 @@ func (l *loader) agree() error {
 		}
 		return nil
 	}
-	if err := together(l.g, asError(l.cat.Err)); err != nil || l.g == nil {
+	if err := gatherErrors(l.g, asError(l.cat.Err)); err != nil || l.g == nil {
 		return err
 	}
 	hashes, err := dist.AllGatherObject(l.g, l.cat.Hash)
@@ -92,8 +92,8 @@ func asError(s string) error {
 	return errors.New(s)
 }
 
-// together makes the errors of all ranks everyone's. What several ranks say is said once. Without a group there is one rank.
-func together(g *dist.Group, mine error) error {
+// gatherErrors makes the errors of all ranks everyone's. What several ranks say is said once. Without a group there is one rank.
+func gatherErrors(g *dist.Group, mine error) error {
 	if g == nil {
 		return mine
 	}

@@ -87,7 +87,7 @@ func convert(ctx context.Context, fsys fileSystem, from, to string, c ConvertCon
 }
 
 // openAny opens a checkpoint of this package or of PyTorch.
-func openAny(fsys fileSystem, from string, c ConvertConfig) (*source, []string, error) {
+func openAny(fsys fileSystem, from string, c ConvertConfig) (*storageReader, []string, error) {
 	if torch.Is(from) {
 		return openTorch(from, c.ModelOnly)
 	}
@@ -96,7 +96,7 @@ func openAny(fsys fileSystem, from string, c ConvertConfig) (*source, []string, 
 }
 
 // convertPlan plans one piece for every tensor.
-func convertPlan(src *source, c ConvertConfig) (*plan, error) {
+func convertPlan(src *storageReader, c ConvertConfig) (*plan, error) {
 	limit := c.FileBytes
 	if limit <= 0 {
 		limit = 1 << 62
@@ -129,7 +129,7 @@ func convertPlan(src *source, c ConvertConfig) (*plan, error) {
 }
 
 // copy copies all tensors, a few at a time, and notes their hashes.
-func (p *plan) copy(ctx context.Context, fsys fileSystem, src *source, dir string, progress func(done, total int64)) error {
+func (p *plan) copy(ctx context.Context, fsys fileSystem, src *storageReader, dir string, progress func(done, total int64)) error {
 	files := make([]file, len(p.files))
 	for i, f := range p.files {
 		var err error

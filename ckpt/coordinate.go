@@ -13,7 +13,7 @@ import (
 
 // localPlan is what a rank holds.
 type localPlan struct {
-	Items     []claimItem
+	Items     []writeItem
 	Optimizer bool     // there is one
 	Counted   []string // its parameters, by their names in files
 }
@@ -37,7 +37,7 @@ type pieceWork struct {
 func (l *localPlan) wire(w *wire) {
 	w.bool(&l.Optimizer)
 	wireList(w, &l.Counted, w.text)
-	wireList(w, &l.Items, func(x *claimItem) {
+	wireList(w, &l.Items, func(x *writeItem) {
 		w.bool(&x.Model)
 		w.text(&x.Name)
 		w.text((*string)(&x.DType))

@@ -6,7 +6,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// shares is in how many parts the ranks have cut a tensor of which each has one claim; 0: they have not, or it is not known.
+// shares is in how many parts the ranks have cut a tensor that each of them holds in one part; 0: they have not, or it is not known.
 func (o *owned) shares() int {
 	var different [][]tensor.Box
 	for i, x := range o.parts {

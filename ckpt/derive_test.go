@@ -43,10 +43,10 @@ func TestRulesOfThemselves(t *testing.T) {
 // do not count.
 func TestRuleOfAFusedTensor(t *testing.T) {
 	box := func(lo, hi int) []tensor.Box { return []tensor.Box{{Lo: []int{lo, 0}, Hi: []int{hi, 5}}} }
-	ownedBy := func(x claimItem, ranks []int, parts []claimItem) *owned {
-		o := &owned{claimItem: x}
+	ownedBy := func(x writeItem, ranks []int, parts []writeItem) *owned {
+		o := &owned{writeItem: x}
 		for i := range parts {
-			o.parts = append(o.parts, ownedPart{claimItem: &parts[i], rank: ranks[i]})
+			o.parts = append(o.parts, ownedPart{writeItem: &parts[i], rank: ranks[i]})
 		}
 		return o
 	}
@@ -55,16 +55,16 @@ func TestRuleOfAFusedTensor(t *testing.T) {
 		require.NoError(t, err)
 		return o.rule(list, whole, most)
 	}
-	var parts []claimItem
+	var parts []writeItem
 	for _, i := range []int{0, 2, 4, 1, 3, 5} {
-		parts = append(parts, claimItem{Shape: []int{12, 5}, Boxes: box(2*i, 2*i+2), Flat: [2]int{0, 10}})
+		parts = append(parts, writeItem{Shape: []int{12, 5}, Boxes: box(2*i, 2*i+2), Flat: [2]int{0, 10}})
 	}
-	fused := ownedBy(claimItem{Shape: []int{12, 5}}, []int{0, 0, 0, 1, 1, 1}, parts)
+	fused := ownedBy(writeItem{Shape: []int{12, 5}}, []int{0, 0, 0, 1, 1, 1}, parts)
 	require.Zero(t, fused.shares())
 	require.Equal(t, &Rule{Parts: []int{4, 4, 4}}, rule(fused, 2))
-	parts = []claimItem{{Shape: []int{5, 5}, Boxes: box(0, 3), Flat: [2]int{0, 15}}, {Shape: []int{5, 5}, Boxes: box(0, 5)},
+	parts = []writeItem{{Shape: []int{5, 5}, Boxes: box(0, 3), Flat: [2]int{0, 15}}, {Shape: []int{5, 5}, Boxes: box(0, 5)},
 		{Shape: []int{5, 5}, Boxes: box(3, 5), Flat: [2]int{0, 10}}}
-	plain := ownedBy(claimItem{Shape: []int{5, 5}}, []int{0, 1, 2}, parts)
+	plain := ownedBy(writeItem{Shape: []int{5, 5}}, []int{0, 1, 2}, parts)
 	require.Equal(t, 2, plain.shares())
 	require.Equal(t, &Rule{}, rule(plain, 4), "fewer shares than others have")
 	parts[0].Boxes, parts[0].Flat, parts[2].Boxes, parts[2].Flat = box(0, 2), [2]int{0, 10}, box(2, 5), [2]int{0, 15}

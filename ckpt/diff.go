@@ -82,7 +82,7 @@ func Diff(ctx context.Context, a, b string, progress func(done, total int64)) (*
 }
 
 // pair finds the tensors to compare, and what the structure differs in.
-func (d *Difference) pair(a, b *source) (pairs [][2]*stored, total int64) {
+func (d *Difference) pair(a, b *storageReader) (pairs [][2]*stored, total int64) {
 	for _, key := range slices.Sorted(maps.Keys(a.tensors)) {
 		x, y := a.tensors[key], b.tensors[key]
 		if y == nil {

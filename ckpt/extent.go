@@ -84,7 +84,7 @@ func (b *boxHeld) cut(shape []int) (list []extent) {
 
 // byBox collects what ranks hold of each box. It also returns all of the tensor, as it is in memory.
 func (o *owned) byBox() (list []*boxHeld, whole part, err error) {
-	all := o.claimItem
+	all := o.writeItem
 	all.Boxes, all.Flat = nil, [2]int{}
 	if whole, err = all.part(); err != nil {
 		return nil, whole, err

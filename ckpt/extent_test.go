@@ -95,7 +95,7 @@ func TestCopiesShareTheWork(t *testing.T) {
 	locals := make([]localPlan, 4)
 	for r := range locals {
 		for i := range 10 {
-			locals[r].Items = append(locals[r].Items, claimItem{Model: true, Name: fmt.Sprint("w", i), DType: "F32", Shape: dims,
+			locals[r].Items = append(locals[r].Items, writeItem{Model: true, Name: fmt.Sprint("w", i), DType: "F32", Shape: dims,
 				Boxes: []tensor.Box{box(0, 4, 0, 5)}, Flat: [2]int{r % 2 * 10, r%2*10 + 10}})
 		}
 	}

@@ -99,7 +99,7 @@ func saveFile(ctx context.Context, fsys fileSystem, path string, st State) error
 	}
 	defer unlock()
 	if alone {
-		if err := removeLeft(fsys, dir, name); err != nil {
+		if err := removeStaleFile(fsys, dir, name); err != nil {
 			return err
 		}
 	}
@@ -228,8 +228,8 @@ func (w *writer) finishHeader(f file) error {
 	return err
 }
 
-// removeLeft removes what crashes have left of a file: its temporary name and eight characters.
-func removeLeft(fsys fileSystem, dir, name string) error {
+// removeStaleFile removes what crashes have left of a file: its temporary name and eight characters.
+func removeStaleFile(fsys fileSystem, dir, name string) error {
 	names, err := fsys.ReadDir(dir)
 	if err != nil {
 		return err
@@ -243,7 +243,7 @@ func removeLeft(fsys fileSystem, dir, name string) error {
 }
 
 // readSingle reads one file: of SaveFile, or of others.
-func (s *source) readSingle(name string) {
+func (s *storageReader) readSingle(name string) {
 	f := s.openFile(name)
 	if f == nil {
 		return

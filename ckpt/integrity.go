@@ -16,14 +16,14 @@ import (
 type pieceState byte
 
 const (
-	unread pieceState = iota
-	blind             // it loaded a part of it, and cannot hash that
-	sound             // it loaded all of it, and the hash is right
+	pieceUnread   pieceState = iota
+	piecePartial             // it loaded a part of it, and cannot hash that
+	pieceVerified            // it loaded all of it, and the hash is right
 )
 
-// verifyRest verifies the pieces that ranks loaded in parts. It is collective, and the same on all ranks: they see the same
+// verifyPartial verifies the pieces that ranks loaded in parts. It is collective, and the same on all ranks: they see the same
 // ringo.json.
-func (l *loader) verifyRest(ctx context.Context) error {
+func (l *loader) verifyPartial(ctx context.Context) error {
 	if len(l.pieces) == 0 {
 		return nil
 	}
@@ -38,7 +38,7 @@ func (l *loader) verifyRest(ctx context.Context) error {
 	}
 	for _, x := range l.src.each() {
 		for k, p := range x.pieces {
-			if pieceState(states[x.first+k]) != blind {
+			if pieceState(states[x.first+k]) != piecePartial {
 				continue
 			}
 			rank := least(load)

@@ -82,7 +82,7 @@ type loader struct {
 	path   string
 	st     *State
 	c      LoadConfig
-	src    *source // nil on ranks that do not read
+	src    *storageReader // nil on ranks that do not read
 	cat    catalog
 	items  []item
 	report Report
@@ -98,7 +98,7 @@ func load(ctx context.Context, g *dist.Group, fsys fileSystem, path string, st *
 	l := &loader{g: g, path: path, st: st, c: c}
 	if c.Strategy != Broadcast || g.Rank() == 0 {
 		src, err := open(fsys, path)
-		err = wayBack(fsys, path, err)
+		err = withPrevious(fsys, path, err)
 		if err == nil {
 			defer src.Close() // only read
 			err = src.strip(c.Prefix)
@@ -125,17 +125,17 @@ func load(ctx context.Context, g *dist.Group, fsys fileSystem, path string, st *
 		all := l.byTensor()
 		err = l.damaged(ctx, parallel(len(all), func(i int) error { return l.fillAll(ctx, all[i]) }))
 	}
-	if err := together(g, err); err != nil {
+	if err := gatherErrors(g, err); err != nil {
 		return &l.report, err
 	}
 	if c.Strategy != Broadcast { // there, rank 0 reads all pieces whole
-		if err := together(g, l.verifyRest(ctx)); err != nil {
+		if err := gatherErrors(g, l.verifyPartial(ctx)); err != nil {
 			return &l.report, err
 		}
 	}
 	l.report.BytesRead, l.report.BytesChecked, l.report.Unverified = l.read.Load(), l.checked.Load(), l.unknown.Load()
 	l.report.Tensors = len(l.byTensor())
-	return &l.report, together(g, l.restore())
+	return &l.report, gatherErrors(g, l.restore())
 }
 
 // damaged is what an error of reading says, and the way back.
@@ -143,7 +143,7 @@ func (l *loader) damaged(ctx context.Context, err error) error {
 	if err == nil || ctx.Err() != nil {
 		return err
 	}
-	return wayBack(l.src.fs, l.path, err)
+	return withPrevious(l.src.fs, l.path, err)
 }
 
 // byTensor returns the items that are parts of the same stored tensor together.
@@ -235,13 +235,13 @@ func (l *loader) check(s *stored, p part, b []byte, size int) error {
 				h.Write(b[at*size : (at+n)*size])
 			}
 		default:
-			l.pieces[s.first+i] = max(blind, l.pieces[s.first+i])
+			l.pieces[s.first+i] = max(piecePartial, l.pieces[s.first+i])
 			continue
 		}
 		if err := s.compare(piece, hex.EncodeToString(h.Sum(nil))); err != nil {
 			return err
 		}
-		l.pieces[s.first+i] = sound
+		l.pieces[s.first+i] = pieceVerified
 	}
 	return nil
 }
@@ -262,7 +262,7 @@ func (l *loader) broadcast(ctx context.Context) error {
 	if !slices.Equal(first, names) {
 		wrong = errors.New("ranks have different tensors; with the strategy Broadcast all must have the same")
 	}
-	if err := together(l.g, wrong); err != nil {
+	if err := gatherErrors(l.g, wrong); err != nil {
 		return err
 	}
 	var failed error

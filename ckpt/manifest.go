@@ -96,11 +96,11 @@ func (m *manifest) encode() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return within(manifestName, bytes.Join([][]byte{manifestHead, []byte(sum(body)), manifestBody, body, manifestEnd}, nil))
+	return checkSize(manifestName, bytes.Join([][]byte{manifestHead, []byte(sum(body)), manifestBody, body, manifestEnd}, nil))
 }
 
-// within refuses a text that nobody could read again.
-func within(name string, text []byte) ([]byte, error) {
+// checkSize refuses a text that nobody could read again.
+func checkSize(name string, text []byte) ([]byte, error) {
 	if int64(len(text)) > maxJSON {
 		return nil, fmt.Errorf("%s would have %d bytes; at most %d can be read: State.Extra is for small things", name, len(text), maxJSON)
 	}
@@ -146,7 +146,7 @@ func encodeIndex(model []tensorEntry, size int64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return within(indexName, append(b, '\n'))
+	return checkSize(indexName, append(b, '\n'))
 }
 
 // decodeIndex returns the file of each tensor, and refuses what is no plain name or is there twice.

@@ -14,13 +14,13 @@ import (
 // match compares the State with the checkpoint and drops the items that do not fit.
 func (l *loader) match() error {
 	items, err := l.st.items()
-	if err := together(l.g, err); err != nil {
+	if err := gatherErrors(l.g, err); err != nil {
 		return err
 	}
-	if err := together(l.g, l.c.check()); err != nil {
+	if err := gatherErrors(l.g, l.c.check()); err != nil {
 		return err
 	}
-	if err := together(l.g, l.matchBase()); err != nil {
+	if err := gatherErrors(l.g, l.matchBase()); err != nil {
 		return err
 	}
 	have := map[string]bool{}
@@ -71,7 +71,7 @@ func (l *loader) match() error {
 	if l.c.Partial {
 		return nil
 	}
-	return together(l.g, l.strict(len(items)))
+	return gatherErrors(l.g, l.strict(len(items)))
 }
 
 // find notes where the checkpoint has an item, one of mine, and returns what is there and whether it may be of another type.

@@ -79,7 +79,7 @@ func (f *verifier) layout(ctx context.Context, mesh []axis, all []*stored) error
 	}
 	for _, x := range all {
 		if x.rule == nil {
-			x.rule = f.c.Rules.find((&claimItem{Model: x.model, Name: x.Name}).paramName())
+			x.rule = f.c.Rules.find((&writeItem{Model: x.model, Name: x.Name}).paramName())
 		}
 		if x.rule != nil {
 			ruled++

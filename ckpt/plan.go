@@ -39,13 +39,13 @@ type place struct {
 
 // owned is a tensor and the ranks that hold it, in their order.
 type owned struct {
-	claimItem
+	writeItem
 	parts []ownedPart
 }
 
 // ownedPart is what a rank holds of a tensor: an item of its local plan.
 type ownedPart struct {
-	*claimItem
+	*writeItem
 	rank, index int
 }
 
@@ -184,7 +184,7 @@ func (c *summary) count(name string) int {
 }
 
 // paramName returns the name of the parameter: the optimizer's state has that and a key behind the last dot.
-func (c *claimItem) paramName() string {
+func (c *writeItem) paramName() string {
 	if i := strings.LastIndexByte(c.Name, '.'); !c.Model && i >= 0 {
 		return c.Name[:i]
 	}
@@ -250,7 +250,7 @@ func collect(locals []localPlan) ([]*owned, error) {
 			key := x.key()
 			o := byKey[key]
 			if o == nil {
-				o = &owned{claimItem: *x}
+				o = &owned{writeItem: *x}
 				byKey[key] = o
 				order = append(order, o)
 			}

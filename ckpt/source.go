@@ -11,12 +11,12 @@ import (
 	"github.com/ringo-ml/ringo/ckpt/safetensors"
 )
 
-// source is a checkpoint that is being read: a folder with ringo.json, a folder of Hugging Face's form, or one file.
-type source struct {
+// storageReader is a checkpoint that is being read: a folder with ringo.json, a folder of Hugging Face's form, or one file.
+type storageReader struct {
 	fs       fileSystem
 	path     string
 	man      *manifest // nil: there is none, and no hashes
-	files    map[string]*sourceFile
+	files    map[string]*openedFile
 	listed   map[string]bool // names that belong to the folder
 	model    []*stored
 	opt      []*stored          // the optimizer's
@@ -28,9 +28,9 @@ type source struct {
 	problems []error
 }
 
-type sourceFile struct {
+type openedFile struct {
 	name   string
-	list   string // see source
+	list   string // see storageReader
 	f      file
 	header *safetensors.Header
 	found  map[string]safetensors.Tensor // what the header lists, without what was claimed
@@ -40,7 +40,7 @@ type sourceFile struct {
 type stored struct {
 	safetensors.Tensor
 	model  bool
-	file   *sourceFile
+	file   *openedFile
 	offset int64         // in the file
 	pieces []storedPiece // none: no hash is known
 	first  int           // its place among the pieces of all tensors
@@ -57,7 +57,7 @@ type storedPiece struct {
 }
 
 // open opens a checkpoint and checks all of it but the data. It returns all that is wrong as one error.
-func open(fsys fileSystem, path string) (*source, error) {
+func open(fsys fileSystem, path string) (*storageReader, error) {
 	s := examine(fsys, path)
 	if len(s.problems) > 0 {
 		err := errors.Join(s.problems...)
@@ -67,8 +67,8 @@ func open(fsys fileSystem, path string) (*source, error) {
 }
 
 // examine is open for those who want what can be had of a damaged checkpoint.
-func examine(fsys fileSystem, path string) *source {
-	s := &source{fs: fsys, path: path, files: map[string]*sourceFile{}, listed: map[string]bool{}, tensors: map[string]*stored{}, list: manifestName}
+func examine(fsys fileSystem, path string) *storageReader {
+	s := &storageReader{fs: fsys, path: path, files: map[string]*openedFile{}, listed: map[string]bool{}, tensors: map[string]*stored{}, list: manifestName}
 	if strings.HasPrefix(filepath.Base(path), tmpPrefix) {
 		s.problem("it is being written, or a crash left it behind")
 		return s
@@ -99,12 +99,12 @@ func examine(fsys fileSystem, path string) *source {
 	return s
 }
 
-func (s *source) problem(format string, a ...any) {
+func (s *storageReader) problem(format string, a ...any) {
 	s.problems = append(s.problems, fmt.Errorf(format, a...))
 }
 
 // Close closes the files.
-func (s *source) Close() error {
+func (s *storageReader) Close() error {
 	var errs []error
 	for _, f := range s.files {
 		errs = append(errs, f.f.Close())
@@ -113,7 +113,7 @@ func (s *source) Close() error {
 }
 
 // openFile opens a safetensors file and reads its header, once; nil if that is impossible.
-func (s *source) openFile(name string) *sourceFile {
+func (s *storageReader) openFile(name string) *openedFile {
 	if f := s.files[name]; f != nil || s.listed[name] {
 		return f
 	}
@@ -127,7 +127,7 @@ func (s *source) openFile(name string) *sourceFile {
 		s.problems = append(s.problems, err)
 		return nil
 	}
-	x := &sourceFile{name: name, list: s.list, f: f, found: map[string]safetensors.Tensor{}}
+	x := &openedFile{name: name, list: s.list, f: f, found: map[string]safetensors.Tensor{}}
 	s.files[name] = x
 	size, err := f.Size()
 	if err == nil {
@@ -144,7 +144,7 @@ func (s *source) openFile(name string) *sourceFile {
 }
 
 // addPlain adds all tensors of a file.
-func (s *source) addPlain(name string) {
+func (s *storageReader) addPlain(name string) {
 	f := s.openFile(name)
 	if f == nil {
 		return
@@ -156,7 +156,7 @@ func (s *source) addPlain(name string) {
 }
 
 // readIndex reads a folder of Hugging Face's form.
-func (s *source) readIndex() {
+func (s *storageReader) readIndex() {
 	text, err := readFile(s.fs, filepath.Join(s.path, indexName), maxJSON)
 	if err != nil {
 		s.problems = append(s.problems, err)
@@ -180,7 +180,7 @@ func (s *source) readIndex() {
 }
 
 // strip drops a prefix of the names of tensors and of the optimizer's parameters, where they have it.
-func (s *source) strip(prefix string) error {
+func (s *storageReader) strip(prefix string) error {
 	if s.man != nil && s.man.Optimizer != nil {
 		counts := map[string]int{}
 		for name, n := range s.man.Optimizer.Counts {
@@ -202,7 +202,7 @@ func (s *source) strip(prefix string) error {
 }
 
 // take claims a tensor that list says is in a file.
-func (s *source) take(model bool, name, fileName, list string) *stored {
+func (s *storageReader) take(model bool, name, fileName, list string) *stored {
 	f := s.openFile(fileName)
 	if f == nil {
 		return nil
@@ -221,7 +221,7 @@ func (s *source) take(model bool, name, fileName, list string) *stored {
 	return s.add(model, f, t)
 }
 
-func (s *source) add(model bool, f *sourceFile, t safetensors.Tensor) *stored {
+func (s *storageReader) add(model bool, f *openedFile, t safetensors.Tensor) *stored {
 	x := &stored{Tensor: t, model: model, file: f, offset: f.header.Size + t.Start}
 	if model {
 		s.model = append(s.model, x)
@@ -233,7 +233,7 @@ func (s *source) add(model bool, f *sourceFile, t safetensors.Tensor) *stored {
 }
 
 // checkRest finds tensors in the files that list does not know.
-func (s *source) checkRest(list string) {
+func (s *storageReader) checkRest(list string) {
 	for _, f := range s.files {
 		for _, t := range f.header.Tensors {
 			if _, left := f.found[t.Name]; left {
@@ -244,7 +244,7 @@ func (s *source) checkRest(list string) {
 }
 
 // readManifest reads a folder that a Saver wrote.
-func (s *source) readManifest() {
+func (s *storageReader) readManifest() {
 	text, err := readFile(s.fs, filepath.Join(s.path, manifestName), maxJSON)
 	if err != nil {
 		s.problems = append(s.problems, err)
@@ -264,7 +264,7 @@ func (s *source) readManifest() {
 }
 
 // checkEntries compares all tensors with what the manifest says.
-func (s *source) checkEntries() {
+func (s *storageReader) checkEntries() {
 	for i := range s.man.Model {
 		s.checkEntry(true, &s.man.Model[i])
 	}
@@ -277,7 +277,7 @@ func (s *source) checkEntries() {
 }
 
 // checkFile compares a file's size and header with what ringo.json says.
-func (s *source) checkFile(e fileEntry) {
+func (s *storageReader) checkFile(e fileEntry) {
 	f := s.openFile(e.Name)
 	if f == nil || f.header.Size == 0 {
 		return
@@ -296,7 +296,7 @@ func (s *source) checkFile(e fileEntry) {
 }
 
 // checkEntry compares a tensor in a file with what ringo.json says, and checks that its pieces cover it.
-func (s *source) checkEntry(model bool, e *tensorEntry) {
+func (s *storageReader) checkEntry(model bool, e *tensorEntry) {
 	x := s.take(model, e.Name, e.File, s.list)
 	if x == nil {
 		return
@@ -328,7 +328,7 @@ func (s *source) checkEntry(model bool, e *tensorEntry) {
 }
 
 // checkIndex compares the index with ringo.json: others read the folder by it.
-func (s *source) checkIndex() {
+func (s *storageReader) checkIndex() {
 	s.listed[indexName] = true
 	text, err := readFile(s.fs, filepath.Join(s.path, indexName), maxJSON)
 	if err != nil {
@@ -344,7 +344,7 @@ func (s *source) checkIndex() {
 }
 
 // each returns all tensors, in an order that is the same on all ranks.
-func (s *source) each() []*stored { return slices.Concat(s.model, s.opt) }
+func (s *storageReader) each() []*stored { return slices.Concat(s.model, s.opt) }
 
 // elementSize returns the bytes of an element, 0 where it is not a whole number.
 func (x *stored) elementSize() int {

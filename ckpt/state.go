@@ -83,11 +83,11 @@ func (st *State) items() (list []item, err error) {
 			return nil, err
 		}
 	}
-	return list, sameFate(st.Params, state.Counts)
+	return list, checkTrained(st.Params, state.Counts)
 }
 
-// sameFate refuses a stored tensor of which the optimizer has one parameter and not another: its state would have holes.
-func sameFate(params nn.Params, counts map[string]int) error {
+// checkTrained refuses a stored tensor of which the optimizer has one parameter and not another: its state would have holes.
+func checkTrained(params nn.Params, counts map[string]int) error {
 	first := map[string]*tensor.Param{}
 	for _, p := range params {
 		_, trained := counts[p.Name()]
@@ -138,9 +138,9 @@ func appendItems(list []item, model bool, name string, p *tensor.Param, data ten
 	return list, nil
 }
 
-// claim is what a rank says of a tensor.
-func (x *item) claim() claimItem {
-	c := claimItem{Model: x.model, Name: x.name, DType: dtypes[x.data.DType()], Shape: x.shape, Transposed: x.memory != nil, Unit: x.unit, Expert: x.expert}
+// writeItem is what a rank says of a tensor.
+func (x *item) writeItem() writeItem {
+	c := writeItem{Model: x.model, Name: x.name, DType: dtypes[x.data.DType()], Shape: x.shape, Transposed: x.memory != nil, Unit: x.unit, Expert: x.expert}
 	if p := x.held(); !p.whole() {
 		c.Boxes, c.Flat = p.boxes, [2]int{p.lo, p.hi}
 	}
@@ -198,8 +198,8 @@ type summary struct {
 	Base      *Base
 }
 
-// claimItem says which part of a tensor a rank holds.
-type claimItem struct {
+// writeItem says which part of a tensor a rank holds.
+type writeItem struct {
 	Model      bool
 	Name       string
 	DType      safetensors.DType
@@ -239,9 +239,9 @@ func (st *State) summary(items []item) (c summary, local localPlan, err error) {
 		random := st.Tape.State()
 		c.Random = &random
 	}
-	local.Items = make([]claimItem, len(items))
+	local.Items = make([]writeItem, len(items))
 	for i := range items {
-		local.Items[i] = items[i].claim()
+		local.Items[i] = items[i].writeItem()
 	}
 	return c, local, nil
 }
@@ -287,10 +287,10 @@ func itemKey(model bool, name string) string {
 	return "optimizer:" + name
 }
 
-func (c *claimItem) key() string { return itemKey(c.Model, c.Name) }
+func (c *writeItem) key() string { return itemKey(c.Model, c.Name) }
 
 // part returns what the rank holds, in the shape that the tensor has in memory.
-func (c *claimItem) part() (part, error) {
+func (c *writeItem) part() (part, error) {
 	shape := c.Shape
 	if c.Transposed {
 		shape = []int{shape[1], shape[0]}
@@ -299,13 +299,13 @@ func (c *claimItem) part() (part, error) {
 }
 
 // empty reports whether the rank holds nothing of the tensor.
-func (c *claimItem) empty() bool { return len(c.Boxes) > 0 && c.Flat[0] == c.Flat[1] }
+func (c *writeItem) empty() bool { return len(c.Boxes) > 0 && c.Flat[0] == c.Flat[1] }
 
 // kind is what ranks must agree on.
-func (c *claimItem) kind() string {
+func (c *writeItem) kind() string {
 	return fmt.Sprintf("%s%v (transposed %v)", c.DType, c.Shape, c.Transposed)
 }
 
-func (c *claimItem) sameTensor(d *claimItem) bool {
+func (c *writeItem) sameTensor(d *writeItem) bool {
 	return c.Model == d.Model && c.Name == d.Name && c.DType == d.DType && c.Transposed == d.Transposed && slices.Equal(c.Shape, d.Shape)
 }

@@ -40,8 +40,8 @@ func stepOf(name string) (step int, ok bool) {
 	return n, ok && err == nil && n >= 0 && name == stepName(n)
 }
 
-// wayBack adds to an error, unless nil, that says how the checkpoint at path is damaged, which one is before it in its directory.
-func wayBack(fsys fileSystem, path string, err error) error {
+// withPrevious adds to an error, unless nil, that says how the checkpoint at path is damaged, which one is before it in its directory.
+func withPrevious(fsys fileSystem, path string, err error) error {
 	dir, name := filepath.Split(filepath.Clean(path))
 	last, ok := stepOf(name)
 	if err == nil || !ok {
@@ -94,7 +94,7 @@ func latest(fsys fileSystem, dir string) (string, error) {
 	path := filepath.Join(dir, stepName(steps[len(steps)-1]))
 	src, err := open(fsys, path)
 	if err != nil {
-		return "", fmt.Errorf("ckpt: %w", wayBack(fsys, path, err))
+		return "", fmt.Errorf("ckpt: %w", withPrevious(fsys, path, err))
 	}
 	return path, src.Close()
 }

@@ -26,7 +26,7 @@ type torchFiles struct {
 func (f torchFiles) Close() error { return f.c.Close() }
 
 // openTorch opens a checkpoint of PyTorch's as one of this package that has no hashes. It returns what has no place in it.
-func openTorch(path string, modelOnly bool) (*source, []string, error) {
+func openTorch(path string, modelOnly bool) (*storageReader, []string, error) {
 	c, err := torch.Open(path)
 	if err != nil {
 		return nil, nil, err
@@ -35,7 +35,7 @@ func openTorch(path string, modelOnly bool) (*source, []string, error) {
 	if err != nil {
 		return nil, nil, errors.Join(err, c.Close())
 	}
-	s := &source{path: path, man: &manifest{}, tensors: map[string]*stored{}, files: map[string]*sourceFile{"": {f: torchFiles{c: c}}}}
+	s := &storageReader{path: path, man: &manifest{}, tensors: map[string]*stored{}, files: map[string]*openedFile{"": {f: torchFiles{c: c}}}}
 	for _, x := range p.Model {
 		s.addTorch(true, x)
 	}
@@ -56,7 +56,7 @@ func openTorch(path string, modelOnly bool) (*source, []string, error) {
 	return s, p.LeftOut, nil
 }
 
-func (s *source) addTorch(model bool, x torch.Named) {
-	f := &sourceFile{name: filepath.Base(s.path), f: torchFile{x.Tensor}, header: &safetensors.Header{}}
+func (s *storageReader) addTorch(model bool, x torch.Named) {
+	f := &openedFile{name: filepath.Base(s.path), f: torchFile{x.Tensor}, header: &safetensors.Header{}}
 	s.add(model, f, safetensors.Tensor{Name: x.Name, DType: x.DType, Shape: x.Shape, End: x.Bytes()})
 }

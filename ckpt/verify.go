@@ -45,7 +45,7 @@ type RankBytes struct {
 // verifier is one Verify.
 type verifier struct {
 	c        VerifyConfig
-	src      *source
+	src      *storageReader
 	v        *Verdict
 	mu       sync.Mutex // of v.Errors
 	done     atomic.Int64
