@@ -121,15 +121,38 @@ func (q *Queue) wideNormGrad(a *tensor.Args, centered bool) {
 	step(tensor.OpColSum, a.F[2], 2, 4)
 }
 
+// warpRow is the longest row that a warp has alone: its lanes need not wait for other warps.
+const warpRow = 1024
+
+// byNormRow launches a warp for each of a's rows, eight to a block where that divides them, or a block if they are long.
+func byNormRow(operands int, more func(q *Queue, a *tensor.Args)) launcher {
+	return func(q *Queue, k *kernel, a *tensor.Args) {
+		q.ptrs(a, operands)
+		q.i64(a.Dim[1])
+		more(q, a)
+		if a.Dim[1] > warpRow {
+			q.rows(k, a, rowWarps)
+			return
+		}
+		warps := 8
+		for a.Dim[0]%warps != 0 {
+			warps /= 2
+		}
+		if a.Dim[0] > 0 {
+			q.run(k, cuda.Dim{X: a.Dim[0] / warps}, cuda.Dim{X: 32, Y: warps}, 0)
+		}
+	}
+}
+
 func normAdd(q *Queue, a *tensor.Args) { q.args.I32(truthOf(a.F[0])) }
 
 var normKernels = map[tensor.Op][tensor.NumDTypes]tensor.Kernel{
-	tensor.OpLayerNorm:      floats("norm.cu", "layer_norm", byRow(6, eps)),
-	tensor.OpLayerNormGradX: floats("norm.cu", "layer_norm_grad_x", byRow(6, normAdd)),
+	tensor.OpLayerNorm:      floats("norm.cu", "layer_norm", byNormRow(6, eps)),
+	tensor.OpLayerNormGradX: floats("norm.cu", "layer_norm_grad_x", byNormRow(6, normAdd)),
 	tensor.OpLayerNormGradW: gradW(true),
 	tensor.OpLayerNormGrad:  normGrads(true),
-	tensor.OpRMSNorm:        floats("norm.cu", "rms_norm", byRow(4, eps)),
-	tensor.OpRMSNormGradX:   floats("norm.cu", "rms_norm_grad_x", byRow(5, normAdd)),
+	tensor.OpRMSNorm:        floats("norm.cu", "rms_norm", byNormRow(4, eps)),
+	tensor.OpRMSNormGradX:   floats("norm.cu", "rms_norm_grad_x", byNormRow(5, normAdd)),
 	tensor.OpRMSNormGradW:   gradW(false),
 	tensor.OpRMSNormGrad:    normGrads(false),
 }

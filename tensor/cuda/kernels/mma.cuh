@@ -21,7 +21,6 @@ inline void copy16(void* to, const void* from, bool real) { emu_copy(to, from, 1
 inline void copy8(void* to, const void* from, bool real) { emu_copy(to, from, 8, real ? 8 : 0, __LINE__); }
 inline void copies_commit() { emu_copies_commit(); }
 template <int N> inline void copies_wait() { emu_copies_wait(N); }
-inline float exp2_(float x) { return exp2f(x); }
 template <class E> inline u32 pack(float lo, float hi) { return from_float<E>(lo).bits | (u32)from_float<E>(hi).bits << 16; }
 #else
 // mma is d += a b, in float32. It is volatile, like all that a warp does together. Otherwise the compiler may move it to where its
@@ -58,13 +57,6 @@ __device__ __forceinline__ void copy8(void* to, const void* from, bool real) {
 }
 __device__ __forceinline__ void copies_commit() { asm volatile("cp.async.commit_group;" : : : "memory"); }
 template <int N> __device__ __forceinline__ void copies_wait() { asm volatile("cp.async.wait_group %0;" : : "n"(N) : "memory"); }
-
-// exp2_ is 2^x, with an error of 2 units in the last place.
-__device__ __forceinline__ float exp2_(float x) {
-  float r;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
-  return r;
-}
 
 // pack rounds two numbers to E, the first to the lower half.
 template <class E> __device__ __forceinline__ u32 pack(float lo, float hi) {

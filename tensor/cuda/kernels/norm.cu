@@ -1,4 +1,5 @@
-// Layer norm and RMS norm: a block for each row. T is a float; statistics and sums are in W and have a fixed order.
+// Layer norm and RMS norm: a block for each row, or a warp where rows are short. T is a float; statistics and sums are in W and have a
+// fixed order.
 
 enum { MAX_WARPS = 16, COLS = 32, ROWS = 8, ENDS = 32 };
 
@@ -19,12 +20,16 @@ template <int N> __device__ __forceinline__ Pack<W, N> weights(const T* w, i64 i
 // Pair is two sums.
 struct Pair { W a, b; };
 
-// block adds v up over the block. A kernel's calls use memory 0 and 1 by turns.
+// row is the row of this block, or of this warp in a block of several.
+__device__ __forceinline__ i64 row() { return (i64)blockIdx.x * blockDim.y + threadIdx.y; }
+
+// block adds v up over what has a row. A kernel's calls use memory 0 and 1 by turns.
 __device__ __forceinline__ Pair block(Pair v, int call) {
   __shared__ W as[2][MAX_WARPS], bs[2][MAX_WARPS];
   W *a = as[call], *b = bs[call];
 #pragma unroll
   for (int o = 16; o > 0; o >>= 1) v.a += __shfl_xor_sync(FULL_WARP, v.a, o), v.b += __shfl_xor_sync(FULL_WARP, v.b, o);
+  if (blockDim.x == 32) return v;
   int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, warps = blockDim.x >> 5;
   if (lane == 0) a[warp] = v.a, b[warp] = v.b;
   __syncthreads();
@@ -56,7 +61,7 @@ __device__ __forceinline__ void normalize(T* y, const T* x, const T* w, const T*
 }
 
 extern "C" __global__ void layer_norm(T* y, W* mean, W* rstd, const T* x, const T* w, const T* b, i64 cols, W eps) {
-  i64 r = blockIdx.x;
+  i64 r = row();
   bool vec = whole(y, cols) && whole(x, cols) && whole(w, cols) && whole(b, cols);
   x += r * cols;
   Pair s = {0, 0};
@@ -71,7 +76,7 @@ extern "C" __global__ void layer_norm(T* y, W* mean, W* rstd, const T* x, const 
 }
 
 extern "C" __global__ void rms_norm(T* y, W* rstd, const T* x, const T* w, i64 cols, W eps) {
-  i64 r = blockIdx.x;
+  i64 r = row();
   bool vec = whole(y, cols) && whole(x, cols) && whole(w, cols);
   x += r * cols;
   W d = 1 / sqrt_(squares(x, 0, cols, vec) / cols + eps);
@@ -82,7 +87,7 @@ extern "C" __global__ void rms_norm(T* y, W* rstd, const T* x, const T* w, i64 c
 // grad_x: with h = (x-mean)*rstd and u = g*w, d = rstd*(u - mean(u) - h*mean(u*h)), without mean(u) if not centered; added to
 // d if add.
 __device__ __forceinline__ void grad_x(T* d, const T* x, const T* g, const T* w, W mean, W rstd, i64 cols, bool centered, int add) {
-  i64 at = blockIdx.x * cols;
+  i64 at = row() * cols;
   bool vec = whole(d, cols) && whole(x, cols) && whole(g, cols) && whole(w, cols);
   d += at, x += at, g += at;
   Pair s = {0, 0};
@@ -112,10 +117,10 @@ __device__ __forceinline__ void grad_x(T* d, const T* x, const T* g, const T* w,
 }
 
 extern "C" __global__ void layer_norm_grad_x(T* d, const T* x, const T* g, const T* w, const W* mean, const W* rstd, i64 cols, int add) {
-  grad_x(d, x, g, w, mean[blockIdx.x], rstd[blockIdx.x], cols, true, add);
+  grad_x(d, x, g, w, mean[row()], rstd[row()], cols, true, add);
 }
 extern "C" __global__ void rms_norm_grad_x(T* d, const T* x, const T* g, const T* w, const W* rstd, i64 cols, int add) {
-  grad_x(d, x, g, w, 0, rstd[blockIdx.x], cols, false, add);
+  grad_x(d, x, g, w, 0, rstd[row()], cols, false, add);
 }
 
 // grad_w_parts: part[p, i] = the sum over rows p*len on of g*(x-mean)*rstd. Blocks are COLS columns by ROWS; x across the

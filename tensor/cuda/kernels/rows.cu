@@ -65,7 +65,7 @@ __device__ __forceinline__ Sum max_and_sum(const T* x, i64 cols, bool vec) {
     }
     if (max > s.max) s.sum *= exp_(s.max - max), s.max = max;  // seldom
 #pragma unroll
-    for (int k = 0; k < n.value; k++) s.sum += exp_(widen(p.v[k]) - max);
+    for (int k = 0; k < n.value; k++) s.sum += fast_exp(widen(p.v[k]) - max);
   });
   return block(s);
 }
@@ -154,14 +154,20 @@ extern "C" __global__ void log_sum_exp(W* y, const T* x, i64 cols) {
   if (threadIdx.x == 0) y[blockIdx.x] = log_of(s);
 }
 
+// stream stores what nobody reads before caches have passed it on: the other rows may stay there.
+template <int N> __device__ __forceinline__ void stream(T* to, const Pack<T, N>& p) {
+  if constexpr (N * sizeof(T) == 16) __stcs((uint4*)to, *(const uint4*)&p);
+  else *(Pack<T, N>*)to = p;
+}
+
 // scaled_exp is d = scale*(exp(x - lse) - off), less scale*hit for element y. d may be x.
 __device__ __forceinline__ void scaled_exp(T* d, const T* x, W lse, W scale, W off, i64 y, W hit, i64 cols, bool vec) {
   pieces(cols, vec, [&](i64 i, auto n) {
     auto p = load<n.value>(x + i);
 #pragma unroll
     for (int k = 0; k < n.value; k++)
-      p.v[k] = narrow<T>(scale * (exp_(widen(p.v[k]) - lse) - off - (i + k == y ? hit : W(0))));
-    *(decltype(p)*)(d + i) = p;
+      p.v[k] = narrow<T>(scale * (fast_exp(widen(p.v[k]) - lse) - off - (i + k == y ? hit : W(0))));
+    stream(d + i, p);
   });
 }
 

@@ -33,6 +33,21 @@ __device__ __forceinline__ double log_(double x) { return log(x); }
 __device__ __forceinline__ float sqrt_(float x) { return sqrtf(x); }
 __device__ __forceinline__ double sqrt_(double x) { return sqrt(x); }
 
+// exp2_ is 2^x; of float, with an error of 2 units in the last place.
+#ifdef RINGO_EMU
+inline float exp2_(float x) { return exp2f(x); }
+#else
+__device__ __forceinline__ float exp2_(float x) {
+  float r;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+  return r;
+}
+#endif
+
+// fast_exp is exp(x) for the terms of a sum whose largest is about 1: relative to that, its error is that of exp_.
+__device__ __forceinline__ float fast_exp(float x) { return exp2_(x * 1.44269504f); }
+__device__ __forceinline__ double fast_exp(double x) { return exp(x); }
+
 // over is x/y; where T has 16 bits, up to the last two of float's, which are rounded away, and 0 for a finite y over 2^126.
 __device__ __forceinline__ float over(float x, float y) { return sizeof(T) == 2 ? __fdividef(x, y) : x / y; }
 __device__ __forceinline__ double over(double x, double y) { return x / y; }
