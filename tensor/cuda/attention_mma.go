@@ -49,7 +49,7 @@ var dropTilings = map[int]mmaTilings{
 	64:  {tiling{2, 48}, tiling{2, 48}, tiling{1, 64}},
 	80:  {tiling{2, 48}, tiling{2, 32}, tiling{1, 48}},
 	96:  {tiling{2, 32}, tiling{2, 32}, tiling{1, 32}},
-	112: {tiling{2, 32}, tiling{2, 32}, tiling{1, 32}},
+	112: {tiling{2, 32}, tiling{1, 48}, tiling{1, 32}},
 	128: {tiling{2, 32}, tiling{1, 48}, tiling{1, 32}},
 }
 

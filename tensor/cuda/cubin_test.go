@@ -76,8 +76,9 @@ func kernelsOf(t *testing.T, code []byte) map[string]*resources {
 const widest = 512
 
 // fits fails if a block of a kernel needs more registers than a multiprocessor has: CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES at its
-// launch on a GPU, of which the emulator knows nothing. Kernels on tensor cores must keep all their registers, too.
-func fits(t *testing.T, what string, code []byte) {
+// launch on a GPU, of which the emulator knows nothing. Kernels on tensor cores must keep all their registers, too. It
+// notes the most of each name.
+func fits(t *testing.T, what string, code []byte, most map[string]int) {
 	kernels := kernelsOf(t, code)
 	require.NotEmpty(t, kernels, "%s", what)
 	for name, k := range kernels {
@@ -88,8 +89,8 @@ func fits(t *testing.T, what string, code []byte) {
 		require.Positive(t, k.registers, "%s of %s", name, what)
 		require.LessOrEqual(t, (k.registers+7)/8*8*threads, 64<<10, "%s of %s: %d registers for each of %d threads", name, what, k.registers, threads)
 		if strings.Contains(what, "_mma") {
-			t.Logf("%s of %s: %d registers", name, what, k.registers)
-			require.Zero(t, k.frame, "%s has registers in memory", what)
+			require.Zero(t, k.frame, "%s of %s has registers in memory", name, what)
 		}
+		most[name] = max(most[name], k.registers)
 	}
 }

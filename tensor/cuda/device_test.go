@@ -35,7 +35,7 @@ var warm sync.Once
 func compile(t testing.TB, dev *cuda.Device) {
 	c, err := gpu.LoadCompiler()
 	require.NoError(t, err)
-	_, err = cuda.CompileAll(func(string) bool { return false }, func(_ string, src gpu.Source, options ...string) error {
+	_, err = cuda.CompileAll(false, func(_ string, src gpu.Source, options ...string) error {
 		_, err := c.CompileCached(src, dev.GPU().Arch(), options...)
 		return err
 	})

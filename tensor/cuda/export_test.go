@@ -10,9 +10,9 @@ import (
 	"github.com/ringo-ml/ringo/internal/cuda"
 )
 
-// CompileAll compiles every file for every element type that the table uses, several at a time; of a file's variants, those that
-// it is to take. It returns how many there are.
-func CompileAll(take func(what string) bool, compile func(what string, src cuda.Source, options ...string) error) (int, error) {
+// CompileAll compiles every file for every element type that the table uses, several at a time, and the variants of files that have
+// them if asked to. It returns how many there are.
+func CompileAll(variants bool, compile func(what string, src cuda.Source, options ...string) error) (int, error) {
 	var mu sync.Mutex
 	var errs error
 	var running sync.WaitGroup
@@ -20,7 +20,7 @@ func CompileAll(take func(what string) bool, compile func(what string, src cuda.
 	seen := map[string]bool{}
 	for _, k := range kernels {
 		what := fmt.Sprint(k.file, " ", k.options())
-		if seen[what] || len(k.defines) > 0 && !take(what) || k.file == "broken.cu" { // TestRegisterRefuses's, which does not compile
+		if seen[what] || len(k.defines) > 0 && !variants || k.file == "broken.cu" { // TestRegisterRefuses's, which does not compile
 			continue
 		}
 		seen[what] = true

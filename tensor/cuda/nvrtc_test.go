@@ -3,7 +3,6 @@ package cuda_test
 import (
 	"os"
 	"os/exec"
-	"strings"
 	"sync"
 	"testing"
 
@@ -13,13 +12,18 @@ import (
 	"github.com/ringo-ml/ringo/tensor/cuda"
 )
 
-// variants are some of attention on tensor cores; the long test takes all.
-func variants(what string) bool {
-	return os.Getenv("RINGO_LONG") == "1" || strings.Contains(what, "=bf16 --fmad=false -DHD=64 ") ||
-		strings.Contains(what, "=f16 --fmad=false -DHD=128 -DDROP=0 ")
-}
+// spills is a kernel that has more numbers than registers.
+const spills = `
+extern "C" __global__ void __launch_bounds__(1024, 2) spills(float* x) {
+  float v[64];
+#pragma unroll
+  for (int i = 0; i < 64; i++) v[i] = x[i * 1024 + threadIdx.x];
+  __syncthreads();
+#pragma unroll
+  for (int i = 0; i < 64; i++) x[threadIdx.x * 64 + i] = v[i] * v[63 - i];
+}`
 
-// TestNVRTC compiles every kernel with NVIDIA's own compiler. A process opens one compiler, so a child of this one does it.
+// TestNVRTC compiles every variant of every kernel with NVIDIA's own compiler, or finds it on disk from the last time. A process opens one compiler, so a child of this one does it.
 func TestNVRTC(t *testing.T) {
 	if realCompiler == "" {
 		t.Skip("RINGO_NVRTC_LIB does not name NVIDIA's compiler (pip install nvidia-cuda-nvrtc)")
@@ -37,18 +41,22 @@ func TestNVRTC(t *testing.T) {
 			require.NoError(t, err)
 			var mu sync.Mutex
 			codes := map[string][]byte{}
-			n, err := cuda.CompileAll(variants, func(what string, src gpu.Source, options ...string) error {
-				code, err := c.Compile(src, arch, options...)
+			n, err := cuda.CompileAll(true, func(what string, src gpu.Source, options ...string) error {
+				code, err := c.CompileCached(src, arch, options...)
 				mu.Lock()
 				defer mu.Unlock()
 				codes[what] = code
 				return err
 			})
 			require.NoError(t, err)
+			most := map[string]int{}
 			for what, code := range codes {
-				fits(t, what, code)
+				fits(t, what, code, most)
 			}
-			t.Logf("%d modules by NVRTC %d.%d", n, c.Major, c.Minor)
+			code, err := c.CompileCached(gpu.Source{Name: "spills.cu", Text: spills}, arch)
+			require.NoError(t, err)
+			require.Positive(t, kernelsOf(t, code)["spills"].frame, "64 numbers in 32 registers: the test would not see it")
+			t.Logf("%d modules by NVRTC %d.%d; most registers: %v", n, c.Major, c.Minor, most)
 		})
 	}
 }
