@@ -68,6 +68,9 @@ func TestFloat8Layers(t *testing.T) {
 	want := tensor.Float8Linear(in, tape.Use(l.W), tensor.PerRow).Add(tape.Use(l.B)).Add(low)
 	assert.InDeltaSlice(t, tensor.Floats(want.ReLU()), output(m, x), 1e-6)
 	assert.InDeltaSlice(t, tensor.Floats(want.Add(tape.Input(add))), tensor.Floats(l.ForwardAdd(in, tape.Input(add))), 1e-6)
+	bare := &nn.Linear{W: l.W, Float8: tensor.PerRow}
+	sum := tensor.Float8Linear(in, tape.Use(l.W), tensor.PerRow).Add(tape.Input(add))
+	assert.Equal(t, tensor.Floats(sum), tensor.Floats(bare.ForwardAdd(in, tape.Input(add))))
 	assert.NotEqual(t, plain, output(m, x))
 	assert.InDeltaSlice(t, plain, output(m, x), 0.2)
 	nn.Float8(m, tensor.NoFloat8, "*")

@@ -7,10 +7,13 @@ import (
 )
 
 func init() {
-	define(OpRound8, OpSpec{Name: "round8", Const: true, CPU: [NumDTypes]Kernel{Float32: spread(outLen, one, 16,
+	define(OpRound8, OpSpec{Name: "round8", Const: true, optional: true, CPU: [NumDTypes]Kernel{Float32: spread(outLen, one, 16,
 		func(_ *cpuQueue, a *Args, lo, hi, _ int) {
 			kernel.Round8(slice[float32](a, 0)[lo:hi], slice[float32](a, 1)[lo:hi], kernel.Float8(a.I[0]))
 		})}})
+	// Devices that have products of 8-bit floats compute with the bits themselves.
+	define(OpQuantize8, OpSpec{Name: "quantize8", Const: true, optional: true})
+	define(OpScaledMM, OpSpec{Name: "scaled_mm", Const: true, optional: true})
 }
 
 // Float8 says how the operands of a product are scaled before they are rounded to 8-bit floats.
@@ -35,8 +38,8 @@ const float8Multiple = 16
 const float8Smallest = 1e-12
 
 // Float8Linear returns x·wᵀ for x [..., in] and w [out, in], with both rounded to scaled 8-bit floats, and its gradients so, too.
-// Sizes must be multiples of 16: in, out and, for PerTensor where w wants a gradient, the number of rows. The product is computed
-// in float32 from the rounded numbers; what differs from a product of 8-bit floats is the order of its sums.
+// Sizes must be multiples of 16: in, out and, for PerTensor where w wants a gradient, the number of rows. On the CPU the product
+// is computed in float32 from the rounded numbers; what differs from a product of 8-bit floats is the order of its sums.
 func Float8Linear(x, w Tensor, s Float8) Tensor {
 	t := tapeOfOp(OpLinear, x, w)
 	xh, wh := t.arg(x), t.arg(w)
@@ -118,6 +121,10 @@ type operand8 struct {
 
 // product8 returns a·b in a's type.
 func (t *Tape) product8(a, b operand8) Tensor {
+	a.x, b.x = matrix(a.x), matrix(b.x)
+	if t.table[OpScaledMM][a.x.DType()] != nil {
+		return t.scaledMM(a, b)
+	}
 	x, xs := t.round8(a, a.transposed)
 	y, ys := t.round8(b, !b.transposed)
 	c := MatMul(x, y, a.transposed, b.transposed)
@@ -131,10 +138,37 @@ func (t *Tape) product8(a, b operand8) Tensor {
 	return c.Mul(xs.Reshape(rows, 1)).Mul(ys.Reshape(1, cols)).Cast(a.x.DType())
 }
 
-// round8 returns the numbers of o times their scales, rounded, and the inverse scales. With columns each column has a scale, not
-// each row.
-func (t *Tape) round8(o operand8, columns bool) (y, inverse Tensor) {
-	magnitudes, shape := o.x.Abs(), [2]int{1, 1}
+// scaledMM is product8 by OpScaledMM, which wants the sums along the rows of both matrices.
+func (t *Tape) scaledMM(a, b operand8) Tensor {
+	x, xs := t.quantize8(a, a.transposed)
+	y, ys := t.quantize8(b, !b.transposed)
+	c := t.New(a.x.DType(), x.Dim(0), y.Dim(0))
+	args := t.Args(OpScaledMM, c.DType()).Out(c).In(x).In(y).In(xs).In(ys)
+	args.Dim[0], args.Dim[1], args.Dim[2] = x.Dim(0), y.Dim(0), x.Dim(1)
+	args.I[0], args.I[1], args.I[2] = int(a.format), int(b.format), b2i(a.perRow)
+	t.Launch()
+	return c
+}
+
+// quantize8 returns the codes of the numbers of o times their scales, and the inverse scales. With columns each column has a scale,
+// not each row, and the codes are transposed.
+func (t *Tape) quantize8(o operand8, columns bool) (codes, inverse Tensor) {
+	scale, shape := t.scale8(o, columns)
+	codes = t.New(Uint8, o.x.Dim(0), o.x.Dim(1))
+	args := t.Args(OpQuantize8, o.x.DType()).Out(codes).In(o.x).In(scale)
+	args.Dim[0], args.Dim[1] = o.x.Dim(0), o.x.Dim(1)
+	args.I[0], args.I[1], args.I[2] = int(o.format), b2i(shape[0] > 1), b2i(shape[1] > 1)
+	t.Launch()
+	if columns {
+		codes = codes.Permute(1, 0).Reshape(o.x.Dim(1), o.x.Dim(0))
+	}
+	return codes, scale.Recip()
+}
+
+// scale8 returns the scales of o, one for each row, or each column, or for all, and the shape of them that fits o.
+func (t *Tape) scale8(o operand8, columns bool) (scale Tensor, shape [2]int) {
+	magnitudes := o.x.Abs()
+	shape = [2]int{1, 1}
 	switch {
 	case !o.perRow:
 		magnitudes, _ = magnitudes.Reshape(1, o.x.Len()).Max(1)
@@ -146,7 +180,13 @@ func (t *Tape) round8(o operand8, columns bool) (y, inverse Tensor) {
 		shape[0] = magnitudes.Len()
 	}
 	amax := magnitudes.Cast(Float32).Clamp(float8Smallest, math.Inf(1))
-	scale := t.full(amax.hdr(), float64(o.format.Max())).tensor().Div(amax)
+	return t.full(amax.hdr(), float64(o.format.Max())).tensor().Div(amax), shape
+}
+
+// round8 returns the numbers of o times their scales, rounded, and the inverse scales. With columns each column has a scale, not
+// each row.
+func (t *Tape) round8(o operand8, columns bool) (y, inverse Tensor) {
+	scale, shape := t.scale8(o, columns)
 	scaled := o.x.Cast(Float32).Mul(scale.Reshape(shape[:]...))
 	y = t.NewLike(scaled)
 	args := t.Args(OpRound8, Float32).Out(y).In(scaled)

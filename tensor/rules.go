@@ -144,6 +144,8 @@ const (
 	OpBatchNormGrad
 	OpRunningStats
 	OpRound8
+	OpQuantize8
+	OpScaledMM
 	numBuiltin
 )
 

@@ -44,7 +44,8 @@ func TestFloat8IsRefused(t *testing.T) {
 				return nil
 			}))
 			for _, err := range failed {
-				require.ErrorContains(t, err, target+want, "8-bit floats first: %v", first)
+				op := map[bool]string{false: "nn.Float8: ", true: "nn.Forward: "}[first]
+				require.ErrorContains(t, err, op+target+want)
 			}
 		}
 	}

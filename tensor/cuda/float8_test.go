@@ -3,10 +3,13 @@ package cuda_test
 import (
 	"math"
 	"testing"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ringo-ml/ringo/internal/cuda/emu"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cuda"
 )
 
 // Numbers of 16 bits, those halfway between two of 8 bits, and their neighbours round as on the CPU.
@@ -24,19 +27,18 @@ func TestRound8(t *testing.T) {
 	}
 }
 
-// A product of 8-bit floats and its gradients are those of the CPU.
+// A product of 8-bit floats and its gradients are those of the CPU, by cuBLASLt and where that has none.
 func TestFloat8Linear(t *testing.T) {
 	r := rng(5)
 	xs, ws, gs := random(r, tensor.Float32, 32*48), random(r, tensor.Float32, 64*48), random(r, tensor.Float32, 32*64)
-	run := func(dev tensor.Device, s tensor.Float8) (out [3][]float64) {
+	run := func(dev tensor.Device, d tensor.DType, s tensor.Float8) (out [3][]float64) {
 		param := func(o operand, rows, cols int) *tensor.Param {
 			p := tensor.NewParam(tensor.Constant(0), rows, cols)
-			p.Make(dev, tensor.BFloat16, 0)
-			halves := make([]tensor.BF16, o.n())
-			for i := range halves {
-				halves[i] = tensor.ToBF16(float32(o.at(i)))
-			}
-			tensor.Copy(p.Value, tensor.ToDevice(dev, tensor.FromSlice(halves, rows, cols)))
+			p.Make(dev, d, 0)
+			host := values(d, o.n(), o.at)
+			x := tensor.New(dev, d, rows, cols)
+			dev.Copy(x.Ptr(), unsafe.Pointer(unsafe.SliceData(host.bytes)), len(host.bytes), dev.Queue(0))
+			tensor.Copy(p.Value, x)
 			return p
 		}
 		x, w, g := param(xs, 32, 48), param(ws, 64, 48), param(gs, 32, 64)
@@ -50,13 +52,21 @@ func TestFloat8Linear(t *testing.T) {
 	}
 	cpu := tensor.NewCPU(1)
 	defer cpu.Close()
-	dev := device(t)
-	for _, s := range []tensor.Float8{tensor.PerTensor, tensor.PerRow} {
-		want, got := run(cpu, s), run(dev, s)
-		for i := range want {
-			for k, v := range want[i] {
-				require.InDelta(t, v, got[i][k], 0x1p-7*max(math.Abs(v), 1), "scaling %d, result %d, element %d", s, i, k)
+	for _, plain := range []bool{false, true} {
+		dev := device(t)
+		cuda.Plain(dev, plain)
+		for d, eps := range map[tensor.DType]float64{tensor.Float32: 1e-5, tensor.BFloat16: 0x1p-7, tensor.Float16: 0x1p-10} {
+			for _, s := range []tensor.Float8{tensor.PerTensor, tensor.PerRow} {
+				want, got := run(cpu, d, s), run(dev, d, s)
+				for i := range want {
+					for k, v := range want[i] {
+						require.InDelta(t, v, got[i][k], eps*max(math.Abs(v), 1), "%v, scaling %d, result %d, element %d", d, s, i, k)
+					}
+				}
 			}
+		}
+		if plain || !emu.OnGPU() {
+			require.Equal(t, plain, len(cuda.Compiled(dev, "numbers8")) > 0, "what computed it")
 		}
 	}
 }

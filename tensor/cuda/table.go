@@ -17,13 +17,12 @@ var newKernels = map[tensor.Op][tensor.NumDTypes]tensor.Kernel{
 	tensor.OpAnd:       boolean("minimum"),
 	tensor.OpOr:        boolean("maximum"),
 	tensor.OpRotary:    floats("rotary.cu", "rotary", rotary),
-	tensor.OpRound8:    row("float8.cu", "round8", round8, []tensor.DType{tensor.Float32}),
 }
 
 // groups are the tables of each file.
 var groups = []map[tensor.Op][tensor.NumDTypes]tensor.Kernel{
 	unaryKernels, arithKernels, moveKernels, reduceKernels, indexKernels, floatKernels, optimKernels,
-	matmulKernels, rowKernels, normKernels, attentionKernels, pictureKernels, newKernels,
+	matmulKernels, rowKernels, normKernels, attentionKernels, pictureKernels, float8Kernels, newKernels,
 }
 
 func init() {

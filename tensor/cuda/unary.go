@@ -56,9 +56,3 @@ var unaryKernels = map[tensor.Op][tensor.NumDTypes]tensor.Kernel{
 	tensor.OpGELUTanhGrad: unary2("gelu_tanh_grad"),
 	tensor.OpSiLUGrad:     unary2("silu_grad"),
 }
-
-// round8 launches k(y, x, n, format).
-func round8(q *Queue, k *kernel, a *tensor.Args) {
-	q.ptrs(a, 2).i64(a.Len[0]).args.I32(a.I[0])
-	q.spread(k, a.Len[0])
-}

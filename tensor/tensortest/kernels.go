@@ -32,6 +32,13 @@ func (s *Suite) kernels(t *testing.T) {
 	}
 	c, x := Of(tensor.Bool, []float64{1, 0, 1}, 3), Of(tensor.Bool, []float64{0, 0, 1}, 3)
 	run("where bool", tensor.Bool, func(dev tensor.Device) tensor.Tensor { return tensor.Where(tensor.NewTape(dev).Input(c), x, c) })
+	x8 := Of(tensor.Float32, []float64{1, -0.3, 2.5, 100, 0.01, 7, 8, 9, -1, -2, -3, 4, 5, 6, 7, 8}, 1, 16)
+	w8 := tensor.New(s.spy, tensor.Float32, 16, 16)
+	tensor.NormalInit(0, 1).Fill(w8, 1, 0)
+	run("8-bit floats", tensor.Float32, func(dev tensor.Device) tensor.Tensor {
+		t := tensor.NewTape(dev)
+		return tensor.Float8Linear(t.Input(x8), t.Input(w8), tensor.PerRow)
+	})
 	for _, d := range []tensor.DType{tensor.Float32, tensor.Float64, tensor.BFloat16, tensor.Float16} {
 		run(fmt.Sprint("sum of squares ", d), tensor.Float64, func(dev tensor.Device) tensor.Tensor { return sumSquares(dev, d) })
 	}

@@ -31,6 +31,15 @@ var types = [...]struct {
 	Float16:  {"float16", 2, 2, 68, 0},
 }
 
+// Float8 is a format of 8-bit floats, whose numbers are cudaDataType's; the zero value is none.
+type Float8 uint8
+
+// The formats, PyTorch's float8_e4m3fn and float8_e5m2.
+const (
+	E4M3 Float8 = 28
+	E5M2 Float8 = 29
+)
+
 const computeTF32 = 77 // CUBLAS_COMPUTE_32F_FAST_TF32
 
 // String returns the type's name.
@@ -80,6 +89,12 @@ type Gemm struct {
 	Aux              cuda.Ptr // [M, N] of Type, 16-byte aligned, rows LDAux apart
 	LDAux            int      // a multiple of 8
 	TF32             bool     // Float32 operands may be rounded to TensorFloat-32
+
+	// Of a product of 8-bit floats, the formats of A and B; Type is that of C. A and B have K along their rows (TransB), and both are
+	// multiplied by a scale, float32 on the device: one for all, or PerRow one for each row, of A [M] and of B [N].
+	A8, B8         Float8
+	ScaleA, ScaleB cuda.Ptr
+	PerRow         bool
 }
 
 // String describes the product for errors and profiles: "bfloat16 TN 64x512x784 bias".
@@ -93,6 +108,9 @@ func (g *Gemm) String() string {
 	s := fmt.Sprintf("%v %s%s %dx%dx%d", g.Type, op(g.TransA), op(g.TransB), g.M, g.N, g.K)
 	if g.Batch > 1 {
 		s = fmt.Sprintf("%s, %d of them,", s, g.Batch)
+	}
+	if g.A8 != 0 {
+		s += map[bool]string{false: " of scaled 8-bit floats", true: " of 8-bit floats scaled per row"}[g.PerRow]
 	}
 	return s + epilogueNames[g.epilogue()]
 }
@@ -116,11 +134,13 @@ type key struct {
 	m, n, k, lda, ldb, ldc  int
 	batch, strideA, strideB int
 	strideC, ldAux          int
+	a8, b8                  Float8
+	perRow                  bool
 }
 
 func (g *Gemm) key() key {
 	k := key{typ: g.Type, transA: g.TransA, transB: g.TransB, tf32: g.TF32, epilogue: g.epilogue(),
-		m: g.M, n: g.N, k: g.K, lda: g.LDA, ldb: g.LDB, ldc: g.LDC,
+		m: g.M, n: g.N, k: g.K, lda: g.LDA, ldb: g.LDB, ldc: g.LDC, a8: g.A8, b8: g.B8, perRow: g.PerRow,
 		aligned: [6]uint8{alignment(g.A), alignment(g.B), alignment(g.C), 5: alignment(g.Out())}}
 	if k.batch = max(g.Batch, 1); k.batch > 1 {
 		k.strideA, k.strideB, k.strideC = g.StrideA, g.StrideB, g.StrideC

@@ -12,6 +12,9 @@ import (
 // minVersion is the oldest cuBLASLt, as cublasLtGetVersion reports it: 12.0.
 const minVersion = 120000
 
+// rowScalesVersion is the oldest one with scales for each row of 8-bit floats: 12.9.
+const rowScalesVersion = 120900
+
 // ErrNotFound is wrapped by the error of Load where there is no usable cuBLASLt.
 var ErrNotFound = errors.New("no cuBLASLt")
 

@@ -17,6 +17,11 @@ const (
 	descBias          = 8
 	descAux           = 11
 	descAuxLD         = 12
+	descScaleA        = 17
+	descScaleB        = 18
+	descScaleModeA    = 31
+	descScaleModeB    = 32
+	scalePerRow       = 3 // CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F
 	layoutBatch       = 5 // CUBLASLT_MATRIX_LAYOUT_*
 	layoutStride      = 6
 	prefWorkspace     = 1 // CUBLASLT_MATMUL_PREF_*
@@ -34,6 +39,7 @@ type plan struct {
 	algo        heuristic
 	unsupported error
 	bias, aux   cuda.Ptr // what the descriptor holds
+	scales      [2]cuda.Ptr
 	note        *cuda.Func
 }
 
@@ -118,6 +124,12 @@ func (h *Handle) describe(p *plan, g *Gemm) error {
 		errs = append(errs, put(descTransB, transpose))
 	}
 	errs = append(errs, put(descEpilogue, uint32(g.epilogue())))
+	if g.PerRow {
+		if h.lib.Version < rowScalesVersion {
+			return check("cublasLtMatmulDescSetAttribute", uintptr(notSupported), g)
+		}
+		errs = append(errs, put(descScaleModeA, scalePerRow), put(descScaleModeB, scalePerRow))
+	}
 	if g.epilogue()&aux != 0 {
 		h.tmp.i64 = int64(g.LDAux)
 		errs = append(errs, set("cublasLtMatmulDescSetAttribute", fn.DescSet, p.desc, descAuxLD, &h.tmp.i64, g))
@@ -125,8 +137,14 @@ func (h *Handle) describe(p *plan, g *Gemm) error {
 	return errors.Join(append(errs, h.point(p, g))...)
 }
 
-// point tells the descriptor where the epilogue's operands are.
+// point tells the descriptor where scales and the epilogue's operands are.
 func (h *Handle) point(p *plan, g *Gemm) error {
+	if scales := [2]cuda.Ptr{g.ScaleB, g.ScaleA}; g.A8 != 0 && p.scales != scales { // our B is cuBLASLt's A
+		p.scales = scales
+		if err := errors.Join(h.setPointer(p, descScaleA, &p.scales[0], g), h.setPointer(p, descScaleB, &p.scales[1], g)); err != nil {
+			return err
+		}
+	}
 	if e := g.epilogue(); e.usesBias() && p.bias != g.Bias {
 		p.bias = g.Bias
 		if err := h.setPointer(p, descBias, &p.bias, g); err != nil {
@@ -160,13 +178,17 @@ func (h *Handle) layouts(p *plan, g *Gemm) error {
 	}
 	ar, ac := shape(g.K, g.N, g.TransB)
 	br, bc := shape(g.M, g.K, g.TransA)
-	return errors.Join(h.layout(&p.a, ar, ac, g.LDB, g.StrideB, g), h.layout(&p.b, br, bc, g.LDA, g.StrideA, g),
-		h.layout(&p.c, g.N, g.M, g.LDC, g.StrideC, g))
+	return errors.Join(h.layout(&p.a, ar, ac, g.LDB, g.StrideB, g.B8, g), h.layout(&p.b, br, bc, g.LDA, g.StrideA, g.A8, g),
+		h.layout(&p.c, g.N, g.M, g.LDC, g.StrideC, 0, g))
 }
 
-func (h *Handle) layout(l *uintptr, rows, cols, ld, stride int, g *Gemm) error {
-	fn := &h.lib.fn
-	r := dl.Call(fn.LayoutCreate, uintptr(unsafe.Pointer(l)), types[g.Type].data, uintptr(rows), uintptr(cols), uintptr(ld))
+// layout describes a matrix of 8-bit floats, or of g's type if they are none.
+func (h *Handle) layout(l *uintptr, rows, cols, ld, stride int, f Float8, g *Gemm) error {
+	fn, typ := &h.lib.fn, uintptr(f)
+	if f == 0 {
+		typ = types[g.Type].data
+	}
+	r := dl.Call(fn.LayoutCreate, uintptr(unsafe.Pointer(l)), typ, uintptr(rows), uintptr(cols), uintptr(ld))
 	if err := check("cublasLtMatrixLayoutCreate", r, g); err != nil || g.Batch <= 1 {
 		return err
 	}

@@ -49,6 +49,29 @@ func TestRealDescriptors(t *testing.T) {
 	}
 }
 
+// It takes the types, scales and modes of 8-bit floats, too.
+func TestRealFloat8(t *testing.T) {
+	q := cuda.LibCuBLASLt.Query(13)
+	q.Env = ""
+	if realLib != "" {
+		q.Names = []string{realLib}
+	}
+	lib, err := open(q)
+	if errors.Is(err, ErrNotFound) {
+		t.Skipf("needs the real cuBLASLt: %v", err)
+	}
+	require.NoError(t, err)
+	h := &Handle{lib: lib}
+	for _, perRow := range []bool{false, lib.Version >= rowScalesVersion} {
+		g := &Gemm{Type: BFloat16, TransB: true, M: 16, N: 32, K: 64, LDA: 64, LDB: 64, LDC: 32, Batch: 1, A8: E5M2, B8: E4M3, PerRow: perRow,
+			ScaleA: 1 << 20, ScaleB: 1 << 21, A: 1 << 22, B: 1 << 23, C: 1 << 24}
+		p := new(plan)
+		require.NoError(t, h.describe(p, g))
+		require.NoError(t, h.layouts(p, g))
+		h.destroy(p)
+	}
+}
+
 func TestMissingLibrary(t *testing.T) {
 	q := cuda.LibCuBLASLt.Query(12)
 	q.Env, q.Names, q.Wheels = "", []string{"libno-such-blas.so"}, nil

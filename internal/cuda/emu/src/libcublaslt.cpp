@@ -15,7 +15,7 @@
 
 typedef int Status;
 enum : Status { Ok = 0, NotInitialized = 1, InvalidValue = 7, ExecutionFailed = 13, NotSupported = 15 };
-enum : int { F32 = 0, F64 = 1, F16 = 2, BF16 = 14 };
+enum : int { F32 = 0, F64 = 1, F16 = 2, BF16 = 14, E4M3 = 28, E5M2 = 29 };
 enum : int { Compute32 = 68, Compute64 = 70, ComputeTF32 = 77 };
 enum : unsigned { Relu = 2, Bias = 4, Bgrad = 16, Gelu = 32, Dgelu = 64, Aux = 128, BgradA = 256, BgradB = 512 };
 
@@ -48,7 +48,10 @@ static void* context() {
 }
 
 struct Handle { void* context; };
-struct Desc { int compute, scale; int ta = 0, tb = 0; unsigned epilogue = 1; char* bias = nullptr; char* aux = nullptr; int64_t aux_ld = 0; };
+struct Desc {
+  int compute, scale; int ta = 0, tb = 0; unsigned epilogue = 1; char* bias = nullptr; char* aux = nullptr; int64_t aux_ld = 0;
+  float *scale_a = nullptr, *scale_b = nullptr; int mode_a = 0, mode_b = 0;  // of 8-bit floats; mode 3: one for each row
+};
 struct Layout { int type; uint64_t rows, cols; int64_t ld; int batch = 1; int64_t stride = 0; };
 struct Preference { uint64_t workspace = 0; unsigned reduction = 7; unsigned align[4] = {256, 256, 256, 256}; };
 // Algo is what the opaque 64 bytes hold here.
@@ -87,6 +90,10 @@ API Status cublasLtMatmulDescSetAttribute(Desc* d, int attr, const void* v, size
     case 8: return put(d->bias, v, n);
     case 11: return put(d->aux, v, n);
     case 12: return put(d->aux_ld, v, n);
+    case 17: return put(d->scale_a, v, n);
+    case 18: return put(d->scale_b, v, n);
+    case 31: return put(d->mode_a, v, n);
+    case 32: return put(d->mode_b, v, n);
   }
   return InvalidValue;
 }
@@ -116,8 +123,18 @@ API Status cublasLtMatmulPreferenceSetAttribute(Preference* p, int attr, const v
   return InvalidValue;
 }
 
-static size_t size_of(int type) { return type == F64 ? 8 : type == F32 ? 4 : 2; }
+static bool is8(int type) { return type == E4M3 || type == E5M2; }
+static size_t size_of(int type) { return is8(type) ? 1 : type == F64 ? 8 : type == F32 ? 4 : 2; }
 static bool power2(unsigned n) { return n && !(n & (n - 1)); }
+
+// check8 is check for 8-bit floats, of which Hopper wants both matrices with k along their rows, and sizes that are multiples of 16.
+static Status check8(const Desc* d, const Layout* a, const Layout* b, const Layout* c, const Layout* o, uint64_t k) {
+  if (!is8(a->type) || !is8(b->type) || (a->type == E5M2 && b->type == E5M2)) return NotSupported;
+  if (d->compute != Compute32 || d->scale != F32 || is8(o->type) || o->type == F64 || c->type != o->type) return NotSupported;
+  if (!d->ta || d->tb || k % 16 || o->rows % 16 || a->ld % 16 || b->ld % 16 || o->batch > 1 || d->epilogue != 1) return NotSupported;
+  if ((d->mode_a != 0 && d->mode_a != 3) || d->mode_a != d->mode_b) return NotSupported;
+  return d->scale_a && d->scale_b && !((uintptr_t)d->scale_a % 4) && !((uintptr_t)d->scale_b % 4) ? Ok : InvalidValue;
+}
 
 // check says whether the descriptors fit each other and what is implemented.
 static Status check(const Desc* d, const Layout* a, const Layout* b, const Layout* c, const Layout* o) {
@@ -129,6 +146,7 @@ static Status check(const Desc* d, const Layout* a, const Layout* b, const Layou
   if (k != kb || o->rows != m || o->cols != n || c->rows != m || c->cols != n) return InvalidValue;
   if (a->batch != o->batch || b->batch != o->batch || c->batch != o->batch) return InvalidValue;
   if (o->batch > 1 && o->stride < (int64_t)o->ld * (int64_t)(n - 1) + (int64_t)m) return InvalidValue;
+  if (is8(a->type) || is8(b->type)) return check8(d, a, b, c, o, k);
   bool same = a->type == b->type && a->type == c->type && a->type == o->type;
   bool f32 = (d->compute == Compute32 && (a->type == F32 || a->type == BF16 || a->type == F16)) || (d->compute == ComputeTF32 && a->type == F32);
   bool f64 = d->compute == Compute64 && d->scale == F64 && a->type == F64;
@@ -150,7 +168,7 @@ static Status check(const Desc* d, const Layout* a, const Layout* b, const Layou
 static uint64_t problem(const Desc* d, const Layout* a, const Layout* b, const Layout* c, const Layout* o) {
   uint64_t h = 14695981039346656037ull;
   auto mix = [&h](uint64_t v) { h = (h ^ v) * 1099511628211ull; h ^= h >> 29; };
-  for (int v : {d->compute, d->scale, d->ta, d->tb, (int)d->epilogue}) mix(v);
+  for (int v : {d->compute, d->scale, d->ta, d->tb, (int)d->epilogue, d->mode_a, d->mode_b}) mix(v);
   mix(d->aux_ld);
   for (auto l : {a, b, c, o}) for (uint64_t v : {(uint64_t)l->type, l->rows, l->cols, (uint64_t)l->ld, (uint64_t)l->batch, (uint64_t)l->stride}) mix(v);
   return h;
@@ -170,7 +188,7 @@ API Status cublasLtMatmulAlgoGetHeuristic(Handle* h, Desc* d, Layout* a, Layout*
     while (least > 1 && (l->ld | (l->batch > 1 ? l->stride : 0)) * size_of(l->type) % least) least /= 2;
   uint64_t work = (o->type == F64 ? 8 : 4) * o->rows * o->cols;
   for (unsigned id = 0; id < 3 && *count < want; id++) {
-    unsigned align = id < 2 ? 16 : (unsigned)size_of(a->type);
+    unsigned align = id < 2 || is8(a->type) ? 16 : (unsigned)size_of(a->type);
     if (align > least || (id == 0 && (work > p->workspace || !(p->reduction & 2)))) continue;
     Heuristic r = {};
     r.algo = {Magic, problem(d, a, b, c, o), id == 0 ? work : 0, align, id, {}};
@@ -181,11 +199,20 @@ API Status cublasLtMatmulAlgoGetHeuristic(Handle* h, Desc* d, Layout* a, Layout*
   return *count ? Ok : NotSupported;
 }
 
+static double load8(uint8_t c, int mantissa, int bias) {
+  int exponent = (c & 0x7f) >> mantissa, fraction = c & ((1 << mantissa) - 1);
+  if (mantissa == 3 ? (c & 0x7f) == 0x7f : exponent == 31 && fraction) return NAN;
+  if (mantissa == 2 && exponent == 31) return c & 0x80 ? -INFINITY : INFINITY;
+  double v = ldexp(fraction + (exponent ? 1 << mantissa : 0), (exponent ? exponent : 1) - bias - mantissa);
+  return c & 0x80 ? -v : v;
+}
 static double load(const char* p, int type, int64_t i) {
   switch (type) {
     case F64: return ((const double*)p)[i];
     case F32: return ((const float*)p)[i];
     case F16: return (double)((const _Float16*)p)[i];
+    case E4M3: return load8((uint8_t)p[i], 3, 7);
+    case E5M2: return load8((uint8_t)p[i], 2, 15);
   }
   uint32_t u = (uint32_t)((const uint16_t*)p)[i] << 16;
   float f;
@@ -290,6 +317,7 @@ template <class T> static void multiply(const Job& j, int64_t m, int64_t n, int6
         }
         int64_t at = q * j.o.stride + r + c * j.o.ld;
         double old = j.beta != 0 ? load(j.C, j.c.type, q * j.c.stride + r + c * j.c.ld) : 0;
+        if (is8(j.a.type)) v = v * j.d.scale_a[j.d.mode_a ? r : 0] * j.d.scale_b[j.d.mode_b ? c : 0];
         double out = j.alpha * (double)v + j.beta * old;
         store(j.D, j.o.type, at, finish(j, out, r, c));
       }
@@ -308,7 +336,9 @@ static int run(void* arg) {
   constexpr int IllegalAddress = 700;  // CUDA's
   const Job& j = *(Job*)arg;
   static auto is_memory = (int (*)(uint64_t, uint64_t))driver("emu_is_memory");
-  for (Span s : {span(j.A, j.a), span(j.B, j.b), span(j.D, j.o), j.beta != 0 ? span(j.C, j.c) : span(j.D, j.o), Span{(uint64_t)j.work, j.work_size}})
+  for (Span s : {span(j.A, j.a), span(j.B, j.b), span(j.D, j.o), j.beta != 0 ? span(j.C, j.c) : span(j.D, j.o), Span{(uint64_t)j.work, j.work_size},
+                 Span{(uint64_t)j.d.scale_a, is8(j.a.type) ? 4 * (j.d.mode_a ? j.o.rows : 1) : 0},
+                 Span{(uint64_t)j.d.scale_b, is8(j.a.type) ? 4 * (j.d.mode_b ? j.o.cols : 1) : 0}})
     if (s.n && !is_memory(s.at, s.n)) return IllegalAddress;
   int64_t m = j.o.rows, n = j.o.cols, k = j.d.ta ? j.a.rows : j.a.cols;
   if (j.work_size) memset(j.work, 0xff, j.work_size);  // two streams with one workspace would see it
