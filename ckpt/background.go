@@ -55,13 +55,13 @@ func (s *Saver) atEnd(ctx context.Context) error {
 
 // removed waits until old checkpoints are gone. What is left when ctx ends, the next save removes.
 func (s *Saver) removed(ctx context.Context) error {
-	gone := make(chan struct{})
+	waited := make(chan struct{})
 	go func() {
 		s.removal.Wait()
-		close(gone)
+		close(waited)
 	}()
 	select {
-	case <-gone:
+	case <-waited:
 	case <-ctx.Done():
 	}
 	return nil

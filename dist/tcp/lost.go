@@ -49,16 +49,16 @@ func (e *Engine) lost(l *link, cause error) {
 
 // failGroups fails groups, those with an operation in flight first. A group without one, such as the world while two of its
 // ranks exchange messages, reports the failure of a group below it that has an operation in flight, or has had one.
-func (e *Engine) failGroups(groups []*group, blame func(g *group) *backend.Error) {
+func (e *Engine) failGroups(groups []*group, cause func(g *group) *backend.Error) {
 	busy, used := map[key]*backend.Error{}, map[key]*backend.Error{} // by parent
 	for _, g := range groups {
 		parent := key{g.spec.Parent, g.key.gen}
 		switch issued, flying := g.progress(); {
 		case flying:
-			busy[parent] = blame(g)
+			busy[parent] = cause(g)
 			g.fail(busy[parent], true)
 		case issued > 0:
-			used[parent] = blame(g)
+			used[parent] = cause(g)
 		}
 	}
 	for _, g := range groups {
@@ -67,7 +67,7 @@ func (e *Engine) failGroups(groups []*group, blame func(g *group) *backend.Error
 			err = used[g.key]
 		}
 		if err == nil {
-			err = blame(g)
+			err = cause(g)
 		}
 		g.fail(err, true)
 	}
