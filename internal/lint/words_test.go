@@ -40,7 +40,6 @@ var wordsAllowed = map[string][]string{
 	"dist/tcp": {"seal"}, // as cipher.AEAD
 }
 
-
 // nameWords returns the parts of a name, in lower case: "HTTPServerOf2" has http, server, of.
 func nameWords(name string) []string {
 	var parts []string
