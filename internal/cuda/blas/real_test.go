@@ -15,9 +15,8 @@ import (
 // realLib is read before any test puts the emulator's library there.
 var realLib = os.Getenv("RINGO_CUBLASLT_LIB")
 
-// The real library makes descriptors without a GPU, and refuses an attribute
-// that it does not know or whose size is wrong: this checks our numbers.
-func TestRealDescriptors(t *testing.T) {
+// openReal opens the real library; without one the test is skipped.
+func openReal(t *testing.T) *Handle {
 	q := cuda.LibCuBLASLt.Query(13)
 	q.Env = ""
 	if realLib != "" {
@@ -28,7 +27,13 @@ func TestRealDescriptors(t *testing.T) {
 		t.Skipf("needs the real cuBLASLt: %v", err)
 	}
 	require.NoError(t, err)
-	h := &Handle{lib: lib}
+	return &Handle{lib: lib}
+}
+
+// The real library makes descriptors without a GPU, and refuses an attribute
+// that it does not know or whose size is wrong: this checks our numbers.
+func TestRealDescriptors(t *testing.T) {
+	h := openReal(t)
 	for _, typ := range []Type{Float32, Float64, BFloat16, Float16} {
 		for e := range epilogueNames {
 			g := &Gemm{Type: typ, TransA: true, TransB: true, M: 16, N: 24, K: 32, LDA: 16, LDB: 32, LDC: 24, Batch: 3, StrideA: 512,
@@ -38,10 +43,10 @@ func TestRealDescriptors(t *testing.T) {
 			require.NoError(t, h.layouts(p, g))
 			pref, err := h.preference(g)
 			require.NoError(t, err)
-			dl.Call(lib.fn.PreferenceDestroy, pref)
+			dl.Call(h.lib.fn.PreferenceDestroy, pref)
 			if e == None {
 				var wide uint64
-				r := dl.Call(lib.fn.DescSet, p.desc, descTransA, uintptr(unsafe.Pointer(&wide)), 8)
+				r := dl.Call(h.lib.fn.DescSet, p.desc, descTransA, uintptr(unsafe.Pointer(&wide)), 8)
 				require.ErrorContains(t, check("set", r, g), "CUBLAS_STATUS_INVALID_VALUE")
 			}
 			h.destroy(p)
@@ -51,18 +56,8 @@ func TestRealDescriptors(t *testing.T) {
 
 // It takes the types, scales and modes of 8-bit floats, too.
 func TestRealFloat8(t *testing.T) {
-	q := cuda.LibCuBLASLt.Query(13)
-	q.Env = ""
-	if realLib != "" {
-		q.Names = []string{realLib}
-	}
-	lib, err := open(q)
-	if errors.Is(err, ErrNotFound) {
-		t.Skipf("needs the real cuBLASLt: %v", err)
-	}
-	require.NoError(t, err)
-	h := &Handle{lib: lib}
-	for _, perRow := range []bool{false, lib.Version >= rowScalesVersion} {
+	h := openReal(t)
+	for _, perRow := range []bool{false, h.lib.Version >= rowScalesVersion} {
 		g := &Gemm{Type: BFloat16, TransB: true, M: 16, N: 32, K: 64, LDA: 64, LDB: 64, LDC: 32, Batch: 1, A8: E5M2, B8: E4M3, PerRow: perRow,
 			ScaleA: 1 << 20, ScaleB: 1 << 21, A: 1 << 22, B: 1 << 23, C: 1 << 24}
 		p := new(plan)
