@@ -177,7 +177,8 @@ func (a *Acceptor) refuse(c net.Conn, err error) {
 	}
 	why := reason(err).Error()
 	a.mu.Lock()
-	isNew := !a.closed && a.isNew(host+" "+why) // Close itself ends pending connections
+	endedByClose := a.closed && errors.Is(err, net.ErrClosed)
+	isNew := !endedByClose && a.isNew(host+" "+why)
 	a.mu.Unlock()
 	if isNew {
 		a.c.Log.Warn("refused a connection "+a.c.Where, "address", c.RemoteAddr().String(), "reason", why)

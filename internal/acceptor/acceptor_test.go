@@ -156,6 +156,24 @@ func TestCloseEndsPending(t *testing.T) {
 	assert.Empty(t, log.String())
 }
 
+// A connection that Close found refused already is logged.
+func TestCloseLogsRefusals(t *testing.T) {
+	reading, closing := make(chan struct{}), make(chan struct{})
+	a, _, log := start(t, func(_ *net.Listener, c *Config) {
+		c.Hello = func(c *tls.Conn) (func(), error) {
+			close(reading)
+			_, _ = c.Read(make([]byte, 1)) // until Close
+			<-closing
+			return nil, errors.New("said no hello")
+		}
+	})
+	require.NoError(t, tls.Client(dial(t, a), conf(t, 1)).Handshake())
+	<-reading
+	time.AfterFunc(time.Millisecond, func() { close(closing) })
+	a.Close()
+	assert.Contains(t, log.String(), "said no hello")
+}
+
 // Members that have entered count no more among the pending ones.
 func TestEnteredAreNotPending(t *testing.T) {
 	a, entered, log := start(t, nil)
