@@ -1,6 +1,6 @@
-// Command attention measures causal attention of 8 heads of queries over 2 of keys and values, of 64 features, for 8 sequences of 1,024 tokens in
-// float32; as peer.py does with PyTorch. For each number of seconds on its standard input it works for about that long and prints a line of JSON.
-// The script beside it runs all by turns.
+// Command attention measures causal attention of 8 heads of queries over 2 of keys and values, of 64 features, for 8 sequences of 1,024 tokens
+// in float32 or bfloat16; as peer.py does with PyTorch. For each number of seconds on its standard input it works for about that long and
+// prints a line of JSON. The script beside it runs all by turns.
 package main
 
 import (
@@ -21,8 +21,13 @@ const batch, tokens, heads, kvHeads, headDim = 8, 1024, 8, 2, 64
 func main() {
 	what := flag.String("what", "both", "forward, or both: forward and backward")
 	threads := flag.Int("threads", 2, "threads")
+	name := flag.String("dtype", "float32", "float32 or bfloat16")
 	flag.Parse()
-	step := stepOf(*what == "both", *threads)
+	dtype, ok := map[string]tensor.DType{"float32": tensor.Float32, "bfloat16": tensor.BFloat16}[*name]
+	if !ok {
+		log.Fatalf("-dtype %s is neither float32 nor bfloat16", *name)
+	}
+	step := stepOf(*what == "both", *threads, dtype)
 	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
 		seconds, err := strconv.ParseFloat(strings.TrimSpace(lines.Text()), 64)
 		if err != nil {
@@ -40,14 +45,14 @@ func main() {
 }
 
 // stepOf returns a forward pass, or one with the gradients of queries, keys and values for a gradient of the output that is given.
-func stepOf(both bool, threads int) func() {
+func stepOf(both bool, threads int, dtype tensor.DType) func() {
 	dev := tensor.NewCPU(threads)
 	tape := tensor.NewTape(dev)
 	if !both {
 		tape = tensor.NewTape(dev, tensor.NoGrad())
 	}
 	normal := func(seed uint64, heads int) tensor.Tensor {
-		x := tensor.New(dev, tensor.Float32, batch, tokens, heads*headDim)
+		x := tensor.New(dev, dtype, batch, tokens, heads*headDim)
 		tensor.NormalInit(0, 1).Fill(x, seed, 0)
 		return x
 	}

@@ -16,12 +16,14 @@ def main():
     p.add_argument("-what", choices=["forward", "both"], default="both")
     p.add_argument("-gqa", action="store_true")
     p.add_argument("-threads", type=int, default=2)
+    p.add_argument("-dtype", choices=["float32", "bfloat16"], default="float32")
     o = p.parse_args()
     torch.set_num_threads(o.threads)
     torch.manual_seed(1)
     # As a model has them, [batch, tokens, heads, features], seen as PyTorch wants them.
-    make = lambda heads: torch.randn(BATCH, TOKENS, heads, HEAD_DIM, requires_grad=o.what == "both")
-    q, k, v, grad = make(HEADS), make(KV_HEADS), make(KV_HEADS), torch.randn(BATCH, HEADS, TOKENS, HEAD_DIM)
+    dtype = getattr(torch, o.dtype)
+    make = lambda heads: torch.randn(BATCH, TOKENS, heads, HEAD_DIM, dtype=dtype, requires_grad=o.what == "both")
+    q, k, v, grad = make(HEADS), make(KV_HEADS), make(KV_HEADS), torch.randn(BATCH, HEADS, TOKENS, HEAD_DIM, dtype=dtype)
 
     def step():
         heads = [x.transpose(1, 2) for x in (q, k, v)]
