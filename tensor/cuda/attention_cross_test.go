@@ -44,6 +44,7 @@ func mmaCrossed() (cases []crossed) {
 			cases = append(cases, c)
 		}
 	}
+	cases = append(cases, crossed{shape: shape{batch: 1, tq: 5, tk: 70, heads: 2, kv: 1, hd: 32}, apart: 5})
 	if os.Getenv("RINGO_LONG") == "1" {
 		r := rng(9)
 		for range 40 {
@@ -167,6 +168,7 @@ func TestDeletedGuardInCrossAttention(t *testing.T) {
 	behind := crossed{shape: shape{batch: 1, tq: 70, tk: 70, heads: 2, kv: 1, hd: 32, offset: -10, causal: true}}
 	ahead := crossed{shape: shape{batch: 1, tq: 200, tk: 200, heads: 2, kv: 1, hd: 32, offset: 20, causal: true}}
 	padded := crossed{shape: shape{batch: 2, tq: 70, tk: 70, heads: 2, kv: 1, hd: 32}, lengths: ints(2, func(b int) int { return 50 - 50*b })}
+	low := crossed{shape: shape{batch: 1, tq: 5, tk: 70, heads: 2, kv: 1, hd: 32}, apart: 5}
 	docs := crossed{shape: shape{batch: 1, tq: 70, tk: 40, heads: 2, kv: 1, hd: 32}, qdocs: ints(70, func(i int) int { return i / 30 }), kdocs: ints(40, func(j int) int { return j / 15 })}
 	for _, x := range []struct {
 		c              crossed
@@ -180,6 +182,9 @@ func TestDeletedGuardInCrossAttention(t *testing.T) {
 		{behind, "attention_mma_kv.cu", "q_dO.from_y += UNITS;", ""},
 		{behind, "attention_mma_kv.cu", "      stats += t.steps;", ""},
 		{padded, "attention_mma_kv.cu", "warp_first + 16 * M > min(t.keys, i0 + 1 + t.offset)", "false"},
+		{padded, "attention_mma_kv.cu", "j0, (int)h.keys, k, dk", "j0, t.keys, k, dk"},
+		{padded, "attention_mma_kv.cu", "j0, (int)h.keys, v, dv", "j0, t.keys, v, dv"},
+		{low, "attention_mma_q.cu", "if (j0 + BLOCK_N > min(t.keys, warp_first + 1 + t.offset)) mask(p, i0, j0, t);", ""},
 		{docs, "attention_mma_kv.cu", "mask_documents(p, masks.kdocs + b * h.keys, j0, t.keys, masks.qdocs + b * h.steps, i0, t.steps);", ""},
 		{docs, "attention_mma_q.cu", "mask_documents(p, masks, h, t, i0, j0);", ""},
 		{docs, "attention_mma.cu", "mask_documents(s, masks, h, t, i0, j0);", ""},

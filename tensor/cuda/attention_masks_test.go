@@ -23,6 +23,7 @@ type shape struct {
 type crossed struct {
 	shape
 	lengths, qdocs, kdocs operand // none: absent
+	apart                 float64 // the mean of queries, and less that of keys: scores are far below 0
 }
 
 func (c crossed) set(a *tensor.Args) {
@@ -40,21 +41,23 @@ func (c crossed) run(t *testing.T, dev tensor.Device, d tensor.DType, of []opera
 	if d.IsHalf() {
 		stat = tensor.Float32
 	}
-	normal := func(d tensor.DType, n int) operand { return values(d, n, func(int) float64 { return r.NormFloat64() }) }
+	around := func(mean float64, n int) operand {
+		return values(d, n, func(int) float64 { return mean + r.NormFloat64() })
+	}
 	nq, nk, ns := c.batch*c.tq*c.heads*c.hd, c.batch*c.tk*c.kv*c.hd, c.batch*c.heads*c.tq
-	q, k, v := normal(d, nq), normal(d, nk), normal(d, nk)
+	q, k, v := around(c.apart, nq), around(-c.apart, nk), around(0, nk)
 	for b := range c.lengths.n() {
 		for i := (b*c.tk + int(c.lengths.at(b))) * c.kv * c.hd; i < (b+1)*c.tk*c.kv*c.hd; i++ {
 			k.set(i, math.NaN())
 			v.set(i, math.NaN())
 		}
 	}
-	out := launch{op: tensor.OpCrossAttention, d: d, outs: 2, x: []operand{blank(d, nq), blank(stat, ns), q, k, v, c.lengths, c.qdocs, c.kdocs}, set: c.set}.on(t, dev)[:2]
+	out := launch{op: tensor.OpCrossAttention, d: d, outs: 2, x: []operand{stale(d, nq), stale(stat, ns), q, k, v, c.lengths, c.qdocs, c.kdocs}, set: c.set}.on(t, dev)[:2]
 	if of == nil {
 		of = out
 	}
-	grads := launch{op: tensor.OpCrossAttentionGrad, d: d, outs: 3, x: []operand{blank(d, nq), blank(d, nk), blank(d, nk), q, k, v, of[0], normal(d, nq), of[1],
-		c.lengths, c.qdocs, c.kdocs, normal(stat, ns)}, set: c.set}.on(t, dev)
+	grads := launch{op: tensor.OpCrossAttentionGrad, d: d, outs: 3, x: []operand{stale(d, nq), stale(d, nk), stale(d, nk), q, k, v, of[0], around(0, nq), of[1],
+		c.lengths, c.qdocs, c.kdocs, values(stat, ns, func(int) float64 { return r.NormFloat64() })}, set: c.set}.on(t, dev)
 	return append(out, grads[:3]...)
 }
 
@@ -109,15 +112,18 @@ func TestCrossAttentionMasks(t *testing.T) {
 // A length that is out of range is found by the kernel.
 func TestWrongKeyLengths(t *testing.T) {
 	dev := device(t)
-	x := tensor.FromSlice(make([]float32, 2*3*4), 2, 3, 4)
-	for _, n := range []int64{4, -1} {
-		tape := tensor.NewTape(dev)
-		in := tape.Input(x)
-		y := tensor.CrossAttention(in, in, in, 4, tensor.AttentionOptions{KeyLengths: tensor.FromSlice([]int64{3, n}, 2)})
-		assert.ErrorContains(t, tensor.Try(func() { tensor.Floats(y) }), "cross_attention: cuda:0: index "+map[int64]string{4: "4", -1: "-1"}[n]+" is out of range")
-		tape.Close()
+	for _, d := range []tensor.DType{tensor.Float32, tensor.BFloat16} {
+		x := tensor.New(dev, d, 2, 3, 16)
+		for _, n := range []int64{4, -1} {
+			tape := tensor.NewTape(dev)
+			in := tape.Input(x)
+			y := tensor.CrossAttention(in, in, in, 16, tensor.AttentionOptions{KeyLengths: tensor.FromSlice([]int64{3, n}, 2)})
+			assert.ErrorContains(t, tensor.Try(func() { tensor.Floats(y) }), fmt.Sprintf("cross_attention: cuda:0: index %d is out of range", n), "%v", d)
+			tape.Close()
+		}
 	}
 	require.NoError(t, dev.Queue(0).Sync())
+	require.ElementsMatch(t, []string{"attention", "attention_mma"}, cuda.Compiled(dev, "attention"))
 }
 
 // A score that is hidden, however large, does not make those that count vanish.

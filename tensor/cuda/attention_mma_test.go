@@ -2,6 +2,7 @@ package cuda_test
 
 import (
 	"fmt"
+	"math"
 	"os"
 	"strings"
 	"testing"
@@ -46,11 +47,11 @@ func (h heads) run(t *testing.T, dev tensor.Device, d tensor.DType, of []operand
 	r := rng(6)
 	n, stats := h.batch*h.steps*h.heads*h.hd, h.batch*h.heads*h.steps
 	qkv, gout := values(d, 3*n, func(int) float64 { return r.NormFloat64() }), values(d, n, func(int) float64 { return r.NormFloat64() })
-	out := launch{op: tensor.OpAttention, d: d, outs: 2, x: []operand{blank(d, n), blank(tensor.Float32, stats), qkv}, set: h.set}.on(t, dev)[:2]
+	out := launch{op: tensor.OpAttention, d: d, outs: 2, x: []operand{stale(d, n), stale(tensor.Float32, stats), qkv}, set: h.set}.on(t, dev)[:2]
 	if of == nil {
 		of = out
 	}
-	return append(out, launch{op: tensor.OpAttentionGrad, d: d, outs: 1, x: []operand{blank(d, 3*n), qkv, of[0], gout, of[1]}, set: h.set}.on(t, dev)[0])
+	return append(out, launch{op: tensor.OpAttentionGrad, d: d, outs: 1, x: []operand{stale(d, 3*n), qkv, of[0], gout, of[1]}, set: h.set}.on(t, dev)[0])
 }
 
 // mmaTolerance is wider than the plain kernel's: probabilities and ds are rounded to 16 bits before products.
@@ -60,6 +61,11 @@ func requireNear(t *testing.T, want, got []operand, tol tolerance, what string) 
 	t.Helper()
 	require.Len(t, got, len(want))
 	for i, w := range want {
+		for j := range w.n() {
+			if math.IsNaN(w.at(j)) {
+				t.Fatalf("%s: number %d of what is wanted is NaN at %d", what, i, j)
+			}
+		}
 		bad := differs(w, got[i], tol)
 		name := [...]string{"output", "lse", "gradient", "gradient of keys", "gradient of values"}[i]
 		require.Negative(t, bad, "%s of %s: element %d of %d: %v is not %v", name, what, bad, w.n(), got[i].at(max(bad, 0)), w.at(max(bad, 0)))

@@ -91,6 +91,11 @@ func (o operand) set(i int, v float64) {
 
 func blank(d tensor.DType, n int) operand { return operand{d: d, bytes: make([]byte, n*d.Size())} }
 
+// stale is n elements of what an output must not keep: NaN.
+func stale(d tensor.DType, n int) operand {
+	return values(d, n, func(int) float64 { return math.NaN() })
+}
+
 // values makes n elements from f.
 func values(d tensor.DType, n int, f func(i int) float64) operand {
 	o := blank(d, n)
