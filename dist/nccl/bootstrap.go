@@ -66,31 +66,19 @@ func (o *bootstrap) close() error {
 	return nil
 }
 
-// connect brings the communicator further. The device's context is current.
-func (b *endpoint) connect() error {
-	if b.state == asking {
-		ok, err := b.bootstrapDone()
-		if err != nil || !ok {
-			return err
-		}
-		if err := b.prepareStream(); err != nil {
-			return err
-		}
-		var r nccl.Result
-		b.comm, r = b.e.lib.Init(len(b.spec.Ranks), &b.boot.id, b.spec.Rank)
+// meet brings the id further; with it here, the goroutine that issues goes on.
+func (b *endpoint) meet() {
+	if b.state != asking || b.err != nil || b.closed {
+		return
+	}
+	ok, err := b.bootstrapDone()
+	if err != nil {
+		b.failAt(b.queued+1, err)
+	}
+	if ok {
 		b.state = making
-		if err := b.e.lib.Err("ncclCommInitRankConfig", r); err != nil {
-			return err
-		}
+		b.e.turn.Broadcast()
 	}
-	if b.state != making {
-		return nil
-	}
-	r := b.comm.AsyncError()
-	if r == nccl.Success {
-		b.state, b.boot = ready, nil
-	}
-	return b.e.lib.Err("ncclCommInitRankConfig", r)
 }
 
 // prepareStream makes the end's stream, and the memory that barriers reduce.

@@ -51,27 +51,17 @@ type call struct {
 	result nccl.Result
 }
 
-// stages is how many calls an operation needs, each of which NCCL may take its time for: none where no rank has data.
-func stages(op *backend.Op) int {
-	switch {
-	case nothing(op):
-		return 0
-	case ranked(op):
-		return 2
-	}
-	return 1
-}
-
-// run queues the next stage of a slot's operation on the end's stream. The result may be InProgress.
-func (b *endpoint) run(s *slot) (name string, r nccl.Result, err error) {
-	op := &s.op
+// run queues an operation on the end's stream.
+func (b *endpoint) run(op *backend.Op) (name string, r nccl.Result, err error) {
 	c := call{b: b, op: op, d: types[op.DType], size: op.DType.Size(), stream: b.stream.Handle()}
 	src, dst := cuda.Ptr(uintptr(op.Src.Ptr)), cuda.Ptr(uintptr(op.Dst.Ptr))
 	switch {
-	case ranked(op) && b.stage == 1:
-		r, err = c.exchange(src)
+	case nothing(op):
+		return "", nccl.Success, nil
 	case ranked(op):
-		r, err = c.combine(dst)
+		if r, err = c.exchange(src); r == nccl.Success && err == nil {
+			r, err = c.combine(dst)
+		}
 	case grouped(op, b.comm):
 		r = c.group(src, dst)
 	default:
@@ -170,9 +160,9 @@ func (c *call) group(src, dst cuda.Ptr) nccl.Result {
 
 func (c *call) bytes(n int) cuda.Ptr { return cuda.Ptr(n * c.size) }
 
-// note keeps the worst result of the group.
+// note keeps the first failure of the group.
 func (c *call) note(r nccl.Result) {
-	if c.result == nccl.Success || c.result == nccl.InProgress && r != nccl.Success {
+	if c.result == nccl.Success {
 		c.result = r
 	}
 }

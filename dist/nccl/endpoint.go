@@ -17,7 +17,8 @@ import (
 // history is how many operations an end remembers: peers may still compare them with theirs.
 const history = 2 * backend.Depth
 
-// endpoint is one rank's end of a group. Everything is guarded by Engine.mu.
+// endpoint is one rank's end of a group. Everything is guarded by Engine.mu, but what belongs to the goroutine that issues
+// while it runs.
 type endpoint struct {
 	e      *Engine
 	spec   backend.Spec
@@ -30,14 +31,18 @@ type endpoint struct {
 	since  time.Time
 	closed bool
 
-	state  state
-	boot   *bootstrap
-	comm   *nccl.Comm
+	state state
+	call  time.Time // when the call began in which the operation queued+1 is; zero: in none
+	slow  bool      // that call waits for other ranks
+	boot  *bootstrap
+	comm  *nccl.Comm
+	idle  chan struct{} // closed when the goroutine that issues has ended
+
+	// Of the goroutine that issues.
 	stream *cuda.Stream
 	flag   cuda.Ptr // four bytes for barriers
 	op     nccl.RedOp
 	custom bool // op is to be destroyed
-	stage  int  // of the operation queued+1
 	rows   peer.Rows
 
 	err     error         // the first failure
@@ -53,7 +58,6 @@ const (
 	asking              // for the id
 	making
 	ready
-	busy // NCCL has not queued the operation queued+1 yet
 )
 
 // slot is an operation.
@@ -141,16 +145,16 @@ func (b *endpoint) Issue(op *backend.Op) error {
 	if err := b.ctl.Issue(&s.stands); err != nil {
 		return err
 	}
-	if b.state == none {
-		b.state = asking
+	if err := b.markCompute(s); err != nil {
+		return backend.OpError(&b.spec, op, err)
 	}
 	b.issued = op.Seq
 	e.ticket++
 	s.ticket = e.ticket
-	if err := b.markCompute(s); err != nil {
-		return backend.OpError(&b.spec, op, err)
+	if b.state == none {
+		b.start()
 	}
-	e.pump()
+	e.turn.Broadcast()
 	e.look()
 	return nil
 }
@@ -228,8 +232,7 @@ func (b *endpoint) step() {
 	if err != nil {
 		b.fail(err)
 	}
-	b.e.pump()
-	b.advance()
+	b.meet()
 }
 
 // compareRows compares what the others send in an AllToAllV with what this rank expects.

@@ -31,10 +31,12 @@ type Engine struct {
 	Config
 	lib     *nccl.Lib
 	pool    *cuda.Pool
+	reduce  sync.Mutex // guards reducer
 	reducer *peer.Reducer
-	wg      sync.WaitGroup // calls that may take long: aborts, and the end of communicators
+	wg      sync.WaitGroup // goroutines: those that issue, aborts, and the end of communicators
 
-	mu     sync.Mutex  // guards what follows, all ends, and the order of calls
+	mu     sync.Mutex  // guards what follows, and all ends
+	turn   *sync.Cond  // of the goroutines that issue, with mu
 	ends   []*endpoint // that are open
 	ticket uint64      // of the last operation issued
 	closed bool
@@ -53,14 +55,15 @@ func New(c Config) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	if os.Getenv("NCCL_COMM_BLOCKING") == "1" {
-		return nil, errors.New("nccl: NCCL_COMM_BLOCKING=1 makes calls wait for other ranks, and nobody could look after failures: unset it")
+	if os.Getenv("NCCL_COMM_BLOCKING") == "0" {
+		return nil, errors.New("nccl: NCCL_COMM_BLOCKING=0 makes calls return before an operation is queued, and what waits for it would not: unset it")
 	}
 	reducer, err := peer.NewReducer(c.Device)
 	if err != nil {
 		return nil, err
 	}
 	e := &Engine{Config: c, lib: lib, reducer: reducer, pool: c.Device.NewPool("nccl"), stir: make(chan struct{}, 1), quit: make(chan struct{}), ended: make(chan struct{})}
+	e.turn = sync.NewCond(&e.mu)
 	go e.watch()
 	return e, nil
 }
@@ -77,7 +80,7 @@ func (e *Engine) Open(s backend.Spec) (backend.Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &endpoint{e: e, spec: s, ctl: ctl, quiet: make(chan struct{})}
+	b := &endpoint{e: e, spec: s, ctl: ctl, quiet: make(chan struct{}), idle: make(chan struct{})}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.ends = append(e.ends, b)

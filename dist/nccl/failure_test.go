@@ -180,12 +180,12 @@ func TestNotInNCCL(t *testing.T) {
 	}))
 }
 
-// Calls that block would keep this rank from looking after failures.
-func TestBlockingCommunicators(t *testing.T) {
+// A call that returns before an operation is queued would have an event recorded before it.
+func TestNonBlockingCommunicators(t *testing.T) {
 	machine(t)
-	t.Setenv("NCCL_COMM_BLOCKING", "1")
+	t.Setenv("NCCL_COMM_BLOCKING", "0")
 	_, err := nccl.New(nccl.Config{})
-	assert.ErrorContains(t, err, "NCCL_COMM_BLOCKING=1 makes calls wait for other ranks")
+	assert.ErrorContains(t, err, "NCCL_COMM_BLOCKING=0 makes calls return before an operation is queued")
 }
 
 // Ranks leave while NCCL is busy with a call, when it refuses to destroy the communicator, or while the call runs, when it

@@ -78,7 +78,10 @@ func (c *call) combine(dst cuda.Ptr) (nccl.Result, error) {
 		b.rows.Dst = dst + c.bytes(first)
 	}
 	if count > 0 {
-		if err := b.e.reducer.Queue(b.stream, op, b.rows, n, count); err != nil {
+		b.e.reduce.Lock()
+		err := b.e.reducer.Queue(b.stream, op, b.rows, n, count)
+		b.e.reduce.Unlock()
+		if err != nil {
 			return nccl.Success, err
 		}
 	}

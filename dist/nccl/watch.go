@@ -2,21 +2,21 @@ package nccl
 
 import (
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/ringo-ml/ringo/dist/backend"
-	"github.com/ringo-ml/ringo/internal/nccl"
 )
 
-// How often the engine's goroutine looks: while NCCL is busy or somebody waits, and otherwise.
+// How often the engine's goroutine looks: while an operation is not queued or somebody waits, and otherwise.
 const (
 	soon  = 20 * time.Microsecond
 	later = 2 * time.Millisecond
 	calm  = 20 * time.Millisecond
 )
 
-// watch is the engine's goroutine: it issues what could not be issued at once, asks for asynchronous errors, drives the
-// control engine while the host waits for the device, and ends operations that make no progress.
+// watch is the engine's goroutine: it asks for asynchronous errors, drives the control engine while the host waits for the
+// device, and ends operations that make no progress.
 func (e *Engine) watch() {
 	defer close(e.ended)
 	pause, timer := soon, time.NewTimer(calm)
@@ -47,8 +47,8 @@ func (e *Engine) watch() {
 	}
 }
 
-// tick does a step for every end. It reports whether any has an operation in flight, whether one waits for NCCL to come
-// back, and whether anything got further.
+// tick does a step for every end. It reports whether any has an operation in flight, whether one is not queued, and whether
+// anything got further.
 func (e *Engine) tick() (open, urgent, moved bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -59,10 +59,11 @@ func (e *Engine) tick() (open, urgent, moved bool) {
 		before := b.queued + b.ran + b.agreed + uint64(b.state)
 		b.step()
 		if err := b.asyncError(); err != nil {
-			b.fail(backend.OpError(&b.spec, &b.slot(b.ran+1).op, err))
+			b.failAt(b.ran+1, err)
 		}
 		moved = moved || b.err != nil || b.queued+b.ran+b.agreed+uint64(b.state) != before
 		b.checkTime()
+		b.checkCall()
 		open = true
 		urgent = urgent || b.queued < b.issued
 	}
@@ -74,8 +75,14 @@ func (b *endpoint) checkTime() {
 	if b.err != nil || b.spec.Timeout <= 0 || b.ran == b.issued || time.Since(b.since) < b.spec.Timeout {
 		return
 	}
-	s := b.slot(b.ran + 1)
-	b.fail(backend.OpError(&b.spec, &s.op, backend.TimedOut(b, b.spec.Ranks, s.op.Seq, b.spec.Timeout)))
+	err := backend.TimedOut(b, b.spec.Ranks, b.ran+1, b.spec.Timeout)
+	if b.state == making {
+		err = fmt.Errorf("making the communicator: %w", err)
+	}
+	if s := b.slot(b.ran + 1); s.op.Count > 0 {
+		err = fmt.Errorf("%w, shape %v", err, s.op.Shape)
+	}
+	b.failAt(b.ran+1, err)
 }
 
 // asyncError is a failure that NCCL noticed by itself.
@@ -86,123 +93,12 @@ func (b *endpoint) asyncError() error {
 	return b.e.lib.Err("ncclCommGetAsyncError", b.comm.AsyncError())
 }
 
-// pump issues what can be issued, in the order in which it was given; a group whose communicator is not ready, or busy,
-// holds up no other one.
-func (e *Engine) pump() {
-	idle := true
-	for _, b := range e.ends {
-		idle = idle && (b.queued == b.issued || b.err != nil)
-	}
-	if idle {
-		return
-	}
-	if err := e.Device.Lock(); err != nil {
-		return // the next call on the device says so again
-	}
-	defer e.Device.Unlock()
-	for _, b := range e.ends {
-		if b.state != ready {
-			b.poll()
-		}
-	}
-	for {
-		var next *endpoint
-		for _, b := range e.ends {
-			if b.issuable() && (next == nil || b.slot(b.queued+1).ticket < next.slot(next.queued+1).ticket) {
-				next = b
-			}
-		}
-		if next == nil {
-			return
-		}
-		next.call()
-	}
-}
-
-// poll brings the communicator, or the call that NCCL is busy with, further. The device's context is current.
-func (b *endpoint) poll() {
-	if b.err != nil {
-		return
-	}
-	var err error
-	switch b.state {
-	case asking, making:
-		err = b.connect()
-	case busy:
-		r := b.comm.AsyncError()
-		if r == nccl.InProgress {
-			return
-		}
-		if err = b.e.lib.Err("ncclCommGetAsyncError", r); err == nil {
-			err = b.proceed(b.slot(b.queued + 1))
-		}
-	}
-	if err == nil {
-		return
-	}
+// failAt is fail with what happened to operation seq.
+func (b *endpoint) failAt(seq uint64, err error) {
 	if known := (*backend.Error)(nil); !errors.As(err, &known) { // else the control engine's: the group's first cause
-		err = backend.OpError(&b.spec, &b.slot(b.queued+1).op, err)
+		err = backend.OpError(&b.spec, &b.slot(seq).op, err)
 	}
 	b.fail(err)
-}
-
-// issuable reports whether the next operation for the device can be given to NCCL.
-func (b *endpoint) issuable() bool {
-	for b.queued < b.issued && !b.slot(b.queued+1).device {
-		b.queued++
-	}
-	return b.err == nil && b.state == ready && b.queued < b.issued
-}
-
-// call gives NCCL the next operation. The device's context is current.
-func (b *endpoint) call() {
-	s := b.slot(b.queued + 1)
-	b.stage = 0
-	err := b.stream.Wait(s.before)
-	if err == nil {
-		err = b.proceed(s)
-	}
-	if err != nil {
-		b.fail(backend.OpError(&b.spec, &s.op, err))
-	}
-}
-
-// proceed gives NCCL what is left of an operation, as far as it takes it at once.
-func (b *endpoint) proceed(s *slot) error {
-	for b.state = ready; b.stage < stages(&s.op); {
-		b.stage++
-		name, r, err := b.run(s)
-		if err == nil {
-			err = b.e.lib.Err(name, r)
-		}
-		if err != nil {
-			return err
-		}
-		if r == nccl.InProgress {
-			b.state = busy
-			return nil
-		}
-	}
-	return b.called()
-}
-
-// called marks the end of an operation that is on the stream.
-func (b *endpoint) called() error {
-	s := b.slot(b.queued + 1)
-	if err := b.freeRows(); err != nil {
-		return err
-	}
-	if b.custom {
-		b.custom = false
-		if err := b.e.lib.Err("ncclRedOpDestroy", b.comm.DestroyOp(b.op)); err != nil {
-			return err
-		}
-	}
-	if err := s.after.Record(b.stream); err != nil {
-		return err
-	}
-	b.queued++
-	return nil
 }
 
 // fail poisons the group on all ranks and aborts the communicator. Engine.mu is held.
@@ -223,21 +119,21 @@ func (b *endpoint) fail(err error) {
 	b.e.ring()
 }
 
-// abort ends what runs on the device, on a goroutine: NCCL may wait for the other ranks of the host to do the same.
+// abort ends what runs on the device, and a call that the goroutine that issues is in. It is done on a goroutine: NCCL may
+// wait for the other ranks of the host to do the same.
 func (b *endpoint) abort() {
 	if b.aborted {
 		return
 	}
 	b.aborted = true
+	b.e.turn.Broadcast()
 	if b.state == none {
 		close(b.quiet)
 		return
 	}
 	b.e.wg.Go(func() {
 		_ = b.e.onThread(func() error { // the failure that led here is what matters
-			if b.comm != nil && b.comm.Open() {
-				_ = b.comm.Abort()
-			}
+			_ = b.comm.Abort(b.idle)
 			return b.drop()
 		})
 		close(b.quiet)
@@ -278,15 +174,15 @@ func (b *endpoint) release() {
 		return
 	}
 	b.aborted = true
+	b.e.turn.Broadcast()
 	over := b.state == ready && b.ran == b.issued
 	b.e.wg.Go(func() {
 		_ = b.e.onThread(func() error { // nobody is there to hear of an error
-			switch {
-			case b.comm == nil || !b.comm.Open():
-			case over:
+			if over { // and the goroutine that issues waits for nobody
+				<-b.idle
 				_ = b.comm.Destroy()
-			default: // NCCL refuses to destroy what it is busy with, and waits for what runs: for ranks that may be gone
-				_ = b.comm.Abort()
+			} else { // to destroy it would wait for what runs: for ranks that may be gone
+				_ = b.comm.Abort(b.idle)
 			}
 			return b.drop()
 		})

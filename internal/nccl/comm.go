@@ -3,6 +3,8 @@ package nccl
 import (
 	"math"
 	"runtime"
+	"sync/atomic"
+	"time"
 	"unsafe"
 
 	"github.com/ringo-ml/ringo/internal/dl"
@@ -17,17 +19,19 @@ func (l *Lib) UniqueID() (id ID, err error) {
 	return id, l.Err("ncclGetUniqueId", r)
 }
 
-// Comm is one rank's end of a communicator. NCCL writes the handle while the
-// communicator is being made, on a thread of its own: a Comm must stay reachable
-// until then.
+// Comm is one rank's end of a communicator. One goroutine makes the calls, with
+// its OS thread locked; AsyncError and Abort may come from another one at any time.
 type Comm struct {
 	lib    *Lib
-	handle uintptr
-	state  int32 // what AsyncError is told
+	handle uintptr // NCCL writes it early in Init, while another thread may wait for it in Abort
+	state  int32   // what AsyncError is told
 }
 
+// NewComm makes a Comm for Init.
+func (l *Lib) NewComm() *Comm { return &Comm{lib: l} }
+
 // Open reports whether there is a communicator.
-func (c *Comm) Open() bool { return c.handle != 0 }
+func (c *Comm) Open() bool { return atomic.LoadUintptr(&c.handle) != 0 }
 
 // config is an ncclConfig_t as NCCL 2.18 had it. Later ones are longer; NCCL
 // reads as much as size says and takes its defaults for the rest.
@@ -44,27 +48,27 @@ type config struct {
 	_          int32
 }
 
-// nonBlocking leaves everything else to NCCL and its environment variables.
-func nonBlocking() config {
+// blocking leaves everything but blocking to NCCL and its environment variables.
+func blocking() config {
 	const unset = math.MinInt32
-	return config{size: uint64(unsafe.Sizeof(config{})), magic: 0xcafebeef, version: MinVersion, blocking: 0,
+	return config{size: uint64(unsafe.Sizeof(config{})), magic: 0xcafebeef, version: MinVersion, blocking: 1,
 		cgaCluster: unset, minCTAs: unset, maxCTAs: unset, splitShare: unset}
 }
 
-// Init begins to make the communicator of n ranks that have the same id, on the
-// device whose context is current. It does not wait for the others: AsyncError
-// is InProgress until they have come.
-func (l *Lib) Init(n int, id *ID, rank int) (*Comm, Result) {
-	c, cfg := &Comm{lib: l}, nonBlocking()
-	r := initRank(l.fn.InitRankConfig, &c.handle, n, id, rank, &cfg)
-	return c, Result(int32(r))
+// Init makes the communicator of n ranks that have the same id, on the device
+// whose context is current. It waits for the others.
+func (c *Comm) Init(n int, id *ID, rank int) Result {
+	cfg := blocking()
+	r := initRank(c.lib.fn.InitRankConfig, &c.handle, n, id, rank, &cfg)
+	runtime.KeepAlive(c) // a Comm is always on the heap, which does not move
+	return Result(int32(r))
 }
 
-// AsyncError is the state of the communicator: Success, InProgress, or a failure
-// since it was made, here or on another rank.
+// AsyncError is the state of the communicator: Success, or a failure since it was
+// made, here or on another rank.
 func (c *Comm) AsyncError() Result {
-	r := hot(c.lib.fn.GetAsyncError, c.handle, uintptr(unsafe.Pointer(&c.state)))
-	runtime.KeepAlive(c) // a Comm is always on the heap, which does not move
+	r := hot(c.lib.fn.GetAsyncError, atomic.LoadUintptr(&c.handle), uintptr(unsafe.Pointer(&c.state)))
+	runtime.KeepAlive(c)
 	if r != Success {
 		return r
 	}
@@ -74,13 +78,30 @@ func (c *Comm) AsyncError() Result {
 // Destroy ends a communicator whose operations are over, and gives it back.
 func (c *Comm) Destroy() Result {
 	r := Result(int32(dl.Call(c.lib.fn.Destroy, c.handle)))
-	c.handle = 0
+	atomic.StoreUintptr(&c.handle, 0)
 	return r
 }
 
-// Abort ends the communicator's operations wherever they are, and gives it back.
-func (c *Comm) Abort() Result {
-	r := Result(int32(dl.Call(c.lib.fn.Abort, c.handle)))
-	c.handle = 0
+// Abort ends the communicator's operations wherever they are, also a call that
+// the goroutine of the communicator is in, and gives it back. idle is closed when
+// that goroutine makes no call any more. The OS thread of the caller is locked.
+//
+// In a group, NCCL ends the operations at once but frees the communicator only in
+// ncclGroupEnd, and so behind the call that still uses it (NCCL before 2.22: at once).
+func (c *Comm) Abort(idle <-chan struct{}) Result {
+	for !c.Open() {
+		select {
+		case <-idle:
+			if !c.Open() { // Init was not called, or has failed early
+				return Success
+			}
+		case <-time.After(time.Millisecond):
+		}
+	}
+	start := c.lib.GroupStart()
+	r := Result(int32(dl.Call(c.lib.fn.Abort, atomic.LoadUintptr(&c.handle))))
+	<-idle
+	r = max(start, r, c.lib.GroupEnd())
+	atomic.StoreUintptr(&c.handle, 0)
 	return r
 }

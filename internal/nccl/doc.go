@@ -6,6 +6,6 @@
 //
 // The calls are NCCL's, one method each, and allocate nothing. They return a
 // Result; Lib.Err makes an error of it, with NCCL's words. A communicator made
-// here is non-blocking: a call may return InProgress, and until AsyncError
-// returns something else no other call than Abort may be made on it.
+// here is blocking: Init waits for the other ranks, and so may the first calls
+// between two ranks. Abort, from another thread, ends what waits.
 package nccl

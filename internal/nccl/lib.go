@@ -129,12 +129,8 @@ func versionString(v int) string {
 // Result is an ncclResult_t.
 type Result int32
 
-// The results that the code asks about.
-const (
-	Success     Result = 0
-	RemoteError Result = 6
-	InProgress  Result = 7
-)
+// Success is the one result that is no error.
+const Success Result = 0
 
 // Error is a call of NCCL that failed, or a failure that NCCL noticed later.
 type Error struct {
@@ -156,9 +152,9 @@ func (e *Error) Error() string {
 	return s
 }
 
-// Err is nil for Success and InProgress.
+// Err is nil for Success.
 func (l *Lib) Err(call string, r Result) error {
-	if r == Success || r == InProgress {
+	if r == Success {
 		return nil
 	}
 	e := &Error{Call: call, Code: r, Text: goString(dl.Call(l.fn.GetErrorString, uintptr(r)))}

@@ -58,9 +58,8 @@ func (r *rank) run(n int, id *nccl.ID, fn func(r *rank) error) (err error) {
 	defer r.stream.Close()
 	r.pool = r.dev.NewPool("test")
 	defer r.pool.Close()
-	var res nccl.Result
-	r.comm, res = r.lib.Init(n, id, r.me)
-	if err := r.finish("ncclCommInitRankConfig", res); err != nil {
+	r.comm = r.lib.NewComm()
+	if err := r.lib.Err("ncclCommInitRankConfig", r.comm.Init(n, id, r.me)); err != nil {
 		return err
 	}
 	if err := fn(r); err != nil {
@@ -70,14 +69,6 @@ func (r *rank) run(n int, id *nccl.ID, fn func(r *rank) error) (err error) {
 		return r.lib.Err("ncclCommDestroy", r.comm.Destroy())
 	}
 	return nil
-}
-
-// finish polls until what a call began is done.
-func (r *rank) finish(call string, res nccl.Result) error {
-	for res == nccl.InProgress {
-		res = r.comm.AsyncError()
-	}
-	return r.lib.Err(call, res)
 }
 
 func (r *rank) upload(x []float32) (cuda.Ptr, error) {
@@ -105,7 +96,7 @@ func (r *rank) does(call string, src, want []float32, do func(src, dst cuda.Ptr)
 		return err
 	}
 	defer r.pool.Free(out)
-	if err := r.finish(call, do(in, out)); err != nil {
+	if err := r.lib.Err(call, do(in, out)); err != nil {
 		return err
 	}
 	got, err := r.download(out, len(want))
@@ -139,11 +130,7 @@ func TestEveryCall(t *testing.T) {
 				if res != nccl.Success {
 					return res
 				}
-				res = c.AllReduce(i, o, 4, d, op, s)
-				for res == nccl.InProgress {
-					res = c.AsyncError()
-				}
-				if res != nccl.Success {
+				if res = c.AllReduce(i, o, 4, d, op, s); res != nccl.Success {
 					return res
 				}
 				return c.DestroyOp(op)
@@ -183,7 +170,7 @@ func TestOverlap(t *testing.T) {
 		} {
 			assert.Equal(r.t, nccl.Result(4), res, "call %d", i) // ncclInvalidArgument
 		}
-		return errors.Join(r.finish("ncclAllGather", c.AllGather(own, p, 8, d, s)), r.finish("ncclReduceScatter", c.ReduceScatter(p, own, 8, d, nccl.Sum, s)))
+		return errors.Join(r.lib.Err("ncclAllGather", c.AllGather(own, p, 8, d, s)), r.lib.Err("ncclReduceScatter", c.ReduceScatter(p, own, 8, d, nccl.Sum, s)))
 	})
 }
 
@@ -214,25 +201,86 @@ func TestOneRank(t *testing.T) {
 	})
 }
 
-// An operation that only one rank calls hangs until it is aborted.
+// idle is closed: nobody is in a call.
+var idle = func() chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}()
+
+// An operation that hangs on the device does so until it is aborted.
 func TestAbort(t *testing.T) {
 	before := emu.CountNCCL().Aborts
-	ranks(t, 2, func(r *rank) error {
-		if r.me == 1 {
-			return nil
-		}
+	emu.FailNCCL(0, 1, emu.HangingCall)
+	defer emu.FailNCCL(0, 0, emu.NoFault)
+	ranks(t, 1, func(r *rank) error {
 		p, err := r.upload([]float32{1})
 		if err != nil {
 			return err
 		}
-		if err := r.finish("ncclAllReduce", r.comm.AllReduce(p, p, 1, nccl.Float32, nccl.Sum, r.stream.Handle())); err != nil {
+		if err := r.lib.Err("ncclAllReduce", r.comm.AllReduce(p, p, 1, nccl.Float32, nccl.Sum, r.stream.Handle())); err != nil {
 			return err
 		}
 		done, err := r.stream.Done()
 		assert.False(r.t, done)
-		return errors.Join(err, r.lib.Err("ncclCommAbort", r.comm.Abort()), r.stream.Sync(), r.pool.Free(p))
+		return errors.Join(err, r.lib.Err("ncclCommAbort", r.comm.Abort(idle)), r.stream.Sync(), r.pool.Free(p))
 	})
 	assert.Equal(t, before+1, emu.CountNCCL().Aborts)
+}
+
+// A call that waits for a rank that does not come, on the host, ends when another thread aborts the communicator, which is
+// freed behind it: the emulator ends the process if it is freed before.
+func TestAbortFromAnotherThread(t *testing.T) {
+	driver := emu.Start(t, emu.Config{})
+	emu.Only(t, "it takes two devices")
+	lib, err := nccl.Load()
+	require.NoError(t, err)
+	for call, come := range map[string]int{"ncclCommInitRankConfig": 1, "ncclAllReduce": 2} {
+		t.Run(call, func(t *testing.T) {
+			id, err := lib.UniqueID()
+			require.NoError(t, err)
+			var wg sync.WaitGroup
+			for me := range come {
+				dev, err := driver.Open(me)
+				require.NoError(t, err)
+				comm, began, over := lib.NewComm(), make(chan struct{}), make(chan struct{})
+				wg.Go(func() { // the goroutine of the communicator
+					defer close(over)
+					require.NoError(t, dev.Lock())
+					defer dev.Unlock()
+					s, err := dev.NewStream("comm", 0)
+					require.NoError(t, err)
+					defer s.Close()
+					pool := dev.NewPool("test")
+					defer pool.Close()
+					p, err := pool.Alloc(s, 4)
+					require.NoError(t, err)
+					defer pool.Free(p)
+					if come == 1 {
+						close(began)
+					}
+					res := comm.Init(2, &id, me)
+					if come == 2 {
+						require.Equal(t, nccl.Success, res)
+						close(began)
+						if me == 1 {
+							return
+						}
+						res = comm.AllReduce(p, p, 1, nccl.Float32, nccl.Sum, s.Handle())
+					}
+					assert.ErrorContains(t, lib.Err(call, res), "nccl: "+call+": internal error (3): the communicator has been aborted")
+				})
+				wg.Go(func() {
+					<-began
+					require.NoError(t, dev.Lock())
+					defer dev.Unlock()
+					assert.NoError(t, lib.Err("ncclCommAbort", comm.Abort(over)))
+				})
+			}
+			wg.Wait()
+			assert.Zero(t, emu.CountNCCL().Open)
+		})
+	}
 }
 
 func TestErrorsAreReadable(t *testing.T) {
@@ -249,12 +297,12 @@ func TestErrorsAreReadable(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		err = r.finish("ncclAllReduce", r.comm.AllReduce(p, p, 1, nccl.Float32, nccl.Sum, r.stream.Handle()))
+		err = r.lib.Err("ncclAllReduce", r.comm.AllReduce(p, p, 1, nccl.Float32, nccl.Sum, r.stream.Handle()))
 		for begin := time.Now(); err == nil && time.Since(begin) < 20*time.Second; { // it comes when the call has begun
 			err = r.lib.Err("ncclCommGetAsyncError", r.comm.AsyncError())
 		}
 		assert.ErrorContains(r.t, err, "remote process exited")
-		r.comm.Abort()
+		r.comm.Abort(idle)
 		return r.pool.Free(p)
 	})
 }
@@ -267,19 +315,24 @@ func TestInitErrors(t *testing.T) {
 	require.NoError(t, err)
 	id, err := lib.UniqueID()
 	require.NoError(t, err)
-	_, res := lib.Init(2, &id, 0)
-	require.ErrorContains(t, lib.Err("ncclCommInitRankConfig", res), "no context is current")
+	require.ErrorContains(t, lib.Err("ncclCommInitRankConfig", lib.NewComm().Init(2, &id, 0)), "no context is current")
 	dev, err := driver.Open(0)
 	require.NoError(t, err)
-	require.NoError(t, dev.Lock())
-	defer dev.Unlock()
-	a, res := lib.Init(2, &id, 0)
-	require.Equal(t, nccl.InProgress, res)
-	b, res := lib.Init(2, &id, 1)
-	require.ErrorContains(t, lib.Err("ncclCommInitRankConfig", res), "Duplicate GPU")
-	require.NotEqual(t, nccl.Success, a.AsyncError())
-	a.Abort()
-	b.Abort()
+	errs := make([]error, 2)
+	var wg sync.WaitGroup
+	for me := range errs {
+		wg.Go(func() {
+			require.NoError(t, dev.Lock())
+			defer dev.Unlock()
+			c := lib.NewComm()
+			errs[me] = lib.Err("ncclCommInitRankConfig", c.Init(2, &id, me))
+			c.Abort(idle)
+		})
+	}
+	wg.Wait()
+	require.Error(t, errs[0])
+	require.Error(t, errs[1])
+	require.ErrorContains(t, errors.Join(errs...), "Duplicate GPU")
 }
 
 func TestCallsDoNotAllocate(t *testing.T) {
@@ -292,10 +345,7 @@ func TestCallsDoNotAllocate(t *testing.T) {
 			return err
 		}
 		assert.Zero(r.t, testing.AllocsPerRun(100, func() {
-			res := r.comm.AllReduce(p, p, 1, nccl.Float32, nccl.Sum, r.stream.Handle())
-			for res == nccl.InProgress {
-				res = r.comm.AsyncError()
-			}
+			r.comm.AllReduce(p, p, 1, nccl.Float32, nccl.Sum, r.stream.Handle())
 		}))
 		return errors.Join(r.stream.Sync(), r.pool.Free(p))
 	})
@@ -317,8 +367,7 @@ func TestRealLibrary(t *testing.T) {
 	if _, err := cuda.Load(); err == nil {
 		t.Skip("there is a driver here")
 	}
-	_, res := lib.Init(1, &id, 0)
-	err = lib.Err("ncclCommInitRankConfig", res)
+	err = lib.Err("ncclCommInitRankConfig", lib.NewComm().Init(1, &id, 0))
 	require.Error(t, err)
 	t.Log(err)
 }

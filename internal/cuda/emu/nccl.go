@@ -17,10 +17,11 @@ const (
 	HangingCall           // it is queued and never runs: its communicator must be aborted
 	AsyncError            // it begins and never ends, and the communicator's state is a remote error
 	FailingCall           // it is refused
+	HangingHost           // the host hangs in it
 )
 
 // FailNCCL makes the n-th call of an operation, from 1, on each communicator in
-// which the caller is this rank fail. NoFault ends it. A Start that follows skips
+// which the caller is this rank fail; HangingHost of call 0 is the making of one. NoFault ends it. A Start that follows skips
 // the test on a GPU, and without an emulator.
 func FailNCCL(rank, n int, fault NCCLFault) {
 	if faults = fault != NoFault; OnGPU() || missing() != "" {

@@ -14,7 +14,7 @@
 #define API extern "C" __attribute__((visibility("default")))
 
 typedef int Result;
-enum : Result { Ok = 0, CudaError = 1, SystemError = 2, InternalError = 3, InvalidArgument = 4, InvalidUsage = 5, RemoteError = 6, InProgress = 7 };
+enum : Result { Ok = 0, CudaError = 1, SystemError = 2, InternalError = 3, InvalidArgument = 4, InvalidUsage = 5, RemoteError = 6 };
 enum Type { I8, U8, I32, U32, I64, U64, F16, F32, F64, BF16, NumTypes };
 enum Op { Sum, Prod, Max, Min, Avg, FirstCustom };
 enum Kind { AllReduce, Reduce, Broadcast, AllGather, ReduceScatter, AllToAll, Send, Recv };
@@ -30,6 +30,7 @@ struct Call {
   bool scaled, hangs, done;
   std::function<void()> over;  // called when it is done, if there is one; with the lock held
   bool lost = false;           // it hangs as its communicator fails
+  bool stuck = false;          // the host hangs in it
 };
 
 // Extent is how many bytes a call reads and writes.
@@ -50,6 +51,8 @@ struct Meeting {
   Result broken = Ok;  // why it never comes about
   std::map<uint64_t, std::vector<Call*>> steps;             // collectives by number
   std::map<std::pair<int, int>, std::vector<Call*>> sends, recvs;  // from, to: those that wait
+  std::set<int> connected;                     // ranks that have begun their first collective
+  std::set<std::pair<int, int>> senders, receivers;  // from, to: those that have begun their first message
   std::set<std::shared_ptr<Link>> guests;  // ranks of other processes
 
   // Of a guest, for which this is only what its host has told:

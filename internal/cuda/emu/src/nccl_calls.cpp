@@ -1,7 +1,8 @@
 // The calls of the emulated NCCL: ranks are threads of one process or processes of one
-// machine (nccl_link.cpp), operations run on the streams of the emulated driver. A non-blocking communicator launches only
-// when its state is asked for, so that an event recorded too early is too early
-// here as well.
+// machine (nccl_link.cpp), operations run on the streams of the emulated driver. Communicators are blocking: the host waits
+// for the other ranks when one is made, and for those of its process in the first collective and the first message to
+// a rank, where the real library connects them. An abort frees a communicator at the end of its group: a call that is
+// still in it then is the end of the process.
 #include "nccl.h"
 #include <dlfcn.h>
 #include <limits.h>
@@ -56,17 +57,16 @@ struct Launch { std::shared_ptr<Comm> comm; void* stream; std::vector<Call> call
 struct Comm : std::enable_shared_from_this<Comm> {
   std::shared_ptr<Meeting> meeting;
   int rank, device;
-  bool blocking, aborted = false, joined = false;
-  Result state = Ok;  // an asynchronous error
-  uint64_t calls = 0, collectives = 0, groups = 0;
-  int polls = 0;  // until the launch in progress is queued
-  std::shared_ptr<Launch> pending;
+  bool aborted = false;
+  std::atomic<int> inside{0};  // calls of the host that are in it
+  Result state = Ok;           // an asynchronous error
+  uint64_t calls = 0, collectives = 0;
   std::set<Call*> running;
   std::map<int, std::pair<int, double>> custom;  // reductions of PreMulSum: type and factor
 };
 
 // Faults and counts, for tests.
-struct Fault { int rank; uint64_t call; int kind; };  // 1 hangs, 2 is an asynchronous error, 3 fails at once
+struct Fault { int rank; uint64_t call; int kind; };  // 1 hangs, 2 is an asynchronous error, 3 fails at once, 4 the host hangs; call 0 is init
 static std::mutex mu;  // guards what follows
 static std::map<Comm*, std::shared_ptr<Comm>> comms;
 static std::map<uint64_t, std::weak_ptr<Meeting>> meetings;
@@ -134,22 +134,55 @@ static Result start(const std::shared_ptr<Launch>& launch) {
   return r ? fail(CudaError, "the stream refused the operation: CUDA error %d", r) : Ok;
 }
 
-// poll brings what is in progress further, and returns the state.
-static Result poll(Comm& c) {
+// Inside marks a call of the host that uses a communicator.
+struct Inside {
+  Comm& c;
+  explicit Inside(Comm& c) : c(c) { c.inside++; }
+  ~Inside() { c.inside--; }
+};
+
+// state_of is an error of a communicator, whoever noticed it.
+static Result state_of(Comm& c) {
+  std::lock_guard<std::mutex> l(c.meeting->mu);
+  if (c.aborted) return fail(InternalError, "the communicator has been aborted");
+  if (c.meeting->broken) return c.state = c.meeting->broken;
+  return c.state;
+}
+
+// wait waits on the host until the others have come as far, or the communicator is aborted.
+template <class F> static Result wait(Comm& c, F over) {
   Meeting& m = *c.meeting;
-  std::shared_ptr<Launch> ready;
+  std::unique_lock<std::mutex> l(m.mu);
+  m.changed.notify_all();
+  m.changed.wait(l, [&] { return c.aborted || m.broken || over(m); });
+  if (c.aborted) return fail(InternalError, "the communicator has been aborted");
+  return m.broken;
+}
+
+// connect waits for those that a launch is the first to need. Ranks of other processes are not waited for.
+static Result connect(const Launch& launch) {
+  Comm& c = *launch.comm;
+  Meeting& m = *c.meeting;
+  if (m.host) return Ok;
+  bool collective = false, hangs = false;
+  std::set<std::pair<int, int>> to, from;
   {
     std::lock_guard<std::mutex> l(m.mu);
-    if (m.broken) return c.state = m.broken;
-    if (c.state) return c.state;
-    if (m.joined < m.n) return InProgress;
-    if (c.pending && --c.polls > 0) return InProgress;
-    ready.swap(c.pending);
+    if (!m.guests.empty()) return Ok;
+    for (auto& x : launch.calls) {
+      hangs = hangs || x.stuck;
+      if (x.kind == Send) m.senders.insert({c.rank, x.root}), to.insert({c.rank, x.root});
+      else if (x.kind == Recv) m.receivers.insert({x.root, c.rank}), from.insert({x.root, c.rank});
+      else m.connected.insert(c.rank), collective = true;
+    }
   }
-  Result r = ready ? start(ready) : Ok;
-  std::lock_guard<std::mutex> l(m.mu);
-  if (r) c.state = r;
-  return r;
+  return wait(c, [&](Meeting& m) {
+    for (auto& p : to)
+      if (!m.receivers.count(p)) return false;
+    for (auto& p : from)
+      if (!m.senders.count(p)) return false;
+    return !hangs && (!collective || (int)m.connected.size() == m.n);
+  });
 }
 
 API Result ncclGetVersion(int* v) {
@@ -201,9 +234,19 @@ Result join(Meeting& m, int n, int rank, int device, std::shared_ptr<Link> guest
   return Ok;
 }
 
+// give_up forgets a communicator that cannot be made.
+static Result give_up(Comm** out, Result r) {
+  std::lock_guard<std::mutex> l(mu);
+  comms.erase(*out);
+  made--;
+  *out = nullptr;
+  return r;
+}
+
 API Result ncclCommInitRankConfig(Comm** out, int n, Id id, int rank, const Config* cfg) {
   if (!out || n < 1 || rank < 0 || rank >= n) return fail(InvalidArgument, "rank %d of %d", rank, n);
   if (cfg && (cfg->magic != 0xcafebeef || cfg->size < 48)) return fail(InvalidArgument, "ncclConfig_t argument not initialized via NCCL_CONFIG_INITIALIZER");
+  if (!cfg || cfg->blocking != 1) return fail(InvalidArgument, "only blocking communicators are emulated");
   if (cfg && (cfg->cga != INT_MIN || cfg->min_ctas != INT_MIN || cfg->max_ctas != INT_MIN || cfg->net || cfg->share != INT_MIN))
     return fail(InvalidArgument, "the configuration takes what the variables NCCL_* say from the user");
   for (int i = 0; i < 112; i++)
@@ -211,29 +254,42 @@ API Result ncclCommInitRankConfig(Comm** out, int n, Id id, int rank, const Conf
   auto c = std::make_shared<Comm>();
   if (driver().get_device(&c->device)) return fail(CudaError, "no context is current");
   c->rank = rank;
-  c->blocking = !cfg || cfg->blocking != 0;
   uint64_t host, number;
   memcpy(&host, id.bytes + 112, 8);
   memcpy(&number, id.bytes + 120, 8);
-  if (host == be_host()) {
-    c->meeting = meeting_of(number);
-    if (Result r = join(*c->meeting, n, rank, c->device, nullptr)) return r;
-  } else if (!(c->meeting = visit(host, number, n, rank, c->device))) {
-    return fail(SystemError, "the process that made the id cannot be reached: it has ended, or runs elsewhere");
+  c->meeting = host == be_host() ? meeting_of(number) : visit(host, number, n, rank, c->device);
+  if (!c->meeting) return fail(SystemError, "the process that made the id cannot be reached: it has ended, or runs elsewhere");
+  Inside inside(*c);
+  *out = keep(c);  // early, for who aborts
+  Fault f;
+  {
+    std::lock_guard<std::mutex> l(mu);
+    f = fault;
   }
-  Meeting& m = *c->meeting;
-  *out = keep(c);
-  if (!c->blocking) return poll(*c);
-  std::unique_lock<std::mutex> l(m.mu);
-  m.changed.wait(l, [&] { return m.joined >= m.n || m.broken || c->aborted; });
-  return m.broken;
+  bool hangs = f.kind == 4 && f.rank == rank && !f.call;
+  if (!hangs && !c->meeting->host)
+    if (Result r = join(*c->meeting, n, rank, c->device, nullptr)) return give_up(out, r);
+  return wait(*c, [&](Meeting& m) { return !hangs && m.joined >= m.n; });
 }
 
 API Result ncclCommGetAsyncError(Comm* handle, Result* state) {
   auto c = find(handle);
   if (!c) return fail(InvalidArgument, "no such communicator");
-  *state = poll(*c);
+  *state = state_of(*c);
   return Ok;
+}
+
+// The group of this thread.
+static thread_local int depth;
+static thread_local Result refused;
+static thread_local std::vector<std::shared_ptr<Launch>> group;
+static thread_local std::vector<std::shared_ptr<Comm>> doomed;  // to be freed
+
+static void reclaim(const std::shared_ptr<Comm>& c) {
+  if (c->inside) fprintf(stderr, "emulated NCCL: rank %d's communicator is freed while a call uses it\n", c->rank), abort();
+  std::lock_guard<std::mutex> l(mu);
+  comms.erase(c.get());
+  reductions -= c->custom.size();
 }
 API Result ncclCommAbort(Comm* handle) {
   auto c = find(handle);
@@ -245,10 +301,9 @@ API Result ncclCommAbort(Comm* handle) {
     if (c->meeting->host) hang_up(*c->meeting->host);
     c->meeting->changed.notify_all();
   }
-  std::lock_guard<std::mutex> l(mu);
-  comms.erase(handle);
-  reductions -= c->custom.size();
   aborts++;
+  if (depth) doomed.push_back(c);
+  else reclaim(c);
   return Ok;
 }
 // ncclCommDestroy waits for what is running, as the real one does; and a host for its
@@ -256,7 +311,6 @@ API Result ncclCommAbort(Comm* handle) {
 API Result ncclCommDestroy(Comm* handle) {
   auto c = find(handle);
   if (!c) return fail(InvalidArgument, "no such communicator");
-  if (poll(*c) == InProgress) return fail(InvalidArgument, "Attempt to use communicator before the previous operation returned ncclSuccess");
   {
     std::unique_lock<std::mutex> l(c->meeting->mu);
     c->meeting->changed.wait(l, [&] { return c->running.empty() && c->meeting->guests.empty(); });
@@ -267,30 +321,21 @@ API Result ncclCommDestroy(Comm* handle) {
   return Ok;
 }
 
-// The group of this thread.
-static thread_local int depth;
-static thread_local Result refused;
-static thread_local std::vector<std::shared_ptr<Launch>> group;
-
 API Result ncclGroupStart() { return depth++, Ok; }
 static Result end_group() {
   std::vector<std::shared_ptr<Launch>> all;
+  std::vector<std::shared_ptr<Comm>> gone;
   all.swap(group);
+  gone.swap(doomed);
   Result r = refused;
   refused = Ok;
-  if (r) return r;
   for (auto& launch : all) {
-    Comm& c = *launch->comm;
+    if (r) break;
+    Inside inside(*launch->comm);
     launches++;
-    if (c.blocking) {
-      if ((r = start(launch))) return r;
-      continue;
-    }
-    std::lock_guard<std::mutex> l(c.meeting->mu);
-    c.pending = launch;
-    c.polls = (int)(1 + c.groups++ % 3);
-    r = InProgress;
+    if (!(r = connect(*launch))) r = start(launch);
   }
+  for (auto& c : gone) reclaim(c);
   return r;
 }
 API Result ncclGroupEnd() {
@@ -304,6 +349,7 @@ static Result inject(Comm& c, Call& call) {
   if (!fault.kind || fault.rank != c.rank || fault.call != c.calls) return Ok;
   call.hangs = fault.kind != 3;
   call.lost = fault.kind == 2;
+  call.stuck = fault.kind == 4;
   return fault.kind == 3 ? fail(SystemError, "a failure that the test asked for") : Ok;
 }
 
@@ -345,9 +391,8 @@ static Result check(Comm& c, Call& call) {
 static Result take(Comm* handle, void* stream, Call call) {
   auto c = find(handle);
   if (!c) return fail(InvalidArgument, "no such communicator");
-  Result state = poll(*c);
-  if (state == InProgress) return fail(InvalidArgument, "Attempt to use communicator before the previous operation returned ncclSuccess");
-  if (state) return state;
+  Inside inside(*c);
+  if (Result state = state_of(*c)) return state;
   c->calls++;
   if (Result r = inject(*c, call)) return r;
   if (Result r = check(*c, call)) return r;
