@@ -76,11 +76,8 @@ func measureNCCL(m *meter) error {
 	if err != nil {
 		return err
 	}
-	comm, r := lib.Init(1, &id, 0)
-	for r == nccl.InProgress {
-		r = comm.AsyncError()
-	}
-	if err := lib.Err("ncclCommInitRankConfig", r); err != nil {
+	comm := lib.NewComm()
+	if err := lib.Err("ncclCommInitRankConfig", comm.Init(1, &id, 0)); err != nil {
 		return err
 	}
 	defer comm.Destroy()
@@ -118,11 +115,7 @@ func (m *meter) reduce(lib *nccl.Lib, comm *nccl.Comm, count int) (each float64,
 	window := func(n int) (float64, error) {
 		start := time.Now()
 		for range n {
-			r := comm.AllReduce(p, p, count, nccl.Float32, nccl.Sum, stream)
-			for r == nccl.InProgress {
-				r = comm.AsyncError()
-			}
-			if r != nccl.Success {
+			if r := comm.AllReduce(p, p, count, nccl.Float32, nccl.Sum, stream); r != nccl.Success {
 				return 0, lib.Err("ncclAllReduce", r)
 			}
 		}

@@ -284,14 +284,8 @@ func (m *smoker) nccl() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	c, r := lib.Init(1, &id, 0)
-	settled := func(call string) error {
-		for r == nccl.InProgress {
-			r = c.AsyncError()
-		}
-		return lib.Err(call, r)
-	}
-	if err := settled("ncclCommInitRankConfig"); err != nil {
+	c := lib.NewComm()
+	if err := lib.Err("ncclCommInitRankConfig", c.Init(1, &id, 0)); err != nil {
 		return "", err
 	}
 	p, err := m.pool.Alloc(m.s, 4)
@@ -300,13 +294,12 @@ func (m *smoker) nccl() (string, error) {
 	}
 	x := []float32{3}
 	err = m.s.Upload(p, bytesOf(x))
-	r = c.AllReduce(p, p, 1, nccl.Float32, nccl.Sum, m.s.Handle())
-	err = errors.Join(err, settled("ncclAllReduce"), m.s.Download(bytesOf(x), p), m.pool.Free(p))
+	r := c.AllReduce(p, p, 1, nccl.Float32, nccl.Sum, m.s.Handle())
+	err = errors.Join(err, lib.Err("ncclAllReduce", r), m.s.Download(bytesOf(x), p), m.pool.Free(p))
 	if err == nil && x[0] != 3 {
 		err = fmt.Errorf("the sum of 3 is %v", x[0])
 	}
-	r = c.Destroy()
-	return lib.String(), errors.Join(err, settled("ncclCommDestroy"))
+	return lib.String(), errors.Join(err, lib.Err("ncclCommDestroy", c.Destroy()))
 }
 
 // training takes ten steps on the device and on the CPU, and compares the losses.

@@ -77,6 +77,9 @@ func TimedOut(b Backend, world []int, seq uint64, after time.Duration) error {
 			why = Names(world, stalled) + ": no progress"
 		}
 	}
+	if w, ok := b.(Witness); ok {
+		return fmt.Errorf("%s within %v: %s", why, after, w.Whereabouts(seq))
+	}
 	return fmt.Errorf("%s within %v", why, after)
 }
 

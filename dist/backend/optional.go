@@ -36,6 +36,12 @@ type Suspecter interface {
 	Suspects(seq uint64) (absent, stalled []int)
 }
 
+// Witness is a Backend that knows where operation seq is while it makes no progress: in a call of a library, such as
+// "ncclCommInitRankConfig", with its shape.
+type Witness interface {
+	Whereabouts(seq uint64) string
+}
+
 // Orderer is implemented by a Backend whose operations run on queues of the rank's device. Order makes what is launched on
 // the device's compute queue from now on wait for operation seq, and reports whether it could: the host need not wait then.
 // It never blocks; it cannot yet while the operation is not queued on the device.

@@ -66,8 +66,8 @@ func (o *bootstrap) close() error {
 	return nil
 }
 
-// meet brings the id further; with it here, the goroutine that issues goes on.
-func (b *endpoint) meet() {
+// fetchID brings the id further; with it here, the goroutine that issues goes on.
+func (b *endpoint) fetchID() {
 	if b.state != asking || b.err != nil || b.closed {
 		return
 	}

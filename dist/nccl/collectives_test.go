@@ -3,6 +3,7 @@ package nccl_test
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"testing"
 	"time"
 
@@ -155,6 +156,7 @@ func steady(r *rank, algo string, kernels int64) error {
 		op.Seq = r.seq
 		err = errors.Join(err, r.world.Issue(&op))
 		for err == nil && !r.world.(backend.Orderer).Order(r.seq) {
+			runtime.Gosched() // to the goroutine that issues: AllocsPerRun leaves it no other thread
 			_, err = r.world.Progress()
 		}
 		for done := uint64(0); err == nil && done+backend.Depth/2 < r.seq; {

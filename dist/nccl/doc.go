@@ -11,9 +11,14 @@
 //   - operations on host memory.
 //
 // An operation is queued on a stream of its group, after the work that the rank's compute stream has at that time. Work.Wait makes the
-// compute stream wait for the operation. The host goes on. One goroutine of the engine issues operations that could not be issued
-// at once (the communicator is not ready, or NCCL is still busy with the call before). It also asks NCCL for asynchronous errors, and aborts the
-// communicator if an operation makes no progress within the group's timeout.
+// compute stream wait for the operation. The host goes on.
+//
+// Communicators are blocking: a call queues its operation before it returns, on no thread of NCCL's own. It may wait for other
+// ranks, to make the communicator or to connect two ranks, so each communicator has a goroutine for its calls. These goroutines
+// take turns in the order in which the operations were issued: the GPU gets the kernels of several communicators in one order.
+// Only a call that waits for other ranks lets the later ones pass. One more goroutine watches: it asks NCCL for asynchronous
+// errors, and aborts the communicator from another thread if an operation makes no progress within the group's timeout. That
+// ends the call, too; NCCL frees the communicator behind it (before NCCL 2.22: at once, which this package cannot prevent).
 //
 // Messages between two ranks have one communicator for each direction, because package dist gives them their own groups. Groups
 // run at the same time on the device, each on its stream. Their kernels need room there together, as in every program with

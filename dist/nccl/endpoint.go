@@ -232,7 +232,7 @@ func (b *endpoint) step() {
 	if err != nil {
 		b.fail(err)
 	}
-	b.meet()
+	b.fetchID()
 }
 
 // compareRows compares what the others send in an AllToAllV with what this rank expects.
@@ -305,6 +305,13 @@ func (b *endpoint) Suspects(seq uint64) (absent, stalled []int) {
 		return x.Suspects(seq)
 	}
 	return nil, nil
+}
+
+// Whereabouts says where operation seq is that makes no progress.
+func (b *endpoint) Whereabouts(seq uint64) string {
+	b.e.mu.Lock()
+	defer b.e.mu.Unlock()
+	return b.whereabouts(seq)
 }
 
 // HasPosted reports whether the peer of a point-to-point group has started its operation seq.

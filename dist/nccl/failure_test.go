@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -133,6 +135,61 @@ func TestHangingDevice(t *testing.T) {
 	for rank, err := range errs {
 		assert.ErrorContains(t, err, "allreduce seq 3 of group world: no progress within 300ms", "rank %d", rank)
 	}
+}
+
+// A call that hangs on the host of one rank: as it makes the communicator, and later. The others hang in it too, until the
+// watcher aborts all communicators from another thread.
+func TestHangingHost(t *testing.T) {
+	emu.Only(t, "it takes several devices")
+	defer emu.FailNCCL(0, 0, emu.NoFault)
+	for call, want := range map[int]string{
+		0: "allreduce seq 1 of group world: no progress within 300ms: in ncclCommInitRankConfig, shape float32[10]",
+		1: "allreduce seq 1 of group world: no progress within 300ms: in a call of NCCL, shape float32[10]",
+		3: "allreduce seq 3 of group world: no progress within 300ms: (in a call of NCCL|on the device), shape float32[10]",
+	} {
+		before := emu.CountNCCL().Aborts
+		emu.FailNCCL(1, call, emu.HangingHost)
+		errs, took := failures(t, 3, 300*time.Millisecond, func(r *dist.Rank, begin func()) error {
+			for i := range 5 {
+				if i == max(call, 1)-1 {
+					begin()
+				}
+				if err := reduce(r, 10, dist.Sum); err != nil {
+					return err
+				}
+			}
+			return errors.New("nothing hung")
+		})
+		for rank, err := range errs {
+			assert.Regexp(t, "^rank [0-2]: "+strings.NewReplacer("[", `\[`, "]", `\]`).Replace(want), err.Error(), "rank %d", rank)
+		}
+		assert.Equal(t, before+3, emu.CountNCCL().Aborts)
+		assert.Less(t, took, 500*time.Millisecond+reliability.Slack)
+	}
+}
+
+// A rank fails while the others make the communicator with it, and its own NCCL hangs: they end at once, with its error.
+func TestPeerFailsDuringInit(t *testing.T) {
+	emu.Only(t, "it takes several devices")
+	emu.FailNCCL(2, 0, emu.HangingHost)
+	defer emu.FailNCCL(0, 0, emu.NoFault)
+	errs, took := failures(t, 3, time.Minute, func(r *dist.Rank, begin func()) error {
+		begin()
+		x := tensor.New(r.Device, tensor.Float32, 10)
+		w := r.World.AllReduce(x, dist.Sum)
+		if r.World.Rank() != 2 {
+			return w.WaitHost(context.Background())
+		}
+		for emu.CountNCCL().Open < 3 { // all ranks are in NCCL
+			_ = w.Done() // the host helps to bring the id
+			runtime.Gosched()
+		}
+		return errors.New("rank 2 has had enough")
+	})
+	for rank, err := range errs {
+		assert.ErrorContains(t, err, "rank 2 has had enough", "rank %d", rank)
+	}
+	assert.Less(t, took, time.Second+reliability.Slack)
 }
 
 // What NCCL notices by itself, and what it refuses, fails the group on all ranks at once.

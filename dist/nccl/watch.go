@@ -75,14 +75,27 @@ func (b *endpoint) checkTime() {
 	if b.err != nil || b.spec.Timeout <= 0 || b.ran == b.issued || time.Since(b.since) < b.spec.Timeout {
 		return
 	}
-	err := backend.TimedOut(b, b.spec.Ranks, b.ran+1, b.spec.Timeout)
-	if b.state == making {
-		err = fmt.Errorf("making the communicator: %w", err)
+	err := backend.TimedOut(b.ctl, b.spec.Ranks, b.ran+1, b.spec.Timeout)
+	b.failAt(b.ran+1, fmt.Errorf("%w: %s", err, b.whereabouts(b.ran+1)))
+}
+
+// whereabouts says where an operation is that makes no progress.
+func (b *endpoint) whereabouts(seq uint64) string {
+	op, at := &b.slot(seq).op, "on the device"
+	switch {
+	case b.state == asking:
+		at = "waiting for the id of the communicator"
+	case b.state == making:
+		at = "in ncclCommInitRankConfig"
+	case seq > b.queued && !b.call.IsZero():
+		at = "in a call of NCCL"
+	case seq > b.queued:
+		at = "behind other operations"
 	}
-	if s := b.slot(b.ran + 1); s.op.Count > 0 {
-		err = fmt.Errorf("%w, shape %v", err, s.op.Shape)
+	if op.Count > 0 {
+		return fmt.Sprintf("%s, shape %v", at, op.Shape)
 	}
-	b.failAt(b.ran+1, err)
+	return at
 }
 
 // asyncError is a failure that NCCL noticed by itself.

@@ -34,13 +34,14 @@
 //     fragment, element by element. A copy's bytes come when they are waited for.
 //     Bank conflicts of ldmatrix are errors if asked for (Banks).
 //
-//   - NCCL (src/nccl_*.cpp): calls that do not match hang, non-blocking calls stay
-//     in progress for a while, the order of additions depends on the place. Ranks
-//     are threads of a process or processes of one machine, each with an emulator
-//     of its own, of which rank r takes device r. Their bytes go through the
-//     process that made the id; a rank that dies leaves the operations of others
-//     hanging. NCCL's own way between processes, its topology and its network are
-//     not emulated, nor is CUDA_VISIBLE_DEVICES.
+//   - NCCL (src/nccl_*.cpp): calls that do not match hang, the first calls wait for
+//     the other ranks on the host (for those that are threads), to free a
+//     communicator that a call still uses ends the process, and the order of
+//     additions depends on the place. Ranks are threads of a process or processes of
+//     one machine, each with an emulator of its own, of which rank r takes device r.
+//     Their bytes go through the process that made the id; a rank that dies leaves
+//     the operations of others hanging. NCCL's own way between processes, its
+//     topology and its network are not emulated, nor is CUDA_VISIBLE_DEVICES.
 //
 // Go code that touches device memory is not found here: tensortest.Remote is a
 // device whose addresses lead nowhere.

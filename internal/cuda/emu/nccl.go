@@ -48,9 +48,21 @@ func CountNCCL() (c NCCLCounts) {
 	return c
 }
 
+// NCCLOrder returns a number for the communicator of each launch of this rank, at
+// most 1,000, in their order, since it was called last: equal on all ranks that are
+// threads of this process. On a GPU there are none.
+func NCCLOrder(rank int) []uint64 {
+	if OnGPU() || missing() != "" {
+		return nil
+	}
+	order := make([]uint64, 1000)
+	return order[:dl.Call(ncclControls().Order, uintptr(rank), uintptr(unsafe.Pointer(&order[0])), uintptr(len(order)))]
+}
+
 var ncclControls = sync.OnceValue(func() (c struct {
 	Fault  uintptr `sym:"emu_nccl_fault"`
 	Counts uintptr `sym:"emu_nccl_counts"`
+	Order  uintptr `sym:"emu_nccl_order"`
 }) {
 	dir, err := build()
 	if err != nil {

@@ -72,6 +72,7 @@ static std::map<Comm*, std::shared_ptr<Comm>> comms;
 static std::map<uint64_t, std::weak_ptr<Meeting>> meetings;
 static uint64_t ids;
 static Fault fault;
+static std::vector<std::pair<int, Meeting*>> order;  // launches: of which rank, on which communicator
 static std::atomic<uint64_t> made, aborts, destroyed, launches, reductions;
 
 API void emu_nccl_fault(int rank, uint64_t call, int kind) {
@@ -82,6 +83,18 @@ API void emu_nccl_counts(uint64_t out[7]) {
   std::lock_guard<std::mutex> l(mu);
   uint64_t n[7] = {made, aborts, destroyed, comms.size(), launches, moved, reductions};
   memcpy(out, n, sizeof n);
+}
+
+// emu_nccl_order gives the communicators of the launches of a rank since it was asked last, and returns how many.
+API uint64_t emu_nccl_order(int rank, uint64_t* out, uint64_t room) {
+  std::lock_guard<std::mutex> l(mu);
+  uint64_t n = 0;
+  std::vector<std::pair<int, Meeting*>> others;
+  for (auto& o : order)
+    if (o.first != rank) others.push_back(o);
+    else if (n < room) out[n++] = (uint64_t)o.second;
+  order.swap(others);
+  return n;
 }
 
 static std::shared_ptr<Comm> find(Comm* c) {
@@ -333,6 +346,10 @@ static Result end_group() {
     if (r) break;
     Inside inside(*launch->comm);
     launches++;
+    {
+      std::lock_guard<std::mutex> l(mu);
+      order.emplace_back(launch->comm->rank, launch->comm->meeting.get());
+    }
     if (!(r = connect(*launch))) r = start(launch);
   }
   for (auto& c : gone) reclaim(c);
