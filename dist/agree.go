@@ -6,10 +6,9 @@ import (
 	"slices"
 )
 
-// Agree compares lines over the ranks of g, for example the names and shapes of a model's parameters. It is collective. Where
-// ranks differ, all of them get the same error: it begins with what, which says who asks, and names the first line that
-// differs from rank 0's, the rank, and both lines. A rank that has found a problem of its own gives it: then all ranks
-// return the problem of the first one.
+// Agree compares lines over the ranks of g, for example the names and shapes of a model's parameters. It is collective. If ranks differ,
+// all of them get the same error. It begins with what (who asks), and names the first line that differs from rank 0's, the rank, and both
+// lines. A rank that found a problem by itself gives it as problem: then all ranks return the problem of the lowest such rank.
 func Agree(g *Group, what string, lines []string, problem error) error {
 	want, err := BroadcastObject(g, lines, 0)
 	if err != nil {
@@ -31,7 +30,7 @@ func Agree(g *Group, what string, lines []string, problem error) error {
 	return nil
 }
 
-// difference returns the first line of mine that is not want's, with both.
+// difference returns the first line that differs, from both lists.
 func difference(mine, want []string) string {
 	at := func(lines []string, i int) string {
 		if i < len(lines) {

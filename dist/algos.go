@@ -13,7 +13,7 @@ import (
 // algos says which algorithms are forced.
 type algos struct {
 	names  [backend.NumKinds]string // for each kind of operation; "" leaves the choice to the engine
-	ranked bool                     // RINGO_BITS=rank: no other than those in rank order
+	ranked bool                     // RINGO_BITS=rank: only algorithms that add in rank order
 }
 
 // algosFromEnv reads RINGO_BITS and RINGO_ALGO.
@@ -40,9 +40,8 @@ func algosFromEnv() (algos, error) {
 	return a, nil
 }
 
-// parse reads a list such as "direct" or "allreduce:ring,broadcast:linear": a name for all collectives, or kind:name. It
-// begins with what is already set. A collective that the algorithm cannot do is an error when it is called. Messages
-// between two ranks are no collectives.
+// parse reads a list such as "direct" or "allreduce:ring,broadcast:linear": a name for all collectives, or kind:name. It adds to what is
+// set already. If the algorithm cannot do a collective, the call of that collective is an error. Send and Recv have no algorithm.
 func (a algos) parse(list string) (algos, error) {
 	for _, item := range strings.Split(list, ",") {
 		kind, name, one := strings.Cut(strings.TrimSpace(item), ":")
@@ -67,7 +66,7 @@ func (a algos) parse(list string) (algos, error) {
 	return a, nil
 }
 
-// check compares the names with what the engine offers. All offer rank order.
+// check compares the names with what the engine offers. Every engine has algorithms in rank order.
 func (a algos) check(be backend.Backend) error {
 	names := []string{}
 	if x, ok := be.(backend.Algorithms); ok {
@@ -76,7 +75,7 @@ func (a algos) check(be backend.Backend) error {
 	for _, name := range a.names {
 		switch {
 		case name == "" || name == backend.RankOrder || slices.Contains(names, name):
-		case slices.Contains(algo.Names(), name): // over messages
+		case slices.Contains(algo.Names(), name): // an algorithm over messages
 			return fmt.Errorf("algorithm %q is for ranks that are processes; the engine of these ranks, goroutines, has: %s", name, strings.Join(names, ", "))
 		default:
 			return fmt.Errorf("unknown algorithm %q; this engine has: %s", name, strings.Join(names, ", "))
@@ -85,7 +84,7 @@ func (a algos) check(be backend.Backend) error {
 	return nil
 }
 
-// algoCalls counts the operations of a kind that an algorithm did.
+// algoCalls counts the operations of one kind that one algorithm did.
 type algoCalls struct {
 	kind  backend.Kind
 	algo  string
@@ -93,7 +92,7 @@ type algoCalls struct {
 	calls uint64
 }
 
-// choose returns which algorithm runs op on this lane, and counts it; nil where the engine does not say.
+// choose returns the counter of the algorithm that runs op on this lane, and counts op; nil if the engine does not say which one runs.
 func (l *lane) choose(op *backend.Op) *algoCalls {
 	x, ok := l.be.(backend.Chooser)
 	if !ok {
@@ -109,7 +108,7 @@ func (l *lane) choose(op *backend.Op) *algoCalls {
 	return &g.algoCalls[i]
 }
 
-// overMessages returns the first algorithm that is forced and only exists over messages, if at all, such as "allreduce:ring".
+// overMessages returns the first forced algorithm that needs messages between ranks, such as "allreduce:ring"; "" if there is none.
 func (a algos) overMessages() string {
 	for k, name := range a.names {
 		if name != "" && name != "direct" && name != backend.RankOrder {

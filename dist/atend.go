@@ -8,25 +8,27 @@ import (
 	"github.com/ringo-ml/ringo/internal/where"
 )
 
-// AtEnd has f called when the rank's function is over, on the rank's goroutine and before the rank leaves the job: for work
-// in the background that must be over by then, such as a checkpoint that is being written. What was registered last is called
-// first. An error of f, or a panic in it, joins the rank's error, which Run returns.
+// AtEnd registers f, which is called when the rank's function has returned, on the rank's goroutine and before the rank leaves the job.
+// It is for background work that must end first, such as a checkpoint that is being written. The last registered f is called first. An
+// error or panic of f joins the rank's error, which Run returns.
 //
-// f is called also when the function failed. While ctx lives, the groups work, and f should finish its work. If the
-// function returned nil, that takes as long as it takes. If it failed by itself, with an error or a panic, ctx ends
-// after half the timeout of the world group at most: the other ranks, which hear of the failure only when f is over, still wait
-// then. If a group failed, another rank did, or Run's own ctx ended, ctx is over from the beginning: all groups fail, and
-// f should give up in bounded time and say what is lost.
+// f is called also when the function failed. While ctx is not done, the groups work, and f should finish its work. ctx ends as follows:
+//
+//	the function returned nil                 never: f may take as long as it needs
+//	it failed by itself (error or panic)      after half the timeout of the world group at most; the other ranks hear of the failure
+//	                                          only after f, and still wait then
+//	a group or another rank failed,           it has ended already: all groups fail, and f should return soon and say what is lost
+//	or Run's ctx ended
 func (r *Rank) AtEnd(f func(ctx context.Context) error) { r.World.AtEnd(f) }
 
-// AtEnd is Rank.AtEnd, for who knows a group of the rank.
+// AtEnd is Rank.AtEnd, for code that has only a group of the rank.
 func (g *Group) AtEnd(f func(ctx context.Context) error) {
 	g.c.mu.Lock()
 	defer g.c.mu.Unlock()
 	g.c.atEnd = append(g.c.atEnd, f)
 }
 
-// popEnd takes the function that AtEnd registered last; nil: there is none left.
+// popEnd removes and returns the function that AtEnd registered last; nil if there is none left.
 func (c *comm) popEnd() (f func(ctx context.Context) error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -36,7 +38,7 @@ func (c *comm) popEnd() (f func(ctx context.Context) error) {
 	return f
 }
 
-// atEnd calls what AtEnd registered, and then next with the joined errors.
+// atEnd calls what AtEnd registered, then next with the joined errors.
 func (r *Rank) atEnd(ctx context.Context, next func(err error)) {
 	f := r.c.popEnd()
 	if f == nil {
@@ -48,8 +50,8 @@ func (r *Rank) atEnd(ctx context.Context, next func(err error)) {
 	})
 }
 
-// guard calls f, and next with its error, into which a panic or runtime.Goexit is turned. After a Goexit nothing but deferred
-// functions runs on a goroutine: so next does.
+// guard calls f, and then next with its error. A panic or runtime.Goexit of f becomes an error. next runs deferred, because nothing else
+// runs on a goroutine after a Goexit.
 func guard(r *Rank, f func() error, next func(err error)) {
 	var err error
 	rank, returned := r.c.rank, false

@@ -9,22 +9,22 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// grid is a job's ranks as a box, along whose axes tensors have types (see tensor.Types): the first Mesh of the group that all others
-// come from, or one axis of all ranks if that group is asked for its Axes before there is a Mesh. It stays what it is: parameters and
-// batches have its numbers. All groups that come from one group share its grid.
+// grid is the ranks of a job as a grid. Tensors have types along its axes (see tensor.Types). It is the first Mesh of the group that all
+// others come from, or a single axis of all ranks, if Axes of that group is called before there is a Mesh. It never changes then, because
+// parameters and batches hold the numbers of its axes. All groups that come from one group share its grid.
 type grid struct {
 	mu    sync.Mutex
 	n     int   // ranks
-	ranks []int // world ranks, the last axis varying fastest; nil: not known yet
+	ranks []int // world ranks, the last axis varies fastest; nil: not known yet
 	names []string
-	sizes []int // more than 1
+	sizes []int // each more than 1
 }
 
-// maxAxes is how many axes tensors have types along.
+// maxAxes is how many axes a grid can have.
 const maxAxes = 8
 
-// fix makes the axes those of a mesh over ranks, unless they are known already or the mesh is not over all. Axes of one rank are
-// left out.
+// fix sets the axes to those of a mesh over ranks. It does nothing if they are set, or if the mesh is not over all ranks. Axes of one
+// rank are left out.
 func (g *grid) fix(ranks []int, names []string, sizes []int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -42,7 +42,7 @@ func (g *grid) fix(ranks []int, names []string, sizes []int) {
 	}
 }
 
-// axes returns the axes along which members differ, if they are whole there: all ranks that share a place on the other axes.
+// axes returns the axes along which members differ, if members are all ranks along these axes; otherwise none.
 func (g *grid) axes(members []int) (a tensor.Axes) {
 	if g.mu.Lock(); g.ranks == nil {
 		g.mu.Unlock()
@@ -70,7 +70,7 @@ func (g *grid) axes(members []int) (a tensor.Axes) {
 	return a
 }
 
-// differ returns the axes on which two places differ.
+// differ returns the axes along which two positions differ.
 func (g *grid) differ(x, y int) (a tensor.Axes) {
 	for i := len(g.sizes) - 1; i >= 0; i-- {
 		n := g.sizes[i]
@@ -82,13 +82,13 @@ func (g *grid) differ(x, y int) (a tensor.Axes) {
 	return a
 }
 
-// Axes returns the axes of the job along which the members differ: that is what tensor.Rows.Over, tensor.Param.Lay and the types of
-// Functions are about. The axes are those of the first Mesh over all ranks; without a Mesh there is one, "world", for all ranks, and
-// it stays so if Axes is called first. A group has axes, however it was made, if its members are all ranks along them; another one (a
-// part of an axis, a diagonal) has none, like a group of one rank: along it, types are not checked.
+// Axes returns the axes of the job along which the members of g differ. tensor.Rows.Over, tensor.Param.Lay and the types of Functions use
+// them. The axes come from the first Mesh over all ranks. Without a Mesh there is one axis, "world", of all ranks; if Axes is called
+// before the first Mesh, it stays so. A group has axes if its members are all ranks along them, however it was made. Any other group (a
+// part of an axis, a diagonal) has none, like a group of one rank. Types are not checked along it.
 func (g *Group) Axes() tensor.Axes { return g.grid.axes(g.ranks) }
 
-// sees says what to do about types that do not fit.
+// sees is the advice for each kind of type error.
 var sees = map[tensor.Clash]string{
 	tensor.ClashRows:         "attach the parameter with ddp or fsdp over this axis, or let it go through autograd.Copy (Param.Through)",
 	tensor.ClashFeatures:     "see autograd.Copy for what is the same, autograd.Sum for parts of a sum",
@@ -102,7 +102,8 @@ var sees = map[tensor.Clash]string{
 	tensor.ClashGrad:         "send the types of Tape.GradOf along (Types.Bytes), and see Tensor.WithTypes",
 }
 
-// explain adds to a type error, in what a rank failed or panicked with, what tensors do not know: the axis' name, and what to do.
+// explain adds to a type error what package tensor does not know: the name of the axis, and what to do. failed is what a rank returned or
+// panicked with.
 func (r *Rank) explain(failed any) {
 	err, ok := failed.(error)
 	var e *tensor.TypeError

@@ -10,11 +10,11 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// In a step that tensor.Capture records, operations are issued and waited for between two graphs, by functions that replays call,
-// too. So a recorded run communicates as any other run does, and ranks need not record at the same time.
+// In a step that tensor.Capture records, operations are issued and waited for between two graphs, by functions that replays call again.
+// So a recorded step communicates in the same way as any other, and not all ranks need to record it at the same time.
 //
-// In a replay, memory is used again where it was in the recording. So whether an operation is over, and its memory free, must not
-// depend on how fast it was then: in the recording it is over when the step has waited for it, and not before.
+// A replay uses memory in the same places as the recording. So whether an operation is over, and its memory free, must not depend on
+// timing: in a recording, an operation is over when the step has waited for it, and not before.
 
 var (
 	errHostMemory = errors.New("on host memory inside a captured step (see tensor.Captured): replays do not run the code that fills it or reads it")
@@ -23,23 +23,23 @@ var (
 	errBefore     = errors.New("a captured step waits for an operation from before it")
 )
 
-// recordedOps is what a recorded step does on a lane.
+// recordedOps is what a recorded step does on one lane.
 type recordedOps struct {
 	r      *tensor.Recording
 	ops    []*recordedOp
-	waited uint64 // the step has waited for operations up to this one
+	waited uint64 // the step has waited for all operations up to this one
 }
 
 // recordedOp is an operation of a recorded step.
 type recordedOp struct {
 	issue func() Work
-	seq   uint64           // in the recording
-	work  Work             // of the last time
+	seq   uint64           // its number in the recording
+	work  Work             // of the last run
 	uses  [2]tensor.Tensor // kept
 	parts []Work           // of a batch
 }
 
-// recording returns the recording that the rank's device makes, nil if it makes none.
+// recording returns the recording of the rank's device; nil if it makes none.
 func (c *comm) recording() *tensor.Recording {
 	if c.grapher == nil {
 		return nil
@@ -47,7 +47,7 @@ func (c *comm) recording() *tensor.Recording {
 	return c.grapher.Recording()
 }
 
-// recordingOf returns what the recording that is under way has on the lane, nil if there is none.
+// recordingOf returns what the current recording has on the lane; nil if there is none.
 func (l *lane) recordingOf() *recordedOps {
 	if l.track == nil || l.track.r != l.c.recording() {
 		return nil
@@ -55,7 +55,7 @@ func (l *lane) recordingOf() *recordedOps {
 	return l.track
 }
 
-// find returns operation seq, nil if it is from before the step.
+// find returns operation seq; nil if it was issued before the step.
 func (t *recordedOps) find(seq uint64) *recordedOp {
 	if t == nil {
 		return nil
@@ -70,7 +70,7 @@ func (t *recordedOps) find(seq uint64) *recordedOp {
 // last returns the last operation.
 func (t *recordedOps) last() Work { return t.ops[len(t.ops)-1].work }
 
-// record issues an operation now and in each replay.
+// record issues an operation now, and again in each replay.
 func (l *lane) record(r *tensor.Recording, kind backend.Kind, o *recordedOp) Work {
 	err := r.Between(func() error {
 		o.work = o.issue()
@@ -88,7 +88,7 @@ func (l *lane) record(r *tensor.Recording, kind backend.Kind, o *recordedOp) Wor
 	return o.work
 }
 
-// tapeCall is issue in a step that is recorded. err is what a check found.
+// tapeCall is issue in a recorded step. err is what a check found.
 func (g *Group) tapeCall(r *tensor.Recording, l *lane, c *call, err error) Work {
 	o, mine := &recordedOp{uses: c.xs}, *c
 	if err == nil {
@@ -104,7 +104,7 @@ func (g *Group) tapeCall(r *tensor.Recording, l *lane, c *call, err error) Work 
 	return w
 }
 
-// detach makes c independent of what the caller and tapes will use again.
+// detach makes c independent of memory that the caller and tapes will use again.
 func (c *call) detach(dev tensor.Device) error {
 	if err := c.checkDevice(dev); err != nil {
 		return err
@@ -126,7 +126,7 @@ func (c *call) detach(dev tensor.Device) error {
 	return nil
 }
 
-// tapeBatch is Batch in a step that is recorded.
+// tapeBatch is Batch in a recorded step.
 func (g *Group) tapeBatch(r *tensor.Recording, parts []Work) Work {
 	o, ops, works := &recordedOp{parts: parts}, make([]*recordedOp, len(parts)), make([]Work, len(parts))
 	for i, w := range parts {
@@ -143,7 +143,7 @@ func (g *Group) tapeBatch(r *tensor.Recording, parts []Work) Work {
 	return g.batch.record(r, backend.Batch, o)
 }
 
-// tapeWait is wait in a step that is recorded.
+// tapeWait is wait in a recorded step.
 func (w Work) tapeWait(r *tensor.Recording, order bool) error {
 	t := w.l.recordingOf()
 	o := t.find(w.seq)

@@ -9,7 +9,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// count returns the elements of x; the checks refuse one that is not valid.
+// count returns the number of elements of x, also of an invalid one, which a check refuses later.
 func count(x tensor.Tensor) int {
 	if !x.Valid() {
 		return 0
@@ -17,7 +17,7 @@ func count(x tensor.Tensor) int {
 	return x.Len()
 }
 
-// memory returns the memory of x, or an error when the engines cannot use it.
+// memory returns the memory of x, or an error if engines cannot use it.
 func memory(what string, x tensor.Tensor) (backend.Mem, error) {
 	if x.IsZero() {
 		return backend.Mem{}, fmt.Errorf("%s is the zero Tensor", what)
@@ -31,7 +31,7 @@ func memory(what string, x tensor.Tensor) (backend.Mem, error) {
 	return backend.Mem{Ptr: x.Ptr(), Bytes: x.Len() * x.DType().Size(), Device: !x.Device().Host()}, nil
 }
 
-// checkDevice checks that tensors are in memory of the host, or of the rank's own device.
+// checkDevice checks that tensors are in host memory or in that of the rank's device.
 func (c *call) checkDevice(dev tensor.Device) error {
 	for _, x := range c.xs {
 		if x.Valid() && !x.Device().Host() && x.Device() != dev {
@@ -63,8 +63,8 @@ func (c *call) setOutput(x tensor.Tensor) (err error) {
 	return nil
 }
 
-// setInputOutput sets input and output, and checks that the sizes are in proportion: n inputs make an output of `up` inputs, or an
-// input holds `down` outputs.
+// setInputOutput sets input and output and checks their sizes: dst has `up` times the elements of src, or src has `down` times those of
+// dst.
 func (c *call) setInputOutput(dst, src tensor.Tensor, up, down int) error {
 	if err := c.setInput(src); err != nil {
 		return err
@@ -78,8 +78,8 @@ func (c *call) setInputOutput(dst, src tensor.Tensor, up, down int) error {
 	return nil
 }
 
-// inPlace checks that input and output do not overlap, except where they are the same elements: the output begins `at`
-// bytes after the input (before it, if negative).
+// inPlace checks that input and output do not overlap. If allowed, they may be the same elements: the output begins `at` bytes after the
+// input (before it, if negative).
 func (c *call) inPlace(at int, allowed bool) error {
 	if c.src.Bytes == 0 || c.dst.Bytes == 0 {
 		return nil
@@ -94,7 +94,7 @@ func (c *call) inPlace(at int, allowed bool) error {
 	return fmt.Errorf("input %v and output %v overlap", c.xs[0].Shape(), c.xs[1].Shape())
 }
 
-// setRoot checks a rank of the group.
+// setRoot checks that root is a rank of the group, and sets it.
 func (g *Group) setRoot(c *call, root int) error {
 	c.root = root
 	if root < 0 || root >= len(g.ranks) {
@@ -108,7 +108,7 @@ func (g *Group) setReduction(c *call, op Op) error {
 	return algo.CheckReduction(op.red, c.dtype)
 }
 
-// rows checks the counts of a V form against a tensor whose leading dimension they cut.
+// rows checks the counts of a V form against a tensor: its leading dimension must be their sum.
 func (g *Group) rows(what string, counts []int, x tensor.Tensor) error {
 	if len(counts) != len(g.ranks) {
 		return fmt.Errorf("%d %s counts, group %s has %d ranks", len(counts), what, g.name, len(g.ranks))
@@ -122,7 +122,7 @@ func (g *Group) rows(what string, counts []int, x tensor.Tensor) error {
 			return fmt.Errorf("%s count of rank %d is %d", what, i, n)
 		}
 		if sum += n; sum < 0 {
-			sum = math.MaxInt // the sum does not fit: too many in any case
+			sum = math.MaxInt // the sum overflows, so it is too large in any case
 		}
 	}
 	if sum != x.Dim(0) {

@@ -12,39 +12,38 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// comm is one rank's communication: its engine, all its lanes, and who drives them. Waiting for any operation drives
-// every lane of the rank, in turns. Otherwise two ranks that wait for two groups in different order would wait for each
-// other for ever. When two goroutines of a rank wait (for different groups), one sleeps in the engine and the other on
-// its lane, to be woken by the first.
+// comm is the communication of one rank: its engine and all its lanes. A wait for any operation drives all lanes of the rank in turn.
+// Otherwise two ranks that wait for two groups in different order would wait for each other forever. If two goroutines of a rank wait
+// (for different groups), one sleeps in the engine and drives, and the other sleeps on its lane until the first wakes it.
 type comm struct {
 	engine  backend.Engine
 	rank    int // in the world
 	policy  wait.Policy
 	trace   *trace.Recorder
 	base    time.Time
-	world   atomic.Pointer[Group] // other ranks of this process abort it without c.mu
+	world   atomic.Pointer[Group] // atomic: other ranks of this process abort it without c.mu
 	dev     tensor.Device
 	grapher tensor.Grapher // dev, if it records steps
 
 	mu         sync.Mutex
-	lanes      []*lane // all that are open
+	lanes      []*lane // all open ones
 	active     []*lane // those with operations in flight
 	busy       atomic.Int32
 	driven     int  // open lanes that do not move by themselves
 	leader     bool // a goroutine sleeps in the engine
 	waiters    int  // lanes whose waiting is set
 	receivers  []*lane
-	unreported []*Group // that failed with operations in flight, perhaps seen meanwhile
+	unreported []*Group // failed with operations in flight; perhaps reported since
 	spares     []spare
 	entries    [flightSize]flightEntry
 	entryCount int
-	usage      [backend.NumKinds]usage // wire: of lanes that are closed
+	usage      [backend.NumKinds]usage // its wire counts closed lanes only
 
-	atEnd    []func(ctx context.Context) error // of AtEnd
-	tellLost func(ranks []int) error           // tells the launcher which ranks are lost; nil: there is none
+	atEnd    []func(ctx context.Context) error // what AtEnd registered
+	tellLost func(ranks []int) error           // tells the launcher which ranks are lost; nil: no launcher
 }
 
-// drive gives every lane with operations in flight one step.
+// drive makes one step on every lane with operations in flight. It reports whether an operation finished.
 func (c *comm) drive() bool {
 	moved := false
 	for i := 0; i < len(c.active); {
@@ -56,7 +55,7 @@ func (c *comm) drive() bool {
 			i++
 			continue
 		}
-		// advance may have failed the group and so changed nothing but flags: the list is only changed here.
+		// advance may fail the group, but this changes only flags of lanes: only drive changes the list.
 		l.active = false
 		last := len(c.active) - 1
 		c.active[i] = c.active[last]
@@ -69,7 +68,7 @@ func (c *comm) drive() bool {
 	return moved
 }
 
-// activate puts a lane with something in flight on the list.
+// activate puts a lane with operations in flight on the list.
 func (c *comm) activate(l *lane) {
 	if !l.active {
 		l.active = true
@@ -78,11 +77,11 @@ func (c *comm) activate(l *lane) {
 	}
 }
 
-// pollSteps is how many steps one poll makes: enough that a unit or a bucket of some MiB is moved within a few nodes, and
-// ranks that are not in step need not wait for each other where it is used.
+// pollSteps is how many steps one poll makes. With so many, a unit or a bucket of some MiB is moved within a few nodes. Then ranks that
+// are not at the same point of their step do not wait for each other where it is used.
 const pollSteps = 8
 
-// poll makes some steps when nobody else does. Tapes call it once a node.
+// poll makes some steps, unless another goroutine makes them. Tapes call it once for each node.
 func (c *comm) poll() {
 	if c.busy.Load() > 0 && c.mu.TryLock() {
 		for k := 0; k < pollSteps && c.busy.Load() > 0; k++ {
@@ -92,14 +91,14 @@ func (c *comm) poll() {
 	}
 }
 
-// wait blocks until operation seq of l is over. c.mu must be held; it is given up while sleeping. The result is the
-// operation's, or ctx.Err() when ctx ended first. With order it is enough that the device waits for the operation.
+// wait blocks until operation seq of l is over. c.mu must be held; it is unlocked during sleep. The result is the operation's, or
+// ctx.Err() if ctx ended first. With order it is enough that the device waits for the operation.
 func (c *comm) wait(ctx context.Context, l *lane, seq uint64, order bool) error {
 	return c.waitFor(ctx, l, l, seq, order)
 }
 
-// waitFor is wait on behalf of lane by, which belongs to the calling goroutine: its alarm and its wake are used. Lane l may
-// belong to another goroutine, which may wait too.
+// waitFor is wait on behalf of lane by, which belongs to the calling goroutine: its timer and its wake channel are used. Lane l may
+// belong to another goroutine, which may wait, too.
 func (c *comm) waitFor(ctx context.Context, by, l *lane, seq uint64, order bool) (err error) {
 	spin := c.policy.Start()
 	armed, start, kind := false, c.now(), l.kindOf(seq)
@@ -145,7 +144,7 @@ func (c *comm) waitFor(ctx context.Context, by, l *lane, seq uint64, order bool)
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if moved { // perhaps the last part of a batch, which the next turn sees
+		if moved { // perhaps the last part of a batch, which the next iteration sees
 			continue
 		}
 		if on, _ := l.current(); !on.async && spin.Again() {
@@ -162,10 +161,10 @@ func (c *comm) waitFor(ctx context.Context, by, l *lane, seq uint64, order bool)
 	}
 }
 
-// park sleeps until something happened or one of the contexts ends. It gives up c.mu meanwhile.
+// park sleeps until something happens or one of the contexts ends. c.mu is unlocked during sleep.
 func (c *comm) park(ctx, deadline context.Context, by, l *lane) error {
 	on, seq := l.current()
-	if on.be == nil { // a batch whose parts are over: the next turn sees it
+	if on.be == nil { // a batch whose parts are over: the next iteration sees it
 		return nil
 	}
 	sleep := deadline
@@ -184,8 +183,8 @@ func (c *comm) park(ctx, deadline context.Context, by, l *lane) error {
 	return err
 }
 
-// parkAny sleeps until anything happened on this rank: an operation of another lane may have to be driven, because a peer
-// waits for it before it does what the goroutine of l waits for.
+// parkAny sleeps until anything happens on this rank. An operation of another lane may need a step, because a peer waits for it before it
+// does what the goroutine of l waits for.
 func (c *comm) parkAny(ctx context.Context, l *lane) error {
 	if c.leader {
 		return c.follow(ctx, l)
@@ -215,7 +214,7 @@ func (c *comm) follow(ctx context.Context, l *lane) error {
 	return err
 }
 
-// promote wakes one goroutine that follows, to drive from now on.
+// promote wakes one goroutine that follows. It drives from now on.
 func (c *comm) promote() {
 	if c.waiters == 0 {
 		return

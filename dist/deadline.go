@@ -7,19 +7,19 @@ import (
 	"time"
 )
 
-// deadlineTimer makes contexts that end at a deadline which may be moved and taken back. One lane has one; unlike
-// context.WithTimeout it allocates nothing per wait. The timer is lazy: when it fires too early it goes to sleep again.
+// deadlineTimer makes contexts that end at a deadline, which can be moved or removed. Each lane has one. Unlike context.WithTimeout it
+// allocates nothing for a wait. A later deadline does not reset the time.Timer: if it fires too early, it is started again.
 type deadlineTimer struct {
 	mu    sync.Mutex
 	timer *time.Timer
-	armed bool // the timer will fire, at
+	armed bool // the timer is running
 	fires time.Time
 	at    time.Time
 	ctx   *deadlineContext
 }
 
-// deadlineContext is the context.Context of a deadlineTimer until it fires. After that it stays ended: a context that was derived
-// from it may look at it late.
+// deadlineContext is the context.Context of a deadlineTimer, until it fires. Then it stays ended, and set makes a new one: a context that
+// was derived from it may look at it later.
 type deadlineContext struct {
 	done chan struct{}
 	over atomic.Bool
@@ -64,14 +64,14 @@ func (t *deadlineTimer) set(d time.Duration) context.Context {
 	return t.ctx
 }
 
-// clear takes the deadline back.
+// clear removes the deadline.
 func (t *deadlineTimer) clear() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.at = time.Time{}
 }
 
-// stop ends the timer for ever.
+// stop ends the timer for good.
 func (t *deadlineTimer) stop() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -15,7 +15,7 @@ const flightSize = 256
 type flightEntry struct {
 	group         string
 	name          string // in traces
-	algo          string // what runs it; "": the engine does not say
+	algo          string // the algorithm; "": the engine does not say
 	kind          backend.Kind
 	seq           uint64
 	bytes         int
@@ -34,7 +34,7 @@ func (c *comm) recorded(l *lane, op *backend.Op) {
 	c.entryCount++
 }
 
-// root is the rank of the job that is the root of op, if it has one.
+// root is the world rank of the root of op; 0 if op has no root.
 func (l *lane) root(op *backend.Op) int32 {
 	switch op.Kind {
 	case backend.Broadcast, backend.Reduce, backend.Gather, backend.Scatter:
@@ -43,7 +43,7 @@ func (l *lane) root(op *backend.Op) int32 {
 	return 0
 }
 
-// finished notes that operation seq is done, at l.moved.
+// finished notes that operation seq is over; it ended when the lane last made progress.
 func (c *comm) finished(l *lane, seq uint64) {
 	if r := c.recordOf(l, seq); r != nil {
 		r.ended = l.lastProgress
@@ -51,7 +51,7 @@ func (c *comm) finished(l *lane, seq uint64) {
 	}
 }
 
-// recordOf returns the record of an operation whose slot no other one has, nil if it was overwritten.
+// recordOf returns the entry of an operation that still has its slot; nil if it was overwritten.
 func (c *comm) recordOf(l *lane, seq uint64) *flightEntry {
 	i := l.slot(seq).flightEntry
 	if c.entryCount-i > flightSize {
@@ -65,7 +65,7 @@ func (r *flightEntry) span(l *lane, t trace.Track, start, end int64) trace.Span 
 	return trace.Span{Name: r.name, Track: t, Root: r.root, Lane: l.traced, Seq: r.seq, Start: start, End: end, Arg: int64(r.bytes)}
 }
 
-// waitOf is the span of a wait for operation seq, without its times.
+// waitOf is the span of a wait for operation seq, before its times are set.
 func (c *comm) waitOf(l *lane, seq uint64) trace.Span {
 	if r := c.recordOf(l, seq); r != nil && r.seq == seq {
 		return r.span(l, trace.Waits, 0, 0)
@@ -73,7 +73,7 @@ func (c *comm) waitOf(l *lane, seq uint64) trace.Span {
 	return trace.Span{Name: "wait", Track: trace.Waits, Lane: l.traced, Seq: seq}
 }
 
-// flights are entries of the flight recorders of several ranks that are alike but for their times, which are in nanoseconds.
+// flights are entries of several ranks that differ only in their times. Times are in nanoseconds.
 type flights struct {
 	flightEntry
 	of          []int
@@ -81,8 +81,8 @@ type flights struct {
 	quick, slow int64 // how long it took
 }
 
-// flightText returns the last operations of the ranks: all that are in flight, and up to n before them of each rank. Ranks that
-// did the same share a line.
+// flightText returns the last operations of the ranks: of each rank all that are in flight, and up to n before them. Ranks that did the
+// same share a line.
 func flightText(list []*Rank, n int) string {
 	var all []*flights
 	at := map[flightEntry]*flights{}
@@ -107,7 +107,7 @@ func flightText(list []*Rank, n int) string {
 	return b.String()
 }
 
-// lastFlights returns what flightText writes of one rank.
+// lastFlights returns the entries of one rank for flightText.
 func (c *comm) lastFlights(n int) (list []flightEntry) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

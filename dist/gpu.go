@@ -19,9 +19,9 @@ type gpu interface {
 	GPU() *cuda.Device
 }
 
-// withDeviceMemory lets the engine that has met the other ranks use the memory of the rank's GPU, or returns one over it that does: ranks
-// of one process read and write each other's, processes have NCCL. Processes that share a GPU, and all of them when
-// RINGO_NCCL=0, exchange device memory through the host's.
+// withDeviceMemory makes the memory of the rank's GPU usable for e, an engine that has joined the other ranks, or returns an engine over
+// e that can use it. Ranks of one process read and write each other's device memory; processes use NCCL. If processes share a GPU, or
+// with RINGO_NCCL=0, device memory is copied through host memory.
 func withDeviceMemory(e backend.Engine, dev tensor.Device, at place) (backend.Engine, error) {
 	g, ok := dev.(gpu)
 	if !ok || e.Name() == "nccl" {
@@ -59,7 +59,7 @@ func withDeviceMemory(e backend.Engine, dev tensor.Device, at place) (backend.En
 	return over, nil
 }
 
-// warnHostCopies says so when the ranks of this process cannot use each other's device memory.
+// warnHostCopies prints a warning if the ranks of this process cannot use each other's device memory.
 func warnHostCopies(e backend.Engine) {
 	if l, ok := e.(*local.Engine); ok {
 		if err := l.Apart(); err != nil {

@@ -11,43 +11,42 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// Group is a set of ranks that communicate. All members call the same operations in the same order; each operation
-// returns a Work at once. Until its Wait has returned, the operation's tensors belong to it: the program may not read or
-// write an output, nor write an input. A Group belongs to its rank's goroutine: two goroutines may use different groups of a
-// rank, not the same one at the same time.
+// Group is a set of ranks that communicate. All members call the same operations in the same order. Each operation returns a Work at
+// once. Until its Wait has returned, the operation owns its tensors: the program may not read or write an output, or write an input. A
+// Group belongs to the goroutine of its rank. Two goroutines may use different groups of a rank at the same time, but not the same one.
 //
-// Operations of one rank that touch the same memory take effect in the order in which they are issued, on one group or on
-// several, Send and Recv too, as on a CUDA stream. So a chain of operations on one tensor needs one Wait, the last. Operations that do
-// not overlap, or only read, run at the same time. The call that issues an operation waits for the earlier ones that it
-// depends on; where operations run on the device, the device waits, and with it what is computed later. If one of them has
-// failed, and nobody has seen it yet, the new operation and its group fail with it. Ranks must not give such operations on two groups in different
-// orders: each would wait for the other until the timeout.
+// Operations of one rank that use the same memory take effect in the order of their calls, as on a CUDA stream. This holds within a group
+// and across groups, also for Send and Recv. So a chain of operations on one tensor needs only the last Wait. Operations that do not
+// overlap, or that only read, run at the same time. A call waits for the earlier operations that it depends on. If operations run on the
+// device, the device waits instead, and so do later kernels. If such an earlier operation failed, and the program has not seen the error
+// yet, the new operation and its group fail, too. All ranks must call dependent operations of two groups in the same order: otherwise
+// ranks wait for each other until the timeout.
 //
-// The first failure poisons the group for ever: every later call on every member returns it. Groups that were made from
-// it (With, Split, Mesh) fail with it. Rebuild makes a new group of the members that are left.
+// The first failure ends the group: every later call on every member returns it. Groups that were made from it (With, Split, Mesh) fail
+// with it. Rebuild makes a new group of the members that are left.
 type Group struct {
 	c       *comm
 	id      uint64
 	gen     uint32
-	parent  *Group // it was made from; nil: none
+	parent  *Group // the group that it was made from; nil: none
 	name    string
-	grid    *grid // of the axes of the job
+	grid    *grid // the axes of the job
 	ranks   []int // world ranks
 	rank    int
 	timeout time.Duration
 	algo    algos
 	lane    *lane
-	pairs   map[pair]*lane // point-to-point
-	heard   int            // the peer that RecvAny returned last
+	pairs   map[pair]*lane // of Send and Recv
+	heard   int            // the peer that RecvAny returned last; the next call begins after it
 	batch   *lane
 	using   atomic.Bool // a goroutine is inside a call
 
 	// Guarded by comm.mu.
 	children  uint64
 	err       error  // the first failure
-	victim    string // an operation that was in flight then
-	seq       uint64 // its number
-	reported  bool   // err was returned to somebody
+	victim    string // an operation that was in flight when it failed
+	seq       uint64 // the number of that operation
+	reported  bool   // the program has seen err
 	closed    bool
 	waited    time.Duration
 	payload   [backend.NumKinds]uint64
@@ -55,7 +54,7 @@ type Group struct {
 	algoCalls []algoCalls // by kind and algorithm
 }
 
-// pair names a lane of messages: from or to a member of the group.
+// pair is the key of a lane of messages: from or to a member of the group.
 type pair struct {
 	peer int
 	send bool
@@ -73,7 +72,7 @@ func (g *Group) Name() string { return g.name }
 // Ranks returns the world ranks of the members, in group order.
 func (g *Group) Ranks() []int { return append([]int(nil), g.ranks...) }
 
-// Engine returns the name of what moves the group's bytes: "local" between goroutines, "shm" between processes of one host,
+// Engine returns the name of the engine that moves the group's bytes: "local" between goroutines, "shm" between processes of one host,
 // "tcp" between hosts.
 func (g *Group) Engine() string {
 	if be, ok := g.lane.be.(backend.Named); ok {
@@ -82,10 +81,10 @@ func (g *Group) Engine() string {
 	return g.c.engine.Name()
 }
 
-// Device returns the device of this rank, where the group's tensors are.
+// Device returns the device of this rank. The group's tensors are in its memory.
 func (g *Group) Device() tensor.Device { return g.c.dev }
 
-// Waited returns how long this rank has waited for operations of the group: communication that no computation hid.
+// Waited returns how long this rank has waited for operations of the group. It is the communication time that no computation hid.
 func (g *Group) Waited() time.Duration {
 	g.c.mu.Lock()
 	defer g.c.mu.Unlock()
@@ -100,7 +99,7 @@ var (
 	errAborted = errors.New("aborted")
 )
 
-// open makes a group of this rank and its lane.
+// open makes a group with this rank in it, and its lane.
 func (c *comm) open(s backend.Spec, timeout time.Duration, a algos) (*Group, error) {
 	s.Messages, s.Timeout = a.overMessages(), timeout
 	be, err := c.engine.Open(s)
@@ -123,7 +122,7 @@ func (c *comm) open(s backend.Spec, timeout time.Duration, a algos) (*Group, err
 	return g, nil
 }
 
-// newLane needs c.mu. All members give the lane one id.
+// newLane makes a lane with the given id, which is the same on all members. It needs c.mu.
 func (c *comm) newLane(g *Group, be backend.Backend, id uint64, ranks []int) *lane {
 	l := &lane{c: c, g: g, be: be, ranks: ranks, wake: make(chan struct{}, 1)}
 	l.traced = c.trace.Lane(trace.Lane{Group: g.name, ID: backend.Hash64(id, uint64(g.gen)), Ranks: ranks})
@@ -140,7 +139,7 @@ func (c *comm) newLane(g *Group, be backend.Backend, id uint64, ranks []int) *la
 	return l
 }
 
-// eachLane needs c.mu.
+// eachLane calls do with each lane of the group. It needs c.mu.
 func (g *Group) eachLane(do func(l *lane)) {
 	do(g.lane)
 	do(g.batch)
@@ -149,7 +148,7 @@ func (g *Group) eachLane(do func(l *lane)) {
 	}
 }
 
-// child makes a group from g. It panics with a *tensor.Failure, which Run turns into an error, when the engine refuses.
+// child makes a group from g. If the engine refuses, it panics with a *tensor.Failure, which Run turns into an error.
 func (g *Group) child(s backend.Spec, timeout time.Duration, a algos) *Group {
 	s.Parent, s.Gen = g.id, g.gen
 	made, err := g.c.open(s, timeout, a)
@@ -166,7 +165,7 @@ func (g *Group) child(s backend.Spec, timeout time.Duration, a algos) *Group {
 	return made
 }
 
-// enter notes that a goroutine uses the group.
+// enter notes that a goroutine uses the group. It returns an error if another goroutine uses it already.
 func (g *Group) enter() error {
 	if g.using.CompareAndSwap(false, true) {
 		return nil
@@ -178,9 +177,9 @@ func (g *Group) enter() error {
 
 func (g *Group) leave() { g.using.Store(false) }
 
-// Abort fails the group on all its members, with cause: every operation in flight and every later call return it. It is
-// the only way to cancel an operation. After a Wait has returned, no peer writes into its buffers. An earlier failure
-// stays. Abort may be called from any goroutine. What the members get is an *Error of this rank, unless cause has one.
+// Abort fails the group on all its members with cause: all operations in flight and all later calls return it. It is the only way to
+// cancel an operation. After a Wait has returned, no peer writes into its buffers. An earlier failure is kept. Abort may be called from
+// any goroutine. The members get an *Error of this rank, unless cause contains an *Error.
 func (g *Group) Abort(cause error) {
 	if cause == nil {
 		cause = errAborted
@@ -207,7 +206,7 @@ func (g *Group) Err() error {
 	return g.err
 }
 
-// look asks the engine for a failure that happened elsewhere. It needs c.mu.
+// look asks the engine whether the group failed on another rank. It needs c.mu.
 func (g *Group) look() {
 	if g.err == nil && !g.closed {
 		if _, err := g.lane.be.Progress(); err != nil {
@@ -219,14 +218,14 @@ func (g *Group) look() {
 	}
 }
 
-// see marks the group's failure as reported: whoever uses a group that was made from it gets it.
+// see marks the group's failure as reported, also for the groups that were made from it.
 func (g *Group) see() {
 	g.c.mu.Lock()
 	g.reported = true
 	g.c.mu.Unlock()
 }
 
-// fail poisons the group with err, unless a peer was earlier. It needs c.mu.
+// fail fails the group with err, unless a peer failed it earlier. It needs c.mu.
 func (g *Group) fail(err error) {
 	if g.err != nil || g.closed {
 		return
@@ -237,7 +236,7 @@ func (g *Group) fail(err error) {
 			l.stop(g.err)
 		}
 	})
-	done, _ := g.batch.joined() // parts may have succeeded that the device alone has waited for
+	done, _ := g.batch.joined() // parts may have succeeded for which only the device has waited
 	g.batch.finish(done)
 	g.eachLane(func(l *lane) {
 		if g.victim == "" && !l.idle() {
@@ -251,8 +250,7 @@ func (g *Group) fail(err error) {
 	}
 }
 
-// Close gives the group back after its operations are over on this rank; it waits for those in flight. A failed group may
-// be closed too.
+// Close waits for the group's operations on this rank, and then frees what the group has. A failed group may be closed, too.
 func (g *Group) Close() error {
 	if err := g.enter(); err != nil {
 		return err
@@ -263,7 +261,7 @@ func (g *Group) Close() error {
 	return g.end()
 }
 
-// end waits for what is in flight and gives the group back. It needs c.mu.
+// end is Close. It needs c.mu.
 func (g *Group) end() error {
 	c := g.c
 	if g.closed {
@@ -282,7 +280,7 @@ func (g *Group) end() error {
 		}
 		l.addWire(&c.usage)
 		l.deadline.stop()
-		if l.err == nil { // the first cause stays
+		if l.err == nil { // the first cause is kept
 			l.err = errClosed
 		}
 		l.over.Store(true)
@@ -295,7 +293,7 @@ func (g *Group) end() error {
 	return err
 }
 
-// drain waits for everything in flight. It reports a failure that nobody has seen. It needs c.mu.
+// drain waits for all operations in flight. It returns a failure that the program has not seen. It needs c.mu.
 func (g *Group) drain() error {
 	var waits []*lane
 	g.eachLane(func(l *lane) { waits = append(waits, l) })

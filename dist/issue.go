@@ -12,24 +12,24 @@ import (
 
 var background = context.Background()
 
-// call is what an operation was called with.
+// call is the arguments of an operation.
 type call struct {
 	kind     backend.Kind
 	op       Op
-	root     int // also the peer
+	root     int // or the peer of Send and Recv
 	tag      int
 	count    int
 	dtype    tensor.DType
 	of       tensor.Tensor // the tensor whose shape errors print
 	xs       [2]tensor.Tensor
 	src, dst backend.Mem
-	send     []int // rows per rank, V forms
+	send     []int // rows for each rank, in V forms
 	recv     []int
 	row      int
 }
 
-// issue hands an operation to lane l. Every operation goes through here, but for the Batch of others. err is what a check
-// found: then nothing is sent, and the group fails, so that the peers do not wait.
+// issue gives an operation to lane l. All operations go through here, except Batch. err is what a check found: then nothing is sent, and
+// the group fails, so that the peers do not wait.
 func (g *Group) issue(l *lane, c *call, err error) Work {
 	if r := g.c.recording(); r != nil {
 		return g.tapeCall(r, l, c, err)
@@ -57,7 +57,7 @@ func (g *Group) issueNow(l *lane, c *call, err error) Work {
 	u := g.useOf(c)
 	if g.err == nil {
 		if err := g.c.awaitConflicts(l, &u); err != nil {
-			g.fail(err) // that of another group
+			g.fail(err) // the failure of another group
 		}
 	}
 	if g.err != nil || g.closed {
@@ -66,8 +66,8 @@ func (g *Group) issueNow(l *lane, c *call, err error) Work {
 	return l.start(c, u)
 }
 
-// lost notes an operation that a failed group does not begin: what would use its result fails too, until somebody is told. It
-// needs c.mu.
+// lost notes an operation that a failed group does not begin. An operation that would use its result fails, too, until the program has
+// seen the error. It needs c.mu.
 func (l *lane) lost(u use) Work {
 	l.issued++
 	l.uses[l.issued%backend.Depth] = u
@@ -80,7 +80,7 @@ func (l *lane) lost(u use) Work {
 	return Work{l, l.issued}
 }
 
-// refuse fails the group with what is wrong with the operation that lane l was to issue. It needs c.mu.
+// refuse fails the group because of a wrong operation on lane l. It needs c.mu.
 func (l *lane) refuse(kind backend.Kind, err error) {
 	g := l.g
 	e := &Error{Rank: l.c.rank, Group: g.name, Op: kind.String(), Seq: l.issued + 1, Cause: err}
@@ -90,7 +90,7 @@ func (l *lane) refuse(kind backend.Kind, err error) {
 	}
 }
 
-// makeRoom waits while the lane has as many operations in flight as it holds. A failure shows in g.err. It needs c.mu.
+// makeRoom waits until the lane has a free slot for an operation. A failure is in g.err. It needs c.mu.
 func (l *lane) makeRoom() {
 	for l.g.err == nil && l.issued-l.done.Load() >= backend.Depth {
 		_ = l.c.wait(background, l, l.issued-backend.Depth+1, false)
@@ -130,7 +130,7 @@ func (l *lane) start(c *call, u use) Work {
 	return Work{l, seq}
 }
 
-// lacks says what the engine cannot do of op, "" when it can do it. An engine that takes memory of a device does what it takes.
+// lacks returns what the engine cannot do of op, "" if it can do op. If the engine takes device memory, its own rules count.
 func (l *lane) lacks(op *backend.Op) string {
 	if op.OnDevice() && l.takes(op) {
 		return ""
@@ -138,7 +138,7 @@ func (l *lane) lacks(op *backend.Op) string {
 	return l.caps.Lacks(op)
 }
 
-// failed returns a Work of a group that has just been poisoned.
+// failed returns a Work of a group that has just failed.
 func (l *lane) failed() Work {
 	l.c.mu.Lock()
 	defer l.c.mu.Unlock()

@@ -7,17 +7,17 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// lane is a queue of operations that are done in order: the collectives of a group, the messages from one rank to
-// another, or the batches of a group. A lane with no backend holds batches: an entry is done when its parts are.
-// Everything but the atomics is guarded by comm.mu.
+// lane is a queue of operations that are done in order: the collectives of a group, the messages from one rank to another, or the batches
+// of a group. A lane without a backend holds batches: an entry is done when its parts are. All fields but the atomics are guarded by
+// comm.mu.
 type lane struct {
 	c      *comm
 	g      *Group
 	be     backend.Backend
-	async  bool  // moves by itself: to spin for it would take the core from the engine's goroutines
+	async  bool  // progresses by itself: a busy wait would take the core from the engine's goroutines
 	ranks  []int // world ranks of the members
 	ring   [backend.Depth]slot
-	uses   [backend.Depth]use // of the operations in ring: close together, each issue looks through them
+	uses   [backend.Depth]use // of the operations in ring; apart from them, because each issue goes through all
 	issued uint64
 	done   atomic.Uint64 // operations up to this one succeeded
 	over   atomic.Bool   // the group failed: all later operations are over
@@ -25,38 +25,38 @@ type lane struct {
 	caps    backend.Caps
 	taker   backend.DeviceTaker // nil: host memory only
 	orderer backend.Orderer     // nil: the host waits
-	ordered atomic.Uint64       // the device's compute queue waits for operations up to this one
-	err     error               // the cause; set before over
+	ordered atomic.Uint64       // the device's compute queue already waits for operations up to this one
+	err     error               // the first cause; set before over
 	active  bool                // in comm.active
 
-	track        *recordedOps  // of the last captured step
-	waiting      bool          // a goroutine that waits here, while another one drives, is to be woken
+	track        *recordedOps  // what the last captured step does here
+	waiting      bool          // a goroutine waits here for its wake-up, while another one drives
 	waiters      int           // goroutines that wait for this lane before they issue on another one
-	wake         chan struct{} // holds one token for it
+	wake         chan struct{} // one token for that goroutine
 	deadline     deadlineTimer
 	traced       int32  // its number in traces
-	lastProgress int64  // comm.now of the last sign of life: a wait began, an operation finished, bytes moved
-	wire         uint64 // bytes moved or received by then
+	lastProgress int64  // comm.now of the last progress: a wait began, an operation finished, bytes moved
+	wire         uint64 // bytes moved or received until then
 }
 
 // slot is one operation in flight. Its slices are reused.
 type slot struct {
 	op          backend.Op
 	counts      []int
-	dims        []int // in dimsBuf
+	dims        []int // uses dimsBuf
 	dimsBuf     [tensor.MaxRank]int
 	parts       []Work
-	flightEntry int   // in the flight recorder
+	flightEntry int   // its number in the flight recorder
 	issued      int64 // comm.now
 	staged      staged
-	xs          [2]tensor.Tensor // kept until it is done: an address in a device's memory keeps nothing alive
+	xs          [2]tensor.Tensor // kept until it is done: the garbage collector does not see a device address
 }
 
 func (l *lane) slot(seq uint64) *slot { return &l.ring[seq%backend.Depth] }
 
 func (l *lane) idle() bool { return l.over.Load() || l.done.Load() == l.issued }
 
-// result reports whether operation seq is over, and how it went.
+// result reports whether operation seq is over, and its error.
 func (l *lane) result(seq uint64) (bool, error) {
 	if seq <= l.done.Load() {
 		return true, nil
@@ -67,7 +67,7 @@ func (l *lane) result(seq uint64) (bool, error) {
 	return false, nil
 }
 
-// order makes the device wait for operation seq, if it can.
+// order makes the device wait for operation seq, if the engine can do so.
 func (l *lane) order(seq uint64) bool {
 	switch {
 	case seq <= l.ordered.Load():
@@ -89,7 +89,7 @@ func (l *lane) order(seq uint64) bool {
 	return true
 }
 
-// advance does a bounded step for the lane. It reports whether an operation finished.
+// advance makes one bounded step for the lane. It reports whether an operation finished.
 func (l *lane) advance() bool {
 	if l.over.Load() {
 		return false
@@ -126,7 +126,7 @@ func (l *lane) finish(done uint64) {
 	l.tell()
 }
 
-// joined is Progress for batches.
+// joined is Progress for a lane of batches.
 func (l *lane) joined() (uint64, error) {
 	done := l.done.Load()
 	for done < l.issued {
@@ -140,8 +140,7 @@ func (l *lane) joined() (uint64, error) {
 	return done, nil
 }
 
-// current returns the lane and number of the operation that l really waits for: itself, or the first part of a batch
-// that is not over.
+// current returns the lane and the number of the operation that l waits for: its own, or the first part of a batch that is not over.
 func (l *lane) current() (*lane, uint64) {
 	seq := l.done.Load() + 1
 	if l.be != nil {
@@ -176,7 +175,7 @@ func (l *lane) notify() {
 	}
 }
 
-// stop makes the engine fail and let go of this rank's memory. It returns the first cause.
+// stop aborts the lane's operations in the engine, which stops using this rank's memory. It returns the first cause.
 func (l *lane) stop(err error) error {
 	_ = l.be.Abort(err)
 	done, first := l.be.Progress()
@@ -187,7 +186,7 @@ func (l *lane) stop(err error) error {
 	return err
 }
 
-// end makes every operation that is not done fail with err, after the engine has let go of the memory.
+// end fails every operation that is not done, after the engine has stopped using the memory.
 func (l *lane) end(err error) {
 	if l.over.Load() {
 		return
@@ -198,8 +197,8 @@ func (l *lane) end(err error) {
 	l.tell()
 }
 
-// FenceDone reports whether operation seq is over, or comes before what is launched on the device from now on. It makes lane
-// a tensor.Fence.
+// FenceDone reports whether operation seq is over, or whether kernels that are launched from now on run after it. With it, lane is a
+// tensor.Fence.
 func (l *lane) FenceDone(seq uint64) bool {
 	if t := l.recordingOf(); t != nil && seq >= t.ops[0].seq {
 		return seq <= t.waited || l.over.Load()

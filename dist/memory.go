@@ -5,12 +5,12 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// Alloc is Rank.Alloc. On a device with memory of its own it is ordinary memory of the device.
+// Alloc is Rank.Alloc. If the device has memory of its own, it returns ordinary device memory.
 func (g *Group) Alloc(dtype tensor.DType, dims ...int) tensor.Tensor {
 	return g.AllocFor(tensor.Communication, dtype, dims...)
 }
 
-// AllocFor is Alloc for memory that the device counts as a kind.
+// AllocFor is Alloc with the kind under which the device counts the memory.
 func (g *Group) AllocFor(kind tensor.MemoryKind, dtype tensor.DType, dims ...int) tensor.Tensor {
 	a, ok := g.c.engine.(backend.Allocator)
 	if !ok || !g.c.dev.Host() {
@@ -21,7 +21,7 @@ func (g *Group) AllocFor(kind tensor.MemoryKind, dtype tensor.DType, dims ...int
 		n *= d
 	}
 	p, owner, err := a.Alloc(n)
-	if err != nil { // no shared memory, or too little: it is a matter of speed only
+	if err != nil { // no shared memory, or too little: ordinary memory is only slower
 		return tensor.NewFor(kind, g.c.dev, dtype, dims...)
 	}
 	x := tensor.FromPtr(g.c.dev, p, dtype, dims...)
@@ -30,22 +30,22 @@ func (g *Group) AllocFor(kind tensor.MemoryKind, dtype tensor.DType, dims ...int
 	return x
 }
 
-// Free gives the memory of a tensor of Alloc back, after waiting for operations that still use it. Neither the tensor nor a
-// view of it may be used afterwards.
+// Free frees the memory of a tensor of Alloc, after it has waited for operations that still use it. Do not use the tensor or a view of it
+// afterwards.
 func (g *Group) Free(x tensor.Tensor) {
 	tensor.Raw(x).Settle()
 	tensor.Raw(x).Uncount()
 	if a, ok := g.c.engine.(backend.Allocator); ok && g.c.dev.Host() {
-		_ = a.Free(x.Ptr()) // an error says that it was ordinary memory, which nobody has to give back
+		_ = a.Free(x.Ptr()) // an error means ordinary memory, which the garbage collector frees
 	}
 }
 
-// StepMemory makes a tape take its step memory (activations, their gradients) from where Alloc does, so that collectives on
-// what the tape computed need no copy through a buffer: for tensor, sequence and expert parallelism.
+// StepMemory makes a tape allocate its step memory (activations and their gradients) as Alloc does. Then collectives on computed tensors
+// need no copy through a buffer. This helps tensor, sequence and expert parallelism.
 //
 //	tape := tensor.NewTape(r.Device, r.StepMemory())
 //
-// Where there is no such memory, or no room in it, the tape takes the device's.
+// If there is no shared memory, or it is full, the tape uses the device's memory.
 func (r *Rank) StepMemory() tensor.TapeOption {
 	a, ok := r.World.c.engine.(backend.Allocator)
 	if !ok || !r.Device.Host() {
@@ -54,11 +54,11 @@ func (r *Rank) StepMemory() tensor.TapeOption {
 	return tensor.MemoryFrom(&stepMemory{a, r.Device, map[tensor.Ptr]tensor.Ptr{}})
 }
 
-// stepMemory is shared memory, and the device's where there is too little.
+// stepMemory is shared memory, or the device's memory when shared memory is full.
 type stepMemory struct {
 	from   backend.Allocator
 	dev    tensor.Device
-	owners map[tensor.Ptr]tensor.Ptr // of shared memory, kept reachable
+	owners map[tensor.Ptr]tensor.Ptr // of shared memory; the map keeps them reachable
 }
 
 func (m *stepMemory) Alloc(n int) (tensor.Ptr, error) {
@@ -76,5 +76,5 @@ func (m *stepMemory) Free(p tensor.Ptr) {
 		return
 	}
 	delete(m.owners, p)
-	_ = m.from.Free(p) // the engine is closed: the memory goes with its owner
+	_ = m.from.Free(p) // an error means a closed engine, which has freed the memory
 }

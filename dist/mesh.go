@@ -10,18 +10,18 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// Mesh arranges the ranks of a group in a grid with named axes, such as "dp=2,ep=2,tp=2". The last axis varies fastest:
-// ranks that differ in it alone are neighbors.
+// Mesh arranges the ranks of a group in a grid with named axes, such as "dp=2,ep=2,tp=2". The last axis varies fastest: ranks that differ
+// only in it are neighbors.
 type Mesh struct {
 	g     *Group
-	all   *Group // the ranks of g, under the name of the spec; parent of the groups of the mesh
+	all   *Group // the ranks of g, with the spec as its name; parent of the groups of the mesh
 	names []string
 	sizes []int
 	made  map[string]*Group
 }
 
-// Mesh returns a grid over g; the product of its sizes is Size(). It is collective, like With. No rank waits; when ranks give
-// different specs, the groups of the mesh fail with both.
+// Mesh returns a grid over g. The product of its sizes must be Size(). It is collective, like With, but no rank waits. If ranks give
+// different specs, the groups of the mesh fail with an error that has both.
 func (g *Group) Mesh(spec string) (*Mesh, error) {
 	m := &Mesh{g: g, made: map[string]*Group{}}
 	total := 1
@@ -50,10 +50,10 @@ func (g *Group) Mesh(spec string) (*Mesh, error) {
 // Size returns the length of an axis.
 func (m *Mesh) Size(axis string) int { return m.sizes[m.axis(axis)] }
 
-// Coord returns this rank's place on an axis.
+// Coord returns this rank's coordinate on an axis.
 func (m *Mesh) Coord(axis string) int { return m.coord(m.g.rank, m.axis(axis)) }
 
-// axis panics with a *tensor.Failure when there is no such axis.
+// axis returns the number of an axis. It panics with a *tensor.Failure if there is no such axis.
 func (m *Mesh) axis(name string) int {
 	i := slices.Index(m.names, name)
 	if i < 0 {
@@ -69,9 +69,9 @@ func (m *Mesh) coord(rank, axis int) int {
 	return rank % m.sizes[axis]
 }
 
-// Group returns the group of the ranks that share this rank's place on all axes but the given ones: Group("dp") are the
-// ranks with which this one averages gradients. Several axes make one group of their product, in the order of the mesh.
-// It waits for nobody, and the same axes give the same group again.
+// Group returns the group of the ranks with this rank's coordinates on all axes but the given ones. For example, Group("dp") is the ranks
+// with which this one averages gradients. Several axes make one group of their product, in the order of the mesh. Group does not wait,
+// and the same axes return the same group again.
 func (m *Mesh) Group(axes ...string) *Group {
 	var picked uint64
 	for _, a := range axes {

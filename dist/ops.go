@@ -14,13 +14,13 @@ type Op struct {
 	factor float64
 }
 
-// The reductions. Avg is the sum divided by the number of ranks, for floats only. NaN wins in Min and Max. Sum and Prod of
-// integers wrap around. BAnd, BOr and BXor are for integers and bool; on bool Sum and Max are "or", Prod and Min "and".
+// The reductions. Avg is the sum divided by the number of ranks, for floats only. In Min and Max, a NaN makes the result NaN. Sum and
+// Prod of integers wrap around. BAnd, BOr and BXor are for integers and bool. On bool, Sum and Max are "or", Prod and Min are "and".
 //
-// The average of large 16-bit floats is not infinite: 60000 on each of 4 ranks is 60000 in float16. Algorithms that add in rank
-// order sum 16-bit floats in float32, and divide and round once, at the end. The others divide each input first, by the power
-// of two at or above the number of ranks (NCCL by the number), and round once an addition; what the division makes smaller than
-// the type's normal numbers (6e-5 in float16) loses digits.
+// The average of large 16-bit floats does not overflow: 60000 on each of 4 ranks is 60000 in float16. Algorithms that add in rank order
+// sum 16-bit floats in float32, then divide, and round once at the end. The others first divide each input by the smallest power of two
+// that is not below the number of ranks (NCCL divides by the number itself), and round after each addition. If the division gives a
+// number below the normal numbers of the type (6e-5 in float16), digits are lost.
 var (
 	Sum  = Op{red: backend.Sum}
 	Avg  = Op{red: backend.Avg}
@@ -32,7 +32,7 @@ var (
 	BXor = Op{red: backend.BXor}
 )
 
-// PreMulSum multiplies this rank's input by factor before it is summed. Floats only. Ranks may have different factors.
+// PreMulSum multiplies this rank's input by factor before the sum. Floats only. Ranks may have different factors.
 func PreMulSum(factor float64) Op { return Op{red: backend.PreMulSum, factor: factor} }
 
 // String returns the name, such as "sum".
@@ -75,8 +75,8 @@ func (g *Group) Reduce(t tensor.Tensor, op Op, root int) Work {
 	return g.issue(g.lane, &c, err)
 }
 
-// AllGather puts the src of rank i at place i of dst, on all ranks. dst has Size() times the elements of src. In place:
-// src may be this rank's place in dst.
+// AllGather puts the src of rank i at block i of dst, on all ranks. dst has Size() times the elements of src. In place: src may be this
+// rank's block of dst.
 func (g *Group) AllGather(dst, src tensor.Tensor) Work {
 	c := call{kind: backend.AllGather, count: count(src)}
 	err := c.setInputOutput(dst, src, len(g.ranks), 1)
@@ -86,7 +86,7 @@ func (g *Group) AllGather(dst, src tensor.Tensor) Work {
 	return g.issue(g.lane, &c, err)
 }
 
-// Gather puts the src of rank i at place i of dst, on rank root. Other ranks give the zero Tensor as dst.
+// Gather puts the src of rank i at block i of dst, on rank root. Other ranks give the zero Tensor as dst.
 func (g *Group) Gather(dst, src tensor.Tensor, root int) Work {
 	c := call{kind: backend.Gather, count: count(src)}
 	err := g.setRoot(&c, root)
@@ -102,7 +102,7 @@ func (g *Group) Gather(dst, src tensor.Tensor, root int) Work {
 	return g.issue(g.lane, &c, err)
 }
 
-// Scatter gives rank i place i of the src of rank root, in dst. Other ranks give the zero Tensor as src.
+// Scatter copies block i of the src of rank root into dst of rank i. Other ranks give the zero Tensor as src.
 func (g *Group) Scatter(dst, src tensor.Tensor, root int) Work {
 	c := call{kind: backend.Scatter, count: count(dst)}
 	err := g.setRoot(&c, root)
@@ -118,8 +118,8 @@ func (g *Group) Scatter(dst, src tensor.Tensor, root int) Work {
 	return g.issue(g.lane, &c, err)
 }
 
-// ReduceScatter reduces the src of all ranks and gives rank i place i of the result, in dst. src has Size() times the
-// elements of dst. In place: dst may be this rank's place in src.
+// ReduceScatter reduces the src of all ranks and puts block i of the result into dst of rank i. src has Size() times the elements of dst.
+// In place: dst may be this rank's block of src.
 func (g *Group) ReduceScatter(dst, src tensor.Tensor, op Op) Work {
 	c := call{kind: backend.ReduceScatter, count: count(dst)}
 	var err error
@@ -134,7 +134,7 @@ func (g *Group) ReduceScatter(dst, src tensor.Tensor, op Op) Work {
 	return g.issue(g.lane, &c, err)
 }
 
-// AllToAll gives rank i place i of src and puts what rank i gives at place i of dst: a transposition over ranks.
+// AllToAll sends block i of src to rank i, and puts what rank i sends at block i of dst. It is a transposition over ranks.
 func (g *Group) AllToAll(dst, src tensor.Tensor) Work {
 	n := len(g.ranks)
 	c := call{kind: backend.AllToAll, count: count(src) / n}
@@ -147,7 +147,7 @@ func (g *Group) AllToAll(dst, src tensor.Tensor) Work {
 	return g.issue(g.lane, &c, err)
 }
 
-// AllGatherV is AllGather with counts[i] rows of the leading dimension from rank i. counts are the same on all ranks.
+// AllGatherV is AllGather with counts[i] rows (of the leading dimension) from rank i. counts are the same on all ranks.
 func (g *Group) AllGatherV(dst, src tensor.Tensor, counts []int) Work {
 	c := call{kind: backend.AllGatherV, recv: counts}
 	err := c.setRows(dst, src)
@@ -164,8 +164,7 @@ func (g *Group) AllGatherV(dst, src tensor.Tensor, counts []int) Work {
 	return g.issue(g.lane, &c, err)
 }
 
-// ReduceScatterV is ReduceScatter with counts[i] rows of the leading dimension for rank i. counts are the same on all
-// ranks.
+// ReduceScatterV is ReduceScatter with counts[i] rows (of the leading dimension) for rank i. counts are the same on all ranks.
 func (g *Group) ReduceScatterV(dst, src tensor.Tensor, counts []int, op Op) Work {
 	c := call{kind: backend.ReduceScatterV, send: counts}
 	err := c.setRows(dst, src)
@@ -185,8 +184,8 @@ func (g *Group) ReduceScatterV(dst, src tensor.Tensor, counts []int, op Op) Work
 	return g.issue(g.lane, &c, err)
 }
 
-// AllToAllV is AllToAll with send[i] rows of src for rank i and recv[i] rows of dst from rank i. What rank i sends to
-// rank j must be what j expects from i.
+// AllToAllV is AllToAll with send[i] rows of src for rank i and recv[i] rows of dst from rank i. The rows that rank i sends to rank j
+// must be as many as j receives from i.
 func (g *Group) AllToAllV(dst, src tensor.Tensor, recv, send []int) Work {
 	c := call{kind: backend.AllToAllV, recv: recv, send: send}
 	err := c.setRows(dst, src)
@@ -202,18 +201,18 @@ func (g *Group) AllToAllV(dst, src tensor.Tensor, recv, send []int) Work {
 // Barrier is over when all ranks have called it.
 func (g *Group) Barrier() Work { return g.issue(g.lane, &call{kind: backend.Barrier}, nil) }
 
-// MonitoredBarrier is a Barrier whose timeout names every rank that is missing, on every engine. It costs one message to
-// and from rank 0 per rank where a Barrier may cost less.
+// MonitoredBarrier is a Barrier whose timeout error names all missing ranks, on every engine. Each rank sends a message to rank 0 and
+// gets one back. A Barrier may cost less.
 func (g *Group) MonitoredBarrier() Work {
 	return g.issue(g.lane, &call{kind: backend.MonitoredBarrier}, nil)
 }
 
-// SumFloats replaces x on all ranks by the sum over ranks: norms, losses, counts. It is AllReduce and Wait in one.
+// SumFloats replaces x on all ranks by the sum over ranks, for norms, losses and counts. It is AllReduce and Wait in one.
 func (g *Group) SumFloats(x []float64) error {
 	m := floats(x)
 	c := call{kind: backend.AllReduce, op: Sum, count: len(x), dtype: tensor.Float64, src: m, dst: m}
 	return g.issue(g.lane, &c, nil).Wait()
 }
 
-// SumTensor replaces x on all ranks by the sum over ranks. It is AllReduce and Wait in one: what optim.TensorNorm asks for.
+// SumTensor replaces x on all ranks by the sum over ranks. It is AllReduce and Wait in one, as optim.TensorNorm needs it.
 func (g *Group) SumTensor(x tensor.Tensor) error { return g.AllReduce(x, Sum).Wait() }

@@ -6,11 +6,11 @@ import (
 	"github.com/ringo-ml/ringo/dist/backend"
 )
 
-// Operations of one rank that touch the same memory take effect in the order in which they were issued. Engines do not
-// guarantee this: some read an input as soon as it is posted, lanes are independent, and peers write into outputs. So before an
-// engine gets an operation, the operation waits for those in flight whose result it reads or overwrites, and for those that still
-// read what it overwrites. Two operations that only read the same memory run at the same time. If the device can wait instead of
-// the host, it does (backend.Orderer). Then later computation waits, too.
+// Operations of one rank that use the same memory take effect in the order in which they were issued. Engines do not guarantee this: some
+// read an input as soon as it is posted, lanes are independent, and peers write into outputs. So before an engine gets an operation, the
+// operation waits for those in flight whose result it reads or overwrites, and for those that still read what it overwrites. Two
+// operations that only read the same memory run at the same time. If the device can wait instead of the host, it does (backend.Orderer),
+// and later computation waits, too.
 
 // span is memory from address lo up to hi. The zero value is empty.
 type span struct{ lo, hi uintptr }
@@ -25,13 +25,13 @@ func spanOf(m backend.Mem) span {
 
 func (a span) overlaps(b span) bool { return a.lo < b.hi && b.lo < a.hi }
 
-// use is the memory of the user that an operation reads and writes.
+// use is the memory of the program that an operation reads and writes.
 type use struct{ read, written span }
 
 func (g *Group) useOf(c *call) use {
 	u := use{spanOf(c.src), spanOf(c.dst)}
 	switch {
-	case c.kind == backend.Broadcast && c.root == g.rank: // its own value
+	case c.kind == backend.Broadcast && c.root == g.rank: // the root only reads its value
 		u.written = span{}
 	case u.read == u.written:
 		u.read = span{}
@@ -44,8 +44,8 @@ func (u *use) conflicts(v *use) bool {
 	return u.written.overlaps(v.written) || u.written.overlaps(v.read) || u.read.overlaps(v.written)
 }
 
-// awaitConflicts blocks until no operation in flight clashes with what lane l is about to issue. The failure of such an operation that
-// nobody has seen is an error here too: the result would be made from what it left. It needs c.mu.
+// awaitConflicts blocks until no operation in flight conflicts with what lane l will issue. If such an operation failed, and the program
+// has not seen the error, this is an error here, too, because the result would depend on wrong data. It needs c.mu.
 func (c *comm) awaitConflicts(l *lane, u *use) error {
 	if len(c.unreported) > 0 {
 		if err := c.failedDependency(u); err != nil {
@@ -62,12 +62,12 @@ func (c *comm) awaitConflicts(l *lane, u *use) error {
 		if err := c.waitFor(background, l, on, seq, true); err != nil {
 			return err
 		}
-		i = 0 // others may have been issued and finished meanwhile
+		i = 0 // begin again: during the wait, lanes have changed
 	}
 	return nil
 }
 
-// failedDependency returns the failure, which nobody has seen, of an operation that clashes with u.
+// failedDependency returns the failure of an operation that conflicts with u, if the program has not seen it.
 func (c *comm) failedDependency(u *use) (err error) {
 	c.unreported = slices.DeleteFunc(c.unreported, func(g *Group) bool { return g.reported || g.closed })
 	for _, g := range c.unreported {
@@ -80,11 +80,11 @@ func (c *comm) failedDependency(u *use) (err error) {
 	return err
 }
 
-// conflict returns the number of the last operation in flight that clashes with u; 0: there is none. Those before it are over
-// when it is.
+// conflict returns the number of the last operation in flight that conflicts with u; 0 if there is none. When it is over, all before it
+// are over.
 func (l *lane) conflict(u *use) uint64 {
 	for seq, past := l.issued, max(l.done.Load(), l.ordered.Load()); seq > past; seq-- {
-		if l.issued-seq == backend.Depth { // the group has failed, and who knows what these used
+		if l.issued-seq == backend.Depth { // the group has failed, and the uses of older operations are not known
 			return seq
 		}
 		if l.uses[seq%backend.Depth].conflicts(u) {

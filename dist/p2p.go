@@ -8,9 +8,9 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// Send sends t to a member of the group. It is over when t may be written again, which may be only when the peer has
-// called the matching Recv: the k-th Send to a peer matches the peer's k-th Recv from this rank, with the same tag, type
-// and number of elements. Wait later for a non-blocking send.
+// Send sends t to a member of the group. The k-th Send to a peer matches the peer's k-th Recv from this rank, with the same tag, type and
+// number of elements. It is over when t may be written again. This may be only after the peer has called the matching Recv. For a
+// non-blocking send, call Wait later.
 func (g *Group) Send(t tensor.Tensor, peer, tag int) Work { return g.send(nil, t, peer, tag) }
 
 func (g *Group) send(b *Batch, t tensor.Tensor, peer, tag int) Work {
@@ -28,7 +28,7 @@ func (g *Group) recv(b *Batch, t tensor.Tensor, peer, tag int) Work {
 	return g.issue(l, &c, errors.Join(err, c.setOutput(t), b.alone(&c)))
 }
 
-// pair returns the lane to or from peer, made when it is first used. With an error it returns the group's own lane.
+// pair returns the lane to or from peer. The first use makes it. With an error it returns the group's own lane.
 func (g *Group) pair(peer int, send bool) (*lane, error) {
 	if peer == g.rank {
 		return g.lane, fmt.Errorf("peer %d is this rank itself", peer)
@@ -60,9 +60,9 @@ func (g *Group) pair(peer int, send bool) (*lane, error) {
 	return l, nil
 }
 
-// RecvAny waits for a message from any member and puts it in t. It returns the sender. The message must have tag and the
-// size of t: the next message of a rank is taken, whichever it is meant for. When all other members have left the job or
-// closed the group, it fails at once. Only engines whose Caps say RecvAny can do it.
+// RecvAny waits for a message from any member and puts it in t. It returns the sender. The next message of that rank must have tag and
+// the size of t; otherwise it is an error. If all other members have left the job or closed the group, RecvAny fails at once. Only
+// engines whose Caps have RecvAny support it.
 func (g *Group) RecvAny(t tensor.Tensor, tag int) (peer int, err error) {
 	if len(g.ranks) == 1 {
 		err := fmt.Errorf("group %s has no other rank to receive from", g.name)
@@ -71,7 +71,7 @@ func (g *Group) RecvAny(t tensor.Tensor, tag int) (peer int, err error) {
 	if g.c.recording() != nil {
 		return -1, g.issue(g.lane, &call{kind: backend.Recv}, errAnySender).Wait()
 	}
-	if len(g.ranks) == 2 { // there is only one to wait for: its failure is noticed at once
+	if len(g.ranks) == 2 { // there is only one sender, and Recv notices its failure at once
 		peer = 1 - g.rank
 	} else if peer, err = g.awaitAny(); err != nil {
 		return -1, err
@@ -79,7 +79,7 @@ func (g *Group) RecvAny(t tensor.Tensor, tag int) (peer int, err error) {
 	return peer, g.Recv(t, peer, tag).Wait()
 }
 
-// awaitAny blocks until a member has sent something that no Recv was called for.
+// awaitAny blocks until a member has sent a message for which no Recv was called.
 func (g *Group) awaitAny() (int, error) {
 	if !g.lane.caps.RecvAny {
 		return -1, fmt.Errorf("dist: engine %s cannot receive from any rank", g.c.engine.Name())
@@ -127,7 +127,7 @@ func (g *Group) awaitAny() (int, error) {
 	}
 }
 
-// forget ends awaitAny's interest and hands the engine on.
+// forget ends the wait of awaitAny, and lets another goroutine drive the engine.
 func (c *comm) forget(l *lane) {
 	l.deadline.clear()
 	for i, x := range c.receivers {
@@ -141,8 +141,8 @@ func (c *comm) forget(l *lane) {
 	}
 }
 
-// arrived returns a member whose next message is here and was not asked for, or -1. It begins behind the one that it
-// returned last: nobody is kept from being heard.
+// arrived returns a member whose next message is here and has no Recv yet, or -1. The search begins after the member that was returned
+// last, so that all members get a turn.
 func (g *Group) arrived() int {
 	for i := range g.ranks {
 		peer := (g.heard + 1 + i) % len(g.ranks)
@@ -155,8 +155,8 @@ func (g *Group) arrived() int {
 	return -1
 }
 
-// abandoned returns an error when no member can send any more: each one has left the job or closed the group, and what was
-// received has arrived, for which Wait does not wait on a device.
+// abandoned returns an error if no member can send any more: each one has left the job or closed the group, and all received messages
+// have arrived (on a device, Wait does not wait for this).
 func (g *Group) abandoned() error {
 	var closed []int
 	for peer := range g.ranks {
@@ -194,8 +194,8 @@ func (b *Batch) Recv(t tensor.Tensor, peer, tag int) {
 	}
 }
 
-// alone refuses a message of a batch that touches what another one writes, or writes what it touches: messages of a batch have
-// no order, and none may wait for another.
+// alone refuses a message of a batch that reads or writes what another one writes, or writes what another one reads. Messages of a batch
+// have no order, and none may wait for another.
 func (b *Batch) alone(c *call) error {
 	if b == nil {
 		return nil
@@ -210,8 +210,8 @@ func (b *Batch) alone(c *call) error {
 	return nil
 }
 
-// full reports whether the batch has as many messages to peer, or from it, as can be in flight, and fails the group then: one
-// more would wait for the first, which may need what comes later in the peer's batch.
+// full reports whether the batch has as many messages to peer, or from it, as can be in flight, and fails the group then. One more would
+// wait for the first, and the first may need a later message in the peer's batch.
 func (b *Batch) full(kind backend.Kind, peer int) bool {
 	if len(b.parts) < backend.Depth {
 		return false
@@ -231,7 +231,7 @@ func (b *Batch) full(kind backend.Kind, peer int) bool {
 	return true
 }
 
-// Add adds operations of the group that were just issued.
+// Add adds operations of the group that have been issued already.
 func (b *Batch) Add(works ...Work) {
 	for _, w := range works {
 		if w.l != nil { // the zero Work is done
@@ -240,10 +240,10 @@ func (b *Batch) Add(works ...Work) {
 	}
 }
 
-// Batch runs fn, which issues operations, and returns one Work for all of them. Messages of a batch do not wait for each
-// other: a Send and the Recv that it needs may be in one batch in any order, at most backend.Depth to and
-// from each peer. So what a Recv of a batch fills may not be in another message of it. A batch waits, as any operation does,
-// for earlier ones on the same memory.
+// Batch runs fn, which issues operations, and returns one Work for all of them. Messages of a batch do not wait for each other: a Send
+// and the Recv that it needs may be in one batch in any order. There may be at most backend.Depth messages to each peer, and as many from
+// it. No other message of the batch may use the memory that a Recv of it fills. Like any operation, a batch waits for earlier operations
+// on the same memory.
 func (g *Group) Batch(fn func(b *Batch)) Work {
 	b := Batch{g: g}
 	fn(&b)

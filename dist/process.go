@@ -13,11 +13,11 @@ import (
 
 // Run runs fn on every rank of a job and returns when all ranks of this process are done.
 //
-// A process that a launcher started (ringo run, torchrun, Slurm, mpirun, …) is one rank: Run meets the others through the
-// address in the environment and runs fn once. Otherwise Run makes cfg.Ranks ranks, each a goroutine with its own Device.
+// If a launcher (ringo run, torchrun, Slurm, mpirun, …) started the process, the process is one rank. Run connects to the other ranks by
+// the address in the environment and runs fn once. Otherwise Run makes cfg.Ranks ranks, each a goroutine with its own Device.
 //
-// The error is the first failure of any rank of this process: an error that fn returned, a panic with its stack, a failed
-// collective. The other ranks are then ended: their operations and ctx fail. When ctx ends, all groups are aborted.
+// The error is the first failure of any rank of this process: an error that fn returned, a panic with its stack, or a failed collective.
+// Then Run ends the other ranks: their operations and ctx fail. When ctx ends, all groups are aborted.
 func Run(ctx context.Context, cfg Config, fn func(ctx context.Context, r *Rank) error) error {
 	if err := cfg.check(); err != nil {
 		return err
@@ -58,7 +58,7 @@ func Run(ctx context.Context, cfg Config, fn func(ctx context.Context, r *Rank) 
 	return err
 }
 
-// blamed tells whether the failure that rank saw began there, and on which rank it did.
+// blamed returns whether the failure that rank saw began there, and on which rank it began.
 func blamed(err error, rank int) (launch.Kind, int) {
 	var e *Error
 	if errors.As(err, &e) && e.Rank >= 0 && e.Rank != rank {
@@ -93,8 +93,8 @@ func runProcess(ctx context.Context, cfg Config, env launch.Env, worker *launch.
 	}, fn)
 }
 
-// RunEngine runs fn as one rank of size, whose engine has met the others; they run elsewhere, and `beside` ranks, this one
-// included, share the host. Run uses it in a process that a launcher started. It closes the engine.
+// RunEngine runs fn as one rank of size. Its engine has joined the other ranks, which run elsewhere; `beside` ranks, with this one, share
+// the host. Run uses it in a process that a launcher started. It closes the engine.
 func RunEngine(ctx context.Context, cfg Config, e backend.Engine, rank, size, beside int, fn func(ctx context.Context, r *Rank) error) error {
 	cfg.defaults(beside)
 	return runEngine(ctx, cfg, e, place{rank, size, rank % max(beside, 1), beside}, func(*Rank) {}, fn)
@@ -110,24 +110,24 @@ func runEngine(ctx context.Context, cfg Config, e backend.Engine, at place, prep
 	return j.runAll(ctx, fn)
 }
 
-// Progress tells the launcher that this rank has completed a step, counted from 0 over the whole life of the job. A job
-// that crashes is started again only so often as ringo run -max-restarts says; one that got further than ever before may
-// be started as often again. Call it on all ranks (rank 0's counts) after each step, or after each checkpoint. It costs a
-// few microseconds and does nothing when no launcher waits for it.
+// Progress tells the launcher that this rank has completed a step. Steps count from 0 over all restarts of the job. ringo run
+// -max-restarts limits how often a job that fails is started again; when a job gets further than ever before, the count begins again.
+// Call it on all ranks (rank 0's counts) after each step, or after each checkpoint. It costs a few microseconds, and does nothing without
+// such a launcher.
 func (r *Rank) Progress(step int) {
 	if r.c.world.Load().Rank() == 0 {
-		_ = r.worker.Progress(step) // a launcher that is gone ends the job by itself
+		_ = r.worker.Progress(step) // a launcher that has ended has ended the job, too
 	}
 }
 
-// Generation counts the starts of the job, from 1; a program that finds more has been restarted and should resume from its
-// checkpoint. It is 0 when the launcher does not tell.
+// Generation is the number of the current start of the job, from 1. If it is more than 1, the job was restarted, and the program should
+// resume from its checkpoint. It is 0 if the launcher does not tell.
 func (r *Rank) Generation() int { return r.generation }
 
-// makers are the engines for ranks that are processes. The first that serves a job is taken.
+// makers make the engines for ranks that are processes. The first one that can serve a job is used.
 var makers = []backend.Maker{local.Maker, tcp.Maker}
 
-// join meets the other ranks.
+// join connects to the other ranks and returns the engine.
 func join(ctx context.Context, cfg Config, env launch.Env) (backend.Engine, error) {
 	return backend.Open(ctx, makers, &backend.Job{Rank: env.Rank, Size: env.Size, Source: env.Source, Name: env.Job, Addr: env.Addr,
 		AddrFrom: env.AddrFrom, Secret: env.Secret, Generation: env.Generation, Bind: env.Bind, Ports: env.Ports, Plain: env.Plain,

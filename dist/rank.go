@@ -25,23 +25,21 @@ type Error = backend.Error
 // DefaultTimeout is how long an operation may go without progress while its rank waits for it.
 const DefaultTimeout = 5 * time.Minute
 
-// Config says how Run makes ranks. The zero Config is one rank with all cores.
+// Config says how Run makes ranks. The zero Config means one rank with all cores.
 type Config struct {
-	// Ranks is the number of goroutine ranks (0: 1). A launcher's environment beats it, unless Exact is set: then a
-	// different number is an error.
+	// Ranks is the number of goroutine ranks (0: 1). A launcher's environment overrides it. With Exact, a different number in the
+	// environment is an error.
 	Ranks int
 	Exact bool
-	// Threads is how many threads a rank computes with; 0: the cores are shared equally among the ranks of a host.
-	// RINGO_THREADS beats it.
+	// Threads is how many threads a rank computes with; 0: the ranks of a host share the cores equally. RINGO_THREADS overrides it.
 	Threads int
-	// Timeout is that of the world group (0: DefaultTimeout). RINGO_TIMEOUT, which ringo run -timeout sets, beats it.
+	// Timeout is the timeout of the world group (0: DefaultTimeout). RINGO_TIMEOUT, which ringo run -timeout sets, overrides it.
 	Timeout time.Duration
-	// Device makes the devices of the ranks (see Devices); nil: those that RINGO_DEVICE names, or CPUs.
+	// Device makes the devices of the ranks (see Devices); nil: those of RINGO_DEVICE, or CPUs.
 	Device DeviceFunc
-	// JoinTimeout is how long a process waits for the other ranks to come (0: 1 minute). RINGO_JOIN_TIMEOUT beats it.
+	// JoinTimeout is how long a process waits for the other ranks at the start (0: 1 minute). RINGO_JOIN_TIMEOUT overrides it.
 	JoinTimeout time.Duration
-	// Log takes what Rank.Logf prints (nil: os.Stdout) and, when a group fails, the last operations of each rank (nil:
-	// os.Stderr).
+	// Log gets what Rank.Logf prints (nil: os.Stdout) and, if a group fails, the last operations of each rank (nil: os.Stderr).
 	Log io.Writer
 	// Trace is the number of spans that each rank records (0: none).
 	Trace int
@@ -49,12 +47,12 @@ type Config struct {
 	dump io.Writer
 }
 
-// Rank is what the function of Run gets: its place in the job and its device.
+// Rank is what Run gives to the function: the rank's groups, its device, and its place in the job.
 type Rank struct {
 	World  *Group
 	Device tensor.Device
 	Trace  *trace.Recorder // nil unless Config.Trace is set; its methods work on nil
-	Live   *live.Recorder  // of steps and values, for `ringo run -serve`; nil, on which its methods work, unless somebody watches
+	Live   *live.Recorder  // steps and values for `ringo run -serve`; nil without it; its methods work on nil
 
 	c     *comm
 	log   io.Writer
@@ -68,14 +66,13 @@ type Rank struct {
 // Mesh arranges all ranks in a grid with named axes, such as "dp=2,ep=2,tp=2". It is collective.
 func (r *Rank) Mesh(spec string) (*Mesh, error) { return r.World.Mesh(spec) }
 
-// Engine returns the name of what moves the bytes of the world group: "local" between goroutines, "shm" between processes
-// of one host, "tcp" between hosts.
+// Engine returns the name of the engine of the world group: "local" between goroutines, "shm" between processes of one host, "tcp"
+// between hosts.
 func (r *Rank) Engine() string { return r.World.Engine() }
 
-// Alloc returns a tensor of zeros in memory that the peers of a shared-memory group read and write in place (NCCL's
-// ncclMemAlloc); other tensors are copied through a buffer there. Where there is no such memory it is an ordinary tensor.
-// It lives until Free, or as long as it or a view of it is reachable, also after Run has returned; a slice of tensor.Data alone
-// does not keep it then.
+// Alloc returns a tensor of zeros in memory that the peers of a shared-memory group read and write in place (as NCCL's ncclMemAlloc).
+// Other tensors are copied through a buffer there. If there is no shared memory, it is an ordinary tensor. The tensor lives until Free,
+// or as long as it or a view of it is reachable, also after Run has returned. A slice of tensor.Data does not keep it alive.
 func (r *Rank) Alloc(dtype tensor.DType, dims ...int) tensor.Tensor {
 	return r.World.Alloc(dtype, dims...)
 }
@@ -89,7 +86,7 @@ func (r *Rank) Logf(format string, a ...any) {
 	}
 }
 
-// check refuses numbers that mean nothing.
+// check returns an error for settings without a meaning.
 func (cfg *Config) check() error {
 	switch {
 	case cfg.Ranks < 0 || cfg.Exact && cfg.Ranks == 0:
@@ -107,7 +104,7 @@ func (cfg *Config) check() error {
 	return nil
 }
 
-// defaults fills in cfg for a process with so many ranks on its host.
+// defaults fills in cfg for a process on a host with so many ranks.
 func (cfg *Config) defaults(ranks int) {
 	if cfg.Timeout == 0 {
 		cfg.Timeout = DefaultTimeout
@@ -124,10 +121,10 @@ func (cfg *Config) defaults(ranks int) {
 // worldID is the ID of the group of all ranks.
 const worldID = 1
 
-// place says which rank one is: `rank` of size in the job, and `local` of the `beside` ranks on this host.
+// place is a rank's place: `rank` of size in the job, and `local` of the `beside` ranks on this host.
 type place struct{ rank, size, local, beside int }
 
-// device makes the device of a rank, and what closes it.
+// device makes the device of a rank, and the function that closes it.
 func (cfg *Config) device(at place) (tensor.Device, func(), error) {
 	make := cfg.Device
 	if make == nil {
@@ -141,12 +138,12 @@ func (cfg *Config) device(at place) (tensor.Device, func(), error) {
 	case interface{ Close() }:
 		return dev, x.Close, nil
 	case interface{ Close() error }:
-		return dev, func() { _ = x.Close() }, nil // what failed on the device has been reported there
+		return dev, func() { _ = x.Close() }, nil // the device has reported its failures already
 	}
 	return dev, func() {}, nil
 }
 
-// newRank connects one rank.
+// newRank makes a rank on its engine.
 func newRank(cfg Config, e backend.Engine, at place, logMu *sync.Mutex) (*Rank, error) {
 	rank, size, beside := at.rank, at.size, at.beside
 	c := &comm{engine: e, rank: rank, policy: wait.For(beside * cfg.Threads), base: time.Now()}
@@ -179,7 +176,7 @@ func newRank(cfg Config, e backend.Engine, at place, logMu *sync.Mutex) (*Rank, 
 		x.SetPoll(c.poll)
 		closeDevice := closer
 		closer = func() {
-			x.SetPoll(nil) // tensors outlive the rank, and their device with them: it must not keep what the rank had
+			x.SetPoll(nil) // tensors may outlive the rank, and keep the device: it must not keep the rank's memory
 			closeDevice()
 		}
 	}
@@ -194,7 +191,7 @@ func newRank(cfg Config, e backend.Engine, at place, logMu *sync.Mutex) (*Rank, 
 	return &Rank{World: world, Device: dev, Trace: c.trace, c: c, log: cfg.Log, logMu: logMu, close: closer}, nil
 }
 
-// finish waits for everything that the rank left in flight, and reports failures that nobody has seen.
+// finish waits for everything that the rank has in flight, and returns failures that the program has not seen.
 func (r *Rank) finish() error {
 	r.c.mu.Lock()
 	defer r.c.mu.Unlock()
@@ -220,7 +217,7 @@ func (c *comm) groups() []*Group {
 
 // abort fails all groups of the rank.
 func (c *comm) abort(cause error) {
-	_ = c.world.Load().lane.be.Abort(cause) // at once, also for goroutines that hold c.mu in a wait
+	_ = c.world.Load().lane.be.Abort(cause) // without c.mu, which a goroutine in a wait may hold
 	c.mu.Lock()
 	groups := c.groups()
 	c.mu.Unlock()
@@ -229,7 +226,7 @@ func (c *comm) abort(cause error) {
 	}
 }
 
-// release stops timers and gives the engine back.
+// release stops timers and closes the engine.
 func (r *Rank) release() error {
 	r.c.mu.Lock()
 	for _, l := range r.c.lanes {

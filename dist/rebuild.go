@@ -8,22 +8,21 @@ import (
 	"github.com/ringo-ml/ringo/dist/backend"
 )
 
-// Generation returns how often the group was made: 1, and one more after each Rebuild.
+// Generation returns how often the group was made: 1, plus one for each Rebuild.
 func (g *Group) Generation() int { return int(g.gen) }
 
-// Rebuild makes a new generation of a failed group from the members that are left: all that call Rebuild too. It returns
-// the new group, with ranks renumbered in the old order, the same on all of them; or an error. Groups that were made from
-// the old one are to be made again from the new one. The old ones stay dead, and are closed.
+// Rebuild makes a new generation of a failed group, from the members that are left: all that call Rebuild, too. It returns the new group,
+// with ranks renumbered in the old order. The new group is the same on all of them. Groups that were made from the old group must be made
+// again from the new one. The old ones stay failed, and are closed.
 //
-// It waits for each member that is alive and has not called Rebuild, at most for the group's timeout; such a member is left
-// out and gets an error when it calls (generation 1 is over). A member that dies meanwhile is left out as well; if it dies
-// or gives up so late that it is in the new group already, that group fails, and Rebuild can be called on it in turn. The new group has
-// more than half of the members of the old one, or half with its rank 0: everyone else gets an error, so that a network
-// that is cut in two goes on in one part at most. (Of two ranks, only rank 0 can go on alone.) When ctx ends, Rebuild
-// fails with ctx.Err() and may be called again.
+// Rebuild waits for each member that is alive and has not called it, at most for the group's timeout. Then such a member is left out, and
+// gets an error when it calls (generation 1 is over). A member that dies during Rebuild is left out, too. If it dies or gives up so late
+// that the new group already has it, the new group fails, and its members can call Rebuild again, on that group. The new group has more
+// than half of the members of the old one, or half with its rank 0; all others get an error. So if a network is cut in two parts, at most
+// one part goes on. (Of two ranks, only rank 0 can go on alone.) If ctx ends, Rebuild fails with ctx.Err() and may be called again.
 //
-// Wait for the operations of other groups before: Rebuild drives none. What the ranks computed since the last operation
-// that all of them finished is theirs to compare: broadcast the state from rank 0 of the new group, or load a checkpoint.
+// Before the call, wait for the operations of other groups, because Rebuild makes no progress on them. Ranks may have come to different
+// points since the last operation that all of them finished. So broadcast the state from rank 0 of the new group, or load a checkpoint.
 func (g *Group) Rebuild(ctx context.Context) (*Group, error) {
 	if g.Err() == nil {
 		return nil, fmt.Errorf("dist: group %s has not failed: Abort it first", g.name)
@@ -57,14 +56,13 @@ func (g *Group) Rebuild(ctx context.Context) (*Group, error) {
 		c.world.Store(made)
 		lost := slices.DeleteFunc(slices.Clone(g.ranks), func(rank int) bool { return slices.Contains(ranks, rank) })
 		if c.tellLost != nil && len(lost) > 0 {
-			_ = c.tellLost(lost) // a launcher that is gone ends the job by itself
+			_ = c.tellLost(lost) // a launcher that has ended has ended the job, too
 		}
 	}
 	return made, nil
 }
 
-// retire closes the group and those made from it. Their failure is known: nobody needs to be told of operations that were not
-// waited for.
+// retire closes the group and those made from it. Their failure is known, so it does not report operations that were not waited for.
 func (g *Group) retire() {
 	g.c.mu.Lock()
 	defer g.c.mu.Unlock()
@@ -73,7 +71,7 @@ func (g *Group) retire() {
 			if p == g {
 				x.fail(g.err)
 				x.reported = true
-				_ = x.end() // what it would report is the failure that led here
+				_ = x.end() // it would report the failure that is known
 				break
 			}
 		}

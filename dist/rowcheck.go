@@ -8,36 +8,36 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// StepCheck says in which steps an owner of gradients compares what ranks must agree on: the first, the second, which shows whether
-// the first changed the same parameters in the same way, and then every so many. It compares what ranks were fed with Rows.Total, by
-// which losses divide: where that is wrong, gradients are too large or too small by a factor, and nothing else shows it. ddp and
-// fsdp have one.
+// StepCheck decides in which steps an owner of gradients compares what ranks must agree on: the first step, the second (which shows
+// whether the first changed the same parameters in the same way), and then every Every steps. It compares the rows that ranks got with
+// Rows.Total, by which losses divide. If that is wrong, gradients are too large or too small by a factor, and nothing else shows it. ddp
+// and fsdp have one.
 type StepCheck struct {
-	Every int // 0: the first two steps only
+	Every int // 0: only the first two steps
 	steps int
 	rows  rowCheck
 }
 
 func (c *StepCheck) due() bool { return c.steps < 2 || c.Every > 0 && c.steps%c.Every == 0 }
 
-// Note notes what the tape that p's gradient is from was given. Owners call it in GradReady.
+// Note notes the rows that the tape of p's gradient was given. Owners call it in GradReady.
 func (c *StepCheck) Note(p *tensor.Param) {
 	if c.due() {
 		c.rows.note(p)
 	}
 }
 
-// Forget drops what was noted: a Backward failed, and the step begins anew.
+// Forget drops what was noted. Call it when a Backward failed and the step begins again.
 func (c *StepCheck) Forget() { c.rows = rowCheck{} }
 
-// Done ends a step. It reports whether ranks compare in this one; then call Rows.
+// Done ends a step. It reports whether ranks compare in this step; if so, call Rows.
 func (c *StepCheck) Done() bool {
 	due := c.due()
 	c.steps++
 	return due
 }
 
-// Replays returns an error for steps that are captured and to be compared: replays do not run what compares.
+// Replays returns an error if a step that must be compared is captured: replays do not run the comparison.
 func (c *StepCheck) Replays(what string, r *tensor.Recording) error {
 	if r == nil || c.Every == 0 {
 		return nil
@@ -45,15 +45,15 @@ func (c *StepCheck) Replays(what string, r *tensor.Recording) error {
 	return fmt.Errorf("%s: Config.CheckEvery is %d, and replays of a captured step (see tensor.Captured) compare nothing: leave it 0", what, c.Every)
 }
 
-// Rows returns an error unless the ranks of the first group, and of the others in turn, have together the rows that Rows.Total says. It
-// is collective, and all ranks return the same. what begins the error. Nothing is said of rows that differ along other axes
-// than the groups' (axes), along which types are not checked, or that are not known.
+// Rows returns an error unless the ranks of the first group, and of each other group in turn, have together the rows that Rows.Total
+// says. It is collective, and all ranks return the same error, which begins with what. It says nothing about rows that are not known, or
+// that differ along other axes than those of the groups (axes): types are not checked along them.
 func (c *StepCheck) Rows(what string, axes tensor.Axes, groups ...*Group) error {
 	defer c.Forget()
 	return c.rows.check(what, axes, groups)
 }
 
-// rowCheck is what a rank was given in a step.
+// rowCheck is what a rank was given in one step.
 type rowCheck struct {
 	fed     []fed
 	unknown bool
@@ -76,7 +76,7 @@ func (c *rowCheck) note(p *tensor.Param) {
 }
 
 func (c *rowCheck) check(what string, axes tensor.Axes, groups []*Group) error {
-	if c.unknown { // of a rank that has none: others cannot know that
+	if c.unknown { // on a rank without rows, which the others cannot know
 		c.fed = []fed{{Fed: tensor.Fed{N: -1}}}
 	}
 	for i := range c.fed {
@@ -110,7 +110,7 @@ type batchOf struct{ rows, positions int }
 
 func (f *fed) batch() batchOf { return batchOf{f.Total, max(f.Seq.Total, 1)} }
 
-// addUp compares the parts of each global batch with it.
+// addUp adds up the parts of each global batch and compares the sum with the batch.
 func addUp(what string, all []fed) error {
 	batches := map[batchOf][]fed{}
 	for _, f := range all {
@@ -149,9 +149,9 @@ func (b batchOf) say(n int) string {
 	return fmt.Sprintf("%d of %d×%d positions", n, b.rows, b.positions)
 }
 
-// elements returns how many rows, or positions of rows, there are in parts; what is there twice counts once.
+// elements returns how many rows, or positions of rows, the parts have. What is in several parts counts once.
 func elements(parts []fed) (n int) {
-	rows := map[tensor.Span]map[int]bool{} // by which positions of the sequence
+	rows := map[tensor.Span]map[int]bool{} // the rows of each span of positions
 	for _, f := range parts {
 		span := tensor.Span{First: f.Seq.First, Total: max(f.Positions, 1)}
 		if rows[span] == nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// RunEngines runs fn once per engine, each in a goroutine, as rank i of len(engines). Run uses it with engines of package
-// local; tests use it with others. The result is that of Run.
+// RunEngines runs fn once for each engine, each in a goroutine, as rank i of len(engines). Run uses it with engines of package local,
+// tests use it with others. The result is that of Run.
 func RunEngines(ctx context.Context, cfg Config, engines []backend.Engine, fn func(ctx context.Context, r *Rank) error) error {
 	n := len(engines)
 	cfg.defaults(n)
@@ -56,7 +56,7 @@ func (j *job) runAll(ctx context.Context, fn func(ctx context.Context, r *Rank) 
 		wg.Go(func() { j.run(ctx, r, fn) })
 	}
 	wg.Wait()
-	if !stop() { // it has begun: nothing may be closed under it
+	if !stop() { // the abort has begun: wait for it before anything is closed
 		<-aborted
 	}
 	return j.close()
@@ -82,7 +82,7 @@ type job struct {
 	stopped sync.Once
 
 	mu   sync.Mutex
-	errs []error // in the order in which ranks failed
+	errs []error // in the order of the failures
 }
 
 func (j *job) first() error {
@@ -100,7 +100,7 @@ func (j *job) fail(err error) {
 	j.stop()
 }
 
-// note notes that a rank failed, and returns the place of its error in the job's.
+// note notes that a rank failed, and returns the index of its error.
 func (j *job) note(err error) (at int) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -108,7 +108,7 @@ func (j *job) note(err error) (at int) {
 	return len(j.errs) - 1
 }
 
-// amend adds to a rank's error.
+// amend adds to the error at that index.
 func (j *job) amend(at int, err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -124,7 +124,7 @@ func (j *job) stop() {
 	})
 }
 
-// cause returns what peers get to see: the *Error in err.
+// cause returns the *Error in err, which peers get.
 func cause(err error) error {
 	var e *Error
 	if errors.As(err, &e) {
@@ -139,7 +139,7 @@ func (j *job) abort(err error) {
 	}
 }
 
-// run is one rank's goroutine: fn, then what AtEnd registered, then the end of what was left in flight.
+// run is the goroutine of a rank: it calls fn, then what AtEnd registered, and then ends what is still in flight.
 func (j *job) run(ctx context.Context, r *Rank, fn func(ctx context.Context, r *Rank) error) {
 	defer r.leave()
 	unbind, err := r.bind()
@@ -157,7 +157,7 @@ func (j *job) run(ctx context.Context, r *Rank, fn func(ctx context.Context, r *
 			guard(r, r.finish, func(unseen error) {
 				if err = errors.Join(err, unseen); err != nil {
 					j.fail(err)
-				} else if e, ok := r.c.engine.(backend.Finisher); ok && ctx.Err() == nil { // else the others end because of ctx
+				} else if e, ok := r.c.engine.(backend.Finisher); ok && ctx.Err() == nil { // otherwise the others end because of ctx
 					e.Finish()
 				}
 			})
@@ -165,8 +165,8 @@ func (j *job) run(ctx context.Context, r *Rank, fn func(ctx context.Context, r *
 	})
 }
 
-// endFailed ends a rank whose function failed. Was it by itself, then the groups of the job still work, and what runs in the
-// background may finish before the other ranks are ended.
+// endFailed ends a rank whose function failed. If it failed by itself, the groups of the job still work: background work may finish
+// before the other ranks are ended.
 func (j *job) endFailed(ctx context.Context, r *Rank, err error) {
 	at := j.note(err)
 	if communication(err) {
@@ -182,7 +182,7 @@ func (j *job) endFailed(ctx context.Context, r *Rank, err error) {
 	})
 }
 
-// leave tells the engine that the rank is over.
+// leave tells the engine that the rank has finished.
 func (r *Rank) leave() {
 	r.c.policy.Crowd.Leave()
 	if e, ok := r.c.engine.(backend.Leaver); ok {
@@ -190,9 +190,9 @@ func (r *Rank) leave() {
 	}
 }
 
-// binder is a device whose work belongs to OS threads, as CUDA's contexts do.
+// binder is a device whose work belongs to OS threads, as with CUDA's contexts.
 type binder interface {
-	Bind() error // the calling goroutine to its thread, where the device can then be used
+	Bind() error // binds the calling goroutine to its thread, and the device to that thread
 	Unbind()
 }
 
@@ -208,7 +208,7 @@ func (r *Rank) bind() (unbind func(), err error) {
 	return b.Unbind, nil
 }
 
-// named puts the rank in front of an error that does not come from a group.
+// named puts the rank in front of an error, unless the error comes from a group.
 func named(rank int, err error) error {
 	var e *Error
 	if errors.As(err, &e) {
@@ -217,8 +217,8 @@ func named(rank int, err error) error {
 	return &Error{Rank: rank, Cause: err}
 }
 
-// panicked turns a panic value into an error, in which the line of the program stands. A *tensor.Failure, or another error that a
-// group's failure is in, stays itself; anything else is a mistake in the program, or in this module, and gets the stack.
+// panicked turns a panic value into an error that has the program's line. A *tensor.Failure, or another error that contains the failure
+// of a group, is kept. Anything else is a mistake in the program or in this module, and gets the stack.
 func panicked(rank int, p any) error {
 	err, ok := p.(error)
 	if f, failed := errors.AsType[*tensor.Failure](err); failed {
@@ -236,17 +236,17 @@ func panicked(rank int, p any) error {
 	return &Error{Rank: rank, Cause: fmt.Errorf("panic: %w\n%s", err, where.Stack())}
 }
 
-// close ends the ranks after their goroutines are gone, and returns the job's error.
+// close ends the ranks after their goroutines have returned, and returns the job's error.
 func (j *job) close() error {
 	if communication(j.first()) {
 		fmt.Fprint(j.cfg.dump, flightText(j.ranks, 8))
 	}
 	errs := make([]error, len(j.ranks))
 	var wg sync.WaitGroup
-	for i, r := range j.ranks { // at the same time: an engine's Close may wait for the other ranks'
+	for i, r := range j.ranks { // at the same time: the Close of an engine may wait for that of others
 		wg.Go(func() {
 			if j.first() != nil {
-				r.c.abort(j.first()) // no peer touches the memory that close gives back
+				r.c.abort(j.first()) // from now on no peer uses the memory that close frees
 			}
 			errs[i] = r.release()
 		})
@@ -261,13 +261,13 @@ func (j *job) close() error {
 	return &runError{first: j.errs[0], rest: j.errs[1:]}
 }
 
-// communication reports whether a group failed: not a rank's function by itself.
+// communication reports whether err is the failure of a group, and not of a rank's function by itself.
 func communication(err error) bool {
 	var e *Error
 	return errors.As(err, &e) && e.Group != ""
 }
 
-// runError is the first failure of a job, with the number of those that followed from it.
+// runError is the first failure of a job, and the number of failures that followed from it.
 type runError struct {
 	first error
 	rest  []error
@@ -278,7 +278,7 @@ func (e *runError) Error() string {
 	text, echoes := e.first.Error(), 0
 	why := cause(e.first)
 	for _, r := range e.rest {
-		if errors.Is(r, why) || strings.Contains(r.Error(), why.Error()) { // an error that travelled is text
+		if errors.Is(r, why) || strings.Contains(r.Error(), why.Error()) { // an error from another process is only text
 			echoes++
 		}
 	}

@@ -10,9 +10,9 @@ import (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// SameValues compares tensors that must be the same on all ranks of g, by a checksum of each: names are theirs, in the same order on
-// all ranks. It is collective, and all ranks return the same error: it begins with what, and names the first tensor that
-// differs and the ranks where it does. Tensors in device memory are copied to the host, one at a time.
+// SameValues compares tensors that must be the same on all ranks of g, by a checksum of each one. names are their names, in the same
+// order on all ranks. It is collective, and all ranks return the same error. It begins with what, and names the first tensor that differs
+// and the ranks where it does. Tensors in device memory are copied to the host, one at a time.
 func SameValues(g *Group, what string, names []string, tensors []tensor.Tensor) error {
 	if g.Size() == 1 || len(tensors) == 0 {
 		return nil

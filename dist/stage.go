@@ -7,17 +7,17 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// Where tensors are in memory that Go code may not touch and the engine does not take it (backend.DeviceTaker), an operation is done
-// in host memory: its input is copied there before it is issued, for which the host waits, and its output is copied back, in
-// the order of the device's computing queue, when it is done. So every engine works; those that know the device are faster.
+// If Go code cannot access a tensor's memory, and the engine cannot use it either (backend.DeviceTaker), an operation is done in host
+// memory. Its input is copied to the host before it is issued, and the host waits for this copy. When it is done, its output is copied
+// back, in the order of the device's computing queue. So every engine works with every device; an engine that knows the device is faster.
 
-// staged is the host memory of an operation. The zero value: it uses its own.
+// staged is the host memory of an operation. The zero value means that it uses its own memory.
 type staged struct {
-	src, dst tensor.Tensor // one buffer where the operation is in place
+	src, dst tensor.Tensor // one buffer if the operation is in place
 	back     backend.Mem   // where dst is copied to
 }
 
-// spare is a buffer that was used, and may be again when its content has been copied.
+// spare is a used buffer. It may be used again when its content has been copied.
 type spare struct {
 	x    tensor.Tensor
 	free tensor.Pending
@@ -26,12 +26,12 @@ type spare struct {
 // maxSpares is how many buffers a rank keeps.
 const maxSpares = 16
 
-// takes reports whether the engine does op where its memory is.
+// takes reports whether the engine can do op on op's own memory.
 func (l *lane) takes(op *backend.Op) bool {
 	return !op.OnDevice() || l.taker != nil && l.taker.TakesDevice(op)
 }
 
-// stage puts host memory in the place of the device's. It needs c.mu.
+// stage replaces device memory by host memory. It needs c.mu.
 func (l *lane) stage(s *slot) error {
 	op := &s.op
 	if l.takes(op) {
@@ -82,7 +82,7 @@ func (l *lane) unstage(s *slot) {
 	c.keep(x.dst, q.Mark())
 }
 
-// buffer returns host memory of n bytes at least.
+// buffer returns host memory of at least n bytes.
 func (c *comm) buffer(n int) tensor.Tensor {
 	for i, b := range c.spares {
 		if b.x.Len() >= n && b.x.Len() <= 2*n+1024 && b.free.Done() {
@@ -93,7 +93,7 @@ func (c *comm) buffer(n int) tensor.Tensor {
 	return tensor.NewStaging(tensor.Communication, c.dev, tensor.Uint8, max(n, 1))
 }
 
-// keep makes a buffer a spare one. The oldest goes when there are many.
+// keep makes a buffer a spare one. If there are too many, it drops the oldest.
 func (c *comm) keep(x tensor.Tensor, free tensor.Pending) {
 	if x.IsZero() {
 		return

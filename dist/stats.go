@@ -4,14 +4,13 @@ import (
 	"github.com/ringo-ml/ringo/dist/backend"
 )
 
-// Stats counts what a group did on this rank, by kind of operation. Payload is what the caller asked for: the larger one
-// of input and output. Wire is what the rank moved: bytes written to connections, or read from and written to the memory
-// of peers. It is counted where it happens, not computed.
+// Stats counts what a group did on this rank, by kind of operation. Payload is what the caller asked for: the larger one of input and
+// output. Wire is what the rank moved: bytes written to connections, or read from and written to the memory of peers. All are counted
+// when they happen, not computed.
 type Stats struct {
 	Calls, Payload, Wire map[string]uint64
-	Headers              uint64 // bytes that framing adds to Wire
-	// Ran counts calls by kind and the algorithm that ran, forced or chosen, spelled as RINGO_ALGO does:
-	// "allreduce:ring".
+	Headers              uint64 // bytes that framing adds; they are not in Wire
+	// Ran counts calls by kind and algorithm, forced or chosen, in the form of RINGO_ALGO: "allreduce:ring".
 	Ran map[string]uint64
 }
 

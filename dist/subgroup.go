@@ -10,7 +10,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// Option changes what a group made by With does differently.
+// Option is a setting of a group that With makes.
 type Option func(*options)
 
 type options struct {
@@ -22,16 +22,16 @@ type options struct {
 // Timeout sets how long an operation may go without progress while its rank waits for it.
 func Timeout(d time.Duration) Option { return func(o *options) { o.timeout = d } }
 
-// Name sets the name that errors and traces show.
+// Name sets the name in errors and traces.
 func Name(s string) Option { return func(o *options) { o.name = s } }
 
-// Algo forces algorithms, as RINGO_ALGO does: a name that every operation of the group must then have, such as "linear",
-// or a list for some kinds, such as "allreduce:ring,broadcast:chain". Package algo has the names; goroutine ranks have
-// "direct" only. An unknown name fails the new group, and an operation that the algorithm cannot do fails.
+// Algo forces algorithms, as RINGO_ALGO does: a name that every operation of the group must have, such as "linear", or a list for some
+// kinds, such as "allreduce:ring,broadcast:chain". The names are in package algo; goroutine ranks have only "direct". An unknown name
+// fails the new group. An operation that the algorithm cannot do fails.
 func Algo(list string) Option { return func(o *options) { o.algo = list } }
 
-// With returns a group of the same ranks with a lane of its own: its operations are not ordered with those of g. It is
-// collective: all members call it in the same order. No rank waits.
+// With returns a group of the same ranks with its own lane: its operations have no order with those of g. It is collective: all members
+// call it in the same order. No rank waits.
 func (g *Group) With(opts ...Option) *Group {
 	id := g.nextID()
 	o := options{name: fmt.Sprintf("%s/%d", g.name, g.children), timeout: g.timeout}
@@ -49,7 +49,7 @@ func (g *Group) With(opts ...Option) *Group {
 	return child
 }
 
-// nextID returns the ID of the next group that is made from g: equal on all members that keep the order.
+// nextID returns the ID of the next group that is made from g. It is the same on all members that make groups in the same order.
 func (g *Group) nextID() uint64 {
 	g.c.mu.Lock()
 	defer g.c.mu.Unlock()
@@ -57,8 +57,8 @@ func (g *Group) nextID() uint64 {
 	return backend.Hash64(backend.Hash64(g.id, uint64(g.gen)), g.children)
 }
 
-// Split makes a group of the ranks that give the same color, in the order of key, then rank. A negative color returns
-// nil: this rank is in no group. It is collective, and waits for all members of g.
+// Split makes a group of the ranks that give the same color, ordered by key, then by rank. With a negative color it returns nil: this
+// rank is in no group. It is collective, and waits for all members of g.
 func (g *Group) Split(color, key int) (*Group, error) {
 	mine := []int64{int64(color), int64(key)}
 	all := make([]int64, 2*len(g.ranks))

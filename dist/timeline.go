@@ -7,9 +7,9 @@ import (
 	"github.com/ringo-ml/ringo/internal/timeline"
 )
 
-// WriteTrace gathers what all ranks recorded (see Config.Trace), puts it on one clock, and writes it to w on rank 0, in the Trace Event format
-// that Perfetto and chrome://tracing open: a process per rank, with tracks for steps and their phases, computation, communication, and waiting
-// for it. It is collective; other ranks may give nil.
+// WriteTrace gathers what all ranks recorded (see Config.Trace), on one clock, and writes it to w on rank 0. The format is the Trace
+// Event format of Perfetto and chrome://tracing: a process per rank, with tracks for steps and their phases, computation, communication,
+// and waiting for it. It is collective; other ranks may give nil.
 func (r *Rank) WriteTrace(w io.Writer) error {
 	all, err := AllGatherObject(r.World, r.recorded())
 	if err != nil || r.World.Rank() != 0 {
@@ -28,12 +28,12 @@ func (r *Rank) WriteTrace(w io.Writer) error {
 	return timeline.Write(w, all)
 }
 
-// WriteOwnTrace writes what this rank recorded to w, without the others: `ringo trace merge` joins such files.
+// WriteOwnTrace writes what this rank recorded to w. `ringo trace merge` joins such files of several ranks.
 func (r *Rank) WriteOwnTrace(w io.Writer) error {
 	return timeline.Write(w, []timeline.Rank{r.recorded()})
 }
 
 func (r *Rank) recorded() timeline.Rank {
-	host, _ := os.Hostname() // without one, as that of any other rank without
+	host, _ := os.Hostname() // ranks without a host name count as one host
 	return timeline.Of(r.World.Rank(), host, r.Trace)
 }

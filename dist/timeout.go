@@ -8,21 +8,21 @@ import (
 	"github.com/ringo-ml/ringo/dist/backend"
 )
 
-// progressInterval is how often a rank that waits checks whether bytes have moved.
+// progressInterval is how often a waiting rank checks whether bytes have moved.
 const progressInterval = 50 * time.Millisecond
 
-// arm sets the deadline of by for the timeout after the last sign of life of l, or for the next look.
+// arm sets the deadline of by: the timeout after the last progress of l, or the next check for progress.
 func (l *lane) arm(by *lane) context.Context {
 	l.noteProgress()
 	return by.deadline.set(min(l.timeLeft(), progressInterval))
 }
 
-// monitorGrace is how much longer the other ranks wait in a MonitoredBarrier than rank 0, whose list of missing ranks is to
-// be everybody's error: at the same moment, another one might see some of them arrive. It is more than a busy machine keeps
-// rank 0 from its core, and what the others wait for nothing if rank 0 itself does not come.
+// monitorGrace is how much longer than rank 0 the other ranks wait in a MonitoredBarrier. Rank 0 has the list of missing ranks, and all
+// ranks should return this list. If another rank's wait ended at the same moment, it might see some of them arrive. One second is more
+// than a busy machine delays rank 0. If rank 0 itself is missing, the others wait this much too long.
 const monitorGrace = time.Second
 
-// timeLeft is the time that the lane has until its next sign of life.
+// timeLeft is the time that the lane has until it must have made progress.
 func (l *lane) timeLeft() time.Duration {
 	d := l.g.timeout - time.Duration(l.c.now()-l.lastProgress)
 	if on, seq := l.current(); l.g.rank > 0 && on.slot(seq).op.Kind == backend.MonitoredBarrier {
@@ -31,7 +31,7 @@ func (l *lane) timeLeft() time.Duration {
 	return d
 }
 
-// noteProgress looks for bytes moved since the last look.
+// noteProgress checks whether bytes have moved since the last check.
 func (l *lane) noteProgress() {
 	on, _ := l.current()
 	if n := on.bytesMoved(); n != l.wire {
@@ -39,7 +39,7 @@ func (l *lane) noteProgress() {
 	}
 }
 
-// bytesMoved returns the bytes that this rank has moved or got for the lane: a sign of life of an operation that takes long.
+// bytesMoved returns the bytes that this rank has moved or received for the lane. They show the progress of a long operation.
 func (l *lane) bytesMoved() uint64 {
 	if l.be == nil {
 		return 0
@@ -52,8 +52,8 @@ func (l *lane) bytesMoved() uint64 {
 	return n
 }
 
-// expire is called when the deadline that by waits with is over. It fails the group unless there was a sign of life. It checks
-// once more, because this process may have been stopped, and messages may have come in time.
+// expire is called when the deadline of by has passed. It fails the group unless there was progress. It checks once more first, because
+// this process may have been stopped, and messages may have come in time.
 func (l *lane) expire(by *lane) {
 	if l.c.drive(); l.idle() {
 		return

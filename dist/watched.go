@@ -9,13 +9,13 @@ import (
 	"github.com/ringo-ml/ringo/internal/live"
 )
 
-// usage is what a rank did by one kind of operation, on all its groups. Times are in nanoseconds.
+// usage is what a rank did with one kind of operation, in all its groups. Times are in nanoseconds.
 type usage struct {
 	calls, payload, wire uint64
-	flight, waited       int64 // from issue to end; while its goroutine waited
+	flight, waited       int64 // flight: from issue to end; waited: a goroutine waited for it
 }
 
-// kindOf is the kind of operation seq of the lane: of a batch, of its first part that is not over.
+// kindOf is the kind of operation seq of the lane. For a batch it is that of the first part that is not over.
 func (l *lane) kindOf(seq uint64) backend.Kind {
 	if l.be == nil {
 		l, seq = l.current()
@@ -23,7 +23,7 @@ func (l *lane) kindOf(seq uint64) backend.Kind {
 	return l.slot(seq).op.Kind
 }
 
-// addWire adds what the lane has moved.
+// addWire adds the bytes that the lane has moved.
 func (l *lane) addWire(to *[backend.NumKinds]usage) {
 	if l.be == nil {
 		return
@@ -57,13 +57,14 @@ func (c *comm) waited() time.Duration {
 }
 
 const (
-	// reportEvery is how often a rank reports to whoever watches its job.
+	// reportEvery is how often a rank reports to the launcher, if the job is watched.
 	reportEvery = 500 * time.Millisecond
-	// lastReport is how long a rank that ends waits for a launcher that has not taken the report before.
+	// lastReport is how long a rank that ends waits for a launcher that has not read the report before.
 	lastReport = time.Second
 )
 
-// watch reports to the launcher while the rank runs, and once more when its function is over, if somebody watches the job.
+// watch sends reports to the launcher while the rank runs, and one more when its function is over. It does nothing if nobody watches the
+// job.
 func (r *Rank) watch(ctx context.Context, w *launch.Worker) {
 	asked := w.Asked()
 	if asked == nil {
@@ -81,7 +82,7 @@ func (r *Rank) watch(ctx context.Context, w *launch.Worker) {
 				select {
 				case <-asked:
 					r.show(w)
-				default: // the launcher is slow
+				default: // the launcher is slow: skip this report
 				}
 			case <-over:
 				select {
@@ -112,7 +113,7 @@ func (r *Rank) show(w *launch.Worker) {
 		}
 	}
 	r.Live.Take(&report)
-	if text, err := report.Encode(); err == nil { // what cannot be encoded or sent is not shown
+	if text, err := report.Encode(); err == nil { // a report that cannot be encoded or sent is skipped
 		_ = w.Show(text)
 	}
 }

@@ -6,23 +6,22 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// Work is an operation that may still be running. It is a small value that can be kept and asked for ever; the zero Work
-// is done. Wait for every Work, or hand it on: a failed one that nobody waited for is reported by the next call on the
-// group or by Run.
+// Work is an operation that may still be running. It is a small value, which can be kept and asked at any time; the zero Work is done.
+// Wait for every Work, or hand it on. If an operation failed and nobody waited for it, the next call on the group, or Run, returns the
+// failure.
 type Work struct {
 	l   *lane
 	seq uint64
 }
 
-// Wait blocks until the result is visible to the next operation on the tensor's device (on a CPU: until it is there).
-// It drives all operations of the rank that are in flight. The error is the first failure of the group.
+// Wait blocks until the next operation on the tensor's device sees the result (on a CPU: until it is there). It drives all operations of
+// the rank that are in flight. The error is the first failure of the group.
 func (w Work) Wait() error { return w.wait(context.Background(), true) }
 
-// WaitHost blocks until the host can read the result, or until ctx ends; then it returns ctx.Err() and the operation goes
-// on.
+// WaitHost blocks until the host can read the result, or until ctx ends. Then it returns ctx.Err(), and the operation goes on.
 func (w Work) WaitHost(ctx context.Context) error { return w.wait(ctx, false) }
 
-// wait is Wait or WaitHost. With order it ends as soon as the device waits instead.
+// wait is Wait or WaitHost. With order it ends as soon as the device waits for the operation.
 func (w Work) wait(ctx context.Context, order bool) error {
 	if w.l == nil {
 		return nil
@@ -50,19 +49,19 @@ func (w Work) wait(ctx context.Context, order bool) error {
 	return err
 }
 
-// Done reports whether the operation is over. It does not block; it makes a step of the rank's operations.
+// Done reports whether the operation is over. It does not block; it makes one step of the rank's operations.
 func (w Work) Done() bool {
 	if w.l == nil || w.l.FenceDone(w.seq) {
 		return true
 	}
-	if w.l.c.recording() != nil { // the driver may not be asked
+	if w.l.c.recording() != nil { // during a capture, CUDA does not allow a query
 		return false
 	}
 	w.l.c.poll()
 	return w.l.FenceDone(w.seq)
 }
 
-// Pending returns w as what package tensor knows: a fence and a number on it.
+// Pending returns w in the form that package tensor uses: a fence and a number on it.
 func (w Work) Pending() tensor.Pending {
 	if w.l == nil {
 		return tensor.Pending{}
