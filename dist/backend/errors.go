@@ -9,18 +9,18 @@ import (
 	"github.com/ringo-ml/ringo/internal/ranks"
 )
 
-// Error is the failure of a group. The first one poisons the group: every later call on every rank returns it.
+// Error is the failure of a group. A group has only one: after the first failure every later call on every rank returns it.
 type Error struct {
-	Rank      int    // the rank that failed, or that found out; -1 when no single rank is to blame
+	Rank      int    // the rank that failed, or that noticed the failure; -1 if it is not one rank
 	Host      string // where Rank runs, such as "node1, pid 4711"; may be empty
 	Group     string // name of the group
-	Op        string // such as "allreduce"; empty when no operation is to blame
-	Seq       uint64 // number of the operation in the group, from 1; 0 when it has none yet: a receive from any rank
-	Want, Got string // of a mismatch between two ranks, each with its rank
-	Cause     error  // what went wrong, when it is not a mismatch
+	Op        string // such as "allreduce"; empty if no operation failed
+	Seq       uint64 // number of the operation in the group, from 1; 0 if it has none yet, as a receive from any rank
+	Want, Got string // the two sides of a mismatch, each with its rank
+	Cause     error  // what went wrong, if it is not a mismatch
 }
 
-// Error returns for example "rank 1: allreduce seq 7 of group world: count 10 (rank 0) vs 12 (rank 1)".
+// Error returns text such as "rank 1: allreduce seq 7 of group world: count 10 (rank 0) vs 12 (rank 1)".
 func (e *Error) Error() string {
 	var b strings.Builder
 	if e.Rank >= 0 {
@@ -53,20 +53,20 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Cause }
 
-// ErrLeft and ErrClosed are causes of the failure of an operation that a member will never issue: its function has returned,
-// or it has closed the group. The Error's Rank is that member.
+// ErrLeft and ErrClosed are causes of the failure of an operation that a member will never issue, because its function has returned, or
+// because it has closed the group. The Error's Rank is that member.
 var (
 	ErrLeft   = errors.New("has left the job: it ran fewer operations")
 	ErrClosed = errors.New("has closed the group: it ran fewer operations")
 )
 
-// OpError returns an Error about op in the group that s names, found by this rank.
+// OpError returns an Error about op in the group of s. This rank noticed it.
 func OpError(s *Spec, op *Op, cause error) *Error {
 	return &Error{Rank: s.Ranks[s.Rank], Group: s.Name, Op: op.Asked().String(), Seq: op.Seq, Cause: cause}
 }
 
-// TimedOut is the cause of the failure of operation seq of a group with these world ranks, of which nothing was seen for a time:
-// it says which ranks the operation waits for, where b can tell.
+// TimedOut is the cause of a timeout: operation seq of a group with these world ranks made no progress for the time after. If b can tell,
+// it names the ranks that the operation waits for.
 func TimedOut(b Backend, world []int, seq uint64, after time.Duration) error {
 	why := "no progress"
 	if s, ok := b.(Suspecter); ok {
@@ -83,7 +83,7 @@ func TimedOut(b Backend, world []int, seq uint64, after time.Duration) error {
 	return fmt.Errorf("%s within %v", why, after)
 }
 
-// Names returns "rank 2" or "ranks 1-3, 7": members, as world ranks.
+// Names returns text such as "rank 2" or "ranks 1-3, 7". members are indices into world; the text has world ranks.
 func Names(world, members []int) string {
 	list := make([]int, len(members))
 	for i, m := range members {

@@ -7,8 +7,8 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// Desc is what must agree between the ranks of an operation. It travels with the operation (its Fingerprint in every
-// message, itself when fingerprints differ), so that a mismatch is an error that says what differs.
+// Desc is what must agree between the ranks of an operation. Its Fingerprint travels in every message. If fingerprints differ, the Desc
+// itself is sent, so that the error can say what differs.
 type Desc struct {
 	Kind   Kind
 	Red    Red
@@ -19,9 +19,9 @@ type Desc struct {
 	Algo   string
 	Group  string
 	Seq    uint64
-	Counts []int  // AllGatherV, ReduceScatterV: everyone's counts, in rows
-	Shape  string // of the tensor, for people; not compared
-	Choice string // the algorithm that runs where Algo is ""; for people too
+	Counts []int  // AllGatherV, ReduceScatterV: the counts of all ranks, in rows
+	Shape  string // of the tensor, for the error text; not compared
+	Choice string // the algorithm that runs if Algo is ""; also only for the error text
 	Device bool   // the data is in the memory of devices
 }
 
@@ -51,7 +51,7 @@ func sharedCounts(op *Op) []int {
 	return nil
 }
 
-// Reduces reports whether the operation combines elements, so that Red counts.
+// Reduces reports whether the operation combines elements, so that Red must agree.
 func (k Kind) Reduces() bool {
 	return k == Reduce || k == AllReduce || k == ReduceScatter || k == ReduceScatterV
 }
@@ -65,7 +65,7 @@ func (k Kind) counted() bool {
 	return k.typed() && k != AllGatherV && k != ReduceScatterV && k != AllToAllV
 }
 
-// paired returns one kind for the two ends of a message.
+// paired returns the same kind for both sides of a message.
 func (k Kind) paired() Kind {
 	if k == Recv {
 		return Send
@@ -90,8 +90,8 @@ func HashString(s string) uint64 {
 	return h
 }
 
-// Fingerprint returns 64 bits that are equal on two ranks when op agrees: kind, reduction, type, count, root, tag,
-// algorithm, group (HashString of its name), sequence number and kind of memory, each where it matters. It does not allocate.
+// Fingerprint returns 64 bits that are equal on two ranks if op agrees. Where they matter, it covers kind, reduction, type, count, root,
+// tag, algorithm, group (HashString of its name), sequence number and kind of memory. It does not allocate.
 func Fingerprint(op *Op, group uint64) uint64 {
 	if op.Of != nil {
 		return Hash64(Fingerprint(op.Of, group), 0x6f66)
@@ -125,8 +125,8 @@ func Fingerprint(op *Op, group uint64) uint64 {
 	return h
 }
 
-// Mismatch compares what ranks ra and rb gave as the same operation and returns the Error, or nil when they agree.
-// Group, Op and Seq are those of a; Rank is rb.
+// Mismatch compares what ranks ra and rb issued as the same operation. It returns the Error, or nil if they agree. Group, Op and Seq of
+// the Error are those of a; its Rank is rb.
 func Mismatch(a, b *Desc, ra, rb int) *Error {
 	want, got := difference(a, b)
 	if want == "" {
@@ -140,7 +140,7 @@ func Mismatch(a, b *Desc, ra, rb int) *Error {
 	return e
 }
 
-// difference names the first thing that differs, the most telling first.
+// difference returns the first difference, the most useful one first.
 func difference(a, b *Desc) (want, got string) {
 	k := a.Kind
 	switch {
@@ -180,7 +180,7 @@ func place(d *Desc) string {
 	return "host memory"
 }
 
-// algorithm names what was forced, or what runs by default.
+// algorithm returns the forced algorithm, or the one that runs by default.
 func (d *Desc) algorithm() string {
 	if d.Algo == "" {
 		return fmt.Sprintf("%q by default", d.Choice)
@@ -195,8 +195,8 @@ func at(x []int, i int) any {
 	return "none"
 }
 
-// RowsMismatch returns the Error of an AllToAllV in which rank from sends sent elements to rank to, which expects want;
-// row is the number of elements in a row (Op.Row).
+// RowsMismatch returns the Error of an AllToAllV in which rank from sends sent elements to rank to, which expects want elements. row is
+// the number of elements in a row (Op.Row).
 func RowsMismatch(op *Op, group string, from, to, sent, want, row int) *Error {
 	row = max(row, 1)
 	return &Error{Rank: to, Group: group, Op: op.Asked().String(), Seq: op.Seq,

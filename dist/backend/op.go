@@ -74,15 +74,15 @@ func (r Red) String() string {
 type Mem struct {
 	Ptr    tensor.Ptr
 	Bytes  int
-	Device bool // in memory of the rank's device that Go code may not touch; only where a DeviceTaker takes it
+	Device bool // memory of the rank's device that Go code cannot access; only a DeviceTaker gets it
 }
 
-// RankOrder as Op.Algo leaves the algorithm to the engine, among those that combine elements in rank order.
+// RankOrder as Op.Algo lets the engine choose among the algorithms that combine elements in rank order.
 const RankOrder = "rank-order"
 
-// Op describes one operation as this rank sees it. Counts are elements. Count means, as in NCCL: the whole buffer for
-// Broadcast, Reduce, AllReduce, Send and Recv; one rank's contribution for Gather and AllGather; one rank's result for
-// Scatter and ReduceScatter; the part for one peer for AllToAll.
+// Op describes one operation of this rank. Counts are in elements. Count means, as in NCCL: the whole buffer for Broadcast, Reduce,
+// AllReduce, Send and Recv; one rank's input for Gather and AllGather; one rank's result for Scatter and ReduceScatter; the part for one
+// peer for AllToAll.
 type Op struct {
 	Kind   Kind
 	Red    Red
@@ -94,22 +94,22 @@ type Op struct {
 	Tag    int
 	Factor float64 // PreMulSum
 	Algo   string  // a forced algorithm, RankOrder, or ""
-	Src    Mem     // zero where the rank has no input
-	Dst    Mem     // may be equal to Src (in place); zero where the rank has no output
-	// SrcCounts[i] elements go to rank i and DstCounts[i] come from rank i (V forms). AllGatherV uses DstCounts for
-	// everyone's contribution, ReduceScatterV SrcCounts for everyone's result.
+	Src    Mem     // zero if the rank has no input
+	Dst    Mem     // may be equal to Src (in place); zero if the rank has no output
+	// In V forms, SrcCounts[i] elements go to rank i and DstCounts[i] come from rank i. For AllGatherV, DstCounts is what each rank
+	// gives; for ReduceScatterV, SrcCounts is what each rank gets.
 	SrcCounts, DstCounts []int
 	Row                  int          // elements in one row; the counts of V forms are multiples of it
 	Shape                tensor.Shape // of the user's tensor, for errors
-	// Of is set in a Barrier, or an empty Send or Recv, that stands for an operation whose data moves by other means, on a
-	// device: ranks that disagree about that operation find out here. It stays as it is until 2*Depth more operations are issued.
+	// Of is set in a Barrier, or in an empty Send or Recv, that stands for an operation whose data moves in another way, on a device. So
+	// ranks that disagree about that operation notice it here. It is not changed until 2*Depth more operations are issued.
 	Of *Op
 }
 
-// OnDevice reports whether the operation is on memory of the rank's device that Go code may not touch.
+// OnDevice reports whether the operation uses device memory that Go code cannot access.
 func (op *Op) OnDevice() bool { return op.Src.Device || op.Dst.Device }
 
-// Asked returns the kind of operation that the caller asked for: that of Of, if it is set.
+// Asked returns the kind of operation that the program called: that of Of, if it is set.
 func (op *Op) Asked() Kind {
 	if op.Of != nil {
 		return op.Of.Kind

@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// Job is this process's place in a job, as a launcher's environment says it, and what engines need to meet the other ranks.
+// Job is this process's place in a job, as a launcher's environment says, and what engines need to connect to the other ranks.
 type Job struct {
 	Rank, Size  int
-	Source      string // who launched, such as "ringo" or "openmpi"
+	Source      string // the launcher, such as "ringo" or "openmpi"
 	Name        string // of the job
 	Addr        string // host:port of rank 0
 	AddrFrom    string // where Addr comes from, for errors
@@ -22,17 +22,17 @@ type Job struct {
 	NoShared    bool   // ranks of a host use sockets instead of shared memory
 	Timeout     time.Duration
 	JoinTimeout time.Duration
-	Listen      func() (net.Listener, error) // the listener that rank 0 has inherited; nil: none
+	Listen      func() (net.Listener, error) // makes the listener that rank 0 inherited; nil: none
 }
 
-// Maker makes engines of a kind for jobs whose ranks are processes.
+// Maker makes engines of one kind, for jobs whose ranks are processes.
 type Maker struct {
 	Name   string
-	Serves func(j *Job) bool // it is for such jobs
+	Serves func(j *Job) bool // whether it can serve this job
 	Join   func(ctx context.Context, j *Job) (Engine, error)
 }
 
-// Open meets the other ranks of a job with the first of makers that serves it.
+// Open connects to the other ranks of a job with the first maker that can serve it.
 func Open(ctx context.Context, makers []Maker, j *Job) (Engine, error) {
 	var names []string
 	for _, m := range makers {

@@ -10,9 +10,9 @@ import (
 	"github.com/ringo-ml/ringo/dist/backend"
 )
 
-// Device is what the engine needs of a rank's device whose memory Go code may not touch. Package peer has that of CUDA.
+// Device is what the engine needs of a rank's device if Go code cannot access its memory. Package peer has the one of CUDA.
 type Device interface {
-	// Meet lets the two devices use each other's memory. The error says why they cannot.
+	// Meet makes the two devices able to use each other's memory. The error says why they cannot.
 	Meet(other Device) error
 	// NewStream makes a queue for the operations of a group.
 	NewStream(name string) (Stream, error)
@@ -21,18 +21,18 @@ type Device interface {
 // Stream is a queue of operations on a Device. Idle may be called by any goroutine.
 type Stream interface {
 	algo.Stream
-	// Order lets what the device is given to compute from now on begin after operation seq, which has been settled.
+	// Order makes everything that the device gets to compute from now on run after operation seq, which is settled.
 	Order(seq uint64) error
-	// Passed reports whether the device is past operation seq, which has been settled. The error is the device's failure.
+	// Passed reports whether the device has finished operation seq, which is settled. The error is the device's failure.
 	Passed(seq uint64) (bool, error)
-	// Idle waits until nothing that was queued runs any more, but not longer than that.
+	// Idle waits until everything that was queued has run, but at most so long.
 	Idle(most time.Duration)
-	// Close gives the queue back when nothing that was queued runs any more.
+	// Close frees the queue when everything that was queued has run.
 	Close() error
 }
 
-// Use tells the engine of its rank's device, before the ranks start. When all ranks have one, and reach each other's memory,
-// operations on it are done there.
+// Use sets the rank's device, before the ranks start. If all ranks have one, and can access each other's memory, operations on device
+// memory are done on the devices.
 func (e *Engine) Use(d Device) {
 	h := e.hub
 	for _, o := range h.ranks {
@@ -45,7 +45,7 @@ func (e *Engine) Use(d Device) {
 	h.devices++
 }
 
-// Apart says why device memory of the ranks has to go through the host's. It is nil where it need not, or no rank has any.
+// Apart returns why ranks exchange device memory through host memory. It is nil if they need not, or if no rank has any.
 func (e *Engine) Apart() error {
 	h := e.hub
 	if h.devices == 0 || h.apart != nil || h.devices == len(h.ranks) {
@@ -59,20 +59,20 @@ func (e *Engine) Apart() error {
 	return nil
 }
 
-// lookEvery is how often the host asks the device how far it is, which takes the driver about a microsecond.
+// lookEvery is how often the host asks the device for its progress. Each query costs about a microsecond in the driver.
 const lookEvery = 50 * time.Microsecond
 
 // quietTime is how long a failed operation may keep a rank's memory: a device that runs longer is stuck.
 const quietTime = 10 * time.Second
 
-// TakesDevice reports whether the ranks reach each other's device memory.
+// TakesDevice reports whether the ranks can access each other's device memory.
 func (b *endpoint) TakesDevice(*backend.Op) bool {
 	h := b.engine.hub
 	return h.devices == len(h.ranks) && h.apart == nil
 }
 
-// prepare makes op one for the device: what the device has been given to compute by now comes before it. A barrier of a group
-// that has used the device is over when the devices have reached it, as on all engines for devices.
+// prepare puts op in order on the device: after everything that the device has got to compute so far. If the group has used the device, a
+// barrier is over when the devices have reached it, as on all engines for devices.
 func (b *endpoint) prepare(op *backend.Op) error {
 	if op.Kind == backend.Barrier && b.stream != nil {
 		op.Dst.Device = true
@@ -101,7 +101,7 @@ func (b *endpoint) makeStream() error {
 	if err != nil {
 		return err
 	}
-	b.me.busy.Lock() // a peer may look for it after a failure
+	b.me.busy.Lock() // after a failure, a peer may read it
 	b.me.stream = s
 	b.me.busy.Unlock()
 	b.stream, b.past = s, b.direct.Done()
@@ -112,8 +112,7 @@ func (b *endpoint) makeStream() error {
 // Stream returns the stream of a peer that has posted an operation on device memory.
 func (b *endpoint) Stream(peer int) algo.Stream { return b.group.members[peer].Load().stream }
 
-// over returns the number of the last operation that is over for the host too. Unless it is asked to look, it asks the device
-// now and then only.
+// over returns the number of the last operation that is over for the host, too. Without look, it asks the device only every lookEvery.
 func (b *endpoint) over(look bool) (uint64, error) {
 	done := b.direct.Done()
 	if b.stream == nil {
@@ -140,12 +139,12 @@ func (b *endpoint) over(look bool) (uint64, error) {
 	}
 	b.setBusy(b.past < done)
 	if b.past > before {
-		b.engine.bell.Ring() // another goroutine of the rank may wait for it
+		b.engine.bell.Ring() // another goroutine of the rank may wait for this
 	}
 	return b.past, nil
 }
 
-// setBusy notes whether the device has something to do that somebody may wait for.
+// setBusy notes whether the device still has work that somebody may wait for.
 func (b *endpoint) setBusy(busy bool) {
 	if busy == b.busy {
 		return
@@ -158,8 +157,8 @@ func (b *endpoint) setBusy(busy bool) {
 	}
 }
 
-// Order lets the device's computing wait for operations up to seq, if they are queued. What is in host memory is there then, and
-// does not wait for the device. The host waits for barriers.
+// Order makes the device's compute queue wait for operations up to seq, if they are queued. An operation on host memory is over then,
+// without the device. For barriers the host waits.
 func (b *endpoint) Order(seq uint64) bool {
 	if b.stream == nil || b.Aborted() || seq > b.direct.Done() {
 		return false
@@ -173,14 +172,14 @@ func (b *endpoint) Order(seq uint64) bool {
 	return seq <= b.past || b.stream.Order(seq) == nil
 }
 
-// quiesce waits until no device touches this rank's memory, or a peer's for this rank, after a failure.
+// quiesce waits, after a failure, until no device uses this rank's memory, or a peer's memory for this rank.
 func (b *endpoint) quiesce() {
 	for i := range b.group.members {
 		m := b.group.members[i].Load()
 		if m == nil {
 			continue
 		}
-		m.busy.Lock() // it waits for the peer to leave; one that enters later sees the failure
+		m.busy.Lock() // wait for the peer's Leave; a later Enter sees the failure
 		s := m.stream
 		m.busy.Unlock()
 		if s != nil {
@@ -188,12 +187,12 @@ func (b *endpoint) quiesce() {
 		}
 	}
 	if b.stream != nil {
-		_, _ = b.over(true) // the failure that is there already is the first
+		_, _ = b.over(true) // the group has its first failure already
 		b.setBusy(false)
 	}
 }
 
-// dropStream gives the stream back.
+// dropStream closes the stream.
 func (b *endpoint) dropStream() error {
 	if b.stream == nil {
 		return nil

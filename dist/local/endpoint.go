@@ -9,7 +9,7 @@ import (
 	"github.com/ringo-ml/ringo/dist/backend"
 )
 
-// endpoint is one rank's end of a group: a backend.Backend over itself as backend.Window.
+// endpoint is one rank's side of a group: a backend.Backend, and also the backend.Window that it works on.
 type endpoint struct {
 	engine   *Engine
 	group    *group
@@ -18,13 +18,13 @@ type endpoint struct {
 	me       *member
 	direct   *algo.Direct
 	counters backend.Counters
-	quiet    bool // no peer touches this rank's memory after the failure
+	quiet    bool // after the failure, no peer uses this rank's memory any more
 	closed   bool
 
-	stream Stream    // of operations on device memory; nil: there was none yet
-	past   uint64    // with a stream: operations that the device is past, too
-	looked time.Time // when that was asked
-	busy   bool      // it is not past all that direct has done
+	stream Stream    // for operations on device memory; nil: there was none yet
+	past   uint64    // with a stream: operations that the device has finished, too
+	looked time.Time // when the device was asked
+	busy   bool      // the device has not finished all that direct has done
 }
 
 // Caps returns what the engine can do.
@@ -72,7 +72,7 @@ func (b *endpoint) Progress() (uint64, error) {
 		return b.failed(b.group.failed.Load())
 	}
 	if moved {
-		b.engine.bell.Ring() // there may be more to do: the next Park must not sleep
+		b.engine.bell.Ring() // there may be more work: the next Park must not sleep
 	}
 	return over, nil
 }
@@ -86,8 +86,7 @@ func (b *endpoint) failed(f *failure) (uint64, error) {
 	return b.direct.Done(), err
 }
 
-// deserted returns the failure of an operation that a peer will never issue, because it has closed the group or left the
-// job.
+// deserted returns the failure of an operation that a peer will never issue, because it closed the group or left the job.
 func (b *endpoint) deserted() error {
 	if seq := b.direct.Done() + 1; b.me.posted.Load() >= seq {
 		return b.Deserted(seq)
@@ -95,7 +94,7 @@ func (b *endpoint) deserted() error {
 	return nil
 }
 
-// Deserted returns the failure of operation seq when a peer will never issue it.
+// Deserted returns the failure of operation seq if a peer will never issue it.
 func (b *endpoint) Deserted(seq uint64) error {
 	if b.group.closed.Load() == 0 && b.engine.hub.finished.Load() == 0 {
 		return nil
@@ -107,7 +106,7 @@ func (b *endpoint) Deserted(seq uint64) error {
 		} else if m := b.group.members[i].Load(); m != nil && m.closed.Load() {
 			why = backend.ErrClosed
 		}
-		if why != nil && b.Posted(i) < seq { // read last: what a rank posts, it posts before it leaves
+		if why != nil && b.Posted(i) < seq { // read last: a rank posts before it leaves
 			return b.peerError(rank, seq, why)
 		}
 	}
@@ -123,13 +122,13 @@ func (b *endpoint) peerError(rank int, seq uint64, why error) error {
 	return e
 }
 
-// failure returns the group's first cause, after making sure that no peer touches this rank's memory any more. What all
-// ranks had finished before the failure stays a success.
+// failure returns the group's first cause, when no peer uses this rank's memory any more. Operations that all ranks had finished before
+// the failure stay successful.
 func (b *endpoint) failure(f *failure) error {
 	if !b.quiet {
 		for last := ^uint64(0); last != b.direct.Done(); {
 			last = b.direct.Done()
-			_, _ = b.direct.Step() // moves nothing any more; a mismatch is not the first cause
+			_, _ = b.direct.Step() // it moves nothing any more; a mismatch would not be the first cause
 		}
 		b.quiesce()
 		b.quiet = true
@@ -137,7 +136,7 @@ func (b *endpoint) failure(f *failure) error {
 	return f.err
 }
 
-// Park sleeps until something happened in any group of this rank.
+// Park sleeps until something happens in any group of this rank.
 func (b *endpoint) Park(ctx context.Context, _ uint64) error { return b.engine.Park(ctx) }
 
 // Abort fails the group on all ranks.
@@ -170,7 +169,7 @@ func (b *endpoint) Rank() int { return b.spec.Rank }
 // Size returns the number of members.
 func (b *endpoint) Size() int { return len(b.spec.Ranks) }
 
-// Post publishes op. Every rank waits for the posts of all, so the last one to come wakes the others.
+// Post publishes op. Every rank waits for the posts of all others, so the last one to post wakes them.
 func (b *endpoint) Post(op *backend.Op) {
 	b.posting(op.Seq).Fill(op, b.spec.Name, backend.Fingerprint(op, b.hash))
 	b.me.posted.Store(op.Seq)
@@ -206,8 +205,8 @@ func (b *endpoint) posting(seq uint64) *backend.Posting {
 	return &b.me.ring[seq%uint64(len(b.me.ring))]
 }
 
-// Finish publishes that this rank touches no peer's memory for operation seq any more. It wakes the peers when they may
-// wait for nobody else.
+// Finish publishes that this rank no longer uses any peer's memory for operation seq. It wakes the peers that may wait for this rank
+// alone.
 func (b *endpoint) Finish(seq uint64) {
 	b.me.finished.Store(seq)
 	p := b.posting(seq)
@@ -218,7 +217,7 @@ func (b *endpoint) Finish(seq uint64) {
 		if _, eager := p.Eager(); eager {
 			return
 		}
-	case backend.Reduce, backend.Gather: // peers wait for the root alone
+	case backend.Reduce, backend.Gather: // peers wait only for the root
 		if p.Op.Root == b.spec.Rank {
 			b.ring()
 		}
@@ -237,7 +236,7 @@ func (b *endpoint) Finished(peer int) uint64 {
 	return 0
 }
 
-// Enter begins touching peers' memory, unless the group has failed.
+// Enter begins access to peers' memory, unless the group has failed.
 func (b *endpoint) Enter() bool {
 	b.me.busy.Lock()
 	if b.Aborted() {
@@ -247,7 +246,7 @@ func (b *endpoint) Enter() bool {
 	return true
 }
 
-// Leave ends what Enter began.
+// Leave ends the access.
 func (b *endpoint) Leave() { b.me.busy.Unlock() }
 
 // Aborted reports whether the group has failed.

@@ -18,10 +18,10 @@ type Hub struct {
 	ranks    []*Engine
 	crowd    *wait.Crowd
 	fault    Fault
-	finished atomic.Int32 // ranks that issue no operation any more
+	finished atomic.Int32 // ranks that issue no more operations
 
 	devices int   // ranks that have called Use
-	apart   error // why two of them cannot reach each other's memory
+	apart   error // why two of them cannot access each other's memory
 
 	mu         sync.Mutex
 	groups     map[key]*group
@@ -35,8 +35,8 @@ type key struct {
 	gen uint32
 }
 
-// Fault is called before a block of `bytes` bytes is read from or written to peer's memory by rank; when it returns true,
-// the block is dropped and not counted. Tests inject delays and losses with it.
+// Fault is called before rank reads or writes a block of `bytes` bytes of peer's memory. If it returns true, the block is dropped and not
+// counted. Tests inject delays and losses with it.
 type Fault func(rank, peer, bytes int) (drop bool)
 
 // NewHub returns a hub for n ranks.
@@ -69,7 +69,7 @@ type Engine struct {
 	finished atomic.Bool
 
 	device   Device      // nil: the rank computes in host memory
-	streamed []*endpoint // that have a stream
+	streamed []*endpoint // those with a stream
 	busy     atomic.Int64
 	look     *time.Timer
 }
@@ -80,7 +80,7 @@ func (e *Engine) Name() string { return "local" }
 // Crowd counts the ranks that are awake.
 func (e *Engine) Crowd() *wait.Crowd { return e.hub.crowd }
 
-// Close gives back what is on the rank's device. The hub is garbage when its ranks are gone.
+// Close frees what the rank has on its device. The rest is garbage when the ranks have ended.
 func (e *Engine) Close() error {
 	var errs []error
 	for len(e.streamed) > 0 {
@@ -89,7 +89,7 @@ func (e *Engine) Close() error {
 	return errors.Join(errs...)
 }
 
-// Finish says that this rank issues no operation any more.
+// Finish says that this rank issues no more operations.
 func (e *Engine) Finish() {
 	if e.finished.CompareAndSwap(false, true) {
 		e.hub.finished.Add(1)
@@ -103,9 +103,9 @@ func (h *Hub) ringAll() {
 	}
 }
 
-// Park sleeps until any group of this rank may have got further, or until ctx ends.
+// Park sleeps until any group of this rank may have made progress, or until ctx ends.
 func (e *Engine) Park(ctx context.Context) error {
-	if e.busy.Load() > 0 { // a device rings no bell
+	if e.busy.Load() > 0 { // a device does not wake us: sleep shortly
 		e.look.Reset(lookEvery)
 		defer e.look.Stop()
 	}
@@ -121,19 +121,19 @@ type group struct {
 	posts   arrivals
 	ends    arrivals
 	open    int          // members that have not closed it; guarded by Hub.mu
-	closed  atomic.Int32 // members that have
+	closed  atomic.Int32 // members that have closed it
 	failed  atomic.Pointer[failure]
 }
 
 type failure struct{ err error }
 
-// arrivals counts how many members have come to each operation: the last one wakes those who wait for all.
+// arrivals counts how many members have posted each operation. The last one wakes those that wait for all.
 type arrivals []struct {
-	n atomic.Uint64 // of all operations that had this place
+	n atomic.Uint64 // over all operations that used this entry
 	_ [56]byte
 }
 
-// newArrivals makes a place for each operation in flight. Two members need none: the one who comes wakes the other.
+// newArrivals makes an entry for each operation in flight. Two members need none: the one that posts wakes the other.
 func newArrivals(members int) arrivals {
 	if members <= 2 {
 		return nil
@@ -141,13 +141,13 @@ func newArrivals(members int) arrivals {
 	return make(arrivals, 2*backend.Depth)
 }
 
-// last counts a member that has come to operation seq and reports whether all have. A member comes to operation
-// seq+2*Depth only after all came to seq, so the numbers of different operations do not mix.
+// last counts a member that has posted operation seq, and reports whether all have. A member posts seq+2*Depth only after all have posted
+// seq, so counts of different operations do not mix.
 func (t arrivals) last(seq uint64, members int) bool {
 	return t == nil || t[seq%uint64(len(t))].n.Add(1)%uint64(members) == 0
 }
 
-// member is what one rank shows its peers. The numbers have cache lines of their own.
+// member is what one rank shows its peers. Each number has its own cache line.
 type member struct {
 	_        [64]byte
 	posted   atomic.Uint64
@@ -155,12 +155,12 @@ type member struct {
 	finished atomic.Uint64
 	_        [120]byte
 	closed   atomic.Bool
-	busy     sync.Mutex // held while this rank touches peers' memory
-	stream   Stream     // nil: no operation on device memory yet; written with busy held
+	busy     sync.Mutex // held while this rank accesses peers' memory
+	stream   Stream     // nil: no operation on device memory yet; written under busy
 	ring     [2 * backend.Depth]backend.Posting
 }
 
-// Open returns this rank's end of a group.
+// Open returns this rank's side of a group.
 func (e *Engine) Open(s backend.Spec) (backend.Backend, error) {
 	if s.Rank < 0 || s.Rank >= len(s.Ranks) || s.Ranks[s.Rank] != e.rank {
 		return nil, fmt.Errorf("local: rank %d is not member %d of group %s", e.rank, s.Rank, s.Name)
@@ -209,7 +209,7 @@ func (h *Hub) leave(g *group) {
 	}
 }
 
-// fail poisons g and the groups made from it, each with its first cause, and wakes everyone.
+// fail fails g and the groups made from it, each with its first cause, and wakes all ranks.
 func (h *Hub) fail(g *group, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -225,5 +225,5 @@ func (h *Hub) fail(g *group, err error) {
 	h.ringAll()
 }
 
-// caps is what direct over shared memory can do, without Device.
+// caps is what the algorithm direct can do in shared memory, without Device.
 var caps = backend.Caps{Kinds: backend.AllKinds, Reds: backend.AllReds, DTypes: backend.AllDTypes, RecvAny: true}

@@ -9,7 +9,7 @@ import (
 	"github.com/ringo-ml/ringo/internal/agree"
 )
 
-// agreement is the agreement on the next generation of a group. Ranks that share memory need no messages for it.
+// agreement is how the members agree on the next generation of a group. Ranks that share memory need no messages for it.
 type agreement struct {
 	present []bool // by member: waits in Survivors
 	decided []int
@@ -71,7 +71,7 @@ func (e *Engine) Survivors(ctx context.Context, s backend.Spec, timeout time.Dur
 	}
 }
 
-// tryDecide decides when everyone is here who may still come, or when nobody waits any longer. It is an error when those are
+// tryDecide decides when all members are here that may still come, or when nobody waits any longer (hurried). It is an error if there are
 // too few.
 func (h *Hub) tryDecide(r *agreement, s *backend.Spec, hurried bool) error {
 	var here []int

@@ -10,20 +10,20 @@ import (
 	"github.com/ringo-ml/ringo/dist/backend"
 )
 
-// large is the size above which a Send waits for its Recv, as the contract of backend.Transport allows.
+// large is the size above which a Send waits for its Recv. The contract of backend.Transport allows this.
 const large = 64 << 10
 
-// Message is a message as its sender hands it over.
+// Message is a message at the moment when it is sent.
 type Message struct {
 	From, To int
 	Tag      uint64
-	// Step is 1 + the latest Step of the messages that From had received before and of those that it had sent to the same
-	// rank: the length of the longest chain of messages, each of which had to arrive before the next.
+	// Step is 1 + the largest Step among the messages that From has received so far, and those that it has sent to the same rank. So it
+	// is the length of the longest chain of messages that must arrive one after the other.
 	Step  int
 	Bytes []byte // the payload
 	round int    // the round in which it is sent, see Rounds
 
-	taken chan struct{} // closed by the receiver; nil when the sender does not wait
+	taken chan struct{} // closed by the receiver; nil if the sender does not wait
 }
 
 // Net connects n ranks.
@@ -36,9 +36,9 @@ type Net struct {
 	cause     error
 }
 
-// New connects n ranks. observe, if not nil, sees every message before it is sent, on the goroutine of the sender: the
-// messages of one rank in their order, those of several at the same time. It may not keep Bytes, but put other bytes of
-// the same length in their place.
+// New connects n ranks. If observe is not nil, it sees every message before it is sent, on the goroutine of the sender. Messages of one
+// rank come in order, those of several ranks at the same time. observe may not keep Bytes, but it may replace them by other bytes of the
+// same length.
 func New(n int, observe func(m *Message)) *Net {
 	net := &Net{mailboxes: make([][]chan Message, n), observe: observe, down: make(chan struct{})}
 	for i := range n {
@@ -51,11 +51,11 @@ func New(n int, observe func(m *Message)) *Net {
 	return net
 }
 
-// Rank returns the end of rank r.
+// Rank returns the transport of rank r.
 func (n *Net) Rank(r int) *Rank { return n.ranks[r] }
 
-// Run calls fn for every rank at once and waits for all. The first error, or the end of ctx, makes every call of the
-// other ranks fail, for ever; it is what Run returns.
+// Run calls fn for all ranks at the same time and waits for all. After the first error, or the end of ctx, all calls of the other ranks
+// fail. Run returns this error.
 func (n *Net) Run(ctx context.Context, fn func(t *Rank) error) error {
 	defer context.AfterFunc(ctx, func() { n.fail(context.Cause(ctx)) })()
 	var wg sync.WaitGroup
@@ -82,9 +82,9 @@ func (n *Net) fail(err error) {
 	})
 }
 
-// Rounds returns how many rounds the messages since the last call needed, if a rank sends at most one and takes at most one in
-// a round (the model of Hockney, and of Thakur, Rabenseifner, Gropp 2005): n−1 where one rank sends to all others, ⌈lg n⌉ in a
-// binomial tree. No rank may be in a call.
+// Rounds returns how many rounds the messages since the last call needed, if a rank sends at most one and takes at most one in a round
+// (the model of Hockney, and of Thakur, Rabenseifner, Gropp 2005): n−1 if one rank sends to all others, ⌈lg n⌉ in a binomial tree. No
+// rank may be in a call.
 func (n *Net) Rounds() int {
 	most := 0
 	for _, t := range n.ranks {
@@ -94,7 +94,7 @@ func (n *Net) Rounds() int {
 	return most
 }
 
-// Drained returns an error that names a message that was sent and nobody asked for. No rank may be in a call.
+// Drained returns an error that names a message that was sent and not received. No rank may be in a call.
 func (n *Net) Drained() error {
 	for to, t := range n.ranks {
 		for from := range n.ranks {
@@ -111,11 +111,11 @@ type Rank struct {
 	net   *Net
 	rank  int
 	mu    sync.Mutex
-	step  int         // the latest of what it received; guarded by mu
-	sent  []int       // the latest of what it sent to each rank; guarded by mu
+	step  int         // the largest Step that it received; guarded by mu
+	sent  []int       // the largest Step that it sent to each rank; guarded by mu
 	sends int         // the round of the last message that it sent; guarded by mu
-	takes int         // and of the last one that it took; guarded by mu
-	early [][]Message // by sender: arrived before they were asked for
+	takes int         // the round of the last message that it took; guarded by mu
+	early [][]Message // by sender: arrived before their Recv
 }
 
 // Rank returns the number of this rank.
@@ -126,7 +126,7 @@ func (t *Rank) Size() int { return len(t.net.ranks) }
 
 var errDown = errors.New("another rank failed")
 
-// put hands a message over. The sender waits for what it returns, if that is not nil.
+// put gives a message to peer. If taken is not nil, the sender must wait for it.
 func (t *Rank) put(peer int, tag uint64, b []byte) (taken chan struct{}, err error) {
 	t.mu.Lock()
 	t.sent[peer] = max(t.step, t.sent[peer]) + 1
@@ -216,7 +216,7 @@ func (t *Rank) Take(peer int, tag uint64, n int) ([]byte, error) {
 	b := make([]byte, n)
 	err := t.Recv(peer, tag, b)
 	if err != nil {
-		t.net.fail(fmt.Errorf("rank %d: %w", t.rank, err)) // this rank may be sending too
+		t.net.fail(fmt.Errorf("rank %d: %w", t.rank, err)) // this rank may be sending, too
 	}
 	return b, err
 }
