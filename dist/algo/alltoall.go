@@ -2,10 +2,10 @@ package algo
 
 import "github.com/ringo-ml/ringo/dist/backend"
 
-// pairwise: n−1 exchanges, with rank XOR s when n is a power of two, so that both directions of one link are busy; else
-// to rank+s and from rank−s as linear (Thakur, Rabenseifner, Gropp 2005). Bytes: what is not for the rank itself, which
-// is S(n−1)/n for equal parts. n−1 steps; AllToAllV ends with a barrier (disseminate): what a rank sends and what its
-// peer expects may differ, and only the peer sees it.
+// pairwise: n−1 exchanges. If n is a power of two, the partner of step s is rank XOR s, so that both directions of one link are busy.
+// Otherwise a rank sends to rank+s and receives from rank−s, as linear does (Thakur, Rabenseifner, Gropp 2005). Bytes: all but the rank's
+// own part, S(n−1)/n for equal parts. n−1 steps. AllToAllV ends with a barrier (disseminate): what a rank sends may differ from what its
+// peer expects, and only the peer notices it.
 func (m *Messages) pairwise(op *backend.Op) error {
 	n, rank, size := m.t.Size(), m.t.Rank(), op.DType.Size()
 	in, out := even(op.Count*size), even(op.Count*size)
@@ -29,10 +29,10 @@ func (m *Messages) pairwise(op *backend.Op) error {
 	return nil
 }
 
-// bruck: what has to go j ranks further goes there by the binary digits of j, in ⌈lg n⌉ steps instead of n−1: for many
-// ranks and small parts (Bruck, Ho, Kipnis, Upfal, Weathersby 1997, "Efficient algorithms for all-to-all communications
-// in multiport message-passing systems"). Bytes: S/n for each digit 1 of the numbers below n, which is (S/2)·lg n when n
-// is a power of two. Long parts are done a column at a time, so that scratch memory stays bounded.
+// bruck: a block that must go j ranks further goes there by the binary digits of j, in ⌈lg n⌉ steps instead of n−1. This helps with many
+// ranks and small parts (Bruck, Ho, Kipnis, Upfal, Weathersby 1997, "Efficient algorithms for all-to-all communications in multiport
+// message-passing systems"). Bytes: S/n for each binary digit 1 of the numbers below n, which is (S/2)·lg n if n is a power of two. Long
+// parts are done in columns, to limit scratch memory.
 func (m *Messages) bruck(op *backend.Op) error {
 	n := m.t.Size()
 	part := op.Count * op.DType.Size()
@@ -48,7 +48,7 @@ func (m *Messages) bruck(op *backend.Op) error {
 // bruckColumn moves bytes lo to hi of every part.
 func (m *Messages) bruckColumn(dst, src []byte, part, lo, hi int) error {
 	n, rank, w := m.t.Size(), m.t.Rank(), hi-lo
-	all := m.scratch(0, n*w) // block j goes j ranks further
+	all := m.scratch(0, n*w) // block j must go j ranks further
 	block := func(j int) []byte { return all[j*w : (j+1)*w] }
 	for j := range n {
 		copy(block(j), src[(rank+j)%n*part+lo:][:w])

@@ -6,10 +6,10 @@ import (
 	"github.com/ringo-ml/ringo/dist/backend"
 )
 
-// binomial returns the parent of a place in the binomial tree of n places with root 0, -1 for the root, and its children,
-// the one with the largest subtree first.
+// binomial returns the parent of a place in the binomial tree of n places with root 0 (-1 for the root), and its children, the one with
+// the largest subtree first.
 func binomial(place, n int) (parent int, children []int) {
-	parent, width := -1, place&-place // of the subtree below place
+	parent, width := -1, place&-place // width of the subtree of place
 	if place > 0 {
 		parent = place - width
 	} else {
@@ -23,13 +23,13 @@ func binomial(place, n int) (parent int, children []int) {
 	return parent, children
 }
 
-// tree returns the parent of this rank and its children: those on other hosts first. One rank of each host, which is the
-// root or the host's first, is in a binomial tree over the hosts, and at the root of one inside its host: so S crosses to
-// each host once, however the ranks lie.
+// tree returns the parent and the children of this rank, children on other hosts first. One rank of each host (the root, or the first
+// rank of the host) is in a binomial tree over the hosts. It is also the root of a tree inside its host. So S goes to each host once, on
+// whatever hosts the ranks are.
 func (m *Messages) tree(root int) (parent int, children []int) {
 	h := m.hosts()
 	n, first := len(h.ranks), m.at[root]
-	head := func(host int) int { // the place in its host
+	head := func(host int) int { // its place in its host
 		if host == first {
 			return slices.Index(h.ranks[host], root)
 		}
@@ -56,10 +56,10 @@ func (m *Messages) tree(root int) (parent int, children []int) {
 	return parent, children
 }
 
-// binomialBroadcast: who has the buffer sends it to half of those who have not (the binomial tree of MPICH; Thakur,
-// Rabenseifner, Gropp 2005, "Optimization of collective communication operations in MPICH"), first over the hosts, then
-// inside each. Bytes: S for each child: root S(⌈lg N⌉+⌈lg g⌉), S(n−1) in all, S(N−1) between hosts. ⌈lg N⌉+⌈lg g⌉ steps,
-// chunk behind chunk, after all have agreed (disseminate).
+// binomialBroadcast: ranks that have the buffer send it to half of those that do not have it (the binomial tree of MPICH; Thakur,
+// Rabenseifner, Gropp 2005, "Optimization of collective communication operations in MPICH"), first over the hosts, then inside each.
+// Bytes: S for each child: root S(⌈lg N⌉+⌈lg g⌉), S(n−1) in all, S(N−1) between hosts. ⌈lg N⌉+⌈lg g⌉ steps, in a pipeline of chunks,
+// after all have agreed (disseminate).
 func (m *Messages) binomialBroadcast(op *backend.Op) error {
 	if err := m.disseminate(); err != nil {
 		return err
@@ -87,9 +87,9 @@ func (m *Messages) binomialBroadcast(op *backend.Op) error {
 	return nil
 }
 
-// binomialReduce: the same tree upwards; each rank adds what its children send to its input and passes the sum on.
-// Bytes: S, root 0; S(N−1) between hosts. ⌈lg N⌉+⌈lg g⌉ steps, chunk behind chunk, after all have agreed (disseminate).
-// Ranks are counted from the root; those of a subtree are combined before it meets another.
+// binomialReduce: the same tree in the other direction. Each rank adds what its children send to its input and sends the sum to its
+// parent. Bytes: S, root 0; S(N−1) between hosts. ⌈lg N⌉+⌈lg g⌉ steps, in a pipeline of chunks, after all have agreed (disseminate).
+// Ranks are counted from the root. A subtree is combined before it is combined with another one.
 func (m *Messages) binomialReduce(op *backend.Op) error {
 	if err := m.disseminate(); err != nil {
 		return err

@@ -2,9 +2,9 @@ package algo
 
 import "github.com/ringo-ml/ringo/dist/backend"
 
-// bruckAllGather: in the step of distance d = 1, 2, 4, … each rank gets from rank+d as many parts as it has, or what is left:
-// ⌈lg n⌉ steps for any n, where a ring takes n−1 (Bruck, Ho, Kipnis, Upfal, Weathersby 1997). Bytes: n−1 parts, which is
-// S(n−1)/n for equal parts. Long parts are done a column at a time, so that scratch memory stays bounded.
+// bruckAllGather: in the step of distance d = 1, 2, 4, … each rank gets from rank+d as many parts as it has, or as many as are missing.
+// ⌈lg n⌉ steps for any n, while a ring takes n−1 (Bruck, Ho, Kipnis, Upfal, Weathersby 1997). Bytes: n−1 parts, S(n−1)/n for equal parts.
+// Long parts are done in columns, to limit scratch memory.
 func (m *Messages) bruckAllGather(op *backend.Op) error {
 	n, rank, at := m.t.Size(), m.t.Rank(), even(op.Count*op.DType.Size())
 	if op.Kind == backend.AllGatherV {
@@ -32,9 +32,9 @@ func (m *Messages) bruckAllGather(op *backend.Op) error {
 	})
 }
 
-// bruckReduceScatter is the same backwards: with the largest distance first, each rank sends rank+d its sums of what that one
-// has to pass on or to keep (Träff 2023, "Optimal, non-pipelined reduce-scatter and allreduce algorithms"). Bytes: n−1 parts,
-// which is S(n−1)/n for equal parts. ⌈lg n⌉ steps for any n. Part r is combined along a tree with root r.
+// bruckReduceScatter is the same in the other direction. It begins with the largest distance. Each rank sends rank+d its sums of the
+// parts that rank+d keeps or sends further (Träff 2023, "Optimal, non-pipelined reduce-scatter and allreduce algorithms"). Bytes: n−1
+// parts, S(n−1)/n for equal parts. ⌈lg n⌉ steps for any n. Part r is combined along a tree with root r.
 func (m *Messages) bruckReduceScatter(op *backend.Op) error {
 	n, rank, at := m.t.Size(), m.t.Rank(), even(op.Count*op.DType.Size())
 	if op.Kind == backend.ReduceScatterV {
@@ -73,7 +73,7 @@ func (m *Messages) bruckReduceScatter(op *backend.Op) error {
 	})
 }
 
-// columns calls do for bytes lo to hi of every part, so few that those of all parts are about a chunk.
+// columns calls do for bytes lo to hi of every part, so that the columns of all parts together have about the size of a chunk.
 func (m *Messages) columns(at parts, do func(lo, hi int) error) error {
 	n := m.t.Size()
 	longest, width := at.longest(n), max(8, linearChunk/n&^7) // whole elements
@@ -85,5 +85,5 @@ func (m *Messages) columns(at parts, do func(lo, hi int) error) error {
 	return nil
 }
 
-// column returns bytes lo to hi of b, or what it has of them.
+// column returns bytes lo to hi of b, or fewer at its end.
 func column(b []byte, lo, hi int) []byte { return b[min(lo, len(b)):min(hi, len(b))] }

@@ -6,9 +6,9 @@ import (
 	"github.com/ringo-ml/ringo/dist/backend"
 )
 
-// chain: the buffer goes from the root through all ranks in order, chunk behind chunk, so that all links are busy (Watts and van
-// de Geijn 1995, "A pipelined broadcast for multidimensional meshes"). Bytes: S, the last
-// rank 0. n+s−2 steps for s chunks, after all have agreed (disseminate).
+// chain: the buffer goes from the root through all ranks in order, in a pipeline of chunks, so that all links are busy (Watts and van de
+// Geijn 1995, "A pipelined broadcast for multidimensional meshes"). Bytes: S, the last rank 0. n+s−2 steps for s chunks, after all have
+// agreed (disseminate).
 func (m *Messages) chain(op *backend.Op) error {
 	order := make([]int, m.t.Size())
 	for i := range order {

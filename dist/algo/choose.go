@@ -8,8 +8,8 @@ import (
 	"github.com/ringo-ml/ringo/dist/backend"
 )
 
-// Tuner chooses the algorithms of a group: by the committed Table where its ranks and hosts were measured, and by the Cost of
-// each algorithm elsewhere. It depends on nothing but the layout and the operation, so that all ranks choose alike.
+// Tuner chooses the algorithms of a group: by the committed Table if its ranks and hosts were measured, otherwise by the Cost of each
+// algorithm. The choice depends only on the layout and the operation, so all ranks choose the same.
 type Tuner struct {
 	at    Layout
 	hosts int
@@ -28,15 +28,15 @@ type Candidate struct {
 // Choice says which algorithm runs an operation, and why.
 type Choice struct {
 	Algo       string
-	Measured   bool        // by the table; else it is the first of the cheapest Candidates
-	Candidates []Candidate // none: there is no other
+	Measured   bool        // chosen by the table; otherwise it is the first of the cheapest Candidates
+	Candidates []Candidate // empty: there is only one algorithm
 }
 
-// NewTuner returns the choices for a group whose ranks lie as l says.
+// NewTuner returns a Tuner for a group with layout l.
 func NewTuner(l Layout) *Tuner { return &Tuner{at: l, hosts: l.Hosts()} }
 
-// Choose returns the name of the algorithm that runs op: Op.Algo if it names one. backend.RankOrder stands for the best of
-// those that combine elements in rank order; inside a host there are no others, so that the bits do not depend on the engine.
+// Choose returns the name of the algorithm that runs op: Op.Algo if it names one. backend.RankOrder means the best of those that combine
+// elements in rank order. Inside a host all algorithms do so, so that the bits do not depend on the engine.
 func (t *Tuner) Choose(op *backend.Op) string {
 	ranked := op.Algo == backend.RankOrder
 	if op.Algo != "" && !ranked {
@@ -45,7 +45,7 @@ func (t *Tuner) Choose(op *backend.Op) string {
 	return t.choose(op.Kind, Bytes(op, len(t.at)), ranked).Algo
 }
 
-// Explain says why an operation of so many bytes (see Bytes) runs as it does.
+// Explain returns how an operation of so many bytes (see Bytes) runs, and why.
 func (t *Tuner) Explain(k backend.Kind, bytes int) Choice {
 	if sizeless(k) {
 		bytes = 0
@@ -79,8 +79,7 @@ func (t *Tuner) choose(k backend.Kind, bytes int, ranked bool) Choice {
 	return c
 }
 
-// candidates returns the algorithms of a kind that may run and differ over messages, if there is more than one, in the order of
-// Names.
+// candidates returns the algorithms of a kind, in the order of Names, or nothing if all of them are the same over messages.
 func (t *Tuner) candidates(k backend.Kind) []Candidate {
 	x := &t.kinds[k]
 	x.once.Do(func() {
@@ -97,7 +96,7 @@ func (t *Tuner) candidates(k backend.Kind) []Candidate {
 	return x.list
 }
 
-// Check returns an error when the algorithm that op demands cannot do it. It names those that can.
+// Check returns an error if op names an algorithm that cannot do it. The error names those that can.
 func (t *Tuner) Check(op *backend.Op) error {
 	if find(op.Kind, t.Choose(op)) != nil {
 		return nil

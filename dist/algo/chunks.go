@@ -6,24 +6,24 @@ import (
 	"github.com/ringo-ml/ringo/dist/backend"
 )
 
-// linearChunk is the largest message of an algorithm that reduces or forwards: memory stays bounded, and a chunk is reduced
-// while the next ones arrive. It is a multiple of every element size.
+// linearChunk is the largest message of an algorithm that reduces or forwards. It limits memory, and a chunk is reduced while the next
+// ones arrive. It is a multiple of every element size.
 const linearChunk = 256 << 10
 
 func whole(m backend.Mem) []byte { return unsafe.Slice((*byte)(m.Ptr), m.Bytes) }
 
-// copyPart copies unless both are the same memory.
+// copyPart copies src to dst, unless they are the same memory.
 func copyPart(dst, src []byte) {
 	if len(src) > 0 && unsafe.SliceData(dst) != unsafe.SliceData(src) {
 		copy(dst, src)
 	}
 }
 
-// piece returns chunk k of b: empty behind its end.
+// piece returns chunk k of b, empty after its end.
 func piece(b []byte, k int) []byte {
 	lo := min(k*linearChunk, len(b))
 	return b[lo:min(lo+linearChunk, len(b))]
 }
 
-// pieces is the number of chunks of n bytes: at least one, because an empty operation synchronizes too.
+// pieces is the number of chunks of n bytes. It is at least one, because an empty operation synchronizes, too.
 func pieces(n int) int { return max(1, (n+linearChunk-1)/linearChunk) }

@@ -7,25 +7,25 @@ import (
 	"github.com/ringo-ml/ringo/dist/backend"
 )
 
-// Cost is what an algorithm needs for an operation of S bytes, in the model of Hockney: a message of b bytes takes a
-// latency and b over a bandwidth, and a rank sends one message and takes one at a time (Thakur, Rabenseifner, Gropp 2005).
-// Links between hosts differ from those inside, and the ranks of a host share its network card, as in the model of NCCL.
+// Cost is what an algorithm needs for an operation of S bytes, in the model of Hockney: a message of b bytes takes a latency plus b over
+// a bandwidth, and a rank sends one message and receives one at a time (Thakur, Rabenseifner, Gropp 2005). Links between hosts have other
+// numbers than links inside a host, and the ranks of a host share its network card, as in the model of NCCL.
 type Cost struct {
 	Inside   int     // rounds: messages one after the other, inside hosts
 	Across   int     // rounds in which a message goes to another host
-	Messages int     // that the busiest host sends and takes
-	Rank     float64 // × S: the bytes that the busiest rank sends or takes
-	Host     float64 // × S: the bytes that the busiest host sends to others or takes from them, whichever is more
-	Network  float64 // × S: the bytes from host to host, by the number of hosts
-	Fill     float64 // chunks that pass before the last rank has its first: × min(S, 256 KiB)
-	Columns  bool    // every 256 KiB of S have the rounds anew
+	Messages int     // that the busiest host sends and receives
+	Rank     float64 // × S: the bytes that the busiest rank sends or receives
+	Host     float64 // × S: the bytes that the busiest host sends to other hosts or receives from them, whichever is more
+	Network  float64 // × S: the bytes from host to host, divided by the number of hosts
+	Fill     float64 // × min(S, 256 KiB): chunks that pass before the last rank gets its first one
+	Columns  bool    // the rounds are repeated for every 256 KiB of S
 }
 
-// The links of the model. What a rank needs is measured: docs/BENCHMARKS.md, all-reduce of 2 ranks over TCP with TLS on one
-// host, 115 µs for two rounds of 8 bytes and 26 ms for 64 MiB. A message between hosts takes half of the 216 µs that are the
-// median round trip of TCP between hosts of a rack (Guo et al. 2015, "Pingmesh"). The choice matters most where networks are
-// slow: a network card has 10 Gbit/s, and a host's part of the network behind it a quarter of that, as a 4:1 oversubscription
-// leaves. A message costs a microsecond of the host's cores at either end.
+// The links of the model. The costs inside a host are measured: docs/BENCHMARKS.md, all-reduce of 2 ranks over TCP with TLS on one host,
+// 115 µs for two rounds of 8 bytes and 26 ms for 64 MiB. A message between hosts takes half of 216 µs, the median round trip of TCP
+// between hosts of a rack (Guo et al. 2015, "Pingmesh"). The choice matters most on slow networks, so a network card has 10 Gbit/s, and
+// each host's share of the network behind it is a quarter of that, for an oversubscription of 4:1. A message costs a microsecond of CPU
+// time on either side.
 const (
 	latencyInside  = 55e3 // ns
 	latencyAcross  = 108e3
@@ -35,8 +35,8 @@ const (
 	networkByte    = 4 * hostByte
 )
 
-// Nanoseconds returns what the model says of an operation of so many bytes. Ranks on machines of different kinds must agree
-// to the bit: the conversions forbid the compiler to fuse products and sums.
+// Nanoseconds returns the time of an operation of so many bytes in this model. Ranks on machines of different kinds must get the same
+// bits, so conversions stop the compiler from fusing products and sums.
 func (c *Cost) Nanoseconds(bytes int) float64 {
 	t := float64(float64(c.Inside)*latencyInside) + float64(float64(c.Across)*latencyAcross) + float64(float64(c.Messages)*latencyMessage)
 	if c.Columns {
@@ -50,12 +50,12 @@ func (c *Cost) Nanoseconds(bytes int) float64 {
 // lg returns ⌈lg n⌉.
 func lg(n int) int { return bits.Len(uint(n - 1)) }
 
-// shape is what the formulas know of a layout. Roots are taken to be rank 0: the choice must not depend on more than all know.
+// shape is what the formulas know of a layout. The root is taken to be rank 0, because the choice may depend only on what all ranks know.
 type shape struct {
 	at    Layout
 	n     int
 	size  []int // ranks of each host
-	g     int   // of the largest
+	g     int   // of the largest host
 	out   []float64
 	in    []float64
 	count []int // messages
@@ -70,7 +70,7 @@ func newShape(l Layout) *shape {
 	return s
 }
 
-// rounds puts rounds of which any may cross hosts into c.
+// rounds adds so many rounds to c, each of which may go between hosts.
 func (s *shape) rounds(c Cost, rounds int) Cost {
 	if len(s.size) > 1 {
 		c.Across += rounds
@@ -80,7 +80,7 @@ func (s *shape) rounds(c Cost, rounds int) Cost {
 	return c
 }
 
-// star puts times rounds in which rank 0 meets all others into c.
+// star adds to c, `times` times, the rounds in which rank 0 exchanges messages with all others.
 func (s *shape) star(c Cost, times int) Cost {
 	c.Inside += times * (s.size[0] - 1)
 	c.Across += times * (s.n - s.size[0])
@@ -88,13 +88,13 @@ func (s *shape) star(c Cost, times int) Cost {
 	return c
 }
 
-// agree puts disseminate into c.
+// agree adds disseminate to c.
 func (s *shape) agree(c Cost) Cost {
 	c.Messages += 2 * s.g * lg(s.n)
 	return s.rounds(c, lg(s.n))
 }
 
-// begin forgets the messages that were counted.
+// begin resets the counts of messages.
 func (s *shape) begin() {
 	s.out, s.in, s.count = make([]float64, len(s.size)), make([]float64, len(s.size)), make([]int, len(s.size))
 }
@@ -110,7 +110,7 @@ func (s *shape) send(from, to int, b float64) {
 	}
 }
 
-// busiest puts what was counted into c.
+// busiest adds what was counted to c.
 func (s *shape) busiest(c Cost) Cost {
 	c.Messages += slices.Max(s.count)
 	c.Host = max(slices.Max(s.out), slices.Max(s.in))
@@ -121,16 +121,16 @@ func (s *shape) busiest(c Cost) Cost {
 	return s.network(c, all)
 }
 
-// network puts what goes from host to host, × S, into c.
+// network adds to c what goes from host to host, × S.
 func (s *shape) network(c Cost, all float64) Cost {
 	c.Network = all / float64(len(s.size))
 	return c
 }
 
-// share is (n−1)/n: of S, what is not for the rank itself.
+// share is (n−1)/n: the part of S that is not the rank's own.
 func (s *shape) share() float64 { return float64(s.n-1) / float64(s.n) }
 
-// formulas are the costs of the algorithms of each kind, by name. A kind that has none has no choice.
+// formulas are the costs of the algorithms of each kind, by name. A kind that is not here has no choice.
 var formulas = [backend.NumKinds]map[string]func(s *shape) Cost{
 	backend.Broadcast: {"linear": (*shape).linearRooted, "chain": (*shape).chain, "binomial": (*shape).binomial, "hierarchical": (*shape).hostChain},
 	backend.Reduce:    {"linear": (*shape).linearRooted, "binomial": (*shape).binomial},
@@ -146,7 +146,7 @@ var formulas = [backend.NumKinds]map[string]func(s *shape) Cost{
 	backend.Barrier: {"linear": func(s *shape) Cost { return s.star(Cost{}, 2) }, "dissemination": func(s *shape) Cost { return s.agree(Cost{}) }},
 }
 
-// partsOf are those of all-gather, and of reduce-scatter, which is the same the other way round.
+// partsOf are the formulas of all-gather. Those of reduce-scatter are the same, because it sends the same in the other direction.
 var partsOf = map[string]func(s *shape) Cost{"linear": (*shape).pairs, "ring": (*shape).ring, "bruck": (*shape).bruckParts,
 	"hierarchical": (*shape).hierarchicalParts}
 
@@ -157,7 +157,7 @@ func twice(f func(s *shape) Cost) func(s *shape) Cost {
 	}
 }
 
-// linearRooted: all agree through rank 0, then the root meets all others.
+// linearRooted: all agree through rank 0, then the root exchanges with all others.
 func (s *shape) linearRooted() Cost {
 	far := float64(s.n - s.size[0])
 	return s.star(s.network(Cost{Rank: float64(s.n - 1), Host: far}, far), 3)
@@ -178,7 +178,7 @@ func (s *shape) pairs() Cost {
 	return s.network(c, all)
 }
 
-// ring: all parts but one go over every link of the ring.
+// ring: all parts but one go over each link of the ring.
 func (s *shape) ring() Cost {
 	s.begin()
 	for r := range s.n {
@@ -190,7 +190,8 @@ func (s *shape) ring() Cost {
 	return c
 }
 
-// chain: S goes over every link of the ring but one, which is inside a host: the root may be anywhere.
+// chain: S goes over all links of the ring but one. The formula takes a link inside a host for that one, because the root may be
+// anywhere.
 func (s *shape) chain() Cost {
 	s.begin()
 	cross := 0
@@ -214,14 +215,14 @@ func (s *shape) hostChain() Cost {
 	return s.agree(s.network(c, float64(across)))
 }
 
-// binomial: the root sends S to as many as the tree over hosts and that in its host have levels.
+// binomial: the root sends S once for each level of the tree over hosts, and for each level of the tree in its host.
 func (s *shape) binomial() Cost {
 	across, inside := lg(len(s.size)), lg(s.g)
 	c := Cost{Inside: inside, Across: across, Messages: 2*(s.g-1) + across + 1, Rank: float64(across + inside), Host: float64(across)}
 	return s.agree(s.network(c, float64(len(s.size)-1)))
 }
 
-// halvingDoubling: with a partner at distance d, d of p slices, twice; what is over a power of two sends S and gets S.
+// halvingDoubling: d of p slices to and from a partner at distance d, in two phases. Ranks above a power of two send S and receive S.
 func (s *shape) halvingDoubling() Cost {
 	p := 1 << (bits.Len(uint(s.n)) - 1)
 	folded := 2 * (s.n - p)
@@ -251,8 +252,8 @@ func (s *shape) halvingDoubling() Cost {
 	return s.rounds(s.busiest(c), rounds)
 }
 
-// doubleTree: half of S up and down each tree, chunk behind chunk. An inner rank meets three others in one tree and one in
-// the other, each way.
+// doubleTree: half of S goes up and down each tree, in a pipeline of chunks. In each direction an inner rank exchanges with three others
+// in one tree and with one in the other.
 func (s *shape) doubleTree() Cost {
 	mirror := func(place int) int { return s.n - 1 - place }
 	if s.n%2 == 1 {

@@ -2,8 +2,8 @@ package algo
 
 import "slices"
 
-// hierarchicalAllReduce: slices inside the host, twice, and each segment of a slice among the hosts, twice. Segments that are
-// in one slice of any host wait for each other.
+// hierarchicalAllReduce: slices go around inside the host, in two phases, and each segment of a slice goes around the hosts, in two
+// phases. Segments that are in the same slice on any host wait for each other.
 func (s *shape) hierarchicalAllReduce() Cost {
 	n := len(s.size)
 	segments, apart := s.segments()
@@ -13,10 +13,10 @@ func (s *shape) hierarchicalAllReduce() Cost {
 	return s.network(c, float64(2*(n-1)))
 }
 
-// segments returns into how many pieces the ends of all hosts' slices cut the buffer, and at how many of these ends the
-// slices of all hosts end.
+// segments returns into how many pieces the ends of all hosts' slices cut the buffer, and at how many of these ends a slice ends on every
+// host.
 func (s *shape) segments() (pieces, common int) {
-	ends := map[[2]int]bool{} // fractions
+	ends := map[[2]int]bool{} // as fractions
 	for _, g := range s.size {
 		common = gcd(g, common)
 	}
@@ -36,7 +36,7 @@ func gcd(a, b int) int {
 	return a
 }
 
-// hierarchicalParts: a part goes to one rank of each other host; there and at home it goes round the host.
+// hierarchicalParts: each part goes to one rank of each other host. There, and on its own host, it goes to the other ranks of the host.
 func (s *shape) hierarchicalParts() Cost {
 	var c Cost
 	n, all := len(s.size), float64(s.n)
@@ -46,7 +46,7 @@ func (s *shape) hierarchicalParts() Cost {
 			parts += (h + g - 1) / g
 			across += (h + g - 1) / g
 		}
-		parts, across = parts-1, across-1 // but for its own host
+		parts, across = parts-1, across-1 // not to its own host
 		c.Across = max(c.Across, across)
 		c.Inside = max(c.Inside, (g-1)*parts)
 		c.Messages = max(c.Messages, g*(n-1)+g*across+2*g*(g-1)*parts)
@@ -57,7 +57,7 @@ func (s *shape) hierarchicalParts() Cost {
 	return s.network(c, float64(n-1))
 }
 
-// bruck: with the rank at distance d, the parts whose distance has that digit: S/n each.
+// bruck: to the rank at distance d go the parts whose distance has that binary digit, S/n each.
 func (s *shape) bruck() Cost {
 	s.begin()
 	c := Cost{Columns: true}
@@ -77,7 +77,7 @@ func (s *shape) bruck() Cost {
 	return s.rounds(s.busiest(c), lg(s.n))
 }
 
-// bruckParts: with the rank at distance d, d parts or what is left.
+// bruckParts: from the rank at distance d come d parts, or as many as are missing.
 func (s *shape) bruckParts() Cost {
 	s.begin()
 	for d := 1; d < s.n; d *= 2 {

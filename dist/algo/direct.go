@@ -6,30 +6,29 @@ import (
 	"github.com/ringo-ml/ringo/dist/backend"
 )
 
-// Direct runs the operations of one rank of a group over a Window, in order. Every rank posts where its buffers are; when
-// all have posted, each moves its share by itself and says so. So an operation has two synchronizations; one when the
-// input is at most backend.EagerBytes, because it is then posted with the operation.
+// Direct runs the operations of one rank of a group over a Window, in order. Every rank posts where its buffers are. When all have
+// posted, each rank moves its share and says when it has finished. So an operation needs two synchronizations; or one, if the input is at
+// most backend.EagerBytes, because it is then posted with the operation.
 //
-// Bytes, S being the whole buffer, summed over n ranks: all-reduce 2S(n−1): rank r reduces slice r of all inputs, in rank
-// order, and writes it to all (eager: everyone reduces everything, S·n(n−1)). Broadcast, reduce, gather, scatter S(n−1) of
-// what one rank gives or gets; all-gather, reduce-scatter, all-to-all n(n−1) times one rank's part. Everything but
-// all-reduce is a pull: the rank that wants data reads it.
+// Bytes, with S for the whole buffer, summed over n ranks: all-reduce 2S(n−1): rank r reduces slice r of all inputs, in rank order, and
+// writes it to all (eager: every rank reduces everything, S·n(n−1)). Broadcast, reduce, gather and scatter S(n−1). All-gather,
+// reduce-scatter and all-to-all n(n−1) times the part of one rank. In all operations but all-reduce, the rank that wants data reads it.
 type Direct struct {
 	w      backend.Window
-	far    backend.Remote // nil: peers' addresses are good here
+	far    backend.Remote // nil: this process can use peers' addresses
 	spec   backend.Spec
 	red    Reducer
 	posted uint64
 	done   uint64
 	phase  phase
-	peer   int // the next peer to look at, in phases arrive and settle
+	peer   int // the next peer to check, in phases arrive and settle
 	piece  int // the next piece to move, in phase move
 	off    int // bytes of it that are done
 	budget int // bytes that this Step may still read and write
 	all    []*backend.Posting
 	srcs   [][]byte
 
-	streams Streams // nil: no rank has memory of a device
+	streams Streams // nil: no rank has device memory
 	share   Share
 	awaited []Stream
 }
@@ -39,13 +38,13 @@ type phase uint8
 const (
 	arrive phase = iota // waiting until all ranks have posted the operation
 	move                // reading and writing memory
-	settle              // waiting until nobody reads this rank's memory
+	settle              // waiting until no peer uses this rank's memory
 )
 
-// stepBytes is how much memory one Step reads and writes, rounded up to a block: about 20 µs of work.
+// stepBytes is how much memory one Step reads and writes, rounded up to a block. It is about 20 µs of work.
 const stepBytes = 512 << 10
 
-// NewDirect returns the machine for the group that s names.
+// NewDirect returns a Direct for the group of s.
 func NewDirect(s backend.Spec, w backend.Window) *Direct {
 	n := len(s.Ranks)
 	far, _ := w.(backend.Remote)
@@ -53,7 +52,7 @@ func NewDirect(s backend.Spec, w backend.Window) *Direct {
 	return &Direct{w: w, far: far, streams: streams, spec: s, all: make([]*backend.Posting, n), srcs: make([][]byte, n)}
 }
 
-// Post makes op known to the peers.
+// Post shows op to the peers.
 func (d *Direct) Post(op *backend.Op) {
 	d.posted = op.Seq
 	d.w.Post(op)
@@ -108,7 +107,7 @@ func (d *Direct) doShare() (all, some bool, err error) {
 	return all, some, err
 }
 
-// arrived looks for the postings of the peers and compares them with this rank's.
+// arrived reads the postings of the peers and compares them with this rank's.
 func (d *Direct) arrived() (bool, error) {
 	seq, me := d.done+1, d.spec.Rank
 	mine := d.w.Posting(me, seq)
@@ -168,7 +167,7 @@ func (d *Direct) begin() {
 
 func (d *Direct) op() *backend.Op { return &d.all[d.spec.Rank].Op }
 
-// settled reports whether every peer that reads or writes this rank's memory has finished.
+// settled reports whether every peer that uses this rank's memory has finished.
 func (d *Direct) settled() bool {
 	for ; d.peer < len(d.all); d.peer++ {
 		if d.awaits(d.op(), d.peer) && d.w.Finished(d.peer) < d.done+1 {
@@ -199,14 +198,14 @@ func touches(op *backend.Op, who, whose int) bool {
 		return who == op.Root
 	case backend.Barrier, backend.MonitoredBarrier:
 		return false
-	case backend.Send, backend.Recv: // from rank 0 of a group of two to rank 1
+	case backend.Send, backend.Recv: // from rank 0 to rank 1 of a group of two
 		return who == 1
 	}
 	return true
 }
 
-// Suspects returns the ranks of the group that operation seq waits for: those that have not posted it, and those that
-// have and are not finished.
+// Suspects returns the ranks of the group that operation seq waits for: absent ones have not posted it, stalled ones have posted but not
+// finished it.
 func (d *Direct) Suspects(seq uint64) (absent, stalled []int) {
 	for i := range d.all {
 		switch {
@@ -227,7 +226,7 @@ func bytesAt(m backend.Mem, lo, hi int) []byte {
 	return unsafe.Slice((*byte)(unsafe.Add(m.Ptr, lo)), hi-lo)
 }
 
-// input returns bytes lo to hi of rank's input, or the first of them. False: they are not there yet.
+// input returns bytes lo to hi of rank's input, or only the first of them. It returns false if they are not there yet.
 func (d *Direct) input(rank, lo, hi int) ([]byte, bool) {
 	p := d.all[rank]
 	if b, ok := p.Eager(); ok {

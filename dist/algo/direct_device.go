@@ -7,45 +7,44 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// Stream is a queue of a rank's device, on which Direct does operations on the memory of devices. Streams of the ranks of a
-// group wait for each other on the device, the host for none of them. One goroutine at a time calls them.
+// Stream is a queue of a rank's device. On it, Direct does operations on device memory. Streams of the ranks of a group wait for each
+// other on the device; the host does not wait. Only one goroutine at a time may call them.
 type Stream interface {
-	// Issued notes what this rank's device has been given to compute by now: what operation seq reads or writes of this
-	// rank's memory comes after it.
+	// Issued notes how far this rank's compute queue has been filled. Operation seq uses this rank's memory after that.
 	Issued(seq uint64) error
 	// Queue queues this rank's share of an operation.
 	Queue(s *Share) error
-	// Settle ends operation seq of this rank, behind the shares of peers.
+	// Settle ends operation seq of this rank, after the shares of peers.
 	Settle(seq uint64, peers []Stream) error
 }
 
-// Streams is implemented by a Window whose ranks may have memory of devices.
+// Streams is implemented by a Window whose ranks may have device memory.
 type Streams interface {
 	// Stream returns the stream of a peer that has posted an operation on device memory.
 	Stream(peer int) Stream
 }
 
-// Share is what one rank does for an operation on the memory of devices: copies, or a reduction.
+// Share is what one rank does for an operation on device memory: copies, or a reduction.
 type Share struct {
 	Op     *backend.Op
-	After  []Stream // it waits for what was Issued there: the ranks whose memory it touches
+	After  []Stream // the streams of ranks whose memory it uses: it waits for Issued there
 	Copies []Copy
-	// Count elements of Srcs[0], Srcs[1], … are combined in this order; the result goes to all of Dsts. An element of Srcs may
-	// be the same element of Dsts. Factors are those of PreMulSum.
+	// Count elements of Srcs[0], Srcs[1], … are combined in this order. The result goes to all of Dsts. Srcs and Dsts may share elements,
+	// at the same places. Factors are those of PreMulSum.
 	Count   int
 	Srcs    []tensor.Ptr
 	Dsts    []tensor.Ptr
 	Factors []float64
 }
 
-// Copy is bytes to copy from memory of another rank's device, or of the own one.
+// Copy is a copy from the memory of another rank's device, or of this rank's own.
 type Copy struct {
 	From     Stream
 	Dst, Src tensor.Ptr
 	Bytes    int
 }
 
-// queue gives this rank's share of the operation to its stream. It reports false when the group has failed.
+// queue gives this rank's share of the operation to its stream. It returns false if the group has failed.
 func (d *Direct) queue(op *backend.Op) (bool, error) {
 	if !d.w.Enter() {
 		return false, nil
@@ -73,7 +72,7 @@ func (d *Direct) queue(op *backend.Op) (bool, error) {
 
 func (d *Direct) shareCopies(op *backend.Op) {
 	for i := range d.all {
-		from := (d.spec.Rank + i) % len(d.all) // everyone starts with itself, as in copyBlock
+		from := (d.spec.Rank + i) % len(d.all) // each rank begins with itself, as in copyBlock
 		p, ok := d.pieceFrom(op, from)
 		if !ok || p.bytes == 0 || from != d.spec.Rank && !d.w.Touch(from, op.Kind, p.bytes) {
 			continue
@@ -88,8 +87,8 @@ func (d *Direct) copyFrom(from int, dst, src tensor.Ptr, bytes int) {
 	}
 }
 
-// shareReduction lets this rank combine its slice of all inputs. An all-reduce writes it to all outputs at once: that moves each
-// byte once, and an element is read and written by one thread of one device alone, so that it may be in place.
+// shareReduction makes this rank combine its slice of all inputs. An all-reduce writes it to all outputs in the same kernel, so each byte
+// moves once. Each element is read and written by one thread of one device only, so it works in place.
 func (d *Direct) shareReduction(op *backend.Op) {
 	lo, hi, to := d.part(op)
 	if lo == hi {
@@ -109,7 +108,7 @@ func (d *Direct) shareReduction(op *backend.Op) {
 		if i != me {
 			d.w.Touch(i, op.Kind, hi-lo)
 		}
-		if i != me && op.Kind == backend.AllReduce { // what is written there
+		if i != me && op.Kind == backend.AllReduce { // its output, which this rank writes
 			d.w.Touch(i, op.Kind, hi-lo)
 		}
 	}
@@ -118,7 +117,7 @@ func (d *Direct) shareReduction(op *backend.Op) {
 	}
 }
 
-// settle ends an operation that every peer has queued its share of.
+// settle ends an operation when every peer has queued its share.
 func (d *Direct) settle(op *backend.Op) error {
 	d.awaited = d.awaited[:0]
 	for i := range d.all {

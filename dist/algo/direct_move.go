@@ -7,20 +7,20 @@ import (
 	"github.com/ringo-ml/ringo/internal/kernel"
 )
 
-// pull is memory to move: `bytes` bytes from offset src of rank from's input to offset dst of the own output.
+// pull is memory to move: `bytes` bytes from offset src of rank from's input to offset dst of this rank's output.
 type pull struct{ from, src, dst, bytes int }
 
-// outcome is what became of a block.
+// outcome is the result of work on a block.
 type outcome uint8
 
 const (
 	stepped outcome = iota // there may be more
 	blocked                // the input is not there yet
-	none                   // there was none left
+	none                   // no block was left
 )
 
-// move does about stepBytes of this rank's share. It reports whether all of it is done, and whether anything was. An abort
-// ends it early; the group's failure then ends the operation.
+// move does about stepBytes of this rank's share. It reports whether all of it is done, and whether any of it was done. After an abort it
+// ends early; then the group's failure ends the operation.
 func (d *Direct) move() (all, some bool) {
 	op := d.op()
 	if op.Kind == backend.Barrier || op.Kind == backend.MonitoredBarrier || op.Kind == backend.Send {
@@ -50,8 +50,8 @@ func (d *Direct) move() (all, some bool) {
 	return false, true
 }
 
-// A piece of streamFrom bytes or more does not stay in the cache anyway: it is copied in blocks so large that Go's memmove
-// writes around the cache. That makes copies 1.3 to 1.5 times as fast; a block takes about 100 µs.
+// A piece of at least streamFrom bytes does not stay in the cache. It is copied in blocks so large that Go's memmove writes past the
+// cache (non-temporal stores). This makes copies 1.3 to 1.5 times as fast; a block takes about 100 µs.
 const (
 	streamFrom  = 4 << 20
 	streamBytes = 1 << 20
@@ -61,7 +61,7 @@ const (
 func (d *Direct) copyBlock(op *backend.Op) outcome {
 	n, me := len(d.all), d.spec.Rank
 	for d.piece < n {
-		from := (me + d.piece) % n // everyone starts with itself: no two ranks read from one at the same time
+		from := (me + d.piece) % n // each rank begins with itself, so that no two ranks read from the same one
 		p, ok := d.pieceFrom(op, from)
 		if !ok || d.off >= p.bytes {
 			d.piece, d.off = d.piece+1, 0
@@ -92,7 +92,7 @@ func (d *Direct) copyBlock(op *backend.Op) outcome {
 	return none
 }
 
-// pieceFrom returns what this rank reads from rank `from`, if anything.
+// pieceFrom returns what this rank reads from rank `from`, and whether there is anything.
 func (d *Direct) pieceFrom(op *backend.Op, from int) (pull, bool) {
 	me, size := d.spec.Rank, op.DType.Size()
 	c := op.Count * size
@@ -157,12 +157,12 @@ func (d *Direct) reduceBlock(op *backend.Op) outcome {
 	return stepped
 }
 
-// twiceUpTo is the size of the buffers up to which both results are stored in one pass. Where memory is the bound, four
-// streams at a time are slower (0.8 to 1 of the speed from 16 MiB on) than a block in the first-level cache that is then copied.
+// twiceUpTo is the size of buffers up to which both results are stored in one pass. When memory bandwidth is the limit, four streams at a
+// time are slower (0.8 to 1 times the speed, from 16 MiB on) than a block in the first-level cache that is copied later.
 const twiceUpTo = 8 << 20
 
-// reduceAndPush reduces bytes lo to hi into the first two outputs and copies them from there to the others. In place, an
-// output is an input of the same bytes, which every reduction has read when it writes there.
+// reduceAndPush reduces bytes lo to hi into the first two outputs, and copies them from there to the others. In place, an output is also
+// an input with the same bytes. All inputs have been read before the output is written.
 func (d *Direct) reduceAndPush(lo, hi int) {
 	var first, second []byte
 	for i := range d.all {
@@ -192,8 +192,7 @@ func (d *Direct) reduceAndPush(lo, hi int) {
 
 var zeros [BlockBytes]byte
 
-// part returns the bytes of the inputs that this rank reduces, and where in its output they go (all-reduce: the same
-// place).
+// part returns the bytes of the inputs that this rank reduces, and their place in its output (for all-reduce the same place).
 func (d *Direct) part(op *backend.Op) (lo, hi, to int) {
 	n, me, size := len(d.all), d.spec.Rank, op.DType.Size()
 	c := op.Count * size
@@ -216,8 +215,8 @@ func (d *Direct) part(op *backend.Op) (lo, hi, to int) {
 	return me * c, (me + 1) * c, 0
 }
 
-// Slice returns the elements of a buffer of count elements that rank r of n reduces: equal parts, cut at multiples of 64
-// elements so that two ranks never write to one cache line.
+// Slice returns the elements of a buffer of count elements that rank r of n reduces. Slices are equal parts, cut at multiples of 64
+// elements, so that two ranks never write to one cache line.
 func Slice(count, n, r int) (lo, hi int) {
 	c := ((count+n-1)/n + 63) &^ 63
 	return min(r*c, count), min((r+1)*c, count)

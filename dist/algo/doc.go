@@ -1,18 +1,18 @@
-// Package algo holds the algorithms of collectives, a short file each, with the cost of each at its top. Engines use it; programs choose an
-// algorithm with RINGO_ALGO or dist.Algo.
+// Package algo holds the algorithms of collectives, a short file each, with the cost of each at its top. Engines use it; programs choose
+// an algorithm with RINGO_ALGO or dist.Algo.
 //
-// [Direct] works on the memory of peers (backend.Window): goroutine ranks, and processes of one host in shared memory.
-// [Messages] works over messages (backend.Transport) and has several algorithms:
+// [Direct] works on the memory of peers (backend.Window): goroutine ranks, and processes of one host in shared memory. [Messages] works
+// over messages (backend.Transport) and has several algorithms:
 //
 //   - linear, the simplest one, which tests compare the others with;
 //   - direct, with the same bits and no bottleneck;
 //   - ring, halving-doubling, double-tree, chain, binomial, pairwise, bruck and dissemination, each for some operations;
 //   - hierarchical, for groups on several hosts: it sends as little as possible between hosts.
 //
-// An algorithm runs on the goroutine of its caller alone. Only the reductions of linear and direct that are longer than a chunk have a
-// second goroutine: linear_pipeline.go. It ends before they return. ring_test.go has ring without its chunks, to be read first.
+// An algorithm runs only on the goroutine of its caller. One exception: reductions of linear and direct that are longer than a chunk have
+// a second goroutine (linear_pipeline.go), which ends before they return. ring_test.go has a ring without chunks; read it first.
 //
-// [Choose] returns the default one, from a [Table] of measurements that is compiled in.
+// A [Tuner] chooses the default, from a [Table] of measurements that is compiled in, or by the [Cost] of each algorithm.
 //
 // All algorithms that combine elements in rank order use the same [Reducer]. So a sum has the same bits on goroutines and between
 // processes: 16-bit floats are added in float32 and rounded once.

@@ -6,14 +6,14 @@ import (
 	"github.com/ringo-ml/ringo/dist/backend"
 )
 
-// treeNode is this rank's place in one of two trees: -1 has no parent.
+// treeNode is this rank's place in one of the two trees: its parent (-1 for none) and its children.
 type treeNode struct {
 	parent   int
 	children []int
 }
 
-// treeParent returns the parent of place i in a binary tree of n places, numbered in order: odd places are leaves, and 0
-// is the root, with one child. -1: none.
+// treeParent returns the parent of place i in a binary tree of n places, numbered in order; -1 if it has none. Odd places are leaves, and
+// place 0 is the root, with one child.
 func treeParent(i, n int) int {
 	if i == 0 {
 		return -1
@@ -25,8 +25,8 @@ func treeParent(i, n int) int {
 	return i &^ low
 }
 
-// twoTrees returns the places of rank among n in the two trees. The second is the mirror image of the first, or, when n
-// is odd, shifted by one rank: so a rank with two children in one has none in the other, except next to the root.
+// twoTrees returns the places of rank among n in the two trees. The second tree is the mirror image of the first, or, if n is odd, the
+// first one shifted by one rank. So a rank with two children in one tree has none in the other, except next to the root.
 func twoTrees(rank, n int) [2]treeNode {
 	mirror := func(i int) int { return n - 1 - i }
 	back := mirror
@@ -50,20 +50,20 @@ func twoTrees(rank, n int) [2]treeNode {
 	return trees
 }
 
-// doubleTree: each half of the buffer is reduced to the root of its own binary tree and broadcast from there, chunk
-// behind chunk; who is inside one tree is a leaf of the other (Sanders, Speck, Träff 2009, "Two-tree algorithms for full
-// bandwidth broadcast, reduction and scan"). Bytes: for each tree half of S to the parent, and to each child: 2S at most,
-// 2S(n−1) in all. About 4·lg n steps. A rank's input is combined with the results of its children, the lower one first.
+// doubleTree: each half of the buffer is reduced to the root of its own binary tree and broadcast from there, in a pipeline of chunks. An
+// inner rank of one tree is a leaf of the other (Sanders, Speck, Träff 2009, "Two-tree algorithms for full bandwidth broadcast, reduction
+// and scan"). Bytes: for each tree half of S to the parent, and half to each child: 2S at most, 2S(n−1) in all. About 4·lg n steps. A
+// rank's input is combined with the results of its children, the lower one first.
 //
-// No two ranks wait for each other: all go through chunks, phases and trees in the same order, and what one of them
-// waits for has only to do with what comes earlier in it, or with ranks deeper (then higher) in one tree.
+// There is no deadlock. All ranks go through chunks, phases and trees in the same order. A rank waits only for something earlier in this
+// order, or for ranks deeper (in the second phase higher) in one tree.
 func (m *Messages) doubleTree(op *backend.Op) error {
 	n := m.t.Size()
 	trees, at := twoTrees(m.t.Rank(), n), m.slices(op, 2)
 	src, dst := whole(op.Src), whole(op.Dst)
 	m.fold.begin(op, n)
 	count := pieces(at.longest(2))
-	behind := 2 * bits.Len(uint(n)) // a chunk's way up and down
+	behind := 2 * bits.Len(uint(n)) // steps of a chunk up and down
 	for k := range count + behind {
 		for t := range trees {
 			if k >= count {
@@ -85,7 +85,7 @@ func (m *Messages) doubleTree(op *backend.Op) error {
 	return nil
 }
 
-// treeUp adds what the children send to src and passes the sum on; the root keeps it.
+// treeUp adds what the children send to src and sends the sum to the parent; the root keeps it.
 func (m *Messages) treeUp(x *treeNode, dst, src []byte) error {
 	sum := m.fold.own(src)
 	to := m.scratch(0, linearChunk)[:len(src)]
@@ -105,7 +105,7 @@ func (m *Messages) treeUp(x *treeNode, dst, src []byte) error {
 	return nil
 }
 
-// treeDown passes the result on to the children.
+// treeDown sends the result to the children.
 func (m *Messages) treeDown(x *treeNode, dst []byte) error {
 	if x.parent >= 0 {
 		if err := m.t.Recv(x.parent, 0, dst); err != nil {

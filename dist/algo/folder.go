@@ -9,16 +9,16 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// folder combines partial results two at a time, for algorithms in which no rank sees all inputs at once. PreMulSum
-// multiplies every input once, before it is added to anything. Avg divides every input by the power of two at or above the
-// number of ranks, so that no partial sum overflows, and the sum by what is left, between 1/2 and 1. Only what leaves the
-// range of normal numbers is rounded by the first division.
+// folder combines partial results two at a time, for algorithms in which no rank sees all inputs. PreMulSum multiplies every input once,
+// before it is added to anything. Avg divides every input by the smallest power of two that is not below the number of ranks, so that no
+// partial sum overflows, and at the end it divides the sum by the rest, a number between 1/2 and 1. The first division rounds only
+// results below the range of normal numbers.
 type folder struct {
-	op     backend.Op // with a reduction that does not depend on the number of inputs
+	op     backend.Op // its reduction does not depend on the number of inputs
 	pair   Reducer
-	scale  Reducer // of one input, where scaled
-	left   float64 // to divide the sum by, at the end
-	mine   []byte  // scaled input of this rank, a chunk; made when first needed
+	scale  Reducer // multiplies one input, if scaled
+	left   float64 // divisor of the sum, at the end
+	mine   []byte  // scaled input of this rank, one chunk; made when first needed
 	scaled bool
 	srcs   [2][]byte
 }
@@ -29,7 +29,7 @@ func (f *folder) begin(op *backend.Op, n int) {
 	f.op = backend.Op{Red: op.Red, DType: op.DType}
 	switch op.Red {
 	case backend.Avg:
-		most := math.Exp2(float64(bits.Len(uint(n - 1)))) // n or more
+		most := math.Exp2(float64(bits.Len(uint(n - 1)))) // at least n
 		f.left = float64(n) / most
 		f.scaleBy(1 / most)
 	case backend.PreMulSum:
@@ -49,8 +49,8 @@ func (f *folder) scaleBy(factor float64) {
 	}
 }
 
-// own returns this rank's input as it goes into the result: src, or its scaled copy, which lasts until the next call.
-// src is a chunk at most.
+// own returns this rank's input as it goes into the result: src, or a scaled copy, which is valid until the next call. src is at most a
+// chunk.
 func (f *folder) own(src []byte) []byte {
 	if !f.scaled {
 		return src
@@ -66,7 +66,7 @@ func (f *folder) add(dst, a, b []byte) {
 	f.pair.Reduce(dst, f.srcs[:])
 }
 
-// end makes the final result of what everything was added to.
+// end makes the final result from the complete sum.
 func (f *folder) end(b []byte) {
 	if f.left == 1 {
 		return

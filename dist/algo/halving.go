@@ -6,11 +6,11 @@ import (
 	"github.com/ringo-ml/ringo/dist/backend"
 )
 
-// halvingDoubling: reduce-scatter by recursive halving, then all-gather by recursive doubling (Rabenseifner 2004,
-// "Optimization of collective reduction operations"; Thakur, Rabenseifner, Gropp 2005). Bytes: 2S(p−1)/p among p = 2^k
-// ranks. Other numbers are folded: with p the largest power of two below n, each even rank under 2(n−p) sends its input
-// S to the next rank, stands aside and gets the result S; so the two send S and S + 2S(p−1)/p. 2·lg p steps, and 2 for
-// the fold. The total is 2S(n−1) in either case.
+// halvingDoubling: reduce-scatter by recursive halving, then all-gather by recursive doubling (Rabenseifner 2004, "Optimization of
+// collective reduction operations"; Thakur, Rabenseifner, Gropp 2005). Bytes: 2S(p−1)/p among p = 2^k ranks. For other n, p is the
+// largest power of two below n. Each even rank below 2(n−p) sends its input S to the next rank, does not take part, and gets the result S
+// at the end. So of these two, one sends S and the other S + 2S(p−1)/p. 2·lg p steps, plus 2 for such pairs. The total is 2S(n−1) in
+// either case.
 func (m *Messages) halvingDoubling(op *backend.Op) error {
 	n, rank := m.t.Size(), m.t.Rank()
 	p := 1 << (bits.Len(uint(n)) - 1)
@@ -38,7 +38,7 @@ func (m *Messages) halvingDoubling(op *backend.Op) error {
 	return nil
 }
 
-// standAside gives this rank's input to peer and takes the result.
+// standAside sends this rank's input to peer and receives the result.
 func (m *Messages) standAside(peer int, dst []byte) error {
 	for k := range pieces(len(dst)) {
 		if err := m.t.Send(peer, 0, piece(dst, k)); err != nil {
@@ -61,7 +61,7 @@ func (m *Messages) addFrom(peer int, dst []byte) error {
 	return nil
 }
 
-// halve does the two phases among the ranks that do not stand aside. They have places 0 to p−1, and p slices.
+// halve does the two phases among the p ranks that take part. They have places 0 to p−1, and p slices.
 func (m *Messages) halve(dst []byte, at parts, folded int) error {
 	p, place := len(at.counts), m.t.Rank()-folded/2
 	if m.t.Rank() < folded {

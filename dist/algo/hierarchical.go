@@ -6,15 +6,15 @@ import (
 	"github.com/ringo-ml/ringo/dist/backend"
 )
 
-// In the hierarchical algorithms N is the number of hosts and g that of this rank's host; ranks may lie anyhow, and hosts
-// may have different numbers of them. What ranks of one host can settle among themselves never crosses the network.
+// In the hierarchical algorithms N is the number of hosts, and g the number of ranks on this rank's host. Ranks may be on hosts in any
+// order, and hosts may have different numbers of ranks. Data between ranks of one host never crosses the network.
 
 // hosts is a layout as one rank sees it.
 type hosts struct {
 	ranks  [][]int // of each host, in order
 	me, at int     // this rank's host, and its place there
-	cuts   []int   // elements: every host's slices end at some of them
-	owners []int   // of a segment, by host
+	cuts   []int   // elements at which the slice of any host ends
+	owners []int   // owners of a segment, by host
 }
 
 func newHosts(l Layout, rank int) *hosts {
@@ -30,16 +30,16 @@ func newHosts(l Layout, rank int) *hosts {
 
 func (h *hosts) mine() []int { return h.ranks[h.me] }
 
-// neighbors returns the ranks of this host that are s places behind this one and before it.
+// neighbors returns the ranks of this host that are s places after this one and s places before it.
 func (h *hosts) neighbors(s int) (to, from int) {
 	g := len(h.mine())
 	return (h.at + s) % g, (h.at - s + g) % g
 }
 
-// hierarchicalAllReduce: reduce-scatter inside each host, all-reduce of the slices between hosts, all-gather inside
-// (the two-level scheme of NCCL's and Horovod's hierarchical all-reduce). Bytes: 2S(g−1)/g inside and 2(S/g)(N−1)/N to other hosts, which
-// is 2S(N−1)/N a host however many ranks it has. Where hosts differ in size, their slices do: a slice is cut where a slice
-// of any host ends, and each such segment is reduced by the N ranks that own it. 2(g−1) steps inside, 2(N−1) for each
+// hierarchicalAllReduce: reduce-scatter inside each host, all-reduce of the slices between hosts, all-gather inside each host (the
+// two-level scheme of NCCL's and Horovod's hierarchical all-reduce). Bytes: 2S(g−1)/g inside and 2(S/g)(N−1)/N to other hosts, which is
+// 2S(N−1)/N for a host, however many ranks it has. If hosts differ in size, so do their slices. Then a slice is cut at every element
+// where a slice of some host ends, and each such segment is reduced by the N ranks that own it. 2(g−1) steps inside, 2(N−1) for each
 // segment. Elements are added inside hosts first, then over hosts.
 func (m *Messages) hierarchicalAllReduce(op *backend.Op) error {
 	h := m.hosts()
@@ -86,7 +86,7 @@ func (m *Messages) addExchange(to int, out []byte, from int, sum []byte) error {
 	return nil
 }
 
-// reduceAcross makes the result of each segment of this rank's slice.
+// reduceAcross computes the result of each segment of this rank's slice.
 func (m *Messages) reduceAcross(h *hosts, op *backend.Op, dst []byte) error {
 	h.cuts = h.cuts[:0]
 	for _, ranks := range h.ranks {
@@ -97,7 +97,7 @@ func (m *Messages) reduceAcross(h *hosts, op *backend.Op, dst []byte) error {
 	slices.Sort(h.cuts)
 	h.cuts = slices.Compact(h.cuts)
 	if op.Count == 0 {
-		h.cuts = append(h.cuts, 0) // one empty segment: hosts must hear of each other
+		h.cuts = append(h.cuts, 0) // one empty segment: hosts must hear from each other
 	}
 	size := op.DType.Size()
 	for i := range len(h.cuts) - 1 {
@@ -122,7 +122,7 @@ func owner(count, n, at int) int {
 			return i
 		}
 	}
-	return 0 // nothing is held
+	return 0 // the buffer is empty
 }
 
 // reduceSegment all-reduces a segment among its owners: each reduces one slice of it and sends the result to the others.

@@ -2,8 +2,8 @@ package algo
 
 import "github.com/ringo-ml/ringo/dist/backend"
 
-// hierarchicalBroadcast: a chain through all ranks, host after host, the root's first. Bytes: S, the last rank 0; each
-// other host gets S once: S(N−1) between hosts in all. n+s−2 steps for s chunks, after all have agreed (disseminate).
+// hierarchicalBroadcast: a chain through all ranks, host by host, the root's host first. Bytes: S, the last rank 0. Each other host gets
+// S once: S(N−1) between hosts in all. n+s−2 steps for s chunks, after all have agreed (disseminate).
 func (m *Messages) hierarchicalBroadcast(op *backend.Op) error {
 	h := m.hosts()
 	var order []int
@@ -21,7 +21,7 @@ func (m *Messages) hierarchicalBroadcast(op *backend.Op) error {
 	return m.chainAlong(op, order)
 }
 
-// proxy returns the rank of a host that stands for rank r there: r itself on its own host; elsewhere the ranks take turns.
+// proxy returns the rank of a host that represents rank r there: r itself on its own host; on other hosts the ranks take turns.
 func (m *Messages) proxy(h *hosts, host, r int) int {
 	place := 0
 	for _, peer := range h.ranks[m.at[r]] {
@@ -34,7 +34,7 @@ func (m *Messages) proxy(h *hosts, host, r int) int {
 	return ranks[place%len(ranks)]
 }
 
-// proxied returns the ranks that this rank of its host stands for, in order.
+// proxied returns the ranks that this rank of its host represents, in order.
 func (m *Messages) proxied(h *hosts, rank int) []int {
 	var out []int
 	for r := range m.at {
@@ -45,9 +45,9 @@ func (m *Messages) proxied(h *hosts, rank int) []int {
 	return out
 }
 
-// hierarchicalAllGather: every rank sends its part to one rank of each other host; then the ranks of a host exchange what
-// they got. Bytes: the rank's part × (N−1) to other hosts, which is (S/n)(N−1); inside, the parts that it stands for ×
-// (g−1), which is S(g−1)/g for hosts of equal size. N−1 steps, then one for each part and peer.
+// hierarchicalAllGather: every rank sends its part to one rank of each other host; then the ranks of a host exchange what they got.
+// Bytes: to other hosts the rank's part × (N−1), which is (S/n)(N−1); inside, the parts of the ranks that it represents × (g−1), which is
+// S(g−1)/g for hosts of equal size. N−1 steps, then one for each part and peer.
 func (m *Messages) hierarchicalAllGather(op *backend.Op) error {
 	at := even(op.Count * op.DType.Size())
 	if op.Kind == backend.AllGatherV {
@@ -83,7 +83,7 @@ func (m *Messages) hierarchicalAllGather(op *backend.Op) error {
 	return m.gatherInside(h, dst, at)
 }
 
-// gatherInside gives the ranks of this host what each of them stands for.
+// gatherInside sends the parts of the ranks that it represents to the other ranks of this host.
 func (m *Messages) gatherInside(h *hosts, dst []byte, at parts) error {
 	lists, most := m.lists(h)
 	for s := 1; s < len(h.mine()); s++ {
@@ -98,8 +98,8 @@ func (m *Messages) gatherInside(h *hosts, dst []byte, at parts) error {
 	return nil
 }
 
-// lists returns whom each rank of this host stands for, and the length of the longest list: so many messages go to each
-// peer, empty ones behind the end of a list.
+// lists returns the ranks that each rank of this host represents, and the length of the longest list. Each peer gets so many messages;
+// those after the end of a list are empty.
 func (m *Messages) lists(h *hosts) (lists [][]int, most int) {
 	for _, rank := range h.mine() {
 		list := m.proxied(h, rank)
@@ -108,7 +108,7 @@ func (m *Messages) lists(h *hosts) (lists [][]int, most int) {
 	return lists, most
 }
 
-// partAt returns the part of the i-th of some ranks: nothing behind the last.
+// partAt returns the part of ranks[i], and nothing after the last.
 func partAt(b []byte, at parts, ranks []int, i int) []byte {
 	if i >= len(ranks) {
 		return nil
@@ -116,10 +116,9 @@ func partAt(b []byte, at parts, ranks []int, i int) []byte {
 	return at.of(b, ranks[i])
 }
 
-// hierarchicalReduceScatter: the ranks of a host add up the parts of those that each of them stands for; the sums go to
-// their owners on other hosts. Bytes: all parts but the rank's own, S(n−1)/n for equal parts; of these S(N−1)/N a host go
-// to other hosts, where the other algorithms send g times as much. A step for each part and peer inside, then N−1, chunk
-// behind chunk.
+// hierarchicalReduceScatter: inside a host, each rank adds up the parts of the ranks that it represents; then the sums go to their owners
+// on other hosts. Bytes: all parts but the rank's own, S(n−1)/n for equal parts. Of these, S(N−1)/N for each host go to other hosts; the
+// other algorithms send g times as much there. A step for each part and peer inside, then N−1, in a pipeline of chunks.
 func (m *Messages) hierarchicalReduceScatter(op *backend.Op) error {
 	at := even(op.Count * op.DType.Size())
 	if op.Kind == backend.ReduceScatterV {
@@ -140,7 +139,7 @@ func (m *Messages) hierarchicalReduceScatter(op *backend.Op) error {
 	return nil
 }
 
-// sumInside returns the host's sums of chunk k of the parts that this rank stands for.
+// sumInside returns the host's sums of chunk k of the parts of the ranks that this rank represents.
 func (m *Messages) sumInside(h *hosts, src []byte, at parts, lists [][]int, most, k int) ([][]byte, error) {
 	mine := lists[h.at]
 	memory, sums := m.scratch(0, len(mine)*linearChunk), make([][]byte, most)
@@ -161,9 +160,9 @@ func (m *Messages) sumInside(h *hosts, src []byte, at parts, lists [][]int, most
 	return sums, nil
 }
 
-// sumAcross sends the sums to their owners and makes this rank's result of those that come. In each step a rank sends to
-// as many as it stands for, and receives once, with the first. Nobody waits in a circle: whoever is not the first one to
-// be sent to is on a larger host than the sender.
+// sumAcross sends the sums to their owners and adds up this rank's result from those that come. In each step a rank sends to all ranks
+// that it represents on one host, and receives once, with the first of them. There is no circular wait: a rank sends to a second rank
+// only if that rank's host is larger than its own.
 func (m *Messages) sumAcross(h *hosts, result []byte, mine []int, sums [][]byte) error {
 	rank, n := m.t.Rank(), len(h.ranks)
 	for i, r := range mine {

@@ -6,17 +6,17 @@ import (
 	"github.com/ringo-ml/ringo/dist/backend"
 )
 
-// Linear runs operations in the simplest way: every rank that has something for another sends it there. It is the
-// oracle for faster algorithms. In the comments n is the number of ranks, S the bytes of the full buffer, and a step is
-// one message that must arrive before the next can be sent.
+// Linear runs operations in the simplest way: a rank that has data for another rank sends it there. It is the reference for faster
+// algorithms. In the comments n is the number of ranks, S the bytes of the full buffer, and a step is one message that must arrive before
+// the next can be sent.
 //
-// A Linear belongs to one lane of one rank; its methods block. All ranks must run the same operation: the transport
-// compares fingerprints, and every rank hears from every other, directly or through rank 0, before a collective ends. So
-// no rank is content with an operation about which the others disagree.
+// A Linear belongs to one lane of one rank; its methods block. All ranks must run the same operation: the transport compares
+// fingerprints, and every rank hears from every other, directly or through rank 0, before a collective ends. So an operation about which
+// ranks disagree succeeds on no rank.
 type Linear struct {
 	t       backend.Transport
 	red     Reducer
-	scratch [][]byte // a chunk per peer, made when first needed
+	scratch [][]byte // a chunk for each peer, made when first needed
 	srcs    [][]byte // this chunk's inputs in rank order
 }
 
@@ -32,7 +32,7 @@ func (l *Linear) Run(op *backend.Op) error {
 	part := op.Count * op.DType.Size()
 	switch op.Kind {
 	case backend.Broadcast, backend.Reduce, backend.Gather, backend.Scatter:
-		// Ranks that disagree about the root could all be content, or all wait. They agree first.
+		// Ranks that disagree about the root might all succeed, or all wait. So they agree first.
 		if err := l.barrier(); err != nil {
 			return err
 		}
@@ -64,7 +64,7 @@ func (l *Linear) Run(op *backend.Op) error {
 	case backend.Barrier, backend.MonitoredBarrier:
 		return l.barrier()
 	case backend.Send:
-		return l.t.Send(op.Peer, 0, src) // op.Tag is compared with the rest of the operation
+		return l.t.Send(op.Peer, 0, src) // op.Tag is compared by the fingerprint
 	case backend.Recv:
 		return l.t.Recv(op.Peer, 0, dst)
 	}

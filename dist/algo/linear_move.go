@@ -1,7 +1,7 @@
 package algo
 
-// broadcast: the root sends S to each other rank, as an operation of its own after all have agreed. Bytes: root S(n−1),
-// others 0. Three steps, or one within allReduce.
+// broadcast: the root sends S to each other rank. As an operation of its own, it begins when all have agreed. Bytes: root S(n−1), others
+// 0. Three steps, or one within allReduce.
 func (l *Linear) broadcast(root int, dst, src []byte) error {
 	if l.t.Rank() != root {
 		return l.recvPieces(root, dst)
@@ -22,8 +22,8 @@ func (l *Linear) broadcast(root int, dst, src []byte) error {
 	return nil
 }
 
-// gather: each rank sends its part to the root, after all have agreed; the root takes a chunk of each in turn, so that
-// nobody waits long without a sign of life. Bytes: root 0, others S/n. Three steps.
+// gather: each rank sends its part to the root, after all have agreed. The root receives a chunk from each rank in turn, so that each
+// rank sees progress. Bytes: root 0, others S/n. Three steps.
 func (l *Linear) gather(root int, dst, src []byte, part int) error {
 	if l.t.Rank() != root {
 		return l.sendPieces(root, src)
@@ -43,8 +43,8 @@ func (l *Linear) gather(root int, dst, src []byte, part int) error {
 	return nil
 }
 
-// scatter: the root sends each rank its part, after all have agreed, a chunk to each in turn. Bytes: root S(n−1)/n, others
-// 0. Three steps.
+// scatter: the root sends each rank its part, after all have agreed, a chunk to each in turn. Bytes: root S(n−1)/n, others 0. Three
+// steps.
 func (l *Linear) scatter(root int, dst, src []byte, part int) error {
 	if l.t.Rank() != root {
 		return l.recvPieces(root, dst)
@@ -84,8 +84,8 @@ func (l *Linear) recvPieces(peer int, b []byte) error {
 	return nil
 }
 
-// allGather: each rank sends its part to every other, in pairs: in step s to rank+s, from rank−s. Bytes: every rank its
-// part × (n−1), which is S(n−1)/n for equal parts. n−1 steps.
+// allGather: each rank sends its part to every other. In step s it sends to rank+s and receives from rank−s. Bytes: the rank's part ×
+// (n−1), S(n−1)/n for equal parts. n−1 steps.
 func (l *Linear) allGather(dst, src []byte, at parts) error {
 	n, rank := l.t.Size(), l.t.Rank()
 	copyPart(at.of(dst, rank), src)
@@ -98,8 +98,8 @@ func (l *Linear) allGather(dst, src []byte, at parts) error {
 	return nil
 }
 
-// allToAllV is allToAll, and a barrier after it: what a rank sends and what its peer expects may differ, and only the
-// peer sees it. n+1 steps.
+// allToAllV is allToAll with a barrier at the end: what a rank sends may differ from what its peer expects, and only the peer notices it.
+// n+1 steps.
 func (l *Linear) allToAllV(dst, src []byte, in, out parts) error {
 	if err := l.allToAll(dst, src, in, out); err != nil {
 		return err
@@ -107,8 +107,8 @@ func (l *Linear) allToAllV(dst, src []byte, in, out parts) error {
 	return l.barrier()
 }
 
-// allToAll: each rank sends part p of its buffer to rank p, in pairs as allGather. Bytes: every rank what is not for
-// itself, which is S(n−1)/n for equal parts. n−1 steps.
+// allToAll: each rank sends part p of its buffer to rank p, in the steps of allGather. Bytes: all but the rank's own part, S(n−1)/n for
+// equal parts. n−1 steps.
 func (l *Linear) allToAll(dst, src []byte, in, out parts) error {
 	n, rank := l.t.Size(), l.t.Rank()
 	copyPart(in.of(dst, rank), out.of(src, rank))
@@ -121,7 +121,7 @@ func (l *Linear) allToAll(dst, src []byte, in, out parts) error {
 	return nil
 }
 
-// barrier: everyone tells rank 0, and rank 0 answers. Bytes: 0 (2(n−1) empty messages). Two steps.
+// barrier: all ranks send to rank 0, and rank 0 answers. Bytes: 0 (2(n−1) empty messages). Two steps.
 func (l *Linear) barrier() error {
 	n := l.t.Size()
 	if l.t.Rank() != 0 {

@@ -1,11 +1,11 @@
 package algo
 
-// resultsBehind is how many chunks later the result of a chunk travels, between inputs: with one the links wait for the reductions.
+// resultsBehind is how many chunks later than its input the result of a chunk is sent. With 1, the links wait for the reductions.
 const resultsBehind = 2
 
-// reduceChunks is the part of reduceScatter that moves more than one chunk: a second goroutine sends them as fast as the peers
-// take them, while this one reduces those that arrive. It has ended before reduceChunks returns. Nothing that is still to be sent is overwritten: dst is at most the
-// part of src that stays here, and the result of a chunk comes back only after this rank has sent its input.
+// reduceChunks is the part of reduceScatter for more than one chunk. A second goroutine sends chunks as fast as the peers receive them,
+// while this one reduces those that arrive. It has ended before reduceChunks returns. No bytes are overwritten before they are sent: dst
+// is at most the part of src that stays on this rank, and the result of a chunk comes back only after this rank has sent its input.
 func (l *Linear) reduceChunks(chunks int, dst, src []byte, at parts, all []byte) error {
 	reduced, sent := make(chan struct{}, chunks), make(chan error, 1)
 	results := dst
@@ -21,7 +21,7 @@ func (l *Linear) reduceChunks(chunks int, dst, src []byte, at parts, all []byte)
 	return err
 }
 
-// takeChunks reduces the chunks and, if all is not nil, takes the results of the others.
+// takeChunks reduces the chunks and, if all is not nil, receives the results of the others.
 func (l *Linear) takeChunks(chunks int, dst, src []byte, at parts, all []byte, reduced chan<- struct{}) error {
 	n, rank := l.t.Size(), l.t.Rank()
 	for k := range chunks + resultsBehind {
@@ -41,7 +41,7 @@ func (l *Linear) takeChunks(chunks int, dst, src []byte, at parts, all []byte, r
 	return nil
 }
 
-// reduceChunk takes the next chunk from all others and reduces it with mine into dst.
+// reduceChunk receives the next chunk from all others and reduces it with mine into dst.
 func (l *Linear) reduceChunk(dst, mine []byte) (err error) {
 	n, rank := l.t.Size(), l.t.Rank()
 	l.srcs[rank] = mine
@@ -55,7 +55,7 @@ func (l *Linear) reduceChunk(dst, mine []byte) (err error) {
 	return nil
 }
 
-// sendChunks sends the inputs and, if they are not nil, the results, each once it is reduced.
+// sendChunks sends the inputs and, if results is not nil, each result when it is reduced.
 func (l *Linear) sendChunks(chunks int, src []byte, at parts, results []byte, reduced <-chan struct{}) error {
 	n, rank := l.t.Size(), l.t.Rank()
 	for k := range chunks + resultsBehind {
@@ -68,7 +68,7 @@ func (l *Linear) sendChunks(chunks int, src []byte, at parts, results []byte, re
 		if results == nil || k < resultsBehind {
 			continue
 		}
-		if _, ok := <-reduced; !ok { // it never will be
+		if _, ok := <-reduced; !ok { // the reduction has ended early
 			return nil
 		}
 		for s := 1; s < n; s++ {

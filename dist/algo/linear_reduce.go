@@ -7,15 +7,15 @@ import (
 	"github.com/ringo-ml/ringo/dist/backend"
 )
 
-// What is no input has a tag of its own. The factor of PreMulSum travels ahead of the input: the one who reduces applies it,
-// in the accumulator's precision.
+// Other messages than inputs have their own tags. The factor of PreMulSum is sent before the input. The rank that reduces multiplies by
+// it, in the precision of the accumulator.
 const (
 	factorTag = 1
 	resultTag = 2
 )
 
-// reduce: each rank sends S to the root, which reduces chunk by chunk in rank order; as an operation of its own, after
-// all have agreed. Bytes: root 0, others S (and 8 for the factor of PreMulSum). Three steps, or one within allReduce.
+// reduce: each rank sends S to the root, which reduces chunk by chunk in rank order. As an operation of its own, it begins when all have
+// agreed. Bytes: root 0, others S (and 8 for the factor of PreMulSum). Three steps, or one within allReduce.
 func (l *Linear) reduce(op *backend.Op, root int, dst, src []byte) error {
 	if l.t.Rank() != root {
 		if op.Red == backend.PreMulSum {
@@ -56,10 +56,9 @@ func (l *Linear) allReduce(op *backend.Op, dst, src []byte) error {
 	return l.broadcast(0, dst, dst)
 }
 
-// reduceScatter: each rank sends part p of its buffer to rank p, which reduces its part from all in rank order. Chunk k
-// of every part travels before chunk k+1 of any, in pairs as allGather. Bytes: every rank what is not its own part,
-// which is S(n−1)/n for equal parts (and 8(n−1) for the factors of PreMulSum). n−1 steps a chunk. If all is not nil, it is
-// gathered there.
+// reduceScatter: each rank sends part p of its buffer to rank p, which reduces its part from all ranks in rank order. Chunk k of all
+// parts is sent before chunk k+1 of any, in the steps of allGather. Bytes: all but the rank's own part, S(n−1)/n for equal parts (and
+// 8(n−1) for the factors of PreMulSum). n−1 steps for each chunk. If all is not nil, the result is also gathered into it.
 func (l *Linear) reduceScatter(op *backend.Op, dst, src []byte, at parts, all []byte) error {
 	n, rank := l.t.Size(), l.t.Rank()
 	l.red.Begin(op, n)
@@ -92,7 +91,7 @@ func (l *Linear) reduceScatter(op *backend.Op, dst, src []byte, at parts, all []
 	return l.allGather(all, dst, at)
 }
 
-// factorsTo gives the root every rank's factor.
+// factorsTo sends every rank's factor to the root.
 func (l *Linear) factorsTo(root int, own float64) error {
 	l.red.SetFactor(root, own)
 	for p := range l.t.Size() {
@@ -108,7 +107,7 @@ func (l *Linear) factorsTo(root int, own float64) error {
 	return nil
 }
 
-// factorsAmong gives every rank all factors.
+// factorsAmong sends all factors to every rank.
 func (l *Linear) factorsAmong(own float64) error {
 	n, rank := l.t.Size(), l.t.Rank()
 	l.red.SetFactor(rank, own)

@@ -8,15 +8,15 @@ import (
 
 // Messages runs the operations of one rank of a group over a Transport, each with the algorithm that its Tuner chooses.
 //
-// In the comments of the algorithms n is the number of ranks, S the bytes of the full buffer, and a step is one message
-// that must arrive before the next can be sent. Bytes are what a rank sends, headers excluded. In every algorithm each
-// rank hears from every other before the operation ends, directly or through others that compared what they heard: no
-// rank is content with an operation about which the others disagree.
+// In the comments of the algorithms n is the number of ranks, S the bytes of the full buffer, and a step is one message that must arrive
+// before the next can be sent. Bytes are what a rank sends, without headers. In every algorithm each rank hears from every other before
+// the operation ends, directly or through others that have compared what they got. So an operation about which ranks disagree succeeds on
+// no rank.
 //
-// Linear and direct combine elements in rank order and have the same bits. The others combine partial results, in an
-// order that depends on the algorithm, the number of ranks and the element's place: the same on every run and the same
-// bits on all ranks, but not those of linear unless every partial result is exact, as sums of small integers are. They
-// round 16-bit floats after each addition, as what travels has 16 bits.
+// Linear and direct combine elements in rank order and have the same bits. The others combine partial results, in an order that depends
+// on the algorithm, the number of ranks and the element's place. Their bits are the same on every run and on all ranks. They differ from
+// those of linear, unless every partial result is exact, as sums of small integers are. These algorithms send 16-bit floats as partial
+// results, so they round after each addition.
 //
 // A Messages belongs to one lane of one rank; Run blocks.
 type Messages struct {
@@ -30,19 +30,19 @@ type Messages struct {
 	host *hosts    // made when first needed
 }
 
-// NewMessages returns the algorithms over t, for the group that c chooses for.
+// NewMessages returns the algorithms over t, for the group of Tuner c.
 func NewMessages(t backend.Transport, c *Tuner) *Messages {
 	return &Messages{t: t, at: c.at, tune: c, lin: NewLinear(t)}
 }
 
-// Layout says on which host each rank of a group is: Layout[r] is the host of rank r, a number from 0 in the order in
-// which hosts first appear. It is the same on all ranks.
+// Layout says on which host each rank of a group is: Layout[r] is the number of rank r's host. Hosts are numbered from 0, in the order in
+// which they first appear. It is the same on all ranks.
 type Layout []int
 
 // OneHost returns the layout of n ranks on one host.
 func OneHost(n int) Layout { return make(Layout, n) }
 
-// LayoutOf numbers the names of the ranks' hosts.
+// LayoutOf returns the layout of ranks whose hosts have these names.
 func LayoutOf(names []string) Layout {
 	l, seen := make(Layout, len(names)), map[string]int{}
 	for r, name := range names {
@@ -71,7 +71,7 @@ type method struct {
 	run  func(m *Messages, op *backend.Op) error
 }
 
-// every is what all kinds have.
+// every has the algorithms of all kinds.
 var every = []method{{"linear", (*Messages).linear}, {"direct", (*Messages).direct}}
 
 // methods are the algorithms of each kind besides those in every.
@@ -127,7 +127,7 @@ func (m *Messages) Run(op *backend.Op) error {
 
 func (m *Messages) linear(op *backend.Op) error { return m.lin.Run(op) }
 
-// slices cuts the buffer of op into n slices that differ by one element at most.
+// slices cuts the buffer of op into n slices that differ by at most one element.
 func (m *Messages) slices(op *backend.Op, n int) parts {
 	if cap(m.cuts) < n {
 		m.cuts = make([]int, n)
@@ -139,7 +139,7 @@ func (m *Messages) slices(op *backend.Op, n int) parts {
 	return rows(cuts, op.DType.Size())
 }
 
-// hosts returns where the ranks are, as this one sees it.
+// hosts returns the hosts of the ranks, as this rank sees them.
 func (m *Messages) hosts() *hosts {
 	if m.host == nil {
 		m.host = newHosts(m.at, m.t.Rank())

@@ -1,6 +1,6 @@
 package algo
 
-// parts says where the part of each rank lies in a buffer: equal parts of size bytes, or counts[i] elements of size.
+// parts describes where the part of each rank is in a buffer: equal parts of size bytes, or counts[i] elements of size bytes.
 type parts struct {
 	counts []int
 	size   int
@@ -35,7 +35,7 @@ func (p parts) longest(n int) int {
 	return b
 }
 
-// span returns parts lo to hi of b, hi excluded.
+// span returns parts lo to hi of b, without part hi.
 func (p parts) span(b []byte, lo, hi int) []byte {
 	from := before(p.counts, lo) * p.size
 	return b[from : from+(before(p.counts, hi)-before(p.counts, lo))*p.size]

@@ -10,12 +10,12 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// BlockBytes is how much of a buffer an algorithm handles at a time: it stays in the first-level cache, and an abort
-// takes effect after a block.
+// BlockBytes is how many bytes of a buffer an algorithm handles at a time: a block stays in the first-level cache, and an abort takes
+// effect after a block.
 const BlockBytes = backend.BlockAlign
 
-// CheckReduction returns an error when elements of type dt cannot be combined by red: averages and factors need floats,
-// bits need integers or truth values.
+// CheckReduction returns an error if elements of type dt cannot be combined by red: averages and factors need floats, bit operations need
+// integers or bool.
 func CheckReduction(red backend.Red, dt tensor.DType) error {
 	switch red {
 	case backend.Avg, backend.PreMulSum:
@@ -30,8 +30,8 @@ func CheckReduction(red backend.Red, dt tensor.DType) error {
 	return nil
 }
 
-// Reducer combines the same elements of all ranks. It owns its scratch memory and does not allocate once it is made. On
-// bool, Sum, Max and BOr are "or", Prod, Min and BAnd are "and".
+// Reducer combines the same elements of all ranks. It has its own scratch memory and allocates nothing after it is made. On bool, Sum,
+// Max and BOr are "or"; Prod, Min and BAnd are "and".
 type Reducer struct {
 	red     backend.Red
 	dt      tensor.DType
@@ -74,7 +74,7 @@ func (r *Reducer) Reduce(dst []byte, srcs [][]byte) {
 	}
 	step := BlockBytes
 	if r.dt.IsHalf() {
-		step /= 2 // a block of float32
+		step /= 2 // so that a block of float32 fits
 	}
 	for lo := 0; lo < len(dst); lo += step {
 		hi := min(lo+step, len(dst))
@@ -85,8 +85,8 @@ func (r *Reducer) Reduce(dst []byte, srcs [][]byte) {
 	}
 }
 
-// ReduceTwice is Reduce into dst and mirror. mirror may also be one of srcs. A sum of two is stored in both places at once: memory
-// that another core reads next is written while this one reads.
+// ReduceTwice is Reduce into dst and mirror. mirror may also be one of srcs. A sum of two inputs is stored in both places in one pass:
+// what another core reads next is written while the inputs are read.
 func (r *Reducer) ReduceTwice(dst, mirror []byte, srcs [][]byte) {
 	if r.red == backend.Sum && r.n == 2 && r.dt == tensor.Float32 {
 		kernel.AddTwice32(as[float32](dst), as[float32](mirror), as[float32](srcs[0]), as[float32](srcs[1]))
@@ -120,7 +120,7 @@ func as[T any](b []byte) []T {
 	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/int(unsafe.Sizeof(z)))
 }
 
-// target returns where to accumulate: dst itself, unless that would overwrite an input that is read later.
+// target returns where to accumulate: dst itself, unless dst is an input that is read later.
 func (r *Reducer) target(dst []byte, first int) []byte {
 	for _, s := range r.cut[min(first, r.n):] {
 		if unsafe.SliceData(s) == unsafe.SliceData(dst) {
@@ -186,12 +186,12 @@ func addTo[T kernel.Float](dst, a, b []T) {
 	}
 }
 
-// to returns x, whose elements are D under another name.
+// to returns x as a slice of D, which is the same type under another name.
 func to[D, S kernel.Float](x []S) []D {
 	return unsafe.Slice((*D)(unsafe.Pointer(unsafe.SliceData(x))), len(x))
 }
 
-// divide is correctly rounded; for a power of two multiplication by the inverse is the same, and faster.
+// divide divides x by n, correctly rounded. For a power of two it multiplies by the inverse, which gives the same result faster.
 func divide[T kernel.Float](x []T, n float64) {
 	if frac, _ := math.Frexp(n); frac == 0.5 {
 		kernel.ScaleInto(x, 1/n)

@@ -2,13 +2,13 @@ package algo
 
 import "github.com/ringo-ml/ringo/dist/backend"
 
-// pipelineDepth is how many chunks of a slice go to the next rank before the first of them goes on: so far may one rank be
-// behind its neighbor, and while a chunk is added the transport receives the next.
+// pipelineDepth is how many chunks of a slice a rank sends before it must forward the first of them. So a rank may be so many chunks
+// behind its neighbor, and while it adds a chunk, the transport receives the next one.
 const pipelineDepth = 4
 
-// ringAllReduce: reduce-scatter, then all-gather of slices, both around the ring (Patarasuk and Yuan 2009, "Bandwidth
-// optimal all-reduce algorithms for clusters of workstations"). Bytes: 2S(n−1)/n: rank r sends all slices but r, then all
-// but r+1. 2(n−1) steps. Slice r is combined in the order r+1, r+2, …, r.
+// ringAllReduce: reduce-scatter, then all-gather of slices, both around the ring (Patarasuk and Yuan 2009, "Bandwidth optimal all-reduce
+// algorithms for clusters of workstations"). Bytes: 2S(n−1)/n: rank r sends all slices but r, then all but r+1. 2(n−1) steps. Slice r is
+// combined in the order r+1, r+2, …, r.
 func (m *Messages) ringAllReduce(op *backend.Op) error {
 	at, dst := m.slices(op, m.t.Size()), whole(op.Dst)
 	own := at.of(dst, m.t.Rank())
@@ -18,9 +18,8 @@ func (m *Messages) ringAllReduce(op *backend.Op) error {
 	return m.ringGather(dst, own, at)
 }
 
-// ringReduceScatter: partial results go around the ring, each rank adds its input, and the part of rank r ends there.
-// Bytes: all parts but rank r's own, which is S(n−1)/n for equal parts. n−1 steps. Part r is combined in the order r+1,
-// r+2, …, r.
+// ringReduceScatter: partial results go around the ring, each rank adds its input, and the part of rank r ends at rank r. Bytes: all
+// parts but rank r's own, S(n−1)/n for equal parts. n−1 steps. Part r is combined in the order r+1, r+2, …, r.
 func (m *Messages) ringReduceScatter(op *backend.Op) error {
 	at := even(op.Count * op.DType.Size())
 	if op.Kind == backend.ReduceScatterV {
@@ -29,8 +28,8 @@ func (m *Messages) ringReduceScatter(op *backend.Op) error {
 	return m.ringReduce(op, whole(op.Dst), whole(op.Src), at)
 }
 
-// ringAllGather: every part goes around the ring. Bytes: rank r sends all parts but that of rank r+1, which is S(n−1)/n
-// for equal parts. n−1 steps.
+// ringAllGather: every part goes around the ring. Bytes: rank r sends all parts but that of rank r+1, S(n−1)/n for equal parts. n−1
+// steps.
 func (m *Messages) ringAllGather(op *backend.Op) error {
 	at := even(op.Count * op.DType.Size())
 	if op.Kind == backend.AllGatherV {
@@ -61,7 +60,7 @@ func (m *Messages) ringReduce(op *backend.Op, dst, src []byte, at parts) error {
 	return nil
 }
 
-// ringHop is step s of chunk k: the partial result of one slice goes on, that of another arrives and is added to.
+// ringHop is step s of chunk k: send the partial result of one slice, receive that of another and add to it.
 func (m *Messages) ringHop(dst, src []byte, at parts, s, k int) error {
 	n, rank := m.t.Size(), m.t.Rank()
 	next, prev := (rank+1)%n, (rank-1+n)%n

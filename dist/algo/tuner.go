@@ -11,27 +11,27 @@ import (
 	"github.com/ringo-ml/ringo/dist/backend"
 )
 
-// Table says which algorithm runs an operation, by its kind, its bytes and the number of ranks and hosts, in the areas that
-// were measured. It is data, made beforehand (ringo bench -fit) and compiled in: at run time nothing is measured, so that all
-// ranks and all runs choose alike. What no rule covers is linear there; outside, a Tuner goes by its model.
+// Table says which algorithm runs an operation, by its kind, its bytes and the number of ranks and hosts, in the areas that were
+// measured. It is data that `ringo bench -fit` made, and it is compiled in. At run time nothing is measured, so all ranks and all runs
+// choose the same. Inside a measured area, an operation without a rule is linear; outside, the Tuner uses its model.
 type Table struct {
 	Made     string // when and on what machine
 	Measured []Area
-	Rules    []Rule // of a kind, the first one that covers the ranks and hosts holds
+	Rules    []Rule // the first rule of a kind that covers the ranks and hosts is used
 }
 
-// Area is a part of what a Table could say something about: from and to so many ranks and hosts.
+// Area is the range of ranks and hosts for which a Table has measurements.
 type Area struct {
 	Ranks [2]int `json:"ranks"`
 	Hosts [2]int `json:"hosts"`
-	// Max is the largest size, 0 where there is no limit. Hosts made of network namespaces have one: nothing there is as slow as
-	// the network between machines, which decides about large buffers.
+	// Max is the largest measured size, 0 for no limit. Hosts made of network namespaces have a limit: the network between real machines
+	// is slower, and it decides for large buffers.
 	Max int `json:"max,omitempty"`
 }
 
 // Rule is the choice for one kind of operation.
 type Rule struct {
-	Op    string `json:"op"`    // as RINGO_ALGO spells it
+	Op    string `json:"op"`    // in the spelling of RINGO_ALGO
 	Ranks [2]int `json:"ranks"` // from, to
 	Hosts [2]int `json:"hosts"`
 	Use   []Use  `json:"use"` // by size; the last one has no Max
@@ -50,13 +50,13 @@ var tunerJSON []byte
 var committed = func() *Table {
 	t, err := ParseTable(tunerJSON)
 	if err != nil {
-		panic(err) // a test reads it too
+		panic(err) // a test parses the same table
 	}
 	return t
 }()
 
-// ParseTable reads a table from JSON and checks it: kinds and algorithms exist, sizes grow, and reductions inside one host
-// are in rank order, so that goroutines and processes give the same bits.
+// ParseTable reads a table from JSON and checks it: kinds and algorithms exist, sizes increase, and reductions inside one host are in
+// rank order, so that goroutines and processes give the same bits.
 func ParseTable(b []byte) (*Table, error) {
 	t := new(Table)
 	d := json.NewDecoder(bytes.NewReader(b))
@@ -95,7 +95,7 @@ func (r *Rule) check() error {
 	return nil
 }
 
-// Encode returns the table as JSON, a rule to a line.
+// Encode returns the table as JSON, one rule on each line.
 func (t *Table) Encode() []byte {
 	var b bytes.Buffer
 	made, _ := json.Marshal(t.Made) // strings and numbers can always be encoded
@@ -112,8 +112,7 @@ func (t *Table) Encode() []byte {
 	return b.Bytes()
 }
 
-// Choose returns the algorithm for an operation of so many bytes among so many ranks on so many hosts. False: that was not
-// measured.
+// Choose returns the algorithm for an operation of so many bytes on so many ranks and hosts. It returns false if that was not measured.
 func (t *Table) Choose(k backend.Kind, bytes, ranks, hosts int) (string, bool) {
 	if !slices.ContainsFunc(t.Measured, func(a Area) bool {
 		return within(a.Ranks, ranks) && within(a.Hosts, hosts) && (a.Max == 0 || bytes <= a.Max)
@@ -152,8 +151,8 @@ func InRankOrder(name string) bool {
 	return slices.Contains([]string{"linear", "direct", backend.RankOrder}, name)
 }
 
-// Bytes returns the size of op that a Tuner goes by: of the full buffer, which is all ranks' parts together where each has
-// one. It is the same on all ranks; so AllToAllV, of which each rank knows its own counts only, has none.
+// Bytes returns the size of op for a Tuner: the full buffer, which is the parts of all ranks together if each has one. It is the same on
+// all ranks. AllToAllV has no size, because each rank knows only its own counts.
 func Bytes(op *backend.Op, ranks int) int {
 	size := op.DType.Size()
 	if sizeless(op.Kind) {
@@ -170,7 +169,7 @@ func Bytes(op *backend.Op, ranks int) int {
 	return op.Count * size
 }
 
-// sizeless reports whether operations of a kind have no size that all ranks know.
+// sizeless reports whether ranks do not all know the size of operations of a kind.
 func sizeless(k backend.Kind) bool {
 	return k == backend.AllToAllV || k == backend.Barrier || k == backend.MonitoredBarrier
 }
