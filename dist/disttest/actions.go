@@ -9,7 +9,7 @@ import (
 type action struct {
 	name string
 	run  func(s *step, r *dist.Rank, g *dist.Group) (dist.Work, func() error)
-	// two is run for operations that touch the same memory, on g and on twin, another group of the same ranks, or g.
+	// two is set for operations that use the same memory. They run on g and on twin, which is another group of the same ranks, or g.
 	two func(s *step, r *dist.Rank, g, twin *dist.Group) (dist.Work, func() error)
 }
 
@@ -130,7 +130,7 @@ func actAllToAll(s *step, r *dist.Rank, g *dist.Group) (dist.Work, func() error)
 // rows is how many rows rank `from` has for rank `to`.
 func (s *step) rows(from, to int) int { return s.count * (1 + (from+2*to)%3) / 3 }
 
-// place finds element i in a concatenation of parts.
+// place returns in which part element i of a concatenation is, and where in the part.
 func place(i int, parts []int) (part, at int) {
 	for part < len(parts)-1 && i >= parts[part] {
 		i -= parts[part]

@@ -12,35 +12,35 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// Communicating is a Function that says what it does to the types of tensors.
+// Communicating is a Function that also says what types its output has.
 type Communicating interface {
 	tensor.Function
 	tensor.Typed
 }
 
-// Operand is an input of a Function that is proved: of float64 elements, made by kind.
+// Operand is an input of a Function under proof: float64 elements with the given type.
 type Operand struct {
 	Kind tensor.Kind
-	// Dims are the dimensions of a rank's part. Along axes on which the tensor is Varying or Cut they may differ.
+	// Dims are the dimensions of a rank's part. They may differ along axes on which the tensor is Varying or Cut.
 	Dims func(rank, ranks int) []int
-	// Const, if not nil, is an operand without a gradient, such as labels, in place of all else.
+	// Const, if not nil, makes an operand without a gradient, such as labels. Then the other fields are not used.
 	Const func(r *dist.Rank) tensor.Tensor
 }
 
-// Dims is for operands that have the same dimensions on all ranks.
+// Dims makes Operand.Dims for the same dimensions on all ranks.
 func Dims(dims ...int) func(rank, ranks int) []int { return func(int, int) []int { return dims } }
 
-// Adjoint proves that f's Backward is the adjoint of its Forward, and that its Types are right, on so many ranks. The types say
-// what a tensor and its gradient are over the ranks, and so what their inner product is over the job: Σ ⟨x, g⟩ over ranks, divided by
-// their number where both are the same on all. That must be the same before and behind f: Σ⟨f(x),g⟩ = Σ⟨x,f*(g)⟩, where f that is
-// not linear is differentiated along a direction, by differences. What the types say is the same on all ranks must be so:
-// outputs, and gradients of inputs.
+// Adjoint proves, on so many ranks, that f's Backward is the adjoint of its Forward, and that its Types are right. The types say what a
+// tensor and its gradient are over the ranks, and so what their inner product is over the job: the sum of ⟨x, g⟩ over ranks, divided by
+// their number if both are the same on all ranks. The inner product must be the same at the output and at the inputs: Σ⟨f(x),g⟩ =
+// Σ⟨x,f*(g)⟩. If f is not linear, its derivative in a random direction is used, by finite differences. What the types call the same on
+// all ranks must be so: outputs, and gradients of inputs.
 func Adjoint(t *testing.T, ranks int, f func(r *dist.Rank) Communicating, in ...Operand) {
 	t.Helper()
 	require.NoError(t, AdjointError(ranks, f, in...))
 }
 
-// AdjointError is Adjoint for tests of itself.
+// AdjointError is Adjoint with an error instead of a failed test, for tests of Adjoint itself.
 func AdjointError(ranks int, f func(r *dist.Rank) Communicating, in ...Operand) error {
 	return dist.Run(context.Background(), dist.Config{Ranks: ranks, Threads: 1}, func(_ context.Context, r *dist.Rank) error {
 		p := &adjoint{r: r, f: f(r), in: in}
@@ -56,7 +56,7 @@ type adjoint struct {
 	r  *dist.Rank
 	f  Communicating
 	in []Operand
-	to tensor.Kind // of the output
+	to tensor.Kind // type of the output
 }
 
 // types asks f what the output is.
@@ -70,7 +70,7 @@ func (p *adjoint) types() error {
 	if err != nil {
 		return fmt.Errorf("%s refuses the kinds of its operands: %w", p.f.Name(), err)
 	}
-	p.to = tensor.Replicated // of one rank
+	p.to = tensor.Replicated // with one rank
 	for axis := range 8 {
 		if axes>>axis&1 != 0 {
 			p.to = out[0].At(axis)
@@ -79,8 +79,8 @@ func (p *adjoint) types() error {
 	return nil
 }
 
-// run applies f at a distance h from the operands' values along their directions, and returns the output; given, the output's gradient, it
-// also returns those of the operands.
+// run applies f at distance h from the operands' values, along their directions, and returns the output. If given is not nil, it makes
+// the output's gradient, and run also returns the gradients of the operands.
 func (p *adjoint) run(h float64, given func(y []float64) []float64) (y []float64, grads [][]float64) {
 	tape := tensor.NewTape(p.r.Device)
 	defer tape.Close()
@@ -106,7 +106,7 @@ func (p *adjoint) run(h float64, given func(y []float64) []float64) (y []float64
 	return y, grads
 }
 
-// leaf puts v on the tape, as an operand that notes its gradient.
+// leaf puts v on the tape, as an operand that stores its gradient.
 func (p *adjoint) leaf(tape *tensor.Tape, v []float64, k tensor.Kind, dims []int, grad *[]float64) tensor.Tensor {
 	w := tensor.NewParam(tensor.Constant(0), dims...)
 	w.SetValue(tensor.FromSlice(v, dims...))
@@ -115,7 +115,7 @@ func (p *adjoint) leaf(tape *tensor.Tape, v []float64, k tensor.Kind, dims []int
 	return tape.Apply(&capture{ty, grad}, tape.Use(w))
 }
 
-// values returns the operand's elements, which differ by rank unless the kind says that they are the same.
+// values returns the operand's elements. They differ by rank, unless its kind is the same on all ranks.
 func (p *adjoint) values(salt int, k tensor.Kind, dims []int) []float64 {
 	n, rank := 1, float64(p.r.World.Rank())
 	for _, d := range dims {
@@ -135,7 +135,7 @@ func numbers(n, salt int, rank float64, k tensor.Kind) []float64 {
 	return v
 }
 
-// same reports whether tensors of kind k are the same on all ranks, and dual what their gradients are.
+// same reports whether tensors of kind k are the same on all ranks. dual is the kind of their gradients.
 func same(k tensor.Kind) bool { return k == tensor.Replicated || k == tensor.Invariant }
 
 func dual(k tensor.Kind) tensor.Kind {
@@ -188,7 +188,7 @@ func (p *adjoint) prove() error {
 	return err
 }
 
-// paired is this rank's part of the inner product of a tensor of kind k and its gradient.
+// paired is this rank's part of the inner product of a tensor of kind k with its gradient.
 func (p *adjoint) paired(x, g []float64, k tensor.Kind) (s float64) {
 	for i := range x {
 		s += x[i] * g[i]
@@ -199,7 +199,7 @@ func (p *adjoint) paired(x, g []float64, k tensor.Kind) (s float64) {
 	return s
 }
 
-// equal returns an error unless v is the same on all ranks where its kind says so.
+// equal returns an error if v must be the same on all ranks, by its kind, and is not.
 func (p *adjoint) equal(what string, v []float64, k tensor.Kind) error {
 	all, err := dist.AllGatherObject(p.r.World, v)
 	if err != nil || !same(k) {
@@ -218,7 +218,7 @@ func (p *adjoint) equal(what string, v []float64, k tensor.Kind) error {
 	return nil
 }
 
-// capture notes the gradient that reaches it, and gives its output a type.
+// capture stores the gradient of its output, and gives its output a type.
 type capture struct {
 	ty  tensor.Types
 	got *[]float64
@@ -230,31 +230,31 @@ func (*capture) Name() string { return "capture" }
 // Forward is the identity.
 func (*capture) Forward(_ *tensor.Ctx, in []tensor.Tensor) tensor.Tensor { return in[0] }
 
-// Backward notes g.
+// Backward stores g.
 func (f *capture) Backward(_ *tensor.Ctx, g tensor.Tensor, grads []tensor.Tensor) {
 	*f.got = tensor.Floats(g)
 	grads[0] = g
 }
 
-// Types returns what the operand is to be.
+// Types returns the types that the operand must have.
 func (f *capture) Types(in []tensor.Types, _ tensor.Axes) ([]tensor.Types, error) {
 	in[0] = f.ty
 	return in[:1], nil
 }
 
-// planted gives its input a gradient, and a loss that may be differentiated.
+// planted gives its input a chosen gradient, and returns a loss from which Backward can begin.
 type planted struct{ g []float64 }
 
 // Name returns "planted".
 func (*planted) Name() string { return "planted" }
 
-// Forward returns any loss.
+// Forward returns any number as the loss.
 func (*planted) Forward(c *tensor.Ctx, in []tensor.Tensor) tensor.Tensor {
 	c.Save(in[0])
 	return c.Tape().NewLike(in[0].Reshape(-1).Sum())
 }
 
-// Backward returns the gradient that was given.
+// Backward returns the chosen gradient.
 func (f *planted) Backward(c *tensor.Ctx, _ tensor.Tensor, grads []tensor.Tensor) {
 	g := c.Tape().NewLike(c.Saved(0))
 	tensor.Copy(g, tensor.FromSlice(f.g, c.Saved(0).Shape().Dims...))

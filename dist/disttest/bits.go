@@ -16,9 +16,9 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// SameBits reduces random numbers of every type, with every reducing operation and reduction, with an engine and with
-// goroutines: the results must agree in every bit, for sizes that are eager, that do not divide, and that are many blocks
-// long. An engine must pass it under RINGO_BITS=rank, and inside a host always.
+// SameBits reduces random numbers of every type, with every reducing operation and reduction, on an engine and on goroutines. The results
+// must have the same bits. Sizes are eager, indivisible, and many blocks long. An engine must pass it with RINGO_BITS=rank, and inside a
+// host also without.
 func SameBits(t *testing.T, start Start) {
 	sizes := []int{3}
 	if Long() {
@@ -35,7 +35,7 @@ func SameBits(t *testing.T, start Start) {
 	}
 }
 
-// rankBits is what each rank got, by operation.
+// rankBits is the results of each rank, by operation.
 type rankBits = table[map[string][]byte]
 
 var goroutines struct {
@@ -43,7 +43,7 @@ var goroutines struct {
 	bits map[string]*rankBits
 }
 
-// goroutineBits is what n goroutines get, computed once.
+// goroutineBits is the results of n goroutine ranks, computed once.
 func goroutineBits(t *testing.T, n int) *rankBits {
 	goroutines.mu.Lock()
 	defer goroutines.mu.Unlock()
@@ -94,7 +94,8 @@ func bitOps(d tensor.DType, rank int) []dist.Op {
 	return append(ops, dist.BAnd, dist.BOr, dist.BXor)
 }
 
-// reduceEach does every operation that reduces, on count elements or so, in the long form of each rank, and keeps what this rank got.
+// reduceEach does every operation that reduces, on about count elements (in the long form on each rank as root), and stores this rank's
+// results.
 func reduceEach(r *dist.Rank, d tensor.DType, op dist.Op, count int, rng *rand.Rand, results map[string][]byte) error {
 	g, n := r.World, r.World.Size()
 	share, counts := (count+n-1)/n, make([]int, n)
@@ -119,7 +120,7 @@ func reduceEach(r *dist.Rank, d tensor.DType, op dist.Op, count int, rng *rand.R
 	return err
 }
 
-// fillRandom sets x, in host memory, to numbers that need rounding when they are added.
+// fillRandom sets x, in host memory, to numbers whose sums must be rounded.
 func fillRandom(x tensor.Tensor, rng *rand.Rand) {
 	switch x.DType() {
 	case tensor.Float32:

@@ -11,7 +11,7 @@ type Dataset struct {
 	Features int // five or more
 }
 
-// Samples returns samples first, first+1, …: x [n, Features], and the number of the largest of the first five features.
+// Samples returns n samples from the first on: x [n, Features], and as y the index of the largest of the first five features.
 func (d Dataset) Samples(dev tensor.Device, first, n int) (x, y tensor.Tensor) {
 	x, y = tensor.NewStaging(tensor.OtherMemory, dev, d.DType, n, d.Features), tensor.NewStaging(tensor.OtherMemory, dev, tensor.Int64, n)
 	tensor.UniformInit(-1, 1).Fill(x, 11, uint64(first*d.Features))
@@ -28,8 +28,8 @@ func (d Dataset) Samples(dev tensor.Device, first, n int) (x, y tensor.Tensor) {
 	return x, y
 }
 
-// Backward computes the gradients of this rank's part of a step's batch, in so many microbatches. It returns the sum of its
-// losses; loss makes that of a microbatch.
+// Backward computes the gradients of this rank's part of a step's batch, in so many microbatches. loss makes the loss of a microbatch;
+// Backward returns their sum.
 func (d Dataset) Backward(r *dist.Rank, tape *tensor.Tape, step, batch, micro int, loss func(x, y tensor.Tensor) tensor.Tensor) (sum float64) {
 	rows := batch / micro
 	first, n := Part(rows, r.World.Rank(), r.World.Size())

@@ -10,14 +10,14 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// chain is a rank's part in programs whose operations touch the same memory and are issued back to back: only the last is
-// waited for.
+// chain is a rank's part in programs whose operations use the same memory and are issued without a wait between them. Only the last one
+// is waited for.
 type chain struct {
 	me, n int
-	twin  *dist.Group // of the same ranks
+	twin  *dist.Group // a group of the same ranks
 	part  int         // elements
 	x, y  tensor.Tensor
-	whole tensor.Tensor // a part of each rank
+	whole tensor.Tensor // a part for each rank
 }
 
 func (c *chain) mine(i int) float64 { return from4(c.me, i) }
@@ -118,7 +118,7 @@ var chains = []struct {
 	}},
 }
 
-// last returns the last of operations that were issued in this order.
+// last returns the last of several operations, in the order in which they were issued.
 func last(works ...dist.Work) dist.Work { return works[len(works)-1] }
 
 func neighbours(g *dist.Group) (next, prev int) {
@@ -126,8 +126,8 @@ func neighbours(g *dist.Group) (next, prev int) {
 	return (g.Rank() + 1) % n, (g.Rank() + n - 1) % n
 }
 
-// dependent runs each chain often, with inputs that are posted at once, with small, and with large ones. RINGO_CHAINS is how often,
-// and a fiftieth of it for more than 64 KiB.
+// dependent runs each chain many times, with eager, small and large inputs. RINGO_CHAINS is how often; for more than 64 KiB it is a
+// fiftieth of that.
 func (s *suite) dependent(t *testing.T) {
 	times := map[int]int{1: 20, 10: 20, 64: 20, 1000: 10, 16 << 10: 3}
 	switch {
@@ -162,15 +162,16 @@ func (s *suite) dependent(t *testing.T) {
 	t.Run("Independent", s.independent)
 }
 
-// independent: what does not overlap, and what is only read, waits for nothing. Each program would wait for itself otherwise.
+// independent: operations that do not overlap, or only read the same memory, do not wait for each other. If they did, each of these
+// programs would deadlock.
 func (s *suite) independent(t *testing.T) {
 	s.ok(t, 3, func(r *dist.Rank) error {
 		g, me := r.World, r.World.Rank()
 		buf := filled(r, tensor.Float32, 20, func(i int) float64 { return float64(me) })
 		x, y, hello := buf.Range(0, 10), buf.Range(10, 20), tensor.New(r.Device, tensor.Float32, 1)
-		if me == 0 { // the others join in when they have heard
+		if me == 0 { // the others begin when they have received
 			sum := g.AllReduce(x, dist.Sum)
-			works := []dist.Work{sum, g.Send(y, 1, 0), g.Send(y, 2, 0)} // rank 1 takes its own when rank 2 has got its own
+			works := []dist.Work{sum, g.Send(y, 1, 0), g.Send(y, 2, 0)} // rank 1 receives after rank 2 has received
 			for _, w := range works {
 				if err := w.Wait(); err != nil {
 					return err
@@ -195,7 +196,7 @@ func (s *suite) independent(t *testing.T) {
 	})
 }
 
-// actChain sums four times on two groups, and shares out and collects in between, in place and without a wait.
+// actChain sums four times on two groups, with a reduce-scatter and an all-gather between them, in place and without a wait.
 func actChain(s *step, r *dist.Rank, g, twin *dist.Group) (dist.Work, func() error) {
 	n, part := g.Size(), s.count/4
 	x := filled(r, tensor.Float64, part*n, func(i int) float64 { return from4(g.Rank(), i) })
@@ -205,7 +206,7 @@ func actChain(s *step, r *dist.Rank, g, twin *dist.Group) (dist.Work, func() err
 	return w, is(x, (&chain{n: n}).times(3))
 }
 
-// actRelay sums what it has received, and sends that on.
+// actRelay sums what it has received, and sends the sum on.
 func actRelay(s *step, r *dist.Rank, g, twin *dist.Group) (dist.Work, func() error) {
 	n, next, prev := g.Size(), (g.Rank()+1)%g.Size(), (g.Rank()+g.Size()-1)%g.Size()
 	if n == 1 {

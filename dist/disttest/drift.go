@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// timings are how long two operations took, in ns, and each time right before them the same ones on a group that was just made:
-// the baseline, which has everything in common with them but the past.
+// timings are the times of two operations, in ns. Each one is measured twice: first on a new group, which is the baseline, then on the
+// old one. The two differ only in the group's past.
 type timings struct{ small, large, newSmall, newLarge []float64 }
 
 // quantile returns the value below which the part q of x lies.
@@ -18,10 +18,9 @@ func quantile(q float64, x []float64) float64 {
 	return x[int(q*float64(len(x)))]
 }
 
-// drift is how much longer operations took in the last and in the fourth fifth than in the first, in units of the baseline
-// of the same time. What has become slower is so at every quantile: ranks that must wait for a core often are slow in the
-// median, and ranks that meet while both spin are fast in the first decile. So the smallest ratio counts. The very first
-// samples warm up.
+// drift is how much longer operations took in the last and in the fourth fifth of the run than in the first, relative to the baseline of
+// the same time. A real slowdown shows at every quantile. If ranks often wait for a core, only the median is slow; if they meet while
+// both spin, only the first decile is fast. So the smallest ratio counts. The first samples are warm-up and are not used.
 func drift(x, base []float64) (last, fourth float64) {
 	warm := len(x) / 50
 	x, base = x[warm:], base[warm:]
@@ -38,8 +37,7 @@ func drift(x, base []float64) (last, fourth float64) {
 	return last, fourth
 }
 
-// slower returns an error when operations have become slower. What piles up goes on to slow them down: a burst of load at the
-// end is no drift.
+// slower returns an error if operations have become slower. A real slowdown lasts: load of the machine only at the end does not count.
 func (l *timings) slower() error {
 	var errs []error
 	for _, c := range []struct {

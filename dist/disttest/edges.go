@@ -15,7 +15,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// edges are cases that are rare and must be right all the same.
+// edges are rare cases.
 func (s *suite) edges(t *testing.T) {
 	t.Run("AbortWithoutCause", s.abortWithoutCause)
 	t.Run("AbortIsAnError", s.abortIsAnError)
@@ -29,7 +29,7 @@ func (s *suite) edges(t *testing.T) {
 	t.Run("TimeoutBesideTraffic", s.timeoutBesideTraffic)
 }
 
-// abortWithoutCause: an operation that was cancelled did not succeed.
+// abortWithoutCause: a cancelled operation returns an error, also without a cause.
 func (s *suite) abortWithoutCause(t *testing.T) {
 	s.fails(t, 21, 2, 0, time.Second, []string{"aborted"}, func(r *dist.Rank) error {
 		w := r.World.AllReduce(tensor.New(r.Device, tensor.Float32, 50_000), dist.Sum)
@@ -82,7 +82,7 @@ func (s *suite) countsThatOverflow(t *testing.T) {
 	})
 }
 
-// recvAnyIsFair: a rank that has much to say does not keep the others from being heard.
+// recvAnyIsFair: a rank that sends many messages does not stop messages of the others.
 func (s *suite) recvAnyIsFair(t *testing.T) {
 	const each = 20
 	s.ok(t, 3, func(r *dist.Rank) error {
@@ -102,7 +102,7 @@ func (s *suite) recvAnyIsFair(t *testing.T) {
 			for range each {
 				last = g.Send(filled(r, tensor.Float64, 1, func(int) float64 { return 1 }), 0, 0)
 			}
-			if with[g.Rank()].Engine() == "tcp" { // elsewhere, Send waits for its Recv; there not, and the messages are ahead of the barrier
+			if with[g.Rank()].Engine() == "tcp" { // here Send does not wait for its Recv, and the messages arrive before the barrier
 				if err := last.Wait(); err != nil {
 					return err
 				}
@@ -130,7 +130,7 @@ func (s *suite) recvAnyIsFair(t *testing.T) {
 	})
 }
 
-// closeKeepsTheCause: a failed group that is closed still says why it failed.
+// closeKeepsTheCause: a failed group still returns its first failure after Close.
 func (s *suite) closeKeepsTheCause(t *testing.T) {
 	s.ok(t, 2, func(r *dist.Rank) error {
 		g := r.World.With()
@@ -162,7 +162,7 @@ func (s *suite) splitByExtremeKeys(t *testing.T) {
 	})
 }
 
-// grandchildrenFail: a failure reaches the groups that were made from a group that is closed by now.
+// grandchildrenFail: a failure also reaches groups whose parent group is closed.
 func (s *suite) grandchildrenFail(t *testing.T) {
 	closed := newCrossing(2)
 	s.ok(t, 2, func(r *dist.Rank) error {
@@ -184,7 +184,7 @@ func (s *suite) grandchildrenFail(t *testing.T) {
 	})
 }
 
-// closedGroupHasNoChildren: nobody would tell them of a failure.
+// closedGroupHasNoChildren: a closed group could not tell new groups of a failure.
 func (s *suite) closedGroupHasNoChildren(t *testing.T) {
 	s.ok(t, 2, func(r *dist.Rank) error {
 		g := r.World.With()
@@ -198,7 +198,7 @@ func (s *suite) closedGroupHasNoChildren(t *testing.T) {
 	})
 }
 
-// timeoutBesideTraffic: the timeout of a group ends a wait although other groups of the rank are busy all the time.
+// timeoutBesideTraffic: the timeout of a group ends a wait, also if other groups of the rank are busy all the time.
 func (s *suite) timeoutBesideTraffic(t *testing.T) {
 	const timeout = 50 * time.Millisecond
 	var over atomic.Bool

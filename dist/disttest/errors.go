@@ -17,7 +17,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// errors makes the mistakes of users and looks at what they are told.
+// errors makes the mistakes of users and checks the error texts.
 func (s *suite) errors(t *testing.T) {
 	t.Run("Absent", s.absent)
 	t.Run("MonitoredBarrier", s.monitored)
@@ -32,7 +32,7 @@ func (s *suite) errors(t *testing.T) {
 	t.Run("TwoGoroutinesOneGroup", s.oneGroupTwice)
 }
 
-// absent: a Reduce that only rank 0 of 4 calls names the others.
+// absent: if only rank 0 of 4 calls Reduce, the error names the others.
 func (s *suite) absent(t *testing.T) {
 	timeout := 300 * time.Millisecond
 	if Long() {
@@ -49,7 +49,7 @@ func (s *suite) absent(t *testing.T) {
 	})
 }
 
-// monitored: a MonitoredBarrier names everyone who is missing, on every engine.
+// monitored: a MonitoredBarrier names all missing ranks, on every engine.
 func (s *suite) monitored(t *testing.T) {
 	timeout, over := 300*time.Millisecond, make(chan struct{})
 	s.fails(t, 30, 4, timeout, timeout+200*time.Millisecond, []string{"monitoredbarrier seq 2", "ranks 1, 3 did not arrive"}, func(r *dist.Rank) error {
@@ -63,7 +63,7 @@ func (s *suite) monitored(t *testing.T) {
 	})
 }
 
-// mismatch: ranks that call different things at one sequence number all learn what and who.
+// mismatch: if ranks call different operations with one sequence number, all get an error that says who called what.
 func (s *suite) mismatch(t *testing.T) {
 	f32 := func(r *dist.Rank, n int) tensor.Tensor { return tensor.New(r.Device, tensor.Float32, n) }
 	cases := []struct {
@@ -135,8 +135,8 @@ func meshBarrier(r *dist.Rank, spec string) dist.Work {
 	return m.Group("a", "b").Barrier()
 }
 
-// arguments: what one rank can see by itself is an error at once, with nothing sent; the group fails, so that the peers
-// do not wait for an operation that never comes.
+// arguments: a mistake that one rank can see by itself is an error at once, and nothing is sent. The group fails, so that the peers do
+// not wait for an operation that never comes.
 func (s *suite) arguments(t *testing.T) {
 	var mistakes []mistake
 	for _, c := range []struct {
@@ -229,7 +229,7 @@ func (s *suite) rankPanics(t *testing.T) {
 	require.ErrorIs(t, err, errBoom)
 }
 
-// neverWaitedFor: a failed operation that nobody waited for is reported at the end, one that succeeded is not.
+// neverWaitedFor: if nobody waited for a failed operation, the failure is reported at the end. An operation that succeeded is not.
 func (s *suite) neverWaitedFor(t *testing.T) {
 	run := func(count int) error {
 		return s.start(t, 2, quiet(0), func(r *dist.Rank) error {
@@ -244,7 +244,7 @@ func (s *suite) neverWaitedFor(t *testing.T) {
 	assert.Contains(t, err.Error(), "count 10 (rank 0) vs 11 (rank 1)")
 }
 
-// firstCauseStays: every later call returns the first failure, unchanged and at once, and moves nothing.
+// firstCauseStays: every later call returns the first failure, unchanged and at once, and moves no bytes.
 func (s *suite) firstCauseStays(t *testing.T) {
 	s.ok(t, 3, func(r *dist.Rank) error {
 		g := r.World
@@ -275,7 +275,7 @@ func (s *suite) firstCauseStays(t *testing.T) {
 // same2 reports whether two ranks, or two calls, got the same failure.
 func same2(a, b error) bool { return a != nil && b != nil && a.Error() == b.Error() }
 
-// waitHostCancelled: ctx ends the waiting, not the operation.
+// waitHostCancelled: ctx ends the wait, not the operation.
 func (s *suite) waitHostCancelled(t *testing.T) {
 	cancelled := make(chan struct{})
 	s.ok(t, 2, func(r *dist.Rank) error {
@@ -323,11 +323,11 @@ func (s *suite) algorithms(t *testing.T) {
 	})
 }
 
-// oneGroupTwice: two goroutines in one group are an error, not a race.
+// oneGroupTwice: two goroutines in one group get an error; there is no data race.
 func (s *suite) oneGroupTwice(t *testing.T) {
 	s.fails(t, 49, 2, 0, time.Second, []string{"two goroutines use group world at once"}, func(r *dist.Rank) error {
 		if r.World.Rank() == 1 {
-			<-time.After(time.Millisecond) // the peer is inside Wait by then, or will be: both are errors
+			<-time.After(time.Millisecond) // by then the peer is inside Wait, or will be: both must be errors
 		}
 		started, second := make(chan struct{}), make(chan error, 1)
 		go func() {

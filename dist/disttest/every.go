@@ -15,8 +15,8 @@ import (
 	"github.com/ringo-ml/ringo/internal/reliability"
 )
 
-// everyOperation meets ranks that are late, slow, stuck in something else, or gone, in every operation; in the short form,
-// in one of each kind: with and without a result on every rank, uneven, without data, with one peer.
+// everyOperation tests every operation with ranks that are late, slow, stuck elsewhere, or lost. The short form tests one operation of
+// each kind: with and without a result on every rank, uneven, without data, with one peer.
 func (s *suite) everyOperation(t *testing.T) {
 	t.Parallel()
 	var scenarios []scenario
@@ -34,7 +34,7 @@ func (s *suite) everyOperation(t *testing.T) {
 	})
 }
 
-// scenario is an operation and the one of three ranks that something happens to.
+// scenario is an operation, and the rank (of three) to which something happens.
 type scenario struct {
 	Operation
 	victim int
@@ -56,7 +56,7 @@ func (s *suite) sideBySide(t *testing.T, scenarios []scenario, timeout time.Dura
 	}))
 }
 
-// late: a rank comes late, three times, and before the timeout. Nobody minds.
+// late: a rank comes late, three times, but before the timeout. All operations succeed.
 func (s *suite) late(t *testing.T, scenarios []scenario) {
 	s.sideBySide(t, scenarios, patience, func(i int, g *dist.Group) error {
 		m := scenarios[i]
@@ -72,8 +72,8 @@ func (s *suite) late(t *testing.T, scenarios []scenario) {
 	})
 }
 
-// stuck: a rank is alive and busy with something that is none of the group's business. The others name it after the
-// timeout; it gets the error at its next call.
+// stuck: a rank is alive but busy with something outside the group. The others name it after the timeout; it gets the error at its next
+// call.
 func (s *suite) stuck(t *testing.T, scenarios []scenario) {
 	timeout := time.Second
 	errs, took := make([]table[error], len(scenarios)), make([]table[time.Duration], len(scenarios))
@@ -85,7 +85,7 @@ func (s *suite) stuck(t *testing.T, scenarios []scenario) {
 	s.sideBySide(t, scenarios, timeout, func(i int, g *dist.Group) error {
 		m := scenarios[i]
 		if g.Rank() != m.victim {
-			defer over[i].Done() // also where a fault of the network ends the first operation already
+			defer over[i].Done() // also if a network fault already ends the first operation
 		}
 		err := m.Run(g, m.victim, 100)
 		if err != nil {
@@ -96,7 +96,7 @@ func (s *suite) stuck(t *testing.T, scenarios []scenario) {
 		if g.Rank() == m.victim {
 			over[i].Wait()
 		}
-		for err == nil { // who only sends notices at its next call
+		for err == nil { // a rank that only sends notices at its next call
 			err = m.Run(g, m.victim, 100)
 		}
 		took[i].put(g.Rank(), time.Since(begin))
@@ -114,7 +114,7 @@ func (s *suite) stuck(t *testing.T, scenarios []scenario) {
 	}
 }
 
-// says is what an error may call an operation.
+// says is the name of an operation in an error.
 func says(name string) string {
 	if slices.Contains([]string{"send", "recv", "batch"}, name) {
 		return "send|recv|batch"
@@ -122,7 +122,7 @@ func says(name string) string {
 	return name
 }
 
-// returns: a rank's function fails. Everybody hears why.
+// returns: a rank's function fails. All ranks get the reason.
 func (s *suite) returns(t *testing.T, m scenario) {
 	var errs table[error]
 	var engine string

@@ -14,18 +14,18 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// Fault is called before a rank sends a block of bytes to a peer, or reads one from it. It may delay; when it returns
-// true, the block is lost and not counted.
+// Fault is called before a rank sends a block of bytes to a peer, or reads one from it. It may delay the rank. If it returns true, the
+// block is lost and not counted.
 type Fault func(rank, peer, bytes int) (drop bool)
 
-// RunFaults runs the tests that need faults on the wire. With makes a Start whose engines call the fault.
+// RunFaults runs the tests that need network faults. with makes a Start whose engines call the fault.
 func RunFaults(t *testing.T, with func(f Fault) Start) {
 	t.Run("SlowPeer", func(t *testing.T) { slowPeer(t, with) })
 	t.Run("SlowAbort", func(t *testing.T) { slowAbort(t, with) })
 	t.Run("LostBlock", func(t *testing.T) { lostBlock(t, with) })
 }
 
-// slowPeer delays accesses at random: no result may change, or memory was reused too early.
+// slowPeer delays accesses at random. No result may change: a changed result shows that memory was reused too early.
 func slowPeer(t *testing.T, with func(f Fault) Start) {
 	var mu sync.Mutex
 	rng := rand.New(rand.NewPCG(5, 5))
@@ -62,7 +62,7 @@ func slowPeer(t *testing.T, with func(f Fault) Start) {
 	}
 }
 
-// slowAbort aborts while peers are held up just before they write: Wait must not return before they are done.
+// slowAbort aborts while peers are delayed just before they write. Wait must not return before they have finished.
 func slowAbort(t *testing.T, with func(f Fault) Start) {
 	start := with(func(int, int, int) bool {
 		<-time.After(2 * time.Millisecond)
@@ -71,7 +71,7 @@ func slowAbort(t *testing.T, with func(f Fault) Start) {
 	abortEach(t, start, 6, 50_000)
 }
 
-// lostBlock drops one block of each operation in turn: the bytes that were counted, or the result, must show it.
+// lostBlock drops one block of each operation in turn. The counted bytes, or the result, must show it.
 func lostBlock(t *testing.T, with func(f Fault) Start) {
 	full := wire(t, with(nil), 3, 6000)
 	for kind := range full {

@@ -33,7 +33,7 @@ func (s *suite) forms(t *testing.T) {
 	}
 }
 
-// shares are rows of the ranks, with an empty one and a long one, and where this rank's begin.
+// shares returns the numbers of rows of the ranks, with an empty and a long one; how many rows are before this rank's; and the sum.
 func shares(g *dist.Group, scale int) (rows []int, before, total int) {
 	for i := range g.Size() {
 		rows = append(rows, (i+2)%3*scale)
@@ -50,7 +50,7 @@ func vInPlace(r *dist.Rank, d tensor.DType, scale int) error {
 	g := r.World
 	n, me := g.Size(), g.Rank()
 	rows, before, total := shares(g, scale)
-	var owner []int // of each element
+	var owner []int // owner of each element
 	for i, k := range rows {
 		for range 2 * k {
 			owner = append(owner, i)
@@ -91,7 +91,7 @@ func highest(d tensor.DType, n, i int) float64 {
 	return top
 }
 
-// rootInPlace gathers to, and scatters from, a buffer of the root that holds its own part already.
+// rootInPlace gathers to, and scatters from, a buffer of the root that already contains the root's own part.
 func rootInPlace(r *dist.Rank, count, root int) error {
 	g := r.World
 	n, me := g.Size(), g.Rank()
@@ -113,7 +113,7 @@ func rootInPlace(r *dist.Rank, count, root int) error {
 	return want(g.Scatter(part, all, root), "scatter in place", part, func(i int) float64 { return tag(root, me*count+i) })
 }
 
-// The V forms whose bytes are counted: rank i has vShare(i) elements.
+// vShare is the number of elements of rank i in the V forms whose bytes are counted.
 func vShare(i int) int { return 100 * (i + 1) }
 
 func vRows(n int) (total int) {
@@ -143,7 +143,7 @@ func vScatter(r *dist.Rank) dist.Work {
 	return g.ReduceScatterV(zeros(g, vShare(g.Rank())), zeros(g, vRows(n)), vCounts(n), dist.Sum)
 }
 
-// vExchange sends vShare(k) elements to rank k, and so gets vShare of its own from each.
+// vExchange sends vShare(k) elements to rank k, and so receives vShare(rank) from each.
 func vExchange(r *dist.Rank) dist.Work {
 	g := r.World
 	n := g.Size()

@@ -12,9 +12,9 @@ import (
 	"github.com/ringo-ml/ringo/internal/reliability"
 )
 
-// Different lets one rank call another operation than the rest, for every pair of operations and these numbers of ranks, with
-// algorithms forced as by dist.Algo. All get an error that names both operations, at once: whatever one algorithm sends and another
-// waits for, they must meet.
+// Different makes one rank call another operation than the rest, for every pair of operations and these numbers of ranks, with algorithms
+// forced as by dist.Algo. All ranks must get an error that names both operations, at once. Whatever messages the two algorithms send and
+// wait for, the mismatch must be found.
 func Different(t *testing.T, start Start, ranks []int, force string) {
 	for _, n := range ranks {
 		t.Run(fmt.Sprint(n, " ranks"), func(t *testing.T) {
@@ -58,9 +58,9 @@ func collectives() []Operation {
 	return all
 }
 
-// pairing is one rank with another operation than the others.
+// pairing is one rank with another operation than the others have.
 type pairing struct {
-	ops    [2]Operation // of the others, and of the odd one
+	ops    [2]Operation // that of the others, and that of the one rank
 	odd, n int
 	errs   table[error]
 	took   table[time.Duration]
@@ -75,7 +75,7 @@ func (c *pairing) run(g *dist.Group) error {
 	begin := time.Now()
 	err := op.Run(g, 0, 40)
 	if err == nil {
-		err = g.Barrier().Wait() // a rank that only sends may learn of it at its next call
+		err = g.Barrier().Wait() // a rank that only sends may notice at its next call
 	}
 	c.errs.put(g.Rank(), err)
 	c.took.put(g.Rank(), time.Since(begin))

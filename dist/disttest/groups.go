@@ -49,7 +49,7 @@ func (s *suite) groups(t *testing.T) {
 	}
 }
 
-// mesh checks every group of a 3-axis mesh by what its members sum to.
+// mesh checks every group of a mesh with 3 axes by the sum of its members.
 func (s *suite) mesh(t *testing.T) {
 	s.ok(t, 8, func(r *dist.Rank) error {
 		m, err := r.Mesh("dp=2,ep=2,tp=2")
@@ -59,7 +59,7 @@ func (s *suite) mesh(t *testing.T) {
 		me := r.World.Rank()
 		for _, c := range []struct {
 			axes []string
-			bits int // of the rank that vary within the group
+			bits int // bits of the rank that differ within the group
 		}{{[]string{"dp"}, 4}, {[]string{"ep"}, 2}, {[]string{"tp"}, 1}, {[]string{"dp", "tp"}, 5}, {[]string{"ep", "dp"}, 6}, {nil, 0}, {[]string{"dp", "ep", "tp"}, 7}} {
 			sum, want := []float64{float64(me)}, 0.0
 			for i := range 8 {

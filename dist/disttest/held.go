@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// held is what the process holds.
+// held is the resources of the process.
 type held struct{ goroutines, files, mappings, heap int }
 
 func holdings() held {
@@ -29,8 +29,8 @@ func (h held) String() string {
 	return fmt.Sprintf("%d goroutines, %d descriptors, %d mappings, heap %d KiB", h.goroutines, h.files, h.mappings, h.heap>>10)
 }
 
-// compare returns an error when later holds more, but for what a moment may need: a goroutine or two that ends, the mappings
-// of threads and of the heap.
+// compare returns an error if later has more, apart from what is normal at a moment: a goroutine or two that end, mappings of threads and
+// of the heap.
 func (h held) compare(later held) error {
 	if later.goroutines > h.goroutines+8 || later.files > h.files+4 || later.mappings > h.mappings+40 || later.heap > h.heap+h.heap/2+(8<<20) {
 		return fmt.Errorf("something leaks: %v before, %v later", h, later)
@@ -38,7 +38,7 @@ func (h held) compare(later held) error {
 	return nil
 }
 
-// again waits until the process holds no more than it did: what was closed a moment ago may still be on its way out.
+// again waits until the process has no more than before: what was just closed may take a moment.
 func (h held) again() error {
 	deadline := time.Now().Add(5 * time.Second)
 	for {

@@ -19,7 +19,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// lifetimes checks who may touch which memory when.
+// lifetimes checks which memory may be used by whom, and when.
 func (s *suite) lifetimes(t *testing.T) {
 	t.Run("OldWork", s.oldWork)
 	t.Run("AbortLeavesBuffersAlone", s.abortLeavesBuffersAlone)
@@ -27,7 +27,7 @@ func (s *suite) lifetimes(t *testing.T) {
 	t.Run("Skew", s.skew)
 }
 
-// oldWork: a Work answers for ever; waiting twice and the zero Work are fine.
+// oldWork: a Work can be asked at any later time. Waiting twice works, and so does the zero Work.
 func (s *suite) oldWork(t *testing.T) {
 	ops := 1_000
 	if s.long() {
@@ -55,14 +55,14 @@ func (s *suite) oldWork(t *testing.T) {
 
 var seed = maphash.MakeSeed()
 
-// abortLeavesBuffersAlone: a rank aborts in the middle of a large all-reduce; when Wait has returned, no peer writes into
-// the buffers any more.
+// abortLeavesBuffersAlone: a rank aborts in the middle of a large all-reduce. When Wait has returned, no peer writes into the buffers any
+// more.
 func (s *suite) abortLeavesBuffersAlone(t *testing.T) {
 	if !s.long() {
 		abortEach(t, s.start, 15, 1<<18)
 		return
 	}
-	abortEach(t, s.start, 50, 16<<20) // filling 64 MiB takes longer than all the rest
+	abortEach(t, s.start, 50, 16<<20) // filling 64 MiB takes longer than the rest of the test
 	abortEach(t, s.start, 450, 1<<20)
 }
 
@@ -92,7 +92,7 @@ func abortEach(t *testing.T, start Start, seeds, count int) {
 				if err := out[k].cross(err); err != nil {
 					return err
 				}
-				if after := maphash.Bytes(seed, bytesOf(x)); after != before { // every peer is out of Wait: whatever it still wrote is there now
+				if after := maphash.Bytes(seed, bytesOf(x)); after != before { // the Wait of every peer has returned: late writes have happened by now
 					return fmt.Errorf("seed %d: rank %d was written to after Wait", k, g.Rank())
 				}
 				if err := g.Close(); err != nil {
@@ -106,13 +106,13 @@ func abortEach(t *testing.T, start Start, seeds, count int) {
 	t.Logf("%d aborts, seen in the middle by %d ranks", 2*seeds, caught.Load())
 }
 
-// abortOnce sums x over a group that one rank aborts after some steps, and returns what Wait says.
+// abortOnce sums x over a group that one rank aborts after some steps, and returns the error of Wait.
 func abortOnce(g *dist.Group, x tensor.Tensor, k int) error {
 	w := g.AllReduce(x, dist.Sum)
 	if g.Rank() == k%g.Size() {
 		rng := rand.New(rand.NewPCG(uint64(k), 0))
 		for range rng.IntN(40) {
-			w.Done() // a step each
+			w.Done() // one step for each call
 		}
 		g.Abort(errBoom)
 	}
@@ -144,8 +144,8 @@ func (s *suite) borrowedUntilDone(t *testing.T) {
 	})
 }
 
-// GroupsComeAndGo makes and closes many groups with messages; goroutines, descriptors and mappings go back to where they
-// began. It counts those of the whole process: no other test may run at the same time.
+// GroupsComeAndGo makes and closes many groups with messages. Then there must be as many goroutines, descriptors and mappings as before.
+// It counts those of the whole process, so no other test may run at the same time.
 func GroupsComeAndGo(t *testing.T, start Start) {
 	groups := 100
 	if Long() {

@@ -19,23 +19,24 @@ import (
 	"github.com/ringo-ml/ringo/tensor/tensortest"
 )
 
-// Launcher is dist.Run, or something that chooses devices and engines for it.
+// Launcher is dist.Run, or a function that chooses devices and engines for it.
 type Launcher func(ctx context.Context, cfg dist.Config, fn func(ctx context.Context, r *dist.Rank) error) error
 
-// Machine is something to train on whose memory Go code cannot touch: what equals one rank in host memory must do so on each.
+// Machine is something to train on. Training that equals one rank in host memory must do so on each Machine, also where Go code cannot
+// access the memory.
 type Machine struct {
 	Name string
-	// Start sets the machine up for a test that has up to so many ranks.
+	// Start sets up the machine for a test with up to so many ranks.
 	Start func(t testing.TB, ranks int) Launcher
 }
 
-// Machines are tensortest's devices, and GPUs.
+// Machines returns tensortest's devices, and GPUs.
 func Machines() []Machine {
 	return append([]Machine{{"remote", func(t testing.TB, _ int) Launcher { return on(tensortest.Remotes(t)) }}}, GPUs()...)
 }
 
-// GPUs are emulated: one that all ranks share, one for each rank with the engine that Run takes for them, and one for each rank
-// with NCCL.
+// GPUs returns emulated GPUs: one that all ranks share; one for each rank, with the engine that Run chooses; and one for each rank, with
+// NCCL.
 func GPUs() []Machine {
 	return []Machine{
 		{"one GPU", func(t testing.TB, _ int) Launcher {
@@ -58,7 +59,7 @@ func OnEach(t *testing.T, machines []Machine, ranks int, fn func(t *testing.T, l
 	}
 }
 
-// CUDA starts the emulator, and returns what makes its GPUs the devices of ranks.
+// CUDA starts the emulator, and returns a function that makes its GPUs the devices of ranks.
 func CUDA(t testing.TB, cfg emu.Config) dist.DeviceFunc {
 	t.Helper()
 	emu.Start(t, cfg)
@@ -67,7 +68,7 @@ func CUDA(t testing.TB, cfg emu.Config) dist.DeviceFunc {
 	return device
 }
 
-// SameOnCUDA asserts that two ranks of an example log the same on the CPU, on one GPU and on two.
+// SameOnCUDA asserts that two ranks of an example log the same text on the CPU, on one GPU and on two.
 func SameOnCUDA(t *testing.T, run func(cfg dist.Config) error) {
 	t.Helper()
 	var want bytes.Buffer

@@ -28,13 +28,13 @@ func actRing(s *step, r *dist.Rank, g *dist.Group) (dist.Work, func() error) {
 	}
 }
 
-// messages reports whether the operation consists of messages, which are not compared with collectives.
+// messages reports whether the operation consists of messages. They are not compared with collectives.
 func (a *action) messages() bool {
 	return a.name == "ring" || a.name == "recvany" || a.name == "batch" || a.name == "relay"
 }
 
-// actRecvAny collects a message of each other rank at the root, whoever comes first. Nobody goes on before that: a later
-// message of a rank would be as welcome as its first one.
+// actRecvAny collects a message of each other rank at the root, in any order. No rank goes on before that, because RecvAny would also
+// take a later message of a rank.
 func actRecvAny(s *step, r *dist.Rank, g *dist.Group) (dist.Work, func() error) {
 	me, root := g.Rank(), s.root%g.Size()
 	var err error
@@ -64,7 +64,7 @@ func (s *step) collect(r *dist.Rank, g *dist.Group) error {
 	return nil
 }
 
-// actBatch exchanges messages with all others, of another size with each, and reduces, all in one batch.
+// actBatch exchanges messages with all others, with a different size for each, and reduces, all in one batch.
 func actBatch(s *step, r *dist.Rank, g *dist.Group) (dist.Work, func() error) {
 	me, in := g.Rank(), make([]tensor.Tensor, g.Size())
 	sum := filled(r, tensor.Int64, 3, func(i int) float64 { return float64(me + i) })

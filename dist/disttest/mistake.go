@@ -13,8 +13,7 @@ import (
 	"github.com/ringo-ml/ringo/internal/reliability"
 )
 
-// mistake is something after which every rank's error must contain all texts, within the bound of a row of package
-// reliability.
+// mistake is something after which every rank's error must contain all texts, within the time limit of a row of package reliability.
 type mistake struct {
 	name  string
 	row   int
@@ -23,7 +22,7 @@ type mistake struct {
 	make  func(r *dist.Rank) error
 }
 
-// fails lets n ranks make a mistake in the world group.
+// fails makes n ranks make a mistake in the world group.
 func (s *suite) fails(t *testing.T, row, n int, timeout, bound time.Duration, texts []string, fn func(r *dist.Rank) error) {
 	t.Helper()
 	a := newAttempt(mistake{row: row, bound: bound, texts: texts, make: fn}, n)
@@ -31,7 +30,7 @@ func (s *suite) fails(t *testing.T, row, n int, timeout, bound time.Duration, te
 	a.check(t)
 }
 
-// failEach lets n ranks make one mistake after the other, each in a group of its own. The world goes on.
+// failEach makes n ranks make several mistakes, each in its own group. The world group stays usable.
 func (s *suite) failEach(t *testing.T, n int, mistakes []mistake) {
 	attempts := make([]*attempt, len(mistakes))
 	for i, m := range mistakes {
@@ -50,15 +49,15 @@ func (s *suite) failEach(t *testing.T, n int, mistakes []mistake) {
 	}
 }
 
-// attempt is what a mistake led to on each rank.
+// attempt is the result of a mistake on each rank.
 type attempt struct {
 	mistake
 	n       int
 	errs    table[error]
 	longest table[time.Duration]
 	engine  table[string]
-	begun   sync.WaitGroup // nobody makes the mistake while another one is still in the barrier
-	broken  atomic.Bool    // by a fault of the wire
+	begun   sync.WaitGroup // no rank makes the mistake while another is still in the barrier
+	broken  atomic.Bool    // by a network fault
 }
 
 func newAttempt(m mistake, n int) *attempt {
@@ -67,7 +66,7 @@ func newAttempt(m mistake, n int) *attempt {
 	return a
 }
 
-// run makes the mistake on one rank. It returns an error when the group failed before.
+// run makes the mistake on one rank. It returns an error if the group failed before it.
 func (a *attempt) run(r *dist.Rank) error {
 	err := r.World.Barrier().Wait()
 	if err != nil {
@@ -82,7 +81,7 @@ func (a *attempt) run(r *dist.Rank) error {
 	}
 	begin := time.Now()
 	if err = a.make(r); err == nil {
-		err = r.World.Barrier().Wait() // a rank that only sends may learn of it at its next call
+		err = r.World.Barrier().Wait() // a rank that only sends may notice at its next call
 	}
 	a.longest.put(r.World.Rank(), time.Since(begin))
 	a.errs.put(r.World.Rank(), err)

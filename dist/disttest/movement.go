@@ -8,7 +8,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// tag gives every element of every rank its own number; it fits every type, bool by its lowest bit.
+// tag gives each element of each rank a number that fits every type. For bool the lowest bit counts.
 func tag(rank, i int) float64 { return float64((rank*31 + i) % 97) }
 
 // movement runs the operations that only move data, with every type and root.
@@ -81,7 +81,7 @@ func moveAll(r *dist.Rank, d tensor.DType, count int) error {
 	return holds("alltoall", all, func(i int) float64 { return tag(i/count*7+me, i%count) })
 }
 
-// vForms runs the V forms on rows of 3 elements, with zero rows for some.
+// vForms runs the V forms on rows of 3 elements. Some ranks have no rows.
 func (s *suite) vForms(t *testing.T) {
 	for _, n := range s.sizes() {
 		t.Run(fmt.Sprint(n, " ranks"), func(t *testing.T) {
@@ -117,7 +117,7 @@ func gatherV(r *dist.Rank, scale int) error {
 	return holds("allgatherv", dst, func(i int) float64 { return want[i] })
 }
 
-// exchangeV sends scale*((from+2*to)%4) rows from each rank to each.
+// exchangeV sends scale*((from+2*to)%4) rows from each rank to each other.
 func exchangeV(r *dist.Rank, scale int) error {
 	g := r.World
 	n, me := g.Size(), g.Rank()
@@ -137,7 +137,7 @@ func exchangeV(r *dist.Rank, scale int) error {
 	return holds("alltoallv", dst, func(i int) float64 { return want[i] })
 }
 
-// inPlace runs the in-place forms: the input is this rank's place in the output, or the other way round.
+// inPlace runs the in-place forms: the input is this rank's block of the output, or the output is this rank's block of the input.
 func (s *suite) inPlace(t *testing.T) {
 	s.ok(t, 3, func(r *dist.Rank) error {
 		g := r.World

@@ -2,5 +2,5 @@
 
 package disttest
 
-// race tells whether the race detector is on: what it looks at takes ten times as long.
+// race reports whether the race detector is on. It makes the tests about ten times slower.
 const race = false

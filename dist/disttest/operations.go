@@ -8,15 +8,15 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// Operation is one kind of operation as the fault matrix uses it.
+// Operation is one kind of operation in the fault matrix.
 type Operation struct {
 	Name string
-	// Run does it on every rank of g with about count elements, such that all other ranks wait for rank peer, in this call
-	// or in the next one, and checks the result.
+	// Run does it on every rank of g, with about count elements, and checks the result. All other ranks wait for rank peer, in this call
+	// or in the next one.
 	Run func(g *dist.Group, peer, count int) error
 }
 
-// Operations are all kinds.
+// Operations returns all kinds.
 func Operations() []Operation {
 	return []Operation{
 		{"broadcast", opBroadcast}, {"reduce", opReduce}, {"allreduce", opAllReduce}, {"gather", opGather},
@@ -35,8 +35,8 @@ func f32(g *dist.Group, n int, at func(i int) float64) tensor.Tensor {
 	return x
 }
 
-// launching is held by the goroutine that launches kernels: those of a rank that run operations side by side must not do it at
-// the same time (tensor.Device). tensor.New clears memory with a kernel; copies and the operations themselves need none.
+// launching is locked by the goroutine that launches kernels: goroutines of one rank must not launch at the same time (tensor.Device).
+// tensor.New clears memory with a kernel; copies and the operations themselves need none.
 var launching sync.Mutex
 
 func zeros(g *dist.Group, n int) tensor.Tensor {
@@ -124,7 +124,7 @@ func opAllToAll(g *dist.Group, _, count int) error {
 	return want(w, "alltoall", x, func(i int) float64 { return tag(i/count, g.Rank()*count+i%count) })
 }
 
-// uneven returns rank r's share of rows, and the rows before it.
+// uneven returns rank r's share of the rows, and the number of rows before it.
 func uneven(r, count int) (rows, before int) {
 	for i := range r {
 		before += count + i
@@ -171,7 +171,7 @@ func opAllToAllV(g *dist.Group, _, count int) error {
 	return want(w, "alltoallv", x, func(i int) float64 { return tag(i/get, before+i%get) })
 }
 
-// opSend: peer receives from all others, who must wait, since the message is too large to be on the way.
+// opSend: peer receives from all others. They must wait, because the message is too large for a buffer.
 func opSend(g *dist.Group, peer, count int) error {
 	count = max(count, 300_000)
 	if g.Rank() != peer {
@@ -209,7 +209,7 @@ func opRecv(g *dist.Group, peer, count int) error {
 	return nil
 }
 
-// opBatch exchanges with everybody at once.
+// opBatch exchanges messages with all ranks at the same time.
 func opBatch(g *dist.Group, _, count int) error {
 	out, in := f32(g, count, mine(g)), make([]tensor.Tensor, g.Size())
 	w := g.Batch(func(b *dist.Batch) {

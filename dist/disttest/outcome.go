@@ -13,7 +13,7 @@ import (
 	"github.com/ringo-ml/ringo/dist/backend"
 )
 
-// End is all that an end of a group over messages or memory can do: what a test's engine with a bug embeds.
+// End is all interfaces of a Backend over messages or memory. A test that adds a bug to an engine embeds it.
 type End interface {
 	backend.Backend
 	backend.Closer
@@ -24,24 +24,24 @@ type End interface {
 
 // Outcome is how a program ended.
 type Outcome struct {
-	Errs []error         // of each rank; nil where its function succeeded
+	Errs []error         // of each rank; nil if its function succeeded
 	Took []time.Duration // of each rank
 	Wire []int           // the two ranks whose connection had a fault; empty: none
 	Text string          // describes the fault
 }
 
-// Judge returns what is wrong with the outcome of a program, or nil. Right is:
+// Judge returns what is wrong with the outcome of a program, or nil. These must hold:
 //
-//   - No rank ever takes a wrong result for a right one.
-//   - Each rank ends: within four timeouts, but for the rank that sleeps. (A timeout counts from the last sign of life, and
-//     one rank may have to wait for another to time out.)
-//   - Without a mishap and a fault nobody fails.
-//   - A rank may succeed in spite of a mishap or a fault that does not concern what it does. One that fails has a
-//     *dist.Error whose cause is the mishap or the fault: it names the rank that slept, left, failed, aborted or differed, or an
-//     end of the connection that had the fault. A timeout may also name a rank that waits itself, when that one fails as well.
-//   - Where one rank knows the cause (fails, aborts), all say the same. A rank that differs may be found out by several others at
-//     the same time: each error then names it and the one that found out. It may also be left waiting for ranks that were
-//     through, or, where messages and collectives were mixed up, by all.
+//   - No rank takes a wrong result for a right one.
+//   - Each rank except the one that sleeps ends within four timeouts. (A timeout counts from the last progress, and one rank may
+//     have to wait for another to time out.)
+//   - Without a mishap and without a fault no rank fails.
+//   - A rank may succeed in spite of a mishap or a fault that does not affect its operations. A rank that fails has a *dist.Error
+//     whose cause is the mishap or the fault: it names the rank that slept, left, failed, aborted or differed, or one side of the
+//     connection that had the fault. A timeout may also name a rank that waits itself, if that one fails, too.
+//   - If one rank knows the cause (it fails or aborts), all errors say the same. If a rank differs, several others may notice it at
+//     the same time: then each error names that rank and the one that noticed. The rank that differs may also wait in vain for ranks
+//     that have finished. If messages and collectives were mixed up, all ranks may wait in vain.
 func (p *Program) Judge(o *Outcome) error {
 	text := ""
 	for rank, err := range o.Errs {
@@ -71,7 +71,7 @@ func (p *Program) Judge(o *Outcome) error {
 	return nil
 }
 
-// excused: the rank that did the wrong thing itself may get any error of a group.
+// excused: the rank that caused the mishap may get any error of a group.
 func (p *Program) excused(o *Outcome, rank int, err error) bool {
 	if p.Mishap == Nothing || rank != p.Who {
 		return false
@@ -108,16 +108,16 @@ func (p *Program) explained(o *Outcome, rank int, err error) bool {
 	return false
 }
 
-// departed reports whether e says that a rank has left, and that rank had nothing more to do indeed.
+// departed reports whether e says that a rank has left, and that rank really had nothing more to do.
 func (p *Program) departed(o *Outcome, e *dist.Error) bool {
 	return strings.Contains(e.Error(), "has left the job") && e.Rank >= 0 && e.Rank < len(o.Errs) && o.Errs[e.Rank] == nil
 }
 
 var missing = regexp.MustCompile(`ranks? ([0-9, -]+)(: no progress| did not arrive)`)
 
-// timedOut reports whether e is a timeout that names ranks who are to blame, or who failed themselves.
+// timedOut reports whether e is a timeout that names ranks that caused it, or that failed themselves.
 func (p *Program) timedOut(o *Outcome, e *dist.Error, guilty []int) bool {
-	if strings.Contains(e.Error(), "nothing arrived from any rank") { // nobody can say which one should have
+	if strings.Contains(e.Error(), "nothing arrived from any rank") { // no rank can tell which one should have sent
 		return len(guilty) > 0
 	}
 	m := missing.FindStringSubmatch(e.Error())

@@ -25,7 +25,7 @@ func (s *suite) pointToPoint(t *testing.T) {
 			for i, count := range []int{0, 1, 64, 65, 100_000} {
 				out := filled(r, tensor.Float32, count, func(k int) float64 { return tag(me, k) })
 				in := tensor.New(r.Device, tensor.Float32, count)
-				sent := g.Send(out, next, i) // isend
+				sent := g.Send(out, next, i) // non-blocking
 				if err := g.Recv(in, prev, i).Wait(); err != nil {
 					return err
 				}
@@ -64,7 +64,7 @@ func manyMessages(r *dist.Rank, next, prev int) error {
 	return nil
 }
 
-// recvAny collects one message from every other rank, whoever is first.
+// recvAny collects one message from every other rank, in any order.
 func (s *suite) recvAny(t *testing.T) {
 	s.ok(t, 4, func(r *dist.Rank) error {
 		g := r.World
@@ -91,8 +91,7 @@ func (s *suite) recvAny(t *testing.T) {
 	})
 }
 
-// recvAnyFromNobody: when all others have closed the group or are gone, after what they sent was received, RecvAny says so
-// at once.
+// recvAnyFromNobody: if all others have closed the group or left, and all their messages were received, RecvAny fails at once.
 func (s *suite) recvAnyFromNobody(t *testing.T) {
 	for _, closing := range []bool{true, false} {
 		var took time.Duration
@@ -192,7 +191,7 @@ func (s *suite) objects(t *testing.T) {
 	})
 }
 
-// bytes compares what all ranks counted with the formulas, for counts that do and do not divide.
+// bytes compares what all ranks counted with the formulas, for counts that are divisible by the number of ranks and counts that are not.
 func (s *suite) bytes(t *testing.T) {
 	for _, n := range []int{2, 3} {
 		for _, count := range []int{6000, 1001} {

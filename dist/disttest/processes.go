@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// RankEnv returns what the launcher tells a rank of a job whose n ranks are on one host each, or all on this one.
+// RankEnv returns the launcher's variables for a rank of a job whose n ranks are all on this host.
 func RankEnv(rank, n int, master, secret string) []string {
 	return []string{fmt.Sprint("RINGO_RANK=", rank), fmt.Sprint("RINGO_WORLD_SIZE=", n), fmt.Sprint("RINGO_LOCAL_RANK=", rank),
 		fmt.Sprint("RINGO_LOCAL_SIZE=", n), "RINGO_MASTER=" + master, "RINGO_JOB_SECRET=" + secret, "RINGO_JOB_ID=test"}
@@ -27,7 +27,8 @@ func NewSecret() string {
 	return hex.EncodeToString(b)
 }
 
-// Listen has the command of rank 0 inherit a listener, whose address it returns, and the file to close once it has started.
+// Listen makes a listener for the command of rank 0 to inherit. It returns its file, to be closed when the command has started, and its
+// address.
 func Listen(t testing.TB) (f *os.File, addr string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -44,8 +45,8 @@ func Inherit(c *exec.Cmd, f *os.File) {
 	c.Env = append(c.Env, "RINGO_LISTEN_FD=3")
 }
 
-// StartProcesses starts the n ranks of a job on this host, each as a process of the running test binary with env in its
-// environment: its TestMain must do the rank's work then. They end with ctx at the latest. The buffers take what they print.
+// StartProcesses starts the n ranks of a job on this host, each as a process of the running test binary with env in its environment. The
+// TestMain of the binary must then do the rank's work. The processes end when ctx ends, at the latest. The buffers receive their output.
 func StartProcesses(ctx context.Context, t testing.TB, n int, env ...string) ([]*exec.Cmd, []bytes.Buffer) {
 	t.Helper()
 	f, master := Listen(t)
@@ -64,7 +65,7 @@ func StartProcesses(ctx context.Context, t testing.TB, n int, env ...string) ([]
 	return cmds, outs
 }
 
-// Processes is StartProcesses for ranks that must end well. It returns what they have printed.
+// Processes is StartProcesses for ranks that must succeed. It returns their output.
 func Processes(t testing.TB, n int, env ...string) [][]byte {
 	t.Helper()
 	cmds, outs := StartProcesses(t.Context(), t, n, env...)

@@ -10,25 +10,25 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// Program is a random job: ranks make groups and run collectives and messages on them, some in flight together, at random
-// times. In some programs one rank does something wrong. All follows from the seed.
+// Program is a random job: ranks make groups and run collectives and messages on them, some in flight together, at random times. In some
+// programs one rank does something wrong. The seed decides everything.
 type Program struct {
 	Seed    uint64
 	Ranks   int
-	Timeout time.Duration // of operations, and how long a rank may be silent
+	Timeout time.Duration // of operations, and the longest time without progress
 	Mishap  Mishap
-	Who, At int // whose mishap, before which step
+	Who, At int // the rank of the mishap, and the step before which it happens
 	mesh    [2]int
 	ways    int // of the split
 	depth   int // operations in flight
 	steps   []step
-	hurry   time.Duration // naps are shorter by this factor
+	hurry   time.Duration // sleeps are shorter by this factor
 }
 
 // realTime makes a program short enough to run outside a bubble.
 func (p *Program) realTime() { p.Timeout, p.hurry = 5*time.Second, 100 }
 
-// Mishap is what goes wrong in a program, besides faults of the wire.
+// Mishap is what goes wrong in a program, apart from network faults.
 type Mishap uint8
 
 // The mishaps: a rank does nothing for an hour; returns early, with and without an error; aborts a group; or calls another
@@ -57,7 +57,7 @@ func (p *Program) String() string {
 	return s
 }
 
-// The families of groups that a step may use: each rank is in one group of a family at most.
+// The families of groups that a step may use: each rank is in at most one group of a family.
 const (
 	world = iota
 	other
@@ -78,7 +78,7 @@ type step struct {
 	flush  bool // wait for everything in flight
 }
 
-// RandomProgram makes the program of a seed.
+// RandomProgram returns the program of a seed.
 func RandomProgram(seed uint64) *Program {
 	rng := rand.New(rand.NewPCG(seed, 77))
 	p := &Program{Seed: seed, Ranks: 2 + rng.IntN(4), Timeout: time.Minute, hurry: 1, ways: 1 + rng.IntN(3), depth: 1 + rng.IntN(6)}
@@ -93,7 +93,7 @@ func RandomProgram(seed uint64) *Program {
 		p.Mishap = Mishap(1 + rng.IntN(int(numMishaps)-1))
 	}
 	p.Who, p.At = rng.IntN(p.Ranks), rng.IntN(len(p.steps))
-	if p.Mishap == Differs { // in a group that has somebody to differ from
+	if p.Mishap == Differs { // in a group of more than one rank
 		p.steps[p.At].family = world
 	}
 	return p
@@ -124,7 +124,7 @@ func (p *Program) randomStep(rng *rand.Rand) step {
 	return s
 }
 
-// flight is an operation that was issued and not waited for.
+// flight is an operation in flight that was not waited for.
 type flight struct {
 	name  string
 	work  dist.Work
@@ -174,7 +174,7 @@ func (p *Program) groups(r *dist.Rank) ([numFamilies]*dist.Group, error) {
 	out := [numFamilies]*dist.Group{world: r.World, other: r.World.With(dist.Name("other"))}
 	me := r.World.Rank()
 	var err error
-	if out[split], err = r.World.Split(me%p.ways-p.ways/3, -me); err != nil { // of three ways, one is nowhere
+	if out[split], err = r.World.Split(me%p.ways-p.ways/3, -me); err != nil { // with three ways, the ranks of one are in no group
 		return out, err
 	}
 	m, err := r.Mesh(fmt.Sprintf("a=%d,b=%d", p.mesh[0], p.mesh[1]))
@@ -185,7 +185,7 @@ func (p *Program) groups(r *dist.Rank) ([numFamilies]*dist.Group, error) {
 	return out, nil
 }
 
-// mishap does what goes wrong. It reports whether the rank's function is over.
+// mishap makes the mishap happen. It reports whether the rank's function must return.
 func (p *Program) mishap(r *dist.Rank, groups [numFamilies]*dist.Group) (bool, error) {
 	switch p.Mishap {
 	case Sleeps:
@@ -206,7 +206,7 @@ func (p *Program) mishap(r *dist.Rank, groups [numFamilies]*dist.Group) (bool, e
 
 func (p *Program) boom() error { return fmt.Errorf("boom %d", p.Seed) }
 
-// wrong is a result that is not right: never an excuse.
+// wrong is a wrong result, which no mishap excuses.
 type wrong struct{ err error }
 
 func (w *wrong) Error() string { return "WRONG RESULT: " + w.err.Error() }

@@ -12,23 +12,23 @@ import (
 	"time"
 )
 
-// stuck is how long a program may take in real time. Inside a bubble all waiting is virtual: more means that it hangs on
-// something that is no channel, timer or condition.
+// stuck is the longest real time of a program. Inside a bubble all waiting is virtual, so more time means that it hangs on something that
+// is not a channel, timer or condition.
 const stuck = time.Minute
 
-// Programs runs random programs, each in a bubble of testing/synctest, and judges them. RINGO_PROGRAMS is their number, and
-// RINGO_SEED=n runs program n alone and prints what happened: a failure says which. Goroutines run in an order that no seed
-// decides, so a rare failure may take several runs to come again.
+// Programs runs random programs, each in a bubble of testing/synctest, and judges them. RINGO_PROGRAMS is their number. RINGO_SEED=n runs
+// only program n and prints what happened; a failure tells its seed. The seed does not decide the order of goroutines, so a rare failure
+// may need several runs to happen again.
 func Programs(t *testing.T, run func(p *Program) *Outcome) {
 	eachProgram(t, 1, 1, func(p *Program) (*Outcome, error) { return Check(t, p, run) })
 }
 
-// ProgramsInRealTime runs a tenth as many programs, where a bubble cannot hold what they wait for. A rank sleeps only under
-// RINGO_LONG=1: others wait seconds for it.
+// ProgramsInRealTime runs a tenth as many programs outside a bubble, for engines that wait for real I/O. A rank sleeps only with
+// RINGO_LONG=1, because others wait seconds for it.
 func ProgramsInRealTime(t *testing.T, run func(p *Program) *Outcome) {
 	abreast := 1
 	if Long() {
-		abreast = 4 // most sleep
+		abreast = 4 // most of them sleep
 	}
 	eachProgram(t, 10, abreast, func(p *Program) (*Outcome, error) {
 		if p.realTime(); p.Mishap == Sleeps && !Long() {
@@ -39,7 +39,7 @@ func ProgramsInRealTime(t *testing.T, run func(p *Program) *Outcome) {
 	})
 }
 
-// eachProgram runs one of `of` programs, and abreast of them at a time on each core.
+// eachProgram divides the number of programs by `of`, and runs `abreast` of them at the same time on each core.
 func eachProgram(t *testing.T, of uint64, abreast int, check func(p *Program) (*Outcome, error)) {
 	first, count := uint64(1), 40/of
 	if Long() {

@@ -37,10 +37,10 @@ func (s *suite) rebuild(t *testing.T) {
 	}
 }
 
-// patience bounds the tests in which no wait runs out.
+// patience is the timeout of tests in which no wait should time out.
 const patience = 20 * time.Second
 
-// broken makes the group fail on all ranks: they disagree about a count.
+// broken makes the group fail on all ranks: they give different counts.
 func broken(g *dist.Group) error {
 	err := g.AllReduce(zeros(g, 10+g.Rank()), dist.Sum).Wait()
 	if err == nil {
@@ -49,7 +49,8 @@ func broken(g *dist.Group) error {
 	return nil
 }
 
-// crossing lets ranks go on when all of them have come: a failure may overtake the end of a barrier.
+// crossing makes all ranks wait for each other outside the engine. A barrier of the group cannot do this, because a failure may come
+// before its end.
 type crossing struct{ sync.WaitGroup }
 
 func newCrossing(n int) *crossing {
@@ -58,7 +59,7 @@ func newCrossing(n int) *crossing {
 	return c
 }
 
-// cross is called by each rank with what it did before; who failed does not wait.
+// cross is called by each rank with the error of what it did before; a rank that failed does not wait.
 func (c *crossing) cross(err error) error {
 	c.Done()
 	if err == nil {
@@ -81,10 +82,10 @@ func works(g *dist.Group) error {
 	if err := errors.Join(opAllReduce(part, 0, 10), opAllReduce(g.With(dist.Name("again")), 0, 10)); err != nil {
 		return err
 	}
-	return g.Barrier().Wait() // nobody breaks the group while another one still uses a part of it
+	return g.Barrier().Wait() // no rank breaks the group while another still uses a part of it
 }
 
-// rebuildAll: a mismatch ends a group, not its ranks. Four generations follow each other; the dead ones stay dead.
+// rebuildAll: a mismatch ends a group, not its ranks. Four generations follow each other; the old ones stay failed.
 func (s *suite) rebuildAll(t *testing.T) {
 	var worked []*crossing
 	for range 5 {
@@ -121,8 +122,7 @@ func (s *suite) rebuildAll(t *testing.T) {
 	}))
 }
 
-// rebuildWithoutLate: a rank that does not come in time is left out; when it comes, it hears so, and its old operations
-// fail.
+// rebuildWithoutLate: a rank that does not come in time is left out. When it comes, it gets an error, and its old operations fail.
 func (s *suite) rebuildWithoutLate(t *testing.T) {
 	var over sync.WaitGroup
 	over.Add(2)
@@ -166,7 +166,7 @@ func (s *suite) rebuildWithoutLate(t *testing.T) {
 	}
 }
 
-// rebuildTooFew: a minority in a hurry does not leave the many behind.
+// rebuildTooFew: a minority with a short timeout cannot go on without the majority.
 func (s *suite) rebuildTooFew(t *testing.T) {
 	var over sync.WaitGroup
 	over.Add(2)
@@ -187,7 +187,7 @@ func (s *suite) rebuildTooFew(t *testing.T) {
 			return nil
 		}
 		over.Wait()
-		for range 3 { // word that somebody gave up may come too late; then there is one generation more
+		for range 3 { // the news that a rank gave up may come too late; then there is one more generation
 			var err error
 			if g, err = g.Rebuild(context.Background()); err != nil {
 				return err
@@ -203,7 +203,7 @@ func (s *suite) rebuildTooFew(t *testing.T) {
 	}))
 }
 
-// rebuildCancelled: ctx ends the waiting; a later call finds the others.
+// rebuildCancelled: ctx ends the wait; a later call succeeds with the others.
 func (s *suite) rebuildCancelled(t *testing.T) {
 	tried := newCrossing(2)
 	require.NoError(t, s.start(t, 2, quiet(10*time.Second), func(r *dist.Rank) error {
@@ -227,7 +227,7 @@ func (s *suite) rebuildCancelled(t *testing.T) {
 	}))
 }
 
-// rebuildSubGroup: a part is rebuilt while the world works; then the world, whose parts get new generations too.
+// rebuildSubGroup: a subgroup is rebuilt while the world group works; then the world, whose subgroups also get new generations.
 func (s *suite) rebuildSubGroup(t *testing.T) {
 	worked := newCrossing(4)
 	require.NoError(t, s.start(t, 4, quiet(patience), func(r *dist.Rank) error {
@@ -259,15 +259,14 @@ func (s *suite) rebuildSubGroup(t *testing.T) {
 	}))
 }
 
-// training is what a training loop does with failures: it goes on from the state of the lowest rank that is left. Stop
-// ends it.
+// training is a training loop that handles failures: it goes on from the state of the lowest rank that is left. Stop ends it.
 type training struct {
 	step  int
-	value float64 // the sum over steps of what the ranks contribute
+	value float64 // the sum over all steps of the ranks' contributions
 }
 
-// Train counts steps steps, adding the world ranks + 1 of the ranks that are there, through as many generations as it takes.
-// At is called before each step. It returns the last group and the sum.
+// Train runs the given number of steps. Each step adds the world ranks + 1 of the ranks that are left. After a failure it goes on with a
+// new generation. at is called before each step. It returns the last group and the sum.
 func Train(ctx context.Context, g *dist.Group, steps int, at func(g *dist.Group, step int)) (*dist.Group, float64, error) {
 	s := training{}
 	for s.step < steps {
@@ -275,7 +274,7 @@ func Train(ctx context.Context, g *dist.Group, steps int, at func(g *dist.Group,
 		err := s.do(g)
 		for err != nil {
 			if g.Err() == nil {
-				return g, 0, err // not of the group: a wrong sum
+				return g, 0, err // not a failure of the group: a wrong sum
 			}
 			if g, err = g.Rebuild(ctx); err != nil {
 				return g, 0, err
@@ -304,7 +303,7 @@ func (s *training) do(g *dist.Group) error {
 	return nil
 }
 
-// resume takes over the state of the first rank.
+// resume copies the state of the first rank.
 func (s *training) resume(g *dist.Group) error {
 	x := tensor.FromSlice([]float64{float64(s.step), s.value}, 2)
 	err := g.Broadcast(x, 0).Wait()

@@ -106,7 +106,7 @@ func scatterReduced(r *dist.Rank, red int, d tensor.DType, in, out func(i int) f
 	return nil
 }
 
-// nan checks that NaN wins in Min and Max, whichever rank has it.
+// nan checks that the result of Min and Max is NaN, whichever rank has a NaN.
 func (s *suite) nan(t *testing.T) {
 	s.ok(t, 3, func(r *dist.Rank) error {
 		for _, d := range []tensor.DType{tensor.Float32, tensor.Float64, tensor.BFloat16, tensor.Float16} {
@@ -134,8 +134,8 @@ func (s *suite) nan(t *testing.T) {
 	})
 }
 
-// halfRoundsOnce checks that 16-bit floats are summed in float32 and rounded once, in rank order: 1 + 2⁻⁸ + 2⁻⁸ is 1 + 2⁻⁷
-// in bfloat16, but 1 when each sum is rounded.
+// halfRoundsOnce checks that 16-bit floats are summed in float32, in rank order, and rounded once: 1 + 2⁻⁸ + 2⁻⁸ is 1 + 2⁻⁷ in bfloat16,
+// but 1 if each sum is rounded.
 func (s *suite) halfRoundsOnce(t *testing.T) {
 	s.ok(t, 3, func(r *dist.Rank) error {
 		for _, count := range []int{5, 3000} {

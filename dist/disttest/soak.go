@@ -9,9 +9,9 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// Soak runs mixed collectives, messages and short-lived groups on one rank for a while, and returns an error when a result
-// is wrong, something leaks, or operations get slower. Rank 0 decides when it is over. Each rank compares what its process holds
-// after a fifth of the time and at the end, and how long operations take: see timings.
+// Soak runs mixed collectives, messages and short-lived groups on one rank for a while. It returns an error if a result is wrong,
+// something leaks, or operations get slower. Rank 0 decides when it ends. Each rank compares the resources of its process after a fifth
+// of the time and at the end, and the times of operations (see timings).
 func Soak(r *dist.Rank, length time.Duration) error {
 	p := RandomProgram(1)
 	p.Ranks, p.ways, p.mesh = r.World.Size(), 2, [2]int{1, r.World.Size()}
@@ -32,11 +32,11 @@ func Soak(r *dist.Rank, length time.Duration) error {
 			last = time.Now()
 		}
 		past := time.Since(begin)
-		if past > length/5 && round >= len(actions) && log.early == nil { // each action makes what it needs and keeps
+		if past > length/5 && round >= len(actions) && log.early == nil { // by now each action has allocated what it keeps
 			h := holdings()
 			log.early = &h
 		}
-		say := []float64{0, 0} // rank 0: it is over; the next round is timed
+		say := []float64{0, 0} // from rank 0: stop; time the next round
 		if r.World.Rank() == 0 {
 			say = []float64{number(past > length), number(time.Since(last) > length/samples)}
 		}
@@ -54,7 +54,7 @@ func Soak(r *dist.Rank, length time.Duration) error {
 	}
 }
 
-// samples is about how many rounds are timed: what the soak remembers must not look like a leak.
+// samples is about how many rounds are timed. It is limited, so that the memory of the soak itself does not look like a leak.
 const samples = 5000
 
 type soakLog struct {
@@ -69,7 +69,7 @@ func number(b bool) float64 {
 	return 0
 }
 
-// sample times two all-reduces, first on a new group that has warmed up, each behind a barrier.
+// sample times two all-reduces, each after a barrier, first on a new, warmed-up group.
 func (l *soakLog) sample(r *dist.Rank) error {
 	fresh := r.World.With()
 	if err := reduceOne(r, fresh, 0, tensor.Float32, 8); err != nil {
@@ -96,7 +96,7 @@ func (l *soakLog) report() string {
 	return fmt.Sprintf("%v; %v, after a fifth %v", &l.timings, holdings(), l.early)
 }
 
-// leaks returns an error when the process holds more than after a fifth of the time, and goes on to.
+// leaks returns an error if the process has more resources than after a fifth of the time, and does not get back to that.
 func (l *soakLog) leaks() error {
 	if l.early == nil {
 		return nil
@@ -104,7 +104,7 @@ func (l *soakLog) leaks() error {
 	return l.early.again()
 }
 
-// round does a bit of everything.
+// round does a few operations of each kind.
 func (l *soakLog) round(r *dist.Rank, groups []*dist.Group, round int) error {
 	for _, g := range groups {
 		if g == nil {

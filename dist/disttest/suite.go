@@ -20,7 +20,7 @@ import (
 // Start runs fn on n ranks and returns the job's error.
 type Start func(t *testing.T, n int, cfg dist.Config, fn func(r *dist.Rank) error) error
 
-// OnDevices gives each rank a device whose memory Go code cannot touch.
+// OnDevices gives each rank a device whose memory Go code cannot access.
 func OnDevices(start Start) Start {
 	return func(t *testing.T, n int, cfg dist.Config, fn func(r *dist.Rank) error) error {
 		cfg.Device = tensortest.Remotes(t)
@@ -31,22 +31,22 @@ func OnDevices(start Start) Start {
 // Long reports whether the slow tests run too (RINGO_LONG=1).
 func Long() bool { return os.Getenv("RINGO_LONG") == "1" }
 
-// ShortOnly skips a test in the long form, whose sizes and repetitions are for engines: what is tested here is the same for all
-// of them, and on devices that are slow on purpose.
+// ShortOnly skips a test in the long form. The sizes and repetitions of the long form are for engines; such a test is the same for all
+// engines, and takes long on emulated devices.
 func ShortOnly(t *testing.T) {
 	if Long() {
 		t.Skip("runs in the short form (without RINGO_LONG)")
 	}
 }
 
-// slack is what a shared machine may add to a bound.
+// slack is how much a busy machine may add to a time limit.
 const slack = reliability.Slack
 
-// Run runs the parts of the suite that are named, or all, except what needs faults (RunFaults).
+// Run runs the named parts of the suite, or all of them. Tests that need faults are in RunFaults.
 func Run(t *testing.T, start Start, parts ...string) { (&suite{start: start}).run(t, parts) }
 
-// RunEmulated is Run for ranks on emulated devices, a hundred times slower than real ones: the long form has up to 9 ranks and
-// all operations, and the sizes and repetitions of the short one.
+// RunEmulated is Run for ranks on emulated devices, which are a hundred times slower than real ones. The long form has up to 9 ranks and
+// all operations, but sizes and repetitions of the short form.
 func RunEmulated(t *testing.T, start Start, parts ...string) {
 	(&suite{start: start, emulated: true}).run(t, parts)
 }
@@ -91,7 +91,7 @@ type suite struct {
 	emulated bool
 }
 
-// long reports whether sizes and repetitions are those of the long form.
+// long reports whether sizes and repetitions of the long form are used.
 func (s *suite) long() bool { return Long() && !s.emulated }
 
 // sizes are the numbers of ranks that cheap tests use.
@@ -115,7 +115,7 @@ func quiet(timeout time.Duration) dist.Config {
 	return dist.Config{Threads: 1, Log: io.Discard, Timeout: timeout}
 }
 
-// table collects something from every rank.
+// table collects a value from every rank.
 type table[T any] struct {
 	mu   sync.Mutex
 	rows map[int]T
@@ -130,7 +130,7 @@ func (x *table[T]) put(rank int, v T) {
 	x.rows[rank] = v
 }
 
-// holds returns an error when the elements of x are not at(0), at(1), …; those of a Bool are at's lowest bits.
+// holds returns an error if the elements of x are not at(0), at(1), …; for Bool the lowest bit of at counts.
 func holds(what string, x tensor.Tensor, at func(i int) float64) error {
 	boolean := x.DType() == tensor.Bool
 	for i, got := range tensor.Floats(x) {

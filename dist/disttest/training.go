@@ -13,16 +13,16 @@ import (
 	"github.com/ringo-ml/ringo/tensor/cuda"
 )
 
-// Part returns the first of a rank's rows and their number; numbers differ on purpose.
+// Part returns the first row of a rank and its number of rows. The numbers of rows differ on purpose.
 func Part(rows, rank, ranks int) (first, n int) {
 	cut := func(k int) int { return rows * k * (k + 1) / (ranks * (ranks + 1)) }
 	return cut(rank), cut(rank+1) - cut(rank)
 }
 
-// SteadySteps requires that two ranks allocate nothing in one of several rounds of training steps: the runtime itself
-// allocates now and then (its timers, when a rank comes to wait on another thread). NCCL's engine does so whenever its goroutine
-// waits, and with the race detector every call of a library. On GPUs steps copy nothing from or to the host, wait for no device, and ask the driver for no memory. Stepper makes a
-// rank's model and returns a step.
+// SteadySteps requires that two ranks allocate nothing in at least one of several rounds of training steps. One round is enough, because
+// the Go runtime itself allocates now and then (timers, when a rank waits on another thread). NCCL's engine allocates whenever its
+// goroutine waits; with the race detector, so does each call of a library. On GPUs, steps must not copy between host and device, wait for
+// a device, or ask the driver for memory. stepper makes a rank's model and returns a step.
 func SteadySteps(t *testing.T, launch Launcher, rounds, steps int, stepper func(r *dist.Rank) (func() error, error)) {
 	t.Helper()
 	quietest := uint64(1 << 62)
@@ -58,7 +58,7 @@ func SteadySteps(t *testing.T, launch Launcher, rounds, steps int, stepper func(
 			}); err != nil {
 				return err
 			}
-			if quietest == 0 { // both ranks see it: it changes between two barriers only
+			if quietest == 0 { // both ranks read the same value: it changes only between two barriers
 				break
 			}
 		}
@@ -68,7 +68,7 @@ func SteadySteps(t *testing.T, launch Launcher, rounds, steps int, stepper func(
 	require.Zero(t, quietest, "allocations of both ranks in %d steps", steps)
 }
 
-// staysOnDevice checks what steps ask of a rank's GPU, which the other rank may share.
+// staysOnDevice checks what steps ask of a rank's GPU. The other rank may share it.
 func staysOnDevice(r *dist.Rank, dev *cuda.Device, steps int, step func() error) error {
 	if err := r.World.Barrier().Wait(); err != nil {
 		return err

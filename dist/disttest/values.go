@@ -5,7 +5,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// reds are the reductions, each with its definition on two numbers. Bool has its own.
+// reds are the reductions, each with its definition for two numbers. Bool has its own.
 var reds = []struct {
 	op     func(rank int) dist.Op
 	name   string
@@ -28,7 +28,7 @@ func add(a, b float64) float64           { return a + b }
 func one(int) float64                    { return 1 }
 func weight(rank int) float64            { return float64(2 - rank%2) }
 
-// valid tells which reductions exist for a type.
+// valid reports whether a type has a reduction.
 func valid(name string, d tensor.DType) bool {
 	switch name {
 	case "avg", "premulsum":
@@ -39,7 +39,7 @@ func valid(name string, d tensor.DType) bool {
 	return true
 }
 
-// value is element i of rank's input: small integers, so that every type and order gives the exact result.
+// value is element i of rank's input. Values are small integers, so that the result is exact for every type and order.
 func value(name string, d tensor.DType, n, rank, i int) float64 {
 	switch {
 	case d == tensor.Bool:
@@ -47,12 +47,12 @@ func value(name string, d tensor.DType, n, rank, i int) float64 {
 	case name == "prod":
 		return float64(1 + (rank+i)%2)
 	case name == "avg":
-		return float64(n * ((rank + i) % 3)) // the sum divides by n
+		return float64(n * ((rank + i) % 3)) // so that the sum is divisible by n
 	}
 	return float64((3*rank + 7*i) % 6)
 }
 
-// reduced returns the reduction of the inputs of n ranks at element i.
+// reduced returns element i of the reduction of n ranks' inputs.
 func reduced(red int, d tensor.DType, n, i int) float64 {
 	r := reds[red]
 	acc := r.factor(0) * value(r.name, d, n, 0, i)
@@ -63,21 +63,21 @@ func reduced(red int, d tensor.DType, n, i int) float64 {
 	case r.name == "avg":
 		acc /= float64(n)
 	case d == tensor.Bool && acc > 1:
-		acc = 1 // the sum of truth values
+		acc = 1 // the sum of bools
 	case d == tensor.Bool && acc < 0:
 		acc = 0
 	}
 	return acc
 }
 
-// cycle is at for functions with a period that divides 60, as those of value and reduced do, computed once.
+// cycle returns at with its values computed once. The period of at must divide 60, as for value and reduced.
 func cycle(at func(i int) float64) func(i int) float64 {
 	var x [60]float64
 	setAll(x[:], at)
 	return func(i int) float64 { return x[i%len(x)] }
 }
 
-// big is a number of elements that takes several blocks; not under the race detector, which sees enough of them elsewhere.
+// big is a number of elements that takes several blocks. With the race detector it is smaller, because other tests have many blocks.
 func big(n int) int {
 	if race && !Long() {
 		return min(n, 1_001)

@@ -8,14 +8,14 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// piece is what a rank holds of a parameter.
+// piece is the part of a parameter that a rank has.
 type piece struct {
 	Shard  tensor.Shard
 	Values []float64
 }
 
-// Whole returns all elements of parameters, one parameter after another, as Param.Shard of the ranks of g says where they lie. What
-// several ranks hold must have the same bits. It is collective.
+// Whole returns all elements of parameters, one parameter after another. Param.Shard of the ranks of g says where elements are. If
+// several ranks have the same element, its bits must be the same. It is collective.
 func Whole(g *dist.Group, params ...*tensor.Param) ([]float64, error) {
 	mine := make([]piece, len(params))
 	for i, p := range params {
@@ -38,7 +38,7 @@ func Whole(g *dist.Group, params ...*tensor.Param) ([]float64, error) {
 	return out, nil
 }
 
-// join puts together what ranks hold of a parameter.
+// join joins the parts of a parameter that the ranks have.
 func join(p *tensor.Param, of func(rank int) piece, ranks int) ([]float64, error) {
 	n := 1
 	for _, d := range p.Shard.Global {
