@@ -5,8 +5,8 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// AllReduce adds its input up over the ranks, which then compute different things with the sum: the gradient is a sum, too. It is Sum and
-// Copy in one: what the statistics of a batch want, whose rows the ranks share.
+// AllReduce adds up its input over the ranks. Then the ranks compute different things with the sum, so the gradient is a sum, too. It is
+// Sum and Copy in one. Use it for the statistics of a batch whose rows are divided over the ranks.
 type AllReduce struct{ Group *dist.Group }
 
 // Name returns "autograd.AllReduce".

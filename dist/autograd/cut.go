@@ -7,7 +7,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// Shares returns how many of total elements each of n ranks gets when the first ones get one more where total does not divide.
+// Shares returns how many of total elements each of n ranks gets. If n does not divide total, the first ranks get one more.
 func Shares(total, n int) []int {
 	s := make([]int, n)
 	for i := range s {
@@ -19,28 +19,28 @@ func Shares(total, n int) []int {
 	return s
 }
 
-// cut is how a whole tensor is cut along a dimension into a part for each rank. Its numbers are the call's (tensor.Ctx.Ints), so that
-// Backward finds what Forward noted.
+// cut describes how a whole tensor is cut along a dimension into a part for each rank. Its numbers are stored in the call
+// (tensor.Ctx.Ints), so that Backward finds what Forward stored.
 type cut struct {
 	c    *tensor.Ctx
 	f    tensor.Function
 	g    *dist.Group
 	n    int
-	rank int   // of the tensor
-	dim  int   // that is cut
+	rank int   // dimensions of the tensor
+	dim  int   // the dimension that is cut
 	ints []int // rank, dim, the dimensions of the whole, n sizes along dim, n numbers of elements
 }
 
 const fixed = 2 + tensor.MaxRank
 
-// oldCut returns the cut that Forward noted in a slot, 0 or 1, of the call.
+// oldCut returns the cut that Forward stored in slot 0 or 1 of the call.
 func oldCut(c *tensor.Ctx, f tensor.Function, g *dist.Group, slot int) cut {
 	n := g.Size()
-	ints := c.Ints(2*(fixed+2*n) + tensor.MaxRank)[slot*(fixed+2*n):] // always as many: they move when they grow
+	ints := c.Ints(2*(fixed+2*n) + tensor.MaxRank)[slot*(fixed+2*n):] // always the same number: Ints moves its memory when it grows
 	return cut{c, f, g, n, ints[0], ints[1], ints}
 }
 
-// newCut is oldCut for Forward to note.
+// newCut is oldCut for Forward, which fills it.
 func newCut(c *tensor.Ctx, f tensor.Function, g *dist.Group, slot, dim int) cut {
 	k := oldCut(c, f, g, slot)
 	k.dim = dim
@@ -55,7 +55,7 @@ func (k *cut) fail(x tensor.Tensor, format string, a ...any) {
 	panic(&tensor.Failure{Op: k.f.Name(), Shapes: []tensor.Shape{x.Shape()}, Err: fmt.Errorf(format, a...)})
 }
 
-// begin notes the dimensions of x.
+// begin stores the dimensions of x.
 func (k *cut) begin(x tensor.Tensor) {
 	k.rank = x.Rank()
 	if k.dim < 0 {
@@ -70,7 +70,7 @@ func (k *cut) begin(x tensor.Tensor) {
 	}
 }
 
-// given notes sizes along the dimension that is cut, of which there must be one for each rank.
+// given stores the sizes along the dimension that is cut, one for each rank.
 func (k *cut) given(x tensor.Tensor, counts []int) {
 	if len(counts) != k.n {
 		k.fail(x, "%d counts for %d ranks", len(counts), k.n)
@@ -83,7 +83,7 @@ func (k *cut) given(x tensor.Tensor, counts []int) {
 	}
 }
 
-// end notes how many elements the parts have, and the size of the whole.
+// end stores how many elements the parts have, and the size of the whole.
 func (k *cut) end() {
 	each, total := 1, 0
 	for i, d := range k.dims() {
@@ -98,7 +98,7 @@ func (k *cut) end() {
 	k.dims()[k.dim] = total
 }
 
-// split says that x is the whole.
+// split fills the cut from x, which is the whole.
 func (k *cut) split(x tensor.Tensor, counts []int) {
 	k.begin(x)
 	size := k.dims()[k.dim]
@@ -115,7 +115,7 @@ func (k *cut) split(x tensor.Tensor, counts []int) {
 	}
 }
 
-// join says that x is this rank's part.
+// join fills the cut from x, which is this rank's part.
 func (k *cut) join(x tensor.Tensor, counts []int) {
 	k.begin(x)
 	size := k.dims()[k.dim]
@@ -127,7 +127,7 @@ func (k *cut) join(x tensor.Tensor, counts []int) {
 	k.end()
 }
 
-// receive says that parts come of what others cut as this rank cut x: as from says.
+// receive fills the cut for parts that this rank receives, when all ranks cut their tensors as this rank cut x (see from).
 func (k *cut) receive(x tensor.Tensor, from *cut, counts []int) {
 	k.begin(x)
 	k.dims()[from.dim] = from.counts()[k.g.Rank()]
@@ -145,7 +145,7 @@ func (k *cut) equal(size int) {
 	}
 }
 
-// pack returns the parts of x, the whole, one after another.
+// pack returns the parts of x, the whole, one after another in memory.
 func (k *cut) pack(x tensor.Tensor) tensor.Tensor {
 	if k.dim == 0 {
 		return x.Reshape(-1)
@@ -161,7 +161,7 @@ func (k *cut) pack(x tensor.Tensor) tensor.Tensor {
 	return y
 }
 
-// unpack returns the whole of parts that lie one after another.
+// unpack returns the whole from parts that are one after another in memory.
 func (k *cut) unpack(y tensor.Tensor) tensor.Tensor {
 	if k.dim == 0 {
 		return k.shaped(y)
@@ -184,7 +184,7 @@ func (k *cut) concat(y tensor.Tensor, lo, hi int) tensor.Tensor {
 	return tensor.Concat(k.dim, parts[:n]...)
 }
 
-// part returns part i of those that lie one after another in y.
+// part returns part i of y, in which parts are one after another.
 func (k *cut) part(y tensor.Tensor, i int) tensor.Tensor {
 	at := 0
 	for _, m := range k.elems()[:i] {
@@ -193,9 +193,9 @@ func (k *cut) part(y tensor.Tensor, i int) tensor.Tensor {
 	return y.Slice(0, at, at+k.elems()[i]).Reshape(k.partDims(i)...)
 }
 
-// partDims returns the dimensions of part i, in memory that the next call uses again.
+// partDims returns the dimensions of part i, in memory that the next call overwrites.
 func (k *cut) partDims(i int) []int {
-	d := k.c.Ints(2*(fixed+2*k.n) + tensor.MaxRank)[2*(fixed+2*k.n):][:k.rank] // behind both cuts
+	d := k.c.Ints(2*(fixed+2*k.n) + tensor.MaxRank)[2*(fixed+2*k.n):][:k.rank] // after both cuts
 	copy(d, k.dims())
 	d[k.dim] = k.counts()[i]
 	return d
@@ -223,7 +223,7 @@ func (k *cut) even() bool {
 	return true
 }
 
-// gather returns the whole of which x is this rank's part.
+// gather returns the whole. x is this rank's part.
 func (k *cut) gather(x tensor.Tensor) tensor.Tensor {
 	y, work := k.gatherFlat(x)
 	check(k.f, work.Wait())
@@ -236,7 +236,7 @@ func (k *cut) gatherFlat(x tensor.Tensor) (tensor.Tensor, dist.Work) {
 	return y, k.gatherInto(y, x)
 }
 
-// gatherInto is gatherFlat into memory that is there.
+// gatherInto is gatherFlat into existing memory.
 func (k *cut) gatherInto(y, x tensor.Tensor) dist.Work {
 	if k.even() {
 		return k.g.AllGather(y, x.Reshape(-1))

@@ -5,8 +5,8 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// Split leaves each rank a part along the first dimension of what all of them have. Each rank's gradient of its part is needed by all:
-// the gradient is gathered.
+// Split gives each rank its part, along the first dimension, of a tensor that all ranks have. All ranks need the gradients of all parts,
+// so Backward gathers the gradient.
 type Split struct {
 	Group  *dist.Group
 	Counts []int // sizes of the parts, by rank; nil: all are equal. Shares makes them.
@@ -41,13 +41,13 @@ func (f *Split) Backward(c *tensor.Ctx, g tensor.Tensor, grads []tensor.Tensor) 
 	grads[0] = k.shaped(d)
 }
 
-// Types wants what is invariant, and makes it vary over rows.
+// Types takes an invariant tensor and makes it vary over rows.
 func (f *Split) Types(in []tensor.Types, _ tensor.Axes) ([]tensor.Types, error) {
 	return convert(in, f.Group.Axes(), tensor.Invariant, tensor.Varying)
 }
 
-// Gather joins the ranks' parts of a tensor along a dimension, for what all ranks then compute alike, so that each of them has the
-// whole gradient and takes its part of it. Where they compute different things with it, AllGather is right.
+// Gather joins the ranks' parts of a tensor along a dimension, if all ranks then compute the same. Then each rank has the whole gradient,
+// and takes its part of it. If the ranks then compute different things, use AllGather.
 type Gather struct {
 	Group  *dist.Group
 	Dim    int   // counted from the end if negative
@@ -80,7 +80,7 @@ func (f *Gather) Backward(c *tensor.Ctx, g tensor.Tensor, grads []tensor.Tensor)
 	grads[0] = g.Slice(k.dim, first, first+k.counts()[f.Group.Rank()])
 }
 
-// Types wants what varies over rows, or is cut, and makes it invariant.
+// Types takes a tensor that varies over rows, or is cut, and makes it invariant.
 func (f *Gather) Types(in []tensor.Types, _ tensor.Axes) ([]tensor.Types, error) {
 	axes := f.Group.Axes()
 	if axes != 0 && in[0].On(tensor.Cut)&axes == axes {

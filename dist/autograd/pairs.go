@@ -5,15 +5,15 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// check ends the step with the error of a collective, if it has one.
+// check ends the step if a collective returned an error.
 func check(f tensor.Function, err error) {
 	if err != nil {
 		panic(&tensor.Failure{Op: f.Name(), Err: err})
 	}
 }
 
-// Copy is the identity, and sums the gradient over the ranks: what all ranks have before each of them computes another part with
-// it. Megatron-LM's f.
+// Copy is the identity, and its Backward sums the gradient over the ranks. Use it where all ranks have the same tensor, and each one then
+// computes a different part. It is f in Megatron-LM.
 type Copy struct{ Group *dist.Group }
 
 // Name returns "autograd.Copy".
@@ -30,7 +30,8 @@ func (f *Copy) Backward(c *tensor.Ctx, g tensor.Tensor, grads []tensor.Tensor) {
 	grads[0] = g
 }
 
-// Sum adds its input up over the ranks, of which each has a part of the sum. The gradient of every part is that of the sum. Megatron-LM's g.
+// Sum adds up its input over the ranks; each rank has a part of the sum. The gradient of each part is the gradient of the sum. It is g in
+// Megatron-LM.
 type Sum struct{ Group *dist.Group }
 
 // Name returns "autograd.Sum".
@@ -43,7 +44,7 @@ func (f *Sum) Forward(c *tensor.Ctx, in []tensor.Tensor) tensor.Tensor {
 		return x
 	}
 	y := c.Tape().NewLike(x)
-	tensor.Copy(y, x.Reshape(-1)) // the input may be read by a gradient's rule
+	tensor.Copy(y, x.Reshape(-1)) // a gradient rule may read the input
 	check(f, f.Group.AllReduce(y, dist.Sum).Wait())
 	return y
 }
@@ -51,8 +52,8 @@ func (f *Sum) Forward(c *tensor.Ctx, in []tensor.Tensor) tensor.Tensor {
 // Backward returns the gradient.
 func (*Sum) Backward(_ *tensor.Ctx, g tensor.Tensor, grads []tensor.Tensor) { grads[0] = g }
 
-// AllGather joins the ranks' parts of a tensor along a dimension. Each rank's gradient of the whole is a part of the sum, and each
-// rank gets the sum's gradient of its own part.
+// AllGather joins the ranks' parts of a tensor along a dimension. Each rank has a part of the sum that is the whole's gradient; Backward
+// sums them and gives each rank the gradient of its own part.
 type AllGather struct {
 	Group *dist.Group
 	Dim   int // counted from the end if negative
@@ -85,8 +86,8 @@ func (f *AllGather) Backward(c *tensor.Ctx, g tensor.Tensor, grads []tensor.Tens
 	grads[0] = d
 }
 
-// ReduceScatter adds its input up over the ranks, of which each has a part of the sum, and leaves each rank a part of the result along a
-// dimension. Each rank's gradient is that of all parts.
+// ReduceScatter adds up its input over the ranks, each of which has a part of the sum, and gives each rank a part of the result along a
+// dimension. Backward gathers the gradients of all parts for each rank.
 type ReduceScatter struct {
 	Group *dist.Group
 	Dim   int // counted from the end if negative
@@ -125,14 +126,14 @@ func (f *ReduceScatter) Backward(c *tensor.Ctx, g tensor.Tensor, grads []tensor.
 	grads[0] = k.shaped(d)
 }
 
-// AllToAll cuts its input along Split, gives each rank a part, and joins what it gets along Concat: a transposition over ranks.
-// From tokens that are cut to heads that are cut and back it is Ulysses' (Jacobs et al. 2023); rows sent to where their
-// experts are, and back, it is a mixture of experts' (Lepikhin et al. 2020, "GShard"). Its gradient is the way back.
+// AllToAll cuts its input along Split, sends each rank a part, and joins the parts that it receives along Concat: a transposition over
+// ranks. Ulysses uses it between cut tokens and cut heads (Jacobs et al. 2023); a mixture of experts uses it to send rows to their
+// experts and back (Lepikhin et al. 2020, "GShard"). Its gradient is the transposition back.
 type AllToAll struct {
 	Group         *dist.Group
 	Split, Concat int // counted from the end if negative
-	// Send are the sizes of the parts along Split that each rank gets, Recv those of the parts along Concat that come from each
-	// rank: what rank i sends to rank j is what j expects from i. nil: equal parts, and as many elements along Concat from each
+	// Send are the sizes of the parts along Split that go to each rank, Recv the sizes of the parts along Concat that come from each
+	// rank. What rank i sends to rank j must be what j receives from i. nil: equal parts, and as many elements along Concat from each
 	// rank as this one has.
 	Send, Recv []int
 }
@@ -140,12 +141,12 @@ type AllToAll struct {
 // Name returns "autograd.AllToAll".
 func (*AllToAll) Name() string { return "autograd.AllToAll" }
 
-// Forward returns what the ranks gave to this one.
+// Forward returns the parts that the ranks sent to this one, joined.
 func (f *AllToAll) Forward(c *tensor.Ctx, in []tensor.Tensor) tensor.Tensor {
 	if f.Group.Size() == 1 {
 		return in[0]
 	}
-	to := newCut(c, f, f.Group, 1, f.Concat) // slot 1 first: both lie in one piece of memory
+	to := newCut(c, f, f.Group, 1, f.Concat) // slot 1 first: both slots share one piece of memory
 	from := newCut(c, f, f.Group, 0, f.Split)
 	from.split(in[0], f.Send)
 	to.receive(in[0], &from, f.Recv)
@@ -171,7 +172,7 @@ func (f *AllToAll) Backward(c *tensor.Ctx, g tensor.Tensor, grads []tensor.Tenso
 	grads[0] = from.unpack(d)
 }
 
-// exchange issues the all-to-all of x, cut as from says, and returns the parts that come, as to says, one after another.
+// exchange issues the all-to-all of x, cut by from, and returns the received parts, cut by to, one after another in memory.
 func (f *AllToAll) exchange(to, from *cut, x tensor.Tensor) (tensor.Tensor, dist.Work) {
 	y := to.flat(x.DType())
 	if f.Send == nil && f.Recv == nil {

@@ -5,20 +5,20 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// TokenGather is AllGather along the first dimension for layers that multiply the whole by weights. The whole is not kept: each rank
-// saves its own tokens, and gathers again where Backward computes the gradients of the weights (Korthikanti et al. 2022).
+// TokenGather is AllGather along the first dimension, for layers that multiply the whole by weights. It does not keep the whole: each
+// rank saves its own tokens, and gathers again when Backward computes the gradients of the weights (Korthikanti et al. 2022).
 //
-// With Chunks, the other ranks' tokens come in so many messages from each, and a product multiplies what is there while the rest
-// travels: asynchronous tensor parallelism (Wang et al. 2023, "Overlap Communication with Dependent Computation via Decomposition").
+// With Chunks, the tokens come in so many messages from each other rank. A product multiplies the rows that are here while the rest is on
+// its way: asynchronous tensor parallelism (Wang et al. 2023, "Overlap Communication with Dependent Computation via Decomposition").
 type TokenGather struct {
 	AllGather     // Dim is 0
-	Chunks    int // at most 1: all at once
+	Chunks    int // 0 or 1: all in one message
 }
 
 // Name returns "autograd.TokenGather".
 func (*TokenGather) Name() string { return "autograd.TokenGather" }
 
-// Forward returns the whole, which arrives.
+// Forward returns the whole, which may still be arriving.
 func (f *TokenGather) Forward(c *tensor.Ctx, in []tensor.Tensor) tensor.Tensor {
 	x := in[0]
 	if f.Group.Size() == 1 {
@@ -38,7 +38,7 @@ func (f *TokenGather) Fetch(c *tensor.Ctx, y tensor.Tensor) {
 	k.arrive(y, c.Saved(0), 1)
 }
 
-// TokenScatter is ReduceScatter along the first dimension, behind a product. With Chunks, parts of the product are sent while the next
+// TokenScatter is ReduceScatter along the first dimension, after a product. With Chunks, parts of the product are sent while the next
 // ones are computed, and the gradient comes in parts, as in TokenGather.
 type TokenScatter struct {
 	ReduceScatter // Dim is 0
@@ -49,10 +49,10 @@ type TokenScatter struct {
 // Name returns "autograd.TokenScatter".
 func (*TokenScatter) Name() string { return "autograd.TokenScatter" }
 
-// ByRows says that Forward reads its input by Ctx.Rows.
+// ByRows marks that Forward reads its input by Ctx.Rows.
 func (*TokenScatter) ByRows() {}
 
-// Forward returns this rank's part of the sum, which arrives.
+// Forward returns this rank's part of the sum, which may still be arriving.
 func (f *TokenScatter) Forward(c *tensor.Ctx, in []tensor.Tensor) tensor.Tensor {
 	x := in[0]
 	if f.Group.Size() == 1 {
@@ -97,7 +97,7 @@ func (f *TokenScatter) chunk(k *cut, y, x tensor.Tensor, i int) {
 	}
 }
 
-// compute writes the rows of a chunk, which are some of each rank's, to packed.
+// compute writes the rows of a chunk, which has some rows of each rank, to packed.
 func (f *TokenScatter) compute(k *cut, packed, x tensor.Tensor, i int) {
 	at, first := 0, 0
 	for _, n := range k.counts() {
@@ -124,14 +124,14 @@ func piece(n, i, chunks int) (lo, hi int) {
 	return n * i / chunks, n * (i + 1) / chunks
 }
 
-// sized returns the dimensions of so many rows, in memory that the next call uses again.
+// sized returns the dimensions of a tensor of so many rows, in memory that the next call overwrites.
 func (k *cut) sized(rows int) []int {
 	d := k.partDims(0)
 	d[0] = rows
 	return d
 }
 
-// arrive begins to fill y with the whole of which x is this rank's part, along the first dimension.
+// arrive begins to fill y with the whole, along the first dimension. x is this rank's part.
 func (k *cut) arrive(y, x tensor.Tensor, chunks int) {
 	if chunks <= 1 {
 		k.c.Arrives(y, 0, y.Dim(0), k.gatherInto(y.Reshape(-1), x).Pending())

@@ -2,22 +2,22 @@ package autograd
 
 import "github.com/ringo-ml/ringo/tensor"
 
-// Types wants what is invariant, and makes it replicated.
+// Types takes an invariant tensor and makes it replicated.
 func (f *Copy) Types(in []tensor.Types, _ tensor.Axes) ([]tensor.Types, error) {
 	return convert(in, f.Group.Axes(), tensor.Invariant, tensor.Replicated)
 }
 
-// Types wants a partial sum, or parts whose products are one, and makes it invariant.
+// Types takes a partial sum, or a cut tensor (products of its parts are partial sums), and makes it invariant.
 func (f *Sum) Types(in []tensor.Types, _ tensor.Axes) ([]tensor.Types, error) {
 	return convert(in, f.Group.Axes(), tensor.Partial, tensor.Invariant)
 }
 
-// Types wants a partial sum, or parts whose products are one, and makes it replicated.
+// Types takes a partial sum, or a cut tensor (products of its parts are partial sums), and makes it replicated.
 func (f *AllReduce) Types(in []tensor.Types, _ tensor.Axes) ([]tensor.Types, error) {
 	return convert(in, f.Group.Axes(), tensor.Partial, tensor.Replicated)
 }
 
-// Types wants what varies over rows, or is cut, and makes it replicated.
+// Types takes a tensor that varies over rows, or is cut, and makes it replicated.
 func (f *AllGather) Types(in []tensor.Types, _ tensor.Axes) ([]tensor.Types, error) {
 	axes := f.Group.Axes()
 	if axes != 0 && in[0].On(tensor.Cut)&axes == axes {
@@ -26,12 +26,12 @@ func (f *AllGather) Types(in []tensor.Types, _ tensor.Axes) ([]tensor.Types, err
 	return convert(in, axes, tensor.Varying, tensor.Replicated)
 }
 
-// Types wants a partial sum, or parts whose products are one, and makes it vary over rows.
+// Types takes a partial sum, or a cut tensor (products of its parts are partial sums), and makes it vary over rows.
 func (f *ReduceScatter) Types(in []tensor.Types, _ tensor.Axes) ([]tensor.Types, error) {
 	return convert(in, f.Group.Axes(), tensor.Partial, tensor.Varying)
 }
 
-// Types makes what varies over rows cut, and what is cut vary over rows.
+// Types makes a tensor that varies over rows cut, and a cut one vary over rows.
 func (f *AllToAll) Types(in []tensor.Types, _ tensor.Axes) ([]tensor.Types, error) {
 	axes := f.Group.Axes()
 	if axes != 0 && in[0].On(tensor.Cut)&axes == axes {

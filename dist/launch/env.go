@@ -13,29 +13,29 @@ import (
 	"time"
 )
 
-// Env is what the environment says about this process's place in a job.
+// Env is this process's place in a job, from the environment.
 type Env struct {
 	Rank, Size int
-	// LocalRank and LocalSize count the ranks on this host; LocalSize is 0 when the launcher does not tell.
+	// LocalRank and LocalSize are this rank's number and the number of ranks on this host. LocalSize is 0 if the launcher does not tell.
 	LocalRank, LocalSize int
-	// Addr is the host:port of rank 0, "" when Size is 1 and nobody set it.
+	// Addr is the host:port of rank 0; "" if Size is 1 and no variable sets it.
 	Addr string
 	// AddrFrom says where Addr comes from, for errors: "RINGO_MASTER", "MASTER_PORT=29500 plus 1", …
 	AddrFrom string
-	// Secret is RINGO_JOB_SECRET, unchecked; never empty when Size > 1.
+	// Secret is RINGO_JOB_SECRET, unchecked; it is never empty if Size > 1.
 	Secret string
 	// Job names the job: RINGO_JOB_ID or the launcher's own name for it; "" when neither exists.
 	Job string
-	// Source is who launched: "ringo", "torchrun", "openmpi", "pmi", "slurm", "pmix", "kubernetes"; "" when nobody did,
-	// and then only Timeout, JoinTimeout, Threads, Device and Bind mean something.
+	// Source is the launcher: "ringo", "torchrun", "openmpi", "pmi", "slurm", "pmix" or "kubernetes". It is "" without a launcher; then
+	// only Timeout, JoinTimeout, Threads, Device and Bind have a meaning.
 	Source string
-	// Timeout is RINGO_TIMEOUT, JoinTimeout RINGO_JOIN_TIMEOUT and Threads RINGO_THREADS; 0 when not set.
+	// Timeout is RINGO_TIMEOUT, JoinTimeout is RINGO_JOIN_TIMEOUT and Threads is RINGO_THREADS; 0 if not set.
 	Timeout     time.Duration
 	JoinTimeout time.Duration
 	Threads     int
 	// Device is RINGO_DEVICE, the kind of device that ranks compute on; "" for the default.
 	Device string
-	// Generation counts the starts of the job, from 1: RINGO_GENERATION, or torchrun's restart count plus 1; 0 when the
+	// Generation is the number of the current start of the job, from 1: RINGO_GENERATION, or torchrun's restart count plus 1; 0 if the
 	// launcher does not tell.
 	Generation int
 	// Bind is RINGO_BIND: the address to listen on, or "auto"; "" for the default.
@@ -46,16 +46,15 @@ type Env struct {
 	Plain bool
 	// NoShared says that RINGO_SHM=0 makes the ranks of a host use sockets instead of shared memory.
 	NoShared bool
-	// ListenFD is rank 0's inherited listening socket (see Listener); 0 when there is none.
+	// ListenFD is rank 0's inherited listening socket (see Listener); 0 if there is none.
 	ListenFD int
 }
 
-// FromEnv reads the variables of the launcher that started this process. It looks nothing up but getenv, usually
-// os.Getenv. An empty variable counts as not set. Variables that are wrong, incomplete or contradict each other are errors
-// that name variable, value and source.
+// FromEnv reads the variables of the launcher that started this process. It reads them only through getenv, usually os.Getenv. An empty
+// variable counts as not set. If variables are wrong, incomplete or contradict each other, the error names variable, value and source.
 //
-// The innermost launcher wins, because launchers nest: ringo, torchrun, Open MPI, PMI, Slurm (only inside a step), PMIx,
-// Kubernetes. RANK and WORLD_SIZE set by hand must agree with a launcher around them.
+// Launchers can be nested; then the innermost one counts. The order is: ringo, torchrun, Open MPI, PMI, Slurm (only inside a step), PMIx,
+// Kubernetes. RANK and WORLD_SIZE that were set by hand must agree with a launcher around them.
 func FromEnv(getenv func(string) string) (Env, error) {
 	p := &parser{get: getenv}
 	e := Env{Timeout: p.duration("RINGO_TIMEOUT"), JoinTimeout: p.duration("RINGO_JOIN_TIMEOUT"), Bind: getenv("RINGO_BIND"), Device: getenv("RINGO_DEVICE")}
@@ -95,14 +94,14 @@ func FromEnv(getenv func(string) string) (Env, error) {
 	return e, nil
 }
 
-// takenSecret is the secret that Take has found, for as long as the process lives.
+// takenSecret is the secret that Take has removed from the environment. It lives as long as the process.
 var takenSecret struct {
 	sync.Mutex
 	secret string
 }
 
-// Take is FromEnv of this process's environment. Where a launcher has started it, it takes RINGO_JOB_SECRET out, so that
-// programs which this one starts do not inherit it; a later call still returns it.
+// Take is FromEnv of this process's environment. If a launcher started the process, it removes RINGO_JOB_SECRET from the environment, so
+// that programs started by this one do not inherit it. A later call still returns it.
 func Take() (Env, error) {
 	const name = "RINGO_JOB_SECRET"
 	takenSecret.Lock()
@@ -121,7 +120,7 @@ func Take() (Env, error) {
 	return e, os.Unsetenv(name)
 }
 
-// maxRanks bounds numbers from the environment, so that a typing error is an error and not an allocation.
+// maxRanks limits numbers from the environment: a typing error then gives an error, and not a huge allocation.
 const maxRanks = 1 << 20
 
 // parser reads variables and keeps the first error.
@@ -150,7 +149,7 @@ func (p *parser) ports() [2]int {
 	return ports
 }
 
-// parsePorts reads a range such as 20000-20100; "" are two zeros.
+// parsePorts reads a range such as 20000-20100; "" gives two zeros.
 func parsePorts(s string) ([2]int, error) {
 	if s == "" {
 		return [2]int{}, nil
@@ -164,7 +163,7 @@ func parsePorts(s string) ([2]int, error) {
 	return [2]int{lo, hi}, nil
 }
 
-// off reports whether a variable, 0 or 1, is 0; it is 1 when not set.
+// off reports whether a variable with the values 0 and 1 is 0. If it is not set, it counts as 1.
 func (p *parser) off(name string) bool {
 	switch s := p.get(name); s {
 	case "", "1":
@@ -177,7 +176,7 @@ func (p *parser) off(name string) bool {
 	}
 }
 
-// integer reads a whole number from lo to hi; ok tells whether it is there and right.
+// integer reads a whole number from lo to hi. ok reports whether it is there and valid.
 func (p *parser) integer(source, name string, lo, hi int) (v int, ok bool) {
 	s := p.get(name)
 	if s == "" {
@@ -251,7 +250,7 @@ func (p *parser) local(src *source, size int) (rank, n int) {
 	return rank, n
 }
 
-// job names the job: the same on all its ranks.
+// job returns the name of the job, which is the same on all its ranks.
 func (p *parser) job(src *source) string {
 	if id := p.get("RINGO_JOB_ID"); id != "" {
 		return id
@@ -267,7 +266,7 @@ func (p *parser) job(src *source) string {
 	return ""
 }
 
-// generation returns how often the job has been started.
+// generation returns the number of the current start of the job.
 func (p *parser) generation(src *source) int {
 	switch src.name {
 	case "ringo":
@@ -314,7 +313,7 @@ func (p *parser) address(src *source, e *Env) (addr, from string) {
 	return net.JoinHostPort(host, strconv.Itoa(port)), from
 }
 
-// torchrunAddress uses the port after MASTER_PORT, because torchrun's agent owns that one.
+// torchrunAddress returns the port after MASTER_PORT, because torchrun's agent listens on MASTER_PORT itself.
 func (p *parser) torchrunAddress(ringoPort int) (host, from string, port int) {
 	host = p.get("MASTER_ADDR")
 	if host == "" {
@@ -333,8 +332,8 @@ func (p *parser) torchrunAddress(ringoPort int) (host, from string, port int) {
 	return host, fmt.Sprintf("MASTER_PORT=%d plus 1", port), port + 1
 }
 
-// jobPort returns RINGO_PORT, or a port below the ephemeral ones that is the same on all ranks of the job and probably
-// differs from that of another job on the host.
+// jobPort returns RINGO_PORT, or a port below the ephemeral ports. It is the same on all ranks of the job, and probably differs from that
+// of another job on the host.
 func jobPort(ringoPort int, job, from string) (int, string) {
 	if ringoPort > 0 {
 		return ringoPort, from + ", RINGO_PORT"

@@ -6,14 +6,14 @@ import (
 	"strings"
 )
 
-// source names the variables of one launcher; a field is "" where it has none.
+// source has the names of one launcher's variables; a field is "" if the launcher has no such variable.
 type source struct {
 	name                             string
 	rank, size, localRank, localSize string
 }
 
-// sources are in the order of precedence, the innermost launcher first: mpirun and mpiexec start their helpers with
-// srun, so under them Slurm's numbers are those of the helpers.
+// sources are in the order of precedence, the innermost launcher first. mpirun and mpiexec start their helpers with srun, so under them
+// Slurm's numbers are those of the helpers.
 var sources = []*source{
 	{name: "ringo", rank: "RINGO_RANK", size: "RINGO_WORLD_SIZE", localRank: "RINGO_LOCAL_RANK", localSize: "RINGO_LOCAL_SIZE"},
 	{name: "torchrun", rank: "RANK", size: "WORLD_SIZE", localRank: "LOCAL_RANK", localSize: "LOCAL_WORLD_SIZE"},
@@ -25,12 +25,12 @@ var sources = []*source{
 	{name: "kubernetes", rank: "JOB_COMPLETION_INDEX", size: "RINGO_WORLD_SIZE"},
 }
 
-// present tells whether the launcher left its variables, maybe not all of them.
+// present reports whether variables of the launcher are set, maybe not all of them.
 func (p *parser) present(s *source) bool {
 	has := func(name string) bool { return name != "" && p.get(name) != "" }
 	switch s.name {
 	case "ringo":
-		// RINGO_WORLD_SIZE alone goes with PMIx and Kubernetes, which tell no size.
+		// PMIx and Kubernetes tell no size: with them RINGO_WORLD_SIZE may be set alone.
 		alone := p.get("PMIX_RANK") == "" && p.get("JOB_COMPLETION_INDEX") == ""
 		return has(s.rank) || has(s.localRank) || has(s.localSize) || has(s.size) && alone
 	case "slurm":
@@ -46,7 +46,7 @@ func (p *parser) present(s *source) bool {
 	return has(s.rank) || has(s.size) || has(s.localRank) || has(s.localSize)
 }
 
-// pick returns the launcher whose variables count, nil when there is none.
+// pick returns the launcher whose variables count; nil if there is none.
 func (p *parser) pick() *source {
 	var found []*source
 	for _, s := range sources {
@@ -67,14 +67,14 @@ func (p *parser) pick() *source {
 	case byHand, first.name == "slurm" && next.name == "pmix":
 		p.agree(first, next)
 	case first.name == "pmi" && next.name == "slurm" && p.same(first.rank, next.rank) && p.same(first.size, next.size):
-		return next // srun --mpi=pmi2; Slurm also knows the hosts
+		return next // srun --mpi=pmi2: Slurm also knows the hosts
 	}
 	return first
 }
 
 func (p *parser) same(a, b string) bool { return p.get(a) == p.get(b) }
 
-// agree reports two launchers whose numbers differ.
+// agree notes an error if the numbers of two launchers differ.
 func (p *parser) agree(a, b *source) {
 	for _, pair := range [][2]string{{a.rank, b.rank}, {a.size, b.size}} {
 		x, y := p.get(pair[0]), p.get(pair[1])
@@ -84,8 +84,8 @@ func (p *parser) agree(a, b *source) {
 	}
 }
 
-// inSlurmStep tells whether srun started this process. Batch scripts and interactive shells also see SLURM_PROCID=0;
-// they have no step, or one of the special steps, which count down from the largest number.
+// inSlurmStep reports whether srun started this process. Batch scripts and interactive shells also have SLURM_PROCID=0. They have no
+// step, or one of the special steps, which have the largest numbers.
 func (p *parser) inSlurmStep() bool {
 	const firstSpecialStep = 0xfffffff0
 	s := p.get("SLURM_STEP_ID")
@@ -152,7 +152,7 @@ func firstHost(list string) (string, error) {
 	return host.String(), nil
 }
 
-// slurmLocalSize returns the number of ranks on this node, 0 when Slurm does not tell.
+// slurmLocalSize returns the number of ranks on this node; 0 if Slurm does not tell.
 func (p *parser) slurmLocalSize(size int) int {
 	list := p.get("SLURM_STEP_TASKS_PER_NODE")
 	node, ok := p.integer("slurm", "SLURM_NODEID", 0, maxRanks)
@@ -171,7 +171,7 @@ func (p *parser) slurmLocalSize(size int) int {
 
 // tasksOn returns entry node of a list such as "4(x2),3": nodes 0 and 1 have 4 tasks, node 2 has 3.
 func tasksOn(list string, node int) (int, error) {
-	left := node // nodes to pass over
+	left := node // nodes to skip
 	for item := range strings.SplitSeq(list, ",") {
 		count, repeat, repeated := strings.Cut(item, "(x")
 		n, err := strconv.Atoi(count)

@@ -9,19 +9,19 @@ import (
 	"github.com/ringo-ml/ringo/internal/nccl"
 )
 
-// Under RINGO_BITS=rank, reductions have the bits of ranks in host memory. NCCL moves: each rank gets its part of the elements
-// from all, a kernel of our own combines them in rank order, and the results go where they belong. Summed over n ranks, those
-// are 2S(n-1) bytes for an all-reduce of S, as with a ring.
+// With RINGO_BITS=rank, reductions have the bits of ranks in host memory. NCCL only moves data: each rank gets its part of the elements
+// from all ranks, a kernel of our own combines them in rank order, and the results go to their places. Summed over n ranks, these are
+// 2S(n-1) bytes for an all-reduce of S, as with a ring.
 
 // ranked reports whether op is such a reduction.
 func ranked(op *backend.Op) bool { return op.Kind.Reduces() && op.Algo == backend.RankOrder }
 
-// alignment is that of parts and rows, in elements: then kernels load 16 bytes at a time.
+// alignment is the alignment of parts and rows, in elements, so that kernels can load 16 bytes at a time.
 const alignment = 16
 
 func aligned(n int) int { return (n + alignment - 1) / alignment * alignment }
 
-// part returns which elements rank i of n combines: count of them, from first on.
+// part returns the elements that rank i of n combines: count elements from first on.
 func part(op *backend.Op, n, i int) (first, count int) {
 	switch op.Kind {
 	case backend.ReduceScatter:
@@ -34,12 +34,12 @@ func part(op *backend.Op, n, i int) (first, count int) {
 	return first, min(each, op.Count-first)
 }
 
-// exchange makes room for the rows of all ranks, and queues what fills them.
+// exchange allocates rows for all ranks, and queues the calls that fill them.
 func (c *call) exchange(src cuda.Ptr) (nccl.Result, error) {
 	b, op, n := c.b, c.op, len(c.b.spec.Ranks)
 	_, count := part(op, n, b.spec.Rank)
 	row := c.bytes(aligned(count))
-	mem, err := b.e.pool.Alloc(b.stream, int(row)*(n+1)+8*(n+1)) // rows, the result, factors, this rank's factor
+	mem, err := b.e.pool.Alloc(b.stream, int(row)*(n+1)+8*(n+1)) // the rows, the result, all factors, this rank's factor
 	if err != nil {
 		return nccl.Success, err
 	}
@@ -67,7 +67,7 @@ func (c *call) exchange(src cuda.Ptr) (nccl.Result, error) {
 	return c.result, nil
 }
 
-// combine queues the reduction of this rank's part, and what brings the results to their places.
+// combine queues the reduction of this rank's part, and the calls that send the results to their places.
 func (c *call) combine(dst cuda.Ptr) (nccl.Result, error) {
 	b, op, n, me := c.b, c.op, len(c.b.spec.Ranks), c.b.spec.Rank
 	first, count := part(op, n, me)
@@ -105,7 +105,7 @@ func (c *call) combine(dst cuda.Ptr) (nccl.Result, error) {
 	return c.result, nil
 }
 
-// freeRows gives back the memory of exchange, behind what is queued.
+// freeRows frees the memory of exchange, after what is queued.
 func (b *endpoint) freeRows() error {
 	mem := b.rows.Src
 	if mem == 0 {

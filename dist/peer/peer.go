@@ -12,7 +12,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// Device is a rank's GPU as package local uses it.
+// Device is a rank's GPU, for package local.
 type Device struct {
 	gpu     *cuda.Device
 	compute *cuda.Stream
@@ -20,13 +20,13 @@ type Device struct {
 	funcs   [tensor.NumDTypes][backend.NumReds]*cuda.Func
 }
 
-// New makes the device of a rank. compute is the stream that produces what operations read, and waits for their results.
+// New makes the device of a rank. compute is the stream whose kernels write what operations read, and wait for their results.
 func New(gpu *cuda.Device, compute *cuda.Stream) (*Device, error) {
 	sms, err := gpu.Attribute(cuda.Multiprocessors)
 	return &Device{gpu: gpu, compute: compute, sms: sms}, err
 }
 
-// Meet lets the kernels of two devices use each other's memory.
+// Meet makes the kernels of two devices able to use each other's memory.
 func (d *Device) Meet(other local.Device) error {
 	o := other.(*Device)
 	if o.gpu == d.gpu {
@@ -48,10 +48,10 @@ func (d *Device) Meet(other local.Device) error {
 //go:embed reduce.cu
 var source string
 
-// maxRanks is how many ranks a reduction has at most: their addresses are parameters of the kernel, which has room for 4 KiB.
+// maxRanks is the largest number of ranks of a reduction. Their addresses are parameters of the kernel, which has 4 KiB for parameters.
 const maxRanks = 64
 
-// ranks says where inputs and outputs are (Ranks in reduce.cu).
+// ranks has the addresses of inputs and outputs (Ranks in reduce.cu).
 type ranks struct {
 	src, dst [maxRanks]cuda.Ptr
 	factor   [maxRanks]float64
@@ -60,7 +60,8 @@ type ranks struct {
 // elems are the C++ types of the element types.
 var elems = [tensor.NumDTypes]string{"float", "double", "bf16", "f16", "int", "i64", "u8", "bool"}
 
-// options are the compiler's. Factors are rounded before they are added, as on the host.
+// options are compiler options. Inputs are rounded after the multiplication by a factor and before the addition, as on the host, so fused
+// multiply-add is off.
 func options(t tensor.DType) []string {
 	o := []string{"-DELEM=" + elems[t], fmt.Sprintf("-DMAX_RANKS=%d", maxRanks), "--fmad=false"}
 	if t.IsFloat() {
@@ -69,7 +70,7 @@ func options(t tensor.DType) []string {
 	return o
 }
 
-// kernel returns the kernel of a reduction, compiled when it is first used. The device's context is current.
+// kernel returns the kernel of a reduction. The first use compiles it. The device's context is current.
 func (d *Device) kernel(op *backend.Op) (*cuda.Func, error) {
 	f := &d.funcs[op.DType][op.Red]
 	if *f != nil {
@@ -119,8 +120,8 @@ func (q *stream) reduce(s *algo.Share) error {
 	return q.s.Launch(f, grid, cuda.Dim{X: threads}, 0, &q.args)
 }
 
-// pieces returns how many pieces a kernel goes through, and whether they are 16 bytes long (1), not elements (0): at is all
-// addresses together.
+// pieces returns how many pieces a kernel handles, and whether a piece is 16 bytes long (1) or an element (0). at is all addresses,
+// combined by OR.
 func pieces(at uintptr, count int, t tensor.DType) (items, vec int) {
 	if at%16 != 0 {
 		return count, 0

@@ -8,16 +8,16 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// Rows is the same elements of all ranks in one buffer of a GPU, a row for each rank (Ranks in reduce.cu, with ROWS).
+// Rows is the same elements of all ranks in one GPU buffer, a row for each rank (Ranks in reduce.cu, with ROWS).
 type Rows struct {
 	Src     cuda.Ptr
 	Stride  int64    // elements from one row to the next
-	Dst     cuda.Ptr // of the result
-	Factors cuda.Ptr // of PreMulSum: a float64 for each row
+	Dst     cuda.Ptr // address of the result
+	Factors cuda.Ptr // for PreMulSum: a float64 for each row
 }
 
-// Reducer combines rows: what ranks of other processes have sent. The bits are those of the host engine, for any number of
-// ranks. It is used by one goroutine at a time.
+// Reducer combines rows that ranks of other processes have sent. The bits are those of the host engine, for any number of ranks. Only one
+// goroutine at a time may use it.
 type Reducer struct {
 	gpu   *cuda.Device
 	sms   int
@@ -32,8 +32,8 @@ func NewReducer(gpu *cuda.Device) (*Reducer, error) {
 	return &Reducer{gpu: gpu, sms: sms}, err
 }
 
-// Queue queues the reduction, as op says it, of the first count elements of n rows, in their order, on s. The kernel is compiled
-// when it is first used. The device's context is current.
+// Queue queues on s the reduction of op: it combines the first count elements of n rows, in their order. The first use compiles the
+// kernel. The device's context is current.
 func (r *Reducer) Queue(s *cuda.Stream, op *backend.Op, rows Rows, n, count int) (err error) {
 	f := &r.funcs[op.DType][op.Red]
 	if *f == nil {

@@ -23,7 +23,7 @@ type stream struct {
 	closed bool
 }
 
-// slot is what peers, or the compute stream, wait for in an operation.
+// slot has the events of an operation, for which peers or the compute stream wait.
 type slot struct{ issued, shared, settled *cuda.Event }
 
 // NewStream makes a queue for the operations of a group.
@@ -33,7 +33,7 @@ func (d *Device) NewStream(name string) (local.Stream, error) {
 		if q.s, err = d.gpu.NewStream("peers of "+name, 0); err != nil {
 			return err
 		}
-		for i := range q.slots { // all at once: a steady step is not to make any
+		for i := range q.slots { // all now, so that later steps make none
 			s := &q.slots[i]
 			for _, e := range []**cuda.Event{&s.issued, &s.shared, &s.settled} {
 				if *e, err = d.gpu.NewEvent(false); err != nil {
@@ -57,12 +57,12 @@ func (d *Device) locked(f func() error) error {
 	return f()
 }
 
-// Issued marks what the compute stream has been given.
+// Issued marks how far the compute stream has been filled.
 func (q *stream) Issued(seq uint64) error {
 	return q.dev.locked(func() error { return q.slot(seq).issued.Record(q.dev.compute) })
 }
 
-// Queue queues this rank's share of an operation, behind what the ranks have issued whose memory it touches.
+// Queue queues this rank's share of an operation, after what the ranks whose memory it uses have issued.
 func (q *stream) Queue(s *algo.Share) error {
 	return q.dev.locked(func() error {
 		for _, p := range s.After {
@@ -92,7 +92,7 @@ func (q *stream) copy(c *algo.Copy) error {
 	return q.s.CopyPeer(devPtr(c.Dst), to, devPtr(c.Src), from, c.Bytes)
 }
 
-// Settle marks the end of an operation, behind the shares of peers.
+// Settle marks the end of an operation, after the shares of peers.
 func (q *stream) Settle(seq uint64, peers []algo.Stream) error {
 	return q.dev.locked(func() error {
 		for _, p := range peers {
@@ -104,12 +104,12 @@ func (q *stream) Settle(seq uint64, peers []algo.Stream) error {
 	})
 }
 
-// Order lets the compute stream wait for the end of an operation.
+// Order makes the compute stream wait for the end of an operation.
 func (q *stream) Order(seq uint64) error {
 	return q.dev.locked(func() error { return q.dev.compute.Wait(q.slot(seq).settled) })
 }
 
-// Passed reports whether the device is past an operation.
+// Passed reports whether the device has finished an operation.
 func (q *stream) Passed(seq uint64) (done bool, err error) {
 	err = q.dev.locked(func() (err error) {
 		done, err = q.slot(seq).settled.Done()
@@ -125,7 +125,7 @@ func (q *stream) Idle(most time.Duration) {
 		q.mu.Lock()
 		defer q.mu.Unlock()
 		if !q.closed {
-			_ = q.dev.locked(q.s.Sync) // a device that failed runs nothing
+			_ = q.dev.locked(q.s.Sync) // a failed device runs nothing any more
 		}
 		close(done)
 	}()
@@ -135,7 +135,7 @@ func (q *stream) Idle(most time.Duration) {
 	}
 }
 
-// Close waits until the stream is empty and gives it back.
+// Close waits until the stream is empty and closes it.
 func (q *stream) Close() error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
