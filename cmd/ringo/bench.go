@@ -141,7 +141,7 @@ func (c *benchCmd) Run() error {
 	return errors.Join(err, c.report(all))
 }
 
-// measure starts the jobs, one after the other, and prints each series when it is complete.
+// measure runs the jobs one after the other, and prints each series when it is complete.
 func (c *benchCmd) measure(spec benchSpec, ranks []int, backends []string) ([][]benchRow, error) {
 	var all [][]benchRow
 	for _, b := range backends {
@@ -178,7 +178,7 @@ func (c *benchCmd) print(rows []benchRow) {
 	}
 }
 
-// report writes what is made of all series: JSON, the picture, and an error when a result was wrong.
+// report writes what comes after all series: JSON and the picture. It returns an error if a result was wrong.
 func (c *benchCmd) report(all [][]benchRow) error {
 	rows := slices.Concat(all...)
 	if c.JSON {
@@ -204,7 +204,7 @@ func (c *benchCmd) report(all [][]benchRow) error {
 	return nil
 }
 
-// usage is an error in the command line.
+// usage returns an error of the command line.
 func usage(format string, a ...any) error { return usageOf("bench", format, a...) }
 
 func usageOf(command, format string, a ...any) error {
@@ -252,7 +252,7 @@ func (c *benchCmd) jobs(env launch.Env) (ranks []int, backends []string, err err
 			return nil, nil, usage("-backend %s: %q is not %s", c.Backend, b, strings.Join(known, " or "))
 		}
 		if c.Faults && b == "local" {
-			backends[i] = "tcp" // the default; goroutines cannot be killed
+			backends[i] = "tcp" // the default here, because goroutines cannot be killed
 		}
 		if b != "local" && env.Source == "" && runtime.GOOS != "linux" && runtime.GOOS != "darwin" {
 			return nil, nil, usage("-backend %s: ranks as processes need Linux or macOS", b)
@@ -262,18 +262,18 @@ func (c *benchCmd) jobs(env launch.Env) (ranks []int, backends []string, err err
 		return nil, nil, usage("-ranks and -backend must name something")
 	}
 	if env.Source != "" {
-		backends = []string{betweenProcesses[c.Device]} // for the names of algorithms
+		backends = []string{betweenProcesses[c.Device]} // this backend has the names of algorithms
 	}
 	return ranks, backends, nil
 }
 
-// engines are the backends that can be asked for, by device; betweenProcesses are those of a launcher's ranks.
+// engines are the backends that -backend can name, by device. betweenProcesses are the backends of a launcher's ranks.
 var (
 	engines          = map[string][]string{"cpu": {"local", "shm", "tcp"}, "cuda": {"local", "nccl"}}
 	betweenProcesses = map[string]string{"cpu": "tcp", "cuda": "nccl"}
 )
 
-// checkDevice says in a sentence why ranks on a device cannot be measured.
+// checkDevice returns an error that says in a sentence why ranks on a device cannot be measured.
 func (c *benchCmd) checkDevice(ranks []int, backends []string, launcher string) error {
 	if engines[c.Device] == nil {
 		return usage("-device %s: it is cpu or cuda", c.Device)
@@ -304,7 +304,7 @@ func split(list string) []string {
 	return out
 }
 
-// algosOf returns the algorithms by which to do op: "" is the committed choice.
+// algosOf returns the algorithms with which to measure op; "" is the default choice.
 func algosOf(op *benchOp, list, backend string) []string {
 	names := []string{"direct"}
 	switch backend {
@@ -322,7 +322,7 @@ func algosOf(op *benchOp, list, backend string) []string {
 	return split(list)
 }
 
-// checkAlgos returns an error when an algorithm cannot do an operation.
+// checkAlgos returns an error if an algorithm cannot do an operation.
 func checkAlgos(ops []string, list, backend string) error {
 	for _, name := range ops {
 		op := findBenchOp(name)
@@ -336,7 +336,7 @@ func checkAlgos(ops []string, list, backend string) error {
 	return nil
 }
 
-// parseSizes reads a list such as "4,64K,1M-64M": ranges grow fourfold and end with their end.
+// parseSizes reads a list such as "4,64K,1M-64M". A range goes up in factors of four and includes its last number.
 func parseSizes(list string) ([]int, error) {
 	var out []int
 	for _, item := range split(list) {
@@ -361,7 +361,7 @@ func parseSizes(list string) ([]int, error) {
 	return slices.Compact(out), nil
 }
 
-// maxBytes is the largest buffer that is measured.
+// maxBytes is the size of the largest buffer that can be measured.
 const maxBytes = 8 << 30
 
 // parseSize reads a number of bytes such as 64, 64K or 64KiB.

@@ -60,7 +60,7 @@ func explainChoice(out io.Writer, c algo.Choice, what string, size, hosts int) e
 	return w.Flush()
 }
 
-// evenly gives every host as many ranks, or one more.
+// evenly divides the ranks over the hosts; some hosts have one more than others.
 func evenly(ranks, hosts int) algo.Layout {
 	l := algo.OneHost(ranks)
 	for r := range l {

@@ -21,11 +21,11 @@ type faultSpec struct {
 }
 
 const (
-	faultTimeout = time.Second // of the operations
+	faultTimeout = time.Second // timeout of the operations
 	faultBytes   = 64 << 10
-	faultAfter   = 20                     // calls that go well
-	slowCalls    = 3                      // before which the slow rank does nothing
-	slowFor      = 300 * time.Millisecond // under the timeout: nobody may fail
+	faultAfter   = 20                     // calls before the fault
+	slowCalls    = 3                      // calls before which the slow rank pauses
+	slowFor      = 300 * time.Millisecond // less than the timeout: no rank may fail
 	killBound    = time.Second
 	stopBound    = faultTimeout + time.Second
 )
@@ -44,10 +44,10 @@ type faultResult struct {
 	Fault   string  `json:"fault"`
 	Backend string  `json:"backend"`
 	Ranks   int     `json:"ranks"`
-	Seconds float64 `json:"seconds"` // until the last of the others knew; slow: until all were done
+	Seconds float64 `json:"seconds"` // until the last of the others had its error; slow: until all were done
 	Bound   float64 `json:"bound_seconds"`
 	Pass    bool    `json:"pass"`
-	Why     string  `json:"why"` // of a failure
+	Why     string  `json:"why"` // error text
 }
 
 // benchFaults runs a job for each operation and fault.
@@ -107,10 +107,10 @@ func runFault(op, kind, backend string, n int) (faultResult, error) {
 		return faultResult{}, usage("-faults needs 2 ranks or more")
 	}
 	if op == "send" {
-		n = 2 // nobody is idle
+		n = 2 // both take part
 	}
 	var events []faultEvent
-	var noise strings.Builder // errors of the ranks, which they report as events too
+	var noise strings.Builder // errors of the ranks, which are events, too
 	spec := benchSpec{Ops: []string{op}, Backend: backend, Fault: &faultSpec{kind}}
 	err := runRanks(spec, n, faultTimeout, &noise, func(_ int, line []byte) bool {
 		var e faultEvent
@@ -132,7 +132,7 @@ func runFault(op, kind, backend string, n int) (faultResult, error) {
 	return r, nil
 }
 
-// judge says what the events of a job mean.
+// judge returns the result of a job from its events.
 func judge(kind string, n int, events []faultEvent) faultResult {
 	bound := map[string]time.Duration{"kill": killBound, "stop": stopBound, "slow": slowCalls*slowFor + faultTimeout}[kind]
 	r := faultResult{Fault: kind, Ranks: n, Bound: bound.Seconds()}
@@ -174,7 +174,7 @@ func judge(kind string, n int, events []faultEvent) faultResult {
 	return r
 }
 
-// faultRank is a rank of such a job.
+// faultRank runs one rank of such a job.
 func faultRank(r *dist.Rank, spec *benchSpec, out *json.Encoder) error {
 	me, n := r.World.Rank(), r.World.Size()
 	tell := func(event, text string) error {
@@ -206,7 +206,7 @@ func faultRank(r *dist.Rank, spec *benchSpec, out *json.Encoder) error {
 	return tell("done", "")
 }
 
-// faultSelf lets the fault happen to this process.
+// faultSelf makes the fault happen to this process.
 func faultSelf(kind string) error {
 	if kind == "slow" {
 		<-time.After(slowFor)

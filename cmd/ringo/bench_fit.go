@@ -18,28 +18,28 @@ import (
 )
 
 const (
-	fitRounds = 9                    // of all candidates, one after the other
-	fitTurn   = 4 * time.Millisecond // of one candidate in a round
-	fitGain   = 1.1                  // how much faster than the plain algorithm another must be,
-	fitWins   = 8                    // in so many rounds
+	fitRounds = 9                    // in each round all candidates run in turn
+	fitTurn   = 4 * time.Millisecond // time of one candidate in a round
+	fitGain   = 1.1                  // another algorithm must be so much faster than the plain one
+	fitWins   = 8                    // in at least so many rounds
 )
 
 var (
 	fitSizes = []int{1 << 10, 8 << 10, 64 << 10, 512 << 10, 4 << 20}
 	fitRanks = []int{2, 3, 4}
-	// fitOps are the operations that have a choice. The V forms of two of them get the same rules. alltoallv keeps the
-	// plain algorithm: its sizes differ between ranks, so no size could choose another.
+	// fitOps are the operations that have a choice. The V forms of two of them get the same rules. alltoallv keeps the plain algorithm:
+	// its sizes differ between ranks, so they cannot decide.
 	fitOps   = []string{"allreduce", "reduce", "broadcast", "allgather", "reducescatter", "alltoall", "barrier"}
 	fitVForm = map[string]string{"allgather": "allgatherv", "reducescatter": "reducescatterv"}
 )
 
-// fitPoint is what the candidates for one operation of one size took.
+// fitPoint is the times of all candidates for one operation of one size.
 type fitPoint struct {
 	Op    string
 	Ranks int
 	Hosts int
 	Bytes int
-	US    map[string][]float64 // of each algorithm, by round
+	US    map[string][]float64 // µs of each algorithm, by round
 }
 
 // benchFit measures the candidates and writes the table to out.
@@ -101,15 +101,15 @@ func sortedKeys[V any](m map[string]V) []string {
 	return names
 }
 
-// plainAlgo is the algorithm that stays unless another is clearly faster.
+// plainAlgo is the algorithm that is used unless another one is clearly faster.
 func plainAlgo(k backend.Kind) string {
 	if k == backend.AllReduce {
-		return "direct" // no rank does more than another
+		return "direct" // here all ranks do the same amount of work
 	}
 	return "linear"
 }
 
-// candidates are the algorithms of a kind that differ over messages. Inside a host reductions stay in rank order.
+// candidates returns the algorithms of a kind that differ over messages. Inside a host, reductions must be in rank order.
 func candidates(k backend.Kind, hosts int) []string {
 	return slices.DeleteFunc(algo.Names(k), func(name string) bool {
 		return k != backend.AllReduce && name == "direct" || hosts == 1 && k.Reduces() && !algo.InRankOrder(name)
@@ -126,7 +126,7 @@ func fitRank(r *dist.Rank, spec *benchSpec, emit func(fitPoint) error) error {
 		op := findBenchOp(name)
 		sizes := spec.Sizes
 		if name == "barrier" {
-			sizes = []int{0, 1} // measured twice
+			sizes = []int{0, 1} // a barrier has no size: measure it twice
 		}
 		for _, size := range sizes {
 			us, err := b.compare(op, candidates(op.kind, spec.Fit), size)
@@ -141,7 +141,7 @@ func fitRank(r *dist.Rank, spec *benchSpec, emit func(fitPoint) error) error {
 	return nil
 }
 
-// compare times algorithms in turns and returns the µs of each round.
+// compare measures algorithms in turn and returns the µs of each round.
 func (b *bencher) compare(op *benchOp, names []string, size int) (map[string][]float64, error) {
 	cases := make([]*benchCase, len(names))
 	for i, name := range names {
@@ -172,7 +172,8 @@ func (b *bencher) compare(op *benchOp, names []string, size int) (map[string][]f
 	return all, nil
 }
 
-// fitAreas returns what was measured. What is larger goes on as the largest inside a host; not between hosts, see algo.Area.
+// fitAreas returns what was measured. Inside a host, larger buffers use the rule of the largest measured size; between hosts they do not,
+// see algo.Area.
 func fitAreas(points []fitPoint) []algo.Area {
 	var areas []algo.Area
 	for _, hosts := range []int{1, 2} {
@@ -187,7 +188,7 @@ func fitAreas(points []fitPoint) []algo.Area {
 	return areas
 }
 
-// fitRules makes the rules from what was measured.
+// fitRules makes the rules from the measurements.
 func fitRules(points []fitPoint) []algo.Rule {
 	var rules []algo.Rule
 	for _, op := range fitOps {
@@ -208,7 +209,7 @@ func fitRules(points []fitPoint) []algo.Rule {
 
 // fitBands makes the rules of an operation: one band for each number of ranks. Bands with the same choices become one.
 func fitBands(op string, hosts int, points []fitPoint) []algo.Rule {
-	kind, _ := algo.KindOf(op) // one of fitOps
+	kind, _ := algo.KindOf(op) // op is one of fitOps, so it exists
 	var rules []algo.Rule
 	for _, n := range fitRanks {
 		var some []fitPoint
@@ -224,12 +225,12 @@ func fitBands(op string, hosts int, points []fitPoint) []algo.Rule {
 		}
 		rules = append(rules, algo.Rule{Op: op, Ranks: [2]int{n, n}, Hosts: [2]int{hosts, hosts}, Use: use})
 	}
-	return slices.DeleteFunc(rules, func(r algo.Rule) bool { // what holds anyway
+	return slices.DeleteFunc(rules, func(r algo.Rule) bool { // the default needs no rule
 		return len(r.Use) == 1 && r.Use[0].Algo == "linear"
 	})
 }
 
-// clearlyFaster compares two algorithms round by round, so that a busy moment of the machine counts for neither.
+// clearlyFaster compares two algorithms round by round, so that a busy moment of the machine affects both.
 func clearlyFaster(name, plain []float64) bool {
 	wins := 0
 	for i := range min(len(name), len(plain)) {
@@ -240,7 +241,7 @@ func clearlyFaster(name, plain []float64) bool {
 	return wins >= fitWins
 }
 
-// fitUse chooses by size. An algorithm must be clearly faster than the plain one at two sizes in a row.
+// fitUse chooses by size. An algorithm must be clearly faster than the plain one at two consecutive sizes.
 func fitUse(plain string, points []fitPoint) []algo.Use {
 	slices.SortStableFunc(points, func(a, b fitPoint) int { return a.Bytes - b.Bytes })
 	faster := func(i int, name string) bool {
@@ -269,7 +270,7 @@ func fitUse(plain string, points []fitPoint) []algo.Use {
 	return use
 }
 
-// between returns a power of two about halfway between two sizes.
+// between returns a power of two about in the middle between two sizes.
 func between(a, b int) int {
 	return 1 << (bits.Len(uint(math.Sqrt(float64(max(a, 1))*float64(b)))) - 1)
 }

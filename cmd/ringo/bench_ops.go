@@ -12,14 +12,14 @@ import (
 type benchOp struct {
 	name string
 	kind backend.Kind
-	// bus returns the bytes that a rank must move, as a part of the full buffer.
+	// bus returns how many bytes a rank must move, relative to the full buffer.
 	bus  func(n float64) float64
 	call func(c *benchCase) dist.Work
 	// input is the tensor that this rank gives; zero if none.
 	input func(c *benchCase) tensor.Tensor
-	// output is where the result of this rank is; zero if none.
+	// output is the tensor with the result of this rank; zero if none.
 	output func(c *benchCase) tensor.Tensor
-	// want returns element i of the output.
+	// want returns the right value of element i of the output.
 	want func(c *benchCase, i int) float32
 }
 
@@ -30,10 +30,10 @@ type benchCase struct {
 	g       *dist.Group
 	n, rank int
 	full    int
-	a, b    tensor.Tensor // of full elements
+	a, b    tensor.Tensor // each has full elements
 	even    tensor.Tensor // this rank's part of b
-	uneven  tensor.Tensor // the same of the V forms
-	counts  []int         // of the V forms: uneven
+	uneven  tensor.Tensor // this rank's part of b in the V forms
+	counts  []int         // rows of each rank in the V forms
 	send    []int         // of alltoallv
 	recv    []int
 }
@@ -63,7 +63,7 @@ func first(x tensor.Tensor, count int) tensor.Tensor {
 	return tensor.FromPtr(x.Device(), x.Ptr(), x.DType(), count)
 }
 
-// benchElems returns how many floats a buffer of so many bytes has among n ranks: at least one for each part.
+// benchElems returns how many floats a buffer of so many bytes has with n ranks: at least one for each part.
 func benchElems(op *benchOp, bytes, n int) int {
 	if op.kind == backend.Barrier {
 		return n
@@ -71,7 +71,7 @@ func benchElems(op *benchOp, bytes, n int) int {
 	return max(bytes/4/n, 1) * n
 }
 
-// bytes is the size that is reported.
+// bytes is the size that the table shows.
 func (c *benchCase) bytes() int {
 	if c.op.kind == backend.Barrier {
 		return 0
@@ -105,7 +105,7 @@ func (c *benchCase) sum(i int) float32 {
 	return s
 }
 
-// owner returns whose part element i of the full buffer is in, and its place there.
+// owner returns the rank whose part contains element i of the full buffer, and the element's place in that part.
 func owner(i int, counts []int) (rank, at int) {
 	for rank = range counts {
 		if i < counts[rank] {
@@ -167,7 +167,7 @@ var benchOps = []*benchOp{
 	{"alltoallv", backend.AllToAllV, others, func(c *benchCase) dist.Work { return c.g.AllToAllV(c.b, c.a, c.recv, c.send) },
 		(*benchCase).whole, (*benchCase).other, func(c *benchCase, i int) float32 {
 			from, at := owner(i, c.recv)
-			before := 0 // what that rank sends to ranks below this one
+			before := 0 // what that rank sends to ranks lower than this one
 			for to := range c.rank {
 				before += c.counts[(to-from+c.n)%c.n]
 			}
@@ -184,7 +184,7 @@ func pingPong(c *benchCase) dist.Work {
 	switch last := c.n - 1; c.rank {
 	case 0:
 		if sent := c.g.Send(c.a, last, 0); sent.Wait() != nil {
-			return sent // failed
+			return sent // the send failed
 		}
 		return c.g.Recv(c.a, last, 0)
 	case last:
@@ -230,8 +230,8 @@ func write(x tensor.Tensor, set func(d []float32)) {
 	tensor.Copy(x, h)
 }
 
-// verify does the operation once on exact inputs and reports whether this rank's result is right, and the input of a
-// reduce unchanged.
+// verify does the operation once on exact inputs. It reports whether this rank's result is right, and for a reduce whether the input is
+// unchanged.
 func (c *benchCase) verify() (bool, error) {
 	for _, x := range []tensor.Tensor{c.a, c.b} {
 		write(x, func(d []float32) {

@@ -14,17 +14,17 @@ import (
 	"github.com/ringo-ml/ringo/internal/curve"
 )
 
-// marks tell operations and algorithms apart, colors numbers of ranks and backends.
+// marks show the operation and algorithm; colors show the number of ranks and the backend.
 var marks = []draw.GlyphDrawer{draw.CircleGlyph{}, draw.SquareGlyph{}, draw.PyramidGlyph{}, draw.CrossGlyph{}, draw.RingGlyph{},
 	draw.BoxGlyph{}, draw.TriangleGlyph{}, draw.PlusGlyph{}}
 
 const (
 	plotWidth, plotHeight = 6.5 * vg.Inch, 6 * vg.Inch
 	legendWidth           = 3.4 * vg.Inch
-	legendLine            = 13.5 // points
+	legendLine            = 13.5 // height of a line, in points
 )
 
-// plotBench draws the bus bandwidth of each series against bytes, both logarithmic, and dashed the references.
+// plotBench draws the bus bandwidth of each series over bytes, both logarithmic. The references are dashed.
 func plotBench(file string, all [][]benchRow) error {
 	all = slices.DeleteFunc(slices.Clone(all), func(rows []benchRow) bool { // a barrier has no bandwidth
 		return len(rows) == 0 || !slices.ContainsFunc(rows, func(r benchRow) bool { return r.BusBW > 0 })
@@ -46,7 +46,7 @@ func plotBench(file string, all [][]benchRow) error {
 	for _, rows := range all {
 		op := slices.Index(ops, opName(rows))
 		mark := draw.GlyphStyle{Shape: marks[op%len(marks)], Color: curve.Color(slices.Index(jobs, jobName(rows)), len(jobs), false),
-			Radius: vg.Points(2.5 + 1.5*float64(op/len(marks)))} // larger, when there are no more
+			Radius: vg.Points(2.5 + 1.5*float64(op/len(marks)))} // larger marks when all marks are used
 		line, points, reference, err := drawSeries(rows, mark)
 		if err != nil {
 			return err
@@ -61,7 +61,7 @@ func plotBench(file string, all [][]benchRow) error {
 	if dashed {
 		legend.Add("dashed: the reference of that color", &plotter.Line{LineStyle: referenceStyle(curve.Dim)})
 	}
-	p.X.Max *= 2 // for the last label
+	p.X.Max *= 2 // room for the last label
 	if p.Y.Max < 2*p.Y.Min {
 		p.Y.Min, p.Y.Max = p.Y.Min/2, p.Y.Max*2
 	}
@@ -73,7 +73,8 @@ func plotBench(file string, all [][]benchRow) error {
 	})
 }
 
-// drawSeries returns the line of a series, its marks, and the line of its reference, nil if that is not known or a point.
+// drawSeries returns the line of a series, its marks, and the line of its reference; the last is nil if the reference is not known or a
+// single point.
 func drawSeries(rows []benchRow, mark draw.GlyphStyle) (line *plotter.Line, points *plotter.Scatter, reference *plotter.Line, err error) {
 	rates, others := plotter.XYs{}, plotter.XYs{}
 	for _, r := range rows {
@@ -112,7 +113,7 @@ func jobName(rows []benchRow) string {
 	return fmt.Sprintf("%d ranks, %s", rows[0].Ranks, rows[0].Backend)
 }
 
-// opName is the operation, and how it was done: by size, where that decides.
+// opName is the operation and its algorithm, with sizes if they decide which algorithm runs.
 func opName(rows []benchRow) string {
 	for _, r := range rows {
 		if r.Algo != rows[0].Algo {
@@ -133,7 +134,7 @@ func byteTicks(lo, hi float64) []plot.Tick {
 	return ticks
 }
 
-// rateTicks are powers of ten, and 2 and 5 times them: with labels where they are few.
+// rateTicks are 1, 2 and 5 times the powers of ten. They all have labels if there are few of them.
 func rateTicks(lo, hi float64) []plot.Tick {
 	var ticks []plot.Tick
 	for x := math.Pow(10, math.Floor(math.Log10(lo))); x <= hi; x *= 10 {
@@ -150,7 +151,7 @@ func rateTicks(lo, hi float64) []plot.Tick {
 	return ticks
 }
 
-// sizeName writes bytes as -sizes reads them.
+// sizeName writes bytes in the form of -sizes.
 func sizeName(bytes int) string {
 	for i, unit := range []string{"G", "M", "K"} {
 		if u := 1 << (10 * (3 - i)); bytes >= u && bytes%u == 0 {

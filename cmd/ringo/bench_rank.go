@@ -26,13 +26,13 @@ type benchSpec struct {
 	Algo      string
 	Compute   time.Duration
 	Staged    bool
-	Device    string                     // where buffers are
-	Here      int                        // ranks on a host
-	Backend   string                     // that was asked for; "" under a launcher
+	Device    string                     // the kind of device that has the buffers
+	Here      int                        // ranks on this host
+	Backend   string                     // the one of -backend; "" under a launcher
 	Reference map[string]map[int]float64 // GB/s by operation and size; empty: not known
 	Fault     *faultSpec                 `json:",omitempty"`
-	Fit       int                        // instead compare algorithms, for a table; the number of hosts
-	Topo      bool                       // instead measure pairs of ranks
+	Fit       int                        // not 0: compare algorithms for a table, on so many hosts
+	Topo      bool                       // measure pairs of ranks instead
 }
 
 // benchRow is a line of the result, as -json prints it. Times are per call, in µs.
@@ -41,24 +41,24 @@ type benchRow struct {
 	Bytes     int     `json:"bytes"`
 	Ranks     int     `json:"ranks"`
 	Device    string  `json:"device"`
-	Backend   string  `json:"backend"` // that moved the bytes
-	Algo      string  `json:"algo"`    // that ran
+	Backend   string  `json:"backend"` // the engine that moved the bytes
+	Algo      string  `json:"algo"`    // the algorithm that ran
 	US        float64 `json:"us"`      // median over blocks of calls
 	MinUS     float64 `json:"min_us"`
 	MaxUS     float64 `json:"max_us"`
 	Calls     int     `json:"calls"`
-	Compute   float64 `json:"compute_us"` // between calls; not in us
+	Compute   float64 `json:"compute_us"` // computation between calls; not in us
 	AlgBW     float64 `json:"algbw"`      // GB/s
 	BusBW     float64 `json:"busbw"`
-	Reference float64 `json:"reference"` // for busbw; 0: not known
-	FitUS     float64 `json:"fit_us"`    // what the fitted line says; 0: too few sizes, or no line fits
+	Reference float64 `json:"reference"` // what busbw can be; 0: not known
+	FitUS     float64 `json:"fit_us"`    // time by the fitted line; 0: too few sizes, or no line fits
 	Latency   float64 `json:"latency"`   // of that line, µs
 	Rate      float64 `json:"rate"`      // its bytes/bandwidth, GB/s; 0: more bytes took no longer
 	Correct   bool    `json:"correct"`
 }
 
 const (
-	rowTime   = 100 * time.Millisecond // that a row measures
+	rowTime   = 100 * time.Millisecond // how long a row is measured
 	maxBlocks = 25
 	minBlocks = 3
 	opTimeout = time.Minute
@@ -89,7 +89,7 @@ func runBench(spec benchSpec, n int, emit func([]benchRow)) error {
 	})
 }
 
-// command is this program as a rank that does what spec says.
+// command returns the command line of this program as a rank that does what spec says.
 func (spec *benchSpec) command() ([]string, error) {
 	program, err := os.Executable()
 	if err != nil {
@@ -114,7 +114,7 @@ func runRanks(spec benchSpec, n int, timeout time.Duration, stderr io.Writer, li
 		Threads: 1, Stdout: out, Stderr: stderr, Signals: interrupts()})
 }
 
-// setSharedMemory tells the ranks which of the backends between processes to use.
+// setSharedMemory sets RINGO_SHM for the ranks, so that they use the backend.
 func setSharedMemory(backend string) error {
 	value := "1"
 	if backend == "tcp" {
@@ -123,13 +123,13 @@ func setSharedMemory(backend string) error {
 	return os.Setenv("RINGO_SHM", value)
 }
 
-// rankLines takes the launcher's output, "[rank] text" in whole lines.
+// rankLines is a writer for the launcher's output, whole lines of the form "[rank] text".
 type rankLines struct {
 	line func(rank int, text []byte) bool
-	rest io.Writer // of lines that line does not understand
+	rest io.Writer // gets lines that line cannot read
 }
 
-// Write takes some lines.
+// Write gets some lines.
 func (w *rankLines) Write(p []byte) (int, error) {
 	for _, l := range bytes.SplitAfter(p, []byte("\n")) {
 		if len(l) == 0 {
@@ -151,7 +151,7 @@ func (w *rankLines) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// benchWorker is a rank that ringo bench has started.
+// benchWorker runs a rank that ringo bench has started.
 func benchWorker(text string) error {
 	var spec benchSpec
 	if err := json.Unmarshal([]byte(text), &spec); err != nil {
@@ -175,7 +175,7 @@ func benchWorker(text string) error {
 	})
 }
 
-// underLauncher measures as one rank of somebody else's job; rank 0 prints.
+// underLauncher measures as one rank of a job that another launcher started; rank 0 prints.
 func (c *benchCmd) underLauncher(spec benchSpec) error {
 	device, err := dist.Devices(spec.Device)
 	if err != nil {
@@ -209,7 +209,7 @@ func benchRank(r *dist.Rank, spec *benchSpec, emit func([]benchRow)) error {
 		if name == "send" && n == 1 {
 			continue
 		}
-		sizes := slices.CompactFunc(slices.Clone(spec.Sizes), func(a, b int) bool { // in order; a barrier has one
+		sizes := slices.CompactFunc(slices.Clone(spec.Sizes), func(a, b int) bool { // sizes are sorted; a barrier has only one
 			return benchElems(op, a, n) == benchElems(op, b, n)
 		})
 		for _, a := range algosOf(op, spec.Algo, r.Engine()) {
@@ -231,7 +231,7 @@ func benchRank(r *dist.Rank, spec *benchSpec, emit func([]benchRow)) error {
 	return nil
 }
 
-// buffer returns memory that peers use in place where they can, as buckets and shards do, or ordinary memory.
+// buffer returns memory that peers use in place if the engine can do so, as for buckets and shards; otherwise ordinary memory.
 func buffer(r *dist.Rank, spec *benchSpec, count int) tensor.Tensor {
 	if spec.Staged {
 		return tensor.New(r.Device, tensor.Float32, count)
@@ -243,7 +243,7 @@ func buffer(r *dist.Rank, spec *benchSpec, count int) tensor.Tensor {
 type bencher struct {
 	r       *dist.Rank
 	spec    *benchSpec
-	control *dist.Group // what ranks tell each other
+	control *dist.Group // for messages about the measurement
 	x, y    tensor.Tensor
 	work    computation
 }
@@ -256,7 +256,7 @@ func (b *bencher) row(op *benchOp, by string, size int) (benchRow, error) {
 	}
 	c := newCase(op, g, size, b.x, b.y)
 	for _, x := range []tensor.Tensor{c.a, c.b} {
-		write(x, func(d []float32) { clear(d) }) // sums stay zero, however often
+		write(x, func(d []float32) { clear(d) }) // sums stay zero, however often they are added
 	}
 	blocks, calls, err := b.plan(c, rowTime, maxBlocks)
 	if err != nil {
@@ -288,7 +288,7 @@ func (b *bencher) row(op *benchOp, by string, size int) (benchRow, error) {
 	return row, g.Close()
 }
 
-// plan warms up and decides how many blocks of how many calls to time, in about the budget: rank 0 does.
+// plan warms up. Then rank 0 decides how many blocks of how many calls to time, to use about the budget.
 func (b *bencher) plan(c *benchCase, budget time.Duration, most int) (blocks, calls int, err error) {
 	start := time.Now()
 	const pilot = 3
@@ -314,7 +314,7 @@ func (b *bencher) plan(c *benchCase, budget time.Duration, most int) (blocks, ca
 	return int(plan[0]), int(plan[1]), err
 }
 
-// blocks times calls and returns the µs per call of each block, sorted: the slowest rank's.
+// blocks times calls and returns the µs per call of each block, sorted. For each block, the slowest rank counts.
 func (b *bencher) blocks(c *benchCase, blocks, calls int) ([]float64, error) {
 	us := make([]float64, blocks)
 	if err := b.control.Barrier().Wait(); err != nil {
@@ -328,7 +328,7 @@ func (b *bencher) blocks(c *benchCase, blocks, calls int) ([]float64, error) {
 				return nil, err
 			}
 		}
-		if err := b.r.Device.Queue(0).Sync(); err != nil { // Wait is not for the device
+		if err := b.r.Device.Queue(0).Sync(); err != nil { // Wait does not wait for the device
 			return nil, err
 		}
 		us[i] = time.Since(start).Seconds() * 1e6 / float64(calls)
@@ -362,13 +362,13 @@ func ranBy(g *dist.Group, op string) string {
 	return strings.Join(names, ",")
 }
 
-// computation is work between calls that takes the same time whenever it runs alone.
+// computation is work between calls that always takes the same time when it runs alone.
 type computation struct {
 	rounds int
 	x      float64
 }
 
-// calibrate makes it as long as d.
+// calibrate makes it take the time d.
 func (w *computation) calibrate(d time.Duration) {
 	if d == 0 {
 		return

@@ -17,9 +17,9 @@ import (
 
 const (
 	referenceTime = 4 * time.Millisecond
-	referenceRuns = 25       // of which the best counts: what is possible
-	maxReference  = 64 << 20 // buffers behind any cache
-	minReference  = 64 << 10 // below it the clock would be measured
+	referenceRuns = 25       // the best one counts: it shows what is possible
+	maxReference  = 64 << 20 // larger than any cache
+	minReference  = 64 << 10 // with smaller buffers, mostly the clock would be measured
 	socketBuf     = 256 << 10
 )
 
@@ -44,7 +44,7 @@ func measureReference(op *benchOp, how string, n, bytes int) (float64, error) {
 	if how == "tcp" {
 		key = referenceKey{n: n}
 		if op.name == "send" {
-			key.n = 1 // of the two only one sends
+			key.n = 1 // only one of the two sends
 		}
 	}
 	if known, ok := references[key]; ok {
@@ -59,16 +59,16 @@ func measureReference(op *benchOp, how string, n, bytes int) (float64, error) {
 	return references[key], err
 }
 
-// stream is something that a rank does to memory: the sum of srcs goes to all dsts.
+// stream is work of a rank on memory: the sum of srcs goes to all dsts.
 type stream struct{ dsts, srcs [][]byte }
 
-// streams returns what rank r does in an operation on the buffers a and b of all ranks, each of the full size, when it can
-// reach all of them. The V forms are taken for even.
+// streams returns what rank r does in an operation on the buffers a and b of all ranks (each of the full size), if it can access all of
+// them. The V forms count as even.
 func streams(kind backend.Kind, r int, a, b [][]byte) (list []stream) {
 	n := len(a)
 	part := func(x [][]byte, rank, i int) []byte { return x[rank][i*len(x[rank])/n : (i+1)*len(x[rank])/n] }
 	move := func(dst, src []byte) { list = append(list, stream{[][]byte{dst}, [][]byte{src}}) }
-	all := make([][]byte, n) // part r of everyone's a
+	all := make([][]byte, n) // part r of all a
 	for i := range n {
 		all[i] = part(a, i, r)
 	}
@@ -95,10 +95,10 @@ func streams(kind backend.Kind, r int, a, b [][]byte) (list []stream) {
 	return list
 }
 
-// aroundCache is the size from which memory is copied as one: Go's memmove then writes around the cache.
+// aroundCache is the size from which memory is copied in one piece: then Go's memmove writes past the cache.
 const aroundCache = 4 << 20
 
-// run does it, a block at a time where that is faster.
+// run does the stream, in blocks if that is faster.
 func (s *stream) run(red *algo.Reducer) {
 	if src := s.srcs[0]; len(s.srcs) == 1 && len(src) >= aroundCache {
 		copy(s.dsts[0], src)
@@ -133,7 +133,7 @@ func memoryReference(op *benchOp, n, bytes int) float64 {
 	for r := range n {
 		a[r], b[r] = make([]byte, bytes), make([]byte, bytes)
 		for i := 0; i < bytes; i += 1 << 10 {
-			a[r][i], b[r][i] = 1, 1 // pages that exist
+			a[r][i], b[r][i] = 1, 1 // touch each page once
 		}
 	}
 	var moves []func() int
@@ -149,10 +149,10 @@ func memoryReference(op *benchOp, n, bytes int) float64 {
 			})
 		}
 	}
-	return best(moves) * min(1, float64(runtime.GOMAXPROCS(0))/float64(len(moves))) // ranks in turns
+	return best(moves) * min(1, float64(runtime.GOMAXPROCS(0))/float64(len(moves))) // more ranks than cores run in turn
 }
 
-// best lets workers move bytes for a while, at the same time, and returns the GB/s of the slowest one in the best run.
+// best runs workers that move bytes for a while, at the same time, and returns the GB/s of the slowest one in the best run.
 func best(moves []func() int) float64 {
 	rate := 0.0
 	for range referenceRuns {

@@ -7,11 +7,12 @@ import (
 	"text/tabwriter"
 )
 
-// farOff is how far from the measured times a line may be: caches end, and algorithms change, from the smallest size to the largest.
+// farOff is the largest factor between a line and the measured times. Between the smallest and the largest size, caches become too small
+// and algorithms change, so a line cannot fit well.
 const farOff = 4
 
-// fitSeries fits T = latency + bytes/bandwidth to the rows of one operation, by least squares of the relative errors, and
-// fills in what it says. A line that is far from what was measured says nothing.
+// fitSeries fits T = latency + bytes/bandwidth to the rows of one operation, by least squares of the relative errors, and fills in the
+// results. If the line is too far from the measured times, it fills in nothing.
 func fitSeries(rows []benchRow) {
 	latency, perByte, ok := fitLine(rows)
 	for _, r := range rows {
@@ -30,7 +31,7 @@ func fitSeries(rows []benchRow) {
 	}
 }
 
-// fitLine returns µs and µs per byte, neither below zero; it needs two sizes.
+// fitLine returns µs and µs per byte, neither below zero. It needs two sizes.
 func fitLine(rows []benchRow) (latency, perByte float64, ok bool) {
 	var w, wx, wy, wxx, wxy float64
 	sizes := map[int]bool{}
@@ -96,11 +97,11 @@ func writeSeries(out io.Writer, rows []benchRow) {
 		fmt.Fprintln(t, strings.Join([]string{fmt.Sprint(r.Bytes), r.Algo, us(r.US), us(r.MinUS), us(r.MaxUS), gb(r.AlgBW), gb(r.BusBW),
 			reference, of, theory, ratio, right}, "\t")+"\t")
 	}
-	_ = t.Flush() // as any print
+	_ = t.Flush() // errors are ignored, as with other prints
 	fmt.Fprintln(out)
 }
 
-// us and gb print with three digits.
+// us and gb write numbers with three digits.
 func us(x float64) string {
 	if x >= 100 || x <= -100 {
 		return fmt.Sprintf("%.0f", x)

@@ -60,10 +60,10 @@ func (c *ckptLsCmd) Run() error {
 	return w.Flush()
 }
 
-// newest returns the newest checkpoint in a folder of several, which it names; another path as it is.
+// newest returns the newest checkpoint if path is a folder of several, and prints its name. Another path is returned unchanged.
 func newest(path string) string {
 	steps, err := ckpt.Steps(path)
-	if err != nil || len(steps) == 0 { // who reads the path says what it is
+	if err != nil || len(steps) == 0 { // the reader of the path reports what is wrong with it
 		return path
 	}
 	last := steps[len(steps)-1]
@@ -95,7 +95,7 @@ The axes of -layout are dp, ep, fsdp and tp. Ranks of ep have other experts, if 
 loads its share of each unit, if the checkpoint says what the units are; else of each tensor. Dimensions in -rules are those that the tensors have in the files.`
 }
 
-// Run prints the verdict; a checkpoint that is not sound is an error.
+// Run prints the verdict. It returns an error if the checkpoint is not sound.
 func (c *ckptVerifyCmd) Run() error {
 	c.Path = newest(c.Path)
 	cfg := ckpt.VerifyConfig{NaN: c.NaN, Layout: c.Layout}
@@ -153,7 +153,7 @@ type ckptDiffCmd struct {
 	JSON bool   `help:"Print one JSON object."`
 }
 
-// Run prints the differences; any is an error.
+// Run prints the differences. It returns an error if there are any.
 func (c *ckptDiffCmd) Run() error {
 	c.A, c.B = newest(c.A), newest(c.B)
 	var d *ckpt.Difference
@@ -227,7 +227,7 @@ func (c *ckptConvertCmd) Run() error {
 	return (&ckptVerifyCmd{Path: c.To, JSON: c.JSON}).Run()
 }
 
-// withProgress runs a long work that an interrupt ends, with a bar where there is a terminal.
+// withProgress runs work that takes long. An interrupt ends it. On a terminal it shows a progress bar.
 func withProgress(what string, fn func(ctx context.Context, progress func(done, total int64)) error) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

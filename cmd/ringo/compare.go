@@ -71,7 +71,7 @@ func (c *compareCmd) Run() error {
 	return err
 }
 
-// gradsOf returns what each of the programs wrote, one after the other.
+// gradsOf runs both programs, one after the other, and returns what they wrote.
 func gradsOf(lines [2][]string) (steps [2][]metrics.GradStep, err error) {
 	signals := make(chan os.Signal, 4)
 	notifySignals(signals)
@@ -106,7 +106,7 @@ func gradsOf(lines [2][]string) (steps [2][]metrics.GradStep, err error) {
 	return steps, nil
 }
 
-// programOf returns what to start: this program for ringo, a package built into dir, or the name.
+// programOf returns the program to start: this one for "ringo", a package that is built into dir, or the name itself.
 func programOf(name, dir string, built map[string]string, signals <-chan os.Signal) (path string, err error) {
 	switch {
 	case name == "ringo":

@@ -11,36 +11,37 @@ import (
 	"github.com/ringo-ml/ringo/train/metrics"
 )
 
-// comparison is what two trainings have in common.
+// comparison is the result of the comparison of two trainings.
 type comparison struct {
 	A       string             `json:"a"`
 	B       string             `json:"b"`
 	Tol     float64            `json:"tol"`
-	Steps   [2]int             `json:"steps"` // that each of them did
-	Step    int                `json:"step"`  // that params are of: the first that differs, else the last
+	Steps   [2]int             `json:"steps"` // number of steps of each
+	Step    int                `json:"step"`  // the step of params: the first that differs, or else the last
 	Loss    [2]*metrics.Number `json:"loss"`
 	Params  []gradRow          `json:"params"`
-	First   string             `json:"first,omitempty"`   // parameter that differs
-	Nearest string             `json:"nearest,omitempty"` // to the loss, of those that differ
+	First   string             `json:"first,omitempty"`   // first parameter that differs
+	Nearest string             `json:"nearest,omitempty"` // of those that differ, the nearest to the loss
 	Same    bool               `json:"same"`
-	Why     string             `json:"why,omitempty"` // not
+	Why     string             `json:"why,omitempty"` // why the trainings do not agree
 }
 
-// gradRow is a parameter in one step of both.
+// gradRow is one parameter in one step of both trainings.
 type gradRow struct {
 	Name    string          `json:"name"`
 	Shape   []int           `json:"shape"`
-	A       *metrics.Number `json:"a"` // norms; nil: it is not there
+	A       *metrics.Number `json:"a"` // norms; nil: this training does not have it
 	B       *metrics.Number `json:"b"`
 	Ratio   metrics.Number  `json:"ratio"` // B/A
 	Differs bool            `json:"differs"`
 	Note    string          `json:"note,omitempty"`
 }
 
-// smallest is the part of the norm of all gradients that a parameter's norm is taken to have at least: below it there is only rounding.
+// smallest is the least norm of a parameter's gradient in the comparison, relative to the norm of all gradients: smaller ones are only
+// rounding.
 const smallest = 1e-4
 
-// compareGrads compares the steps of two trainings up to the first that differs.
+// compareGrads compares the steps of two trainings, up to the first that differs.
 func compareGrads(a, b []metrics.GradStep, tol float64) *comparison {
 	d := &comparison{Tol: tol, Steps: [2]int{len(a), len(b)}}
 	for i := range min(len(a), len(b)) {
@@ -97,7 +98,7 @@ func (d *comparison) step(a, b metrics.GradStep) {
 	}
 }
 
-// rowsOf puts the parameters of A, and then those that B alone has, side by side.
+// rowsOf makes one row for each parameter of A, and then for each that only B has.
 func rowsOf(a, b []metrics.GradNorm) (rows []gradRow) {
 	for _, g := range a {
 		rows = append(rows, gradRow{Name: g.Name, Shape: g.Shape, A: &g.Norm})
@@ -116,13 +117,13 @@ func rowsOf(a, b []metrics.GradNorm) (rows []gradRow) {
 	return rows
 }
 
-// agree reports whether two numbers are finite and differ by at most tol of the larger one, or of least.
+// agree reports whether two numbers are finite and differ by at most tol times the larger one, or times least.
 func agree(a, b metrics.Number, tol, least float64) bool {
 	x, y := float64(a), float64(b)
 	return math.Abs(x-y) <= tol*max(math.Abs(x), math.Abs(y), least) && !math.IsInf(x, 0) && !math.IsInf(y, 0)
 }
 
-// compare fills in ratio and verdict.
+// compare fills in the ratio and the verdict.
 func (r *gradRow) compare(tol, least float64) {
 	if r.A == nil || r.B == nil {
 		r.Differs, r.Ratio = true, metrics.Number(math.NaN())
@@ -149,7 +150,7 @@ func (r *gradRow) compare(tol, least float64) {
 	}
 }
 
-// factorOf says what a ratio near a whole number, or near the inverse of one, comes from; "" for other ratios.
+// factorOf returns the likely cause of a ratio near a whole number, or near its inverse; "" for other ratios.
 func factorOf(ratio, tol float64) string {
 	times := max(ratio, 1/ratio)
 	n := math.Round(times)

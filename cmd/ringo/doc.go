@@ -2,8 +2,8 @@
 //
 //	ringo run -n 4 -timeout 5s ./examples/ddp-mnist -epochs 1
 //
-// starts the program as four processes, one per rank. Programs that use dist.Run find each other by the environment that
-// ringo sets. With -serve 4242 a page shows the job while it runs: loss, throughput, memory, communication, slow ranks, output.
+// starts the program as four processes, one per rank. The processes find each other by the variables that ringo sets for dist.Run. With
+// -serve 4242 a web page shows the job while it runs: loss, throughput, memory, communication, slow ranks, output.
 //
 //	ringo viz allreduce -algo ring -ranks 4 -o ring.svg
 //
@@ -12,31 +12,30 @@
 //	ringo bench -ops allreduce -sizes 4,64K-16M -ranks 2,4 -backend local,tcp -plot bench.svg
 //	ringo topo
 //
-// measure what collectives and links can do on this machine or job.
+// measure the speed of collectives, and of links between ranks, on this machine or in this job.
 //
 //	ringo doctor
 //
-// shows what was found here, GPUs and their libraries included, what is missing, and how to get it.
+// shows what this machine has, with GPUs and their libraries, what is missing, and how to get it.
 //
 //	ringo plan -layers 24 -dim 1024 -heads 16 -batch 512 -layout dp=4,fsdp=16,tp=2 -stage 2 -params bfloat16
 //
-// predicts the memory of a rank and what a step sends, with the formulas, before anything is started.
+// predicts the memory of a rank and the bytes that a step sends, with the formulas. It starts nothing.
 //
 //	ringo compare './examples/gpt -steps 3' './examples/gpt -steps 3 -tp 2 -sp'
 //
-// trains on two layouts and compares the norms of gradients, parameter by parameter: it names the first that differs.
+// trains with two layouts and compares the norms of gradients, parameter by parameter. It names the first one that differs.
 //
 //	ringo plot -o both.svg -names loss one=one.jsonl other=other.jsonl
 //
-// draws the values of several trainings together.
+// draws the values of several trainings in one picture.
 //
 //	ringo trace merge -o trace.json trace-*.json
 //	ringo trace summary trace.json
 //
-// join the timelines of ranks on one clock, and say what the time went into and which rank was late.
+// join the timelines of ranks on one clock, and show where the time went and which rank was late.
 //
 //	ringo ckpt verify checkpoints/step-00000100
 //
-// finds out whether a checkpoint is sound; ls, diff and convert are beside it.
-// `ringo COMMAND -h` has the details.
+// checks whether a checkpoint is sound. Other commands are ls, diff and convert. `ringo COMMAND -h` has the details.
 package main

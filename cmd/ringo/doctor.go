@@ -24,7 +24,7 @@ device needs is missing; the CPU needs no library.
   ringo doctor -device cuda && ringo run -n 8 ./prog -device cuda`
 }
 
-// Run prints what was found, and returns an error that says what the device lacks.
+// Run prints what was found. It returns an error if something is missing for the device.
 func (c *doctorCmd) Run() error {
 	if c.Device != "cpu" && c.Device != "cuda" {
 		return usageOf("doctor", "-device %q is not cpu or cuda", c.Device)

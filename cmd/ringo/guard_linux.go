@@ -28,16 +28,16 @@ type guard struct {
 	child      *os.Process
 	foreign    map[int]bool     // children from before: a program that calls exec keeps its children
 	lifeline   *os.File         // one end of a pipe: when this process ends, the child reads EOF
-	childEnded <-chan os.Signal // some child has
+	childEnded <-chan os.Signal // a child has ended
 	signals    chan os.Signal
-	result     *launch.ExitError // of the child, nil while it runs
+	result     *launch.ExitError // of the child; nil while it runs
 }
 
 // guard runs the next process and returns when no process of the job is left. A guard is a subreaper: a descendant whose parent ends
 // becomes its child, in whatever session or process group it is. There are two guards, because the first one may be killed. Then the
 // watcher notices it, and all descendants are still descendants of the watcher.
 func (r *runCmd) guard() error {
-	runtime.LockOSThread() // the agent is killed when the thread that forked it ends
+	runtime.LockOSThread() // the kernel kills the agent when the thread that forked it ends
 	defer runtime.UnlockOSThread()
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("prctl PR_SET_CHILD_SUBREAPER: %w", err)
@@ -74,7 +74,7 @@ func (r *runCmd) guard() error {
 	return g.killRest()
 }
 
-// start starts the next part.
+// start starts the next process.
 func (g *guard) start(folder string) error {
 	self, err := os.Executable()
 	if err != nil {
@@ -116,9 +116,9 @@ func (g *guard) reap() (left []int) {
 		case pid == g.child.Pid && s.Signaled():
 			g.result = &launch.ExitError{Code: 128 + int(s.Signal()), Text: fmt.Sprintf("its process %d was ended by signal %v", pid, s.Signal())}
 		case pid == g.child.Pid:
-			g.result = &launch.ExitError{Code: s.ExitStatus()} // it has said why
+			g.result = &launch.ExitError{Code: s.ExitStatus()} // it has printed the reason
 		default:
-			delete(g.foreign, pid) // the number may be another's now
+			delete(g.foreign, pid) // a new process may get this number
 		}
 	}
 }
@@ -128,7 +128,7 @@ func (g *guard) killRest() error {
 	result, limit := g.result, time.After(guardLimit)
 	for left := g.reap(); len(left) > 0; left = g.reap() {
 		for _, pid := range left {
-			_ = syscall.Kill(pid, syscall.SIGKILL) // it may be dead, not reaped
+			_ = syscall.Kill(pid, syscall.SIGKILL) // an error means that it has ended
 		}
 		select {
 		case <-g.childEnded:
@@ -144,11 +144,11 @@ func (g *guard) killRest() error {
 
 // children lists the processes whose parent is this one.
 func children() (pids []int) {
-	stats, _ := filepath.Glob("/proc/[0-9]*/stat") // the pattern is right
+	stats, _ := filepath.Glob("/proc/[0-9]*/stat") // the pattern is valid
 	for _, file := range stats {
 		text, err := os.ReadFile(file)
 		if err != nil {
-			continue // it has gone
+			continue // it has ended
 		}
 		_, after, _ := strings.Cut(string(text[strings.LastIndexByte(string(text), ')')+1:]), " ")
 		fields := strings.Fields(after) // state, parent

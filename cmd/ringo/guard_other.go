@@ -2,5 +2,5 @@
 
 package main
 
-// guard does the work: only Linux makes a process the parent of its descendants' orphans.
+// guard only does the work. A guard needs Linux, where a process can become the parent of orphaned descendants.
 func (r *runCmd) guard() error { return r.work() }

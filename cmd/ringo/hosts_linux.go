@@ -15,7 +15,7 @@ import (
 	"github.com/ringo-ml/ringo/dist/tcp"
 )
 
-// noHosts says why hosts cannot be made of network namespaces here; "" when they can.
+// noHosts returns why hosts cannot be made from network namespaces here; "" if they can.
 func noHosts() string {
 	if os.Geteuid() != 0 {
 		return "making network namespaces needs root"
@@ -26,8 +26,8 @@ func noHosts() string {
 	return ""
 }
 
-// twoHosts are network namespaces with a cable between them. Whatever is called ringo-fit-… belongs to a process of that
-// number.
+// twoHosts are two network namespaces with a virtual cable between them. Names have the form ringo-fit-PID, with the process that made
+// them.
 type twoHosts struct {
 	names, addrs [2]string
 }
@@ -70,7 +70,7 @@ func ip(args ...string) error {
 	return nil
 }
 
-// runOnHosts is runRanks on two hosts, the first half of the ranks (and the odd one) on the first.
+// runOnHosts is runRanks on two hosts. The first host has the first half of the ranks, and the odd one.
 func runOnHosts(spec benchSpec, n int, timeout time.Duration, stderr io.Writer, line func(rank int, text []byte) bool) (err error) {
 	hosts, err := newHosts()
 	if err != nil {
@@ -83,7 +83,7 @@ func runOnHosts(spec benchSpec, n int, timeout time.Duration, stderr io.Writer, 
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	group, ctx := errgroup.WithContext(ctx) // a rank that fails ends the others
+	group, ctx := errgroup.WithContext(ctx) // a failed rank ends the others
 	go func() {
 		select {
 		case <-interrupts():
@@ -118,13 +118,13 @@ func runOnHosts(spec benchSpec, n int, timeout time.Duration, stderr io.Writer, 
 	return group.Wait()
 }
 
-// wholeLines passes lines on when they are complete.
+// wholeLines is a writer that forwards only complete lines.
 type wholeLines struct {
 	to   io.Writer
 	rest []byte
 }
 
-// Write keeps what is not a line yet.
+// Write keeps an incomplete line for the next call.
 func (w *wholeLines) Write(p []byte) (int, error) {
 	w.rest = append(w.rest, p...)
 	end := strings.LastIndexByte(string(w.rest), '\n') + 1

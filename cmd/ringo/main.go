@@ -31,7 +31,7 @@ type cli struct {
 
 func main() { os.Exit(ringo(os.Args[1:])) }
 
-// ringo does what the arguments say and returns the exit status: 2 for a wrong command line.
+// ringo runs a command line and returns the exit status: 2 for a wrong command line.
 func ringo(args []string) int {
 	parser := kong.Must(new(cli), kong.Name("ringo"),
 		kong.Description("Ringo trains neural networks in parallel, in pure Go."),
@@ -65,12 +65,12 @@ func wrongFlags(err error) string {
 	if parse, ok := errors.AsType[*kong.ParseError](err); ok {
 		command = strings.TrimSpace("ringo " + parse.Context.Command())
 	}
-	command, _, _ = strings.Cut(command, " <") // its arguments
+	command, _, _ = strings.Cut(command, " <") // cut its arguments off
 	return fmt.Sprintf("%s (see %s -h)", text, command)
 }
 
-// singleDash rewrites -name to --name, because Go programs spell flags with one dash and kong with two. It stops at a
-// program to run, whose arguments are its own.
+// singleDash changes -name to --name, because Go programs write flags with one dash and kong with two. It stops at the program to run,
+// whose arguments are not ringo's.
 func singleDash(node *kong.Node, args []string) []string {
 	out := make([]string, 0, len(args))
 	for i := 0; i < len(args); i++ {
@@ -90,13 +90,13 @@ func singleDash(node *kong.Node, args []string) []string {
 		case flag == nil && (name == "" || digits(node, name)):
 			return append(out, args[i:]...) // "--", -n4
 		case flag == nil:
-			return append(out, "--"+name) // unknown, which kong reports
+			return append(out, "--"+name) // unknown: kong reports it
 		case flag.Name == name && !strings.HasPrefix(arg, "--"):
 			arg = "-" + arg
 		}
 		if !hasValue && !flag.IsBool() && i+1 < len(args) {
 			i++
-			if strings.HasPrefix(args[i], "-") { // a value all the same
+			if strings.HasPrefix(args[i], "-") { // this is a value and not a flag
 				arg = "--" + flag.Name + "=" + args[i]
 			} else {
 				out, arg = append(out, arg), args[i]
@@ -107,13 +107,13 @@ func singleDash(node *kong.Node, args []string) []string {
 	return out
 }
 
-// digits tells whether a name is a flag of one letter with a number behind it.
+// digits reports whether a name is a flag of one letter with a number after it, such as n4.
 func digits(node *kong.Node, name string) bool {
 	_, err := strconv.Atoi(name[1:])
 	return err == nil && findFlag(node, name[:1]) != nil
 }
 
-// takesArgument reports whether a command has an argument of its own, after which its flags may go on.
+// takesArgument reports whether a command has an argument of its own, after which more flags may come.
 func takesArgument(node *kong.Node) bool {
 	return len(node.Positional) > 0 && node.Positional[0].PassthroughMode == kong.PassThroughModeNone
 }
@@ -127,7 +127,7 @@ func child(node *kong.Node, name string) *kong.Node {
 	return nil
 }
 
-// findFlag returns the flag that a name stands for, long or of one letter, nil when there is none.
+// findFlag returns the flag of a name, which may be long or one letter; nil if there is none.
 func findFlag(node *kong.Node, name string) *kong.Flag {
 	for _, group := range node.AllFlags(false) {
 		for _, f := range group {

@@ -79,7 +79,7 @@ func (c *planCmd) plan() (*plan.Plan, error) {
 		return nil, err
 	}
 	p, err := plan.New(m, cfg)
-	if err == nil && c.Reduce != "" && c.Reduce != p.Reduce { // float32, which is also "as the parameters"
+	if err == nil && c.Reduce != "" && c.Reduce != p.Reduce { // float32, which also means "as the parameters"
 		return nil, fmt.Errorf("gradients of %s parameters cannot be reduced in %s without fsdp", c.Params, c.Reduce)
 	}
 	return p, err

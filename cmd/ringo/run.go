@@ -44,7 +44,7 @@ type runCmd struct {
 	Raw         bool          `help:"Print what ranks print as it is, without the rank in front: for output that a program reads."`
 	Program     []string      `arg:"" passthrough:"partial" help:"Program, or Go package such as ./examples/ddp-mnist, and its arguments."`
 
-	part, folder string // which of the processes this is; where they build the program
+	part, folder string // which of the processes this is; the folder of the built program
 }
 
 // Help is the text below the flags of `ringo run -h`.
@@ -90,7 +90,7 @@ func (r *runCmd) nodes() (lo, hi int, err error) {
 	return lo, hi, nil
 }
 
-// watch starts to serve the page of the job, if there is to be one.
+// watch starts the web page of the job, if -serve asks for one.
 func (r *runCmd) watch(program string) (*live.Server, error) {
 	if r.Serve == "" {
 		return nil, nil
@@ -118,10 +118,10 @@ func (r *runCmd) args() []string {
 	return r.Program
 }
 
-// Run starts the ranks and returns when all have ended, in a process that is guarded.
+// Run starts the ranks and returns when all have ended. On Linux it does so in a guarded process.
 func (r *runCmd) Run() error {
 	r.part, r.folder = os.Getenv(partEnv), os.Getenv(folderEnv)
-	_, _ = os.Unsetenv(partEnv), os.Unsetenv(folderEnv) // not for ranks, which may call ringo run
+	_, _ = os.Unsetenv(partEnv), os.Unsetenv(folderEnv) // ranks must not inherit them: a rank may call ringo run
 	if args := r.args(); r.part == "" && len(args) > 0 && isPackage(args[0]) {
 		var err error
 		if r.folder, err = os.MkdirTemp("", "ringo-run-"); err != nil {
@@ -135,14 +135,14 @@ func (r *runCmd) Run() error {
 	return r.guard()
 }
 
-// work is the agent's part: all but to guard it.
+// work is the agent's part: everything but the guard.
 func (r *runCmd) work() (err error) {
 	lo, hi, err := r.nodes()
 	if err != nil {
 		return err
 	}
 	signals := make(chan os.Signal, 4)
-	notifySignals(signals, syscall.SIGQUIT) // of which ranks in Go print their goroutines
+	notifySignals(signals, syscall.SIGQUIT) // on SIGQUIT, ranks in Go print their goroutines
 	defer signal.Stop(signals)
 	args := r.args()
 	job := launch.Config{Ranks: r.Ranks, Args: args, Timeout: r.Timeout, Threads: r.Threads, Bind: r.Bind, Ports: r.Ports,

@@ -43,11 +43,11 @@ Under a launcher -ranks and -backend are the launcher's, and rank 0 prints: -jso
 // topology is what `ringo topo -json` prints.
 type topology struct {
 	Ranks     int         `json:"ranks"`
-	Backend   string      `json:"backend"` // that moved the bytes
+	Backend   string      `json:"backend"` // the engine that moved the bytes
 	Hosts     []hostInfo  `json:"hosts"`
 	LatencyUS [][]float64 `json:"latency_us"`    // [from][to]
 	Bandwidth [][]float64 `json:"bandwidth_gbs"` // [from][to], in 10⁹ bytes per second
-	Meshes    []placement `json:"meshes"`        // the first one that suits
+	Meshes    []placement `json:"meshes"`        // the simplest first
 	Notes     []string    `json:"notes,omitempty"`
 }
 
@@ -113,7 +113,7 @@ func (c *topoCmd) print(t *topology) error {
 	return err
 }
 
-// topoRank measures the links with the other ranks; rank 0 hands the result to emit.
+// topoRank measures the links to the other ranks. Rank 0 gives the result to emit.
 func topoRank(r *dist.Rank, emit func(*topology) error) error {
 	hosts, err := dist.AllGatherObject(r.World, thisHost())
 	if err != nil {
@@ -151,14 +151,14 @@ func topoRank(r *dist.Rank, emit func(*topology) error) error {
 	if err != nil || r.World.Rank() != 0 {
 		return err
 	}
-	for from := range n { // who sent has measured
+	for from := range n { // the sender has measured
 		t.LatencyUS[from], t.Bandwidth[from] = all[from].LatencyUS[from], all[from].Bandwidth[from]
 	}
 	t.Backend = l.g.Engine()
 	return emit(t)
 }
 
-// addGPUs lets the first rank of each host look for its GPUs, and places meshes on all of them.
+// addGPUs makes the first rank of each host look for its GPUs, and computes meshes for all of them.
 func (t *topology) addGPUs(g *dist.Group, hostOf []int) error {
 	all, err := dist.AllGatherObject(g, gpusOfHost(t.Hosts, g.Rank()))
 	if err != nil {
@@ -183,7 +183,7 @@ func square(n int) [][]float64 {
 const (
 	linkBytes  = 1 << 20
 	linkWindow = 8 // messages in flight
-	linkRounds = 4 // windows, of which the best counts
+	linkRounds = 4 // windows; the best one counts
 	linkPings  = 100
 )
 
@@ -193,7 +193,7 @@ type linkMeter struct {
 	x tensor.Tensor
 }
 
-// measure returns µs and GB/s from one rank to another; on that rank, zeros elsewhere.
+// measure returns the µs and GB/s from one rank to another. Only the sending rank knows them; others get zeros.
 func (l *linkMeter) measure(from, to int) (latency, bandwidth float64, err error) {
 	if err := l.g.Barrier().Wait(); err != nil {
 		return 0, 0, err
@@ -220,7 +220,7 @@ func (l *linkMeter) measure(from, to int) (latency, bandwidth float64, err error
 	return 0, 0, nil
 }
 
-// send is measure on the rank that sends.
+// send is the part of measure on the sending rank.
 func (l *linkMeter) send(to int, small tensor.Tensor) (latency, bandwidth float64, err error) {
 	var times []time.Duration
 	for range linkPings {
@@ -244,7 +244,7 @@ func (l *linkMeter) send(to int, small tensor.Tensor) (latency, bandwidth float6
 	return times[len(times)/2].Seconds() * 1e6 / 2, bandwidth, nil
 }
 
-// ping sends 4 bytes and gets them back, or the other way round.
+// ping sends 4 bytes and receives them back; if first is false, it receives first.
 func (l *linkMeter) ping(peer int, x tensor.Tensor, first bool) error {
 	if first {
 		if err := l.g.Send(x, peer, 0).Wait(); err != nil {
@@ -272,7 +272,7 @@ func window(issue func() dist.Work) error {
 	return nil
 }
 
-// write prints the topology for people.
+// write prints the topology as text.
 func (t *topology) write(out io.Writer) {
 	for i, h := range t.Hosts {
 		fmt.Fprintf(out, "host %d: %s, ranks %s\n", i, h.Host, numbers(h.Ranks))
@@ -289,7 +289,7 @@ func (t *topology) write(out io.Writer) {
 	for _, p := range t.Meshes {
 		fmt.Fprintf(w, "  %s\t%s\n", p.Mesh, p.When)
 	}
-	_ = w.Flush() // as any print
+	_ = w.Flush() // errors are ignored, as with other prints
 	for _, note := range t.Notes {
 		fmt.Fprintf(out, "  %s\n", note)
 	}
@@ -313,10 +313,10 @@ func writeMatrix(out io.Writer, unit string, m [][]float64) {
 		}
 		fmt.Fprintln(w, strings.Join(cells, "\t")+"\t")
 	}
-	_ = w.Flush() // as any print
+	_ = w.Flush() // errors are ignored, as with other prints
 }
 
-// numbers writes 0-3,6.
+// numbers writes a list such as 0-3,6.
 func numbers(x []int) string {
 	var parts []string
 	for i := 0; i < len(x); {

@@ -14,16 +14,15 @@ import (
 	"github.com/ringo-ml/ringo/internal/cuda"
 )
 
-// gpuInfo is a GPU of a host and what it is linked to.
+// gpuInfo is a GPU of a host and its links.
 type gpuInfo struct {
 	cuda.Info
-	NUMA  int      `json:"numa"`            // node, -1 when the system does not tell
-	Links []string `json:"links,omitempty"` // to each GPU of the host, in the words of `nvidia-smi topo -m`; nil without NVML
+	NUMA  int      `json:"numa"`            // node; -1 if the system does not tell
+	Links []string `json:"links,omitempty"` // to each GPU of the host, in the notation of `nvidia-smi topo -m`; nil without NVML
 	Near  []bool   `json:"near"`            // which GPUs of the host it may share tensor-parallel layers with
 }
 
-// findGPUs fills in the GPUs of this host that a program may use, and says what stands in the way. A host without a driver
-// has none.
+// findGPUs fills in the GPUs of this host that a program can use, and notes what prevents their use. A host without a driver has none.
 func (h *hostInfo) findGPUs(root fs.FS) {
 	driver, err := cuda.Load()
 	if err != nil {
@@ -56,7 +55,7 @@ func (h *hostInfo) findGPUs(root fs.FS) {
 // setLinks sets the links that NVML knows, of the GPUs that CUDA shows. Two GPUs are near each other if NVLink joins them. On a host
 // without NVLink they are near if the path between them stays within one PCI Express host bridge.
 func (h *hostInfo) setLinks(t *cuda.Topology) {
-	at := make([]int, len(h.GPUs)) // in t
+	at := make([]int, len(h.GPUs)) // indices into t
 	for i, g := range h.GPUs {
 		at[i] = slices.IndexFunc(t.GPUs, func(x cuda.GPU) bool { return strings.EqualFold(x.BusID, g.PCIBusID) })
 		if at[i] < 0 {
@@ -81,7 +80,7 @@ func (h *hostInfo) setLinks(t *cuda.Topology) {
 	}
 }
 
-// guessNear is setLinks without NVML: near is what is on one NUMA node.
+// guessNear is setLinks without NVML: GPUs on one NUMA node are near each other.
 func (h *hostInfo) guessNear() {
 	for i := range h.GPUs {
 		h.GPUs[i].Near = make([]bool, len(h.GPUs))
@@ -109,7 +108,7 @@ func nearRanks(hosts []hostInfo) func(a, b int) bool {
 	}
 }
 
-// gpuNotes say where the number of ranks does not suit the GPUs.
+// gpuNotes says where the number of ranks does not fit the GPUs.
 func gpuNotes(hosts []hostInfo) []string {
 	var out []string
 	for i, h := range hosts {
@@ -147,14 +146,14 @@ func (h *hostInfo) writeGPUs(out io.Writer) {
 		for _, g := range h.GPUs {
 			fmt.Fprintf(w, "  GPU %d\t%s\n", g.Index, strings.Join(g.Links, "\t"))
 		}
-		_ = w.Flush() // as any print
+		_ = w.Flush() // errors are ignored, as with other prints
 	}
 	for _, note := range h.Notes {
 		fmt.Fprintf(out, "  %s\n", note)
 	}
 }
 
-// gpusOfHost is what the first rank of a host finds out about its GPUs; the other ranks leave it to that one.
+// gpusOfHost returns the GPUs that the first rank of a host found; other ranks of the host do not look.
 func gpusOfHost(hosts []hostInfo, rank int) hostInfo {
 	var found hostInfo
 	for _, h := range hosts {

@@ -12,19 +12,19 @@ import (
 	"github.com/ringo-ml/ringo/cmd/ringo/doctor"
 )
 
-// hostInfo is what a rank knows about its host. Fields that the system does not tell are zero.
+// hostInfo is what a rank knows about its host. Fields are zero if the system does not tell.
 type hostInfo struct {
 	Host   string     `json:"host"`
-	Key    string     `json:"-"` // differs between hosts, also where they have one name
+	Key    string     `json:"-"` // differs between hosts, also if they have the same name
 	Ranks  []int      `json:"ranks"`
 	OS     string     `json:"os"`
 	CPU    string     `json:"cpu"`
-	Cores  int        `json:"cores"` // that a process may use
+	Cores  int        `json:"cores"` // cores that a process may use
 	Memory int        `json:"memory_bytes"`
 	NUMA   []numaNode `json:"numa"`
 	Caches []cache    `json:"caches"`
 	GPUs   []gpuInfo  `json:"gpus"`
-	Notes  []string   `json:"notes,omitempty"` // what could not be found out about them
+	Notes  []string   `json:"notes,omitempty"` // what is not known about them
 }
 
 // numaNode is memory and the cores near it.
@@ -34,16 +34,16 @@ type numaNode struct {
 	Memory int    `json:"memory_bytes"`
 }
 
-// cache is a kind of cache, of which there are Count.
+// cache is one kind of cache; there are Count of them.
 type cache struct {
 	Level int    `json:"level"`
 	Type  string `json:"type"`
-	Bytes int    `json:"bytes"` // of one
+	Bytes int    `json:"bytes"` // size of one
 	Count int    `json:"count"`
 }
 
 func thisHost() hostInfo {
-	name, _ := os.Hostname() // without one, the host has none
+	name, _ := os.Hostname() // on an error the name is empty
 	h := hostInfo{Host: name, OS: runtime.GOOS + "/" + runtime.GOARCH, Cores: runtime.NumCPU()}
 	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id") // Linux only
 	net, _ := os.Readlink("/proc/self/ns/net")
@@ -56,7 +56,7 @@ func thisHost() hostInfo {
 func (h *hostInfo) readSystem(root fs.FS) {
 	h.CPU = doctor.Field(root, "proc/cpuinfo", "model name")
 	h.Memory = kilobytes(doctor.Field(root, "proc/meminfo", "MemTotal"))
-	nodes, _ := fs.Glob(root, "sys/devices/system/node/node[0-9]*") // the pattern is right
+	nodes, _ := fs.Glob(root, "sys/devices/system/node/node[0-9]*") // the pattern is valid
 	for _, dir := range nodes {
 		n, err := strconv.Atoi(strings.TrimPrefix(path.Base(dir), "node"))
 		if err != nil {
@@ -98,7 +98,7 @@ func kilobytes(s string) int {
 	return n << 10
 }
 
-// lines describe the host to people.
+// lines describes the host as text.
 func (h *hostInfo) lines() []string {
 	cpu := h.CPU
 	if cpu == "" {

@@ -2,7 +2,7 @@ package main
 
 import "fmt"
 
-// maxTensor is how many ranks tensor parallelism is recommended for at most: with more, each has too little of a layer.
+// maxTensor is the largest recommended number of ranks for tensor parallelism: with more, the part of a layer on each rank is too small.
 const maxTensor = 8
 
 // placements returns meshes that fit ranks on these hosts (hostOf[rank], numbered from 0), the simplest first. Tensor parallelism
@@ -41,7 +41,7 @@ func placements(hostOf []int, near func(a, b int) bool) []placement {
 	return out
 }
 
-// inOrder tells whether the hosts have the same number of ranks, those of a host next to each other.
+// inOrder reports whether all hosts have the same number of ranks, and the ranks of a host have consecutive numbers.
 func inOrder(hostOf []int, hosts int) bool {
 	for r, h := range hostOf {
 		if len(hostOf)%hosts != 0 || h != r/(len(hostOf)/hosts) {
@@ -51,7 +51,7 @@ func inOrder(hostOf []int, hosts int) bool {
 	return true
 }
 
-// acrossHosts is the mesh of a model that needs all hosts.
+// acrossHosts returns the mesh for a model that needs all hosts.
 func acrossHosts(n, hosts, tp int) placement {
 	p := placement{fmt.Sprintf("pp=%d,tp=%d", hosts, tp), "nor on one host: tensor parallel inside a host, pipeline across"}
 	if dp := n / hosts / tp; dp > 1 {

@@ -86,7 +86,7 @@ func readTimelines(names []string) ([]timeline.Rank, []timeline.Clock, error) {
 			return nil, nil, err
 		}
 		ranks, err := timeline.Read(bufio.NewReader(f))
-		_ = f.Close() // it was only read
+		_ = f.Close() // the file was only read
 		if err != nil {
 			return nil, nil, fmt.Errorf("%s: %w", name, err)
 		}

@@ -36,7 +36,7 @@ var vizKinds = []backend.Kind{backend.Broadcast, backend.Reduce, backend.AllRedu
 	backend.ReduceScatter, backend.AllToAll, backend.Barrier, backend.AllGatherV, backend.ReduceScatterV, backend.AllToAllV,
 	backend.MonitoredBarrier, backend.Send}
 
-// vizRanks is the most that a picture shows: more cannot be read.
+// vizRanks is the largest number of ranks in a picture: more cannot be read.
 const vizRanks = 16
 
 // Run writes the picture.

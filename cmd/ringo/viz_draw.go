@@ -14,12 +14,12 @@ const (
 	chipHeight  = 18
 	chipGap     = 3
 	laneHeight  = 26
-	emptyHeight = 15 // of a lane without labels
+	emptyHeight = 15 // height of a lane without labels
 	bandPad     = 5
-	charWidth   = 7.3 // of the monospaced font at 12 px
+	charWidth   = 7.3 // width of a character of the monospaced font at 12 px
 )
 
-// svg is a picture in the making.
+// svg is a picture that is being written.
 type svg struct{ strings.Builder }
 
 func (p *svg) add(format string, a ...any) { fmt.Fprintf(&p.Builder, format+"\n", a...) }
@@ -28,7 +28,7 @@ func (p *svg) text(x, y float64, class, anchor, s string) {
 	p.add(`<text x="%.1f" y="%.1f" class="%s" text-anchor="%s">%s</text>`, x, y, class, anchor, html.EscapeString(s))
 }
 
-// canvas is a scene and where its parts are.
+// canvas is a scene and the places of its parts.
 type canvas struct {
 	svg
 	s      *scene
@@ -73,10 +73,10 @@ func (c *canvas) frame() string {
 
 func (c *canvas) x(rank int) float64 { return leftMargin + (float64(rank)+0.5)*c.column }
 
-// measure finds the narrowest columns that hold every label: of a message between the columns that it joins, of a state
-// one chip at least.
+// measure finds the narrowest columns in which every label fits. A message has the space between its two columns; a state needs at least
+// one chip.
 func (c *canvas) measure() {
-	c.column = 112 // four labels of two letters
+	c.column = 112 // room for four labels of two letters
 	for _, a := range c.s.arrows {
 		c.column = max(c.column, (c.labelWidth(a.holds)+46)/float64(distance(a)))
 	}
@@ -85,7 +85,7 @@ func (c *canvas) measure() {
 			c.column = max(c.column, c.chipWidth(h)+12)
 		}
 	}
-	for _, line := range c.captions() { // the columns fill the width of the text
+	for _, line := range c.captions() { // the columns are at least as wide as the text
 		c.column = max(c.column, (24+7.6*float64(len([]rune(line)))-leftMargin-rightMargin)/float64(c.s.ranks))
 	}
 	c.width = leftMargin + c.column*float64(c.s.ranks) + rightMargin
@@ -93,7 +93,7 @@ func (c *canvas) measure() {
 
 func distance(a arrow) int { return max(a.to-a.from, a.from-a.to) }
 
-// crosses tells whether a message leaves its host.
+// crosses reports whether a message goes to another host.
 func (s *scene) crosses(a arrow) bool { return s.at[a.from] != s.at[a.to] }
 
 func (c *canvas) head() {
@@ -105,7 +105,7 @@ func (c *canvas) head() {
 	c.y += 30
 }
 
-// ranks names the columns, and the hosts above them if there are several.
+// ranks writes the names of the columns, and above them those of hosts if there are several.
 func (c *canvas) ranks() {
 	if c.s.at.Hosts() > 1 {
 		for first, r := 0, 0; r < c.s.ranks; r++ {
@@ -159,7 +159,7 @@ func (c *canvas) wrap(list []held) [][]held {
 	return rows
 }
 
-// lanes gives each message of a step a line of its own where it would cross another: the shortest come first.
+// lanes puts messages of a step that would cross on different lines, the shortest first.
 func lanes(list []arrow) [][]arrow {
 	slices.SortStableFunc(list, func(a, b arrow) int { return distance(a) - distance(b) })
 	var out [][]arrow
@@ -254,7 +254,7 @@ func (c *canvas) labelWidth(list []held) float64 {
 
 func (c *canvas) chipWidth(h held) float64 { return 8 + charWidth*float64(len([]rune(c.label(h)))) }
 
-// foot says what every rank has sent.
+// foot writes how much each rank has sent.
 func (c *canvas) foot() {
 	c.y += 8
 	c.text(12, c.y, "dim", "start", "sends")

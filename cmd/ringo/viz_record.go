@@ -20,12 +20,12 @@ type scene struct {
 	algo          string
 	ranks         int
 	at            algo.Layout // host of each rank
-	bytes         int         // S: the full buffer
+	bytes         int         // S, the size of the full buffer
 	sent          []int       // bytes, by rank
 	arrows        []arrow     // by step, then sender
 	steps         int
 	chunks        int
-	starts        []int    // of the chunks: elements of the buffer
+	starts        []int    // first element of each chunk
 	before, after [][]held // by rank
 }
 
@@ -37,7 +37,7 @@ type arrow struct {
 	elems          []int64
 }
 
-// held is a chunk of the buffer and whose inputs are in it: bit r stands for rank r.
+// held is a chunk of the buffer, and the ranks whose inputs are in it: bit r stands for rank r.
 type held struct {
 	chunk int
 	ranks uint64
@@ -58,7 +58,7 @@ func origin(v int64) (ranks uint64, place int, err error) {
 	return ranks, sum / n, nil
 }
 
-// uneven tells whether rank r's part is r+1 times as long as rank 0's.
+// uneven reports whether rank r's part is r+1 times as long as rank 0's.
 func uneven(kind backend.Kind) bool {
 	return slices.Contains([]backend.Kind{backend.AllGatherV, backend.ReduceScatterV, backend.AllToAllV}, kind)
 }
@@ -70,7 +70,7 @@ func elements(kind backend.Kind, name string, n int) int {
 	case kind == backend.Barrier || kind == backend.MonitoredBarrier:
 		return 0
 	case name == "chain":
-		return 1 << 17 // 1 MiB
+		return 1 << 17 // elements for 1 MiB
 	case uneven(kind):
 		return 8 * n * (n + 1)
 	}
@@ -89,7 +89,7 @@ func shares(kind backend.Kind, n, total int) []int {
 	return parts
 }
 
-// record runs a collective in memory, among ranks that believe to lie on the hosts of at.
+// record runs a collective in memory, with ranks on the hosts of at.
 func record(ctx context.Context, kind backend.Kind, name string, at algo.Layout) (*scene, error) {
 	n := len(at)
 	s := &scene{kind: kind, algo: name, ranks: n, at: at, sent: make([]int, n)}
@@ -108,7 +108,7 @@ func record(ctx context.Context, kind backend.Kind, name string, at algo.Layout)
 		srcs[r], dsts[r] = buffers(&op, r, n, total)
 		if kind == backend.Send && r > 0 {
 			if r < n-1 {
-				return nil // it has no part in this
+				return nil // this rank does not take part
 			}
 			op.Kind = backend.Recv
 		}
@@ -130,8 +130,8 @@ func memory(x []int64) backend.Mem {
 	return backend.Mem{Ptr: unsafe.Pointer(unsafe.SliceData(x)), Bytes: 8 * len(x)}
 }
 
-// buffers makes input and output of rank r, with rank 0 as root, and the counts of the operation. Elements are numbered by
-// their place in the full buffer of total elements.
+// buffers makes the input and output of rank r, with rank 0 as root, and the counts of the operation. The number of an element is its
+// place in the full buffer of total elements.
 func buffers(op *backend.Op, r, n, total int) (src, dst []int64) {
 	parts := shares(op.Kind, n, total)
 	whole, all, part := make([]int64, total), make([]int64, total), make([]int64, parts[r])
@@ -176,13 +176,13 @@ func buffers(op *backend.Op, r, n, total int) (src, dst []int64) {
 	return nil, nil
 }
 
-// span is a run of neighboring elements of the buffer that come from the same ranks.
+// span is a range of consecutive elements of the buffer that come from the same ranks.
 type span struct {
 	lo, hi int
 	ranks  uint64
 }
 
-// spans finds the runs in a message or buffer.
+// spans finds the ranges in a message or buffer.
 func spans(elems []int64) ([]span, error) {
 	var out []span
 	for _, v := range elems {
@@ -199,8 +199,7 @@ func spans(elems []int64) ([]span, error) {
 	return out, nil
 }
 
-// decode finds out what is in the messages and buffers. A chunk is a range that no message cuts: chunks begin where a message begins or
-// ends.
+// decode finds what is in the messages and buffers. A chunk is a range that no message cuts: chunks begin where a message begins or ends.
 func (s *scene) decode(srcs, dsts [][]int64) error {
 	lists := slices.Concat(srcs, dsts)
 	for i := range s.arrows {

@@ -54,7 +54,7 @@ func (c *canvas) captions() []string {
 	return lines
 }
 
-// counted is a number of things.
+// counted returns a number with its noun.
 func counted(n int, thing string) string {
 	if n != 1 {
 		thing += "s"
@@ -77,7 +77,7 @@ func (c *canvas) notation() string {
 	return text
 }
 
-// formula returns the bytes that all ranks send, and how they follow from S and the number of ranks n.
+// formula returns the bytes that all ranks send together, and their formula in S and the number of ranks n.
 func formula(kind backend.Kind, name string, n, s int) (int, string) {
 	switch {
 	case name == "bruck" && kind == backend.AllToAll:
@@ -96,7 +96,7 @@ func formula(kind backend.Kind, name string, n, s int) (int, string) {
 	return (n - 1) * s, "(n−1)·S"
 }
 
-// bytesText writes a number of bytes: in KiB and MiB only when that is exact.
+// bytesText writes a number of bytes. It uses KiB and MiB only if that is exact.
 func bytesText(n int) string {
 	switch {
 	case n >= 1<<20 && n%(1<<18) == 0:
@@ -107,16 +107,16 @@ func bytesText(n int) string {
 	return fmt.Sprintf("%d B", n)
 }
 
-// manyOwners tells whether several ranks have elements for the same place, so that a label must say whose they are.
+// manyOwners reports whether several ranks have elements for the same place. Then labels must name the rank.
 func (c *canvas) manyOwners() bool {
 	k := c.s.kind
 	return k.Reduces() || k == backend.AllToAll || k == backend.AllToAllV
 }
 
-// label names a chunk and whose inputs are in it.
+// label names a chunk and the ranks whose inputs are in it.
 func (c *canvas) label(h held) string {
 	letter := string(rune('a' + h.chunk%26))
-	if h.chunk >= 26 { // aa follows z
+	if h.chunk >= 26 { // after z comes aa
 		letter = string(rune('a'+h.chunk/26-1)) + letter
 	}
 	if !c.manyOwners() {
@@ -139,7 +139,7 @@ func (c *canvas) label(h held) string {
 		}
 		return strings.Join(parts, "+")
 	}
-	// A run of ranks, perhaps around the end: 6, 7, 0, 1 is 6…1.
+	// Consecutive ranks, also across the end: 6, 7, 0, 1 is written 6…1.
 	for _, first := range ranks {
 		run := uint64(0)
 		for i := range count {

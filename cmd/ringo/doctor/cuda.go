@@ -21,7 +21,7 @@ type Library struct {
 	For     string `json:"for"`
 	Path    string `json:"path,omitempty"`
 	Version string `json:"version,omitempty"`
-	Found   bool   `json:"found"` // there is one, which has a problem or not
+	Found   bool   `json:"found"` // there is one, with or without a problem
 	Problem string `json:"problem,omitempty"`
 	Get     string `json:"get,omitempty"`
 }
@@ -52,7 +52,7 @@ func (d *Diagnosis) examineCUDA(want bool) {
 			continue
 		}
 		wheels = append(wheels, wheel)
-		if want && driver != nil && lib != cuda.LibNCCL { // one process needs none
+		if want && driver != nil && lib != cuda.LibNCCL { // a single process does not need NCCL
 			d.Wrong = append(d.Wrong, fmt.Sprintf("no usable %s, which %s: %s", lib, lib.For(), r.Get))
 		}
 	}
@@ -79,7 +79,7 @@ func (d *Diagnosis) openDriver() (driver *cuda.Driver, major int, why string) {
 	return driver, driver.Version / 1000, ""
 }
 
-// openLibrary looks for a library and asks for its version.
+// openLibrary opens a library and reads its version.
 func openLibrary(lib cuda.Library, major int) Library {
 	r := Library{Name: lib.String(), For: lib.For()}
 	q := lib.Query(major)
@@ -95,7 +95,7 @@ func openLibrary(lib cuda.Library, major int) Library {
 	return r
 }
 
-// compile tries NVRTC: one that opens may lack its other half, or not know the GPU.
+// compile tests NVRTC: a library that opens may still lack its second file, or not know the GPU.
 func (r *Library) compile(arch string, major int) {
 	c, err := cuda.OpenCompiler(r.Path)
 	if err == nil {
@@ -106,7 +106,7 @@ func (r *Library) compile(arch string, major int) {
 	}
 }
 
-// exists tells whether there is a file that Open would try, or someone named one.
+// exists reports whether there is a file that Open would try, or whether the variable names one.
 func exists(q dl.Query) bool {
 	return os.Getenv(q.Env) != "" || slices.ContainsFunc(q.Candidates(), filepath.IsAbs)
 }
@@ -137,7 +137,7 @@ var versions = map[cuda.Library]func(*dl.Lib) (string, error){
 		if err := ask(l, "nvmlInit_v2"); err != nil {
 			return "", err
 		}
-		b := make([]byte, 81) // NVML_SYSTEM_DRIVER_VERSION_BUFFER_SIZE and a zero
+		b := make([]byte, 81) // NVML_SYSTEM_DRIVER_VERSION_BUFFER_SIZE, and a zero byte
 		err := ask(l, "nvmlSystemGetDriverVersion", uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)-1))
 		version, _, _ := strings.Cut(string(b), "\x00")
 		return "driver " + version, err
@@ -158,10 +158,10 @@ func ask(l *dl.Lib, name string, args ...uintptr) error {
 	return nil
 }
 
-// dotted writes 23203 as 2.32.3, as NCCL and cuBLAS number themselves.
+// dotted writes 23203 as 2.32.3, the form of NCCL and cuBLAS.
 func dotted(v int) string { return fmt.Sprintf("%d.%d.%d", v/10000, v/100%100, v%100) }
 
-// mappedPath is the file that was opened by a name, where the system tells (Linux).
+// mappedPath returns the file that was opened by a name, if the system tells (Linux).
 func mappedPath(name string) string {
 	base, _, ok := strings.Cut(filepath.Base(name), ".so")
 	f, err := os.Open("/proc/self/maps")
@@ -182,10 +182,10 @@ func mappedPath(name string) string {
 	return name
 }
 
-// nvidiaHardware lists the bus ids of NVIDIA's display and compute devices, by /sys.
+// nvidiaHardware lists the bus ids of NVIDIA's display and compute devices, from /sys.
 func nvidiaHardware(root fs.FS) []string {
 	var out []string
-	dirs, _ := fs.Glob(root, "sys/bus/pci/devices/*") // the pattern is right
+	dirs, _ := fs.Glob(root, "sys/bus/pci/devices/*") // the pattern is valid
 	for _, dir := range dirs {
 		if Text(root, dir+"/vendor") == "0x10de" && strings.HasPrefix(Text(root, dir+"/class"), "0x03") {
 			out = append(out, filepath.Base(dir))

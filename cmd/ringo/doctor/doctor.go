@@ -25,21 +25,21 @@ type Diagnosis struct {
 	Shared    Shared      `json:"shared_memory"`
 	Limits    []Limit     `json:"limits"`
 	Libraries []Library   `json:"libraries"`
-	Hardware  []string    `json:"nvidia_pci_devices"` // also without a driver
+	Hardware  []string    `json:"nvidia_pci_devices"` // found also without a driver
 	GPUs      []cuda.Info `json:"gpus"`
-	Get       string      `json:"get"`   // the command for all missing libraries, "" when there is none
-	Wrong     []string    `json:"wrong"` // what the device that was asked for lacks
+	Get       string      `json:"get"`   // the command for all missing libraries; "" if there is none
+	Wrong     []string    `json:"wrong"` // what is missing for the chosen device
 }
 
-// CPU is what kernels run on.
+// CPU is the processor that kernels run on.
 type CPU struct {
 	Model        string `json:"model"`
 	Cores        int    `json:"cores"`
-	Instructions string `json:"instructions"` // that kernels use
-	Asked        string `json:"ringo_cpu"`    // the variable RINGO_CPU
+	Instructions string `json:"instructions"` // those that kernels use
+	Asked        string `json:"ringo_cpu"`    // value of the variable RINGO_CPU
 }
 
-// Examine looks at this machine. wantGPU says that a missing one is wrong.
+// Examine examines this machine. With wantGPU, a missing GPU is an error.
 func Examine(wantGPU bool) *Diagnosis {
 	root := os.DirFS("/")
 	d := &Diagnosis{
@@ -57,7 +57,7 @@ func Examine(wantGPU bool) *Diagnosis {
 	return d
 }
 
-// Err is what the device that was asked for lacks, nil when it lacks nothing.
+// Err returns what is missing for the chosen device; nil if nothing is.
 func (d *Diagnosis) Err() error {
 	if len(d.Wrong) == 0 {
 		return nil
@@ -65,7 +65,7 @@ func (d *Diagnosis) Err() error {
 	return errors.New(strings.Join(d.Wrong, "; "))
 }
 
-// Text returns a file without white space around it, "" where there is none.
+// Text returns the content of a file without white space around it; "" if there is no such file.
 func Text(root fs.FS, file string) string {
 	b, err := fs.ReadFile(root, file)
 	if err != nil {
@@ -74,7 +74,7 @@ func Text(root fs.FS, file string) string {
 	return strings.TrimSpace(string(b))
 }
 
-// Field returns what stands behind "name:" in a file of /proc.
+// Field returns what follows "name:" in a file of /proc.
 func Field(root fs.FS, file, name string) string {
 	for line := range strings.Lines(Text(root, file)) {
 		if key, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(key) == name {
@@ -84,7 +84,7 @@ func Field(root fs.FS, file, name string) string {
 	return ""
 }
 
-// Version is that of Ringo, with the commit if known.
+// Version is the version of Ringo, with the commit if known.
 func Version() string {
 	version, commit := "(devel)", ""
 	if info, ok := debug.ReadBuildInfo(); ok {

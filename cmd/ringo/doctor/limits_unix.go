@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// limits reads what the shell calls ulimit.
+// limits reads the limits of the shell's ulimit.
 func limits() []Limit {
 	kinds := []struct {
 		name, option string

@@ -9,9 +9,9 @@ import (
 	"github.com/ringo-ml/ringo/internal/cuda"
 )
 
-// Shared tells how processes of this host can share memory.
+// Shared says how processes of this host can share memory.
 type Shared struct {
-	Ranks   bool   `json:"ranks"` // ranks that are processes can
+	Ranks   bool   `json:"ranks"` // whether ranks that are processes can
 	Problem string `json:"problem,omitempty"`
 	DevShm  int64  `json:"dev_shm_bytes"` // size of /dev/shm, where NCCL shares memory; 0: there is none
 }
@@ -20,13 +20,13 @@ type Shared struct {
 type Limit struct {
 	Name   string `json:"name"`
 	Option string `json:"ulimit"`         // the option of the shell's ulimit
-	Value  int64  `json:"value"`          // files or bytes, -1 for no limit
-	Note   string `json:"note,omitempty"` // when it is low: what it stands in the way of
+	Value  int64  `json:"value"`          // files or bytes; -1 for no limit
+	Note   string `json:"note,omitempty"` // what the limit prevents, if it is low
 }
 
 // Limits below these get a note.
 const (
-	enoughFiles   = 1024     // each pair of ranks on two hosts has a connection or more
+	enoughFiles   = 1024     // each pair of ranks on two hosts has at least one connection
 	enoughAddress = 96 << 30 // a rank reserves 80 GiB of addresses, not of memory (dist/shm)
 )
 
@@ -42,7 +42,7 @@ func (l *Limit) judge() {
 	}
 }
 
-// String is the value with its unit, and the note.
+// String returns the value with its unit, and the note.
 func (l Limit) String() string {
 	text := fmt.Sprint(l.Value)
 	switch {
@@ -57,7 +57,7 @@ func (l Limit) String() string {
 	return text
 }
 
-// Write prints the diagnosis for people.
+// Write prints the diagnosis as text.
 func (d *Diagnosis) Write(out io.Writer) {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	line := func(what, format string, args ...any) { fmt.Fprintf(w, "%s\t%s\n", what, fmt.Sprintf(format, args...)) }
@@ -72,7 +72,7 @@ func (d *Diagnosis) Write(out io.Writer) {
 	for _, l := range d.Limits {
 		line(l.Name, "%s", l)
 	}
-	_ = w.Flush() // as any print
+	_ = w.Flush() // errors are ignored, as with other prints
 	fmt.Fprintln(out)
 	if !d.OpensLibs {
 		fmt.Fprintln(out, "This binary was built with -tags nodl or for a system without shared libraries: it trains on the CPU only.")
@@ -94,7 +94,7 @@ func (d *Diagnosis) writeCUDA(out io.Writer) {
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\n", l.Name, l.For, found)
 	}
-	_ = w.Flush() // as any print
+	_ = w.Flush() // errors are ignored, as with other prints
 	for _, g := range d.GPUs {
 		fmt.Fprintf(out, "GPU %d: %s, compute capability %s, %.1f GiB, PCI %s\n", g.Index, g.Name, capability(g), float64(g.Memory)/(1<<30), g.PCIBusID)
 	}
@@ -102,7 +102,7 @@ func (d *Diagnosis) writeCUDA(out io.Writer) {
 	fmt.Fprintln(out, d.advice())
 }
 
-// advice is what to do next.
+// advice returns what to do next.
 func (d *Diagnosis) advice() string {
 	driver := d.Libraries[0]
 	switch {
@@ -128,7 +128,7 @@ func (d *Diagnosis) advice() string {
 	return text
 }
 
-// byteText writes a number of bytes for people.
+// byteText writes a number of bytes with its unit.
 func byteText(n int64) string {
 	switch {
 	case n >= 1<<30:

@@ -9,11 +9,11 @@ const maxPoints = 512
 type series struct {
 	Name   string           `json:"name"`
 	Every  int              `json:"every"`
-	Steps  []int            `json:"steps"` // the last of each mean
+	Steps  []int            `json:"steps"` // the last step of each mean
 	Values []metrics.Number `json:"values"`
 	Last   metrics.Number   `json:"last"` // value
 
-	sum   float64 // of values that are no point yet
+	sum   float64 // sum of values that are not in a point yet
 	count int
 	at    int // the last step
 }
@@ -44,7 +44,7 @@ func (s *series) add(step int, value float64) {
 	}
 }
 
-// halve makes one point of two.
+// halve joins each two points into one.
 func (s *series) halve() {
 	half := len(s.Steps) / 2
 	for i := range half {

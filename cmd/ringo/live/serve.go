@@ -19,13 +19,13 @@ import (
 )
 
 const (
-	// every is how often clients are told what is new.
+	// every is how often clients get news.
 	every = 500 * time.Millisecond
-	// maxConns bounds open connections, maxViewers those of them that are told what is new.
+	// maxConns limits open connections; maxViewers limits those among them that get news.
 	maxConns, maxViewers = 64, 16
 	// patience is how long a client may take to read an answer.
 	patience = 5 * time.Second
-	// lastWords is how long the clients have to read how the job ended.
+	// lastWords is how long the clients may take to read how the job ended.
 	lastWords = 500 * time.Millisecond
 )
 
@@ -39,12 +39,12 @@ var types = map[string]string{"page.html": "text/html; charset=utf-8", "page.css
 type Server struct {
 	*state
 	token string
-	names []string // that a request may call this host by, besides addresses
+	names []string // names of this host that a request may use; addresses are allowed, too
 	l     net.Listener
 	http  *http.Server
-	over  chan struct{} // closed when the job is
+	over  chan struct{} // closed when the job is over
 
-	viewers chan struct{} // a token for each
+	viewers chan struct{} // one token for each
 	cache   struct {
 		sync.Mutex
 		text    []byte
@@ -53,7 +53,7 @@ type Server struct {
 	}
 }
 
-// Address completes ADDR of -serve: a port, or host:port. Without a host it is loopback.
+// Address completes ADDR of -serve, which is a port or host:port. Without a host it is the loopback address.
 func Address(addr string) (string, error) {
 	full := addr
 	if _, err := strconv.Atoi(addr); err == nil {
@@ -70,7 +70,7 @@ func Address(addr string) (string, error) {
 	return net.JoinHostPort(host, port), nil
 }
 
-// Listen starts to serve at an address of Address. The program is the one to name on the page.
+// Listen starts to serve at an address of Address. The page shows the name of program.
 func Listen(addr, program string) (*Server, error) {
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
@@ -80,17 +80,17 @@ func Listen(addr, program string) (*Server, error) {
 	return newServer(l, host, program), nil
 }
 
-// newServer serves on l, which may be called host.
+// newServer serves on l. Requests may use the name host.
 func newServer(l net.Listener, host, program string) *Server {
-	self, _ := os.Hostname() // without a name it is reached by address
+	self, _ := os.Hostname() // on an error only addresses work
 	s := &Server{state: newState(program), token: rand.Text(), names: []string{"localhost", host, self}, l: &limited{Listener: l, free: make(chan struct{}, maxConns)},
 		over: make(chan struct{}), viewers: make(chan struct{}, maxViewers)}
 	s.http = &http.Server{Handler: s, ReadHeaderTimeout: patience, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10}
-	go func() { _ = s.http.Serve(s.l) }() // ends with Close
+	go func() { _ = s.http.Serve(s.l) }() // returns after Close
 	return s
 }
 
-// reason returns what is wrong with an address, without the address.
+// reason returns the cause in an error, without the address.
 func reason(err error) error {
 	if e, ok := errors.AsType[*os.SyscallError](err); ok {
 		return e.Err
@@ -98,7 +98,7 @@ func reason(err error) error {
 	return err
 }
 
-// URL is where the page is. Who knows it may look.
+// URL returns the address of the page, with its token. Everyone who knows it can see the page.
 func (s *Server) URL() string {
 	addr := s.l.Addr().(*net.TCPAddr)
 	host := addr.IP.String()
@@ -108,13 +108,13 @@ func (s *Server) URL() string {
 	return fmt.Sprintf("http://%s/%s/", net.JoinHostPort(host, strconv.Itoa(addr.Port)), s.token)
 }
 
-// Close shows how the job ended to those who look, and stops.
+// Close tells the clients how the job ended, and stops.
 func (s *Server) Close(result error) {
 	s.finish(result)
 	close(s.over)
 	ctx, cancel := context.WithTimeout(context.Background(), lastWords)
 	defer cancel()
-	if s.http.Shutdown(ctx) != nil { // a client that does not read
+	if s.http.Shutdown(ctx) != nil { // a client does not read
 		_ = s.http.Close()
 	}
 }
@@ -153,7 +153,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// known tells whether a Host header means this host: by an address, or a name that it has.
+// known reports whether a Host header means this host, by an address or one of its names.
 func (s *Server) known(host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
@@ -179,7 +179,7 @@ func serveFile(w http.ResponseWriter, name string) {
 	_, _ = w.Write(text)
 }
 
-// latest returns what is known of the job, as JSON, at most `every` old, and a number that grows with it.
+// latest returns the state of the job as JSON, at most `every` old, and its version number.
 func (s *Server) latest() ([]byte, int, error) {
 	c := &s.cache
 	c.Lock()
@@ -208,8 +208,8 @@ func (s *Server) serveState(w http.ResponseWriter) {
 	_, _ = w.Write(text)
 }
 
-// serveEvents tells a client what is new of the job, and of the lines of the rank that it asks for, until it goes, the job is
-// over, or it is too slow.
+// serveEvents sends a client the news of the job, and the lines of the rank that it asks for, until the client leaves, the job ends, or
+// the client is too slow.
 func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request) {
 	select {
 	case s.viewers <- struct{}{}:
@@ -221,7 +221,7 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	tick := time.NewTicker(every)
 	defer tick.Stop()
-	rank, _ := strconv.Atoi(r.URL.Query().Get("rank")) // 0 is as good as any
+	rank, _ := strconv.Atoi(r.URL.Query().Get("rank")) // 0 if it is not a number
 	e := events{w: w, version: -1}
 	for over := false; e.send(s, rank) == nil && !over; {
 		select {
@@ -234,14 +234,14 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// events is what a client was told.
+// events is what a client has got so far.
 type events struct {
 	w       http.ResponseWriter
 	version int
 	lines   []byte
 }
 
-// send tells what is new.
+// send sends what is new.
 func (e *events) send(s *Server, rank int) error {
 	text, version, err := s.latest()
 	if err != nil || version == e.version {
@@ -254,14 +254,14 @@ func (e *events) send(s *Server, rank int) error {
 	control := http.NewResponseController(e.w)
 	_ = control.SetWriteDeadline(time.Now().Add(patience)) // as in ServeHTTP
 	if !bytes.Equal(lines, e.lines) {
-		fmt.Fprintf(e.w, "event: lines\ndata: %s\n\n", lines) // an error shows in Flush
+		fmt.Fprintf(e.w, "event: lines\ndata: %s\n\n", lines) // Flush returns the error
 	}
 	fmt.Fprintf(e.w, "event: state\ndata: %s\n\n", text)
 	e.version, e.lines = version, lines
 	return control.Flush()
 }
 
-// limited refuses connections when there are as many as it may have.
+// limited closes new connections when there are too many.
 type limited struct {
 	net.Listener
 	free chan struct{}
@@ -282,7 +282,7 @@ func (l *limited) Accept() (net.Conn, error) {
 	}
 }
 
-// counted is a connection that counts until it is closed.
+// counted is a connection that is counted until it is closed.
 type counted struct {
 	net.Conn
 	end func()

@@ -13,18 +13,18 @@ const (
 // the same time on all ranks.
 type slowest struct {
 	ranks int
-	held  [heldSteps]stepTimes // step s is at s modulo heldSteps
+	held  [heldSteps]stepTimes // step s has index s modulo heldSteps
 	last  int                  // the last step that a rank reported
 }
 
-// stepTimes are the µs of a step, by rank.
+// stepTimes are the times of a step in µs, by rank.
 type stepTimes struct {
 	step      int
 	got       int
 	took, own []int32
 }
 
-// add takes the times of a rank's last steps, up to step.
+// add adds the times of a rank's last steps, up to step.
 func (s *slowest) add(rank, step int, took, own []int) {
 	for i := range took {
 		at := step - len(took) + 1 + i
@@ -46,7 +46,7 @@ func (s *slowest) add(rank, step int, took, own []int) {
 	}
 }
 
-// resized returns n times -1.
+// resized returns n values of -1.
 func resized(x []int32, n int) []int32 {
 	if cap(x) < n {
 		x = make([]int32, n)
@@ -58,11 +58,11 @@ func resized(x []int32, n int) []int32 {
 	return x
 }
 
-// slowView is what the page shows of the last steps that all ranks have reported.
+// slowView is what the page shows about the last steps that all ranks have reported.
 type slowView struct {
 	Steps []int   `json:"steps"`
-	Ranks []int   `json:"ranks"` // the slowest of each
-	Lead  []int   `json:"lead"`  // µs by which its own time was above the mean of all ranks
+	Ranks []int   `json:"ranks"` // the slowest rank of each step
+	Lead  []int   `json:"lead"`  // µs by which that rank's own time was above the mean of all ranks
 	Times []int   `json:"times"` // by rank: how often it was the slowest
 	Own   []int64 `json:"own"`   // by rank: mean µs of a step in which it did not wait for others
 	Took  []int64 `json:"took"`  // by rank: mean µs of a step

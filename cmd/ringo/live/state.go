@@ -16,11 +16,11 @@ import (
 
 const (
 	maxSeries = live.MaxNames
-	tailLines = 200 // of each rank
+	tailLines = 200 // lines that are kept of each rank
 	lineBytes = 400
 )
 
-// state is what is known of the job. It is a launch.Watcher.
+// state is the known state of the job. It is a launch.Watcher.
 type state struct {
 	program string
 	began   time.Time
@@ -36,21 +36,21 @@ type state struct {
 	tails   map[int][]string
 }
 
-// rankState is what a rank last said, in the generation.
+// rankState is the last report of a rank in this generation.
 type rankState struct {
 	status string // "", "running", "ended" or "failed: status 1"
 	memory map[string]tensor.MemoryUse
 	comm   []live.Op
 }
 
-// jobView is how the job stands.
+// jobView is the state of the job.
 type jobView struct {
 	Program string  `json:"program"`
 	State   string  `json:"state"` // "starting", "running", "ended" or "failed"
 	Text    string  `json:"text"`  // why it failed
 	Gen     int     `json:"generation"`
 	Ranks   int     `json:"ranks"`
-	Local   int     `json:"local"` // ranks of this host: the first ones
+	Local   int     `json:"local"` // number of ranks on this host; they are the first ones
 	Seconds float64 `json:"seconds"`
 	Step    int     `json:"step"`
 	Total   int     `json:"total"` // 0: unknown
@@ -85,7 +85,7 @@ func (s *state) Printed(_, rank int, lines []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.version++
-	// Of a flood, the last lines are looked at.
+	// If there are many lines, only the last ones are used.
 	lines = bytes.TrimSuffix(lines, []byte("\n"))
 	for from, n := len(lines), 0; ; n++ {
 		if from = bytes.LastIndexByte(lines[:from], '\n'); from < 0 || n == tailLines {
@@ -98,7 +98,7 @@ func (s *state) Printed(_, rank int, lines []byte) {
 	}
 }
 
-// printable returns what a terminal would show at the end of a line, cut to lineBytes.
+// printable returns what a terminal would show at the end of a line, at most lineBytes.
 func printable(line []byte) string {
 	line = bytes.TrimRight(line, "\r")
 	line = line[bytes.LastIndexByte(line, '\r')+1:]
@@ -129,11 +129,11 @@ func (s *state) tail(rank int) []string {
 	return append([]string{}, t[max(0, len(t)-tailLines):]...)
 }
 
-// Shown takes the report of a rank.
+// Shown is called with the report of a rank.
 func (s *state) Shown(gen, rank int, report []byte) {
 	r, err := live.Decode(report)
 	if err != nil {
-		return // it is of another version
+		return // the report is of another version
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -163,7 +163,7 @@ func (s *state) Shown(gen, rank int, report []byte) {
 	}
 }
 
-// series returns the values of a name, nil when there are too many names.
+// series returns the values of a name; nil if there are too many names.
 func (s *state) series(name string) *series {
 	i := slices.IndexFunc(s.values, func(x *series) bool { return x.Name == name })
 	if i < 0 {
@@ -175,7 +175,7 @@ func (s *state) series(name string) *series {
 	return s.values[i]
 }
 
-// Ended notes how a rank ended.
+// Ended is called when a rank has ended.
 func (s *state) Ended(gen, rank, status int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -189,7 +189,7 @@ func (s *state) Ended(gen, rank, status int) {
 	}
 }
 
-// finish notes how the job ended.
+// finish is called when the job has ended.
 func (s *state) finish(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -200,20 +200,20 @@ func (s *state) finish(err error) {
 	}
 }
 
-// view is everything that the page shows but the lines of ranks.
+// view is everything that the page shows, except the lines of ranks.
 type view struct {
 	Job    jobView   `json:"job"`
 	Rates  []*series `json:"rates"`
 	Values []*series `json:"values"`
-	Kinds  []string  `json:"kinds"`  // of memory
-	Peaks  []int     `json:"peaks"`  // of each, of the rank that had most
-	Memory [][]int   `json:"memory"` // by rank: bytes of each kind now, and of all together at the most
+	Kinds  []string  `json:"kinds"`  // kinds of memory
+	Peaks  []int     `json:"peaks"`  // bytes of each kind, on the rank that had most
+	Memory [][]int   `json:"memory"` // by rank: bytes of each kind now, and the peak of all kinds together
 	Comm   []live.Op `json:"comm"`   // sums over ranks
 	Slow   slowView  `json:"slow"`
 	Status []string  `json:"status"` // by rank
 }
 
-// encode returns the view as JSON, and which version it is of.
+// encode returns the view as JSON, and its version.
 func (s *state) encode() ([]byte, int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -242,7 +242,7 @@ func (s *state) encode() ([]byte, int, error) {
 	return text, s.version, err
 }
 
-// addOps adds what a rank did to sums.
+// addOps adds the operations of a rank to sums.
 func addOps(sums, ops []live.Op) []live.Op {
 	for _, o := range ops {
 		i := slices.IndexFunc(sums, func(s live.Op) bool { return s.Name == o.Name })
