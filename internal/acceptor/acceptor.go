@@ -20,9 +20,9 @@ import (
 const (
 	// HandshakeTime is how long a connection may take to prove that it belongs to the job.
 	HandshakeTime = 5 * time.Second
-	// MaxPending is how many connections may be unauthenticated at the same time. For one more, the oldest is closed.
+	// MaxPending is how many connections may be unauthenticated at the same time. If there is one more, the oldest is closed.
 	MaxPending = 64
-	maxLogged  = 64 // how many refusals are remembered, so that each is logged once
+	maxLogged  = 64 // how many refusals are remembered, to log each one once
 )
 
 // Config says what an Acceptor does with connections.
@@ -30,12 +30,12 @@ type Config struct {
 	TLS *tls.Config
 	// Below wraps the connection that TLS runs over; nil leaves it as it is.
 	Below func(c net.Conn) net.Conn
-	// Hello reads who has connected. It returns what is to be done with the connection, or why it is refused. Its read has the
+	// Hello reads who has connected. It returns a function that uses the connection, or the reason to refuse it. Its read has the
 	// deadline of the handshake.
 	Hello func(c *tls.Conn) (enter func(), err error)
-	// Where ends what is logged, such as "while waiting for ranks".
+	// Where is the end of what is logged, such as "while waiting for ranks".
 	Where string
-	// Files says how many descriptors are needed, for the error when there are none left.
+	// Files says how many descriptors are needed. It is for the error when there are none left.
 	Files string
 	// Log receives warnings.
 	Log *slog.Logger
@@ -65,14 +65,14 @@ func New(l net.Listener, c Config) *Acceptor {
 // Addr returns the address that it listens on.
 func (a *Acceptor) Addr() net.Addr { return a.l.Addr() }
 
-// Err returns why no connection can be accepted at the moment, nil if one can.
+// Err returns why no connection can be accepted at the moment; nil if one can.
 func (a *Acceptor) Err() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.err
 }
 
-// Close closes the listener and the unauthenticated connections. It waits for what Hello returned, where that has begun.
+// Close closes the listener and the unauthenticated connections. It waits for the functions of Hello that have begun.
 func (a *Acceptor) Close() {
 	a.mu.Lock()
 	a.closed = true
@@ -99,7 +99,7 @@ func (a *Acceptor) accept() {
 	}
 }
 
-// setErr notes why no connection can be accepted, and logs each reason once. It reports whether the Acceptor is closed.
+// setErr sets why no connection can be accepted, and logs each reason once. It reports whether the Acceptor is closed.
 func (a *Acceptor) setErr(err error) (closed bool) {
 	a.mu.Lock()
 	a.err = err
@@ -112,7 +112,7 @@ func (a *Acceptor) setErr(err error) (closed bool) {
 	return closed
 }
 
-// isNew reports whether a line is to be logged. a.mu is held.
+// isNew reports whether a line must be logged. a.mu is held.
 func (a *Acceptor) isNew(line string) bool {
 	if a.logged[line] || len(a.logged) == maxLogged {
 		return false
@@ -121,7 +121,7 @@ func (a *Acceptor) isNew(line string) bool {
 	return true
 }
 
-// add makes c a pending connection. If there are too many, it closes the oldest one: members of the job dial again.
+// add makes c a pending connection. If there are too many, it closes the oldest one; a member of the job dials again.
 func (a *Acceptor) add(c net.Conn) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -146,7 +146,7 @@ func (a *Acceptor) remove(c net.Conn) {
 	}
 }
 
-// handshake authenticates a connection and hands it on. From then on, Close does not close it.
+// handshake authenticates a connection and calls the function of Hello with it. From then on, Close does not close it.
 func (a *Acceptor) handshake(raw net.Conn) {
 	defer a.wg.Done()
 	raw.SetDeadline(time.Now().Add(HandshakeTime))
@@ -185,7 +185,7 @@ func (a *Acceptor) refuse(c net.Conn, err error) {
 	}
 }
 
-// reason says in plain words why a handshake failed.
+// reason returns an error that says in plain words why a handshake failed.
 func reason(err error) error {
 	explained := identity.Explain(err)
 	_, noTLS := errors.AsType[tls.RecordHeaderError](err)

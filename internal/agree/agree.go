@@ -11,11 +11,11 @@ type Kind uint8
 
 // The messages. Ballots order the attempts to decide: a later one has the greater number.
 const (
-	Join     Kind = iota // the sender asks for a new group; List: members that it reaches, itself included
+	Join     Kind = iota // the sender asks for a new group; List: the members that it reaches, and itself
 	Leave                // the sender gave up
 	Prepare              // may I lead Ballot?
-	Promise              // yes; in ballot Voted, if not 0, the sender voted for List
-	Refuse               // no: Ballot is what the sender has promised to another one
+	Promise              // yes; if Voted is not 0, the sender voted for List in ballot Voted
+	Refuse               // no: the sender has promised Ballot to another member
 	Vote                 // vote for List in Ballot
 	Voted                // the sender has voted in Ballot
 	Decided              // List is decided
@@ -27,10 +27,10 @@ type Message struct {
 	Kind   Kind
 	Ballot uint64
 	Voted  uint64
-	List   []int // members, by their number in the old group
+	List   []int // members, by their numbers in the old group
 }
 
-// Check reports whether m makes sense in a group of n.
+// Check returns an error if m is not valid in a group of n.
 func (m *Message) Check(n int) error {
 	if m.Kind >= numKinds {
 		return fmt.Errorf("message of unknown kind %d", m.Kind)
@@ -62,13 +62,13 @@ type Node struct {
 	promised, voted uint64
 	vote            []int
 
-	// As a leader: the ballot under way.
+	// As a leader: the current ballot.
 	ballot     uint64 // 0: none
-	preparing  bool   // collecting promises; then votes
+	preparing  bool   // collecting promises; after that, votes
 	answered   []int
-	bestBallot uint64 // the highest ballot that somebody voted in
+	bestBallot uint64 // the highest ballot in which a member voted
 	proposed   []int
-	retry      bool // the ballot came to nothing: the next Tick begins another
+	retry      bool // the ballot failed: the next Tick begins another
 }
 
 // New returns the Node of member me of a group of n. Send sends a message to another member; it must not call the Node.
@@ -127,7 +127,7 @@ func (v *Node) Lost(i int) {
 	v.maybeBegin()
 }
 
-// Hurry tells the Node not to wait for members that are reached but have not joined.
+// Hurry tells the Node not to wait for members that it reaches but that have not joined.
 func (v *Node) Hurry() {
 	v.skipWaiting = true
 	v.maybeBegin()
@@ -236,7 +236,7 @@ func (v *Node) maybeBegin() {
 		return
 	}
 	n := uint64(len(v.peers))
-	v.ballot = (v.promised/n+1)*n + uint64(v.me) // greater than all that were seen, and different from those of others
+	v.ballot = (v.promised/n+1)*n + uint64(v.me) // greater than all ballots seen so far, and different from those of others
 	v.preparing, v.answered, v.bestBallot, v.proposed, v.retry = true, nil, 0, nil, false
 	v.sendTo(v.Here(), Message{Kind: Prepare, Ballot: v.ballot})
 }
@@ -284,7 +284,7 @@ func (v *Node) Handle(from int, m Message) {
 		v.peers[from] = peer{joined: true, reachable: m.List}
 		v.maybeBegin()
 	case Leave:
-		v.peers[from] = peer{} // it may come again
+		v.peers[from] = peer{} // it may join again
 		v.retry = v.ballot != 0
 		v.maybeBegin()
 	case Prepare, Vote:

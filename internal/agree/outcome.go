@@ -7,8 +7,8 @@ import (
 	names "github.com/ringo-ml/ringo/internal/ranks"
 )
 
-// Outcome turns a decision into the ranks of the new group: ranks are those of the old one, whose generation is gen. It is
-// an error for a member that is not among them.
+// Outcome returns the ranks of the new group after a decision. ranks are those of the old group, whose generation is gen. A member that
+// is not in the new group gets an error.
 func Outcome(decided []int, me int, ranks []int, gen uint32) ([]int, error) {
 	if !slices.Contains(decided, me) {
 		return nil, fmt.Errorf("generation %d is over: %s went on without this rank", gen, names.Names(pick(decided, ranks)...))
@@ -16,7 +16,7 @@ func Outcome(decided []int, me int, ranks []int, gen uint32) ([]int, error) {
 	return pick(decided, ranks), nil
 }
 
-// TooFew is the error of members that are no quorum.
+// TooFew returns the error of members that are not a quorum.
 func TooFew(here []int, ranks []int, gen uint32) error {
 	return fmt.Errorf("generation %d is over: of %d ranks only %s asked for a new one: it takes more than half, or half with rank %d",
 		gen, len(ranks), names.Names(pick(here, ranks)...), ranks[0])

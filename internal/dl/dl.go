@@ -7,22 +7,21 @@ import (
 	"strings"
 )
 
-// Lib is an open shared library. It stays open until the process ends: CUDA's
-// libraries keep threads and exit handlers that outlive any user of them.
+// Lib is an open shared library. It stays open until the process ends, because CUDA's libraries have threads and exit handlers that live
+// longer than their users.
 type Lib struct {
-	What    string // what it is for, in words: "the CUDA driver"
+	What    string // what it is for, in words, such as "the CUDA driver"
 	Path    string // the name or path by which the loader found it
-	Version string // set by the user once known; part of the error of a missing symbol
+	Version string // set by the caller when it is known; part of the error of a missing symbol
 
 	handle uintptr
 }
 
-// ErrNotFound is wrapped by the error of an Open that found no library.
+// ErrNotFound is wrapped by the error of Open if it found no library.
 var ErrNotFound = errors.New("library not found")
 
-// Open opens the first of the names or paths that the loader accepts. A name
-// without a slash is searched for by the loader. The error wraps ErrNotFound
-// and names everything that was tried, with the loader's words.
+// Open opens the first of the names or paths that the loader accepts. The loader searches for names without a slash. The error wraps
+// ErrNotFound and names everything that was tried, with the loader's messages.
 func Open(what string, names ...string) (*Lib, error) {
 	var tried []string
 	for _, name := range names {
@@ -41,13 +40,13 @@ func Open(what string, names ...string) (*Lib, error) {
 	return nil, fmt.Errorf("%w: %s; tried %s", ErrNotFound, what, strings.Join(tried, "; "))
 }
 
-// reason is "name (why)" without the name twice: loaders begin with it.
+// reason is "name (why)". Loaders begin their message with the name, so it is cut off there.
 func reason(name string, err error) string {
 	why := strings.TrimPrefix(err.Error(), name+": ")
 	return fmt.Sprintf("%s (%s)", name, why)
 }
 
-// errNoDL marks a binary that cannot open any library.
+// errNoDL is the error of a binary that cannot open any library.
 var errNoDL = errors.New("this binary was built with -tags nodl, without the means to open shared libraries")
 
 // Sym returns the address of a symbol. The error names library, version and symbol.
@@ -63,16 +62,14 @@ func (l *Lib) Sym(name string) (uintptr, error) {
 	return addr, nil
 }
 
-// Has says whether the library has a symbol.
+// Has reports whether the library has a symbol.
 func (l *Lib) Has(name string) bool {
 	addr, err := symbol(l.handle, name)
 	return err == nil && addr != 0
 }
 
-// Resolve fills the fields of the struct that funcs points to: each uintptr
-// field with a tag `sym:"name"` gets the address of that symbol. A symbol
-// tagged `sym:"name,optional"` may be missing and is then 0; any other missing
-// symbol is an error.
+// Resolve fills the fields of the struct that funcs points to. Each uintptr field with a tag `sym:"name"` gets the address of that
+// symbol. A symbol with the tag `sym:"name,optional"` may be missing; then the field is 0. Any other missing symbol is an error.
 func (l *Lib) Resolve(funcs any) error {
 	v := reflect.ValueOf(funcs).Elem()
 	for i := range v.NumField() {

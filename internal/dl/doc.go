@@ -1,7 +1,5 @@
-// Package dl opens shared libraries at run time and calls their functions
-// without cgo: how a binary built with CGO_ENABLED=0 reaches CUDA, NVRTC,
-// cuBLASLt, NCCL and MPI where they are installed, and runs without them where
-// they are not.
+// Package dl opens shared libraries at run time and calls their functions without cgo. So a binary built with CGO_ENABLED=0 can use CUDA,
+// NVRTC, cuBLASLt, NCCL and MPI if they are installed, and runs without them if they are not.
 //
 //	lib, err := dl.Query{
 //		What:  "NVRTC, the CUDA compiler",
@@ -12,16 +10,12 @@
 //	version, err := lib.Sym("nvrtcVersion")     // an address, resolved once
 //	rc := dl.Call(version, uintptr(unsafe.Pointer(&major)), uintptr(unsafe.Pointer(&minor)))
 //
-// A Query looks where such libraries are: the path in its environment variable,
-// the loader's own search, the folders of a CUDA toolkit, and the folders into
-// which pip unpacks NVIDIA's wheels. What was tried, and the loader's words
-// about each, are in the error.
+// A Query looks in the usual places: the path in its environment variable, the loader's own search, the folders of a CUDA toolkit, and
+// the folders of NVIDIA's wheels that pip has installed. The error says what was tried, and the loader's message for each.
 //
-// Calls pass integers and pointers only; Call4 and Call12 allocate nothing. C
-// functions with floating-point or struct arguments need a wrapper of their own.
+// Arguments are only integers and pointers. Call4 and Call12 allocate nothing. C functions with floating-point or struct arguments need
+// their own wrapper.
 //
-// Linux and macOS go through purego (the binary is then linked to the C library
-// dynamically), Windows through LoadLibrary. With -tags nodl, and on systems
-// without either, every Open is an error that says so; such a Linux binary is
-// truly static.
+// Linux and macOS use purego (then the binary is linked dynamically to the C library); Windows uses LoadLibrary. With -tags nodl, and on
+// other systems, every Open returns an error that says so. A Linux binary with -tags nodl is really static.
 package dl

@@ -2,12 +2,12 @@
 
 package dl
 
-// Enabled says whether this binary can open libraries at all.
+// Enabled reports whether this binary can open libraries.
 const Enabled = false
 
 func open(string) (uintptr, error) { return 0, errNoDL }
 
 func symbol(uintptr, string) (uintptr, error) { return 0, errNoDL }
 
-// invoke cannot be reached: no library was opened, so there is no address.
+// invoke is never called: without a library there is no address.
 func invoke(uintptr, []uintptr) uintptr { panic(errNoDL) }

@@ -4,7 +4,7 @@ package dl
 
 import "github.com/ebitengine/purego"
 
-// Enabled says whether this binary can open libraries at all.
+// Enabled reports whether this binary can open libraries.
 const Enabled = true
 
 func open(name string) (uintptr, error) {
@@ -15,7 +15,7 @@ func symbol(handle uintptr, name string) (uintptr, error) {
 	return purego.Dlsym(handle, name)
 }
 
-// invoke calls with a list that already lies on the heap.
+// invoke calls fn with a list that is on the heap already.
 func invoke(fn uintptr, args []uintptr) uintptr {
 	r, _, _ := purego.SyscallN(fn, args...)
 	return r

@@ -8,13 +8,13 @@ import (
 	"unsafe"
 )
 
-// alteredSearchPath is LOAD_WITH_ALTERED_SEARCH_PATH: a library's own
-// dependencies are looked for in its folder first (nvrtc-builtins64_*.dll).
+// alteredSearchPath is LOAD_WITH_ALTERED_SEARCH_PATH: the loader looks for a library's dependencies in the library's folder first
+// (nvrtc-builtins64_*.dll).
 const alteredSearchPath = 0x8
 
 var loadLibraryEx = syscall.NewLazyDLL("kernel32.dll").NewProc("LoadLibraryExW")
 
-// Enabled says whether this binary can open libraries at all.
+// Enabled reports whether this binary can open libraries.
 const Enabled = true
 
 func open(name string) (uintptr, error) {
@@ -37,7 +37,7 @@ func symbol(handle uintptr, name string) (uintptr, error) {
 	return syscall.GetProcAddress(syscall.Handle(handle), name)
 }
 
-// invoke calls with a list that already lies on the heap.
+// invoke calls fn with a list that is on the heap already.
 func invoke(fn uintptr, args []uintptr) uintptr {
 	r, _, _ := syscall.SyscallN(fn, args...)
 	return r

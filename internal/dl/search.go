@@ -11,11 +11,11 @@ import (
 // Query describes a library and the places where it may be.
 type Query struct {
 	What   string   // what it is for, in words, for errors
-	Env    string   // environment variable with its path; when set, nothing else is tried
-	Names  []string // file names, the preferred first
-	Wheels []string // folders of pip's wheels below site-packages/nvidia, e.g. "nccl/lib"
-	Beside string   // pattern of files in the library's own folder that it opens by name later, see openBeside
-	Get    string   // how to get it, before the error of not having it; "" for nothing
+	Env    string   // environment variable with its path; if it is set, nothing else is tried
+	Names  []string // file names, the best first
+	Wheels []string // folders of pip's wheels in site-packages/nvidia, e.g. "nccl/lib"
+	Beside string   // pattern of files in the library's folder that the library opens later, see openBeside
+	Get    string   // how to get it: the beginning of the error; "" for nothing
 }
 
 // Open opens the first candidate that the loader accepts.
@@ -25,7 +25,7 @@ func (q Query) Open() (*Lib, error) {
 		q.openBeside(lib)
 		return lib, nil
 	}
-	if q.Get == "" || !Enabled { // a binary that can open none: another library would not help
+	if q.Get == "" || !Enabled { // without Enabled, another library would not help
 		return nil, err
 	}
 	return nil, fmt.Errorf("%s: %w", q.Get, err)
@@ -42,10 +42,9 @@ func (q Query) first() (*Lib, error) {
 	return Open(q.What, q.Candidates()...)
 }
 
-// openBeside opens what the library will ask the loader for by its bare name: it
-// is found then although its folder is not searched. Wheels differ in whether
-// their libraries know their own folder (NVRTC's of CUDA 13.0 does not). What is
-// missing is the library's own error, when it needs it.
+// openBeside opens files that the library will later open by their bare names. When they are open already, the loader finds them although
+// it does not search their folder. Some wheels have libraries that do not know their own folder (NVRTC of CUDA 13.0). If a file is
+// missing, the library reports it when it needs the file.
 func (q Query) openBeside(lib *Lib) {
 	if q.Beside == "" || !filepath.IsAbs(lib.Path) {
 		return
@@ -55,9 +54,8 @@ func (q Query) openBeside(lib *Lib) {
 	}
 }
 
-// Candidates lists what Open tries when the environment variable is not set. For
-// each name that is the bare name, for the loader's own search, then every
-// existing file of that name in a system folder or a wheel.
+// Candidates lists what Open tries if the environment variable is not set. For each name that is first the bare name, for the loader's
+// own search, and then every existing file of that name in a system folder or a wheel.
 func (q Query) Candidates() []string {
 	var out []string
 	dirs := append(systemDirs(), wheelDirs(q.Wheels)...)
@@ -73,8 +71,7 @@ func (q Query) Candidates() []string {
 	return out
 }
 
-// systemDirs lists the folders where CUDA's libraries are installed outside of
-// the loader's search path.
+// systemDirs lists the folders of CUDA's libraries that are not in the loader's search path.
 func systemDirs() []string {
 	if runtime.GOOS == "windows" {
 		base := os.Getenv("ProgramFiles")
@@ -93,8 +90,7 @@ func systemDirs() []string {
 	return append(dirs, fromEnv("CONDA_PREFIX", "lib")...)
 }
 
-// fromEnv joins the folder in an environment variable with each part; nothing
-// when it is not set.
+// fromEnv joins the folder in an environment variable with each part. If the variable is not set, it returns nothing.
 func fromEnv(key string, parts ...string) []string {
 	base := os.Getenv(key)
 	if base == "" {
@@ -107,18 +103,15 @@ func fromEnv(key string, parts ...string) []string {
 	return out
 }
 
-// glob returns the matches of a pattern, the last in lexical order first: the
-// newest version.
+// glob returns the matches of a pattern in reverse lexical order, so that the newest version is first.
 func glob(pattern string) []string {
-	out, _ := filepath.Glob(pattern) // only a malformed pattern is an error
+	out, _ := filepath.Glob(pattern) // the only error is a malformed pattern
 	slices.Reverse(out)
 	return out
 }
 
-// wheelDirs lists the existing folders site-packages/nvidia/part of the Pythons
-// at hand, without running any: the active virtual environment, conda's, the
-// python3 in PATH (a pyenv shim stands for all of pyenv's versions), the user's
-// and the system's.
+// wheelDirs lists the existing folders site-packages/nvidia/part of the Pythons of this machine. It runs none of them. They are the
+// active virtual environment, conda's, the python3 in PATH (for a pyenv shim all versions of pyenv), the user's and the system's.
 func wheelDirs(parts []string) []string {
 	var out []string
 	for _, site := range sitePackages() {
@@ -159,19 +152,18 @@ func sitePackages() []string {
 	return append(out, glob("/usr/local/lib/python3*/dist-packages")...)
 }
 
-// prefixesOf lists the installation prefixes that an interpreter may belong to:
-// the parent of its own folder (a virtual environment's python is a link out of
-// it), and those of the files that it links to, step by step.
+// prefixesOf lists the possible installation prefixes of an interpreter: the parent of its folder (the python of a virtual environment is
+// a link to another folder), and those of the files that it links to, step by step.
 func prefixesOf(python string) []string {
 	dir := filepath.Dir(python)
 	if runtime.GOOS == "windows" {
-		return []string{dir, filepath.Dir(dir)} // an installation, a virtual environment
+		return []string{dir, filepath.Dir(dir)} // of an installation, and of a virtual environment
 	}
 	if filepath.Base(dir) == "shims" {
 		return glob(filepath.Join(filepath.Dir(dir), "versions/*"))
 	}
 	out := []string{filepath.Dir(dir)}
-	for range 8 { // links
+	for range 8 { // follow links
 		to, err := os.Readlink(python)
 		if err != nil {
 			break

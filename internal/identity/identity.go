@@ -15,29 +15,29 @@ import (
 	"time"
 )
 
-// SecretBytes is the length of a job secret. Shorter ones can be guessed and are refused.
+// SecretBytes is the length of a job secret. A shorter one could be guessed and is refused.
 const SecretBytes = 32
 
-// ErrSecret says that the other end of a connection is no member of the job.
+// ErrSecret means that the other side of a connection is not a member of the job.
 var ErrSecret = errors.New("peer does not hold this job's secret (does RINGO_JOB_SECRET differ?)")
 
-// ErrVersion says that the other end of a connection speaks another protocol.
+// ErrVersion means that the other side of a connection speaks another protocol.
 var ErrVersion = errors.New("peer speaks another protocol (do the versions of Ringo differ?)")
 
-// The alerts by which a peer says what ErrSecret and ErrVersion say here (RFC 8446, section 6.2).
+// The TLS alerts with which a peer reports what is ErrSecret and ErrVersion here (RFC 8446, section 6.2).
 const (
 	alertBadCertificate        tls.AlertError = 42
 	alertNoApplicationProtocol tls.AlertError = 120
 )
 
-// Explain makes an alert from the peer, an error of a handshake or of the first read after it, ErrSecret or ErrVersion if it means one of
-// these. It returns other errors as they are.
+// Explain turns an alert from the peer into ErrSecret or ErrVersion, if it means one of these. The alert is an error of a handshake or of
+// the first read after it. Other errors are returned unchanged.
 func Explain(err error) error {
 	op, ok := errors.AsType[*net.OpError](err)
 	if !ok || op.Op != "remote error" {
 		return err
 	}
-	switch op.Err.Error() { // package tls shows no more of an alert
+	switch op.Err.Error() { // package tls gives only the text of an alert
 	case alertBadCertificate.Error():
 		return fmt.Errorf("refused: %w", ErrSecret)
 	case alertNoApplicationProtocol.Error():
@@ -46,7 +46,7 @@ func Explain(err error) error {
 	return err
 }
 
-// Refused reports whether err, as Explain returned it, will come again at the next try.
+// Refused reports whether err, as Explain returned it, will happen again at the next try.
 func Refused(err error) bool { return errors.Is(err, ErrSecret) || errors.Is(err, ErrVersion) }
 
 // NewSecret returns a new random job secret as 64 hexadecimal digits.
@@ -60,7 +60,7 @@ func NewSecret() string {
 func ParseSecret(digits string) ([]byte, error) {
 	b, err := hex.DecodeString(digits)
 	if err != nil {
-		if n := len(digits); n == SecretBytes || n == 2*SecretBytes { // 32 characters are no 32 random bytes
+		if n := len(digits); n == SecretBytes || n == 2*SecretBytes { // 32 characters are not 32 random bytes
 			return nil, errors.New("job secret is not hexadecimal")
 		}
 		b = []byte(digits)
@@ -76,10 +76,9 @@ func secretLength(n int) error {
 		n, SecretBytes, 2*SecretBytes)
 }
 
-// TLS returns the settings of every member of a job, for both ends of a connection. All members own the same ed25519 key,
-// derived from the secret (SecretBytes long) and the job's name; TLS 1.3 makes each side prove that it holds the key, and
-// VerifyConnection compares it. No other peer gets or sends a byte. Protocol names what is spoken inside; both ends must
-// agree.
+// TLS returns the settings of every member of a job, for both sides of a connection. All members have the same ed25519 key, which is
+// derived from the secret (SecretBytes long) and the job's name. TLS 1.3 makes each side prove that it has the key, and VerifyConnection
+// compares it. No other peer receives or sends data. protocol is the name of the protocol inside; both sides must have the same.
 func TLS(secret []byte, job, protocol string) (*tls.Config, error) {
 	if len(secret) != SecretBytes {
 		return nil, secretLength(len(secret))
@@ -90,7 +89,7 @@ func TLS(secret []byte, job, protocol string) (*tls.Config, error) {
 	}
 	key := ed25519.NewKeyFromSeed(seed)
 	pub := key.Public().(ed25519.PublicKey)
-	// The certificate only carries the key. Its dates are not looked at.
+	// The certificate only carries the key. Nobody checks its dates.
 	tmpl := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: time.Unix(0, 0), NotAfter: time.Unix(1<<34, 0)}
 	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, pub, key)
 	if err != nil {

@@ -1,4 +1,4 @@
-// Package live is what a rank tells whoever watches its job (ringo run -serve): a Report about twice a second, of bounded size.
-// The training loop notes steps and values in a Recorder, which allocates nothing; package dist adds memory and communication
-// and sends the report; package cmd/ringo/live shows it.
+// Package live is what a rank reports to the launcher of a job that is watched (ringo run -serve): a Report about twice a second, of
+// limited size. The training loop gives steps and values to a Recorder, which allocates nothing. Package dist adds memory and
+// communication and sends the report. Package cmd/ringo/live shows it.
 package live

@@ -9,10 +9,10 @@ import (
 	"github.com/ringo-ml/ringo/train/metrics"
 )
 
-// Recorder keeps what a rank's training loop does until the next report. The methods of a nil *Recorder do nothing: that is
-// a rank nobody watches. It is a metrics.Writer.
+// Recorder keeps what a rank's training loop does until the next report. The methods of a nil *Recorder do nothing; a rank that nobody
+// watches has nil. It is a metrics.Writer.
 type Recorder struct {
-	waited func() time.Duration // how long the rank has waited for others so far
+	waited func() time.Duration // how long the rank has waited for other ranks so far
 
 	mu      sync.Mutex
 	step    int
@@ -20,13 +20,13 @@ type Recorder struct {
 	samples int
 	last    time.Time     // end of the last step
 	from    time.Time     // the same at the last report
-	before  time.Duration // waited then
-	took    [MaxSteps]int // µs; step s is at s modulo MaxSteps
+	before  time.Duration // result of waited at that time
+	took    [MaxSteps]int // µs; step s has index s modulo MaxSteps
 	own     [MaxSteps]int
 	fresh   int // steps since the last report
 	names   []string
 	points  []point // ring of MaxPoints
-	put     int     // points ever put into it since the last report
+	put     int     // number of points that were put into it since the last report
 }
 
 type point struct {
@@ -34,12 +34,12 @@ type point struct {
 	value      float64
 }
 
-// NewRecorder returns a Recorder; waited tells how long the rank has waited for others since it began.
+// NewRecorder returns a Recorder. waited returns how long the rank has waited for others since it began.
 func NewRecorder(waited func() time.Duration) *Recorder {
 	return &Recorder{waited: waited, points: make([]point, MaxPoints)}
 }
 
-// Begin says that steps are done, the first ones before now, and how many there will be.
+// Begin sets how many steps were done before now, and how many there will be.
 func (r *Recorder) Begin(done, total int) {
 	if r == nil {
 		return
@@ -51,7 +51,7 @@ func (r *Recorder) Begin(done, total int) {
 	r.from, r.fresh, r.samples = r.last, 0, 0
 }
 
-// Step says that one more step is done, on so many samples of all ranks. It allocates nothing.
+// Step is called after each step, which used so many samples on all ranks together. It allocates nothing.
 func (r *Recorder) Step(samples int) {
 	if r == nil {
 		return
@@ -68,7 +68,7 @@ func (r *Recorder) Step(samples int) {
 	r.last, r.before = now, waited
 }
 
-// Write notes values of a step that all ranks share.
+// Write keeps values of a step that are the same on all ranks.
 func (r *Recorder) Write(step int, _ time.Time, values map[string]float64) error {
 	if r == nil {
 		return nil
@@ -91,10 +91,10 @@ func (r *Recorder) Write(step int, _ time.Time, values map[string]float64) error
 	return nil
 }
 
-// Close does nothing: the last report is the rank's, not the loop's.
+// Close does nothing: the rank sends the last report, not the training loop.
 func (r *Recorder) Close() error { return nil }
 
-// Take moves what was noted since the last call into a report.
+// Take moves everything since the last call into a report.
 func (r *Recorder) Take(into *Report) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -7,7 +7,7 @@ import (
 	"github.com/ringo-ml/ringo/train/metrics"
 )
 
-// The bounds of a report. What is beyond them is left out, the oldest first.
+// The limits of a report. If there is more, the oldest is left out.
 const (
 	MaxSteps  = 512 // steps with their times
 	MaxPoints = 768 // values of all names together
@@ -15,15 +15,15 @@ const (
 	MaxName   = 64 // bytes of a name
 )
 
-// Report is what happened on a rank since its last report, and what it has and has done in all.
+// Report is what happened on a rank since its last report, and the totals.
 type Report struct {
-	Step    int   `json:"step,omitempty"`    // the last that is done, counted from 1
-	Total   int   `json:"total,omitempty"`   // steps that the loop is to make; 0: it did not say
-	Steps   int   `json:"steps,omitempty"`   // since the last report
+	Step    int   `json:"step,omitempty"`    // the last finished step, counted from 1
+	Total   int   `json:"total,omitempty"`   // steps that the loop will make; 0: unknown
+	Steps   int   `json:"steps,omitempty"`   // number of steps since the last report
 	Elapsed int64 `json:"elapsed,omitempty"` // µs that they took
-	Samples int   `json:"samples,omitempty"` // of all ranks that they used; 0: unknown
-	Took    []int `json:"took,omitempty"`    // µs of each of the last of them, up to Step
-	Own     []int `json:"own,omitempty"`     // µs of these in which the rank did not wait for other ranks
+	Samples int   `json:"samples,omitempty"` // samples of all ranks in these steps; 0: unknown
+	Took    []int `json:"took,omitempty"`    // µs of each of the last steps, up to Step
+	Own     []int `json:"own,omitempty"`     // the part of Took in which the rank did not wait for other ranks
 
 	Values []Values `json:"values,omitempty"`
 
@@ -31,14 +31,14 @@ type Report struct {
 	Comm   []Op                        `json:"comm,omitempty"`
 }
 
-// Values are those of a name since the last report, by steps counted from 1.
+// Values are the values of a name since the last report. Steps count from 1.
 type Values struct {
 	Name   string           `json:"name"`
 	Steps  []int            `json:"steps"`
 	Values []metrics.Number `json:"values"`
 }
 
-// Op is what a rank did by one operation, on all its groups, since it joined the job.
+// Op is what a rank did with one kind of operation, in all its groups, since it joined the job.
 type Op struct {
 	Name    string `json:"name"`
 	Calls   uint64 `json:"calls"`
@@ -51,7 +51,7 @@ type Op struct {
 // Encode writes the report as JSON.
 func (r *Report) Encode() ([]byte, error) { return json.Marshal(r) }
 
-// Decode reads a report, and checks what its reader relies on.
+// Decode reads a report and checks everything that its reader relies on.
 func Decode(text []byte) (*Report, error) {
 	r := new(Report)
 	if err := json.Unmarshal(text, r); err != nil {

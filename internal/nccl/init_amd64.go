@@ -6,10 +6,9 @@ import (
 	"github.com/ringo-ml/ringo/internal/dl"
 )
 
-// initRank calls ncclCommInitRankConfig(comm, n, id, rank, config). The id is
-// passed by value: in the System V ABI a struct of 128 bytes lies on the stack,
-// and the other arguments take the registers as if it were not there. So two
-// registers of the six are filled up, and the id's words follow.
+// initRank calls ncclCommInitRankConfig(comm, n, id, rank, config). The id is passed by value: in the System V ABI a struct of 128 bytes
+// is on the stack, and the other arguments use the registers as if it were not there. So two of the six registers get a dummy value, and
+// the words of the id follow.
 func initRank(fn uintptr, comm *uintptr, n int, id *ID, rank int, cfg *config) uintptr {
 	w := (*[16]uintptr)(unsafe.Pointer(id))
 	return dl.Call(fn, uintptr(unsafe.Pointer(comm)), uintptr(n), uintptr(rank), uintptr(unsafe.Pointer(cfg)), 0, 0,

@@ -24,7 +24,7 @@ const (
 	BFloat16
 )
 
-// RedOp is an ncclRedOp_t: one of the constants, or what PreMulSum made.
+// RedOp is an ncclRedOp_t: one of the constants, or a result of PreMulSum.
 type RedOp int32
 
 // The reductions.
@@ -36,8 +36,7 @@ const (
 	Avg
 )
 
-// hot is a call that allocates nothing. None of the arguments is the address of
-// a Go variable that nothing else keeps.
+// hot makes a call that allocates nothing. No argument may be the address of a Go variable that nothing else keeps alive.
 func hot(fn uintptr, args ...uintptr) Result {
 	var a [12]uintptr
 	copy(a[:], args)
@@ -56,12 +55,12 @@ func (c *Comm) Reduce(src, dst cuda.Ptr, n int, d DType, op RedOp, root int, str
 	return hot(c.lib.fn.Reduce, uintptr(src), uintptr(dst), uintptr(n), uintptr(d), uintptr(op), uintptr(root), c.handle, stream)
 }
 
-// Broadcast copies n elements of root's src into everyone's dst.
+// Broadcast copies n elements from root's src into dst of all ranks.
 func (c *Comm) Broadcast(src, dst cuda.Ptr, n int, d DType, root int, stream uintptr) Result {
 	return hot(c.lib.fn.Broadcast, uintptr(src), uintptr(dst), uintptr(n), uintptr(d), uintptr(root), c.handle, stream)
 }
 
-// AllGather puts n elements of each rank, in rank order, into everyone's dst.
+// AllGather puts n elements of each rank, in rank order, into dst of all ranks.
 func (c *Comm) AllGather(src, dst cuda.Ptr, n int, d DType, stream uintptr) Result {
 	return hot(c.lib.fn.AllGather, uintptr(src), uintptr(dst), uintptr(n), uintptr(d), c.handle, stream)
 }
@@ -79,8 +78,7 @@ func (c *Comm) AllToAll(src, dst cuda.Ptr, n int, d DType, stream uintptr) Resul
 	return hot(c.lib.fn.AllToAll, uintptr(src), uintptr(dst), uintptr(n), uintptr(d), c.handle, stream)
 }
 
-// Send sends n elements to peer. In a group, sends and receives do not wait for
-// each other.
+// Send sends n elements to peer. In a group, sends and receives do not wait for each other.
 func (c *Comm) Send(src cuda.Ptr, n int, d DType, peer int, stream uintptr) Result {
 	return hot(c.lib.fn.Send, uintptr(src), uintptr(n), uintptr(d), uintptr(peer), c.handle, stream)
 }
@@ -90,16 +88,14 @@ func (c *Comm) Recv(dst cuda.Ptr, n int, d DType, peer int, stream uintptr) Resu
 	return hot(c.lib.fn.Recv, uintptr(dst), uintptr(n), uintptr(d), uintptr(peer), c.handle, stream)
 }
 
-// GroupStart begins a group: the calls of this thread up to GroupEnd are one
-// launch.
+// GroupStart begins a group: the calls of this thread up to GroupEnd are launched together.
 func (l *Lib) GroupStart() Result { return hot(l.fn.GroupStart) }
 
 // GroupEnd launches the group.
 func (l *Lib) GroupEnd() Result { return hot(l.fn.GroupEnd) }
 
-// PreMulSum makes the reduction that multiplies this rank's input by *factor, a
-// number of type d in host memory, and sums. It may be destroyed as soon as the
-// operations that use it are queued.
+// PreMulSum makes the reduction that multiplies this rank's input by *factor, a number of type d in host memory, and then sums. It may be
+// destroyed as soon as the operations that use it are queued.
 func (c *Comm) PreMulSum(factor unsafe.Pointer, d DType) (RedOp, Result) {
 	const hostImmediate = 1
 	var op RedOp
@@ -107,7 +103,7 @@ func (c *Comm) PreMulSum(factor unsafe.Pointer, d DType) (RedOp, Result) {
 	return op, Result(int32(r))
 }
 
-// DestroyOp gives a reduction of PreMulSum back.
+// DestroyOp destroys a reduction of PreMulSum.
 func (c *Comm) DestroyOp(op RedOp) Result {
 	return Result(int32(dl.Call(c.lib.fn.RedOpDestroy, uintptr(op), c.handle)))
 }

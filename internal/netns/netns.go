@@ -14,21 +14,21 @@ import (
 
 // Host is a namespace with an address.
 type Host struct {
-	Name  string // of the namespace
+	Name  string // name of the namespace
 	Addr  string // IPv4 address that the other hosts can reach
-	cable string // the bridge's end
+	cable string // the bridge's interface for this host
 	t     testing.TB
 }
 
 var made atomic.Int32
 
-// New makes n hosts on a network of their own. They are gone when the test ends.
+// New makes n hosts on their own network. They are removed when the test ends.
 func New(t testing.TB, n int) []*Host {
 	t.Helper()
 	if why := missing(); why != "" {
 		t.Skipf("no network namespaces: %s", why)
 	}
-	id := fmt.Sprintf("r%x-%x", os.Getpid(), made.Add(1)) // names of interfaces have 15 characters at most
+	id := fmt.Sprintf("r%x-%x", os.Getpid(), made.Add(1)) // names of interfaces have at most 15 characters
 	bridge := id + "b"
 	t.Cleanup(func() { _ = exec.Command("ip", "link", "del", bridge).Run() })
 	ip(t, "link", "add", bridge, "type", "bridge")
@@ -48,7 +48,7 @@ func New(t testing.TB, n int) []*Host {
 	return hosts
 }
 
-// missing says what New would need.
+// missing returns what is missing for New.
 func missing() string {
 	if runtime.GOOS != "linux" {
 		return "this is not Linux"
@@ -74,12 +74,12 @@ func ip(t testing.TB, args ...string) {
 	require.NoError(t, err, "ip %s: %s", strings.Join(args, " "), out)
 }
 
-// Command returns a command that runs on the host. Its process is the program's: ip replaces itself.
+// Command returns a command that runs on the host. The program gets the pid of the command, because ip replaces itself by it.
 func (h *Host) Command(name string, args ...string) *exec.Cmd {
 	return exec.Command("ip", append([]string{"netns", "exec", h.Name, name}, args...)...)
 }
 
-// Cut pulls the host's cable: packets are lost, and nobody is told.
+// Cut pulls the host's cable: packets are lost, and no side is told.
 func (h *Host) Cut() { ip(h.t, "link", "set", h.cable, "down") }
 
 // Mend plugs the cable in again.

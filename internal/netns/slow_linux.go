@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// NewSlow makes two hosts that are joined by a link of a latency each way and so many bytes a second: packets go through this process,
-// which holds them back. It takes some of the machine's time. Kernels without netem have no other way.
+// NewSlow makes two hosts that are joined by a link with a latency in each direction and a limited rate. Packets go through this process,
+// which delays them, and which takes some of the machine's time. It works also on kernels without netem.
 func NewSlow(t testing.TB, latency time.Duration, bytesPerSecond int) []*Host {
 	t.Helper()
 	if why := missing(); why != "" {
@@ -62,16 +62,17 @@ func openTUN(name string) (*os.File, error) {
 
 type packet struct {
 	bytes []byte
-	at    time.Time // when it is there
+	at    time.Time // when it arrives
 }
 
-// carry brings packets from one end to the other until the ends are closed. What finds no room in its queue waits in the device's.
+// carry moves packets from one interface to the other until they are closed. When its queue is full, packets wait in the queue of the
+// device.
 func carry(to, from *os.File, latency time.Duration, bytesPerSecond int) {
 	queue := make(chan packet, 256)
 	go func() {
 		for p := range queue {
 			time.Sleep(time.Until(p.at)) //sleep: this is the link's latency
-			_, _ = to.Write(p.bytes)     // a device that is down drops packets, as a cable does
+			_, _ = to.Write(p.bytes)     // a device that is down drops packets, as a pulled cable does
 		}
 	}()
 	defer close(queue)

@@ -1,2 +1,2 @@
-// Package nofile says which limit it was when a process runs out of file descriptors, and how many it needs.
+// Package nofile says, when a process has no file descriptors left, what the limit is and how many descriptors it needs.
 package nofile

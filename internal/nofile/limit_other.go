@@ -2,5 +2,5 @@
 
 package nofile
 
-// limit returns "": the system has none that is known here.
+// limit returns "": no limit is known for this system.
 func limit() string { return "" }

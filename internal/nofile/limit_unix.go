@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// limit returns the limit behind ": ", "" if the system does not tell.
+// limit returns the limit after ": ", or "" if the system does not tell.
 func limit() string {
 	var r syscall.Rlimit
 	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &r) != nil {

@@ -6,8 +6,8 @@ import (
 	"syscall"
 )
 
-// Explain adds to an error that says "too many open files" which limit that is, and what is needed, such as "3 for each of 8
-// ranks". Other errors it returns as they are.
+// Explain adds the limit to an error that says "too many open files", and how many descriptors are needed, such as "3 for each of 8
+// ranks". It returns other errors unchanged.
 func Explain(err error, need string) error {
 	switch {
 	case errors.Is(err, syscall.EMFILE):

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// most is how many parts a list has; what more there is, is counted.
+// most is how many parts a list has. The rest is only counted.
 const most = 16
 
 // Names returns "rank 2", "ranks 1, 2" or "ranks 1-7, 12" for the list, in ascending order.

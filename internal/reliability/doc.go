@@ -1,4 +1,4 @@
-// Package reliability holds the list of failures that communication must turn into errors: what happens, what the error
-// says, how long it takes at most, and which tests show it. The page docs/RELIABILITY.md is made from it and from what those
-// tests measured; a test compares the two.
+// Package reliability has the list of failures that communication must turn into errors: what happens, what the error says, how long it
+// may take, and which tests show it. docs/RELIABILITY.md is made from this list and from the measurements of those tests. A test compares
+// the page with both.
 package reliability

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Faults are the columns of the matrix of operations and faults, with the engines on which each can happen: only processes
-// can be killed and stopped, and cables are between hosts.
+// Faults are the columns of the matrix of operations and faults, with the engines on which each can happen. Only processes can be killed
+// and stopped, and only hosts have cables.
 var Faults = []struct {
 	Name, Head string
 	Engines    []string
@@ -19,8 +19,8 @@ var Faults = []struct {
 	{"slow", "a rank is slow", []string{"local", "shm", "tcp"}},
 }
 
-// Cell is a line in a test's log: what happened in one operation when one fault was caused. Took is how long a rank needed
-// for its error, or the longest step of one that ended well.
+// Cell is a line in a test's log: what one fault did to one operation. Took is how long a rank needed for its error, or the longest step
+// of a rank that succeeded.
 type Cell struct {
 	Op, Fault, Engine string
 	Took              time.Duration
@@ -28,7 +28,7 @@ type Cell struct {
 
 var cell = regexp.MustCompile(`cell (\S+), (.+), on (\S+) took (\S+)`)
 
-// ParseCell finds what a Cell wrote in a line.
+// ParseCell reads a Cell from a line of a log.
 func ParseCell(text string) (c Cell, ok bool) {
 	s := cell.FindStringSubmatch(text)
 	if s == nil {

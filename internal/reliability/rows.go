@@ -2,10 +2,10 @@ package reliability
 
 // Row is a failure that must become an error.
 type Row struct {
-	N       int    // stays the same for ever; gaps are failures of engines that do not exist yet
-	Fault   string // the operation, and what happens
+	N       int    // never changes; numbers that are missing are for engines that do not exist yet
+	Fault   string // the operation, and what happens to it
 	Says    string // the error
-	Bound   string // from the failure to the error, at most; T is the group's timeout
+	Bound   string // longest time from the failure to the error; T is the group's timeout
 	Engines string
 	Tests   []string // package:Test/Subtest
 }

@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// Slack is what a shared machine may add to a bound before a test fails.
+// Slack is how much later than the limit an error may come before a test fails, because the machine may be busy.
 const Slack = 2 * time.Second
 
-// Took notes in the test's log how long something that belongs to a row took, and fails the test when that was more than
-// the bound and Slack. Engine is where it ran: "local", "tcp", "shm", "launcher", …
+// Took writes to the test's log how long the error of a row took. It fails the test if that was more than the bound plus Slack. engine is
+// where it ran: "local", "tcp", "shm", "launcher", …
 func Took(t testing.TB, row int, engine string, bound, took time.Duration) {
 	t.Helper()
 	t.Logf("row %d on %s took %v of %v", row, engine, took.Round(time.Microsecond), bound)
@@ -21,7 +21,7 @@ func Took(t testing.TB, row int, engine string, bound, took time.Duration) {
 	}
 }
 
-// Measured is what a line of a test's log says.
+// Measured is the content of a line of a test's log.
 type Measured struct {
 	Row         int
 	Engine      string
@@ -30,7 +30,7 @@ type Measured struct {
 
 var line = regexp.MustCompile(`row (\d+) on (\S+) took (\S+) of (\S+)`)
 
-// Parse finds what Took wrote in a line.
+// Parse reads a line of Took.
 func Parse(text string) (m Measured, ok bool) {
 	s := line.FindStringSubmatch(text)
 	if s == nil {

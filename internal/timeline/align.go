@@ -6,11 +6,12 @@ import (
 	"time"
 )
 
-// Align puts all ranks on the clock of the first one. Whoever waits for data is done after the data left: with a start on rank a that comes before
-// an end on rank b, and x what must be added to their clocks, a.start + x[a] <= b.end + x[b]. A collective bounds the difference from both sides, a
-// message from one. Over many of them that leaves little room, about as much as the fastest one took; the middle of it is taken, and all bounds
-// hold. The ranks of a host share a clock, unless their own order says that they do not. Clocks that drift contradict each other: then all bounds
-// are made wider by what it takes.
+// Align puts all ranks on the clock of the first one. It uses that an operation on one rank cannot end before the data that it needs was
+// sent. If a start on rank a comes before an end on rank b, and x are the offsets of the clocks, then a.start + x[a] <= b.end + x[b]. A
+// collective bounds the difference of two clocks from both sides, a message from one side. Over many of them, the bounds are about as
+// close as the fastest one took. Align takes the middle between the bounds, so that all bounds hold. The ranks of a host share a clock,
+// unless the order of their operations shows that they do not. Clocks that drift give bounds that contradict each other: then all bounds
+// are widened as much as needed.
 func Align(ranks []Rank) []Clock {
 	met := exchanges(ranks)
 	clockOf, n := hostClocks(ranks, met)
@@ -41,8 +42,8 @@ func Align(ranks []Rank) []Clock {
 	return clocks
 }
 
-// hostClocks returns the number of each rank's clock, and how many there are. A host whose ranks end before others of it began, what they wait for,
-// is not one clock: each of its ranks has its own.
+// hostClocks returns the number of each rank's clock, and how many clocks there are. If the ranks of a host end operations before others
+// of the host began what they wait for, the host has not one clock: then each of its ranks has its own.
 func hostClocks(ranks []Rank, met []*collective) (clockOf []int, n int) {
 	hosts := map[string]int{}
 	clockOf = make([]int, len(ranks))
@@ -70,12 +71,12 @@ func hostClocks(ranks []Rank, met []*collective) (clockOf []int, n int) {
 	return clockOf, len(number)
 }
 
-// rooms[a][b] is the most by which what is added to clock b may be above what is added to clock a.
+// rooms[a][b] is the largest allowed difference between the offset of clock b and that of clock a.
 type rooms [][]int64
 
 const (
 	free = math.MaxInt64 // no bound
-	far  = 1 << 60       // no bound is farther, so that sums of a few fit
+	far  = 1 << 60       // no bound is larger, so that sums of a few do not overflow
 )
 
 func newRooms(n int) rooms {
@@ -87,7 +88,7 @@ func newRooms(n int) rooms {
 	return r
 }
 
-// narrow notes what a collective or a message says.
+// narrow adds the bounds from a collective or a message.
 func (r rooms) narrow(m *collective, ranks []Rank, clockOf []int) {
 	starts, ends := m.ordered(ranks)
 	last, first := map[int]int64{}, map[int]int64{} // by clock
@@ -108,8 +109,8 @@ func (r rooms) narrow(m *collective, ranks []Rank, clockOf []int) {
 	}
 }
 
-// closed returns what all bounds say together, each of them made wider by slack, or nil if they contradict each other: the shortest paths from clock
-// to clock (Floyd and Warshall).
+// closed returns the bounds that follow from all bounds together, each widened by slack; nil if they contradict each other. These are the
+// shortest paths from clock to clock (Floyd and Warshall).
 func (r rooms) closed(slack int64) rooms {
 	d := newRooms(len(r))
 	for a := range r {
@@ -136,9 +137,9 @@ func (r rooms) closed(slack int64) rooms {
 	return d
 }
 
-// settle returns what to add to the clocks, nothing to the first. Of those that are left, the one with the least room beside those that are settled
-// is next, and gets the middle; because the bounds are closed, there is always a place for the others. A clock with a bound on one side, or none,
-// moves no more than it must.
+// settle returns the offsets of the clocks; the first is 0. The next clock is always the one whose bounds to the chosen ones are closest,
+// and it gets the middle. All bounds are closed, so the others always have a possible offset. A clock with a bound on only one side, or
+// none, gets the smallest possible change.
 func (r rooms) settle() []int64 {
 	n := len(r)
 	add, done := make([]int64, n), make([]bool, n)

@@ -9,11 +9,11 @@ import (
 	"github.com/ringo-ml/ringo/internal/trace"
 )
 
-// collective is one collective or message, as its members saw it.
+// collective is one collective or message, with the spans of its members.
 type collective struct {
 	name  string
 	lane  *trace.Lane
-	root  int    // the rank of the job that data goes out from or comes in to, if there is one
+	root  int    // the world rank of the root, if there is one
 	parts []part // by rank
 }
 
@@ -48,8 +48,8 @@ func exchanges(ranks []Rank) []*collective {
 	return all
 }
 
-// collectives returns the collectives in which every member waits for all others, in the order in which they began. V forms may end without
-// members that have nothing for this one.
+// collectives returns the collectives in which every member waits for all others, in the order in which they began. V forms are not among
+// them, because a member with no data for others may begin after they have ended.
 func collectives(ranks []Rank) []*collective {
 	return slices.DeleteFunc(exchanges(ranks), func(m *collective) bool { return !together(m.name) })
 }
@@ -58,14 +58,14 @@ func together(name string) bool {
 	return exact(name) || slices.Contains([]string{"allgatherv", "reducescatterv", "alltoallv"}, kindOf(name))
 }
 
-// exact reports whether no member can be done before all have begun.
+// exact reports whether no member can end before all have begun.
 func exact(name string) bool {
 	return slices.Contains([]string{"allreduce", "allgather", "reducescatter", "alltoall", "barrier", "monitoredbarrier"}, kindOf(name))
 }
 
-// ordered returns parts whose starts come before the ends of others, whatever the clocks say: nobody is done before the data that it waits for
-// has left. The members of an exact collective wait for all; those of a broadcast or a message wait for the root, and the root of a reduce
-// waits for them.
+// ordered returns starts that must come before ends, whatever the clocks say, because no member ends before the data that it needs was
+// sent. Members of an exact collective wait for all others; members of a broadcast or a message wait for the root; the root of a reduce
+// waits for the members.
 func (m *collective) ordered(ranks []Rank) (starts, ends []part) {
 	root, kind := m.root, kindOf(m.name)
 	if kind == "send" || kind == "recv" {
@@ -83,14 +83,14 @@ func (m *collective) ordered(ranks []Rank) (starts, ends []part) {
 	return nil, nil
 }
 
-// Clock is what was added to the times of a rank.
+// Clock is the offset that was added to the times of a rank.
 type Clock struct {
 	Rank   int
 	Add    time.Duration
-	Within time.Duration // how far it may be wrong, from the first rank's; below zero: not known
+	Within time.Duration // its possible error, relative to the first rank; below zero: not known
 }
 
-// String says it in a sentence.
+// String returns it as a sentence.
 func (c Clock) String() string {
 	switch {
 	case c.Within < 0 && c.Add == 0:

@@ -1,6 +1,8 @@
-// Package timeline makes files of what package trace recorded, in the Trace Event format that Perfetto and chrome://tracing open, and reads
-// them. It puts ranks on one clock, and sums them up.
+// Package timeline writes and reads files of what package trace recorded, in the Trace Event format of Perfetto and chrome://tracing. It
+// puts ranks on one clock, and makes summaries.
 //
-// write.go and read.go have the format, clock.go has what orders the ranks' spans, align.go puts ranks on one clock,
-// summary.go and late.go say what the time went into and who was late.
+//	write.go, read.go      the format
+//	clock.go               in which order the ranks' spans must be
+//	align.go               ranks on one clock
+//	summary.go, late.go    where the time went, and which ranks were late
 package timeline

@@ -7,22 +7,22 @@ import (
 	"slices"
 )
 
-// lateness is how often a rank came last to collectives, and by how much.
+// lateness is how often a rank was the last one in collectives, and by how much.
 type lateness struct {
-	of   int     // collectives
-	by   []int64 // when it was last: after the middle one of the others
+	of   int     // number of collectives
+	by   []int64 // for each time it was last: how much later than the median of the others
 	most map[string]*sum
 }
 
-// latest returns the member that began a collective last, and by how much: from the middle one of the others on. A later clock may only seem so:
-// what is not more than both clocks may be wrong by does not count, and the member is -1.
+// latest returns the member that began a collective last, and how much later than the median of the others. If the difference is within
+// the possible error of the clocks, it does not count, and the member is -1.
 func (m *collective) latest(clocks []Clock) (at int, by int64) {
 	parts := slices.SortedFunc(slices.Values(m.parts), func(a, b part) int { return cmp.Compare(a.start, b.start) })
 	last, others := parts[len(parts)-1], parts[:len(parts)-1]
 	middle := others[len(others)/2]
 	by = last.start - middle.start
 	a, b, uncertainty := clocks[last.at], clocks[middle.at], int64(0)
-	if a.Add != b.Add || a.Within != b.Within { // not one clock
+	if a.Add != b.Add || a.Within != b.Within { // different clocks
 		uncertainty = int64(max(a.Within, 0) + max(b.Within, 0))
 	}
 	if by <= uncertainty {

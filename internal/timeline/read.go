@@ -12,7 +12,7 @@ import (
 	"github.com/ringo-ml/ringo/internal/trace"
 )
 
-// Read reads what Write wrote.
+// Read reads a file of Write.
 func Read(r io.Reader) ([]Rank, error) {
 	var f file
 	if err := json.NewDecoder(r).Decode(&f); err != nil {
@@ -105,7 +105,7 @@ func (to *reading) lane(a *args) (int32, error) {
 	return to.lanes[a.Lane], nil
 }
 
-// Join puts the ranks of several files together.
+// Join joins the ranks of several files.
 func Join(files ...[]Rank) ([]Rank, error) {
 	all := slices.Concat(files...)
 	slices.SortStableFunc(all, func(a, b Rank) int { return a.Rank - b.Rank })

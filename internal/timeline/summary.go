@@ -12,10 +12,10 @@ import (
 	"github.com/ringo-ml/ringo/internal/trace"
 )
 
-// top is how many operations a table has at most.
+// top is the largest number of operations in a table.
 const top = 12
 
-// Summarize writes what the time went into, and who was late. The ranks are on one clock: see Align, which returns clocks.
+// Summarize writes where the time went, and which ranks were late. The ranks are on one clock: see Align, which returns clocks.
 func Summarize(w io.Writer, ranks []Rank, clocks []Clock) {
 	if len(ranks) == 0 {
 		fmt.Fprintln(w, "no ranks")
@@ -29,7 +29,7 @@ func Summarize(w io.Writer, ranks []Rank, clocks []Clock) {
 	summarizeLate(w, ranks, clocks)
 }
 
-// table prints rows with their columns one below the other, all but the first at the right.
+// table prints rows in columns; all but the first are aligned to the right.
 func table(w io.Writer, title string, rows [][]string) {
 	fmt.Fprintf(w, "\n%s\n", title)
 	first := 0
@@ -42,7 +42,7 @@ func table(w io.Writer, title string, rows [][]string) {
 		fmt.Fprintf(t, "%s%s\t", r[0], strings.Repeat(" ", first-len([]rune(r[0]))))
 		fmt.Fprintln(t, strings.Join(r[1:], "\t")+"\t")
 	}
-	_ = t.Flush() // b takes it
+	_ = t.Flush() // writes to b do not fail
 	for line := range strings.Lines(b.String()) {
 		fmt.Fprintln(w, strings.TrimRight(line, " \n"))
 	}
@@ -82,7 +82,7 @@ func summarizeHead(w io.Writer, ranks []Rank, clocks []Clock) {
 	}
 }
 
-// recorded is the time from the first span to the last, of all ranks.
+// recorded is the time from the first span to the last, over all ranks.
 func recorded(ranks []Rank) int64 {
 	first, last := int64(0), int64(0)
 	for _, r := range ranks {
@@ -96,13 +96,13 @@ func recorded(ranks []Rank) int64 {
 	return last - first
 }
 
-// sum is the calls and the time of a name.
+// sum is the number of calls and the time of a name.
 type sum struct {
 	calls       int
 	time, bytes int64
 }
 
-// sums adds spans up by what key says, "" for none.
+// sums adds up spans by the names that key returns; spans with "" are left out.
 func sums(ranks []Rank, key func(r *Rank, s *trace.Span) string) map[string]*sum {
 	out := map[string]*sum{}
 	for i := range ranks {
@@ -198,7 +198,7 @@ func summarizeComm(w io.Writer, ranks []Rank) {
 	}
 	all, waits := onTrack(trace.Comm), onTrack(trace.Waits)
 	for name := range waits {
-		if all[name] == nil { // it did not end
+		if all[name] == nil { // no such operation has ended
 			all[name] = new(sum)
 		}
 	}
@@ -244,7 +244,7 @@ func summarizeExposed(w io.Writer, ranks []Rank) {
 	table(w, "Exposed communication, by rank", rows)
 }
 
-// covered is the time in which a track has a span: what overlaps counts once.
+// covered is the time in which a track has a span. Overlapping spans count once.
 func covered(r *Rank, t trace.Track) (total int64) {
 	var own []trace.Span
 	for _, s := range r.Spans {

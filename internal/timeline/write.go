@@ -16,12 +16,12 @@ import (
 type Rank struct {
 	Rank    int
 	Host    string
-	Dropped int // spans that did not fit
+	Dropped int // number of spans that did not fit
 	Lanes   []trace.Lane
 	Spans   []trace.Span
 }
 
-// Of returns what a recorder of a rank has.
+// Of returns the content of a rank's recorder.
 func Of(rank int, host string, r *trace.Recorder) Rank {
 	return Rank{rank, host, r.Dropped(), r.Lanes(), r.Spans()}
 }
@@ -32,7 +32,7 @@ var (
 	threadNames = [trace.NumTracks]string{"steps", "computation", "communication", "waiting"}
 )
 
-// event is one of a file. A complete one ("X") always has its duration.
+// event is one event of a file. A complete event ("X") always has its duration.
 type event struct {
 	Name string   `json:"name"`
 	Cat  string   `json:"cat,omitempty"`
@@ -44,23 +44,23 @@ type event struct {
 	Args args     `json:"args"`
 }
 
-// args are the arguments of all kinds of events. Pointers tell 0 from nothing.
+// args are the arguments of all kinds of events. Pointers are nil if a value is missing, because 0 is a value.
 type args struct {
-	// of metadata
+	// For metadata.
 	Name      string `json:"name,omitempty"`
 	Labels    string `json:"labels,omitempty"`
 	SortIndex *int   `json:"sort_index,omitempty"`
 	Host      string `json:"host,omitempty"`
 	Dropped   int    `json:"dropped,omitempty"`
-	// of spans
+	// For spans.
 	Step     *int64 `json:"step,omitempty"`
 	Elements *int64 `json:"elements,omitempty"`
 	Bytes    *int64 `json:"bytes,omitempty"`
 	Group    string `json:"group,omitempty"`
-	Ranks    string `json:"ranks,omitempty"` // who takes part; of messages the sender and the receiver
+	Ranks    string `json:"ranks,omitempty"` // who takes part; for messages the sender and the receiver
 	Root     *int32 `json:"root,omitempty"`
-	Seq      uint64 `json:"seq,omitempty"`  // in the lane
-	Lane     string `json:"lane,omitempty"` // the same on all of them, in hexadecimal
+	Seq      uint64 `json:"seq,omitempty"`  // number in the lane
+	Lane     string `json:"lane,omitempty"` // ID of the lane, the same on all of them, in hexadecimal
 }
 
 // file is a whole file. Times of events count from Start, in nanoseconds since 1970.
@@ -72,8 +72,8 @@ type file struct {
 	} `json:"otherData"`
 }
 
-// Write writes ranks, each of which becomes a process of the timeline, with a thread for each track. Spans of a thread may not overlap unless
-// one lies within the other, so that tracks get as many threads as that takes.
+// Write writes ranks. Each rank becomes a process of the timeline, with a thread for each track. In the format, spans of a thread may not
+// overlap unless one is inside the other. So a track gets as many threads as it needs.
 func Write(w io.Writer, ranks []Rank) error {
 	f := file{Unit: "ms"}
 	start := int64(0)
@@ -141,7 +141,7 @@ func (r *Rank) args(s trace.Span, ranks []string) (a args) {
 	return a
 }
 
-// kindOf is the operation of a span's name, such as "allreduce" of "allreduce:ring".
+// kindOf returns the operation in a span's name, such as "allreduce" in "allreduce:ring".
 func kindOf(name string) string {
 	kind, _, _ := strings.Cut(name, ":")
 	return kind
@@ -151,7 +151,7 @@ func rooted(name string) bool {
 	return slices.Contains([]string{"broadcast", "reduce", "gather", "scatter"}, kindOf(name))
 }
 
-// rankList writes numbers with commas.
+// rankList writes numbers separated by commas.
 func rankList(ranks []int) string {
 	text := make([]string, len(ranks))
 	for i, r := range ranks {
@@ -164,7 +164,7 @@ func rankList(ranks []int) string {
 type row struct {
 	track trace.Track
 	spans []trace.Span
-	open  []int64 // ends of the spans that the last one lies in, its own included
+	open  []int64 // ends of the last span and of the spans around it
 }
 
 // rows puts spans into rows, in the order of tracks.
@@ -191,8 +191,8 @@ func rows(spans []trace.Span) []row {
 	return out
 }
 
-// takes reports whether s, which does not begin before the others, may be in the row. Communication does not nest: what lies within another
-// one has nothing to do with it.
+// takes reports whether s may be in the row; s does not begin before the row's spans. Communication is not nested: if one operation is
+// inside another in time, they are still independent.
 func (r *row) takes(s trace.Span) bool {
 	for _, end := range r.open {
 		if end > s.Start && (end < s.End || r.track == trace.Comm || r.track == trace.Waits) {

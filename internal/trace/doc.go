@@ -1,2 +1,2 @@
-// Package trace records spans of work (steps, phases, kernels, communication) with no allocation. Package timeline makes files of them.
+// Package trace records spans of work (steps, phases, kernels, communication) without allocation. Package timeline makes files of them.
 package trace

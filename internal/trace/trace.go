@@ -13,51 +13,52 @@ type Track uint8
 const (
 	Steps   Track = iota // steps of the training, and their phases
 	Compute              // kernels
-	Comm                 // communication, from issue to done
-	Waits                // the rank's goroutine waits for communication: what is exposed of it
+	Comm                 // communication, from issue to end
+	Waits                // the rank's goroutine waits for communication: the exposed part of it
 	NumTracks
 )
 
 // StepName is the name of the spans of whole steps on track Steps; their Arg is the number of the step. Other spans there are phases.
 const StepName = "step"
 
-// Lane says who communicates: the members of a group, or two of them, of which the first one sends.
+// Lane says who communicates: the members of a group, or a sender and a receiver, in this order.
 type Lane struct {
 	Group string
-	ID    uint64 // the same on all members, and of no other lane
-	Ranks []int  // of the job
+	ID    uint64 // the same on all members, and different from those of other lanes
+	Ranks []int  // world ranks
 }
 
-// Span is one piece of work. Times are nanoseconds since 1970. There are many: their names between ranks are short.
+// Span is one piece of work. Times are nanoseconds since 1970. There are many spans, so their JSON names are short.
 type Span struct {
 	Name  string `json:"n"`
 	Track Track  `json:"t,omitempty"`
-	Root  int32  `json:"r,omitempty"` // of communication with a root: its rank of the job
-	Lane  int32  `json:"l,omitempty"` // of communication: the lane's number, from 1; else 0
+	Root  int32  `json:"r,omitempty"` // the root's world rank, for communication with a root
+	Lane  int32  `json:"l,omitempty"` // the number of the communication's lane, from 1; otherwise 0
 	Seq   uint64 `json:"q,omitempty"`
 	Start int64  `json:"s"`
 	End   int64  `json:"e"`
-	Arg   int64  `json:"a,omitempty"` // bytes of communication, elements of a kernel's result, number of a step
+	Arg   int64  `json:"a,omitempty"` // bytes of communication, elements of a kernel's result, or number of a step
 }
 
-// Recorder keeps the first spans of one rank, up to its capacity. The methods of a nil *Recorder do nothing, so that
-// tracing costs one comparison when it is off. Goroutines that communicate for the rank may share it.
+// Recorder keeps the first spans of one rank, up to its capacity. The methods of a nil *Recorder do nothing, so tracing that is off costs
+// one comparison. Goroutines that communicate for the rank may share it.
 type Recorder struct {
 	mu      sync.Mutex
 	spans   []Span
 	lanes   []Lane
 	dropped int
-	step    Span // open if its Start is set
+	step    Span // it is open if its Start is set
 	phase   Span
 }
 
-// base is when the process began: its ranks have exactly one clock, also if it slept between the two clocks that time.Now reads.
+// base is the start of the process. All ranks of the process use it, so they have exactly the same clock, also if the machine sleeps
+// between the two clocks that time.Now reads.
 var base = time.Now()
 
 // New returns a recorder with room for n spans.
 func New(n int) *Recorder { return &Recorder{spans: make([]Span, 0, n)} }
 
-// Now returns the time in nanoseconds since 1970, or 0 on a nil recorder. It goes on with the monotonic clock from the wall clock's time at base.
+// Now returns the time in nanoseconds since 1970, or 0 on a nil recorder. It is the wall clock's time at base, plus the monotonic clock.
 func (r *Recorder) Now() int64 {
 	if r == nil {
 		return 0
@@ -94,7 +95,7 @@ func (r *Recorder) Lane(l Lane) int32 {
 	return int32(len(r.lanes))
 }
 
-// Step begins step n of the training, and ends the step that was open. A step that is open already goes on.
+// Step begins step n of the training, and ends the step before. If step n is open already, it goes on.
 func (r *Recorder) Step(n int) {
 	if r == nil {
 		return
@@ -108,7 +109,7 @@ func (r *Recorder) Step(n int) {
 	r.step = Span{Name: StepName, Track: Steps, Start: r.Now(), Arg: int64(n)}
 }
 
-// EndStep ends the step that is open.
+// EndStep ends the open step.
 func (r *Recorder) EndStep() {
 	if r == nil {
 		return
@@ -118,7 +119,7 @@ func (r *Recorder) EndStep() {
 	r.end()
 }
 
-// end ends what is open.
+// end ends the open step and phase.
 func (r *Recorder) end() {
 	now := r.Now()
 	r.close(&r.phase, now)
@@ -133,7 +134,7 @@ func (r *Recorder) close(s *Span, now int64) {
 	}
 }
 
-// Phase ends the phase that is open and begins another one, none for "".
+// Phase ends the open phase and begins another one, or none for "".
 func (r *Recorder) Phase(name string) {
 	if r == nil {
 		return
@@ -173,7 +174,7 @@ func (r *Recorder) Spans() []Span {
 	return slices.Clip(r.spans)
 }
 
-// Lanes returns the lanes, of which the spans have the numbers.
+// Lanes returns the lanes. Spans have their numbers.
 func (r *Recorder) Lanes() []Lane {
 	if r == nil {
 		return nil

@@ -8,12 +8,12 @@ import (
 const (
 	quiet  uint32 = iota // nothing happened since the last Park
 	rung                 // something happened: the next Park returns at once
-	parked               // somebody sleeps
+	parked               // a goroutine sleeps
 )
 
-// Bell wakes one sleeping goroutine. A Ring between two Parks is never lost: it ends the next Park at once. So the waiter
-// looks for work, parks when there is none, and looks again after each Park. Only one goroutine may Park at a time; any
-// number may Ring. The state sits on a cache line of its own: ringing a bell that is already rung is one load.
+// Bell wakes one sleeping goroutine. A Ring between two Parks is never lost: it ends the next Park at once. So the waiter looks for work,
+// parks if there is none, and looks again after each Park. Only one goroutine may Park at a time; any number may Ring. The state has its
+// own cache line, and a Ring of a bell that is rung already is one load.
 type Bell struct {
 	_     [64]byte
 	state atomic.Uint32
@@ -53,7 +53,7 @@ func (b *Bell) Park(ctx context.Context) error {
 	if b.state.CompareAndSwap(parked, quiet) {
 		b.crowd.add(1)
 	} else {
-		<-b.wake // a Ring is under way: take its token, keep its meaning
+		<-b.wake // a Ring is in progress: take its token; the state stays rung
 		b.state.Store(rung)
 	}
 	return ctx.Err()

@@ -2,13 +2,13 @@ package wait
 
 import "sync/atomic"
 
-// Crowd counts the goroutines of a process that compute or spin, among those that wait for each other. With it, a waiter
-// knows whether it may spin: as long as there is a core for everyone who is awake. When there are more goroutines than
-// cores, the early ones park at once and leave their core to those who still compute, and the last ones spin, so that no
-// core goes to sleep just before it is needed. (Yielding in turns is no substitute: runtime.Gosched goes through one lock.)
+// Crowd counts the awake goroutines of a process (those that compute or spin), among goroutines that wait for each other. With it, a
+// waiter knows whether it may spin: only if there is a core for every awake goroutine. If there are more goroutines than cores, the early
+// ones park at once and leave their cores to those that still compute. The last ones spin, so that no core goes to sleep just before it
+// is needed. (To yield instead does not help: runtime.Gosched takes one global lock.)
 //
-// A goroutine leaves the crowd while it is parked on a Bell of the crowd; who rings the bell counts it back in at once,
-// before it runs.
+// A goroutine is not counted while it is parked on a Bell of the crowd. The goroutine that rings the bell counts it again at once, before
+// it runs.
 type Crowd struct {
 	_     [64]byte
 	awake atomic.Int64
@@ -22,7 +22,7 @@ func NewCrowd(n int) *Crowd {
 	return c
 }
 
-// Leave says that one of the goroutines has ended, or that it sleeps somewhere else.
+// Leave says that one of the goroutines has ended, or sleeps elsewhere.
 func (c *Crowd) Leave() { c.add(-1) }
 
 func (c *Crowd) add(n int64) {
@@ -31,7 +31,7 @@ func (c *Crowd) add(n int64) {
 	}
 }
 
-// Awake returns how many are computing or spinning now.
+// Awake returns how many goroutines compute or spin now.
 func (c *Crowd) Awake() int { return int(c.awake.Load()) }
 
 // NewBell returns a quiet bell for a member of the crowd.

@@ -1,5 +1,5 @@
-// Package wait decides how a goroutine waits for another one: it spins for a short time on the clock when a core is free
-// for it (a Crowd knows), yields a few times when none is, and then parks on a Bell. The choice makes more difference to small
-// collectives than any kernel: waking a parked goroutine takes 5 to 70 µs, a cache line travels in 0.1 µs, and a goroutine
-// that spins while others need its core stalls them for a whole time slice.
+// Package wait decides how a goroutine waits for another one. If there is a core for it (a Crowd knows), it spins for a short time, by
+// the clock. Otherwise it yields a few times. Then it parks on a Bell. For small collectives this choice matters more than any kernel:
+// waking a parked goroutine takes 5 to 70 µs, a cache line moves in 0.1 µs, and a goroutine that spins while others need its core stops
+// them for a whole time slice.
 package wait

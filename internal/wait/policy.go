@@ -5,23 +5,23 @@ import (
 	"time"
 )
 
-// SpinTime is about twice the time that waking a goroutine takes when its core has gone to sleep (5–8 µs when hot, ~70 µs
-// when cold, measured on 2- and 4-core cloud machines): spinning longer than this loses more than parking.
+// SpinTime is about twice the time of waking a goroutine whose core has gone to sleep (5–8 µs if the core slept shortly, about 70 µs if
+// it slept deeply, on cloud machines with 2 and 4 cores). A longer spin costs more than parking.
 const SpinTime = 150 * time.Microsecond
 
-// MaxYields is how often a goroutine yields its core before it parks when there are more goroutines than cores.
+// MaxYields is how often a goroutine yields its core before it parks, if there are more goroutines than cores.
 const MaxYields = 32
 
 // Policy says how long to wait before parking. The zero Policy parks at once.
 type Policy struct {
-	Spin   time.Duration // spin this long on the clock
-	Yields int           // or call runtime.Gosched this often
+	Spin   time.Duration // spin for this time
+	Yields int           // or call runtime.Gosched so many times
 	Crowd  *Crowd        // may be nil: spin only while at most Room of them are awake
 	Room   int
 }
 
-// For returns the policy of goroutines that know nothing of each other when `runnable` goroutines want to run at the same time (ranks × threads): spin when each has a
-// core, yield otherwise.
+// For returns the policy of goroutines without a Crowd. runnable is how many goroutines want to run at the same time (ranks × threads):
+// they spin if each has a core, and yield otherwise.
 func For(runnable int) Policy {
 	if runnable <= runtime.GOMAXPROCS(0) {
 		return Policy{Spin: SpinTime}
@@ -29,14 +29,14 @@ func For(runnable int) Policy {
 	return Policy{Yields: MaxYields}
 }
 
-// Among returns the policy of a member of a crowd, each of whom computes with so many threads.
+// Among returns the policy of a member of a crowd. Each member computes with so many threads.
 func Among(c *Crowd, threads int) Policy {
 	return Policy{Spin: SpinTime, Crowd: c, Room: max(1, runtime.GOMAXPROCS(0)/threads)}
 }
 
 const (
-	clockEvery = 64 // polls between two looks at the clock
-	stuckLooks = 8  // looks at a clock that stands still (testing/synctest) before the spin ends
+	clockEvery = 64 // polls between two reads of the clock
+	stuckLooks = 8  // reads of a clock that stands still (testing/synctest), after which the spin ends
 )
 
 // Spinner is one wait in progress. It is a value; it does not allocate.
@@ -51,11 +51,10 @@ type Spinner struct {
 // Start begins a wait.
 func (p Policy) Start() Spinner { return Spinner{policy: p} }
 
-// Reset begins anew after something happened.
+// Reset begins again, after something happened.
 func (s *Spinner) Reset() { *s = Spinner{policy: s.policy} }
 
-// Again is called after each poll that found nothing. It reports false when it is time to park. It yields the core where
-// the policy says so.
+// Again is called after each poll that found nothing. It returns false when it is time to park. It yields the core if the policy says so.
 func (s *Spinner) Again() bool {
 	s.polls++
 	if s.over || s.policy.Crowd != nil && s.policy.Crowd.Awake() > s.policy.Room {

@@ -1,2 +1,2 @@
-// Package where finds the line of the user's program at which a panic began: what an error prints instead of a stack.
+// Package where finds the line of the user's program at which a panic began. Errors print it instead of a stack.
 package where

@@ -11,9 +11,9 @@ import (
 
 const module = "github.com/ringo-ml/ringo/"
 
-// Panic returns the file and the line of the innermost call outside Ringo's packages and the standard library, while
-// the calling goroutine panics: in a deferred function, or in an Error method that the runtime calls to print a panic that
-// nobody recovers. It is "" otherwise. With RINGO_DEBUG=1 the stack follows on lines of its own.
+// Panic returns the file and line of the innermost call outside Ringo's packages and the standard library, while the calling goroutine
+// panics: in a deferred function, or in an Error method that the runtime calls to print a panic that is not recovered. Otherwise it is
+// "". With RINGO_DEBUG=1 the stack follows, on lines of its own.
 func Panic() string {
 	line := ""
 	calls, panicking := frames()
@@ -42,13 +42,12 @@ func frames() (calls *runtime.Frames, panicking bool) {
 	}
 }
 
-// Stack returns the stack of the calling goroutine as the runtime prints it, without the calls above the newest
-// panic, or runtime.Goexit.
+// Stack returns the stack of the calling goroutine in the runtime's form, without the calls above the newest panic or runtime.Goexit.
 func Stack() string {
 	head, calls, _ := strings.Cut(string(debug.Stack()), "\n")
 	for _, end := range []string{"\npanic(", "\nruntime.Goexit("} {
 		if _, below, found := strings.Cut(calls, end); found {
-			_, below, _ = strings.Cut(below, "\n") // its arguments, and then its line
+			_, below, _ = strings.Cut(below, "\n") // skip its arguments, then its line
 			_, calls, _ = strings.Cut(below, "\n")
 			break
 		}
@@ -82,7 +81,7 @@ var own = func() string {
 	return ""
 }()
 
-// relative returns a file as seen from the working directory, if it is below that.
+// relative returns the path of a file relative to the working directory, if it is below it.
 func relative(file string) string {
 	if dir, err := os.Getwd(); err == nil {
 		if r, err := filepath.Rel(dir, file); err == nil && filepath.IsLocal(r) {
