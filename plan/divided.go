@@ -6,14 +6,17 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// What package tp does with a transformer (models/gpt), whose layers tp ranks divide: with Config.Sequence each has a part of the tokens
-// between these layers.
+// The plan of a transformer (models/gpt) whose layers are divided over tp ranks (package tp). With Config.Sequence, each rank has a part
+// of the tokens between these layers.
 
-// dividedActivations is the most step memory that a rank has at a time, within a few percent. Forward keeps, in units of tokens times
-// features: for the embeddings 4, of what a rank looked up, what counts of that, the sum, and positions; for the last norm 1, and where
-// tokens are divided what the logits read. A block has 12 in its layers, divided: queries, keys, values, attention, and the
-// inputs and outputs of GELU; between them 10, the outputs of norms, of the two last layers, their sums over ranks, with biases, and with
-// the residual. With divided tokens these are 8, divided as well: sums over ranks come by rows.
+// dividedActivations is the largest step memory of a rank at any time, within a few percent. Forward keeps, in units of tokens times
+// features:
+//
+//	embeddings                4: the looked-up rows, those that count, the sum, the positions
+//	last norm                 1, and with divided tokens also the input of the logits
+//	a block, in its layers   12, divided by tp: queries, keys, values, attention, inputs and outputs of GELU
+//	a block, between layers  10: outputs of norms and of the last two layers, their sums over ranks, with biases, with the residual;
+//	                          with divided tokens 8, divided by tp, because sums over ranks come by rows
 func (t Transformer) dividedActivations(c Config, tokens int) Item {
 	size, stat, tp := c.Params.Size(), max(4, c.Params.Size()), c.Layout.tp()
 	of := func(elems, bytes int) int { return tensor.StepBytes(elems * bytes) }
@@ -29,7 +32,7 @@ func (t Transformer) dividedActivations(c Config, tokens int) Item {
 		forward += x
 	}
 	logits, wide := of(tokens*t.Vocab/tp, size), of(tokens*t.Vocab/tp, stat)
-	head := logits + 4*wide + (8+3*stat)*tokens // softmax, which is kept, its gradient, and what leads there
+	head := logits + 4*wide + (8+3*stat)*tokens // the softmax, which is kept, its gradient, and temporaries
 	if stat != size {
 		head += wide
 	}
@@ -38,10 +41,10 @@ func (t Transformer) dividedActivations(c Config, tokens int) Item {
 		size, t.Dim, t.Layers, legend, tp, tensor.FormatBytes(max(head, mlp)))}
 }
 
-// sums returns what tensor parallelism sends: in each block two all-reduces of the activations forward and two backward; one
-// forward after the embedding, one backward before the head; and of each token the largest logit, the sum of exponentials and
-// the label's logit. With divided tokens most all-reduces are a reduce-scatter and an all-gather, the input of each of a block's four
-// divided layers is gathered again in backward, but for the logits', and gradients of norms and late biases are summed.
+// sums returns what tensor parallelism sends. In each block there are two all-reduces of the activations forward and two backward; one
+// more forward after the embedding, and one backward before the head. For each token, the largest logit, the sum of exponentials and the
+// label's logit are reduced. With divided tokens, most all-reduces become a reduce-scatter and an all-gather. Then backward gathers the
+// inputs of a block's four divided layers again (not that of the logits), and gradients of norms and of late biases are summed.
 func (t Transformer) sums(c Config) []Traffic {
 	tp, tokens := c.Layout.tp(), t.Batch*t.Seq
 	if tp == 1 {

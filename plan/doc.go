@@ -1,5 +1,5 @@
-// Package plan predicts what a training needs before it is started: the memory of a rank by kind, as a device counts it
-// (tensor.Memory), and the bytes that ranks send in a step, as groups count them (dist.Stats). `ringo plan` prints the same.
+// Package plan predicts what a training needs before it is started: the memory of a rank by kind, as a device counts it (tensor.Memory),
+// and the bytes that ranks send in a step, as groups count them (dist.Stats). `ringo plan` prints the same numbers.
 //
 //	c := plan.Config{Layout: plan.Layout{FSDP: 8}, Stage: 3, Params: tensor.BFloat16}
 //	m, err := plan.Transformer{Layers: 12, Dim: 768, Heads: 12, Vocab: 50257, Batch: 64, Seq: 1024}.Model(c)
@@ -8,35 +8,35 @@
 //
 // # What is exact
 //
-// Exact to the byte, on the rank with the largest part: parameters, gradients, optimizer state and gathered units, as packages ddp,
-// fsdp and optim allocate them.
+// Exact to the byte, on the rank with the largest part: parameters, gradients, optimizer state and gathered units, as packages ddp, fsdp
+// and optim allocate them.
 //
-// Exact, summed over all ranks: the bytes sent, if all-reduces use algorithm direct or ring. Not counted are votes and the norm of
-// clipping, some hundred bytes in a step.
+// Exact, summed over all ranks: the bytes sent, if all-reduces use algorithm direct or ring. Votes and the norm for clipping are not
+// counted; they are a few hundred bytes in each step.
 //
-// Communication buffers are those that the packages allocate, without those of engines (sockets, rings between processes). A reduction
-// that ends at once needs one buffer less.
+// Communication buffers are those that the packages allocate, without the buffers of engines (sockets, shared memory between processes).
+// A reduction that ends at once needs one buffer less.
 //
-// Activations are those of the transformer of examples/fsdp, which is GPT-2's: what Forward keeps without checkpointing, and what the last
-// layers need at the peak, early in Backward. Only rounding to free blocks is not predicted.
+// Activations are those of the transformer of examples/fsdp, which is GPT-2: what Forward keeps without checkpointing, and what the last
+// layers need at the peak, early in Backward. Only the rounding to free blocks is not predicted.
 //
-// With tensor parallelism (package tp), parameters, gradients and bytes sent are exact for GPT-2 of models/gpt. Activations are within a few
-// percent, with and without sequence parallelism.
+// With tensor parallelism (package tp), parameters, gradients and bytes sent are exact for GPT-2 of models/gpt. Activations are within a
+// few percent, with and without sequence parallelism.
 //
 // The same holds for GPT-2 with experts in place of MLPs (package moe, dropless), if all experts are chosen equally often. Then the bytes
-// between ranks of ep are exact, too. Experts are sharded over the ranks of fsdp, the rest of the model over those of fsdp and ep. Experts
-// with tensor parallelism are not planned.
+// between ranks of ep are exact, too. Experts are sharded over the ranks of fsdp, the rest of the model over those of fsdp and ep.
+// Experts with tensor parallelism are not planned.
 //
 // # ZeRO
 //
-// With values in c bytes, gradients in g, and S bytes of the optimizer (8 for AdamW, 12 with float32 masters), a parameter
-// takes on each of N ranks (Rajbhandari et al. 2020)
+// With values in c bytes, gradients in g, and S bytes of the optimizer (8 for AdamW, 12 with float32 masters), a parameter takes on each
+// of N ranks (Rajbhandari et al. 2020)
 //
 //	stage 1: c + g + S/N    stage 2: c + (g + S)/N    stage 3: (c + g + S)/N
 //
 // A frozen parameter takes c (c/N in stage 3), and in 16 bits its part of the masters. Trained and frozen parameters are divided
-// apart from each other, so each rank has 1/N of the optimizer's state whatever is frozen.
+// separately, so each rank has 1/N of the optimizer's state, whatever is frozen.
 //
-// In 16 bits, stage 3 needs less: masters are rounded when they are gathered, and a rank keeps no 16-bit copy of its part. This makes
-// (g + S)/N.
+// In 16 bits, stage 3 needs less: masters are rounded when they are gathered, and a rank keeps no 16-bit copy of its part. This makes (g
+// + S)/N.
 package plan

@@ -8,15 +8,15 @@ import (
 
 const maxRanks = 1 << 16
 
-// Layout says how many ranks share the work, and how. Sizes of 0 are axes that the layout does not have.
+// Layout says how many ranks share the work, and in which way. An axis of size 0 is not in the layout.
 type Layout struct {
-	DP   int `json:"dp,omitempty"`   // copies of the model: package ddp, or with FSDP the group that fsdp replicates over
-	FSDP int `json:"fsdp,omitempty"` // ranks that a copy is cut over; 0: it is not, and ddp sums its gradients
+	DP   int `json:"dp,omitempty"`   // copies of the model: for package ddp, or with FSDP the group over which fsdp replicates
+	FSDP int `json:"fsdp,omitempty"` // ranks over which a copy is sharded; 0: it is whole, and ddp sums its gradients
 	TP   int `json:"tp,omitempty"`   // ranks that compute a layer together
-	EP   int `json:"ep,omitempty"`   // ranks that share the experts, and have other rows of the batch
+	EP   int `json:"ep,omitempty"`   // ranks that share the experts, and have different rows of the batch
 }
 
-// ParseLayout reads a layout such as "dp=8,fsdp=8,tp=2", which dist.Rank.Mesh understands too.
+// ParseLayout reads a layout such as "dp=8,fsdp=8,tp=2", in the form of dist.Rank.Mesh.
 func ParseLayout(s string) (Layout, error) {
 	var l Layout
 	axes := map[string]*int{"dp": &l.DP, "fsdp": &l.FSDP, "tp": &l.TP, "ep": &l.EP}
@@ -48,7 +48,7 @@ func (l Layout) check() error {
 	return nil
 }
 
-// String returns the layout as ParseLayout reads it.
+// String returns the layout in the form of ParseLayout.
 func (l Layout) String() string {
 	var items []string
 	for _, a := range []struct {
@@ -65,7 +65,7 @@ func (l Layout) String() string {
 	return strings.Join(items, ",")
 }
 
-// dp, fsdp, ep and tp are the sizes of the axes, and shards the ranks that divide a batch.
+// dp, fsdp, ep and tp are the sizes of the axes. shards is the number of ranks that divide a batch.
 func (l Layout) dp() int     { return max(l.DP, 1) }
 func (l Layout) fsdp() int   { return max(l.FSDP, 1) }
 func (l Layout) tp() int     { return max(l.TP, 1) }

@@ -19,7 +19,7 @@ func (s *sizes) memory() []Item {
 	return list
 }
 
-// values: ddp and stages 1 and 2 hold whole parameters, fsdp in 16 bits also this rank's masters, stage 3 only its part.
+// values: ddp and stages 1 and 2 have whole parameters, fsdp in 16 bits also this rank's masters, and stage 3 only this rank's part.
 func (s *sizes) values() Item {
 	it := Item{Kind: tensor.Parameters}
 	var terms []string
@@ -35,7 +35,7 @@ func (s *sizes) values() Item {
 	return it
 }
 
-// cut is the formula of this rank's part of the parameters that a letter stands for, in bytes of each.
+// cut is the formula of this rank's part of the parameters with a letter, with so many bytes for each.
 func (s *sizes) cut(bytes int, letter string) string {
 	switch {
 	case s.Stage == 0:
@@ -49,7 +49,7 @@ func (s *sizes) cut(bytes int, letter string) string {
 // apart reports whether experts are on other ranks than the rest of the model.
 func (s *sizes) apart() bool { return s.experts.total > 0 && s.Layout.ep() > 1 }
 
-// of returns the letter for the trained ones of what letter stands for.
+// of returns the letter of the trained ones among the parameters with a letter.
 func (s *sizes) of(letter string) string {
 	if s.trained.total == s.total {
 		return letter
@@ -64,7 +64,7 @@ func (s *sizes) gradients() Item {
 	return Item{Kind: tensor.Gradients, Bytes: s.g * s.trained.part, Formula: s.cut(s.g, s.of("P"))}
 }
 
-// optimizerBytes is what the optimizer holds for a parameter: moments, and masters unless fsdp has them.
+// optimizerBytes is how many bytes the optimizer has for a parameter: moments, and masters unless fsdp has them.
 func (s *sizes) optimizerBytes() int {
 	if s.Stage == 0 && s.c != s.m {
 		return (s.moments + 1) * s.m
@@ -72,11 +72,11 @@ func (s *sizes) optimizerBytes() int {
 	return s.moments * s.m
 }
 
-// normFloats is what optim makes of the sums of squares: their totals, the norm, and the factor of the gradients.
+// normFloats is how many numbers optim keeps for the norm: totals of the sums of squares, the norm, and the factor of the gradients.
 const normFloats = 5
 
-// optimizer: 8 bytes for each block of a parameter, whose squares are summed for the norm, are part of it, and where gradients
-// of fsdp are narrower than what they update, memory to widen one.
+// optimizer: its state; 8 bytes for each block of a parameter, for the sums of squares of the norm; and memory to widen one gradient, if
+// gradients of fsdp are narrower than what they update.
 func (s *sizes) optimizer() Item {
 	n := s.optimizerBytes()
 	it := Item{Kind: tensor.OptimizerState, Bytes: n*s.trained.part + 8*(s.sums+normFloats), Formula: s.cut(n, s.of("P")) + " + sums for the norm"}
@@ -87,7 +87,7 @@ func (s *sizes) optimizer() Item {
 	return it
 }
 
-// gathered: kept units beyond this rank's part, where that lies in them, and room for the unit in use and the next one.
+// gathered: kept units without this rank's part (if that is inside them), and memory for the unit in use and the next one.
 func (s *sizes) gathered() Item {
 	k := min(2, s.blocks)
 	it := Item{Kind: tensor.Gathered, Bytes: s.c*s.kept + k*s.c*s.loose, Formula: fmt.Sprintf("%d·K + %d·%d·U", s.c, k, s.c)}
@@ -98,7 +98,8 @@ func (s *sizes) gathered() Item {
 	return it
 }
 
-// buffers: for whole gradients of kept units, of the unit that is written and of the one that is reduced, and fsdp's votes.
+// buffers: memory for whole gradients of kept units, of the unit that is being written and of the one that is being reduced, and for
+// fsdp's votes.
 func (s *sizes) buffers() Item {
 	it := Item{Kind: tensor.Communication}
 	if s.Stage == 0 {
@@ -109,18 +110,18 @@ func (s *sizes) buffers() Item {
 	}
 	it.Bytes, it.Formula = 4*(2+3+s.units+s.params), "votes"
 	if s.Stage > 1 {
-		k := min(2, s.trained.blocks, s.ranks) // of one rank, reductions are over at once
+		k := min(2, s.trained.blocks, s.ranks) // with one rank, reductions end at once
 		it.Bytes += s.g*s.trained.kept + k*s.g*s.trained.loose
 		it.Formula = fmt.Sprintf("%d·%s + %d·%d·%s + votes", s.g, s.of("K"), k, s.g, s.of("U"))
 	}
 	return it
 }
 
-// zero is the formula of the ZeRO paper: values, gradients and optimizer of a parameter, in bytes.
+// zero is the formula of the ZeRO paper: bytes of values, gradients and optimizer state for each parameter.
 func (s *sizes) zero() float64 {
 	trained := float64(s.trained.total) / float64(s.total)
 	c, g, x := float64(s.c), float64(s.g)*trained, float64(s.experts.total)/float64(s.total)
-	n := 1 / ((1-x)/float64(s.ranks) + x/float64(s.Layout.fsdp())) // in the mean
+	n := 1 / ((1-x)/float64(s.ranks) + x/float64(s.Layout.fsdp())) // on average
 	opt := float64(s.moments*s.m) * trained
 	if s.c != s.m {
 		opt += float64(s.m)

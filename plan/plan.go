@@ -6,42 +6,42 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// Unit is a set of parameters that fsdp gathers and reduces together (Sharding.Unit, Sharding.Keep). Without fsdp, units do
-// not matter.
+// Unit is a set of parameters that fsdp gathers and reduces together (Sharding.Unit, Sharding.Keep). Without fsdp, units do not matter.
 type Unit struct {
-	Params []int // elements of each parameter that is trained
-	Frozen []int // and of each one that is frozen
+	Params []int // elements of each trained parameter
+	Frozen []int // elements of each frozen parameter
 	Keep   bool
 
-	// Experts says that Params are a part of the experts, which Layout.EP ranks share: other ranks have them than have the rest of the model.
+	// Experts marks Params as a part of the experts. They are shared by Layout.EP ranks, so they are on other ranks than the rest of the
+	// model.
 	Experts bool
 }
 
-// Model is what a plan must know of a model: one rank's part of it under tensor parallelism.
+// Model is what a plan needs to know of a model. Under tensor parallelism it is one rank's part.
 type Model struct {
 	Units       []Unit
-	Activations Item      // step memory of a rank, of kind tensor.Activations; zero: unknown, and not in the plan
+	Activations Item      // step memory of a rank, kind tensor.Activations; zero: unknown, and not in the plan
 	Sums        []Traffic // what is sent within a layer
-	Legend      []string  // what the letters in formulas of these stand for
+	Legend      []string  // the meaning of letters in the formulas of Activations and Sums
 }
 
 // Config says how the model is trained. The zero value is one rank with AdamW in float32.
 type Config struct {
 	Layout Layout
-	// Sequence is tp's: between the layers that tp ranks divide, each has a part of the tokens.
+	// Sequence is sequence parallelism: each of the tp ranks has a part of the tokens between the divided layers.
 	Sequence bool
-	// Stage is fsdp's: 1, 2 or 3; 0 is 3. Without Layout.FSDP it must be 0.
+	// Stage is the stage of fsdp: 1, 2 or 3; 0 means 3. Without Layout.FSDP it must be 0.
 	Stage int
-	// Params is the type that parameters are used in. If it is a 16-bit type, there are masters in float32.
+	// Params is the type of parameters in use. If it has 16 bits, there are masters in float32.
 	Params tensor.DType
-	// Reduce is the type that gradients are sent in. The default, also if it is zero, is fsdp's type of masters, and with ddp
-	// that of Params. fsdp holds gradients in it; ddp rounds float32 to it and back (ddp.Compress).
+	// Reduce is the type in which gradients are sent. The default, also if it is zero, is the type of masters with fsdp, and that of
+	// Params with ddp. fsdp stores gradients in it; ddp rounds float32 to it and back (ddp.Compress).
 	Reduce tensor.DType
 	// Optimizer is "adamw", also if it is empty, or "sgd" with momentum.
 	Optimizer string
 }
 
-// Item is an amount of memory and how it comes about.
+// Item is an amount of memory and its formula.
 type Item struct {
 	Kind    tensor.MemoryKind `json:"-"`
 	Name    string            `json:"kind"`
@@ -51,13 +51,13 @@ type Item struct {
 
 // Traffic is what one operation sends in a step.
 type Traffic struct {
-	Op      string `json:"op"`   // as in dist.Stats, without the v of uneven parts: "allgather"
-	Axis    string `json:"axis"` // of the layout
+	Op      string `json:"op"`   // as in dist.Stats, but without the v of V forms: "allgather"
+	Axis    string `json:"axis"` // axis of the layout
 	Bytes   int    `json:"bytes"`
-	Formula string `json:"formula"` // of Bytes: of all ranks together
+	Formula string `json:"formula"` // formula of Bytes, for all ranks together
 }
 
-// Plan is what training will take.
+// Plan is what a training will need.
 type Plan struct {
 	Layout     string    `json:"layout"`
 	Params     string    `json:"params"` // the types
@@ -65,43 +65,43 @@ type Plan struct {
 	Sequence   bool      `json:"sp,omitempty"`
 	Ranks      int       `json:"ranks"`
 	Stage      int       `json:"stage"`      // 0: ddp
-	Parameters int       `json:"parameters"` // elements that a rank and those it shares them with have: P
-	Memory     []Item    `json:"memory"`     // of the rank with the most
+	Parameters int       `json:"parameters"` // P: elements that a rank has, together with the ranks that share them
+	Memory     []Item    `json:"memory"`     // of the rank with the largest part
 	Total      int       `json:"total"`
 	Traffic    []Traffic `json:"traffic"`
-	Sent       int       `json:"sent"` // in a step, by all ranks
-	// PerParam is bytes of parameters, gradients and optimizer state for each parameter; ZeRO what its formula says.
+	Sent       int       `json:"sent"` // bytes in a step, by all ranks together
+	// PerParam is the bytes of parameters, gradients and optimizer state for each parameter; ZeRO is the same by the paper's formula.
 	PerParam float64  `json:"bytes_per_parameter"`
 	ZeRO     float64  `json:"zero_bytes_per_parameter"`
 	Legend   []string `json:"legend"`
 }
 
-// sizes is a model and a configuration in numbers.
+// sizes is a model and a configuration as numbers.
 type sizes struct {
 	Config
-	c, g, m       int // bytes of values in use, of gradients, of what the optimizer updates
+	c, g, m       int // bytes of a value in use, of a gradient, of a value that the optimizer updates
 	moments       int
-	ranks         int    // that a copy is cut over, but for its experts
-	experts       extent // of parameters of experts: X
-	extent               // of all parameters
-	trained       extent // of those that have gradients
-	early         int    // elements of units in front of the first trained one: Backward does not reach them
+	ranks         int    // ranks over which a copy is sharded, without its experts
+	experts       extent // X: parameters of experts
+	extent               // all parameters
+	trained       extent // parameters that have gradients
+	early         int    // elements of units before the first trained one: Backward does not reach them
 	units, params int
-	longest       int  // elements of a trained parameter on one rank, at most
-	inLast        bool // the last unit is of experts
-	sums          int  // that the norm of the gradients is made of
+	longest       int  // elements of the largest trained parameter on one rank
+	inLast        bool // the last unit has experts
+	sums          int  // sums from which the norm of the gradients is computed
 }
 
 // extent counts elements.
 type extent struct {
 	total         int // P
 	part          int // of the rank with the largest part
-	kept, mine    int // of kept units: K; of these, this rank's
-	loose, blocks int // the largest unit that is not kept: U; how many there are
-	last          int // the last one of these
+	kept, mine    int // K: those of kept units; and this rank's part of these
+	loose, blocks int // U: those of the largest unit that is not kept; the number of such units
+	last          int // those of the last such unit
 }
 
-// New returns the plan of training m, or an error that says in one sentence what cannot be.
+// New returns the plan of training m, or an error that says in one sentence what is not possible.
 func New(m Model, c Config) (*Plan, error) {
 	if err := c.check(); err != nil {
 		return nil, err
@@ -142,7 +142,7 @@ func (c Config) master() tensor.DType {
 	return c.Params
 }
 
-// grads is the type that gradients are held in, reduce the one they are sent in.
+// grads is the type in which gradients are stored; reduce is the one in which they are sent.
 func (c Config) grads() tensor.DType {
 	if c.Layout.FSDP == 0 {
 		return c.Params
@@ -183,8 +183,8 @@ func (c Config) check() error {
 	return c.Layout.check()
 }
 
-// sizes counts elements as fsdp cuts them: rank r of N has elements ⌊n/N⌋·r + min(r, n mod N) and following of the n trained
-// elements of a unit, and of the frozen ones, so rank 0's part is the largest. Without fsdp, it is all.
+// sizes counts elements as fsdp shards them: of n trained elements of a unit, rank r of N has those from ⌊n/N⌋·r + min(r, n mod N) on,
+// and the frozen ones are sharded in the same way. So rank 0's part is the largest. Without fsdp, it is all.
 func (c Config) sizes(m Model) *sizes {
 	s := &sizes{Config: c, c: c.Params.Size(), g: c.grads().Size(), m: c.master().Size(), moments: 2, ranks: 1}
 	if c.Layout.FSDP > 0 {
@@ -226,7 +226,7 @@ func (s *sizes) add(u Unit) {
 		s.early += frozen
 	}
 	for _, k := range u.Params {
-		own := min(k, part) // rank 0 has what comes first
+		own := min(k, part) // rank 0 has the first elements
 		part -= own
 		s.longest = max(s.longest, own)
 		s.sums += (own + tensor.SumSquaresBlock - 1) / tensor.SumSquaresBlock

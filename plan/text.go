@@ -20,7 +20,7 @@ func (p *Plan) Of(k tensor.MemoryKind) int {
 	return n
 }
 
-// SentBy returns the bytes that all ranks send in a step by an operation ("allgather") along an axis of the layout ("fsdp").
+// SentBy returns the bytes that all ranks together send in a step with an operation ("allgather") along an axis of the layout ("fsdp").
 func (p *Plan) SentBy(op, axis string) int {
 	n := 0
 	for _, t := range p.Traffic {
@@ -54,7 +54,7 @@ func (p *Plan) String() string {
 	}
 	fmt.Fprintf(w, "  total\t%d\t%s\n\n", p.Total, tensor.FormatBytes(p.Total))
 	p.writeTraffic(w)
-	_ = w.Flush() // to memory
+	_ = w.Flush() // writes to memory do not fail
 	fmt.Fprintf(&b, "\nparameters, gradients and optimizer: %.2f bytes a parameter (ZeRO's formula: %.2f)", p.PerParam, p.ZeRO)
 	return b.String()
 }

@@ -2,28 +2,29 @@ package plan
 
 import "fmt"
 
-// shared are parameters that the same ranks share: all of a model, or where experts are on other ranks these and the rest.
+// shared are parameters that the same ranks share: all parameters of a model or, if experts are on other ranks, either the experts or the
+// rest.
 type shared struct {
-	axis     string // of the ranks that a copy is cut over
-	over     string // of those that have copies
-	ranks    int    // that a copy is cut over
+	axis     string // axis of the ranks over which a copy is sharded
+	over     string // axis of the ranks that have copies
+	ranks    int    // ranks over which a copy is sharded
 	copies   int
-	groups   int    // of copies·ranks ranks that do the same
+	groups   int    // groups of copies·ranks ranks that do the same
 	trained  int    // elements
-	gathered int    // elements that are gathered in a step
-	letter   string // of trained
+	gathered int    // elements that a step gathers
+	letter   string // letter of trained
 	elements string // formula of gathered
 }
 
-// traffic returns what ddp and fsdp send in a step with one microbatch. An all-gather or reduce-scatter of S bytes among n ranks
-// sends S·(n−1), an all-reduce 2·S·(n−1).
+// traffic returns what ddp and fsdp send in a step with one microbatch. An all-gather or reduce-scatter of S bytes among n ranks sends
+// S·(n−1), an all-reduce 2·S·(n−1).
 func (s *sizes) traffic() (list []Traffic) {
 	for _, p := range s.sharing() {
 		add := func(op, axis string, groups, bytes int, formula string) {
 			if bytes == 0 {
 				return
 			}
-			if groups > 1 { // that do the same
+			if groups > 1 { // several groups do the same
 				formula += fmt.Sprintf("·%d", groups)
 			}
 			list = append(list, Traffic{op, axis, bytes * groups, formula})
@@ -39,7 +40,7 @@ func (s *sizes) traffic() (list []Traffic) {
 	return list
 }
 
-// sharing returns which ranks share which parameters.
+// sharing returns which parameters are shared by which ranks.
 func (s *sizes) sharing() []shared {
 	dp, fsdp, ep, tp := s.Layout.dp(), s.Layout.fsdp(), s.Layout.ep(), s.Layout.tp()
 	all := shared{"fsdp", "dp", fsdp, dp, tp, s.trained.total, 0, s.of("P"), ""}
@@ -70,7 +71,7 @@ func (s *sizes) sharing() []shared {
 	return []shared{rest, x}
 }
 
-// lastLetter is what the last unit has that does not stay.
+// lastLetter is the letter of the last unit that is not kept.
 func (s *sizes) lastLetter() string {
 	if s.last != s.loose {
 		return "Z"
@@ -78,9 +79,9 @@ func (s *sizes) lastLetter() string {
 	return "U"
 }
 
-// gathers returns how many elements are gathered in a step. Frozen ones of units that stay are gathered once, not in a step.
-// In stage 3, units that do not stay are gathered in Backward too, but the last one is still there, and Backward does not reach
-// those in front of the first one that is trained.
+// gathers returns how many elements a step gathers. Frozen ones of kept units are gathered once, before the first step. In stage 3, units
+// that are not kept are gathered again in Backward. But the last one is still there, and Backward does not reach those before the first
+// trained one.
 func (s *sizes) gathers() (n int, formula string) {
 	if s.Stage < 3 {
 		return s.trained.total, s.of("P")

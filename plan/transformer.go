@@ -6,20 +6,20 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// Transformer is the model of examples/fsdp, which is GPT-2's: learned positions, norms before attention and MLP, an MLP of four
-// times the width with GELU, biases, and an output layer that is the table of tokens. There is no dropout. Each block is a
-// unit; the table, the positions and the last norm are one that is kept.
+// Transformer is the model of examples/fsdp, which is GPT-2: learned positions, norms before attention and MLP, an MLP of four times the
+// width with GELU, biases, and an output layer that shares the table of tokens. There is no dropout. Each block is a unit. The table, the
+// positions and the last norm are one more unit, which is kept.
 type Transformer struct {
 	Layers, Dim, Heads, Vocab int
-	Batch                     int // sequences of the global batch
-	Seq                       int // tokens of a sequence
+	Batch                     int // sequences in the global batch
+	Seq                       int // tokens in a sequence
 
-	// Experts, if not 0, are in place of each block's MLP: as large as it, without biases (package moe, with moe.Config.GELU). A router chooses Top of
-	// them for a token, as if each expert were chosen as often.
+	// Experts, if not 0, is the number of experts in place of each block's MLP. Each is as large as the MLP, without biases (package moe,
+	// with moe.Config.GELU). A router chooses Top of them for each token. The plan assumes that all are chosen equally often.
 	Experts, Top int
 }
 
-// tooMuch bounds the sizes of a Transformer, so that no product overflows.
+// tooMuch limits the sizes of a Transformer, so that no product overflows.
 const tooMuch = 1e12
 
 func (t Transformer) check(l Layout) error {
@@ -56,7 +56,7 @@ func (t Transformer) check(l Layout) error {
 	return nil
 }
 
-// Model returns what New must know, or an error that says in one sentence what cannot be.
+// Model returns the Model for New, or an error that says in one sentence what is not possible.
 func (t Transformer) Model(c Config) (Model, error) {
 	if err := c.check(); err != nil {
 		return Model{}, err
@@ -89,11 +89,11 @@ func (t Transformer) Model(c Config) (Model, error) {
 	return m, nil
 }
 
-// activations is the most step memory that a rank has at a time, without tensor parallelism. Forward keeps, in units of tokens times features: two for the
-// embeddings; for each block the outputs of its norms, of attention and MLP after their last matrix, and the two sums (6), and
-// queries, keys and values (3), attention (1), the inputs and outputs of GELU (8). Two norms
-// have two statistics of a token each, attention one for each head. To these comes the larger one of what is there when
-// Backward is at the logits and when it is in the last block's MLP.
+// activations is the largest step memory of a rank at any time, without tensor parallelism. Forward keeps, in units of tokens times
+// features, 2 for the embeddings, and for each block 18: the outputs of its norms, of attention's and the MLP's last product, and the two
+// sums (6); queries, keys and values (3); attention (1); the inputs and outputs of GELU (8). Two norms have two statistics for each
+// token, and attention has one for each head. Then there is the memory of Backward: the larger one of what it needs at the logits and in
+// the last block's MLP.
 func (t Transformer) activations(c Config, tokens int) Item {
 	size, stat, grad := c.Params.Size(), max(4, c.Params.Size()), c.grads()
 	of := func(elems, bytes int) int { return tensor.StepBytes(elems * bytes) }
@@ -101,9 +101,9 @@ func (t Transformer) activations(c Config, tokens int) Item {
 	block := 6*x + of(3*tokens*d, size) + of(tokens*d, size) + 2*of(4*tokens*d, size) + 4*stats + of(tokens*t.Heads, stat)
 	logits := of(tokens*t.Vocab, size)
 	one := of(1, size)
-	head := x + 3*stats + 2*logits + 3*one // the last norm, sums of exponentials, the logits and their gradient, the loss and its
+	head := x + 3*stats + 2*logits + 3*one // the last norm, sums of exponentials, the logits and their gradient, the loss and its gradient
 	mlp := of(4*tokens*d, size) + of(4*d, size) + one
-	if grad != c.Params { // a matrix's gradient is made in one type and added in the other
+	if grad != c.Params { // the gradient of a matrix is computed in one type and added in the other
 		both := func(elems int) int { return of(elems, size) + of(elems, grad.Size()) }
 		head = max(head, 2*x+2*stats+logits+one+both(t.Vocab*d))
 		mlp += both(4 * d * d)
