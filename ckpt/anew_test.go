@@ -87,6 +87,7 @@ func TestCountsComeWithMoments(t *testing.T) {
 				r, err := Load(context.Background(), g, path, &State{Params: params, Optimizer: opt}, LoadConfig{Strategy: s, Partial: true})
 				require.NoError(t, err, name)
 				require.Equal(t, c.anew, r.Anew, name)
+				require.Equal(t, name == "no count of a", slices.Contains(r.Missing, "the step count of a"), name)
 				require.Equal(t, []string{"the learning rate 0.25 by 0.5"}, r.Replaced, name)
 				require.Equal(t, 0.5, opt.LR())
 				state := opt.State()
