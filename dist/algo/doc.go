@@ -16,4 +16,17 @@
 //
 // All algorithms that combine elements in rank order use the same [Reducer]. So a sum has the same bits on goroutines and between
 // processes: 16-bit floats are added in float32 and rounded once.
+//
+// Files:
+//
+//	messages.go        Messages; the algorithms of each kind; Layout, the hosts of ranks
+//	direct.go          Direct; direct_move.go: it moves and adds blocks; direct_device.go: its work on devices
+//	direct_message.go  direct over messages
+//	linear.go          Linear; linear_move.go, linear_reduce.go: its operations; linear_pipeline.go: reductions of many chunks
+//	ring.go, halving.go, doubletree.go, chain.go, binomial.go, alltoall.go, bruck.go, dissemination.go
+//	                   the algorithms of these names; alltoall.go has pairwise, and bruck for all-to-all
+//	hierarchical.go    hierarchical all-reduce; hierarchical_move.go: the other operations
+//	reduce.go          Reducer: adds elements in rank order; folder.go: adds partial results
+//	chunks.go          pieces of messages; parts.go: the parts of ranks in a buffer
+//	choose.go          Tuner; tuner.go: its Table (tuner.json); cost.go, cost_hosts.go: the model
 package algo

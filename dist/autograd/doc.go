@@ -46,4 +46,11 @@
 // first step. Use pointers to them: a Function is an interface, and a struct in it would be allocated in each Apply.
 //
 // disttest.Adjoint tests the Backward and the Types of a Function against its Forward. Use it for your own Functions.
+//
+// Files:
+//
+//	pairs.go      Copy, Sum, AllGather, ReduceScatter, AllToAll
+//	allreduce.go  AllReduce; invariant.go: Split, Gather; tokens.go: TokenGather, TokenScatter
+//	types.go      the types of their inputs and outputs
+//	cut.go        how a tensor is cut into the parts of ranks
 package autograd

@@ -5,4 +5,14 @@
 // group, checks what it can check without a peer, and passes an Op to Issue. The Backend finishes operations in that order.
 // Algorithms (package dist/algo) use one of two smaller interfaces of an engine: a Transport, which sends tagged bytes, or a
 // Window, which reads and writes the memory of peers.
+//
+// Files:
+//
+//	backend.go      Engine, Backend, Transport, and what they count
+//	optional.go     interfaces that engines may implement in addition
+//	window.go       Window, and what a rank shows in it
+//	op.go           Op: an operation
+//	fingerprint.go  how ranks find out that their operations differ
+//	errors.go       Error, and errors that all engines have
+//	open.go         how dist opens an engine for a job
 package backend

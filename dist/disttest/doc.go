@@ -5,4 +5,23 @@
 //	func TestConformance(t *testing.T) { disttest.Run(t, start) }
 //
 // Start runs a function on n ranks of the engine under test, as goroutines of the test process.
+//
+// The suite:
+//
+//	suite.go                   Run and its parts; machines.go, processes.go: where it runs
+//	operations.go, actions.go  each operation with a check; values.go: what its elements must be; messages.go: those with messages
+//	movement.go, reduce.go, forms.go, p2p.go, groups.go   right results: collectives, V forms, messages, groups
+//	bits.go                    the same bits as goroutines
+//	dependent.go               operations on the same memory; lifetime.go: who may use memory when
+//	errors.go, mistake.go      mistakes of users; edges.go: rare cases; grid.go: each operation against each other one
+//	every.go                   each operation with a late, stuck or lost rank; faults.go: network faults
+//	rebuild.go                 new groups after failures
+//
+// And tools for other tests:
+//
+//	program.go, programs.go, outcome.go  random programs, and what is right for them
+//	soak.go                    long runs; drift.go: have operations become slower; held.go: has anything leaked
+//	adjoint.go                 Adjoint
+//	dataset.go, training.go, whole.go    trainings that are compared with one rank
+//	race.go, norace.go         whether the race detector is on
 package disttest

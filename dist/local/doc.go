@@ -14,4 +14,12 @@
 //
 // A rank that waits spins while there is a core for every rank that is awake. Otherwise it sleeps (package wait). Ranks are woken only if
 // there is something to do: the last rank that posts an operation wakes all that sleep.
+//
+// Files:
+//
+//	hub.go       Hub, Engine, and groups
+//	endpoint.go  one rank's side of a group
+//	device.go    operations on the memory of devices
+//	rebuild.go   agreement on a new group after a failure
+//	maker.go     the engine for a job of one process
 package local

@@ -29,4 +29,10 @@
 // moves data, and a kernel of package peer adds in rank order. Then the bits are those of ranks in host memory, for the bytes of a ring.
 //
 // Operations that NCCL does not have (bits of integers) run on the control engine, on copies in host memory.
+//
+// Files:
+//
+//	engine.go     Engine; watch.go: its goroutine
+//	endpoint.go   one rank's side of a group; bootstrap.go: it gets a communicator
+//	calls.go      operations as calls of NCCL; ranked.go: reductions in rank order
 package nccl

@@ -15,4 +15,10 @@
 // all-reduce to the outputs of all ranks. So each byte is read once and written once, and all ranks get the same bits. The bits of
 // floats are those of the host engine: 16-bit floats are combined in float32 and rounded once. Everything else is copies. A Reducer
 // is the same kernel for package nccl, over rows of a buffer that other processes have filled.
+//
+// Files:
+//
+//	peer.go    the device of a rank, and its kernel (reduce.cu)
+//	stream.go  the queue of a group
+//	rows.go    Reducer
 package peer

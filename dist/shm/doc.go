@@ -17,4 +17,15 @@
 //
 // Data from a peer is not trusted. References are checked against the segment at each use, and an error names the segment and
 // the rank.
+//
+// Files:
+//
+//	shm.go              Config; shm_other.go: systems without this package
+//	door_linux.go       Door: ranks connect and exchange segments
+//	host_linux.go       Host: all segments that a rank maps; segment_linux.go: one segment; layout_linux.go: what is in segment 0
+//	reserve_linux.go    the sizes of segments, within the limits of the system
+//	allocator_linux.go  the heap in segment 1
+//	end_linux.go        End: one rank's side of a group; posting_linux.go: what it shows to peers
+//	stage_linux.go      copies through slots
+//	doorbell_linux.go   wakes a sleeping rank
 package shm

@@ -10,7 +10,7 @@
 //
 //	secret.go   who may take part: one key for the job, derived from its secret
 //	join.go     Join; rendezvous.go: how the ranks meet; accept.go, dial.go: their connections; hello.go: who may join;
-//	            message.go: what they say
+//	            message.go: what they say; machine.go: which ranks are on one machine; maker.go: Join for package dist
 //	frame.go    the format on the wire
 //	listen.go   on which address and port; data.go: how data connections are made
 //	link.go     the connections to one peer; wire.go: one connection, its frames read and written; record.go: encryption
@@ -20,9 +20,10 @@
 //	close.go    signs of life; Close
 //	fail.go     the first error of a group reaches all its ranks
 //	lost.go     a peer that is lost, or has closed its connection
+//	rebuild.go  the ranks that are left agree on a new group
 //	shared.go   groups inside one host move data through shared memory (package shm), and only failures over connections
 //
-// Operations run with the algorithms of dist/algo over messages. algo.Choose says which one.
+// Operations run with the algorithms of dist/algo over messages. A Tuner (algo) chooses which one.
 //
 // # Failures
 //

@@ -2,7 +2,8 @@
 //
 //   - every program in them compiles and runs in a module of its own outside this one (programs_test.go);
 //   - every command runs, or stands in the list of those that need more than Go (commands_test.go);
-//   - every name of Go code that the tables and lists say exists (names_test.go);
+//   - every name of Go code that the tables and lists say exists, and ARCHITECTURE.md and the doc.go of the packages below dist explain all
+//     files (names_test.go);
 //   - every error text that troubleshooting.md quotes is in the source (messages_test.go);
 //   - every link leads somewhere, and the index names every page (links_test.go).
 //

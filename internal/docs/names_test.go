@@ -343,9 +343,9 @@ func TestArchitecture(t *testing.T) {
 	assert.Greater(t, checked, 60)
 }
 
-// Its list of rooms has the doc.go of every package under dist and fsdp, and all files of these two but tests.
-func TestRoomsAreListed(t *testing.T) {
-	_, rest, ok := strings.Cut(read(t, "docs/ARCHITECTURE.md"), "\n## The rooms of dist and fsdp\n")
+// Its list of files has the doc.go of every package under dist and fsdp, and all files of these two but tests.
+func TestFilesAreListed(t *testing.T) {
+	_, rest, ok := strings.Cut(read(t, "docs/ARCHITECTURE.md"), "\n## The files of dist and fsdp\n")
 	require.True(t, ok)
 	list, _, _ := strings.Cut(rest, "\n## ")
 	for _, top := range []string{"dist", "fsdp"} {
@@ -360,6 +360,66 @@ func TestRoomsAreListed(t *testing.T) {
 			return err
 		}))
 	}
+}
+
+// fileName is the name of a Go file in a package comment, or a pattern such as fd_*.go.
+var fileName = regexp.MustCompile(`[\w*]+\.go\b`)
+
+// unexplained compares the files of a package with those that its comment names. It returns the files that the comment lacks, and the names
+// of the comment that are no file.
+func unexplained(comment string, files []string) (missing, unknown []string) {
+	patterns := fileName.FindAllString(comment, -1)
+	named := map[string]bool{}
+	for _, p := range patterns {
+		found := false
+		for _, name := range files {
+			if ok, err := path.Match(p, name); err == nil && ok {
+				named[name], found = true, true
+			}
+		}
+		if !found {
+			unknown = append(unknown, p)
+		}
+	}
+	for _, name := range files {
+		if !named[name] && name != "doc.go" && !strings.HasSuffix(name, "_test.go") {
+			missing = append(missing, name)
+		}
+	}
+	return missing, unknown
+}
+
+// Each package below dist can be explained by its doc.go: it names all files but tests. One file of the package's name needs no line.
+func TestFilesAreExplained(t *testing.T) {
+	docs, err := filepath.Glob(root + "dist/*/doc.go")
+	require.NoError(t, err)
+	deeper, err := filepath.Glob(root + "dist/*/*/doc.go")
+	require.NoError(t, err)
+	docs = append(docs, deeper...)
+	require.Greater(t, len(docs), 8)
+	for _, doc := range docs {
+		dir := filepath.Dir(doc)
+		file, err := parser.ParseFile(token.NewFileSet(), doc, nil, parser.ParseComments)
+		require.NoError(t, err)
+		list, err := filepath.Glob(filepath.Join(dir, "*.go"))
+		require.NoError(t, err)
+		for i := range list {
+			list[i] = filepath.Base(list[i])
+		}
+		missing, unknown := unexplained(file.Doc.Text(), list)
+		if len(missing) == 1 && missing[0] == file.Name.Name+".go" {
+			missing = nil
+		}
+		assert.Empty(t, missing, "%s does not explain these files", doc)
+		assert.Empty(t, unknown, "%s names these files, which do not exist", doc)
+	}
+}
+
+func TestUnexplained(t *testing.T) {
+	files := []string{"doc.go", "a.go", "fd_unix.go", "fd_other.go", "b.go", "b_test.go"}
+	missing, unknown := unexplained("a.go has A; fd_*.go the rest. gone.go\nc_*.go", files)
+	assert.Equal(t, []string{"b.go"}, missing)
+	assert.Equal(t, []string{"gone.go", "c_*.go"}, unknown)
 }
 
 func TestDeclared(t *testing.T) {
