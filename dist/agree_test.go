@@ -10,8 +10,8 @@ import (
 	"github.com/ringo-ml/ringo/dist"
 )
 
-// Agree tells every rank of the first line that differs, of too few or too many, and of the first rank's own problem. The group
-// goes on after it.
+// Agree returns on every rank the first line that differs, also if a rank has too few or too many, or the problem of the lowest rank that
+// has one. The group still works after it.
 func TestAgree(t *testing.T) {
 	same := []string{"Stage=2", "a [4 3]", "b [3]"}
 	for want, lines := range map[string]func(rank int) ([]string, error){

@@ -18,8 +18,8 @@ func mallocs() uint64 {
 	return m.Mallocs
 }
 
-// 100 steady all-reduces of 2 ranks, small and large, must not allocate on the Go heap. The runtime itself allocates now
-// and then (parked goroutines, timers): the quietest of several rounds counts.
+// 100 steady all-reduces of 2 ranks, small and large, must not allocate on the Go heap. The runtime itself allocates now and then (parked
+// goroutines, timers), so the best of several rounds counts.
 func TestAllReduceDoesNotAllocate(t *testing.T) {
 	for _, count := range []int{1, 100_000} {
 		fewest := ^uint64(0)

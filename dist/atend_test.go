@@ -14,7 +14,8 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// TestAtEnd: the last one registered comes first, once; groups still work then, and operations it leaves in flight are finished.
+// TestAtEnd: the function that was registered last is called first, and once. Groups still work then, and operations that it leaves in
+// flight are finished.
 func TestAtEnd(t *testing.T) {
 	var mu sync.Mutex
 	var calls []string
@@ -42,8 +43,8 @@ func TestAtEnd(t *testing.T) {
 	require.Equal(t, []*[]float32{{3}, {3}}, x)
 }
 
-// TestAtEndFails: errors and panics at the end are Run's, beside the function's, which comes first; the other functions are called all
-// the same.
+// TestAtEndFails: Run returns errors and panics of these functions together with the error of the rank's function, which comes first. All
+// of them are called.
 func TestAtEndFails(t *testing.T) {
 	one, two, three := errors.New("one"), errors.New("two"), errors.New("three")
 	for _, own := range []error{nil, one} {
@@ -60,8 +61,7 @@ func TestAtEndFails(t *testing.T) {
 	}
 }
 
-// TestAtEndTime: after a failure of the function, what it left in the background has half the timeout; when the job is ended already,
-// nothing.
+// TestAtEndTime: if the rank's function fails, background work has half the timeout. If the job has been ended already, it has no time.
 func TestAtEndTime(t *testing.T) {
 	wrong := errors.New("wrong")
 	err := dist.Run(t.Context(), dist.Config{Ranks: 1, Timeout: 20 * time.Millisecond}, func(_ context.Context, r *dist.Rank) error {

@@ -16,7 +16,7 @@ func runAxes(n int, fn func(r *dist.Rank) error) error {
 	return dist.Run(context.Background(), dist.Config{Ranks: n, Log: io.Discard}, func(_ context.Context, r *dist.Rank) error { return fn(r) })
 }
 
-// mustHave returns an error unless a group has axes.
+// mustHave returns an error if a group has other axes.
 func mustHave(g *dist.Group, want tensor.Axes) error {
 	if got := g.Axes(); got != want {
 		return fmt.Errorf("group %s has axes %b, want %b", g.Name(), got, want)
@@ -24,7 +24,7 @@ func mustHave(g *dist.Group, want tensor.Axes) error {
 	return nil
 }
 
-// The first mesh over all ranks says what the axes are; a group has those that its members span.
+// The first mesh over all ranks decides the axes. A group has those that its members span.
 func TestAxes(t *testing.T) {
 	err := runAxes(8, func(r *dist.Rank) error {
 		m, err := r.Mesh("dp=4,one=1,tp=2")
@@ -63,7 +63,7 @@ func TestAxes(t *testing.T) {
 	assert.NoError(t, err)
 }
 
-// Whoever asks for the axes before there is a mesh gets one of all ranks, for ever.
+// If Axes is called before there is a mesh, there is one axis of all ranks, which stays.
 func TestAxesWithoutMesh(t *testing.T) {
 	err := runAxes(4, func(r *dist.Rank) error {
 		if err := mustHave(r.World, 1); err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// BenchmarkAllReduce times all-reduces back to back.
+// BenchmarkAllReduce times all-reduces without a pause between them.
 func BenchmarkAllReduce(b *testing.B) {
 	for _, bytes := range []int{4, 64 << 10, 1 << 20, 64 << 20} {
 		b.Run(fmt.Sprint(bytes), func(b *testing.B) {
@@ -44,8 +44,8 @@ func BenchmarkAllReduce(b *testing.B) {
 	}
 }
 
-// BenchmarkFour times four all-reduces: of which each is waited for before the next begins, that depend on each other, and that do
-// not. A chain should cost no more than four waits.
+// BenchmarkFour times four all-reduces: with a wait after each, as a chain that depends on each other, and independent ones. A chain
+// should cost no more than four waits.
 func BenchmarkFour(b *testing.B) {
 	for _, bytes := range []int{4, 64 << 10, 1 << 20} {
 		for name, four := range map[string]func(g *dist.Group, x [4]tensor.Tensor) error{

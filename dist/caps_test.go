@@ -13,7 +13,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// lesser is an engine that can do less than the one that it is made of, which would do all.
+// lesser is an engine with fewer Caps than the engine that it wraps.
 type lesser struct {
 	backend.Engine
 	caps backend.Caps
@@ -33,7 +33,7 @@ func (e lesser) Park(ctx context.Context) error { return e.Engine.(backend.Parke
 
 func (g lesserGroup) Caps() backend.Caps { return g.caps }
 
-// What an engine cannot do is an error of the operation, on all ranks, that names both. What it can do goes on before it.
+// If an engine cannot do an operation, all ranks get an error that names both. Earlier operations still finish.
 func TestCaps(t *testing.T) {
 	all := backend.Caps{Kinds: backend.AllKinds, Reds: backend.AllReds, DTypes: backend.AllDTypes}
 	for want, c := range map[string]struct {

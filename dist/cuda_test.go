@@ -12,7 +12,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor/cuda"
 )
 
-// A rank has its device's context from its beginning on: calls that need one, and do not make one current, work.
+// A rank has its device's context current from its beginning, so CUDA calls that need a context work.
 func TestRanksAreBound(t *testing.T) {
 	devices, err := emu.Start(t, emu.Config{}).Count()
 	require.NoError(t, err)
@@ -35,7 +35,7 @@ func TestRanksAreBound(t *testing.T) {
 	}))
 }
 
-// What a captured step cannot do with its group, because replays do not run the host's code around it.
+// Operations that a captured step refuses, because replays do not run the host's code around them.
 func TestRefusedInCapturedSteps(t *testing.T) {
 	emu.Start(t, emu.Config{Devices: 2})
 	device, err := dist.Devices("cuda")
@@ -68,7 +68,7 @@ func object(g *dist.Group, _ tensor.Tensor) error {
 	return err
 }
 
-// fromAny receives from whoever sends.
+// fromAny receives from any rank.
 func fromAny(g *dist.Group, x tensor.Tensor) error {
 	if g.Rank() == 1 {
 		return g.Send(x, 0, 1).Wait()

@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// What was derived from an alarm's context may see only later that it ended, when the alarm is set again: package context
-// panics when such a context has no error any more.
+// A context that is derived from the timer's context may notice its end only later, when the timer is set again. Package context panics
+// if such a parent has no error any more.
 func TestDeadlineTimerThatIsSetAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var a deadlineTimer

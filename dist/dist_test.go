@@ -63,7 +63,7 @@ func TestCancelledRunReturns(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
-// slowAbort is an engine whose groups take a second to abort, or until the engine is closed meanwhile.
+// slowAbort is an engine whose groups take a second to abort, or until the engine is closed.
 type slowAbort struct {
 	backend.Engine
 	closed chan struct{}
@@ -94,8 +94,8 @@ func (g slowGroup) Abort(cause error) error {
 	return g.Backend.Abort(cause)
 }
 
-// The ranks notice the end of the context and return while the job is still being aborted because of it: that uses the
-// engines, which stay open so long.
+// Ranks notice the end of the context and return while the job is still being aborted. The abort uses the engines, so they stay open
+// until it has ended.
 func TestNothingIsClosedUnderAnAbort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -106,12 +106,12 @@ func TestNothingIsClosedUnderAnAbort(t *testing.T) {
 			return nil
 		})
 		require.NoError(t, err)
-		time.Sleep(2 * time.Second) // of virtual time: an abort that is left behind ends
+		time.Sleep(2 * time.Second) // virtual time: an abort that nobody waits for ends in it
 		assert.False(t, e.bad.Load(), "an engine was closed while it was being aborted")
 	})
 }
 
-// What a failed job left in flight keeps nothing of it: a program goes on after many of them.
+// Operations that a failed job left in flight keep no memory of it: a program may run many failing jobs.
 func TestFailedJobIsFreed(t *testing.T) {
 	boom := errors.New("boom")
 	var groups []weak.Pointer[dist.Group]
@@ -170,10 +170,10 @@ func (e *stopped) Park(ctx context.Context) error {
 	<-ctx.Done()
 	time.Sleep(e.time)
 	e.time = 0
-	return ctx.Err() // the peer came meanwhile, and Park may see either first
+	return ctx.Err() // the peer may come at the same time, and Park may see either first
 }
 
-// A rank that is stopped while it waits finds its time over, and the other one there, which came in time.
+// If a rank is stopped while it waits, its time may be over when it continues. But the other rank came in time, so there is no error.
 func TestStoppedRankLooksBeforeItBlames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const timeout = time.Second
@@ -182,14 +182,14 @@ func TestStoppedRankLooksBeforeItBlames(t *testing.T) {
 		cfg := dist.Config{Threads: 1, Log: io.Discard, Timeout: timeout}
 		require.NoError(t, dist.RunEngines(t.Context(), cfg, engines, func(_ context.Context, r *dist.Rank) error {
 			if r.World.Rank() == 1 {
-				time.Sleep(timeout / 2) // of virtual time
+				time.Sleep(timeout / 2) // virtual time
 			}
 			return errors.Join(r.World.Barrier().Wait(), r.World.Barrier().Wait())
 		}))
 	})
 }
 
-// The timeout of a group is its own.
+// Each group has its own timeout.
 func TestGroupTimeout(t *testing.T) {
 	begin := time.Now()
 	err := run(2, func(r *dist.Rank) error {
@@ -281,7 +281,7 @@ func TestAlgorithmFromEnvironment(t *testing.T) {
 	require.ErrorContains(t, run(2, barrier), `no operation is called "allsum"`)
 }
 
-// RINGO_BITS=rank runs, and says so when RINGO_ALGO or a group wants another order.
+// RINGO_BITS=rank works. It is an error if RINGO_ALGO or a group asks for another order.
 func TestRankOrderFromEnvironment(t *testing.T) {
 	t.Setenv("RINGO_BITS", "rank")
 	t.Setenv("RINGO_ALGO", "allreduce:direct")
@@ -305,7 +305,7 @@ func TestRankOrderFromEnvironment(t *testing.T) {
 	require.ErrorContains(t, run(2, nothing), `RINGO_BITS=ring: it is rank, or not set`)
 }
 
-// The launcher's number of ranks wins, unless the caller insists on another one.
+// The launcher's number of ranks is used, unless the caller sets Exact.
 func TestExactRanks(t *testing.T) {
 	t.Setenv("RINGO_RANK", "0")
 	t.Setenv("RINGO_WORLD_SIZE", "1")
@@ -319,7 +319,7 @@ func TestExactRanks(t *testing.T) {
 	require.ErrorContains(t, dist.Run(t.Context(), dist.Config{Ranks: 4, Exact: true}, fn), "4 ranks were asked for, but ringo started 1")
 }
 
-// The secret is not there for programs that a rank starts, and a second job of the process has it all the same.
+// Programs that a rank starts do not inherit the secret. A second job of the process still has it.
 func TestSecretLeavesTheEnvironment(t *testing.T) {
 	t.Setenv("RINGO_RANK", "0")
 	t.Setenv("RINGO_WORLD_SIZE", "1")
@@ -334,7 +334,7 @@ func TestSecretLeavesTheEnvironment(t *testing.T) {
 	}
 }
 
-// What the launcher says about timeout and threads beats the program's own settings.
+// The launcher's timeout and threads override the program's own settings.
 func TestEnvironmentBeatsConfig(t *testing.T) {
 	t.Setenv("RINGO_TIMEOUT", "41s")
 	err := dist.Run(t.Context(), dist.Config{Timeout: time.Hour}, func(_ context.Context, r *dist.Rank) error {

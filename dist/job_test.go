@@ -25,7 +25,7 @@ type processJob struct {
 	ranks []*processRank
 }
 
-// processRank is one of them. Its output is read as it comes.
+// processRank is one rank of the job. Its output is read at once.
 type processRank struct {
 	cmd  *exec.Cmd
 	in   io.Writer
@@ -35,10 +35,10 @@ type processRank struct {
 	mu    sync.Mutex
 	lines []string
 	at    []time.Time
-	more  chan struct{} // closed and made anew with each line
+	more  chan struct{} // closed and replaced with each line
 }
 
-// engines are the ways in which processes move bytes, as the environment chooses them.
+// engines are the ways in which processes move bytes, and the variable that chooses each.
 var engines = map[string]string{"tcp": "RINGO_SHM=0", "shm": "RINGO_SHM=1"}
 
 // startJob starts n ranks with the same environment.
@@ -47,8 +47,8 @@ func startJob(t *testing.T, n int, hosts []*netns.Host, port int, env ...string)
 	return startJobWith(t, n, hosts, port, func(int) []string { return env })
 }
 
-// startJobWith starts n ranks. Hosts, if any, are where they run, in turn; otherwise it is here. Port is that of rank 0
-// on its host.
+// startJobWith starts n ranks. If there are hosts, ranks run on them in turn; otherwise they run here. port is the port of rank 0 on its
+// host.
 func startJobWith(t *testing.T, n int, hosts []*netns.Host, port int, env func(rank int) []string) *processJob {
 	t.Helper()
 	var master string
@@ -80,14 +80,14 @@ func startJobWith(t *testing.T, n int, hosts []*netns.Host, port int, env func(r
 	return j
 }
 
-// limited ends with the test, or after a minute.
+// limited returns a context that ends with the test, or after a minute.
 func limited(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-// startTorchrun starts two ranks with the variables that torchrun gives them.
+// startTorchrun starts two ranks with the variables of torchrun.
 func startTorchrun(t *testing.T, env []string) *processJob {
 	t.Helper()
 	secret, ctx, j := disttest.NewSecret(), limited(t), &processJob{}
@@ -120,13 +120,13 @@ func (j *processJob) start(t *testing.T, c *exec.Cmd) {
 			p.more = make(chan struct{})
 			p.mu.Unlock()
 		}
-		_ = c.Wait() // the text tells
+		_ = c.Wait() // the text has the result
 		close(p.done)
 	}()
 	j.ranks = append(j.ranks, p)
 }
 
-// text is what all ranks have said.
+// text is the output of all ranks.
 func (j *processJob) text() string {
 	var b strings.Builder
 	for r, p := range j.ranks {
@@ -135,7 +135,7 @@ func (j *processJob) text() string {
 	return b.String()
 }
 
-// await waits for a line that begins with prefix, and returns the rest of it, and when it came.
+// await waits for a line that begins with prefix. It returns the rest of the line, and when it came.
 func (p *processRank) await(t *testing.T, prefix string) (string, time.Time) {
 	t.Helper()
 	timeout := time.After(40 * time.Second)

@@ -15,7 +15,7 @@ import (
 	"github.com/ringo-ml/ringo/dist/disttest"
 )
 
-// Ranks that are killed, while they meet or while they share memory, leave nothing behind: no process, no file, no socket.
+// Ranks that are killed during the rendezvous, or while they share memory, leave nothing behind: no process, no file, no socket.
 func TestKilledProcessesLeaveNothing(t *testing.T) {
 	times := 3
 	if disttest.Long() {
@@ -26,12 +26,12 @@ func TestKilledProcessesLeaveNothing(t *testing.T) {
 	rng := rand.New(rand.NewPCG(36, 0))
 	for range times {
 		cmds, _ := startProcesses(t, 3, "forever")
-		<-time.After(time.Duration(rng.IntN(150)) * time.Millisecond) // any moment will do
+		<-time.After(time.Duration(rng.IntN(150)) * time.Millisecond) // any moment is right
 		for _, c := range cmds {
 			require.NoError(t, c.Process.Kill())
 		}
 		for _, c := range cmds {
-			assert.Error(t, c.Wait()) // of the signal, or of a peer's death that it saw before
+			assert.Error(t, c.Wait()) // by the signal, or because it noticed a peer's death first
 		}
 		sockets, err := os.ReadFile("/proc/net/unix")
 		require.NoError(t, err)

@@ -23,7 +23,7 @@ import (
 	"github.com/ringo-ml/ringo/internal/netns"
 )
 
-// The tests below start this binary by other people's launchers, where they are installed.
+// The tests below start this binary by other launchers, if they are installed.
 
 // launcher returns the path of the first program that exists.
 func launcher(t *testing.T, names ...string) string {
@@ -37,10 +37,10 @@ func launcher(t *testing.T, names ...string) string {
 	return ""
 }
 
-// torchrun is in PATH, or where RINGO_TORCHRUN says.
+// torchrun returns the torchrun in PATH, or that of RINGO_TORCHRUN.
 func torchrun(t *testing.T) string { return launcher(t, os.Getenv("RINGO_TORCHRUN"), "torchrun") }
 
-// launched runs a launcher's command line to its end.
+// launched runs a launcher's command line and waits for its end.
 func launched(t *testing.T, how string, cmd *exec.Cmd, env ...string) (string, error) {
 	t.Helper()
 	cmd.Env = append(append(os.Environ(), "DIST_TEST_CHILD="+how, "RINGO_TIMEOUT=20s"), env...)
@@ -50,7 +50,7 @@ func launched(t *testing.T, how string, cmd *exec.Cmd, env ...string) (string, e
 	return string(out), err
 }
 
-// requireSums wants the sum of n ranks from each of them.
+// requireSums requires the sum of n ranks from each of them.
 func requireSums(t *testing.T, text string, n int) {
 	t.Helper()
 	for r := range n {
@@ -99,8 +99,8 @@ func TestSlurm(t *testing.T) {
 	assert.Regexp(t, `error: rank 1 \(host .*, pid \d+\): (allreduce seq 1|barrier seq 2) of group world`, text)
 }
 
-// freePorts returns a port that is free, and whose next is. It is below those that systems give to outgoing connections,
-// so that nobody takes it before the launcher does.
+// freePorts returns a free port; the port after it is free, too. Both are below the ephemeral ports, so that no outgoing connection takes
+// them before the launcher does.
 func freePorts(t *testing.T) int {
 	t.Helper()
 	for {
@@ -118,7 +118,7 @@ func freePorts(t *testing.T) int {
 	}
 }
 
-// TestTorchrun has MASTER_PORT taken by torchrun's own agent: the job forms on the next port.
+// TestTorchrun: torchrun's own agent listens on MASTER_PORT, so the job uses the next port.
 func TestTorchrun(t *testing.T) {
 	program := torchrun(t)
 	cmd := func(port int) *exec.Cmd {

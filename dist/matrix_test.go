@@ -22,7 +22,7 @@ import (
 	"github.com/ringo-ml/ringo/internal/reliability"
 )
 
-// matrixTimeout is T of the tables: how long an operation may go without progress.
+// matrixTimeout is T in the tables: the longest time of an operation without progress.
 const matrixTimeout = 2 * time.Second
 
 // matrixChild is a rank of a cell, as a process.
@@ -34,15 +34,15 @@ func matrixChild(spec string) error {
 	return errors.Join(err1, err2, dist.Run(context.Background(), dist.Config{Threads: 1}, r.run))
 }
 
-// matrixRank is a rank of a cell: it repeats one operation, and says "ready" when it has done it a few times; what
-// happens then to the victim is the cell's fault. Each rank says at last how it ended; if well, how long the longest step took.
+// matrixRank is a rank of a cell. It repeats one operation, and prints "ready" after a few times. Then the fault of the cell happens to
+// the victim. At the end each rank prints how it ended and, if it succeeded, how long its longest step took.
 type matrixRank struct {
 	op, how       string
 	victim, count int
 	say           func(line string)
 }
 
-const slowStep = 60 * time.Millisecond // by which a slow rank of eight steps is late
+const slowStep = 60 * time.Millisecond // a slow rank is so much late, in eight steps
 
 func (m *matrixRank) run(_ context.Context, r *dist.Rank) error {
 	g, begin, longest := r.World, time.Now(), time.Duration(0)
@@ -85,7 +85,7 @@ func (m *matrixRank) run(_ context.Context, r *dist.Rank) error {
 	}
 }
 
-// enough asks whether any rank has had enough.
+// enough reports whether any rank wants to stop.
 func enough(g *dist.Group, me bool) (bool, error) {
 	x := []float64{0}
 	if me {
@@ -97,14 +97,14 @@ func enough(g *dist.Group, me bool) (bool, error) {
 
 // fault is a column of the matrix.
 type fault struct {
-	name   string // and when
-	column string // of docs/RELIABILITY.md
+	name   string // name, and when it happens
+	column string // column of docs/RELIABILITY.md
 	row    int
-	how    string // of the child
+	how    string // argument for the child
 	count  int
-	cut    bool                           // in namespaces: the cable is what fails
-	strike func(t *testing.T, victim int) // the victim's process
-	says   string                         // in every live rank's error; "": there is none
+	cut    bool                           // the cable is cut; ranks run in network namespaces
+	strike func(t *testing.T, victim int) // does it to the victim's process
+	says   string                         // what the error of every live rank contains; "": no error
 	bound  time.Duration
 }
 
@@ -122,7 +122,7 @@ func stutter(t *testing.T, pid int) {
 	}
 }
 
-// during is a number of elements that keeps ranks busy.
+// during is a number of elements that takes long enough for the fault to happen during the operation.
 func during() int {
 	if disttest.Long() {
 		return 400_000
@@ -132,8 +132,8 @@ func during() int {
 
 const stopBound = matrixTimeout + 200*time.Millisecond
 
-// faults are all columns. "Before": the victim has nothing under way, the others wait for it. "During": it is somewhere in
-// its operations, longer ones in the long form.
+// faults are all columns. "Before": the victim has no operation in flight, and the others wait for it. "During": it is inside its
+// operations, which are longer in the long form.
 var faults = []fault{
 	{name: "killed before", column: "killed", row: 13, how: "before", count: 1000, strike: signal(syscall.SIGKILL), says: "closed the connection", bound: time.Second},
 	{name: "killed during", column: "killed", row: 13, how: "during", count: during(), strike: signal(syscall.SIGKILL), says: "closed the connection", bound: time.Second},
@@ -144,8 +144,8 @@ var faults = []fault{
 	{name: "slow", column: "slow", how: "during", count: 50_000, strike: stutter},
 }
 
-// TestEveryOperation hits every operation with every fault, on every engine for processes, which alone can be killed and
-// stopped; cables are between hosts. Without RINGO_LONG it does one column, each operation on one engine.
+// TestEveryOperation combines every operation with every fault, on every engine for processes, because only processes can be killed and
+// stopped. Cables are between hosts. Without RINGO_LONG it tests one column, each operation on one engine.
 func TestEveryOperation(t *testing.T) {
 	for engine, env := range engines {
 		for _, f := range faults {
@@ -167,8 +167,7 @@ func TestEveryOperation(t *testing.T) {
 	}
 }
 
-// TestEveryOperationOnGoroutines has a rank that is late and one that is slow in every operation. Goroutines cannot be
-// killed or stopped.
+// TestEveryOperationOnGoroutines has a late and a slow rank in every operation. Goroutines cannot be killed or stopped.
 func TestEveryOperationOnGoroutines(t *testing.T) {
 	if !disttest.Long() {
 		t.Skip("the suite has some of it in its short form; set RINGO_LONG=1")
@@ -193,7 +192,7 @@ func TestEveryOperationOnGoroutines(t *testing.T) {
 	}
 }
 
-// endedWell looks at the end of a rank that no fault should have disturbed.
+// endedWell checks the end of a rank that the fault must not disturb.
 func endedWell(t *testing.T, op, column, engine, end string) {
 	longest, well := strings.CutPrefix(end, "well, ")
 	took, err := time.ParseDuration(longest)
@@ -202,7 +201,7 @@ func endedWell(t *testing.T, op, column, engine, end string) {
 	}
 }
 
-// cell runs a job of three ranks that repeats one operation, hurts the victim, and looks at what the others say.
+// cell runs a job of three ranks that repeats one operation, makes the fault happen to the victim, and checks what the others print.
 func (f *fault) cell(t *testing.T, engine, env, op string, victim int) {
 	var hosts []*netns.Host
 	if f.cut {
@@ -214,7 +213,7 @@ func (f *fault) cell(t *testing.T, engine, env, op string, victim int) {
 	}
 	spec := fmt.Sprintf("DIST_TEST_CHILD=matrix:%s,%s,%d,%d", op, how, victim, f.count)
 	j := startJob(t, 3, hosts, 29_500, spec, env, "RINGO_TIMEOUT="+matrixTimeout.String())
-	for _, p := range j.ranks { // messages to a rank may be under way before it waits for the first
+	for _, p := range j.ranks { // messages to a rank may arrive before it waits for the first one
 		p.await(t, "ready")
 	}
 	struck := time.Now()
@@ -244,14 +243,14 @@ func (f *fault) cell(t *testing.T, engine, env, op string, victim int) {
 		t.Log(j.text())
 	}
 	if f.says != "" {
-		_ = j.ranks[victim].cmd.Process.Kill() // it may be stopped, or cut off
+		_ = j.ranks[victim].cmd.Process.Kill() // it may be stopped, or without a network
 	}
 	for _, p := range j.ranks {
 		<-p.done
 	}
 }
 
-// says is what an error may call an operation.
+// says is the name of an operation in an error.
 func says(op string) string {
 	if op == "send" || op == "recv" || op == "batch" {
 		return "send|recv|batch"

@@ -30,7 +30,7 @@ func (l *little) Free(p tensor.Ptr) error {
 	return nil
 }
 
-// freeing is a CPU that says what it got back.
+// freeing is a CPU that counts what is freed.
 type freeing struct {
 	*tensor.CPU
 	got []tensor.Ptr
@@ -41,7 +41,7 @@ func (d *freeing) Free(p tensor.Ptr) {
 	d.CPU.Free(p)
 }
 
-// A tape goes on in the device's memory when there is no room in the shared one, and gives back to each what is its own.
+// When shared memory is full, a tape uses the device's memory. It frees each buffer where it came from.
 func TestStepMemoryWithoutRoom(t *testing.T) {
 	dev := &freeing{CPU: tensor.NewCPU(1)}
 	defer dev.CPU.Close()

@@ -13,7 +13,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// misuse makes a mistake on the rank of a job of one, or on rank 0 of more, where the others wait in a barrier.
+// misuse makes a mistake on the rank of a job of one rank, or on rank 0 of several, while the others wait in a barrier.
 func misuse(t *testing.T, n int, want string, mistake func(r *dist.Rank, x tensor.Tensor) dist.Work) {
 	t.Helper()
 	begin := time.Now()
@@ -26,7 +26,7 @@ func misuse(t *testing.T, n int, want string, mistake func(r *dist.Rank, x tenso
 	assert.Less(t, time.Since(begin), reliability.Slack)
 }
 
-// The zero Tensor where one is needed is an error of the operation, not a panic of the tensor.
+// A zero Tensor is an error of the operation, and not a panic of the tensor.
 func TestZeroTensor(t *testing.T) {
 	none := tensor.Tensor{}
 	for want, call := range map[string]func(g *dist.Group, x tensor.Tensor) dist.Work{
@@ -62,7 +62,7 @@ func TestZeroTensor(t *testing.T) {
 	})
 }
 
-// In a group of one there is nobody to receive from.
+// In a group of one rank, nobody can send.
 func TestRecvAnyAlone(t *testing.T) {
 	misuse(t, 1, "recv seq 1 of group world: group world has no other rank to receive from", func(r *dist.Rank, x tensor.Tensor) dist.Work {
 		peer, err := r.World.RecvAny(x, 0)
@@ -72,7 +72,7 @@ func TestRecvAnyAlone(t *testing.T) {
 	})
 }
 
-// A batch takes 64 messages to a peer and 64 from it; one more of either is an error at once.
+// A batch may have 64 messages to a peer and 64 from it. One more of either is an error at once.
 func TestBatchLimits(t *testing.T) {
 	batch := func(r *dist.Rank, x tensor.Tensor, sends, recvs int) dist.Work {
 		return r.World.Batch(func(b *dist.Batch) {
@@ -99,8 +99,8 @@ func TestBatchLimits(t *testing.T) {
 	})
 }
 
-// Messages of a batch that overlap, one of which is a Recv, would have to wait for each other. Two Sends of the same memory need
-// not.
+// If messages of a batch overlap, and one of them is a Recv, one would have to wait for the other. Two Sends of the same memory need not
+// wait.
 func TestBatchOverlaps(t *testing.T) {
 	misuse(t, 2, "recv seq 1 of group world: float32[2] overlaps another message of the batch", func(r *dist.Rank, x tensor.Tensor) dist.Work {
 		return r.World.Batch(func(b *dist.Batch) {
@@ -117,7 +117,7 @@ func TestBatchOverlaps(t *testing.T) {
 	})
 }
 
-// Numbers that mean nothing are refused, not replaced.
+// Settings without a meaning are refused, not replaced.
 func TestSenselessConfig(t *testing.T) {
 	for want, cfg := range map[string]dist.Config{
 		"asks for -1 ranks": {Ranks: -1},
@@ -133,7 +133,7 @@ func TestSenselessConfig(t *testing.T) {
 	assert.ErrorContains(t, run(1, func(*dist.Rank) error { return nil }), "RINGO_SHM=foo (ringo): neither 0 nor 1")
 }
 
-// An algorithm over messages is not unknown to goroutine ranks; they have no messages.
+// The error about an algorithm over messages does not say that it is unknown, but that goroutine ranks have no messages.
 func TestAlgorithmOfProcesses(t *testing.T) {
 	t.Setenv("RINGO_ALGO", "allreduce:ring")
 	err := run(2, func(r *dist.Rank) error { return r.World.Barrier().Wait() })

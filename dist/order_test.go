@@ -16,11 +16,11 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// last returns the last of operations that were issued in this order.
+// last returns the last of several operations, in the order in which they were issued.
 func last(works ...dist.Work) dist.Work { return works[len(works)-1] }
 
-// Ranks that give operations on the same memory on two groups in different orders wait for each other: the timeout says what
-// waits, and why.
+// If ranks issue operations on the same memory on two groups in different orders, they wait for each other. The timeout says what waits,
+// and why.
 func TestDependentInOtherOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := dist.Config{Ranks: 2, Log: io.Discard, Timeout: time.Minute}
@@ -37,8 +37,8 @@ func TestDependentInOtherOrder(t *testing.T) {
 	})
 }
 
-// The failure of an operation is that of the one that waits for it, in another group too, on all its members. Groups that do
-// not depend on it go on.
+// If an operation fails, an operation that waits for it fails with the same error, also in another group, on all its members. Groups that
+// do not depend on it continue.
 func TestDependentFails(t *testing.T) {
 	boom := errors.New("boom")
 	require.NoError(t, run(2, func(r *dist.Rank) error {
@@ -62,8 +62,8 @@ func TestDependentFails(t *testing.T) {
 	}))
 }
 
-// So is that of an operation that a failed group did not even begin, however many others it did not begin since. Who was told of
-// it goes on with the memory.
+// The same holds for an operation that a failed group did not begin, however many others it did not begin after it. When the program has
+// seen the error, it can use the memory again.
 func TestDependentOnWhatNeverBegan(t *testing.T) {
 	require.NoError(t, run(2, func(r *dist.Rank) error {
 		x, y := tensor.New(r.Device, tensor.Float32, 100), tensor.New(r.Device, tensor.Float32, 1)
@@ -87,7 +87,7 @@ func TestDependentOnWhatNeverBegan(t *testing.T) {
 	}))
 }
 
-// A goroutine of a rank waits for an operation, and another one is to overwrite its result in another group: both wake up.
+// One goroutine of a rank waits for an operation, and another one will overwrite its result in another group: both wake up.
 func TestDependentOfTwoGoroutines(t *testing.T) {
 	require.NoError(t, run(2, func(r *dist.Rank) error {
 		a, b := r.World.With(dist.Name("a")), r.World.With(dist.Name("b"))
@@ -135,7 +135,7 @@ func TestDependentAllocatesNothing(t *testing.T) {
 	require.Zero(t, fewest)
 }
 
-// BenchmarkIssue issues operations that touch other memory, so many of which are in flight, and a chain on the same.
+// BenchmarkIssue issues operations on different memory while so many are in flight, and a chain on the same memory.
 func BenchmarkIssue(b *testing.B) {
 	for name, apart := range map[string]int{"independent": 1, "chain": 0} {
 		b.Run(name, func(b *testing.B) {

@@ -15,8 +15,8 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// An all-reduce between two processes of this host, of ordinary tensors (staged) and of shared ones: the medians that
-// README and docs/BENCHMARKS.md set beside those of other libraries.
+// BenchmarkProcesses is an all-reduce between two processes of this host, of ordinary tensors (staged) and of shared ones. README and
+// docs/BENCHMARKS.md compare these medians with those of other libraries.
 func BenchmarkProcesses(b *testing.B) {
 	for b.Loop() {
 		text := processes(b, 2, "measure")
@@ -24,7 +24,8 @@ func BenchmarkProcesses(b *testing.B) {
 	}
 }
 
-// measure is a rank of BenchmarkProcesses: the median of 9 repetitions of 0.1 s, by the slowest rank, as in osu-micro-benchmarks.
+// measure is a rank of BenchmarkProcesses. It returns the median of 9 repetitions of 0.1 s; in each one the slowest rank counts, as in
+// osu-micro-benchmarks.
 func measure(string) error {
 	return dist.Run(context.Background(), dist.Config{Threads: 1}, func(_ context.Context, r *dist.Rank) error {
 		var out strings.Builder
@@ -48,7 +49,7 @@ func measure(string) error {
 	})
 }
 
-// An all-reduce of 8 MiB that a tape computed, between two processes: in the device's memory (staged), and in Rank.StepMemory.
+// An all-reduce of 8 MiB that a tape computed, between two processes, in the device's memory (staged) and in Rank.StepMemory.
 func BenchmarkTapeMemory(b *testing.B) {
 	for b.Loop() {
 		text := processes(b, 2, "measuretape")

@@ -91,7 +91,7 @@ func child(how string) error {
 	})
 }
 
-// anyone has rank 0 wait for a message of any rank; none is left that could send.
+// anyone makes rank 0 wait for a message of any rank, when no rank is left that could send.
 func anyone(r *dist.Rank, die bool) error {
 	if r.World.Rank() == 0 {
 		_, err := r.World.RecvAny(tensor.New(r.Device, tensor.Float32, 1), 0)
@@ -103,12 +103,12 @@ func anyone(r *dist.Rank, die bool) error {
 	return nil
 }
 
-// processes starts n ranks as processes and returns what each printed.
+// processes starts n ranks as processes and returns the output of each.
 func processes(t testing.TB, n int, how string) []string {
 	cmds, outs := startProcesses(t, n, how)
 	text := make([]string, n)
 	for r, c := range cmds {
-		_ = c.Wait() // the text tells
+		_ = c.Wait() // the text has the result
 		text[r] = outs[r].String()
 	}
 	return text
@@ -121,7 +121,7 @@ func startProcesses(t testing.TB, n int, how string) ([]*exec.Cmd, []bytes.Buffe
 	return disttest.StartProcesses(ctx, t, n, "DIST_TEST_CHILD="+how, "RINGO_TIMEOUT=10s")
 }
 
-// The same program runs as processes: what the launcher says beats Config.Ranks.
+// The same program runs as processes: the launcher overrides Config.Ranks.
 func TestProcesses(t *testing.T) {
 	for engine, env := range engines {
 		name, value, _ := strings.Cut(env, "=")
@@ -139,7 +139,7 @@ func TestProcessesMismatch(t *testing.T) {
 	}
 }
 
-// A rank that fails or panics says so itself, with its stack, and the others report its error, not one of their own.
+// A rank that fails or panics prints its own error with its stack, and the others print its error, not their own.
 func TestProcessFails(t *testing.T) {
 	for how, want := range map[string]string{"fail": "rank 1: boom", "panic": "rank 1: panic: out of luck", "goexit": "rank 1: runtime.Goexit"} {
 		for r, text := range processes(t, 3, how) {
@@ -155,12 +155,12 @@ func TestProcessFails(t *testing.T) {
 func TestProcessDies(t *testing.T) {
 	text := processes(t, 3, "die")
 	for _, r := range []int{0, 2} {
-		// The process may be gone before the others are out of the all-reduce.
+		// The process may have ended before the others have finished the all-reduce.
 		assert.Regexp(t, `error: rank 1 \(host .*, pid \d+\): (allreduce seq 1|barrier seq 2) of group world`, text[r])
 	}
 }
 
-// Who waits for a message of any process hears at once that none is left.
+// A rank that waits for a message of any process gets an error at once when none is left.
 func TestProcessesAllGone(t *testing.T) {
 	for _, env := range engines {
 		name, value, _ := strings.Cut(env, "=")

@@ -22,8 +22,8 @@ import (
 	"github.com/ringo-ml/ringo/internal/reliability"
 )
 
-// rebuildChild is a rank that trains through failures. Deaths says who dies and when: "1@5" kills rank 1 before step 5,
-// "3@5r" a moment after that, as the others rebuild. The rest say what they got.
+// rebuildChild is a rank that trains through failures. deaths says who dies and when: "1@5" kills rank 1 before step 5, "3@5r" shortly
+// after that, while the others rebuild. The others print their result.
 func rebuildChild(spec string) error {
 	steps, deaths, _ := strings.Cut(spec, ",")
 	total, err := strconv.Atoi(steps)
@@ -33,7 +33,7 @@ func rebuildChild(spec string) error {
 			if step == 2 && world == 0 {
 				fmt.Println("ready")
 			}
-			if total > 1000 { // until somebody pulls the cable, and a while after
+			if total > 1000 { // until the cable is pulled, and for a while after it
 				<-time.After(time.Millisecond)
 			}
 			for _, d := range strings.Fields(deaths) {
@@ -56,7 +56,7 @@ func rebuildChild(spec string) error {
 
 func die() { _ = syscall.Kill(os.Getpid(), syscall.SIGKILL) }
 
-// trained is what all survivors must say: who they are, and their sum.
+// trained returns what all survivors must print: the members, and their sum.
 func trained(t *testing.T, j *processJob, ranks ...int) string {
 	t.Helper()
 	said := ""
@@ -71,14 +71,14 @@ func trained(t *testing.T, j *processJob, ranks ...int) string {
 	return said
 }
 
-// Processes die, one after the other, also while the rest rebuild: every sum of those who are left is right (Train looks),
-// and they end with the same one.
+// Processes die one after the other, also while the rest rebuild. Every sum of the ranks that are left is right (Train checks), and all
+// end with the same one.
 func TestRebuildProcesses(t *testing.T) {
 	for _, c := range []struct {
 		n      int
 		deaths string
 		left   []int
-		gen    int // 0: it depends on when exactly
+		gen    int // 0: depends on the exact time
 	}{
 		{3, "1@10", []int{0, 2}, 2},
 		{3, "0@10", []int{1, 2}, 2}, // the first leader is dead
@@ -92,7 +92,7 @@ func TestRebuildProcesses(t *testing.T) {
 		for engine, env := range engines {
 			t.Run(fmt.Sprintf("%s %d ranks, %s", engine, c.n, c.deaths), func(t *testing.T) {
 				t.Parallel()
-				j := startJob(t, c.n, nil, 0, "DIST_TEST_CHILD=rebuild:30,"+c.deaths, env, "RINGO_TIMEOUT=20s") // deaths are seen at once
+				j := startJob(t, c.n, nil, 0, "DIST_TEST_CHILD=rebuild:30,"+c.deaths, env, "RINGO_TIMEOUT=20s") // deaths are noticed at once
 				said := trained(t, j, c.left...)
 				if c.gen > 0 {
 					assert.Contains(t, said, fmt.Sprintf("generation %d", c.gen))
@@ -102,14 +102,14 @@ func TestRebuildProcesses(t *testing.T) {
 	}
 }
 
-// Of two ranks, the second one cannot tell whether the first is dead or cut off.
+// With two ranks, rank 1 cannot know whether rank 0 is dead or the network is cut.
 func TestRebuildNoQuorum(t *testing.T) {
 	j := startJob(t, 2, nil, 0, "DIST_TEST_CHILD=rebuild:30,0@10", "RINGO_TIMEOUT=5s")
 	end, _ := j.ranks[1].await(t, "ended: ")
 	assert.Contains(t, end, "rank 1: rebuild seq 1 of group world: generation 1 is over: of 2 ranks only rank 1 asked for a new one: it takes more than half, or half with rank 0")
 }
 
-// A cut network goes on in one part only. The other part's ranks get an error, also when the cable is plugged in again.
+// If the network is cut, only one part continues. Ranks of the other part get an error, also when the cable is plugged in again.
 func TestRebuildCut(t *testing.T) {
 	if !disttest.Long() {
 		t.Skip("waits for timeouts; set RINGO_LONG=1")

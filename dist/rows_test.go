@@ -21,8 +21,8 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// guardChild is a rank whose rank 2 is stopped in the middle of large all-reduces. When the others have failed, they fill
-// the buffer with a pattern, let rank 2 go on, and look whether the pattern stays.
+// guardChild is a rank of a job whose rank 2 is stopped in the middle of large all-reduces. When the others have failed, they fill the
+// buffer with a pattern, let rank 2 continue, and check that the pattern stays.
 func guardChild() error {
 	return dist.Run(context.Background(), dist.Config{Threads: 1}, func(_ context.Context, r *dist.Rank) error {
 		x := tensor.New(r.Device, tensor.Float32, 4<<20)
@@ -53,7 +53,7 @@ func guardChild() error {
 	})
 }
 
-// A stopped rank that goes on after the others have given it up touches nothing of theirs, and hears that it is too late.
+// A stopped rank that continues after the others have failed changes no memory of theirs, and gets the error that it is too late.
 func TestStoppedRankGoesOn(t *testing.T) {
 	if !disttest.Long() {
 		t.Skip("waits for timeouts; set RINGO_LONG=1")
@@ -72,7 +72,7 @@ func TestStoppedRankGoesOn(t *testing.T) {
 			woken := time.Now()
 			signal(syscall.SIGCONT)(t, j.ranks[2].cmd.Process.Pid)
 			end, at := j.ranks[2].await(t, "ended: ")
-			// Its connections may be too full of its own data for the word that generation 1 is over.
+			// Its connections may be so full of its own data that the message "generation 1 is over" has no room.
 			assert.Regexp(t, `generation 1 is over|closed the connection`, end)
 			reliability.Took(t, 15, engine, time.Second, at.Sub(woken))
 			<-j.ranks[2].done
@@ -85,7 +85,7 @@ func TestStoppedRankGoesOn(t *testing.T) {
 	}
 }
 
-// Torchrun's own agent holds MASTER_PORT: the job forms on the next one. When that is taken as well, the error names both.
+// Torchrun's own agent has MASTER_PORT, so the job uses the next port. If that is taken, too, the error names both.
 func TestTorchrunPortTaken(t *testing.T) {
 	lo := freePorts(t)
 	agent, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", lo))
@@ -106,10 +106,10 @@ func TestTorchrunPortTaken(t *testing.T) {
 	for _, want := range []string{fmt.Sprint("127.0.0.1:", lo+1), "address already in use", fmt.Sprintf("MASTER_PORT=%d plus 1", lo)} {
 		assert.Contains(t, j.ranks[0].text(), want)
 	}
-	_ = j.ranks[1].cmd.Process.Kill() // it would dial for a minute
+	_ = j.ranks[1].cmd.Process.Kill() // otherwise it would dial for a minute
 }
 
-// RINGO_ALGO on one rank only: both algorithms and both ranks are named, also by an operation in which that rank only waits.
+// RINGO_ALGO on one rank only: the error names both algorithms and both ranks, also for an operation in which that rank only waits.
 func TestAlgorithmOfOneRank(t *testing.T) {
 	for engine, env := range engines {
 		for _, list := range []string{"allreduce:ring", "broadcast:chain"} {
@@ -135,7 +135,7 @@ func TestAlgorithmOfOneRank(t *testing.T) {
 	}
 }
 
-// The last operations of a rank, printed when the job fails, say what it did and what it was in.
+// The last operations of a rank are printed when the job fails. They show what it did, and what was in flight.
 func TestFlightRecorderOfProcesses(t *testing.T) {
 	j := startJob(t, 2, nil, 0, "DIST_TEST_CHILD=mismatch", "RINGO_TIMEOUT=10s")
 	for r := range 2 {

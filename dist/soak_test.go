@@ -16,7 +16,7 @@ import (
 	"github.com/ringo-ml/ringo/dist/disttest"
 )
 
-// soakLength is a third of RINGO_SOAK, for each kind of rank; a moment where it is not set.
+// soakLength is a third of RINGO_SOAK, for each kind of rank. If it is not set, it is short.
 func soakLength(t testing.TB) time.Duration {
 	s := os.Getenv("RINGO_SOAK")
 	if s == "" {
@@ -27,7 +27,7 @@ func soakLength(t testing.TB) time.Duration {
 	return d / 3
 }
 
-// Many rounds of everything, on goroutines: nothing leaks, nothing gets slower.
+// Many rounds of all operations, on goroutines: nothing leaks, nothing gets slower.
 func TestSoakGoroutines(t *testing.T) {
 	length := soakLength(t)
 	require.NoError(t, dist.Run(t.Context(), dist.Config{Ranks: 4, Threads: 1}, func(_ context.Context, r *dist.Rank) error {

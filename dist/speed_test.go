@@ -16,13 +16,13 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// Benchmarks of goroutine ranks against an ideal that has no synchronization. Both run in turns within one process, and
-// the median of the ratios is reported, so that a slow minute of the machine slows both.
+// Benchmarks of goroutine ranks compared with an ideal without synchronization. Both run in turn in one process, and the median of the
+// ratios is reported, so that a busy minute of the machine slows both.
 
-// arena is the memory of all ranks, so that each can do its share of the reference without asking.
+// arena is the memory of all ranks, so that each rank can do its share of the reference without synchronization.
 type arena struct{ src, dst [][]float32 }
 
-// collective is an operation of 64 MiB or so and the memory streams that rank r of n does for it.
+// collective is an operation of about 64 MiB, and the memory streams that rank r of n does for it.
 type collective struct {
 	name    string
 	src     func(count, n int) int // elements of a rank's input and output; nil: count
@@ -71,7 +71,7 @@ var collectives = []collective{
 
 const blockFloats = 4096
 
-// stream copies block by block, as an operation that can be aborted does.
+// stream copies block by block, as an operation does that can be aborted.
 func stream(dst, src []float32) {
 	for lo := 0; lo < len(src); lo += blockFloats {
 		hi := min(lo+blockFloats, len(src))
@@ -146,12 +146,12 @@ func (c collective) bench(b *testing.B, n, count, times int) {
 	})
 }
 
-// alternate makes n ranks run op and ideal in turns, b.N times, and reports the median times of a round.
+// alternate makes n ranks run op and ideal in turn, b.N times, and reports the median times of a round.
 func alternate(b *testing.B, n int, setup func(r *dist.Rank) (op, ideal func() error), report func(op, ideal time.Duration)) {
 	b.Helper()
 	var times, ratios []float64
 	begins, ends := make([]time.Time, n), make([]time.Time, n)
-	// timed returns how long f took from the first rank's begin to the last one's end; right on rank 0 only.
+	// timed returns the time from the first rank's beginning to the last one's end; it is right only on rank 0.
 	timed := func(r *dist.Rank, f func() error) (time.Duration, error) {
 		me := r.World.Rank()
 		err := r.World.Barrier().Wait()
@@ -186,10 +186,10 @@ func alternate(b *testing.B, n int, setup func(r *dist.Rank) (op, ideal func() e
 	slices.Sort(ratios)
 	op := times[len(times)/2]
 	report(time.Duration(op), time.Duration(op/ratios[len(ratios)/2]))
-	b.ReportMetric(0, "ns/op") // it would be that of both
+	b.ReportMetric(0, "ns/op") // it would be the sum of both
 }
 
-// BenchmarkLocalSmall does an all-reduce of one float after each 20 µs of computation and reports what it adds.
+// BenchmarkLocalSmall does an all-reduce of one float after each 20 µs of computation, and reports the time that it adds.
 func BenchmarkLocalSmall(b *testing.B) {
 	for _, n := range []int{2, 4, 8} {
 		b.Run(fmt.Sprintf("ranks=%d", n), func(b *testing.B) {
@@ -213,7 +213,7 @@ func BenchmarkLocalBarrier(b *testing.B) {
 
 const workTimes = 200
 
-// withWork compares `workTimes` rounds of computation and an operation with the computation alone.
+// withWork compares `workTimes` rounds of computation and an operation with computation only.
 func withWork(b *testing.B, n int, work time.Duration, issue func(g *dist.Group, x tensor.Tensor) dist.Work, report func(op, ideal time.Duration)) {
 	steps := calibrate(work)
 	alternate(b, n, func(r *dist.Rank) (op, ideal func() error) {
@@ -226,7 +226,7 @@ func withWork(b *testing.B, n int, work time.Duration, issue func(g *dist.Group,
 			return err
 		}
 		cores := min(n, runtime.GOMAXPROCS(0))
-		ideal = func() error { // as many ranks as there are cores do the work of all
+		ideal = func() error { // as many goroutines as cores do the work of all ranks
 			if r.World.Rank() < cores {
 				for range workTimes * n / cores {
 					burn(steps)
@@ -240,14 +240,14 @@ func withWork(b *testing.B, n int, work time.Duration, issue func(g *dist.Group,
 
 var burnt atomic.Uint64
 
-// burn computes for a time in proportion to steps.
+// burn computes for a time that is proportional to steps.
 func burn(steps int) {
 	x := uint64(steps)
 	for range steps {
 		x = x*6364136223846793005 + 1442695040888963407
 	}
 	if x == 0 {
-		burnt.Add(1) // keeps the loop
+		burnt.Add(1) // so that the compiler keeps the loop
 	}
 }
 

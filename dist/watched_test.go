@@ -11,7 +11,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// What a rank did in all is the sum of what its groups did, also of those that are closed.
+// What a rank did in total is the sum over its groups, also over closed ones.
 func TestSpentInAll(t *testing.T) {
 	err := Run(context.Background(), Config{Ranks: 2, Log: io.Discard}, func(_ context.Context, r *Rank) error {
 		gone := r.World.With(Name("gone"))
@@ -56,7 +56,7 @@ func TestSpentInAll(t *testing.T) {
 	assert.NoError(t, err)
 }
 
-// The wait for a batch counts for what is in it.
+// The wait for a batch counts for the operations in it.
 func TestWaitOfBatch(t *testing.T) {
 	err := Run(context.Background(), Config{Ranks: 2, Log: io.Discard}, func(_ context.Context, r *Rank) error {
 		x := tensor.New(r.Device, tensor.Float32, 10)

@@ -11,8 +11,8 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// abortWindow is a Window of two ranks, of which rank 1 has posted all and finished nothing; the group is aborted when the
-// first block is touched.
+// abortWindow is a Window of two ranks. Rank 1 has posted everything and finished nothing. The group is aborted at the first access to a
+// block.
 type abortWindow struct {
 	postings [2]backend.Posting
 	touched  int
@@ -30,7 +30,7 @@ func (w *abortWindow) Leave()                                      {}
 func (w *abortWindow) Aborted() bool                               { return w.touched > 0 }
 func (w *abortWindow) Touch(_ int, _ backend.Kind, _ int) bool     { w.touched++; return true }
 
-// After an abort no further block of a peer's memory is touched, in the middle of a step too.
+// After an abort no further block of a peer's memory is accessed, also in the middle of a step.
 func TestAbortEndsWithTheBlock(t *testing.T) {
 	for _, kind := range []backend.Kind{backend.Broadcast, backend.Reduce} {
 		w := &abortWindow{}

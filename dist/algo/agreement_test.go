@@ -16,7 +16,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// agreed are the operations that end for nobody before all ranks have begun them.
+// agreed are the operations that end on no rank before all ranks have begun them.
 var agreed = []backend.Kind{backend.Broadcast, backend.Reduce, backend.AllReduce, backend.Gather, backend.AllGather, backend.Scatter,
 	backend.ReduceScatter, backend.AllToAll, backend.AllGatherV, backend.ReduceScatterV, backend.AllToAllV, backend.Barrier}
 
@@ -48,7 +48,7 @@ func sized(kind backend.Kind, name string, n, root, count int) backend.Op {
 	return op
 }
 
-// No rank is content with an operation that another rank has not begun: it could still turn out to be a different one.
+// An operation does not end on a rank while another rank has not begun it: that rank could still begin a different one.
 func TestNobodyIsContentAlone(t *testing.T) {
 	for n := 2; n <= 4; n++ {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
@@ -68,7 +68,7 @@ func TestNobodyIsContentAlone(t *testing.T) {
 	}
 }
 
-// aloneWithout lets all ranks but one run op, and that one when the others can do no more.
+// aloneWithout makes all ranks but one run op. That one begins when the others can do no more.
 func aloneWithout(t *testing.T, op backend.Op, n, late int) {
 	net, begin := memnet.New(n, nil), make(chan struct{})
 	var content atomic.Int32
@@ -89,8 +89,7 @@ func aloneWithout(t *testing.T, op backend.Op, n, late int) {
 	require.NoError(t, <-ended)
 }
 
-// AllToAllV ends for nobody before all ranks have what they expect: only the one that receives sees that it gets something
-// else.
+// AllToAllV ends on no rank before all ranks have what they expect, because only the receiver notices a wrong size.
 func TestAllToAllVEndsForAll(t *testing.T) {
 	const n = 3
 	for _, name := range algo.Names(backend.AllToAllV) {

@@ -11,8 +11,8 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// The average of large numbers is not infinite, whichever algorithm adds: 60000 in float16, and near the largest number where no
-// rank sees all inputs. It is as accurate as an addition in the type for each rank allows.
+// The average of large numbers does not overflow, whichever algorithm adds: 60000 in float16, and numbers near the largest one where no
+// rank sees all inputs. Its error is at most that of one addition in the type for each rank.
 func TestAvgDoesNotOverflow(t *testing.T) {
 	const count = 41
 	large := map[tensor.DType]float64{tensor.Float16: 60000, tensor.BFloat16: 3e38, tensor.Float32: 3e38, tensor.Float64: 1.5e308}

@@ -18,8 +18,8 @@ import (
 var chosen = []backend.Kind{backend.Broadcast, backend.Reduce, backend.AllReduce, backend.AllGather, backend.ReduceScatter, backend.AllToAll,
 	backend.AllGatherV, backend.ReduceScatterV, backend.AllToAllV, backend.Barrier}
 
-// clusters are the layouts that choices are tested on: 2 to 64 ranks on 1 to 8 hosts of equal and of different sizes, and such
-// whose ranks take turns.
+// clusters are the layouts of these tests: 2 to 64 ranks on 1 to 8 hosts of equal and of different sizes, and some whose ranks are on the
+// hosts in turn.
 func clusters() []algo.Layout {
 	spread := func(sizes ...int) (l algo.Layout) {
 		for host, n := range sizes {
@@ -54,15 +54,15 @@ func clusters() []algo.Layout {
 	return all
 }
 
-// seen is what the transport counted of one operation.
+// seen is the counts of one operation.
 type seen struct {
 	across   int // bytes from host to host
-	host     int // of these, what the busiest host sent or took, whichever is more
-	messages int // that the busiest host sent and took
+	host     int // of these, what the busiest host sent or received, whichever is more
+	messages int // messages that the busiest host sent and received
 	rounds   int
 }
 
-// watch runs an operation of so many bytes by an algorithm.
+// watch runs an operation of so many bytes with an algorithm.
 func (w *world) watch(kind backend.Kind, name string, bytes, root int) seen {
 	n := len(w.at)
 	count := bytes / n
@@ -90,9 +90,9 @@ func (w *world) may(kind backend.Kind, name string) bool {
 	return w.at.Hosts() > 1 || !kind.Reduces() || algo.InRankOrder(name)
 }
 
-// What is chosen for large buffers sends at most a tenth more from host to host than any other algorithm, but for one whose
-// busiest host would have a tenth more to do; what is chosen for small ones takes at most twice as many rounds as the best,
-// unless it was measured. And each cost is what the transport counts.
+// For large buffers, the chosen algorithm sends at most a tenth more between hosts than any other one, except those whose busiest host
+// would have a tenth more to do. For small buffers it takes at most twice the rounds of the best one, unless it was measured. And each
+// cost is what the transport counts.
 func TestChoicesAtScale(t *testing.T) {
 	for _, l := range clusters() {
 		t.Run(fmt.Sprint(l), func(t *testing.T) {
@@ -151,13 +151,13 @@ func (w *world) choices(tuner *algo.Tuner, kind backend.Kind, root int) {
 	}
 }
 
-// costs compares a formula with what was counted. A round in which not all ranks take part may overlap with the next.
+// costs compares a formula with the counts. If not all ranks take part in a round, it may overlap with the next one.
 func (w *world) costs(kind backend.Kind, c algo.Candidate, s seen, bytes int) {
 	if kind != backend.AllToAllV && kind != backend.Barrier {
 		all := float64(bytes)
 		assert.InDelta(w.t, c.Cost.Host*all, float64(s.host), 0.02*all, "%v by %s: bytes of the busiest host", kind, c.Algo)
 		if c.Algo == "chain" {
-			all *= 51 // some roots make it cross once more
+			all *= 51 // with some roots it goes between hosts once more
 		}
 		assert.InDelta(w.t, c.Cost.Network*float64(bytes*w.at.Hosts()), float64(s.across), 0.02*all, "%v by %s: bytes between hosts", kind, c.Algo)
 	}
@@ -168,8 +168,8 @@ func (w *world) costs(kind backend.Kind, c algo.Candidate, s seen, bytes int) {
 	assert.LessOrEqual(w.t, 2*c.Cost.Messages, 3*s.messages, "%v by %s: messages: %+v", kind, c.Algo, c.Cost)
 }
 
-// Bruck's algorithms go through a large buffer in columns, each with all its rounds: where they send no fewer bytes than
-// others, they are for small ones. And without a network a rank that sends everything is still the bottleneck.
+// Bruck's algorithms do a large buffer in columns, each with all rounds. If they do not send fewer bytes than others, they are only for
+// small buffers. And if the network is not the limit, a rank that sends everything is still the bottleneck.
 func TestLargeBuffersAreStreamed(t *testing.T) {
 	for _, kind := range []backend.Kind{backend.AllGather, backend.ReduceScatter, backend.AllToAll} {
 		tuner := algo.NewTuner(algo.Layout{0, 1, 2, 3, 4, 5, 6, 7})
@@ -182,7 +182,7 @@ func TestLargeBuffersAreStreamed(t *testing.T) {
 	assert.Equal(t, "direct", tuner.Explain(backend.AllReduce, 64<<20).Algo)
 }
 
-// Sums in rank order on several hosts are linear or direct, by size.
+// On several hosts, sums in rank order use linear or direct, by size.
 func TestRankOrderAtScale(t *testing.T) {
 	tuner := algo.NewTuner(algo.Layout{0, 0, 0, 0, 1, 1, 1, 1})
 	op := backend.Op{Kind: backend.AllReduce, Algo: backend.RankOrder, DType: tensor.Float32, Count: 1}

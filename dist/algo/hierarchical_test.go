@@ -18,7 +18,7 @@ import (
 var layouts = []algo.Layout{{0, 0, 1, 1}, {0, 0, 0, 1}, {0, 1, 1, 1}, {0, 1, 0, 1}, {0, 1, 2}, {0, 1, 1, 2, 2, 2}, {0, 0, 1, 1, 1, 2, 2},
 	{0, 0, 0, 0, 1, 1, 1, 2, 2}, {0, 1, 2, 0, 1, 2, 0, 1}, {0, 0, 0, 0, 1, 1, 1, 1}}
 
-// away is how many hosts the rank's is behind the root's.
+// away is how many hosts after the root's host the rank's host is.
 func (w *world) away(root, r int) int {
 	n := w.at.Hosts()
 	return (w.at[r] - w.at[root] + n) % n
@@ -34,8 +34,8 @@ func (w *world) group(host, r int) (ranks []int, place int) {
 	return ranks, slices.Index(ranks, r)
 }
 
-// hierarchicalFormula is what rank r sends for an all-reduce: S less its slice and its slice to each of its host inside;
-// between hosts, of each segment, the parts of others and its own part to the others.
+// hierarchicalFormula is what rank r sends for an all-reduce. Inside its host: S without its slice, and its slice to each other rank.
+// Between hosts, for each segment: the parts of others, and its own part to the others.
 func (w *world) hierarchicalFormula(r, count, size int) int {
 	ranks, place := w.group(w.at[r], r)
 	g, n := len(ranks), w.at.Hosts()
@@ -63,8 +63,8 @@ func (w *world) acrossFormula(r, count, size, n, from, to int) int {
 	return total
 }
 
-// hierarchicalGather is what rank r sends for an all-gather: its part to each other host, and what it stands for to the
-// ranks of its own.
+// hierarchicalGather is what rank r sends for an all-gather: its part to each other host, and the parts of the ranks that it represents
+// to the ranks of its own host.
 func (w *world) hierarchicalGather(r int, mine [][]byte) int {
 	ranks, _ := w.group(w.at[r], r)
 	total := len(mine[r]) * (w.at.Hosts() - 1)
@@ -77,7 +77,7 @@ func (w *world) hierarchicalGather(r int, mine [][]byte) int {
 	return total
 }
 
-// crossed returns the bytes that ranks of other hosts were sent.
+// crossed returns the bytes that were sent between hosts.
 func (w *world) crossed() int {
 	total := uint64(0)
 	for r, wire := range w.senders {
@@ -99,8 +99,8 @@ func atLayouts(t *testing.T, test func(t *testing.T, w *world)) {
 	}
 }
 
-// On every layout, results are those of linear and bytes those of the formula; between hosts all-reduce sends 2S(N−1) in
-// all, however many ranks a host has.
+// On every layout, results are those of linear and bytes those of the formula. Between hosts, all-reduce sends 2S(N−1) in total, however
+// many ranks a host has.
 func TestHierarchicalAllReduce(t *testing.T) {
 	atLayouts(t, func(t *testing.T, w *world) {
 		n := len(w.at)
@@ -121,7 +121,7 @@ func TestHierarchicalAllReduce(t *testing.T) {
 	})
 }
 
-// Broadcast sends S to each other host once, all-gather each host what it does not have, reduce-scatter one sum for each
+// Broadcast sends S once to each other host. All-gather sends each host only what it does not have. Reduce-scatter sends one sum for each
 // part.
 func TestHierarchicalMoves(t *testing.T) {
 	atLayouts(t, func(t *testing.T, w *world) {
@@ -160,7 +160,7 @@ func TestHierarchicalMoves(t *testing.T) {
 	})
 }
 
-// The binomial tree enters every other host once, from every root, and has the results of linear.
+// The binomial tree goes to every other host once, from every root, and has the results of linear.
 func TestBinomialOnHosts(t *testing.T) {
 	atLayouts(t, func(t *testing.T, w *world) {
 		n, hosts := len(w.at), w.at.Hosts()

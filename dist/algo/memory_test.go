@@ -22,8 +22,8 @@ type sender struct {
 	many  []int    // messages, by peer
 	count int      // messages
 	full  int      // messages with a payload
-	rate  int      // bytes that take a second on the bubble's clock to send; 0: no time
-	lose  int      // the number of one of them whose payload becomes zeros and is not counted; 0: none
+	rate  int      // bytes per second on the bubble's clock; 0: sending takes no time
+	lose  int      // the number of a message whose payload becomes zeros and is not counted; 0: none
 }
 
 func (s *sender) observe(m *memnet.Message) {
@@ -66,7 +66,7 @@ func newWorldAt(t testing.TB, l algo.Layout) *world {
 	return w
 }
 
-// run does one operation on all ranks and returns the bytes that each sent; fill makes rank r's.
+// run does one operation on all ranks, with the input of rank r from fill, and returns the bytes that each rank sent.
 func (w *world) run(fill func(r int) backend.Op) []uint64 {
 	w.t.Helper()
 	ops, sent := make([]backend.Op, len(w.ranks)), make([]uint64, len(w.ranks))

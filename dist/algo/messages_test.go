@@ -57,7 +57,7 @@ func (x reduction) op(kind backend.Kind, name string, count, rank, root int) bac
 	return backend.Op{Kind: kind, Algo: name, Red: x.red, DType: x.dt, Count: count, Root: root, Factor: float64(3 - rank%3)}
 }
 
-// bubbles runs test for 1 to 9 ranks, where a deadlock ends the test at once.
+// bubbles runs test for 1 to 9 ranks, each in a synctest bubble, in which a deadlock ends the test at once.
 func bubbles(t *testing.T, test func(t *testing.T, w *world, n int)) {
 	for n := 1; n <= 9; n++ {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
@@ -67,7 +67,7 @@ func bubbles(t *testing.T, test func(t *testing.T, w *world, n int)) {
 	}
 }
 
-// counts are the numbers of elements; the one behind them is long, and not for every type where time is short.
+// counts are the numbers of elements. The last one is long; in the short form not all types have it.
 func counts(n, index int) []int {
 	all := []int{0, 1, 7, n - 1, n, n + 1, 1000}
 	if long() || (index+n)%13 == 0 {
@@ -77,7 +77,7 @@ func counts(n, index int) []int {
 	return slices.Compact(all)
 }
 
-// places are both, in place and not; where time is short, one of them for all types but float32.
+// places are in place and not in place. In the short form, types other than float32 have one of them.
 func places(x reduction, i int) []bool {
 	if long() || x.dt == tensor.Float32 {
 		return []bool{false, true}
@@ -113,7 +113,7 @@ func (w *world) reduceOn(kind backend.Kind, name string, x reduction, in [][]byt
 
 func others(k backend.Kind) []string { return algo.Names(k)[1:] }
 
-// Every all-reduce and reduce gives the bits of linear on exact inputs, in place and not, with every root.
+// Every all-reduce and reduce has the bits of linear on exact inputs, in place and not, with every root.
 func TestReductionsEqualLinear(t *testing.T) {
 	bubbles(t, func(t *testing.T, w *world, n int) {
 		for index, x := range reductions() {
@@ -137,7 +137,7 @@ func TestReductionsEqualLinear(t *testing.T) {
 
 func (w *world) inputs(x reduction, count int) [][]byte {
 	in := make([][]byte, len(w.ranks))
-	const tile = 4099 // prime: no slice or chunk begins like another
+	const tile = 4099 // a prime, so that no two slices or chunks begin with the same values
 	for r := range in {
 		some := values(x.dt, min(count, tile), func(i int) float64 { return x.exact(len(in), r, i+i/12) })
 		for len(in[r]) < count*x.dt.Size() {
@@ -198,8 +198,8 @@ func TestLongReductions(t *testing.T) {
 	}
 }
 
-// On inputs whose sum depends on the order, direct has the bits of linear, and every algorithm the same bits on all ranks
-// and in every run.
+// On inputs whose sum depends on the order, direct has the bits of linear. Every other algorithm has the same bits on all ranks and in
+// every run.
 func TestRoundedSums(t *testing.T) {
 	bubbles(t, func(t *testing.T, w *world, n int) {
 		for _, x := range []reduction{{backend.Sum, tensor.Float32}, {backend.Avg, tensor.BFloat16}, {backend.PreMulSum, tensor.Float16}, {backend.Avg, tensor.Float64}} {
@@ -225,7 +225,7 @@ func TestRoundedSums(t *testing.T) {
 	})
 }
 
-// A barrier ends for nobody before the last rank has come.
+// A barrier ends on no rank before the last rank has begun it.
 func TestDissemination(t *testing.T) {
 	bubbles(t, func(t *testing.T, w *world, n int) {
 		var mu sync.Mutex
@@ -235,7 +235,7 @@ func TestDissemination(t *testing.T) {
 			for r := range n {
 				wg.Go(func() {
 					if r == late {
-						time.Sleep(time.Second) // on the bubble's clock: until all others wait
+						time.Sleep(time.Second) // on the bubble's clock, so that all others wait by then
 					}
 					mu.Lock()
 					came++

@@ -15,7 +15,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// noise is what pattern cuts from.
+// noise is random bytes; pattern returns parts of it.
 var noise = func() []byte {
 	rng, b := rand.New(rand.NewPCG(5, 6)), make([]byte, 1<<20)
 	for i := range b {
@@ -24,10 +24,10 @@ var noise = func() []byte {
 	return b
 }()
 
-// pattern returns n bytes that belong to a rank.
+// pattern returns n bytes that differ by rank.
 func pattern(rank, n int) []byte { return bytes.Clone(noise[rank*997:][:n]) }
 
-// share is the elements of one of n ranks: many, in the short form as many as all may have.
+// share is the number of elements of one of n ranks. In the short form all ranks together have about so many.
 func share(each, all, n int) int {
 	if long() {
 		return big(each)
@@ -101,7 +101,7 @@ func (w *world) broadcast(name string, count, root int, inPlace bool) {
 	}
 }
 
-// uneven is the part of rank i: with empty ones, and of several chunks where scale is large.
+// uneven is the part of rank i. Some are empty; with a large scale they have several chunks.
 func uneven(n, scale int) []int {
 	counts := make([]int, n)
 	for i := range counts {
@@ -110,7 +110,7 @@ func uneven(n, scale int) []int {
 	return counts
 }
 
-// Reduce-scatters and all-gathers, even and V, in place and not, equal linear; all-reduce is one after the other.
+// Reduce-scatters and all-gathers, even and V, in place and not, equal linear. One after the other, they are an all-reduce.
 func TestScatterAndGather(t *testing.T) {
 	bubbles(t, func(t *testing.T, w *world, n int) {
 		for index, x := range reductions() {
@@ -165,7 +165,7 @@ func (w *world) halves(x reduction, parts []int, v bool) {
 			for r := range n {
 				require.True(w.t, bytes.Equal(part(want[0], parts, r, x.dt.Size()), mine[r]), "%s of %v, %v, rank %d", name, parts, x, r)
 				bytes := (total - parts[r]) * x.dt.Size()
-				if name == "bruck" { // as an all-gather, seen from the receiver
+				if name == "bruck" { // the same as an all-gather, from the receiver's side
 					bytes = 0
 					for d := 1; d < n; d *= 2 {
 						for j := range min(d, n-d) {
@@ -274,7 +274,7 @@ func (w *world) allToAll(kind backend.Kind, name string, rows func(from, to int)
 	}
 }
 
-// Each message that any algorithm sends matters: without its payload the bytes and somebody's result differ.
+// Each message of any algorithm matters: without its payload, the bytes and a result differ.
 func TestEveryMessageMatters(t *testing.T) {
 	for _, n := range []int{2, 3, 4, 6} {
 		synctest.Test(t, func(t *testing.T) {

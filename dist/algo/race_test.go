@@ -2,8 +2,8 @@
 
 package algo_test
 
-// big is a number of elements that takes several chunks; not in the short form here, where the race detector looks at each byte
-// of each copy and TestLongReductions alone has that many.
+// big is a number of elements that takes several chunks. In the short form it is smaller here: with the race detector, copies are slow,
+// and TestLongReductions has such sizes.
 func big(count int) int {
 	if long() {
 		return count

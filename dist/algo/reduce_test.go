@@ -21,7 +21,7 @@ func naive(red backend.Red, in [][]float32, factors []float64) []float32 {
 	for i := range out {
 		acc := in[0][i]
 		if red == backend.PreMulSum {
-			acc = float32(acc * float32(factors[0])) // rounded here, on machines that fuse products with sums too
+			acc = float32(acc * float32(factors[0])) // the conversion rounds here, also on machines that fuse products and sums
 		}
 		for r := 1; r < len(in); r++ {
 			v := in[r][i]
@@ -46,7 +46,7 @@ func naive(red backend.Red, in [][]float32, factors []float64) []float32 {
 	return out
 }
 
-// The reducer gives the bits of the definition, wherever the result goes: elsewhere, or onto any of the inputs.
+// The reducer has the bits of the definition, whether the result goes to new memory or onto any of the inputs.
 func TestReducerMatchesNaive(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	var r algo.Reducer
@@ -78,7 +78,7 @@ func TestReducerMatchesNaive(t *testing.T) {
 	}
 }
 
-// A result that goes to two places is that of Reduce in both, wherever they are.
+// With two destinations, both have the result of Reduce, wherever they are.
 func TestReduceTwice(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	var r algo.Reducer
@@ -96,7 +96,7 @@ func TestReduceTwice(t *testing.T) {
 	}
 }
 
-// testReduceTwice reduces onto inputs first and second; -1: elsewhere.
+// testReduceTwice reduces onto inputs first and second; -1 means new memory.
 func testReduceTwice(t *testing.T, rng *rand.Rand, r *algo.Reducer, op *backend.Op, n, first, second int) {
 	if first == second && first >= 0 {
 		return
@@ -130,12 +130,12 @@ func appendElement(b []byte, dt tensor.DType, v float64) []byte {
 		return le.AppendUint64(b, math.Float64bits(v))
 	case tensor.BFloat16:
 		return le.AppendUint16(b, uint16(bits>>16))
-	default: // also a good int32
+	default: // also valid as an int32
 		return le.AppendUint32(b, bits)
 	}
 }
 
-// An average that is a whole number comes out whole, also when the number of ranks is no power of two.
+// An average that is a whole number is exact, also if the number of ranks is not a power of two.
 func TestAvgRoundsCorrectly(t *testing.T) {
 	for n := 1; n <= 9; n++ {
 		srcs := make([][]byte, n)
@@ -173,7 +173,7 @@ func TestCheckReduction(t *testing.T) {
 	assert.NoError(t, algo.CheckReduction(backend.BXor, tensor.Bool))
 }
 
-// Slices cover the buffer once, whatever the numbers.
+// Slices cover the buffer exactly once, for any numbers.
 func TestSliceCovers(t *testing.T) {
 	for _, count := range []int{0, 1, 63, 64, 65, 1000, 4099} {
 		for n := 1; n <= 9; n++ {

@@ -15,8 +15,8 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// naiveRing is the all-reduce of ring.go without chunks: sum is this rank's input, and becomes the sum over all ranks. Slice i is
-// elements count·i/n to count·(i+1)/n. Read it before ring.go.
+// naiveRing is the all-reduce of ring.go without chunks. sum is this rank's input and becomes the sum over all ranks. Slice i is elements
+// count·i/n to count·(i+1)/n. Read it before ring.go.
 func naiveRing(t backend.Transport, sum []float64) error {
 	n, rank := t.Size(), t.Rank()
 	next, prev := (rank+1)%n, (rank-1+n)%n
@@ -24,8 +24,8 @@ func naiveRing(t backend.Transport, sum []float64) error {
 		i = (i + 2*n) % n
 		return sum[len(sum)*i/n : len(sum)*(i+1)/n]
 	}
-	// Reduce-scatter: in each step the partial sum of a slice goes on, and this rank adds its input to the one that arrives.
-	// After n−1 steps slice rank is complete here: it began at rank+1.
+	// Reduce-scatter: in each step a rank sends the partial sum of a slice, and adds its input to the one that it receives. After n−1
+	// steps slice rank, which began at rank+1, is complete here.
 	for s := range n - 1 {
 		mine := slice(rank - 2 - s)
 		in := make([]float64, len(mine))
@@ -36,7 +36,7 @@ func naiveRing(t backend.Transport, sum []float64) error {
 			mine[i] = in[i] + mine[i]
 		}
 	}
-	// All-gather: the complete slices go around the same way.
+	// All-gather: the complete slices go around in the same way.
 	for s := range n - 1 {
 		if err := t.SendRecv(next, float64Bytes(slice(rank-s)), prev, float64Bytes(slice(rank-1-s)), 0); err != nil {
 			return err
@@ -45,14 +45,14 @@ func naiveRing(t backend.Transport, sum []float64) error {
 	return nil
 }
 
-// The pipelined ring adds in the same order as the naive one: the bits are the same, also where sums are rounded, and so are the bytes
+// The pipelined ring adds in the same order as the naive one. So the bits are the same, also when sums are rounded, and so are the bytes
 // that a rank sends.
 func TestRingEqualsNaive(t *testing.T) {
 	x := reduction{backend.Sum, tensor.Float64}
 	for n := 1; n <= 7; n++ {
 		synctest.Test(t, func(t *testing.T) {
 			w, rng := newWorld(t, n), rand.New(rand.NewPCG(5, uint64(n)))
-			for _, count := range []int{0, 1, n - 1, n + 1, 1003, n*100_000 + 3} { // the last takes several chunks a slice
+			for _, count := range []int{0, 1, n - 1, n + 1, 1003, n*100_000 + 3} { // the last one has several chunks in each slice
 				in, want := make([][]byte, n), make([][]float64, n)
 				for r := range n {
 					want[r] = make([]float64, count)

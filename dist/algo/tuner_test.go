@@ -17,7 +17,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// The committed table is valid, and written as Encode writes it.
+// The committed table is valid, and has the form of Encode.
 func TestCommittedTable(t *testing.T) {
 	b, err := os.ReadFile("tuner.json")
 	require.NoError(t, err)
@@ -89,7 +89,7 @@ func TestTableErrors(t *testing.T) {
 	}
 }
 
-// The size that a table goes by is that of the full buffer.
+// The size for the table is that of the full buffer.
 func TestBytes(t *testing.T) {
 	counts := []int{1, 2, 4}
 	for kind, want := range map[backend.Kind]int{backend.AllReduce: 40, backend.Broadcast: 40, backend.Reduce: 40, backend.Gather: 120,
@@ -100,7 +100,7 @@ func TestBytes(t *testing.T) {
 	}
 }
 
-// On inputs whose sum depends on the order, an all-reduce by direct has the bits of a reduce-scatter and an all-gather.
+// On inputs whose sum depends on the order, an all-reduce with direct has the bits of a reduce-scatter and an all-gather.
 func TestAllReduceIsReduceScatterAndAllGather(t *testing.T) {
 	bubbles(t, func(t *testing.T, w *world, n int) {
 		for _, x := range []reduction{{backend.Sum, tensor.Float32}, {backend.Avg, tensor.BFloat16}, {backend.PreMulSum, tensor.Float16}, {backend.Prod, tensor.Float64}} {

@@ -34,7 +34,7 @@ func TestErrorText(t *testing.T) {
 	assert.Equal(t, "rank 6: allreduce seq 7 of group tp: boom", e.Error())
 }
 
-// Each field changes the fingerprint where it matters, and the mismatch says what differs.
+// Each field changes the fingerprint if it matters, and the mismatch says what differs.
 func TestFingerprintAndMismatch(t *testing.T) {
 	group := backend.HashString("world")
 	for _, c := range []struct {
@@ -66,7 +66,7 @@ func TestFingerprintAndMismatch(t *testing.T) {
 	assert.Nil(t, backend.Mismatch(&da, &db, 0, 1))
 }
 
-// The two ends of a message agree although one sends and the other receives.
+// The two sides of a message agree, although one sends and the other receives.
 func TestSendMatchesRecv(t *testing.T) {
 	a, b := op(), op()
 	a.Kind, b.Kind = backend.Send, backend.Recv
@@ -87,7 +87,7 @@ func TestCountsOfVForms(t *testing.T) {
 	assert.Contains(t, backend.RowsMismatch(&a, "g", 0, 1, 15, 20, 5).Error(), "rank 0 sends 3 rows to rank 1, which expects 4")
 }
 
-// IDs of groups are hashes of small numbers, in chains: they must not meet.
+// IDs of groups are hashes of small numbers, in chains. They must not collide.
 func TestHashesOfSmallNumbersDiffer(t *testing.T) {
 	seen := map[uint64]bool{}
 	for a := range uint64(64) {

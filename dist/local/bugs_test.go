@@ -17,8 +17,8 @@ import (
 
 // bug changes what an engine does.
 type bug struct {
-	drop     uint64                          // every so many blocks one is lost; 0: none
-	progress func(rank int, err error) error // what Progress says instead
+	drop     uint64                          // one of so many blocks is lost; 0: none
+	progress func(rank int, err error) error // changes the error of Progress
 	stuck    bool                            // rank 1 does not wake up when a peer fails
 	early    bool                            // operations count as done when they are issued
 }
@@ -40,7 +40,7 @@ func (e buggyEngine) Open(s backend.Spec) (backend.Backend, error) {
 
 func (e buggyEngine) Park(ctx context.Context) error {
 	if e.bug.stuck && e.rank == 1 {
-		<-make(chan struct{}) // for ever
+		<-make(chan struct{}) // forever
 	}
 	return e.Engine.Park(ctx)
 }
@@ -68,7 +68,7 @@ func (b *buggyEnd) Progress() (uint64, error) {
 	return done, err
 }
 
-// with makes a runner of programs on an engine with a bug.
+// with returns a runner of programs on an engine with a bug.
 func (b *bug) with(p *disttest.Program) *disttest.Outcome {
 	hub := local.NewHub(p.Ranks)
 	var blocks atomic.Uint64
@@ -80,7 +80,7 @@ func (b *bug) with(p *disttest.Program) *disttest.Outcome {
 	return onEngines(p, engines)
 }
 
-// blames changes whom an error names.
+// blames changes the rank or other fields that an error names.
 func blames(change func(e *backend.Error)) func(int, error) error {
 	return func(_ int, err error) error {
 		var e *backend.Error
@@ -93,7 +93,7 @@ func blames(change func(e *backend.Error)) func(int, error) error {
 	}
 }
 
-// The random programs find bugs: each one here shows in some of them, and without one TestRandomPrograms passes.
+// The random programs find bugs: each bug here makes some of them fail, and without a bug TestRandomPrograms passes.
 func TestProgramsFindBugs(t *testing.T) {
 	const programs = 120
 	for _, c := range []struct {
@@ -118,7 +118,7 @@ func TestProgramsFindBugs(t *testing.T) {
 					continue
 				}
 				found++
-				if strings.Contains(err.Error(), c.says) { // a bug may also hit the making of groups, and then says something else
+				if strings.Contains(err.Error(), c.says) { // a bug may also break the making of groups, with another error
 					t.Logf("program %d says it, %d found the bug so far", seed+1, found)
 					return
 				}

@@ -6,7 +6,7 @@ import (
 	"github.com/ringo-ml/ringo/dist/disttest"
 )
 
-// Ranks whose devices have memory of their own: what they exchange goes through the host's.
+// Ranks whose devices have their own memory exchange data through host memory.
 func TestConformanceOfDevices(t *testing.T) {
 	disttest.ShortOnly(t)
 	disttest.Run(t, disttest.OnDevices(start), "Movement", "VForms", "InPlace", "Forms", "Groups", "InFlight", "Backpressure", "PointToPoint", "Batch", "Bytes",

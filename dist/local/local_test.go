@@ -54,8 +54,8 @@ func TestFaults(t *testing.T) {
 	})
 }
 
-// A rank that sleeps one virtual hour is named by the timeout of the others, at once in real time: waiting goroutines
-// park on channels, and the clock of the bubble jumps.
+// A rank sleeps one virtual hour. The timeout of the others names it, at once in real time: waiting goroutines park on channels, and the
+// clock of the bubble jumps.
 func TestTimeoutInVirtualTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var errs [3]error
@@ -77,7 +77,7 @@ func TestTimeoutInVirtualTime(t *testing.T) {
 	})
 }
 
-// A rank that has issued its operation but does nothing for it is named too: on goroutines nobody else moves its share.
+// A rank that has issued its operation but makes no progress is named, too: on goroutines nobody else does its share.
 func TestStalledPeerIsNamed(t *testing.T) {
 	over := make(chan struct{})
 	var first error
@@ -114,7 +114,7 @@ func TestHubForgetsGroups(t *testing.T) {
 	require.Equal(t, 1, hub.Groups())
 }
 
-// An eager all-reduce reads everything everywhere: n(n-1) times its size.
+// In an eager all-reduce every rank reads all inputs: n(n-1) times the size.
 func TestEagerBytes(t *testing.T) {
 	var total atomic.Uint64
 	require.NoError(t, start(t, 3, dist.Config{Threads: 1}, func(r *dist.Rank) error {

@@ -15,7 +15,7 @@ import (
 	"github.com/ringo-ml/ringo/dist/local"
 )
 
-// onGoroutines runs a program on goroutine ranks. Now and then a rank loses its core just before it touches a peer's memory.
+// onGoroutines runs a program on goroutine ranks. Now and then a rank yields its core just before it accesses a peer's memory.
 func onGoroutines(p *disttest.Program) *disttest.Outcome {
 	hub := local.NewHub(p.Ranks)
 	often := rand.New(rand.NewPCG(p.Seed, 79)).Uint64N(8)

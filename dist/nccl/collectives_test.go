@@ -60,7 +60,7 @@ func TestCollectives(t *testing.T) {
 	}
 }
 
-// at returns x on rank root, else nil.
+// at returns x on rank root, and nil on others.
 func (r *rank) at(root int, x []float32) []float32 {
 	if r.me == root {
 		return x
@@ -107,7 +107,7 @@ func (r *rank) broadcast(root, count int) error {
 	return err
 }
 
-// uneven are the V forms; a rank may have nothing.
+// uneven does the V forms; a rank may have nothing.
 func uneven(r *rank, count int) error {
 	n, me := r.n, r.me
 	counts, first, sum := make([]int, n), 0, 0
@@ -132,12 +132,12 @@ func uneven(r *rank, count int) error {
 	)
 }
 
-// barrier waits on the host: there is nothing that the device could use.
+// barrier waits on the host, because the device has no result that it could use.
 func (r *rank) barrier() error {
 	return errors.Join(r.issue(backend.Op{Kind: backend.Barrier}), r.wait())
 }
 
-// A steady operation allocates nothing, and the host neither copies nor waits for the device; also in rank order, which takes
+// A steady operation allocates nothing, and the host neither copies nor waits for the device. This holds also in rank order, which uses
 // one kernel of ours.
 func TestSteadyOperations(t *testing.T) {
 	for algo, kernels := range map[string]int64{"": 0, backend.RankOrder: 1} {

@@ -35,7 +35,7 @@ func machineWith(t *testing.T, cfg emu.Config) {
 	t.Cleanup(func() { nothingLeft(t) })
 	dev, err := cuda.NewDevice(0)
 	require.NoError(t, err)
-	tensor.Floats(tensor.New(dev, tensor.Float32, 1)) // compiles the kernel that clears memory: no test is to wait for it
+	tensor.Floats(tensor.New(dev, tensor.Float32, 1)) // compiles the kernel that clears memory, so that no test waits for it
 	dev.Close()
 }
 
@@ -63,21 +63,21 @@ func startOver(t *testing.T, n int, cfg dist.Config, control func(rank int) back
 	return dist.RunEngines(context.Background(), cfg, engines, func(_ context.Context, r *dist.Rank) error { return fn(r) })
 }
 
-// What NCCL does its own way is left out: NaN in Min and Max, the rounding of 16-bit sums, bytes that nobody can count.
+// The parts that NCCL does in its own way are left out: NaN in Min and Max, the rounding of 16-bit sums, bytes that cannot be counted.
 func TestConformance(t *testing.T) {
 	machine(t)
 	disttest.RunEmulated(t, start, "Reductions", "Movement", "VForms", "InPlace", "Forms", "Groups", "Mesh", "InFlight", "Backpressure", "Dependent",
 		"PointToPoint", "Batch", "Objects", "RandomPrograms", "TwoGoroutines")
 }
 
-// Devices that are late: Wait returns long before an operation has run.
+// Late devices: Wait returns long before an operation has run.
 func TestSlowDevices(t *testing.T) {
 	machineWith(t, emu.Config{Delay: 3 * time.Millisecond})
 	disttest.RunEmulated(t, start, "Dependent", "PointToPoint", "Batch")
-	disttest.RunEmulated(t, startOnHost, "Lifetimes") // memory is left alone after a failure
+	disttest.RunEmulated(t, startOnHost, "Lifetimes") // no memory is written after a failure
 }
 
-// onHost makes Work.Wait wait on the host: where a test is about errors, it wants them from the Wait of the operation.
+// onHost makes Work.Wait wait on the host. Tests of errors need them from the Wait of the operation.
 type onHost struct{ *nccl.Engine }
 
 type hostEnd interface {
@@ -106,7 +106,7 @@ func TestErrors(t *testing.T) {
 	disttest.RunEmulated(t, startOnHost, "Errors", "Edges", "Lifetimes", "Rebuild", "EveryOperation")
 }
 
-// Control engines as processes have them, over sockets and over shared memory.
+// Control engines of processes, over sockets and over shared memory.
 func TestOverProcessEngines(t *testing.T) {
 	machine(t)
 	for _, shared := range []bool{false, true} {
@@ -144,7 +144,7 @@ func join(t *testing.T, n int, shared bool) []*tcp.Engine {
 	return engines
 }
 
-// Package dist puts NCCL over an engine of processes by itself, unless they share a GPU.
+// Package dist uses NCCL over an engine of processes by itself, unless they share a GPU.
 func TestRun(t *testing.T) {
 	machine(t)
 	for n, want := range map[int]string{2: "nccl", devices + 1: "tcp"} {

@@ -32,7 +32,7 @@ type rank struct {
 	seq     uint64
 }
 
-const timeout = 20 * time.Second // of operations, unless a test is about it
+const timeout = 20 * time.Second // of operations, unless a test sets another one
 
 // ranks runs fn on n ranks, goroutines with a device each.
 func ranks(t *testing.T, n int, cfg emu.Config, fn func(r *rank) error) {
@@ -53,7 +53,7 @@ func ranks(t *testing.T, n int, cfg emu.Config, fn func(r *rank) error) {
 	nothingLeft(t)
 }
 
-// nothingLeft requires that everything was given back.
+// nothingLeft requires that everything was freed.
 func nothingLeft(t *testing.T) {
 	t.Helper()
 	assert.Zero(t, emu.CountNCCL().Open, "communicators")
@@ -115,7 +115,7 @@ func (r *rank) issue(op backend.Op) error {
 	return r.world.Issue(&op)
 }
 
-// order makes the compute stream wait for all operations: the host does not.
+// order makes the compute stream wait for all operations, without a wait of the host.
 func (r *rank) order() error {
 	return r.until(func() (bool, error) {
 		_, err := r.world.Progress()
@@ -144,7 +144,7 @@ func (r *rank) until(over func() (bool, error)) error {
 	}
 }
 
-// does runs an operation from src to new memory of len(want), and compares. nil: no input or output.
+// does runs an operation from src to new memory of len(want), and compares the result. nil means no input or output.
 func (r *rank) does(op backend.Op, src, want []float32) error {
 	var err error
 	if src != nil {

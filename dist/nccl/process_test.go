@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// programs are what a rank that is a process does.
+// programs are what a rank does that is a process.
 var programs = map[string]func(ctx context.Context, r *dist.Rank, arg int) error{
 	"operations": operations, "mismatch": mismatch, "die": forever, "rebuild": carryOn,
 	"groups": groups, "hurry": hurry,
@@ -64,7 +64,7 @@ func child(how string) error {
 	})
 }
 
-// operations checks what every operation gives.
+// operations checks the result of every operation.
 func operations(_ context.Context, r *dist.Rank, _ int) error {
 	for _, op := range disttest.Operations() {
 		for _, count := range []int{0, 1, 1000, 100_001} {
@@ -93,7 +93,7 @@ func groups(ctx context.Context, r *dist.Rank, count int) error {
 			return err
 		}
 	}
-	for end := time.Now().Add(10 * time.Second); descriptors() > before; <-time.After(time.Millisecond) { // of all ranks
+	for end := time.Now().Add(10 * time.Second); descriptors() > before; <-time.After(time.Millisecond) { // descriptors of all ranks
 		if time.Now().After(end) {
 			return fmt.Errorf("%d descriptors are open, %d with the first group", descriptors(), before)
 		}
@@ -106,7 +106,7 @@ func descriptors() int {
 	return len(names)
 }
 
-// hurry has rank 0, which made the id, end as soon as it has its own part of a large result.
+// hurry makes rank 0, which made the id, end as soon as it has its own part of a large result.
 func hurry(_ context.Context, r *dist.Rank, count int) error {
 	x := tensor.New(r.Device, tensor.Float32, count)
 	if r.World.Rank() == 0 {
@@ -128,7 +128,7 @@ func mismatch(_ context.Context, r *dist.Rank, _ int) error {
 	return reduce(r, 10+r.World.Rank(), dist.Sum)
 }
 
-// forever goes on until the victim is killed, in the middle of what it has queued.
+// forever runs until the victim is killed, in the middle of what it has queued.
 func forever(_ context.Context, r *dist.Rank, victim int) error {
 	x := tensor.New(r.Device, tensor.Float32, 10_000)
 	for step := 0; ; step++ {
@@ -158,10 +158,10 @@ func carryOn(ctx context.Context, r *dist.Rank, victim int) error {
 	return nil
 }
 
-// control are the engines that processes of a host meet by.
+// control are the engines with which processes of a host connect.
 var control = map[string]string{"tcp": "RINGO_SHM=0", "shm": "RINGO_SHM=1"}
 
-// processes starts n ranks, each a process with n GPUs, and returns what they print.
+// processes starts n ranks, each a process with n GPUs, and returns their output.
 func processes(t *testing.T, n int, how, control string) []string {
 	emu.Start(t, emu.Config{Devices: n})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -169,13 +169,13 @@ func processes(t *testing.T, n int, how, control string) []string {
 	cmds, outs := disttest.StartProcesses(ctx, t, n, "NCCL_TEST_CHILD="+how, fmt.Sprint("EMU_DEVICES=", n), "RINGO_TIMEOUT=20s", control)
 	text := make([]string, n)
 	for r, c := range cmds {
-		_ = c.Wait() // the text tells
+		_ = c.Wait() // the text has the result
 		text[r] = string(bytes.TrimSpace(outs[r].Bytes()))
 	}
 	return text
 }
 
-// Ranks that are processes, as a job has them: package dist chooses the devices and NCCL.
+// Ranks that are processes, as in a real job: package dist chooses the devices and NCCL.
 func TestProcesses(t *testing.T) {
 	for name, env := range control {
 		for _, n := range []int{2, 3} {
@@ -206,7 +206,7 @@ func TestProcessesMismatch(t *testing.T) {
 	}
 }
 
-// A process that dies is named by the others, also the one that made the id; and these can go on.
+// The others name a process that dies, also if it made the id. They can continue.
 func TestProcessDies(t *testing.T) {
 	for name, env := range control {
 		for victim := range 2 {

@@ -12,7 +12,7 @@ import (
 	"github.com/ringo-ml/ringo/internal/cuda/emu"
 )
 
-// Under RINGO_BITS=rank every reduction of every type has the bits of ranks in host memory, with NaN and roundings.
+// With RINGO_BITS=rank, every reduction of every type has the bits of ranks in host memory, also for NaN and rounding.
 func TestRankOrder(t *testing.T) {
 	t.Setenv("RINGO_BITS", "rank")
 	machine(t)
@@ -20,7 +20,7 @@ func TestRankOrder(t *testing.T) {
 	disttest.RunEmulated(t, start, "NaN", "HalfRoundsOnce", "InPlace", "InFlight")
 }
 
-// A reduction in rank order moves what a ring does: 2S(n-1) bytes for an all-reduce, and S(n-1) for a reduce-scatter.
+// A reduction in rank order moves as many bytes as a ring: 2S(n-1) for an all-reduce, and S(n-1) for a reduce-scatter.
 func TestRankOrderBytes(t *testing.T) {
 	for n := 1; n <= 4; n++ {
 		for _, count := range []int{1, 100, 1001} {

@@ -9,11 +9,11 @@ import (
 	"github.com/ringo-ml/ringo/dist/backend"
 )
 
-// The timeout is of one operation: each that has run begins it anew, also in a group that is never idle.
+// The timeout is for one operation: each operation that has run restarts it, also in a group that is never idle.
 func TestTimeoutIsOfOneOperation(t *testing.T) {
 	long := time.Now().Add(-time.Hour)
 	b := &endpoint{spec: backend.Spec{Timeout: time.Minute}, issued: 2, since: long}
-	b.slot(2).device = true // and not on the stream yet
+	b.slot(2).device = true // and it is not on the stream yet
 	b.advance()
 	assert.EqualValues(t, 1, b.ran)
 	b.checkTime()

@@ -17,7 +17,8 @@ import (
 	"github.com/ringo-ml/ringo/tensor/cuda"
 )
 
-// operations are all kinds with device memory, of x into y, whose Works are handed to wait. Each of y's 12 elements is written.
+// operations are all kinds of operations on device memory, from x into y. Their Works are given to wait. Each of y's 12 elements is
+// written.
 var operations = map[string]func(g *dist.Group, y, x tensor.Tensor, wait func(...dist.Work) error) error{
 	"broadcast": func(g *dist.Group, y, x tensor.Tensor, wait func(...dist.Work) error) error {
 		tensor.Copy(y, x)
@@ -48,7 +49,7 @@ var operations = map[string]func(g *dist.Group, y, x tensor.Tensor, wait func(..
 		n := [][]int{{2, 1}, {1, 4}}[g.Rank()]
 		err := wait(g.AllToAll(y.Range(5, 11), x.Range(0, 6)), g.AllToAllV(y.Range(0, n[0]+n[1]), x.Range(12-n[0]-n[1], 12), n, n))
 		tensor.Copy(y.Range(11, 12), x.Range(2, 3))
-		clear(n) // the caller's
+		clear(n) // the caller uses its memory again
 		return err
 	},
 	"messages": func(g *dist.Group, y, x tensor.Tensor, wait func(...dist.Work) error) error {
@@ -61,7 +62,7 @@ var operations = map[string]func(g *dist.Group, y, x tensor.Tensor, wait func(..
 	},
 }
 
-// waits waits for operations at once.
+// waits waits for the operations at once.
 func waits(works ...dist.Work) (err error) {
 	for _, w := range works {
 		err = errors.Join(err, w.Wait())
@@ -69,7 +70,7 @@ func waits(works ...dist.Work) (err error) {
 	return err
 }
 
-// Every operation does in replays what it does in runs, where the step waits for it, and where only the end of the step does.
+// Every operation does the same in replays as in ordinary runs, if the step waits for it, and if only the end of the step does.
 func TestCapturedOperations(t *testing.T) {
 	for _, gpus := range []int{1, 2} {
 		start := machine(t, gpus, emu.Config{Lazy: true})
@@ -81,7 +82,7 @@ func TestCapturedOperations(t *testing.T) {
 	}
 }
 
-// runsAlike does steps that run, and captured ones. If late, they wait for nothing: the caller does, and replays do it at their end.
+// runsAlike does steps that run, and captured ones. If late, they wait for nothing: the caller waits, and replays wait at their end.
 func runsAlike(r *dist.Rank, op func(*dist.Group, tensor.Tensor, tensor.Tensor, func(...dist.Work) error) error, late bool) error {
 	var results [2][]float64
 	for k := range results {
@@ -123,8 +124,8 @@ func runsAlike(r *dist.Rank, op func(*dist.Group, tensor.Tensor, tensor.Tensor, 
 	return nil
 }
 
-// A replay is a launch for each part of the step between operations. It allocates nothing on the Go heap, and neither waits for the
-// device nor copies from or to the host.
+// A replay has one launch for each part of the step between operations. It allocates nothing on the Go heap. It does not wait for the
+// device, and does not copy between device and host.
 func TestCapturedStepsAreSteady(t *testing.T) {
 	start := machine(t, 1, emu.Config{})
 	quietest := ^uint64(0)
@@ -168,7 +169,7 @@ func TestCapturedStepsAreSteady(t *testing.T) {
 			}
 			runtime.ReadMemStats(&after)
 			now := gpu.Stats()
-			if got, want := now.Launches-stats.Launches, int64(2*5*(3+2)); got != want { // of both ranks; each reduces its part
+			if got, want := now.Launches-stats.Launches, int64(2*5*(3+2)); got != want { // on both ranks; each rank reduces its part
 				return fmt.Errorf("%d launches, not %d", got, want)
 			}
 			if now.Launches = stats.Launches; now != stats {
@@ -185,7 +186,8 @@ func TestCapturedStepsAreSteady(t *testing.T) {
 	}
 }
 
-// A collective that fails in a replay is the error of Run, and the step is useless then. No rank waits longer than for any collective.
+// If a collective fails in a replay, Run returns the error, and the step cannot be used any more. No rank waits longer than for any other
+// collective.
 func TestReplayFails(t *testing.T) {
 	boom := errors.New("boom")
 	for name, fail := range map[string]func(g *dist.Group) error{
@@ -224,8 +226,8 @@ func TestReplayFails(t *testing.T) {
 	}
 }
 
-// What a recorded step frees while an operation uses it is given out again when the step has waited for the operation, however fast that
-// was in the recording, and in the runs before, which had no more memory than they needed.
+// If a recorded step frees memory while an operation uses it, the memory is used again only after the step has waited for the operation.
+// This does not depend on how fast the operation was in the recording, or in the runs before, which had no more memory than they needed.
 func TestMemoryInCapturedSteps(t *testing.T) {
 	const n = 1 << 19
 	start := machine(t, 1, emu.Config{Delay: 100 * time.Microsecond})
@@ -240,7 +242,7 @@ func TestMemoryInCapturedSteps(t *testing.T) {
 			}
 			step := tensor.Capture(r.Device, func(...tensor.Tensor) (err error) {
 				var w dist.Work
-				for _, c := range copies { // what comes before on the stream of the group takes longer than all that is computed
+				for _, c := range copies { // the copies before it on the group's stream take longer than all computation
 					r.World.AllGather(c, x) //discard: the step's end waits
 				}
 				tape.Scope(func(...tensor.Tensor) tensor.Tensor {

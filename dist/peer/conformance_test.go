@@ -17,8 +17,8 @@ import (
 	"github.com/ringo-ml/ringo/tensor/cuda"
 )
 
-// machine sets up the emulator for a test and its subtests, or uses the GPUs that there are. It returns how ranks are started,
-// which take so many GPUs, or all, in turns.
+// machine sets up the emulator for a test and its subtests, or uses real GPUs. It returns a Start whose ranks use so many GPUs, or all,
+// in turn.
 func machine(t testing.TB, gpus int, cfg emu.Config) disttest.Start {
 	if !emu.OnGPU() {
 		cfg.Devices = gpus
@@ -30,7 +30,7 @@ func machine(t testing.TB, gpus int, cfg emu.Config) disttest.Start {
 	t.Cleanup(func() { assert.Empty(t, emu.Leaks()) })
 	dev, err := cuda.NewDevice(0)
 	require.NoError(t, err)
-	tensor.Floats(tensor.New(dev, tensor.Float32, 1)) // compiles the kernel that clears memory: no test is to wait for it
+	tensor.Floats(tensor.New(dev, tensor.Float32, 1)) // compiles the kernel that clears memory, so that no test waits for it
 	require.NoError(t, dev.Close())
 	return func(t *testing.T, n int, cfg dist.Config, fn func(r *dist.Rank) error) error {
 		cfg.Ranks = n
@@ -39,7 +39,7 @@ func machine(t testing.TB, gpus int, cfg emu.Config) disttest.Start {
 	}
 }
 
-// Ranks on two GPUs: some share one, and reach the others' by the path between them.
+// Ranks on two GPUs: some share a GPU, and reach the other GPU by the path between them.
 func TestConformance(t *testing.T) { disttest.RunEmulated(t, machine(t, 2, emu.Config{})) }
 
 // Every operation among 1 to 4 ranks, on one GPU and on as many as there are ranks.
@@ -66,9 +66,9 @@ func TestRanks(t *testing.T) {
 	}
 }
 
-// Streams that pause at random, or run only as far as somebody waits for them.
+// Streams that pause at random, or that run only as far as something waits for them.
 func TestLateStreams(t *testing.T) {
 	disttest.ShortOnly(t)
 	disttest.RunEmulated(t, machine(t, 2, emu.Config{Lazy: true, Delay: 200 * time.Microsecond}), "InPlace", "InFlight", "Dependent", "PointToPoint", "RandomPrograms")
-	disttest.RunEmulated(t, machine(t, 2, emu.Config{Delay: 500 * time.Microsecond}), "Lifetimes") // memory is left alone after a failure
+	disttest.RunEmulated(t, machine(t, 2, emu.Config{Delay: 500 * time.Microsecond}), "Lifetimes") // no memory is written after a failure
 }

@@ -23,7 +23,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor/cuda"
 )
 
-// fails runs fn on n ranks that share a GPU and returns what each of them got, and how long it took.
+// fails runs fn on n ranks that share a GPU. It returns the error of each rank, and the time.
 func fails(t *testing.T, start disttest.Start, n int, fn func(r *dist.Rank) error) ([]error, time.Duration) {
 	t.Helper()
 	var mu sync.Mutex
@@ -39,7 +39,7 @@ func fails(t *testing.T, start disttest.Start, n int, fn func(r *dist.Rank) erro
 	return errs, took
 }
 
-// A rank that gives memory of the host where the others give their device's.
+// One rank gives host memory while the others give device memory.
 func TestDifferentMemory(t *testing.T) {
 	start := machine(t, 1, emu.Config{})
 	errs, _ := fails(t, start, 2, func(r *dist.Rank) error {
@@ -59,8 +59,8 @@ func TestDifferentMemory(t *testing.T) {
 	assert.ErrorContains(t, errors.Join(errs...), "input and output are in different memory, one of them the host's")
 }
 
-// A rank fails while the devices of the others still run what they share with it. Nobody waits longer than they do, and when
-// Wait has returned an error, memory is left alone.
+// A rank fails while the devices of the others still run what they share with it. No rank waits longer than the devices run, and when
+// Wait has returned an error, no memory is written any more.
 func TestRankFailsBetweenOperations(t *testing.T) {
 	start := machine(t, 1, emu.Config{Delay: 2 * time.Millisecond})
 	boom := errors.New("boom")
@@ -84,7 +84,7 @@ func TestRankFailsBetweenOperations(t *testing.T) {
 	assert.Less(t, took, time.Second+reliability.Slack)
 }
 
-// A kernel that goes beyond its memory is noticed later: the error names the operation, and the launches before it.
+// A kernel that accesses memory out of bounds is noticed later. The error names the operation, and the launches before it.
 func TestKernelFaults(t *testing.T) {
 	emu.Only(t, "the device is of no use afterwards")
 	machine(t, 1, emu.Config{})
@@ -121,7 +121,7 @@ func TestKernelFaults(t *testing.T) {
 	require.NoError(t, dev.Close())
 }
 
-// More ranks than a kernel has parameters for.
+// More ranks than a kernel can have parameters for.
 func TestTooManyRanks(t *testing.T) {
 	machine(t, 1, emu.Config{})
 	dev, err := cuda.NewDevice(0)

@@ -9,7 +9,7 @@ import (
 	"github.com/ringo-ml/ringo/internal/cuda/emu"
 )
 
-// NVIDIA's own compiler takes the kernels.
+// NVIDIA's compiler compiles the kernels.
 func TestNVRTC(t *testing.T) {
 	c := emu.NVRTC(t)
 	for _, arch := range []string{"sm_80", "sm_90", "sm_100"} {

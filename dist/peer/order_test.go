@@ -20,15 +20,15 @@ func TestSameBits(t *testing.T) {
 	disttest.SameBits(t, machine(t, 2, emu.Config{}))
 }
 
-// part is the number of elements that a rank gives another one.
+// part is the number of elements that one rank gives to another.
 const part = 500
 
 // desk is a rank's memory, all on its device.
 type desk struct {
 	g                 *dist.Group
-	small, large, out tensor.Tensor // of part elements, and of 3 parts
+	small, large, out tensor.Tensor // of one part, and of 3 parts
 	seen              tensor.Tensor // a copy of the result
-	mine, wrong       tensor.Tensor // what is in every element: 10^rank, and -1
+	mine, wrong       tensor.Tensor // every element is 10^rank, or -1
 }
 
 func constant(dev tensor.Device, v float32) tensor.Tensor {
@@ -79,8 +79,8 @@ var deskCases = []deskCase{
 	}, [3]float64{100, 1, 10}},
 }
 
-// Operations whose inputs the device makes just before, and overwrites just after Wait, on streams that run only as far as
-// somebody waits for them: a wait for an event that is left out leads to a wrong result.
+// The device writes the inputs of these operations just before them, and overwrites them just after Wait, on streams that run only as far
+// as something waits for them. So if a wait for an event is missing, a result is wrong.
 func TestDeviceOrder(t *testing.T) {
 	for _, gpus := range []int{1, 3} {
 		start := machine(t, gpus, emu.Config{Lazy: true})
@@ -119,7 +119,7 @@ func (d *desk) check(c *deskCase, turn int) error {
 		}
 		return nil
 	}
-	for i := range 3 { // one after the other: the others' streams have not run yet
+	for i := range 3 { // one after the other, while the streams of the other ranks have not run yet
 		if i == turn {
 			if err := read(); err != nil {
 				return err
@@ -132,7 +132,7 @@ func (d *desk) check(c *deskCase, turn int) error {
 	return nil
 }
 
-// A barrier is over when the devices have reached it, also after operations: what they were given before is done then.
+// A barrier is over when the devices have reached it, also after operations. Then everything that they got before it is done.
 func TestBarrierIsOfDevices(t *testing.T) {
 	start := machine(t, 1, emu.Config{Lazy: true})
 	require.NoError(t, start(t, 3, dist.Config{Threads: 1}, func(r *dist.Rank) error {

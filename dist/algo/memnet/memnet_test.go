@@ -17,7 +17,7 @@ import (
 
 var _ backend.Transport = (*memnet.Rank)(nil)
 
-// Steps count what a sender had received and had sent to the same rank, not to others; messages with another tag wait.
+// Step counts what a sender had received, and what it had sent to the same rank, but not to others. Messages with another tag wait.
 func TestTagsAndSteps(t *testing.T) {
 	var seen [3][]memnet.Message
 	net := memnet.New(3, func(m *memnet.Message) { seen[m.From] = append(seen[m.From], *m) })
@@ -42,7 +42,7 @@ func TestTagsAndSteps(t *testing.T) {
 	assert.Equal(t, [3]int{2, 0, 3}, step(seen[2][0]))
 }
 
-// A large Send is over when its Recv is; a small one at once. Sent bytes may be written again after either.
+// A large Send ends with its Recv, a small one at once. After that, the sent bytes may be written again.
 func TestMemoryIsReused(t *testing.T) {
 	for _, size := range []int{1, 64 << 10, 64<<10 + 1, 1 << 20} {
 		net := memnet.New(2, nil)
@@ -68,7 +68,7 @@ func TestMemoryIsReused(t *testing.T) {
 	}
 }
 
-// The observer may take a payload away.
+// The observer may replace a payload.
 func TestObserverChangesBytes(t *testing.T) {
 	net := memnet.New(2, func(m *memnet.Message) { m.Bytes = bytes.Repeat([]byte{9}, len(m.Bytes)) })
 	require.NoError(t, net.Run(t.Context(), func(r *memnet.Rank) error {
@@ -79,7 +79,7 @@ func TestObserverChangesBytes(t *testing.T) {
 	}))
 }
 
-// Nothing hangs: an error of one rank, or the end of ctx, ends all, whatever they wait for.
+// Nothing hangs: an error of one rank, or the end of ctx, ends all ranks, whatever they wait for.
 func TestFailure(t *testing.T) {
 	boom := errors.New("boom")
 	wait := []func(r *memnet.Rank) error{
@@ -124,7 +124,7 @@ func TestFailure(t *testing.T) {
 	require.EqualError(t, err, "rank 1: rank 0 sends 5 bytes, rank 1 wants 4")
 }
 
-// A rank may send and take at the same time; an error of the one ends the other.
+// A rank may send and receive at the same time; if one fails, the other ends.
 func TestTakeWhileSending(t *testing.T) {
 	const size = 1 << 20
 	for _, wrong := range []int{0, 1} {
