@@ -27,7 +27,7 @@ func TestTokensEqualOneRank(t *testing.T) {
 	}
 }
 
-// Backward of both is the adjoint, also with ranks that have no tokens, and more pieces than tokens.
+// Backward of both is the adjoint, also with ranks without tokens, and with more pieces than tokens.
 func TestTokensAdjoint(t *testing.T) {
 	for ranks := 1; ranks <= 4; ranks++ {
 		for _, tokens := range []int{3, 5} {
@@ -44,7 +44,7 @@ func TestTokensAdjoint(t *testing.T) {
 	}
 }
 
-// couple is two layers, divided over a group, on a rank's tokens.
+// couple is two layers, divided over a group, applied to a rank's tokens.
 type couple struct {
 	gather  tensor.Function
 	scatter tensor.Function
@@ -58,8 +58,8 @@ func (b *couple) forward(x tensor.Tensor) tensor.Tensor {
 	return tensor.LinearApply(b.scatter, y, t.Use(b.down))
 }
 
-// Pieces change no bit of outputs and gradients, with a few tokens and with more than 16,384: there, pieces that nobody waited for have been
-// wrong without a sign (BMTrain 174).
+// Pieces change no bit of outputs and gradients, with a few tokens and with more than 16,384. With so many, another framework has read
+// pieces before they had arrived, without an error (BMTrain 174).
 func TestPiecesChangeNoBit(t *testing.T) {
 	for _, c := range []struct {
 		counts []int // tokens of ranks 0 to 2
@@ -75,7 +75,7 @@ func TestPiecesChangeNoBit(t *testing.T) {
 	}
 }
 
-// pieces returns each rank's output and gradients of weights, of two layers; with -1 for chunks by AllGather and ReduceScatter.
+// pieces returns each rank's output and gradients of weights, for two layers. With chunks -1 it uses AllGather and ReduceScatter.
 func pieces(t *testing.T, chunks int, counts []int, width int) [][]float64 {
 	out := make([][]float64, len(counts))
 	run(t, len(counts), func(r *dist.Rank) error {

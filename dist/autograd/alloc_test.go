@@ -9,7 +9,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// Steps through all Functions, along the first and another dimension, even and uneven, allocate nothing.
+// Steps through all Functions allocate nothing: along the first and another dimension, even and uneven.
 func TestStepAllocatesNothing(t *testing.T) {
 	disttest.SteadySteps(t, dist.Run, 12, 6, func(r *dist.Rank) (func() error, error) {
 		g := r.World

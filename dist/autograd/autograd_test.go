@@ -14,7 +14,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// uneven are dimensions of which this rank has rank+1 along dim, and counts what all have.
+// uneven returns dimensions of which this rank has rank+1 along dim. counts are those of all ranks.
 func uneven(dim int, dims ...int) func(rank, ranks int) []int {
 	return func(rank, _ int) []int {
 		d := append([]int(nil), dims...)
@@ -31,7 +31,7 @@ func counts(n int) []int {
 	return c
 }
 
-// proof is a Function, made for a group, and what it is given.
+// proof is a Function, made for a group, with its inputs.
 type proof struct {
 	name string
 	f    func(g *dist.Group) disttest.Communicating
@@ -39,7 +39,7 @@ type proof struct {
 	dims func(rank, ranks int) []int
 }
 
-// times are dimensions of which one is a multiple of the number of ranks.
+// times returns dimensions, one of which is a multiple of the number of ranks.
 func times(dim int, dims ...int) func(rank, ranks int) []int {
 	return func(_, ranks int) []int {
 		d := append([]int(nil), dims...)
@@ -97,7 +97,7 @@ func proofs() (all []proof) {
 	return all
 }
 
-// Backward of each is the adjoint of Forward, as its types say, with odd shapes and parts of any size.
+// Backward of each Function is the adjoint of its Forward, by its types, with odd shapes and parts of any size.
 func TestAdjoint(t *testing.T) {
 	for _, p := range proofs() {
 		t.Run(p.name, func(t *testing.T) {
@@ -137,7 +137,7 @@ func run(t *testing.T, ranks int, f func(r *dist.Rank) error) {
 	require.NoError(t, dist.Run(context.Background(), dist.Config{Ranks: ranks, Threads: 1}, func(_ context.Context, r *dist.Rank) error { return f(r) }))
 }
 
-// Bytes are those that doc.go says, forward and backward; one rank sends none.
+// The bytes are those in doc.go, forward and backward; one rank sends none.
 func TestBytes(t *testing.T) {
 	const rows, cols = 12, 5
 	for n := 1; n <= 4; n++ {
@@ -199,10 +199,10 @@ func TestBytes(t *testing.T) {
 	}
 }
 
-// untyped hides a Function's types: bytes do not depend on them.
+// untyped hides the types of a Function, because bytes do not depend on them.
 type untyped struct{ tensor.Function }
 
-// What does not fit is refused, by names.
+// Wrong arguments are refused, with an error that names them.
 func TestRefusals(t *testing.T) {
 	run(t, 2, func(r *dist.Rank) error {
 		g := r.World

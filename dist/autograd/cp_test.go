@@ -10,9 +10,9 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// ring is causal attention of sequences that are cut over ranks, into equal parts one after another (Liu et al. 2023, "Ring
-// Attention"). Its input is this rank's queries, keys and values [rows, positions, 3·heads·headDim]. Keys and values go around,
-// and parts of the output are joined by their logarithmic sums; in Backward the gradients of keys and values go along with them.
+// ring is causal attention of sequences that are cut over ranks, into equal, consecutive parts (Liu et al. 2023, "Ring Attention"). Its
+// input is this rank's queries, keys and values [rows, positions, 3·heads·headDim]. Keys and values go around the ring, and parts of the
+// output are joined by their log-sum-exp. In Backward the gradients of keys and values go around with them.
 type ring struct {
 	g       *dist.Group
 	headDim int
@@ -42,7 +42,7 @@ func (f *ring) launch(t *tensor.Tape, op tensor.Op, causal bool, outs, ins []nn.
 	t.Launch()
 }
 
-// pass sends x to the next rank, and returns what comes from the one before.
+// pass sends x to the next rank, and returns what the previous rank sends.
 func (f *ring) pass(x nn.T) nn.T {
 	n, rank := f.g.Size(), f.g.Rank()
 	y := x.Tape().NewLike(x)
@@ -53,7 +53,7 @@ func (f *ring) pass(x nn.T) nn.T {
 	return y
 }
 
-// from is the rank whose keys are here after so many passes: those of later ranks are hidden.
+// from is the rank whose keys are here after so many passes. Keys of later ranks are hidden.
 func (f *ring) from(pass int) int { return (f.g.Rank() - pass + f.g.Size()) % f.g.Size() }
 
 func (f *ring) Forward(c *tensor.Ctx, in []nn.T) nn.T {
@@ -82,7 +82,7 @@ func (f *ring) Forward(c *tensor.Ctx, in []nn.T) nn.T {
 	return out
 }
 
-// join is the attention over two sets of keys.
+// join returns the attention over two sets of keys.
 func (f *ring) join(o1, l1, o2, l2 nn.T) (o, l nn.T) {
 	top := l1.Maximum(l2)
 	l = top.Add(l1.Sub(top).Exp().Add(l2.Sub(top).Exp()).Log())
@@ -111,18 +111,18 @@ func (f *ring) Backward(c *tensor.Ctx, g nn.T, grads []nn.T) {
 		dq, dkv = dq.Add(d.Slice(2, 0, width)), dkv.Add(d.Slice(2, width, 3*width))
 	}
 	if f.g.Size() > 1 {
-		dkv = f.pass(dkv) // home
+		dkv = f.pass(dkv) // back to their rank
 	}
 	grads[0] = tensor.Concat(2, dq, dkv)
 }
 
-// gathered is the same attention out of operations: each rank gathers all keys and values. Parts may differ in size.
+// gathered is the same attention, made of operations: each rank gathers all keys and values. Parts may differ in size.
 func gathered(gather tensor.Function, qkv nn.T, headDim int) nn.T {
 	t, rows, n, width := qkv.Tape(), qkv.Dim(0), qkv.Dim(1), qkv.Dim(2)/3
 	kv := t.Apply(gather, qkv.Slice(2, width, 3*width))
 	heads := func(x nn.T) nn.T { return x.Reshape(rows, x.Dim(1), width/headDim, headDim).Transpose(1, 2) }
 	q, k, v := heads(qkv.Slice(2, 0, width)), heads(kv.Slice(2, 0, width)), heads(kv.Slice(2, width, 2*width))
-	hidden := make([]float64, n*kv.Dim(1)) // what comes after a query's place in the sequence
+	hidden := make([]float64, n*kv.Dim(1)) // keys after a query's position are hidden
 	for i := range hidden {
 		if i%kv.Dim(1) > t.Rows().Seq.First+i/kv.Dim(1) {
 			hidden[i] = math.Inf(-1)
@@ -158,7 +158,7 @@ const cpPositions, cpFeatures, cpWidth, cpHead = 12, 5, 6, 3
 func newSequences() *sequences {
 	m := &sequences{Pos: tensor.NewParam(tensor.NormalInit(0, 1), cpPositions, cpWidth), In: nn.NewLinear(cpFeatures, cpWidth),
 		QKV: nn.NewLinear(cpWidth, 3*cpWidth), Drop: nn.NewDropout(0.3), Out: nn.NewLinear(cpWidth, 5)}
-	m.QKV.B = nil // the gradient of the keys' bias is zero but for rounding, which AdamW would make a step of
+	m.QKV.B = nil // the gradient of the keys' bias is only rounding, from which AdamW would make a step
 	return m
 }
 
@@ -170,7 +170,7 @@ func (m *sequences) Forward(x nn.T) nn.T {
 	return m.Out.Forward(m.Drop.Forward(h.Add(m.attention(m.QKV.Forward(h)))))
 }
 
-// attend returns an attention of the given kind over cp.
+// attend returns the attention of a kind, over cp.
 func attend(kind string, cp *dist.Group) func(qkv nn.T) nn.T {
 	return func(qkv nn.T) nn.T {
 		switch kind {
@@ -180,7 +180,7 @@ func attend(kind string, cp *dist.Group) func(qkv nn.T) nn.T {
 			return qkv.Tape().Apply(&ring{cp, cpHead}, qkv)
 		case "gathered":
 			return gathered(&autograd.AllGather{Group: cp, Dim: 1, Counts: cpCounts(cp.Size())}, qkv, cpHead)
-		case "alone": // each rank's part of a sequence by itself, by operations that do not know of others
+		case "alone": // each rank uses only its part of a sequence, with operations that do not know of other ranks
 			return gathered(&alone{}, qkv, cpHead)
 		}
 		panic(fmt.Sprintf("no attention %q", kind))

@@ -15,13 +15,13 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// cpTraining is ten steps of two microbatches of three sequences, on dp × cp ranks: cp of them share each sequence.
+// cpTraining is ten steps of two microbatches of three sequences, on dp × cp ranks; cp ranks share each sequence.
 type cpTraining struct {
 	dp, cp    int
 	attention string // see attend
 	over      func(dp, all *dist.Group) *dist.Group
-	gather    func(cp *dist.Group) tensor.Function                 // of keys and values, in place of AllGather
-	rows      func(r tensor.Rows, dp, all *dist.Group) tensor.Rows // what a batch says of itself
+	gather    func(cp *dist.Group) tensor.Function                 // gathers keys and values, in place of AllGather
+	rows      func(r tensor.Rows, dp, all *dist.Group) tensor.Rows // what a batch says about its rows
 	loss      func(logits, y nn.T) nn.T
 }
 
@@ -41,7 +41,7 @@ func (c cpTraining) rank(r *dist.Rank, dp, cp *dist.Group) (numbers []float64, p
 	if c.gather != nil {
 		m.attention = func(qkv nn.T) nn.T { return gathered(c.gather(cp), qkv, cpHead) }
 	}
-	over := r.World // gradients are sums over rows and positions
+	over := r.World // gradients are summed over rows and positions
 	if c.over != nil {
 		over = c.over(dp, r.World)
 	}
@@ -94,13 +94,13 @@ func (c cpTraining) lossOf(logits, y nn.T) nn.T {
 	return nn.CrossEntropy(logits.Reshape(-1, 5), y).Add(tensor.GlobalMean(logits.Square()).Scale(0.1))
 }
 
-// Sequences that are cut over ranks, with positions, dropout and losses by the place in the whole, train as on one rank.
+// Sequences that are cut over ranks train as on one rank. Positions, dropout and losses depend on the place in the whole sequence.
 func TestContextParallelEqualsOneRank(t *testing.T) {
 	want, err := cpTraining{dp: 1, cp: 1, attention: "whole"}.run()
 	require.NoError(t, err)
 	for _, mesh := range [][2]int{{1, 1}, {1, 2}, {2, 2}, {1, 3}, {1, 5}} {
 		for _, attention := range []string{"ring", "gathered"} {
-			if attention == "ring" && mesh[1] == 5 { // of equal parts
+			if attention == "ring" && mesh[1] == 5 { // ring needs equal parts
 				continue
 			}
 			t.Run(fmt.Sprintf("%s dp %d cp %d", attention, mesh[0], mesh[1]), func(t *testing.T) {
@@ -120,7 +120,7 @@ func TestRingAdjoint(t *testing.T) {
 	}
 }
 
-// slicing gathers, and hands each rank the gradient of its part by this rank's queries alone.
+// slicing gathers. But its Backward gives each rank only the gradient from this rank's queries.
 type slicing struct {
 	autograd.AllGather
 	to tensor.Kind
@@ -172,7 +172,7 @@ func TestWrongSequencesAreRefused(t *testing.T) {
 	}
 }
 
-// A Function that says of a slice that it is a reduce-scatter deceives types, and not the adjoint test.
+// If a Function calls a slice a reduce-scatter, types do not notice it, but the adjoint test does.
 func TestAdjointFindsASlicedGradient(t *testing.T) {
 	in := disttest.Operand{Kind: tensor.Varying, Dims: disttest.Dims(2, cpPositions/2, 4)}
 	require.NoError(t, disttest.AdjointError(2, func(r *dist.Rank) disttest.Communicating { return &newSlicing(r.World, tensor.Replicated).AllGather }, in))
@@ -180,7 +180,7 @@ func TestAdjointFindsASlicedGradient(t *testing.T) {
 	require.ErrorContains(t, err, "is not the adjoint of Forward")
 }
 
-// What types cannot see: one rank has other numbers.
+// Types do not notice these: the results differ from one rank's.
 func TestWrongSequencesDifferFromOneRank(t *testing.T) {
 	one, err := cpTraining{dp: 1, cp: 1, attention: "whole"}.run()
 	require.NoError(t, err)

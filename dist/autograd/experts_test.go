@@ -13,8 +13,8 @@ import (
 
 const numExperts = 6
 
-// stacked is a layer of stacked experts that all see all tokens, weighted by a router, between two others. The experts are cut over
-// ep, unevenly on 4 ranks, whose ranks have other rows too.
+// stacked is a layer of stacked experts between two other layers. All experts see all tokens, weighted by a router. The experts are cut
+// over ep (unevenly on 4 ranks), whose ranks also have different rows.
 type stacked struct {
 	In, Router *nn.Linear
 	Up, Down   *tensor.Param // [experts, hidden, features] and [experts, features, hidden]
@@ -22,7 +22,7 @@ type stacked struct {
 	Head       *nn.Linear
 
 	ep      *dist.Group // nil: one rank
-	first   int         // expert that this rank has
+	first   int         // first expert of this rank
 	gather  *autograd.AllGather
 	scatter *autograd.ReduceScatter
 }
@@ -62,7 +62,7 @@ func (m *stacked) loss(t *tensor.Tape, s samples) nn.T {
 	return nn.CrossEntropy(m.Head.Forward(m.Norm.Forward(z.Add(h))), y)
 }
 
-// experts returns what this rank's experts make of x, each weighted.
+// experts returns the outputs of this rank's experts for x, each weighted.
 func (m *stacked) experts(t *tensor.Tape, x nn.T) nn.T {
 	k, rows := m.Up.Dims()[0], x.Dim(0)
 	all, counts := make([]nn.T, k), make([]int64, k)
@@ -84,7 +84,7 @@ func (m *stacked) experts(t *tensor.Tape, x nn.T) nn.T {
 	return sum
 }
 
-// Stacked experts train as on one rank, where some ranks have no rows too.
+// Stacked experts train as on one rank, also if some ranks have no rows.
 func TestStackedExpertsEqualOneRank(t *testing.T) {
 	requireOneRank(t, newStacked, layout{dp: 2, cut: "ep=2"}, layout{dp: 1, fsdp: 3, cut: "ep=4"}, layout{dp: 1, cut: "ep=4"},
 		layout{dp: 1, fsdp: 3, cut: "ep=2"}, layout{dp: 2, fsdp: 2, cut: "ep=2"})

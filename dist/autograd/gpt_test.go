@@ -12,8 +12,8 @@ import (
 
 const length, heads, headDim, wide, vocab = 5, 3, 2, 7, 11
 
-// layer is a transformer's: attention whose queries, keys and values are one matrix, then two linear layers, with dropout of
-// probabilities, hidden features and what is added to the residual stream.
+// layer is a transformer layer: attention whose queries, keys and values are one matrix, then two linear layers. There is dropout of
+// probabilities, of hidden features, and of what is added to the residual stream.
 type layer struct {
 	N1   *nn.LayerNorm
 	QKV  *nn.Linear
@@ -24,12 +24,12 @@ type layer struct {
 	Thin *nn.Dropout
 	Down *nn.Linear
 
-	heads func() tensor.Region // that this rank has; nil: all
-	probs uint64               // key of the probabilities' dropout
+	heads func() tensor.Region // heads of this rank; nil: all
+	probs uint64               // random key for the dropout of probabilities
 }
 
-// gpt is a small language model on flat tokens [rows·length, d]. Heads, hidden features and the vocabulary are unevenly cut over tp;
-// with sequence parallelism so are the tokens between the parallel layers.
+// gpt is a small language model on flat tokens [rows·length, d]. Heads, hidden features and the vocabulary are unevenly cut over tp. With
+// sequence parallelism, so are the tokens between the divided layers.
 type gpt struct {
 	Tok    *nn.Embedding
 	Layers []*layer
@@ -38,12 +38,12 @@ type gpt struct {
 
 	seq     bool
 	tp      *dist.Group // nil: one rank
-	first   int         // token of the vocabulary that this rank has
+	first   int         // first token of the vocabulary of this rank
 	gather  *autograd.AllGather
 	scatter *autograd.ReduceScatter
-	chunks  int                                     // not 0: in which tokens travel; the whole is not kept
+	chunks  int                                     // not 0: tokens are sent in so many pieces; the whole is not kept
 	rows    int                                     // of the microbatch
-	lossOf  func(logits, labels tensor.Tensor) nn.T // in place of the vocabulary's cross-entropy
+	lossOf  func(logits, labels tensor.Tensor) nn.T // in place of the cross-entropy over the vocabulary
 }
 
 func newGPT() model {
@@ -62,7 +62,7 @@ func newSequenceGPT() model {
 	return m
 }
 
-// tokens returns ids [rows, length] and those that follow them, which depend on the one before.
+// tokens returns ids [rows, length] and the ids that follow them. Each one depends on the one before.
 func (s samples) tokens() (ids, next tensor.Tensor) {
 	a, b := make([]int64, s.n*length), make([]int64, s.n*length)
 	for i := range a {
@@ -90,7 +90,7 @@ func (m *gpt) loss(t *tensor.Tape, s samples) nn.T {
 	return t.Apply(&vocabLoss{m.tp, m.first}, logits, next)
 }
 
-// share says which rank has how many tokens of the microbatch.
+// share sets how many tokens of the microbatch each rank has.
 func (m *gpt) share() {
 	if m.seq && m.tp != nil {
 		m.gather.Counts = autograd.Shares(m.rows*length, m.tp.Size())
@@ -110,7 +110,7 @@ func (l *layer) forward(m *gpt, x nn.T) nn.T {
 	return x.Add(l.Down.Forward(l.Thin.Forward(l.Up.Forward(l.N2.Forward(x)).GELU())))
 }
 
-// embed looks up what this rank has of the vocabulary, zeros for the rest, and sums over the ranks.
+// embed looks up the ids that this rank has, uses zeros for the others, and sums over the ranks.
 func (m *gpt) embed(t *tensor.Tape, ids nn.T) nn.T {
 	w := t.Use(m.Tok.W)
 	if m.tp == nil {
@@ -124,7 +124,7 @@ func (m *gpt) embed(t *tensor.Tape, ids nn.T) nn.T {
 	return t.Apply(m.Tok.Post, y)
 }
 
-// within returns where ids are among n of the vocabulary from first on, 0 for others, and which are there.
+// within returns the index of ids among the n ids of the vocabulary from first on (0 for others), and which ids are there.
 func within(ids nn.T, first, n int) (at, mine nn.T) {
 	c := func(v int) nn.T { return ids.Tape().Arange(tensor.Int64, float64(v), float64(v+1), 1) }
 	at = ids.Sub(c(first))
@@ -155,7 +155,7 @@ func (m *gpt) cut(mesh *dist.Mesh) {
 	params := nn.ParamsOf(m)
 	leaveWhole(m.tp, params)
 	for _, p := range params {
-		if m.seq && len(p.Shard.Boxes) == 0 { // it is used on a part of the tokens
+		if m.seq && len(p.Shard.Boxes) == 0 { // the parameter is used on a part of the tokens
 			p.Through(&autograd.Copy{Group: m.tp})
 		}
 	}
@@ -188,13 +188,13 @@ func (m *gpt) units(s *fsdp.Sharding, _ *dist.Mesh) {
 	}
 }
 
-// A transformer whose heads, hidden features and vocabulary are cut trains as on one rank, under ddp, fsdp and both.
+// A transformer with divided heads, hidden features and vocabulary trains as on one rank, under ddp, fsdp and both.
 func TestTensorParallelEqualsOneRank(t *testing.T) {
 	requireOneRank(t, newGPT, layout{dp: 2, cut: "tp=2"}, layout{dp: 1, fsdp: 3, cut: "tp=2"}, layout{dp: 1, cut: "tp=3"},
 		layout{dp: 2, fsdp: 2, cut: "tp=2"}, layout{dp: 1, fsdp: 2, cut: "tp=1"})
 }
 
-// The same with tokens that are cut between the parallel layers. With five ranks of data one has no rows.
+// The same with tokens that are cut between the divided layers. With five ranks of data, one has no rows.
 func TestSequenceParallelEqualsOneRank(t *testing.T) {
 	requireOneRank(t, newSequenceGPT, layout{dp: 2, cut: "tp=2"}, layout{dp: 1, fsdp: 3, cut: "tp=2"}, layout{dp: 1, cut: "tp=3"},
 		layout{dp: 2, fsdp: 2, cut: "tp=2"}, layout{dp: 5, cut: "tp=2"})

@@ -13,8 +13,8 @@ import (
 
 const positions, queryHeads, kvHeads = 3, 6, 2
 
-// grouped is attention where three heads of queries share a head of keys and values (Ainslie et al. 2023, "GQA"). Over kv each rank has
-// other heads of keys and values; the ranks of rep hold the same ones, for other queries.
+// grouped is attention in which three heads of queries share a head of keys and values (Ainslie et al. 2023, "GQA"). Along kv, ranks have
+// different heads of keys and values. Along rep, ranks have the same ones, for different queries.
 type grouped struct {
 	Norm *nn.LayerNorm
 	Q    *nn.Linear
@@ -22,7 +22,7 @@ type grouped struct {
 	Out  *nn.Linear
 	Head *nn.Linear
 
-	query, last int // heads of queries that this rank has
+	query, last int // first and last head of queries of this rank
 	key         int // its first head of keys and values
 }
 
@@ -51,7 +51,7 @@ func (m *grouped) cut(mesh *dist.Mesh) {
 	for _, p := range []*tensor.Param{m.KV.W, m.KV.B} {
 		cutAlong(kv, p, 0, 2, headDim)
 		p.NarrowCounts(rep.Rank() == 0)
-		p.Through(&autograd.Copy{Group: rep}) // each rank's gradient is that of its queries
+		p.Through(&autograd.Copy{Group: rep}) // each rank has the gradient of its own queries
 	}
 	leaveWhole(tp, nn.ParamsOf(m))
 	m.Q.Pre, m.KV.Pre, m.Out.Post = &autograd.Copy{Group: tp}, &autograd.Copy{Group: tp}, &autograd.Sum{Group: tp}
@@ -85,13 +85,13 @@ func (m *grouped) attend(x nn.T) nn.T {
 		At: tensor.Region{Cols: tensor.Span{First: m.query, Total: queryHeads}}})
 }
 
-// Fewer heads of keys and values than ranks train as on one rank, replicated or shared.
+// If there are fewer heads of keys and values than ranks, training is as on one rank, whether they are replicated or shared.
 func TestGroupedQueriesEqualOneRank(t *testing.T) {
 	requireOneRank(t, newGrouped, layout{dp: 2, cut: "kv=2,rep=2"}, layout{dp: 1, fsdp: 3, cut: "kv=1,rep=2"}, layout{dp: 1, cut: "kv=1,rep=4"},
 		layout{dp: 2, fsdp: 2, cut: "kv=2,rep=1"})
 }
 
-// What replicated keys and values need in one place too few or too many.
+// Each program has one communication for replicated keys and values too few or too many.
 func TestWrongGroupedQueriesAreRefused(t *testing.T) {
 	type groups = map[string]*dist.Group
 	for name, c := range map[string]struct {

@@ -11,7 +11,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// dispatch sends rows to where their experts are, and returns those that come, and what the shared expert makes of x.
+// dispatch sends rows to the ranks of their experts. It returns the rows that come, and the output of the shared expert for x.
 func (m *moeModel) dispatch(x, rows nn.T, p *routing) (came, shared nn.T) {
 	t := x.Tape()
 	if m.log == nil {
@@ -24,13 +24,13 @@ func (m *moeModel) dispatch(x, rows nn.T, p *routing) (came, shared nn.T) {
 	return t.Apply(&arrive{tr}, came), shared
 }
 
-// travel is a dispatch in two Functions, so that other work is done between them, forward and backward.
+// travel is a dispatch in two Functions, so that other work can be done between them, forward and backward.
 type travel struct {
 	g          *dist.Group
 	send, recv []int
 	log        func(what string)
 	work       dist.Work
-	grad       nn.T // of the rows that were sent: arrive issues it, depart hands it on
+	grad       nn.T // gradient of the sent rows: arrive issues its exchange, depart returns it
 }
 
 // issue begins to exchange the rows of x.
@@ -95,7 +95,7 @@ func (f *beside) Backward(_ *tensor.Ctx, g nn.T, grads []nn.T) {
 	grads[0] = g
 }
 
-// The shared expert works while tokens and their gradients travel, and changes no bit.
+// The shared expert works while tokens and their gradients are being sent, and changes no bit.
 func TestSharedExpertBesideTheDispatch(t *testing.T) {
 	c := moeTraining{top: 2, edp: 2, ep: 2}
 	want, err := c.run()

@@ -11,8 +11,8 @@ import (
 
 const moeFeatures, moeHidden, moeExperts = 7, 6, 8
 
-// moeModel is a model with a mixture of experts between two layers: a router sends each token to the top experts (Shazeer et al. 2017),
-// which are stacked and shared out over ep; a shared expert sees all tokens (Dai et al. 2024, "DeepSeekMoE").
+// moeModel is a model with a mixture of experts between two layers. A router sends each token to its top experts (Shazeer et al. 2017),
+// which are stacked and divided over ep. A shared expert sees all tokens (Dai et al. 2024, "DeepSeekMoE").
 type moeModel struct {
 	In       *nn.Linear
 	Router   *nn.Linear
@@ -21,13 +21,13 @@ type moeModel struct {
 	Out      *nn.Linear
 
 	top      int         // experts of a token
-	capacity int         // tokens that an expert takes, of those of all ranks; 0: all (dropless)
+	capacity int         // tokens that an expert takes, from all ranks together; 0: all (dropless)
 	ep       *dist.Group // ranks that each have a part of the experts
 	all      *dist.Group // ranks that each have a part of the tokens
 	aux      func(c auxCase) nn.T
-	back     func(f *autograd.AllToAll) tensor.Function // that brings tokens home
+	back     func(f *autograd.AllToAll) tensor.Function // returns tokens to their rank
 	dropped  int
-	log      func(what string) // if not nil, the shared expert works while tokens are on their way
+	log      func(what string) // if not nil, the shared expert works while tokens are being sent
 }
 
 func newMoE(top, capacity int) *moeModel {
@@ -43,7 +43,7 @@ func newMoE(top, capacity int) *moeModel {
 	return m
 }
 
-// cut leaves this rank its experts.
+// cut keeps only this rank's experts.
 func (m *moeModel) cut(ep, all *dist.Group) {
 	m.ep, m.all = ep, all
 	n := moeExperts / ep.Size()
@@ -55,15 +55,15 @@ func (m *moeModel) cut(ep, all *dist.Group) {
 	}
 }
 
-// auxCase is what a loss for the balance of experts may read: of this rank's tokens the router's output, and how many tokens chose
-// each expert, of this rank and of all.
+// auxCase is the input of a balance loss: the router's output for this rank's tokens, and how many tokens chose each expert, on this rank
+// and on all.
 type auxCase struct {
 	logits, probs nn.T
 	mine, total   []int64
 	top           int
 }
 
-// fractions are the parts of choices that each expert got.
+// fractions returns the part of the choices that each expert got.
 func fractions(t *tensor.Tape, counts []int64) nn.T {
 	f, n := make([]float64, len(counts)), int64(0)
 	for _, k := range counts {
@@ -76,7 +76,7 @@ func fractions(t *tensor.Tape, counts []int64) nn.T {
 }
 
 // balance is the auxiliary loss of Switch Transformers (Fedus et al. 2021) and ST-MoE's z-loss (Zoph et al. 2022), over the tokens of all
-// ranks: fractions are those of all, and both means are global.
+// ranks: the fractions are those of all, and both means are global.
 func balance(c auxCase) nn.T {
 	f := fractions(c.probs.Tape(), c.total)
 	aux := tensor.GlobalMean(c.probs.Mul(f)).Scale(moeExperts * moeExperts)
@@ -97,7 +97,7 @@ func (m *moeModel) experts(x nn.T) nn.T {
 	weights, idx := probs.TopK(m.top)
 	p := m.route(tensor.Data[int64](tensor.ToHost(idx)))
 
-	token := make([]int, len(p.kept)) // of each slot that is sent
+	token := make([]int, len(p.kept)) // token of each sent slot
 	for i, slot := range p.kept {
 		token[i] = slot / m.top
 	}
@@ -107,7 +107,7 @@ func (m *moeModel) experts(x nn.T) nn.T {
 	y = tensor.GroupedLinear(y, t.Use(m.Up), groups).GELU()
 	y = tensor.GroupedLinear(y, t.Use(m.Down), groups)
 	y = t.Apply(m.back(&autograd.AllToAll{Group: m.ep, Send: p.recv, Recv: p.send}), pick(y, inverse(p.sorted, len(p.sorted))))
-	y = pick(y.Pad(0, 0, 1), inverse(p.kept, rows*m.top)) // a row of zeros for what was dropped
+	y = pick(y.Pad(0, 0, 1), inverse(p.kept, rows*m.top)) // a row of zeros for dropped slots
 	y = y.Mul(weights.Reshape(rows*m.top, 1)).Reshape(rows, m.top, moeFeatures).Sum(1).Add(shared)
 	return tensor.WithAux(y, m.aux(auxCase{logits, probs, p.mine, p.total, m.top}), 0.1)
 }
@@ -121,7 +121,7 @@ func pick(x nn.T, rows []int) nn.T {
 	return tensor.Embedding(x, x.Tape().Input(tensor.FromSlice(idx, len(idx))))
 }
 
-// inverse returns where in list each of n numbers is: behind its end if it is not.
+// inverse returns the index in list of each of n numbers; len(list) if it is not there.
 func inverse(list []int, n int) []int {
 	at := slices.Repeat([]int{len(list)}, n)
 	for i, k := range list {
@@ -130,16 +130,16 @@ func inverse(list []int, n int) []int {
 	return at
 }
 
-// routing is how the slots of a batch, top of each token, go to their experts and back.
+// routing says how the slots of a batch (top slots for each token) go to their experts and back.
 type routing struct {
-	kept        []int   // slots that are sent, by expert
+	kept        []int   // sent slots, by expert
 	send, recv  []int   // rows to and from the ranks of ep
-	sorted      []int   // the rows that come, by expert
-	groups      []int64 // how many each of this rank's experts gets
-	mine, total []int64 // choices of each expert, of this rank's tokens and of all
+	sorted      []int   // the received rows, by expert
+	groups      []int64 // how many rows each of this rank's experts gets
+	mine, total []int64 // choices of each expert, by this rank's tokens and by all
 }
 
-// route plans on the host: how many rows come is what the sizes of tensors depend on.
+// route plans on the host, because the sizes of tensors depend on how many rows come.
 func (m *moeModel) route(ids []int64) *routing {
 	p := &routing{mine: make([]int64, moeExperts), total: make([]int64, moeExperts)}
 	for _, e := range ids {
@@ -162,7 +162,7 @@ func (m *moeModel) route(ids []int64) *routing {
 	return p
 }
 
-// count sets p.total, and returns how many tokens of earlier ranks chose each expert: they are served first.
+// count sets p.total. It returns how many tokens of earlier ranks chose each expert: they come first.
 func (m *moeModel) count(p *routing) (before []int64) {
 	all := make([]int64, moeExperts*m.all.Size())
 	must(m.all.AllGather(tensor.FromSlice(all, len(all)), tensor.FromSlice(p.mine, moeExperts)).Wait())
@@ -175,13 +175,13 @@ func (m *moeModel) count(p *routing) (before []int64) {
 	return before
 }
 
-// sizes tells the ranks of ep how many rows each of their experts gets from this one.
+// sizes sends the ranks of ep how many rows each of their experts gets from this one.
 func (m *moeModel) sizes(p *routing, mine []int64) {
 	n, per := m.ep.Size(), moeExperts/m.ep.Size()
 	come := make([]int64, moeExperts)
 	must(m.ep.AllToAll(tensor.FromSlice(come, moeExperts), tensor.FromSlice(mine, moeExperts)).Wait())
 	p.send, p.recv, p.groups = make([]int, n), make([]int, n), make([]int64, per)
-	first := make([]int, moeExperts) // of the rows that come from rank i for expert e: they come by rank, then by expert
+	first := make([]int, moeExperts) // first row from rank i for expert e: rows come ordered by rank, then by expert
 	at := 0
 	for i := range come {
 		p.send[i/per] += int(mine[i])

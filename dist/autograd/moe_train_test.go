@@ -15,16 +15,16 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// moeTraining is ten steps of two microbatches on edp × ep ranks: each has its own tokens, ep of them share the experts out, and edp of
-// them hold the same ones.
+// moeTraining is ten steps of two microbatches on edp × ep ranks. Each rank has its own tokens. The experts are divided over ep; ranks
+// along edp have the same ones.
 type moeTraining struct {
 	top, capacity int
 	edp, ep       int
 	fsdp          bool
 	idle          bool                         // rank 0 has all tokens
-	change        func(m *moeModel, g moeMesh) // breaks the program, after the experts are cut
+	change        func(m *moeModel, g moeMesh) // makes the program wrong, after the experts are cut
 	over          func(m *moeModel, g moeMesh, p *tensor.Param) *dist.Group
-	dense         func(g moeMesh) *dist.Group // what Attach gets; nil: all ranks
+	dense         func(g moeMesh) *dist.Group // the group for Attach; nil: all ranks
 }
 
 type moeMesh struct{ edp, ep, all, none *dist.Group }
@@ -61,7 +61,7 @@ func (c moeTraining) rank(r *dist.Rank, g moeMesh) (numbers []float64, params nn
 	return append(numbers, norms...), params, nil
 }
 
-// attach shares out the model: gradients of experts are summed over the ranks that hold the same ones, all others over all ranks.
+// attach divides the model. Gradients of experts are summed over the ranks that have the same ones, all others over all ranks.
 func (c moeTraining) attach(m *moeModel, g moeMesh) (nn.Params, error) {
 	all := g.all
 	if c.dense != nil {
@@ -103,7 +103,7 @@ func (c moeTraining) loss(m *moeModel, tape *tensor.Tape, r *dist.Rank, micro in
 	return nn.CrossEntropy(m.Forward(tape.Input(x.WithRows(place))), y)
 }
 
-// On one rank, each token gets what its experts make of it, weighted by the router.
+// On one rank, each token gets the outputs of its experts, weighted by the router.
 func TestMixtureOfExpertsOfATensor(t *testing.T) {
 	r, err := train(1, func(r *dist.Rank) ([]float64, nn.Params, error) {
 		m := newMoE(2, 0)
@@ -129,7 +129,7 @@ func TestMixtureOfExpertsOfATensor(t *testing.T) {
 	}
 }
 
-// A mixture of experts trains as on one rank, under ddp and under fsdp, whatever the mesh: with one, two or four experts a token, with
+// A mixture of experts trains as on one rank, under ddp and under fsdp, on any mesh: with one, two or four experts for each token, with
 // tokens dropped at a capacity, and with ranks that have no tokens.
 func TestMixtureOfExpertsEqualsOneRank(t *testing.T) {
 	for _, c := range []moeTraining{{top: 1}, {top: 2}, {top: 4}, {top: 2, capacity: 3}, {top: 2, idle: true}} {

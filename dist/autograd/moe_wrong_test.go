@@ -31,7 +31,8 @@ func (s *stay) Backward(c *tensor.Ctx, g tensor.Tensor, grads []tensor.Tensor) {
 	grads[0] = c.New(g.DType(), n, g.Dim(1))
 }
 
-// Each program sums a gradient over the wrong ranks, or brings tokens to where their experts are not, and is refused before a step is trained.
+// Each program sums a gradient over the wrong ranks, or sends tokens to ranks without their experts. It is refused before a step is
+// trained.
 func TestWrongExpertsAreRefused(t *testing.T) {
 	aux := func(f func(c auxCase) tensor.Tensor) moeTraining {
 		return moeTraining{change: func(m *moeModel, _ moeMesh) { m.aux = f }}
@@ -86,7 +87,7 @@ func TestWrongExpertsAreRefused(t *testing.T) {
 	}
 }
 
-// What types cannot see, because it went through the host: one rank has other numbers.
+// Types do not notice these mistakes, because the numbers go through the host: the results differ from one rank's.
 func TestWrongCountsDifferFromOneRank(t *testing.T) {
 	one, err := moeTraining{top: 2, edp: 1, ep: 1}.run()
 	require.NoError(t, err)

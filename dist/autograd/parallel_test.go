@@ -21,7 +21,7 @@ type block struct {
 	Drop     *nn.Dropout
 	Head     *nn.Linear
 
-	lossOf func(logits, y nn.T) nn.T // in place of the cross-entropy
+	lossOf func(logits, y nn.T) nn.T // replaces the cross-entropy
 }
 
 func newBlock() model {
@@ -39,7 +39,7 @@ func (b *block) loss(t *tensor.Tape, s samples) nn.T {
 	return nn.CrossEntropy(logits, y)
 }
 
-// cut leaves this rank its part of the hidden features.
+// cut keeps only this rank's part of the hidden features.
 func (b *block) cut(m *dist.Mesh) {
 	tp := m.Group("tp")
 	cutAlong(tp, b.Up.W, 0, 1, 1)
@@ -62,7 +62,7 @@ func TestBlockEqualsOneRank(t *testing.T) {
 	requireOneRank(t, newBlock, layout{dp: 2, cut: "tp=2"}, layout{dp: 1, cut: "tp=3"}, layout{dp: 1, fsdp: 3, cut: "tp=2"})
 }
 
-// Each program has one communication too few or too many, or in the wrong place, and is refused before a step is trained.
+// Each program has one communication too few or too many, or in the wrong place. It is refused before a step is trained.
 func TestWrongProgramsAreRefused(t *testing.T) {
 	type wrong struct {
 		change func(b *block, dp, tp, all *dist.Group)

@@ -22,8 +22,8 @@ func pictureNet() nn.Sequential {
 		nn.NewConv2d(5, 4, 2, tensor.Conv2dOptions{}), nn.NewBatchNorm2d(4), nn.Tanh, nn.NewDropout2d(0.2), nn.Flatten{}, nn.NewLinear(4*2*3, 3)}
 }
 
-// batchNormSteps trains ten steps on batches of 7 pictures, of which ranks have 4, 0 or 3, and so on, and returns losses, then parameters
-// and running statistics, and a loss in evaluation.
+// batchNormSteps trains ten steps on batches of 7 pictures, of which ranks have, for example, 4, 0 or 3. It returns losses, then
+// parameters and running statistics, and a loss in evaluation.
 func batchNormSteps(t *testing.T, ranks int, sync func(g *dist.Group) tensor.Function) (trained []float64, err error) {
 	const rows, steps = 7, 10
 	shares := map[int][]int{1: {7}, 2: {5, 2}, 3: {4, 0, 3}}[ranks]
@@ -77,7 +77,7 @@ func batchNormSteps(t *testing.T, ranks int, sync func(g *dist.Group) tensor.Fun
 
 func allReduce(g *dist.Group) tensor.Function { return &autograd.AllReduce{Group: g} }
 
-// With synchronized batch norms, uneven ranks train as one rank does: losses, parameters and running statistics.
+// With synchronized batch norms, uneven ranks train as one rank: losses, parameters and running statistics are equal.
 func TestSyncBatchNormEqualsOneRank(t *testing.T) {
 	want, err := batchNormSteps(t, 1, nil)
 	require.NoError(t, err)
@@ -91,7 +91,7 @@ func TestSyncBatchNormEqualsOneRank(t *testing.T) {
 	}
 }
 
-// Statistics of a rank's own rows, and sums whose gradient is not summed, are refused.
+// Batch norms with the statistics of only a rank's own rows are refused, and so are sums whose gradient is not summed.
 func TestWrongBatchNormIsRefused(t *testing.T) {
 	for want, sync := range map[string]func(g *dist.Group) tensor.Function{
 		"SyncBatchNorm":            nil,

@@ -12,8 +12,8 @@ const ppWords, ppWidth, ppHidden, ppBlocks = 11, 6, 8, 4
 
 // pipeline is a model that is cut into stages. Tok is the embedding of the first stage and the output layer of the last one.
 type pipeline struct {
-	Tok    *tensor.Param // nil in between
-	Blocks []*ppBlock    // nil: on another stage
+	Tok    *tensor.Param // nil on stages between them
+	Blocks []*ppBlock    // a nil block is on another stage
 	Norm   *nn.LayerNorm // on the last stage
 }
 
@@ -61,7 +61,7 @@ func (b *ppBlock) Forward(x nn.T) nn.T {
 	return x.Add(b.Drop.Forward(b.Down.Forward(b.Up.Forward(b.Norm.Forward(x)).GELU())))
 }
 
-// cut leaves this rank its part of the hidden features.
+// cut keeps only this rank's part of the hidden features.
 func (m *pipeline) cut(tp *dist.Group) {
 	n := ppHidden / tp.Size()
 	lo, hi := n*tp.Rank(), n*(tp.Rank()+1)
@@ -89,8 +89,8 @@ type action struct {
 	micro int
 }
 
-// oneF1B is the schedule of PipeDream-Flush (Narayanan et al. 2021): a stage has at most as many microbatches live as there are stages
-// behind it. With deferred weight gradients, stages before the last one compute theirs later, where they would wait.
+// oneF1B is the schedule of PipeDream-Flush (Narayanan et al. 2021). A stage keeps at most as many microbatches as there are stages from
+// it to the end. With deferred weight gradients, stages before the last one compute them later, at times when they would otherwise wait.
 func oneF1B(stage, stages, micro int, deferred bool) (list []action) {
 	lag, done := stages-1-stage, 0
 	warm := min(lag, micro)
@@ -127,18 +127,18 @@ func gpipe(_, _, micro int, deferred bool) (list []action) {
 	return list
 }
 
-// runner runs a stage: microbatches have a tape each, on shared memory, and what goes to another stage goes with its types.
+// runner runs a stage. Each microbatch has a tape, on shared memory. Tensors are sent to other stages together with their types.
 type runner struct {
 	m        *pipeline
 	pp, dp   *dist.Group
 	micro    int
-	rows     int // of a microbatch, on all ranks of dp
+	rows     int // rows of a microbatch, on all ranks of dp
 	deferred bool
 	tapes    []*tensor.Tape
 	in, out  []nn.T
 	works    []dist.Work
-	ends     func(x nn.T) nn.T                  // what a stage does to its output before it is sent
-	got      func(x nn.T, ty tensor.Types) nn.T // what a stage makes of what comes, and of the types that come with it
+	ends     func(x nn.T) nn.T                  // changes the output of a stage before it is sent
+	got      func(x nn.T, ty tensor.Types) nn.T // makes the input of a stage from what comes, and its types
 }
 
 func newRunner(m *pipeline, pp, dp *dist.Group, micro int) *runner {
@@ -154,13 +154,13 @@ func newRunner(m *pipeline, pp, dp *dist.Group, micro int) *runner {
 func (e *runner) first() bool { return e.pp.Rank() == 0 }
 func (e *runner) last() bool  { return e.pp.Rank() == e.pp.Size()-1 }
 
-// send begins to send x, behind its types.
+// send begins to send x, after its types.
 func (e *runner) send(x nn.T, to, micro int) {
 	ty := x.Types().Bytes()
 	e.works = append(e.works, e.pp.Send(tensor.FromSlice(ty[:], 3), to, micro), e.pp.Send(x, to, micro))
 }
 
-// recv returns what another stage sends: an activation or its gradient, of this rank's rows.
+// recv returns what another stage sends for this rank's rows: an activation, or its gradient.
 func (e *runner) recv(from, micro int) nn.T {
 	first, n := disttest.Part(e.rows, e.dp.Rank(), e.dp.Size())
 	ty, x := make([]uint8, 3), tensor.New(e.pp.Device(), tensor.Float64, n, ppWidth)
@@ -171,7 +171,7 @@ func (e *runner) recv(from, micro int) nn.T {
 	return e.got(x.WithRows(e.dp.Rows(micro*e.rows+first, e.micro*e.rows)), types)
 }
 
-// words returns this rank's words of a microbatch, and those that are to follow.
+// words returns this rank's words of a microbatch, and the words that follow them.
 func (e *runner) words(step, micro int) (x, y nn.T) {
 	first, n := disttest.Part(e.rows, e.dp.Rank(), e.dp.Size())
 	a, b := make([]int64, n), make([]int64, n)

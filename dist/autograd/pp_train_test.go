@@ -22,9 +22,9 @@ type ppTraining struct {
 	schedule   func(stage, stages, micro int, deferred bool) []action
 	deferred   bool
 	fsdp       bool
-	gathered   bool                      // fsdp gathers each unit when it is used, also where weight gradients are put off
-	untied     bool                      // nobody adds up the tied weight's gradient
-	change     func(e *runner, g ppMesh) // breaks the program
+	gathered   bool                      // fsdp gathers each unit when it is used, also with deferred weight gradients
+	untied     bool                      // the gradients of the tied weight are not added up
+	change     func(e *runner, g ppMesh) // makes the program wrong
 }
 
 type ppMesh struct{ dp, pp, tp *dist.Group }
@@ -78,7 +78,7 @@ func (c ppTraining) rank(r *dist.Rank, g ppMesh) (numbers []float64, params nn.P
 	return append(numbers, opt.GradNorm()), params, nil
 }
 
-// onOneRank trains by the ordinary loop: one tape, one microbatch after another.
+// onOneRank trains with the ordinary loop: one tape, one microbatch after another.
 func (c ppTraining) onOneRank() (*trained, error) {
 	return train(1, func(r *dist.Rank) (numbers []float64, params nn.Params, err error) {
 		m := newPipeline(0, 1)
@@ -102,8 +102,8 @@ func (c ppTraining) onOneRank() (*trained, error) {
 	})
 }
 
-// tie returns the group of the two stages that have the tied weight, or nil: its gradients are added up when all microbatches are done.
-// A stage that waited for the other one in its Backward would never send what that one waits for.
+// tie returns the group of the two stages that have the tied weight, or nil. Its gradients are added up when all microbatches are done.
+// If a stage waited for the other one in its Backward, it would never send what the other one waits for.
 func tie(m *pipeline, g ppMesh) (*dist.Group, error) {
 	color := -1
 	if m.Tok != nil && g.pp.Size() > 1 {
@@ -119,7 +119,7 @@ func (c ppTraining) attach(m *pipeline, dp *dist.Group) (nn.Params, error) {
 	}
 	s := fsdp.New(fsdp.Config{Shard: dp, DType: tensor.Float64, Seed: 3})
 	for _, b := range m.Blocks {
-		if b != nil && c.deferred && !c.gathered { // used twice in Backward: for activations, and later for weights
+		if b != nil && c.deferred && !c.gathered { // Backward uses the unit twice: for activations, and later for weights
 			s.Keep(b)
 		} else if b != nil {
 			s.Unit(b)
@@ -134,8 +134,8 @@ func (c ppTraining) attach(m *pipeline, dp *dist.Group) (nn.Params, error) {
 	return s.Attach(m)
 }
 
-// Stages of a pipeline train as one rank with one tape, with a tied embedding, dropout and clipping, by several schedules, with weight gradients put
-// off, under ddp and fsdp, and with the layers of stages cut, too.
+// Stages of a pipeline train as one rank with one tape: with a tied embedding, dropout and clipping, with several schedules, with
+// deferred weight gradients, under ddp and fsdp, and with divided layers in the stages.
 func TestPipelineEqualsOneRank(t *testing.T) {
 	want := map[int]*trained{}
 	for _, micro := range []int{2, 5} {
@@ -173,9 +173,10 @@ func TestPipelineEqualsOneRank(t *testing.T) {
 	}
 }
 
-// A stage that gets what its layers or its outputs do not fit is told so, as it would be on one tape.
+// If a stage gets an input that does not fit its layers, or a gradient that does not fit its outputs, the error is the same as on one
+// tape.
 func TestWrongStagesAreRefused(t *testing.T) {
-	part := func(e *runner, g ppMesh) { // of the features, as if the sum over tp was forgotten
+	part := func(e *runner, g ppMesh) { // a part of the features, as if the sum over tp was forgotten
 		e.ends = func(x nn.T) nn.T {
 			half := tensor.FromSlice([]float64{0.5}, 1)
 			half = half.WithTypes(half.Types().With(g.tp.Axes(), tensor.Cut))
@@ -212,13 +213,13 @@ func TestWrongStagesAreRefused(t *testing.T) {
 	}
 }
 
-// Weight gradients that are put off use a unit again: fsdp refuses one that does not stay.
+// Deferred weight gradients use a unit again: fsdp refuses a unit without Keep.
 func TestDeferredWeightsNeedKeptUnits(t *testing.T) {
 	_, err := ppTraining{dp: 2, pp: 2, tp: 1, micro: 5, schedule: oneF1B, fsdp: true, deferred: true, gathered: true}.run()
 	require.ErrorContains(t, err, "is used at another place in Backward than in the first step")
 }
 
-// The stages of a tied weight that nobody adds up drift apart.
+// If the gradients of a tied weight are not added up, its two stages drift apart.
 func TestTiedWeightDrifts(t *testing.T) {
 	_, err := ppTraining{dp: 1, pp: 2, tp: 1, micro: 2, schedule: oneF1B, untied: true}.run()
 	require.ErrorContains(t, err, "of tok is")

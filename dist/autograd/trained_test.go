@@ -16,15 +16,15 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// trained is what a job leaves: numbers that all ranks know, such as losses, and the model's parameters by name, put together from the
-// parts that ranks hold.
+// trained is the result of a job: numbers that all ranks know, such as losses, and the model's parameters by name, joined from the parts
+// of the ranks.
 type trained struct {
 	mu      sync.Mutex
 	numbers []float64
 	params  map[string][]float64
 }
 
-// train runs a job, of which each rank returns its numbers and the parameters that it holds or has a part of.
+// train runs a job. Each rank returns its numbers, and the parameters that it has or of which it has a part.
 func train(ranks int, rank func(r *dist.Rank) ([]float64, nn.Params, error)) (*trained, error) {
 	res := &trained{params: map[string][]float64{}}
 	err := dist.Run(context.Background(), dist.Config{Ranks: ranks, Threads: 1, Log: io.Discard}, func(_ context.Context, r *dist.Rank) error {
@@ -66,7 +66,7 @@ func tenSteps(tape *tensor.Tape, opt *optim.Optimizer, lossOf func(micro int) nn
 	return losses, norms, nil
 }
 
-// add puts in what this rank holds of p. Ranks that hold the same elements must have the same values.
+// add adds this rank's part of p. Ranks that have the same elements must have the same values.
 func (res *trained) add(p *tensor.Param) error {
 	whole := res.params[p.Name()]
 	if whole == nil {
@@ -89,7 +89,7 @@ func (res *trained) add(p *tensor.Param) error {
 	return nil
 }
 
-// differs returns how far res is from want, and where.
+// differs returns the largest difference between res and want, and where it is.
 func (res *trained) differs(want *trained) (worst float64, where string) {
 	compare := func(what string, a, b []float64) {
 		if len(a) != len(b) {
@@ -113,7 +113,7 @@ func (res *trained) differs(want *trained) (worst float64, where string) {
 	return worst, where
 }
 
-// requireSame requires what one rank computes, but for rounding.
+// requireSame requires the results of one rank, except for rounding.
 func (res *trained) requireSame(t *testing.T, want *trained) {
 	t.Helper()
 	require.Len(t, res.params, len(want.params))

@@ -23,7 +23,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// samples are n rows of the data set, from row first on, and their place in the global batch.
+// samples are n rows of the data set from row first on, and their place in the global batch.
 type samples struct {
 	dev      tensor.Device
 	first, n int
@@ -32,16 +32,16 @@ type samples struct {
 
 // model is what a training trains.
 type model interface {
-	cut(m *dist.Mesh)                     // leaves this rank its part; not called on one rank
-	units(s *fsdp.Sharding, m *dist.Mesh) // divides what is left
+	cut(m *dist.Mesh)                     // keeps only this rank's part; not called on one rank
+	units(s *fsdp.Sharding, m *dist.Mesh) // makes the units of the rest
 	loss(t *tensor.Tape, s samples) nn.T
 }
 
-// layout says how ranks share the work. The zero layout is one rank with the model as it is.
+// layout says how ranks share the work. The zero layout is one rank with the whole model.
 type layout struct {
 	dp   int    // copies of the model
-	fsdp int    // ranks that share the values of a copy; 0: ddp sums the gradients
-	cut  string // axes along which a model cuts itself, such as "tp=2"
+	fsdp int    // ranks over which a copy is sharded; 0: ddp sums the gradients
+	cut  string // axes along which the model is divided, such as "tp=2"
 }
 
 func (l layout) mesh() string {
@@ -62,7 +62,7 @@ func (l layout) ranks() int {
 	return n
 }
 
-// axes are those along which ranks have other rows. Experts are cut over some of them.
+// axes are those along which ranks have different rows. Experts are cut over some of them.
 func (l layout) axes() []string {
 	if strings.HasPrefix(l.cut, "ep=") {
 		return []string{"dp", "fsdp", "ep"}
@@ -76,13 +76,13 @@ const trainedSteps, savedStep = 10, 5
 type training struct {
 	layout
 	model  func() model
-	change func(n model, m *dist.Mesh, all *dist.Group)             // breaks the program before Attach
-	over   func(n model, m *dist.Mesh, all *dist.Group) *dist.Group // in place of the ranks that ddp sums over; none if it returns nil
+	change func(n model, m *dist.Mesh, all *dist.Group)             // makes the program wrong, before Attach
+	over   func(n model, m *dist.Mesh, all *dist.Group) *dist.Group // replaces the ranks over which ddp sums; none if it returns nil
 	saved  string                                                   // where to save a checkpoint of step 5
-	from   string                                                   // such a checkpoint to go on from
+	from   string                                                   // such a checkpoint, from which to continue
 }
 
-// result is what rank 0 has seen. Losses and norms of steps before the checkpoint that it went on from are missing.
+// result is what rank 0 has seen. It has no losses and norms of steps before the checkpoint from which it continued.
 type result struct {
 	first, half, last []float64 // elements of all parameters, as wholes
 	losses, norms     []float64
@@ -99,7 +99,7 @@ func (c training) run() (res result, err error) {
 	return res, err
 }
 
-// attach cuts the model. It returns the ranks that have other rows, and what must be called when values were loaded.
+// attach divides the model. It returns the ranks that have different rows, and a function that must be called after values were loaded.
 func (c training) attach(r *dist.Rank, n model) (params nn.Params, data *dist.Group, changed func(), err error) {
 	changed = func() {}
 	seed := uint64(3)
@@ -209,11 +209,11 @@ func (c training) save(ctx context.Context, r *dist.Rank, st ckpt.State) ([]floa
 	return values, s.Close()
 }
 
-// requireOneRank requires that a model trains on each layout as on one rank, from values that have the same bits; and on each one from a
-// checkpoint of the layout before it, in a circle that one rank belongs to, from the bits that were saved.
+// requireOneRank requires that a model trains on each layout as on one rank, from initial values with the same bits. Then each layout
+// continues from a checkpoint of the layout before it, in a circle that includes one rank, from the bits that were saved.
 func requireOneRank(t *testing.T, make func() model, layouts ...layout) {
 	t.Helper()
-	t.Parallel() // flushing checkpoints takes time, not CPUs
+	t.Parallel() // to flush checkpoints takes time, but no CPU
 	one := training{model: make, saved: t.TempDir()}
 	want, err := one.run()
 	require.NoError(t, err)
@@ -247,7 +247,7 @@ func requireClose(t *testing.T, want, got result, what string) {
 	}
 }
 
-// share returns which of total elements a rank has: the first ones have one more.
+// share returns which of total elements a rank has; the first ranks have one more.
 func share(total int, g *dist.Group) (lo, hi int) {
 	counts := autograd.Shares(total, g.Size())
 	for _, n := range counts[:g.Rank()] {
@@ -256,8 +256,8 @@ func share(total int, g *dist.Group) (lo, hi int) {
 	return lo, lo + counts[g.Rank()]
 }
 
-// cutAlong leaves this rank its share of a dimension of p, which holds so many parts on top of each other, each of units of some size
-// that stay together: the heads of queries, keys and values, say.
+// cutAlong keeps only this rank's share of a dimension of p. The dimension has so many parts one after another (such as queries, keys and
+// values), and units of some size (such as heads) stay together.
 func cutAlong(g *dist.Group, p *tensor.Param, dim, parts, unit int) {
 	whole := p.Global()[dim] / parts
 	lo, hi := share(whole/unit, g)
@@ -272,7 +272,7 @@ func cutAlong(g *dist.Group, p *tensor.Param, dim, parts, unit int) {
 	p.Lay(g.Axes(), tensor.Cut)
 }
 
-// leaveWhole says of all parameters that were not cut that each rank of g has them.
+// leaveWhole marks all parameters that were not cut as whole on each rank of g.
 func leaveWhole(g *dist.Group, params nn.Params) {
 	for _, p := range params {
 		if len(p.Shard.Boxes) == 0 {
@@ -281,7 +281,7 @@ func leaveWhole(g *dist.Group, params nn.Params) {
 	}
 }
 
-// requireRefused requires that a wrong program fails before a step is trained, with an error that says this.
+// requireRefused requires that a wrong program fails before a step is trained, with an error that contains want.
 func requireRefused(t *testing.T, want string, c training) {
 	t.Helper()
 	res, err := c.run()
@@ -291,7 +291,7 @@ func requireRefused(t *testing.T, want string, c training) {
 	require.Empty(t, res.norms, "steps were trained")
 }
 
-// bare returns a parameter like p, cut along axes, that goes through no Function.
+// bare returns a parameter like p, cut along axes, that uses no Function.
 func bare(p *tensor.Param, axes tensor.Axes) *tensor.Param {
 	q := tensor.NewParam(tensor.Constant(1), p.Global()...)
 	if len(p.Shard.Boxes) > 0 {

@@ -8,11 +8,11 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// vocabLoss is the cross-entropy of logits [tokens, this rank's part of the vocabulary] and labels [tokens], as CrossEntropy computes
-// it, where no rank has all logits of a token (Shoeybi et al. 2019, "Megatron-LM"): the ranks exchange three numbers a token.
+// vocabLoss is the cross-entropy of logits [tokens, this rank's part of the vocabulary] and labels [tokens]. It equals CrossEntropy, but
+// no rank has all logits of a token (Shoeybi et al. 2019, "Megatron-LM"): the ranks exchange three numbers for each token.
 type vocabLoss struct {
 	group *dist.Group
-	first int // token of the vocabulary that this rank has
+	first int // first token of the vocabulary of this rank
 }
 
 func (*vocabLoss) Name() string { return "vocab_loss" }
@@ -48,14 +48,14 @@ func (f *vocabLoss) Backward(c *tensor.Ctx, g tensor.Tensor, grads []tensor.Tens
 	grads[0] = tokens.Mul(g.Reshape(1, 1)).Scale(1 / float64(c.Ints(1)[0]))
 }
 
-// Types wants a part of the vocabulary and makes of it what is the same on all ranks that share it, and a part of the sum over rows.
+// Types takes a part of the vocabulary. The result is the same on all ranks that share the vocabulary, and a partial sum over rows.
 func (f *vocabLoss) Types(in []tensor.Types, rows tensor.Axes) ([]tensor.Types, error) {
 	out, err := in[0].Convert(f.group.Axes(), tensor.Cut, tensor.Invariant)
 	in[0] = out.With(out.On(tensor.Varying)&rows, tensor.Partial)
 	return in[:1], err
 }
 
-// Backward of the vocabulary's loss is its adjoint, whoever has the labels.
+// Backward of this loss is its adjoint, on whichever rank the labels are.
 func TestVocabLossAdjoint(t *testing.T) {
 	first := []int{0, 2, 5, 9}
 	for ranks := 1; ranks <= 3; ranks++ {

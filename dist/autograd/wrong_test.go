@@ -9,7 +9,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// wrongGPT changes one thing of a right program.
+// wrongGPT changes one thing in a right program.
 type wrongGPT map[string]struct {
 	change func(m *gpt, l *layer, tp *dist.Group)
 	want   string
@@ -25,7 +25,7 @@ func (w wrongGPT) areRefused(t *testing.T, right func() model) {
 	}
 }
 
-// What heads and the vocabulary need in one place too few or too many.
+// Each program has one communication for heads or the vocabulary too few or too many.
 func TestWrongTensorParallelIsRefused(t *testing.T) {
 	type g = *dist.Group
 	wrongGPT{
@@ -39,7 +39,7 @@ func TestWrongTensorParallelIsRefused(t *testing.T) {
 	}.areRefused(t, newGPT)
 }
 
-// What parts of the tokens need in one place too few or too many.
+// Each program has one communication for parts of the tokens too few or too many.
 func TestWrongSequenceParallelIsRefused(t *testing.T) {
 	type g = *dist.Group
 	wrongGPT{
@@ -59,7 +59,7 @@ func TestWrongSequenceParallelIsRefused(t *testing.T) {
 	}.areRefused(t, newSequenceGPT)
 }
 
-// slice takes this rank's tokens of what is a part of a sum, as if it were the sum.
+// slice takes this rank's tokens from a partial sum, as if it were the sum.
 type slice struct{ m *gpt }
 
 func (*slice) Name() string { return "slice" }
@@ -74,8 +74,8 @@ func (f *slice) Backward(c *tensor.Ctx, g tensor.Tensor, grads []tensor.Tensor) 
 	grads[0] = g.Pad(0, lo, f.m.rows*length-lo-g.Dim(0))
 }
 
-// sliced is an AllGather whose Backward takes this rank's tokens of the gradient and does not sum, and says so: its output has the same
-// gradient on all ranks.
+// sliced is an AllGather whose Backward takes this rank's tokens from the gradient and does not sum. Its types say so: its output has the
+// same gradient on all ranks.
 type sliced struct{ *autograd.AllGather }
 
 func (f *sliced) Backward(c *tensor.Ctx, g tensor.Tensor, grads []tensor.Tensor) {
