@@ -20,13 +20,13 @@ import (
 	"github.com/ringo-ml/ringo/tp"
 )
 
-// divided is a GPT-2 whose layers ranks divide, and its training.
+// divided is a GPT-2 whose layers are divided over ranks, and its training.
 type divided struct {
 	plan.Transformer
 	plan.Config
 }
 
-// attach divides the model, and returns the loss and the groups that carry traffic, by axis.
+// attach divides the model. It returns the loss, and the groups that count bytes, by axis.
 func (c divided) attach(r *dist.Rank, m *gpt.Model, mesh *dist.Mesh) (params nn.Params, loss *tp.CrossEntropy, groups map[string]*dist.Group, err error) {
 	groups = map[string]*dist.Group{"tp": mesh.Group("tp")}
 	err = tp.Parallelize(m, tp.Config{Group: groups["tp"], Sequence: c.Sequence}, func(p *tp.Parallel) {
@@ -66,7 +66,7 @@ func (c divided) attach(r *dist.Rank, m *gpt.Model, mesh *dist.Mesh) (params nn.
 	return params, loss, groups, err
 }
 
-// train does some steps and returns what rank 0 holds, and what all ranks send in a step, by operation and axis.
+// train does some steps. It returns what rank 0 has, and what all ranks send in a step, by operation and axis.
 func (c divided) train() (m measured, err error) {
 	err = dist.Run(context.Background(), dist.Config{Ranks: c.Layout.Ranks(), Threads: 1, Log: io.Discard}, func(_ context.Context, r *dist.Rank) error {
 		model, err := gpt.New(gpt.Config{Kind: gpt.GPT2, Vocab: c.Vocab, Positions: c.Seq, Width: c.Dim, Layers: c.Layers, Heads: c.Heads, Tied: true})
@@ -94,7 +94,7 @@ func (c divided) train() (m measured, err error) {
 	return m, err
 }
 
-// steady does three steps, and returns what this rank holds, and what all ranks sent in the last step, by operation and axis.
+// steady does three steps. It returns what this rank has, and what all ranks sent in the last step, by operation and axis.
 func steady(r *dist.Rank, params nn.Params, groups map[string]*dist.Group, loss func(tape *tensor.Tape) nn.T) (m measured, err error) {
 	opt := optim.NewAdamW(params, optim.AdamWConfig{Clip: 1, Norm: r.World})
 	tape := tensor.NewTape(r.Device)
@@ -121,7 +121,7 @@ func steady(r *dist.Rank, params nn.Params, groups map[string]*dist.Group, loss 
 	return m, err
 }
 
-// count adds the bytes that a rank has sent, or takes them away.
+// count adds the bytes that a rank has sent, or subtracts them.
 func count(sent map[string]int, groups map[string]*dist.Group, sign int) {
 	for axis, g := range groups {
 		axis, _, _ = strings.Cut(axis, " ")
@@ -131,7 +131,8 @@ func count(sent map[string]int, groups map[string]*dist.Group, sign int) {
 	}
 }
 
-// Bytes sent and parameters and gradients of divided layers are planned to the byte, activations within five percent (all-reduces of 256 bytes and less send more).
+// Bytes sent, and parameters and gradients of divided layers, are planned to the byte; activations within five percent (all-reduces of at
+// most 256 bytes send more).
 func TestDividedReality(t *testing.T) {
 	for _, layout := range []struct {
 		plan.Layout
@@ -165,7 +166,7 @@ func TestDividedReality(t *testing.T) {
 	}
 }
 
-// What does not fit is said.
+// Impossible layouts are refused.
 func TestDividedNeeds(t *testing.T) {
 	_, err := plan.Transformer{Layers: 1, Dim: 8, Heads: 2, Vocab: 8, Batch: 2, Seq: 4}.Model(plan.Config{Sequence: true})
 	require.ErrorContains(t, err, "sequence parallelism needs a tp axis in the layout, such as tp=2")

@@ -19,13 +19,14 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// mixture is a GPT-2 with experts, which ranks share, and its training. Tokens take experts in turn, so that each is chosen as often.
+// mixture is a GPT-2 with experts that ranks share, and its training. Tokens use the experts in turn, so that all are chosen equally
+// often.
 type mixture struct {
 	plan.Transformer
 	plan.Config
 }
 
-// attach shares the experts, and returns the groups that carry traffic, by axis.
+// attach divides the experts, and returns the groups that count bytes, by axis.
 func (c mixture) attach(m *gpt.Model, mesh *dist.Mesh) (params nn.Params, groups map[string]*dist.Group, err error) {
 	groups = map[string]*dist.Group{"ep": mesh.Group("ep")}
 	var layers []*moe.Layer
@@ -63,7 +64,7 @@ func (c mixture) attach(m *gpt.Model, mesh *dist.Mesh) (params nn.Params, groups
 	return params, groups, err
 }
 
-// train does some steps and returns what rank 0 holds, and what all ranks send in a step, by operation and axis.
+// train does some steps. It returns what rank 0 has, and what all ranks send in a step, by operation and axis.
 func (c mixture) train() (m measured, err error) {
 	err = dist.Run(context.Background(), dist.Config{Ranks: c.Layout.Ranks(), Threads: 1, Log: io.Discard}, func(_ context.Context, r *dist.Rank) error {
 		model, err := gpt.New(gpt.Config{Kind: gpt.GPT2, Vocab: c.Vocab, Positions: c.Seq, Width: c.Dim, Layers: c.Layers, Heads: c.Heads, Tied: true})
@@ -124,7 +125,7 @@ func TestExpertsReality(t *testing.T) {
 	}
 }
 
-// What does not fit is said.
+// Impossible layouts are refused.
 func TestExpertsNeed(t *testing.T) {
 	size := plan.Transformer{Layers: 1, Dim: 8, Heads: 2, Vocab: 8, Batch: 4, Seq: 4}
 	for want, c := range map[string]struct {

@@ -21,7 +21,7 @@ func planOf(t *testing.T, m Transformer, c Config) *Plan {
 	return p
 }
 
-// Bytes per parameter are those of the ZeRO paper, or in stage 3 with 16 bits less by the copy that is not kept.
+// Bytes per parameter are those of the ZeRO paper. In stage 3 with 16 bits they are fewer, because one copy is not kept.
 func TestZeRO(t *testing.T) {
 	for _, c := range []struct {
 		params, reduce tensor.DType
@@ -37,7 +37,7 @@ func TestZeRO(t *testing.T) {
 				if stage == 3 && c.params.IsHalf() {
 					want = (c.g + c.opt) / float64(n)
 				}
-				if c.reduce.IsHalf() { // a gradient is widened: of the table, what a rank has
+				if c.reduce.IsHalf() { // one gradient is widened: this rank's part of the table
 					want += 4 * min(50304*768, (50304+1024+2)*768/float64(n)) / float64(p.Parameters)
 				}
 				require.InEpsilon(t, want, p.PerParam, 0.003, "%v", p)
@@ -47,8 +47,8 @@ func TestZeRO(t *testing.T) {
 	require.InEpsilon(t, 16.0, planOf(t, gpt2, Config{Layout: Layout{DP: 4}}).PerParam, 0.001)
 }
 
-// A block more adds to each rank, in activations, tokens·features·(6 + 12/tp) and statistics, and to what tp ranks send 8A(tp−1)
-// among them, A being the bytes of an activation: 4A(tp−1)/tp of a rank each way.
+// One more block adds, on each rank, activations of tokens·features·(6 + 12/tp) and statistics. It adds 8A(tp−1) to what the tp ranks
+// send to each other, with A the bytes of an activation: 4A(tp−1)/tp of each rank forward, and as many backward.
 func TestABlockMore(t *testing.T) {
 	for _, tp := range []int{1, 2, 4} {
 		c := Config{Layout: Layout{DP: 2, FSDP: 4, TP: tp}, Params: tensor.BFloat16}
@@ -58,9 +58,9 @@ func TestABlockMore(t *testing.T) {
 		b := planOf(t, m, c)
 		tokens := 64 / 8 * 1024
 		elems := tokens * 768
-		between := 6 // norms, the last layers' outputs, residual sums
+		between := 6 // norms, outputs of the last layers, residual sums
 		if tp > 1 {
-			between = 10 // sums over ranks, and biases behind them
+			between = 10 // also sums over ranks, and the biases after them
 		}
 		assert.Equal(t, 2*elems*between+2*elems*12/tp+4*tokens*(4+12/tp), b.Of(tensor.Activations)-a.Of(tensor.Activations))
 		assert.Equal(t, 8*(2*elems)*(tp-1)*8, b.SentBy("allreduce", "tp")-a.SentBy("allreduce", "tp"))
@@ -68,7 +68,7 @@ func TestABlockMore(t *testing.T) {
 	}
 }
 
-// With tokens that are divided between layers, all of a block is, and an all-reduce is an all-gather and a reduce-scatter.
+// With tokens that are divided between layers, all of a block is divided, and an all-reduce becomes an all-gather and a reduce-scatter.
 func TestASequenceParallelBlockMore(t *testing.T) {
 	c := Config{Layout: Layout{DP: 8, TP: 4}, Sequence: true}
 	m := gpt2
@@ -148,7 +148,7 @@ func TestWrong(t *testing.T) {
 	assert.ErrorContains(t, err, "stage 9")
 }
 
-// Nothing overflows at the edge of what is allowed.
+// Nothing overflows with the largest allowed sizes.
 func TestLargest(t *testing.T) {
 	m := Transformer{Layers: 1000, Dim: 8192, Heads: 64, Vocab: 1 << 18, Batch: 1 << 16, Seq: 64}
 	p := planOf(t, m, Config{Layout: Layout{DP: 1 << 10, FSDP: 32, TP: 2}})

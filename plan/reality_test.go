@@ -18,20 +18,20 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// chain is a model of odd shapes, whose first layer stays and whose units differ in size.
+// chain is a model of odd shapes. Its first layer is kept, and its units differ in size.
 func chain() nn.Sequential {
 	return nn.Sequential{nn.NewLinear(7, 15), nn.ReLU, nn.NewLinear(15, 17), nn.ReLU, nn.NewLinear(17, 16), nn.ReLU, nn.NewLinear(16, 3)}
 }
 
 var units = []plan.Unit{{Params: []int{7 * 15, 15}, Keep: true}, {Params: []int{15 * 17, 17}}, {Params: []int{17 * 16, 16}}, {Params: []int{16 * 3, 3}}}
 
-// measured is what a rank counted.
+// measured is the counts of a rank.
 type measured struct {
 	memory map[string]tensor.MemoryUse
-	sent   map[string]int // in a step, by all ranks
+	sent   map[string]int // bytes in a step, by all ranks together
 }
 
-// attach returns what the optimizer needs, and the groups that carry the traffic by operation.
+// attach returns what the optimizer needs, and the groups by the operation whose bytes they count.
 func attach(r *dist.Rank, m nn.Sequential, c plan.Config) (nn.Params, optim.Norm, map[string]*dist.Group, error) {
 	if c.Layout.FSDP == 0 {
 		g := r.World.With(dist.Name("ddp"))
@@ -63,7 +63,7 @@ func attach(r *dist.Rank, m nn.Sequential, c plan.Config) (nn.Params, optim.Norm
 	return params, s, by, err
 }
 
-// train does some steps and returns what rank 0 counted.
+// train does some steps and returns the counts of rank 0.
 func train(t *testing.T, c plan.Config, frozen ...int) (m measured) {
 	err := dist.Run(context.Background(), dist.Config{Ranks: c.Layout.Ranks(), Threads: 1, Log: io.Discard}, func(_ context.Context, r *dist.Rank) error {
 		model := chain()
@@ -111,8 +111,8 @@ func train(t *testing.T, c plan.Config, frozen ...int) (m measured) {
 	return m
 }
 
-// What ddp, fsdp and optim allocate and send is planned to the byte, also with copies of the model, uneven parts, units of
-// different sizes, and gradients in 16 bits.
+// What ddp, fsdp and optim allocate and send is planned to the byte, also with copies of the model, uneven parts, units of different
+// sizes, and gradients in 16 bits.
 func TestReality(t *testing.T) {
 	half := tensor.BFloat16
 	cases := []plan.Config{{}, {Layout: plan.Layout{DP: 3}}, {Layout: plan.Layout{DP: 2}, Reduce: half}, {Layout: plan.Layout{DP: 2}, Params: half},
@@ -145,7 +145,7 @@ func compare(t *testing.T, c plan.Config, units []plan.Unit, frozen ...int) {
 	for _, it := range p.Memory {
 		n := got.memory[it.Name].Peak
 		if it.Kind == tensor.Communication && c.Stage > 1 && n < it.Bytes {
-			n += largest(units) * c.Reduce.Size() // a reduction was over before the next gradients needed room
+			n += largest(units) * c.Reduce.Size() // a reduction ended before the next gradients needed memory
 		}
 		require.Equal(t, it.Bytes, n, "%+v, %v frozen: %s = %s", c, frozen, it.Name, it.Formula)
 	}
@@ -155,7 +155,7 @@ func compare(t *testing.T, c plan.Config, units []plan.Unit, frozen ...int) {
 	require.Equal(t, p.SentBy("allreduce", "dp"), got.sent["allreduce"], "%+v, %v frozen", c, frozen)
 }
 
-// largest is how many trained elements the largest unit that does not stay has.
+// largest is the number of trained elements of the largest unit that is not kept.
 func largest(units []plan.Unit) (n int) {
 	for _, u := range units {
 		if !u.Keep && len(u.Params) > 0 {

@@ -15,9 +15,9 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// What the reference of an operation does to memory is the operation: all ranks get its result.
+// The memory streams of a reference do the operation: all ranks get its result.
 func TestStreams(t *testing.T) {
-	const n, full = 3, 3 * (22*algo.BlockBytes + 100) // the whole is copied around the cache, parts in blocks that do not divide
+	const n, full = 3, 3 * (22*algo.BlockBytes + 100) // the whole is copied past the cache, parts in blocks that do not divide evenly
 	for _, op := range benchOps {
 		if op.kind == backend.Barrier {
 			continue
@@ -57,12 +57,12 @@ func TestStreams(t *testing.T) {
 	}
 }
 
-// A result that is wrong on one rank makes the row wrong on all, and the command fail; so does a Reduce that changes the
-// input of a rank that is not the root.
+// A wrong result on one rank makes the row wrong on all, and the command fails. So does a Reduce that changes the input of a rank other
+// than the root.
 func TestBenchFindsWrongResults(t *testing.T) {
 	sum, reduce := *findBenchOp("allreduce"), *findBenchOp("reduce")
 	right := sum
-	sum.want = func(c *benchCase, i int) float32 { return c.sum(i) + float32(c.rank*(i/15)) } // the last one of rank 1
+	sum.want = func(c *benchCase, i int) float32 { return c.sum(i) + float32(c.rank*(i/15)) } // wrong in the last element of rank 1
 	reduce.call = func(c *benchCase) dist.Work { return c.g.AllReduce(c.a, dist.Sum) }
 	for _, x := range []struct {
 		op      *benchOp

@@ -26,7 +26,7 @@ func benchRows(t *testing.T, args ...string) []benchRow {
 	return rows
 }
 
-// Every operation gives right results, with the bytes and rates that were asked for.
+// Every operation gives right results, with the bytes and rates that the flags ask for.
 func TestBenchLocal(t *testing.T) {
 	t.Parallel()
 	rows := append(benchRows(t, "-ops", "all", "-sizes", "4095,4K,4097", "-ranks", "3"), benchRows(t, "-sizes", "4,4K", "-ranks", "1,2")...)
@@ -60,7 +60,7 @@ func TestBenchLocal(t *testing.T) {
 	}
 }
 
-// Ranks as processes: each algorithm by its name, and the committed choice.
+// Ranks as processes: each algorithm by its name, and the default choice.
 func TestBenchProcesses(t *testing.T) {
 	t.Parallel()
 	needsProcesses(t)
@@ -81,7 +81,7 @@ func TestBenchProcesses(t *testing.T) {
 	}
 }
 
-// The table for people, the picture, and one rank of a job that another launcher started.
+// The table, the picture, and one rank of a job that another launcher started.
 func TestBenchTableAndPlot(t *testing.T) {
 	t.Parallel()
 	needsProcesses(t)
@@ -102,7 +102,7 @@ func TestBenchTableAndPlot(t *testing.T) {
 	}
 }
 
-// Buffers on GPUs, which ranks of one process share, and each process has for itself.
+// Buffers on GPUs: ranks of one process share a GPU, and processes have one each.
 func TestBenchOnGPUs(t *testing.T) {
 	emu.Start(t, emu.Config{})
 	rows := benchRows(t, "-device", "cuda", "-ops", "all", "-sizes", "4K", "-ranks", "3")
@@ -122,7 +122,7 @@ func TestBenchOnGPUs(t *testing.T) {
 	assert.Contains(t, stderr, "-backend nccl: 3 ranks need as many GPUs, and there are 2; -backend local shares them")
 }
 
-// Processes, each with a GPU of its own, over NCCL.
+// Processes that have a GPU each, over NCCL.
 func TestBenchOverNCCL(t *testing.T) {
 	needsProcesses(t)
 	emu.Start(t, emu.Config{})
@@ -188,7 +188,7 @@ func TestBenchUsage(t *testing.T) {
 	assert.Contains(t, stdout, "busbw = algbw × 2(n−1)/n   allreduce")
 }
 
-// Faults are found out in time, by everyone, and named.
+// All ranks notice faults in time, and name them.
 func TestBenchFaults(t *testing.T) {
 	t.Parallel()
 	needsProcesses(t)
@@ -263,7 +263,7 @@ func TestParseSizes(t *testing.T) {
 	}
 }
 
-// The line is found where there is one, also with noise, and is never below zero.
+// A line is found if there is one, also with noise. It is never below zero.
 func TestFitLine(t *testing.T) {
 	series := func(us ...float64) []benchRow {
 		var rows []benchRow
@@ -304,7 +304,7 @@ func TestFitLine(t *testing.T) {
 	}
 }
 
-// The explanation has every candidate with its cost, the one that is chosen, and whether it was measured.
+// The explanation has every candidate with its cost, the chosen one, and whether it was measured.
 func TestBenchExplain(t *testing.T) {
 	t.Parallel()
 	stdout, stderr, code := run(t, "bench", "-explain", "-ops", "allreduce,gather,broadcast", "-sizes", "1K,16M", "-ranks", "64", "-hosts", "8")
@@ -323,12 +323,12 @@ func TestBenchExplain(t *testing.T) {
 	assert.NotContains(t, stdout, "ring", "inside a host reductions are in rank order")
 }
 
-// An algorithm replaces the plain one only where it is clearly faster at two sizes in a row.
+// An algorithm replaces the plain one only if it is clearly faster at two consecutive sizes.
 func TestFitRules(t *testing.T) {
 	point := func(op string, ranks, bytes int, us map[string][]float64) fitPoint {
 		return fitPoint{op, ranks, 1, bytes, us}
 	}
-	us := func(linear, chain float64) map[string][]float64 { // with one round in which both were slow, and one with luck
+	us := func(linear, chain float64) map[string][]float64 { // in one round both are slow, in one the algorithm is fast by luck
 		a, b := slices.Repeat([]float64{linear}, fitRounds), slices.Repeat([]float64{chain}, fitRounds)
 		a[3], b[3], a[5] = 10*linear, 10*chain, linear/10
 		return map[string][]float64{"linear": a, "chain": b}
@@ -338,15 +338,15 @@ func TestFitRules(t *testing.T) {
 		for i, bytes := range []int{1 << 10, 8 << 10, 64 << 10, 512 << 10} {
 			chain := 9.0
 			switch {
-			case n == 2 && i < 2, n == 3 && i == 1: // two sizes; one only
+			case n == 2 && i < 2, n == 3 && i == 1: // two sizes for two ranks; only one for three
 				chain = 5
 			case n == 2:
-				chain = 9.2 // not clearly
+				chain = 9.2 // not clearly faster
 			}
 			points = append(points, point("broadcast", n, bytes, us(10, chain)))
 		}
 	}
-	points = points[:len(points)-4] // four ranks: not measured
+	points = points[:len(points)-4] // four ranks are not measured
 	assert.Equal(t, []algo.Rule{
 		{Op: "broadcast", Ranks: [2]int{2, 2}, Hosts: [2]int{1, 1}, Use: []algo.Use{{Max: 16 << 10, Algo: "chain"}, {Algo: "linear"}}},
 		{Op: "broadcast", Ranks: [2]int{3, 3}, Hosts: [2]int{1, 1}, Use: []algo.Use{{Algo: "chain"}}},

@@ -21,7 +21,7 @@ func bitsOf(text string) []string {
 	return lines
 }
 
-// Under RINGO_BITS=rank, ranks on two hosts get the bits of goroutine ranks; with a ring they do not.
+// With RINGO_BITS=rank, ranks on two hosts get the bits of goroutine ranks; with a ring they do not.
 func TestRankOrderAcrossHosts(t *testing.T) {
 	t.Parallel()
 	program := program(t, "bits")
@@ -52,7 +52,7 @@ func TestRankOrderAcrossHosts(t *testing.T) {
 	}
 }
 
-// An algorithm that is set on one rank only is an error that names both algorithms and ranks, everywhere.
+// If an algorithm is set on one rank only, all ranks get an error that names both algorithms and ranks.
 func TestAlgorithmOnOneRankOnly(t *testing.T) {
 	t.Parallel()
 	program := program(t, "allreduce")

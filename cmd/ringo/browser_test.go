@@ -21,14 +21,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// browser is a Chromium without a window, which is told what to do over a pipe (DevTools protocol).
+// browser is a Chromium without a window. It gets commands over a pipe (DevTools protocol).
 type browser struct {
 	t      *testing.T
 	to     io.Writer
 	from   *bufio.Reader
 	id     int
 	page   string   // session of the page
-	faults []string // exceptions of scripts, what a policy forbade
+	faults []string // exceptions of scripts, and requests that a policy blocked
 }
 
 // fromBrowser is an answer, or an event.
@@ -60,7 +60,7 @@ func startBrowser(t *testing.T) *browser {
 	t.Cleanup(func() {
 		b.do("Browser.close", nil, nil)
 		_, _ = io.Copy(io.Discard, b.from)
-		_ = cmd.Wait() // it was killed perhaps: nothing to say
+		_ = cmd.Wait() // an error means that it was killed
 		tells.Close()
 		answers.Close()
 	})
@@ -74,7 +74,7 @@ func startBrowser(t *testing.T) *browser {
 	return b
 }
 
-// do has the browser do something, and reads the result.
+// do sends the browser a command, and reads the result.
 func (b *browser) do(method string, params map[string]any, result any) {
 	b.t.Helper()
 	b.id++
@@ -123,13 +123,13 @@ func (b *browser) await(condition string) {
 	require.Eventually(b.t, func() bool { return b.eval(condition) == "true" }, 60*time.Second, 20*time.Millisecond, condition)
 }
 
-// text is what the page shows in an element.
+// text returns the text of an element of the page.
 func (b *browser) text(selector string) string {
 	b.t.Helper()
 	return b.eval(fmt.Sprintf("[...document.querySelectorAll(%q)].map((e) => e.textContent).join('|')", selector))
 }
 
-// picture takes one in a colour scheme, and returns how many of its pixels have each colour.
+// picture takes a screenshot in a colour scheme, and returns how many of its pixels have each colour.
 func (b *browser) picture(scheme string) map[color.RGBA]int {
 	b.t.Helper()
 	b.do("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]string{{"name": "prefers-color-scheme", "value": scheme}}}, nil)
@@ -146,7 +146,7 @@ func (b *browser) picture(scheme string) map[color.RGBA]int {
 	return colors
 }
 
-// TestBrowser looks at the page of a job in a real browser: while it runs, when a rank is chosen, and when it is over.
+// TestBrowser opens the page of a job in a real browser: while the job runs, after a rank is chosen, and when it is over.
 func TestBrowser(t *testing.T) {
 	if os.Getenv("RINGO_LONG") != "1" {
 		t.Skip("starts a browser; set RINGO_LONG=1")

@@ -23,9 +23,9 @@ var (
 	resumeLine = regexp.MustCompile(`resumed at \d+`)
 )
 
-// TestResume: a job that crashes in the same step again and again goes on from its checkpoint each time, with the losses of
-// a job that never crashes, bit by bit, until its restarts are used up. The last error is the first cause. So it is in
-// float16, where the loss scale makes some steps overflow before and after each checkpoint.
+// TestResume: a job that crashes in the same step again and again continues from its checkpoint each time. Its losses have the bits of a
+// job that never crashes, until it may not be restarted any more. The last error is the first cause. The same holds in float16, where the
+// loss scale makes some steps overflow before and after each checkpoint.
 func TestResume(t *testing.T) {
 	t.Parallel()
 	needsProcesses(t)
@@ -52,7 +52,7 @@ func testResume(t *testing.T, program, dtype string) {
 		`generation 3 was the last: restarts without progress are limited to 2\n$`, stderr)
 	assert.Equal(t, slices.Concat(want[:7], want[6:7], want[6:7]), lossLine.FindAllString(stdout, -1))
 
-	// With progress in between, the job ends well.
+	// If it makes progress between crashes, the job succeeds.
 	stdout, stderr, code = run(t, "run", "-n", "2", "-max-restarts", "1", "-timeout", "20s", program, dtype, dir, "13", "7", "10", "12")
 	assert.Zero(t, code, stdout+stderr)
 	assert.Equal(t, []string{"resumed at 6", "resumed at 6", "resumed at 9", "resumed at 12"}, resumeLine.FindAllString(stdout, -1))
@@ -103,7 +103,7 @@ func TestCkpt(t *testing.T) {
 	require.Len(t, v["ranks"], 4)
 	require.Equal(t, map[string]any{"rank": 3.0, "place": "tp=1,fsdp=1", "bytes": 32.0 + 8 + 8 + 4}, v["ranks"].([]any)[3])
 
-	rules := filepath.Join(t.TempDir(), "rules.json") // for one who says nothing of tensor parallelism
+	rules := filepath.Join(t.TempDir(), "rules.json") // rules for a checkpoint without tags of tensor parallelism
 	require.NoError(t, os.WriteFile(rules, []byte(`{"*.weight": {"dim": 1}}`), 0o666))
 	out, _, code = run(t, "ckpt", "verify", "-json", "-layout", "tp=2,fsdp=4", "-rules", rules, filepath.Join(a, "model.safetensors"))
 	require.Zero(t, code)
@@ -142,7 +142,7 @@ func TestCkpt(t *testing.T) {
 	require.Equal(t, 1, code)
 	require.Equal(t, false, parse(t, out)["ok"])
 
-	out, _, code = run(t, "ckpt", "verify", file, "-json") // one file: there is no hash
+	out, _, code = run(t, "ckpt", "verify", file, "-json") // a single file has no hash
 	require.Zero(t, code)
 	require.Len(t, parse(t, out)["unchecked"], 2)
 }
@@ -164,7 +164,7 @@ func TestCkptTorch(t *testing.T) {
 	require.Contains(t, out, "4 tensors in 4 shards, 128 bytes\nsound\n")
 }
 
-// A folder of checkpoints stands for its newest.
+// A folder of checkpoints means its newest one.
 func TestCkptNewest(t *testing.T) {
 	t.Parallel()
 	a, b := saved(t, 1), saved(t, 2)

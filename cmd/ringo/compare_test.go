@@ -16,7 +16,7 @@ import (
 	"github.com/ringo-ml/ringo/train/metrics"
 )
 
-// Layouts that are right agree, in one process and in several.
+// Right layouts agree, in one process and in several.
 func TestCompareAgrees(t *testing.T) {
 	t.Parallel()
 	needsProcesses(t)
@@ -30,7 +30,8 @@ func TestCompareAgrees(t *testing.T) {
 	}
 }
 
-// A backward without its sum, as in torchtitan PR 4054: the losses of the first step are equal, and the parameters before the block differ.
+// A backward without its sum, as in torchtitan PR 4054: the losses of the first step are equal, and the parameters before the block
+// differ.
 func TestCompareNamesTheParameter(t *testing.T) {
 	t.Parallel()
 	needsProcesses(t)
@@ -53,7 +54,7 @@ func TestCompareNamesTheParameter(t *testing.T) {
 	assert.InDelta(t, float64(*d.Loss[0]), float64(*d.Loss[1]), 1e-12, "nothing shows in the loss")
 }
 
-// The first example trains alike on one rank and on layouts of goroutines and processes, over shared memory and TCP.
+// The first example trains the same on one rank and on layouts of goroutines and processes, over shared memory and TCP.
 func TestCompareExample(t *testing.T) {
 	needsProcesses(t)
 	if os.Getenv("RINGO_LONG") != "1" {
@@ -76,7 +77,7 @@ func TestCompareExample(t *testing.T) {
 	}
 }
 
-// What keeps programs from being compared has status 2.
+// If programs cannot be compared, the exit status is 2.
 func TestCompareTrouble(t *testing.T) {
 	t.Parallel()
 	needsProcesses(t)
@@ -101,7 +102,7 @@ func TestCompareTrouble(t *testing.T) {
 	assert.Contains(t, stderr, "ringo: A did 2 steps, B 3; those of both agree within 0.001\n")
 }
 
-// A file that cannot be written is an error before the first step.
+// If the file cannot be written, there is an error before the first step.
 func TestGradsThatCannotBeWritten(t *testing.T) {
 	t.Parallel()
 	needsProcesses(t)
@@ -184,7 +185,7 @@ func TestSplitWords(t *testing.T) {
 	}
 }
 
-// An interrupt ends the program that runs, and leaves nothing.
+// An interrupt ends the running program, and nothing is left.
 func TestCompareInterrupted(t *testing.T) {
 	t.Parallel()
 	needsProcesses(t)

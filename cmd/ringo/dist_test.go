@@ -43,7 +43,7 @@ func TestRankKilled(t *testing.T) {
 	}
 }
 
-// TestRankStopped stops a rank: every other rank gives up after the timeout, and ringo ends the stopped one.
+// TestRankStopped stops a rank: every other rank fails after the timeout, and ringo ends the stopped one.
 func TestRankStopped(t *testing.T) {
 	t.Parallel()
 	needsProcesses(t)
@@ -56,15 +56,15 @@ func TestRankStopped(t *testing.T) {
 		assert.Equal(t, 1, f.code)
 		assert.Contains(t, f.stderr, "no progress")
 		assert.Contains(t, f.stderr, "\nand 2 ranks failed because of it\n"+f.named+" did not end by itself and was killed; its last heartbeat was")
-		assert.Less(t, f.took, 3*time.Second+reliability.Slack) // the timeout, two looks at who is silent, and some room
+		assert.Less(t, f.took, 3*time.Second+reliability.Slack) // the timeout, two checks for progress, and some extra time
 		f.requireOthersFailed(t)
 	}
 }
 
-// fault is what became of a job of three ranks after one of them got a signal.
+// fault is the result of a job of three ranks after one of them got a signal.
 type fault struct {
 	victim int
-	named  string // the victim as ringo calls it
+	named  string // the name of the victim in ringo's messages
 	stdout string
 	stderr string
 	code   int
@@ -106,7 +106,7 @@ func faultyJob(t *testing.T, program string, victim int, sig syscall.Signal) fau
 	return fault{victim: victim, named: named, stdout: stdout.String(), stderr: stderr.String(), code: cmd.ProcessState.ExitCode(), took: took}
 }
 
-// requireOthersFailed wants an error on each other rank that names the victim and the operation.
+// requireOthersFailed requires an error on each other rank that names the victim and the operation.
 func (f fault) requireOthersFailed(t *testing.T) {
 	t.Helper()
 	for rank := range 3 {

@@ -27,7 +27,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// update writes what docs/collectives.md should have: go test ./cmd/ringo -run Docs -update
+// update writes the content of docs/collectives.md: go test ./cmd/ringo -run Docs -update
 var update = flag.Bool("update", false, "write the pictures and the tables of docs/collectives.md")
 
 const docs = "../../docs/"
@@ -38,15 +38,15 @@ func collectivesPage(t *testing.T) string {
 	return string(text)
 }
 
-// drawn are the algorithms of a collective that have messages of their own on one host: direct sends what linear sends,
-// but for all-reduce, and hierarchical sends what direct or a chain sends.
+// drawn returns the algorithms of a collective that have different messages on one host: direct sends the messages of linear (except in
+// all-reduce), and hierarchical sends those of direct or of a chain.
 func drawn(kind backend.Kind) []string {
 	return slices.DeleteFunc(algo.Names(kind), func(name string) bool {
 		return name == "direct" && kind != backend.AllReduce || name == "hierarchical"
 	})
 }
 
-// The page has a picture of every algorithm, and each is what ringo viz draws.
+// The page has a picture of every algorithm, and each is equal to that of ringo viz.
 func TestDocsPictures(t *testing.T) {
 	page, named := collectivesPage(t), map[string]bool{}
 	for _, m := range regexp.MustCompile(`img/(\w+)-([a-z-]+?)-(\d+)(?:-on-(\d+))?\.svg`).FindAllStringSubmatch(page, -1) {
@@ -81,7 +81,7 @@ func TestDocsPictures(t *testing.T) {
 	}
 }
 
-// region checks, or writes, what stands between <!-- name --> and <!-- /name --> of the page.
+// region checks, or writes, the text between <!-- name --> and <!-- /name --> of the page.
 func region(t *testing.T, name, want string) {
 	page := collectivesPage(t)
 	begin, end := "<!-- "+name+" -->\n", "<!-- /"+name+" -->"
@@ -96,7 +96,7 @@ func region(t *testing.T, name, want string) {
 	assert.Equal(t, want, got, "run go test ./cmd/ringo -run Docs -update")
 }
 
-// tabled are the collectives of the tables. The V forms send the same, in parts of other lengths.
+// tabled are the collectives in the tables. The V forms send the same, in parts of different length.
 var tabled = vizKinds[:slices.Index(vizKinds, backend.Barrier)+1]
 
 // onTCP runs fn on n ranks that are connected through 127.0.0.1 and share no memory.
@@ -152,7 +152,7 @@ func issue(g *dist.Group, kind backend.Kind, count int) dist.Work {
 	return g.Barrier()
 }
 
-// measured returns what each of 4 ranks sends for a full buffer of 1 MiB, from Stats of a run.
+// measured returns what each of 4 ranks sends for a full buffer of 1 MiB, from the Stats of a run.
 func measured(ctx context.Context, r *dist.Rank, kind backend.Kind, name string) ([]uint64, error) {
 	g := r.World.With(dist.Algo(kind.String()+":"+name), dist.Name(name))
 	if err := issue(g, kind, 1<<18).Wait(); err != nil {
@@ -164,7 +164,7 @@ func measured(ctx context.Context, r *dist.Rank, kind backend.Kind, name string)
 	return dist.AllGatherObject(r.World, g.Stats().Wire[kind.String()])
 }
 
-// The table of counts is what Stats say on 4 ranks over TCP, each algorithm forced, and what the pictures show.
+// The table of counts equals the Stats of 4 ranks over TCP, with each algorithm forced, and equals the pictures.
 func TestDocsCounts(t *testing.T) {
 	t.Parallel()
 	var table strings.Builder
@@ -191,7 +191,7 @@ func TestDocsCounts(t *testing.T) {
 	region(t, "counts", table.String())
 }
 
-// sums writes bytes in S of 1 MiB, and their sum.
+// sums writes bytes in MiB, and their sum.
 func sums(sent []uint64) string {
 	var cells []string
 	total := uint64(0)
@@ -221,7 +221,7 @@ func TestDocsCountsOfGoroutines(t *testing.T) {
 	region(t, "goroutines", table.String())
 }
 
-// The table of choices is what every size from 1 byte to 1 GiB gets.
+// The table of choices has the choice for every size from 1 byte to 1 GiB.
 func TestDocsChoices(t *testing.T) {
 	var table strings.Builder
 	shapes := [][2]int{{4, 1}, {16, 1}, {4, 2}, {8, 2}, {16, 2}, {8, 8}, {64, 8}}
@@ -244,7 +244,7 @@ func TestDocsChoices(t *testing.T) {
 	region(t, "choices", table.String())
 }
 
-// choicesBySize writes the choices for growing sizes: a name, the size from which on it is another's, and so on.
+// choicesBySize writes the choices for increasing sizes: a name, the size from which on another one is chosen, and so on.
 func choicesBySize(tuner *algo.Tuner, kind backend.Kind) string {
 	text, last := "", ""
 	for size := 1; size <= 1<<30; size *= 2 {
@@ -260,7 +260,7 @@ func choicesBySize(tuner *algo.Tuner, kind backend.Kind) string {
 	return text
 }
 
-// mistakes are calls that cannot work. Rank 1 of 2 does what makes the error.
+// mistakes are wrong calls. Rank 1 of 2 makes the mistake.
 var mistakes = map[string]func(r *dist.Rank) error{
 	"a reduce on the root alone": func(r *dist.Rank) error {
 		if r.World.Rank() == 1 {
@@ -315,7 +315,7 @@ func TestDocsMistakes(t *testing.T) {
 	}
 }
 
-// Waiting for two groups in another order on each rank ends in an error; issuing both first, and waiting then, works.
+// If ranks wait for two groups in different order, there is an error. If they issue both first and wait then, it works.
 func TestDocsOrderAcrossGroups(t *testing.T) {
 	t.Parallel()
 	for _, first := range []bool{true, false} {

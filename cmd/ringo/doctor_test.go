@@ -18,18 +18,18 @@ import (
 	"github.com/ringo-ml/ringo/internal/cuda/emu"
 )
 
-// runDoctor runs `ringo doctor args…` with these variables only. It sees no Python of this machine.
+// runDoctor runs `ringo doctor args…` with only these variables. It does not see the Pythons of this machine.
 func runDoctor(t *testing.T, env []string, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], append([]string{"doctor"}, args...)...)
 	cmd.Env = append(env, "RINGO_TEST_CLI=1", "HOME="+t.TempDir())
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
-	_ = cmd.Run() // the exit status is what the tests look at
+	_ = cmd.Run() // the tests check the exit status
 	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
 }
 
-// diagnose is doctor -json.
+// diagnose runs doctor -json.
 func diagnose(t *testing.T, env []string, args ...string) (*doctor.Diagnosis, int) {
 	t.Helper()
 	out, errs, code := runDoctor(t, env, append(args, "-json")...)
@@ -43,7 +43,7 @@ func bareMachine(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("the libraries have these names on Linux")
 	}
-	t.Setenv("RINGO_CUDA_LIB", "") // which the emulator sets
+	t.Setenv("RINGO_CUDA_LIB", "") // the emulator has set it
 	if _, err := cuda.LibDriver.Query(0).Open(); err == nil {
 		t.Skip("this machine has a CUDA driver")
 	}
@@ -80,7 +80,7 @@ func TestDoctorFindsWrongSettings(t *testing.T) {
 	}
 }
 
-// Every other command refuses an instruction set that is unknown, before it does anything.
+// Every other command refuses an unknown instruction set, before it does anything.
 func TestUnknownCPU(t *testing.T) {
 	t.Setenv("RINGO_CPU", "sse1")
 	for _, args := range [][]string{{"plan"}, {"ckpt", "ls", "/none"}, {"run", "-n", "2", "true"}} {
@@ -93,7 +93,7 @@ func TestUnknownCPU(t *testing.T) {
 	assert.Equal(t, 0, code)
 }
 
-// fakes are libraries that know their version.
+// fakes are libraries that only know their version.
 var fakes = map[string]string{
 	"libnvrtc.so.13":    `int nvrtcVersion(int *a, int *b) { *a = 13; *b = 5; return 0; }`,
 	"libnvrtc.so.12":    `int nvrtcVersion(int *a, int *b) { *a = 12; *b = 9; return 0; }`,
@@ -126,7 +126,7 @@ func TestDoctorFindsLibraries(t *testing.T) {
 	}
 	const site = "lib/python3.12/site-packages/nvidia/"
 	for name, c := range map[string]struct {
-		folder, lib, variable string // the variable names the root
+		folder, lib, variable string // variable is set to the root
 		index                 int    // in Libraries
 		version, problem      string
 	}{
@@ -164,7 +164,7 @@ func TestDoctorFindsLibraries(t *testing.T) {
 
 func TestDoctorUnderEmulator(t *testing.T) {
 	emu.Start(t, emu.Config{}) // two devices
-	env := os.Environ()        // with the emulator's libraries
+	env := os.Environ()        // has the emulator's libraries
 	d, code := diagnose(t, env, "-device", "cuda")
 	require.Len(t, d.GPUs, 2)
 	assert.Equal(t, "sm_90", d.GPUs[1].Arch)
@@ -180,7 +180,7 @@ func TestDoctorUnderEmulator(t *testing.T) {
 	assert.Len(t, d.Wrong, missing)
 	assert.Equal(t, missing > 0, code != 0)
 
-	// A compiler that opens and cannot compile.
+	// A compiler library that opens but cannot compile.
 	d, code = diagnose(t, append(env, "EMU_SHIM=/nowhere"), "-device", "cuda")
 	assert.Equal(t, 1, code)
 	assert.Contains(t, d.Libraries[1].Problem, "cuda: nvrtcCompileProgram of doctor.cu for sm_90")

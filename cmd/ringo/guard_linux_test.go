@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Not every machine has the commands setsid and env; these are as much of them as escapes needs.
+// Some machines do not have the commands setsid and env. These functions do what escapes needs of them.
 func init() {
 	programs["setsid"] = func() {
 		if _, err := syscall.Setsid(); err != nil {
@@ -41,26 +41,26 @@ func fatal(err error) {
 	os.Exit(1)
 }
 
-// escaping returns the environment of a job of escapes.
+// escaping returns the environment for a job of escapes.
 func escaping(t *testing.T, mark string) []string {
 	return []string{"MARK=" + mark, "SETSID=" + program(t, "setsid"), "FORGET=" + program(t, "forget")}
 }
 
-// escapes is a rank whose descendants leave its process group, its session, its line of parents and its environment. Each
-// holds the mark in its environment or, as a number of seconds, in its arguments.
+// escapes is a rank whose descendants leave its process group, its session, its chain of parents and its environment. Each has the mark
+// in its environment or, as a number of seconds, in its arguments.
 const escapes = `
 sleep $MARK &
 $SETSID sh -c 'trap "" HUP INT QUIT TERM; sleep $MARK & ($SETSID sleep $MARK &) & sleep $MARK' &
 ($SETSID sh -c '($FORGET sleep $0 &)' $MARK &)
 wait %1`
 
-// perRank is how many processes of a rank sleep.
+// perRank is how many sleeping processes a rank has.
 const perRank = 5
 
 // newMark returns a number of seconds that no other process sleeps.
 func newMark(i int) string { return fmt.Sprintf("1%09d%02d", os.Getpid(), i) }
 
-// marked lists the processes that have the mark in their environment or arguments; sleeping only those that sleep.
+// marked lists the processes with the mark in their environment or arguments; with sleeping, only those that sleep.
 func marked(mark string, sleeping bool) (pids []int) {
 	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 	for _, file := range files {
@@ -76,7 +76,7 @@ func marked(mark string, sleeping bool) (pids []int) {
 	return pids
 }
 
-// part returns the process of a job with this mark that plays a part of ringo run.
+// part returns the process with a part of ringo run, in a job with this mark.
 func part(mark, name string) int {
 	for _, pid := range marked(mark, false) {
 		env, _ := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
@@ -87,7 +87,7 @@ func part(mark, name string) int {
 	return 0
 }
 
-// Whatever ends ringo run, or one of the processes that it consists of, ends all descendants of the job too.
+// Whatever ends ringo run, or one of its processes, also ends all descendants of the job.
 func TestNoProcessIsLeft(t *testing.T) {
 	for i, c := range []struct {
 		name string
@@ -100,7 +100,7 @@ func TestNoProcessIsLeft(t *testing.T) {
 		{"quit", syscall.SIGQUIT, "", 131},
 		{"terminate", syscall.SIGTERM, "", 143},
 		{"interrupt", syscall.SIGINT, "", 130},
-		{"abort", syscall.SIGABRT, "", 2}, // Go's own way to end
+		{"abort", syscall.SIGABRT, "", 2}, // the way in which Go aborts
 		{"kill the watcher", syscall.SIGKILL, partWatcher, 137},
 		{"kill the agent", syscall.SIGKILL, partAgent, 137},
 	} {
@@ -125,7 +125,7 @@ func TestNoProcessIsLeft(t *testing.T) {
 			require.NoError(t, syscall.Kill(pid, c.sig))
 			_ = cmd.Wait()
 			assert.Equal(t, c.code, cmd.ProcessState.ExitCode())
-			if c.sig != syscall.SIGKILL && c.sig != syscall.SIGABRT { // else somebody has yet to end them
+			if c.sig != syscall.SIGKILL && c.sig != syscall.SIGABRT { // otherwise they are still being ended
 				assert.Empty(t, marked(mark, false))
 			}
 			require.Eventually(t, func() bool { return len(marked(mark, false)) == 0 }, time.Minute, 5*time.Millisecond)
@@ -133,7 +133,7 @@ func TestNoProcessIsLeft(t *testing.T) {
 	}
 }
 
-// A job that ends by itself leaves nothing either, and its exit status and words are those of the job.
+// A job that ends by itself leaves nothing either. Its exit status and messages are those of the job.
 func TestNoProcessIsLeftAtTheEnd(t *testing.T) {
 	t.Parallel()
 	mark := newMark(99)
@@ -146,12 +146,12 @@ func TestNoProcessIsLeftAtTheEnd(t *testing.T) {
 	assert.Empty(t, marked(mark, false))
 }
 
-// Processes of before, whose parent became ringo run by exec, are not the job's.
+// Processes that existed before, and whose parent became ringo run by exec, do not belong to the job.
 func TestOthersStay(t *testing.T) {
 	t.Parallel()
 	mark := newMark(98)
 	cmd, _, _, _ := command(t)
-	cmd.Stdout, cmd.Stderr = nil, nil // the sleep keeps them open
+	cmd.Stdout, cmd.Stderr = nil, nil // the sleeping process keeps them open
 	cmd.Path, cmd.Args = "/bin/sh", []string{"sh", "-c", "sleep $MARK & exec $0 run -n 1 sh -c 'exit 3'", os.Args[0]}
 	cmd.Env = append(cmd.Env, "MARK="+mark)
 	_ = cmd.Run()
@@ -161,7 +161,7 @@ func TestOthersStay(t *testing.T) {
 	require.NoError(t, syscall.Kill(left[0], syscall.SIGKILL))
 }
 
-// Whoever reads the output may have enough of it, as head has: that needs no words.
+// The reader of the output may stop reading, as head does. This prints no message.
 func TestReaderHasEnough(t *testing.T) {
 	t.Parallel()
 	cmd, _, stderr, _ := command(t, "run", "-n", "1", "sh", "-c", "echo done")
@@ -175,7 +175,7 @@ func TestReaderHasEnough(t *testing.T) {
 	assert.Empty(t, stderr.String())
 }
 
-// The folders of a build go too when ringo run is killed, while it builds and after.
+// The folders of a build are removed, too, when ringo run is killed, while it builds and after.
 func TestNoFolderIsLeft(t *testing.T) {
 	for _, building := range []bool{true, false} {
 		t.Run(fmt.Sprintf("building=%v", building), func(t *testing.T) {
@@ -188,7 +188,7 @@ func TestNoFolderIsLeft(t *testing.T) {
 				cmd.Env = append(cmd.Env, "PATH="+bin+":"+os.Getenv("PATH"))
 			}
 			cmd.Stdout, cmd.Stderr = nil, nil
-			out, err := cmd.StderrPipe() // where the output of go goes
+			out, err := cmd.StderrPipe() // the output of go comes here
 			if !building {
 				out, err = cmd.StdoutPipe()
 			}

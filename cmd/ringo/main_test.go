@@ -26,11 +26,11 @@ import (
 	"github.com/ringo-ml/ringo/internal/reliability"
 )
 
-// programs are what jobs of tests run.
+// programs are the programs that jobs of tests run.
 var programs = map[string]func(){"allreduce": allreduce.Main, "bits": bits.Main, "grads": grads.Main, "late": late.Main, "restart": restart.Main,
 	"resume": resume.Main, "shrink": shrink.Main, "watched": watched.Main}
 
-// TestMain turns the test binary into ringo itself when the environment says so, and into a program that it is called as.
+// TestMain makes the test binary ringo itself if the environment says so, or a program if it is called by that name.
 func TestMain(m *testing.M) {
 	if main := programs[filepath.Base(os.Args[0])]; main != nil {
 		main()
@@ -40,14 +40,14 @@ func TestMain(m *testing.M) {
 		os.Unsetenv("RINGO_TEST_CLI")
 		os.Exit(ringo(os.Args[1:]))
 	}
-	if len(os.Args) > 1 && (os.Args[1] == "bench" || os.Args[1] == "run") { // a rank of ringo bench; what ringo compare starts as ringo
+	if len(os.Args) > 1 && (os.Args[1] == "bench" || os.Args[1] == "run") { // a rank of ringo bench, or ringo as ringo compare starts it
 		os.Exit(ringo(os.Args[1:]))
 	}
 	os.Setenv("GORACE", "atexit_sleep_ms=0")
 	os.Exit(m.Run())
 }
 
-// program returns the path of a program: this one by another name.
+// program returns the path of a program: a link to this binary.
 func program(t *testing.T, name string) string {
 	t.Helper()
 	require.Contains(t, programs, name)
@@ -58,7 +58,7 @@ func program(t *testing.T, name string) string {
 	return path
 }
 
-// command is `ringo args…`, not started, in temporary directories of its own.
+// command returns `ringo args…`, not started, with its own temporary directories.
 func command(t *testing.T, args ...string) (cmd *exec.Cmd, stdout, stderr *bytes.Buffer, tmp string) {
 	tmp = t.TempDir()
 	cmd = exec.Command(os.Args[0], args...)
@@ -68,11 +68,11 @@ func command(t *testing.T, args ...string) (cmd *exec.Cmd, stdout, stderr *bytes
 	return cmd, stdout, stderr, tmp
 }
 
-// run returns what `ringo args…` prints and its exit status. It must leave no temporary files.
+// run returns the output of `ringo args…` and its exit status. It must leave no temporary files.
 func run(t *testing.T, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
 	cmd, out, errs, tmp := command(t, args...)
-	_ = cmd.Run() // the exit status is what the tests look at
+	_ = cmd.Run() // the tests check the exit status
 	left, err := os.ReadDir(tmp)
 	require.NoError(t, err)
 	assert.Empty(t, left)
@@ -200,7 +200,7 @@ func TestRunInterrupted(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, cmd.Start())
 		line := make([]byte, 1)
-		_, err = out.Read(line) // a rank runs
+		_, err = out.Read(line) // now a rank runs
 		require.NoError(t, err)
 		require.NoError(t, cmd.Process.Signal(sig))
 		drained := new(bytes.Buffer)
@@ -214,7 +214,7 @@ func TestRunInterrupted(t *testing.T) {
 	}
 }
 
-// TestBuildInterrupted interrupts ringo while a "go" that never ends builds.
+// TestBuildInterrupted interrupts ringo while it builds with a "go" that never ends.
 func TestBuildInterrupted(t *testing.T) {
 	t.Parallel()
 	needsProcesses(t)

@@ -39,7 +39,7 @@ func (s *screen) String() string {
 	return s.text.String()
 }
 
-// agent is `ringo run` on a host of its own.
+// agent is `ringo run` on its own host.
 type agent struct {
 	cmd         *exec.Cmd
 	stdout, err screen
@@ -56,7 +56,7 @@ const testSecret = "00112233445566778899aabbccddeeff00112233445566778899aabbccdd
 
 func newCluster(t *testing.T, n int) *cluster { return &cluster{t, netns.New(t, n)} }
 
-// start runs an agent on a host; flags come before those that say who it is.
+// start runs an agent on a host. flags come before the flags for its place in the job.
 func (c *cluster) start(host int, nodes string, flags, program string, env ...string) *agent {
 	c.t.Helper()
 	args := append(strings.Fields("run -nodes "+nodes+" -node-rank "+strconv.Itoa(host)+" -rdzv "+c.hosts[0].Addr+":29400 "+flags), strings.Fields(program)...)
@@ -65,7 +65,7 @@ func (c *cluster) start(host int, nodes string, flags, program string, env ...st
 	a.cmd.Stdout, a.cmd.Stderr = &a.stdout, &a.err
 	require.NoError(c.t, a.cmd.Start())
 	go func() {
-		_ = a.cmd.Wait() // the exit status is what the tests look at
+		_ = a.cmd.Wait() // the tests check the exit status
 		close(a.ended)
 	}()
 	c.t.Cleanup(func() {
@@ -85,7 +85,7 @@ func (c *cluster) await(text string, agents ...*agent) {
 	}
 }
 
-// lateText is what an agent has printed when the message is made.
+// lateText is what an agent has printed at the time when the message is made.
 type lateText struct{ a *agent }
 
 func (l *lateText) String() string { return l.a.stdout.String() + l.a.err.String() }
@@ -120,7 +120,7 @@ func requireGone(t *testing.T, pids map[int]int) {
 	}
 }
 
-// running tells whether a process is there and no zombie.
+// running reports whether a process exists and is not a zombie.
 func running(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -130,8 +130,8 @@ func running(pid int) bool {
 	return state[0] != 'Z' && state[0] != 'X'
 }
 
-// TestNodes runs a job on three hosts with one, two and three ranks. On the last one RINGO_BIND is an address that it does
-// not have: the flag beats it.
+// TestNodes runs a job on three hosts with one, two and three ranks. On the last host RINGO_BIND is an address that it does not have: the
+// flag overrides it.
 func TestNodes(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 3)
@@ -154,7 +154,7 @@ func TestNodes(t *testing.T) {
 	assert.Contains(t, agents[2].stdout.String(), "[5] rank 5 of 6")
 }
 
-// nodeFault is something that happens to a job of three hosts with two ranks each, and what all must say.
+// nodeFault is a fault in a job of three hosts with two ranks each, and what all must print.
 type nodeFault struct {
 	name  string
 	do    func(c *cluster, agents []*agent, pids map[int]int)
@@ -163,7 +163,7 @@ type nodeFault struct {
 	bound time.Duration
 }
 
-// TestNodeFaults hurts a job in many ways: each host ends within the bound, with the first cause, and leaves no process.
+// TestNodeFaults causes many faults in a job. Each host ends within the time limit, prints the first cause, and leaves no process.
 func TestNodeFaults(t *testing.T) {
 	t.Parallel()
 	program := program(t, "allreduce")
@@ -208,7 +208,7 @@ func TestNodeFaults(t *testing.T) {
 	}
 }
 
-// TestElastic loses a host and goes on with two; the host comes again and takes part from the next restart on.
+// TestElastic loses a host and continues with two. The host comes again and takes part from the next restart on.
 func TestElastic(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 3)
@@ -216,7 +216,7 @@ func TestElastic(t *testing.T) {
 	dir := t.TempDir()
 	const flags = "-n 2 -timeout 2s -max-restarts 3 -node-wait 4s"
 	start := func(host int) *agent { return c.start(host, "2:3", flags, program+" "+dir+" 0") }
-	two, one := start(2), start(1) // host 0 last: it waits only so long for all of them
+	two, one := start(2), start(1) // host 0 last, because it waits for all of them for a limited time
 	agents := []*agent{start(0), one, two}
 	c.await(`(?s)generation 1, rank \d of 6.*generation 1, rank \d of 6`, agents...)
 	first := workers(agents...)
@@ -241,7 +241,7 @@ func TestElastic(t *testing.T) {
 	requireGone(t, workers(agents...))
 }
 
-// TestHostComesAgain loses one of two hosts that the job cannot do without: the restart waits until it is here again.
+// TestHostComesAgain loses one of two hosts that the job needs: the restart waits until it is back.
 func TestHostComesAgain(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 2)
@@ -261,7 +261,7 @@ func TestHostComesAgain(t *testing.T) {
 	assert.Equal(t, 0, one.wait(t, 10*time.Second), one.err.String())
 }
 
-// TestJoinErrors has nodes that cannot take part.
+// TestJoinErrors has nodes that cannot join.
 func TestJoinErrors(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 2)
@@ -274,7 +274,7 @@ func TestJoinErrors(t *testing.T) {
 	assert.Contains(t, b.err.String(), "node 1 and node 0 at 10.77.0.1:29400: ")
 	assert.Contains(t, b.err.String(), "peer does not hold this job's secret")
 	right := c.start(1, "2", "-n 1", program)
-	assert.Equal(t, 0, a.wait(t, 10*time.Second), a.err.String()) // the stranger was none of the job's business
+	assert.Equal(t, 0, a.wait(t, 10*time.Second), a.err.String()) // the stranger does not disturb the job
 	assert.Equal(t, 0, right.wait(t, 10*time.Second), right.err.String())
 
 	alone := zero("-join-timeout 300ms")

@@ -34,7 +34,7 @@ func TestPlan(t *testing.T) {
 	assert.Greater(t, p.Total, 0)
 }
 
-// A layout or model that cannot be is one sentence, and exit status 2.
+// For an impossible layout or model, the error is one sentence, and the exit status is 2.
 func TestPlanErrors(t *testing.T) {
 	t.Parallel()
 	for want, args := range map[string][]string{

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Values of several trainings come into one picture: a line of each, a heat map for each, and only names that fit.
+// Values of several trainings are drawn in one picture: a line for each, a heat map for each, and only names that fit.
 func TestPlot(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

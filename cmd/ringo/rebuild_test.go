@@ -12,13 +12,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestRebuild kills ranks in the middle of a step: the others go on, without a restart, and compute what one rank alone does.
+// TestRebuild kills ranks in the middle of a step. The others continue without a restart, and compute what one rank computes.
 func TestRebuild(t *testing.T) {
 	t.Parallel()
 	needsProcesses(t)
 	program := program(t, "shrink")
 	alone := weightsAlone(t, program)
-	for dead, left := range map[string]string{"0": "1", "2": "0", "0 3": "1"} { // and the rank that prints then
+	for dead, left := range map[string]string{"0": "1", "2": "0", "0 3": "1"} { // the dead ranks, and the rank that prints then
 		n, who := "4", strings.Fields(dead)
 		if len(who) > 1 {
 			n = "5"
@@ -42,7 +42,7 @@ func TestRebuild(t *testing.T) {
 
 var weights = regexp.MustCompile(`weights .*`)
 
-// weightsAlone returns what one rank prints that nobody kills.
+// weightsAlone returns the output of one rank that is not killed.
 func weightsAlone(t *testing.T, program string) string {
 	stdout, stderr, code := run(t, "run", "-n", "1", program, "11")
 	require.Equal(t, 0, code, stderr)
@@ -50,7 +50,8 @@ func weightsAlone(t *testing.T, program string) string {
 	return weights.FindString(stdout)
 }
 
-// TestRebuildThenRestart loses one rank, without which the others go on, and then too many: all ranks start again, the lost one too.
+// TestRebuildThenRestart loses one rank, and the others continue without it. Then it loses too many: all ranks start again, also the lost
+// one.
 func TestRebuildThenRestart(t *testing.T) {
 	t.Parallel()
 	needsProcesses(t)
@@ -62,7 +63,7 @@ func TestRebuildThenRestart(t *testing.T) {
 	assert.Equal(t, weightsAlone(t, program), weights.FindString(stdout))
 }
 
-// TestRebuildStopped stops a rank: the others see their timeout, go on without it, and it is killed.
+// TestRebuildStopped stops a rank: the others reach their timeout and continue without it, and it is killed.
 func TestRebuildStopped(t *testing.T) {
 	if os.Getenv("RINGO_LONG") != "1" {
 		t.Skip("waits for timeouts; set RINGO_LONG=1")
@@ -79,7 +80,7 @@ func TestRebuildStopped(t *testing.T) {
 	}
 }
 
-// TestRebuildCannot shows what ends a job in spite of -rebuild: too few ranks that are left, and a package that divides parameters.
+// TestRebuildCannot shows what ends a job in spite of -rebuild: too few ranks left, and a package that divides parameters.
 func TestRebuildCannot(t *testing.T) {
 	t.Parallel()
 	needsProcesses(t)

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestRestarts has a job crash in the same step again and again: each start resumes, and the last failure is the result.
+// TestRestarts: a job crashes in the same step again and again. Each start resumes, and the last failure is the result.
 func TestRestarts(t *testing.T) {
 	t.Parallel()
 	needsProcesses(t)
@@ -35,14 +35,14 @@ func TestRestarts(t *testing.T) {
 		`generation 3 was the last: restarts without progress are limited to 2\n$`, stderr)
 	log, err := os.ReadFile(filepath.Join(logs, "generation-1-rank-1.log"))
 	require.NoError(t, err)
-	assert.Regexp(t, `(?s)^(.*\n)?generation 1, rank 1 of 2, pid \d+: step 0\n`, string(log)) // stdout and stderr: in no order
+	assert.Regexp(t, `(?s)^(.*\n)?generation 1, rank 1 of 2, pid \d+: step 0\n`, string(log)) // stdout and stderr have no order
 	assert.Contains(t, "\n"+string(log), "\nerror: rank 1: crash in step 7\n")
 	list, err := os.ReadDir(logs)
 	require.NoError(t, err)
 	assert.Len(t, list, 6)
 }
 
-// TestProgress has a job crash more often than it may, but each time further on: it ends well.
+// TestProgress: a job crashes more often than it may be restarted, but each time later, and it succeeds.
 func TestProgress(t *testing.T) {
 	t.Parallel()
 	needsProcesses(t)

@@ -48,16 +48,16 @@ type shownJob struct {
 	Status []string
 }
 
-// servedJob is a `ringo run -serve` that runs.
+// servedJob is a running `ringo run -serve`.
 type servedJob struct {
 	cmd    *exec.Cmd
 	url    string
 	stderr *bytes.Buffer
-	read   sync.WaitGroup // its end
+	read   sync.WaitGroup // waits for the end of its output
 	out    *bytes.Buffer
 }
 
-// startServed starts `ringo run -serve 127.0.0.1:0 args…` and finds out where the page is.
+// startServed starts `ringo run -serve 127.0.0.1:0 args…` and finds the address of the page.
 func startServed(t *testing.T, args ...string) *servedJob {
 	t.Helper()
 	cmd, out, stderr, _ := command(t, append([]string{"run", "-serve", "127.0.0.1:0"}, args...)...)
@@ -82,7 +82,7 @@ func (j *servedJob) end() int {
 	return j.cmd.ProcessState.ExitCode()
 }
 
-// look asks what is known of the job.
+// look reads the state of the job.
 func (j *servedJob) look(t require.TestingT) (s shownJob) {
 	answer, err := http.Get(j.url + "state")
 	require.NoError(t, err)
@@ -91,14 +91,14 @@ func (j *servedJob) look(t require.TestingT) (s shownJob) {
 	return s
 }
 
-// await returns what is known when it is as wanted.
+// await returns the state of the job when it is as wanted.
 func (j *servedJob) await(t *testing.T, wanted func(s shownJob) bool) (s shownJob) {
 	t.Helper()
 	require.Eventually(t, func() bool { s = j.look(t); return wanted(s) }, 60*time.Second, 20*time.Millisecond)
 	return s
 }
 
-// follow reads what a rank prints and the job's state, as the page does, until the job is over.
+// follow reads the output of a rank and the job's state, as the page does, until the job is over.
 func (j *servedJob) follow(t *testing.T, rank string) (lines string, last shownJob) {
 	t.Helper()
 	answer, err := http.Get(j.url + "events?rank=" + rank)
@@ -118,7 +118,7 @@ func (j *servedJob) follow(t *testing.T, rank string) (lines string, last shownJ
 	return lines, last
 }
 
-// TestServe looks at a job that crashes in step 50, begins anew, waits in step 40, and ends.
+// TestServe watches a job that crashes in step 50, begins again, waits in step 40, and ends.
 func TestServe(t *testing.T) {
 	t.Parallel()
 	needsProcesses(t)
@@ -145,20 +145,20 @@ func TestServe(t *testing.T) {
 	checkServed(t, last, 60)
 	assert.Equal(t, []string{"ended", "ended", "ended"}, last.Status)
 	assert.Contains(t, lines, `\u003ci\u003erank 1 of generation 1\u003c/i\u003e`)
-	_, second, _ := strings.Cut(lines, `"— generation 2 —"`) // the last lines of the first generation may still come
+	_, second, _ := strings.Cut(lines, `"— generation 2 —"`) // the last lines of the first generation may come late
 	assert.Contains(t, second, `\u003ci\u003erank 1 of generation 2\u003c/i\u003e`)
 	assert.NotContains(t, lines, "rank 0 of")
 	assert.Contains(t, j.out.String(), "[1] <i>rank 1 of generation 2</i>\n")
-	assert.NotContains(t, j.stderr.String(), "live view") // said once
+	assert.NotContains(t, j.stderr.String(), "live view") // printed once
 	assert.Contains(t, j.stderr.String(), "generation 2 begins")
 }
 
-// checkServed checks what is known of the program watched after so many steps of its generation.
+// checkServed checks the state of the program watched after so many steps of its generation.
 func checkServed(t *testing.T, s shownJob, steps int) {
 	t.Helper()
 	require.Len(t, s.Values, 1)
 	assert.Equal(t, "loss", s.Values[0].Name)
-	require.NotEmpty(t, s.Values[0].Steps) // those that the loop has read: at the end, all
+	require.NotEmpty(t, s.Values[0].Steps) // those that the loop has read; at the end all of them
 	for i, step := range s.Values[0].Steps {
 		assert.Equal(t, i+1, step)
 		assert.InDelta(t, 1/float64(step), s.Values[0].Values[i], 1e-12)
@@ -178,7 +178,7 @@ func checkServed(t *testing.T, s shownJob, steps int) {
 	}
 }
 
-// TestServeExample looks at an example from its beginning to its end.
+// TestServeExample watches an example from its beginning to its end.
 func TestServeExample(t *testing.T) {
 	if os.Getenv("RINGO_LONG") != "1" {
 		t.Skip("builds examples/ddp-mnist; set RINGO_LONG=1")
@@ -221,10 +221,10 @@ func TestServeFailure(t *testing.T) {
 	assert.Equal(t, "failed", last.Job.State)
 	assert.Contains(t, last.Job.Text, "crash before step 50")
 	assert.Equal(t, "failed: status 1", last.Status[1])
-	assert.Equal(t, 50, last.Job.Step) // what rank 0 said at its end
+	assert.Equal(t, 50, last.Job.Step) // what rank 0 reported at its end
 }
 
-// What is wrong with -serve is said before anything starts.
+// A wrong -serve is an error before anything starts.
 func TestServeWrong(t *testing.T) {
 	t.Parallel()
 	taken, err := net.Listen("tcp", "127.0.0.1:0")

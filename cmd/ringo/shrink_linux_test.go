@@ -12,8 +12,8 @@ import (
 	"github.com/ringo-ml/ringo/internal/reliability"
 )
 
-// TestFewerHosts loses one of four hosts in the middle of an epoch: the other three go on from the last checkpoint, and have
-// the losses, bit by bit, of a job of three that resumes from it.
+// TestFewerHosts loses one of four hosts in the middle of an epoch. The other three continue from the last checkpoint. Their losses have
+// the bits of a job on three hosts that resumes from it.
 func TestFewerHosts(t *testing.T) {
 	if os.Getenv("RINGO_LONG") != "1" {
 		t.Skip("waits for a host; set RINGO_LONG=1")

@@ -14,7 +14,7 @@ import (
 	"github.com/ringo-ml/ringo/internal/cuda/emu"
 )
 
-// linked makes the links of a host from the words of nvidia-smi, a row for each GPU.
+// linked makes the links of a host from the notation of nvidia-smi, a row for each GPU.
 func linked(rows ...string) *cuda.Topology {
 	t := new(cuda.Topology)
 	for i, r := range rows {

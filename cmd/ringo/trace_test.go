@@ -17,7 +17,7 @@ import (
 	"github.com/ringo-ml/ringo/internal/trace"
 )
 
-// Two processes write a timeline each. One file is made of them, and the summary of both names the rank that was late.
+// Two processes write a timeline each. They are merged into one file, and the summary of both names the rank that was late.
 func TestTraceOfProcesses(t *testing.T) {
 	t.Parallel()
 	needsProcesses(t)
@@ -39,7 +39,7 @@ func TestTraceOfProcesses(t *testing.T) {
 	joinApart(t, all, zero, one)
 }
 
-// otherHost makes the timeline in a file one of another host, whose clock is ahead.
+// otherHost changes the timeline in a file to that of another host, whose clock is ahead.
 func otherHost(t *testing.T, path string, ahead time.Duration) {
 	t.Helper()
 	text, err := os.ReadFile(path)
@@ -52,8 +52,8 @@ func otherHost(t *testing.T, path string, ahead time.Duration) {
 	require.NoError(t, os.WriteFile(path, text, 0o666))
 }
 
-// joinApart joins two files, of which the second has a clock that is ahead: no receive ends before its send begins, and no all-reduce ends on a rank
-// before the other one has begun it.
+// joinApart joins two files; the clock of the second one is ahead. No receive ends before its send begins, and no all-reduce ends on a
+// rank before the other rank has begun it.
 func joinApart(t *testing.T, all, zero, one string) {
 	t.Helper()
 	const ahead = 5 * time.Second

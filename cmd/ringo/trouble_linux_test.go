@@ -41,7 +41,7 @@ func (x trouble) run(t *testing.T, args ...string) (out string, code int) {
 	return b.String(), cmd.ProcessState.ExitCode()
 }
 
-// interrupt starts a training, and sends it a signal when it has saved a step behind the one that is there.
+// interrupt starts a training, and sends it a signal when it has saved a later step than the one that is there.
 func (x trouble) interrupt(t *testing.T, sig syscall.Signal, dir string, args ...string) (out string, code int) {
 	before := newestStep(dir)
 	cmd, b := x.command(t, append(args, "-save", dir, "-save-every", "2")...)
@@ -54,7 +54,7 @@ func (x trouble) interrupt(t *testing.T, sig syscall.Signal, dir string, args ..
 	return b.String(), cmd.ProcessState.ExitCode()
 }
 
-// newestStep returns the name of the newest checkpoint, "" if there is none.
+// newestStep returns the name of the newest checkpoint; "" if there is none.
 func newestStep(dir string) (name string) {
 	list, _ := filepath.Glob(filepath.Join(dir, "step-????????"))
 	for _, file := range list {
@@ -63,9 +63,9 @@ func newestStep(dir string) (name string) {
 	return name
 }
 
-// A training that is interrupted, by a key, by a launcher and by a terminal that closes, and resumed each time ends as one that is not. A
-// full disk leaves the checkpoints that were complete. A path that cannot be written is an error before the first step. Each says so in
-// one sentence.
+// A training is interrupted by a key, by a launcher and by a terminal that closes, and resumed each time. It ends as one that is not
+// interrupted. If the disk is full, the complete checkpoints stay. A path that cannot be written is an error before the first step. Each
+// message is one sentence.
 func TestTrouble(t *testing.T) {
 	if os.Getenv("RINGO_LONG") != "1" {
 		t.Skip("builds and runs examples/ddp-mnist; set RINGO_LONG=1")
@@ -105,7 +105,7 @@ func (x trouble) signals(t *testing.T) {
 	assert.Equal(t, parse(t, last(want))["params_sha256"], parse(t, last(got))["params_sha256"])
 }
 
-// last returns the JSON, which ringo run prints behind the rank.
+// last returns the JSON, which ringo run prints after the rank.
 func last(out string) string {
 	return out[strings.LastIndex(out, `{"example"`):]
 }

@@ -33,8 +33,8 @@ func everyScene(t *testing.T, fn func(t *testing.T, s *scene)) {
 	}
 }
 
-// The scene is what happened: all bytes are there, every message holds what its sender had, and at the end every rank has
-// what the collective promises.
+// The scene is what happened: all bytes are there, each message has what its sender had, and at the end each rank has what the collective
+// promises.
 func TestScenes(t *testing.T) {
 	t.Parallel()
 	everyScene(t, func(t *testing.T, s *scene) {
@@ -97,7 +97,7 @@ func (s *scene) follow(t *testing.T) {
 // promise returns what rank r has of chunk c at the end.
 func (s *scene) promise(r, c int) []held {
 	all := uint64(1)<<s.ranks - 1
-	owner, _ := owner(s.starts[c], shares(s.kind, s.ranks, s.bytes/8)) // where parts belong to ranks
+	owner, _ := owner(s.starts[c], shares(s.kind, s.ranks, s.bytes/8)) // if parts belong to ranks
 	switch s.kind {
 	case backend.AllReduce:
 		return []held{{c, all}}
@@ -217,7 +217,7 @@ func TestVizWritesAFile(t *testing.T) {
 	assert.Contains(t, string(text), "S = 384 B; all ranks send 1.5 KiB = 2(n−1)·S, the busiest 512 B")
 }
 
-// Of a ring's messages, those between the last rank of a host and the first of the next cross.
+// In a ring, the messages between the last rank of a host and the first rank of the next go between hosts.
 func TestVizHosts(t *testing.T) {
 	v := vizCmd{Ranks: 8, Hosts: 3}
 	assert.Equal(t, algo.Layout{0, 0, 0, 1, 1, 1, 2, 2}, evenly(v.Ranks, v.Hosts))

@@ -11,7 +11,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// faulty is a Function with another Backward or other types.
+// faulty is a Function with a wrong Backward or wrong types.
 type faulty struct {
 	disttest.Communicating
 	backward func(c *tensor.Ctx, g tensor.Tensor, grads []tensor.Tensor)
@@ -34,7 +34,7 @@ func (f *faulty) Types(in []tensor.Types, rows tensor.Axes) ([]tensor.Types, err
 	return in[:1], nil
 }
 
-// Adjoint finds a Backward without its all-reduce, one that is a factor off, and types that are not what the Function does.
+// Adjoint finds a Backward without its all-reduce, one with a wrong factor, and types that do not describe the Function.
 func TestAdjointFindsFaults(t *testing.T) {
 	const n = 3
 	identity := func(_ *tensor.Ctx, g tensor.Tensor, grads []tensor.Tensor) { grads[0] = g }
@@ -88,7 +88,7 @@ func TestAdjointFindsFaults(t *testing.T) {
 		}, differ},
 		{"scatter of what is replicated", tensor.Replicated, func(g *dist.Group) *faulty {
 			return &faulty{Communicating: &autograd.ReduceScatter{Group: g}, to: says(g, tensor.Varying)}
-		}, ""}, // of n times the value: its gradient is a part of the sum on each rank, all the same
+		}, ""}, // for n times the value: on each rank the gradient is a part of the sum, and all parts are equal
 		{"copy of what varies", tensor.Varying, func(g *dist.Group) *faulty { return &faulty{Communicating: &autograd.Copy{Group: g}} }, "refuses the kinds"},
 	} {
 		err := disttest.AdjointError(n, func(r *dist.Rank) disttest.Communicating { return c.f(r.World) }, disttest.Operand{Kind: c.kind, Dims: disttest.Dims(6, 2)})

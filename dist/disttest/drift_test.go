@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// made are the timings of a soak on a machine whose load changes: operations take load(t) times as long, those on the
-// old group slow(t) times as long besides, t from 0 to 1, and each sample has noise, with some far out.
+// made are the timings of a soak on a machine whose load changes. Operations take load(t) times as long; those on the old group also
+// slow(t) times as long, with t from 0 to 1. Each sample has noise, and some are far off.
 func made(seed uint64, load, slow func(t float64) float64) *timings {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	noise := func() float64 {
@@ -34,7 +34,7 @@ func made(seed uint64, load, slow func(t float64) float64) *timings {
 
 func flat(float64) float64 { return 1 }
 
-// after is x from a time on.
+// after is 1 before a time, and x from then on.
 func after(at, x float64) func(float64) float64 {
 	return func(t float64) float64 {
 		if t < at {
@@ -44,7 +44,7 @@ func after(at, x float64) func(float64) float64 {
 	}
 }
 
-// often is x from a time on, half of the times.
+// often is x in half of the cases from a time on.
 func often(at, x float64) func(float64) float64 {
 	return func(t float64) float64 {
 		if t < at || int(t*2000)%2 == 0 {
@@ -54,7 +54,7 @@ func often(at, x float64) func(float64) float64 {
 	}
 }
 
-// lucky is 1 but for one in six, which is 1/6, until a time.
+// lucky is 1/6 in one of six cases until a time, and otherwise 1.
 func lucky(until float64) func(float64) float64 {
 	return func(t float64) float64 {
 		if t < until && int(t*2000)%6 == 0 {
@@ -64,8 +64,8 @@ func lucky(until float64) func(float64) float64 {
 	}
 }
 
-// A machine that gets busy is no drift, whenever it does, and however much more it hits operations for a while; operations
-// that get slower are.
+// If the machine gets busy, it is not a slowdown, at any time, even if operations take much longer for a while. If operations get slower,
+// it is one.
 func TestDrift(t *testing.T) {
 	grows := func(t float64) float64 { return 1 + 2.5*t }
 	for _, c := range []struct {
@@ -98,7 +98,7 @@ func TestDrift(t *testing.T) {
 	}
 }
 
-// What is not given back is a leak.
+// Resources that are not freed are a leak.
 func TestHeld(t *testing.T) {
 	before := holdings()
 	require.NoError(t, before.compare(holdings()))
@@ -108,7 +108,7 @@ func TestHeld(t *testing.T) {
 	}
 	require.ErrorContains(t, before.compare(holdings()), "something leaks")
 	close(stop)
-	if before.files > 0 { // the system shows them
+	if before.files > 0 { // if the system tells
 		var open []*os.File
 		for range 10 {
 			f, err := os.Open(os.DevNull)

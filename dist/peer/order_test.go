@@ -156,7 +156,7 @@ func TestBarrierIsOfDevices(t *testing.T) {
 	}))
 }
 
-// Works may be waited for in any order, of operations in both kinds of memory: the device waits for each of its own.
+// Works may be waited for in any order, of operations on both kinds of memory: the device waits for each of its own.
 func TestWaitInAnyOrder(t *testing.T) {
 	start := machine(t, 1, emu.Config{Lazy: true})
 	require.NoError(t, start(t, 3, dist.Config{Threads: 1}, func(r *dist.Rank) error {

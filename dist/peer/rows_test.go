@@ -15,7 +15,7 @@ import (
 	ringocuda "github.com/ringo-ml/ringo/tensor/cuda"
 )
 
-// Rows may lie anywhere: at multiples of 16 bytes, where kernels load so much at once, or not.
+// Rows may have any address: a multiple of 16 bytes, where kernels load 16 bytes at a time, or not.
 func TestReducerOfRows(t *testing.T) {
 	emu.Start(t, emu.Config{})
 	dev, err := ringocuda.NewDevice(0)
@@ -26,7 +26,7 @@ func TestReducerOfRows(t *testing.T) {
 	require.NoError(t, err)
 	const n, count = 3, 37
 	for _, stride := range []int{37, 40} {
-		for _, first := range []int{0, 1} { // of the rows, and of the result
+		for _, first := range []int{0, 1} { // first element of the rows, and of the result
 			x, want := make([]float32, first+n*stride), make([]float64, count)
 			for i := range x {
 				x[i] = float32(i % 11)

@@ -14,8 +14,8 @@ import (
 	"github.com/ringo-ml/ringo/tensor/cuda"
 )
 
-// Steps of several buckets allocate nothing on the Go heap, and neither wait for the device nor copy from or to the host. The
-// runtime itself allocates now and then: the quietest of several rounds counts.
+// Steps of several buckets allocate nothing on the Go heap. They do not wait for the device and do not copy between device and host. The
+// runtime itself allocates now and then, so the best of several rounds counts.
 func TestSteadySteps(t *testing.T) {
 	start := machine(t, 1, emu.Config{})
 	quietest := ^uint64(0)
@@ -74,7 +74,7 @@ func TestSteadySteps(t *testing.T) {
 	}
 }
 
-// While a device is busy, operations of its group on host memory go on, and so do later steps of the host.
+// While a device is busy, operations of its group on host memory continue, and so do later steps of the host.
 func TestHostGoesOn(t *testing.T) {
 	emu.Only(t, "a stream is held")
 	start := machine(t, 1, emu.Config{})

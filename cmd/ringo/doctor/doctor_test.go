@@ -60,9 +60,9 @@ func TestNVIDIAHardware(t *testing.T) {
 	}
 	root := fstest.MapFS{}
 	for id, files := range map[string]map[string]string{
-		"0000:00:02.0": device("0x8086", "0x030000"), // another's GPU
+		"0000:00:02.0": device("0x8086", "0x030000"), // a GPU of another maker
 		"0000:3b:00.0": device("0x10de", "0x030200"),
-		"0000:3b:00.1": device("0x10de", "0x040300"), // its sound
+		"0000:3b:00.1": device("0x10de", "0x040300"), // its audio device
 	} {
 		for file, content := range files {
 			root["sys/bus/pci/devices/"+id+"/"+file] = &fstest.MapFile{Data: []byte(content + "\n")}

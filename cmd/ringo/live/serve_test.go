@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// longest is how long tests wait for what must happen, tick how often they look.
+// longest is how long tests wait for what must happen; tick is how often they check.
 const longest, tick = 20 * time.Second, 5 * time.Millisecond
 
 func serve(t *testing.T) *Server {
@@ -62,12 +62,12 @@ func get(t *testing.T, url string, change func(r *http.Request)) (*http.Response
 	return answer, string(text)
 }
 
-// Only who knows the token is let in, and nobody by a name that is not this host's.
+// Requests need the token, and a name or address of this host.
 func TestWhoMayLook(t *testing.T) {
 	s := serve(t)
 	defer s.Close(nil)
 	base := strings.TrimSuffix(s.URL(), s.token+"/")
-	require.GreaterOrEqual(t, len(s.token), 26) // 128 bits and more
+	require.GreaterOrEqual(t, len(s.token), 26) // at least 128 bits
 	assert.Regexp(t, `^http://127\.0\.0\.1:\d+/$`, base)
 	other := serve(t)
 	defer other.Close(nil)
@@ -91,7 +91,7 @@ func TestWhoMayLook(t *testing.T) {
 	}
 }
 
-// The page needs nothing from elsewhere, and the browser is told to take nothing from there.
+// The page needs nothing from other sites, and tells the browser to load nothing from them.
 func TestPage(t *testing.T) {
 	s := serve(t)
 	defer s.Close(nil)
@@ -152,7 +152,7 @@ func TestEvents(t *testing.T) {
 	assert.Error(t, err)
 }
 
-// More viewers than there is room for are turned away; when one goes, the next may come.
+// If there are too many viewers, new ones are refused. When one leaves, the next may come.
 func TestManyViewers(t *testing.T) {
 	s := serve(t)
 	defer s.Close(nil)
@@ -173,7 +173,7 @@ func TestManyViewers(t *testing.T) {
 	next(t, in, "state")
 }
 
-// Connections beyond the bound are closed at once, whoever they are from.
+// Connections above the limit are closed at once, wherever they come from.
 func TestManyConnections(t *testing.T) {
 	s := serve(t)
 	defer s.Close(nil)
@@ -187,9 +187,9 @@ func TestManyConnections(t *testing.T) {
 	for range maxConns {
 		all = append(all, dial())
 	}
-	beyond := dial() // accepted in order
+	beyond := dial() // the last one: connections are accepted in order
 	_, _ = fmt.Fprintf(beyond, "GET / HTTP/1.0\r\n\r\n")
-	text, _ := io.ReadAll(beyond) // it may be reset
+	text, _ := io.ReadAll(beyond) // an error means that it was reset
 	assert.Empty(t, string(text))
 	all[0].Close()
 	free := s.l.(*limited).free
@@ -202,7 +202,7 @@ func TestManyConnections(t *testing.T) {
 	assert.Contains(t, string(text), "403 Forbidden")
 }
 
-// pipes is a listener whose connections hold nothing: what is written waits for its reader.
+// pipes is a listener whose connections have no buffer: a write waits for its reader.
 type pipes struct {
 	in   chan net.Conn
 	over chan struct{}
@@ -233,7 +233,7 @@ func (p *pipes) watch(t *testing.T, s *Server) net.Conn {
 	return ours
 }
 
-// A client that does not read holds nobody up, neither who reports nor another client, and is dropped after a while.
+// A client that does not read delays neither the ranks nor other clients, and is dropped after a while.
 func TestSlowClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &pipes{make(chan net.Conn), make(chan struct{})}
@@ -255,7 +255,7 @@ func TestSlowClient(t *testing.T) {
 		_, err := io.ReadAll(slow)
 		assert.NoError(t, err)
 
-		stuck := p.watch(t, s) // when the job ends
+		stuck := p.watch(t, s) // stuck when the job ends
 		time.Sleep(every)
 		began = time.Now()
 		go s.Close(nil)
@@ -271,7 +271,7 @@ func TestSlowClient(t *testing.T) {
 	})
 }
 
-// However many clients ask, the state is encoded at most twice a second.
+// With any number of clients, the state is encoded at most twice a second.
 func TestOneEncoding(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &Server{state: newState("train"), over: make(chan struct{})}

@@ -34,7 +34,7 @@ func TestSeries(t *testing.T) {
 	assert.Equal(t, []float64{1.5, 3.5, 5.5}, numbers(&s)[:3])
 	assert.Equal(t, metrics.Number(2*maxPoints-1), s.Last)
 
-	s.add(6, 40) // a restart: what was known of steps from 6 on is void
+	s.add(6, 40) // a restart: values from step 6 on are removed
 	s.add(7, 60)
 	assert.Equal(t, []int{2, 4, 7}, s.Steps)
 	assert.Equal(t, []float64{1.5, 3.5, 50}, numbers(&s))
@@ -52,12 +52,12 @@ func TestSlowest(t *testing.T) {
 	s.add(1, 4, []int{100, 100, 100, 100}, []int{20, 30, 70, 10})
 	assert.Equal(t, []int{1, 2}, s.view().Steps, "not those that a rank has not reported")
 	s.add(2, 3, []int{103}, []int{40})
-	s.add(2, 3, []int{0}, []int{1000}) // twice: the first counts
+	s.add(2, 3, []int{0}, []int{1000}) // again: the first one counts
 	assert.Equal(t, slowView{Steps: []int{1, 2, 3}, Ranks: []int{2, 0, 1}, Lead: []int{30, 40, 17}, Times: []int{1, 1, 1},
 		Own: []int64{63, 40, 50}, Took: []int64{100, 100, 101}}, s.view())
 
 	own := make([]int, 1)
-	for step := 4; step < 3*heldSteps; step++ { // steps in order, each reported twice more
+	for step := 4; step < 3*heldSteps; step++ { // steps in order, each reported two more times
 		for rank := range 3 {
 			own[0] = 10 + rank
 			s.add(rank, step, own, own)
@@ -67,12 +67,12 @@ func TestSlowest(t *testing.T) {
 	assert.Len(t, v.Steps, shownSteps)
 	assert.Equal(t, 3*heldSteps-1, v.Steps[shownSteps-1])
 	assert.Equal(t, []int{0, 0, shownSteps}, v.Times)
-	s.add(0, 5, own, own) // long forgotten
+	s.add(0, 5, own, own) // removed long ago
 	s.add(0, 1, []int{7, 7}, []int{7, 7})
 	assert.Equal(t, v, s.view())
 }
 
-// report is what a rank says.
+// report returns a rank's report as JSON.
 func report(t *testing.T, r live.Report) []byte {
 	text, err := r.Encode()
 	require.NoError(t, err)
@@ -115,14 +115,14 @@ func TestState(t *testing.T) {
 
 	_, before, _ := s.encode()
 	s.Shown(1, 2, report(t, live.Report{})) // no such rank
-	s.Shown(0, 0, report(t, live.Report{})) // of a generation that is over
+	s.Shown(0, 0, report(t, live.Report{})) // from an earlier generation
 	s.Shown(1, 0, []byte("nonsense"))
 	s.Ended(0, 0, 1)
 	_, after, _ := s.encode()
 	assert.Equal(t, before, after)
 }
 
-// A restart goes on from a checkpoint, perhaps with other ranks.
+// A restart continues from a checkpoint, maybe with other ranks.
 func TestRestart(t *testing.T) {
 	s := newState("train")
 	s.Started(1, 2, 2)
@@ -168,7 +168,7 @@ func TestTail(t *testing.T) {
 	}
 	assert.Len(t, s.tail(3), tailLines)
 	assert.Equal(t, fmt.Sprint(10*tailLines-1), s.tail(3)[tailLines-1])
-	s.Printed(1, 3, []byte(strings.Repeat("x\n", 10*tailLines)+strings.Repeat("é", lineBytes)+"\nlast\n")) // at once
+	s.Printed(1, 3, []byte(strings.Repeat("x\n", 10*tailLines)+strings.Repeat("é", lineBytes)+"\nlast\n")) // all at once
 	require.LessOrEqual(t, len(s.tails[3]), 2*tailLines)
 	lines := s.tail(3)
 	assert.Equal(t, "last", lines[tailLines-1])
@@ -176,7 +176,7 @@ func TestTail(t *testing.T) {
 	assert.Equal(t, "x", lines[0])
 }
 
-// However many names a program has, the page has a bound.
+// With any number of names in a program, the page has a limit.
 func TestManyNames(t *testing.T) {
 	s := newState("train")
 	s.Started(1, 1, 1)
