@@ -3,7 +3,7 @@
 typedef ELEM T;
 typedef Wide<T>::type W;
 
-// Ranks says where inputs and outputs are, and the factors of inputs.
+// Ranks has the addresses of inputs and outputs, and the factors of inputs.
 #ifdef ROWS  // the inputs are rows of one buffer (Rows in rows.go)
 struct Ranks {
   const T* rows;
@@ -14,7 +14,7 @@ struct Ranks {
   __device__ __forceinline__ T* dst(int) const { return to; }
   __device__ __forceinline__ double factor(int j) const { return factors[j]; }
 };
-#else  // each is somewhere (ranks in peer.go)
+#else  // each input has its own address (ranks in peer.go)
 struct Ranks {
   const T* from[MAX_RANKS];
   T* to[MAX_RANKS];
@@ -25,14 +25,14 @@ struct Ranks {
 };
 #endif
 
-// The reductions. Truth values are converted back after each, which makes Sum "or" and Prod "and".
+// The reductions. A bool is converted back after each operation, so Sum is "or" and Prod is "and".
 
 #define OPERATION(name, expression) \
   struct name { static __device__ __forceinline__ W of(W a, W b) { return expression; } };
 
 OPERATION(Sum, a + b)
 OPERATION(Prod, a * b)
-#ifdef FLOATS  // NaN wins, and -0 is less than 0
+#ifdef FLOATS  // a NaN makes the result NaN, and -0 is less than 0
 OPERATION(Min, a == b ? ((W)1 / a < 0 ? a : b) : (a < b || a != a ? a : b))
 OPERATION(Max, a == b ? ((W)1 / a < 0 ? b : a) : (a > b || a != a ? a : b))
 #else
@@ -43,12 +43,12 @@ OPERATION(Or, a | b)
 OPERATION(Xor, a ^ b)
 #endif
 
-// What is done to an input before, and to the result.
+// What is done to an input before the reduction, and to the result after it.
 enum Extra { Plain, Divided, Scaled };
 
 template <class Op, Extra X, int N>
 __device__ __forceinline__ void piece(const Ranks& r, i64 i, int inputs, int outputs) {
-  constexpr int M = 4;  // inputs that are loaded before one is used: memory answers late
+  constexpr int M = 4;  // inputs that are loaded before the first is used, because loads have a long latency
   W acc[N];
   for (int j = 0; j < inputs; j += M) {
     Pack<T, N> p[M];
@@ -75,7 +75,7 @@ __device__ __forceinline__ void piece(const Ranks& r, i64 i, int inputs, int out
   for (int j = 0; j < outputs; j++) *(Pack<T, N>*)(r.dst(j) + i) = out;
 }
 
-// reduce goes through count elements, 16 bytes at a time if vec says that all begin at multiples of it.
+// reduce handles count elements, 16 bytes at a time if vec is set: then all addresses are multiples of 16.
 template <class Op, Extra X>
 __device__ __forceinline__ void reduce(const Ranks& r, i64 count, int inputs, int outputs, int vec) {
   constexpr int N = 16 / sizeof(T);

@@ -45,7 +45,7 @@ func conf(t *testing.T, secret byte) *tls.Config {
 	return c
 }
 
-// start accepts on 127.0.0.1. A connection says one byte: it enters with 'y', and is refused with another.
+// start accepts on 127.0.0.1. A connection sends one byte: with 'y' it enters, with any other it is refused.
 func start(t *testing.T, change func(l *net.Listener, c *Config)) (a *Acceptor, entered chan *tls.Conn, log *journal) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -76,10 +76,10 @@ func dial(t *testing.T, a *Acceptor) net.Conn {
 	return c
 }
 
-// Each kind of refusal is logged once per address, with its reason. A member of the job enters, and its connection stays.
+// Each kind of refusal is logged once for each address, with its reason. A member of the job enters, and its connection stays.
 func TestRefusals(t *testing.T) {
 	a, entered, log := start(t, func(_ *net.Listener, c *Config) {
-		c.Below = func(c net.Conn) net.Conn { return struct{ net.Conn }{c} } // is what TLS runs over
+		c.Below = func(c net.Conn) net.Conn { return struct{ net.Conn }{c} } // TLS runs over this connection
 	})
 	attacks := map[string]func(raw net.Conn){
 		"does not speak TLS": func(raw net.Conn) {
@@ -89,7 +89,7 @@ func TestRefusals(t *testing.T) {
 		"hung up": func(raw net.Conn) { require.NoError(t, raw.(*net.TCPConn).CloseWrite()) },
 		"does not hold this job's secret": func(raw net.Conn) {
 			c := tls.Client(raw, conf(t, 2))
-			_ = c.Handshake() // either end may find out first
+			_ = c.Handshake() // either side may notice first
 		},
 		"said no hello": func(raw net.Conn) {
 			_, err := tls.Client(raw, conf(t, 1)).Write([]byte("n"))
@@ -100,7 +100,7 @@ func TestRefusals(t *testing.T) {
 		for range 2 {
 			raw := dial(t, a)
 			attack(raw)
-			_, _ = io.Copy(io.Discard, raw) // until it is closed
+			_, _ = io.Copy(io.Discard, raw) // read until it is closed
 		}
 		require.Eventually(t, func() bool { return strings.Contains(log.String(), reason) }, 10*time.Second, time.Millisecond, reason)
 	}
@@ -118,7 +118,7 @@ func TestRefusals(t *testing.T) {
 	require.NoError(t, c.Close())
 }
 
-// No more than MaxPending connections are unauthenticated: the oldest ones are closed.
+// At most MaxPending connections are unauthenticated; if there are more, the oldest are closed.
 func TestPending(t *testing.T) {
 	a, _, log := start(t, nil)
 	var pending []net.Conn
@@ -131,14 +131,14 @@ func TestPending(t *testing.T) {
 		assert.NotErrorIs(t, err, os.ErrDeadlineExceeded)
 	}
 	for _, c := range pending[3:] {
-		require.NoError(t, c.SetReadDeadline(time.Now().Add(time.Millisecond))) // an end would be here by now
+		require.NoError(t, c.SetReadDeadline(time.Now().Add(time.Millisecond))) // if it were closed, that would be known by now
 		_, err := c.Read(make([]byte, 1))
 		assert.ErrorIs(t, err, os.ErrDeadlineExceeded)
 	}
 	require.Eventually(t, func() bool { return strings.Contains(log.String(), "was one of more than 64 that sent nothing") }, 10*time.Second, time.Millisecond)
 }
 
-// Close closes the connections that have not said hello, and logs nothing of them.
+// Close closes the connections that have not sent their hello, and logs nothing about them.
 func TestCloseEndsPending(t *testing.T) {
 	reading, ended := make(chan struct{}), make(chan error, 1)
 	a, _, log := start(t, func(_ *net.Listener, c *Config) {
@@ -156,7 +156,7 @@ func TestCloseEndsPending(t *testing.T) {
 	assert.Empty(t, log.String())
 }
 
-// A connection that Close found refused already is logged.
+// A connection that was refused before Close is logged.
 func TestCloseLogsRefusals(t *testing.T) {
 	reading, closing := make(chan struct{}), make(chan struct{})
 	a, _, log := start(t, func(_ *net.Listener, c *Config) {
@@ -174,7 +174,7 @@ func TestCloseLogsRefusals(t *testing.T) {
 	assert.Contains(t, log.String(), "said no hello")
 }
 
-// Members that have entered count no more among the pending ones.
+// Members that have entered no longer count as pending.
 func TestEnteredAreNotPending(t *testing.T) {
 	a, entered, log := start(t, nil)
 	for range MaxPending + 3 {
@@ -193,7 +193,7 @@ func TestEnteredAreNotPending(t *testing.T) {
 	assert.Empty(t, log.String())
 }
 
-// full is a listener of a process that has no descriptor left while it is set.
+// full is a listener of a process that has no descriptors left while it is set.
 type full struct {
 	net.Listener
 	set   atomic.Bool
@@ -207,8 +207,8 @@ func (f *full) Accept() (net.Conn, error) {
 	return f.Listener.Accept()
 }
 
-// A process without descriptors says so once, with the limit, and as long as it is so. It accepts again when it has some, and
-// ends when it never has any.
+// A process without descriptors logs this once, with the limit, and Err returns it as long as it lasts. It accepts again when it has
+// descriptors, and ends if it never has any.
 func TestOutOfDescriptors(t *testing.T) {
 	f := &full{}
 	f.set.Store(true)
@@ -222,14 +222,14 @@ func TestOutOfDescriptors(t *testing.T) {
 	<-entered
 	assert.NoError(t, a.Err())
 	f.set.Store(true)
-	dial(t, a) // ends the call of Accept that waits
+	dial(t, a) // ends the waiting call of Accept
 	calls := f.calls.Load()
 	require.Eventually(t, func() bool { return f.calls.Load() > calls+1 }, 10*time.Second, time.Millisecond)
 	a.Close()
 	assert.Equal(t, 1, strings.Count(log.String(), "no connection can be accepted in a test"), "%s", log)
 }
 
-// Close waits for what a connection does after its hello.
+// Close waits for the functions of connections after their hello.
 func TestCloseWaits(t *testing.T) {
 	began, goOn := make(chan struct{}), make(chan struct{})
 	var done atomic.Bool

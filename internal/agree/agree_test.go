@@ -12,7 +12,7 @@ import (
 	"github.com/ringo-ml/ringo/internal/agree"
 )
 
-// net is a network of members: a queue per direction, in order; a cut direction pair loses what is on the way.
+// net is a network of members, with a queue for each direction. If a pair is cut, messages on their way are lost.
 type net struct {
 	n     int
 	rng   *rand.Rand
@@ -34,7 +34,7 @@ func newNet(n int, seed uint64) *net {
 	return w
 }
 
-// deliver hands one message over, chosen at random; false when there is none.
+// deliver delivers one message, chosen at random. It returns false if there is none.
 func (w *net) deliver(t *testing.T) bool {
 	var ready [][2]int
 	for from := range w.n {
@@ -55,7 +55,7 @@ func (w *net) deliver(t *testing.T) bool {
 	return true
 }
 
-// sever cuts a and b off from each other: both notice.
+// sever cuts the connection of a and b; both notice it.
 func (w *net) sever(a, b int) {
 	for _, k := range [][2]int{{a, b}, {b, a}} {
 		w.cut[k] = true
@@ -75,7 +75,7 @@ func (w *net) kill(a int) {
 	w.dead[a] = true
 }
 
-// check requires that all decisions are one, and a quorum. It returns it.
+// check requires that all decisions are the same, and a quorum. It returns the decision.
 func (w *net) check(t *testing.T, what string) []int {
 	var all []int
 	for i, v := range w.nodes {
@@ -90,7 +90,7 @@ func (w *net) check(t *testing.T, what string) []int {
 	return all
 }
 
-// settle delivers everything, with ticks, until nothing changes.
+// settle delivers all messages, with ticks, until nothing changes.
 func (w *net) settle(t *testing.T) {
 	for round := 0; ; round++ {
 		for w.deliver(t) {
@@ -113,8 +113,8 @@ func (w *net) settle(t *testing.T) {
 	}
 }
 
-// Thousands of random histories of deaths, cuts, latecomers and impatience: there is never a second decision, and when
-// the rest can all talk to one another, they decide or know that they are too few.
+// Thousands of random histories of deaths, cuts, late members and members that do not wait. There is never a second decision. If all that
+// are left can reach one another, they decide, or know that they are too few.
 func TestOneDecision(t *testing.T) {
 	decided, split, died := 0, 0, 0
 	for seed := range uint64(6_000) {
@@ -153,7 +153,7 @@ func TestOneDecision(t *testing.T) {
 			}
 			w.check(t, what)
 		}
-		for i, v := range w.nodes { // now everybody who lives wants it, and no more patience
+		for i, v := range w.nodes { // now all living members want a group, and wait no longer
 			if !w.dead[i] {
 				v.Join()
 				v.Hurry()
@@ -171,7 +171,7 @@ func TestOneDecision(t *testing.T) {
 	assert.Positive(t, split)
 }
 
-// join lets some members ask, and delivers all.
+// join makes some members ask, and delivers all messages.
 func (w *net) join(t *testing.T, members ...int) {
 	for _, i := range members {
 		w.nodes[i].Join()
@@ -179,8 +179,8 @@ func (w *net) join(t *testing.T, members ...int) {
 	w.settle(t)
 }
 
-// A member that dies as soon as it has asked is noticed by the others one after the other. None of them is left out because
-// it was the first to notice.
+// A member dies as soon as it has asked, and the others notice it one after the other. No one is left out because it was the first to
+// notice.
 func TestDeathIsNoticedByTurns(t *testing.T) {
 	left := 0
 	for seed := range uint64(2_000) {
@@ -227,7 +227,7 @@ func TestSurvivorsInOrder(t *testing.T) {
 	}
 }
 
-// A cut leaves one side at most, also when both have the same size.
+// After a cut, at most one side decides, also if both have the same size.
 func TestCut(t *testing.T) {
 	for _, n := range []int{2, 3, 4, 5, 6} {
 		for cut := 1; cut < n; cut++ {
@@ -255,7 +255,7 @@ func TestCut(t *testing.T) {
 	}
 }
 
-// The leader dies after some have voted: who takes over finds the same members.
+// The leader dies after some members have voted. The next leader finds the same decision.
 func TestLeaderDies(t *testing.T) {
 	for seed := range uint64(300) {
 		w := newNet(4, seed)
@@ -276,14 +276,14 @@ func TestLeaderDies(t *testing.T) {
 	}
 }
 
-// A minority dies, and every survivor notices at another time: none gives up meanwhile, and they decide without haste.
+// A minority dies, and each survivor notices it at another time. None gives up, and they decide without Hurry.
 func TestDeathsNoticedLate(t *testing.T) {
 	for seed := range uint64(2_000) {
 		n := 3 + int(seed%6)
 		w := newNet(n, seed)
 		order := w.rng.Perm(n)
 		dead, alive := order[:(n-1)/2], order[(n-1)/2:]
-		news := [][2]int{} // who is to notice whose death
+		news := [][2]int{} // which member will notice whose death
 		for _, d := range dead {
 			for _, a := range alive {
 				news = append(news, [2]int{a, d})
@@ -295,7 +295,7 @@ func TestDeathsNoticedLate(t *testing.T) {
 			for w.rng.IntN(3) > 0 && w.deliver(t) {
 			}
 		}
-		for _, d := range dead { // what they said is on the way
+		for _, d := range dead { // their messages are still on the way
 			w.dead[d] = true
 			for i := range n {
 				w.queue[[2]int{i, d}] = nil
@@ -317,7 +317,7 @@ func TestDeathsNoticedLate(t *testing.T) {
 	}
 }
 
-// Those who do not come are waited for until somebody hurries, and hear of it when they come.
+// Members that do not come are waited for until a member hurries. They learn of the decision when they come.
 func TestLatecomer(t *testing.T) {
 	w := newNet(3, 1)
 	w.join(t, 0, 1)
@@ -330,7 +330,7 @@ func TestLatecomer(t *testing.T) {
 	assert.Equal(t, []int{0, 1}, w.nodes[2].Decided())
 }
 
-// Two members that cannot reach each other are not both in.
+// Two members that cannot reach each other are not both in the new group.
 func TestBadConnection(t *testing.T) {
 	w := newNet(4, 1)
 	w.sever(1, 3)

@@ -32,7 +32,7 @@ func TestCall(t *testing.T) {
 	require.Equal(t, uintptr(11), dl.Call12(strlen, uintptr(unsafe.Pointer(&text[0])), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0))
 }
 
-// Many arguments arrive in order: snprintf prints what it got.
+// Many arguments arrive in order: snprintf prints them.
 func TestManyArguments(t *testing.T) {
 	lib := libc(t)
 	print, err := lib.Sym("snprintf")

@@ -16,7 +16,7 @@ import (
 
 var wheels = dl.Query{What: "a test", Names: []string{"libringotest.so.13", "libringotest.so.12"}, Wheels: []string{"cu13/lib", "part/lib"}}
 
-// alone takes away what the machine's own environment adds.
+// alone removes what the machine's environment would add.
 func alone(t *testing.T) string {
 	root := t.TempDir()
 	for _, v := range []string{"VIRTUAL_ENV", "CONDA_PREFIX", "CUDA_HOME", "CUDA_PATH", "PATH"} {
@@ -26,7 +26,7 @@ func alone(t *testing.T) string {
 	return root
 }
 
-// files is what is tried when these are all the files of that name: 13 goes before 12, whatever is found by the loader.
+// files returns the names to try if these are all the files: version 13 comes before 12, wherever they are.
 func files(of13, of12 []string) []string {
 	out := append([]string{wheels.Names[0]}, of13...)
 	return append(append(out, wheels.Names[1]), of12...)
@@ -43,7 +43,7 @@ func TestWheelsOfVirtualEnvironments(t *testing.T) {
 	site := filepath.Join(env, "lib/python3.11/site-packages/nvidia")
 	a := touch(t, filepath.Join(site, "part/lib/libringotest.so.12"))
 	b := touch(t, filepath.Join(site, "cu13/lib/libringotest.so.13"))
-	want := files([]string{b}, []string{a}) // by name, not by folder
+	want := files([]string{b}, []string{a}) // ordered by name, not by folder
 
 	t.Setenv("VIRTUAL_ENV", env)
 	require.Equal(t, want, wheels.Candidates())
@@ -54,7 +54,7 @@ func TestWheelsOfVirtualEnvironments(t *testing.T) {
 	require.Equal(t, want, wheels.Candidates(), "python3 in PATH")
 }
 
-// The python3 of a virtual environment links out of it, and another one may link to that: all places count.
+// The python3 of a virtual environment is a link to another python3, which may be a link, too: all these places count.
 func TestWheelsBehindLinks(t *testing.T) {
 	root := alone(t)
 	base := touch(t, filepath.Join(root, "base/bin/python3.11"))
@@ -87,7 +87,7 @@ func TestToolkitFolder(t *testing.T) {
 	require.Equal(t, files(nil, []string{a}), wheels.Candidates())
 }
 
-// A library that looks for another one by its bare name finds it in its own folder, as NVRTC must: wheels may not have told it.
+// A library that opens another one by its bare name finds it in its own folder, as NVRTC must: some wheels do not set this up.
 func TestBeside(t *testing.T) {
 	gcc, err := exec.LookPath("gcc")
 	if err != nil || runtime.GOOS != "linux" {

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// handshake does that of TLS between two members, and returns the errors of both.
+// handshake does a TLS handshake between two members, and returns the errors of both.
 func handshake(t *testing.T, server, client *tls.Config) error {
 	l, err := tls.Listen("tcp", "127.0.0.1:0", server)
 	require.NoError(t, err)
@@ -73,7 +73,7 @@ func TestSecret(t *testing.T) {
 	}
 }
 
-// What the server refuses, the client hears as an alert: it says the same on both sides.
+// If the server refuses, the client gets an alert. The error is the same on both sides.
 func TestExplain(t *testing.T) {
 	secret := bytes.Repeat([]byte{1}, SecretBytes)
 	for want, client := range map[error][2]string{ErrSecret: {"another", "p"}, ErrVersion: {"job", "q"}} {
@@ -81,7 +81,7 @@ func TestExplain(t *testing.T) {
 		require.NoError(t, err)
 		conf, err := TLS(secret, client[0], client[1])
 		require.NoError(t, err)
-		conf.VerifyConnection = nil // else the client notices first
+		conf.VerifyConnection = nil // otherwise the client notices first
 		l, err := tls.Listen("tcp", "127.0.0.1:0", server)
 		require.NoError(t, err)
 		go func() {

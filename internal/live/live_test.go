@@ -18,7 +18,7 @@ func TestRecorder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var waited time.Duration
 		r := NewRecorder(func() time.Duration { return waited })
-		time.Sleep(time.Second) // before the loop: no part of a step
+		time.Sleep(time.Second) // before the loop: not a part of a step
 		r.Begin(10, 13)
 		for step := 11; step <= 12; step++ {
 			time.Sleep(30 * time.Millisecond)
@@ -41,13 +41,13 @@ func TestRecorder(t *testing.T) {
 		time.Sleep(time.Millisecond)
 		r.Step(0)
 		got = Report{}
-		r.Take(&got) // what is new
+		r.Take(&got) // only what is new
 		assert.Equal(t, Report{Step: 13, Total: 13, Steps: 1, Elapsed: 1000, Took: []int{1000}, Own: []int{1000}, Values: []Values{}}, got)
 		require.NoError(t, r.Close())
 	})
 }
 
-// A report has a bound that its way has room for, whatever a loop does meanwhile; the newest stays.
+// A report has a limit for which the connection has room, whatever a loop does. The newest values stay.
 func TestBounds(t *testing.T) {
 	r := NewRecorder(func() time.Duration { return 0 })
 	r.Begin(1e9, 2e9)
@@ -56,7 +56,7 @@ func TestBounds(t *testing.T) {
 		values[strings.Repeat("\x01", 2*MaxName)[i:]] = -math.MaxFloat64 / 3
 	}
 	for s := range 3 * MaxSteps {
-		r.last = r.last.Add(-time.Hour) // the longest that is likely
+		r.last = r.last.Add(-time.Hour) // the longest likely time
 		r.Step(1e6)
 		require.NoError(t, r.Write(1e9+s, time.Now(), values))
 	}
@@ -98,7 +98,7 @@ func TestDecode(t *testing.T) {
 	assert.Error(t, err)
 }
 
-// Nobody watches: nothing happens. Somebody does: a step allocates nothing.
+// If nobody watches, nothing happens. If somebody does, a step allocates nothing.
 func TestSteadyStep(t *testing.T) {
 	var none *Recorder
 	assert.Zero(t, testing.AllocsPerRun(10, func() {

@@ -17,7 +17,7 @@ import (
 	"github.com/ringo-ml/ringo/internal/nccl"
 )
 
-// Where there is no NCCL, AMD's library of its interface is found by its name.
+// If there is no NCCL, AMD's library with the same interface is found by its name.
 func TestRCCLByName(t *testing.T) {
 	emu.Start(t, emu.Config{})
 	if lib, err := dl.Open("NCCL", "libnccl.so.2"); err == nil {
@@ -34,8 +34,8 @@ func TestRCCLByName(t *testing.T) {
 	assert.Contains(t, string(out), "opened NCCL 2.18.6 (librccl.so.1)\n")
 }
 
-// RINGO_NCCL_LIB names a library of NCCL's interface, such as RCCL; NCCL's own variables reach it, and what NCCL_DEBUG has it
-// print is not lost in a pipe.
+// RINGO_NCCL_LIB names a library with NCCL's interface, such as RCCL. NCCL's own variables reach it, and what NCCL_DEBUG prints is not
+// lost in a pipe.
 func TestEnvironment(t *testing.T) {
 	emu.Start(t, emu.Config{})
 	library, err := os.ReadFile(emu.Library(t, "libnccl.so"))

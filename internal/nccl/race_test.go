@@ -2,5 +2,5 @@
 
 package nccl_test
 
-// race: the race detector is on, which makes pools forget.
+// race: the race detector is on. With it, sync.Pool drops values at random.
 const race = true

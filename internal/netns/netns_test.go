@@ -8,7 +8,7 @@ import (
 	"github.com/ringo-ml/ringo/internal/netns"
 )
 
-// TestHosts pings with what is there everywhere: a TCP connection that is refused has reached its host.
+// TestHosts pings with a TCP connection: if it is refused, it has reached its host.
 func TestHosts(t *testing.T) {
 	h := netns.New(t, 2)
 	reach := func() string {

@@ -9,7 +9,7 @@ import (
 	"github.com/ringo-ml/ringo/internal/netns"
 )
 
-// A refusal comes after a round trip, and not before.
+// A connection is refused after a round trip, and not before.
 func TestSlowHosts(t *testing.T) {
 	const latency = 40 * time.Millisecond
 	h := netns.NewSlow(t, latency, 10<<20)

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// The limit is named with its number and what is needed; the error is still what it was, and others are not touched.
+// The error has the limit and what is needed. It still wraps the original error, and other errors are unchanged.
 func TestExplain(t *testing.T) {
 	err := Explain(os.NewSyscallError("accept4", syscall.EMFILE), "5 a rank")
 	assert.ErrorIs(t, err, syscall.EMFILE)

@@ -32,12 +32,12 @@ const (
 	begin = "<!-- the table: go test ./internal/reliability -update -timeout 30m -->\n"
 )
 
-// head is a row without its last column, which is measured.
+// head is a row without its last column, the measurements.
 func head(r reliability.Row) string {
 	return fmt.Sprintf("| %d | %s | %s | %s | %s |", r.N, r.Fault, r.Says, r.Engines, r.Bound)
 }
 
-// The page has every row as the table says, and every operation and fault. What was measured is not compared.
+// The page has every row of the table, and every operation and fault. Measurements are not compared.
 func TestPage(t *testing.T) {
 	if *update {
 		write(t)
@@ -69,7 +69,7 @@ func TestPage(t *testing.T) {
 	assert.Len(t, lines, len(disttest.Operations()))
 }
 
-// matrixHead is what stands between the rows and the matrix.
+// matrixHead is the text between the rows and the matrix.
 var matrixHead = func() string {
 	b, line := strings.Builder{}, "|---|"
 	b.WriteString(`
@@ -175,7 +175,7 @@ func write(t *testing.T) {
 		cmd := exec.Command("go", args...)
 		cmd.Dir, cmd.Env = root, append(os.Environ(), "RINGO_LONG=1")
 		out, err := cmd.CombinedOutput()
-		if !assert.NoError(t, err, "%s", out) { // the other packages are looked at all the same
+		if !assert.NoError(t, err, "%s", out) { // continue with the other packages
 			continue
 		}
 		t.Logf("%s: %v", pkg, time.Since(begin).Round(time.Second))
@@ -225,7 +225,7 @@ func byPackage() map[string][]string {
 	return out
 }
 
-// summary is the last column: per engine the longest and, of several, the median.
+// summary is the last column: the longest time for each engine and, if there are several, the median.
 func summary(engines map[string][]reliability.Measured) string {
 	var parts []string
 	for engine, all := range engines {
@@ -243,7 +243,7 @@ func summary(engines map[string][]reliability.Measured) string {
 	return strings.Join(parts, ", ")
 }
 
-// short rounds to what one can read.
+// short rounds to a readable number.
 func short(d time.Duration) string {
 	switch {
 	case d >= time.Second:
@@ -254,7 +254,7 @@ func short(d time.Duration) string {
 	return d.Round(time.Microsecond).String()
 }
 
-// What Took writes can be read again.
+// Lines of Took can be parsed.
 func TestParse(t *testing.T) {
 	m := reliability.Measured{Row: 14, Engine: "tcp", Took: 2100 * time.Millisecond, Bound: 2200 * time.Millisecond}
 	got, ok := reliability.Parse("    x_test.go:12: " + m.String())

@@ -12,7 +12,7 @@ import (
 	"github.com/ringo-ml/ringo/internal/trace"
 )
 
-// clocked is n collectives of ranks on hosts, whose clocks are off by so much, and gain so many ns a µs.
+// clocked returns n collectives of ranks on hosts. off is the error of each clock, and gain how many ns it gains in each µs.
 func clocked(n int, hosts []string, off, gain []int64) []Rank {
 	rng := rand.New(rand.NewPCG(1, 2))
 	lane := trace.Lane{Group: "world", ID: 5}
@@ -38,7 +38,7 @@ func clocked(n int, hosts []string, off, gain []int64) []Rank {
 	return all
 }
 
-// agree requires that no collective ends on a rank before another one has begun it, but for slack.
+// agree requires that no collective ends on a rank before another rank has begun it, within slack.
 func agree(t *testing.T, ranks []Rank, slack time.Duration) {
 	t.Helper()
 	for _, m := range collectives(ranks) {
@@ -79,7 +79,7 @@ func TestClocks(t *testing.T) {
 	}
 	agree(t, alone, 0)
 
-	liars := apart() // hosts that have one name
+	liars := apart() // different hosts with the same name
 	for i := range liars {
 		liars[i].Host = "a"
 	}
@@ -87,7 +87,7 @@ func TestClocks(t *testing.T) {
 	agree(t, liars, 0)
 }
 
-// Clocks that drift contradict every single offset: the middle is as wrong as they contradict each other.
+// For clocks that drift, no single offset is right. The error that is reported is as large as the bounds contradict each other.
 func TestDrift(t *testing.T) {
 	ranks := clocked(50, []string{"a", "b"}, []int64{0, 0}, []int64{0, 10}) // 1%
 	got := Align(ranks)[1]
@@ -96,7 +96,7 @@ func TestDrift(t *testing.T) {
 	agree(t, ranks, got.Within)
 }
 
-// Ranks that never met keep their clocks; what they met goes with them.
+// Ranks without a common operation keep their clocks. Ranks that have one with them move together.
 func TestNeverMet(t *testing.T) {
 	ranks := clocked(5, []string{"a", "b"}, []int64{0, 2_000_000}, []int64{0, 0})
 	other := clocked(5, []string{"c", "d"}, []int64{0, 5_000_000}, []int64{0, 0})
@@ -116,7 +116,7 @@ func TestNeverMet(t *testing.T) {
 	}
 }
 
-// A rank that seems late by no more than clocks may be wrong was not late.
+// If a rank seems late by less than the possible error of the clocks, it was not late.
 func TestLateWithinClocks(t *testing.T) {
 	m := &collective{parts: []part{{at: 0, start: 100}, {at: 1, start: 150}, {at: 2, start: 90}}}
 	for within, want := range map[time.Duration]int{0: 1, 49: 1, 50: -1} {

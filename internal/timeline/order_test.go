@@ -23,7 +23,7 @@ import (
 // seen is a collective or message: the span of each rank.
 type seen struct {
 	kind  string
-	ranks []int // of its lane
+	ranks []int // ranks of its lane
 	spans map[int]trace.Span
 }
 
@@ -47,7 +47,8 @@ func exchanged(ranks []timeline.Rank) map[string]*seen {
 	return all
 }
 
-// disorder counts the pairs of which the second ends before the first begins, though it waited for it, and all such pairs, by kind.
+// disorder counts the pairs in which the second span ends before the first begins, although it waited for it, and all such pairs, by
+// kind.
 func disorder(ranks []timeline.Rank) (wrong int, pairs map[string]int) {
 	pairs = map[string]int{}
 	for _, x := range exchanged(ranks) {
@@ -76,8 +77,8 @@ func disorder(ranks []timeline.Rank) (wrong int, pairs map[string]int) {
 	return wrong, pairs
 }
 
-// fastest is what the fastest all-reduce of two groups of ranks took, on both sides together: the round trip that an estimate of the difference of
-// their clocks stands on.
+// fastest is the time of the fastest all-reduce over two sets of ranks, added over both sets: the round trip on which the estimate of the
+// difference of their clocks is based.
 func fastest(ranks []timeline.Rank, one, other []int) time.Duration {
 	least := int64(math.MaxInt64)
 	for _, x := range exchanged(ranks) {
@@ -93,7 +94,7 @@ func fastest(ranks []timeline.Rank, one, other []int) time.Duration {
 	return time.Duration(least)
 }
 
-// shift sets the clocks of ranks forward.
+// shift moves the clocks of ranks forward.
 func shift(ranks []timeline.Rank, by func(i int) time.Duration) {
 	for i := range ranks {
 		for k := range ranks[i].Spans {
@@ -103,7 +104,7 @@ func shift(ranks []timeline.Rank, by func(i int) time.Duration) {
 	}
 }
 
-// everything does collectives and messages of every kind that say something about clocks.
+// everything does collectives and messages of every kind that give bounds of clocks.
 func everything(r *dist.Rank, steps int) error {
 	g, n := r.World, r.World.Size()
 	x, y := tensor.New(r.Device, tensor.Float32, n), tensor.New(r.Device, tensor.Float32, 1)
@@ -140,8 +141,8 @@ func everything(r *dist.Rank, steps int) error {
 	return nil
 }
 
-// Four ranks on three hosts whose clocks are seconds and hours apart write a file each. Joined, no receive ends before its send begins, and every
-// clock is right within the round trip of the fastest collective.
+// Four ranks on three hosts write a file each; their clocks differ by seconds and hours. In the joined file no receive ends before its
+// send begins, and every clock is right within the round trip of the fastest collective.
 func TestHostsApart(t *testing.T) {
 	const ranks = 4
 	hosts, wall := []string{"a", "b", "c", "c"}, []time.Duration{0, -7_300_000_001, time.Hour, time.Hour}
@@ -181,7 +182,7 @@ func TestHostsApart(t *testing.T) {
 	require.Equal(t, clocks[2].Add, clocks[3].Add)
 }
 
-// madeUp is exchanges of ranks, each on a host of its own, in which some are always late and messages take long in one direction.
+// madeUp returns exchanges of ranks, each on its own host. Some ranks are always late, and messages take long in one direction.
 func madeUp(rng *rand.Rand, n int, oneWay bool) []timeline.Rank {
 	ranks := make([]timeline.Rank, n)
 	var members []int
@@ -240,7 +241,8 @@ func madeUp(rng *rand.Rand, n int, oneWay bool) []timeline.Rank {
 	return ranks
 }
 
-// Clocks of many made-up jobs: what waits ends after what it waits for has begun, between all hosts, and each clock is as right as it says.
+// Clocks of many made-up jobs: an operation ends after what it waits for has begun, between all hosts, and the error of each clock is as
+// small as reported.
 func TestOrderHolds(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	known := 0
@@ -267,7 +269,7 @@ func TestOrderHolds(t *testing.T) {
 	require.Greater(t, known, 700)
 }
 
-// Messages in one direction bound a clock from one side: it moves by the least that puts them in order, and nothing more is said.
+// Messages in one direction bound a clock from one side. It moves by the least that puts them in order, and its error is unknown.
 func TestOneDirection(t *testing.T) {
 	for _, behind := range []time.Duration{2 * time.Second, -2 * time.Second} {
 		ranks := madeUp(rand.New(rand.NewPCG(5, 6)), 2, true)

@@ -19,10 +19,10 @@ import (
 
 const (
 	steps = 12
-	late  = 2 // rank
+	late  = 2 // the late rank
 )
 
-// late3 has three ranks, of which one begins every all-reduce when the others have begun it.
+// late3 has three ranks. One of them begins every all-reduce after the others.
 func late3(t *testing.T, w io.Writer) {
 	begun := make(chan int, 3)
 	cfg := dist.Config{Ranks: 3, Threads: 1, Trace: 1000, Log: io.Discard}
@@ -52,7 +52,7 @@ func late3(t *testing.T, w io.Writer) {
 	}))
 }
 
-// The rank that is late by construction is the one that the summary names, every time; the file has what the ranks did.
+// The summary always names the rank that is late on purpose, and the file has what the ranks did.
 func TestLateRank(t *testing.T) {
 	var file bytes.Buffer
 	late3(t, &file)
@@ -80,7 +80,7 @@ func TestLateRank(t *testing.T) {
 	require.Regexp(t, regexp.MustCompile(`(?m)^ +0 +0 +12 +0.0%$`), table)
 }
 
-// The root of a collective is said as a rank of the job, and so are the two of a message.
+// The root of a collective is named by its world rank, and so are the two ranks of a message.
 func TestPeers(t *testing.T) {
 	cfg := dist.Config{Ranks: 3, Threads: 1, Trace: 100, Log: io.Discard}
 	require.NoError(t, dist.Run(t.Context(), cfg, func(_ context.Context, r *dist.Rank) error {
@@ -116,7 +116,7 @@ func TestPeers(t *testing.T) {
 	}))
 }
 
-// A clock that is an hour off comes back, as exactly as it is said.
+// A clock that is off by an hour is corrected, as exactly as reported.
 func TestRealClock(t *testing.T) {
 	var file bytes.Buffer
 	late3(t, &file)

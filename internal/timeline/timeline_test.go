@@ -28,7 +28,7 @@ func span(t trace.Track, name string, start, end, arg int64) trace.Span {
 	return trace.Span{Name: name, Track: t, Start: epoch + start*µs, End: epoch + end*µs, Arg: arg}
 }
 
-// comm is a collective of the first lane; it is waited for from wait on, until its end.
+// comm returns a collective of the first lane. The rank waits for it from wait on, until its end.
 func comm(name string, seq uint64, start, wait, end, bytes int64) []trace.Span {
 	s, w := span(trace.Comm, name, start, end, bytes), span(trace.Waits, name, wait, end, bytes)
 	s.Lane, s.Seq, w.Lane, w.Seq = 1, seq, 1, seq
@@ -76,7 +76,7 @@ func written(t *testing.T, ranks []Rank) []byte {
 	return b.Bytes()
 }
 
-// What was written is read again.
+// A file that was written can be read.
 func TestRoundTrip(t *testing.T) {
 	want := madeUp()
 	got, err := Read(bytes.NewReader(written(t, want)))
@@ -116,7 +116,7 @@ func TestWritten(t *testing.T) {
 	}
 }
 
-// What lies within another span shares its row, but for communication; what overlaps does not.
+// A span inside another one shares its row, except communication. Spans that overlap do not share a row.
 func TestRows(t *testing.T) {
 	got := rows(slices.Concat(
 		[]trace.Span{span(trace.Steps, "backward", 4, 9, 0), span(trace.Steps, "forward", 0, 4, 0), span(trace.Steps, trace.StepName, 0, 9, 0), span(trace.Steps, "odd", 8, 12, 0)},
@@ -141,8 +141,8 @@ func TestJoin(t *testing.T) {
 	require.EqualError(t, err, "rank 1 is there twice")
 }
 
-// CheckEvents requires what the Trace Event format says of complete and metadata events: their fields and types, and that spans of a thread come
-// in order and nest.
+// CheckEvents requires what the Trace Event format says about complete and metadata events: their fields and types, and that spans of a
+// thread are in order and nested.
 func CheckEvents(t *testing.T, file []byte) {
 	t.Helper()
 	var f map[string]any

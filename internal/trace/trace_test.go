@@ -39,7 +39,7 @@ func TestRecorderKeepsTheFirstSpans(t *testing.T) {
 	}))
 }
 
-// A step goes on when it is begun again; phases follow each other, and lie within their step.
+// If a step is begun again, it goes on. Phases follow each other, and are inside their step.
 func TestStepsAndPhases(t *testing.T) {
 	r := New(100)
 	r.Step(3)
@@ -47,9 +47,9 @@ func TestStepsAndPhases(t *testing.T) {
 	r.Step(3)
 	r.Phase("")
 	r.During("forward")
-	r.During("backward") // forward is open
+	r.During("backward") // it does nothing, because forward is open
 	r.Phase("backward")
-	r.Step(4) // ends all
+	r.Step(4) // ends everything
 	r.EndStep()
 	r.EndStep()
 	var names []string

@@ -45,7 +45,7 @@ func TestYieldsAreCounted(t *testing.T) {
 	require.False(t, none.Again(), "the zero policy parks at once")
 }
 
-// In a synctest bubble the clock stands still while anyone runs: a spin must end all the same.
+// In a synctest bubble the clock stands still while a goroutine runs. A spin must still end.
 func TestSpinEndsWhenTheClockStandsStill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := wait.Policy{Spin: time.Hour}.Start()
@@ -56,7 +56,7 @@ func TestSpinEndsWhenTheClockStandsStill(t *testing.T) {
 	})
 }
 
-// Who parks makes room for a spinner, and counts again as soon as the bell is rung, before it runs.
+// A parked goroutine makes room for a spinning one. It counts again as soon as its bell is rung, before it runs.
 func TestSpinWhileThereIsRoom(t *testing.T) {
 	crowd := wait.NewCrowd(3)
 	policy := wait.Among(crowd, 1)
@@ -76,7 +76,7 @@ func TestSpinWhileThereIsRoom(t *testing.T) {
 		require.True(t, roomy.Again())
 	}
 	bell.Ring()
-	if crowd.Awake() != 3 { // the goroutine may have been about to park, and look at the bell itself
+	if crowd.Awake() != 3 { // the goroutine may not have parked yet, and then it reads the bell itself
 		<-parked
 	}
 	require.Equal(t, 3, crowd.Awake())
@@ -110,7 +110,7 @@ func TestBellRemembersARing(t *testing.T) {
 	require.NoError(t, b.Park(ctx), "a ring counts more than an ended context")
 }
 
-// One goroutine hands a counter to another and back, through two bells: a lost ring would hang.
+// Two goroutines pass a counter to each other through two bells: a lost ring would hang.
 func TestBellLosesNoRing(t *testing.T) {
 	const rounds = 20_000
 	bells := [2]*wait.Bell{wait.NewBell(), wait.NewBell()}
@@ -134,7 +134,7 @@ func TestBellLosesNoRing(t *testing.T) {
 	require.EqualValues(t, rounds, turn.Load())
 }
 
-// Cancelled parks and rings race: no ring may be lost, and no token left behind that blocks a later ring.
+// Cancelled parks and rings race. No ring may be lost, and no token may be left that blocks a later ring.
 func TestBellCancelRace(t *testing.T) {
 	crowd := wait.NewCrowd(1)
 	b := crowd.NewBell()
@@ -151,7 +151,7 @@ func TestBellCancelRace(t *testing.T) {
 	}
 	for seen.Load() < 3*items {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Microsecond)
-		_ = b.Park(ctx) // either way there may be work
+		_ = b.Park(ctx) // with or without an error there may be work
 		cancel()
 		seen.Store(work.Load())
 	}
@@ -168,8 +168,8 @@ func TestParkDoesNotAllocate(t *testing.T) {
 	}))
 }
 
-// BenchmarkWake measures what SpinTime is made from: from a Ring to the parked goroutine's first step, after the machine
-// had so long to send the core to sleep.
+// BenchmarkWake measures the base of SpinTime: the time from a Ring to the first step of the parked goroutine, after the core had some
+// time to go to sleep.
 func BenchmarkWake(b *testing.B) {
 	for _, idle := range []time.Duration{0, time.Millisecond} {
 		b.Run(idle.String(), func(b *testing.B) {

@@ -21,7 +21,7 @@ func TestPanic(t *testing.T) {
 	assert.Regexp(t, `^where_test.go:18\ngoroutine \d+ \[running\]:\nstrings.Repeat`, during(library), "the stack begins where the panic does")
 }
 
-// during returns what Panic says in a deferred function.
+// during returns the result of Panic in a deferred function.
 func during(f func()) (line string) {
 	defer func() {
 		line = Panic()

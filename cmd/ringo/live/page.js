@@ -1,4 +1,4 @@
-// What ringo knows of the job comes as events; each draws the whole page anew. Text of the job is only ever set as text.
+// The state of the job comes in events. Each event draws the whole page again. Text of the job is set only as text, never as HTML.
 'use strict';
 
 const $ = (id) => document.getElementById(id);
@@ -42,7 +42,7 @@ function ticks(lo, hi) {
   return all;
 }
 
-// Chart is a panel with one curve: of a rate, from zero on, or of values.
+// Chart is a panel with one curve: a rate, on an axis that begins at zero, or values.
 class Chart {
   constructor(name, rate) {
     this.rate = rate;
@@ -79,7 +79,7 @@ class Chart {
     }
     pic.append(svg('text', { x: left, y: h - 4 }, `step ${count(first)}`), svg('text', { x: right, y: h - 4, 'text-anchor': 'end' }, count(steps[steps.length - 1])));
     let path = '', pen = 'M';
-    steps.forEach((step, i) => { // a value that is no number is a gap
+    steps.forEach((step, i) => { // a value that is not a number is a gap
       if (typeof values[i] !== 'number') { pen = 'M'; return; }
       path += `${pen}${X(step).toFixed(1)} ${Y(values[i]).toFixed(1)}`;
       pen = 'L';
@@ -218,7 +218,7 @@ function notice(text) {
   $('notice').textContent = text;
 }
 
-// connect hears of the job, and of what the chosen rank prints.
+// connect receives events about the job, and the output of the chosen rank.
 function connect() {
   if (source) source.close();
   source = new EventSource(`events?rank=${Number($('rank').value) || 0}`);
