@@ -7,7 +7,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// AllGatherObject returns the v of every rank, in rank order. v travels as JSON: this is for control data, not for
+// AllGatherObject returns the v of every rank, in rank order. v is sent as JSON: this is for control data, not for
 // tensors. It is collective.
 func AllGatherObject[V any](g *Group, v V) ([]V, error) {
 	text, err := json.Marshal(v)
@@ -38,7 +38,7 @@ func AllGatherObject[V any](g *Group, v V) ([]V, error) {
 	return out, nil
 }
 
-// BroadcastObject returns the v of rank root on every rank. v travels as JSON. It is collective.
+// BroadcastObject returns the v of rank root on every rank. v is sent as JSON. It is collective.
 func BroadcastObject[V any](g *Group, v V, root int) (V, error) {
 	var text []byte
 	size := []int64{0}

@@ -13,7 +13,7 @@ import (
 type agreement struct {
 	present []bool // by member: waits in Survivors
 	decided []int
-	changed chan struct{} // closed and made anew at each change
+	changed chan struct{} // closed and replaced at each change
 }
 
 // change wakes those who wait. Hub.mu is held.
