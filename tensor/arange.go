@@ -11,8 +11,8 @@ func init() {
 		arangeKernel[int32](), arangeKernel[int64](), arangeKernel[uint8]())})
 }
 
-// Arange returns start, start+step, start+2·step and so on up to end, which is not among them, in type d, as torch.arange.
-// Elements are computed in float64. Those of integers must be integers that the type can hold, of at most 2^53.
+// Arange returns start, start+step, start+2·step and so on, up to but without end, in type d, as torch.arange. Elements are computed in
+// float64. If d is an integer type, they must be integers that d can hold, of magnitude 2^53 at most.
 func (t *Tape) Arange(d DType, start, end, step float64) Tensor {
 	n := math.Ceil((end - start) / step)
 	if !(n >= 0) || n > maxElems { // also NaN

@@ -6,7 +6,8 @@ import (
 	"unsafe"
 )
 
-// Step memory: blocks of 16 size classes a doubling up to 1 MiB, cut from slabs; larger ones are whole pages.
+// Step memory is given out in blocks. Up to 1 MiB a block is cut from a slab; there are 16 size classes between a size and its double.
+// Larger blocks are whole pages.
 const (
 	minBlock    = 64
 	largeBlock  = 1 << 20
@@ -16,13 +17,13 @@ const (
 	numClasses  = 16 * 16
 )
 
-// arena hands out the step memory of one tape. What is freed is reused. Before close only idle large blocks and slabs go back to
-// the device: see trim.
+// arena gives out the step memory of a tape, and reuses what is freed. Before close, only idle large blocks and idle slabs go back to the
+// device: see trim.
 type arena struct {
 	dev        Device
-	from       StepMemory // dev, or what MemoryFrom said
+	from       StepMemory // dev, or the memory of MemoryFrom
 	use        *Memory    // of dev
-	known      int        // bytes that use counts for this arena
+	known      int        // the bytes that use counts for this arena
 	free       [numClasses][]Ptr
 	large      []block // sorted by bytes
 	slabs      []block
@@ -32,7 +33,7 @@ type arena struct {
 	live, high int // high: the most since the last report
 	peak       int // before it
 	poison     bool
-	tapes      int // that share it and are not closed
+	tapes      int // open tapes that share it
 }
 
 type block struct {
@@ -51,7 +52,8 @@ func classOf(n int) (class, bytes int) {
 	return 1 + (e-6)*16 + k - 1, 1<<e + k*step
 }
 
-// StepBytes returns the bytes that a tape counts for a tensor of n bytes: those of its block, unless a larger one is free.
+// StepBytes returns the bytes that a tape counts for a tensor of n bytes: those of its block. It may count more when it reuses a larger
+// block.
 func StepBytes(n int) int {
 	if n > largeBlock {
 		return wholePages(n)
@@ -62,7 +64,7 @@ func StepBytes(n int) int {
 
 func wholePages(n int) int { return (n + pageBytes - 1) &^ (pageBytes - 1) }
 
-// alloc returns memory for h: n bytes.
+// alloc gives h a block of at least n bytes.
 func (m *arena) alloc(h *header, n int) block {
 	b := m.take(h, n)
 	if m.poison {
@@ -96,7 +98,7 @@ func (m *arena) take(h *header, n int) block {
 	return block{p, bytes}
 }
 
-// has reports whether n bytes are there without the device.
+// has reports whether n bytes can be given without new memory of the device.
 func (m *arena) has(n int) bool {
 	if n > largeBlock {
 		return m.fit(wholePages(n)) >= 0
@@ -105,7 +107,7 @@ func (m *arena) has(n int) bool {
 	return len(m.free[c]) > 0 || m.left >= bytes
 }
 
-// fit returns which large block that is free is for so many bytes, -1 if none is: the smallest one, which wastes at most an eighth.
+// fit returns the index of the smallest free large block that holds so many bytes and wastes at most an eighth; -1 if there is none.
 func (m *arena) fit(bytes int) int {
 	i, _ := slices.BinarySearchFunc(m.large, bytes, func(b block, n int) int { return b.bytes - n })
 	if i < len(m.large) && m.large[i].bytes <= bytes+bytes/8 {
@@ -132,8 +134,7 @@ func (m *arena) account(bytes int) {
 	m.high = max(m.high, m.live)
 }
 
-// report brings the device's count up to date. It is called now and then: for each block, it would cost as much as all else
-// that a tape does with it.
+// report updates the device's count. It is not called for each block: that would cost as much as the rest of the work for the block.
 func (m *arena) report() {
 	m.use.add(Activations, m.high-m.known)
 	m.use.sub(Activations, m.high-m.live)
@@ -141,7 +142,7 @@ func (m *arena) report() {
 	m.high, m.known = m.live, m.live
 }
 
-// fromDevice returns n bytes, of which h gets those that are counted already.
+// fromDevice returns n new bytes of the device, for h. m.live already has counted of them, and gives them up if there is no memory.
 func (m *arena) fromDevice(h *header, n, counted int) Ptr {
 	p, err := m.from.Alloc(n)
 	if err != nil && m.giveBack(0) {

@@ -6,18 +6,18 @@ import (
 	"unsafe"
 )
 
-// trim gives idle memory back before n further bytes are taken: with them, what is idle would be more than the most that was
-// ever in use. Where shapes differ from step to step (lengths of sequences, counts of experts, a cache that grows), old blocks
-// fit nothing any more, and a tape would hold more with each step. So what is idle is at most the peak, and a tape holds at
-// most twice that, and slabs of which a part is in use.
+// trim gives idle memory back before n more bytes are taken, if the idle memory would then be larger than the peak of the memory in use. If
+// shapes change from step to step (lengths of sequences, counts of experts, a growing cache), old blocks fit no new tensor, and a tape
+// would take more memory with each step. So idle memory is at most the peak: a tape holds at most twice its peak, and slabs that are partly
+// in use.
 func (m *arena) trim(n int) {
 	if most := max(m.peak, m.high); m.held+n-m.live > most {
 		m.giveBack(most + m.live - n)
 	}
 }
 
-// giveBack gives idle large blocks back, the smallest first, and then slabs that are idle as a whole, until no more than keep
-// bytes are held. It reports whether it gave any. A recording of the device's work keeps what it has seen.
+// giveBack gives idle memory back until at most keep bytes are held: first large blocks, from the smallest on, then whole idle slabs. It
+// reports whether it gave any. While a step is recorded it gives back nothing that the recording uses.
 func (m *arena) giveBack(keep int) bool {
 	if g, ok := m.dev.(Grapher); ok && g.Recording() != nil {
 		return false
@@ -41,7 +41,7 @@ func (m *arena) toDevice(b block) {
 	m.from.Free(b.p)
 }
 
-// giveBackSlabs gives slabs back all of whose blocks are free.
+// giveBackSlabs gives back the slabs whose blocks are all free.
 func (m *arena) giveBackSlabs(keep int) {
 	m.freeRest()
 	slabs := slices.SortedFunc(slices.Values(m.slabs), func(a, b block) int { return cmp.Compare(uintptr(a.p), uintptr(b.p)) })
@@ -68,10 +68,10 @@ func (m *arena) giveBackSlabs(keep int) {
 	}
 }
 
-// freeRest frees what is left of the slab, as blocks.
+// freeRest frees the rest of the slab, as blocks.
 func (m *arena) freeRest() {
 	for m.left > 0 {
-		n := min(m.left, largeBlock) // what is larger would be taken for a large block when it is freed
+		n := min(m.left, largeBlock) // a larger block would count as a large one when it is freed
 		c, bytes := classOf(n)
 		if bytes > n {
 			c, bytes = c-1, bytesOf(c-1)
@@ -81,7 +81,7 @@ func (m *arena) freeRest() {
 	}
 }
 
-// larger returns the next class of at most twice the bytes that has an idle block, else c.
+// larger returns the next class that has an idle block of at most twice the bytes, else c.
 func (m *arena) larger(c, bytes int) (class, size int) {
 	for k := c + 1; k < numClasses && bytesOf(k) <= 2*bytes; k++ {
 		if len(m.free[k]) > 0 {
@@ -100,9 +100,9 @@ func bytesOf(class int) int {
 	return 1<<e + k*max(1<<e/16, minBlock)
 }
 
-// ShareMemory makes the tape take its step memory from where other does: the tapes of a pipeline's microbatches then hold the most
-// that they need together, not a full step's each. Tapes that share belong to one goroutine and one device. Memory, Held and the
-// peak are those of all of them.
+// ShareMemory makes the tape use the step memory of other. The tapes of a pipeline's microbatches then hold together what they need at the
+// same time, and not a whole step's memory each. Tapes that share belong to one goroutine and one device. Memory, Held and the peak count
+// all of them together.
 func ShareMemory(other *Tape) TapeOption {
 	return func(t *Tape) {
 		if t.dev != other.dev {
@@ -112,7 +112,7 @@ func ShareMemory(other *Tape) TapeOption {
 	}
 }
 
-// StepMemory is where a tape takes its step memory from, in slabs of many tensors. Every Device is one.
+// StepMemory gives a tape its step memory, in slabs for many tensors. Every Device is one.
 type StepMemory interface {
 	// Alloc returns n bytes of the tape's device, aligned to 64.
 	Alloc(n int) (Ptr, error)
@@ -130,5 +130,5 @@ func MemoryFrom(m StepMemory) TapeOption {
 	}
 }
 
-// Held returns the bytes that the tape has from its device: what is in use, and what it keeps to use it again.
+// Held returns the bytes that the tape has from its device: those in use, and those that it keeps for reuse.
 func (t *Tape) Held() int { return t.mem.held }

@@ -1,39 +1,38 @@
 package tensor
 
-// Fetcher is a Function whose output is not kept for Backward, because Fetch can make it again: what other ranks have, of which this
-// one saves its own part (Korthikanti et al. 2022). Its memory is freed when the next Fetcher's output is made. If a
-// gradient rule reads the output, it is fetched again: the fetch starts before the gradient of the input is computed, and the rule waits
-// for it after that.
+// Fetcher is a Function whose output is not kept for Backward: Fetch can make it again, because each rank saves its own part of it
+// (Korthikanti et al. 2022). The output's memory is freed when the next Fetcher makes its output. If a gradient rule reads the output, it
+// is fetched again. The fetch starts before the gradient of the input is computed, and the rule waits for it after that.
 type Fetcher interface {
 	Function
-	// Fetch begins to fill y, of Forward's output's shape, and says what it waits for with Ctx.Arrives.
+	// Fetch starts to fill y, which has the shape of Forward's output. It calls Ctx.Arrives with what a reader of y must wait for.
 	Fetch(c *Ctx, y Tensor)
 }
 
-// arrival is a part of a tensor, rows lo to hi of its first dimension, that is there when p is over.
+// arrival says that rows lo to hi of a tensor's first dimension may be read when p is over.
 type arrival struct {
 	lo, hi int
 	p      Pending
 }
 
-// arriving is memory that is filled in parts: its storage has no pointer until all of them are waited for.
+// arriving is memory that a collective fills in parts. Its storage has no pointer until all parts are waited for.
 type arriving struct {
 	c     *Ctx
-	ptr   Ptr // nil: nothing is on its way
+	ptr   Ptr // nil: all is there
 	parts []arrival
 }
 
-// arrivals is what a Ctx knows of tensors that arrive: the output, and a gradient.
+// arrivals is what a Ctx knows of tensors that collectives still fill: the output, and a gradient.
 type arrivals struct {
 	coming, back   arriving
 	differentiates bool    // Backward runs, or has run
 	out            *header // of a Fetcher
-	released       storage // what a collective still used when it was given up
+	released       storage // memory that a collective still used when it was released
 }
 
-// Arrives says that rows lo to hi of y's first dimension are there when p is over; no rows where p only has to be waited for. y is the
-// output, or in Backward one of the gradients, or what Fetch fills. All its rows arrive, and all of this is said before anyone else gets
-// y. A product of y multiplies each part when that is there, in this order; whatever else reads y waits for all of it.
+// Arrives says that rows lo to hi of y's first dimension may be read when p is over. With no rows, p is only waited for. y is the output;
+// in Backward it is one of the gradients, or the tensor that Fetch fills. The calls must name all rows of y, before anyone else gets y. A
+// matrix product of y multiplies each part when it is there, in the order of the calls. Every other reader of y waits for all of it.
 func (c *Ctx) Arrives(y Tensor, lo, hi int, p Pending) {
 	h := y.hdr()
 	a := h.st.coming
@@ -49,21 +48,21 @@ func (c *Ctx) Arrives(y Tensor, lo, hi int, p Pending) {
 	a.parts = append(a.parts, arrival{lo, hi, p})
 }
 
-// mustHide refuses what Arrives was said of and that is no output or gradient: nobody would wait for it.
+// mustHide fails if Arrives was called for a tensor that is neither an output nor a gradient: nobody would wait for it.
 func (c *Ctx) mustHide(a *arriving, what string) {
 	if len(a.parts) > 0 && a.ptr == nil {
 		fail(c.f.Name(), nil, "Arrives was called for a tensor that is not %s", what)
 	}
 }
 
-// hideUntilArrival takes the pointer from memory that is still being filled. From then on, a reader waits.
+// hideUntilArrival takes the pointer away from memory that is still being filled, so that a reader must wait.
 func (s *storage) hideUntilArrival() {
 	if a := s.coming; a != nil && len(a.parts) > 0 && s.ptr != nil {
 		a.ptr, s.ptr = s.ptr, nil
 	}
 }
 
-// waitArrival waits for memory that is being filled, and fetches memory that was freed. It reports whether the memory is there.
+// waitArrival waits for memory that is being filled, and fetches memory that was freed. It reports whether the memory can be read.
 func (s *storage) waitArrival() bool {
 	a := s.coming
 	if a == nil || a.ptr == nil && !s.refetch() {
@@ -81,7 +80,7 @@ func (a *arriving) await(p Pending) {
 	}
 }
 
-// markArrived gives the pointer back to memory that was being filled. It reports whether there was any.
+// markArrived gives the pointer back to memory that was being filled. It reports whether it was.
 func (s *storage) markArrived() bool {
 	a := s.coming
 	if a == nil || a.ptr == nil {
@@ -91,7 +90,7 @@ func (s *storage) markArrived() bool {
 	return true
 }
 
-// refetch begins to fill memory that was freed. It reports whether s is such memory.
+// refetch starts to fill memory that was freed. It reports whether s is such memory.
 func (s *storage) refetch() bool {
 	a := s.coming
 	c := a.c
@@ -115,8 +114,8 @@ func (s *storage) refetch() bool {
 	return true
 }
 
-// prefetch begins to fetch input i of n, if its memory was freed and the gradient of another input reads it. The gradient of input i itself
-// mostly does not.
+// prefetch starts to fetch input i of n, if its memory was freed and the gradient of another input reads it. The gradient of input i itself
+// does not, in most operations.
 func (t *Tape) prefetch(n *Node, i int) {
 	s := n.in[i].st
 	if s != nil && s.ptr == nil && s.coming != nil && s.coming.ptr == nil && n.op != OpApply && n.need != 1<<i && n.reads(i) {
@@ -124,8 +123,8 @@ func (t *Tape) prefetch(n *Node, i int) {
 	}
 }
 
-// freeFetched frees the memory of the last Fetcher's output. From now on the output of next is the last one. What is freed depends on the
-// program alone, so all ranks fetch the same.
+// freeFetched frees the output of the last Fetcher; next is the last one from now on. What is freed depends on the program alone, so all
+// ranks fetch the same.
 func (t *Tape) freeFetched(next *Ctx) {
 	c := t.fetched
 	if t.fetched = next; c == nil || c == next {
@@ -135,7 +134,7 @@ func (t *Tape) freeFetched(next *Ctx) {
 	if c.out.st != s || s.coming != &c.coming || s.refs == 0 || s.ptr == nil || c.out.kept || t.keepAll {
 		return
 	}
-	if s.busy() && c.released.ptr == nil { // whoever sends it has it until then
+	if s.busy() && c.released.ptr == nil { // a collective still sends it
 		c.released.ptr, c.released.bytes, c.released.arena = s.ptr, s.bytes, s.arena
 		c.released.pending, s.pending = s.pending, c.released.pending[:0]
 		c.released.numPending, s.numPending = s.numPending, 0
@@ -160,7 +159,7 @@ func (t *Tape) noteFetched(c *Ctx, h *header) {
 	t.freeFetched(c)
 }
 
-// gemmArriving is gemm for an A of which parts arrive, which are multiplied one by one. It reports false if A is whole.
+// gemmArriving is gemm for an A that arrives in parts. It multiplies them one by one. It reports false if A is whole.
 func (t *Tape) gemmArriving(c, a, b *header, g *gemm) bool {
 	s := a.st
 	if s.coming == nil || g.ta || g.batch != 1 || a.ld != 0 || a.off != 0 || s.coming.ptr == nil && !s.refetch() {
@@ -195,7 +194,7 @@ func (t *Tape) gemmArriving(c, a, b *header, g *gemm) bool {
 	return true
 }
 
-// rowsOf returns rows of h, flattened to a matrix; nil of nil.
+// rowsOf returns the rows of p of h, flattened to a matrix; nil if h is nil.
 func (t *Tape) rowsOf(h *header, p arrival) *header {
 	if h == nil {
 		return nil

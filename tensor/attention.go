@@ -2,26 +2,25 @@ package tensor
 
 import "math"
 
-// AttentionOptions says which keys a query sees, and how its probabilities are thinned out.
+// AttentionOptions says which keys a query sees, and the dropout of its probabilities.
 type AttentionOptions struct {
 	Causal bool    // position i sees positions 0 to i+Offset
-	Offset int     // of CrossAttention, which see
+	Offset int     // of CrossAttention: see there
 	Drop   float64 // drops probabilities as [Tensor.Dropout] does, on a tape in training
-	Layer  uint64  // the hash of the dropout layer's name
-	At     Region  // which heads these are (Cols), where a rank has a part of them; used by dropout only
+	Layer  uint64  // hash of the dropout layer's name
+	At     Region  // the heads that this rank has (Cols), if it has only a part of them; only dropout uses it
 
-	// KeyLengths [B], Int32 or Int64, of CrossAttention: so many keys of each sequence count, the first ones. What lies behind is
-	// padding: it is never read, and its gradient is 0.
+	// KeyLengths [B], Int32 or Int64, is for CrossAttention: only the first KeyLengths[i] keys of sequence i count. The rest is padding: it
+	// is never read, and its gradient is 0.
 	KeyLengths Tensor
-	// QueryDocs [B, Tq] and KeyDocs [B, Tk], Int32 or Int64, of CrossAttention: the numbers of the documents that were packed into a
-	// sequence. A query sees the keys of its own document.
+	// QueryDocs [B, Tq] and KeyDocs [B, Tk], Int32 or Int64, are for CrossAttention: the numbers of the documents that were packed into a
+	// sequence. A query sees only the keys of its own document.
 	QueryDocs, KeyDocs Tensor
 }
 
-// Attention is scaled dot-product self-attention (Vaswani et al. 2017; PyTorch's scaled_dot_product_attention): for qkv
-// [B, T, 3·heads·headDim], the queries, keys and values of all heads in this order, it returns the heads' joined outputs
-// softmax(q·kᵀ/√headDim)·v [B, T, heads·headDim]. The T×T probabilities are never whole in memory (Dao et al.,
-// "FlashAttention", 2022).
+// Attention is scaled dot-product self-attention (Vaswani et al. 2017; PyTorch's scaled_dot_product_attention). qkv [B, T, 3·heads·headDim]
+// holds the queries, keys and values of all heads, in this order. The result is softmax(q·kᵀ/√headDim)·v of all heads, joined: [B, T,
+// heads·headDim]. The T×T matrix of probabilities is never whole in memory (Dao et al., "FlashAttention", 2022).
 func Attention(qkv Tensor, headDim int, o AttentionOptions) Tensor {
 	t := tapeOf("attention", qkv)
 	in := t.contiguous(t.arg(qkv))
@@ -54,8 +53,8 @@ func Attention(qkv Tensor, headDim int, o AttentionOptions) Tensor {
 	return out.tensor()
 }
 
-// attention is what the kernels of Attention want to know. I = head dimension, causal; First, Stride, Elems,
-// FullCols and Col of dropout, as of kernel.Rows.
+// attention holds the arguments of the attention kernels. I = head dimension, causal; and for dropout First, Stride, Elems, FullCols and
+// Col, as in kernel.Rows.
 type attention struct {
 	I    [8]int
 	drop float64

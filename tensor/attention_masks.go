@@ -12,7 +12,7 @@ func (o *AttentionOptions) masked() bool {
 	return !(o.KeyLengths.IsZero() && o.QueryDocs.IsZero() && o.KeyDocs.IsZero())
 }
 
-// masks returns the lengths of keys and the documents of queries and keys as kernels take them; nil where absent.
+// masks returns the lengths of keys and the documents of queries and keys as the kernels read them; nil if absent.
 func (t *Tape) masks(o *AttentionOptions, q, k *header) (m [3]*header) {
 	if !o.masked() {
 		return m
@@ -31,7 +31,7 @@ func (t *Tape) masks(o *AttentionOptions, q, k *header) (m [3]*header) {
 	return m
 }
 
-// mask returns x, which has to be whole numbers of shape dims, as contiguous Int64.
+// mask returns x, which must hold integers of shape dims, as contiguous Int64.
 func (t *Tape) mask(name string, x Tensor, dims ...int) *header {
 	if x.IsZero() {
 		return nil
@@ -47,8 +47,8 @@ func (t *Tape) mask(name string, x Tensor, dims ...int) *header {
 	return t.contiguous(h)
 }
 
-// keysBefore returns how many positions of whole sequences of keys come before a rank's first query, where it has a part of them. It
-// refuses keys that are a part themselves, unless they may be.
+// keysBefore returns the number of key positions before the rank's first query, if the keys are of whole sequences and the queries are of a
+// part. Keys that are a part themselves are a Failure, unless parts is true.
 func (t *Tape) keysBefore(q, k *header, parts bool) int {
 	r := t.rows
 	if r.seq == 0 || r.seq == r.Seq.Total || q.n == 0 || k.n == 0 {
@@ -63,7 +63,7 @@ func (t *Tape) keysBefore(q, k *header, parts bool) int {
 	return 0
 }
 
-// attentionMasks returns the masks, which are operands from i on.
+// attentionMasks returns the masks, which are the operands from i on.
 func attentionMasks(a *Args, i int) kernel.AttentionMasks {
 	return kernel.AttentionMasks{KeyLengths: slice[int64](a, i), QueryDocs: slice[int64](a, i+1), KeyDocs: slice[int64](a, i+2)}
 }

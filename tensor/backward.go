@@ -24,8 +24,8 @@ func More() BackwardOption { return BackwardOption{more: true} }
 // Scale multiplies the seed gradients, of the loss and of WithAux alike, by s.
 func Scale(s float64) BackwardOption { return BackwardOption{scaled: true, scale: s} }
 
-// Backward computes the gradients of loss (one element) for all parameters that it depends on, into Param.Grad. It
-// frees activations as it goes and calls the owners of gradients. A collective that fails panics with a *Failure.
+// Backward computes the gradients of loss (one element) for all parameters that it depends on, into Param.Grad. It frees activations as
+// soon as they are not needed, and calls the owners of gradients. A collective that fails panics with a *Failure.
 func (t *Tape) Backward(loss Tensor, opts ...BackwardOption) {
 	h := t.arg(loss)
 	t.checkBackward("Backward", t.putOff)
@@ -40,7 +40,7 @@ func (t *Tape) Backward(loss Tensor, opts ...BackwardOption) {
 	t.differentiate()
 }
 
-// checkBackward refuses what cannot be differentiated now.
+// checkBackward fails if Backward cannot run now.
 func (t *Tape) checkBackward(op string, putOff bool) {
 	switch {
 	case t.noGrad:
@@ -52,7 +52,7 @@ func (t *Tape) checkBackward(op string, putOff bool) {
 	}
 }
 
-// begin reads the options and tells the owners, or leaves that to RunDeferred.
+// begin reads the options and calls BackwardBegin of the owners, unless weight gradients are put off: RunDeferred calls it then.
 func (t *Tape) begin(opts []BackwardOption) {
 	t.more, t.scale, t.putOff = false, 1, false
 	for _, o := range opts {
@@ -74,7 +74,7 @@ func (t *Tape) begin(opts []BackwardOption) {
 	}
 }
 
-// beginOwners tells the owners of gradients.
+// beginOwners calls BackwardBegin of the owners of gradients.
 func (t *Tape) beginOwners() {
 	for _, s := range t.used { // another tape may have used the parameter since
 		s.p.last = s
@@ -84,7 +84,7 @@ func (t *Tape) beginOwners() {
 	}
 }
 
-// differentiate runs the rules, from the gradients that are there.
+// differentiate runs the rules, beginning with the gradients of the outputs.
 func (t *Tape) differentiate() {
 	t.run(0)
 	if t.putOff {
@@ -105,7 +105,7 @@ func (t *Tape) finishBackward() {
 			s.ready()
 		}
 	}
-	for _, s := range t.used { // those that no owner has waited for
+	for _, s := range t.used { // those that no owner waits for
 		if s.more != nil {
 			t.await(&s.h, Pending{F: s})
 		}
@@ -133,7 +133,7 @@ func (t *Tape) finishBackward() {
 	}
 }
 
-// count notes that a Backward is done.
+// count counts a Backward that is done, for the random keys of the next one.
 func (t *Tape) count(more bool) {
 	if more {
 		t.micro++
@@ -143,8 +143,8 @@ func (t *Tape) count(more bool) {
 	}
 }
 
-// run differentiates the nodes from the last one down to node from. Weight gradients of a node whose input comes from a
-// Function (a collective) are deferred until that Function has been differentiated, so that both run at the same time.
+// run differentiates the nodes from the last one down to node from. If the input of a node comes from a Function (a collective), the weight
+// gradients of the node are deferred until that Function has been differentiated. So both run at the same time.
 func (t *Tape) run(from int) {
 	for i := t.nn - 1; i >= from; i-- {
 		if t.poller != nil {
@@ -158,7 +158,7 @@ func (t *Tape) run(from int) {
 			continue
 		}
 		t.beforeUse(n)
-		if n.op == OpApply || n.op == OpCheckpoint { // these differentiate their parameters themselves
+		if n.op == OpApply || n.op == OpCheckpoint { // their rules differentiate the parameters themselves
 			t.vjp(n, n.need)
 			t.drain()
 			t.finish(n)
@@ -194,12 +194,12 @@ func (t *Tape) vjp(n *Node, m uint8) {
 	t.need = m
 	rule(t, n, m)
 	if n.op >= numBuiltin {
-		t.sweep(mark, t.nh, nil, nil) // what a rule from outside made on its way
+		t.sweep(mark, t.nh, nil, nil) // tensors that a user's rule made and left
 	}
 }
 
-// gradOf completes the gradient of n's output: the settled sum, then the contributions whose collectives are still
-// running. It reports whether there is one.
+// gradOf completes the gradient of n's output: it waits for the contributions whose collectives still run, and adds them. It reports
+// whether there is a gradient.
 func (t *Tape) gradOf(n *Node) bool {
 	if n.out.more != nil {
 		t.settleGrad(n.out)
@@ -218,7 +218,7 @@ func (t *Tape) settleGrad(h *header) {
 	if h.more == nil {
 		return
 	}
-	t.drain() // first the work that does not depend on them
+	t.drain() // first the work that does not need them
 	for c := h.more; c != nil; c = c.next {
 		t.await(h, c.p)
 		t.mergeGrad(h, c.g)
@@ -232,8 +232,8 @@ func (t *Tape) await(h *header, p Pending) {
 	}
 }
 
-// beforeUse makes the parameters that n's rule reads, or of which it reads views, resident. The rule would be wrong with
-// values that were changed since n was computed.
+// beforeUse makes the parameters resident that n's rule reads, also through views. It fails if their values were changed since n was
+// computed: the rule's result would be wrong.
 func (t *Tape) beforeUse(n *Node) {
 	for i, h := range n.in {
 		if h == nil {
@@ -263,10 +263,10 @@ func (t *Tape) drain() {
 	}
 }
 
-// finish ends a node: its output and gradient are not needed any more, and a parameter whose last use it was is ready.
+// finish ends a node: it frees the output and its gradient, and reports parameters whose last use this was.
 func (t *Tape) finish(n *Node) {
 	t.dropGrad(n.out)
-	n.out.needs = false // the graph behind it is gone
+	n.out.needs = false // the graph before it is no longer needed
 	if !n.out.kept {
 		t.release(n.out)
 	}
@@ -284,7 +284,7 @@ func (t *Tape) finish(n *Node) {
 	}
 }
 
-// usesDone notes that the uses of parameters by n are differentiated.
+// usesDone counts n's uses of parameters as differentiated.
 func (t *Tape) usesDone(n *Node) {
 	for i, h := range n.in {
 		if n.leaf&(1<<i) != 0 {
@@ -302,8 +302,7 @@ func (t *Tape) dropGrad(h *header) {
 	}
 }
 
-// AddGrad adds g to the gradient of n's input i, if that is needed now. g, if the rule made it, belongs to the gradient
-// from now on.
+// AddGrad adds g to the gradient of n's input i, if this is needed now. If the rule made g, its memory belongs to the gradient from now on.
 func (t *Tape) AddGrad(n *Node, i int, g Tensor) {
 	if t.need&(1<<i) == 0 {
 		return
@@ -340,7 +339,7 @@ func (t *Tape) addGrad(h, g *header) {
 
 func (t *Tape) addLeafGrad(h, g *header) {
 	dst, beta := t.leafGrad(h)
-	if dst.dtype != g.dtype { // gradients are collected in a wider type
+	if dst.dtype != g.dtype { // gradients are summed in a wider type
 		c := t.newTensor(dst.dtype, g.dims[:g.rank]...)
 		t.cast(c, g)
 		t.release(g)
@@ -368,7 +367,7 @@ func (t *Tape) mergeGrad(h, g *header) {
 	}
 }
 
-// addPending adds a contribution that is complete when p is done. Contributions are added in their order of arrival.
+// addPending adds a contribution that is complete when p is over. Contributions are added in the order of these calls.
 func (t *Tape) addPending(h, g *header, p Pending) {
 	g.isGrad = true
 	c := t.newContrib()
@@ -392,8 +391,8 @@ func (t *Tape) newContrib() *contrib {
 	return &t.contribs[i][j]
 }
 
-// leafGrad returns the memory of a parameter's gradient and what to multiply its content by before adding: 0 for the
-// first write since the optimizer's step.
+// leafGrad returns the memory of a parameter's gradient, and the factor for its old content: 0 for the first write since the optimizer's
+// step.
 func (t *Tape) leafGrad(h *header) (dst *header, beta float64) {
 	p := h.leaf.p
 	if p.sync.F != nil && !p.sync.Done() {
@@ -419,7 +418,7 @@ func (t *Tape) leafGrad(h *header) (dst *header, beta float64) {
 	return dst, beta
 }
 
-// exclusive makes sure that nothing else shares g's memory, so that a collective may write to it.
+// exclusive returns g, or a copy of it if its memory is shared, so that a collective may write to it.
 func (t *Tape) exclusive(g *header) *header {
 	if !g.shared() {
 		return g

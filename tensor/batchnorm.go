@@ -16,15 +16,15 @@ func init() {
 	define(OpRunningStats, OpSpec{Name: "running_stats", Const: true, CPU: floats(runningStatsKernel[float32](), runningStatsKernel[float64]())})
 }
 
-// channels returns the sizes of x [rows, channels, ..] as three dimensions.
+// channels returns the shape of x [rows, channels, ..] as three dimensions.
 func (t *Tape) channels(op string, x *header) [MaxRank]int {
 	mustShape(op, x.rank >= 2, "wants rows of channels [rows, channels, ..]", x)
 	return [MaxRank]int{x.dims[0], x.dims[1], product(x.dims[2:x.rank])}
 }
 
-// ChannelSums returns what the statistics of the channels of x [rows, channels, ..] are made of, in Float64: the sums of their elements,
-// the sums of their squares, and how many elements a channel has; 2·channels+1 numbers. They may be added up over ranks that hold
-// other rows: of the batch, ranks' sums are parts of a sum.
+// ChannelSums returns the sums from which BatchNorm gets the mean and the variance of each channel of x [rows, channels, ..], in Float64:
+// the sum of its elements, the sum of their squares, and the number of elements of a channel, which makes 2·channels+1 numbers. They may be
+// added over ranks that hold other rows of the batch.
 func ChannelSums(x Tensor) Tensor {
 	t := tapeOf("channel_sums", x)
 	in := t.contiguous(t.arg(x))
@@ -51,9 +51,9 @@ func channelSumsVJP(t *Tape, n *Node, _ uint8) {
 	t.addGrad(x, d)
 }
 
-// BatchNorm normalizes the channels of x [rows, channels, ..] to mean 0 and variance 1, then applies weight w and bias b [channels], each
-// or none (Ioffe and Szegedy 2015). sums are the [ChannelSums] of all rows. It panics with a *Failure where they are this rank's alone and
-// other ranks hold other rows.
+// BatchNorm normalizes the channels of x [rows, channels, ..] to mean 0 and variance 1, then applies weight w and bias b [channels], which
+// may be none (Ioffe and Szegedy 2015). sums are the [ChannelSums] of all rows. If they are those of this rank's rows, and other ranks hold
+// other rows, it panics with a *Failure.
 func BatchNorm(x, sums, w, b Tensor, eps float64) Tensor {
 	t := tapeOf("batch_norm", x)
 	in, s := t.contiguous(t.arg(x)), t.arg(sums)
@@ -111,8 +111,8 @@ func batchNormVJP(t *Tape, n *Node, need uint8) {
 	}
 }
 
-// RunningStats moves the means and variances [channels] of a model towards those of sums (see [ChannelSums]), by momentum: they become
-// (1−momentum)·old + momentum·new. The variances are the unbiased ones, as in PyTorch.
+// RunningStats updates the running means and variances [channels] of a model from sums (see [ChannelSums]): each becomes (1−momentum)·old +
+// momentum·new. The variances are the unbiased ones, as in PyTorch.
 func RunningStats(means, variances *Buffer, sums Tensor, momentum float64) {
 	t := tapeOf("running_stats", sums)
 	s, m, v := t.arg(sums), means.Value.hdr(), variances.Value.hdr()
@@ -133,10 +133,10 @@ func moments(sums []float64, c int) (mean, variance float64) {
 	return mean, max(sums[channels+c]/n-mean*mean, 0)
 }
 
-// channelCost is the elements of a channel.
+// channelCost is the number of elements of a channel.
 func channelCost(a *Args) int { return a.Dim[0] * a.Dim[2] }
 
-// eachRun calls f with the runs of channel c's elements, in the order of the rows.
+// eachRun calls f for each run of adjacent elements of channel c, in the order of the rows.
 func eachRun(a *Args, c int, f func(lo, hi int)) {
 	for r := range a.Dim[0] {
 		at := (r*a.Dim[1] + c) * a.Dim[2]
@@ -179,7 +179,7 @@ func channelSumsGradKernel[T kernel.Float]() Kernel {
 	})
 }
 
-// scaleOf is element c of an optional weight.
+// scaleOf returns element c of w, or 1 if there is no w.
 func scaleOf[T kernel.Float](w []T, c int) float64 {
 	if w == nil {
 		return 1
@@ -205,7 +205,8 @@ func batchNormKernel[T kernel.Float]() Kernel {
 	})
 }
 
-// batchNormGradKernel computes, with h = (x-mean)/sigma: dx = g·w/sigma, dw = Σ g·h, db = Σ g, and what the sums do by mean and variance.
+// batchNormGradKernel computes, with h = (x-mean)/sigma: dx = g·w/sigma, dw = Σ g·h, db = Σ g, and the gradient of the sums, which comes
+// through mean and variance.
 func batchNormGradKernel[T kernel.Float]() Kernel {
 	grads := Parallel(dim1, channelCost, func(a *Args, lo, hi int) {
 		dx, ds, dw, db := slice[T](a, 0), slice[float64](a, 1), slice[T](a, 2), slice[T](a, 3)

@@ -1,16 +1,16 @@
 package tensor
 
-// ByRows is a Function that reads its input with Rows alone, so that a product before it is computed part by part, when and where the
-// Function wants it: a reduce-scatter sends the first parts while the next ones are computed.
+// ByRows is a Function that reads its input only through Ctx.Rows. Then a product before it is computed in parts, when the Function asks
+// for them: a reduce-scatter sends the first parts while the next ones are computed.
 type ByRows interface {
 	Function
 	ByRows()
 }
 
-// lazyProduct is one that is not computed yet.
+// lazyProduct is a product that is not computed yet.
 type lazyProduct struct{ out, x, w *header }
 
-// LinearApply returns f applied to Linear(x, w). Where f is ByRows, that is never whole.
+// LinearApply returns f applied to Linear(x, w). If f is ByRows, the product is never whole in memory.
 func LinearApply(f Function, x, w Tensor) Tensor {
 	if _, ok := f.(ByRows); !ok {
 		y := Linear(x, w, Tensor{})
@@ -30,7 +30,7 @@ func LinearApply(f Function, x, w Tensor) Tensor {
 	return y
 }
 
-// Rows writes rows lo to hi of an input x of Forward to dst. Leading dimensions of x count as one.
+// Rows writes rows lo to hi of x, an input of Forward, to dst. The leading dimensions of x count as one.
 func (c *Ctx) Rows(dst, x Tensor, lo, hi int) {
 	t, d, h := c.t, dst.hdr(), x.hdr()
 	cols := h.dims[h.rank-1]

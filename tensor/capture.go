@@ -6,10 +6,11 @@ import (
 	"sync/atomic"
 )
 
-// Captured is a step of fixed shapes: a function that a device which can (a Grapher, such as a CUDA GPU) runs twice, records
-// the third time, and launches as one from then on, without the host's work for each operation: CUDA graphs, torch.cuda.graph.
-// Elsewhere it is the function, and does the same. A step of several ranks is a few launches: one between collectives, which the
-// host issues and waits for in each replay, as the function does. Ranks need not record at the same time.
+// Captured is a step of fixed shapes that can be launched as a whole, without the host's work for each operation, like CUDA graphs and
+// torch.cuda.graph. On a device that can record (a Grapher, such as a CUDA GPU), the function runs twice, is recorded the third time, and
+// is replayed from then on. Other devices always run the function: the results are the same. A step with collectives becomes several
+// launches, one between two collectives: in each replay the host starts the collectives and waits for them, as the function does. Ranks
+// need not record at the same time.
 //
 //	step := tensor.Capture(dev, func(in ...tensor.Tensor) error {
 //		loss := nn.CrossEntropy(model.Forward(tape.Input(in[0])), in[1])
@@ -22,55 +23,56 @@ import (
 //	defer step.Close()
 //	err := step.Run(batch.X, batch.Y)
 //
-// A replay does again what was launched, on the same memory. The Go code of the function does not run, but for what a step
-// changes on the host and the device must know: the step of a tape's random keys, an optimizer's learning rate and count of
-// steps. Other values that the function computes on the host are what they were in the recording, and what it leaves on a tape
-// is not there after Run: it copies results to tensors outside, which are read after Run. Gradients that it makes it also uses up.
+// A replay launches the same work again, on the same memory. The Go code of the function does not run. Only the values that a step changes
+// on the host and that the device needs are updated: the step number of a tape's random keys, the learning rate and the step count of an
+// optimizer. All other values that the function computes on the host keep their value from the recording. Tensors that the function leaves
+// on a tape do not exist after Run: copy results to tensors outside, and read these after Run. The function must use the gradients that it
+// makes.
 //
-// The function must not wait for the device: no Item, no optim.Scaler, no collective on host memory, no Ctx.HostInts, such as a
-// mixture of experts without a capacity. It waits for all collectives that it issues. It must not take more device memory in its third
-// run than in the first two. What it may not do is a Failure that says so; the step is useless then, as it is after a collective
-// that fails in a replay: Run returns its error.
+// The function must not wait for the device: no Item, no optim.Scaler, no collective on host memory, no Ctx.HostInts (which a mixture of
+// experts without a capacity needs). It must wait for all collectives that it starts. Its third run must not need more device memory than
+// the first two. What breaks these rules is a Failure that says so, and the step cannot be used any more. This is so, too, when a
+// collective fails in a replay: Run returns its error.
 //
-// With RINGO_DEBUG=1 the function is always run.
+// With RINGO_DEBUG=1 the function always runs.
 type Captured struct {
 	dev   Device
-	on    Grapher // nil: just run it
+	on    Grapher // nil: the function always runs
 	fn    func(in ...Tensor) error
 	busy  atomic.Bool
 	ran   int
 	in    []Tensor // on the device, where the recording finds them
-	given []Tensor // those of a run outside of the recording
+	given []Tensor // inputs of a run that is not replayed
 	sent  Pending  // the last copy from host memory
 	made  *Recording
-	err   error // the step is useless
+	err   error // the step cannot be used any more
 }
 
-// warmups is how often the function runs before it is recorded: the first time kernels are compiled and most memory is taken,
-// the second time parallel packages may move gradients.
+// warmups is how often the function runs before it is recorded. In the first run, kernels are compiled and most memory is allocated. In the
+// second run, parallel packages may move gradients.
 const warmups = 2
 
-// Grapher is implemented by a Device that can record what is launched on its queue 0, to launch it again as one.
+// Grapher is a Device that can record what is launched on its queue 0, and launch it again as one.
 type Grapher interface {
-	// BeginGraph begins to record: what the calling goroutine launches on queue 0 from now on does not run. Until EndGraph, what
-	// a recording cannot hold is a Failure: to wait, to copy from or to host memory, to allocate. A recording has one graph after
-	// another (see Recording.Between); before the first it waits for what was launched.
+	// BeginGraph starts to record: what the calling goroutine launches on queue 0 does not run until EndGraph. What a recording cannot
+	// contain is a Failure: a wait, a copy from or to host memory, an allocation. A recording may have several graphs, one after another
+	// (see Recording.Between); before the first one it waits for what was launched.
 	BeginGraph(r *Recording, first bool) error
-	// EndGraph ends the graph, called by the same goroutine; it is nil if nothing was launched. Whatever it returns, the device is as
-	// before. The memory that the device had given out when the graph began stays the graph's until it is closed, also if it is freed.
+	// EndGraph ends the graph. The same goroutine calls it. The Graph is nil if nothing was launched. The device is as before, also after
+	// an error. Memory that the device had given out when the graph began belongs to the graph until its Close, even if it is freed.
 	EndGraph() (Graph, error)
-	// Recording returns what BeginGraph got, nil when nothing is recorded.
+	// Recording returns the argument of BeginGraph, or nil when nothing is recorded.
 	Recording() *Recording
-	// Vary launches k on queue 0, during a recording. set, called between launches of the graph, makes these use what is in a by
-	// then: addresses, shapes and List as they were, other numbers.
+	// Vary launches k on queue 0, during a recording. Calling set between two launches of the graph makes the later ones use the numbers
+	// that are in a by then. Addresses, shapes and List must not change.
 	Vary(k Kernel, a *Args) (set func())
 }
 
 // Graph is what a Grapher recorded.
 type Graph interface {
-	// Launch puts all of it on queue 0.
+	// Launch puts the whole graph on queue 0.
 	Launch() error
-	// Close forgets it. What was launched still runs.
+	// Close frees the graph. What was launched still runs.
 	Close() error
 }
 
@@ -88,9 +90,9 @@ var (
 	errReplay = errors.New("tensor: a captured step failed in a replay")
 )
 
-// Run does a step on inputs in memory of the device or of the host, which may change when Run returns. Those of the first call
-// decide on types, shapes and rows; with others, such as the smaller batch at the end of an epoch, the function is run. Run is
-// not called by two goroutines at once, nor by the function of another step of the device.
+// Run does a step on inputs in device or host memory; the caller may change them when Run returns. The inputs of the first call set types,
+// shapes and rows. For other ones, such as the smaller last batch of an epoch, the function runs. Two goroutines must not call Run at the
+// same time, and the function of another step of the device must not call it.
 func (c *Captured) Run(in ...Tensor) error {
 	if !c.busy.CompareAndSwap(false, true) {
 		return errRuns
@@ -114,7 +116,7 @@ func (c *Captured) Run(in ...Tensor) error {
 	return err
 }
 
-// Close gives up the recording and the memory that it kept. Later Runs return an error.
+// Close frees the recording and the memory that it kept. Later Runs return an error.
 func (c *Captured) Close() error {
 	if !c.busy.CompareAndSwap(false, true) {
 		return errRuns
@@ -129,7 +131,7 @@ func (c *Captured) Close() error {
 	return err
 }
 
-// step does what is due: run, record, or replay.
+// step runs, records or replays.
 func (c *Captured) step() error {
 	switch {
 	case c.made != nil:
@@ -141,7 +143,7 @@ func (c *Captured) step() error {
 	return c.fn(c.in...)
 }
 
-// fits reports whether the inputs are like the first ones, of which it makes the recording's.
+// fits reports whether the inputs are like those of the first call; in the first call it makes the tensors of the recording.
 func (c *Captured) fits(in []Tensor) bool {
 	if c.ran == 0 {
 		c.in = c.in[:0]
@@ -162,7 +164,7 @@ func (c *Captured) fits(in []Tensor) bool {
 	return true
 }
 
-// load copies the inputs to their places.
+// load copies the inputs to the tensors of the recording.
 func (c *Captured) load(in []Tensor) {
 	q := c.dev.Queue(0)
 	for i, x := range in {
@@ -182,13 +184,13 @@ func (c *Captured) load(in []Tensor) {
 	}
 }
 
-// record runs the function on a recording device, and what it launched.
+// record records the function, and launches what it recorded.
 func (c *Captured) record() (err error) {
 	r := &Recording{on: c.on, keys: map[keyUse]*uint64{}}
 	if err := r.begin(); err != nil {
 		return err
 	}
-	c.err = fmt.Errorf("tensor: a captured step of %v failed when it was recorded", c.dev) // unless it does not
+	c.err = fmt.Errorf("tensor: a captured step of %v failed when it was recorded", c.dev) // unless recording succeeds
 	defer func() {
 		if c.made == nil {
 			_ = r.close()
@@ -207,9 +209,9 @@ func (c *Captured) record() (err error) {
 	return nil
 }
 
-// replay does what the host does in a step, and launches the rest.
+// replay does the host's part of a step, and launches the rest.
 func (c *Captured) replay() error {
-	c.err = errReplay // unless it does not
+	c.err = errReplay // unless the replay succeeds
 	c.made.reset()
 	for _, do := range c.made.steps {
 		if err := do(); err != nil {

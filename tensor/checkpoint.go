@@ -1,7 +1,7 @@
 package tensor
 
-// Scope runs fn and frees at its end what no gradient rule will read, but for the result. Handles made inside are
-// stale afterwards. On a NoGrad tape everything but the result is freed.
+// Scope runs fn, and then frees all that fn made and no gradient rule will read, except the result. Handles made inside are invalid
+// afterwards. On a NoGrad tape all but the result is freed.
 func (t *Tape) Scope(fn func(...Tensor) Tensor, in ...Tensor) Tensor {
 	mark, node := t.nh, t.nn
 	y := t.arg(t.call(fn, in))
@@ -56,8 +56,8 @@ func (n *Node) markSaved() {
 	}
 }
 
-// Once returns fn(), a tensor without a gradient, such as what was decided from data. Inside a function of Checkpoint it is kept: when the
-// function runs again, Once returns it, and does not call fn.
+// Once returns fn(), a tensor without a gradient, for example a choice that depends on data. Inside a function of Checkpoint the result is
+// kept: when the function runs again, Once returns the kept tensor and does not call fn.
 func (t *Tape) Once(fn func() Tensor) Tensor {
 	var x *header
 	if c := t.replayed; c == nil {
@@ -79,9 +79,9 @@ func (t *Tape) Once(fn func() Tensor) Tensor {
 	return x.tensor()
 }
 
-// Checkpoint runs fn and keeps nothing but its result, and what Once made; Backward runs it again. fn must do the same each time. Step
-// tensors that it reads are passed as in (at most 8): only they are certain to live until it runs again. (Chen et al.
-// 2016, "Training Deep Nets with Sublinear Memory Cost".)
+// Checkpoint runs fn and keeps only its result, and the tensors of Once. Backward runs fn again. fn must do the same each time. Pass the
+// step tensors that fn reads as in (at most 8): others may be freed before it runs again. (Chen et al. 2016, "Training Deep Nets with
+// Sublinear Memory Cost".)
 func (t *Tape) Checkpoint(fn func(...Tensor) Tensor, in ...Tensor) Tensor {
 	if !t.record || !t.recording() {
 		return t.Scope(fn, in...)
@@ -100,7 +100,7 @@ func (t *Tape) Checkpoint(fn func(...Tensor) Tensor, in ...Tensor) Tensor {
 	y := t.arg(fn(c.in...))
 	t.open--
 	t.record, t.keeper = true, keeper
-	if !t.madeSince(mark, y) { // one of in: there is nothing to run again
+	if !t.madeSince(mark, y) { // y is one of in: there is nothing to run again
 		return y.tensor()
 	}
 	t.sweep(mark, t.nh, y, nil)
@@ -113,8 +113,8 @@ func (t *Tape) Checkpoint(fn func(...Tensor) Tensor, in ...Tensor) Tensor {
 	return y.tensor()
 }
 
-// checkpointVJP runs the function again, on names of its own for the inputs, and differentiates what it recorded.
-// Parameters among the inputs are themselves: the rules inside write to their gradients.
+// checkpointVJP runs the function again, on new headers for the inputs, and differentiates what it recorded. Parameters among the inputs
+// keep their headers: the rules inside write to their gradients.
 func checkpointVJP(t *Tape, n *Node, need uint8) {
 	nodes, mark := t.nn, t.nh
 	c := t.ctx(nil, nil)
@@ -146,7 +146,7 @@ func checkpointVJP(t *Tape, n *Node, need uint8) {
 	t.sweep(mark, t.nh, nil, nil)
 }
 
-// rerun runs a checkpointed function for the second time, under the random keys of the first.
+// rerun runs a checkpointed function for the second time, with the random keys of the first run.
 func (t *Tape) rerun(n *Node, c *Ctx) *header {
 	recompute, rows, replayed := t.recompute, t.rows, t.replayed
 	t.recompute, t.rows, t.replayed = true, unpack(n.I), n.call

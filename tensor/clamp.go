@@ -12,9 +12,9 @@ func init() {
 	define(OpClampGrad, OpSpec{Name: "clamp_grad", Const: true, CPU: floats(clampGradKernel[float32](), clampGradKernel[float64]())})
 }
 
-// Clamp returns x with elements below lo replaced by lo and those above hi by hi, as torch.clamp; infinities are no bounds. NaN
-// stays. Where lo is above hi, all elements are hi. The gradient passes where lo ≤ x ≤ hi, at the bounds too. Bounds of integers
-// are rounded inwards, and to what the type can hold.
+// Clamp returns x with elements below lo replaced by lo, and those above hi by hi, as torch.clamp; an infinite bound is no bound. NaN stays
+// NaN. If lo > hi, all elements become hi. The gradient passes where lo ≤ x ≤ hi. For integers, bounds are rounded inwards, and to the
+// range of the type.
 func (x Tensor) Clamp(lo, hi float64) Tensor {
 	t := tapeOf("clamp", x)
 	in := t.contiguous(t.arg(x))
@@ -48,7 +48,7 @@ func clampVJP(t *Tape, n *Node, _ uint8) {
 	t.addGrad(n.in[0], d)
 }
 
-// saturate returns v as an integer of type d, or the one that is next to it.
+// saturate returns v as an integer of type d, or the nearest integer that d can hold.
 func (d DType) saturate(v float64) int {
 	lo, hi := math.MinInt64, math.MaxInt64
 	switch d {

@@ -6,15 +6,15 @@ func init() {
 	define(OpConv2dGradW, OpSpec{Name: "conv2d_grad_w", Const: true, CPU: floats(convGradWKernel(conv32), convGradWKernel(conv64))})
 }
 
-// Conv2dOptions says how a convolution reads its input: the first of two numbers is for rows, the second for columns.
+// Conv2dOptions are the options of a convolution. The first of two numbers is for rows, the second for columns.
 type Conv2dOptions struct {
-	Stride   [2]int // pixels of the input from one of the output to the next; 0: 1
-	Padding  [2]int // zeros before the first and behind the last one
-	Dilation [2]int // pixels from one tap of the kernel to the next; 0: 1
-	Groups   int    // of channels, each with outputs of its own; 0: 1
+	Stride   [2]int // 0: 1
+	Padding  [2]int // zeros before the first and after the last pixel
+	Dilation [2]int // distance between two taps of the kernel; 0: 1
+	Groups   int    // groups of channels; 0: 1
 }
 
-// Conv2d is the cross-correlation of pictures x [batch, in, height, width] with kernels w [out, in/groups, rows, columns], plus b [out] (or
+// Conv2d is the cross-correlation of images x [batch, in, height, width] with kernels w [out, in/groups, rows, columns], plus b [out] (or
 // none), as torch.nn.functional.conv2d.
 func Conv2d(x, w, b Tensor, o Conv2dOptions) Tensor {
 	t := tapeOf("conv2d", x)
@@ -38,7 +38,7 @@ func Conv2d(x, w, b Tensor, o Conv2dOptions) Tensor {
 	return out.tensor()
 }
 
-// Conv is the sizes of a convolution.
+// Conv holds the sizes of a convolution.
 type Conv struct {
 	N, In, H, W, Out, Groups                                   int
 	KH, KW, StrideH, StrideW, PadH, PadW, DilationH, DilationW int
@@ -64,7 +64,7 @@ func (o Conv2dOptions) conv(x, w *header) Conv {
 	return c
 }
 
-// outputs is how many places a window has in n pixels.
+// outputs is the number of positions of a window in n pixels.
 func outputs(n, pad, span, stride int) int {
 	if room := n + 2*pad - span; room >= 0 {
 		return room/stride + 1
@@ -81,7 +81,7 @@ func (c *Conv) taps() [8]int {
 	return [8]int{c.KH, c.KW, c.StrideH, c.StrideW, c.PadH, c.PadW, c.DilationH, c.DilationW}
 }
 
-// ConvOf returns the sizes of the convolution that a kernel is to compute.
+// ConvOf returns the sizes of the convolution, for a kernel.
 func ConvOf(a *Args) Conv {
 	c := Conv{a.Dim[0], a.Dim[1], a.Dim[2], a.Dim[3], a.Dim[4], a.Dim[5], a.I[0], a.I[1], a.I[2], a.I[3], a.I[4], a.I[5], a.I[6], a.I[7], 0, 0}
 	c.size()

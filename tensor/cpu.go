@@ -22,7 +22,7 @@ type CPU struct {
 type cpuQueue struct {
 	pool   *pool
 	half   scratch   // widened 16-bit operands
-	chunks []float32 // parts of them, per thread
+	chunks []float32 // chunks of them, per thread
 	blocks []float32 // of OpSumSquares, per thread
 	wide   Args
 	// the operand that is being widened or rounded, and its float32 memory
@@ -31,7 +31,7 @@ type cpuQueue struct {
 	// packed panels of GEMM, per thread
 	workspaces32 []gemmWorkspace[float32]
 	workspaces64 []gemmWorkspace[float64]
-	// the same of bfloat16
+	// the same for bfloat16
 	workspacesBF16 []bf16Workspace
 	conv32         convWork[float32]
 	conv64         convWork[float64]
@@ -39,10 +39,10 @@ type cpuQueue struct {
 	attn64         []attnWorkspace[float64]
 }
 
-// Sync returns nil: kernels of the CPU are done when their launch returns.
+// Sync returns nil: a launch on the CPU returns when the kernel is done.
 func (q *cpuQueue) Sync() error { return nil }
 
-// Mark returns what is over.
+// Mark returns a Pending that is over.
 func (q *cpuQueue) Mark() Pending { return Pending{} }
 
 // After waits for p.
@@ -50,11 +50,11 @@ func (q *cpuQueue) After(p Pending) error { return p.Wait() }
 
 var (
 	cpuTable   Table
-	hostDevice = newCPU(1) // the device of FromSlice: memory that any CPU device may use
+	hostDevice = newCPU(1) // the device of FromSlice: any CPU device may use its memory
 )
 
-// NewCPU returns a CPU device that computes with the given number of threads (0: one per core). Ranks have a device
-// each and share the cores (see SetRanks). Close it when it is no longer used. A RINGO_CPU that is unknown is a Failure.
+// NewCPU returns a CPU device that computes with the given number of threads (0: one per core). Ranks have a device each and share the
+// cores (see SetRanks). Close it when it is no longer used. An unknown value of RINGO_CPU is a Failure.
 func NewCPU(threads int) *CPU {
 	if err := kernel.CPUError(); err != nil {
 		fail("NewCPU", nil, "%w", err)
@@ -92,11 +92,11 @@ func (d *CPU) Host() bool { return true }
 // Threads returns the number of threads that compute.
 func (d *CPU) Threads() int { return d.pool.n }
 
-// SetRanks says how many ranks, this one included, compute on the cores of this host with as many threads each. Idle
-// threads wait awake for the next kernel, for a short time, only when each has a core. Call it before the first kernel.
+// SetRanks says how many ranks, this one included, compute on the cores of this host, with as many threads each. Idle threads spin for a
+// short time before they sleep, but only if each thread has a core. Call it before the first kernel.
 func (d *CPU) SetRanks(n int) { d.pool.policy = wait.For(n * d.pool.n) }
 
-// SetPoll sets what tapes on the device call once a node, so that communication goes on while they compute.
+// SetPoll sets the function that tapes on the device call once a node, so that communication goes on while they compute.
 func (d *CPU) SetPoll(fn func()) { d.poll = fn }
 
 // Poll calls the function of SetPoll.
@@ -130,7 +130,7 @@ func (d *CPU) Free(p Ptr) {
 	}
 }
 
-// Copy copies n bytes at once.
+// Copy copies n bytes, and returns when it is done.
 func (d *CPU) Copy(dst, src Ptr, n int, _ Queue) {
 	copy(unsafe.Slice((*byte)(dst), n), unsafe.Slice((*byte)(src), n))
 }
@@ -141,11 +141,10 @@ func (d *CPU) Queue(int) Queue { return &d.queue }
 // Kernels returns the table of Go and assembly kernels.
 func (d *CPU) Kernels() *Table { return &cpuTable }
 
-// Memory returns what counts the memory of tensors on the device. The workspace that each thread multiplies matrices in is
-// not counted.
+// Memory returns the counter of the tensors' memory on the device. The threads' workspaces for matrix products are not counted.
 func (d *CPU) Memory() *Memory { return &d.use }
 
-// scratch is memory that a kernel uses while it runs. It grows to the largest need and stays.
+// scratch is memory that a kernel uses while it runs. It grows to the largest need and is kept.
 type scratch struct {
 	b   []byte
 	use *Memory

@@ -56,7 +56,7 @@ func crossAttentionGradKernel[T kernel.Float](workspaces func(q *cpuQueue) *[]at
 	}, kernel.AttentionGrad[T])
 }
 
-// attentionLaunch makes a kernel that cuts as many parts as operands says over the pool.
+// attentionLaunch makes a kernel that cuts the work into as many parts as operands returns, and gives them to the pool.
 func attentionLaunch[T kernel.Float](workspaces func(q *cpuQueue) *[]attnWorkspace[T], operands func(l *attnWorkspace[T], a *Args) int,
 	run func(a *kernel.Attention[T], w *kernel.AttentionWork[T], lo, hi int)) Kernel {
 	fn := func(q *cpuQueue, _ *Args, lo, hi, thread int) {

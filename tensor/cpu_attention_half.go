@@ -6,8 +6,8 @@ import (
 	"github.com/ringo-ml/ringo/internal/kernel"
 )
 
-// fewQueries is up to how many queries 16-bit keys and values are widened block by block, and not as a whole, which takes memory of
-// their length for each token of a text.
+// fewQueries: up to this number of queries, 16-bit keys and values are widened block by block. Widening them as a whole would need memory
+// of the length of the keys for each new token of a text.
 const fewQueries = 16
 
 // crossAttentionHalf computes OpCrossAttention of 16-bit floats.
@@ -23,7 +23,7 @@ func crossAttentionHalf() Kernel {
 	}
 }
 
-// wideners make float32 of the bits of 16-bit floats.
+// wideners convert 16-bit floats to float32.
 var wideners = [NumDTypes]func(dst []float32, src []uint16){
 	BFloat16: func(dst []float32, src []uint16) { kernel.BF16ToF32(dst, fromBits[BF16](src)) },
 	Float16:  func(dst []float32, src []uint16) { kernel.F16ToF32(dst, fromBits[F16](src)) },
@@ -33,10 +33,10 @@ func fromBits[H BF16 | F16](x []uint16) []H {
 	return unsafe.Slice((*H)(unsafe.Pointer(unsafe.SliceData(x))), len(x))
 }
 
-// bitsOf returns operand i, which is of 16 bits.
+// bitsOf returns operand i, of a 16-bit type, as bits.
 func bitsOf(a *Args, i int) []uint16 { return unsafe.Slice((*uint16)(a.X[i]), a.Len[i]) }
 
-// withHalf makes half the kernel of 16-bit floats.
+// withHalf makes half the kernel of both 16-bit types.
 func withHalf(k [NumDTypes]Kernel, half Kernel) [NumDTypes]Kernel {
 	k[BFloat16], k[Float16] = half, half
 	return k

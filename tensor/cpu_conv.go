@@ -2,29 +2,29 @@ package tensor
 
 import "github.com/ringo-ml/ringo/internal/kernel"
 
-// Convolutions on the CPU are products of matrices: the pixels that each tap of the kernel reads are copied to the rows of a matrix, a
-// tile of output rows at a time, which stays in the L2 cache (im2col; Chellapilla et al. 2006). The gradient of the input is such a
-// convolution, too: of the output's gradient with the kernel turned round. What a thread computes, and in which order sums are
-// added up, depends on the shapes alone.
+// Convolutions on the CPU are matrix products (im2col; Chellapilla et al. 2006). The pixels that each tap of the kernel reads become a row
+// of a matrix. The matrix is made for a tile of output rows at a time, so it stays in the L2 cache. The gradient of the input is such a
+// convolution, too: of the output's gradient with the flipped kernel. What a thread computes, and the order of sums, depend on the shapes
+// alone.
 
-// The largest tile, in bytes: of a product, and of one whose sum stays in the cache as well.
+// The largest tile in bytes: for a product, and for a product whose sum must stay in the cache, too.
 const (
 	convTile     = 512 << 10
 	convGradTile = 256 << 10
 )
 
-// convParts is the number of parts of the batch, at most, whose gradients of the weights are summed apart, and convPartsElems that of
-// their elements.
+// convParts is the largest number of parts of the batch whose weight gradients are summed separately. convPartsElems limits the elements of
+// these sums together.
 const (
 	convParts      = 16
 	convPartsElems = 4 << 20
 )
 
-// convWork is what convolutions of an element type use while they run.
+// convWork is the memory that the convolutions of an element type use while they run.
 type convWork[T kernel.Float] struct {
 	workspaces []convWorkspace[T]
-	weights    []T // turned round
-	sums       []T // gradients of the weights, by parts of the batch
+	weights    []T // flipped
+	sums       []T // weight gradients, for each part of the batch
 	window     window
 	m          int // rows of the matrix of weights
 	parts      int
@@ -35,17 +35,17 @@ type convWork[T kernel.Float] struct {
 // convWorkspace is the memory of a thread.
 type convWorkspace[T kernel.Float] struct{ padded, tile []T }
 
-// window says how pixels of the output read the input: through taps, on planes with a border of zeros.
+// window describes which pixels of the input an output pixel reads: taps, on planes with a border of zeros.
 type window struct {
 	c, h, w        int // the input's planes, of a group of channels
-	top, left      int // where its first pixel is on the planes with a border: negative ones are cut off
-	gapH, gapW     int // and how far the next ones are
+	top, left      int // place of the first pixel on a plane with a border; pixels at negative places are cut off
+	gapH, gapW     int // distance to the next one
 	planeH, planeW int
 	kh, kw, dh, dw int
 	sh, sw         int
 	oh, ow         int
-	rows, tiles    int // of the output, in a tile
-	ld             int // elements of a row of the tile's matrix
+	rows, tiles    int // rows of the output in a tile, and number of tiles
+	ld             int // elements in a row of the tile's matrix
 }
 
 func conv32(q *cpuQueue) (*convWork[float32], *[]gemmWorkspace[float32]) {
@@ -62,7 +62,7 @@ func grown[T any](x []T, n int) []T {
 	return x[:n]
 }
 
-// begin makes room for tiles of the window with so many bytes.
+// begin makes room for tiles of the window, of at most so many bytes.
 func (s *convWork[T]) begin(q *cpuQueue, workspaces *[]gemmWorkspace[T], bytes int) {
 	growWorkspaces(q, workspaces)
 	w := &s.window
@@ -76,7 +76,7 @@ func (s *convWork[T]) begin(q *cpuQueue, workspaces *[]gemmWorkspace[T], bytes i
 	w.rows = (w.oh + w.tiles - 1) / w.tiles
 	w.tiles = (w.oh + w.rows - 1) / w.rows
 	w.ld = w.rows * w.ow
-	if w.ld*size%4096 == 0 { // rows that are pages apart share their places in the caches
+	if w.ld*size%4096 == 0 { // a row length of whole pages would map all rows to the same cache sets
 		w.ld += 64 / size
 	}
 	for len(s.workspaces) < q.pool.n {
@@ -91,12 +91,12 @@ func (s *convWork[T]) begin(q *cpuQueue, workspaces *[]gemmWorkspace[T], bytes i
 // depth is the number of elements that an output pixel reads.
 func (w *window) depth() int { return w.c * w.kh * w.kw }
 
-// isInput reports whether the matrix of taps is the input.
+// isInput reports whether the matrix of taps is equal to the input, so that no copy is needed.
 func (w *window) isInput() bool {
 	return w.kh*w.kw == 1 && w.sh == 1 && w.sw == 1 && w.top == 0 && w.left == 0 && w.gapH == 1 && w.gapW == 1 && w.planeH == w.h && w.planeW == w.w
 }
 
-// pad copies c planes of the input to those with a border, whose zeros are there already.
+// pad copies c planes of the input into planes with a border, which is zero already.
 func pad[T kernel.Float](w *window, dst, src []T, c int) {
 	x0, x1 := inside(w.left, w.gapW, w.w, w.planeW)
 	y0, y1 := inside(w.top, w.gapH, w.h, w.planeH)
@@ -114,7 +114,7 @@ func pad[T kernel.Float](w *window, dst, src []T, c int) {
 	}
 }
 
-// inside returns which of n pixels lie on a plane.
+// inside returns the range of n pixels that lie on the plane.
 func inside(first, gap, n, plane int) (lo, hi int) {
 	for lo < n && first+lo*gap < 0 {
 		lo++
@@ -125,7 +125,7 @@ func inside(first, gap, n, plane int) (lo, hi int) {
 	return lo, hi
 }
 
-// taps fills the matrix of a tile: a row for each channel and tap, with what it reads for the output rows r0 to r1.
+// taps fills the matrix of a tile: for each channel and tap, a row with the pixels that the tap reads for output rows r0 to r1.
 func taps[T kernel.Float](w *window, tile, padded []T, c, r0, r1 int) {
 	row := 0
 	for p := range c {
@@ -149,15 +149,15 @@ func taps[T kernel.Float](w *window, tile, padded []T, c, r0, r1 int) {
 	}
 }
 
-// convolve runs the window over the groups of all pictures in src [batch, groups·c, h, w]: out is weights times the matrix of taps, plus
-// bias if there is one. weights has m rows for each group.
+// convolve applies the window to the groups of all images in src [batch, groups·c, h, w]: out = weights · matrix of taps, plus bias if
+// there is one. weights has m rows for each group.
 func (s *convWork[T]) convolve(q *cpuQueue, a *Args, part part) {
 	w := &s.window
 	cost := max(s.m*w.depth()*w.rows*w.ow, 1)
 	q.pool.run(q, a, s.conv.N*s.conv.Groups*w.tiles, (4*q.pool.grain-1)/cost+1, 1, part)
 }
 
-// convPart makes the part of convolve for a kernel with operands out, src and, but for the gradient, weights and bias.
+// convPart makes the part function of convolve. The kernel's operands are out, src and, except for the gradient, weights and bias.
 func convPart[T kernel.Float](work func(q *cpuQueue) (*convWork[T], *[]gemmWorkspace[T]), turned bool) part {
 	return func(q *cpuQueue, a *Args, lo, hi, thread int) {
 		s, workspaces := work(q)
@@ -197,13 +197,13 @@ func convPart[T kernel.Float](work func(q *cpuQueue) (*convWork[T], *[]gemmWorks
 	}
 }
 
-// window is what the convolution reads x through.
+// window returns the window through which the convolution reads x.
 func (c *Conv) window() window {
 	return window{c: c.In / c.Groups, h: c.H, w: c.W, top: c.PadH, left: c.PadW, gapH: 1, gapW: 1, planeH: c.H + 2*c.PadH, planeW: c.W + 2*c.PadW,
 		kh: c.KH, kw: c.KW, dh: c.DilationH, dw: c.DilationW, sh: c.StrideH, sw: c.StrideW, oh: c.OutH, ow: c.OutW}
 }
 
-// gradWindow is what the gradient of x reads that of the output through, whose pixels are a stride apart.
+// gradWindow returns the window through which the gradient of x reads the gradient of the output, whose pixels are a stride apart.
 func (c *Conv) gradWindow() window {
 	spanH, spanW := c.DilationH*(c.KH-1), c.DilationW*(c.KW-1)
 	return window{c: c.Out / c.Groups, h: c.OutH, w: c.OutW, top: spanH - c.PadH, left: spanW - c.PadW, gapH: c.StrideH, gapW: c.StrideW,
@@ -235,7 +235,7 @@ func convGradXKernel[T kernel.Float](work func(q *cpuQueue) (*convWork[T], *[]ge
 	}
 }
 
-// flipWeights makes the weights of the gradient: [groups, in, out, taps] of w [groups, out, in, taps], with taps from the last to the first.
+// flipWeights makes the weights for the gradient of x: [groups, in, out, taps] from w [groups, out, in, taps], with the taps reversed.
 func (s *convWork[T]) flipWeights(w []T) {
 	in, out, taps := s.m, s.window.c, s.window.kh*s.window.kw
 	s.weights = grown(s.weights, len(w))
@@ -251,8 +251,8 @@ func (s *convWork[T]) flipWeights(w []T) {
 	}
 }
 
-// convGradWKernel sums products of taps and gradients over the pixels of parts of the batch, for blocks of channels, and then adds up
-// the parts in their order.
+// convGradWKernel computes the gradient of the weights. It sums the products of taps and gradients for each part of the batch and block of
+// channels, and then adds the parts in their order.
 func convGradWKernel[T kernel.Float](work func(q *cpuQueue) (*convWork[T], *[]gemmWorkspace[T])) Kernel {
 	part := func(q *cpuQueue, a *Args, lo, hi, thread int) {
 		s, workspaces := work(q)
@@ -288,7 +288,7 @@ func convGradWKernel[T kernel.Float](work func(q *cpuQueue) (*convWork[T], *[]ge
 	}
 }
 
-// block returns the sums of item, [channels·taps, outputs]: those of its part of the batch, group and block of channels c0 to c1.
+// block returns the sums [channels·taps, outputs] of item, and its part of the batch, its group, and its block of channels c0 to c1.
 func (s *convWork[T]) block(item int) (sums []T, part, group, c0, c1 int) {
 	w := &s.window
 	block, rest := item%s.blocks, item/s.blocks
@@ -316,7 +316,7 @@ func (s *convWork[T]) sumPart(l *convWorkspace[T], g *gemmWorkspace[T], x, grad 
 	}
 }
 
-// addParts adds up the parts of a block of a group, and writes or adds that to dw [out, in/groups, taps].
+// addParts adds the parts of a block of a group, and writes the result to dw [out, in/groups, taps], or adds it.
 func (s *convWork[T]) addParts(dw []T, beta T, item int) {
 	w := &s.window
 	sum, _, group, c0, c1 := s.block(item)

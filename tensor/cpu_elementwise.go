@@ -39,8 +39,7 @@ func whereKernel[T any]() Kernel {
 	})
 }
 
-// stridedItems is the number of inner loops of an elementwise launch with strides when there are several dimensions,
-// else of elements.
+// stridedItems is the number of items of an elementwise launch with strides: inner loops if there are several dimensions, else elements.
 func stridedItems(a *Args) int {
 	if a.Rank == 1 {
 		return a.Dim[0]
@@ -71,7 +70,7 @@ func (a *Args) offsets(i int) (o [3]int) {
 	return o
 }
 
-// inner returns n elements of operand i from offset off on, or one if it is repeated along the last dimension.
+// inner returns n elements of operand i from offset off on, or one element if it is repeated along the last dimension.
 func inner[T any](a *Args, i, off, n int) []T {
 	if a.Stride[i][a.Rank-1] == 0 {
 		n = 1
@@ -110,7 +109,7 @@ func compares(f32 compareFunc[float32], f64 compareFunc[float64], i32 compareFun
 	return k
 }
 
-// strided calls f for a part of dimension 0 of a copy from operand 1 to operand 0.
+// strided makes a kernel that calls f for a part of dimension 0 of a copy from operand 1 to operand 0.
 func strided[T any](f func(dst, src []T, dims, ds, ss []int)) Kernel {
 	cost := func(a *Args) int {
 		n := 1
@@ -157,7 +156,7 @@ var castKernels = [NumDTypes]Kernel{
 
 const castBlock = 256
 
-// castAny converts block by block, through float64, or through int64 from what is no float.
+// castAny converts block by block: from floats through float64, from other types through int64.
 var castAny = spread(outLen, one, castBlock, func(_ *cpuQueue, a *Args, lo, hi, _ int) {
 	var wide [castBlock]float64
 	var ints [castBlock]int64
@@ -173,7 +172,7 @@ var castAny = spread(outLen, one, castBlock, func(_ *cpuQueue, a *Args, lo, hi, 
 	}
 })
 
-// loadFloats widens elements from i on. Like loadInts it is called directly: through a function value dst would reach the heap.
+// loadFloats widens elements from i on. Like loadInts, it is called directly: a call through a function value would move dst to the heap.
 func loadFloats(dst []float64, a *Args, i int) {
 	n := len(dst)
 	switch a.DT[1] {

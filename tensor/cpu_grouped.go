@@ -2,8 +2,8 @@ package tensor
 
 import "github.com/ringo-ml/ringo/internal/kernel"
 
-// See Tape.grouped for the arguments. Threads take rows of the output, over the groups' borders, so that groups of any
-// size are shared out evenly.
+// groupedKernel is OpGroupedLinear: see Tape.grouped for the arguments. Threads share the rows of the output equally, across the borders of
+// groups, so groups of any size are balanced.
 func groupedKernel[T kernel.Float](workspaces func(q *cpuQueue) *[]gemmWorkspace[T]) Kernel {
 	part := func(q *cpuQueue, a *Args, lo, hi, thread int) {
 		l, first, n, k := &(*workspaces(q))[thread], 0, a.Dim[1], a.Dim[2]

@@ -7,16 +7,16 @@ import (
 	"github.com/ringo-ml/ringo/internal/kernel"
 )
 
-// halfChunk elements of 16-bit operands are widened at a time: they and the results stay in the L1 cache.
+// halfChunk is how many elements of 16-bit operands are widened at a time. They and the results stay in the L1 cache.
 const halfChunk = 1024
 
-// chunk is room for halfChunk elements, the i-th of 2 of a thread.
+// chunk returns room for halfChunk elements: the thread's chunk i of two.
 func (q *cpuQueue) chunk(thread, i int) []float32 {
 	at := (2*thread + i) * halfChunk
 	return q.chunks[at : at+halfChunk]
 }
 
-// inChunks makes a kernel for 16-bit floats of a part that works on chunks: count(a) elements are cut into them.
+// inChunks makes a kernel for 16-bit floats from a part function that works on chunks of the count(a) elements.
 func inChunks(count func(a *Args) int, fn part) Kernel {
 	k := spread(count, one, halfChunk, fn)
 	return func(q Queue, a *Args) {
@@ -28,10 +28,10 @@ func inChunks(count func(a *Args) int, fn part) Kernel {
 	}
 }
 
-// at returns the address of element i of operand k, which is a 16-bit float.
+// at returns the address of element i of operand k, a 16-bit float.
 func (a *Args) at(k, i int) Ptr { return unsafe.Add(a.X[k], 2*i) }
 
-// halfMap is map1 or, with two, map2 for 16-bit floats.
+// halfMap is map1 for 16-bit floats; if two is set, map2.
 func halfMap(two bool, f func(dst, x, y []float32)) Kernel {
 	return inChunks(outLen, func(q *cpuQueue, a *Args, lo, hi, thread int) {
 		for ; lo < hi; lo += halfChunk {
@@ -66,7 +66,7 @@ func withBF16(half Kernel, k [NumDTypes]Kernel) [NumDTypes]Kernel {
 	return k
 }
 
-// castHalf converts between float32 and 16-bit floats, and leaves other types to k.
+// castHalf converts between float32 and 16-bit floats; k converts all other types.
 func castHalf(k Kernel) Kernel {
 	direct := spread(outLen, one, 16, func(_ *cpuQueue, a *Args, lo, hi, _ int) {
 		if a.DT[0] == Float32 {
@@ -84,9 +84,8 @@ func castHalf(k Kernel) Kernel {
 	}
 }
 
-// mixed makes an optimizer's kernel for 16-bit parameters with float32 masters. Each group of List has the 16-bit value
-// behind the group of the float32 kernel (master, gradient, moments), and its gradient is of 16 bits. Memory is passed
-// over once.
+// mixed makes an optimizer's kernel for 16-bit parameters with float32 masters. The groups of List are those of the float32 kernel (master,
+// gradient, moments), followed by the 16-bit value. The gradient has 16 bits, too. The kernel reads and writes memory only once.
 func mixed(group int, step func(a *Args, i int, x [4][]float32)) Kernel {
 	return inChunks(listTotal, func(q *cpuQueue, a *Args, lo, hi, thread int) {
 		at := 0
@@ -121,10 +120,10 @@ func multiTensor[T kernel.Float](group int, step func(a *Args, i int, x [4][]T))
 	return spread(listTotal, one, 16, func(_ *cpuQueue, a *Args, lo, hi, _ int) { eachList(a, group, lo, hi, step) })
 }
 
-// throughFloat32 makes a kernel for 16-bit floats out of the float32 one: operands are widened, and outputs rounded once.
+// throughFloat32 makes a kernel for 16-bit floats from the float32 one: operands are widened, and outputs are rounded once.
 func throughFloat32(k Kernel) Kernel { return throughFloat32Except(k) }
 
-// throughFloat32Except is throughFloat32 for a kernel that widens some operands itself.
+// throughFloat32Except is throughFloat32 for a kernel that widens the operands own itself.
 func throughFloat32Except(k Kernel, own ...int) Kernel {
 	return func(q Queue, a *Args) {
 		c := q.(*cpuQueue)

@@ -3,10 +3,10 @@ package tensor
 // A part computes items lo to hi of a kernel's work, on one of the pool's threads.
 type part func(q *cpuQueue, a *Args, lo, hi, thread int)
 
-// grainElems elements are worth waking a thread for, not fewer.
+// grainElems is the least number of elements for which it pays to wake a thread.
 const grainElems = 1 << 14
 
-// spread makes a kernel that cuts count(a) items, of cost(a) elements each, over the pool.
+// spread makes a kernel that divides count(a) items, of cost(a) elements each, over the pool.
 func spread(count, cost func(a *Args) int, align int, fn part) Kernel {
 	return func(q Queue, a *Args) {
 		c := q.(*cpuQueue)
@@ -14,8 +14,8 @@ func spread(count, cost func(a *Args) int, align int, fn part) Kernel {
 	}
 }
 
-// Parallel makes a CPU kernel that cuts count(a) items of work, about cost(a) element operations each, over the device's
-// threads: fn computes items lo to hi. Where the cuts are may not change the result.
+// Parallel makes a CPU kernel that divides count(a) items of work over the device's threads. An item costs about cost(a) element
+// operations; fn computes items lo to hi. The result must not depend on where the work is cut.
 func Parallel(count, cost func(a *Args) int, fn func(a *Args, lo, hi int)) Kernel {
 	return spread(count, cost, 1, func(_ *cpuQueue, a *Args, lo, hi, _ int) { fn(a, lo, hi) })
 }

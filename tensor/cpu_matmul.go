@@ -15,8 +15,8 @@ type gemmWorkspace[T kernel.Float] struct {
 func workspace32(q *cpuQueue) *[]gemmWorkspace[float32] { return &q.workspaces32 }
 func workspace64(q *cpuQueue) *[]gemmWorkspace[float64] { return &q.workspaces64 }
 
-// matmulKernel multiplies a batch of matrices: see Tape.gemm for the arguments. Many matrices are shared out whole; few
-// large ones are cut into blocks. The bits depend on neither.
+// matmulKernel multiplies a batch of matrices: see Tape.gemm for the arguments. If there are many matrices, a thread gets whole ones; if
+// there are few and they are large, they are cut into blocks. The bits of the result are the same.
 func matmulKernel[T kernel.Float](workspaces func(q *cpuQueue) *[]gemmWorkspace[T]) Kernel {
 	whole := func(q *cpuQueue, a *Args, lo, hi, thread int) {
 		l := &(*workspaces(q))[thread]
@@ -60,13 +60,13 @@ func growWorkspaces[T kernel.Float](c *cpuQueue, all *[]gemmWorkspace[T]) {
 	}
 }
 
-// set makes l.g matrix b of the batch. Outputs are C or, with two of them, what the activation is applied to and C.
+// set makes l.g the product of matrix b of the batch. With two outputs, C keeps the input of the activation, and Out gets its result.
 func (l *gemmWorkspace[T]) set(a *Args, b int) {
 	at := func(operand, stride int) []T {
 		off := b * a.Stride[stride][0]
 		return unsafe.Slice((*T)(unsafe.Add(a.X[operand], off*int(unsafe.Sizeof(*new(T))))), a.Len[operand]-off)
 	}
-	// Field by field: a literal is built elsewhere and copied, which small products feel.
+	// Fields are set one by one: a literal would be built and copied, which is slow for small products.
 	in, g := a.Outs, &l.g
 	g.TransA, g.TransB, g.M, g.N, g.K = a.I[0] != 0, a.I[1] != 0, a.Dim[1], a.Dim[2], a.Dim[3]
 	g.Alpha, g.Beta, g.Act = 1, T(a.F[0]), Activation(a.I[5])

@@ -12,7 +12,7 @@ type bf16Workspace struct {
 	ws []float32
 }
 
-// matmulBF16 is matmulKernel for bfloat16: sums are float32, and rounded once at the end.
+// matmulBF16 is matmulKernel for bfloat16. Sums are float32, rounded once at the end.
 func matmulBF16(q Queue, a *Args) {
 	c := q.(*cpuQueue)
 	for len(c.workspacesBF16) < c.pool.n {
