@@ -35,10 +35,10 @@ func eachList[T any](a *Args, group, lo, hi int, f func(a *Args, i int, x [4][]T
 	}
 }
 
-// The optimizers' kernels are those of the parameter's type; see mixed for 16-bit ones.
+// The optimizers' kernels for each type of parameter; see mixed for the 16-bit ones.
 
-// gradFactor is what the gradients are multiplied by first: the optional operand 0 of the optimizers, Float64, whose first
-// element it is (OpClip makes it); 1 without.
+// gradFactor returns the factor that an optimizer multiplies gradients by: the first element of its optional operand 0 (Float64, made by
+// OpClip), else 1.
 func gradFactor(a *Args) float64 {
 	if a.N == 0 {
 		return 1
@@ -78,11 +78,11 @@ var adamBF16 = spread(listTotal, one, 32, func(_ *cpuQueue, a *Args, lo, hi, _ i
 	}
 })
 
-// SumSquaresBlock is the number of elements whose squares OpSumSquares adds up to one number.
+// SumSquaresBlock is the number of elements whose squares OpSumSquares adds to one number.
 const SumSquaresBlock = 1 << 14
 
-// OpSumSquares: List = tensors; the output, Float64, gets the sums of squares of the blocks of SumSquaresBlock elements of
-// the first tensor, then of the second one, and so on, from its element I[0] on; a tensor's last block may be shorter.
+// OpSumSquares: List = tensors. It cuts each tensor into blocks of SumSquaresBlock elements; the last one may be shorter. The output,
+// Float64, gets the sum of squares of each block, tensor by tensor, from its element I[0] on.
 var sumSquaresKernels = [NumDTypes]Kernel{
 	Float32:  sumSquaresKernel(func(_ *cpuQueue, x []float32, _ int) float64 { return kernel.SumSquares(x) }),
 	Float64:  sumSquaresKernel(func(_ *cpuQueue, x []float64, _ int) float64 { return kernel.SumSquares(x) }),
@@ -90,7 +90,7 @@ var sumSquaresKernels = [NumDTypes]Kernel{
 	Float16:  sumSquaresHalf[F16](Float16),
 }
 
-// sumSquaresKernel lets a thread do the blocks that begin in its part of all elements.
+// sumSquaresKernel makes a kernel in which a thread computes the blocks that begin in its range of all elements.
 func sumSquaresKernel[T any](f func(q *cpuQueue, x []T, thread int) float64) Kernel {
 	return spread(listTotal, one, 16, func(q *cpuQueue, a *Args, lo, hi, thread int) {
 		out, at, block := slice[float64](a, 0), 0, a.I[0]
@@ -123,8 +123,8 @@ func sumSquaresHalf[T any](d DType) Kernel {
 	}
 }
 
-// OpGradNorm adds up what OpSumSquares made, in order: its output, Float64[3], gets the sum of the first I[0] elements of the
-// input, that of the I[1] elements behind, and 1.
+// OpGradNorm adds the results of OpSumSquares in order. Its output, Float64[3], gets the sum of the first I[0] elements of the input, the
+// sum of the I[1] elements after them, and 1.
 func gradNormKernel(_ Queue, a *Args) {
 	out, blocks := slice[float64](a, 0), slice[float64](a, 1)
 	for i := range 2 {
@@ -138,9 +138,9 @@ func gradNormKernel(_ Queue, a *Args) {
 	out[2] = 1
 }
 
-// OpClip makes of the output of OpGradNorm, or of its sum over ranks, what to multiply gradients by, and their norm: its
-// output, Float64[2]. What every rank holds was added up as often as the third number says. F[0] is what the gradients are
-// multiplied by in any case, F[1] the largest norm; 0: any.
+// OpClip computes the gradients' factor and norm from the output of OpGradNorm, or from its sum over ranks. Its output, Float64[2], gets
+// the factor and the norm. The second number of the input is of elements that every rank holds, so its sum over ranks is divided by the
+// third number. F[0] is a factor that gradients get in any case; F[1] is the largest norm, 0: no limit.
 func clipKernel(_ Queue, a *Args) {
 	out, sums := slice[float64](a, 0), slice[float64](a, 1)
 	norm := math.Sqrt(sums[0]+sums[1]/sums[2]) * a.F[0]

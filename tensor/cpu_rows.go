@@ -119,7 +119,7 @@ func embeddingKernel[T any]() Kernel {
 	})
 }
 
-// embeddingGradKernel cuts columns: rows may repeat, and are added in order.
+// embeddingGradKernel gives each thread some columns: rows may occur several times, and must be added in order.
 func embeddingGradKernel[T kernel.Float]() Kernel {
 	return spread(dim1, dim0, 16, func(_ *cpuQueue, a *Args, lo, hi, _ int) {
 		kernel.ScatterAddRows(slice[T](a, 0), slice[T](a, 1), slice[int64](a, 2), a.Dim[1], lo, hi)

@@ -9,18 +9,18 @@ func init() {
 		CPU: floats(crossAttentionGradKernel(attention32), crossAttentionGradKernel(attention64))})
 }
 
-// CrossAttention is Attention of queries q [B, Tq, heads·headDim] over keys and values k and v [B, Tk, kvHeads·headDim] of another
-// length or number of heads (PyTorch's scaled_dot_product_attention with enable_gqa): heads/kvHeads heads of queries in a row share
-// one of keys and values (Ainslie et al., "GQA", 2023). It returns [B, Tq, heads·headDim]. With Causal, query i sees keys 0 to
-// i+Offset. Masks hide further keys; they get no gradient. A query that sees no key has the output 0 and gives no gradient. Where the
-// step has a part of each sequence (Rows.Seq), and the keys are those of whole sequences, the part's first position comes on top of
-// Offset.
+// CrossAttention is Attention of queries q [B, Tq, heads·headDim] over keys and values k and v [B, Tk, kvHeads·headDim], which may have
+// another length or another number of heads (PyTorch's scaled_dot_product_attention with enable_gqa). heads/kvHeads neighbouring heads of
+// queries share one head of keys and values (Ainslie et al., "GQA", 2023). It returns [B, Tq, heads·headDim]. With Causal, query i sees
+// keys 0 to i+Offset. The masks of the options hide more keys; masks have no gradient. A query that sees no key has the output 0 and gives
+// no gradient. If the step has a part of each sequence (Rows.Seq), and the keys are those of whole sequences, the first position of the
+// part is added to Offset.
 func CrossAttention(q, k, v Tensor, headDim int, o AttentionOptions) Tensor {
 	out, _ := crossAttention(q, k, v, headDim, o, false)
 	return out
 }
 
-// crossAttention is CrossAttention, or with both CrossAttentionLSE.
+// crossAttention is CrossAttention or, if both is set, CrossAttentionLSE.
 func crossAttention(q, k, v Tensor, headDim int, o AttentionOptions, both bool) (y, sums Tensor) {
 	t := tapeOf("cross_attention", q, k, v)
 	a, b, c := t.crossOperands(q, k, v, headDim)
@@ -56,7 +56,7 @@ func crossAttention(q, k, v Tensor, headDim int, o AttentionOptions, both bool) 
 	return out.tensor(), sums
 }
 
-// crossOperands returns queries, keys and values that fit together, contiguous.
+// crossOperands checks queries, keys and values, and returns them contiguous.
 func (t *Tape) crossOperands(q, k, v Tensor, headDim int) (a, b, c *header) {
 	a, b, c = t.contiguous(t.arg(q)), t.contiguous(t.arg(k)), t.contiguous(t.arg(v))
 	t.sameDType("cross_attention", a, b, c)
@@ -70,7 +70,7 @@ func (t *Tape) crossOperands(q, k, v Tensor, headDim int) (a, b, c *header) {
 	return a, b, c
 }
 
-// crossAttention launches op for queries of q's shape and keys of k's.
+// crossAttention launches op for queries of the shape of q and keys of the shape of k.
 func (t *Tape) crossAttention(op Op, f *attention, outs, ins []*header, q, k *header) {
 	if q.n == 0 {
 		return

@@ -37,7 +37,7 @@ func generalCrossEntropy(logits, targets Tensor, o CrossEntropyOptions) Tensor {
 	return t.reduceRows(rows, weight, o)
 }
 
-// reduceRows returns the losses of rows, or their sum over Count, the sum of their weights, or their number.
+// reduceRows returns the losses of rows, or their sum divided by Count, by the sum of their weights, or by their number.
 func (t *Tape) reduceRows(rows, weight Tensor, o CrossEntropyOptions) Tensor {
 	switch {
 	case o.PerRow:
@@ -65,7 +65,7 @@ func softRows(x, q, w Tensor, smoothing float64) Tensor {
 	return x.Cast(st).LogSoftmax().Mul(q).Sum(-1).Neg()
 }
 
-// hardRows returns the losses of labels y, each of the weight of its class, and these weights.
+// hardRows returns the losses of labels y, each multiplied by the weight of its class, and these weights.
 func (t *Tape) hardRows(x, y *header, w Tensor, o CrossEntropyOptions) (rows, weight Tensor) {
 	ignore, classes := o.ignored(), x.dims[x.rank-1]
 	t.checkLabels(x, y, classes, ignore)
@@ -73,7 +73,7 @@ func (t *Tape) hardRows(x, y *header, w Tensor, o CrossEntropyOptions) (rows, we
 		return t.crossEntropyRows(x, y, o.Smoothing, ignore), Tensor{}
 	}
 	labels, kept := y.tensor(), Tensor{}
-	if o.Ignore != nil { // label 0 stands in, of weight 0
+	if o.Ignore != nil { // use label 0 instead, with weight 0
 		v, zero := t.newTensor(Int64), t.newTensor(Int64)
 		t.fill(v, float64(ignore))
 		t.fill(zero, 0)

@@ -7,8 +7,8 @@ func init() {
 		cumSumKernel[int32, int32](), cumSumKernel[int64, int64](), cumSumKernel[uint8, uint8]())})
 }
 
-// CumSum returns the running sums along dim, as torch.cumsum: element i is the sum of x's elements 0 to i. Floats are added in
-// float64 and rounded once an element. The type stays: integers wrap around (see Cast).
+// CumSum returns the running sums along dim, as torch.cumsum: element i is the sum of x's elements 0 to i. Floats are added in float64, and
+// each result is rounded once. The type stays the same: integers wrap around (see Cast).
 func (x Tensor) CumSum(dim int) Tensor {
 	t := tapeOf("cumsum", x)
 	in := t.contiguous(t.arg(x))
@@ -33,7 +33,7 @@ func (t *Tape) cumSum(out, x *header, d int, reverse bool) {
 	t.Launch()
 }
 
-// Element i is part of the sums i to n−1.
+// Element i is part of sums i to n−1, so its gradient is the sum of their gradients.
 func cumSumVJP(t *Tape, n *Node, _ uint8) {
 	d := t.newLike(n.out)
 	t.cumSum(d, n.out.grad, n.I[0], true)

@@ -8,12 +8,12 @@ import (
 	"github.com/ringo-ml/ringo/internal/kernel"
 )
 
-// debugMode, set by RINGO_DEBUG=1, fills step memory that is new or freed with NaN, refuses writes to borrowed step
-// memory, and runs each kernel against the reference.
+// debugMode is set by RINGO_DEBUG=1. It fills new and freed step memory with NaN, refuses writes to borrowed step memory, and runs each
+// kernel against the reference.
 var debugMode = os.Getenv("RINGO_DEBUG") == "1"
 
-// reference holds the kernels that differ from the fast ones; all other cells are the reference themselves, and are
-// compared with one thread's result.
+// reference holds the plain kernels where these differ from the fast ones. All other kernels are compared with their own result on one
+// thread.
 var reference = map[Op][NumDTypes]Kernel{
 	OpMatMul: {Float32: refMatMul[float32](), Float64: refMatMul[float64](),
 		BFloat16: throughFloat32(refMatMul[float32]()), Float16: throughFloat32(refMatMul[float32]())},
@@ -29,8 +29,8 @@ func refMatMul[T kernel.Float]() Kernel {
 	}
 }
 
-// oracle runs a kernel on copies of its operands by the reference and compares. It also checks that the kernel left
-// its inputs alone.
+// oracle runs a kernel, and the reference on copies of its operands, and compares the results. It also checks that the kernel did not
+// change its inputs.
 type oracle struct{ q *cpuQueue }
 
 func (o *oracle) launch(e *Exec, k Kernel) {
@@ -43,7 +43,7 @@ func (o *oracle) launch(e *Exec, k Kernel) {
 	if o.q == nil {
 		o.q = &cpuQueue{pool: &pool{n: 1, grain: grainElems}, half: scratch{use: new(Memory)}}
 	}
-	var bound *Args // of the error: what the operation makes of the absolute values, in units of roundings
+	var bound *Args // of the error: the result of the operation on absolute values, in units of rounding errors
 	ref := reference[a.Op][a.DType]
 	if ref == nil {
 		k(o.q, want)
@@ -99,8 +99,8 @@ func cloneOperand(a *Args, i int) Ptr {
 	return p
 }
 
-// roundings is one unit in the last place of an output, relative to the least value that has such: what the rounding to the type
-// that it is stored in may make of two sums that are nearly equal.
+// roundings is one unit in the last place of an output, relative to its value. When two nearly equal sums are rounded to the type in which
+// they are stored, they may differ by this much.
 var roundings = map[DType]float64{Float32: 0, Float64: 0, BFloat16: 0x1p-7, Float16: 0x1p-10}
 
 func compareOperand(got, want, bound *Args, i int, what string) {

@@ -5,10 +5,10 @@ import "unsafe"
 // Ptr is an address in a device's memory.
 type Ptr = unsafe.Pointer
 
-// Device is memory and queues of work; what it can compute is a table of kernels. A Device serves one rank. Alloc, Free, Copy
-// and the methods of queues may be called by several goroutines at the same time; kernels are launched by the rank's alone.
+// Device has memory, queues of work, and a table of the kernels that it can run. A Device serves one rank. Several goroutines may call
+// Alloc, Free, Copy and the methods of queues at the same time; only the rank's goroutine launches kernels.
 //
-// Where Host is false, Go code never reads or writes the memory: it computes with addresses only, and copies ([ToHost], [Copy]).
+// If Host is false, Go code never reads or writes the memory. It only computes addresses, and copies with [ToHost] and [Copy].
 type Device interface {
 	// String names the device in errors, such as "cpu".
 	String() string
@@ -16,33 +16,31 @@ type Device interface {
 	Host() bool
 	// Alloc returns n bytes, aligned to 64, with any content.
 	Alloc(n int) (Ptr, error)
-	// Free returns memory that Alloc gave. What was launched on the queues before may still use it.
+	// Free returns memory that Alloc gave. Work that was launched on the queues before may still use it.
 	Free(p Ptr)
-	// Copy copies n bytes, in the order of q. Both addresses may be host or this device's memory. That of the host must stay
-	// as it is until the queue is past the copy (see Queue.Mark).
+	// Copy copies n bytes, in the order of q. Each address may be in host memory or in this device's memory. Host memory must not change
+	// until the queue has done the copy (see Queue.Mark).
 	Copy(dst, src Ptr, n int, q Queue)
-	// Queue returns the k-th queue (a stream: 0 computes, 1 copies).
+	// Queue returns queue k, a stream: 0 computes, 1 copies.
 	Queue(k int) Queue
 	// Kernels returns the table of what the device can compute.
 	Kernels() *Table
-	// Memory returns what counts the device's memory.
+	// Memory returns the counter of the device's memory.
 	Memory() *Memory
 }
 
-// Queue orders work on a device. Each device has its own kind; a kernel knows the one of its device.
+// Queue is a device's queue of work, which is done in order. Each device has its own implementation; a kernel knows that of its device.
 type Queue interface {
-	// Sync waits until everything launched on the queue is done. It returns what went wrong since the last Sync: an index out
-	// of range, a device that is lost.
+	// Sync waits until everything launched on the queue is done. It returns the first error since the last Sync: an index out of range, a
+	// lost device.
 	Sync() error
-	// Mark returns what is over when everything launched on the queue so far is done.
+	// Mark returns a Pending that is over when everything launched on the queue so far is done.
 	Mark() Pending
-	// After lets what is launched on the queue from now on begin when p is over. If p is a mark of the same device, the host
-	// does not wait for it.
+	// After makes all later launches on the queue wait until p is over. If p is a mark of the same device, the host does not wait.
 	After(p Pending) error
 }
 
-// Pinner is implemented by a Device that has host memory of a kind (page-locked) that it copies from and to without making
-// the host wait. See NewStaging.
+// Pinner is a Device that can allocate page-locked host memory, from and to which it copies without making the host wait. See NewStaging.
 type Pinner interface {
 	// AllocHost returns n bytes of host memory, aligned to 64, with any content.
 	AllocHost(n int) (Ptr, error)
@@ -50,7 +48,7 @@ type Pinner interface {
 	FreeHost(p Ptr)
 }
 
-// Poller is implemented by a Device whose rank drives communication: the Tape calls Poll once a node, and Poll what SetPoll set.
+// Poller is a Device whose rank drives communication. The Tape calls Poll once a node; Poll calls the function of SetPoll.
 type Poller interface {
 	Poll()
 	SetPoll(fn func())
@@ -62,29 +60,29 @@ const MaxOperands = 13
 // MaxRank is the largest number of dimensions.
 const MaxRank = 6
 
-// Args is what a kernel gets. It lives in the tape and is filled anew for each launch; a kernel may not keep it.
-// Operands are outputs first, then inputs.
+// Args holds the arguments of a kernel: operands (outputs first, then inputs) and attributes. It belongs to the tape and is filled again
+// for each launch, so a kernel may not keep it.
 type Args struct {
 	Op      Op
 	DType   DType              // the row of the table
 	Outs    int                // the first Outs operands are written
 	N       int                // operands in use
 	X       [MaxOperands]Ptr   // addresses; nil for an optional operand that is absent
-	Len     [MaxOperands]int   // elements from X[i] on that the kernel may touch
+	Len     [MaxOperands]int   // elements that the kernel may access from X[i] on
 	DT      [MaxOperands]DType // element types
 	Rank    int                // dimensions in Dim
-	Dim     [MaxRank]int       // sizes; their meaning is the op's
-	Stride  [3][MaxRank]int    // element strides of operands 0, 1, 2, where the op needs them; else anything
+	Dim     [MaxRank]int       // sizes; each operation defines their meaning
+	Stride  [3][MaxRank]int    // element strides of operands 0, 1, 2, if the op reads them; else undefined
 	I       [8]int             // integer attributes
 	F       [8]float64         // float attributes
 	Key     uint64             // random key
 	List    []Ptr              // addresses of a multi-tensor kernel
-	ListLen []int              // elements of each
+	ListLen []int              // number of elements of each
 }
 
-// Kernel computes one operation on a queue. On the host, an index out of range was found before. On other devices the kernel
-// finds it: it must not touch memory beyond its operands, and the queue's next Sync returns an error that names the operation.
+// Kernel computes one operation on a queue. If indices are in host memory, they were checked before. On other devices the kernel checks
+// them: it must not access memory outside its operands, and the queue's next Sync returns an error that names the operation.
 type Kernel func(q Queue, a *Args)
 
-// Table says which kernel computes an operation for an element type. An empty cell is an error, never a fallback.
+// Table holds the kernel of each operation and element type. A missing kernel is an error: there is no fallback.
 type Table [MaxOps][NumDTypes]Kernel

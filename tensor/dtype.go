@@ -9,7 +9,7 @@ import (
 // DType is the element type of a Tensor, known at run time.
 type DType uint8
 
-// The element types. Float32 is the zero value. 16-bit floats are stored as such and computed in float32.
+// The element types. Float32 is the zero value. 16-bit floats are computed in float32 and stored in 16 bits.
 const (
 	Float32 DType = iota
 	Float64
@@ -32,7 +32,7 @@ type F16 = kernel.F16
 // ToBF16 rounds x to the nearest BFloat16, ties to even.
 func ToBF16(x float32) BF16 { return kernel.ToBF16(x) }
 
-// ToF16 rounds x to the nearest Float16, ties to even; from 65520 on to infinity.
+// ToF16 rounds x to the nearest Float16, ties to even; magnitudes from 65520 on become infinity.
 func ToF16(x float32) F16 { return kernel.ToF16(x) }
 
 // Elem is the set of Go types that hold one element.

@@ -27,7 +27,7 @@ func broadcastDims(op Op, h *header, a, b *header) {
 	h.setDims(dims[:r])
 }
 
-// strideTo returns the element strides of h when read in the shape dims (rank r): 0 where it is repeated.
+// strideTo returns the element strides of h when it is broadcast to shape dims (rank r): 0 for a repeated dimension.
 func (h *header) strideTo(dims *[MaxRank]int, r int) (s [MaxRank]int) {
 	step := 1
 	for i := 1; i <= int(h.rank); i++ {
@@ -43,8 +43,8 @@ func (h *header) strideTo(dims *[MaxRank]int, r int) (s [MaxRank]int) {
 	return s
 }
 
-// elementwise prepares a launch over out's shape with the strides of up to three operands, dimensions merged where
-// memory allows. The stride of the last dimension is 1, or 0 where an operand is repeated.
+// elementwise prepares a launch over the shape of out with the strides of up to three operands. It merges dimensions if possible. The
+// stride of the last dimension is 1, or 0 if an operand is repeated along it.
 func (t *Tape) elementwise(a *Args, hs ...*header) {
 	out := hs[0]
 	if allAlike(hs) {
@@ -65,7 +65,7 @@ func (t *Tape) elementwise(a *Args, hs ...*header) {
 	}
 }
 
-// allAlike reports whether tensors are contiguous and of one shape.
+// allAlike reports whether tensors are contiguous and have the same shape.
 func allAlike(hs []*header) bool {
 	for _, h := range hs {
 		if h.ld != 0 || !h.alike(hs[0]) {
@@ -75,13 +75,13 @@ func allAlike(hs []*header) bool {
 	return true
 }
 
-// flat describes operands of n elements that lie one after another.
+// flat describes contiguous operands of n elements.
 func (a *Args) flat(n int) {
 	a.Rank, a.Dim[0] = 1, n
 	a.Stride[0][0], a.Stride[1][0], a.Stride[2][0] = 1, 1, 1
 }
 
-// column adds a last dimension of size 1. There is room: a column had one, which merge dropped.
+// column adds a last dimension of size 1, for a column of a matrix. There is room: merge has dropped a dimension of size 1.
 func (a *Args) column(n int) {
 	a.Dim[a.Rank] = 1
 	for i := range n {
@@ -90,7 +90,7 @@ func (a *Args) column(n int) {
 	a.Rank++
 }
 
-// merge joins neighbouring dimensions that lie one after another in all n operands, and drops those of size 1.
+// merge joins neighbouring dimensions that are contiguous in all n operands, and drops those of size 1.
 func (a *Args) merge(n int) {
 	k := 0 // dimensions kept
 	for d := range a.Rank {
@@ -121,7 +121,7 @@ func (a *Args) merge(n int) {
 	a.Rank = k
 }
 
-// binary launches out = op(x, y); the shapes broadcast to out's.
+// binary launches out = op(x, y), broadcast to the shape of out.
 func (t *Tape) binary(op Op, out, x, y *header) {
 	if out.n == 0 {
 		return
@@ -229,7 +229,7 @@ func (t *Tape) where(out, c, a, b *header) {
 	t.Launch()
 }
 
-// unary launches out = op(x) or op(g, x): operands of one shape, made contiguous.
+// unary launches out = op(x) or op(g, x). The operands have the same shape, and are made contiguous.
 func (t *Tape) unary(op Op, out *header, in ...*header) {
 	if out.n == 0 {
 		return
@@ -290,7 +290,7 @@ func (x Tensor) ReLU() Tensor { return unaryOp(OpReLU, x) }
 // GELU returns x·Φ(x), exact (Hendrycks and Gimpel 2016).
 func (x Tensor) GELU() Tensor { return unaryOp(OpGELU, x) }
 
-// GELUTanh returns GELU's approximation by tanh, PyTorch's approximate="tanh".
+// GELUTanh returns the tanh approximation of GELU, PyTorch's approximate="tanh".
 func (x Tensor) GELUTanh() Tensor { return unaryOp(OpGELUTanh, x) }
 
 // SiLU returns x·sigmoid(x).
@@ -334,7 +334,7 @@ func (t *Tape) fill(h *header, v float64) {
 	t.Launch()
 }
 
-// accumulate sets dst = beta·dst + g for beta 0 or 1; they have the same number of elements, and dst is contiguous.
+// accumulate sets dst = beta·dst + g, for beta 0 or 1. Both have the same number of elements, and dst is contiguous.
 func (t *Tape) accumulate(dst, g *header, beta float64) {
 	if dst.n == 0 {
 		return

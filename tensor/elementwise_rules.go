@@ -1,6 +1,6 @@
 package tensor
 
-// sumTo returns g summed to the shape of h: the gradient of broadcasting. It gives g away.
+// sumTo returns g summed to the shape of h, which is the gradient of broadcasting. The caller must not use g after it.
 func (t *Tape) sumTo(g, h *header) *header {
 	if g.alike(h) {
 		return g
@@ -55,7 +55,7 @@ func mulVJP(t *Tape, n *Node, need uint8) {
 	}
 }
 
-// d(x/y) = g/y for x and −g·(x/y)/y for y.
+// x/y has the gradients g/y for x and −g·(x/y)/y for y.
 func divVJP(t *Tape, n *Node, need uint8) {
 	q := t.product(OpDiv, n.out.grad, n.out.grad, n.in[1])
 	if need&2 != 0 {
@@ -101,7 +101,7 @@ func (t *Tape) indicator(op Op, g, x, y *header) *header {
 	return f
 }
 
-// d(x^y) = g·y·x^(y−1) for x (0 where y is 0) and g·x^y·ln x for y (0 where x is 0).
+// x^y has the gradients g·y·x^(y−1) for x (0 if y is 0) and g·x^y·ln x for y (0 if x is 0).
 func powVJP(t *Tape, n *Node, need uint8) {
 	g, x, y := n.out.grad, n.in[0], n.in[1]
 	if need&1 != 0 {
@@ -127,7 +127,7 @@ func powVJP(t *Tape, n *Node, need uint8) {
 	}
 }
 
-// zeroWhereZero sets d to 0 where x, broadcast, is 0.
+// zeroWhereZero sets d to 0 where x, after broadcasting, is 0.
 func (t *Tape) zeroWhereZero(d, x *header) {
 	zero, isZero := t.full(d, 0), t.newTensor(Bool, d.dims[:d.rank]...)
 	t.binary(OpEq, isZero, x, zero)
@@ -152,8 +152,8 @@ func whereVJP(t *Tape, n *Node, need uint8) {
 	}
 }
 
-// inPlace returns the gradient of n's output and where the gradient of its only input goes, which is the same memory
-// when nothing else refers to it.
+// inPlace returns the gradient g of n's output, and d for the gradient of its only input. They have the same memory if nothing else refers
+// to it.
 func (t *Tape) inPlace(n *Node) (g, d *header) {
 	g = n.out.grad
 	if t.keepAll || g.shared() {

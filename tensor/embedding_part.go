@@ -1,8 +1,8 @@
 package tensor
 
-// EmbeddingPart is Embedding with a part w [n, d] of a table of total rows, those from first on: vectors [..., d] of ids [...], and
-// zeros for ids of other parts. The sum over all parts is what the whole table gives. Ids that are not in [0, total) are a Failure on
-// the host.
+// EmbeddingPart is Embedding with a part w [n, d] of a table of total rows: rows first to first+n−1. It returns vectors [..., d] for ids
+// [...], and zeros for ids of other parts. The sum over all parts is the result of the whole table. In host memory, ids outside [0, total)
+// are a Failure.
 func EmbeddingPart(w, ids Tensor, first, total int) Tensor {
 	t := tapeOf("embedding", w, ids)
 	wh, ih := t.arg(w), t.contiguous(t.arg(ids))

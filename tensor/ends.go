@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// Leaf puts x on the tape as Input does, as an input that wants a gradient: GradOf gives it. It is where a stage of a
-// pipeline begins, or an image whose pixels are looked at (saliency). A tensor of this tape is cut off from what it was
-// computed from. On a tape made with NoGrad it is an Input. Along axes of the job on which x is the same, so is the gradient.
+// Leaf puts x on the tape, as Input does, and computes a gradient for it, which GradOf returns. The input of a pipeline stage is a leaf,
+// and so is an image whose gradient is shown (saliency). If x is a tensor of this tape, no gradient flows back to what it was computed
+// from. On a NoGrad tape, Leaf is Input. Along axes of the job on which x is the same on all ranks, its gradient must be the same, too.
 func (t *Tape) Leaf(x Tensor) Tensor {
 	h := x.hdr()
 	if !h.dtype.IsFloat() {
@@ -23,15 +23,14 @@ func (t *Tape) Leaf(x Tensor) Tensor {
 	in.kept = true
 	if !t.noGrad {
 		in.needs = true
-		in.ty = in.ty.With(in.ty.On(Replicated), Invariant) // its gradient is summed over no axis
+		in.ty = in.ty.With(in.ty.On(Replicated), Invariant) // nobody sums its gradient over ranks
 		t.ends = append(t.ends, in)
 	}
 	return in.tensor()
 }
 
-// GradOf returns the gradient of x, which Leaf made: the sum over the Backwards since then, none if there is none. It waits
-// for collectives that still write to it. It is valid until the tape's next Backward or Reset. Its types are those that a
-// gradient of x has (see Types.Dual).
+// GradOf returns the gradient of x, which Leaf made: the sum over all Backwards since then, or none if there is none. It waits for
+// collectives that still write to it. It is valid until the tape's next Backward or Reset. Its types are x.Types().Dual().
 func (t *Tape) GradOf(x Tensor) Tensor {
 	h := x.hdr()
 	if t.noGrad {
@@ -47,10 +46,10 @@ func (t *Tape) GradOf(x Tensor) Tensor {
 	return h.grad.maybe()
 }
 
-// BackwardFrom is Backward from given gradients: grads[i], of the shape and type of outs[i], is that of outs[i]. A stage of
-// a pipeline gets them from the next stage. They stay as they are, must not change while it runs, and belong to this tape
-// or to none (see Input). Scale multiplies only WithAux's seeds: the gradients were scaled where they come from. The outputs are
-// freed like all that was recorded (see Keep).
+// BackwardFrom is Backward from given gradients: grads[i] has the shape and type of outs[i], and is its gradient. A pipeline stage gets
+// them from the next stage. They are not changed. The caller must not change them while it runs; they belong to this tape or to none (see
+// Input). Scale multiplies only the seeds of WithAux: the given gradients are scaled already. The outputs are freed, like all recorded
+// tensors (see Keep).
 func (t *Tape) BackwardFrom(outs, grads []Tensor, opts ...BackwardOption) {
 	t.checkBackward("BackwardFrom", t.putOff)
 	if len(outs) == 0 || len(outs) != len(grads) {
@@ -86,8 +85,8 @@ func (t *Tape) checkEnd(outs, grads []Tensor, i int) {
 	fail("BackwardFrom", these(h, g), wrong, i)
 }
 
-// mustGrad panics with a *Failure unless g is what a gradient of h is over the ranks. What is the same on all ranks may be replicated or
-// invariant: no gradient flows into a gradient.
+// mustGrad panics with a *Failure unless the types of g fit a gradient of h. If g is the same on all ranks, it may be replicated or
+// invariant: gradients of gradients are not computed.
 func mustGrad(h, g *header, i int) {
 	want, same := h.ty.Dual(), g.ty.On(Replicated)|g.ty.On(Invariant)
 	bad := Axes(0)
@@ -101,14 +100,13 @@ func mustGrad(h, g *header, i int) {
 	}
 }
 
-// DeferWeights makes Backward and BackwardFrom compute only what other ranks wait for, the gradients of activations, and
-// put off those of weights until RunDeferred: the order of zero-bubble pipelines (Qi et al. 2023). What these need stays in
-// memory. Put off is what operations compute for parameters that they read themselves; inside a Checkpoint, and by a
-// Function, it is computed at once.
+// DeferWeights makes Backward and BackwardFrom compute only the gradients of activations, for which other ranks wait. The gradients of
+// weights are put off until RunDeferred, as in zero-bubble pipelines (Qi et al. 2023). The tensors that they need stay in memory. Only
+// gradients of parameters that a built-in or registered operation reads are put off. A Checkpoint and a Function compute theirs at once.
 func DeferWeights() BackwardOption { return BackwardOption{defers: true} }
 
-// RunDeferred computes the weight gradients that DeferWeights put off. The owners of gradients are told here, not before:
-// BackwardBegin, GradReady and BackwardDone. So it is here that More says whether further ones follow.
+// RunDeferred computes the weight gradients that DeferWeights put off. It, and not Backward, calls BackwardBegin, GradReady and
+// BackwardDone of the owners of gradients. So More is given here if more microbatches follow.
 func (t *Tape) RunDeferred(opts ...BackwardOption) {
 	t.checkBackward("RunDeferred", false)
 	if !t.putOff {
@@ -142,11 +140,11 @@ func (t *Tape) RunDeferred(opts ...BackwardOption) {
 	t.finishBackward()
 }
 
-// deferNode defers the weight gradients of n that mask names. The inputs of its rule must stay in memory. So n gets headers of its own for
-// them, because the nodes that made them free theirs.
+// deferNode puts off the weight gradients of n that mask names. The inputs of its rule must stay in memory, but the nodes that made them
+// free their headers. So n gets headers of its own.
 func (t *Tape) deferNode(n *Node, mask uint8) {
 	n.deferred, n.need, n.keptInputs = true, mask, 0
-	n.out.needs = false // the graph behind it is gone
+	n.out.needs = false // the graph before it is no longer needed
 	for i, h := range n.in {
 		if h != nil && h.leaf == nil && h.st != nil && ops[n.op].Saves&(1<<i) != 0 {
 			n.in[i] = t.alias(h)

@@ -7,18 +7,18 @@ import (
 	"github.com/ringo-ml/ringo/internal/trace"
 )
 
-// Exec launches kernels on a device. It is the one place where they are launched, and so the place where they are
-// traced, and checked in debug mode. A Tape is an Exec; optimizers have their own.
+// Exec launches kernels on a device. All launches go through it, so it traces them, and checks them in debug mode. A Tape is an Exec;
+// optimizers have their own.
 type Exec struct {
 	dev   Device
 	q     Queue
 	table *Table
 	a     Args
 	spans *trace.Recorder
-	phase string // of the step that launches belong to, unless another one is open
+	phase string // the phase of launches outside any open phase
 	debug *oracle
 
-	grapher Grapher // the device, if it can
+	grapher Grapher // the device, if it is one
 }
 
 // NewExec returns an Exec for dev's computing queue.
@@ -42,8 +42,8 @@ func (e *Exec) Trace(r *trace.Recorder) { e.spans = r }
 // Device returns the device.
 func (e *Exec) Device() Device { return e.dev }
 
-// Args returns the argument block, emptied, for a launch of op in the row of dtype. Add the outputs first. Operands
-// beyond N and the strides hold anything: an operation that reads strides sets them.
+// Args returns the empty argument block for a launch of op on elements of dtype. Add the outputs first. Operands from N on and strides are
+// undefined: an operation that reads strides must set them.
 func (e *Exec) Args(op Op, dtype DType) *Args {
 	a := &e.a
 	a.Op, a.DType, a.Outs, a.N, a.Rank, a.Key = op, dtype, 0, 0, 0, 0
@@ -55,7 +55,7 @@ func (e *Exec) Args(op Op, dtype DType) *Args {
 // Out adds x, which must be contiguous, as an output.
 func (a *Args) Out(x Tensor) *Args { return a.out(a.packed(x)) }
 
-// In adds x, which must be contiguous, as an input. Reshape, also to x's own shape, packs a view with gaps.
+// In adds x, which must be contiguous, as an input. Reshape makes a contiguous copy of a view with gaps, also to the same shape.
 func (a *Args) In(x Tensor) *Args { return a.in(a.packed(x)) }
 
 func (a *Args) packed(x Tensor) *header {
@@ -75,7 +75,7 @@ func (a *Args) None() *Args {
 
 func (a *Args) out(h *header) *Args {
 	a.Outs++
-	a.in(h) // waits for what arrives
+	a.in(h) // waits if it still arrives
 	if debugMode && h.st != nil && h.st.arena != nil && h.st.busy() {
 		fail(a.Op.String(), these(h), "writes to memory that a collective still uses")
 	}
@@ -92,7 +92,7 @@ func (a *Args) in(h *header) *Args {
 	return a
 }
 
-// operands adds outputs and inputs, of which some may be absent.
+// operands adds outputs and inputs; some may be absent.
 func (a *Args) operands(outs, ins []*header) *Args {
 	for _, h := range outs {
 		if h == nil {

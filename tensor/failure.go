@@ -7,15 +7,15 @@ import (
 	"github.com/ringo-ml/ringo/internal/where"
 )
 
-// Failure is the panic value of a misuse: wrong shapes, types or devices, a stale handle, or a collective that failed
-// inside Forward or Backward. Try and dist.Run turn it back into an error.
+// Failure is the panic value of wrong use: wrong shapes, types or devices, an invalid handle. It is also that of a collective that failed
+// inside Forward or Backward. Try and dist.Run turn it into an error.
 type Failure struct {
-	Op     string   // what was called
+	Op     string   // the function or operation that was called
 	Shapes []Shape  // of its operands
-	Params []string // of each operand: the parameter that it is, or is a part of, else ""; nil: none is one
+	Params []string // for each operand the name of the parameter that it is or views, or ""; nil if none is one
 	Err    error    // what is wrong
-	// At is the line of the program that made the call: the innermost one outside Ringo's packages, as file:line. The stack follows
-	// with RINGO_DEBUG=1. Try and dist.Run set it.
+	// At is the line of the program that made the call, as file:line: the innermost one outside Ringo's packages. With RINGO_DEBUG=1 the
+	// stack follows. Try and dist.Run set it.
 	At string
 }
 
@@ -24,7 +24,7 @@ func (f *Failure) Error() string {
 	s := f.sentence()
 	at := f.At
 	if at == "" {
-		at = where.Panic() // for the runtime, which prints what nobody recovers
+		at = where.Panic() // nobody recovered it: the runtime prints it
 	}
 	switch {
 	case strings.Contains(at, "\n"):
@@ -92,7 +92,7 @@ func failWith(op string, in []*header, err error) {
 // these lists operands for fail.
 func these(in ...*header) []*header { return in }
 
-// param returns the name of the parameter that h is, or a part of, or "".
+// param returns the name of the parameter that h is or views, or "".
 func (h *header) param() string {
 	switch {
 	case h.base != nil:
@@ -103,7 +103,7 @@ func (h *header) param() string {
 	return ""
 }
 
-// called names an operand: by its parameter, or by its role.
+// called names an operand by its parameter, or else by its role.
 func (h *header) called(role string) string {
 	if p := h.param(); p != "" {
 		return p
@@ -111,14 +111,14 @@ func (h *header) called(role string) string {
 	return role
 }
 
-// mustShape fails unless ok: the operands must be as the rule says.
+// mustShape fails unless ok; rule says what the operands must be.
 func mustShape(op string, ok bool, rule string, in ...*header) {
 	if !ok {
 		fail(op, in, "%s", rule)
 	}
 }
 
-// mustMatch fails unless dimension i of a is dimension j of b. The roles say what the operands are.
+// mustMatch fails unless dimension i of a is equal to dimension j of b. The roles name the operands in the error.
 func mustMatch(op string, a *header, i int, role string, b *header, j int, other string, in ...*header) {
 	if a.dims[i] != b.dims[j] {
 		fail(op, in, "%s", mismatch(a, i, role, b, j, other))
@@ -129,7 +129,7 @@ func mismatch(a *header, i int, role string, b *header, j int, other string) str
 	return fmt.Sprintf("dimension %d of %s is %d, dimension %d of %s is %d", i, a.called(role), a.dims[i], j, b.called(other), b.dims[j])
 }
 
-// mustBeAlike fails unless a and b have the same dimensions.
+// mustBeAlike fails unless a and b have the same shape.
 func mustBeAlike(op string, a *header, role string, b *header, other string, in ...*header) {
 	if a.alike(b) {
 		return

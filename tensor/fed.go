@@ -2,13 +2,13 @@ package tensor
 
 import "slices"
 
-// Fed is a rectangle of the global batch that a tape was given: N rows, and of each, if Rows.Seq says so, Positions.
+// Fed is a rectangle of the global batch that a tape got as input: N rows and, if Rows.Seq is set, Positions of each.
 type Fed struct {
 	Rows
 	N, Positions int
 }
 
-// inputs are the different rectangles that came since the last Backward; more than there is room for are not all known.
+// inputs holds the different rectangles since the last Backward. If there is no room for all, the rest is forgotten.
 type inputs struct {
 	n    int
 	list [8]batch
@@ -25,8 +25,8 @@ func (f *inputs) add(b batch) {
 	}
 }
 
-// Fed returns which parts of the global batch the tape that used p last was given since its last Backward. all is false if
-// they were too many to remember. An owner of gradients asks in GradReady.
+// Fed returns the parts of the global batch that the tape which used p last got since its last Backward. all is false if they were too many
+// to remember. An owner of gradients asks for them in GradReady.
 func (p *Param) Fed() (list []Fed, all bool) {
 	if p.last == nil {
 		return nil, true

@@ -11,7 +11,7 @@ func init() {
 		func(_ *cpuQueue, a *Args, lo, hi, _ int) {
 			kernel.Round8(slice[float32](a, 0)[lo:hi], slice[float32](a, 1)[lo:hi], kernel.Float8(a.I[0]))
 		})}})
-	// Devices that have products of 8-bit floats compute with the bits themselves.
+	// Devices with 8-bit matrix products compute with the codes.
 	define(OpQuantize8, OpSpec{Name: "quantize8", Const: true, optional: true})
 	define(OpScaledMM, OpSpec{Name: "scaled_mm", Const: true, optional: true})
 }
@@ -19,27 +19,27 @@ func init() {
 // Float8 says how the operands of a product are scaled before they are rounded to 8-bit floats.
 type Float8 uint8
 
-// The scalings. With either, inputs and weights become float8_e4m3fn and gradients float8_e5m2, by the largest magnitude that is
-// there (torchao's dynamic scaling), and sums are float32.
+// The scalings. In both, inputs and weights become float8_e4m3fn and gradients float8_e5m2. Scales come from the largest magnitude of the
+// data itself (torchao's dynamic scaling). Sums are float32.
 const (
 	NoFloat8 Float8 = iota // no 8-bit floats
-	// PerTensor scales each operand as a whole. All three products, of Forward and of the two gradients, are of 8-bit floats.
-	// A rank scales the rows that it has: with ddp and fsdp, N ranks do not compute what one computes.
+	// PerTensor has one scale for each operand. All three products (Forward and the two gradients) are of 8-bit floats. A rank uses the
+	// scale of its own rows: with ddp and fsdp, N ranks do not compute exactly the result of one rank.
 	PerTensor
-	// PerRow scales each row, or column, that is summed over. The gradient of the weight, whose sums go over the rows of the batch,
-	// is computed in the model's type: a row's result does not depend on the others, and N ranks compute what one does.
+	// PerRow has a scale for each row or column that is summed over. The gradient of the weight sums over the rows of the batch: it is
+	// computed in the model's type. So the result of a row does not depend on other rows, and N ranks compute the result of one rank.
 	PerRow
 )
 
-// float8Multiple is what sizes are a multiple of in cuBLASLt's products of 8-bit floats.
+// float8Multiple: cuBLASLt's products of 8-bit floats need sizes that are multiples of this.
 const float8Multiple = 16
 
-// float8Smallest is the least magnitude that an operand is scaled by, torchao's EPS.
+// float8Smallest is the least magnitude from which a scale is made, torchao's EPS.
 const float8Smallest = 1e-12
 
-// Float8Linear returns x·wᵀ for x [..., in] and w [out, in], with both rounded to scaled 8-bit floats, and its gradients so, too.
-// Sizes must be multiples of 16: in, out and, for PerTensor where w wants a gradient, the number of rows. On the CPU the product
-// is computed in float32 from the rounded numbers; what differs from a product of 8-bit floats is the order of its sums.
+// Float8Linear returns x·wᵀ for x [..., in] and w [out, in]. Both are rounded to scaled 8-bit floats, in the gradients, too. in and out
+// must be multiples of 16; for PerTensor and a w with a gradient, also the number of rows. On the CPU the product is computed in float32
+// from the rounded numbers. It differs from a product of 8-bit floats only in the order of its sums.
 func Float8Linear(x, w Tensor, s Float8) Tensor {
 	t := tapeOfOp(OpLinear, x, w)
 	xh, wh := t.arg(x), t.arg(w)
@@ -110,8 +110,8 @@ func matrix(x Tensor) Tensor {
 	return x.Reshape(h.rowCount(), h.dims[h.rank-1])
 }
 
-// operand8 is a factor of a product: a matrix, transposed if so, its format, and whether each row of the left one, or column of the
-// right one, has a scale of its own.
+// operand8 is a factor of a product: the matrix, whether it is transposed, its format, and whether each row of the left factor, or column
+// of the right one, has its own scale.
 type operand8 struct {
 	x          Tensor
 	format     kernel.Float8
@@ -138,7 +138,7 @@ func (t *Tape) product8(a, b operand8) Tensor {
 	return c.Mul(xs.Reshape(rows, 1)).Mul(ys.Reshape(1, cols)).Cast(a.x.DType())
 }
 
-// scaledMM is product8 by OpScaledMM, which wants the sums along the rows of both matrices.
+// scaledMM is product8 by OpScaledMM, which needs both matrices with the summed dimension last.
 func (t *Tape) scaledMM(a, b operand8) Tensor {
 	x, xs := t.quantize8(a, a.transposed)
 	y, ys := t.quantize8(b, !b.transposed)
@@ -150,8 +150,8 @@ func (t *Tape) scaledMM(a, b operand8) Tensor {
 	return c
 }
 
-// quantize8 returns the codes of the numbers of o times their scales, and the inverse scales. With columns each column has a scale,
-// not each row, and the codes are transposed.
+// quantize8 returns the codes of o, multiplied by the scales, and the inverse scales. If columns is set, each column has a scale, not each
+// row, and the codes are transposed.
 func (t *Tape) quantize8(o operand8, columns bool) (codes, inverse Tensor) {
 	scale, shape := t.scale8(o, columns)
 	codes = t.New(Uint8, o.x.Dim(0), o.x.Dim(1))
@@ -165,7 +165,7 @@ func (t *Tape) quantize8(o operand8, columns bool) (codes, inverse Tensor) {
 	return codes, scale.Recip()
 }
 
-// scale8 returns the scales of o, one for each row, or each column, or for all, and the shape of them that fits o.
+// scale8 returns the scales of o, for each row, for each column or for the whole, and the shape in which they broadcast to o.
 func (t *Tape) scale8(o operand8, columns bool) (scale Tensor, shape [2]int) {
 	magnitudes := o.x.Abs()
 	shape = [2]int{1, 1}
@@ -183,8 +183,8 @@ func (t *Tape) scale8(o operand8, columns bool) (scale Tensor, shape [2]int) {
 	return t.full(amax.hdr(), float64(o.format.Max())).tensor().Div(amax), shape
 }
 
-// round8 returns the numbers of o times their scales, rounded, and the inverse scales. With columns each column has a scale, not
-// each row.
+// round8 returns the rounded numbers of o, multiplied by the scales, and the inverse scales. If columns is set, each column has a scale,
+// not each row.
 func (t *Tape) round8(o operand8, columns bool) (y, inverse Tensor) {
 	scale, shape := t.scale8(o, columns)
 	scaled := o.x.Cast(Float32).Mul(scale.Reshape(shape[:]...))

@@ -2,52 +2,51 @@ package tensor
 
 import "slices"
 
-// Function is a differentiable operation from outside, such as a collective. One value serves many calls: what belongs
-// to a call is in its Ctx.
+// Function is a differentiable operation of another package, such as a collective. One value serves many calls: the state of a call is in
+// its Ctx.
 type Function interface {
 	Name() string
-	// Forward computes the output from in. It may return one of in (the identity).
+	// Forward computes the output from in. It may return an element of in (the identity).
 	Forward(c *Ctx, in []Tensor) Tensor
-	// Backward gets the gradient g of the output (none if only further outputs have one) and sets grads[i] for each
-	// input i that wants a gradient (Ctx.Need); grads[i] may be g itself. g's memory is the function's to write to. Where
-	// a collective still writes grads[i], Ctx.Pending says so.
+	// Backward gets the gradient g of the output (none if only other outputs have one). It sets grads[i] for each input i that needs a
+	// gradient (Ctx.Need); grads[i] may be g itself. The function may write to g's memory. If a collective still writes grads[i], it calls
+	// Ctx.Pending.
 	Backward(c *Ctx, g Tensor, grads []Tensor)
 }
 
-// Ctx is what the tape keeps for one call of a Function, from Forward to Backward.
+// Ctx is the state of one call of a Function, from Forward to Backward.
 type Ctx struct {
 	t     *Tape
 	f     Function
 	in    []Tensor
 	grads []Tensor
-	over  []Pending // what must be over before grads[i] is read
-	need  uint8     // inputs that want a gradient
-	types []Types   // of the outputs, as a Typed Function says; none of another
+	over  []Pending // what to wait for before grads[i] is read
+	need  uint8     // inputs that need a gradient
+	types []Types   // of the outputs, from a Typed Function
 	saved []*header
 	outs  []*header // further outputs
 	ints  []int
-	once  int // of saved, when a Checkpoint runs its function again: what the next Once returns
+	once  int // index in saved of the next Once, when a Checkpoint runs its function again
 	arrivals
 }
 
 // Tape returns the tape of the call.
 func (c *Ctx) Tape() *Tape { return c.t }
 
-// Need reports whether input i wants a gradient. In Forward it says whether Backward will be asked for one: nothing is
-// saved for the others.
+// Need reports whether input i needs a gradient. In Forward it says whether Backward will compute one, so that only what it needs is saved.
 func (c *Ctx) Need(i int) bool { return c.need&(1<<i) != 0 }
 
-// Pending says, in Backward, that grads[i] may be read when p is over. Each input has its own: nobody waits for the
-// others' collectives.
+// Pending says, in Backward, that grads[i] may be read when p is over. Each input has its own Pending: nobody waits for the collective of
+// another input.
 func (c *Ctx) Pending(i int, p Pending) { c.over[i] = p }
 
-// New returns a tensor of the tape, with any content.
+// New returns a tensor of the tape. Its content is undefined.
 func (c *Ctx) New(dtype DType, dims ...int) Tensor { return c.t.New(dtype, dims...) }
 
 // Save keeps x (an input, an output or a tensor made in Forward) for Backward.
 func (c *Ctx) Save(x Tensor) { c.saved = append(c.saved, x.hdr()) }
 
-// Saved returns what the i-th Save kept.
+// Saved returns the tensor of the i-th Save.
 func (c *Ctx) Saved(i int) Tensor { return c.saved[i].tensor() }
 
 // Ints returns n integers that live from Forward to Backward.
@@ -58,13 +57,13 @@ func (c *Ctx) Ints(n int) []int {
 	return c.ints[:n]
 }
 
-// Out declares x, made in Forward, to be a further output and returns it.
+// Out declares that x, made in Forward, is another output, and returns it.
 func (c *Ctx) Out(x Tensor) Tensor {
 	c.outs = append(c.outs, x.hdr())
 	return x
 }
 
-// OutGrad returns the gradient of further output i, or none.
+// OutGrad returns the gradient of the i-th tensor of Out, or none.
 func (c *Ctx) OutGrad(i int) Tensor {
 	if g := c.outs[i].grad; g != nil {
 		return g.tensor()
@@ -72,8 +71,8 @@ func (c *Ctx) OutGrad(i int) Tensor {
 	return Tensor{}
 }
 
-// HostInts returns the elements of an Int64 tensor on the host. On a device it waits for the computation: it is the
-// only place where an operation does, for shapes that depend on data.
+// HostInts returns the elements of an Int64 tensor on the host, for shapes that depend on data. On a device it waits for the computation;
+// no other operation does.
 func (c *Ctx) HostInts(x Tensor) []int64 {
 	h := c.t.arg(x)
 	if h.dtype != Int64 || h.ld != 0 {
@@ -87,7 +86,7 @@ func (c *Ctx) HostInts(x Tensor) []int64 {
 
 func (c *Ctx) keeps(h *header) bool { return slices.Contains(c.saved, h) || slices.Contains(c.outs, h) }
 
-// finish gives up what the call holds, after Backward.
+// finish frees what the call holds, after Backward.
 func (c *Ctx) finish() {
 	for _, o := range c.outs {
 		c.t.dropGrad(o)
@@ -124,8 +123,8 @@ func (t *Tape) ctx(f Function, in []Tensor) *Ctx {
 	return c
 }
 
-// Apply calls f and records it. At most 8 inputs. What f computes in Forward is not differentiated: its Backward is its
-// gradient. Tensors that it makes and neither returns, saves nor declares are freed.
+// Apply calls f, with at most 8 inputs, and records the call. The operations of Forward are not differentiated: f's Backward is their
+// gradient. Tensors that Forward makes are freed, unless it returns them, saves them or passes them to Out.
 func (t *Tape) Apply(f Function, in ...Tensor) Tensor {
 	c := t.ctx(f, in)
 	hs := t.inputs(f.Name(), in)
@@ -152,7 +151,7 @@ func (t *Tape) Apply(f Function, in ...Tensor) Tensor {
 			fail(f.Name(), these(o), "a further output must be made in Forward")
 		}
 	}
-	if !t.madeSince(mark, y) { // the identity: another tensor on the same memory
+	if !t.madeSince(mark, y) { // the identity: give it another header on the same memory
 		y = t.alias(y)
 	}
 	t.sweep(mark, t.nh, y, c)
@@ -171,7 +170,7 @@ func (t *Tape) Apply(f Function, in ...Tensor) Tensor {
 	return y.tensor()
 }
 
-// madeSince reports whether h is one of the tape's headers from mark on.
+// madeSince reports whether h is a header of the tape with number mark or later.
 func (t *Tape) madeSince(mark int, h *header) bool {
 	for i := mark; i < t.nh; i++ {
 		if t.header(i) == h {
@@ -181,8 +180,8 @@ func (t *Tape) madeSince(mark int, h *header) bool {
 	return false
 }
 
-// sweep frees the tensors made from header number from up to to, but for y, gradients, and what was kept or is saved
-// for a gradient rule: marked so, or by c.
+// sweep frees the tensors made as header numbers from to to. It keeps y, gradients, tensors of Keep, and those that are saved for a
+// gradient rule or by c.
 func (t *Tape) sweep(from, to int, y *header, c *Ctx) {
 	for i := from; i < to; i++ {
 		h := t.header(i)
@@ -211,7 +210,7 @@ func applyVJP(t *Tape, n *Node, need uint8) {
 	c.differentiates = true
 	c.f.Backward(c, g, c.grads)
 	end := t.nh
-	for i, x := range c.grads { // hand them on under new names: two may be the same, or g, or a saved tensor
+	for i, x := range c.grads { // under new headers: two may be the same, or be g, or a saved tensor
 		if !x.IsZero() {
 			c.grads[i] = t.alias(t.arg(x)).tensor()
 			c.grads[i].h.st.hideUntilArrival()
@@ -241,14 +240,14 @@ func auxVJP(t *Tape, n *Node, need uint8) {
 	}
 	if need&2 != 0 {
 		if n.in[1] == t.root {
-			t.root = nil // its gradient is more than the seed
+			t.root = nil // its gradient is not only the seed
 		}
 		t.addGrad(n.in[1], t.full(n.in[1], n.F[0]*t.scale))
 	}
 }
 
-// WithAux returns y; Backward also seeds aux, a tensor of one element, with weight, as if weight·aux were part of the
-// loss (balancing losses of mixtures of experts), also where the loss does not depend on y.
+// WithAux returns y. Backward also adds weight·aux to the loss, for aux of one element: balancing losses of a mixture of experts. It does
+// so even if the loss does not depend on y.
 func WithAux(y, aux Tensor, weight float64) Tensor {
 	t := tapeOf("WithAux", y, aux)
 	yh, ah := t.arg(y), t.arg(aux)

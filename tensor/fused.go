@@ -1,20 +1,21 @@
 package tensor
 
-// The optional fused operations: several others in one launch, on devices that have a kernel for that. They change no result but
-// by fewer roundings of 16-bit floats; without one, a step runs more launches. What each saves of a step of GPT-2 124M (bfloat16,
-// 32 × 1024 tokens, 233 launches, 71.4 GB, 47.8 ms on the model of an H100) when it alone is taken away (docs/BENCHMARKS.md):
+// The optional fused operations do several operations in one launch, on devices that have a kernel for it. They change results only by
+// fewer roundings of 16-bit floats. Without one, a step has more launches. The table shows what each of them saves in a step of GPT-2 124M
+// (bfloat16, 32 × 1024 tokens, 233 launches, 71.4 GB, 47.8 ms on the model of an H100), if only that one is removed (docs/BENCHMARKS.md):
 //
 //	OpLinearAct         an activation inside its product                  2.4 GB  12 launches  1.7 ms
 //	OpLinearAdd         a residual connection inside its product          2.4 GB  24 launches  1.3 ms
-//	OpLinearGradX       an activation's gradient in the product behind    4.8 GB  12 launches  2.5 ms
+//	OpLinearGradX       an activation's gradient in the product after it  4.8 GB  12 launches  2.5 ms
 //	OpLinearGradW       a bias's gradient in that of its weight           5.4 GB  48 launches  1.9 ms
 //	OpCrossEntropyBoth  a loss and its gradient (loss.go)                 3.3 GB   4 launches  1.2 ms
 //	OpLayerNormGrad     all gradients of a norm; OpRMSNormGrad the same   6.2 GB  74 launches  2.2 ms
 //	all                                                                  24.6 GB 174 launches 10.8 ms
 //
-// OpActGrad is for float32 and float64, where a product cannot apply a slope: an activation's gradient and the sums of its rows.
+// OpActGrad is for float32 and float64, whose products have no such epilogue: it computes an activation's gradient and the sums of its
+// rows.
 
-// activationOps are the operations that compute an activation alone, and its gradient.
+// activationOps are the operations of each activation and of its gradient.
 var activationOps = [...]struct{ op, grad Op }{
 	ActReLU:     {OpReLU, OpReLUGrad},
 	ActGELU:     {OpGELU, OpGELUGrad},
@@ -22,8 +23,8 @@ var activationOps = [...]struct{ op, grad Op }{
 	ActSiLU:     {OpSiLU, OpSiLUGrad},
 }
 
-// linear launches out = act(x·wᵀ + b), and pre = x·wᵀ + b if that is wanted; as two operations where the device has no
-// kernel for both.
+// linear launches out = act(x·wᵀ + b) and, if pre is not nil, pre = x·wᵀ + b. It launches two operations if the device has no kernel for
+// both.
 func (t *Tape) linear(out, x, w, b *header, act Activation, pre *header) {
 	g := gemm{batch: 1, m: x.rowCount(), n: w.dims[0], k: w.dims[1], tb: true, bias: b, act: act, pre: pre}
 	if act == NoActivation || t.table[OpLinearAct][out.dtype] != nil {
@@ -38,8 +39,8 @@ func (t *Tape) linear(out, x, w, b *header, act Activation, pre *header) {
 	t.unary(activationOps[act].op, out, pre)
 }
 
-// LinearAdd returns r + x·wᵀ + b for r [..., out], in one operation where the device has one: the residual connection of a
-// transformer's layers.
+// LinearAdd returns r + x·wᵀ + b for r [..., out]: the residual connection of a transformer's layers. It is one operation if the device has
+// a kernel for it.
 func LinearAdd(x, w, b, r Tensor) Tensor {
 	t := tapeOfOp(OpLinearAdd, x, w)
 	xh, wh, rh := t.arg(x), t.arg(w), t.contiguous(t.arg(r))
@@ -50,7 +51,7 @@ func LinearAdd(x, w, b, r Tensor) Tensor {
 	t.checkLinear(xh, wh, bh)
 	t.sameDType("linear_add", xh, rh)
 	if rh.rank != xh.rank || rh.n != xh.rowCount()*wh.dims[0] || rh.dims[rh.rank-1] != wh.dims[0] {
-		like := *xh // as the sum of the product and the bias
+		like := *xh // has the shape of the product plus the bias
 		like.base, like.dims[like.rank-1] = nil, wh.dims[0]
 		mustBeAlike("linear_add", rh, "what is added to", &like, "the product", xh, wh, rh)
 	}
@@ -74,8 +75,8 @@ func linearAddVJP(t *Tape, n *Node, need uint8) {
 	linearGrads(t, n, need, n.out.grad)
 }
 
-// linearGradX computes the gradient of x. If the node before made x by an activation and nothing else reads x, that of the
-// activation's input is computed instead: the node is a plain product from then on, whose gradient is there.
+// linearGradX computes the gradient of x. If the node before made x by an activation, and nothing else reads x, it computes the gradient of
+// the activation's input instead. Then that node is treated as a plain product, whose gradient is ready.
 func (t *Tape) linearGradX(x, g, w *header, p gemm) {
 	if by := t.activationBefore(x); by != nil {
 		d := t.newLike(x)
@@ -91,7 +92,7 @@ func (t *Tape) linearGradX(x, g, w *header, p gemm) {
 	t.gradDone(x, dst)
 }
 
-// activationBefore returns the node before the present one if it made x by an activation whose gradient a product can apply.
+// activationBefore returns the previous node if it made x by an activation whose gradient a product can compute.
 func (t *Tape) activationBefore(x *header) *Node {
 	if t.at == 0 || x.uses != 1 || x.n == 0 || t.table[OpLinearGradX][x.dtype] == nil {
 		return nil
@@ -102,8 +103,8 @@ func (t *Tape) activationBefore(x *header) *Node {
 	return nil
 }
 
-// linearActVJP computes the gradient of x·wᵀ + b from that of the activation. The node is a plain product from then on, also
-// where its weight gradients are put off.
+// linearActVJP computes the gradient of x·wᵀ + b from that of the activation. Then the node is treated as a plain product, also if its
+// weight gradients are put off.
 func linearActVJP(t *Tape, n *Node, need uint8) {
 	d := t.activationGrad(n)
 	d.isGrad = true
@@ -112,8 +113,8 @@ func linearActVJP(t *Tape, n *Node, need uint8) {
 	linearVJP(t, n, need)
 }
 
-// activationGrad returns the gradient of the activation's input, in the memory of that where it is kept. The sum of its rows, the
-// gradient of b, goes to aux[1] if the kernel that makes it adds it up as well.
+// activationGrad returns the gradient of the activation's input, in the memory of that input if it is kept. If the kernel also adds up the
+// rows, their sum, the gradient of b, goes to aux[1].
 func (t *Tape) activationGrad(n *Node) *header {
 	g, act, from, d := n.out.grad, Activation(n.I[0]), n.out, n.aux[0]
 	if act.NeedsInput() {
@@ -130,7 +131,7 @@ func (t *Tape) activationGrad(n *Node) *header {
 	}
 	a := t.Args(OpActGrad, d.dtype)
 	a.out(d)
-	if n.need&4 != 0 && t.table[OpLinearGradW][d.dtype] == nil { // else linearGrads has it for nothing
+	if n.need&4 != 0 && t.table[OpLinearGradW][d.dtype] == nil { // linearGrads gets it at no cost
 		n.aux[1] = t.newLike(n.in[2])
 		a.out(n.aux[1])
 	}
@@ -140,8 +141,8 @@ func (t *Tape) activationGrad(n *Node) *header {
 	return d
 }
 
-// normGrads computes all gradients of a norm in one pass over x and g, and adds that of x to what is there. It reports false
-// where the device has no kernel for that, or there is no need for one.
+// normGrads computes all gradients of a norm in one pass over x and g, and adds that of x to the one that is there. It reports false if the
+// device has no kernel for it, or if it is not needed.
 func (t *Tape) normGrads(op Op, n *Node, stats ...*header) bool {
 	x, w := n.in[0], n.in[1]
 	if t.table[op][x.dtype] == nil || x.n == 0 || n.need&1 == 0 || n.need == 1 || x == w || n.in[len(n.in)-1] == x || len(n.in) == 3 && n.in[2] == w {

@@ -1,8 +1,8 @@
 package tensor
 
-// GroupedLinear multiplies groups of rows by a matrix each: the first counts[0] rows of x [rows, in] by the transpose of
-// w[0], the next counts[1] by that of w[1], and so on, for w [groups, out, in]. It returns [rows, out]. Groups may be
-// empty; counts [groups] are Int64 and add up to rows. A mixture of experts is such a product.
+// GroupedLinear multiplies each group of rows by its own matrix, as a mixture of experts does. The first counts[0] rows of x [rows, in] are
+// multiplied by the transpose of w[0], the next counts[1] rows by that of w[1], and so on, for w [groups, out, in]. It returns [rows, out].
+// Groups may be empty. counts [groups] are Int64, and their sum is the number of rows.
 func GroupedLinear(x, w, counts Tensor) Tensor {
 	t := tapeOfOp(OpGroupedLinear, x, w)
 	xh, wh, ch := t.contiguous(t.arg(x)), t.arg(w), t.arg(counts)
@@ -20,8 +20,8 @@ func GroupedLinear(x, w, counts Tensor) Tensor {
 	return out.tensor()
 }
 
-// grouped launches, for OpGroupedLinear, c = a·b[e] + beta·c on each group of rows, where b[e] is k x n, or n x k with
-// tb; and for OpGroupedGrad c[e] = aᵀ·b + beta·c[e], where a group of a has n columns and one of b k.
+// grouped launches, for OpGroupedLinear, c = a·b[e] + beta·c for each group e of rows, where b[e] is k x n, or n x k if tb. For
+// OpGroupedGrad it launches c[e] = aᵀ·b + beta·c[e] for each group of rows; a has n columns and b has k.
 func (t *Tape) grouped(op Op, c, a, b, counts *header, n, k int, tb bool, beta float64) {
 	args := t.Args(op, a.dtype)
 	args.out(c).in(a).in(b).in(counts)
@@ -46,7 +46,7 @@ func groupedVJP(t *Tape, n *Node, need uint8) {
 	}
 }
 
-// checkCounts panics unless the groups are all rows.
+// checkCounts panics unless the counts add up to rows.
 func checkCounts(counts []int64, rows int) {
 	left := int64(rows)
 	for _, n := range counts {

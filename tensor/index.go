@@ -2,7 +2,7 @@ package tensor
 
 import "github.com/ringo-ml/ringo/internal/kernel"
 
-// checkIndex panics when an index on the host is out of range.
+// checkIndex panics if an index in host memory is out of range.
 func (t *Tape) checkIndex(op string, x, idx *header, n int) {
 	if idx.dtype != Int64 {
 		fail(op, these(x, idx), "indices must be int64")
@@ -16,7 +16,7 @@ func (t *Tape) checkIndex(op string, x, idx *header, n int) {
 	}
 }
 
-// Embedding returns the rows ids of the table w [n, d]: [..., d] for Int64 ids [...].
+// Embedding returns rows of the table w [n, d]: [..., d] for Int64 ids [...].
 func Embedding(w, ids Tensor) Tensor {
 	t := tapeOf("embedding", w, ids)
 	wh, ih := t.contiguous(t.arg(w)), t.contiguous(t.arg(ids))
@@ -106,8 +106,8 @@ func gatherVJP(t *Tape, n *Node, _ uint8) {
 	t.addGrad(n.in[0], d)
 }
 
-// ScatterAdd returns x with src[i] added at x[..., idx[i], ...] along dim, as torch.scatter_add. Equal indices add up
-// in order.
+// ScatterAdd returns x with src[i] added at x[..., idx[i], ...] along dim, as torch.scatter_add. Elements with the same index are added in
+// order.
 func (x Tensor) ScatterAdd(dim int, idx, src Tensor) Tensor {
 	t := tapeOf("scatter_add", x, src)
 	in, ih, sh := t.arg(x), t.contiguous(t.arg(idx)), t.contiguous(t.arg(src))
@@ -133,14 +133,13 @@ func scatterAddVJP(t *Tape, n *Node, need uint8) {
 	}
 }
 
-// Dropout zeroes elements of x with probability p and divides the others by 1−p, on a tape in training; otherwise it
-// returns x. layer is the hash of the layer's name (HashName): two calls with one name in one Forward have one mask. On
-// a tape whose Input has Rows, the leading dimension must be the batch's, or the batch and further dimensions
-// flattened: an element's fate depends on its place in the global batch only. Where a rank has only a part of x, DropoutAt
-// is told which.
+// Dropout, on a tape in training, sets elements of x to zero with probability p and divides the others by 1−p. On other tapes it returns x.
+// layer is the hash of the layer's name (HashName): two calls with one name in one Forward have the same mask. If the tape's Input has
+// Rows, the leading dimension must be the batch, or the batch and further dimensions flattened. The mask then depends only on the place of
+// an element in the global batch. If a rank has only a part of x, use DropoutAt.
 func (x Tensor) Dropout(p float64, layer uint64) Tensor { return x.DropoutAt(p, layer, Region{}) }
 
-// DropoutAt is Dropout of a part of an activation: ranks that have its parts drop what one rank drops from the whole.
+// DropoutAt is Dropout of a part of an activation. Ranks with parts drop the same elements as one rank with the whole.
 func (x Tensor) DropoutAt(p float64, layer uint64, at Region) Tensor {
 	t := tapeOf("dropout", x)
 	if !(p >= 0 && p < 1) {
@@ -163,8 +162,8 @@ func (x Tensor) DropoutAt(p float64, layer uint64, at Region) Tensor {
 	return out.tensor()
 }
 
-// DropoutChannels is Dropout of whole channels of x [rows, channels, ..]: all elements of one are dropped, or none, as by
-// torch.nn.functional.dropout2d.
+// DropoutChannels is Dropout of whole channels of x [rows, channels, ..], as torch.nn.functional.dropout2d: a channel is dropped as a whole
+// or not at all.
 func (x Tensor) DropoutChannels(p float64, layer uint64) Tensor {
 	t := tapeOf("dropout", x)
 	if !(p >= 0 && p < 1) {

@@ -1,22 +1,22 @@
 package tensor
 
-// KVCache holds the keys and values of the tokens that a model has seen, of one layer, so that a further token costs one row of
-// each and not those of the whole sequence. Its memory is made once, for the longest sequence, so it grows without a copy; where the
-// system gives memory when it is first written to, as for the CPU, a short sequence takes little. It is for tapes with NoGrad.
+// KVCache holds the keys and values of one layer for all tokens that a model has seen, so that a new token adds one row to each and does
+// not compute those of the whole sequence. Its memory is made once, for the longest sequence, so it grows without a copy. The CPU's system
+// gives pages when they are first written, so a short sequence uses little. It is for NoGrad tapes.
 type KVCache struct {
 	k, v      Tensor // [batch, positions, width], made with the first tokens
 	n         int
 	positions int
 }
 
-// NewKVCache returns an empty cache for sequences of up to so many positions. How many sequences there are, the type and the device
-// are those of the first keys, also after Truncate(0).
+// NewKVCache returns an empty cache for sequences of up to so many positions. The first keys decide the number of sequences, the type and
+// the device, also after Truncate(0).
 func NewKVCache(positions int) *KVCache { return &KVCache{positions: positions} }
 
-// Len returns how many tokens of each sequence the cache holds: the position of the next one.
+// Len returns the number of tokens of each sequence in the cache, which is the position of the next one.
 func (c *KVCache) Len() int { return c.n }
 
-// Truncate keeps the first n tokens. Truncate(0) makes the cache ready for other sequences.
+// Truncate keeps the first n tokens. After Truncate(0) the cache can be used for other sequences.
 func (c *KVCache) Truncate(n int) {
 	if n < 0 || n > c.n {
 		fail("KVCache.Truncate", nil, "to %d tokens of %d", n, c.n)
@@ -24,9 +24,9 @@ func (c *KVCache) Truncate(n int) {
 	c.n = n
 }
 
-// Attention appends keys and values k and v [batch, time, kvHeads·headDim] of the next tokens, and returns causal CrossAttention of
-// their queries q [batch, time, heads·headDim] over all tokens that the cache holds now. A full cache is a Failure, and so is a tape
-// that records: a cache has no gradient.
+// Attention appends keys and values k and v [batch, time, kvHeads·headDim] of the next tokens. It returns causal CrossAttention of their
+// queries q [batch, time, heads·headDim] over all tokens in the cache. A full cache is a Failure, and so is a tape that records: a cache
+// has no gradient.
 func (c *KVCache) Attention(q, k, v Tensor, headDim int) Tensor {
 	const op = "KVCache.Attention"
 	t := tapeOf(op, q, k, v)
@@ -58,7 +58,7 @@ func (c *KVCache) Attention(q, k, v Tensor, headDim int) Tensor {
 	return out
 }
 
-// held returns keys or values up to position end. Those behind it in a batch, where they lie between those of the sequences, are not seen.
+// held returns a view of the keys or values up to position end.
 func (c *KVCache) held(t *Tape, x Tensor, end int) Tensor {
 	h := t.alias(x.h)
 	if h.dims[0] == 1 {

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Phase is where in a step a parameter is used.
+// Phase is the part of a step in which a parameter is used.
 type Phase uint8
 
 // The phases.
@@ -14,21 +14,20 @@ const (
 	Backward
 )
 
-// Hooks is what a package that shares a model out does with its parameters. It owns their gradients (Param.Own).
+// Hooks is implemented by a package that divides a model over ranks. It owns the gradients of parameters (Param.Own).
 type Hooks interface {
-	// BeforeUse makes p's Value resident; in the phase Backward it also gives p.Grad memory.
+	// BeforeUse makes p.Value resident. In the phase Backward it also gives p.Grad memory.
 	BeforeUse(p *Param, phase Phase)
 	// BackwardBegin is called once when a Backward starts. last is false when More microbatches follow.
 	BackwardBegin(last bool)
-	// GradReady is called when all uses of p on the tape have been differentiated. after is what must be over before p.Grad
-	// has all that they gave: GradReady does not wait for it; who communicates p.Grad waits just before. The result is what
-	// must be over before p.Grad may be read or written.
+	// GradReady is called when all uses of p on the tape have been differentiated. p.Grad is complete when after is over. GradReady does
+	// not wait for it; whoever communicates p.Grad waits just before. The result is what must be over before p.Grad may be read or written.
 	GradReady(p *Param, after Pending) Pending
-	// BackwardDone is called once at the end of a Backward: wait, and complete what was not used.
+	// BackwardDone is called once at the end of a Backward. It waits, and completes the gradients of unused parameters.
 	BackwardDone(last bool) error
 }
 
-// Own makes h the owner of p's gradient: a gradient is summed over ranks by one package. A second owner is an error.
+// Own makes h the owner of p's gradient. Only one package may sum a gradient over ranks: a second owner is an error.
 func (p *Param) Own(h Hooks) error {
 	if p.owner != nil {
 		return fmt.Errorf("the gradient of %s belongs to %s already: %s cannot have it, too", p.name, ownerName(p.owner), ownerName(h))
@@ -40,7 +39,7 @@ func (p *Param) Own(h Hooks) error {
 // Owner returns the owner of p's gradient, or nil.
 func (p *Param) Owner() Hooks { return p.owner }
 
-// ownerName is what a user knows an owner by.
+// ownerName is the name of an owner in errors.
 func ownerName(h Hooks) string {
 	if s, ok := h.(fmt.Stringer); ok {
 		return s.String()
@@ -51,10 +50,9 @@ func ownerName(h Hooks) string {
 // Unsummed reports whether p has an owner that waits for a Backward without More before it sums the gradient.
 func (p *Param) Unsummed() bool { return p.owner != nil && p.state == gradPartial }
 
-// Through makes Use apply f to the parameter: what f's Backward does to the gradient becomes part of the graph, under every
-// owner, in every microbatch and in a Checkpoint. Its main use is a parameter that is whole on ranks which see different
-// tokens or heads (norms under sequence parallelism, replicated keys): f is the identity whose Backward is an all-reduce.
-// A second Through is a Failure.
+// Through makes Use apply f to the parameter, so that f's Backward is a part of the graph: with every owner, in every microbatch and in a
+// Checkpoint. It is mainly for a parameter that is whole on ranks with different tokens or heads (norms under sequence parallelism,
+// replicated keys): there f is the identity, and its Backward an all-reduce. A second Through is a Failure.
 func (p *Param) Through(f Function) {
 	switch {
 	case f == nil:
@@ -65,18 +63,18 @@ func (p *Param) Through(f Function) {
 	p.through = f
 }
 
-// leafState is a parameter on one tape.
+// leafState is the state of a parameter on one tape.
 type leafState struct {
 	p       *Param
 	t       *Tape
 	h       header
 	pending int    // uses that Backward has not differentiated yet
-	serial  uint32 // of the tape, when pending was reset
-	version uint32 // of the parameter's values, when they were first used since the last Backward
+	serial  uint32 // of the tape, when pending was last set to 0
+	version uint32 // of the parameter's values, at their first use since the last Backward
 	hooked  bool   // the tape's next Backward calls the owner
 
-	more          *contrib // to its gradient, whose collectives are still running
-	due, complete uint64   // how often the owner was given such, and how often they were added
+	more          *contrib // to its gradient, with collectives that still run
+	due, complete uint64   // how many of these the owner was told of, and how many were added
 }
 
 // Use puts a parameter on the tape and returns its tensor. Layers call it in Forward, once for each use.
@@ -110,8 +108,8 @@ func (t *Tape) Use(p *Param) Tensor {
 	return x
 }
 
-// leaf returns p's state on t. Param.last saves the look-up in training; inference does not touch it, so that several
-// goroutines may use a model at the same time, each with a NoGrad tape.
+// leaf returns p's state on t. In training, Param.last saves the look-up. Inference does not use it, so that several goroutines may use a
+// model at the same time, each with its own NoGrad tape.
 func (t *Tape) leaf(p *Param) *leafState {
 	if !t.noGrad && p.last != nil && p.last.t == t {
 		return p.last
@@ -129,8 +127,8 @@ func (t *Tape) leaf(p *Param) *leafState {
 	return s
 }
 
-// makeResident makes the value that h is, or views, resident: the owner may have taken its memory since Use, when other parameters
-// were used in between or a Checkpoint runs its function again.
+// makeResident makes the value resident that h is or views. The owner may have freed it since Use, when other parameters were used or a
+// Checkpoint ran its function again.
 func (s *leafState) makeResident(h *header) {
 	if h.st == nil || h.st.ptr != nil || s.p.owner == nil {
 		return
@@ -143,13 +141,13 @@ func (s *leafState) makeResident(h *header) {
 	s.refresh()
 }
 
-// failStale fails because values were changed that the gradient rule of op needs.
+// failStale fails because the values that the gradient rule of op needs were changed.
 func (s *leafState) failStale(op string) {
 	fail("Backward", these(&s.h), "%s was changed (by an optimizer's step, SetValue or a load) after %s had used it on this tape: "+
 		"run the forward pass again", s.p.name, op)
 }
 
-// refresh makes the leaf's header refer to the parameter's present value: its owner may have moved it.
+// refresh makes the leaf's header refer to the current memory of the value: the owner may have moved it.
 func (s *leafState) refresh() {
 	if s.p.Value.IsZero() {
 		fail("Use", nil, "%s of shape %v was never made: call nn.Init or Attach first", s.p.name, s.p.dims)
@@ -158,8 +156,8 @@ func (s *leafState) refresh() {
 	s.h.st, s.h.off, s.h.dtype, s.h.ld = v.st, v.off, v.dtype, v.ld
 }
 
-// registerOwner makes the next Backward call the parameter's owner. It is called for each use: a handle may be older than the
-// last Backward.
+// registerOwner makes the next Backward call the parameter's owner. It is called for each use, because a tensor of the leaf may be older
+// than the last Backward.
 func (s *leafState) registerOwner() {
 	if s.hooked {
 		return
@@ -170,7 +168,7 @@ func (s *leafState) registerOwner() {
 	}
 }
 
-// forgetOwners forgets the owners of the leaves used.
+// forgetOwners forgets the owners of the used leaves.
 func (t *Tape) forgetOwners() {
 	for _, s := range t.used {
 		s.hooked = false
@@ -178,7 +176,7 @@ func (t *Tape) forgetOwners() {
 	t.owners = t.owners[:0]
 }
 
-// ready is called when all uses have been differentiated. The owner is told what the gradient lacks.
+// ready is called when all uses have been differentiated. It tells the owner what to wait for until the gradient is complete.
 func (s *leafState) ready() {
 	p := s.p
 	if p.owner == nil || !p.HasGrad() && s.more == nil {
@@ -195,7 +193,7 @@ func (s *leafState) ready() {
 // FenceDone reports whether the gradient is complete. It makes leafState a Fence.
 func (s *leafState) FenceDone(seq uint64) bool { return s.complete >= seq }
 
-// FenceWait waits for the contributions that were not there yet, and adds them in their order of arrival.
+// FenceWait waits for the contributions that are still missing, and adds them in the order in which they came.
 func (s *leafState) FenceWait(uint64) error {
 	c := s.more
 	s.more, s.complete = nil, s.due
@@ -208,8 +206,7 @@ func (s *leafState) FenceWait(uint64) error {
 	return nil
 }
 
-// Awaited reports whether a gradient may still come in this Backward: whether its tape has uses of p that it has not
-// differentiated.
+// Awaited reports whether this Backward may still add to the gradient: whether its tape has uses of p that are not differentiated.
 func (p *Param) Awaited() bool {
 	s := p.last
 	return s != nil && s.t.inBackward && s.serial == s.t.serial && s.pending > 0

@@ -21,8 +21,8 @@ const (
 // Linear returns x·wᵀ + b for x [..., in], w [out, in] and b [out] (or none), as torch.nn.functional.linear.
 func Linear(x, w, b Tensor) Tensor { return LinearAct(x, w, b, NoActivation) }
 
-// LinearAct returns act(x·wᵀ + b), on the CPU with the bits of [Linear] and the activation one after the other but in one
-// operation: x·wᵀ is still in cache when act is applied to it.
+// LinearAct returns act(x·wᵀ + b) in one operation: x·wᵀ is still in the cache when act is applied. On the CPU the result has the same bits
+// as [Linear] followed by the activation.
 func LinearAct(x, w, b Tensor, act Activation) Tensor {
 	t := tapeOfOp(OpLinear, x, w)
 	xh, wh := t.arg(x), t.arg(w)
@@ -35,7 +35,7 @@ func LinearAct(x, w, b Tensor, act Activation) Tensor {
 	out.sizeAs(xh)
 	out.dims[out.rank-1], out.n = wh.dims[0], xh.rowCount()*wh.dims[0]
 	t.alloc(out)
-	var pre *header // the input of an activation whose gradient wants it
+	var pre *header // the input of an activation, if its gradient needs it
 	if act.NeedsInput() && t.recording() {
 		pre = t.newLike(out)
 	}

@@ -1,6 +1,6 @@
 package tensor
 
-// meanLoss returns Σ rows / count, of one element, and records nothing. It gives rows away. A loss of 16-bit floats is
+// meanLoss returns Σ rows / count, of one element, and records nothing. The caller must not use rows after it. A loss of 16-bit floats is
 // Float32, like the rows.
 func (t *Tape) meanLoss(rows *header, count float64) *header {
 	sum := t.newTensor(rows.dtype)
@@ -20,25 +20,25 @@ func (t *Tape) upstream(n *Node) *header {
 	return g
 }
 
-// CrossEntropyOptions changes CrossEntropy. The zero value is PyTorch's default, but that no label is ignored.
+// CrossEntropyOptions are the options of CrossEntropy. The zero value is PyTorch's default, except that no label is ignored.
 type CrossEntropyOptions struct {
-	// Weights, if not none, has a weight for each class. The mean is over the weights of the labels then, as in PyTorch; that
-	// of soft targets over the rows. They get no gradient.
+	// Weights, if not none, has a weight for each class. Then the mean divides by the sum of the labels' weights, as in PyTorch; with soft
+	// targets, by the number of rows. Weights get no gradient.
 	Weights Tensor
-	// PerRow asks for the loss of each label or row, [...], PyTorch's reduction "none": 0 where a label is ignored. It is
-	// divided by nothing, also where the batch is part of a global one: see GlobalMean.
+	// PerRow asks for the loss of each label or row, [...], like PyTorch's reduction "none": 0 for an ignored label. It is not divided,
+	// also if the batch is part of a global one: see GlobalMean.
 	PerRow bool
 
 	Smoothing float64 // label smoothing, 0 to 1
-	// Ignore, if not nil, is a label that does not count (PyTorch's ignore_index).
+	// Ignore, if not nil, is a label whose rows do not count (PyTorch's ignore_index).
 	Ignore *int64
-	// Count is what the sum of losses is divided by; 0: the labels of the global batch. With ignored labels and a
-	// batch that is shared with other ranks it must be given: the number of labels that count, over all ranks. So must, with
-	// Weights, the sum of the weights of all labels.
+	// Count is the divisor of the sum of losses; 0: the number of labels of the global batch. If labels are ignored and the batch is shared
+	// with other ranks, it must be given: the number of labels that count, over all ranks. With Weights it is the sum of the weights of all
+	// labels.
 	Count float64
 }
 
-// ignored returns the label that does not count, or one that no label is.
+// ignored returns the label that does not count; if there is none, a number that is never a label.
 func (o *CrossEntropyOptions) ignored() int64 {
 	if o.Ignore == nil {
 		return -1 << 63
@@ -46,10 +46,10 @@ func (o *CrossEntropyOptions) ignored() int64 {
 	return *o.Ignore
 }
 
-// CrossEntropy returns the mean over labels of −log softmax(logits)[label], for logits [..., classes] and Int64 labels
-// [...], of which either may be flattened. Labels of logits' shape and of a float type are soft targets: probabilities of the
-// classes, whose loss is −Σ q·log softmax(logits), and gradients flow to them. On a tape whose input is part of a global batch (Rows.Total) it returns this rank's part of the mean: the sum
-// over ranks is the loss. The loss of 16-bit logits is Float32.
+// CrossEntropy returns the mean over labels of −log softmax(logits)[label], for logits [..., classes] and Int64 labels [...]; either may be
+// flattened. Labels of the shape of logits and of a float type are soft targets: probabilities of the classes, with the loss −Σ q·log
+// softmax(logits). They get gradients. On a tape whose input is part of a global batch (Rows.Total), it returns this rank's part of the
+// mean: the sum over ranks is the loss. The loss of 16-bit logits is Float32.
 func CrossEntropy(logits, labels Tensor, o CrossEntropyOptions) Tensor {
 	if !(o.Smoothing >= 0 && o.Smoothing <= 1) {
 		fail("cross_entropy", nil, "label smoothing %v is not in [0,1]", o.Smoothing)
@@ -63,7 +63,7 @@ func CrossEntropy(logits, labels Tensor, o CrossEntropyOptions) Tensor {
 	mustFitLabels(x, y)
 	cols, ignore, count := x.dims[x.rank-1], o.ignored(), o.Count
 	counted, st := t.checkLabels(x, y, cols, ignore), statType(x.dtype)
-	var known *header // 1 over the number of labels that count, where only the device knows it
+	var known *header // 1 / number of labels that count, if only the device knows it
 	switch {
 	case count != 0:
 	case o.Ignore == nil:
@@ -76,14 +76,14 @@ func CrossEntropy(logits, labels Tensor, o CrossEntropyOptions) Tensor {
 		count, known = 1, t.countLabels(y, ignore, st)
 	}
 	loss, lse := t.newTensor(st, y.n), t.newTensor(st, y.n)
-	var grad *header // for an upstream gradient of 1
+	var grad *header // for a gradient of 1 from the loss
 	if x.needs && known == nil && t.record && t.recording() && t.table[OpCrossEntropyBoth][x.dtype] != nil {
 		grad = t.newLike(x)
 	}
 	t.crossEntropy(loss, lse, grad, x, y, o.Smoothing, ignore, count)
 	over := count
 	if grad != nil {
-		over = 1 // it is divided already
+		over = 1 // the gradient was divided already
 	}
 	out := t.meanLoss(loss, over)
 	if known != nil {
@@ -106,7 +106,7 @@ func CrossEntropy(logits, labels Tensor, o CrossEntropyOptions) Tensor {
 	return out.tensor()
 }
 
-// crossEntropy launches the losses of rows or, if grad is wanted, these divided by count and the gradient of their sum.
+// crossEntropy launches the losses of rows. If grad is not nil, they are divided by count, and grad gets the gradient of their sum.
 func (t *Tape) crossEntropy(loss, lse, grad, x, y *header, smoothing float64, ignore int64, count float64) {
 	if y.n == 0 {
 		return
@@ -124,7 +124,7 @@ func (t *Tape) crossEntropy(loss, lse, grad, x, y *header, smoothing float64, ig
 	t.Launch()
 }
 
-// countLabels returns 1 over the number of labels that are not ignore, of one element.
+// countLabels returns 1 / the number of labels that are not ignore, as one element.
 func (t *Tape) countLabels(y *header, ignore int64, d DType) *header {
 	dims := y.dims[:y.rank]
 	v, counts, each, n := t.newTensor(Int64), t.newTensor(Bool, dims...), t.newTensor(d, dims...), t.newTensor(d)
@@ -139,8 +139,8 @@ func (t *Tape) countLabels(y *header, ignore int64, d DType) *header {
 	return n
 }
 
-// mustFitLabels fails unless there is a label for each row of x. Either may be flattened; but labels of as many
-// dimensions in another order, [time, batch] for [batch, time], are a mistake.
+// mustFitLabels fails unless there is a label for each row of x. Either may be flattened. Labels with the dimensions of x in another order
+// ([time, batch] for [batch, time]) are an error.
 func mustFitLabels(x, y *header) {
 	const op = "cross_entropy"
 	switch {
@@ -157,7 +157,7 @@ func mustFitLabels(x, y *header) {
 	}
 }
 
-// checkLabels returns how many labels count. Labels in device memory are not looked at here: see Kernel.
+// checkLabels returns the number of labels that count. Labels in device memory are not checked here: see Kernel.
 func (t *Tape) checkLabels(x, y *header, cols int, ignore int64) int {
 	if !t.dev.Host() {
 		return y.n
@@ -198,7 +198,7 @@ func crossEntropyVJP(t *Tape, n *Node, _ uint8) {
 	t.addGrad(x, d)
 }
 
-// crossEntropyGrad launches d = the gradient of the logits of n, for g of one element or one for each row.
+// crossEntropyGrad launches d = the gradient of the logits of n. g has one element, or one for each row.
 func (t *Tape) crossEntropyGrad(d *header, n *Node, g *header) {
 	x := n.in[0]
 	a := t.byRow(OpCrossEntropyGrad, x.dims[x.rank-1], x.dtype, []*header{d}, []*header{x, n.aux[0], n.in[1], g})
@@ -253,9 +253,9 @@ func bceVJP(t *Tape, n *Node, need uint8) {
 	if need&1 != 0 {
 		t.addGrad(n.in[0], pointLossGrad(t, n, OpBCEGrad, n.in[0], n.in[1]))
 	}
-	if need&2 != 0 { // d/dy of −y·x + … is −x
+	if need&2 != 0 { // the gradient of −y·x + … for y is −x
 		x, g := n.in[0], t.upstream(n)
-		d := t.newTensor(g.dtype, x.dims[:x.rank]...) // the loss's type, which is not that of 16-bit logits
+		d := t.newTensor(g.dtype, x.dims[:x.rank]...) // the type of the loss; for 16-bit logits this is Float32
 		t.cast(d, x)
 		t.binary(OpMul, d, d, g)
 		t.affine(d, d, -1, 0)

@@ -1,7 +1,7 @@
 package tensor
 
-// gemm launches C = op(A)·op(B) + beta·C on matrices that may be batched, or + bias for each row, and then act. c is
-// [batch,m,n]; a batch stride of 0 repeats a matrix.
+// gemm describes a launch of C = op(A)·op(B) + beta·C on matrices that may be batched. Instead of beta·C, a bias may be added to each row,
+// and then act is applied. c is [batch,m,n]. A batch stride of 0 repeats a matrix.
 type gemm struct {
 	batch, m, n, k int
 	ta, tb         bool
@@ -9,10 +9,10 @@ type gemm struct {
 	beta           float64
 	bias           *header // [n], or nil
 	act            Activation
-	pre            *header // where the activation's input goes, or nil
-	add            *header // what is added to the product: C is another matrix (OpLinearAdd)
+	pre            *header // gets the input of the activation, or nil
+	add            *header // is added to the product, and C is another matrix (OpLinearAdd)
 	slope          *header // the input of act: C is multiplied by act's derivative there (OpLinearGradX)
-	sums           *header // [m], where the sums of A's columns go (OpLinearGradW)
+	sums           *header // [m], gets the sums of A's columns (OpLinearGradW)
 }
 
 func rowStride(h *header, cols int) int {
@@ -93,8 +93,8 @@ func (h *header) rowCount() int {
 	return n
 }
 
-// MatMul returns op(a)·op(b), where op transposes the last two dimensions if asked to. Leading dimensions are a batch:
-// equal in both, or only in a (b is then one matrix, and a is not transposed).
+// MatMul returns op(a)·op(b); op transposes the last two dimensions if the flag is set. Leading dimensions are a batch. They are equal in
+// both, or only a has them: then b is one matrix, and a is not transposed.
 func MatMul(a, b Tensor, transA, transB bool) Tensor {
 	t := tapeOf("matmul", a, b)
 	ah, bh := t.arg(a), t.arg(b)
@@ -124,7 +124,7 @@ func b2i(b bool) int {
 	return 0
 }
 
-// unfit fails: a and b have dimensions that differ and must not.
+// unfit fails, and names the dimensions of a and b that must be equal.
 func unfit(a, b *header, ta, tb bool) {
 	in := these(a, b)
 	if b.rank > 2 {
@@ -162,8 +162,8 @@ func matmulShape(a, b *header, ta, tb bool) gemm {
 	return g
 }
 
-// gradTarget returns the memory that a rule writes the gradient of h into, and the beta to use: a parameter's gradient
-// itself, the gradient that h has already if nothing else refers to it, or new memory. Hand it to gradDone.
+// gradTarget returns the memory into which a rule writes the gradient of h, and the beta to use. The memory is the parameter's gradient,
+// the gradient that h has already if nothing else refers to it, or new memory. Call gradDone afterwards.
 func (t *Tape) gradTarget(h *header) (dst *header, beta float64) {
 	if h.leaf != nil {
 		if dst, beta = t.leafGrad(h); dst.dtype == h.dtype {
@@ -185,7 +185,7 @@ func (t *Tape) gradDone(h, dst *header) {
 	}
 }
 
-// With y = op(A)·op(B): dA = g·op(B)ᵀ and dB = op(A)ᵀ·g, each transposed when its operand is.
+// For y = op(A)·op(B): dA = g·op(B)ᵀ and dB = op(A)ᵀ·g, transposed if the operand is.
 func matmulVJP(t *Tape, n *Node, need uint8) {
 	a, b, gr := n.in[0], n.in[1], n.out.grad
 	ta, tb := n.I[0] == 1, n.I[1] == 1

@@ -7,7 +7,7 @@ import (
 	"unsafe"
 )
 
-// mapMemory returns memory of the Go heap: the race detector sees no other.
+// mapMemory returns memory of the Go heap, because the race detector sees only that.
 func mapMemory(n int) ([]byte, error) {
 	if err := mappable(n); err != nil {
 		return nil, err

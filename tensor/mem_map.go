@@ -4,7 +4,7 @@ package tensor
 
 import "golang.org/x/sys/unix"
 
-// mapMemory returns pages from the operating system: step memory stays out of the garbage collector's sight.
+// mapMemory returns pages from the operating system, which the garbage collector does not scan.
 func mapMemory(n int) ([]byte, error) {
 	return unix.Mmap(-1, 0, max(n, 1), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
 }

@@ -8,19 +8,19 @@ import (
 	"text/tabwriter"
 )
 
-// MemoryKind is what a piece of memory is for.
+// MemoryKind says what memory is used for.
 type MemoryKind uint8
 
-// The kinds of memory. The zero value is for memory that nobody counts: another library's, a slice's.
+// The kinds of memory. The zero value is for memory that is not counted: a slice, or memory of another library.
 const (
 	Uncounted      MemoryKind = iota
-	Parameters                // values, as the optimizer or Forward keeps them
-	Gradients                 // of parameters, as the optimizer gets them
+	Parameters                // values, for the optimizer or for Forward
+	Gradients                 // of parameters, for the optimizer
 	OptimizerState            // moments, float32 masters of 16-bit parameters
-	Activations               // step memory of tapes: what Forward keeps, and gradients of it
-	Gathered                  // other ranks' parameters, while they are here
-	Communication             // buffers of what is sent and received, but for those inside engines
-	OtherMemory               // batches, widened operands of kernels, and what New makes
+	Activations               // step memory of tapes: what Forward keeps, and gradients of activations
+	Gathered                  // other ranks' parameters, while they are gathered
+	Communication             // buffers of sent and received data, except inside engines
+	OtherMemory               // batches, widened operands of kernels, and tensors of New
 	numMemoryKinds
 )
 
@@ -30,10 +30,10 @@ var memoryKindNames = [numMemoryKinds]string{"uncounted", "parameters", "gradien
 // String returns the name, such as "gradients".
 func (k MemoryKind) String() string { return memoryKindNames[k] }
 
-// Memory counts the bytes of a device by kind, now and at their most. Memory is counted when it is allocated, and until it
-// is given back; that of tensors outside tapes, which the garbage collector gives back, until it has seen that they are
-// unreachable. Step memory is counted while a tensor has it; what a tape holds beyond that, to use it again, is in Held only. Tapes
-// report it when Backward begins and ends, at Reset, and when they need more. The methods may be called by any goroutine.
+// Memory counts the bytes of a device by kind, now and at the peak. Memory is counted from its allocation until it is given back. The
+// garbage collector gives back tensors outside tapes, so they count until it finds them unreachable. Step memory is counted while a tensor
+// has it; Held also counts what a tape keeps for reuse. Tapes report it when Backward begins and ends, at Reset, and when they need more.
+// Any goroutine may call the methods.
 type Memory struct {
 	kinds [numMemoryKinds]gauge
 	peak  atomic.Int64 // of all kinds together
@@ -44,7 +44,7 @@ type gauge struct{ live, peak atomic.Int64 }
 
 func (g *gauge) add(bytes int) { raise(&g.peak, g.live.Add(int64(bytes))) }
 
-// MemoryUse is how many bytes there are now, and were at the most.
+// MemoryUse is a number of bytes, now and at the peak.
 type MemoryUse struct {
 	Live int `json:"live"`
 	Peak int `json:"peak"`
@@ -75,14 +75,13 @@ func (m *Memory) Of(k MemoryKind) MemoryUse {
 	return MemoryUse{int(g.live.Load()), int(g.peak.Load())}
 }
 
-// Held returns the bytes that tapes have from the device: Activations, and what they keep to use it again.
+// Held returns the bytes that tapes have from the device: Activations, and what they keep for reuse.
 func (m *Memory) Held() MemoryUse { return MemoryUse{int(m.held.live.Load()), int(m.held.peak.Load())} }
 
-// Total returns the bytes of all kinds. Its peak is theirs together: less than the sum of the kinds' peaks, if these were at
-// different times.
+// Total returns the bytes of all kinds together. Its peak may be less than the sum of the kinds' peaks, which may be at different times.
 func (m *Memory) Total() MemoryUse { return MemoryUse{int(m.live()), int(m.peak.Load())} }
 
-// ResetPeak makes the present the most.
+// ResetPeak sets the peaks to the current values.
 func (m *Memory) ResetPeak() {
 	for k := range m.kinds {
 		g := &m.kinds[k]
@@ -148,7 +147,7 @@ func FormatBytes(n int) string {
 	return fmt.Sprintf("%.2f %ciB", v, "KMGTP"[unit])
 }
 
-// account is what a piece of memory is counted as.
+// account counts a piece of memory as one kind.
 type account struct {
 	m     *Memory
 	bytes [numMemoryKinds]atomic.Int64
@@ -159,7 +158,7 @@ func (a *account) add(k MemoryKind, bytes int) {
 	a.m.add(k, bytes)
 }
 
-// close ends the counting. It is the cleanup of the storage, too.
+// close stops the counting. It is also the cleanup of the storage.
 func (a *account) close() {
 	for k := range a.bytes {
 		if n := a.bytes[k].Swap(0); n != 0 {

@@ -3,21 +3,21 @@ package tensor
 // Node is one recorded operation.
 type Node struct {
 	op         Op
-	need, leaf uint8 // inputs that want a gradient; those that are parameters
+	need, leaf uint8 // bit masks of inputs: those that need a gradient, those that are parameters
 	deferred   bool  // its weight gradients are put off
-	keptInputs uint8 // inputs that it holds until then
-	seeds      bool  // a Checkpoint with a WithAux inside: it has a gradient although its output may have none
+	keptInputs uint8 // inputs that it keeps until then
+	seeds      bool  // a Checkpoint with a WithAux inside: it has a gradient even if its output has none
 	in         []*header
 	out        *header
 	aux        [2]*header // further tensors that the rule reads
 	I          [8]int     // attributes
 	F          [3]float64
-	key        uint64 // of its randomness
+	key        uint64 // of its random numbers
 	call       *Ctx
 	fn         func(...Tensor) Tensor
 }
 
-// In returns input i, or none where it is absent.
+// In returns input i, or none if it is absent.
 func (n *Node) In(i int) Tensor { return n.in[i].maybe() }
 
 // Out returns the output.
@@ -46,7 +46,7 @@ func (t *Tape) operands(n int) []*header {
 	return t.ptrs[i][j : j+n : j+n]
 }
 
-// recording reports whether operations that are run now belong to the graph.
+// recording reports whether operations are recorded now.
 func (t *Tape) recording() bool { return !(t.noGrad || t.quiet || t.inBackward && !t.recompute) }
 
 // rec records that out was computed by op from in, and returns the node, or nil when no gradient flows through it.
@@ -94,13 +94,13 @@ func (t *Tape) rec(op Op, out *header, in ...*header) *Node {
 	n := t.newNode()
 	n.op, n.need, n.leaf, n.out = op, need, leaf, out
 	n.in = t.operands(len(in))
-	for i := range n.in { // copy would call the runtime's
+	for i := range n.in { // a call of copy would be slower for so few
 		n.in[i] = in[i]
 	}
 	return n
 }
 
-// use notes that a recorded operation reads h.
+// use counts that a recorded operation reads h.
 func (h *header) use() { h.uses = min(h.uses+1, 2) }
 
 func (t *Tape) newNode() *Node {
@@ -131,9 +131,8 @@ func (t *Tape) inputs(op string, xs []Tensor) []*header {
 	return hs
 }
 
-// Record records an operation from outside (see Register): out, made by New, was computed by op from at most 8
-// inputs; absent ones are zero Tensors. It returns the node, whose I and F the caller may fill, or nil when no gradient
-// is wanted.
+// Record records an operation of another package (see Register): op computed out, made by New, from at most 8 inputs; absent ones are zero
+// Tensors. It returns the node, whose I and F the caller may set, or nil if no gradient is needed.
 func (t *Tape) Record(op Op, out Tensor, in ...Tensor) *Node {
 	h := out.hdr()
 	if h.tape != t || h.needs {

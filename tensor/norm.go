@@ -8,7 +8,7 @@ func statType(d DType) DType {
 	return d
 }
 
-// mustBeOf fails unless w has an element for each of x's last dimension.
+// mustBeOf fails unless w has an element for each element of x's last dimension.
 func mustBeOf(op string, x, w *header, role string) {
 	if cols := x.dims[x.rank-1]; w.n != cols {
 		fail(op, these(x, w), "dimension %d of the input is %d, %s has %d elements", x.rank-1, cols, w.called(role), w.n)
@@ -33,8 +33,8 @@ func normArgs(op string, x, w, b Tensor) (t *Tape, xh, wh, bh *header, cols int)
 	return
 }
 
-// LayerNorm normalizes the last dimension of x to mean 0 and variance 1, then applies weight w and bias b, each of the
-// last dimension's size or none (Ba et al. 2016; the variance is the biased one, as in PyTorch).
+// LayerNorm normalizes the last dimension of x to mean 0 and variance 1, then applies weight w and bias b. Each of them has the size of the
+// last dimension, or is none (Ba et al. 2016; the variance is the biased one, as in PyTorch).
 func LayerNorm(x, w, b Tensor, eps float64) Tensor {
 	t, xh, wh, bh, cols := normArgs("layer_norm", x, w, b)
 	out := t.newLike(xh)
@@ -95,8 +95,8 @@ func (t *Tape) normGradW(op Op, cols int, beta float64, dst *header, in ...*head
 	t.Launch()
 }
 
-// RMSNorm divides the last dimension of x by its root mean square and multiplies by weight w, of that size or none
-// (Zhang and Sennrich 2019).
+// RMSNorm divides the last dimension of x by its root mean square, then multiplies it by weight w, which has the size of that dimension or
+// is none (Zhang and Sennrich 2019).
 func RMSNorm(x, w Tensor, eps float64) Tensor {
 	t, xh, wh, _, cols := normArgs("rms_norm", x, w, Tensor{})
 	out := t.newLike(xh)

@@ -9,8 +9,8 @@ func init() {
 	define(OpBincount, OpSpec{Name: "bincount", Const: true, CPU: [NumDTypes]Kernel{Int64: bincountKernel}})
 }
 
-// OneHot returns [..., classes] of type d for Int64 ids [...]: 1 at place ids[i] of row i, 0 elsewhere, as
-// torch.nn.functional.one_hot (which returns Int64). An id that is no class is an error.
+// OneHot returns [..., classes] of type d for Int64 ids [...]: row i is 1 at ids[i] and 0 elsewhere, as torch.nn.functional.one_hot (which
+// returns Int64). An id outside [0,classes) is an error.
 func OneHot(ids Tensor, classes int, d DType) Tensor {
 	t := tapeOf("one_hot", ids)
 	in := t.contiguous(t.arg(ids))
@@ -41,8 +41,8 @@ func oneHotKernel[T kernel.Number]() Kernel {
 	})
 }
 
-// Bincount returns how often each of 0 to bins−1 is in x, which is Int64 of any shape, as Int64 [bins]. Unlike torch.bincount,
-// whose result is as long as the largest element wants, it needs no look at x: an element that is not in [0,bins) is an error.
+// Bincount counts how often each of 0 to bins−1 occurs in x, Int64 of any shape, as Int64 [bins]. The size of torch.bincount's result
+// depends on the largest element, so it must read x first. This one does not: an element outside [0,bins) is an error.
 func (x Tensor) Bincount(bins int) Tensor {
 	t := tapeOf("bincount", x)
 	in := t.contiguous(t.arg(x))
