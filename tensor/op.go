@@ -5,14 +5,14 @@ import (
 	"sync"
 )
 
-// Op numbers an operation: a row of every device's kernel table, and a gradient rule.
+// Op is the number of an operation: its row in every device's kernel table, and its gradient rule.
 type Op uint16
 
-// MaxOps is the number of operations that there is room for, built-in and registered ones together.
+// MaxOps is the largest number of operations, built-in and registered ones together.
 const MaxOps = 256
 
-// SaveMask says which tensors of a node its gradient rule reads: bit i is input i, SaveOut the output. What no rule
-// reads is freed at the end of a Scope.
+// SaveMask says which tensors of a node its gradient rule reads: bit i is input i, SaveOut the output. Tensors that no rule reads are freed
+// at the end of a Scope.
 type SaveMask uint16
 
 // SaveOut is the bit of the node's output; SaveAll covers the output and all inputs.
@@ -21,8 +21,8 @@ const (
 	SaveAll SaveMask = 1<<16 - 1
 )
 
-// VJP is a gradient rule (a vector-Jacobian product). It reads n's inputs, output and gradient and calls
-// t.AddGrad for each input i with bit i set in need. It may be called twice, with disjoint masks.
+// VJP is a gradient rule (a vector-Jacobian product). It reads n's inputs, output and gradient, and calls t.AddGrad for each input i with
+// bit i set in need. It may be called twice, with disjoint masks.
 type VJP func(t *Tape, n *Node, need uint8)
 
 // OpSpec describes an operation.
@@ -31,13 +31,12 @@ type OpSpec struct {
 	Saves SaveMask
 	VJP   VJP   // nil only with Const
 	Class Class // how it treats partial sums (see Types)
-	Const bool  // its output depends on no input in a differentiable way, or it is a step of another rule
-	// CPU holds the kernels of the host. Where there is one for Float32 but none for the 16-bit floats, these are
-	// computed through float32.
+	Const bool  // its output has no gradient, or it is a step of another rule
+	// CPU holds the kernels of the host. If there is one for Float32 but none for the 16-bit floats, these are computed through float32.
 	CPU [NumDTypes]Kernel
 
-	// optional says that the tape does without where a device has no kernel, by other operations. The 16-bit floats of the
-	// host round more often so.
+	// optional means that a device may have no kernel for it: then the tape uses several other operations. These round 16-bit floats more
+	// often.
 	optional bool
 }
 
@@ -47,8 +46,8 @@ var (
 	nops  = int(numBuiltin)
 )
 
-// Register adds an operation from outside the package and returns its number. Call it from an init function or a
-// package variable; Exec and Tape.Record then use it like a built-in one.
+// Register adds an operation of another package and returns its number. Call it from an init function or a package variable. Then Exec and
+// Tape.Record use it like a built-in one.
 func Register(s OpSpec) Op {
 	opsMu.Lock()
 	defer opsMu.Unlock()

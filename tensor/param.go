@@ -10,7 +10,7 @@ const (
 	gradReady                    // complete and synchronized
 )
 
-// Param is a trainable tensor, a leaf of every tape. It is made with a shape only; nn.Init or an Attach makes values.
+// Param is a trainable tensor, a leaf of every tape. It is made with a shape only; nn.Init or an Attach gives it values.
 type Param struct {
 	Value Tensor // what Forward uses
 	Local Tensor // what the optimizer updates: Value itself, or this rank's shard of it
@@ -22,7 +22,7 @@ type Param struct {
 	dims                       []int // of this rank's part
 	init                       Initializer
 	frozen, buffer, transposed bool
-	stored                     []Stored // as files keep it; nil: one tensor
+	stored                     []Stored // its segments in files; nil: one tensor
 	owner                      Hooks    // nil: none
 	through                    Function // nil: none
 	state                      gradState
@@ -31,7 +31,7 @@ type Param struct {
 	last                       *leafState
 }
 
-// NewParam returns a parameter of a shape, with no values yet.
+// NewParam returns a parameter of the given shape, without values.
 func NewParam(init Initializer, dims ...int) *Param {
 	for i, d := range dims {
 		if d < 0 {
@@ -41,10 +41,10 @@ func NewParam(init Initializer, dims ...int) *Param {
 	return &Param{init: init, dims: append([]int(nil), dims...), name: "a parameter"}
 }
 
-// Buffer is model state that no gradient flows into, such as running statistics. It is broadcast and saved like a Param.
+// Buffer is state of a model that has no gradient, such as running statistics. It is broadcast and saved like a Param.
 type Buffer struct{ Param }
 
-// NewBuffer returns a buffer of a shape, with no values yet.
+// NewBuffer returns a buffer of the given shape, without values.
 func NewBuffer(init Initializer, dims ...int) *Buffer {
 	b := &Buffer{*NewParam(init, dims...)}
 	b.frozen, b.buffer = true, true
@@ -60,34 +60,33 @@ func (p *Param) Name() string { return p.name }
 // SetName sets the dotted name; nn.ParamsOf does.
 func (p *Param) SetName(name string) { p.name = name }
 
-// SetTransposed says whether files hold this matrix as [in, out]; nn.ParamsOf does, by a tag or Storer.
+// SetTransposed says whether files hold this matrix as [in, out]. nn.ParamsOf calls it, if a tag or Storer says so.
 func (p *Param) SetTransposed(yes bool) { p.transposed = yes }
 
 // Transposed reports whether files hold this matrix as [in, out].
 func (p *Param) Transposed() bool { return p.transposed }
 
-// Dims returns the shape of this rank's part: of the whole, unless Cut. Global returns the model's.
+// Dims returns the shape of this rank's part, which is the whole unless Cut was called. Global returns the model's.
 func (p *Param) Dims() []int { return p.dims }
 
 // Len returns the number of elements of this rank's part. With fsdp, Local is a part of these.
 func (p *Param) Len() int { return product(p.dims) }
 
-// Freeze excludes the parameter from training: no gradient is computed for it, from its next use on.
+// Freeze excludes the parameter from training: from its next use on, no gradient is computed for it.
 func (p *Param) Freeze() { p.frozen = true }
 
-// Unfreeze takes Freeze back. An Attach and an optimizer have made room for what was not frozen by then: training what they
-// saw frozen is an error of theirs. A Buffer stays frozen.
+// Unfreeze takes Freeze back. An Attach and an optimizer make memory only for parameters that are not frozen by then; if such a parameter
+// is trained later, they return an error. A Buffer stays frozen.
 func (p *Param) Unfreeze() { p.frozen = p.buffer }
 
-// Changed says that the values were written to; optimizers and loads call it. A Backward that needs the values from before is
-// a Failure.
+// Changed says that the values were changed; optimizers and loads call it. A Backward that needs the old values is a Failure.
 func (p *Param) Changed() { p.version++ }
 
 // Frozen reports whether the parameter is excluded from training.
 func (p *Param) Frozen() bool { return p.frozen }
 
-// Make gives the parameter memory on dev and its initial values, a function of seed, name and the element's index in the
-// model's tensor alone.
+// Make gives the parameter memory on dev and its initial values. These depend only on seed, name and the element's index in the model's
+// tensor.
 func (p *Param) Make(dev Device, dtype DType, seed uint64) {
 	if !dtype.IsFloat() {
 		fail("Make", nil, "%v: a parameter is of floats, not of %v", p, dtype)
@@ -96,8 +95,8 @@ func (p *Param) Make(dev Device, dtype DType, seed uint64) {
 	p.Fill(p.Value, seed, 0)
 }
 
-// Fill writes the initial values of elements first, first+1, … of this rank's part into x, those of Make: a shard is made
-// without the whole, with the bits that it has there.
+// Fill writes the initial values of elements first, first+1, … of this rank's part into x. They are those of Make: a shard gets its values
+// without the whole parameter, with the same bits.
 func (p *Param) Fill(x Tensor, seed uint64, first int) {
 	key, at := RandomKey(seed, HashName(p.name)), 0
 	for global, n := range p.Runs(first, first+x.Len()) {
@@ -106,8 +105,8 @@ func (p *Param) Fill(x Tensor, seed uint64, first int) {
 	}
 }
 
-// SetValue makes v the parameter's value and what the optimizer updates. If v's memory is counted, it counts as Parameters
-// from now on. A parameter that is Cut takes this rank's part, or the model's tensor, of which it copies its part.
+// SetValue makes v the parameter's value, which the optimizer updates. If v's memory is counted, it counts as Parameters from now on. For a
+// parameter that is Cut, v is this rank's part, or the model's tensor, from which it copies the part.
 func (p *Param) SetValue(v Tensor) {
 	h := v.hdr()
 	if len(p.Shard.Boxes) > 0 && h.n != p.Len() {
@@ -125,7 +124,7 @@ func (p *Param) SetValue(v Tensor) {
 	p.Changed()
 }
 
-// setPart makes the part of the model's tensor v that this rank holds its value.
+// setPart sets the value to this rank's part of v, the model's tensor.
 func (p *Param) setPart(v Tensor) {
 	h := v.hdr()
 	if h.n != product(p.Global()) || h.tape != nil || h.ld != 0 {
@@ -145,7 +144,7 @@ func (p *Param) setPart(v Tensor) {
 	p.SetValue(host)
 }
 
-// To copies the value to dev, unless it is there or in host memory that dev shares.
+// To copies the value to dev, unless dev can use its memory already.
 func (p *Param) To(dev Device) {
 	if from := p.Value.Device(); from == dev || from.Host() && dev.Host() {
 		return
@@ -161,10 +160,10 @@ func (p *Param) HasGrad() bool { return p.state != gradEmpty }
 // Consume marks the gradient as used: the next Backward overwrites it. Optimizers call it in Step.
 func (p *Param) Consume() { p.state = gradEmpty }
 
-// FillGrad marks the gradient as complete, by an owner that summed it or made it itself (zeros for an unused parameter).
+// FillGrad marks the gradient as complete. An owner calls it that summed the gradient or made it itself (zeros for an unused parameter).
 func (p *Param) FillGrad() { p.state = gradReady }
 
-// undoWrite takes back what leafGrad noted: the gradient is added by another way.
+// undoWrite undoes what leafGrad recorded, if the gradient is added in another way.
 func (p *Param) undoWrite(beta float64) {
 	if beta == 0 {
 		p.state = gradEmpty

@@ -10,12 +10,12 @@ import (
 	"github.com/ringo-ml/ringo/internal/wait"
 )
 
-// pool runs a function on parts of a range, on threads that persist. The calling goroutine is one of them. The cuts are
-// fixed; who computes a part is not: the caller takes over those of threads that have not begun when it has done its own.
-// So a small kernel need not wait for a thread that sleeps, nor any kernel for one that lost its core.
+// pool runs a function on parts of a range, on threads that persist. The calling goroutine is one of them. The cuts are fixed. Who computes
+// a part is not: when the caller has done its own part, it also does those that no thread has begun. So a small kernel need not wait until
+// a sleeping thread wakes up, and no kernel waits for a thread that lost its core.
 type pool struct {
 	n       int
-	grain   int // elements, at least, for a part
+	grain   int // least number of elements of a part
 	policy  wait.Policy
 	workers []*worker
 	done    *wait.Bell
@@ -34,8 +34,8 @@ type pool struct {
 
 type worker struct {
 	bell  *wait.Bell
-	jobs  atomic.Uint32 // counts the parts that were handed out
-	taken atomic.Uint32 // and those that somebody has begun
+	jobs  atomic.Uint32 // counts the parts given to this worker
+	taken atomic.Uint32 // counts those that somebody has begun
 	_     [64]byte
 }
 
@@ -53,7 +53,7 @@ func (k *kernelPanic) String() string {
 	return fmt.Sprintf("%v [on a worker thread]\n%s", k.value, k.stack)
 }
 
-// newPool returns a pool of n threads. All of `runnable` threads want to run at the same time.
+// newPool returns a pool of n threads. runnable is the number of threads on this host that want to run at the same time.
 func newPool(n, runnable int) *pool {
 	return &pool{n: n, grain: grainElems, policy: wait.For(runnable), done: wait.NewBell()}
 }
@@ -100,8 +100,8 @@ func (p *pool) close() {
 	}
 }
 
-// run calls fn for [0,n) cut into as many equal parts as there are threads, but no part smaller than grain. Cuts are
-// multiples of align. fn's results must not depend on the cuts. A panic of fn is the caller's.
+// run cuts [0,n) into as many equal parts as there are threads, but none smaller than grain, and calls fn for them. Cuts are multiples of
+// align. fn's results must not depend on the cuts. A panic of fn becomes a panic of the caller.
 func (p *pool) run(q *cpuQueue, a *Args, n, grain, align int, fn part) {
 	parts := min(p.n, n/max(grain, 1))
 	if parts <= 1 {
@@ -129,7 +129,7 @@ func (p *pool) run(q *cpuQueue, a *Args, n, grain, align int, fn part) {
 			_ = p.done.Park(context.Background())
 		}
 	}
-	p.a = nil // it is part of a tape, which nobody else may have any more
+	p.a = nil // it is a part of a tape, which the caller may free
 	if f := p.failed.Swap(nil); f != nil {
 		if fail, ok := f.value.(*Failure); ok {
 			panic(fail)
@@ -138,7 +138,7 @@ func (p *pool) run(q *cpuQueue, a *Args, n, grain, align int, fn part) {
 	}
 }
 
-// guard runs part i on a thread and notes its panic: the others must end before the caller unwinds.
+// guard runs part i on a thread and records its panic: the other parts must end before the caller panics.
 func (p *pool) guard(i, thread int) {
 	defer func() {
 		if r := recover(); r != nil {

@@ -11,25 +11,25 @@ func init() {
 		CPU: floats(avgPoolGradKernel[float32](), avgPoolGradKernel[float64]())})
 }
 
-// Pool2dOptions says which pixels of the input are pooled into one: the first of two numbers is for rows, the second for columns.
+// Pool2dOptions are the options of a pooling. The first of two numbers is for rows, the second for columns.
 type Pool2dOptions struct {
 	Kernel  [2]int // pixels
 	Stride  [2]int // from one output to the next; 0: Kernel
-	Padding [2]int // pixels before the first and behind the last one, at most half of Kernel
+	Padding [2]int // pixels before the first and after the last one, at most half of Kernel
 }
 
-// Pool is the sizes of a pooling: Planes is the product of all dimensions but the last two.
+// Pool holds the sizes of a pooling. Planes is the product of all dimensions but the last two.
 type Pool struct {
 	Planes, H, W, OutH, OutW                   int
 	KH, KW, StrideH, StrideW, PadH, PadW, area int
 }
 
-// PoolOf returns the sizes of the pooling that a kernel is to compute.
+// PoolOf returns the sizes of the pooling, for a kernel.
 func PoolOf(a *Args) Pool {
 	return Pool{a.Dim[0], a.Dim[1], a.Dim[2], a.Dim[3], a.Dim[4], a.I[0], a.I[1], a.I[2], a.I[3], a.I[4], a.I[5], a.I[0] * a.I[1]}
 }
 
-// pool checks the options and returns the sizes, and the output's header with memory.
+// pool checks the options. It returns the sizes, and the output with memory.
 func (o Pool2dOptions) pool(op string, t *Tape, x *header) (p Pool, out *header) {
 	for i := range o.Stride {
 		if o.Stride[i] == 0 {
@@ -56,7 +56,7 @@ func (o Pool2dOptions) pool(op string, t *Tape, x *header) (p Pool, out *header)
 
 func (p *Pool) taps() [8]int { return [8]int{p.KH, p.KW, p.StrideH, p.StrideW, p.PadH, p.PadW} }
 
-// pooling launches op, unless there is nothing to do.
+// pooling launches op, unless the output is empty.
 func (t *Tape) pooling(op Op, p Pool, outs, ins []*header) {
 	if outs[0].n == 0 {
 		return
@@ -75,8 +75,8 @@ func (n *Node) poolOf() Pool {
 		KH: i[0], KW: i[1], StrideH: i[2], StrideW: i[3], PadH: i[4], PadW: i[5]}
 }
 
-// MaxPool2d returns the largest pixel of each window of x [.., height, width], as torch.nn.functional.max_pool2d: a NaN is the largest, and
-// the gradient goes to the first one.
+// MaxPool2d returns the largest pixel of each window of x [.., height, width], as torch.nn.functional.max_pool2d. NaN is larger than all
+// numbers. Of equal pixels, the first one gets the gradient.
 func (x Tensor) MaxPool2d(o Pool2dOptions) Tensor {
 	t := tapeOf("max_pool2d", x)
 	in := t.contiguous(t.arg(x))
@@ -115,8 +115,8 @@ func avgPool2dVJP(t *Tape, n *Node, _ uint8) {
 	t.addGrad(n.in[0], d)
 }
 
-// poolPlanes makes a kernel that goes through the windows of planes: f gets one's plane, its number, and its rows and columns inside the
-// input.
+// poolPlanes makes a kernel that calls f for each window: with the number of its plane, the number of its output pixel, and its rows y0 to
+// y1 and columns x0 to x1 inside the input.
 func poolPlanes(f func(a *Args, p *Pool, plane, out, y0, y1, x0, x1 int)) Kernel {
 	cost := func(a *Args) int { return a.Dim[3] * a.Dim[4] * a.I[0] * a.I[1] }
 	return Parallel(dim0, cost, func(a *Args, lo, hi int) {

@@ -6,16 +6,16 @@ import (
 	"github.com/ringo-ml/ringo/internal/kernel"
 )
 
-// RandomBits returns 64 random bits, a function of key and i alone (Philox4x32-10, Salmon et al. 2011).
+// RandomBits returns 64 random bits, which depend only on key and i (Philox4x32-10, Salmon et al. 2011).
 func RandomBits(key, i uint64) uint64 { return kernel.Bits(key, i) }
 
-// RandomKey derives a key from a seed and what the randomness is for. It is the only source of randomness in Ringo.
+// RandomKey makes a key from a seed and the numbers in parts, which say what the key is for. All randomness in Ringo comes from it.
 func RandomKey(seed uint64, parts ...uint64) uint64 { return kernel.Key(seed, parts...) }
 
-// HashName returns a hash (FNV-1a) of a layer's or parameter's dotted name, a part of its random keys.
+// HashName returns a hash (FNV-1a) of the dotted name of a layer or parameter, a part of its random keys.
 func HashName(name string) uint64 { return kernel.HashName(name) }
 
-// RandomKey returns the key of this step's and microbatch's randomness for a layer, given the hash of its name.
+// RandomKey returns the random key of a layer in this step and microbatch. layer is the hash of its name.
 func (t *Tape) RandomKey(layer uint64) uint64 {
 	key := t.keyOf(layer)
 	if r := t.Recording(); r != nil {
@@ -32,8 +32,7 @@ const (
 	initNormal
 )
 
-// Initializer says how the first values of a parameter are made. Element i depends on the key and i alone, so that a
-// shard is made without the whole.
+// Initializer makes the initial values of a parameter. Element i depends only on the key and i, so a shard is made without the whole.
 type Initializer struct {
 	kind initKind
 	a, b float64

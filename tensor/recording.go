@@ -9,16 +9,16 @@ import (
 	"github.com/ringo-ml/ringo/internal/trace"
 )
 
-// Recording is what a replay of a Captured step does, in the order in which the recorded step did it: the host's part, launches of
-// graphs, and what is done between them.
+// Recording lists what a replay of a Captured step does, in the order of the recorded step: the host's part, launches of graphs, and the
+// functions between them.
 type Recording struct {
 	on     Grapher
-	begun  bool // the first graph
-	open   bool // a graph is being made
+	begun  bool // the first graph has begun
+	open   bool // a graph is being recorded
 	graphs []Graph
 	steps  []func() error
 	last   []func() error
-	err    error         // a graph could not be made
+	err    error         // a graph could not be recorded
 	refill func(a *Args) // of the next launch
 	keys   map[keyUse]*uint64
 	tapes  []*Tape
@@ -26,14 +26,14 @@ type Recording struct {
 	spans  *trace.Recorder
 }
 
-// keyUse is a random key of a tape in the recording.
+// keyUse is a random key that a tape made in the recording.
 type keyUse struct {
 	by  *Exec
 	key uint64
 }
 
-// Recording returns the recording that the device is making, nil if it makes none. What an operation changes on the host from
-// step to step it registers there.
+// Recording returns the device's recording, nil if there is none. If an operation changes something on the host in each step, it registers
+// it there.
 func (e *Exec) Recording() *Recording {
 	if e.grapher == nil {
 		return nil
@@ -41,7 +41,7 @@ func (e *Exec) Recording() *Recording {
 	return e.grapher.Recording()
 }
 
-// Host makes replays call fn, which must not allocate: it changes what the recorded step changed, such as a number of steps.
+// Host makes replays call fn, which must not allocate. fn changes what the recorded step changed on the host, such as a step number.
 func (r *Recording) Host(fn func()) {
 	r.steps = append(r.steps, func() error {
 		fn()
@@ -49,9 +49,9 @@ func (r *Recording) Host(fn func()) {
 	})
 }
 
-// Between ends the graph under way, which runs, calls fn, and begins the next graph. Replays call fn between the two graphs. So a
-// step has what the host must do when the device has been given all that comes before, such as to issue a collective. While
-// fn runs, nothing is recorded. An error of fn is that of Run, in a replay.
+// Between ends the current graph and launches it, calls fn, and begins the next graph. Replays call fn between the two graphs. So the host
+// can do something after all earlier work was given to the device, such as start a collective. While fn runs, nothing is recorded. In a
+// replay, Run returns an error of fn.
 func (r *Recording) Between(fn func() error) (err error) {
 	if err := r.end(); err != nil {
 		return err
@@ -61,7 +61,7 @@ func (r *Recording) Between(fn func() error) (err error) {
 	return fn()
 }
 
-// Last has fn called at the end of the recorded step, which it may add to.
+// Last makes fn run at the end of the recorded step; fn may add to the recording.
 func (r *Recording) Last(fn func() error) { r.last = append(r.last, fn) }
 
 // begin begins the next graph.
@@ -71,7 +71,7 @@ func (r *Recording) begin() error {
 	return err
 }
 
-// end ends the graph under way, and launches what there is in it, as replays will.
+// end ends the current graph and, if it is not empty, launches it, as replays will.
 func (r *Recording) end() error {
 	if !r.open {
 		return r.err
@@ -96,12 +96,12 @@ func (r *Recording) end() error {
 	return launch()
 }
 
-// close forgets the graphs.
+// close frees the graphs.
 func (r *Recording) close() error {
 	var errs []error
 	if r.open {
 		r.open = false
-		if g, err := r.on.EndGraph(); err == nil && g != nil { // the step failed: that is the error
+		if g, err := r.on.EndGraph(); err == nil && g != nil { // the step failed, and that error is reported
 			errs = append(errs, g.Close())
 		}
 	}
@@ -112,11 +112,11 @@ func (r *Recording) close() error {
 	return errors.Join(errs...)
 }
 
-// Vary makes replays call refill with the arguments of the next launch: it changes F, I and Key, where these differ from step to
-// step, such as by a learning rate.
+// Vary makes replays call refill with the arguments of the next launch. refill may change F, I and Key, for numbers that differ from step
+// to step, such as a learning rate.
 func (r *Recording) Vary(refill func(a *Args)) { r.refill = refill }
 
-// launch launches what the Exec prepared if it varies, and reports whether it did.
+// launch launches what the Exec prepared, if Vary was called for it, and reports whether it did.
 func (r *Recording) launch(e *Exec, k Kernel) bool {
 	if e.spans != nil {
 		r.spans = e.spans
@@ -140,7 +140,7 @@ func (r *Recording) launch(e *Exec, k Kernel) bool {
 	return true
 }
 
-// key notes that a tape made a key for a layer: a replay makes it anew.
+// key records that a tape made a key for a layer: a replay makes it again.
 func (r *Recording) key(t *Tape, layer, key uint64) {
 	use := keyUse{&t.Exec, key}
 	if r.keys[use] != nil {
@@ -159,15 +159,15 @@ func (r *Recording) keyed(e *Exec) func(a *Args) {
 	return func(a *Args) { a.Key = *now }
 }
 
-// tape notes a tape that the step uses.
+// tape records that the step uses t.
 func (r *Recording) tape(t *Tape) {
 	if !slices.Contains(r.tapes, t) {
 		r.tapes = append(r.tapes, t)
 	}
 }
 
-// grad notes that a gradient is written. Whether that adds to what is there is the host's to know, so a gradient is made and used
-// up in one step.
+// grad records that a gradient is written. Whether a write adds to the old gradient is decided on the host, so a replay cannot change it:
+// the step must make and use a gradient.
 func (r *Recording) grad(p *Param) {
 	if slices.Contains(r.grads, p) {
 		return
@@ -178,7 +178,7 @@ func (r *Recording) grad(p *Param) {
 	r.grads = append(r.grads, p)
 }
 
-// finish ends the step. It returns the error of a gradient that is left over.
+// finish ends the step. It returns an error if a gradient was not used.
 func (r *Recording) finish() error {
 	for _, fn := range r.last {
 		if err := fn(); err != nil {
@@ -193,7 +193,7 @@ func (r *Recording) finish() error {
 	return r.end()
 }
 
-// reset takes from the tapes what an earlier run left there: it is not a replay's.
+// reset drops what an earlier run left on the tapes: it is not part of a replay.
 func (r *Recording) reset() {
 	for _, t := range r.tapes {
 		t.Reset()

@@ -2,7 +2,7 @@ package tensor
 
 import "math/bits"
 
-// reduce launches op over count dimensions of x from axis on. idx, for Max and Min, gets the winning position.
+// reduce launches op over count dimensions of x from axis on. For Max and Min, idx gets the position of the result.
 func (t *Tape) reduce(op Op, out, idx, x *header, axis, count int) {
 	if out.n == 0 {
 		return
@@ -28,7 +28,7 @@ func (t *Tape) reduce(op Op, out, idx, x *header, axis, count int) {
 	t.Launch()
 }
 
-// Sum returns the sum over the given dimensions, which disappear; over all without an argument.
+// Sum returns the sum over the given dimensions, which are removed; without arguments, over all.
 func (x Tensor) Sum(dims ...int) Tensor {
 	t := tapeOf("sum", x)
 	in := t.contiguous(t.arg(x))
@@ -48,8 +48,8 @@ func (x Tensor) Sum(dims ...int) Tensor {
 	return out.tensor()
 }
 
-// sumMask sums over the dimensions in mask, run by run of neighbouring ones from the last. 16-bit floats are rounded
-// once, at the end.
+// sumMask sums over the dimensions in mask: one launch for each run of neighbouring dimensions, from the last one on. 16-bit floats are
+// rounded once, at the end.
 func (t *Tape) sumMask(in *header, mask int) *header {
 	if mask == 0 {
 		return t.contiguousCopy(in)
@@ -87,8 +87,8 @@ func (t *Tape) sumMask(in *header, mask int) *header {
 	return out
 }
 
-// Mean returns the mean over the given dimensions, which disappear; over all without an argument. Means of 16-bit
-// floats are computed in float32.
+// Mean returns the mean over the given dimensions, which are removed; without arguments, over all. Means of 16-bit floats are computed in
+// float32.
 func (x Tensor) Mean(dims ...int) Tensor {
 	if d := x.DType(); d.IsHalf() {
 		return x.Cast(Float32).Mean(dims...).Cast(d)
@@ -135,13 +135,13 @@ func extremum(op Op, x Tensor, dim int) (values, indices *header) {
 	return out, idx
 }
 
-// Max returns the largest elements along dim, which disappears, and their positions (Int64, the first on a tie).
+// Max returns the largest elements along dim, which is removed, and their positions (Int64; the first of equal ones).
 func (x Tensor) Max(dim int) (values, indices Tensor) {
 	v, i := extremum(OpMax, x, dim)
 	return v.tensor(), i.tensor()
 }
 
-// Min returns the smallest elements along dim, which disappears, and their positions (Int64, the first on a tie).
+// Min returns the smallest elements along dim, which is removed, and their positions (Int64; the first of equal ones).
 func (x Tensor) Min(dim int) (values, indices Tensor) {
 	v, i := extremum(OpMin, x, dim)
 	return v.tensor(), i.tensor()
@@ -153,9 +153,9 @@ func (x Tensor) ArgMax(dim int) Tensor {
 	return i.tensor()
 }
 
-// TopK returns the k largest elements of each row of the last dimension, largest first, and their positions (Int64), as
-// torch.topk: both [..., k] for x [..., n], k <= n. Of equal elements the first comes first; NaN is the largest. Gradients flow
-// to the elements that were taken: see [Tensor.Gather].
+// TopK returns the k largest elements of each row of the last dimension, the largest first, and their positions (Int64), as torch.topk:
+// both [..., k] for x [..., n], k <= n. Of equal elements the first comes first; NaN is the largest. The chosen elements get the gradients:
+// see [Tensor.Gather].
 func (x Tensor) TopK(k int) (values, indices Tensor) {
 	t := tapeOf("top_k", x)
 	in := t.contiguous(t.arg(x))
@@ -187,7 +187,7 @@ func selectVJP(t *Tape, n *Node, _ uint8) {
 	t.addGrad(in, d)
 }
 
-// byRow prepares op over rows of the last dimension of ins[0]. Absent operands are nil.
+// byRow prepares a launch of op over rows of the last dimension of ins[0]. Absent operands are nil.
 func (t *Tape) byRow(op Op, cols int, dtype DType, outs, ins []*header) *Args {
 	a := t.Args(op, dtype).operands(outs, ins)
 	a.Dim[0], a.Dim[1] = ins[0].rowCount(), cols
@@ -203,7 +203,7 @@ func rowOp(op Op, x Tensor) (t *Tape, in, out *header) {
 	return t, in, t.newLike(in)
 }
 
-// Softmax returns e^x normalized to sum 1 along the last dimension.
+// Softmax returns e^x, divided by its sum along the last dimension.
 func (x Tensor) Softmax() Tensor {
 	t, in, out := rowOp(OpSoftmax, x)
 	t.rowwise(OpSoftmax, out, in)
@@ -211,8 +211,8 @@ func (x Tensor) Softmax() Tensor {
 	return out.tensor()
 }
 
-// SoftmaxCausal is Softmax over the last dimension (keys) of attention scores [..., queries, keys], where a query sees
-// no key of a later position. With more keys than queries, the queries are the last positions.
+// SoftmaxCausal is Softmax over the last dimension (keys) of attention scores [..., queries, keys], where a query sees no key of a later
+// position. If there are more keys than queries, the queries are at the last positions.
 func (x Tensor) SoftmaxCausal() Tensor {
 	t, in, out := rowOp(OpSoftmaxCausal, x)
 	mustShape("softmax_causal", in.rank >= 2 && in.dims[in.rank-1] >= in.dims[in.rank-2], "wants scores [..., queries, keys], no more queries than keys", in)
@@ -233,7 +233,7 @@ func (x Tensor) LogSoftmax() Tensor {
 	return out.tensor()
 }
 
-// LogSumExp returns log Σ e^x along the last dimension, which disappears.
+// LogSumExp returns log Σ e^x along the last dimension, which is removed.
 func (x Tensor) LogSumExp() Tensor {
 	t := tapeOf("logsumexp", x)
 	in := t.contiguous(t.arg(x))
@@ -241,7 +241,7 @@ func (x Tensor) LogSumExp() Tensor {
 	lse := t.newTensor(statType(in.dtype), in.dims[:in.rank-1]...)
 	t.rowwise(OpLogSumExp, lse, in)
 	out := lse
-	if in.dtype.IsHalf() { // the rule needs it in full precision
+	if in.dtype.IsHalf() { // the gradient rule needs it in full precision
 		out = t.newTensor(in.dtype, lse.dims[:lse.rank]...)
 		t.cast(out, lse)
 	}

@@ -7,19 +7,19 @@ func init() {
 		CPU: floats(rotaryKernel[float32](), rotaryKernel[float64]())})
 }
 
-// RotaryOptions says which positions x has and which features are a pair.
+// RotaryOptions says at which position x begins, and which two features form a pair.
 type RotaryOptions struct {
-	// First is the position of x's first one: the tokens that a cache holds already. Where the step has a part of each sequence
-	// (Rows.Seq), its first position comes on top.
+	// First is the position of x's first token: the number of tokens in a cache. If the step has a part of each sequence (Rows.Seq), the
+	// part's first position is added.
 	First int
-	// Interleaved pairs features 2i and 2i+1 of a head, as the paper does; otherwise i and i+headDim/2, as Llama's files need.
+	// Interleaved pairs features 2i and 2i+1 of a head, as in the paper. Otherwise i and i+headDim/2 are a pair, as in Llama's files.
 	Interleaved bool
 }
 
-// Rotary rotates pairs of features by angles that grow with the position, so that the product of a query and a key depends on
-// their distance alone (Su et al., "RoFormer", 2021): for x [batch, time, heads·headDim] it returns the same shape. Row p of table
-// [positions, headDim] has the cosines of position p's headDim/2 angles, and then their sines; it is Float64 where x is, else
-// Float32, and gets no gradient: see nn.Rotary.
+// Rotary rotates pairs of features by angles that are proportional to the position. Then the product of a query and a key depends only on
+// their distance (Su et al., "RoFormer", 2021). x is [batch, time, heads·headDim], and so is the result. Row p of table [positions,
+// headDim] has the cosines of the headDim/2 angles of position p, then their sines. The table is Float64 if x is, else Float32, and gets no
+// gradient: see nn.Rotary.
 func Rotary(x, table Tensor, o RotaryOptions) Tensor {
 	t := tapeOf("rotary", x)
 	in, tab := t.contiguous(t.arg(x)), t.contiguous(t.arg(table))
@@ -43,7 +43,7 @@ func Rotary(x, table Tensor, o RotaryOptions) Tensor {
 	return out.tensor()
 }
 
-// rotary launches the rotation by table, of which i has the first row, whether neighbours are a pair, and the sign of the angles.
+// rotary launches the rotation by table. i holds the first row of the table, whether neighbours are a pair, and the sign of the angles.
 func (t *Tape) rotary(out, x, table *header, i [8]int) {
 	if x.n == 0 {
 		return
@@ -56,7 +56,7 @@ func (t *Tape) rotary(out, x, table *header, i [8]int) {
 	t.Launch()
 }
 
-// The gradient is turned back.
+// The gradient is rotated by the negative angles.
 func rotaryVJP(t *Tape, n *Node, _ uint8) {
 	g, d := t.inPlace(n)
 	i := n.I

@@ -9,17 +9,17 @@ func (s Span) holds(n int) bool {
 	return s.Total == 0 || s.First >= 0 && n >= 0 && s.First+n <= s.Total
 }
 
-// Rows says which rectangle of the global batch a tensor holds. Its leading dimension holds rows First, First+Stride, … of
-// Total. If Seq is given, dimension 1 holds a part of each row's sequence, otherwise rows are whole. Losses divide by the size
-// of the whole batch, dropout goes by the place in it, and positions begin at Seq.First.
+// Rows says which rectangle of the global batch a tensor holds. Its leading dimension holds rows First, First+Stride, … of Total. If Seq is
+// set, dimension 1 holds a part of each row's sequence; otherwise rows are whole. Losses divide by the size of the whole batch, dropout
+// depends on the place in it, and positions begin at Seq.First.
 type Rows struct {
 	First, Stride, Total int
 	Seq                  Span
-	Over                 Axes // of the job, along which ranks hold other rows or another part of the sequence
+	Over                 Axes // axes of the job along which ranks hold other rows, or other parts of the sequence
 }
 
-// WithRows returns a tensor on x's memory that knows which rows of the global batch it holds; x stays as it is. Loaders
-// call it, and so does who makes batches by hand, before Tape.Input, which hands the rows on to the step.
+// WithRows returns a tensor on x's memory that knows which rows of the global batch it holds; x does not change. Loaders call it. If you
+// make batches yourself, call it before Tape.Input, which passes the rows on to the step.
 func (x Tensor) WithRows(r Rows) Tensor {
 	h := x.hdr()
 	switch {
@@ -40,10 +40,10 @@ func (x Tensor) WithRows(r Rows) Tensor {
 	return Tensor{v, 0}
 }
 
-// Rows returns what WithRows said of x; zero if nothing.
+// Rows returns the argument of WithRows, or zero.
 func (x Tensor) Rows() Rows { return x.hdr().rowsOf() }
 
-// rowsOf returns the rows that h was said to hold.
+// rowsOf returns the rows of WithRows.
 func (h *header) rowsOf() Rows {
 	if h.rows == nil {
 		return Rows{}
@@ -54,10 +54,10 @@ func (h *header) rowsOf() Rows {
 // batch is the part of the global batch that a tape's step works on.
 type batch struct {
 	Rows
-	n, seq int // own rows, and own positions of each if rows are not whole
+	n, seq int // number of this rank's rows; its positions in each, or 0 if rows are whole
 }
 
-// noteRows makes the rows of an input the step's.
+// noteRows makes the rows of an input those of the step.
 func (t *Tape) noteRows(h *header) {
 	if r := h.rows; r != nil {
 		t.rows = batch{Rows: *r, n: h.dims[0]}
@@ -68,12 +68,12 @@ func (t *Tape) noteRows(h *header) {
 	}
 }
 
-// Rows returns the rectangle of the global batch that the step works on, as the last Input with rows said. Positional
-// embeddings and rotary angles of this rank begin at Rows().Seq.First. It is zero where no input has rows.
+// Rows returns the rectangle of the global batch that the step works on: that of the last Input with rows. The first position on this rank
+// is Rows().Seq.First; positional embeddings and rotary angles begin there. It is zero if no input has rows.
 func (t *Tape) Rows() Rows { return t.rows.Rows }
 
-// SeqFirst returns the position in its sequence at which x [batch, time, ...] begins on this rank: Rows().Seq.First, but 0 where x has
-// whole sequences, as after they were gathered. It refuses a time that is neither.
+// SeqFirst returns the first position of x [batch, time, ...] in its sequence: Rows().Seq.First, but 0 if x has whole sequences, for
+// example after a gather. If time is neither, it is a Failure.
 func (t *Tape) SeqFirst(x Tensor) int { return t.seqFirst("SeqFirst", t.arg(x)) }
 
 func (t *Tape) seqFirst(op string, h *header) int {
@@ -87,7 +87,7 @@ func (t *Tape) seqFirst(op string, h *header) int {
 	return r.Seq.First
 }
 
-// pack returns b as the attributes of a node, and unpack makes b of these.
+// pack returns b as the attributes of a node, and unpack converts them back.
 func (b batch) pack() [8]int {
 	return [8]int{b.First, b.Stride, b.Total, b.Seq.First, b.Seq.Total, b.n, b.seq, int(b.Over)}
 }
@@ -96,7 +96,7 @@ func unpack(i [8]int) batch {
 	return batch{Rows{First: i[0], Stride: i[1], Total: i[2], Seq: Span{i[3], i[4]}, Over: Axes(i[7])}, i[5], i[6]}
 }
 
-// of returns the batch as h sees it: with whole rows where h has the whole sequence, gathered over the ranks that share it.
+// of returns the batch for h: with whole rows if h has whole sequences, gathered over the ranks that share them.
 func (b batch) of(h *header) batch {
 	if b.seq > 0 && h.rank > 1 && h.dims[0] == b.n && h.dims[1] == b.Seq.Total {
 		b.Seq, b.seq = Span{}, 0
@@ -124,8 +124,7 @@ func (b batch) String() string {
 	return fmt.Sprintf("%d rows of %d, %d positions of %d", b.n, b.Total, b.seq, b.Seq.Total)
 }
 
-// checkTarget refuses what a loss compares with the rows of the step where it is said to be of other rows, or the step's inputs
-// of none.
+// checkTarget fails if y, to which a loss compares the rows of the step, has other rows than the step, or has rows and the step has none.
 func (t *Tape) checkTarget(op string, y Tensor) {
 	h, b := y.hdr(), t.rows
 	r := h.rowsOf()
@@ -142,8 +141,8 @@ func (t *Tape) checkTarget(op string, y Tensor) {
 	}
 }
 
-// globalCount returns how many of h's elements there are in the global batch: losses divide by it, so that the sum over ranks
-// is the mean over the global batch. It refuses a tensor that cannot be the batch's.
+// globalCount returns the number of h's elements in the global batch. Losses divide by it, so that the sum over ranks is the mean over the
+// global batch. It fails if h cannot be of the batch.
 func (t *Tape) globalCount(op string, h *header) int {
 	b := t.rows.of(h)
 	if !b.fits(h) {
@@ -158,18 +157,17 @@ func (t *Tape) globalCount(op string, h *header) int {
 	return h.n / (b.n * b.seq) * b.Total * b.Seq.Total
 }
 
-// GlobalCount returns how many elements x, whose leading dimension is the batch's, has over the whole global batch: what a loss
-// of the user's own divides a sum by. On a tape whose inputs have no rows, that is x.Len(). It is at least 1. How many labels
-// count where some are padding depends on the data: sum the ranks' numbers up, and give it to the loss
-// (CrossEntropyOptions.Count).
+// GlobalCount returns the number of x's elements over the whole global batch; x's leading dimension must be the batch's. A loss of your own
+// divides its sum by it. On a tape whose inputs have no rows, it is x.Len(). It is at least 1. If some labels are padding, the number of
+// labels that count depends on the data: sum it over the ranks, and pass it to the loss (CrossEntropyOptions.Count).
 func GlobalCount(x Tensor) int {
 	t := tapeOf("GlobalCount", x)
 	return t.globalCount("GlobalCount", t.arg(x))
 }
 
-// GlobalMean returns this rank's part of the mean of x's elements over the global batch: their sum, divided by GlobalCount. The
-// sum over ranks is the mean, as for the losses of this package. A loss of the user's own ends with it, because x.Mean() is
-// the mean over this rank's rows, and the sum of the ranks' means is not the mean. 16-bit floats are summed up as Float32.
+// GlobalMean returns this rank's part of the mean of x's elements over the global batch: their sum, divided by GlobalCount. The sum over
+// ranks is the mean, as for the losses of this package. End a loss of your own with it. x.Mean() is the mean over this rank's rows, and the
+// sum of these means over ranks is not the mean. 16-bit floats are summed as Float32.
 func GlobalMean(x Tensor) Tensor {
 	count := GlobalCount(x)
 	mustMeanWhole(x.hdr())
@@ -179,15 +177,15 @@ func GlobalMean(x Tensor) Tensor {
 	return x.Sum().Scale(1 / float64(count))
 }
 
-// Region says which part of an activation a rank has where it has not all of it for its rows: cut by columns under tensor
-// parallelism, by rows (flat tokens) under sequence parallelism. The zero Region is the whole.
+// Region says which part of an activation a rank has, if it does not have all of it for its rows: some columns under tensor parallelism,
+// some rows (flat tokens) under sequence parallelism. The zero Region is the whole.
 type Region struct {
-	Rows Span // of the leading dimension that the activation has for all of this rank's rows
+	Rows Span // of the leading dimension of the whole activation for this rank's rows
 	Cols Span // of the last dimension; for Attention, of the heads
 }
 
-// place returns what the kernels of dropout want to know of n elements whose leading dimensions are in's: First, Stride, Elems,
-// Cols, FullCols, Col, Line and Lines of kernel.Rows. The last dimension has cols columns of width elements.
+// place returns the arguments of the dropout kernels, for n elements whose leading dimensions are in's: First, Stride, Elems, Cols,
+// FullCols, Col, Line and Lines of kernel.Rows. The last dimension has cols columns of width elements.
 func (t *Tape) place(op string, in *header, n, cols, width int, at Region) (p [8]int) {
 	t.mustPlace(op, in, at)
 	b := t.rows.of(in)
@@ -202,7 +200,7 @@ func (t *Tape) place(op string, in *header, n, cols, width int, at Region) (p [8
 		first, stride, rows = 0, 1, 1
 	}
 	switch {
-	case at.Rows.Total != 0: // of which each is a row of its own now
+	case at.Rows.Total != 0: // each token counts as a row
 		if stride != 1 || b.seq > 0 || at.Rows.Total%max(rows, 1) != 0 {
 			fail(op, these(in), "a part of %d leading elements needs a batch of whole rows side by side, not %v", at.Rows.Total, b)
 		}

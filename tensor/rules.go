@@ -2,7 +2,7 @@ package tensor
 
 import "github.com/ringo-ml/ringo/internal/kernel"
 
-// The built-in operations. Those with a rule are recorded by the tape; the others are steps of rules.
+// The built-in operations. The tape records those with a gradient rule; the others are steps of rules.
 const (
 	OpApply Op = iota
 	OpAux
@@ -149,11 +149,11 @@ const (
 	numBuiltin
 )
 
-// BuiltinOps is the number of built-in operations: those from it on were registered.
+// BuiltinOps is the number of built-in operations; registered ones have this number or a larger one.
 const BuiltinOps = numBuiltin
 
-// rules is the table of the built-in operations: the gradient rule, and what computes it on the CPU. An operation that has a
-// file of its own is defined there, by its init function.
+// rules is the table of the built-in operations: their gradient rules and their kernels on the CPU. An operation with its own file is
+// defined there, by an init function.
 var rules = map[Op]OpSpec{
 	OpApply:      {Name: "apply", VJP: applyVJP},
 	OpAux:        {Name: "aux", Class: classAux, VJP: auxVJP},

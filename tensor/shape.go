@@ -2,7 +2,7 @@ package tensor
 
 import "slices"
 
-// copyTo copies x, read in the shape of dst, into dst.
+// copyTo copies x, broadcast to the shape of dst, into dst.
 func (t *Tape) copyTo(dst, x *header) {
 	if dst.n == 0 {
 		return
@@ -26,7 +26,7 @@ func (t *Tape) contiguousCopy(h *header) *header {
 	return c
 }
 
-// contiguous returns h, or a recorded copy of a view with gaps.
+// contiguous returns h, or a recorded copy if h has gaps.
 func (t *Tape) contiguous(h *header) *header {
 	if h.ld == 0 {
 		return h
@@ -71,8 +71,8 @@ func (t *Tape) cast(out, in *header) {
 	t.Launch()
 }
 
-// Cast returns x as another element type. Floats to integers truncate and saturate (NaN is 0), integers to narrower ones
-// keep the low bits, and 16-bit floats are rounded to nearest even by way of float32.
+// Cast returns x as another element type. Floats to integers truncate and saturate (NaN becomes 0). Integers to narrower ones keep the low
+// bits. 16-bit floats are rounded to nearest even, from float32.
 func (x Tensor) Cast(d DType) Tensor {
 	t := tapeOf("cast", x)
 	in := t.arg(x)
@@ -95,8 +95,8 @@ func castVJP(t *Tape, n *Node, _ uint8) {
 	t.addGrad(n.in[0], d)
 }
 
-// Reshape returns x's elements, in row-major order, with other dimensions. One of them may be −1: whatever is left. The
-// result shares x's memory when x is contiguous.
+// Reshape returns x's elements, in row-major order, with other dimensions. One of them may be −1: it is computed from the others. The
+// result shares x's memory if x is contiguous.
 func (x Tensor) Reshape(dims ...int) Tensor {
 	t := tapeOf("reshape", x)
 	in := t.contiguous(t.arg(x))
@@ -136,7 +136,7 @@ func reshapeVJP(t *Tape, n *Node, _ uint8) {
 	t.addGrad(n.in[0], g)
 }
 
-// Permute returns x with its dimensions in another order: dimension i of the result is dimension perm[i] of x. It copies.
+// Permute returns a copy of x with its dimensions in another order: dimension i of the result is dimension perm[i] of x.
 func (x Tensor) Permute(perm ...int) Tensor {
 	t := tapeOf("permute", x)
 	in := t.contiguous(t.arg(x))
@@ -187,7 +187,7 @@ func permuteVJP(t *Tape, n *Node, _ uint8) {
 	t.addGrad(n.in[0], d)
 }
 
-// Transpose returns x with dimensions i and j exchanged. It copies; MatMul transposes without.
+// Transpose returns a copy of x with dimensions i and j exchanged. MatMul transposes without a copy.
 func (x Tensor) Transpose(i, j int) Tensor {
 	var p [MaxRank]int
 	r := x.Rank()
@@ -223,8 +223,8 @@ func (h *header) split3(axis int) (outer, n, inner int) {
 	return
 }
 
-// Slice returns elements lo to hi of dimension dim. It is a view for the first dimension and for the columns of a
-// matrix (a fused QKV is split without a copy), and copies otherwise.
+// Slice returns elements lo to hi of dimension dim. It is a view for the first dimension and for columns of a matrix (so a fused QKV is
+// split without a copy), and a copy otherwise.
 func (x Tensor) Slice(dim, lo, hi int) Tensor {
 	t := tapeOf("slice", x)
 	in := t.arg(x)
@@ -267,8 +267,8 @@ func (x Tensor) Slice(dim, lo, hi int) Tensor {
 	return out.tensor()
 }
 
-// region launches op (copy or add) between part and elements lo… of dimension d of whole: from whole to part if read,
-// else the other way.
+// region launches op (copy or add) between part and the elements from lo on of dimension d of whole: from whole to part if read, else from
+// part to whole.
 func (t *Tape) region(op Op, part, whole *header, d, lo int, read bool) {
 	if part.n == 0 {
 		return
@@ -292,7 +292,7 @@ func (t *Tape) region(op Op, part, whole *header, d, lo int, read bool) {
 	t.Launch()
 }
 
-// sliceVJP adds g to its part of the gradient of the whole, which is made once for all slices.
+// sliceVJP adds g to its part of the gradient of the whole, whose memory is made once for all slices.
 func sliceVJP(t *Tape, n *Node, _ uint8) {
 	h, g := n.in[0], n.out.grad
 	if h.leaf == nil && h.more == nil && h.grad != nil && !h.grad.shared() {
@@ -304,7 +304,7 @@ func sliceVJP(t *Tape, n *Node, _ uint8) {
 	t.addGrad(h, whole)
 }
 
-// Split returns x cut along dim into pieces of the given sizes. It allocates its result; Slice does not.
+// Split returns x cut along dim into pieces of the given sizes. It allocates on the Go heap; Slice does not.
 func (x Tensor) Split(dim int, sizes ...int) []Tensor {
 	out := make([]Tensor, len(sizes))
 	lo := 0
@@ -318,7 +318,7 @@ func (x Tensor) Split(dim int, sizes ...int) []Tensor {
 	return out
 }
 
-// Concat joins tensors along dim. More than 8 are joined in two halves.
+// Concat joins tensors along dim. More than 8 are joined in two halves, because a node has at most 8 inputs.
 func Concat(dim int, xs ...Tensor) Tensor { return tapeOf("concat", xs...).concat(dim, xs...) }
 
 func (t *Tape) concat(dim int, xs ...Tensor) Tensor {
@@ -365,7 +365,7 @@ func concatVJP(t *Tape, n *Node, need uint8) {
 	}
 }
 
-// Pad returns x with before and after zeros added to dimension dim.
+// Pad returns x with zeros added to dimension dim: before in front of it, and after at its end.
 func (x Tensor) Pad(dim, before, after int) Tensor {
 	t := tapeOf("pad", x)
 	in := t.contiguous(t.arg(x))

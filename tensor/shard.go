@@ -39,21 +39,20 @@ func (b Box) overlaps(c Box) bool {
 	return b.Len() > 0 && c.Len() > 0
 }
 
-// Shard says which part of a parameter this rank holds: boxes of the model's tensor (Param.Cut: tensor and expert parallel),
-// then a flat range of these (sharded data parallel). The zero Shard is the whole, on every rank.
+// Shard says which part of a parameter this rank holds: boxes of the model's tensor (Param.Cut: tensor and expert parallelism), then a flat
+// range of these (sharded data parallelism). The zero Shard is the whole, on every rank.
 type Shard struct {
 	Global []int  // shape of the model's tensor
 	Boxes  []Box  // empty: all of it
 	Flat   [2]int // elements of the boxes, in order; {0,0}: all of them
-	Unit   int    // elements along the cut that no layout parts, such as a head's; 0: 1
-	Counts bool   // of all ranks that hold these elements, this one counts them in norms; see NarrowCounts
+	Unit   int    // elements along the cut that must stay together, such as those of a head; 0: 1
+	Counts bool   // this rank counts these elements in norms, and no other rank that holds them; see NarrowCounts
 }
 
-// Cut makes p, which has no value yet, this rank's part of the model's tensor: the elements of boxes one after another, as
-// a tensor of shape dims. From then on Dims and Len are the part's, and Global is the model's shape. Make and Fill give the
-// part the bits that these elements have in the whole. Rows 4 to 8 of a matrix are one box; a fused matrix of queries, keys
-// and values is cut into three. Boxes that are not in the tensor, that overlap, or that do not fill dims are a Failure; so
-// is a second Cut, or one of a parameter that has values or an owner.
+// Cut makes p, which has no value yet, this rank's part of the model's tensor: the elements of boxes, one box after another, as a tensor of
+// shape dims. From then on, Dims and Len are those of the part, and Global is the model's shape. Make and Fill give the part the bits that
+// these elements have in the whole. Rows 4 to 8 of a matrix are one box; a fused matrix of queries, keys and values is cut into three. It
+// is a Failure if boxes are outside the tensor, overlap, or do not fill dims, if p is Cut already, or if it has values or an owner.
 func (p *Param) Cut(dims []int, boxes ...Box) {
 	if err := p.cutError(dims, boxes); err != nil {
 		fail("Cut "+p.name, nil, "%v to %v: %w", p.Global(), dims, err)
@@ -94,7 +93,7 @@ func (p *Param) cutError(dims []int, boxes []Box) error {
 	return nil
 }
 
-// Global returns the shape of the model's tensor, whether p is cut or not.
+// Global returns the shape of the model's tensor, also if p is cut.
 func (p *Param) Global() []int {
 	if p.Shard.Global != nil {
 		return p.Shard.Global
@@ -102,12 +101,12 @@ func (p *Param) Global() []int {
 	return p.dims
 }
 
-// GlobalLen returns the number of elements in the model, cut or not.
+// GlobalLen returns the number of elements of the model's tensor.
 func (p *Param) GlobalLen() int { return product(p.Global()) }
 
-// NarrowCounts says whether this rank is the one that counts p, among ranks that hold the same elements of it. Each package
-// that makes copies says so for its group (ddp: rank 0 of the ranks that hold p). Over all ranks of the job, each element
-// then counts once: true does not undo an earlier false.
+// NarrowCounts says whether this rank counts p in norms, of all ranks in a group that hold the same elements. Each package that makes
+// copies calls it for its group (ddp: rank 0 of the ranks that hold p). An earlier false stays false. So over all ranks of the job, each
+// element counts once.
 func (p *Param) NarrowCounts(mine bool) {
 	if p.Shard.Global == nil {
 		p.Shard.Global, p.Shard.Counts = slices.Clone(p.dims), true
@@ -115,8 +114,8 @@ func (p *Param) NarrowCounts(mine bool) {
 	p.Shard.Counts = p.Shard.Counts && mine
 }
 
-// Runs yields where elements lo to hi of this rank's boxes, in their order, are in the model's tensor: the index of the first
-// one of a run, and how many lie side by side.
+// Runs yields the places of elements lo to hi of this rank's boxes in the model's tensor, as runs of adjacent elements: the index of the
+// first one, and their number.
 func (p *Param) Runs(lo, hi int) iter.Seq2[int, int] {
 	return func(yield func(first, n int) bool) {
 		if len(p.Shard.Boxes) == 0 {
@@ -137,7 +136,7 @@ func (p *Param) Runs(lo, hi int) iter.Seq2[int, int] {
 
 // runs yields the runs of elements lo to hi of b, and reports whether to go on.
 func (b Box) runs(global []int, lo, hi int, yield func(first, n int) bool) bool {
-	d, inner := len(global), 1 // dimensions from d on are complete
+	d, inner := len(global), 1 // dimensions from d on are whole
 	for d > 0 && b.Lo[d-1] == 0 && b.Hi[d-1] == global[d-1] {
 		d--
 		inner *= global[d]
@@ -158,8 +157,8 @@ func (b Box) runs(global []int, lo, hi int, yield func(first, n int) bool) bool 
 	return true
 }
 
-// at returns the index in the whole of the first element of a row: what lies side by side, of b's rows over the dimensions
-// before d. inner is the number of elements of the dimensions behind d.
+// at returns the index in the whole of the first element of a row of b. A row is a run of adjacent elements; b has one for each index of
+// the dimensions before d. inner is the number of elements of the dimensions after d.
 func (b Box) at(global []int, row, d, inner int) int {
 	if len(global) == 0 {
 		return 0

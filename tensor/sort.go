@@ -12,9 +12,8 @@ func init() {
 		CPU: numbers(sortKernel[float32](), sortKernel[float64](), sortKernel[int32](), sortKernel[int64](), sortKernel[uint8]())})
 }
 
-// Sort returns x's elements sorted along dim, the smallest first, or the largest if descending, and their positions (Int64), as
-// torch.sort(stable=True): equal elements keep their order, and NaN is larger than all numbers. Gradients flow to where the
-// elements came from.
+// Sort returns x's elements sorted along dim, in ascending or descending order, and their positions (Int64), as torch.sort(stable=True):
+// equal elements keep their order, and NaN is larger than all numbers. The gradient goes back to where an element came from.
 func (x Tensor) Sort(dim int, descending bool) (values, indices Tensor) {
 	t := tapeOf("sort", x)
 	in := t.arg(x)
@@ -54,8 +53,8 @@ func sortKernel[T kernel.Number]() Kernel {
 	})
 }
 
-// before is −1 if v is smaller than w, NaN being larger than all numbers, 1 if it is larger, and says which of i and j is
-// smaller if they are equal.
+// before compares v and w for sorting: −1 if v is smaller, 1 if it is larger; NaN is larger than all numbers. Equal ones are ordered by
+// their positions i and j.
 func before[T kernel.Number](v, w T, i, j int64) int {
 	switch {
 	case v < w || v == v && w != w:

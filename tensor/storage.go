@@ -5,9 +5,9 @@ import (
 	"unsafe"
 )
 
-// Fence tells when an asynchronous operation, numbered seq, no longer touches the memory that it was given.
-// A lane of package dist is one, and so is a queue of a device (Queue.Mark). Over means, where the memory is a device's: what is
-// launched on its queue 0 from then on comes after the operation.
+// Fence says when an asynchronous operation, with number seq, no longer uses the memory that it was given. A lane of package dist is one,
+// and so is a queue of a device (Queue.Mark). If the memory is a device's, an operation is over when all later launches on the device's
+// queue 0 run after it.
 type Fence interface {
 	// FenceDone reports whether operation seq is over. It does not block.
 	FenceDone(seq uint64) bool
@@ -15,7 +15,7 @@ type Fence interface {
 	FenceWait(seq uint64) error
 }
 
-// Pending is an operation that may still be running: a fence and a number on it. The zero Pending is done.
+// Pending is an operation that may still run: a fence and the operation's number. The zero Pending is over.
 type Pending struct {
 	F   Fence
 	Seq uint64
@@ -32,22 +32,22 @@ func (p Pending) Wait() error {
 	return p.F.FenceWait(p.Seq)
 }
 
-// storage is the identity of a piece of memory. Several headers (views, shared gradients) may refer to it.
+// storage is a piece of memory. Several headers (views, shared gradients) may refer to it.
 type storage struct {
 	ptr        Ptr       // nil: not resident
-	coming     *arriving // if it arrives (see Ctx.Arrives)
+	coming     *arriving // if a collective still fills it (see Ctx.Arrives)
 	bytes      int
-	arena      *arena // owner of step memory; nil for memory that lives on its own
+	arena      *arena // owner of step memory; nil for other memory
 	refs       int32
 	numPending int32 // len(pending)
 	dev        Device
 	pending    []Pending // collectives that still read or write it
-	heap       Ptr       // is kept reachable: Go memory, or who gives the memory back
+	heap       Ptr       // kept reachable: Go memory, or an object that frees the memory
 	name       string    // of the parameter, for errors
 	acct       *account  // nil: not counted, or step memory, which its arena counts
 }
 
-// busy reports whether a collective still uses the memory, forgetting those that are over.
+// busy reports whether a collective still uses the memory. It forgets collectives that are over.
 func (s *storage) busy() bool { return s.numPending > 0 && s.stillBusy() }
 
 func (s *storage) stillBusy() bool {
@@ -62,7 +62,7 @@ func (s *storage) stillBusy() bool {
 	return k > 0
 }
 
-// waitUsers waits until no collective uses the memory. An error of the collective is not lost: its own Wait reports it.
+// waitUsers waits until no collective uses the memory. It drops errors of the collectives: their own Wait returns them.
 func (s *storage) waitUsers() {
 	for _, p := range s.pending {
 		_ = p.Wait()
@@ -79,13 +79,13 @@ func (s *storage) free() {
 	s.ptr = nil
 }
 
-// alignedBytes returns n bytes of Go memory and what keeps them reachable.
+// alignedBytes returns n bytes of Go memory, and the pointer that keeps them reachable.
 func alignedBytes(n int) (p, heap Ptr) {
 	heap = unsafe.Pointer(unsafe.SliceData(make([]byte, n+63)))
 	return unsafe.Add(heap, int(-uintptr(heap)&63)), heap
 }
 
-// newStorage returns zeroed memory for h that lives as long as something refers to it: that of a parameter, if it has a name.
+// newStorage gives h zeroed memory that lives as long as something refers to it. name is the parameter's, or "".
 func newStorage(dev Device, kind MemoryKind, h *header, name string) {
 	if dev == nil {
 		fail("alloc", these(h), "the device is nil")
@@ -113,9 +113,9 @@ func newStorage(dev Device, kind MemoryKind, h *header, name string) {
 	fillBytes(dev, p, bytes, 0)
 }
 
-const muchMemory = 64 << 20 // the system is asked whether it has that, before Go ends the process because it has not
+const muchMemory = 64 << 20 // from here on the system is asked first: Go ends the process if it cannot get memory
 
-// noMemory fails: a device did not give n bytes for h. It says what the device's memory is used for.
+// noMemory fails because a device did not give n bytes for h. The error lists what the device's memory is used for.
 func noMemory(dev Device, kind MemoryKind, h *header, n int, err error) {
 	fail("alloc", these(h), "%s (%v) on %v: %w; in use: %s; `ringo plan` says how much a training needs",
 		FormatBytes(n), kind, dev, err, dev.Memory().uses())

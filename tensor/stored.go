@@ -5,19 +5,18 @@ import (
 	"slices"
 )
 
-// Stored is a segment of a parameter, as files keep it: Rows rows of the parameter's dimension 0 are rows First to
-// First+Rows of the Total rows of the tensor Name. Where the parameter is Transposed they are columns of it. A bias has
-// segments of elements.
+// Stored is a segment of a parameter in files: Rows rows of the parameter's dimension 0 are rows First to First+Rows of the Total rows of
+// the tensor Name. If the parameter is Transposed, they are columns of it. Segments of a bias consist of elements.
 type Stored struct {
 	Name         string
 	Rows         int
 	First, Total int
-	Squeeze      bool // the segment is a row, and all of the tensor, which lacks dimension 0: an expert of a stack
+	Squeeze      bool // the segment is one row, and the whole tensor in the file, which lacks dimension 0: an expert of a stack
 }
 
-// SetStored says that files keep the parameter as segments, which follow one another along its dimension 0; nn.ParamsOf
-// does, by the nn.Storer of the model. Nil: files have one tensor of the parameter's own name and shape. Segments that do
-// not fill the model's shape (Global), that are not in their tensors or that overlap are a Failure.
+// SetStored says that files hold the parameter as segments, which follow one another along its dimension 0. nn.ParamsOf calls it, if the
+// model is an nn.Storer. Nil: files have one tensor with the parameter's name and shape. It is a Failure if segments do not fill the
+// model's shape (Global), lie outside their tensors, or overlap.
 func (p *Param) SetStored(as []Stored) {
 	if err := p.storedError(as); err != nil {
 		fail("SetStored "+p.name, nil, "shape %v: %w", p.Global(), err)
@@ -25,8 +24,7 @@ func (p *Param) SetStored(as []Stored) {
 	p.stored = slices.Clone(as)
 }
 
-// Stored returns the segments as which files keep the parameter, or nil: one tensor of its own name and shape. The caller
-// must not change them.
+// Stored returns the segments of the parameter in files, or nil: one tensor with its name and shape. The caller must not change them.
 func (p *Param) Stored() []Stored { return p.stored }
 
 func (p *Param) storedError(as []Stored) error {
@@ -70,8 +68,7 @@ func (s Stored) valid() error {
 	return nil
 }
 
-// Conflict returns an error where two segments, of one parameter or of two, have the same rows of a tensor or disagree about
-// how many it has.
+// Conflict returns an error if two segments, of one parameter or of two, have the same rows of a tensor, or give it different sizes.
 func (s Stored) Conflict(t Stored) error {
 	switch {
 	case s.Name != t.Name:

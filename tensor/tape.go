@@ -6,8 +6,8 @@ import (
 
 const slabLen = 128 // headers, nodes and contributions are made in slabs of this many
 
-// Tape records operations and owns the memory of a training step. In steady state, a step allocates nothing on the Go
-// heap. A Tape belongs to one goroutine; a rank may have several.
+// Tape records operations and owns the memory of a training step. After the first steps, a step allocates nothing on the Go heap. A Tape
+// belongs to one goroutine; a rank may have several.
 type Tape struct {
 	Exec
 	mem          *arena
@@ -22,28 +22,28 @@ type Tape struct {
 	leaves       map[*Param]*leafState
 	used         []*leafState // leaves used since Reset
 	owners       []Hooks      // of the leaves used since the last Backward, each once
-	fetched      *Ctx         // whose output is there, of all Fetchers'
-	lazy         lazyProduct  // that a Function computes
+	fetched      *Ctx         // the Fetcher call whose output is in memory
+	lazy         lazyProduct  // a product that a Function computes
 	unreferenced []*storage   // not referred to any more, but a collective still uses them
 
 	noGrad, training  bool
-	keeper, replayed  *Ctx // Checkpoints whose functions run for the first time, and again: what Once made
+	keeper, replayed  *Ctx // Checkpoints whose functions run, for the first time and again: for Once
 	record, recompute bool // in the first run of a Checkpoint record is false; in the second recompute is true
 	quiet             bool // in a Function's Forward
-	open              int  // calls of Backward, Apply and Checkpoint that have not returned: more than are running after a Failure
+	open              int  // running calls of Backward, Apply and Checkpoint; after a Failure, more than are running
 	seeds             int  // calls of WithAux
 	closed            bool
-	putOff            bool // weight gradients wait for RunDeferred
-	putOffNodes       int  // of how many nodes
+	putOff            bool // weight gradients are put off until RunDeferred
+	putOffNodes       int  // number of nodes whose weight gradients are put off
 	ends              []*header
 	inBackward, more  bool
 	scale             float64
 	keepAll           bool // test hook: reuse nothing before Reset
 	deferred          *Node
 	deferMask         uint8
-	need              uint8   // what the rule that runs was asked for
+	need              uint8   // of the rule that runs
 	at                int     // the node that run differentiates
-	root              *header // what Backward was called for
+	root              *header // the argument of Backward
 	contribs          [][]contrib
 	nc                int
 
@@ -51,7 +51,7 @@ type Tape struct {
 	serial            uint32 // counts Resets
 	rows              batch
 	fed               inputs               // of rows, since the last Backward
-	shown             [2 * maxInputs]Types // to a Function
+	shown             [2 * maxInputs]Types // for a Function's Types
 	poller            Poller
 	sent              Pending // the last copy from host memory
 }
@@ -65,11 +65,11 @@ func NoGrad() TapeOption { return func(t *Tape) { t.noGrad, t.training = true, f
 // Eval makes a tape on which Training reports false: dropout is the identity.
 func Eval() TapeOption { return func(t *Tape) { t.training = false } }
 
-// Seed sets the seed of the tape's randomness. Ranks of one job use the same seed: the global position of an element,
-// not the rank, makes its random numbers.
+// Seed sets the seed of the tape's randomness. Ranks of a job use the same seed: random numbers depend on the global position of an
+// element, not on the rank.
 func Seed(seed uint64) TapeOption { return func(t *Tape) { t.seed = seed } }
 
-// Trace records a span per kernel on r, and the phases forward and backward; of a NoGrad tape the phase evaluation.
+// Trace records a span on r for each kernel, and the phases forward and backward; on a NoGrad tape, the phase evaluation.
 func Trace(r *trace.Recorder) TapeOption {
 	return func(t *Tape) { t.spans, t.phase = r, "forward" }
 }
@@ -93,8 +93,7 @@ func NewTape(dev Device, opts ...TapeOption) *Tape {
 // Training reports whether layers behave as in training (dropout) or as in evaluation.
 func (t *Tape) Training() bool { return t.training }
 
-// Recomputing reports whether a Checkpoint runs its function for the second time. What was decided the first time must come out the
-// same: see Once.
+// Recomputing reports whether a Checkpoint runs its function for the second time. Choices must come out as the first time: see Once.
 func (t *Tape) Recomputing() bool { return t.recompute }
 
 // Memory returns the bytes of step memory in use now, and the most since NewTape.
@@ -128,13 +127,13 @@ func (t *Tape) blankHeader() *header {
 	}
 	h := &t.headers[i][uint(t.nh)%slabLen]
 	t.nh++
-	// Zeroing it whole costs more than all else; own is set by alloc, and the shape by setDims.
+	// Setting the whole header to zero would take most of the time; alloc sets own, and setDims sets the shape.
 	h.st, h.off, h.ld, h.grad, h.more, h.base = nil, 0, 0, nil, nil, nil
 	h.needs, h.kept, h.saved, h.local, h.isGrad, h.uses, h.ty = false, false, false, false, false, 0, Types{}
 	return h
 }
 
-// newSlab makes headers with what never changes.
+// newSlab makes headers, and sets the fields that never change.
 func (t *Tape) newSlab() *[slabLen]header {
 	hs := new([slabLen]header)
 	for i := range hs {
@@ -187,7 +186,7 @@ func (t *Tape) alias(x *header) *header {
 
 func (h *header) tensor() Tensor { return Tensor{h, h.gen} }
 
-// maybe is tensor for an operand that may be absent.
+// maybe is tensor for an operand that may be nil.
 func (h *header) maybe() Tensor {
 	if h == nil {
 		return Tensor{}
@@ -195,7 +194,7 @@ func (h *header) maybe() Tensor {
 	return h.tensor()
 }
 
-// release gives up a header's part in its memory and makes its handles stale.
+// release drops a header's reference to its memory and makes its handles invalid.
 func (t *Tape) release(h *header) {
 	if h.st != nil {
 		t.unref(h.st)
@@ -204,7 +203,7 @@ func (t *Tape) release(h *header) {
 	h.gen++
 }
 
-// unref gives up one reference. Memory from outside is not counted: tapes of several goroutines may read it.
+// unref drops one reference. Memory of other owners is not counted: tapes of several goroutines may read it.
 func (t *Tape) unref(s *storage) {
 	if s.arena == nil {
 		return
@@ -222,8 +221,8 @@ func (t *Tape) unref(s *storage) {
 // shared reports whether something else may refer to h's memory.
 func (h *header) shared() bool { return h.st.arena == nil || h.st.refs > 1 }
 
-// waitUnreferenced waits for the collectives that use memory to which no tensor refers any more. A recorded step has the memory of the
-// runs before it, in which these collectives may have ended earlier.
+// waitUnreferenced waits for the collectives that use memory to which no tensor refers any more. A recorded step needs the same memory as
+// the runs before it, in which these collectives may have ended earlier.
 func (t *Tape) waitUnreferenced() {
 	for _, s := range t.unreferenced {
 		s.waitUsers()
@@ -245,9 +244,8 @@ func (t *Tape) reap() {
 	t.unreferenced = t.unreferenced[:k]
 }
 
-// Reset ends the step: it waits for collectives that still use step memory, and all of it is reused. Tensors of the
-// tape become invalid. After a Failure, Reset makes the tape usable again; gradients that a Backward left half written
-// are dropped.
+// Reset ends the step: it waits for collectives that still use step memory, and then all of it is free. Tensors of the tape become invalid.
+// After a Failure, Reset makes the tape usable again; it drops gradients that a Backward wrote only in part.
 func (t *Tape) Reset() {
 	for i := range t.nh {
 		t.release(t.header(i))
@@ -269,7 +267,7 @@ func (t *Tape) Reset() {
 	t.used, t.fetched, t.lazy = t.used[:0], nil, lazyProduct{}
 	t.rows, t.fed.n = batch{}, 0
 	t.serial++
-	t.spans.Phase("") // a forward without Backward
+	t.spans.Phase("") // ends a forward phase without Backward
 	_ = t.sent.Wait() // the next Sync returns the error
 	t.sent = Pending{}
 	t.mem.report()
@@ -278,8 +276,9 @@ func (t *Tape) Reset() {
 	}
 }
 
-// Input puts a tensor from outside (a batch) on the tape, with no copy where the memory is the device's already. x must
-// not change before Reset. A tensor in host memory is copied to a device that has its own, in the order of its queue. Its Rows become those of the step. A tensor of another tape is copied; no gradient flows back.
+// Input puts a tensor from outside (a batch) on the tape, without a copy if the device can use its memory. x must not change before Reset.
+// If the device has its own memory, a tensor in host memory is copied there, in the order of its queue. The Rows of x become those of the
+// step. A tensor of another tape is copied; no gradient flows back to it.
 func (t *Tape) Input(x Tensor) Tensor {
 	h := x.hdr()
 	if r := t.Recording(); r != nil {
@@ -301,7 +300,7 @@ func (t *Tape) Input(x Tensor) Tensor {
 	return in.tensor()
 }
 
-// copyToDevice copies a tensor that the device cannot reach. Reset waits until the host's memory has been read.
+// copyToDevice copies a tensor whose memory the device cannot use. Reset waits until the host's memory has been read.
 func (t *Tape) copyToDevice(h *header) *header {
 	if h.ld != 0 {
 		fail("Input", these(h), "not contiguous")
@@ -324,7 +323,7 @@ func (t *Tape) reaches(h *header) bool {
 	return h.st.dev == t.dev || h.st.dev.Host() && t.dev.Host()
 }
 
-// arg returns the header of an operand: one of this tape, or a constant from outside.
+// arg returns the header of an operand, which is of this tape, or a constant of no tape.
 func (t *Tape) arg(x Tensor) *header {
 	h := x.hdr()
 	if h.tape == t {
@@ -364,10 +363,10 @@ func tapeOf(op string, xs ...Tensor) *Tape {
 	return nil
 }
 
-// New returns a tensor of the tape with memory of any content: the output of an operation from outside.
+// New returns a tensor of the tape with undefined content: the output of an operation of another package.
 func (t *Tape) New(dtype DType, dims ...int) Tensor { return t.newTensor(dtype, dims...).tensor() }
 
-// NewLike returns a tensor of the tape with x's type and shape and memory of any content.
+// NewLike returns a tensor of the tape with x's type and shape and undefined content.
 func (t *Tape) NewLike(x Tensor) Tensor { return t.newLike(x.hdr()).tensor() }
 
 // Keep makes x survive Backward; it lives until Reset.
@@ -376,8 +375,8 @@ func (t *Tape) Keep(x Tensor) Tensor {
 	return x
 }
 
-// SetStep sets the numbers that randomness is keyed by: steps and microbatches done. The tape counts both itself; one of
-// several tapes of a pipeline says where it is.
+// SetStep sets the numbers of steps and of microbatches that are done: random keys depend on them. The tape counts both itself; call it if
+// several tapes are used for one step, as in a pipeline.
 func (t *Tape) SetStep(step, micro int) {
 	if t.Recording() != nil {
 		fail("SetStep", nil, "inside a captured step, whose replays would not do it")
@@ -385,17 +384,17 @@ func (t *Tape) SetStep(step, micro int) {
 	t.step, t.micro = uint64(step), uint64(micro)
 }
 
-// TapeState is what the randomness of a tape is keyed by, for checkpoints.
+// TapeState is what a tape's random numbers depend on, for checkpoints.
 type TapeState struct {
 	Seed  uint64 `json:"seed"`
-	Step  int    `json:"step"`  // Backwards without More, also of steps that the optimizer skipped
+	Step  int    `json:"step"`  // Backwards without More, also in steps that the optimizer skipped
 	Micro int    `json:"micro"` // Backwards with More since then
 }
 
 // State returns the present state.
 func (t *Tape) State() TapeState { return TapeState{t.seed, int(t.step), int(t.micro)} }
 
-// SetState makes the tape go on where another one was.
+// SetState continues from the state of another tape.
 func (t *Tape) SetState(s TapeState) {
 	t.seed = s.Seed
 	t.SetStep(s.Step, s.Micro)

@@ -10,8 +10,8 @@ import (
 	"github.com/ringo-ml/ringo/internal/kernel"
 )
 
-// Tensor is a handle of 16 bytes: copy it freely, compare it with ==. The zero Tensor means "none". A handle to step
-// memory is valid until the Tape's Reset (or until Backward released it); using it later panics.
+// Tensor is a handle of 16 bytes: copy it freely, compare it with ==. The zero Tensor means "none". A handle to step memory is valid until
+// the Tape's Reset (or until Backward freed it); using it later panics.
 type Tensor struct {
 	h   *header
 	gen uint32
@@ -38,7 +38,7 @@ func (s Shape) String() string {
 	return b.String()
 }
 
-// header is what a Tensor refers to. Its size is four cache lines, and the last one holds what a step seldom touches.
+// header is what a Tensor refers to. It has four cache lines; fields that a step seldom uses are in the last one.
 type header struct {
 	st     *storage // the memory that it refers to: &own, or another header's
 	off    int      // bytes from st.ptr
@@ -46,7 +46,7 @@ type header struct {
 	ld     int      // elements between rows of a 2-D view; 0: contiguous
 	tape   *Tape
 	leaf   *leafState
-	base   *leafState // of the parameter whose value it is, or a view of
+	base   *leafState // of the parameter that it is or views
 	gen    uint32
 	rank   uint8
 	dtype  DType
@@ -59,7 +59,7 @@ type header struct {
 	uses   uint8 // recorded operations that it is an input of; 2 is many
 	dims   [MaxRank]int
 	grad   *header  // sum of the settled contributions
-	more   *contrib // contributions whose collective is still running
+	more   *contrib // contributions whose collective still runs
 	rows   *Rows    // of a tensor outside a tape
 	own    storage  // the memory that it was made with
 }
@@ -68,7 +68,7 @@ func (h *header) shape() Shape {
 	return Shape{h.dtype, append([]int(nil), h.dims[:h.rank]...)}
 }
 
-const maxElems = 1 << 48 // whose bytes an int can count
+const maxElems = 1 << 48 // so that the number of bytes fits an int
 
 func (h *header) setDims(dims []int) {
 	if len(dims) > MaxRank {
@@ -104,7 +104,7 @@ func (h *header) alike(x *header) bool {
 // sizeAs gives h the shape and type of x.
 func (h *header) sizeAs(x *header) { h.dtype, h.rank, h.n, h.dims = x.dtype, x.rank, x.n, x.dims }
 
-// span is the number of elements from the first to the last one, gaps included.
+// span is the number of elements from the first to the last one, including gaps.
 func (h *header) span() int {
 	if h.ld == 0 || h.n == 0 {
 		return h.n
@@ -146,12 +146,12 @@ func (x Tensor) invalid() {
 	fail("use", these(x.h), "used after Tape.Reset, or after Backward released it (see Tape.Keep)")
 }
 
-// New returns a tensor of zeros on dev that belongs to no tape, such as a batch. Its memory counts as OtherMemory.
+// New returns a tensor of zeros on dev that belongs to no tape, for example a batch. Its memory counts as OtherMemory.
 func New(dev Device, dtype DType, dims ...int) Tensor {
 	return NewFor(OtherMemory, dev, dtype, dims...)
 }
 
-// NewFor is New for memory that counts as a kind.
+// NewFor is New for memory of the given kind.
 func NewFor(kind MemoryKind, dev Device, dtype DType, dims ...int) Tensor {
 	return newNamed("", kind, dev, dtype, dims)
 }
@@ -163,7 +163,7 @@ func newNamed(param string, kind MemoryKind, dev Device, dtype DType, dims []int
 	return Tensor{h, 0}
 }
 
-// FromSlice returns a tensor that shares the memory of data, in row-major order. len(data) must be the product of dims.
+// FromSlice returns a tensor on the memory of data, in row-major order. len(data) must be the product of dims.
 func FromSlice[T Elem](data []T, dims ...int) Tensor {
 	h := &header{dtype: DTypeOf[T]()}
 	h.setDims(dims)
@@ -178,8 +178,8 @@ func FromSlice[T Elem](data []T, dims ...int) Tensor {
 	return Tensor{h, 0}
 }
 
-// FromPtr returns a tensor over memory that the caller owns on dev: an arena of shared memory, another library's
-// buffer. The memory must outlive every use of the tensor. It is not counted (see Raw.Count).
+// FromPtr returns a tensor on memory that the caller owns on dev: shared memory, or a buffer of another library. The memory must live as
+// long as the tensor is used. It is not counted (see Raw.Count).
 func FromPtr(dev Device, p Ptr, dtype DType, dims ...int) Tensor {
 	h := &header{dtype: dtype}
 	h.setDims(dims)
@@ -187,8 +187,8 @@ func FromPtr(dev Device, p Ptr, dtype DType, dims ...int) Tensor {
 	return Tensor{h, 0}
 }
 
-// Data returns x's elements as a slice over its own memory (of the whole span when x has a leading stride). The
-// memory must be the host's (see ToHost); the slice of a tape's tensor is valid as long as the tensor is.
+// Data returns x's memory as a slice; with a leading stride it includes the gaps. The memory must be the host's (see ToHost). The slice of
+// a tape's tensor is valid as long as the tensor is.
 func Data[T Elem](x Tensor) []T {
 	h := x.hdr()
 	if DTypeOf[T]() != h.dtype {
@@ -239,14 +239,13 @@ func (x Tensor) Len() int { return x.hdr().n }
 // Contiguous reports whether the elements lie one after another.
 func (x Tensor) Contiguous() bool { return x.hdr().ld == 0 }
 
-// Device returns where the memory is.
+// Device returns the device of x's memory.
 func (x Tensor) Device() Device { return x.hdr().st.dev }
 
 // Tape returns the tape that x belongs to, or nil.
 func (x Tensor) Tape() *Tape { return x.hdr().tape }
 
-// Item returns the only element of x as a float64. On a device it waits for the computation. On the host it allocates
-// nothing.
+// Item returns the only element of x as a float64. On a device it waits for the computation. On the host it does not allocate.
 func (x Tensor) Item() float64 {
 	h := x.hdr()
 	if h.n != 1 {
@@ -256,8 +255,7 @@ func (x Tensor) Item() float64 {
 	return appendFloats(one[:0], x)[0]
 }
 
-// Floats returns a copy of x's elements as float64, in row-major order, whatever their type. It allocates: it is for
-// looking, not for training steps.
+// Floats returns a copy of x's elements as float64, in row-major order. It allocates: do not use it in training steps.
 func Floats(x Tensor) []float64 { return appendFloats(make([]float64, 0, x.hdr().n), x) }
 
 func appendFloats(out []float64, x Tensor) []float64 {
@@ -314,8 +312,8 @@ func storeFloat(p Ptr, d DType, i int, v float64) {
 	}
 }
 
-// View returns x's memory with other dimensions of the same number of elements. x must be contiguous and belong to no
-// tape (on a tape, use Reshape, which is differentiable).
+// View returns x's memory with other dimensions of the same number of elements. x must be contiguous and belong to no tape. On a tape, use
+// Reshape, which is differentiable.
 func (x Tensor) View(dims ...int) Tensor {
 	h := x.hdr()
 	v := &header{dtype: h.dtype, st: h.st, off: h.off, rows: h.rows, ty: h.ty}
@@ -326,8 +324,8 @@ func (x Tensor) View(dims ...int) Tensor {
 	return Tensor{v, 0}
 }
 
-// Range returns elements lo to hi of x, counted in row-major order, as a one-dimensional view: a bucket's gradient, a
-// shard. x must be contiguous and belong to no tape.
+// Range returns elements lo to hi of x, in row-major order, as a one-dimensional view: a gradient in a bucket, a shard. x must be
+// contiguous and belong to no tape.
 func (x Tensor) Range(lo, hi int) Tensor {
 	h := x.hdr()
 	if h.tape != nil || h.ld != 0 || lo < 0 || hi < lo || hi > h.n {
@@ -338,9 +336,9 @@ func (x Tensor) Range(lo, hi int) Tensor {
 	return Tensor{v, 0}
 }
 
-const printed = 6 // elements of a dimension that String shows at each end, as PyTorch's threshold does in spirit
+const printed = 6 // elements that String shows at each end of a dimension, similar to PyTorch
 
-// String returns the type, the shape and the elements, shortened in the middle.
+// String returns the type, the shape and the elements, without those in the middle if there are many.
 func (x Tensor) String() string {
 	if x.h == nil {
 		return "tensor(none)"

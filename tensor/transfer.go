@@ -5,8 +5,8 @@ import (
 	"unsafe"
 )
 
-// ToHost returns x where its memory is the host's, and else a copy there, of the same layout: the way to read a device's
-// tensor with Data. It waits for the computation.
+// ToHost returns x if its memory is the host's, else a copy in host memory with the same layout. Use it to read a device's tensor with
+// Data. It waits for the computation.
 func ToHost(x Tensor) Tensor {
 	h := x.hdr()
 	if h.st.dev.Host() {
@@ -18,7 +18,7 @@ func ToHost(x Tensor) Tensor {
 	return Tensor{c, 0}
 }
 
-// ToDevice returns x where dev can use its memory, and else a contiguous copy on dev.
+// ToDevice returns x if dev can use its memory, else a contiguous copy on dev.
 func ToDevice(dev Device, x Tensor) Tensor {
 	if from := x.Device(); from == dev || from.Host() && dev.Host() {
 		return x
@@ -28,8 +28,8 @@ func ToDevice(dev Device, x Tensor) Tensor {
 	return y
 }
 
-// Copy copies the elements of src to dst, of the same type and number; both are contiguous, on any devices. Where one is in
-// memory of its own and the other one in the host's, it waits for the computation and the copy.
+// Copy copies the elements of src to dst. Both have the same type and number of elements and are contiguous, on any devices. If one is in
+// the memory of a device and the other in the host's, it waits for the computation and the copy.
 func Copy(dst, src Tensor) {
 	d, s := dst.hdr(), src.hdr()
 	if d.dtype != s.dtype || d.n != s.n || d.ld != 0 || s.ld != 0 {
@@ -64,8 +64,8 @@ func move(dev Device, d, s *header) {
 	}
 }
 
-// NewStaging returns a tensor that Go code can write to and dev reads, or copies, at its best: on dev itself where its memory is
-// the host's, and else in host memory, which is not counted (see Pinner).
+// NewStaging returns a tensor that Go code can write and that dev can read, or copy fast: on dev itself if its memory is the host's, else
+// in host memory, which is not counted (see Pinner).
 func NewStaging(kind MemoryKind, dev Device, dtype DType, dims ...int) Tensor {
 	if dev.Host() {
 		return NewFor(kind, dev, dtype, dims...)

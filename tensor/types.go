@@ -5,18 +5,17 @@ import (
 	"math/bits"
 )
 
-// Kind says how the values that the ranks along one axis of the job have of a tensor belong together, and how those of its
-// gradient do.
+// Kind says how the values of a tensor on the ranks along one axis of the job belong together, and how the values of its gradient do.
 type Kind uint8
 
-// The kinds. All but Own and Cut are those of Megatron-LM's conjugate functions f and g.
+// The kinds. All except Own and Cut come from Megatron-LM's conjugate functions f and g.
 const (
 	Replicated Kind = iota // the same on all; the gradient is a partial sum
-	Varying                // each rank has other rows of the batch; so is the gradient
+	Varying                // each rank has other rows of the batch; so has the gradient
 	Partial                // the sum over the ranks is the value; the gradient is the same on all
 	Invariant              // the same on all, and so is the gradient
-	Own                    // a mean over this rank's rows, or what was made of one: a part of no whole
-	Cut                    // each rank has another part of the features or weights; so is the gradient
+	Own                    // a mean over this rank's rows, or computed from one: not a part of a sum
+	Cut                    // each rank has another part of the features or weights; so has the gradient
 )
 
 var kindNames = [8]string{"replicated", "varying", "partial", "invariant", "this rank's own", "cut", "?", "?"}
@@ -30,8 +29,8 @@ type Axes uint8
 // first returns the lowest axis.
 func (a Axes) first() int { return bits.TrailingZeros8(uint8(a)) }
 
-// Types is a tensor's Kind on each of eight axes: bit i of b0, b1 and b2 make up that on axis i. The zero Types is Replicated on
-// all. On an axis that the job does not have, parameters are Invariant and inputs the same on all ranks, which fits everything.
+// Types holds a tensor's Kind on each of eight axes: bits i of b0, b1 and b2 are the Kind on axis i. The zero Types is Replicated on all.
+// On an axis that the job does not have, parameters are Invariant and inputs are the same on all ranks, which fits everything.
 type Types struct{ b0, b1, b2 Axes }
 
 // At returns the Kind on an axis, 0 to 7.
@@ -54,7 +53,7 @@ func (t Types) With(axes Axes, k Kind) Types {
 	return t
 }
 
-// On returns the axes on which t is k.
+// On returns the axes on which t has kind k.
 func (t Types) On(k Kind) Axes {
 	b0, b1, b2 := t.b0, t.b1, t.b2
 	if k&1 == 0 {
@@ -69,7 +68,7 @@ func (t Types) On(k Kind) Axes {
 	return b0 & b1 & b2
 }
 
-// Bytes returns t as it is sent to another rank: a pipeline's stage sends the types of what it sends.
+// Bytes returns t for sending to another rank: a pipeline stage sends tensors with their types.
 func (t Types) Bytes() [3]byte { return [3]byte{byte(t.b0), byte(t.b1), byte(t.b2)} }
 
 // TypesFromBytes is the reverse of Bytes.
@@ -81,14 +80,14 @@ func TypesFromBytes(b [3]byte) (Types, error) {
 	return t, nil
 }
 
-// Dual returns the types of the gradient of what is t: Replicated and Partial change places, the others stay.
+// Dual returns the types of a tensor's gradient, given the tensor's types t: Replicated and Partial are exchanged, others stay.
 func (t Types) Dual() Types {
 	r, p := t.On(Replicated), t.On(Partial)
 	return t.With(r, Partial).With(p, Replicated)
 }
 
-// Convert is what a Function does that wants its input to be from on axes, and makes it to there. Where it wants Partial, Cut is as
-// good: products of parts with parts are to be summed. The error is a *TypeError.
+// Convert returns the types of the output of a Function whose input must have kind from on axes, and whose output has kind to there. If
+// from is Partial, Cut is allowed, too: products of parts with parts are to be summed. The error is a *TypeError.
 func (t Types) Convert(axes Axes, from, to Kind) (Types, error) {
 	have := t.On(from)
 	if from == Partial {
@@ -100,19 +99,18 @@ func (t Types) Convert(axes Axes, from, to Kind) (Types, error) {
 	return t.With(axes, to), nil
 }
 
-// Typed is a Function that communicates. Types checks the types of the inputs and returns those of the output and of all further
-// outputs; rows are the axes along which ranks hold other rows of the batch. It may write to in and return a part of it, so that
-// it allocates nothing. An input that no gradient flows into and that is the same on all ranks is shown as Invariant, and
-// where Types refuses that, as Replicated. A Function without Types computes on each rank alone, and not linearly.
+// Typed is a Function that communicates. Types checks the types of the inputs, and returns those of the output and of all other outputs.
+// rows are the axes along which ranks hold other rows of the batch. To allocate nothing, it may write to in and return a part of it. An
+// input without a gradient that is the same on all ranks is passed as Invariant; if Types returns an error, it is called again with
+// Replicated. A Function without Types is taken to compute on each rank alone, and not to be linear.
 type Typed interface {
 	Types(in []Types, rows Axes) ([]Types, error)
 }
 
-// Types returns what x is along the axes of the job. On a tape made with NoGrad nothing is typed.
+// Types returns the types of x along the axes of the job. On a NoGrad tape there are no types.
 func (x Tensor) Types() Types { return x.hdr().ty }
 
-// WithTypes says what x is along the axes of the job, which belongs to no tape: what another rank sent. Of a batch, WithRows says
-// it.
+// WithTypes sets the types of x, which belongs to no tape: another rank sent it. For a batch, use WithRows.
 func (x Tensor) WithTypes(ty Types) Tensor {
 	h := x.hdr()
 	if h.tape != nil {
@@ -122,8 +120,8 @@ func (x Tensor) WithTypes(ty Types) Tensor {
 	return x
 }
 
-// AsPart returns x and says that it, which differs between the ranks along axes, is this rank's part of a sum over them: a loss of
-// one's own. Its divisor must be a global count, such as GlobalMean takes.
+// AsPart returns x as this rank's part of a sum over the ranks along axes; x differs between them. It is for a loss of your own, whose
+// divisor must be a global count, such as that of GlobalMean.
 func AsPart(x Tensor, axes Axes) Tensor {
 	t := tapeOf("AsPart", x)
 	h := t.arg(x)
@@ -133,12 +131,12 @@ func AsPart(x Tensor, axes Axes) Tensor {
 	return out.tensor()
 }
 
-// layout is what a parameter is along the axes of the job: Invariant where it is nothing else.
+// layout holds the axes on which a parameter is not Invariant.
 type layout struct{ cut, summed Axes }
 
-// Lay says what the parameter is along axes: Cut (ranks hold other parts of it) or Replicated (whoever calls it sums the gradient
-// over the ranks). Along all other axes a parameter is Invariant: the same, with a gradient that is the same before anybody
-// communicates. It panics with a *Failure where both are said, or Replicated twice: the gradient would be summed wrongly.
+// Lay sets the kind of the parameter along axes: Cut (ranks hold other parts of it) or Replicated (the caller sums the gradient over the
+// ranks). Along all other axes a parameter is Invariant: its values are the same, and its gradient is the same without communication. It
+// panics with a *Failure if both are set, or Replicated twice: the gradient would be summed wrongly.
 func (p *Param) Lay(axes Axes, k Kind) {
 	l := &p.layout
 	switch k {
@@ -161,7 +159,7 @@ func (p *Param) mustLay(bad Axes, k Kind, text string) {
 	}
 }
 
-// Types returns what the parameter is along the axes of the job.
+// Types returns the types of the parameter along the axes of the job.
 func (p *Param) Types() Types {
 	return Types{b0: ^p.layout.summed, b1: ^(p.layout.summed | p.layout.cut), b2: p.layout.cut}
 }

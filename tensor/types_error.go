@@ -11,25 +11,25 @@ type Clash uint8
 
 // The clashes.
 const (
-	ClashInput        Clash = iota // a Function wants another kind
+	ClashInput        Clash = iota // a Function needs another kind
 	ClashRows                      // an invariant tensor meets rows that differ
 	ClashFeatures                  // an invariant tensor meets a part of the features
 	ClashOwn                       // an invariant tensor meets a mean over one rank's rows
 	ClashRowsFeatures              // rows meet a part of the features
 	ClashOnce                      // an invariant tensor meets one whose gradient is a partial sum
-	ClashPart                      // a partial sum meets what differs between ranks
+	ClashPart                      // a partial sum meets a tensor that differs between ranks
 	ClashNonlinear                 // a partial sum in an operation that is not linear
-	ClashAdded                     // something is added to a partial sum that is none
+	ClashAdded                     // something that is not a partial sum is added to one
 	ClashProduct                   // a product of partial sums
 	ClashMask                      // random numbers for elements whose place is not known
 	ClashWhole                     // a mean or a loss over a part of the features
-	ClashLoss                      // Backward's or WithAux' loss is no part of a sum
-	ClashGrad                      // a gradient that is given is not of the output's dual kind
+	ClashLoss                      // the loss of Backward or WithAux is not a part of a sum
+	ClashGrad                      // a given gradient does not have the dual kind of the output
 	ClashLay                       // contradictory calls of Param.Lay
-	ClashStatistics                // statistics of this rank's rows alone
+	ClashStatistics                // statistics of this rank's rows only
 )
 
-// clashTexts say what is wrong. %[1]s is the first input of the one kind, %[2]s that of the other.
+// clashTexts say what is wrong. %[1]s is the first input of one kind, %[2]s that of the other.
 var clashTexts = [...]string{
 	ClashInput:        "must be %[2]s",
 	ClashRows:         "%[1]s is the same on all ranks and counts its gradient once, %[2]s is other rows on each: the gradient lacks the sum over the ranks",
@@ -46,7 +46,7 @@ var clashTexts = [...]string{
 	ClashMask:         "%[1]s differs between ranks along an axis that its Rows do not tell of: different elements would get the same random numbers",
 }
 
-// lossTexts say of which kind a loss must not be.
+// lossTexts say which kind a loss has that it must not have.
 var lossTexts = [...]string{
 	Replicated: "the loss is computed from the same rows on all ranks, and gradients are summed over them: it would count once for each. Does the input lack its Rows?",
 	Varying:    "the loss differs between ranks and is not a part of a sum: sum over rows and divide by the global count (see GlobalMean), or say AsPart",
@@ -54,14 +54,14 @@ var lossTexts = [...]string{
 	Own:        "the loss has a mean over this rank's rows in it, and other ranks have more: divide a sum by the global count (see GlobalMean), or say AsPart",
 }
 
-// TypeError is the cause of a *Failure: the types of tensors along an axis of the job do not fit.
+// TypeError is the cause of a *Failure: the types of tensors do not fit along an axis of the job.
 type TypeError struct {
 	Axis       int
-	Name       string // of the axis, which package dist knows
+	Name       string // of the axis, set by package dist
 	Clash      Clash
 	Have, Want Kind
 	Text       string // what is wrong
-	See        string // what to do about it, from package dist
+	See        string // what to do about it, set by package dist
 }
 
 // Error names the axis and says what is wrong.
@@ -79,7 +79,7 @@ func (e *TypeError) Error() string {
 	return "axis " + axis + ": " + text
 }
 
-// clash panics with a *Failure if there is a bad axis.
+// clash panics with a *Failure if bad has an axis.
 func (op Op) clash(in []*header, bad Axes, c Clash, have, want Kind) {
 	if bad != 0 {
 		clash(op.String(), in, bad, c, have, want)
@@ -97,7 +97,7 @@ func clash(op string, in []*header, bad Axes, c Clash, have, want Kind) {
 	failWith(op, in, e)
 }
 
-// failTypes panics with a *Failure: a Function refuses the types of its inputs.
+// failTypes panics with a *Failure: a Function does not accept the types of its inputs.
 func failTypes(op string, in []*header, err error) {
 	var e *TypeError
 	if errors.As(err, &e) && e.Text == "" {
@@ -106,7 +106,7 @@ func failTypes(op string, in []*header, err error) {
 	failWith(op, in, err)
 }
 
-// which names the first input that is k.
+// which returns the name of the first input of kind k.
 func which(in []*header, axis int, k Kind) string {
 	for i, h := range in {
 		if h != nil && h.ty.At(axis) == k {
@@ -116,7 +116,7 @@ func which(in []*header, axis int, k Kind) string {
 	return k.String()
 }
 
-// kinds lists what the inputs are.
+// kinds lists the kinds of the inputs.
 func kinds(in []*header, axis int) string {
 	var list []string
 	for i, h := range in {

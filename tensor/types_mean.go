@@ -1,15 +1,15 @@
 package tensor
 
-// mustMeanWhole panics with a *Failure where a mean is of a part of the features: it would be divided by the number of this part, and
-// the sum of the ranks' means is not the mean. What has one element for each row, or for each token of the step's sequences, may be a
-// sum over a part of the features.
+// mustMeanWhole panics with a *Failure if a mean is over a part of the features. It would be divided by the number of elements in this
+// part, and the sum of the ranks' means is not the mean. Tensors with one element for each row, or for each token, are allowed: they may be
+// a sum over a part of the features.
 func mustMeanWhole(x *header) {
 	if x.rank > 2 || x.rank == 2 && (x.tape.rows.seq == 0 || x.dims[1] != x.tape.rows.seq) {
 		mustBeWhole("GlobalMean", x)
 	}
 }
 
-// mustBeWhole panics with a *Failure where x is a part of the features.
+// mustBeWhole panics with a *Failure if x is a part of the features.
 func mustBeWhole(op string, x *header) {
 	if bad := x.ty.On(Cut); bad != 0 && x.tape != nil && x.tape.recording() {
 		clash(op, []*header{x}, bad, ClashWhole, Cut, Invariant)

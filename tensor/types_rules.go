@@ -1,21 +1,21 @@
 package tensor
 
-// Class says how an operation treats sums: what it may do with a tensor that is Partial, whose value is the sum over the ranks.
+// Class says how an operation treats a Partial tensor, whose value is the sum over the ranks.
 type Class uint8
 
 // The classes.
 const (
-	ClassNonlinear   Class = iota // it must have the sum; this is safe for every operation
-	ClassLinear                   // in all its inputs together: all of them are partial, or none
-	ClassMultilinear              // in each of inputs 0 and 1; further ones are added
-	ClassIndexed                  // in input 0, and in input 2 if there is one; input 1 has indices
-	ClassSelects                  // in inputs 1 and 2, of which input 0 selects elements
-	ClassRatio                    // in input 0, which it divides by input 1
+	ClassNonlinear   Class = iota // not linear: it needs the sum; this is safe for every operation
+	ClassLinear                   // linear in all inputs together: all of them are partial, or none
+	ClassMultilinear              // linear in each of inputs 0 and 1; further inputs are added
+	ClassIndexed                  // linear in input 0, and in input 2 if there is one; input 1 has indices
+	ClassSelects                  // linear in inputs 1 and 2; input 0 selects elements from them
+	ClassRatio                    // linear in input 0, which it divides by input 1
 	classAux                      // WithAux
 )
 
-// inputAxes is what the inputs of an operation are: the axes on which one of them is varying, cut, own, partial, invariant or replicated.
-// same is what no gradient flows into and is the same on all ranks: it fits invariant and replicated inputs alike.
+// inputAxes holds, for each kind, the axes on which an input of an operation is of that kind. same has those of inputs without a gradient
+// that are the same on all ranks: they fit invariant and replicated inputs alike.
 type inputAxes struct{ v, c, o, p, i, r, same Axes }
 
 func (s *inputAxes) add(h *header) {
@@ -32,7 +32,7 @@ func (s *inputAxes) add(h *header) {
 	}
 }
 
-// types returns what is made of such inputs where they fit: own of own, else cut, varying, partial or invariant of what is so.
+// types returns the types of the output, if the inputs fit: own if an input is own, else cut, varying, partial or invariant.
 func (s *inputAxes) types() Types { return Types{(s.v | s.c | s.i) &^ s.o, s.p | s.i, s.c | s.o} }
 
 // clash returns the axes on which inputs may not fit.
@@ -62,7 +62,8 @@ func (op Op) mustFit(out *header, in []*header, s *inputAxes) {
 	}
 }
 
-// mustBeLinear panics with a *Failure where an operation would make of partial sums what is not a part of their sum's result.
+// mustBeLinear panics with a *Failure if the operation is not linear in its partial inputs: its result would not be a part of the result
+// for the sum.
 func (op Op) mustBeLinear(in []*header, s *inputAxes) {
 	var summands uint8 // inputs that are added up
 	switch p := s.p; ops[op].Class {
@@ -91,7 +92,7 @@ func (op Op) mustBeLinear(in []*header, s *inputAxes) {
 	}
 }
 
-// sumType types a sum over the dimensions in mask: of all elements, or of the rows of the batch.
+// sumType sets the types of a sum over the dimensions in mask: over all elements, or over the rows of the batch.
 func (t *Tape) sumType(out, in *header, mask int) {
 	switch {
 	case in.rank == 0:
@@ -102,15 +103,15 @@ func (t *Tape) sumType(out, in *header, mask int) {
 	}
 }
 
-// meanType types a mean that was made of a sum: what the sum made partial is this rank's own.
+// meanType sets the types of a mean, made from a sum: where the sum is partial, the mean is of this rank's rows only (Own).
 func (h *header) meanType(in *header) {
 	h.ty = h.ty.With(h.ty.On(Partial)&^in.ty.On(Partial), Own)
 }
 
-// lossType types a loss, which is a sum over rows, divided by their number in the global batch.
+// lossType sets the types of a loss: a sum over rows, divided by their number in the global batch.
 func (t *Tape) lossType(out *header) { out.ty = out.ty.With(out.ty.On(Varying)&t.rows.Over, Partial) }
 
-// mustPlace panics with a *Failure where random numbers for the elements of x would be the same on ranks that hold others. A rank
+// mustPlace panics with a *Failure if the random numbers for the elements of x would be the same on ranks that hold other elements. A rank
 // without rows has no elements.
 func (t *Tape) mustPlace(op string, x *header, at Region) {
 	var bad Axes
@@ -125,22 +126,21 @@ func (t *Tape) mustPlace(op string, x *header, at Region) {
 	}
 }
 
-// mustNotShift panics with a *Failure where a constant would be added to a partial sum.
+// mustNotShift panics with a *Failure if a constant would be added to a partial sum.
 func (t *Tape) mustNotShift(op Op, x *header) {
 	if t.recording() {
 		op.clash([]*header{x}, x.ty.On(Partial), ClashAdded, Partial, Replicated)
 	}
 }
 
-// mustSeed panics with a *Failure unless gradients are to be those of the sum of h over the job: h must be a part of that sum, or the
-// same on all ranks with a gradient that is so.
+// mustSeed panics with a *Failure unless h can be a loss: a part of the sum over the job, or the same on all ranks with the same gradient.
 func mustSeed(op string, h *header) {
 	if bad := ^h.ty.b1; bad != 0 && h.needs {
 		clash(op, []*header{h}, bad, ClashLoss, h.ty.At(bad.first()), Partial)
 	}
 }
 
-// askTypes asks a Function what its outputs are, before it communicates: what does not fit is refused on each rank alone.
+// askTypes calls Types of a Function before the Function communicates. So every rank finds an error on its own, and none waits for another.
 func (t *Tape) askTypes(f Function, c *Ctx, in []*header) {
 	typed, ok := f.(Typed)
 	if c.types = c.types[:0]; !ok {
@@ -160,7 +160,7 @@ func (t *Tape) askTypes(f Function, c *Ctx, in []*header) {
 	}
 }
 
-// applyTypes types the outputs of a Function.
+// applyTypes sets the types of a Function's outputs.
 func (c *Ctx) applyTypes(y *header, in []*header) {
 	if len(c.types) == 0 {
 		var s inputAxes
@@ -184,7 +184,7 @@ func (c *Ctx) applyTypes(y *header, in []*header) {
 	}
 }
 
-// showTypes returns the types of inputs as a Function sees them. What no gradient flows into and is the same on all ranks is k.
+// showTypes returns the types of the inputs for a Function. An input without a gradient that is the same on all ranks gets kind k.
 func (t *Tape) showTypes(in []*header, k Kind) []Types {
 	list := t.shown[:0]
 	for _, h := range in {
