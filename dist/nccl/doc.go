@@ -34,5 +34,6 @@
 //
 //	engine.go     Engine; watch.go: its goroutine
 //	endpoint.go   one rank's side of a group; bootstrap.go: it gets a communicator
+//	issue.go      the goroutine that makes a communicator's calls
 //	calls.go      operations as calls of NCCL; ranked.go: reductions in rank order
 package nccl
