@@ -12,13 +12,13 @@ import (
 // It is for background work that must end first, such as a checkpoint that is being written. The last registered f is called first. An
 // error or panic of f joins the rank's error, which Run returns.
 //
-// f is called also when the function failed. While ctx is not done, the groups work, and f should finish its work. ctx ends as follows:
+// f is called also when the function failed. While ctx is not done, the groups work, and f should finish its work:
 //
-//	the function returned nil                 never: f may take as long as it needs
-//	it failed by itself (error or panic)      after half the timeout of the world group at most; the other ranks hear of the failure
-//	                                          only after f, and still wait then
-//	a group or another rank failed,           it has ended already: all groups fail, and f should return soon and say what is lost
-//	or Run's ctx ended
+//   - If the function returned nil, f may take as long as it needs.
+//   - If the function failed by itself, with an error or a panic, ctx ends after at most half the timeout of the world group. The other
+//     ranks get the failure only after f, and still wait then.
+//   - If a group or another rank failed, or Run's own ctx ended, ctx has ended already. All groups fail, and f should return soon and say
+//     what is lost.
 func (r *Rank) AtEnd(f func(ctx context.Context) error) { r.World.AtEnd(f) }
 
 // AtEnd is Rank.AtEnd, for code that has only a group of the rank.

@@ -7,7 +7,7 @@ import (
 )
 
 // Align puts all ranks on the clock of the first one. It uses that an operation on one rank cannot end before the data that it needs was
-// sent. If a start on rank a comes before an end on rank b, and x are the offsets of the clocks, then a.start + x[a] <= b.end + x[b]. A
+// sent. If a start on rank a must come before an end on rank b, the offsets x of the clocks must make a.start + x[a] <= b.end + x[b]. A
 // collective bounds the difference of two clocks from both sides, a message from one side. Over many of them, the bounds are about as
 // close as the fastest one took. Align takes the middle between the bounds, so that all bounds hold. The ranks of a host share a clock,
 // unless the order of their operations shows that they do not. Clocks that drift give bounds that contradict each other: then all bounds

@@ -48,8 +48,8 @@ func exchanges(ranks []Rank) []*collective {
 	return all
 }
 
-// collectives returns the collectives in which every member waits for all others, in the order in which they began. V forms are not among
-// them, because a member with no data for others may begin after they have ended.
+// collectives returns the collectives in which every member waits for all others, in the order in which they began. V forms are among them,
+// although a rank may end one before a member has begun that has no data for it.
 func collectives(ranks []Rank) []*collective {
 	return slices.DeleteFunc(exchanges(ranks), func(m *collective) bool { return !together(m.name) })
 }
