@@ -1,6 +1,8 @@
 package main
 
 import (
+	"os"
+
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -21,4 +23,14 @@ func openDevice(name string) (dev tensor.Device, closer func(), err error) {
 		closer = func() { _ = x.Close() } // the program ends
 	}
 	return dev, closer, nil
+}
+
+// openTuned is openDevice with the fastest algorithms of products, which it times.
+func openTuned(name string) (dev tensor.Device, closer func(), err error) {
+	const variable = "RINGO_CUDA_TUNE"
+	if err := os.Setenv(variable, "1"); err != nil {
+		return nil, nil, err
+	}
+	defer os.Unsetenv(variable)
+	return openDevice(name)
 }

@@ -104,7 +104,25 @@ func measureAllocs(m *meter) error {
 var gemms = [][3]int{{1024, 1024, 1024}, {2048, 2048, 2048}, {4096, 4096, 4096}, {8192, 8192, 8192},
 	{32768, 2304, 768}, {32768, 768, 3072}, {32768, 50304, 768}}
 
+// measureGEMM measures products by the algorithms that cuBLASLt's heuristic names, and by those that were chosen by time.
 func measureGEMM(m *meter) error {
+	failed := measureProducts(m, "")
+	if m.dev.Host() {
+		return failed
+	}
+	dev, closer, err := openTuned(m.device)
+	if err != nil {
+		return errors.Join(failed, err)
+	}
+	defer closer()
+	tuned := *m
+	tuned.dev, tuned.block = dev, map[tensor.DType]tensor.Tensor{}
+	failed = errors.Join(failed, measureProducts(&tuned, ", tuned"))
+	m.rows = tuned.rows
+	return failed
+}
+
+func measureProducts(m *meter, how string) error {
 	var failed error
 	shapes := gemms
 	if m.small {
@@ -114,7 +132,7 @@ func measureGEMM(m *meter) error {
 		for _, s := range shapes {
 			tape := tensor.NewTape(m.dev, tensor.NoGrad())
 			x, w := m.random(dtype, s[0], s[2]), m.random(dtype, s[1], s[2])
-			failed = errors.Join(failed, m.add(fmt.Sprintf("%v %dx%dx%d", dtype, s[0], s[1], s[2]), "TFLOP/s",
+			failed = errors.Join(failed, m.add(fmt.Sprintf("%v %dx%dx%d%s", dtype, s[0], s[1], s[2], how), "TFLOP/s",
 				2e-12*float64(s[0])*float64(s[1])*float64(s[2]), func() error { return m.checkProduct(tape, x, w) }, func() {
 					tensor.MatMul(tape.Input(x), tape.Input(w), false, true)
 					tape.Reset()

@@ -24,7 +24,8 @@ const byCopy, bySelf = "copy", ""
 var targets = []target{
 	{"GPT-2 124M, tokens/s by torch.compile's", "gpt2", pattern(`length \d+$`), "tokens/s", "compiled", 0.9, false},
 	{"GPT-2 124M captured, tokens/s by torch.compile's", "gpt2", pattern(`, captured$`), "tokens/s", "compiled", 1.1, false},
-	{"matrix products from 2048³ on, by torch.matmul", "gemm", pattern(` (2048|4096|8192|32768)x`), "TFLOP/s", "eager", 0.98, false},
+	{"matrix products from 2048³ on, by torch.matmul", "gemm", pattern(` (2048|4096|8192|32768)[x0-9]+$`), "TFLOP/s", "eager", 0.98, false},
+	{"tuned matrix products from 2048³ on, by torch.matmul", "gemm", pattern(` (2048|4096|8192|32768).*, tuned$`), "TFLOP/s", "eager", 1, false},
 	{"MLP step by eager PyTorch's", "mlp", pattern(`\d$`), "steps/s", "eager", 3, false},
 	{"captured MLP step by that of PyTorch's CUDA graph", "mlp", pattern(`, captured$`), "steps/s", "CUDA graph", 1, false},
 	{"memory-bound kernels by copying", "rows", pattern(``), "GB/s", byCopy, 0.85, false},
@@ -45,8 +46,9 @@ func (t *target) figure(ours row, rows []row) (x float64, ok bool) {
 		switch {
 		case t.by == byCopy:
 			ok = r.section == "copy" && r.variant == "ringo"
-		default: // what torch.compile makes has no captured form of its own
-			ok = r.section == t.section && r.variant == t.by && (r.what == ours.what || r.what == strings.TrimSuffix(ours.what, ", captured"))
+		default: // what PyTorch does has no captured or tuned form of its own
+			plain := strings.TrimSuffix(strings.TrimSuffix(ours.what, ", captured"), ", tuned")
+			ok = r.section == t.section && r.variant == t.by && (r.what == ours.what || r.what == plain)
 		}
 		if ok && r.median > 0 {
 			return ours.median / r.median, true

@@ -10,9 +10,9 @@ import (
 	"strings"
 )
 
-// cacheDir is where compiled code is kept: RINGO_CUDA_CACHE, else ringo/cuda in
+// CacheDir is where compiled code and choices of algorithms are kept: RINGO_CUDA_CACHE, else ringo/cuda in
 // the user's cache folder. It is "" where there is none.
-func cacheDir() string {
+func CacheDir() string {
 	if dir := os.Getenv("RINGO_CUDA_CACHE"); dir != "" {
 		return dir
 	}
@@ -29,7 +29,7 @@ func cacheDir() string {
 // see halves; it begins with its checksum, and a damaged one is compiled again.
 // A folder that cannot be written only costs the time to compile.
 func (c *Compiler) CompileCached(src Source, arch string, options ...string) ([]byte, error) {
-	dir := cacheDir()
+	dir := CacheDir()
 	if dir == "" {
 		return c.Compile(src, arch, options...)
 	}

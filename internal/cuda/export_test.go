@@ -5,7 +5,6 @@ import "github.com/ringo-ml/ringo/internal/dl"
 var (
 	OpenDriver   = open
 	BlockSize    = blockSize
-	CacheDir     = cacheDir
 	Joined       = nvlinks
 	Asynchronous = asynchronous
 )
@@ -19,5 +18,5 @@ func DriverAt(path string) dl.Query {
 
 // CachePath is the file that CompileCached keeps the code in.
 func (c *Compiler) CachePath(src Source, arch string) string {
-	return cacheDir() + "/" + c.cacheName(src, arch, nil)
+	return CacheDir() + "/" + c.cacheName(src, arch, nil)
 }

@@ -44,6 +44,9 @@ func (s *Stream) BeginCapture() error {
 	return err
 }
 
+// Capturing reports whether some stream of the device records.
+func (dev *Device) Capturing() bool { return dev.captures.Load() > 0 }
+
 // Captured returns the node of the launch that was recorded last.
 func (s *Stream) Captured() (Node, error) {
 	const active = 1

@@ -20,6 +20,10 @@
 // cores for 16-bit floats, with rows of a multiple of 8 elements and heads of 16, 32, ..., 128 features. For other types and
 // widths they are plain kernels (groupsOnTensorCores and onTensorCores have all conditions).
 //
+// With RINGO_CUDA_TUNE=1 the first product of a shape times cuBLASLt's eight best algorithms, and the fastest is used from then on,
+// in later runs too: the choice is kept beside the cached code. It may add in another order. So let all hosts of a job share the
+// folder (RINGO_CUDA_CACHE) if their ranks must compute the same bits.
+//
 // Results do not depend on timing, on the number of multiprocessors or on atomic operations: sums have a fixed order.
 // Elementwise operations, casts, dropout and optimizers have the bits of the CPU's kernels if these only add, multiply,
 // divide and take square roots (the code is compiled without fused multiply-add). Sums have another order than the CPU's.

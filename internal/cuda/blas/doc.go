@@ -15,6 +15,12 @@
 // allocates nothing. Workspace belongs to a stream: products on different
 // streams do not share it, and the same products give the same bits.
 //
+// With RINGO_CUDA_TUNE=1 the first product of a shape times the eight algorithms
+// that the heuristic thinks best, and takes the fastest one. The choice is kept
+// in a file of the cache folder, named by device, version of cuBLASLt and shape.
+// Processes use only what is in such a file, so those that share a folder
+// compute the same bits; hosts with folders of their own may not.
+//
 // Sums are float32 for Float32, BFloat16 and Float16, and float64 for Float64.
 // Parts of a sum that are computed apart (split k) are added in that type too,
 // never in 16 bits. Float32 products use TensorFloat-32 only when asked to.

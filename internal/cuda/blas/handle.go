@@ -2,6 +2,7 @@ package blas
 
 import (
 	"fmt"
+	"os"
 	"runtime"
 	"sync"
 	"unsafe"
@@ -25,6 +26,9 @@ type Handle struct {
 	plans  map[key]*plan
 	spaces map[*cuda.Stream]space
 	tmp    scratch
+
+	folder string // of choices; "" if algorithms are not timed
+	timed  func(s *cuda.Stream, run func() error) (ms float32, err error)
 }
 
 // space is the workspace of a stream: of the largest size that was needed.
@@ -34,9 +38,13 @@ type space struct {
 }
 
 // New makes a handle whose workspaces come from pool. The thread must hold the
-// device's context.
+// device's context. With RINGO_CUDA_TUNE=1 it times algorithms.
 func (l *Lib) New(dev *cuda.Device, pool *cuda.Pool) (*Handle, error) {
 	h := &Handle{lib: l, dev: dev, pool: pool, plans: map[key]*plan{}, spaces: map[*cuda.Stream]space{}}
+	h.timed = h.timeOnce
+	if os.Getenv("RINGO_CUDA_TUNE") == "1" {
+		h.folder = cuda.CacheDir()
+	}
 	if s := status(int32(dl.Call(l.fn.Create, uintptr(unsafe.Pointer(&h.handle))))); s != success {
 		return nil, &Error{Call: "cublasLtCreate", Status: int(s), About: fmt.Sprintf("%s (%s) on device %d", l.Lib.Version, l.Lib.Path, dev.Index)}
 	}
@@ -84,7 +92,17 @@ func (h *Handle) MatMul(s *cuda.Stream, g *Gemm) error {
 	if err := h.point(p, g); err != nil {
 		return err
 	}
-	work, err := h.workspace(s, int(p.algo.workspace))
+	if h.folder != "" && !p.tuned && !h.dev.Capturing() {
+		if err := h.tune(s, p, g); err != nil {
+			return err
+		}
+	}
+	return h.run(s, p, &p.algo, g)
+}
+
+// run queues a product whose descriptor points to its operands.
+func (h *Handle) run(s *cuda.Stream, p *plan, algo *heuristic, g *Gemm) error {
+	work, err := h.workspace(s, int(algo.workspace))
 	if err != nil {
 		return err
 	}
@@ -96,7 +114,7 @@ func (h *Handle) MatMul(s *cuda.Stream, g *Gemm) error {
 		alpha, beta = unsafe.Pointer(&t.double[0]), unsafe.Pointer(&t.double[1])
 	}
 	t.call = [16]uintptr{h.handle, p.desc, uintptr(alpha), uintptr(g.B), p.a, uintptr(g.A), p.b,
-		uintptr(beta), uintptr(g.C), p.c, uintptr(g.Out()), p.c, uintptr(unsafe.Pointer(&p.algo)),
+		uintptr(beta), uintptr(g.C), p.c, uintptr(g.Out()), p.c, uintptr(unsafe.Pointer(algo)),
 		uintptr(work.ptr), uintptr(work.n), s.Handle()}
 	r := dl.Call(h.lib.fn.Matmul, t.call[:]...)
 	runtime.KeepAlive(p)

@@ -3,6 +3,7 @@ package blas
 import (
 	"errors"
 	"runtime"
+	"slices"
 	"unsafe"
 
 	"github.com/ringo-ml/ringo/internal/cuda"
@@ -37,6 +38,8 @@ type plan struct {
 	desc        uintptr
 	a, b, c     uintptr // layouts, of cuBLASLt's A and B
 	algo        heuristic
+	found       []heuristic // the candidates, the heuristic's best first
+	tuned       bool        // algo is the last word
 	unsupported error
 	bias, aux   cuda.Ptr // what the descriptor holds
 	scales      [2]cuda.Ptr
@@ -79,7 +82,7 @@ func (h *Handle) newPlan(g *Gemm) (*plan, error) {
 		err = errors.Join(h.describe(p, g), h.layouts(p, g))
 	}
 	if err == nil {
-		err = h.choose(p, g)
+		err = h.ask(p, g)
 	}
 	if err == nil && g.Epilogue == BiasGradA {
 		err = h.worthwhile(p, g)
@@ -222,8 +225,8 @@ func (h *Handle) preference(g *Gemm) (uintptr, error) {
 	return pref, errors.Join(errs...)
 }
 
-// choose asks for the best algorithm.
-func (h *Handle) choose(p *plan, g *Gemm) error {
+// ask gets the candidates from cuBLASLt. The heuristic's best is the algorithm until another one is chosen.
+func (h *Handle) ask(p *plan, g *Gemm) error {
 	fn := &h.lib.fn
 	pref, err := h.preference(g)
 	if pref != 0 {
@@ -232,15 +235,22 @@ func (h *Handle) choose(p *plan, g *Gemm) error {
 	if err != nil {
 		return err
 	}
-	r := dl.Call(fn.GetHeuristic, h.handle, p.desc, p.a, p.b, p.c, p.c, pref, 1,
-		uintptr(unsafe.Pointer(&p.algo)), uintptr(unsafe.Pointer(&h.tmp.count)))
+	want := 1
+	if h.folder != "" {
+		want = candidates
+	}
+	found := make([]heuristic, want)
+	r := dl.Call(fn.GetHeuristic, h.handle, p.desc, p.a, p.b, p.c, p.c, pref, uintptr(want),
+		uintptr(unsafe.Pointer(&found[0])), uintptr(unsafe.Pointer(&h.tmp.count)))
 	if err := check("cublasLtMatmulAlgoGetHeuristic", r, g); err != nil {
 		return err
 	}
-	if h.tmp.count == 0 {
-		p.algo.state = int32(notSupported)
+	p.found = slices.DeleteFunc(found[:h.tmp.count], func(r heuristic) bool { return status(r.state) != success })
+	if len(p.found) == 0 {
+		return check("cublasLtMatmulAlgoGetHeuristic", uintptr(notSupported), g)
 	}
-	return check("cublasLtMatmulAlgoGetHeuristic", uintptr(p.algo.state), g)
+	p.algo = p.found[0]
+	return nil
 }
 
 // worthwhile calls the gradient of a bias unsupported where it would leave more of
