@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// CacheDir is where compiled code and choices of algorithms are kept: RINGO_CUDA_CACHE, else ringo/cuda in
-// the user's cache folder. It is "" where there is none.
+// CacheDir is the folder of compiled code and chosen algorithms: RINGO_CUDA_CACHE, else
+// ringo/cuda in the user's cache folder. It is "" if there is no such folder.
 func CacheDir() string {
 	if dir := os.Getenv("RINGO_CUDA_CACHE"); dir != "" {
 		return dir
@@ -23,11 +23,11 @@ func CacheDir() string {
 	return filepath.Join(base, "ringo", "cuda")
 }
 
-// CompileCached is Compile through the cache on disk. An entry is named by all
-// that it depends on (text, options, architecture, compiler), written under
-// another name and renamed, so processes that compile at the same time do not
-// see halves; it begins with its checksum, and a damaged one is compiled again.
-// A folder that cannot be written only costs the time to compile.
+// CompileCached is Compile with a cache on disk. The name of an entry is a hash of
+// all that the code depends on (text, options, architecture, compiler). An entry is
+// written under another name and renamed, so processes that compile at the same
+// time see no partly written entry. It begins with its checksum; a damaged entry is
+// compiled again. If the folder cannot be written, the code is compiled each time.
 func (c *Compiler) CompileCached(src Source, arch string, options ...string) ([]byte, error) {
 	dir := CacheDir()
 	if dir == "" {
@@ -66,7 +66,7 @@ func readEntry(path string) []byte {
 	return code
 }
 
-// writeEntry tries to write an entry; without one the code is compiled next time.
+// writeEntry tries to write an entry. If it fails, the code is compiled next time.
 func writeEntry(path string, code []byte) {
 	if os.MkdirAll(filepath.Dir(path), 0o755) != nil {
 		return

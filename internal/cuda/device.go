@@ -22,11 +22,11 @@ const (
 	computeMajor         Attribute = 75
 	computeMinor         Attribute = 76
 	pageableAccess       Attribute = 88
-	MaxSharedPerBlockMax Attribute = 97 // with SetShared
+	MaxSharedPerBlockMax Attribute = 97 // limit with SetShared
 )
 
-// Device is a GPU with its primary context: the one context of the process on
-// it, which other libraries (NCCL, cuBLASLt) use too.
+// Device is a GPU with its primary context, the one that all libraries of the
+// process share (NCCL, cuBLASLt).
 type Device struct {
 	Index        int
 	Name         string
@@ -35,9 +35,9 @@ type Device struct {
 
 	drv      *Driver
 	ctx      uintptr
-	popped   uintptr // what cuCtxPopCurrent writes; nobody reads it
+	popped   uintptr // for cuCtxPopCurrent, which must write it somewhere
 	stats    counters
-	captures atomic.Int32 // recordings under way
+	captures atomic.Int32 // recordings that are running
 	recent   history
 
 	mu      sync.Mutex
@@ -45,7 +45,7 @@ type Device struct {
 	modules map[string]*Module
 }
 
-// Open returns a device, the same for every call.
+// Open returns a device. All calls with the same index return the same one.
 func (d *Driver) Open(index int) (*Device, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -94,15 +94,15 @@ func (dev *Device) describe() error {
 // Arch is the architecture that kernels are compiled for: "sm_90".
 func (dev *Device) Arch() string { return fmt.Sprintf("sm_%d%d", dev.Major, dev.Minor) }
 
-// Attribute returns one of the device's figures.
+// Attribute returns a property of the device.
 func (dev *Device) Attribute(a Attribute) (int, error) {
 	var v int32
 	r := dl.Call(dev.drv.fn.DeviceGetAttribute, uintptr(unsafe.Pointer(&v)), uintptr(a), dev.handle())
 	return int(v), dev.check("cuDeviceGetAttribute", r)
 }
 
-// PCIBusID returns the device's place on the PCI bus, "0000:3b:00.0": the same
-// in NVML and in /sys/bus/pci.
+// PCIBusID returns the device's address on the PCI bus, "0000:3b:00.0", as in NVML
+// and in /sys/bus/pci.
 func (dev *Device) PCIBusID() (string, error) {
 	id := make([]byte, 32)
 	r := dl.Call(dev.drv.fn.DeviceGetPCIBusID, uintptr(unsafe.Pointer(&id[0])), uintptr(len(id)), dev.handle())
@@ -110,10 +110,9 @@ func (dev *Device) PCIBusID() (string, error) {
 	return strings.ToLower(s), dev.check("cuDeviceGetPCIBusId", r)
 }
 
-// Lock binds the goroutine to its OS thread and makes the device's context
-// current there: contexts belong to threads, and every other call of this
-// package needs one. Each Lock is undone by Unlock; they nest, also across
-// devices.
+// Lock binds the goroutine to its OS thread, and makes the device's context current
+// there. Contexts belong to threads, and every other call of this package needs
+// one. Call Unlock after each Lock; they nest, also across devices.
 func (dev *Device) Lock() error {
 	runtime.LockOSThread()
 	if err := dev.check("cuCtxPushCurrent", dl.Call4(dev.drv.fn.CtxPushCurrent, dev.ctx, 0, 0, 0)); err != nil {
@@ -129,14 +128,14 @@ func (dev *Device) Unlock() {
 	runtime.UnlockOSThread()
 }
 
-// Sync waits for everything queued on the device. It is counted.
+// Sync waits for all work queued on the device. Stats counts it.
 func (dev *Device) Sync() error {
 	dev.stats.syncs.Add(1)
 	return dev.check("cuCtxSynchronize", dl.Call(dev.drv.fn.CtxSynchronize))
 }
 
-// EnablePeer lets kernels of this device use the memory of another one. It is
-// an error when the two have no path to each other; enabling twice is not.
+// EnablePeer lets kernels of this device use the memory of another one. It is an
+// error if there is no path between the two, but no error if it is enabled already.
 func (dev *Device) EnablePeer(peer *Device) error {
 	var can int32
 	r := dl.Call(dev.drv.fn.DeviceCanAccessPeer, uintptr(unsafe.Pointer(&can)), dev.handle(), peer.handle())
@@ -153,12 +152,12 @@ func (dev *Device) EnablePeer(peer *Device) error {
 	return dev.check("cuCtxEnablePeerAccess", r)
 }
 
-// debugging says whether errors are to be found where they happen: streams made
-// now wait after every launch, and pools give every block its own memory in the
-// driver, exactly as long as asked for.
+// debugging reports RINGO_CUDA_DEBUG=1, which makes errors appear where they
+// happen: new streams wait after every launch, and pools get each block from the
+// driver, in exactly the size asked for.
 func debugging() bool { return os.Getenv("RINGO_CUDA_DEBUG") == "1" }
 
-// check is nil for success.
+// check returns an error unless r is success.
 func (dev *Device) check(call string, r uintptr) error {
 	if int32(r) == 0 {
 		return nil
@@ -174,13 +173,14 @@ func (dev *Device) fail(call string, code int) error {
 	return err
 }
 
-// Stats counts what a device was asked to do. A steady training step copies
-// nothing to or from the host and never synchronizes: tests compare two Stats.
+// Stats counts what a device was asked to do. In steady state a training step
+// copies nothing to or from the host and never synchronizes. Tests compare two
+// Stats to show it.
 type Stats struct {
 	Launches     int64 // kernels and graphs
 	HostToDevice int64 // copies, also asynchronous ones
 	DeviceToHost int64
-	Syncs        int64 // waits of the host, for the device, a stream or an event
+	Syncs        int64 // waits of the host: for the device, a stream or an event
 	Mallocs      int64 // calls of cuMemAlloc and cuMemHostAlloc
 }
 
@@ -192,8 +192,8 @@ func (dev *Device) Stats() Stats {
 	return Stats{c.launches.Load(), c.toDevice.Load(), c.toHost.Load(), c.syncs.Load(), c.mallocs.Load()}
 }
 
-// history remembers the last launches of a device. Several threads may write;
-// a slot overwritten meanwhile shows a newer launch.
+// history holds the last launches of a device. Several threads may write; then a
+// slot may show a newer launch.
 type history struct {
 	next  atomic.Uint64
 	slots [16]atomic.Pointer[Func]

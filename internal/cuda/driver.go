@@ -10,11 +10,11 @@ import (
 	"github.com/ringo-ml/ringo/internal/dl"
 )
 
-// minVersion is the oldest CUDA that a driver must support, as
-// cuDriverGetVersion reports it: 12.0.
+// minVersion is the oldest CUDA version that a driver must support, in the form of
+// cuDriverGetVersion: 12.0.
 const minVersion = 12000
 
-// ErrNoDriver is wrapped by the error of Load where there is no usable driver.
+// ErrNoDriver is wrapped by the error of Load if there is no usable driver.
 var ErrNoDriver = errors.New("no CUDA driver")
 
 // Driver is the CUDA driver of this process.
@@ -86,9 +86,9 @@ type Funcs struct {
 
 var load = sync.OnceValues(func() (*Driver, error) { return open(LibDriver.Query(0)) })
 
-// Load opens the CUDA driver, once per process; later calls return the same.
+// Load opens the CUDA driver, once per process; later calls return the same one.
 // The error says in one sentence what is missing and how to get it; it wraps
-// ErrNoDriver. RINGO_CUDA_LIB names another library of the same interface.
+// ErrNoDriver. RINGO_CUDA_LIB names another library with the same functions.
 func Load() (*Driver, error) { return load() }
 
 func open(q dl.Query) (*Driver, error) {
@@ -109,8 +109,8 @@ func open(q dl.Query) (*Driver, error) {
 	return d, nil
 }
 
-// readVersion asks for the version before anything else is resolved: an old
-// driver is then named as such, not as one that lacks some symbol.
+// readVersion reads the version before other functions are looked up, so that the
+// error for an old driver is its version, and not a missing function.
 func (d *Driver) readVersion() error {
 	fn, err := d.Lib.Sym("cuDriverGetVersion")
 	if err != nil {
@@ -131,14 +131,15 @@ func (d *Driver) readVersion() error {
 
 func versionString(v int) string { return fmt.Sprintf("%d.%d", v/1000, v%1000/10) }
 
-// Count returns how many devices there are. CUDA_VISIBLE_DEVICES hides some.
+// Count returns the number of devices, without those hidden by
+// CUDA_VISIBLE_DEVICES.
 func (d *Driver) Count() (int, error) {
 	var n int32
 	r := dl.Call(d.fn.DeviceGetCount, uintptr(unsafe.Pointer(&n)))
 	return int(n), d.check("cuDeviceGetCount", -1, r)
 }
 
-// CountGPUs returns how many devices the driver shows. None is an error, as is no driver.
+// CountGPUs returns the number of devices. No device and no driver are errors.
 func CountGPUs() (int, error) {
 	d, err := Load()
 	if err != nil {
@@ -151,7 +152,7 @@ func CountGPUs() (int, error) {
 	return n, err
 }
 
-// check is nil for success.
+// check returns an error unless r is success.
 func (d *Driver) check(call string, device int, r uintptr) error {
 	if int32(r) == 0 {
 		return nil

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Result codes of the driver that the code asks about.
+// Result codes of the driver that this package checks for.
 const (
 	codeOutOfMemory = 2
 	codePeerEnabled = 704
@@ -20,11 +20,11 @@ type Error struct {
 	Code     int      // CUresult
 	Name     string   // CUDA_ERROR_ILLEGAL_ADDRESS
 	Text     string   // the driver's explanation
-	Launches []string // for a failure of something that ran earlier: the last launches, newest first
+	Launches []string // if earlier work failed: the last launches, newest first
 }
 
-// Error names the call, the device, CUDA's name and text of the error, and the
-// last launches where one of them may be the cause.
+// Error returns the call, the device, CUDA's name and text of the error and, if one
+// of them may be the cause, the last launches.
 func (e *Error) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "cuda: %s", e.Call)
@@ -38,16 +38,17 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// IsOutOfMemory says whether err is, or wraps, the driver's lack of memory.
+// IsOutOfMemory reports whether err is, or wraps, the driver's error that there is
+// no memory.
 func IsOutOfMemory(err error) bool {
 	var e *Error
 	return errors.As(err, &e) && e.Code == codeOutOfMemory
 }
 
-// asynchronous says whether a code reports a failure of work that was queued
-// earlier: exceptions inside kernels and what the driver makes of them. Other
-// codes of the same hundreds refuse the call itself: 701 a launch of more threads
-// than there are registers for, 720 a cooperative launch of too many blocks.
+// asynchronous reports whether a code is for work that was queued earlier:
+// exceptions inside kernels and their consequences. Other codes of the same
+// hundreds are for the call itself: 701 is a launch with more threads than there
+// are registers for, 720 a cooperative launch of too many blocks.
 func asynchronous(code int) bool {
 	switch code {
 	case 214, 220, 226: // ECC, NVLink, contained

@@ -8,12 +8,12 @@ import (
 	"github.com/ringo-ml/ringo/internal/dl"
 )
 
-// Graph is a recorded sequence of work that is launched as one.
+// Graph is a recorded sequence of work, launched as one.
 type Graph struct {
 	Nodes int // kernels, copies and fills in it
 
 	dev    *Device
-	graph  uintptr // what was recorded: its nodes name those of exec
+	graph  uintptr // as recorded: its nodes are handles for nodes of exec
 	exec   uintptr
 	last   *Func
 	params nodeParams
@@ -31,10 +31,10 @@ type nodeParams struct {
 	extra, kern, of uintptr
 }
 
-// BeginCapture starts recording: what is queued on s, and on streams that wait
-// for its events, goes into a graph instead of running. Waiting for the device,
-// asking for events and allocating device memory are errors of this thread
-// meanwhile, and make the recording useless.
+// BeginCapture starts recording. Work that is queued on s, and on streams that wait
+// for its events, becomes part of a graph and does not run. Until EndCapture, this
+// thread may not wait for the device, query events or allocate device memory: that
+// is an error, and makes the recording invalid.
 func (s *Stream) BeginCapture() error {
 	const threadLocal = 1
 	err := s.dev.check("cuStreamBeginCapture", dl.Call(s.dev.drv.fn.StreamBeginCapture, s.handle, threadLocal))
@@ -47,7 +47,7 @@ func (s *Stream) BeginCapture() error {
 // Capturing reports whether some stream of the device records.
 func (dev *Device) Capturing() bool { return dev.captures.Load() > 0 }
 
-// Captured returns the node of the launch that was recorded last.
+// Captured returns the node of the last recorded launch.
 func (s *Stream) Captured() (Node, error) {
 	const active = 1
 	var at struct {
@@ -65,9 +65,9 @@ func (s *Stream) Captured() (Node, error) {
 	return **(**Node)(unsafe.Pointer(&at.nodes)), nil
 }
 
-// EndCapture ends the recording and makes the graph ready to launch. Streams
-// that joined must have been waited for by s. After an error the stream is as it
-// was before the recording.
+// EndCapture ends the recording, and makes a graph that can be launched. s must
+// have waited for all streams that joined. After an error the stream is as it was
+// before the recording.
 func (s *Stream) EndCapture() (*Graph, error) {
 	fn, dev := &s.dev.drv.fn, s.dev
 	if s.capturing {
@@ -90,9 +90,8 @@ func (s *Stream) EndCapture() (*Graph, error) {
 	return g, nil
 }
 
-// SetParams gives a kernel of the graph another grid and other parameters, from
-// the next Launch on; launches that are queued already keep theirs. It allocates
-// nothing.
+// SetParams sets the grid and the parameters of a kernel in the graph, from the
+// next Launch on. Queued launches keep theirs. It does not allocate.
 func (g *Graph) SetParams(n Node, f *Func, grid, block Dim, shared int, a *Args) error {
 	g.params = nodeParams{fn: f.handle, grid: grid.sizes(), block: block.sizes(), shared: uint32(shared), params: &a.ptrs[0]}
 	r := dl.Call4(g.dev.drv.fn.GraphExecSetKernel, g.exec, uintptr(n), uintptr(unsafe.Pointer(&g.params)), 0)
@@ -116,7 +115,7 @@ func (g *Graph) Launch(s *Stream) error {
 	return s.launched(g.last)
 }
 
-// Close destroys the graph; launches already queued still run.
+// Close destroys the graph. Queued launches still run.
 func (g *Graph) Close() error {
 	fn := &g.dev.drv.fn
 	return errors.Join(g.dev.check("cuGraphExecDestroy", dl.Call(fn.GraphExecDestroy, g.exec)),

@@ -9,8 +9,8 @@ type Info struct {
 	PCIBusID string `json:"pci_bus_id"`
 }
 
-// Devices describes the devices without making a context on any: nothing on
-// them is used or changed.
+// Devices describes the devices. It makes no context, so it does not use or change
+// them.
 func (d *Driver) Devices() ([]Info, error) {
 	n, err := d.Count()
 	if err != nil {

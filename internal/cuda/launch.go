@@ -18,8 +18,8 @@ type Func struct {
 	handle uintptr
 }
 
-// SetShared allows launches with up to n bytes of dynamic shared memory; without
-// it 48 KiB are the limit. The device's own limit is MaxSharedPerBlockMax.
+// SetShared allows launches with up to n bytes of dynamic shared memory; otherwise
+// the limit is 48 KiB. The device's own limit is MaxSharedPerBlockMax.
 func (f *Func) SetShared(n int) error {
 	const maxDynamicSharedSize = 8
 	r := dl.Call(f.dev.drv.fn.FuncSetAttribute, f.handle, maxDynamicSharedSize, uintptr(n))
@@ -33,13 +33,13 @@ func (f *Func) check(call string, r uintptr) error {
 	return f.dev.fail(fmt.Sprintf("%s(%s)", call, f.Name), int(int32(r)))
 }
 
-// Args holds the parameters of a kernel launch, in the order of the kernel's
-// declaration and in its exact types. A launch copies them, so one Args serves
-// any number of launches, one after the other, without allocating.
+// Args holds the parameters of a kernel launch, in the order and with the exact
+// types of the kernel's declaration. A launch copies them, so an Args can be used
+// for any number of launches, one after the other, without allocating.
 type Args struct {
 	n    int
 	used int
-	ptrs [maxArgs + 1]unsafe.Pointer // those behind n are nil: a parameter that is missing must not be an old one
+	ptrs [maxArgs + 1]unsafe.Pointer // those from n on are nil, so that a missing parameter is never an old one
 	buf  [maxArgBytes]byte
 }
 
@@ -59,7 +59,7 @@ func (a *Args) Reset() *Args {
 	return a
 }
 
-// add reserves n bytes and returns their place.
+// add reserves n bytes and returns their address.
 func (a *Args) add(n, align int) unsafe.Pointer {
 	at := (a.used + align - 1) &^ (align - 1)
 	if a.n == maxArgs || at+n > maxArgBytes {
@@ -98,14 +98,14 @@ func (a *Args) F32(v float32) *Args { return a.U32(math.Float32bits(v)) }
 // F64 adds a double.
 func (a *Args) F64(v float64) *Args { return a.U64(math.Float64bits(v)) }
 
-// Struct adds a struct passed by value, n bytes laid out as in C, from p.
+// Struct adds a struct passed by value: n bytes from p, with C's layout.
 func (a *Args) Struct(p unsafe.Pointer, n int) *Args {
 	copy(unsafe.Slice((*byte)(a.add(n, 16)), n), unsafe.Slice((*byte)(p), n))
 	return a
 }
 
-// Launch queues a kernel on the stream. The thread's context (Device.Lock) must
-// be the stream's. It allocates nothing.
+// Launch queues a kernel on the stream. The stream's context must be current on the
+// thread (Device.Lock). It does not allocate.
 func (s *Stream) Launch(f *Func, grid, block Dim, shared int, a *Args) error {
 	s.dev.stats.launches.Add(1)
 	s.dev.recent.add(f)
@@ -119,9 +119,9 @@ func (s *Stream) Launch(f *Func, grid, block Dim, shared int, a *Args) error {
 	return s.launched(f)
 }
 
-// Note says that another library has queued work on the stream, under a name of
-// the caller's: it is counted, remembered and, in debug mode, waited for, as a
-// launch is.
+// Note records that another library queued work on the stream; f has a name for it.
+// Like a launch, the work is counted, listed in errors and, in debug mode, waited
+// for.
 func (s *Stream) Note(f *Func) error {
 	s.dev.stats.launches.Add(1)
 	s.dev.recent.add(f)

@@ -24,7 +24,7 @@ const (
 // String is the library's usual name.
 func (l Library) String() string { return catalog[l].name }
 
-// For says what the library is needed for.
+// For says what needs the library.
 func (l Library) For() string { return catalog[l].use }
 
 // entry is what is known about a library. In names and wheels, %d stands for the major version of CUDA.
@@ -52,9 +52,9 @@ var catalog = [...]entry{
 		linux: "libnvidia-ml.so.1", windows: "nvml.dll"},
 }
 
-// Query says where the library is looked for. Of a library that exists for each
-// major version of CUDA, that of the given one (the driver's) is preferred: an
-// older driver may refuse what a newer library makes.
+// Query says where to look for the library. If there is one for each major version
+// of CUDA, the one for the given version (the driver's) is preferred: an older
+// driver may not accept the output of a newer library.
 func (l Library) Query(major int) dl.Query {
 	e := catalog[l]
 	q := dl.Query{What: e.name, Env: e.env, Beside: e.beside, Get: l.HowToGet(major)}
@@ -74,7 +74,7 @@ func (l Library) Query(major int) dl.Query {
 		folders = []string{"bin/x86_64", "bin"}
 	}
 	if len(e.wheels) == 0 {
-		return q // of the driver: no wheel has it
+		return q // the driver: it is in no wheel
 	}
 	for _, part := range append([]string{"cu13", "cu12"}, e.wheels...) {
 		for _, folder := range folders {
@@ -92,12 +92,12 @@ func majors(preferred int) []int {
 	return []int{13, 12}
 }
 
-// Wheel is what pip installs to get the library for a major version of CUDA:
-// "nvidia-cuda-nvrtc==13.5.37"; "" for what comes with the driver.
+// Wheel is the pip package of the library for a major version of CUDA, for example
+// "nvidia-cuda-nvrtc==13.5.37"; "" for a library that comes with the driver.
 func (l Library) Wheel(major int) string { return catalog[l].pip[majors(major)[0]] }
 
-// Major is the major version of CUDA whose libraries are preferred: the driver's,
-// or 13 where there is none.
+// Major is the preferred major version of CUDA: the driver's, or 13 if there is
+// none.
 func Major() int {
 	if d, err := Load(); err == nil {
 		return d.Version / 1000

@@ -13,16 +13,16 @@ import (
 // through it.
 type Ptr uint64
 
-// MemInfo returns the device's free and total memory in bytes, of all processes.
+// MemInfo returns the device's free and total memory in bytes. Free memory is what
+// no process uses.
 func (dev *Device) MemInfo() (free, total int64, err error) {
 	var f, t uintptr
 	r := dl.Call(dev.drv.fn.MemGetInfo, uintptr(unsafe.Pointer(&f)), uintptr(unsafe.Pointer(&t)))
 	return int64(f), int64(t), dev.check("cuMemGetInfo", r)
 }
 
-// Owner returns the index of the device that an address belongs to, also when
-// another library allocated it. It is an error when the address is not device
-// memory.
+// Owner returns the index of the device that an address belongs to, also if another
+// library allocated it. It is an error if the address is not device memory.
 func (dev *Device) Owner(p Ptr) (int, error) {
 	const memoryType, deviceOrdinal, inDevice = 2, 9, 2
 	kind, err := dev.pointerAttribute(memoryType, p)
@@ -41,8 +41,8 @@ func (dev *Device) pointerAttribute(attribute uintptr, p Ptr) (int, error) {
 	return int(v), dev.check("cuPointerGetAttribute", r)
 }
 
-// malloc and free are the driver's own: slow, and they may wait for the device.
-// Everything else goes through a Pool.
+// malloc and free call the driver. They are slow, and may wait for the device. All
+// other code uses a Pool.
 func (dev *Device) malloc(n int) (Ptr, error) {
 	dev.stats.mallocs.Add(1)
 	var p Ptr
@@ -54,13 +54,13 @@ func (dev *Device) free(p Ptr) error {
 	return dev.check("cuMemFree", dl.Call(dev.drv.fn.MemFree, uintptr(p)))
 }
 
-// Host is pinned host memory: copies from and to it run beside the host.
+// Host is pinned host memory: copies from and to it do not block the host.
 type Host struct {
 	dev   *Device
 	bytes []byte
 }
 
-// NewHost allocates pinned host memory of n bytes, usable with every device.
+// NewHost allocates n bytes of pinned host memory, which every device can use.
 func (dev *Device) NewHost(n int) (*Host, error) {
 	const portable = 1
 	dev.stats.mallocs.Add(1)
@@ -72,19 +72,19 @@ func (dev *Device) NewHost(n int) (*Host, error) {
 	return &Host{dev: dev, bytes: unsafe.Slice((*byte)(p), n)}, nil
 }
 
-// Bytes is the memory. Between a copy's issue and its end it must not be
-// touched: an event tells.
+// Bytes is the memory. Do not use it while a copy is queued or runs: record an
+// event after the copy.
 func (h *Host) Bytes() []byte { return h.bytes }
 
-// Close frees the memory. No copy may be under way.
+// Close frees the memory. No copy may be queued or running.
 func (h *Host) Close() error {
 	p := uintptr(unsafe.Pointer(unsafe.SliceData(h.bytes)))
 	h.bytes = nil
 	return h.dev.check("cuMemFreeHost", dl.Call(h.dev.drv.fn.MemFreeHost, p))
 }
 
-// Upload queues a copy of src to device memory. From pinned memory it runs
-// beside the host; other memory has been read when Upload returns. It is counted.
+// Upload queues a copy of src to device memory. If src is pinned, the host does not
+// wait. Otherwise src has been read when Upload returns. Stats counts it.
 func (s *Stream) Upload(dst Ptr, src []byte) error {
 	if len(src) == 0 {
 		return nil
@@ -97,8 +97,8 @@ func (s *Stream) Upload(dst Ptr, src []byte) error {
 	return s.waitUnpinned(src, s.dev.check("cuMemcpyHtoDAsync", r))
 }
 
-// Download queues a copy of device memory to dst. To pinned memory it runs
-// beside the host; other memory has been written when Download returns. It is counted.
+// Download queues a copy of device memory to dst. If dst is pinned, the host does
+// not wait. Otherwise dst has been written when Download returns. Stats counts it.
 func (s *Stream) Download(dst []byte, src Ptr) error {
 	if len(dst) == 0 {
 		return nil
@@ -111,9 +111,9 @@ func (s *Stream) Download(dst []byte, src Ptr) error {
 	return s.waitUnpinned(dst, s.dev.check("cuMemcpyDtoHAsync", r))
 }
 
-// waitUnpinned waits for a copy from or to ordinary host memory that the driver need
-// not stage. CUDA says of those only that they "might be synchronous" (Driver
-// API, "API synchronization behavior").
+// waitUnpinned waits for a copy from or to ordinary host memory, if the driver may
+// read or write it later. CUDA says only that such copies "might be synchronous"
+// (Driver API, "API synchronization behavior").
 func (s *Stream) waitUnpinned(b []byte, err error) error {
 	if err == nil && s.reaches && !s.pinned(b) {
 		err = s.Sync()
@@ -129,8 +129,9 @@ func (s *Stream) pinned(b []byte) bool {
 	return int32(r) == 0
 }
 
-// refuseUnpinned is an error for ordinary memory while a graph is recorded: drivers may
-// record its address, and every launch would use memory that Go has reused.
+// refuseUnpinned returns an error for ordinary memory while a graph is recorded: a
+// driver may record its address, and a launch would then use memory that Go has
+// reused.
 func (s *Stream) refuseUnpinned(b []byte) error {
 	if s.dev.captures.Load() == 0 {
 		return nil
@@ -165,7 +166,7 @@ func (s *Stream) CopyPeer(dst Ptr, to *Device, src Ptr, from *Device, n int) err
 	return s.dev.check("cuMemcpyPeerAsync", r)
 }
 
-// Fill queues writing n bytes of value v.
+// Fill sets n bytes to v.
 func (s *Stream) Fill(p Ptr, v byte, n int) error {
 	if n == 0 {
 		return nil
@@ -174,7 +175,7 @@ func (s *Stream) Fill(p Ptr, v byte, n int) error {
 	return s.dev.check("cuMemsetD8Async", r)
 }
 
-// Fill32 queues writing n 32-bit words of value v; p is a multiple of 4.
+// Fill32 sets n 32-bit words to v; p is a multiple of 4.
 func (s *Stream) Fill32(p Ptr, v uint32, n int) error {
 	if n == 0 {
 		return nil

@@ -9,14 +9,14 @@ import (
 	"github.com/ringo-ml/ringo/internal/dl"
 )
 
-// Prelude is put before every source: what kernels share, in plain CUDA C++
-// that NVRTC compiles without any header, and the emulator's g++ too.
+// Prelude is put before every source: what kernels share, in plain CUDA C++, which
+// NVRTC compiles without any header, and so does the emulator's g++.
 //
 //go:embed ringo.cuh
 var Prelude string
 
-// full is the text that the compiler sees: #line keeps the lines of the source
-// in messages.
+// full is the text for the compiler. #line makes messages show the lines of the
+// source.
 func (s Source) full() string {
 	return fmt.Sprintf("#line 1 \"ringo.cuh\"\n%s\n#line 1 %q\n%s", Prelude, s.Name, s.Text)
 }
@@ -29,9 +29,9 @@ type Module struct {
 	funcs  map[string]*Func
 }
 
-// Module compiles a source for the device and loads it; the same source and
-// options are compiled and loaded once per device. The code comes from the disk
-// cache when it has been compiled before.
+// Module compiles a source for the device and loads it. The same source and options
+// are compiled and loaded once per device. Code in the disk cache is not compiled
+// again.
 func (dev *Device) Module(src Source, options ...string) (*Module, error) {
 	key := strings.Join(append([]string{src.Name, src.Text}, options...), "\x00")
 	dev.mu.Lock()
@@ -60,9 +60,9 @@ func (dev *Device) Module(src Source, options ...string) (*Module, error) {
 	return m, nil
 }
 
-// Func returns a kernel by its name, declared extern "C". It is looked up once,
-// and loaded now: a driver does that at the first launch otherwise, and waits for
-// the device to do it, which kernels that wait for each other would not survive.
+// Func returns a kernel by its name, declared extern "C". It is looked up once, and
+// loaded now. Otherwise a driver loads it at the first launch and waits for the
+// device, which is a deadlock for kernels that wait for each other.
 func (m *Module) Func(name string) (*Func, error) {
 	m.dev.mu.Lock()
 	defer m.dev.mu.Unlock()

@@ -12,24 +12,24 @@ import (
 	"github.com/ringo-ml/ringo/internal/dl"
 )
 
-// GPU is what NVML, the management library, knows about a device. It lists all
-// devices of the host; CUDA_VISIBLE_DEVICES does not hide any.
+// GPU is a device of the host, as NVML, the management library, describes it. It
+// lists all devices: CUDA_VISIBLE_DEVICES does not hide any.
 type GPU struct {
 	Name, UUID string
 	BusID      string // as Device.PCIBusID: "0000:3b:00.0"
 	Total      uint64 // bytes of memory
 	Used       uint64 // by all processes
-	NUMA       int    // node of the host that it hangs on, -1 when unknown
+	NUMA       int    // NUMA node of the host, -1 if unknown
 }
 
-// Topology says how the GPUs of a host are joined.
+// Topology says how the GPUs of a host are connected.
 type Topology struct {
 	DriverVersion string // "580.65.06"
 	GPUs          []GPU
-	// Paths[i][j] is what lies between two GPUs, in the words of `nvidia-smi topo
-	// -m`: NV4 (four NVLinks), PIX (one PCIe switch), PXB (several), PHB (the host
-	// bridge), NODE (bridges of one NUMA node), SYS (between NUMA nodes), X (the
-	// same GPU).
+	// Paths[i][j] is the connection between two GPUs, in the words of `nvidia-smi
+	// topo -m`: NV4 (four NVLinks), PIX (one PCIe switch), PXB (several), PHB (the
+	// host bridge), NODE (bridges of one NUMA node), SYS (between NUMA nodes), X
+	// (the same GPU).
 	Paths [][]string
 }
 
@@ -72,8 +72,8 @@ var loadNVML = sync.OnceValues(func() (*nvml, error) {
 	return n, n.check("nvmlInit", dl.Call(n.fn.Init))
 })
 
-// ReadTopology asks NVML about the GPUs of this host. NVML comes with the
-// driver; nothing else needs it. RINGO_NVML_LIB names another library.
+// ReadTopology gets the GPUs of this host from NVML. NVML comes with the driver;
+// nothing else needs it. RINGO_NVML_LIB names another library.
 func ReadTopology() (*Topology, error) {
 	n, err := loadNVML()
 	if err != nil {
@@ -164,10 +164,10 @@ func (n *nvml) describe(h uintptr) (gpu GPU, err error) {
 	return gpu, nil
 }
 
-// String is the bus id as CUDA and Linux write it: four digits of the domain.
+// String is the bus id in the form of CUDA and Linux: four digits for the domain.
 func (p *pciInfo) String() string { return fmt.Sprintf("%04x:%02x:%02x.0", p.domain, p.bus, p.device) }
 
-// numaNode asks Linux; -1 is unknown.
+// numaNode reads the node from Linux; -1 is unknown.
 func numaNode(busID string) int {
 	text, err := os.ReadFile(filepath.Join("/sys/bus/pci/devices", busID, "numa_node"))
 	if err != nil {
@@ -202,8 +202,8 @@ func (n *nvml) paths(gpus []GPU, handles []uintptr, links []map[string]int, i in
 	return row, nil
 }
 
-// nvlinks counts the NVLinks between two GPUs: direct ones, else those that both
-// have to the same switches.
+// nvlinks counts the NVLinks between two GPUs: direct ones or, if there are none,
+// those that both have to the same switches.
 func nvlinks(a, b map[string]int, busOfB string) int {
 	if a[busOfB] > 0 {
 		return a[busOfB]
@@ -215,7 +215,7 @@ func nvlinks(a, b map[string]int, busOfB string) int {
 	return n
 }
 
-// pathName writes an nvmlGpuTopologyLevel_t.
+// pathName returns the name of an nvmlGpuTopologyLevel_t.
 func pathName(level int32) string {
 	switch level {
 	case 0, 10: // one board, one switch

@@ -10,7 +10,7 @@ import (
 	"github.com/ringo-ml/ringo/internal/dl"
 )
 
-// ErrNoCompiler is wrapped by the error of LoadCompiler where there is no NVRTC.
+// ErrNoCompiler is wrapped by the error of LoadCompiler if there is no NVRTC.
 var ErrNoCompiler = errors.New("no CUDA compiler")
 
 // Compiler is NVRTC, which compiles the text of a .cu file at run time.
@@ -36,13 +36,13 @@ var loadCompiler = sync.OnceValues(func() (*Compiler, error) {
 	return openCompiler(LibNVRTC.Query(Major()))
 })
 
-// LoadCompiler opens NVRTC, once per process: the one of the driver's major
-// version if there is one. It needs neither a driver nor a device. The error
-// says how to get it; it wraps ErrNoCompiler. RINGO_NVRTC_LIB names another
-// library.
+// LoadCompiler opens NVRTC, once per process: the one for the driver's major
+// version if there is one. It needs neither a driver nor a device. The error says
+// how to get NVRTC; it wraps ErrNoCompiler. RINGO_NVRTC_LIB names another library.
 func LoadCompiler() (*Compiler, error) { return loadCompiler() }
 
-// OpenCompiler opens the NVRTC at a path; "" looks for one of CUDA 13, then 12.
+// OpenCompiler opens the NVRTC at a path; with "" it looks for one of CUDA 13, then
+// 12.
 func OpenCompiler(path string) (*Compiler, error) {
 	q := LibNVRTC.Query(13)
 	q.Env = ""
@@ -101,8 +101,9 @@ func (c *Compiler) Compile(src Source, arch string, options ...string) ([]byte, 
 	return c.bytes("nvrtcGetCUBIN", c.fn.GetCUBINSize, c.fn.GetCUBIN, prog)
 }
 
-// compileOptions is what NVRTC is told; it is part of the cache's key. All code is
-// the device's: NVRTC 13.0 takes generic lambdas inside kernels for the host's.
+// compileOptions are NVRTC's options, which are a part of the cache's key. They
+// declare all code to be for the device: NVRTC 13.0 takes generic lambdas inside
+// kernels for host code.
 func compileOptions(arch string, options []string) []string {
 	return append([]string{"--gpu-architecture=" + arch, "--std=c++17", "--device-as-default-execution-space"}, options...)
 }
@@ -115,7 +116,7 @@ func (c *Compiler) log(prog uintptr) string {
 	return strings.TrimRight(string(log), "\x00\n")
 }
 
-// bytes asks for a size and then for that many bytes.
+// bytes gets a size, and then that many bytes.
 func (c *Compiler) bytes(call string, sizeFn, getFn, prog uintptr) ([]byte, error) {
 	var n uintptr
 	if r := dl.Call(sizeFn, prog, uintptr(unsafe.Pointer(&n))); int32(r) != 0 {
@@ -139,5 +140,5 @@ func (c *Compiler) errorString(r uintptr) string {
 	return goString(*(**byte)(unsafe.Pointer(new(dl.Call(c.fn.ErrorString, r)))))
 }
 
-// cString copies a string and ends it with a zero byte.
+// cString copies a string and adds a zero byte.
 func cString(s string) *byte { return &append([]byte(s), 0)[0] }

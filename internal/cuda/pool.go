@@ -10,22 +10,23 @@ import (
 	"sync"
 )
 
-// Pool is a caching allocator ordered by stream. A block belongs to the stream
-// that it was allocated for: freed, it is given out to that stream again at
-// once, since what is queued later runs later. When other streams used it too
-// (Use), its next allocation first makes the stream wait for them. The host
-// never waits, which block is given out does not depend on timing, and in a
-// steady state no call allocates in the driver or on the Go heap.
+// Pool is a caching allocator with blocks per stream. A block belongs to the stream
+// for which it was allocated. After Free, the same stream may get it again at once,
+// because work that is queued later runs later. If other streams used it too (Use),
+// the next allocation first makes the stream wait for them. The host never waits,
+// the choice of a block does not depend on timing, and in steady state no call
+// allocates in the driver or on the Go heap.
 //
 // Blocks have 16 sizes per doubling, at least 512 bytes apart, and are not split:
-// at most 1/16 or 511 bytes are wasted.
+// at most 1/16 of a block, or 511 bytes, are wasted.
 //
-// A captured graph uses the same blocks at every launch: Pin keeps these blocks for it.
+// A captured graph uses the same blocks at every launch: Pin keeps these blocks for
+// it.
 type Pool struct {
-	Name string // what is kept in it, for the error when memory runs out
+	Name string // what it is for, in the error when there is no memory
 
 	dev    *Device
-	exact  bool // neither rounds nor caches: debugging
+	exact  bool // neither rounds nor caches: for debugging
 	mu     sync.Mutex
 	blocks map[Ptr]*block
 	free   map[bin][]*block
@@ -45,13 +46,13 @@ type block struct {
 	bin   bin
 	inUse bool
 	pins  int       // graphs that use it
-	freed bool      // but pinned
+	freed bool      // freed while pinned
 	users []*Stream // other streams that use it
-	marks []*Event  // the ends of their uses, once freed
+	marks []*Event  // the ends of these uses, once freed
 }
 
-// NewPool makes an allocator. All pools of a device give their caches back when
-// one of them finds no memory.
+// NewPool makes an allocator. If a pool finds no memory, all pools of the device
+// first give their caches back.
 func (dev *Device) NewPool(name string) *Pool {
 	p := &Pool{Name: name, dev: dev, exact: debugging(), blocks: map[Ptr]*block{}, free: map[bin][]*block{}}
 	dev.mu.Lock()
@@ -67,9 +68,9 @@ func blockSize(n int) int {
 	return (n + step - 1) / step * step
 }
 
-// Alloc returns n bytes for use on stream s, aligned to at least 256 bytes.
-// Their content is undefined. While s is recorded it is an error. Where memory runs out, the error says how much
-// every pool of the device holds.
+// Alloc returns n bytes for use on stream s, aligned to at least 256 bytes, with
+// undefined content. While s is recorded it is an error. If there is no memory, the
+// error says how much every pool of the device holds.
 func (p *Pool) Alloc(s *Stream, n int) (Ptr, error) {
 	if n < 0 {
 		panic(fmt.Sprintf("cuda: allocation of %d bytes", n))
@@ -109,8 +110,8 @@ func (p *Pool) Alloc(s *Stream, n int) (Ptr, error) {
 	return ptr, nil
 }
 
-// take gives out a cached block, or nil: the last freed one that no other
-// stream used, else the one that was freed first.
+// take returns a cached block, or nil: the last freed one that no other stream
+// used, else the one that was freed first.
 func (p *Pool) take(key bin) (*block, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -144,14 +145,14 @@ func (dev *Device) allPools() []*Pool {
 	return slices.Clone(dev.pools)
 }
 
-// recycle takes the marks from a block, for others.
+// recycle makes a block's marks available for other blocks.
 func (p *Pool) recycle(b *block) {
 	p.spare = append(p.spare, b.marks...)
 	b.marks = b.marks[:0]
 }
 
-// Use says that a block is also used on stream s, after what its own stream
-// did; the caller orders that with an event. Free then marks the end of the use.
+// Use says that a block is also used on stream s, after the work of its own stream;
+// the caller orders the two with an event. Free then marks the end of this use.
 func (p *Pool) Use(ptr Ptr, s *Stream) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -165,7 +166,7 @@ func (p *Pool) Use(ptr Ptr, s *Stream) error {
 	return nil
 }
 
-// Free returns a block. What was queued before may still use it.
+// Free returns a block. Work that was queued before may still use it.
 func (p *Pool) Free(ptr Ptr) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -202,9 +203,9 @@ func (p *Pool) put(b *block) error {
 	return nil
 }
 
-// Pin keeps the blocks that are given out now for a graph: those that are freed
-// are not given out again until unpin is called, when the last launch of the
-// graph is queued on their streams.
+// Pin keeps the blocks that are in use now for a graph. When they are freed, they
+// are not given out again until unpin is called. Call it when the last launch of
+// the graph is queued on their streams.
 func (p *Pool) Pin() (unpin func() error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -215,7 +216,7 @@ func (p *Pool) Pin() (unpin func() error) {
 			pinned = append(pinned, b)
 		}
 	}
-	slices.SortFunc(pinned, func(a, b *block) int { return cmp.Compare(a.ptr, b.ptr) }) // which is given out next is no accident
+	slices.SortFunc(pinned, func(a, b *block) int { return cmp.Compare(a.ptr, b.ptr) }) // so that the order in which they are reused does not depend on the map
 	return func() error {
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -249,7 +250,7 @@ func (p *Pool) find(ptr Ptr) (*block, error) {
 	return b, nil
 }
 
-// ReleaseCaches gives the free blocks of all the device's pools back to the
+// ReleaseCaches gives the free blocks of all pools of the device back to the
 // driver. It waits for the device.
 func (dev *Device) ReleaseCaches() error {
 	if err := dev.Sync(); err != nil {
@@ -276,7 +277,7 @@ func (p *Pool) release() error {
 	return errors.Join(errs...)
 }
 
-// drop gives a block back to the driver, which waits for the device.
+// drop gives a block back to the driver. It waits for the device.
 func (p *Pool) drop(b *block) error {
 	p.recycle(b)
 	delete(p.blocks, b.ptr)
@@ -284,8 +285,8 @@ func (p *Pool) drop(b *block) error {
 	return p.dev.free(b.ptr)
 }
 
-// Close gives the pool's cache back and forgets the pool. Blocks that are still
-// given out are an error that says how many bytes they are. It waits for the device.
+// Close gives the pool's cache back and removes the pool. If blocks are still in
+// use, the error says how many bytes they have. It waits for the device.
 func (p *Pool) Close() error {
 	if err := p.dev.Sync(); err != nil {
 		return err
@@ -308,8 +309,8 @@ func (dev *Device) removePool(p *Pool) {
 	dev.pools = slices.DeleteFunc(dev.pools, func(q *Pool) bool { return q == p })
 }
 
-// Held returns the bytes that the pool got from the driver, and those of them
-// that are given out.
+// Held returns the bytes that the pool got from the driver, and how many of them
+// are in use.
 func (p *Pool) Held() (held, used int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -6,21 +6,21 @@ import (
 	"github.com/ringo-ml/ringo/internal/dl"
 )
 
-// Stream is a queue of work on a device: what is queued on one stream runs in
-// order, different streams run at the same time and are ordered by events only
-// (they are non-blocking: the legacy default stream does not order them).
+// Stream is a queue of work on a device. Work of one stream runs in order. Work of
+// different streams runs at the same time, and only events order it (streams are
+// non-blocking: the legacy default stream does not order them).
 type Stream struct {
 	Name      string
 	dev       *Device
 	handle    uintptr
 	capturing bool
 	debug     bool  // wait after every launch
-	reaches   bool  // the device uses ordinary host memory itself
-	kind      int32 // what cuPointerGetAttribute writes; nobody reads it
+	reaches   bool  // the device can use ordinary host memory
+	kind      int32 // for cuPointerGetAttribute, which must write it somewhere
 }
 
-// NewStream makes a stream. A lower priority number is more urgent; 0 is the
-// least urgent and the default, -5 the most urgent on today's devices.
+// NewStream makes a stream. A lower number is a higher priority; 0 is the lowest
+// one and the default, -5 the highest one on today's devices.
 func (dev *Device) NewStream(name string, priority int) (*Stream, error) {
 	const nonBlocking = 1
 	reaches, err := dev.Attribute(pageableAccess)
@@ -41,18 +41,18 @@ func (s *Stream) Device() *Device { return s.dev }
 // Handle is the CUstream, for libraries such as NCCL and cuBLASLt.
 func (s *Stream) Handle() uintptr { return s.handle }
 
-// Close destroys the stream; what is queued still runs.
+// Close destroys the stream; queued work still runs.
 func (s *Stream) Close() error {
 	return s.dev.check("cuStreamDestroy", dl.Call(s.dev.drv.fn.StreamDestroy, s.handle))
 }
 
-// Sync waits for everything queued on the stream. It is counted.
+// Sync waits for all work queued on the stream. Stats counts it.
 func (s *Stream) Sync() error {
 	s.dev.stats.syncs.Add(1)
 	return s.dev.check("cuStreamSynchronize", dl.Call4(s.dev.drv.fn.StreamSynchronize, s.handle, 0, 0, 0))
 }
 
-// Done says whether everything queued so far has run, without waiting.
+// Done reports whether everything queued so far has run, without waiting.
 func (s *Stream) Done() (bool, error) {
 	r := dl.Call4(s.dev.drv.fn.StreamQuery, s.handle, 0, 0, 0)
 	if int32(r) == codeNotReady {
@@ -67,8 +67,8 @@ type Event struct {
 	handle uintptr
 }
 
-// NewEvent makes an event; a timed one can be given to Elapsed, an untimed one
-// is cheaper.
+// NewEvent makes an event. A timed one can be given to Elapsed; an untimed one is
+// cheaper.
 func (dev *Device) NewEvent(timed bool) (*Event, error) {
 	const disableTiming = 2
 	flags := uintptr(disableTiming)
@@ -88,13 +88,13 @@ func (e *Event) Close() error {
 	return e.dev.check("cuEventDestroy", dl.Call(e.dev.drv.fn.EventDestroy, e.handle))
 }
 
-// Record marks the end of what is queued on s so far, in place of the event's
-// earlier mark. Event and stream belong to one device.
+// Record marks the end of the work queued on s so far; the event's earlier mark is
+// forgotten. Event and stream must be of the same device.
 func (e *Event) Record(s *Stream) error {
 	return s.dev.check("cuEventRecord", dl.Call4(s.dev.drv.fn.EventRecord, e.handle, s.handle, 0, 0))
 }
 
-// Done says whether the work before the last mark has run. An event that was
+// Done reports whether the work before the last mark has run. An event that was
 // never recorded is done.
 func (e *Event) Done() (bool, error) {
 	r := dl.Call4(e.dev.drv.fn.EventQuery, e.handle, 0, 0, 0)
@@ -104,7 +104,7 @@ func (e *Event) Done() (bool, error) {
 	return int32(r) == 0, e.dev.check("cuEventQuery", r)
 }
 
-// Sync makes the host wait for the last mark. It is counted.
+// Sync makes the host wait for the last mark. Stats counts it.
 func (e *Event) Sync() error {
 	e.dev.stats.syncs.Add(1)
 	return e.dev.check("cuEventSynchronize", dl.Call4(e.dev.drv.fn.EventSynchronize, e.handle, 0, 0, 0))
@@ -117,7 +117,7 @@ func (e *Event) Elapsed(since *Event) (float32, error) {
 	return ms, e.dev.check("cuEventElapsedTime", r)
 }
 
-// Wait makes what is queued on s from now on wait for the event's last mark,
+// Wait makes all work that is queued on s later wait for the event's last mark,
 // which may be in a stream of another device. The host does not wait.
 func (s *Stream) Wait(e *Event) error {
 	return s.dev.check("cuStreamWaitEvent", dl.Call4(s.dev.drv.fn.StreamWaitEvent, s.handle, e.handle, 0, 0))

@@ -24,7 +24,7 @@ func addTo(q *Queue, k *kernel, a *tensor.Args) {
 	q.ptrs(a, 2).places().spread(k, s.items(n))
 }
 
-// items is the work of a kernel: vectors of n elements, or elements.
+// items is the number of items of a kernel: vectors of n elements, or single elements.
 func (s *strided) items(n int) int {
 	if s.vec == 0 {
 		return int(s.n)
@@ -34,7 +34,7 @@ func (s *strided) items(n int) int {
 
 func binary(name string) [tensor.NumDTypes]tensor.Kernel { return numbers("arith.cu", name, zipped) }
 
-// boolean makes a row of Bool, by a kernel of bytes: they are 0 or 1.
+// boolean makes a row of the table for Bool, with a kernel for bytes: they are 0 or 1.
 func boolean(name string) (r [tensor.NumDTypes]tensor.Kernel) {
 	r[tensor.Bool] = cell(newKernel("arith.cu", name, elems[tensor.Uint8]), zipped)
 	return r

@@ -21,7 +21,7 @@ const (
 
 var queueNames = [numQueues]string{"compute", "copy"}
 
-// Device is a GPU as a rank uses it: queues, memory and counts of its own. Several Devices may share one GPU.
+// Device is a GPU for one rank, with its own queues, memory and counts. Several Devices may share a GPU.
 type Device struct {
 	gpu    *cuda.Device
 	sms    int // multiprocessors
@@ -29,12 +29,12 @@ type Device struct {
 	pool   *cuda.Pool
 	blas   *blas.Handle
 	use    tensor.Memory
-	funcs  []*cuda.Func // of kernels, by number; nil: not compiled yet
+	funcs  []*cuda.Func // compiled kernels by number; nil: not compiled yet
 	failed atomic.Pointer[tensor.Failure]
 	poll   func()
-	bad    *cuda.Host // a word where kernels note an index out of range
+	bad    *cuda.Host // word in which kernels report an index out of range
 
-	recorded atomic.Pointer[recording] // nil: no graph is being made
+	recorded atomic.Pointer[recording] // nil: no graph is being recorded
 
 	mu     sync.Mutex
 	closed bool
@@ -42,11 +42,11 @@ type Device struct {
 	ready  *cuda.Event // in Alloc
 	hosts  hosts
 
-	plain bool // no kernels on tensor cores: for tests
+	plain bool // do not use tensor cores: for tests
 }
 
-// NewDevice opens the GPU with the given index, as CUDA counts them (CUDA_VISIBLE_DEVICES). The error says in one sentence
-// what is missing and how to get it. Close the device when it is no longer used.
+// NewDevice opens the GPU with the given index in CUDA's order (see CUDA_VISIBLE_DEVICES). The error says in one sentence what is missing
+// and how to get it. Close the device when it is no longer used.
 func NewDevice(index int) (*Device, error) {
 	driver, err := cuda.Load()
 	if err != nil {
@@ -97,37 +97,37 @@ func (d *Device) String() string { return fmt.Sprintf("cuda:%d", d.gpu.Index) }
 // Host reports false.
 func (d *Device) Host() bool { return false }
 
-// GPU returns the device as the driver knows it.
+// GPU returns the driver's device.
 func (d *Device) GPU() *cuda.Device { return d.gpu }
 
-// Kernels returns the table of what the device can compute.
+// Kernels returns the table of the device's kernels.
 func (d *Device) Kernels() *tensor.Table { return &table }
 
-// Memory returns what counts the memory of tensors on the device.
+// Memory returns the counter of the tensors' memory on the device.
 func (d *Device) Memory() *tensor.Memory { return &d.use }
 
-// Queue returns the k-th queue, a stream: 0 computes, 1 copies.
+// Queue returns queue k, a stream: 0 computes, 1 copies.
 func (d *Device) Queue(k int) tensor.Queue { return d.queues[k] }
 
-// SetPoll sets what tapes on the device call once a node, so that communication goes on while the host is busy.
+// SetPoll sets the function that tapes on the device call once a node, so that communication goes on while the host is busy.
 func (d *Device) SetPoll(fn func()) { d.poll = fn }
 
-// Poll calls the function of SetPoll, but in a step that is captured: nothing may be asked of the driver then.
+// Poll calls the function of SetPoll, except while a step is captured: then the driver allows no queries.
 func (d *Device) Poll() {
 	if d.poll != nil && d.recorded.Load() == nil {
 		d.poll()
 	}
 }
 
-// Bind binds the calling goroutine to its OS thread, until Unbind or its end, and makes the device's context current there, in
-// place of the one that was. Launches do it where it is needed; package dist does it for each rank.
+// Bind binds the calling goroutine to its OS thread, until Unbind or its end, and makes the device's context current on that thread,
+// instead of the previous one. Launches call it if needed; package dist calls it for each rank.
 func (d *Device) Bind() error {
 	runtime.LockOSThread()
-	d.gpu.Unlock() // takes the context away that was current
+	d.gpu.Unlock() // removes the previous context
 	return d.gpu.Lock()
 }
 
-// Unbind undoes Bind: the thread has no context then.
+// Unbind undoes Bind. The thread has no context then.
 func (d *Device) Unbind() { d.gpu.Unlock() }
 
 // locked runs fn with the device's context current, on any goroutine.
@@ -139,8 +139,7 @@ func (d *Device) locked(fn func() error) error {
 	return fn()
 }
 
-// Alloc returns n bytes, aligned to 256, with any content. Memory that was freed before is given out again once the queues
-// are past its use.
+// Alloc returns n bytes, aligned to 256, with undefined content. It gives out freed memory again when the queues no longer use it.
 func (d *Device) Alloc(n int) (tensor.Ptr, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -171,7 +170,7 @@ func (d *Device) Alloc(n int) (tensor.Ptr, error) {
 func (d *Device) Free(p tensor.Ptr) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if !memory.remove(p, d) { // under the lock: Close must not miss what is between there and the pool
+	if !memory.remove(p, d) { // under the lock: Close must find the memory either here or in the pool
 		return
 	}
 	d.noteFailure("free", d.locked(func() error { return d.release(p) }))
@@ -192,8 +191,8 @@ func (d *Device) syncStreams() error {
 	return errors.Join(errs...)
 }
 
-// fail returns what to panic with, or to return, for an error of op. That of a kernel which failed after its launch makes the
-// device useless and is the answer to everything that follows.
+// fail returns the panic value or error for an error of op. If a kernel failed after its launch, the device cannot be used any more: all
+// later calls get this error.
 func (d *Device) fail(op string, err error) *tensor.Failure {
 	f := &tensor.Failure{Op: op, Err: fmt.Errorf("%v: %w", d, err)}
 	var e *cuda.Error
@@ -203,14 +202,14 @@ func (d *Device) fail(op string, err error) *tensor.Failure {
 	return f
 }
 
-// noteFailure is fail for an error that nobody takes.
+// noteFailure is fail, for callers that cannot return the error.
 func (d *Device) noteFailure(op string, err error) {
 	if err != nil {
 		d.fail(op, err)
 	}
 }
 
-// failure returns what made the device useless.
+// failure returns the error after which the device cannot be used any more, or nil.
 func (d *Device) failure() error {
 	if f := d.failed.Load(); f != nil {
 		return f
@@ -218,7 +217,7 @@ func (d *Device) failure() error {
 	return nil
 }
 
-// closeGraphs makes captured steps useless, as the memory goes that they use.
+// closeGraphs closes the captured steps, because their memory is freed.
 func (d *Device) closeGraphs() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -233,8 +232,8 @@ func (d *Device) closeGraphs() {
 	}))
 }
 
-// Close waits for the queues and returns the device's memory. Tensors on the device must not be used afterwards. The error
-// is the one that made the device useless, if one did.
+// Close waits for the queues and frees the device's memory. Tensors on the device must not be used afterwards. If the device failed before,
+// it returns that error.
 func (d *Device) Close() error {
 	d.closeGraphs()
 	for _, p := range memory.removeAll(d) {

@@ -6,7 +6,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// float8Types are the element types of models whose products may be of 8-bit floats.
+// float8Types are the element types of models that may use 8-bit products.
 var float8Types = []tensor.DType{tensor.Float32, tensor.BFloat16, tensor.Float16}
 
 var float8Kernels = map[tensor.Op][tensor.NumDTypes]tensor.Kernel{
@@ -21,7 +21,7 @@ func round8(q *Queue, k *kernel, a *tensor.Args) {
 	q.spread(k, a.Len[0])
 }
 
-// quantize8 writes codes, four a thread: rows are a multiple of 16.
+// quantize8 writes four codes per thread: the length of rows is a multiple of 16.
 func quantize8(q *Queue, k *kernel, a *tensor.Args) {
 	n := a.Len[0]
 	q.ptrs(a, 3).i64(n).i64(a.Dim[1]).i64(a.I[1]).i64(a.I[2]).args.I32(a.I[0])
@@ -31,8 +31,8 @@ func quantize8(q *Queue, k *kernel, a *tensor.Args) {
 // formats are cuBLASLt's names of the formats.
 var formats = [...]blas.Float8{blas.E4M3, blas.E5M2}
 
-// scaledMMs makes OpScaledMM: a product by cuBLASLt, or, where that has none (before sm_89, and scales per row before sm_90), in
-// float32 from the same codes.
+// scaledMMs makes OpScaledMM: a product by cuBLASLt. If cuBLASLt cannot do it (before sm_89, and scales per row before sm_90), it is
+// computed in float32 from the same codes.
 func scaledMMs() (r [tensor.NumDTypes]tensor.Kernel) {
 	numbers := newKernel("float8.cu", "numbers8", elems[tensor.Float32])
 	for _, t := range float8Types {
@@ -57,7 +57,7 @@ func scaledMMs() (r [tensor.NumDTypes]tensor.Kernel) {
 	return r
 }
 
-// multiply8 computes a product of codes in float32. Their numbers are exact in TensorFloat-32.
+// multiply8 computes a product of codes in float32. TensorFloat-32 holds their values exactly.
 func (q *Queue) multiply8(numbers, unscale *kernel, a *tensor.Args) {
 	m, n, depth := a.Dim[0], a.Dim[1], a.Dim[2]
 	x := q.scratch(4 * (m*depth + n*depth + m*n))

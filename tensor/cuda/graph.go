@@ -9,7 +9,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// recording is a graph that is being made.
+// recording is a graph that is being recorded.
 type recording struct {
 	step  *tensor.Recording
 	graph *graph
@@ -22,12 +22,12 @@ type graph struct {
 	unpin func() error
 }
 
-// varying is a launch of a kernel of the table whose parameters change: its own launches are these nodes of the graph.
+// varying is a launch of a kernel of the table whose parameters change in a replay. It may consist of several nodes of the graph.
 type varying struct {
 	graph *graph
 	nodes []cuda.Node
-	set   bool // the kernel does not launch but gives the nodes parameters
-	next  int  // whose turn it is
+	set   bool // set the nodes' parameters instead of launching
+	next  int  // index of the next node
 }
 
 // BeginGraph begins to record a CUDA graph. Before the first one of a step it waits for the queues.
@@ -60,7 +60,7 @@ func (d *Device) BeginGraph(step *tensor.Recording, first bool) error {
 	return nil
 }
 
-// EndGraph makes the graph, nil if nothing was launched.
+// EndGraph makes the graph; nil if nothing was launched.
 func (d *Device) EndGraph() (tensor.Graph, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -85,7 +85,7 @@ func (d *Device) EndGraph() (tensor.Graph, error) {
 	return r.graph, nil
 }
 
-// Recording returns what BeginGraph got, nil when nothing is recorded.
+// Recording returns the argument of BeginGraph, nil when nothing is recorded.
 func (d *Device) Recording() *tensor.Recording {
 	if r := d.recorded.Load(); r != nil {
 		return r.step
@@ -93,7 +93,7 @@ func (d *Device) Recording() *tensor.Recording {
 	return nil
 }
 
-// Vary launches k, and returns what gives its launches in the graph the parameters that follow from a.
+// Vary launches k. set updates the parameters of k's nodes in the graph from a.
 func (d *Device) Vary(k tensor.Kernel, a *tensor.Args) (set func()) {
 	q, v := d.queues[computeQueue], &varying{graph: d.recorded.Load().graph}
 	q.varying = v
@@ -107,14 +107,14 @@ func (d *Device) Vary(k tensor.Kernel, a *tensor.Args) (set func()) {
 	}
 }
 
-// record keeps the node of the launch that was recorded last.
+// record stores the node of the last launch.
 func (v *varying) record(s *cuda.Stream) error {
 	n, err := s.Captured()
 	v.nodes = append(v.nodes, n)
 	return err
 }
 
-// update gives the next node the parameters in q.args.
+// update sets the parameters of the next node from q.args.
 func (v *varying) update(q *Queue, f *cuda.Func, grid, block cuda.Dim, shared int) {
 	n := v.nodes[v.next]
 	v.next++
@@ -123,7 +123,7 @@ func (v *varying) update(q *Queue, f *cuda.Func, grid, block cuda.Dim, shared in
 	}
 }
 
-// fixed refuses what has no parameters that could change, as part of a kernel of the table that has: a copy, cuBLASLt's products.
+// fixed fails for work whose parameters cannot change in a graph (a copy, a product of cuBLASLt), if it is part of a varying launch.
 func (q *Queue) fixed(what string) {
 	if q.varying != nil {
 		panic(&tensor.Failure{Op: q.op.String(), Err: fmt.Errorf("%v: %s in a kernel whose numbers change between replays", q.dev, what)})
@@ -152,7 +152,7 @@ func (g *graph) Launch() error {
 	return nil
 }
 
-// Close destroys the graph and gives up its memory.
+// Close destroys the graph and frees its memory.
 func (g *graph) Close() error {
 	g.dev.mu.Lock()
 	defer g.dev.mu.Unlock()
@@ -171,7 +171,7 @@ func (g *graph) close() error {
 
 var errClosed = errors.New("the device is closed")
 
-// refuse returns the error of what cannot be part of a graph, nil when none is being made.
+// refuse returns an error if a graph is being recorded: what must not happen then.
 func (d *Device) refuse(op, what string) error {
 	if d.recorded.Load() == nil {
 		return nil

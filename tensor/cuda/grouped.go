@@ -29,14 +29,14 @@ var groupMMATable = func() (table [tensor.NumDTypes]groupMMAKernels) {
 	return table
 }()
 
-// groupsOnTensorCores returns the kernels for a launch. It returns nil where the plain kernel computes it: other types than
-// bfloat16 and float16, rows that do not begin at multiples of 16 bytes, devices before sm_80, 2^30 rows or columns and more.
+// groupsOnTensorCores returns the kernels for a launch, or nil if the plain kernel computes it: for other types than bfloat16 and float16,
+// rows that are not aligned to 16 bytes, devices before sm_80, and 2^30 rows or columns or more.
 func groupsOnTensorCores(q *Queue, a *tensor.Args) *groupMMAKernels {
 	rows, n, k := a.Dim[0], a.Dim[1], a.Dim[2]
 	if !a.DType.IsHalf() || n%8 != 0 || k%8 != 0 || q.dev.gpu.Major < 8 || q.dev.plain || max(rows, n, k) >= 1<<30 {
 		return nil
 	}
-	for _, p := range a.X[:3] { // all but the sizes of the groups
+	for _, p := range a.X[:3] { // all but the groups' sizes
 		if uintptr(p)%16 != 0 {
 			return nil
 		}
@@ -46,7 +46,7 @@ func groupsOnTensorCores(q *Queue, a *tensor.Args) *groupMMAKernels {
 
 func tilesOf(n, tile int) int { return (n + tile - 1) / tile }
 
-// groups adds the parameters that all kernels begin with: rows, n, k, groups.
+// groups adds the first parameters of all kernels: rows, n, k, groups.
 func (q *Queue) groups(a *tensor.Args) *Queue {
 	q.ptrs(a, 4)
 	for _, n := range a.Dim[:4] {
@@ -55,8 +55,8 @@ func (q *Queue) groups(a *tensor.Args) *Queue {
 	return q
 }
 
-// grouped launches a block for each tile of the result that there may be: how the rows are shared out is known on the device
-// alone, and each group has at most one tile that is not full.
+// grouped launches a block for each tile that the result may have. Only the device knows the groups' sizes, but each group has at most one
+// tile that is not full.
 func grouped(q *Queue, k *kernel, a *tensor.Args) {
 	rows, n, groups := a.Dim[0], a.Dim[1], a.Dim[3]
 	if ks := groupsOnTensorCores(q, a); ks != nil {
@@ -69,7 +69,7 @@ func grouped(q *Queue, k *kernel, a *tensor.Args) {
 	}
 	q.groups(a).args.I32(a.I[0])
 	q.wide(a.DType, a.F[0]).check()
-	q.runTiles(k, cuda.Dim{X: rows/groupTile + groups, Y: tilesOf(n, groupTile)}) // y ends at 65535
+	q.runTiles(k, cuda.Dim{X: rows/groupTile + groups, Y: tilesOf(n, groupTile)}) // y is at most 65535
 }
 
 func groupedGrad(q *Queue, k *kernel, a *tensor.Args) {

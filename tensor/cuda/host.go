@@ -12,14 +12,14 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// hosts is the page-locked memory of a device. What was freed is given out again, once the queues are past what was launched
-// before; the driver gets it back when the device is closed. Freeing in the driver waits for all devices of the process: for a
-// collective, too, that waits for what the caller of Free has yet to launch.
+// hosts is the page-locked memory of a device. Freed memory is given out again when the work launched before its Free is done. The driver
+// gets it back only when the device is closed: freeing in the driver waits for all devices of the process. Among that work may be a
+// collective that waits for a launch which the caller of Free has not made yet: a deadlock.
 type hosts struct {
 	mu    sync.Mutex
 	inUse map[tensor.Ptr]*cuda.Host // in use
-	freed []*cuda.Host              // whose use ends no later than now
-	idle  []idleHost                // whose use ends at marks
+	freed []*cuda.Host              // not used any more after the next mark
+	idle  []idleHost                // not used any more after the marks of each
 }
 
 type idleHost struct {
@@ -27,12 +27,12 @@ type idleHost struct {
 	past [numQueues]tensor.Pending
 }
 
-// hostSize rounds up to a power of two, so that memory fits again.
+// hostSize rounds up to a power of two, so that freed memory can be reused more often.
 func hostSize(n int) int { return 1 << bits.Len(uint(max(n, 4096)-1)) }
 
 func hostAddress(h *cuda.Host) tensor.Ptr { return unsafe.Pointer(unsafe.SliceData(h.Bytes())) }
 
-// AllocHost returns n bytes of page-locked host memory with any content: copies from and to it run beside the host.
+// AllocHost returns n bytes of page-locked host memory with undefined content. Copies from and to it do not block the host.
 func (d *Device) AllocHost(n int) (tensor.Ptr, error) {
 	d.hosts.mu.Lock()
 	defer d.hosts.mu.Unlock()
@@ -51,9 +51,9 @@ func (d *Device) AllocHost(n int) (tensor.Ptr, error) {
 	return hostAddress(h), nil
 }
 
-// take returns freed memory that nobody uses any more, or nil.
+// take returns freed memory that is no longer used, or nil.
 func (m *hosts) take(d *Device, size int) *cuda.Host {
-	if len(m.freed) > 0 && d.recorded.Load() == nil { // else nothing may be marked
+	if len(m.freed) > 0 && d.recorded.Load() == nil { // a recording allows no marks
 		var past [numQueues]tensor.Pending
 		for k, q := range d.queues {
 			past[k] = q.Mark()
@@ -84,7 +84,7 @@ func (d *Device) FreeHost(p tensor.Ptr) {
 	}
 }
 
-// close gives all of it back to the driver. The queues are done.
+// close frees all of it in the driver. The queues must be done.
 func (m *hosts) close() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -44,14 +44,15 @@ func (q *Queue) zero(p tensor.Ptr, n int) {
 	table[tensor.OpFill][tensor.Int32](q, a)
 }
 
-// scatterAdd adds with a thread for each column, or for each element: whatever is faster, but 16-bit floats are to be rounded
-// once.
+// scatterAdd adds with a thread for each column, or for each element, whichever is faster. For 16-bit floats it must be the column, so that
+// sums are rounded once.
 func scatterAdd(d tensor.DType) tensor.Kernel {
 	columns, elements := newKernel("index.cu", "scatter_columns", elems[d]), newKernel("index.cu", "scatter_elements", elems[d])
 	return cell(nil, func(q *Queue, _ *kernel, a *tensor.Args) {
 		outer, n, m, inner := a.Dim[0], a.Dim[1], a.Dim[2], a.Dim[3]
 		q.ptrs(a, 3).i64(outer).i64(n).i64(m).i64(inner).check()
-		// A column waits for memory once an element; elements compare all of a column, many at a time.
+		// With a thread per column, each element costs a wait for memory. With a thread per element, each one compares all indices of its
+		// column, but many run at the same time. waits is how many comparisons cost as much as a wait.
 		const waits = 4096
 		if m == 1 || !d.IsHalf() && outer*inner*m > waits*min(outer*inner, q.dev.sms*1024) {
 			q.spread(columns, outer*inner)

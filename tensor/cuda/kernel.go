@@ -18,22 +18,22 @@ type kernel struct {
 	file, name string
 	elem       string // the C++ type that the file calls T
 	number     int
-	shared     int      // dynamic shared memory of a launch, for kernels that need more than every device allows
+	shared     int      // dynamic shared memory of a launch, if it needs more than 48 KiB
 	defines    []string // of a file with variants
-	text       string   // of a file from outside
+	text       string   // of a registered kernel
 }
 
-// kernels are all that there are; a device keeps what it compiled by their numbers.
+// kernels are all kernels of the process. A device keeps its compiled ones by their index in it.
 var kernels []*kernel
 
-// newKernel names a kernel of a file for an element type, a C++ type.
+// newKernel returns the kernel of this name in a file, for a C++ element type.
 func newKernel(file, name, elem string) *kernel {
 	k := &kernel{file: file, name: name, elem: elem, number: len(kernels)}
 	kernels = append(kernels, k)
 	return k
 }
 
-// options are the compiler's. Products are rounded before they are added, as on the CPU.
+// options are the compiler options. A product is rounded before it is added (no fused multiply-add), as on the CPU.
 func (k *kernel) options() []string {
 	return append([]string{"-DELEM=" + k.elem, "--fmad=false"}, k.defines...)
 }
@@ -41,7 +41,7 @@ func (k *kernel) options() []string {
 // elems are the C++ types of the element types.
 var elems = [tensor.NumDTypes]string{"float", "double", "bf16", "f16", "int", "i64", "u8", "bool"}
 
-// source returns the text of a file with what all files share.
+// source returns the text of a file, after the text that all files share.
 func source(file string) (cuda.Source, error) {
 	shared, err := included("tensor.cuh")
 	if err != nil {
@@ -59,7 +59,7 @@ func (k *kernel) source() (cuda.Source, error) {
 	return cuda.Source{Name: k.file, Text: fmt.Sprintf("%s#line 1 %q\n%s\n", shared, k.file, k.text)}, err
 }
 
-// included returns the text of a file with those that its first lines include.
+// included returns the text of a file, after the files that its first lines include.
 func included(file string) (string, error) {
 	text, err := sources.ReadFile("kernels/" + file)
 	if err != nil {
@@ -102,7 +102,7 @@ func (d *Device) compile(k *kernel) (f *cuda.Func, err error) {
 	return f, nil
 }
 
-// launcher fills q.args and launches k.
+// launcher sets q.args and launches k.
 type launcher func(q *Queue, k *kernel, a *tensor.Args)
 
 // cell makes an entry of the table.
@@ -115,7 +115,7 @@ func cell(k *kernel, launch launcher) tensor.Kernel {
 	}
 }
 
-// Rows of the table are made by these, with a kernel of one name in every type.
+// These functions make rows of the table, with a kernel of the same name for each type.
 
 func row(file, name string, launch launcher, types []tensor.DType) (r [tensor.NumDTypes]tensor.Kernel) {
 	for _, t := range types {
@@ -157,7 +157,7 @@ func (q *Queue) i64(v int) *Queue {
 	return q
 }
 
-// wide adds a float in the type that elements of type d are computed in.
+// wide adds a float in the type in which elements of type d are computed.
 func (q *Queue) wide(d tensor.DType, v float64) *Queue {
 	if d == tensor.Float64 {
 		q.args.F64(v)
@@ -167,24 +167,24 @@ func (q *Queue) wide(d tensor.DType, v float64) *Queue {
 	return q
 }
 
-// check adds what check_index takes: where to note an index out of range, and the operation.
+// check adds the parameters of check_index: the word in which to report an index out of range, and the operation.
 func (q *Queue) check() *Queue {
 	q.args.Ptr(badAddress(q.dev)).U32(uint32(q.op))
 	return q
 }
 
-// threads is the size of the blocks of kernels that go through elements with a grid-stride loop.
+// threads is the block size of kernels with a grid-stride loop over elements.
 const threads = 256
 
-// spread launches k with enough threads for n items, or many more blocks than the device runs at a time: few of it idle while
-// the last ones run.
+// spread launches k with enough threads for n items, but limits the blocks to many times what the device runs at a time. Then it is mostly
+// busy while the last blocks run.
 func (q *Queue) spread(k *kernel, n int) {
 	if n > 0 {
 		q.run(k, cuda.Dim{X: min((n+threads-1)/threads, q.dev.sms*64)}, cuda.Dim{X: threads}, 0)
 	}
 }
 
-// cover launches k with exactly as many blocks as n threads need.
+// cover launches k with exactly the blocks that n threads need.
 func (q *Queue) cover(k *kernel, n int) {
 	if n > 0 {
 		q.run(k, cuda.Dim{X: (n + threads - 1) / threads}, cuda.Dim{X: threads}, 0)
@@ -212,7 +212,7 @@ func (q *Queue) run(k *kernel, grid, block cuda.Dim, shared int) {
 	}
 }
 
-// checkFailed panics if the device is useless.
+// checkFailed panics if the device failed.
 func (q *Queue) checkFailed() {
 	if f := q.dev.failed.Load(); f != nil {
 		panic(f)
@@ -230,7 +230,7 @@ func (q *Queue) mustCompile(k *kernel) *cuda.Func {
 	return f
 }
 
-// retry tries once more, bound to the thread, if the context was not current. Other errors are the caller's.
+// retry launches once more, bound to the thread, if the context was not current. For other errors it panics.
 func (q *Queue) retry(err error, launch func() error) {
 	if wrongContext(err) {
 		if err = q.dev.Bind(); err == nil {

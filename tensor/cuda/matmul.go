@@ -9,7 +9,7 @@ import (
 var blasTypes = map[tensor.DType]blas.Type{tensor.Float32: blas.Float32, tensor.Float64: blas.Float64,
 	tensor.BFloat16: blas.BFloat16, tensor.Float16: blas.Float16}
 
-// products computes matrix products in one type: by cuBLASLt, and by kernels what that cannot.
+// products computes matrix products in one type: with cuBLASLt, or with own kernels if cuBLASLt cannot.
 type products struct {
 	t           tensor.DType
 	blas        blas.Type
@@ -45,7 +45,7 @@ func (p *products) matmul(q *Queue, a *tensor.Args) {
 	p.linear(q)
 }
 
-// describe fills q.gemm. C is the first output.
+// describe sets q.gemm. C is the first output.
 func (p *products) describe(q *Queue, a *tensor.Args) {
 	in := a.Outs
 	q.gemm = blas.Gemm{Type: p.blas, TransA: a.I[0] != 0, TransB: a.I[1] != 0, M: a.Dim[1], N: a.Dim[2], K: a.Dim[3],
@@ -57,7 +57,7 @@ func (p *products) describe(q *Queue, a *tensor.Args) {
 	}
 }
 
-// linear computes q.gemm with the bias that it has.
+// linear computes q.gemm, with its bias if it has one.
 func (p *products) linear(q *Queue) {
 	g := &q.gemm
 	g.Epilogue = blas.None
@@ -80,7 +80,7 @@ func (p *products) linear(q *Queue) {
 	}
 }
 
-// fused computes q.gemm with its epilogue, or reports that cuBLASLt has none of that kind for it.
+// fused computes q.gemm with its epilogue. It reports false if cuBLASLt cannot do that.
 func (p *products) fused(q *Queue) bool {
 	if q.gemm.K == 0 {
 		return false
@@ -92,7 +92,7 @@ func (p *products) fused(q *Queue) bool {
 	return err == nil
 }
 
-// multiply hands q.gemm to cuBLASLt; a second time, bound to the thread, if the context was not current.
+// multiply computes q.gemm with cuBLASLt. If the context was not current, it tries again, bound to the thread.
 func (q *Queue) multiply() error {
 	d := q.dev
 	q.fixed("a product")
@@ -107,7 +107,7 @@ func (q *Queue) multiply() error {
 		return err
 	}
 	if _, lost := q.stream.Done(); lost != nil {
-		return lost // cuBLASLt does not say what a kernel did before
+		return lost // cuBLASLt does not report errors of earlier kernels
 	}
 	return d.blas.MatMul(q.stream, &q.gemm)
 }
@@ -120,8 +120,8 @@ var activations = map[tensor.Activation][2]tensor.Op{
 	tensor.ActSiLU:     {tensor.OpSiLU, tensor.OpSiLUGrad},
 }
 
-// linearAct computes OpLinearAct: with two outputs, the first is what the activation is applied to. ReLU is an epilogue, and
-// for 16-bit floats GELU is; how precisely cuBLASLt computes tanh in float32 is not documented.
+// linearAct computes OpLinearAct. If there are two outputs, the first one is the input of the activation. ReLU is computed in the epilogue.
+// So is GELU, but only for 16-bit floats: the precision of cuBLASLt's tanh in float32 is not documented.
 func (p *products) linearAct(q *Queue, a *tensor.Args) {
 	p.describe(q, a)
 	act, g := tensor.Activation(a.I[5]), &q.gemm
@@ -147,7 +147,7 @@ func (p *products) linearAct(q *Queue, a *tensor.Args) {
 	q.apply(activations[act][0], p.t, g.Batch*g.M*g.N, a.X[a.Outs-1], a.X[0])
 }
 
-// linearAdd computes OpLinearAdd: operands are the output, the two matrices, the bias, which may be missing, and what is added.
+// linearAdd computes OpLinearAdd. Operands: the output, the two matrices, the bias, which may be missing, and the summand.
 func (p *products) linearAdd(q *Queue, a *tensor.Args) {
 	p.describe(q, a)
 	g := &q.gemm
@@ -155,7 +155,7 @@ func (p *products) linearAdd(q *Queue, a *tensor.Args) {
 	p.linear(q)
 }
 
-// linearGradX computes OpLinearGradX: operands are the output, the two matrices and the activation's input.
+// linearGradX computes OpLinearGradX. Operands: the output, the two matrices and the activation's input.
 func (p *products) linearGradX(q *Queue, a *tensor.Args) {
 	p.describe(q, a)
 	act, g := tensor.Activation(a.I[5]), &q.gemm
@@ -169,7 +169,7 @@ func (p *products) linearGradX(q *Queue, a *tensor.Args) {
 	q.apply(activations[act][1], p.t, g.M*g.N, a.X[0], a.X[0], a.X[3])
 }
 
-// linearGradW computes OpLinearGradW: operands are the product, the sums of the columns of A, and the two matrices.
+// linearGradW computes OpLinearGradW. Operands: the product, the sums of the columns of A, and the two matrices.
 func (p *products) linearGradW(q *Queue, a *tensor.Args) {
 	p.describe(q, a)
 	g := &q.gemm
@@ -192,8 +192,7 @@ func (q *Queue) apply(op tensor.Op, t tensor.DType, n int, x ...tensor.Ptr) {
 	table[op][t](q, a)
 }
 
-// actGrad computes OpActGrad: operands are the gradient and, if wanted, the sum of its rows; then g and the activation's input
-// or output.
+// actGrad computes OpActGrad. Operands: the gradient and, optionally, the sum of its rows; then g and the activation's input or output.
 func (p *products) actGrad(q *Queue, a *tensor.Args) {
 	in := a.Outs
 	q.apply(activations[tensor.Activation(a.I[0])][1], p.t, a.Len[0], a.X[0], a.X[in], a.X[in+1])

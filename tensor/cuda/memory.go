@@ -10,10 +10,10 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// hostPtr is a device address as tensors hold it; Go code never follows it.
+// hostPtr returns a device address in the type that tensors use; Go code never dereferences it.
 func hostPtr(p cuda.Ptr) tensor.Ptr { return *(*unsafe.Pointer)(unsafe.Pointer(&p)) }
 
-// devPtr is the other way.
+// devPtr is the inverse of hostPtr.
 func devPtr(p tensor.Ptr) cuda.Ptr { return cuda.Ptr(uintptr(p)) }
 
 // span is a piece of device memory.
@@ -23,7 +23,7 @@ type span struct {
 	owned  bool // from Alloc
 }
 
-// spans knows the memory of all devices of the process: all other addresses are the host's.
+// spans knows the memory of all devices of the process. All other addresses are host memory.
 type spans struct {
 	mu   sync.RWMutex
 	list []span // sorted, without overlaps
@@ -31,7 +31,7 @@ type spans struct {
 
 var memory spans
 
-// find returns the place of the span that p is in, or where it would be.
+// find returns the index of the span that contains p, or where such a span would be inserted.
 func (m *spans) find(p uintptr) (int, bool) {
 	return slices.BinarySearchFunc(m.list, p, func(s span, p uintptr) int {
 		switch {
@@ -51,7 +51,7 @@ func (m *spans) add(s span) {
 	m.list = slices.Insert(m.list, at, s)
 }
 
-// remove forgets what d allocated at p, and reports whether there was something.
+// remove removes the span that d allocated at p, and reports whether there was one.
 func (m *spans) remove(p tensor.Ptr, d *Device) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -62,7 +62,7 @@ func (m *spans) remove(p tensor.Ptr, d *Device) bool {
 	return ok
 }
 
-// removeAll forgets all memory of d and returns what d allocated itself.
+// removeAll removes all spans of d, and returns the addresses that d allocated itself.
 func (m *spans) removeAll(d *Device) (owned []tensor.Ptr) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -75,7 +75,7 @@ func (m *spans) removeAll(d *Device) (owned []tensor.Ptr) {
 	return owned
 }
 
-// owner returns the device that p is memory of, or nil for the host's.
+// owner returns the device whose memory p is in, or nil for host memory.
 func (m *spans) owner(p tensor.Ptr) *Device {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -85,9 +85,8 @@ func (m *spans) owner(p tensor.Ptr) *Device {
 	return nil
 }
 
-// FromPointer returns a tensor over memory of the GPU that another library made: cuMemAlloc's, gorgonia.org/cu's, NCCL's.
-// The memory must outlive every use of the tensor; release ends the device's knowledge of it. It is an error when the
-// address is not memory of this GPU.
+// FromPointer returns a tensor on memory of this GPU that another library allocated, such as gorgonia.org/cu or NCCL. The memory must live
+// as long as the tensor is used; release makes the device forget it. It is an error if the address is not memory of this GPU.
 func (d *Device) FromPointer(p uintptr, dtype tensor.DType, dims ...int) (x tensor.Tensor, release func(), err error) {
 	var at int
 	err = d.locked(func() (err error) {
@@ -109,8 +108,8 @@ func (d *Device) FromPointer(p uintptr, dtype tensor.DType, dims ...int) (x tens
 	return x, func() { memory.remove(ptr, d) }, nil
 }
 
-// Copy copies n bytes, in the order of q. Both addresses may be host memory or any GPU's. Copies from and to memory of
-// AllocHost run beside the host; that memory must stay as it is until the queue is past the copy.
+// Copy copies n bytes, in the order of q. Each address may be host memory or memory of any GPU. Copies from and to memory of AllocHost do
+// not block the host; that memory must not change until the queue has done the copy.
 func (d *Device) Copy(dst, src tensor.Ptr, n int, q tensor.Queue) {
 	if n == 0 {
 		return

@@ -7,10 +7,10 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// units are the C++ types that kernels which only move elements know, by the logarithm of their size.
+// units are the C++ types of the kernels that only move elements, by the logarithm of their size.
 var units = [5]string{"u8", "u16", "u32", "u64", "vec16"}
 
-// unitOf is the place of a size in units.
+// unitOf is the index in units for a size.
 func unitOf(size int) int { return bits.TrailingZeros(uint(size)) }
 
 // movers makes the kernels of one name in move.cu for the first n units.
@@ -41,7 +41,7 @@ const (
 	tileRows = 8
 )
 
-// copyStrided copies operand 1 to operand 0: with the copy engine, by tiles or element by element.
+// copyStrided copies operand 1 to operand 0: with the copy engine, by tiles, or element by element.
 func copyStrided(q *Queue, _ *kernel, a *tensor.Args) {
 	s, size := &q.s, a.DT[0].Size()
 	s.set(a, 2)
@@ -52,7 +52,7 @@ func copyStrided(q *Queue, _ *kernel, a *tensor.Args) {
 		q.flatCopy(a.X[0], a.X[1], int(s.n)*size)
 		return
 	}
-	for n := 16 / size; n > 1; n /= 2 { // larger units where lines are multiples of them
+	for n := 16 / size; n > 1; n /= 2 { // larger units if lines are multiples of them
 		if s.dim[0]%int64(n) == 0 && s.lines(0, a.X[0], size, n, false) && s.lines(1, a.X[1], size, n, false) {
 			s.group(n)
 			size *= n
@@ -75,7 +75,7 @@ func (q *Queue) flatCopy(dst, src tensor.Ptr, n int) {
 	}
 }
 
-// group makes n elements of the innermost dimension one.
+// group makes one element of n elements of the innermost dimension.
 func (s *strided) group(n int) {
 	s.n /= int64(n)
 	s.dim[0] /= int64(n)
@@ -96,8 +96,8 @@ func (s *strided) unit(j int) int {
 	return -1
 }
 
-// transpose launches k for columns along dimension i, in which operand 0 has stride 1, and rows along dimension j, in which
-// operand 1 has.
+// transpose launches k with columns along dimension i, in which operand 0 has stride 1, and rows along dimension j, in which operand 1 has
+// stride 1.
 func (q *Queue) transpose(k *kernel, a *tensor.Args, i, j int) {
 	s := &q.s
 	rows, cols, ldy, ldx := s.dim[j], s.dim[i], s.stride[0][j], s.stride[1][i]
@@ -160,7 +160,7 @@ func gather(q *Queue, k *kernel, a *tensor.Args) {
 	q.ptrs(a, 3).i64(a.Dim[0]).i64(a.Dim[1]).i64(a.Dim[2]).i64(a.Dim[3]).check().spread(k, a.Len[0])
 }
 
-// anyType makes a row of one launcher that finds its kernels itself.
+// anyType makes a row of the table from a launcher that finds its kernels itself.
 func anyType(launch launcher) (r [tensor.NumDTypes]tensor.Kernel) {
 	for d := range r {
 		r[d] = cell(nil, launch)

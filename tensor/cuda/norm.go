@@ -7,8 +7,8 @@ import (
 
 func eps(q *Queue, a *tensor.Args) { q.wide(a.DType, a.F[0]) }
 
-// gradW makes the kernels of a norm's weight gradient, which is summed up in two passes: operands are the gradient, x, its
-// upstream gradient, the means if centered, and the inverse deviations.
+// gradW makes the kernels of a norm's weight gradient, which is summed in two passes. Operands: the gradient, x, the upstream gradient, the
+// means if centered, and the inverse deviations.
 func gradW(centered bool) (r [tensor.NumDTypes]tensor.Kernel) {
 	for _, t := range []tensor.DType{tensor.Float32, tensor.Float64, tensor.BFloat16, tensor.Float16} {
 		ends := newKernel("norm.cu", "grad_w_ends", elems[t])
@@ -16,7 +16,7 @@ func gradW(centered bool) (r [tensor.NumDTypes]tensor.Kernel) {
 			rows, cols := a.Dim[0], a.Dim[1]
 			length, parts := cut(rows, colPart, colParts)
 			mid := q.scratch(parts * cols * wideSize(t))
-			q.args.Reset().Ptr(mid) // scratch may have launched a kernel
+			q.args.Reset().Ptr(mid) // scratch may have used q.args for a launch
 			q.ptr(a, 1).ptr(a, 2)
 			if centered {
 				q.ptr(a, 3).ptr(a, 4)
@@ -36,17 +36,17 @@ func gradW(centered bool) (r [tensor.NumDTypes]tensor.Kernel) {
 }
 
 const (
-	normPart    = 16  // rows of a part of norm_grad, at least
-	normParts   = 768 // parts, at most: as many blocks of 96 threads as an H100 runs at a time
-	normThreads = 512 // of a block, at most: MAX_WARPS of norm.cu
+	normPart    = 16  // least number of rows of a part of norm_grad
+	normParts   = 768 // largest number of parts: as many blocks of 96 threads as an H100 runs at a time
+	normThreads = 512 // largest number of threads of a block: MAX_WARPS of norm.cu
 	normEnds    = 32  // ENDS of norm.cu
 )
 
 func truthOf(v float64) int { return int(truth(v != 0)) }
 
-// normGrads makes the kernels of OpLayerNormGrad and OpRMSNormGrad: operands are the gradients of x, w and, if centered, b, of
-// which the last may be missing, then x, the upstream gradient, w, the means if centered, and the inverse deviations. F says
-// which gradients are added to.
+// normGrads makes the kernels of OpLayerNormGrad and OpRMSNormGrad. Operands: the gradients of x, of w and, if centered, of b, which may be
+// missing; then x, the upstream gradient, w, the means if centered, and the inverse deviations. F says to which gradients the results are
+// added.
 func normGrads(centered bool) (r [tensor.NumDTypes]tensor.Kernel) {
 	for _, t := range floatTypes {
 		ends := newKernel("norm.cu", "norm_grad_ends", elems[t])
@@ -62,7 +62,7 @@ func normGrads(centered bool) (r [tensor.NumDTypes]tensor.Kernel) {
 			}
 			length, parts := cut(rows, normPart, normParts)
 			mid := q.scratch(2 * parts * cols * wideSize(t))
-			q.args.Reset() // scratch may have launched a kernel
+			q.args.Reset() // scratch may have used q.args for a launch
 			q.ptr(a, 0).args.Ptr(mid)
 			q.ptr(a, x).ptr(a, x+1).ptr(a, x+2)
 			if !centered {
@@ -89,7 +89,7 @@ func normGrads(centered bool) (r [tensor.NumDTypes]tensor.Kernel) {
 	return r
 }
 
-// wholeRows reports whether rows of so many bytes of the operands begin at multiples of 16 bytes and end at one.
+// wholeRows reports whether rows of so many bytes can be read in units of 16 bytes: the operands are aligned, and so is the row length.
 func wholeRows(a *tensor.Args, bytes int, operands ...int) bool {
 	at := uintptr(bytes)
 	for _, i := range operands {
@@ -98,7 +98,7 @@ func wholeRows(a *tensor.Args, bytes int, operands ...int) bool {
 	return at%16 == 0
 }
 
-// wideNormGrad computes gradients of rows that are too long for a block, by the operations for each of them.
+// wideNormGrad computes the gradients of rows that are too long for a block: one launch for each gradient.
 func (q *Queue) wideNormGrad(a *tensor.Args, centered bool) {
 	step := func(op tensor.Op, add float64, x ...int) {
 		s := &q.sub
@@ -121,10 +121,10 @@ func (q *Queue) wideNormGrad(a *tensor.Args, centered bool) {
 	step(tensor.OpColSum, a.F[2], 2, 4)
 }
 
-// warpRow is the longest row that a warp has alone: its lanes need not wait for other warps.
+// warpRow is the longest row that one warp computes. Its lanes need not wait for other warps.
 const warpRow = 1024
 
-// byNormRow launches a warp for each of a's rows, eight to a block where that divides them, or a block if they are long.
+// byNormRow launches a warp for each of a's rows, with eight rows in a block if that divides their number; a block for each long row.
 func byNormRow(operands int, more func(q *Queue, a *tensor.Args)) launcher {
 	return func(q *Queue, k *kernel, a *tensor.Args) {
 		q.ptrs(a, operands)

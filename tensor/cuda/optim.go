@@ -10,12 +10,12 @@ import (
 
 const (
 	listMax     = 64   // MAX_GROUPS of optim.cu
-	listTensors = 5    // of a group, at most
-	stepPart    = 4096 // elements that a block of an optimizer does
+	listTensors = 5    // largest number of tensors in a group
+	stepPart    = 4096 // elements that a block of an optimizer updates
 )
 
-// tensorList is struct List of optim.cu. It is a parameter of the kernel, so nothing is copied to the device beforehand; long
-// lists are launched in parts.
+// tensorList is struct List of optim.cu. It is passed as a kernel parameter, so no copy to the device is needed before. Long lists need
+// several launches.
 type tensorList struct {
 	count, unused int32
 	start         [listMax + 2]int32
@@ -23,8 +23,8 @@ type tensorList struct {
 	at            [listTensors][listMax]cuda.Ptr
 }
 
-// lists launches k for all groups of a's list, of `group` tensors each: params adds what follows the list and the number of
-// elements that a block does. It is told how many blocks there were before.
+// lists launches k for all groups of a's list, of `group` tensors each. A block handles `part` elements. params adds the parameters after
+// the list and this number; it gets the number of blocks of the earlier launches.
 func (q *Queue) lists(k *kernel, a *tensor.Args, group, part int, params func(q *Queue, a *tensor.Args, before int)) {
 	l, before := &q.list, 0
 	for i := 0; i < len(a.ListLen); {
@@ -56,7 +56,7 @@ func (q *Queue) lists(k *kernel, a *tensor.Args, group, part int, params func(q 
 	}
 }
 
-// width is the number of tensors in a group: 16-bit values are one more.
+// width is the number of tensors in a group; 16-bit parameters have one more.
 func width(a *tensor.Args, n int) int {
 	if a.DType.IsHalf() {
 		n++
@@ -64,7 +64,7 @@ func width(a *tensor.Args, n int) int {
 	return n
 }
 
-// tinyOf and normalOf are the smallest numbers that count in the type that elements of type d are computed in: see
+// tinyOf and normalOf are the smallest numbers that are not flushed to zero, in the type in which elements of type d are computed: see
 // internal/kernel.
 func tinyOf(d tensor.DType) float64 {
 	if d == tensor.Float64 {
@@ -82,7 +82,7 @@ func normalOf(d tensor.DType) float64 {
 
 func sgd(q *Queue, k *kernel, a *tensor.Args) { q.lists(k, a, width(a, 3), stepPart, sgdParams) }
 
-// factor adds the address of what gradients are multiplied by first: 0 if there is none.
+// factor adds the address of the gradients' factor: 0 if there is none.
 func (q *Queue) factor(a *tensor.Args) *Queue {
 	if a.N == 0 {
 		q.args.Ptr(0)
@@ -105,7 +105,7 @@ func adamParams(q *Queue, a *tensor.Args, _ int) {
 	lr, beta1, beta2, eps, decay := a.F[0], a.F[1], a.F[2], a.F[3], a.F[4]
 	d, t, keep := a.DType, float64(a.I[1]), 1.0
 	normal := normalOf(d)
-	least := math.Sqrt(2 * normal / (1 - beta2)) // squares of smaller gradients are denormal
+	least := math.Sqrt(2 * normal / (1 - beta2)) // squares of smaller gradients are subnormal
 	if a.I[0] != 0 {
 		decay, keep = 0, 1-float64(lr*decay)
 	}

@@ -7,12 +7,12 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// channels adds the operands and the three sizes of a kernel of channels.
+// channels adds the operands and the three sizes of a kernel for channels.
 func (q *Queue) channels(a *tensor.Args) *Queue {
 	return q.ptrs(a, a.N).i64(a.Dim[0]).i64(a.Dim[1]).i64(a.Dim[2])
 }
 
-// conv adds the sizes of a convolution, a Conv of pictures.cu.
+// conv adds the sizes of a convolution: struct Conv of pictures.cu.
 func (q *Queue) conv(a *tensor.Args) *Queue {
 	c := tensor.ConvOf(a)
 	return q.sizes([16]int64{int64(c.N), int64(c.In / c.Groups), int64(c.H), int64(c.W), int64(c.Out / c.Groups),
@@ -50,7 +50,7 @@ func (q *Queue) blocks(k *kernel, n int) {
 	}
 }
 
-// pooling launches a thread for each element of the output; operands are the kernel's, and then the sizes, a Pool of pictures.cu.
+// pooling launches a thread for each element of the output. It adds the kernel's operands, then the sizes: struct Pool of pictures.cu.
 func pooling(q *Queue, k *kernel, a *tensor.Args) {
 	p := tensor.PoolOf(a)
 	q.ptrs(a, a.N).sizes([16]int64{int64(p.Planes), int64(p.H), int64(p.W), int64(p.OutH), int64(p.OutW), int64(p.KH), int64(p.KW),

@@ -12,7 +12,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// Queue is a stream of a device, and what a launch on it needs.
+// Queue is a stream of a device, with the memory that a launch on it needs.
 type Queue struct {
 	dev    *Device
 	stream *cuda.Stream
@@ -21,9 +21,9 @@ type Queue struct {
 	s      strided // parameters
 	list   tensorList
 	gemm   blas.Gemm   // the product that is being prepared
-	sub    tensor.Args // of a kernel that another one launches
+	sub    tensor.Args // of a kernel that another kernel's launcher launches
 
-	varying *varying // what is launched belongs to it
+	varying *varying // the varying launch that current launches belong to
 
 	mu    sync.Mutex
 	marks [marksKept]mark
@@ -32,7 +32,7 @@ type Queue struct {
 	work  scratch
 }
 
-// marksKept is how many marks are told apart: one that is older counts as over when the one that took its place is.
+// marksKept is the number of marks with an event of their own. An older mark counts as over when the mark that took its event is over.
 const marksKept = 64
 
 type mark struct {
@@ -68,8 +68,8 @@ func (q *Queue) Stream() *cuda.Stream { return q.stream }
 // Device returns the queue's device.
 func (q *Queue) Device() *Device { return q.dev }
 
-// Sync waits until everything launched on the queue is done. It returns what went wrong since the last Sync: an index out of
-// range, or what made the device useless.
+// Sync waits until everything launched on the queue is done. It returns the first error since the last Sync: an index out of range, or the
+// error after which the device cannot be used.
 func (q *Queue) Sync() error {
 	d := q.dev
 	if err := q.refuse("sync", "waits"); err != nil {
@@ -84,8 +84,8 @@ func (q *Queue) Sync() error {
 	return d.badIndex()
 }
 
-// badIndex returns the error that kernels noted, and forgets it. The word holds the operation in its highest byte, a bit that
-// says that it is set, and the index in 55 bits.
+// badIndex returns the error that kernels reported, and clears it. The word holds the operation in its highest byte, a bit that says that
+// it is set, and the index in 55 bits.
 func (d *Device) badIndex() error {
 	w := atomic.SwapUint64((*uint64)(unsafe.Pointer(unsafe.SliceData(d.bad.Bytes()))), 0)
 	if w == 0 {
@@ -94,7 +94,7 @@ func (d *Device) badIndex() error {
 	return &tensor.Failure{Op: tensor.Op(w >> 56).String(), Err: fmt.Errorf("%v: index %d is out of range", d, int64(w<<9)>>9)}
 }
 
-// Mark returns what is over when everything launched on the queue so far is done.
+// Mark returns a Pending that is over when everything launched on the queue so far is done.
 func (q *Queue) Mark() tensor.Pending {
 	if err := q.refuse("mark", "marks a place that others are to wait for"); err != nil {
 		panic(err)
@@ -111,14 +111,14 @@ func (q *Queue) Mark() tensor.Pending {
 	return tensor.Pending{F: q, Seq: q.seq}
 }
 
-// settle notes that the queue is past all its marks.
+// settle marks all marks of the queue as over.
 func (q *Queue) settle() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.past.Store(q.seq)
 }
 
-// refuse is Device.refuse for the queue that is recorded.
+// refuse is Device.refuse, if the queue is recorded.
 func (q *Queue) refuse(op, what string) error {
 	if q != q.dev.queues[computeQueue] {
 		return nil
@@ -126,8 +126,7 @@ func (q *Queue) refuse(op, what string) error {
 	return q.dev.refuse(op, what)
 }
 
-// FenceDone reports whether the queue is past a mark. It does not know while a graph is recorded: a driver that is asked then makes
-// the recording useless.
+// FenceDone reports whether a mark is over. While a graph is recorded it reports false: asking the driver would make the recording invalid.
 func (q *Queue) FenceDone(seq uint64) bool {
 	if seq <= q.past.Load() {
 		return true
@@ -145,7 +144,7 @@ func (q *Queue) FenceDone(seq uint64) bool {
 	})
 	if err != nil {
 		q.dev.noteFailure("mark", err)
-		return q.dev.failure() != nil // a useless device is past all; FenceWait has the error
+		return q.dev.failure() != nil // on a failed device all is over; FenceWait returns the error
 	}
 	if done {
 		q.past.Store(max(q.past.Load(), m.seq))
@@ -153,7 +152,7 @@ func (q *Queue) FenceDone(seq uint64) bool {
 	return done
 }
 
-// FenceWait blocks until the queue is past a mark.
+// FenceWait blocks until a mark is over.
 func (q *Queue) FenceWait(seq uint64) error {
 	if q.FenceDone(seq) {
 		return q.dev.failure()
@@ -167,8 +166,7 @@ func (q *Queue) FenceWait(seq uint64) error {
 	return q.dev.failure()
 }
 
-// After lets what is launched on the queue from now on begin when p is over. The host waits only if p is not a mark of a
-// CUDA queue.
+// After makes all later launches on the queue wait until p is over. The host waits only if p is not a mark of a CUDA queue.
 func (q *Queue) After(p tensor.Pending) error {
 	of, ok := p.F.(*Queue)
 	if !ok {

@@ -8,9 +8,9 @@ import (
 )
 
 const (
-	rowPart    = 4096 // elements of a row, at least, that one block adds up
-	rowParts   = 256  // parts of a row, at most
-	sumPart    = 128  // rows that a sum of columns cuts off, at least
+	rowPart    = 4096 // least number of elements of a row that one block sums
+	rowParts   = 256  // largest number of parts of a row
+	sumPart    = 128  // least number of rows in a part of a sum over rows
 	sumParts   = 256
 	colPart    = 256 // the same for a norm's weights
 	colParts   = 64
@@ -18,7 +18,7 @@ const (
 	rowThreads = 8
 )
 
-// cut says how a sum of n elements is cut: in parts of length len. It depends on n alone.
+// cut says how a sum of n elements is cut into parts of equal length. It depends on n alone.
 func cut(n, shortest, most int) (length, parts int) {
 	if n <= shortest {
 		return max(n, 1), 1
@@ -30,7 +30,7 @@ func cut(n, shortest, most int) (length, parts int) {
 // lanesFor is the number of threads, a power of two, for n elements.
 func lanesFor(n int) int { return 1 << min(max(bits.Len(uint(n-1))-2, 0), 8) }
 
-// wideSize is the size of what elements of type d are computed in.
+// wideSize is the size of the type in which elements of type d are computed.
 func wideSize(d tensor.DType) int {
 	if d.IsHalf() {
 		return 4
@@ -38,7 +38,7 @@ func wideSize(d tensor.DType) int {
 	return d.Size()
 }
 
-// sums are the kernels of a sum in one type: in one pass, or of parts and then of these.
+// sums are the kernels of a sum in one type: of one pass, or of two, which sum parts and then the parts' sums.
 type sums struct{ once, parts, ends *kernel }
 
 func newSums(direction string, d tensor.DType) sums {
@@ -46,7 +46,7 @@ func newSums(direction string, d tensor.DType) sums {
 	return sums{of("s"), of("_parts"), of("_ends")}
 }
 
-// rows adds up each of `lines` lines of n elements.
+// rows sums each of `lines` lines of n elements.
 func (s sums) rows(q *Queue, a *tensor.Args, y, x cuda.Ptr, lines, n int) {
 	length, parts := cut(n, rowPart, rowParts)
 	launch := func(k *kernel, y, x cuda.Ptr, n, length, parts int) {
@@ -64,7 +64,7 @@ func (s sums) rows(q *Queue, a *tensor.Args, y, x cuda.Ptr, lines, n int) {
 	launch(s.ends, y, mid, parts, parts, 1)
 }
 
-// cols adds up the n rows of each of outer matrices with inner columns; to what is in y if add is 1.
+// cols sums the n rows of each of outer matrices with inner columns. If add is 1, it adds the sums to y.
 func (s sums) cols(q *Queue, a *tensor.Args, y, x cuda.Ptr, outer, n, inner, add int) {
 	length, parts := cut(n, sumPart, sumParts)
 	launch := func(k *kernel, y, x cuda.Ptr, size, n, length, parts, add int) {
@@ -88,7 +88,7 @@ func (s sums) cols(q *Queue, a *tensor.Args, y, x cuda.Ptr, outer, n, inner, add
 	launch(s.ends, y, mid, wideSize(a.DType), parts, parts, 1, add)
 }
 
-// sumKernels reduce the middle of three dimensions.
+// sumKernels sum over the middle one of three dimensions.
 func sumKernels() (r [tensor.NumDTypes]tensor.Kernel) {
 	for _, d := range numberTypes {
 		rows, cols := newSums("row", d), newSums("col", d)
@@ -104,7 +104,7 @@ func sumKernels() (r [tensor.NumDTypes]tensor.Kernel) {
 	return r
 }
 
-// colSumKernels add up the rows of a matrix, to what is in the output if F[0] is not 0.
+// colSumKernels sum the rows of a matrix. If F[0] is not 0, they add the sums to the output.
 func colSumKernels() (r [tensor.NumDTypes]tensor.Kernel) {
 	for _, d := range floatTypes {
 		cols := newSums("col", d)
@@ -115,7 +115,7 @@ func colSumKernels() (r [tensor.NumDTypes]tensor.Kernel) {
 	return r
 }
 
-// extreme launches k for the largest or smallest elements and their places.
+// extreme launches k for the largest or smallest elements and their positions.
 func extreme(q *Queue, k *kernel, a *tensor.Args) {
 	n, inner, all := a.Dim[1], a.Dim[2], a.Len[0]
 	lanes := lanesFor(n)
@@ -126,7 +126,7 @@ func extreme(q *Queue, k *kernel, a *tensor.Args) {
 	q.cover(k, all*lanes)
 }
 
-// topK launches k for the places of the largest elements of rows.
+// topK launches k for the positions of the largest elements of rows.
 func topK(q *Queue, k *kernel, a *tensor.Args) {
 	rows, n := a.Dim[0], a.Dim[1]
 	lanes := lanesFor(n)

@@ -8,14 +8,14 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// Source is a kernel of an operation from outside, in CUDA C++. It is compiled when a device needs it first, once for each
-// element type, by the device's NVRTC, and kept on disk like the others.
+// Source is the CUDA C++ kernel of a registered operation. The device's NVRTC compiles it for an element type when it is first needed. The
+// code is cached on disk like that of other kernels.
 //
-// The text is compiled behind kernels/tensor.cuh. The element type is T, and W is what elements are computed in: float for 16-bit
-// floats, else T. widen(x) makes a W of a T, and narrow<T>(w) rounds it back. first_item() and all_threads() are the first item
-// and the step of a loop over all items (see [Launch.Spread]). Integers of 64 bits are i64 and u64. There are no other headers.
+// The text is compiled after kernels/tensor.cuh. The element type is T; elements are computed in W: float for 16-bit floats, else T.
+// widen(x) converts T to W, and narrow<T>(w) rounds it back. first_item() and all_threads() are the first item and the step of a loop over
+// all items (see [Launch.Spread]). 64-bit integers are i64 and u64. There are no other headers.
 type Source struct {
-	File   string         // names the text in the compiler's messages, such as "cube.cu"
+	File   string         // name of the text in the compiler's messages, such as "cube.cu"
 	Text   string         // declares the kernel extern "C" __global__
 	Kernel string         // its name
 	Types  []tensor.DType // the element types that it is for
@@ -23,11 +23,11 @@ type Source struct {
 	Launch func(l Launch, a *tensor.Args)
 }
 
-// opened says that there was a device, whose kernels are counted.
+// opened is set when a device was opened: then no kernel may be added.
 var opened atomic.Bool
 
-// Register gives an operation of [tensor.Register] its kernel on CUDA devices. Call it from an init function or a package
-// variable, before a device is opened. An operation without one is an error on such a device that names it and the type.
+// Register gives an operation of [tensor.Register] its kernel for CUDA devices. Call it from an init function or a package variable, before
+// a device is opened. If an operation has no kernel, its use on a CUDA device is an error that names the operation and the type.
 func Register(op tensor.Op, s Source) {
 	refuse := func(format string, a ...any) {
 		panic(&tensor.Failure{Op: "cuda.Register", Err: fmt.Errorf("%v: "+format, append([]any{op}, a...)...)})
@@ -50,7 +50,7 @@ func Register(op tensor.Op, s Source) {
 	}
 }
 
-// Launch is a launch of a kernel from outside. Its methods add parameters, in the kernel's order.
+// Launch is a launch of a registered kernel. Its methods add parameters, in the kernel's order.
 type Launch struct {
 	q *Queue
 	k *kernel
@@ -75,12 +75,12 @@ func (l Launch) Float(v float64) Launch {
 	return l
 }
 
-// Spread launches the kernel for n items. Blocks have 256 threads, and there may be fewer threads than items: the kernel loops,
+// Spread launches the kernel for n items, in blocks of 256 threads. There may be fewer threads than items, so the kernel must loop:
 //
 //	for (i64 i = first_item(); i < n; i += all_threads())
 func (l Launch) Spread(n int) { l.q.spread(l.k, n) }
 
-// Grid launches blocks of the given number of threads, with so many bytes of dynamic shared memory.
+// Grid launches blocks of the given number of threads, with shared bytes of dynamic shared memory.
 func (l Launch) Grid(blocks, threads, shared int) {
 	if blocks > 0 {
 		l.q.run(l.k, cuda.Dim{X: blocks}, cuda.Dim{X: threads}, shared)

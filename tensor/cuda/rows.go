@@ -5,13 +5,13 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// The largest number of warps in the block of a row: at most MAX_WARPS of rows.cu and norm.cu.
+// The largest number of warps in a block for one row: at most MAX_WARPS of rows.cu and norm.cu.
 const (
 	rowWarps     = 16
-	longRowWarps = 32 // where a row is read twice: fewer of them, so that they stay in a cache
+	longRowWarps = 32 // if a row is read twice: fewer blocks run at a time, so that the rows stay in a cache
 )
 
-// byRow launches a block for each of a's rows: operands come first, then the columns, then what more adds.
+// byRow launches a block for each of a's rows. Parameters: the operands, the number of columns, then those that more adds.
 func byRow(operands int, more func(q *Queue, a *tensor.Args)) launcher {
 	return func(q *Queue, k *kernel, a *tensor.Args) {
 		q.ptrs(a, operands)
@@ -23,7 +23,7 @@ func byRow(operands int, more func(q *Queue, a *tensor.Args)) launcher {
 	}
 }
 
-// rows launches a block for each row, with a thread for each 32 bytes of it, of short rows for each 16.
+// rows launches a block for each row. A thread reads 32 bytes of the row; for short rows, 16.
 func (q *Queue) rows(k *kernel, a *tensor.Args, most int) {
 	if a.Dim[0] > 0 {
 		pieces := (a.Dim[1]*a.DType.Size() + 511) / 512
@@ -34,7 +34,7 @@ func (q *Queue) rows(k *kernel, a *tensor.Args, most int) {
 
 func causal(q *Queue, a *tensor.Args) { q.i64(a.I[0]) }
 
-// crossEntropy computes OpCrossEntropy and, with a third output, OpCrossEntropyBoth.
+// crossEntropy computes OpCrossEntropy or, if there is a third output, OpCrossEntropyBoth.
 func crossEntropy(q *Queue, k *kernel, a *tensor.Args) {
 	q.ptrs(a, 2)
 	if a.Outs == 3 {

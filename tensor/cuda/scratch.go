@@ -7,8 +7,8 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// scratch is device memory that a kernel uses while it runs. Kernels of a queue run one after the other, so all use the
-// same. It grows to the largest need and stays.
+// scratch is device memory that a kernel uses while it runs. Kernels of a queue run one after the other, so they share it. It grows to the
+// largest need and is kept.
 type scratch struct{ x tensor.Tensor }
 
 // scratch returns n bytes.
@@ -19,7 +19,8 @@ func (q *Queue) scratch(n int) cuda.Ptr {
 	return devPtr(q.work.x.Ptr())
 }
 
-// badAddress is where kernels note an index out of range: page-locked memory has one address for host and device.
+// badAddress is the address of the word in which kernels report an index out of range: page-locked memory has the same address on host and
+// device.
 func badAddress(d *Device) cuda.Ptr {
 	return devPtr(unsafe.Pointer(unsafe.SliceData(d.bad.Bytes())))
 }

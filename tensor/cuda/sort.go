@@ -9,7 +9,7 @@ import (
 
 const sortShort = 1024 // SHORT of sort.cu
 
-// sorts makes the kernels that sort the places of the elements of rows.
+// sorts makes the kernels that sort the positions of the elements of rows.
 func sorts() (r [tensor.NumDTypes]tensor.Kernel) {
 	of := func(name string, d tensor.DType) *kernel { return newKernel("sort.cu", name, elems[d]) }
 	for _, d := range numberTypes {
@@ -41,7 +41,7 @@ func sorts() (r [tensor.NumDTypes]tensor.Kernel) {
 	return r
 }
 
-// cumSums makes the kernels of running sums: a block for each row, or a thread for each column.
+// cumSums makes the kernels of running sums, with a block for each row or a thread for each column.
 func cumSums() (r [tensor.NumDTypes]tensor.Kernel) {
 	for _, d := range numberTypes {
 		rows, columns := newKernel("cumsum.cu", "cumsum_rows", elems[d]), newKernel("cumsum.cu", "cumsum_columns", elems[d])
@@ -60,7 +60,7 @@ func cumSums() (r [tensor.NumDTypes]tensor.Kernel) {
 	return r
 }
 
-// bounds adds the bounds of a clamp, in the type that elements are computed in.
+// bounds adds the bounds of a clamp, in the type in which elements are computed.
 func (q *Queue) bounds(a *tensor.Args) *Queue {
 	for i := range 2 {
 		switch a.DType {

@@ -14,7 +14,7 @@ type strided struct {
 	stride    [3][tensor.MaxRank]int64
 }
 
-// set takes the dimensions and strides of the first k operands of a. The strides of the others are 0.
+// set sets the dimensions and strides from the first k operands of a. The strides of the others are 0.
 func (s *strided) set(a *tensor.Args, k int) {
 	*s = strided{n: 1, rank: int32(a.Rank)}
 	for d := range a.Rank {
@@ -27,8 +27,8 @@ func (s *strided) set(a *tensor.Args, k int) {
 	}
 }
 
-// lines reports whether operand j at p, of elements of size bytes, can be accessed n elements at a time along the innermost
-// dimension: these lie one after another (or are one, if repeated is allowed) and every line begins at a multiple of n.
+// lines reports whether operand j at p, with elements of size bytes, can be accessed in groups of n elements along the innermost dimension.
+// These must be adjacent (or be one element, if repeated is allowed), and every line must begin at a multiple of n elements.
 func (s *strided) lines(j int, p tensor.Ptr, size, n int, repeated bool) bool {
 	if repeated && s.stride[j][0] == 0 {
 		return true
@@ -44,7 +44,7 @@ func (s *strided) lines(j int, p tensor.Ptr, size, n int, repeated bool) bool {
 	return s.rank == 1 || s.dim[0]%int64(n) == 0
 }
 
-// drop takes dimension d away.
+// drop removes dimension d.
 func (s *strided) drop(d int) {
 	for i := d; i < int(s.rank)-1; i++ {
 		s.dim[i] = s.dim[i+1]

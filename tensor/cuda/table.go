@@ -2,10 +2,10 @@ package cuda
 
 import "github.com/ringo-ml/ringo/tensor"
 
-// table says which kernel computes an operation for an element type.
+// table holds the kernel of each operation and element type.
 var table tensor.Table
 
-// newKernels are the operations that need no more than a function to launch them: one line each.
+// newKernels are the operations that need only a launch function: one line each.
 var newKernels = map[tensor.Op][tensor.NumDTypes]tensor.Kernel{
 	tensor.OpClamp:     numbers("clamp.cu", "clamp", clamp),
 	tensor.OpClampGrad: floats("clamp.cu", "clamp_grad", clampGrad),

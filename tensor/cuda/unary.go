@@ -2,7 +2,7 @@ package cuda
 
 import "github.com/ringo-ml/ringo/tensor"
 
-// vecItems is how many vectors of 16 bytes n elements of an operand are.
+// vecItems is the number of 16-byte vectors in n elements of an operand.
 func vecItems(a *tensor.Args, operand, n int) int {
 	size := a.DT[operand].Size()
 	return (n*size + 15) / 16

@@ -6,17 +6,16 @@ import (
 	"strconv"
 	"unsafe"
 
-	// gorgonia.org/tensor asks for a version of this package that panics on Go 1.21 and later. This import keeps a
-	// newer one in go.mod.
+	// gorgonia.org/tensor requires a version of this package that panics on Go 1.21 and later. This import keeps a newer one in go.mod.
 	_ "go4.org/unsafe/assume-no-moving-gc"
 	gt "gorgonia.org/tensor"
 
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// FromDense returns a tensor that shares d's memory. It is an error if d is of a type that Ringo does not have, not
-// row-major without gaps, masked, of more than tensor.MaxRank dimensions, or not readable by Go. d must not be handed to
-// gorgonia's ReturnTensor while the tensor is in use; memory that gorgonia does not own (FromMemory) must outlive it.
+// FromDense returns a tensor that shares d's memory. It is an error if Ringo does not have d's element type, or if d is not row-major
+// without gaps, masked, not readable by Go, or of more than tensor.MaxRank dimensions. Do not pass d to gorgonia's ReturnTensor while the
+// tensor is in use. Memory that gorgonia does not own (FromMemory) must live as long as the tensor.
 func FromDense(d *gt.Dense) (tensor.Tensor, error) {
 	if d == nil {
 		return tensor.Tensor{}, fmt.Errorf("gorgonia: FromDense of nil")
@@ -59,7 +58,7 @@ func FromDense(d *gt.Dense) (tensor.Tensor, error) {
 	return x, err
 }
 
-// checkLayout returns d's number of elements, or why its memory cannot be a tensor's.
+// checkLayout returns d's number of elements, or an error if a tensor cannot use its memory.
 func checkLayout(d *gt.Dense) (n int, err error) {
 	shape, strides := d.Shape(), d.Strides()
 	switch {
@@ -89,9 +88,9 @@ func share[T tensor.Elem](s []T, n int, dims []int) (tensor.Tensor, error) {
 	return tensor.FromSlice(s, dims...), nil
 }
 
-// Dense returns a Dense that shares x's memory, or, if x belongs to a tape, holds a copy of it. It is an error if x is
-// not in host memory, of a 16-bit type, or empty (gorgonia has no empty arrays). Memory that was given to
-// tensor.FromPtr must outlive the Dense. Making one costs several allocations: it is not for training steps.
+// Dense returns a Dense that shares x's memory. If x belongs to a tape, the Dense holds a copy. It is an error if x is not in host memory,
+// of a 16-bit type, or empty (gorgonia has no empty arrays). Memory that was given to tensor.FromPtr must live as long as the Dense. Each
+// call makes several allocations, so do not use it in training steps.
 func Dense(x tensor.Tensor) (*gt.Dense, error) {
 	if !x.Valid() {
 		return nil, fmt.Errorf("gorgonia: Dense of a tensor that is none, or was released")
@@ -128,7 +127,7 @@ func newDense[T tensor.Elem](x tensor.Tensor) *gt.Dense {
 	return gt.New(gt.WithShape(x.Shape().Dims...), gt.WithBacking(s))
 }
 
-// packed copies the elements of x, whose span is s, without the gaps between rows.
+// packed copies the elements of x without the gaps between rows. s is x's memory, with the gaps.
 func packed[T tensor.Elem](x tensor.Tensor, s []T) []T {
 	if x.Contiguous() {
 		return append([]T(nil), s...)

@@ -9,31 +9,31 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// Engine computes gorgonia's arrays with Ringo's kernels: give it to arrays by gt.WithEngine(e). It embeds gt.StdEng and takes
-// over what the kernels do on arrays of float32 and float64:
+// Engine computes gorgonia's arrays with Ringo's kernels. Give it to arrays by gt.WithEngine(e). It embeds gt.StdEng, and replaces these
+// operations on arrays of float32 and float64:
 //
 //   - Add, Sub, Mul, Div; Neg, Inv, Square, Sqrt, Abs, Exp, Log, Tanh, also with WithReuse and UseUnsafe;
 //   - Lt, Lte, Gt, Gte, ElEq, ElNe, SoftMax and LogSoftMax of the last axis, without options;
 //   - MatMul and MatVecMul, also of transposed and column-major matrices, Inner, Outer.
 //
-// All else is gt.StdEng's: scalars, other types, arrays that are not row-major without gaps (iterators), masks, WithIncr,
-// memory that overlaps in part.
+// gt.StdEng computes all else: scalars, other types, arrays that are not row-major without gaps (iterators), masks, WithIncr, memory that
+// overlaps in part.
 //
-// The results have gt.StdEng's bits, but for these. Products of matrices sum in another order. Exp, Log and Tanh of float32 are within
-// 3 ulp of the exact values; gt.StdEng's Exp is up to a hundred off, and infinite from 88.4 on. A division by zero is IEEE 754's;
-// gt.StdEng has +Inf for every number, zero included. SoftMax and LogSoftMax differ in their last bits.
+// The results have the same bits as gt.StdEng's, with these exceptions. Matrix products sum in another order. Exp, Log and Tanh of float32
+// are within 3 ulp of the exact values; gt.StdEng's Exp has errors of up to a hundred ulp, and is infinite from 88.4 on. A division by zero
+// follows IEEE 754; gt.StdEng's result is +Inf for every number, also for zero. SoftMax and LogSoftMax differ in their last bits.
 //
-// Operations of several goroutines follow one another; each uses all threads of the device.
+// Operations of several goroutines run one after the other; each uses all threads of the device.
 type Engine struct {
 	gt.StdEng
-	mu   sync.Mutex // of exec, and of what it prepares
+	mu   sync.Mutex // for exec and its arguments
 	exec *tensor.Exec
 }
 
 // NewEngine returns an Engine that computes on dev, which must stay open as long as arrays use it.
 func NewEngine(dev *tensor.CPU) *Engine { return &Engine{exec: tensor.NewExec(dev)} }
 
-// launch computes one operation on whole arrays. set, if not nil, adds what the operation wants besides its operands.
+// launch computes one operation on whole arrays. set, if not nil, sets the attributes of the operation.
 func (e *Engine) launch(op tensor.Op, set func(a *tensor.Args), out tensor.Tensor, ins ...tensor.Tensor) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -49,7 +49,7 @@ func (e *Engine) launch(op tensor.Op, set func(a *tensor.Args), out tensor.Tenso
 	e.exec.Launch()
 }
 
-// floats returns a Dense of floats as a tensor over the same memory; ok is false for what the kernels do not take.
+// floats returns a Dense of floats as a tensor on the same memory; ok is false if the kernels cannot use it.
 func floats(t gt.Tensor) (x tensor.Tensor, ok bool) {
 	d, isDense := t.(*gt.Dense)
 	if !isDense || d.IsScalar() || d.Dtype() != gt.Float32 && d.Dtype() != gt.Float64 {
@@ -64,7 +64,7 @@ func newLike(a gt.Tensor, t gt.Dtype) *gt.Dense {
 	return gt.New(gt.Of(t), gt.WithShape(a.Shape().Clone()...), gt.WithEngine(a.Engine()))
 }
 
-// apart reports whether what is written to out cannot change what is still to be read of ins: each is out, or elsewhere.
+// apart reports whether writing to out cannot change inputs that are still to be read: each input is out itself, or does not overlap it.
 func apart(out tensor.Tensor, ins ...tensor.Tensor) bool {
 	for _, x := range ins {
 		if !disjoint(out, x) && (out.Ptr() != x.Ptr() || out.Len() != x.Len()) {
@@ -81,8 +81,7 @@ func disjoint(x, y tensor.Tensor) bool {
 	return at(a, len(a)) <= at(b, 0) || at(b, len(b)) <= at(a, 0)
 }
 
-// target returns where the result of an operation on a goes by its options, as gt.StdEng has it; ok is false where that is not for
-// the kernels.
+// target returns where an operation on a writes its result, by the options, as in gt.StdEng; ok is false if the kernels cannot do that.
 func target(a gt.Tensor, x tensor.Tensor, opts []gt.FuncOpt) (ret gt.Tensor, out tensor.Tensor, ok bool) {
 	o := gt.ParseFuncOpts(opts...)
 	reuse, incr := o.IncrReuse()
@@ -103,7 +102,7 @@ func target(a gt.Tensor, x tensor.Tensor, opts []gt.FuncOpt) (ret gt.Tensor, out
 // standard is an operation of gt.StdEng on two arrays.
 type standard func(a, b gt.Tensor, opts ...gt.FuncOpt) (gt.Tensor, error)
 
-// binary computes op(a, b), or leaves it to std.
+// binary computes op(a, b); if the kernels cannot, std does.
 func (e *Engine) binary(op tensor.Op, std standard, a, b gt.Tensor, opts []gt.FuncOpt) (gt.Tensor, error) {
 	x, okX := floats(a)
 	y, okY := floats(b)
@@ -118,7 +117,7 @@ func (e *Engine) binary(op tensor.Op, std standard, a, b gt.Tensor, opts []gt.Fu
 	return ret, nil
 }
 
-// compare computes an array of bool, or leaves it to std.
+// compare computes an array of bool; if the kernels cannot, std does.
 func (e *Engine) compare(op tensor.Op, std standard, a, b gt.Tensor, opts []gt.FuncOpt) (gt.Tensor, error) {
 	x, okX := floats(a)
 	y, okY := floats(b)
@@ -134,7 +133,7 @@ func (e *Engine) compare(op tensor.Op, std standard, a, b gt.Tensor, opts []gt.F
 	return ret, nil
 }
 
-// unary computes op(a), or leaves it to std.
+// unary computes op(a); if the kernels cannot, std does.
 func (e *Engine) unary(op tensor.Op, std func(gt.Tensor, ...gt.FuncOpt) (gt.Tensor, error), a gt.Tensor, opts []gt.FuncOpt) (gt.Tensor, error) {
 	x, ok := floats(a)
 	if !ok {
@@ -148,7 +147,7 @@ func (e *Engine) unary(op tensor.Op, std func(gt.Tensor, ...gt.FuncOpt) (gt.Tens
 	return ret, nil
 }
 
-// lastAxis computes op along the last axis, or leaves it to std.
+// lastAxis computes op along the last axis; if the kernels cannot, std does.
 func (e *Engine) lastAxis(op tensor.Op, std func(gt.Tensor, int, ...gt.FuncOpt) (gt.Tensor, error), a gt.Tensor, axis int, opts []gt.FuncOpt) (gt.Tensor, error) {
 	x, ok := floats(a)
 	if !ok || axis != a.Dims()-1 && axis != -1 || len(opts) > 0 {

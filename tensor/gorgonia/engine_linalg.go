@@ -8,14 +8,14 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// matrix is a Dense as the kernels multiply it.
+// matrix is a Dense in the form that the kernels multiply.
 type matrix struct {
-	tensor.Tensor // [rows,cols], or, transposed, [cols,rows]
+	tensor.Tensor // [rows,cols] or, if transposed, [cols,rows]
 	rows, cols    int
 	transposed    bool
 }
 
-// matrixOf returns a Dense of two dimensions whose memory has no gaps, by rows or by columns.
+// matrixOf returns a Dense of two dimensions whose memory has no gaps, row-major or column-major.
 func matrixOf(t gt.Tensor) (m matrix, ok bool) {
 	d, isDense := t.(*gt.Dense)
 	if !isDense || d.Dims() != 2 || len(d.Strides()) != 2 || len(d.Mask()) > 0 || !d.IsNativelyAccessible() {
@@ -41,10 +41,10 @@ func matrixOf(t gt.Tensor) (m matrix, ok bool) {
 	return m, err == nil
 }
 
-// t is the transposed matrix, over the same memory.
+// t is the transposed matrix, on the same memory.
 func (m matrix) t() matrix { return matrix{m.Tensor, m.cols, m.rows, !m.transposed} }
 
-// product writes a·b + beta·out to out, of [a.rows, b.cols] elements. ok is false for what the kernels do not take.
+// product writes a·b + beta·out to out, of [a.rows, b.cols] elements. ok is false if the kernels cannot do it.
 func (e *Engine) product(out tensor.Tensor, beta float64, a, b matrix) (ok bool) {
 	if a.cols != b.rows || out.Len() != a.rows*b.cols || a.DType() != b.DType() || a.DType() != out.DType() ||
 		!disjoint(out, a.Tensor) || !disjoint(out, b.Tensor) {
@@ -70,7 +70,7 @@ func (e *Engine) MatMul(a, b, prealloc gt.Tensor) error {
 	x, okX := matrixOf(a)
 	y, okY := matrixOf(b)
 	out, ok := matrixOf(prealloc)
-	if out.transposed { // of a product: the product of the transposed, in the other order
+	if out.transposed { // (a·b)ᵀ = bᵀ·aᵀ
 		x, y = y.t(), x.t()
 	}
 	if !okX || !okY || !ok || !e.product(out.Tensor, 0, x, y) {
@@ -90,7 +90,7 @@ func (e *Engine) MatVecMul(a, b, prealloc gt.Tensor) error {
 	return nil
 }
 
-// Outer adds the products of each element of a with each of b to prealloc, which gorgonia's functions have zeroed.
+// Outer adds the product of each element of a and each of b to prealloc, which gorgonia's functions have set to zero.
 func (e *Engine) Outer(a, b, prealloc gt.Tensor) error {
 	x, okX := floats(a)
 	y, okY := floats(b)
@@ -101,7 +101,7 @@ func (e *Engine) Outer(a, b, prealloc gt.Tensor) error {
 	return nil
 }
 
-// Inner returns the sum of the products of two vectors' elements, as their type.
+// Inner returns the sum of the products of two vectors' elements, in their type.
 func (e *Engine) Inner(a, b gt.Tensor) (any, error) {
 	x, okX := floats(a)
 	y, okY := floats(b)

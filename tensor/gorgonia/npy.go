@@ -24,8 +24,7 @@ var (
 	npyShape = regexp.MustCompile(`'shape': *\(([0-9, ]*)\)`)
 )
 
-// SaveNpy writes x to a .npy file of version 1.0, which NumPy reads. The file is complete or not there at all. x is as
-// for Dense.
+// SaveNpy writes x to a .npy file of version 1.0, which NumPy reads. If it fails, there is no partly written file. For x, see Dense.
 func SaveNpy(file string, x tensor.Tensor) (err error) {
 	d, err := Dense(x)
 	if err != nil {
@@ -52,11 +51,11 @@ func SaveNpy(file string, x tensor.Tensor) (err error) {
 	return nil
 }
 
-// LoadNpy reads a .npy file of version 1.0 with little-endian float32, float64, int32 or int64, or uint8 or bool, in C
-// order. Other files, and those whose size is not what their header says, are errors.
+// LoadNpy reads a .npy file of version 1.0 with little-endian float32, float64, int32 or int64, or with uint8 or bool, in C order. Other
+// files are errors, and so are files whose size does not match their header.
 //
-// gorgonia's ReadNpy is not used: version 0.9.24 cannot read int64, leaves bools false and takes big-endian numbers for
-// little-endian ones, both without an error, and allocates what the header says.
+// gorgonia's ReadNpy is not used. Version 0.9.24 cannot read int64. It leaves bools false and reads big-endian numbers as little-endian
+// ones, both without an error. It allocates the size in the header without a check.
 func LoadNpy(file string) (tensor.Tensor, error) {
 	b, err := os.ReadFile(file)
 	if err != nil {
@@ -85,10 +84,10 @@ func parseNpy(b []byte) (tensor.Tensor, error) {
 	return x, nil
 }
 
-var hostDevice = tensor.FromSlice([]uint8{0}, 1).Device() // whose memory every CPU device may use
+var hostDevice = tensor.FromSlice([]uint8{0}, 1).Device() // any CPU device may use its memory
 
-// npyHeader returns what the header says, and the bytes of the elements, which are as many as it says.
-// Format: https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
+// npyHeader returns the contents of the header, and the bytes of the elements; their number is what the header says. Format:
+// https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
 func npyHeader(b []byte) (dtype tensor.DType, dims []int, elems []byte, err error) {
 	if len(b) < 10 || string(b[:6]) != "\x93NUMPY" {
 		return 0, nil, nil, fmt.Errorf("not a .npy file")
@@ -119,7 +118,7 @@ func npyHeader(b []byte) (dtype tensor.DType, dims []int, elems []byte, err erro
 	return dtype, dims, b[end:], err
 }
 
-// npyType finds the element type of a description. One byte has no byte order: NumPy writes "|", gorgonia "<".
+// npyType returns the element type of a descr entry. Types of one byte have no byte order: NumPy writes "|", gorgonia "<".
 func npyType(descr string) (tensor.DType, bool) {
 	for dtype, name := range npyNames {
 		if descr == name || dtype.Size() == 1 && descr == "<"+name[1:] {
@@ -129,7 +128,7 @@ func npyType(descr string) (tensor.DType, bool) {
 	return 0, false
 }
 
-// npyDims parses "2, 3" or "2,", and returns the bytes of all elements.
+// npyDims parses a shape, "2, 3" or "2,", and returns its elements, too.
 func npyDims(s string, size int) (dims []int, n int, err error) {
 	product := uint64(size)
 	for _, f := range strings.Split(strings.TrimSuffix(strings.TrimSpace(s), ","), ",") {

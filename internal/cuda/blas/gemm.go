@@ -31,7 +31,8 @@ var types = [...]struct {
 	Float16:  {"float16", 2, 2, 68, 0},
 }
 
-// Float8 is a format of 8-bit floats, whose numbers are cudaDataType's; the zero value is none.
+// Float8 is a format of 8-bit floats; the values are cudaDataType's. The zero value
+// is none.
 type Float8 uint8
 
 // The formats, PyTorch's float8_e4m3fn and float8_e5m2.
@@ -45,12 +46,12 @@ const computeTF32 = 77 // CUBLAS_COMPUTE_32F_FAST_TF32
 // String returns the type's name.
 func (t Type) String() string { return types[t].name }
 
-// Epilogue is what happens to Alpha·op(A)·op(B) + Beta·C before it is stored.
-// Its numbers are cublasLtEpilogue_t's.
+// Epilogue is what is done to Alpha·op(A)·op(B) + Beta·C before it is stored. The
+// values are cublasLtEpilogue_t's.
 type Epilogue uint32
 
-// The epilogues. GELU is its approximation by tanh. A gradient of ReLU needs no
-// operand of its own: its output is its mask.
+// The epilogues. GELU is the tanh approximation. The gradient of ReLU needs no
+// epilogue operand: ReLU's output is its mask.
 const (
 	None        Epilogue = 1
 	ReLU        Epilogue = 2
@@ -58,7 +59,7 @@ const (
 	ReLUBias    Epilogue = ReLU | Bias // adds Bias, then ReLU
 	GELU        Epilogue = 32          //
 	GELUBias    Epilogue = GELU | Bias //
-	GELUAux     Epilogue = GELU | aux  // GELU, whose input is stored in Aux
+	GELUAux     Epilogue = GELU | aux  // GELU, and stores its input in Aux
 	GELUAuxBias Epilogue = GELUAux | Bias
 	DGELU       Epilogue = 64 | aux   // times the derivative of GELU at Aux
 	DGELUBias   Epilogue = DGELU | 16 // DGELU, and Bias [N] becomes the sum of C's rows
@@ -72,16 +73,16 @@ var epilogueNames = map[Epilogue]string{None: "", ReLU: " relu", Bias: " bias", 
 
 func (e Epilogue) usesBias() bool { return e&(Bias|16|BiasGradA) != 0 }
 
-// Gemm is D = Alpha·op(A)·op(B) + Beta·C and an epilogue, on row-major matrices;
-// op transposes if asked to. With Beta = 0, C is not read. D is C if it is 0.
+// Gemm is D = Alpha·op(A)·op(B) + Beta·C and an epilogue, on row-major matrices; op
+// transposes if its flag is set. If Beta is 0, C is not read. If D is 0, D is C.
 type Gemm struct {
 	Type             Type
 	TransA, TransB   bool // A is then [K, M], B is [N, K]
-	M, N, K          int  // op(A) [M, K], op(B) [K, N], C and D [M, N]; none is 0
+	M, N, K          int  // op(A) [M, K], op(B) [K, N], C and D [M, N]; none may be 0
 	Alpha, Beta      float64
 	A, B, C, D       cuda.Ptr
 	LDA, LDB, LDC    int // elements from one row to the next; LDC is D's, too
-	Batch            int // so many products, at least 1
+	Batch            int // number of products, at least 1
 	StrideA, StrideB int // elements from one matrix of the batch to the next; 0 repeats a matrix
 	StrideC          int
 	Epilogue         Epilogue // 0 is None
@@ -90,8 +91,10 @@ type Gemm struct {
 	LDAux            int      // a multiple of 8
 	TF32             bool     // Float32 operands may be rounded to TensorFloat-32
 
-	// Of a product of 8-bit floats, the formats of A and B; Type is that of C. A and B have K along their rows (TransB), and both are
-	// multiplied by a scale, float32 on the device: one for all, or PerRow one for each row, of A [M] and of B [N].
+	// A8 and B8 are the formats of A and B in a product of 8-bit floats; Type is
+	// that of C. A and B must have K along their rows (TransB). Both are multiplied
+	// by a scale, float32 on the device: one for the whole or, with PerRow, one for
+	// each row, of A [M] and of B [N].
 	A8, B8         Float8
 	ScaleA, ScaleB cuda.Ptr
 	PerRow         bool
@@ -115,7 +118,7 @@ func (g *Gemm) String() string {
 	return s + epilogueNames[g.epilogue()]
 }
 
-// Out is where the result goes: D, or C.
+// Out is where the result is stored: D, or C.
 func (g *Gemm) Out() cuda.Ptr {
 	if g.D != 0 {
 		return g.D
@@ -125,7 +128,7 @@ func (g *Gemm) Out() cuda.Ptr {
 
 func (g *Gemm) epilogue() Epilogue { return max(g.Epilogue, None) }
 
-// key is all that the choice of an algorithm depends on.
+// key holds all that the choice of an algorithm depends on.
 type key struct {
 	typ                     Type
 	transA, transB, tf32    bool

@@ -11,7 +11,8 @@ import (
 	"github.com/ringo-ml/ringo/internal/dl"
 )
 
-// maxPlans is how many products are kept; with more, all are chosen anew.
+// maxPlans is the number of plans that are kept. When there are more, all are
+// dropped.
 const maxPlans = 4096
 
 // Handle is cuBLASLt on one device. Its calls need the device's context on the
@@ -31,7 +32,7 @@ type Handle struct {
 	timed  func(s *cuda.Stream, run func() error) (ms float32, err error)
 }
 
-// space is the workspace of a stream: of the largest size that was needed.
+// space is the workspace of a stream. It has the largest size that was needed.
 type space struct {
 	ptr cuda.Ptr
 	n   int
@@ -76,9 +77,9 @@ func (h *Handle) forget() {
 	clear(h.plans)
 }
 
-// MatMul queues a product on the stream. IsUnsupported tells of an error that
-// cuBLASLt has no algorithm for it. A product whose shape, types, epilogue and
-// alignment were seen before costs one call and no memory.
+// MatMul queues a product on the stream. If cuBLASLt has no algorithm for it, the
+// error is IsUnsupported. A product whose shape, types, epilogue and alignment were
+// seen before costs one call, and allocates nothing.
 func (h *Handle) MatMul(s *cuda.Stream, g *Gemm) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -141,8 +142,8 @@ func (h *Handle) plan(g *Gemm) (*plan, error) {
 }
 
 // workspace returns the stream's workspace, of at least n bytes. A larger one
-// takes the place of a smaller one, which the pool gives out again only to what
-// the stream does later.
+// replaces a smaller one; the pool gives the smaller one out again for later work
+// of the stream.
 func (h *Handle) workspace(s *cuda.Stream, n int) (space, error) {
 	w := h.spaces[s]
 	if w.n >= n {

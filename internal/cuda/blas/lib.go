@@ -9,13 +9,14 @@ import (
 	"github.com/ringo-ml/ringo/internal/dl"
 )
 
-// minVersion is the oldest cuBLASLt, as cublasLtGetVersion reports it: 12.0.
+// minVersion is the oldest supported cuBLASLt, in the form of cublasLtGetVersion:
+// 12.0.
 const minVersion = 120000
 
 // rowScalesVersion is the oldest one with scales for each row of 8-bit floats: 12.9.
 const rowScalesVersion = 120900
 
-// ErrNotFound is wrapped by the error of Load where there is no usable cuBLASLt.
+// ErrNotFound is wrapped by the error of Load if there is no usable cuBLASLt.
 var ErrNotFound = errors.New("no cuBLASLt")
 
 // Lib is cuBLASLt.
@@ -44,9 +45,9 @@ type funcs struct {
 
 var load = sync.OnceValues(func() (*Lib, error) { return open(cuda.LibCuBLASLt.Query(cuda.Major())) })
 
-// Load opens cuBLASLt, once per process: the one of the driver's major version
-// if there is one. It needs neither a driver nor a device. The error says how
-// to get it; it wraps ErrNotFound. RINGO_CUBLASLT_LIB names another library.
+// Load opens cuBLASLt, once per process: the one for the driver's major version if
+// there is one. It needs neither a driver nor a device. The error says how to get
+// cuBLASLt; it wraps ErrNotFound. RINGO_CUBLASLT_LIB names another library.
 func Load() (*Lib, error) { return load() }
 
 func open(q dl.Query) (*Lib, error) {
@@ -87,7 +88,7 @@ type Error struct {
 	About  string
 }
 
-// Error names the call, the status and what was to be multiplied.
+// Error returns the call, the status and the product.
 func (e *Error) Error() string {
 	name := statusNames[status(e.Status)]
 	if name == "" {
@@ -96,14 +97,14 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("cuda: %s: %s (%d): %s", e.Call, name, e.Status, e.About)
 }
 
-// IsUnsupported says whether err is, or wraps, cuBLASLt's answer that it has no
+// IsUnsupported reports whether err is, or wraps, the error that cuBLASLt has no
 // algorithm for a product: the caller may compute it in another way.
 func IsUnsupported(err error) bool {
 	var e *Error
 	return errors.As(err, &e) && status(e.Status) == notSupported
 }
 
-// check is nil for success.
+// check returns an error unless r is success.
 func check(call string, r uintptr, g *Gemm) error {
 	if s := status(int32(r)); s != success {
 		return &Error{Call: call, Status: int(s), About: g.String()}

@@ -33,7 +33,7 @@ const (
 	maxWorkspaceBytes = 32 << 20
 )
 
-// plan is what is kept of a product: its descriptors and its algorithm.
+// plan is kept for a product: its descriptors and its algorithm.
 type plan struct {
 	desc        uintptr
 	a, b, c     uintptr // layouts, of cuBLASLt's A and B
@@ -41,7 +41,7 @@ type plan struct {
 	found       []heuristic // the candidates, the heuristic's best first
 	tuned       bool        // algo is the last word
 	unsupported error
-	bias, aux   cuda.Ptr // what the descriptor holds
+	bias, aux   cuda.Ptr // addresses that the descriptor holds
 	scales      [2]cuda.Ptr
 	note        *cuda.Func
 }
@@ -55,9 +55,9 @@ type heuristic struct {
 	_         [4]int32
 }
 
-// scratch is memory for the arguments of calls: a variable whose address goes
-// to C, and a list of arguments, would be allocated anew each time. Its Handle
-// is on the heap, where nothing moves.
+// scratch is memory for the arguments of calls. A variable whose address goes to C,
+// and a list of arguments, would otherwise be allocated in each call. It is part of
+// Handle, which is on the heap, where nothing moves.
 type scratch struct {
 	call   [16]uintptr
 	i32    int32
@@ -68,13 +68,14 @@ type scratch struct {
 	double [2]float64
 }
 
-// set sets an attribute of a descriptor, a layout or a preference, from p.
+// set sets an attribute of a descriptor, a layout or a preference to the value at
+// p.
 func set[T any](call string, fn, object uintptr, attr uintptr, p *T, g *Gemm) error {
 	return check(call, dl.Call(fn, object, attr, uintptr(unsafe.Pointer(p)), unsafe.Sizeof(*p)), g)
 }
 
-// newPlan makes the descriptors of a product and asks for an algorithm. That
-// there is none is kept in the plan too.
+// newPlan makes the descriptors of a product and asks for an algorithm. If there is
+// none, the plan keeps that answer.
 func (h *Handle) newPlan(g *Gemm) (*plan, error) {
 	p := &plan{note: &cuda.Func{Name: "cublasLtMatmul " + g.String()}}
 	err := g.auxFits()
@@ -97,8 +98,8 @@ func (h *Handle) newPlan(g *Gemm) (*plan, error) {
 	return p, nil
 }
 
-// auxFits calls an Aux unsupported that cuBLASLt does not take: which of its
-// statuses it has for that is not documented.
+// auxFits returns an unsupported error for an Aux that cuBLASLt does not accept:
+// the status that it returns for one is not documented.
 func (g *Gemm) auxFits() error {
 	if g.epilogue()&aux == 0 || g.LDAux%8 == 0 && alignment(g.Aux) >= 4 && g.Batch <= 1 {
 		return nil
@@ -140,7 +141,8 @@ func (h *Handle) describe(p *plan, g *Gemm) error {
 	return errors.Join(append(errs, h.point(p, g))...)
 }
 
-// point tells the descriptor where scales and the epilogue's operands are.
+// point sets the addresses of the scales and of the epilogue's operands in the
+// descriptor.
 func (h *Handle) point(p *plan, g *Gemm) error {
 	if scales := [2]cuda.Ptr{g.ScaleB, g.ScaleA}; g.A8 != 0 && p.scales != scales { // our B is cuBLASLt's A
 		p.scales = scales
@@ -161,7 +163,7 @@ func (h *Handle) point(p *plan, g *Gemm) error {
 	return nil
 }
 
-// setPointer is set without an allocation.
+// setPointer is set for a pointer, without an allocation.
 func (h *Handle) setPointer(p *plan, attr uintptr, ptr *cuda.Ptr, g *Gemm) error {
 	args := h.tmp.call[:4]
 	args[0], args[1], args[2], args[3] = p.desc, attr, uintptr(unsafe.Pointer(ptr)), unsafe.Sizeof(*ptr)
@@ -170,8 +172,8 @@ func (h *Handle) setPointer(p *plan, attr uintptr, ptr *cuda.Ptr, g *Gemm) error
 	return check("cublasLtMatmulDescSetAttribute", r, g)
 }
 
-// layouts makes the three layouts: a row-major matrix is a column-major one
-// with rows and columns exchanged.
+// layouts makes the three layouts. A row-major matrix is a column-major one with
+// rows and columns exchanged.
 func (h *Handle) layouts(p *plan, g *Gemm) error {
 	shape := func(rows, cols int, t bool) (int, int) {
 		if t {
@@ -185,7 +187,8 @@ func (h *Handle) layouts(p *plan, g *Gemm) error {
 		h.layout(&p.c, g.N, g.M, g.LDC, g.StrideC, 0, g))
 }
 
-// layout describes a matrix of 8-bit floats, or of g's type if they are none.
+// layout describes a matrix of 8-bit floats of format f or, if f is none, of g's
+// type.
 func (h *Handle) layout(l *uintptr, rows, cols, ld, stride int, f Float8, g *Gemm) error {
 	fn, typ := &h.lib.fn, uintptr(f)
 	if f == 0 {
@@ -200,8 +203,8 @@ func (h *Handle) layout(l *uintptr, rows, cols, ld, stride int, f Float8, g *Gem
 		set("cublasLtMatrixLayoutSetAttribute", fn.LayoutSet, *l, layoutStride, &h.tmp.i64, g))
 }
 
-// preference describes the algorithms that will do: those that add in the type
-// of the sums and fit the operands' alignment.
+// preference describes the algorithms that are accepted: they add in the type of
+// the sums, and fit the operands' alignment.
 func (h *Handle) preference(g *Gemm) (uintptr, error) {
 	fn := &h.lib.fn
 	var pref uintptr
@@ -216,7 +219,7 @@ func (h *Handle) preference(g *Gemm) (uintptr, error) {
 	}
 	put(prefReduction, reduceInCompute)
 	d := alignment(g.Out())
-	if g.epilogue().usesBias() { // which has no preference of its own; PyTorch gives it D's too
+	if g.epilogue().usesBias() { // bias has no preference of its own; PyTorch uses D's for it, too
 		d = min(d, alignment(g.Bias))
 	}
 	for i, bits := range [4]uint8{alignment(g.B), alignment(g.A), alignment(g.C), d} {
@@ -253,9 +256,9 @@ func (h *Handle) ask(p *plan, g *Gemm) error {
 	return nil
 }
 
-// worthwhile calls the gradient of a bias unsupported where it would leave more of
-// the device idle than the product alone: few large tiles with long sums need an
-// algorithm that cuts the sums.
+// worthwhile returns an unsupported error for the gradient of a bias, if it would
+// leave more of the device idle than the product alone: a product with few large
+// tiles and long sums needs an algorithm that splits the sums.
 func (h *Handle) worthwhile(p *plan, g *Gemm) error {
 	plain := *g
 	plain.Epilogue = None

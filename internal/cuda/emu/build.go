@@ -22,25 +22,25 @@ import (
 //go:embed src
 var sources embed.FS
 
-// flags are g++'s. initial-exec: the fault handler reads a thread-local variable
-// on threads where it must not allocate.
+// flags are g++'s. initial-exec: the fault handler reads a thread-local variable on
+// threads where it must not allocate.
 var flags = []string{"-std=c++17", "-O1", "-Wall", "-fPIC", "-shared", "-fvisibility=hidden",
 	"-ftls-model=initial-exec", "-U_FORTIFY_SOURCE", "-pthread"}
 
-// libraries are built from src/NAME.cpp to NAME.so.
+// libraries are built: NAME.so from src/NAME.cpp.
 var libraries = []string{"libcuda", "libnvrtc", "libnvml", "libcublaslt", "libnccl"}
 
-// kernelFlags are those of kernels, which libnvrtc finds in the file kernel.flags.
-// The sanitizers' calls go to the shim, not to libubsan.
+// kernelFlags are g++'s for kernels; libnvrtc reads them from the file
+// kernel.flags. The sanitizers' calls go to the shim, not to libubsan.
 var kernelFlags = []string{"-std=c++17", "-O1", "-w", "-fPIC", "-fvisibility=hidden", "-ffp-contract=off",
 	"-fno-strict-aliasing", "-U_FORTIFY_SOURCE", "-fsanitize=alignment,bounds"}
 
-// shimFlags are those of what every module has besides its kernels.
+// shimFlags are g++'s for the code that is in every module besides its kernels.
 var shimFlags = []string{"-std=c++17", "-O3", "-Wall", "-fPIC", "-fvisibility=hidden", "-ffp-contract=off",
 	"-fno-strict-aliasing", "-U_FORTIFY_SOURCE", "-c", "-o", "shim.o", "shim.cpp"}
 
-// build compiles the libraries and returns their folder, which is named by the
-// content of all sources and made once. One process compiles, others wait for it.
+// build compiles the libraries and returns their folder. Its name is a hash of all
+// sources, and it is made once. One process compiles, others wait for it.
 var build = sync.OnceValues(func() (string, error) {
 	sum := sha256.New()
 	fmt.Fprint(sum, flags, libraries, kernelFlags, shimFlags)
@@ -75,8 +75,8 @@ var build = sync.OnceValues(func() (string, error) {
 	return dir, compile(dir)
 })
 
-// compile builds in a folder of another name and renames it: what is there is
-// whole.
+// compile builds in a folder of another name and renames it, so that a folder with
+// the right name is always complete.
 func compile(dir string) error {
 	tmp, err := os.MkdirTemp(filepath.Dir(dir), ".new-*")
 	if err != nil {
@@ -129,8 +129,8 @@ func eachSource(do func(name string, text []byte) error) error {
 	})
 }
 
-// controls opens the emulated driver beside package cuda: the loader knows that
-// it is the same library.
+// controls opens the emulated driver a second time, beside package cuda: the loader
+// returns the same library.
 var controls = sync.OnceValue(func() *control {
 	dir, err := build()
 	if err != nil {
@@ -147,15 +147,15 @@ var controls = sync.OnceValue(func() *control {
 	return c
 })
 
-// setenv sets a variable for good: the driver and the compiler of a process are
-// opened once, whichever test comes first.
+// setenv sets a variable until the process ends: driver and compiler are opened
+// once per process, whichever test comes first.
 func setenv(t testing.TB, key, value string) {
 	if err := os.Setenv(key, value); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// cString is the text before the zero byte.
+// cString returns the text before the zero byte.
 func cString(b []byte) string {
 	text, _, _ := bytes.Cut(b, []byte{0})
 	return string(text)

@@ -13,36 +13,37 @@ import (
 	"github.com/ringo-ml/ringo/internal/dl"
 )
 
-// Config is what a test wants of the emulated machine. The zero value is two
-// devices of 4 GiB whose streams run as fast as they can.
+// Config configures the emulated machine. The zero value is two devices of 4 GiB
+// whose streams run as fast as they can.
 type Config struct {
 	Devices int    // 2 when 0, none when -1; at most 16
 	Memory  uint64 // bytes of each device, 4 GiB when 0
 	Seed    uint64 // of pauses and of the order of blocks
 
-	// Delay is the longest pause of a stream before an operation; one in four
-	// has one.
+	// Delay is the longest pause of a stream before an operation. One operation in
+	// four has one.
 	Delay time.Duration
-	// Lazy lets a stream run only as far as somebody waits for it (the host, or
-	// another stream through an event): a wait that was left out always shows.
+	// Lazy makes a stream run only as far as somebody waits for it (the host, or
+	// another stream through an event): so a missing wait is always found.
 	Lazy bool
 	// Reverse runs the threads of a block from the last to the first.
 	Reverse bool
-	// Banks makes it an error when ldmatrix finds rows in the same banks of shared
-	// memory, which only costs time on a GPU.
+	// Banks makes it an error if ldmatrix reads rows from the same banks of shared
+	// memory. On a GPU that only costs time.
 	Banks bool
-	// Left puts the guard page before an allocation instead of behind it.
+	// Left puts the guard page directly before an allocation, not directly after
+	// it.
 	Left bool
 
-	FailAlloc  int           // the n-th allocation from now on finds no memory
+	FailAlloc  int           // the n-th allocation from now on fails
 	FailLaunch int           // the n-th launch from now on fails
 	Timeout    time.Duration // of a kernel, one minute when 0
 	Version    int           // of the driver, 13000 when 0
-	NoPeers    bool          // peer access that earlier tests enabled is off again
+	NoPeers    bool          // turns off peer access that earlier tests enabled
 	Apart      bool          // there is no path between devices
 
-	// Reaches lets devices use ordinary host memory themselves (Linux HMM, Grace):
-	// copies from and to it are not staged but run beside the host.
+	// Reaches lets devices access ordinary host memory (Linux HMM, Grace). Copies
+	// from and to it are then not staged, and do not block the host.
 	Reaches bool
 }
 
@@ -58,11 +59,11 @@ type nativeConfig struct {
 	devices, memory, seed, delay, lazy, reverse, left, failAlloc, failLaunch, timeout, version, noPeers, banks, apart, reaches uint64
 }
 
-// Start makes the emulated driver the one that cuda.Load opens, and sets it up
-// for the test; at its end holds, faults and errors are gone again. Devices,
-// compiled modules and what the test leaves open live on, as one process has
-// one driver. Tests that use the emulator do not run in parallel. A test is
-// skipped where the emulator cannot be built. See OnGPU.
+// Start makes cuda.Load open the emulated driver, and configures it for the test.
+// At the test's end, holds, faults and errors are removed. Devices, compiled
+// modules and what the test leaves open stay, because a process has one driver.
+// Tests that use the emulator do not run in parallel. If the emulator cannot be
+// built, the test is skipped. See OnGPU.
 func Start(t testing.TB, cfg Config) *cuda.Driver {
 	t.Helper()
 	if OnGPU() {
@@ -93,7 +94,7 @@ func Start(t testing.TB, cfg Config) *cuda.Driver {
 	return d
 }
 
-// needed skips a test where the emulator cannot be built.
+// needed skips a test if the emulator cannot be built.
 func needed(t testing.TB) {
 	t.Helper()
 	if why := missing(); why != "" {
@@ -101,7 +102,7 @@ func needed(t testing.TB) {
 	}
 }
 
-// missing says what the emulator lacks here.
+// missing says what the emulator needs and this machine does not have.
 func missing() string {
 	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
 		return "the CUDA emulator runs on linux/amd64 only"
@@ -141,7 +142,7 @@ func flag(b bool) uint64 {
 }
 
 // Library returns the path of the emulated driver or NVRTC ("libcuda.so",
-// "libnvrtc.so"), for tests that open one themselves. Start comes first.
+// "libnvrtc.so"), for tests that open one themselves. Call Start first.
 func Library(t testing.TB, name string) string {
 	dir, err := build()
 	if err != nil {
@@ -150,12 +151,12 @@ func Library(t testing.TB, name string) string {
 	return filepath.Join(dir, name)
 }
 
-// realNVRTC is what the user set, before Start sets its own; emulated says that
-// it is the emulator's all the same, which stands for a GPU then.
+// realNVRTC is the user's setting, before Start sets its own. emulated is set if
+// that is the emulator's, too, as when it stands for a GPU.
 var realNVRTC, emulated = os.Getenv("RINGO_NVRTC_LIB"), os.Getenv("EMU_SHIM") != ""
 
-// NVRTC opens NVIDIA's own compiler, which needs no GPU: RINGO_NVRTC_LIB, else
-// where package cuda looks for it. Without one the test is skipped.
+// NVRTC opens NVIDIA's compiler, which needs no GPU: RINGO_NVRTC_LIB, else where
+// package cuda looks for it. If there is none, the test is skipped.
 func NVRTC(t testing.TB) *cuda.Compiler {
 	t.Helper()
 	if emulated {
@@ -168,16 +169,16 @@ func NVRTC(t testing.TB) *cuda.Compiler {
 	return c
 }
 
-// Heal ends a sticky error, for which real CUDA needs a new process, and sets
-// everything up as Start does for a zero Config.
+// Heal ends a sticky error, for which real CUDA needs a new process, and configures
+// the machine like Start with a zero Config.
 func Heal() {
 	if !OnGPU() {
 		reset(Config{})
 	}
 }
 
-// Leaks describes device memory, pinned memory, streams, events and graphs that
-// are open, a line each; "" is none, and always so on a GPU.
+// Leaks lists the device memory, pinned memory, streams, events and graphs that are
+// open, one a line. "" is none; on a GPU it is always "".
 func Leaks() string {
 	if OnGPU() {
 		return ""

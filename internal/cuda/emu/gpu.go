@@ -7,20 +7,20 @@ import (
 	"github.com/ringo-ml/ringo/internal/cuda"
 )
 
-// OnGPU says whether tests run on the driver that cuda.Load finds, not on the
+// OnGPU reports whether tests run on the driver that cuda.Load finds, not on the
 // emulator: with RINGO_TEST_GPU=1, which scripts/gpu sets.
 func OnGPU() bool { return os.Getenv("RINGO_TEST_GPU") == "1" }
 
-// Real says whether that driver is a GPU's: tests take sizes then that would keep
-// an emulator busy for hours.
+// Real reports whether that driver is a GPU's. Tests then use sizes that would take
+// hours on an emulator.
 func Real() bool { return OnGPU() && !emulated }
 
 // running is the test that Start was called by last.
 var running testing.TB
 
-// gpu is Start on a GPU. A test that asks for what only the emulator can do, or
-// for more devices than there are, is skipped. Seed, order and Banks find what a
-// GPU finds seldom or never: such a test runs there without them.
+// gpu is Start on a GPU. It skips a test that needs the emulator, or more devices
+// than there are. Seed, order and Banks are ignored: with them the emulator finds
+// mistakes that a GPU shows seldom or never.
 func gpu(t testing.TB, cfg Config) *cuda.Driver {
 	t.Helper()
 	running = t
@@ -42,9 +42,9 @@ func gpu(t testing.TB, cfg Config) *cuda.Driver {
 	return d
 }
 
-// Only skips a test on a GPU, for the reason given: what the emulator does there
-// is stricter than a driver, or not the same each time. So does a machine without
-// the emulator.
+// Only skips a test on a GPU, for the given reason: the emulator is stricter there
+// than a driver, or a driver does not do the same each time. It also skips the test
+// if the emulator cannot be built.
 func Only(t testing.TB, why string) {
 	t.Helper()
 	if OnGPU() {
@@ -53,8 +53,7 @@ func Only(t testing.TB, why string) {
 	needed(t)
 }
 
-// emulator returns the emulator's own functions. A test that runs on a GPU is
-// skipped here.
+// emulator returns the emulator's control functions. On a GPU it skips the test.
 func emulator() *control {
 	onlyEmulated()
 	return controls()

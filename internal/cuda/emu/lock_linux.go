@@ -5,7 +5,7 @@ import (
 	"syscall"
 )
 
-// lock takes a lock between processes, which ends with the process at the latest.
+// lock takes a lock between processes; the system frees it when the process ends.
 func lock(path string) (unlock func() error, err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {

@@ -2,5 +2,5 @@
 
 package emu
 
-// lock is for Linux, where the emulator runs.
+// lock does nothing: the emulator runs on Linux only.
 func lock(string) (unlock func() error, err error) { return func() error { return nil }, nil }

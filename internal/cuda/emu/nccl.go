@@ -8,21 +8,22 @@ import (
 	"github.com/ringo-ml/ringo/internal/dl"
 )
 
-// NCCLFault is what goes wrong in the emulated NCCL.
+// NCCLFault is a fault of the emulated NCCL.
 type NCCLFault int
 
 // The faults.
 const (
 	NoFault     NCCLFault = iota
-	HangingCall           // it is queued and never runs: its communicator must be aborted
-	AsyncError            // it begins and never ends, and the communicator's state is a remote error
-	FailingCall           // it is refused
-	HangingHost           // the host hangs in it
+	HangingCall           // the call is queued and never runs: its communicator must be aborted
+	AsyncError            // the call begins and never ends, and the communicator's state is a remote error
+	FailingCall           // the call returns an error
+	HangingHost           // the host hangs in the call
 )
 
 // FailNCCL makes the n-th call of an operation, from 1, on each communicator in
-// which the caller is this rank fail; HangingHost of call 0 is the making of one. NoFault ends it. A Start that follows skips
-// the test on a GPU, and without an emulator.
+// which the caller is this rank fail; HangingHost of call 0 is the making of a
+// communicator. NoFault ends it. A Start that follows skips the test on a GPU, and if
+// there is no emulator.
 func FailNCCL(rank, n int, fault NCCLFault) {
 	if faults = fault != NoFault; OnGPU() || missing() != "" {
 		return
@@ -30,16 +31,16 @@ func FailNCCL(rank, n int, fault NCCLFault) {
 	dl.Call(ncclControls().Fault, uintptr(rank), uintptr(n), uintptr(fault))
 }
 
-// faults says that NCCL is to fail.
+// faults is set if NCCL is to fail.
 var faults bool
 
-// NCCLCounts is what the emulated NCCL has been asked for since the process
-// began, how many communicators there are now, the bytes of messages from one
-// rank to another, of those communicators whose ids it made, and how many
-// reductions (PreMulSum) were made and not destroyed.
+// NCCLCounts are counts of the emulated NCCL since the process began: communicators
+// made, aborted, destroyed and open now, launches, the bytes of messages from one
+// rank to another (of communicators whose ids this process made), and reductions
+// (PreMulSum) that were made and not destroyed.
 type NCCLCounts struct{ Made, Aborts, Destroyed, Open, Launches, Moved, Reductions uint64 }
 
-// CountNCCL returns the counts, which are all 0 on a GPU and without an emulator.
+// CountNCCL returns the counts; on a GPU and without an emulator all are 0.
 func CountNCCL() (c NCCLCounts) {
 	if OnGPU() || missing() != "" {
 		return c

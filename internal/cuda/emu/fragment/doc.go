@@ -3,6 +3,6 @@
 // ldmatrix.x4, from the PTX ISA ("Matrix Fragments for mma.m16n8k16 with floating
 // point type", "Warp-level matrix load instruction: ldmatrix").
 //
-// It is a model for tests. Nothing in the kernels or in the emulator is computed
-// from it, so that each of them can be compared with it, element by element.
+// It is a model for tests. Kernels and emulator do not use it, so that tests can
+// compare each of them with it, element by element.
 package fragment

@@ -21,13 +21,14 @@ func (m Matrix) Dims() (rows, cols int) {
 	return 16, 8
 }
 
-// Each returns how many elements of m a lane has. Of A and B, a register has two, the lower half first.
+// Each returns the number of elements of m in a lane. A register holds two of A or
+// B, the first one in the lower half.
 func (m Matrix) Each() int {
 	rows, cols := m.Dims()
 	return rows * cols / Lanes
 }
 
-// At returns the place in m of element i of a lane.
+// At returns the row and column in m of element i of a lane.
 func (m Matrix) At(lane, i int) (row, col int) {
 	group, thread := lane>>2, lane%4
 	low := thread*2 + i&1
@@ -54,11 +55,13 @@ func (m Matrix) At(lane, i int) (row, col int) {
 	return row, col
 }
 
-// RowLane returns the lane whose address is that of a row of one of the four 8x8 matrices of ldmatrix.x4.
+// RowLane returns the lane that gives the address of a row, in one of the four 8x8
+// matrices of ldmatrix.x4.
 func RowLane(matrix, row int) int { return 8*matrix + row }
 
-// Loaded returns what a lane gets from ldmatrix.x4 into a half of a register: a place in one of the four matrices, as they are in
-// shared memory. With trans each matrix is transposed.
+// Loaded returns which element a lane gets from ldmatrix.x4 in one half of a
+// register: its place in one of the four matrices in shared memory. With trans,
+// each matrix is transposed.
 func Loaded(lane, register, half int, trans bool) (matrix, row, col int) {
 	row, col = lane/4, lane%4*2+half
 	if trans {
