@@ -7,8 +7,8 @@ import (
 	"unsafe"
 )
 
-// requestTiles asks Linux for the use of AMX's tiles by this process. Without the
-// grant the first load of a tile would kill it.
+// requestTiles asks Linux for this process to use AMX's tiles. Without the
+// permission, the first load of a tile would kill the process.
 func requestTiles() bool {
 	const (
 		getPermission     = 0x1022 // ARCH_GET_XCOMP_PERM

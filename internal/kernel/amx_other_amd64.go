@@ -2,5 +2,6 @@
 
 package kernel
 
-// requestTiles knows no way to ask for AMX's tiles here.
+// requestTiles returns false: on this system there is no known way to ask for AMX's
+// tiles.
 func requestTiles() bool { return false }

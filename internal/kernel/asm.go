@@ -13,7 +13,7 @@ type isa struct {
 	gemm64  *engine[float64]
 	bf16    []*engineBF16 // best first, the last one without instructions for bfloat16
 	vectors vectorSet
-	grain   float64 // multiply-adds that are worth waking another thread
+	grain   float64 // least number of multiply-adds for which it pays to wake another thread
 }
 
 // isas are the instruction sets that this CPU and build support, best first.
@@ -22,7 +22,7 @@ var isas = append(assemblyISAs(), &isa{
 	name: "generic", gemm32: genericEngine[float32](), gemm64: genericEngine[float64](), grain: 1 << 15,
 })
 
-// In init, because the conversions that widened refers to look at isas.
+// In init, because the conversions in widened use isas.
 func init() {
 	for _, s := range isas {
 		s.bf16 = append(s.bf16, widened(s.gemm32))
@@ -46,17 +46,17 @@ func chooseISA(name string) (*isa, error) {
 	return isas[len(isas)-1], fmt.Errorf("RINGO_CPU=%s: this CPU and build support %s", name, strings.Join(names, ", "))
 }
 
-// CPU names the instruction set of the kernels: avx512, avx2, neon or generic. It is
-// the best that the CPU supports, unless the environment variable RINGO_CPU
-// names one. It is chosen once, when the program starts.
+// CPU names the instruction set of the kernels: avx512, avx2, neon or generic. It
+// is chosen once, when the program starts: the best one that the CPU supports,
+// unless the environment variable RINGO_CPU names another.
 func CPU() string { return active.name }
 
-// CPUError is the error of a RINGO_CPU that is unknown or not supported here,
-// in which case [CPU] is generic; nil otherwise.
+// CPUError returns an error if RINGO_CPU is unknown or not supported here; then
+// [CPU] is generic. Otherwise it returns nil.
 func CPUError() error { return cpuError }
 
-// asmChunk is the longest vector, in elements, that one assembly call runs
-// through: the Go scheduler cannot preempt assembly, so a call must be short.
+// asmChunk is the longest vector, in elements, for one assembly call. The Go
+// scheduler cannot preempt assembly, so a call must be short.
 const asmChunk = 1 << 14
 
 // AddTo32 writes a + b to dst. The slices have the same length; dst may be a or
@@ -73,8 +73,8 @@ func addChecked[T Float](dst, a, b []T) {
 	sumOf(dst, a, b)
 }
 
-// AddTwice32 writes a + b to dst and to too. The slices have the same length; dst may be a or b, as may too, other overlaps are
-// not allowed.
+// AddTwice32 writes a + b to dst and to too. The slices have the same length; dst
+// and too may be a or b. Other overlaps are not allowed.
 func AddTwice32(dst, too, a, b []float32) {
 	if len(too) != len(dst) || len(a) != len(dst) || len(b) != len(dst) {
 		panic(fmt.Sprintf("kernel: AddTwice32: lengths %d, %d, %d and %d", len(dst), len(too), len(a), len(b)))
@@ -98,5 +98,6 @@ func Move(dst, src []byte) {
 	}
 }
 
-// moveFrom is the least number of bytes for which the processor's own loop is worth its start.
+// moveFrom is the least number of bytes for which the processor's copy instruction
+// is worth its start-up time.
 const moveFrom = 4 << 10

@@ -36,8 +36,9 @@ func avx2() *isa {
 	return s
 }
 
-// move copies with the processor's own loop, which takes lines that it overwrites whole without reading them: memory that
-// another core had last is written 1.2 times as fast.
+// move copies with the processor's copy instruction. It does not read lines that it
+// overwrites whole, so memory that another core wrote last is written 1.2 times as
+// fast.
 func move(dst, src []byte) {
 	if !cpu.X86.HasERMS {
 		copy(dst, src)
@@ -60,5 +61,5 @@ func foldBlocks(crc uint32, p []byte) uint32 {
 	return crc
 }
 
-// crcChunk is the most that one call of assembly runs through: about 10 µs.
+// crcChunk is the largest number of bytes for one assembly call: about 10 µs.
 const crcChunk = 1 << 20

@@ -54,8 +54,9 @@ func interleaveAVX512(dst []float32, ds int, src []BF16, ss, w, k int, _ []float
 	run(&dst[0], 4*ds, halfPtr(src), 2*ss, k, 1<<w-1)
 }
 
-// transposePairsAVX512 is transposePairs. It writes whole vectors, so the last
-// columns first: the others overwrite what these reach into the next row.
+// transposePairsAVX512 is transposePairs. It writes whole vectors, which may reach
+// into the next row. So the last columns come first: the others then overwrite
+// that.
 func transposePairsAVX512(dst []float32, ds int, src []BF16, ss, w, k int, _ []float32) {
 	for i := (w - 1) / 16 * 16; i >= 0; i -= 16 {
 		transposePairsAVX512BF16(&dst[i], 4*ds, halfPtr(src[i*ss:]), 2*ss, min(16, w-i), k)

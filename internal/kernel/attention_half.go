@@ -1,14 +1,16 @@
 package kernel
 
-// AttentionHalf are keys and values of 16 bits, in place of K and V, for [AttentionForward]. A block of them is widened when queries
-// meet it, so that they are never in memory as a whole; as each block of queries does it anew, this is for few queries: those of the
-// next tokens of a text.
+// AttentionHalf holds 16-bit keys and values, instead of K and V, for
+// [AttentionForward]. A block of them is widened when it is needed, so they are
+// never widened as a whole. Each block of queries widens them again, so this is for
+// few queries: those of the next tokens of a text.
 type AttentionHalf[T Float] struct {
-	K16, V16 []uint16 // nil: K and V count
+	K16, V16 []uint16 // nil: use K and V
 	Widen    func(dst []T, src []uint16)
 }
 
-// block returns n rows that the head meets of x, or of half, from position j on, and the distance of two.
+// block returns n rows of the head's x, or of half, from position j on, and the
+// distance between two rows.
 func (w *AttentionWork[T]) block(a *Attention[T], x []T, half []uint16, j, n int) (rows []T, step int) {
 	if half == nil {
 		return a.keys(x, w.head, j), a.KVStep
@@ -23,8 +25,9 @@ func (w *AttentionWork[T]) block(a *Attention[T], x []T, half []uint16, j, n int
 	return w.wide, a.HeadDim
 }
 
-// touch reads a word of each cache line of n rows that lie step apart: the processor fetches several of them at once, and when rows are
-// widened one by one it would wait for each. The sum is there to be kept, or the compiler would leave the reading out.
+// touch reads a word of each cache line of n rows that are step apart, so that the
+// processor loads several lines at once. Without it, the loop that widens rows
+// would wait for each. The sum is returned so that the compiler keeps the reads.
 func touch(x []uint16, n, dim, step int) (sum uint16) {
 	for r := range n {
 		row := x[r*step:][:dim]

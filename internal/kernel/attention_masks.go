@@ -2,16 +2,18 @@ package kernel
 
 import "math"
 
-// AttentionMasks hide keys from queries, beside those that Causal hides. A nil mask hides none.
+// AttentionMasks hide keys from queries, in addition to Causal. A nil mask hides
+// none.
 type AttentionMasks struct {
-	// KeyLengths [batch] says how many keys of each sequence count, the first ones. The others are never read, and have the
-	// gradient 0.
+	// KeyLengths [batch] says how many keys of each sequence count, from the first
+	// on. The others are never read; their gradient is 0.
 	KeyLengths []int64
-	// QueryDocs [batch, Queries] and KeyDocs [batch, Keys] are numbers of documents. A query sees the keys of its own.
+	// QueryDocs [batch, Queries] and KeyDocs [batch, Keys] are numbers of
+	// documents. A query sees only keys of its own document.
 	QueryDocs, KeyDocs []int64
 }
 
-// keysOf is how many keys count for a head.
+// keysOf is the number of keys that count for a head.
 func (a *Attention[T]) keysOf(head int) int {
 	if a.KeyLengths == nil {
 		return a.Keys
@@ -19,7 +21,8 @@ func (a *Attention[T]) keysOf(head int) int {
 	return max(0, min(a.Keys, int(a.KeyLengths[head/a.Heads])))
 }
 
-// maskDocuments makes scores s of row r, with keys from j on, those of keys that do not count where they are of other documents.
+// maskDocuments sets scores s of row r, with keys from j on, to -Inf where the key
+// is of another document.
 func (w *AttentionWork[T]) maskDocuments(a *Attention[T], s []T, r, j int) {
 	if a.KeyDocs == nil {
 		return
@@ -33,8 +36,9 @@ func (w *AttentionWork[T]) maskDocuments(a *Attention[T], s []T, r, j int) {
 	}
 }
 
-// mayAttend reports whether a query of the block may see one of n keys from j on: whether their documents lie in one range. Of packed
-// documents, most blocks do not meet.
+// mayAttend reports whether a query of the block may see one of n keys from j on:
+// whether the ranges of their document numbers overlap. With packed documents, most
+// blocks do not.
 func (w *AttentionWork[T]) mayAttend(a *Attention[T], j, n int) bool {
 	if a.KeyDocs == nil {
 		return true
@@ -53,5 +57,6 @@ func rangeOf(x []int64) (lo, hi int64) {
 	return lo, hi
 }
 
-// seesNoKey reports whether a query whose logarithmic sum is lse has met keys of other documents only.
+// seesNoKey reports whether a query with logarithmic sum lse had only keys of other
+// documents.
 func (a *Attention[T]) seesNoKey(lse T) bool { return a.KeyDocs != nil && math.IsInf(float64(lse), -1) }

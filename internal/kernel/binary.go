@@ -2,13 +2,13 @@ package kernel
 
 import "math"
 
-// In the binary kernels an operand of length 1 is a scalar and stands for len(dst) copies of itself; otherwise it has
-// len(dst) elements.
+// In the binary kernels, an operand of length 1 is a scalar, repeated len(dst)
+// times. Otherwise it has len(dst) elements.
 
 // Add computes dst = a + b.
 func Add[T Number](dst, a, b []T) {
 	if len(a) != len(dst) {
-		a, b = b, a // addition commutes: only b can be the scalar now, unless both are
+		a, b = b, a // addition commutes: now only b can be the scalar, unless both are
 	}
 	switch n := len(dst); {
 	case len(a) != n:
@@ -26,7 +26,7 @@ func Add[T Number](dst, a, b []T) {
 	}
 }
 
-// sumOf computes dst = a + b for slices of one length.
+// sumOf computes dst = a + b for slices of the same length.
 func sumOf[T Number](dst, a, b []T) {
 	k := vecAdd(dst, a, b)
 	dst = dst[k:]
@@ -82,7 +82,7 @@ func Mul[T Number](dst, a, b []T) {
 	}
 }
 
-// productOf computes dst = a * b for slices of one length.
+// productOf computes dst = a * b for slices of the same length.
 func productOf[T Number](dst, a, b []T) {
 	k := vecMul(dst, a, b)
 	dst = dst[k:]
@@ -134,7 +134,8 @@ func quot[T Number](x, y T) T {
 	return x / y
 }
 
-// Max computes the larger of a and b. NaN wins, and +0 is larger than -0.
+// Max computes the larger of a and b. If one is NaN, the result is NaN; +0 is
+// larger than -0.
 func Max[T Number](dst, a, b []T) {
 	if len(a) != len(dst) {
 		a, b = b, a
@@ -155,7 +156,8 @@ func Max[T Number](dst, a, b []T) {
 	}
 }
 
-// Min computes the smaller of a and b. NaN wins, and -0 is smaller than +0.
+// Min computes the smaller of a and b. If one is NaN, the result is NaN; -0 is
+// smaller than +0.
 func Min[T Number](dst, a, b []T) {
 	if len(a) != len(dst) {
 		a, b = b, a

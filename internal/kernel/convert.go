@@ -2,9 +2,10 @@ package kernel
 
 import "unsafe"
 
-// Convert computes dst = D(src). Float to integer truncates towards zero and saturates at the limits of D; NaN becomes 0.
-// Integer to a narrower integer keeps the low bits. Other conversions round to nearest, ties to even. dst and src may share
-// memory only if D and S have the same size.
+// Convert computes dst = D(src). Float to integer truncates towards zero and
+// saturates at the limits of D; NaN becomes 0. Integer to a narrower integer keeps
+// the low bits. Other conversions round to nearest, ties to even. dst and src may
+// share memory only if D and S have the same size.
 func Convert[D, S Number](dst []D, src []S) {
 	src = src[:len(dst)]
 	if isFloat[S]() && !isFloat[D]() {

@@ -7,8 +7,9 @@ import (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// CRC32C continues the CRC-32 with Castagnoli's polynomial of earlier bytes, 0 if there are none, with those of p: it is
-// crc32.Update, twice as fast where the processor multiplies 512 bits without carries.
+// CRC32C returns the CRC-32 (Castagnoli's polynomial) of earlier bytes followed by
+// p; crc is the sum of the earlier bytes, 0 if there are none. It is crc32.Update,
+// but twice as fast on processors with a carry-less multiplication of 512 bits.
 func CRC32C(crc uint32, p []byte) uint32 {
 	if folds() && len(p) >= crcFrom {
 		n := len(p) &^ (crcBlock - 1)
@@ -23,11 +24,12 @@ const (
 	crcFrom  = 1 << 10
 )
 
-// crcFactors multiply the lower and the upper half of 128 bits that move forward by crcBlock bytes.
+// crcFactors multiply the lower and the upper half of 128 bits, to move them
+// forward by crcBlock bytes.
 var crcFactors = [2]uint64{crcFactor(8*crcBlock + 32), crcFactor(8*crcBlock - 32)}
 
-// crcFactor is x^n modulo the polynomial. As in the checksum, the highest power is the lowest bit; the product of two such
-// numbers comes out one bit too low.
+// crcFactor is x^n modulo the polynomial. As in the checksum, the highest power is
+// the lowest bit. The product of two such numbers is one bit too low.
 func crcFactor(n int) uint64 {
 	r := uint32(1)
 	for range n {

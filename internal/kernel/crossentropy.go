@@ -28,7 +28,7 @@ func CrossEntropy[T Float](loss, lse, x []T, label []int64, cols, lo, hi int, sm
 				continue
 			}
 			v := l - float64(x[label[r]])
-			if smoothing != 0 { // else an excluded class (-Inf) would make 0*Inf
+			if smoothing != 0 { // otherwise an excluded class (-Inf) would make 0*Inf
 				v = float64((1-smoothing)*v) + float64(smoothing*(l-rowSum(x)/float64(cols)))
 			}
 			loss[r] = T(v)
@@ -40,8 +40,8 @@ func CrossEntropy[T Float](loss, lse, x []T, label []int64, cols, lo, hi int, sm
 //
 //	dst[r,j] = g[r]*(exp(x[r,j]-lse[r]) - (1-smoothing)*[j = label[r]] - smoothing/cols)
 //
-// with lse from [CrossEntropy]. g holds the upstream gradient of every row, or one for all. Rows with label ignore
-// are 0.
+// with lse from [CrossEntropy]. g holds the upstream gradient of each row, or one
+// for all rows. Rows with label ignore are 0.
 func CrossEntropyGrad[T Float](dst, x, lse []T, label []int64, g []T, cols, lo, hi int, smoothing float64, ignore int64) {
 	off := smoothing / float64(cols)
 	far := rowsPastCaches(dst, cols, x)
@@ -50,7 +50,7 @@ func CrossEntropyGrad[T Float](dst, x, lse []T, label []int64, g []T, cols, lo, 
 	for step := blockRows[T](cols); lo < hi; lo += step {
 		k := min(step, hi-lo)
 		label, lse, d, x := label[lo:lo+k], lse[lo:lo+k], dst[lo*cols:], x[lo*cols:]
-		for r, y := range label { // before d, which may be x
+		for r, y := range label { // before writing to d, which may be x
 			if y == ignore {
 				continue
 			}

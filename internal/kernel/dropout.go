@@ -5,14 +5,17 @@ import (
 	"unsafe"
 )
 
-// Rows maps the elements of a local shard to their place in the whole (one-rank) tensor, so that randomness that is
-// keyed by the global place agrees under every layout.
+// Rows maps the elements of a local shard to their place in the whole (one-rank)
+// tensor. Random numbers depend on that place, so they are the same under every
+// layout.
 //
-// The local tensor is a sequence of rows of Elems elements (a row is a sample: a batch element with all its
-// positions). Local row k is row First + Stride*k of the global batch. A row is a sequence of lines of Cols elements, of
-// which the whole has Lines lines of FullCols elements: local line l is line Line + l, and begins at column Col. An
-// unsharded tensor of rows with n elements has Rows{Stride: 1, Elems: n, Cols: n, FullCols: n}. Cols divides Elems. Lines
-// 0 means that all lines are there.
+// The local tensor is a sequence of rows of Elems elements (a row is a sample: a
+// batch element with all its positions). Local row k is row First + Stride*k of the
+// global batch. A row is a sequence of lines of Cols elements; Cols divides Elems.
+// A row of the whole has Lines lines of FullCols elements. Local line l is line
+// Line + l, and begins at column Col. Lines 0 means that all lines are there. A
+// whole tensor with rows of n elements has Rows{Stride: 1, Elems: n, Cols: n,
+// FullCols: n}.
 type Rows struct{ First, Stride, Elems, Cols, FullCols, Col, Line, Lines int }
 
 // Global returns the flat index in the whole tensor of local flat element e.
@@ -28,10 +31,11 @@ func (m Rows) lines() int {
 	return m.Lines
 }
 
-// Dropout computes elements lo..hi of dst: x[e]/(1-p) where the element is kept, exactly 0 where it is dropped.
-// With i = m.Global(e), the element is kept if 32-bit word i%4 of Philox block i/4 under key is at least
-// round(p*2^32); so each is kept with probability 1-p, and p = 1 drops all. The scale 1/(1-p) is rounded to T once.
-// The gradient is the same function applied to the upstream gradient.
+// Dropout computes elements lo..hi of dst: x[e]/(1-p) if the element is kept,
+// exactly 0 if it is dropped. With i = m.Global(e), the element is kept if 32-bit
+// word i%4 of Philox block i/4 under key is at least round(p*2^32). So each is kept
+// with probability 1-p, and p = 1 drops all. The scale 1/(1-p) is rounded to T
+// once. The gradient is the same function of the upstream gradient.
 func Dropout[T Float](dst, x []T, p float64, key uint64, m Rows, lo, hi int) {
 	limit, scale := dropLimit[T](p)
 	for e := lo; e < hi; {
@@ -41,7 +45,8 @@ func Dropout[T Float](dst, x []T, p float64, key uint64, m Rows, lo, hi int) {
 	}
 }
 
-// dropLimit returns what a random word must reach for its element to be kept, and what that is multiplied by.
+// dropLimit returns the least random word for which an element is kept, and the
+// factor of kept elements.
 func dropLimit[T Float](p float64) (limit uint64, scale T) {
 	if p < 1 {
 		scale = T(1 / (1 - p))
@@ -49,7 +54,8 @@ func dropLimit[T Float](p float64) (limit uint64, scale T) {
 	return uint64(math.RoundToEven(p * 0x1p32)), scale
 }
 
-// run is the number of elements, from a multiple of it, that have consecutive global indices.
+// run is the number of elements with consecutive global indices, starting at a
+// multiple of it.
 func (m Rows) run() int {
 	switch {
 	case m.Cols < m.FullCols:
@@ -60,10 +66,11 @@ func (m Rows) run() int {
 	return math.MaxInt
 }
 
-// dropChunk is the largest number of elements that one assembly call drops from.
+// dropChunk is the largest number of elements for one assembly call.
 const dropChunk = asmChunk / 2
 
-// dropRun applies dropout to elements with global indices i, i+1, …; one Philox block serves four of them.
+// dropRun applies dropout to elements with global indices i, i+1, …; four of them
+// use one Philox block.
 func dropRun[T Float](dst, x []T, limit uint64, scale T, key, i uint64) {
 	if !single[T]() || !active.vectors.complete() || len(dst) < dropStep || limit>>32 != 0 {
 		dropSome(dst, x, limit, scale, key, i)

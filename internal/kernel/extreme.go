@@ -1,7 +1,8 @@
 package kernel
 
-// ReduceMax computes dst[j] = the largest of the n >= 1 elements of output j and, if idx is not nil, idx[j] = its position
-// in 0..n. The first of equal elements counts; the first NaN beats all numbers.
+// ReduceMax computes dst[j] = the largest of the n >= 1 elements of output j and,
+// if idx is not nil, idx[j] = its position in 0..n. Of equal elements the first is
+// taken. NaN is larger than all numbers.
 func ReduceMax[T Number](dst []T, idx []int64, x []T, n, inner, lo, hi int) {
 	if inner == 1 {
 		for j := lo; j < hi; j++ {
@@ -42,8 +43,9 @@ func argMax[T Number](x []T) int {
 	return at
 }
 
-// ReduceMin computes dst[j] = the smallest of the n >= 1 elements of output j and, if idx is not nil, idx[j] = its position
-// in 0..n. The first of equal elements counts; the first NaN beats all numbers.
+// ReduceMin computes dst[j] = the smallest of the n >= 1 elements of output j and,
+// if idx is not nil, idx[j] = its position in 0..n. Of equal elements the first is
+// taken. NaN is smaller than all numbers.
 func ReduceMin[T Number](dst []T, idx []int64, x []T, n, inner, lo, hi int) {
 	if inner == 1 {
 		for j := lo; j < hi; j++ {

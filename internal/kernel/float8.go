@@ -11,7 +11,8 @@ const (
 	E5M2               // 5 exponent bits, 2 mantissa bits
 )
 
-// float8s are the formats' mantissa bits, exponent bias, and largest number as a code and as the bits of a float32.
+// float8s are the mantissa bits, the exponent bias, and the largest number of each
+// format, as a code and as the bits of a float32.
 var float8s = [...]struct{ mantissa, bias, most, mostBits uint32 }{
 	E4M3: {3, 7, 0x7E, 0x43E00000},  // 448
 	E5M2: {2, 15, 0x7B, 0x47600000}, // 57344
@@ -20,8 +21,8 @@ var float8s = [...]struct{ mantissa, bias, most, mostBits uint32 }{
 // Max is the largest finite number of the format.
 func (f Float8) Max() float32 { return math.Float32frombits(float8s[f].mostBits) }
 
-// Code rounds x to the nearest number of the format, ties to even, and returns its bits. What is larger than Max, infinity too,
-// becomes Max; NaN stays NaN.
+// Code rounds x to the nearest number of the format, ties to even, and returns its
+// bits. Magnitudes above Max, infinity too, become Max; NaN stays NaN.
 func (f Float8) Code(x float32) uint8 {
 	u, t := math.Float32bits(x), &float8s[f]
 	sign, mag, shift := u>>24&0x80, u&0x7FFFFFFF, 23-t.mantissa

@@ -28,18 +28,18 @@ type Gemm[T Float] struct {
 	C              []T
 	LDC            int
 
-	// From, if not nil, is the M x N matrix that the product is added to instead
-	// of C, as if it had been copied to C and Beta were 1. LDFrom = 0 repeats
-	// its first row: a bias.
+	// From, if not nil, is an M x N matrix that the product is added to instead of
+	// C, as if it were copied to C and Beta were 1. LDFrom = 0 repeats its first
+	// row: a bias.
 	From   []T
 	LDFrom int
-	// Act is applied to the result, in C or, if Out is not nil, into Out, whose
-	// rows are LDC elements apart.
+	// Act is applied to the result. The output is C or, if Out is not nil, Out,
+	// whose rows are LDC elements apart.
 	Act Activation
 	Out []T
 }
 
-// RefGemm computes g by its definition: the specification and the test oracle
+// RefGemm computes g by its definition. It is the specification and the test oracle
 // of [GemmBlock].
 func RefGemm[T Float](g *Gemm[T]) {
 	g.check()
@@ -84,8 +84,8 @@ func (g *Gemm[T]) bt(k, j int) T {
 	return g.B[k*g.LDB+j]
 }
 
-// check panics unless the slices hold the matrices: the assembly behind
-// GemmBlock has no bounds checks of its own.
+// check panics unless the slices hold the matrices: the assembly of GemmBlock does
+// not check bounds.
 func (g *Gemm[T]) check() {
 	checkMatrix("A", g.TransA, g.M, g.K, g.LDA, len(g.A))
 	checkMatrix("B", g.TransB, g.K, g.N, g.LDB, len(g.B))
@@ -119,8 +119,8 @@ func checkMatrix(name string, trans bool, rows, cols, ld, n int) {
 	}
 }
 
-// WorkspaceLen is the number of elements of workspace that one call of
-// [GemmBlock] needs, whatever the shape.
+// WorkspaceLen is the number of elements of workspace for one call of [GemmBlock],
+// for any shape.
 func WorkspaceLen[T Float]() int {
 	if single[T]() {
 		return active.gemm32.workspace()
@@ -129,17 +129,17 @@ func WorkspaceLen[T Float]() int {
 }
 
 // GemmBlock computes rows [i0, i1) and columns [j0, j1) of g's C on the calling
-// goroutine. Blocks that do not overlap may be computed at the same time, each
-// with a workspace ws of its own of at least [WorkspaceLen] elements.
+// goroutine. Blocks that do not overlap may be computed at the same time, each with
+// its own workspace ws of at least [WorkspaceLen] elements.
 //
-// The bits of C do not depend on how it is cut into blocks: every element is,
-// for each block of K (their bounds depend on K only), one chain of additions
-// in the order of k, multiplied by Alpha and added to C in the order of the
-// blocks. (Where the operands' rows lie along K and N is small, it may be a sum
-// for each lane of a vector, which are then added.) They do depend on the
-// instruction set, see [CPU].
+// The bits of C do not depend on how it is cut into blocks. K is cut into blocks
+// whose bounds depend on K only. For each, an element is one chain of additions in
+// the order of k, multiplied by Alpha and added to C in the order of the blocks.
+// (If the operands' rows lie along K and N is small, there may be a sum for each
+// lane of a vector, and then their sum.) The bits do depend on the instruction set,
+// see [CPU].
 func GemmBlock[T Float](g *Gemm[T], ws []T, i0, i1, j0, j1 int) {
-	// T may be a named type: the kernels are those of the type it is made of.
+	// T may be a named type; convert to the kernels of its underlying type.
 	if single[T]() {
 		active.gemm32.block((*Gemm[float32])(unsafe.Pointer(g)), *(*[]float32)(unsafe.Pointer(&ws)), i0, i1, j0, j1)
 		return

@@ -4,14 +4,15 @@ package kernel
 
 import "unsafe"
 
-// Micro-kernels, as gen writes them: strides in bytes, one for each height of a tile.
+// Micro-kernels, as gen writes them: strides are in bytes, and there is one for
+// each height of a tile.
 type (
 	plainKernel[T Float]  func(tiles, k int, a *T, as, next int, b *T, bs int, c *T, cs int, from *T, fs int, alpha T)
 	maskedKernel[T Float] func(tiles, k int, a *T, as, next int, b *T, bs int, c *T, cs int, from *T, fs int, alpha T, mask uint64)
 )
 
-// avx512Engine makes an engine of kernels that are 2 vectors wide, for columns
-// and for rows of A, and 1 (narrow), indexed by height-1.
+// avx512Engine makes an engine with kernels of two vectors' width, for A by columns
+// and by rows, and of one (narrow), indexed by height-1.
 func avx512Engine[T Float](wide, wideRows, narrow, narrowRows []maskedKernel[T]) *engine[T] {
 	size := int(unsafe.Sizeof(*new(T)))
 	lanes := 64 / size
@@ -34,7 +35,7 @@ func avx512Engine[T Float](wide, wideRows, narrow, narrowRows []maskedKernel[T])
 	}
 }
 
-// avx2Engine makes an engine of kernels that are 2 vectors wide.
+// avx2Engine makes an engine with kernels of two vectors' width.
 func avx2Engine[T Float](wide, rows []plainKernel[T]) *engine[T] {
 	size := int(unsafe.Sizeof(*new(T)))
 	lanes := 32 / size
@@ -145,7 +146,8 @@ func gemmAVX2() (f32 *engine[float32], f64 *engine[float64]) {
 	return f32, f64
 }
 
-// withRowDots gives engines the kernels for few rows of A: those of AVX2 read memory as fast as it comes.
+// withRowDots adds the kernels for few rows of A to engines. Those of AVX2 already
+// read memory at its full speed.
 func withRowDots(f32 *engine[float32], f64 *engine[float64]) {
 	f32.dotsOfRows, f64.dotsOfRows = rowDotsF32AVX2, rowDotsF64AVX2
 	f32.dotsOfRowsBF16 = func(rows, turns int, a *float32, b *BF16, bs int, sums *float32) {

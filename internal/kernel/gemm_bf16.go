@@ -3,14 +3,14 @@ package kernel
 import "fmt"
 
 // GemmBF16 is one matrix product op(A)*op(B) of bfloat16 matrices, summed in
-// float32. Exactly one of C and H holds the result, in float32 or rounded to
+// float32. Exactly one of C and H holds the result: C in float32, H rounded to
 // bfloat16:
 //
 //	C = Alpha*op(A)*op(B) + Beta*C
 //	H = Alpha*op(A)*op(B) + Beta*H + Bias
 //
-// Shapes, strides and zeros of Alpha and Beta are those of [Gemm], where LDC
-// belongs to C or H. Bias, of N elements, is added to every row; nil is zeros.
+// Shapes, strides and zeros of Alpha and Beta are as in [Gemm]; LDC is for C or H.
+// Bias, of N elements, is added to every row; nil is zeros.
 //
 // Results below 2**-126 in magnitude may be replaced by zeros.
 type GemmBF16 struct {
@@ -28,9 +28,9 @@ type GemmBF16 struct {
 	Bias           []BF16
 }
 
-// RefGemmBF16 computes g by its definition, with the sums of [DotBF16] over
-// blocks of K, or side by side for few rows of A: the specification of
-// [GemmBF16Block] on a CPU with AVX512-BF16, to the bit, and its test oracle elsewhere.
+// RefGemmBF16 computes g by its definition, with the sums of [DotBF16] over blocks
+// of K or, for few rows of A, with several sums side by side. [GemmBF16Block] has
+// the same bits on a CPU with AVX512-BF16; elsewhere this is its test oracle.
 func RefGemmBF16(g *GemmBF16) {
 	g.check()
 	for i := range g.M {
@@ -112,8 +112,8 @@ func (g *GemmBF16) put(i, j int, s float32) {
 	g.H[i*g.LDC+j] = ToBF16(daz(s + bias))
 }
 
-// check panics unless the slices hold the matrices: the assembly has no bounds
-// checks of its own.
+// check panics unless the slices hold the matrices: the assembly does not check
+// bounds.
 func (g *GemmBF16) check() {
 	checkMatrix("A", g.TransA, g.M, g.K, g.LDA, len(g.A))
 	checkMatrix("B", g.TransB, g.K, g.N, g.LDB, len(g.B))
@@ -130,15 +130,15 @@ func (g *GemmBF16) check() {
 	}
 }
 
-// GemmBF16Workspace is the number of elements of workspace that one call of
-// [GemmBF16Block] needs, whatever the shape.
+// GemmBF16Workspace is the number of elements of workspace for one call of
+// [GemmBF16Block], for any shape.
 func GemmBF16Workspace() int { return active.bf16[0].workspace() }
 
-// GemmBF16Block computes rows [i0, i1) and columns [j0, j1) of the result on
-// the calling goroutine, as [GemmBlock] does: the bits do not depend on how it
-// is cut. They depend on the CPU: with AVX512-BF16 they are those of
-// [RefGemmBF16]; without it A and B are converted to float32, exactly, and
-// multiplied as [GemmBlock] does.
+// GemmBF16Block computes rows [i0, i1) and columns [j0, j1) of the result on the
+// calling goroutine. As for [GemmBlock], the bits do not depend on how it is cut.
+// They depend on the CPU: with AVX512-BF16 they are those of [RefGemmBF16]. Without
+// it, A and B are converted to float32, which is exact, and multiplied as
+// [GemmBlock] does.
 func GemmBF16Block(g *GemmBF16, ws []float32, i0, i1, j0, j1 int) {
 	active.bf16[0].block(g, ws, i0, i1, j0, j1)
 }

@@ -3,12 +3,12 @@ package kernel
 import "unsafe"
 
 // The micro-kernels of AMX multiply tiles of 16 rows of 16 pairs. A panel of A is
-// packed [h][words], where the words of a block of K are filled up with zeros to a
-// multiple of 16, and one of B [words][32].
+// packed as [h][words], a panel of B as [words][32]. The words of a block of K are
+// padded with zeros to a multiple of 16.
 
 const tileSide = 16
 
-// amxEngine makes the engine of a micro-kernel for tiles, with the packing of an
+// amxEngine makes the engine for a micro-kernel of tiles. It packs as e does, an
 // engine that sums pairs.
 func amxEngine(e *engineBF16, tile func(h, n, k int, a, b []float32, bs int, c []float32, cs int, alpha float32, add bool)) *engineBF16 {
 	x, tiles := *e, *e.engine
@@ -23,10 +23,10 @@ func amxEngine(e *engineBF16, tile func(h, n, k int, a, b []float32, bs int, c [
 	return &x
 }
 
-// tileWords is the words of k elements, filled up.
+// tileWords is the number of words for k elements, with padding.
 func tileWords(k int) int { return (k + 2*tileSide - 1) / (2 * tileSide) * tileSide }
 
-// zeroFilled packs as p does, and zeros behind it.
+// zeroFilled packs as p does, followed by zeros.
 func zeroFilled(p packer) packer {
 	return func(dst []float32, ds int, src []BF16, ss, w, k int, ws []float32) {
 		clear(dst[(k+1)/2*ds : tileWords(k)*ds])
@@ -34,7 +34,7 @@ func zeroFilled(p packer) packer {
 	}
 }
 
-// copyPairs packs w rows of k elements as they are, and zeros behind them.
+// copyPairs copies w rows of k elements, followed by zeros.
 func copyPairs(dst []float32, _ int, src []BF16, ss, w, k int, _ []float32) {
 	n := 2 * tileWords(k)
 	pairs := unsafe.Slice((*BF16)(unsafe.Pointer(&dst[0])), w*n)
@@ -44,14 +44,14 @@ func copyPairs(dst []float32, _ int, src []BF16, ss, w, k int, _ []float32) {
 	}
 }
 
-// tileConfig is what LDTILECFG reads: palette 1, then the bytes of a row and the
-// rows of each of eight tiles. Tiles 0 to 3 are the sums (two side by side, two
-// below them), 4 and 5 are of A, 6 and 7 of B.
+// tileConfig is the argument of LDTILECFG: palette 1, then the bytes of a row and
+// the number of rows of each of eight tiles. Tiles 0 to 3 are the sums (two side by
+// side, two below them), 4 and 5 are of A, 6 and 7 of B.
 type tileConfig [64]byte
 
 const (
-	tileRowBytes = 16 // where the bytes of a row begin, two for each tile
-	tileRows     = 48 // where the rows begin
+	tileRowBytes = 16 // offset of the bytes of a row, two for each tile
+	tileRows     = 48 // offset of the numbers of rows
 )
 
 func (c *tileConfig) set(rows int, tiles ...int) {
@@ -63,8 +63,9 @@ func (c *tileConfig) set(rows int, tiles ...int) {
 // tileSums are the 32 x 32 sums of a micro-kernel.
 type tileSums [4 * tileSide * tileSide]float32
 
-// tileProduct is the micro-kernel of AMX, by its instructions or emulated. Both are
-// called directly: through a function value config and sums would reach the heap.
+// tileProduct is the micro-kernel of AMX, with its instructions or emulated. Both
+// are called directly: calls through a function value would move config and sums to
+// the heap.
 func tileProduct(emulated bool, h, n, k int, a, b []float32, bs int, c []float32, cs int, alpha float32, add bool) {
 	config := tileConfig{0: 1}
 	if h > tileSide {
@@ -93,9 +94,10 @@ func emulatedAMX() *engineBF16 {
 	})
 }
 
-// emulateTiles computes what TDPBF16PS does (Intel SDM, volume 2). For 16 pairs at a
-// time, one chain of fused multiply-adds each for the even and the odd elements;
-// their sum is added to the result. Denormal numbers count as zeros.
+// emulateTiles computes what TDPBF16PS does (Intel SDM, volume 2). It takes 16
+// pairs at a time, and makes one chain of fused multiply-adds for the even and one
+// for the odd elements; then the sum of both is added to the result. Subnormal
+// numbers count as zeros.
 func emulateTiles(config *tileConfig, k int, a, b []float32, bs int, sums *tileSums) {
 	for i := range int(config[tileRows] + config[tileRows+2]) {
 		for j := range 2 * tileSide {
@@ -113,7 +115,7 @@ func emulateTiles(config *tileConfig, k int, a, b []float32, bs int, sums *tileS
 	}
 }
 
-// scaleTile computes C = alpha*sums, plus C with add.
+// scaleTile computes C = alpha*sums or, if add is set, C += alpha*sums.
 func scaleTile(h, n int, c []float32, cs int, sums *tileSums, alpha float32, add bool) {
 	for i := range h {
 		for j := range n {

@@ -5,29 +5,31 @@ import (
 	"unsafe"
 )
 
-// engineBF16 multiplies bfloat16 matrices with the micro-kernels of another
-// engine, whose elements (words) are pairs of bfloat16 numbers that follow each
-// other in K, or single ones converted to float32. Packing makes the words.
+// engineBF16 multiplies bfloat16 matrices with the micro-kernels of another engine.
+// The elements (words) of that engine are pairs of bfloat16 numbers that are
+// neighbours in K, or single ones converted to float32. Packing makes the words.
 type engineBF16 struct {
 	*engine[float32]
 	pair int // elements of K in a word
-	unit int // the words of a block of K are filled up to a multiple of it
-	// packA packs a panel of A, and packB one of B whose rows are ds words
-	// apart. src holds a panel of K rows (packA[1], packB[0]) or its transpose,
-	// w rows of k elements; its rows are ss elements apart. ws is room for the words of a panel.
+	unit int // the number of words of a block of K is padded to a multiple of it
+	// packA packs a panel of A, packB one of B whose rows are ds words apart. src
+	// holds a panel of K rows (packA[1], packB[0]), or its transpose with w rows of
+	// k elements; its rows are ss elements apart. ws has room for the words of a
+	// panel.
 	packA, packB [2]packer
-	// product is the micro-kernel: C[0:h, 0:n] = alpha*A*B, plus C with add.
+	// product is the micro-kernel: C[0:h, 0:n] = alpha*A*B or, if add is set, C +=
+	// that.
 	product func(h, n, k int, a, b []float32, bs int, c []float32, cs int, alpha float32, add bool)
 	// dotsOfPairs is the kernel for few rows of A (nil: none).
 	dotsOfPairs dotsOfPairs
-	// round rounds the sum of n columns of a tile and the bias. It may read
-	// cols elements of a row of src and of bias.
+	// round adds the bias to n columns of sums of a tile and rounds them. It may
+	// read cols elements of a row of src and of bias.
 	round func(dst []BF16, ds int, src []float32, ss, h, n int, bias []float32)
 }
 
 type packer = func(dst []float32, ds int, src []BF16, ss, w, k int, ws []float32)
 
-// widened makes the engine that converts to float32 while packing.
+// widened makes the engine that converts to float32 when it packs.
 func widened(e *engine[float32]) *engineBF16 {
 	columns := func(dst []float32, ds int, src []BF16, ss, w, k int, ws []float32) {
 		for i := range w {
@@ -44,8 +46,8 @@ func widened(e *engine[float32]) *engineBF16 {
 }
 
 const (
-	// sumColumns is the number of columns whose sums are kept in float32 until
-	// the last block of K, when the result is bfloat16.
+	// sumColumns is the number of columns whose sums are kept in float32 until the
+	// last block of K, if the result is bfloat16.
 	sumColumns = 1024
 	// keptB is the number of words of packed B that are kept for all rows.
 	keptB = 1 << 20
@@ -58,7 +60,7 @@ func (e *engineBF16) workspace() int {
 // roomWords are the words of the largest panel of A or B.
 func (e *engineBF16) roomWords() int { return max(e.rows, e.cols) * e.kc }
 
-// passBF16 is the state of one block call.
+// passBF16 is the state of one call for a block.
 type passBF16 struct {
 	*engineBF16
 	g      GemmBF16 // a copy: a pointer would move the caller's to the heap
@@ -68,9 +70,10 @@ type passBF16 struct {
 	nc     int  // columns of a block
 	keep   bool // packed B
 	pack   bool // B for these rows
-	add    bool // to the sums of earlier blocks, or to Beta times the result
+	add    bool // add to the sums of earlier blocks, or to Beta times the result
 	last   bool // block of K
-	// The workspace: packed A and B, room for packing, sums, a tile, the bias of a tile.
+	// The workspace: packed A and B, room for packing, the sums, a tile, and a
+	// tile's bias.
 	a, b, room, sums, tile, bias []float32
 }
 
@@ -118,8 +121,8 @@ func (e *engineBF16) block(g *GemmBF16, ws []float32, i0, i1, j0, j1 int) {
 	}
 }
 
-// plan chooses how many columns to compute at a time, for so many blocks of rows:
-// as many as have room for packed B, with all of K, if there are several.
+// plan chooses how many columns to compute at a time. If there are several blocks
+// of rows, it takes as many columns as packed B has room for, with all of K.
 func (p *passBF16) plan(rows int) {
 	p.nc = sumColumns
 	if panels := keptB / (p.cols * tileWords(2*p.g.K/p.pair)); rows > 1 && panels > 0 {
@@ -135,7 +138,7 @@ func (g *GemmBF16) scaled(i, j int) float32 {
 	return g.Beta * g.get(i, j)
 }
 
-// cut cuts the workspace. Packed B starts on a cache line.
+// cut divides the workspace. Packed B starts at a cache line.
 func (p *passBF16) cut(ws []float32) {
 	take := func(n int) []float32 {
 		x := ws[:n:n]
@@ -149,7 +152,7 @@ func (p *passBF16) cut(ws []float32) {
 	p.a = ws
 }
 
-// aligned drops what is before the first cache line.
+// aligned skips to the first cache line.
 func aligned(ws []float32) []float32 {
 	const line = 64
 	return ws[-uintptr(unsafe.Pointer(&ws[0]))%line/4:]
@@ -192,8 +195,8 @@ func (p *passBF16) panelsA(h int) {
 	}
 }
 
-// panelB packs columns [j, j+n) of op(B) into b, unless they are there, and
-// returns the words of a row.
+// panelB packs columns [j, j+n) of op(B) into b, unless they are packed already,
+// and returns the number of words in a row.
 func (p *passBF16) panelB(b []float32, j, n int) (bs int) {
 	g := &p.g
 	bs = p.cols
@@ -210,7 +213,7 @@ func (p *passBF16) panelB(b []float32, j, n int) (bs int) {
 	return bs
 }
 
-// tileOf computes one tile, whose sums are at column at of those that are kept.
+// tileOf computes one tile. Its sums begin at column at of the sums that are kept.
 func (p *passBF16) tileOf(i, h, j, n, at int, b []float32, bs int) {
 	g := &p.g
 	a := p.a[(i-p.i0)*p.words:]
@@ -246,7 +249,7 @@ func (p *passBF16) tileOf(i, h, j, n, at int, b []float32, bs int) {
 	}
 }
 
-// load copies a tile of C to the workspace, where it is added to.
+// load copies a tile of C to the workspace, where the product is added to it.
 func (p *passBF16) load(i, h, j, n int) {
 	if !p.add {
 		return

@@ -2,10 +2,10 @@ package kernel
 
 import "math"
 
-// DotBF16 returns c + a[1]*b[1] + a[0]*b[0] as the instruction VDPBF16PS does
-// (Intel SDM, volume 2): two fused multiply-adds, the odd element first, each
-// rounded to nearest even. Denormal operands count as zeros and denormal results
-// become zeros.
+// DotBF16 returns c + a[1]*b[1] + a[0]*b[0], computed like the instruction
+// VDPBF16PS (Intel SDM, volume 2): two fused multiply-adds, the odd element first,
+// each rounded to nearest even. Subnormal operands count as zeros, and subnormal
+// results become zeros.
 func DotBF16(c float32, a, b [2]BF16) float32 {
 	c = daz(c)
 	for i := 1; i >= 0; i-- {
@@ -14,7 +14,7 @@ func DotBF16(c float32, a, b [2]BF16) float32 {
 	return c
 }
 
-// daz replaces a denormal number by a zero of its sign.
+// daz replaces a subnormal number by a zero of the same sign.
 func daz(x float32) float32 {
 	if u := math.Float32bits(x); u&0x7f800000 == 0 {
 		return math.Float32frombits(u & 0x80000000)
@@ -22,14 +22,14 @@ func daz(x float32) float32 {
 	return x
 }
 
-// fma32 is a*b + c, rounded once. The product is exact in float64. The sum is
-// rounded to odd there, and so correctly by the second rounding (Boldo and
-// Melquiond 2008).
+// fma32 is a*b + c, rounded once. The product is exact in float64. The sum in
+// float64 is rounded to odd, so the second rounding is correct (Boldo and Melquiond
+// 2008).
 func fma32(a, b, c float32) float32 {
 	p, z := float64(a)*float64(b), float64(c)
 	s := p + z
 	v := s - p
-	e := (p - (s - v)) + (z - v) // what the sum lost, exactly
+	e := (p - (s - v)) + (z - v) // the exact rounding error of the sum
 	if u := math.Float64bits(s); e != 0 && e == e && u&1 == 0 && !math.IsInf(s, 0) {
 		if (e > 0) == (s > 0) {
 			u++

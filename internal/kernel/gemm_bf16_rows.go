@@ -1,24 +1,27 @@
 package kernel
 
 const (
-	// pairLanes is the number of sums of a dot product of pairs: pair p is added to sum p modulo it. Pairs of zeros fill the last turn.
+	// pairLanes is the number of sums of a dot product of pairs: pair p is added to
+	// sum p%pairLanes. The last turn is padded with pairs of zeros.
 	pairLanes = 64
-	// pairColumns is the number of rows of B in a call, at most, and pairWork that of products, unless one row has more: Go cannot stop a
-	// goroutine in assembly. The generator has the former, too.
+	// pairColumns is the largest number of rows of B for a call. pairWork limits
+	// its products, unless one row has more: Go cannot preempt assembly. The
+	// generator has pairColumns, too.
 	pairColumns, pairWork = 64, 1 << 18
 )
 
-// dotsOfPairs computes the dot products of up to fewRows rows of A with rows of B, of k elements: sums has a row of pairColumns elements
-// for each row of A.
+// dotsOfPairs computes the dot products of up to fewRows rows of A with rows of B,
+// of k elements each. sums has a row of pairColumns elements for each row of A.
 type dotsOfPairs func(h, rows, k int, a []BF16, as int, b []BF16, bs int, sums []float32)
 
-// fewRows reports whether g is computed as dot products of rows that are read where they lie. It looks at what the parts of a cut have
-// in common only.
+// fewRows reports whether g is computed as dot products of unpacked rows. The
+// answer is the same for all parts of a cut.
 func (g *GemmBF16) fewRows() bool {
 	return !g.TransA && g.TransB && g.M <= fewRows && g.K >= fewRowsLeast && g.M*g.K <= keptB
 }
 
-// rowDot is the dot product of row i of A and row j of B, as engines that sum pairs compute it.
+// rowDot is the dot product of row i of A and row j of B, in the order of engines
+// that sum pairs.
 func (g *GemmBF16) rowDot(i, j int) float32 {
 	var lanes [pairLanes]float32
 	for p := 0; 2*p < g.K || p%pairLanes != 0; p++ {
@@ -67,7 +70,8 @@ func (e *engineBF16) pairRowsOf(g *GemmBF16, ws []float32, i0, i1, j0, j1 int) {
 	}
 }
 
-// addScaled replaces dot products, of row i from column j on, by what g says of them.
+// addScaled computes the results of row i from column j on from the dot products:
+// Alpha, Beta and Bias of g.
 func (g *GemmBF16) addScaled(dots []float32, i, j int) {
 	for r := range dots {
 		if dots[r] *= g.Alpha; g.Beta != 0 {

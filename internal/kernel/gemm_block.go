@@ -5,53 +5,56 @@ import (
 	"unsafe"
 )
 
-// The fast GEMM follows Goto and van de Geijn, "Anatomy of High-Performance
-// Matrix Multiplication" (2008): a block of A is packed to stay in the L2
-// cache, a panel of B as wide as the micro-tile to stay in L1, and a
+// The fast GEMM follows Goto and van de Geijn, "Anatomy of High-Performance Matrix
+// Multiplication" (2008). A block of A is packed so that it stays in the L2 cache,
+// and a panel of B, as wide as the micro-tile, so that it stays in L1. A
 // micro-kernel keeps one tile of C in registers while it runs through both.
 
 // engine is the GEMM of one instruction set and element type.
 type engine[T Float] struct {
 	rows, cols int // the largest micro-tile; cols is a power of two
 	lanes      int // elements of a vector
-	step       int // panel heights are multiples of it, a power of two
+	step       int // panel heights are multiples of it; a power of two
 	kc, mc, nc int // block sizes: K, rows in L2, columns in L3
-	// direct: tile takes A and B also where they lie. If not, it wants B packed
-	// always, and A.
+	// direct: tile can use A and B without packing. If not set, B must be packed
+	// always, and so must A.
 	direct bool
-	// narrow: tiles of at most lanes columns have a micro-kernel of their own,
-	// which wants B packed [k][lanes].
+	// narrow: there is a micro-kernel for tiles of at most lanes columns. It needs
+	// B packed [k][lanes].
 	narrow bool
-	// crop: tile reads and writes only the n columns that it is asked for.
-	// Without it, all cols of them.
+	// crop: tile reads and writes only n columns; otherwise it uses all cols
+	// columns.
 	crop bool
-	// tile is the micro-kernel: C[0:h, 0:n] = alpha*A*B, plus the rows of from
-	// if there are any, and so for tiles of them, one below the other.
+	// tile is the micro-kernel: C[0:h, 0:n] = alpha*A*B, plus the rows of from if
+	// there are any. It computes several tiles, one below the other.
 	tile func(tiles, h, n, k int, a, b operand[T], c []T, cs int, from operand[T], alpha T)
-	// dot is the micro-kernel for h x n dot products, h and n 1 or dotSide, of
-	// rows of A and of B (nil: none).
+	// dot is the micro-kernel for h x n dot products of rows of A and of B; h and n
+	// are 1 or dotSide (nil: none).
 	dot func(h, n, k int, a *T, as int, b *T, bs int, c []T, cs int, from operand[T], alpha T)
-	// dotsOfRows are the kernels for few rows of A, and of bfloat16 in the engine of float32 (nil: none).
+	// dotsOfRows are the kernels for few rows of A; the engine of float32 has one
+	// for bfloat16, too (nil: none).
 	dotsOfRows     dotsOfRows[T, T]
 	dotsOfRowsBF16 dotsOfRows[float32, BF16]
 	// Vector kernels for packing (nil: plain Go), with strides in bytes.
 	copyRows  [copyVectors]func(dst *T, ds int, src *T, ss, n int) // of 1, 2, ... vectors
 	transpose func(dst *T, ds int, src *T, ss, w, blocks int)
-	// transposePast is the same for w = lanes rows, past the caches.
+	// transposePast is transpose for w = lanes rows, with stores that bypass the
+	// caches.
 	transposePast func(dst *T, ds int, src *T, ss, blocks int)
-	peak          func(n int) // turns of peakChains multiply-adds (nil: no assembly)
+	peak          func(n int) // n turns of peakChains multiply-adds (nil: no assembly)
 }
 
-// copyVectors is the number of vectors of the largest side of a micro-tile: that of float64 in NEON.
+// copyVectors is the number of vectors in the longest side of a micro-tile: that of
+// float64 in NEON.
 const copyVectors = 6
 
-// operand is a matrix as a micro-kernel takes it: by rows that are stride
-// elements apart, or, for A without byRows, by columns.
+// operand is a matrix for a micro-kernel: rows that are stride elements apart or,
+// for an A without byRows, columns.
 type operand[T Float] struct {
 	at     *T // nil: none
 	stride int
 	byRows bool
-	next   int // from the A of a tile to that of the tile below
+	next   int // distance from the A of a tile to that of the tile below
 }
 
 // after is the address of element i.
@@ -62,11 +65,11 @@ func (o *operand[T]) after(i int) *T {
 	return (*T)(unsafe.Add(unsafe.Pointer(o.at), i*int(unsafe.Sizeof(*o.at))))
 }
 
-// callProducts is the number of multiply-adds that one call of tile may do, if
-// that leaves it a tile: Go cannot stop a goroutine in assembly.
+// callProducts is the largest number of multiply-adds for one call of tile, which
+// computes at least one tile: Go cannot preempt assembly.
 const callProducts = 300_000
 
-// packedTile is tile for packed A and B, plus C with add.
+// packedTile is tile for packed A and B; if add is set, the product is added to C.
 func (e *engine[T]) packedTile(h, n, k int, a, b []T, bs int, c []T, cs int, alpha T, add bool) {
 	var from operand[T]
 	if add {
@@ -75,16 +78,16 @@ func (e *engine[T]) packedTile(h, n, k int, a, b []T, bs int, c []T, cs int, alp
 	e.tile(1, h, n, k, operand[T]{at: &a[0], stride: h}, operand[T]{at: &b[0], stride: bs}, c, cs, from, alpha)
 }
 
-// slack is room for vector stores that reach past the end of packed A and for
-// the alignment of the workspace, in elements.
+// slack is the room, in elements, for vector stores beyond the end of packed A and
+// for aligning the workspace.
 const slack = 64
 
 func (e *engine[T]) workspace() int {
 	return (e.nc+e.mc)*e.kc + e.rows*e.cols + slack
 }
 
-// kBlock is the length of the blocks that K is cut into. It must depend on K
-// alone, or the bits of C would depend on the partition.
+// kBlock is the length of the blocks of K. It must depend on K alone, or the bits
+// of C would depend on how C is cut.
 func (e *engine[T]) kBlock(k int) int {
 	if k <= e.kc {
 		return e.kc
@@ -93,7 +96,7 @@ func (e *engine[T]) kBlock(k int) int {
 	return min(e.kc, ((k+blocks-1)/blocks+15)&^15)
 }
 
-// panelHeight cuts m rows into panels of equal height, except for the last.
+// panelHeight divides m rows into panels of equal height, except for the last one.
 func (e *engine[T]) panelHeight(m int) int {
 	h := m
 	if m > e.rows {
@@ -103,8 +106,8 @@ func (e *engine[T]) panelHeight(m int) int {
 	return (h + e.step - 1) &^ (e.step - 1)
 }
 
-// gemmPass is the state of one block call, but for the Gemm: a pointer to it in
-// here would move the caller's to the heap.
+// gemmPass is the state of one call for a block, without the Gemm: a pointer to it
+// here would move the caller's Gemm to the heap.
 type gemmPass[T Float] struct {
 	*engine[T]
 	i0, i1 int // rows of C
@@ -153,8 +156,8 @@ func (e *engine[T]) block(g *Gemm[T], ws []T, i0, i1, j0, j1 int) {
 	}
 }
 
-// scaleC multiplies a block of C by Beta, without reading it when that is 0, or
-// copies From to it.
+// scaleC multiplies a block of C by Beta, or copies From to it. If Beta is 0, C is
+// not read.
 func (g *Gemm[T]) scaleC(i0, i1, j0, j1 int) {
 	for i := i0; i < i1; i++ {
 		row := g.C[i*g.LDC+j0 : i*g.LDC+j1]
@@ -172,7 +175,7 @@ func (g *Gemm[T]) scaleC(i0, i1, j0, j1 int) {
 	}
 }
 
-// cutWorkspace starts packed B on a cache line: its rows are whole vectors.
+// cutWorkspace makes packed B start at a cache line: its rows are whole vectors.
 func (p *gemmPass[T]) cutWorkspace(ws []T) {
 	const line = 64
 	size := unsafe.Sizeof(ws[0])
@@ -185,7 +188,7 @@ func (p *gemmPass[T]) cutWorkspace(ws []T) {
 
 // columns computes columns [j0, j1), at most nc of them, for one block of K.
 func (p *gemmPass[T]) columns(g *Gemm[T], j0, j1 int) {
-	m, blocks := p.i1-p.i0, 1 // few divisions: small products feel them
+	m, blocks := p.i1-p.i0, 1 // few divisions, which cost time in small products
 	if m > p.mc {
 		blocks = (m + p.mc - 1) / p.mc
 	}
@@ -200,7 +203,7 @@ func (p *gemmPass[T]) columns(g *Gemm[T], j0, j1 int) {
 		if h != hi-lo {
 			whole = (hi - lo) / h
 		}
-		done := j0 // columns that are finished
+		done := j0 // columns that are done
 		if !flatA {
 			p.packA(g, lo, hi, h)
 		}
@@ -208,7 +211,7 @@ func (p *gemmPass[T]) columns(g *Gemm[T], j0, j1 int) {
 			n := min(p.cols, j1-j)
 			group := (j - j0) & (packGroup*p.cols - 1)
 			slot := p.b[group*p.k:]
-			if blocks > 1 { // kept for the other blocks of rows
+			if blocks > 1 { // keep it for the other blocks of rows
 				slot = p.b[(j-j0)*p.k:]
 			}
 			var b operand[T]
@@ -234,7 +237,7 @@ func (p *gemmPass[T]) columns(g *Gemm[T], j0, j1 int) {
 	}
 }
 
-// from is what a tile of C, at row i and column j, is added to.
+// from is what is added to the tile of C at row i and column j.
 func (p *gemmPass[T]) from(g *Gemm[T], i, j int, c []T) operand[T] {
 	switch {
 	case p.k0 == 0 && g.From != nil:
@@ -245,9 +248,9 @@ func (p *gemmPass[T]) from(g *Gemm[T], i, j int, c []T) operand[T] {
 	return operand[T]{}
 }
 
-// tilesOf computes tiles of C, one below the other. Where the micro-kernel cannot
-// crop, the last columns go through a tile in the workspace: the same kernel,
-// the same bits.
+// tilesOf computes tiles of C, one below the other. If the micro-kernel cannot
+// crop, the last columns are computed in a tile of the workspace, by the same
+// kernel and so with the same bits.
 func (p *gemmPass[T]) tilesOf(g *Gemm[T], tiles, i, h, j, n int, a, b operand[T]) {
 	most := tiles
 	if !p.crop && n < p.cols {

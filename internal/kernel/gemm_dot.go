@@ -3,14 +3,14 @@ package kernel
 const (
 	// dotSide is the largest number of rows and columns of a tile of dot products.
 	dotSide = 5
-	// dotLeast is the K from which on they are used: below, adding up the lanes
-	// costs more than the lanes that a vector of columns leaves empty.
+	// dotLeast is the least K for dot products. For a smaller K, adding up the
+	// lanes costs more than the lanes that stay empty in a vector of columns.
 	dotLeast = 256
 )
 
 // dots reports whether g is computed as dot products: rows of A and columns of B
-// lie in memory one after the other, and there are too few columns to fill a
-// vector. It looks at what the parts of a cut have in common only.
+// are contiguous, and there are too few columns to fill a vector. The answer is the
+// same for all parts of a cut.
 func (e *engine[T]) dots(g *Gemm[T]) bool {
 	return e.dot != nil && !g.TransA && g.TransB && g.N <= 2*dotSide && g.K >= dotLeast
 }

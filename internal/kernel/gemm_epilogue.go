@@ -47,23 +47,25 @@ func activateGrad[T Float](a Activation, dst, g, s []T) {
 	}
 }
 
-// ActivateGradColSum computes columns lo to hi of two things in one pass over x's rows: dst = g times the derivative of
-// a, for matrices [rows, cols], and sum[j] = the sum of column j of dst, in the order of [ColSum]. s is a's input or
-// output (see [Activation.NeedsInput]). dst may be g or s. Without sum (nil) only dst is computed.
+// ActivateGradColSum computes columns lo to hi of two results in one pass over the
+// rows of matrices [rows, cols]: dst = g times the derivative of a, and sum[j] =
+// the sum of column j of dst, in the order of [ColSum]. s is a's input or output
+// (see [Activation.NeedsInput]). dst may be g or s. If sum is nil, only dst is
+// computed.
 func ActivateGradColSum[T Float](a Activation, sum, dst, g, s []T, rows, cols, lo, hi int) {
 	for lo < hi {
 		w := min(sumTile, hi-lo)
 		var t [sumTile]T
 		gradRows(a, t[:w], dst[lo:], g[lo:], s[lo:], rows, cols, sum != nil)
 		if sum != nil {
-			clear(sum[lo : lo+w]) // as ColSum, for the sign of a sum of zeros
+			clear(sum[lo : lo+w]) // as in ColSum, so that a sum of zeros has the right sign
 			addTo(sum[lo:lo+w], t[:w])
 		}
 		lo += w
 	}
 }
 
-// gradRows is sumRows for a matrix that it computes on the way.
+// gradRows is sumRows for a matrix that it computes at the same time.
 func gradRows[T Float](a Activation, sum, dst, g, s []T, n, ld int, add bool) {
 	if n > rowBlock {
 		h := half(n, rowBlock)
@@ -86,8 +88,8 @@ func gradRows[T Float](a Activation, sum, dst, g, s []T, n, ld int, add bool) {
 	}
 }
 
-// finishColumns is the number of panels of C after which Act is applied to them: rows long enough for the vector
-// kernels, few enough to be in cache still.
+// finishColumns is the number of panels of C after which Act is applied to them:
+// the rows are long enough for the vector kernels, and still in the cache.
 const finishColumns = 8
 
 // finish applies Act to a block of C.

@@ -18,7 +18,7 @@ func genericEngine[T Float]() *engine[T] {
 	}
 }
 
-// genericTile computes tiles of up to 2 x 4 elements; B is packed [k][4] always.
+// genericTile computes tiles of up to 2 x 4 elements; B is always packed as [k][4].
 func genericTile[T Float](h, n, k int, a, b operand[T], c []T, cs int, from operand[T], alpha T) {
 	var acc [2][4]T
 	if h == 2 {
@@ -40,9 +40,9 @@ func genericTile[T Float](h, n, k int, a, b operand[T], c []T, cs int, from oper
 	}
 }
 
-// product2x4 keeps 8 sums in registers: more are spilled to the stack on amd64,
-// which costs half of the speed. The conversions T(x*y) forbid the compiler to
-// fuse the product with the sum, which it might do here and not in product1x4.
+// product2x4 keeps 8 sums in registers. With more, some are spilled to the stack on
+// amd64, at half the speed. The conversions T(x*y) stop the compiler from fusing
+// product and sum, which it might do here and not in product1x4.
 func product2x4[T Float](a, b []T) [2][4]T {
 	var c00, c01, c02, c03, c10, c11, c12, c13 T
 	for len(a) >= 2 && len(b) >= 4 {

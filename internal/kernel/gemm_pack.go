@@ -3,20 +3,21 @@ package kernel
 import "unsafe"
 
 const (
-	// packGroup panels of B are packed together: longer runs of memory are read.
+	// packGroup panels of B are packed together, so that longer runs of memory are
+	// read.
 	packGroup = 4
-	// packDepth rows are copied to all panels of a group before the next.
+	// packDepth rows are copied to all panels of a group before the next rows.
 	packDepth = 16
 
-	// Up to these sizes, in bytes, an operand is used where it lies: it stays in
-	// cache, and packing costs more than it saves.
+	// Up to these sizes, in bytes, an operand is not packed: it stays in the cache,
+	// and packing costs more than it saves.
 	flatBytesA = 256 << 10
 	flatBytesB = 1 << 20
-	// Rows that are multiples of a page apart share their places in the caches.
+	// Rows whose distance is a multiple of a page use the same cache sets.
 	badStride = 4096
 )
 
-// flatA reports whether A is used where it lies by n columns of C.
+// flatA reports whether A is not packed, for n columns of C.
 func (p *gemmPass[T]) flatA(g *Gemm[T], n int) bool {
 	size := int(unsafe.Sizeof(g.Alpha))
 	few := n <= 2*p.cols
@@ -24,7 +25,7 @@ func (p *gemmPass[T]) flatA(g *Gemm[T], n int) bool {
 	return p.direct && (few || small)
 }
 
-// flatB reports whether B is used where it lies.
+// flatB reports whether B is not packed.
 func (p *gemmPass[T]) flatB(g *Gemm[T]) bool {
 	size, m := int(unsafe.Sizeof(g.Alpha)), p.i1-p.i0
 	few := m <= 5*p.rows
@@ -32,8 +33,8 @@ func (p *gemmPass[T]) flatB(g *Gemm[T]) bool {
 	return p.direct && !g.TransB && (few || small && g.LDB*size%badStride != 0)
 }
 
-// packA packs rows [lo, hi) of the current block of op(A) as panels of height
-// h, one after the other, each [k][h] (the last may be lower).
+// packA packs rows [lo, hi) of the current block of op(A) as panels of height h,
+// one after the other, each [k][h]. The last one may be lower.
 func (p *gemmPass[T]) packA(g *Gemm[T], lo, hi, h int) {
 	if g.TransA {
 		p.packRows(p.a, h, false, g.A[p.k0*g.LDA+lo:], g.LDA, hi-lo, p.k)
@@ -70,7 +71,8 @@ func (p *gemmPass[T]) packB(g *Gemm[T], dst []T, j, n int) {
 	}
 }
 
-// packedCols is the elements between rows of a packed panel of n columns of B.
+// packedCols is the number of elements from one row to the next in a packed panel
+// of n columns of B.
 func (e *engine[T]) packedCols(n int) int {
 	if e.narrow && n <= e.lanes {
 		return e.lanes
@@ -78,9 +80,8 @@ func (e *engine[T]) packedCols(n int) int {
 	return e.cols
 }
 
-// packRows packs n columns of k rows of src as panels of w columns, one after
-// the other. The rows of the last panel are as long as it is wide, or w with
-// padded.
+// packRows packs n columns of k rows of src as panels of w columns, one after the
+// other. The rows of the last panel have its width or, with padded, w.
 func (e *engine[T]) packRows(dst []T, w int, padded bool, src []T, ss, n, k int) {
 	for r := 0; r < k; r += packDepth {
 		for c := 0; c < n; c += w {
@@ -95,10 +96,10 @@ func (e *engine[T]) packRows(dst []T, w int, padded bool, src []T, ss, n, k int)
 	}
 }
 
-// copyBlock copies n rows of w elements from src to dst, whose rows are ss and
-// ds elements apart. Vectors are copied whole. What a row writes behind its w
-// elements is overwritten by the next row, or never used; the last row of a
-// panel must write no more than w.
+// copyBlock copies n rows of w elements from src to dst, whose rows are ss and ds
+// elements apart. It copies whole vectors. What it writes after the w elements of a
+// row is overwritten by the next row, or never used. The last row of a panel must
+// write no more than w.
 func (e *engine[T]) copyBlock(dst []T, ds int, src []T, ss, w, n int, last bool) {
 	fast := 0
 	if vectors := (w + e.lanes - 1) / e.lanes; e.copyRows[vectors-1] != nil {
@@ -117,12 +118,12 @@ func (e *engine[T]) copyBlock(dst []T, ds int, src []T, ss, w, n int, last bool)
 	}
 }
 
-// packTransposed writes the transpose of the w x n matrix src to dst. For n below
-// a vector it may write rows of dst up to that.
+// packTransposed writes the transpose of the w x n matrix src to dst. If n is less
+// than a vector, it may write rows of dst up to a vector.
 func (e *engine[T]) packTransposed(dst []T, ds int, src []T, ss, w, n int) {
 	size := int(unsafe.Sizeof(dst[0]))
-	// Vectors are written whole, so from the last to the first: the others
-	// overwrite what the last reaches into the next row.
+	// Whole vectors are written, so from the last to the first: the others
+	// overwrite what the last one wrote into the next row.
 	for i := (w - 1) / e.lanes * e.lanes; i >= 0; i -= e.lanes {
 		rows := min(e.lanes, w-i)
 		if e.transpose == nil || n < e.lanes {
@@ -137,8 +138,8 @@ func (e *engine[T]) packTransposed(dst []T, ds int, src []T, ss, w, n int) {
 	}
 }
 
-// packShort is packTransposed for up to lanes rows that are shorter than a
-// vector: vectors of what is behind them as well, where there is room for that.
+// packShort is packTransposed for up to lanes rows that are shorter than a vector.
+// It reads whole vectors, if there is memory after the rows.
 func (e *engine[T]) packShort(dst []T, ds int, src []T, ss, w, n int) {
 	fast := 0
 	if e.transpose != nil && len(dst) >= (e.lanes-1)*ds+e.lanes && len(src) >= e.lanes {
@@ -153,7 +154,8 @@ func (e *engine[T]) packShort(dst []T, ds int, src []T, ss, w, n int) {
 	}
 }
 
-// PackRows copies n rows of w elements from src, where they are ss elements apart, to dst, where one follows the other.
+// PackRows copies n rows of w elements, which are ss elements apart in src, to dst,
+// where they are contiguous.
 func PackRows[T Float](dst, src []T, ss, w, n int) {
 	if single[T]() {
 		packRows(active.gemm32, *(*[]float32)(unsafe.Pointer(&dst)), *(*[]float32)(unsafe.Pointer(&src)), ss, w, n)
@@ -169,7 +171,8 @@ func packRows[T Float](e *engine[T], dst, src []T, ss, w, n int) {
 	_, _ = dst[n*w-1], src[(n-1)*ss+w-1]
 	fast := 0
 	if vectors := (w + e.lanes - 1) / e.lanes; vectors <= copyVectors && e.copyRows[vectors-1] != nil {
-		// Vectors are copied whole, inside both slices: the next row overwrites what one has behind its w elements.
+		// Whole vectors are copied, inside both slices: the next row overwrites
+		// what was written after the w elements.
 		reach, size := vectors*e.lanes, int(unsafe.Sizeof(dst[0]))
 		if at := min(n*w, len(dst)) - reach; at >= 0 && len(src) >= reach {
 			fast = min(n, at/w+1, (len(src)-reach)/max(ss, 1)+1)

@@ -3,32 +3,38 @@ package kernel
 import "unsafe"
 
 const (
-	// fewRows is the largest number of rows of A for which B is read where it lies and once: to pack it takes longer than
-	// the product. It is what the next token of a text costs. The generator has this number, too.
+	// fewRows is the largest number of rows of A for which B is read once, without
+	// packing: packing would take longer than the product. This is the product for
+	// the next token of a text. The generator has this number, too.
 	fewRows = 4
-	// fewRowsLeast is the K from which on that pays.
+	// fewRowsLeast is the least K for which this pays.
 	fewRowsLeast = 64
-	// dotVectors is what a turn of the kernel takes, and dotLanes the elements of a vector, at most.
+	// dotVectors is the number of vectors in a turn of the kernel, and dotLanes the
+	// largest number of elements of a vector.
 	dotVectors, dotLanes = 4, 8
-	// dotRows is the number of rows of B in a call, and dotTurns that of turns for each, at most: Go cannot stop a goroutine
-	// in assembly.
+	// dotRows is the number of rows of B in a call, and dotTurns the largest number
+	// of turns for each: Go cannot preempt assembly.
 	dotRows, dotTurns = 8, 1024
-	// fewRowsSums and fewRowsWork are the elements of workspace for the lanes of a call, and with their sums.
+	// fewRowsSums is the workspace, in elements, for the lanes of a call;
+	// fewRowsWork is that with the sums.
 	fewRowsSums = dotRows * dotLanes
 	fewRowsWork = fewRowsSums + dotRows
 )
 
-// dotsOfRows is a kernel for dot products of a with rows of B, bs bytes apart, over turns of dotVectors vectors. sums has a vector
-// for each row. That of bfloat16 wants a as apart makes it.
+// dotsOfRows is a kernel for dot products of a with rows of B, bs bytes apart, over
+// turns of dotVectors vectors. sums has a vector for each row. The one for bfloat16
+// needs an a made by apart.
 type dotsOfRows[A, B any] func(rows, turns int, a *A, b *B, bs int, sums *A)
 
-// fewRows reports whether g is computed by dotsOfRows. It looks at what the parts of a cut have in common only.
+// fewRows reports whether g is computed by dotsOfRows. The answer is the same for
+// all parts of a cut.
 func (e *engine[T]) fewRows(g *Gemm[T]) bool {
 	return e.dotsOfRows != nil && !g.TransA && g.TransB && g.M <= fewRows && g.K >= fewRowsLeast
 }
 
-// dotRow computes the dot products of a with rows of b, ld elements apart, one for each of dots. Each is the sum of the lanes, and
-// then of what fills no turn.
+// dotRow computes the dot products of a with rows of b, ld elements apart, one for
+// each of dots. Each is the sum of the lanes, plus the products that do not fill a
+// turn.
 func dotRow[A Float, B any](run dotsOfRows[A, B], dots, a []A, b []B, ld int, wide func(B) A, sums []A) {
 	lanes := 32 / int(unsafe.Sizeof(a[0]))
 	turn := dotVectors * lanes
@@ -50,7 +56,7 @@ func dotRow[A Float, B any](run dotsOfRows[A, B], dots, a []A, b []B, ld int, wi
 	}
 }
 
-// addLanes adds a row's sums, as a tree.
+// addLanes adds the lanes of a row's sums, as a tree.
 func addLanes[T Float](s []T) T {
 	for n := len(s) / 2; n > 0; n /= 2 {
 		for i := range n {
@@ -87,7 +93,8 @@ func (e *engine[T]) fewRowsOf(g *Gemm[T], ws []T, i0, i1, j0, j1 int) {
 
 func same[T Float](x T) T { return x }
 
-// apart converts src to float32, and puts even elements of 16 before odd ones, but for what fills no turn.
+// apart converts src to float32. Of each 16 elements it puts the even ones before
+// the odd ones, except in the last, incomplete turn.
 func apart(dst []float32, src []BF16) {
 	const turn, lanes = dotVectors * dotLanes, dotLanes
 	whole := len(dst) / turn * turn
@@ -102,7 +109,8 @@ func apart(dst []float32, src []BF16) {
 	}
 }
 
-// fewRowsOf computes a block of the result for few rows of A, which are converted to float32 first.
+// fewRowsOf computes a block of the result for few rows of A, which it converts to
+// float32 first.
 func (e *engineBF16) fewRowsOf(g *GemmBF16, ws []float32, i0, i1, j0, j1 int) {
 	a := ws[fewRowsWork:][:(i1-i0)*g.K]
 	for i := i0; i < i1; i++ {

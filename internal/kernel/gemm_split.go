@@ -7,11 +7,11 @@ const partUnit = 16
 // packCost is the time to pack one element of A or B, in multiply-adds.
 const packCost = 16
 
-// GemmSplit says into how many row blocks and column blocks to cut an m x n x k
-// product for a pool of so many threads: rows*cols <= threads. It depends on
-// its arguments and the instruction set only. Small products are not cut.
+// GemmSplit says into how many blocks of rows and of columns an m x n x k product
+// is cut for a pool of so many threads: rows*cols <= threads. It depends only on
+// its arguments and the instruction set. Small products are not cut.
 func GemmSplit(m, n, k, threads int) (rows, cols int) {
-	// More threads than grains of work cost more to wake than they save.
+	// With less work than a grain, a thread costs more to wake than it saves.
 	threads = min(threads, int(float64(m)*float64(n)*float64(k)/active.grain))
 	rows, cols = 1, 1
 	if threads <= 1 {
@@ -27,7 +27,7 @@ func GemmSplit(m, n, k, threads int) (rows, cols int) {
 	return rows, cols
 }
 
-// partCost is the time of the largest block of a rows x cols cut, for one k.
+// partCost is the time for the largest block of a rows x cols cut, per k.
 func partCost(m, n, rows, cols int) int {
 	h, w := largestPart(m, rows), largestPart(n, cols)
 	return h*w + packCost*(h+w)
@@ -39,8 +39,8 @@ func largestPart(n, parts int) int {
 
 func units(n int) int { return (n + partUnit - 1) / partUnit }
 
-// GemmPart is the range [lo, hi) of part i of the rows (or columns) of C when n
-// of them are cut into parts: balanced, aligned for the micro-kernels.
+// GemmPart is the range [lo, hi) of part i, if n rows (or columns) of C are cut
+// into parts of about equal size, aligned for the micro-kernels.
 func GemmPart(n, parts, i int) (lo, hi int) {
 	if parts == 1 {
 		return 0, n

@@ -1,7 +1,8 @@
 package kernel
 
-// CheckIndex returns the position of the first element of idx outside 0..n, or -1. The kernels below need indices that passed
-// it: a wrong one reads or writes another row.
+// CheckIndex returns the position of the first element of idx outside 0..n, or -1.
+// The kernels below need checked indices: a wrong one would read or write another
+// row.
 func CheckIndex(idx []int64, n int) int {
 	for i, v := range idx {
 		if v < 0 || v >= int64(n) {
@@ -18,17 +19,19 @@ func GatherRows[T any](dst, table []T, idx []int64, cols, lo, hi int) {
 	}
 }
 
-// ScatterAddRows adds, for each r in order, columns lo..hi of row r of src to row idx[r] of dst: the gradient of [GatherRows].
-// Work is cut by columns, so that the order of additions never depends on the cut.
+// ScatterAddRows adds, for each r in order, columns lo..hi of row r of src to row
+// idx[r] of dst: the gradient of [GatherRows]. Work is cut by columns, so the order
+// of additions does not depend on the cut.
 func ScatterAddRows[T Number](dst, src []T, idx []int64, cols, lo, hi int) {
-	const ahead = 2 // rows of dst are anywhere: the processor cannot guess which one follows
+	const ahead = 2 // the rows of dst are in no order, so the processor cannot prefetch them itself
 	for r, to := range idx {
 		next := min(r+ahead, len(idx)-1)
 		addRow(row(dst, int(to), cols)[lo:hi], row(src, r, cols)[lo:hi], row(dst, int(idx[next]), cols)[lo:hi], row(src, next, cols)[lo:hi])
 	}
 }
 
-// addRow computes dst += x. It asks for nextDst and nextX, rows of the same length that will be needed soon.
+// addRow computes dst += x. It prefetches nextDst and nextX, rows of the same
+// length that are needed soon.
 func addRow[T Number](dst, x, nextDst, nextX []T) {
 	k := vecAddRow(dst, x, nextDst, nextX)
 	dst = dst[k:]

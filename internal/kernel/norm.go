@@ -2,12 +2,13 @@ package kernel
 
 import "math"
 
-// The normalizations treat x as rows of cols elements. Row sums are accumulated in float64, in 16 interleaved
-// accumulators, and column sums in float64 from the first row to the last; the elementwise part is computed in T.
+// The normalizations treat x as rows of cols elements. Row sums are in float64, in
+// 16 interleaved accumulators. Column sums are in float64, from the first row to
+// the last. The elementwise part is computed in T.
 
-// LayerNorm computes, for rows lo..hi, dst = (x-mean)*rstd*w + b (Ba, Kiros and Hinton 2016), where mean[r] is the mean of row r and
-// rstd[r] = 1/sqrt(variance + eps) with the biased variance. w and b have cols elements; nil stands for
-// ones and zeros.
+// LayerNorm computes, for rows lo..hi, dst = (x-mean)*rstd*w + b (Ba, Kiros and
+// Hinton 2016). mean[r] is the mean of row r, and rstd[r] = 1/sqrt(variance + eps)
+// with the biased variance. w and b have cols elements; nil means ones and zeros.
 func LayerNorm[T Float](dst, mean, rstd, x, w, b []T, cols, lo, hi int, eps float64) {
 	far := rowsPastCaches(dst, cols, x)
 	var center, variance [maxBlockRows]float64
@@ -83,8 +84,8 @@ func storeSums[T Float](dst []T, s []float64, acc bool) {
 	}
 }
 
-// RMSNorm computes, for rows lo..hi, dst = x*rstd*w (Zhang and Sennrich 2019), where rstd[r] = 1/sqrt(mean(x*x) + eps).
-// w has cols elements; nil stands for ones.
+// RMSNorm computes, for rows lo..hi, dst = x*rstd*w (Zhang and Sennrich 2019),
+// where rstd[r] = 1/sqrt(mean(x*x) + eps). w has cols elements; nil means ones.
 func RMSNorm[T Float](dst, rstd, x, w []T, cols, lo, hi int, eps float64) {
 	far := rowsPastCaches(dst, cols, x)
 	var sums, centers [maxBlockRows]float64

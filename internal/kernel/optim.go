@@ -2,13 +2,16 @@ package kernel
 
 import "math"
 
-// The optimizers work in place and in T, in PyTorch's order of operations. Hyperparameters, and what is derived from them,
-// are computed in float64 and rounded to T once, as PyTorch does with Python scalars.
+// The optimizers work in place and in T, in PyTorch's order of operations.
+// Hyperparameters, and numbers derived from them, are computed in float64 and
+// rounded to T once, as PyTorch does with Python scalars.
 //
-// One thing differs. Arithmetic on denormal numbers is many times slower on some processors, and the moments of parameters
-// whose gradient is 0 would sink into them. So gradients, momentum and first moments below 2**-103 (1e-31) in float32,
-// and 2**-970 in float64, count as 0, and so do squares and second moments below the smallest normal number: those that are read (a checkpoint may hold them) and those
-// that are written.
+// One thing differs from PyTorch. Arithmetic on subnormal numbers is many times
+// slower on some processors, and the moments of parameters with a gradient of 0
+// would become subnormal. So gradients, momentum and first moments below 2**-103
+// (1e-31) in float32, and below 2**-970 in float64, count as 0. So do squares and
+// second moments below the smallest normal number. This is so for numbers that are
+// read (a checkpoint may hold them) and for those that are written.
 
 // SGDHyper holds the hyperparameters of one step of [SGD].
 type SGDHyper struct {
@@ -124,7 +127,8 @@ func AdamBF16(p []float32, g []BF16, m, v []float32, out []BF16, h AdamHyper) {
 	}
 }
 
-// adamScalars is what all elements of a step of Adam share.
+// adamScalars holds the numbers that are the same for all elements of a step of
+// Adam.
 type adamScalars[T Float] struct {
 	step, root, eps     T
 	in1, b2, in2        T
@@ -139,7 +143,7 @@ func adamScalarsOf[T Float](h AdamHyper) adamScalars[T] {
 		in1: T(1 - h.Beta1), b2: T(h.Beta2), in2: T(1 - h.Beta2),
 		scale: T(h.GradScale), wd: T(h.WeightDecay), keep: 1,
 		tiny: negligible[T](), normal: normal,
-		least: T(math.Sqrt(2 * float64(normal) / (1 - h.Beta2))), // squares of smaller gradients are denormal
+		least: T(math.Sqrt(2 * float64(normal) / (1 - h.Beta2))), // squares of smaller gradients are subnormal
 	}
 	if h.Decoupled {
 		s.wd, s.keep = 0, T(1-float64(h.LR*h.WeightDecay))

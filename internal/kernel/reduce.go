@@ -5,18 +5,19 @@ package kernel
 // depends on lo and hi.
 
 const (
-	sumBlock = 256 // elements that are added up before pairwise summation starts
+	sumBlock = 256 // elements that are added before pairwise summation starts
 	rowBlock = 128 // the same for rows
 	sumTile  = 512 // columns that are summed side by side
 
-	rowsAhead = 4 // how many rows early these are asked for: a block of the kernels of rows
+	rowsAhead = 4 // how many rows ahead they are prefetched, in kernels for a block of rows
 )
 
 // ReduceSum computes dst[j] = sum of the n elements of output j; 0 for n = 0.
 //
-// Sums are pairwise: the n elements are cut into blocks, and blocks are added as a balanced binary tree, so the rounding
-// error grows with log n. A block has 256 elements, added in 16 interleaved accumulators, if inner is 1, and 128, added row by
-// row, otherwise.
+// Sums are pairwise: the n elements are cut into blocks, and the blocks' sums are
+// added as a balanced binary tree. So the rounding error grows with log n. If inner
+// is 1, a block has 256 elements, added in 16 interleaved accumulators; otherwise
+// it has 128, added row by row.
 func ReduceSum[T Number](dst, x []T, n, inner, lo, hi int) {
 	if n == 0 {
 		clear(dst[lo:hi])
@@ -34,8 +35,8 @@ func ReduceSum[T Number](dst, x []T, n, inner, lo, hi int) {
 	}
 }
 
-// ColSum computes dst[j] = the sum over rows of x[r*ld+j] for columns j in lo..hi, added to dst[j] if acc. The order is
-// pairwise as in [ReduceSum].
+// ColSum computes dst[j] = the sum over rows of x[r*ld+j] for columns j in lo..hi;
+// if acc is set, it is added to dst[j]. The order is pairwise as in [ReduceSum].
 func ColSum[T Float](dst, x []T, rows, cols, ld int, lo, hi int, acc bool) {
 	dst = dst[:cols]
 	if !acc {
@@ -53,10 +54,10 @@ func ColSum[T Float](dst, x []T, rows, cols, ld int, lo, hi int, acc bool) {
 	}
 }
 
-// manyBlocks is the number of blocks that one call adds up.
+// manyBlocks is the number of blocks that one call sums.
 const manyBlocks = 16
 
-// sums adds up each n > 0 elements of x: those of a few blocks together.
+// sums sums each n > 0 elements of x. It does a few blocks together.
 func sums[T Number](dst, x []T, n int) {
 	var blocks [manyBlocks]T
 	block := min(n, sumBlock)
@@ -77,7 +78,7 @@ func sums[T Number](dst, x []T, n int) {
 	}
 }
 
-// sum adds up x: pairwise over blocks.
+// sum returns the sum of x: pairwise over blocks.
 func sum[T Number](x []T, blocks *[manyBlocks]T) T {
 	if n := (len(x) + sumBlock - 1) / sumBlock; n <= manyBlocks {
 		blockSums(blocks[:n], x, sumBlock)
@@ -87,10 +88,11 @@ func sum[T Number](x []T, blocks *[manyBlocks]T) T {
 	return sum(x[:h], blocks) + sum(x[h:], blocks)
 }
 
-// half returns where a sum of n > block elements is cut in two: a multiple of block.
+// half returns where a sum of n > block elements is cut in two: at a multiple of
+// block.
 func half(n, block int) int { return (n + block - 1) / block / 2 * block }
 
-// pairwise adds up sums of blocks as a balanced binary tree.
+// pairwise sums the blocks' sums as a balanced binary tree.
 func pairwise[T Number](s []T) T {
 	if len(s) == 1 {
 		return s[0]
@@ -98,7 +100,7 @@ func pairwise[T Number](s []T) T {
 	return pairwise(s[:len(s)/2]) + pairwise(s[len(s)/2:])
 }
 
-// blockSums adds up each block of x, of which the last one may be shorter, in 16 accumulators.
+// blockSums sums each block of x in 16 accumulators; the last block may be shorter.
 func blockSums[T Number](dst, x []T, block int) {
 	var acc [manyBlocks][16]T
 	whole := len(x) / block
@@ -163,15 +165,16 @@ func ReduceProd[T Number](dst, x []T, n, inner, lo, hi int) {
 	}
 }
 
-// Sums over a row have 16 accumulators: element i goes to number i%16. They are added up as total does.
+// Sums over a row have 16 accumulators: element i is added to number i%16. total
+// adds these up.
 
 func total[T Number](s *[16]T) T {
 	return (((s[0] + s[1]) + (s[2] + s[3])) + ((s[4] + s[5]) + (s[6] + s[7]))) +
 		(((s[8] + s[9]) + (s[10] + s[11])) + ((s[12] + s[13]) + (s[14] + s[15])))
 }
 
-// SumSquares returns the sum of x*x in float64 (16 interleaved accumulators). The result depends on where the caller
-// cuts x.
+// SumSquares returns the sum of x*x in float64 (16 interleaved accumulators). The
+// result depends on where the caller cuts x.
 func SumSquares[T Float](x []T) float64 {
 	var s lanes
 	for i, v := range x[vecSquares(x, &s):] {

@@ -51,7 +51,7 @@ func BXorInto[T Int](dst, src []T) {
 // ScaleInto computes dst *= s, with s rounded to T first.
 func ScaleInto[T Float](dst []T, s float64) { scaled(dst, dst, T(s)) }
 
-// AndBoolInto computes dst = dst && src. On truth values Prod, Min and BAnd are this.
+// AndBoolInto computes dst = dst && src, which is Prod, Min and BAnd for bools.
 func AndBoolInto(dst, src []bool) {
 	src = src[:len(dst)]
 	for i := range dst {
@@ -59,8 +59,8 @@ func AndBoolInto(dst, src []bool) {
 	}
 }
 
-// OrBoolInto computes dst = dst || src. On truth values Max and BOr are this, and so is Sum, which stays a truth value as in
-// PyTorch (NCCL has no bool type).
+// OrBoolInto computes dst = dst || src, which is Max and BOr for bools. It is also
+// Sum, whose result stays a bool, as in PyTorch (NCCL has no bool type).
 func OrBoolInto(dst, src []bool) {
 	src = src[:len(dst)]
 	for i := range dst {
@@ -68,7 +68,7 @@ func OrBoolInto(dst, src []bool) {
 	}
 }
 
-// XorBoolInto computes dst = (dst != src). On truth values BXor is this.
+// XorBoolInto computes dst = (dst != src), which is BXor for bools.
 func XorBoolInto(dst, src []bool) {
 	src = src[:len(dst)]
 	for i := range dst {

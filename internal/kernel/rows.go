@@ -5,10 +5,12 @@ import (
 	"unsafe"
 )
 
-// Kernels of rows that pass over a row more than once do each pass for a block of rows, which stays in the first-level cache:
-// so no row waits for the sum over another, and a call does enough work. The longest pass asks for the next block. The functions
-// here are such passes. x, dst and the like begin at the first row of a block, and hold as many rows of cols elements as the
-// slices by row have elements.
+// Some kernels need several passes over a row. They do each pass for a block of
+// rows, which stays in the first-level cache. So no row waits for the sum of
+// another one, and a call does enough work. The longest pass prefetches the next
+// block. The functions here are such passes. x, dst and so on begin at the first
+// row of a block. Slices with one element for each row have as many elements as
+// there are rows; the others have that many rows of cols elements.
 
 const (
 	blockBytes   = 8 << 10
@@ -26,7 +28,7 @@ func row[T any](x []T, r, cols int) []T { return x[r*cols : r*cols+cols : r*cols
 // lanes are the 16 interleaved accumulators of a row: element i goes to number i%16.
 type lanes = [16]float64
 
-// rowSums adds up each row in float64. It works in acc.
+// rowSums sums each row in float64. acc is its workspace.
 func rowSums[T Float](sums []float64, x []T, cols int, acc []lanes) {
 	acc = acc[:len(sums)]
 	clear(acc)
@@ -48,7 +50,7 @@ func rowSum[T Float](x []T) float64 {
 	return s[0]
 }
 
-// squaresAround adds up (x-m)**2 of each row in float64.
+// squaresAround sums (x-m)**2 of each row in float64.
 func squaresAround[T Float](sums []float64, x []T, m []float64, cols int, acc []lanes) {
 	acc = acc[:len(sums)]
 	clear(acc)
@@ -62,8 +64,9 @@ func squaresAround[T Float](sums []float64, x []T, m []float64, cols int, acc []
 	}
 }
 
-// rowMoments computes the mean and the biased variance of each row of m. In float32 it is one pass: sums in float64 lose less than
-// the rounding of the elements to float32 did.
+// rowMoments computes the mean and the biased variance of each row of m. In float32
+// it is one pass: the sums in float64 lose less than the elements lost when they
+// were rounded to float32.
 func rowMoments[T Float](mean, variance []float64, x []T, cols int, acc []lanes) {
 	n := float64(cols)
 	if !single[T]() {
@@ -114,8 +117,8 @@ func dot[T Float](a, b []T) float64 {
 	return s[0]
 }
 
-// largest computes the largest number of each row, -Inf if there is none. It ignores NaN: the exponentials turn the row to NaN
-// anyway.
+// largest computes the largest number of each row, -Inf if there is none. It
+// ignores NaN: the exponentials make the row NaN anyway.
 func largest[T Float](tops, x []T, cols int) {
 	Fill(tops, T(math.Inf(-1)))
 	k := vecMaximum(x, tops, cols)
@@ -129,7 +132,7 @@ func largest[T Float](tops, x []T, cols int) {
 	}
 }
 
-// expSums adds up exp(x-m) of each row, where m is at least the largest number.
+// expSums sums exp(x-m) of each row, where m is at least the largest number.
 func expSums[T Float](sums []float64, x, m []T, cols int, acc []lanes) {
 	acc = acc[:len(sums)]
 	clear(acc)
@@ -181,7 +184,7 @@ func softmaxGrad[T Float](dst, g, y, s []T, cols int, far bool) {
 	}
 }
 
-// normalize computes dst = (x-m)*s*w + b; nil w and b stand for ones and zeros.
+// normalize computes dst = (x-m)*s*w + b; nil w and b mean ones and zeros.
 func normalize[T Float](dst, x, w, b, m, s []T, cols int, far bool) {
 	k := 0
 	switch {

@@ -2,18 +2,20 @@ package kernel
 
 import "math"
 
-// This file holds the scalar functions behind the elementwise kernels. For float64 they are package math. For float32 they are
-// evaluated in float32, by polynomials and without fused products, so that 16 elements fit a register and every machine computes
-// the same bits. The bounds on their errors stand in doc.go.
+// This file holds the scalar functions of the elementwise kernels. For float64 they
+// use package math. For float32 they are evaluated in float32, by polynomials and
+// without fused products, so that 16 elements fit a register and every machine
+// computes the same bits. doc.go has the bounds of their errors.
 //
-// The functions that the kernels call take and return T and are not inlined: a result would wait in a register for the next
-// element's conversion.
+// The functions that kernels call take and return T and are not inlined: otherwise
+// a result would wait in a register for the conversion of the next element.
 
-// expParts returns p and s, a power of two, with exp(x) = s + s*p and |p| < 0.42, for -708 < x < 709: x is reduced to
-// |r| <= ln(2)/2, and p = exp(r)-1 is Taylor's series to degree 8 (relative error of p below 6e-10), its even and odd
-// powers apart, which halves the chain of dependent operations.
+// expParts returns p and s, a power of two, with exp(x) = s + s*p and |p| < 0.42,
+// for -708 < x < 709. x is reduced to |r| <= ln(2)/2. p = exp(r)-1 is the Taylor
+// series to degree 8 (relative error of p below 6e-10). Its even and odd powers are
+// summed separately, which halves the chain of dependent operations.
 func expParts(x float64) (p, s float64) {
-	const shift = 0x1.8p52 // adding it rounds to an integer, found in the low bits
+	const shift = 0x1.8p52 // adding it rounds to an integer, which is in the low bits
 	k := float64(x*math.Log2E) + shift
 	n := math.Float64bits(k)
 	r := x - float64((k-shift)*math.Ln2)
@@ -38,8 +40,9 @@ func exp[T Float](x float64) float64 {
 	return s + float64(s*p)
 }
 
-// expNear is e**x, as the kernels of whole rows compute it: in float32 by a polynomial, as in Cephes' expf (Moshier 1989), with an
-// error below 1 ulp. Results that would be denormal are 0: those of x < -87.
+// expNear is e**x for the kernels of whole rows. In float32 it is a polynomial as
+// in Cephes' expf (Moshier 1989), with an error below 1 ulp. Results that would be
+// subnormal are 0: those for x < -87.
 func expNear[T Float](x T) T {
 	if !single[T]() {
 		return T(math.Exp(float64(x)))
@@ -72,10 +75,10 @@ func expParts32(x float32) (p, n float32) {
 	return float32(float32(r*r)*p) + r, n
 }
 
-// pow2 is two to the power of the low bits of n, between -126 and 127.
+// pow2 is 2**n for the low bits of n, between -126 and 127.
 func pow2(n uint32) float32 { return math.Float32frombits((n + 127) << 23) }
 
-// expAll32 is exp32 with denormal results, which take two powers of two.
+// expAll32 is exp32 with subnormal results, which need two powers of two.
 func expAll32(x float32) float32 {
 	const shift = 0x1.8p23
 	if x > 89 {
@@ -92,7 +95,8 @@ func expAll32(x float32) float32 {
 // sigmoid is 1/(1+exp(-x)) to the precision of T. A large exponential gives exactly 0, never NaN.
 func sigmoid[T Float](x float64) float64 { return 1 / (1 + exp[T](-x)) }
 
-// normal32 returns the standard normal distribution function at x and exp(-x*x/2). The lower tail is without cancellation.
+// normal32 returns the standard normal distribution function at x, and exp(-x*x/2).
+// The lower tail is computed without cancellation.
 func normal32(x float32) (cdf, e float32) {
 	e = exp32(x * x * -0.5)
 	tail := float32(e*erfcx32(float32(math.Abs(float64(x))))) * 0.5
@@ -102,8 +106,9 @@ func normal32(x float32) (cdf, e float32) {
 	return tail, e
 }
 
-// erfcx32 approximates exp(z*z)*erfc(z) with z = x/sqrt(2), 0 <= z < 9.5, as a polynomial in t = 1/(1+0.45z), times t: a minimax
-// fit with a relative error below 1.3e-8. Beyond it stays positive and bounded.
+// erfcx32 approximates exp(z*z)*erfc(z) with z = x/sqrt(2), 0 <= z < 9.5, by a
+// polynomial in t = 1/(1+0.45z), times t. It is a minimax fit with a relative error
+// below 1.3e-8. For larger z the result stays positive and bounded.
 func erfcx32(x float32) float32 {
 	t := 1 / (float32(x*(0.45/math.Sqrt2)) + 1)
 	p := float32(t*-0.032755406018) + 0.14456699416
@@ -182,7 +187,8 @@ func geluTanhOf[T Float](x T) T {
 	return x / (1 + expNear(x*w))
 }
 
-// within is x brought into [-near, near] in float32, [-far, far] in float64. NaN stays NaN.
+// within limits x to [-near, near] in float32, and to [-far, far] in float64. NaN
+// stays NaN.
 func within[T Float](x T, near, far float64) T {
 	if !single[T]() {
 		near = far

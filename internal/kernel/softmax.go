@@ -2,17 +2,18 @@ package kernel
 
 import "math"
 
-// The kernels in this file treat x as rows of cols elements and compute rows lo..hi. Row sums are accumulated in float64,
-// in 16 interleaved accumulators.
+// The kernels in this file treat x as rows of cols elements and compute rows
+// lo..hi. Row sums are in float64, in 16 interleaved accumulators.
 
-// softWork is what the passes over a block of rows need.
+// softWork is the memory for the passes over a block of rows.
 type softWork[T Float] struct {
 	tops, scale, zeros [maxBlockRows]T
 	sums               [maxBlockRows]float64
 	acc                [maxBlockRows]lanes
 }
 
-// logSumExps returns ln(sum(exp(x))) of k rows: -Inf if all elements are -Inf, NaN if one is NaN.
+// logSumExps returns ln(sum(exp(x))) of k rows: -Inf if all elements are -Inf, NaN
+// if one is NaN.
 func (w *softWork[T]) logSumExps(x []T, k, cols int) []float64 {
 	tops, sums := w.tops[:k], w.sums[:k]
 	largest(tops, x, cols)
@@ -32,7 +33,8 @@ func (w *softWork[T]) logSumExps(x []T, k, cols int) []float64 {
 	return sums
 }
 
-// softmaxCols is the longest row of which Softmax keeps the exponentials in the caches when it writes past them.
+// softmaxCols is the longest row whose exponentials Softmax keeps in the caches
+// when its output bypasses them.
 const softmaxCols = 8 << 10
 
 // Softmax computes dst = exp(x) / sum(exp(x)) in each row. A row of -Inf gives NaN, as in PyTorch.
@@ -70,9 +72,10 @@ func softmax[T Float](dst, x, e []T, cols, lo, hi int) {
 	}
 }
 
-// SoftmaxCausal is Softmax under the causal attention mask. Rows are queries, columns keys: row r stands at query position
-// q = r%queries, and columns beyond q+(cols-queries) get probability 0 (the queries are the last of the keys). A row that sees
-// no column (queries > cols) is 0.
+// SoftmaxCausal is Softmax with the causal attention mask. Rows are queries and
+// columns are keys. Row r is at query position q = r%queries, and columns after
+// q+(cols-queries) get probability 0: the queries are at the positions of the last
+// keys. A row that sees no column (queries > cols) is 0.
 func SoftmaxCausal[T Float](dst, x []T, cols, lo, hi, queries int) {
 	for r := lo; r < hi; r++ {
 		d, seen := row(dst, r, cols), max(0, r%queries+cols-queries+1)

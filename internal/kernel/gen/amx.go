@@ -18,8 +18,8 @@ func (g *gen) amxFile() {
 	}
 }
 
-// xgetbv emits the reading of the register that says what state the operating
-// system saves.
+// xgetbv emits the read of the register that says which state the operating system
+// saves.
 func (g *gen) xgetbv() {
 	g.function("xgetbv0", "", "returns the lower half of XCR0. The CPU must have OSXSAVE.")
 	g.SignatureExpr("func() uint32")
@@ -29,7 +29,7 @@ func (g *gen) xgetbv() {
 	g.RET()
 }
 
-// gpr are the numbers of the registers that tile instructions address with.
+// gpr are the numbers of the registers for addresses in tile instructions.
 var gpr = map[reg.Register]byte{reg.RAX: 0, reg.RDX: 2, reg.RBX: 3, reg.RSI: 6, reg.RDI: 7, reg.R8: 8, reg.R9: 9, reg.R12: 12}
 
 // Tile instructions have VEX encodings of map 0F38 (Intel SDM, volume 2, TILELOADD and following).
@@ -53,9 +53,9 @@ func tileDot(c, a, b byte) []byte {
 func tileConfig(from reg.Register) []byte { return []byte{0xc4, 0xe2, 0x78, 0x49, gpr[from]} }
 func tileRelease() []byte                 { return []byte{0xc4, 0xe2, 0x78, 0x49, 0xc0} }
 
-// amxTile emits the kernel for n tiles of rows and 2 of columns. Tiles 0 to 3
-// are sums, 4 and 5 are of A, 6 and 7 of B. Tiles are configured and released
-// inside: Go neither preempts nor moves a goroutine meanwhile.
+// amxTile emits the kernel for n tiles of rows and 2 of columns. Tiles 0 to 3 are
+// sums, 4 and 5 are of A, 6 and 7 of B. The kernel configures and releases the
+// tiles itself: while it runs, Go neither preempts nor moves the goroutine.
 func (g *gen) amxTile(n int) {
 	g.function(fmt.Sprintf("tile%dAMX", n), "config *byte, blocks int, a *float32, as int, b *float32, bs int, c *float32",
 		fmt.Sprintf("computes %d x 32 sums of blocks > 0 times 16 pairs, into rows of 32. as and bs are the bytes between rows of A and B.", 16*n))
@@ -70,7 +70,7 @@ func (g *gen) amxTile(n int) {
 	g.MOVQ(reg.R9, reg.R12) // the second tile of A
 	g.SHLQ(operand.Imm(4), reg.R12)
 	g.ADDQ(reg.RSI, reg.R12)
-	g.MOVQ(reg.R8, reg.R10) // one tile of B further
+	g.MOVQ(reg.R8, reg.R10) // the next tile of B
 	g.SHLQ(operand.Imm(4), reg.R10)
 	rows := []reg.Register{reg.RSI, reg.R12}[:n]
 	for t := range byte(2 * n) {

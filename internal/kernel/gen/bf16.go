@@ -9,9 +9,9 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// bf16 is AVX-512 with BF16. Its micro-kernels are those of float32 with
-// another product: an element of A and B is a pair of bfloat16 numbers, the
-// even k in the lower half.
+// bf16 is AVX-512 with BF16. Its micro-kernels are those of float32 with another
+// product: an element of A and B is a pair of bfloat16 numbers, the one of the even
+// k in the lower half.
 var bf16 = isa{"AVX512BF16", 64, 32, 14, []int{2, 1}, isas[0].vec}
 
 func (g *gen) bf16File() {
@@ -30,7 +30,7 @@ func (g *gen) bf16File() {
 	g.scaleTile()
 }
 
-// encode emits machine code that the assembler has no name for.
+// encode emits machine code for instructions that the assembler does not have.
 func (g *gen) encode(code ...byte) {
 	for len(code) > 0 {
 		n, name, value := 1, "BYTE", operand.Op(operand.U8(code[0]))
@@ -73,7 +73,7 @@ func dotBF16(a, b, acc operand.Op) []byte { return evex(prefixF3, 0x52, acc, a, 
 // roundBF16Pair is VCVTNE2PS2BF16: dst = bfloat16 of lo and of hi.
 func roundBF16Pair(lo, hi, dst operand.Op) []byte { return evex(prefixF2, 0x72, dst, hi, lo) }
 
-// interleave emits the packing of rows: pairs of rows become rows of pairs.
+// interleave emits the packing of rows: two rows become one row of pairs.
 func (g *gen) interleave(w int) {
 	g.begin(fmt.Sprintf("interleave%d", w), "dst *float32, ds int, src *uint16, ss int, k int, mask uint64",
 		fmt.Sprintf("writes (k+1)/2 rows of %d pairs in ascending order, of which row i holds rows 2*i and 2*i+1 of src; a missing last row counts as zeros. Columns outside mask are not read, and become zeros. ds and ss are the bytes between rows.", 16*w))
@@ -121,8 +121,8 @@ func (g *gen) interleave(w int) {
 // side is the number of rows and pairs that are transposed at a time.
 const side = 16
 
-// transposePairs emits the packing of columns: 16 rows of 16 pairs are
-// transposed at a time.
+// transposePairs emits the packing of columns. It transposes 16 rows of 16 pairs at
+// a time.
 func (g *gen) transposePairs() {
 	g.begin("transposePairs", "dst *float32, ds int, src *uint16, ss int, w int, k int",
 		fmt.Sprintf("writes the transpose of w in [1, %d] rows of k elements, as (k+1)/2 rows of %d pairs, of which the first w count, in ascending order; a missing last element counts as zero. ds and ss are the bytes between rows.", side, side))
@@ -199,7 +199,7 @@ func (g *gen) roundTile() {
 	g.end()
 }
 
-// scaleTile emits what the end of a micro-kernel does, for a tile in memory.
+// scaleTile emits the end of a micro-kernel, for a tile in memory.
 func (g *gen) scaleTile() {
 	g.begin("scaleTile", "c *float32, cs int, tile *float32, h int, alpha float32, add bool, mask uint64",
 		"computes C = alpha*tile, plus C with add, for h > 0 rows of 32 elements. Columns outside mask are neither read nor written in C. cs is the bytes between rows of C.")

@@ -9,9 +9,10 @@ import (
 )
 
 const (
-	// fewRows is the largest number of rows of A for which B is read where it lies.
+	// fewRows is the largest number of rows of A for which B is not packed.
 	fewRows = 4
-	// pairChains is the number of vectors of sums of a dot product: a multiply-add waits for the one before it.
+	// pairChains is the number of vectors of sums of a dot product, so that a
+	// multiply-add need not wait for the one before.
 	pairChains = 4
 	// pairTurn is the number of elements in a turn.
 	pairTurn = pairChains * 32
@@ -19,8 +20,10 @@ const (
 	pairSums = 64
 )
 
-// pairDots emits the kernel for h rows of A and a B that is stored transposed: as it takes as long as reading B once, nothing is packed, and
-// rows of B are read one after the other, as memory likes it best. Registers: up to 16 vectors of sums, then those of B, and of A.
+// pairDots emits the kernel for h rows of A and a B that is stored transposed. It
+// takes as long as reading B once, so nothing is packed, and rows of B are read one
+// after the other, which is fastest. Registers: up to 16 vectors of sums, then
+// those of B, and of A.
 func (g *gen) pairDots(h int) {
 	g.begin(fmt.Sprintf("rowDots%d", h), "rows, k int, a *uint16, as int, b *uint16, bs int, sums *float32",
 		fmt.Sprintf("computes the dot products of %d rows of A with rows of B, of k elements: as and bs are the bytes between rows. Of each, pair p is added to sum p modulo %d, also the pairs of zeros that fill a turn, and the sums are added as a tree. Row i of sums is for row i of A; rows have %d elements.", h, pairTurn/2, pairSums))
@@ -62,14 +65,15 @@ func (g *gen) pairDots(h int) {
 	g.end()
 }
 
-// turnMasks makes the masks of what fills no turn, whose number of elements is R12.
+// turnMasks makes the masks for the elements that do not fill a turn; R12 is their
+// number.
 func (g *gen) turnMasks() {
 	g.arg("k", reg.R12)
 	g.ANDQ(operand.Imm(pairTurn-1), reg.R12)
 	g.MOVQ(operand.I32(-1), reg.R10)
 	g.XORQ(reg.R11, reg.R11)
 	g.MOVQ(reg.R12, reg.RCX)
-	for c := 0; c < pairChains; c += 2 { // of 64 elements together
+	for c := 0; c < pairChains; c += 2 { // two masks for 64 elements
 		g.BZHIQ(reg.RCX, reg.R10, reg.RDX)
 		g.KMOVD(reg.EDX, maskRegs[c])
 		g.SHRQ(operand.Imm(32), reg.RDX)
@@ -79,7 +83,7 @@ func (g *gen) turnMasks() {
 	}
 }
 
-// pairTurn adds the products of a turn: load reads vector c of it.
+// pairTurn adds the products of a turn; load reads vector c of it.
 func (g *gen) pairTurn(h int, load func(m operand.Op, c int, v operand.Op)) {
 	const b, a = 16, 20
 	for c := range pairChains {

@@ -11,8 +11,8 @@ type bundle []value
 // Asm makes a bundle a value; no instruction takes one.
 func (bundle) Asm() string { panic("a bundle is not an operand") }
 
-// each calls one for the vectors of bundles among xs, with those of xs that
-// are none as they are.
+// each calls one for each vector of the bundles in xs. Values in xs that are not
+// bundles are passed unchanged.
 func (f fp) each(one func(xs ...value) value, xs ...value) value {
 	n := 0
 	for _, x := range xs {
@@ -37,8 +37,8 @@ func (f fp) each(one func(xs ...value) value, xs ...value) value {
 	return results
 }
 
-// shared is the scalar x in the form in which all vectors of a bundle use it
-// best: one load for all, or an operand in memory where registers are few.
+// shared is the scalar x for all vectors of a bundle: one load for all or, if
+// registers are few, an operand in memory.
 func (f fp) shared(x value) value {
 	if m, ok := x.(scalar); ok && f.ways > 1 && !m.whole {
 		return f.reg(m)
@@ -46,7 +46,7 @@ func (f fp) shared(x value) value {
 	return x
 }
 
-// widen makes float64 of the float32 vector x: its lower and its upper half.
+// widen converts the float32 vector x to float64: its lower and its upper half.
 func (g *gen) widen(x value) (lo, hi value) {
 	if g.neon != nil {
 		return g.neon.op("fcvtl", 8, 16, x), g.neon.op("fcvtl2", 8, 16, x)

@@ -49,7 +49,7 @@ func (f fp) storeBF16(x value, name string, i int) {
 	y, h := chosen.(reg.VecVirtual), g.half()
 	if g.bytes == 64 {
 		g.VPMOVDW(y, h)
-	} else { // both 128-bit halves of y, each packed to 64 bits
+	} else { // pack both 128-bit halves of y to 64 bits each
 		g.VEXTRACTI128(operand.Imm(1), y, h)
 		g.VPACKUSDW(h, y.AsX(), h)
 	}
@@ -91,7 +91,7 @@ func (f fp) storeF16(x value, name string, i int) {
 // philoxStep is the number of elements of a step of dropout.
 const philoxStep = 32
 
-// dropout makes the kernel that draws the random bits of dropout as well.
+// dropout makes the kernel of dropout, which also draws the random bits.
 func dropout() []*spec {
 	return []*spec{{
 		name: "dropout", params: parse("dst, x []float32, keys *[20]uint64, scale float32, limit uint32, block uint64"), once: true, unit: philoxStep, amd64: true,
@@ -99,7 +99,7 @@ func dropout() []*spec {
 		body: func(g *gen) {
 			words := g.fp(8)
 			counter := words.addInt(words.reg(words.arg("block")), g.lanesOf())
-			if most := g.ways() * 2 * g.lanes32(); most > philoxStep { // the sixteen registers of AVX2 hold one step
+			if most := g.ways() * 2 * g.lanes32(); most > philoxStep { // the sixteen registers of AVX2 hold only one step
 				g.LEAQ(mem(countReg, -most), scratchReg)
 				g.JMP(label("enough"))
 				g.Label("bundles")
@@ -121,7 +121,7 @@ func dropout() []*spec {
 
 func (g *gen) lanes32() int { return g.bytes / 4 }
 
-// drop does the next n elements.
+// drop does n elements.
 func (g *gen) drop(counter value, n int) {
 	f, words := g.fp(4), g.fp(8)
 	var counters bundle
@@ -145,9 +145,9 @@ func (g *gen) drop(counter value, n int) {
 	g.ADDQ(operand.I32(n), indexReg)
 }
 
-// lanesOf are the numbers of the blocks that the 64-bit elements of a vector
-// compute, so that philox returns its words in order: the even elements are the
-// first half.
+// lanesOf are the numbers of the blocks for the 64-bit elements of a vector. They
+// are such that philox returns its words in order: the even elements are the first
+// half.
 func (g *gen) lanesOf() value {
 	n := g.bytes / 8
 	m := g.StaticGlobal("blockOrder")
@@ -159,9 +159,9 @@ func (g *gen) lanesOf() value {
 	return g.fp(8).reg(m)
 }
 
-// philox computes one block of Philox4x32-10 for each 64-bit element of
-// counter. The four words of a block are in the lower halves of c; the upper
-// halves are ignored until the end.
+// philox computes one block of Philox4x32-10 for each 64-bit element of counter.
+// The four words of a block are in the lower halves of c. The upper halves are
+// ignored until the end.
 func (f fp) philox(counter value) (lo, hi value) {
 	m0, m1 := f.reg(f.bits(0xD2511F53)), f.reg(f.bits(0xCD9E8D57))
 	zero := f.xor(counter, counter)
@@ -195,13 +195,13 @@ func (f fp) product32(a, b value) value {
 	}, a, b)
 }
 
-// upper32 has the upper halves of 64-bit elements in the lower ones. This takes
-// no unit that multiplies, as a shift does.
+// upper32 moves the upper halves of 64-bit elements to the lower ones. Unlike a
+// shift, it does not use a unit that multiplies.
 func (f fp) upper32(a value) value {
 	return f.one(a, func(a, to operand.Op) { f.VPSHUFD(operand.Imm(0xf5), a, to) })
 }
 
-// xor3 is a ^ b ^ c, in the registers of a where that takes one instruction.
+// xor3 is a ^ b ^ c. If that takes one instruction, it overwrites a.
 func (f fp) xor3(a, b, c value) value {
 	if f.gen.bytes != 64 {
 		return f.xor(f.xor(a, b), c)
@@ -209,8 +209,8 @@ func (f fp) xor3(a, b, c value) value {
 	return f.logic(0x96, a, b, c)
 }
 
-// merge32 has the lower half of a in the lower half, and that of b in the upper
-// one.
+// merge32 has the lower half of a in its lower half, and the lower half of b in its
+// upper half.
 func (f fp) merge32(a, b value) value {
 	upper, low := f.shiftLeft(b, 32), f.bits(0xffffffff)
 	if f.gen.bytes != 64 {
@@ -219,8 +219,8 @@ func (f fp) merge32(a, b value) value {
 	return f.logic(0xf8, upper, a, low)
 }
 
-// logic is the function of a, b and c with the given table, in the registers of
-// a (AVX-512).
+// logic is the function of a, b and c with the given table. It overwrites a
+// (AVX-512).
 func (f fp) logic(table uint64, a, b, c value) value {
 	return f.each(func(xs ...value) value {
 		if m, ok := xs[2].(scalar); ok {
@@ -232,7 +232,7 @@ func (f fp) logic(table uint64, a, b, c value) value {
 	}, a, b, f.shared(c))
 }
 
-// atLeast is the mask of the unsigned words of w that are not below limit.
+// atLeast is the mask of the unsigned words of w that are at least limit.
 func (g *gen) atLeast(w, limit value) value {
 	if g.bytes == 64 {
 		k := g.K()

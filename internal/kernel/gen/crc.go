@@ -6,12 +6,15 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// crcAccs is how many vectors the fold of a checksum keeps: as many products are in flight.
+// crcAccs is the number of vectors in the fold of a checksum, so that as many
+// products run at the same time.
 const crcAccs = 4
 
-// foldCRC makes the loop of [kernel.CRC32C]: polynomials of 128 bits, four to a vector, are multiplied by the power of x for
-// the distance of crcAccs vectors, modulo the polynomial, and added to those that far behind them (Gopal et al. 2009, "Fast
-// CRC computation for generic polynomials using PCLMULQDQ instruction").
+// foldCRC makes the loop of [kernel.CRC32C]. It works on polynomials of 128 bits,
+// four in a vector. It multiplies them by the power of x for the distance of
+// crcAccs vectors, modulo the polynomial, and adds them to those at that distance
+// (Gopal et al. 2009, "Fast CRC computation for generic polynomials using PCLMULQDQ
+// instruction").
 func (g *gen) foldCRC() {
 	g.function("foldCRC", "dst, p *byte, n int, crc uint32, factors *uint64",
 		"writes 256 bytes with the checksum, from 0, of the n bytes at p, from crc. n is a multiple of 256, and positive.")
@@ -46,7 +49,8 @@ func (g *gen) foldCRC() {
 	g.end()
 }
 
-// product multiplies halves of each 128 bits without carries; avo does not know the instruction on 512 bits.
+// product multiplies halves of each 128 bits without carries. avo does not have the
+// instruction for 512 bits.
 func (g *gen) product(halves uint8, a, b, to operand.Op) {
 	g.Instruction(&ir.Instruction{Opcode: "VPCLMULQDQ", Operands: []operand.Op{operand.Imm(uint64(halves)), a, b, to}})
 }

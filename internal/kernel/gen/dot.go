@@ -10,11 +10,11 @@ import (
 // dotSide is the largest number of rows and columns of a tile of dot products.
 const dotSide = 5
 
-// dotKernel emits the kernel for h x n dot products of float32 rows of A and of
-// B, for products with few columns: they would leave lanes of a vector of
-// columns empty. Every dot product has 16 sums, one for each lane, that are
-// added as a tree. Registers: n vectors of B, one of A, a temporary one, then
-// the accumulators. AVX-512 only.
+// dotKernel emits the kernel for h x n dot products of float32 rows of A and of B.
+// It is for products with few columns, where a vector of columns would have empty
+// lanes. Every dot product has 16 sums, one for each lane, that are added as a
+// tree. Registers: n vectors of B, one of A, a temporary one, then the
+// accumulators. AVX-512 only.
 func (g *gen) dotKernel(h, n int) {
 	g.begin(fmt.Sprintf("gemmDot%dx%d", h, n), "k int, a *T, as int, b *T, bs int, c *T, cs int, from *T, fs int, alpha T, tail uint64",
 		fmt.Sprintf("computes the tile C[0:%d, 0:%d] = alpha*A*B, plus the matrix from unless that is nil, over k vectors of 16 elements and those in tail. as and bs are the bytes between rows of A and of B transposed, cs and fs those between rows of C and from.", h, n))
@@ -57,7 +57,7 @@ func (g *gen) dotKernel(h, n int) {
 	g.storeDots(h, n)
 }
 
-// rowOf is row i < 5.
+// rowOf is the address of row i < 5.
 func rowOf(base, stride, three reg.Register, i int) operand.Mem {
 	if i == 4 {
 		return operand.Mem{Base: base, Index: stride, Scale: 4}

@@ -107,8 +107,7 @@ func (f fp) geluTanhSlope(x value) value {
 	return f.add(s, f.mul(f.mul(f.mul(x, s), f.mul(e, s)), du))
 }
 
-// losses are the exponentials of whole rows. acc are 16 interleaved
-// sums.
+// losses are the exponentials of whole rows. acc has 16 interleaved sums.
 func losses() []*spec {
 	return []*spec{
 		{name: "expSum", params: parse("x []T, m []T by row, acc [][16]float64 by row"), sizes: singleOnly,
@@ -141,7 +140,7 @@ func logSoftmax(g *gen) {
 	})
 }
 
-// expSum is for a largest element m.
+// expSum sums exp(x-m), where m is the row's largest element.
 func expSum(store bool) func(g *gen) {
 	return func(g *gen) {
 		d := g.fp(8)
@@ -162,9 +161,9 @@ func expSum(store bool) func(g *gen) {
 
 const shift32 = 0x1.8p23
 
-// exp32 is the exponential function; denormal results are 0.
+// exp32 is the exponential function; results that would be subnormal are 0.
 func (f fp) exp32(x value) value {
-	e := f.expBelow88(x) // before the comparison: mask registers are few
+	e := f.expBelow88(x) // before the comparison, because there are few mask registers
 	return f.choose(f.compare(greater, x, f.c(88)), f.c(math.Inf(1)), e)
 }
 
@@ -185,8 +184,8 @@ func (f fp) expParts32(x value) (p, n value) {
 	return f.expRest32(x, f.sub(n, f.c(shift32))), n
 }
 
-// expScale32 returns p and k with exp(x) = (1+p) * 2**k: the p of expParts32 in
-// fewer instructions of AVX-512.
+// expScale32 returns p and k with exp(x) = (1+p) * 2**k: the p of expParts32, in
+// fewer AVX-512 instructions.
 func (f fp) expScale32(x value) (p, k value) {
 	k = f.one(f.mul(x, f.c(math.Log2E)), func(a, to operand.Op) { f.VRNDSCALEPS(operand.Imm(0), a, to) })
 	return f.expRest32(x, k), k
@@ -205,7 +204,7 @@ func (f fp) expRest32(x, k value) value {
 	return f.add(f.mul(f.mul(r, r), p), r)
 }
 
-// scaled is x * 2**k, or 0 where mask, if there is one, is not set (AVX-512).
+// scaled is x * 2**k. If there is a mask, elements outside of it are 0 (AVX-512).
 func (f fp) scaled(mask, x, k value) value {
 	return f.each(func(xs ...value) value {
 		to := f.tmp()
@@ -218,10 +217,10 @@ func (f fp) scaled(mask, x, k value) value {
 	}, x, k, mask)
 }
 
-// pow2 is two to the power of the low bits of n.
+// pow2 is 2**n for the low bits of n.
 func (f fp) pow2(n value) value { return f.shiftLeft(f.addInt(n, f.bits(127)), 23) }
 
-// expAll32 is exp32 with denormal results.
+// expAll32 is exp32 with subnormal results.
 func (f fp) expAll32(x value) value {
 	x = f.clamp(x, -104, 89)
 	if f.gen.bytes == 64 {
@@ -233,16 +232,16 @@ func (f fp) expAll32(x value) value {
 	return f.mul(f.mul(f.add(p, f.c(1)), f.pow2(h)), f.pow2(f.subInt(n, h)))
 }
 
-// sums are the registers of 16 interleaved float64 accumulators.
+// sums holds the registers of 16 interleaved float64 accumulators.
 type sums struct {
 	name string
 	regs []value
 }
 
-// sums loads the accumulators that argument name points to.
+// sums loads the accumulators from the address in argument name.
 func (g *gen) sums(name string) sums { return g.accumulators(name, 16*8) }
 
-// accumulators loads n bytes from argument name.
+// accumulators loads n bytes from the address in argument name.
 func (g *gen) accumulators(name string, n int) sums {
 	s := sums{name: name}
 	for at := 0; at < n; at += g.bytes {
@@ -251,8 +250,7 @@ func (g *gen) accumulators(name string, n int) sums {
 	return s
 }
 
-// add adds the vectors of x, float64 elements from numbers i, i+stride, ... of a
-// step.
+// add adds the vectors of x: the float64 elements i, i+stride, ... of a step.
 func (s sums) add(f fp, i, stride int, x value) {
 	xs, ok := x.(bundle)
 	if !ok {

@@ -11,10 +11,10 @@ import (
 // fp emits arithmetic on vectors of floats of one size. Every result is a new
 // virtual register; avo assigns the real ones.
 //
-// With ways > 1 an operand read from a slice is a bundle of that many vectors,
-// one after the other, and each operation emits an instruction for each: the
-// processor has something to do while it waits for a result. Long chains of
-// dependent operations fill its window otherwise.
+// If ways > 1, an operand read from a slice is a bundle of that many adjacent
+// vectors, and each operation emits an instruction for each vector. So the
+// processor has other instructions to run while it waits for a result. Without
+// this, long chains of dependent operations fill its window.
 type fp struct {
 	*gen
 	size, ways int
@@ -22,13 +22,13 @@ type fp struct {
 
 func (g *gen) fp(size int) fp { return fp{g, size, 1} }
 
-// scalar is one number in memory, a constant or an argument, that stands for a
-// vector of copies. A constant of AVX2 is stored as a whole vector, because
-// AVX2 has no operands that are broadcast.
+// scalar is one number in memory, a constant or an argument, used as a vector of
+// copies. AVX2 cannot broadcast an operand, so its constants are stored as whole
+// vectors.
 type scalar struct {
 	operand.Mem
 	whole bool
-	neon  *vreg // of NEON, which has no operands in memory
+	neon  *vreg // for NEON, which has no operands in memory
 }
 
 // value is an operand: a register, a scalar, or a vector in memory.
@@ -84,8 +84,8 @@ func (f fp) c(x float64) scalar {
 	return f.bits(math.Float64bits(x))
 }
 
-// arg is the scalar argument with that name, or the current row's element of a
-// slice by row.
+// arg is the scalar argument with that name or, for a slice by row, its element for
+// the current row.
 func (f fp) arg(name string) scalar {
 	if f.neon != nil {
 		return f.argument(name)
@@ -100,7 +100,7 @@ func (f fp) arg(name string) scalar {
 	return scalar{Mem: a.Addr}
 }
 
-// reg brings x into a register.
+// reg moves x into a register.
 func (f fp) reg(x value) value {
 	if f.neon != nil {
 		return f.neon.vreg(x)
@@ -128,11 +128,12 @@ func (f fp) reg(x value) value {
 
 type emitter = func(...operand.Op)
 
-// four are the forms of an instruction: float32 and float64, and the same with
-// a broadcast operand.
+// four holds the forms of an instruction: float32 and float64, and the same with a
+// broadcast operand.
 type four [4]emitter
 
-// two emits a two-operand instruction, the second operand in any form; name is its name in NEON.
+// two emits a two-operand instruction. The second operand may have any form; name
+// is the instruction's name in NEON.
 func (f fp) two(name string, a, b value, forms four) value {
 	if f.neon != nil {
 		return f.neon.two(name, f.size, a, b)
@@ -153,7 +154,7 @@ func (f fp) one(a value, form func(a, to operand.Op)) value {
 	}, f.reg(a))
 }
 
-// emit emits forms with the sources b and a, and then the rest.
+// emit emits the form that fits sources b and a, with the rest as further operands.
 func (f fp) emit(forms four, a, b value, rest ...operand.Op) {
 	form := forms[:2]
 	if m, ok := b.(scalar); ok {
@@ -181,7 +182,7 @@ func (f fp) mul(a, b value) value {
 	return f.two("fmul", a, b, four{f.VMULPS, f.VMULPD, f.VMULPS_BCST, f.VMULPD_BCST})
 }
 
-// copied is x in registers of its own.
+// copied is a copy of x in new registers.
 func (f fp) copied(x value) value {
 	if f.neon != nil {
 		return f.neon.copied(x)
@@ -189,8 +190,8 @@ func (f fp) copied(x value) value {
 	return f.one(x, func(a, to operand.Op) { f.VMOVAPS(a, to) })
 }
 
-// subtract changes a to a - b*c. The product needs no rounding, so that the
-// fused operation gives the same bits as two.
+// subtract changes a to a - b*c. The product is exact, so the fused operation gives
+// the same bits as two.
 func (f fp) subtract(a, b, c value) {
 	if f.neon != nil {
 		f.neon.change("fmls", f.size, a, b, c)
@@ -253,7 +254,8 @@ func (f fp) subInt(a, b value) value {
 	return f.two("VSUB", a, b, four{f.VPSUBD, f.VPSUBQ, f.VPSUBD_BCST, f.VPSUBQ_BCST})
 }
 
-// least is the smaller of a and b, most the larger; b where one is NaN, in NEON NaN.
+// least is the smaller of a and b, most the larger one. If one is NaN, the result
+// is b; in NEON it is NaN.
 func (f fp) least(a, b value) value {
 	return f.two("fmin", a, b, four{f.VMINPS, f.VMINPD, f.VMINPS_BCST, f.VMINPD_BCST})
 }
@@ -262,7 +264,7 @@ func (f fp) most(a, b value) value {
 	return f.two("fmax", a, b, four{f.VMAXPS, f.VMAXPD, f.VMAXPS_BCST, f.VMAXPD_BCST})
 }
 
-// clamp is x within lo and hi; NaN stays NaN.
+// clamp limits x to [lo, hi]; NaN stays NaN.
 func (f fp) clamp(x value, lo, hi float64) value {
 	return f.most(f.c(lo), f.least(f.c(hi), x))
 }
@@ -288,7 +290,7 @@ func (f fp) magnitude() scalar { return f.bits(1<<(8*f.size-1) - 1) }
 func (f fp) abs(a value) value { return f.and(a, f.magnitude()) }
 func (f fp) neg(a value) value { return f.xor(a, f.signBit()) }
 
-// Predicates of comparisons, all quiet. "Not" ones hold for NaN.
+// Predicates of comparisons, all quiet. The negated ones hold for NaN.
 const (
 	eq        = 0
 	unordered = 3
@@ -298,8 +300,8 @@ const (
 	greater   = 0x1e
 )
 
-// compare is the mask of the elements with a OP b: a mask register of AVX-512,
-// a vector of AVX2.
+// compare is the mask of the elements with a OP b: a mask register in AVX-512, a
+// vector in AVX2.
 func (f fp) compare(op uint64, a, b value) value {
 	if f.neon != nil {
 		return f.neon.compare(op, f.size, a, b)
@@ -355,12 +357,12 @@ func (f fp) choose(mask, yes, no value) value {
 	}, mask, f.reg(yes), f.reg(no))
 }
 
-// flush is x, or 0 where |x| < limit.
+// flush is x, or 0 if |x| < limit.
 func (f fp) flush(x, limit value) value {
 	return f.keep(f.compare(notLess, f.abs(x), limit), x)
 }
 
-// at is a vector of slice name from element i, in memory.
+// at is the vector from element i of slice name on, in memory.
 func (f fp) at(name string, i int) value {
 	if f.neon != nil {
 		return f.place(name, i, f.size)

@@ -11,19 +11,20 @@ import (
 // unroll is the number of k steps in one turn of a micro-kernel's loop.
 const unroll = 4
 
-// peakChains independent multiply-adds fill the pipelines of every CPU.
+// peakChains is a number of independent multiply-adds that fills the pipelines of
+// every CPU.
 const peakChains = 12
 
 var maskRegs = []reg.Register{reg.K1, reg.K2, reg.K3, reg.K4}
 
 // microKernel emits the kernel for tiles of h rows and w vectors, one below the
-// other: a call for each tile costs as much as a tile with a short k. Registers:
-// w vectors of B, then the h*w accumulators, then broadcast elements of A.
-// Every accumulator is one chain of fused multiply-adds in the order of k, so
-// that an element of C has the same bits whichever kernel computes it.
+// other: a call for each tile would cost as much as a tile with a short k.
+// Registers: w vectors of B, then the h*w accumulators, then broadcast elements of
+// A. Every accumulator is one chain of fused multiply-adds in the order of k, so an
+// element of C has the same bits whichever kernel computes it.
 //
-// There are two forms: for columns of A whose elements lie side by side (packed
-// A, or A stored transposed), and for rows that do.
+// There are two forms: for an A whose columns are contiguous (packed A, or A stored
+// transposed), and for an A whose rows are.
 func (g *gen) microKernel(h, w int, byRows bool) {
 	params := "tiles int, k int, a *T, as int, next int, b *T, bs int, c *T, cs int, from *T, fs int, alpha T"
 	name, form := "gemm", "The elements of a column of A lie side by side; as is the bytes between columns."
@@ -58,7 +59,7 @@ func (g *gen) microKernel(h, w int, byRows bool) {
 	g.storeTile(h, w)
 }
 
-// columnMasks puts the masks of w vectors of columns into maskRegs.
+// columnMasks loads the masks of w vectors of columns into maskRegs.
 func (g *gen) columnMasks(w int) {
 	if !g.masked() {
 		return
@@ -72,7 +73,7 @@ func (g *gen) columnMasks(w int) {
 	}
 }
 
-// operandA is where a micro-kernel finds A.
+// operandA says where a micro-kernel finds A.
 type operandA struct {
 	at      func(i, u int) operand.Mem // row i, u steps ahead
 	advance func(steps int)
@@ -90,7 +91,7 @@ func (g *gen) columns() operandA {
 	}
 }
 
-// rows has a register for every third row.
+// rows sets a register for every third row.
 func (g *gen) rows(h int) operandA {
 	bases := []reg.Register{reg.RSI, reg.R11, reg.R12, reg.R13, reg.R14}[:(h+2)/3]
 	if len(bases) > 1 {
@@ -113,7 +114,7 @@ func (g *gen) rows(h int) operandA {
 	}
 }
 
-// stepsAhead is the address u < 4 strides behind base; three is 3*stride.
+// stepsAhead is the address base + u*stride, for u < 4; three is 3*stride.
 func stepsAhead(base, stride, three reg.Register, u int) operand.Mem {
 	switch u {
 	case 0:
@@ -124,7 +125,7 @@ func stepsAhead(base, stride, three reg.Register, u int) operand.Mem {
 	return operand.Mem{Base: base, Index: stride, Scale: uint8(u)}
 }
 
-// skip moves p on by one or unroll strides.
+// skip advances p by one stride, or by unroll strides.
 func (g *gen) skip(stride, p reg.Register, steps int) {
 	if steps == 1 {
 		g.ADDQ(stride, p)
@@ -133,8 +134,8 @@ func (g *gen) skip(stride, p reg.Register, steps int) {
 	}
 }
 
-// peak emits a loop of multiply-adds on registers alone: enough chains to hide
-// the latency of each.
+// peak emits a loop of multiply-adds on registers only: enough chains to hide their
+// latency.
 func (g *gen) peak(chains int) {
 	g.begin("peak", "n int", fmt.Sprintf("does n > 0 turns of %d multiply-adds of %d elements.", chains, g.lanes()))
 	g.arg("n", reg.RCX)
@@ -152,8 +153,8 @@ func (g *gen) peak(chains int) {
 
 func (g *gen) masked() bool { return g.bytes == 64 }
 
-// prefetchTile asks for C early: it is needed only at the end. Not into L1, where
-// rows that are a power of two apart would push each other, and B, out.
+// prefetchTile prefetches C, which is needed only at the end. It does not prefetch
+// into L1, where rows at distances of a power of two would evict each other, and B.
 func (g *gen) prefetchTile(h, w int) {
 	g.MOVQ(reg.RDI, reg.R10)
 	for i := range h {
@@ -166,9 +167,9 @@ func (g *gen) prefetchTile(h, w int) {
 	}
 }
 
-// productLoop adds the k rank-1 updates, unroll at a time and then singly. The
-// last columns of a B that is not packed have a loop that reads no others: masks
-// take time.
+// productLoop adds the k rank-1 updates, unroll at a time and then one by one. The
+// last columns of an unpacked B have their own loop, which reads no other columns:
+// masks take time.
 func (g *gen) productLoop(h, w int, a operandA) {
 	edge := g.masked() && !g.pairs
 	if edge {
@@ -228,11 +229,11 @@ func (g *gen) rankOne(h, w, u int, a operandA, load func(row, b operand.Op)) {
 }
 
 // storeTile writes alpha times the accumulators to C, plus the rows of from, and
-// goes on with the next tile. Where that begins is kept in the arguments.
+// goes on to the next tile. It keeps the next tile's addresses in the arguments.
 func (g *gen) storeTile(h, w int) {
 	alpha := g.vec(w + h*w)
 	g.broadcast(g.slot("alpha"), alpha)
-	masks := make([]reg.Register, w) // all nil without masks
+	masks := make([]reg.Register, w) // all nil if there are no masks
 	if g.masked() {
 		copy(masks, maskRegs)
 	}
@@ -263,7 +264,7 @@ func (g *gen) storeTile(h, w int) {
 	g.end()
 }
 
-// slot is where parameter name lies.
+// slot is the memory of parameter name.
 func (g *gen) slot(name string) operand.Mem {
 	at, err := g.Param(name).Resolve()
 	if err != nil {

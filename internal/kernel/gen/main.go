@@ -16,7 +16,7 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// isa is an instruction set and what the generator needs to know about it.
+// isa is an instruction set, with the data that the generator needs.
 type isa struct {
 	name   string
 	bytes  int // of one vector register
@@ -27,7 +27,7 @@ type isa struct {
 }
 
 // The largest micro-tiles fill the register file: height x 2 accumulators, 2
-// vectors of B and 2 broadcast elements of A. The narrow one serves the last
+// vectors of B and 2 broadcast elements of A. The narrow one is for the last
 // columns of C.
 var isas = []isa{
 	{"AVX512", 64, 32, 14, []int{2, 1}, func(i int) reg.Register { return zmm[i] }},
@@ -50,16 +50,16 @@ var ymm = []reg.Register{
 type gen struct {
 	*build.Context
 	isa
-	size      int   // bytes of one element: 4 or 8
+	size      int   // bytes of an element: 4 or 8
 	pairs     bool  // an element of A and B is a pair of bfloat16 numbers
-	neon      *neon // the writer of NEON; nil for amd64, which avo writes
+	neon      *neon // the writer for NEON; nil for amd64, which avo writes
 	pointers  map[string]pointer
 	constants map[constant]scalar
-	// pastCaches makes stores to dst go past the caches.
+	// pastCaches makes stores to dst bypass the caches.
 	pastCaches bool
 }
 
-// constant names a number in the read-only data: its bits and its size.
+// constant is a number in the read-only data: its bits and its size.
 type constant struct {
 	bits uint64
 	size int
@@ -90,7 +90,7 @@ func (g *gen) function(name, params, doc string) {
 	g.SignatureExpr("func(" + params + ")")
 }
 
-// end returns to Go, where the upper halves of the registers must be clear.
+// end returns to Go, which expects the upper halves of the registers to be zero.
 func (g *gen) end() {
 	g.VZEROUPPER()
 	g.RET()
@@ -107,7 +107,7 @@ func label(name string) operand.LabelRef { return operand.LabelRef(name) }
 
 // file emits what all instruction sets have.
 func (g *gen) file() {
-	if g.name == "AVX2" { // once: every machine with assembly has it
+	if g.name == "AVX2" { // once: every amd64 machine with assembly has it
 		g.controlRegister()
 		g.storeFence()
 		g.moveBytes()
@@ -133,7 +133,7 @@ func (g *gen) file() {
 			g.dotKernel(h, 1)
 		}
 	}
-	if g.name == "AVX2" { // which is enough to read memory, also where there is more
+	if g.name == "AVX2" { // enough to read memory at its full speed, also for AVX-512
 		for _, g.size = range []int{4, 8} {
 			g.rowDots(false)
 		}
@@ -154,7 +154,7 @@ func (g *gen) file() {
 	}
 }
 
-// vectorKernels are all kernels besides those of GEMM.
+// vectorKernels are all kernels except those of GEMM.
 func vectorKernels() []*spec {
 	var all []*spec
 	for _, set := range [][]*spec{streams(), optimizers(), conversions(), exponentials(), losses(), reductions(), dropout(), probes()} {

@@ -8,8 +8,9 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// neonISA is the vector unit that every arm64 has. avo does not know it, so that its functions are written as text. A vector
-// kernel is recorded first (neonvec.go), and then gets its registers (neonalloc.go).
+// neonISA is the vector unit of every arm64. avo does not have it, so its functions
+// are written as text. A vector kernel is recorded first (neonvec.go); then it gets
+// its registers (neonalloc.go).
 var neonISA = isa{name: "NEON", bytes: 16, regs: 32, height: 12, widths: []int{2}, vec: func(int) reg.Register { panic("NEON") }}
 
 // neon writes the functions of NEON.
@@ -21,7 +22,8 @@ type neon struct {
 	fn          *recording
 }
 
-// neonParam is a parameter of the function at hand: its place in the arguments and its Go type.
+// neonParam is a parameter of the current function: its offset in the arguments and
+// its Go type.
 type neonParam struct {
 	at  int
 	typ string
@@ -58,7 +60,7 @@ func (n *neon) lines(all ...string) {
 // linef writes one instruction.
 func (n *neon) linef(format string, args ...any) { n.lines(fmt.Sprintf(format, args...)) }
 
-// slot is where parameter name lies.
+// slot is the memory of parameter name.
 func (n *neon) slot(name string) string {
 	p, ok := n.params[name]
 	if !ok {
@@ -67,14 +69,15 @@ func (n *neon) slot(name string) string {
 	return fmt.Sprintf("%s+%d(FP)", name, p.at)
 }
 
-// loadArgs puts parameters, which are 8 bytes long, into registers.
+// loadArgs loads parameters of 8 bytes into registers.
 func (n *neon) loadArgs(names string, first int) {
 	for i, name := range strings.Fields(names) {
 		n.linef("MOVD %s, R%d", n.slot(name), first+i)
 	}
 }
 
-// constantAt is the offset in the read-only data of a vector of copies of a number.
+// constantAt is the offset, in the read-only data, of a vector of copies of a
+// number.
 func (n *neon) constantAt(c constant) int {
 	if at, ok := n.poolAt[c]; ok {
 		return at
@@ -100,7 +103,7 @@ func neonFiles() map[string][]byte {
 			n.microKernel(g.size, h, false)
 			n.microKernel(g.size, h, true)
 		}
-		for w := 1; 16*w <= g.size*neonISA.height; w++ { // all that a side of a tile has
+		for w := 1; 16*w <= g.size*neonISA.height; w++ { // all widths that a side of a tile has
 			n.copyRows(g.size, w)
 		}
 		n.transpose(g.size)

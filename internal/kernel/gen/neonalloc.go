@@ -5,10 +5,10 @@ import (
 	"slices"
 )
 
-// vreg is a vector register that is not yet chosen.
+// vreg is a vector register that is not chosen yet.
 type vreg struct {
-	bytes int       // that count: 16, or 8
-	con   *constant // that it is a vector of
+	bytes int       // bytes that are used: 16, or 8
+	con   *constant // the constant that it holds copies of
 }
 
 // Asm makes a vreg a value; no instruction of avo takes one.
@@ -17,31 +17,34 @@ func (*vreg) Asm() string { panic("a register of NEON") }
 // inst is a recorded instruction.
 type inst struct {
 	dst   *vreg   // nil: none
-	srcs  []*vreg // of which dst may be one: it is changed
-	tied  bool    // the first source becomes dst
+	srcs  []*vreg // if one is dst, it is changed
+	tied  bool    // the first source must be in the register of dst
 	lines func(d int, s []int) []string
 }
 
-// recording is a kernel before its registers are chosen. The parts follow each other.
+// recording is a kernel before its registers are chosen. Its parts follow each
+// other.
 type recording struct {
 	head    []inst // constants and arguments
-	rowHead []inst // what a row has: the start of the loop over the rows
+	rowHead []inst // at the start of each row
 	before  []inst
 	loop    []inst
 	after   []inst
-	at      *[]inst // where instructions go
+	at      *[]inst // the part that instructions are added to
 	known   map[any]*vreg
 }
 
 func (r *recording) add(i inst) { *r.at = append(*r.at, i) }
 
-// all are the instructions in order, and the index of the first one in the loop.
+// all returns the instructions in order, and the index of the first one in the
+// loop.
 func (r *recording) all() (list []inst, loop int) {
 	list = slices.Concat(r.head, r.rowHead, r.before)
 	return append(list, slices.Concat(r.loop, r.after)...), len(list)
 }
 
-// assign chooses registers. Where they are too few, constants are loaded where they are used: those with the fewest uses first.
+// assign chooses registers. If there are too few, constants are loaded where they
+// are used, those with the fewest uses first.
 func (n *neon) assign(r *recording) map[*vreg]int {
 	for {
 		if regs := r.tryAssign(); regs != nil {
@@ -51,7 +54,7 @@ func (n *neon) assign(r *recording) map[*vreg]int {
 	}
 }
 
-// demote gives up the register of the constant with the fewest uses in the loop.
+// demote frees the register of the constant with the fewest uses in the loop.
 func (n *neon) demote(r *recording) {
 	uses := map[*vreg]int{}
 	for _, i := range r.loop {
@@ -88,7 +91,8 @@ func (n *neon) demote(r *recording) {
 	}
 }
 
-// tryAssign is nil if there are too few registers. What is made before the loop and used in it or behind keeps its register.
+// tryAssign returns nil if there are too few registers. A value from before the
+// loop that is used in it or after it keeps its register.
 func (r *recording) tryAssign() map[*vreg]int {
 	list, loop := r.all()
 	last := map[*vreg]int{}

@@ -2,7 +2,8 @@ package main
 
 import "fmt"
 
-// rowDots emits the kernel for products of few rows of A, as gen.rowDots does: what is one vector there is two here.
+// rowDots emits the kernel for products of few rows of A, like gen.rowDots, with
+// two vectors for one there.
 func (n *neon) rowDots(size int, half bool) {
 	name, t := fmt.Sprintf("rowDotsF%dNEON", 8*size), fmt.Sprintf("float%d", 8*size)
 	b, width := t, 128
@@ -38,7 +39,8 @@ func (n *neon) rowDots(size int, half bool) {
 	n.lines("FSTPQ (F0, F1), (R5)", "ADD $32, R5, R5", "ADD R4, R3, R3", "SUBS $1, R0, R0", "BNE row", "RET")
 }
 
-// halfTurn adds the products with 32 numbers of bfloat16: the even ones of each vector, and the odd ones.
+// halfTurn adds the products with 32 bfloat16 numbers: the even ones of each
+// vector, and the odd ones.
 func (n *neon) halfTurn() {
 	for j := range 4 {
 		at := j/2*4 + j%2
@@ -50,7 +52,7 @@ func (n *neon) halfTurn() {
 	}
 }
 
-// peak emits a loop of multiply-adds on registers alone.
+// peak emits a loop of multiply-adds on registers only.
 func (n *neon) peak(size int) {
 	n.begin(fmt.Sprintf("peakF%dNEON", 8*size), "n int", fmt.Sprintf("does n > 0 turns of %d multiply-adds of %d elements.", peakChains, 16/size))
 	n.loadArgs("n", 0)

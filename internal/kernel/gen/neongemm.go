@@ -2,7 +2,8 @@ package main
 
 import "fmt"
 
-// The general registers of a micro-kernel, by what they hold. R18 is the platform's, R27 the assembler's, R28 the goroutine.
+// The general registers of a micro-kernel, by their contents. R18 belongs to the
+// platform, R27 to the assembler, and R28 is the goroutine.
 const (
 	regTiles = iota
 	regK
@@ -23,14 +24,15 @@ const (
 // rowRegs point into the rows of A.
 var rowRegs = []int{14, 15, 16, 17, 19, 20, 21, 22, 23, 24, 25, 26}
 
-// The vector registers: the accumulators come first, two for each row.
+// The vector registers: first the accumulators, two for each row.
 const (
-	vecB = 24 // of two rows of B where A lies in rows
+	vecB = 24 // of two rows of B, if A is by rows
 	vecA = 26
 )
 
-// microKernel emits the kernel for tiles of h rows and two vectors, as that of amd64: see gen.microKernel. Columns of A are read
-// exactly, as B, C and from are.
+// microKernel emits the kernel for tiles of h rows and two vectors, like
+// gen.microKernel for amd64. It reads no more of A's columns, and of B, C and from,
+// than it uses.
 func (n *neon) microKernel(size, h int, byRows bool) {
 	name, form := "gemm", "The elements of a column of A lie side by side; as is the bytes between columns."
 	if byRows {
@@ -56,7 +58,7 @@ func (n *neon) microKernel(size, h int, byRows bool) {
 	n.storeTile(size, h)
 }
 
-// steps emits a loop over the steps in k, unit at a time and then singly.
+// steps emits a loop over k, unit steps at a time and then one by one.
 func (n *neon) steps(unit int, many, single func()) {
 	shift := map[int]int{2: 1, 4: 2}[unit]
 	n.linef("LSR $%d, R%d, R%d", shift, regK, regCount)
@@ -78,7 +80,7 @@ func (n *neon) steps(unit int, many, single func()) {
 	n.lines("done:")
 }
 
-// columnsLoop adds the products for columns of A.
+// columnsLoop adds the products for an A by columns.
 func (n *neon) columnsLoop(size, h int) {
 	n.linef("MOVD R%d, R%d", regA, regScratch)
 	one := func() {
@@ -108,7 +110,7 @@ func (n *neon) columnsLoop(size, h int) {
 	}, one)
 }
 
-// rowsLoop adds the products for rows of A, two steps at a time.
+// rowsLoop adds the products for an A by rows, two steps at a time.
 func (n *neon) rowsLoop(size, h int) {
 	n.linef("MOVD R%d, R%d", regA, rowRegs[0])
 	for i := 1; i < h; i++ {

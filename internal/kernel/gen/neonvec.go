@@ -5,16 +5,17 @@ import (
 	"strings"
 )
 
-// The general registers of a vector kernel behind its pointers, which move on with the loop.
+// The general registers of a vector kernel, after those of its pointers, which
+// advance with the loop.
 const (
 	neonCountReg = 8 + iota // elements of the row that are left
 	neonRowsReg
 	neonPoolReg
-	neonSkipReg // elements from the end of what is done of a row to the beginning of the next
+	neonSkipReg // elements from the end of a row's part to its beginning in the next row
 	neonLengthReg
 )
 
-// place is a vector in memory.
+// place is the address of a vector in memory.
 type place struct {
 	reg, disp int
 	bytes     int
@@ -28,7 +29,8 @@ func (p place) text() string { return fmt.Sprintf("%d(R%d)", p.disp, p.reg) }
 // move is the instruction for vectors of so many bytes.
 func move(bytes int) string { return map[int]string{4: "FMOVS", 8: "FMOVD", 16: "FMOVQ"}[bytes] }
 
-// neonMask is the result of a comparison: all bits of an element are set, or with not those of the others.
+// neonMask is the result of a comparison: all bits of an element are set where it
+// holds or, with not, where it does not.
 type neonMask struct {
 	v   *vreg
 	not bool
@@ -109,13 +111,14 @@ func (n *neon) looped(body func()) {
 	n.fn.at = &n.fn.after
 }
 
-// place is element i of slice name, counted from the pointer, with as many elements as a vector of bytes has of size.
+// place is element i of slice name, relative to the pointer, for a vector of
+// elements of size bytes.
 func (g *gen) place(name string, i, size int) place {
 	p := g.pointers[name]
 	return place{p.at, i * p.size, 16 / size * p.size}
 }
 
-// vreg brings x into a register.
+// vreg moves x into a register.
 func (n *neon) vreg(x value) *vreg {
 	switch x := x.(type) {
 	case *vreg:
@@ -139,7 +142,8 @@ func (n *neon) store(v *vreg, to place) {
 	}})
 }
 
-// once is the value of what load records into part, the first time that key is asked for.
+// once returns a value that load records into part; it does so only the first time
+// for a key.
 func (n *neon) once(key any, part *[]inst, load func(to *vreg) inst) *vreg {
 	if v, ok := n.fn.known[key]; ok {
 		return v
@@ -158,7 +162,8 @@ func (n *neon) constant(c constant) scalar {
 	})}
 }
 
-// argument is a vector of copies of the scalar argument with that name, or of the current row's element of a slice by row.
+// argument is a vector of copies of the scalar argument with that name or, for a
+// slice by row, of its element for the current row.
 func (g *gen) argument(name string) scalar {
 	n := g.neon
 	if p := g.pointers[name]; p.by == byRow {
@@ -179,7 +184,7 @@ func (g *gen) argument(name string) scalar {
 	})}
 }
 
-// arrangement is a vector of elements of size bytes, as Go's assembler names it.
+// arrangement is Go's name for a vector of elements of size bytes.
 func arrangement(size int) string { return map[int]string{4: "S4", 8: "D2"}[size] }
 
 // op is the result of an instruction that Go's assembler does not have.
@@ -226,7 +231,7 @@ func (n *neon) accumulate(size int, acc, x value) {
 	}})
 }
 
-// shift is a shifted by a fixed number of bits.
+// shift is a, shifted by a constant number of bits.
 func (n *neon) shift(name string, size int, a value, bits uint64) value {
 	to, t := &vreg{bytes: 16}, arrangement(size)
 	n.fn.add(inst{dst: to, srcs: []*vreg{n.vreg(a)}, lines: func(d int, s []int) []string {
@@ -242,7 +247,7 @@ func (n *neon) copied(x value) value {
 	return to
 }
 
-// change makes a what instruction name makes of a, b and c.
+// change sets a to the result of instruction name for a, b and c.
 func (n *neon) change(name string, size int, a, b, c value) {
 	v := n.vreg(a)
 	n.fn.add(inst{dst: v, srcs: []*vreg{n.vreg(b), n.vreg(c), v}, lines: func(d int, s []int) []string {
@@ -289,7 +294,7 @@ func (n *neon) choose(mask, yes, no value) value {
 	return to
 }
 
-// raise makes acc the larger one of x and acc, or keeps it where x is NaN.
+// raise sets acc to the larger one of x and acc. If x is NaN, acc stays.
 func (n *neon) raise(size int, acc, x value) {
 	v, larger := n.vreg(acc), n.compare(greater, size, x, acc).(neonMask).v
 	n.fn.add(inst{dst: v, srcs: []*vreg{larger, n.vreg(x), v}, lines: func(d int, s []int) []string {
@@ -297,7 +302,7 @@ func (n *neon) raise(size int, acc, x value) {
 	}})
 }
 
-// rotated has the elements of x by so many bytes lower.
+// rotated is x rotated by so many bytes towards lower elements.
 func (n *neon) rotated(x value, bytes int) value {
 	to := &vreg{bytes: 16}
 	n.fn.add(inst{dst: to, srcs: []*vreg{n.vreg(x)}, lines: func(d int, s []int) []string {
@@ -331,7 +336,7 @@ func (n *neon) maximum(g *gen) {
 	}})
 }
 
-// prefetch asks for the cache line of an address.
+// prefetch prefetches the cache line of an address.
 func (g *gen) prefetch(name string, i int) {
 	if g.neon == nil {
 		g.PREFETCHT0(g.at(name, i))

@@ -2,17 +2,19 @@ package main
 
 import "fmt"
 
-// Go's assembler lacks most vector instructions on floats of arm64. The generator writes them as numbers, each with what it
-// means in the syntax of GNU's assembler; a test decodes them.
+// Go's assembler does not have most of arm64's vector instructions on floats. The
+// generator writes them as numbers, each with its text in the syntax of GNU's
+// assembler. A test decodes them.
 
-// neonWord is an instruction for vectors of 4 float32 or 8-bit elements: its number without registers, and the text of it.
+// neonWord is an instruction for vectors of 4 float32 or 8-bit elements: its number
+// with all registers 0, and its text.
 type neonWord struct {
 	code   uint32
 	text   string // with %d, %n and %m for the registers, and %t for the arrangement 4s or 2d
 	double bool   // bit 22 chooses 2d
 }
 
-// neonWords are the instructions by the name that the generator has for them.
+// neonWords are these instructions by their names in the generator.
 var neonWords = map[string]neonWord{
 	"fadd":  {0x4e20d400, "fadd %d.%t, %n.%t, %m.%t", true},
 	"fsub":  {0x4ea0d400, "fsub %d.%t, %n.%t, %m.%t", true},
@@ -74,7 +76,8 @@ func expand(text, arrangement string, d, n, m int) string {
 	return string(b)
 }
 
-// byElement is the line of d += n * m[i], or without add of d = n * m[i], for elements of size bytes.
+// byElement is the line for d += n * m[i] or, if add is not set, d = n * m[i], for
+// elements of size bytes.
 func byElement(add bool, size, d, n, m, i int) string {
 	code, name := uint32(0x4f809000), "fmul"
 	if add {

@@ -21,7 +21,7 @@ func (g *gen) pick(ps, pd func(...operand.Op), ops ...operand.Op) {
 func (g *gen) move(from, to operand.Op)          { g.pick(g.VMOVUPS, g.VMOVUPD, from, to) }
 func (g *gen) moveMasked(from, k, to operand.Op) { g.pick(g.VMOVUPS, g.VMOVUPD, from, k, to) }
 
-// moveZeroed reads what lies inside the mask, and zeros elsewhere.
+// moveZeroed reads the elements inside the mask, and sets the others to zero.
 func (g *gen) moveZeroed(from, k, to operand.Op) {
 	if g.size == 4 {
 		g.VMOVUPS_Z(from, k, to)
@@ -42,8 +42,8 @@ func (g *gen) addProduct(a, b, acc operand.Op) {
 	g.pick(g.VFMADD231PS, g.VFMADD231PD, a, b, acc)
 }
 
-// scaleAdd: acc = alpha*acc + m, rounded once. With a mask (AVX-512) nothing
-// outside it is read.
+// scaleAdd: acc = alpha*acc + m, rounded once. With a mask (AVX-512), nothing
+// outside of it is read.
 func (g *gen) scaleAdd(m, alpha operand.Op, mask reg.Register, acc operand.Op) {
 	switch {
 	case mask == nil:

@@ -8,7 +8,7 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// prefetchAhead is how many bytes ahead of its reads transpose asks for memory.
+// prefetchAhead is how many bytes ahead of its reads transpose prefetches.
 const prefetchAhead = 256
 
 // copyRows emits the copy of n rows of w vectors.
@@ -39,7 +39,7 @@ func (g *gen) copyRows(w int) {
 	g.end()
 }
 
-// transpose emits the transposing copy of square blocks of one vector a side.
+// transpose emits a transposing copy of square blocks with a side of one vector.
 func (g *gen) transpose() {
 	n := g.lanes()
 	g.begin("transpose", "dst *T, ds int, src *T, ss int, w int, blocks int",
@@ -72,8 +72,8 @@ func (g *gen) transpose() {
 	g.end()
 }
 
-// transposePast is transpose of whole blocks for matrices beyond the caches: it
-// asks for the rows that follow, and writes past the caches.
+// transposePast is transpose of whole blocks, for matrices larger than the caches:
+// it prefetches the rows that follow, and its stores bypass the caches.
 func (g *gen) transposePast() {
 	n := g.lanes()
 	g.begin("transposePast", "dst *T, ds int, src *T, ss int, blocks int",
@@ -106,8 +106,8 @@ func (g *gen) transposeArgs() {
 	g.arg("blocks", reg.RCX)
 }
 
-// transposed emits the exchange network on the first lanes registers (one row
-// each) and returns the registers that then hold the columns.
+// transposed emits the exchanges between the first lanes registers (one row each),
+// and returns the registers that then hold the columns.
 func (g *gen) transposed() []reg.Register {
 	n := g.lanes()
 	v := make([]reg.Register, 2*n)
@@ -115,8 +115,9 @@ func (g *gen) transposed() []reg.Register {
 		v[i] = g.vec(i)
 	}
 	rows, tmp := v[:n], v[n:]
-	// Inside each 128-bit lane, first pairs of rows and then, for float32,
-	// pairs of pairs: column j of group q (16/size rows) ends in from[q*m+j].
+	// Inside each 128-bit lane, first exchange between pairs of rows and then, for
+	// float32, between pairs of pairs: column j of group q (16/size rows) ends in
+	// from[q*m+j].
 	for i := 0; i < n; i += 2 {
 		g.pick(g.VUNPCKLPS, g.VUNPCKLPD, rows[i+1], rows[i], tmp[i])
 		g.pick(g.VUNPCKHPS, g.VUNPCKHPD, rows[i+1], rows[i], tmp[i+1])
@@ -144,9 +145,9 @@ func (g *gen) transposed() []reg.Register {
 	return from
 }
 
-// gatherLanes emits one of the two steps that exchange 128-bit lanes between
-// the four groups of m registers: afterwards group 0 and 2 hold the even and
-// the odd lanes of the first two groups, and 1 and 3 those of the last two.
+// gatherLanes emits one of the two steps that exchange 128-bit lanes between the
+// four groups of m registers. After it, groups 0 and 2 hold the even and the odd
+// lanes of the first two groups, and groups 1 and 3 those of the last two.
 func (g *gen) gatherLanes(from, to []reg.Register, m int) {
 	for j := range m {
 		for half := range 2 {

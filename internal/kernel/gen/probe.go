@@ -5,9 +5,8 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// probes are loops that do one thing as fast as the processor can: they tell
-// what the other kernels could reach at best. Where it is faster to ask for
-// memory early, they do.
+// probes are loops that do one thing as fast as the processor can. They are the
+// upper limit for other kernels. They prefetch where that is faster.
 func probes() []*spec {
 	all := []*spec{
 		{name: "probeRead", params: parse("x []float32"), doc: "reads x.",
@@ -47,8 +46,8 @@ func probes() []*spec {
 	return all
 }
 
-// probeSums adds the last of the named slices to the one before, that to the one
-// before, and so on: it reads all, and writes all but the last.
+// probeSums adds the last of the named slices to the one before it, that one to the
+// one before, and so on: it reads all, and writes all except the last.
 func probeSums(name, params string, names ...string) *spec {
 	return &spec{name: name, params: parse(params), doc: "adds each slice to the one before, from the last one on.",
 		body: words(func(g *gen, i int) {
@@ -64,7 +63,7 @@ func probeSums(name, params string, names ...string) *spec {
 		})}
 }
 
-// controlRegister makes the function that tests look at MXCSR with.
+// controlRegister makes the function with which tests read MXCSR.
 func (g *gen) controlRegister() {
 	g.Function("controlRegister")
 	g.Attributes(attr.NOSPLIT)
@@ -78,7 +77,7 @@ func (g *gen) controlRegister() {
 	g.RET()
 }
 
-// moveBytes makes the function that copies with the processor's own loop.
+// moveBytes makes the function that copies with the processor's copy instruction.
 func (g *gen) moveBytes() {
 	g.function("moveBytes", "dst, src *byte, n int", "copies n bytes with REP MOVSB.")
 	g.arg("dst", reg.RDI)
@@ -88,7 +87,7 @@ func (g *gen) moveBytes() {
 	g.RET()
 }
 
-// storeFence makes the function that follows rows written past the caches.
+// storeFence makes the function to call after stores that bypass the caches.
 func (g *gen) storeFence() {
 	g.Function("storeFence")
 	g.Attributes(attr.NOSPLIT)

@@ -5,10 +5,11 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// rowDots emits the kernel for products of few rows of A, which take as long as it takes to read B once: nothing is packed, and
-// rows are read one after the other, as memory likes it best. With half, B is of bfloat16, and of each pair of vectors of a the
-// first has even elements and the second odd ones. Each dot product has four vectors of sums, so that additions wait for each
-// other less.
+// rowDots emits the kernel for products of few rows of A. They take as long as
+// reading B once, so nothing is packed, and rows are read one after the other,
+// which is fastest. If half is set, B is bfloat16; then of each pair of vectors of
+// a, the first has the even elements and the second the odd ones. Each dot product
+// has four vectors of sums, so that additions need not wait for each other.
 func (g *gen) rowDots(half bool) {
 	const doc = "computes the dot products of a with rows of B, bs bytes apart, over so many turns of four vectors: sums has a vector for each row, whose lanes are to be added."
 	if half {

@@ -58,7 +58,7 @@ func wideSum(term func(f fp, i int) value) func(g *gen) {
 	}
 }
 
-// maximum keeps the accumulator where an element is NaN.
+// maximum does not change the accumulator for NaN.
 func maximum(g *gen) {
 	if g.neon != nil {
 		g.neon.maximum(g)
@@ -129,8 +129,8 @@ func (f fp) product(weight bool, i int) value {
 	return u
 }
 
-// eachWide calls use with the first element and the float64 values of every
-// part of two vectors of T.
+// eachWide calls use for each part of two vectors of T, with its first element and
+// its float64 values.
 func (g *gen) eachWide(i int, a, b value, use func(i int, a, b value)) {
 	if g.size == 8 {
 		use(i, a, b)
@@ -201,8 +201,8 @@ func normGrad(weight bool) *spec {
 	return s
 }
 
-// gradW makes the kernel that adds one row to the gradient of the weight and,
-// if it has a parameter b, of the bias.
+// gradW makes the kernel that adds one row to the gradient of the weight and, if it
+// has a parameter b, to that of the bias.
 func gradW(name, params, doc string) *spec {
 	s := &spec{name: name, params: parse(params), sizes: bothSizes, doc: doc}
 	s.body = func(g *gen) {

@@ -9,13 +9,13 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// step is the number of elements that one turn of a vector kernel's loop does:
-// a whole number of vectors for every instruction set and type.
+// step is the number of elements in one turn of a vector kernel's loop: a whole
+// number of vectors for every instruction set and type.
 const step = 16
 
-// param is a parameter of a vector kernel. A slice is a pointer in assembly.
-// In a kernel of rows the slices are matrices of rows*cols elements, unless by
-// says that they have an element for each row or for each column.
+// param is a parameter of a vector kernel. A slice is a pointer in assembly. In a
+// kernel of rows, slices are matrices of rows*cols elements; by says if they have
+// an element for each row or for each column instead.
 type param struct{ name, typ, by string }
 
 // spec is a vector kernel: its Go signature, in which T is the element type,
@@ -24,16 +24,15 @@ type spec struct {
 	name   string
 	params []param
 	sizes  []int // of T; nil for a kernel with fixed types
-	// once: the Go function makes one call and leaves the loop over chunks to
-	// its caller.
+	// once: the Go function makes one call; its caller does the loop over chunks.
 	once bool
 	unit int // elements of one turn of the loop; 0: step
-	// stream: a second version writes dst past the caches.
+	// stream: there is a second version, whose stores to dst bypass the caches.
 	stream bool
-	// far: the Go function is told whether dst goes past the caches; the fence
-	// comes after all rows.
+	// far: a parameter tells the Go function whether stores to dst bypass the
+	// caches; the fence comes after all rows.
 	far bool
-	// amd64: there is none for NEON.
+	// amd64: there is no NEON version.
 	amd64 bool
 	doc   string
 	body  func(g *gen)
@@ -47,7 +46,7 @@ var (
 // parse reads parameters as in "dst, x []T, w []T by column, m []T by row, a T".
 func parse(s string) []param {
 	var ps []param
-	first := 0 // of those without a type yet
+	first := 0 // index of the first one without a type yet
 	for _, field := range strings.Split(s, ",") {
 		name, typ, ok := strings.Cut(strings.TrimSpace(field), " ")
 		ps = append(ps, param{name: name})
@@ -66,8 +65,8 @@ const (
 	byColumn = "column"
 )
 
-// rows is the parameter whose length is the number of rows; "" for a kernel
-// of plain vectors.
+// rows is the parameter whose length is the number of rows; "" for a kernel of
+// plain vectors.
 func (s *spec) rows() string {
 	for _, p := range s.params {
 		if p.by == byRow {
@@ -99,7 +98,8 @@ func elemSize(typ string) int {
 	return 8
 }
 
-// rowBytes is how far apart the values of two rows are, of a parameter by row.
+// rowBytes is the distance in bytes between the values of two rows, for a parameter
+// by row.
 func (p param) rowBytes(size int) int {
 	n := elemSize(p.elem(size))
 	if strings.Contains(p.typ, "[16]") {
@@ -108,7 +108,7 @@ func (p param) rowBytes(size int) int {
 	return n
 }
 
-// typeName is the part of an assembly function's name that tells T.
+// typeName is the part of an assembly function's name for T.
 func (s *spec) typeName(size int) string {
 	if s.sizes == nil {
 		return ""
@@ -118,7 +118,7 @@ func (s *spec) typeName(size int) string {
 
 func (s *spec) asmName(size int, isa string) string { return s.name + s.typeName(size) + isa }
 
-// past is the version of s that writes dst past the caches.
+// past is the version of s whose stores to dst bypass the caches.
 func (s *spec) past() *spec {
 	p := *s
 	p.name += "Past"
@@ -157,7 +157,7 @@ type pointer struct {
 	reg  reg.Register
 	size int // of an element
 	by   string
-	// In NEON, the number of the register, and that it moves on with the loop.
+	// For NEON: the number of the register, and whether it advances with the loop.
 	at    int
 	moves bool
 }
@@ -166,7 +166,7 @@ var (
 	pointerRegs = []reg.Register{reg.RDI, reg.RSI, reg.RBX, reg.R8, reg.R9, reg.R10, reg.R11, reg.R12}
 	rowsReg     = reg.R13
 	indexReg    = reg.RAX
-	countReg    = reg.RCX // where the loop ends
+	countReg    = reg.RCX // the index at which the loop ends
 	scratchReg  = reg.RDX
 )
 
@@ -192,8 +192,9 @@ func (g *gen) vector(s *spec) {
 	g.end()
 }
 
-// eachRow emits the loop over the rows: the index runs on through the
-// matrices, and what has no element for each row or column is moved against it.
+// eachRow emits the loop over the rows. The index continues through the matrices,
+// and pointers to slices without an element for each row and column move back
+// against it.
 func (g *gen) eachRow(s *spec) {
 	g.arg("rows", rowsReg)
 	g.Label("row")
@@ -231,20 +232,20 @@ func (g *gen) loop(body func()) {
 	g.JLT(label("loop"))
 }
 
-// vectors calls f with the first element of each vector of a step, for
-// elements of the given size.
+// vectors calls f with the first element of each vector of a step, for elements of
+// the given size.
 func (g *gen) vectors(size int, f func(i int)) {
 	for i := 0; i < step; i += g.bytes / size {
 		f(i)
 	}
 }
 
-// ways is the number of vectors that a loop of bundles does side by side: as
-// many as the registers hold.
+// ways is the number of vectors that a loop of bundles computes together: as many
+// as the registers can hold.
 func (g *gen) ways() int { return g.bytes / 16 }
 
-// bundles emits body as the loop over all elements of the given size: many
-// vectors at a time, and then those that are left of a step.
+// bundles emits body as the loop over all elements of the given size: many vectors
+// at a time, and then the rest of a step.
 func (g *gen) bundles(size int, body func(f fp, i int)) {
 	f := fp{g, size, g.ways()}
 	all := f.ways * f.lanes()
@@ -273,14 +274,14 @@ func (g *gen) bundles(size int, body func(f fp, i int)) {
 	g.Label("done")
 }
 
-// blockBytes is as in package kernel: what kernels of rows work on at once.
+// blockBytes is the size of the blocks in package kernel's kernels of rows.
 const blockBytes = 8 << 10
 
-// ahead asks for the elements of slice name that lie a block behind element i
-// and those after it, as many as lie in n vectors.
+// ahead prefetches the elements of slice name from a block after element i on, as
+// many as n vectors hold.
 func (g *gen) ahead(name string, i, n int) {
 	if g.neon != nil {
-		return // the processors see a stream themselves
+		return // the processor prefetches streams itself
 	}
 	for j := 0; j < n*g.bytes; j += 64 {
 		m := g.at(name, i)
@@ -289,13 +290,13 @@ func (g *gen) ahead(name string, i, n int) {
 	}
 }
 
-// at is element i of slice name, counted from the loop's index.
+// at is element i of slice name, relative to the loop's index.
 func (g *gen) at(name string, i int) operand.Mem {
 	p := g.pointers[name]
 	return operand.Mem{Base: p.reg, Index: indexReg, Scale: uint8(p.size), Disp: i * p.size}
 }
 
-// fixed is byte offset disp of what pointer name points to.
+// fixed is the memory at byte offset disp from pointer name.
 func (g *gen) fixed(name string, disp int) value {
 	if g.neon != nil {
 		return place{g.pointers[name].at, disp, 16}

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// streams are the elementwise kernels of plain arithmetic. The code here must
-// do the operations of the Go reference, in its order, each one rounded.
+// streams are the elementwise kernels of plain arithmetic. The code here must do
+// the operations of the Go reference in the same order, each one rounded.
 func streams() []*spec {
 	return []*spec{
 		{name: "add", params: parse("dst, a, b []T"), sizes: bothSizes, stream: true, doc: "computes dst = a + b.",
@@ -69,8 +69,8 @@ func elementwise(dst string, result func(f fp, i int) value) func(g *gen) {
 	}
 }
 
-// early is elementwise for kernels that ask for their operands a block early:
-// those with many of them, with much to compute, or after another pass.
+// early is elementwise for kernels that prefetch their operands a block ahead:
+// those with many operands, with much to compute, or after another pass.
 func early(dst string, result func(f fp, i int) value) func(g *gen) {
 	return elementwise(dst, func(f fp, i int) value {
 		f.operandsAhead(i)
@@ -88,7 +88,7 @@ func interleaved(dst string, result func(f fp, i int) value) func(g *gen) {
 	}
 }
 
-// operandsAhead asks for all operands that are read; dst is not.
+// operandsAhead prefetches all operands that are read, so not dst.
 func (f fp) operandsAhead(i int) {
 	for _, name := range slices.Sorted(maps.Keys(f.pointers)) {
 		if name != "dst" && f.pointers[name].by == "" {
@@ -162,8 +162,8 @@ func momentum(first, nesterov bool) *spec {
 	return s
 }
 
-// adam interpolates the first moment from its old value (weight below 1/2), or
-// from the gradient.
+// adam interpolates the first moment from its old value (weight below 1/2), or from
+// the gradient.
 func adam(name string, low bool) *spec {
 	s := &spec{name: name, sizes: bothSizes,
 		params: parse("p, grad, m, v []T, step, root, eps, weight, b2, in2, scale, tiny, least, normal, wd, keep T"),
@@ -175,8 +175,7 @@ func adam(name string, low bool) *spec {
 	return s
 }
 
-// adamBF16 is adam for gradients in bfloat16, with a copy of the parameters in
-// it.
+// adamBF16 is adam for bfloat16 gradients, with a bfloat16 copy of the parameters.
 func adamBF16(name string, low bool) *spec {
 	s := adam(name, low)
 	s.sizes = nil
