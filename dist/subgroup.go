@@ -66,7 +66,11 @@ func (g *Group) Split(color, key int) (*Group, error) {
 		return nil, err
 	}
 	id := backend.Hash64(g.nextID(), uint64(color))
+	splitter, _ := g.lane.be.(backend.Splitter)
 	if color < 0 {
+		if splitter != nil {
+			splitter.Split(0, -1, 0)
+		}
 		return nil, nil
 	}
 	var members []int // ranks in g
@@ -76,6 +80,9 @@ func (g *Group) Split(color, key int) (*Group, error) {
 		}
 	}
 	slices.SortStableFunc(members, func(a, b int) int { return cmp.Compare(all[2*a+1], all[2*b+1]) })
+	if splitter != nil { // colors and keys of the engine are small
+		splitter.Split(id, members[0], slices.Index(members, g.rank))
+	}
 	name := fmt.Sprintf("%s/%d[%d]", g.name, g.children, color)
 	return g.sub(id, name, members), nil
 }

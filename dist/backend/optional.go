@@ -36,6 +36,13 @@ type Suspecter interface {
 	Suspects(seq uint64) (absent, stalled []int)
 }
 
+// Splitter is a Backend that can make the groups of a split from what it has. All members of the group call it, at the same
+// place among its operations, before those of a color open their group: child is its ID, and key the rank in it. A rank in no
+// group gives the color -1.
+type Splitter interface {
+	Split(child uint64, color, key int)
+}
+
 // Witness is a Backend that knows where operation seq is while it makes no progress: in a call of a library, such as
 // "ncclCommInitRankConfig", with its shape.
 type Witness interface {

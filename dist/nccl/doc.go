@@ -4,7 +4,8 @@
 // It works together with another engine, the control engine, which has connected the ranks already (package tcp between processes, package
 // local between goroutines). For each group it opens a group there, too, which carries
 //
-//   - the unique id, when the first operation on device memory makes the communicator,
+//   - the unique id, when the first operation on device memory makes the communicator (those of dist.Group.Split come from
+//     ncclCommSplit, if the group that is split has a communicator),
 //   - a Barrier for each operation on device memory (backend.Op.Of): it finds ranks that call different operations, leave, or do not
 //     come. The errors are those of every engine, even if NCCL itself would hang,
 //   - failures: when a group fails, each rank aborts its communicator,

@@ -35,6 +35,8 @@ type endpoint struct {
 	call  time.Time // when the call began in which the operation queued+1 is; zero: in none
 	slow  bool      // that call waits for other ranks
 	boot  *bootstrap
+	from  *split   // what makes the communicator; nil: an id
+	cuts  []*split // of this communicator, that are to be done
 	comm  *nccl.Comm
 	idle  chan struct{} // closed when the goroutine that issues has ended
 

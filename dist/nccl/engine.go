@@ -35,10 +35,11 @@ type Engine struct {
 	reducer *peer.Reducer
 	wg      sync.WaitGroup // goroutines: those that issue, aborts, and the end of communicators
 
-	mu     sync.Mutex  // guards what follows, and all ends
-	turn   *sync.Cond  // of the goroutines that issue, with mu
-	ends   []*endpoint // that are open
-	ticket uint64      // of the last operation issued
+	mu     sync.Mutex        // guards what follows, and all ends
+	turn   *sync.Cond        // of the goroutines that issue, with mu
+	ends   []*endpoint       // that are open
+	splits map[uint64]*split // those of groups that are not open yet
+	ticket uint64            // of the last operation issued
 	closed bool
 
 	bell     sync.Mutex // guards what follows
@@ -62,7 +63,7 @@ func New(c Config) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{Config: c, lib: lib, reducer: reducer, pool: c.Device.NewPool("nccl"), stir: make(chan struct{}, 1), quit: make(chan struct{}), ended: make(chan struct{})}
+	e := &Engine{Config: c, lib: lib, splits: map[uint64]*split{}, reducer: reducer, pool: c.Device.NewPool("nccl"), stir: make(chan struct{}, 1), quit: make(chan struct{}), ended: make(chan struct{})}
 	e.turn = sync.NewCond(&e.mu)
 	go e.watch()
 	return e, nil
@@ -84,6 +85,10 @@ func (e *Engine) Open(s backend.Spec) (backend.Backend, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.ends = append(e.ends, b)
+	if b.from = e.splits[s.ID]; b.from != nil {
+		delete(e.splits, s.ID)
+		b.start()
+	}
 	return b, nil
 }
 

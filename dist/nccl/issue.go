@@ -11,10 +11,13 @@ import "time"
 // tests.
 var patience = 20 * time.Millisecond
 
-// start begins to make the communicator, for the first operation on device memory.
+// start begins to make the communicator: for the first operation on device memory, or because a split makes it.
 func (b *endpoint) start() {
-	b.state = asking
-	b.comm = b.e.lib.NewComm()
+	if b.state = asking; b.from != nil {
+		b.state, b.comm = making, b.from.comm
+	} else {
+		b.comm = b.e.lib.NewComm()
+	}
 	b.e.wg.Go(func() {
 		defer close(b.idle)
 		if err := b.e.onThread(b.issue); err != nil {
@@ -27,13 +30,20 @@ func (b *endpoint) start() {
 
 // issue makes the communicator, and then all calls on it until the end is closed or fails.
 func (b *endpoint) issue() error {
-	if !b.await(func() bool { return b.state == making }) {
+	defer b.leaveCuts()
+	if b.from == nil && !b.await(func() bool { return b.state == making }) {
 		return nil
 	}
 	if err := b.connect(); err != nil {
 		return err
 	}
 	for b.await(b.myTurn) {
+		if cut := b.nextCut(); cut != nil {
+			if err := b.cut(cut); err != nil {
+				return err
+			}
+			continue
+		}
 		if err := b.queue(b.slot(b.queued + 1)); err != nil {
 			return err
 		}
@@ -51,7 +61,7 @@ func (b *endpoint) issue() error {
 func (b *endpoint) await(is func() bool) bool {
 	b.e.mu.Lock()
 	defer b.e.mu.Unlock()
-	for b.err == nil && !b.closed {
+	for b.err == nil && (!b.closed || len(b.cuts) > 0) {
 		if is() {
 			return true
 		}
@@ -65,7 +75,14 @@ func (b *endpoint) connect() error {
 	if err := b.prepareStream(); err != nil {
 		return err
 	}
-	if err := b.e.lib.Err("ncclCommInitRankConfig", b.comm.Init(len(b.spec.Ranks), &b.boot.id, b.spec.Rank)); err != nil {
+	var err error
+	if b.from != nil {
+		<-b.from.over // also if this end is closed: it gets the communicator
+		err = b.from.err
+	} else {
+		err = b.e.lib.Err("ncclCommInitRankConfig", b.comm.Init(len(b.spec.Ranks), &b.boot.id, b.spec.Rank))
+	}
+	if err != nil {
 		return err
 	}
 	b.e.mu.Lock()
@@ -89,6 +106,11 @@ func (b *endpoint) next() *slot {
 // myTurn reports whether no other communicator has an earlier operation, and begins the call.
 func (b *endpoint) myTurn() bool {
 	s := b.next()
+	if cut := b.nextCut(); cut != nil {
+		cut.began, b.slow = time.Now(), true // it waits for the other ranks
+		b.e.look()
+		return true
+	}
 	if s == nil {
 		return false
 	}

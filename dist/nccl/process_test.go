@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,10 +17,12 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/internal/cuda/emu"
+	"github.com/ringo-ml/ringo/internal/nccl"
 	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -39,7 +42,7 @@ func TestMain(m *testing.M) {
 // programs are what a rank does that is a process.
 var programs = map[string]func(ctx context.Context, r *dist.Rank, arg int) error{
 	"operations": operations, "mismatch": mismatch, "die": forever, "rebuild": carryOn,
-	"groups": groups, "hurry": hurry,
+	"groups": groups, "hurry": hurry, "split": cutUp,
 }
 
 func child(how string) error {
@@ -99,6 +102,40 @@ func groups(ctx context.Context, r *dist.Rank, count int) error {
 		}
 	}
 	return nil
+}
+
+// cutUp splits the world twice. splits is how often NCCL does it: a library that has no ncclCommSplit makes communicators by ids.
+func cutUp(_ context.Context, r *dist.Rank, splits int) error {
+	lib, err := nccl.Load()
+	if err != nil || lib.HasSplit() != (splits > 0) {
+		return errors.Join(err, fmt.Errorf("ncclCommSplit is there: %v", lib.HasSplit()))
+	}
+	if err := reduce(r, 10, dist.Sum); err != nil {
+		return err
+	}
+	me := r.World.Rank()
+	pair, err := r.World.Split(min(me, 1), -me)
+	if err != nil {
+		return err
+	}
+	color := me
+	if me == 1 {
+		color = -1
+	}
+	alone, err := r.World.Split(color, 0)
+	if err != nil {
+		return err
+	}
+	if alone != nil {
+		err = ranksOf(r, alone, float32(me))
+	}
+	if err := errors.Join(err, ranksOf(r, pair, [][]float32{{0}, {2, 1}, {2, 1}}[me]...)); err != nil {
+		return err
+	}
+	if splits > 0 && int(emu.CountNCCL().Splits) != splits {
+		return fmt.Errorf("%d splits, not %d", emu.CountNCCL().Splits, splits)
+	}
+	return r.World.Barrier().Wait()
 }
 
 func descriptors() int {
@@ -162,11 +199,11 @@ func carryOn(ctx context.Context, r *dist.Rank, victim int) error {
 var control = map[string]string{"tcp": "RINGO_SHM=0", "shm": "RINGO_SHM=1"}
 
 // processes starts n ranks, each a process with n GPUs, and returns their output.
-func processes(t *testing.T, n int, how, control string) []string {
+func processes(t *testing.T, n int, how, control string, env ...string) []string {
 	emu.Start(t, emu.Config{Devices: n})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	cmds, outs := disttest.StartProcesses(ctx, t, n, "NCCL_TEST_CHILD="+how, fmt.Sprint("EMU_DEVICES=", n), "RINGO_TIMEOUT=20s", control)
+	cmds, outs := disttest.StartProcesses(ctx, t, n, append(env, "NCCL_TEST_CHILD="+how, fmt.Sprint("EMU_DEVICES=", n), "RINGO_TIMEOUT=20s", control)...)
 	text := make([]string, n)
 	for r, c := range cmds {
 		_ = c.Wait() // the text has the result
@@ -197,6 +234,22 @@ func TestFirstProcessEndsEarly(t *testing.T) {
 func TestGroupsOfProcesses(t *testing.T) {
 	for r, text := range processes(t, 3, "groups 20", control["shm"]) {
 		assert.Equal(t, "well", text, "rank %d", r)
+	}
+}
+
+// With NCCL, and with a library that has no ncclCommSplit.
+func TestSplitOfProcesses(t *testing.T) {
+	emu.Start(t, emu.Config{})
+	library, err := os.ReadFile(emu.Library(t, "libnccl.so"))
+	require.NoError(t, err)
+	without := bytes.ReplaceAll(library, []byte("ncclCommSplit\x00"), []byte("another_name_\x00"))
+	require.NotEqual(t, library, without)
+	path := filepath.Join(t.TempDir(), "libnccl.so.2")
+	require.NoError(t, os.WriteFile(path, without, 0o755))
+	for how, env := range map[string][]string{"split 2": nil, "split 0": {"RINGO_NCCL_LIB=" + path}} {
+		for r, text := range processes(t, 3, how, control["shm"], env...) {
+			assert.Equal(t, "well", text, "rank %d, %s", r, how)
+		}
 	}
 }
 

@@ -53,6 +53,8 @@ func (e *Engine) tick() (open, urgent, moved bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, b := range e.ends {
+		b.checkCut()
+		open = open || len(b.cuts) > 0
 		if b.issued == b.ran && b.issued == b.agreed || b.err != nil {
 			continue
 		}
@@ -85,6 +87,8 @@ func (b *endpoint) whereabouts(seq uint64) string {
 	switch {
 	case b.state == asking:
 		at = "waiting for the id of the communicator"
+	case b.state == making && b.from != nil:
+		at = "waiting for ncclCommSplit of group " + b.from.parent.spec.Name
 	case b.state == making:
 		at = "in ncclCommInitRankConfig"
 	case seq > b.queued && !b.call.IsZero():
@@ -108,7 +112,12 @@ func (b *endpoint) asyncError() error {
 
 // failAt is fail with what happened to operation seq.
 func (b *endpoint) failAt(seq uint64, err error) {
-	if known := (*backend.Error)(nil); !errors.As(err, &known) { // else the control engine's: the group's first cause
+	known := (*backend.Error)(nil)
+	switch {
+	case errors.As(err, &known): // the control engine's: the group's first cause
+	case seq > b.issued: // no operation, but a split
+		err = &backend.Error{Rank: b.spec.Ranks[b.spec.Rank], Group: b.spec.Name, Cause: err}
+	default:
 		err = backend.OpError(&b.spec, &b.slot(seq).op, err)
 	}
 	b.fail(err)
@@ -140,8 +149,11 @@ func (b *endpoint) abort() {
 	}
 	b.aborted = true
 	b.e.turn.Broadcast()
-	if b.state == none {
+	ran := b.state == ready
+	if !ran {
 		close(b.quiet)
+	}
+	if b.state == none {
 		return
 	}
 	b.e.wg.Go(func() {
@@ -149,7 +161,9 @@ func (b *endpoint) abort() {
 			_ = b.comm.Abort(b.idle)
 			return b.drop()
 		})
-		close(b.quiet)
+		if ran {
+			close(b.quiet)
+		}
 		b.e.ring()
 	})
 }

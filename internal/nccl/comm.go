@@ -64,6 +64,22 @@ func (c *Comm) Init(n int, id *ID, rank int) Result {
 	return Result(int32(r))
 }
 
+// NoColor is the color of ranks that get no communicator of a split.
+const NoColor = -1
+
+// HasSplit reports whether this library splits communicators.
+func (l *Lib) HasSplit() bool { return l.fn.Split != 0 }
+
+// Split makes child a communicator of the ranks that give the same color, in the
+// order of key. All ranks of c call it, with nothing in flight on c, and wait for
+// each other. NCCL writes child at the end: to end a split that hangs, abort c.
+func (c *Comm) Split(color, key int, child *Comm) Result {
+	cfg := blocking()
+	r := dl.Call(c.lib.fn.Split, c.handle, uintptr(color), uintptr(key), uintptr(unsafe.Pointer(&child.handle)), uintptr(unsafe.Pointer(&cfg)))
+	runtime.KeepAlive(child)
+	return Result(int32(r))
+}
+
 // AsyncError is the state of the communicator: Success, or a failure since it was
 // made, here or on another rank.
 func (c *Comm) AsyncError() Result {

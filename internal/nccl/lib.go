@@ -31,6 +31,7 @@ type funcs struct {
 	GetErrorString uintptr `sym:"ncclGetErrorString"`
 	GetLastError   uintptr `sym:"ncclGetLastError,optional"`
 	InitRankConfig uintptr `sym:"ncclCommInitRankConfig"`
+	Split          uintptr `sym:"ncclCommSplit,optional"` // RCCL may lack it
 	Destroy        uintptr `sym:"ncclCommDestroy"`
 	Abort          uintptr `sym:"ncclCommAbort"`
 	GetAsyncError  uintptr `sym:"ncclCommGetAsyncError"`

@@ -22,8 +22,8 @@ const (
 
 // FailNCCL makes the n-th call of an operation, from 1, on each communicator in
 // which the caller is this rank fail; HangingHost of call 0 is the making of a
-// communicator. NoFault ends it. A Start that follows skips the test on a GPU, and if
-// there is no emulator.
+// communicator, of call -1 a split. NoFault ends it. A Start that follows skips the test
+// on a GPU, and if there is no emulator.
 func FailNCCL(rank, n int, fault NCCLFault) {
 	if faults = fault != NoFault; OnGPU() || missing() != "" {
 		return
@@ -35,10 +35,10 @@ func FailNCCL(rank, n int, fault NCCLFault) {
 var faults bool
 
 // NCCLCounts are counts of the emulated NCCL since the process began: communicators
-// made, aborted, destroyed and open now, launches, the bytes of messages from one
-// rank to another (of communicators whose ids this process made), and reductions
-// (PreMulSum) that were made and not destroyed.
-type NCCLCounts struct{ Made, Aborts, Destroyed, Open, Launches, Moved, Reductions uint64 }
+// made (also by splits), aborted, destroyed and open now, launches, the bytes of messages
+// from one rank to another (of communicators whose ids this process made), reductions
+// (PreMulSum) that were made and not destroyed, and calls of ncclCommSplit.
+type NCCLCounts struct{ Made, Aborts, Destroyed, Open, Launches, Moved, Reductions, Splits uint64 }
 
 // CountNCCL returns the counts; on a GPU and without an emulator all are 0.
 func CountNCCL() (c NCCLCounts) {

@@ -60,28 +60,30 @@ struct Comm : std::enable_shared_from_this<Comm> {
   bool aborted = false;
   std::atomic<int> inside{0};  // calls of the host that are in it
   Result state = Ok;           // an asynchronous error
-  uint64_t calls = 0, collectives = 0;
+  std::atomic<int> queued{0};  // launches that are not over
+  uint64_t host, number;       // of the meeting
+  uint64_t calls = 0, collectives = 0, splits = 0;
   std::set<Call*> running;
   std::map<int, std::pair<int, double>> custom;  // reductions of PreMulSum: type and factor
 };
 
 // Faults and counts, for tests.
-struct Fault { int rank; uint64_t call; int kind; };  // 1 hangs, 2 is an asynchronous error, 3 fails at once, 4 the host hangs; call 0 is init
+struct Fault { int rank; uint64_t call; int kind; };  // 1 hangs, 2 is an asynchronous error, 3 fails at once, 4 the host hangs; call 0 is init, -1 a split
 static std::mutex mu;  // guards what follows
 static std::map<Comm*, std::shared_ptr<Comm>> comms;
 static std::map<uint64_t, std::weak_ptr<Meeting>> meetings;
 static uint64_t ids;
 static Fault fault;
 static std::vector<std::pair<int, Meeting*>> order;  // launches: of which rank, on which communicator
-static std::atomic<uint64_t> made, aborts, destroyed, launches, reductions;
+static std::atomic<uint64_t> made, aborts, destroyed, launches, reductions, splits;
 
 API void emu_nccl_fault(int rank, uint64_t call, int kind) {
   std::lock_guard<std::mutex> l(mu);
   fault = {rank, call, kind};
 }
-API void emu_nccl_counts(uint64_t out[7]) {
+API void emu_nccl_counts(uint64_t out[8]) {
   std::lock_guard<std::mutex> l(mu);
-  uint64_t n[7] = {made, aborts, destroyed, comms.size(), launches, moved, reductions};
+  uint64_t n[8] = {made, aborts, destroyed, comms.size(), launches, moved, reductions, splits};
   memcpy(out, n, sizeof n);
 }
 
@@ -122,7 +124,7 @@ static int run(void* arg) {
   Meeting& m = *c.meeting;
   std::unique_lock<std::mutex> l(m.mu);
   for (size_t i = 0; i < launch.calls.size() && !c.aborted; i++) {
-    if (!in_use(launch.calls[i], c)) return IllegalAddress;
+    if (!in_use(launch.calls[i], c)) return c.queued--, IllegalAddress;
     c.running.insert(&launch.calls[i]);
     if (launch.calls[i].lost) c.state = RemoteError;
     if (!launch.calls[i].hangs) (m.host ? send_off : post)(m, c.rank, launch.numbers[i], launch.calls[i]);
@@ -133,12 +135,14 @@ static int run(void* arg) {
     return true;
   });
   for (auto& x : launch.calls) c.running.erase(&x);
+  c.queued--;
   m.changed.notify_all();  // ncclCommDestroy waits for it
   return 0;
 }
 
 static Result start(const std::shared_ptr<Launch>& launch) {
   void* ctx;
+  launch->comm->queued++;
   driver().retain(&ctx, launch->comm->device);
   driver().push(ctx);
   int r = driver().enqueue(launch->stream, "nccl", run, new std::shared_ptr<Launch>(launch),
@@ -256,33 +260,86 @@ static Result give_up(Comm** out, Result r) {
   return r;
 }
 
-API Result ncclCommInitRankConfig(Comm** out, int n, Id id, int rank, const Config* cfg) {
-  if (!out || n < 1 || rank < 0 || rank >= n) return fail(InvalidArgument, "rank %d of %d", rank, n);
-  if (cfg && (cfg->magic != 0xcafebeef || cfg->size < 48)) return fail(InvalidArgument, "ncclConfig_t argument not initialized via NCCL_CONFIG_INITIALIZER");
-  if (!cfg || cfg->blocking != 1) return fail(InvalidArgument, "only blocking communicators are emulated");
-  if (cfg && (cfg->cga != INT_MIN || cfg->min_ctas != INT_MIN || cfg->max_ctas != INT_MIN || cfg->net || cfg->share != INT_MIN))
+static bool hangs(int rank, uint64_t call) {
+  std::lock_guard<std::mutex> l(mu);
+  return fault.kind == 4 && fault.rank == rank && fault.call == call;
+}
+
+static Result check_config(const Config* cfg) {
+  if (!cfg || cfg->magic != 0xcafebeef || cfg->size < 48) return fail(InvalidArgument, "ncclConfig_t argument not initialized via NCCL_CONFIG_INITIALIZER");
+  if (cfg->blocking != 1) return fail(InvalidArgument, "only blocking communicators are emulated");
+  if (cfg->cga != INT_MIN || cfg->min_ctas != INT_MIN || cfg->max_ctas != INT_MIN || cfg->net || cfg->share != INT_MIN)
     return fail(InvalidArgument, "the configuration takes what the variables NCCL_* say from the user");
-  for (int i = 0; i < 112; i++)
-    if (id.bytes[i] != (char)(i * 7 + 1)) return fail(InvalidArgument, "byte %d of the id is not what ncclGetUniqueId gave", i);
+  return Ok;
+}
+
+// enter makes a rank's communicator in a meeting, and waits for the others.
+static Result enter(Comm** out, uint64_t host, uint64_t number, int n, int rank, int device) {
   auto c = std::make_shared<Comm>();
-  if (driver().get_device(&c->device)) return fail(CudaError, "no context is current");
   c->rank = rank;
-  uint64_t host, number;
-  memcpy(&host, id.bytes + 112, 8);
-  memcpy(&number, id.bytes + 120, 8);
-  c->meeting = host == be_host() ? meeting_of(number) : visit(host, number, n, rank, c->device);
+  c->device = device;
+  c->host = host;
+  c->number = number;
+  c->meeting = host == be_host() ? meeting_of(number) : visit(host, number, n, rank, device);
   if (!c->meeting) return fail(SystemError, "the process that made the id cannot be reached: it has ended, or runs elsewhere");
   Inside inside(*c);
   *out = keep(c);  // early, for who aborts
-  Fault f;
+  bool stuck = hangs(rank, 0);
+  if (!stuck && !c->meeting->host)
+    if (Result r = join(*c->meeting, n, rank, device, nullptr)) return give_up(out, r);
+  return wait(*c, [&](Meeting& m) { return !stuck && m.joined >= m.n; });
+}
+
+API Result ncclCommInitRankConfig(Comm** out, int n, Id id, int rank, const Config* cfg) {
+  if (!out || n < 1 || rank < 0 || rank >= n) return fail(InvalidArgument, "rank %d of %d", rank, n);
+  if (Result r = check_config(cfg)) return r;
+  for (int i = 0; i < 112; i++)
+    if (id.bytes[i] != (char)(i * 7 + 1)) return fail(InvalidArgument, "byte %d of the id is not what ncclGetUniqueId gave", i);
+  int device;
+  if (driver().get_device(&device)) return fail(CudaError, "no context is current");
+  uint64_t host, number;
+  memcpy(&host, id.bytes + 112, 8);
+  memcpy(&number, id.bytes + 120, 8);
+  return enter(out, host, number, n, rank, device);
+}
+
+// ncclCommSplit is collective, with nothing of the communicator in flight. The ranks of a color meet in the process of the parent's id.
+API Result ncclCommSplit(Comm* handle, int color, int key, Comm** out, const Config* cfg) {
+  auto c = find(handle);
+  if (!c) return fail(InvalidArgument, "no such communicator");
+  Inside inside(*c);
+  if (Result r = state_of(*c)) return r;
+  if (Result r = check_config(cfg)) return r;
+  if (c->queued) return fail(InvalidUsage, "operations are in flight on the communicator that is split");
+  if (color < -1) return fail(InvalidArgument, "color %d", color);
+  Meeting& m = *c->meeting;
+  int mine[2] = {color, key}, n = 0, rank = 0;
+  std::vector<int> all(2 * m.n);
+  Call gather{AllGather, (const char*)mine, (char*)all.data(), 2, I32, 0, 0, 1, false, false, false, nullptr};
+  bool stuck = hangs(c->rank, -1);
   {
-    std::lock_guard<std::mutex> l(mu);
-    f = fault;
+    std::unique_lock<std::mutex> l(m.mu);
+    c->running.insert(&gather);
+    uint64_t number = ++c->collectives;
+    if (!stuck) (m.host ? send_off : post)(m, c->rank, number, gather);
+    m.changed.wait(l, [&] { return gather.done || c->aborted; });
+    c->running.erase(&gather);
+    if (c->aborted) return fail(InternalError, "the communicator that is split has been aborted");
   }
-  bool hangs = f.kind == 4 && f.rank == rank && !f.call;
-  if (!hangs && !c->meeting->host)
-    if (Result r = join(*c->meeting, n, rank, c->device, nullptr)) return give_up(out, r);
-  return wait(*c, [&](Meeting& m) { return !hangs && m.joined >= m.n; });
+  splits++;
+  *out = nullptr;
+  uint64_t count = ++c->splits;
+  if (color < 0) return Ok;
+  for (int i = 0; i < m.n; i++)
+    if (all[2 * i] == color) {
+      n++;
+      rank += all[2 * i + 1] < key || (all[2 * i + 1] == key && i < c->rank);
+    }
+  uint64_t number = (1ull << 63 | (c->number * 0x9e3779b97f4a7c15 + count * 0x100000001b3) >> 1) + (uint64_t)color;
+  Comm* child;
+  Result r = enter(&child, c->host, number, n, rank, c->device);
+  if (r == Ok) *out = child;  // only now, as the real one
+  return r;
 }
 
 API Result ncclCommGetAsyncError(Comm* handle, Result* state) {

@@ -1,0 +1,134 @@
+package nccl_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/internal/cuda/emu"
+	"github.com/ringo-ml/ringo/internal/reliability"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// ranksOf checks that g is the group of these world ranks, in this order, on the device too.
+func ranksOf(r *dist.Rank, g *dist.Group, want ...float32) error {
+	mine := tensor.New(r.Device, tensor.Float32, 1)
+	tensor.Copy(mine, tensor.FromSlice([]float32{float32(r.World.Rank())}, 1))
+	all := tensor.New(r.Device, tensor.Float32, len(want))
+	if err := g.AllGather(all, mine).Wait(); err != nil {
+		return err
+	}
+	for i, x := range tensor.Floats(all) {
+		if float32(x) != want[i] {
+			return fmt.Errorf("group %s has rank %v at %d, not %v", g.Name(), x, i, want[i])
+		}
+	}
+	return nil
+}
+
+// Groups of a split get their communicators by ncclCommSplit where there is one to split: two axes at once, uneven groups in
+// the order of their keys, and ranks in none; operations before, between and after them. A group that has had no operation on
+// device memory is not split.
+func TestSplit(t *testing.T) {
+	emu.Only(t, "it takes several devices")
+	machine(t)
+	before := emu.CountNCCL()
+	require.NoError(t, start(t, 5, dist.Config{Threads: 1}, func(r *dist.Rank) error {
+		me := r.World.Rank()
+		early, err := r.World.Split(0, 0) // no communicator yet
+		if err != nil {
+			return err
+		}
+		x := tensor.New(r.Device, tensor.Float32, 1)
+		if err := r.World.AllReduce(x, dist.Sum).Wait(); err != nil {
+			return err
+		}
+		rows, err := r.World.Split(me/3, 0) // 0 1 2 and 3 4
+		if err != nil {
+			return err
+		}
+		w := r.World.AllReduce(x, dist.Sum) // between the splits
+		color := me % 2
+		if me == 4 {
+			color = -1
+		}
+		columns, err := r.World.Split(color, -me) // 2 0, 3 1, and not 4
+		if err := errors.Join(err, w.Wait()); err != nil {
+			return err
+		}
+		err = ranksOf(r, rows, [][]float32{{0, 1, 2}, {3, 4}}[me/3]...)
+		if columns != nil {
+			err = errors.Join(err, ranksOf(r, columns, [][]float32{{2, 0}, {3, 1}}[color]...))
+		}
+		return errors.Join(err, ranksOf(r, early, 0, 1, 2, 3, 4), ranksOf(r, r.World, 0, 1, 2, 3, 4))
+	}))
+	after := emu.CountNCCL()
+	assert.EqualValues(t, 2*5, after.Splits-before.Splits)
+	assert.EqualValues(t, 5+5+5+4, after.Made-before.Made, "of the world, early, rows, columns")
+}
+
+// Groups whose split nobody uses are given back, also when their parent is closed first.
+func TestSplitUnused(t *testing.T) {
+	emu.Only(t, "it takes several devices")
+	machine(t)
+	require.NoError(t, start(t, 3, dist.Config{Threads: 1}, func(r *dist.Rank) error {
+		for i := range 4 {
+			g := r.World.With()
+			if err := g.AllReduce(tensor.New(r.Device, tensor.Float32, 1), dist.Sum).WaitHost(context.Background()); err != nil {
+				return err
+			}
+			s, err := g.Split(r.World.Rank()%2, 0)
+			if err != nil {
+				return err
+			}
+			if i%2 == 0 {
+				err = g.Close()
+			}
+			if err = errors.Join(err, s.Close()); err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
+}
+
+// A split that hangs ends: by the timeout of the group that is split, or of one that waits for it.
+func TestSplitHangs(t *testing.T) {
+	emu.Only(t, "it takes several devices")
+	emu.FailNCCL(1, -1, emu.HangingHost)
+	defer emu.FailNCCL(0, 0, emu.NoFault)
+	for _, use := range []bool{false, true} {
+		before := emu.CountNCCL().Splits
+		errs, took := failures(t, 3, 300*time.Millisecond, func(r *dist.Rank, begin func()) error {
+			if err := reduce(r, 10, dist.Sum); err != nil {
+				return err
+			}
+			begin()
+			s, err := r.World.Split(0, 0)
+			if err != nil {
+				return err
+			}
+			if use {
+				return s.AllReduce(tensor.New(r.Device, tensor.Float32, 3), dist.Sum).WaitHost(context.Background())
+			}
+			for r.World.Err() == nil { // nobody waits
+				if err := s.Err(); err != nil {
+					return err
+				}
+			}
+			return r.World.Err()
+		})
+		for rank, err := range errs {
+			assert.Regexp(t, `rank [0-2]: .*ncclCommSplit`, err.Error(), "rank %d", rank)
+			assert.Contains(t, err.Error(), "no progress within 300ms", "rank %d", rank)
+		}
+		assert.Less(t, took, 500*time.Millisecond+reliability.Slack)
+		assert.Equal(t, before, emu.CountNCCL().Splits)
+	}
+}
