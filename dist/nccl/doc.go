@@ -35,6 +35,7 @@
 //
 //	engine.go     Engine; watch.go: its goroutine
 //	endpoint.go   one rank's side of a group; bootstrap.go: it gets a communicator
+//	split.go      communicators from another group's
 //	issue.go      the goroutine that makes a communicator's calls
 //	calls.go      operations as calls of NCCL; ranked.go: reductions in rank order
 package nccl
