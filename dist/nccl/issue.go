@@ -37,8 +37,13 @@ func (b *endpoint) issue() error {
 	if err := b.connect(); err != nil {
 		return err
 	}
-	for b.await(b.myTurn) {
-		if cut := b.nextCut(); cut != nil {
+	var cut *split
+	myTurn := func() (mine bool) {
+		cut, mine = b.myTurn()
+		return mine
+	}
+	for b.await(myTurn) {
+		if cut != nil {
 			if err := b.cut(cut); err != nil {
 				return err
 			}
@@ -103,27 +108,27 @@ func (b *endpoint) next() *slot {
 	return b.slot(b.queued + 1)
 }
 
-// myTurn reports whether no other communicator has an earlier operation, and begins the call.
-func (b *endpoint) myTurn() bool {
+// myTurn reports whether no other communicator has an earlier operation, and begins the call: that of a split, if there is one.
+func (b *endpoint) myTurn() (*split, bool) {
 	s := b.next()
 	if cut := b.nextCut(); cut != nil {
 		cut.began, b.slow = time.Now(), true // it waits for the other ranks
 		b.e.look()
-		return true
+		return cut, true
 	}
 	if s == nil {
-		return false
+		return nil, false
 	}
 	for _, x := range b.e.ends {
 		if x == b || x.err != nil || x.state != ready || x.slow {
 			continue
 		}
 		if t := x.next(); t != nil && t.ticket < s.ticket {
-			return false
+			return nil, false
 		}
 	}
 	b.call = time.Now()
-	return true
+	return nil, true
 }
 
 // checkCall lets the others go on when a call waits for other ranks.
