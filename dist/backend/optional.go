@@ -36,9 +36,9 @@ type Suspecter interface {
 	Suspects(seq uint64) (absent, stalled []int)
 }
 
-// Splitter is a Backend that can make the groups of a split from what it has. All members of the group call it, at the same
-// place among its operations, before those of a color open their group: child is its ID, and key the rank in it. A rank in no
-// group gives the color -1.
+// Splitter is a Backend that can make the groups of a split from what it has. All members of the group call it when its
+// operations so far are over, before those of a color open their group: child is its ID, and key the rank in it. A rank in no
+// group gives the color -1. It does not wait.
 type Splitter interface {
 	Split(child uint64, color, key int)
 }

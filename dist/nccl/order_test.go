@@ -60,22 +60,31 @@ func TestOrderOfCommunicators(t *testing.T) {
 	}))
 }
 
-// Ranks may come to the first operations of two groups in another order, where each call waits for the other ranks.
+// Ranks may come to the first operations of two groups in another order, where each call waits for the other ranks: to make the
+// communicator, and to connect two ranks for messages.
 func TestGroupsInAnotherOrder(t *testing.T) {
 	machine(t)
-	require.NoError(t, start(t, 2, dist.Config{Threads: 1}, func(r *dist.Rank) error {
+	require.NoError(t, start(t, 2, dist.Config{Threads: 1, Timeout: 10 * time.Second}, func(r *dist.Rank) error {
 		groups := []*dist.Group{r.World.With(), r.World.With(), r.World.With()}
 		if r.World.Rank() == 1 {
 			slices.Reverse(groups)
 		}
-		var works []dist.Work
-		for _, g := range groups {
-			works = append(works, g.AllReduce(tensor.New(r.Device, tensor.Float32, 3), dist.Sum))
+		floats := func(n int) tensor.Tensor { return tensor.New(r.Device, tensor.Float32, n) } // of each operation: order is that of memory
+		reduce := func(g *dist.Group) dist.Work { return g.AllReduce(floats(3), dist.Sum) }
+		gather := func(g *dist.Group) dist.Work { return g.Gather(floats(6), floats(3), 0) }
+		for _, do := range []func(*dist.Group) dist.Work{reduce, gather} {
+			var works []dist.Work
+			for _, g := range groups {
+				works = append(works, do(g))
+			}
+			var err error
+			for _, w := range works {
+				err = errors.Join(err, w.WaitHost(context.Background()))
+			}
+			if err != nil {
+				return err
+			}
 		}
-		var err error
-		for _, w := range works {
-			err = errors.Join(err, w.WaitHost(context.Background()))
-		}
-		return err
+		return nil
 	}))
 }

@@ -9,10 +9,9 @@ import (
 )
 
 // split is a communicator that is made from another one, by ncclCommSplit: the ranks know each other's addresses already.
-// The goroutine of the other communicator calls it, at the same place among its operations on all ranks.
+// The goroutine of the other communicator calls it, before the operations that are issued later.
 type split struct {
 	parent     *endpoint
-	after      uint64 // the operation of the parent before it
 	color, key int
 	comm       *nccl.Comm
 	began      time.Time     // zero: not yet
@@ -29,7 +28,7 @@ func (b *endpoint) Split(child uint64, color, key int) {
 	if b.state == none || b.err != nil || b.closed || !e.lib.HasSplit() {
 		return
 	}
-	s := &split{parent: b, after: b.issued, color: color, key: key, comm: e.lib.NewComm(), over: make(chan struct{})}
+	s := &split{parent: b, color: color, key: key, comm: e.lib.NewComm(), over: make(chan struct{})}
 	b.cuts = append(b.cuts, s)
 	if color != nccl.NoColor {
 		e.splits[child] = s
@@ -39,18 +38,15 @@ func (b *endpoint) Split(child uint64, color, key int) {
 
 // nextCut returns the split that is next, before any operation.
 func (b *endpoint) nextCut() *split {
-	if len(b.cuts) > 0 && b.cuts[0].after <= b.queued {
+	if len(b.cuts) > 0 {
 		return b.cuts[0]
 	}
 	return nil
 }
 
-// cut does a split. NCCL wants nothing in flight on the communicator. An abort of it ends the wait, and the split.
+// cut does a split. An abort of the communicator ends it.
 func (b *endpoint) cut(s *split) error {
-	err := b.stream.Sync()
-	if err == nil {
-		err = b.e.lib.Err("ncclCommSplit", b.comm.Split(s.color, s.key, s.comm))
-	}
+	err := b.e.lib.Err("ncclCommSplit", b.comm.Split(s.color, s.key, s.comm))
 	b.e.mu.Lock()
 	defer b.e.mu.Unlock()
 	b.cuts, b.slow = b.cuts[1:], false

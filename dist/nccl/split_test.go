@@ -37,7 +37,7 @@ func ranksOf(r *dist.Rank, g *dist.Group, want ...float32) error {
 // device memory is not split.
 func TestSplit(t *testing.T) {
 	emu.Only(t, "it takes several devices")
-	machine(t)
+	machineWith(t, emu.Config{Delay: 2 * time.Millisecond})
 	before := emu.CountNCCL()
 	require.NoError(t, start(t, 5, dist.Config{Threads: 1}, func(r *dist.Rank) error {
 		me := r.World.Rank()
@@ -46,20 +46,28 @@ func TestSplit(t *testing.T) {
 			return err
 		}
 		x := tensor.New(r.Device, tensor.Float32, 1)
-		if err := r.World.AllReduce(x, dist.Sum).Wait(); err != nil {
+		reduce := func() (err error) { // leaves operations in flight
+			for range 10 {
+				err = errors.Join(err, r.World.AllReduce(x, dist.Sum).Wait())
+			}
+			return err
+		}
+		if err := reduce(); err != nil {
 			return err
 		}
 		rows, err := r.World.Split(me/3, 0) // 0 1 2 and 3 4
 		if err != nil {
 			return err
 		}
-		w := r.World.AllReduce(x, dist.Sum) // between the splits
+		if err := reduce(); err != nil {
+			return err
+		}
 		color := me % 2
 		if me == 4 {
 			color = -1
 		}
 		columns, err := r.World.Split(color, -me) // 2 0, 3 1, and not 4
-		if err := errors.Join(err, w.Wait()); err != nil {
+		if err := errors.Join(err, reduce()); err != nil {
 			return err
 		}
 		err = ranksOf(r, rows, [][]float32{{0, 1, 2}, {3, 4}}[me/3]...)
