@@ -15,7 +15,7 @@
 // each rank reads all inputs and kernels wait once, for up to about 256 KiB to 512 KiB (vLLM's and SGLang's kernels), and two-shot,
 // with less to read and two waits, above. Here events are what ranks wait for, and a rank writes its slice to all outputs: a
 // kernel and two waits, with the bytes of two-shot. One-shot, in place, would need a copy of the input, and so a launch more for a
-// wait less. That it would not pay is modelled; it has never run on several GPUs (ringo-gpu bench allreduce measures the sizes).
+// wait less. Whether that pays is not known: this has never run on several GPUs. ringo-gpu bench allreduce measures the sizes.
 //
 // A reduction is one kernel. It reads the rank's slice of every input, combines it in rank order, and writes it to the output, for an
 // all-reduce to the outputs of all ranks. So each byte is read once and written once, and all ranks get the same bits. The bits of
