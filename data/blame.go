@@ -8,7 +8,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// callDataset calls Dataset.Batch. A panic is an error too.
+// callDataset calls Dataset.Batch. It returns a panic as an error.
 func (l *Loader) callDataset(idx []int, x, y tensor.Tensor) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -18,7 +18,7 @@ func (l *Loader) callDataset(idx []int, x, y tensor.Tensor) (err error) {
 	return l.ds.Batch(idx, x, y)
 }
 
-// findBadSample finds the sample that made a batch fail: the first one that fails alone. It stops when the loop is left.
+// findBadSample finds the sample that made a batch fail: the first one that fails alone. It stops when the loop has ended.
 func (l *Loader) findBadSample(idx []int, v *view, err error, stop chan struct{}) error {
 	sx, sy := l.ds.Shapes()
 	x, y := firstRows(v.x, sx, 1), firstRows(v.y, sy, 1)
@@ -36,7 +36,7 @@ func (l *Loader) findBadSample(idx []int, v *view, err error, stop chan struct{}
 	return fmt.Errorf("%v, a batch of %d samples, the first %v, of which none fails alone: %w", l.name(), len(idx), few, err)
 }
 
-// name returns what the dataset calls itself, or its type.
+// name returns the dataset's String or, if it has none, its type.
 func (l *Loader) name() string {
 	if s, ok := l.ds.(fmt.Stringer); ok {
 		return s.String()
@@ -44,8 +44,8 @@ func (l *Loader) name() string {
 	return fmt.Sprintf("%T", l.ds)
 }
 
-// panicked makes an error of a panic in the dataset's code: with the line of a Failure, and else with the stack, since the loop's
-// goroutine has another one.
+// panicked makes an error from a panic in the dataset's code. It has the line of a Failure; for other panics it has the stack, because
+// another goroutine than the loop's runs the code.
 func panicked(r any) error {
 	err, ok := r.(error)
 	if f, failed := errors.AsType[*tensor.Failure](err); failed {

@@ -16,18 +16,18 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// CSVConfig says what the lines of a CSV file are.
+// CSVConfig describes the lines of a CSV file.
 type CSVConfig struct {
-	Header  bool     // the first line has the names of the columns; else they are called 1, 2, and so on
+	Header  bool     // the first line has the columns' names; otherwise they are named 1, 2, and so on
 	Comma   rune     // between fields, such as ';' or '\t'; 0: ','
 	Columns []string // of x, in this order; nil: all but Target
 	Target  string   // the column of y; "": the last one
 	Labels  bool     // Target names classes: y is the number of a class
-	Classes []string // Labels by these numbers, such as Table.Classes of the training set; nil: those in the file
+	Classes []string // Labels has these numbers, such as Table.Classes of the training set; nil: the classes in the file
 }
 
-// Table is a Dataset of the rows of a table, held in memory: x is the float32 numbers of its columns. y is one float32 number, [1], or
-// with labels the number of a class, int64.
+// Table is a Dataset of the rows of a table in memory. x is the float32 numbers of its columns. y is one float32 number, [1], or, with
+// labels, the number of a class, int64.
 type Table struct {
 	*Tensors
 	Columns []string // of x
@@ -35,19 +35,19 @@ type Table struct {
 	Classes []string // the name of each class; nil without labels
 }
 
-// CSV reads a file of numbers, a sample a line, whole into memory, where a number takes 4 bytes. Quotes are those of package
-// encoding/csv. A byte order mark of UTF-8 and empty lines are skipped; lines may end in CRLF. Everything else that is no number is an
-// error with its line and column, missing values, NaN and infinities too: what they mean is for you to say, before.
+// CSV reads a file of numbers, with one sample in each line, into memory (4 bytes for each number). Quotes are those of package
+// encoding/csv. A UTF-8 byte order mark and empty lines are skipped; lines may end in CRLF. Everything else that is not a number is an
+// error with its line and column, also missing values, NaN and infinities: replace them in the file first.
 //
-// Spaces around fields are left out. Classes that the file names are sorted: as numbers if all are whole numbers without a plus sign or
-// zeros in front, so that 1 and 01 are two classes. Those of a test set may be others than those of its training set, and have other
-// numbers then: give it the classes of the training set.
+// Spaces around fields are ignored. If the file names the classes, they are sorted: as numbers if all are integers without a plus sign or
+// leading zeros (1 and 01 are two classes), else as text. A test set may have other classes than its training set, and so other numbers:
+// give it the classes of the training set.
 func CSV(file string, cfg CSVConfig) (*Table, error) {
 	info, err := os.Stat(file)
 	if err != nil {
 		return nil, fmt.Errorf("data: %w", err)
 	}
-	if !info.Mode().IsRegular() { // a pipe might never end
+	if !info.Mode().IsRegular() { // reading a pipe might never end
 		return nil, fmt.Errorf("data: %s is not a regular file", file)
 	}
 	f, err := os.Open(file)
@@ -78,7 +78,7 @@ func parseCSV(from io.Reader, cfg CSVConfig) (*Table, error) {
 		return nil, err
 	}
 	p := &csvParser{cfg: cfg, r: csv.NewReader(text)}
-	p.r.FieldsPerRecord, p.r.ReuseRecord = -1, true // told in our words
+	p.r.FieldsPerRecord, p.r.ReuseRecord = -1, true // row reports wrong numbers of fields
 	if cfg.Comma != 0 {
 		p.r.Comma = cfg.Comma
 	}
@@ -101,7 +101,7 @@ func parseCSV(from io.Reader, cfg CSVConfig) (*Table, error) {
 	}
 }
 
-// skipBOM returns the text behind a byte order mark of UTF-8.
+// skipBOM skips a UTF-8 byte order mark.
 func skipBOM(from io.Reader) (io.Reader, error) {
 	text := bufio.NewReader(from)
 	mark, err := text.Peek(3)
@@ -118,7 +118,7 @@ func skipBOM(from io.Reader) (io.Reader, error) {
 	return text, nil
 }
 
-// first takes the first line: names, or the first row.
+// first reads the first line: names, or the first row.
 func (p *csvParser) first(record []string) (err error) {
 	p.names = make([]string, len(record))
 	numbers := 0
@@ -179,7 +179,7 @@ func (p *csvParser) row(record []string) error {
 
 func (p *csvParser) labeled() bool { return p.cfg.Labels || p.cfg.Classes != nil }
 
-// at says where a field is wrong.
+// at adds the place of a field to an error.
 func (p *csvParser) at(column int, err error) error {
 	line, _ := p.r.FieldPos(column)
 	name := p.names[column]
@@ -189,11 +189,11 @@ func (p *csvParser) at(column int, err error) error {
 	return fmt.Errorf("line %d, column %s: %w", line, name, err)
 }
 
-// number reads a finite float32.
+// number parses a finite float32.
 func number(field string) (float32, error) {
 	field = strings.TrimSpace(field)
 	v, err := strconv.ParseFloat(field, 32)
-	if strings.ContainsAny(field, "_xX") { // Go's own ways to write numbers
+	if strings.ContainsAny(field, "_xX") { // Go's own notations
 		err = strconv.ErrSyntax
 	}
 	switch {

@@ -7,25 +7,25 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// Dataset is a fixed number of samples, each a pair: an input x and a target y.
+// Dataset is a fixed number of samples; each is a pair of an input x and a target y.
 type Dataset interface {
 	// Len returns the number of samples.
 	Len() int
 	// Shapes returns the element types and dimensions of one sample. Dims is empty for a single number, such as a
 	// class label.
 	Shapes() (x, y tensor.Shape)
-	// Batch writes sample idx[i] into row i of x and of y, which are contiguous tensors in host memory of the shapes
-	// [len(idx), sample dimensions...]. Their old content is arbitrary, so all of it must be written. idx is not empty. tensor.Data gives
-	// their memory as slices. Batch keeps none of its arguments and does not change idx. A Loader calls it from one
-	// goroutine; a Dataset that several loaders share must bear concurrent calls. After an error or a panic the Loader calls it again
-	// for single samples, so that its error can name the one that failed; what else is known of the place, such as a file and
-	// a line, is for Batch to say. A Dataset with a String method is named by it.
+	// Batch writes sample idx[i] into row i of x and of y. These are contiguous tensors in host memory of shapes [len(idx), sample
+	// dimensions...]; tensor.Data gives their memory as slices. Their old content is undefined, so all of it must be written. idx is not
+	// empty. Batch does not keep its arguments, and does not change idx. A Loader calls it from one goroutine; if several loaders share a
+	// Dataset, it must allow concurrent calls. After an error or a panic, the Loader calls Batch again for single samples, so that its
+	// error can name the sample that failed. If Batch knows more about the place, such as a file and a line, its own error should say it.
+	// If the Dataset has a String method, errors use it as its name.
 	Batch(idx []int, x, y tensor.Tensor) error
 }
 
-// Sharder says which part of each batch a process or goroutine trains on. The groups of package dist are Sharders.
+// Sharder says which part of each batch a rank trains on. The groups of package dist are Sharders.
 type Sharder interface {
-	// Rank returns the own number, from 0 to Size()-1.
+	// Rank returns this rank's number, from 0 to Size()-1.
 	Rank() int
 	// Size returns the number of ranks.
 	Size() int
@@ -41,9 +41,9 @@ func (single) Size() int { return 1 }
 
 // Batch is one rank's part of a global batch. The tensors are valid until the next iteration.
 type Batch struct {
-	X, Y   tensor.Tensor // [Rows, sample dimensions...]; they know their rows' places in the global batch (tensor.Rows)
-	First  int           // place of the first own row in the global batch
-	Rows   int           // own rows; 0 where the last batch of an epoch has fewer rows than there are ranks
+	X, Y   tensor.Tensor // [Rows, sample dimensions...]; they know the places of their rows in the global batch (tensor.Rows)
+	First  int           // place of this rank's first row in the global batch
+	Rows   int           // rows of this rank; 0 if the last batch of an epoch has fewer rows than there are ranks
 	Global int           // rows of all ranks
 }
 

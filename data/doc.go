@@ -1,4 +1,4 @@
-// Package data feeds training: datasets, and a Loader that cuts them into batches.
+// Package data holds datasets, and a Loader that cuts them into batches for training.
 //
 //	train, test, err := data.MNIST("", tensor.Float32)
 //	batches := data.NewLoader(train, data.Config{Batch: 64, Shuffle: true, Sharder: r.World})
@@ -11,25 +11,25 @@
 //
 // # Order
 //
-// Batch always means the global batch, over all ranks. Global batch b of an epoch holds the samples perm[b*Batch :
-// (b+1)*Batch], where the permutation depends only on the seed and the epoch. Each rank takes a contiguous part of it.
-// So n ranks see in every step exactly what one rank would see, and every sample once in an epoch. No sample is dropped, unless
-// [Config].DropLast is set: the last batch of an epoch may be smaller. If it has fewer rows than there are ranks, some ranks get a batch of no
-// rows, so all ranks take the same number of steps. A loss on a rank's part must be divided by Batch.Global, the
-// rows of all ranks, and summed over the ranks. The losses of package tensor do this division by themselves, because the
-// batch's tensors know their places in the global batch.
+// Batch always means the global batch, over all ranks. Global batch b of an epoch holds the samples perm[b*Batch : (b+1)*Batch]. The
+// permutation depends only on the seed and the epoch. Each rank takes a contiguous part of the batch. So in every step, n ranks together
+// see the samples that one rank would see, and every sample once in an epoch. The last batch of an epoch may be smaller. No sample is
+// dropped, unless [Config].DropLast is set. If the last batch has fewer rows than there are ranks, some ranks get a batch of no rows, so
+// that all ranks take the same number of steps. A loss on a rank's part must be divided by Batch.Global, the number of rows of all ranks,
+// and summed over the ranks. The losses of package tensor do this division themselves: the batch's tensors know their places in the global
+// batch.
 //
 // # Memory
 //
-// A Loader prepares two batches ahead, in its own goroutine, and owns the memory of three batches. A batch is valid until
-// the next iteration. After the first steps, a step allocates nothing. If the device has its own memory
-// ([Config].Device), the goroutine copies batches to it from page-locked memory, on another queue than the one that computes. The
-// loop waits for the device only when it is three batches ahead of it.
+// A Loader prepares two batches ahead, in its own goroutine, and owns the memory of three batches. A batch is valid until the next
+// iteration. After the first steps, a step allocates nothing. If the device has its own memory ([Config].Device), the goroutine copies
+// batches to it from page-locked memory, on another queue than the one that computes. The loop waits for the device only if it is three
+// batches ahead of it.
 //
 // # Datasets
 //
-// Implement [Dataset] for your own data. [NewTensors] makes one of rows in memory, [CSV] of a file of numbers, [NewText] of the
-// tokens of a text, whose lines [Lines] reads. Packages data/images and data/parquet read pictures
-// and Parquet files. An error of a Dataset stops the loop, and [Loader.Err] names the dataset and the
-// sample. [MNIST] reads the real images: if they are not there, it is an error. [Synthetic] makes images of the same shape from a seed.
+// Implement [Dataset] for your own data. [NewTensors] makes one from rows in memory, [CSV] from a file of numbers, and [NewText] from the
+// tokens of a text, whose lines [Lines] reads. Packages data/images and data/parquet read images and Parquet files. An error of a Dataset
+// stops the loop, and [Loader.Err] names the dataset and the sample. [MNIST] reads the real images; if they cannot be found, it returns an
+// error. [Synthetic] makes images of the same shape from a seed.
 package data

@@ -14,14 +14,14 @@ const (
 
 func errorf(format string, a ...any) error { return fmt.Errorf("data: "+format, a...) }
 
-// batchBuffer is the memory of one batch, with its headers for both sizes of batch, made once.
+// batchBuffer is the memory of one batch. Its headers for both sizes of batch are made once.
 type batchBuffer struct {
 	full, last view           // last: the smaller batch at the end of an epoch
-	sent       tensor.Pending // the copy to the device: until then the host memory is read
-	used       tensor.Pending // the step: until then the device memory is
+	sent       tensor.Pending // the copy to the device, which reads the host memory
+	used       tensor.Pending // the step, which uses the device memory
 }
 
-// view is a batch and the host memory that it is prepared in, which is the batch's own on a device in host memory.
+// view is a batch, and the host memory in which it is prepared. If the device uses host memory, the two are the same.
 type view struct {
 	Batch
 	x, y tensor.Tensor
@@ -43,18 +43,18 @@ func (l *Loader) newBatchBuffer() batchBuffer {
 	return batchBuffer{full: l.cut(full, sx, sy, rows), last: l.cut(full, sx, sy, l.n%l.cfg.Batch)}
 }
 
-var hostDevice = tensor.FromSlice([]uint8{0}, 1).Device() // whose memory every CPU device may use
+var hostDevice = tensor.FromSlice([]uint8{0}, 1).Device() // any CPU device may use its memory
 
 func newRows(dev tensor.Device, s tensor.Shape, rows int) tensor.Tensor {
 	return tensor.New(dev, s.DType, append([]int{rows}, s.Dims...)...)
 }
 
-// stagedRows is newRows for memory that Go code fills.
+// stagedRows is newRows for memory that Go code writes.
 func stagedRows(dev tensor.Device, s tensor.Shape, rows int) tensor.Tensor {
 	return tensor.NewStaging(tensor.OtherMemory, dev, s.DType, append([]int{rows}, s.Dims...)...)
 }
 
-// cut returns this rank's part of a batch of global rows, in the memory of all.
+// cut returns this rank's part of a batch of global rows, as views of all.
 func (l *Loader) cut(all view, sx, sy tensor.Shape, global int) view {
 	first, rows := part(global, l.cfg.Sharder.Rank(), l.cfg.Sharder.Size())
 	v := view{x: firstRows(all.x, sx, rows), y: firstRows(all.y, sy, rows)}
@@ -84,11 +84,11 @@ func (s *batchBuffer) view(last bool) *view {
 
 func (s *batchBuffer) batch(last bool) Batch { return s.view(last).Batch }
 
-// copyQueue is the queue of a device that copies beside the others.
+// copyQueue is the queue of a device for copies, which run while the other queue computes.
 const copyQueue = 1
 
-// prepare fills a buffer with a batch, and copies it to its device behind the step that used the memory before. It runs in the feed's
-// goroutine, and beside what the device computes: only here somebody waits, for the buffer's last copy, three steps ago.
+// prepare fills a buffer with a batch, and copies it to its device after the step that used the memory before. It runs in the feed's
+// goroutine, while the device computes. The only wait is for the buffer's last copy, three steps ago.
 func (l *Loader) prepare(s *batchBuffer, step int, stop chan struct{}) error {
 	v := s.view(l.isLast(step))
 	if v.Rows == 0 {
@@ -126,7 +126,7 @@ func copying(dev tensor.Device, err error) error {
 	return errorf("copying a batch to %v: %w", dev, err)
 }
 
-// begin orders the step that uses the batch behind its copy to the device.
+// begin makes the step that uses the batch wait for the copy to the device.
 func (s *batchBuffer) begin(last bool) error {
 	dev := s.view(last).X.Device()
 	if dev.Host() {
@@ -138,7 +138,8 @@ func (s *batchBuffer) begin(last bool) error {
 	return nil
 }
 
-// end notes the end of the step that used the batch, and waits for collectives that read it. In debug mode it shows who kept it.
+// end marks the end of the step that used the batch, and waits for collectives that read it. In debug mode, it fills the batch with NaN, to
+// find code that kept it.
 func (s *batchBuffer) end(last bool) {
 	v := s.view(last)
 	tensor.Raw(v.X).Settle()
@@ -148,7 +149,7 @@ func (s *batchBuffer) end(last bool) {
 	s.mark()
 }
 
-// mark lets what is copied to the buffer from now on come after what its device computes.
+// mark makes later copies to the buffer wait for the device's computation so far.
 func (s *batchBuffer) mark() {
 	if dev := s.full.X.Device(); !dev.Host() {
 		s.used = dev.Queue(0).Mark()
@@ -160,7 +161,7 @@ type feed struct {
 	free  chan int      // numbers of buffers to fill
 	ready chan int      // of filled buffers, in order; closed at the end and after an error
 	stop  chan struct{} // closed when the loop ends
-	err   error         // to be read after ready is closed
+	err   error         // read it only after ready is closed
 }
 
 // startFeed starts preparing batches of epoch, from step on.
@@ -177,7 +178,7 @@ func (l *Loader) startFeed(epoch, step int) *feed {
 // take returns the next filled buffer.
 func (f *feed) take(ctx context.Context) (int, error) {
 	if err := ctx.Err(); err != nil {
-		return 0, err // before a batch that may be ready too
+		return 0, err // check ctx first, even if a batch is ready
 	}
 	select {
 	case k, ok := <-f.ready:

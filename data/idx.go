@@ -13,7 +13,7 @@ import (
 
 const (
 	maxIDX     = 1 << 31 // bytes of content; the largest published set of this format (EMNIST) has 638 MB
-	maxDeflate = 1032    // bytes that one byte of a deflate stream can stand for, at most (zlib's technical note)
+	maxDeflate = 1032    // largest number of bytes that one byte of a deflate stream can become (zlib's technical note)
 	idxUint8   = 0x08
 )
 
@@ -26,7 +26,7 @@ type IDXError struct {
 	Err    error
 }
 
-// Error names the file and the offset.
+// Error returns the file, the offset and the cause.
 func (e *IDXError) Error() string {
 	return fmt.Sprintf("data: %s: at byte %d: %v", e.File, e.Offset, e.Err)
 }
@@ -34,10 +34,9 @@ func (e *IDXError) Error() string {
 // Unwrap returns the cause.
 func (e *IDXError) Unwrap() error { return e.Err }
 
-// ReadIDX reads a file of unsigned bytes in the IDX format of MNIST (LeCun, Cortes and Burges,
-// http://yann.lecun.com/exdb/mnist), plain or gzipped: its dimensions and its elements in row-major order. Files of
-// other element types, over 2 GiB, truncated or with bytes left over give an *IDXError. The memory taken is bounded by
-// what the file really holds, not by what its header promises.
+// ReadIDX reads a file of unsigned bytes in the IDX format of MNIST (LeCun, Cortes and Burges, http://yann.lecun.com/exdb/mnist), plain or
+// gzipped. It returns the dimensions, and the elements in row-major order. Files of other element types, over 2 GiB, truncated or with
+// extra bytes give an *IDXError. The memory used is limited by what the file really holds, not by what its header says.
 func ReadIDX(file string) (dims []int, elems []byte, err error) {
 	b, err := readRegular(file)
 	if err != nil {
@@ -46,7 +45,7 @@ func ReadIDX(file string) (dims []int, elems []byte, err error) {
 	return parseIDX(file, b)
 }
 
-// readRegular returns the content of a file of at most maxIDX bytes that is not a pipe or a device.
+// readRegular returns the content of a regular file of at most maxIDX bytes; a pipe or a device is an error.
 func readRegular(file string) ([]byte, error) {
 	info, err := os.Stat(file)
 	if err != nil {
@@ -95,7 +94,7 @@ type idxParser struct {
 	file string
 	r    io.Reader
 	off  int64 // bytes read so far
-	size int64 // bytes that r can hold at most
+	size int64 // largest number of bytes in r
 }
 
 func (p *idxParser) errorf(off int64, format string, a ...any) error {
@@ -156,7 +155,7 @@ func (p *idxParser) header() (dims []int, n int64, err error) {
 	return dims, int64(product), nil
 }
 
-// inflate reads n bytes and the end of the stream. Memory grows with what arrives.
+// inflate reads n bytes and the end of the stream. It allocates only as data arrives.
 func (p *idxParser) inflate(dims []int, n int64) ([]byte, error) {
 	start := p.off
 	elems := make([]byte, 0, min(n, 64<<10))
@@ -185,7 +184,7 @@ func (p *idxParser) inflate(dims []int, n int64) ([]byte, error) {
 	case k > 0:
 		p.off = start
 		return nil, p.wrongSize(dims, n, n+1)
-	case err != io.EOF: // a wrong checksum shows here
+	case err != io.EOF: // for example a wrong checksum
 		return nil, p.errorf(p.off, "%w", err)
 	}
 	return elems, nil

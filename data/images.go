@@ -30,7 +30,7 @@ func newImages(name string, dtype tensor.DType, size int, pixels, labels []byte)
 		return nil, fmt.Errorf("data: images as %v: want a float type", dtype)
 	}
 	d := &Images{name: name, dtype: dtype, size: size, pixels: pixels, labels: labels}
-	for i := range d.f32 { // each in its own arithmetic, as PyTorch does: the same bits
+	for i := range d.f32 { // computed in each type, as PyTorch does, for the same bits
 		d.f32[i] = (float32(i)/255 - float32(mnistMean)) / float32(mnistStd)
 		d.f64[i] = (float64(i)/255 - mnistMean) / mnistStd
 		d.bf16[i], d.f16[i] = tensor.ToBF16(d.f32[i]), tensor.ToF16(d.f32[i])
@@ -41,7 +41,7 @@ func newImages(name string, dtype tensor.DType, size int, pixels, labels []byte)
 // Len returns the number of images.
 func (d *Images) Len() int { return len(d.labels) }
 
-// Shapes returns x [pixels], row by row from the top, of the type asked for, and y, one int64 label.
+// Shapes returns x [pixels], row by row from the top, of the dataset's float type, and y, one int64 label.
 func (d *Images) Shapes() (x, y tensor.Shape) {
 	return tensor.Shape{DType: d.dtype, Dims: []int{d.size}}, tensor.Shape{DType: tensor.Int64}
 }
@@ -78,7 +78,7 @@ func normalize[T tensor.Elem](x []T, d *Images, idx []int, value *[256]T) {
 	}
 }
 
-// String says how many images there are and where they come from.
+// String returns the number of images and where they come from.
 func (d *Images) String() string {
 	return fmt.Sprintf("%d images of %d pixels from %s", d.Len(), d.size, d.name)
 }

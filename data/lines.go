@@ -9,8 +9,8 @@ import (
 	"unicode/utf8"
 )
 
-// Lines reads a text file of at most 2 GiB: all its lines, empty ones too, without their ends, which may be CRLF. A byte order mark is
-// skipped. What is no UTF-8 is an error with its line. [NewText] makes a Dataset of their tokens.
+// Lines reads a text file of at most 2 GiB. It returns all its lines, empty ones too, without line ends, which may be CRLF. A byte order
+// mark is skipped. Text that is not UTF-8 is an error with its line. [NewText] makes a Dataset of their tokens.
 func Lines(file string) ([]string, error) {
 	text, err := readRegular(file)
 	if err != nil {

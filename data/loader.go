@@ -13,9 +13,9 @@ type Config struct {
 	Batch    int           // rows of the global batch, over all ranks
 	Shuffle  bool          // a new order each epoch; else the dataset's order
 	Seed     uint64        // of the order; the same on all ranks
-	DropLast bool          // leaves out the smaller batch at the end of an epoch: with Shuffle, other samples in each epoch
-	Sharder  Sharder       // which part is ours, such as a group of package dist; nil: all of it (Single)
-	Device   tensor.Device // where batches lie; nil: in host memory, which every CPU device can use
+	DropLast bool          // drops the smaller batch at the end of an epoch; with Shuffle, these are other samples in each epoch
+	Sharder  Sharder       // says which part is this rank's, such as a group of package dist; nil: all of it (Single)
+	Device   tensor.Device // where batches are; nil: in host memory, which every CPU device can use
 }
 
 // Loader cuts a Dataset into batches, an epoch at a time. It serves one goroutine.
@@ -28,12 +28,11 @@ type Loader struct {
 	busy     atomic.Bool
 
 	epoch, step int  // of the next batch
-	resume      bool // the next Epoch starts at step: SetState was called
+	resume      bool // the next Epoch starts at step, because SetState was called
 	err         error
 }
 
-// NewLoader returns a Loader of ds. A configuration that makes no sense, or a Dataset without samples, panics with a
-// *tensor.Failure.
+// NewLoader returns a Loader of ds. It panics with a *tensor.Failure if the configuration is wrong, or the Dataset has no samples.
 func NewLoader(ds Dataset, cfg Config) *Loader {
 	if cfg.Sharder == nil {
 		cfg.Sharder = Single
@@ -66,13 +65,13 @@ func NewLoader(ds Dataset, cfg Config) *Loader {
 // Steps returns the number of batches of an epoch, the same on all ranks.
 func (l *Loader) Steps() int { return l.steps }
 
-// Err returns the first error: the dataset's, the device's, or ctx.Err(). It is nil after a whole epoch and after a
-// break. Once there is an error, Epoch yields nothing more.
+// Err returns the first error: the dataset's, the device's, or ctx.Err(). It is nil after a whole epoch and after a break. After an error,
+// Epoch yields nothing more.
 func (l *Loader) Err() error { return l.err }
 
-// Epoch yields this rank's part of each batch of an epoch, with its number in the epoch. The loop ends early when ctx
-// ends or the dataset fails: ask Err. The preparing goroutine is over when the loop is, however that ends; a loop that
-// is left waits for the running call of Dataset.Batch. After SetState the first Epoch starts in the middle.
+// Epoch yields this rank's part of each batch of an epoch, with its number in the epoch. The loop ends early if ctx ends or the dataset
+// fails: check Err. When the loop has ended, for any reason, so has the preparing goroutine: after a break, it waits for the running call
+// of Dataset.Batch. After SetState, the first Epoch starts in the middle.
 func (l *Loader) Epoch(ctx context.Context, epoch int) iter.Seq2[int, Batch] {
 	return func(yield func(int, Batch) bool) {
 		if !l.busy.CompareAndSwap(false, true) {
@@ -105,7 +104,7 @@ func (l *Loader) Epoch(ctx context.Context, epoch int) iter.Seq2[int, Batch] {
 	}
 }
 
-// begin sets epoch and step to where Epoch(epoch) starts.
+// begin sets epoch and step to the start of Epoch(epoch).
 func (l *Loader) begin(epoch int) bool {
 	if epoch < 0 {
 		fail("epoch %d, want 0 or more", epoch)
@@ -124,7 +123,7 @@ func (l *Loader) begin(epoch int) bool {
 	return true
 }
 
-// advance notes that batch i of epoch is handed out.
+// advance notes that the loop gets batch i of epoch.
 func (l *Loader) advance(epoch, i int) {
 	l.epoch, l.step = epoch, i+1
 	if l.step == l.steps {

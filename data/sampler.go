@@ -6,12 +6,11 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// shuffleKey separates the keys of permutations from all other uses of a seed.
+// shuffleKey makes the keys of permutations different from those of other uses of a seed: "shuffle" in ASCII.
 const shuffleKey = 0x73687566666c65 // "shuffle"
 
-// permute fills perm with the order of the samples in an epoch, a function of seed and epoch alone: Durstenfeld's
-// shuffle ("Algorithm 235", CACM 1964) over the counter-based generator. The multiplication maps 64 random bits to
-// [0, i] with a bias below (i+1)/2^64.
+// permute fills perm with the order of the samples in an epoch. It depends only on seed and epoch. It is Durstenfeld's shuffle ("Algorithm
+// 235", CACM 1964) with the counter-based generator. The multiplication maps 64 random bits to [0, i] with a bias below (i+1)/2^64.
 func permute(perm []int, seed uint64, epoch int) {
 	ascending(perm)
 	key := tensor.RandomKey(seed, shuffleKey, uint64(epoch))
@@ -27,8 +26,8 @@ func ascending(perm []int) {
 	}
 }
 
-// part cuts rows of a global batch into contiguous parts, one a rank, and returns the place and size of rank's part.
-// Sizes differ by at most one; the first ranks get the larger parts.
+// part divides the rows of a global batch into contiguous parts, one for each rank, and returns the place and size of rank's part. Sizes
+// differ by at most one; the first ranks get the larger parts.
 func part(rows, rank, ranks int) (first, n int) {
 	n, extra := rows/ranks, rows%ranks
 	first = rank*n + min(rank, extra)

@@ -1,6 +1,6 @@
 package data
 
-// State is where a Loader stands, for a checkpoint. It does not depend on the number of ranks.
+// State is the position of a Loader, for a checkpoint. It does not depend on the number of ranks.
 type State struct {
 	Epoch   int    `json:"epoch"` // of the next batch
 	Step    int    `json:"step"`  // of the next batch in the epoch
@@ -10,15 +10,14 @@ type State struct {
 	Samples int    `json:"samples"` // of the dataset
 }
 
-// State returns where the Loader stands. In a loop's body the batch in hand counts as done; after the last one the next
-// batch is the first of the next epoch.
+// State returns the Loader's position. In a loop's body, the current batch counts as done; after the last batch, the next one is the first
+// of the next epoch.
 func (l *Loader) State() State {
 	return State{l.epoch, l.step, l.cfg.Seed, l.cfg.Shuffle, l.cfg.Batch, l.n}
 }
 
-// SetState makes the next Epoch, which must be Epoch(s.Epoch), go on where State was called, with the seed of then. It
-// is an error if the dataset, the global batch or shuffling is another one, or during a loop. The number of ranks may
-// be another one.
+// SetState makes the next Epoch, which must be Epoch(s.Epoch), continue from the position of s, with its seed. It is an error if the
+// dataset, the global batch or Shuffle differ from those of s, and during a loop. The number of ranks may differ.
 func (l *Loader) SetState(s State) error {
 	if !l.busy.CompareAndSwap(false, true) {
 		return errorf("SetState within a loop over the Loader")

@@ -14,10 +14,10 @@ const (
 	synthKey     = 0x73796e7468 // "synth"
 )
 
-// Synthetic makes up n images of MNIST's shape (784 pixels, labels 0 to 9), as float32 or float64: a problem that a
-// network learns, for tests and for machines without the real data. Each class is a fixed pattern of three bright
-// spots; an image is its class's pattern, moved by up to two pixels, dimmed and under noise. The patterns do not depend
-// on seed: sets of different seeds are training and test data of one problem. Equal arguments give equal images.
+// Synthetic makes n images of MNIST's shape (784 pixels, labels 0 to 9), as float32 or float64. A network can learn them; they are for
+// tests and for machines without the real data. Each class is a fixed pattern of three bright spots. An image is the pattern of its class,
+// moved by up to two pixels, dimmed and with noise. The patterns do not depend on seed, so sets of different seeds can be training and test
+// data of the same problem. Equal arguments give equal images.
 func Synthetic(n int, seed uint64, dtype tensor.DType) (*Images, error) {
 	if n <= 0 {
 		return nil, fmt.Errorf("data: %d synthetic images", n)
@@ -38,7 +38,7 @@ func Synthetic(n int, seed uint64, dtype tensor.DType) (*Images, error) {
 	return newImages(fmt.Sprintf("Synthetic(seed %d)", seed), dtype, size, pixels, labels)
 }
 
-// stream hands out the random numbers of one key in turn.
+// stream returns the random numbers of one key, one after the other.
 type stream struct{ key, n uint64 }
 
 // next returns a number in [0, 1).
@@ -47,7 +47,7 @@ func (r *stream) next() float64 {
 	return float64(tensor.RandomBits(r.key, r.n)>>11) * 0x1p-53
 }
 
-// pattern is a class's three bright spots, drawn once for each place that they are moved to.
+// pattern is the three bright spots of a class. The image for each place that they are moved to is drawn once.
 type pattern struct {
 	class int
 	at    [5][5][]float64
@@ -69,7 +69,7 @@ func (p *pattern) moved(dx, dy float64) []float64 {
 			v := 0.0
 			for _, s := range spots {
 				u, w := float64(x)-s[0], float64(y)-s[1]
-				v += 1 / (1 + (float64(u*u)+float64(w*w))/6) // no math.Exp: its last bit differs between processors
+				v += 1 / (1 + (float64(u*u)+float64(w*w))/6) // not math.Exp, whose last bit differs between processors
 			}
 			*at = append(*at, v)
 		}
@@ -79,7 +79,7 @@ func (p *pattern) moved(dx, dy float64) []float64 {
 
 // draw makes an image from random numbers.
 func (p *pattern) draw(img []byte, r *stream) {
-	// The conversions keep processors with fused multiply-add from rounding differently.
+	// The conversions prevent fused multiply-adds, which round differently.
 	dx, dy := math.Floor(5*r.next())-2, math.Floor(5*r.next())-2
 	gain := 0.6 + float64(0.4*r.next())
 	for i, v := range p.moved(dx, dy) {

@@ -13,8 +13,8 @@ type Tensors struct {
 	n      int
 }
 
-// NewTensors returns a Dataset of the rows of x and y, which have one number of rows, at least one. It reads their memory, not a copy:
-// do not change it while a Loader runs. Tensors of a device are copied to the host once.
+// NewTensors returns a Dataset of the rows of x and y, which have the same number of rows, at least one. It uses their memory without a
+// copy: do not change it while a Loader runs. Tensors on a device are copied to the host once.
 func NewTensors(x, y tensor.Tensor) (*Tensors, error) {
 	d := &Tensors{}
 	for _, t := range []struct {
@@ -44,7 +44,7 @@ func NewTensors(x, y tensor.Tensor) (*Tensors, error) {
 // Len returns the number of rows.
 func (d *Tensors) Len() int { return d.n }
 
-// Shapes returns those of a row of x and of y.
+// Shapes returns the shapes of a row of x and of y.
 func (d *Tensors) Shapes() (x, y tensor.Shape) { return rowOf(d.x), rowOf(d.y) }
 
 func rowOf(t tensor.Tensor) tensor.Shape {
@@ -68,7 +68,7 @@ func (d *Tensors) Batch(idx []int, x, y tensor.Tensor) error {
 	return nil
 }
 
-// String says how many rows there are, of which shapes.
+// String returns the number of rows and their shapes.
 func (d *Tensors) String() string {
 	x, y := d.Shapes()
 	return fmt.Sprintf("%d rows of %v and %v", d.n, x, y)

@@ -6,15 +6,15 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// Text is a dataset of windows of a text, for models that predict the next token: x is length tokens in a row, y the tokens behind
-// each of them. Both are Int64.
+// Text is a dataset of windows of a text, for models that predict the next token. x is length adjacent tokens; y is the token after each of
+// them. Both are Int64.
 type Text struct {
 	tokens         []int32
 	length, stride int
 }
 
-// NewText returns the windows that begin at every stride-th token: with a stride of 1 all there are, to train on, and with one of
-// length each token is predicted once, to test on.
+// NewText returns the windows that begin at every stride-th token. With stride 1 there are all windows, for training. With a stride of
+// length, each token is predicted once, for testing.
 func NewText(tokens []int, length, stride int) (*Text, error) {
 	switch {
 	case length < 1 || stride < 1:
@@ -34,7 +34,7 @@ func NewText(tokens []int, length, stride int) (*Text, error) {
 // Len returns the number of windows.
 func (t *Text) Len() int { return (len(t.tokens)-t.length-1)/t.stride + 1 }
 
-// Shapes returns those of a window and of the tokens behind each of its own.
+// Shapes returns the shapes of a window and of its next tokens.
 func (t *Text) Shapes() (x, y tensor.Shape) {
 	s := tensor.Shape{DType: tensor.Int64, Dims: []int{t.length}}
 	return s, s

@@ -2,17 +2,17 @@ package optim
 
 import "github.com/ringo-ml/ringo/tensor"
 
-// clipping is how the norm of all gradients and what to multiply them by are computed, where the gradients are: on a device,
-// nobody waits for them.
+// clipping computes the norm of all gradients, and the factor for them, in the memory of the gradients: if that is a device's, the host
+// does not wait for it.
 type clipping struct {
-	blocks tensor.Tensor // sums of squares, of the blocks of all gradients
-	sums   tensor.Tensor // over the gradients that all ranks hold, over the others, and how many ranks' sums these are
+	blocks tensor.Tensor // sums of squares of the blocks of all gradients
+	sums   tensor.Tensor // sum over gradients that all ranks hold, sum over the others, and the number of ranks summed
 	factor tensor.Tensor // of the gradients, and their norm
 	at     int           // blocks in use
-	sound  bool          // ranks were found to count each element once
+	sound  bool          // checked: the ranks together count each element once
 }
 
-// clipFloats is the number of floats besides the blocks.
+// clipFloats is the number of floats that are needed in addition to the blocks.
 const clipFloats = 3 + 2
 
 func newClipping(dev tensor.Device, blocks int) clipping {
@@ -20,8 +20,8 @@ func newClipping(dev tensor.Device, blocks int) clipping {
 	return clipping{blocks: all.Range(0, blocks), sums: all.Range(blocks, blocks+3), factor: all.Range(blocks+3, blocks+clipFloats)}
 }
 
-// gradScale computes the norm of all gradients and what to multiply them by, so that the loss's scale is undone and the norm is
-// at most Clip (torch.nn.utils.clip_grad_norm_). ok is false if the loss is scaled and they are not finite.
+// gradScale computes the norm of all gradients, and the factor for them: it undoes the loss's scale and limits the norm to Clip
+// (torch.nn.utils.clip_grad_norm_). ok is false if the loss is scaled and the norm is not finite.
 func (o *Optimizer) gradScale() (ok bool, err error) {
 	if !o.scales() {
 		return true, nil
@@ -50,11 +50,10 @@ func (o *Optimizer) gradScale() (ok bool, err error) {
 	return true, nil
 }
 
-// scales reports whether gradients are multiplied before they are used.
+// scales reports whether gradients are multiplied by a factor before they are used.
 func (o *Optimizer) scales() bool { return o.clip != 0 || o.scaler != nil }
 
-// sumSquares makes the sums of squares of the gradients of parameters that this rank answers for alone, or of those that all
-// ranks hold.
+// sumSquares computes the sums of squares of the gradients that all ranks hold (everywhere), or of those that only this rank counts.
 func (o *Optimizer) sumSquares(everywhere bool) {
 	for _, d := range [...]tensor.DType{tensor.Float32, tensor.Float64, tensor.BFloat16, tensor.Float16} {
 		a := o.exec.Args(tensor.OpSumSquares, d).Out(o.blocks)
@@ -72,8 +71,7 @@ func (o *Optimizer) sumSquares(everywhere bool) {
 	}
 }
 
-// counts reports whether a parameter's gradient belongs to the sum over those that all ranks hold (everywhere), or to the
-// other one.
+// counts reports whether a parameter's gradient is in the sum over gradients that all ranks hold (everywhere), or in the other sum.
 func (o *Optimizer) counts(s *paramState, everywhere bool) bool {
 	if !s.ready() || s.p.Grad.Len() == 0 {
 		return false
@@ -85,5 +83,5 @@ func (o *Optimizer) counts(s *paramState, everywhere bool) bool {
 	return s.p.Shard.Counts
 }
 
-// sumBlocks is the number of sums that a gradient of n elements has.
+// sumBlocks is the number of blocks of a gradient of n elements.
 func sumBlocks(n int) int { return (n + tensor.SumSquaresBlock - 1) / tensor.SumSquaresBlock }

@@ -16,7 +16,7 @@ type AdamConfig struct {
 	Eps         float64    // added to the root of the second moment; 0: 1e-8
 	WeightDecay float64    // 0: none (PyTorch's AdamW has 0.01)
 	Schedule    Schedule   // multiplies LR; nil: constant
-	Groups      []Group    // the first one that matches a parameter applies to it
+	Groups      []Group    // a parameter uses the first one that matches
 	Clip        float64    // largest norm of all gradients together; 0: neither clipped nor computed
 	Norm        Norm       // sums the norm over ranks; nil: this rank holds all gradients whole
 	Scaler      *Scaler    // of the loss, for Float16; nil: the gradients are not scaled
@@ -33,17 +33,17 @@ type SGDConfig struct {
 	Nesterov    bool     // needs momentum and no dampening
 	WeightDecay float64  // added to the gradient, times the parameter
 	Schedule    Schedule // multiplies LR; nil: constant
-	Groups      []Group  // the first one that matches a parameter applies to it
+	Groups      []Group  // a parameter uses the first one that matches
 	Clip        float64  // largest norm of all gradients together; 0: neither clipped nor computed
 	Norm        Norm     // sums the norm over ranks; nil: this rank holds all gradients whole
 	Scaler      *Scaler  // of the loss, for Float16; nil: the gradients are not scaled
 }
 
-// Group sets what differs for some of the parameters.
+// Group has settings for some of the parameters.
 type Group struct {
-	Match       func(p *tensor.Param) bool // which ones; see Vectors and Only
+	Match       func(p *tensor.Param) bool // which parameters; see Vectors and Only
 	LRScale     float64                    // multiplies the learning rate; 0: 1
-	WeightDecay float64                    // in place of the configuration's; 0: none
+	WeightDecay float64                    // instead of the configuration's; 0: none
 }
 
 // Vectors matches parameters of at most one dimension: biases, and the scales of norms.
@@ -54,23 +54,23 @@ func Only(params ...*tensor.Param) func(*tensor.Param) bool {
 	return func(p *tensor.Param) bool { return slices.Contains(params, p) }
 }
 
-// Norm adds up x over all ranks of the model, in place: r.World, in most cases. With data parallelism alone every rank holds all
-// gradients, and no Norm is needed; where a rank holds a part of a parameter, it is demanded. A parameter with a Shard counts on
-// the rank where Shard.Counts is true, one with the zero Shard must be whole on every rank. The first Step is an error
-// unless the ranks together count each element once.
+// Norm sums x over all ranks of the model, in place; in most cases it is r.World. With data parallelism alone, every rank holds all
+// gradients, and no Norm is needed. If a rank holds a part of a parameter, it is required. A parameter with a Shard is counted by the rank
+// where Shard.Counts is true. A parameter with the zero Shard must be whole on every rank. The first Step returns an error unless the ranks
+// together count each element once.
 type Norm interface {
 	SumFloats(x []float64) error
 }
 
-// TensorNorm is a Norm that adds up a tensor over all ranks, in place, without the host waiting for it. With another Norm,
-// clipping waits for the gradients where these are on a device with memory of its own.
+// TensorNorm is a Norm that sums a tensor over all ranks, in place, without making the host wait. With another Norm, clipping waits for the
+// gradients if they are on a device with its own memory.
 type TensorNorm interface {
 	Norm
 	SumTensor(x tensor.Tensor) error
 }
 
-// NewSGD returns stochastic gradient descent, torch.optim.SGD. It panics with a *tensor.Failure if the configuration
-// makes no sense or a parameter was never made; so do the others.
+// NewSGD returns stochastic gradient descent, torch.optim.SGD. Like the functions below, it panics with a *tensor.Failure if the
+// configuration is wrong or a parameter was never made.
 func NewSGD(params nn.Params, c SGDConfig) *Optimizer {
 	if c.Nesterov && (c.Momentum == 0 || c.Dampening != 0) {
 		fail("Nesterov needs momentum and no dampening")
@@ -109,7 +109,7 @@ func newAdam(params nn.Params, c AdamConfig, decoupled bool) *Optimizer {
 	return newOptimizer(params, r, common{c.LR, c.WeightDecay, c.Schedule, c.Groups, c.Clip, c.Norm, c.Scaler})
 }
 
-// common is what all configurations have.
+// common holds the fields of all configurations.
 type common struct {
 	lr, decay float64
 	schedule  Schedule
@@ -122,7 +122,7 @@ type common struct {
 func (c *common) check() {
 	notNegative("LR", c.lr)
 	notNegative("WeightDecay", c.decay)
-	if !(c.clip >= 0) { // infinity asks for the norm alone
+	if !(c.clip >= 0) { // infinity: compute the norm, but do not clip
 		fail("Clip is %v, want 0 (no clipping) or more", c.clip)
 	}
 	if c.lr == 0 {

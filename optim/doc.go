@@ -13,18 +13,18 @@
 //	}
 //
 // The formulas are PyTorch's, and results agree with it up to rounding. One kernel updates all parameters of a group together, and a step
-// allocates nothing. There is no ZeroGrad: after a step, the next Backward overwrites the gradients. A parameter that got no gradient
-// since the last step is not changed, as in PyTorch if grad is None.
+// allocates nothing. There is no ZeroGrad: after a step, the next Backward overwrites the gradients. A parameter that got no gradient since
+// the last step is not changed, as in PyTorch if grad is None.
 //
 // An optimizer updates Param.Local: the parameter, or this rank's shard of it. So it does not depend on parallelism, except for the norm
-// that clipping needs. Set Config's Norm to what the parallel package asks for (see Norm): a norm over a part of the model is refused.
-// Moments are on the parameter's device, in its type. A parameter of 16-bit floats has float32 moments and a float32 master copy, and
-// Local is the rounded master.
+// that clipping needs. Set Config's Norm as the parallel package says (see Norm): a norm over only a part of the model is an error. Moments
+// are on the parameter's device, in its type. A parameter of 16-bit floats has float32 moments and a float32 master copy, and Local is the
+// rounded master.
 //
-// To resume a run, set the parameters' values, and call [Optimizer.SetState], the loader's SetState and the tape's. ckpt.Load
-// does all of this except the loader's SetState. Without the tape's state, dropout would repeat the masks of the first steps.
+// To resume a run, set the parameters' values, and call [Optimizer.SetState], the loader's SetState and the tape's. ckpt.Load does all of
+// this except the loader's SetState. Without the tape's state, dropout would use the masks of the first steps again.
 //
 // An [EMA] keeps exponential moving averages of the parameters, for evaluation.
 //
-// Only a Scaler looks for NaN and infinite gradients. Without a Scaler, they get into the parameters.
+// Only a Scaler checks for NaN and infinite gradients. Without a Scaler, they get into the parameters.
 package optim

@@ -7,12 +7,11 @@ import (
 )
 
 // EMA keeps exponential moving averages of the parameters that an optimizer trains: torch.optim.swa_utils.AveragedModel with
-// get_ema_multi_avg_fn. Each Step moves them towards the new values, avg += (1−decay)·(value − avg); the first one copies these. Under
-// fsdp each rank averages its shards, of 16-bit parameters the masters are averaged, and a step that a Scaler skips is none. Buffers,
-// and what is frozen when the optimizer is made, have no averages.
+// get_ema_multi_avg_fn. Each Step moves them towards the new values, avg += (1−decay)·(value − avg); the first Step copies the values.
+// Under fsdp, each rank averages its shards. For 16-bit parameters, the masters are averaged. A step that a Scaler skips does not change
+// the averages. Buffers, and parameters that are frozen when the optimizer is made, have no averages.
 //
-// The averages are a part of the optimizer's State, under the parameter's name and ".ema": a checkpoint that holds the
-// optimizer holds them.
+// The averages are a part of the optimizer's State, named by the parameter's name and ".ema". So a checkpoint with the optimizer has them.
 //
 //	opt := optim.NewAdamW(params, optim.AdamWConfig{LR: 3e-4})
 //	avg := optim.NewEMA(opt, 0.999)
@@ -21,13 +20,13 @@ import (
 type EMA struct {
 	o     *Optimizer
 	decay float64
-	begun bool          // the averages are of something
-	in    bool          // Use runs
-	spare tensor.Tensor // bytes of the largest parameter that has no master
+	begun bool          // there are averages
+	in    bool          // Use is running
+	spare tensor.Tensor // as long as the largest parameter that has no master, in bytes
 }
 
-// NewEMA gives an optimizer averages, once, before a state is loaded and before steps are captured. If it has done steps
-// already, they begin with the present values. A decay that is not in [0,1) panics with a *tensor.Failure.
+// NewEMA adds averages to an optimizer. Call it once, before a state is loaded and before steps are captured. If the optimizer has done
+// steps already, the averages begin with the current values. A decay outside of [0,1) panics with a *tensor.Failure.
 func NewEMA(o *Optimizer, decay float64) *EMA {
 	switch {
 	case o == nil:
@@ -55,9 +54,9 @@ func NewEMA(o *Optimizer, decay float64) *EMA {
 	return e
 }
 
-// Use runs fn while the parameters have their averages as values, such as an evaluation, or a save without the optimizer. Afterwards they
-// have the bits of before, also if fn panics. All ranks call it. Inside, a Step, the optimizer's State, another Use, and what
-// else would change parameters is refused or undone. Before the first step there are no averages: a *tensor.Failure.
+// Use runs fn while the parameters have their averages as values: an evaluation, or a save without the optimizer. Afterwards they have
+// their earlier bits, also if fn panics. All ranks call it. Inside fn, these are errors: a Step, the optimizer's State, another Use. Other
+// changes of parameters are errors or undone. Before the first step there are no averages, and Use panics with a *tensor.Failure.
 func (e *EMA) Use(fn func() error) error {
 	e.o.mustNotBeInUse("Use")
 	if !e.begun {
@@ -68,13 +67,13 @@ func (e *EMA) Use(fn func() error) error {
 	return fn()
 }
 
-// exchange puts averages in the place of values, or values back in theirs.
+// exchange swaps averages and values: in puts the averages into the parameters, else they are taken out again.
 func (e *EMA) exchange(in bool) {
 	e.in = in
 	var owners []tensor.Hooks
 	for i := range e.o.states {
 		s := &e.o.states[i]
-		tensor.Raw(s.p.Local).Settle() // others may still read it
+		tensor.Raw(s.p.Local).Settle() // a collective may still read it
 		switch {
 		case s.master.IsZero():
 			e.swap(s.p.Local, s.average)
@@ -90,7 +89,7 @@ func (e *EMA) exchange(in bool) {
 		}
 	}
 	for _, h := range owners {
-		if copies, ok := h.(interface{ Changed() }); ok { // fsdp's gathered ones
+		if copies, ok := h.(interface{ Changed() }); ok { // the parameters that fsdp gathered
 			copies.Changed()
 		}
 	}
@@ -109,7 +108,7 @@ func (e *EMA) swap(a, b tensor.Tensor) {
 	dev.Copy(b.Ptr(), e.spare.Ptr(), n, q)
 }
 
-// update moves the averages: SGD's kernel does it, with the values as gradients, a weight decay of −1 and a negative rate.
+// update moves the averages with SGD's kernel: the values are the gradients, the weight decay is −1 and the rate is negative.
 func (e *EMA) update() {
 	o := e.o
 	for i := range o.states {
@@ -117,7 +116,7 @@ func (e *EMA) update() {
 	}
 	rate := e.decay - 1
 	if !e.begun {
-		rate = -1 // from zeros: a copy
+		rate = -1 // copies, if the averages are zeros
 	}
 	for i := 0; i < len(o.states); {
 		d := o.states[i].dtype
@@ -136,7 +135,7 @@ func (e *EMA) update() {
 	e.begun = true
 }
 
-// mustNotBeInUse panics where parameters have their averages as values.
+// mustNotBeInUse panics while parameters have their averages as values.
 func (o *Optimizer) mustNotBeInUse(what string) {
 	if o.ema != nil && o.ema.in {
 		fail("%s inside EMA.Use: the parameters have their averages as values", what)

@@ -8,7 +8,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// frozen returns those that are not trained now.
+// frozen returns the parameters that are not trained now.
 func frozen(params nn.Params) (list nn.Params) {
 	for _, p := range params {
 		if p.Frozen() {
@@ -18,8 +18,8 @@ func frozen(params nn.Params) (list nn.Params) {
 	return list
 }
 
-// checkIdle panics if a parameter that was frozen when the optimizer was made has a gradient now: the step would leave it as it
-// is, and the next Backward would find the gradient.
+// checkIdle panics if a parameter that was frozen when the optimizer was made has a gradient now. The step would not change it, and the
+// next Backward would find the gradient still there.
 func (o *Optimizer) checkIdle() {
 	for _, p := range o.idle {
 		if p.HasGrad() && !p.Frozen() {

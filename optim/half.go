@@ -7,7 +7,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// grad returns the gradient in the type that the kernel computes in. The result is valid until the next call.
+// grad returns the gradient in the type in which the kernel computes. The result is valid until the next call.
 func (o *Optimizer) grad(s *paramState) tensor.Tensor {
 	g := s.p.Grad
 	if g.DType() == s.dtype {
@@ -20,7 +20,7 @@ func (o *Optimizer) grad(s *paramState) tensor.Tensor {
 	return s.wide
 }
 
-// scratchFor returns memory for the parameter's gradient. All parameters share it; it is made when first needed.
+// scratchFor returns memory for the parameter's gradient. All parameters share it. It is made when it is first needed.
 func (o *Optimizer) scratchFor(s *paramState) tensor.Tensor {
 	n := s.p.Local.Len()
 	if s.dtype != tensor.Float32 {
@@ -36,8 +36,8 @@ func (o *Optimizer) scratchFor(s *paramState) tensor.Tensor {
 	return o.scratch.Range(0, n)
 }
 
-// syncMaster copies a 16-bit parameter to its master before the first step: until then its value may be loaded from a
-// checkpoint.
+// syncMaster copies a 16-bit parameter to its master before the first step. It is not done earlier, because a checkpoint may set the value
+// until then.
 func (o *Optimizer) syncMaster(s *paramState) {
 	if !s.master.IsZero() && !s.synced {
 		o.cast(s.master, s.p.Local)
@@ -45,8 +45,8 @@ func (o *Optimizer) syncMaster(s *paramState) {
 	}
 }
 
-// Reload is for values that were loaded without masters or averages. The next step takes the masters of these parameters from their
-// values, and starts their averages anew.
+// Reload is for values that were loaded without masters or averages. The next step copies the values of these parameters to their masters,
+// and restarts their averages.
 func (o *Optimizer) Reload(masters, averages nn.Params) {
 	for i := range o.states {
 		s := &o.states[i]

@@ -7,8 +7,8 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// sumOverRanks adds up the sums over ranks, in the memory of the device if the Norm can.
-// Before the first time it asks whether ranks count each element once.
+// sumOverRanks sums over ranks, in the memory of the device if the Norm can. Before the first time, it checks that the ranks count each
+// element once.
 func (o *Optimizer) sumOverRanks() error {
 	if !o.sound {
 		if err := o.countsOnce(); err != nil {
@@ -30,7 +30,7 @@ func (o *Optimizer) sumOverRanks() error {
 	return nil
 }
 
-// mustHoldAll panics if there is no Norm and this rank holds a part of a parameter: the norm would be that of the part.
+// mustHoldAll panics if there is no Norm and this rank holds only a part of a parameter: the norm would be that of the part.
 func (o *Optimizer) mustHoldAll() {
 	if !o.scales() {
 		return
@@ -48,15 +48,15 @@ func (o *Optimizer) mustHoldAll() {
 	}
 }
 
-// tally is what ranks count of one parameter in the norm.
+// tally holds what ranks count of one parameter in the norm.
 type tally struct {
 	name     string
 	want     float64 // elements of the model's tensor
-	elements float64 // that are counted
-	whole    float64 // ranks that take the parameter to be whole on every rank
+	elements float64 // elements that are counted
+	whole    float64 // ranks for which the parameter is whole on every rank
 }
 
-// tally returns what this rank counts.
+// tally returns this rank's counts.
 func (s *paramState) tally() tally {
 	y := tally{name: s.p.Name(), want: float64(s.p.GlobalLen())}
 	switch {
@@ -68,7 +68,7 @@ func (s *paramState) tally() tally {
 	return y
 }
 
-// check returns an error unless the sums over the ranks count each element once, or all of them on every rank.
+// check returns an error unless the sums over the ranks count each element once, or all elements on every rank.
 func (y tally) check(ranks float64) error {
 	const norm = "optim: the ranks of Norm count %v elements of %s, which has %v: "
 	switch {
@@ -118,8 +118,8 @@ func (o *Optimizer) countsOnce() error {
 	return nil
 }
 
-// countsOnceElsewhere is countsOnce where ranks have different parameters, as the stages of a pipeline do: each rank gets to
-// know what the others count.
+// countsOnceElsewhere is countsOnce for ranks with different parameters, such as the stages of a pipeline: each rank gets the others'
+// counts.
 func (o *Optimizer) countsOnceElsewhere() error {
 	g, ok := o.norm.(interface {
 		Rank() int
@@ -128,7 +128,7 @@ func (o *Optimizer) countsOnceElsewhere() error {
 	if !ok {
 		return fmt.Errorf("optim: ranks of Norm have other parameters than this one: Norm must be a group of package dist, not %T", o.norm)
 	}
-	held := make([]float64, g.Size()) // parameters of each rank
+	held := make([]float64, g.Size()) // number of parameters of each rank
 	held[g.Rank()] = float64(len(o.states))
 	if err := o.norm.SumFloats(held); err != nil {
 		return err
@@ -154,7 +154,7 @@ func (o *Optimizer) countsOnceElsewhere() error {
 	return checkTable(all, names, float64(g.Size()))
 }
 
-// checkTable adds up what ranks count, in rows of a key of the name, and the numbers of a tally. names has those that this rank
+// checkTable sums the counts of ranks. all has rows of a key (from the name) and the numbers of a tally. names has the names that this rank
 // knows.
 func checkTable(all []float64, names map[float64]string, ranks float64) error {
 	at, tallies := map[float64]int{}, []tally(nil)

@@ -13,14 +13,14 @@ type Optimizer struct {
 	common
 	rule   rule
 	exec   *tensor.Exec
-	states []paramState // those of a group together
-	idle   nn.Params    // frozen when the optimizer was made: there is no state for them
+	states []paramState // those of a group are neighbours
+	idle   nn.Params    // frozen when the optimizer was made: they have no state
 	steps  int
 	spans  *trace.Recorder       // of Trace, or nil
 	rate   float64               // LR of this step
 	probe  func([]GradSum) error // of Probe, or nil
 	clipping
-	scratch tensor.Tensor // a gradient in the type of its parameter's moments
+	scratch tensor.Tensor // a gradient, in the type of its parameter's moments
 	ema     *EMA          // or nil
 }
 
@@ -29,7 +29,7 @@ type paramState struct {
 	p       *tensor.Param
 	lrScale float64
 	decay   float64
-	group   int // index of its Group, or their number
+	group   int // index of its Group; if it has none, their number
 	dtype   tensor.DType
 	moments [2]tensor.Tensor
 	master  tensor.Tensor // of a 16-bit parameter
@@ -111,19 +111,19 @@ func (o *Optimizer) SetLR(lr float64) {
 // Steps returns the number of steps done.
 func (o *Optimizer) Steps() int { return o.steps }
 
-// GradNorm returns the norm of all gradients together in the last step, before clipping and without the loss's scale; 0 if
-// there is neither Clip nor a Scaler. To have the norm without clipping, set Clip to math.Inf(1). On a device with memory of its
-// own it waits for the computation.
+// GradNorm returns the norm of all gradients together in the last step, before clipping and without the loss's scale; 0 if there is neither
+// Clip nor a Scaler. To get the norm without clipping, set Clip to math.Inf(1). On a device with its own memory it waits for the
+// computation.
 func (o *Optimizer) GradNorm() float64 { return tensor.Data[float64](tensor.ToHost(o.factor))[1] }
 
-// Trace records the phase of each Step, and a span per kernel, on r.
+// Trace records the phase of each Step, and a span for each kernel, on r.
 func (o *Optimizer) Trace(r *trace.Recorder) {
 	o.spans = r
 	o.exec.Trace(r)
 }
 
-// Step updates the parameters that have gradients, and consumes these. See Scaler for steps that are skipped. An error comes from
-// Config.Norm, or from a probe; then no parameter is changed.
+// Step updates the parameters that have gradients, and consumes the gradients. Scaler says which steps are skipped. If Config.Norm or a
+// probe returns an error, Step returns it and changes no parameter.
 func (o *Optimizer) Step() error {
 	o.spans.Phase("optimizer")
 	defer o.spans.Phase("")
@@ -141,12 +141,12 @@ func (o *Optimizer) Step() error {
 	}
 	for i := range o.states {
 		o.states[i].p.Consume()
-		o.tellScale(o.states[i].p) // it may have got its owner after the optimizer
+		o.tellScale(o.states[i].p) // its owner may be newer than the optimizer
 	}
 	return nil
 }
 
-// count notes that a step is done.
+// count counts a step that is done.
 func (o *Optimizer) count() {
 	r := o.exec.Recording()
 	var took []*paramState
@@ -195,10 +195,10 @@ func (o *Optimizer) apply() {
 	}
 }
 
-// ready reports whether the parameter takes part in a step.
+// ready reports whether the parameter is updated in this step.
 func (s *paramState) ready() bool { return s.p.HasGrad() }
 
-// check panics if the parameter does not fit its state any more, and waits until no collective uses it.
+// check panics if the parameter does not fit its state any more. It waits until no collective uses the parameter.
 func (s *paramState) check() {
 	p := s.p
 	if !s.ready() {
@@ -214,8 +214,8 @@ func (s *paramState) check() {
 	tensor.Raw(g).Settle()
 }
 
-// update launches the kernel for parameter i and all following ones that share its hyperparameters, and returns the index of
-// the next one.
+// update launches the kernel for parameter i and for all following ones with the same hyperparameters. It returns the index of the next
+// one.
 func (o *Optimizer) update(i int) int {
 	s := &o.states[i]
 	if !s.ready() {
@@ -244,10 +244,10 @@ func (o *Optimizer) update(i int) int {
 	return i
 }
 
-// special reports whether casts stand before or after the kernel, so that it runs for this parameter alone.
+// special reports whether the parameter needs casts, so that its kernel runs for it alone.
 func (s *paramState) special() bool { return s.p.Grad.DType() != s.p.Local.DType() }
 
-// value returns what the kernel updates.
+// value returns the tensor that the kernel updates.
 func (s *paramState) value() tensor.Tensor {
 	if !s.master.IsZero() {
 		return s.master
@@ -288,7 +288,7 @@ func (o *Optimizer) launch(a *tensor.Args, s *paramState) {
 	o.exec.Launch()
 }
 
-// set fills in what the rule's kernel needs to know for the next step of a parameter.
+// set sets the kernel's attributes for the next step of a parameter.
 func (o *Optimizer) set(a *tensor.Args, s *paramState) {
 	o.rule.set(a, hyper{lr: o.rate * s.lrScale, decay: s.decay, step: s.steps + 1})
 }

@@ -6,17 +6,17 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// GradSum is what this rank has of the squared norm of a parameter's gradient.
+// GradSum is this rank's part of the squared norm of a parameter's gradient.
 type GradSum struct {
 	Param   *tensor.Param
-	Squares float64 // sum of the squares of Param.Grad, without the loss's scale; 0 where there is no gradient
+	Squares float64 // sum of the squares of Param.Grad, without the loss's scale; 0 if there is no gradient
 }
 
-// Probe has every Step give f the sums of all parameters that it trains, when gradients are complete and nothing is clipped yet. It
-// waits for the device then. An error of f is that of Step, which changes nothing. nil takes it back.
+// Probe makes every Step call f with the sums of all parameters that it trains, when gradients are complete and before they are clipped.
+// Step then waits for the device. If f returns an error, Step returns it and changes nothing. nil removes f.
 func (o *Optimizer) Probe(f func(sums []GradSum) error) { o.probe = f }
 
-// begin checks what a Step needs, and lets the probe look at the gradients.
+// begin checks that a Step can run, and calls the probe.
 func (o *Optimizer) begin() error {
 	o.checkIdle()
 	for i := range o.states {
@@ -34,7 +34,7 @@ func (o *Optimizer) begin() error {
 
 // gradSums returns the sums of squares by parameter.
 func (o *Optimizer) gradSums() []GradSum {
-	at := make([]int, 1, len(o.states)+1) // where the blocks of a parameter begin
+	at := make([]int, 1, len(o.states)+1) // first block of each parameter
 	for i := range o.states {
 		p, end := o.states[i].p, at[i]
 		if p.HasGrad() && p.Grad.Len() > 0 {

@@ -2,18 +2,18 @@ package optim
 
 import "github.com/ringo-ml/ringo/tensor"
 
-// rule is what distinguishes one optimizer from another: a multi-tensor kernel and what it keeps for each parameter.
+// rule is the part that differs between optimizers: a multi-tensor kernel, and the state of each parameter.
 type rule interface {
 	op() tensor.Op
-	// state names the tensors kept for each parameter, as PyTorch's state_dict does.
+	// state names the tensors kept for each parameter, with the names of PyTorch's state_dict.
 	state() []string
-	// width is the number of tensors per parameter that the kernel takes: value, gradient, state.
+	// width is the number of tensors per parameter in the kernel's list: value, gradient, state.
 	width() int
-	// set fills in the kernel's attributes.
+	// set sets the kernel's attributes.
 	set(a *tensor.Args, h hyper)
 }
 
-// hyper is what one launch of a rule's kernel needs to know.
+// hyper holds the hyperparameters of one launch of a rule's kernel.
 type hyper struct {
 	lr, decay float64
 	step      int // from 1

@@ -2,12 +2,11 @@ package optim
 
 import "math"
 
-// Schedule returns what the learning rate is multiplied by in a step, counted from 0. Any function will do; nil is the
-// constant 1.
+// Schedule returns the factor of the learning rate in a step; the first step is 0. It may be any function; nil is the constant 1.
 type Schedule func(step int) float64
 
-// Linear goes from one factor to another in the given number of steps and stays there (torch's LinearLR): a decay to
-// zero is Linear(1, 0, steps).
+// Linear goes from one factor to another in the given number of steps, and then stays there (torch's LinearLR). A decay to zero is
+// Linear(1, 0, steps).
 func Linear(from, to float64, steps int) Schedule {
 	positive("Linear", steps)
 	return func(step int) float64 {
@@ -15,8 +14,8 @@ func Linear(from, to float64, steps int) Schedule {
 	}
 }
 
-// Cosine falls from 1 to the factor to in the given number of steps, along half a cosine, and stays there (Loshchilov
-// and Hutter 2017 without restarts; torch's CosineAnnealingLR up to T_max).
+// Cosine falls from 1 to the factor to, along half a cosine, in the given number of steps, and then stays there (Loshchilov and Hutter 2017
+// without restarts; torch's CosineAnnealingLR up to T_max).
 func Cosine(to float64, steps int) Schedule {
 	positive("Cosine", steps)
 	return func(step int) float64 {
@@ -31,7 +30,7 @@ func StepDecay(every int, factor float64) Schedule {
 	return func(step int) float64 { return math.Pow(factor, float64(step/every)) }
 }
 
-// Warmup rises linearly, by 1/steps a step, to 1 in the last of the given number of steps; then the schedule then starts
+// Warmup rises linearly, by 1/steps a step, and reaches 1 in the last of the given number of steps. After that, the schedule then starts
 // from its step 0. nil is the constant 1.
 func Warmup(steps int, then Schedule) Schedule {
 	positive("Warmup", steps)

@@ -11,8 +11,7 @@ import (
 
 var errShape = errors.New("value and gradient must be contiguous, of one length, and of the type that the optimizer was made for")
 
-// State is what an Optimizer must remember from one run to the next. Configuration is not part of it; a schedule is a
-// function of Steps.
+// State is the state of an Optimizer, to resume a run. It does not hold the configuration. A schedule needs only Steps.
 type State struct {
 	Steps   int            // steps done
 	LR      float64        // before the schedule
@@ -21,14 +20,14 @@ type State struct {
 	Tensors []StateTensor
 }
 
-// StateTensor is a tensor that belongs to a parameter, cut like its Local.
+// StateTensor is a tensor of a parameter's state, divided over ranks like Param.Local.
 type StateTensor struct {
 	Name   string // the parameter's, a dot, and momentum_buffer, exp_avg, exp_avg_sq, master or ema
 	Param  *tensor.Param
 	Tensor tensor.Tensor
 }
 
-// State returns the present state. Its tensors are the optimizer's own: they change with the next Step.
+// State returns the current state. Its tensors are the optimizer's own: the next Step changes them.
 func (o *Optimizer) State() State {
 	o.mustNotBeInUse("State")
 	st := State{Steps: o.steps, LR: o.lr, Counts: map[string]int{}}
@@ -61,9 +60,8 @@ func (o *Optimizer) tensors(s *paramState) (ts []StateTensor) {
 	return ts
 }
 
-// SetState copies a state into the optimizer and its Scaler. Tensors are found by name; their Param is not looked at. If a
-// name is missing or unknown, a type or size differs, or one of state and optimizer has a Scaler and the other has not, it
-// returns an error and changes nothing.
+// SetState copies a state into the optimizer and its Scaler. Tensors are found by name; their Param is not used. It returns an error and
+// changes nothing if a name is missing or unknown, if a type or size differs, or if only one of state and optimizer has a Scaler.
 func (o *Optimizer) SetState(st State) error {
 	o.mustNotBeInUse("SetState")
 	given := map[string]tensor.Tensor{}

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/image/draw"
 
-	_ "image/gif" // the formats that image.Decode knows
+	_ "image/gif" // formats of image.Decode
 	_ "image/jpeg"
 	_ "image/png"
 
@@ -18,14 +18,14 @@ import (
 	_ "golang.org/x/image/webp"
 )
 
-// What an image may have. Its header is asked before anything is made for its pixels.
+// Limits for an image. Its header is checked before memory for its pixels is allocated.
 const (
 	maxBytes  = 1 << 28 // of a file
-	maxPixels = 1 << 26 // the largest cameras have fewer
-	maxSide   = 1 << 14 // of each side: the scaler's memory is a row of the result for each row of the image
+	maxPixels = 1 << 26 // more than the largest cameras have
+	maxSide   = 1 << 14 // of each side: the scaler allocates a row of the result for each row of the image
 )
 
-// decode writes an image as [3, h, w], each value in [0, 1]. A panic of a decoder is an error.
+// decode writes an image as [3, h, w], with values in [0, 1]. A panic of a decoder is an error.
 func decode(content []byte, h, w int, out []float32) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -65,7 +65,8 @@ func decode(content []byte, h, w int, out []float32) (err error) {
 	return nil
 }
 
-// opaque returns the colors of an image, without its transparency, as PyTorch's loader does. A GIF's frame may be smaller than the canvas.
+// opaque returns the colors of an image without its transparency, as PyTorch's loader does. A frame of a GIF may be smaller than the
+// canvas.
 func opaque(img image.Image, canvas image.Rectangle) *image.RGBA {
 	out := image.NewRGBA(canvas)
 	draw.Draw(out, img.Bounds(), img, img.Bounds().Min, draw.Src)

@@ -1,4 +1,4 @@
-// Package images is a Dataset of image files: a folder for each class, as for PyTorch's ImageFolder.
+// Package images is a Dataset of image files with a folder for each class, as for PyTorch's ImageFolder.
 //
 //	photos
 //	├── cat
@@ -10,7 +10,6 @@
 //	train, err := images.Open("photos", images.Config{Height: 64, Width: 64})
 //	batches := data.NewLoader(train, data.Config{Batch: 32, Shuffle: true, Sharder: r.World})
 //
-// It reads PNG, JPEG, GIF (the first frame), BMP, TIFF and WebP. Files are read and decoded when a batch needs them, by as many
-// goroutines as there are processors. A file that is broken, or larger than the package's bounds, stops the training with an error
-// that names it.
+// It reads PNG, JPEG, GIF (the first frame), BMP, TIFF and WebP. Files are read and decoded when a batch needs them, by as many goroutines
+// as there are processors. A broken file, or one larger than the package's limits, stops the training with an error that names it.
 package images

@@ -17,14 +17,14 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// Config says what the images of a folder become.
+// Config configures Open.
 type Config struct {
 	Height, Width int      // images of another size are stretched to this one
-	Classes       []string // in the order of their numbers, such as Folder.Classes of the training set; nil: the names of the folders, sorted
+	Classes       []string // in the order of their numbers, for example Folder.Classes of the training set; nil: the sorted names of the folders
 }
 
-// Folder is a Dataset of images: x is [3, Height, Width] float32, red, green and blue in [0, 1], y the number of the class, int64. It may be
-// shared by several loaders.
+// Folder is a Dataset of images. x is [3, Height, Width] float32: red, green and blue in [0, 1]. y is the number of the class, int64.
+// Several loaders may share it.
 type Folder struct {
 	Classes []string // the name of each class
 
@@ -34,16 +34,16 @@ type Folder struct {
 }
 
 type file struct {
-	dir, name string // with slashes, below the Folder's
+	dir, name string // with slashes, relative to the Folder's
 	class     int
 }
 
-// extensions are those of the formats that are read.
+// extensions are those of the supported formats.
 var extensions = []string{".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"}
 
-// Open lists the images of a folder that has a folder for each class, which may have folders below. Samples are sorted by class, folder
-// and name, as in PyTorch. Names that begin with a dot are left out, and what lies beside the classes' folders, but for images. Every
-// other file must be an image, by its name: one that is not is an error, as is a class without images.
+// Open lists the images of a folder that has a folder for each class, which may have subfolders. Samples are sorted by class, folder and
+// name, as in PyTorch. Names that begin with a dot are ignored, and so are files beside the classes' folders, unless they are images. All
+// other files must have an image's extension: one that has not is an error, and so is a class without images.
 func Open(dir string, cfg Config) (*Folder, error) {
 	if cfg.Height < 1 || cfg.Height > maxSide || cfg.Width < 1 || cfg.Width > maxSide {
 		return nil, fmt.Errorf("data/images: Config asks for %d x %d pixels: want 1 to %d", cfg.Height, cfg.Width, maxSide)
@@ -100,7 +100,7 @@ func (f *Folder) classes(root fs.FS) (folders []string, err error) {
 	return folders, nil
 }
 
-// add lists the images of a class, below a folder.
+// add lists the images of a class in a folder and its subfolders.
 func (f *Folder) add(root fs.FS, dir string, class int) error {
 	entries, err := fs.ReadDir(root, dir)
 	if err != nil {
@@ -122,7 +122,7 @@ func (f *Folder) add(root fs.FS, dir string, class int) error {
 		case err != nil:
 			return fmt.Errorf("%s: %w", f.dir, err)
 		case !info.Mode().IsRegular():
-			return fmt.Errorf("%s is not a regular file", filepath.Join(f.dir, name)) // a link to a folder might never end
+			return fmt.Errorf("%s is not a regular file", filepath.Join(f.dir, name)) // following a link to a folder might never end
 		case !isImage(name):
 			return fmt.Errorf("%s does not have the extension of an image: want one of %v", filepath.Join(f.dir, name), extensions)
 		}
@@ -138,7 +138,7 @@ func isImage(name string) bool {
 // Len returns the number of images.
 func (f *Folder) Len() int { return len(f.files) }
 
-// Shapes returns those of an image and of the number of its class.
+// Shapes returns the shapes of an image and of its class number.
 func (f *Folder) Shapes() (x, y tensor.Shape) {
 	return tensor.Shape{DType: tensor.Float32, Dims: []int{3, f.cfg.Height, f.cfg.Width}}, tensor.Shape{DType: tensor.Int64}
 }
@@ -148,7 +148,7 @@ func (f *Folder) File(i int) string {
 	return filepath.Join(f.dir, filepath.FromSlash(f.files[i].dir), f.files[i].name)
 }
 
-// Batch reads images idx. The error is that of the first one that fails.
+// Batch reads images idx. If several fail, it returns the error of the first one.
 func (f *Folder) Batch(idx []int, x, y tensor.Tensor) error {
 	xs, ys, n := tensor.Data[float32](x), tensor.Data[int64](y), 3*f.cfg.Height*f.cfg.Width
 	for row, i := range idx {
@@ -176,7 +176,7 @@ func (f *Folder) read(i int, out []float32) error {
 	return nil
 }
 
-// String says how many images there are and where they come from.
+// String returns the number of images and where they come from.
 func (f *Folder) String() string {
 	return fmt.Sprintf("%d images of %d classes from %s", f.Len(), len(f.Classes), f.dir)
 }

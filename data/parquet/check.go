@@ -11,7 +11,7 @@ import (
 	"github.com/parquet-go/parquet-go/format"
 )
 
-// What a file may say of itself: the library makes memory for it before it looks.
+// Limits for sizes in a file: the library allocates memory of these sizes before it checks them.
 const (
 	maxFooter     = 1 << 24 // bytes
 	maxPageHeader = 1 << 16 // bytes
@@ -19,7 +19,7 @@ const (
 	maxPageValues = 1 << 26
 )
 
-// checkFooter reports whether the lengths in a footer fit into it.
+// checkFooter returns an error unless the lengths in a footer fit into it.
 func checkFooter(from io.ReaderAt, size int64) error {
 	if size < 12 {
 		return fmt.Errorf("%d bytes are no Parquet file", size)
@@ -46,10 +46,11 @@ func checkFooter(from io.ReaderAt, size int64) error {
 	return nil
 }
 
-// codecs are those that are read. LZ4 is not: the library gives wrong numbers for files of others, and takes all memory for broken ones.
+// codecs are the supported ones. LZ4 is not one of them: the library returns wrong numbers for other writers' files, and allocates without
+// limit for broken ones.
 var codecs = []format.CompressionCodec{format.Uncompressed, format.Snappy, format.Gzip, format.Brotli, format.Zstd}
 
-// checkPages walks over the headers of a column's pages.
+// checkPages checks the headers of a column's pages.
 func (r *reader) checkPages(c *format.ColumnMetaData) error {
 	if !slices.Contains(codecs, c.Codec) {
 		return fmt.Errorf("compressed by %v: want one of %v", c.Codec, codecs)
@@ -108,7 +109,7 @@ const (
 	maxDepth = 32
 )
 
-// walker walks over values of the compact protocol.
+// walker parses values of the compact protocol.
 type walker struct {
 	b  []byte
 	at int
@@ -116,12 +117,12 @@ type walker struct {
 
 var errLength = errors.New("a length beyond the end")
 
-// skip walks over a value. No length in it is larger than the bytes that are left.
+// skip skips a value. It checks that no length in it is larger than the rest of the bytes.
 func (w *walker) skip(kind byte, depth int) error {
 	switch {
 	case depth > maxDepth:
 		return errors.New("nested too deep")
-	case kind == typeTrue || kind == typeFalse: // in a list: in a struct the type is the value
+	case kind == typeTrue || kind == typeFalse: // in a list; in a struct, the type is the value
 		return w.pass(1)
 	case kind == typeByte:
 		return w.pass(1)
@@ -174,7 +175,7 @@ func (w *walker) list(depth int) error {
 			return err
 		}
 	}
-	if n > uint64(len(w.b)-w.at) { // an element has a byte
+	if n > uint64(len(w.b)-w.at) { // each element has at least one byte
 		return errLength
 	}
 	for range n {

@@ -11,13 +11,13 @@ import (
 	"github.com/parquet-go/parquet-go/format"
 )
 
-// inflates reports whether a compressed page holds at most what its header says. The library makes memory for all that a page holds; here
-// it is counted and dropped.
+// inflates returns an error if a compressed page holds more than its header says. The library would allocate memory for all of it; here it
+// is only counted.
 func inflates(codec format.CompressionCodec, h *format.PageHeader, page *io.SectionReader) error {
 	if codec == format.Uncompressed {
 		return nil
 	}
-	if h.Type == format.DataPageV2 { // its levels, in front, are not compressed
+	if h.Type == format.DataPageV2 { // its levels, at the beginning, are not compressed
 		v2 := &h.DataPageHeaderV2.V
 		levels := int64(v2.RepetitionLevelsByteLength) + int64(v2.DefinitionLevelsByteLength)
 		if v2.RepetitionLevelsByteLength < 0 || v2.DefinitionLevelsByteLength < 0 || levels > page.Size() {
@@ -39,11 +39,11 @@ func inflates(codec format.CompressionCodec, h *format.PageHeader, page *io.Sect
 	return nil
 }
 
-// inflated returns how many bytes a compressed page holds, or a number above limit.
+// inflated returns the number of bytes in a compressed page, or a number above limit.
 func inflated(codec format.CompressionCodec, page *io.SectionReader, limit int64) (int64, error) {
 	var from io.Reader
 	switch codec {
-	case format.Snappy: // its first bytes say it, and the library believes them
+	case format.Snappy: // the size is in its first bytes, and the library trusts it
 		var first [10]byte
 		n, err := page.Read(first[:])
 		if err != nil && err != io.EOF {

@@ -20,13 +20,13 @@ import (
 type Config struct {
 	Columns []string // of x, in this order; nil: all but Target
 	Target  string   // the column of y; "": the last one
-	Labels  bool     // Target names classes, by text or whole numbers: y is the number of a class
-	Classes []string // Labels by these numbers, such as Table.Classes of the training set; nil: those in the file
+	Labels  bool     // Target names classes, as text or integers: y is the number of a class
+	Classes []string // Labels has these numbers, such as Table.Classes of the training set; nil: the classes in the file
 }
 
-// Read reads the columns of a file into memory, as data.CSV does with the lines of one: booleans (0 and 1), whole numbers, float and
-// double. Nulls, NaN, infinities and what is larger than a float32 are errors with row and column; so are columns of other types, such
-// as dates, and nested ones. Rows count from 0, as samples do.
+// Read reads columns of a file into memory, like data.CSV: booleans (0 and 1), integers, float and double. Nulls, NaN, infinities and
+// numbers too large for a float32 are errors with row and column. Columns of other types, such as dates, and nested columns are errors,
+// too. The first row is 0, as for samples.
 func Read(file string, cfg Config) (*data.Table, error) {
 	info, err := os.Stat(file)
 	if err != nil {
@@ -95,7 +95,7 @@ func read(from io.ReaderAt, size int64, cfg Config) (t *data.Table, err error) {
 
 func (r *reader) labeled() bool { return r.cfg.Labels || r.cfg.Classes != nil }
 
-// group reads a group of rows, column after column.
+// group reads a row group, column after column.
 func (r *reader) group(i int) error {
 	n := -1
 	var xs [][]float32
@@ -129,7 +129,7 @@ func (r *reader) group(i int) error {
 	return nil
 }
 
-// column reads one of a group of rows, and returns their number.
+// column reads a column of a row group, and returns the number of its rows.
 func (r *reader) column(group, c int, taker func(*pq.Column) (func(pq.Value) error, error)) (rows int, err error) {
 	defer func() {
 		if err != nil {
@@ -166,7 +166,7 @@ func (r *reader) column(group, c int, taker func(*pq.Column) (func(pq.Value) err
 	}
 }
 
-// page reads the values of a page that begins with row first of its group.
+// page reads the values of a page; first is its first row in the group.
 func (r *reader) page(page pq.Page, first int, take func(pq.Value) error) (rows int, err error) {
 	values := page.Values()
 	var some [256]pq.Value
@@ -194,7 +194,7 @@ func (r *reader) page(page pq.Page, first int, take func(pq.Value) error) (rows 
 	}
 }
 
-// typeOf names what a column holds: what its values stand for, and else the physical type, with a U for whole numbers without sign.
+// typeOf names the type of a column: its logical type or, if it has none, its physical type, with a U for unsigned integers.
 func typeOf(c *pq.Column) string {
 	kind := c.Type().Kind().String()
 	if l := c.Type().LogicalType(); l != nil && l.Value != nil {
@@ -213,7 +213,7 @@ func typeOf(c *pq.Column) string {
 	return kind
 }
 
-// number returns what appends a column's values to a list.
+// number returns a function that appends a column's values to a list.
 func number(c *pq.Column, list *[]float32) (func(pq.Value) error, error) {
 	value, known := map[string]func(pq.Value) float64{
 		"BOOLEAN": func(v pq.Value) float64 {
@@ -245,7 +245,7 @@ func number(c *pq.Column, list *[]float32) (func(pq.Value) error, error) {
 	}, nil
 }
 
-// label returns what adds a column's values to the labels.
+// label returns a function that adds a column's values to the labels.
 func (r *reader) label(c *pq.Column) (func(pq.Value) error, error) {
 	text, known := map[string]func(pq.Value) string{
 		"BOOLEAN":    pq.Value.String,

@@ -29,8 +29,8 @@ func newMatcher(ids map[string]int) (*matcher, error) {
 	return &matcher{pattern, ids}, nil
 }
 
-// each calls f for each added token, the leftmost and of those the longest, and for each text between them that is not empty, which
-// has the id -1. All begin at byte at of the text.
+// each calls f for each added token: the leftmost one and, of those at the same place, the longest. It also calls f, with id -1, for each
+// text between them that is not empty. Each part begins at byte at of the text.
 func (m *matcher) each(s string, f func(at int, part string, id int)) {
 	at := 0
 	for at < len(s) {

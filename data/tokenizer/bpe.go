@@ -2,38 +2,38 @@ package tokenizer
 
 import "unicode/utf8"
 
-// bpe is what byte pair encoding knows.
+// bpe holds the data of byte pair encoding.
 type bpe struct {
 	bytes  [256]int32       // the token of each byte
-	chars  bool             // words begin as characters, and as bytes only where there is no token for one; else as bytes
-	tokens map[string]int32 // by the text that they stand for in a word
-	whole  bool             // a word that is a token is not merged: ignore_merges
+	chars  bool             // a word begins as characters, with bytes only for characters without a token; if not set, it begins as bytes
+	tokens map[string]int32 // by their text in a word
+	whole  bool             // a word that is a token is not split: ignore_merges
 	merges map[pair]merge
 }
 
 type pair struct{ left, right int32 }
 
-// merge makes a token of two. Those of lower rank go first.
+// merge replaces two tokens by one. Lower ranks are done first.
 type merge struct{ rank, id int32 }
 
-// word is merged in place. One serves all words of a text.
+// word is merged in place. One word is reused for all words of a text.
 type word struct {
 	*bpe
-	ids     []int // the tokens of words that are done
+	ids     []int // the tokens of earlier words
 	symbols []symbol
 	queue   []uint64 // a heap of candidates
 }
 
-// symbol is a token of the word, at the place where its text begins.
+// symbol is a token of the word; its index is where its text begins.
 type symbol struct {
-	id         int32 // none: it became part of the one before
-	prev, next int   // places, or none
+	id         int32 // none: merged into the one before
+	prev, next int   // indices, or none
 }
 
 const none = -1
 
-// A candidate is a rank and a place: the first in order is the one of lowest rank, and of those the leftmost. A file of
-// maxFile has fewer than 1<<24 merges.
+// A candidate is a rank and a place. The first one has the lowest rank and, of those, the leftmost place. A file of maxFile has fewer than
+// 1<<24 merges.
 const placeBits = 40
 
 func (w *word) encode(s string) {
@@ -81,7 +81,7 @@ func (w *word) add(id int32) {
 	w.symbols = append(w.symbols, symbol{id, n - 1, n + 1})
 }
 
-// rule returns the merge of a symbol with the next one.
+// rule returns the merge of a symbol and the next one.
 func (w *word) rule(at int) (merge, bool) {
 	next := w.symbols[at].next
 	if next == none {
@@ -97,7 +97,7 @@ func (w *word) propose(at int) {
 	}
 }
 
-// apply merges, unless the symbols have changed since they were proposed.
+// apply does a merge, unless its symbols have changed since it was put into the queue.
 func (w *word) apply(candidate uint64) {
 	at := int(candidate & (1<<placeBits - 1))
 	s := &w.symbols[at]
@@ -119,7 +119,7 @@ func (w *word) apply(candidate uint64) {
 	}
 }
 
-// push and pop keep the heap. That of container/heap would allocate for every candidate.
+// push and pop keep the heap. Package container/heap would allocate for every candidate.
 func (w *word) push(c uint64) {
 	i := len(w.queue)
 	w.queue = append(w.queue, c)

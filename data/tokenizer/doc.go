@@ -1,39 +1,38 @@
-// Package tokenizer turns text into the numbers that a language model reads, its tokens, and back.
+// Package tokenizer turns text into tokens, the numbers that a language model reads, and back.
 //
-//	tok, err := tokenizer.Open(dir)                    // a folder of Hugging Face's layout, with tokenizer.json
+//	tok, err := tokenizer.Open(dir)                    // a folder with Hugging Face's layout, with tokenizer.json
 //	ids := tok.Encode("The rays of light.")            // to train on: data.NewText(ids, length, stride)
 //
 //	for id := range m.Generate(dev, tok.Prompt("Once upon a time"), decode.Sampling{Tokens: 100}) {
 //		fmt.Print(tok.Piece(id))                       // text as it comes
 //	}
 //
-// A token is a number for a piece of text: a word, a part of a word, or a byte. The pieces were learned from text by byte pair
-// encoding (Gage 1994; Sennrich et al. 2016). To encode, begin with single bytes or characters, and join again and again the two
-// neighbours that come first in a list of merges. A model works only with the tokenizer that it was trained with. [Bytes] is a tokenizer
-// that needs no file.
+// A token is a number for a piece of text: a word, a part of a word, or a byte. The pieces were learned from text by byte pair encoding
+// (Gage 1994; Sennrich et al. 2016). Encoding begins with single bytes or characters. Again and again it joins the two neighbours that come
+// first in a list of merges. A model works only with the tokenizer that it was trained with. [Bytes] is a tokenizer that needs no file.
 //
-// # What is read
+// # Supported files
 //
-// Open reads the tokenizers of GPT-2, of Llama 3, and of Llama 2, Mistral and TinyLlama, old files and those of transformers 5. Ids are
-// those of Hugging Face's tokenizers 0.23.3, which the tests compare with. If a file asks for something that this package does not have,
-// Open returns an error that names it. Truncation and padding in a file are ignored: they are for batches, and transformers sets them itself.
+// Open reads the tokenizers of GPT-2, of Llama 3, and of Llama 2, Mistral and TinyLlama: old files, and those of transformers 5. Ids are
+// those of Hugging Face's tokenizers 0.23.3; the tests compare with it. If a file needs something that this package does not have, Open
+// returns an error that names it. Truncation and padding in a file are ignored: they are for batches, and transformers sets them itself.
 //
 // # Special tokens
 //
-// A file lists added tokens, such as <|endoftext|>. Encode finds them in the text, as transformers does: remove them from text that
-// you do not trust. [Tokenizer.ID] returns the id of an added token, for the end of a text or as a stop token. [Tokenizer.Prompt] begins
-// with the tokens that the model expects at the beginning.
+// A file lists added tokens, such as <|endoftext|>. Encode finds them in the text, as transformers does: remove them from text that you do
+// not trust. [Tokenizer.ID] returns the id of an added token, for the end of a text or as a stop token. [Tokenizer.Prompt] begins with the
+// tokens that the model expects at the beginning.
 //
 // # Parts of characters
 //
-// A token may end inside a character of UTF-8. [Tokenizer.Decode] and [Tokenizer.Piece] return the bytes as they are, so that the pieces
-// of a text, one after another, are the text. (Hugging Face puts U+FFFD in place of what is not UTF-8.) Text that is not UTF-8 is
-// encoded byte by byte, and tokenizers of bytes (GPT-2's, Llama 3's) give all of it back.
+// A token may end inside a UTF-8 character. [Tokenizer.Decode] and [Tokenizer.Piece] return the bytes unchanged, so the pieces of a text,
+// one after another, are the text. (Hugging Face replaces bytes that are not UTF-8 by U+FFFD.) Text that is not UTF-8 is encoded byte by
+// byte, and tokenizers of bytes (GPT-2's, Llama 3's) return all of it.
 //
 //	tokenizer.go  Tokenizer: Encode, Prompt, Decode, Piece, Vocab, ID
 //	bpe.go        the merging of a word
 //	split.go      text into words: GPT-2's and Llama 3's regular expressions by hand, as package regexp has no lookahead
-//	unicode.go    letters and numbers of the version of Unicode that tokenizers has
+//	unicode.go    letters and numbers in the Unicode version of tokenizers
 //	added.go      added tokens in a text
 //	file.go       tokenizer.json; form.go: which of its forms this is; visible.go: how it writes bytes
 package tokenizer

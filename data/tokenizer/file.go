@@ -19,7 +19,7 @@ const (
 	maxAdded = 1 << 20 // bytes of all added tokens
 )
 
-// Open reads tokenizer.json in a folder of Hugging Face's layout.
+// Open reads tokenizer.json in a folder with Hugging Face's layout.
 func Open(dir string) (*Tokenizer, error) {
 	path := filepath.Join(dir, fileName)
 	text, err := bounded.ReadFile(path, maxFile)
@@ -52,13 +52,13 @@ type addedToken struct {
 	LStrip     bool   `json:"lstrip"`
 	RStrip     bool   `json:"rstrip"`
 	Normalized bool   `json:"normalized"`
-	Special    bool   `json:"special"` // asks nothing of Encode
+	Special    bool   `json:"special"` // no effect on Encode
 }
 
 type model struct {
 	Type         string         `json:"type"`
 	Dropout      float64        `json:"dropout"`
-	Unknown      *string        `json:"unk_token"` // never needed: there is a token for each byte
+	Unknown      *string        `json:"unk_token"` // never used: there is a token for each byte
 	Prefix       string         `json:"continuing_subword_prefix"`
 	Suffix       string         `json:"end_of_word_suffix"`
 	FuseUnknown  bool           `json:"fuse_unk"`
@@ -95,7 +95,7 @@ func (m *mergeNames) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// strict is json.Unmarshal that accepts no other fields.
+// strict is json.Unmarshal, but unknown fields are errors.
 func strict(text []byte, into any) error {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
@@ -108,7 +108,7 @@ func strict(text []byte, into any) error {
 	return nil
 }
 
-// typed reads an object with the field "type", which names it in errors. The type must be one that known has.
+// typed reads an object with the field "type", whose value is named in errors. It must be in known.
 func typed(text []byte, into any, known ...string) error {
 	var head struct {
 		Type string `json:"type"`
@@ -168,7 +168,7 @@ func (t *Tokenizer) name(name string, id int) error {
 	return nil
 }
 
-// vocabulary takes over tokens and merges.
+// vocabulary reads tokens and merges.
 func (t *Tokenizer) vocabulary(m *model) error {
 	t.tokens, t.merges = make(map[string]int32, len(m.Vocab)), make(map[pair]merge, len(m.Merges))
 	t.whole = m.IgnoreMerges
@@ -207,7 +207,7 @@ func (t *Tokenizer) vocabulary(m *model) error {
 	return nil
 }
 
-// added takes over added tokens. Some are in the vocabulary too.
+// added reads added tokens. Some are in the vocabulary, too.
 func (t *Tokenizer) added(tokens []addedToken) error {
 	plain, normalized := map[string]int{}, map[string]int{}
 	size := 0
@@ -230,7 +230,7 @@ func (t *Tokenizer) added(tokens []addedToken) error {
 		in, found := plain, a.Content
 		if a.Normalized {
 			in = normalized
-			if t.spaces == underscores { // as in the text in which they are looked for
+			if t.spaces == underscores { // as in the text that is searched
 				found = underscored(underscore + found)
 			}
 		}

@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// step is one of what a file does to a text before or behind the model. Pointers are what need not be there.
+// step is one step that a file does with a text before or after the model. Optional fields are pointers.
 type step struct {
 	Type string `json:"type"`
 
@@ -17,12 +17,12 @@ type step struct {
 	Processors    []json.RawMessage `json:"processors"`
 	Decoders      []json.RawMessage `json:"decoders"`
 
-	// of ByteLevel
+	// for ByteLevel
 	PrefixSpace *bool `json:"add_prefix_space"`
 	UseRegex    *bool `json:"use_regex"`
-	TrimOffsets bool  `json:"trim_offsets"` // nothing here has offsets
+	TrimOffsets bool  `json:"trim_offsets"` // no effect: there are no offsets here
 
-	// of Metaspace, Prepend, Replace, Split and Strip
+	// for Metaspace, Prepend, Replace, Split and Strip
 	Replacement string   `json:"replacement"`
 	Scheme      string   `json:"prepend_scheme"`
 	Split       *bool    `json:"split"`
@@ -34,15 +34,15 @@ type step struct {
 	Start       int      `json:"start"`
 	Stop        int      `json:"stop"`
 
-	// of TemplateProcessing
+	// for TemplateProcessing
 	Single   []place             `json:"single"`
-	Pair     json.RawMessage     `json:"pair"` // of two texts, which nothing here has
+	Pair     json.RawMessage     `json:"pair"` // for two texts, which are not supported here
 	Specials map[string]template `json:"special_tokens"`
 }
 
 type pattern struct{ String, Regex string }
 
-// place is one of a template's: a special token or the text.
+// place is a part of a template: a special token or the text.
 type place struct {
 	Special *named `json:"SpecialToken"`
 	Text    *named `json:"Sequence"`
@@ -61,7 +61,7 @@ type template struct {
 
 const maxSteps = 8
 
-// steps reads one step, or a Sequence of them, or null.
+// steps reads a step, a Sequence of steps, or null.
 func steps(text json.RawMessage, known ...string) ([]step, error) {
 	if len(text) == 0 || string(text) == "null" {
 		return nil, nil
@@ -73,7 +73,7 @@ func steps(text json.RawMessage, known ...string) ([]step, error) {
 	if s.Type != "Sequence" {
 		return []step{s}, nil
 	}
-	list := slices.Concat(s.Normalizers, s.Pretokenizers, s.Processors, s.Decoders) // it has one of them
+	list := slices.Concat(s.Normalizers, s.Pretokenizers, s.Processors, s.Decoders) // only one of them is set
 	if len(list) > maxSteps {
 		return nil, fmt.Errorf("a Sequence of %d is not supported", len(list))
 	}
@@ -101,7 +101,7 @@ func or[T any](p *T, otherwise T) T {
 	return *p
 }
 
-// form finds out what the file does to a text before the model and behind it.
+// form finds the form of the file: what it does with a text before and after the model.
 func (t *Tokenizer) form(f *file, m *model) error {
 	t.chars = m.ByteFallback
 	normal, err := steps(f.Normalizer, "Prepend", "Replace")
@@ -193,7 +193,7 @@ func replaces(s step, old, by string) bool {
 	return s.Pattern != nil && *s.Pattern == pattern{String: old} && s.Content == by
 }
 
-// around takes over what is put before and behind a text.
+// around reads what is added before and after a text.
 func (t *Tokenizer) around(text json.RawMessage) error {
 	all, err := steps(text, "ByteLevel", "TemplateProcessing")
 	if err != nil {
@@ -201,7 +201,7 @@ func (t *Tokenizer) around(text json.RawMessage) error {
 	}
 	texts := 0
 	for _, s := range all {
-		if s.Type == "ByteLevel" { // changes offsets alone
+		if s.Type == "ByteLevel" { // changes only offsets
 			continue
 		}
 		for _, p := range s.Single {

@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// class is what the regular expressions ask of a character.
+// class is a class of characters in the regular expressions.
 type class int
 
 const (
@@ -17,7 +17,7 @@ const (
 	other
 )
 
-// classOf returns the class and the length of the first character. A byte that is not UTF-8 is an other one.
+// classOf returns the class and the length of the first character. A byte that is not UTF-8 is of class other.
 func classOf(s string) (class, int) {
 	r, n := utf8.DecodeRuneInString(s)
 	switch {
@@ -33,7 +33,7 @@ func classOf(s string) (class, int) {
 	return other, n
 }
 
-// run returns the length of the characters of a class at the beginning.
+// run returns the length of the run of characters of class c at the beginning.
 func run(s string, c class) int {
 	n := 0
 	for {
@@ -45,7 +45,7 @@ func run(s string, c class) int {
 	}
 }
 
-// splitGPT2 returns the length of what the pattern that is built into ByteLevel matches at the beginning of s, which is not empty:
+// splitGPT2 returns the length of the match at the beginning of s, which is not empty, with the pattern built into ByteLevel:
 //
 //	's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
 func splitGPT2(s string) int {
@@ -99,7 +99,7 @@ func splitLlama3(s string) int {
 	return spacesBefore(s)
 }
 
-// spacesBefore is \s+(?!\S)|\s+ at a space: all spaces, but for the last one where a word follows and there are others.
+// spacesBefore is \s+(?!\S)|\s+ at a space: all spaces, except the last one if a word follows and it is not the only one.
 func spacesBefore(s string) int {
 	n := run(s, space)
 	_, last := utf8.DecodeLastRuneInString(s[:n])
@@ -119,7 +119,7 @@ func contraction(s string, anyCase bool) int {
 			return 1 + len(c)
 		}
 	}
-	if anyCase && strings.HasPrefix(s[1:], "ſ") { // the long s, which is an s in another case
+	if anyCase && strings.HasPrefix(s[1:], "ſ") { // the long s, another form of s
 		return 1 + len("ſ")
 	}
 	return 0

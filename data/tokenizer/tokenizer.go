@@ -8,28 +8,28 @@ import (
 
 // A Tokenizer turns text into tokens and back. It is safe for use by several goroutines.
 type Tokenizer struct {
-	pieces map[int]string // what tokens stand for in a text
-	ids    map[string]int // by the names that the file gives tokens
+	pieces map[int]string // text of each token
+	ids    map[string]int // by the tokens' names in the file
 	vocab  int
 
 	bpe
-	plain, normalized *matcher // added tokens, to be found before and behind the normalizer
-	before, after     []int    // what the file puts around a text
+	plain, normalized *matcher // added tokens to find before and after the normalizer
+	before, after     []int    // tokens that the file adds around a text
 
 	spaces spaces
 	split  func(string) int // the length of the first word of a text that is not empty; nil: the text is one word
 	strip  bool             // Decode drops a space at the beginning
 }
 
-// spaces says what becomes of spaces before a text is cut into words.
+// spaces says how spaces are replaced before a text is cut into words.
 type spaces int
 
 const (
 	spacesStay  spaces = iota
-	spaceBefore        // one is put before each part of a text
+	spaceBefore        // a space is added before each part of a text
 	underscores        // ▁ for each, and one more before each part of a text: a normalizer
-	metaAlways         // the same but where there is one: a pre-tokenizer
-	metaFirst          // the same at the beginning of the text alone
+	metaAlways         // the same, unless there is one already: a pre-tokenizer
+	metaFirst          // the same, but only at the beginning of the text
 	metaNever          // ▁ for each
 )
 
@@ -46,18 +46,18 @@ func Bytes() *Tokenizer {
 	return t
 }
 
-// Vocab returns one more than the largest id, added tokens included: the least Vocab that the model's Config can have.
+// Vocab returns the largest id plus one, added tokens included: the smallest Vocab for the model's Config.
 func (t *Tokenizer) Vocab() int { return t.vocab }
 
-// ID returns the id of a token by the name that the file gives it, such as "<|endoftext|>", and whether there is one.
+// ID returns the id of a token by its name in the file, such as "<|endoftext|>", and whether there is one.
 func (t *Tokenizer) ID(name string) (int, bool) {
 	id, ok := t.ids[name]
 	return id, ok
 }
 
-// Encode returns the tokens of a text. No token is put before or behind it: this is encode with add_special_tokens=False in Hugging
-// Face's tokenizers. Time grows with n log n of the length of the text. Llama 2's tokenizer takes the whole text for one word, which
-// takes about 50 bytes of memory for each byte of it: encode the documents of a long text one by one.
+// Encode returns the tokens of a text. It adds no tokens before or after it, like encode with add_special_tokens=False in Hugging Face's
+// tokenizers. The time grows with n log n of the text's length. For Llama 2's tokenizer the whole text is one word, which needs about 50
+// bytes of memory for each byte: encode the documents of a long text one by one.
 func (t *Tokenizer) Encode(text string) []int {
 	w := word{bpe: &t.bpe}
 	t.plain.each(text, func(at int, part string, id int) {
@@ -79,7 +79,7 @@ func (t *Tokenizer) Encode(text string) []int {
 	return w.ids
 }
 
-// words encodes a part of a text without added tokens, which is the first one or not.
+// words encodes a part of a text without added tokens; first says whether it is the first part.
 func (t *Tokenizer) words(w *word, s string, first bool) {
 	before := ""
 	switch t.spaces {
@@ -106,14 +106,14 @@ func (t *Tokenizer) words(w *word, s string, first bool) {
 
 func underscored(s string) string { return strings.ReplaceAll(s, " ", underscore) }
 
-// Prompt returns the tokens of a text with those before and behind it that the file asks for, such as Llama's <|begin_of_text|>: what
-// transformers' tokenizer(text) returns.
+// Prompt returns the tokens of a text, and those that the file adds before and after it, such as Llama's <|begin_of_text|>: the result of
+// transformers' tokenizer(text).
 func (t *Tokenizer) Prompt(text string) []int {
 	return slices.Concat(t.before, t.Encode(text), t.after)
 }
 
-// Decode returns the text of tokens, those of special tokens included. It may begin or end inside a character. As in Hugging Face's
-// tokenizers, the space at the beginning that Llama 2's tokenizer puts there is dropped. An id that is no token's is an error.
+// Decode returns the text of tokens, including that of special tokens. It may begin or end inside a character. As in Hugging Face's
+// tokenizers, the space that Llama 2's tokenizer adds at the beginning is dropped. An id without a token is an error.
 func (t *Tokenizer) Decode(ids []int) (string, error) {
 	var text strings.Builder
 	for i, id := range ids {
@@ -129,6 +129,6 @@ func (t *Tokenizer) Decode(ids []int) (string, error) {
 	return text.String(), nil
 }
 
-// Piece returns what a token stands for, with its space if it has one. It may be a part of a character. It is "" for an id that is no
-// token's: models may have more logits than there are tokens.
+// Piece returns the text of a token, with its space if it has one. It may be a part of a character. It is "" for an id without a token:
+// models may have more logits than there are tokens.
 func (t *Tokenizer) Piece(id int) string { return t.pieces[id] }

@@ -2,9 +2,9 @@ package tokenizer
 
 import "unicode"
 
-// Models were trained with the letters and numbers of one version of Unicode, and a program's tokens must not depend on the Go release
-// that built it: package unicode has version 15.0 with Go 1.26 and 17.0 with Go 1.27. Here they are those of 16.0, which tokenizers
-// 0.23.3 has.
+// Models were trained with the letters and numbers of one version of Unicode, and a program's tokens must not depend on the Go release that
+// built it: package unicode has version 15.0 in Go 1.26, and 17.0 in Go 1.27. Here they are those of 16.0, the version of tokenizers
+// 0.23.3.
 
 func isLetter(r rune) bool { return is(r, unicode.IsLetter(r), letters16) }
 func isNumber(r rune) bool { return is(r, unicode.IsNumber(r), numbers16) }
@@ -18,7 +18,7 @@ func is(r rune, now bool, since16 *unicode.RangeTable) bool {
 
 const first16 = 0x88F // the first character in the tables
 
-// letters16 are the letters that came after 15.0.
+// letters16 are the letters that were added after 15.0.
 var letters16 = &unicode.RangeTable{
 	R16: []unicode.Range16{{0x1C89, 0x1C8A, 1}, {0xA7CB, 0xA7CD, 1}, {0xA7DA, 0xA7DC, 1}},
 	R32: []unicode.Range32{
@@ -29,13 +29,13 @@ var letters16 = &unicode.RangeTable{
 	},
 }
 
-// numbers16 are the numbers that came after 15.0.
+// numbers16 are the numbers that were added after 15.0.
 var numbers16 = &unicode.RangeTable{R32: []unicode.Range32{
 	{0x10D40, 0x10D49, 1}, {0x116D0, 0x116E3, 1}, {0x11BF0, 0x11BF9, 1}, {0x16130, 0x16139, 1}, {0x16D70, 0x16D79, 1}, {0x1CCF0, 0x1CCF9, 1},
 	{0x1E5F1, 0x1E5FA, 1},
 }}
 
-// since17 are the letters and numbers that came with 17.0.
+// since17 are the letters and numbers that were added in 17.0.
 var since17 = &unicode.RangeTable{
 	R16: []unicode.Range16{
 		{0x088F, 0x088F, 1}, {0x0C5C, 0x0C5C, 1}, {0x0CDC, 0x0CDC, 1}, {0xA7CE, 0xA7CF, 1}, {0xA7D2, 0xA7D2, 1}, {0xA7D4, 0xA7D4, 1}, {0xA7F1, 0xA7F1, 1},

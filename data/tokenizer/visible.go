@@ -1,6 +1,6 @@
 package tokenizer
 
-// visible are the characters that files of bytes write for each byte: itself where it can be seen in Latin-1, else one from U+0100 on.
+// visible are the characters that files use for bytes: the byte's own Latin-1 character if it is visible, else one from U+0100 on.
 var visible, byVisible = func() (to [256]rune, from map[rune]byte) {
 	from = map[rune]byte{}
 	hidden := rune(256)
@@ -15,7 +15,7 @@ var visible, byVisible = func() (to [256]rune, from map[rune]byte) {
 	return to, from
 }()
 
-// fromVisible returns the bytes that a token's name stands for, and whether it consists of such characters.
+// fromVisible returns the bytes of a token's name, and reports whether the name consists of such characters.
 func fromVisible(name string) (string, bool) {
 	var s []byte
 	for _, r := range name {

@@ -2,8 +2,8 @@ package decode
 
 import "github.com/ringo-ml/ringo/tensor"
 
-// Cache holds the keys and values of all layers for the tokens that a model has seen, so that each further token costs as much as
-// one token. A nil *Cache holds none.
+// Cache holds the keys and values of all layers for the tokens that a model has seen, so that each new token costs one token's work. A nil
+// *Cache holds none.
 type Cache struct{ layers []*tensor.KVCache }
 
 // NewCache returns an empty cache of so many layers, for sequences of up to so many tokens.
@@ -15,7 +15,7 @@ func NewCache(layers, tokens int) *Cache {
 	return c
 }
 
-// Len returns how many tokens of each sequence the cache holds.
+// Len returns the number of tokens of each sequence in the cache.
 func (c *Cache) Len() int {
 	if c == nil || len(c.layers) == 0 {
 		return 0
@@ -32,7 +32,7 @@ func (c *Cache) Truncate(n int) {
 	}
 }
 
-// Layer returns the part of a layer, nil of a nil *Cache.
+// Layer returns the part for a layer; nil if c is nil.
 func (c *Cache) Layer(i int) *tensor.KVCache {
 	if c == nil {
 		return nil

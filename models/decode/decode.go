@@ -10,23 +10,22 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// Model is what Generate needs of a model that predicts the next token.
+// Model is a model that predicts the next token, for Generate.
 type Model struct {
-	Vocab     int // tokens that there are
+	Vocab     int // number of tokens
 	Positions int // longest sequence
 	Layers    int // that have keys and values
-	// Next appends tokens ids [batch, time], which are Int64, to a cache, and returns logits [batch, Vocab] of the token behind the
-	// last one.
+	// Next appends tokens ids [batch, time], Int64, to a cache, and returns logits [batch, Vocab] for the token after the last one.
 	Next func(ids nn.T, c *Cache) nn.T
 }
 
-// Generate yields the tokens that the model writes behind a prompt of at least one. It is a function of the parameters, the prompt
-// and s alone. A text that becomes longer than Positions goes on from its last half. Wrong tokens are a Failure.
+// Generate yields the tokens that the model writes after a prompt of at least one token. The tokens depend only on the parameters, the
+// prompt and s. When a text becomes longer than Positions, the model continues from its last half. Wrong tokens are a Failure.
 //
-// A device serves one goroutine: texts that are written side by side need one each.
+// A device serves one goroutine: to write several texts at the same time, use a device for each.
 //
-// Where ranks share the model, as under package fsdp, all call it with the same arguments, and take the same number of tokens; they
-// get the same ones.
+// If ranks share the model, as under package fsdp, all ranks call it with the same arguments, and take the same number of tokens. They get
+// the same tokens.
 func (m Model) Generate(dev tensor.Device, prompt []int, s Sampling) iter.Seq[int] {
 	return func(yield func(int) bool) {
 		if err := errors.Join(s.check(), m.check(prompt)); err != nil {
@@ -65,7 +64,7 @@ func (m *Model) check(prompt []int) error {
 	return nil
 }
 
-// writer is what Generate keeps from token to token.
+// writer is the state of Generate between tokens.
 type writer struct {
 	Model
 	tape  *tensor.Tape
@@ -74,7 +73,7 @@ type writer struct {
 	sampler
 }
 
-// next appends tokens to the cache, and returns the n-th one that is made, behind them.
+// next appends tokens to the cache, and returns the n-th new token.
 func (w *writer) next(ids []int, n int) int {
 	in := w.one
 	if len(ids) > 1 {

@@ -11,10 +11,10 @@ import (
 
 // Sampling says how tokens are drawn. The zero Sampling takes the most likely token each time, without end.
 type Sampling struct {
-	Tokens      int     // how many are made; 0: until the loop breaks
+	Tokens      int     // number of tokens to write; 0: until the loop breaks
 	Temperature float64 // divides the logits; 0: the most likely token
-	TopK        int     // only so many of the likeliest tokens are drawn from; 0: all
-	TopP        float64 // only the likeliest tokens are, which together have this probability at least (Holtzman et al. 2020); 0: all
+	TopK        int     // draw only from so many of the likeliest tokens; 0: from all
+	TopP        float64 // draw only from the fewest likeliest tokens that together have this probability (Holtzman et al. 2020); 0: from all
 	Seed        uint64
 }
 
@@ -25,19 +25,19 @@ func (s *Sampling) check() error {
 	return nil
 }
 
-// sampler draws tokens, in memory that it keeps.
+// sampler draws tokens. It keeps its memory between tokens.
 type sampler struct {
 	Sampling
 	list []choice
 }
 
-// choice is a token that may be drawn, with its probability, not normalized.
+// choice is a token that may be drawn, with its unnormalized probability.
 type choice struct {
 	id int
 	p  float64
 }
 
-// likelier puts likely tokens first, and of equals the one with the smaller number.
+// likelier orders tokens by falling probability; of equal ones, the one with the smaller number is first.
 func likelier(a, b choice) int {
 	if c := cmp.Compare(b.p, a.p); c != 0 {
 		return c
@@ -45,7 +45,7 @@ func likelier(a, b choice) int {
 	return a.id - b.id
 }
 
-// draw returns the n-th token, for these logits: a number that depends on the seed and n decides.
+// draw returns the n-th token for these logits. The random number depends only on the seed and n.
 func (s *sampler) draw(logits []float64, n int) int {
 	top := largest(logits)
 	if math.IsNaN(top) || math.IsInf(top, 0) {
@@ -67,14 +67,14 @@ func (s *sampler) draw(logits []float64, n int) int {
 			return c.id
 		}
 	}
-	return kept[len(kept)-1].id // rounding
+	return kept[len(kept)-1].id // only if rounding makes the sum too small
 }
 
 // largest returns the largest number, or NaN if one is.
 func largest(logits []float64) float64 {
 	top, sum := math.Inf(-1), 0.0
 	for _, v := range logits {
-		sum += v - v // NaN of NaN and of infinities
+		sum += v - v // NaN if v is NaN or infinite
 		if v > top {
 			top = v
 		}
@@ -85,7 +85,7 @@ func largest(logits []float64) float64 {
 	return top
 }
 
-// filter returns the tokens that TopK and TopP leave.
+// filter returns the tokens that TopK and TopP allow.
 func (s *sampler) filter(all []choice) []choice {
 	few := s.TopK > 0 && s.TopK < len(all)
 	likely := s.TopP > 0 && s.TopP < 1

@@ -11,9 +11,9 @@ import (
 type Kind uint8
 
 const (
-	// GPT2 has learned positions, LayerNorm, biases, and an MLP with GELU (its approximation by tanh).
+	// GPT2 has learned positions, LayerNorm, biases, and an MLP with GELU (its tanh approximation).
 	GPT2 Kind = iota
-	// Llama has rotary positions, RMSNorm, no biases, and an MLP with SwiGLU. Heads of queries may share keys and values.
+	// Llama has rotary positions, RMSNorm, no biases, and an MLP with SwiGLU. Several heads of queries may share one of keys and values.
 	Llama
 )
 
@@ -28,22 +28,22 @@ func (k Kind) String() string {
 // Config is the kind and size of a model. Vocab, Positions, Width, Layers and Heads must be set.
 type Config struct {
 	Kind      Kind
-	Vocab     int // tokens that there are
+	Vocab     int // number of tokens
 	Positions int // longest sequence
 	Width     int // features of a token
 	Layers    int
 	Heads     int     // of queries
 	KVHeads   int     // of keys and values; divides Heads; 0: Heads
 	HeadDim   int     // features of a head; 0: Width/Heads
-	Hidden    int     // features inside the MLP; 0: 4·Width for GPT-2, and for Llama 8/3 of Width, rounded up to a multiple of 32
-	Tied      bool    // the head is the table of tokens
+	Hidden    int     // features inside the MLP; 0: 4·Width for GPT-2; for Llama 8/3 of Width, rounded up to a multiple of 32
+	Tied      bool    // the head's weight is the table of tokens
 	Eps       float64 // of the norms; 0: 1e-5
 
 	Base    float64          // of Llama's rotary positions; 0: 10,000
-	Scaling nn.RotaryScaling // of these
+	Scaling nn.RotaryScaling // of the rotary positions
 }
 
-// check fills in what is 0, and refuses what cannot be.
+// check sets defaults, and returns an error for impossible sizes.
 func (c *Config) check() error {
 	if c.Kind > Llama {
 		return fmt.Errorf("gpt: Kind is %d, not GPT2 or Llama", c.Kind)
@@ -87,7 +87,7 @@ func (c *Config) check() error {
 	return nil
 }
 
-// norm returns a norm of the kind.
+// norm returns a norm of the model's kind.
 func (c *Config) norm() nn.Layer {
 	if c.Kind == Llama {
 		n := nn.NewRMSNorm(c.Width)

@@ -6,18 +6,18 @@
 //
 //	for id := range m.Generate(dev, prompt, decode.Sampling{Tokens: 100, Temperature: 0.8, Seed: 1}) { ... }
 //
-// A folder of Hugging Face's opens on every layout, each rank reads its part:
+// A model in a folder with Hugging Face's layout can be opened with any parallel layout; each rank reads its part:
 //
 //	m, err := gpt.Open(dir)
 //	params, err := ddp.Attach(r.World, m, ddp.Config{})
 //	_, err = ckpt.Load(ctx, r.World, dir, &ckpt.State{Params: params}, m.LoadConfig())
 //
-// and what a ckpt.Saver writes, with Files, transformers opens.
+// transformers opens what a ckpt.Saver writes, if it writes Files, too.
 //
-// The model names no parallelism: ddp, fsdp and others cut its layers from outside.
+// The model does not know about parallelism: ddp, fsdp and others divide its layers from outside.
 //
 //	config.go      Config: the sizes
 //	gpt.go         Model, Block, Attention
-//	huggingface.go config.json, Open and LoadConfig; names.go: under which names the files keep the parameters
+//	huggingface.go config.json, Open and LoadConfig; names.go: the parameters' names in the files
 //	generate.go    Generate, by package decode
 package gpt

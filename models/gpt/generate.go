@@ -13,8 +13,8 @@ func (m *Model) NewCache(tokens int) *decode.Cache {
 	return decode.NewCache(len(m.Blocks), min(tokens, m.Config.Positions))
 }
 
-// Next appends tokens ids [batch, time], which are Int64, to a cache, and returns logits [batch, vocabulary] of the token behind the
-// last one. The tape is one with NoGrad.
+// Next appends tokens ids [batch, time], Int64, to a cache, and returns logits [batch, vocabulary] for the token after the last one. The
+// tape must be a NoGrad tape.
 func (m *Model) Next(ids nn.T, c *decode.Cache) nn.T {
 	x := m.features(ids, c)
 	logits := apply(m.Drawn, m.Head.Forward(x.Slice(1, x.Dim(1)-1, x.Dim(1)).Reshape(x.Dim(0), x.Dim(2))))
@@ -24,7 +24,7 @@ func (m *Model) Next(ids nn.T, c *decode.Cache) nn.T {
 	return logits
 }
 
-// Generate yields the tokens that the model writes behind a prompt, as decode.Model.Generate says.
+// Generate yields the tokens that the model writes after a prompt: see decode.Model.Generate.
 func (m *Model) Generate(dev tensor.Device, prompt []int, s decode.Sampling) iter.Seq[int] {
 	return decode.Model{Vocab: m.Config.Vocab, Positions: m.Config.Positions, Layers: len(m.Blocks), Next: m.Next}.Generate(dev, prompt, s)
 }

@@ -16,13 +16,13 @@ type Model struct {
 	Pos    *nn.Positions // nil in Llama
 	Blocks []*Block
 	Norm   nn.Layer
-	Head   *nn.Linear // without bias; its weight is Tok's if the model is tied
+	Head   *nn.Linear // without bias; if the model is tied, its weight is Tok's
 
-	// Embedded, if not nil, is applied to what the first block gets, and Drawn to the logits that Generate draws a token from.
+	// Embedded, if not nil, is applied to the input of the first block, and Drawn to the logits from which Generate draws a token.
 	Embedded, Drawn tensor.Function `nn:"-"`
 }
 
-// Block is one layer: attention and an MLP, each behind a norm and beside a residual connection.
+// Block is one layer: attention and an MLP, each with a norm before it and a residual connection around it.
 type Block struct {
 	Norm1 nn.Layer
 	Attn  *Attention
@@ -30,26 +30,26 @@ type Block struct {
 	MLP   MLP
 }
 
-// MLP is an *nn.MLP, an *nn.GatedMLP, or a *moe.Layer that was put in the place of one.
+// MLP is an *nn.MLP, an *nn.GatedMLP, or a *moe.Layer that replaced one.
 type MLP interface {
 	nn.Layer
 	ForwardAdd(x, r nn.T) nn.T
 }
 
-// Attention is causal self-attention (Vaswani et al. 2017). How many heads there are follows from what its layers return, so that
-// they may hold a part of them.
+// Attention is causal self-attention (Vaswani et al. 2017). The number of heads follows from the sizes of its layers' outputs, so the
+// layers may hold only some of the heads.
 type Attention struct {
 	Q, K, V *nn.Linear // queries [.., heads·headDim], keys and values [.., kvHeads·headDim]
 	Out     *nn.Linear
 	HeadDim int
 	Rope    *nn.Rotary `nn:"-"` // nil in GPT-2
 
-	// Spread, if not nil, is applied to queries, keys and values [batch, time, features] before they meet, and Join to what comes of them.
+	// Spread, if not nil, is applied to queries, keys and values [batch, time, features] before attention, and Join to its result.
 	Spread, Join tensor.Function `nn:"-"`
 }
 
-// New returns a model without values; nn.Init, or Attach of a parallel package, makes them: normal with a standard deviation of
-// 0.02, in GPT-2 smaller by √(2·Layers) where a layer adds to the residual stream, and biases 0.
+// New returns a model without values; nn.Init, or Attach of a parallel package, makes them. Weights are normal with a standard deviation of
+// 0.02. In GPT-2, it is smaller by √(2·Layers) for layers whose output is added to the residual stream. Biases are 0.
 func New(c Config) (*Model, error) {
 	if err := c.check(); err != nil {
 		return nil, err
@@ -85,7 +85,7 @@ func (c *Config) linear(in, out int) *nn.Linear {
 	return l
 }
 
-// residual is linear for what is added to the residual stream.
+// residual is linear for a layer whose output is added to the residual stream.
 func (c *Config) residual(in, out int) *nn.Linear {
 	l := c.linear(in, out)
 	if c.Kind == GPT2 {
@@ -102,11 +102,10 @@ func (c *Config) mlp() MLP {
 	return &nn.GatedMLP{Gate: c.linear(c.Width, c.Hidden), Up: up, Down: down, Act: nn.SiLU}
 }
 
-// Forward returns logits [batch, time, vocabulary] for tokens ids [batch, time], which are Int64: at each position those of the
-// token behind it.
+// Forward returns logits [batch, time, vocabulary] for tokens ids [batch, time], Int64: at each position, those of the next token.
 func (m *Model) Forward(ids nn.T) nn.T { return m.Head.Forward(m.features(ids, nil)) }
 
-// features returns what the head gets, [batch, time, width]. With a cache, ids go on from its tokens, and are in it afterwards.
+// features returns the input of the head, [batch, time, width]. With a cache, ids follow the tokens in it, and are added to it.
 func (m *Model) features(ids nn.T, c *decode.Cache) nn.T {
 	first := c.Len()
 	if ids.Rank() != 2 || first+ids.Dim(1) > m.Config.Positions {
@@ -125,7 +124,7 @@ func (m *Model) features(ids nn.T, c *decode.Cache) nn.T {
 	return x.Reshape(batch, time, x.Dim(1))
 }
 
-// apply returns f of x, or x where there is no f.
+// apply returns f of x, or x if f is nil.
 func apply(f tensor.Function, x nn.T) nn.T {
 	if f == nil {
 		return x
@@ -156,7 +155,8 @@ func (a *Attention) heads(x nn.T, batch, time int, c *tensor.KVCache) nn.T {
 	return y.Reshape(batch*time, y.Dim(2))
 }
 
-// attend returns the outputs [batch, time, heads·headDim] of queries over keys and values of this shape, and those in a cache.
+// attend returns the outputs [batch, time, heads·headDim] of queries over the keys and values, which have this shape, and over those in a
+// cache.
 func (a *Attention) attend(q, k, v nn.T, c *tensor.KVCache) nn.T {
 	if a.Rope != nil {
 		first := 0

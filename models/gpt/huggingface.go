@@ -19,7 +19,7 @@ const (
 	maxConfig  = 1 << 20
 )
 
-// settings says where config.json of Hugging Face's transformers has what a Config says.
+// settings maps the names in config.json of Hugging Face's transformers to the fields of a Config.
 func (c *Config) settings() map[string]any {
 	if c.Kind == GPT2 {
 		return map[string]any{"vocab_size": &c.Vocab, "n_positions": &c.Positions, "n_embd": &c.Width, "n_layer": &c.Layers, "n_head": &c.Heads,
@@ -30,20 +30,21 @@ func (c *Config) settings() map[string]any {
 		"rms_norm_eps": &c.Eps, "tie_word_embeddings": &c.Tied, "rope_theta": &c.Base}
 }
 
-// computed are settings that have one value in all models here.
+// computed are settings that have the same value in all models of this package.
 var computed = [...]map[string]any{
 	GPT2:  {"activation_function": "gelu_new", "scale_attn_weights": true, "scale_attn_by_inverse_layer_idx": false, "add_cross_attention": false},
 	Llama: {"hidden_act": "silu", "attention_bias": false, "mlp_bias": false},
 }
 
-// ropeParameters is rope_parameters in config.json, which before version 5 was rope_scaling, beside rope_theta.
+// ropeParameters is rope_parameters in config.json. Before version 5, it was rope_scaling, and rope_theta was beside it.
 type ropeParameters struct {
 	nn.RotaryScaling
 	OldType string  `json:"type,omitempty"`
 	Base    float64 `json:"rope_theta,omitempty"`
 }
 
-// ReadConfig reads config.json in a folder of Hugging Face's layout. What this package does not compute is an error that names it.
+// ReadConfig reads config.json in a folder with Hugging Face's layout. A setting that this package does not support is an error that names
+// it.
 func ReadConfig(dir string) (Config, error) {
 	path := filepath.Join(dir, configName)
 	text, err := bounded.ReadFile(path, maxConfig)
@@ -57,9 +58,9 @@ func ReadConfig(dir string) (Config, error) {
 	return c, nil
 }
 
-// Open returns the model, without values, that config.json in a folder of Hugging Face's layout describes. Attach of a parallel
-// package or nn.Init makes the values, and ckpt.Load, with LoadConfig, reads them from the folder's files: on every layout, each rank
-// its part.
+// Open returns the model that config.json describes, in a folder with Hugging Face's layout, without values. Attach of a parallel package
+// or nn.Init makes the values. Then ckpt.Load, with LoadConfig, reads them from the folder's files, with any parallel layout: each rank
+// reads its part.
 func Open(dir string) (*Model, error) {
 	c, err := ReadConfig(dir)
 	if err != nil {
@@ -68,8 +69,8 @@ func Open(dir string) (*Model, error) {
 	return New(c)
 }
 
-// LoadConfig is what ckpt.Load needs to know of files of Hugging Face's form, old and new: types are converted, names of GPT-2's
-// tensors may begin with "transformer.", and masks and tables that some files have are left alone.
+// LoadConfig returns the settings of ckpt.Load for Hugging Face's files, old and new: types are converted, names of GPT-2's tensors may
+// begin with "transformer.", and masks and tables in some files are ignored.
 func (m *Model) LoadConfig() ckpt.LoadConfig {
 	c := ckpt.LoadConfig{Cast: true}
 	if m.Config.Kind == GPT2 {
@@ -141,7 +142,7 @@ func named(setting string, err error) error {
 	return nil
 }
 
-// Files returns config.json, for ckpt.State: transformers, and Open, read a checkpoint with it as this model.
+// Files returns config.json, for ckpt.State. With it, transformers and Open read a checkpoint as this model.
 func (m *Model) Files() (map[string][]byte, error) {
 	c := m.Config
 	all := map[string]any{"model_type": c.Kind.String(), "architectures": []string{[...]string{"GPT2LMHeadModel", "LlamaForCausalLM"}[c.Kind]}}
@@ -155,7 +156,7 @@ func (m *Model) Files() (map[string][]byte, error) {
 		r.Type = cmp.Or(r.Type, "default")
 		all["rope_parameters"] = r
 		if !c.Scaling.None() {
-			all["rope_scaling"] = r // where versions before 5 look
+			all["rope_scaling"] = r // versions before 5 read it there
 		}
 	}
 	text, err := json.MarshalIndent(all, "", "  ")

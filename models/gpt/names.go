@@ -8,7 +8,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// names is what Hugging Face's files call a part of a model, by what its fields are called.
+// names maps the fields of a model to the names of its parts in Hugging Face's files.
 var names = [...]map[string]string{
 	GPT2: {"tok": "wte", "pos": "wpe", "blocks": "h", "norm": "ln_f", "head": "lm_head",
 		"norm1": "ln_1", "attn.out": "attn.c_proj", "norm2": "ln_2", "mlp.up": "mlp.c_fc", "mlp.down": "mlp.c_proj"},
@@ -17,9 +17,9 @@ var names = [...]map[string]string{
 		"attn.out": "self_attn.o_proj", "norm2": "post_attention_layernorm"},
 }
 
-// Stored says under which names Hugging Face's files keep a parameter (nn.Storer). GPT-2's have queries, keys and values behind each
-// other in one matrix, and all matrices but the tables as [in, out]. Adapters (nn.LoRA) have the names of Hugging Face's PEFT, but
-// those of a part of GPT-2's matrix, which PEFT cannot say.
+// Stored returns the names of a parameter in Hugging Face's files (nn.Storer). GPT-2's files have queries, keys and values in one matrix,
+// one after the other, and all matrices except the tables as [in, out]. Adapters (nn.LoRA) have the names of Hugging Face's PEFT. An
+// adapter of a part of GPT-2's matrix has no such name: PEFT cannot express it.
 func (m *Model) Stored(name string, dims []int) (as []tensor.Stored, transposed bool) {
 	part, kind := cut(name)
 	if of, matrix := cut(part); strings.HasPrefix(matrix, "lora_") {
@@ -37,7 +37,7 @@ func (m *Model) Stored(name string, dims []int) (as []tensor.Stored, transposed 
 	}
 	module, fused, ok := m.module(part)
 	if !ok || len(dims) == 0 {
-		return nil, false // a parameter that somebody has added
+		return nil, false // a parameter that is not part of the model
 	}
 	s := tensor.Stored{Name: module + "." + kind, Rows: dims[0], Total: dims[0]}
 	if fused != nil {
@@ -46,7 +46,7 @@ func (m *Model) Stored(name string, dims []int) (as []tensor.Stored, transposed 
 	return []tensor.Stored{s}, m.Config.Kind == GPT2 && strings.HasPrefix(part, "blocks.") && len(dims) == 2
 }
 
-// ofMLP asks a block's MLP that is a Storer, such as a mixture of experts.
+// ofMLP asks a block's MLP if that is a Storer, such as a mixture of experts.
 func (m *Model) ofMLP(name string, dims []int) (as []tensor.Stored, transposed, ok bool) {
 	for i, b := range m.Blocks {
 		s, is := b.MLP.(nn.Storer)
@@ -63,8 +63,8 @@ func (m *Model) ofMLP(name string, dims []int) (as []tensor.Stored, transposed, 
 	return nil, false, false
 }
 
-// module returns the name in Hugging Face's model of a part such as "blocks.3.attn.q", and where that is a part of a matrix, its first
-// row and the rows of all.
+// module returns the name in Hugging Face's model of a part such as "blocks.3.attn.q". If that is a part of a matrix, fused has its first
+// row and the number of all rows.
 func (m *Model) module(part string) (name string, fused []int, ok bool) {
 	table := names[m.Config.Kind]
 	rest, inBlock := strings.CutPrefix(part, "blocks.")
@@ -80,7 +80,7 @@ func (m *Model) module(part string) (name string, fused []int, ok bool) {
 			return prefix + "attn.c_attn", []int{first, q + 2*kv}, true
 		}
 	}
-	if name = table[part]; name == "" { // nn.GatedMLP has the names itself
+	if name = table[part]; name == "" { // nn.GatedMLP uses the same names
 		name = part
 	}
 	return prefix + name, nil, true

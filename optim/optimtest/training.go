@@ -19,8 +19,8 @@ var host = tensor.FromSlice([]uint8{0}, 1).Device()
 // suite runs cases on a device and on the CPU.
 type suite struct{ *tensortest.Suite }
 
-// Run compares a device with the CPU, as tensortest.Run does, by what optimizers do to given gradients and by the training of two
-// models.
+// Run compares a device with the CPU, as tensortest.Run does: the results of optimizers for given gradients, and the losses of two models
+// in training.
 func Run(t *testing.T, newDevice func(t *testing.T) tensor.Device, o tensortest.Options) {
 	s := &suite{tensortest.NewSuite(newDevice, o)}
 	t.Run("optimizers", s.optimizers)
@@ -31,7 +31,7 @@ func Run(t *testing.T, newDevice func(t *testing.T) tensor.Device, o tensortest.
 	})
 }
 
-// optimizerCases are ways to make an optimizer.
+// optimizerCases are functions that make optimizers.
 func optimizerCases() map[string]func(ps nn.Params) *optim.Optimizer {
 	return map[string]func(ps nn.Params) *optim.Optimizer{
 		"sgd": func(ps nn.Params) *optim.Optimizer { return optim.NewSGD(ps, optim.SGDConfig{LR: 0.1}) },
@@ -64,8 +64,8 @@ func (s *suite) optimizers(t *testing.T) {
 	}
 }
 
-// optimize does steps with given gradients, of which one is not finite where the loss is scaled, and returns the
-// parameters, the optimizer's tensors and the norms.
+// optimize does steps with given gradients. If the loss is scaled, one gradient is not finite. It returns the parameters, the optimizer's
+// tensors and the norms.
 func optimize(t *testing.T, dev tensor.Device, d tensor.DType, c func(ps nn.Params) *optim.Optimizer) (out [][]float64) {
 	var ps nn.Params
 	for i, dims := range [][]int{{5}, {300, 130}, {1}, {0, 3}, {17, 3}} {
@@ -125,7 +125,7 @@ func tasks() []task {
 	}
 }
 
-// train does so many steps of AdamW with clipping and returns the losses.
+// train does so many steps of AdamW with clipping, and returns the losses.
 func (k task) train(t *testing.T, dev tensor.Device, d tensor.DType, steps int) (losses []float64) {
 	s := k.stepper(dev, d)
 	for range steps {
@@ -152,7 +152,7 @@ func (k task) stepper(dev tensor.Device, d tensor.DType) *stepper {
 	return s
 }
 
-// step does one step and returns a tensor with the loss, which lives until the next one.
+// step does one step, and returns a tensor with the loss, which is valid until the next step.
 func (s *stepper) step(t *testing.T) tensor.Tensor {
 	s.tape.Reset()
 	loss := s.tape.Keep(nn.CrossEntropy(s.model.Forward(s.tape.Input(s.x)), s.y))
@@ -161,7 +161,7 @@ func (s *stepper) step(t *testing.T) tensor.Tensor {
 	return loss
 }
 
-// steady checks that a step neither copies anything nor waits for the device, but to read the loss, if the device counts.
+// steady checks that a step copies nothing, and waits for the device only to read the loss, if the device counts that.
 func (s *suite) steady(t *testing.T) {
 	dev := s.Device(t)
 	c, ok := dev.(tensortest.Counter)

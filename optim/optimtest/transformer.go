@@ -5,7 +5,7 @@ import "github.com/ringo-ml/ringo/nn"
 // The sizes of transformer.
 const tokens, positions, features = 31, 8, 16
 
-// transformer is GPT-2's architecture (Radford et al. 2019) in small, with a head of its own.
+// transformer is a small GPT-2 (Radford et al. 2019), with an untied head.
 type transformer struct {
 	Tok, Pos *nn.Embedding
 	Blocks   []*block
