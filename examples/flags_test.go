@@ -12,12 +12,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Every example with flags refuses an argument that it does not know, no ranks, and a device that there is not: without a driver
-// -device cuda is one line that names libcuda and where it comes from.
+// Every example with flags returns an error for an unknown argument, for 0 ranks, and for a device that does not exist. Without a driver,
+// -device cuda gives one line, which names libcuda and says where to get it.
 func TestWrongFlags(t *testing.T) {
 	packages := "./collectives"
 	if os.Getenv("RINGO_LONG") == "1" {
-		packages = "./..." // which takes time to link
+		packages = "./..." // linking all takes time
 	}
 	dir := t.TempDir()
 	out, err := exec.Command("go", "build", "-o", dir+string(filepath.Separator), packages).CombinedOutput()
@@ -26,7 +26,7 @@ func TestWrongFlags(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, packages == "./...", len(programs) > 10)
 	for _, p := range programs {
-		if p.Name() == "hello" { // which has no flags
+		if p.Name() == "hello" { // it has no flags
 			continue
 		}
 		for args, want := range map[string]string{"argument": `"argument"`, "-ranks 0": "", "-ranks=-1": "",

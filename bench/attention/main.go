@@ -1,6 +1,6 @@
-// Command attention measures causal attention of 8 heads of queries over 2 of keys and values, of 64 features, for 8 sequences of 1,024 tokens
-// in float32 or bfloat16; as peer.py does with PyTorch. For each number of seconds on its standard input it works for about that long and
-// prints a line of JSON. The script beside it runs all by turns.
+// Command attention measures causal attention: 8 heads of queries that share 2 heads of keys and values, of 64 features, for 8 sequences of
+// 1,024 tokens in float32 or bfloat16. peer.py does the same with PyTorch. For each number of seconds on its standard input it works for about that
+// time and prints a line of JSON. The script beside it runs the two in turn.
 package main
 
 import (
@@ -44,7 +44,8 @@ func main() {
 	}
 }
 
-// stepOf returns a forward pass, or one with the gradients of queries, keys and values for a gradient of the output that is given.
+// stepOf returns a forward pass. If both is set, it also computes the gradients of queries, keys and values, from a given gradient of the
+// output.
 func stepOf(both bool, threads int, dtype tensor.DType) func() {
 	dev := tensor.NewCPU(threads)
 	tape := tensor.NewTape(dev)

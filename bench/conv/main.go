@@ -1,6 +1,6 @@
-// Command conv measures a convolution, forward and backward, at the sizes of MNIST and CIFAR-10 with a batch of 64, as peer.py does with
-// PyTorch. For each number of seconds on its standard input it works for about that long and prints a line of JSON. The script beside it
-// runs both by turns.
+// Command conv measures a convolution, forward and backward, at the sizes of MNIST and CIFAR-10 with a batch of 64. peer.py does the same
+// with PyTorch. For each number of seconds on its standard input it works for about that time and prints a line of JSON. The script beside
+// it runs the two in turn.
 package main
 
 import (
@@ -19,7 +19,7 @@ import (
 
 const batch = 64
 
-// size is a convolution of 3 × 3 pixels with a border of one. The first layer of a network has an input without a gradient.
+// size is a convolution of 3 × 3 pixels with a border of one. In the first layer of a network, the input has no gradient.
 type size struct {
 	in, out, pixels int
 	first           bool
@@ -55,7 +55,7 @@ func main() {
 	}
 }
 
-// step returns a forward and backward pass with a given gradient of the output. The gradients of parameters are written anew each time.
+// step returns a forward and backward pass with a given gradient of the output. Each pass overwrites the gradients of parameters.
 func (s size) step(threads int) func() {
 	dev := tensor.NewCPU(threads)
 	tape := tensor.NewTape(dev)

@@ -1,2 +1,2 @@
-// Command decode measures what a token of text costs a model of GPT-2's size: see README.md.
+// Command decode measures the time per token for a model of GPT-2's size: see README.md.
 package main

@@ -21,9 +21,9 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// For each number on its standard input it writes so many tokens behind a prompt of one, and prints the median of their seconds. For
-// "read" it prints the seconds to read the weights, each thread a part: in this process, because a hypervisor may give two threads of
-// one process the same path to memory, and those of the next one two.
+// For each number on its standard input it writes that many tokens after a prompt of one token, and prints the median of their times in
+// seconds. For "read" it prints the seconds to read the weights, divided over the threads. This is measured in the same process: a
+// hypervisor may give two threads one path to memory in one process, and two paths in the next one.
 func main() {
 	threads := flag.Int("threads", 1, "computing threads")
 	name := flag.String("dtype", "float32", "float32 or bfloat16")

@@ -1,5 +1,5 @@
-// Command gemm is Ringo's side of run: gemm THREADS. It answers "ta tb m n k seconds" by "GFLOP/s checksum", and
-// "peak seconds" by the GFLOP/s that the machine can reach.
+// Command gemm is Ringo's part of the script run: gemm THREADS. It answers "ta tb m n k seconds" with "GFLOP/s checksum", and "peak
+// seconds" with the GFLOP/s that the machine can reach.
 package main
 
 import (
@@ -45,7 +45,7 @@ func main() {
 	}
 }
 
-// matrix holds small integers: their products and sums are exact.
+// matrix holds small integers, so that products and sums are exact.
 func matrix(n int) tensor.Tensor {
 	x := make([]float32, n)
 	for i := range x {
@@ -54,7 +54,7 @@ func matrix(n int) tensor.Tensor {
 	return tensor.FromSlice(x, n)
 }
 
-// measure launches the kernel of tensor.MatMul as often as fits into the time.
+// measure launches the kernel of tensor.MatMul repeatedly for about the given time.
 func measure(dev *tensor.CPU, ta, tb bool, m, n, k int, seconds float64) (gflops float64, check int) {
 	a, b, c := matrix(m*k), matrix(k*n), matrix(m*n)
 	e := tensor.NewExec(dev)
@@ -94,7 +94,7 @@ func repeat(seconds, flops float64, call func()) float64 {
 	return flops * float64(done) / spent / 1e9
 }
 
-// peak returns what all threads reach together.
+// peak returns the speed of all threads together.
 func peak(threads int, seconds float64) float64 {
 	var wg sync.WaitGroup
 	speeds := make([]float64, threads)

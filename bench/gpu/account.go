@@ -12,7 +12,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor/cuda"
 )
 
-// account is a device that notes what each launch on it reads, writes and multiplies, and how long it takes.
+// account is a device that records, for each launch, the bytes it reads and writes, its floating-point operations, and its time.
 type account struct {
 	tensor.Device
 	table  tensor.Table
@@ -21,7 +21,7 @@ type account struct {
 	events []*gpu.Event // a pair for each launch
 }
 
-// kind is what launches of one operation and size did.
+// kind sums the launches of one operation and size.
 type kind struct {
 	name         string
 	count        int
@@ -44,7 +44,7 @@ func newAccount(dev tensor.Device) *account {
 	return d
 }
 
-// Kernels returns the table of the device below, with notes.
+// Kernels returns the kernels of the device below, with recording.
 func (d *account) Kernels() *tensor.Table { return &d.table }
 
 func (d *account) launch(k tensor.Kernel, queue tensor.Queue, a *tensor.Args) {
@@ -80,7 +80,7 @@ func (d *account) pair(q *cuda.Queue) (from, to *gpu.Event) {
 	return d.events[n], d.events[n+1]
 }
 
-// settle waits for the launches and adds up their times.
+// settle waits for the launches and adds their times.
 func (d *account) settle() error {
 	err := d.Queue(0).Sync()
 	for i, s := range d.spans {
@@ -101,7 +101,7 @@ func (d *account) close() (err error) {
 	return err
 }
 
-// sorted returns the kinds that move anything, the longest first.
+// sorted returns the kinds that move any bytes, the longest first.
 func (d *account) sorted(seconds func(*kind) float64) []*kind {
 	return slices.SortedFunc(maps.Values(d.kinds), func(x, y *kind) int {
 		if a, b := seconds(x), seconds(y); a != b {
@@ -111,8 +111,8 @@ func (d *account) sorted(seconds func(*kind) float64) []*kind {
 	})
 }
 
-// cost names a launch and returns what it moves and multiplies at least: every operand once, outputs that are added to twice,
-// and of tables only the rows that are used.
+// cost returns the name of a launch, and the least bytes and floating-point operations that it needs: every operand once, outputs that are
+// added to twice, and only the used rows of tables.
 func cost(a *tensor.Args) (name string, bytes, flops float64) {
 	size := func(i int) float64 {
 		if a.X[i] == nil {
@@ -141,7 +141,7 @@ func cost(a *tensor.Args) (name string, bytes, flops float64) {
 		bytes, dims = bytes+size(0), a.Len[:1]
 	case tensor.OpColSum, tensor.OpLayerNormGradX, tensor.OpLayerNormGradW, tensor.OpLayerNormGrad, tensor.OpRMSNormGrad:
 		bytes += min(a.F[0], 1) * size(0)
-	case tensor.OpAdam: // value and moments, the gradient and, where it has 16 bits, the value in 16 bits
+	case tensor.OpAdam: // value, moments and gradient; for a 16-bit gradient, also the 16-bit value
 		dims = nil
 		for _, n := range a.ListLen {
 			bytes += float64(n) * (2*3*float64(max(a.DType.Size(), 4)) + float64(a.DType.Size()))
@@ -160,9 +160,9 @@ func cost(a *tensor.Args) (name string, bytes, flops float64) {
 	return fmt.Sprintf("%v %v %v", a.Op, a.DType, dims), bytes, flops
 }
 
-// measureAccount measures each operation of a step of GPT-2: a product by what it multiplies, others by what they move.
+// measureAccount measures each operation of a step of GPT-2: products in floating-point operations, others in bytes.
 func measureAccount(m *meter) error {
-	if d, ok := m.dev.(*cuda.Device); ok { // events are recorded before the first launch binds the thread
+	if d, ok := m.dev.(*cuda.Device); ok { // events need the thread's context, which the first launch would set
 		if err := d.Bind(); err != nil {
 			return err
 		}
@@ -203,17 +203,17 @@ func measureAccount(m *meter) error {
 	return dev.close()
 }
 
-// fusions are operations that do the work of several in one launch; without them the tape launches these.
+// fusions are operations that do several operations in one launch; without them, the tape launches the single ones.
 var fusions = []tensor.Op{tensor.OpLinearAct, tensor.OpLinearAdd, tensor.OpLinearGradX, tensor.OpLinearGradW, tensor.OpLayerNormGrad,
 	tensor.OpCrossEntropyBoth}
 
-// choosy is a device without some of its operations.
+// choosy is a device without some operations.
 type choosy struct {
 	tensor.Device
 	table tensor.Table
 }
 
-// Kernels returns the table of what is left.
+// Kernels returns the kernels that are left.
 func (d *choosy) Kernels() *tensor.Table { return &d.table }
 
 // measureFusions measures a step of GPT-2 with all fusions, and without each of them.

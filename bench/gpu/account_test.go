@@ -16,8 +16,8 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// nowhere is a device that computes nothing and has addresses that lead nowhere: a step of any size takes no time on it. Its
-// table has the cells of another one.
+// nowhere is a device that computes nothing and whose addresses cannot be accessed, so that a step of any size takes no time. Its table has
+// the same entries as another device's.
 type nowhere struct {
 	table tensor.Table
 	use   tensor.Memory
@@ -55,7 +55,7 @@ func newNowhere(like *tensor.Table) *nowhere {
 	return d
 }
 
-// machine is what a GPU does at best, a second, and the shares of it that are taken to be reached.
+// machine holds the peak rates of a GPU, per second, and the shares of them that are assumed to be reached.
 type machine struct {
 	name                        string
 	bytes, flops, moved, solved float64
@@ -63,12 +63,12 @@ type machine struct {
 
 var machines = []machine{{"H100 SXM", 3.35e12, 800e12, .85, .80}, {"H200", 4.8e12, 800e12, .85, .80}}
 
-// time is how long launches take: the longer of moving and multiplying.
+// time is the modelled time of launches: that of the bytes or that of the operations, whichever is longer.
 func (m machine) time(k *kind) float64 {
 	return max(k.bytes/(m.bytes*m.moved), k.flops/(m.flops*m.solved))
 }
 
-// TestMeasureAccount measures operations by events, on streams of the emulator.
+// TestMeasureAccount measures operations by events, on the emulator's streams.
 func TestMeasureAccount(t *testing.T) {
 	emu.Start(t, emu.Config{})
 	dev, closer, err := openDevice("cuda")
@@ -86,8 +86,8 @@ func TestMeasureAccount(t *testing.T) {
 	}
 }
 
-// TestAccount adds up what a step of GPT-2 124M in bfloat16 moves and multiplies, at 32 sequences of 1024 tokens, and how long
-// it would take at least. A change that brings back a pass over the activations fails.
+// TestAccount sums the bytes and operations of a step of GPT-2 124M in bfloat16, with 32 sequences of 1024 tokens, and the least time for
+// it. A change that adds a pass over the activations makes it fail.
 func TestAccount(t *testing.T) {
 	emu.Start(t, emu.Config{})
 	open, closer, err := openDevice("cuda")
@@ -104,7 +104,7 @@ func TestAccount(t *testing.T) {
 		}
 		return params
 	}).step
-	require.NoError(t, step()) // makes what stays
+	require.NoError(t, step()) // allocates what is kept between steps
 	dev.reset()
 	require.NoError(t, step())
 
@@ -132,7 +132,7 @@ func TestAccount(t *testing.T) {
 	assert.Less(t, below.use.Total().Peak, 20<<30, "bytes of memory")
 }
 
-// TestLaunches counts what a step of the small network launches: on a GPU, each costs as much as its work.
+// TestLaunches counts the launches of a step of the small network: on a GPU, a launch costs as much as its work.
 func TestLaunches(t *testing.T) {
 	emu.Start(t, emu.Config{})
 	open, closer, err := openDevice("cuda")
@@ -152,7 +152,7 @@ func TestLaunches(t *testing.T) {
 	assert.LessOrEqual(t, launches, 14)
 }
 
-// TestSectionsOnGPU measures on the emulator, in small, what is measured on a GPU and not by the other tests.
+// TestSectionsOnGPU runs on the emulator, with small sizes, the measurements that need a GPU and that no other test runs.
 func TestSectionsOnGPU(t *testing.T) {
 	if os.Getenv("RINGO_LONG") != "1" {
 		t.Skip("takes half a minute: RINGO_LONG=1")

@@ -11,8 +11,8 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// measureAllReduce sums between two ranks that share the device. Every byte of both buffers has to be read once and written
-// once, so that copying is the bound of the large one.
+// measureAllReduce measures sums over two ranks that share the device. Every byte of both buffers must be read once and written once, so
+// the large one cannot be faster than a copy.
 func measureAllReduce(m *meter) error {
 	open, err := dist.Devices(m.device)
 	if err != nil {
@@ -33,7 +33,7 @@ func measureAllReduce(m *meter) error {
 	})
 }
 
-// allReduce measures sums of n elements, one after the other. Rank 0 says how many a window has, and keeps the rates.
+// allReduce measures sums of n elements, one after the other. Rank 0 decides how many are in a window, and keeps the rates.
 func (m *meter) allReduce(r *dist.Rank, n int, unit string, work float64) error {
 	x := tensor.New(r.Device, tensor.Float32, n)
 	once := func(calls int) (float64, error) {
@@ -53,7 +53,7 @@ func (m *meter) allReduce(r *dist.Rank, n int, unit string, work float64) error 
 		return fmt.Errorf("%s, two ranks on one device: %w", tensor.FormatBytes(4*n), err)
 	}
 	var per float64
-	for _, calls := range []int{2, 3} { // the first ones compile, and take memory
+	for _, calls := range []int{2, 3} { // the first ones compile and allocate
 		var err error
 		if per, err = once(calls); err != nil {
 			return err
@@ -80,7 +80,7 @@ func (m *meter) allReduce(r *dist.Rank, n int, unit string, work float64) error 
 	return nil
 }
 
-// sums says what is wrong with a sum of ones, and leaves zeros.
+// sums returns an error unless x is the sum of ones, and then sets x to zeros.
 func sums(r *dist.Rank, x tensor.Tensor) error {
 	fill := func(v float64) { tensor.Constant(v).Fill(x, 0, 0) }
 	fill(1)

@@ -21,7 +21,7 @@ type peer interface {
 	close()
 }
 
-// chosenSections are the sections of these names, all for none.
+// chosenSections returns the sections with these names; all if there are no names.
 func chosenSections(names []string) ([]section, error) {
 	if len(names) == 0 {
 		return sections, nil
@@ -37,7 +37,7 @@ func chosenSections(names []string) ([]section, error) {
 	return todo, nil
 }
 
-// bench measures sections, all if none is named, each by Ringo and right behind by PyTorch. The error says what was not
+// bench measures sections, all if none is named, each with Ringo and directly after that with PyTorch. The error lists what was not
 // measured.
 func (o *options) bench(names []string, out io.Writer) ([]row, error) {
 	todo, err := chosenSections(names)
@@ -72,8 +72,8 @@ func (o *options) bench(names []string, out io.Writer) ([]row, error) {
 	return rows, nil
 }
 
-// measure runs sections until the deadline, each by ours and then by the other, and prints rows as they come. What is wrong
-// does not stop what follows.
+// measure runs sections until the deadline, each with ours and then with the other, and prints rows as they come. A failure does not stop
+// the sections after it.
 func (o *options) measure(todo []section, ours func(name string) ([]row, error), other peer, out io.Writer) (rows []row, wrong []string) {
 	for i, s := range todo {
 		if time.Now().After(o.deadline) {
@@ -102,7 +102,7 @@ func (o *options) measure(todo []section, ours func(name string) ([]row, error),
 	return rows, wrong
 }
 
-// printRows prints rows as parseRow reads them, and returns what it printed.
+// printRows prints rows in the form that parseRow reads, and returns the text.
 func printRows(out io.Writer, rows []row) string {
 	var text strings.Builder
 	for _, r := range rows {
@@ -112,7 +112,7 @@ func printRows(out io.Writer, rows []row) string {
 	return text.String()
 }
 
-// measureThere measures a section by Ringo in a process of its own, which leaves the device's memory to PyTorch when it ends.
+// measureThere measures a section with Ringo in its own process. When that ends, PyTorch can have the device's memory.
 func (o *options) measureThere(name string) (rows []row, err error) {
 	ctx, cancel := o.timeout()
 	defer cancel()
@@ -138,7 +138,7 @@ func (o *options) measureThere(name string) (rows []row, err error) {
 	return rows, err
 }
 
-// measureHere measures a section by Ringo and prints its rows.
+// measureHere measures a section with Ringo and prints its rows.
 func (o *options) measureHere(names []string, out io.Writer) error {
 	todo, err := chosenSections(names)
 	if err != nil {
@@ -167,9 +167,9 @@ func (o *options) runSection(dev tensor.Device, s section, out io.Writer) ([]row
 	return m.rows, err
 }
 
-// writeTable prints rows side by side: a line for each case, with Ringo's median and range, those of the other variants
-// and, for each of them, Ringo's median by theirs. Figures in GB/s also get their part of the bandwidth of copying. The many
-// rows of the account were printed before.
+// writeTable prints rows side by side. A line for each case has Ringo's median and range, those of the other variants and, for each of
+// them, Ringo's median divided by theirs. Figures in GB/s are also given as a part of the bandwidth of a copy. The account has too many
+// rows: they were printed before.
 func writeTable(out io.Writer, rows []row) {
 	fmt.Fprintln(out, "| section | case | unit | Ringo | PyTorch | ratio | of copy |\n|---|---|---|---|---|---|---|")
 	copied := 0.0
@@ -207,7 +207,7 @@ func writeTable(out io.Writer, rows []row) {
 	}
 }
 
-// span writes the median with the range of the windows.
+// span returns the median with the range of the windows.
 func (r row) span() string {
 	if r.low == r.high {
 		return figure(r.median)
@@ -215,7 +215,7 @@ func (r row) span() string {
 	return fmt.Sprintf("%s (%s–%s)", figure(r.median), figure(r.low), figure(r.high))
 }
 
-// figure writes a number with three digits, without an exponent.
+// figure formats a number with three digits, without an exponent.
 func figure(x float64) string {
 	switch {
 	case x >= 100:

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// a row of Ringo's, or of another variant, whose windows were all alike.
+// a row of Ringo or of another variant, with the same rate in all windows.
 func figures(section, what, variant, unit string, x float64) row {
 	return row{section, what, variant, unit, x, x, x}
 }
@@ -66,7 +66,7 @@ func TestTargets(t *testing.T) {
 `, out.String())
 }
 
-// TestTorchStops: a Python that hangs, ends or fails in a section is replaced for the next one, and its rows are kept.
+// TestTorchStops: if Python hangs, ends or fails in a section, its rows are kept, and the next section gets a new one.
 func TestTorchStops(t *testing.T) {
 	if _, err := exec.LookPath("bash"); err != nil {
 		t.Skip("this test needs bash")

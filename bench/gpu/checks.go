@@ -8,20 +8,20 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// Checks compare samples with what the host computes in float64 from the same operands: a kernel that is wrong is wrong nearly
-// everywhere, and whole results of real sizes would take the host longer than the device.
+// Checks compare samples with float64 results that the host computes from the same operands. A wrong kernel is wrong almost everywhere, and
+// the host would need longer for whole results than the device.
 
-// part reads n elements from i on.
+// part reads n elements from element i on.
 func part(x tensor.Tensor, i, n int) []float64 { return tensor.Floats(x.Range(i, i+n)) }
 
-// kept is a copy of a result on a tape.
+// kept is a copy of a result that is on a tape.
 func (m *meter) kept(x tensor.Tensor) tensor.Tensor {
 	y := tensor.New(m.dev, x.DType(), x.Shape().Dims...)
 	tensor.Copy(y, x)
 	return y
 }
 
-// samples compares n of so many elements at the beginning, in the middle and at the end.
+// samples compares n of total elements: some at the beginning, in the middle and at the end.
 func samples(total, n int, limit bound, at func(i int) (got, want []float64)) error {
 	for _, i := range []int{0, total / 2 / n * n, total - n} {
 		got, want := at(i)
@@ -32,13 +32,13 @@ func samples(total, n int, limit bound, at func(i int) (got, want []float64)) er
 	return nil
 }
 
-// bound is how far an element may be from what it should be: a part of that, and a part of the largest.
+// bound is the largest allowed difference: a fraction of the element itself plus a fraction of the largest one.
 type bound struct{ own, most float64 }
 
-// exact is the bound of what is not computed.
+// exact is the bound of results that are copied, not computed.
 var exact bound
 
-// rounded is the bound of results of a type that are rounded once, at the end.
+// rounded is the bound of results of type t that are rounded once, at the end.
 func rounded(t tensor.DType) bound {
 	if t.IsHalf() {
 		return bound{1. / 128, 1e-5}
@@ -59,7 +59,7 @@ func (b bound) near(got, want []float64) error {
 	return nil
 }
 
-// dot returns the sum of n products, and compares it with an element of a result of type t.
+// dot computes the sum of n products, and compares it with got, an element of a result of type t.
 func dot(t tensor.DType, got float64, n int, pair func(i int) (x, y float64)) error {
 	sum, size := 0., 0.
 	for i := range n {
@@ -124,14 +124,14 @@ func layerNormRow(x, _, w, b []float64) {
 	}
 }
 
-// experts are products of groups of rows, each with a matrix of its own.
+// experts are products of groups of rows, each with its own matrix.
 type experts struct {
 	sizes    []int64
 	in, out  int
 	x, w, gy tensor.Tensor
 }
 
-// group returns whose row it is.
+// group returns the group of a row.
 func (e *experts) group(row int) int {
 	for g, n := range e.sizes {
 		if row -= int(n); row < 0 {
@@ -156,7 +156,7 @@ func (e *experts) outputs(y tensor.Tensor) (failed error) {
 	return failed
 }
 
-// gradients checks some elements of the gradients of x, and one of that of the first matrix.
+// gradients checks some elements of the gradient of x, and one of the gradient of the first matrix.
 func (e *experts) gradients(gx, gw tensor.Tensor) (failed error) {
 	for _, r := range e.rows() {
 		gy, i := part(e.gy, r*e.out, e.out), e.in-1

@@ -8,16 +8,16 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// head is the last head of the last sequence of causal attention, whose outputs and gradients are checked at some positions.
+// head is the last head of the last sequence of causal attention. Its outputs and gradients are checked at some positions.
 type head struct {
 	qkv, gout        tensor.Tensor // [batch, steps, 3·width], [batch, steps, width]
 	steps, width, hd int
 }
 
-// loose is the bound of attention: probabilities have 8 bits where tensor cores multiply them.
+// loose is the bound of attention: on tensor cores, probabilities have 8 bits.
 var loose = bound{1. / 64, 1. / 32}
 
-// at reads what belongs to the head in the position of a tensor whose rows have so many features.
+// at reads the head's features at a position of a tensor with rows of so many features.
 func (h *head) at(x tensor.Tensor, position, features, end int) []float64 {
 	rows := x.Len() / features
 	return part(x, (rows-h.steps+position)*features+end-h.hd, h.hd)
@@ -49,7 +49,7 @@ func add(to []float64, f float64, x []float64) {
 	}
 }
 
-// attend returns the probabilities of the keys that query i sees, and the output.
+// attend returns the probabilities of the keys that query i sees, and its output.
 func (h *head) attend(i int, k, v [][]float64) (p, out []float64) {
 	q := h.query(i)
 	p, out = make([]float64, i+1), make([]float64, h.hd)
@@ -63,7 +63,7 @@ func (h *head) attend(i int, k, v [][]float64) (p, out []float64) {
 	return p, out
 }
 
-// outputs checks the outputs of some positions.
+// outputs checks the outputs at some positions.
 func (h *head) outputs(out tensor.Tensor) (failed error) {
 	k, v := h.keys(), h.values()
 	for _, i := range []int{0, h.steps / 2, h.steps - 1} {
@@ -75,10 +75,10 @@ func (h *head) outputs(out tensor.Tensor) (failed error) {
 	return failed
 }
 
-// behind is how many queries, of the last, see the key whose gradient is checked.
+// behind is how many of the last queries see the key whose gradient is checked.
 const behind = 20
 
-// gradients checks those of the last query, and of a key and a value near the end.
+// gradients checks the gradients of the last query, and of a key and a value near the end.
 func (h *head) gradients(grad tensor.Tensor) (failed error) {
 	k, v, scale := h.keys(), h.values(), 1/math.Sqrt(float64(h.hd))
 	key := h.steps - behind

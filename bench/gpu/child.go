@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// Everything that uses the device runs in a process of its own: what breaks or hangs one does not end the others.
+// All code that uses the device runs in its own process: if one crashes or hangs, the others still run.
 
-// childCommand runs this program again.
+// childCommand returns a command that runs this program again.
 func (o *options) childCommand(ctx context.Context, args ...string) (*exec.Cmd, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -28,7 +28,7 @@ func (o *options) childCommand(ctx context.Context, args ...string) (*exec.Cmd, 
 // waitDelay is how long a killed process's own children may keep its output open.
 const waitDelay = 5 * time.Second
 
-// child runs a command of this program for as long as a test may run, and shows what it prints.
+// child runs a command of this program, for at most the time of a test, and shows its output.
 func (o *options) child(out io.Writer, args ...string) error {
 	ctx, cancel := o.timeout()
 	defer cancel()
@@ -57,7 +57,7 @@ func explained(ctx context.Context, err error) error {
 	return err
 }
 
-// logWriter appends what it gets to a file of the folder for logs.
+// logWriter appends to a file in the folder for logs.
 type logWriter struct {
 	o    *options
 	name string
@@ -68,7 +68,7 @@ func (w logWriter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// log appends to a file of the folder for logs, if there is one.
+// log appends to a file in the folder for logs, if there is one.
 func (o *options) log(name string, text []byte) {
 	if o.logs == "" {
 		return

@@ -7,7 +7,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// openDevice opens what sections measure on, as rank 0 would get it. The CPU has one thread, like PyTorch beside it.
+// openDevice opens the device for measurements, as rank 0 would. The CPU has one thread, like PyTorch's.
 func openDevice(name string) (dev tensor.Device, closer func(), err error) {
 	f, err := dist.Devices(name)
 	if err != nil {
@@ -20,7 +20,7 @@ func openDevice(name string) (dev tensor.Device, closer func(), err error) {
 	case interface{ Close() }:
 		closer = x.Close
 	case interface{ Close() error }:
-		closer = func() { _ = x.Close() } // the program ends
+		closer = func() { _ = x.Close() } // the program ends, so the error does not matter
 	}
 	return dev, closer, nil
 }

@@ -10,10 +10,10 @@ import (
 	"strings"
 )
 
-// starters are packages that start the emulator for tests, by their paths: which of their functions lead to it. nil: all do.
+// starters maps packages that start the emulator for tests to their functions that do so; nil: all functions.
 type starters map[string]map[string]bool
 
-// findStarters reads the package of tests of several ranks, whose files these are.
+// findStarters finds such functions in the package of tests with several ranks, which consists of these files.
 func findStarters(files []string) (starters, error) {
 	s := starters{emulator: nil}
 	found, err := users(files, s)
@@ -24,16 +24,16 @@ func findStarters(files []string) (starters, error) {
 	return s, err
 }
 
-// gpuTests lists the tests in some files of a package that use the emulator, themselves or through what they mention: these
-// run on a GPU. The other tests of the package have nothing to do with one.
+// gpuTests lists the tests in some files of a package that use the emulator, directly or through functions that they mention. They run on a
+// GPU. The other tests of the package do not use one.
 func gpuTests(files []string, s starters) ([]string, error) {
 	found, err := users(files, s)
 	return slices.DeleteFunc(found, func(name string) bool { return !isTest(name) }), err
 }
 
-// users lists the functions in some files of a package that lead to the emulator.
+// users lists the functions in some files of a package that use the emulator, directly or not.
 func users(files []string, s starters) ([]string, error) {
-	mentions := map[string]map[string]bool{} // by a declaration's name: the names in it
+	mentions := map[string]map[string]bool{} // names of declarations, to the names in them
 	var functions []string
 	for _, file := range files {
 		f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
@@ -66,7 +66,7 @@ func users(files []string, s starters) ([]string, error) {
 
 func isTest(name string) bool { return strings.HasPrefix(name, "Test") && name != "TestMain" }
 
-// in returns the starters that a file imports, by their names there.
+// in returns the starters that a file imports, by the file's names for them.
 func (s starters) in(f *ast.File) starters {
 	out := starters{}
 	for _, i := range f.Imports {
@@ -84,7 +84,7 @@ func (s starters) in(f *ast.File) starters {
 	return out
 }
 
-// starts tells whether n names a function that leads to the emulator.
+// starts reports whether n names a function that starts the emulator.
 func (s starters) starts(n ast.Node) bool {
 	sel, ok := n.(*ast.SelectorExpr)
 	if !ok {
@@ -98,7 +98,7 @@ func (s starters) starts(n ast.Node) bool {
 	return ok && (functions == nil || functions[sel.Sel.Name])
 }
 
-// names are what a declaration declares: a function, or variables.
+// names returns the names that a declaration declares: a function, or variables.
 func names(d ast.Decl) (out []string) {
 	switch d := d.(type) {
 	case *ast.FuncDecl:
@@ -115,7 +115,7 @@ func names(d ast.Decl) (out []string) {
 	return out
 }
 
-// reaches reports whether what is mentioned from a name on leads to the emulator.
+// reaches reports whether name mentions the emulator, directly or through other names.
 func reaches(mentions map[string]map[string]bool, name string, seen map[string]bool) bool {
 	if mentions[name][emulator] {
 		return true

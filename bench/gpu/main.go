@@ -20,7 +20,7 @@ func main() {
 	}
 }
 
-// run does what the arguments say.
+// run runs the command in the arguments.
 func run(args []string, out io.Writer) error {
 	command := "all"
 	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
@@ -91,19 +91,19 @@ type options struct {
 	logs        string
 }
 
-// findWheels lets libraries be found in the wheels of the Python that has PyTorch, whatever starts it.
+// findWheels makes it possible to find libraries in the wheels of the Python that has PyTorch, even if that has no virtual environment.
 func (o *options) findWheels() {
 	if o.python == "" || os.Getenv("VIRTUAL_ENV") != "" {
 		return
 	}
 	prefix, err := exec.Command(o.python, "-c", "import sys; print(sys.prefix)").Output()
 	if err == nil {
-		_ = os.Setenv("VIRTUAL_ENV", strings.TrimSpace(string(prefix))) // the name is right
+		_ = os.Setenv("VIRTUAL_ENV", strings.TrimSpace(string(prefix))) // a valid name, so no error
 	}
 }
 
-// all shows the machine, tries what everything else needs, tests for half of the time, and measures whatever failed before. What the
-// doctor finds ends it where there is no device. What matters is said again at the end: often only the end of an output is kept.
+// all shows the machine, runs smoke, then tests for half of the time, and then measures even if something failed. If the doctor finds no
+// device, it stops. The important results are printed again at the end, because often only the end of an output is kept.
 func (o *options) all(out io.Writer) error {
 	found := o.child(out, "doctor")
 	there, tried := o.smoke(out)

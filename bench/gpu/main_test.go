@@ -22,14 +22,14 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// TestMain turns the test binary into the program when the environment says so.
+// TestMain makes the test binary another program if the environment says so.
 func TestMain(m *testing.M) {
 	if os.Getenv("GPU_TEST_PROGRAM") != "1" {
 		os.Exit(m.Run())
 	}
 	code, err := 1, error(nil)
 	switch filepath.Base(os.Args[0]) {
-	case "ringo-gpu": // with the archive behind it
+	case "ringo-gpu": // with the archive at its end
 		code, err = bundle.Run(os.Args[1:])
 	case bundle.Program:
 		if err = plantFaults(os.Args[1:]); err == nil {
@@ -46,7 +46,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// testPrograms makes what a bundle unpacks: its program and its one suite are this test binary.
+// testPrograms makes the programs of a bundle: its program and its only suite are this test binary.
 func testPrograms(t *testing.T) (program string) {
 	t.Helper()
 	self, err := os.Executable()
@@ -74,7 +74,7 @@ func program(t *testing.T, file string, args ...string) (string, error) {
 	return string(out), err
 }
 
-// TestOneKernel is what the suite of these tests runs on a device.
+// TestOneKernel is the test of this suite that runs on a device.
 func TestOneKernel(t *testing.T) {
 	dev, err := emu.Start(t, emu.Config{}).Open(0)
 	require.NoError(t, err)
@@ -84,7 +84,7 @@ func TestOneKernel(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// inBundle skips a test that is not run by a bundle: it fails on purpose.
+// inBundle skips a test unless a bundle runs it: it fails on purpose.
 func inBundle(t *testing.T) {
 	if os.Getenv("GPU_TEST_PROGRAM") != "1" {
 		t.Skip("fails on purpose, in a bundle")
@@ -116,7 +116,7 @@ func TestThatHangs(t *testing.T) {
 }
 
 func TestBundleWithoutGPU(t *testing.T) {
-	t.Setenv("RINGO_CUDA_LIB", "") // which the emulator sets
+	t.Setenv("RINGO_CUDA_LIB", "") // the emulator sets it
 	if _, err := cuda.LibDriver.Query(0).Open(); err == nil {
 		t.Skip("this machine has a CUDA driver")
 	}
@@ -147,7 +147,7 @@ func TestBundleOnEmulator(t *testing.T) {
 	dev, err := emu.Start(t, emu.Config{}).Open(0) // sets the variables that name its libraries
 	require.NoError(t, err)
 	require.NoError(t, dev.Lock())
-	_, err = dev.Module(broken) // compiled before its time counts
+	_, err = dev.Module(broken) // compiled now, so that its time does not count
 	require.NoError(t, err)
 	dev.Unlock()
 	file := testPrograms(t)
@@ -156,7 +156,7 @@ func TestBundleOnEmulator(t *testing.T) {
 	assert.Contains(t, out, "suite/gpu.test: 2 passed, 0 failed, 0 skipped")
 	assert.Contains(t, out, "tests: 2 of 2 passed")
 
-	// What breaks or hangs ends no other test, and is told at the end with what matters; the logs have everything.
+	// A crash or a hang does not stop other tests, and is reported at the end with the important results. The logs have all output.
 	logs := filepath.Join(t.TempDir(), "logs")
 	out, err = program(t, file, "test", "-each", "7s", "-logs", logs)
 	require.Error(t, err)
@@ -172,7 +172,7 @@ func TestBundleOnEmulator(t *testing.T) {
 	assert.Contains(t, out, "TestOneKernel of suite/gpu.test: not run: no time was left")
 }
 
-// TestSmoke takes each step on the emulator.
+// TestSmoke runs each step on the emulator.
 func TestSmoke(t *testing.T) {
 	emu.Start(t, emu.Config{})
 	var out strings.Builder
@@ -222,7 +222,7 @@ func TestGPUTests(t *testing.T) {
 	assert.NotContains(t, tests, "TestBucketLayout")
 }
 
-// TestDevices opens GPUs as ranks do, and measures what moves bytes alone.
+// TestDevices opens GPUs as ranks do, and measures the operations that only move bytes.
 func TestDevices(t *testing.T) {
 	emu.Start(t, emu.Config{}) // two devices
 	open, err := dist.Devices("cuda")
@@ -272,7 +272,7 @@ func TestPack(t *testing.T) {
 	assert.Equal(t, missing == nil, err == nil, "the program that calls NCCL from C")
 }
 
-// TestSanitizer: the test of a broken kernel runs again under compute-sanitizer, and so do those that may have races.
+// TestSanitizer: the test of a broken kernel runs again under compute-sanitizer, and so do tests that may have races.
 func TestSanitizer(t *testing.T) {
 	dir := t.TempDir()
 	tool := "#!/bin/sh\necho \"========= $*\"\ncase \"$*\" in *TestRacy*) exit 9 ;; esac\n"
@@ -346,7 +346,7 @@ func TestTable(t *testing.T) {
 `, out.String())
 }
 
-// fakePeer is a framework that knows one section.
+// fakePeer is a framework that has one section.
 type fakePeer struct{ asked []string }
 
 func (p *fakePeer) measure(section string) ([]row, error) {
@@ -359,7 +359,7 @@ func (p *fakePeer) measure(section string) ([]row, error) {
 func (p *fakePeer) about() string { return "fake" }
 func (p *fakePeer) close()        {}
 
-// TestSections measures every section, in small, with as little time as possible.
+// TestSections measures every section, with small sizes and in as little time as possible.
 func TestSections(t *testing.T) {
 	dev, closer, err := openDevice("cpu")
 	require.NoError(t, err)
@@ -383,7 +383,7 @@ func TestSections(t *testing.T) {
 				assert.Equal(t, s.name == "allocs", r.median == 0, "%v", r)
 			}
 		}
-		assert.Equal(t, s.name != "nccl", found > 0, s.name) // TestNCCL has it
+		assert.Equal(t, s.name != "nccl", found > 0, s.name) // TestNCCL measures it
 		if !s.alone {
 			asked = append(asked, s.name)
 		}

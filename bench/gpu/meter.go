@@ -12,14 +12,13 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// row is one measured figure, of which larger is better: units of work per second, the median, lowest and highest of
-// some windows.
+// row is one measured figure; larger is better: units of work per second, as the median, lowest and highest of some windows.
 type row struct {
 	section, what, variant, unit string
 	median, low, high            float64
 }
 
-// parseRow reads a row as torch_gpu.py prints it: seven fields between tabs.
+// parseRow reads a row in the form of torch_gpu.py: seven fields between tabs.
 func parseRow(line string) (row, error) {
 	f := strings.Split(line, "\t")
 	if len(f) != 7 {
@@ -44,14 +43,14 @@ type meter struct {
 	section  string
 	small    bool    // sizes for the CPU and the emulator
 	length   float64 // seconds of a window
-	exchange string  // the folder through which weights go to PyTorch; empty: they do not
+	exchange string  // folder in which PyTorch gets the weights; empty: it does not get them
 	block    map[tensor.DType]tensor.Tensor
 	rows     []row
 	out      io.Writer                 // gets rows as they come; nil: none
-	caller   func() (*exec.Cmd, error) // the program that calls NCCL from C
+	caller   func() (*exec.Cmd, error) // makes the command that calls NCCL from C
 }
 
-// note adds a row of the section. A section that is stopped has printed what it measured before.
+// note adds a row of the section, and prints it: so rows of a section that is stopped are not lost.
 func (m *meter) note(r row) {
 	r.section = m.section
 	m.rows = append(m.rows, r)
@@ -60,14 +59,14 @@ func (m *meter) note(r row) {
 	}
 }
 
-// ours adds what Ringo did in some windows.
+// ours adds Ringo's rates in some windows.
 func (m *meter) ours(what, unit string, rates []float64) {
 	slices.Sort(rates)
 	m.note(row{what: what, variant: "ringo", unit: unit, median: rates[len(rates)/2], low: rates[0], high: rates[len(rates)-1]})
 }
 
-// add measures work per call of fn, which launches it and does not wait, in windows that end when the device is done. What check
-// finds wrong has no rate.
+// add measures work per call of fn, which launches and does not wait. A window ends when the device is done. If check returns an error,
+// there is no rate.
 func (m *meter) add(what, unit string, work float64, check func() error, fn func()) error {
 	return m.measure(what, unit, work, check, func(n int) (seconds float64) {
 		start := time.Now()
@@ -79,10 +78,10 @@ func (m *meter) add(what, unit string, work float64, check func() error, fn func
 	})
 }
 
-// burst is how many calls a driver takes before the first of them is done.
+// burst is the number of calls that a driver accepts before the first of them is done.
 const burst = 500
 
-// addHost measures what the host needs for a call of fn: the device runs beside it, and is waited for while nobody counts.
+// addHost measures the host's time for a call of fn. The device runs at the same time; waiting for it is not counted.
 func (m *meter) addHost(what, unit string, check func() error, fn func()) error {
 	return m.measure(what, unit, 1, check, func(n int) (seconds float64) {
 		for first := 0; first < n; first += burst {
@@ -99,19 +98,19 @@ func (m *meter) addHost(what, unit string, check func() error, fn func()) error 
 
 func (m *meter) wait() { must(m.dev.Queue(0).Sync()) }
 
-// must panics with an error: Try returns it.
+// must panics with an error, which Try returns.
 func must(err error) {
 	if err != nil {
 		panic(&tensor.Failure{Op: "bench", Err: err})
 	}
 }
 
-// measure adds work by the seconds that once takes for each of n calls, in windows of m.length or ten calls. The one before
-// them does not count: the device's clock comes up to speed.
+// measure adds work divided by the seconds for each of n calls of once, in windows of m.length or ten calls. The first window does not
+// count, because the device's clock is still speeding up.
 func (m *meter) measure(what, unit string, work float64, check func() error, once func(n int) (seconds float64)) error {
 	err := tensor.Try(func() {
 		must(check())
-		once(3) // compiles, chooses algorithms, takes memory
+		once(3) // compiles, chooses algorithms, allocates
 		n := min(max(m.pick(10, 1), int(m.length/once(3))), 5000)
 		once(n)
 		var rates []float64
@@ -126,7 +125,7 @@ func (m *meter) measure(what, unit string, work float64, check func() error, onc
 	return nil
 }
 
-// random makes a tensor of numbers between -1 and 1; measurements on zeros flatter.
+// random makes a tensor of numbers between -1 and 1: measurements on zeros would be too good.
 func (m *meter) random(dtype tensor.DType, dims ...int) tensor.Tensor {
 	x := tensor.New(m.dev, dtype, dims...)
 	m.fill(x, func() tensor.Tensor {
@@ -137,10 +136,10 @@ func (m *meter) random(dtype tensor.DType, dims ...int) tensor.Tensor {
 	return x
 }
 
-// whole makes a tensor of integers below n. Those of another key are others.
+// whole makes a tensor of integers below n. Another key gives other integers.
 func (m *meter) whole(key, n uint64, dims ...int) tensor.Tensor {
 	x := tensor.New(m.dev, tensor.Int64, dims...)
-	delete(m.block, tensor.Int64) // of another n
+	delete(m.block, tensor.Int64) // it was made for another n
 	m.fill(x, func() tensor.Tensor {
 		y := tensor.NewStaging(tensor.Uncounted, m.dev, tensor.Int64, blockLen)
 		for i := range tensor.Data[int64](y) {
@@ -151,7 +150,7 @@ func (m *meter) whole(key, n uint64, dims ...int) tensor.Tensor {
 	return x
 }
 
-// blockLen is how many elements the host makes; larger tensors repeat them.
+// blockLen is the number of elements that the host makes; larger tensors repeat them.
 const blockLen = 1 << 20
 
 func (m *meter) fill(x tensor.Tensor, make func() tensor.Tensor) {

@@ -16,7 +16,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// caller is the archive's name of the program that calls NCCL from C. pack builds it, where there is a gcc.
+// caller is the name in the archive of the program that calls NCCL from C. pack builds it, if there is a gcc.
 const caller = "bench/gpu/caller"
 
 //go:embed caller/nccl.c
@@ -34,7 +34,7 @@ func buildCaller(path string) error {
 	return nil
 }
 
-// packedCaller returns the program beside this one, for arguments to be added.
+// packedCaller returns a command for the program beside this one; arguments are still to be added.
 func packedCaller() (*exec.Cmd, error) {
 	b, err := unpacked()
 	if err != nil {
@@ -53,11 +53,11 @@ type ncclGPU interface {
 	GPU() *cuda.Device
 }
 
-// measureNCCL measures what the host needs for a call of NCCL, for a communicator of this rank alone, and the same in C.
+// measureNCCL measures the host's time for a call of NCCL, with a communicator of only this rank, and the same in C.
 func measureNCCL(m *meter) error {
 	dev, ok := m.dev.(ncclGPU)
 	if !ok {
-		return nil // the CPU needs none
+		return nil // there is no NCCL on the CPU
 	}
 	lib, err := nccl.Load()
 	if err != nil {
@@ -99,13 +99,13 @@ func measureNCCL(m *meter) error {
 	return missing
 }
 
-// moreThanC begins the name of a difference.
+// moreThanC begins the name of a row with a difference.
 const moreThanC = "from Go more than from C, "
 
-// what names the calls of a number of elements.
+// what names the row for a number of elements.
 func what(count int) string { return fmt.Sprintf("ncclAllReduce of %d elements, 1 rank", count) }
 
-// reduce measures all-reduces in place. It returns their median in seconds, and how many a window had.
+// reduce measures all-reduces in place. It returns the median of their time in seconds, and the number of calls in a window.
 func (m *meter) reduce(lib *nccl.Lib, comm *nccl.Comm, count int) (each float64, calls int, err error) {
 	queue := m.dev.Queue(0)
 	stream := queue.(interface{ Stream() *cuda.Stream }).Stream().Handle()
@@ -139,7 +139,7 @@ func (m *meter) reduce(lib *nccl.Lib, comm *nccl.Comm, count int) (each float64,
 	return m.calls("ringo", count, calls, took), calls, nil
 }
 
-// beside measures the same in C, and how much more a call from Go takes.
+// beside measures the same in C, and how much longer a call from Go takes.
 func (m *meter) beside(cmd *exec.Cmd, count, calls int, ours float64) error {
 	run := exec.Command(cmd.Path, append(slices.Clone(cmd.Args[1:]), fmt.Sprint(calls), fmt.Sprint(count))...)
 	var problem strings.Builder
@@ -164,7 +164,7 @@ func (m *meter) beside(cmd *exec.Cmd, count, calls int, ours float64) error {
 	return nil
 }
 
-// calls adds the row of windows with so many calls each, and returns the median of a call in seconds.
+// calls adds a row from windows with so many calls each, and returns the median time of a call in seconds.
 func (m *meter) calls(variant string, count, calls int, took []float64) float64 {
 	slices.Sort(took)
 	rate := func(i int) float64 { return float64(calls) / took[i] }

@@ -11,7 +11,7 @@ import (
 	"github.com/ringo-ml/ringo/internal/cuda/emu"
 )
 
-// TestNCCL measures calls of the emulated NCCL, from Go and from C: what reaching it without cgo costs (with -v).
+// TestNCCL measures calls of the emulated NCCL, from Go and from C: the cost of calling it without cgo (with -v).
 func TestNCCL(t *testing.T) {
 	emu.Start(t, emu.Config{})
 	if _, err := exec.LookPath("gcc"); err != nil {

@@ -14,18 +14,18 @@ import (
 	"github.com/ringo-ml/ringo/bench/gpu/bundle"
 )
 
-// maxBytes is how large the file may be: machines with GPUs are often fed through narrow doors.
+// maxBytes is the largest size of the file: machines with GPUs often have slow connections.
 const maxBytes = 25 << 20
 
 const module = "github.com/ringo-ml/ringo"
 
-// emulator is the package whose users are tests that run on a GPU; its own are about the emulator.
+// emulator is the package whose users are tests for a GPU. Its own tests are about the emulator.
 const emulator = module + "/internal/cuda/emu"
 
-// helper is the package that starts it for tests of several ranks.
+// helper is the package that starts the emulator for tests of several ranks.
 const helper = module + "/dist/disttest"
 
-// pack builds the file for linux/amd64, or for what GOOS and GOARCH say. It needs Go and the module's folder.
+// pack builds the file for linux/amd64, or for GOOS and GOARCH. It needs Go and the module's source.
 func pack(file string, out io.Writer) error {
 	tmp, err := os.MkdirTemp("", "ringo-gpu-")
 	if err != nil {
@@ -80,7 +80,7 @@ func pack(file string, out io.Writer) error {
 	return nil
 }
 
-// goTool runs go without cgo and returns what it prints.
+// goTool runs the go command without cgo and returns its output.
 func goTool(args ...string) ([]byte, error) {
 	cmd := exec.Command("go", args...)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
@@ -93,7 +93,7 @@ func goTool(args ...string) ([]byte, error) {
 	return out, nil
 }
 
-// suitesOf lists the packages, without the module's path, that have tests which run on a GPU.
+// suitesOf lists the packages with tests that run on a GPU, without the module's path.
 func suitesOf() ([]bundle.Entry, error) {
 	list, err := listed(module + "/...")
 	if err != nil {
@@ -120,7 +120,7 @@ func suitesOf() ([]bundle.Entry, error) {
 	return suites, nil
 }
 
-// listedPackage is what `go list` says about a package.
+// listedPackage is the output of `go list` for a package.
 type listedPackage struct {
 	ImportPath, Dir                    string
 	GoFiles, TestGoFiles, XTestGoFiles []string
@@ -147,8 +147,8 @@ func (p *listedPackage) paths(files []string) (out []string) {
 	return out
 }
 
-// isTool tells packages whose tests start the emulator to test a program, not a GPU. Examples are left out, too: they do what
-// the tests of the packages do, and each is as large as these.
+// isTool reports packages whose tests start the emulator to test a program, not a GPU. It also reports examples: the tests of packages test
+// the same, and each example is as large as these.
 func isTool(path string) bool {
 	name := strings.TrimPrefix(path, module+"/")
 	return strings.HasPrefix(name, "cmd/") || strings.HasPrefix(name, "bench/") || strings.HasPrefix(name, "examples/")

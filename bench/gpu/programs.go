@@ -12,7 +12,7 @@ import (
 	"github.com/ringo-ml/ringo/bench/gpu/bundle"
 )
 
-// programs are what was unpacked beside this program: test binaries, each with the tests that need a GPU.
+// programs are the unpacked programs beside this one: test binaries, each with the tests that need a GPU.
 type programs struct {
 	dir   string
 	tests map[string][]string
@@ -38,7 +38,7 @@ func (b *programs) suites() []string {
 	return out
 }
 
-// chosen lists a suite's tests whose names match a pattern.
+// chosen lists a suite's tests that match a pattern.
 func (b *programs) chosen(suite, pattern string) ([]string, error) {
 	p, err := regexp.Compile(pattern)
 	if err != nil {
@@ -47,7 +47,7 @@ func (b *programs) chosen(suite, pattern string) ([]string, error) {
 	return slices.DeleteFunc(slices.Clone(b.tests[suite]), func(test string) bool { return !p.MatchString(test) }), nil
 }
 
-// command returns a command that runs a program in a folder of its own.
+// command returns a command that runs a program in its own folder.
 func (b *programs) command(ctx context.Context, name string, args ...string) (*exec.Cmd, error) {
 	path := bundle.Path(b.dir, name)
 	if _, err := os.Stat(path); err != nil {
@@ -56,7 +56,7 @@ func (b *programs) command(ctx context.Context, name string, args ...string) (*e
 	cmd := exec.CommandContext(ctx, path, args...)
 	cmd.Dir, cmd.WaitDelay = filepath.Dir(path), waitDelay
 	cmd.Env = append(os.Environ(), "RINGO_TEST_GPU=1")
-	if _, err := os.UserCacheDir(); err != nil && os.Getenv("RINGO_CUDA_CACHE") == "" { // else each test compiles everything
+	if _, err := os.UserCacheDir(); err != nil && os.Getenv("RINGO_CUDA_CACHE") == "" { // otherwise each test compiles everything again
 		cmd.Env = append(cmd.Env, "RINGO_CUDA_CACHE="+filepath.Join(b.dir, ".cubin"))
 	}
 	return cmd, nil

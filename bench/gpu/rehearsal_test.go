@@ -21,13 +21,13 @@ import (
 	"github.com/ringo-ml/ringo/tensor/cuda"
 )
 
-// plantFaults makes kernels of sections wrong, where the environment says so: softmax leaves a NaN, the normalization of float32 zeros,
-// and the gradient of products of groups never ends.
+// plantFaults breaks kernels of sections if the environment says so: softmax writes a NaN, the float32 normalization writes zeros, and the
+// gradient of grouped products never ends.
 func plantFaults(args []string) error {
 	if os.Getenv("GPU_TEST_FAULTS") != "1" || args[0] != "measure" {
 		return nil
 	}
-	dev, _, err := openDevice("cuda") // the table is the same for all devices
+	dev, _, err := openDevice("cuda") // all devices share the table
 	if err != nil {
 		return err
 	}
@@ -47,7 +47,7 @@ func plantFaults(args []string) error {
 	return nil
 }
 
-// machineWithoutGo lets programs be found that the emulator needs, and no others.
+// machineWithoutGo makes a path with only the programs that the emulator needs.
 func machineWithoutGo(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"g++", "as", "ld"} {
@@ -65,7 +65,7 @@ var faults = []string{
 	`(?m)float32 layernorm 64x64: .*element 0 is 0 instead of `,
 }
 
-// TestFaultsAreNamed: a NaN, a wrong kernel and a section that hangs cost their own rows.
+// TestFaultsAreNamed: a NaN, a wrong kernel and a section that hangs cost only their own rows.
 func TestFaultsAreNamed(t *testing.T) {
 	emu.Start(t, emu.Config{})
 	file := testPrograms(t)
@@ -83,7 +83,7 @@ func TestFaultsAreNamed(t *testing.T) {
 	assert.Contains(t, out, "grouped by Ringo: stopped: it took too long")
 }
 
-// TestGoesOn: what the doctor finds, and a step of smoke that fails, end nothing where there is a device.
+// TestGoesOn: problems that the doctor finds, and a step of smoke that fails, stop nothing if there is a device.
 func TestGoesOn(t *testing.T) {
 	emu.Start(t, emu.Config{})
 	t.Setenv("RINGO_CUBLASLT_LIB", "/nowhere/libcublasLt.so")
@@ -101,7 +101,7 @@ func TestGoesOn(t *testing.T) {
 	assert.Contains(t, out, "nothing was tested or measured: ")
 }
 
-// TestRehearsal does what is done on a machine with a GPU, on the emulator and without Go, in one call.
+// TestRehearsal does in one call all that is done on a machine with a GPU, on the emulator and without Go.
 func TestRehearsal(t *testing.T) {
 	if os.Getenv("RINGO_LONG") != "1" {
 		t.Skip("takes minutes: RINGO_LONG=1")
@@ -113,7 +113,7 @@ func TestRehearsal(t *testing.T) {
 	suite.File = self
 	file, logs := filepath.Join(t.TempDir(), "ringo-gpu"), t.TempDir()
 	require.NoError(t, bundle.Join(file, self, []bundle.Entry{{Name: bundle.Program, File: self}, suite}))
-	python, err := exec.LookPath(os.Getenv("RINGO_PYTHON")) // "": measure ours alone
+	python, err := exec.LookPath(os.Getenv("RINGO_PYTHON")) // "": measure only Ringo
 	if err != nil {
 		python = ""
 	}
@@ -142,13 +142,13 @@ func TestRehearsal(t *testing.T) {
 	}
 }
 
-// tail is what follows the first time that text has a mark.
+// tail returns the text after the first mark.
 func tail(text, mark string) string {
 	_, after, _ := strings.Cut(text, mark)
 	return after
 }
 
-// Losses that are not PyTorch's cost Ringo's rates.
+// If losses differ from PyTorch's, Ringo's rates are left out.
 func TestAgreeing(t *testing.T) {
 	rows := []row{
 		figures("gpt2", "case, first loss", "ringo", lossUnit, 10.82),

@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// results are what the tests of some packages did.
+// results are the results of the tests of some packages.
 type results struct {
 	suites []*suite
 	wrong  []string // why tests were not run
 }
 
-// suite is what the tests of one package did.
+// suite holds the results of the tests of one package.
 type suite struct {
 	name string
 	summary
@@ -21,7 +21,7 @@ type suite struct {
 	failures []failure
 }
 
-// failure is a test that failed: how its process ended, and the lines that matter.
+// failure is a test that failed: how its process ended, and the important lines of its output.
 type failure struct{ test, why, text string }
 
 // write prints the counts, why tests were skipped, and which failed.
@@ -35,10 +35,10 @@ func (s *suite) write(out io.Writer) {
 	}
 }
 
-// room is how many bytes of failures are shown: the end of an output that is cut must hold the measurements too.
+// room is how many bytes of failures are printed. If only the end of the output is kept, it must have the measurements, too.
 const room = 4000
 
-// write prints all failures, with what they said as far as there is room, and the counts. The error says that there are some.
+// write prints all failures, with their output as far as there is room, and the counts. If there are failures, it returns an error.
 func (r *results) write(out io.Writer) error {
 	left, failed, tests := room, 0, 0
 	for _, s := range r.suites {
@@ -63,10 +63,10 @@ func (r *results) write(out io.Writer) error {
 	return nil
 }
 
-// noise is what tests print that says nothing about a failure.
+// noise matches lines of a test's output that say nothing about a failure.
 var noise = regexp.MustCompile(`^(=== |---? |\s*Error Trace:|\s+/|\s*$|goroutine |testing\.|panic\(|FAIL$|exit status|created by |\s*Test:)`)
 
-// essence is the first lines that say why a test failed: of what it prints, what is not noise, and of a crash the head.
+// essence returns the first lines that say why a test failed: those that are not noise, and the beginning of a crash.
 func essence(text []byte) string {
 	const most = 8
 	var out strings.Builder

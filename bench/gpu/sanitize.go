@@ -18,10 +18,10 @@ func sanitizer() (path string, err error) {
 	return path, err
 }
 
-// racy are tests whose kernels share memory between warps: they run once more with every access to it watched.
+// racy are tests whose kernels share memory between warps. They run again under racecheck.
 var racy = map[string]string{"tensor/cuda": "TestTensorCoresAndPlainKernel|TestGroupedAndPlainKernel"}
 
-// races looks for races in the kernels of a suite, where there is a compute-sanitizer.
+// races looks for races in the kernels of a suite, if compute-sanitizer is installed.
 func (o *options) races(program *exec.Cmd, s *suite, out io.Writer) {
 	tests := racy[s.name]
 	tool, err := sanitizer()
@@ -42,11 +42,11 @@ func (o *options) races(program *exec.Cmd, s *suite, out io.Writer) {
 	fmt.Fprintf(out, "%s: no races in %s\n", s.name, tests)
 }
 
-// deviceErrors are CUDA's errors of kernels that did what they must not.
+// deviceErrors are CUDA's errors for kernels that did something forbidden.
 var deviceErrors = regexp.MustCompile(`CUDA_ERROR_(ILLEGAL_ADDRESS|MISALIGNED_ADDRESS|LAUNCH_FAILED|ILLEGAL_INSTRUCTION|INVALID_ADDRESS_SPACE|INVALID_PC|HARDWARE_STACK_ERROR)`)
 
-// sanitize runs a test whose kernel broke once more under NVIDIA's compute-sanitizer, where there is one, which knows the
-// thread and the address. A test that breaks a kernel on purpose passes, and does not come here.
+// sanitize runs a test whose kernel failed again under compute-sanitizer, if that is installed, to find the thread and the address. A test
+// that breaks a kernel on purpose passes, so it is not run again.
 func (o *options) sanitize(program *exec.Cmd, test string, text []byte, f *failure) {
 	tool, err := sanitizer()
 	if err != nil || !deviceErrors.Match(text) || time.Until(o.deadline) < o.each {
@@ -56,7 +56,7 @@ func (o *options) sanitize(program *exec.Cmd, test string, text []byte, f *failu
 	defer cancel()
 	cmd := exec.CommandContext(ctx, tool, "--print-limit", "1", program.Path, "-test.run", "^"+test+"$")
 	cmd.Dir, cmd.Env, cmd.WaitDelay = program.Dir, append(program.Env, "RINGO_CUDA_DEBUG=1"), waitDelay
-	said, _ := cmd.CombinedOutput() // it fails, as it did before
+	said, _ := cmd.CombinedOutput() // the error is expected: the test fails again
 	o.log("tests.log", fmt.Appendf(nil, "\n##### %s under compute-sanitizer\n%s", test, said))
 	n := 0
 	for line := range strings.Lines(string(said)) {

@@ -11,7 +11,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// section is a group of measurements. torch_gpu.py has one of the same name with the same cases, unless alone.
+// section is a group of measurements. Unless alone is set, torch_gpu.py has a section of the same name with the same cases.
 type section struct {
 	name, what string
 	alone      bool
@@ -19,7 +19,7 @@ type section struct {
 }
 
 var sections = []section{
-	// What teaches most comes first: the rest may be left over when no time is left.
+	// The sections that say most come first: when there is no time left, the rest is not measured.
 	{"copy", "from one place of the device's memory to another, bytes read and written", false, measureCopy},
 	{"gemm", "matrix products", false, measureGEMM},
 	{"attention", "causal attention of bfloat16, half of the products counted", false, measureAttention},
@@ -36,7 +36,7 @@ var sections = []section{
 	{"fusions", "a step of gpt2 without one of the operations that do the work of several", true, measureFusions},
 }
 
-// pick returns one of two sizes.
+// pick returns the size for a GPU, or the small one.
 func (m *meter) pick(gpu, small int) int {
 	if m.small {
 		return small
@@ -180,8 +180,8 @@ func measureRows(m *meter) error {
 	return errors.Join(failed, m.adamw())
 }
 
-// adamw is the gradient of a sum and a step: the sum reads the parameter, the gradient is written, and the step reads
-// four and writes three numbers per parameter.
+// adamw is the gradient of a sum, and a step. The sum reads the parameter, and the gradient is written. Per parameter, the step reads four
+// numbers and writes three.
 func (m *meter) adamw() error {
 	n := m.pick(11264, 64)
 	layer := nn.NewLinear(n, n)
@@ -209,7 +209,7 @@ func (m *meter) adamw() error {
 	return m.add(fmt.Sprintf("float32 sum, gradient and AdamW of %dx%d", n, n), "GB/s", 36e-9*float64(n*n), check, step)
 }
 
-// launch runs a kernel with these operands.
+// launch runs a kernel with the given operands.
 func (m *meter) launch(a *tensor.Args, x ...tensor.Tensor) {
 	a.N = len(x)
 	for i, x := range x {
@@ -218,7 +218,7 @@ func (m *meter) launch(a *tensor.Args, x ...tensor.Tensor) {
 	m.dev.Kernels()[a.Op][a.DType](m.dev.Queue(0), a)
 }
 
-// attentions are batch, positions, heads and features of a head: GPT-2, and longer and wider.
+// attentions are batch, positions, heads and features of a head: those of GPT-2, and a longer and wider one.
 var attentions = [][4]int{{32, 1024, 12, 64}, {4, 4096, 16, 128}}
 
 func measureAttention(m *meter) error {

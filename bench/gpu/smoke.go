@@ -19,7 +19,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// smoker tries one thing after the other that everything else needs, each with what came before.
+// smoker tries the things that everything else needs, one after the other. Each step uses the results of the ones before.
 type smoker struct {
 	device string
 	drv    *cuda.Driver
@@ -28,7 +28,7 @@ type smoker struct {
 	pool   *cuda.Pool
 }
 
-// steps are named before they are taken: what crashes or hangs is the last one named. Each returns what it found.
+// The name of a step is printed before it runs: if it crashes or hangs, it is the last one named. A step returns what it found.
 var steps = []struct {
 	name string
 	try  func(*smoker) (string, error)
@@ -44,8 +44,8 @@ var steps = []struct {
 	{"captured training", (*smoker).captured},
 }
 
-// smoke tries all steps in a process of their own. What fails, crashes or hangs there is the last that was named, and the steps
-// behind it get another process. there says that there is a device.
+// smoke runs all steps in a process of their own. If a step fails, crashes or hangs, another process runs the steps after it. there says
+// whether there is a device.
 func (o *options) smoke(out io.Writer) (there bool, failed error) {
 	var names []string
 	for _, s := range steps {
@@ -75,12 +75,12 @@ func (o *options) smoke(out io.Writer) (there bool, failed error) {
 	return true, failed
 }
 
-// try takes the steps of these names, with the time each takes, up to the first that fails.
+// try runs the steps with these names and prints the time of each, up to the first one that fails.
 func try(device string, names []string, out io.Writer) error {
 	m := &smoker{device: device}
 	for i, step := range steps {
 		if !slices.Contains(names, step.name) {
-			if i < 2 { // what all steps need
+			if i < 2 { // all other steps need these
 				if _, err := step.try(m); err != nil {
 					return err
 				}
@@ -110,7 +110,7 @@ func (m *smoker) driver() (found string, err error) {
 	return fmt.Sprintf("%s (%s)", m.drv.Lib.Version, m.drv.Lib.Path), nil
 }
 
-// open binds this goroutine to its thread for good: the process ends with it.
+// open binds this goroutine to its thread until the process ends.
 func (m *smoker) open() (found string, err error) {
 	if m.dev, err = m.drv.Open(0); err != nil {
 		return "", err
@@ -136,8 +136,8 @@ func (m *smoker) open() (found string, err error) {
 	return found, nil
 }
 
-// copies goes to the device and back through ordinary memory, which changes as soon as the call returns, and through
-// page-locked memory.
+// copies copies to the device and back: through ordinary memory, which is changed as soon as the call returns, and through page-locked
+// memory.
 func (m *smoker) copies() (string, error) {
 	const n = 8 << 20
 	p, err := m.pool.Alloc(m.s, n)
@@ -177,7 +177,7 @@ func (m *smoker) compiler() (string, error) {
 	return fmt.Sprintf("%s (%s), %d bytes of code", c.Lib.Version, c.Lib.Path, len(code)), err
 }
 
-// smokeSource takes parameters of every kind and all the shared memory that a block can have.
+// smokeSource has parameters of every kind, and uses all the shared memory that a block can have.
 const smokeSource = `
 struct Two { int n; float* p; };
 extern "C" __global__ void smoke(float* y, const float* x, int n, long long add, float a, double b, const __grid_constant__ Two two) {
@@ -233,7 +233,7 @@ func bytesOf[T any](x []T) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(&x[0])), len(x)*int(unsafe.Sizeof(x[0])))
 }
 
-// products multiplies ones.
+// products multiplies matrices of ones.
 func (m *smoker) products() (string, error) {
 	lib, err := blas.Load()
 	if err != nil {
@@ -274,7 +274,7 @@ func (m *smoker) products() (string, error) {
 	return fmt.Sprintf("%s (%s)", lib.Lib.Version, lib.Lib.Path), h.Close()
 }
 
-// nccl adds up over one rank. Training with one process does without the library.
+// nccl does a sum over one rank. Training in one process does not need NCCL.
 func (m *smoker) nccl() (string, error) {
 	lib, err := nccl.Load()
 	if err != nil {
@@ -302,7 +302,7 @@ func (m *smoker) nccl() (string, error) {
 	return lib.String(), errors.Join(err, lib.Err("ncclCommDestroy", c.Destroy()))
 }
 
-// training takes ten steps on the device and on the CPU, and compares the losses.
+// training does ten steps on the device and on the CPU, and compares the losses.
 func (m *smoker) training() (string, error) {
 	want, err := losses("cpu", false)
 	if err != nil {
@@ -320,7 +320,7 @@ func (m *smoker) training() (string, error) {
 	return fmt.Sprintf("losses from %.4f to %.4f", got[0], got[9]), nil
 }
 
-// captured takes the same steps as replays of a graph.
+// captured does the same steps as replays of a graph.
 func (m *smoker) captured() (string, error) {
 	want, err := losses(m.device, false)
 	if err != nil {
@@ -333,7 +333,7 @@ func (m *smoker) captured() (string, error) {
 	return "the same losses", err
 }
 
-// losses are those of ten training steps.
+// losses returns the losses of ten training steps.
 func losses(device string, captured bool) (all []float64, err error) {
 	dev, closer, err := openDevice(device)
 	if err != nil {

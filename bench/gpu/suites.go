@@ -17,7 +17,7 @@ import (
 	"github.com/ringo-ml/ringo/cmd/ringo/doctor"
 )
 
-// examine prints what `ringo doctor` does. The error says what the device lacks here.
+// examine prints the output of `ringo doctor`. The error says what the device needs and this machine does not have.
 func (o *options) examine(out io.Writer) error {
 	d := doctor.Examine(o.device == "cuda")
 	d.Write(out)
@@ -39,7 +39,7 @@ func (o *options) list(out io.Writer) error {
 	return nil
 }
 
-// first are the suites that say most when they fail: what everything else stands on.
+// first are the suites whose failures say most, because all others depend on them.
 var first = []string{"internal/cuda", "internal/cuda/blas", "tensor/cuda", "internal/nccl"}
 
 // inOrder sorts suites.
@@ -54,7 +54,7 @@ func inOrder(names []string) []string {
 	return names
 }
 
-// test runs suites, all if none is named, and prints a line for each as it ends.
+// test runs suites, all if none is named, and prints a line for each when it ends.
 func (o *options) test(names []string, out io.Writer) *results {
 	r := &results{}
 	b, err := unpacked()
@@ -81,11 +81,10 @@ func (o *options) test(names []string, out io.Writer) *results {
 	return r
 }
 
-// atOnce is how many tests run at the same time: each makes a context on the device and compiles kernels.
+// atOnce is the number of tests that run at the same time. Each makes a context on the device and compiles kernels.
 const atOnce = 6
 
-// suite runs the tests of one package, each in a process of its own: an error inside a kernel is the last thing that CUDA
-// does in a process.
+// suite runs the tests of one package, each in its own process: after an error inside a kernel, a process can no longer use CUDA.
 func (o *options) suite(b *programs, name string, out io.Writer) (*suite, error) {
 	tests, err := b.chosen(name, o.run)
 	if err != nil {
@@ -102,7 +101,7 @@ func (o *options) suite(b *programs, name string, out io.Writer) (*suite, error)
 	for i, test := range tests {
 		g.Go(func() error {
 			texts[i], errs[i] = o.one(program, test)
-			return nil // the others go on
+			return nil // the other tests still run
 		})
 	}
 	_ = g.Wait()
@@ -120,7 +119,7 @@ func (o *options) suite(b *programs, name string, out io.Writer) (*suite, error)
 	return s, nil
 }
 
-// one runs a test. The test binary's own timeout, which shows where it hangs, comes before the end of its process.
+// one runs a test. The test binary's own timeout, which shows where the test hangs, comes before the process is killed.
 func (o *options) one(program *exec.Cmd, test string) ([]byte, error) {
 	ctx, cancel := o.timeout()
 	defer cancel()
@@ -138,13 +137,13 @@ func (o *options) one(program *exec.Cmd, test string) ([]byte, error) {
 // summary counts the tests of a package.
 type summary struct {
 	passed, failed, skipped int
-	reasons                 []string // of skipping, each once
+	reasons                 []string // why tests were skipped, each reason once
 }
 
-// summarize reads what a test binary prints with -test.v.
+// summarize parses the output of a test binary with -test.v.
 func summarize(text []byte) summary {
 	var s summary
-	last := "" // what a test printed before its result, which is the reason when it is skipped
+	last := "" // the last line before a test's result: the reason, if the test is skipped
 	for lines := bufio.NewScanner(bytes.NewReader(text)); lines.Scan(); {
 		line := lines.Text()
 		switch kind, _, _ := strings.Cut(strings.TrimPrefix(line, "--- "), ":"); {

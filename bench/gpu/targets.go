@@ -7,8 +7,7 @@ import (
 	"strings"
 )
 
-// target is what Ringo has to reach in all cases of a section that a pattern matches: by the figure of a PyTorch variant, or
-// by the bandwidth of copying, or by itself.
+// target is a goal for all cases of a section that match a pattern: relative to a PyTorch variant, to the bandwidth of a copy, or absolute.
 type target struct {
 	work    string
 	section string
@@ -16,7 +15,7 @@ type target struct {
 	unit    string
 	by      string // a variant, byCopy or bySelf
 	want    float64
-	most    bool // want is the most, not the least
+	most    bool // want is an upper limit, not a lower one
 }
 
 const byCopy, bySelf = "copy", ""
@@ -37,7 +36,7 @@ var targets = []target{
 
 var pattern = regexp.MustCompile
 
-// figure returns how far Ringo is in a case, as the target counts it.
+// figure returns Ringo's result for a case, in the unit of the target.
 func (t *target) figure(ours row, rows []row) (x float64, ok bool) {
 	if t.by == bySelf {
 		return ours.median, true
@@ -46,7 +45,7 @@ func (t *target) figure(ours row, rows []row) (x float64, ok bool) {
 		switch {
 		case t.by == byCopy:
 			ok = r.section == "copy" && r.variant == "ringo"
-		default: // what PyTorch does has no captured or tuned form of its own
+		default: // PyTorch's result has no captured or tuned variant
 			plain := strings.TrimSuffix(strings.TrimSuffix(ours.what, ", captured"), ", tuned")
 			ok = r.section == t.section && r.variant == t.by && (r.what == ours.what || r.what == plain)
 		}
@@ -70,7 +69,7 @@ func (t *target) worst(rows []row) (what string, x float64, ok bool) {
 	return what, x, ok
 }
 
-// writeTargets prints what has to be reached, and what was, in the worst case.
+// writeTargets prints the targets, and the worst case of each.
 func writeTargets(out io.Writer, rows []row) {
 	fmt.Fprintln(out, "\n| target | wanted | measured | worst case |\n|---|---|---|---|")
 	for _, t := range targets {

@@ -14,20 +14,20 @@ import (
 //go:embed torch_gpu.py
 var torchProgram string
 
-// torch measures by a Python that reads names of sections. One in which something failed, or that took too long, is ended:
-// its device may be of no use any more. The next section gets another.
+// torch measures with a Python process that reads names of sections. If something in a section fails or takes too long, the process is
+// ended, because its device may be unusable. The next section gets a new one.
 type torch struct {
 	o     *options
-	most  time.Duration // for a section
+	most  time.Duration // longest time for a section
 	words string        // versions and the device
 
-	cmd *exec.Cmd // nil: none runs
+	cmd *exec.Cmd // nil: no process runs
 	in  io.WriteCloser
 	out io.ReadCloser
-	say *bufio.Scanner // of out
+	say *bufio.Scanner // reads out
 }
 
-// compiling is how long a section may take: torch.compile needs a minute or more where it has not run before.
+// compiling is the longest time for a section: torch.compile needs a minute or more the first time.
 const compiling = 150 * time.Second
 
 func (o *options) startTorch(most time.Duration) (peer, error) {
@@ -65,7 +65,7 @@ func (t *torch) start() error {
 	return nil
 }
 
-// limit ends the program when it takes too long. Its own children may keep its output open: nobody is to wait for them.
+// limit kills the process when it takes too long. Its own child processes may keep its output open; nobody waits for them.
 func (t *torch) limit() *time.Timer {
 	cmd, out := t.cmd, t.out
 	return time.AfterFunc(min(time.Until(t.o.deadline), t.most), func() {
@@ -118,14 +118,14 @@ func (t *torch) close() {
 		return
 	}
 	_ = t.in.Close()         // ends the program
-	_ = t.cmd.Process.Kill() // in case it does not listen
+	_ = t.cmd.Process.Kill() // if it does not end itself
 	_ = t.out.Close()
-	_ = t.cmd.Wait() // its rows have been read
+	_ = t.cmd.Wait() // its rows have been read, so the error does not matter
 	t.cmd = nil
 }
 
-// compileAhead lets PyTorch compile GPT-2 while something else is done: its caches on the disk have the code when it is measured. The
-// result waits until that is over.
+// compileAhead makes PyTorch compile GPT-2 while something else runs, so that its caches on disk have the code for the measurement. wait
+// waits until that is done.
 func (o *options) compileAhead() (wait func()) {
 	done := make(chan struct{})
 	go func() {

@@ -15,7 +15,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// training is a model with what a step needs.
+// training is a model with all that a step needs.
 type training struct {
 	name   string
 	params nn.Params
@@ -32,7 +32,7 @@ func (t *training) step(...tensor.Tensor) error {
 	return err
 }
 
-// losses takes n steps and returns the loss before each of them.
+// losses does n steps and returns the loss before each.
 func (t *training) losses(n int) (all []float64, err error) {
 	for range n {
 		loss := t.loss()
@@ -63,7 +63,7 @@ func (m *meter) mlp(batch int) *training {
 	return t
 }
 
-// likeCPU takes five steps here and on the CPU, and compares the losses.
+// likeCPU does five steps here and on the CPU, and compares the losses.
 func (m *meter) likeCPU(t *training, batch int) error {
 	cpu := tensor.NewCPU(1)
 	defer cpu.Close()
@@ -81,7 +81,7 @@ func (m *meter) likeCPU(t *training, batch int) error {
 	return nil
 }
 
-// addSteps measures a step as it is, and captured.
+// addSteps measures a plain step and a captured one.
 func (m *meter) addSteps(unit string, work float64, check func() error, t *training) error {
 	if err := check(); err != nil {
 		return fmt.Errorf("%s: %w", t.name, err)
@@ -91,7 +91,7 @@ func (m *meter) addSteps(unit string, work float64, check func() error, t *train
 		m.add(t.name+", captured", unit, work, unchecked, func() { must(captured.Run()) }), captured.Close())
 }
 
-// unchecked is the check of what was checked before.
+// unchecked is the check for results that are checked already.
 func unchecked() error { return nil }
 
 func measureGPT(m *meter) error {
@@ -104,7 +104,7 @@ func measureGPT(m *meter) error {
 
 func measureGPT2(m *meter) error { return m.language(m.gpt2()) }
 
-// gpt2 is the model of 124M parameters and its batch.
+// gpt2 is the model with 124M parameters, and its batch size.
 func (m *meter) gpt2() (config gpt.Config, batch int) {
 	if m.small {
 		return tiny, 2
@@ -129,20 +129,20 @@ func (m *meter) gpt(config gpt.Config, batch int, values func(model any) nn.Para
 	return t
 }
 
-// language measures steps of a language model whose losses are right.
+// language measures steps of a language model, if its losses are right.
 func (m *meter) language(config gpt.Config, batch int) error {
 	t := m.gpt(config, batch, m.values)
 	check := func() error { return m.learns(t, config.Vocab) }
 	return m.addSteps("tokens/s", float64(batch*config.Positions), check, t)
 }
 
-// steps20 is how many steps there are between the two losses that are compared with PyTorch's.
+// steps20 is the number of steps between the two losses that are compared with PyTorch's.
 const steps20 = 20
 
-// lossUnit is the unit of losses, which are no rates.
+// lossUnit is the unit of losses, which are not rates.
 const lossUnit = "loss"
 
-// learns gives PyTorch the weights and tokens, takes 20 steps and notes the losses. The first is that of guessing.
+// learns gives PyTorch the weights and tokens, does 20 steps and adds rows with the losses. The first must be that of guessing.
 func (m *meter) learns(t *training, vocabulary int) error {
 	if m.exchange != "" {
 		if err := t.export(filepath.Join(m.exchange, m.section)); err != nil {
@@ -162,7 +162,7 @@ func (m *meter) learns(t *training, vocabulary int) error {
 	return nil
 }
 
-// learnt says what is wrong with the loss of a model that may have learnt something.
+// learnt returns an error if the loss is impossible for a model after some steps.
 func (t *training) learnt(vocabulary int) error {
 	losses, err := t.losses(1)
 	if guess := math.Log(float64(vocabulary)); err == nil && !(losses[0] < guess+0.1) {
@@ -203,7 +203,7 @@ func writeNumbers(path string, add func([]byte, float64) []byte, all ...tensor.T
 	return f.Close()
 }
 
-// agreeing returns the rows of a section, without Ringo's rates where its losses are not PyTorch's.
+// agreeing returns the rows of a section. If Ringo's losses differ from PyTorch's, Ringo's rates are left out.
 func agreeing(rows []row) ([]row, error) {
 	var wrong error
 	for _, r := range rows {

@@ -1,5 +1,5 @@
-// Command half measures bfloat16 on the CPU for the script run, which starts it beside PyTorch: it reads one JSON request
-// a line and answers each with the seconds of one call, the best of several repetitions.
+// Command half measures bfloat16 on the CPU. The script run starts it together with PyTorch. It reads one JSON request in each line, and
+// answers with the seconds of one call, the best of several repetitions.
 package main
 
 import (
@@ -19,7 +19,7 @@ import (
 type request struct {
 	TransA, TransB bool
 	M, N, K        int
-	Seconds        float64 // to measure for
+	Seconds        float64 // how long to measure
 }
 
 func main() {

@@ -21,7 +21,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// TestMain is a rank of BenchmarkHosts where the environment says so.
+// TestMain runs a rank of BenchmarkHosts if the environment says so.
 func TestMain(m *testing.M) {
 	shared, err := strconv.Atoi(os.Getenv("MOE_SHARED"))
 	if err != nil {
@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// onHost makes steps of a layer with experts on two hosts, and prints their time and how much of it rank 0 waited for slots, in ms.
+// onHost does steps of a layer with experts on two hosts. It prints their time, and how long rank 0 waited for slots, in ms.
 func onHost(r *dist.Rank, shared, steps int) error {
 	const mine = 256 // tokens
 	mesh, err := r.Mesh("ep=2")
@@ -70,8 +70,8 @@ func onHost(r *dist.Rank, shared, steps int) error {
 	return nil
 }
 
-// BenchmarkHosts exchanges slots between two hosts that are joined by a link of 200 µs and so many megabytes a second, with a shared expert, whose
-// products hide a part of it, and without. It needs root.
+// BenchmarkHosts exchanges slots between two hosts, joined by a link of 200 µs and so many megabytes a second: with a shared expert, whose
+// products run during a part of the exchange, and without. It needs root.
 func BenchmarkHosts(b *testing.B) {
 	for _, megabytes := range []int{125, 50} {
 		for _, shared := range []int{0, 2 * hidden} {

@@ -1,6 +1,6 @@
-// Command moe measures a mixture of experts, forward and backward: 2,048 tokens of 512 features, 8 experts of 1,024 hidden features, of which
-// each token meets 2; as peer.py does with PyTorch. For each number of seconds on its standard input it works for about that long and prints a
-// line of JSON. The script beside it runs all by turns.
+// Command moe measures a mixture of experts, forward and backward: 2,048 tokens of 512 features, and 8 experts of 1,024 hidden features;
+// each token uses 2 of them. peer.py does the same with PyTorch. For each number of seconds on its standard input it works for about that
+// time and prints a line of JSON. The script beside it runs the two in turn.
 package main
 
 import (
@@ -47,7 +47,8 @@ func main() {
 	}
 }
 
-// stepOf returns a forward and backward pass of a layer, or of the products in it. Inputs want gradients; those of parameters are added up.
+// stepOf returns a forward and backward pass of a layer, or of only its products. Inputs have gradients; those of parameters are
+// accumulated.
 func stepOf(what string, threads int) (func(), error) {
 	dev := tensor.NewCPU(threads)
 	tape := tensor.NewTape(dev)
@@ -79,7 +80,7 @@ func stepOf(what string, threads int) (func(), error) {
 	return nil, fmt.Errorf("-what %s: layer, capacity, products, zipf or dense", what)
 }
 
-// loads returns the rows of each expert: as many, or by Zipf's law.
+// loads returns the number of rows of each expert: equal numbers, or by Zipf's law.
 func loads(zipf bool) tensor.Tensor {
 	counts, left, sum := make([]int64, experts), int64(tokens*top), 0.0
 	for e := range counts {

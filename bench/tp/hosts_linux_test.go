@@ -15,7 +15,7 @@ import (
 	"github.com/ringo-ml/ringo/internal/netns"
 )
 
-// TestMain is a rank of BenchmarkHosts where the environment says so.
+// TestMain runs a rank of BenchmarkHosts if the environment says so.
 func TestMain(m *testing.M) {
 	if flags := os.Getenv("TP_FLAGS"); flags != "" {
 		os.Args = append(os.Args[:1], strings.Fields(flags)...)
@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// BenchmarkHosts trains on two hosts that are joined by a link of 200 µs and so many megabytes a second, for b.N seconds. It needs root.
+// BenchmarkHosts trains for b.N seconds on two hosts, joined by a link of 200 µs and so many megabytes a second. It needs root.
 func BenchmarkHosts(b *testing.B) {
 	for _, megabytes := range []int{125, 50} {
 		for _, flags := range []string{"-threads 1", "-sp", "-sp -async 2", "-sp -async 4", "-sp -async 8"} {

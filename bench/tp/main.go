@@ -42,7 +42,7 @@ func main() {
 	}
 }
 
-// run reads from in how long to train for, and writes results to out.
+// run reads the times to train for from in, and writes results to out.
 func (o *options) run(in io.Reader, out io.Writer) error {
 	return dist.Run(context.Background(), dist.Config{Ranks: o.ranks, Threads: o.threads, Log: out}, func(_ context.Context, r *dist.Rank) error {
 		t, err := o.trainer(r)
@@ -125,10 +125,10 @@ func (t *trainer) steps(n int) error {
 	return nil
 }
 
-// result is what a line of output holds.
+// result is a line of output.
 type result struct {
 	StepsPerS float64 `json:"steps_per_s"`
-	Exposed   float64 `json:"exposed"` // part of the time in which rank 0 waits for others
+	Exposed   float64 `json:"exposed"` // part of the time that rank 0 waits for others
 	Engine    string  `json:"engine"`
 }
 

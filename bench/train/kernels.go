@@ -11,14 +11,14 @@ import (
 	"github.com/ringo-ml/ringo/internal/trace"
 )
 
-// kind is a kernel and the elements of its result: what is worth telling apart in a step.
+// kind is what kernels of a step are grouped by: the operation and the number of elements of its result.
 type kind struct {
 	name  string
 	elems int64
 }
 
-// printKernels writes what a step spent in each kind of kernel of the tape (not the optimizer's), the longest first. It
-// counts whole steps, as many as the recorder had room for.
+// printKernels prints the time per step in each kind of kernel of the tape (not the optimizer's), the longest first. It counts only whole
+// steps, as many as fit into the recorder.
 func (t *trainer) printKernels(w io.Writer) {
 	spans, steps, end := t.r.Trace.Spans(), 0, int64(0)
 	for _, s := range spans {

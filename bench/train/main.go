@@ -1,6 +1,6 @@
-// Command train measures training steps, as torch.py does with the same networks: for each number of seconds it is given,
-// as arguments or else line by line on its standard input, it trains for about that long and prints a line of JSON. The
-// scripts bench/train/run and bench/ddp/run run it by turns with PyTorch.
+// Command train measures training steps. torch.py does the same with the same networks. For each number of seconds, in its arguments or
+// else in the lines of its standard input, it trains for about that time and prints a line of JSON. The scripts bench/train/run and
+// bench/ddp/run run it and PyTorch in turn.
 package main
 
 import (
@@ -58,7 +58,7 @@ func main() {
 	}
 }
 
-// run reads how long to train for from args, or from in, and writes results to out.
+// run reads the times to train for from args, or else from stdin, and writes results to out.
 func (o *options) run(args []string, stdin io.Reader, out io.Writer) error {
 	cfg := dist.Config{Ranks: o.ranks, Threads: o.threads, Log: out}
 	if o.kernels {
@@ -107,7 +107,7 @@ type trainer struct {
 	loss  float64
 }
 
-// size is that of the transformer.
+// size is the size of the transformer.
 var size = gpt.Config{Vocab: 512, Positions: 128, Width: 256, Layers: 4, Heads: 4}
 
 const pool = 50 // batches in memory, used in turn
@@ -180,7 +180,7 @@ func (t *trainer) steps(n int) error {
 	return nil
 }
 
-// result is what a line of output holds.
+// result is a line of output.
 type result struct {
 	StepsPerS     float64 `json:"steps_per_s"`
 	AllocsPerStep float64 `json:"allocs_per_step"`
@@ -189,7 +189,7 @@ type result struct {
 	Go            string  `json:"go"`
 }
 
-// measure trains for about the given time, after a fifth of it to warm up.
+// measure trains for about the given time, after a warm-up of a fifth of it.
 func (t *trainer) measure(seconds float64) error {
 	const first = 8
 	start := time.Now()

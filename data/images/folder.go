@@ -42,8 +42,8 @@ type file struct {
 var extensions = []string{".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"}
 
 // Open lists the images of a folder that has a folder for each class, which may have subfolders. Samples are sorted by class, folder and
-// name, as in PyTorch. Names that begin with a dot are ignored, and so are files beside the classes' folders, unless they are images. All
-// other files must have an image's extension: one that has not is an error, and so is a class without images.
+// name, as in PyTorch. Names that begin with a dot are ignored, and so are files outside the classes' folders, but an image there is an
+// error. Every file in a class's folder must have the extension of an image, or it is an error. So is a class without images.
 func Open(dir string, cfg Config) (*Folder, error) {
 	if cfg.Height < 1 || cfg.Height > maxSide || cfg.Width < 1 || cfg.Width > maxSide {
 		return nil, fmt.Errorf("data/images: Config asks for %d x %d pixels: want 1 to %d", cfg.Height, cfg.Width, maxSide)

@@ -1,6 +1,6 @@
-// Command bandwidth times all-reduces of growing size and fits T = latency + bytes/bandwidth to them: theory against
-// achieved. Bytes are what the algorithm must move on each rank, 2(n−1)/n of the buffer, so the bandwidth is what
-// nccl-tests calls busbw, and can be compared with that of a link or of the memory.
+// Command bandwidth times all-reduces of growing size, and fits T = latency + bytes/bandwidth to them: theory against measurement. Bytes
+// are those that the algorithm must move on each rank, 2(n−1)/n of the buffer. So the bandwidth is the busbw of nccl-tests, and can be
+// compared with that of a link or of the memory.
 package main
 
 import (
@@ -61,7 +61,7 @@ func run(cfg dist.Config, largest, reps int) error {
 	})
 }
 
-// report prints the table: without theory where there is none.
+// report prints the table, without the column of theory if there is none.
 func report(r *dist.Rank, points []point) {
 	r.Logf("all-reduce on %d ranks (%s)", r.World.Size(), r.Engine())
 	latency, bandwidth, ok := fit(points)
@@ -80,13 +80,13 @@ func report(r *dist.Rank, points []point) {
 	}
 }
 
-// measure returns the seconds of the fastest all-reduce, after a barrier each, and checks the result. The time of one is
-// that of the slowest rank.
+// measure returns the seconds of the fastest all-reduce, and checks the result. Each one begins after a barrier, and its time is that of
+// the slowest rank.
 func measure(ctx context.Context, g *dist.Group, count, reps int) (float64, error) {
 	x := make([]float32, count)
 	t := tensor.ToDevice(g.Device(), tensor.FromSlice(x, count))
 	times := make([]float64, reps)
-	for i := range reps + 1 { // the first warms up
+	for i := range reps + 1 { // the first one is a warm-up
 		for j := range x {
 			x[j] = float32(g.Rank() + 1)
 		}
@@ -95,7 +95,7 @@ func measure(ctx context.Context, g *dist.Group, count, reps int) (float64, erro
 			return 0, err
 		}
 		start := time.Now()
-		if err := g.AllReduce(t, dist.Sum).WaitHost(ctx); err != nil { // Wait would not wait for a GPU
+		if err := g.AllReduce(t, dist.Sum).WaitHost(ctx); err != nil { // for a GPU, Wait does not wait on the host
 			return 0, err
 		}
 		if i > 0 {
@@ -113,8 +113,8 @@ func measure(ctx context.Context, g *dist.Group, count, reps int) (float64, erro
 	return slices.Min(times), nil
 }
 
-// fit returns the line with the least sum of squared relative errors: small messages count as much as large ones. Nothing
-// is faster than no time, so a latency below zero is zero; ok tells whether larger messages take longer at all.
+// fit returns the line with the smallest sum of squared relative errors, so that small messages count as much as large ones. A negative
+// latency becomes zero. ok is false if larger messages do not take longer.
 func fit(points []point) (latency, bandwidth float64, ok bool) {
 	var w, wx, wy, wxx, wxy float64
 	for _, p := range points {

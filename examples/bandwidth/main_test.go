@@ -30,7 +30,7 @@ func TestTable(t *testing.T) {
 		assert.Equal(t, 256<<(2*i), size)
 		assert.Equal(t, strings.HasPrefix(lines[1], "no line"), theory == "–", line)
 		assert.NotContains(t, theory, "-")
-		const half = 0.00501 // both numbers are printed with two decimals
+		const half = 0.00501 // rounding error of two printed decimals
 		moved := 4.0 / 3 * float64(size) / 1e3
 		assert.GreaterOrEqual(t, achieved+half, moved/(measured+half), "2(n−1)/n of the buffer in the measured time: %s", line)
 		assert.LessOrEqual(t, achieved-half, moved/(measured-half), line)
@@ -43,7 +43,7 @@ func TestCUDA(t *testing.T) {
 	require.Regexp(t, `(?s)^all-reduce on 2 ranks.* 16384 `, out.String())
 }
 
-// Points on a line give the line; a latency is never below zero, and where larger messages are faster there is no line.
+// Points on a line give that line. A latency is never negative. If larger messages are faster, there is no line.
 func TestFit(t *testing.T) {
 	line := func(latency, perByte float64) (points []point) {
 		for _, b := range []float64{1e3, 1e6, 1e7} {

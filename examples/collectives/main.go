@@ -1,5 +1,5 @@
-// Command collectives is the cheat sheet: it runs every collective and prints what each rank has before and after. Element
-// i of rank r is 10r + i. Rank 0 is the root.
+// Command collectives is a cheat sheet: it runs every collective and prints the values of each rank before and after. Element i of rank r
+// is 10r + i. Rank 0 is the root.
 package main
 
 import (
@@ -29,15 +29,15 @@ func main() {
 	}
 }
 
-// demo is a collective: what every rank has before and must have after, and the call. dst begins as a copy of src, for the
-// collectives that work in place. No values at all are the zero Tensor.
+// demo is a collective: the values of every rank before it, those it must have after it, and the call. dst begins as a copy of src, for the
+// collectives that work in place. A rank without values passes the zero Tensor.
 type demo struct {
 	name, does    string
 	before, after values
 	call          func(g *dist.Group, dst, src tensor.Tensor) dist.Work
 }
 
-// values are those of rank r of n: how many there are, and the i-th.
+// values are the values of rank r of n: their number, and the i-th one.
 type values struct {
 	count func(r, n int) int
 	at    func(r, n, i int) int
@@ -46,7 +46,7 @@ type values struct {
 func demos() []demo {
 	all := func(_, n int) int { return n }
 	one := func(_, _ int) int { return 1 }
-	root := func(r, n int) int { return n * max(0, 1-r) } // on rank 0 alone
+	root := func(r, n int) int { return n * max(0, 1-r) } // only on rank 0
 	own := func(r, _, i int) int { return 10*r + i }
 	ofRoot := func(_, _, i int) int { return i }
 	sum := func(_, n, i int) int { return 5*n*(n-1) + n*i } // of 10r + i over all ranks
@@ -93,11 +93,11 @@ func run(cfg dist.Config) error {
 				return err
 			}
 		}
-		return r.World.Barrier().Wait() // nothing to see: nobody goes on before all are here
+		return r.World.Barrier().Wait() // nothing to print: no rank continues before all are here
 	})
 }
 
-// show runs a collective, checks what this rank got, and prints all ranks on rank 0.
+// show runs a collective, checks this rank's result, and prints all ranks' values on rank 0.
 func (d demo) show(r *dist.Rank) error {
 	rank, n := r.World.Rank(), r.World.Size()
 	src, want := d.before.list(rank, n), d.after.list(rank, n)
@@ -128,7 +128,7 @@ func (d demo) show(r *dist.Rank) error {
 	return nil
 }
 
-// vector returns the zero Tensor for no values, else a tensor that the rank's device can use.
+// vector returns the zero Tensor if there are no values, else a tensor that the rank's device can use.
 func vector(r *dist.Rank, x []float32) tensor.Tensor {
 	if len(x) == 0 {
 		return tensor.Tensor{}

@@ -15,7 +15,7 @@ import (
 	"github.com/ringo-ml/ringo/dist/disttest"
 )
 
-// What four ranks print is in testdata/four.txt.
+// testdata/four.txt has the output with four ranks.
 func TestFourRanks(t *testing.T) {
 	var got bytes.Buffer
 	require.NoError(t, run(dist.Config{Ranks: 4, Log: &got}))
@@ -30,7 +30,7 @@ func TestAnyNumberOfRanks(t *testing.T) {
 	}
 }
 
-// A collective that gives something else is an error.
+// A collective with a wrong result is an error.
 func TestWrongResult(t *testing.T) {
 	for i, d := range append(demos(), unequal()...) {
 		err := dist.Run(context.Background(), dist.Config{Ranks: 3, Log: io.Discard}, func(_ context.Context, r *dist.Rank) error {

@@ -5,7 +5,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// unequal are the V forms, whose parts have different lengths: here the part of rank r is r+1 long and begins at before(r).
+// unequal are the V forms, whose parts have different lengths: here the part of rank r has length r+1 and begins at before(r).
 func unequal() []demo {
 	before := func(r int) int { return r * (r + 1) / 2 }
 	part := func(r, _ int) int { return r + 1 }

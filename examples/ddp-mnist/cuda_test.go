@@ -19,7 +19,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// TestCapturedOnCUDA: one rank on a GPU, whose steps from the third on are replays of a graph, has the losses of the CPU.
+// TestCapturedOnCUDA: one rank on a GPU, with replays of a graph from the third step on, has the losses of the CPU.
 func TestCapturedOnCUDA(t *testing.T) {
 	o := short()
 	o.optim = "adamw"
@@ -34,7 +34,7 @@ func TestCapturedOnCUDA(t *testing.T) {
 	require.InDelta(t, want.TestAccuracy, got.TestAccuracy, 0.01)
 }
 
-// On GPUs, one that two ranks share and one each, training comes out as on the CPU.
+// On GPUs (one that two ranks share, or one for each), training gives the CPU's results.
 func TestCUDA(t *testing.T) {
 	for _, c := range []struct {
 		dtype string
@@ -52,7 +52,7 @@ func TestCUDA(t *testing.T) {
 	}
 }
 
-// TestMain runs this binary as one rank of TestProcessesOnCUDA when that has started it.
+// TestMain runs this binary as a rank of TestProcessesOnCUDA, if that has started it.
 func TestMain(m *testing.M) {
 	if os.Getenv("DDP_TEST_CHILD") == "" {
 		os.Exit(m.Run())
@@ -77,8 +77,8 @@ func fiveSteps() options {
 	return o
 }
 
-// Two processes with a GPU each, which NCCL connects, train as one rank does; to the bit as goroutine ranks do, since the
-// order of two summands does not matter.
+// Two processes with a GPU each, connected by NCCL, train like one rank. The bits are those of goroutine ranks, because the order of two
+// summands does not matter.
 func TestProcessesOnCUDA(t *testing.T) {
 	o := fiveSteps()
 	o.Device = disttest.CUDA(t, emu.Config{})
@@ -95,7 +95,7 @@ func TestProcessesOnCUDA(t *testing.T) {
 	require.Equal(t, goroutines.LossesSHA256, got.LossesSHA256)
 }
 
-// A step neither copies anything nor waits for the device: the loss is read at the end of an epoch.
+// A step copies nothing and does not wait for the device: the loss is read at the end of an epoch.
 func TestSteadyStep(t *testing.T) {
 	o := short()
 	o.ranks, o.batch, o.lr = 2, 7, 0.01

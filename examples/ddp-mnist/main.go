@@ -1,5 +1,5 @@
-// Command ddp-mnist trains a 784-512-512-10 network on MNIST, or with -model cnn a convolutional one, data parallel on several ranks:
-// goroutines of this process, or processes when it is started by "ringo run". Any number of ranks computes the same.
+// Command ddp-mnist trains a 784-512-512-10 network on MNIST or, with -model cnn, a convolutional network, with data parallelism. Ranks are
+// goroutines of this process, or processes if it is started by "ringo run". The result does not depend on the number of ranks.
 package main
 
 import (
@@ -47,7 +47,7 @@ func main() {
 	train.Exit(run(o, os.Stdout))
 }
 
-// run trains and writes what a person reads, or the JSON line, to w.
+// run trains, and writes text for people, or the JSON line, to w.
 func run(o options, w io.Writer) error {
 	dtype, err := o.check()
 	if err != nil {
@@ -81,7 +81,7 @@ func (o options) run(dtype tensor.DType, images, tests *data.Images, w io.Writer
 	})
 }
 
-// check rejects what cannot be meant, and fills in the learning rate.
+// check returns an error for impossible options, and sets the default learning rate.
 func (o *options) check() (tensor.DType, error) {
 	dtype, err := tensor.ParseDType(o.dtype)
 	switch {
@@ -121,14 +121,14 @@ func (o *options) load(dtype tensor.DType) (train, test *data.Images, err error)
 type trainer struct {
 	o      options
 	r      *dist.Rank
-	stats  *dist.Group // what is summed for people; the world group then counts the gradients' bytes alone
+	stats  *dist.Group // for sums that are printed; so the world group counts only the gradients' bytes
 	model  nn.Sequential
 	params nn.Params
 	opt    *optim.Optimizer
 	scaler *optim.Scaler // of the loss, in float16
 	tape   *tensor.Tape
-	step   func(in ...tensor.Tensor) error // on a batch's X and Y
-	batch  [2]tensor.Tensor                // X and Y, of the step
+	step   func(in ...tensor.Tensor) error // for a batch's X and Y
+	batch  [2]tensor.Tensor                // X and Y of the step
 	loss   tensor.Tensor                   // of the last step: this rank's part
 	eval   *tensor.Tape
 	images *data.Loader
@@ -153,7 +153,7 @@ func newTrainer(ctx context.Context, o options, dtype tensor.DType, r *dist.Rank
 	}
 	t.images = data.NewLoader(images, data.Config{Batch: o.batch, Shuffle: true, Seed: o.seed, Sharder: r.World, Device: r.Device})
 	var schedule optim.Schedule
-	if o.model == "cnn" { // what small steps gain at the end
+	if o.model == "cnn" { // smaller steps at the end help it
 		schedule = optim.Cosine(0.01, t.steps())
 	}
 	if o.optim == "sgd" {
@@ -164,7 +164,7 @@ func newTrainer(ctx context.Context, o options, dtype tensor.DType, r *dist.Rank
 	t.tape = tensor.NewTape(r.Device, tensor.Seed(o.seed), tensor.Trace(r.Trace))
 	t.loss = tensor.New(r.Device, lossType(dtype))
 	t.step = t.update
-	if t.scaler == nil { // nothing in a step waits for the device
+	if t.scaler == nil { // then a step never waits for the device
 		t.step = tensor.Capture(r.Device, t.update).Run
 	}
 	t.eval = tensor.NewTape(r.Device, tensor.NoGrad(), tensor.Trace(r.Trace))
@@ -173,7 +173,7 @@ func newTrainer(ctx context.Context, o options, dtype tensor.DType, r *dist.Rank
 	return t, err
 }
 
-// newModel returns the network of a name, whose input are rows of 784 pixels.
+// newModel returns the network with this name. Its input has rows of 784 pixels.
 func newModel(name string) nn.Sequential {
 	if name == "mlp" {
 		return nn.Sequential{nn.NewLinear(784, 512), nn.ReLU, nn.NewLinear(512, 512), nn.ReLU, nn.NewLinear(512, 10)}
@@ -183,13 +183,13 @@ func newModel(name string) nn.Sequential {
 		nn.NewMaxPool2d(2), nn.Flatten{}, nn.NewLinear(64*7*7, 128), nn.ReLU, nn.NewLinear(128, 10)}
 }
 
-// picture makes a picture of one channel of a row of pixels.
+// picture makes an image with one channel from a row of pixels.
 type picture struct{}
 
 // Forward returns [batch, 1, 28, 28] for x [batch, 784].
 func (picture) Forward(x nn.T) nn.T { return x.Reshape(x.Dim(0), 1, 28, 28) }
 
-// steps is the number of steps that were asked for.
+// steps returns the number of steps to do.
 func (t *trainer) steps() int {
 	if t.o.steps > 0 {
 		return t.o.steps
@@ -197,7 +197,7 @@ func (t *trainer) steps() int {
 	return t.o.epochs * t.images.Steps()
 }
 
-// fit trains for the epochs or steps that were asked for, and measures the accuracy after every epoch and at the end.
+// fit trains for the given epochs or steps, and measures the accuracy after every epoch and at the end.
 func (t *trainer) fit(ctx context.Context) error {
 	total := t.steps()
 	start, waited := time.Now(), t.r.World.Waited()
@@ -215,13 +215,13 @@ func (t *trainer) fit(ctx context.Context) error {
 		}
 	}
 	done, _ := t.loop.Done()
-	if measured, _ := t.loop.Values(accuracy); t.loop.Going() && len(measured) == 0 { // resumed at the very end
+	if measured, _ := t.loop.Values(accuracy); t.loop.Going() && len(measured) == 0 { // resumed after the last step
 		return t.endEpoch(ctx, done-1)
 	}
 	return nil
 }
 
-// advance does a step, and leaves its loss on the device: to read it would wait for the step.
+// advance does a step, and does not read its loss, because that would wait for the device.
 func (t *trainer) advance(b data.Batch) error {
 	t.batch = [2]tensor.Tensor{b.X, b.Y}
 	err := t.step(t.batch[:]...)
@@ -229,7 +229,7 @@ func (t *trainer) advance(b data.Batch) error {
 	return err
 }
 
-// update does a step on a batch's X and Y.
+// update does a step with a batch's X and Y.
 func (t *trainer) update(batch ...tensor.Tensor) error {
 	loss := nn.CrossEntropy(t.model.Forward(t.tape.Input(batch[0])), batch[1])
 	tensor.Copy(t.loss, loss)
@@ -237,13 +237,13 @@ func (t *trainer) update(batch ...tensor.Tensor) error {
 	if t.scaler != nil {
 		scale = t.scaler.Scale
 	}
-	t.tape.Backward(loss, tensor.Scale(scale)) // gradients are summed over the ranks while it runs
+	t.tape.Backward(loss, tensor.Scale(scale)) // the gradients are summed over the ranks at the same time
 	err := t.opt.Step()
 	t.tape.Reset()
 	return err
 }
 
-// lossType is the type of a loss of what is computed in dtype.
+// lossType is the type of the loss when the model computes in dtype.
 func lossType(dtype tensor.DType) tensor.DType {
 	if dtype.IsHalf() {
 		return tensor.Float32
@@ -251,10 +251,10 @@ func lossType(dtype tensor.DType) tensor.DType {
 	return dtype
 }
 
-// accuracy is the name of what endEpoch measures.
+// accuracy is the name of the value that endEpoch measures.
 const accuracy = "test accuracy"
 
-// endEpoch measures the accuracy on the test set after a step, and says how the epoch went.
+// endEpoch measures the accuracy on the test set after a step, and prints the results of the epoch.
 func (t *trainer) endEpoch(ctx context.Context, step int) error {
 	var sums [2]float64 // right, seen
 	for _, b := range t.tests.Epoch(ctx, 0) {

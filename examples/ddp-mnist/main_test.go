@@ -32,7 +32,7 @@ func trained(t *testing.T, o options) summary {
 	return trainOn(t, o, 10000, 300)
 }
 
-// trainOn trains on so many synthetic images, if o does not say otherwise.
+// trainOn trains on so many synthetic images, unless o has other numbers.
 func trainOn(t *testing.T, o options, images, tests int) summary {
 	t.Helper()
 	var out bytes.Buffer
@@ -43,7 +43,7 @@ func trainOn(t *testing.T, o options, images, tests int) summary {
 	return s
 }
 
-// runOn is run on so many synthetic images, if o does not say otherwise.
+// runOn is run on so many synthetic images, unless o has other numbers.
 func runOn(o options, images, tests int, w io.Writer) error {
 	if o.data != "synthetic" {
 		return run(o, w)
@@ -70,7 +70,7 @@ type imageSet struct {
 	dtype tensor.DType
 }
 
-// sets are what synthetic has made: that takes longer than most of the trainings here.
+// sets keeps the sets of synthetic images: making them takes longer than most of the trainings here.
 var sets = map[imageSet]*data.Images{}
 
 func synthetic(n int, seed uint64, dtype tensor.DType) (*data.Images, error) {
@@ -100,10 +100,10 @@ func TestSummary(t *testing.T) {
 	require.Equal(t, s.ParamsSHA256, trained(t, o).ParamsSHA256, "the same bits again")
 }
 
-// TestParity is the promise of the README on this program: 1, 2, 3 and 4 ranks. The steps of the long run are those in
-// which float64 must agree to 1e-10, float32 to 1e-5 and bfloat16, whose gradients are rounded on each rank, to 2%. But for float64
-// the seed matters: where rounding moves an activation across ReLU's corner, losses differ from there on (float32: by 1e-4), in
-// PyTorch as here. This seed, the default of the program, does not meet it with AVX-512, AVX2 or plain Go.
+// TestParity checks, for this program, the README's promise that N ranks equal one, with 1, 2, 3 and 4 ranks. In the steps of the long run,
+// float64 must agree to 1e-10, float32 to 1e-5, and bfloat16, whose gradients are rounded on each rank, to 2%. For the types other than
+// float64, the seed matters: if rounding moves an activation across ReLU's corner, losses differ from then on (float32: by 1e-4), in
+// PyTorch as here. With this seed, the program's default, that does not happen with AVX-512, AVX2 or plain Go.
 func TestParity(t *testing.T) {
 	long := os.Getenv("RINGO_LONG") == "1"
 	for _, c := range []struct {
@@ -122,8 +122,7 @@ func TestParity(t *testing.T) {
 	}
 }
 
-// disparity is the largest relative difference of the final loss on 2, 3 and 4 ranks from that on one. First losses may differ by
-// tol.
+// disparity is the largest relative difference of the final loss on 2, 3 and 4 ranks from that on one. First losses may differ by tol.
 func disparity(t *testing.T, o options, tol float64) (worst float64) {
 	one := trained(t, o)
 	for _, o.ranks = range []int{2, 3, 4} {
@@ -134,7 +133,7 @@ func disparity(t *testing.T, o options, tol float64) (worst float64) {
 	return worst
 }
 
-// On devices whose memory Go code cannot touch, with the same kernels, the same bits come out.
+// A device whose memory Go code cannot access, with the same kernels, gives the same bits.
 func TestDevice(t *testing.T) {
 	for _, c := range []struct{ optim, dtype string }{{"sgd", "float32"}, {"adamw", "bfloat16"}, {"adamw", "float16"}} {
 		o := short()
@@ -147,7 +146,7 @@ func TestDevice(t *testing.T) {
 	}
 }
 
-// What was counted is what was planned.
+// The counted bytes are the planned ones.
 func TestPlan(t *testing.T) {
 	for _, c := range []struct{ optim, dtype string }{{"sgd", "float32"}, {"adamw", "float32"}, {"adamw", "bfloat16"}, {"adamw", "float16"}, {"sgd", "float64"}} {
 		o := short()
@@ -157,7 +156,7 @@ func TestPlan(t *testing.T) {
 			require.Equal(t, it.Bytes, s.Memory[it.Name].Peak, "%+v: %s", c, it.Name)
 		}
 		require.Greater(t, s.Memory["activations"].Peak, 0)
-		require.InEpsilon(t, 6*s.Plan.Sent/3, s.WireBytes, 0.001, "%+v", c) // slices of rank 0
+		require.InEpsilon(t, 6*s.Plan.Sent/3, s.WireBytes, 0.001, "%+v", c) // rank 0 has the largest slices
 	}
 }
 
@@ -189,8 +188,8 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// TestResume: a run that stops and goes on, in the middle of an epoch or at its end, has the losses, the accuracies and the
-// parameters of one that does not stop, bit by bit; on another number of ranks, up to rounding.
+// TestResume: a run that stops and resumes, in the middle of an epoch or at its end, has the same bits in losses, accuracies and parameters
+// as a run that does not stop. On another number of ranks they are equal up to rounding.
 func TestResume(t *testing.T) {
 	o := short()
 	o.ranks, o.batch, o.optim, o.steps = 2, 75, "adamw", 6
@@ -208,7 +207,7 @@ func TestResume(t *testing.T) {
 		require.Equal(t, want.TestAccuracy, got.TestAccuracy)
 
 		o.ranks = 3
-		got = trained(t, o) // there is nothing left to do
+		got = trained(t, o) // nothing is left to do
 		require.Equal(t, [2]int{6, 6}, [2]int{got.Steps, got.ResumedAt})
 		require.Equal(t, want.ParamsSHA256, got.ParamsSHA256)
 		o.ranks, o.Resume = 2, false
@@ -253,7 +252,7 @@ func TestBadFlags(t *testing.T) {
 	}
 }
 
-// In 16 bits training comes out as in float32, with half the bytes between ranks and the same bits for any threads.
+// Training in 16 bits is close to training in float32, with half the bytes between ranks, and with the same bits for any number of threads.
 func TestHalf(t *testing.T) {
 	o := short()
 	o.ranks, o.steps, o.optim, o.lr = 2, 60, "adamw", 1e-3
@@ -311,7 +310,7 @@ func trainedCNN(t *testing.T, ranks int) (values []float64) {
 	return values
 }
 
-// Parameters of the convolutional network are those of one rank, with parts of the batch of different size.
+// Parameters of the convolutional network are those of one rank, also if the parts of the batch have different sizes.
 func TestCNNParity(t *testing.T) {
 	want := trainedCNN(t, 1)
 	require.Len(t, want, 32*9+32+64*32*9+64+64*7*7*128+128+1280+10)

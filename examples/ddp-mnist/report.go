@@ -46,7 +46,7 @@ type summary struct {
 	Plan   *plan.Plan                  `json:"plan"`
 }
 
-// plan predicts memory and traffic, but for activations.
+// plan predicts memory and traffic, except activations.
 func (t *trainer) plan() (*plan.Plan, error) {
 	unit := plan.Unit{}
 	for _, p := range t.params {
@@ -93,7 +93,7 @@ func bitsOf(x []float64) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// digest hashes the parameters' values, little endian, in the order of their names.
+// digest hashes the parameters' values, little-endian, in the order of their names.
 func digest(params nn.Params) string {
 	sorted := slices.Clone(params)
 	slices.SortFunc(sorted, func(a, b *tensor.Param) int { return strings.Compare(a.Name(), b.Name()) })
@@ -139,7 +139,7 @@ func (t *trainer) report() error {
 	return nil
 }
 
-// logMemory prints what rank 0 had at most, beside the plan where there is one.
+// logMemory prints the peak memory of rank 0, together with the plan if there is one.
 func (t *trainer) logMemory(s *summary) {
 	var parts []string
 	for k := tensor.Parameters; k <= tensor.OtherMemory; k++ {

@@ -1,5 +1,5 @@
-// Command distributed-argmax finds the largest of the numbers that lie on several ranks: its value, its place and the rank
-// that has it. Of equal ones the first counts, as on one rank.
+// Command distributed-argmax finds the largest of the numbers on several ranks: its value, its place and its rank. Of equal ones the first
+// is taken, as on one rank.
 package main
 
 import (
@@ -47,8 +47,8 @@ func run(cfg dist.Config, each int, seed uint64) error {
 	})
 }
 
-// argmax returns the largest of the x of all ranks and its place when they are laid end to end, each as long as this
-// rank's; -1 when there are none. It takes two all-reduces: the largest value, then the first place that has it.
+// argmax returns the largest number of x over all ranks, and its place in the concatenation of all x, which have the same length on each
+// rank; -1 if there are none. It takes two all-reduces: the largest value, then the first place with that value.
 func argmax(g *dist.Group, x []float32) (value float32, place int, err error) {
 	top := []float32{float32(math.Inf(-1))}
 	for _, v := range x {
@@ -57,7 +57,7 @@ func argmax(g *dist.Group, x []float32) (value float32, place int, err error) {
 	if err := g.AllReduce(tensor.FromSlice(top, 1), dist.Max).Wait(); err != nil {
 		return 0, 0, err
 	}
-	const nowhere = math.MaxInt64 // for who does not have it
+	const nowhere = math.MaxInt64 // for a rank that does not have it
 	first := []int64{nowhere}
 	for i, v := range x {
 		if v == top[0] {
@@ -74,7 +74,7 @@ func argmax(g *dist.Group, x []float32) (value float32, place int, err error) {
 	return top[0], int(first[0]), nil
 }
 
-// numbers are whole, so that some of them are equal.
+// numbers are integers, so that some of them are equal.
 func numbers(seed uint64, rank, n int) []float32 {
 	rng := rand.New(rand.NewPCG(seed, uint64(rank)))
 	x := make([]float32, n)
@@ -84,7 +84,7 @@ func numbers(seed uint64, rank, n int) []float32 {
 	return x
 }
 
-// check looks at all numbers on one rank.
+// check computes the result from all numbers on one rank.
 func check(seed uint64, ranks, each int, value float32, place int) error {
 	best, at := float32(math.Inf(-1)), -1
 	for r := range ranks {

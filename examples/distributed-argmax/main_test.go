@@ -32,7 +32,7 @@ func TestRanks(t *testing.T) {
 	require.ErrorContains(t, run(dist.Config{Ranks: 2, Log: io.Discard}, 0, 1), "no numbers")
 }
 
-// Of equal values the first counts, on whichever rank; a maximum of minus infinity has a place too.
+// Of equal values the first is taken, on whichever rank it is. A maximum of minus infinity has a place, too.
 func TestTies(t *testing.T) {
 	low := float32(math.Inf(-1))
 	for _, c := range []struct {

@@ -1,5 +1,5 @@
-// Command distributed-mean computes the mean and the standard deviation of numbers that lie on several ranks, each with
-// another share. The ranks exchange sums and counts: a mean of means would be wrong.
+// Command distributed-mean computes the mean and the standard deviation of numbers on several ranks, which have different amounts of them.
+// The ranks exchange sums and counts: a mean of means would be wrong.
 package main
 
 import (
@@ -39,7 +39,7 @@ func run(cfg dist.Config, count int) error {
 		if err != nil {
 			return err
 		}
-		means := []float64{sum(x, 0, 1) / math.Max(1, float64(len(x)))} // of this rank alone
+		means := []float64{sum(x, 0, 1) / math.Max(1, float64(len(x)))} // of this rank's numbers
 		if err := r.World.SumFloats(means); err != nil {
 			return err
 		}
@@ -50,7 +50,7 @@ func run(cfg dist.Config, count int) error {
 	})
 }
 
-// share returns the part of rank of the numbers 0, 1, …, count−1: a later rank has more of them.
+// share returns rank's part of the numbers 0, 1, …, count−1: later ranks have more of them.
 func share(rank, ranks, count int) []float64 {
 	cut := func(r int) int { return count * r * (r + 1) / (ranks * (ranks + 1)) }
 	var x []float64
@@ -60,8 +60,8 @@ func share(rank, ranks, count int) []float64 {
 	return x
 }
 
-// moments returns mean and standard deviation of the x of all ranks. Deviations are taken from the mean of all: sums of
-// squares would lose digits where the mean is large.
+// moments returns mean and standard deviation of x over all ranks. It sums squared deviations from the common mean: a sum of squares would
+// lose digits if the mean is large.
 func moments(g *dist.Group, x []float64) (mean, std float64, err error) {
 	first := []float64{sum(x, 0, 1), float64(len(x))}
 	if err := g.SumFloats(first); err != nil {
@@ -75,7 +75,7 @@ func moments(g *dist.Group, x []float64) (mean, std float64, err error) {
 	return mean, math.Sqrt(second[0] / first[1]), nil
 }
 
-// sum adds (x−from)^power.
+// sum returns the sum of (x−from)^power.
 func sum(x []float64, from, power float64) float64 {
 	s := 0.0
 	for _, v := range x {
@@ -84,7 +84,7 @@ func sum(x []float64, from, power float64) float64 {
 	return s
 }
 
-// check compares with what is known of 0, 1, …, n−1: mean (n−1)/2, variance (n²−1)/12.
+// check compares with the exact values for 0, 1, …, n−1: mean (n−1)/2, variance (n²−1)/12.
 func check(mean, std, n float64) error {
 	wantMean, wantStd := (n-1)/2, math.Sqrt((n*n-1)/12)
 	if math.Abs(mean-wantMean) > 1e-9*n || math.Abs(std-wantStd) > 1e-9*n {

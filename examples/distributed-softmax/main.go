@@ -1,5 +1,5 @@
-// Command distributed-softmax computes the softmax of a vector that lies in parts on several ranks, as the last layer of a
-// model does whose vocabulary is sharded: max, exp, sum, divide. Two numbers travel, never the vector.
+// Command distributed-softmax computes the softmax of a vector whose parts are on several ranks, like the last layer of a model with a
+// sharded vocabulary: max, exp, sum, divide. Two numbers are sent, never the vector.
 package main
 
 import (
@@ -33,7 +33,7 @@ func main() {
 func run(cfg dist.Config, size int) error {
 	return dist.Run(context.Background(), cfg, func(_ context.Context, r *dist.Rank) error {
 		rank, n := r.World.Rank(), r.World.Size()
-		counts := make([]int, n) // parts differ by one element at most
+		counts := make([]int, n) // parts differ by at most one element
 		for i := range counts {
 			counts[i] = size*(i+1)/n - size*i/n
 		}
@@ -43,7 +43,7 @@ func run(cfg dist.Config, size int) error {
 		if err := softmax(r.World, part); err != nil {
 			return err
 		}
-		all := make([]float64, size) // for the check and for people
+		all := make([]float64, size) // for the check and for printing
 		if err := r.World.AllGatherV(vector(all), vector(part), counts).Wait(); err != nil {
 			return err
 		}
@@ -53,8 +53,8 @@ func run(cfg dist.Config, size int) error {
 	})
 }
 
-// softmax replaces this rank's part of a vector by its part of the softmax of the whole. exp(x − max) cannot overflow,
-// whatever the logits are; a rank with no elements takes part too.
+// softmax replaces this rank's part of a vector by its part of the softmax of the whole. exp(x − max) cannot overflow, whatever the logits
+// are. A rank without elements takes part, too.
 func softmax(g *dist.Group, x []float64) error {
 	top := []float64{math.Inf(-1)}
 	for _, v := range x {
@@ -79,7 +79,7 @@ func softmax(g *dist.Group, x []float64) error {
 
 func vector(x []float64) tensor.Tensor { return tensor.FromSlice(x, len(x)) }
 
-// logits are so large that exp of them would overflow.
+// logits are so large that their exp would overflow.
 func logits(n int) []float64 {
 	x := make([]float64, n)
 	for i := range x {

@@ -1,6 +1,6 @@
-// Command fsdp trains a small transformer, which learns to continue this program's source, with ddp and under stages 1, 2 and 3
-// of ZeRO. It prints the memory of a rank by kind and the bytes sent in a step, and below each what package plan predicted. The
-// loss is the same every time and on any number of ranks.
+// Command fsdp trains a small transformer, which learns to continue this program's source, with ddp and with stages 1, 2 and 3 of ZeRO. It
+// prints the memory of a rank by kind and the bytes sent in a step and, in the line below, the prediction of package plan. The loss is the
+// same every time, on any number of ranks.
 package main
 
 import (
@@ -41,11 +41,11 @@ func main() {
 	flag.IntVar(&o.length, "length", 32, "bytes of a sequence")
 	flag.BoolVar(&o.half, "half", false, "compute in bfloat16; the optimizer's values stay in float32")
 	flag.Parse()
-	o.Device, o.Quiet = *device, true // the lines of the table stay together
+	o.Device, o.Quiet = *device, true // no other lines inside the table
 	train.Exit(run(o, os.Stdout))
 }
 
-// check rejects what cannot be meant.
+// check returns an error for impossible options.
 func (o *options) check() error {
 	switch {
 	case flag.NArg() > 0:
@@ -81,7 +81,7 @@ func run(o options, w io.Writer) error {
 	})
 }
 
-// plan predicts what training under a stage will take; 0 is ddp.
+// plan predicts the memory and bytes of training with a stage; 0 is ddp.
 func (o options) plan(stage, ranks int) (*plan.Plan, error) {
 	c := plan.Config{Layout: plan.Layout{FSDP: ranks}, Stage: stage}
 	if stage == 0 {
@@ -97,7 +97,7 @@ func (o options) plan(stage, ranks int) (*plan.Plan, error) {
 	return plan.New(m, c)
 }
 
-// forget has the collector give back the memory of the stage before, so that the next one is counted alone.
+// forget makes the garbage collector free the memory of the stage before, so that the next one is counted alone.
 func forget(m *tensor.Memory) {
 	for i := 0; i < 100 && m.Total().Live > m.Of(tensor.OtherMemory).Live; i++ {
 		runtime.GC()
@@ -105,7 +105,7 @@ func forget(m *tensor.Memory) {
 	m.ResetPeak()
 }
 
-// fit makes a model, and trains it under one stage.
+// fit makes a model, and trains it with one stage.
 func fit(ctx context.Context, o options, stage int, r *dist.Rank) (*result, error) {
 	m := newGPT(o.width, o.layers, o.length)
 	t, err := m.attach(o, stage, r)
@@ -145,7 +145,7 @@ func fit(ctx context.Context, o options, stage int, r *dist.Rank) (*result, erro
 	return &result{losses[0], losses[o.steps-1], int(sum[0]), peaks}, err
 }
 
-// text is a dataset of sequences from the source, and the bytes that follow each byte.
+// text is a dataset of sequences of the source; the targets are the next bytes.
 type text struct{ sequences, length int }
 
 func (t text) Len() int { return t.sequences }

@@ -23,7 +23,7 @@ func short() options {
 	return options{ranks: 3, steps: 4, batch: 7, width: 20, layers: 3, length: 9}
 }
 
-// losses are those of a table, of ddp and of each stage.
+// losses returns the losses in a table: of ddp and of each stage.
 func losses(t *testing.T, o options) (out []float64) {
 	var table bytes.Buffer
 	require.NoError(t, run(o, &table))
@@ -38,8 +38,8 @@ func losses(t *testing.T, o options) (out []float64) {
 	return out
 }
 
-// On devices whose memory Go code cannot touch the same losses come out: with the same kernels, and on GPUs, one that ranks share
-// and one each, to the digits of the table.
+// Other devices give the same losses: those whose memory Go code cannot access, with the same kernels, exactly; GPUs (one shared by all
+// ranks, or one for each) to the digits of the table.
 func TestDevices(t *testing.T) {
 	o := short()
 	want := losses(t, o)
@@ -51,7 +51,7 @@ func TestDevices(t *testing.T) {
 	}
 }
 
-// TestTable: every stage has a line beside its plan, and all stages and numbers of ranks have one loss.
+// TestTable: every stage has a line and its plan, and all stages and numbers of ranks have the same loss.
 func TestTable(t *testing.T) {
 	losses := ""
 	for _, ranks := range []int{1, 3} {
@@ -78,7 +78,7 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// TestPlan: what devices and groups count is what package plan says: to the byte where it can be, else within 5%.
+// TestPlan: the counts of devices and groups are those of package plan: exactly if possible, else within 5%.
 func TestPlan(t *testing.T) {
 	for _, half := range []bool{false, true} {
 		for ranks := 1; ranks <= 4; ranks++ {

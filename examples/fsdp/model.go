@@ -26,7 +26,7 @@ func (b *block) Forward(x nn.T) nn.T {
 	return x.Add(b.MLP.Forward(b.Norm2.Forward(x)))
 }
 
-// gpt is a transformer that predicts the next byte. It knows nothing of ranks.
+// gpt is a transformer that predicts the next byte. It does not know about ranks.
 type gpt struct {
 	Tok, Pos *nn.Embedding
 	Blocks   []*block
@@ -82,7 +82,7 @@ func (m *gpt) attach(o options, stage int, r *dist.Rank) (attached, error) {
 	}}, err
 }
 
-// shard divides the model: a unit is a block, and what is used both first and last stays.
+// shard divides the model. Each block is a unit. Parameters that are used at both ends of the model are not gathered again in between.
 func (m *gpt) shard(c fsdp.Config) (*fsdp.Sharding, nn.Params, error) {
 	s := fsdp.New(c)
 	s.Keep(m.Tok, m.Pos, m.Norm, m.Head)

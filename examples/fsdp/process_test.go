@@ -21,7 +21,7 @@ import (
 
 const stageEnv = "EXAMPLE_TEST_STAGE"
 
-// TestMain runs this binary as one rank of a job when the test below started it.
+// TestMain runs this binary as one rank of a job if the test below started it.
 func TestMain(m *testing.M) {
 	var stage int
 	if _, err := fmt.Sscan(os.Getenv(stageEnv), &stage); err != nil {
@@ -33,12 +33,12 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// large is a model beside which the Go runtime and the engine are small.
+// large is a model that is much larger than the Go runtime and the engine.
 func large() options {
 	return options{ranks: 2, steps: 2, batch: 4, width: 512, layers: 6, length: 64}
 }
 
-// resident is what a rank tells: bytes by which its process grew, and bytes that it counted.
+// resident is a rank's report: the bytes by which its process grew, and those that it counted.
 type resident struct{ Grew, Counted int }
 
 func measureResident(o options, stage int) error {
@@ -59,7 +59,7 @@ func measureResident(o options, stage int) error {
 	})
 }
 
-// residentBytes returns the memory of this process: VmRSS now, VmHWM at the most.
+// residentBytes returns the memory of this process: VmRSS is now, VmHWM the peak.
 func residentBytes(name string) (int, error) {
 	text, err := os.ReadFile("/proc/self/status")
 	if err != nil {
@@ -71,7 +71,7 @@ func residentBytes(name string) (int, error) {
 	return kib << 10, err
 }
 
-// The process of a rank grows by what was planned, and little else (but for the race detector's own memory).
+// The process of a rank grows by little more than the plan (without the race detector's own memory).
 func TestResidentMemory(t *testing.T) {
 	stages := []int{3}
 	if os.Getenv("RINGO_LONG") == "1" {

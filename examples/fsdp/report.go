@@ -9,7 +9,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// kinds are the columns of the table. Batches and the workspace of kernels, of kind OtherMemory, are not planned.
+// kinds are the columns of the table. Memory of kind OtherMemory (batches, and the workspace of kernels) is not planned.
 var kinds = []tensor.MemoryKind{tensor.Parameters, tensor.Gradients, tensor.OptimizerState, tensor.Activations, tensor.Gathered, tensor.Communication}
 
 func kindNames() (names []string) {
@@ -19,14 +19,14 @@ func kindNames() (names []string) {
 	return names
 }
 
-// result is what training was like.
+// result holds the results of training.
 type result struct {
 	first, last float64 // loss
 	sent        int     // bytes of the last step, by all ranks
-	peaks       [][]int // the most bytes of each kind, by rank
+	peaks       [][]int // peak bytes of each kind, by rank
 }
 
-// peaksOf returns the most bytes of each kind that each rank had.
+// peaksOf returns the peak bytes of each kind on each rank.
 func peaksOf(r *dist.Rank) ([][]int, error) {
 	mine := make([]int, len(kinds))
 	for i, k := range kinds {
@@ -35,7 +35,7 @@ func peaksOf(r *dist.Rank) ([][]int, error) {
 	return dist.AllGatherObject(r.World, mine)
 }
 
-// most returns the bytes of each kind of the rank that has the most of it.
+// most returns, for each kind, the bytes of the rank that has the most.
 func (res *result) most() []int {
 	most := make([]int, len(kinds))
 	for _, peaks := range res.peaks {
@@ -74,7 +74,7 @@ func inKiB(bytes ...int) (out []string) {
 	return out
 }
 
-// columns aligns the kinds of memory, their total, and what was sent.
+// columns formats the kinds of memory, their total, and the bytes sent.
 func columns(kinds []string, total, sent string) string {
 	var b strings.Builder
 	for _, s := range kinds {

@@ -1,6 +1,5 @@
-// Command gorgonia trains a small network on images that lie in gorgonia's arrays (the *Dense of gorgonia.org/tensor). Then
-// gorgonia's own functions classify the test images with the trained weights, on Ringo's kernels: gorgonia.Engine. Both have the
-// same memory for images and weights.
+// Command gorgonia trains a small network on images in gorgonia's arrays (the *Dense of gorgonia.org/tensor). Then gorgonia's own functions
+// classify the test images with the trained weights, on Ringo's kernels: gorgonia.Engine. Both use the same memory for images and weights.
 package main
 
 import (
@@ -89,7 +88,7 @@ func train(ctx context.Context, r *dist.Rank, steps int) error {
 	return nil
 }
 
-// classify computes the logits of images [n,784] with gorgonia's functions. The engine of x computes.
+// classify computes the logits of images [n,784] with gorgonia's functions, on the engine of x.
 func classify(model nn.Sequential, x *gt.Dense) (gt.Tensor, error) {
 	ones := gt.Ones(gt.Float32, x.Shape()[0])
 	gt.WithEngine(x.Engine())(ones)
@@ -104,7 +103,7 @@ func classify(model nn.Sequential, x *gt.Dense) (gt.Tensor, error) {
 	return linear(model[2].(*nn.Linear), hidden, ones)
 }
 
-// linear is x·Wᵀ + b. W and b are shared with the model where that computes on the host.
+// linear is x·Wᵀ + b. W and b share the model's memory if the model is in host memory.
 func linear(l *nn.Linear, x gt.Tensor, ones *gt.Dense) (gt.Tensor, error) {
 	w, err := gorgonia.Dense(tensor.ToHost(l.W.Value))
 	if err != nil {
@@ -114,14 +113,14 @@ func linear(l *nn.Linear, x gt.Tensor, ones *gt.Dense) (gt.Tensor, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := w.T(); err != nil { // a transposed view: the kernels read it as it lies
+	if err := w.T(); err != nil { // a transposed view, which the kernels read without a copy
 		return nil, err
 	}
 	y, err := gt.MatMul(x, w)
 	if err != nil {
 		return nil, err
 	}
-	biases, err := gt.Outer(ones, b) // gorgonia repeats no rows by itself
+	biases, err := gt.Outer(ones, b) // gorgonia does not broadcast rows
 	if err != nil {
 		return nil, err
 	}
@@ -132,7 +131,7 @@ func linear(l *nn.Linear, x gt.Tensor, ones *gt.Dense) (gt.Tensor, error) {
 type arrays struct {
 	x   *gt.Dense     // [n,784], float32
 	y   *gt.Dense     // [n], int64
-	set *data.Tensors // over their memory
+	set *data.Tensors // on their memory
 }
 
 // newArrays makes n images from a seed.
@@ -155,7 +154,7 @@ func newArrays(n int, seed uint64, engine *gorgonia.Engine) (a arrays, err error
 	for i := range all {
 		all[i] = i
 	}
-	if err := images.Batch(all, x, y); err != nil { // into the arrays' memory
+	if err := images.Batch(all, x, y); err != nil { // writes into the arrays' memory
 		return a, err
 	}
 	a.set, err = data.NewTensors(x, y)

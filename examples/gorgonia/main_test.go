@@ -20,7 +20,7 @@ func TestLearns(t *testing.T) {
 	require.Regexp(t, `^step 0  loss 2\.\d+\nstep 50  loss [01]\.\d+\ntest accuracy (9\d\.\d|100\.0)%\n$`, out.String())
 }
 
-// Gorgonia's functions compute what the model does.
+// Gorgonia's functions compute the same as the model.
 func TestClassify(t *testing.T) {
 	cpu := tensor.NewCPU(1)
 	defer cpu.Close()

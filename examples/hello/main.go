@@ -1,4 +1,4 @@
-// Command hello runs two ranks that add up their numbers.
+// Command hello runs two ranks that sum their numbers.
 package main
 
 import (

@@ -97,14 +97,14 @@ func newModel(r *dist.Rank, layers int, seed uint64) nn.Params {
 	return nn.Init(model, r.Device, tensor.Float32, seed)
 }
 
-// sharded cuts every parameter into flat shards, one for each rank, as FSDP does. Only the shard is kept.
+// sharded cuts every parameter into flat shards, one for each rank, as FSDP does, and keeps only this rank's shard.
 func sharded(params nn.Params, r *dist.Rank) nn.Params {
 	rank, size := r.World.Rank(), r.World.Size()
 	for _, p := range params {
 		lo, hi := p.Len()*rank/size, p.Len()*(rank+1)/size
 		p.Shard = tensor.Shard{Global: p.Dims(), Flat: [2]int{lo, hi}, Counts: true}
 		if hi == 0 {
-			p.Shard.Flat = [2]int{p.Len(), p.Len()} // nothing; {0,0} would be all of it
+			p.Shard.Flat = [2]int{p.Len(), p.Len()} // nothing; {0,0} would mean all of it
 		}
 		p.Local = tensor.New(r.Device, tensor.Float32, hi-lo)
 		p.Value = tensor.Tensor{}
@@ -112,7 +112,7 @@ func sharded(params nn.Params, r *dist.Rank) nn.Params {
 	return params
 }
 
-// owned returns the layers of a pipeline stage: where ranks do not divide the layers, the first stages have one more.
+// owned returns the layers of a pipeline stage. If the layers cannot be divided equally, the first stages have one more.
 func owned(params nn.Params, r *dist.Rank) nn.Params {
 	rank, size := r.World.Rank(), r.World.Size()
 	layers := len(params) / 2 // a weight and a bias each
@@ -120,7 +120,7 @@ func owned(params nn.Params, r *dist.Rank) nn.Params {
 	return params[2*first(rank) : 2*first(rank+1)]
 }
 
-// compare verifies that what was loaded has the values that were saved.
+// compare checks that the loaded values are those that were saved.
 func compare(got, want nn.Params) error {
 	for _, p := range got {
 		all := tensor.Data[float32](tensor.ToHost(want.ByName(p.Name()).Value))

@@ -12,7 +12,7 @@ import (
 	"github.com/ringo-ml/ringo/dist/disttest"
 )
 
-// TestRun: what the ranks read together is the model once, however the layers are dealt.
+// TestRun: together the ranks read the model once, however the layers are divided.
 func TestRun(t *testing.T) {
 	for _, c := range []struct{ ranks, layers int }{{1, 2}, {3, 8}, {4, 2}} {
 		var out bytes.Buffer

@@ -1,6 +1,5 @@
-// Command metrics evaluates a model on several ranks: rank 0 scatters a dataset, every rank computes predictions and its
-// part of the loss, the loss is reduced to rank 0 and the predictions are gathered there. Rank 0 compares all of it with
-// what it computes alone.
+// Command metrics evaluates a model on several ranks. Rank 0 scatters a dataset, and every rank computes predictions and its part of the
+// loss. The loss is reduced to rank 0, and the predictions are gathered there. Rank 0 compares the results with its own for all rows.
 package main
 
 import (
@@ -32,14 +31,14 @@ func main() {
 	}
 }
 
-// A row of the dataset is three features, the label, and 1; rows that only fill up have 0 there.
+// A row of the dataset is three features, the label, and 1. In rows of padding, the last number is 0.
 const (
 	label   = 3
 	counts  = 4
 	columns = 5
 )
 
-// dataset returns rows that nearly lie on a plane, filled up to a multiple of ranks: Scatter deals equal parts.
+// dataset returns rows that are close to a plane, padded to a multiple of the number of ranks: Scatter sends equal parts.
 func dataset(rows, ranks int) []float64 {
 	filled := (rows + ranks - 1) / ranks * ranks
 	x := make([]float64, filled*columns)
@@ -55,7 +54,7 @@ func dataset(rows, ranks int) []float64 {
 // predict is the model.
 func predict(row []float64) float64 { return 0.5*row[0] - 2*row[1] + row[2] + 0.25 }
 
-// evaluate returns the predictions, and the sum of squared errors and the number of rows that count.
+// evaluate returns the predictions, the sum of squared errors, and the number of rows without padding.
 func evaluate(x []float64) (predictions, loss []float64) {
 	loss = []float64{0, 0}
 	for ; len(x) > 0; x = x[columns:] {
@@ -74,7 +73,7 @@ func run(cfg dist.Config, rows int) error {
 	return dist.Run(context.Background(), cfg, func(_ context.Context, r *dist.Rank) error {
 		g, n := r.World, r.World.Size()
 		each := (rows + n - 1) / n
-		var all, gathered tensor.Tensor // on rank 0 alone; the others give the zero Tensor
+		var all, gathered tensor.Tensor // only on rank 0; the others pass the zero Tensor
 		var whole []float64
 		if g.Rank() == 0 {
 			whole = dataset(rows, n)
@@ -85,7 +84,7 @@ func run(cfg dist.Config, rows int) error {
 			return err
 		}
 		predictions, loss := evaluate(part)
-		// Every rank calls Reduce and Gather, not only the root. Both are on their way before the first Wait.
+		// Every rank calls Reduce and Gather, not only the root. Both are running before the first Wait.
 		reduced := g.Reduce(tensor.FromSlice(loss, 2), dist.Sum, 0)
 		got := g.Gather(gathered, tensor.FromSlice(predictions, each), 0)
 		if err := errors.Join(reduced.Wait(), got.Wait()); err != nil || g.Rank() != 0 {
@@ -98,7 +97,7 @@ func run(cfg dist.Config, rows int) error {
 	})
 }
 
-// check compares with one rank that evaluates everything: the loss but for rounding, every prediction.
+// check compares with one rank that evaluates everything: every prediction, and the loss up to rounding.
 func check(whole, loss, got []float64) error {
 	predictions, want := evaluate(whole)
 	if loss[1] != want[1] || math.Abs(loss[0]-want[0]) > 1e-12*want[0] {

@@ -23,7 +23,7 @@ func Example() {
 	// predictions of the last rows [-1.264 -0.264 2.021]
 }
 
-// The metrics do not depend on the number of ranks, also when rows must be filled up.
+// The metrics do not depend on the number of ranks, also with padding.
 func TestRanks(t *testing.T) {
 	for n := 1; n <= 9; n++ {
 		for _, rows := range []int{1, 2, 7, 50} {

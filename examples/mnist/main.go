@@ -1,5 +1,5 @@
-// Command mnist trains a small network on MNIST on one rank. The loop is all there is to read: what stands around it, such as
-// checkpoints and signals, is package train's. See ../ddp-mnist for several ranks.
+// Command mnist trains a small network on MNIST on one rank. Only the training loop is in this file: package train has the rest, such as
+// checkpoints and signals. See ../ddp-mnist for several ranks.
 package main
 
 import (
@@ -25,7 +25,7 @@ func main() {
 	train.Exit(run(o, *steps, *dtype, os.Stdout))
 }
 
-// run writes what a person reads to w.
+// run writes text for people to w.
 func run(o *train.Options, steps int, dtype string, w io.Writer) error {
 	d, err := tensor.ParseDType(dtype)
 	switch {
@@ -61,7 +61,7 @@ func fit(ctx context.Context, r *dist.Rank, o *train.Options, steps int, dtype t
 		loss := nn.CrossEntropy(model.Forward(tape.Input(b.X)), b.Y)
 		loop.Sum("loss", loss)
 		if step%100 == 0 {
-			loop.Logf("step %d  loss %.4f", step, loss.Item()) // waits for the device: not in every step
+			loop.Logf("step %d  loss %.4f", step, loss.Item()) // reading it waits for the device, so not in every step
 		}
 		tape.Backward(loss)
 		if err := opt.Step(); err != nil {

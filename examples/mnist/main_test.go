@@ -15,7 +15,7 @@ import (
 	"github.com/ringo-ml/ringo/train"
 )
 
-// number returns the number behind a text that a line begins with: others may tell of progress.
+// number returns the number after a text at the beginning of a line; other lines may show progress.
 func number(t *testing.T, out, text string) (x float64) {
 	_, rest, ok := strings.Cut("\n"+out, "\n"+text)
 	require.True(t, ok, out)
@@ -39,7 +39,7 @@ func TestCUDA(t *testing.T) {
 	require.InDelta(t, want, accuracy, 0.1)
 }
 
-// A training goes on from where it was saved, in the middle of an epoch.
+// A training resumes where it was saved, in the middle of an epoch.
 func TestResume(t *testing.T) {
 	_, want := output(t, nil)
 	o := train.Options{Save: filepath.Join(t.TempDir(), "ckpt")}

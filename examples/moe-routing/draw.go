@@ -9,7 +9,7 @@ import (
 	"gonum.org/v1/plot/vg"
 )
 
-// colors are those of ranks; more ranks begin again.
+// colors are the colors of ranks; with more ranks, they repeat.
 var colors = []color.RGBA{{R: 0x1f, G: 0x6f, B: 0xeb, A: 0xff}, {R: 0xd9, G: 0x53, B: 0x2c, A: 0xff}, {R: 0x2e, G: 0x8b, B: 0x57, A: 0xff}, {R: 0x8a, G: 0x4f, B: 0xbf, A: 0xff}}
 
 // draw draws a line from each token to each of its experts, in the color of the token's rank.

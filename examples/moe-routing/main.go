@@ -1,6 +1,6 @@
-// Command moe-routing shows what a mixture of experts does with 16 tokens on two ranks that have two experts each: which experts the
-// router chooses, what the ranks send to each other, and what lies where before and after. It does by hand, with AllToAllV, what package moe
-// does, and compares the two. -o draws the way of each token.
+// Command moe-routing shows what a mixture of experts does with 16 tokens, on two ranks with two experts each: the experts that the router
+// chooses, what the ranks send to each other, and where tokens are before and after. It does by hand, with AllToAllV, what package moe
+// does, and compares the two. -o draws the path of each token.
 package main
 
 import (
@@ -80,7 +80,7 @@ func (o *options) run(cfg dist.Config) error {
 	})
 }
 
-// layer returns a layer of which each rank has a part of the experts.
+// layer returns a layer whose experts are divided over the ranks.
 func (o *options) layer(mesh *dist.Mesh) (*moe.Layer, error) {
 	g := mesh.Group("ep")
 	l := o.whole()
@@ -119,7 +119,7 @@ func chosen(r router.Routing, top int) (list [][]int) {
 	return list
 }
 
-// before prints where the tokens are, what they chose, and how many each rank sends to each other one.
+// before prints where the tokens are, their chosen experts, and how many tokens each rank sends to each other rank.
 func (o *options) before(r *dist.Rank, all [][][]int) {
 	n := len(all)
 	matrix := make([][]int, n)
@@ -145,7 +145,7 @@ func (o *options) exchange(r *dist.Rank, mine [][]int) error {
 	g, n := r.World, r.World.Size()
 	first, _ := o.part(g.Rank(), n)
 	per, even := o.experts/n, slices.Repeat([]int{o.experts / n}, n)
-	var out []int64 // by expert
+	var out []int64 // ordered by expert
 	counts := make([]int64, o.experts)
 	for e := range o.experts {
 		for i, experts := range mine {
@@ -177,7 +177,7 @@ func (o *options) exchange(r *dist.Rank, mine [][]int) error {
 	return o.after(r, in, come)
 }
 
-// swap sends send[i] numbers of x to rank i, and returns those that come, recv[i] from rank i.
+// swap sends send[i] numbers of x to rank i, and returns the received numbers: recv[i] from rank i.
 func swap(g *dist.Group, x []int64, recv, send []int) ([]int64, error) {
 	total := 0
 	for _, k := range recv {
@@ -206,7 +206,7 @@ func (o *options) after(r *dist.Rank, in, come []int64) error {
 	return err
 }
 
-// compare compares what the ranks computed with a layer that has all experts.
+// compare compares the ranks' results with those of a layer that has all experts.
 func (o *options) compare(r *dist.Rank, x tensor.Tensor, got []float64) error {
 	l := o.whole()
 	nn.Init(l, r.Device, tensor.Float64, o.seed)

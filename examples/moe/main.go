@@ -1,5 +1,5 @@
-// Command moe trains a small language model with a mixture of experts in each layer, on the text and with the flags of examples/gpt, and with
-// experts divided over ranks: -ep 2. It notes how often each expert is chosen; -plot draws it. The program is package lm, in
+// Command moe trains a small language model with a mixture of experts in each layer. It has the text and the flags of examples/gpt, and can
+// divide experts over ranks: -ep 2. It records how often each expert is chosen; -plot draws it. The program is package lm, in
 // examples/internal/lm.
 package main
 

@@ -1,5 +1,5 @@
-// Command ring-allreduce is an all-reduce written with Send and Recv alone: slices of the buffer go around the ring twice,
-// first to be summed (reduce-scatter), then to be known (all-gather). The real one is dist/algo/ring.go.
+// Command ring-allreduce is an all-reduce written only with Send and Recv. Slices of the buffer go around the ring twice: first they are
+// summed (reduce-scatter), then every rank gets the sums (all-gather). Ringo's own is dist/algo/ring.go.
 package main
 
 import (
@@ -43,7 +43,7 @@ func run(cfg dist.Config, count int) error {
 			return err
 		}
 
-		ring := r.World.With(dist.Name("ring")) // a group of its own counts its bytes alone
+		ring := r.World.With(dist.Name("ring")) // its own group, which counts only its bytes
 		if err := allReduce(ring, x); err != nil {
 			return err
 		}
@@ -73,8 +73,8 @@ func allReduce(g *dist.Group, x []float32) error {
 	if n == 1 {
 		return nil
 	}
-	// Reduce-scatter: in each step a partial sum goes on to the next rank, which adds its own numbers. After n−1 steps
-	// this rank has the sum of slice rank+1.
+	// Reduce-scatter: in each step, each rank sends a partial sum to the next rank, which adds its own numbers. After n−1 steps, this rank
+	// has the sum of slice rank+1.
 	in := make([]float32, len(x)/n+1)
 	for s := range n - 1 {
 		mine := slice(rank - s - 1)
@@ -94,8 +94,8 @@ func allReduce(g *dist.Group, x []float32) error {
 	return nil
 }
 
-// exchange sends to the next rank and receives from the one before, at the same time: if all ranks waited for their Send
-// first, a large message would wait for ever.
+// exchange sends to the next rank and receives from the one before, at the same time. If all ranks waited for their Send first, a large
+// message would be a deadlock.
 func exchange(g *dist.Group, out, in []float32) error {
 	rank, n := g.Rank(), g.Size()
 	send := g.Send(tensor.FromSlice(out, len(out)), (rank+1)%n, 0)

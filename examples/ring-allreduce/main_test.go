@@ -23,7 +23,7 @@ func Example() {
 	// 240 bytes moved by all ranks in 6 steps each; 2(n−1)·S is 240
 }
 
-// Counts that do not divide, that are smaller than the number of ranks, and messages of several chunks.
+// Counts that are not a multiple of the number of ranks, or smaller, and messages of several chunks.
 func TestRanks(t *testing.T) {
 	for n := 1; n <= 9; n++ {
 		for _, count := range []int{0, 1, n - 1, n, n + 1, 1000, 100_003} {
@@ -32,7 +32,7 @@ func TestRanks(t *testing.T) {
 	}
 }
 
-// Each rank sends all slices but two, once to be summed and once to be known: slices rank+1 and rank+2 stay.
+// Each rank sends all slices except one in each of the two rounds: slice rank+1 in the first, slice rank+2 in the second.
 func TestBytesOfEachRank(t *testing.T) {
 	const n, count = 4, 10 // slices of 2, 3, 2 and 3 elements
 	require.NoError(t, dist.Run(context.Background(), dist.Config{Ranks: n}, func(_ context.Context, r *dist.Rank) error {

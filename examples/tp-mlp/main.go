@@ -1,5 +1,5 @@
-// Command tp-mlp divides the two layers of an MLP over ranks (tensor parallelism), and shows what each rank holds, which collectives
-// a step calls, what they send, and how far the results are from those of one rank.
+// Command tp-mlp divides the two layers of an MLP over ranks (tensor parallelism). It shows what each rank holds, which collectives a step
+// calls, what they send, and how much the results differ from those of one rank.
 package main
 
 import (
@@ -48,7 +48,7 @@ type block struct {
 	Norm nn.Layer
 	MLP  *nn.MLP
 
-	divide tensor.Function // of the tokens, before the block; nil: none
+	divide tensor.Function // applied to the tokens before the block, to divide them; nil: they are not divided
 }
 
 func (o *options) block() *block {
@@ -90,7 +90,7 @@ func (o *options) run(cfg dist.Config) error {
 		total := []float64{loss.Item()}
 		tape.Backward(loss)
 		r.Logf("backward: %s", calls(g.Stats(), before))
-		if o.seq { // each rank has the loss of its tokens
+		if o.seq { // each rank has only the loss of its tokens
 			if err := r.World.SumFloats(total); err != nil {
 				return err
 			}
@@ -99,7 +99,7 @@ func (o *options) run(cfg dist.Config) error {
 	})
 }
 
-// holds prints what the ranks have of each parameter.
+// holds prints the part of each parameter on each rank.
 func (o *options) holds(r *dist.Rank, params nn.Params) error {
 	var mine []string
 	for _, p := range params {
@@ -112,7 +112,7 @@ func (o *options) holds(r *dist.Rank, params nn.Params) error {
 	return err
 }
 
-// calls says which collectives were called since before, and what this rank sent.
+// calls returns the collectives that were called since before, and the bytes that this rank sent.
 func calls(now, before dist.Stats) string {
 	var list []string
 	for op, n := range now.Calls {
@@ -126,7 +126,7 @@ func calls(now, before dist.Stats) string {
 	return strings.Join(list, "; ")
 }
 
-// compare computes the same with the whole model on this rank.
+// compare computes the same with the whole model on this rank, and compares.
 func (o *options) compare(r *dist.Rank, params nn.Params, x tensor.Tensor, loss float64) error {
 	one := o.block()
 	whole := nn.Init(one, r.Device, tensor.Float64, 1)

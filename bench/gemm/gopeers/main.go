@@ -1,5 +1,5 @@
-// Command gopeers is the side of Go libraries of ../run: gopeers gonum|gomlx THREADS. It answers "ta tb m n k seconds" by
-// "GFLOP/s checksum".
+// Command gopeers is the part for Go libraries of ../run: gopeers gonum|gomlx THREADS. It answers "ta tb m n k seconds" with "GFLOP/s
+// checksum".
 package main
 
 import (
@@ -20,7 +20,7 @@ import (
 	"gonum.org/v1/gonum/blas/blas32"
 )
 
-// product prepares one shape: call computes it, and result returns the last one.
+// product prepares one shape: call computes it, and result returns the last result.
 type product func(ta, tb bool, m, n, k int) (call func(), result func() []float32)
 
 func main() {
@@ -88,7 +88,7 @@ func repeat(seconds, flops float64, call func()) float64 {
 	return flops * float64(done) / spent / 1e9
 }
 
-// matrix holds small integers: their products and sums are exact.
+// matrix holds small integers, so that products and sums are exact.
 func matrix(n int) []float32 {
 	x := make([]float32, n)
 	for i := range x {
@@ -97,7 +97,7 @@ func matrix(n int) []float32 {
 	return x
 }
 
-// stored returns the size of a matrix as it is stored.
+// stored returns the stored rows and columns of a matrix.
 func stored(trans bool, rows, cols int) (int, int) {
 	if trans {
 		return cols, rows

@@ -29,7 +29,7 @@ type Entry struct {
 	Tests      []string
 }
 
-// Join writes the loader with an archive of the entries behind it, and at the end where that begins.
+// Join writes the loader, then an archive of the entries, and at the end the offset of the archive.
 func Join(file, loader string, entries []Entry) error {
 	body, err := os.ReadFile(loader)
 	if err != nil {
@@ -85,10 +85,10 @@ func add(t *tar.Writer, name string, content []byte) error {
 	return err
 }
 
-// ErrNone is wrapped by the errors of what is no bundle, or does not come from one.
+// ErrNone is wrapped by the errors for a file that is not a bundle, or a process that was not started from one.
 var ErrNone = errors.New("there is no archive here: build it with `gpu pack FILE`")
 
-// Unpack writes what Join put behind the loader to files in a folder.
+// Unpack writes the files that Join put after the loader to a folder.
 func Unpack(file, dir string) error {
 	f, err := os.Open(file)
 	if err != nil {
@@ -123,7 +123,7 @@ func Unpack(file, dir string) error {
 	}
 }
 
-// Path is where the entry of this name lies in a folder that was unpacked: each program has a folder of its own.
+// Path is the path of the entry with this name in an unpacked folder: each program has its own folder.
 func Path(dir, name string) string { return filepath.Join(dir, name, filepath.Base(name)) }
 
 func write(path string, content io.Reader) error {
@@ -138,7 +138,7 @@ func write(path string, content io.Reader) error {
 	return errors.Join(err, f.Close())
 }
 
-// Tests returns the names of the tests of the programs in a folder that was unpacked.
+// Tests returns the names of the tests of each program in an unpacked folder.
 func Tests(dir string) (map[string][]string, error) {
 	text, err := os.ReadFile(Path(dir, list))
 	if err != nil {

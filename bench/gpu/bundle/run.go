@@ -9,7 +9,7 @@ import (
 	"syscall"
 )
 
-// Run unpacks the file that this process runs, and runs Program of it with these arguments. It returns the exit code.
+// Run unpacks the file of this process, and runs its Program with these arguments. It returns the exit code.
 func Run(args []string) (code int, err error) {
 	self, err := os.Executable()
 	if err != nil {

@@ -1,2 +1,2 @@
-// Command loader is the program at the beginning of bin/ringo-gpu: it unpacks what lies behind it and runs that (see package bundle).
+// Command loader is the program at the beginning of bin/ringo-gpu: it unpacks the archive after it and runs that (see package bundle).
 package main

@@ -1,5 +1,5 @@
-// Package lm trains language models on a text: what examples/gpt and examples/moe have in common.
+// Package lm trains language models on a text: the common part of examples/gpt and examples/moe.
 //
-// options.go has the flags, layout.go divides the model over ranks, mixture.go puts experts into it and watches them, trainer.go has a
-// training step and the loss on the rest of the text, report.go says what came of it, model.go and text.go open models and texts.
+// options.go has the flags, layout.go divides the model over ranks, mixture.go puts experts into it and records their load, trainer.go has
+// a training step and the validation loss, report.go prints the results, model.go and text.go open models and texts.
 package lm

@@ -25,9 +25,9 @@ type layout struct {
 	stage int // of ZeRO
 	tp    int // ranks that divide each layer
 	sp    bool
-	async int // pieces in which tokens travel
+	async int // pieces of the tokens that are communicated while others are computed
 	cp    int // ranks that share each sequence
-	ep    int // ranks that share experts; with other sequences
+	ep    int // ranks that share experts; they have different sequences
 }
 
 func (l *layout) flags(fs *flag.FlagSet) {
@@ -54,10 +54,10 @@ func (l *layout) check() error {
 	return nil
 }
 
-// copyRanks is how many ranks have a copy of the model together.
+// copyRanks is the number of ranks that hold a copy of the model together.
 func (l *layout) copyRanks() int { return l.fsdp * l.tp * l.cp * l.ep }
 
-// epFlag is the part of a layout that models without experts do not have.
+// epFlag is the part of a layout that only models with experts have.
 func (l *layout) epFlag() string {
 	if l.ep == 1 {
 		return ""
@@ -65,10 +65,10 @@ func (l *layout) epFlag() string {
 	return fmt.Sprintf(" -ep %d", l.ep)
 }
 
-// ranks is how many ranks there are without a launcher.
+// ranks is the number of ranks without a launcher.
 func (l *layout) ranks() int { return max(l.dp, 1) * l.copyRanks() }
 
-// fill makes the layout that of n ranks.
+// fill sets the layout for n ranks.
 func (l *layout) fill(n int) error {
 	if l.dp == 0 && n%l.copyRanks() == 0 {
 		l.dp = n / l.copyRanks()
@@ -87,20 +87,20 @@ func (l *layout) fill(n int) error {
 type attached struct {
 	params  nn.Params
 	shards  *fsdp.Sharding // nil: every rank has all parameters
-	groups  []*dist.Group  // that carry parameters, gradients and activations
+	groups  []*dist.Group  // those that send parameters, gradients and activations
 	data    *dist.Group    // ranks with other rows
-	sum     *dist.Group    // and with other positions: their gradients are summed
-	experts []*dist.Group  // of each layer that has some
+	sum     *dist.Group    // ranks with other rows or other positions: they sum gradients
+	experts []*dist.Group  // of each layer with experts
 	share   *cp.Ulysses    // nil: each rank has whole sequences
-	first   bool           // of the ranks that have the same rows
+	first   bool           // of the ranks with the same rows
 	loss    func(logits, labels nn.T) nn.T
 }
 
-// parallelize divides the model over the ranks: layers first, and then what each rank has of them.
+// parallelize divides the model over the ranks: first the layers, then each rank's part of them.
 func (o *Options) parallelize(r *dist.Rank, m *gpt.Model, dtype tensor.DType) (a attached, err error) {
 	heads, same := min(o.tp, m.Config.KVHeads), 1
 	if o.tp > heads && o.tp%heads == 0 {
-		same = o.tp / heads // ranks have the same keys and values
+		same = o.tp / heads // this many ranks have the same keys and values
 	} else {
 		heads = o.tp
 	}
@@ -139,7 +139,7 @@ func (o *Options) parallelize(r *dist.Rank, m *gpt.Model, dtype tensor.DType) (a
 	return a, o.attach(&a, mesh, m, dtype)
 }
 
-// part returns what this rank has of the sequences of a batch.
+// part returns this rank's part of the sequences of a batch.
 func (a *attached) part(x tensor.Tensor) tensor.Tensor {
 	if a.share == nil {
 		return x
@@ -147,7 +147,7 @@ func (a *attached) part(x tensor.Tensor) tensor.Tensor {
 	return a.share.Part(x)
 }
 
-// divide gives each rank its part of every layer. The loss is of logits that are divided, too.
+// divide gives each rank its part of every layer. The logits are divided, too, and the loss is computed from the parts.
 func (o *Options) divide(a *attached, mesh *dist.Mesh, m *gpt.Model, c tp.Config) (err error) {
 	failed := tp.Parallelize(m, c, func(p *tp.Parallel) {
 		p.Vocab(m.Tok)
@@ -172,7 +172,7 @@ func (o *Options) divide(a *attached, mesh *dist.Mesh, m *gpt.Model, c tp.Config
 	return cmp.Or(failed, err)
 }
 
-// attach leaves what each rank has to ddp or fsdp.
+// attach gives each rank's parameters to ddp or fsdp.
 func (o *Options) attach(a *attached, mesh *dist.Mesh, m *gpt.Model, dtype tensor.DType) (err error) {
 	if o.fsdp == 1 {
 		g := a.sum.With(dist.Name("ddp"))
@@ -197,7 +197,7 @@ func (o *Options) attach(a *attached, mesh *dist.Mesh, m *gpt.Model, dtype tenso
 	return err
 }
 
-// unit has a block gathered when it is used; its experts apart, which other ranks have.
+// unit makes a block a unit, which is gathered when it is used. Its experts are another unit, because other ranks share them.
 func (o *Options) unit(s *fsdp.Sharding, mesh *dist.Mesh, b *gpt.Block) {
 	l, ok := b.MLP.(*moe.Layer)
 	if !ok {
@@ -216,7 +216,7 @@ func (o *Options) unit(s *fsdp.Sharding, mesh *dist.Mesh, b *gpt.Block) {
 	}
 }
 
-// optimizer returns that of -optim.
+// optimizer returns the optimizer of -optim.
 func (o *Options) optimizer(a attached, norm optim.Norm) *optim.Optimizer {
 	warm := optim.Warmup(50, nil)
 	if o.optim == "sgd" {

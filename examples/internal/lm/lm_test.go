@@ -18,7 +18,7 @@ import (
 	"github.com/ringo-ml/ringo/train/metrics"
 )
 
-// short is a training of a second.
+// short is a training of about a second.
 func short(t *testing.T) Options {
 	text := filepath.Join(t.TempDir(), "text")
 	require.NoError(t, os.WriteFile(text, []byte(strings.Repeat("All the world's a stage, and all the men and women merely players. ", 12)), 0o666))
@@ -50,7 +50,7 @@ func on(dp, fsdp, stage int) layout {
 	return layout{dp: dp, fsdp: fsdp, stage: stage, tp: 1, cp: 1, ep: 1}
 }
 
-// layouts of up to six ranks; five sequences do not divide by most of them.
+// layouts of up to six ranks; most of these numbers do not divide five sequences.
 func layouts() (all []layout) {
 	for _, l := range [][2]int{{2, 1}, {3, 1}, {1, 2}, {1, 3}, {2, 2}, {2, 3}} {
 		for stage := 1; stage <= 3; stage++ {
@@ -86,7 +86,7 @@ func TestLayouts(t *testing.T) {
 	}
 }
 
-// What one layout saved, another one goes on from; all together have the losses of a run that was never stopped.
+// A checkpoint of one layout can be continued on another one. All parts together have the losses of a run that never stopped.
 func TestResumeElsewhere(t *testing.T) {
 	o := short(t)
 	want := trained(t, o)
@@ -101,7 +101,7 @@ func TestResumeElsewhere(t *testing.T) {
 	o.heads, o.kvHeads = 3, 1 // parameters of the same sizes, but another model
 	require.ErrorContains(t, o.run(new(bytes.Buffer)), "-resume: the checkpoint is of a model with -layers 2 -dim 12 -heads 6 -kv-heads 2 -seq 9, not -layers 2 -dim 12 -heads 3 -kv-heads 1")
 	o.heads, o.kvHeads = 6, 2
-	last := trained(t, o) // has nothing left to do
+	last := trained(t, o) // nothing is left to do
 	require.Equal(t, 20, last.ResumedAt)
 	require.Equal(t, want.Sample, last.Sample)
 	require.InDelta(t, float64(want.ValLoss), float64(last.ValLoss), 1e-9)
@@ -112,7 +112,7 @@ func TestResumeElsewhere(t *testing.T) {
 	require.Contains(t, out.String(), " 0 steps (20 in all) on 2 ranks")
 }
 
-// A training that has diverged says so, and has no text.
+// A training that has diverged says so, and writes no text.
 func TestDiverged(t *testing.T) {
 	o := short(t)
 	o.dtype, o.lr = "float32", 1e30
@@ -121,7 +121,7 @@ func TestDiverged(t *testing.T) {
 	require.Empty(t, s.Sample)
 }
 
-// The types of the parameters learn, on goroutine ranks and on emulated GPUs.
+// Training works in each type of parameters, on goroutine ranks and on emulated GPUs.
 func TestTypesAndDevices(t *testing.T) {
 	o, cuda := short(t), disttest.CUDA(t, emu.Config{Devices: 1, Lazy: true})
 	want := trained(t, o)
@@ -175,7 +175,7 @@ func TestMisuse(t *testing.T) {
 	require.Equal(t, on(3, 2, 3), l)
 }
 
-// TestLearns trains with the defaults of the program, which take a few minutes: it learns more than a trigram can know.
+// TestLearns trains with the program's defaults, which takes a few minutes. The loss gets lower than that of a trigram model.
 func TestLearns(t *testing.T) {
 	if os.Getenv("RINGO_LONG") != "1" {
 		t.Skip("RINGO_LONG is not 1")
@@ -192,7 +192,7 @@ func TestLearns(t *testing.T) {
 	require.Less(t, got, bar)
 }
 
-// trigram returns the mean loss of a model of bytes that knows the two before, smoothed as Witten and Bell (1991) do.
+// trigram returns the mean loss of a model that predicts a byte from the two before it, smoothed as by Witten and Bell (1991).
 func trigram(learn, test []byte) float64 {
 	type seen struct{ total, kinds float64 }
 	counts, contexts := map[string]float64{}, map[string]*seen{}
@@ -225,7 +225,7 @@ func trigram(learn, test []byte) float64 {
 	return loss / float64(len(test)-2)
 }
 
-// The gradients' norms of every layout, parameter by parameter, are those of one rank.
+// The norm of each parameter's gradient is that of one rank, on every layout.
 func TestGradNorms(t *testing.T) {
 	norms := func(l layout) (steps []metrics.GradStep) {
 		file := filepath.Join(t.TempDir(), "grads")

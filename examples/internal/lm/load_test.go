@@ -18,7 +18,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// folder is a model in Hugging Face's form.
+// folder is a model in Hugging Face's format.
 func folder(t *testing.T, c gpt.Config, tokenizer ...string) string {
 	t.Helper()
 	return folderOf(t, c, 3, tokenizer...)
@@ -48,21 +48,21 @@ func folderOf(t *testing.T, c gpt.Config, seed uint64, tokenizer ...string) stri
 
 var gpt2 = gpt.Config{Kind: gpt.GPT2, Vocab: 256, Positions: 11, Width: 12, Layers: 2, Heads: 3, Tied: true}
 
-// A checkpoint of the program is one to load: the training goes on from where it stood.
+// The program can load its own checkpoint: the training continues where it stopped.
 func TestLoadWhatWasSaved(t *testing.T) {
 	o := short(t)
 	o.Save = filepath.Join(t.TempDir(), "ckpt")
 	saved := trained(t, o)
 	path, err := ckpt.Latest(o.Save)
 	require.NoError(t, err)
-	o.Save, o.load, o.steps, o.layers, o.dim = "", path, 1, 7, 1 // sizes of the flags do not count
+	o.Save, o.load, o.steps, o.layers, o.dim = "", path, 1, 7, 1 // the flags for sizes are ignored
 	again := trained(t, o)
 	require.Equal(t, saved.Params, again.Params)
 	require.InDelta(t, float64(saved.FinalLoss), float64(again.FirstLoss), 0.05)
 	require.Less(t, float64(again.FirstLoss), float64(saved.FirstLoss)-0.05)
 }
 
-// A model of others is finetuned alike on every layout, whole and by adapters.
+// Finetuning a loaded model gives the same results on every layout, for the whole model and for adapters.
 func TestFinetune(t *testing.T) {
 	llama := gpt2
 	llama.Kind, llama.KVHeads, llama.Tied, llama.Heads = gpt.Llama, 1, false, 2
@@ -94,7 +94,7 @@ func TestFinetune(t *testing.T) {
 	}
 }
 
-// A model of others has its own tokens; what is saved of it has its tokenizer, and goes on.
+// A loaded model uses its own tokenizer. A checkpoint of it has the tokenizer, and can be continued.
 func TestTokens(t *testing.T) {
 	for _, name := range []string{"gpt2", "llama3", "llama2"} {
 		c := gpt2
@@ -111,7 +111,7 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-// A checkpoint of adapters has nothing else, goes on above the same base on another layout, and PEFT has its form.
+// A checkpoint of adapters has nothing else. It can be continued on another layout with the same base, and is in PEFT's format.
 func TestAdaptersApart(t *testing.T) {
 	o := short(t)
 	o.load, o.lora, o.steps = folder(t, gpt2), 2, 8
@@ -140,8 +140,8 @@ func TestAdaptersApart(t *testing.T) {
 	require.ErrorContains(t, o.run(new(bytes.Buffer)), "shape")
 }
 
-// A training in 16 bits, whole or of adapters, goes on where a copy of the model has its masters beside it and where its parts are
-// these masters. GPT-2's files have several parameters in one matrix, and matrices transposed.
+// A training in 16 bits, of the whole model or of adapters, can be continued on layouts where the masters are beside a copy of the model,
+// and where they are its shards. GPT-2's files have several parameters in one matrix, and transposed matrices.
 func TestHalfResumesElsewhere(t *testing.T) {
 	o := short(t)
 	o.dtype, o.lr, o.load = "bfloat16", 0.01, folder(t, gpt2)
@@ -159,7 +159,7 @@ func TestHalfResumesElsewhere(t *testing.T) {
 	}
 }
 
-// Adapters do not go on above another base, on any layout; they do where the same one lies elsewhere, in another layout's type.
+// Adapters cannot be continued on another base, on any layout. They can if the same base is in another folder, or in another type.
 func TestAdaptersOfAnotherBase(t *testing.T) {
 	o := short(t)
 	first, second := folder(t, gpt2), t.TempDir()

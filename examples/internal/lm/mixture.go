@@ -14,7 +14,7 @@ import (
 	"github.com/ringo-ml/ringo/train"
 )
 
-// mixture says what is in place of MLPs. Without experts they are as they are.
+// mixture describes the experts that replace MLPs. Without experts, MLPs are not replaced.
 type mixture struct {
 	experts, topK, shared int
 	capacity, aux, bias   float64
@@ -33,7 +33,7 @@ func (o *Options) mixtureFlags(fs *flag.FlagSet) {
 	fs.IntVar(&o.ep, "ep", 1, "ranks that share the experts")
 }
 
-// checkMixture rejects what cannot be meant.
+// checkMixture returns an error for impossible options.
 func (o *Options) checkMixture() error {
 	positive := func(x float64) bool { return x >= 0 && !math.IsInf(x, 1) }
 	switch m := o.mixture; {
@@ -45,7 +45,7 @@ func (o *Options) checkMixture() error {
 		return train.Usagef("-capacity %v -aux %v -bias %v: want numbers that are not negative", m.capacity, m.aux, m.bias)
 	case m.forced && m.bias > 0:
 		return train.Usagef("-bias with -forced: a bias changes what is chosen, and nothing is")
-	case o.ep > 0 && m.experts%o.ep != 0: // less is an error of the layout
+	case o.ep > 0 && m.experts%o.ep != 0: // smaller numbers are an error of the layout
 		return train.Usagef("-ep %d: %d experts do not divide over the ranks", o.ep, m.experts)
 	case m.capacity > 0 && o.cp > 1:
 		return train.Usagef("-capacity with -cp: places go by the order of the tokens, of which -cp gives each rank some of every sequence")
@@ -55,7 +55,7 @@ func (o *Options) checkMixture() error {
 	return nil
 }
 
-// mix puts experts in place of a model's MLPs.
+// mix replaces a model's MLPs by experts.
 func (m *mixture) mix(model *gpt.Model) {
 	if m.experts == 0 {
 		return
@@ -70,7 +70,7 @@ func (m *mixture) mix(model *gpt.Model) {
 	}
 }
 
-// name is that of the program.
+// name is the program's name.
 func (m *mixture) name() string {
 	if m.experts == 0 {
 		return "gpt"
@@ -88,7 +88,7 @@ func layersOf(model *gpt.Model) (list []*moe.Layer) {
 	return list
 }
 
-// share divides the experts over ranks. Each layer has a group of its own, whose bytes are counted. p is nil without tensor parallelism.
+// share divides the experts over ranks. Each layer has its own group, whose bytes are counted. p is nil without tensor parallelism.
 func (o *Options) share(a *attached, mesh *dist.Mesh, model *gpt.Model, p *tp.Parallel) error {
 	for i, b := range model.Blocks {
 		l, ok := b.MLP.(*moe.Layer)
@@ -110,7 +110,7 @@ func (o *Options) share(a *attached, mesh *dist.Mesh, model *gpt.Model, p *tp.Pa
 	return nil
 }
 
-// balance notes which experts were chosen in the step.
+// balance records which experts were chosen in the step.
 func (t *trainer) balance() error {
 	loads, err := t.balancer.Step()
 	for i, l := range loads {
@@ -130,12 +130,12 @@ func (t *trainer) balance() error {
 	return err
 }
 
-// layerOfExperts sums a layer up. What is said of experts is the mean of the last 100 steps.
+// layerOfExperts is the summary of a layer. Numbers of experts are means over the last 100 steps.
 type layerOfExperts struct {
 	CV      float64 `json:"load_cv"` // standard deviation of the experts' slots over their mean
 	Entropy float64 `json:"entropy"` // of the expert of a slot, in nats
-	Dropped float64 `json:"dropped"` // part of the slots
-	Forced  bool    `json:"forced"`  // nothing was chosen: -forced
+	Dropped float64 `json:"dropped"` // fraction of the slots
+	Forced  bool    `json:"forced"`  // -forced: the router chose nothing
 	Sent    uint64  `json:"bytes"`   // to other experts and back, by this rank in training steps
 }
 

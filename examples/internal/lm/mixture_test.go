@@ -25,14 +25,14 @@ func shortMixture(t *testing.T) Options {
 	return o
 }
 
-// mixtures are the forms of a model with experts.
+// mixtures are different models with experts.
 var mixtures = map[string]mixture{
 	"aux":      {experts: 4, topK: 2, aux: 0.01},
 	"bias":     {experts: 4, topK: 2, shared: 1, bias: 0.01},
 	"capacity": {experts: 4, topK: 1, capacity: 0.9, aux: 0.01},
 }
 
-// withExperts are layouts of ranks that share experts, or have all of them.
+// withExperts are layouts in which ranks share experts, or have all of them.
 func withExperts() []layout {
 	l := func(dp, fsdp, tp, cp, ep int) layout {
 		return layout{dp: dp, fsdp: fsdp, stage: 3, tp: tp, cp: cp, ep: ep}
@@ -75,7 +75,7 @@ func TestLayoutsOfExperts(t *testing.T) {
 	}
 }
 
-// What one layout saved, another one goes on from.
+// A checkpoint of one layout can be continued on another one.
 func TestResumeExpertsElsewhere(t *testing.T) {
 	o := shortMixture(t)
 	o.mixture = mixtures["bias"]
@@ -89,7 +89,7 @@ func TestResumeExpertsElsewhere(t *testing.T) {
 	require.ErrorContains(t, o.run(new(bytes.Buffer)), "the checkpoint does not fit: unexpected: model:model.layers.0.mlp.gate.e_score_correction_bias")
 }
 
-// Emulated GPUs and types of 16 bits learn alike.
+// Training works on emulated GPUs and in 16-bit types.
 func TestExpertsOnDevices(t *testing.T) {
 	cuda := disttest.CUDA(t, emu.Config{Devices: 1, Lazy: true})
 	for name, m := range mixtures {
@@ -126,7 +126,7 @@ func TestWrongMixtures(t *testing.T) {
 	}
 }
 
-// Names of values say which layer and which expert.
+// Names of values contain the layer and the expert.
 func TestValuesOfExperts(t *testing.T) {
 	o := shortMixture(t)
 	o.Metrics, o.Plot = filepath.Join(t.TempDir(), "m.jsonl"), filepath.Join(t.TempDir(), "p.svg")
@@ -143,7 +143,7 @@ func TestValuesOfExperts(t *testing.T) {
 	require.NotContains(t, string(picture), "[3]", "one panel")
 }
 
-// One picture shows the load of experts without balancing, with the loss, and with the bias, as ringo plot draws it.
+// One plot shows the load of experts without balancing, with the loss, and with the bias, as ringo plot draws it.
 func TestPictureOfBalances(t *testing.T) {
 	var runs []curve.Run
 	for name, set := range map[string]func(o *Options){
@@ -173,7 +173,7 @@ func TestPictureOfBalances(t *testing.T) {
 	require.Equal(t, 3, strings.Count(string(picture), ">load of layer 1<"))
 }
 
-// The flags of the two programs say a model of the same active size.
+// The two programs' flags make models of the same active size.
 func TestFlags(t *testing.T) {
 	for _, experts := range []bool{false, true} {
 		fs := flag.NewFlagSet("", flag.ContinueOnError)
@@ -185,7 +185,8 @@ func TestFlags(t *testing.T) {
 	}
 }
 
-// Experts learn more than one MLP of their active size, and both ways to balance them do (the short form of what docs/BENCHMARKS.md has).
+// With experts the loss gets lower than with one MLP of their active size, with both ways to balance them (the short form of the
+// measurement in docs/BENCHMARKS.md).
 func TestExpertsLearn(t *testing.T) {
 	if os.Getenv("RINGO_LONG") != "1" {
 		t.Skip("RINGO_LONG is not 1")
@@ -210,7 +211,7 @@ func TestExpertsLearn(t *testing.T) {
 	require.Greater(t, free, 1.5*biased)
 }
 
-// Experts that are taken in turn have the same load, which says so.
+// Experts that are taken in turn have the same load, and the output says so.
 func TestForcedExperts(t *testing.T) {
 	o := shortMixture(t)
 	o.forced, o.ep, o.batch = true, 2, 4

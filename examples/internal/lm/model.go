@@ -29,14 +29,14 @@ func (o *Options) model() (*gpt.Model, error) {
 		return m, err
 	}
 	targets := []string{"blocks.*"}
-	if m.Config.Kind == gpt.GPT2 { // queries, keys and values are one matrix in files, and PEFT has no names for adapters of its parts
+	if m.Config.Kind == gpt.GPT2 { // in its files, queries, keys and values are one matrix, and PEFT has no names for adapters of its parts
 		targets = []string{"blocks.*.attn.out", "blocks.*.mlp.*"}
 	}
 	nn.LoRA(m, nn.LoRAConfig{Rank: o.lora, Alpha: 2 * float64(o.lora), Targets: targets})
 	return m, nil
 }
 
-// checkModel rejects what is not a model, or not one of the tokens.
+// checkModel returns an error if the options do not describe a model, or if it does not fit the tokens.
 func (o *Options) checkModel() error {
 	switch {
 	case o.lora < 0:
@@ -70,7 +70,7 @@ func (o *Options) checkModel() error {
 	return nil
 }
 
-// shape is what must be the same when a training goes on, though parameters of the same sizes would load.
+// shape describes what must be the same when a training resumes. Parameters of another model may have the same sizes, and would load.
 func (o *Options) shape(c gpt.Config) string {
 	s := fmt.Sprintf("-layers %d -dim %d -heads %d -kv-heads %d -seq %d", c.Layers, c.Width, c.Heads, c.KVHeads, o.seq)
 	if o.lora > 0 {
@@ -79,8 +79,8 @@ func (o *Options) shape(c gpt.Config) string {
 	return s
 }
 
-// base reads the model's values, before there is an optimizer with copies of them, and returns the parameters to save: all, or adapters
-// alone, which stand on what was read.
+// base loads the model's values before an optimizer copies them. It returns the parameters to save: all, or only adapters, with the base
+// that they need.
 func (t *trainer) base(ctx context.Context) (saved nn.Params, base *ckpt.Base, err error) {
 	if t.o.load == "" {
 		return t.params, nil, nil
@@ -102,9 +102,9 @@ func (t *trainer) base(ctx context.Context) (saved nn.Params, base *ckpt.Base, e
 	return saved, base, err
 }
 
-// files is what else readers of a checkpoint need.
+// files returns the other files that readers of a checkpoint need.
 func (t *trainer) files() (map[string][]byte, error) {
-	if t.o.lora > 0 || t.o.mixture.experts > 0 { // config.json is that of a Llama
+	if t.o.lora > 0 || t.o.mixture.experts > 0 { // config.json describes a plain model
 		return nil, nil
 	}
 	files, err := t.model.Files()
@@ -119,7 +119,7 @@ func (t *trainer) files() (map[string][]byte, error) {
 	return files, err
 }
 
-// close ends the training. Adapters are left in PEFT's form, too.
+// close ends the training. It also writes adapters in PEFT's format.
 func (t *trainer) close() error {
 	going := t.loop.Going()
 	if err := t.loop.Close(); err != nil || !going || t.o.lora == 0 || t.o.Save == "" || t.r.World.Rank() != 0 {

@@ -11,7 +11,7 @@ import (
 	"github.com/ringo-ml/ringo/train"
 )
 
-// Options are what the flags say.
+// Options are the flags.
 type Options struct {
 	train.Options
 	layout
@@ -25,15 +25,15 @@ type Options struct {
 	given                       map[string]bool // flags of the command line
 }
 
-// Main reads the command line, which has flags of experts if the model is one of these, and trains. It writes what a person reads, or the JSON
-// line, to w.
+// Main reads the command line and trains. If the model has experts, there are flags for them. It writes text for people, or the JSON line,
+// to w.
 func Main(w io.Writer, experts bool) error {
 	parse := define(flag.CommandLine, experts)
 	flag.Parse()
 	return parse().run(w)
 }
 
-// define defines the flags. What it returns is called when they are parsed.
+// define defines the flags. Call the returned function after they are parsed.
 func define(fs *flag.FlagSet, experts bool) func() Options {
 	o := Options{layout: layout{ep: 1}}
 	o.flags(fs)
@@ -68,7 +68,7 @@ func (o *Options) flags(fs *flag.FlagSet) {
 	o.layout.flags(fs)
 }
 
-// run trains and writes what a person reads, or the JSON line, to w.
+// run trains, and writes text for people, or the JSON line, to w.
 func (o Options) run(w io.Writer) error {
 	dtype, err := o.check()
 	if err != nil {
@@ -95,7 +95,7 @@ func (o Options) run(w io.Writer) error {
 	})
 }
 
-// check rejects what cannot be meant, and fills in the learning rate.
+// check returns an error for impossible options, and sets the default learning rate.
 func (o *Options) check() (tensor.DType, error) {
 	dtype, err := tensor.ParseDType(o.dtype)
 	switch {

@@ -71,7 +71,7 @@ func (t *trainer) summary() *summary {
 
 // report prints the summary and a text.
 func (t *trainer) report() error {
-	s := t.summary() // before a text is written: that is no training
+	s := t.summary() // before writing a text, which is not training
 	s.Sample = t.write()
 	if t.r.World.Rank() != 0 {
 		return nil

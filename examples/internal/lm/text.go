@@ -18,7 +18,7 @@ import (
 //go:embed opticks.txt.gz
 var opticks []byte
 
-// text returns what to learn.
+// text returns the text to learn.
 func (o *Options) text() ([]byte, error) {
 	if o.data != "" {
 		return os.ReadFile(o.data)
@@ -30,11 +30,11 @@ func (o *Options) text() ([]byte, error) {
 	return io.ReadAll(z)
 }
 
-// corpus is a text in tokens.
+// corpus is a text as tokens.
 type corpus struct {
 	*tokenizer.Tokenizer
 	learn, test *data.Text // the first 90% of the text, and the rest
-	perByte     float64    // tokens of the rest
+	perByte     float64    // tokens per byte of the rest
 }
 
 func (o *Options) corpus() (*corpus, error) {
@@ -58,7 +58,7 @@ func (o *Options) corpus() (*corpus, error) {
 
 const tokenizerFile = "tokenizer.json"
 
-// tokenizer returns that of the loaded folder if it has one, else that of bytes.
+// tokenizer returns the tokenizer of the loaded folder, or else that of bytes.
 func (o *Options) tokenizer() (tok *tokenizer.Tokenizer, bytes bool, err error) {
 	if o.load != "" {
 		tok, err := tokenizer.Open(o.load)

@@ -24,7 +24,7 @@ type trainer struct {
 	o     Options
 	r     *dist.Rank
 	text  *corpus
-	stats *dist.Group // what is summed for people
+	stats *dist.Group // for sums that are printed
 	model *gpt.Model
 	attached
 	opt      *optim.Optimizer
@@ -40,7 +40,7 @@ type trainer struct {
 	spent
 }
 
-// spent is what training steps took: without validation, text, and what comes before.
+// spent holds the costs of training steps, without validation, text, and the start.
 type spent struct {
 	time   time.Duration
 	waited time.Duration     // for others
@@ -78,7 +78,7 @@ func (t *trainer) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var norm optim.Norm // of gradients that other ranks have
+	var norm optim.Norm // sums over the ranks that have other gradients
 	if t.shards != nil || t.o.tp > 1 || t.o.ep > 1 {
 		norm = t.stats
 	}
@@ -97,12 +97,12 @@ func (t *trainer) start(ctx context.Context) error {
 		return train.Usagef("-resume: the checkpoint is of a model with %s, not %s", have, want)
 	}
 	if t.shards != nil {
-		t.shards.Changed() // by what was loaded
+		t.shards.Changed() // the values were loaded
 	}
 	return nil
 }
 
-// fit trains, and measures the loss on the rest of the text now and then and at the end.
+// fit trains, and measures the validation loss at intervals and at the end.
 func (t *trainer) fit(ctx context.Context) error {
 	const every = 250
 	start := t.now()
@@ -120,7 +120,7 @@ func (t *trainer) fit(ctx context.Context) error {
 	}
 	done, _ := t.loop.Done()
 	if measured, _ := t.loop.Values(valLoss); t.loop.Going() && (len(measured) == 0 || measured[len(measured)-1] != done) {
-		return t.validate(ctx, done-1) // resumed at the very end
+		return t.validate(ctx, done-1) // resumed after the last step
 	}
 	return nil
 }
@@ -135,7 +135,7 @@ func (t *trainer) step(b data.Batch) error {
 	return errors.Join(err, t.balance())
 }
 
-// once is x on one of the ranks that have the same rows, and 0 on the others.
+// once is x on one of the ranks with the same rows, and 0 on the others.
 func (t *trainer) once(x nn.T) nn.T {
 	if t.first {
 		return x
@@ -143,7 +143,7 @@ func (t *trainer) once(x nn.T) nn.T {
 	return x.Scale(0)
 }
 
-// now returns what this rank has spent since it began.
+// now returns this rank's costs so far.
 func (t *trainer) now() spent {
 	s := spent{time: time.Since(t.wall), sent: map[string]uint64{}, layers: make([]uint64, len(t.experts))}
 	for i, g := range t.experts {
@@ -158,7 +158,7 @@ func (t *trainer) now() spent {
 	return s
 }
 
-// add adds what was spent since a moment.
+// add adds the costs since a moment.
 func (s *spent) add(now, since spent) {
 	s.time += now.time - since.time
 	s.waited += now.waited - since.waited
@@ -170,10 +170,10 @@ func (s *spent) add(now, since spent) {
 	}
 }
 
-// valLoss is the name of what validate measures.
+// valLoss is the name of the value that validate measures.
 const valLoss = "validation loss"
 
-// validate measures the loss on the rest of the text after a step.
+// validate measures the loss on the validation part of the text after a step.
 func (t *trainer) validate(ctx context.Context, step int) error {
 	sum := []float64{0} // of the losses of sequences
 	for _, b := range t.test.Epoch(ctx, 0) {
@@ -196,7 +196,7 @@ func (t *trainer) validate(ctx context.Context, step int) error {
 	return nil
 }
 
-// write returns a text by the model. All ranks take part, and write the same.
+// write returns a text written by the model. All ranks take part, and get the same text.
 func (t *trainer) write() string {
 	var text strings.Builder
 	s := decode.Sampling{Tokens: t.o.sample, Temperature: 0.8, Seed: t.o.seed}
