@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// A step allocates nothing on the Go heap once the tape's slabs are there.
+// After the first steps, a step allocates nothing on the Go heap.
 func TestStepAllocatesNothing(t *testing.T) {
 	skipInDebug(t)
 	dev := NewCPU(2)
@@ -21,7 +21,7 @@ func TestStepAllocatesNothing(t *testing.T) {
 	}
 }
 
-// TestOpsAllocateNothing: nor do operations that no model of these tests has.
+// TestOpsAllocateNothing: the same for operations that the models of these tests do not use.
 func TestOpsAllocateNothing(t *testing.T) {
 	skipInDebug(t)
 	dev := NewCPU(2)

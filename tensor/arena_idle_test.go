@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A tape whose shapes differ from step to step holds at most twice its peak. Without giving back, the first program here holds
-// some twenty times its peak, the second several hundred times.
+// A tape whose shapes differ from step to step holds at most twice its peak. If idle memory were not given back, the first program here
+// would hold some twenty times its peak, and the second several hundred times.
 func TestHeldMemoryOfVaryingShapes(t *testing.T) {
 	for name, program := range map[string]func(tape *Tape, steps int){
 		"random lengths": func(tape *Tape, steps int) {
@@ -58,7 +58,7 @@ func TestHeldMemoryOfVaryingShapes(t *testing.T) {
 	}
 }
 
-// Where shapes stay the same, nothing is given back and taken again.
+// If shapes stay the same, no memory is given back and allocated again.
 func TestNothingIsGivenBackInSteadySteps(t *testing.T) {
 	dev := &counting{CPU: NewCPU(1)}
 	defer dev.CPU.Close()
@@ -80,7 +80,7 @@ func TestNothingIsGivenBackInSteadySteps(t *testing.T) {
 	assert.Zero(t, dev.frees)
 }
 
-// counting is a CPU that counts, and has only so much memory.
+// counting is a CPU device that counts allocations, and has a limited amount of memory.
 type counting struct {
 	*CPU
 	allocs, frees, left int
@@ -109,8 +109,8 @@ func (d *counting) EndGraph() (Graph, error)              { d.recording = nil; r
 func (d *counting) Recording() *Recording                 { return d.recording }
 func (d *counting) Vary(Kernel, *Args) func()             { return nil }
 
-// Memory that the device refuses is asked for again when idle blocks were given back; but not while a graph is recorded, which keeps
-// what it has seen.
+// If the device refuses memory, it is asked again after idle blocks were given back. This does not happen while a graph is recorded,
+// because the graph needs that memory.
 func TestRefusedMemoryIsAskedForAgain(t *testing.T) {
 	skipInDebug(t)
 	dev := &counting{CPU: NewCPU(1)}
@@ -133,7 +133,7 @@ func TestRefusedMemoryIsAskedForAgain(t *testing.T) {
 	require.ErrorIs(t, Try(func() { tape.New(Uint8, 4<<20) }), errFull, "there is no more")
 }
 
-// A class and its size say the same.
+// classOf and bytesOf agree.
 func TestBytesOfAClass(t *testing.T) {
 	for n := 1; n <= largeBlock; n += 1 + n/100 {
 		class, bytes := classOf(n)
@@ -141,8 +141,8 @@ func TestBytesOfAClass(t *testing.T) {
 	}
 }
 
-// Tapes that share memory hold what they need together: here one is live at a time, so that four hold what one does. What one
-// frees another one uses, and Close leaves the others what is theirs.
+// Tapes that share memory hold what they need at the same time: here only one is in use at a time, so four hold as much as one. Memory that
+// one frees is used by another, and Close frees nothing of the others.
 func TestTapesShareMemory(t *testing.T) {
 	dev := NewCPU(1)
 	defer dev.Close()
@@ -191,7 +191,7 @@ func TestPipelineInSharedMemory(t *testing.T) {
 	}
 }
 
-// A tape with MemoryFrom takes all its step memory from there, and gives it back there.
+// A tape with MemoryFrom takes all its step memory from there, and returns it.
 func TestMemoryFrom(t *testing.T) {
 	dev, from := NewCPU(1), &counting{CPU: NewCPU(1)}
 	defer dev.Close()
@@ -213,7 +213,7 @@ func TestMemoryFrom(t *testing.T) {
 	assert.ErrorContains(t, Try(func() { NewTape(dev, ShareMemory(NewTape(dev)), MemoryFrom(from)) }), "shares the memory of another")
 }
 
-// Whatever is taken, freed and given back: blocks in use and idle ones are all that is held, lie in it, and do not overlap.
+// After any sequence of calls, the blocks in use and the idle ones are all the memory that is held, lie inside it, and do not overlap.
 func TestArenaHoldsTogether(t *testing.T) {
 	skipInDebug(t)
 	for seed := range uint64(20) {

@@ -12,12 +12,12 @@ import (
 	"github.com/ringo-ml/ringo/internal/trace"
 )
 
-// slowParts is nowScale whose output and gradient come from a lane, in two parts each. Until a part is waited for, it holds NaN.
+// slowParts is nowScale with an output and a gradient that a lane writes in two parts. A part is NaN until it is waited for.
 type slowParts struct{ l *lane }
 
 func (*slowParts) Name() string { return "slow_parts" }
 
-// begin has the lane write factor·x to y.
+// begin makes the lane write factor·x to y.
 func (f *slowParts) begin(c *Ctx, y, x Tensor, factor float32) {
 	to, from := Data[float32](y), Data[float32](x)
 	for i := range to {
@@ -54,7 +54,7 @@ type slowAgain struct{ slowParts }
 
 func (f *slowAgain) Fetch(c *Ctx, y Tensor) { f.begin(c, y, c.Saved(0), 1) }
 
-// gathered is one product behind each of two calls of f.
+// gathered is a product after each of two calls of f.
 func gathered(tape *Tape, f Function, ps *params) Tensor {
 	x := tape.Use(ps.list[0]).Affine(1, 0)
 	for _, w := range ps.list[1:] {
@@ -71,8 +71,8 @@ func gatheredParams() *params {
 	return ps
 }
 
-// A product multiplies each part when that is there. What is made again is asked for before the input's gradient is computed, and waited for
-// behind it.
+// A product multiplies each part when it has arrived. What is fetched again is requested before the input's gradient is computed, and
+// waited for after it.
 func TestArrivingOrder(t *testing.T) {
 	rec := trace.New(1000)
 	tape := NewTape(hostDevice, Trace(rec))
@@ -84,12 +84,12 @@ func TestArrivingOrder(t *testing.T) {
 	l.log.Reset()
 	tape.Backward(loss)
 	l.note("end")
-	// The input of the last product is there: its gradient, and while that is sent, the weight's. The input of the first one comes again
-	// while its gradient is computed, from one that arrives in parts.
+	// The input of the last product is there. So its gradient is computed first and, while that is sent, the weight's. The input of the
+	// first product is fetched again while its gradient is computed, from a gradient that arrives in parts.
 	assert.Equal(t, "fill copy matmul [issue] [issue] matmul [issue] [issue] [wait] matmul [wait] matmul [issue] [issue] [wait] [wait] matmul [wait] [wait] affine copy [end] ", l.log.String())
 }
 
-// The memory of what is made again is given up when the next one is made.
+// The memory of a fetched output is freed when the next one is made.
 func TestArrivingMemory(t *testing.T) {
 	const rows, features, layers = 64, 32, 6
 	live := func(f Function) int {
@@ -110,7 +110,7 @@ func TestArrivingMemory(t *testing.T) {
 	assert.Equal(t, (layers-1)*rows*features*4, keeps-again)
 }
 
-// The error of a collective is that of who reads what it brings.
+// An error of a collective is returned to whoever reads what it should bring.
 func TestArrivingFails(t *testing.T) {
 	f := &slowParts{&lane{err: errors.New("peer is gone")}}
 	tape, ps := NewTape(hostDevice), gatheredParams()
@@ -122,7 +122,7 @@ func TestArrivingFails(t *testing.T) {
 	require.NotPanics(t, func() { tape.Backward(gathered(tape, f, ps)) })
 }
 
-// Tensors that arrive allocate nothing.
+// Tensors that arrive in parts allocate nothing.
 func TestArrivingAllocatesNothing(t *testing.T) {
 	skipInDebug(t)
 	tape, ps := NewTape(hostDevice), gatheredParams()
@@ -136,7 +136,7 @@ func TestArrivingAllocatesNothing(t *testing.T) {
 	assert.Zero(t, testing.AllocsPerRun(50, step))
 }
 
-// here is a Fetcher whose parts are there at once.
+// here is a Fetcher whose parts arrive at once.
 type here struct{}
 
 func (*here) Name() string { return "here" }
@@ -156,7 +156,7 @@ func (*here) Fetch(c *Ctx, y Tensor) {
 
 func (*here) Backward(_ *Ctx, g Tensor, grads []Tensor) { grads[0] = g }
 
-// rowwise is the identity, which computes the product before it in two parts.
+// rowwise is the identity; it computes the product before it in two parts.
 type rowwise struct{}
 
 func (rowwise) Name() string { return "rowwise" }
@@ -169,7 +169,7 @@ func (rowwise) Forward(c *Ctx, in []Tensor) Tensor {
 }
 func (rowwise) Backward(_ *Ctx, g Tensor, grads []Tensor) { grads[0] = g }
 
-// A product that is computed by rows has the same bits and gradients, also where it is computed already.
+// A product that is computed by rows has the same bits and gradients, also if it was computed before.
 func TestByRows(t *testing.T) {
 	grads := func(apply func(x, w Tensor) Tensor) [][]float64 {
 		ps := gatheredParams()
@@ -186,7 +186,7 @@ func TestByRows(t *testing.T) {
 	require.Equal(t, want, grads(func(x, w Tensor) Tensor { return LinearApply(identity{}, x, w) }))
 }
 
-// misplaced says Arrives of what nobody would wait for.
+// misplaced calls Arrives for a tensor that nobody would wait for.
 type misplaced struct{ back, second bool }
 
 func (misplaced) Name() string { return "misplaced" }
@@ -214,7 +214,8 @@ func (f misplaced) Backward(c *Ctx, g Tensor, grads []Tensor) {
 	grads[0] = g
 }
 
-// What arrives and is not handed on is refused, and so is a second tensor: its parts would be taken for the first one's.
+// It is an error if a tensor for which Arrives was called is not returned, or if it is called for a second tensor, whose parts would be
+// taken for the first one's.
 func TestArrivesIsForTheOutput(t *testing.T) {
 	for want, f := range map[string]misplaced{
 		"not the output": {}, "not a gradient": {back: true}, "Arrives was already called": {second: true}, "already called for another tensor": {back: true, second: true}} {

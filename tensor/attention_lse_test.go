@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// lseLoss is a loss of attention's output and logarithmic sums.
+// lseLoss is a loss of attention's two results.
 type lseLoss func(out, lse Tensor) Tensor
 
 // lseLosses use both results, one of them, and none.
@@ -22,8 +22,8 @@ var lseLosses = map[string]lseLoss{
 
 type attentionBoth func(q, k, v Tensor) (out, lse Tensor)
 
-// lseRun returns loss and gradients of parameters in, of which the loss depends on the first otherwise, too. inner makes them results
-// of other operations first, outer runs the whole.
+// lseRun returns the loss and the gradients of parameters in. The loss also depends on the first one directly. inner first makes them
+// results of other operations; outer runs the whole.
 func lseRun(t *testing.T, in []Tensor, f attentionBoth, loss lseLoss, inner bool, outer func(t *Tape, fn func(...Tensor) Tensor, in ...Tensor) Tensor,
 	opts ...BackwardOption) (grads [][]float64) {
 	t.Helper()
@@ -62,7 +62,7 @@ func lseRun(t *testing.T, in []Tensor, f attentionBoth, loss lseLoss, inner bool
 
 func plainly(_ *Tape, fn func(...Tensor) Tensor, in ...Tensor) Tensor { return fn(in...) }
 
-// plainBoth is attention of heads of 4 features by matrix products and LogSumExp, over heads of keys that are repeated.
+// plainBoth is attention by matrix products and LogSumExp, with heads of 4 features; heads of keys are repeated.
 func plainBoth(q, k, v Tensor) (out, lse Tensor) {
 	heads := func(x Tensor) Tensor { return x.Reshape(x.Dim(0), x.Dim(1), x.Dim(2)/4, 4).Permute(0, 2, 1, 3) }
 	group := q.Dim(2) / k.Dim(2)
@@ -74,8 +74,8 @@ func plainBoth(q, k, v Tensor) (out, lse Tensor) {
 	return MatMul(s.Softmax(), repeat(v), false, false).Permute(0, 2, 1, 3).Reshape(q.Shape().Dims...), s.LogSumExp()
 }
 
-// Whichever of the results the loss depends on, in a Scope, in a Checkpoint, of parameters and of what was computed, with weight
-// gradients put off: the gradients are those of plain operations.
+// The gradients are those of plain operations, whichever of the results the loss depends on: in a Scope, in a Checkpoint, for parameters
+// and for computed tensors, and with weight gradients that are put off.
 func TestLogSumsWhicheverIsUsed(t *testing.T) {
 	in := []Tensor{random(hostDevice, Float64, 1, 2, 5, 16), random(hostDevice, Float64, 2, 2, 7, 8), random(hostDevice, Float64, 3, 2, 7, 8)}
 	blocks := func(q, k, v Tensor) (out, lse Tensor) { return CrossAttentionLSE(q, k, v, 4, AttentionOptions{}) }
@@ -109,8 +109,8 @@ func halves(o AttentionOptions, hd int) attentionBoth {
 	}
 }
 
-// Attention over two halves of the keys, merged by the logarithmic sums, is attention over all, and so are all gradients; queries that
-// see none of the second half are among them.
+// Attention over two halves of the keys, merged by lse, is equal to attention over all keys, and so are all gradients. Some queries see
+// none of the second half.
 func TestHalvesOfKeysMergeToTheWhole(t *testing.T) {
 	in := []Tensor{random(hostDevice, Float64, 1, 2, 150, 16), random(hostDevice, Float64, 2, 2, 600, 8), random(hostDevice, Float64, 3, 2, 600, 8)}
 	for _, o := range []AttentionOptions{{}, {Causal: true, Offset: 200}} {
@@ -128,8 +128,8 @@ func TestHalvesOfKeysMergeToTheWhole(t *testing.T) {
 	}
 }
 
-// The keys may be those of a part of each sequence, where CrossAttention refuses them; the sums outlive Backward if they are kept, and
-// have the types of the output.
+// The keys may be a part of each sequence, which CrossAttention does not allow. lse survives Backward if it is kept, and has the types of
+// the output.
 func TestLogSumsOfParts(t *testing.T) {
 	tape := NewTape(hostDevice)
 	part := random(hostDevice, Float64, 1, 2, 3, 8).WithRows(Rows{Stride: 1, Total: 2, Seq: Span{3, 6}, Over: 2})
@@ -153,7 +153,7 @@ func TestLogSumsOfParts(t *testing.T) {
 	assert.Error(t, Try(func() { _ = Floats(out) }), "the output was not kept")
 }
 
-// A stage of a pipeline that ends with both gets the gradients of both.
+// A pipeline stage whose outputs are both results gets the gradients of both.
 func TestLogSumsBackwardFrom(t *testing.T) {
 	x := random(hostDevice, Float64, 1, 2, 5, 8)
 	run := func(backward func(tape *Tape, out, lse Tensor)) []float64 {

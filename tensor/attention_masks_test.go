@@ -34,10 +34,10 @@ func ramp[T int32 | int64](n int, f func(i int) int) (x []T) {
 	return x
 }
 
-// Documents that are packed into one sequence give what each gives alone, padding behind them included.
+// Documents that are packed into one sequence, with padding after them, give the same as each document alone.
 func TestPackedDocumentsAreDocumentsAlone(t *testing.T) {
 	const time, hd = 300, 4
-	ends := []int{0, 7, 8, 150, 290} // what lies behind is padding
+	ends := []int{0, 7, 8, 150, 290} // the rest is padding
 	doc := func(i int) int {
 		for d, end := range ends {
 			if i < end {
@@ -69,7 +69,7 @@ func TestPackedDocumentsAreDocumentsAlone(t *testing.T) {
 	}
 }
 
-// What lies behind a sequence's length is never read: NaN there changes nothing. A sequence of length 0 is all padding.
+// What comes after a sequence's length is never read: NaN there changes nothing. A sequence of length 0 is all padding.
 func TestKeyLengthsHideNaN(t *testing.T) {
 	for _, d := range floatTypes {
 		q, k, v := random(hostDevice, d, 1, 3, 70, 8), random(hostDevice, d, 2, 3, 300, 4), random(hostDevice, d, 3, 3, 300, 4)
@@ -98,7 +98,7 @@ func TestKeyLengthsHideNaN(t *testing.T) {
 	}
 }
 
-// Masks of either type, and views with gaps, are the same masks.
+// Masks may have either type, and may be views with gaps.
 func TestMasksMayBeViewsOfEitherType(t *testing.T) {
 	q, k, v := random(hostDevice, Float64, 1, 2, 5, 4), random(hostDevice, Float64, 2, 2, 6, 4), random(hostDevice, Float64, 3, 2, 6, 4)
 	doc := func(i int) int { return i % 7 / 3 }

@@ -39,7 +39,7 @@ func attentionRun(dev Device, f attentionFunc, qkv Tensor, hd int, o AttentionOp
 	return Floats(y), Floats(p.Grad)
 }
 
-// Attention in blocks is attention, with the same elements dropped.
+// Attention in blocks equals plain attention, with the same dropped elements.
 func TestAttentionIsPlainAttention(t *testing.T) {
 	dev := NewCPU(3)
 	defer dev.Close()
@@ -58,7 +58,7 @@ func TestAttentionIsPlainAttention(t *testing.T) {
 	}
 }
 
-// A batch that is cut over ranks drops the probabilities that the whole one drops.
+// A batch that is divided over ranks drops the same probabilities as the whole batch.
 func TestAttentionOverRanks(t *testing.T) {
 	x, o := random(hostDevice, Float64, 1, 7, 6, 3*2*2), AttentionOptions{Causal: true, Drop: 0.3, Layer: 8}
 	out, grad := attentionRun(hostDevice, Attention, x.WithRows(Rows{Stride: 1, Total: 7}), 2, o)
@@ -99,8 +99,8 @@ func TestAttentionMisuse(t *testing.T) {
 	assert.ErrorContains(t, Try(func() { Attention(x, 4, AttentionOptions{Drop: 1}) }), "probability 1 is not in [0,1)")
 }
 
-// BenchmarkAttention measures forward and backward, in blocks and plain. GFLOP/s counts the products of all pairs of
-// positions, seen or not, but those that the blocks compute twice: 12·T²·d.
+// BenchmarkAttention measures forward and backward, in blocks and plain. GFLOP/s counts the products of all pairs of positions, also masked
+// ones, but not those that the blocks compute twice: 12·T²·d.
 func BenchmarkAttention(b *testing.B) {
 	for _, c := range []struct{ batch, steps, heads int }{{8, 128, 4}, {4, 512, 4}, {1, 2048, 4}} {
 		for _, threads := range []int{1, 2} {

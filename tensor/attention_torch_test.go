@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// With every mask, output, logarithmic sums and gradients are those of PyTorch; see testdata/attention.py.
+// With every mask, output, lse and gradients equal PyTorch's; see testdata/attention.py.
 func TestCrossAttentionIsPyTorchs(t *testing.T) {
 	const batch, tq, tk, heads, kv, hd = 2, 4, 5, 4, 2, 2
 	var cases map[string]struct {

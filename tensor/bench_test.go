@@ -2,7 +2,7 @@ package tensor
 
 import "testing"
 
-// nullDevice computes nothing: what is left is the tape.
+// nullDevice computes nothing, so only the tape's time is measured.
 type nullDevice struct {
 	*CPU
 	table Table
@@ -23,7 +23,7 @@ func newNullDevice(tb testing.TB) *nullDevice {
 
 func (d *nullDevice) Kernels() *Table { return &d.table }
 
-// BenchmarkTape measures what a node costs, forward and backward, beside its kernels.
+// BenchmarkTape measures the cost of a node, forward and backward, without its kernels.
 func BenchmarkTape(b *testing.B) {
 	dev := newNullDevice(b)
 	ps := &params{dev: dev, dtype: Float32}

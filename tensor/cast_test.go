@@ -11,7 +11,7 @@ import (
 	"github.com/ringo-ml/ringo/internal/kernel"
 )
 
-// castOf is what element v of type s becomes in type d, by the rules of Cast.
+// castOf returns element v of type s as type d, by the rules of Cast.
 func castOf(v float64, s, d DType) float64 {
 	limits := map[DType][2]float64{Int32: {math.MinInt32, math.MaxInt32}, Int64: {math.MinInt64, math.MaxInt64}, Uint8: {0, 255}}
 	switch {
@@ -55,7 +55,7 @@ func TestCast(t *testing.T) {
 	}
 }
 
-// Cast packs views, and does nothing when the type is the same.
+// Cast makes views contiguous, and does nothing if the type is the same.
 func TestCastOfViews(t *testing.T) {
 	tape := NewTape(hostDevice)
 	x := tape.Input(FromSlice([]float32{1.9, 2, 3, -4.5}, 2, 2))

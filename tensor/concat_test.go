@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// Any number of tensors are joined, of which only one needs to be on a tape, and each gets its part of the gradient.
+// Any number of tensors can be joined. Only one of them must be on a tape. Each gets its part of the gradient.
 func TestConcatOfMany(t *testing.T) {
 	for _, n := range []int{1, 8, 9, 17, 70} {
 		for _, dim := range []int{0, 1} {

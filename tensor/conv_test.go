@@ -13,7 +13,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor/tensortest"
 )
 
-// naiveConv computes the convolution by its definition, and the gradients of x and w from that of the output, g.
+// naiveConv computes the convolution by its definition, and the gradients of x and w from g, the output's gradient.
 func naiveConv(x, w, g []float64, c tensor.Conv) (out, dx, dw []float64) {
 	out, dx, dw = make([]float64, len(g)), make([]float64, len(x)), make([]float64, len(w))
 	in, each := c.In/c.Groups, c.Out/c.Groups
@@ -41,8 +41,8 @@ func naiveConv(x, w, g []float64, c tensor.Conv) (out, dx, dw []float64) {
 	return out, dx, dw
 }
 
-// Pictures that are cut into several tiles, blocks of channels and parts of the batch have the outputs and gradients of plain loops, with the same bits
-// for any number of threads, and the gradient of the weights adds to the one that is there.
+// Images that are cut into several tiles, blocks of channels and parts of the batch have the outputs and gradients of plain loops, with the
+// same bits for any number of threads. The gradient of the weights is added to the old one.
 func TestConvCut(t *testing.T) {
 	for _, c := range []tensor.Conv{
 		{N: 2, In: 64, H: 5, W: 4, Out: 70, Groups: 1, KH: 3, KW: 3, StrideH: 1, StrideW: 1, PadH: 1, PadW: 1, DilationH: 1, DilationW: 1, OutH: 5, OutW: 4},
@@ -121,7 +121,7 @@ func TestPictureErrors(t *testing.T) {
 	}
 }
 
-// Of equal pixels the first one is taken, and gets the gradient; a NaN is larger than all, and the first one stays.
+// Of equal pixels the first one is taken, and gets the gradient. NaN is larger than all numbers.
 func TestMaxPoolTakesTheFirst(t *testing.T) {
 	dev, nan := tensor.NewCPU(1), math.NaN()
 	defer dev.Close()

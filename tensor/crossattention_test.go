@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Of the parts of qkv, it is what Attention is, to the bit, with the same elements dropped, over ranks too.
+// On the parts of qkv it has the bits of Attention, with the same dropped elements, also over ranks.
 func TestCrossAttentionOfOneselfIsAttention(t *testing.T) {
 	dev := NewCPU(2)
 	defer dev.Close()
@@ -30,8 +30,8 @@ func TestCrossAttentionOfOneselfIsAttention(t *testing.T) {
 	}
 }
 
-// Queries of a part of each sequence over the keys of all: each rank has its rows of the whole, and the gradients of keys and values
-// add up. Masks are of the part's queries and of all keys.
+// Queries may be a part of each sequence, over the keys of whole sequences. Then each rank has its rows of the result, and the gradients of
+// keys and values are summed. Masks are for the part's queries and for all keys.
 func TestCrossAttentionOfPartsOfSequences(t *testing.T) {
 	t.Run("causal", func(t *testing.T) { testPartsOfSequences(t, false) })
 	t.Run("masks", func(t *testing.T) { testPartsOfSequences(t, true) })
@@ -86,7 +86,7 @@ func testPartsOfSequences(t *testing.T, masks bool) {
 	assert.InDeltaSlice(t, want[2], sums[1], 1e-13)
 }
 
-// Token by token over the keys so far, as a cache has them, is the whole sequence.
+// Computed token by token over the keys so far, as with a cache, it equals the result for the whole sequence.
 func TestCrossAttentionTokenByToken(t *testing.T) {
 	q, k, v := random(hostDevice, Float64, 1, 2, 6, 8), random(hostDevice, Float64, 2, 2, 6, 4), random(hostDevice, Float64, 3, 2, 6, 4)
 	tape := NewTape(hostDevice, NoGrad())

@@ -16,7 +16,7 @@ func skipInDebug(t *testing.T) {
 	}
 }
 
-// TestDebugMode runs tests of the package again with every kernel compared with its reference and freed memory poisoned.
+// TestDebugMode runs tests of the package again. Every kernel is compared with its reference, and freed memory is filled with NaN.
 func TestDebugMode(t *testing.T) {
 	if debugMode || raceEnabled {
 		t.Skip("in debug mode already, or slow")
@@ -27,7 +27,7 @@ func TestDebugMode(t *testing.T) {
 	require.NoError(t, err, "%s", out)
 }
 
-// A kernel that computes something else than its reference, or that writes to its input, is found out.
+// A kernel whose result differs from its reference, or that writes to its input, is found.
 func TestDebugOracle(t *testing.T) {
 	dev := &faultyDevice{CPU: NewCPU(2), table: cpuTable}
 	defer dev.Close()

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The parts of a table give together what it gives, and each has its rows of the gradient.
+// The parts of a table together give the table's result, and each gets its rows of the gradient.
 func TestEmbeddingPart(t *testing.T) {
 	for _, d := range []DType{Float64, Float32, BFloat16} {
 		ids := FromSlice([]int64{0, 6, 3, 3, 2, 5}, 2, 3)

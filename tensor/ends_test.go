@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The gradient of an input: what each pixel does to a score.
+// The gradient of an input: how a score changes with each pixel.
 func TestSaliency(t *testing.T) {
 	ps := &params{dev: hostDevice, dtype: Float64}
 	w := ps.add("w", NormalInit(0, 1), 3, 5)
@@ -39,7 +39,7 @@ func TestSaliency(t *testing.T) {
 	assert.Equal(t, []float64{1, -2, 3, -4, 5}, Floats(image))
 }
 
-// A Leaf made inside a Scope lives on: it is asked for its gradient later.
+// A Leaf made inside a Scope survives it, because its gradient is read later.
 func TestLeafInsideAScope(t *testing.T) {
 	tape := NewTape(hostDevice)
 	var x Tensor
@@ -51,7 +51,7 @@ func TestLeafInsideAScope(t *testing.T) {
 	assert.Equal(t, []float64{10}, Floats(tape.GradOf(x)))
 }
 
-// The gradient of an input may come by a collective: GradOf waits for it.
+// A collective may write the gradient of an input: GradOf waits for it.
 func TestGradOfWaits(t *testing.T) {
 	l := &lane{}
 	tape := NewTape(hostDevice)
@@ -61,7 +61,7 @@ func TestGradOfWaits(t *testing.T) {
 	assert.Equal(t, []float64{2, 2}, Floats(tape.GradOf(x)))
 }
 
-// Leaf cuts a tensor of the tape off from what it was computed from.
+// No gradient flows through Leaf to what its argument was computed from.
 func TestLeafOfAComputedTensor(t *testing.T) {
 	ps := &params{dev: hostDevice, dtype: Float64}
 	w := ps.add("w", Constant(2), 2)
@@ -106,7 +106,7 @@ func TestOpenEndsRefuse(t *testing.T) {
 		NewTape(hostDevice).Checkpoint(func(in ...Tensor) Tensor { return in[0].Tape().Leaf(in[0]) }, tape.Use(w))
 	}), "tape")
 
-	// None of that did harm, and what was differentiated is gone.
+	// The errors changed nothing, and what was differentiated is freed.
 	tape.BackwardFrom(list(y, z), list(g, FromSlice([]float64{0, 0}, 2)), More())
 	assert.Equal(t, []float64{4, 4}, Floats(w.Grad))
 	assert.ErrorContains(t, Try(func() { tape.BackwardFrom(list(y), list(g)) }), "used after")
@@ -121,12 +121,12 @@ func TestOpenEndsRefuse(t *testing.T) {
 	assert.Equal(t, []float64{1, 1}, Floats(w.Grad))
 }
 
-// pipe is a model in two stages, with all that weight gradients may be of: plain layers, fused ones, norms, a Checkpoint,
-// an embedding, a view of a parameter, a Function.
+// pipe is a model in two stages with all operations that have weight gradients: plain layers, fused ones, norms, a Checkpoint, an
+// embedding, a view of a parameter, a Function.
 type pipe struct {
 	ps    *params
 	w     [9]*Param
-	share bool // step memory, between all tapes
+	share bool // all tapes share step memory
 }
 
 const pipeMicro = 4
@@ -183,8 +183,8 @@ func (m *pipe) whole() [][]float64 {
 	return m.ps.grads()
 }
 
-// stages runs the two stages, each microbatch on two tapes of its own, in the order that an engine's schedule would: F0 is the
-// forward pass of microbatch 0 on stage 0, f0 on stage 1, B and b backward, W and w what b and B put off.
+// stages runs the two stages, with two tapes for each microbatch, in the order of a pipeline schedule. F0 is the forward pass of microbatch
+// 0 on stage 0, f0 on stage 1; B and b are backward; W and w do what B and b put off.
 func (m *pipe) stages(order string) [][]float64 {
 	var a, b [pipeMicro]*Tape
 	var out, in, loss [pipeMicro]Tensor
@@ -246,8 +246,8 @@ var pipeOrders = map[string]string{
 	"weights of the first stage": "F0F1F2F3f0b0B0f1b1B1W0W1f2b2B2f3b3B3W2W3",
 }
 
-// A pipeline of two stages, several microbatches live at the same time, has the gradients of one tape to the bit, in any order
-// of a schedule, also where weight gradients are put off. Freed memory holds NaN: what they read is still there.
+// A pipeline of two stages, with several microbatches at a time, has the same bits in its gradients as one tape, in any order of a
+// schedule, also if weight gradients are put off. Freed memory is NaN, so what they read cannot have been freed.
 func TestPipelineEqualsOneTape(t *testing.T) {
 	skipInDebug(t)
 	want := newPipe(nil).whole()
@@ -256,7 +256,7 @@ func TestPipelineEqualsOneTape(t *testing.T) {
 	}
 }
 
-// The owners of gradients hear of a microbatch when its weight gradients have run, each once, and More is RunDeferred's.
+// GradReady is called for each parameter once, when a microbatch's weight gradients are done, and More is given to RunDeferred.
 func TestOwnersHearOfDeferredWeights(t *testing.T) {
 	var log []string
 	s := &spy{name: "s", log: &log}
@@ -283,7 +283,7 @@ func TestOwnersHearOfDeferredWeights(t *testing.T) {
 	assert.Equal(t, []string{"s begin false", "s done false"}, []string{log[0], log[len(log)-1]})
 }
 
-// What was put off holds what it needs, and no more than that: here the inputs of three layers and the gradients of their outputs.
+// Work that is put off keeps only the memory that it needs: here the inputs of three layers and the gradients of their outputs.
 func TestMemoryOfDeferredWeights(t *testing.T) {
 	skipInDebug(t)
 	ps := &params{dev: hostDevice, dtype: Float32}
@@ -304,7 +304,7 @@ func TestMemoryOfDeferredWeights(t *testing.T) {
 	tape.Reset()
 }
 
-// Open ends allocate nothing on the Go heap.
+// Leaf, BackwardFrom and RunDeferred allocate nothing on the Go heap.
 func TestOpenEndsAllocateNothing(t *testing.T) {
 	skipInDebug(t)
 	ps := &params{dev: hostDevice, dtype: Float32}

@@ -11,7 +11,7 @@ import (
 
 var allKinds = []Kind{Replicated, Varying, Partial, Invariant, Own, Cut}
 
-// A gradient that is given must be over the ranks what the output's gradient is: another kind lacks a sum, or has it twice.
+// A given gradient must have the dual types of the output: with another kind, a sum would be missing or done twice.
 func TestBackwardFromChecksTypes(t *testing.T) {
 	fits := map[Kind][]Kind{
 		Replicated: {Partial},
@@ -45,7 +45,7 @@ func TestBackwardFromChecksTypes(t *testing.T) {
 	require.ErrorContains(t, err, "BackwardFrom float64[3,2], float64[3,2]: axis 0: gradient 1 is replicated, but output 1 is varying: its gradient must be varying")
 }
 
-// What Leaf gets keeps its types, and GradOf has those of its gradient: they fit the output on the tape before.
+// The argument of Leaf keeps its types, and GradOf has those of its gradient, which fit the output on the tape before.
 func TestGradOfHasTypes(t *testing.T) {
 	for _, k := range []Kind{Varying, Partial, Invariant, Cut} {
 		first, second := typeTape(t), typeTape(t)
@@ -58,7 +58,7 @@ func TestGradOfHasTypes(t *testing.T) {
 		require.NoError(t, Try(func() { first.BackwardFrom([]Tensor{y}, []Tensor{first.Input(g)}) }), "%v", k)
 	}
 
-	// A Leaf of what is replicated counts its gradient once, and the tape before wants parts of a sum.
+	// The gradient of a replicated Leaf counts once on its tape, but the tape before needs parts of a sum.
 	first, second := typeTape(t), typeTape(t)
 	y := of(first, Replicated)
 	x := second.Leaf(second.Input(y))

@@ -2,10 +2,10 @@ package tensor
 
 // For the external tests of this package, which share their cases with tensortest.
 
-// Poison fills the tape's memory with NaN when it is new or freed, as the debug mode does.
+// Poison fills the tape's new and freed memory with NaN, as the debug mode does.
 func Poison(t *Tape) { t.mem.poison = true }
 
-// CutAll makes a device cut even the smallest work over its threads.
+// CutAll makes a device divide even the smallest work over its threads.
 func CutAll(d *CPU) { d.pool.grain = 1 }
 
 // Recorded reports whether the tape has a node of op.
@@ -18,5 +18,5 @@ func Recorded(t *Tape, op Op) bool {
 	return false
 }
 
-// SpecOf returns what is known of an operation.
+// SpecOf returns the OpSpec of an operation.
 func SpecOf(op Op) OpSpec { return ops[op] }

@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// After a Failure inside a Function, a Checkpoint or a Backward that the caller catches, the tape has half of a step: it
-// refuses Backward until Reset. Without that, training would go on without gradients.
+// After a Failure inside a Function, a Checkpoint or a Backward that the caller recovers, the tape has a part of a step. It refuses
+// Backward until Reset; otherwise training would continue without gradients.
 func TestFailedTapeRefusesBackward(t *testing.T) {
 	ps := &params{dev: hostDevice, dtype: Float64}
 	w := ps.add("w", Constant(3), 2)
@@ -58,7 +58,7 @@ func TestFailedTapeRefusesBackward(t *testing.T) {
 	}
 }
 
-// An operation that refuses its operands leaves the tape as it was.
+// An operation that fails because of its operands does not change the tape.
 func TestRefusedOperationLeavesTheTape(t *testing.T) {
 	ps := &params{dev: hostDevice, dtype: Float64}
 	w := ps.add("w", Constant(3), 2)
@@ -70,7 +70,7 @@ func TestRefusedOperationLeavesTheTape(t *testing.T) {
 	assert.Equal(t, []float64{6, 6}, Floats(w.Grad))
 }
 
-// What a Function gives as a gradient may be the user's own memory: nothing is added to it.
+// A Function may return the user's own memory as a gradient: nothing is added to it.
 func TestGradientInUsersMemory(t *testing.T) {
 	ps := &params{dev: hostDevice, dtype: Float64}
 	w := ps.add("w", Constant(1), 4)
@@ -94,7 +94,7 @@ func TestGradientInUsersMemory(t *testing.T) {
 	}
 }
 
-// A norm whose weight and bias are columns of a matrix computes what it does with packed ones.
+// A norm gives the same result if its weight and bias are columns of a matrix.
 func TestNormOfStridedWeights(t *testing.T) {
 	ps := &params{dev: hostDevice, dtype: Float64}
 	x, wb := ps.add("x", NormalInit(0, 1), 3, 5), ps.add("wb", NormalInit(0, 1), 5, 2)
@@ -117,7 +117,7 @@ func TestNormOfStridedWeights(t *testing.T) {
 	}
 }
 
-// An auxiliary loss counts although the loss does not depend on what carries it, also inside a Checkpoint.
+// An auxiliary loss counts even if the loss does not depend on the tensor of WithAux, also inside a Checkpoint.
 func TestAuxOfAnUnusedTensor(t *testing.T) {
 	ps := &params{dev: hostDevice, dtype: Float64}
 	w, v := ps.add("w", Constant(3), 2), ps.add("v", Constant(1), 2)

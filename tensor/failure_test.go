@@ -17,7 +17,7 @@ type failureCase struct {
 	fn               func()
 }
 
-// Misuse panics with a *Failure that names the operation, the shapes and what is wrong.
+// Wrong use panics with a *Failure that names the operation, the shapes and the error.
 func TestFailures(t *testing.T) {
 	tape := NewTape(hostDevice)
 	for _, c := range append(productFailures(tape), otherFailures(tape)...) {
@@ -133,7 +133,7 @@ func TestTry(t *testing.T) {
 	assert.PanicsWithValue(t, "other", func() { _ = Try(func() { panic("other") }) })
 }
 
-// A handle to step memory is stale after Reset, and after Backward unless it was kept.
+// A handle to step memory is invalid after Reset and, unless it was kept, after Backward.
 func TestStaleHandles(t *testing.T) {
 	ps := &params{dev: hostDevice, dtype: Float32}
 	w := ps.add("w", Constant(2), 3)
@@ -152,13 +152,13 @@ func TestStaleHandles(t *testing.T) {
 		assert.False(t, old.Valid())
 		assert.ErrorContains(t, Try(func() { old.Add(old) }), "used after Tape.Reset")
 	}
-	tape.Input(random(hostDevice, Float32, 1, 3)).Exp() // takes their headers
+	tape.Input(random(hostDevice, Float32, 1, 3)).Exp() // uses their headers again
 	assert.ErrorContains(t, Try(func() { Floats(y) }), "used after Tape.Reset")
 	assert.True(t, Tensor{}.IsZero())
 	assert.False(t, Tensor{}.Valid())
 }
 
-// Values that were never made, or are not there, are named.
+// Errors about values that were never made, or are not resident, name the parameter.
 func TestParameterWithoutMemory(t *testing.T) {
 	p := NewParam(Constant(0), 2, 3)
 	p.SetName("blocks.1.weight")
@@ -169,7 +169,7 @@ func TestParameterWithoutMemory(t *testing.T) {
 	assert.ErrorContains(t, Try(func() { p.SetValue(New(hostDevice, Float32, 5)) }), "blocks.1.weight has shape [2 3]")
 }
 
-// A Failure that nobody recovers is printed with its line, too. An unknown instruction set is one.
+// A Failure that nobody recovers is printed with its line, too; an unknown instruction set is an example.
 func TestUncaught(t *testing.T) {
 	f := func(dims ...int) Tensor { return NewTape(hostDevice).Input(New(hostDevice, Float32, dims...)) }
 	switch os.Getenv("RINGO_UNCAUGHT") {

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// gate is a fence that is opened by hand. Waiting opens it, and is counted.
+// gate is a fence that a test opens. Waiting opens it, and is counted.
 type gate struct {
 	open  bool
 	waits int
@@ -20,7 +20,7 @@ func (g *gate) FenceWait(uint64) error {
 	return nil
 }
 
-// Memory that was freed while a collective reads it is not handed out before the collective is over.
+// Freed memory that a collective still reads is not given out before the collective is over.
 func TestBorrowedMemoryIsNotReused(t *testing.T) {
 	tape := NewTape(hostDevice)
 	alloc := func() Ptr { return tape.New(Float32, 100).Ptr() }
@@ -52,8 +52,7 @@ func TestBorrowedMemoryIsNotReused(t *testing.T) {
 	assert.Zero(t, g.waits)
 }
 
-// Reset waits for the collectives that still use step memory, freed or not, once each. Memory from outside is not its
-// business.
+// Reset waits once for each collective that still uses step memory, freed or not. It does not wait for other memory.
 func TestResetWaits(t *testing.T) {
 	tape := NewTape(hostDevice)
 	held, freed, outside, kept := &gate{}, &gate{}, &gate{}, &gate{}
@@ -90,7 +89,7 @@ func TestBorrowedWrite(t *testing.T) {
 	assert.Equal(t, 2.0, Floats(x)[0])
 }
 
-// Fences cost nothing in steady state.
+// After the first steps, fences allocate nothing.
 func TestBorrowAllocatesNothing(t *testing.T) {
 	skipInDebug(t)
 	tape, g := NewTape(hostDevice), &gate{}
@@ -117,7 +116,7 @@ func TestPendingZeroIsDone(t *testing.T) {
 	assert.True(t, p.Done())
 }
 
-// Every size is served from the class that it is returned to, wastes at most an eighth, and is aligned.
+// Blocks of every size come from the class to which they return, waste at most an eighth, and are aligned.
 func TestArena(t *testing.T) {
 	dev := NewCPU(1)
 	defer dev.Close()

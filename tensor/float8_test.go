@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// float8Value makes what testdata/float8.py's value() makes, with its outliers in x, as a parameter of type d.
+// float8Value makes the values of value() in testdata/float8.py, with its outliers in x, as a parameter of type d.
 func float8Value(d DType, salt int, scale float64, outliers bool, dims ...int) *Param {
 	x := New(hostDevice, Float32, dims...)
 	for i, v := range Data[float32](x) {
@@ -42,7 +42,7 @@ func float8Grads(d DType, s Float8) (y, dx, dw []float64) {
 	return y, Floats(x.Grad), Floats(w.Grad)
 }
 
-// Output and gradients are those of PyTorch's 8-bit floats with torchao's scales; see testdata/float8.py.
+// Output and gradients equal those of PyTorch's 8-bit floats with torchao's scales; see testdata/float8.py.
 func TestFloat8LinearIsPyTorchs(t *testing.T) {
 	var cases map[string]map[string][]float64
 	b, err := os.ReadFile("testdata/float8.json")
@@ -67,7 +67,7 @@ func TestFloat8LinearIsPyTorchs(t *testing.T) {
 	}
 }
 
-// A NaN or an infinity stays one to be seen: per row in its own row.
+// A NaN or an infinity stays visible in the result; with PerRow, only in its own row.
 func TestFloat8LinearOfNaN(t *testing.T) {
 	for _, bad := range []float32{float32(math.NaN()), float32(math.Inf(1))} {
 		for _, s := range []Float8{PerTensor, PerRow} {

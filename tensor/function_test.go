@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// A Function's memory: what it makes and neither returns nor saves is freed at once, what it saves after Backward.
+// Tensors that a Function makes and neither returns nor saves are freed at once; saved ones are freed after Backward.
 func TestApplyMemory(t *testing.T) {
 	p := NewParam(Constant(2), 256) // 1 KiB
 	p.Make(hostDevice, Float32, 1)
@@ -37,7 +37,7 @@ func TestApplyMemory(t *testing.T) {
 	}
 }
 
-// square returns x². It saves two tensors that it makes, and its gradient is thrice the true one.
+// square returns x². It saves two tensors that it makes, and its gradient is three times the right one.
 type square struct{ scratch Tensor }
 
 func (*square) Name() string { return "square" }
@@ -55,7 +55,7 @@ func (s *square) Backward(c *Ctx, g Tensor, grads []Tensor) {
 	grads[0] = g.Mul(c.Saved(1)).Add(g.Mul(c.Saved(0)).Scale(0)).Scale(3)
 }
 
-// Function is what a test wants.
+// fn is a Function made of funcs.
 type fn struct {
 	forward  func(c *Ctx, in []Tensor) Tensor
 	backward func(c *Ctx, g Tensor, grads []Tensor)
@@ -67,7 +67,7 @@ func (f fn) Backward(c *Ctx, g Tensor, grads []Tensor) {
 	f.backward(c, g, grads)
 }
 
-// What Forward returns may be an input, an older tensor, or one from outside: the original stays what it was.
+// Forward may return an input, an older tensor, or one of no tape; the original does not change.
 func TestApplyReturnsSomethingElse(t *testing.T) {
 	p := NewParam(Constant(2), 3)
 	p.Make(hostDevice, Float32, 1)
@@ -90,7 +90,7 @@ func TestApplyReturnsSomethingElse(t *testing.T) {
 		tape.Apply(fn{func(c *Ctx, in []Tensor) Tensor { c.Out(in[0]); return in[0].Exp() }, toX}, tape.Use(p))
 	}), "a further output must be made in Forward")
 	tape.Reset()
-	// Gradients that nobody wants, and saved tensors as gradients, are fine.
+	// A gradient that is not needed, and a saved tensor as gradient, are allowed.
 	x = tape.Use(p)
 	y = tape.Apply(fn{func(c *Ctx, in []Tensor) Tensor { c.Save(in[1]); return in[0].Mul(in[1]) },
 		func(c *Ctx, g Tensor, grads []Tensor) { grads[0], grads[1] = c.Saved(0), c.Saved(0) }}, x, outside)
@@ -116,7 +116,7 @@ func TestHostInts(t *testing.T) {
 	}
 }
 
-// The memory that a rule from outside makes on its way is freed, and what it hands on may be the gradient itself.
+// Memory that a user's rule allocates is freed. What it returns may be the gradient itself.
 func TestRegisteredRuleMemory(t *testing.T) {
 	pass := Register(OpSpec{Name: "test_pass", VJP: func(t *Tape, n *Node, _ uint8) {
 		n.Grad().Exp() // thrown away
@@ -149,7 +149,7 @@ func TestRegisteredRuleMemory(t *testing.T) {
 	assert.ErrorContains(t, Try(func() { tape.Backward(y.Sum()) }), "is not there", "Saves does not have SaveOut")
 }
 
-// remote is a device whose memory Go code may not touch, as far as the tape knows.
+// remote is a device whose memory Go code may not access, as far as the tape knows.
 type remote struct {
 	*CPU
 	copies int
@@ -163,7 +163,7 @@ func (r *remote) Copy(dst, src Ptr, n int, q Queue) {
 	r.CPU.Copy(dst, src, n, q)
 }
 
-// On a device with memory of its own, inputs and constants are copied to it, and values are made on the host.
+// On a device with its own memory, inputs and constants are copied to it, and initial values are made on the host.
 func TestRemoteDevice(t *testing.T) {
 	dev := newRemote()
 	host := New(hostDevice, Float32, 5)
@@ -183,7 +183,7 @@ func TestRemoteDevice(t *testing.T) {
 	assert.Greater(t, dev.copies, 5)
 }
 
-// A tensor of another tape comes in as a copy.
+// A tensor of another tape is copied.
 func TestInputOfAnotherTape(t *testing.T) {
 	a, b := NewTape(hostDevice), NewTape(hostDevice)
 	p := NewParam(Constant(1), 4, 3)
@@ -215,7 +215,7 @@ func TestViews(t *testing.T) {
 	assert.Equal(t, 1, FromSlice([]int64{}, 0, 3).Rank()-1)
 }
 
-// A Function that returns its gradient transposed has as many elements as the input, and is refused all the same.
+// A Function may not return a transposed gradient, though it has as many elements as the input.
 func TestGradientOfAnotherShape(t *testing.T) {
 	p := NewParam(Constant(2), 3, 4)
 	p.Make(hostDevice, Float32, 1)

@@ -12,7 +12,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor/tensortest"
 )
 
-// newGradRun makes a run in float64 that fails when the case does not record op.
+// newGradRun makes a run in float64 that fails if the case does not record op.
 func newGradRun(t *testing.T, dev tensor.Device, op tensor.Op, c tensortest.GradCase, dims [][]int, key uint64) *tensortest.GradRun {
 	g := tensortest.NewGradRun(t, dev, tensor.Float64, c, dims, key)
 	tensor.Poison(g.Tape())
@@ -20,7 +20,7 @@ func newGradRun(t *testing.T, dev tensor.Device, op tensor.Op, c tensortest.Grad
 	return g
 }
 
-// TestGradients checks each rule against finite differences, and each way that inputs may come in against the plain one.
+// TestGradients checks each rule against finite differences, and all kinds of inputs against plain ones.
 func TestGradients(t *testing.T) {
 	dev := tensor.NewCPU(1)
 	defer dev.Close()
@@ -61,8 +61,7 @@ func checkGradients(t *testing.T, g *tensortest.GradRun, alone bool) {
 	}
 }
 
-// TestEveryRuleHasACase fails when an operation with a gradient rule is not in the table, and when one has neither a
-// rule nor says that it needs none.
+// TestEveryRuleHasACase fails if an operation with a gradient rule is not in the table, or if an operation has neither a rule nor Const.
 func TestEveryRuleHasACase(t *testing.T) {
 	cases := tensortest.GradCases()
 	for op := range tensor.BuiltinOps {

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A grouped product is one product for each group, to the bit, for any number of threads.
+// A grouped product has the same bits as one product for each group, for any number of threads.
 func TestGroupedLinearEqualsALinearForEachGroup(t *testing.T) {
 	const in, out = 37, 41
 	sizes := []int64{70, 0, 1, 33, 0}

@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Gradients in 16-bit floats are those in float32 on the same values, but for the rounding of each result: what a rule
-// keeps from the forward pass is not rounded.
+// Gradients in 16-bit floats equal those in float32 of the same values, up to the rounding of each result: what a rule keeps from the
+// forward pass is not rounded.
 func TestHalfGradients(t *testing.T) {
 	ignore := int64(-1)
 	for name, f := range map[string]func(x, w Tensor) Tensor{
@@ -62,8 +62,8 @@ func halfGrads(d, half DType, f func(x, w Tensor) Tensor) [][]float64 {
 	return ps.grads()
 }
 
-// Products in bfloat16 are sums in float32 of the same values, rounded once, forward and backward, for every form that has
-// rules of its own; and a second microbatch is added. A multiplication that rounded on the way would be off by more.
+// Products in bfloat16 are float32 sums of the same values, rounded once, forward and backward, for every form with its own rules. A second
+// microbatch is added. If a multiplication rounded in between, the error would be larger.
 func TestBFloat16Products(t *testing.T) {
 	const m, n, k = 35, 67, 900
 	dev := NewCPU(2)

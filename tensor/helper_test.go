@@ -31,7 +31,7 @@ func requireGrads(t *testing.T, want, got [][]float64, tol float64, msg string) 
 	}
 }
 
-// identity hands everything on.
+// identity returns its arguments.
 type identity struct{}
 
 func (identity) Name() string                       { return "identity" }

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// spy writes down what the tape calls.
+// spy records the tape's calls.
 type spy struct {
 	name  string
 	log   *[]string
@@ -35,7 +35,7 @@ func (s *spy) BackwardDone(last bool) error {
 	return s.err
 }
 
-// hooked makes a parameter of one number with an owner.
+// hooked makes a parameter of one element with an owner.
 func hooked(ps *params, name string, owner Hooks) *Param {
 	p := ps.add(name, Constant(0.5), 1)
 	if err := p.Own(owner); err != nil {
@@ -73,7 +73,7 @@ func TestHooks(t *testing.T) {
 	assert.Equal(t, 2*2*0.0625, Floats(tied.Grad)[0], "two microbatches, two uses of 1/16 each")
 }
 
-// Without a Reset in between, a Backward calls the hooks of what was used since the one before, by an old handle, too.
+// Without a Reset in between, a Backward calls the hooks of the parameters used since the one before, also through an old handle.
 func TestHooksOfTwoModels(t *testing.T) {
 	var log []string
 	ps := &params{dev: hostDevice, dtype: Float32}
@@ -98,7 +98,7 @@ func TestHooksOfTwoModels(t *testing.T) {
 	assert.Equal(t, "1 begin true, 1 use a 1, 1 ready a false, 1 done true", strings.Join(log, ", "))
 }
 
-// A gradient whose collective is in flight may not be written.
+// A gradient may not be written while its collective runs.
 func TestGradientInFlight(t *testing.T) {
 	var log []string
 	g := &gate{}
@@ -140,8 +140,8 @@ func TestOneOwner(t *testing.T) {
 	assert.Equal(t, first, p.Owner())
 }
 
-// A parameter inside a Checkpoint is ready once, when its last use has been differentiated, also if it is an input of
-// the Checkpoint, or if the loss does not depend on the Checkpoint.
+// A parameter inside a Checkpoint is ready once, when its last use has been differentiated. This is so, too, if it is an input of the
+// Checkpoint, or if the loss does not depend on the Checkpoint.
 func TestHooksInCheckpoint(t *testing.T) {
 	var log []string
 	s := &spy{name: "s", log: &log}
@@ -190,7 +190,7 @@ func TestHooksMoveMemory(t *testing.T) {
 	assert.ErrorContains(t, Try(func() { run() }), "Backward p float32[4], float32[3]: the gradient of p is a tensor of another size")
 }
 
-// mover keeps the value away and brings it back, to other memory, at each use.
+// mover takes the value away, and brings it back at each use, in other memory.
 type mover struct {
 	p     *Param
 	home  []float64

@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// In pieces of any length, over heads that share keys, a cache's attention is that of the whole sequence. What lies behind the tokens
-// that it holds is never read.
+// A cache's attention equals that of the whole sequence, in pieces of any length, also if heads share keys. Memory after its tokens is
+// never read.
 func TestKVCache(t *testing.T) {
 	for _, batch := range []int{1, 2} {
 		testKVCache(t, batch)
@@ -45,7 +45,7 @@ func testKVCache(t *testing.T, batch int) {
 
 var cacheTolerance = map[DType]float64{Float64: 1e-14, Float32: 1e-5, BFloat16: 1e-2, Float16: 1e-3}
 
-// spoilCache makes all NaN that lies behind n tokens.
+// spoilCache sets all memory after n tokens to NaN.
 func spoilCache(c *KVCache, n int) {
 	tape := NewTape(c.k.Device())
 	defer tape.Close()
@@ -71,7 +71,7 @@ func TestKVCacheAllocatesNothing(t *testing.T) {
 	}
 }
 
-// Once it is empty again, a cache takes other batches, types and widths.
+// After it is emptied, a cache can be used for other batches, types and widths.
 func TestKVCacheOfOthers(t *testing.T) {
 	c, tape := NewKVCache(3), NewTape(hostDevice, NoGrad())
 	for _, x := range []Tensor{New(hostDevice, Float32, 2, 2, 4), New(hostDevice, Float32, 1, 3, 4), New(hostDevice, Float64, 1, 3, 4), New(hostDevice, Float64, 1, 3, 8)} {

@@ -9,14 +9,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// bucket is an owner that communicates the gradients of its parameters together, when the last one is ready: it waits for what
-// they lack just before, and not earlier.
+// bucket is an owner that communicates the gradients of its parameters together, when the last one is ready. It waits for missing
+// contributions just before that, not earlier.
 type bucket struct {
 	l      *lane
 	params []*Param
 	after  []Pending
 	ready  int
-	early  int // collectives that were over when a gradient was ready, but for the last
+	early  int // collectives that were over when a gradient was ready, except the last
 	late   int // gradients that were ready before they were complete
 	last   bool
 }
@@ -41,8 +41,8 @@ func (b *bucket) GradReady(_ *Param, after Pending) Pending {
 	return Pending{}
 }
 
-// A gradient that lacks what a collective computes travels to its owner, who waits when it communicates: the sums are those
-// of a collective that is over at once. Until it is waited for, its buffer holds NaN.
+// A gradient for which a collective still runs is passed to its owner with a Pending; the owner waits when it communicates. The sums are
+// those of a collective that is over at once. Until somebody waits for it, its buffer is NaN.
 func TestPendingTravelsToTheOwner(t *testing.T) {
 	for _, micro := range []int{1, 2} {
 		for name, model := range pendingModels {
@@ -93,7 +93,7 @@ func TestPendingTravelsToTheOwner(t *testing.T) {
 	}
 }
 
-// A collective that fails is named with the parameter, also where nobody owns the gradient.
+// An error of a collective names the parameter, also if the gradient has no owner.
 func TestPendingLeafFails(t *testing.T) {
 	for _, owned := range []bool{false, true} {
 		l := &lane{err: assert.AnError}
@@ -115,7 +115,7 @@ func TestPendingLeafFails(t *testing.T) {
 	}
 }
 
-// zero3 takes the value of a parameter away whenever another one is used.
+// zero3 takes the value of a parameter away when another one is used.
 type zero3 struct {
 	home map[*Param][]float64
 	here *Param
@@ -185,7 +185,7 @@ var viewModels = map[string]func(t *Tape, x Tensor, w, v *Param) Tensor{
 	},
 }
 
-// A view of a parameter knows its leaf: the owner makes it resident for the view, too.
+// A view of a parameter knows its leaf: the owner makes the parameter resident for the view, too.
 func TestViewsOfAbsentParameters(t *testing.T) {
 	for name, model := range viewModels {
 		run := func(away bool) [][]float64 {
@@ -224,7 +224,7 @@ var saving = fn{
 	backward: func(c *Ctx, g Tensor, grads []Tensor) { grads[0] = g.Mul(c.Saved(0)) },
 }
 
-// A Backward that needs values from before a change is refused; one that does not is right.
+// A Backward that needs values from before a change is an error; one that does not is right.
 func TestStaleValues(t *testing.T) {
 	change := func(p *Param) { p.SetValue(FromSlice([]float64{3}, 1)) }
 	for _, c := range []struct {
@@ -274,7 +274,7 @@ func TestStaleValues(t *testing.T) {
 	}
 }
 
-// Two tapes, a step in between (forward on B, Backward on A, step, Backward on B): neither the old nor the new gradient.
+// Two tapes with a step in between (forward on B, Backward on A, step, Backward on B): it must be an error, not one of two wrong gradients.
 func TestStaleValuesOnAnotherTape(t *testing.T) {
 	ps := &params{dev: hostDevice, dtype: Float64}
 	p := ps.add("p", Constant(1), 1)

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// linearNet is two layers on x, of which the second one's input needs a gradient, and a residual.
+// linearNet is two layers on x and a residual. The input of the second layer needs a gradient.
 type linearNet struct {
 	ps            *params
 	x, w1, b1, w2 *Param
@@ -88,7 +88,7 @@ func TestLinearActEqualsLinearThenActivation(t *testing.T) {
 	}
 }
 
-// Frozen parameters and inputs without a gradient change nothing for the others.
+// Frozen parameters, and inputs without a gradient, do not change other gradients.
 func TestLinearActWithoutSomeGradients(t *testing.T) {
 	for frozen := range 4 {
 		var grads [2][][]float64

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Tensors outside tapes count from when they are made until the collector has seen that nobody has them.
+// Tensors outside tapes count from when they are made until the garbage collector finds them unreachable.
 func TestMemoryByKind(t *testing.T) {
 	dev := NewCPU(1)
 	defer dev.Close()
@@ -46,7 +46,7 @@ func TestMemoryByKind(t *testing.T) {
 	runtime.KeepAlive(x)
 }
 
-// Memory from elsewhere is counted as its owner says, in parts of several kinds, until he gives it back.
+// Memory of other owners is counted as they say, in parts of several kinds, until they uncount it.
 func TestMemoryFromElsewhere(t *testing.T) {
 	dev := NewCPU(1)
 	defer dev.Close()
@@ -64,7 +64,7 @@ func TestMemoryFromElsewhere(t *testing.T) {
 	assert.Equal(t, MemoryUse{0, 400}, m.Total())
 }
 
-// Step memory is counted as its tape counts it; what its gradients need outside it, once.
+// Step memory is counted by its tape; memory for its gradients outside of it is counted once.
 func TestMemoryOfSteps(t *testing.T) {
 	skipInDebug(t) // there, kernels that check widen operands
 	dev := NewCPU(1)
@@ -126,7 +126,7 @@ func TestMemoryTable(t *testing.T) {
 	}
 }
 
-// Several goroutines count at the same time, and nothing is lost.
+// Several goroutines count at the same time, and no count is lost.
 func TestMemoryCountsOfSeveralGoroutines(t *testing.T) {
 	var m Memory
 	var all sync.WaitGroup
@@ -145,7 +145,7 @@ func TestMemoryCountsOfSeveralGoroutines(t *testing.T) {
 	assert.True(t, 1009 <= m.Of(Activations).Peak && m.Of(Activations).Peak <= 4*1009+1000)
 }
 
-// poor is a device that has no memory any more.
+// poor is a device without free memory.
 type poor struct {
 	*CPU
 	empty bool
@@ -160,7 +160,7 @@ func (d *poor) Alloc(n int) (Ptr, error) {
 
 func (d *poor) Host() bool { return false }
 
-// A device without memory: the error says what for, how much, and what the rest is used for.
+// If a device has no memory, the error says how much was needed for what, and what the rest is used for.
 func TestNoMemory(t *testing.T) {
 	dev := &poor{CPU: NewCPU(1)}
 	defer dev.Close()

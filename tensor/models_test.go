@@ -7,7 +7,7 @@ import (
 
 // The models of the tests, written without package nn.
 
-// params makes named parameters as it is asked for them.
+// params makes named parameters when a model asks for them.
 type params struct {
 	dev   Device
 	dtype DType
@@ -22,7 +22,7 @@ func (ps *params) add(name string, init Initializer, dims ...int) *Param {
 	return p
 }
 
-// consume is the optimizer's step without an optimizer.
+// consume marks all gradients as used, as an optimizer's step does.
 func (ps *params) consume() {
 	for _, p := range ps.list {
 		p.Consume()

@@ -9,7 +9,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// chooser chooses rows of x by a number that grows with every choice, as a router does whose scores are not the same to the last bit.
+// chooser chooses rows of x by a number that grows with every choice, like a router whose scores differ in the last bit.
 type chooser struct {
 	w       *tensor.Param
 	choices int
@@ -29,7 +29,7 @@ func (c *chooser) forward(t *tensor.Tape, x tensor.Tensor) tensor.Tensor {
 	return tensor.Embedding(t.Use(c.w), row).Mul(x).Tanh()
 }
 
-// step returns the gradient of a step, how often was chosen, and the memory of the tape behind Backward.
+// step returns the gradient of a step, how often a choice was made, and the tape's memory after Backward.
 func (c *chooser) step(t *testing.T, tape *tensor.Tape, how func(f func(...tensor.Tensor) tensor.Tensor, x tensor.Tensor) tensor.Tensor) ([]float64, int, int) {
 	defer tape.Reset()
 	c.choices = 0
@@ -40,7 +40,7 @@ func (c *chooser) step(t *testing.T, tape *tensor.Tape, how func(f func(...tenso
 	return append([]float64(nil), tensor.Floats(c.w.Grad)...), c.choices, live
 }
 
-// What Once made is the same when a Checkpoint runs its function again, also where Checkpoints and Scopes are inside each other; and is freed.
+// The tensor of Once is the same when a Checkpoint runs its function again, also in nested Checkpoints and Scopes. Then it is freed.
 func TestOnce(t *testing.T) {
 	type fn = func(...tensor.Tensor) tensor.Tensor
 	tape := tensor.NewTape(tensor.NewCPU(1))
@@ -73,7 +73,7 @@ func TestOnce(t *testing.T) {
 	}
 }
 
-// A function that runs again and asks for more, or for less, and a choice with a gradient are refused.
+// It is an error if a function calls Once more or less often when it runs again, or if the tensor has a gradient.
 func TestOnceWrong(t *testing.T) {
 	tape := tensor.NewTape(tensor.NewCPU(1))
 	c := newChooser()

@@ -27,7 +27,7 @@ func gradOf(t *testing.T, x []float64, f func(x tensor.Tensor) tensor.Tensor) []
 	return tensor.Floats(p.Grad)
 }
 
-// TestClampLikePyTorch: the gradient passes at the bounds, and NaN stays, without a gradient.
+// TestClampLikePyTorch: the gradient passes at the bounds. NaN stays NaN and has no gradient.
 func TestClampLikePyTorch(t *testing.T) {
 	x := []float64{-2, -1, 0.5, 1, 3, math.NaN()}
 	grad := gradOf(t, x, func(x tensor.Tensor) tensor.Tensor { return x.Clamp(-1, 1) })
@@ -43,7 +43,7 @@ func TestClampLikePyTorch(t *testing.T) {
 	assert.ErrorContains(t, tensor.Try(func() { ints.Clamp(math.NaN(), 1) }), "clamp uint8[3]: a bound is NaN")
 }
 
-// TestDetach: the value is the same memory, and no gradient goes back through it.
+// TestDetach: the value has the same memory, and no gradient flows through it.
 func TestDetach(t *testing.T) {
 	grad := gradOf(t, []float64{2, 3}, func(x tensor.Tensor) tensor.Tensor { return x.Mul(x.Square().Detach()) })
 	assert.Equal(t, []float64{4, 9}, grad)
@@ -52,7 +52,7 @@ func TestDetach(t *testing.T) {
 	assert.Equal(t, x.Ptr(), x.Detach().Ptr())
 }
 
-// TestSortKeepsOrder: equal elements stay in order in both directions, as torch.sort(stable=True).
+// TestSortKeepsOrder: equal elements stay in order in both directions, as with torch.sort(stable=True).
 func TestSortKeepsOrder(t *testing.T) {
 	nan := math.NaN()
 	x := onTape(t).Input(tensor.FromSlice([]float64{1, nan, 0, 1, nan, 0}, 6))
@@ -62,7 +62,7 @@ func TestSortKeepsOrder(t *testing.T) {
 	assert.Equal(t, []int64{1, 4, 0, 3, 2, 5}, tensor.Data[int64](down))
 }
 
-// TestOpsRefuse: what would be silently wrong is an error that names the operation.
+// TestOpsRefuse: what would give a wrong result without an error is an error that names the operation.
 func TestOpsRefuse(t *testing.T) {
 	tape := onTape(t)
 	ids, x := tape.Input(tensor.FromSlice([]int64{0, 3}, 2)), tape.Input(tensor.FromSlice([]float32{1, 2, 3, 4, 5, 6}, 2, 3))
@@ -103,7 +103,7 @@ func TestOpsRefuse(t *testing.T) {
 	}
 }
 
-// TestLossesOfParts: the losses of two halves of a batch, weighted or of soft targets, add up to that of the whole.
+// TestLossesOfParts: the losses of two halves of a batch, weighted or with soft targets, add up to that of the whole.
 func TestLossesOfParts(t *testing.T) {
 	x, q := make([]float64, 12), make([]float64, 12)
 	for i := range x {

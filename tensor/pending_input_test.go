@@ -7,8 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// three is a + b + c, whose gradients for a and b come by collectives of their own. Until one is waited for, its gradient
-// holds NaN.
+// three is a + b + c. The gradients of a and b each come from a collective. Until it is waited for, such a gradient is NaN.
 type three struct{ lanes [3]*lane }
 
 func (*three) Name() string                       { return "three" }
@@ -35,7 +34,7 @@ func (f *three) Backward(c *Ctx, g Tensor, grads []Tensor) {
 	}
 }
 
-// probe is the identity; its Backward notes which of the lanes have been waited for.
+// probe is the identity; its Backward records which of the lanes have been waited for.
 type probe struct {
 	lanes []*lane
 	saw   *[]int
@@ -50,7 +49,7 @@ func (p probe) Backward(_ *Ctx, g Tensor, grads []Tensor) {
 	grads[0] = g
 }
 
-// Each input's gradient waits for its own collective and for no other.
+// The gradient of an input waits for its own collective, and for no other.
 func TestPendingOfEachInput(t *testing.T) {
 	la, lb := &lane{}, &lane{}
 	var saw []int
@@ -66,7 +65,7 @@ func TestPendingOfEachInput(t *testing.T) {
 	assert.Equal(t, []float64{10, 20, 1}, []float64{Floats(pa.Grad)[1], Floats(pb.Grad)[1], Floats(pc.Grad)[1]})
 }
 
-// asks notes what Need says in Forward and in Backward.
+// asks records the results of Need in Forward and in Backward.
 type asks struct{ forward, backward [3]bool }
 
 func (*asks) Name() string { return "asks" }
@@ -85,8 +84,7 @@ func (f *asks) Backward(c *Ctx, g Tensor, grads []Tensor) {
 	}
 }
 
-// A Function knows which inputs want a gradient: constants and frozen parameters do not, and on a tape without gradients
-// none does.
+// A Function knows which inputs need a gradient: constants and frozen parameters do not, and on a NoGrad tape none does.
 func TestFunctionKnowsWhoNeedsAGradient(t *testing.T) {
 	ps := &params{dev: hostDevice, dtype: Float64}
 	w, frozen := ps.add("w", Constant(1), 2), ps.add("frozen", Constant(1), 2)
@@ -110,7 +108,7 @@ func TestFunctionKnowsWhoNeedsAGradient(t *testing.T) {
 	assert.Equal(t, [3]bool{}, f.forward, "what a Function computes is not differentiated")
 }
 
-// The second run of a Checkpoint is told apart from the first, also by a Function in it.
+// Recomputing tells the second run of a Checkpoint from the first, also in a Function.
 func TestRecomputingIsVisible(t *testing.T) {
 	ps := &params{dev: hostDevice, dtype: Float64}
 	w := ps.add("w", Constant(1), 2)

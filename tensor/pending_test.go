@@ -13,7 +13,7 @@ import (
 	"github.com/ringo-ml/ringo/internal/trace"
 )
 
-// lane is a fake lane of collectives: an operation runs when it is waited for, and not before.
+// lane is a fake lane of collectives: an operation runs only when it is waited for.
 type lane struct {
 	log  *strings.Builder
 	ops  []func()
@@ -40,7 +40,7 @@ func (l *lane) FenceWait(seq uint64) error {
 	return l.err
 }
 
-// note writes the kernels launched since the last note, then what happens now.
+// note logs the kernels launched since the last note, then the text.
 func (l *lane) note(what string) {
 	if l.rec != nil {
 		for _, s := range l.rec.Spans()[l.seen:] {
@@ -53,8 +53,8 @@ func (l *lane) note(what string) {
 	}
 }
 
-// slowScale stands for the conjugate of a column-parallel layer: the identity, whose gradient is doubled by a
-// collective. Until that is waited for, its buffer holds NaN.
+// slowScale stands for the conjugate of a column-parallel layer: the identity, whose gradient a collective doubles. Until it is waited for,
+// its buffer is NaN.
 type slowScale struct{ l *lane }
 
 func (slowScale) Name() string                       { return "slow_scale" }
@@ -72,7 +72,7 @@ func (s slowScale) Backward(c *Ctx, g Tensor, grads []Tensor) {
 	c.Pending(0, p)
 }
 
-// nowScale is slowScale at once.
+// nowScale is slowScale without a delay.
 type nowScale struct{}
 
 func (nowScale) Name() string                       { return "now_scale" }
@@ -81,7 +81,7 @@ func (nowScale) Backward(_ *Ctx, g Tensor, grads []Tensor) {
 	grads[0] = g.Scale(2)
 }
 
-// pendingModels are the places where a contribution that is not there yet meets others.
+// pendingModels are models in which a contribution that is still missing meets others.
 var pendingModels = map[string]func(t *Tape, f Function, x Tensor, w []*Param) Tensor{
 	"chain": func(t *Tape, f Function, x Tensor, w []*Param) Tensor {
 		for _, p := range w {
@@ -157,7 +157,7 @@ func TestPending(t *testing.T) {
 	}
 }
 
-// The gradient of the weights is computed between the issue of the collective for the input and the wait for it.
+// The gradient of the weights is computed after the collective for the input is issued, and before it is waited for.
 func TestWeightGradientsOverlap(t *testing.T) {
 	dev := NewCPU(1)
 	defer dev.Close()
@@ -175,11 +175,11 @@ func TestWeightGradientsOverlap(t *testing.T) {
 	tape.Backward(loss)
 	l.note("end")
 	trace := l.log.String()
-	// The gradient of k; dX of k; its collective; dW and db of k while it runs; then q the same; then both are waited for.
+	// The gradient of k; dX of k; its collective; while that runs, dW and db of k; then the same for q; then the waits for both.
 	assert.Regexp(t, `^fill copy affine square_grad matmul \[issue\] matmul colsum matmul \[issue\] matmul colsum \[wait\] (\S+ )*\[wait\] `, strings.ReplaceAll(trace, "cast ", ""))
 }
 
-// Deferred work is also done before the wait for a collective of somebody else's.
+// Deferred work is also done before waiting for a collective of somebody else.
 func TestWeightGradientsBeforeWait(t *testing.T) {
 	dev := NewCPU(1)
 	defer dev.Close()
@@ -197,7 +197,7 @@ func TestWeightGradientsBeforeWait(t *testing.T) {
 	assert.Regexp(t, `square_grad \[issue\] matmul matmul \[wait\] $`, l.log.String())
 }
 
-// What a collective that fails inside Backward says reaches the caller.
+// The error of a collective that fails inside Backward reaches the caller.
 func TestPendingFails(t *testing.T) {
 	cause := errors.New("rank 1 closed the connection")
 	l := &lane{err: cause}
@@ -229,7 +229,7 @@ func TestPendingAllocatesNothing(t *testing.T) {
 	assert.Zero(t, testing.AllocsPerRun(50, step))
 }
 
-// borrowing is a collective that is done by the time anybody asks.
+// borrowing is a collective that is over before anybody asks.
 type borrowing struct{ l *lane }
 
 func (borrowing) Name() string                       { return "borrowing" }

@@ -14,8 +14,8 @@ import (
 
 const raceEnabled = true
 
-// TestPlantedRace lets a child write to step memory from two goroutines: the race detector must see it, which it would
-// not in memory from the operating system.
+// TestPlantedRace runs a child process that writes to step memory from two goroutines. The race detector must see it, which is not possible
+// in memory from the operating system.
 func TestPlantedRace(t *testing.T) {
 	dev := NewCPU(1)
 	defer dev.Close()

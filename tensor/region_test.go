@@ -12,7 +12,7 @@ import (
 // rectangle is the part of [rows, positions, columns] from lo to hi.
 type rectangle struct{ lo, hi [3]int }
 
-// boxes cuts dims into ways[d] uneven parts along each dimension.
+// boxes cuts dims into ways[d] parts of different sizes along each dimension d.
 func boxes(dims, ways [3]int) (all []rectangle) {
 	cut := func(d, k int) int { return dims[d] * k * (k + 1) / (ways[d] * (ways[d] + 1)) }
 	for r := range ways[0] {
@@ -25,7 +25,7 @@ func boxes(dims, ways [3]int) (all []rectangle) {
 	return all
 }
 
-// of returns the elements of x, of shape dims, that lie in b.
+// of returns the elements of x, of shape dims, inside b.
 func (b rectangle) of(v []float64, dims [3]int) (out []float64) {
 	for r := b.lo[0]; r < b.hi[0]; r++ {
 		for s := b.lo[1]; s < b.hi[1]; s++ {
@@ -36,7 +36,7 @@ func (b rectangle) of(v []float64, dims [3]int) (out []float64) {
 	return out
 }
 
-// tensor returns that part as a batch that knows its rows and positions.
+// tensor returns that part as a batch with its rows and positions.
 func (b rectangle) tensor(v []float64, dims [3]int) Tensor {
 	x := FromSlice(b.of(v, dims), b.hi[0]-b.lo[0], b.hi[1]-b.lo[1], b.hi[2]-b.lo[2])
 	return x.WithRows(Rows{First: b.lo[0], Stride: 1, Total: dims[0], Seq: Span{b.lo[1], dims[1]}})
@@ -44,7 +44,7 @@ func (b rectangle) tensor(v []float64, dims [3]int) Tensor {
 
 var odd = [3]int{5, 7, 6}
 
-// WithRows leaves its receiver alone: ranks that share a batch have rows of their own.
+// WithRows does not change its receiver: ranks that share a batch have different rows.
 func TestWithRowsIsAValue(t *testing.T) {
 	x := random(hostDevice, Float32, 1, 4, 3)
 	ranks := make([]Tensor, 8)
@@ -81,7 +81,7 @@ func TestRowsThatCannotBe(t *testing.T) {
 	}
 }
 
-// Losses over parts of rows and of sequences add up to the loss of the whole, once.
+// Losses over parts of rows and of sequences add up to the loss of the whole.
 func TestLossesOfSequencesAddUp(t *testing.T) {
 	n := odd[0] * odd[1] * odd[2]
 	x, y := Floats(random(hostDevice, Float64, 1, n)), Floats(random(hostDevice, Float64, 2, n))
@@ -126,7 +126,7 @@ func TestLossesOfSequencesAddUp(t *testing.T) {
 	}
 }
 
-// A loss of what cannot be the batch is not divided by the batch's rows: it is refused.
+// The loss of a tensor that cannot be the batch is an error; it is not divided by the batch's rows.
 func TestLossOfSomethingElse(t *testing.T) {
 	tape := NewTape(hostDevice)
 	tape.Input(New(hostDevice, Float64, 3, 4).WithRows(Rows{Stride: 1, Total: 12}))
@@ -161,7 +161,7 @@ func TestGlobalMeanOfHalves(t *testing.T) {
 	assert.InDelta(t, 0.25, got.Item(), 1e-7)
 }
 
-// Dropout of any part of an activation is that part of the whole's dropout: rows, positions and columns.
+// Dropout of a part of an activation (rows, positions, columns) is the same part of the whole's dropout.
 func TestDropoutOfRegions(t *testing.T) {
 	n := odd[0] * odd[1] * odd[2]
 	x := Floats(random(hostDevice, Float64, 1, n))
@@ -188,7 +188,7 @@ func TestDropoutOfRegions(t *testing.T) {
 	}
 }
 
-// Flat tokens of whole rows, cut anywhere, as under sequence parallelism; and by columns on top.
+// Flat tokens of whole rows may be cut anywhere, as under sequence parallelism, and also by columns.
 func TestDropoutOfTokens(t *testing.T) {
 	const rows, first, total, steps, width = 3, 2, 9, 4, 6
 	r := Rows{First: first, Stride: 1, Total: total}
@@ -217,7 +217,7 @@ func TestDropoutOfTokens(t *testing.T) {
 	assert.ErrorContains(t, Try(func() { drop(0, 5, 0, width) }), "needs a batch of whole rows side by side, not 3 rows of 9")
 }
 
-// Heads that are cut over ranks drop the probabilities that all of them drop.
+// Heads that are divided over ranks drop the same probabilities as all heads on one rank.
 func TestAttentionOfHeads(t *testing.T) {
 	const b, steps, heads, hd = 2, 5, 3, 2
 	x := random(hostDevice, Float64, 1, b, steps, 3*heads*hd)
@@ -245,7 +245,7 @@ func TestAttentionOfHeads(t *testing.T) {
 	assert.ErrorContains(t, err, "5 positions of 10: a position would see this rank's part of its sequence only")
 }
 
-// A Checkpoint that is run again sees the rectangle of its first run, though another batch came since.
+// A Checkpoint that runs again uses the rectangle of its first run, even if another batch came since.
 func TestCheckpointKeepsTheRegion(t *testing.T) {
 	n := odd[0] * odd[1] * odd[2]
 	x := Floats(random(hostDevice, Float64, 1, n))

@@ -9,7 +9,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor/tensortest"
 )
 
-// cube is an operation from outside: x³, with a kernel for float32 and float64.
+// cube is a registered operation: x³, with a kernel for float32 and float64.
 var cube = tensor.Register(tensor.OpSpec{Name: "test_cube", Saves: 1, VJP: cubeVJP,
 	CPU: [tensor.NumDTypes]tensor.Kernel{tensor.Float32: cubeKernel[float32], tensor.Float64: cubeKernel[float64]}})
 
@@ -30,7 +30,7 @@ func cubeVJP(t *tensor.Tape, n *tensor.Node, need uint8) {
 
 func cubeOf(x tensor.Tensor) tensor.Tensor {
 	t := x.Tape()
-	x = x.Reshape(x.Shape().Dims...) // packs a view with gaps
+	x = x.Reshape(x.Shape().Dims...) // makes a view with gaps contiguous
 	y := t.NewLike(x)
 	t.Args(cube, x.DType()).Out(y).In(x)
 	t.Launch()

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// shareOf is a rank's share of a batch: a contiguous one, or every n-th row.
+// shareOf is a rank's part of a batch: adjacent rows, or every n-th row.
 func shareOf(x Tensor, rank, ranks int, contiguous bool) Tensor {
 	total, row := x.Dim(0), x.Len()/x.Dim(0)
 	r := Rows{First: rank, Stride: ranks, Total: total}
@@ -33,7 +33,7 @@ func shareOf(x Tensor, rank, ranks int, contiguous bool) Tensor {
 	return y.WithRows(r)
 }
 
-// Dropout of a batch that is cut over ranks is the dropout of the whole, whatever the cut and the number of threads.
+// Dropout of a batch that is divided over ranks is the dropout of the whole, for all ways to divide it and any number of threads.
 func TestDropoutOverRanks(t *testing.T) {
 	x := New(hostDevice, Float32, 7, 3, 1000)
 	Constant(1).Fill(x, 0, 0)
@@ -70,7 +70,7 @@ func TestDropoutOverRanks(t *testing.T) {
 	}
 }
 
-// Random keys differ by seed, step, microbatch and layer, and by nothing else.
+// Random keys differ only if seed, step, microbatch or layer differ.
 func TestRandomKeys(t *testing.T) {
 	key := func(seed uint64, step, micro int, layer string) uint64 {
 		tape := NewTape(hostDevice, Seed(seed))
@@ -102,8 +102,8 @@ func TestRandomKeys(t *testing.T) {
 	assert.Equal(t, [2]uint64{1, 0}, at())
 }
 
-// The model on 1, 2 and 3 ranks: losses add up to the whole loss, gradients to the whole gradient, with dropout,
-// recomputation and uneven parts.
+// The model on 1, 2 and 3 ranks: losses add up to the whole loss, and gradients to the whole gradient, with dropout, recomputation and
+// parts of different sizes.
 func TestRanksAddUp(t *testing.T) {
 	run := func(ranks int, checkpoint bool) (loss float64, grads [][]float64) {
 		ps := &params{dev: hostDevice, dtype: Float64}
@@ -134,7 +134,7 @@ func TestRanksAddUp(t *testing.T) {
 	}
 }
 
-// The other losses add up too; a rank may have no row at all.
+// The other losses add up, too. A rank may have no rows.
 func TestLossesAddUp(t *testing.T) {
 	x, y := random(hostDevice, Float64, 1, 5, 3), random(hostDevice, Float64, 2, 5, 3)
 	labels := randomTokens(hostDevice, 3, 5)
@@ -174,7 +174,7 @@ func TestLossesAddUp(t *testing.T) {
 	assert.NoError(t, Try(func() { x := tape.Input(New(hostDevice, Float64, 4, 3)); x.Dropout(0.5, 1) }))
 }
 
-// Initial values depend on the seed, the name and the index of the element, so a shard is made without the whole.
+// Initial values depend only on the seed, the name and the index of the element, so a shard is made without the whole.
 func TestInitializers(t *testing.T) {
 	whole, shard := New(hostDevice, Float32, 1000), New(hostDevice, Float32, 300)
 	for _, in := range []Initializer{UniformInit(-3, 5), NormalInit(2, 0.5), KaimingUniform(16), Constant(7)} {
@@ -206,8 +206,7 @@ func TestInitializers(t *testing.T) {
 	assert.NotEqual(t, Floats(a.Value), Floats(b.Value))
 }
 
-// A loss is of the rows of the step's input: targets that are said to be of others are refused, and targets that have rows where
-// no input has.
+// The rows of a loss must be those of the step's input: it is an error if the targets have other rows, or have rows and no input has.
 func TestTargetsOfOtherRows(t *testing.T) {
 	rows := Rows{First: 2, Stride: 1, Total: 12, Seq: Span{3, 6}}
 	targets := func(loss string) Tensor {

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// shardCase is a parameter of the model, cut over ranks.
+// shardCase is a parameter of the model, divided over ranks.
 type shardCase struct {
 	name   string
 	global []int
@@ -43,7 +43,7 @@ var shardCases = []shardCase{
 		}},
 }
 
-// elements is the oracle of Runs: the index in the whole of each element of boxes, one by one.
+// elements is the oracle of Runs: it computes the index in the whole of each element of boxes.
 func elements(global []int, boxes []Box) (out []int) {
 	for _, b := range boxes {
 		at := append([]int(nil), b.Lo...)
@@ -64,7 +64,7 @@ func elements(global []int, boxes []Box) (out []int) {
 	return out
 }
 
-// A part starts with the bits that its elements have in the whole, also when it is filled piece by piece (fsdp).
+// A part begins with the bits that its elements have in the whole, also if it is filled piece by piece (fsdp).
 func TestCutFillsByGlobalIndex(t *testing.T) {
 	for _, c := range shardCases {
 		for _, n := range []int{1, 2, 4} {
@@ -106,7 +106,7 @@ func TestCutFillsByGlobalIndex(t *testing.T) {
 	}
 }
 
-// Experts 2 and 3 are those of the model, not copies of 0 and 1.
+// Experts 2 and 3 have the values of these experts in the model, and are not copies of 0 and 1.
 func TestStackedExperts(t *testing.T) {
 	p := NewParam(UniformInit(-1, 1), 4, 2, 3)
 	p.Cut([]int{2, 2, 3}, box(2, 4, 0, 2, 0, 3))
@@ -150,7 +150,7 @@ func TestCutRefuses(t *testing.T) {
 	assert.ErrorContains(t, Try(func() { p.SetValue(New(hostDevice, Float32, 5)) }), "w has shape [0 6] here and [4 6] in the model")
 }
 
-// Counts is narrowed, never widened.
+// Counts can become false, but never true again.
 func TestNarrowCounts(t *testing.T) {
 	p := NewParam(Constant(0), 4)
 	assert.Nil(t, p.Shard.Global)

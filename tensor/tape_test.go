@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The bits of gradients do not depend on what is freed when, on recomputation, or on what freed memory holds.
+// The bits of gradients do not depend on when memory is freed, on recomputation, or on the content of freed memory.
 func TestGradientBitsDoNotDependOnMemory(t *testing.T) {
 	dev := NewCPU(2)
 	defer dev.Close()
@@ -49,7 +49,7 @@ func gptGrads(dev Device, tied, keepAll, poison bool, form string) [][]float64 {
 	return ps.grads()
 }
 
-// In steady state the tape asks the device for no more memory, and Reset gives all of it back to the tape.
+// After the first steps, the tape gets no more memory from the device, and Reset makes all its memory free.
 func TestMemoryIsReused(t *testing.T) {
 	dev := NewCPU(1)
 	defer dev.Close()
@@ -76,7 +76,7 @@ func TestMemoryIsReused(t *testing.T) {
 	assert.Empty(t, dev.mem)
 }
 
-// Freeing during Backward needs at most 55% of the memory of freeing at Reset, and Scope half of that again.
+// Freeing during Backward needs at most 55% of the memory of freeing at Reset; with Scope it needs half of that.
 func TestPeakMemory(t *testing.T) {
 	dev := NewCPU(1)
 	defer dev.Close()
@@ -201,7 +201,7 @@ func TestAccumulation(t *testing.T) {
 	}
 }
 
-// Several tapes may be live, as in a pipeline (1F1B), and share parameters.
+// Several tapes may be in use, as in a pipeline (1F1B), and share parameters.
 func TestLiveTapes(t *testing.T) {
 	run := func(order string) [][]float64 {
 		ps := &params{dev: hostDevice, dtype: Float32}
@@ -235,7 +235,7 @@ func TestLiveTapes(t *testing.T) {
 	}
 }
 
-// Backward can run once for what was recorded.
+// What was recorded can be differentiated once.
 func TestSecondBackward(t *testing.T) {
 	p := NewParam(Constant(1), 3)
 	p.Make(hostDevice, Float32, 1)
@@ -250,7 +250,7 @@ func TestSecondBackward(t *testing.T) {
 	assert.InDelta(t, 2*2.718281828, Floats(p.Grad)[0], 1e-6)
 }
 
-// After a panic in the middle of Backward, Reset makes the tape and the gradients usable again.
+// After a panic inside Backward, Reset makes the tape and the gradients usable again.
 func TestBackwardPanics(t *testing.T) {
 	ps := &params{dev: hostDevice, dtype: Float32}
 	m := newMLP(ps, 5, 8, 3)
@@ -297,7 +297,7 @@ func (*fault) Backward(*Ctx, Tensor, []Tensor) {
 	fail("fault", nil, "on purpose")
 }
 
-// Gradients may be collected in a wider type than the parameter's.
+// The gradient of a parameter may have a wider type than the parameter.
 func TestWideGradients(t *testing.T) {
 	p := NewParam(Constant(1), 2, 3)
 	p.Make(hostDevice, BFloat16, 1)
@@ -319,7 +319,7 @@ func wideGrad(p *Param) Tensor {
 	return p.Grad
 }
 
-// A product of matrices adds its gradient to one that is there already, in the kernel: no other pass over memory.
+// The kernel of a matrix product adds to a gradient that is there already; no other pass over memory is needed.
 func TestGradientsAddUpInProducts(t *testing.T) {
 	skipInDebug(t)
 	dev := newNullDevice(t)

@@ -9,7 +9,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor/tensortest"
 )
 
-// threadCounts are devices that cut even the smallest work.
+// threadCounts are devices that divide even the smallest work over their threads.
 func threadCounts(t *testing.T) (devs []*tensor.CPU) {
 	for _, n := range []int{1, 2, 3, 5} {
 		d := tensor.NewCPU(n)

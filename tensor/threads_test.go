@@ -15,7 +15,7 @@ import (
 	"github.com/ringo-ml/ringo/internal/wait"
 )
 
-// Random programs on tensors that are large enough to be cut without being told to.
+// Random programs on tensors that are large enough to be divided over threads.
 func TestThreadsPrograms(t *testing.T) {
 	for seed := range uint64(4) {
 		var want [][]float64
@@ -92,7 +92,7 @@ func TestConcurrentInference(t *testing.T) {
 	group.Wait()
 }
 
-// Kernels from outside use the device's threads, too.
+// Kernels of registered operations use the device's threads, too.
 func TestParallel(t *testing.T) {
 	count, cost := func(a *Args) int { return a.Len[0] }, func(*Args) int { return 1 }
 	var parts atomic.Int32
@@ -113,7 +113,7 @@ func TestParallel(t *testing.T) {
 	}
 }
 
-// The pool cuts a range into parts that cover it once, aligned, and no smaller than the grain.
+// The pool cuts a range into aligned parts that cover it once and are at least as large as the grain.
 func TestPool(t *testing.T) {
 	for _, threads := range []int{1, 2, 3, 5} {
 		p := newPool(threads, threads)
@@ -143,7 +143,7 @@ func TestPool(t *testing.T) {
 	}
 }
 
-// A panic in a kernel reaches the caller, on whichever thread it was, after all parts have ended.
+// A panic in a kernel on any thread reaches the caller, after all parts have ended.
 func TestPoolPanics(t *testing.T) {
 	p := newPool(3, 3)
 	defer p.close()
@@ -168,7 +168,7 @@ func TestPoolPanics(t *testing.T) {
 	run(-1, nil)
 }
 
-// However threads wait, they are woken.
+// Threads are woken in every way of waiting.
 func TestPoolWaits(t *testing.T) {
 	for _, policy := range []wait.Policy{{}, {Yields: 3}, {Spin: time.Microsecond}, {Spin: 100 * time.Microsecond}} {
 		p := newPool(4, 4)
@@ -186,7 +186,7 @@ func TestPoolWaits(t *testing.T) {
 	assert.Equal(t, wait.Policy{Yields: wait.MaxYields}, dev.pool.policy)
 }
 
-// Parts of threads that do not begin are the caller's; here they never do.
+// The caller computes the parts of threads that have not begun; here they never begin.
 func TestPoolTakesOver(t *testing.T) {
 	p := newPool(3, 3)
 	p.started.Do(func() {
@@ -205,7 +205,7 @@ func TestPoolTakesOver(t *testing.T) {
 	}
 }
 
-// BenchmarkPool measures what it costs to run an empty kernel on all threads, with a pause of work between.
+// BenchmarkPool measures the cost of running an empty kernel on all threads, with some work between two runs.
 func BenchmarkPool(b *testing.B) {
 	dev := NewCPU(2)
 	defer dev.Close()

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// asKinds makes its input be kinds on axis 0, one output for each.
+// asKinds has an output for each kind, which gives its input that kind on axis 0.
 type asKinds struct {
 	identity
 	kinds []Kind
@@ -41,7 +41,7 @@ func typeTape(t *testing.T) *Tape {
 	return tape
 }
 
-// of returns a tensor [3, 2] of kind k on axis 0, that a gradient flows into.
+// of returns a tensor [3, 2] of kind k on axis 0, with a gradient.
 func of(tape *Tape, k Kind) Tensor { return tape.Apply(as(k), tape.Use(ones(3, 2)).Scale(1)) }
 
 func ones(dims ...int) *Param {
@@ -52,7 +52,7 @@ func ones(dims ...int) *Param {
 
 const none = Kind(255) // an error
 
-// made returns the kind of what fn computes, none if types forbid it.
+// made returns the kind of fn's result, or none if types forbid it.
 func made(t *testing.T, fn func() Tensor) Kind {
 	k := none
 	err := Try(func() { k = fn().Types().At(0) })
@@ -84,7 +84,7 @@ func TestTypesAreSets(t *testing.T) {
 	assert.Equal(t, ty, New(hostDevice, Float64, 2).WithTypes(ty).Types())
 }
 
-// What two kinds make of each other, by class of operation.
+// The kind of the result for each pair of kinds, by class of operation.
 func TestTypesCombine(t *testing.T) {
 	const R, V, P, I, O, C, x = Replicated, Varying, Partial, Invariant, Own, Cut, none
 	tape := typeTape(t)
@@ -114,7 +114,7 @@ func TestTypesCombine(t *testing.T) {
 	}
 }
 
-// What an operation makes of a partial sum: a partial sum or an error, never something that hides it.
+// The result of an operation on a partial sum is a partial sum or an error.
 func TestTypesOfPartialSums(t *testing.T) {
 	tape := typeTape(t)
 	idx := func(n ...int) Tensor { return tape.Input(New(hostDevice, Int64, n...)) }
@@ -171,7 +171,7 @@ func TestTypesOfPartialSums(t *testing.T) {
 	}
 }
 
-// What sums, means and losses make of rows and parts.
+// The kinds of sums, means and losses of rows and parts.
 func TestTypesOfSums(t *testing.T) {
 	tape := typeTape(t)
 	labels := tape.Input(New(hostDevice, Int64, 3).WithRows(Rows{Stride: 1, Total: 6, Over: 1}))
@@ -215,7 +215,7 @@ func TestTypesOfSums(t *testing.T) {
 	assert.Equal(t, Varying, made(t, loss(Varying)))
 }
 
-// Backward and WithAux want a part of a sum, or what is the same on all ranks.
+// The loss of Backward and WithAux must be a part of a sum, or the same on all ranks.
 func TestTypesOfLosses(t *testing.T) {
 	tape := typeTape(t)
 	for k, want := range map[Kind]string{
@@ -252,7 +252,7 @@ type plainFunction struct{ identity }
 
 func (plainFunction) Name() string { return "plain" }
 
-// wants is a Function that wants a kind on axis 0 and gives another.
+// wants is a Function whose input must have one kind on axis 0, and whose output has another.
 type wants struct {
 	plainFunction
 	from, to Kind
@@ -293,7 +293,7 @@ type tooMany struct{ plainFunction }
 
 func (tooMany) Types(in []Types, _ Axes) ([]Types, error) { return append(in, in...), nil }
 
-// A parameter is invariant until somebody says that its gradient is summed, or that it is cut.
+// A parameter is invariant until Lay says that its gradient is summed, or that it is cut.
 func TestTypesOfParameters(t *testing.T) {
 	tape := typeTape(t)
 	x := func() Tensor { return of(tape, Varying) }
@@ -322,7 +322,7 @@ func TestTypesOfParameters(t *testing.T) {
 	assert.Equal(t, Varying, Linear(x(), tape.Use(frozen), Tensor{}).Types().At(0), "nobody sums the gradient of what has none")
 }
 
-// Types survive views, inputs, scopes, and the second run of a checkpointed function, whose Rows are those of the first.
+// Views, inputs, scopes, and the second run of a checkpointed function keep types; the Rows of that run are those of the first.
 func TestTypesAreKept(t *testing.T) {
 	rows := Rows{First: 3, Stride: 1, Total: 6, Over: 5}
 	v := Types{}.With(5, Varying)
@@ -358,7 +358,7 @@ func TestTypesAreKept(t *testing.T) {
 	assert.Equal(t, Types{}.With(^Axes(5), Invariant).With(5, Partial), runs[1])
 }
 
-// A tape without gradients does not look at types.
+// A NoGrad tape does not check types.
 func TestTypesNoGrad(t *testing.T) {
 	tape := NewTape(hostDevice, NoGrad())
 	defer tape.Close()
@@ -366,7 +366,7 @@ func TestTypesNoGrad(t *testing.T) {
 	assert.NotPanics(t, func() { Linear(x, tape.Use(ones(4, 2)), Tensor{}).Sum().Exp().Dropout(0.1, 1) })
 }
 
-// An operation from outside is not linear unless it says so.
+// A registered operation is not linear unless its Class says so.
 func TestTypesOfRegisteredOperations(t *testing.T) {
 	pass := func(t *Tape, n *Node, _ uint8) { t.AddGrad(n, 0, n.Grad()) }
 	tape := typeTape(t)

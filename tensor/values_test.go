@@ -12,7 +12,7 @@ import (
 
 var floatTypes = []tensor.DType{tensor.Float32, tensor.Float64, tensor.BFloat16, tensor.Float16}
 
-// run computes a case on a tape of its own.
+// run computes a case on its own tape.
 func run(c tensortest.ValueCase, dev tensor.Device, in []tensor.Tensor) tensor.Tensor {
 	t := tensor.NewTape(dev)
 	tensor.Poison(t)
@@ -67,7 +67,7 @@ func checkValues(t *testing.T, c tensortest.ValueCase, dev tensor.Device, d tens
 	tensortest.RequireClose(t, want.V, tensor.Floats(got), tol, msg)
 }
 
-// checkHalf compares with the float32 operation on the same values, rounded once, to the bit.
+// checkHalf compares the bits with those of the float32 operation on the same values, rounded once.
 func checkHalf(t *testing.T, c tensortest.ValueCase, dev tensor.Device, d tensor.DType, in []tensor.Tensor, got tensor.Tensor) {
 	t.Helper()
 	wide := make([]tensor.Tensor, len(in))

@@ -10,7 +10,7 @@ import (
 
 const crossHead = 4
 
-// attended is attention of queries x[0] over keys x[1] and values x[2], by the definition, and its logarithmic sums.
+// attended is attention of queries x[0] over keys x[1] and values x[2] by its definition, with its lse.
 func attended(x []Array, o tensor.AttentionOptions) (y, lse Array) {
 	q, k, v := x[0], x[1], x[2]
 	heads, kv := q.Dims[2]/crossHead, k.Dims[2]/crossHead
@@ -48,7 +48,7 @@ func attended(x []Array, o tensor.AttentionOptions) (y, lse Array) {
 	return y, lse
 }
 
-// crossing is a case of attention over other keys: queries, keys, heads of queries and of keys.
+// crossing is a case of cross-attention: numbers of queries, of keys, of heads of queries and of heads of keys.
 type crossing struct {
 	tq, tk, heads, kv int
 	masks             masks
@@ -59,7 +59,7 @@ func (c crossing) name() string {
 	return fmt.Sprintf("%d over %d, %d heads over %d, causal %v, %+v", c.tq, c.tk, c.heads, c.kv, c.o.Causal, c.masks)
 }
 
-// dims are shapes of queries, keys and values, also without sequences, queries and keys.
+// dims are shapes of queries, keys and values, also with none of them.
 func (c crossing) dims() [][][]int {
 	return [][][]int{crossDims(2, c.tq, c.tk, c.heads, c.kv), crossDims(0, c.tq, c.tk, c.heads, c.kv), crossDims(1, 0, c.tk, c.heads, c.kv), crossDims(1, c.tq, 0, c.heads, c.kv)}
 }

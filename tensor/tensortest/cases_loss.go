@@ -61,7 +61,7 @@ func (c lossCase) call(x []tensor.Tensor) tensor.Tensor {
 	return tensor.CrossEntropy(x[0], tensor.FromSlice(c.labels, len(c.labels)), o)
 }
 
-// want is the same in plain loops, by the formulas of torch.nn.CrossEntropyLoss.
+// want computes the same with plain loops, by the formulas of torch.nn.CrossEntropyLoss.
 func (c lossCase) want(x []Array) Array {
 	classes := x[0].Dims[1]
 	losses, sum, count := make([]float64, 5), 0.0, 0.0

@@ -7,7 +7,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// both is attention with its logarithmic sums.
+// both is attention with its lse.
 func (c crossing) both(x []tensor.Tensor) (out, lse tensor.Tensor) {
 	return tensor.CrossAttentionLSE(x[0], x[1], x[2], crossHead, c.masks.of(c.o, x[0].Dim(0), x[0].Dim(1), x[1].Dim(1)))
 }
@@ -27,7 +27,7 @@ func lseCases() (cases []ValueCase) {
 	return cases
 }
 
-// finite is x where it is finite, and else 0.
+// finite returns x with infinite elements replaced by 0.
 func finite(x tensor.Tensor) tensor.Tensor {
 	return tensor.Where(x.Gt(constant(x, -1e30)), x, constant(x, 0))
 }
@@ -35,7 +35,7 @@ func finite(x tensor.Tensor) tensor.Tensor {
 // constant returns v in the type of x, in host memory.
 func constant(x tensor.Tensor, v float64) tensor.Tensor { return Of(x.DType(), []float64{v}, 1) }
 
-// lseGrads use the sums alone, and together with the output.
+// lseGrads use lse alone, and together with the output.
 func lseGrads() (cases []GradCase) {
 	for i, c := range crossings[1:] {
 		if i%3 == 1 {

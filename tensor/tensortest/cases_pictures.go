@@ -80,7 +80,7 @@ func batchNorm(x []tensor.Tensor) tensor.Tensor {
 	return tensor.BatchNorm(x[0], tensor.ChannelSums(x[0]), x[1], x[2], normEps)
 }
 
-// runningStats moves statistics that are x[1] and x[2], and returns them in one.
+// runningStats updates statistics x[1] and x[2], and returns them as one tensor.
 func runningStats(x []tensor.Tensor) tensor.Tensor {
 	dev, at := x[0].Tape().Device(), [2]*tensor.Buffer{}
 	for i := range at {
@@ -108,7 +108,7 @@ func movedStats(x []Array) Array {
 var pools = []tensor.Pool2dOptions{{Kernel: [2]int{2, 2}}, {Kernel: [2]int{3, 2}, Stride: [2]int{1, 2}, Padding: [2]int{1, 1}}, {Kernel: [2]int{3, 3}, Stride: [2]int{2, 4}},
 	{Kernel: [2]int{2, 3}, Padding: [2]int{0, 1}}}
 
-// pooled gives f the pixels of each window that are inside the input, and how many it has.
+// pooled calls f with the pixels of each window that are inside the input, and the window's size.
 func pooled(x Array, o tensor.Pool2dOptions, f func(pixels []float64, area int) float64) Array {
 	rank := len(x.Dims)
 	dims := append([]int(nil), x.Dims...)
@@ -197,7 +197,7 @@ func pictureGrads() map[tensor.Op][]GradCase {
 	}
 }
 
-// small limits pictures to a few pixels: finite differences compute them twice for each.
+// small limits images to a few pixels: finite differences compute the loss twice for each.
 func small(dims [][]int) [][]int {
 	x, w := dims[0], dims[1]
 	x, w = []int{min(x[0], 3), min(x[1], 5), min(x[2], 9), min(x[3], 9)}, []int{w[0], min(w[1], 5), w[2], w[3]}

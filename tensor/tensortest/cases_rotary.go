@@ -13,7 +13,7 @@ const (
 	rotaryPositions = 9
 )
 
-// angle is that of feature pair i at a position.
+// angle is the angle of feature pair i at a position.
 func angle(position, i int) float64 {
 	return float64(position) * math.Pow(100, -float64(2*i)/rotaryHead)
 }
@@ -35,7 +35,7 @@ func rotaryTable(x tensor.Tensor) tensor.Tensor {
 	return x.Tape().Input(Of(d, v, rotaryPositions, rotaryHead))
 }
 
-// rotated turns pairs as complex numbers.
+// rotated multiplies pairs, as complex numbers.
 func rotated(x Array, o tensor.RotaryOptions) Array {
 	y := Array{x.Dims, append([]float64(nil), x.V...)}
 	for at := range x.V {

@@ -54,7 +54,7 @@ func sortingCases() []ValueCase {
 	}
 }
 
-// oddNaN makes every other column of x [3, 5] NaN.
+// oddNaN sets every other column of x [3, 5] to NaN.
 func oddNaN(x tensor.Tensor) tensor.Tensor {
 	odd := Of(tensor.Bool, []float64{0, 1, 0, 1, 0}, 5)
 	return tensor.Where(x.Tape().Input(odd), scalar(math.NaN(), x), x)
@@ -81,7 +81,7 @@ func cumSumOf(line []float64) []float64 {
 	})
 }
 
-// lines applies f, whose results are as long as its argument, to the lines of the last dimension.
+// lines applies f to the lines of the last dimension; its result has the length of its argument.
 func (a Array) lines(f func(line []float64) []float64) Array {
 	out, n := Array{a.Dims, nil}, a.Dims[len(a.Dims)-1]
 	for lo := 0; lo < len(a.V); lo += n {
@@ -110,7 +110,7 @@ func sortedOf(descending, values bool) func(line []float64) []float64 {
 	}
 }
 
-// countingCases are OneHot, Bincount and Arange: of their inputs only the type counts.
+// countingCases are OneHot, Bincount and Arange: only the type of their inputs matters.
 func countingCases() []ValueCase {
 	of := func(name string, bools bool, f func(t *tensor.Tape, d tensor.DType) tensor.Tensor, want func() Array) ValueCase {
 		return ValueCase{Name: name, Dims: [][][]int{{{1}}}, Ints: true, Bools: bools, F: func(x []tensor.Tensor) tensor.Tensor { return f(x[0].Tape(), x[0].DType()) },
@@ -152,7 +152,7 @@ func sortingGrads() map[tensor.Op][]GradCase {
 		tensor.OpGather: {on("sorted", func(x tensor.Tensor) tensor.Tensor { v, _ := x.Sort(-1, true); return v.CumSum(-1).Exp() }),
 			on("sorted in the middle", func(x tensor.Tensor) tensor.Tensor { v, _ := x.Sort(1, false); return v.CumSum(1) })},
 		tensor.OpMul: {on("detached", func(x tensor.Tensor) tensor.Tensor {
-			c := x.Scale(0).Add(scalar(3, x)) // what does not depend on x may be taken out of the graph
+			c := x.Scale(0).Add(scalar(3, x)) // the backward pass may drop what does not depend on x
 			return x.Mul(c.Detach().Exp())
 		})},
 	}

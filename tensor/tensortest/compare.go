@@ -12,7 +12,7 @@ import (
 
 var host = tensor.FromSlice([]uint8{0}, 1).Device()
 
-// Of returns a tensor of type d in host memory with the given elements, rounded and converted as Cast does.
+// Of returns a tensor of type d in host memory with the given elements, converted as by Cast.
 func Of(d tensor.DType, v []float64, dims ...int) tensor.Tensor {
 	x := tensor.New(host, d, dims...)
 	if x.Len() > 0 {
@@ -23,7 +23,7 @@ func Of(d tensor.DType, v []float64, dims ...int) tensor.Tensor {
 	return x
 }
 
-// On returns a copy of x, which is contiguous, on dev, for the same rows.
+// On returns a copy of x, which is contiguous, on dev, with the same Rows.
 func On(dev tensor.Device, x tensor.Tensor) tensor.Tensor {
 	y := tensor.New(dev, x.DType(), x.Shape().Dims...)
 	tensor.Copy(y, x)

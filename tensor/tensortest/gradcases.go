@@ -6,7 +6,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// Shapes of the cases. Each call gives another one; sizes 0 and 1 come up.
+// Shapes of the cases. Each call gives others, also with sizes 0 and 1.
 
 func size(r *rand.Rand) int { return []int{0, 1, 2, 3, 4, 5}[r.IntN(6)] }
 
@@ -67,7 +67,7 @@ func unary(f func(x tensor.Tensor) tensor.Tensor) []GradCase {
 	return []GradCase{{Name: "any", Shapes: anyShape, F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor { return f(x[0]) }}}
 }
 
-// within is unary for positive inputs.
+// within makes cases of a function of one input between lo and hi.
 func within(lo, hi float64, f func(x tensor.Tensor) tensor.Tensor) []GradCase {
 	return []GradCase{{Name: "any", Shapes: anyShape, Lo: lo, Hi: hi, F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor { return f(x[0]) }}}
 }
@@ -80,7 +80,7 @@ func binary(lo, hi float64, f func(x, y tensor.Tensor) tensor.Tensor) []GradCase
 	}
 }
 
-// twice is binary with the same tensor as both operands.
+// twice makes cases of a function of two inputs with the same tensor for both.
 func twice(lo, hi float64, f func(x, y tensor.Tensor) tensor.Tensor) []GradCase {
 	return append(binary(lo, hi, f), GradCase{Name: "twice", Shapes: anyShape, Lo: lo, Hi: hi,
 		F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor { return f(x[0], x[0]) }})
@@ -126,12 +126,12 @@ func GradCases() map[tensor.Op][]GradCase {
 	return all
 }
 
-// shapeCases move, copy and sum elements.
+// shapeCases are operations that move, copy and sum elements.
 func shapeCases() map[tensor.Op][]GradCase {
 	last := func(x tensor.Tensor) int { return x.Rank() - 1 }
 	cube := func(r *rand.Rand) [][]int { return [][]int{dimsOf(r, 3)} }
 	return map[tensor.Op][]GradCase{
-		// A view with gaps is copied where an operation wants none.
+		// An operation that needs contiguous input copies a view with gaps.
 		tensor.OpCopy: {{Name: "view", Shapes: func(r *rand.Rand) [][]int { return [][]int{{2 + r.IntN(3), 2 + r.IntN(3)}} },
 			F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor { return x[0].Slice(1, 0, x[0].Dim(1)-1).Exp() }}},
 		tensor.OpCast: {{Name: "float32", Shapes: anyShape, Step: 0.25, F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor {

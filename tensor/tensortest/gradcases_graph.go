@@ -7,7 +7,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// matmulCase multiplies matrices whose dimensions are dims(m, k, n), as they are stored.
+// matmulCase multiplies matrices whose stored dimensions are dims(m, k, n).
 func matmulCase(name string, ta, tb bool, dims func(b, m, k, n int) [][]int) GradCase {
 	return GradCase{Name: name,
 		Shapes: func(r *rand.Rand) [][]int { return dims(1+r.IntN(2), 1+r.IntN(3), size(r), 1+r.IntN(3)) },
@@ -77,13 +77,13 @@ func productCases() map[tensor.Op][]GradCase {
 	}
 }
 
-// addShapes makes r, x, w and b of LinearAdd.
+// addShapes makes the shapes of r, x, w and b of LinearAdd.
 func addShapes(r *rand.Rand) [][]int {
 	rows, in, out := 1+r.IntN(5), 1+r.IntN(5), 1+r.IntN(5)
 	return [][]int{{2, rows, out}, {2, rows, in}, {out, in}, {out}}
 }
 
-// normShapes makes rows, and n vectors of a row's size.
+// normShapes makes the shapes of rows, and of n vectors of a row's size.
 func normShapes(n int) func(r *rand.Rand) [][]int {
 	return func(r *rand.Rand) [][]int {
 		cols := 2 + r.IntN(4)
@@ -216,7 +216,7 @@ func graphCases() map[tensor.Op][]GradCase {
 	}
 }
 
-// twoOut returns a·b and declares a+b as a further output.
+// twoOut returns a·b, and a+b as a second output.
 type twoOut struct{ sum tensor.Tensor }
 
 func (*twoOut) Name() string { return "two_out" }
@@ -246,7 +246,7 @@ func (f *twoOut) Backward(c *tensor.Ctx, g tensor.Tensor, grads []tensor.Tensor)
 	}
 }
 
-// identity hands everything on.
+// identity returns its input.
 type identity struct{}
 
 func (identity) Name() string                                            { return "identity" }
@@ -255,7 +255,7 @@ func (identity) Backward(_ *tensor.Ctx, g tensor.Tensor, grads []tensor.Tensor) 
 	grads[0] = g
 }
 
-// plus adds, and gives the gradient of the sum to both.
+// plus adds, and returns the gradient of the sum for both inputs.
 type plus struct{}
 
 func (plus) Name() string                                            { return "plus" }

@@ -10,27 +10,27 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// GradCase is a function of tensors whose gradient is checked. Shapes makes their dimensions, differently each time.
+// GradCase is a function of tensors whose gradient is checked. Each call of Shapes makes other dimensions.
 type GradCase struct {
 	Name   string
 	Shapes func(r *rand.Rand) [][]int
 	Lo, Hi float64 // range of the inputs; 0, 0: ±2
 	F      func(t *tensor.Tape, x []tensor.Tensor) tensor.Tensor
-	Extra  func(x []tensor.Tensor) tensor.Tensor // one element that belongs to the loss, though F does not return it
+	Extra  func(x []tensor.Tensor) tensor.Tensor // one element that is added to the loss, though F does not return it
 	Alone  bool                                  // does not work inside a Scope
 	Step   float64                               // of finite differences; 0: 1e-5
 }
 
-// How says in which ways the inputs reach the function.
+// How says how the inputs are made.
 type How struct {
 	Name   string
-	View   bool // columns or rows cut out of something larger: with gaps, and not aligned
+	View   bool // columns or rows of a larger tensor: with gaps, and not aligned
 	Inner  bool // results of another operation, not parameters
 	Scope  bool // inside a Scope
 	Frozen int  // this input (from 1) is frozen
 }
 
-// Ways returns ways that must not change the gradients, besides the plain one.
+// Ways returns the ways besides the plain one; they must give the same gradients.
 func Ways() []How {
 	return []How{{Name: "inner", Inner: true}, {Name: "view", View: true}, {Name: "scope", Inner: true, Scope: true},
 		{Name: "view of a result in a scope", View: true, Inner: true, Scope: true}}
@@ -47,10 +47,10 @@ type GradRun struct {
 	tape  *tensor.Tape
 	c     GradCase
 	dtype tensor.DType
-	whole []*tensor.Param // what views are cut from
+	whole []*tensor.Param // parameters of which the views are parts
 }
 
-// NewGradRun makes inputs of the given dimensions on dev, a function of key, and a tape.
+// NewGradRun makes a tape, and inputs of the given dimensions on dev, which depend only on key.
 func NewGradRun(tb testing.TB, dev tensor.Device, d tensor.DType, c GradCase, dims [][]int, key uint64) *GradRun {
 	g := &GradRun{Dims: dims, tb: tb, dev: dev, tape: tensor.NewTape(dev, tensor.Seed(3)), c: c, dtype: d}
 	lo, hi := c.Lo, c.Hi
@@ -70,7 +70,7 @@ func NewGradRun(tb testing.TB, dev tensor.Device, d tensor.DType, c GradCase, di
 // Tape returns the tape.
 func (g *GradRun) Tape() *tensor.Tape { return g.tape }
 
-// padded is the shape that a view of shape d is cut from.
+// padded is the shape of the larger tensor for a view of shape d.
 func padded(d []int) []int {
 	p := append([]int(nil), d...)
 	for i := range p {
@@ -81,8 +81,7 @@ func padded(d []int) []int {
 	return p
 }
 
-// cut returns the part of parameter i that is the input. The rest of the memory belongs to no input, and is never the same
-// twice.
+// cut returns the part of parameter i that is the input. The rest belongs to no input, and has other values each time.
 func (g *GradRun) cut(i int) []float64 {
 	d, p := g.Dims[i], g.whole[i].Dims()
 	out := []float64{}
@@ -94,8 +93,7 @@ func (g *GradRun) cut(i int) []float64 {
 	return out
 }
 
-// inCut reports whether flat element k of a tensor of shape p lies in the part of shape d, which starts at 1 in each
-// dimension that was padded.
+// inCut reports whether flat element k of a tensor of shape p is inside the part of shape d, which begins at 1 in each padded dimension.
 func inCut(d, p []int, k int) bool {
 	for i := len(p) - 1; i >= 0; i-- {
 		c := k % p[i]
@@ -135,7 +133,7 @@ func (g *GradRun) inputs(h How) (x []tensor.Tensor, ps []*tensor.Param) {
 	return x, ps
 }
 
-// loss weighs the elements of the result with fixed numbers and adds them up.
+// loss is the sum of the result's elements, each multiplied by a fixed number.
 func (g *GradRun) loss(x []tensor.Tensor, h How) tensor.Tensor {
 	t := g.tape
 	t.SetStep(0, 0) // the same dropout each time

@@ -9,7 +9,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// kernels runs those that the value cases do not use in all types.
+// kernels runs the kernels that the value cases do not use in all types.
 func (s *Suite) kernels(t *testing.T) {
 	dev := s.Device(t)
 	run := func(msg string, d tensor.DType, f func(dev tensor.Device) tensor.Tensor) {
@@ -44,7 +44,7 @@ func (s *Suite) kernels(t *testing.T) {
 	}
 }
 
-// castValues are numbers at the borders of the types, and no integers that a type between cannot hold.
+// castValues are numbers at the limits of the types. No integer is among them that a type in between cannot hold.
 var castValues = []float64{0, 1, -1, 0.5, -2.75, 3.999, 255, 256, 300, -300, 65504, 70000, 1e-8, 1e9, -1e9, 5e18, 1e30, math.NaN(),
 	math.Inf(1), math.Inf(-1), 1.00390625, 1.01171875}
 

@@ -5,8 +5,7 @@ import (
 	"slices"
 )
 
-// Array is an array of float64 computed by plain loops: what the operations are compared with.
-// Its elements are in row-major order.
+// Array is an array of float64, computed by plain loops, that operations are compared with. Its elements are in row-major order.
 type Array struct {
 	Dims []int
 	V    []float64
@@ -34,7 +33,7 @@ func build(dims []int, f func(i []int) float64) Array {
 	return a
 }
 
-// at returns the element at index i, by NumPy's rules of broadcasting.
+// at returns the element at index i, with NumPy's rules of broadcasting.
 func (a Array) at(i ...int) float64 {
 	i = i[len(i)-len(a.Dims):]
 	k := 0
@@ -70,7 +69,7 @@ func (a Array) with(b Array, f func(x, y float64) float64) Array {
 	return build(joint(a.Dims, b.Dims), func(i []int) float64 { return f(a.at(i...), b.at(i...)) })
 }
 
-// along applies f to the lines of dimension d, which becomes as long as f's results are.
+// along applies f to the lines of dimension d, which gets the length of f's results.
 func (a Array) along(d int, f func(line []float64) []float64) Array {
 	line := make([]float64, a.Dims[d])
 	length := len(f(make([]float64, a.Dims[d])))
@@ -91,7 +90,7 @@ func (a Array) drop(d int) Array { return Array{slices.Delete(slices.Clone(a.Dim
 
 func (a Array) matrix() (rows, cols int) { return a.Dims[len(a.Dims)-2], a.Dims[len(a.Dims)-1] }
 
-// matmul multiplies the last two dimensions of a and b, each transposed or not; b may have two only.
+// matmul multiplies the last two dimensions of a and b, each transposed or not; b may have only two dimensions.
 func (a Array) matmul(b Array, ta, tb bool) Array {
 	m, k := a.matrix()
 	n, _ := b.matrix()
@@ -196,7 +195,7 @@ func maxOf(x, y float64) float64 {
 
 func minOf(x, y float64) float64 { return -maxOf(-x, -y) }
 
-// topOf returns the k largest elements of a line, or their positions: NaN first, then the largest, the first of equals.
+// topOf returns the k largest elements of a line, or their positions: NaN first, then the largest; of equal ones the first.
 func topOf(k int, values bool) func(line []float64) []float64 {
 	return func(line []float64) []float64 {
 		at := make([]int, len(line))

@@ -9,8 +9,8 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// remoteQueue runs jobs in order, on a goroutine, after random delays. Sometimes it does nothing until somebody waits for it
-// or many jobs have come together: so the host is as far ahead as it can be.
+// remoteQueue runs jobs in order, on a goroutine, after random delays. Sometimes it runs nothing until somebody waits for it or many jobs
+// are queued: so the host gets far ahead of it.
 type remoteQueue struct {
 	dev *Remote
 	cpu *tensor.CPU // whose threads compute
@@ -20,12 +20,12 @@ type remoteQueue struct {
 	jobs   []func() error
 	pushed uint64 // jobs given
 	done   uint64 // jobs run
-	wanted uint64 // up to here somebody waits
+	wanted uint64 // somebody waits for the jobs up to this one
 	err    error  // the first since the last Sync
 	closed bool
 }
 
-const maxBehind = 64 // jobs that a queue leaves undone until it is hurried
+const maxBehind = 64 // jobs that a queue may delay
 
 func newRemoteQueue(d *Remote, seed uint64) *remoteQueue {
 	q := &remoteQueue{dev: d, cpu: tensor.NewCPU(1)}
@@ -37,7 +37,7 @@ func newRemoteQueue(d *Remote, seed uint64) *remoteQueue {
 func (q *remoteQueue) push(job func() error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.closed { // tensors are freed by the garbage collector, whenever that is
+	if q.closed { // the garbage collector may free tensors at any time
 		return
 	}
 	q.jobs = append(q.jobs, job)
@@ -66,7 +66,7 @@ func (q *remoteQueue) run(r *rand.Rand) {
 	}
 }
 
-// take waits for the next job, and perhaps longer.
+// take waits for the next job, and sometimes longer.
 func (q *remoteQueue) take(r *rand.Rand) func() error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -85,7 +85,7 @@ func (q *remoteQueue) take(r *rand.Rand) func() error {
 	return job
 }
 
-// guarded makes an error of a kernel's panic.
+// guarded returns a kernel's panic as an error.
 func guarded(job func() error) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -131,14 +131,14 @@ func (q *remoteQueue) Sync() error {
 	return err
 }
 
-// Mark returns the end of the jobs given so far.
+// Mark returns a Pending that is over when the jobs so far have run.
 func (q *remoteQueue) Mark() tensor.Pending {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return tensor.Pending{F: q, Seq: q.pushed}
 }
 
-// After makes the jobs to come wait for p.
+// After makes later jobs wait for p.
 func (q *remoteQueue) After(p tensor.Pending) error {
 	other, ok := p.F.(*remoteQueue)
 	if !ok {
@@ -151,7 +151,7 @@ func (q *remoteQueue) After(p tensor.Pending) error {
 	return nil
 }
 
-// FenceDone reports whether a mark has been passed. Who asks wants it to be.
+// FenceDone reports whether a mark is over. From now on the queue runs up to it without delays.
 func (q *remoteQueue) FenceDone(seq uint64) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -160,7 +160,7 @@ func (q *remoteQueue) FenceDone(seq uint64) bool {
 	return q.done >= seq
 }
 
-// FenceWait waits for a mark. An error is left to the next Sync.
+// FenceWait waits for a mark. The next Sync returns an error.
 func (q *remoteQueue) FenceWait(seq uint64) error {
 	q.dev.counting(func(c *Counts) { c.Waits++ })
 	q.wait(seq)

@@ -13,14 +13,14 @@ import (
 
 const (
 	queues = 2
-	// firstAddress is where the addresses begin that a Remote gives out. No process has memory so high: touching one is a fault.
+	// firstAddress is the first address of a Remote. No process has memory at such high addresses: an access is a fault.
 	firstAddress = 1 << 56
 	guardBytes   = 1 << 12 // between two pieces of memory
 )
 
-// Remote is a device with memory of its own, Host() == false. Its addresses lead nowhere, and are never given out twice; its
-// kernels are the CPU's, run on the true memory by a goroutine for each queue: in order, but later, after delays that a seed
-// decides. A kernel or copy that leaves its memory, or uses memory that was freed, is an error of the queue's next Sync.
+// Remote is a device with its own memory: Host is false. Its addresses cannot be accessed, and are never given out twice. Its kernels are
+// the CPU's, run on the real memory by a goroutine for each queue: in order, but later, after delays that depend on a seed. A kernel or
+// copy that accesses memory outside of its operands, or freed memory, is an error of the queue's next Sync.
 type Remote struct {
 	queues [queues]*remoteQueue
 	table  tensor.Table
@@ -38,16 +38,16 @@ type Remote struct {
 type region struct {
 	at    uintptr
 	bytes int
-	true  tensor.Ptr // where it really is
+	true  tensor.Ptr // the real address
 }
 
-// Counter is implemented by a device that counts what it is asked for.
+// Counter is a device that counts calls.
 type Counter interface {
 	// Counts returns what the device was asked for since the last call.
 	Counts() Counts
 }
 
-// Counts is what a device was asked for.
+// Counts are the calls of a device.
 type Counts struct {
 	Launches int // kernels
 	Up, Down int // copies from and to host memory
@@ -56,7 +56,7 @@ type Counts struct {
 	Waits    int // for marks, by the host
 }
 
-// NewRemote makes a Remote. It is closed at the end of the test, which fails if an error was not seen by a Sync.
+// NewRemote makes a Remote. At the end of the test it is closed; the test fails if no Sync returned an error that happened.
 func NewRemote(t testing.TB, seed uint64) *Remote {
 	d := &Remote{next: firstAddress}
 	source := tensor.NewCPU(1).Kernels()
@@ -85,10 +85,10 @@ func NewRemote(t testing.TB, seed uint64) *Remote {
 	return d
 }
 
-// Close runs what was launched and gives back all memory. The end of the test does it for who does not.
+// Close runs what was launched and frees all memory. The end of the test calls it, too.
 func (d *Remote) Close() { d.close() }
 
-// Remotes returns what makes a Remote for each rank, for dist.Config.Device.
+// Remotes returns a function that makes a Remote for each rank, for dist.Config.Device.
 func Remotes(t testing.TB) func(local, threads int) (tensor.Device, error) {
 	var seed atomic.Uint64
 	return func(int, int) (tensor.Device, error) { return NewRemote(t, seed.Add(1)), nil }
@@ -115,16 +115,16 @@ func (d *Remote) String() string { return "remote" }
 // Host returns false.
 func (d *Remote) Host() bool { return false }
 
-// Kernels returns the table of the CPU, on the device's memory.
+// Kernels returns the CPU's kernels, which run on the device's memory.
 func (d *Remote) Kernels() *tensor.Table { return &d.table }
 
-// Memory returns what counts the device's memory.
+// Memory returns the counter of the device's memory.
 func (d *Remote) Memory() *tensor.Memory { return &d.use }
 
 // Queue returns one of two queues.
 func (d *Remote) Queue(k int) tensor.Queue { return d.queues[k] }
 
-// SetPoll sets what Poll calls.
+// SetPoll sets the function of Poll.
 func (d *Remote) SetPoll(fn func()) { d.poll = fn }
 
 // Poll calls the function of SetPoll.
@@ -134,7 +134,7 @@ func (d *Remote) Poll() {
 	}
 }
 
-// Alloc returns addresses that lead nowhere. The memory behind them is NaN.
+// Alloc returns addresses that cannot be accessed, for memory that is NaN.
 func (d *Remote) Alloc(n int) (tensor.Ptr, error) {
 	buf := make([]uint64, n/8+8)
 	for i := range buf {
@@ -152,7 +152,7 @@ func (d *Remote) Alloc(n int) (tensor.Ptr, error) {
 
 func address(p uintptr) tensor.Ptr { return unsafe.Add(tensor.Ptr(nil), p) }
 
-// Free returns memory, when the queues are done with what was launched before.
+// Free frees memory when the queues have done what was launched before.
 func (d *Remote) Free(p tensor.Ptr) {
 	var marks []uint64
 	for _, q := range d.queues {
@@ -173,7 +173,7 @@ func (d *Remote) Free(p tensor.Ptr) {
 	})
 }
 
-// find returns the index of the piece of memory that p is in.
+// find returns the index of the region that contains p.
 func (d *Remote) find(p uintptr) (int, bool) {
 	i, ok := slices.BinarySearchFunc(d.mem, p, func(r region, p uintptr) int { return int(r.at) - int(p) })
 	if !ok {
@@ -185,7 +185,7 @@ func (d *Remote) find(p uintptr) (int, bool) {
 // mine reports whether p is an address of a Remote.
 func mine(p tensor.Ptr) bool { return uintptr(p) >= firstAddress && uintptr(p) < 2*firstAddress }
 
-// locate returns where n bytes at p really are.
+// locate returns the real address of n bytes at p.
 func (d *Remote) locate(p tensor.Ptr, n int) (tensor.Ptr, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -201,7 +201,7 @@ func (d *Remote) locate(p tensor.Ptr, n int) (tensor.Ptr, error) {
 	return unsafe.Add(r.true, off), nil
 }
 
-// Copy copies n bytes when the queue gets there.
+// Copy queues a copy of n bytes.
 func (d *Remote) Copy(dst, src tensor.Ptr, n int, q tensor.Queue) {
 	to, from := mine(dst), mine(src)
 	d.counting(func(c *Counts) {
@@ -239,7 +239,7 @@ func (d *Remote) AllocHost(n int) (tensor.Ptr, error) {
 // FreeHost does nothing: it is Go memory.
 func (d *Remote) FreeHost(tensor.Ptr) {}
 
-// launcher makes a kernel that runs k later, on the true memory.
+// launcher makes a kernel that runs k later, on the real memory.
 func (d *Remote) launcher(k tensor.Kernel) tensor.Kernel {
 	return func(queue tensor.Queue, a *tensor.Args) {
 		q, later := queue.(*remoteQueue), *a
@@ -258,7 +258,7 @@ func (d *Remote) launcher(k tensor.Kernel) tensor.Kernel {
 	}
 }
 
-// translate makes the operands' addresses true ones.
+// translate replaces the operands' addresses by the real ones.
 func (d *Remote) translate(a *tensor.Args) (err error) {
 	for i := range a.N {
 		if a.X[i] == nil {
@@ -280,7 +280,7 @@ func (d *Remote) translate(a *tensor.Args) (err error) {
 	return nil
 }
 
-// checkIndices finds indices out of range, as kernels of a device must.
+// checkIndices checks that indices are in range, as a device's kernels must.
 func checkIndices(a *tensor.Args) error {
 	in := func(operand, n int, but int64) error {
 		for i, v := range tensor.Operand[int64](a, operand) {

@@ -14,17 +14,17 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// Options changes what Run expects of a device. The zero value is the rule.
+// Options changes what Run expects of a device. The zero value is the normal case.
 type Options struct {
-	// Tol is how far results may be from the CPU's: |got−want| ≤ Tol·(1+|want|). What is not given is 1e-5 for Float32, 1e-10
-	// for Float64, 2^-7 for BFloat16 and 2^-10 for Float16 (a unit in the last place), and for gradients of 16-bit floats,
-	// which are rounded several times, four times that. Integers must be equal.
+	// Tol is the largest difference from the CPU's results: |got−want| ≤ Tol·(1+|want|). The defaults are 1e-5 for Float32, 1e-10 for
+	// Float64, and one unit in the last place for 16-bit floats: 2^-7 for BFloat16 and 2^-10 for Float16. Gradients of 16-bit floats are
+	// rounded several times: for these it is four times that. Integers must be equal.
 	Tol map[tensor.DType]float64
-	// Skip says which cells of the table the device leaves empty on purpose; nil: none that the CPU has a kernel in.
+	// Skip reports entries of the table that the device has no kernel for on purpose; nil: it has all that the CPU has.
 	Skip func(op tensor.Op, d tensor.DType) bool
 }
 
-// Tolerance returns how far results of type d may be from the CPU's.
+// Tolerance returns the largest difference from the CPU's results of type d.
 func (o Options) Tolerance(d tensor.DType) float64 {
 	if t, ok := o.Tol[d]; ok {
 		return t
@@ -48,19 +48,19 @@ type Suite struct {
 	compared int // value cases
 }
 
-// NewSuite makes a suite for parts that Run does not have, as optim/optimtest does.
+// NewSuite makes a suite for tests that Run does not have, as in optim/optimtest.
 func NewSuite(newDevice func(t *testing.T) tensor.Device, o Options) *Suite {
 	return &Suite{Options: o, Device: newDevice, spy: newSpy()}
 }
 
-// CPU returns the CPU device to compare with. It notes which kernels run.
+// CPU returns the CPU device to compare with. It records which kernels run.
 func (s *Suite) CPU() tensor.Device { return s.spy }
 
-// long reports whether every case comes in every way: with RINGO_LONG=1, and on a GPU that is no emulator.
+// long reports whether every case runs with all kinds of inputs: with RINGO_LONG=1, and on a real GPU.
 func long() bool { return os.Getenv("RINGO_LONG") == "1" || os.Getenv("RINGO_TEST_GPU") == "1" }
 
-// Run compares a device with the CPU. newDevice is called for each test; the test's Cleanup closes what it returns. It does not run the
-// kernels of optimizers, and trains nothing: package optim/optimtest does.
+// Run compares a device with the CPU. newDevice is called for each test; the test's Cleanup closes the device. Run does not run the kernels
+// of optimizers, and trains nothing: package optim/optimtest does that.
 func Run(t *testing.T, newDevice func(t *testing.T) tensor.Device, o Options) {
 	s := NewSuite(newDevice, o)
 	t.Run("table", s.table)
@@ -76,7 +76,7 @@ func Run(t *testing.T, newDevice func(t *testing.T) tensor.Device, o Options) {
 	})
 }
 
-// spy is a CPU device that notes which cells of its table were used.
+// spy is a CPU device that records which entries of its table were used.
 type spy struct {
 	*tensor.CPU
 	own  tensor.Table
@@ -84,7 +84,7 @@ type spy struct {
 	ever map[cell]bool
 }
 
-// cell is a place in the table.
+// cell is an entry of the table.
 type cell struct {
 	op tensor.Op
 	d  tensor.DType
@@ -123,7 +123,7 @@ func (s *Suite) Needs(t *testing.T, dev tensor.Device, f func()) bool {
 	return true
 }
 
-// table lists the cells that are empty on the device and not on the CPU.
+// table lists the entries that the CPU has and the device has not.
 func (s *Suite) table(t *testing.T) {
 	dev := s.Device(t)
 	var empty, extra []string
@@ -143,10 +143,10 @@ func (s *Suite) table(t *testing.T) {
 	assert.Empty(t, extra, "Options.Skip names kernels that %v has", dev)
 }
 
-// OptimizerOps are the operations of which only optimizers run the kernels.
+// OptimizerOps are the operations whose kernels only optimizers run.
 var OptimizerOps = []tensor.Op{tensor.OpGradNorm, tensor.OpClip, tensor.OpSGD, tensor.OpAdam}
 
-// RequireRan fails the test if one of the CPU's kernels for the operations that want names was not used.
+// RequireRan fails the test if a kernel of the CPU was not used, for an operation in want.
 func (s *Suite) RequireRan(t *testing.T, want func(op tensor.Op) bool) {
 	var never []string
 	for op := range tensor.BuiltinOps {
@@ -159,13 +159,13 @@ func (s *Suite) RequireRan(t *testing.T, want func(op tensor.Op) bool) {
 	assert.Empty(t, never, "cells of the CPU's table that no case uses")
 }
 
-// placing is a way in which the inputs of a value case come in.
+// placing says where the inputs of a value case are in memory.
 type placing struct {
 	name string
 	of   func(t *tensor.Tape, x tensor.Tensor) tensor.Tensor // x is in host memory
 }
 
-// placings put inputs at addresses of all kinds: those of Alloc, one element behind, in the middle of a wider matrix.
+// placings put inputs at different addresses: those of Alloc, one element after that, and inside a wider matrix.
 func placings(dev tensor.Device) []placing {
 	return []placing{
 		{"aligned", func(t *tensor.Tape, x tensor.Tensor) tensor.Tensor { return t.Input(On(dev, x)) }},
@@ -216,8 +216,8 @@ func (s *Suite) values(t *testing.T) {
 	}
 }
 
-// value compares one case on one set of inputs, however they come in: in the short form aligned and in one other way, which
-// changes with the type and from case to case.
+// value compares one case on one set of inputs, with all placings. In the short form it uses the aligned one and one other, which changes
+// with the type and from case to case.
 func (s *Suite) value(t *testing.T, dev tensor.Device, c ValueCase, d tensor.DType, in []tensor.Tensor, msg string) {
 	t.Helper()
 	here := placings(s.spy)
@@ -258,7 +258,7 @@ func (s *Suite) gradients(t *testing.T) {
 					dims := c.Shapes(r)
 					for _, d := range []tensor.DType{tensor.Float32, tensor.Float64, tensor.BFloat16, tensor.Float16} {
 						if whole && d != tensor.Float32 && !long() {
-							continue // one shape will do
+							continue // one shape is enough
 						}
 						s.gradient(t, dev, c, d, dims, k)
 					}
@@ -291,7 +291,7 @@ func (s *Suite) gradient(t *testing.T, dev tensor.Device, c GradCase, d tensor.D
 	}
 }
 
-// errors are found late, but found, and name the operation.
+// errors are reported late, but they are, and they name the operation.
 func (s *Suite) errors(t *testing.T) {
 	dev := s.Device(t)
 	ids := func(v ...int64) tensor.Tensor { return tensor.FromSlice(v, len(v)) }
@@ -319,7 +319,7 @@ func (s *Suite) errors(t *testing.T) {
 	}
 }
 
-// inputs in host memory may change after Reset, without anybody having waited for the step.
+// inputs in host memory may change after Reset, though nobody has waited for the step.
 func (s *Suite) inputs(t *testing.T) {
 	dev := s.Device(t)
 	const n, steps = 1000, 20
@@ -342,7 +342,7 @@ func (s *Suite) inputs(t *testing.T) {
 	}
 }
 
-// memory is zeroed by New, counted, copied, and given back.
+// memory is zeroed by New, counted, copied, and freed.
 func (s *Suite) memory(t *testing.T) {
 	dev := s.Device(t)
 	x := tensor.New(dev, tensor.Float32, 1000)

@@ -6,7 +6,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// The CPU passes, to the bit, and so does a device that runs the same kernels far away and later.
+// The CPU passes with equal bits, and so does a device that runs the same kernels later on other memory.
 func TestRemote(t *testing.T) {
 	seed := uint64(0)
 	Run(t, func(t *testing.T) tensor.Device { seed++; return NewRemote(t, seed) }, Options{Tol: map[tensor.DType]float64{

@@ -7,7 +7,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// ValueCase is an operation, and what plain loops make of the same numbers.
+// ValueCase is an operation, and the same computed by plain loops.
 type ValueCase struct {
 	Name    string
 	Dims    [][][]int // shapes of the inputs, several times
@@ -32,8 +32,8 @@ func (c ValueCase) DTypes() []tensor.DType {
 	return ds
 }
 
-// Operand makes input key, from 0 on, on the host: in the range of the case, or integers that neither overflow a uint8 nor
-// make it negative.
+// Operand makes input number key, from 0 on, on the host: in the range of the case, or integers that neither overflow a uint8 nor become
+// negative in one.
 func (c ValueCase) Operand(d tensor.DType, key uint64, dims []int) tensor.Tensor {
 	v := make([]float64, count(dims))
 	lo := c.Lo
@@ -75,8 +75,7 @@ func one1(name string, dims [][][]int, ints bool, f func(x tensor.Tensor) tensor
 	return ValueCase{Name: name, Dims: dims, Ints: ints, F: func(x []tensor.Tensor) tensor.Tensor { return f(x[0]) }, Want: func(x []Array) Array { return want(x[0]) }}
 }
 
-// SpecialOperands makes inputs of all pairs of NaN, infinities, zeros and very large and small numbers, for a case that is
-// Special.
+// SpecialOperands makes inputs with all pairs of NaN, infinities, zeros and very large and small numbers, for a case that is Special.
 func (c ValueCase) SpecialOperands(d tensor.DType) (in []tensor.Tensor) {
 	values := []float64{math.NaN(), math.Inf(1), math.Inf(-1), 0, math.Copysign(0, -1), 1, -1, 0.5, 3, -200, 200, 1e30, -1e30}
 	n := len(values)
@@ -86,7 +85,7 @@ func (c ValueCase) SpecialOperands(d tensor.DType) (in []tensor.Tensor) {
 	return in
 }
 
-// ValueCases is the table: every operation, but for those of the tape and the optimizers.
+// ValueCases is the table of all operations except those of the tape and of optimizers.
 func ValueCases() []ValueCase {
 	moving := movingCases()
 	for i := range moving {
