@@ -15,7 +15,7 @@ type named struct{ failing }
 
 func (named) String() string { return "ten cats" }
 
-// An error of a batch names the dataset and the sample, wherever it is in the batch, on every rank, and also after a panic.
+// An error of a batch names the dataset and the sample, at any place in the batch, on every rank, and also after a panic.
 func TestErrorNamesSample(t *testing.T) {
 	const bad = 13
 	for _, batch := range []int{1, 4, 7, 20} {
@@ -56,7 +56,7 @@ func partOf(n, batch, rank, ranks int) (samples []int) {
 	return samples
 }
 
-// A batch may fail that no sample of it fails alone for, such as once only.
+// A batch may fail although each of its samples works alone, for example if it fails only once.
 func TestErrorOfNoSample(t *testing.T) {
 	once := errors.New("once")
 	ds := failing{numbers(20), func(idx []int) error {
@@ -74,7 +74,7 @@ func TestErrorOfNoSample(t *testing.T) {
 		"of which none fails alone: once")
 }
 
-// A loop that is left does not wait for the search.
+// A loop that has ended does not wait for the search.
 func TestSearchEndsWithLoop(t *testing.T) {
 	calls := 0
 	ctx, left := t.Context(), make(chan struct{})
@@ -121,7 +121,7 @@ func TestDropLast(t *testing.T) {
 	}
 }
 
-// A state of a batch that is dropped here is no state.
+// A state of a batch that DropLast drops is an error.
 func TestDropLastState(t *testing.T) {
 	l := NewLoader(numbers(20), Config{Batch: 6, DropLast: true})
 	assert.ErrorContains(t, l.SetState(State{Batch: 6, Samples: 20, Step: 3}), "an epoch has 3 steps")

@@ -17,7 +17,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// rowsOf returns what the ranks of a training see of a table in an epoch, sorted, each row as x and then y.
+// rowsOf returns the rows of a table that the ranks of a training get in an epoch, sorted, each row as x and then y.
 func rowsOf(t *testing.T, ds Dataset, batch, ranks int) (rows [][]float64) {
 	t.Helper()
 	for r := range ranks {
@@ -137,7 +137,7 @@ func TestCSVErrors(t *testing.T) {
 	assert.ErrorIs(t, err, os.ErrNotExist)
 }
 
-// What is read is what encoding/csv and strconv read of the whole text.
+// The result equals that of encoding/csv and strconv for the whole text.
 func FuzzCSV(f *testing.F) {
 	for _, text := range []string{"1,2\n3,4\n", "a,b\r\n1,2\r\n", "\xef\xbb\xbf\"1\",2", "1,2\n3\n", "1,\"2\n", "1,NaN", "", "\xff\xfe", "1e39,0x1p-2,1_0"} {
 		f.Add(text, false, false)

@@ -16,7 +16,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor/cuda"
 )
 
-// counting is a dataset whose sample i is the number i, in X and in Y. It tells at when it is asked.
+// counting is a dataset whose sample i is the number i, in X and in Y. It sends each requested index to at.
 type counting struct {
 	n  int
 	at func(first int)
@@ -37,7 +37,7 @@ func (c counting) Batch(idx []int, x, y tensor.Tensor) error {
 	return nil
 }
 
-// arrives waits until x holds v, beside what the device computes.
+// arrives waits until x holds v, while the device computes.
 func arrives(t *testing.T, dev *cuda.Device, x tensor.Tensor, v float32) {
 	gpu := dev.GPU()
 	require.NoError(t, gpu.Lock())
@@ -53,8 +53,8 @@ func arrives(t *testing.T, dev *cuda.Device, x tensor.Tensor, v float32) {
 	require.NoError(t, s.Close())
 }
 
-// While the device is busy with a step, the next batches go there, and the loop gets as far ahead as there is memory. Nothing is
-// written over what a step still reads.
+// While the device does a step, the next batches are copied to it, and the loop gets as far ahead as there is memory. Nothing overwrites
+// memory that a step still reads.
 func TestBatchesOverlapSteps(t *testing.T) {
 	emu.Only(t, "it holds a stream back")
 	emu.Start(t, emu.Config{})
@@ -97,7 +97,7 @@ func TestBatchesOverlapSteps(t *testing.T) {
 	}
 }
 
-// The same on streams that run only as far as somebody waits for them, over several epochs and after loops that were left.
+// The same on streams that run only as far as somebody waits for them, over several epochs and after loops that ended early.
 func TestBatchesOnLazyStreams(t *testing.T) {
 	emu.Start(t, emu.Config{Lazy: true})
 	dev, err := cuda.NewDevice(0)

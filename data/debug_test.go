@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A batch that is kept longer than its step is NaN in debug mode, before the loader writes another one there.
+// In debug mode, a batch that is kept longer than its step is NaN before the loader writes another one there.
 func TestKeptBatchIsPoisoned(t *testing.T) {
 	if os.Getenv("RINGO_DEBUG") != "1" {
 		cmd := exec.Command(os.Args[0], "-test.run=^TestKeptBatchIsPoisoned$")

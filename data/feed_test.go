@@ -16,14 +16,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The feed runs two batches ahead, no further, and leaves the batch in hand alone.
+// The feed runs two batches ahead, not more, and does not change the current batch.
 func TestPrefetch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls atomic.Int32
 		l := NewLoader(failing{numbers(23), func([]int) error { calls.Add(1); return nil }}, Config{Batch: 2})
 		for i, b := range l.Epoch(t.Context(), 0) {
 			before := samplesOf(t, b)
-			synctest.Wait() // the feed is as far as it can get
+			synctest.Wait() // the feed has done all it can
 			assert.Equal(t, int32(min(i+3, 12)), calls.Load())
 			assert.Equal(t, before, samplesOf(t, b))
 		}
@@ -31,9 +31,9 @@ func TestPrefetch(t *testing.T) {
 	})
 }
 
-// However a loop ends, its goroutine is over before the code after it runs; synctest fails if one stays.
+// However a loop ends, its goroutine ends before the code after the loop runs; synctest fails if one stays.
 func TestFeedIsJoined(t *testing.T) {
-	ends := map[string]func(i int, cancel func()) bool{ // each tells whether to break
+	ends := map[string]func(i int, cancel func()) bool{ // each returns whether to break
 		"whole":  func(int, func()) bool { return false },
 		"break":  func(i int, _ func()) bool { return i == 1 },
 		"cancel": func(i int, cancel func()) bool { cancel(); return false },
@@ -117,7 +117,7 @@ func TestRanksConcurrently(t *testing.T) {
 	assert.Equal(t, int64(200), rows.Load())
 }
 
-// fence is an operation that is over once it was waited for.
+// fence is an operation that is over when it has been waited for.
 type fence struct{ waited uint64 }
 
 func (f *fence) FenceDone(seq uint64) bool { return seq <= f.waited }
@@ -168,8 +168,8 @@ func TestStepsDoNotAllocate(t *testing.T) {
 	assert.LessOrEqual(t, many, few+20)
 }
 
-// On a device with memory of its own, batches are copied beside its queue, to memory that the steps before are done with, and from
-// memory that is not filled again before they are there: for that alone the feed waits.
+// On a device with its own memory, batches are copied on another queue than the steps', to memory that earlier steps no longer use. The
+// host memory is not filled again before it is copied: only for that does the feed wait.
 func TestDevice(t *testing.T) {
 	dev := tensortest.NewRemote(t, 1)
 	sharder := rankOf{1, 3}
@@ -227,7 +227,7 @@ func TestLostDevice(t *testing.T) {
 	assert.ErrorContains(t, l.Err(), "copying a batch to cpu")
 }
 
-// A rank without rows in a batch neither asks the dataset nor copies.
+// A rank without rows in a batch does not call the dataset and does not copy.
 func TestNoRows(t *testing.T) {
 	dev, calls := tensortest.NewRemote(t, 2), 0
 	ds := failing{numbers(5), func(idx []int) error { calls++; return nil }}

@@ -40,7 +40,7 @@ func TestLines(t *testing.T) {
 	assert.ErrorContains(t, err, "is not a regular file")
 }
 
-// No byte of a text is lost but the ends of lines.
+// No byte of a text is lost, except line ends.
 func FuzzLines(f *testing.F) {
 	for _, text := range []string{"a\nb", "a\r\n\nb\n", "\xef\xbb\xbfa", "\xff\xfe", "\xff"} {
 		f.Add([]byte(text))

@@ -49,7 +49,7 @@ type rankOf struct{ rank, size int }
 func (r rankOf) Rank() int { return r.rank }
 func (r rankOf) Size() int { return r.size }
 
-// epochOf returns the samples of each batch of an epoch, checking each batch's shape and content.
+// epochOf returns the samples of each batch of an epoch, and checks each batch's shape and content.
 func epochOf(t *testing.T, l *Loader, epoch int) (batches [][]int, parts []Batch) {
 	t.Helper()
 	next := -1

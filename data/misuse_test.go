@@ -17,7 +17,7 @@ type sharder struct{ rank, size int }
 func (s sharder) Rank() int { return s.rank }
 func (s sharder) Size() int { return s.size }
 
-// What each function of data says when it is used wrong.
+// The errors of data's functions for wrong use.
 func TestMisuse(t *testing.T) {
 	dir := t.TempDir()
 	notIDX := filepath.Join(dir, "text.idx")

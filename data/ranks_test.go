@@ -39,7 +39,7 @@ func gradients(t *testing.T, ds data.Dataset, r rank) (losses []float64, grads [
 	return losses, grads
 }
 
-// Losses and gradients, summed over ranks, are those of one rank, also where a rank has no rows in the last batch.
+// Losses and gradients, summed over ranks, equal those of one rank, also if a rank has no rows in the last batch.
 func TestRanksEqualOneRank(t *testing.T) {
 	ds, err := data.Synthetic(32, 1, tensor.Float64) // batches of 10, 10, 10 and 2
 	require.NoError(t, err)
@@ -74,7 +74,7 @@ type onAxes struct {
 
 func (o onAxes) Axes() tensor.Axes { return o.axes }
 
-// Batches say along which axes ranks hold other rows: losses of them are typed as parts of a sum along these.
+// Batches know the axes along which ranks hold other rows: their losses have the kind Partial on these axes.
 func TestBatchesSayTheirAxes(t *testing.T) {
 	ds, err := data.Synthetic(10, 1, tensor.Float32)
 	require.NoError(t, err)

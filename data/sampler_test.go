@@ -21,7 +21,7 @@ func TestPermute(t *testing.T) {
 	permute(nil, 1, 1)
 }
 
-// The order is part of what a seed means: runs of different versions and processors must agree.
+// The order for a seed must not change between versions and processors.
 func TestPermuteGolden(t *testing.T) {
 	assert.Equal(t, []int{0, 9, 1, 7, 3, 4, 5, 2, 8, 6}, order(10, 1, 0))
 }

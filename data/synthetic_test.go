@@ -30,7 +30,7 @@ func TestSyntheticDeterministic(t *testing.T) {
 	assert.ErrorContains(t, err, "int32")
 }
 
-// The nearest class mean of one seed's images classifies another seed's: well, but not perfectly.
+// The class means of one seed's images classify the images of another seed well, but not perfectly.
 func TestSyntheticLearnable(t *testing.T) {
 	train, test := synthetic(t, 2000, 1), synthetic(t, 1000, 2)
 	var mean [synthClasses][784]float64

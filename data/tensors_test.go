@@ -10,7 +10,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor/tensortest"
 )
 
-// The rows of tensors come once each, on any number of ranks, with the tensors on the host or on a device.
+// Each row of the tensors comes once, on any number of ranks, with the tensors on the host or on a device.
 func TestTensors(t *testing.T) {
 	const n = 11
 	xs, ys := make([]float64, 2*n), make([]int32, n)
@@ -37,7 +37,7 @@ func TestTensors(t *testing.T) {
 	}
 }
 
-// A batch that the rows do not fill, or overfill, is an error.
+// A batch tensor with more or fewer rows than requested is an error.
 func TestTensorsBatchOfAnotherSize(t *testing.T) {
 	ds, err := NewTensors(tensor.FromSlice([]float32{1, 2, 3, 4}, 2, 2), tensor.FromSlice([]int64{5, 6}, 2))
 	require.NoError(t, err)

@@ -14,7 +14,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor/tensortest"
 )
 
-// twice is a Norm of two ranks that hold the same. It counts how often it is asked to add up where.
+// twice is a Norm of two ranks with equal values. It counts its sums in host memory and on the device.
 type twice struct{ floats, tensors int }
 
 func (n *twice) SumFloats(x []float64) error {
@@ -53,8 +53,7 @@ func clippedStep(t *testing.T, dev tensor.Device, n optim.Norm) []float64 {
 	return append(tensor.Floats(p.Value), o.GradNorm())
 }
 
-// Norms over ranks are the same on a device whose memory Go cannot touch, added up there if the Norm can, and in host memory
-// if it cannot.
+// Norms over ranks are the same on a device whose memory Go code cannot access: summed there if the Norm can, else in host memory.
 func TestNormsOnDevices(t *testing.T) {
 	cpu := tensor.NewCPU(1)
 	defer cpu.Close()
@@ -66,7 +65,7 @@ func TestNormsOnDevices(t *testing.T) {
 	assert.Equal(t, [3]int{2 + 2, 2, 2}, [3]int{slow.floats, fast.floats, fast.tensors}, "two are asked before the first step, what counts")
 }
 
-// A state goes from a device to the host and back.
+// A state can be moved from a device to the host and back.
 func TestStateOfDevices(t *testing.T) {
 	dev := tensortest.NewRemote(t, 1)
 	train := func(dev tensor.Device) (*optim.Optimizer, func() []float64) {
@@ -99,7 +98,7 @@ func TestStateOfDevices(t *testing.T) {
 	}
 }
 
-// A step that is skipped, because gradients overflow, is skipped on devices.
+// A step that is skipped because gradients overflow is skipped on devices, too.
 func TestScalerOnDevices(t *testing.T) {
 	run := func(dev tensor.Device) (values []float64, scales []float64, steps int) {
 		p := tensor.NewParam(tensor.Constant(1), 3)
@@ -131,7 +130,7 @@ func TestScalerOnDevices(t *testing.T) {
 	}
 }
 
-// With a loss scale, a step waits for the device once: to read the norm, which decides.
+// With a loss scale, a step waits for the device once, to read the norm.
 func TestScalerWaitsOnce(t *testing.T) {
 	emu.Start(t, emu.Config{})
 	dev, err := cuda.NewDevice(0)

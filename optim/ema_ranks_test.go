@@ -17,15 +17,15 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// averaging is a training with averages on some ranks, by ddp (stage 0) or a stage of fsdp.
+// averaging is a training with averages on several ranks, with ddp (stage 0) or a stage of fsdp.
 type averaging struct {
 	ranks, stage int
 	without      bool // no averages
 	keep         bool // fsdp's units stay gathered
 }
 
-// train goes on from a checkpoint, if there is one, does so many steps, looking at the averages after each second one, and saves. It
-// returns the evaluation's losses inside and outside of Use, and the parameters and their averages at the end.
+// train continues from a checkpoint, if there is one, does so many steps, calls Use after every second one, and saves. It returns the
+// losses of the evaluation inside and outside of Use, and the parameters and averages at the end.
 func (a averaging) train(t *testing.T, from string, steps int) (losses, values []float64, path string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -108,8 +108,8 @@ func (a averaging) attach(r *dist.Rank, model nn.Sequential) (nn.Params, error) 
 	return s.Attach(model)
 }
 
-// Averages on many ranks, also where each has a part, are those of one rank, go through checkpoints from one layout to another, and
-// leave no copies of values behind.
+// Averages on many ranks, also of shards, equal those of one rank. They can be loaded from a checkpoint with another layout, and no copies
+// of values remain in memory.
 func TestEMAOnRanks(t *testing.T) {
 	losses, values, path := averaging{ranks: 1}.train(t, "", 8)
 	require.Len(t, losses, 12)
@@ -128,7 +128,7 @@ func TestEMAOnRanks(t *testing.T) {
 	}
 }
 
-// Averages that a checkpoint has not begin with the values that it has.
+// If a checkpoint has no averages, they begin with its values.
 func TestEMAOfACheckpointWithoutAverages(t *testing.T) {
 	_, values, path := averaging{ranks: 1, without: true}.train(t, "", 3)
 	_, all, _ := averaging{ranks: 2, stage: 3}.train(t, path, 0)

@@ -16,7 +16,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor/tensortest"
 )
 
-// averages returns what the parameters are inside Use.
+// averages returns the parameters' values inside Use.
 func averages(t *testing.T, e *optim.EMA, ps nn.Params) (v []float64) {
 	t.Helper()
 	require.NoError(t, e.Use(func() error {
@@ -26,7 +26,7 @@ func averages(t *testing.T, e *optim.EMA, ps nn.Params) (v []float64) {
 	return v
 }
 
-// Averages are those of AveragedModel with get_ema_multi_avg_fn. Looking at them changes nothing.
+// Averages equal those of AveragedModel with get_ema_multi_avg_fn. Use changes nothing.
 func TestEMAMatchesTorch(t *testing.T) {
 	f := loadFixture(t)
 	require.Len(t, f.Averages, 4)
@@ -54,7 +54,7 @@ func TestEMAMatchesTorch(t *testing.T) {
 	}
 }
 
-// trainMixed does steps on parameters of two types, with averages from a step on, and calls do after each.
+// trainMixed does steps on parameters of two types, with averages from step from on, and calls do after each.
 func trainMixed(t *testing.T, steps, from int, do func(step int, opt *optim.Optimizer, e *optim.EMA, ps nn.Params) (*optim.Optimizer, *optim.EMA, nn.Params)) (values, averaged []float64) {
 	t.Helper()
 	ps := mixed()
@@ -71,7 +71,7 @@ func trainMixed(t *testing.T, steps, from int, do func(step int, opt *optim.Opti
 	return flat(ps), averages(t, e, ps)
 }
 
-// Averages go into the state, under names of their own, and a run that resumes has the bits of one that was not interrupted.
+// Averages are in the state under their own names, and a run that resumes has the bits of one that was not interrupted.
 func TestEMAResumes(t *testing.T) {
 	for _, from := range []int{0, 5} {
 		values, averaged := trainMixed(t, 14, from, func(_ int, opt *optim.Optimizer, e *optim.EMA, ps nn.Params) (*optim.Optimizer, *optim.EMA, nn.Params) {
@@ -103,7 +103,7 @@ func TestEMAResumes(t *testing.T) {
 	}
 }
 
-// Use restores every bit, also when the function fails or panics; of 16-bit parameters the master is averaged, and rounded.
+// Use restores every bit, also if the function fails or panics. For 16-bit parameters, the master is averaged, and then rounded.
 func TestEMAUse(t *testing.T) {
 	ps := mixed()
 	opt := inTorch["adamw"](ps)
@@ -149,7 +149,7 @@ func TestEMAUse(t *testing.T) {
 	require.Equal(t, loaded, tensor.Floats(ps[3].Value))
 }
 
-// Averages that are made later begin with the values of then.
+// Averages that are made later begin with the current values.
 func TestEMAOfATraining(t *testing.T) {
 	ps := mixed()
 	opt := inTorch["adamw"](ps)
@@ -168,7 +168,7 @@ func TestEMAOfATraining(t *testing.T) {
 	require.InDeltaSlice(t, want[:15], averages(t, e, ps)[:15], 1e-6)
 }
 
-// A Backward inside Use of what was computed outside is refused: the values are others.
+// A Backward inside Use of something computed outside is an error, because the values differ.
 func TestEMAChangesValues(t *testing.T) {
 	p := one("p", tensor.Float64, []float64{1, 2}, nil)
 	p.Consume()
@@ -198,7 +198,7 @@ func TestEMAAllocatesNothing(t *testing.T) {
 	assert.Zero(t, testing.AllocsPerRun(20, step))
 }
 
-// A step that a Scaler skips moves no average.
+// A step that a Scaler skips does not change the averages.
 func TestEMAWithAScaler(t *testing.T) {
 	p := tensor.NewParam(tensor.Constant(1), 3)
 	p.Make(host, tensor.Float16, 0)
@@ -227,7 +227,8 @@ func TestEMAWithAScaler(t *testing.T) {
 	require.Less(t, opt.Steps(), 24)
 }
 
-// Devices, also in captured steps, have the averages of the CPU. Averages that are made when a step is captured would not move: refused.
+// Devices have the CPU's averages, also in captured steps. Making averages after a step was captured is an error: the replays would not
+// update them.
 func TestEMAOnDevices(t *testing.T) {
 	train := func(dev tensor.Device, capture bool, late bool) (v []float64, err error) {
 		a, b := tensor.NewParam(tensor.UniformInit(-1, 1), 300), tensor.NewParam(tensor.UniformInit(-1, 1), 70)
@@ -261,7 +262,7 @@ func TestEMAOnDevices(t *testing.T) {
 			if err != nil {
 				return nil, err
 			}
-			if i == 5 && !late { // in the middle: replays go on
+			if i == 5 && !late { // between replays
 				require.NoError(t, e.Use(func() error { return nil }))
 			}
 		}

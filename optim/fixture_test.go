@@ -14,7 +14,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// run is what PyTorch did in testdata/optim.json: the parameters after some steps, and the gradients' norms.
+// run holds PyTorch's results in testdata/optim.json: the parameters after some steps, and the gradients' norms.
 type run struct {
 	Params map[string][]float64 `json:"params"`
 	Norms  []float64            `json:"norms"`
@@ -65,7 +65,7 @@ func store(x tensor.Tensor, v []float64) {
 	}
 }
 
-// start returns gen.py's parameters, with their first values.
+// start returns gen.py's parameters with their initial values.
 func start(d tensor.DType) nn.Params {
 	var ps nn.Params
 	for i, dims := range [][]int{{4, 3}, {3}, {2, 2}} {
@@ -105,7 +105,7 @@ func flat(ps nn.Params) (v []float64) {
 	return v
 }
 
-// inTorch says with which configuration gen.py makes each run.
+// inTorch has the configuration of each of gen.py's runs.
 var inTorch = map[string]func(ps nn.Params) *optim.Optimizer{
 	"sgd": func(ps nn.Params) *optim.Optimizer { return optim.NewSGD(ps, optim.SGDConfig{LR: 0.1}) },
 	"sgd_decay": func(ps nn.Params) *optim.Optimizer {
@@ -155,7 +155,7 @@ func TestOptimizersMatchTorch(t *testing.T) {
 	}
 }
 
-// follow makes 20 steps and compares them with PyTorch's.
+// follow does 20 steps and compares them with PyTorch's.
 func follow(t *testing.T, ps nn.Params, opt *optim.Optimizer, want run, d tensor.DType) {
 	t.Helper()
 	tol := map[tensor.DType]float64{tensor.Float64: 1e-12, tensor.Float32: 2e-6}[d]

@@ -11,8 +11,8 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// What was frozen when the optimizer was made, and unfrozen since, is refused as soon as it has a gradient. What is frozen later stays
-// as it is, and trains on when it is unfrozen.
+// If a parameter was frozen when the optimizer was made, and is unfrozen later, it is an error as soon as it has a gradient. One that is
+// frozen later does not change until it is unfrozen.
 func TestUnfrozenLater(t *testing.T) {
 	a, b := one("a", tensor.Float64, []float64{1}, nil), one("b", tensor.Float64, []float64{1}, nil)
 	a.Consume()

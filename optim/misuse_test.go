@@ -9,7 +9,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// What each function of optim says when it is used wrong.
+// The errors of optim's functions for wrong use.
 func TestMisuse(t *testing.T) {
 	params := func() nn.Params { return nn.Init(nn.NewLinear(2, 3), host, tensor.Float32, 1) }
 	frozen := params()

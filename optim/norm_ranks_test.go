@@ -21,7 +21,7 @@ type numbered struct {
 func (n numbered) Rank() int { return n.rank }
 func (n numbered) Size() int { return n.n }
 
-// held is what a rank has of a parameter.
+// held is a rank's part of a parameter.
 type held struct {
 	name   string
 	lo, hi int  // of 6 rows of 2
@@ -44,7 +44,7 @@ func (h held) param() *tensor.Param {
 	return p
 }
 
-// steps has each rank of a Norm do two steps with gradients of ones and returns the norms and errors by rank.
+// steps makes each rank of a Norm do two steps with gradients of ones, and returns the norms and errors by rank.
 func steps(all [][]held, norm func(rank int) optim.Norm) ([]float64, []error) {
 	norms, errs := make([]float64, len(all)), make([]error, len(all))
 	var wg sync.WaitGroup
@@ -74,7 +74,7 @@ func steps(all [][]held, norm func(rank int) optim.Norm) ([]float64, []error) {
 	return norms, errs
 }
 
-// Before the first norm, ranks find out whether each element counts once: with the same parameters on all of them, and with others.
+// Before the first norm, ranks check that each element counts once, with the same parameters on all ranks and with different ones.
 func TestEachElementCountsOnce(t *testing.T) {
 	whole := held{name: "whole", hi: 6}
 	counted, copied := held{name: "both", hi: 6, shard: true}, held{name: "both", hi: 6, shard: true, copies: true}
@@ -116,7 +116,7 @@ func TestEachElementCountsOnce(t *testing.T) {
 	}
 }
 
-// Without a Norm a rank must hold all of each parameter; with one, what is laid as cut must say how.
+// Without a Norm, a rank must hold all of each parameter. With one, a parameter whose kind is Cut must have a Shard.
 func TestPartsNeedANorm(t *testing.T) {
 	part := func() *tensor.Param { return held{name: "part", lo: 1, hi: 3, shard: true}.param() }
 	laid := func() *tensor.Param {

@@ -180,7 +180,7 @@ func TestStepAllocatesNothing(t *testing.T) {
 	}
 }
 
-// A step changes values: a Backward of what was computed with the old ones is refused.
+// A step changes values: a Backward of what was computed with the old ones is an error.
 func TestStepChangesValues(t *testing.T) {
 	p := one("p", tensor.Float64, []float64{3}, nil)
 	p.Consume()

@@ -31,7 +31,7 @@ func probed(name string, dtype tensor.DType, n int, x float64) *tensor.Param {
 	return p
 }
 
-// The probe sees each parameter's sum before clipping and without the loss's scale, in every type, over several blocks, and in groups.
+// The probe gets each parameter's sum before clipping and without the loss's scale, in every type, over several blocks, and in groups.
 func TestProbe(t *testing.T) {
 	const long = 2*tensor.SumSquaresBlock + 5
 	a, b := probed("a", tensor.Float32, 3, 4), probed("b", tensor.BFloat16, 2, 8)
@@ -67,7 +67,7 @@ func TestProbe(t *testing.T) {
 	assert.Equal(t, 1, calls)
 }
 
-// On a device the sums are those of the CPU. A step that the device replays cannot be probed, and says so.
+// On a device the sums equal those of the CPU. A probe in a replayed step is an error.
 func TestProbeOnDevices(t *testing.T) {
 	run := func(dev tensor.Device, captured bool) (squares []float64, err error) {
 		model := nn.Sequential{nn.NewLinear(3, 5), nn.Tanh, nn.NewLinear(5, 1)}

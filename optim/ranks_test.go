@@ -12,7 +12,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// ranks adds up the vectors of n goroutines, a Norm of n ranks.
+// ranks is a Norm that sums the vectors of n goroutines.
 type ranks struct {
 	n    int
 	mu   sync.Mutex
@@ -44,8 +44,8 @@ func (r *ranks) SumFloats(x []float64) error {
 	return nil
 }
 
-// cut gives each of n ranks its shards of gen.py's parameters: the first is cut unevenly (one rank has nothing), the
-// second is whole on every rank, and the third belongs to the last rank, with a copy that does not count on the first.
+// cut gives each of n ranks its shards of gen.py's parameters. The first parameter has shards of different sizes (one rank has none). The
+// second is whole on every rank. The third belongs to the last rank; the first rank has a copy that does not count.
 func cut(n int) []nn.Params {
 	bounds := [][]int{{0, 12}, {0, 5, 12}, {0, 5, 5, 12}}[n-1]
 	out := make([]nn.Params, n)

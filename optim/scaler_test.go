@@ -31,7 +31,7 @@ func TestScalerIsUndone(t *testing.T) {
 	}
 }
 
-// Gradients that are not finite change the scale alone, and 2000 good steps double it.
+// Gradients that are not finite change only the scale, and 2000 good steps double it.
 func TestScalerSkipsSteps(t *testing.T) {
 	for _, bad := range []float64{math.Inf(-1), math.NaN()} {
 		p, scaler := one("p", tensor.Float16, []float64{1, 2}, []float64{bad, 1}), optim.NewScaler()
@@ -56,7 +56,7 @@ func TestScalerSkipsSteps(t *testing.T) {
 	}
 }
 
-// The state of an optimizer that has not stepped yet holds the values.
+// The state of an optimizer before its first step holds the values as masters.
 func TestStateHoldsMastersBeforeTheFirstStep(t *testing.T) {
 	p := one("p", tensor.BFloat16, []float64{3, 4}, []float64{0, 0})
 	st := optim.NewSGD(nn.Params{p}, optim.SGDConfig{LR: 1}).State()

@@ -28,7 +28,7 @@ func mixed() nn.Params {
 	return append(ps, half)
 }
 
-// TestResume: a run that was saved and resumed gives the bits of one that was not.
+// TestResume: a run that was saved and resumed has the same bits as one that was not.
 func TestResume(t *testing.T) {
 	for name, c := range inTorch {
 		t.Run(name, func(t *testing.T) {

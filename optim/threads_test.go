@@ -13,10 +13,10 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// The sizes of the parameters, none and just over a block of the norm among them.
+// Sizes of parameters, with an empty one and one just larger than a block of the norm.
 var unevenSizes = []int{1, 200_003, 0, 3, tensor.SumSquaresBlock, tensor.SumSquaresBlock + 1, 40_000}
 
-// stepUneven makes two clipped steps on parameters of uneven sizes and returns the norms and values.
+// stepUneven does two clipped steps on parameters of these sizes, and returns the norms and values.
 func stepUneven(t *testing.T, threads int, d tensor.DType, newOpt func(nn.Params) *optim.Optimizer) (norms, values, grads []float64) {
 	dev := tensor.NewCPU(threads)
 	defer dev.Close()
@@ -50,8 +50,8 @@ func stepUneven(t *testing.T, threads int, d tensor.DType, newOpt func(nn.Params
 	return norms, flat(ps), grads
 }
 
-// Norms and steps are cut over threads by elements, whatever the sizes of the parameters, and have the same bits for any
-// number of them.
+// Norms and steps are divided over threads by elements, whatever the sizes of the parameters, and have the same bits for any number of
+// threads.
 func TestStepsDoNotDependOnThreads(t *testing.T) {
 	for name, newOpt := range map[string]func(nn.Params) *optim.Optimizer{
 		"sgd": func(p nn.Params) *optim.Optimizer {

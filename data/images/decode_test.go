@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// scaled is the naive scaler: each pixel of the result is the mean of the image under a triangle around it.
+// scaled is the naive scaler: each pixel of the result is a mean of the image, weighted by a triangle around its place.
 func scaled(img *image.NRGBA, h, w int) (values []float64) {
 	weights := func(i, from, to int) []float64 {
 		scale := float64(from) / float64(to)
@@ -60,7 +60,7 @@ func TestScale(t *testing.T) {
 	}
 }
 
-// Transparent pixels keep their color, a frame of a GIF its place, and 16 bits their upper half.
+// Transparent pixels keep their color, a frame of a GIF its place, and 16-bit values their upper half.
 func TestForms(t *testing.T) {
 	clear := picture(2, 1, 1)
 	clear.Pix[3], clear.Pix[7] = 0, 99
@@ -124,7 +124,7 @@ func TestDecodeErrors(t *testing.T) {
 	}
 }
 
-// Whatever a file holds, it is an error or values in [0, 1], each of which is written.
+// For any file, the result is an error or values in [0, 1], all of which are written.
 func FuzzDecode(f *testing.F) {
 	for _, ext := range []string{".png", ".jpg", ".gif", ".bmp", ".tiff", ".webp"} {
 		content := encode(f, ext, picture(7, 5, 1))

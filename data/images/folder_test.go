@@ -25,7 +25,7 @@ import (
 // webp is one pixel, lossless: there is no encoder.
 var webpPixel = []byte("RIFF\x1e\x00\x00\x00WEBPVP8L\x11\x00\x00\x00/\x00\x00\x00\x00\x07\xd0\xff\xfe\xf7\xbf\xff\x81\x88\xe8\x7f\x00\x00")
 
-// picture returns an image of w x h pixels, each of a color of its own.
+// picture returns an image of w x h pixels, all with different colors.
 func picture(w, h, seed int) *image.NRGBA {
 	img := image.NewNRGBA(image.Rect(0, 0, w, h))
 	for i := range img.Pix {
@@ -37,7 +37,7 @@ func picture(w, h, seed int) *image.NRGBA {
 	return img
 }
 
-// encode returns a file of the format that the extension says.
+// encode returns a file in the format of the extension.
 func encode(t testing.TB, ext string, img image.Image) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -93,7 +93,7 @@ type rank struct{ rank, size int }
 func (r rank) Rank() int { return r.rank }
 func (r rank) Size() int { return r.size }
 
-// Every image comes once an epoch, on any number of ranks, with the pixels that a decoder of its own gives, and its class.
+// Every image comes once an epoch, on any number of ranks, with its class and the pixels of a separate decoder.
 func TestFolder(t *testing.T) {
 	files, want := map[string][]byte{}, []string{"ant/a.gif", "ant/b.JPEG", "ant/z.png", "ant/more/c.bmp", "ant/more/d.tif", "bee/a.jpg", "bee/a.png"}
 	for i, name := range want {
@@ -129,7 +129,7 @@ func TestFolder(t *testing.T) {
 	}
 }
 
-// The classes of a training set keep their numbers in a test set that lacks some.
+// The classes of a training set keep their numbers in a test set that does not have all of them.
 func TestClasses(t *testing.T) {
 	dir := write(t, map[string][]byte{"dog/1.webp": webpPixel})
 	f, err := Open(dir, Config{Height: 1, Width: 1, Classes: []string{"cat", "dog"}})

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A page that is larger than the rest of its column, or than the package's bounds, is an error.
+// A page that is larger than the rest of its column, or than the package's limits, is an error.
 func TestPageLengths(t *testing.T) {
 	for want, page := range map[string]struct{ compressed, size, values int32 }{
 		"":                             {4, maxPage, maxPageValues},
@@ -46,7 +46,7 @@ func marshal(t testing.TB, h *format.PageHeader) []byte {
 	return text
 }
 
-// A page that holds more than its header says is an error, in each compression; one that holds as much is not.
+// A page that holds more than its header says is an error, with each compression; one that holds exactly that is not.
 func TestPageHoldsMore(t *testing.T) {
 	const size = 1 << 20
 	for _, codec := range codecs[1:] {
@@ -83,7 +83,7 @@ func TestPageHoldsMore(t *testing.T) {
 	}
 }
 
-// inflating returns a file, and it again with pages whose headers say that they hold less.
+// inflating returns a file, and a copy of it whose page headers give sizes that are too small.
 func inflating(t testing.TB, codec pq.WriterOption, version int) (good, bad []byte) {
 	t.Helper()
 	rows, one := make([]row, 200), int32(1)

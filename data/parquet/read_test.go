@@ -19,7 +19,7 @@ import (
 
 const lz4 = "testdata/lz4.parquet"
 
-// Files of pyarrow, with each compression, both forms of pages, and four groups of rows.
+// Files of pyarrow, with each compression, both versions of pages, and four row groups.
 func TestPyArrow(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.parquet")
 	require.NoError(t, err)
@@ -76,7 +76,7 @@ type rank struct{ rank, size int }
 func (r rank) Rank() int { return r.rank }
 func (r rank) Size() int { return r.size }
 
-// write returns a Parquet file of rows, in groups of some.
+// write returns a Parquet file of rows, with row groups of the given size.
 func write[T any](t testing.TB, rows []T, group int, options ...pq.WriterOption) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -154,7 +154,8 @@ func TestValueErrors(t *testing.T) {
 	assert.EqualError(t, err, "1 columns: want one for x and one for the target")
 }
 
-// A file that is cut off anywhere is an error, and one with a wrong byte is an error or has all its rows: never a panic, and never less.
+// A file that is cut off anywhere is an error. One with a wrong byte is an error or has all its rows: it never panics, and never has fewer
+// rows.
 func TestBroken(t *testing.T) {
 	one, rows := int32(1), []row{}
 	for i := range 20 {
@@ -180,7 +181,7 @@ func TestBroken(t *testing.T) {
 	assert.Greater(t, broken, len(whole)/2)
 }
 
-// Lengths that the file cannot hold are errors before memory is made for them.
+// Lengths that are larger than the file are errors before memory is allocated for them.
 func TestHostileLengths(t *testing.T) {
 	footer := func(b ...byte) []byte {
 		file := append([]byte("PAR1"), b...)
@@ -202,7 +203,7 @@ func TestHostileLengths(t *testing.T) {
 	}
 }
 
-// Whatever a file holds, it is an error or a table with as many rows as the library says. The library's panics are counted as errors.
+// For any file, the result is an error or a table with as many rows as the library says. The library's panics count as errors.
 func FuzzRead(f *testing.F) {
 	one := int32(1)
 	for _, codec := range []pq.WriterOption{pq.Compression(&pq.Uncompressed), pq.Compression(&pq.Snappy), pq.DataPageVersion(1)} {

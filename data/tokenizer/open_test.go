@@ -19,7 +19,7 @@ func text(t testing.TB, kind, old, by string) string {
 	return strings.Replace(string(b), old, by, 1)
 }
 
-// TestClasses: all letters, numbers and spaces are those that Hugging Face's regular expressions know, with every Go release.
+// TestClasses: the classes of all letters, numbers and spaces are those of Hugging Face's regular expressions, with every Go release.
 func TestClasses(t *testing.T) {
 	b, err := os.ReadFile("testdata/expect.json")
 	require.NoError(t, err)
@@ -45,7 +45,7 @@ func TestClasses(t *testing.T) {
 	}
 }
 
-// TestRefused: what a file asks for and is not done here is an error that names it.
+// TestRefused: a setting that is not supported is an error that names it.
 func TestRefused(t *testing.T) {
 	split := `"behavior":"Isolated"`
 	for _, c := range []struct{ kind, old, by, want string }{
@@ -99,7 +99,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestSchemes: Metaspace's other schemes, and a ByteLevel that puts a space before each part of a text. Ids are those of tokenizers.
+// TestSchemes: Metaspace's other schemes, and a ByteLevel that adds a space before each part of a text. Ids are those of tokenizers.
 func TestSchemes(t *testing.T) {
 	for _, c := range []struct{ kind, old, by, text, want string }{
 		{"metaspace", `"first"`, `"never"`, "the<s>the a", "t|h|e|<s>|the▁|a"},
@@ -121,7 +121,7 @@ func TestSchemes(t *testing.T) {
 	}
 }
 
-// TestOpen: files are found through the links of Hugging Face's cache, and errors name the file.
+// TestOpen: files are found through the links in Hugging Face's cache, and errors name the file.
 func TestOpen(t *testing.T) {
 	cache := t.TempDir()
 	b, err := os.ReadFile("testdata/gpt2/" + fileName)
@@ -156,7 +156,7 @@ func TestOpen(t *testing.T) {
 	require.ErrorContains(t, err, path+": longer than")
 }
 
-// TestHostile: what would take long, or much memory, is refused.
+// TestHostile: files that would take much time or memory are errors.
 func TestHostile(t *testing.T) {
 	const steps = 100000
 	deep := strings.Repeat(`{"type":"Sequence","normalizers":[`, 4000) + strings.Repeat(`]}`, 4000)
@@ -169,7 +169,7 @@ func TestHostile(t *testing.T) {
 	require.ErrorContains(t, err, "added_tokens: longer than")
 }
 
-// FuzzOpen: no file ends the program, and what is accepted encodes.
+// FuzzOpen: no file makes the program panic, and an accepted one can encode.
 func FuzzOpen(f *testing.F) {
 	for _, kind := range []string{"gpt2", "llama3", "llama2", "metaspace"} {
 		b, err := os.ReadFile(filepath.Join("testdata", kind, fileName))

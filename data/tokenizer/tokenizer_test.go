@@ -49,7 +49,7 @@ func open(t testing.TB, kind string) *tokenizer.Tokenizer {
 	return tok
 }
 
-// TestHuggingFace: ids and texts are those of Hugging Face's tokenizers, the tokens around a prompt too.
+// TestHuggingFace: ids and texts equal those of Hugging Face's tokenizers, also the tokens around a prompt.
 func TestHuggingFace(t *testing.T) {
 	texts, of := expect(t)
 	require.Greater(t, len(texts), 300)
@@ -72,7 +72,7 @@ func TestHuggingFace(t *testing.T) {
 	}
 }
 
-// TestRoundTrip: tokens of bytes give back every text, UTF-8 or not.
+// TestRoundTrip: tokenizers of bytes return every text, UTF-8 or not.
 func TestRoundTrip(t *testing.T) {
 	toks := []*tokenizer.Tokenizer{tokenizer.Bytes(), open(t, "gpt2"), open(t, "llama3")}
 	alphabet := []string{" ", "\n", "\r", "\t", "'", "s", "LL", "the", "é", "中", "🙂", "7", "\u00a0", "\xff", "\xf0\x9f", "\x80", "<|eot_id|>", "<|endoftext|>", "\ufffd"}
@@ -106,14 +106,14 @@ func FuzzRoundTrip(f *testing.F) {
 		for _, tok := range toks {
 			checkRoundTrip(t, tok, text)
 		}
-		for _, tok := range characters { // added tokens swallow spaces there
+		for _, tok := range characters { // there, added tokens remove spaces
 			_, err := tok.Decode(tok.Encode(text))
 			require.NoError(t, err)
 		}
 	})
 }
 
-// TestNotUTF8: bytes that are no character become tokens of bytes.
+// TestNotUTF8: bytes that are not UTF-8 become tokens of bytes.
 func TestNotUTF8(t *testing.T) {
 	for _, kind := range kinds {
 		tok := open(t, kind)
@@ -123,7 +123,7 @@ func TestNotUTF8(t *testing.T) {
 	}
 }
 
-// TestPartsOfCharacters: tokens that end inside a character give its bytes one by one.
+// TestPartsOfCharacters: tokens that end inside a character return its bytes one by one.
 func TestPartsOfCharacters(t *testing.T) {
 	for _, kind := range kinds {
 		tok := open(t, kind)
@@ -150,7 +150,7 @@ func TestNames(t *testing.T) {
 	_, ok = tok.ID("<|endoftext|>")
 	require.False(t, ok)
 
-	id, ok = tok.ID("Ġthe") // as the file writes it
+	id, ok = tok.ID("Ġthe") // its name in the file
 	require.True(t, ok)
 	require.Equal(t, " the", tok.Piece(id))
 
@@ -169,7 +169,7 @@ func TestBytes(t *testing.T) {
 	checkRoundTrip(t, tok, strings.Repeat("abc", 5000))
 }
 
-// TestLongTexts: time is not quadratic in the length of a text, whatever is in it. A quadratic one would take minutes.
+// TestLongTexts: for any text, the time does not grow with the square of its length, which would take minutes here.
 func TestLongTexts(t *testing.T) {
 	const size = 1 << 18
 	random := rand.New(rand.NewPCG(1, 2))

@@ -25,7 +25,7 @@ func TestWords(t *testing.T) {
 	}
 }
 
-// lengths are those of words in characters.
+// lengths returns the lengths of words in characters.
 func lengths(s string, split func(string) int) []int {
 	all := []int{}
 	for s != "" {
@@ -36,8 +36,8 @@ func lengths(s string, split func(string) int) []int {
 	return all
 }
 
-// TestNaive: the heap merges as the definition says: of all pairs that have a merge the one of lowest rank, and of those the leftmost,
-// again and again. Vocabularies and merges are random.
+// TestNaive: the heap merges as the definition says: again and again, of all pairs that have a merge, the one of lowest rank, and of those
+// the leftmost. Vocabularies and merges are random.
 func TestNaive(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 300 {

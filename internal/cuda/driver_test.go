@@ -81,7 +81,7 @@ func TestCallsNeedALock(t *testing.T) {
 	require.ErrorContains(t, err, "CUDA_ERROR_INVALID_CONTEXT")
 }
 
-// Locks of several devices nest: a stream works under its own device's.
+// Locks of several devices nest: a stream is used with its own device's context.
 func TestLocksNest(t *testing.T) {
 	r := newRig(t, emu.Config{Devices: 2})
 	d, err := cuda.Load()
@@ -120,7 +120,7 @@ func TestCopies(t *testing.T) {
 		x[i] = float32(i)
 	}
 	a := r.put(x)
-	x[3] = -1 // ordinary memory has been read
+	x[3] = -1 // ordinary memory was read before the call returned
 	b := r.alloc(4000)
 	require.NoError(t, r.s.Copy(b, a, 4000))
 	require.NoError(t, r.s.Fill(b, 0, 8))
@@ -151,7 +151,8 @@ func TestPinnedCopiesAreAsynchronous(t *testing.T) {
 	require.NoError(t, h.Close())
 }
 
-// A device that uses ordinary host memory itself leaves it alone when the call is over, too.
+// A device that can access ordinary host memory does not access it after the call,
+// either.
 func TestCopiesOfReachableMemory(t *testing.T) {
 	r := newRig(t, emu.Config{Reaches: true, Delay: 5 * time.Millisecond})
 	p := r.alloc(512)
@@ -201,7 +202,8 @@ func TestCopyPeer(t *testing.T) {
 	require.NoError(t, s.Close())
 }
 
-// Codes that refuse a call are no failure of an earlier launch, which would make the device useless.
+// Error codes of the call itself are not failures of an earlier launch, after which
+// the device could not be used.
 func TestFailuresOfKernels(t *testing.T) {
 	var codes []int
 	for code := range 1000 {

@@ -16,7 +16,7 @@ func DriverAt(path string) dl.Query {
 	return q
 }
 
-// CachePath is the file that CompileCached keeps the code in.
+// CachePath is the file in which CompileCached keeps the code.
 func (c *Compiler) CachePath(src Source, arch string) string {
 	return CacheDir() + "/" + c.cacheName(src, arch, nil)
 }

@@ -50,12 +50,12 @@ func TestGraph(t *testing.T) {
 	}
 	require.Equal(t, []float32{10}, get[float32](r, r.s, y, 1))
 	require.Equal(t, []float32{55}, get[float32](r, r.s, z, 1))
-	if !raceEnabled { // sync.Pool drops things there
+	if !raceEnabled { // there, sync.Pool drops values
 		require.Zero(t, testing.AllocsPerRun(10, func() { require.NoError(t, g.Launch(r.s)) }))
 	}
 }
 
-// Without the wait the graph may run its nodes in the wrong order, and does.
+// Without the wait, the graph runs its nodes in the wrong order.
 func TestGraphWithoutWaitShows(t *testing.T) {
 	emu.Only(t, "a GPU may be right by chance")
 	r := newRig(t, emu.Config{})
@@ -154,7 +154,8 @@ func TestCaptureErrors(t *testing.T) {
 	require.ErrorContains(t, side.Wait(e), "CAPTURED_EVENT")
 }
 
-// A launch that is queued keeps its parameters when they change: the host may be several launches ahead.
+// A queued launch keeps its parameters when they change: the host may be several
+// launches ahead.
 func TestParamsOfGraphs(t *testing.T) {
 	r := newRig(t, emu.Config{Lazy: true})
 	f, args := r.kernel(stepSource, "addto"), cuda.NewArgs()

@@ -95,8 +95,8 @@ func TestUnknownKernel(t *testing.T) {
 	require.ErrorContains(t, err, "cuModuleGetFunction(nosuch in test.cu) on device 0: CUDA_ERROR_NOT_FOUND")
 }
 
-// A steady step: nothing is copied to or from the host, nobody waits, and the
-// Go heap is left alone.
+// In steady state, a step copies nothing to or from the host, waits for nothing,
+// and does not allocate on the Go heap.
 func steadyStep(r *rig, f *cuda.Func, args *cuda.Args, side *cuda.Stream, e *cuda.Event) func() {
 	return func() {
 		a, err := r.pool.Alloc(r.s, 4096)
@@ -129,7 +129,7 @@ func TestSteadyStepAllocatesNothing(t *testing.T) {
 	require.Equal(t, before, after)
 }
 
-// Lazy streams queue and do not run: what is left is the host's cost.
+// Lazy streams queue and do not run, so only the host's cost is measured.
 func BenchmarkLaunch(b *testing.B) {
 	r := newRig(b, emu.Config{Lazy: true})
 	f, y, args := r.kernel(launchSource, "dynamic"), r.alloc(512), cuda.NewArgs()

@@ -51,7 +51,7 @@ func TestCache(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, code, entry[32:])
 
-	// An entry with a right checksum is used, whatever it holds.
+	// An entry with a right checksum is used, whatever it contains.
 	other := cuda.Source{Name: "small.cu", Text: small.Text + "\n// other"}
 	require.NotEqual(t, path, c.CachePath(other, "sm_90"))
 	require.NotEqual(t, path, c.CachePath(small, "sm_80"))
@@ -60,7 +60,7 @@ func TestCache(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, code, again)
 
-	// Damaged and truncated ones are compiled again, and mended.
+	// Damaged and truncated entries are compiled and written again.
 	for _, damaged := range [][]byte{append([]byte{entry[0] ^ 1}, entry[1:]...), entry[:len(entry)-1]} {
 		require.NoError(t, os.WriteFile(path, damaged, 0o644))
 		_, err = c.CompileCached(small, "sm_90")

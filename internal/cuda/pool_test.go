@@ -43,8 +43,8 @@ func TestPoolReuses(t *testing.T) {
 	require.NoError(t, r.pool.Close())
 }
 
-// A block that another stream still reads is not overwritten by the next user
-// of its own stream; without Use it is.
+// A block that another stream still reads is not overwritten by the next user of
+// its own stream. Without Use, it is.
 func TestPoolWaitsForOtherStreams(t *testing.T) {
 	for _, use := range []bool{true, false} {
 		r := newRig(t, emu.Config{})
@@ -74,7 +74,7 @@ func TestPoolWaitsForOtherStreams(t *testing.T) {
 	}
 }
 
-// Blocks that nobody else used come first, the last freed one before others.
+// Blocks that no other stream used come first, and of these the last freed one.
 func TestPoolPrefersSettledBlocks(t *testing.T) {
 	r := newRig(t, emu.Config{})
 	side := r.stream()
@@ -111,7 +111,8 @@ func TestFailingAllocationIsTriedAgain(t *testing.T) {
 	r.alloc(512)
 }
 
-// In debug mode every block has its own memory, and freeing it is for good.
+// In debug mode every block has its own memory, and Free gives it back to the
+// driver.
 func TestPoolInDebugMode(t *testing.T) {
 	t.Setenv("RINGO_CUDA_DEBUG", "1")
 	r := newRig(t, emu.Config{})
@@ -124,9 +125,9 @@ func TestPoolInDebugMode(t *testing.T) {
 	}
 }
 
-// TestPoolRandom plays three streams that hand blocks to each other. Each block
-// is filled with a number of its own and read later; a block given out too early
-// would hold another.
+// TestPoolRandom uses three streams that pass blocks to each other. Each block is
+// filled with its own number and read later. A block that was given out too early
+// would hold another number.
 func TestPoolRandom(t *testing.T) {
 	for seed := range uint64(4) {
 		r := newRig(t, emu.Config{Seed: seed + 1, Lazy: seed%2 == 1, Delay: 50e3})
@@ -156,7 +157,8 @@ func TestPoolRandom(t *testing.T) {
 	}
 }
 
-// What a graph uses is given out again when it is freed and the graph is gone, whichever comes last.
+// A block of a graph is given out again when it is freed and the graph is closed,
+// in any order.
 func TestPoolPins(t *testing.T) {
 	r := newRig(t, emu.Config{})
 	a, b := r.alloc(512), r.alloc(512)

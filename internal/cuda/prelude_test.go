@@ -87,7 +87,7 @@ func TestBF16(t *testing.T) {
 	}
 }
 
-// f16 widens a half: the definition, slowly.
+// f16 widens a half by its definition.
 func f16(b uint16) float32 {
 	sign, exp, frac := float64(1), int(b>>10&31), float64(b&1023)
 	if b>>15 != 0 {
@@ -173,7 +173,8 @@ func TestLanes(t *testing.T) {
 	}
 }
 
-// Kernels of two streams run at the same time, and their atomics are.
+// Kernels of two streams run at the same time, and their atomic operations are
+// atomic.
 func TestAtomics(t *testing.T) {
 	r := newRig(t, emu.Config{})
 	side := r.stream()

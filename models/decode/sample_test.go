@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// kept is which tokens may be drawn and how often, by the definition.
+// kept returns which tokens may be drawn and how often, by the definition.
 func kept(logits []float64, s Sampling) []float64 {
 	p, order := make([]float64, len(logits)), make([]int, len(logits))
 	total := 0.0
@@ -37,7 +37,7 @@ func kept(logits []float64, s Sampling) []float64 {
 	return out
 }
 
-// Tokens are drawn as often as they are likely, and never those that TopK and TopP leave out.
+// Tokens are drawn with their probabilities, and never those that TopK and TopP exclude.
 func TestDraw(t *testing.T) {
 	logits := []float64{0, 1.5, -2, 1.5, 0.3, -math.MaxFloat64, 2.2, -1, 0.9}
 	const draws = 40_000

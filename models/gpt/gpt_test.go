@@ -29,7 +29,7 @@ func made(t *testing.T, c gpt.Config, d tensor.DType) (*gpt.Model, nn.Params, te
 	t.Cleanup(func() { dev.Close() })
 	params := nn.Init(m, dev, d, 5)
 	tape := tensor.NewTape(dev)
-	for _, p := range params { // the values of New are small: every token would be about as likely
+	for _, p := range params { // the initial values are small: all tokens would be about equally likely
 		scale := 25.0
 		if p.Name() == "tok.weight" {
 			scale = 5
@@ -49,7 +49,7 @@ func tokens(n int, rows ...int) tensor.Tensor {
 	return tensor.FromSlice(ids, len(rows), n)
 }
 
-// In pieces through a cache, a model's last logits are those of the whole sequence.
+// In pieces of any length through a cache, a model's last logits equal those of the whole sequence.
 func TestNext(t *testing.T) {
 	for name, c := range small {
 		for d, tol := range map[tensor.DType]float64{tensor.Float64: 1e-13, tensor.Float32: 1e-4} {
@@ -70,12 +70,12 @@ func TestNext(t *testing.T) {
 	}
 }
 
-// collect returns what a model generates.
+// collect returns the tokens of Generate.
 func collect(m *gpt.Model, dev tensor.Device, prompt []int, s decode.Sampling) []int {
 	return slices.Collect(m.Generate(dev, prompt, s))
 }
 
-// greedy is what Generate without temperature is to be: the whole text through Forward again for each token.
+// greedy computes what Generate must return without a temperature: for each token, Forward of the whole text.
 func greedy(m *gpt.Model, dev tensor.Device, text []int, n int) (made []int) {
 	tape := tensor.NewTape(dev, tensor.NoGrad())
 	for range n {
@@ -93,7 +93,7 @@ func greedy(m *gpt.Model, dev tensor.Device, text []int, n int) (made []int) {
 	return made
 }
 
-// Generate's text is that without a cache, also where it becomes longer than the positions.
+// Generate writes the same text as without a cache, also if it becomes longer than the positions.
 func TestGenerate(t *testing.T) {
 	for name, c := range small {
 		m, _, dev := made(t, c, tensor.Float64)
@@ -118,7 +118,7 @@ func TestGenerate(t *testing.T) {
 	}
 }
 
-// The seed decides, and nothing else.
+// The tokens depend on the seed, and on nothing else.
 func TestGenerateSeed(t *testing.T) {
 	m, _, dev := made(t, small["llama"], tensor.Float32)
 	s := decode.Sampling{Tokens: 25, Temperature: 1.5, Seed: 1}

@@ -21,7 +21,7 @@ var files = map[string]gpt.Config{
 		Scaling: nn.RotaryScaling{Type: "llama3", Factor: 4, Low: 1, High: 4, Original: 8}},
 }
 
-// What transformers wrote is read, and what is written reads as the same.
+// Files of transformers can be read, and what is written reads as the same.
 func TestConfigFiles(t *testing.T) {
 	for name, want := range files {
 		got, err := gpt.ReadConfig(filepath.Join("testdata", name))
@@ -37,7 +37,7 @@ func TestConfigFiles(t *testing.T) {
 	}
 }
 
-// Positions of Llama 2 and 3 as older versions of transformers wrote them.
+// The positions of Llama 2 and 3 in files of older versions of transformers.
 func TestOldRope(t *testing.T) {
 	const start = `{"model_type": "llama", "vocab_size": 5, "max_position_embeddings": 8, "hidden_size": 4, "num_hidden_layers": 1, "num_attention_heads": 2,
 		"intermediate_size": 7, "hidden_act": "silu"`

@@ -22,7 +22,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// opened returns a model of Hugging Face's files on one rank.
+// opened returns a model from Hugging Face's files on one rank.
 func opened(t *testing.T, dir string, d tensor.DType) (*gpt.Model, nn.Params, tensor.Device) {
 	m, err := gpt.Open(dir)
 	require.NoError(t, err)
@@ -50,7 +50,7 @@ func logitsOf(m *gpt.Model, dev tensor.Device) []float64 {
 	return tensor.Floats(m.Forward(tape.Input(torchIDs(0))))
 }
 
-// GPT-2 as its first files were, and as Hugging Face's cache has them: links, bfloat16, masks, no prefix.
+// GPT-2 in the form of its first files in Hugging Face's cache: links, bfloat16, masks, no prefix.
 func TestOpenOldFiles(t *testing.T) {
 	m, _, dev := opened(t, filepath.Join("testdata", "gpt2"), tensor.Float32)
 	want := logitsOf(m, dev)
@@ -75,7 +75,7 @@ func filesOf(t *testing.T, m *gpt.Model) map[string][]byte {
 	return files
 }
 
-// inFiles returns what is in files: without adapters, everything, and else what is frozen.
+// inFiles returns the parameters that are in files: all, or, with adapters, the frozen ones.
 func inFiles(params nn.Params) nn.Params {
 	if base := params.Frozen(); len(base) > 0 {
 		return base
@@ -83,7 +83,8 @@ func inFiles(params nn.Params) nn.Params {
 	return params
 }
 
-// tuned opens a model on two ranks of ZeRO 3, trains it a little, or adapters with their targets, and saves it with its config.
+// tuned opens a model on two ranks with ZeRO 3, trains it, or adapters with the given targets, for a few steps, and saves it with its
+// config.
 func tuned(t *testing.T, dir string, targets ...string) (path string) {
 	to := t.TempDir()
 	require.NoError(t, dist.Run(t.Context(), dist.Config{Ranks: 2, Threads: 1}, func(ctx context.Context, r *dist.Rank) error {
@@ -135,7 +136,7 @@ func tuned(t *testing.T, dir string, targets ...string) (path string) {
 	return path
 }
 
-// What is added around a model keeps its own names.
+// Parameters that are added to a model keep their own names.
 func TestAddedParameters(t *testing.T) {
 	m, err := gpt.New(small["gpt2"])
 	require.NoError(t, err)
@@ -150,7 +151,7 @@ func TestAddedParameters(t *testing.T) {
 	require.Equal(t, "wte.weight", params.ByName("tok.weight").Stored()[0].Name)
 }
 
-// What was trained on two ranks opens on one, and on three copies, with the same logits, which are not those of before.
+// A model trained on two ranks can be opened on one, and as three copies, with the same logits, which differ from those before training.
 func TestTunedOpens(t *testing.T) {
 	for _, name := range []string{"gpt2", "llama", "scaled"} {
 		dir := filepath.Join("testdata", name)
@@ -178,7 +179,7 @@ func TestTunedOpens(t *testing.T) {
 	}
 }
 
-// python has transformers read a folder and print the logits.
+// python makes transformers read a folder and print the logits.
 const python = `
 import json, sys, torch
 from transformers import AutoModelForCausalLM
@@ -189,7 +190,7 @@ for folder in sys.argv[1:]:
         print(json.dumps({"kind": type(model).__name__, "logits": model(ids).logits.flatten().tolist()}))
 `
 
-// pythonWith returns a Python with packages, or skips the test.
+// pythonWith returns a Python with the packages, or skips the test.
 func pythonWith(t *testing.T, packages string) (name string) {
 	name = cmp.Or(os.Getenv("RINGO_PYTHON"), "python3")
 	if out, err := exec.Command(name, "-I", "-c", "import "+packages).CombinedOutput(); err != nil {
@@ -201,7 +202,7 @@ func pythonWith(t *testing.T, packages string) (name string) {
 	return name
 }
 
-// TestPythonTransformers: what was trained and saved here, transformers opens, with the same logits.
+// TestPythonTransformers: transformers opens a model that was trained and saved here, with the same logits.
 func TestPythonTransformers(t *testing.T) {
 	name := pythonWith(t, "transformers")
 	kinds := map[string]string{"gpt2": "GPT2LMHeadModel", "llama": "LlamaForCausalLM", "scaled": "LlamaForCausalLM"}

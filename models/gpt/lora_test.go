@@ -19,19 +19,19 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// What adapters stand on: in GPT-2, layers whose files have a matrix each.
+// The layers with adapters. For GPT-2, they are layers with their own matrix in the files.
 var adapted = map[string][]string{
 	"gpt2":  {"blocks.*.attn.out", "blocks.*.mlp.*"},
 	"llama": {"blocks.*", "head"},
 }
 
-// names are what PEFT calls them.
+// names are their names in PEFT.
 var names = map[string]string{
 	"gpt2":  `^base_model\.model\.transformer\.h\.\d\.(attn\.c_proj|mlp\.c_fc|mlp\.c_proj)\.lora_[AB]\.weight$`,
 	"llama": `^base_model\.model\.(model\.layers\.\d\.(self_attn\.[qkvo]_proj|mlp\.(gate|up|down)_proj)|lm_head)\.lora_[AB]\.weight$`,
 }
 
-// withAdapters opens a base on one rank, and the adapters of a folder of PEFT's.
+// withAdapters opens a base on one rank, and the adapters in a PEFT folder.
 func withAdapters(t *testing.T, base, dir string) (*gpt.Model, tensor.Device) {
 	m, err := gpt.Open(base)
 	require.NoError(t, err)
@@ -43,7 +43,7 @@ func withAdapters(t *testing.T, base, dir string) (*gpt.Model, tensor.Device) {
 	return m, dev
 }
 
-// exported trains adapters on two ranks of ZeRO 3 and makes a folder of PEFT's of the checkpoint, which has nothing else.
+// exported trains adapters on two ranks with ZeRO 3, and makes a PEFT folder from the checkpoint, which has only adapters.
 func exported(t *testing.T, name string) (base, dir string) {
 	base = filepath.Join("testdata", name)
 	path := tuned(t, base, adapted[name]...)
@@ -55,8 +55,7 @@ func exported(t *testing.T, name string) (base, dir string) {
 	return base, dir
 }
 
-// Adapters that two ranks have trained are a checkpoint of their own, which others open above the same base, and the merged model is
-// one without adapters.
+// Adapters trained on two ranks have their own checkpoint. It can be opened on the same base, and the merged model is one without adapters.
 func TestAdaptersOpen(t *testing.T) {
 	for name := range adapted {
 		base, path := exported(t, name)
@@ -78,7 +77,7 @@ func TestAdaptersOpen(t *testing.T) {
 	}
 }
 
-// What PEFT has no name for is refused.
+// Adapters without a name in PEFT are an error.
 func TestAdaptersWithoutNames(t *testing.T) {
 	for target, want := range map[string]string{
 		"head":            "peft: the weight of head is also that of wte, and PEFT would save it with the adapter",
@@ -94,7 +93,7 @@ func TestAdaptersWithoutNames(t *testing.T) {
 	}
 }
 
-// What is no checkpoint of the adapters alone is not exported.
+// A checkpoint that has more than adapters is not exported.
 func TestExportOfAModel(t *testing.T) {
 	base, dir := exported(t, "llama")
 	m, _ := withAdapters(t, base, dir)
@@ -120,7 +119,7 @@ func merged(t *testing.T, m *gpt.Model) (path string) {
 	return path
 }
 
-// pythonAdapters has PEFT read adapters above a base, and print the logits.
+// pythonAdapters makes PEFT read adapters on a base, and print the logits.
 const pythonAdapters = `
 import json, sys, torch
 from transformers import AutoModelForCausalLM
@@ -133,7 +132,7 @@ with torch.inference_mode():
 model.save_pretrained(sys.argv[3], save_embedding_layers=False)
 `
 
-// TestPythonPEFT: adapters that were trained here, PEFT opens, with the same logits; what it saves, opens here.
+// TestPythonPEFT: PEFT opens adapters that were trained here, with the same logits, and its own files can be opened here.
 func TestPythonPEFT(t *testing.T) {
 	python := pythonWith(t, "transformers, peft")
 	for name := range adapted {

@@ -11,7 +11,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// A text of a thousand tokens takes the memory of the weights and of its keys and values, and 5% at most besides.
+// To write a text of a thousand tokens needs the memory of the weights and of its keys and values, and at most 5% more.
 func TestGenerationMemory(t *testing.T) {
 	const tokens, layers, width = 1000, 4, 64
 	for _, d := range []tensor.DType{tensor.Float32, tensor.BFloat16} {

@@ -13,7 +13,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// TestTorch: from the weights that transformers wrote, logits and 20 steps of AdamW are PyTorch's.
+// TestTorch: with weights that transformers wrote, logits and 20 steps of AdamW equal PyTorch's.
 func TestTorch(t *testing.T) {
 	var expect map[string]struct{ Before, Losses, After []float64 }
 	text, err := os.ReadFile("testdata/expect.json")

@@ -7,7 +7,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor/tensortest"
 )
 
-// A device that runs the CPU's kernels far away and later passes, to the bit.
+// A device that runs the CPU's kernels later on other memory passes with equal bits.
 func TestRemote(t *testing.T) {
 	seed := uint64(0)
 	Run(t, func(t *testing.T) tensor.Device { seed++; return tensortest.NewRemote(t, seed) }, tensortest.Options{Tol: map[tensor.DType]float64{

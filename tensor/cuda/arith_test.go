@@ -13,7 +13,7 @@ type layout struct {
 	strides [3][]int
 }
 
-// elements is how many elements operand j spans.
+// elements is the number of elements from the first to the last one of operand j.
 func (l layout) elements(j int) int {
 	n := 1
 	for d, size := range l.dims {
@@ -30,7 +30,7 @@ func (l layout) set(a *tensor.Args) {
 	}
 }
 
-// layouts are what broadcasting makes of shapes, dimensions merged.
+// layouts are the results of broadcasting shapes and merging dimensions.
 var layouts = []layout{
 	{[]int{1}, [3][]int{{1}, {1}, {1}}},
 	{[]int{5003}, [3][]int{{1}, {1}, {1}}},

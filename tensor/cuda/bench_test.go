@@ -6,7 +6,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// BenchmarkOp is what an operation costs the host, from the tape to the driver: the emulator's driver is most of it.
+// BenchmarkOp measures the host's cost of an operation, from the tape to the driver. Most of it is the emulator's driver.
 func BenchmarkOp(b *testing.B) {
 	dev := device(b)
 	tape := tensor.NewTape(dev, tensor.NoGrad())

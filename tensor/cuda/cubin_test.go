@@ -14,11 +14,11 @@ import (
 const (
 	sizedAttribute = 4    // EIFMT_SVAL: the format byte of attributes with a length
 	maxThreads     = 0x05 // of a kernel with __launch_bounds__
-	frameSize      = 0x11 // a symbol's number and the bytes of its stack: registers that are in memory
+	frameSize      = 0x11 // a symbol's number, and the bytes of its stack frame: spilled registers
 	registers      = 0x2f // a symbol's number and its registers
 )
 
-// resources are what a kernel of a cubin needs.
+// resources are the resources that a kernel of a cubin needs.
 type resources struct{ registers, frame, bound int }
 
 // attributes calls fn for each attribute with a length.
@@ -34,7 +34,7 @@ func attributes(b []byte, fn func(kind byte, v []byte)) {
 	}
 }
 
-// kernelsOf reads what the kernels of a cubin need, by name.
+// kernelsOf reads the resources of the kernels in a cubin, by name.
 func kernelsOf(t *testing.T, code []byte) map[string]*resources {
 	f, err := elf.NewFile(bytes.NewReader(code))
 	require.NoError(t, err)
@@ -56,7 +56,7 @@ func kernelsOf(t *testing.T, code []byte) map[string]*resources {
 			at := func(i int) int { return int(binary.LittleEndian.Uint32(v[4*i:])) }
 			switch kind {
 			case registers, frameSize:
-				k := out[symbols[at(0)-1].Name] // Symbols leaves number 0 out
+				k := out[symbols[at(0)-1].Name] // Symbols does not return number 0
 				switch {
 				case k == nil:
 				case kind == registers:
@@ -75,9 +75,9 @@ func kernelsOf(t *testing.T, code []byte) map[string]*resources {
 // widest is the largest block of kernels without __launch_bounds__: rowWarps. Larger ones have it.
 const widest = 512
 
-// fits fails if a block of a kernel needs more registers than a multiprocessor has: CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES at its
-// launch on a GPU, of which the emulator knows nothing. Kernels on tensor cores must keep all their registers, too. It
-// notes the most of each name.
+// fits fails if a block of a kernel needs more registers than a multiprocessor has. On a GPU its launch would fail with
+// CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES; the emulator does not check that. Kernels on tensor cores must not spill registers, either. most gets
+// the largest number for each name.
 func fits(t *testing.T, what string, code []byte, most map[string]int) {
 	kernels := kernelsOf(t, code)
 	require.NotEmpty(t, kernels, "%s", what)

@@ -31,7 +31,7 @@ func open(t testing.TB, index int) *cuda.Device {
 
 var warm sync.Once
 
-// compile fills the cache on disk, several kernels at a time: tests that come upon an empty one compile one by one.
+// compile fills the cache on disk, several kernels at a time. With an empty cache, tests would compile one kernel after the other.
 func compile(t testing.TB, dev *cuda.Device) {
 	c, err := gpu.LoadCompiler()
 	require.NoError(t, err)
@@ -48,7 +48,7 @@ func ones(dev tensor.Device, n int) tensor.Tensor {
 	return x
 }
 
-// TestBind: between Bind and Unbind, and only there, the thread has the device's context.
+// TestBind: the device's context is current on the thread between Bind and Unbind, and not otherwise.
 func TestBind(t *testing.T) {
 	dev := device(t)
 	pool := dev.GPU().NewPool("test")
@@ -86,10 +86,10 @@ func TestDevice(t *testing.T) {
 	p, err := dev.Alloc(0)
 	require.NoError(t, err)
 	dev.Free(p)
-	dev.Free(p) // given back already
+	dev.Free(p) // freed twice
 }
 
-// TestLaunchBinds: a launch by a goroutine that has no context, or another device's, finds its own.
+// TestLaunchBinds: if a goroutine has no context, or another device's, a launch makes the right one current.
 func TestLaunchBinds(t *testing.T) {
 	emu.Start(t, emu.Config{Devices: 2})
 	dev := device(t)
@@ -130,14 +130,14 @@ func TestCopyBetweenDevices(t *testing.T) {
 	dev.FreeHost(h)
 }
 
-// TestQueuesAreOrderedByMarks: with streams that run only as far as somebody waits for them, a copy without an order would
-// not see what was computed.
+// TestQueuesAreOrderedByMarks: the streams run only as far as somebody waits for them. So without an order, a copy would not see the
+// computed values.
 func TestQueuesAreOrderedByMarks(t *testing.T) {
 	emu.Start(t, emu.Config{Lazy: true, Delay: time.Millisecond, Reverse: true})
 	dev := open(t, 0)
 	e, x := tensor.NewExec(dev), ones(dev, 5000)
 	y := make([]float32, 5000)
-	for i := range 100 { // more than the marks that are told apart
+	for i := range 100 { // more than there are events
 		double(e, x)
 		if i%7 != 0 {
 			double(e, x)
@@ -157,7 +157,7 @@ func TestQueuesAreOrderedByMarks(t *testing.T) {
 	require.NoError(t, dev.Queue(1).After(tensor.Pending{}))
 }
 
-// TestFreedMemoryIsOrdered: memory that is given out again is not written on another queue before its last reader is done.
+// TestFreedMemoryIsOrdered: memory that is reused is not written on another queue before its last reader is done.
 func TestFreedMemoryIsOrdered(t *testing.T) {
 	emu.Start(t, emu.Config{Lazy: true, Delay: time.Millisecond})
 	dev := open(t, 0)
@@ -182,7 +182,7 @@ func TestFreedMemoryIsOrdered(t *testing.T) {
 	}
 }
 
-// TestFreedMemoryOfAnotherQueue: what a queue that is behind still reads is not given out to the computing one.
+// TestFreedMemoryOfAnotherQueue: memory that another queue still reads is not given out to the computing queue.
 func TestFreedMemoryOfAnotherQueue(t *testing.T) {
 	dev := device(t)
 	for range 2 {
@@ -198,9 +198,9 @@ func TestFreedMemoryOfAnotherQueue(t *testing.T) {
 		dev.Free(p)
 		again, err := dev.Alloc(4 * 1000)
 		require.NoError(t, err)
-		dev.Copy(again, two.Ptr(), 4*1000, dev.Queue(0)) // no host waits for it
+		dev.Copy(again, two.Ptr(), 4*1000, dev.Queue(0)) // the host does not wait for it
 		mark := dev.Queue(0).Mark()
-		for range 1000 { // a chance for what does not wait
+		for range 1000 { // time for launches that do not wait
 			mark.Done()
 			runtime.Gosched()
 		}
@@ -211,8 +211,8 @@ func TestFreedMemoryOfAnotherQueue(t *testing.T) {
 	}
 }
 
-// TestFreeHostWaitsForNothing: page-locked memory is freed while a copy from it is still to run, and given out again when it has.
-// Whoever waited there could wait for a collective, and its other ranks for him.
+// TestFreeHostWaitsForNothing: freeing page-locked memory does not wait for a copy from it that has not run. The memory is given out again
+// when the copy has run. If Free waited, it might wait for a collective whose other ranks wait for this one.
 func TestFreeHostWaitsForNothing(t *testing.T) {
 	dev := device(t)
 	x := tensor.New(dev, tensor.Float32, 1000)
@@ -271,7 +271,7 @@ func TestPointerOfAnotherDevice(t *testing.T) {
 	dev.Free(p)
 }
 
-// TestKernelThatFails: what follows a wild access fails with the same error, which names what was launched.
+// TestKernelThatFails: after an invalid access, all calls fail with the same error, which names the launches.
 func TestKernelThatFails(t *testing.T) {
 	emu.Start(t, emu.Config{})
 	dev, err := cuda.NewDevice(0)
@@ -280,7 +280,7 @@ func TestKernelThatFails(t *testing.T) {
 	e := tensor.NewExec(dev)
 	double(e, x)
 	a := e.Args(tensor.OpNeg, tensor.Float32).Out(x).In(x)
-	a.Len[0] = 1 << 34 // behind all memory: what lies next to x may be mapped on a GPU
+	a.Len[0] = 1 << 34 // outside of all memory: addresses close to x may be mapped on a GPU
 	e.Launch()
 	err = dev.Queue(0).Sync()
 	var f *tensor.Failure
@@ -307,7 +307,7 @@ func TestOutOfMemory(t *testing.T) {
 	assert.Equal(t, 0.0, tensor.Floats(x)[0])
 }
 
-// TestNoKernel: an empty cell is an error that names operation, type and device.
+// TestNoKernel: a missing kernel is an error that names operation, type and device.
 func TestNoKernel(t *testing.T) {
 	dev := device(t)
 	err := tensor.Try(func() {

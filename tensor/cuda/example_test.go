@@ -5,12 +5,12 @@ import (
 	"github.com/ringo-ml/ringo/tensor/cuda"
 )
 
-// twice is an operation of one's own; its CPU kernel is left out here.
+// twice is a user's operation. Its CPU kernel is left out here.
 var twice = tensor.Register(tensor.OpSpec{Name: "twice", VJP: func(t *tensor.Tape, n *tensor.Node, _ uint8) {
 	t.AddGrad(n, 0, n.Grad().Scale(2))
 }})
 
-// An operation from outside gets its CUDA kernel beside its declaration.
+// Register gives a registered operation its CUDA kernel.
 func ExampleRegister() {
 	// var twice = tensor.Register(tensor.OpSpec{Name: "twice", VJP: …, CPU: …})
 	register := func() { // in an init function

@@ -10,8 +10,8 @@ import (
 	"github.com/ringo-ml/ringo/internal/cuda"
 )
 
-// CompileAll compiles every file for every element type that the table uses, several at a time, and the variants of files that have
-// them if asked to. It returns how many there are.
+// CompileAll compiles every file for every element type in the table, several at a time; with variants, also all variants of files. It
+// returns the number of compilations.
 func CompileAll(variants bool, compile func(what string, src cuda.Source, options ...string) error) (int, error) {
 	var mu sync.Mutex
 	var errs error
@@ -42,7 +42,7 @@ func CompileAll(variants bool, compile func(what string, src cuda.Source, option
 	return len(seen), errs
 }
 
-// FarCopy returns the kernel strided_copy for words of 32 bits, with places computed as for 2^31 elements and more.
+// FarCopy returns the kernel strided_copy for 32-bit words, with addresses computed as for tensors of 2^31 elements and more.
 func FarCopy(d *Device) (*cuda.Func, error) {
 	src, err := source("move.cu")
 	if err != nil {
@@ -59,10 +59,10 @@ func FarCopy(d *Device) (*cuda.Func, error) {
 	return m.Func("strided_copy")
 }
 
-// SetCopy makes f the kernel that copies words of 32 bits with strides.
+// SetCopy makes f the kernel that copies 32-bit words with strides.
 func SetCopy(d *Device, f *cuda.Func) { d.funcs[stridedCopies[unitOf(4)].number] = f }
 
-// Header compiles text behind one of the files that kernels include, for an element type, and returns a kernel of it.
+// Header compiles text after one of the files that kernels include, for an element type, and returns a kernel of it.
 func Header(d *Device, file, text, elem, name string, defines ...string) (*cuda.Func, error) {
 	src, err := source(file)
 	if err != nil {
@@ -76,10 +76,10 @@ func Header(d *Device, file, text, elem, name string, defines ...string) (*cuda.
 	return m.Func(name)
 }
 
-// Plain lets plain kernels compute what those on tensor cores can.
+// Plain makes the device use plain kernels instead of those on tensor cores.
 func Plain(d *Device, on bool) { d.plain = on }
 
-// Compiled lists the kernels that the device has compiled and whose names begin so.
+// Compiled lists the kernels with this prefix that the device has compiled.
 func Compiled(d *Device, prefix string) (names []string) {
 	for i, f := range d.funcs {
 		if f != nil && strings.HasPrefix(kernels[i].name, prefix) {
@@ -89,7 +89,7 @@ func Compiled(d *Device, prefix string) (names []string) {
 	return names
 }
 
-// Alter compiles the kernels of a file that the device has compiled again, with a text that is there once replaced.
+// Alter compiles the kernels of a file again, with from replaced by to; from must occur once.
 func Alter(d *Device, file, from, to string, defines ...string) error {
 	src, err := source(file)
 	if err != nil {

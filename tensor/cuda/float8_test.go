@@ -12,7 +12,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor/cuda"
 )
 
-// Numbers of 16 bits, those halfway between two of 8 bits, and their neighbours round as on the CPU.
+// 16-bit numbers halfway between two 8-bit ones, and their neighbours, round as on the CPU.
 func TestRound8(t *testing.T) {
 	dev := device(t)
 	var xs []float64
@@ -27,7 +27,7 @@ func TestRound8(t *testing.T) {
 	}
 }
 
-// A product of 8-bit floats and its gradients are those of the CPU, by cuBLASLt and where that has none.
+// A product of 8-bit floats and its gradients equal those of the CPU, with cuBLASLt and without.
 func TestFloat8Linear(t *testing.T) {
 	r := rng(5)
 	xs, ws, gs := random(r, tensor.Float32, 32*48), random(r, tensor.Float32, 64*48), random(r, tensor.Float32, 32*64)

@@ -11,14 +11,14 @@ import (
 	"github.com/ringo-ml/ringo/tensor/cuda"
 )
 
-// graph is a function whose gradients the device may compute by fewer launches than the CPU does.
+// graph is a function whose gradients may need fewer launches on the device than on the CPU.
 type graph struct {
 	name   string
 	shapes [][]int
 	f      func(tape *tensor.Tape, p []tensor.Tensor) tensor.Tensor
-	frozen int     // of the parameters: bits
-	passes int     // Backwards whose gradients add up; 0: one
-	loss   bool    // f's value is the loss; otherwise the sum of its squares is
+	frozen int     // bit mask of parameters
+	passes int     // number of Backwards whose gradients are added; 0: one
+	loss   bool    // f's value is the loss; otherwise the loss is the sum of its squares
 	scale  float64 // of the loss; 0: none
 }
 
@@ -64,7 +64,7 @@ func (g graph) values(dev tensor.Device, d tensor.DType) [][]float64 {
 	return all
 }
 
-// mlpGraphs are two layers with GELU between them, of which something is not the simple case.
+// mlpGraphs are two layers with GELU between them; in each, one thing differs from the simple case.
 func mlpGraphs(in, hidden, out int) []graph {
 	shapes := [][]int{{6, in}, {hidden, in}, {hidden}, {out, hidden}, {out}}
 	up := func(p []tensor.Tensor, act tensor.Activation) tensor.Tensor {
@@ -139,7 +139,7 @@ func normGraphs(cols int) []graph {
 	}
 }
 
-// lossGraphs are losses over so many classes, whose gradients Backward starts with, scales or reaches later.
+// lossGraphs are losses over so many classes. Backward starts with their gradients, scales them, or reaches them later.
 func lossGraphs(classes int) []graph {
 	ids, ignored := make([]int64, 6), int64(1)
 	for i := range ids {
@@ -172,7 +172,7 @@ func lossGraphs(classes int) []graph {
 	return graphs
 }
 
-// fusedGraphs have shapes that cuBLASLt's epilogues and vectors of 16 bytes fit, others, and rows too long for one block.
+// fusedGraphs have shapes that fit cuBLASLt's epilogues and 16-byte vectors, shapes that do not, and rows that are too long for one block.
 func fusedGraphs() []graph {
 	graphs := append(mlpGraphs(8, 16, 24), mlpGraphs(5, 13, 3)...)
 	graphs = append(append(graphs, normGraphs(16)...), normGraphs(7)...)
@@ -187,7 +187,7 @@ func fusedGraphs() []graph {
 	return graphs
 }
 
-// The gradients that a device computes by fewer launches are those of the CPU.
+// Gradients that a device computes with fewer launches equal those of the CPU.
 func TestFusedGradients(t *testing.T) {
 	bothOrders(t, func(t *testing.T, dev *cuda.Device) {
 		cpu := tensor.NewCPU(1)
@@ -209,7 +209,7 @@ func TestFusedGradients(t *testing.T) {
 	})
 }
 
-// Without gradients, an activation's input is not kept.
+// Without gradients, the input of an activation is not kept.
 func TestFusedInference(t *testing.T) {
 	dev, cpu := device(t), tensor.NewCPU(1)
 	defer cpu.Close()

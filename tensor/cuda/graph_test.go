@@ -16,7 +16,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor/cuda"
 )
 
-// TestReplaysAreSteps: 20 steps, of which 17 are replays, are to the bit what 20 runs of the function are, after each one.
+// TestReplaysAreSteps: 20 steps, of which 17 are replays, have the same bits as 20 runs of the function, after each step.
 func TestReplaysAreSteps(t *testing.T) {
 	emu.Start(t, emu.Config{Lazy: true, Reverse: true})
 	for name, make := range trainees {
@@ -43,7 +43,7 @@ func TestReplaysAreSteps(t *testing.T) {
 	}
 }
 
-// TestReplayChangesValues: a Backward of what was computed before a replay is refused, as before a step.
+// TestReplayChangesValues: after a replay, a Backward of what was computed before it is an error, as after a step.
 func TestReplayChangesValues(t *testing.T) {
 	dev := device(t)
 	m := mlp(dev, tensor.Float32)
@@ -58,8 +58,8 @@ func TestReplayChangesValues(t *testing.T) {
 	require.NoError(t, step.Close())
 }
 
-// TestReplayCost: a replay launches once, copies its inputs and allocates nothing, however many kernels there are. The host
-// waits for the inputs to be copied, if they are its own.
+// TestReplayCost: a replay is one launch, copies its inputs, and allocates nothing, for any number of kernels. The host waits for the copy
+// of the inputs only if they are in host memory.
 func TestReplayCost(t *testing.T) {
 	dev := device(t)
 	require.NoError(t, dev.Bind())
@@ -84,7 +84,7 @@ func TestReplayCost(t *testing.T) {
 	}
 }
 
-// TestOtherShapes: a batch of another shape, or other rows of the global batch, just runs the function, between replays.
+// TestOtherShapes: between replays, a batch of another shape, or with other rows of the global batch, runs the function.
 func TestOtherShapes(t *testing.T) {
 	dev := device(t)
 	eager, m := mlp(dev, tensor.Float32), mlp(dev, tensor.Float32)
@@ -102,7 +102,7 @@ func TestOtherShapes(t *testing.T) {
 	}
 }
 
-// TestStateChangesBetweenReplays: SetLR, and a state that is loaded, count from the next replay on.
+// TestStateChangesBetweenReplays: SetLR, and a loaded state, are used from the next replay on.
 func TestStateChangesBetweenReplays(t *testing.T) {
 	dev := device(t)
 	eager, m := mlp(dev, tensor.Float32), mlp(dev, tensor.Float32)
@@ -131,7 +131,7 @@ func TestStateChangesBetweenReplays(t *testing.T) {
 	}
 }
 
-// TestMemoryOfGraphs: what a captured step uses is not given out to others, though it is freed, until the step is closed.
+// TestMemoryOfGraphs: freed memory of a captured step is not given out until the step is closed.
 func TestMemoryOfGraphs(t *testing.T) {
 	dev := device(t)
 	p, err := dev.Alloc(4096)
@@ -168,7 +168,7 @@ func TestMemoryOfGraphs(t *testing.T) {
 	require.ErrorContains(t, step.Run(), "closed")
 }
 
-// wrongly is a captured step that does something wrong when it is recorded.
+// wrongly is a captured step that does something forbidden when it is recorded.
 func wrongly(dev *cuda.Device, x tensor.Tensor, what func(y tensor.Tensor) error) *tensor.Captured {
 	tape, runs := tensor.NewTape(dev, tensor.NoGrad()), 0
 	return tensor.Capture(dev, func(...tensor.Tensor) error {
@@ -181,7 +181,7 @@ func wrongly(dev *cuda.Device, x tensor.Tensor, what func(y tensor.Tensor) error
 	})
 }
 
-// TestWhatStepsMustNotDo: each is an error that names it; the device goes on.
+// TestWhatStepsMustNotDo: each of these is an error that names it, and the device can still be used.
 func TestWhatStepsMustNotDo(t *testing.T) {
 	dev := device(t)
 	x := ones(dev, 100)
@@ -229,7 +229,8 @@ func TestWhatStepsMustNotDo(t *testing.T) {
 	}
 }
 
-// TestMarksWhileRecording: of another queue, which is asked how far it is. The driver may not be: the recording would be useless.
+// TestMarksWhileRecording: marks of another queue may be checked while a graph is recorded. The driver may not be asked: that would make
+// the recording invalid.
 func TestMarksWhileRecording(t *testing.T) {
 	dev := device(t)
 	q := dev.Queue(1).(*cuda.Queue)
@@ -250,7 +251,7 @@ func TestMarksWhileRecording(t *testing.T) {
 	require.NoError(t, step.Close())
 }
 
-// TestRunOfBusySteps: by two goroutines, by the function itself, and after the device is closed.
+// TestRunOfBusySteps: Run by two goroutines, by the function itself, and after the device is closed.
 func TestRunOfBusySteps(t *testing.T) {
 	emu.Start(t, emu.Config{})
 	dev, err := cuda.NewDevice(0)
@@ -275,7 +276,7 @@ func TestRunOfBusySteps(t *testing.T) {
 	require.NoError(t, step.Close())
 }
 
-// TestLeftOnTheTape: a result that stays on the tape is not there after a replay, rather than an older one.
+// TestLeftOnTheTape: after a replay, a result that stays on the tape is invalid; it is not an older result.
 func TestLeftOnTheTape(t *testing.T) {
 	dev := device(t)
 	tape, x := tensor.NewTape(dev, tensor.NoGrad()), ones(dev, 4)
@@ -292,8 +293,8 @@ func TestLeftOnTheTape(t *testing.T) {
 	}
 }
 
-// TestGradientsOfCapturedSteps: whether a gradient is written or added to is decided when the step is recorded, so none is left
-// over from one to the next. The optimizer's step alone can be captured.
+// TestGradientsOfCapturedSteps: recording decides whether a gradient is written or added to, so no gradient may be left after a step. The
+// optimizer's step can be captured alone.
 func TestGradientsOfCapturedSteps(t *testing.T) {
 	dev := device(t)
 	p := tensor.NewParam(tensor.Constant(1), 3)
@@ -331,7 +332,7 @@ func TestGradientsOfCapturedSteps(t *testing.T) {
 	require.NoError(t, errors.Join(leave.Close(), whole.Close(), step.Close()))
 }
 
-// TestVary: numbers change only in kernels that consist of kernels.
+// TestVary: numbers change only in operations that consist of kernels.
 func TestVary(t *testing.T) {
 	dev := device(t)
 	for _, p := range prepare(dev) {

@@ -19,7 +19,7 @@ func counts(n ...int) operand {
 	return values(tensor.Int64, len(n), func(i int) float64 { return float64(n[i]) })
 }
 
-// grouped is a case of products of groups of rows.
+// grouped is a case of a grouped product.
 type grouped struct {
 	n, k   int
 	counts []int
@@ -42,7 +42,7 @@ func (g grouped) set(a *tensor.Args) {
 	a.F[0] = g.beta
 }
 
-// output is NaN where nothing is to be added to it.
+// output is NaN if the product is not added to it.
 func (g grouped) output(r *rand.Rand, d tensor.DType, n int) operand {
 	if g.beta == 0 {
 		return values(d, n, func(int) float64 { return math.NaN() })
@@ -50,7 +50,7 @@ func (g grouped) output(r *rand.Rand, d tensor.DType, n int) operand {
 	return random(r, d, n)
 }
 
-// forward is the product, grad that of the gradient of b.
+// forward is the product, grad the gradient of b.
 func (g grouped) forward(d tensor.DType) launch {
 	r := rng(5)
 	return launch{op: tensor.OpGroupedLinear, d: d, outs: 1, set: g.set, x: []operand{g.output(r, d, g.rows()*g.n), random(r, d, g.rows()*g.k),
@@ -80,8 +80,8 @@ func TestGrouped(t *testing.T) {
 	})
 }
 
-// mmaGroups are cases of products on tensor cores: steps and tiles of the kernel that are full or not, more steps than it
-// copies ahead, groups of no rows, and results with and without what was there before.
+// mmaGroups are cases of products on tensor cores: full and partial steps and tiles of the kernel, more steps than it copies ahead, empty
+// groups, and results that are added to old ones or not.
 var mmaGroups = []grouped{
 	{8, 24, []int{0, 1, 17, 64, 65, 200}, true, 0},
 	{24, 136, []int{200, 0, 65, 64, 1, 17}, false, 0},
@@ -92,8 +92,8 @@ var mmaGroups = []grouped{
 	{256, 32, []int{128, 0, 3}, true, 0},
 }
 
-// TestGroupedOnTensorCores compares with the CPU. Threads in the other order give the same bits. Rows that ldmatrix reads at
-// once are in different banks.
+// TestGroupedOnTensorCores compares with the CPU. Threads in reverse order give the same bits. Rows that ldmatrix reads together are in
+// different banks.
 func TestGroupedOnTensorCores(t *testing.T) {
 	cpu := tensor.NewCPU(1)
 	defer cpu.Close()
@@ -134,12 +134,12 @@ func TestGroupedAndPlainKernel(t *testing.T) {
 	}
 }
 
-// What tensor cores cannot do is the plain kernel's.
+// Cases that tensor cores cannot do use the plain kernel.
 func TestGroupedWithoutTensorCores(t *testing.T) {
 	for _, c := range []struct {
 		d       tensor.DType
 		n, k    int
-		shifted int // the operand whose memory begins at an odd place
+		shifted int // the operand with an unaligned address
 		mma     bool
 	}{
 		{tensor.BFloat16, 8, 16, -1, true},
@@ -167,7 +167,7 @@ func TestGroupedWithoutTensorCores(t *testing.T) {
 	}
 }
 
-// TestDeletedBarrierInGrouped takes the barrier and the wait for copies out of the kernels, and lets them wait for too few.
+// TestDeletedBarrierInGrouped removes the barrier and the wait for copies from the kernels, or makes them wait for too few copies.
 func TestDeletedBarrierInGrouped(t *testing.T) {
 	emu.Only(t, "a GPU may be right by chance")
 	g := grouped{40, 136, []int{40, 100}, true, 0}
@@ -191,7 +191,7 @@ func TestDeletedBarrierInGrouped(t *testing.T) {
 	}
 }
 
-// Sizes of groups are known on the device alone: wrong ones are an error of the next Sync, and nothing else is written.
+// Only the device knows the groups' sizes. Wrong ones are an error of the next Sync, and nothing outside of the result is written.
 func TestGroupsThatDoNotFit(t *testing.T) {
 	dev := device(t)
 	for _, d := range []tensor.DType{tensor.Float32, tensor.BFloat16} {

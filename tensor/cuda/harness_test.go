@@ -15,18 +15,18 @@ import (
 	"github.com/ringo-ml/ringo/tensor/cuda"
 )
 
-// device is an emulated GPU; the test is skipped where there is no g++.
+// device is an emulated GPU; without g++, the test is skipped.
 func device(t testing.TB) *cuda.Device {
 	t.Helper()
 	emu.Start(t, emu.Config{})
 	return open(t, 0)
 }
 
-// long reports whether tests run in every variant: under RINGO_LONG=1, and on a GPU that is no emulator.
+// long reports whether tests run in every variant: with RINGO_LONG=1, and on a real GPU.
 func long() bool { return os.Getenv("RINGO_LONG") == "1" || emu.OnGPU() }
 
-// bothOrders runs a test with the threads of blocks in descending and, in the long form, in ascending order: a barrier that is
-// missing shows in one of them, mostly the first.
+// bothOrders runs a test with the threads of blocks in descending order and, in the long form, in ascending order: a missing barrier is
+// found in one of them, mostly in the first.
 func bothOrders(t *testing.T, fn func(t *testing.T, dev *cuda.Device)) {
 	for _, reverse := range []bool{true, false} {
 		if !reverse && !long() {
@@ -39,7 +39,7 @@ func bothOrders(t *testing.T, fn func(t *testing.T, dev *cuda.Device)) {
 	}
 }
 
-// operand is memory of a launch: elements of type d, from a multiple of 64 bytes plus offset elements on.
+// operand is memory of a launch: elements of type d, offset elements after a multiple of 64 bytes.
 type operand struct {
 	d      tensor.DType
 	bytes  []byte
@@ -123,7 +123,7 @@ func (o operand) shifted(offset int) operand {
 	return o
 }
 
-// launch is a call of a kernel: outputs first. Outputs hold what is in them before.
+// launch is a call of a kernel: outputs first. Outputs have content before the call.
 type launch struct {
 	op    tensor.Op
 	d     tensor.DType
@@ -134,7 +134,7 @@ type launch struct {
 	set   func(a *tensor.Args)
 }
 
-// on runs the launch on a device and returns all operands as they are then.
+// on runs the launch on a device and returns all operands after it.
 func (l launch) on(t testing.TB, dev tensor.Device) []operand {
 	t.Helper()
 	q := dev.Queue(0)
@@ -151,7 +151,7 @@ func (l launch) on(t testing.TB, dev tensor.Device) []operand {
 		dev.Copy(p, unsafe.Pointer(unsafe.SliceData(o.bytes)), len(o.bytes), q)
 	}
 	for i, o := range l.x {
-		if o.bytes != nil { // else it is absent
+		if o.bytes != nil { // otherwise it is absent
 			a.X[i], a.Len[i], a.DT[i] = at[i], o.n(), o.d
 		}
 	}
@@ -182,13 +182,13 @@ func (l launch) on(t testing.TB, dev tensor.Device) []operand {
 	return out
 }
 
-// tolerance is what two devices may differ by, relative to the larger of the value and floor. Zero: to the bit.
+// tolerance is the largest difference between two devices, relative to the larger of the value and floor. Zero means equal bits.
 type tolerance struct {
 	f32, f64, half float64
 	floor          float64
 }
 
-// exact asks for the same bits, but for the payload of NaN.
+// exact means equal bits, except for the payload of NaN.
 var exact = tolerance{}
 
 // near asks for 1e-5, 1e-12 and one unit in the last place of 16-bit floats.
@@ -208,7 +208,7 @@ func (o tolerance) of(d tensor.DType) float64 {
 	return 0
 }
 
-// agree runs the launch on the CPU and on dev and compares all memory that it may write.
+// agree runs the launch on the CPU and on dev, and compares all memory that it may write.
 func (l launch) agree(t testing.TB, dev tensor.Device, tol tolerance) {
 	t.Helper()
 	cpu := tensor.NewCPU(1)
@@ -222,7 +222,7 @@ func (l launch) agree(t testing.TB, dev tensor.Device, tol tolerance) {
 	}
 }
 
-// differs returns the first element that is too far off, or -1.
+// differs returns the first element whose difference is too large, or -1.
 func differs(want, got operand, tol tolerance) int {
 	eps := tol.of(want.d)
 	for i := range want.n() {
@@ -248,14 +248,14 @@ func each(t *testing.T, types []tensor.DType, fn func(t *testing.T, d tensor.DTy
 
 func rng(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 7)) }
 
-// realCompiler is the NVRTC that the environment names, before the emulator's takes its place.
+// realCompiler is the NVRTC in the environment, before the emulator sets its own.
 var realCompiler = os.Getenv("RINGO_NVRTC_LIB")
 
 // hold stops a queue's stream, release lets it go on.
 func hold(q *cuda.Queue)    { emu.Hold(q.Stream()) }
 func release(q *cuda.Queue) { emu.Release(q.Stream()) }
 
-// allocatesNothing launches what a says on tensors, again and again.
+// allocatesNothing repeats the launch in a on tensors.
 func allocatesNothing(t *testing.T, dev *cuda.Device, a *tensor.Args, xs []tensor.Tensor) {
 	t.Helper()
 	for i, x := range xs {

@@ -8,7 +8,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor/cuda"
 )
 
-// TestEmbeddingGrad has indices that repeat within a block's reach and beyond, and more columns than a block has.
+// TestEmbeddingGrad has indices that repeat inside a block's range and outside, and more columns than a block.
 func TestEmbeddingGrad(t *testing.T) {
 	bothOrders(t, func(t *testing.T, dev *cuda.Device) {
 		each(t, floatTypes, func(t *testing.T, d tensor.DType) {
@@ -28,7 +28,7 @@ func TestScatterAdd(t *testing.T) {
 		r := rng(17)
 		for _, g := range append([][4]int{{1, 7, 70000, 1}}, gathers...) {
 			if g[2] > 1000 && d.IsHalf() {
-				continue // compares each pair of elements
+				continue // it compares each pair of elements
 			}
 			n := g[0] * g[2] * g[3]
 			launch{op: tensor.OpScatterAdd, d: d, outs: 1, x: []operand{random(r, d, g[0]*g[1]*g[3]), random(r, d, n), indices(18, n, g[1])},
@@ -37,7 +37,7 @@ func TestScatterAdd(t *testing.T) {
 	})
 }
 
-// TestDropout: the CPU's mask, wherever an element's place in the whole batch is.
+// TestDropout: the mask is the CPU's, wherever an element is in the whole batch.
 func TestDropout(t *testing.T) {
 	dev := device(t)
 	each(t, floatTypes, func(t *testing.T, d tensor.DType) {

@@ -11,7 +11,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor/cuda"
 )
 
-// prepared is a launch of a kernel on small operands, ready to be repeated.
+// prepared is a launch of a kernel on small operands, which can be repeated.
 type prepared struct {
 	name string
 	k    tensor.Kernel
@@ -69,7 +69,7 @@ func prepare(dev *cuda.Device) (ps []*prepared) {
 	return ps
 }
 
-// TestLaunchesAllocateNothing: neither on the Go heap nor on the device, and nothing is copied to or from the host.
+// TestLaunchesAllocateNothing: launches allocate nothing on the Go heap or the device, and copy nothing to or from the host.
 func TestLaunchesAllocateNothing(t *testing.T) {
 	dev := device(t)
 	q := dev.Queue(0)
@@ -90,14 +90,14 @@ func TestLaunchesAllocateNothing(t *testing.T) {
 	require.NoError(t, q.Sync())
 }
 
-// TestManyTiles: launches of more than 65535 tiles are not refused. They do not run: the launch before them fails, later.
+// TestManyTiles: launches of more than 65535 tiles are accepted. They do not run, because the launch before them fails later.
 func TestManyTiles(t *testing.T) {
 	emu.Start(t, emu.Config{FailLaunch: 1})
 	dev, err := cuda.NewDevice(0)
 	require.NoError(t, err)
 	q := dev.Queue(0).(*cuda.Queue)
 	hold(q)
-	x := tensor.New(dev, tensor.Float32, 1) // its zeros are the launch that fails
+	x := tensor.New(dev, tensor.Float32, 1) // the zeros make the launch fail
 	const many = 65536
 	attention := heads{1, 32 * many, 1, 2, true, 0}
 	products := grouped{many, 2, []int{64 * many}, false, 0}
@@ -115,7 +115,7 @@ func TestManyTiles(t *testing.T) {
 	emu.Heal()
 }
 
-// BenchmarkLaunch is the host's part of a launch; the emulated stream is held back, so that no kernel runs meanwhile.
+// BenchmarkLaunch measures the host's part of a launch. The emulated stream is held, so no kernel runs at the same time.
 func BenchmarkLaunch(b *testing.B) {
 	dev := device(b)
 	q := dev.Queue(0).(*cuda.Queue)

@@ -8,7 +8,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// product is a launch of OpMatMul or OpLinearAct, with rows that are `extra` elements longer than they need to be.
+// product is a launch of OpMatMul or OpLinearAct, with rows that have `extra` unused elements.
 type product struct {
 	batch, m, n, k int
 	ta, tb, bias   bool
@@ -19,7 +19,7 @@ type product struct {
 	repeatB        bool
 }
 
-// sums of k products differ by the order in which they are added.
+// sumsOf is the tolerance for sums of k products in different orders.
 func sumsOf(k int) tolerance {
 	s := math.Sqrt(float64(k)) + 1
 	return tolerance{f32: 1e-6 * s, f64: 1e-14 * s, half: 0x1p-7, floor: 10}

@@ -54,7 +54,7 @@ extern "C" __global__ void packs(u32* y, const float* x) {
 }
 `
 
-// launchHeader runs a kernel of mmaSource on a warp; each operand is the n bytes of a parameter, read back behind it.
+// launchHeader runs a kernel of mmaSource on a warp. Each operand is a parameter of n bytes; it is read back after the launch.
 func launchHeader(t *testing.T, dev *cuda.Device, elem, name string, shared int, xs []operand, more func(a *gpu.Args)) {
 	t.Helper()
 	require.NoError(t, dev.Bind())
@@ -90,7 +90,7 @@ func spread(m fragment.Matrix, d tensor.DType, at func(row, col int) float64) op
 	return values(d, fragment.Lanes*m.Each(), func(i int) float64 { return at(m.At(i/m.Each(), i%m.Each())) })
 }
 
-// TestMMA multiplies whole numbers, of which sums are exact in any order.
+// TestMMA multiplies integers, whose sums are exact in any order.
 func TestMMA(t *testing.T) {
 	dev := device(t)
 	for d, elem := range map[tensor.DType]string{tensor.BFloat16: "bf16", tensor.Float16: "f16"} {
@@ -120,7 +120,8 @@ func TestMMA(t *testing.T) {
 	}
 }
 
-// TestMMAElementByElement multiplies a matrix with one element, in each place of each register, by one whose elements all differ.
+// TestMMAElementByElement multiplies a matrix with one nonzero element, at each place of each register, by one whose elements are all
+// different.
 func TestMMAElementByElement(t *testing.T) {
 	dev := device(t)
 	b := spread(fragment.B, tensor.BFloat16, func(k, col int) float64 { return float64(8*k + col + 1) })
@@ -153,7 +154,7 @@ func TestMMAOfEveryNumber(t *testing.T) {
 				spread(fragment.A, d, func(i, j int) float64 { return v * float64(1-min(j, 1)) }),
 				spread(fragment.B, d, func(i, j int) float64 { return 1 }),
 			}
-			if v != v || v-v != 0 { // times zero is no zero
+			if v != v || v-v != 0 { // times zero is not zero
 				x[1] = spread(fragment.A, d, func(i, j int) float64 { return v })
 			}
 			launchHeader(t, dev, elem, "product", 0, x, nil)
@@ -186,7 +187,7 @@ func TestLoadMatrix(t *testing.T) {
 	}
 }
 
-// Copies come when they are waited for, group by group.
+// Copies arrive when they are waited for, one group after the other.
 func TestCopies(t *testing.T) {
 	dev := device(t)
 	early, y := blank(tensor.Int32, 128), blank(tensor.Int32, 256)

@@ -12,11 +12,10 @@ import (
 
 var allTypes = append([]tensor.DType{tensor.Bool}, numberTypes...)
 
-// none is the strides of an operand that is not there.
+// none is the strides of an absent operand.
 var none = []int{0, 0, 0, 0, 0, 0}
 
-// moves are copies: flat, with gaps, of columns, repeated, transposes and permutations of sizes that are and are not
-// multiples of a tile.
+// moves are copies: flat, with gaps, of columns, repeated, transposes and permutations, with sizes that are multiples of a tile and others.
 var moves = []layout{
 	{[]int{1}, [3][]int{{1}, {1}, none}},
 	{[]int{5003}, [3][]int{{1}, {1}, none}},
@@ -125,7 +124,7 @@ func TestGather(t *testing.T) {
 	})
 }
 
-// TestWrongIndex: the element is left alone, and the next Sync names operation and index, once.
+// TestWrongIndex: the element is not changed, and the next Sync returns an error with operation and index, once.
 func TestWrongIndex(t *testing.T) {
 	dev := device(t)
 	q := dev.Queue(0)
@@ -151,7 +150,7 @@ func TestWrongIndex(t *testing.T) {
 	}
 }
 
-// TestFarPlaces copies with the places of tensors of 2^31 elements and more, which do not fit in a test.
+// TestFarPlaces copies with the addresses of tensors of 2^31 elements and more, which are too large for a test.
 func TestFarPlaces(t *testing.T) {
 	dev := device(t)
 	require.NoError(t, dev.Bind())

@@ -12,7 +12,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor/cuda"
 )
 
-// spills is a kernel that has more numbers than registers.
+// spills is a kernel that needs more numbers than there are registers.
 const spills = `
 extern "C" __global__ void __launch_bounds__(1024, 2) spills(float* x) {
   float v[64];
@@ -23,7 +23,8 @@ extern "C" __global__ void __launch_bounds__(1024, 2) spills(float* x) {
   for (int i = 0; i < 64; i++) x[threadIdx.x * 64 + i] = v[i] * v[63 - i];
 }`
 
-// TestNVRTC compiles every variant of every kernel with NVIDIA's own compiler, or finds it on disk from the last time. A process opens one compiler, so a child of this one does it.
+// TestNVRTC compiles every variant of every kernel with NVIDIA's compiler, or finds the code on disk from the last time. A child process
+// does it, because a process opens only one compiler.
 func TestNVRTC(t *testing.T) {
 	if realCompiler == "" {
 		t.Skip("RINGO_NVRTC_LIB does not name NVIDIA's compiler (pip install nvidia-cuda-nvrtc)")

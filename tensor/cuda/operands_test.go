@@ -11,7 +11,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor/cuda"
 )
 
-// launchText runs a kernel of text, which stands behind a file of kernels, on one block. Operands are as in launchHeader.
+// launchText runs a kernel of text, compiled after a file of kernels, on one block. Operands are as in launchHeader.
 func launchText(t *testing.T, dev *cuda.Device, file, text, name string, threads, shared int, xs []operand, defines ...string) {
 	t.Helper()
 	require.NoError(t, dev.Bind())
@@ -20,7 +20,7 @@ func launchText(t *testing.T, dev *cuda.Device, file, text, name string, threads
 	launchOn(t, dev, f, threads, shared, xs, nil)
 }
 
-// sideSource loads operands of a product of groups from numbered matrices: what is 128 rows or columns and 32 of k.
+// sideSource loads operands of a grouped product from numbered matrices: tiles of 128 rows or columns and 32 of k.
 const sideSource = `
 template <bool A, bool INNER> __device__ void sides(u32* r, const T* x, int at, int k) {
   T* tile = dynamic_shared<T>();
@@ -40,7 +40,7 @@ extern "C" __global__ void b_inner(u32* r, const T* x) { sides<false, true>(r, x
 extern "C" __global__ void b_outer(u32* r, const T* x) { sides<false, false>(r, x, 48, 16); }
 `
 
-// Operands of products of groups are where mma.sync has them, element by element.
+// Operands of grouped products are where mma.sync needs them, element by element.
 func TestOperandsOfGroups(t *testing.T) {
 	const tile, depth, at, k = 128, 32, 48, 16
 	dev := device(t)
@@ -92,7 +92,7 @@ extern "C" __global__ void products_of(float* s, float* y, const T* queries, con
 }
 `
 
-// Products of attention are exact for whole numbers: each row meets each column, and none another.
+// Products of attention are exact for integers: each row is multiplied with each column, and with nothing else.
 func TestProductsOfAttention(t *testing.T) {
 	const mine, n = 128, 32
 	dev := device(t)

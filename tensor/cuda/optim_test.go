@@ -8,7 +8,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor/cuda"
 )
 
-// listLengths are of more tensors than one launch takes, some empty, some of several blocks.
+// listLengths are more tensors than one launch can take; some are empty, some have several blocks.
 func listLengths() []int {
 	n := []int{0, 1, 5000, 4096, tensor.SumSquaresBlock, tensor.SumSquaresBlock + 1, 40000, 0}
 	for i := range 130 {
@@ -17,8 +17,8 @@ func listLengths() []int {
 	return n
 }
 
-// groups makes the lists of an optimizer: value, gradient, and moments of which the second is not negative; a 16-bit value
-// behind that. Every third gradient is denormal.
+// groups makes the lists of an optimizer: value, gradient, and moments, of which the second is not negative; then a 16-bit value. Every
+// third gradient is subnormal.
 func groups(d tensor.DType, moments int, lengths []int) (list []operand, width int) {
 	r, wide := rng(21), d
 	if d.IsHalf() {
@@ -49,7 +49,7 @@ func groups(d tensor.DType, moments int, lengths []int) (list []operand, width i
 	return list, width
 }
 
-// factors are what gradients are multiplied by.
+// factors are factors of the gradients.
 var factors = [2][]operand{nil, {values(tensor.Float64, 2, func(i int) float64 { return 0.7 + float64(i) })}}
 
 // stride is 1 where every variant of an optimizer is tested: for float32, and in the long form.

@@ -2,5 +2,5 @@
 
 package cuda_test
 
-// raceEnabled: the race detector makes sync.Pool forget, which allocates.
+// raceEnabled: under the race detector, sync.Pool drops values at random, which causes allocations.
 const raceEnabled = true

@@ -11,11 +11,11 @@ import (
 	"github.com/ringo-ml/ringo/tensor/tensortest"
 )
 
-// cube is x³ + c, an operation from outside with a kernel on both kinds of device.
+// cube is x³ + c, a registered operation with kernels for CPU and CUDA.
 var cube = tensor.Register(tensor.OpSpec{Name: "cube", Saves: 1, VJP: cubeVJP,
 	CPU: [tensor.NumDTypes]tensor.Kernel{tensor.Float32: cubeKernel[float32], tensor.Float64: cubeKernel[float64], tensor.Int64: cubeKernel[int64]}})
 
-// These have a text that does not compile, and a kernel that is not in the text.
+// One of these has a text that does not compile, the other a kernel that is not in its text.
 var (
 	broken  = tensor.Register(tensor.OpSpec{Name: "broken", Const: true})
 	missing = tensor.Register(tensor.OpSpec{Name: "missing", Const: true})
@@ -52,7 +52,7 @@ func cubeVJP(t *tensor.Tape, n *tensor.Node, _ uint8) {
 
 func cubeOf(x tensor.Tensor) tensor.Tensor {
 	t := x.Tape()
-	x = x.Reshape(x.Shape().Dims...) // packs a view with gaps
+	x = x.Reshape(x.Shape().Dims...) // makes a view with gaps contiguous
 	y := t.NewLike(x)
 	a := t.Args(cube, x.DType()).Out(y).In(x)
 	a.F[0] = 0.25
@@ -61,8 +61,8 @@ func cubeOf(x tensor.Tensor) tensor.Tensor {
 	return y
 }
 
-// TestRegister: an operation from outside has the values and gradients of the CPU's, in all floats, also of views and of more
-// elements than one round of threads has.
+// TestRegister: a registered operation has the values and gradients of the CPU, in all float types, for views, and for more elements than
+// threads.
 func TestRegister(t *testing.T) {
 	dev, cpu := device(t), tensor.NewCPU(1)
 	defer cpu.Close()
@@ -82,7 +82,7 @@ func TestRegister(t *testing.T) {
 	}
 }
 
-// TestRegisterRefuses: a type without a kernel, a text that is wrong and a second registration are errors that say which.
+// TestRegisterRefuses: a type without a kernel, a wrong text and a second registration are errors that name the operation.
 func TestRegisterRefuses(t *testing.T) {
 	dev := device(t)
 	tape := tensor.NewTape(dev)

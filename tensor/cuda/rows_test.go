@@ -13,8 +13,8 @@ import (
 // rowShapes are rows and columns: less than a warp, whole vectors, more than a block.
 var rowShapes = [][2]int{{1, 1}, {3, 7}, {33, 10}, {2, 32}, {5, 104}, {2, 1500}, {3, 4096}, {2, 9001}}
 
-// rowLaunch is a launch over rows, of operands that are named by letters: x a tensor of values, y the one before after
-// softmax, o an output, s a value of each row, S an output of one, 1 a single value, w a value of each column, l labels, n none.
+// rowLaunch is a launch over rows. Its operands are letters: x a tensor of values, y the one before after softmax, o an output, s a value
+// for each row, S such an output, 1 a single value, w a value for each column, l labels, n none.
 func rowLaunch(op tensor.Op, d tensor.DType, rows, cols int, seed uint64, outs int, operands string) launch {
 	r := rng(seed)
 	stat := d
@@ -137,7 +137,7 @@ func TestCrossEntropy(t *testing.T) {
 	})
 }
 
-// A label that is no class is an error of the next Sync.
+// A label outside of the classes is an error of the next Sync.
 func TestLabelOutOfRange(t *testing.T) {
 	dev := device(t)
 	tape := tensor.NewTape(dev)
@@ -153,7 +153,7 @@ func TestNorms(t *testing.T) {
 		each(t, floatTypes, func(t *testing.T, d tensor.DType) {
 			for i, s := range rowShapes {
 				if s[1] < 2 {
-					continue // one column has no variance: 1/sqrt(eps) times what rounding leaves
+					continue // one column has no variance: the result is 1/sqrt(eps) times a rounding error
 				}
 				for _, c := range []struct {
 					op       tensor.Op
@@ -174,7 +174,7 @@ func TestNorms(t *testing.T) {
 	})
 }
 
-// absent takes the operands away that are named n.
+// absent removes the operands with the letter n.
 func absent(a *tensor.Args, operands string) {
 	for i, c := range operands {
 		if c == 'n' {

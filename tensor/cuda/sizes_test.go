@@ -12,12 +12,12 @@ import (
 	"github.com/ringo-ml/ringo/tensor/cuda"
 )
 
-// poisoned is an output in which nothing that was there before must be left.
+// poisoned is an output all of which must be overwritten.
 func poisoned(d tensor.DType, n int) operand {
 	return values(d, n, func(int) float64 { return math.NaN() })
 }
 
-// trained returns output, logarithmic sums and gradients of attention, of operands that follow from the seed.
+// trained returns output, lse and gradients of attention; the operands depend only on the seed.
 func (h heads) trained(t *testing.T, dev tensor.Device, seed uint64) []operand {
 	t.Helper()
 	const d = tensor.BFloat16
@@ -29,8 +29,8 @@ func (h heads) trained(t *testing.T, dev tensor.Device, seed uint64) []operand {
 	return append(out, grads[0])
 }
 
-// TestAttentionAtRealSizes compares attention on tensor cores with the plain kernel, and two runs: at the lengths of models on a GPU, at
-// others on the emulator.
+// TestAttentionAtRealSizes compares attention on tensor cores with the plain kernel, and two runs: with the lengths of models on a GPU,
+// with others on the emulator.
 func TestAttentionAtRealSizes(t *testing.T) {
 	dev := device(t)
 	cases := []heads{{1, 150, 2, 64, true, 0.1}}
@@ -53,7 +53,7 @@ func TestAttentionAtRealSizes(t *testing.T) {
 	require.Contains(t, cuda.Compiled(dev, "attention"), "attention_mma")
 }
 
-// TestGroupedAtRealSizes does the same with products of groups of rows, as of experts.
+// TestGroupedAtRealSizes does the same with grouped products, as for experts.
 func TestGroupedAtRealSizes(t *testing.T) {
 	dev := device(t)
 	g := grouped{136, 72, []int{100, 0, 33, 1}, true, 0}

@@ -12,8 +12,8 @@ import (
 	"github.com/ringo-ml/ringo/tensor/cuda"
 )
 
-// trainee is a model in training, with everything that changes from step to step: dropout, a schedule, AdamW's corrections,
-// clipping, and parameters with another learning rate.
+// trainee is a model in training, with everything that changes between steps: dropout, a schedule, AdamW's bias corrections, clipping, and
+// parameters with another learning rate.
 type trainee struct {
 	params nn.Params
 	tape   *tensor.Tape
@@ -104,7 +104,7 @@ func accumulating(dev tensor.Device, dtype tensor.DType) *trainee {
 
 var trainees = map[string]func(tensor.Device, tensor.DType) *trainee{"mlp": mlp, "accumulating": accumulating, "gpt": gptStep}
 
-// state is all that a step changes, on the device and on the host.
+// state returns all that a step changes, on the device and on the host.
 func (m *trainee) state() (v []float64, host string) {
 	st := m.opt.State()
 	for _, x := range st.Tensors {
@@ -116,7 +116,7 @@ func (m *trainee) state() (v []float64, host string) {
 	return append(v, m.loss.Item(), m.opt.GradNorm()), fmt.Sprint(st.Steps, st.Counts, m.tape.State(), m.opt.LR())
 }
 
-// bothStep does step i of a trainee by its function and of its twin by a captured step, and compares them to the bit.
+// bothStep does step i of a trainee with its function, and of its copy with a captured step, and compares the bits.
 func bothStep(t *testing.T, i int, eager, m *trainee, step *tensor.Captured, x, y tensor.Tensor) {
 	t.Helper()
 	require.NoError(t, eager.step(x, y))
@@ -127,7 +127,7 @@ func bothStep(t *testing.T, i int, eager, m *trainee, step *tensor.Captured, x, 
 	require.Equal(t, host, gotHost)
 }
 
-// BenchmarkStep is the host's part of a training step; the emulated stream is held back, so that no kernel runs meanwhile.
+// BenchmarkStep measures the host's part of a training step. The emulated stream is held, so no kernel runs at the same time.
 func BenchmarkStep(b *testing.B) {
 	dev := device(b)
 	q := dev.Queue(0).(*cuda.Queue)

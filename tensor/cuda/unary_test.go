@@ -15,7 +15,7 @@ var gradients = []tensor.Op{tensor.OpAbsGrad, tensor.OpSqrtGrad, tensor.OpSquare
 	tensor.OpSinGrad, tensor.OpCosGrad, tensor.OpTanhGrad, tensor.OpSigmoidGrad, tensor.OpReLUGrad, tensor.OpGELUGrad,
 	tensor.OpGELUTanhGrad, tensor.OpSiLUGrad}
 
-// roundedAlike are computed by the same additions, multiplications, divisions and square roots as on the CPU.
+// roundedAlike are operations with the CPU's additions, multiplications, divisions and square roots, and so with its bits.
 var roundedAlike = map[tensor.Op]bool{tensor.OpNeg: true, tensor.OpAbs: true, tensor.OpSqrt: true, tensor.OpSquare: true,
 	tensor.OpRecip: true, tensor.OpReLU: true, tensor.OpAffine: true, tensor.OpAbsGrad: true,
 	tensor.OpSqrtGrad: true, tensor.OpSquareGrad: true, tensor.OpRecipGrad: true, tensor.OpTanhGrad: true,
@@ -28,7 +28,7 @@ func toleranceOf(op tensor.Op) tolerance {
 	return near
 }
 
-// lengths are not multiples of what a thread, a vector or a block takes.
+// lengths are not multiples of the elements of a thread, a vector or a block.
 var lengths = []int{1, 3, 16, 257, 5003}
 
 var specials = []float64{0, math.Copysign(0, -1), 1, -1, math.Inf(1), math.Inf(-1), math.NaN(), 1e-30, -1e-30, 88, -88, 300, -300, 6e4}

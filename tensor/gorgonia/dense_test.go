@@ -15,7 +15,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// The package starts on this version of Go without help from the environment.
+// The package works with this version of Go without a setting in the environment.
 func TestStartsWithoutEnvironment(t *testing.T) {
 	self, err := os.Executable()
 	require.NoError(t, err)
@@ -29,7 +29,7 @@ func TestStartsWithoutEnvironment(t *testing.T) {
 	require.NoError(t, err, "%s", out)
 }
 
-// shared checks that a 2x3 Dense of T and its tensor are one memory, in both directions.
+// shared checks that a 2x3 Dense of T and its tensor share memory, in both directions.
 func shared[T tensor.Elem](t *testing.T, want tensor.DType, values, other []T) {
 	t.Run(want.String(), func(t *testing.T) {
 		d := gt.New(gt.WithShape(2, 3), gt.WithBacking(values))
@@ -166,7 +166,7 @@ type far struct{ tensor.Device }
 func (far) String() string { return "far" }
 func (far) Host() bool     { return false }
 
-// Either side alone keeps the memory alive.
+// The memory lives as long as either side does.
 func TestMemoryStaysAlive(t *testing.T) {
 	var xs []tensor.Tensor
 	var ds []*gt.Dense
@@ -192,7 +192,7 @@ func TestMemoryStaysAlive(t *testing.T) {
 	}
 }
 
-// A tape's tensors are copied: Reset must not change a Dense.
+// Tensors of a tape are copied: Reset must not change a Dense.
 func TestTapeTensorsAreCopied(t *testing.T) {
 	dev := tensor.NewCPU(1)
 	defer dev.Close()

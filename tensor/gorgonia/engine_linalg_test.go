@@ -35,7 +35,8 @@ func number(v any) float64 {
 	return v.(float64)
 }
 
-// TestMatMul compares products of matrices with gt.StdEng's of packed ones: of odd shapes, transposed, by columns, rows of larger arrays.
+// TestMatMul compares matrix products with those that gt.StdEng computes for contiguous copies: odd shapes, transposed, column-major, rows
+// of larger arrays.
 func TestMatMul(t *testing.T) {
 	e, count := newCounting(t, 2)
 	for _, dtype := range []gt.Dtype{gt.Float32, gt.Float64} {
@@ -57,15 +58,15 @@ func TestMatMul(t *testing.T) {
 					}
 					want := must(gt.MatMul(packed(a), packed(b)))
 					if min(m, n, k) == 1 && (layA.name == "by columns" || layB.name == "by columns") {
-						continue // gorgonia gives vectors by columns too few strides
+						continue // gorgonia gives column-major vectors too few strides
 					}
 					gaps := layA.name == "columns of a larger array" || layB.name == "columns of a larger array"
 					if masked := layA.name == "masked" || layB.name == "masked"; gaps || masked {
-						continue // gt.StdEng does not look at gaps
+						continue // gt.StdEng ignores gaps
 					}
 					before := count.n
 					requireNear(t, want, must(gt.MatMul(a, b)), k, what)
-					if m*k*n > 1 { // gorgonia takes some arrays of one element for scalars
+					if m*k*n > 1 { // gorgonia treats some arrays of one element as scalars
 						require.Equal(t, before+1, count.n, "%s: %d kernels", what, count.n-before)
 					}
 
@@ -122,7 +123,7 @@ func TestVectors(t *testing.T) {
 	require.Equal(t, []float64{101, 202, 203, 404}, into.Data(), "it adds, as gt.StdEng.Outer does")
 }
 
-// TestRefused: what does not fit is gt.StdEng's to refuse.
+// TestRefused: operands that do not fit are errors of gt.StdEng.
 func TestRefused(t *testing.T) {
 	e, count := newCounting(t, 1)
 	a := gt.New(gt.WithShape(2, 3), gt.WithBacking(make([]float64, 6)), gt.WithEngine(e))
@@ -142,7 +143,7 @@ func TestRefused(t *testing.T) {
 	require.Zero(t, count.n)
 }
 
-// TestSoftMax compares along the last axis, which is ours, and along the first.
+// TestSoftMax compares along the last axis, which the Engine computes, and along the first.
 func TestSoftMax(t *testing.T) {
 	e, count := newCounting(t, 2)
 	for _, dtype := range []gt.Dtype{gt.Float32, gt.Float64} {

@@ -40,13 +40,13 @@ func newCounting(t *testing.T, threads int) (*Engine, *counting) {
 	return &Engine{exec: tensor.NewExec(c)}, c
 }
 
-// special are values that operations treat in their own ways.
+// special are values that operations treat specially.
 var special = []float64{0, math.Copysign(0, -1), 1, -1, 0.5, -2.25, math.Inf(1), math.Inf(-1), math.NaN(), 1e-320, 5e-42, 3e38, -1e300, 88.5, -88.5, 2, 3, 1e-8}
 
-// layouts make an array of a shape, in several ways of lying in memory.
+// layouts make an array of a shape, with different layouts in memory.
 var layouts = []struct {
 	name   string
-	packed bool // as the kernels want it
+	packed bool // as the kernels need it
 	make   func(values func(n int) any, e gt.Engine, shape gt.Shape) *gt.Dense
 }{
 	{"packed", true, packedArray},
@@ -94,11 +94,11 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// ordinary is the seed of numbers none of which is special: gt.StdEng divides by zero in its own way (see TestDivisionByZero), and its
-// functions of float32 are wrong for some numbers (see TestFunctions).
+// ordinary is the seed of numbers without special ones. gt.StdEng divides by zero differently (see TestDivisionByZero), and its float32
+// functions are wrong for some numbers (see TestFunctions).
 const ordinary = 100
 
-// numbers returns the same n numbers of a type for a seed, special ones among them.
+// numbers returns n numbers of a type that depend only on the seed, with special ones among them.
 func numbers(t gt.Dtype, seed uint64) func(n int) any {
 	return func(n int) any {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -116,7 +116,7 @@ func numbers(t gt.Dtype, seed uint64) func(n int) any {
 			return convert[float32](v)
 		}
 		for i := range v {
-			v[i] = math.Round(float64(r.IntN(9) + 1)) // integers divide by it
+			v[i] = math.Round(float64(r.IntN(9) + 1)) // integers are divided by it
 		}
 		return convert[int](v)
 	}
@@ -141,7 +141,7 @@ func elements(d gt.Tensor) []any {
 	return out
 }
 
-// ulps is how many numbers of their type lie between two: 0 for the same bits, or two NaNs; 1 for zeros of different signs.
+// ulps is the distance of two numbers in units of their type: 0 for equal bits, or two NaNs; 1 for zeros of different signs.
 func ulps(a, b any) float64 {
 	if a == b && !isZero(a) {
 		return 0
@@ -178,7 +178,7 @@ func distance(x, y, steps float64) float64 {
 	return math.Abs(steps)
 }
 
-// result is what an operation did: its error, its result, and what it left in its operands.
+// result holds what an operation returned: its error, its result, and the content of its operands.
 type result struct {
 	err      error
 	elements []any
@@ -188,7 +188,7 @@ type result struct {
 	operands [][]any
 }
 
-// requireAlike compares what the Engine and gt.StdEng did.
+// requireAlike compares the results of the Engine and of gt.StdEng.
 func requireAlike(t *testing.T, want, got result, most float64, what string) {
 	t.Helper()
 	if want.err != nil {
@@ -210,7 +210,7 @@ func requireAlike(t *testing.T, want, got result, most float64, what string) {
 	}
 }
 
-// run does an operation on two arrays, with an option that may take them or a third one.
+// run does an operation on two arrays, with an option that may use them or a third one.
 func run(op func(a, b *gt.Dense, opts ...gt.FuncOpt) (gt.Tensor, error), option string, a, b, c *gt.Dense) (r result) {
 	var opts []gt.FuncOpt
 	switch option {
@@ -243,7 +243,7 @@ func run(op func(a, b *gt.Dense, opts ...gt.FuncOpt) (gt.Tensor, error), option 
 
 type operation func(a, b *gt.Dense, opts ...gt.FuncOpt) (gt.Tensor, error)
 
-// pair and single make an operation of one of gorgonia's functions, which find the engine by themselves.
+// pair and single make an operation from one of gorgonia's functions, which find the engine themselves.
 func pair(f func(a, b any, opts ...gt.FuncOpt) (gt.Tensor, error)) operation {
 	return func(a, b *gt.Dense, opts ...gt.FuncOpt) (gt.Tensor, error) { return f(a, b, opts...) }
 }
@@ -252,8 +252,8 @@ func single(f func(a gt.Tensor, opts ...gt.FuncOpt) (gt.Tensor, error)) operatio
 	return func(a, _ *gt.Dense, opts ...gt.FuncOpt) (gt.Tensor, error) { return f(a, opts...) }
 }
 
-// elementwise are the operations that the Engine takes over, and by how many ulps their results may differ from gt.StdEng's in float32;
-// in float64 they have its bits.
+// elementwise are the Engine's own operations, and by how many ulps their float32 results may differ from gt.StdEng's. In float64 they have
+// equal bits.
 var elementwise = []struct {
 	name   string
 	do     operation
@@ -269,8 +269,8 @@ var elementwise = []struct {
 	{"exp", single(gt.Exp), 100, ordinary, 2}, {"log", single(gt.Log), 2, ordinary, 2}, {"tanh", single(gt.Tanh), 2, ordinary, 2},
 }
 
-// TestElementwise compares every operation with gt.StdEng: over types, shapes, ways to lie in memory, and options. What is packed the
-// kernels compute, all else gt.StdEng does.
+// TestElementwise compares every operation with gt.StdEng: for types, shapes, layouts in memory, and options. The kernels compute
+// contiguous arrays, gt.StdEng all others.
 func TestElementwise(t *testing.T) {
 	e, count := newCounting(t, 2)
 	shapes := []gt.Shape{{1}, {7}, {1, 9}, {9, 1}, {5, 3}, {2, 3, 4}, {2, 1, 2, 1, 3, 1, 2}, {70}}
@@ -282,7 +282,7 @@ func TestElementwise(t *testing.T) {
 				for _, lay := range layouts {
 					for _, option := range []string{"", "reuse", "reuse of a", "reuse of b", "unsafe", "incr", "same type"} {
 						if option == "reuse of b" && !lay.packed {
-							continue // gt.StdEng copies a there first, and computes with a alone
+							continue // gt.StdEng first copies a there, and uses only a
 						}
 						what := fmt.Sprintf("%s of %v%v, %s, %q", op.name, dtype, shape, lay.name, option)
 						arrays := func(e gt.Engine) (a, b, c *gt.Dense) {
@@ -299,7 +299,7 @@ func TestElementwise(t *testing.T) {
 							requireAlike(t, want, got, most, what)
 						}
 						ours := lay.packed && a.Dims() <= tensor.MaxRank && dtype != gt.Int && option != "incr" && (option == "" || !compares)
-						if !a.IsScalar() && (lay.packed || shape[0] == 5) { // of the other shapes some layouts are packed too
+						if !a.IsScalar() && (lay.packed || shape[0] == 5) { // for the other shapes, some layouts are contiguous, too
 							require.Equal(t, ours, count.n == before+1, "%s: %d kernels", what, count.n-before)
 						}
 					}
@@ -309,13 +309,13 @@ func TestElementwise(t *testing.T) {
 	}
 }
 
-// attempt is run, and what it panics with.
+// attempt is run; it returns a panic's value.
 func attempt(op operation, option string, a, b, c *gt.Dense) (r result, panicked any) {
 	defer func() { panicked = recover() }()
 	return run(op, option, a, b, c), nil
 }
 
-// TestFunctions: functions of float32 are within 3 ulp of the exact values, also where gt.StdEng's are not.
+// TestFunctions: float32 functions are within 3 ulp of the exact values, also where gt.StdEng's are not.
 func TestFunctions(t *testing.T) {
 	e, count := newCounting(t, 1)
 	x := numbers(gt.Float32, 1)(20000).([]float32)
@@ -347,7 +347,7 @@ func TestDivisionByZero(t *testing.T) {
 	require.True(t, math.IsNaN(got[2]))
 }
 
-// TestOverlap: memory that a result and an operand share in part is left to gt.StdEng.
+// TestOverlap: if a result and an operand overlap in part, gt.StdEng computes it.
 func TestOverlap(t *testing.T) {
 	e, count := newCounting(t, 2)
 	var got [2][]float64

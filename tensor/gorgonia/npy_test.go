@@ -49,7 +49,7 @@ func TestNpyRoundTrip(t *testing.T) {
 	}
 }
 
-// What NumPy 2.4 wrote for np.array([[1.5, -2], [3, 4], [5, 6e30]], dtype=np.float32).
+// The file that NumPy 2.4 wrote for np.array([[1.5, -2], [3, 4], [5, 6e30]], dtype=np.float32).
 func TestNpyOfNumPy(t *testing.T) {
 	elems, err := hex.DecodeString("0000c03f000000c000004040000080400000a04017769772")
 	require.NoError(t, err)
@@ -112,7 +112,7 @@ func TestSaveNpyErrors(t *testing.T) {
 	assert.ErrorContains(t, SaveNpy(file, tensor.Tensor{}), "none")
 }
 
-// Why LoadNpy does not leave the reading to gorgonia: if this fails, gorgonia has learnt it.
+// LoadNpy does not use gorgonia's reader, because that is wrong here. If this test fails, gorgonia has fixed it.
 func TestGorgoniaStillMisreadsNpy(t *testing.T) {
 	read := func(content string) (*gt.Dense, error) {
 		d := new(gt.Dense)

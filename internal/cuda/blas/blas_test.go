@@ -15,7 +15,7 @@ import (
 	"github.com/ringo-ml/ringo/internal/cuda/emu"
 )
 
-// rig is an emulated device with a handle, a stream, and memory to multiply.
+// rig is an emulated device with a handle, a stream, and memory for matrices.
 type rig struct {
 	t    *testing.T
 	dev  *cuda.Device
@@ -45,7 +45,7 @@ func newRig(t *testing.T) *rig {
 	return r
 }
 
-// vec is numbers on the device, with their values rounded to the type.
+// vec holds numbers on the device, and their values rounded to the type.
 type vec struct {
 	r    *rig
 	t    blas.Type
@@ -54,7 +54,7 @@ type vec struct {
 	base cuda.Ptr
 }
 
-// vec makes n numbers, skew elements behind an aligned address.
+// vec makes n numbers, skew elements after an aligned address.
 func (r *rig) vec(t blas.Type, n, skew int) *vec {
 	v := &vec{r: r, t: t, v: make([]float64, n)}
 	for i := range v.v {
@@ -78,7 +78,7 @@ func (v *vec) download() []float64 {
 	return decode(v.t, b)
 }
 
-// want is what a product must be, in float64, from the values before it.
+// want computes the expected product in float64, from the values before it.
 func want(g *blas.Gemm, a, b, c, bias, aux []float64) (out, newBias, newAux []float64) {
 	out = append([]float64(nil), c...)
 	newBias, newAux = append([]float64(nil), bias...), append([]float64(nil), aux...)
@@ -134,7 +134,7 @@ func want(g *blas.Gemm, a, b, c, bias, aux []float64) (out, newBias, newAux []fl
 	return out, newBias, newAux
 }
 
-// zero is beta·c, and 0 for beta = 0 also where c is NaN.
+// zero is beta·c, but 0 for beta = 0 even if c is NaN.
 func zero(beta, c float64) float64 {
 	if beta == 0 {
 		return 0
@@ -151,7 +151,7 @@ func geluSlope(x float64) float64 {
 	return (gelu(x+h) - gelu(x-h)) / (2 * h)
 }
 
-// product makes operands for g, multiplies, and compares everything that is
+// product makes operands for g, multiplies, and compares all memory that may be
 // written, also between the rows.
 func (r *rig) product(g *blas.Gemm, skew int) {
 	r.t.Helper()
@@ -175,7 +175,7 @@ func (r *rig) product(g *blas.Gemm, skew int) {
 	g.A, g.B, g.C, g.Bias, g.Aux = a.ptr, b.ptr, c.ptr, bias.ptr, aux.ptr
 	err := r.h.MatMul(r.s, g)
 	if emu.OnGPU() && blas.IsUnsupported(err) && g.Epilogue > blas.None {
-		r.t.Logf("not in this cuBLASLt: %v", g) // package tensor/cuda has a kernel for it
+		r.t.Logf("not in this cuBLASLt: %v", g) // this cuBLASLt does not have it; package tensor/cuda has a kernel for it
 		return
 	}
 	require.NoError(r.t, err, "%v", g)
@@ -189,7 +189,7 @@ func near(t *testing.T, typ blas.Type, k int, want, got []float64, g *blas.Gemm)
 	t.Helper()
 	eps := map[blas.Type]float64{blas.Float32: 1e-6, blas.Float64: 1e-13, blas.BFloat16: 1e-2, blas.Float16: 2e-3}[typ]
 	if g.TF32 || g.Epilogue > 0 && g.Epilogue&(blas.GELU|blas.DGELU) != 0 {
-		eps = max(eps, 1e-3) // how precisely cuBLASLt computes tanh is not documented
+		eps = max(eps, 1e-3) // the precision of cuBLASLt's tanh is not documented
 	}
 	eps *= math.Sqrt(float64(k))
 	for i := range want {
@@ -231,7 +231,8 @@ func TestBatch(t *testing.T) {
 	r.product(&g, 1)
 }
 
-// The gradient of a bias is left to another kernel where it would leave the device idle.
+// The gradient of a bias is unsupported if it would leave the device idle; another
+// kernel computes it then.
 func TestIdleBiasGradient(t *testing.T) {
 	r := newRig(t)
 	for _, k := range []int{64, 4096} {
@@ -255,7 +256,8 @@ func TestEpilogues(t *testing.T) {
 	}
 }
 
-// A bias inside of a larger tensor is aligned to its elements alone, beside matrices that are aligned to vectors.
+// A bias inside a larger tensor is aligned only to its elements, while the matrices
+// are aligned to vectors.
 func TestBiasAnywhere(t *testing.T) {
 	r := newRig(t)
 	const n = 64
@@ -268,7 +270,8 @@ func TestBiasAnywhere(t *testing.T) {
 	}
 }
 
-// What has no algorithm is said so each time, without asking again.
+// A product without an algorithm returns the error each time; cuBLASLt is asked
+// only once.
 func TestUnsupported(t *testing.T) {
 	emu.Only(t, "which products have no algorithm differs between cuBLASLt's versions")
 	r := newRig(t)
@@ -288,7 +291,7 @@ func TestUnsupported(t *testing.T) {
 // Float32 stays float32 unless TensorFloat-32 is asked for.
 func TestTF32(t *testing.T) {
 	r := newRig(t)
-	const n = 128 // smaller ones may not be worth it
+	const n = 128 // smaller ones may not use it
 	g := blas.Gemm{Type: blas.Float32, M: n, N: n, K: n, Alpha: 1, LDA: n, LDB: n, LDC: n}
 	a, b, c := r.vec(blas.Float32, n*n, 0), r.vec(blas.Float32, n*n, 0), r.vec(blas.Float32, n*n, 0)
 	g.A, g.B, g.C = a.ptr, b.ptr, c.ptr
@@ -301,7 +304,7 @@ func TestTF32(t *testing.T) {
 	near(t, blas.Float32, n, exact, rough, &g)
 }
 
-// A product that was seen before allocates nothing, on the heap or the device.
+// A product that was seen before allocates nothing on the heap or the device.
 func TestSteady(t *testing.T) {
 	r := newRig(t)
 	var gs []blas.Gemm
@@ -338,7 +341,7 @@ func TestSteady(t *testing.T) {
 	require.NoError(t, r.s.Sync())
 }
 
-// Streams have workspaces of their own: products at the same time do not meet.
+// Streams have their own workspaces, so products may run at the same time.
 func TestStreams(t *testing.T) {
 	r := newRig(t)
 	other, err := r.dev.NewStream("other", 0)

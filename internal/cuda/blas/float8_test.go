@@ -34,7 +34,8 @@ func (r *rig) float8(m int, a8, b8 blas.Float8) (g *blas.Gemm, a, b []float64) {
 	return g, a, b
 }
 
-// Products of 8-bit floats are those of their values and scales, also where those of other places are used next.
+// Products of 8-bit floats are those of their values and scales, also if the next
+// call has other addresses.
 func TestFloat8(t *testing.T) {
 	r := newRig(t)
 	for _, perRow := range []bool{false, true} {
@@ -69,7 +70,8 @@ func TestFloat8(t *testing.T) {
 	}
 }
 
-// What cuBLASLt has no algorithm for is said so, for another way.
+// A product without an algorithm in cuBLASLt returns an unsupported error, so that
+// the caller computes it in another way.
 func TestFloat8Unsupported(t *testing.T) {
 	emu.Only(t, "which products have no algorithm differs between GPUs")
 	r := newRig(t)

@@ -2,5 +2,5 @@
 
 package blas_test
 
-// raceEnabled says that sync.Pool forgets things at random, which purego feels.
+// raceEnabled: sync.Pool drops values at random, so purego allocates.
 const raceEnabled = true

@@ -15,7 +15,7 @@ import (
 // realLib is read before any test puts the emulator's library there.
 var realLib = os.Getenv("RINGO_CUBLASLT_LIB")
 
-// openReal opens the real library; without one the test is skipped.
+// openReal opens the real library; if there is none, the test is skipped.
 func openReal(t *testing.T) *Handle {
 	q := cuda.LibCuBLASLt.Query(13)
 	q.Env = ""
@@ -30,8 +30,9 @@ func openReal(t *testing.T) *Handle {
 	return &Handle{lib: lib}
 }
 
-// The real library makes descriptors without a GPU, and refuses an attribute
-// that it does not know or whose size is wrong: this checks our numbers.
+// The real library makes descriptors without a GPU. It returns an error for an
+// attribute that it does not know, or whose size is wrong. So this test checks our
+// constants.
 func TestRealDescriptors(t *testing.T) {
 	h := openReal(t)
 	for _, typ := range []Type{Float32, Float64, BFloat16, Float16} {
@@ -54,7 +55,7 @@ func TestRealDescriptors(t *testing.T) {
 	}
 }
 
-// It takes the types, scales and modes of 8-bit floats, too.
+// It accepts the types, scales and modes of 8-bit floats, too.
 func TestRealFloat8(t *testing.T) {
 	h := openReal(t)
 	for _, perRow := range []bool{false, h.lib.Version >= rowScalesVersion} {

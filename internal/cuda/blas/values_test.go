@@ -59,7 +59,7 @@ func decode(t blas.Type, b []byte) []float64 {
 
 func rounded(t blas.Type, x float64) float64 { return decode(t, encode(t, []float64{x}))[0] }
 
-// half truncates: the test's own operands need no rounding, only a value.
+// half truncates: the operands of this test need no rounding.
 func half(t blas.Type, x float64) uint16 {
 	u := math.Float32bits(float32(x))
 	if t == blas.BFloat16 {

@@ -71,8 +71,8 @@ func (r *rig) alloc(n int) cuda.Ptr {
 	return p
 }
 
-// put makes device memory that holds x, exactly as long as x when that is a
-// multiple of 512 bytes.
+// put makes device memory that holds x. If x is a multiple of 512 bytes, the memory
+// has exactly this size.
 func put[T any](r *rig, x []T) cuda.Ptr {
 	r.t.Helper()
 	p := r.alloc(len(bytesOf(x)))
@@ -117,7 +117,7 @@ func TestVectorAdd(t *testing.T) {
 	}
 }
 
-// sumSource has four barriers, all of them needed.
+// sumSource has four barriers, all of which are needed.
 const sumSource = `
 extern "C" __global__ void sum(const float* x, float* y, int n) {
   __shared__ float s[256];
@@ -154,8 +154,8 @@ func TestDeletedBarrierShows(t *testing.T) {
 	}
 }
 
-// crossing writes x on one stream and reads it on another; with says whether
-// the second waits for the first.
+// crossing writes x on one stream and reads it on another; with says whether the
+// second stream waits for the first.
 func crossing(t *testing.T, cfg emu.Config, with bool) []float32 {
 	r := newRig(t, cfg, addSource)
 	other, done := r.stream("other"), r.event()
@@ -187,7 +187,8 @@ func TestDeletedWaitShows(t *testing.T) {
 	}
 }
 
-// TestLazyFindsMissingWait needs no Hold: nobody waits for the first stream.
+// TestLazyFindsMissingWait needs no Hold, because nobody waits for the first
+// stream.
 func TestLazyFindsMissingWait(t *testing.T) {
 	for _, with := range []bool{true, false} {
 		r := newRig(t, emu.Config{Lazy: true}, addSource)
@@ -199,7 +200,7 @@ func TestLazyFindsMissingWait(t *testing.T) {
 			require.NoError(t, other.Wait(done))
 		}
 		v := get[float32](r, other, z, 1024)[1023]
-		require.Equal(t, with, v == 2046, "read %v", v) // NaN without
+		require.Equal(t, with, v == 2046, "read %v", v) // NaN without the wait
 	}
 }
 
@@ -224,8 +225,9 @@ func TestHoldStopsAStream(t *testing.T) {
 	require.True(t, done)
 }
 
-// TestMappingsDoNotGrow: Linux allows a process 65,530. The threads of streams end
-// some time after them, so now and then a round needs more than the one before.
+// TestMappingsDoNotGrow: Linux allows 65,530 mappings in a process. The threads of
+// streams end some time after the streams, so sometimes a round needs more than the
+// one before.
 func TestMappingsDoNotGrow(t *testing.T) {
 	r := newRig(t, emu.Config{}, addSource)
 	round := func() int {

@@ -139,8 +139,8 @@ func goMemory(_ *rig, _, y cuda.Ptr) *cuda.Args {
 	return cuda.NewArgs().Ptr(cuda.Ptr(uintptr(unsafe.Pointer(x)))).Ptr(y).I32(0)
 }
 
-// An allocation that does not fill its pages has canaries behind it, which are looked at after each kernel, and before it, until
-// it is freed.
+// An allocation that does not fill its pages has canaries before and after it. The
+// ones after it are checked after each kernel, the ones before it when it is freed.
 func TestWriteBesideSmallMemory(t *testing.T) {
 	t.Setenv("RINGO_CUDA_DEBUG", "1") // pools do not round
 	r := newRig(t, emu.Config{}, faultSource)
@@ -208,7 +208,8 @@ func TestPeerAccessMustBeEnabled(t *testing.T) {
 	require.NoError(t, pool.Close())
 }
 
-// Go turns a fault into a panic in the same process, before and after a kernel's.
+// Go turns a fault into a panic in the same process, before and after the fault of
+// a kernel.
 func TestGoKeepsItsFaults(t *testing.T) {
 	nilPanics := func() {
 		var p *[4]int

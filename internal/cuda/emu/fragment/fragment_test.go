@@ -33,7 +33,8 @@ const (
 7:  T28 c0, T28 c1, T29 c0, T29 c1, T30 c0, T30 c1, T31 c0, T31 c1
 8:  T0 c2, T0 c3, T1 c2, T1 c3, T2 c2, T2 c3, T3 c2, T3 c3
 15: T28 c2, T28 c3, T29 c2, T29 c3, T30 c2, T30 c3, T31 c2, T31 c3`
-	// Of ldmatrix, for each of the matrices: the lanes with the elements of a row, two each.
+	// For ldmatrix, for each of the matrices: the lanes with the elements of a row,
+	// two in each.
 	figureLoad = `
 0: T0, T1, T2, T3
 1: T4, T5, T6, T7
@@ -103,7 +104,8 @@ func TestLoaded(t *testing.T) {
 	}
 }
 
-// The d of two neighbours, rounded, is an a: the kernels of attention go from one product to the next so.
+// The d fragments of two neighbours, rounded, are an a fragment: the kernels of
+// attention use this between two products.
 func TestResultIsOperand(t *testing.T) {
 	for lane := range fragment.Lanes {
 		for i := range fragment.A.Each() {
