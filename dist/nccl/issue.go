@@ -37,10 +37,11 @@ func (b *endpoint) issue() error {
 	if err := b.connect(); err != nil {
 		return err
 	}
+	var op *slot
 	var cut *split
-	myTurn := func() (mine bool) {
-		cut, mine = b.myTurn()
-		return mine
+	myTurn := func() bool {
+		op, cut = b.myTurn()
+		return op != nil || cut != nil
 	}
 	for b.await(myTurn) {
 		if cut != nil {
@@ -49,7 +50,7 @@ func (b *endpoint) issue() error {
 			}
 			continue
 		}
-		if err := b.queue(b.slot(b.queued + 1)); err != nil {
+		if err := b.queue(op); err != nil {
 			return err
 		}
 		b.e.mu.Lock()
@@ -108,27 +109,27 @@ func (b *endpoint) next() *slot {
 	return b.slot(b.queued + 1)
 }
 
-// myTurn reports whether no other communicator has an earlier operation, and begins the call: that of a split, if there is one.
-func (b *endpoint) myTurn() (*split, bool) {
+// myTurn returns the operation to queue, if no other communicator has an earlier one, or the split to make. It begins the call.
+func (b *endpoint) myTurn() (*slot, *split) {
 	s := b.next()
 	if cut := b.nextCut(); cut != nil {
 		cut.began, b.slow = time.Now(), true // it waits for the other ranks
 		b.e.look()
-		return cut, true
+		return nil, cut
 	}
 	if s == nil {
-		return nil, false
+		return nil, nil
 	}
 	for _, x := range b.e.ends {
 		if x == b || x.err != nil || x.state != ready || x.slow {
 			continue
 		}
 		if t := x.next(); t != nil && t.ticket < s.ticket {
-			return nil, false
+			return nil, nil
 		}
 	}
 	b.call = time.Now()
-	return nil, true
+	return s, nil
 }
 
 // checkCall lets the others go on when a call waits for other ranks.
