@@ -26,7 +26,7 @@ func (w *writer) prepare() (tmp string, err error) {
 	if err != nil {
 		return "", err
 	}
-	if n := len(steps); n > 0 && steps[n-1] >= w.plan.man.Step {
+	if n := len(steps); n > 0 && steps[n-1] >= w.global.man.Step {
 		return "", fmt.Errorf("%s has step %d already: resume from it, or choose another directory", w.dir, steps[n-1])
 	}
 	w.removal.Wait()
@@ -35,16 +35,16 @@ func (w *writer) prepare() (tmp string, err error) {
 			return "", err
 		}
 	}
-	tmp = tmpPrefix + stepName(w.plan.man.Step) + "-" + rand.Text()[:8]
+	tmp = tmpPrefix + stepName(w.global.man.Step) + "-" + rand.Text()[:8]
 	if err := w.fs.Mkdir(filepath.Join(w.dir, tmp)); err != nil {
 		return "", err
 	}
-	return tmp, w.plan.create(w.fs, filepath.Join(w.dir, tmp))
+	return tmp, w.global.create(w.fs, filepath.Join(w.dir, tmp))
 }
 
 // commit writes what makes the folder complete, and renames it.
 func (w *writer) commit(tmp string) error {
-	if err := w.plan.commit(w.fs, filepath.Join(w.dir, tmp), filepath.Join(w.dir, stepName(w.plan.man.Step))); err != nil {
+	if err := w.global.commit(w.fs, filepath.Join(w.dir, tmp), filepath.Join(w.dir, stepName(w.global.man.Step))); err != nil {
 		return err
 	}
 	if w.c.Keep <= 0 {

@@ -1,7 +1,6 @@
 package ckpt
 
 import (
-	"bytes"
 	"errors"
 	"slices"
 
@@ -10,13 +9,6 @@ import (
 
 // Ranks plan a save as in PyTorch's DCP. Each one has a local plan: what it holds. Rank 0, the coordinator, makes the global plan of
 // them, and tells each rank its work. They keep all of it: while every rank holds the same as before, a save exchanges summaries alone.
-
-// localPlan is what a rank holds.
-type localPlan struct {
-	Items     []writeItem
-	Optimizer bool     // there is one
-	Counted   []string // its parameters, by their names in files
-}
 
 // work is what a rank does in a save.
 type work struct {
@@ -34,30 +26,6 @@ type pieceWork struct {
 	Shared       bool // several ranks hold it
 }
 
-func (l *localPlan) wire(w *wire) {
-	w.bool(&l.Optimizer)
-	wireList(w, &l.Counted, w.text)
-	wireList(w, &l.Items, func(x *writeItem) {
-		w.bool(&x.Model)
-		w.text(&x.Name)
-		w.text((*string)(&x.DType))
-		w.ints(&x.Shape)
-		w.bool(&x.Transposed)
-		wireList(w, &x.Boxes, w.box)
-		w.int(&x.Flat[0])
-		w.int(&x.Flat[1])
-		w.int(&x.Unit)
-		some := x.Expert != nil
-		if w.bool(&some); some {
-			if w.reads {
-				x.Expert = &expert{}
-			}
-			w.int(&x.Expert.Index)
-			w.int(&x.Expert.Of)
-		}
-	})
-}
-
 func (o *work) wire(w *wire) {
 	w.text(&o.Err)
 	wireList(w, &o.Files, w.text)
@@ -70,23 +38,13 @@ func (o *work) wire(w *wire) {
 	})
 }
 
-// planned is what a rank keeps of planning, for the next save.
-type planned struct {
-	text   []byte // of its local plan
-	work   work
-	global *plan // on rank 0
-}
-
-// coordinate plans a save, and leaves it in s.planned. All ranks return the same error.
-func (s *Saver) coordinate(c summary, local localPlan, st *State) error {
+// coordinate plans a save of what this rank holds, and leaves the plan in s.planned. All ranks return the same error.
+func (s *Saver) coordinate(c summary, mine *planned, st *State) error {
 	type answer struct {
 		Err     string
 		Planned bool // by the last save
 	}
-	out := &wire{}
-	local.wire(out)
-	out.b = append(out.b, text(st.TP)...)
-	c.Planned = s.planned != nil && bytes.Equal(s.planned.text, out.b)
+	c.Planned = mine != nil && mine == s.planned
 	all, err := gatherObjects(s.g, c)
 	if err != nil {
 		return err
@@ -110,7 +68,7 @@ func (s *Saver) coordinate(c summary, local localPlan, st *State) error {
 	case a.Planned:
 		return nil
 	}
-	return s.planAnew(out.b, all, st)
+	return s.planAnew(mine, all, st)
 }
 
 // heard returns rank 0's verdict, "" for none wrong, when all ranks have it: a rank that returns may end the job, and others would hear
@@ -121,30 +79,35 @@ func (s *Saver) heard(verdict string) error {
 }
 
 // planAnew has rank 0 plan with the local plans of all ranks; all has their summaries there.
-func (s *Saver) planAnew(local []byte, all []summary, st *State) error {
+func (s *Saver) planAnew(mine *planned, all []summary, st *State) error {
 	s.planned = nil
-	texts, err := gather(s.g, local)
+	out, local := &wire{}, mine.local(st)
+	local.wire(out)
+	texts, err := gather(s.g, out.b)
 	if err != nil {
 		return err
 	}
-	next := &planned{text: local}
 	var tell [][]byte
 	if s.g.Rank() == 0 {
-		next.global, tell = coordinator(texts, all, st, s.fileBytes)
+		mine.global, tell = coordinator(texts, all, st, s.fileBytes)
 	}
-	mine, err := scatter(s.g, tell)
+	told, err := scatter(s.g, tell)
 	if err != nil {
 		return err
 	}
-	in := &wire{b: mine, reads: true}
-	if next.work.wire(in); in.err != nil {
+	var todo work
+	in := &wire{b: told, reads: true}
+	if todo.wire(in); in.err == nil && todo.Err == "" {
+		in.err = mine.assign(todo)
+	}
+	if in.err != nil {
 		s.g.Abort(in.err) // the others go on
 		return in.err
 	}
-	if next.work.Err != "" {
-		return s.heard(next.work.Err)
+	if todo.Err != "" {
+		return s.heard(todo.Err)
 	}
-	s.planned = next
+	s.planned = mine
 	return nil
 }
 

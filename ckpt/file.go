@@ -116,23 +116,24 @@ func saveFile(ctx context.Context, fsys fileSystem, path string, st State) error
 
 // newFile plans one file for a State.
 func newFile(fsys fileSystem, st State) (*writer, error) {
-	items, err := st.items()
+	o := st.optimizer()
+	mine, err := newPlanned(&st, &o)
 	if err != nil {
 		return nil, err
 	}
-	c, local, err := st.summary(items)
+	c, err := st.summary(&o)
 	if err != nil {
 		return nil, err
 	}
-	p, todo, err := newPlan([]localPlan{local}, st.TP, 1<<62)
+	p, todo, err := newPlan([]localPlan{mine.local(&st)}, st.TP, 1<<62)
 	if err != nil {
 		return nil, err
 	}
-	if err := errors.Join(p.setState([]summary{c}, nil), p.joinFiles()); err != nil {
+	mine.global = p
+	if err := errors.Join(p.setState([]summary{c}, nil), p.joinFiles(), mine.assign(todo[0])); err != nil {
 		return nil, err
 	}
-	w := &writer{Saver: &Saver{fs: fsys}, plan: p}
-	w.assign(items, todo[0].Pieces)
+	w := &writer{Saver: &Saver{fs: fsys}, planned: mine}
 	for _, j := range w.jobs {
 		at := p.at[j.item.key()]
 		j.file, j.offset = at.file, at.offset
@@ -202,7 +203,7 @@ func bareHash(h *safetensors.Header) string {
 
 // writeTo writes the one file and flushes it.
 func (w *writer) writeTo(ctx context.Context, name string) error {
-	f, err := w.fs.Create(name, w.plan.files[0].size)
+	f, err := w.fs.Create(name, w.global.files[0].size)
 	if err != nil {
 		return err
 	}
@@ -218,10 +219,10 @@ func (w *writer) writeTo(ctx context.Context, name string) error {
 
 // finishHeader writes the header, now that all hashes are known.
 func (w *writer) finishHeader(f file) error {
-	if err := w.plan.setHashes([][]byte{w.verdict().Hashes}); err != nil {
+	if err := w.global.setHashes([][]byte{w.verdict().Hashes}); err != nil {
 		return err
 	}
-	h, err := w.plan.singleHeader()
+	h, err := w.global.singleHeader()
 	if err == nil {
 		_, err = f.WriteAt(h.Encode(), 0)
 	}

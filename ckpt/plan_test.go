@@ -24,12 +24,12 @@ func TestPlanOnce(t *testing.T) {
 	dir, l := t.TempDir(), layouts["ddp2"]
 	onRanks(t, 2, func(g *dist.Group) error {
 		s := newSaver(g, disk{}, dir, Config{})
-		save := func(version int, without string) *planned {
+		save := func(version int, without string) *job {
 			st := newState(t, g, l, version)
 			st.Optimizer = nil
 			st.Params = slices.DeleteFunc(st.Params, func(p *tensor.Param) bool { return p.Name() == without && g.Rank() == 1 })
 			require.NoError(t, s.Save(t.Context(), *st))
-			return s.planned
+			return s.planned.jobs[0] // a plan has its own jobs
 		}
 		first := save(1, "")
 		require.Same(t, first, save(2, ""))

@@ -77,6 +77,7 @@ func (s *Saver) Save(ctx context.Context, st State) error {
 
 // save writes and says which step failed.
 func (w *writer) save(ctx context.Context) error {
+	defer w.release()
 	if err := w.finish(ctx); err != nil {
 		return fmt.Errorf("ckpt: saving step %d: %w", w.step, err)
 	}
@@ -106,23 +107,19 @@ func (s *Saver) Close() error {
 // writer is one save on one rank.
 type writer struct {
 	*Saver
-	step   int
-	plan   *plan // on rank 0
-	files  []string
-	jobs   []*job
-	pieces []held // of all jobs, as the plan has them
-	err    error  // of this rank, for all to hear
+	step int
+	*planned
+	err error // of this rank, for all to hear
 
 	unlock func() // of the directory, on rank 0
 }
 
 // begin agrees with the other ranks on what is written by whom, and takes hold of the data.
 func (s *Saver) begin(st State) (*writer, error) {
-	items, err := st.items()
-	var c summary
-	var local localPlan
-	if err == nil {
-		c, local, err = st.summary(items)
+	o, mine := st.optimizer(), s.planned
+	c, err := st.summary(&o)
+	if err == nil && !mine.plans(&st, &o) {
+		mine, err = newPlanned(&st, &o)
 	}
 	if err == nil {
 		err = s.user.Err()
@@ -134,11 +131,11 @@ func (s *Saver) begin(st State) (*writer, error) {
 	for _, kind := range []backend.Kind{backend.Send, backend.Recv, backend.Batch} {
 		delete(c.Calls, kind.String()) // the others are the same on all ranks
 	}
-	if err := s.coordinate(c, local, &st); err != nil {
+	if err := s.coordinate(c, mine, &st); err != nil {
+		mine.release()
 		return nil, err
 	}
-	w := &writer{Saver: s, step: st.Step, plan: s.planned.global, files: s.planned.work.Files}
-	w.assign(items, s.planned.work.Pieces)
+	w := &writer{Saver: s, step: st.Step, planned: mine}
 	if s.c.Async {
 		w.err = s.staging.fetch(w.jobs, true)
 	}
@@ -174,7 +171,7 @@ func (w *writer) finish(ctx context.Context) error {
 	}
 	failed := ""
 	if w.g.Rank() == 0 {
-		err := w.plan.agree(all)
+		err := w.global.agree(all)
 		if err == nil {
 			err = w.commit(now.Tmp)
 		}

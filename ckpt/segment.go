@@ -29,7 +29,8 @@ func (x item) divide(as []tensor.Stored) (list []item) {
 			if s.Squeeze {
 				c.part = c.squeezed()
 			}
-			y.part, y.data = c.part, x.data.Range(c.at, c.at+c.len())
+			y.part, y.at = c.part, c.at
+			y.take(x.data)
 			list = append(list, y)
 		}
 		first += s.Rows

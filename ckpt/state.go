@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"hash/crc32"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -49,6 +50,7 @@ type item struct {
 	name   string
 	of     *tensor.Param // whose value or state it is
 	data   tensor.Tensor
+	at     int          // where it begins in its source
 	in     string       // key of the checkpoint's tensor that Load fills it from
 	from   tensor.DType // of that; the data's but for a Load that casts
 	shape  []int        // of the whole, in the file
@@ -66,24 +68,46 @@ func (x *item) held() part {
 	return x.part
 }
 
-// items lists the tensors of a State.
-func (st *State) items() (list []item, err error) {
-	var state optim.State
-	if st.Optimizer != nil {
-		state = st.Optimizer.State()
-	}
-	list = make([]item, 0, len(st.Params)+len(state.Tensors))
-	for _, p := range st.Params {
-		if list, err = appendItems(list, true, p.Name(), p, p.Local); err != nil {
-			return nil, err
+// source is a tensor of a State. Files make one item of it, or several.
+type source struct {
+	model bool // else the optimizer's
+	name  string
+	of    *tensor.Param // whose value or state it is
+	data  tensor.Tensor
+}
+
+// sources yields the tensors of a State whose optimizer has the state o.
+func (st *State) sources(o *optim.State) iter.Seq[source] {
+	return func(yield func(source) bool) {
+		for _, p := range st.Params {
+			if !yield(source{true, p.Name(), p, p.Local}) {
+				return
+			}
+		}
+		for _, t := range o.Tensors {
+			if !yield(source{false, t.Name, t.Param, t.Tensor}) {
+				return
+			}
 		}
 	}
-	for _, t := range state.Tensors {
-		if list, err = appendItems(list, false, t.Name, t.Param, t.Tensor); err != nil {
-			return nil, err
-		}
+}
+
+// optimizer is the optimizer's state, nothing where there is none.
+func (st *State) optimizer() optim.State {
+	if st.Optimizer == nil {
+		return optim.State{}
 	}
-	return list, checkTrained(st.Params, state.Counts)
+	return st.Optimizer.State()
+}
+
+// items lists the tensors of a State as files have them.
+func (st *State) items() ([]item, error) {
+	o := st.optimizer()
+	p, err := newPlanned(st, &o)
+	if err != nil {
+		return nil, err
+	}
+	return p.items, nil
 }
 
 // checkTrained refuses a stored tensor of which the optimizer has one parameter and not another: its state would have holes.
@@ -103,19 +127,28 @@ func checkTrained(params nn.Params, counts map[string]int) error {
 	return nil
 }
 
-// appendItems adds the items of a parameter, or of state that the optimizer has of one: one, or several where files divide it.
-func appendItems(list []item, model bool, name string, p *tensor.Param, data tensor.Tensor) ([]item, error) {
-	if data.IsZero() {
-		return nil, fmt.Errorf("%s was never made: call nn.Init or Attach first", name)
+// ready returns an error where a source has no values that could be read. It waits for those that are still computed.
+func (s *source) ready() error {
+	switch {
+	case s.data.IsZero():
+		return fmt.Errorf("%s was never made: call nn.Init or Attach first", s.name)
+	case !s.data.Contiguous():
+		return fmt.Errorf("%s is not contiguous", s.name)
 	}
-	x := item{model: model, name: name, of: p, data: data, from: data.DType(), shape: append([]int{}, p.Global()...)}
-	if !data.Contiguous() {
-		return nil, fmt.Errorf("%s is not contiguous", name)
+	tensor.Raw(s.data).Settle() // here, by one goroutine: several tensors may be views of the same memory
+	return nil
+}
+
+// appendItems adds the items of a source: one, or several where files divide it.
+func (s *source) appendItems(list []item) ([]item, error) {
+	if err := s.ready(); err != nil {
+		return nil, err
 	}
-	tensor.Raw(data).Settle() // here, by one goroutine: several tensors may be views of the same memory
+	p := s.of
+	x := item{model: s.model, name: s.name, of: p, data: s.data, from: s.data.DType(), shape: append([]int{}, p.Global()...)}
 	var err error
-	if x.part, err = heldPart(x.shape, p.Shard, data.Len()); err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
+	if x.part, err = heldPart(x.shape, p.Shard, s.data.Len()); err != nil {
+		return nil, fmt.Errorf("%s: %w", s.name, err)
 	}
 	x.unit = p.Shard.Unit
 	first := len(list)
@@ -127,7 +160,7 @@ func appendItems(list []item, model bool, name string, p *tensor.Param, data ten
 	for i := range list[first:] {
 		x := &list[first+i]
 		if p.Stored() != nil {
-			x.name += strings.TrimPrefix(name, p.Name()) // the optimizer's key
+			x.name += strings.TrimPrefix(s.name, p.Name()) // the optimizer's key
 		}
 		if p.Transposed() && len(x.shape) == 2 {
 			memory := x.part
@@ -136,6 +169,14 @@ func appendItems(list []item, model bool, name string, p *tensor.Param, data ten
 		}
 	}
 	return list, nil
+}
+
+// take gives an item its elements of the source's data.
+func (x *item) take(data tensor.Tensor) {
+	if n := x.held().len(); n < data.Len() {
+		data = data.Range(x.at, x.at+n)
+	}
+	x.data = data
 }
 
 // writeItem is what a rank says of a tensor.
@@ -211,46 +252,42 @@ type writeItem struct {
 	Expert     *expert `json:",omitempty"`
 }
 
-// summary returns also what the rank holds.
-func (st *State) summary(items []item) (c summary, local localPlan, err error) {
+// summary is what must be the same on all ranks; o is the optimizer's state.
+func (st *State) summary(o *optim.State) (c summary, err error) {
 	c = summary{Step: st.Step, Extra: map[string]json.RawMessage{}, Files: sizes(st.Files), Base: st.Base}
 	if err := checkBeside(st.Files); err != nil {
-		return c, local, err
+		return c, err
 	}
 	for key, v := range st.Extra {
 		text, err := json.Marshal(v)
 		if err != nil {
-			return c, local, fmt.Errorf("extra %q: %w", key, err)
+			return c, fmt.Errorf("extra %q: %w", key, err)
 		}
 		c.Extra[key] = text
 	}
 	if st.Optimizer != nil {
-		s := st.Optimizer.State()
-		c.Optimizer, c.Steps, c.LR, c.Scaler = true, s.Steps, s.LR, s.Scaler
-		counts, err := st.storedCounts(s.Counts)
-		if err != nil {
-			return c, local, err
+		c.Optimizer, c.Steps, c.LR, c.Scaler = true, o.Steps, o.LR, o.Scaler
+		if c.Counts, err = st.storedCounts(o); err != nil {
+			return c, err
 		}
-		local.Optimizer, local.Counted = true, slices.Sorted(maps.Keys(counts))
-		maps.DeleteFunc(counts, func(_ string, n int) bool { return n == c.Steps })
-		c.Counts = counts
 	}
 	if st.Tape != nil {
 		random := st.Tape.State()
 		c.Random = &random
 	}
-	local.Items = make([]writeItem, len(items))
-	for i := range items {
-		local.Items[i] = items[i].writeItem()
-	}
-	return c, local, nil
+	return c, nil
 }
 
-// storedCounts returns the optimizer's steps of each parameter, by the names that files have for it.
-func (st *State) storedCounts(counts map[string]int) (map[string]int, error) {
-	stored, names := map[string]int{}, st.inFiles()
-	for _, name := range slices.Sorted(maps.Keys(counts)) { // the error is the same on all ranks
-		n := counts[name]
+// storedCounts returns the steps of the parameters of which the optimizer has not done as many as of the others, by the names that
+// files have for them.
+func (st *State) storedCounts(o *optim.State) (map[string]int, error) {
+	stored := map[string]int{}
+	if !slices.ContainsFunc(slices.Collect(maps.Values(o.Counts)), func(n int) bool { return n != o.Steps }) {
+		return stored, nil
+	}
+	names := st.inFiles()
+	for _, name := range slices.Sorted(maps.Keys(o.Counts)) { // the error is the same on all ranks
+		n := o.Counts[name]
 		for _, as := range names(name) {
 			if m, there := stored[as]; there && m != n {
 				return nil, fmt.Errorf("files keep %s in %s, with another parameter: the optimizer has done %d steps of one and %d of the other", name, as, n, m)
@@ -258,6 +295,7 @@ func (st *State) storedCounts(counts map[string]int) (map[string]int, error) {
 			stored[as] = n
 		}
 	}
+	maps.DeleteFunc(stored, func(_ string, n int) bool { return n == o.Steps })
 	return stored, nil
 }
 

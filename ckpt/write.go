@@ -31,19 +31,26 @@ type held struct {
 }
 
 // assign makes jobs of the work that the coordinator gave this rank.
-func (w *writer) assign(items []item, todo []pieceWork) {
-	w.pieces = make([]held, len(todo))
-	jobs := make([]*job, len(items))
-	for i, p := range todo {
-		j := jobs[p.Item]
-		if j == nil {
-			x := &items[p.Item]
-			j = &job{item: x, size: x.data.DType().Size(), file: p.File, offset: int64(p.Offset)}
-			jobs[p.Item], w.jobs = j, append(w.jobs, j)
+func (p *planned) assign(todo work) error {
+	p.files, p.jobs, p.pieces = todo.Files, nil, make([]held, len(todo.Pieces))
+	jobs := make([]*job, len(p.items))
+	for i, w := range todo.Pieces {
+		if w.Item < 0 || w.Item >= len(p.items) || w.File < 0 || w.File >= len(p.files) {
+			return fmt.Errorf("rank 0 planned item %d of file %d; this rank holds %d items, of %d files", w.Item, w.File, len(p.items), len(p.files))
 		}
-		w.pieces[i] = held{pieceWork: p, part: j.item.held().slice(p.At, p.N)}
-		j.pieces = append(j.pieces, &w.pieces[i])
+		j := jobs[w.Item]
+		if j == nil {
+			x := &p.items[w.Item]
+			j = &job{item: x, size: x.data.DType().Size(), file: w.File, offset: int64(w.Offset)}
+			jobs[w.Item], p.jobs = j, append(p.jobs, j)
+		}
+		p.pieces[i] = held{pieceWork: w, part: j.item.held().slice(w.At, w.N)}
+		if w.N < 0 || p.pieces[i].part.len() != w.N {
+			return fmt.Errorf("rank 0 planned elements %d to %d of %s; this rank holds %d", w.At, w.At+w.N, j.item.name, j.item.held().len())
+		}
+		j.pieces = append(j.pieces, &p.pieces[i])
 	}
+	return nil
 }
 
 // verdict is what a rank reports after writing.
@@ -168,7 +175,6 @@ func (j *job) write(ctx context.Context, files []file) error {
 			return err
 		}
 	}
-	j.data = nil
 	return nil
 }
 

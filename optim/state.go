@@ -30,21 +30,23 @@ type StateTensor struct {
 // State returns the current state. Its tensors are the optimizer's own: the next Step changes them.
 func (o *Optimizer) State() State {
 	o.mustNotBeInUse("State")
-	st := State{Steps: o.steps, LR: o.lr, Counts: map[string]int{}}
+	st := State{Steps: o.steps, LR: o.lr, Counts: make(map[string]int, len(o.states))}
 	if o.scaler != nil {
 		scaler := *o.scaler
 		st.Scaler = &scaler
 	}
+	st.Tensors = make([]StateTensor, 0, len(o.states)*(len(o.rule.state())+1))
 	for i := range o.states {
 		s := &o.states[i]
 		o.syncMaster(s)
 		st.Counts[s.p.Name()] = s.steps
-		st.Tensors = append(st.Tensors, o.tensors(s)...)
+		st.Tensors = o.appendTensors(st.Tensors, s)
 	}
 	return st
 }
 
-func (o *Optimizer) tensors(s *paramState) (ts []StateTensor) {
+// appendTensors adds the tensors of a parameter's state.
+func (o *Optimizer) appendTensors(ts []StateTensor, s *paramState) []StateTensor {
 	add := func(key string, x tensor.Tensor) {
 		ts = append(ts, StateTensor{s.p.Name() + "." + key, s.p, x})
 	}
@@ -80,7 +82,7 @@ func (o *Optimizer) SetState(st State) error {
 			errs = append(errs, fmt.Errorf("no step count for %s", name))
 		}
 		delete(unknown, name)
-		own = append(own, o.tensors(&o.states[i])...)
+		own = o.appendTensors(own, &o.states[i])
 	}
 	for _, name := range slices.Sorted(maps.Keys(unknown)) {
 		errs = append(errs, fmt.Errorf("unknown parameter %s", name))

@@ -1,0 +1,153 @@
+package ckpt
+
+import (
+	"crypto/sha256"
+	"maps"
+	"slices"
+
+	"github.com/ringo-ml/ringo/optim"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// localPlan is what a rank holds, as rank 0 reads it.
+type localPlan struct {
+	Items     []writeItem
+	Optimizer bool     // there is one
+	Counted   []string // its parameters, by their names in files
+}
+
+func (l *localPlan) wire(w *wire) {
+	w.bool(&l.Optimizer)
+	wireList(w, &l.Counted, w.text)
+	wireList(w, &l.Items, func(x *writeItem) {
+		w.bool(&x.Model)
+		w.text(&x.Name)
+		w.text((*string)(&x.DType))
+		w.ints(&x.Shape)
+		w.bool(&x.Transposed)
+		wireList(w, &x.Boxes, w.box)
+		w.int(&x.Flat[0])
+		w.int(&x.Flat[1])
+		w.int(&x.Unit)
+		some := x.Expert != nil
+		if w.bool(&some); some {
+			if w.reads {
+				x.Expert = &expert{}
+			}
+			w.int(&x.Expert.Index)
+			w.int(&x.Expert.Of)
+		}
+	})
+}
+
+// planned is what a rank keeps of a plan for the next save: what the plan depends on, and what the rank does by it.
+type planned struct {
+	sources []structure
+	counts  map[string]int // the optimizer's parameters; nil: there is no optimizer
+	rules   string
+
+	items  []item // of the sources, in their order. They have data only while a save goes on
+	files  []string
+	jobs   []*job // of these items
+	pieces []held // of all jobs, as the global plan has them
+	global *plan  // on rank 0
+}
+
+// newPlanned takes hold of what this rank has. The rest is for rank 0 to say.
+func newPlanned(st *State, o *optim.State) (p *planned, err error) {
+	p = &planned{counts: o.Counts, rules: text(st.TP)}
+	for x := range st.sources(o) {
+		first := len(p.items)
+		if p.items, err = x.appendItems(p.items); err != nil {
+			return nil, err
+		}
+		p.sources = append(p.sources, newStructure(&x, len(p.items)-first))
+	}
+	return p, checkTrained(st.Params, o.Counts)
+}
+
+// local is what rank 0 plans by.
+func (p *planned) local(st *State) localPlan {
+	l := localPlan{Items: make([]writeItem, len(p.items)), Optimizer: p.counts != nil}
+	for i := range p.items {
+		l.Items[i] = p.items[i].writeItem()
+	}
+	names := st.inFiles()
+	for name := range p.counts {
+		l.Counted = append(l.Counted, names(name)...)
+	}
+	slices.Sort(l.Counted)
+	l.Counted = slices.Compact(l.Counted)
+	return l
+}
+
+// structure is all of a source that a plan depends on: all but its values, and where they are.
+type structure struct {
+	model      bool
+	name       string
+	dtype      tensor.DType
+	length     int
+	global     []int
+	boxes      []tensor.Box
+	flat       [2]int
+	unit       int
+	stored     []tensor.Stored
+	transposed bool
+
+	items int // that files make of it
+}
+
+func newStructure(x *source, items int) structure {
+	p := x.of
+	s := structure{x.model, x.name, x.data.DType(), x.data.Len(), slices.Clone(p.Global()), slices.Clone(p.Shard.Boxes),
+		p.Shard.Flat, p.Shard.Unit, slices.Clone(p.Stored()), p.Transposed(), items}
+	for i, b := range s.boxes {
+		s.boxes[i] = tensor.Box{Lo: slices.Clone(b.Lo), Hi: slices.Clone(b.Hi)}
+	}
+	return s
+}
+
+// same reports whether a source has this structure. It allocates nothing: a model has thousands of them.
+func (s *structure) same(x *source) bool {
+	p := x.of
+	return s.model == x.model && s.name == x.name && x.ready() == nil && s.dtype == x.data.DType() && s.length == x.data.Len() &&
+		slices.Equal(s.global, p.Global()) && slices.EqualFunc(s.boxes, p.Shard.Boxes, sameBox) && s.flat == p.Shard.Flat &&
+		s.unit == p.Shard.Unit && slices.Equal(s.stored, p.Stored()) && s.transposed == p.Transposed()
+}
+
+// plans reports whether the plan is one for a State with this optimizer's state, and gives its items their data then.
+func (p *planned) plans(st *State, o *optim.State) bool {
+	if p == nil || len(p.sources) != len(st.Params)+len(o.Tensors) ||
+		!maps.EqualFunc(p.counts, o.Counts, func(int, int) bool { return true }) || p.rules != text(st.TP) {
+		return false
+	}
+	i, items := 0, p.items
+	for x := range st.sources(o) {
+		s := &p.sources[i]
+		if !s.same(&x) {
+			p.release()
+			return false
+		}
+		for k := range items[:s.items] {
+			items[k].take(x.data)
+		}
+		i, items = i+1, items[s.items:]
+	}
+	return true
+}
+
+// release forgets the tensors, which between saves are the program's alone, and what was found out about their values.
+func (p *planned) release() {
+	if p == nil {
+		return
+	}
+	for i := range p.items {
+		p.items[i].data, p.items[i].of = tensor.Tensor{}, nil
+	}
+	for _, j := range p.jobs {
+		j.data = nil
+	}
+	for i := range p.pieces {
+		p.pieces[i].hash, p.pieces[i].sum = [sha256.Size]byte{}, 0
+	}
+}

@@ -1,0 +1,218 @@
+package ckpt
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/optim"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// halves is a State of parameters of which each of two ranks holds one half: rows of the first and the last, a flat range of the
+// second. The last has a name that the optimizer may have for its state of the first.
+func halves(g *dist.Group) *State {
+	st := &State{TP: Rules{}}
+	for _, name := range []string{"a", "b", "a.momentum_buffer"} {
+		p := tensor.NewParam(tensor.Constant(0), 2, 6)
+		lo := 2 * g.Rank()
+		p.Shard = tensor.Shard{Global: []int{4, 6}, Boxes: []tensor.Box{{Lo: []int{lo, 0}, Hi: []int{lo + 2, 6}}}}
+		if name == "b" {
+			p.Shard = tensor.Shard{Global: []int{10}, Flat: [2]int{5 * g.Rank(), 5*g.Rank() + 5}}
+		}
+		p.SetName(name)
+		resize(g, p, tensor.Float32)
+		st.Params = append(st.Params, p)
+	}
+	st.Optimizer = optim.NewSGD(st.Params[:1], optim.SGDConfig{LR: 0.1})
+	return st
+}
+
+// resize gives a parameter as much memory as its shard describes.
+func resize(g *dist.Group, p *tensor.Param, dtype tensor.DType) {
+	held, err := newPart(p.Global(), p.Shard.Boxes, p.Shard.Flat)
+	if err != nil {
+		panic(err)
+	}
+	p.Value = tensor.New(g.Device(), dtype, held.len())
+	p.Local = p.Value
+}
+
+// changes are what makes a plan wrong: in place, as a program would.
+var changes = map[string]func(g *dist.Group, st *State){
+	"nothing": func(*dist.Group, *State) {},
+	"type":    func(g *dist.Group, st *State) { resize(g, st.Params[1], tensor.Float64) },
+	"shape": func(_ *dist.Group, st *State) {
+		st.Params[1].Shard.Global[0] = 5
+		st.Params[1].Shard.Global = append(st.Params[1].Shard.Global, 2)
+	},
+	"shape of one length": func(_ *dist.Group, st *State) {
+		copy(st.Params[0].Shard.Global, []int{2, 12})
+		copy(st.Params[0].Shard.Boxes[0].Lo, []int{0, 6 * st.Params[0].Shard.Boxes[0].Lo[0] / 2})
+		copy(st.Params[0].Shard.Boxes[0].Hi, []int{2, st.Params[0].Shard.Boxes[0].Lo[1] + 6})
+	},
+	"size": func(g *dist.Group, st *State) {
+		p := st.Params[1]
+		p.Shard.Global[0], p.Shard.Flat = 12, [2]int{6 * g.Rank(), 6*g.Rank() + 6}
+		resize(g, p, tensor.Float32)
+	},
+	"rows that a rank holds": func(g *dist.Group, st *State) {
+		b := st.Params[0].Shard.Boxes[0]
+		if g.Rank() == 0 {
+			b.Hi[0]--
+		} else {
+			b.Lo[0]--
+		}
+		resize(g, st.Params[0], tensor.Float32)
+	},
+	"elements that a rank holds": func(g *dist.Group, st *State) {
+		st.Params[1].Shard.Flat[1-g.Rank()]++
+		resize(g, st.Params[1], tensor.Float32)
+	},
+	"ranks change rows": func(g *dist.Group, st *State) {
+		b := st.Params[0].Shard.Boxes[0]
+		b.Lo[0], b.Hi[0] = 2-b.Lo[0], 6-b.Hi[0]
+	},
+	"ranks change elements": func(g *dist.Group, st *State) {
+		st.Params[1].Shard.Flat = [2]int{5 - 5*g.Rank(), 10 - 5*g.Rank()}
+	},
+	"copies": func(g *dist.Group, st *State) {
+		st.Params[0].Shard.Boxes = nil
+		resize(g, st.Params[0], tensor.Float32)
+	},
+	"name":       func(_ *dist.Group, st *State) { st.Params[1].SetName("c") },
+	"names":      func(_ *dist.Group, st *State) { st.Params[0].SetName("b"); st.Params[1].SetName("a") },
+	"order":      func(_ *dist.Group, st *State) { slices.Reverse(st.Params) },
+	"fewer":      func(_ *dist.Group, st *State) { st.Params = st.Params[:2] },
+	"another":    func(g *dist.Group, st *State) { st.Params = append(st.Params, more(g, 3)) },
+	"transposed": func(_ *dist.Group, st *State) { st.Params[0].SetTransposed(true) },
+	"stored": func(_ *dist.Group, st *State) {
+		st.Params[0].SetStored([]tensor.Stored{{Name: "a.0", Rows: 1, Total: 1}, {Name: "a.1", Rows: 3, Total: 3}})
+	},
+	"unit":  func(_ *dist.Group, st *State) { st.Params[0].Shard.Unit = 2 },
+	"rules": func(_ *dist.Group, st *State) { st.TP["a"] = Rule{Dim: 1} },
+	"no optimizer": func(_ *dist.Group, st *State) {
+		st.Optimizer = nil
+	},
+	"what the optimizer keeps": func(_ *dist.Group, st *State) {
+		st.Params = st.Params[:2]
+		st.Optimizer = optim.NewSGD(st.Params[:1], optim.SGDConfig{LR: 0.1, Momentum: 0.9})
+	},
+	"what the optimizer trains": func(_ *dist.Group, st *State) {
+		st.Optimizer = optim.NewSGD(st.Params[:2], optim.SGDConfig{LR: 0.1})
+	},
+}
+
+// A plan serves the saves of one structure. After any change of it all ranks have another plan, and the checkpoint is as it was planned
+// from nothing, with the values of its own step.
+func TestPlanAnew(t *testing.T) {
+	for name, change := range changes {
+		t.Run(name, func(t *testing.T) {
+			kept, fresh := t.TempDir(), t.TempDir()
+			onRanks(t, 2, func(g *dist.Group) error {
+				st := halves(g)
+				s := newSaver(g, disk{}, kept, Config{})
+				save := func(s *Saver, step int) *job {
+					st.Step = step
+					for _, p := range st.Params {
+						held, err := heldPart(p.Global(), p.Shard, p.Local.Len())
+						require.NoError(t, err)
+						fillPart(p.Local, held, p.Name(), step)
+					}
+					require.NoError(t, s.Save(t.Context(), *st))
+					return s.planned.jobs[0]
+				}
+				first := save(s, 1)
+				require.Same(t, first, save(s, 2))
+				change(g, st)
+				second := save(s, 3)
+				if name == "nothing" {
+					require.Same(t, first, second)
+				} else {
+					require.NotSame(t, first, second)
+				}
+				require.Same(t, second, save(s, 4))
+				other := newSaver(g, disk{}, fresh, Config{})
+				require.NotSame(t, second, save(other, 4))
+				for _, j := range s.planned.jobs {
+					require.Nil(t, j.data, "a Saver keeps no tensors")
+				}
+				for _, x := range s.planned.items {
+					require.True(t, x.data.IsZero() && x.of == nil, "a Saver keeps no tensors")
+				}
+				require.NoError(t, other.Close())
+				return s.Close()
+			})
+			want, err := open(disk{}, filepath.Join(fresh, stepName(4)))
+			require.NoError(t, err)
+			defer want.Close()
+			for _, step := range []int{3, 4} {
+				path := filepath.Join(kept, stepName(step))
+				require.True(t, mustVerify(t, path, VerifyConfig{}).OK)
+				got, err := open(disk{}, path)
+				require.NoError(t, err)
+				if step == 4 {
+					require.Equal(t, want.man, got.man)
+				}
+				require.NoError(t, got.Close())
+			}
+		})
+	}
+}
+
+// A parameter without values that could be saved is an error also where there is a plan.
+func TestNotReady(t *testing.T) {
+	for want, spoil := range map[string]func(g *dist.Group, p *tensor.Param){
+		"a was never made": func(_ *dist.Group, p *tensor.Param) { p.Local = tensor.Tensor{} },
+		"a is not contiguous": func(g *dist.Group, p *tensor.Param) {
+			p.Local = tensor.NewTape(g.Device()).Input(tensor.New(g.Device(), tensor.Float32, 6, 4)).Slice(1, 1, 3)
+		},
+		"a: the shard describes 12 elements, the tensor has 11": func(_ *dist.Group, p *tensor.Param) { p.Local = p.Local.Range(0, 11) },
+	} {
+		dir := t.TempDir()
+		onRanks(t, 2, func(g *dist.Group) error {
+			st := halves(g)
+			s := newSaver(g, disk{}, dir, Config{})
+			require.NoError(t, s.Save(t.Context(), *st))
+			if st.Step = 1; g.Rank() == 1 {
+				spoil(g, st.Params[0])
+			}
+			require.ErrorContains(t, s.Save(t.Context(), *st), "rank 1: "+want)
+			return s.Close()
+		})
+	}
+}
+
+// Work that does not fit what a rank holds is an error.
+func TestAssignRefuses(t *testing.T) {
+	onRanks(t, 1, func(g *dist.Group) error {
+		st := State{Params: []*tensor.Param{more(g, 3)}}
+		o := st.optimizer()
+		for _, c := range []struct {
+			todo pieceWork
+			want string
+		}{
+			{pieceWork{Item: 1, N: 3}, "rank 0 planned item 1 of file 0; this rank holds 1 items, of 1 files"},
+			{pieceWork{Item: -1, N: 3}, "rank 0 planned item -1"},
+			{pieceWork{File: 1, N: 3}, "rank 0 planned item 0 of file 1"},
+			{pieceWork{At: 1, N: 3}, "rank 0 planned elements 1 to 4 of more; this rank holds 3"},
+			{pieceWork{At: -1, N: 3}, "rank 0 planned elements -1 to 2 of more"},
+			{pieceWork{N: -1}, "rank 0 planned elements 0 to -1 of more"},
+			{pieceWork{N: 3}, ""},
+		} {
+			p, err := newPlanned(&st, &o)
+			require.NoError(t, err)
+			err = p.assign(work{Files: []string{"model.safetensors"}, Pieces: []pieceWork{c.todo}})
+			if c.want == "" {
+				require.NoError(t, err)
+			} else {
+				require.ErrorContains(t, err, c.want, fmt.Sprint(c.todo))
+			}
+		}
+		return nil
+	})
+}
