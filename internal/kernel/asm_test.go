@@ -28,14 +28,15 @@ func TestChooseISA(t *testing.T) {
 	require.ErrorContains(t, err, "generic")
 }
 
-// The whole package is also tested with RINGO_CPU set.
+// The tests of the whole package also run with RINGO_CPU set.
 func TestCPU(t *testing.T) {
 	want, err := chooseISA(os.Getenv("RINGO_CPU"))
 	assert.Equal(t, want.name, CPU())
 	assert.Equal(t, err, CPUError())
 }
 
-// AVX2 has sixteen vector registers. A kernel that takes more assembles, as AVX-512, and runs where that is at hand.
+// AVX2 has sixteen vector registers. A kernel that uses more can be assembled, with
+// instructions of AVX-512, and runs on CPUs that have these.
 func TestAVX2HasSixteenRegisters(t *testing.T) {
 	text, err := os.ReadFile("asm_avx2_amd64.s")
 	require.NoError(t, err)
@@ -43,8 +44,9 @@ func TestAVX2HasSixteenRegisters(t *testing.T) {
 	assert.Empty(t, regexp.MustCompile(`\b([XY](1[6-9]|2\d|3[01])|Z\d+|K[0-7])\b`).FindAllString(string(text), 3))
 }
 
-// On arm64 the operating system may own R18, the assembler uses R27, and Go keeps the goroutine, the frame and the return address in
-// the last three. The functions call none and have no frame of their own.
+// On arm64 the operating system may own R18, the assembler uses R27, and Go keeps
+// the goroutine, the frame and the return address in the last three. These
+// functions call none and have no frame.
 func TestNEONLeavesReservedRegisters(t *testing.T) {
 	text, err := os.ReadFile("asm_neon_arm64.s")
 	require.NoError(t, err)
@@ -126,7 +128,8 @@ func TestAddToSpecial(t *testing.T) {
 	assert.Panics(t, func() { AddTo64(make([]float64, 1), make([]float64, 2), make([]float64, 2)) })
 }
 
-// Assembly may not change how the processor rounds or treats denormal numbers.
+// Assembly must not change the processor's rounding mode or its treatment of
+// subnormal numbers.
 func TestAssemblyLeavesTheControlRegister(t *testing.T) {
 	files, err := filepath.Glob("*.s")
 	require.NoError(t, err)

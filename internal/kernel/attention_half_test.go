@@ -8,7 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Keys and values that are widened block by block give the bits of those that were widened before.
+// Keys and values that are widened block by block give the bits of those that were
+// widened as a whole.
 func TestAttentionOfHalves(t *testing.T) {
 	const batch, heads, kvHeads, dim = 2, 6, 2, 24
 	const step = kvHeads*dim + 5

@@ -9,10 +9,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// maskings give a case its masks.
+// maskings set the masks of a case.
 var maskings = map[string]func(m *AttentionMasks, batch, queries, keys int){
 	"lengths": func(m *AttentionMasks, batch, _, keys int) {
-		for b := range batch { // none, all, and such that end beside a block's end
+		for b := range batch { // none, all, and lengths that end beside the end of a block
 			m.KeyLengths = append(m.KeyLengths, int64([]int{min(keys, attnCols+1), 0, keys, min(keys, attnCols), keys / 2}[b%5]))
 		}
 	},
@@ -36,7 +36,8 @@ var maskings = map[string]func(m *AttentionMasks, batch, queries, keys int){
 	},
 }
 
-// mask gives the case masks, and a gradient of the logarithmic sums. Keys and values behind a sequence's length become NaN.
+// mask sets masks, and a gradient of the logarithmic sums. Keys and values after a
+// sequence's length become NaN.
 func (c *attentionCase[T]) mask(names ...string) *attentionCase[T] {
 	c.GradLSE = c.slot(len(c.LSE), 11)
 	for _, name := range names {
@@ -95,7 +96,8 @@ func testMasked[T Float](t *testing.T, what string, newCase func() *attentionCas
 	}
 }
 
-// A length that is out of range, which the host has not looked at, touches no other sequence.
+// A length that is out of range, and that the host has not checked, affects no
+// other sequence.
 func TestAttentionOfWrongLengths(t *testing.T) {
 	c := newCrossCase[float64](3, 2, 3, 1, 1, 2, false, 0, 0)
 	c.KeyLengths = []int64{99, -1, 3}
@@ -106,7 +108,8 @@ func TestAttentionOfWrongLengths(t *testing.T) {
 	assert.Equal(t, want.bufs, c.bufs)
 }
 
-// Blocks of queries and keys that have no document in common are not computed: NaN in one document stays there.
+// Blocks of queries and keys without a common document are not computed: NaN in one
+// document stays there.
 func TestAttentionSkipsOtherDocuments(t *testing.T) {
 	const each, bad = 256, 2
 	c := newCrossCase[float32](1, 5*each, 5*each, 1, 1, 8, false, 0, 0)

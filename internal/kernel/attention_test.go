@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// attentionCase is an Attention over a batch, its memory between guards.
+// attentionCase is an Attention over a batch, with guards around its memory.
 type attentionCase[T Float] struct {
 	Attention[T]
 	batch     int
@@ -77,7 +77,7 @@ func (c *attentionCase[T]) plain(gq, gk, gv []float64) (out []float64) {
 		for i := range c.Queries {
 			query, o := (b*c.Queries+i)*c.QStep+h*hd, ((b*c.Queries+i)*c.Heads+h)*hd
 			m := mask[(head*c.Queries+i)*c.Keys:][:c.Keys]
-			var keys []int // that the query sees
+			var keys []int // seen by the query
 			var p, dp []float64
 			for j := range c.Keys {
 				if c.sees(b, i, j) {
@@ -142,7 +142,8 @@ func testAttention[T Float](t *testing.T) {
 	}
 }
 
-// requireInParts runs a case part by part: it has the bits of c, which has been run whole, and the guards of c are as they were.
+// requireInParts runs a case part by part, and requires the bits of c, which was
+// run whole, and unchanged guards.
 func requireInParts[T Float](t *testing.T, c, inParts *attentionCase[T], what string) {
 	t.Helper()
 	inParts.run(1)
@@ -152,7 +153,8 @@ func requireInParts[T Float](t *testing.T, c, inParts *attentionCase[T], what st
 	}
 }
 
-// Queries and keys of different numbers, heads that share keys, and queries that see none.
+// Different numbers of queries and keys, heads that share keys, and queries that
+// see no key.
 func TestCrossAttention(t *testing.T) {
 	bothFloats(t, testCrossAttention[float32], testCrossAttention[float64])
 }
@@ -190,7 +192,8 @@ func testCrossAttention[T Float](t *testing.T) {
 	}
 }
 
-// Scores that would overflow without the subtraction of the largest, and keys with a score of -Inf, whole blocks of them too.
+// Scores that would overflow if the largest one were not subtracted, and keys with
+// a score of -Inf, also in whole blocks.
 func TestAttentionOfExtremeScores(t *testing.T) {
 	for _, isa := range isas {
 		withISA(isa, func() {
@@ -203,11 +206,11 @@ func TestAttentionOfExtremeScores(t *testing.T) {
 				}
 			}
 			AttentionForward(&c.Attention, NewAttentionWork[float32](), 0, c.Blocks())
-			for i := range 600 { // each key beats the one before it by 100/sqrt(2) units
+			for i := range 600 { // each score is larger than the one before by 100/sqrt(2)
 				assert.InDelta(t, c.qkv[6*599+4], c.Out[2*i], 1e-6)
 			}
 			c = newAttentionCase[float32](1, 300, 1, 1, true, 0)
-			c.qkv[3*290] = float32(math.NaN()) // a query: its own output alone
+			c.qkv[3*290] = float32(math.NaN()) // a query: it affects only its own output
 			AttentionForward(&c.Attention, NewAttentionWork[float32](), 0, c.Blocks())
 			for i, v := range c.Out {
 				assert.Equal(t, i == 290, v != v, i)
@@ -224,8 +227,8 @@ func TestAttentionAllocatesNothing(t *testing.T) {
 	}))
 }
 
-// BenchmarkAttention counts the products of the pairs that are computed: 4 elements of two for each and feature forward,
-// and 10 backward.
+// BenchmarkAttention counts the products of the pairs that are computed: for each
+// pair and feature 4 operations forward and 10 backward.
 func BenchmarkAttention(b *testing.B) {
 	for _, steps := range []int{128, 1024} {
 		for _, causal := range []bool{true, false} {

@@ -47,8 +47,8 @@ func BenchmarkRows(b *testing.B) {
 	benchFloat32(b, "Transpose", func(dst, x, _ []float32) { CopyStrided(dst, x, dims, ds, ss) })
 }
 
-// BenchmarkOptim shows that moments that are, or become, denormal do not slow the step down. Every step begins with the same
-// moments.
+// BenchmarkOptim shows that subnormal moments do not slow the step down. Every step
+// begins with the same moments.
 func BenchmarkOptim(b *testing.B) {
 	m, v := make([]float32, benchSize), make([]float32, benchSize)
 	for _, size := range []float32{1e-3, 1e-30, 1.2e-38, 1e-40, 1e-45, 0} {

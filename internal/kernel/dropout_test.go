@@ -39,7 +39,8 @@ func testDropout[T Float](t *testing.T) {
 	assert.Equal(t, dst, x, "in place")
 }
 
-// TestDropoutWords ties the mask to the words of the generator, which other implementations must use too.
+// TestDropoutWords compares the mask with the generator's words, which other
+// implementations must use, too.
 func TestDropoutWords(t *testing.T) {
 	x, dst := make([]float64, 8), make([]float64, 8)
 	Fill(x, 1)

@@ -15,9 +15,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The assembler of Go does not know the instructions for bfloat16 and AMX, so
-// the generator encodes them. What binutils reads in the bytes must be what was
-// meant. This is all that a CPU without AMX can say about the kernels of AMX.
+// Go's assembler does not have the instructions for bfloat16 and AMX, so the
+// generator encodes them. binutils must decode the bytes to the intended
+// instructions. On a CPU without AMX, this is the only possible test of the AMX
+// kernels.
 func TestEncodings(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("objdump"); err != nil {
@@ -33,7 +34,8 @@ func TestEncodings(t *testing.T) {
 	}
 }
 
-// encoded is the machine code written as numbers in each function of an assembly file.
+// encoded returns the machine code that is written as numbers in each function of
+// an assembly file.
 func encoded(t *testing.T, file string) map[string][]byte {
 	text, err := os.ReadFile(file)
 	require.NoError(t, err)
@@ -68,8 +70,9 @@ func disassemble(t *testing.T, code []byte) (list []string) {
 	return list
 }
 
-// wantDot are the products of the micro-kernels: registers 0 and 1 hold B, then
-// come the sums by row, then two elements of A. Those of few rows have four sums for each, and four vectors of B and of A behind 16 sums.
+// wantDot are the products of the micro-kernels. Registers 0 and 1 hold B, then
+// come the sums by row, then two elements of A. Kernels for few rows have four
+// vectors of sums for each row, and after 16 sums four vectors of B and of A.
 func wantDot() map[string][]string {
 	all := map[string][]string{"roundTileAVX512BF16": {"vcvtne2ps2bf16 zmm2,zmm1,zmm0"}}
 	for w := 1; w <= 2; w++ {
@@ -117,7 +120,7 @@ func wantAMX() map[string][]string {
 	}
 }
 
-// On a CPU with AMX its kernels have the bits of the emulation.
+// On a CPU with AMX, its kernels have the bits of the emulation.
 func TestAMXIsAsEmulated(t *testing.T) {
 	for _, e := range isas[0].bf16 {
 		if e.unit == 1 {

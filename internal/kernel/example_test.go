@@ -6,7 +6,7 @@ import (
 	"github.com/ringo-ml/ringo/internal/kernel"
 )
 
-// Two threads would each compute a part of the rows; the result is the same.
+// Two threads could each compute a part of the rows; the result is the same.
 func ExampleSoftmax() {
 	x := []float32{0, 0, 0, 0, 1, 2}
 	p := make([]float32, 6)

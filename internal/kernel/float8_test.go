@@ -44,7 +44,8 @@ func TestFloat8IsPyTorchs(t *testing.T) {
 	}
 }
 
-// TestFloat8Ties: halfway between two numbers the even one is taken, and one bit away the nearer one.
+// TestFloat8Ties: halfway between two numbers, the result is the even one; one bit
+// away, it is the nearer one.
 func TestFloat8Ties(t *testing.T) {
 	for f, most := range map[kernel.Float8]uint8{kernel.E4M3: 0x7e, kernel.E5M2: 0x7b} {
 		require.Equal(t, f.Max(), f.Float32(most))

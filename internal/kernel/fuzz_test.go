@@ -10,10 +10,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The fuzz tests compare all kernels that have assembly with their Go code, on any numbers at any alignment, to the bit, guards
-// included. What the assembly may not touch besides is the processor's control register.
+// The fuzz tests compare the bits of all kernels that have assembly with their Go
+// code, for any numbers at any alignment, including guards. The assembly must not
+// change the processor's control register, either.
 
-// poolOf makes a pool of at least n numbers whose bits are those of data, over and over; without data, special numbers.
+// poolOf makes a pool of at least n numbers whose bits are those of data, repeated;
+// without data, they are special numbers.
 func poolOf[T Float](data []byte, n int) []T {
 	size := int(unsafe.Sizeof(*new(T)))
 	var x []T
@@ -36,7 +38,8 @@ func poolOf[T Float](data []byte, n int) []T {
 	return pool
 }
 
-// requireControl demands that rounding and denormals are treated as Go expects: all but the flags of exceptions.
+// requireControl requires Go's rounding mode and treatment of subnormals. Only the
+// exception flags may differ.
 func requireControl(t *testing.T, what ...any) {
 	t.Helper()
 	if control := controlNow(); control != 0 {

@@ -21,8 +21,8 @@ type caseBF16 struct {
 	wantsFloat bool
 }
 
-// newBF16 makes a product with the values that value returns, in float32 (into
-// C) or bfloat16 (into H).
+// newBF16 makes a product of the numbers that value returns, in float32 (into C) or
+// bfloat16 (into H).
 func newBF16(seed uint64, ta, tb bool, m, n, k, pad int, float bool, value func(r *rand.Rand) float32) *caseBF16 {
 	c := &caseBF16{rng: rand.New(rand.NewPCG(seed, 1)), wantsFloat: float}
 	matrix := func(trans bool, rows, cols int) (buf, x []BF16, ld int) {
@@ -51,7 +51,7 @@ func newBF16(seed uint64, ta, tb bool, m, n, k, pad int, float bool, value func(
 func smallInt(r *rand.Rand) float32   { return float32(r.IntN(9) - 4) }
 func realNumber(r *rand.Rand) float32 { return 2*r.Float32() - 1 }
 
-// withBias adds a bias of its own values.
+// withBias adds a bias of other numbers.
 func (c *caseBF16) withBias(value func(r *rand.Rand) float32) *caseBF16 {
 	if !c.wantsFloat {
 		c.g.Bias = make([]BF16, c.g.N)
@@ -62,7 +62,7 @@ func (c *caseBF16) withBias(value func(r *rand.Rand) float32) *caseBF16 {
 	return c
 }
 
-// result is the result with its guards, in float32, after f.
+// result returns the result with its guards, in float32, after f.
 func (c *caseBF16) result(f func(g *GemmBF16)) []float32 {
 	g := c.g
 	if c.wantsFloat {
@@ -81,7 +81,7 @@ func (c *caseBF16) result(f func(g *GemmBF16)) []float32 {
 
 func (c *caseBF16) reference() []float32 { return c.result(RefGemmBF16) }
 
-// run is the result of e in one block, in a workspace with guards.
+// run returns the result of e in one block, in a workspace with guards.
 func (c *caseBF16) run(t *testing.T, e *engineBF16) []float32 {
 	t.Helper()
 	ws, done := workspaceBF16(e)
@@ -98,7 +98,8 @@ func (c *caseBF16) run(t *testing.T, e *engineBF16) []float32 {
 
 var workspacesBF16 sync.Map // of *sync.Pool, by length
 
-// workspaceBF16 has guards, is not aligned, and full of NaN at first. It can be used again after done.
+// workspaceBF16 returns a workspace with guards. It is not aligned, and full of NaN
+// at first. After done it can be used again.
 func workspaceBF16(e *engineBF16) (ws []float32, done func()) {
 	n := e.workspace()
 	pool, _ := workspacesBF16.LoadOrStore(n, &sync.Pool{New: func() any {
@@ -115,9 +116,9 @@ func (c *caseBF16) String() string {
 		transName(g.TransA, g.TransB), g.M, g.N, g.K, g.Alpha, g.Beta, g.LDA, g.LDB, g.LDC, c.wantsFloat, g.Bias != nil)
 }
 
-// onEveryBF16 runs a test for each engine of each instruction set, and for those
-// in plain Go that say what AVX512-BF16 and AMX compute. exact tells that the bits
-// must be those of RefGemmBF16.
+// onEveryBF16 runs a test for each engine of each instruction set, and for the Go
+// engines that emulate AVX512-BF16 and AMX. exact says that the bits must be those
+// of RefGemmBF16.
 func onEveryBF16(t *testing.T, f func(t *testing.T, e *engineBF16, exact bool)) {
 	for _, s := range isas {
 		for _, e := range s.bf16 {
@@ -160,7 +161,7 @@ func TestGemmBF16EveryTile(t *testing.T) {
 	})
 }
 
-// Shapes that exceed the blocks of K, of rows and of columns.
+// Shapes that are larger than the blocks of K, of rows and of columns.
 func TestGemmBF16Blocks(t *testing.T) {
 	onEveryBF16(t, func(t *testing.T, e *engineBF16, _ bool) {
 		kc := e.pair * e.kc
@@ -174,8 +175,8 @@ func TestGemmBF16Blocks(t *testing.T) {
 }
 
 // Engines that sum pairs have the bits of the reference. For the others, the
-// reference is off by at most the rounding of each of k additions, twice, and
-// the rounding of the result.
+// difference from the reference is at most twice the rounding of each of k
+// additions, and the rounding of the result.
 func TestGemmBF16Rounding(t *testing.T) {
 	onEveryBF16(t, func(t *testing.T, e *engineBF16, exact bool) {
 		for i, k := range []int{1, 2, 17, 100, 431, 2*e.pair*e.kc + 30} {
@@ -196,7 +197,7 @@ func TestGemmBF16Rounding(t *testing.T) {
 	})
 }
 
-// Any bits: not a number, infinite, denormal, overflowing.
+// Any bits: NaN, infinite, subnormal, overflowing.
 func TestGemmBF16AnyBits(t *testing.T) {
 	anything := func(r *rand.Rand) float32 { return BF16(r.Uint32()).Float32() }
 	onEveryBF16(t, func(t *testing.T, e *engineBF16, exact bool) {
@@ -212,7 +213,7 @@ func TestGemmBF16AnyBits(t *testing.T) {
 	})
 }
 
-// Numbers near the smallest ones: results are right to 2**-120.
+// Numbers near the smallest ones: results are correct to 2**-120.
 func TestGemmBF16Denormal(t *testing.T) {
 	tiny := func(r *rand.Rand) float32 { return BF16(r.Uint32() & 0xa0ff).Float32() } // below 2**-61
 	onEveryBF16(t, func(t *testing.T, e *engineBF16, exact bool) {
@@ -286,7 +287,8 @@ func TestGemmBF16RefusesWrongSlices(t *testing.T) {
 	assert.Zero(t, testing.AllocsPerRun(20, func() { GemmBF16Block(&g, ws, 0, 3, 0, 4) }))
 }
 
-// What AMX's micro-kernel keeps for a tile stays on the stack, also where the instructions are emulated.
+// The state of AMX's micro-kernel for a tile stays on the stack, also in the
+// emulation.
 func TestTilesAllocateNothing(t *testing.T) {
 	e := emulatedAMX()
 	ws := make([]float32, e.workspace())
@@ -296,12 +298,12 @@ func TestTilesAllocateNothing(t *testing.T) {
 	}
 }
 
-// DotBF16 rounds as an exact computation does.
+// DotBF16 rounds like an exact computation.
 func TestDotBF16(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 3))
 	for range 100000 {
 		a, b, c := BF16(r.Uint32()), BF16(r.Uint32()), math.Float32frombits(r.Uint32())
-		if r.IntN(2) == 0 { // exponents that meet
+		if r.IntN(2) == 0 { // similar exponents
 			c = a.Float32() * b.Float32() * (1 + 4*r.Float32())
 		}
 		want := daz(fma32Big(daz(a.Float32()), daz(b.Float32()), daz(c)))

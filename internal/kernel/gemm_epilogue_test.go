@@ -10,7 +10,8 @@ import (
 
 var activations = []Activation{NoActivation, ActReLU, ActGELU, ActGELUTanh, ActSiLU}
 
-// fused gives the case a From (none, a bias, a matrix), an activation and an output of its own, by i.
+// fused gives the case a From (none, a bias, a matrix), an activation and its own
+// output, depending on i.
 func (c *gemmCase[T]) fused(i int) {
 	c.g.Beta = 0
 	if i%3 == 1 {
@@ -24,7 +25,7 @@ func (c *gemmCase[T]) fused(i int) {
 	}
 }
 
-// separate is C and Out of g by one operation after the other.
+// separate computes C and Out of g with one operation after the other.
 func separate[T Float](e *testEngine[T], c *gemmCase[T]) (sum, out []T) {
 	g, sum := c.withC()
 	out = append([]T(nil), c.out...)
@@ -50,7 +51,7 @@ func separate[T Float](e *testEngine[T], c *gemmCase[T]) (sum, out []T) {
 	return sum, out
 }
 
-// What the product does on the way has the bits of separate operations, however C is cut.
+// Fused operations have the bits of separate ones, however C is cut.
 func TestGemmEpilogue(t *testing.T) {
 	onEveryISA(t, gemmEpilogue[float32], gemmEpilogue[float64])
 }
@@ -72,7 +73,7 @@ func gemmEpilogue[T Float](t *testing.T, e *testEngine[T]) {
 	}
 }
 
-// runFused is C and Out with their guards, computed block by block.
+// runFused returns C and Out with their guards, computed block by block.
 func (c *gemmCase[T]) runFused(t *testing.T, e *testEngine[T], rows, cols []int) (sum, out []T) {
 	t.Helper()
 	g, sum := c.withC()
@@ -89,7 +90,7 @@ func (c *gemmCase[T]) runFused(t *testing.T, e *testEngine[T], rows, cols []int)
 	return sum, out
 }
 
-// The reference agrees on exact numbers.
+// The reference gives the same for exact numbers.
 func TestRefGemmEpilogue(t *testing.T) {
 	e := &testEngine[float64]{engine: isas[len(isas)-1].gemm64}
 	for i := range 30 {

@@ -6,8 +6,8 @@ import (
 	"github.com/ringo-ml/ringo/internal/kernel"
 )
 
-// A pool of workers would run the blocks at the same time, each with a
-// workspace of its own; the result has the same bits.
+// A pool of workers could run the blocks at the same time, each with its own
+// workspace. The result has the same bits.
 func ExampleGemmBlock() {
 	g := &kernel.Gemm[float32]{
 		M: 2, N: 2, K: 3, Alpha: 1,

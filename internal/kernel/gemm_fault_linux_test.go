@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Matrices that end where an inaccessible page begins: the assembly must not
-// read or write one byte more.
+// Matrices that end at an inaccessible page: the assembly must not read or write
+// one byte more.
 func TestGemmStaysInsideItsMemory(t *testing.T) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	onEveryISA(t, gemmStaysInside[float32], gemmStaysInside[float64])

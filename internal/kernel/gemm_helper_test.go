@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// guard is the number of elements around every buffer that nothing may change.
+// guard is the number of elements around every buffer that must not change.
 const guard = 48
 
 // gemmCase is a product in buffers with guards.
@@ -22,8 +22,8 @@ type gemmCase[T Float] struct {
 }
 
 // newCase makes a product of small integers, which is exact in every order of
-// additions, with leading strides pad larger than needed, Alpha 1 and Beta 0.
-// Slices end with their matrices. Padding and guards are filled, too.
+// additions, with leading strides that are pad larger than needed, Alpha 1 and Beta
+// 0. Slices end with their matrices. Padding and guards are filled, too.
 func newCase[T Float](seed uint64, ta, tb bool, m, n, k, pad int) *gemmCase[T] {
 	c := &gemmCase[T]{rng: rand.New(rand.NewPCG(seed, 0))}
 	c.g = Gemm[T]{TransA: ta, TransB: tb, M: m, N: n, K: k, Alpha: 1}
@@ -68,14 +68,14 @@ func (c *gemmCase[T]) withC() (g Gemm[T], buf []T) {
 	return g, buf
 }
 
-// reference is C with its guards after RefGemm.
+// reference returns C with its guards after RefGemm.
 func (c *gemmCase[T]) reference() []T {
 	g, buf := c.withC()
 	RefGemm(&g)
 	return buf
 }
 
-// run is C with its guards after e has computed it in one block.
+// run returns C with its guards after e has computed it in one block.
 func (c *gemmCase[T]) run(t *testing.T, e *testEngine[T]) []T {
 	t.Helper()
 	g, buf := c.withC()
@@ -93,8 +93,8 @@ type testEngine[T Float] struct {
 	ws [8][]T // with guards
 }
 
-// workspaceOf is the workspace of goroutine i: of just the length that the
-// engine asks for, not aligned, and full of NaN at first.
+// workspaceOf returns the workspace of goroutine i. It has exactly the length that
+// the engine asks for, is not aligned, and is full of NaN at first.
 func (e *testEngine[T]) workspaceOf(i int) []T {
 	if e.ws[i] == nil {
 		e.ws[i] = filled(e.workspace()+2*guard+1, T(math.NaN()))[1:]
@@ -121,7 +121,7 @@ func filled[T Float](n int, v T) []T {
 
 func isNaN[T Float](x T) bool { return x != x }
 
-// requireSameBits compares elements by their bits, all NaN being the same.
+// requireSameBits compares the bits of elements; all NaN are equal.
 func requireSameBits[T Float](t *testing.T, want, got []T, what ...any) {
 	t.Helper()
 	require.Equal(t, len(want), len(got), what...)

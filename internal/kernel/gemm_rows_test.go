@@ -8,7 +8,8 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// Few rows of A: every length around a turn, columns around a call, whatever is added, whatever the cut.
+// Few rows of A: every length around a turn, columns around a call, everything that
+// can be added, and all cuts.
 func TestFewRows(t *testing.T) { onEveryISA(t, testFewRows[float32], testFewRows[float64]) }
 
 func testFewRows[T Float](t *testing.T, e *testEngine[T]) {
@@ -43,7 +44,8 @@ func TestFewRowsBF16(t *testing.T) {
 	})
 }
 
-// Few rows of A have the bits of the reference: with each remainder of K, columns around a tile and a call, any numbers, whatever the cut.
+// Few rows of A have the bits of the reference: with each remainder of K, columns
+// around a tile and a call, any numbers, and all cuts.
 func TestFewRowsBF16HaveTheBitsOfTheReference(t *testing.T) {
 	anything := func(r *rand.Rand) float32 { return BF16(r.Uint32()).Float32() }
 	onEveryBF16(t, func(t *testing.T, e *engineBF16, _ bool) {
@@ -68,7 +70,8 @@ func TestFewRowsBF16HaveTheBitsOfTheReference(t *testing.T) {
 	})
 }
 
-// Rows of which fewer and fewer are in a call, and those that are too long. No call does much, as TestGemmAssemblyCallsAreShort says.
+// Lengths with which fewer and fewer rows fit in a call, and rows that are too long
+// for one. See TestGemmAssemblyCallsAreShort for the limit of a call.
 func TestFewRowsBF16OfAnyLength(t *testing.T) {
 	onEveryBF16(t, func(t *testing.T, e *engineBF16, _ bool) {
 		if e.dotsOfPairs == nil {
@@ -99,7 +102,8 @@ func TestFewRowsAllocateNothing(t *testing.T) {
 	}))
 }
 
-// BenchmarkFewRows is the head of GPT-2 for one token: what matters is how fast B is read.
+// BenchmarkFewRows is the head of GPT-2 for one token. Its speed is that of reading
+// B.
 func BenchmarkFewRows(b *testing.B) {
 	const n, k = 50257, 768
 	ws := make([]float32, max(WorkspaceLen[float32](), GemmBF16Workspace()))

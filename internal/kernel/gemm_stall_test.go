@@ -9,7 +9,8 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// watch wraps all assembly of e and returns the largest amounts that one call did: multiply-adds, and elements packed.
+// watch wraps all assembly of e and returns the largest work of one call:
+// multiply-adds, and packed elements.
 func watch[T Float](e *testEngine[T]) (products, packed *int) {
 	products, packed = new(int), new(int)
 	watched := *e.engine
@@ -37,8 +38,9 @@ func watch[T Float](e *testEngine[T]) (products, packed *int) {
 	return products, packed
 }
 
-// Go cannot stop a goroutine in assembly, and the garbage collector waits for it. No call may last 200 µs, even on a
-// processor that does one multiply-add or one element in a nanosecond.
+// Go cannot preempt assembly, and the garbage collector waits for it. No call may
+// last 200 µs, even on a processor that does one multiply-add or one element per
+// nanosecond.
 func TestGemmAssemblyCallsAreShort(t *testing.T) {
 	onEveryISA(t, gemmCallsAreShort[float32], gemmCallsAreShort[float64])
 }

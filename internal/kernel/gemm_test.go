@@ -14,8 +14,8 @@ func TestGemmExact(t *testing.T) {
 	onEveryISA(t, gemmExact[float32], gemmExact[float64])
 }
 
-// gemmExact compares small shapes with RefGemm, bit by bit, guards included:
-// the numbers are integers, so rounding is no excuse.
+// gemmExact compares the bits of small shapes with RefGemm, including guards. The
+// numbers are integers, so there are no rounding errors.
 func gemmExact[T Float](t *testing.T, e *testEngine[T]) {
 	rng := rand.New(rand.NewPCG(7, 7))
 	size := func() int { return 1 + rng.IntN(70) }
@@ -50,8 +50,8 @@ func gemmEveryTile[T Float](t *testing.T, e *testEngine[T]) {
 	}
 }
 
-// Products with few columns, which may be computed as dot products: every
-// remainder of rows, columns and K, also cut.
+// Products with few columns, which may be computed as dot products: every remainder
+// of rows, columns and K, also in parts.
 func TestGemmFewColumns(t *testing.T) {
 	onEveryISA(t, gemmFewColumns[float32], gemmFewColumns[float64])
 }
@@ -69,7 +69,7 @@ func gemmFewColumns[T Float](t *testing.T, e *testEngine[T]) {
 	}
 }
 
-// Shapes that fill and that exceed the blocks: K, rows in L2 and columns in L3.
+// Shapes as large as the blocks and larger: K, rows in L2 and columns in L3.
 func TestGemmBlocks(t *testing.T) {
 	onEveryISA(t, gemmBlocks[float32], gemmBlocks[float64])
 }
@@ -92,8 +92,8 @@ func TestGemmRounding(t *testing.T) {
 }
 
 // gemmRounding compares real numbers of random sign. Partial sums of k products
-// below 1 stay near sqrt(k), and each of the k additions, in either result, is
-// off by at most eps of that.
+// below 1 stay near sqrt(k). Each of the k additions, in either result, has an
+// error of at most eps times that.
 func gemmRounding[T Float](t *testing.T, e *testEngine[T]) {
 	eps := 0x1p-24
 	if !single[T]() {
@@ -164,7 +164,7 @@ func countNonFinite[T Float](x []T) (n int) {
 	return n
 }
 
-// With Alpha or K zero, A and B are not read and need not be there.
+// If Alpha or K is zero, A and B are not read and may be nil.
 func TestGemmDegenerate(t *testing.T) {
 	onEveryISA(t, gemmDegenerate[float32], gemmDegenerate[float64])
 }

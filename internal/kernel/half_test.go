@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// format is a 16-bit float format with m mantissa bits, seen through its conversions.
+// format is a 16-bit float format with m mantissa bits, with its conversions.
 type format struct {
 	toFloat   func(uint16) float32
 	fromFloat func(float32) uint16
@@ -64,7 +64,7 @@ func TestHalfRound(t *testing.T) {
 		inf := uint16(1<<15-1) &^ (1<<f.m - 1)
 		for u := uint16(0); u < inf; u++ {
 			a, b := f.value(u), f.value(u+1)
-			if u+1 == inf { // the next power of two takes the place of infinity
+			if u+1 == inf { // use the next power of two instead of infinity
 				b = math.Ldexp(1, f.bias+1)
 			}
 			mid := float32(a/2 + b/2)
@@ -80,8 +80,9 @@ func TestHalfRound(t *testing.T) {
 	}
 }
 
-// TestHalfMonotone goes through float32 (all of it with RINGO_LONG): larger numbers do not round to smaller ones. Together
-// with TestHalfRound this means that every number rounds to the nearest.
+// TestHalfMonotone goes through float32 (all of it with RINGO_LONG): larger numbers
+// do not round to smaller ones. With TestHalfRound this means that every number
+// rounds to the nearest one.
 func TestHalfMonotone(t *testing.T) {
 	step := uint32(4099)
 	if os.Getenv("RINGO_LONG") == "1" {
@@ -115,8 +116,8 @@ func TestHalfSlices(t *testing.T) {
 	}
 }
 
-// ReLU and its gradient: to the bit what the float32 kernels give, rounded, but for the sign of NaN, which Go's max does not
-// keep; all numbers there are.
+// ReLU and its gradient have the rounded bits of the float32 kernels, for all
+// numbers. Only the sign of NaN may differ: Go's max does not keep it.
 func TestReLUBF16(t *testing.T) {
 	const all = 1 << 16
 	x, g := make([]BF16, all), make([]BF16, all)

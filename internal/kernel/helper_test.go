@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// testSizes are the lengths that elementwise kernels are tested at.
+// testSizes are the lengths for tests of elementwise kernels.
 var testSizes = []int{0, 1, 2, 3, 7, 8, 9, 127, 128, 129, 1000}
 
 // bothFloats runs a test for float32 and float64.
@@ -63,7 +63,7 @@ func ulpsApart[T Float](want float64, got T) float64 {
 	return math.Abs(want-float64(got)) / ulp[T](want)
 }
 
-// requireUlps demands that got is within n ulps of want everywhere.
+// requireUlps requires that got is within n ulps of want everywhere.
 func requireUlps[T Float](t *testing.T, want []float64, got []T, n float64, msg string) {
 	t.Helper()
 	require.Len(t, got, len(want), msg)
@@ -74,7 +74,8 @@ func requireUlps[T Float](t *testing.T, want []float64, got []T, n float64, msg 
 	}
 }
 
-// requireNear demands |want-got| <= tol*max(1, |want|) everywhere, where tol is tol32 or tol64.
+// requireNear requires |want-got| <= tol*max(1, |want|) everywhere; tol is tol32 or
+// tol64.
 func requireNear[T Float](t *testing.T, want []float64, got []T, tol32, tol64 float64, msg string) {
 	t.Helper()
 	tol := tol64
@@ -90,7 +91,7 @@ func requireNear[T Float](t *testing.T, want []float64, got []T, tol32, tol64 fl
 	}
 }
 
-// requireSame demands equal elements, signs of zero included; all NaN are equal.
+// requireSame requires equal elements, also in the sign of zero; all NaN are equal.
 func requireSame[T Number](t *testing.T, want, got []T, msg string) {
 	t.Helper()
 	require.Len(t, got, len(want), msg)
@@ -128,7 +129,8 @@ func cuts(n int, f func(name string, parts [][2]int)) {
 	}
 }
 
-// requireCutsAgree demands that f(dst, lo, hi), which fills dst[0:size] for 0..n, gives the same result in one piece and in parts.
+// requireCutsAgree requires that f(dst, lo, hi), which fills dst[0:size] for 0..n,
+// gives the same result as a whole and in parts.
 func requireCutsAgree[T Number](t *testing.T, n, size int, f func(dst []T, lo, hi int), msg string) {
 	t.Helper()
 	want := make([]T, size)
@@ -142,7 +144,8 @@ func requireCutsAgree[T Number](t *testing.T, n, size int, f func(dst []T, lo, h
 	})
 }
 
-// nearAndFar runs f twice: the second time, kernels write past the caches wherever their output begins at a cache line.
+// nearAndFar runs f twice. The second time, stores of kernels bypass the caches if
+// their output begins at a cache line.
 func nearAndFar(f func()) {
 	defer func(n int) { farBytes = n }(farBytes)
 	f()

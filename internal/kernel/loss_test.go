@@ -16,7 +16,8 @@ func TestCheckLabels(t *testing.T) {
 	assert.Equal(t, -1, CheckLabels(nil, 5, -100))
 }
 
-// crossEntropyNaive is the definition in PyTorch's documentation: the cross-entropy between the softmax and the smoothed target.
+// crossEntropyNaive is the definition in PyTorch's documentation: the cross-entropy
+// of the softmax and the smoothed target.
 func crossEntropyNaive[T Float](x []T, label int64, smoothing float64) float64 {
 	_, lse := softmaxNaive(x, len(x))
 	loss := 0.0

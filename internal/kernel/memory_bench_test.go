@@ -9,15 +9,16 @@ import (
 	"unsafe"
 )
 
-// probeBench is one kind of traffic and the bytes that it moves for each element: what memory does at best.
+// probeBench is a kind of memory traffic, and its bytes for each element: the
+// fastest that memory can be.
 type probeBench struct {
 	name  string
 	bytes int
 	run   func(o *benchOperands)
 }
 
-// probeBenches write past the caches where they do not read what they write: nothing else reaches the bandwidth. The sums
-// read one stream more than they write.
+// probeBenches bypass the caches for outputs that they do not read: only this
+// reaches the full bandwidth. The sums read one stream more than they write.
 func probeBenches() []probeBench {
 	return []probeBench{
 		{"read", 4, func(o *benchOperands) { vecProbeRead(o.x) }},
@@ -40,7 +41,8 @@ func lineAligned(n int) []float32 {
 	return b[skip : skip+n : skip+n]
 }
 
-// memoryOperands are operands far beyond the caches, those of a thread of its own.
+// memoryOperands are operands much larger than the caches, separate ones for each
+// thread.
 func memoryOperands(threads int) (os []*benchOperands) {
 	for range threads {
 		o := newBenchOperands(1 << 23 / threads)
@@ -69,7 +71,8 @@ func median(x []float64) float64 {
 	return x[len(x)/2]
 }
 
-// BenchmarkPeak measures what the processor can do at best: multiply-adds in registers, and traffic to memory.
+// BenchmarkPeak measures the processor's limits: multiply-adds in registers, and
+// traffic to memory.
 func BenchmarkPeak(b *testing.B) {
 	if !active.vectors.complete() {
 		b.Skip("the probes are in assembly")
@@ -91,7 +94,7 @@ func BenchmarkPeak(b *testing.B) {
 	}
 }
 
-// benchFlops reports what all threads reach together.
+// benchFlops reports the speed of all threads together.
 func benchFlops[T Float](b *testing.B, name string, threads int) {
 	b.Run(fmt.Sprintf("%s/threads=%d", name, threads), func(b *testing.B) {
 		speeds := make([]float64, threads)
@@ -110,8 +113,9 @@ func benchFlops[T Float](b *testing.B, name string, threads int) {
 	})
 }
 
-// BenchmarkMemory measures kernels on operands in memory, by turns with the probe that has the same kind of traffic. It reports
-// the median GB/s and the median share of what the probe reached just before.
+// BenchmarkMemory measures kernels on operands in memory, in turn with the probe
+// that has the same kind of traffic. It reports the median GB/s, and the median of
+// the kernel's speed divided by the probe's just before.
 func BenchmarkMemory(b *testing.B) {
 	if !active.vectors.complete() {
 		b.Skip("the probes are in assembly")

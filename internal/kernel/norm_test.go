@@ -10,7 +10,7 @@ import (
 
 const normEps = 1e-5
 
-// normNaive normalizes one row by the definition; rms leaves the mean out.
+// normNaive normalizes one row by the definition; rms does not subtract the mean.
 func normNaive(x []float64, rms bool) (h []float64, mean, rstd float64) {
 	n := float64(len(x))
 	if !rms {
@@ -60,7 +60,7 @@ func testNormForward[T Float](t *testing.T) {
 			}
 			got, msg := make([]T, len(x)), fmt.Sprint("cols ", cols, " rms ", rms)
 			forward(got, x, nil, nil, 0, testRows)
-			if cols > 1 { // one column is all cancellation
+			if cols > 1 { // with one column, all digits cancel
 				requireNear(t, plain, got, 1e-5, 1e-12, msg)
 			}
 			forward(got, x, w, b, 0, testRows)
@@ -178,7 +178,8 @@ func testRMSNormGrad[T Float](t *testing.T) {
 	}
 }
 
-// TestLayerNormPrecision: a mean 1000 times the deviation, where a one-pass variance in float32 would be lost.
+// TestLayerNormPrecision: with a mean 1000 times the deviation, a one-pass variance
+// in float32 would be wrong.
 func TestLayerNormPrecision(t *testing.T) {
 	const cols = 512
 	x := normals[float32](cols, 1)

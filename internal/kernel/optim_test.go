@@ -105,7 +105,8 @@ func testAdam[T Float](t *testing.T) {
 	}
 }
 
-// TestAdamBF16: to the bit what Adam does with a widened gradient, and a rounded copy of its result.
+// TestAdamBF16: the bits are those of Adam with a widened gradient, and of a
+// rounded copy of its result.
 func TestAdamBF16(t *testing.T) {
 	for _, h := range []AdamHyper{
 		{LR: 0.01, Beta1: 0.9, Beta2: 0.95, Eps: 1e-8, WeightDecay: 0.1, GradScale: 0.25, Step: 3},
@@ -127,7 +128,8 @@ func TestAdamBF16(t *testing.T) {
 	}
 }
 
-// TestAdamOrder checks one float32 step against bits worked out one operation at a time in PyTorch's order.
+// TestAdamOrder checks one float32 step against bits computed one operation at a
+// time, in PyTorch's order.
 func TestAdamOrder(t *testing.T) {
 	f := func(x float64) float32 { return float32(x) }
 	p, g, m, v := f(0.7), f(0.3), f(0.11), f(0.013)
@@ -146,8 +148,9 @@ func TestAdamOrder(t *testing.T) {
 	assert.Equal(t, []float32{m, v, p}, []float32{gotM[0], gotV[0], gotP[0]})
 }
 
-// TestNoDenormals lets moments decay with a zero gradient, and feeds gradients of all small sizes: nothing stored is
-// ever denormal, and without a gradient all decays to 0.
+// TestNoDenormals lets moments decay with a zero gradient, and uses gradients of
+// all small sizes: no stored number is subnormal, and without a gradient all decay
+// to 0.
 func TestNoDenormals(t *testing.T) { bothFloats(t, testNoDenormals[float32], testNoDenormals[float64]) }
 
 func testNoDenormals[T Float](t *testing.T) {
@@ -183,7 +186,8 @@ func testNoDenormals[T Float](t *testing.T) {
 	}
 }
 
-// TestDenormalSquare: a square too small to be normal does not enter the second moment.
+// TestDenormalSquare: a square that would be subnormal is not added to the second
+// moment.
 func TestDenormalSquare(t *testing.T) {
 	normal := smallestNormal[float32]()
 	h := AdamHyper{LR: 0.1, Beta1: 0.9, Beta2: 0.5, Eps: 1e-8, Step: 1, GradScale: 1}
@@ -195,7 +199,8 @@ func TestDenormalSquare(t *testing.T) {
 	}
 }
 
-// TestDenormalMoments: moments that are denormal when they are read, as a checkpoint may hold them, count as 0.
+// TestDenormalMoments: moments that are subnormal when they are read, as from a
+// checkpoint, count as 0.
 func TestDenormalMoments(t *testing.T) {
 	normal := smallestNormal[float32]()
 	g, m, v := []float32{float32(math.Sqrt(4 * float64(normal)))}, []float32{normal / 2}, []float32{normal / 2}

@@ -9,7 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestPhilox checks the known answers that the Random123 library publishes (kat_vectors, philox4x32 with 10 rounds).
+// TestPhilox checks the known answers of the Random123 library (kat_vectors,
+// philox4x32 with 10 rounds).
 func TestPhilox(t *testing.T) {
 	cases := []struct {
 		ctr  [4]uint32

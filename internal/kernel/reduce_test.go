@@ -18,7 +18,7 @@ func reduceShapes() [][3]int {
 	return shapes
 }
 
-// reduceNaive folds output by output, in float64.
+// reduceNaive folds each output in float64.
 func reduceNaive[T Number](x []T, s [3]int, start float64, f func(acc, v float64) float64) []float64 {
 	out := make([]float64, s[0]*s[2])
 	for j := range out {
@@ -54,7 +54,8 @@ func testReduce[T Number](t *testing.T) {
 	}
 }
 
-// TestReduceCuts: real numbers, so that another order of additions would show.
+// TestReduceCuts uses real numbers, for which another order of additions gives
+// other bits.
 func TestReduceCuts(t *testing.T) { bothFloats(t, testReduceCuts[float32], testReduceCuts[float64]) }
 
 func testReduceCuts[T Float](t *testing.T) {
@@ -76,7 +77,8 @@ func testReduceCuts[T Float](t *testing.T) {
 	}
 }
 
-// TestSumPrecision: a million float32 numbers, by rows and by columns; one accumulator would be off by 1e-3.
+// TestSumPrecision: a million float32 numbers, by rows and by columns; with one
+// accumulator the error would be 1e-3.
 func TestSumPrecision(t *testing.T) {
 	const n = 1 << 20
 	x := make([]float32, n)

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// rowsOperands are the operands of kernels of rows, with guards around what they write.
+// rowsOperands are the operands of kernels of rows, with guards around outputs.
 type rowsOperands[T Float] struct {
 	rows, cols   int
 	dst, out     []T // dst begins at a cache line
@@ -69,7 +69,8 @@ func rowsCalls[T Float]() map[string]func(o *rowsOperands[T], dst, s0, s1 []T) {
 	}
 }
 
-// TestRowKernels compares the Go code with each instruction set on several blocks of rows, through the caches and past them.
+// TestRowKernels compares the Go code with each instruction set on several blocks
+// of rows, with stores through the caches and past them.
 func TestRowKernels(t *testing.T) {
 	nearAndFar(func() { onEveryVectorISA(t, testRowKernels[float32], testRowKernels[float64]) })
 }
@@ -97,7 +98,8 @@ func testRowKernels[T Float](t *testing.T, s *isa) {
 	}
 }
 
-// A variance in one pass loses digits when the mean is large. They were lost already when the elements were rounded.
+// A variance in one pass loses digits if the mean is large. But these were lost
+// already when the elements were rounded.
 func TestLayerNormFarFromZero(t *testing.T) {
 	const cols = 256
 	for _, offset := range []float32{0, 1e3, 1e5, -1e6} {
@@ -108,7 +110,7 @@ func TestLayerNormFarFromZero(t *testing.T) {
 		wide, dst, mean, rstd := make([]float64, cols), make([]float32, cols), make([]float32, 1), make([]float32, 1)
 		LayerNorm(wide, make([]float64, 1), make([]float64, 1), float64s(x), nil, nil, cols, 0, 1, 1e-5)
 		LayerNorm(dst, mean, rstd, x, nil, nil, cols, 0, 1, 1e-5)
-		for i := range dst { // the mean, rounded to float32, is what remains of the error
+		for i := range dst { // the error is that of rounding the mean to float32
 			require.InDelta(t, wide[i], dst[i], 1e-6+1e-7*max(1, float64(offset), -float64(offset)), "offset %g", offset)
 		}
 	}

@@ -36,8 +36,9 @@ func newArena[T Float](rows, cols int) *arena[T] {
 	return a
 }
 
-// portable are kernels whose float32 results must be the same bits on every architecture: none uses package math beyond
-// square roots, or the float32 result does not.
+// portable are kernels whose float32 results must have the same bits on every
+// architecture: they use no function of package math except square roots, or their
+// float32 result does not depend on one.
 func (a *arena[T]) portable() map[string]func() {
 	n, rows, cols := len(a.x), a.rows, a.cols
 	m, moment := wholeRows(n, n), make([]T, n)
@@ -133,8 +134,9 @@ func testNoAllocation[T Float](t *testing.T) {
 	}
 }
 
-// TestSameBitsEverywhere pins float32 results to the bit: no compiler may fuse a product with a sum, on no architecture.
-// Run it with GOAMD64=v3 to see the difference that a missing conversion makes.
+// TestSameBitsEverywhere fixes the bits of float32 results: on no architecture may
+// the compiler fuse a product with a sum. With GOAMD64=v3 it shows a missing
+// conversion.
 func TestSameBitsEverywhere(t *testing.T) {
 	want := map[string]uint64{
 		"Adam":              0x85d68b5b3ef40ee4,

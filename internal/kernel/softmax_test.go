@@ -10,7 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// softmaxNaive returns the probabilities of the first seen columns and ln(sum(exp(x))) of them.
+// softmaxNaive returns the probabilities of the first seen columns, and their
+// ln(sum(exp(x))).
 func softmaxNaive[T Float](x []T, seen int) (p []float64, lse float64) {
 	p = make([]float64, len(x))
 	m, s := math.Inf(-1), 0.0
