@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -87,8 +88,21 @@ func part(mark, name string) int {
 	return 0
 }
 
+// heedSignals starts programs with the default effect of signals, also if this process ignores some, as behind nohup: ringo run ignores
+// what it is started to ignore.
+func heedSignals(t *testing.T) {
+	handled := make(chan os.Signal, 1)
+	for _, s := range []os.Signal{syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGINT} {
+		if signal.Ignored(s) {
+			signal.Notify(handled, s)
+			t.Cleanup(func() { signal.Ignore(s) })
+		}
+	}
+}
+
 // Whatever ends ringo run, or one of its processes, also ends all descendants of the job.
 func TestNoProcessIsLeft(t *testing.T) {
+	heedSignals(t)
 	for i, c := range []struct {
 		name string
 		sig  syscall.Signal
