@@ -239,7 +239,7 @@ func TestDevices(t *testing.T) {
 	m := &meter{dev: dev, device: "cuda", section: "copy", small: true, block: map[tensor.DType]tensor.Tensor{}}
 	require.NoError(t, measureCopy(m))
 	require.NoError(t, measureAllReduce(m))
-	require.Len(t, m.rows, 3)
+	require.Len(t, m.rows, 4)
 	for _, r := range m.rows {
 		assert.Positive(t, r.median, r.what)
 	}
