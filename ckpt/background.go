@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// background is a save that goes on beside training.
+// background is a save that runs while training continues.
 type background struct {
 	step   int
 	cancel context.CancelCauseFunc
-	done   chan struct{} // closed at its end
-	err    error         // then
+	done   chan struct{} // closed when the save ends
+	err    error         // valid after done is closed
 }
 
-// start saves in the background.
+// start begins the save in the background.
 func (w *writer) start(ctx context.Context) *background {
 	ctx, cancel := context.WithCancelCause(ctx)
 	b := &background{step: w.step, cancel: cancel, done: make(chan struct{})}
@@ -26,11 +26,11 @@ func (w *writer) start(ctx context.Context) *background {
 	return b
 }
 
-// lastWait is how long an aborted save may take to end: a write that the disk has begun cannot be taken back.
+// lastWait is how long an aborted save may take to end: a write that has reached the disk cannot be cancelled.
 const lastWait = 10 * time.Second
 
-// atEnd waits for what goes on in the background when the rank's function is over. When ctx ends, it ends the save, and does
-// not wait for a disk that does not answer.
+// atEnd waits for the background work after the rank's function has returned. When ctx ends, it cancels the save and
+// waits at most s.patience for a disk that does not answer.
 func (s *Saver) atEnd(ctx context.Context) error {
 	if s.last == nil {
 		return s.removed(ctx)
@@ -53,7 +53,7 @@ func (s *Saver) atEnd(ctx context.Context) error {
 	return s.removed(ctx)
 }
 
-// removed waits until old checkpoints are gone. What is left when ctx ends, the next save removes.
+// removed waits until old checkpoints are removed, or ctx ends. The next save removes what is left.
 func (s *Saver) removed(ctx context.Context) error {
 	waited := make(chan struct{})
 	go func() {

@@ -13,23 +13,25 @@ import (
 	"github.com/ringo-ml/ringo/nn"
 )
 
-// Base is what adapters stand on: the frozen parameters below them, which a checkpoint of adapters does not have.
+// Base identifies the frozen parameters that adapters were trained with. A checkpoint of adapters does not contain
+// them.
 type Base struct {
-	Path   string `json:"path"`   // from which they were loaded; it may have moved
-	SHA256 string `json:"sha256"` // of their tensors in files: names, types, shapes and bytes
+	Path   string `json:"path"`   // where they were loaded from; the folder may have moved since
+	SHA256 string `json:"sha256"` // of their tensors as stored: names, types, shapes and bytes
 }
 
-// String returns where it was and the beginning of the hash.
+// String returns the path and the first digits of the hash.
 func (b *Base) String() string { return fmt.Sprintf("%s (SHA-256 %.16s…)", b.Path, b.SHA256) }
 
-// BaseOf returns the Base of frozen parameters that Load reads from path with c, for State.Base. The hash depends on no layout and no
-// type of the parameters, and not on how the folder divides its tensors into files. It reads these tensors once: the ranks share
-// them, or rank 0 reads all where the strategy is Broadcast. It is collective.
+// BaseOf returns the Base of the frozen parameters that Load reads from path with c. Store it in State.Base. The hash
+// does not depend on the layout, on the parameters' types in memory, or on how the folder divides its tensors into
+// files. BaseOf reads each of these tensors once. The ranks share the reading; with the strategy Broadcast, rank 0
+// reads everything. It is collective.
 func BaseOf(ctx context.Context, g *dist.Group, path string, frozen nn.Params, c LoadConfig) (*Base, error) {
 	hash, err := fingerprint(ctx, g, disk{}, path, frozen, c)
 	b := &Base{path, hash}
 	if err == nil {
-		b, err = dist.BroadcastObject(g, b, 0) // hosts may have it at different places
+		b, err = dist.BroadcastObject(g, b, 0) // the path may differ between hosts
 	}
 	if err != nil {
 		return nil, fmt.Errorf("ckpt: reading the base %s: %w", path, err)
@@ -65,7 +67,7 @@ func fingerprint(ctx context.Context, g *dist.Group, fsys fileSystem, path strin
 	return sum([]byte(strings.Join(lines, ""))), nil
 }
 
-// allNames returns the names that files have for parameters of all ranks.
+// allNames returns the stored names of the parameters of all ranks, sorted, each name once.
 func allNames(g *dist.Group, params nn.Params) (names []string, err error) {
 	for _, p := range params {
 		names = append(names, storedNames(p)...)
@@ -76,13 +78,13 @@ func allNames(g *dist.Group, params nn.Params) (names []string, err error) {
 	return slices.Compact(names), err
 }
 
-// tensorHashes returns a line about each tensor that is for the reader of this number.
+// tensorHashes returns, by name, a line with the hash of each tensor that this reader has to read.
 func tensorHashes(ctx context.Context, fsys fileSystem, path, prefix string, names []string, reader, readers int) (map[string]string, error) {
 	src, err := open(fsys, path)
 	if err != nil {
 		return nil, err
 	}
-	defer src.Close() // only read
+	defer src.Close() // opened for reading only
 	if err := src.strip(prefix); err != nil {
 		return nil, err
 	}
@@ -116,7 +118,7 @@ func tensorHashes(ctx context.Context, fsys fileSystem, path, prefix string, nam
 	return byName, err
 }
 
-// matchBase refuses adapters above another base than the one that they were trained above.
+// matchBase refuses adapters that were trained with another base.
 func (l *loader) matchBase() error {
 	mine, theirs := l.st.Base, l.cat.Base
 	switch {

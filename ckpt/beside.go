@@ -10,10 +10,10 @@ import (
 	"unicode"
 )
 
-// maxBeside bounds a small file of a folder.
+// maxBeside is the largest size of a small file (State.Files), in bytes.
 const maxBeside = 64 << 20
 
-// checkBeside refuses small files that others of the folder, or readers of it, would be taken for.
+// checkBeside refuses small files with an invalid name or with a name that the checkpoint itself uses.
 func checkBeside(files map[string][]byte) error {
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		err := checkName(name)
@@ -33,7 +33,7 @@ func checkBeside(files map[string][]byte) error {
 	return nil
 }
 
-// setBeside plans the small files.
+// setBeside adds the small files to the plan.
 func (p *plan) setBeside(files map[string][]byte) {
 	p.beside, p.man.Beside = files, nil
 	if len(files) == 0 {
@@ -45,7 +45,7 @@ func (p *plan) setBeside(files map[string][]byte) {
 	}
 }
 
-// readBeside compares the small files with what ringo.json says.
+// readBeside compares the small files with their hashes in ringo.json.
 func (s *storageReader) readBeside() {
 	for _, name := range slices.Sorted(maps.Keys(s.man.Beside)) {
 		s.listed[name] = true
@@ -62,7 +62,8 @@ func (s *storageReader) readBeside() {
 	}
 }
 
-// besides returns the small files of a folder: those that ringo.json lists, or what others have for settings and vocabularies.
+// besides returns the small files of a folder: those that ringo.json lists, or, without ringo.json, files that look
+// like settings or vocabularies.
 func (s *storageReader) besides() (map[string][]byte, error) {
 	var names []string
 	if s.man != nil {
@@ -88,7 +89,7 @@ func (s *storageReader) besides() (map[string][]byte, error) {
 	return files, errors.Join(errs...)
 }
 
-// sizes tells small files from others.
+// sizes describes small files, so that ranks can compare them without sending them.
 func sizes(files map[string][]byte) map[string]string {
 	out := map[string]string{}
 	for name, text := range files {

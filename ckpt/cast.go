@@ -2,7 +2,7 @@ package ckpt
 
 import "github.com/ringo-ml/ringo/tensor"
 
-// caster converts floating-point numbers as Tensor.Cast does, a chunk at a time.
+// caster converts floating-point numbers as Tensor.Cast does, one chunk at a time.
 type caster struct {
 	dev      *tensor.CPU
 	tape     *tensor.Tape
@@ -19,14 +19,14 @@ func (c *caster) close() {
 	c.dev.Close()
 }
 
-// cast returns the numbers in b as the other type; they are valid until the next call.
+// cast returns the numbers in b, converted. The result is valid until the next call.
 func (c *caster) cast(b []byte) []byte {
 	c.tape.Reset()
 	in := tensor.FromPtr(c.dev, tensor.FromSlice(b, len(b)).Ptr(), c.from, len(b)/c.from.Size())
 	return c.tape.Input(in).Cast(c.to).Bytes()
 }
 
-// castAll converts the numbers in src to dst.
+// castAll converts the numbers in src and writes them to dst.
 func castAll(dst []byte, to tensor.DType, src []byte, from tensor.DType) {
 	c := newCaster(from, to)
 	defer c.close()

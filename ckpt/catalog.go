@@ -10,11 +10,11 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// catalog is what a checkpoint holds but for the data; it can be sent to other ranks.
+// catalog is everything in a checkpoint except the data. It can be sent to other ranks.
 type catalog struct {
 	Err       string
-	Hash      string // of what must be the same on all ranks
-	Manifest  string // the hash of ringo.json, which says how the pieces are cut
+	Hash      string // of the fields that must be the same on all ranks
+	Manifest  string // hash of ringo.json, which describes the pieces
 	Step      int
 	Random    *tensor.TapeState
 	Model     map[string]tensor.Shape
@@ -58,7 +58,7 @@ func newCatalog(src *storageReader, err error) catalog {
 	return c
 }
 
-// agree makes sure that all ranks look at the same checkpoint.
+// agree returns an error if the ranks do not read the same checkpoint.
 func (l *loader) agree() error {
 	if l.c.Strategy == Broadcast {
 		var err error
@@ -92,7 +92,8 @@ func asError(s string) error {
 	return errors.New(s)
 }
 
-// gatherErrors makes the errors of all ranks everyone's. What several ranks say is said once. Without a group there is one rank.
+// gatherErrors returns the errors of all ranks, the same on every rank. Equal errors of several ranks appear once.
+// Without a group, it returns mine.
 func gatherErrors(g *dist.Group, mine error) error {
 	if g == nil {
 		return mine

@@ -9,7 +9,8 @@ import (
 	"slices"
 )
 
-// prepare makes the files in a temporary folder, on rank 0, and returns its name. It locks the directory.
+// prepare runs on rank 0. It locks the directory, creates the files in a temporary folder, and returns that folder's
+// name.
 func (w *writer) prepare() (tmp string, err error) {
 	if err := w.fs.MkdirAll(w.dir); err != nil {
 		return "", err
@@ -42,7 +43,7 @@ func (w *writer) prepare() (tmp string, err error) {
 	return tmp, w.global.create(w.fs, filepath.Join(w.dir, tmp))
 }
 
-// commit writes what makes the folder complete, and renames it.
+// commit completes the folder and gives it its final name. Then it removes old checkpoints in the background.
 func (w *writer) commit(tmp string) error {
 	if err := w.global.commit(w.fs, filepath.Join(w.dir, tmp), filepath.Join(w.dir, stepName(w.global.man.Step))); err != nil {
 		return err
@@ -56,13 +57,13 @@ func (w *writer) commit(tmp string) error {
 	}
 	w.removal.Go(func() {
 		for _, name := range old {
-			_ = w.fs.RemoveAll(name) // what is left, the next save removes, or says why it cannot
+			_ = w.fs.RemoveAll(name) // the next save tries again, and reports an error
 		}
 	})
 	return nil
 }
 
-// create makes the files with their headers.
+// create creates the files and writes their headers.
 func (p *plan) create(fsys fileSystem, dir string) error {
 	for _, f := range p.files {
 		out, err := fsys.Create(filepath.Join(dir, f.name), f.size)
@@ -77,7 +78,8 @@ func (p *plan) create(fsys fileSystem, dir string) error {
 	return nil
 }
 
-// commit writes small files, the index and ringo.json, flushes the folder, gives it its name and flushes that.
+// commit writes the small files, the index and ringo.json, and flushes the folder. Then it renames the folder and
+// flushes the directory that holds it.
 func (p *plan) commit(fsys fileSystem, from, to string) error {
 	total := int64(0)
 	for _, t := range p.man.Model {

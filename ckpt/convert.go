@@ -19,27 +19,30 @@ import (
 
 // ConvertConfig changes Convert.
 type ConvertConfig struct {
-	// DType is what the model's floats become; nil: what they are. The optimizer's state keeps its types.
+	// DType is the new type of the model's floating-point tensors; nil keeps their types. The optimizer's state is not
+	// converted.
 	DType *tensor.DType
-	// FileBytes is the size at which a new file begins; 0: all in one file.
+	// FileBytes is the size of a file, in bytes, at which a new one begins; 0 means one file.
 	FileBytes int64
 	// ModelOnly leaves the optimizer out.
 	ModelOnly bool
-	// LeftOut is told what of a checkpoint of PyTorch's has no place in the new one, such as "ema: 12 tensors"; nil: nobody.
+	// LeftOut, if not nil, is called with what a PyTorch checkpoint contains and the new one cannot, such as "ema: 12
+	// tensors".
 	LeftOut func(what []string)
 	// Progress is as in VerifyConfig.
 	Progress func(done, total int64)
 }
 
-// Convert writes a checkpoint (as Load takes) anew: in one file or several, in another type, with hashes where there were
-// none. to must not exist; it is complete or absent, like what Save writes. The hashes of the source are verified. Types
-// are converted as Tensor.Cast does, with one rounding. Small files beside the tensors come along: State.Files, or what folders of
-// Hugging Face's form have for settings and vocabularies.
+// Convert writes a copy of a checkpoint (any that Load reads) to the folder to. The copy has hashes, and may have
+// another number of files or another type. The folder must not exist; it is complete or absent, as after Save. Convert
+// verifies the hashes of the source. It converts types as Tensor.Cast does, with one rounding. It also copies small
+// files: State.Files, or the settings and vocabularies in a Hugging Face folder.
 //
-// It also takes PyTorch's checkpoints (package torch): a file of torch.save, named .pt, .pth, .bin or .ckpt, or a folder of
-// torch.distributed.checkpoint. Load resumes from the result: it has the moments, step counts and learning rate of AdamW,
-// Adam or SGD. The step is that of the parameter with the most; SGD counts none, and gets 1 where there is momentum.
-// What else the checkpoint says in numbers and texts, param_groups included, is the extra state "torch".
+// It also reads PyTorch's checkpoints (package torch): a file of torch.save, named .pt, .pth, .bin or .ckpt, or a
+// folder of torch.distributed.checkpoint. Load can resume from the result, which has the moments, step counts and
+// learning rate of AdamW, Adam or SGD. Step is the largest step count of any parameter. SGD counts no steps; its
+// parameters with momentum get a count of 1. Other numbers and texts of the checkpoint, and param_groups, become the
+// extra state "torch".
 func Convert(ctx context.Context, from, to string, c ConvertConfig) error {
 	if err := convert(ctx, disk{}, from, to, c); err != nil {
 		return fmt.Errorf("ckpt: converting %s: %w", from, err)
@@ -55,7 +58,7 @@ func convert(ctx context.Context, fsys fileSystem, from, to string, c ConvertCon
 	if err != nil {
 		return err
 	}
-	defer src.Close() // only read
+	defer src.Close() // opened for reading only
 	if c.LeftOut != nil && len(leftOut) > 0 {
 		c.LeftOut(leftOut)
 	}
@@ -128,7 +131,7 @@ func convertPlan(src *storageReader, c ConvertConfig) (*plan, error) {
 	return p, err
 }
 
-// copy copies all tensors, a few at a time, and notes their hashes.
+// copy copies all tensors, several at a time, and stores their hashes in the plan.
 func (p *plan) copy(ctx context.Context, fsys fileSystem, src *storageReader, dir string, progress func(done, total int64)) error {
 	files := make([]file, len(p.files))
 	for i, f := range p.files {
@@ -169,9 +172,9 @@ func (p *plan) copy(ctx context.Context, fsys fileSystem, src *storageReader, di
 	return errors.Join(err, closeAll(files))
 }
 
-// copyTo writes a tensor as another type and returns the hash of what it wrote.
+// copyTo writes a tensor with the type d to a file at off, and returns the SHA-256 of the written bytes.
 func (x *stored) copyTo(ctx context.Context, f file, off int64, d safetensors.DType, progress func(n int)) (string, error) {
-	if len(x.pieces) > 0 { // they may be cut in another order
+	if len(x.pieces) > 0 { // the pieces may not be in the order of the file
 		if err := x.scan(ctx, func([]byte) {}); err != nil {
 			return "", err
 		}

@@ -7,23 +7,24 @@ import (
 	"github.com/ringo-ml/ringo/dist"
 )
 
-// Ranks plan a save as in PyTorch's DCP. Each one has a local plan: what it holds. Rank 0, the coordinator, makes the global plan of
-// them, and tells each rank its work. They keep all of it: while every rank holds the same as before, a save exchanges summaries alone.
+// Ranks plan a save as in PyTorch's DCP. Each rank makes a local plan: what it holds. From these, rank 0 (the
+// coordinator) makes the global plan, and sends each rank its work. All ranks keep their plans. As long as no rank
+// holds anything else, later saves exchange only summaries.
 
-// work is what a rank does in a save.
+// work is what one rank does in a save.
 type work struct {
-	Err    string   // of planning
-	Files  []string // names
+	Err    string   // why planning failed
+	Files  []string // names of all files
 	Pieces []pieceWork
 }
 
-// pieceWork is a piece that a rank writes, or that it compares with other ranks.
+// pieceWork is a piece that a rank writes, or whose checksum it compares with other ranks.
 type pieceWork struct {
-	Index        int // its place among all pieces
-	Item, At, N  int // N elements from At on of this item of the local plan
-	File, Offset int // where the tensor begins
+	Index        int // among the pieces of all tensors
+	Item, At, N  int // N elements of this item of the local plan, from element At
+	File, Offset int // the file, and where the tensor begins in it, in bytes
 	Mine         bool
-	Shared       bool // several ranks hold it
+	Shared       bool // held by several ranks
 }
 
 func (o *work) wire(w *wire) {
@@ -38,11 +39,11 @@ func (o *work) wire(w *wire) {
 	})
 }
 
-// coordinate plans a save of what this rank holds, and leaves the plan in s.planned. All ranks return the same error.
+// coordinate plans a save of what this rank holds, and stores the plan in s.planned. All ranks return the same error.
 func (s *Saver) coordinate(c summary, mine *planned, st *State) error {
 	type answer struct {
 		Err     string
-		Planned bool // by the last save
+		Planned bool // all ranks can use the last plan
 	}
 	c.Planned = mine != nil && mine == s.planned
 	all, err := gatherObjects(s.g, c)
@@ -71,14 +72,15 @@ func (s *Saver) coordinate(c summary, mine *planned, st *State) error {
 	return s.planAnew(mine, all, st)
 }
 
-// heard returns rank 0's verdict, "" for none wrong, when all ranks have it: a rank that returns may end the job, and others would hear
-// of that alone.
+// heard waits until all ranks have rank 0's verdict, and returns it as an error; "" means success. A rank that returns
+// early may end the job, and then the others would only report that.
 func (s *Saver) heard(verdict string) error {
-	_ = s.g.Barrier().Wait() // the verdict stays, whatever happens now
+	_ = s.g.Barrier().Wait() // an error here does not change the verdict
 	return asError(verdict)
 }
 
-// planAnew has rank 0 plan with the local plans of all ranks; all has their summaries there.
+// planAnew makes a new plan: rank 0 gathers the local plans of all ranks. all has the summaries of all ranks (rank 0
+// only).
 func (s *Saver) planAnew(mine *planned, all []summary, st *State) error {
 	s.planned = nil
 	out, local := &wire{}, mine.local(st)
@@ -101,7 +103,7 @@ func (s *Saver) planAnew(mine *planned, all []summary, st *State) error {
 		in.err = mine.assign(todo)
 	}
 	if in.err != nil {
-		s.g.Abort(in.err) // the others go on
+		s.g.Abort(in.err) // the other ranks still wait
 		return in.err
 	}
 	if todo.Err != "" {
@@ -111,7 +113,7 @@ func (s *Saver) planAnew(mine *planned, all []summary, st *State) error {
 	return nil
 }
 
-// coordinator makes the global plan, and what each rank is told.
+// coordinator makes the global plan and the message with its work for each rank.
 func coordinator(texts [][]byte, all []summary, st *State, fileBytes int64) (*plan, [][]byte) {
 	locals := make([]localPlan, len(texts))
 	var errs []error

@@ -6,7 +6,8 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// shares is in how many parts the ranks have cut a tensor that each of them holds in one part; 0: they have not, or it is not known.
+// shares returns into how many shares the ranks have cut a tensor, if each rank holds at most one part. It returns 0 if
+// the ranks have not cut the tensor, or if the number is unknown.
 func (o *owned) shares() int {
 	var different [][]tensor.Box
 	for i, x := range o.parts {
@@ -23,9 +24,10 @@ func (o *owned) shares() int {
 	return len(different)
 }
 
-// rule finds the Rule by which the ranks have cut a tensor, in the shape that it has in memory: along one dimension, in parts of which
-// every rank has a share. It is nil where they have not cut it, or in another way. Most tensors are cut in so many shares as most
-// says; a fused one, of which files make one tensor, does not show by itself whether that are shares or parts.
+// rule finds the Rule by which the ranks have cut a tensor, for its shape in memory: along one dimension, into parts of
+// which every rank has a share. It returns nil if the ranks have not cut the tensor, or have cut it in another way.
+// most is the largest number of shares of any tensor. It is tried first: if files join several parameters into one
+// tensor, the boxes alone do not show which of them are shares and which are parts.
 func (o *owned) rule(list []*boxHeld, whole part, most int) *Rule {
 	if len(list) < 2 {
 		return nil
@@ -48,7 +50,7 @@ func (o *owned) rule(list []*boxHeld, whole part, most int) *Rule {
 	return nil
 }
 
-// ruleOf returns the Rule that cuts a tensor into these boxes when there are so many shares, or nil.
+// ruleOf returns the Rule that cuts a tensor of this shape into these boxes with size shares, or nil if there is none.
 func ruleOf(shape []int, boxes []tensor.Box, dim, size int) *Rule {
 	if size < 2 || len(boxes)%size != 0 {
 		return nil

@@ -21,34 +21,34 @@ type Difference struct {
 	Steps     [2]int       `json:"steps"`
 	OnlyA     []string     `json:"only_a"`    // names
 	OnlyB     []string     `json:"only_b"`    //
-	Structure []string     `json:"structure"` // tensors of another shape or type
-	Tensors   []TensorDiff `json:"tensors"`   // of one shape, with other values; the largest difference first
+	Structure []string     `json:"structure"` // tensors whose shape or type differs
+	Tensors   []TensorDiff `json:"tensors"`   // same shape, other values; the largest difference first
 }
 
 // TensorDiff says how the values of a tensor differ.
 type TensorDiff struct {
 	Name     string  `json:"name"`
-	Elements int64   `json:"elements"` // that differ
+	Elements int64   `json:"elements"` // number that differ
 	Of       int64   `json:"of"`
-	Max      float64 `json:"max"` // largest absolute difference; the largest float64 where one is not finite
-	A        string  `json:"a"`   // the values there; text, because JSON has no NaN
+	Max      float64 `json:"max"` // largest absolute difference; math.MaxFloat64 if it is not finite
+	A        string  `json:"a"`   // the values at Max; text, because JSON has no NaN
 	B        string  `json:"b"`
 }
 
-// Diff compares two checkpoints (as Load takes): names, shapes and types first, then the values of all tensors that both
-// have in one shape. Same means that all tensors have the same names, shapes, types and bits. progress is as in
-// VerifyConfig.
+// Diff compares two checkpoints (any that Load reads). It compares names, shapes and types first, then the values of
+// all tensors that both checkpoints have in the same shape. Same means that names, shapes, types and bits of all
+// tensors are equal. progress is as in VerifyConfig.
 func Diff(ctx context.Context, a, b string, progress func(done, total int64)) (*Difference, error) {
 	srcA, err := open(disk{}, a)
 	if err != nil {
 		return nil, fmt.Errorf("ckpt: %w", err)
 	}
-	defer srcA.Close() // only read
+	defer srcA.Close() // opened for reading only
 	srcB, err := open(disk{}, b)
 	if err != nil {
 		return nil, fmt.Errorf("ckpt: %w", err)
 	}
-	defer srcB.Close() // only read
+	defer srcB.Close() // opened for reading only
 	d := &Difference{OnlyA: []string{}, OnlyB: []string{}, Structure: []string{}, Tensors: []TensorDiff{}}
 	if srcA.man != nil {
 		d.Steps[0] = srcA.man.Step
@@ -81,7 +81,7 @@ func Diff(ctx context.Context, a, b string, progress func(done, total int64)) (*
 	return d, nil
 }
 
-// pair finds the tensors to compare, and what the structure differs in.
+// pair returns the tensors to compare and their size in bytes, and records which names, shapes and types differ.
 func (d *Difference) pair(a, b *storageReader) (pairs [][2]*stored, total int64) {
 	for _, key := range slices.Sorted(maps.Keys(a.tensors)) {
 		x, y := a.tensors[key], b.tensors[key]
@@ -129,7 +129,7 @@ func diffTensor(ctx context.Context, x, y *stored, progress func(n int)) (Tensor
 		if sizeX == 0 || sizeY == 0 {
 			return errNotComparable
 		}
-		for len(a) > 0 { // elements of two sizes
+		for len(a) > 0 { // the sizes of the elements differ
 			n := min(len(a)/sizeX, len(*buf)/sizeY)
 			b := (*buf)[:n*sizeY]
 			if err := readFull(y, b, y.offset+at*int64(sizeY)); err != nil {
@@ -158,7 +158,7 @@ func readFull(x *stored, b []byte, off int64) error {
 	return nil
 }
 
-// add compares some elements.
+// add compares the elements in a (of type da) with those in b (of type db). va and vb are buffers.
 func (t *TensorDiff) add(da safetensors.DType, a []byte, db safetensors.DType, b []byte, va, vb *[]float64) error {
 	var okA, okB bool
 	*va, okA = decode(da, a, *va)

@@ -4,7 +4,7 @@ package ckpt
 
 import "os"
 
-// allocate gives a new file its size.
+// allocate sets the size of a new file.
 func allocate(f *os.File, size int64) error { return f.Truncate(size) }
 
 // startFlush does nothing: Sync will flush everything.

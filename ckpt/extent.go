@@ -8,19 +8,20 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// extent is a range of the elements of a box that the same ranks hold, in the order that the tensor has in memory. One of these
-// ranks writes it. So copies share the work, whoever makes them: replicas, copies of shards, what tensor parallelism replicates, a
-// weight that two stages of a pipeline have.
+// extent is a range of the elements of a box, in the order in memory, that the same ranks hold. One of them writes it.
+// So all kinds of copies share the work: replicas, copies of shards, what tensor parallelism replicates, a weight that
+// two pipeline stages have.
 type extent struct {
 	part
-	rank    int // that writes it
+	rank    int // the rank that writes it
 	holders []holder
 }
 
-// holder is a rank that has an extent, and where: in which item of its local plan, from which element on.
+// holder is a rank that holds an extent, and where: the index of the item in its local plan, and the first element in
+// that item.
 type holder struct{ rank, index, at int }
 
-// boxHeld is what ranks hold of the elements of one box.
+// boxHeld is a box and the ranges of its elements that ranks hold.
 type boxHeld struct {
 	box   tensor.Box
 	parts []heldRange
@@ -31,8 +32,9 @@ type heldRange struct {
 	lo, hi int
 }
 
-// extents cuts what ranks hold where it begins and ends, says who writes what, and makes sure that nothing is missing. Of those who
-// hold an extent, the one that has the least to write so far writes it: load is the bits that each rank writes.
+// extents cuts a tensor into extents, chooses the rank that writes each one, and returns an error if elements are
+// missing. Of the holders of an extent, the one with the least to write so far writes it. load has the bits that each
+// rank writes.
 func (o *owned) extents(boxes []*boxHeld, whole part, load []int64) (list []extent, err error) {
 	if product(o.Shape) == 0 {
 		first := holder{rank: o.parts[0].rank, index: o.parts[0].index}
@@ -54,7 +56,7 @@ func (o *owned) extents(boxes []*boxHeld, whole part, load []int64) (list []exte
 	return list, tile(whole.shape, parts)
 }
 
-// cut returns the extents of a box, in the order of its elements, each with its holders.
+// cut returns the extents of a box with their holders, in the order of the elements.
 func (b *boxHeld) cut(shape []int) (list []extent) {
 	var ends []int
 	for _, c := range b.parts {
@@ -64,7 +66,7 @@ func (b *boxHeld) cut(shape []int) (list []extent) {
 	ends = slices.Compact(ends)
 	parts := slices.Clone(b.parts)
 	slices.SortStableFunc(parts, func(x, y heldRange) int { return cmp.Compare(x.lo, y.lo) })
-	var now []heldRange // that have the elements from lo on
+	var now []heldRange // ranges that contain element lo
 	for i, lo := range ends[:len(ends)-1] {
 		now = slices.DeleteFunc(now, func(c heldRange) bool { return c.hi <= lo })
 		for len(parts) > 0 && parts[0].lo == lo {
@@ -82,7 +84,8 @@ func (b *boxHeld) cut(shape []int) (list []extent) {
 	return list
 }
 
-// byBox collects what ranks hold of each box. It also returns all of the tensor, as it is in memory.
+// byBox returns which ranges of each box the ranks hold. It also returns the whole tensor as a part, as it is in
+// memory.
 func (o *owned) byBox() (list []*boxHeld, whole part, err error) {
 	all := o.writeItem
 	all.Boxes, all.Flat = nil, [2]int{}
@@ -114,7 +117,7 @@ func (o *owned) byBox() (list []*boxHeld, whole part, err error) {
 	return list, whole, nil
 }
 
-// piece is the extent as the file has it.
+// piece returns the extent as a piece of the tensor in the file.
 func (x extent) piece(transposed bool) piece {
 	p := x.part
 	if transposed {

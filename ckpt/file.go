@@ -15,25 +15,26 @@ import (
 )
 
 const (
-	// fileSuffix is what the name of a file of safetensors ends in.
+	// fileSuffix ends the name of every safetensors file.
 	fileSuffix = ".safetensors"
 
-	// optimizerPrefix is what names of the optimizer's state begin with in a file that has the parameters too. The rest is as in
-	// PyTorch's torch.distributed.checkpoint: optimizer.state.0.weight.exp_avg.
+	// optimizerPrefix begins the names of the optimizer's tensors in a file that has the parameters too. The rest of
+	// the name is as in PyTorch's torch.distributed.checkpoint: optimizer.state.0.weight.exp_avg.
 	optimizerPrefix = "optimizer.state."
 
-	// metadataName is the key of the manifest in the metadata of such a file.
+	// metadataName is the key of the manifest in the file's metadata.
 	metadataName = "ringo"
 )
 
-// SaveFile writes all of st to one file of safetensors, whose name ends in .safetensors: what PyTorch's users do with torch.save.
-// Parameters and buffers have their own names there, as in a state_dict of PyTorch, and the optimizer's state names such as
-// optimizer.state.0.weight.exp_avg. What is no tensor (step, learning rate, extra state, hashes) is in the file's metadata. LoadFile
-// and Load read it, and so does everything else that takes a checkpoint.
+// SaveFile writes all of st to one safetensors file, as torch.save does for users of PyTorch. The path must end in
+// .safetensors. Parameters and buffers have the names of a PyTorch state_dict, and the optimizer's tensors have names
+// such as optimizer.state.0.weight.exp_avg. Everything else (step, learning rate, extra state, hashes) is in the file's
+// metadata. LoadFile, Load and the other functions that take a checkpoint can read the file.
 //
-// It needs no group and no other rank: of replicas, as ddp has them, let rank 0 call it. Parameters that are cut over ranks are an
-// error; a Saver saves those. A file that was there is replaced when the new one is complete and flushed to the disk; after an
-// error, or a crash, it is there unchanged. (Only when the very last flush fails, of the name, the new file may be there, complete.)
+// It needs no group. If ranks hold replicas, as with ddp, call it on rank 0. It returns an error for parameters that
+// are sharded over ranks; use a Saver for them. An existing file is replaced when the new one is complete and flushed
+// to the disk. After an error or a crash the old file is unchanged, with one exception: if flushing the directory fails
+// at the end, the complete new file may be there.
 func SaveFile(ctx context.Context, path string, st State) error {
 	if err := saveFile(ctx, disk{}, path, st); err != nil {
 		return fmt.Errorf("ckpt: saving %s: %w", path, err)
@@ -41,9 +42,9 @@ func SaveFile(ctx context.Context, path string, st State) error {
 	return nil
 }
 
-// LoadFile fills the tensors of st from a file that SaveFile wrote, or from another file of safetensors, which has no optimizer
-// state. It is Load for one rank, without a group: c and the report are as there, but for Strategy, of which nothing depends.
-// Ranks that train together use Load, which makes sure that all read the same.
+// LoadFile fills the tensors of st from a file that SaveFile wrote, or from another safetensors file, which has no
+// optimizer state. It is Load for one rank without a group; c and the report mean the same, but Strategy is ignored.
+// Ranks that train together must call Load, which checks that all of them read the same checkpoint.
 func LoadFile(ctx context.Context, path string, st *State, c LoadConfig) (*Report, error) {
 	if st == nil {
 		return nil, fmt.Errorf("ckpt: loading %s: the State is nil", path)
@@ -60,14 +61,15 @@ func LoadFile(ctx context.Context, path string, st *State, c LoadConfig) (*Repor
 	return r, nil
 }
 
-// mustBeWhole refuses what is not one file, and not of one rank.
+// mustBeWhole returns an error if path does not name a file, or if this rank does not hold all elements of the
+// parameters.
 func mustBeWhole(function, path string, params nn.Params) error {
 	if !strings.HasSuffix(path, fileSuffix) {
 		return fmt.Errorf("the name of the file must end in %s", fileSuffix)
 	}
 	for _, p := range params {
 		if p.Local.IsZero() {
-			continue // items says so
+			continue // newPlanned reports it
 		}
 		held, err := heldPart(p.Global(), p.Shard, p.Local.Len())
 		if err != nil {
@@ -114,7 +116,7 @@ func saveFile(ctx context.Context, fsys fileSystem, path string, st State) error
 	return fsys.SyncDir(dir)
 }
 
-// newFile plans one file for a State.
+// newFile plans a save of a State to one file.
 func newFile(fsys fileSystem, st State) (*writer, error) {
 	o := st.optimizer()
 	mine, err := newPlanned(&st, &o)
@@ -141,7 +143,8 @@ func newFile(fsys fileSystem, st State) (*writer, error) {
 	return w, nil
 }
 
-// joinFiles puts all tensors of a plan into one file. Its header has room for the hashes.
+// joinFiles puts all tensors of a plan into one file. The hashes in its header are zeros: only their length is known
+// now.
 func (p *plan) joinFiles() error {
 	p.eachPiece(func(_ bool, t *tensorEntry, k int) {
 		t.File, t.Pieces[k].SHA256 = "", strings.Repeat("0", 2*sha256.Size)
@@ -166,7 +169,7 @@ func (p *plan) joinFiles() error {
 	return nil
 }
 
-// singleName is the name of a tensor in a file that holds the optimizer's state too.
+// singleName is the name of a tensor in a file that also holds the optimizer's state.
 func singleName(model bool, name string) string {
 	if model {
 		return name
@@ -174,7 +177,7 @@ func singleName(model bool, name string) string {
 	return optimizerPrefix + name
 }
 
-// singleTensors lists what the one file holds.
+// singleTensors lists the tensors of the file.
 func (p *plan) singleTensors() (list []safetensors.Tensor) {
 	p.eachPiece(func(model bool, t *tensorEntry, k int) {
 		if k == 0 {
@@ -184,7 +187,7 @@ func (p *plan) singleTensors() (list []safetensors.Tensor) {
 	return list
 }
 
-// singleHeader is the header of the one file, with the manifest in it.
+// singleHeader returns the header of the file, with the manifest in its metadata.
 func (p *plan) singleHeader() (*safetensors.Header, error) {
 	text, err := p.man.encode()
 	if err != nil {
@@ -193,7 +196,7 @@ func (p *plan) singleHeader() (*safetensors.Header, error) {
 	return safetensors.New(p.singleTensors(), map[string]string{"format": "pt", metadataName: string(text)})
 }
 
-// bareHash is the SHA-256 of a header without the manifest in it.
+// bareHash is the SHA-256 of a header without its manifest.
 func bareHash(h *safetensors.Header) string {
 	bare := *h
 	bare.Metadata = maps.Clone(h.Metadata)
@@ -201,7 +204,7 @@ func bareHash(h *safetensors.Header) string {
 	return sum(bare.Encode())
 }
 
-// writeTo writes the one file and flushes it.
+// writeTo writes the file and flushes it.
 func (w *writer) writeTo(ctx context.Context, name string) error {
 	f, err := w.fs.Create(name, w.global.files[0].size)
 	if err != nil {
@@ -217,7 +220,7 @@ func (w *writer) writeTo(ctx context.Context, name string) error {
 	return errors.Join(err, f.Close())
 }
 
-// finishHeader writes the header, now that all hashes are known.
+// finishHeader writes the header when all hashes are known.
 func (w *writer) finishHeader(f file) error {
 	if err := w.global.setHashes([][]byte{w.verdict().Hashes}); err != nil {
 		return err
@@ -229,7 +232,8 @@ func (w *writer) finishHeader(f file) error {
 	return err
 }
 
-// removeStaleFile removes what crashes have left of a file: its temporary name and eight characters.
+// removeStaleFile removes temporary files that crashed saves of a file left. Their names end in eight random
+// characters.
 func removeStaleFile(fsys fileSystem, dir, name string) error {
 	names, err := fsys.ReadDir(dir)
 	if err != nil {
@@ -243,7 +247,7 @@ func removeStaleFile(fsys fileSystem, dir, name string) error {
 	return err
 }
 
-// readSingle reads one file: of SaveFile, or of others.
+// readSingle reads one file, written by SaveFile or by another program.
 func (s *storageReader) readSingle(name string) {
 	f := s.openFile(name)
 	if f == nil {

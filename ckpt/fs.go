@@ -13,19 +13,19 @@ import (
 	"sync"
 )
 
-// fileSystem is what a checkpoint needs of a file system. Tests put one in its place that fails, and forgets what was not
+// fileSystem has the operations that a checkpoint needs. Tests replace it by one that fails, or that loses what was not
 // flushed.
 type fileSystem interface {
 	MkdirAll(name string) error
 	Mkdir(name string) error
-	Create(name string, size int64) (file, error) // a new file of size bytes
-	Open(name string, write bool) (file, error)   // a regular file, through no link but those of Hugging Face's cache
-	Rename(from, to string) error                 // to is not there
-	Replace(from, to string) error                // a file; to may be there
+	Create(name string, size int64) (file, error) // creates a file of size bytes
+	Open(name string, write bool) (file, error)   // a regular file; follows only links of Hugging Face's cache
+	Rename(from, to string) error                 // to must not exist
+	Replace(from, to string) error                // renames a file; to may exist
 	RemoveAll(name string) error                  //
 	ReadDir(name string) ([]string, error)        // sorted
-	SyncDir(name string) error                    // makes names in it survive a crash
-	Lock(name string) (unlock func(), err error)  // until unlock or the process's end; errHeld; errors.ErrUnsupported
+	SyncDir(name string) error                    // flushes the names in a directory
+	Lock(name string) (unlock func(), err error)  // until unlock or the process ends; fails with errHeld or errors.ErrUnsupported
 }
 
 type file interface {
@@ -41,7 +41,7 @@ type disk struct{}
 
 type diskFile struct {
 	*os.File
-	mu sync.Mutex // of WriteAt: in the kernel writers of a file wait for each other spinning, on cores that could hash
+	mu sync.Mutex // for WriteAt: the kernel lets writers of one file spin, on cores that could hash instead
 }
 
 func (disk) MkdirAll(name string) error  { return os.MkdirAll(name, 0o777) }
@@ -89,8 +89,8 @@ func (disk) Open(name string, write bool) (file, error) {
 
 var blobName = regexp.MustCompile(`^[0-9a-f]{40}([0-9a-f]{24})?$`) // a SHA-1 or SHA-256
 
-// cachedBlob returns the file that a link leads to if it is one of Hugging Face's cache: snapshots/REVISION/NAME is a link to
-// ../../blobs/HASH there. It returns "" for every other link.
+// cachedBlob returns the file that a link of Hugging Face's cache points to, and "" for every other link. In that
+// cache, snapshots/REVISION/NAME is a link to ../../blobs/HASH.
 func cachedBlob(link string) string {
 	dir, err := filepath.Abs(filepath.Dir(link))
 	if err != nil || filepath.Base(filepath.Dir(dir)) != "snapshots" {
@@ -104,7 +104,7 @@ func cachedBlob(link string) string {
 	return filepath.Join(filepath.Dir(filepath.Dir(dir)), "blobs", hash)
 }
 
-// Rename does not replace: os.Rename would an empty directory.
+// Rename returns an error if to exists. os.Rename would replace an empty directory.
 func (disk) Rename(from, to string) error {
 	if _, err := os.Lstat(to); !errors.Is(err, fs.ErrNotExist) {
 		return &os.LinkError{Op: "rename", Old: from, New: to, Err: fs.ErrExist}
@@ -124,7 +124,7 @@ func (disk) ReadDir(name string) ([]string, error) {
 }
 
 func (disk) SyncDir(name string) error {
-	if runtime.GOOS == "windows" { // cannot flush a directory
+	if runtime.GOOS == "windows" { // Windows cannot flush a directory
 		return nil
 	}
 	d, err := os.Open(name)
@@ -134,7 +134,7 @@ func (disk) SyncDir(name string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// WriteAt writes and has the disk begin.
+// WriteAt writes, and asks the system to start the transfer to the disk.
 func (f *diskFile) WriteAt(b []byte, off int64) (int, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -145,7 +145,7 @@ func (f *diskFile) WriteAt(b []byte, off int64) (int, error) {
 	return n, err
 }
 
-// flushBytes is the smallest write that is worth a request of its own.
+// flushBytes is the smallest write, in bytes, for which startFlush is worth a system call.
 const flushBytes = 1 << 20
 
 func (f *diskFile) Size() (int64, error) {
@@ -156,13 +156,13 @@ func (f *diskFile) Size() (int64, error) {
 	return info.Size(), nil
 }
 
-// readFile returns a file of at most limit bytes.
+// readFile returns the content of a file, or an error if it has more than limit bytes.
 func readFile(fsys fileSystem, name string, limit int64) ([]byte, error) {
 	f, err := fsys.Open(name, false)
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close() // only read
+	defer f.Close() // opened for reading only
 	size, err := f.Size()
 	if err != nil {
 		return nil, err
@@ -177,7 +177,7 @@ func readFile(fsys fileSystem, name string, limit int64) ([]byte, error) {
 	return b, nil
 }
 
-// writeFile makes a new file and flushes it.
+// writeFile creates a file, writes it and flushes it.
 func writeFile(fsys fileSystem, name string, b []byte) error {
 	f, err := fsys.Create(name, int64(len(b)))
 	if err != nil {
@@ -190,7 +190,7 @@ func writeFile(fsys fileSystem, name string, b []byte) error {
 	return errors.Join(err, f.Close())
 }
 
-// checkName accepts names of files in the checkpoint's own folder alone.
+// checkName returns an error unless name is a plain name of a file in the checkpoint's own folder.
 func checkName(name string) error {
 	if name == "" || name == "." || name == ".." || strings.ContainsAny(name, `/\:`) || filepath.Base(name) != name {
 		return fmt.Errorf("%q is not the name of a file in the folder", name)

@@ -8,21 +8,22 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// A rank hashes what it loads where it holds a piece completely: on the layout that saved, that is all. Pieces that are cut
-// otherwise now, nobody holds; the ranks share them, and each reads and hashes some more. So a load reads every byte at most
-// twice, whatever the layouts, and needs no hashes but those of the pieces.
+// A rank can hash only the pieces that it loads completely. With the layout that saved the checkpoint, these are all
+// pieces. With another layout, some pieces are read by several ranks, each a part. The ranks divide these pieces among
+// them, and each one is read and hashed once more. So a load reads every byte at most twice, whatever the layouts, and
+// one hash per piece is enough.
 
-// pieceState is what a rank knows of a piece after loading its own parts.
+// pieceState is what a rank knows about a piece after it has loaded its own parts.
 type pieceState byte
 
 const (
 	pieceUnread   pieceState = iota
-	piecePartial             // it loaded a part of it, and cannot hash that
-	pieceVerified            // it loaded all of it, and the hash is right
+	piecePartial             // the rank loaded a part, which it cannot hash alone
+	pieceVerified            // the rank loaded all of it, and the hash is right
 )
 
-// verifyPartial verifies the pieces that ranks loaded in parts. It is collective, and the same on all ranks: they see the same
-// ringo.json.
+// verifyPartial verifies the pieces that ranks loaded in parts. It is collective. All ranks divide the work in the same
+// way, because they have read the same ringo.json.
 func (l *loader) verifyPartial(ctx context.Context) error {
 	if len(l.pieces) == 0 {
 		return nil
@@ -53,7 +54,7 @@ func (l *loader) verifyPartial(ctx context.Context) error {
 	}))
 }
 
-// bestStates returns the most that any rank knows of each piece.
+// bestStates returns, for each piece, the highest state on any rank.
 func (l *loader) bestStates() ([]byte, error) {
 	mine := make([]byte, len(l.pieces))
 	for i, s := range l.pieces {
@@ -76,7 +77,7 @@ type pieceOf struct {
 	piece storedPiece
 }
 
-// least returns the place of the smallest.
+// least returns the index of the smallest value.
 func least(load []int64) int {
 	best := 0
 	for i, n := range load {

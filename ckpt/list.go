@@ -2,7 +2,7 @@ package ckpt
 
 import "fmt"
 
-// Info is a tensor of a checkpoint.
+// Info describes a tensor of a checkpoint.
 type Info struct {
 	Name   string `json:"name"`
 	Kind   string `json:"kind"` // model or optimizer
@@ -10,11 +10,11 @@ type Info struct {
 	Shape  []int  `json:"shape"`
 	File   string `json:"file"`
 	Bytes  int64  `json:"bytes"`
-	Shards int    `json:"shards"` // pieces with a hash of their own
+	Shards int    `json:"shards"` // number of pieces, each with its own hash
 }
 
-// List returns the tensors of a checkpoint (as Load takes), and the step at which it was saved, 0 if it does not say. It
-// reads no data.
+// List returns the tensors of a checkpoint (any that Load reads) and its step, or 0 if the checkpoint has none. It does
+// not read the data.
 func List(path string) (step int, list []Info, err error) {
 	src, err := open(disk{}, path)
 	if err != nil {

@@ -16,58 +16,61 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// Strategy says who reads what.
+// Strategy says which rank reads what.
 type Strategy int
 
 const (
-	// Sharded: each rank reads its part of every tensor (FSDP, tensor parallelism). All ranks have all names.
+	// Sharded: each rank reads its part of every tensor (FSDP, tensor parallelism). All ranks list all names.
 	Sharded Strategy = iota
-	// Broadcast: rank 0 reads everything, once, and broadcasts it; no other rank touches the disk (data parallelism).
+	// Broadcast: rank 0 reads everything once and broadcasts it. No other rank uses the disk (data parallelism).
 	Broadcast
-	// Owned: each rank reads its part of the tensors that it has (pipeline parallelism). Together the ranks have all names.
+	// Owned: each rank reads its part of the tensors that it lists (pipeline parallelism). Together the ranks list all
+	// names.
 	Owned
 )
 
 // LoadConfig changes Load.
 type LoadConfig struct {
 	Strategy Strategy
-	// Partial loads what fits and reports the rest, instead of failing.
+	// Partial loads what fits and reports the rest, instead of returning an error.
 	Partial bool
-	// Cast loads floating-point tensors of another type than the State's: bfloat16 files into float32 parameters.
+	// Cast converts floating-point tensors whose type differs from the State's, such as bfloat16 files into float32
+	// parameters.
 	Cast bool
-	// Prefix is what names in the files may begin with and the State's names do not, such as "transformer.".
+	// Prefix, such as "transformer.", is removed from names in the files that begin with it.
 	Prefix string
-	// AllowMissing and AllowUnexpected are patterns of path.Match for names of tensors, such as "h.*.attn.bias", that the
-	// checkpoint need not have, and that nobody need ask for. What else is missing or unexpected is an error.
+	// AllowMissing has patterns (path.Match) for names of tensors that the checkpoint need not have. AllowUnexpected
+	// has patterns for names, such as "h.*.attn.bias", that the checkpoint may have and the State has not. Other
+	// missing or unexpected names are an error.
 	AllowMissing, AllowUnexpected []string
 }
 
-// Report is what Load did on this rank.
+// Report says what Load did on this rank.
 type Report struct {
-	Tensors      int      // that were filled
-	BytesRead    int64    // of tensor data, from the disk
-	BytesChecked int64    // read besides, to verify what ranks read in parts that have no hash of their own
-	Unverified   int64    // of BytesRead, what has no hash: folders of others
-	Missing      []string // names that the State has and the checkpoint has not
-	Unexpected   []string // the other way round
-	Misfits      []string // another shape or type
-	// Anew are the optimizer's parameters that keep their moments and step counts of before the load, as the checkpoint has not all of
-	// them: a step count without its moments, or the other way round, is not loaded.
+	Tensors      int      // number of stored tensors that were loaded
+	BytesRead    int64    // bytes of tensor data that were loaded from the disk
+	BytesChecked int64    // bytes that were read again, to verify pieces that ranks loaded in parts
+	Unverified   int64    // the part of BytesRead that has no hash: files of other programs
+	Missing      []string // names in the State that the checkpoint does not have
+	Unexpected   []string // names in the checkpoint that the State does not have
+	Misfits      []string // tensors whose shape or type differs
+	// Anew lists the optimizer's parameters whose step count and moments were not loaded, because the checkpoint does
+	// not have all of them. They keep their values from before the load.
 	Anew []string
-	// Replaced is what the program had set and the checkpoint has otherwise, such as "the learning rate 0.1 by 0.05". The checkpoint
-	// wins; who wants his own learning rate calls Optimizer.SetLR after Load.
+	// Replaced lists settings of the program that the checkpoint replaced, such as "the learning rate 0.1 by 0.05". To
+	// keep your own learning rate, call Optimizer.SetLR after Load.
 	Replaced []string
 }
 
-// Load fills the tensors of st (those of Param.Local, and the optimizer's) from a checkpoint: a folder that Save wrote, on
-// any layout; a folder of Hugging Face's form; or a single .safetensors file. The latter two have no optimizer state and no
-// extra state. It sets st.Step, the optimizer's counts and learning rate, and what the pointers in st.Extra point to. It is
-// collective.
+// Load fills the tensors of st (Param.Local and the optimizer's) from a checkpoint: a folder that Save wrote with any
+// layout, a Hugging Face folder, or a single .safetensors file. It also sets st.Step, the optimizer's counts and
+// learning rate, and the variables that st.Extra points to, if the checkpoint has them: files of other programs have no
+// optimizer state and no extra state. It is collective.
 //
-// Each rank reads the byte ranges that it needs. What it reads is verified, whatever the layout: a piece that one rank wrote
-// and nobody reads as a whole now is read by one of the ranks once more. Names, shapes and types are compared on all ranks before anything is changed: unless Partial is set, one error lists all that
-// is missing, unexpected, wrongly shaped or wrongly typed. After a later error, of the disk or a hash, the tensors have
-// undefined values.
+// Each rank reads the byte ranges that it needs, and everything with a hash is verified, with every layout. If several
+// ranks read parts of one piece, one of them reads the piece once more. Names, shapes and types are compared on all
+// ranks before anything is changed. Unless Partial is set, one error lists everything that is missing, unexpected, or
+// of another shape or type. After a later error (of the disk, or a wrong hash) the values of the tensors are undefined.
 func Load(ctx context.Context, g *dist.Group, path string, st *State, c LoadConfig) (*Report, error) {
 	r, err := load(ctx, g, disk{}, path, st, c)
 	if err != nil {
@@ -78,7 +81,7 @@ func Load(ctx context.Context, g *dist.Group, path string, st *State, c LoadConf
 
 // loader is one Load on one rank.
 type loader struct {
-	g      *dist.Group // nil: one rank, which has none
+	g      *dist.Group // nil: one rank without a group
 	path   string
 	st     *State
 	c      LoadConfig
@@ -88,10 +91,10 @@ type loader struct {
 	report Report
 	anew   map[string]bool // see Report
 
-	pieces  []pieceState // of the checkpoint; each is written by who fills its tensor
+	pieces  []pieceState // of all tensors; a state is written only by the goroutine that fills its tensor
 	read    atomic.Int64
 	checked atomic.Int64
-	unknown atomic.Int64 // read, and without a hash
+	unknown atomic.Int64 // bytes read that have no hash
 }
 
 func load(ctx context.Context, g *dist.Group, fsys fileSystem, path string, st *State, c LoadConfig) (*Report, error) {
@@ -100,7 +103,7 @@ func load(ctx context.Context, g *dist.Group, fsys fileSystem, path string, st *
 		src, err := open(fsys, path)
 		err = withPrevious(fsys, path, err)
 		if err == nil {
-			defer src.Close() // only read
+			defer src.Close() // opened for reading only
 			err = src.strip(c.Prefix)
 		}
 		if err == nil {
@@ -116,7 +119,7 @@ func load(ctx context.Context, g *dist.Group, fsys fileSystem, path string, st *
 		return &l.report, err
 	}
 	for _, p := range st.Params {
-		p.Changed() // a Backward of what was computed before is refused
+		p.Changed() // Backward refuses what was computed with the old values
 	}
 	var err error
 	if c.Strategy == Broadcast {
@@ -128,7 +131,7 @@ func load(ctx context.Context, g *dist.Group, fsys fileSystem, path string, st *
 	if err := gatherErrors(g, err); err != nil {
 		return &l.report, err
 	}
-	if c.Strategy != Broadcast { // there, rank 0 reads all pieces whole
+	if c.Strategy != Broadcast { // with Broadcast, rank 0 has read and verified whole pieces
 		if err := gatherErrors(g, l.verifyPartial(ctx)); err != nil {
 			return &l.report, err
 		}
@@ -138,7 +141,7 @@ func load(ctx context.Context, g *dist.Group, fsys fileSystem, path string, st *
 	return &l.report, gatherErrors(g, l.restore())
 }
 
-// damaged is what an error of reading says, and the way back.
+// damaged adds the checkpoint to go back to, if there is one, to an error from reading.
 func (l *loader) damaged(ctx context.Context, err error) error {
 	if err == nil || ctx.Err() != nil {
 		return err
@@ -146,7 +149,7 @@ func (l *loader) damaged(ctx context.Context, err error) error {
 	return withPrevious(l.src.fs, l.path, err)
 }
 
-// byTensor returns the items that are parts of the same stored tensor together.
+// byTensor groups the items by the stored tensor that they are parts of.
 func (l *loader) byTensor() (list [][]*item) {
 	at := map[string]int{}
 	for i := range l.items {
@@ -160,7 +163,7 @@ func (l *loader) byTensor() (list [][]*item) {
 	return list
 }
 
-// fillAll fills the items of a stored tensor, one after another: they note what they know of the same pieces.
+// fillAll fills the items of a stored tensor, one after another, because they share the states of its pieces.
 func (l *loader) fillAll(ctx context.Context, items []*item) error {
 	for _, x := range items {
 		if err := l.fill(ctx, x); err != nil {
@@ -170,7 +173,7 @@ func (l *loader) fillAll(ctx context.Context, items []*item) error {
 	return nil
 }
 
-// fill reads an item.
+// fill reads an item's part from the file and stores it in the item.
 func (l *loader) fill(ctx context.Context, x *item) error {
 	b := hostMemory(x.data)
 	file := x.fileBytes(b)
@@ -180,7 +183,8 @@ func (l *loader) fill(ctx context.Context, x *item) error {
 	return x.set(b, file)
 }
 
-// fileBytes returns memory for what the file has of an item: b, the item's own, unless that has another order or type.
+// fileBytes returns memory for an item's part as the file has it: b, the item's own memory, if order and type are the
+// same.
 func (x *item) fileBytes(b []byte) []byte {
 	if x.memory == nil && x.from == x.data.DType() {
 		return b
@@ -188,7 +192,7 @@ func (x *item) fileBytes(b []byte) []byte {
 	return make([]byte, x.data.Len()*x.from.Size())
 }
 
-// set gives an item what the file has of it; b is its hostMemory, and file from fileBytes.
+// set stores file (from fileBytes) in an item, and converts or transposes it if necessary. b is the item's hostMemory.
 func (x *item) set(b, file []byte) error {
 	if x.from != x.data.DType() {
 		to := b
@@ -204,7 +208,7 @@ func (x *item) set(b, file []byte) error {
 	return setBytes(x.data, b)
 }
 
-// readPart reads a part of the stored tensor of an item into b and verifies what can be.
+// readPart reads a part of an item's stored tensor into b, and verifies the pieces that are complete in it.
 func (l *loader) readPart(ctx context.Context, x *item, p part, b []byte) error {
 	s := l.src.tensors[x.in]
 	if err := s.read(ctx, p, b); err != nil {
@@ -214,7 +218,8 @@ func (l *loader) readPart(ctx context.Context, x *item, p part, b []byte) error 
 	return l.check(s, p, b, x.from.Size())
 }
 
-// check verifies the hashes of the pieces that b, the part p of a stored tensor, holds completely, and notes the others.
+// check verifies the hashes of the pieces that are complete in b, which is part p of a stored tensor. It marks the
+// other pieces as partial.
 func (l *loader) check(s *stored, p part, b []byte, size int) error {
 	if len(s.pieces) == 0 {
 		l.unknown.Add(int64(len(b)))
@@ -246,8 +251,8 @@ func (l *loader) check(s *stored, p part, b []byte, size int) error {
 	return nil
 }
 
-// broadcast has rank 0 read tensor by tensor; every rank takes its part. All ranks have the same names, or the
-// broadcasts would not agree.
+// broadcast lets rank 0 read one tensor after another, and every rank takes its part. It first checks that all ranks
+// have the same names, because otherwise their broadcasts would not match.
 func (l *loader) broadcast(ctx context.Context) error {
 	all := l.byTensor()
 	names := make([]string, len(all))
@@ -298,7 +303,7 @@ func (l *loader) fillWhole(ctx context.Context, x *item, buf tensor.Tensor) erro
 	return setBytes(buf, b)
 }
 
-// takePart copies an item's part out of the whole.
+// takePart copies an item's part out of the whole tensor.
 func (x *item) takePart(whole tensor.Tensor) error {
 	if whole == x.data {
 		return nil
@@ -316,7 +321,7 @@ func (x *item) takePart(whole tensor.Tensor) error {
 	return x.set(b, file)
 }
 
-// restore sets what is not tensors.
+// restore sets everything in the State that is not a tensor.
 func (l *loader) restore() error {
 	if l.st.Optimizer != nil && l.cat.Opt != nil {
 		if err := l.restoreOptimizer(); err != nil {
@@ -342,8 +347,8 @@ func (l *loader) restore() error {
 	return nil
 }
 
-// restoreOptimizer sets the counts; the tensors are the optimizer's own and filled already. A parameter whose moments were not
-// loaded keeps its count.
+// restoreOptimizer sets the step counts, learning rate and scaler; the tensors are filled already. A parameter whose
+// moments were not loaded keeps its count.
 func (l *loader) restoreOptimizer() error {
 	have := l.st.Optimizer.State()
 	next := optim.State{Steps: l.cat.Opt.Steps, LR: l.cat.Opt.LR, Counts: have.Counts, Scaler: have.Scaler, Tensors: have.Tensors}
@@ -360,7 +365,7 @@ func (l *loader) restoreOptimizer() error {
 		}
 		for i, as := range names(name) {
 			n, ok := l.cat.Opt.Counts[as]
-			switch { // of what is missing, match has spoken
+			switch { // match has reported missing counts
 			case ok && i > 0 && n != next.Counts[name]:
 				return fmt.Errorf("%d steps of %s, but %d of another tensor of %s", n, as, next.Counts[name], name)
 			case ok:
@@ -371,7 +376,7 @@ func (l *loader) restoreOptimizer() error {
 	return l.st.Optimizer.SetState(next)
 }
 
-// without returns the parameters that were loaded while what the optimizer has of them under a key was not.
+// without returns the parameters that were loaded without their optimizer tensor of this key.
 func (l *loader) without(key string) (params nn.Params) {
 	loaded := map[string]bool{}
 	for i := range l.items {

@@ -9,11 +9,11 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// localPlan is what a rank holds, as rank 0 reads it.
+// localPlan is what a rank holds, as it sends it to rank 0.
 type localPlan struct {
 	Items     []writeItem
-	Optimizer bool     // there is one
-	Counted   []string // its parameters, by their names in files
+	Optimizer bool     // the rank has one
+	Counted   []string // the optimizer's parameters, by their stored names
 }
 
 func (l *localPlan) wire(w *wire) {
@@ -40,20 +40,20 @@ func (l *localPlan) wire(w *wire) {
 	})
 }
 
-// planned is what a rank keeps of a plan for the next save: what the plan depends on, and what the rank does by it.
+// planned is what a rank keeps of a plan for the next save: what the plan was made from, and this rank's work.
 type planned struct {
 	sources []structure
-	counts  map[string]int // the optimizer's parameters; nil: there is no optimizer
+	counts  map[string]int // keys: the optimizer's parameters; nil: no optimizer
 	rules   string
 
-	items  []item // of the sources, in their order. They have data only while a save goes on
+	items  []item // of the sources, in their order; they have data only during a save
 	files  []string
-	jobs   []*job // of these items
-	pieces []held // of all jobs, as the global plan has them
+	jobs   []*job // the work on these items
+	pieces []held // of all jobs, in the order of the global plan
 	global *plan  // on rank 0
 }
 
-// newPlanned takes hold of what this rank has. The rest is for rank 0 to say.
+// newPlanned lists what this rank holds. Rank 0 plans the rest.
 func newPlanned(st *State, o *optim.State) (p *planned, err error) {
 	p = &planned{counts: o.Counts, rules: text(st.TP)}
 	for x := range st.sources(o) {
@@ -66,7 +66,7 @@ func newPlanned(st *State, o *optim.State) (p *planned, err error) {
 	return p, checkTrained(st.Params, o.Counts)
 }
 
-// local is what rank 0 plans by.
+// local returns the local plan to send to rank 0.
 func (p *planned) local(st *State) localPlan {
 	l := localPlan{Items: make([]writeItem, len(p.items)), Optimizer: p.counts != nil}
 	for i := range p.items {
@@ -81,7 +81,7 @@ func (p *planned) local(st *State) localPlan {
 	return l
 }
 
-// structure is all of a source that a plan depends on: all but its values, and where they are.
+// structure is everything about a source that a plan depends on, so not its values or their address.
 type structure struct {
 	model      bool
 	name       string
@@ -94,7 +94,7 @@ type structure struct {
 	stored     []tensor.Stored
 	transposed bool
 
-	items int // that files make of it
+	items int // number of items that the source is stored as
 }
 
 func newStructure(x *source, items int) structure {
@@ -107,7 +107,7 @@ func newStructure(x *source, items int) structure {
 	return s
 }
 
-// same reports whether a source has this structure. It allocates nothing: a model has thousands of them.
+// same reports whether a source has this structure. It does not allocate, because a model has thousands of sources.
 func (s *structure) same(x *source) bool {
 	p := x.of
 	return s.model == x.model && s.name == x.name && x.ready() == nil && s.dtype == x.data.DType() && s.length == x.data.Len() &&
@@ -115,7 +115,8 @@ func (s *structure) same(x *source) bool {
 		s.unit == p.Shard.Unit && slices.Equal(s.stored, p.Stored()) && s.transposed == p.Transposed()
 }
 
-// plans reports whether the plan is one for a State with this optimizer's state, and gives its items their data then.
+// plans reports whether the plan is valid for this State and optimizer state. If it is, plans gives the items their
+// data.
 func (p *planned) plans(st *State, o *optim.State) bool {
 	if p == nil || len(p.sources) != len(st.Params)+len(o.Tensors) ||
 		!maps.EqualFunc(p.counts, o.Counts, func(int, int) bool { return true }) || p.rules != text(st.TP) {
@@ -136,7 +137,8 @@ func (p *planned) plans(st *State, o *optim.State) bool {
 	return true
 }
 
-// release forgets the tensors, which between saves are the program's alone, and what was found out about their values.
+// release drops the references to tensors, which the program may change between saves, and the checksums of their
+// values.
 func (p *planned) release() {
 	if p == nil {
 		return

@@ -10,17 +10,18 @@ import (
 	"strings"
 )
 
-// Who saves has a lock meanwhile: what others have begun to write there would look like what a crash left behind. It is the operating
-// system's lock of an open file, which ends with the process, so that no crash leaves one. The file itself may stay; it means nothing.
+// During a save its process holds a lock. Otherwise another save would take the files that it is still writing for
+// files that a crash left. The lock is a lock of the operating system on an open file. It ends with the process, so it
+// does not survive a crash. The file may stay; it has no meaning then.
 
-// lockName is what the name of the file begins with that a save locks.
+// lockName begins the names of files that are locked.
 const lockName = ".lock"
 
-// errHeld is that of a lock that somebody else has.
+// errHeld: another save holds the lock.
 var errHeld = errors.New("a save goes on there")
 
-// lock makes this save the only one in a directory, or of a file in it. Where the file system has no locks, alone is false: then what
-// crashes have left behind must stay, for it may be another one's.
+// lock takes the lock on a directory, or on a file in it. If the file system has no locks, alone is false. Then files
+// that look as if a crash left them must stay, because another save may be writing them.
 func lock(fsys fileSystem, dir, name string) (unlock func(), alone bool, err error) {
 	unlock, err = fsys.Lock(filepath.Join(dir, lockName+name))
 	if errors.Is(err, errors.ErrUnsupported) {
@@ -40,7 +41,7 @@ func (disk) Lock(name string) (unlock func(), err error) {
 		}
 		if err := tryLock(f); err != nil {
 			if errors.Is(err, errHeld) {
-				who, _ := io.ReadAll(io.LimitReader(f, 200)) // it helps to know, no more
+				who, _ := io.ReadAll(io.LimitReader(f, 200)) // only for the error's text
 				err = fmt.Errorf("%w, by %s", err, strings.ToValidUTF8(string(who), "?"))
 			}
 			return nil, errors.Join(err, f.Close())
@@ -53,11 +54,11 @@ func (disk) Lock(name string) (unlock func(), err error) {
 			note(f)
 			return func() { unlockFile(f, name) }, nil
 		}
-		_ = f.Close() // whoever had the lock before has removed the file: once more
+		_ = f.Close() // the last holder has removed this file: try again
 	}
 }
 
-// note writes into the file who has the lock, for others' errors.
+// note writes into the file who holds the lock, for the errors of others.
 func note(f *os.File) {
 	host, _ := os.Hostname()
 	if f.Truncate(0) == nil {
@@ -65,10 +66,11 @@ func note(f *os.File) {
 	}
 }
 
-// unlockFile removes the file while it is locked, or somebody could lock it in between. Windows removes no open file; there it stays.
+// unlockFile removes the file while it still holds the lock, because afterwards another process could have locked it.
+// Windows cannot remove an open file, so there it stays.
 func unlockFile(f *os.File, name string) {
 	if runtime.GOOS != "windows" {
 		_ = os.Remove(name)
 	}
-	_ = f.Close() // nothing in it matters
+	_ = f.Close() // nothing was written that must be kept
 }

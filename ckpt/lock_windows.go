@@ -7,7 +7,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// tryLock locks a file that nobody has locked: a byte far behind its end, for others cannot read what is locked.
+// tryLock locks a file, or returns errHeld if another process holds the lock. It locks one byte far beyond the file's
+// end, because other processes cannot read a locked byte.
 func tryLock(f *os.File) error {
 	const flags = windows.LOCKFILE_EXCLUSIVE_LOCK | windows.LOCKFILE_FAIL_IMMEDIATELY
 	err := windows.LockFileEx(windows.Handle(f.Fd()), flags, 0, 1, 0, &windows.Overlapped{OffsetHigh: 1})

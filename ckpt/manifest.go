@@ -12,46 +12,47 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// maxJSON bounds ringo.json and the index, which are read whole. Tests make it smaller.
+// maxJSON is the largest size in bytes of ringo.json and of the index, which are read as a whole. Tests make it
+// smaller.
 var maxJSON int64 = 256 << 20
 
 const (
 	manifestName = "ringo.json"
 	indexName    = "model.safetensors.index.json"
 
-	// formatVersion is what this package writes. A newer one is refused.
+	// formatVersion is the version that this package writes. Newer versions are refused.
 	formatVersion = 1
 )
 
-// manifest is ringo.json: what a folder holds, and the hash of every byte of it.
+// manifest is the content of ringo.json: what a folder contains, and a hash of every byte of it.
 type manifest struct {
 	Version   int                        `json:"version"`
 	Step      int                        `json:"step"`
-	Ranks     int                        `json:"ranks"` // that saved it
+	Ranks     int                        `json:"ranks"` // number of ranks that saved it
 	Index     string                     `json:"index_sha256"`
 	Files     []fileEntry                `json:"files,omitempty"`
-	Header    string                     `json:"header_sha256,omitempty"` // where all is in one file: of its header without the manifest
+	Header    string                     `json:"header_sha256,omitempty"` // for a single file: of its header without the manifest
 	Model     []tensorEntry              `json:"model"`
 	Random    *tensor.TapeState          `json:"random,omitempty"`
 	Optimizer *optimizerEntry            `json:"optimizer,omitempty"`
 	Extra     map[string]json.RawMessage `json:"extra,omitempty"`
-	Beside    map[string]string          `json:"beside,omitempty"` // SHA-256 of small files by name
+	Beside    map[string]string          `json:"beside,omitempty"` // SHA-256 of the small files, by name
 	Base      *Base                      `json:"base,omitempty"`
 }
 
-// fileEntry is a safetensors file.
+// fileEntry describes a safetensors file.
 type fileEntry struct {
 	Name   string `json:"name"`
 	Bytes  int64  `json:"bytes"`
 	Header string `json:"header_sha256"` // of the bytes before the data
 }
 
-// tensorEntry is a tensor; where its bytes are in the file is said by the file's header.
+// tensorEntry describes a tensor. The header of its file says where its bytes are.
 type tensorEntry struct {
 	Name       string            `json:"name"`
 	DType      safetensors.DType `json:"dtype"`
 	Shape      []int             `json:"shape"`
-	Transposed bool              `json:"transposed,omitempty"` // in memory it has the other shape
+	Transposed bool              `json:"transposed,omitempty"` // in memory it is the transposed matrix
 	File       string            `json:"file"`
 	TP         *Rule             `json:"tp,omitempty"`
 	Expert     *expert           `json:"expert,omitempty"`
@@ -67,18 +68,18 @@ type optimizerEntry struct {
 	Tensors []tensorEntry  `json:"tensors"`
 }
 
-// piece is what one rank wrote of a tensor.
+// piece is the part of a tensor that one rank wrote.
 type piece struct {
 	Rank   int          `json:"rank"`
-	Boxes  []tensor.Box `json:"boxes,omitempty"` // none: all of the tensor
+	Boxes  []tensor.Box `json:"boxes,omitempty"` // none: the whole tensor
 	Flat   [2]int       `json:"flat,omitzero"`   // {0,0}: all elements of the boxes
-	SHA256 string       `json:"sha256"`          // of the elements in the order of boxes and flat range
+	SHA256 string       `json:"sha256"`          // of the elements, in the order of the boxes
 }
 
-// part checks the piece.
+// part checks the piece and returns it as a part.
 func (p piece) part(shape []int) (part, error) { return newPart(shape, p.Boxes, p.Flat) }
 
-// The text begins with the hash of the rest, so that no flipped bit of it goes unseen.
+// ringo.json begins with the hash of its body, so that every flipped bit in it is found.
 var (
 	manifestHead = []byte(`{"sha256":"`)
 	manifestBody = []byte(`","checkpoint":`)
@@ -90,7 +91,7 @@ func sum(b []byte) string {
 	return hex.EncodeToString(h[:])
 }
 
-// encode returns the text of ringo.json.
+// encode returns the text of ringo.json, or an error if it is too large to read again.
 func (m *manifest) encode() ([]byte, error) {
 	body, err := json.MarshalIndent(m, "", " ")
 	if err != nil {
@@ -99,7 +100,7 @@ func (m *manifest) encode() ([]byte, error) {
 	return checkSize(manifestName, bytes.Join([][]byte{manifestHead, []byte(sum(body)), manifestBody, body, manifestEnd}, nil))
 }
 
-// checkSize refuses a text that nobody could read again.
+// checkSize returns an error if a text is larger than maxJSON.
 func checkSize(name string, text []byte) ([]byte, error) {
 	if int64(len(text)) > maxJSON {
 		return nil, fmt.Errorf("%s would have %d bytes; at most %d can be read: State.Extra is for small things", name, len(text), maxJSON)
@@ -107,7 +108,7 @@ func checkSize(name string, text []byte) ([]byte, error) {
 	return text, nil
 }
 
-// decodeManifest checks the hash and the version.
+// decodeManifest checks the hash and the version, and returns the manifest.
 func decodeManifest(text []byte) (*manifest, error) {
 	head := len(manifestHead) + 2*sha256.Size + len(manifestBody)
 	if len(text) < head+len(manifestEnd) || !bytes.HasPrefix(text, manifestHead) || !bytes.HasSuffix(text, manifestEnd) ||
@@ -128,7 +129,7 @@ func decodeManifest(text []byte) (*manifest, error) {
 		return nil, fmt.Errorf("format version %d; this program reads 1 to %d", version.Version, formatVersion)
 	}
 	m := &manifest{}
-	return m, json.Unmarshal(body, m) // older programs also wrote the units of fsdp, of which nothing depends
+	return m, json.Unmarshal(body, m) // older programs also wrote fsdp's units, which are not used
 }
 
 // index is model.safetensors.index.json, as Hugging Face's libraries write and read it.
@@ -149,7 +150,7 @@ func encodeIndex(model []tensorEntry, size int64) ([]byte, error) {
 	return checkSize(indexName, append(b, '\n'))
 }
 
-// decodeIndex returns the file of each tensor, and refuses what is no plain name or is there twice.
+// decodeIndex returns the file of each tensor. It refuses file names that are not plain, and names that appear twice.
 func decodeIndex(text []byte) (map[string]string, error) {
 	var x struct {
 		WeightMap json.RawMessage `json:"weight_map"`
@@ -191,7 +192,7 @@ var dtypes = map[tensor.DType]safetensors.DType{
 	tensor.Int32: safetensors.I32, tensor.Int64: safetensors.I64, tensor.Uint8: safetensors.U8, tensor.Bool: safetensors.Bool,
 }
 
-// dtypeOf is the way back; ok is false for a type that package tensor does not have.
+// dtypeOf returns the tensor.DType of a safetensors type; ok is false if package tensor does not have it.
 func dtypeOf(d safetensors.DType) (tensor.DType, bool) {
 	for t, s := range dtypes {
 		if s == d {

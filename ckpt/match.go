@@ -11,7 +11,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// match compares the State with the checkpoint and drops the items that do not fit.
+// match compares the State with the checkpoint, and drops the items that do not fit.
 func (l *loader) match() error {
 	items, err := l.st.items()
 	if err := gatherErrors(l.g, err); err != nil {
@@ -64,7 +64,7 @@ func (l *loader) match() error {
 			l.report.Missing = append(l.report.Missing, "extra:"+key)
 		}
 	}
-	for _, list := range []*[]string{&l.report.Missing, &l.report.Misfits} { // several items may be of one tensor
+	for _, list := range []*[]string{&l.report.Missing, &l.report.Misfits} { // a tensor with several items appears once
 		slices.Sort(*list)
 		*list = slices.Compact(*list)
 	}
@@ -74,10 +74,12 @@ func (l *loader) match() error {
 	return gatherErrors(l.g, l.strict(len(items)))
 }
 
-// find notes where the checkpoint has an item, one of mine, and returns what is there and whether it may be of another type.
+// find sets x.in, the checkpoint's tensor that fills an item. It returns the type and shape of that tensor, and whether
+// its type may differ. mine has the keys of this rank's items.
 //
-// A parameter that is trained in 16 bits is saved as such, with a Float32 master, or as Float32 alone, by who computes with a
-// rounded copy (package fsdp). The one is loaded into the other: values of Float32 from the master, and master and values from them.
+// A parameter that is trained in 16 bits may be saved in two ways: as 16-bit values with a Float32 master, or (by
+// package fsdp, which computes with a rounded copy) as Float32 values alone. Each can be loaded into the other: Float32
+// values come from the master, and master and 16-bit values come from Float32 values.
 func (l *loader) find(x *item, mine map[string]bool) (shape tensor.Shape, casts, ok bool) {
 	x.in = x.key()
 	list := l.cat.Model
@@ -109,13 +111,13 @@ func (l *loader) find(x *item, mine map[string]bool) (shape tensor.Shape, casts,
 	return shape, casts, ok
 }
 
-// averageKey is what the optimizer's name of an average ends in.
+// averageKey ends the optimizer's name of a parameter's average.
 const averageKey = ".ema"
 
-// masterKey is what the optimizer's name of a master ends in.
+// masterKey ends the optimizer's name of a parameter's master.
 const masterKey = ".master"
 
-// matchOptimizer compares what is not tensors of the optimizer's state.
+// matchOptimizer compares the optimizer's step counts and scaler with the checkpoint's.
 func (l *loader) matchOptimizer() {
 	if l.cat.Opt == nil {
 		l.report.Missing = append(l.report.Missing, "the optimizer's state")
@@ -137,8 +139,8 @@ func (l *loader) matchOptimizer() {
 	}
 }
 
-// pairMoments drops the moments of parameters of which the checkpoint has not all, or no step count: bias corrections would be those of
-// other moments.
+// pairMoments drops the moments of a parameter if the checkpoint does not have its step count and all its moments. With
+// only some of them, the bias correction would be wrong.
 func (l *loader) pairMoments(items []item) {
 	if l.cat.Opt == nil {
 		return
@@ -165,12 +167,12 @@ func (l *loader) pairMoments(items []item) {
 	l.report.Anew = slices.Sorted(maps.Keys(l.anew))
 }
 
-// moment reports whether an item is of the optimizer's moments, which mean nothing without their step count.
+// moment reports whether an item is a moment of the optimizer, which is useless without its step count.
 func (x *item) moment() bool {
 	return !x.model && !strings.HasSuffix(x.name, masterKey) && !strings.HasSuffix(x.name, averageKey)
 }
 
-// check refuses malformed patterns.
+// check returns an error for malformed patterns.
 func (c *LoadConfig) check() error {
 	for _, pattern := range slices.Concat(c.AllowMissing, c.AllowUnexpected) {
 		if _, err := path.Match(pattern, ""); err != nil {
@@ -180,7 +182,7 @@ func (c *LoadConfig) check() error {
 	return nil
 }
 
-// strict returns an error for what does not fit and is not allowed, and where nothing fits at all.
+// strict returns an error for differences that are not allowed, and if no tensor fits.
 func (l *loader) strict(items int) error {
 	r := l.report
 	r.Missing, r.Unexpected = withoutAllowed(r.Missing, l.c.AllowMissing), withoutAllowed(r.Unexpected, l.c.AllowUnexpected)
@@ -193,7 +195,7 @@ func (l *loader) strict(items int) error {
 	return nil
 }
 
-// withoutAllowed returns the keys whose names no pattern matches.
+// withoutAllowed returns the keys whose names match none of the patterns.
 func withoutAllowed(keys, patterns []string) []string {
 	return slices.DeleteFunc(slices.Clone(keys), func(key string) bool {
 		_, name, _ := strings.Cut(key, ":")
@@ -204,7 +206,8 @@ func withoutAllowed(keys, patterns []string) []string {
 	})
 }
 
-// unexpected lists what the checkpoint has and nobody asked for. Optimizer state counts if there is an optimizer.
+// unexpected lists what the checkpoint has and no rank loads. Optimizer state counts only if the State has an
+// optimizer.
 func (l *loader) unexpected(have map[string]bool) (list []string) {
 	for name := range l.cat.Model {
 		if key := itemKey(true, name); !have[key] {
@@ -220,7 +223,7 @@ func (l *loader) unexpected(have map[string]bool) (list []string) {
 	return list
 }
 
-// err is what a strict load says.
+// err is the error of a strict load.
 func (r *Report) err() error {
 	var parts []string
 	add := func(what string, list []string) {

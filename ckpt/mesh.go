@@ -10,13 +10,13 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// axis is a named axis of a layout.
+// axis is a named dimension of a device mesh.
 type axis struct {
 	name string
 	size int
 }
 
-// parseLayout reads "tp=2,fsdp=4", which dist.Rank.Mesh understands too; nil for "".
+// parseLayout reads a layout such as "tp=2,fsdp=4", in the notation of dist.Rank.Mesh. It returns nil for "".
 func parseLayout(s string) ([]axis, error) {
 	if s == "" {
 		return nil, nil
@@ -43,7 +43,8 @@ func parseLayout(s string) ([]axis, error) {
 	return mesh, nil
 }
 
-// coordinates returns the place of a rank on every axis and its name. The last axis varies fastest.
+// coordinates returns the rank's index on every axis, and its name, such as "tp=1,fsdp=0". The last axis varies
+// fastest.
 func coordinates(mesh []axis, rank int) (at map[string]int, name string) {
 	at = map[string]int{}
 	words := make([]string, len(mesh))
@@ -55,7 +56,7 @@ func coordinates(mesh []axis, rank int) (at map[string]int, name string) {
 	return at, strings.Join(words, ",")
 }
 
-// cutter says what the ranks of a layout hold.
+// cutter computes what each rank of a layout holds.
 type cutter struct {
 	mesh  []axis
 	sizes map[string]int
@@ -69,7 +70,7 @@ func newCutter(mesh []axis) *cutter {
 	return c
 }
 
-// layout reads what every rank of a layout would load, and verifies that the ranks get every element.
+// layout reads what every rank of a layout would load, and verifies that the ranks together get every element.
 func (f *verifier) layout(ctx context.Context, mesh []axis, all []*stored) error {
 	c := newCutter(mesh)
 	ranks, ruled, experts := c.sizes["tp"]*c.sizes["ep"]*c.sizes["fsdp"]*c.sizes["dp"], 0, 0
@@ -105,12 +106,12 @@ func (f *verifier) layout(ctx context.Context, mesh []axis, all []*stored) error
 	return nil
 }
 
-// layoutTensor is layout for one tensor. Ranks that hold the same as another one need not read it again.
+// layoutTensor is layout for one tensor. It reads once what several ranks hold.
 func (f *verifier) layoutTensor(ctx context.Context, c *cutter, x *stored) error {
 	if x.elementSize() == 0 {
 		return x.error(fmt.Errorf("%s cannot be cut", x.DType))
 	}
-	parts := map[int][]part{} // that make up the tensor together; without a rule, every rank of tp has all of it
+	parts := map[int][]part{} // by group of ranks whose parts make up the tensor; without a rule, each index of tp is a group
 	for rank := range f.v.Ranks {
 		at, _ := coordinates(c.mesh, rank)
 		p, err := c.part(x, at)
@@ -125,7 +126,7 @@ func (f *verifier) layoutTensor(ctx context.Context, c *cutter, x *stored) error
 		if x.rule != nil {
 			group = 0
 		}
-		if slices.ContainsFunc(parts[group], p.equal) { // of a rank that holds the same unit
+		if slices.ContainsFunc(parts[group], p.equal) { // another rank holds the same unit
 			continue
 		}
 		parts[group] = append(parts[group], p)
@@ -152,7 +153,7 @@ func (x *stored) error(err error) error {
 	return fmt.Errorf("%s: tensor %q: %w", x.file.name, x.Name, err)
 }
 
-// inMemory returns what a rank of tensor parallelism holds of a tensor, as it lies in memory.
+// inMemory returns the part of a tensor, in the order in memory, that a rank at index tp of tensor parallelism holds.
 func (c *cutter) inMemory(x *stored, tp int) (part, error) {
 	shape, rule := x.Shape, x.rule
 	if x.transposed {
@@ -171,7 +172,8 @@ func (c *cutter) inMemory(x *stored, tp int) (part, error) {
 	return newPart(shape, boxes, [2]int{})
 }
 
-// part returns what a rank loads of a tensor: its boxes by the rule, and of their elements its share; of an expert that another rank has nothing.
+// part returns what a rank loads of a tensor: its fsdp share of the boxes that the rule gives it. For an expert of
+// another rank, the part is empty.
 func (c *cutter) part(x *stored, at map[string]int) (part, error) {
 	p, err := c.inMemory(x, at["tp"])
 	if err != nil {
@@ -182,7 +184,7 @@ func (c *cutter) part(x *stored, at map[string]int) (part, error) {
 			return p, fmt.Errorf("%d experts do not divide over %d ranks: the number of ranks must divide %d", x.expert.Of, n, x.expert.Of)
 		}
 		if x.expert.Index/(x.expert.Of/n) != at["ep"] {
-			p.hi = 0 // another rank's
+			p.hi = 0 // an expert of another rank
 			return p, nil
 		}
 	}

@@ -9,14 +9,14 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// part is what a rank holds of a tensor: some boxes of it, and of their elements, in order, those from lo to hi.
+// part is what a rank holds of a tensor: the elements lo to hi-1 of its boxes, counted through the boxes in order.
 type part struct {
 	shape  []int
 	boxes  []tensor.Box // never empty
 	lo, hi int
 }
 
-// newPart checks a shard of a tensor of the given shape.
+// newPart checks boxes and a flat range for a tensor of this shape, and returns them as a part.
 func newPart(shape []int, boxes []tensor.Box, flat [2]int) (part, error) {
 	p := part{shape: shape, boxes: boxes, lo: flat[0], hi: flat[1]}
 	if len(boxes) == 0 {
@@ -43,8 +43,8 @@ func newPart(shape []int, boxes []tensor.Box, flat [2]int) (part, error) {
 	return p, nil
 }
 
-// heldPart is the part that a shard describes and of which a rank holds n elements. The zero Flat means all elements; a
-// rank that holds none says so by n.
+// heldPart is the part that a shard describes, of which the rank holds n elements. A zero Flat means all elements; only
+// n shows that a rank holds none.
 func heldPart(shape []int, s tensor.Shard, n int) (part, error) {
 	p, err := newPart(shape, s.Boxes, s.Flat)
 	if err == nil && n == 0 {
@@ -56,11 +56,11 @@ func heldPart(shape []int, s tensor.Shard, n int) (part, error) {
 	return p, err
 }
 
-// wholePart is all of a tensor.
+// wholePart is the whole tensor as one part.
 func wholePart(shape []int) part {
 	p, err := newPart(shape, nil, [2]int{})
 	if err != nil {
-		panic(err) // shapes are checked before
+		panic(err) // shapes were checked before
 	}
 	return p
 }
@@ -76,7 +76,7 @@ func volume(b tensor.Box) int {
 // len returns the number of elements.
 func (p part) len() int { return p.hi - p.lo }
 
-// whole reports whether the part is all of the tensor, in its order.
+// whole reports whether the part is the whole tensor, in its order.
 func (p part) whole() bool {
 	return len(p.boxes) == 1 && p.lo == 0 && p.hi == volume(p.boxes[0]) && p.hi == product(p.shape)
 }
@@ -95,14 +95,14 @@ func (p part) equal(q part) bool {
 
 func sameBox(a, b tensor.Box) bool { return slices.Equal(a.Lo, b.Lo) && slices.Equal(a.Hi, b.Hi) }
 
-// segment is a range of the elements of one box, and where a part has them.
+// segment is a range of the elements of one box, and the index of its first element in a part.
 type segment struct {
 	box    tensor.Box
 	lo, hi int
 	at     int
 }
 
-// segments cuts a part by its boxes.
+// segments divides a part by its boxes.
 func (p part) segments() (list []segment) {
 	first := 0 // of the box
 	for _, b := range p.boxes {
@@ -115,17 +115,17 @@ func (p part) segments() (list []segment) {
 	return list
 }
 
-// slice returns n elements from at on, counted as p has them, which are in one segment of it.
+// slice returns n elements from at on, counted as in p. They must be in one segment of p.
 func (p part) slice(at, n int) part {
 	for _, s := range p.segments() {
 		if lo := s.lo + at - s.at; s.at <= at && lo+n <= s.hi {
 			return part{p.shape, []tensor.Box{s.box}, lo, lo + n}
 		}
 	}
-	return part{shape: p.shape} // of nothing
+	return part{shape: p.shape} // empty
 }
 
-// find returns where p has the elements of q, if they are all in one segment of it.
+// find returns the index in p of the first element of q, if one segment of p contains all of q.
 func (p part) find(q part) (at int, ok bool) {
 	want := q.segments()
 	if len(want) != 1 {
@@ -139,7 +139,8 @@ func (p part) find(q part) (at int, ok bool) {
 	return 0, false
 }
 
-// runs yields, in the part's order, where consecutive elements are in the whole tensor and how many there are.
+// runs yields the runs of consecutive elements, in the part's order: the first element in the whole tensor, and the
+// number.
 func (p part) runs() iter.Seq2[int, int] {
 	return func(yield func(at, n int) bool) {
 		skip, left := p.lo, p.len()
@@ -155,9 +156,9 @@ func (p part) runs() iter.Seq2[int, int] {
 	}
 }
 
-// boxRuns yields the runs of a box, without the first skip elements and until left are done.
+// boxRuns yields the runs of a box. It skips the first skip elements, and stops after left elements.
 func (p part) boxRuns(b tensor.Box, skip, left *int, yield func(at, n int) bool) bool {
-	inner := len(p.shape) // dimensions from here on are complete
+	inner := len(p.shape) // from this dimension on, the box is as wide as the tensor
 	run := 1
 	for inner > 0 && b.Lo[inner-1] == 0 && b.Hi[inner-1] == p.shape[inner-1] {
 		inner--
@@ -190,11 +191,11 @@ func (p part) boxRuns(b tensor.Box, skip, left *int, yield func(at, n int) bool)
 	return true
 }
 
-// maxBoxes bounds the boxes of a tensor: they are compared with one another.
+// maxBoxes is the largest number of boxes of a tensor, because tile compares each one with each other.
 const maxBoxes = 4096
 
-// tile verifies that the parts have every element of the tensor exactly once: parts of the same boxes must divide their
-// elements among them, and the boxes must divide the tensor.
+// tile verifies that the parts have every element of the tensor exactly once: parts with the same boxes must divide
+// their elements, and the boxes must divide the tensor.
 func tile(shape []int, parts []part) error {
 	type group struct {
 		boxes []tensor.Box

@@ -14,15 +14,15 @@ import (
 	"github.com/ringo-ml/ringo/ckpt/safetensors"
 )
 
-// plan is the global plan: which files there will be, and who writes what to where.
+// plan is the global plan: the files, and which rank writes which piece where.
 type plan struct {
-	man   manifest // complete but for hashes
+	man   manifest // complete except for hashes
 	files []plannedFile
-	at    map[string]place // of tensors, by key
+	at    map[string]place // where each tensor begins, by key
 
 	beside map[string][]byte // small files
 
-	counted map[string][]int // the ranks whose optimizers have a parameter, by its name in files
+	counted map[string][]int // the ranks whose optimizer has a parameter, by its stored name
 }
 
 type plannedFile struct {
@@ -37,27 +37,27 @@ type place struct {
 	offset int64
 }
 
-// owned is a tensor and the ranks that hold it, in their order.
+// owned is a tensor with the parts that ranks hold, in the order of the ranks.
 type owned struct {
 	writeItem
 	parts []ownedPart
 }
 
-// ownedPart is what a rank holds of a tensor: an item of its local plan.
+// ownedPart is a rank's part of a tensor: an item of its local plan.
 type ownedPart struct {
 	*writeItem
 	rank, index int
 }
 
-// newPlan returns the plan and the work of each rank, or an error that says how the ranks' local plans differ or what is missing.
+// newPlan returns the plan and the work of each rank. The error says how the local plans differ, or what is missing.
 func newPlan(locals []localPlan, rules Rules, fileBytes int64) (*plan, []work, error) {
 	tensors, err := collect(locals)
 	if err != nil {
 		return nil, nil, err
 	}
 	p := &plan{at: map[string]place{}, counted: map[string][]int{}, man: manifest{Version: formatVersion, Ranks: len(locals)}}
-	load := make([]int64, len(locals)) // bits that each rank writes
-	shares := 0                        // of tensors that are cut
+	load := make([]int64, len(locals)) // bits that each rank writes so far
+	shares := 0                        // largest number of shares of a tensor
 	for _, t := range tensors {
 		shares = max(shares, t.shares())
 	}
@@ -92,7 +92,7 @@ func newPlan(locals []localPlan, rules Rules, fileBytes int64) (*plan, []work, e
 	return p, p.share(extents, len(locals)), nil
 }
 
-// entry says how a tensor is written, and by whom.
+// entry returns a tensor's entry in the manifest, and its extents with their writers.
 func (o *owned) entry(rules Rules, shares int, load []int64) (e tensorEntry, extents []extent, err error) {
 	boxes, whole, err := o.byBox()
 	if err != nil {
@@ -144,7 +144,7 @@ func (p *plan) share(extents map[string][]extent, ranks int) []work {
 	return todo
 }
 
-// setState plans what a save has beside tensors.
+// setState adds everything except the tensors to the plan.
 func (p *plan) setState(all []summary, files map[string][]byte) error {
 	first := all[0]
 	p.man.Step, p.man.Random, p.man.Extra, p.man.Base = first.Step, first.Random, first.Extra, first.Base
@@ -154,7 +154,7 @@ func (p *plan) setState(all []summary, files map[string][]byte) error {
 		return nil
 	}
 	o.Steps, o.LR, o.Scaler, o.Counts = first.Steps, first.LR, first.Scaler, map[string]int{}
-	unlike := map[string]bool{} // the optimizer's steps, on some rank
+	unlike := map[string]bool{} // parameters whose count is not the optimizer's steps on some rank
 	for r := range all {
 		for name := range all[r].Counts {
 			unlike[name] = true
@@ -175,7 +175,7 @@ func (p *plan) setState(all []summary, files map[string][]byte) error {
 	return nil
 }
 
-// count returns the steps of a parameter of the optimizer.
+// count returns the steps that the optimizer has done for a parameter.
 func (c *summary) count(name string) int {
 	if n, ok := c.Counts[name]; ok {
 		return n
@@ -183,7 +183,7 @@ func (c *summary) count(name string) int {
 	return c.Steps
 }
 
-// paramName returns the name of the parameter: the optimizer's state has that and a key behind the last dot.
+// paramName returns the name of the parameter. Names of the optimizer's tensors are that name, a dot and a key.
 func (c *writeItem) paramName() string {
 	if i := strings.LastIndexByte(c.Name, '.'); !c.Model && i >= 0 {
 		return c.Name[:i]
@@ -191,7 +191,7 @@ func (c *writeItem) paramName() string {
 	return c.Name
 }
 
-// compare finds what must be the same on all ranks and is not.
+// compare returns an error if summaries differ in what must be the same on all ranks.
 func compare(all []summary) error {
 	var errs []error
 	for r, c := range all {
@@ -236,11 +236,12 @@ func compare(all []summary) error {
 func equal[T comparable](a, b *T) bool { return a == b || a != nil && b != nil && *a == *b }
 
 func text(state any) string {
-	b, _ := json.Marshal(state) // of JSON and numbers: cannot fail
+	b, _ := json.Marshal(state) // JSON and numbers only: cannot fail
 	return string(b)
 }
 
-// collect joins what ranks hold of each tensor, in the order in which rank 0 lists them, then the others.
+// collect joins the ranks' parts of each tensor. The tensors are in rank 0's order, followed by those that rank 0 does
+// not have.
 func collect(locals []localPlan) ([]*owned, error) {
 	var order []*owned
 	byKey := map[string]*owned{}
@@ -263,7 +264,8 @@ func collect(locals []localPlan) ([]*owned, error) {
 	return order, nil
 }
 
-// layOut cuts the tensors into files of at most fileBytes, where a tensor allows it, and adds them to the plan.
+// layOut divides the tensors into files of at most fileBytes (a larger tensor gets its own file), and adds the files to
+// the plan.
 func (p *plan) layOut(kind string, tensors []tensorEntry, fileBytes int64) ([]tensorEntry, error) {
 	var cuts [][]tensorEntry
 	size := int64(0)
@@ -299,7 +301,8 @@ func (p *plan) layOut(kind string, tensors []tensorEntry, fileBytes int64) ([]te
 	return slices.Concat(cuts...), nil
 }
 
-// eachPiece calls fn for every piece, the kth of its tensor, in an order that is the same on all ranks.
+// eachPiece calls fn for every piece; k is its index among the pieces of its tensor. The order is the same on all
+// ranks.
 func (p *plan) eachPiece(fn func(model bool, t *tensorEntry, k int)) {
 	each := func(model bool, list []tensorEntry) {
 		for i := range list {
@@ -314,7 +317,7 @@ func (p *plan) eachPiece(fn func(model bool, t *tensorEntry, k int)) {
 	}
 }
 
-// setHashes puts in the hashes that each rank reported for its pieces, one after another.
+// setHashes stores the hashes that each rank reported, in the order of its pieces.
 func (p *plan) setHashes(hashes [][]byte) error {
 	var err error
 	p.eachPiece(func(_ bool, t *tensorEntry, k int) {

@@ -9,18 +9,19 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// Rule says how tensor parallelism cuts a tensor: along Dim, each of the parts on its own. A fused projection has a part
-// for each of queries, keys and values, so that every rank gets a share of all three.
+// Rule says how tensor parallelism cuts a tensor: along Dim, each part on its own. A fused projection has one part each
+// for queries, keys and values, so that every rank gets a share of all three.
 type Rule struct {
 	Dim   int   `json:"dim"`
-	Parts []int `json:"parts,omitempty"` // their widths along Dim; none: one part
-	// Unit, if not 0, is how many elements along Dim stay together, such as a head's. Ranks divide the units of a part, or, where there are
-	// fewer of them, units divide the ranks: those side by side hold the same one, as keys and values of grouped queries.
+	Parts []int `json:"parts,omitempty"` // widths along Dim; none: one part
+	// Unit, if not 0, is the number of elements along Dim that must stay together, such as those of a head. The ranks
+	// divide the units of a part. If there are fewer units than ranks, neighbouring ranks hold the same unit, as with
+	// grouped-query attention.
 	Unit int `json:"unit,omitempty"`
 }
 
-// Rules are the Rules of tensors by name; a name may be a pattern of path.Match, such as "layers.*.attn.qkv.weight".
-// Tensors without one are whole on every rank.
+// Rules maps names of tensors to their Rule. A name may be a pattern of path.Match, such as "layers.*.attn.qkv.weight".
+// Tensors without a Rule are whole on every rank.
 type Rules map[string]Rule
 
 // ParseRules reads Rules from JSON: {"*.qkv.weight": {"dim": 0, "parts": [64, 16, 16]}}.
@@ -37,8 +38,8 @@ func ParseRules(text []byte) (Rules, error) {
 	return r, nil
 }
 
-// find returns the rule of a tensor, nil for none. Where several patterns match, the last in order of the alphabet wins,
-// and the name itself before all.
+// find returns the rule of a tensor, or nil. An exact name wins over patterns. Of several matching patterns, the
+// alphabetically last one wins.
 func (r Rules) find(name string) *Rule {
 	if rule, ok := r[name]; ok {
 		return &rule
@@ -56,8 +57,9 @@ func (r Rules) find(name string) *Rule {
 // transposed returns the rule for the transposed matrix.
 func (r Rule) transposed() *Rule { return &Rule{1 - r.Dim, r.Parts, r.Unit} }
 
-// Boxes returns what rank of size ranks holds of a tensor: a box for each part, or one for two that touch. Where the
-// number of ranks does not divide a part, shares differ by one.
+// Boxes returns the boxes of a tensor that a rank of size ranks holds: one for each part; boxes that touch are joined.
+// If a part cannot be divided evenly, its shares differ by one. It returns an error if the rule does not fit the shape,
+// the rank or the size.
 func (r Rule) Boxes(shape []int, rank, size int) ([]tensor.Box, error) {
 	if r.Dim < 0 || r.Dim >= len(shape) || rank < 0 || rank >= size {
 		return nil, fmt.Errorf("dimension %d of shape %v for rank %d of %d", r.Dim, shape, rank, size)
@@ -91,7 +93,7 @@ func (r Rule) Boxes(shape []int, rank, size int) ([]tensor.Box, error) {
 	return boxes, nil
 }
 
-// share returns which of width elements a rank holds.
+// share returns the range of the elements of a part of this width that a rank holds.
 func (r Rule) share(width, rank, size int) (lo, hi int, err error) {
 	if r.Unit == 0 {
 		return share(width, rank, size), share(width, rank+1, size), nil
@@ -110,7 +112,7 @@ func (r Rule) share(width, rank, size int) (lo, hi int, err error) {
 	return 0, 0, fmt.Errorf("%d units of %d do not divide over %d ranks: the number of ranks must divide %d, or be a multiple of it", n, r.Unit, size, n)
 }
 
-// share returns where the share of rank begins when n elements are cut into size shares.
+// share returns the first element of the share of rank, when n elements are divided into size shares.
 func share(n, rank, size int) int {
 	return n/size*rank + min(n%size, rank)
 }

@@ -18,48 +18,48 @@ import (
 // maxFileBytes is the size at which a new file begins.
 const maxFileBytes = 5_000_000_000
 
-// Config changes a Saver.
+// Config has the options of a Saver.
 type Config struct {
-	Keep  int  // complete checkpoints to keep; older ones are removed after a save. 0: all
-	Async bool // Save returns when it has copied the state; see Saver.Save
+	Keep  int  // number of checkpoints to keep; a save removes older ones. 0: all
+	Async bool // Save returns as soon as it has copied the state; see Saver.Save
 }
 
-// Saver writes the checkpoints of a run into a directory, which all ranks must see, as folders step-00000100 and so on. A
-// directory belongs to one run at a time: a save that meets another one there is refused.
+// Saver writes the checkpoints of a run as folders step-00000100 and so on in a directory. All ranks must see this
+// directory. Only one run at a time may save to it; others get an error.
 type Saver struct {
 	user      *dist.Group
-	g         *dist.Group // its own lane: saving goes on beside training
+	g         *dist.Group // on its own lane, because a save runs while training continues
 	dir       string
 	c         Config
 	fs        fileSystem
 	fileBytes int64
-	last      *background    // the save that goes on beside training; nil: none
-	patience  time.Duration  // with a disk, when the job ends
+	last      *background    // the save in the background; nil: none
+	patience  time.Duration  // how long to wait for the disk when the job ends
 	removal   sync.WaitGroup // of old checkpoints, on rank 0
-	planned   *planned       // nil: nothing yet
+	planned   *planned       // the last plan; nil: none
 	staging   staging
 }
 
-// NewSaver returns a Saver for the ranks of g, which hold the state together. It is collective. What the Saver does in the
-// background is over when dist.Run returns, and Run returns its error.
+// NewSaver returns a Saver for the ranks of g, which together hold the state. It is collective. dist.Run waits for the
+// Saver's background work, and returns its error.
 func NewSaver(g *dist.Group, dir string, c Config) *Saver {
 	s := &Saver{user: g, g: g.With(dist.Name("ckpt")), dir: dir, c: c, fs: disk{}, fileBytes: maxFileBytes, patience: lastWait}
 	g.AtEnd(s.atEnd)
 	return s
 }
 
-// Save writes a checkpoint of st. It is collective, and all ranks return the same verdict: nil when the checkpoint is
-// complete and flushed to the disk. It is written under a temporary name and gets its own when all ranks agree: on step,
-// extra state, tensors, what they have called on the group so far, and the bits of parameters that several ranks hold. On any
-// error nothing is left but what was there before; only when the very last flush fails, of the new name, the new
-// checkpoint may be there, complete.
+// Save writes a checkpoint of st. It is collective, and returns the same result on all ranks: nil when the checkpoint
+// is complete and flushed to the disk. The folder has a temporary name until all ranks have succeeded. The ranks must
+// agree on the step, extra state, the tensors, the operations called on the group so far, and the bits of parameters
+// that several ranks hold. After an error, the directory is as before. There is one exception: if flushing the new name
+// fails at the end, the complete new checkpoint may be there.
 //
-// With Config.Async it returns as soon as it has copied what this rank writes: parameters and optimizer may change then. The
-// next Save, Wait, Close or the end of dist.Run waits for it, and returns its error if it failed. If a rank's function fails
-// by itself while a save is in the background, the save may still finish (see dist.Rank.AtEnd); if a rank or a group is
-// lost, or ctx ends, it ends in error, and nothing of it is left.
+// With Config.Async, it returns as soon as it has copied what this rank writes. Then parameters and optimizer may
+// change. The next Save, Wait, Close, or the end of dist.Run waits for the save, and returns its error. If the function
+// of a rank returns an error, a save in the background can still finish (see dist.Rank.AtEnd). If a rank or a group is
+// lost, or ctx ends, the save fails and leaves nothing.
 //
-// Steps grow: a directory that has this step or a later one is refused.
+// Steps must grow: Save returns an error if the directory has this step or a later one.
 func (s *Saver) Save(ctx context.Context, st State) error {
 	if err := s.Wait(); err != nil {
 		return err
@@ -75,7 +75,7 @@ func (s *Saver) Save(ctx context.Context, st State) error {
 	return nil
 }
 
-// save writes and says which step failed.
+// save finishes the save, and adds the step to the error.
 func (w *writer) save(ctx context.Context) error {
 	defer w.release()
 	if err := w.finish(ctx); err != nil {
@@ -84,7 +84,7 @@ func (w *writer) save(ctx context.Context) error {
 	return nil
 }
 
-// Wait waits for the save in the background, if any, and returns its error.
+// Wait waits for the save in the background, if there is one, and returns its error.
 func (s *Saver) Wait() error {
 	if s.last == nil {
 		return nil
@@ -95,7 +95,7 @@ func (s *Saver) Wait() error {
 	return err
 }
 
-// Close waits for what goes on in the background, a save or the removal of an old checkpoint, and returns the save's error.
+// Close waits for the work in the background (a save, or the removal of old checkpoints), and returns the save's error.
 // It is collective.
 func (s *Saver) Close() error {
 	err := s.Wait()
@@ -109,12 +109,12 @@ type writer struct {
 	*Saver
 	step int
 	*planned
-	err error // of this rank, for all to hear
+	err error // this rank's error, to be reported to all ranks
 
-	unlock func() // of the directory, on rank 0
+	unlock func() // unlocks the directory; on rank 0
 }
 
-// begin agrees with the other ranks on what is written by whom, and takes hold of the data.
+// begin plans the save together with the other ranks. With Config.Async, it also copies the data.
 func (s *Saver) begin(st State) (*writer, error) {
 	o, mine := st.optimizer(), s.planned
 	c, err := st.summary(&o)
@@ -129,7 +129,7 @@ func (s *Saver) begin(st State) (*writer, error) {
 	}
 	c.Calls = s.user.Stats().Calls
 	for _, kind := range []backend.Kind{backend.Send, backend.Recv, backend.Batch} {
-		delete(c.Calls, kind.String()) // the others are the same on all ranks
+		delete(c.Calls, kind.String()) // all other kinds must be called equally often on all ranks
 	}
 	if err := s.coordinate(c, mine, &st); err != nil {
 		mine.release()
@@ -142,7 +142,7 @@ func (s *Saver) begin(st State) (*writer, error) {
 	return w, nil
 }
 
-// finish writes, and commits when all ranks agree.
+// finish writes this rank's pieces. Rank 0 commits if all ranks have succeeded.
 func (w *writer) finish(ctx context.Context) error {
 	type start struct{ Tmp, Err string }
 	var now start
@@ -185,7 +185,7 @@ func (w *writer) finish(ctx context.Context) error {
 	return w.heard(failed)
 }
 
-// drop removes what was written.
+// drop removes the temporary folder and returns err.
 func (w *writer) drop(tmp string, err error) error {
 	if tmp == "" || w.g.Rank() != 0 {
 		return err
@@ -193,7 +193,8 @@ func (w *writer) drop(tmp string, err error) error {
 	return errors.Join(err, w.fs.RemoveAll(filepath.Join(w.dir, tmp)))
 }
 
-// parallel calls fn for 0 to n-1 on a few goroutines and returns the first error. After that it begins no further ones.
+// parallel calls fn for 0 to n-1 on a few goroutines, and returns the first error. After an error it starts no more
+// calls.
 func parallel(n int, fn func(i int) error) error {
 	g, failed := errgroup.WithContext(context.Background())
 	g.SetLimit(min(4, runtime.GOMAXPROCS(0)))

@@ -6,13 +6,14 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// Files may keep a parameter as segments (tensor.Param.Stored): rows of one tensor, or of several. A rank's memory of such a
-// parameter is cut where a box or a segment ends. Each cut is an item of its own: consecutive elements of the memory, which are a
-// part of one stored tensor. So a rank may have several items of one stored tensor, of one parameter or of several.
+// A parameter may be stored as segments (tensor.Param.Stored): rows of one tensor, or of several tensors. Such a
+// parameter is divided where a box or a segment ends. Each resulting item is a run of consecutive elements in memory,
+// and a part of one stored tensor. So a rank may have several items of one stored tensor, from one parameter or from
+// several.
 
-// divide cuts what a rank holds of a parameter into the items of its segments. Each segment has one at least, which may be empty.
+// divide divides a parameter's item into items of its segments. Each segment has at least one item, which may be empty.
 func (x item) divide(as []tensor.Stored) (list []item) {
-	first := 0 // row of the parameter
+	first := 0 // first row of the segment in the parameter
 	for _, s := range as {
 		y := x
 		y.name, y.shape = s.Name, slices.Concat([]int{s.Total}, x.shape[1:])
@@ -38,14 +39,14 @@ func (x item) divide(as []tensor.Stored) (list []item) {
 	return list
 }
 
-// cut is a part of a stored tensor, and where the elements begin in what a rank holds of the parameter.
+// cut is a part of a stored tensor, and where its elements begin in the memory of the parameter's item.
 type cut struct {
 	part
 	at int
 }
 
-// cuts returns what a part of a parameter has of a segment, which begins at row first of the parameter, in a stored tensor of the
-// given shape.
+// cuts returns which elements of a segment a part of a parameter contains, as parts of the stored tensor. first is the
+// segment's first row in the parameter, and shape is the stored tensor's shape.
 func (p part) cuts(s tensor.Stored, first int, shape []int) (list []cut) {
 	for _, b := range p.segments() {
 		lo, hi := max(b.box.Lo[0], first), min(b.box.Hi[0], first+s.Rows)
@@ -53,7 +54,7 @@ func (p part) cuts(s tensor.Stored, first int, shape []int) (list []cut) {
 			continue
 		}
 		row := volume(b.box) / (b.box.Hi[0] - b.box.Lo[0])
-		begin := (lo - b.box.Lo[0]) * row // of these rows, in the box
+		begin := (lo - b.box.Lo[0]) * row // first element of these rows, in the box
 		from, to := max(b.lo, begin), min(b.hi, (hi-b.box.Lo[0])*row)
 		if from >= to {
 			continue
@@ -65,7 +66,7 @@ func (p part) cuts(s tensor.Stored, first int, shape []int) (list []cut) {
 	return list
 }
 
-// squeezed leaves out dimension 0, of which there is one row.
+// squeezed removes dimension 0, which has size 1.
 func (p part) squeezed() part {
 	q := part{p.shape[1:], make([]tensor.Box, len(p.boxes)), p.lo, p.hi}
 	for i, b := range p.boxes {
@@ -74,14 +75,14 @@ func (p part) squeezed() part {
 	return q
 }
 
-// expert is the place of a stored tensor among those that are rows of one parameter: of a stack of experts, which expert parallelism
-// divides over ranks in this order.
+// expert is the position of a stored tensor in a stack of experts: one parameter whose rows are stored as tensors of
+// their own. Expert parallelism divides the stack over the ranks in this order.
 type expert struct {
 	Index int `json:"index"`
 	Of    int `json:"of"`
 }
 
-// storedNames returns the names under which files keep a parameter.
+// storedNames returns the names under which a parameter is stored.
 func storedNames(p *tensor.Param) (names []string) {
 	for _, s := range p.Stored() {
 		names = append(names, s.Name)

@@ -57,7 +57,7 @@ func withPrevious(fsys fileSystem, path string, err error) error {
 		}
 		before := filepath.Join(dir, stepName(step))
 		if src, openErr := open(fsys, before); openErr == nil {
-			_ = src.Close() // only read
+			_ = src.Close() // opened for reading only
 			return fmt.Errorf("%w; the checkpoint before it is %s: to go on from there, verify it, and give %s another name", err, before, name)
 		}
 	}

@@ -67,7 +67,7 @@ func verify(ctx context.Context, fsys fileSystem, path string, c VerifyConfig) (
 		return nil, fmt.Errorf("ckpt: %w", err)
 	}
 	src := examine(fsys, path)
-	defer src.Close() // only read
+	defer src.Close() // opened for reading only
 	f := &verifier{c: c, src: src, v: &Verdict{Path: path, Errors: []string{}, Unchecked: []string{}}}
 	for _, err := range src.problems {
 		f.fail(err)
