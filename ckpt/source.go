@@ -11,20 +11,20 @@ import (
 	"github.com/ringo-ml/ringo/ckpt/safetensors"
 )
 
-// storageReader is a checkpoint that is being read: a folder with ringo.json, a folder of Hugging Face's form, or one file.
+// storageReader reads a checkpoint: a folder with ringo.json, a Hugging Face folder, or one file.
 type storageReader struct {
 	fs       fileSystem
 	path     string
-	man      *manifest // nil: there is none, and no hashes
+	man      *manifest // nil: none, so there are no hashes
 	files    map[string]*openedFile
-	listed   map[string]bool // names that belong to the folder
+	listed   map[string]bool // names of the files that belong to the checkpoint
 	model    []*stored
-	opt      []*stored          // the optimizer's
-	tensors  map[string]*stored // all of them, by key
+	opt      []*stored          // tensors of the optimizer
+	tensors  map[string]*stored // all tensors, by key
 	pieces   int                // of all tensors
-	manHash  string             // of ringo.json, "": there is none
-	single   bool               // it is one file
-	list     string             // what says what is where, in errors
+	manHash  string             // hash of ringo.json; "": none
+	single   bool               // the checkpoint is one file
+	list     string             // the list of tensors (a file's name, or the metadata), for errors
 	problems []error
 }
 
@@ -33,7 +33,7 @@ type openedFile struct {
 	list   string // see storageReader
 	f      file
 	header *safetensors.Header
-	found  map[string]safetensors.Tensor // what the header lists, without what was claimed
+	found  map[string]safetensors.Tensor // tensors of the header that no list has named yet
 }
 
 // stored is a tensor in a file.
@@ -41,9 +41,9 @@ type stored struct {
 	safetensors.Tensor
 	model  bool
 	file   *openedFile
-	offset int64         // in the file
-	pieces []storedPiece // none: no hash is known
-	first  int           // its place among the pieces of all tensors
+	offset int64         // in the file, in bytes
+	pieces []storedPiece // none: there is no hash
+	first  int           // index of its first piece among those of all tensors
 
 	transposed bool // as in ringo.json
 	rule       *Rule
@@ -56,7 +56,7 @@ type storedPiece struct {
 	sha256 string
 }
 
-// open opens a checkpoint and checks all of it but the data. It returns all that is wrong as one error.
+// open opens a checkpoint and checks everything except the data. All problems are joined in one error.
 func open(fsys fileSystem, path string) (*storageReader, error) {
 	s := examine(fsys, path)
 	if len(s.problems) > 0 {
@@ -66,7 +66,7 @@ func open(fsys fileSystem, path string) (*storageReader, error) {
 	return s, nil
 }
 
-// examine is open for those who want what can be had of a damaged checkpoint.
+// examine is open for callers that also want to see a damaged checkpoint. It collects the problems in s.problems.
 func examine(fsys fileSystem, path string) *storageReader {
 	s := &storageReader{fs: fsys, path: path, files: map[string]*openedFile{}, listed: map[string]bool{}, tensors: map[string]*stored{}, list: manifestName}
 	if strings.HasPrefix(filepath.Base(path), tmpPrefix) {
@@ -112,7 +112,7 @@ func (s *storageReader) Close() error {
 	return errors.Join(errs...)
 }
 
-// openFile opens a safetensors file and reads its header, once; nil if that is impossible.
+// openFile opens a safetensors file and reads its header, once. It returns nil if the file cannot be opened.
 func (s *storageReader) openFile(name string) *openedFile {
 	if f := s.files[name]; f != nil || s.listed[name] {
 		return f
@@ -155,7 +155,7 @@ func (s *storageReader) addPlain(name string) {
 	clear(f.found)
 }
 
-// readIndex reads a folder of Hugging Face's form.
+// readIndex reads a Hugging Face folder with an index.
 func (s *storageReader) readIndex() {
 	text, err := readFile(s.fs, filepath.Join(s.path, indexName), maxJSON)
 	if err != nil {
@@ -179,7 +179,7 @@ func (s *storageReader) readIndex() {
 	s.checkRest(indexName)
 }
 
-// strip drops a prefix of the names of tensors and of the optimizer's parameters, where they have it.
+// strip removes a prefix from the names of tensors and of the optimizer's parameters that begin with it.
 func (s *storageReader) strip(prefix string) error {
 	if s.man != nil && s.man.Optimizer != nil {
 		counts := map[string]int{}
@@ -201,7 +201,7 @@ func (s *storageReader) strip(prefix string) error {
 	return nil
 }
 
-// take claims a tensor that list says is in a file.
+// take adds a tensor that, according to list, is in a file.
 func (s *storageReader) take(model bool, name, fileName, list string) *stored {
 	f := s.openFile(fileName)
 	if f == nil {
@@ -232,7 +232,7 @@ func (s *storageReader) add(model bool, f *openedFile, t safetensors.Tensor) *st
 	return x
 }
 
-// checkRest finds tensors in the files that list does not know.
+// checkRest reports tensors in the files that are not in list.
 func (s *storageReader) checkRest(list string) {
 	for _, f := range s.files {
 		for _, t := range f.header.Tensors {
@@ -263,7 +263,7 @@ func (s *storageReader) readManifest() {
 	s.readBeside()
 }
 
-// checkEntries compares all tensors with what the manifest says.
+// checkEntries compares all tensors with the manifest.
 func (s *storageReader) checkEntries() {
 	for i := range s.man.Model {
 		s.checkEntry(true, &s.man.Model[i])
@@ -276,7 +276,7 @@ func (s *storageReader) checkEntries() {
 	s.checkRest(s.list)
 }
 
-// checkFile compares a file's size and header with what ringo.json says.
+// checkFile compares a file's size and header with ringo.json.
 func (s *storageReader) checkFile(e fileEntry) {
 	f := s.openFile(e.Name)
 	if f == nil || f.header.Size == 0 {
@@ -295,7 +295,7 @@ func (s *storageReader) checkFile(e fileEntry) {
 	}
 }
 
-// checkEntry compares a tensor in a file with what ringo.json says, and checks that its pieces cover it.
+// checkEntry compares a tensor in a file with the manifest, and checks that its pieces cover it.
 func (s *storageReader) checkEntry(model bool, e *tensorEntry) {
 	x := s.take(model, e.Name, e.File, s.list)
 	if x == nil {
@@ -327,7 +327,7 @@ func (s *storageReader) checkEntry(model bool, e *tensorEntry) {
 	}
 }
 
-// checkIndex compares the index with ringo.json: others read the folder by it.
+// checkIndex compares the index with ringo.json, because other programs read the folder by its index.
 func (s *storageReader) checkIndex() {
 	s.listed[indexName] = true
 	text, err := readFile(s.fs, filepath.Join(s.path, indexName), maxJSON)
@@ -346,7 +346,7 @@ func (s *storageReader) checkIndex() {
 // each returns all tensors, in an order that is the same on all ranks.
 func (s *storageReader) each() []*stored { return slices.Concat(s.model, s.opt) }
 
-// elementSize returns the bytes of an element, 0 where it is not a whole number.
+// elementSize returns the size of an element in bytes, or 0 if it is not a whole number of bytes.
 func (x *stored) elementSize() int {
 	if x.DType.Bits()%8 != 0 {
 		return 0

@@ -8,18 +8,19 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// stagingBytes bounds what a save takes of page-locked memory at a time, unless a tensor is larger. Tests make it smaller.
+// stagingBytes is how much page-locked memory a save uses at a time, in bytes, unless one tensor is larger. Tests make
+// it smaller.
 var stagingBytes = 256 << 20
 
-// staging is memory of the host that tensors are copied to: page-locked, where their device has such, so that all copies are on their
-// way at once. The next save uses it again.
+// staging is host memory that tensors are copied to. It is page-locked if the device supports that, so that all copies
+// can run at the same time. The next save reuses it.
 type staging struct {
 	blocks []tensor.Tensor
-	block  int // in use
-	at     int // free from here on
+	block  int // the block in use
+	at     int // first free byte in the block
 }
 
-// batches yields jobs in their order, as many as staging takes at a time. What is in the host's memory takes nothing.
+// batches yields the jobs in order, as many at a time as fit in stagingBytes. Data in host memory needs no staging.
 func batches(jobs []*job) iter.Seq[[]*job] {
 	return func(yield func([]*job) bool) {
 		first, size := 0, 0
@@ -40,8 +41,9 @@ func batches(jobs []*job) iter.Seq[[]*job] {
 	}
 }
 
-// fetch gives jobs their data: the memory of an item itself where it is the host's, unless keep says that training goes on meanwhile,
-// and else a copy. All copies are issued before it waits. What was fetched before is no longer valid.
+// fetch sets the data of jobs. With keep, training continues during the save, so it is always a copy; otherwise an item
+// in host memory is used directly. fetch issues all copies before it waits. Data from the previous call is no longer
+// valid.
 func (s *staging) fetch(jobs []*job, keep bool) error {
 	s.block, s.at = 0, 0
 	var copied []*job
@@ -82,10 +84,10 @@ func (s *staging) fetch(jobs []*job, keep bool) error {
 	return errors.Join(errs...)
 }
 
-// aligned rounds up: every tensor begins at a multiple of 64 bytes.
+// aligned rounds n up to a multiple of 64: every tensor begins at such a byte.
 func aligned(n int) int { return (n + 63) &^ 63 }
 
-// room returns n bytes for a tensor of dev, of which more follow: left bytes in all.
+// room returns n bytes for a tensor of dev. left is what this and the following tensors need in all.
 func (s *staging) room(dev tensor.Device, n, left int) []byte {
 	for ; s.block < len(s.blocks); s.block, s.at = s.block+1, 0 {
 		if b := s.blocks[s.block].Bytes(); s.at+n <= len(b) {

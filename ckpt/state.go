@@ -15,28 +15,29 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// State is what a checkpoint holds of a training run, on this rank. All ranks give the same, but for the parameters: a
-// rank lists those that it holds (with pipeline parallelism, some), and their Shard says which part.
+// State is what a checkpoint holds of a training run. All ranks give the same State, except for the parameters: each
+// rank lists those that it holds (with pipeline parallelism, only some), and their Shard says which part.
 type State struct {
 	// Step is the number of steps done. Load sets it.
 	Step int
-	// Params are the parameters and buffers, as nn.ParamsOf or an Attach returned them. What is saved and loaded is
-	// Param.Local. Files keep it under its name, or as its segments (tensor.Param.SetStored).
+	// Params are the parameters and buffers that nn.ParamsOf or an Attach returned. Param.Local is saved and loaded. It
+	// is stored under the parameter's name, or as its segments (tensor.Param.SetStored).
 	Params nn.Params
-	// Optimizer is saved and loaded with its step counts, learning rate and loss scale, unless nil. Of 16-bit parameters it has
-	// masters: give it also where a checkpoint has values alone, or it may go on from its own. Parameters of Float32, as package
-	// fsdp has them where it computes with 16 bits, are loaded from masters, and masters from them.
+	// Optimizer, if not nil, is saved and loaded with its step counts, learning rate and loss scale. It has the masters
+	// of 16-bit parameters. Give it even if a checkpoint has only parameters: without it, Load cannot update the
+	// masters, and training would continue from old values. Masters can be loaded into Float32 parameters (package fsdp
+	// keeps those when it computes in 16 bits), and Float32 parameters into masters.
 	Optimizer *optim.Optimizer
-	// Tape has its randomness saved and loaded, unless nil: or dropout would repeat its first masks.
+	// Tape, if not nil, has its random state saved and loaded. Otherwise dropout would repeat its first masks.
 	Tape *tensor.Tape
-	// Extra is further state, the same on all ranks, such as a loader's: Save writes the values as JSON, Load reads them
-	// into the pointers that it is given, and leaves alone what it is not asked for.
+	// Extra is further state, the same on all ranks, such as a data loader's. Save writes the values as JSON. Load
+	// reads them into the pointers that it finds under the same keys, and ignores other keys of the checkpoint.
 	Extra map[string]any
-	// Files are small further files of the folder by name, the same on all ranks, such as config.json for readers of Hugging Face's
-	// form: what they hold is hashed and, in a conversion, kept. Load leaves them alone.
+	// Files are small additional files of the folder, by name, the same on all ranks, such as config.json for Hugging
+	// Face's libraries. They are hashed, and Convert copies them. Load ignores them.
 	Files map[string][]byte
-	// Base, if not nil, is noted with adapters that are saved without the frozen parameters below them (see BaseOf). Load refuses a
-	// checkpoint of another base.
+	// Base, if not nil, is stored with adapters that are saved without their frozen base model (see BaseOf). Load
+	// refuses a checkpoint with another base.
 	Base *Base
 	// TP says how tensor parallelism cuts the parameters; it is noted in ringo.json for those who load on another layout.
 	// The tensor of a transposed parameter is cut along the other dimension. Parameters that are cut now need no Rule: it is what
@@ -44,23 +45,23 @@ type State struct {
 	TP Rules
 }
 
-// item is a tensor of a State: a parameter, or state that the optimizer has of one.
+// item is a tensor as files have it: of a parameter, or of the optimizer's state for one.
 type item struct {
 	model  bool // else the optimizer's
 	name   string
 	of     *tensor.Param // whose value or state it is
 	data   tensor.Tensor
-	at     int          // where it begins in its source
+	at     int          // first element in the source
 	in     string       // key of the checkpoint's tensor that Load fills it from
-	from   tensor.DType // of that; the data's but for a Load that casts
-	shape  []int        // of the whole, in the file
+	from   tensor.DType // type of that tensor; it differs from data's only if Load casts
+	shape  []int        // of the whole tensor, in the file
 	part   part         // in the file
-	unit   int          // of a Rule
-	expert *expert      // of a stack; nil: not of one
-	memory *part        // of a transposed parameter, as data has it; nil: as the file has it
+	unit   int          // see Rule
+	expert *expert      // place in a stack of experts; nil: none
+	memory *part        // for a transposed parameter: the part in data's order; nil: data has the file's order
 }
 
-// held returns the part that data has, in its order.
+// held returns the part in the order of data.
 func (x *item) held() part {
 	if x.memory != nil {
 		return *x.memory
@@ -68,7 +69,7 @@ func (x *item) held() part {
 	return x.part
 }
 
-// source is a tensor of a State. Files make one item of it, or several.
+// source is a tensor of a State. It is stored as one item or several.
 type source struct {
 	model bool // else the optimizer's
 	name  string
@@ -76,7 +77,7 @@ type source struct {
 	data  tensor.Tensor
 }
 
-// sources yields the tensors of a State whose optimizer has the state o.
+// sources yields the tensors of a State; o is its optimizer's state.
 func (st *State) sources(o *optim.State) iter.Seq[source] {
 	return func(yield func(source) bool) {
 		for _, p := range st.Params {
@@ -92,7 +93,7 @@ func (st *State) sources(o *optim.State) iter.Seq[source] {
 	}
 }
 
-// optimizer is the optimizer's state, nothing where there is none.
+// optimizer returns the optimizer's state, or an empty one if there is no optimizer.
 func (st *State) optimizer() optim.State {
 	if st.Optimizer == nil {
 		return optim.State{}
@@ -100,7 +101,7 @@ func (st *State) optimizer() optim.State {
 	return st.Optimizer.State()
 }
 
-// items lists the tensors of a State as files have them.
+// items lists the tensors of a State as they are stored.
 func (st *State) items() ([]item, error) {
 	o := st.optimizer()
 	p, err := newPlanned(st, &o)
@@ -110,7 +111,8 @@ func (st *State) items() ([]item, error) {
 	return p.items, nil
 }
 
-// checkTrained refuses a stored tensor of which the optimizer has one parameter and not another: its state would have holes.
+// checkTrained returns an error if the optimizer has one parameter of a stored tensor and not another: the stored
+// optimizer state would be incomplete.
 func checkTrained(params nn.Params, counts map[string]int) error {
 	first := map[string]*tensor.Param{}
 	for _, p := range params {
@@ -127,7 +129,7 @@ func checkTrained(params nn.Params, counts map[string]int) error {
 	return nil
 }
 
-// ready returns an error where a source has no values that could be read. It waits for those that are still computed.
+// ready returns an error if a source has no values to read. It waits for values that are still being computed.
 func (s *source) ready() error {
 	switch {
 	case s.data.IsZero():
@@ -135,11 +137,11 @@ func (s *source) ready() error {
 	case !s.data.Contiguous():
 		return fmt.Errorf("%s is not contiguous", s.name)
 	}
-	tensor.Raw(s.data).Settle() // here, by one goroutine: several tensors may be views of the same memory
+	tensor.Raw(s.data).Settle() // here, on one goroutine, because several tensors may be views of the same memory
 	return nil
 }
 
-// appendItems adds the items of a source: one, or several where files divide it.
+// appendItems appends the items of a source.
 func (s *source) appendItems(list []item) ([]item, error) {
 	if err := s.ready(); err != nil {
 		return nil, err
@@ -171,7 +173,7 @@ func (s *source) appendItems(list []item) ([]item, error) {
 	return list, nil
 }
 
-// take gives an item its elements of the source's data.
+// take sets an item's data to its elements of the source's data.
 func (x *item) take(data tensor.Tensor) {
 	if n := x.held().len(); n < data.Len() {
 		data = data.Range(x.at, x.at+n)
@@ -179,7 +181,7 @@ func (x *item) take(data tensor.Tensor) {
 	x.data = data
 }
 
-// writeItem is what a rank says of a tensor.
+// writeItem describes the item for rank 0.
 func (x *item) writeItem() writeItem {
 	c := writeItem{Model: x.model, Name: x.name, DType: dtypes[x.data.DType()], Shape: x.shape, Transposed: x.memory != nil, Unit: x.unit, Expert: x.expert}
 	if p := x.held(); !p.whole() {
@@ -188,7 +190,8 @@ func (x *item) writeItem() writeItem {
 	return c
 }
 
-// hostMemory returns the memory of a tensor, or as much of the host's: what setBytes takes.
+// hostMemory returns a tensor's own memory if it is on the host, and otherwise new host memory of the same size, for
+// setBytes.
 func hostMemory(x tensor.Tensor) []byte {
 	if x.Len() == 0 {
 		return nil
@@ -199,7 +202,8 @@ func hostMemory(x tensor.Tensor) []byte {
 	return make([]byte, x.Len()*x.DType().Size())
 }
 
-// hostBytes returns the memory of a tensor, or a copy of it where that is not the host's. No collective may use it.
+// hostBytes returns a tensor's own memory if it is on the host, and otherwise a copy of it. No collective may use the
+// tensor meanwhile.
 func hostBytes(x tensor.Tensor) ([]byte, error) {
 	b := hostMemory(x)
 	if x.Len() == 0 || x.Device().Host() {
@@ -211,7 +215,7 @@ func hostBytes(x tensor.Tensor) ([]byte, error) {
 	return b, q.Sync()
 }
 
-// setBytes gives a tensor what is in its hostMemory: it does nothing where that is the tensor's own.
+// setBytes copies hostMemory into a tensor. It does nothing if that is the tensor's own memory.
 func setBytes(x tensor.Tensor, b []byte) error {
 	if x.Len() == 0 || x.Device().Host() {
 		return nil
@@ -222,10 +226,10 @@ func setBytes(x tensor.Tensor, b []byte) error {
 	return q.Sync()
 }
 
-// summary is what a rank says about its State before a save, for rank 0 to compare.
+// summary is what a rank sends to rank 0 before a save, to be compared.
 type summary struct {
 	Err       string
-	Planned   bool // what it holds has not changed since the last plan
+	Planned   bool // the rank can use its last plan
 	Step      int
 	Random    *tensor.TapeState
 	Extra     map[string]json.RawMessage
@@ -233,9 +237,9 @@ type summary struct {
 	Steps     int
 	LR        float64
 	Scaler    *optim.Scaler
-	Counts    map[string]int // the steps of parameters, by their names in files, that are not Steps
+	Counts    map[string]int // step counts that differ from Steps, by stored name
 	Calls     map[string]uint64
-	Files     map[string]string // what they are like
+	Files     map[string]string // see sizes
 	Base      *Base
 }
 
@@ -246,13 +250,13 @@ type writeItem struct {
 	DType      safetensors.DType
 	Shape      []int // in the file
 	Transposed bool
-	Boxes      []tensor.Box `json:",omitempty"` // in memory; none: all of the tensor
+	Boxes      []tensor.Box `json:",omitempty"` // in memory; none: the whole tensor
 	Flat       [2]int
 	Unit       int     `json:",omitempty"` // see Rule
 	Expert     *expert `json:",omitempty"`
 }
 
-// summary is what must be the same on all ranks; o is the optimizer's state.
+// summary returns what must be the same on all ranks; o is the optimizer's state.
 func (st *State) summary(o *optim.State) (c summary, err error) {
 	c = summary{Step: st.Step, Extra: map[string]json.RawMessage{}, Files: sizes(st.Files), Base: st.Base}
 	if err := checkBeside(st.Files); err != nil {
@@ -278,8 +282,7 @@ func (st *State) summary(o *optim.State) (c summary, err error) {
 	return c, nil
 }
 
-// storedCounts returns the steps of the parameters of which the optimizer has not done as many as of the others, by the names that
-// files have for them.
+// storedCounts returns the step counts that differ from the optimizer's steps, by the parameters' stored names.
 func (st *State) storedCounts(o *optim.State) (map[string]int, error) {
 	stored := map[string]int{}
 	if !slices.ContainsFunc(slices.Collect(maps.Values(o.Counts)), func(n int) bool { return n != o.Steps }) {
@@ -299,7 +302,7 @@ func (st *State) storedCounts(o *optim.State) (map[string]int, error) {
 	return stored, nil
 }
 
-// inFiles returns a function for the names that files have for a parameter of the optimizer.
+// inFiles returns a function that gives the stored names of a parameter of the optimizer.
 func (st *State) inFiles() func(name string) []string {
 	names := map[string][]string{}
 	for _, p := range st.Params {
@@ -315,7 +318,7 @@ func (st *State) inFiles() func(name string) []string {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// key tells a parameter from the optimizer's state of the same name.
+// key distinguishes a parameter from an optimizer tensor of the same name.
 func (x *item) key() string { return itemKey(x.model, x.name) }
 
 func itemKey(model bool, name string) string {
@@ -327,7 +330,7 @@ func itemKey(model bool, name string) string {
 
 func (c *writeItem) key() string { return itemKey(c.Model, c.Name) }
 
-// part returns what the rank holds, in the shape that the tensor has in memory.
+// part returns what the rank holds, for the shape in memory.
 func (c *writeItem) part() (part, error) {
 	shape := c.Shape
 	if c.Transposed {
@@ -339,7 +342,7 @@ func (c *writeItem) part() (part, error) {
 // empty reports whether the rank holds nothing of the tensor.
 func (c *writeItem) empty() bool { return len(c.Boxes) > 0 && c.Flat[0] == c.Flat[1] }
 
-// kind is what ranks must agree on.
+// kind describes what must be the same on all ranks that hold parts of the tensor.
 func (c *writeItem) kind() string {
 	return fmt.Sprintf("%s%v (transposed %v)", c.DType, c.Shape, c.Transposed)
 }

@@ -12,7 +12,7 @@ import (
 
 const (
 	stepPrefix = "step-"
-	tmpPrefix  = ".tmp-" // of folders that are being written or removed
+	tmpPrefix  = ".tmp-" // begins the names of folders that are being written or removed
 )
 
 func stepName(step int) string { return fmt.Sprintf("%s%08d", stepPrefix, step) }
@@ -33,14 +33,15 @@ func listSteps(fsys fileSystem, dir string) ([]int, error) {
 	return steps, nil
 }
 
-// stepOf is the way back from stepName.
+// stepOf returns the step of a name that stepName made.
 func stepOf(name string) (step int, ok bool) {
 	number, ok := strings.CutPrefix(name, stepPrefix)
 	n, err := strconv.Atoi(number)
 	return n, ok && err == nil && n >= 0 && name == stepName(n)
 }
 
-// withPrevious adds to an error, unless nil, that says how the checkpoint at path is damaged, which one is before it in its directory.
+// withPrevious adds to err, which says how the checkpoint at path is damaged, the last sound checkpoint before it. It
+// returns nil for nil.
 func withPrevious(fsys fileSystem, path string, err error) error {
 	dir, name := filepath.Split(filepath.Clean(path))
 	last, ok := stepOf(name)
@@ -64,8 +65,8 @@ func withPrevious(fsys fileSystem, path string, err error) error {
 	return fmt.Errorf("%w; there is no sound checkpoint before it", err)
 }
 
-// Steps returns the folders of the complete checkpoints in a directory that a Saver writes to, the oldest first; none where
-// there is no such folder.
+// Steps returns the folders of the complete checkpoints in a Saver's directory, the oldest first. If there are none,
+// the list is empty.
 func Steps(dir string) ([]string, error) {
 	steps, err := listSteps(disk{}, dir)
 	if err != nil {
@@ -78,9 +79,9 @@ func Steps(dir string) ([]string, error) {
 	return paths, nil
 }
 
-// Latest returns the folder of the newest checkpoint in a directory that a Saver writes to. A folder gets its name when it
-// is complete, so that whatever a crash left behind is not taken for one; what is damaged nevertheless is an error, which names
-// the one before it. If there is no checkpoint, the error is fs.ErrNotExist.
+// Latest returns the folder of the newest checkpoint in a Saver's directory. A folder gets its final name only when it
+// is complete, so Latest ignores what a crash left. If the newest checkpoint is damaged, the error names the one before
+// it. If there is no checkpoint, the error is fs.ErrNotExist.
 func Latest(dir string) (string, error) { return latest(disk{}, dir) }
 
 func latest(fsys fileSystem, dir string) (string, error) {
@@ -99,8 +100,8 @@ func latest(fsys fileSystem, dir string) (string, error) {
 	return path, src.Close()
 }
 
-// retain takes the name from all but the newest checkpoints, and returns what is to be removed: half removed, a folder must
-// not be taken for a checkpoint.
+// retain renames all checkpoints except the newest keep ones, and returns the folders to remove. It renames them first,
+// so that a folder that is only partly removed cannot be taken for a checkpoint.
 func retain(fsys fileSystem, dir string, keep int) ([]string, error) {
 	steps, err := listSteps(fsys, dir)
 	if err != nil || len(steps) <= keep {
@@ -117,7 +118,7 @@ func retain(fsys fileSystem, dir string, keep int) ([]string, error) {
 	return old, fsys.SyncDir(dir)
 }
 
-// removeStale removes what crashes left behind.
+// removeStale removes what crashed saves left.
 func removeStale(fsys fileSystem, dir string) error {
 	names, err := fsys.ReadDir(dir)
 	if err != nil {

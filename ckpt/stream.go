@@ -13,25 +13,25 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// chunk is how much is read at a time.
+// chunk is how many bytes are read at a time.
 const chunk = 1 << 20
 
-// buffers are chunks of memory: all that reading a checkpoint of any size takes, one for each goroutine.
+// buffers holds chunks of memory. Reading a checkpoint of any size needs only one for each goroutine.
 var buffers = sync.Pool{New: func() any { b := make([]byte, chunk); return &b }}
 
-// window reads a file through a buffer. Short pieces that lie close to each other are read together.
+// window reads a file through a buffer. Short runs that lie close to each other are read together.
 type window struct {
 	f   file
-	end int64 // of what may be read
+	end int64 // end of the range that may be read
 	buf []byte
-	at  int64 // of the buffer's content
+	at  int64 // offset of the buffer's content in the file
 	n   int
 }
 
-// shortRun is the length of runs up to which those that lie close to each other are read together.
+// shortRun is the length in bytes below which a run is short.
 const shortRun = 64 << 10
 
-// get returns n bytes at off, of a short run or not. n is at most a chunk.
+// get returns n bytes at off, at most a chunk. If they belong to a short run, it fills the whole buffer.
 func (w *window) get(off int64, n int, short bool) ([]byte, error) {
 	if off < w.at || off+int64(n) > w.at+int64(w.n) {
 		want := int64(n)
@@ -49,7 +49,7 @@ func (w *window) get(off int64, n int, short bool) ([]byte, error) {
 	return w.buf[from : from+n], nil
 }
 
-// stream hands the bytes of a part to fn, in the part's order, at most a chunk at a time.
+// stream calls fn with the bytes of a part, in the part's order, at most a chunk at a time.
 func (x *stored) stream(ctx context.Context, p part, fn func(b []byte) error) error {
 	return x.chunks(ctx, p, func(w *window, off int64, n int, short bool) error {
 		b, err := w.get(off, n, short)
@@ -60,7 +60,7 @@ func (x *stored) stream(ctx context.Context, p part, fn func(b []byte) error) er
 	})
 }
 
-// read reads a part to b, in the part's order.
+// read reads a part into b, in the part's order.
 func (x *stored) read(ctx context.Context, p part, b []byte) error {
 	return x.chunks(ctx, p, func(w *window, off int64, n int, short bool) error {
 		to := b[:n]
@@ -77,7 +77,7 @@ func (x *stored) read(ctx context.Context, p part, b []byte) error {
 	})
 }
 
-// chunks calls fn for n bytes at off after n bytes, until a part is read. It says whether they are of a short run.
+// chunks calls fn for each n bytes at off of a part. short says whether they belong to a short run.
 func (x *stored) chunks(ctx context.Context, p part, fn func(w *window, off int64, n int, short bool) error) error {
 	buf := buffers.Get().(*[]byte)
 	defer buffers.Put(buf)
@@ -95,7 +95,7 @@ func (x *stored) chunks(ctx context.Context, p part, fn func(w *window, off int6
 		}
 		return nil
 	}
-	if p.whole() { // also of elements that are no whole number of bytes
+	if p.whole() { // also for elements of less than a byte
 		return run(x.offset, int(x.End-x.Start))
 	}
 	size := x.DType.Bits() / 8
@@ -107,7 +107,7 @@ func (x *stored) chunks(ctx context.Context, p part, fn func(w *window, off int6
 	return nil
 }
 
-// eachPiece calls fn for the pieces that have a hash; a tensor without hashes is one piece.
+// eachPiece calls fn for the tensor's pieces. A tensor without hashes is one piece.
 func (x *stored) eachPiece(fn func(p storedPiece) error) error {
 	if len(x.pieces) == 0 {
 		return fn(storedPiece{part: wholePart(x.Shape)})
@@ -120,12 +120,12 @@ func (x *stored) eachPiece(fn func(p storedPiece) error) error {
 	return nil
 }
 
-// scan reads a tensor once, verifies its hashes, and hands the bytes to look.
+// scan reads a tensor once, verifies its hashes, and calls look with the bytes.
 func (x *stored) scan(ctx context.Context, look func(b []byte)) error {
 	return x.eachPiece(func(p storedPiece) error { return x.scanPiece(ctx, p, look) })
 }
 
-// scanPiece is scan for a piece.
+// scanPiece is scan for one piece.
 func (x *stored) scanPiece(ctx context.Context, p storedPiece, look func(b []byte)) error {
 	h := sha256.New()
 	err := x.stream(ctx, p.part, func(b []byte) error {
@@ -141,7 +141,7 @@ func (x *stored) scanPiece(ctx context.Context, p storedPiece, look func(b []byt
 	return x.compare(p, hex.EncodeToString(h.Sum(nil)))
 }
 
-// compare returns an error if a piece has another hash than it should.
+// compare returns an error if hash is not the piece's hash.
 func (x *stored) compare(p storedPiece, hash string) error {
 	if hash == p.sha256 {
 		return nil
@@ -150,7 +150,7 @@ func (x *stored) compare(p storedPiece, hash string) error {
 		x.file.name, x.Name, p.rank, x.file.list)
 }
 
-// decode returns the elements as float64, in out; ok is false for types without such a meaning.
+// decode returns the elements as float64, in the memory of out. ok is false for types that it does not know.
 func decode(d safetensors.DType, b []byte, out []float64) (values []float64, ok bool) {
 	le := binary.LittleEndian
 	var get func(b []byte) float64

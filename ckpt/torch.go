@@ -9,7 +9,7 @@ import (
 	"github.com/ringo-ml/ringo/ckpt/torch"
 )
 
-// torchFile is a tensor of PyTorch's as a file that has its elements alone.
+// torchFile is a PyTorch tensor as a file that contains only its elements.
 type torchFile struct{ *torch.Tensor }
 
 func (f torchFile) Size() (int64, error)             { return f.Bytes(), nil }
@@ -17,7 +17,7 @@ func (torchFile) WriteAt([]byte, int64) (int, error) { return 0, errors.ErrUnsup
 func (torchFile) Sync() error                        { return errors.ErrUnsupported }
 func (torchFile) Close() error                       { return nil }
 
-// torchFiles is what is to be closed after the last tensor.
+// torchFiles closes the PyTorch checkpoint after the last tensor.
 type torchFiles struct {
 	torchFile
 	c *torch.Checkpoint
@@ -25,7 +25,8 @@ type torchFiles struct {
 
 func (f torchFiles) Close() error { return f.c.Close() }
 
-// openTorch opens a checkpoint of PyTorch's as one of this package that has no hashes. It returns what has no place in it.
+// openTorch opens a PyTorch checkpoint as a checkpoint of this package without hashes. It also returns what is left
+// out.
 func openTorch(path string, modelOnly bool) (*storageReader, []string, error) {
 	c, err := torch.Open(path)
 	if err != nil {

@@ -6,20 +6,22 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// A transposed parameter (tensor.Param.Transposed) is a matrix [out, in] in memory and [in, out] in the file. A flat range
-// of the one is no range of the other, but a few rectangles of the one are rectangles of the other.
+// A transposed parameter (tensor.Param.Transposed) is a matrix [out, in] in memory and [in, out] in the file. A flat
+// range in memory is not a flat range in the file, but it consists of a few rectangles, and these are rectangles in the
+// file too.
 
-// patch is a rectangle of a matrix, and where a part that contains it has its rows.
+// patch is a rectangle of a matrix, and where its rows are in a part that contains it.
 type patch struct {
 	box    tensor.Box
-	at     int // first element, in the part
-	stride int // elements from row to row
+	at     int // first element of the rectangle in the part
+	stride int // elements from one row to the next
 }
 
 func (p patch) rows() int { return p.box.Hi[0] - p.box.Lo[0] }
 func (p patch) cols() int { return p.box.Hi[1] - p.box.Lo[1] }
 
-// patches cuts a part of a matrix into rectangles: of each box the rest of a row, whole rows, and the beginning of a row.
+// patches divides a part of a matrix into rectangles. For each box these are: the rest of a row, whole rows, the
+// beginning of a row.
 func (p part) patches() (list []patch) {
 	skip, at := p.lo, 0
 	for _, b := range p.boxes {
@@ -44,7 +46,7 @@ func (p part) patches() (list []patch) {
 	return list
 }
 
-// transposed returns a part of a matrix as a part of the transposed one: the same elements in another order.
+// transposed returns the same elements as a part of the transposed matrix, in another order.
 func (p part) transposed() part {
 	q := wholePart([]int{p.shape[1], p.shape[0]})
 	if p.len() == 0 {

@@ -11,12 +11,12 @@ import (
 	"sync/atomic"
 )
 
-// VerifyConfig changes Verify.
+// VerifyConfig has the options of Verify.
 type VerifyConfig struct {
 	NaN    bool   // count NaN and infinite elements
-	Layout string // such as "tp=2,fsdp=4": also read what every rank of such a job would; "": do not
-	Rules  Rules  // of tensor parallelism, for tensors for which the checkpoint has none
-	// Progress is told how many bytes of all are read, from several goroutines; nil: nobody.
+	Layout string // such as "tp=2,fsdp=4": also read what every rank of such a job would read; "": none
+	Rules  Rules  // of tensor parallelism, for tensors that have no rule in the checkpoint
+	// Progress, if not nil, is called with the bytes read so far and the total, from several goroutines.
 	Progress func(done, total int64)
 }
 
@@ -25,24 +25,24 @@ type Verdict struct {
 	OK        bool        `json:"ok"`
 	Path      string      `json:"path"`
 	Step      int         `json:"step"`
-	Tensors   int         `json:"tensors"`   // the optimizer's included
-	Shards    int         `json:"shards"`    // pieces with a hash of their own
+	Tensors   int         `json:"tensors"`   // number, with the optimizer's
+	Shards    int         `json:"shards"`    // number of pieces, each with its own hash
 	Bytes     int64       `json:"bytes"`     // of tensor data
 	Errors    []string    `json:"errors"`    // each names file, tensor and reason
-	Unchecked []string    `json:"unchecked"` // what a folder without ringo.json cannot prove
-	NaN       int64       `json:"nan"`       // elements, if asked for
+	Unchecked []string    `json:"unchecked"` // what cannot be verified without ringo.json
+	NaN       int64       `json:"nan"`       // number of elements, if VerifyConfig.NaN is set
 	Inf       int64       `json:"inf"`
 	Ranks     []RankBytes `json:"ranks,omitempty"` // of the layout
 }
 
-// RankBytes is what a rank of a layout reads, if fsdp cuts every tensor evenly.
+// RankBytes is how much a rank of a layout reads, if fsdp cuts every tensor evenly.
 type RankBytes struct {
 	Rank  int    `json:"rank"`
 	Place string `json:"place"` // such as "tp=1,fsdp=0"
 	Bytes int64  `json:"bytes"`
 }
 
-// verifier is one Verify.
+// verifier is one call of Verify.
 type verifier struct {
 	c        VerifyConfig
 	src      *storageReader
@@ -53,10 +53,10 @@ type verifier struct {
 	nan, inf atomic.Int64
 }
 
-// Verify reads a checkpoint (as Load takes) and finds out whether all of it is as it was written: files, names, hashes, and
-// that every element is there once. A folder without ringo.json has no hashes; Verdict.Unchecked says what that means. It
-// needs a few MiB of memory, however large the checkpoint is. The error is ctx's, or that of a wrong configuration;
-// what is wrong with the checkpoint is in the Verdict.
+// Verify reads a checkpoint (any that Load reads) and checks that it is complete and undamaged: its files, names and
+// hashes, and that every element is there exactly once. A folder without ringo.json has no hashes; Verdict.Unchecked
+// says what could not be verified. Verify needs a few MiB of memory, whatever the size of the checkpoint. It returns an
+// error only if ctx ends or c is invalid. Problems of the checkpoint are in the Verdict.
 func Verify(ctx context.Context, path string, c VerifyConfig) (*Verdict, error) {
 	return verify(ctx, disk{}, path, c)
 }
@@ -122,7 +122,8 @@ func (f *verifier) progress(n int) {
 	}
 }
 
-// look returns what is done with the bytes of a tensor besides hashing.
+// look returns a function that scan calls with the bytes of a tensor: it counts progress, and NaN and infinite
+// elements.
 func (f *verifier) look(x *stored) func(b []byte) {
 	if !f.c.NaN || !isFloat(x.DType) {
 		return func(b []byte) { f.progress(len(b)) }
@@ -144,13 +145,15 @@ func (f *verifier) look(x *stored) func(b []byte) {
 	}
 }
 
-// config is what Hugging Face's readers want to find beside the tensors. Where it is not of State.Files it has no hash.
+// config is a file that Hugging Face's libraries expect beside the tensors. It has a hash only if it came from
+// State.Files.
 const config = "config.json"
 
-// unlisted finds files that do not belong to the folder. Folders of others have further files, but no further tensors.
+// unlisted reports files that do not belong to the checkpoint. Folders of other programs may have further files, but no
+// further tensors.
 func (f *verifier) unlisted(path string) error {
 	if f.src.path != path || len(f.src.listed) == 0 {
-		return nil // one file, or nothing that could be read
+		return nil // a single file, or nothing could be read
 	}
 	names, err := f.src.fs.ReadDir(path)
 	for _, name := range names {

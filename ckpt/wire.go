@@ -11,14 +11,14 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// A large model has thousands of tensors, and a job hundreds of ranks. So plans do not travel as JSON: reading it would take most of
-// the time of planning.
+// A large model has thousands of tensors, and a job hundreds of ranks. Plans are sent in a binary form, because
+// decoding JSON would take most of the planning time.
 
-// wire writes values one after another, or reads them again. Each type has one function for both ways.
+// wire encodes values, or decodes them if reads is set. Each type has one function for both directions.
 type wire struct {
 	b     []byte
 	reads bool
-	err   error // of reading
+	err   error // of decoding
 }
 
 func (w *wire) int(x *int) {
@@ -43,7 +43,7 @@ func (w *wire) bool(x *bool) {
 	*x = n != 0
 }
 
-// length writes or reads how many elements follow, each of one byte or more.
+// length encodes or decodes the number of elements that follow. Each of them has at least one byte.
 func (w *wire) length(n int) int {
 	w.int(&n)
 	if w.reads && (n < 0 || n > len(w.b)) {
@@ -62,7 +62,7 @@ func (w *wire) text(x *string) {
 	*x, w.b = string(w.b[:n]), w.b[n:]
 }
 
-// ints has an empty list where there is none: manifests write it so.
+// ints decodes an empty list as a list that is not nil, because manifests need [] and not null.
 func (w *wire) ints(x *[]int) {
 	n := w.length(len(*x))
 	if w.reads {
@@ -88,7 +88,7 @@ func (w *wire) box(x *tensor.Box) {
 	w.ints(&x.Hi)
 }
 
-// gather returns on rank 0 what each rank gives, in rank order, and nil on the others. It is collective.
+// gather returns on rank 0 the values of all ranks, in rank order, and nil on the other ranks. It is collective.
 func gather(g *dist.Group, mine []byte) ([][]byte, error) {
 	sizes := make([]int64, g.Size())
 	if err := g.AllGather(tensor.FromSlice(sizes, len(sizes)), tensor.FromSlice([]int64{int64(len(mine))}, 1)).Wait(); err != nil {
@@ -112,7 +112,7 @@ func gather(g *dist.Group, mine []byte) ([][]byte, error) {
 	return out, nil
 }
 
-// gatherObjects is gather for small values, which travel as JSON.
+// gatherObjects is gather for small values, which it sends as JSON.
 func gatherObjects[V any](g *dist.Group, mine V) ([]V, error) {
 	text, err := json.Marshal(mine)
 	if err != nil {
@@ -129,7 +129,7 @@ func gatherObjects[V any](g *dist.Group, mine V) ([]V, error) {
 	return all, err
 }
 
-// scatter gives each rank its one of what rank 0 gives. It is collective.
+// scatter returns on each rank its element of all, which rank 0 gives. It is collective.
 func scatter(g *dist.Group, all [][]byte) ([]byte, error) {
 	sizes := make([]int64, g.Size())
 	for r, b := range all {

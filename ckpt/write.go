@@ -13,24 +13,24 @@ import (
 // job is an item of which this rank has pieces to write, or to compare with other ranks.
 type job struct {
 	item   *item
-	size   int // of an element
+	size   int // of an element, in bytes
 	file   int
-	offset int64 // where the tensor begins in it
+	offset int64 // where the tensor begins in the file, in bytes
 	pieces []*held
-	data   []byte // of the item, in the host's memory
+	data   []byte // the item's data, in host memory
 }
 
 func (j *job) bytes() int { return j.item.data.Len() * j.size }
 
-// held is a piece.
+// held is a piece that this rank holds.
 type held struct {
 	pieceWork
 	part part
-	hash [sha256.Size]byte // of what was written
-	sum  uint32            // of a shared one
+	hash [sha256.Size]byte // of the bytes that were written
+	sum  uint32            // checksum of a piece that several ranks hold
 }
 
-// assign makes jobs of the work that the coordinator gave this rank.
+// assign turns the work that the coordinator sent into jobs.
 func (p *planned) assign(todo work) error {
 	p.files, p.jobs, p.pieces = todo.Files, nil, make([]held, len(todo.Pieces))
 	jobs := make([]*job, len(p.items))
@@ -56,9 +56,9 @@ func (p *planned) assign(todo work) error {
 // verdict is what a rank reports after writing.
 type verdict struct {
 	Err    string
-	Hashes []byte   // of the pieces that it wrote
-	Shared []int    // pieces that several ranks hold
-	Sums   []uint32 // of these
+	Hashes []byte   // of the pieces that the rank wrote, one after another
+	Shared []int    // indices of the pieces that several ranks hold
+	Sums   []uint32 // checksums of these pieces
 }
 
 func (w *writer) verdict() (v verdict) {
@@ -78,7 +78,7 @@ func (w *writer) verdict() (v verdict) {
 	return v
 }
 
-// agree compares the ranks' verdicts, and takes their hashes.
+// agree compares the ranks' verdicts and stores their hashes in the plan.
 func (p *plan) agree(all []verdict) error {
 	var errs []error
 	hashes := make([][]byte, len(all))
@@ -111,7 +111,7 @@ func (p *plan) agree(all []verdict) error {
 	return p.setHashes(hashes)
 }
 
-// write writes this rank's pieces and flushes the files that it wrote to. Rank 0 made them all.
+// write writes this rank's pieces and flushes the files. Rank 0 created all files and flushes every one.
 func (w *writer) write(ctx context.Context, tmp string) error {
 	files := make([]file, len(w.files))
 	for i, name := range w.files {
@@ -142,7 +142,8 @@ func closeAll(files []file) error {
 	return errors.Join(errs...)
 }
 
-// writeJobs writes what was fetched before, or fetches and writes batch by batch.
+// writeJobs writes the jobs. With Config.Async their data was fetched before; otherwise it fetches and writes batch by
+// batch.
 func (w *writer) writeJobs(ctx context.Context, files []file) error {
 	each := func(jobs []*job) error {
 		return parallel(len(jobs), func(i int) error { return jobs[i].write(ctx, files) })
@@ -161,7 +162,7 @@ func (w *writer) writeJobs(ctx context.Context, files []file) error {
 	return nil
 }
 
-// write writes what this rank has to write of an item, and takes the checksums of what others hold too.
+// write writes this rank's pieces of an item, and takes the checksums of pieces that other ranks hold too.
 func (j *job) write(ctx context.Context, files []file) error {
 	for _, x := range j.pieces {
 		data := j.data[x.At*j.size:][:x.N*j.size]
@@ -178,7 +179,7 @@ func (j *job) write(ctx context.Context, files []file) error {
 	return nil
 }
 
-// writeChunk is how much is hashed and written at a time.
+// writeChunk is how many bytes are hashed and written at a time.
 const writeChunk = 4 << 20
 
 func (j *job) writePiece(ctx context.Context, x *held, data []byte, f file) error {
