@@ -39,9 +39,9 @@ type State struct {
 	// Base, if not nil, is stored with adapters that are saved without their frozen base model (see BaseOf). Load
 	// refuses a checkpoint with another base.
 	Base *Base
-	// TP says how tensor parallelism cuts the parameters; it is noted in ringo.json for those who load on another layout.
-	// The tensor of a transposed parameter is cut along the other dimension. Parameters that are cut now need no Rule: it is what
-	// the ranks have.
+	// TP says how tensor parallelism cuts the parameters. It is stored in ringo.json for loading on another layout. The
+	// stored tensor of a transposed parameter is cut along the other dimension. Parameters that are already cut need no
+	// Rule: Save finds it from the ranks' parts.
 	TP Rules
 }
 

@@ -71,7 +71,7 @@ func (p part) toFile(mem []byte, size int) []byte {
 	return file
 }
 
-// fromFile is the way back.
+// fromFile is the inverse of toFile.
 func (p part) fromFile(mem, file []byte, size int) {
 	at := 0
 	for _, x := range p.patches() {
@@ -80,8 +80,8 @@ func (p part) fromFile(mem, file []byte, size int) {
 	}
 }
 
-// transpose writes a matrix of rows and cols from src to dst, in which it has cols rows. Strides are elements from row to
-// row.
+// transpose writes the transpose of src, a matrix of rows and cols, to dst. Strides are in elements, from one row to
+// the next. size is that of an element in bytes.
 func transpose(dst, src []byte, rows, cols, dstStride, srcStride, size int) {
 	switch size {
 	case 1:

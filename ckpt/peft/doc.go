@@ -1,7 +1,7 @@
 // Package peft exchanges LoRA adapters (nn.LoRA) with Hugging Face's PEFT: a folder with adapter_config.json and
 // adapter_model.safetensors.
 //
-// To load adapters of PEFT, for more training or for use:
+// To load PEFT's adapters, for training or for inference:
 //
 //	m, err := gpt.Open(base)                // the model without values
 //	adapters, err := peft.Apply(m, dir)     // as adapter_config.json says; before Init or an Attach
@@ -9,12 +9,14 @@
 //	_, err = ckpt.Load(ctx, g, base, &ckpt.State{Params: params.Frozen()}, m.LoadConfig())
 //	_, err = ckpt.Load(ctx, g, filepath.Join(dir, peft.File), &ckpt.State{Params: adapters}, ckpt.LoadConfig{Cast: true})
 //
-// To write adapters for PEFT, save a checkpoint of the adapters alone, and Export it. Training can also resume from this checkpoint:
+// To write adapters for PEFT, save a checkpoint of the adapters alone, and Export it. Training can also resume from
+// this checkpoint:
 //
 //	err := saver.Save(ctx, ckpt.State{Step: step, Params: adapters, Optimizer: opt})
 //	err = peft.Export(m, path, "adapters") // on one rank
 //
 // The model must be an nn.Storer that names its adapters as PEFT does. models/gpt is one.
 //
-// Features of PEFT that this package does not have are errors that name them: DoRA, ranks that differ by layer, trained biases and others.
+// If the folder uses a feature of PEFT that this package does not have, the error names it: DoRA, ranks that differ by
+// layer, trained biases and others.
 package peft

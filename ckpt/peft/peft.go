@@ -16,39 +16,39 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// File is the name of the file with the adapters' values.
+// File is the name of the file with the values of the adapters.
 const File = "adapter_model.safetensors"
 
 const (
 	configName  = "adapter_config.json"
 	maxConfig   = 1 << 20
 	maxRank     = 1 << 16
-	savedName   = "model.safetensors" // what ckpt calls it
-	modulesOf   = "base_model.model." // what PEFT's names begin with
+	savedName   = "model.safetensors" // ckpt's name of the file
+	modulesOf   = "base_model.model." // begins PEFT's names
 	downSuffix  = ".lora_A.weight"
 	upSuffix    = ".lora_B.weight"
 	causalModel = "CAUSAL_LM"
 )
 
-// config is adapter_config.json, as far as it says what is computed.
+// config has the settings of adapter_config.json that affect the computation.
 type config struct {
 	Type    string   `json:"peft_type"`
 	Task    string   `json:"task_type,omitempty"`
 	Rank    int      `json:"r"`
 	Alpha   float64  `json:"lora_alpha"`
 	Targets []string `json:"target_modules"`
-	InOut   bool     `json:"fan_in_fan_out"` // matrices of the base are [in, out]; PEFT looks at each itself
+	InOut   bool     `json:"fan_in_fan_out"` // the base's matrices are [in, out]; PEFT also checks each layer itself
 	Bias    string   `json:"bias"`
 	Dropout float64  `json:"lora_dropout"`
 }
 
-// harmless are settings that change nothing of what trained adapters compute.
+// harmless lists settings that do not change what trained adapters compute.
 var harmless = []string{"auto_mapping", "peft_version", "base_model_name_or_path", "revision", "inference_mode", "megatron_core", "runtime_config",
 	"lora_dropout", "qalora_group_size", "loftq_config", "eva_config", "corda_config", "lora_ga_config", "ensure_weight_tying", "task_type"}
 
-// Apply gives a model the adapters that adapter_config.json in a folder describes, and returns their parameters (nn.LoRA). Values come
-// later: those of the adapters from File in the folder. Dropout of the adapters' input, which PEFT has in training, is left out.
-// A setting that would change what is computed is an error that names it, and leaves the model as it was.
+// Apply adds the adapters that dir/adapter_config.json describes to a model, and returns their parameters (nn.LoRA). It
+// does not load values; ckpt.Load reads them from File in dir. PEFT's dropout of the adapters' input during training is
+// left out. A setting that would change the computation is an error that names it; then the model is unchanged.
 func Apply(model any, dir string) (adapters nn.Params, err error) {
 	path := filepath.Join(dir, configName)
 	text, err := bounded.ReadFile(path, maxConfig)
@@ -102,9 +102,9 @@ func empty(v json.RawMessage) bool {
 	return slices.Contains([]string{"null", "false", "{}", "[]", `""`, "0", "0.0"}, string(bytes.TrimSpace(v)))
 }
 
-// apply calls nn.LoRA, with the names of the Linears for patterns.
+// apply calls nn.LoRA with the names of the matching Linears as patterns.
 func (c *config) apply(model any) (adapters nn.Params, err error) {
-	nn.ParamsOf(model) // gives the names in files
+	nn.ParamsOf(model) // sets the stored names
 	cfg := nn.LoRAConfig{Rank: c.Rank, Alpha: c.Alpha}
 	hits := make([]bool, len(c.Targets))
 	for name, l := range nn.Linears(model) {
@@ -133,12 +133,12 @@ func (c *config) apply(model any) (adapters nn.Params, err error) {
 	return nn.LoRA(model, cfg), nil
 }
 
-// below reports whether a module is what a target means: the module itself, or the end of its name.
+// below reports whether a target matches a module: it is the module's name, or the end of it after a dot.
 func below(module, target string) bool {
 	return module == target || strings.HasSuffix(module, "."+target)
 }
 
-// moduleOf returns what files call a Linear, and whether they have its weight as one tensor.
+// moduleOf returns the stored name of a Linear, and whether its weight is stored as one tensor.
 func moduleOf(l *nn.Linear) (name string, whole bool) {
 	name, whole = l.W.Name(), true
 	if as := l.W.Stored(); as != nil {
@@ -147,9 +147,9 @@ func moduleOf(l *nn.Linear) (name string, whole bool) {
 	return strings.TrimSuffix(name, ".weight"), whole
 }
 
-// Export makes a folder of PEFT's, to, of a checkpoint of a model's adapters alone (ckpt.State with what nn.LoRA returned as Params),
-// from: it copies the values to File and writes adapter_config.json. One rank calls it. Adapters of one rank and alpha, below layers
-// that PEFT knows by a module of their own, can be exported.
+// Export writes a PEFT folder, to, from a checkpoint of a model's adapters alone, from (saved with the parameters of
+// nn.LoRA as State.Params). It copies the values to File and writes adapter_config.json. Call it on one rank. All
+// adapters must have the same rank and alpha, and each of their layers must be a module of its own in PEFT.
 func Export(model any, from, to string) error {
 	c, err := describe(model)
 	if err != nil {
@@ -175,7 +175,7 @@ func Export(model any, from, to string) error {
 	return os.WriteFile(filepath.Join(to, configName), append(text, '\n'), 0o666)
 }
 
-// fits reports whether a file has the adapters' values and nothing else.
+// fits returns an error if a file does not have exactly the adapters' tensors.
 func (c *config) fits(file []byte) error {
 	h, err := safetensors.Read(savedName, bytes.NewReader(file), int64(len(file)))
 	if err != nil {
@@ -197,7 +197,7 @@ func (c *config) fits(file []byte) error {
 	return nil
 }
 
-// describe returns the settings of a model's adapters.
+// describe returns the settings of a model's adapters, or an error if PEFT cannot express them.
 func describe(model any) (c config, err error) {
 	nn.ParamsOf(model)
 	for name, l := range nn.Linears(model) {

@@ -13,7 +13,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// plain is a model whose files have its own names.
+// plain is a model that stores tensors under its own names.
 type plain struct{ Up, Down *nn.Linear }
 
 func newPlain() *plain { return &plain{nn.NewLinear(5, 4), nn.NewLinear(4, 5)} }
@@ -69,7 +69,7 @@ func TestWrongConfigs(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
-// FuzzApply: no text makes it panic.
+// FuzzApply: no text makes Apply panic.
 func FuzzApply(f *testing.F) {
 	f.Add(`{"peft_type": "LORA", "r": 2, "lora_alpha": 4, "target_modules": ["up", "down"], "bias": "none", "lora_dropout": 0.1}`)
 	f.Add(`{"peft_type": "LORA", "r": 1000000000000, "lora_alpha": 1e300, "target_modules": ["["]}`)

@@ -12,16 +12,16 @@ import (
 	"unicode/utf8"
 )
 
-// MaxHeader is the largest header in bytes that the format allows, without the 8 bytes of its length.
+// MaxHeader is the largest header, in bytes, that the format allows. It does not include the 8 bytes of the length.
 const MaxHeader = 100_000_000
 
-// metadataKey is the one key of a header that is no tensor.
+// metadataKey is the only key of a header that is not a tensor.
 const metadataKey = "__metadata__"
 
-// DType is the type of a tensor's elements, as the header spells it.
+// DType is the type of a tensor's elements, as it is written in the header.
 type DType string
 
-// The types that Ringo computes with. Read accepts all of the format.
+// The types that Ringo computes with. Read accepts all types of the format.
 const (
 	Bool DType = "BOOL"
 	U8   DType = "U8"
@@ -41,7 +41,7 @@ var bitsOf = map[DType]int{
 	F64: 64, I64: 64, "U64": 64, "C64": 64,
 }
 
-// Bits returns the size of an element in bits, 0 for a type that the format does not have.
+// Bits returns the size of an element in bits, or 0 if the format does not have the type.
 func (d DType) Bits() int { return bitsOf[d] }
 
 // Tensor is an entry of a header.
@@ -49,7 +49,7 @@ type Tensor struct {
 	Name       string
 	DType      DType
 	Shape      []int
-	Start, End int64 // its bytes, counted from the end of the header
+	Start, End int64 // byte range, counted from the end of the header
 }
 
 // Len returns the number of elements.
@@ -61,7 +61,7 @@ func (t Tensor) Len() int {
 	return n
 }
 
-// bytes returns the size of the data, or an error where the format has no such tensor.
+// bytes returns the size of the data, or an error if the type is unknown or the shape is invalid.
 func (t Tensor) bytes() (int64, error) {
 	bits := t.DType.Bits()
 	if bits == 0 {
@@ -83,17 +83,17 @@ func (t Tensor) bytes() (int64, error) {
 	return n * int64(bits) / 8, nil
 }
 
-// Header is what a file holds and where.
+// Header lists what a file contains.
 type Header struct {
-	Metadata map[string]string // of the file; nil: none
+	Metadata map[string]string // nil: none
 	Tensors  []Tensor          // in the order of their bytes
-	Size     int64             // bytes before the data
+	Size     int64             // number of bytes before the data
 }
 
-// Error says what is wrong with a file.
+// Error describes an invalid file.
 type Error struct {
 	File   string
-	Tensor string // "": the file as a whole
+	Tensor string // "": the whole file
 	Reason string
 }
 
@@ -105,8 +105,9 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s: tensor %q: %s", e.File, e.Tensor, e.Reason)
 }
 
-// New returns the header of a file with the given tensors, whose byte ranges it sets: large elements first, so that all
-// are aligned, then by name, as the reference implementation does. The slice is not changed.
+// New returns the header of a file with these tensors, and sets their byte ranges. Tensors with larger elements come
+// first, so that all are aligned; tensors of the same size are sorted by name. The reference implementation uses the
+// same order. The slice is not changed.
 func New(tensors []Tensor, metadata map[string]string) (*Header, error) {
 	h := &Header{Metadata: metadata, Tensors: slices.Clone(tensors)}
 	slices.SortFunc(h.Tensors, func(a, b Tensor) int {
@@ -139,7 +140,7 @@ func New(tensors []Tensor, metadata map[string]string) (*Header, error) {
 	return h, nil
 }
 
-// DataSize returns the bytes behind the header.
+// DataSize returns the number of bytes after the header.
 func (h *Header) DataSize() int64 {
 	if len(h.Tensors) == 0 {
 		return 0
@@ -147,7 +148,7 @@ func (h *Header) DataSize() int64 {
 	return h.Tensors[len(h.Tensors)-1].End
 }
 
-// Encode returns the bytes before the data: the length and the JSON text, filled up to a multiple of 8.
+// Encode returns the bytes before the data: the length and the JSON text, padded to a multiple of 8.
 func (h *Header) Encode() []byte {
 	b := append(make([]byte, 8, 64+128*len(h.Tensors)), '{')
 	if h.Metadata != nil {

@@ -13,8 +13,8 @@ import (
 	"unicode/utf8"
 )
 
-// Read reads and checks the header of a file of size bytes; file is its name in errors. The data is not read, but its size
-// must be what the header says.
+// Read reads and checks the header of a file of size bytes. file is the file's name in errors. Read does not read the
+// data, but returns an *Error if the data does not have the size that the header says.
 func Read(file string, r io.ReaderAt, size int64) (*Header, error) {
 	text, err := readText(r, size)
 	if err != nil {
@@ -33,7 +33,7 @@ func Read(file string, r io.ReaderAt, size int64) (*Header, error) {
 	return h, nil
 }
 
-// readText returns the JSON text. Its length is believed after it was compared with the file's.
+// readText returns the JSON text. It compares the length with the file's size before it allocates memory.
 func readText(r io.ReaderAt, size int64) ([]byte, error) {
 	var length [8]byte
 	if size < int64(len(length)) {
@@ -75,12 +75,12 @@ func readAt(r io.ReaderAt, b []byte, off int64) error {
 	return fmt.Errorf("reading the header: %w", err)
 }
 
-// parser goes through a header, which is valid JSON, token by token.
+// parser reads a header, which is valid JSON, token by token.
 type parser struct {
 	dec   *json.Decoder
 	h     Header
 	names map[string]bool
-	name  string // of the entry it is in
+	name  string // of the current entry
 }
 
 func (p *parser) header() error {
@@ -197,7 +197,7 @@ func (p *parser) text() (string, error) {
 	return s, nil
 }
 
-// numbers returns a list of integers that are not negative.
+// numbers returns a list of non-negative integers.
 func (p *parser) numbers() ([]int, error) {
 	if err := p.delim('['); err != nil {
 		return nil, err
@@ -221,8 +221,8 @@ func (p *parser) numbers() ([]int, error) {
 	return list, p.delim(']')
 }
 
-// check puts the tensors in order and verifies that they cover the data exactly. It returns the name of the tensor that
-// does not fit.
+// check sorts the tensors by position and verifies that they cover the data exactly. If one does not fit, it returns
+// its name.
 func (h *Header) check(data int64) (string, error) {
 	slices.SortStableFunc(h.Tensors, func(a, b Tensor) int {
 		return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(a.End, b.End))

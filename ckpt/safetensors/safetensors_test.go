@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// file puts a header before data, unchecked.
+// file returns a header followed by data, without any check.
 func file(header string, data int) []byte {
 	b := binary.LittleEndian.AppendUint64(nil, uint64(len(header)))
 	return append(append(b, header...), make([]byte, data)...)
@@ -45,7 +45,7 @@ func TestRoundTrip(t *testing.T) {
 }
 
 func TestNewRefuses(t *testing.T) {
-	var large []Tensor // each is allowed, all together are not
+	var large []Tensor // each size is allowed, their sum is not
 	for _, name := range strings.Split("abcdefghi", "") {
 		large = append(large, Tensor{Name: name, DType: F64, Shape: []int{1<<57 - 1}})
 	}
@@ -64,7 +64,7 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// TestBroken has every way in which a header can be wrong, and what is said about it.
+// TestBroken has every kind of invalid header and its error.
 func TestBroken(t *testing.T) {
 	one := func(entry string) []byte { return file(`{"x":`+entry+`}`, 8) }
 	two := func(a, b string) []byte {
@@ -111,7 +111,7 @@ func TestBroken(t *testing.T) {
 	}
 }
 
-// TestNothingFromALength gives lengths that a careless reader allocates.
+// TestNothingFromALength gives wrong lengths; Read must not allocate memory for them.
 func TestNothingFromALength(t *testing.T) {
 	hostile := [][]byte{
 		binary.LittleEndian.AppendUint64(nil, 1<<63), binary.LittleEndian.AppendUint64(nil, MaxHeader),
@@ -127,7 +127,7 @@ func TestNothingFromALength(t *testing.T) {
 	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(1<<20))
 }
 
-// FuzzRead: whatever is accepted is consistent, and means the same when it is written again.
+// FuzzRead: an accepted header is consistent, and encoding it again does not change its meaning.
 func FuzzRead(f *testing.F) {
 	h, err := New([]Tensor{{Name: "w", DType: F32, Shape: []int{2, 2}}, {Name: "b", DType: BF16, Shape: []int{3}}}, map[string]string{"format": "pt"})
 	require.NoError(f, err)

@@ -7,22 +7,23 @@ import (
 	"strings"
 )
 
-// maxPickle bounds the pickles, which are read whole. That of a model of 100,000 tensors has about 20 MB.
+// maxPickle is the largest pickle in bytes, because pickles are read whole. For a model of 100,000 tensors it has about
+// 20 MB.
 const maxPickle = 512 << 20
 
-// archive is what torch.save wrote: a pickle, and storages.
+// archive is a file of torch.save: a pickle and storages.
 type archive struct {
 	name    string
 	r       io.ReaderAt
-	prefix  string // of the entries' names, with a slash
+	prefix  string // prefix of all entry names, ends with a slash
 	entries map[string]extent
 }
 
-// extent is where an entry's bytes lie.
+// extent is the byte range of an entry.
 type extent struct{ offset, size int64 }
 
-// openArchive reads the directory of an archive of size bytes. All entries lie in it as they are, so that no archive is
-// larger than its file.
+// openArchive reads the directory of an archive of size bytes. Entries must not be compressed, so no archive holds more
+// bytes than its file.
 func openArchive(name string, r io.ReaderAt, size int64) (*archive, error) {
 	z, err := zip.NewReader(r, size)
 	if err != nil {
@@ -59,7 +60,7 @@ func openArchive(name string, r io.ReaderAt, size int64) (*archive, error) {
 	return a, a.checkOrder()
 }
 
-// locate checks an entry.
+// locate checks an entry and returns its byte range.
 func locate(f *zip.File, size int64) (extent, error) {
 	if f.Method != zip.Store || f.Flags&1 != 0 || f.CompressedSize64 != f.UncompressedSize64 {
 		return extent{}, fmt.Errorf("it is compressed or encrypted; torch.save stores entries as they are")
@@ -74,10 +75,10 @@ func locate(f *zip.File, size int64) (extent, error) {
 	return extent{off, int64(f.UncompressedSize64)}, nil
 }
 
-// checkOrder refuses the storages of a big-endian machine.
+// checkOrder refuses storages from a big-endian machine.
 func (a *archive) checkOrder() error {
 	if _, ok := a.entries[a.prefix+"byteorder"]; !ok {
-		return nil // older than the first big-endian ones
+		return nil // written before PyTorch saved big-endian files
 	}
 	b, err := a.read("byteorder", 16)
 	if err == nil && string(b) != "little" {
@@ -86,7 +87,7 @@ func (a *archive) checkOrder() error {
 	return err
 }
 
-// read returns the bytes of an entry of at most limit bytes.
+// read returns an entry, or an error if it has more than limit bytes.
 func (a *archive) read(entry string, limit int64) ([]byte, error) {
 	x := a.entries[a.prefix+entry]
 	if x.size > limit {
@@ -99,7 +100,7 @@ func (a *archive) read(entry string, limit int64) ([]byte, error) {
 	return b, nil
 }
 
-// value runs the archive's pickle.
+// value runs the archive's pickle and returns its value.
 func (a *archive) value() (any, error) {
 	b, err := a.read("data.pkl", maxPickle)
 	if err != nil {
@@ -108,7 +109,7 @@ func (a *archive) value() (any, error) {
 	return unpickle(a.name+": data.pkl", b, a.storage)
 }
 
-// storage returns what a pickle refers to by ("storage", class, key, device, elements).
+// storage returns the storage for a persistent id of a pickle: ("storage", class, key, device, elements).
 func (a *archive) storage(id any) (any, error) {
 	t, _ := id.(Tuple)
 	if len(t) != 5 || t[0] != "storage" {

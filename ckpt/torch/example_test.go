@@ -7,7 +7,7 @@ import (
 	"github.com/ringo-ml/ringo/ckpt/torch"
 )
 
-// What a folder of torch.distributed.checkpoint has: two processes wrote it, each a part of every tensor.
+// Two processes wrote this folder of torch.distributed.checkpoint, each a part of every tensor.
 func Example() {
 	c, err := torch.Open("testdata/fsdp2")
 	if err != nil {

@@ -7,13 +7,13 @@ import (
 	"slices"
 )
 
-// place is where an item of a distributed checkpoint lies.
+// place is where an item of a distributed checkpoint is stored.
 type place struct {
 	file           string
 	offset, length int64
 }
 
-// folder is a distributed checkpoint that is being read.
+// folder reads a distributed checkpoint.
 type folder struct {
 	*Checkpoint
 	dir    string
@@ -22,7 +22,7 @@ type folder struct {
 
 func placeKey(fqn string, offset []int) string { return fmt.Sprintf("%s %v", fqn, offset) }
 
-// readFolder reads .metadata, and the directory of every archive that it names.
+// readFolder reads .metadata and the directories of all archives that it lists.
 func (c *Checkpoint) readFolder(dir string) error {
 	f, size, err := c.open(dir, metadataFile)
 	if err != nil {
@@ -47,7 +47,7 @@ func (c *Checkpoint) readFolder(dir string) error {
 	return nil
 }
 
-// field returns an attribute of a record of the class; nil if there is none.
+// field returns an attribute of a record of this class, or nil if the record does not have it.
 func field(v any, class, name string) (any, error) {
 	x, ok := v.(*Object)
 	if !ok || x.Class.Name != class {
@@ -60,7 +60,7 @@ func field(v any, class, name string) (any, error) {
 	return d.Get(name), nil
 }
 
-// dictField is field where the attribute is a dict.
+// dictField is field for an attribute that is a dict.
 func dictField(v any, class, name string) (*Dict, error) {
 	x, err := field(v, class, name)
 	if err != nil {
@@ -91,7 +91,7 @@ func (d *folder) read(v any) error {
 	if err != nil {
 		return err
 	}
-	paths, _ := x.(*Dict) // none: the names are all that is known
+	paths, _ := x.(*Dict) // nil: only the flat names are known
 	root := &Dict{}
 	for i, k := range list.Keys {
 		fqn, ok := k.(string)
@@ -114,7 +114,7 @@ func (d *folder) read(v any) error {
 	return nil
 }
 
-// addPlace notes where an item lies.
+// addPlace records where an item is stored.
 func (d *folder) addPlace(k, v any) error {
 	name, err := field(k, "MetadataIndex", "fqn")
 	if err != nil {
@@ -124,7 +124,7 @@ func (d *folder) addPlace(k, v any) error {
 	if err != nil {
 		return err
 	}
-	var offset []int // of bytes: none
+	var offset []int // nil for bytes
 	if at != nil {
 		if offset, err = ints(at); err != nil {
 			return err
@@ -156,7 +156,7 @@ func (d *folder) addPlace(k, v any) error {
 	return nil
 }
 
-// load reads the item at a place.
+// load reads the item at this name and offset.
 func (d *folder) load(fqn string, offset []int) (any, error) {
 	p, ok := d.places[placeKey(fqn, offset)]
 	if !ok {
@@ -172,7 +172,7 @@ func (d *folder) load(fqn string, offset []int) (any, error) {
 	return d.Checkpoint.load(p.file, io.NewSectionReader(f, p.offset, p.length), p.length)
 }
 
-// item returns a tensor, or another value.
+// item returns a tensor or another value.
 func (d *folder) item(fqn string, v any) (any, error) {
 	x, ok := v.(*Object)
 	if !ok || x.Class.Module != metadata {
@@ -209,7 +209,7 @@ func (d *folder) item(fqn string, v any) (any, error) {
 	return t, nil
 }
 
-// tensor returns what TensorStorageMetadata says of the whole.
+// tensor returns a tensor without chunks, from its TensorStorageMetadata.
 func (d *folder) tensor(v any) (*Tensor, error) {
 	p, err := field(v, "TensorStorageMetadata", "properties")
 	if err != nil {
@@ -244,7 +244,7 @@ func (d *folder) tensor(v any) (*Tensor, error) {
 	return t, err
 }
 
-// chunk reads one ChunkStorageMetadata of t, and compares it with what lies there.
+// chunk reads one ChunkStorageMetadata of t, and compares it with the stored tensor.
 func (d *folder) chunk(fqn string, v any, t *Tensor) (*chunk, error) {
 	get := func(name string) ([]int, error) {
 		x, err := field(v, "ChunkStorageMetadata", name)
@@ -282,7 +282,7 @@ func (d *folder) chunk(fqn string, v any, t *Tensor) (*chunk, error) {
 	return c, nil
 }
 
-// put puts a value into nested dicts.
+// put stores a value in nested dicts.
 func put(root *Dict, path []any, value any) error {
 	if len(path) == 0 || len(path) > maxDepth {
 		return fmt.Errorf("a path of %d names", len(path))

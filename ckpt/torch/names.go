@@ -7,13 +7,13 @@ import (
 	"github.com/ringo-ml/ringo/ckpt/safetensors"
 )
 
-// storages are PyTorch's classes of storages, and the type of their elements. An UntypedStorage has bytes.
+// storages maps PyTorch's storage classes to the type of their elements. An UntypedStorage has bytes.
 var storages = map[string]safetensors.DType{
 	"FloatStorage": "F32", "DoubleStorage": "F64", "HalfStorage": "F16", "BFloat16Storage": "BF16", "LongStorage": "I64", "IntStorage": "I32",
 	"ShortStorage": "I16", "CharStorage": "I8", "ByteStorage": "U8", "BoolStorage": "BOOL", "ComplexFloatStorage": "C64", "UntypedStorage": "U8",
 }
 
-// types are PyTorch's dtypes that safetensors has too.
+// types maps PyTorch's dtypes to those of safetensors.
 var types = map[string]safetensors.DType{
 	"float32": "F32", "float64": "F64", "float16": "F16", "bfloat16": "BF16", "int64": "I64", "int32": "I32", "int16": "I16", "int8": "I8",
 	"uint8": "U8", "uint16": "U16", "uint32": "U32", "uint64": "U64", "bool": "BOOL", "complex64": "C64", "float8_e4m3fn": "F8_E4M3",
@@ -22,14 +22,14 @@ var types = map[string]safetensors.DType{
 
 const metadata = "torch.distributed.checkpoint.metadata"
 
-// records are the classes that have attributes and no behaviour.
+// records are the classes that have only attributes.
 var records = map[Name]bool{
 	{metadata, "Metadata"}: true, {metadata, "TensorStorageMetadata"}: true, {metadata, "BytesStorageMetadata"}: true,
 	{metadata, "TensorProperties"}: true, {metadata, "ChunkStorageMetadata"}: true, {metadata, "MetadataIndex"}: true,
 	{metadata, "StorageMeta"}: true, {"torch.distributed.checkpoint.filesystem", "_StorageInfo"}: true,
 }
 
-// constructors make a value of their arguments, all of them here.
+// constructors are the functions that a pickle may call. Each makes a value from its arguments.
 var constructors = map[Name]func(m *machine, args Tuple) (any, error){
 	{"collections", "OrderedDict"}:         newDict,
 	{"torch._utils", "_rebuild_tensor"}:    rebuild,
@@ -47,7 +47,7 @@ var constructors = map[Name]func(m *machine, args Tuple) (any, error){
 	{"_codecs", "encode"}:                  encode,
 }
 
-// known reports whether a pickle may name this.
+// known reports whether a pickle may use this name.
 func known(n Name) bool {
 	if records[n] || constructors[n] != nil {
 		return true
@@ -61,7 +61,7 @@ func known(n Name) bool {
 	return false
 }
 
-// object runs the operations that concern classes.
+// object runs the operations for classes.
 func (m *machine) object(op byte) error {
 	switch op {
 	case 'c': // GLOBAL
@@ -122,7 +122,7 @@ func (m *machine) global(module, name string) error {
 	return nil
 }
 
-// call is REDUCE or NEWOBJ of something known.
+// call runs REDUCE or NEWOBJ for a known name.
 func (m *machine) call(op byte, what, args any) (any, error) {
 	n, ok := what.(Name)
 	if !ok {
@@ -148,7 +148,7 @@ func (m *machine) call(op byte, what, args any) (any, error) {
 
 func nothing(*machine, Tuple) (any, error) { return nil, nil }
 
-// newDict takes no arguments: PyTorch puts the items in afterwards.
+// newDict takes no arguments: PyTorch adds the items later.
 func newDict(_ *machine, a Tuple) (any, error) {
 	if len(a) != 0 {
 		return nil, fmt.Errorf("%d arguments", len(a))
@@ -166,7 +166,7 @@ func newSize(_ *machine, a Tuple) (any, error) {
 	return nil, fmt.Errorf("arguments that are no sizes")
 }
 
-// encode is how protocol 2 writes bytes: as a string of the characters 0 to 255.
+// encode decodes bytes as protocol 2 writes them: as a string of the characters 0 to 255.
 func encode(m *machine, a Tuple) (any, error) {
 	if len(a) != 2 || a[1] != "latin1" {
 		return nil, fmt.Errorf("arguments other than a string and latin1")
@@ -175,7 +175,7 @@ func encode(m *machine, a Tuple) (any, error) {
 	if !ok || strings.IndexFunc(s, func(r rune) bool { return r > 255 }) >= 0 {
 		return nil, fmt.Errorf("a string that is not latin1")
 	}
-	if m.encoded += len(s); m.encoded > len(m.in) { // one string may be named many times
+	if m.encoded += len(s); m.encoded > len(m.in) { // a pickle may use one string many times
 		return nil, fmt.Errorf("more bytes than the pickle has")
 	}
 	b := make([]byte, 0, len(s))

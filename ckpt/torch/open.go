@@ -10,18 +10,19 @@ import (
 	"strings"
 )
 
-// metadataFile is what makes a folder a distributed checkpoint.
+// metadataFile marks a folder as a distributed checkpoint.
 const metadataFile = ".metadata"
 
 // Checkpoint is an open checkpoint.
 type Checkpoint struct {
-	// Root is the tree of what was saved. A distributed checkpoint has its lists as dicts with the keys 0, 1 and so on.
+	// Root is the tree that was saved. In a distributed checkpoint, lists have become dicts with the keys 0, 1 and so
+	// on.
 	Root  any
-	limit int // values that a walk over the tree may meet
+	limit int // number of values that a walk over the tree may visit
 	files map[string]*os.File
 }
 
-// Is reports whether Open should be asked: whether path is a folder with a .metadata, or has the name of a file of
+// Is reports whether path looks like a PyTorch checkpoint: a folder with a .metadata, or a file with a name of
 // torch.save.
 func Is(path string) bool {
 	if slices.Contains([]string{".pt", ".pth", ".bin", ".ckpt"}, strings.ToLower(filepath.Ext(path))) {
@@ -32,8 +33,8 @@ func Is(path string) bool {
 	return err == nil
 }
 
-// Open reads all of a checkpoint but the data of its tensors: a file of torch.save, or a folder of
-// torch.distributed.checkpoint. Close it when no Tensor of it is needed any more.
+// Open opens a file of torch.save or a folder of torch.distributed.checkpoint. It reads everything except the data of
+// the tensors. Call Close when its tensors are no longer needed.
 func Open(path string) (*Checkpoint, error) {
 	c := &Checkpoint{files: map[string]*os.File{}}
 	info, err := os.Stat(path)
@@ -84,7 +85,7 @@ func (c *Checkpoint) load(name string, r io.ReaderAt, size int64) (any, error) {
 	return a.value()
 }
 
-// open opens a file of the folder itself; links are refused.
+// open opens a file in the folder itself, and refuses links.
 func (c *Checkpoint) open(dir, name string) (*os.File, int64, error) {
 	if name == "" || name == "." || name == ".." || strings.ContainsAny(name, `/\:`) || filepath.Base(name) != name {
 		return nil, 0, fmt.Errorf("%q is not the name of a file in the folder", name)

@@ -10,19 +10,19 @@ import (
 	"github.com/ringo-ml/ringo/ckpt/safetensors"
 )
 
-// Optimizer is the state of an AdamW, Adam or SGD.
+// Optimizer is the state of AdamW, Adam or SGD.
 type Optimizer struct {
-	Steps  int            // the most that any parameter has done
+	Steps  int            // largest count of any parameter
 	LR     float64        // before the schedule
-	Counts map[string]int // steps done, by parameter
-	// Tensors are named by the parameter, a dot, and exp_avg, exp_avg_sq or momentum_buffer.
+	Counts map[string]int // step counts, by parameter
+	// Tensors have names such as weight.exp_avg: the parameter, a dot, and exp_avg, exp_avg_sq or momentum_buffer.
 	Tensors []Named
 }
 
-// moments are the tensors that optimizers keep.
+// moments are the names of the tensors that optimizers keep.
 var moments = []string{"exp_avg", "exp_avg_sq", "momentum_buffer"}
 
-// optimizer reads a state_dict of torch.optim, keyed by indices or by names, or what get_optimizer_state_dict makes of it,
+// optimizer reads a state_dict of torch.optim, keyed by indices or by names, or the result of get_optimizer_state_dict,
 // flattened or not.
 func (w *walker) optimizer(p *Parts, d *Dict) error {
 	d, err := unflatten(d)
@@ -69,7 +69,7 @@ func (w *walker) optimizer(p *Parts, d *Dict) error {
 	return w.groups(p, groups)
 }
 
-// groups keeps what the groups say of rates, decay and so on.
+// groups keeps the settings of the parameter groups: learning rates, weight decay and so on.
 func (w *walker) groups(p *Parts, groups []any) error {
 	list := &List{}
 	for _, g := range groups {
@@ -102,8 +102,8 @@ func sequence(v any) ([]any, bool) {
 	return out, true
 }
 
-// unflatten makes state and param_groups of keys such as state.0.weight.exp_avg and param_groups.0.weight.lr. Such a
-// group has one parameter.
+// unflatten builds state and param_groups from keys such as state.0.weight.exp_avg and param_groups.0.weight.lr. In
+// this form each group has one parameter.
 func unflatten(d *Dict) (*Dict, error) {
 	if d.Has("state") || d.Has("param_groups") {
 		return d, nil
@@ -149,9 +149,9 @@ func unflatten(d *Dict) (*Dict, error) {
 	return out, out.set("param_groups", groups)
 }
 
-// paramNames returns the name of each parameter of the groups, by what stands for it there: its name, or a number. Who a
-// number is, param_names says. Without these, a single group that has as many parameters as the model has tensors has
-// them in the model's order; any other is ambiguous.
+// paramNames returns the name of each parameter of the groups. Groups list parameters by name or by number; param_names
+// gives the names for the numbers. Without param_names, a single group with as many parameters as the model has tensors
+// is in the model's order. Anything else is ambiguous, and an error.
 func paramNames(groups []any, model []Named) (map[any]string, error) {
 	names := map[any]string{}
 	numbers := 0
@@ -224,7 +224,7 @@ func rate(groups []any) (float64, error) {
 	return rates[0], nil
 }
 
-// add notes the state of a parameter. SGD does not count its steps: with a momentum_buffer, at least one is done.
+// add adds the state of a parameter. SGD does not count steps; if there is a momentum_buffer, the count is 1.
 func (o *Optimizer) add(name string, s *Dict, shape []int) error {
 	for i, k := range s.Keys {
 		v := s.Values[i]
@@ -263,7 +263,7 @@ func describe(v any) string {
 	return kindOf(v)
 }
 
-// number returns the value of a number, or of a tensor of one element.
+// number returns a number, or the value of a tensor with one element.
 func number(v any) (float64, error) {
 	switch v := v.(type) {
 	case int64:

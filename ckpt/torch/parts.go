@@ -7,32 +7,33 @@ import (
 	"strings"
 )
 
-// maxDepth bounds the depth of the tree. A tree that contains itself is deeper.
+// maxDepth is the largest depth of a tree. A tree that contains itself exceeds it.
 const maxDepth = 64
 
-// The keys under which training programs keep a model and its optimizer.
+// Keys under which training programs store a model and its optimizer.
 var (
 	modelKeys     = []string{"model", "model_state_dict", "state_dict", "module"}
 	optimizerKeys = []string{"optimizer", "optimizer_state_dict", "optim", "optim_state_dict"}
 )
 
-// Named is a tensor and its name.
+// Named is a tensor with its name.
 type Named struct {
 	Name string
 	*Tensor
 }
 
-// Parts are the tensors of a training run, as its state_dicts name them.
+// Parts are the tensors of a training run, with the names of its state_dicts.
 type Parts struct {
 	Model     []Named
-	Optimizer *Optimizer     // nil: there is none
-	Extra     map[string]any // further values that JSON has, and param_groups
-	LeftOut   []string       // what has no place in the other three, such as "ema: 12 tensors"
+	Optimizer *Optimizer     // nil: none
+	Extra     map[string]any // other values that JSON can represent, and param_groups
+	LeftOut   []string       // everything else, such as "ema: 12 tensors"
 }
 
-// Parts finds model and optimizer in the tree. The model is the value of the key model, model_state_dict, state_dict or
-// module, or the tree itself if it has tensors at its top; the optimizer is that of optimizer, optimizer_state_dict, optim or
-// optim_state_dict. modelOnly leaves the optimizer out.
+// Parts finds the model and the optimizer in the tree. The model is under the key model, model_state_dict, state_dict
+// or module; if the tree has tensors at its top, the tree is the model. The optimizer is under optimizer,
+// optimizer_state_dict, optim or optim_state_dict. With modelOnly it is left out. It returns an error if the result
+// would be ambiguous.
 func (c *Checkpoint) Parts(modelOnly bool) (*Parts, error) {
 	p, err := c.parts(modelOnly)
 	if err != nil {
@@ -83,7 +84,7 @@ func (c *Checkpoint) parts(modelOnly bool) (*Parts, error) {
 	return p, nil
 }
 
-// only returns the one of keys that root has a dict of, "" if it has none.
+// only returns the key of keys under which root has a dict, or "" if there is none.
 func only(root *Dict, what string, keys []string) (string, error) {
 	found := ""
 	for _, k := range keys {
@@ -106,7 +107,8 @@ func keyList(d *Dict) string {
 	return strings.Join(names, ", ")
 }
 
-// walker goes through the tree. A pickle may name a value many times, so that a short one makes a tree without end.
+// walker visits the tree and limits the number of values: a short pickle can use one value so often that the tree never
+// ends.
 type walker struct{ left int }
 
 func (w *walker) enter(depth int) error {
@@ -117,7 +119,7 @@ func (w *walker) enter(depth int) error {
 	return nil
 }
 
-// model notes the tensors of a state_dict.
+// model adds the tensors of a state_dict.
 func (w *walker) model(p *Parts, d *Dict) error {
 	seen := map[string]bool{}
 	if err := w.tensors(p, d, "", 0, seen); err != nil {
@@ -156,7 +158,7 @@ func (w *walker) tensors(p *Parts, v any, name string, depth int, seen map[strin
 	return nil
 }
 
-// extra keeps a value that JSON has, and notes another as left out.
+// extra keeps a value that JSON can represent, and lists any other as left out.
 func (w *walker) extra(p *Parts, name string, v any) error {
 	tensors := 0
 	x, ok, err := w.plain(v, 0, &tensors)
@@ -173,7 +175,7 @@ func (w *walker) extra(p *Parts, name string, v any) error {
 	return nil
 }
 
-// plain returns a value as encoding/json takes it; ok is false if there is something else in it.
+// plain returns a value for encoding/json; ok is false if it contains anything else.
 func (w *walker) plain(v any, depth int, tensors *int) (out any, ok bool, err error) {
 	if err := w.enter(depth); err != nil {
 		return nil, false, err

@@ -9,34 +9,34 @@ import (
 	"github.com/ringo-ml/ringo/ckpt/safetensors"
 )
 
-// maxDims bounds the dimensions of a tensor; PyTorch's own bound is the same.
+// maxDims is the largest number of dimensions, as in PyTorch.
 const maxDims = 64
 
-// Tensor is a tensor in a file. It is an io.ReaderAt of its elements in row-major order, little endian, without gaps,
+// Tensor is a tensor in a file. It is an io.ReaderAt of its elements: row-major, little endian and without gaps,
 // whatever the order in the file.
 type Tensor struct {
 	DType  safetensors.DType
 	Shape  []int
 	n      int // elements
 	chunks []*chunk
-	last   int // the chunk that was found last
+	last   int // index of the chunk that find returned last
 	mu     sync.Mutex
 }
 
-// storage is a range of a file that has elements of a type.
+// storage is a range of a file with elements of one type.
 type storage struct {
 	r     io.ReaderAt
 	dtype safetensors.DType
 	bytes int64
 }
 
-// chunk is a box of a tensor, and where its elements lie in a storage. A file of torch.save has one for each tensor.
+// chunk is a box of a tensor, and where its elements are in a storage. A tensor of torch.save has one chunk.
 type chunk struct {
-	offset, size, stride []int // stride is of elements
-	start                int   // element of the storage
-	lo, hi               int   // elements of the storage that it reaches
+	offset, size, stride []int // strides count elements
+	start                int   // first element in the storage
+	lo, hi               int   // range of the storage that contains all its elements
 	store                *storage
-	span                 []byte // elements lo to hi, while a tensor is read whose rows are no runs of the file
+	span                 []byte // elements lo to hi, kept while a scattered tensor is read
 }
 
 // product returns the number of elements.
@@ -51,7 +51,7 @@ func product(shape []int) (int, error) {
 	return n, nil
 }
 
-// newTensor checks that a tensor lies within its storage.
+// newTensor returns a tensor, or an error if it does not lie within its storage.
 func newTensor(store *storage, d safetensors.DType, start int, size, stride []int) (*Tensor, error) {
 	n, err := product(size)
 	if err != nil {
@@ -81,10 +81,10 @@ func newTensor(store *storage, d safetensors.DType, start int, size, stride []in
 	return &Tensor{DType: d, Shape: size, n: n, chunks: []*chunk{c}}, nil
 }
 
-// Bytes returns the number of bytes that there are to read.
+// Bytes returns the size of the tensor in bytes.
 func (t *Tensor) Bytes() int64 { return int64(t.n) * int64(t.DType.Bits()/8) }
 
-// ReadAt reads elements as io.ReaderAt does; off and the length of b are whole elements.
+// ReadAt implements io.ReaderAt; off and len(b) must be multiples of the element's size.
 func (t *Tensor) ReadAt(b []byte, off int64) (n int, err error) {
 	size := t.DType.Bits() / 8
 	if off < 0 || off%int64(size) != 0 || len(b)%size != 0 {
@@ -120,7 +120,8 @@ func (t *Tensor) ReadAt(b []byte, off int64) (n int, err error) {
 	return n, nil
 }
 
-// find returns the chunk that has an element, nil if none has. Neighbours are mostly in one chunk.
+// find returns the chunk that has an element, or nil. It tries the last chunk first, because neighbours are mostly in
+// one chunk.
 func (t *Tensor) find(index []int) *chunk {
 	for k := range t.chunks {
 		i := (t.last + k) % len(t.chunks)
@@ -141,7 +142,7 @@ func (c *chunk) has(index []int) bool {
 	return true
 }
 
-// run returns the place of an element in the storage, and how many elements from there on follow each other both in the
+// run returns an element's place in the storage, and how many elements from there on are consecutive both in the
 // storage and in the tensor.
 func (c *chunk) run(index, shape []int) (from, n int) {
 	from = c.start
@@ -158,7 +159,7 @@ func (c *chunk) run(index, shape []int) (from, n int) {
 	return from, block - at
 }
 
-// scattered reports whether the elements of a row do not follow each other in the storage.
+// scattered reports whether the elements of a row are not consecutive in the storage.
 func (c *chunk) scattered() bool {
 	for d := len(c.size) - 1; d >= 0; d-- {
 		if c.size[d] > 1 {
@@ -168,8 +169,8 @@ func (c *chunk) scattered() bool {
 	return false
 }
 
-// read reads elements from the storage on. What is scattered is read at once and kept until the end of the tensor: a
-// request for each element would take minutes.
+// read reads elements from the storage. If the chunk is scattered, it reads the whole range once and keeps it until the
+// end of the tensor: reading each element on its own would take minutes.
 func (c *chunk) read(b []byte, from, size int) error {
 	if !c.scattered() {
 		return readFull(c.store.r, b, int64(from)*int64(size))

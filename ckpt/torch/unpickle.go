@@ -8,19 +8,19 @@ import (
 	"unicode/utf8"
 )
 
-// machine runs a pickle. Every operation takes at least a byte of the input and makes at most one value, so that memory is
-// bounded by the input.
+// machine runs a pickle. Every operation takes at least one byte of the input and makes at most one value, so the
+// input's size limits the memory.
 type machine struct {
 	in         []byte
 	at         int
 	stack      []any
-	marks      []int // heights of the stack
+	marks      []int // heights of the stack at the marks
 	memo       map[uint32]any
-	encoded    int                       // bytes that came out of strings
-	persistent func(id any) (any, error) // nil: none are allowed
+	encoded    int                       // number of bytes decoded from strings
+	persistent func(id any) (any, error) // resolves persistent ids; nil: none are allowed
 }
 
-// unpickle returns the value that a pickle makes. name is the pickle's in errors.
+// unpickle returns the value that a pickle makes. name is the pickle's name in errors.
 func unpickle(name string, in []byte, persistent func(id any) (any, error)) (any, error) {
 	m := &machine{in: in, memo: map[uint32]any{}, persistent: persistent}
 	for {
@@ -55,7 +55,7 @@ func (m *machine) number(size int) (uint64, error) {
 	return n, err
 }
 
-// sized returns bytes whose length stands before them, in a number of size bytes.
+// sized returns bytes that follow their length, which is a number of size bytes.
 func (m *machine) sized(size int) ([]byte, error) {
 	n, err := m.number(size)
 	if err != nil {
@@ -76,7 +76,7 @@ func (m *machine) line() (string, error) {
 
 func (m *machine) push(v any) { m.stack = append(m.stack, v) }
 
-// pop takes the topmost n values, none of which lies below the last mark.
+// pop removes and returns the topmost n values. They must be above the last mark.
 func (m *machine) pop(n int) ([]any, error) {
 	floor := 0
 	if len(m.marks) > 0 {
@@ -90,7 +90,7 @@ func (m *machine) pop(n int) ([]any, error) {
 	return out, nil
 }
 
-// popMark takes what lies above the last mark. It is valid until the next push.
+// popMark removes and returns the values above the last mark. They are valid until the next push.
 func (m *machine) popMark() ([]any, error) {
 	if len(m.marks) == 0 {
 		return nil, fmt.Errorf("there is no mark")
@@ -102,7 +102,7 @@ func (m *machine) popMark() ([]any, error) {
 	return out, nil
 }
 
-// top returns the topmost value, which stays.
+// top returns the topmost value without removing it.
 func (m *machine) top() (any, error) {
 	v, err := m.pop(1)
 	if err != nil {
@@ -112,7 +112,7 @@ func (m *machine) top() (any, error) {
 	return v[0], nil
 }
 
-// step runs one operation; done is true after the last. The operations are those of protocols 2 to 5 that torch.save and
+// step runs one operation; done is true after STOP. It knows the operations of protocols 2 to 5 that torch.save and
 // torch.distributed.checkpoint write.
 func (m *machine) step() (done bool, err error) {
 	op, err := m.number(1)
@@ -156,7 +156,7 @@ func (m *machine) step() (done bool, err error) {
 	return false, err
 }
 
-// literal returns the value that an operation has within it.
+// literal returns the value that is part of the operation itself.
 func (m *machine) literal(op byte) (v any, err error) {
 	switch op {
 	case 'N':
@@ -198,7 +198,7 @@ func (m *machine) literal(op byte) (v any, err error) {
 	return nil, fmt.Errorf("operation %#x is not one that PyTorch's checkpoints have", op)
 }
 
-// integer returns a number in two's complement, the least byte first.
+// integer returns a number in two's complement, little endian.
 func integer(b []byte) (int64, error) {
 	if len(b) > 8 {
 		return 0, fmt.Errorf("an integer of %d bytes; at most 8 are read", len(b))
@@ -213,7 +213,7 @@ func integer(b []byte) (int64, error) {
 	return int64(n), nil
 }
 
-// remember puts the topmost value into the memo, or pushes one of it.
+// remember stores the topmost value in the memo, or pushes a value of the memo.
 func (m *machine) remember(op byte) error {
 	n, err := uint64(len(m.memo)), error(nil) // MEMOIZE
 	switch op {
@@ -238,7 +238,7 @@ func (m *machine) remember(op byte) error {
 	return err
 }
 
-// collect puts values into a list or dict.
+// collect adds values to a list or dict.
 func (m *machine) collect(op byte) (err error) {
 	var values []any
 	switch op {
@@ -256,7 +256,7 @@ func (m *machine) collect(op byte) (err error) {
 	if err != nil {
 		return err
 	}
-	// top pushed the container back where it was, below the values, which are still in place.
+	// top has pushed the container back below the values, which are still in place.
 	if op == 'a' || op == 'e' {
 		list, ok := into.(*List)
 		if !ok {

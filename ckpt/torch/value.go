@@ -11,7 +11,7 @@ type Tuple []any
 // List is a Python list.
 type List struct{ Items []any }
 
-// Name is a class or a value that a pickle names, such as torch.float32.
+// Name is a class, function or value that a pickle names, such as torch.float32.
 type Name struct{ Module, Name string }
 
 // String returns the name as Python writes it.
@@ -29,7 +29,7 @@ type Dict struct {
 	at           map[any]int
 }
 
-// Get returns the value of a key, nil if there is none.
+// Get returns the value of a key, or nil if there is none.
 func (d *Dict) Get(key any) any {
 	if d.Has(key) {
 		return d.Values[d.at[key]]
@@ -37,7 +37,7 @@ func (d *Dict) Get(key any) any {
 	return nil
 }
 
-// Has reports whether there is such a key.
+// Has reports whether the key exists.
 func (d *Dict) Has(key any) bool {
 	if !isKey(key) {
 		return false
@@ -55,7 +55,7 @@ func isKey(key any) bool {
 	return false
 }
 
-// set puts in a value; a later one of the same key replaces the earlier.
+// set stores a value. A later value of the same key replaces the earlier one.
 func (d *Dict) set(key, value any) error {
 	if !isKey(key) {
 		return fmt.Errorf("a dict has a key of the type %s", kindOf(key))
@@ -105,7 +105,7 @@ func kindOf(v any) string {
 	return fmt.Sprintf("%T", v)
 }
 
-// keyText is a key as a part of a tensor's name.
+// keyText returns a key as part of a tensor's name.
 func keyText(key any) string {
 	switch k := key.(type) {
 	case string:
@@ -127,7 +127,7 @@ func items(v any) ([]any, bool) {
 	return nil, false
 }
 
-// ints returns the values of a tuple or list of integers that are not negative.
+// ints returns the values of a tuple or list of non-negative integers.
 func ints(v any) ([]int, error) {
 	list, ok := items(v)
 	if !ok {
