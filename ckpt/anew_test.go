@@ -17,7 +17,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// twoParams are a and b, of ones, with gradients of ones.
+// twoParams returns the parameters a and b; all values and gradients are 1.
 func twoParams(g *dist.Group) nn.Params {
 	var params nn.Params
 	for _, name := range []string{"a", "b"} {
@@ -31,7 +31,7 @@ func twoParams(g *dist.Group) nn.Params {
 	return params
 }
 
-// saveTrained saves what an optimizer has done in three steps; change then has its way with ringo.json and the optimizer's file.
+// saveTrained saves an optimizer after three steps. Then change may edit ringo.json and the optimizer's file.
 func saveTrained(t *testing.T, make func(nn.Params) *optim.Optimizer, change func(man *manifest, file []byte)) string {
 	dir := t.TempDir()
 	onRanks(t, 1, func(g *dist.Group) error {
@@ -59,8 +59,8 @@ func saveTrained(t *testing.T, make func(nn.Params) *optim.Optimizer, change fun
 	return path
 }
 
-// A step count comes with all moments of its parameter or not at all: the first update after a load is that of a new AdamW, the learning
-// rate, and not that of an old one without moments.
+// A step count is loaded with all moments of its parameter or not at all. So the first update after a load is that of a
+// new AdamW (the learning rate), and not one with an old count and no moments.
 func TestCountsComeWithMoments(t *testing.T) {
 	sgd := func(p nn.Params) *optim.Optimizer { return optim.NewSGD(p, optim.SGDConfig{LR: 0.5, Momentum: 0.9}) }
 	adam := func(p nn.Params) *optim.Optimizer { return optim.NewAdamW(p, optim.AdamWConfig{LR: 0.5}) }
@@ -105,7 +105,7 @@ func TestCountsComeWithMoments(t *testing.T) {
 	}
 }
 
-// A learning rate that the program has not changed is not reported.
+// An unchanged learning rate is not reported.
 func TestSameLearningRate(t *testing.T) {
 	adam := func(p nn.Params) *optim.Optimizer { return optim.NewAdamW(p, optim.AdamWConfig{LR: 0.5}) }
 	path := saveTrained(t, adam, func(*manifest, []byte) {})

@@ -16,13 +16,13 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// slowFS is a disk that writes no data before the gate is open, and then fails with err, unless nil.
+// slowFS is a disk that writes no data before gate is closed. Then it returns err, unless nil.
 type slowFS struct {
 	disk
 	gate  chan struct{}
 	err   error
 	once  sync.Once
-	began chan struct{} // closed when the disk has something to write
+	began chan struct{} // closed at the first write
 }
 
 func (f *slowFS) Open(name string, write bool) (file, error) {
@@ -47,8 +47,9 @@ func (f *slowFile) WriteAt(b []byte, off int64) (int, error) {
 	return f.file.WriteAt(b, off)
 }
 
-// saveAndLeave has two ranks save in the background and then return what end says: they neither wait nor close. Their disk begins to
-// write before end, and goes on, or fails with diskErr, after it; if it hangs, when gate is closed.
+// saveAndLeave has two ranks start a save in the background and then return what end says, without Wait or Close. The
+// disk starts to write before end. After end it continues, or fails with diskErr; if hangs is not nil, only when hangs
+// is closed.
 func saveAndLeave(ctx context.Context, dir string, diskErr error, hangs chan struct{}, end func(ctx context.Context, r *dist.Rank) error) error {
 	gate := hangs
 	if gate == nil {
@@ -68,7 +69,7 @@ func saveAndLeave(ctx context.Context, dir string, diskErr error, hangs chan str
 			return err
 		}
 		if r.World.Rank() == 0 && hangs == nil {
-			r.AtEnd(func(context.Context) error { // before the Saver's
+			r.AtEnd(func(context.Context) error { // runs before the Saver's
 				close(gate)
 				return nil
 			})
@@ -92,14 +93,14 @@ func requireNothing(t *testing.T, dir string) {
 	require.Empty(t, names)
 }
 
-// TestRunJoinsSave: a program that returns while a save is in the background leaves a complete checkpoint.
+// TestRunJoinsSave: a program that returns during a save in the background leaves a complete checkpoint.
 func TestRunJoinsSave(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, saveAndLeave(t.Context(), dir, nil, nil, func(context.Context, *dist.Rank) error { return nil }))
 	requireComplete(t, dir)
 }
 
-// TestRunReturnsError: that the disk failed after the function returned is Run's error.
+// TestRunReturnsError: if the disk fails after the function has returned, Run returns that error.
 func TestRunReturnsError(t *testing.T) {
 	dir, full := t.TempDir(), errors.New("no space left on device")
 	err := saveAndLeave(t.Context(), dir, full, nil, func(context.Context, *dist.Rank) error { return nil })
@@ -108,8 +109,8 @@ func TestRunReturnsError(t *testing.T) {
 	requireNothing(t, dir)
 }
 
-// TestFailedFunction: a function that fails by itself, on all ranks or on one, loses no save, and its error is Run's. The other
-// rank waits in a collective meanwhile.
+// TestFailedFunction: if the function returns an error, on all ranks or on one, the save still finishes, and Run
+// returns that error. The other rank waits in a collective meanwhile.
 func TestFailedFunction(t *testing.T) {
 	wrong := errors.New("the loss is NaN")
 	fails := map[string]func() error{
@@ -138,7 +139,7 @@ func TestFailedFunction(t *testing.T) {
 	}
 }
 
-// TestFailedSaveToo: both errors are Run's.
+// TestFailedSaveToo: Run returns both errors.
 func TestFailedSaveToo(t *testing.T) {
 	wrong, full := errors.New("the loss is NaN"), errors.New("no space left on device")
 	err := saveAndLeave(t.Context(), t.TempDir(), full, nil, func(context.Context, *dist.Rank) error { return wrong })
@@ -146,8 +147,8 @@ func TestFailedSaveToo(t *testing.T) {
 	require.ErrorContains(t, err, full.Error())
 }
 
-// TestAbortedSave: the disk hangs when the job is ended, by its context or by a group that fails. Run returns, says what is lost,
-// and does not take it for a checkpoint when the disk answers again.
+// TestAbortedSave: the disk hangs when the job ends, because of its context or because a group fails. Run returns and
+// says what is lost. The folder does not become a checkpoint when the disk answers again.
 func TestAbortedSave(t *testing.T) {
 	gone := errors.New("Ctrl-C")
 	for name, end := range map[string]func(cancel context.CancelCauseFunc, r *dist.Rank) error{
@@ -177,7 +178,7 @@ func TestAbortedSave(t *testing.T) {
 
 const leaveVar = "RINGO_CKPT_TEST_LEAVE"
 
-// leave is a rank that saves in the background and returns.
+// leave runs a rank that starts a save in the background and returns.
 func leave(dir string) error {
 	return dist.Run(context.Background(), dist.Config{Threads: 1}, func(ctx context.Context, r *dist.Rank) error {
 		s := newSaver(r.World, disk{}, dir, Config{Async: true})

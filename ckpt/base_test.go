@@ -13,7 +13,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// baseOf returns the hash of a base, which all ranks must agree on.
+// baseOf returns the hash of a base, and checks that all ranks have the same.
 func baseOf(t *testing.T, path string, ranks int, d tensor.DType, c LoadConfig) (hash string) {
 	t.Helper()
 	onRanks(t, ranks, func(g *dist.Group) error {
@@ -34,7 +34,7 @@ func baseOf(t *testing.T, path string, ranks int, d tensor.DType, c LoadConfig) 
 	return hash
 }
 
-// The hash is that of the tensors, whoever reads them into what, and whatever files they lie in.
+// The hash depends only on the tensors, not on the layout, the type in memory, or the files.
 func TestBaseOf(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name string, d tensor.DType, shapes map[string][]int) string {
@@ -90,7 +90,8 @@ func TestBaseOf(t *testing.T) {
 	})
 }
 
-// A checkpoint of adapters is refused above another base, also when it was converted, and taken where the same base has moved.
+// A checkpoint of adapters is refused with another base, also after a conversion. It is accepted if the same base has
+// moved.
 func TestAnotherBase(t *testing.T) {
 	to, state := t.TempDir(), func(g *dist.Group, b *Base) State {
 		return State{Step: 1, Params: othersParams(g, tensor.Float32), Base: b}

@@ -38,7 +38,7 @@ func benchParams(g *dist.Group) nn.Params {
 	return params
 }
 
-// onOneAndTwo runs fn on one rank and on two that have the parameters, with a folder and a Saver.
+// onOneAndTwo runs fn on one rank and on two ranks that share the parameters, with a folder and a Saver.
 func onOneAndTwo(b *testing.B, c Config, fn func(b *testing.B, g *dist.Group, s *Saver, dir string, params nn.Params) error) {
 	for _, ranks := range []int{1, 2} {
 		b.Run("ranks="+string(rune('0'+ranks)), func(b *testing.B) {
@@ -51,7 +51,7 @@ func onOneAndTwo(b *testing.B, c Config, fn func(b *testing.B, g *dist.Group, s 
 	}
 }
 
-// rates are those of 1 GiB in MB/s, ours and dd's by turns: disks have moods.
+// rates are in MB/s for 1 GiB. Our measurements and dd's alternate, because the speed of a disk varies over time.
 type rates struct{ ours, dds []float64 }
 
 // measure adds the rate of fn, which all ranks call after a barrier. Rank 0 reports the medians so far.
@@ -72,7 +72,7 @@ func (r *rates) measure(b *testing.B, g *dist.Group, fn func() error) error {
 	return nil
 }
 
-// BenchmarkSave saves 1 GiB, flushed, by turns with dd. Metrics are medians.
+// BenchmarkSave saves 1 GiB and flushes it, alternating with dd. The metrics are medians.
 func BenchmarkSave(b *testing.B) {
 	onOneAndTwo(b, Config{Keep: 1}, func(b *testing.B, g *dist.Group, s *Saver, dir string, params nn.Params) error {
 		var r rates
@@ -90,7 +90,7 @@ func BenchmarkSave(b *testing.B) {
 	})
 }
 
-// dd returns MB/s of 1 GiB.
+// dd returns its rate for 1 GiB in MB/s.
 func dd(b *testing.B, args ...string) float64 {
 	if _, err := exec.LookPath("dd"); err != nil {
 		b.Skip("no dd")
@@ -106,8 +106,9 @@ func median(x []float64) float64 {
 	return x[len(x)/2]
 }
 
-// BenchmarkSaveAsync measures how long Save of 1 GiB holds up training, by turns with a bare copy of it to memory that was
-// there before, and the first Save, which allocates. Metrics are medians. In replicas, two ranks both have all of it.
+// BenchmarkSaveAsync measures how long Save of 1 GiB delays training. It alternates with a plain copy into existing
+// memory, and reports the first Save, which allocates, separately. The metrics are medians. In replicas, both ranks
+// hold everything.
 func BenchmarkSaveAsync(b *testing.B) {
 	b.Run("shards", func(b *testing.B) { benchAsync(b, 1) })
 	b.Run("replicas", func(b *testing.B) { benchAsync(b, 2) })
@@ -121,7 +122,7 @@ func benchAsync(b *testing.B, ranks int) {
 		if ranks > 1 {
 			for _, p := range params {
 				p.Shard, p.Local = tensor.Shard{}, tensor.New(g.Device(), tensor.Float32, p.Len())
-				for k := range tensor.Data[float32](p.Local) { // memory that was never written is one page
+				for k := range tensor.Data[float32](p.Local) { // pages that were never written all share one zero page
 					tensor.Data[float32](p.Local)[k] = float32(k)
 				}
 			}
@@ -168,7 +169,7 @@ func benchAsync(b *testing.B, ranks int) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// benchLoad saves once; load loads it again.
+// benchLoad saves once; load then loads the checkpoint.
 func benchLoad(b *testing.B, fn func(b *testing.B, g *dist.Group, path string, load func() error) error) {
 	onOneAndTwo(b, Config{}, func(b *testing.B, g *dist.Group, s *Saver, dir string, params nn.Params) error {
 		path := filepath.Join(dir, stepName(0))
@@ -182,15 +183,15 @@ func benchLoad(b *testing.B, fn func(b *testing.B, g *dist.Group, path string, l
 	})
 }
 
-// BenchmarkLoadFromDisk loads 1 GiB that the system does not have in memory, hashes verified, by turns with dd. Metrics are
-// medians.
+// BenchmarkLoadFromDisk loads 1 GiB that is not in the page cache and verifies its hashes, alternating with dd. The
+// metrics are medians.
 func BenchmarkLoadFromDisk(b *testing.B) {
 	benchLoad(b, func(b *testing.B, g *dist.Group, path string, load func() error) error {
 		var r rates
 		file := "if=" + filepath.Join(path, "model.safetensors")
 		for range b.N {
 			if g.Rank() == 0 {
-				dd(b, file, "iflag=nocache", "count=0") // forget the file
+				dd(b, file, "iflag=nocache", "count=0") // drop the file from the page cache
 				r.dds = append(r.dds, dd(b, file, "of=/dev/null", "bs=1M"))
 				dd(b, file, "iflag=nocache", "count=0")
 			}
@@ -202,7 +203,7 @@ func BenchmarkLoadFromDisk(b *testing.B) {
 	})
 }
 
-// BenchmarkLoad loads 1 GiB that the system has in memory, hashes verified.
+// BenchmarkLoad loads 1 GiB from the page cache and verifies its hashes.
 func BenchmarkLoad(b *testing.B) {
 	benchLoad(b, func(b *testing.B, g *dist.Group, _ string, load func() error) error {
 		if g.Rank() == 0 {

@@ -12,7 +12,7 @@ import (
 	"github.com/ringo-ml/ringo/dist"
 )
 
-// Small files are the same on all ranks, and are not taken for others of the folder.
+// Small files must be the same on all ranks, and must not have names of the checkpoint's own files.
 func TestWrongFiles(t *testing.T) {
 	for name, want := range map[string]string{
 		"a/b":                "is not the name of a file in the folder",
@@ -44,7 +44,7 @@ func TestWrongFiles(t *testing.T) {
 	}
 }
 
-// A conversion takes the settings of others' folders along, and no other files.
+// A conversion copies settings from a folder of another program, and no other files.
 func TestConvertTakesSettings(t *testing.T) {
 	a := save(t, t.TempDir(), layouts["ddp1"], 2)
 	require.NoError(t, os.Remove(filepath.Join(a, manifestName)))
@@ -55,7 +55,7 @@ func TestConvertTakesSettings(t *testing.T) {
 		require.NoError(t, os.WriteFile(filepath.Join(a, name), []byte(name), 0o666))
 	}
 	to := filepath.Join(t.TempDir(), "to")
-	for range 2 { // from a folder of others, and from ours
+	for range 2 { // from another program's folder, and from the converted one
 		require.NoError(t, Convert(context.Background(), a, to, ConvertConfig{ModelOnly: true}))
 		names, err := disk{}.ReadDir(to)
 		require.NoError(t, err)

@@ -16,14 +16,14 @@ import (
 	"github.com/ringo-ml/ringo/dist"
 )
 
-// write makes a safetensors file from a header and data.
+// write creates a safetensors file from a header and data.
 func write(t *testing.T, dir, name, header string, data []byte) {
 	t.Helper()
 	b := binary.LittleEndian.AppendUint64(nil, uint64(len(header)))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, name), append(append(b, header...), data...), 0o666))
 }
 
-// edit replaces a part of a file, and returns the text as it was.
+// edit replaces a part of a file and returns the old content.
 func edit(t *testing.T, file, old, new string) {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -32,7 +32,7 @@ func edit(t *testing.T, file, old, new string) {
 	require.NoError(t, os.WriteFile(file, bytes.Replace(text, []byte(old), []byte(new), 1), 0o666))
 }
 
-// rehash changes ringo.json and gives it the hash that fits, as somebody hostile would.
+// rehash changes ringo.json and updates its hash, as an attacker would.
 func rehash(t *testing.T, path string, change func(m *manifest)) {
 	t.Helper()
 	file := filepath.Join(path, manifestName)
@@ -46,7 +46,7 @@ func rehash(t *testing.T, path string, change func(m *manifest)) {
 	require.NoError(t, os.WriteFile(file, text, 0o666))
 }
 
-// reindex writes another index, with the hash that fits.
+// reindex changes the index and updates its hash.
 func reindex(t *testing.T, path, old, new string) {
 	t.Helper()
 	edit(t, filepath.Join(path, indexName), old, new)
@@ -60,7 +60,7 @@ const (
 	broken2 = "model-00002-of-00002.safetensors"
 )
 
-// breaks are the ways to damage a folder, and what must be said.
+// breaks are the ways to damage a folder, with the expected error.
 var breaks = map[string]struct {
 	do   func(t *testing.T, path string)
 	says []string
@@ -157,8 +157,8 @@ var breaks = map[string]struct {
 	}, []string{manifestName, "not a ringo.json"}},
 }
 
-// TestBroken: every damage is found by Verify, and Load refuses it, naming file, tensor and reason; only an unlisted file is
-// none of Load's business.
+// TestBroken: Verify finds every damage. Load refuses it with the file, the tensor and the reason, but ignores unlisted
+// files.
 func TestBroken(t *testing.T) {
 	for name, c := range breaks {
 		t.Run(name, func(t *testing.T) {
@@ -187,7 +187,7 @@ func TestBroken(t *testing.T) {
 	}
 }
 
-// TestBrokenIndex is about folders of others, which have no hashes.
+// TestBrokenIndex is about folders of other programs, which have no hashes.
 func TestBrokenIndex(t *testing.T) {
 	one := `{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"b":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}}`
 	for text, want := range map[string]string{
@@ -222,7 +222,7 @@ func TestBrokenIndex(t *testing.T) {
 	}
 }
 
-// TestBeingWritten: a folder without its final name is not read.
+// TestBeingWritten: a folder with a temporary name is not read.
 func TestBeingWritten(t *testing.T) {
 	path := save(t, t.TempDir(), layouts["ddp1"], 2)
 	tmp := filepath.Join(filepath.Dir(path), tmpPrefix+"step-00000002-ABCDEFGH")
@@ -232,7 +232,7 @@ func TestBeingWritten(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
-// FuzzManifest: whatever ringo.json and the index say, reading a checkpoint ends with a verdict.
+// FuzzManifest: whatever ringo.json and the index contain, Verify returns.
 func FuzzManifest(f *testing.F) {
 	p, _, err := newPlan([]localPlan{{Optimizer: true, Items: []writeItem{{Model: true, Name: "a", DType: "F32", Shape: []int{2, 3}}}}}, Rules{"a": {Dim: 1}}, 100)
 	require.NoError(f, err)

@@ -19,7 +19,7 @@ import (
 
 func long() bool { return os.Getenv("RINGO_LONG") == "1" }
 
-// trySave saves a version on a file system, with retention of one.
+// trySave saves a version on a file system and keeps one checkpoint.
 func trySave(fsys fileSystem, l layout, version int) error {
 	return tryRanks(l.ranks, func(g *dist.Group) error {
 		s := NewSaver(g, "dir", Config{Keep: 1})
@@ -28,13 +28,13 @@ func trySave(fsys fileSystem, l layout, version int) error {
 	})
 }
 
-// failNow is for places without a *testing.T, where nothing can fail.
+// failNow stands in for a *testing.T where nothing can fail.
 type failNow struct{}
 
 func (failNow) Errorf(format string, a ...any) { panic(fmt.Sprintf(format, a...)) }
 func (failNow) FailNow()                       { panic("failed") }
 
-// requireSound verifies and loads the latest checkpoint, and compares every bit.
+// requireSound verifies and loads the latest checkpoint, and compares every bit with one of the versions.
 func requireSound(t *testing.T, fsys *crashFS, what string, versions ...int) {
 	t.Helper()
 	found := requireVerified(t, fsys, what, versions...)
@@ -49,7 +49,7 @@ func requireSound(t *testing.T, fsys *crashFS, what string, versions ...int) {
 	})
 }
 
-// requireVerified verifies the latest checkpoint; it is one of the versions.
+// requireVerified verifies the latest checkpoint and returns its version, which must be one of the versions.
 func requireVerified(t *testing.T, fsys *crashFS, what string, versions ...int) int {
 	t.Helper()
 	path, err := latest(fsys, "dir")
@@ -67,7 +67,7 @@ func requireVerified(t *testing.T, fsys *crashFS, what string, versions ...int) 
 	return found
 }
 
-// firstSave returns a file system with version 1 saved, and how many operations saving version 2 takes.
+// firstSave returns a file system with version 1, and the number of operations that saving version 2 takes.
 func firstSave(t *testing.T, l layout) (base *crashFS, ops int) {
 	base = newCrashFS()
 	require.NoError(t, trySave(base, l, 1))
@@ -77,9 +77,9 @@ func firstSave(t *testing.T, l layout) (base *crashFS, ops int) {
 	return base, trial.ops
 }
 
-// TestCrash turns the machine off before every operation of a save, and lets it lose any part of what was not flushed: the
-// latest checkpoint is the one before or the new one, complete, and the next save works. The short test has some of the
-// operations only.
+// TestCrash crashes before every operation of a save, and then loses any part of what was not flushed. The latest
+// checkpoint must be the old or the new one, complete, and the next save must work. The short test tries only some of
+// the operations.
 func TestCrash(t *testing.T) {
 	for first, name := range []string{"ddp1", "fsdp2"} {
 		t.Run(name, func(t *testing.T) {
@@ -93,8 +93,8 @@ func TestCrash(t *testing.T) {
 	}
 }
 
-// crash turns the machine off before an operation and every so many ones after it, with so many seeds of what is lost. A disk
-// that was seen before is not looked at again: it is all that anybody knows after a crash.
+// crash crashes before every every-th operation from first on, with several seeds for what is lost. It skips a disk
+// state that it has already checked.
 func crash(t *testing.T, l layout, first, every int, seeds uint64) {
 	base, ops := firstSave(t, l)
 	require.Greater(t, ops, 40)
@@ -102,7 +102,7 @@ func crash(t *testing.T, l layout, first, every int, seeds uint64) {
 	for stop := first; stop <= ops; stop += every {
 		crashed := base.clone()
 		crashed.stop = stop
-		if err := trySave(crashed, l, 2); crashed.failed != "remove" { // that is done in the background
+		if err := trySave(crashed, l, 2); crashed.failed != "remove" { // old checkpoints are removed in the background
 			require.Error(t, err)
 		}
 		for seed := range seeds {
@@ -128,8 +128,8 @@ func crash(t *testing.T, l layout, first, every int, seeds uint64) {
 	require.NotZero(t, seen[1])
 }
 
-// TestFaults fails every operation of a save once, as a full or a broken disk does. The short test fails every third one, and
-// goes on until there was one of each kind: their order differs, as two ranks save.
+// TestFaults fails every operation of a save once, as a full or broken disk does. The short test fails every third
+// operation, and continues until it has failed one of each kind, because two ranks save and so the order varies.
 func TestFaults(t *testing.T) {
 	l := layouts["fsdp2"]
 	base, ops := firstSave(t, l)
@@ -173,7 +173,7 @@ func TestFaults(t *testing.T) {
 	require.False(t, lacks(), "%v", failed)
 }
 
-// errorAs turns the text of an error that came from another rank back into its cause.
+// errorAs converts the text of another rank's error back into its cause.
 func errorAs(err, cause error) error {
 	if err != nil && strings.Contains(err.Error(), cause.Error()) {
 		return cause
@@ -181,7 +181,7 @@ func errorAs(err, cause error) error {
 	return err
 }
 
-// TestMissingFlush is the proof that TestCrash can fail: a file system that forgets to flush loses checkpoints.
+// TestMissingFlush shows that TestCrash can fail: without flushes, checkpoints are lost.
 func TestMissingFlush(t *testing.T) {
 	for name, lazy := range map[string]fileSystem{"files": lazyFiles{newCrashFS()}, "names": lazyDirs{newCrashFS()}} {
 		require.NoError(t, trySave(lazy, layouts["ddp1"], 1))

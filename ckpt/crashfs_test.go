@@ -16,20 +16,20 @@ import (
 
 var errCrash = errors.New("the machine is off")
 
-// crashFS is a file system in memory that knows what would survive a crash: what was flushed, and any part of the rest. It can
-// stop before any operation, or fail one.
+// crashFS is a file system in memory that models crashes: what was flushed survives, and of the rest any part can be
+// lost. It can stop before an operation, or fail one.
 type crashFS struct {
 	mu     sync.Mutex
 	root   *node
 	ops    int    // so far
-	stop   int    // from this operation on nothing happens any more; 0: never
+	stop   int    // no operation has an effect from this one on; 0: never
 	fail   int    // this operation returns err; 0: none
 	err    error  //
-	failed string // what the first operation was that was stopped or failed
+	failed string // the first operation that was stopped or failed
 	locked map[string]bool
 }
 
-// node is a file or a directory. now is what programs see, kept what a crash cannot take away, lost what it may.
+// node is a file or a directory. Programs see now; kept survives a crash; a crash may lose changes in lost.
 type node struct {
 	dir     bool
 	entries map[string]*node
@@ -41,7 +41,7 @@ type node struct {
 	lostData    []dataChange
 }
 
-// entryChange takes a name away, or gives one, or both at once (a rename).
+// entryChange removes a name, adds one, or both at once (a rename).
 type entryChange struct {
 	gone  string
 	there string
@@ -61,7 +61,7 @@ func newDir() *node {
 
 func newCrashFS() *crashFS { return &crashFS{root: newDir(), locked: map[string]bool{}} }
 
-// step counts an operation and says what happens to it.
+// step counts an operation and returns an error if it must fail.
 func (c *crashFS) step(what string) error {
 	c.ops++
 	if c.stop > 0 && c.ops >= c.stop {
@@ -194,7 +194,7 @@ func (c *crashFS) rename(from, to string, replace bool) error {
 	return nil
 }
 
-// RemoveAll takes the children away first, each on its own: a crash may leave some.
+// RemoveAll removes the children first, one by one, because a crash may leave some of them.
 func (c *crashFS) RemoveAll(name string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -314,7 +314,7 @@ func (f *crashFile) Size() (int64, error) { return int64(len(f.n.data)), nil }
 
 func (f *crashFile) Close() error { return nil }
 
-// reboot returns the file system as a crash could leave it: everything that was flushed, and of the rest what r picks.
+// reboot returns the file system after a crash: everything that was flushed, and those other changes that r selects.
 func (c *crashFS) reboot(r *rand.Rand) *crashFS {
 	done := map[*node]*node{}
 	var after func(n *node) *node
@@ -357,7 +357,7 @@ func (c *crashFS) reboot(r *rand.Rand) *crashFS {
 	return &crashFS{root: after(c.root), locked: map[string]bool{}}
 }
 
-// clone is a reboot after which nothing is lost.
+// clone returns a copy in which nothing is lost.
 func (c *crashFS) clone() *crashFS {
 	var copyOf func(n *node) *node
 	copyOf = func(n *node) *node {
@@ -374,7 +374,7 @@ func (c *crashFS) clone() *crashFS {
 	return &crashFS{root: copyOf(c.root), locked: map[string]bool{}}
 }
 
-// fingerprint is the same for file systems that hold the same.
+// fingerprint is equal for file systems with equal content.
 func (c *crashFS) fingerprint() string {
 	h := sha256.New()
 	var walk func(n *node)

@@ -16,7 +16,7 @@ import (
 	gpu "github.com/ringo-ml/ringo/tensor/cuda"
 )
 
-// A save copies from a GPU to page-locked memory and waits once. The next save uses that memory again.
+// A save copies from a GPU to page-locked memory and waits once. The next save reuses that memory.
 func TestSaveFromGPU(t *testing.T) {
 	emu.Start(t, emu.Config{Lazy: true, Reverse: true})
 	device, err := dist.Devices("cuda")

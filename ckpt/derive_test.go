@@ -11,7 +11,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// How tensor parallelism cuts a tensor is found out from what the ranks have, fused and transposed tensors included.
+// Save finds from the ranks' parts how tensor parallelism cuts a tensor, also if the tensor is fused or transposed.
 func TestRulesOfThemselves(t *testing.T) {
 	for _, name := range []string{"tp2", "tp2fsdp2", "tp2dp2", "fsdp3", "ddp2"} {
 		l, given, found := layouts[name], t.TempDir(), t.TempDir()
@@ -39,8 +39,8 @@ func TestRulesOfThemselves(t *testing.T) {
 	}
 }
 
-// A tensor that files make of three parameters, each of which two ranks have cut, has three parts and not six shares. Claims on nothing
-// do not count.
+// If files join three parameters, each cut by two ranks, the tensor has three parts, not six shares. Empty parts do not
+// count.
 func TestRuleOfAFusedTensor(t *testing.T) {
 	box := func(lo, hi int) []tensor.Box { return []tensor.Box{{Lo: []int{lo, 0}, Hi: []int{hi, 5}}} }
 	ownedBy := func(x writeItem, ranks []int, parts []writeItem) *owned {

@@ -13,8 +13,8 @@ import (
 	"github.com/ringo-ml/ringo/tensor/tensortest"
 )
 
-// TestRemoteDevice: parameters on a device with memory of its own are copied from there, before a save in the background
-// returns, and to there, transposed or not.
+// TestRemoteDevice: parameters on a device with its own memory are copied before a save in the background returns, and
+// loaded back, transposed or not.
 func TestRemoteDevice(t *testing.T) {
 	made := func(dev tensor.Device, seed uint64) nn.Params {
 		up, down := tensor.NewParam(tensor.NormalInit(0, 1), 5, 7), tensor.NewParam(tensor.NormalInit(0, 1), 7, 3)
@@ -38,7 +38,7 @@ func TestRemoteDevice(t *testing.T) {
 			}
 			require.Equal(t, tensortest.Counts{Down: 2, Syncs: 1}, dev.Counts())
 			if async {
-				for i, p := range made(dev, 2) { // training goes on
+				for i, p := range made(dev, 2) { // training continues
 					tensor.Copy(params[i].Local, p.Local)
 				}
 			}
@@ -64,7 +64,7 @@ func TestRemoteDevice(t *testing.T) {
 	}
 }
 
-// A save that waits copies from a device in bounded pieces, with one wait for each, to memory that it uses again.
+// A synchronous save copies from a device in bounded pieces, waits once for each, and reuses its memory.
 func TestStagingIsBounded(t *testing.T) {
 	defer func(n int) { stagingBytes = n }(stagingBytes)
 	stagingBytes = 1024

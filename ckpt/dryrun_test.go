@@ -16,7 +16,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// net has two units, the second one beginning with a frozen matrix, a buffer, and a layer that fsdp ignores.
+// net has two units (the second begins with a frozen matrix), a buffer, and a layer that fsdp ignores.
 type net struct {
 	Up      *nn.Linear `nn:"up,transposed"`
 	Norm    *nn.LayerNorm
@@ -27,7 +27,7 @@ type net struct {
 	Ignored *nn.Linear
 }
 
-// state makes the net on a mesh with the axes dp and fsdp.
+// state creates the net on a mesh with the axes dp and fsdp.
 func (n *net) state(r *dist.Rank, layout string) (ckpt.State, error) {
 	*n = net{nn.NewLinear(7, 15), nn.NewLayerNorm(7), tensor.NewParam(tensor.Constant(2), 1), nn.NewLinear(5, 3), nn.NewLinear(15, 11),
 		tensor.NewBuffer(tensor.Constant(3), 13), nn.NewLinear(2, 3)}
@@ -52,8 +52,8 @@ func (n *net) state(r *dist.Rank, layout string) (ckpt.State, error) {
 	return ckpt.State{Params: params, Optimizer: optim.NewAdamW(params, optim.AdamWConfig{})}, nil
 }
 
-// TestDryRun: a layout that Verify accepts loads, with shares of units, matrices that files hold transposed, whole buffers, and
-// copies; each rank reads its share, and the copies that fsdp does not cut.
+// TestDryRun: a layout that Verify accepts also loads: shares of units, transposed matrices, whole buffers, and copies.
+// Each rank reads its share, and whole tensors that fsdp does not cut.
 func TestDryRun(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, dist.Run(context.Background(), dist.Config{Ranks: 2, Threads: 1}, func(ctx context.Context, r *dist.Rank) error {

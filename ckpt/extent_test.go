@@ -63,7 +63,8 @@ func cutParam(t require.TestingT, g *dist.Group, name string, version int) *tens
 	return p
 }
 
-// TestCuts: what is held in boxes, flat ranges of them and copies, in any mixture, is saved once and loaded by every other.
+// TestCuts: a parameter held in any mixture of boxes, flat ranges and copies is saved once, and every other way can
+// load it.
 func TestCuts(t *testing.T) {
 	for from := range cuts {
 		dir := t.TempDir()
@@ -89,7 +90,7 @@ func TestCuts(t *testing.T) {
 	}
 }
 
-// TestCopiesShareTheWork: of equal claims each is written by one rank, and copies write about the same.
+// TestCopiesShareTheWork: one rank writes each extent, and ranks with copies write about the same amount.
 func TestCopiesShareTheWork(t *testing.T) {
 	dims := []int{4, 5}
 	locals := make([]localPlan, 4)
@@ -106,7 +107,8 @@ func TestCopiesShareTheWork(t *testing.T) {
 	require.Equal(t, []int{5, 5, 5, 5}, writes)
 }
 
-// TestOldCheckpoint: a checkpoint of a program that noted the units of fsdp is sound, and a wrong bit in it is refused on other layouts.
+// TestOldCheckpoint: a checkpoint of an older version, which stored fsdp's units, is sound. A wrong bit in it is
+// refused on other layouts.
 func TestOldCheckpoint(t *testing.T) {
 	path := filepath.Join("testdata", "v1", stepName(4))
 	require.True(t, mustVerify(t, path, VerifyConfig{Layout: "fsdp=3"}).OK)

@@ -24,7 +24,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// fileState is newState on one rank, with what a file can hold.
+// fileState is newState on one rank, without what a file cannot hold.
 func fileState(t require.TestingT, g *dist.Group, version int) State {
 	st := newState(t, g, layouts["ddp1"], version)
 	st.Files = nil
@@ -56,8 +56,8 @@ func requireVersion(t *testing.T, fsys fileSystem, path string, version int) {
 	})
 }
 
-// TestFile: a file is a checkpoint like every other: LoadFile, Load on every layout, Verify, List, Convert and Diff take it, also
-// under another name.
+// TestFile: LoadFile, Load on every layout, Verify, List, Convert and Diff accept a file of SaveFile, also under
+// another name.
 func TestFile(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "first.safetensors")
@@ -92,8 +92,8 @@ func TestFile(t *testing.T) {
 	loadAll(t, folder, layouts["fsdp2"], 3, LoadConfig{})
 }
 
-// TestFileCrash turns the machine off before every operation of SaveFile: the file is the old one or the new one, complete, and the
-// next SaveFile works and leaves nothing else. A disk that is full or broken leaves the old one.
+// TestFileCrash crashes before every operation of SaveFile. The file must be the old or the new one, complete, and the
+// next SaveFile must work and leave no other file. If the disk is full or broken, the old file must stay.
 func TestFileCrash(t *testing.T) {
 	const path = "dir/a.safetensors"
 	base := newCrashFS()
@@ -129,7 +129,7 @@ func TestFileCrash(t *testing.T) {
 		broken.fail = 0
 		version = 1
 		if stop == trial.ops {
-			version = 2 // the last flush, of the name
+			version = 2 // the last operation flushes the name
 		}
 		requireVersion(t, broken, path, version)
 		require.Len(t, broken.root.entries["dir"].entries, 1)
@@ -137,7 +137,7 @@ func TestFileCrash(t *testing.T) {
 	require.NotZero(t, seen[1])
 }
 
-// TestFileFlush is the proof that TestFileCrash can fail: without flushes the file is lost.
+// TestFileFlush shows that TestFileCrash can fail: without flushes, the file is lost.
 func TestFileFlush(t *testing.T) {
 	for name, lazy := range map[string]func(c *crashFS) fileSystem{
 		"file": func(c *crashFS) fileSystem { return lazyFiles{c} }, "name": func(c *crashFS) fileSystem { return lazyDirs{c} },
@@ -158,7 +158,7 @@ func TestFileFlush(t *testing.T) {
 	}
 }
 
-// saveFileForEver replaces a file again and again, and prints the version of each that is complete.
+// saveFileForEver replaces a file again and again, and prints each version when it is complete.
 func saveFileForEver(path string) error {
 	for version := 1; ; version++ {
 		if err := saveVersion(disk{}, path, version); err != nil {
@@ -168,7 +168,7 @@ func saveFileForEver(path string) error {
 	}
 }
 
-// TestFileKill kills a process that saves: the file is the last one that it had reported, or the one after it.
+// TestFileKill kills a process that saves. The file must be the last version that it reported, or the next one.
 func TestFileKill(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "a.safetensors")
@@ -200,7 +200,7 @@ func TestFileKill(t *testing.T) {
 	require.Len(t, names, 1, "what was half written is removed")
 }
 
-// tinyFile is a file small enough to damage every byte of it.
+// tinyFile saves a file so small that every byte of it can be damaged.
 func tinyFile(t *testing.T) (path string, state func() *State) {
 	dev := tensor.NewCPU(1)
 	t.Cleanup(dev.Close)
@@ -213,7 +213,7 @@ func tinyFile(t *testing.T) (path string, state func() *State) {
 	return path, state
 }
 
-// TestFileEveryFlip: a bit that is wrong in any byte of the file is refused by LoadFile and found by Verify.
+// TestFileEveryFlip: LoadFile refuses a wrong bit in any byte of the file, and Verify finds it.
 func TestFileEveryFlip(t *testing.T) {
 	path, state := tinyFile(t)
 	info, err := os.Stat(path)
@@ -231,8 +231,8 @@ func TestFileEveryFlip(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// TestFileNameFlips: a file of parameters alone, of which a reader misses nothing without the manifest, is refused, too, when a bit of
-// the manifest's name is wrong: it is no file of others.
+// TestFileNameFlips: a wrong bit in the manifest's key is refused, also in a file with parameters alone. Such a file
+// must not be taken for one of another program.
 func TestFileNameFlips(t *testing.T) {
 	dev := tensor.NewCPU(1)
 	defer dev.Close()
@@ -256,7 +256,8 @@ func TestFileNameFlips(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// TestFileSegments: a tensor that is one parameter in one model and parts of two in another goes both ways, verified.
+// TestFileSegments: a tensor that is one parameter in one model and parts of two in another can be saved and loaded
+// both ways.
 func TestFileSegments(t *testing.T) {
 	dev := tensor.NewCPU(1)
 	defer dev.Close()
@@ -293,7 +294,7 @@ func TestFileSegments(t *testing.T) {
 	}
 }
 
-// TestFileHostile: a manifest that has the right hash and says what is not so.
+// TestFileHostile: a manifest with a correct hash and false content is refused.
 func TestFileHostile(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(m *manifest)
@@ -318,7 +319,7 @@ func TestFileHostile(t *testing.T) {
 	}
 }
 
-// forge changes the manifest of a file and gives it the hash that fits.
+// forge changes a file's manifest and updates its hash.
 func forge(t *testing.T, text []byte, change func(m *manifest)) []byte {
 	t.Helper()
 	h, err := safetensors.Read("x", bytesAt(text), int64(len(text)))
@@ -333,12 +334,12 @@ func forge(t *testing.T, text []byte, change func(m *manifest)) []byte {
 	return append(h.Encode(), data...)
 }
 
-// bytesAt is memory as a file to read.
+// bytesAt reads memory as a file.
 type bytesAt []byte
 
 func (b bytesAt) ReadAt(p []byte, off int64) (int, error) { return copy(p, b[off:]), nil }
 
-// TestFileRefuses: what ranks hold together is not one rank's to save.
+// TestFileRefuses: parameters that are sharded over ranks cannot be saved by one rank.
 func TestFileRefuses(t *testing.T) {
 	for _, name := range []string{"fsdp2", "tp2"} {
 		l := layouts[name]

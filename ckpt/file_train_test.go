@@ -13,7 +13,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// training is a small training without a group: dropout, AdamW with a schedule, a loader that shuffles.
+// training is a small training run without a group: dropout, AdamW with a schedule, a loader that shuffles.
 type training struct {
 	tape   *tensor.Tape
 	model  nn.Sequential
@@ -35,7 +35,7 @@ func newTraining(t *testing.T, seed uint64) *training {
 	return x
 }
 
-// state is what a file holds of it; loader is what it stores of the loader, or where that goes.
+// state is the State to save or load; loader is the loader's state, or a pointer to it.
 func (x *training) state(loader any) ckpt.State {
 	return ckpt.State{Step: x.step, Params: x.params, Optimizer: x.opt, Tape: x.tape, Extra: map[string]any{"loader": loader}}
 }
@@ -58,8 +58,8 @@ func (x *training) run(t *testing.T, steps int) (losses []float64) {
 	return losses
 }
 
-// TestFileContinues: a training that goes on from a file, with another seed before it, does the ten steps of one that was not
-// interrupted, bit for bit.
+// TestFileContinues: a run that resumes from a file, in a program with another seed, does the same ten steps as an
+// uninterrupted run, bit for bit.
 func TestFileContinues(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "last.safetensors")
 	first := newTraining(t, 1)

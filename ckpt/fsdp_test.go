@@ -18,7 +18,8 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// job is a way to train: ddp, or a stage of fsdp; in float64, or in float16 with a loss scale that begins too large.
+// job is a training setup: ddp or a stage of fsdp, in float64, or in float16 with a loss scale that is too large at
+// first.
 type job struct {
 	ranks, stage int
 	half         bool
@@ -27,8 +28,8 @@ type job struct {
 
 func (j job) String() string { return fmt.Sprintf("stage%d-%dranks", j.stage, j.ranks) }
 
-// train trains from the checkpoint from, or from the start, to a step, saves there, and returns the losses and the folder.
-// A step that equals the checkpoint's only loads and saves. Of steps that overflow the loss is there too.
+// train trains from a checkpoint (or from the start if from is "") to step to, saves, and returns the losses and the
+// folder. If to is the checkpoint's step, it only loads and saves. The losses include steps that overflowed.
 func (j job) train(t *testing.T, from string, to int) (losses []float64, path string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -82,7 +83,7 @@ func (j job) train(t *testing.T, from string, to int) (losses []float64, path st
 	return losses, filepath.Join(dir, fmt.Sprintf("step-%08d", to))
 }
 
-// mlp is a network with dropout, odd shapes, and a matrix that files hold transposed.
+// mlp is a network with dropout, odd shapes, and a matrix that is stored transposed.
 type mlp struct {
 	Up   *nn.Linear `nn:"c_fc,transposed"`
 	Drop *nn.Dropout
@@ -129,8 +130,8 @@ func (j job) step(r *dist.Rank, model *mlp, tape *tensor.Tape, n int, scale floa
 	return value
 }
 
-// TestFSDP: a run goes on from a checkpoint with the same losses, bit by bit on the same layout and up to rounding on any
-// other; and what is loaded on one layout and saved on another is the same checkpoint.
+// TestFSDP: a run that resumes has the same losses, bit by bit on the same layout, and up to rounding on another.
+// Loading on one layout and saving on another gives the same checkpoint.
 func TestFSDP(t *testing.T) {
 	start := job{4, 3, false, nil}
 	want, _ := start.train(t, "", 8)
@@ -150,9 +151,9 @@ func TestFSDP(t *testing.T) {
 	}
 }
 
-// TestResumeAfterOverflow: with dynamic loss scaling some of the steps before and after the checkpoint are skipped. A run
-// that goes on from there has the losses of one that does not stop, bit by bit: the scale, dropout's masks and the
-// optimizer's counts are those of the checkpoint.
+// TestResumeAfterOverflow: dynamic loss scaling skips some steps before and after the checkpoint. A run that resumes
+// has the losses of an uninterrupted run, bit by bit: it loads the scale, the random state of dropout and the
+// optimizer's counts.
 func TestResumeAfterOverflow(t *testing.T) {
 	for _, j := range []job{{2, 0, true, nil}, {3, 3, true, nil}, {2, 1, true, nil}} {
 		want, whole := j.train(t, "", 40)
@@ -166,9 +167,9 @@ func TestResumeAfterOverflow(t *testing.T) {
 	}
 }
 
-// TestMastersMove: what ddp trains in 16 bits with masters, fsdp goes on from, which has Float32 values alone, and the other way round,
-// with the same losses up to rounding. Nothing is lost on the way: back on the first layout the checkpoint is the same, and so are
-// the losses, bit by bit.
+// TestMastersMove: ddp trains in 16 bits with masters, and fsdp resumes with Float32 values alone, and the other way
+// round, with the same losses up to rounding. Nothing is lost: back on the first layout, the checkpoint is the same,
+// and the losses are equal bit by bit.
 func TestMastersMove(t *testing.T) {
 	jobs := []job{{1, 0, true, nil}, {2, 0, true, nil}, {3, 3, true, nil}, {2, 1, true, nil}, {2, 2, true, nil}}
 	for _, j := range jobs {
@@ -191,8 +192,8 @@ func TestMastersMove(t *testing.T) {
 	}
 }
 
-// TestFSDPOnDevices: what ranks with devices save, ranks with CPUs load with another layout, and the other way round; a run goes on
-// with the same losses, up to rounding, and what is only loaded and saved is the same checkpoint.
+// TestFSDPOnDevices: ranks with CPUs load, on another layout, what ranks with devices saved, and the other way round. A
+// run that resumes has the same losses up to rounding. Loading and saving alone gives the same checkpoint.
 func TestFSDPOnDevices(t *testing.T) {
 	start := job{2, 0, false, nil}
 	want, _ := start.train(t, "", 8)
@@ -214,8 +215,8 @@ func TestFSDPOnDevices(t *testing.T) {
 	})
 }
 
-// TestOverflowOnDevices: with dynamic loss scaling, ranks with devices skip the steps that one with a CPU skips, and a run goes on
-// from a checkpoint, bit by bit, with the scale of the one that did not stop.
+// TestOverflowOnDevices: with dynamic loss scaling, ranks with devices skip the same steps as a rank with a CPU. A run
+// that resumes continues with the same scale, bit by bit.
 func TestOverflowOnDevices(t *testing.T) {
 	want, _ := job{1, 0, true, nil}.train(t, "", 16)
 	disttest.OnEach(t, disttest.Machines(), 3, func(t *testing.T, launch disttest.Launcher) {
@@ -232,7 +233,7 @@ func TestOverflowOnDevices(t *testing.T) {
 	})
 }
 
-// TestOptimizerDiffers: a run with a loss scale does not go on from a checkpoint without one, nor the other way round.
+// TestOptimizerDiffers: a run with a loss scale does not resume from a checkpoint without one, nor the other way round.
 func TestOptimizerDiffers(t *testing.T) {
 	_, plain := job{1, 0, false, nil}.train(t, "", 1)
 	_, scaled := job{1, 0, true, nil}.train(t, "", 7)

@@ -40,7 +40,7 @@ var specs = []spec{
 // layout says how a test's ranks hold the model.
 type layout struct {
 	name      string
-	ranks, tp int  // tp divides ranks; the others share the tp shard in flat ranges
+	ranks, tp int  // tp divides ranks; ranks of one tp index share its shard in flat ranges
 	flat      bool // else replicas
 }
 
@@ -76,12 +76,12 @@ func (l layout) shard(t require.TestingT, s spec, rank int) tensor.Shard {
 	return sh
 }
 
-// value is element i of a tensor of the test model, a different bit pattern for each name and version.
+// value is element i of a tensor of the test model. Each name and version has other bits.
 func value(name string, i, version int) float64 {
 	return math.Sin(float64(tensor.HashName(name)%1000) + float64(i)*1.7 + float64(version)*0.31)
 }
 
-// fillPart writes the elements of a part. Only the bits of the type are compared later: values are rounded here, once.
+// fillPart writes the elements of a part. It rounds to the type here, once, because tests compare the bits later.
 func fillPart(x tensor.Tensor, p part, name string, version int) {
 	k := 0
 	set := func(v float64) {
@@ -102,7 +102,7 @@ func fillPart(x tensor.Tensor, p part, name string, version int) {
 	}
 }
 
-// newState makes the test model as a rank holds it, with values of a version; version 0 is all zeros.
+// newState creates a rank's part of the test model, with the values of a version; version 0 is all zeros.
 func newState(t require.TestingT, g *dist.Group, l layout, version int) *State {
 	var params nn.Params
 	for _, s := range specs {

@@ -12,7 +12,7 @@ import (
 	"github.com/ringo-ml/ringo/dist"
 )
 
-// flipFS is a disk that gives one bit of one file wrong.
+// flipFS is a disk on which one bit of one file is wrong.
 type flipFS struct {
 	disk
 	name string
@@ -40,9 +40,9 @@ func (f flipFile) ReadAt(b []byte, off int64) (int, error) {
 	return n, err
 }
 
-// TestLoadRefusesEveryFlip: a bit that is wrong in any byte of any file is refused by every layout, those that cut otherwise than the
-// ranks that saved among them. Every byte would take twenty minutes: with RINGO_LONG every 31st is tried, else every 997th, each
-// time from another one on.
+// TestLoadRefusesEveryFlip: every layout refuses a wrong bit in any byte of any file, also if it cuts tensors
+// differently from the layout that saved. Trying every byte would take twenty minutes: RINGO_LONG tries every 31st,
+// otherwise every 997th is tried, each time from another byte on.
 func TestLoadRefusesEveryFlip(t *testing.T) {
 	stride := int64(997)
 	if long() {
@@ -80,7 +80,7 @@ func TestLoadRefusesEveryFlip(t *testing.T) {
 	}
 }
 
-// TestFlipNamesThePlace: the error names file, tensor and reason, on a layout that holds no piece as a whole.
+// TestFlipNamesThePlace: the error names file, tensor and reason, also if no rank holds a complete piece.
 func TestFlipNamesThePlace(t *testing.T) {
 	path := save(t, t.TempDir(), layouts["fsdp2"], 2)
 	info, err := os.Stat(filepath.Join(path, "optimizer-00006-of-00006.safetensors"))

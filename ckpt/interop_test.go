@@ -18,7 +18,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// pythonRead lists what the reference implementation reads from a folder, by its index.
+// pythonRead lists what Python's safetensors reads from a folder with an index.
 const pythonRead = `
 import hashlib, json, os, sys
 from safetensors import deserialize
@@ -50,8 +50,8 @@ index = {"metadata": {"total_size": 15 * sum(sizes.values())}, "weight_map": {n:
 json.dump(index, open(os.path.join(folder, "model.safetensors.index.json"), "w"))
 `
 
-// python runs a script with Python's safetensors, where there is one. RINGO_PYTHON names the interpreter; then it must have it. -I: the
-// directory safetensors here is not Python's.
+// python runs a script if there is a Python with safetensors. If RINGO_PYTHON names an interpreter, it must have it.
+// The flag -I keeps Python from importing the directory safetensors here.
 func python(t *testing.T, script string, args ...string) []byte {
 	t.Helper()
 	name := cmp.Or(os.Getenv("RINGO_PYTHON"), "python3")
@@ -153,7 +153,7 @@ func TestPythonWrites(t *testing.T) {
 	python(t, pythonRead, to)
 }
 
-// pythonFile reads what SaveFile wrote, and, where there is PyTorch, loads it into the same model.
+// pythonFile reads a file of SaveFile and, if there is PyTorch, loads it into the same model.
 const pythonFile = `
 import json, sys
 from safetensors import safe_open

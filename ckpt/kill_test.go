@@ -24,7 +24,7 @@ const (
 	fileVar  = "RINGO_CKPT_TEST_FILE"
 )
 
-// TestMain makes the test binary a program that saves for ever, or once, if the environment says so.
+// TestMain turns the test binary into a program that saves forever, or once, if the environment says so.
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(leaveVar); dir != "" {
 		if err := leave(dir); err != nil {
@@ -44,7 +44,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// saveForEver goes on after the latest checkpoint and prints the step of each that is complete.
+// saveForEver resumes from the latest checkpoint, saves forever, and prints each step that is complete.
 func saveForEver(dir string) error {
 	first := 1
 	if path, err := Latest(dir); err == nil {
@@ -67,8 +67,8 @@ func saveForEver(dir string) error {
 	})
 }
 
-// TestKill kills a process that saves at random moments: what it had reported as saved is there, and the latest checkpoint
-// is complete.
+// TestKill kills a process that saves, at random moments. What it reported as saved must exist, and the latest
+// checkpoint must be complete.
 func TestKill(t *testing.T) {
 	kills := 8
 	if long() {
@@ -102,7 +102,7 @@ func TestKill(t *testing.T) {
 
 func requireKilled(t *testing.T, dir string, reported int) {
 	t.Helper()
-	if reported == 0 { // the first one, in the background
+	if reported == 0 { // the first save was still in the background
 		if _, err := Latest(dir); errors.Is(err, os.ErrNotExist) {
 			return
 		}

@@ -18,8 +18,8 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// TestBytesRead: a rank reads its own elements from the disk, the ranks together at most all others once more to verify them, and with
-// Broadcast rank 0 alone reads.
+// TestBytesRead: each rank reads its own elements from the disk; to verify them, the ranks together read everything at
+// most once more. With Broadcast, only rank 0 reads.
 func TestBytesRead(t *testing.T) {
 	path := save(t, t.TempDir(), layouts["ddp2"], 2)
 	for _, c := range []struct {
@@ -63,7 +63,7 @@ func TestBytesRead(t *testing.T) {
 		require.LessOrEqual(t, again.Load(), size(), "no byte more than once by all ranks together")
 		if c.strategy == Broadcast {
 			require.Equal(t, sum.Load(), counted.data.Load(), "counted where the disk is read")
-		} else { // short pieces are read in one go with what lies between them
+		} else { // short runs are read together with the bytes between them
 			require.GreaterOrEqual(t, counted.data.Load(), sum.Load())
 		}
 		if c.strategy == Broadcast {
@@ -72,7 +72,7 @@ func TestBytesRead(t *testing.T) {
 	}
 }
 
-// countingFS counts the bytes of tensor data that are read: reads of the safetensors files behind their headers.
+// countingFS counts the bytes of tensor data that are read, without headers.
 type countingFS struct {
 	disk
 	data, manifests atomic.Int64
@@ -105,7 +105,7 @@ func (f *countingFile) ReadAt(b []byte, off int64) (int, error) {
 	return n, err
 }
 
-// TestStrict: one error lists all that does not fit, and nothing was changed; Partial loads the rest.
+// TestStrict: one error lists everything that does not fit, and nothing is changed. Partial loads the rest.
 func TestStrict(t *testing.T) {
 	path := save(t, t.TempDir(), layouts["ddp2"], 2)
 	change := func(st *State) {
@@ -147,7 +147,7 @@ func TestStrict(t *testing.T) {
 	}
 }
 
-// TestOwned: ranks that have some of the layers each load together what is there; a layer that nobody has is an error.
+// TestOwned: ranks that each hold some of the layers load them together. A layer that no rank holds is an error.
 func TestOwned(t *testing.T) {
 	path := save(t, t.TempDir(), layouts["ddp1"], 2)
 	part := func(st *State, rank, ranks int) {
@@ -169,14 +169,14 @@ func TestOwned(t *testing.T) {
 		}
 
 		st = newState(t, g, layouts["ddp3"], 0)
-		part(st, g.Rank(), 4) // the last quarter is nobody's
+		part(st, g.Rank(), 4) // no rank holds the last quarter
 		_, err = Load(context.Background(), g, path, st, LoadConfig{Strategy: Owned})
 		require.ErrorContains(t, err, "unexpected: model:head.weight")
 
 		_, err = Load(context.Background(), g, path, st, LoadConfig{})
 		require.ErrorContains(t, err, "rank 0: the checkpoint does not fit: unexpected: ")
 
-		// What the ranks save together is the whole model again.
+		// Together the ranks save the whole model again.
 		dir := filepath.Join(filepath.Dir(path), "owned")
 		s := newSaver(g, disk{}, dir, Config{})
 		require.NoError(t, s.Save(context.Background(), State{Step: 2, Params: want.Params}))
@@ -191,7 +191,7 @@ func TestOwned(t *testing.T) {
 	}
 }
 
-// disagreements are what ranks can differ in, and what must be said.
+// disagreements are ways in which ranks can differ, with the expected error.
 var disagreements = map[string]func(g *dist.Group, st *State){
 	"rank 1 has step 4 where rank 0 has 3": func(g *dist.Group, st *State) { st.Step += g.Rank() },
 	"rank 1 has extra state":               func(g *dist.Group, st *State) { st.Extra["loader"] = g.Rank() },
@@ -237,14 +237,14 @@ var disagreements = map[string]func(g *dist.Group, st *State){
 			st.Extra["f"] = func() {}
 		}
 	},
-	"rank 1 has called map[allreduce:1] where rank 0 has map[]": func(g *dist.Group, st *State) { // a mismatch that no engine noticed
+	"rank 1 has called map[allreduce:1] where rank 0 has map[]": func(g *dist.Group, st *State) { // a mismatch that no transport noticed
 		if g.Rank() == 1 {
 			_ = g.AllReduce(tensor.FromSlice([]float32{1}, 1), dist.Sum) //discard: nobody answers it
 		}
 	},
 }
 
-// TestDisagree: what the ranks do not have in common is never saved, and the checkpoint before is the latest.
+// TestDisagree: a State in which ranks differ is never saved; the previous checkpoint stays the latest.
 func TestDisagree(t *testing.T) {
 	ctx := context.Background()
 	for want, change := range disagreements {
@@ -268,7 +268,7 @@ func TestDisagree(t *testing.T) {
 	}
 }
 
-// TestReplicasDiffer: so it is with shards that several ranks hold.
+// TestReplicasDiffer: the same holds for shards that several ranks hold.
 func TestReplicasDiffer(t *testing.T) {
 	l, dir := layouts["tp2dp2"], t.TempDir()
 	err := tryRanks(l.ranks, func(g *dist.Group) error {
@@ -301,7 +301,7 @@ func TestSaver(t *testing.T) {
 		for version := 1; version <= 5; version++ {
 			st := newState(t, g, l, version)
 			require.NoError(t, s.Save(ctx, *st))
-			for _, p := range st.Params { // training goes on
+			for _, p := range st.Params { // training continues
 				clear(p.Local.Bytes())
 			}
 			for _, x := range st.Optimizer.State().Tensors {
@@ -328,10 +328,10 @@ func TestSaver(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
-// A directory that cannot be written: the error of every rank says where and why.
+// If a directory cannot be written, the error of every rank says where and why.
 func TestReadOnlyDirectory(t *testing.T) {
 	dir, why := filepath.Join(t.TempDir(), "checkpoints"), "permission denied"
-	if os.Getuid() == 0 { // whom permissions do not stop: a file where the directory should be does
+	if os.Getuid() == 0 { // permissions do not stop root, but a file in place of the directory does
 		why = "not a directory"
 		require.NoError(t, os.WriteFile(dir, nil, 0o666))
 	} else {
@@ -350,7 +350,7 @@ func TestReadOnlyDirectory(t *testing.T) {
 	}
 }
 
-// What was computed before a Load has no backward pass with the values of now.
+// Backward refuses what was computed before a Load.
 func TestLoadChangesValues(t *testing.T) {
 	dir := t.TempDir()
 	onRanks(t, 1, func(g *dist.Group) error {

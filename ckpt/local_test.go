@@ -13,8 +13,8 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// halves is a State of parameters of which each of two ranks holds one half: rows of the first and the last, a flat range of the
-// second. The last has a name that the optimizer may have for its state of the first.
+// halves is a State whose parameters are split between two ranks: the first and the last by rows, the second as a flat
+// range. The last one has the name of an optimizer tensor of the first.
 func halves(g *dist.Group) *State {
 	st := &State{TP: Rules{}}
 	for _, name := range []string{"a", "b", "a.momentum_buffer"} {
@@ -42,7 +42,7 @@ func resize(g *dist.Group, p *tensor.Param, dtype tensor.DType) {
 	p.Local = p.Value
 }
 
-// changes are what makes a plan wrong: in place, as a program would.
+// changes make a plan invalid. They happen in place, as in a program.
 var changes = map[string]func(g *dist.Group, st *State){
 	"nothing": func(*dist.Group, *State) {},
 	"type":    func(g *dist.Group, st *State) { resize(g, st.Params[1], tensor.Float64) },
@@ -107,8 +107,8 @@ var changes = map[string]func(g *dist.Group, st *State){
 	},
 }
 
-// A plan serves the saves of one structure. After any change of it all ranks have another plan, and the checkpoint is as it was planned
-// from nothing, with the values of its own step.
+// A plan is reused while the structure stays the same. After any change all ranks make another plan, and the checkpoint
+// equals one that was planned from the start, with the values of its own step.
 func TestPlanAnew(t *testing.T) {
 	for name, change := range changes {
 		t.Run(name, func(t *testing.T) {
@@ -164,7 +164,7 @@ func TestPlanAnew(t *testing.T) {
 	}
 }
 
-// A parameter without values that could be saved is an error also where there is a plan.
+// A parameter without values is an error also if there is a plan.
 func TestNotReady(t *testing.T) {
 	for want, spoil := range map[string]func(g *dist.Group, p *tensor.Param){
 		"a was never made": func(_ *dist.Group, p *tensor.Param) { p.Local = tensor.Tensor{} },
@@ -187,7 +187,7 @@ func TestNotReady(t *testing.T) {
 	}
 }
 
-// Work that does not fit what a rank holds is an error.
+// Work that does not match what a rank holds is an error.
 func TestAssignRefuses(t *testing.T) {
 	onRanks(t, 1, func(g *dist.Group) error {
 		st := State{Params: []*tensor.Param{more(g, 3)}}

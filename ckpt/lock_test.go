@@ -17,7 +17,7 @@ import (
 	"github.com/ringo-ml/ringo/dist"
 )
 
-// A Saver does not touch what another one is writing in its directory: it is refused until that one is done.
+// A Saver is refused while another one saves to the same directory, and does not touch its files.
 func TestTwoSavers(t *testing.T) {
 	ctx, dir, l := t.Context(), t.TempDir(), layouts["fsdp2"]
 	onRanks(t, 2, func(g *dist.Group) error {
@@ -40,12 +40,12 @@ func TestTwoSavers(t *testing.T) {
 	}
 }
 
-// withoutLocks is a file system that has none.
+// withoutLocks is a file system that has no locks.
 type withoutLocks struct{ disk }
 
 func (withoutLocks) Lock(string) (func(), error) { return nil, errors.ErrUnsupported }
 
-// Where there are no locks, saves go on, and what could be another one's stays.
+// Without locks, saves still work, and files that another save may be writing stay.
 func TestWithoutLocks(t *testing.T) {
 	dir := t.TempDir()
 	others := filepath.Join(dir, tmpPrefix+"step-00000001-X")
@@ -59,7 +59,7 @@ func TestWithoutLocks(t *testing.T) {
 	require.DirExists(t, others)
 }
 
-// Two programs do not replace a file at once.
+// Two programs cannot replace a file at the same time.
 func TestSaveFileLocks(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "a.safetensors")
@@ -78,7 +78,7 @@ func TestSaveFileLocks(t *testing.T) {
 	require.Equal(t, []string{"a.safetensors"}, names)
 }
 
-// A lock has one owner at a time, also while owners remove the file. Its file is no link to another one.
+// A lock has one owner at a time, also while owners remove the file. A link is not accepted as its file.
 func TestLock(t *testing.T) {
 	name := filepath.Join(t.TempDir(), lockName)
 	var owners, wrong atomic.Int32

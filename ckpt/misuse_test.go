@@ -14,7 +14,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// What each function of ckpt says when it is used wrong.
+// The errors of ckpt's functions for wrong use.
 func TestMisuse(t *testing.T) {
 	dir := t.TempDir()
 	ctx := t.Context()

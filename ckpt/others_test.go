@@ -16,7 +16,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// othersFile writes a file of others: tensors of a type, whose element i is i/4 + 1, which every type holds.
+// othersFile writes a file of another program: element i of each tensor is i/4 + 1, which every type can represent.
 func othersFile(t *testing.T, path string, d tensor.DType, shapes map[string][]int) {
 	var list []safetensors.Tensor
 	for name, shape := range shapes {
@@ -41,7 +41,8 @@ func othersValues(n int) []float64 {
 	return x
 }
 
-// othersParams is a matrix as the file has it, one that it has transposed, and one of two tensors, all cut over the ranks.
+// othersParams is a matrix stored as it is, one stored transposed, and one stored as two tensors, all sharded over the
+// ranks.
 func othersParams(g *dist.Group, d tensor.DType) nn.Params {
 	w, u, kv := tensor.NewParam(tensor.Constant(0), 5, 3), tensor.NewParam(tensor.Constant(0), 3, 4), tensor.NewParam(tensor.Constant(0), 4, 2)
 	u.SetTransposed(true)
@@ -58,7 +59,7 @@ func othersParams(g *dist.Group, d tensor.DType) nn.Params {
 
 var othersShapes = map[string][]int{"w": {5, 3}, "u": {4, 3}, "k": {1, 2}, "v": {3, 2}}
 
-// requireOthers compares what othersParams loaded.
+// requireOthers checks the values that othersParams has loaded.
 func requireOthers(t *testing.T, params nn.Params) {
 	for _, p := range params {
 		for k, got := range tensor.Floats(p.Local) {
@@ -74,7 +75,7 @@ func requireOthers(t *testing.T, params nn.Params) {
 	}
 }
 
-// Float types are converted if that is wanted, for all who read and whoever holds what.
+// Cast converts floating-point types, for every strategy and layout.
 func TestCast(t *testing.T) {
 	floats := []tensor.DType{tensor.Float32, tensor.Float64, tensor.BFloat16, tensor.Float16}
 	for _, from := range floats {
@@ -107,7 +108,7 @@ func TestCast(t *testing.T) {
 	})
 }
 
-// Masters of 16-bit parameters that were loaded without them begin with what was loaded, also where the optimizer has made them before.
+// If 16-bit parameters are loaded without masters, the masters get the loaded values, also if they existed before.
 func TestMastersFollowWhatIsLoaded(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "model.safetensors")
 	othersFile(t, path, tensor.Float32, othersShapes)
@@ -149,7 +150,7 @@ func TestPrefixAndPatterns(t *testing.T) {
 		require.NoError(t, err)
 		requireOthers(t, params)
 		require.Equal(t, []string{"model:h.0.mask", "model:h.11.mask"}, r.Unexpected)
-		for _, x := range []struct { // in one order on all ranks
+		for _, x := range []struct { // a list, so that all ranks use the same order
 			want string
 			c    LoadConfig
 		}{
@@ -173,7 +174,7 @@ func TestPrefixAndPatterns(t *testing.T) {
 	})
 }
 
-// In Hugging Face's cache files are links to blobs. No other link is followed.
+// Files in Hugging Face's cache are links to blobs. No other link is followed.
 func TestCacheOfLinks(t *testing.T) {
 	const hash = "0123456789abcdef0123456789abcdef01234567"
 	for _, c := range []struct{ folder, target, want string }{
@@ -207,7 +208,7 @@ func TestCacheOfLinks(t *testing.T) {
 			}
 			return nil
 		})
-		if c.want == "" { // a blob that is a link itself, and none
+		if c.want == "" { // a blob that is itself a link, and a missing one
 			require.NoError(t, os.Rename(blob, blob+"x"))
 			require.NoError(t, os.Symlink(blob+"x", blob))
 			_, err := disk{}.Open(filepath.Join(dir, "model.safetensors"), false)

@@ -55,8 +55,8 @@ func randomPart(t *testing.T, r *rand.Rand, shape []int) part {
 	return p
 }
 
-// TestTransposed compares random parts of matrices with the elements one by one: the file has those that the memory has, and
-// what goes there comes back.
+// TestTransposed compares random parts of matrices element by element: the file gets the elements in memory, and
+// reading the file restores them.
 func TestTransposed(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	for range 2000 {
@@ -86,7 +86,7 @@ func TestTransposed(t *testing.T) {
 	}
 }
 
-// TestRuns compares the runs of random parts with the elements one by one.
+// TestRuns compares the runs of random parts with their elements one by one.
 func TestRuns(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	for range 2000 {
@@ -106,7 +106,7 @@ func TestRuns(t *testing.T) {
 	}
 }
 
-// TestTile compares the verdict on random parts with a count of every element.
+// TestTile compares the result for random parts with a count of every element.
 func TestTile(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	good := 0
@@ -116,7 +116,7 @@ func TestTile(t *testing.T) {
 		counts := make([]int, product(shape))
 		for range 1 + r.IntN(3) {
 			p := randomPart(t, r, shape)
-			if r.IntN(2) == 0 { // a row or rows: random parts seldom fit together
+			if r.IntN(2) == 0 { // whole rows, because random parts seldom fit together
 				lo := r.IntN(shape[0])
 				var err error
 				p, err = newPart(shape, []tensor.Box{{Lo: []int{lo, 0}, Hi: []int{lo + 1 + r.IntN(shape[0]-lo), shape[1]}}}, [2]int{})
@@ -135,7 +135,7 @@ func TestTile(t *testing.T) {
 		if err == nil {
 			good++
 			require.True(t, once, "%v", parts)
-		} else if once { // only parts of boxes that nobody else has may be refused
+		} else if once { // tile may only refuse parts of boxes that no other part has
 			require.ErrorContains(t, err, "nobody has elements")
 		}
 	}

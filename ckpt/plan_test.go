@@ -16,10 +16,10 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// manyTensors are those of a large model with AdamW.
+// manyTensors is the number of tensors of a large model with AdamW.
 const manyTensors = 2160
 
-// Saves of the same tensors have one plan. If one rank has others, all ranks plan anew, and the checkpoint has what they have.
+// Saves of the same tensors share one plan. If one rank has other tensors, all ranks make a new plan.
 func TestPlanOnce(t *testing.T) {
 	dir, l := t.TempDir(), layouts["ddp2"]
 	onRanks(t, 2, func(g *dist.Group) error {
@@ -29,7 +29,7 @@ func TestPlanOnce(t *testing.T) {
 			st.Optimizer = nil
 			st.Params = slices.DeleteFunc(st.Params, func(p *tensor.Param) bool { return p.Name() == without && g.Rank() == 1 })
 			require.NoError(t, s.Save(t.Context(), *st))
-			return s.planned.jobs[0] // a plan has its own jobs
+			return s.planned.jobs[0] // every plan has jobs of its own
 		}
 		first := save(1, "")
 		require.Same(t, first, save(2, ""))
@@ -57,8 +57,8 @@ func TestPlanOnce(t *testing.T) {
 	}
 }
 
-// A mistake of one rank is the same error on all ranks, which names the rank: at the first save, and when all ranks have a plan. The
-// checkpoint after it is complete.
+// A mistake of one rank gives the same error on all ranks, which names the rank, with and without an earlier plan. The
+// next checkpoint is complete.
 func TestMistakeOfOneRank(t *testing.T) {
 	const dtype = "ranks differ: rank 1 has scale as F64[] (transposed false) where rank 0 has F32[] (transposed false)"
 	for name, c := range map[string]struct {
@@ -130,7 +130,7 @@ func TestMistakeOfOneRank(t *testing.T) {
 	}
 }
 
-// more is another parameter.
+// more returns another parameter.
 func more(g *dist.Group, n int) *tensor.Param {
 	p := tensor.NewParam(tensor.Constant(0), n)
 	p.SetName("more")
@@ -139,7 +139,7 @@ func more(g *dist.Group, n int) *tensor.Param {
 	return p
 }
 
-// Parameters whose step counts are not the optimizer's keep them.
+// A parameter whose step count differs from the optimizer's keeps it.
 func TestStepCounts(t *testing.T) {
 	dir, l := t.TempDir(), layouts["fsdp2"]
 	onRanks(t, l.ranks, func(g *dist.Group) error {
@@ -158,7 +158,8 @@ func TestStepCounts(t *testing.T) {
 	})
 }
 
-// manyParams are the parameters of a large model on a rank that holds flat shares: with AdamW's moments there are 2,160 tensors.
+// manyParams returns the parameters of a large model, of which each rank holds a flat shard. With AdamW's moments there
+// are 2,160 tensors.
 func manyParams(g *dist.Group) nn.Params {
 	var params nn.Params
 	const n = 128
@@ -174,8 +175,8 @@ func manyParams(g *dist.Group) nn.Params {
 	return params
 }
 
-// The first save gathers on rank 0 what ranks hold, and tells each rank its own work. Later ones exchange summaries, however many
-// tensors there are.
+// The first save gathers the local plans on rank 0, which sends each rank its work. Later saves exchange only
+// summaries, whatever the number of tensors.
 func TestPlanningBytes(t *testing.T) {
 	const ranks = 4
 	onRanks(t, ranks, func(g *dist.Group) error {
@@ -199,7 +200,7 @@ func TestPlanningBytes(t *testing.T) {
 	})
 }
 
-// sent returns the bytes that a rank has given to operations of a group.
+// sent returns the bytes that a rank has passed to a group's operations.
 func sent(g *dist.Group) (n uint64) {
 	for _, k := range g.Stats().Payload {
 		n += k

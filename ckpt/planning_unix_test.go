@@ -12,8 +12,9 @@ import (
 	"github.com/ringo-ml/ringo/optim"
 )
 
-// BenchmarkPlanning has 64 ranks, goroutines, plan saves of 2,160 tensors, a first and a later one: all of what Save does before it
-// copies or writes. It reports the time from the first rank's begin to the last one's end, and the processors' time of all ranks.
+// BenchmarkPlanning measures how long 64 ranks (goroutines) plan a first and a later save of 2,160 tensors. This is all
+// that Save does before it copies or writes. It reports the time from the start of the first rank to the end of the
+// last one, and the CPU time of all ranks.
 func BenchmarkPlanning(b *testing.B) {
 	var first, later planTimes
 	for range b.N {
@@ -45,7 +46,7 @@ func BenchmarkPlanning(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// planTimes are those of one save after another, in ms.
+// planTimes are the times of successive saves, in ms.
 type planTimes struct{ wall, used []float64 }
 
 func (p *planTimes) add(wall, used time.Duration) {
@@ -57,7 +58,7 @@ func (p *planTimes) report(b *testing.B, name string) {
 	b.ReportMetric(median(p.used), name+"-cpu-ms")
 }
 
-// processorTime is what the process has used.
+// processorTime is the CPU time of the process.
 func processorTime() time.Duration {
 	var u unix.Rusage
 	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {

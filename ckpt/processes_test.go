@@ -10,7 +10,7 @@ import (
 	"github.com/ringo-ml/ringo/dist/disttest"
 )
 
-// TestProcessesJoinSave: ranks that are processes, and return while they save in the background, leave a complete checkpoint.
+// TestProcessesJoinSave: ranks in processes that return during a save in the background leave a complete checkpoint.
 func TestProcessesJoinSave(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "checkpoints")
 	disttest.Processes(t, 2, "RINGO_CKPT_TEST_LEAVE="+dir) // TestMain of package ckpt

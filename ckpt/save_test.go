@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestReshard saves and loads on one layout after another: every bit comes back, also of the optimizer.
+// TestReshard saves and loads on one layout after another. Every bit is restored, also of the optimizer.
 func TestReshard(t *testing.T) {
 	chain := []string{"fsdp4", "ddp2", "fsdp3", "ddp1", "tp2fsdp2", "tp2", "fsdp1", "tp2dp2", "ddp4", "fsdp2", "ddp3"}
 	strategies := []Strategy{Sharded, Broadcast, Owned}
@@ -19,7 +19,7 @@ func TestReshard(t *testing.T) {
 	loadAll(t, path, layouts[chain[0]], 3, LoadConfig{})
 }
 
-// TestFolder: the names are those that Hugging Face's libraries look for, and files are cut by size.
+// TestFolder: files have the names that Hugging Face's libraries expect, and are divided by size.
 func TestFolder(t *testing.T) {
 	path := save(t, t.TempDir(), layouts["tp2fsdp2"], 1)
 	names, err := disk{}.ReadDir(path)

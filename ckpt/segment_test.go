@@ -21,7 +21,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// segmented is a parameter that files keep as segments.
+// segmented is a parameter that is stored as segments.
 type segmented struct {
 	name       string
 	dims       []int
@@ -30,13 +30,13 @@ type segmented struct {
 	as         []tensor.Stored
 }
 
-// of is a segment.
+// of returns a segment.
 func of(name string, rows, first, total int) tensor.Stored {
 	return tensor.Stored{Name: name, Rows: rows, First: first, Total: total}
 }
 
-// segmentedModel has a parameter of two tensors, tensors of several parameters, also transposed ones, rows in another order, one that
-// is only called otherwise, and one without segments.
+// segmentedModel has a parameter stored as two tensors, tensors that hold several parameters (some transposed), rows in
+// another order, a parameter stored only under another name, and one without segments.
 var segmentedModel = []segmented{
 	{"attn.kv.weight", []int{10, 6}, &Rule{Dim: 0, Parts: []int{4, 6}}, false, []tensor.Stored{of("k.weight", 4, 0, 4), of("v.weight", 6, 0, 6)}},
 	{"q.weight", []int{4, 6}, &Rule{Dim: 0}, true, []tensor.Stored{of("c_attn.weight", 4, 0, 12)}},
@@ -48,7 +48,7 @@ var segmentedModel = []segmented{
 	{"norm.weight", []int{7}, nil, false, nil},
 }
 
-// element returns the stored tensor that has element i of the parameter, and where.
+// element returns the stored tensor that has element i of the parameter, and the index in it.
 func (s segmented) element(i int) (name string, at int) {
 	if s.as == nil {
 		return s.name, i
@@ -78,7 +78,7 @@ func (s segmented) part(t require.TestingT, l layout, rank int) (tensor.Shard, p
 	return sh, p
 }
 
-// eachElement calls fn for the elements of a rank: the place in its memory, and the stored tensor and the place in that.
+// eachElement calls fn for a rank's elements, with the index in its memory, the stored tensor, and the index in that.
 func (s segmented) eachElement(p part, fn func(k int, name string, at int)) {
 	k := 0
 	for at, n := range p.runs() {
@@ -90,7 +90,7 @@ func (s segmented) eachElement(p part, fn func(k int, name string, at int)) {
 	}
 }
 
-// segmentedState is the model as a rank holds it. Version 0 is zeros.
+// segmentedState is a rank's part of the model. Version 0 is zeros.
 func segmentedState(t require.TestingT, g *dist.Group, l layout, version int) *State {
 	var params nn.Params
 	for _, s := range segmentedModel {
@@ -116,7 +116,7 @@ func segmentedState(t require.TestingT, g *dist.Group, l layout, version int) *S
 	return st
 }
 
-// eachTensor calls fn for every element of parameters and moments, with what version 3 has there.
+// eachTensor calls fn for every element of parameters and moments, with its value in version 3.
 func eachTensor(t require.TestingT, g *dist.Group, l layout, st *State, fn func(x []float32, k int, want float32, what string)) {
 	for i, s := range segmentedModel {
 		_, held := s.part(t, l, g.Rank())
@@ -136,14 +136,14 @@ func eachTensor(t require.TestingT, g *dist.Group, l layout, st *State, fn func(
 	}
 }
 
-// Saved on each layout, the files hold what their names say, and every layout loads it, to the bit.
+// A checkpoint saved on any layout has the right values in its files, and every layout loads it, bit for bit.
 func TestSegments(t *testing.T) {
 	for _, from := range []string{"ddp1", "ddp3", "fsdp2", "fsdp5", "tp2", "tp2fsdp2", "tp2dp2"} {
 		dir := t.TempDir()
 		onRanks(t, layouts[from].ranks, func(g *dist.Group) error {
 			s := newSaver(g, disk{}, dir, Config{Async: from == "fsdp2"})
 			st := segmentedState(t, g, layouts[from], 3)
-			if g.Rank()%2 == 1 { // the order in which a rank lists its parameters is its own
+			if g.Rank()%2 == 1 { // ranks may list their parameters in different orders
 				slices.Reverse(st.Params)
 			}
 			if err := s.Save(context.Background(), *st); err != nil {
@@ -182,7 +182,7 @@ func loadSegments(t *testing.T, path string, l layout, strategy Strategy, what s
 	})
 }
 
-// requireStored compares every element of every file of a checkpoint.
+// requireStored checks every element of every file of a checkpoint.
 func requireStored(t *testing.T, path string) {
 	files, err := filepath.Glob(filepath.Join(path, "*.safetensors"))
 	require.NoError(t, err)
@@ -207,7 +207,7 @@ func requireStored(t *testing.T, path string) {
 	}
 }
 
-// With a prefix, names of parameters, their moments and their step counts are stripped alike; a count that is missing is found before
+// A prefix is removed from the names of parameters, moments and step counts alike. A missing count is found before
 // anything is changed.
 func TestPrefixOfOptimizer(t *testing.T) {
 	dir := t.TempDir()

@@ -16,7 +16,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// torchWant returns the bytes of a fixture's tensors, as PyTorch had them.
+// torchWant returns the bytes that a fixture's tensors had in PyTorch.
 func torchWant(t *testing.T, fixture string) func(key string) []byte {
 	t.Helper()
 	text, err := os.ReadFile("torch/testdata/expect.json")
@@ -31,7 +31,7 @@ func torchWant(t *testing.T, fixture string) func(key string) []byte {
 	}
 }
 
-// TestConvertTorch resumes from what PyTorch saved: weights, moments, step counts and learning rate are those of PyTorch, bit
+// TestConvertTorch resumes from a PyTorch checkpoint: weights, moments, step counts and learning rate are the same, bit
 // by bit.
 func TestConvertTorch(t *testing.T) {
 	adamw := func(p nn.Params) *optim.Optimizer { return optim.NewAdamW(p, optim.AdamWConfig{}) }
@@ -117,7 +117,7 @@ func TestConvertTorchModel(t *testing.T) {
 		}
 	}
 
-	// A checkpoint of this package loses its optimizer by ModelOnly too.
+	// ModelOnly also works for a checkpoint of this package.
 	adamw, model := filepath.Join(t.TempDir(), "adamw"), filepath.Join(t.TempDir(), "model")
 	require.NoError(t, Convert(ctx, "torch/testdata/adamw.pt", adamw, ConvertConfig{}))
 	require.NoError(t, Convert(ctx, adamw, model, ConvertConfig{ModelOnly: true}))

@@ -25,7 +25,8 @@ func mustVerify(t *testing.T, path string, c VerifyConfig) *Verdict {
 	return v
 }
 
-// size is the bytes of the test model; the optimizer has two moments each, and a master copy of the 16-bit one.
+// size is the size of the test model in bytes; the optimizer has two moments per parameter, and a master of the 16-bit
+// one.
 func size() (all int64) {
 	model := int64(0)
 	for _, s := range specs {
@@ -79,7 +80,7 @@ func TestVerifySound(t *testing.T) {
 	require.ErrorContains(t, err, "pp")
 }
 
-// TestLayoutParts: the part of each tensor that Verify reads for a rank is that which the rank has.
+// TestLayoutParts: the part that Verify reads for a rank is the part that the rank holds.
 func TestLayoutParts(t *testing.T) {
 	src := examine(disk{}, save(t, t.TempDir(), layouts["ddp2"], 2))
 	defer src.Close()
@@ -106,7 +107,7 @@ func TestLayoutParts(t *testing.T) {
 	}
 }
 
-// TestVerifyFindsEveryBit flips bits at random places of every file: each is found.
+// TestVerifyFindsEveryBit flips bits at random places of every file; Verify finds each one.
 func TestVerifyFindsEveryBit(t *testing.T) {
 	path := save(t, t.TempDir(), layouts["fsdp3"], 2)
 	names, err := disk{}.ReadDir(path)
@@ -205,7 +206,7 @@ func TestConvert(t *testing.T) {
 	i32 := tensor.Int32
 	require.ErrorContains(t, Convert(context.Background(), a, filepath.Join(dir, "x"), ConvertConfig{DType: &i32}), "not a floating-point type")
 
-	// Damage is not carried on.
+	// Convert does not copy damaged data.
 	file := filepath.Join(a, "optimizer-00002-of-00006.safetensors")
 	text, err := os.ReadFile(file)
 	require.NoError(t, err)
@@ -217,10 +218,10 @@ func TestConvert(t *testing.T) {
 	require.Equal(t, []string{"many", "one"}, names, "nothing is left")
 }
 
-// TestMemory: what Verify and Diff allocate does not depend on the size of the checkpoint.
+// TestMemory: the memory of Verify and Diff does not depend on the size of the checkpoint.
 func TestMemory(t *testing.T) {
 	dir := t.TempDir()
-	const size = 200 << 20 // a file with holes: no disk is needed
+	const size = 200 << 20 // a sparse file, which needs no disk space
 	write(t, dir, "model.safetensors", fmt.Sprintf(`{"a":{"dtype":"F32","shape":[%d,1024],"data_offsets":[0,%d]}}`, size/4096, size), nil)
 	file := filepath.Join(dir, "model.safetensors")
 	info, err := os.Stat(file)

@@ -20,7 +20,7 @@ func saveThree(t *testing.T) (dir string) {
 	return dir
 }
 
-// flipLast flips a bit of the last byte of a file.
+// flipLast flips a bit in the last byte of a file.
 func flipLast(t *testing.T, path ...string) {
 	name := filepath.Join(path...)
 	b, err := os.ReadFile(name)
@@ -29,7 +29,8 @@ func flipLast(t *testing.T, path ...string) {
 	require.NoError(t, os.WriteFile(name, b, 0o666))
 }
 
-// Where the newest checkpoint is damaged, errors name the last sound one before it, and the way back is to rename the damaged one.
+// If the newest checkpoint is damaged, errors name the last sound one before it. Renaming the damaged folder lets a run
+// resume from that one.
 func TestWayBack(t *testing.T) {
 	dir := saveThree(t)
 	path := func(step int) string { return filepath.Join(dir, stepName(step)) }
@@ -44,7 +45,7 @@ func TestWayBack(t *testing.T) {
 			return err
 		})
 	}
-	flipLast(t, path(3), broken1) // data
+	flipLast(t, path(3), broken1) // damages tensor data
 	latest, err := Latest(dir)
 	require.NoError(t, err, "it reads no data")
 	require.Equal(t, path(3), latest)
@@ -55,7 +56,7 @@ func TestWayBack(t *testing.T) {
 	}
 	flipLast(t, path(2), manifestName)
 	require.ErrorContains(t, load(Sharded, 3), back(1))
-	require.NoError(t, os.Remove(filepath.Join(path(3), manifestName))) // of a step: no other reader's folder
+	require.NoError(t, os.Remove(filepath.Join(path(3), manifestName))) // a step's folder cannot be another program's
 	_, err = Latest(dir)
 	require.ErrorContains(t, err, "step-00000003 is not sound: ringo.json is missing")
 	require.ErrorContains(t, err, back(1))
@@ -70,7 +71,7 @@ func TestWayBack(t *testing.T) {
 	require.ErrorContains(t, err, "there is no sound checkpoint before it")
 }
 
-// What would be too large to be read again is not written.
+// A text that is too large to be read again is not written.
 func TestTooLargeToRead(t *testing.T) {
 	before := maxJSON
 	t.Cleanup(func() { maxJSON = before })

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// entry is one of an archive.
+// entry is an entry of an archive.
 type entry struct {
 	name, data string
 	method     uint16
@@ -49,7 +49,7 @@ func tensorOn(store, offset, sizes, strides string) string {
 	return tensor2 + "(" + store + offset + sizes + strides + "\x89" + ordered + "tR"
 }
 
-// TestHostile has pickles that PyTorch never writes, and what is said about them.
+// TestHostile has pickles that PyTorch never writes, with the expected errors.
 func TestHostile(t *testing.T) {
 	big := "J\xff\xff\xff\x7f" // 2^31-1
 	huge := "\x8a\x08\xff\xff\xff\xff\xff\xff\xff\x7f"
@@ -113,7 +113,7 @@ func TestHostile(t *testing.T) {
 	}
 }
 
-// TestEndless: trees without end are found by those who walk over them.
+// TestEndless: a walk over a tree without end stops with an error.
 func TestEndless(t *testing.T) {
 	one := tensorOn(ref("K\x06"), "K\x00", "K\x06\x85", "K\x01\x85")
 	for name, pickle := range map[string]string{
@@ -131,7 +131,7 @@ func TestEndless(t *testing.T) {
 	}
 }
 
-// doubled is a list of twice the same list, n deep: 2ⁿ values.
+// doubled is a list of twice the same list, n levels deep: 2ⁿ values.
 func doubled(n int) string {
 	s := "]q\x00"
 	for i := range n {
@@ -164,11 +164,11 @@ func TestHostileArchive(t *testing.T) {
 // overlapping is an archive with two entries on the same bytes.
 func overlapping(t *testing.T) string {
 	s := zipped(t, entry{name: "a/data.pkl", data: proto + "N."}, entry{name: "a/data/0", data: strings.Repeat("x", 1000)}, entry{name: "a/data/1", data: strings.Repeat("y", 10)})
-	at := strings.LastIndex(s, "a/data/1") - 46 // of the directory's entry
+	at := strings.LastIndex(s, "a/data/1") - 46 // offset of the directory's entry
 	from := strings.LastIndex(s, "a/data/0") - 46
 	b := []byte(s)
 	copy(b[at+20:at+28], b[from+20:from+28]) // sizes
-	copy(b[at+42:at+46], b[from+42:from+46]) // where it lies
+	copy(b[at+42:at+46], b[from+42:from+46]) // offset of the data
 	return string(b)
 }
 
@@ -221,7 +221,7 @@ func TestHostileFolder(t *testing.T) {
 	}
 }
 
-// FuzzOpen: whatever an archive or a pickle holds, reading it ends, in an error or with tensors that can be read.
+// FuzzOpen: whatever an archive or a pickle contains, reading it ends, with an error or with readable tensors.
 func FuzzOpen(f *testing.F) {
 	for _, name := range []string{"module.pt", "state.pt", "sgd.pt"} {
 		b, err := os.ReadFile(filepath.Join("testdata", name))
@@ -237,7 +237,7 @@ func FuzzOpen(f *testing.F) {
 	})
 }
 
-// FuzzPickle is FuzzOpen with the pickle alone.
+// FuzzPickle is FuzzOpen for the pickle alone.
 func FuzzPickle(f *testing.F) {
 	for _, s := range []string{tensorOn(ref("K\x06"), "K\x00", "K\x06\x85", "K\x01\x85") + ".", "}X\x01\x00\x00\x00xK\x01s.", "](K\x01K\x02e\x94\x85.", ordered + "}b.",
 		"c_codecs\nencode\nX\x01\x00\x00\x00xX\x06\x00\x00\x00latin1\x86R."} {
@@ -261,7 +261,7 @@ func FuzzPickle(f *testing.F) {
 	})
 }
 
-// readAll reads the tensors of a checkpoint; none may be larger than what it came from.
+// readAll reads the tensors of a checkpoint. None may be larger than its source.
 func readAll(t *testing.T, c *Checkpoint, size int) {
 	for _, modelOnly := range []bool{false, true} {
 		p, err := c.Parts(modelOnly)

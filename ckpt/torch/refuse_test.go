@@ -17,7 +17,7 @@ func dict(t *testing.T, kv ...any) *Dict {
 	return d
 }
 
-// TestPartsRefuses has trees of which it is not clear what they mean, and what is said about them.
+// TestPartsRefuses has trees whose meaning is not clear, with the expected errors.
 func TestPartsRefuses(t *testing.T) {
 	x, err := newTensor(&storage{r: strings.NewReader("12345678"), bytes: 8}, "F32", 0, []int{2}, []int{1})
 	require.NoError(t, err)
@@ -57,7 +57,7 @@ func TestPartsRefuses(t *testing.T) {
 	}
 }
 
-// TestAmplification: a short pickle makes no more bytes than it has, though it may name one string many times.
+// TestAmplification: a pickle cannot make more bytes than it has, although it may use one string many times.
 func TestAmplification(t *testing.T) {
 	text := "X\x64\x00\x00\x00" + strings.Repeat("x", 100) + "q\x000X\x06\x00\x00\x00latin1q\x010c_codecs\nencode\nq\x020"
 	once := "h\x02h\x00h\x01\x86R"
@@ -68,7 +68,7 @@ func TestAmplification(t *testing.T) {
 	require.ErrorContains(t, err, "_codecs.encode: more bytes than the pickle has")
 }
 
-// TestViewRefused: a conjugated tensor has other values than its storage.
+// TestViewRefused: a conjugated tensor is refused, because its values differ from those in its storage.
 func TestViewRefused(t *testing.T) {
 	x := &storage{r: strings.NewReader("12345678"), dtype: "C64", bytes: 8}
 	args := Tuple{x, int64(0), Tuple{int64(1)}, Tuple{int64(1)}, false, &Dict{}, dict(t, "conj", true)}
@@ -79,7 +79,7 @@ func TestViewRefused(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// TestPlaceRefused: what a transform changed on its way to the disk is not read as it lies there.
+// TestPlaceRefused: data that a transform (such as compression) changed is refused.
 func TestPlaceRefused(t *testing.T) {
 	index := &Object{Class: Name{metadata, "MetadataIndex"}, State: dict(t, "fqn", "w", "offset", Tuple{int64(0)})}
 	info := dict(t, "relative_path", "f", "offset", int64(0), "length", int64(1))
@@ -91,7 +91,7 @@ func TestPlaceRefused(t *testing.T) {
 	require.EqualError(t, d.addPlace(index, v), "w: it was stored with the transforms [zstd], which are not read")
 }
 
-// TestGap: two chunks on one place leave another without elements.
+// TestGap: two chunks at the same place leave another place without elements.
 func TestGap(t *testing.T) {
 	store := &storage{r: strings.NewReader("1234567812345678"), bytes: 16}
 	x, err := newTensor(store, "F32", 0, []int{2}, []int{1})

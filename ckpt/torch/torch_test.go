@@ -54,7 +54,7 @@ func content(t *testing.T, x *Tensor, elements int) string {
 	return hex.EncodeToString(out)
 }
 
-// TestFixtures reads what PyTorch wrote: every tensor has the bits that PyTorch's own has, however it is read.
+// TestFixtures: every tensor has the same bits as in PyTorch, however it is read.
 func TestFixtures(t *testing.T) {
 	all := expected(t)
 	require.Len(t, all, 10)
@@ -82,7 +82,7 @@ func TestFixtures(t *testing.T) {
 	}
 }
 
-// TestStateHasEveryLayout makes sure that the fixture is not of contiguous tensors alone.
+// TestStateHasEveryLayout checks that the fixture also has tensors that are not contiguous.
 func TestStateHasEveryLayout(t *testing.T) {
 	c, err := Open("testdata/state.pt")
 	require.NoError(t, err)
@@ -94,7 +94,7 @@ func TestStateHasEveryLayout(t *testing.T) {
 	require.Equal(t, root.Get("transposed").(*Tensor).chunks[0].store.r.(*io.SectionReader).Size(), int64(96), "the whole of a shared storage")
 }
 
-// TestChunks: what two processes wrote is one tensor of two chunks.
+// TestChunks: a tensor that two processes wrote has two chunks.
 func TestChunks(t *testing.T) {
 	c, err := Open("testdata/tree2")
 	require.NoError(t, err)
@@ -110,7 +110,7 @@ func TestChunks(t *testing.T) {
 	require.Equal(t, "as it is", c.Root.(*Dict).Get("note"))
 }
 
-// TestParts finds model and optimizer, whatever keys it.
+// TestParts finds the model and the optimizer under every supported key.
 func TestParts(t *testing.T) {
 	all := expected(t)
 	for _, k := range []struct {
@@ -167,7 +167,7 @@ func TestParts(t *testing.T) {
 	}
 }
 
-// TestAmbiguous: numbered parameters in two groups may be any.
+// TestAmbiguous: with two groups, the numbers of parameters do not say which parameters they are.
 func TestAmbiguous(t *testing.T) {
 	c, err := Open("testdata/groups.pt")
 	require.NoError(t, err)
