@@ -42,7 +42,7 @@ func resize(g *dist.Group, p *tensor.Param, dtype tensor.DType) {
 	p.Local = p.Value
 }
 
-// changes make a plan invalid. They happen in place, as in a program.
+// changes make a plan invalid, except "nothing". They happen in place, as in a program.
 var changes = map[string]func(g *dist.Group, st *State){
 	"nothing": func(*dist.Group, *State) {},
 	"type":    func(g *dist.Group, st *State) { resize(g, st.Params[1], tensor.Float64) },
