@@ -32,7 +32,7 @@ template <class E> __device__ __forceinline__ E quotient(E x, E y) {
 __device__ __forceinline__ float quotient(float x, float y) { return x / y; }
 __device__ __forceinline__ double quotient(double x, double y) { return x / y; }
 
-// NaN wins, and +0 is larger than -0: adding zeros finds the sign.
+// The result is NaN if x or y is. +0 counts as larger than -0: their sum has the sign.
 template <class E> __device__ __forceinline__ E larger(E x, E y) {
   if (x != x || y != y) return x != x ? x : y;
   return x > y ? x : y > x ? y : x == 0 ? (E)(x + y) : x;

@@ -3,9 +3,9 @@
 // Attention in blocks, without the matrix of all probabilities (Dao et al., "FlashAttention", 2022): the plain version, for
 // every float, the oracle of attention_mma.cu.
 //
-// A block of threads takes a tile of `tile` queries of one head and goes through the tiles of keys; in the gradient of keys and values
-// it takes a tile of keys and goes through the queries. `tile` rows have LANES/tile threads each, a part of a warp.
-// Thread l of a row has its features l, l + LANES/tile, ...
+// A block of threads has a tile of `tile` queries of one head, and loops over the tiles of keys. In the gradient of keys and values it
+// has a tile of keys, and loops over the queries. Each of the `tile` rows has LANES/tile threads, a part of a warp. Thread l of a row
+// computes its features l, l + LANES/tile, ...
 
 enum { LANES = 256, FEATURES = 16 };  // features of a thread, at most
 
@@ -21,7 +21,7 @@ __device__ __forceinline__ Head head_of(const Heads& h, i64 number, i64 first) {
   return {number, b * h.steps * h.qstep + n * h.hd, b * h.keys * h.kstep + n / (h.heads / h.kv) * h.hd, (b * h.steps * h.heads + n) * h.hd,
           h.heads * h.hd, first, (int)threadIdx.x / lanes, (int)threadIdx.x % lanes, lanes};
 }
-// this_head is that of a block for each tile of queries.
+// this_head is the head of this block, if there is a block for each tile of queries.
 __device__ __forceinline__ Head this_head(const Heads& h) {
   i64 tiles = (h.steps + h.tile - 1) / h.tile, n = blockIdx.x / tiles;
   return head_of(h, n, (blockIdx.x - n * tiles) * h.tile);
@@ -41,7 +41,7 @@ __device__ __forceinline__ W dot(const W* a, const W* b, i64 n) {
   return sum;
 }
 
-// Over the threads of a row.
+// Reductions over the threads of a row.
 __device__ __forceinline__ W sum_over_row(W v, int lanes) {
   for (int o = lanes / 2; o > 0; o >>= 1) v += __shfl_xor_sync(FULL_WARP, v, o);
   return v;
@@ -73,7 +73,7 @@ __device__ __forceinline__ void store(T* to, const W* acc, W scale, const Head& 
   }
 }
 
-// Sequence is the one of a head: its documents, and how many keys count.
+// Sequence is the sequence of a head: its documents, and the number of keys that count.
 struct Sequence {
   const i64 *qdocs, *kdocs;
   i64 keys;
@@ -83,7 +83,8 @@ __device__ __forceinline__ Sequence sequence_of(const Masks& m, const Heads& h, 
   return {m.kdocs ? m.qdocs + b * h.steps : nullptr, m.kdocs ? m.kdocs + b * h.keys : nullptr, keys_of(m, h, b)};
 }
 
-// keys_seen is how many keys query i sees, and keys_seen_from how many of them are from j on, at most `tile`. Keys of other documents are counted, too.
+// keys_seen is the number of keys that query i sees, and keys_seen_from the number of them from key j on, at most `tile`. Both count keys
+// of other documents, too.
 __device__ __forceinline__ i64 keys_seen(const Heads& h, const Sequence& seq, i64 i) {
   i64 end = h.causal ? i + h.offset + 1 : seq.keys;
   return end < 0 ? 0 : end < seq.keys ? end : seq.keys;
@@ -140,7 +141,7 @@ extern "C" __global__ void __launch_bounds__(LANES) attention(T* out, W* lse, co
   if (t.lane == 0) lse[t.number * h.steps + i] = any ? row_max + log_(row_sum) : (W)-INFINITY;
 }
 
-// attention_delta: delta[head, i] = sum of dO*O of a query, less the gradient of lse if there is one.
+// attention_delta: delta[head, i] = sum of dO*O of a query, minus the gradient of lse if there is one.
 extern "C" __global__ void attention_delta(W* delta, const T* out, const T* dout, const W* dlse, i64 all, Heads h) {
   for (i64 r = first_item(); r < all; r += all_threads()) {
     i64 n = r / h.steps, i = r % h.steps, at = ((n / h.heads * h.steps + i) * h.heads + n % h.heads) * h.hd;

@@ -16,18 +16,18 @@ struct Heads {
 };
 
 // Masks are those of kernel.AttentionMasks: numbers of keys that count [batch], documents of queries [batch, steps] and of keys
-// [batch, keys]; null where absent. A number out of range is noted in *bad, for operation op.
+// [batch, keys]; null if absent. A number out of range is noted in *bad, for operation op.
 struct Masks {
   const i64 *lengths, *qdocs, *kdocs;
   u64* bad;
   u32 op;
 };
-// keys_of is how many keys of sequence b count.
+// keys_of is the number of keys of sequence b that count.
 __device__ __forceinline__ i64 keys_of(const Masks& m, const Heads& h, i64 b) {
   i64 n = m.lengths ? m.lengths[b] : h.keys;
   return n < 0 ? 0 : n < h.keys ? n : h.keys;
 }
-// check_lengths is for one thread of a block of sequence b.
+// check_lengths is called by one thread of a block of sequence b.
 __device__ __forceinline__ void check_lengths(const Masks& m, const Heads& h, i64 b) {
   if (m.lengths) check_index(m.bad, m.op, m.lengths[b], h.keys + 1);
 }

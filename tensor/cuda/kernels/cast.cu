@@ -15,7 +15,7 @@ template <> struct Limits<u8> {
   static constexpr double end = 256.0;
 };
 
-// truncated is v as an integer, towards zero, saturated; NaN is 0.
+// truncated rounds v towards zero to an integer. Values out of range become the nearest limit, NaN becomes 0.
 template <class D> __device__ __forceinline__ D truncated(double v) {
   typedef Limits<D> L;
   return v >= L::end ? L::hi : v >= (double)L::lo ? (D)v : v != v ? (D)0 : L::lo;

@@ -1,6 +1,6 @@
 // Elements between two bounds.
 
-// clamp computes y = min(max(x, lo), hi); NaN stays, and +0 is larger than -0, as on the CPU.
+// clamp computes y = min(max(x, lo), hi). NaN stays NaN, and +0 counts as larger than -0, as on the CPU.
 extern "C" __global__ void clamp(T* y, const T* x, i64 n, W lo, W hi) {
   for (i64 i = first_item(); i < n; i += all_threads()) {
     W v = widen(x[i]);

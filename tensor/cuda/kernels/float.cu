@@ -1,8 +1,8 @@
 // Dropout and losses of single elements. T is a float.
 
-// dropout: word i%4 of block i/4 decides over the element with global index i: it is kept, times scale, if the word is at
-// least limit. Element e has index first + e if elems is 0. Else rows have elems elements, of lines of cols: row k and
-// line l of a row begin at index first + stride*k + full*l.
+// dropout: word i%4 of block i/4 decides about the element with global index i. If the word is at least limit, the element is kept and
+// multiplied by scale. If elems is 0, element e has index first + e. Else a row has elems elements, in lines of cols elements: line l of
+// row k begins at index first + stride*k + full*l.
 extern "C" __global__ void dropout(T* y, const T* x, i64 n, u64 key, u64 limit, W scale, i64 first, i64 stride, i64 elems,
                                    i64 cols, i64 full) {
   if (elems == 0) {  // a thread does the four elements of a block

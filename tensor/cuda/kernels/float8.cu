@@ -1,15 +1,16 @@
 // 8-bit floats.
 
-// Format is what float8_e4m3fn and float8_e5m2 differ in: mantissa bits, exponent bias, and the bits of the largest number.
+// Format describes float8_e4m3fn or float8_e5m2: mantissa bits, exponent bias, and the bits of the largest number.
 struct Format {
   u32 mantissa, bias, most;
 };
 __device__ __forceinline__ Format format_of(int e5m2) { return e5m2 ? Format{2, 15, 0x47600000} : Format{3, 7, 0x43e00000}; }
 
-// magic is a number that, added to one below the smallest normal one, lets the hardware round to a multiple of the smallest number.
+// magic is added to a number below the smallest normal one: then the hardware rounds the sum to a multiple of the smallest number.
 __device__ __forceinline__ float magic(const Format& f) { return __uint_as_float((151 - f.bias - f.mantissa) << 23); }
 
-// rounded is the number of a format that is nearest to x, ties to even; what is larger than the largest becomes that. NaN stays.
+// rounded is the number of a format that is nearest to x, ties to even. Values above the largest number become the largest number. NaN
+// stays NaN.
 __device__ __forceinline__ float rounded(float x, const Format& f) {
   u32 u = __float_as_uint(x), sign = u & 0x80000000u, mag = u & 0x7fffffffu, shift = 23 - f.mantissa;
   if (mag > 0x7f800000u) return x;
@@ -29,7 +30,7 @@ __device__ __forceinline__ u32 code_of(float x, const Format& f) {
   return sign | (__float_as_uint(__uint_as_float(mag) + magic(f)) - __float_as_uint(magic(f)));
 }
 
-// number_of is the number of a code, which is no infinity.
+// number_of is the number of a code. The code is not an infinity.
 __device__ __forceinline__ float number_of(u32 code, const Format& f) {
   u32 sign = (code & 0x80) << 24, mag = code & 0x7f;
   if (mag == 0x7f) return __uint_as_float(sign | 0x7fc00000u);
@@ -62,7 +63,8 @@ extern "C" __global__ void numbers8(float* y, const u8* x, i64 n, int e5m2) {
   for (i64 i = first_item(); i < n; i += all_threads()) y[i] = number_of(x[i], f);
 }
 
-// unscale8 is y = x times the scale of its row and that of its column; without per_row, each has one scale alone.
+// unscale8 computes y = x times the scale of its row and the scale of its column. Without per_row, there is one scale for all rows and one
+// for all columns.
 extern "C" __global__ void unscale8(T* y, const float* x, const float* rows, const float* cols, i64 n, i64 width, int per_row) {
   for (i64 i = first_item(); i < n; i += all_threads()) {
     i64 r = per_row ? i / width : 0, c = per_row ? i % width : 0;

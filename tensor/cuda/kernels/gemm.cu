@@ -1,6 +1,6 @@
 #include "grouped.cuh"
 
-// What products need beside cuBLASLt: T is a float, sums are in W.
+// Kernels that products need in addition to cuBLASLt: T is a float, sums are in W.
 
 // add_bias adds bias [cols] to each row of c; rows are ld elements apart.
 extern "C" __global__ void add_bias(T* c, const T* bias, i64 rows, i64 cols, i64 ld) {
@@ -18,8 +18,8 @@ extern "C" __global__ void scale_product(T* c, i64 batch, i64 rows, i64 cols, i6
   }
 }
 
-// Groups of rows times a matrix each: the plain version, a tile of the result for each block. The sizes of the groups stay on
-// the device.
+// Grouped products: each group of rows is multiplied by its own matrix. This is the plain version; a block computes a tile of the result.
+// The sizes of the groups stay on the device.
 enum { TILE = 64, DEPTH = 16, SIDE = 16, PER = TILE / SIDE };
 
 // tile adds up sum[i][j] = sum over k < depth of a(row, k) * b(k, col) for this thread's rows and columns of the tile.

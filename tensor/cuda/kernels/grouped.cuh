@@ -20,8 +20,8 @@ __device__ __forceinline__ void check_counts(const i64* counts, i64 rows, i64 gr
 // Group is `count` rows from `first` on.
 struct Group { i64 number, first, count; };
 
-// group_of finds the group that has tile number `tile` of SIZE rows, and makes that the number in the group. Behind all tiles
-// is group number `groups`.
+// group_of finds the group of tile number `tile` of SIZE rows, and changes `tile` to its number in the group. After the last tile it
+// returns group number `groups`.
 template <int SIZE> __device__ __forceinline__ Group group_of(const i64* counts, i64 rows, i64 groups, i64& tile) {
   Group g = {0, 0, 0};
   for (; g.number < groups; g.number++) {

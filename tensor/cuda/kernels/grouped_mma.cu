@@ -1,23 +1,23 @@
 #include "mma.cuh"
 #include "grouped.cuh"
 
-// Groups of rows times a matrix each, on tensor cores. T is a 16-bit float, sums are float32, and all matrices' rows are a
-// multiple of eight elements.
+// Grouped products on tensor cores: each group of rows is multiplied by its own matrix. T is a 16-bit float, sums are float32, and the
+// rows of all matrices have a multiple of eight elements.
 //
-// A block computes a tile of TILE x TILE, eight warps 64 x 32 of it each. It goes along k in steps of DEPTH, which it copies to
-// shared memory STAGES-1 ahead.
+// A block computes a tile of TILE x TILE elements; each of its eight warps computes 64 x 32 of them. It goes along k in steps of DEPTH,
+// and copies them to shared memory STAGES-1 steps ahead.
 
 enum { TILE = 128, DEPTH = 32, LANES = 256, STAGES = 3, PER_M = 4, PER_N = 4, STAGE = TILE * (DEPTH + 8) };
 
-// Side is a tile of a [rows, k] or of b [k, cols], whose rows or columns there are `valid` of. With INNER neighbours in memory
-// are neighbours in k, else in rows or columns: ldmatrix transposes them. What is not valid is 0.
+// Side is a tile of a [rows, k] or of b [k, cols]. The first `valid` of its rows or columns exist; the others are 0. With INNER,
+// neighbours in memory are neighbours in k. Otherwise they are neighbouring rows or columns, and ldmatrix transposes them.
 template <bool A, bool INNER> struct Side {
   enum { ACROSS = INNER ? DEPTH : TILE, LD = ACROSS + 8, CHUNKS = ACROSS / 8 };
   const T* x;
   int ld, valid, depth;
 
-  // fetch begins to copy what the step from k on needs. Rows in shared memory are an odd number of 16 bytes apart, so that
-  // ldmatrix finds eight of them in different banks.
+  // fetch starts to copy the data of the step that begins at k. The distance between rows in shared memory is an odd multiple of 16 bytes,
+  // so that ldmatrix reads eight rows from different banks.
   __device__ __forceinline__ void fetch(T* tile, int k) const {
 #pragma unroll
     for (int i = 0; i < TILE * DEPTH / 8 / LANES; i++) {
@@ -100,7 +100,7 @@ template <class A, class B> __device__ __forceinline__ void multiply(T* c, int l
       }
 }
 
-// tiles_of is how many tiles n rows or columns are; rest is how many of n there are in the tile from `from` on.
+// tiles_of is the number of tiles of n rows or columns; rest is the number of rows or columns in the tile that begins at `from`.
 __device__ __forceinline__ u32 tiles_of(i64 n) { return (u32)((n + TILE - 1) / TILE); }
 __device__ __forceinline__ int rest(i64 n, i64 from) { return n - from < TILE ? (int)(n - from) : TILE; }
 

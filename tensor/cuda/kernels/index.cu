@@ -2,8 +2,8 @@
 
 enum { LANES = 128, WORDS = 32, WINDOW = 32 * WORDS };
 
-// find_rows copies indices, NONE where one is out of range, and finds where each of them stands first and last: first[id] becomes
-// n - i and last[id] i + 1. Both are 0 before.
+// find_rows copies indices; one that is out of range becomes NONE. It finds the first and the last place of each index: if these are i and
+// j, first[id] becomes n - i and last[id] becomes j + 1. Both are 0 before.
 enum : u32 { NONE = 0xffffffff };
 extern "C" __global__ void find_rows(u32* first, u32* last, u32* row, const i64* ids, i64 n, i64 rows, u64* bad, u32 op) {
   for (i64 i = first_item(); i < n; i += all_threads()) {
@@ -43,8 +43,8 @@ __device__ __forceinline__ int matches(u16* list, const u32* row, i64 at, i64 en
   return all;
 }
 
-// scatter adds the rows of x with the index of row r to that row of y, in ascending order. A thread has N columns, of the
-// blockIdx.y-th LANES*N ones.
+// scatter adds all rows of x that have the index of row r to that row of y, in ascending order. A thread has N of the LANES*N columns of
+// this blockIdx.y.
 template <int N> __device__ __forceinline__ void scatter(T* y, const T* x, const u32* row, i64 r, i64 end, i64 cols) {
   __shared__ u16 list[WINDOW];
   u32 id = row[r];

@@ -47,8 +47,8 @@ __device__ __forceinline__ void ldmatrix_trans(u32 (&r)[4], const void* row) {
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(shared_address(row)) : "memory");
 }
 
-// copy16 begins to copy 16 bytes from global to shared memory, zeros if they are not real; copy8 is for 8 bytes. What is begun
-// up to copies_commit is a group. copies_wait<N> waits for this thread's groups but for the last N.
+// copy16 starts to copy 16 bytes from global to shared memory; it writes zeros if they are not real. copy8 copies 8 bytes. The copies that
+// were started before copies_commit are a group. copies_wait<N> waits for all groups of this thread but the last N.
 __device__ __forceinline__ void copy16(void* to, const void* from, bool real) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" : : "r"(shared_address(to)), "l"(from), "r"(real ? 16 : 0) : "memory");
 }

@@ -1,4 +1,4 @@
-// Kernels that only move elements. T is an unsigned integer of the element's size, or 16 bytes.
+// Kernels that copy elements and compute nothing. T is an unsigned integer of the element's size, or 16 bytes.
 
 // strided_copy copies operand 1 to operand 0.
 extern "C" __global__ void strided_copy(T* y, const T* x, const __grid_constant__ Strided s) {

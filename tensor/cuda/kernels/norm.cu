@@ -1,9 +1,9 @@
-// Layer norm and RMS norm: a block for each row, or a warp where rows are short. T is a float; statistics and sums are in W and have a
+// Layer norm and RMS norm: a block for each row, or a warp if rows are short. T is a float; statistics and sums are in W and have a
 // fixed order.
 
 enum { MAX_WARPS = 16, COLS = 32, ROWS = 8, ENDS = 32 };
 
-// weights loads elements of w; where there is none, they are v.
+// weights loads elements of w. If there is no w, they are v.
 template <int N> __device__ __forceinline__ Pack<W, N> weights(const T* w, i64 i, W v) {
   Pack<W, N> r;
   if (w) {
@@ -23,7 +23,7 @@ struct Pair { W a, b; };
 // row is the row of this block, or of this warp in a block of several.
 __device__ __forceinline__ i64 row() { return (i64)blockIdx.x * blockDim.y + threadIdx.y; }
 
-// block adds v up over what has a row. A kernel's calls use memory 0 and 1 by turns.
+// block sums v over the threads of a row: a block or a warp. The calls in a kernel alternate between memory 0 and 1.
 __device__ __forceinline__ Pair block(Pair v, int call) {
   __shared__ W as[2][MAX_WARPS], bs[2][MAX_WARPS];
   W *a = as[call], *b = bs[call];

@@ -1,6 +1,6 @@
 // Kernels over lists of tensors: the optimizers, and sums of squares. T is the type of gradients. Values and moments are in W;
-// 16-bit values are in a further tensor, which gets the new value rounded. Orders of operations and what counts as 0 are
-// those of internal/kernel.
+// 16-bit values are in another tensor, which gets the rounded new value. The order of operations, and what counts as 0, are those of
+// internal/kernel.
 
 enum { MAX_GROUPS = 64, LANES = 256, N = 16 / sizeof(W) };
 
@@ -145,7 +145,8 @@ extern "C" __global__ void grad_norm(double* y, const double* x, i64 own, i64 sh
   }
 }
 
-// clip: y[1] is the norm of the gradients times scale, y[0] what to multiply them by: scale, less if the norm is above max_norm.
+// clip: y[1] is the norm of the gradients times scale. y[0] is the factor for the gradients: scale, or less if that norm is above
+// max_norm.
 extern "C" __global__ void clip(double* y, const double* sums, double scale, double max_norm) {
   double norm = sqrt(sums[0] + sums[1] / sums[2]) * scale, clip_coef = max_norm / (norm + 1e-6);
   y[0] = max_norm != 0 && !(clip_coef >= 1) ? scale * clip_coef : scale;

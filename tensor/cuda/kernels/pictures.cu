@@ -45,7 +45,7 @@ extern "C" __global__ void conv2d_grad_x(T* d, const T* g, const T* w, Conv c) {
 
 enum { THREADS = 256 };
 
-// total adds v up over the block, in a fixed order.
+// total sums v over the block, in a fixed order.
 template <class E> __device__ __forceinline__ E total(E v, E* shared) {
   shared[threadIdx.x] = v;
   __syncthreads();
@@ -137,7 +137,7 @@ extern "C" __global__ void avg_pool2d_grad(T* d, const T* g, Pool p) {
 // Sums of a channel.
 struct Sums { double a, b; };
 
-// over adds f(i) up over the elements i of this block's channel.
+// over sums f(i) over the elements i of this block's channel.
 template <class F> __device__ __forceinline__ Sums channel(i64 rows, i64 channels, i64 size, F f) {
   __shared__ double shared[THREADS];
   Sums s = {0, 0};

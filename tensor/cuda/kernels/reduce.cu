@@ -91,7 +91,7 @@ extern "C" __global__ void sum_col_ends(T* y, const W* x, i64 n, i64 inner, i64 
   sum_columns(y, x, n, inner, len, parts, add, vec);
 }
 
-// Best is an element and its place. The first NaN is best of all, then the first of the largest, or smallest, elements.
+// Best is an element and its place. The first NaN comes before all others; else it is the first of the largest (or smallest) elements.
 struct Best {
   W v;
   i64 at;
@@ -132,7 +132,7 @@ template <bool MAX> __device__ __forceinline__ void extreme(T* y, i64* at, const
   }
 }
 
-// top_k finds the k largest of each row's n elements in k rounds, each the best of those that come after the one before.
+// top_k finds the k largest of the n elements of each row in k rounds. A round finds the best element after that of the round before.
 extern "C" __global__ void top_k(i64* at, const T* x, i64 n, i64 k, i64 rows, int lanes) {
   __shared__ Best shared[LANES];
   int groups = LANES / lanes, t = threadIdx.x, lane = t % lanes, group = t / lanes;

@@ -9,7 +9,7 @@ __device__ __forceinline__ bool infinite(W x) { return x == INFINITY || x == -IN
 // Sum is the largest element so far and the sum of exp(x - max).
 struct Sum { W max, sum; };
 
-// add counts an element. What is -Inf adds nothing, NaN makes the sum NaN.
+// add adds an element. -Inf adds nothing, NaN makes the sum NaN.
 __device__ __forceinline__ void add(Sum& s, W x) {
   if (x > s.max) {
     s.sum = s.sum * exp_(s.max - x) + 1;
@@ -154,13 +154,13 @@ extern "C" __global__ void log_sum_exp(W* y, const T* x, i64 cols) {
   if (threadIdx.x == 0) y[blockIdx.x] = log_of(s);
 }
 
-// stream stores what nobody reads before caches have passed it on: the other rows may stay there.
+// stream stores values that are read much later, with a hint that the caches need not keep them: so the rows that are read soon stay there.
 template <int N> __device__ __forceinline__ void stream(T* to, const Pack<T, N>& p) {
   if constexpr (N * sizeof(T) == 16) __stcs((uint4*)to, *(const uint4*)&p);
   else *(Pack<T, N>*)to = p;
 }
 
-// scaled_exp is d = scale*(exp(x - lse) - off), less scale*hit for element y. d may be x.
+// scaled_exp computes d = scale*(exp(x - lse) - off), minus scale*hit for element y. d may be x.
 __device__ __forceinline__ void scaled_exp(T* d, const T* x, W lse, W scale, W off, i64 y, W hit, i64 cols, bool vec) {
   pieces(cols, vec, [&](i64 i, auto n) {
     auto p = load<n.value>(x + i);

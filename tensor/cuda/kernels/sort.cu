@@ -11,7 +11,7 @@ __device__ __forceinline__ bool comes_first(const T* row, int i, int j, i64 n, i
   return i < j;
 }
 
-// exchange orders pair p of a step: places `distance` apart, in runs of `run`, which go up and down by turns.
+// exchange orders pair p of a step: places `distance` apart, in runs of `run`, which alternate between ascending and descending.
 __device__ __forceinline__ void exchange(int* at, const T* row, i64 p, i64 n, i64 run, i64 distance, int descending) {
   i64 lo = 2 * p - (p & (distance - 1)), hi = lo + distance;
   bool up = (lo & run) == 0;

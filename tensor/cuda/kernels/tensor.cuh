@@ -1,12 +1,12 @@
 // What the kernels of package tensor/cuda share. A file is compiled for one element type, ELEM.
 
-// 16 bytes that are moved only.
+// 16 bytes that are only copied.
 struct __align__(16) vec16 { u64 lo, hi; };
 
 typedef ELEM T;
 typedef Wide<T>::type W;
 
-// Integers wrap around, which C++ leaves open for signed ones: U is what they are added in.
+// Integers wrap around. C++ does not define that for signed integers, so they are added as the unsigned type U.
 template <class E> struct Unsigned { typedef E type; };
 template <> struct Unsigned<int> { typedef u32 type; };
 template <> struct Unsigned<i64> { typedef u64 type; };
@@ -48,7 +48,7 @@ __device__ __forceinline__ float exp2_(float x) {
 __device__ __forceinline__ float fast_exp(float x) { return exp2_(x * 1.44269504f); }
 __device__ __forceinline__ double fast_exp(double x) { return exp(x); }
 
-// over is x/y; where T has 16 bits, up to the last two of float's, which are rounded away, and 0 for a finite y over 2^126.
+// over is x/y. If T has 16 bits, the last two bits of the float may differ, which are rounded away, and a finite y above 2^126 gives 0.
 __device__ __forceinline__ float over(float x, float y) { return sizeof(T) == 2 ? __fdividef(x, y) : x / y; }
 __device__ __forceinline__ double over(double x, double y) { return x / y; }
 

@@ -49,7 +49,7 @@ __device__ __forceinline__ double abs_(double x) { return fabs(x); }
 // within brings x into [-limit, limit]. NaN stays NaN.
 __device__ __forceinline__ W within(W x, W limit) { return x > limit ? limit : x < -limit ? -limit : x; }
 
-// The standard normal distribution function; the lower tail is without cancellation.
+// The standard normal distribution function. Its lower tail has no cancellation.
 __device__ __forceinline__ W normal(W x) { return W(0.5) * erfc_(x * W(-0.70710678118654752440)); }
 
 #define GELU_SCALE W(2 * 0.7978845608028653558798921198687637369517)  // 2*sqrt(2/pi)
@@ -57,7 +57,7 @@ __device__ __forceinline__ W normal(W x) { return W(0.5) * erfc_(x * W(-0.707106
 
 // gelu_tanh is x*sigmoid(u), u = x*(scale + cubic*x*x); the slope is s + x*s*(1-s)*u', where 1-s is exp(-u)*s.
 __device__ __forceinline__ W gelu_tanh_slope(W x) {
-  x = within(x, sizeof(W) == 4 ? 10 : 20);  // beyond it is as there
+  x = within(x, sizeof(W) == 4 ? 10 : 20);  // beyond this range the result is that at its end
   W q = x * x, e = exp_(x * (-GELU_CUBIC * q - GELU_SCALE)), s = over(1, 1 + e);
   return s + x * s * (e * s) * (3 * GELU_CUBIC * q + GELU_SCALE);
 }
