@@ -59,6 +59,9 @@ func New(c Config) (*Engine, error) {
 	if os.Getenv("NCCL_COMM_BLOCKING") == "0" {
 		return nil, errors.New("nccl: NCCL_COMM_BLOCKING=0 makes calls return before an operation is queued, and what waits for it would not: unset it")
 	}
+	if os.Getenv("NCCL_COMM_SPLIT_SHARE_RESOURCES") == "1" {
+		return nil, errors.New("nccl: with NCCL_COMM_SPLIT_SHARE_RESOURCES=1 an abort of one group also ends the operations of another, with wrong results: unset it")
+	}
 	reducer, err := peer.NewReducer(c.Device)
 	if err != nil {
 		return nil, err

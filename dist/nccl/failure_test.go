@@ -237,12 +237,21 @@ func TestNotInNCCL(t *testing.T) {
 	}))
 }
 
-// A call that returns before an operation is queued would have an event recorded before it.
-func TestNonBlockingCommunicators(t *testing.T) {
+// Variables of NCCL with which results could be wrong are refused: if a call returned before its operation is queued, an event would be
+// recorded too early; and an abort of one group must not end the operations of another.
+func TestRefusedVariables(t *testing.T) {
 	machine(t)
-	t.Setenv("NCCL_COMM_BLOCKING", "0")
-	_, err := nccl.New(nccl.Config{})
-	assert.ErrorContains(t, err, "NCCL_COMM_BLOCKING=0 makes calls return before an operation is queued")
+	for variable, want := range map[string]string{
+		"NCCL_COMM_BLOCKING=0":              "NCCL_COMM_BLOCKING=0 makes calls return before an operation is queued",
+		"NCCL_COMM_SPLIT_SHARE_RESOURCES=1": "with NCCL_COMM_SPLIT_SHARE_RESOURCES=1 an abort of one group also ends",
+	} {
+		t.Run(variable, func(t *testing.T) {
+			name, value, _ := strings.Cut(variable, "=")
+			t.Setenv(name, value)
+			_, err := nccl.New(nccl.Config{})
+			assert.ErrorContains(t, err, want)
+		})
+	}
 }
 
 // Ranks leave while NCCL is busy with a call, when it refuses to destroy the communicator, or while the call runs, when it

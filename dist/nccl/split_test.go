@@ -106,6 +106,22 @@ func TestSplitUnused(t *testing.T) {
 	}))
 }
 
+// A group is closed while its split hangs: the communicators are given back nevertheless.
+func TestSplitHangsInClosedGroup(t *testing.T) {
+	emu.Only(t, "it takes several devices")
+	emu.FailNCCL(1, -1, emu.HangingHost)
+	defer emu.FailNCCL(0, 0, emu.NoFault)
+	machine(t)
+	require.NoError(t, start(t, 3, dist.Config{Threads: 1, Timeout: 300 * time.Millisecond}, func(r *dist.Rank) error {
+		g := r.World.With()
+		if err := g.AllReduce(tensor.New(r.Device, tensor.Float32, 1), dist.Sum).WaitHost(context.Background()); err != nil {
+			return err
+		}
+		s, err := g.Split(0, 0)
+		return errors.Join(err, g.Close(), s.Close())
+	}))
+}
+
 // A split that hangs ends: by the timeout of the group that is split, or of one that waits for it.
 func TestSplitHangs(t *testing.T) {
 	emu.Only(t, "it takes several devices")

@@ -205,8 +205,7 @@ func (b *endpoint) release() {
 	over := b.state == ready && b.ran == b.issued
 	b.e.wg.Go(func() {
 		_ = b.e.onThread(func() error { // nobody is there to hear of an error
-			if over { // and the goroutine that issues waits for nobody
-				<-b.idle
+			if over && b.comesToRest() {
 				_ = b.comm.Destroy()
 			} else { // to destroy it would wait for what runs: for ranks that may be gone
 				_ = b.comm.Abort(b.idle)
@@ -214,6 +213,22 @@ func (b *endpoint) release() {
 			return b.drop()
 		})
 	})
+}
+
+// comesToRest waits until the goroutine that issues makes no call any more. It returns false after the group's timeout: a split may hang.
+func (b *endpoint) comesToRest() bool {
+	var late <-chan time.Time
+	if b.spec.Timeout > 0 {
+		t := time.NewTimer(b.spec.Timeout)
+		defer t.Stop()
+		late = t.C
+	}
+	select {
+	case <-b.idle:
+		return true
+	case <-late:
+		return false
+	}
 }
 
 // drop gives the stream and the events back.

@@ -37,7 +37,13 @@ func (h *Handle) tune(s *cuda.Stream, p *plan, g *Gemm) error {
 	if p.choose(path) {
 		return nil
 	}
+	if _, err := os.Stat(path); err == nil {
+		return nil // damaged, or of another library: once it is deleted, algorithms are timed again
+	}
 	times, err := h.timeAll(s, p, g)
+	if cuda.IsOutOfMemory(err) {
+		return nil // the product itself may need less
+	}
 	if err != nil {
 		return fmt.Errorf("timing algorithms of %v: %w", g, err)
 	}

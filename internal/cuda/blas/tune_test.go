@@ -106,10 +106,18 @@ func TestTuneWithoutFolder(t *testing.T) {
 	r.requireAlgorithm(0, r.small())
 
 	r = newTuner(t, t.TempDir())
-	r.times(3, 2, 1)
+	r.noTimes()
 	g := r.small()
 	require.NoError(t, os.WriteFile(r.h.ChoicePath(g), []byte("damaged\n00\n"), 0o666))
 	r.requireAlgorithm(0, g)
+}
+
+// Timing may need more memory than the product: without it, the heuristic's first algorithm stays.
+func TestTuneOutOfMemory(t *testing.T) {
+	emu.Only(t, "it counts the emulator's algorithms")
+	r := newTuner(t, t.TempDir())
+	r.h.SetTimer(func(func() error) (float32, error) { return 0, &cuda.Error{Call: "cuMemAlloc", Code: 2} })
+	r.requireAlgorithm(0, r.small())
 }
 
 // An algorithm that fails is not chosen.
