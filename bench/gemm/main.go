@@ -8,6 +8,7 @@ import (
 	"log"
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -77,29 +78,32 @@ func measure(dev *tensor.CPU, ta, tb bool, m, n, k int, seconds float64) (gflops
 	return speed, check
 }
 
-// repeat returns the speed of a call, in GFLOP/s. The first one warms up.
+// repeat returns the speed of a call, in GFLOP/s: the median of blocks of calls. The first one warms up.
 func repeat(seconds, flops float64, call func()) float64 {
 	begin := time.Now()
 	call()
-	calls := 1 + int(seconds/4/time.Since(begin).Seconds())
-	spent, done := 0.0, 0
-	for spent < seconds {
+	calls := 1 + int(seconds/8/time.Since(begin).Seconds())
+	var blocks []float64
+	for spent := 0.0; spent < seconds; spent += blocks[len(blocks)-1] {
 		begin = time.Now()
 		for range calls {
 			call()
 		}
-		spent += time.Since(begin).Seconds()
-		done += calls
+		blocks = append(blocks, time.Since(begin).Seconds())
 	}
-	return flops * float64(done) / spent / 1e9
+	slices.Sort(blocks)
+	return flops * float64(calls) / blocks[len(blocks)/2] / 1e9
 }
 
-// peak returns the speed of all threads together.
+// peak returns the speed of all threads together, when each has a core.
 func peak(threads int, seconds float64) float64 {
 	var wg sync.WaitGroup
 	speeds := make([]float64, threads)
 	for i := range speeds {
-		wg.Go(func() { speeds[i] = kernel.PeakFlops[float32](time.Duration(seconds*1e9)) / 1e9 })
+		wg.Go(func() {
+			kernel.PeakFlops[float32](5 * time.Millisecond) // two threads may wake up on one core
+			speeds[i] = kernel.PeakFlops[float32](time.Duration(seconds*1e9)) / 1e9
+		})
 	}
 	wg.Wait()
 	sum := 0.0

@@ -1,5 +1,5 @@
 // Command half measures bfloat16 on the CPU. The script run starts it together with PyTorch. It reads one JSON request in each line, and
-// answers with the seconds of one call, the best of several repetitions.
+// answers with the seconds of one call, the median of several repetitions.
 package main
 
 import (
@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/ringo-ml/ringo/internal/kernel"
@@ -37,26 +38,27 @@ func main() {
 		if err := json.Unmarshal(in.Bytes(), &r); err != nil {
 			log.Fatal(err)
 		}
-		fmt.Println(best(r.product(dev, d), r.Seconds))
+		fmt.Println(median(r.product(dev, d), r.Seconds))
 	}
 }
 
-// best returns the seconds of a call of f: the smallest mean of 5 repetitions.
-func best(f func(), seconds float64) float64 {
+// median returns the seconds of a call of f: the median of 5 means.
+func median(f func(), seconds float64) float64 {
 	f()
 	start, calls := time.Now(), 0
-	for ; time.Since(start).Seconds() < seconds/5; calls++ {
+	for ; time.Since(start).Seconds() < seconds/6; calls++ {
 		f()
 	}
-	least := time.Since(start).Seconds() / float64(calls)
-	for range 4 {
+	var means [5]float64
+	for i := range means {
 		start = time.Now()
 		for range calls {
 			f()
 		}
-		least = min(least, time.Since(start).Seconds()/float64(calls))
+		means[i] = time.Since(start).Seconds() / float64(calls)
 	}
-	return least
+	slices.Sort(means[:])
+	return means[2]
 }
 
 func uniform(dev tensor.Device, d tensor.DType, key uint64, dims ...int) tensor.Tensor {

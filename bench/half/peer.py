@@ -9,20 +9,20 @@ torch.set_num_threads(int(sys.argv[1]))
 torch.set_flush_denormal(True)
 
 
-def best(f, seconds):
+def median(f, seconds):
     for _ in range(3):
         f()
     start, calls = time.perf_counter(), 0
-    while time.perf_counter() - start < seconds / 5:
+    while time.perf_counter() - start < seconds / 6:
         f()
         calls += 1
-    least = (time.perf_counter() - start) / calls
-    for _ in range(4):
+    means = []
+    for _ in range(5):
         start = time.perf_counter()
         for _ in range(calls):
             f()
-        least = min(least, (time.perf_counter() - start) / calls)
-    return least
+        means.append((time.perf_counter() - start) / calls)
+    return sorted(means)[2]
 
 
 def uniform(*dims):
@@ -44,4 +44,4 @@ def product(r):
 print(f"PyTorch {torch.__version__}", flush=True)
 for line in sys.stdin:
     r = json.loads(line)
-    print(best(product(r), r["Seconds"]), flush=True)
+    print(median(product(r), r["Seconds"]), flush=True)

@@ -9,6 +9,7 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"time"
 
@@ -71,21 +72,21 @@ func version(path string) string {
 	return "?"
 }
 
-// repeat returns the speed of a call, in GFLOP/s. The first one warms up.
+// repeat returns the speed of a call, in GFLOP/s: the median of blocks of calls. The first one warms up.
 func repeat(seconds, flops float64, call func()) float64 {
 	begin := time.Now()
 	call()
-	calls := 1 + int(seconds/4/time.Since(begin).Seconds())
-	spent, done := 0.0, 0
-	for spent < seconds {
+	calls := 1 + int(seconds/8/time.Since(begin).Seconds())
+	var blocks []float64
+	for spent := 0.0; spent < seconds; spent += blocks[len(blocks)-1] {
 		begin = time.Now()
 		for range calls {
 			call()
 		}
-		spent += time.Since(begin).Seconds()
-		done += calls
+		blocks = append(blocks, time.Since(begin).Seconds())
 	}
-	return flops * float64(done) / spent / 1e9
+	slices.Sort(blocks)
+	return flops * float64(calls) / blocks[len(blocks)/2] / 1e9
 }
 
 // matrix holds small integers, so that products and sums are exact.
