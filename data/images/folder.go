@@ -157,12 +157,17 @@ func (f *Folder) Batch(idx []int, x, y tensor.Tensor) error {
 		}
 		ys[row] = int64(f.files[i].class)
 	}
+	errs := make([]error, len(idx))
 	var g errgroup.Group
 	g.SetLimit(runtime.GOMAXPROCS(0))
 	for row, i := range idx {
-		g.Go(func() error { return f.read(i, xs[row*n:(row+1)*n]) })
+		g.Go(func() error {
+			errs[row] = f.read(i, xs[row*n:(row+1)*n])
+			return nil
+		})
 	}
-	return g.Wait()
+	_ = g.Wait()
+	return cmp.Or(errs...)
 }
 
 func (f *Folder) read(i int, out []float32) error {

@@ -199,3 +199,16 @@ func TestBrokenFile(t *testing.T) {
 	assert.ErrorContains(t, l.Err(), "sample 5: ")
 	assert.ErrorContains(t, l.Err(), file)
 }
+
+// Of several broken files the first in the batch is named, whichever fails first in time.
+func TestFirstBrokenFile(t *testing.T) {
+	slow := encode(t, ".png", picture(900, 900, 1))
+	dir := write(t, map[string][]byte{"a/0.png": slow[:len(slow)-20], "a/1.png": {}, "a/2.png": {}})
+	f, err := Open(dir, Config{Height: 4, Width: 4})
+	require.NoError(t, err)
+	x, y := tensor.New(tensor.NewCPU(1), tensor.Float32, 3, 3, 4, 4), tensor.New(tensor.NewCPU(1), tensor.Int64, 3)
+	for range 5 {
+		assert.ErrorContains(t, f.Batch([]int{2, 0, 1}, x, y), "2.png")
+		assert.ErrorContains(t, f.Batch([]int{0, 1, 2}, x, y), "0.png")
+	}
+}
