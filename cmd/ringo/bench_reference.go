@@ -17,7 +17,7 @@ import (
 
 const (
 	referenceTime = 4 * time.Millisecond
-	referenceRuns = 25       // the best one counts: it shows what is possible
+	referenceRuns = 10       // the best one counts: it shows what is possible
 	maxReference  = 64 << 20 // larger than any cache
 	minReference  = 64 << 10 // with smaller buffers, mostly the clock would be measured
 	socketBuf     = 256 << 10

@@ -1,10 +1,12 @@
 package disttest
 
 import (
+	"flag"
 	"fmt"
 	"io"
 	"os"
 	"slices"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -30,6 +32,18 @@ func OnDevices(start Start) Start {
 
 // Long reports whether the slow tests run too (RINGO_LONG=1).
 func Long() bool { return os.Getenv("RINGO_LONG") == "1" }
+
+// RunMost runs a package's tests, of those that may run beside each other so many at once: more than there are cores, as most of them wait.
+// TestMain calls it.
+func RunMost(m *testing.M, atOnce int) {
+	flag.Parse()
+	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue {
+		if err := f.Value.Set(strconv.Itoa(atOnce)); err != nil {
+			panic(err)
+		}
+	}
+	os.Exit(m.Run())
+}
 
 // ShortOnly skips a test in the long form. The sizes and repetitions of the long form are for engines; such a test is the same for all
 // engines, and takes long on emulated devices.
