@@ -99,7 +99,7 @@ var fakes = map[string]string{
 	"libnvrtc.so.12":    `int nvrtcVersion(int *a, int *b) { *a = 12; *b = 9; return 0; }`,
 	"libcublasLt.so.13": `unsigned long cublasLtGetVersion(void) { return 131000; }`,
 	"libnccl.so.2":      `int ncclGetVersion(int *v) { *v = 23203; return 0; }`,
-	"old/libnccl.so.2":  `int ncclGetVersion(int *v) { *v = 21705; return 0; }`,
+	"old/libnccl.so.2":  `int ncclGetVersion(int *v) { *v = 22105; return 0; }`,
 	"libnvidia-ml.so.1": `int nvmlInit_v2(void) { return 0; }
 		int nvmlSystemGetDriverVersion(char *s, unsigned n) { const char *v = "580.159.04"; while ((*s++ = *v++)); return n < 12; }`,
 }
@@ -136,7 +136,7 @@ func TestDoctorFindsLibraries(t *testing.T) {
 		"conda":                  {"lib", "libcublasLt.so.13", "CONDA_PREFIX", 2, "13.10.0", ""},
 		"loader's path":          {".", "libnccl.so.2", "LD_LIBRARY_PATH", 3, "2.32.3", ""},
 		"NCCL wheel":             {site + "nccl/lib", "libnccl.so.2", "VIRTUAL_ENV", 3, "2.32.3", ""},
-		"old NCCL":               {site + "nccl/lib", "old/libnccl.so.2", "VIRTUAL_ENV", 3, "2.17.5", "NCCL 2.17.5; 2.18.0 or newer is needed"},
+		"old NCCL":               {site + "nccl/lib", "old/libnccl.so.2", "VIRTUAL_ENV", 3, "2.21.5", "NCCL 2.21.5; 2.22.3 or newer is needed"},
 		"NVML":                   {".", "libnvidia-ml.so.1", "LD_LIBRARY_PATH", 4, "driver 580.159.04", ""},
 		"damaged":                {site + "cu13/lib", "garbage/libnvrtc.so.13", "VIRTUAL_ENV", 1, "", "file too short"},
 		"wheel in another place": {"nvidia/cu13/lib", "libnvrtc.so.13", "VIRTUAL_ENV", 1, "", "library not found"},

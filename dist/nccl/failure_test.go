@@ -197,7 +197,7 @@ func TestErrorsOfNCCL(t *testing.T) {
 	defer emu.FailNCCL(0, 0, emu.NoFault)
 	for fault, want := range map[emu.NCCLFault]string{
 		emu.AsyncError:  "rank 1: allreduce seq 3 of group world: nccl: ncclCommGetAsyncError: remote process exited or there was a network error (6)",
-		emu.FailingCall: "rank 1: allreduce seq 3 of group world: nccl: ncclAllReduce: unhandled system error (2): a failure that the test asked for",
+		emu.FailingCall: "rank 1: allreduce seq 3 of group world: nccl: ncclAllReduce: unhandled system error (2); last error of the process: a failure that the test asked for",
 	} {
 		emu.FailNCCL(1, 3, fault)
 		errs, took := failures(t, 2, time.Minute, func(r *dist.Rank, begin func()) error {

@@ -33,7 +33,7 @@ func (l *Lib) NewComm() *Comm { return &Comm{lib: l} }
 // Open reports whether there is a communicator.
 func (c *Comm) Open() bool { return atomic.LoadUintptr(&c.handle) != 0 }
 
-// config is an ncclConfig_t as NCCL 2.18 had it. Later ones are longer; NCCL
+// config is an ncclConfig_t as NCCL 2.22 has it. Later ones are longer; NCCL
 // reads as much as size says and takes its defaults for the rest.
 type config struct {
 	size       uint64
@@ -100,10 +100,11 @@ func (c *Comm) Destroy() Result {
 
 // Abort ends the communicator's operations wherever they are, also a call that
 // the goroutine of the communicator is in, and gives it back. idle is closed when
-// that goroutine makes no call any more. The OS thread of the caller is locked.
+// nobody makes a call any more, AsyncError included. The OS thread of the caller is
+// locked.
 //
 // In a group, NCCL ends the operations at once but frees the communicator only in
-// ncclGroupEnd, and so behind the call that still uses it (NCCL before 2.22: at once).
+// ncclGroupEnd, and so behind the calls that still use it (see MinVersion).
 func (c *Comm) Abort(idle <-chan struct{}) Result {
 	for !c.Open() {
 		select {

@@ -1,5 +1,5 @@
 // Package nccl calls NVIDIA's collective communication library without cgo:
-// libnccl.so.2 of version 2.18 or later, where there is none RCCL, AMD's library
+// libnccl.so.2 of version 2.22 or later, where there is none RCCL, AMD's library
 // of the same interface (librccl.so.1, never run), or one that RINGO_NCCL_LIB
 // names. NCCL's own variables (NCCL_*) are its own:
 // nothing here sets or overrides them.

@@ -28,10 +28,10 @@ func TestRCCLByName(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "librccl.so.1"), library, 0o755))
 	cmd := exec.Command(os.Args[0], "-test.run=^TestAnotherLibrary$", "-test.v")
-	cmd.Env = append(os.Environ(), "RINGO_TEST_NCCL_LOAD=1", "RINGO_NCCL_LIB=", "VIRTUAL_ENV=", "HOME="+dir, "LD_LIBRARY_PATH="+dir, "EMU_NCCL_VERSION=21806")
+	cmd.Env = append(os.Environ(), "RINGO_TEST_NCCL_LOAD=1", "RINGO_NCCL_LIB=", "VIRTUAL_ENV=", "HOME="+dir, "LD_LIBRARY_PATH="+dir, "EMU_NCCL_VERSION=22203")
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, string(out))
-	assert.Contains(t, string(out), "opened NCCL 2.18.6 (librccl.so.1)\n")
+	assert.Contains(t, string(out), "opened NCCL 2.22.3 (librccl.so.1)\n")
 }
 
 // RINGO_NCCL_LIB names a library with NCCL's interface, such as RCCL. NCCL's own variables reach it, and what NCCL_DEBUG prints is not
@@ -44,10 +44,10 @@ func TestEnvironment(t *testing.T) {
 	require.NoError(t, os.WriteFile(path, library, 0o755))
 	for _, debug := range []string{"", "VERSION"} {
 		cmd := exec.Command(os.Args[0], "-test.run=^TestAnotherLibrary$", "-test.v")
-		cmd.Env = append(os.Environ(), "RINGO_TEST_NCCL_LOAD=1", "RINGO_NCCL_LIB="+path, "EMU_NCCL_VERSION=21806", "NCCL_DEBUG="+debug)
+		cmd.Env = append(os.Environ(), "RINGO_TEST_NCCL_LOAD=1", "RINGO_NCCL_LIB="+path, "EMU_NCCL_VERSION=22203", "NCCL_DEBUG="+debug)
 		out, err := cmd.CombinedOutput()
 		require.NoError(t, err, string(out))
-		assert.Contains(t, string(out), "opened NCCL 2.18.6 ("+path+")\n")
+		assert.Contains(t, string(out), "opened NCCL 2.22.3 ("+path+")\n")
 		assert.Equal(t, debug != "", slices.Contains(strings.Split(string(out), "\n"), "NCCL version 2.32.3+emulated"), string(out))
 	}
 	cmd := exec.Command(os.Args[0], "-test.run=^TestAnotherLibrary$", "-test.v")

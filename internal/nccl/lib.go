@@ -12,8 +12,9 @@ import (
 	"github.com/ringo-ml/ringo/internal/dl"
 )
 
-// MinVersion is the oldest NCCL that works, 2.18: its ncclConfig_t is what Init passes.
-const MinVersion = 21800
+// MinVersion is the oldest NCCL that works: the first 2.22. Up to 2.21 ncclCommAbort
+// frees the communicator at once, also in a group, under a thread that is in a call.
+const MinVersion = 22203
 
 // ErrMissing is wrapped by the error of Load where there is no usable NCCL.
 var ErrMissing = errors.New("no NCCL")
@@ -138,14 +139,14 @@ type Error struct {
 	Call string
 	Code Result
 	Text string // ncclGetErrorString
-	Last string // ncclGetLastError: what went wrong last on this thread
+	Last string // ncclGetLastError. NCCL keeps one for all communicators and threads, so it may be of another call
 }
 
 // Error names the call, the code and both of NCCL's texts.
 func (e *Error) Error() string {
 	s := fmt.Sprintf("nccl: %s: %s (%d)", e.Call, e.Text, e.Code)
 	if e.Last != "" {
-		s += ": " + e.Last
+		s += "; last error of the process: " + e.Last
 	}
 	if !strings.Contains(e.Text, "NCCL_DEBUG") {
 		s += " (NCCL_DEBUG=INFO tells more)"

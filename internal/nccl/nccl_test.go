@@ -3,6 +3,7 @@ package nccl_test
 import (
 	"errors"
 	"os"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -268,7 +269,7 @@ func TestAbortFromAnotherThread(t *testing.T) {
 						}
 						res = comm.AllReduce(p, p, 1, nccl.Float32, nccl.Sum, s.Handle())
 					}
-					assert.ErrorContains(t, lib.Err(call, res), "nccl: "+call+": internal error (3): the communicator has been aborted")
+					assert.ErrorContains(t, lib.Err(call, res), "nccl: "+call+": internal error (3); last error of the process: the communicator has been aborted")
 				})
 				wg.Go(func() {
 					<-began
@@ -283,11 +284,30 @@ func TestAbortFromAnotherThread(t *testing.T) {
 	}
 }
 
+// NCCL keeps one text of the last error. It may be of another thread and communicator, and the error says so.
+func TestLastErrorIsOfTheProcess(t *testing.T) {
+	emu.Only(t, "it takes a call that fails")
+	emu.Start(t, emu.Config{})
+	lib, err := nccl.Load()
+	require.NoError(t, err)
+	id, err := lib.UniqueID()
+	require.NoError(t, err)
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		runtime.LockOSThread() // its thread ends with it
+		lib.NewComm().Init(2, &id, 5)
+	}()
+	<-over
+	err = lib.Err("ncclCommGetAsyncError", 6)
+	assert.EqualError(t, err, "nccl: ncclCommGetAsyncError: remote process exited or there was a network error (6); last error of the process: rank 5 of 2 (NCCL_DEBUG=INFO tells more)")
+}
+
 func TestErrorsAreReadable(t *testing.T) {
 	emu.Only(t, "NCCL does not look at addresses")
 	ranks(t, 1, func(r *rank) error {
 		err := r.lib.Err("ncclAllReduce", r.comm.AllReduce(64, 64, 1, nccl.Float32, nccl.Sum, r.stream.Handle()))
-		assert.EqualError(r.t, err, "nccl: ncclAllReduce: invalid argument (4): sendbuff 0x40 is not 4 bytes of device memory (NCCL_DEBUG=INFO tells more)")
+		assert.EqualError(r.t, err, "nccl: ncclAllReduce: invalid argument (4); last error of the process: sendbuff 0x40 is not 4 bytes of device memory (NCCL_DEBUG=INFO tells more)")
 		return nil
 	})
 	emu.FailNCCL(0, 1, emu.AsyncError)

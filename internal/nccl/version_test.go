@@ -15,16 +15,16 @@ func TestVersions(t *testing.T) {
 	emu.Only(t, "NCCL has one version")
 	emu.Start(t, emu.Config{})
 	path := os.Getenv("RINGO_NCCL_LIB")
-	for version, want := range map[string]string{"2708": "2.7.8", "21705": "2.17.5"} {
+	for version, want := range map[string]string{"2708": "2.7.8", "21705": "2.17.5", "22105": "2.21.5"} {
 		t.Setenv("EMU_NCCL_VERSION", version)
 		_, err := nccl.Open(path)
 		require.ErrorIs(t, err, nccl.ErrMissing)
-		assert.ErrorContains(t, err, "is NCCL "+want+", but 2.18.0 or newer is needed")
+		assert.ErrorContains(t, err, "is NCCL "+want+", but 2.22.3 or newer is needed")
 	}
-	t.Setenv("EMU_NCCL_VERSION", "21800")
+	t.Setenv("EMU_NCCL_VERSION", "22203")
 	lib, err := nccl.Open(path)
 	require.NoError(t, err)
-	assert.Equal(t, "NCCL 2.18.0 ("+path+")", lib.String())
+	assert.Equal(t, "NCCL 2.22.3 ("+path+")", lib.String())
 	_, err = nccl.Open("/nowhere/libnccl.so.2")
 	require.ErrorIs(t, err, nccl.ErrMissing)
 	assert.ErrorContains(t, err, "pip install nvidia-nccl")

@@ -38,8 +38,11 @@ static const Driver& driver() {
   return d;
 }
 
-static thread_local char last[256];
+// One text for all threads and communicators, as the real one has.
+static char last[256];
+static std::mutex last_mu;
 static Result fail(Result r, const char* format, ...) {
+  std::lock_guard<std::mutex> l(last_mu);
   va_list a;
   va_start(a, format);
   vsnprintf(last, sizeof last, format, a);
