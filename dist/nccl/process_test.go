@@ -195,8 +195,8 @@ func carryOn(ctx context.Context, r *dist.Rank, victim int) error {
 	return nil
 }
 
-// control are the engines with which processes of a host connect.
-var control = map[string]string{"tcp": "RINGO_SHM=0", "shm": "RINGO_SHM=1"}
+// controls are the engines with which processes of a host connect.
+var controls = map[string]string{"tcp": "RINGO_SHM=0", "shm": "RINGO_SHM=1"}
 
 // processes starts n ranks, each a process with n GPUs, and returns their output.
 func processes(t *testing.T, n int, how, control string, env ...string) []string {
@@ -214,7 +214,7 @@ func processes(t *testing.T, n int, how, control string, env ...string) []string
 
 // Ranks that are processes, as in a real job: package dist chooses the devices and NCCL.
 func TestProcesses(t *testing.T) {
-	for name, env := range control {
+	for name, env := range controls {
 		for _, n := range []int{2, 3} {
 			t.Run(fmt.Sprint(n, " over ", name), func(t *testing.T) {
 				for r, text := range processes(t, n, "operations 0", env) {
@@ -226,13 +226,13 @@ func TestProcesses(t *testing.T) {
 }
 
 func TestFirstProcessEndsEarly(t *testing.T) {
-	for r, text := range processes(t, 3, "hurry 4000000", control["shm"]) {
+	for r, text := range processes(t, 3, "hurry 4000000", controls["shm"]) {
 		assert.Equal(t, "well", text, "rank %d", r)
 	}
 }
 
 func TestGroupsOfProcesses(t *testing.T) {
-	for r, text := range processes(t, 3, "groups 20", control["shm"]) {
+	for r, text := range processes(t, 3, "groups 20", controls["shm"]) {
 		assert.Equal(t, "well", text, "rank %d", r)
 	}
 }
@@ -247,21 +247,21 @@ func TestSplitOfProcesses(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "libnccl.so.2")
 	require.NoError(t, os.WriteFile(path, without, 0o755))
 	for how, env := range map[string][]string{"split 2": nil, "split 0": {"RINGO_NCCL_LIB=" + path}} {
-		for r, text := range processes(t, 3, how, control["shm"], env...) {
+		for r, text := range processes(t, 3, how, controls["shm"], env...) {
 			assert.Equal(t, "well", text, "rank %d, %s", r, how)
 		}
 	}
 }
 
 func TestProcessesMismatch(t *testing.T) {
-	for _, text := range processes(t, 2, "mismatch 0", control["shm"]) {
+	for _, text := range processes(t, 2, "mismatch 0", controls["shm"]) {
 		assert.Contains(t, text, "allreduce seq 2 of group world: count 10 (rank 0) vs 11 (rank 1)")
 	}
 }
 
 // The others name a process that dies, also if it made the id. They can continue.
 func TestProcessDies(t *testing.T) {
-	for name, env := range control {
+	for name, env := range controls {
 		for victim := range 2 {
 			t.Run(fmt.Sprintf("rank %d over %s", victim, name), func(t *testing.T) {
 				begin := time.Now()

@@ -27,8 +27,8 @@
 //     endless kernels, and parameters that are host pointers or memory of other devices
 //     are the errors that CUDA would give, with the place.
 //
-//   - Tests can make it run out of memory or fail launches, and find what was not
-//     closed (Leaks).
+//   - Tests can make it run out of memory, fail launches, or hang in a call (Block),
+//     and find what was not closed (Leaks).
 //
 //   - Matrix products on tensor cores and asynchronous copies are functions with the
 //     layouts of the PTX ISA (src/mma.cpp). Tests compare these with package fragment,

@@ -30,6 +30,9 @@ API void emu_reset(const EmuConfig*);
 API int emu_leaks(char* out, uint64_t n);
 // emu_hold stops a stream before its next operation, until released.
 API int emu_hold(void* stream, int held);
+// emu_block makes a call on a device block, "cuEventQuery" or "cuEventRecord", until it is
+// called again, with "" to block none.
+API void emu_block(const char* call, int device);
 
 // emu_enqueue queues an operation on a stream, or adds it to the graph that is
 // being captured there. It runs on the stream's thread, may block, and returns

@@ -263,10 +263,11 @@ static Result give_up(Comm** out, Result r) {
   return r;
 }
 
-static bool hangs(int rank, uint64_t call) {
+static bool fails(int rank, uint64_t call, int kind) {
   std::lock_guard<std::mutex> l(mu);
-  return fault.kind == 4 && fault.rank == rank && fault.call == call;
+  return fault.kind == kind && fault.rank == rank && fault.call == call;
 }
+static bool hangs(int rank, uint64_t call) { return fails(rank, call, 4); }
 
 static Result check_config(const Config* cfg) {
   if (!cfg || cfg->magic != 0xcafebeef || cfg->size < 48) return fail(InvalidArgument, "ncclConfig_t argument not initialized via NCCL_CONFIG_INITIALIZER");
@@ -315,6 +316,7 @@ API Result ncclCommSplit(Comm* handle, int color, int key, Comm** out, const Con
   if (Result r = check_config(cfg)) return r;
   if (c->queued) return fail(InvalidUsage, "operations are in flight on the communicator that is split");
   if (color < -1) return fail(InvalidArgument, "color %d", color);
+  if (fails(c->rank, -1, 3)) return fail(SystemError, "a split that fails as the test asked for");
   Meeting& m = *c->meeting;
   int mine[2] = {color, key}, n = 0, rank = 0;
   std::vector<int> all(2 * m.n);

@@ -1,0 +1,191 @@
+package nccl_test
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/ringo-ml/ringo/dist/backend"
+	"github.com/ringo-ml/ringo/internal/cuda"
+	"github.com/ringo-ml/ringo/internal/cuda/emu"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// end is a group of a test, with one element for its operations.
+type end struct {
+	backend.Backend
+	r   *rank
+	mem backend.Mem
+	seq uint64
+}
+
+func (r *rank) end(name string, timeout time.Duration) (*end, error) {
+	b, err := r.open(name, timeout)
+	if err != nil {
+		return nil, err
+	}
+	m, err := r.upload([]float32{1})
+	return &end{Backend: b, r: r, mem: m}, err
+}
+
+// issue begins to reduce the element.
+func (g *end) issue() error {
+	g.seq++
+	op := backend.Op{Kind: backend.AllReduce, DType: tensor.Float32, Seq: g.seq, Count: 1, Shape: tensor.Shape{Dims: []int{1}}, Src: g.mem, Dst: g.mem}
+	return g.Issue(&op)
+}
+
+// wait waits until all is done, or the group has failed.
+func (g *end) wait() error {
+	return g.r.until(func() (bool, error) {
+		done, err := g.Progress()
+		return done == g.seq, err
+	})
+}
+
+// failure waits until the group has failed.
+func (g *end) failure() error {
+	err := g.r.until(func() (bool, error) {
+		_, err := g.Progress()
+		return false, err
+	})
+	return err
+}
+
+func (g *end) close() error {
+	return errors.Join(g.Backend.(backend.Closer).Close(), g.r.pool.Free(cuda.Ptr(uintptr(g.mem.Ptr))))
+}
+
+func (g *end) split(child uint64, color, key int) {
+	g.Backend.(backend.Splitter).Split(child, color, key)
+}
+
+// A split names the rank that does not come to it.
+func TestSplitNamesTheMissingRank(t *testing.T) {
+	emu.Only(t, "it takes several devices")
+	ranks(t, 3, emu.Config{}, func(r *rank) error {
+		g, err := r.end("parent", time.Second)
+		if err := errors.Join(err, g.issue(), g.wait()); err != nil {
+			return err
+		}
+		if r.me < 2 {
+			g.split(77, -1, 0)
+		}
+		assert.Regexp(t, `^rank [01]: split of group parent: ncclCommSplit: rank 2 did not arrive within 1s$`, g.failure().Error())
+		return g.close()
+	})
+}
+
+// What NCCL says of a split is not said of an operation that was issued after it.
+func TestSplitThatFails(t *testing.T) {
+	emu.Only(t, "it takes several devices")
+	emu.FailNCCL(1, -1, emu.FailingCall)
+	defer emu.FailNCCL(0, 0, emu.NoFault)
+	ranks(t, 2, emu.Config{}, func(r *rank) error {
+		g, err := r.end("parent", timeout)
+		if err := errors.Join(err, g.issue(), g.wait()); err != nil {
+			return err
+		}
+		g.split(77, -1, 0)
+		_ = g.issue() // the group may have failed
+		assert.EqualError(t, g.failure(), "rank 1: split of group parent: nccl: ncclCommSplit: unhandled system error (2); last error of the process: "+
+			"a split that fails as the test asked for (NCCL_DEBUG=INFO tells more)")
+		return g.close()
+	})
+}
+
+// A group whose split is not done any more fails with the first cause of the group that was to be split.
+func TestSplitOfAFailedGroup(t *testing.T) {
+	emu.Only(t, "it takes several devices")
+	emu.FailNCCL(1, 0, emu.HangingHost)
+	defer emu.FailNCCL(0, 0, emu.NoFault)
+	ranks(t, 2, emu.Config{}, func(r *rank) error {
+		g, err := r.end("parent", timeout)
+		if err := errors.Join(err, g.issue()); err != nil { // the communicator is never made
+			return err
+		}
+		g.split(backend.HashString("child"), 0, r.me)
+		child, err := r.end("child", timeout)
+		if err := errors.Join(err, child.issue()); err != nil {
+			return err
+		}
+		_ = g.Abort(errors.New("the first cause"))
+		assert.ErrorContains(t, child.failure(), "splitting the communicator of group parent: the first cause")
+		return errors.Join(child.close(), g.close())
+	})
+}
+
+// A communicator of a split is given back if its group cannot be opened, and if nobody opens it.
+func TestSplitThatNobodyOpens(t *testing.T) {
+	emu.Only(t, "it takes several devices")
+	ranks(t, 2, emu.Config{}, func(r *rank) error {
+		g, err := r.end("parent", timeout)
+		if err := errors.Join(err, g.issue(), g.wait()); err != nil {
+			return err
+		}
+		r.control.refused = backend.HashString("refused")
+		before := emu.CountNCCL().Splits
+		g.split(r.control.refused, 0, r.me)
+		_, err = r.open("refused", timeout)
+		assert.ErrorContains(t, err, "the control engine refuses")
+		for emu.CountNCCL().Splits < before+2 || emu.CountNCCL().Open > 2 {
+			runtime.Gosched() // it is given back at once, not at the end
+		}
+		g.split(backend.HashString("never opened"), 0, r.me)
+		return errors.Join(g.issue(), g.wait(), g.close())
+	})
+}
+
+// A closed end touches neither its events nor its communicator.
+func TestClosedEnd(t *testing.T) {
+	ranks(t, 1, emu.Config{}, func(r *rank) error {
+		g, err := r.end("closed", timeout)
+		if err := errors.Join(err, g.issue(), g.wait(), g.close()); err != nil {
+			return err
+		}
+		assert.False(t, g.Backend.(backend.Orderer).Order(1))
+		err = g.issue()
+		assert.ErrorIs(t, err, backend.ErrClosed)
+		assert.ErrorContains(t, err, "rank 0: allreduce seq 2 of group closed")
+		return nil
+	})
+}
+
+// A group fails, or is closed, while its host issues and orders: nothing is used after it was given back.
+func TestEndDuringCalls(t *testing.T) {
+	for i := range 30 {
+		ranks(t, 1, emu.Config{Seed: uint64(i + 1)}, func(r *rank) error {
+			g, err := r.end(fmt.Sprint("group ", i), timeout)
+			if err := errors.Join(err, g.issue()); err != nil {
+				return err
+			}
+			var wg sync.WaitGroup
+			wg.Go(func() {
+				for range i {
+					runtime.Gosched()
+				}
+				if i%2 == 0 {
+					_ = g.Abort(errors.New("enough"))
+				} else {
+					_ = g.Backend.(backend.Closer).Close()
+				}
+			})
+			for err == nil {
+				if err = g.issue(); err == nil {
+					g.Backend.(backend.Orderer).Order(g.seq)
+					_, err = g.Progress()
+				}
+				for done := uint64(0); err == nil && done+backend.Depth/2 < g.seq && i%2 == 0; {
+					done, err = g.Progress()
+				}
+			}
+			wg.Wait()
+			return g.close()
+		})
+	}
+}
