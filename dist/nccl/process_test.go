@@ -42,7 +42,7 @@ func TestMain(m *testing.M) {
 // programs are what a rank does that is a process.
 var programs = map[string]func(ctx context.Context, r *dist.Rank, arg int) error{
 	"operations": operations, "mismatch": mismatch, "die": forever, "rebuild": carryOn,
-	"groups": groups, "hurry": hurry, "split": cutUp,
+	"groups": groups, "hurry": hurry, "split": cutUp, "absent": absent,
 }
 
 func child(how string) error {
@@ -136,6 +136,22 @@ func cutUp(_ context.Context, r *dist.Rank, splits int) error {
 		return fmt.Errorf("%d splits, not %d", emu.CountNCCL().Splits, splits)
 	}
 	return r.World.Barrier().Wait()
+}
+
+// absent has a rank that does not come to the first operation of a group whose communicator is there.
+func absent(_ context.Context, r *dist.Rank, who int) error {
+	short := r.World.With(dist.Timeout(time.Second))
+	if err := short.AllReduce(tensor.New(r.Device, tensor.Float32, 10), dist.Sum).WaitHost(context.Background()); err != nil {
+		return err
+	}
+	g, err := short.Split(0, 0)
+	if err != nil {
+		return err
+	}
+	if r.World.Rank() == who {
+		return failed(g)
+	}
+	return g.AllReduce(tensor.New(r.Device, tensor.Float32, 10), dist.Sum).WaitHost(context.Background())
 }
 
 func descriptors() int {
@@ -249,6 +265,16 @@ func TestSplitOfProcesses(t *testing.T) {
 	for how, env := range map[string][]string{"split 2": nil, "split 0": {"RINGO_NCCL_LIB=" + path}} {
 		for r, text := range processes(t, 3, how, controls["shm"], env...) {
 			assert.Equal(t, "well", text, "rank %d, %s", r, how)
+		}
+	}
+}
+
+// The first call of a group waits on the host, between processes too.
+func TestAbsentProcess(t *testing.T) {
+	for who := range 3 {
+		for r, text := range processes(t, 3, fmt.Sprint("absent ", who), controls["shm"]) {
+			assert.Regexp(t, fmt.Sprintf(`allreduce seq 1 of group world/1/1\[0\]: rank %d did not arrive within 1s: in a call of NCCL, shape float32\[10\]`, who),
+				text, "rank %d", r)
 		}
 	}
 }

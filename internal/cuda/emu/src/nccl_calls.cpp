@@ -1,8 +1,8 @@
 // The calls of the emulated NCCL: ranks are threads of one process or processes of one
 // machine (nccl_link.cpp), operations run on the streams of the emulated driver. Communicators are blocking: the host waits
-// for the other ranks when one is made, and for those of its process in the first collective and the first message to
-// a rank, where the real library connects them. An abort frees a communicator at the end of its group: a call that is
-// still in it then is the end of the process.
+// for the other ranks when one is made, and in the first collective and the first message to a rank, where the real
+// library connects them. An abort frees a communicator at the end of its group: a call that is still in it then, or when
+// it is destroyed, is the end of the process.
 #include "nccl.h"
 #include <dlfcn.h>
 #include <limits.h>
@@ -179,21 +179,20 @@ template <class F> static Result wait(Comm& c, F over) {
   return m.broken;
 }
 
-// connect waits for those that a launch is the first to need. Ranks of other processes are not waited for.
+// connect waits for those that a launch is the first to need.
 static Result connect(const Launch& launch) {
   Comm& c = *launch.comm;
   Meeting& m = *c.meeting;
-  if (m.host) return Ok;
   bool collective = false, hangs = false;
   std::set<std::pair<int, int>> to, from;
   {
     std::lock_guard<std::mutex> l(m.mu);
-    if (!m.guests.empty()) return Ok;
     for (auto& x : launch.calls) {
       hangs = hangs || x.stuck;
-      if (x.kind == Send) m.senders.insert({c.rank, x.root}), to.insert({c.rank, x.root});
-      else if (x.kind == Recv) m.receivers.insert({x.root, c.rank}), from.insert({x.root, c.rank});
-      else m.connected.insert(c.rank), collective = true;
+      begin(m, c.rank, x.kind, x.root);
+      if (x.kind == Send) to.insert({c.rank, x.root});
+      else if (x.kind == Recv) from.insert({x.root, c.rank});
+      else collective = true;
     }
   }
   return wait(c, [&](Meeting& m) {
@@ -350,6 +349,7 @@ API Result ncclCommSplit(Comm* handle, int color, int key, Comm** out, const Con
 API Result ncclCommGetAsyncError(Comm* handle, Result* state) {
   auto c = find(handle);
   if (!c) return fail(InvalidArgument, "no such communicator");
+  Inside inside(*c);
   *state = state_of(*c);
   return Ok;
 }
@@ -386,12 +386,12 @@ API Result ncclCommAbort(Comm* handle) {
 API Result ncclCommDestroy(Comm* handle) {
   auto c = find(handle);
   if (!c) return fail(InvalidArgument, "no such communicator");
+  if (c->inside) reclaim(c);
   {
     std::unique_lock<std::mutex> l(c->meeting->mu);
     c->meeting->changed.wait(l, [&] { return c->running.empty() && c->meeting->guests.empty(); });
   }
-  std::lock_guard<std::mutex> l(mu);
-  comms.erase(handle);
+  reclaim(c);
   destroyed++;
   return Ok;
 }
