@@ -65,6 +65,16 @@ func (g *end) split(child uint64, color, key int) {
 	g.Backend.(backend.Splitter).Split(child, color, key)
 }
 
+// together returns a function that waits for n calls of it.
+func together(n int) func() {
+	var all sync.WaitGroup
+	all.Add(n)
+	return func() {
+		all.Done()
+		all.Wait()
+	}
+}
+
 // A split names the rank that does not come to it.
 func TestSplitNamesTheMissingRank(t *testing.T) {
 	emu.Only(t, "it takes several devices")
@@ -86,11 +96,13 @@ func TestSplitThatFails(t *testing.T) {
 	emu.Only(t, "it takes several devices")
 	emu.FailNCCL(1, -1, emu.FailingCall)
 	defer emu.FailNCCL(0, 0, emu.NoFault)
+	wait := together(2)
 	ranks(t, 2, emu.Config{}, func(r *rank) error {
 		g, err := r.end("parent", timeout)
 		if err := errors.Join(err, g.issue(), g.wait()); err != nil {
 			return err
 		}
+		wait()
 		g.split(77, -1, 0)
 		_ = g.issue() // the group may have failed
 		assert.EqualError(t, g.failure(), "rank 1: split of group parent: nccl: ncclCommSplit: unhandled system error (2); last error of the process: "+
@@ -104,6 +116,7 @@ func TestSplitOfAFailedGroup(t *testing.T) {
 	emu.Only(t, "it takes several devices")
 	emu.FailNCCL(1, 0, emu.HangingHost)
 	defer emu.FailNCCL(0, 0, emu.NoFault)
+	wait := together(2)
 	ranks(t, 2, emu.Config{}, func(r *rank) error {
 		g, err := r.end("parent", timeout)
 		if err := errors.Join(err, g.issue()); err != nil { // the communicator is never made
@@ -114,6 +127,7 @@ func TestSplitOfAFailedGroup(t *testing.T) {
 		if err := errors.Join(err, child.issue()); err != nil {
 			return err
 		}
+		wait()
 		_ = g.Abort(errors.New("the first cause"))
 		assert.ErrorContains(t, child.failure(), "splitting the communicator of group parent: the first cause")
 		return errors.Join(child.close(), g.close())

@@ -85,11 +85,13 @@ func (b *endpoint) arrive() (err error) {
 
 // checkCut fails the group when a rank is lost during a split, and when it takes longer than the group's timeout.
 func (b *endpoint) checkCut() {
-	if b.err != nil || b.here == nil || len(b.cuts) == 0 || b.cuts[0].began.IsZero() {
+	if b.err != nil || len(b.cuts) == 0 || b.cuts[0].began.IsZero() {
 		return
 	}
-	if _, err := b.here.Progress(); err != nil {
-		b.failSplit(err)
+	if b.here != nil {
+		if _, err := b.here.Progress(); err != nil {
+			b.failSplit(err)
+		}
 	}
 	if b.err == nil && b.spec.Timeout > 0 && time.Since(b.cuts[0].began) >= b.spec.Timeout {
 		b.failSplit(fmt.Errorf("ncclCommSplit: %w", backend.TimedOut(b.here, b.spec.Ranks, b.arrived, b.spec.Timeout)))

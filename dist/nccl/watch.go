@@ -95,7 +95,7 @@ func (b *endpoint) whereabouts(seq uint64) string {
 	case b.state == making:
 		at = "in ncclCommInitRankConfig"
 	case seq > b.queued && !b.call.IsZero():
-		at = "in a call of NCCL"
+		at = "in a call of NCCL, or of the driver"
 	case seq > b.queued && b.slot(seq).device && b.slot(seq).ticket == 0:
 		at = "in a call of the driver that marks the compute stream"
 	case seq > b.queued:
