@@ -155,6 +155,27 @@ func TestSplitThatNobodyOpens(t *testing.T) {
 	})
 }
 
+// A group that is to be split is closed while it waits for the id of its communicator: nothing waits for what will not come.
+func TestSplitOfAGroupWithoutID(t *testing.T) {
+	emu.Only(t, "it takes several devices")
+	wait := together(2)
+	ranks(t, 2, emu.Config{}, func(r *rank) error {
+		g, err := r.end("parent", timeout)
+		if err != nil {
+			return err
+		}
+		if r.me == 1 { // the first rank makes no id
+			err = g.issue()
+			g.split(77, -1, 0)
+		}
+		begin := time.Now()
+		err = errors.Join(err, g.close(), r.engine.Close())
+		assert.Less(t, time.Since(begin), 5*time.Second)
+		wait()
+		return err
+	})
+}
+
 // A closed end touches neither its events nor its communicator.
 func TestClosedEnd(t *testing.T) {
 	ranks(t, 1, emu.Config{}, func(r *rank) error {

@@ -65,11 +65,12 @@ func (b *endpoint) issue() error {
 	return nil
 }
 
-// await waits until something is so, and reports whether it is: not if the end is closed or has failed.
+// await waits until something is so, and reports whether it is: not if the end is closed or has failed. A closed one still does
+// the splits that were asked for, because all ranks have to, unless it has no communicator.
 func (b *endpoint) await(is func() bool) bool {
 	b.e.mu.Lock()
 	defer b.e.mu.Unlock()
-	for b.err == nil && (!b.closed || len(b.cuts) > 0) {
+	for b.err == nil && (!b.closed || len(b.cuts) > 0 && b.state == ready) {
 		if is() {
 			return true
 		}
