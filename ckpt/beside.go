@@ -34,7 +34,7 @@ func checkBeside(files map[string][]byte) error {
 }
 
 // setBeside adds the small files to the plan.
-func (p *plan) setBeside(files map[string][]byte) {
+func (p *draft) setBeside(files map[string][]byte) {
 	p.beside, p.man.Beside = files, nil
 	if len(files) == 0 {
 		return

@@ -254,16 +254,14 @@ func FuzzManifest(f *testing.F) {
 	data := append(append(binary.LittleEndian.AppendUint64(nil, uint64(len(head))), head...), make([]byte, 24)...)
 	f.Fuzz(func(t *testing.T, body, idx string) {
 		text := bytes.Join([][]byte{manifestHead, []byte(sum([]byte(body))), manifestBody, []byte(body), manifestEnd}, nil)
-		fsys := newCrashFS()
-		fsys.root.entries = map[string]*node{"model.safetensors": {data: data}, manifestName: {data: text}, indexName: {data: []byte(idx)}}
-		_, err := verify(context.Background(), fsys, "/", VerifyConfig{Layout: "tp=2,fsdp=3"})
-		require.NoError(t, err)
 		single.Metadata[metadataName] = string(text)
-		fsys.root.entries["one.safetensors"] = &node{data: append(single.Encode(), make([]byte, 24)...)}
-		_, err = verify(context.Background(), fsys, "/one.safetensors", VerifyConfig{Layout: "tp=2,fsdp=3"})
-		require.NoError(t, err)
-		delete(fsys.root.entries, manifestName)
-		_, err = verify(context.Background(), fsys, "/", VerifyConfig{})
-		require.NoError(t, err)
+		dir := t.TempDir()
+		for name, b := range map[string][]byte{"model.safetensors": data, manifestName: text, indexName: []byte(idx), "one.safetensors": append(single.Encode(), make([]byte, 24)...)} {
+			require.NoError(t, os.WriteFile(filepath.Join(dir, name), b, 0o666))
+		}
+		mustVerify(t, dir, VerifyConfig{Layout: "tp=2,fsdp=3"})
+		mustVerify(t, filepath.Join(dir, "one.safetensors"), VerifyConfig{Layout: "tp=2,fsdp=3"})
+		require.NoError(t, os.Remove(filepath.Join(dir, manifestName)))
+		mustVerify(t, dir, VerifyConfig{})
 	})
 }

@@ -64,7 +64,7 @@ func (w *writer) commit(tmp string) error {
 }
 
 // create creates the files and writes their headers.
-func (p *plan) create(fsys fileSystem, dir string) error {
+func (p *draft) create(fsys fileSystem, dir string) error {
 	for _, f := range p.files {
 		out, err := fsys.Create(filepath.Join(dir, f.name), f.size)
 		if err != nil {
@@ -80,7 +80,7 @@ func (p *plan) create(fsys fileSystem, dir string) error {
 
 // commit writes the small files, the index and ringo.json, and flushes the folder. Then it renames the folder and
 // flushes the directory that holds it.
-func (p *plan) commit(fsys fileSystem, from, to string) error {
+func (p *draft) commit(fsys fileSystem, from, to string) error {
 	total := int64(0)
 	for _, t := range p.man.Model {
 		total += int64(product(t.Shape)) * int64(t.DType.Bits()) / 8

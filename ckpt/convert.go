@@ -78,7 +78,7 @@ func convert(ctx context.Context, fsys fileSystem, from, to string, c ConvertCon
 	}
 	err = p.create(fsys, tmp)
 	if err == nil {
-		err = p.copy(ctx, fsys, src, tmp, c.Progress)
+		err = copyAll(ctx, fsys, p, src, tmp, c.Progress)
 	}
 	if err == nil {
 		err = p.commit(fsys, tmp, to)
@@ -99,12 +99,12 @@ func openAny(fsys fileSystem, from string, c ConvertConfig) (*storageReader, []s
 }
 
 // convertPlan plans one piece for every tensor.
-func convertPlan(src *storageReader, c ConvertConfig) (*plan, error) {
+func convertPlan(src *storageReader, c ConvertConfig) (*draft, error) {
 	limit := c.FileBytes
 	if limit <= 0 {
 		limit = 1 << 62
 	}
-	p := &plan{at: map[string]place{}, man: manifest{Version: formatVersion, Ranks: 1}}
+	p := newDraft(1)
 	beside, err := src.besides()
 	if err != nil {
 		return nil, err
@@ -131,8 +131,8 @@ func convertPlan(src *storageReader, c ConvertConfig) (*plan, error) {
 	return p, err
 }
 
-// copy copies all tensors, several at a time, and stores their hashes in the plan.
-func (p *plan) copy(ctx context.Context, fsys fileSystem, src *storageReader, dir string, progress func(done, total int64)) error {
+// copyAll copies all tensors, several at a time, and stores their hashes in the plan.
+func copyAll(ctx context.Context, fsys fileSystem, p *draft, src *storageReader, dir string, progress func(done, total int64)) error {
 	files := make([]file, len(p.files))
 	for i, f := range p.files {
 		var err error
@@ -157,7 +157,7 @@ func (p *plan) copy(ctx context.Context, fsys fileSystem, src *storageReader, di
 		j := jobs[i]
 		at := p.at[itemKey(j.x.model, j.e.Name)]
 		var err error
-		*j.hash, err = j.x.copyTo(ctx, files[at.file], at.offset, j.e.DType, func(n int) {
+		*j.hash, err = copyTo(ctx, j.x, files[at.file], at.offset, j.e.DType, func(n int) {
 			if k := done.Add(int64(n)); progress != nil {
 				progress(k, total)
 			}
@@ -173,7 +173,7 @@ func (p *plan) copy(ctx context.Context, fsys fileSystem, src *storageReader, di
 }
 
 // copyTo writes a tensor with the type d to a file at off, and returns the SHA-256 of the written bytes.
-func (x *stored) copyTo(ctx context.Context, f file, off int64, d safetensors.DType, progress func(n int)) (string, error) {
+func copyTo(ctx context.Context, x *stored, f file, off int64, d safetensors.DType, progress func(n int)) (string, error) {
 	if len(x.pieces) > 0 { // the pieces may not be in the order of the file
 		if err := x.scan(ctx, func([]byte) {}); err != nil {
 			return "", err

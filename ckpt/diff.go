@@ -153,7 +153,7 @@ var errNotComparable = errors.New("values of this type cannot be compared")
 
 func readFull(x *stored, b []byte, off int64) error {
 	if n, err := x.file.f.ReadAt(b, off); n < len(b) {
-		return fmt.Errorf("%s: tensor %q: %w", x.file.name, x.Name, err)
+		return x.failed(err)
 	}
 	return nil
 }

@@ -145,7 +145,7 @@ func newFile(fsys fileSystem, st State) (*writer, error) {
 
 // joinFiles puts all tensors of a plan into one file. The hashes in its header are zeros: only their length is known
 // now.
-func (p *plan) joinFiles() error {
+func (p *draft) joinFiles() error {
 	p.eachPiece(func(_ bool, t *tensorEntry, k int) {
 		t.File, t.Pieces[k].SHA256 = "", strings.Repeat("0", 2*sha256.Size)
 	})
@@ -178,7 +178,7 @@ func singleName(model bool, name string) string {
 }
 
 // singleTensors lists the tensors of the file.
-func (p *plan) singleTensors() (list []safetensors.Tensor) {
+func (p *draft) singleTensors() (list []safetensors.Tensor) {
 	p.eachPiece(func(model bool, t *tensorEntry, k int) {
 		if k == 0 {
 			list = append(list, safetensors.Tensor{Name: singleName(model, t.Name), DType: t.DType, Shape: t.Shape})
@@ -188,7 +188,7 @@ func (p *plan) singleTensors() (list []safetensors.Tensor) {
 }
 
 // singleHeader returns the header of the file, with the manifest in its metadata.
-func (p *plan) singleHeader() (*safetensors.Header, error) {
+func (p *draft) singleHeader() (*safetensors.Header, error) {
 	text, err := p.man.encode()
 	if err != nil {
 		return nil, err

@@ -2,9 +2,11 @@ package ckpt
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -198,6 +200,16 @@ func save(t testing.TB, dir string, l layout, version int) string {
 		return s.Close()
 	})
 	return filepath.Join(dir, stepName(version))
+}
+
+// sound returns what is wrong with a checkpoint. It reads all of it, as Verify does.
+func sound(fsys fileSystem, path string) error {
+	src := examine(fsys, path)
+	errs := append(slices.Clone(src.problems), src.unlisted()...)
+	for _, x := range src.each() {
+		errs = append(errs, x.scan(context.Background(), func([]byte) {}))
+	}
+	return errors.Join(append(errs, src.Close())...)
 }
 
 // loadAll loads a checkpoint under a layout and compares every bit.

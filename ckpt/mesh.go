@@ -10,77 +10,59 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// axis is a named dimension of a device mesh.
-type axis struct {
-	name string
-	size int
+// jobLayout is a layout such as "tp=2,fsdp=4", in the notation of dist.Rank.Mesh.
+type jobLayout struct {
+	ranks int
+	axes  []string
+	sizes map[string]int // of all axes; 1 if the layout does not have it
 }
 
-// parseLayout reads a layout such as "tp=2,fsdp=4", in the notation of dist.Rank.Mesh. It returns nil for "".
-func parseLayout(s string) ([]axis, error) {
+// parseLayout reads a layout. It returns nil for "".
+func parseLayout(s string) (*jobLayout, error) {
 	if s == "" {
 		return nil, nil
 	}
-	var mesh []axis
-	ranks := 1
+	l := &jobLayout{ranks: 1, sizes: map[string]int{"dp": 1, "ep": 1, "fsdp": 1, "tp": 1}}
 	for _, field := range strings.Split(s, ",") {
 		name, number, _ := strings.Cut(field, "=")
 		n, err := strconv.Atoi(number)
-		if err != nil || n < 1 || n > 1<<16/ranks {
+		if err != nil || n < 1 || n > 1<<16/l.ranks {
 			return nil, fmt.Errorf("layout %q: %q should be an axis with a size, such as tp=2", s, field)
 		}
-		if name != "dp" && name != "fsdp" && name != "tp" && name != "ep" {
+		if l.sizes[name] == 0 {
 			return nil, fmt.Errorf("layout %q: the axes are dp, ep, fsdp and tp, not %q", s, name)
 		}
-		for _, a := range mesh {
-			if a.name == name {
-				return nil, fmt.Errorf("layout %q: %s is there twice", s, name)
-			}
+		if slices.Contains(l.axes, name) {
+			return nil, fmt.Errorf("layout %q: %s is there twice", s, name)
 		}
-		mesh = append(mesh, axis{name, n})
-		ranks *= n
+		l.axes, l.sizes[name], l.ranks = append(l.axes, name), n, l.ranks*n
 	}
-	return mesh, nil
+	return l, nil
 }
 
 // coordinates returns the rank's index on every axis, and its name, such as "tp=1,fsdp=0". The last axis varies
 // fastest.
-func coordinates(mesh []axis, rank int) (at map[string]int, name string) {
+func (l *jobLayout) coordinates(rank int) (at map[string]int, name string) {
 	at = map[string]int{}
-	words := make([]string, len(mesh))
-	for i := len(mesh) - 1; i >= 0; i-- {
-		at[mesh[i].name] = rank % mesh[i].size
-		words[i] = fmt.Sprintf("%s=%d", mesh[i].name, rank%mesh[i].size)
-		rank /= mesh[i].size
+	words := make([]string, len(l.axes))
+	for i, axis := range slices.Backward(l.axes) {
+		at[axis] = rank % l.sizes[axis]
+		words[i] = fmt.Sprintf("%s=%d", axis, at[axis])
+		rank /= l.sizes[axis]
 	}
 	return at, strings.Join(words, ",")
 }
 
-// cutter computes what each rank of a layout holds.
-type cutter struct {
-	mesh  []axis
-	sizes map[string]int
-}
-
-func newCutter(mesh []axis) *cutter {
-	c := &cutter{mesh: mesh, sizes: map[string]int{"tp": 1, "ep": 1, "fsdp": 1, "dp": 1}}
-	for _, a := range mesh {
-		c.sizes[a.name] = a.size
-	}
-	return c
-}
-
 // layout reads what every rank of a layout would load, and verifies that the ranks together get every element.
-func (f *verifier) layout(ctx context.Context, mesh []axis, all []*stored) error {
-	c := newCutter(mesh)
-	ranks, ruled, experts := c.sizes["tp"]*c.sizes["ep"]*c.sizes["fsdp"]*c.sizes["dp"], 0, 0
-	for i := range ranks {
-		_, name := coordinates(mesh, i)
+func (f *verifier) layout(ctx context.Context, c *jobLayout, all []*stored) error {
+	ruled, experts := 0, 0
+	for i := range c.ranks {
+		_, name := c.coordinates(i)
 		f.v.Ranks = append(f.v.Ranks, RankBytes{Rank: i, Place: name})
 	}
 	for _, x := range all {
 		if x.rule == nil {
-			x.rule = f.c.Rules.find((&writeItem{Model: x.model, Name: x.Name}).paramName())
+			x.rule = f.c.Rules.find(paramName(x.model, x.Name))
 		}
 		if x.rule != nil {
 			ruled++
@@ -107,16 +89,16 @@ func (f *verifier) layout(ctx context.Context, mesh []axis, all []*stored) error
 }
 
 // layoutTensor is layout for one tensor. It reads once what several ranks hold.
-func (f *verifier) layoutTensor(ctx context.Context, c *cutter, x *stored) error {
+func (f *verifier) layoutTensor(ctx context.Context, c *jobLayout, x *stored) error {
 	if x.elementSize() == 0 {
-		return x.error(fmt.Errorf("%s cannot be cut", x.DType))
+		return x.failed(fmt.Errorf("%s cannot be cut", x.DType))
 	}
 	parts := map[int][]part{} // by group of ranks whose parts make up the tensor; without a rule, each index of tp is a group
 	for rank := range f.v.Ranks {
-		at, _ := coordinates(c.mesh, rank)
+		at, _ := c.coordinates(rank)
 		p, err := c.part(x, at)
 		if err != nil {
-			return x.error(err)
+			return x.failed(err)
 		}
 		f.v.Ranks[rank].Bytes += int64(p.len()) * int64(x.elementSize())
 		if at["dp"] > 0 || x.expert == nil && at["ep"] > 0 {
@@ -143,18 +125,14 @@ func (f *verifier) layoutTensor(ctx context.Context, c *cutter, x *stored) error
 	}
 	for _, list := range parts {
 		if err := tile(x.Shape, list); err != nil {
-			return x.error(err)
+			return x.failed(err)
 		}
 	}
 	return nil
 }
 
-func (x *stored) error(err error) error {
-	return fmt.Errorf("%s: tensor %q: %w", x.file.name, x.Name, err)
-}
-
 // inMemory returns the part of a tensor, in the order in memory, that a rank at index tp of tensor parallelism holds.
-func (c *cutter) inMemory(x *stored, tp int) (part, error) {
+func (c *jobLayout) inMemory(x *stored, tp int) (part, error) {
 	shape, rule := x.Shape, x.rule
 	if x.transposed {
 		shape = []int{shape[1], shape[0]}
@@ -174,7 +152,7 @@ func (c *cutter) inMemory(x *stored, tp int) (part, error) {
 
 // part returns what a rank loads of a tensor: its fsdp share of the boxes that the rule gives it. For an expert of
 // another rank, the part is empty.
-func (c *cutter) part(x *stored, at map[string]int) (part, error) {
+func (c *jobLayout) part(x *stored, at map[string]int) (part, error) {
 	p, err := c.inMemory(x, at["tp"])
 	if err != nil {
 		return p, err

@@ -203,17 +203,15 @@ func tile(shape []int, parts []part) error {
 	}
 	groups := map[string]*group{}
 	var all []tensor.Box
-	key := &wire{}
 	for _, p := range parts {
 		if p.len() == 0 {
 			continue
 		}
-		key.b = key.b[:0]
-		wireList(key, &p.boxes, key.box)
-		g := groups[string(key.b)]
+		key := fmt.Sprint(p.boxes)
+		g := groups[key]
 		if g == nil {
 			g = &group{boxes: p.boxes}
-			groups[string(key.b)] = g
+			groups[key] = g
 			all = append(all, slices.DeleteFunc(slices.Clone(p.boxes), func(b tensor.Box) bool { return volume(b) == 0 })...)
 		}
 		g.flats = append(g.flats, [2]int{p.lo, p.hi})

@@ -14,17 +14,26 @@ import (
 	"github.com/ringo-ml/ringo/ckpt/safetensors"
 )
 
-// plan is the global plan: the files, and which rank writes which piece where.
-type plan struct {
-	man   manifest // complete except for hashes
-	files []plannedFile
-	at    map[string]place // where each tensor begins, by key
-
+// draft is a checkpoint that is being written: the files, and where the tensors are in them.
+type draft struct {
+	man    manifest // complete except for hashes
+	files  []plannedFile
+	at     map[string]place  // where each tensor begins, by key
 	beside map[string][]byte // small files
+}
 
+// plan is the global plan: the checkpoint, and which rank writes which piece.
+type plan struct {
+	draft
 	counted map[string][]int // the ranks whose optimizer has a parameter, by its stored name
 }
 
+// newDraft returns a draft without tensors.
+func newDraft(ranks int) *draft {
+	return &draft{at: map[string]place{}, man: manifest{Version: formatVersion, Ranks: ranks}}
+}
+
+// plannedFile is a file that is being written.
 type plannedFile struct {
 	name   string
 	header []byte
@@ -55,7 +64,7 @@ func newPlan(locals []localPlan, rules Rules, fileBytes int64) (*plan, []work, e
 	if err != nil {
 		return nil, nil, err
 	}
-	p := &plan{at: map[string]place{}, counted: map[string][]int{}, man: manifest{Version: formatVersion, Ranks: len(locals)}}
+	p := &plan{draft: *newDraft(len(locals)), counted: map[string][]int{}}
 	load := make([]int64, len(locals)) // bits that each rank writes so far
 	shares := 0                        // largest number of shares of a tensor
 	for _, t := range tensors {
@@ -105,7 +114,7 @@ func (o *owned) entry(rules Rules, shares int, load []int64) (e tensorEntry, ext
 	for _, x := range extents {
 		e.Pieces = append(e.Pieces, x.piece(o.Transposed))
 	}
-	if e.TP = rules.find(o.paramName()); e.TP == nil {
+	if e.TP = rules.find(paramName(o.Model, o.Name)); e.TP == nil {
 		e.TP = o.rule(boxes, whole, shares)
 	}
 	if e.TP == nil {
@@ -183,12 +192,12 @@ func (c *summary) count(name string) int {
 	return c.Steps
 }
 
-// paramName returns the name of the parameter. Names of the optimizer's tensors are that name, a dot and a key.
-func (c *writeItem) paramName() string {
-	if i := strings.LastIndexByte(c.Name, '.'); !c.Model && i >= 0 {
-		return c.Name[:i]
+// paramName returns the name of a tensor's parameter. Names of the optimizer's tensors are that name, a dot and a key.
+func paramName(model bool, name string) string {
+	if i := strings.LastIndexByte(name, '.'); !model && i >= 0 {
+		return name[:i]
 	}
-	return c.Name
+	return name
 }
 
 // compare returns an error if summaries differ in what must be the same on all ranks.
@@ -266,7 +275,7 @@ func collect(locals []localPlan) ([]*owned, error) {
 
 // layOut divides the tensors into files of at most fileBytes (a larger tensor gets its own file), and adds the files to
 // the plan.
-func (p *plan) layOut(kind string, tensors []tensorEntry, fileBytes int64) ([]tensorEntry, error) {
+func (p *draft) layOut(kind string, tensors []tensorEntry, fileBytes int64) ([]tensorEntry, error) {
 	var cuts [][]tensorEntry
 	size := int64(0)
 	for i, t := range tensors {
@@ -303,7 +312,7 @@ func (p *plan) layOut(kind string, tensors []tensorEntry, fileBytes int64) ([]te
 
 // eachPiece calls fn for every piece; k is its index among the pieces of its tensor. The order is the same on all
 // ranks.
-func (p *plan) eachPiece(fn func(model bool, t *tensorEntry, k int)) {
+func (p *draft) eachPiece(fn func(model bool, t *tensorEntry, k int)) {
 	each := func(model bool, list []tensorEntry) {
 		for i := range list {
 			for k := range list[i].Pieces {
@@ -318,7 +327,7 @@ func (p *plan) eachPiece(fn func(model bool, t *tensorEntry, k int)) {
 }
 
 // setHashes stores the hashes that each rank reported, in the order of its pieces.
-func (p *plan) setHashes(hashes [][]byte) error {
+func (p *draft) setHashes(hashes [][]byte) error {
 	var err error
 	p.eachPiece(func(_ bool, t *tensorEntry, k int) {
 		x := &t.Pieces[k]

@@ -56,6 +56,11 @@ type storedPiece struct {
 	sha256 string
 }
 
+// newReader returns a reader without files.
+func newReader(fsys fileSystem, path string) *storageReader {
+	return &storageReader{fs: fsys, path: path, files: map[string]*openedFile{}, listed: map[string]bool{}, tensors: map[string]*stored{}, list: manifestName}
+}
+
 // open opens a checkpoint and checks everything except the data. All problems are joined in one error.
 func open(fsys fileSystem, path string) (*storageReader, error) {
 	s := examine(fsys, path)
@@ -68,7 +73,7 @@ func open(fsys fileSystem, path string) (*storageReader, error) {
 
 // examine is open for callers that also want to see a damaged checkpoint. It collects the problems in s.problems.
 func examine(fsys fileSystem, path string) *storageReader {
-	s := &storageReader{fs: fsys, path: path, files: map[string]*openedFile{}, listed: map[string]bool{}, tensors: map[string]*stored{}, list: manifestName}
+	s := newReader(fsys, path)
 	if strings.HasPrefix(filepath.Base(path), tmpPrefix) {
 		s.problem("it is being written, or a crash left it behind")
 		return s
@@ -352,4 +357,26 @@ func (x *stored) elementSize() int {
 		return 0
 	}
 	return x.DType.Bits() / 8
+}
+
+// config is a file that Hugging Face's libraries expect beside the tensors. It has a hash only if it came from
+// State.Files.
+const config = "config.json"
+
+// unlisted returns an error for every file that does not belong to the checkpoint. Folders of other programs may have
+// further files, but no further tensors.
+func (s *storageReader) unlisted() (errs []error) {
+	if s.single || len(s.listed) == 0 { // or nothing could be read
+		return nil
+	}
+	names, err := s.fs.ReadDir(s.path)
+	if err != nil {
+		return []error{err}
+	}
+	for _, name := range names {
+		if !s.listed[name] && (s.man != nil && name != config || strings.HasSuffix(name, fileSuffix)) {
+			errs = append(errs, fmt.Errorf("%s: the file is not part of the checkpoint", name))
+		}
+	}
+	return errs
 }

@@ -89,7 +89,7 @@ func (x *stored) chunks(ctx context.Context, p part, fn func(w *window, off int6
 			}
 			n := min(left, len(*buf))
 			if err := fn(w, off, n, short); err != nil {
-				return fmt.Errorf("%s: tensor %q: %w", x.file.name, x.Name, err)
+				return x.failed(err)
 			}
 			off, left = off+int64(n), left-n
 		}
@@ -105,6 +105,11 @@ func (x *stored) chunks(ctx context.Context, p part, fn func(w *window, off int6
 		}
 	}
 	return nil
+}
+
+// failed adds the file and the name to an error of a tensor.
+func (x *stored) failed(err error) error {
+	return fmt.Errorf("%s: tensor %q: %w", x.file.name, x.Name, err)
 }
 
 // eachPiece calls fn for the tensor's pieces. A tensor without hashes is one piece.

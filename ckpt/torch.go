@@ -36,15 +36,16 @@ func openTorch(path string, modelOnly bool) (*storageReader, []string, error) {
 	if err != nil {
 		return nil, nil, errors.Join(err, c.Close())
 	}
-	s := &storageReader{path: path, man: &manifest{}, tensors: map[string]*stored{}, files: map[string]*openedFile{"": {f: torchFiles{c: c}}}}
+	s := newReader(nil, path)
+	s.man, s.files = &manifest{}, map[string]*openedFile{"": {f: torchFiles{c: c}}}
 	for _, x := range p.Model {
-		s.addTorch(true, x)
+		addTorch(s, true, x)
 	}
 	if o := p.Optimizer; o != nil {
 		s.man.Step = o.Steps
 		s.man.Optimizer = &optimizerEntry{Steps: o.Steps, LR: o.LR, Counts: o.Counts}
 		for _, x := range o.Tensors {
-			s.addTorch(false, x)
+			addTorch(s, false, x)
 		}
 	}
 	if len(p.Extra) > 0 {
@@ -57,7 +58,7 @@ func openTorch(path string, modelOnly bool) (*storageReader, []string, error) {
 	return s, p.LeftOut, nil
 }
 
-func (s *storageReader) addTorch(model bool, x torch.Named) {
+func addTorch(s *storageReader, model bool, x torch.Named) {
 	f := &openedFile{name: filepath.Base(s.path), f: torchFile{x.Tensor}, header: &safetensors.Header{}}
 	s.add(model, f, safetensors.Tensor{Name: x.Name, DType: x.DType, Shape: x.Shape, End: x.Bytes()})
 }

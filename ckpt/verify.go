@@ -4,9 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 )
@@ -75,7 +73,7 @@ func verify(ctx context.Context, fsys fileSystem, path string, c VerifyConfig) (
 	if src.man != nil {
 		f.v.Step = src.man.Step
 	}
-	if err := f.unlisted(path); err != nil {
+	for _, err := range src.unlisted() {
 		f.fail(err)
 	}
 	all := src.each()
@@ -143,23 +141,4 @@ func (f *verifier) look(x *stored) func(b []byte) {
 		f.nan.Add(nan)
 		f.inf.Add(inf)
 	}
-}
-
-// config is a file that Hugging Face's libraries expect beside the tensors. It has a hash only if it came from
-// State.Files.
-const config = "config.json"
-
-// unlisted reports files that do not belong to the checkpoint. Folders of other programs may have further files, but no
-// further tensors.
-func (f *verifier) unlisted(path string) error {
-	if f.src.path != path || len(f.src.listed) == 0 {
-		return nil // a single file, or nothing could be read
-	}
-	names, err := f.src.fs.ReadDir(path)
-	for _, name := range names {
-		if !f.src.listed[name] && (f.src.man != nil && name != config || strings.HasSuffix(name, ".safetensors")) {
-			f.fail(fmt.Errorf("%s: the file is not part of the checkpoint", filepath.Base(name)))
-		}
-	}
-	return err
 }
