@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ringo-ml/ringo/ckpt/internal/storage"
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
@@ -32,7 +33,7 @@ func twoParams(g *dist.Group) nn.Params {
 }
 
 // saveTrained saves an optimizer after three steps. Then change may edit ringo.json and the optimizer's file.
-func saveTrained(t *testing.T, make func(nn.Params) *optim.Optimizer, change func(man *manifest, file []byte)) string {
+func saveTrained(t *testing.T, make func(nn.Params) *optim.Optimizer, change func(man *storage.Manifest, file []byte)) string {
 	dir := t.TempDir()
 	onRanks(t, 1, func(g *dist.Group) error {
 		params := twoParams(g)
@@ -43,19 +44,19 @@ func saveTrained(t *testing.T, make func(nn.Params) *optim.Optimizer, change fun
 		require.NoError(t, NewSaver(g, dir, Config{}).Save(context.Background(), State{Step: 3, Params: params, Optimizer: opt}))
 		return nil
 	})
-	path := filepath.Join(dir, stepName(3))
-	text, err := os.ReadFile(filepath.Join(path, manifestName))
+	path := filepath.Join(dir, storage.StepName(3))
+	text, err := os.ReadFile(filepath.Join(path, storage.ManifestName))
 	require.NoError(t, err)
-	man, err := decodeManifest(text)
+	man, err := storage.DecodeManifest(text)
 	require.NoError(t, err)
 	name := filepath.Join(path, "optimizer.safetensors")
 	file, err := os.ReadFile(name)
 	require.NoError(t, err)
 	change(man, file)
 	require.NoError(t, os.WriteFile(name, file, 0o666))
-	text, err = man.encode()
+	text, err = man.Encode()
 	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(filepath.Join(path, manifestName), text, 0o666))
+	require.NoError(t, os.WriteFile(filepath.Join(path, storage.ManifestName), text, 0o666))
 	return path
 }
 
@@ -66,17 +67,17 @@ func TestCountsComeWithMoments(t *testing.T) {
 	adam := func(p nn.Params) *optim.Optimizer { return optim.NewAdamW(p, optim.AdamWConfig{LR: 0.5}) }
 	for name, c := range map[string]struct {
 		saved  func(nn.Params) *optim.Optimizer
-		change func(*manifest, []byte)
+		change func(*storage.Manifest, []byte)
 		anew   []string
 	}{
-		"SGD":           {sgd, func(*manifest, []byte) {}, []string{"a", "b"}},
-		"AdamW":         {adam, func(*manifest, []byte) {}, nil},
-		"no count of a": {adam, func(m *manifest, _ []byte) { delete(m.Optimizer.Counts, "a") }, []string{"a"}},
-		"one moment of b's": {adam, func(m *manifest, file []byte) {
+		"SGD":           {sgd, func(*storage.Manifest, []byte) {}, []string{"a", "b"}},
+		"AdamW":         {adam, func(*storage.Manifest, []byte) {}, nil},
+		"no count of a": {adam, func(m *storage.Manifest, _ []byte) { delete(m.Optimizer.Counts, "a") }, []string{"a"}},
+		"one moment of b's": {adam, func(m *storage.Manifest, file []byte) {
 			m.Optimizer.Tensors[3].Name = "b.other_name"
 			header := file[:8+binary.LittleEndian.Uint64(file)]
 			copy(header, bytes.ReplaceAll(header, []byte("b.exp_avg_sq"), []byte("b.other_name")))
-			m.Files[1].Header = sum(header)
+			m.Files[1].Header = storage.Sum(header)
 		}, []string{"b"}},
 	} {
 		path := saveTrained(t, c.saved, c.change)
@@ -108,7 +109,7 @@ func TestCountsComeWithMoments(t *testing.T) {
 // An unchanged learning rate is not reported.
 func TestSameLearningRate(t *testing.T) {
 	adam := func(p nn.Params) *optim.Optimizer { return optim.NewAdamW(p, optim.AdamWConfig{LR: 0.5}) }
-	path := saveTrained(t, adam, func(*manifest, []byte) {})
+	path := saveTrained(t, adam, func(*storage.Manifest, []byte) {})
 	onRanks(t, 1, func(g *dist.Group) error {
 		params := twoParams(g)
 		r, err := Load(context.Background(), g, path, &State{Params: params, Optimizer: adam(params)}, LoadConfig{})

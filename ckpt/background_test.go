@@ -12,21 +12,23 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ringo-ml/ringo/ckpt/inspect"
+	"github.com/ringo-ml/ringo/ckpt/internal/disk"
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
 // slowFS is a disk that writes no data before gate is closed. Then it returns err, unless nil.
 type slowFS struct {
-	disk
+	disk.OS
 	gate  chan struct{}
 	err   error
 	once  sync.Once
 	began chan struct{} // closed at the first write
 }
 
-func (f *slowFS) Open(name string, write bool) (file, error) {
-	x, err := f.disk.Open(name, write)
+func (f *slowFS) Open(name string, write bool) (disk.File, error) {
+	x, err := f.OS.Open(name, write)
 	if err != nil || !write {
 		return x, err
 	}
@@ -34,7 +36,7 @@ func (f *slowFS) Open(name string, write bool) (file, error) {
 }
 
 type slowFile struct {
-	file
+	disk.File
 	fs *slowFS
 }
 
@@ -44,7 +46,7 @@ func (f *slowFile) WriteAt(b []byte, off int64) (int, error) {
 	if f.fs.err != nil {
 		return 0, f.fs.err
 	}
-	return f.file.WriteAt(b, off)
+	return f.File.WriteAt(b, off)
 }
 
 // saveAndLeave has two ranks start a save in the background and then return what end says, without Wait or Close. The
@@ -82,13 +84,13 @@ func requireComplete(t *testing.T, dir string) {
 	t.Helper()
 	path, err := Latest(dir)
 	require.NoError(t, err)
-	require.True(t, mustVerify(t, path, VerifyConfig{}).OK)
+	require.True(t, mustVerify(t, path, inspect.VerifyConfig{}).OK)
 	loadAll(t, path, layouts["ddp3"], 1, LoadConfig{})
 }
 
 func requireNothing(t *testing.T, dir string) {
 	t.Helper()
-	names, err := disk{}.ReadDir(dir)
+	names, err := disk.OS{}.ReadDir(dir)
 	require.NoError(t, err)
 	require.Empty(t, names)
 }
@@ -181,7 +183,7 @@ const leaveVar = "RINGO_CKPT_TEST_LEAVE"
 // leave runs a rank that starts a save in the background and returns.
 func leave(dir string) error {
 	return dist.Run(context.Background(), dist.Config{Threads: 1}, func(ctx context.Context, r *dist.Rank) error {
-		s := newSaver(r.World, disk{}, dir, Config{Async: true})
+		s := newSaver(r.World, disk.OS{}, dir, Config{Async: true})
 		return s.Save(ctx, *newState(failNow{}, r.World, layouts["fsdp2"], 1))
 	})
 }

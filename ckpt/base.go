@@ -9,27 +9,25 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ringo-ml/ringo/ckpt/internal/disk"
+	"github.com/ringo-ml/ringo/ckpt/internal/shard"
+	"github.com/ringo-ml/ringo/ckpt/internal/storage"
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/nn"
 )
 
-// Base identifies the frozen parameters that adapters were trained with. A checkpoint of adapters does not contain
-// them.
-type Base struct {
-	Path   string `json:"path"`   // where they were loaded from; the folder may have moved since
-	SHA256 string `json:"sha256"` // of their tensors as stored: names, types, shapes and bytes
-}
-
-// String returns the path and the first digits of the hash.
-func (b *Base) String() string { return fmt.Sprintf("%s (SHA-256 %.16s…)", b.Path, b.SHA256) }
+// Base identifies the frozen parameters that adapters were trained with: Path is where they were loaded from (the folder
+// may have moved since), and SHA256 the hash of their tensors as stored, with names, types and shapes. A checkpoint of
+// adapters does not contain them.
+type Base = storage.Base
 
 // BaseOf returns the Base of the frozen parameters that Load reads from path with c. Store it in State.Base. The hash
 // does not depend on the layout, on the parameters' types in memory, or on how the folder divides its tensors into
 // files. BaseOf reads each of these tensors once. The ranks share the reading; with the strategy Broadcast, rank 0
 // reads everything. It is collective.
 func BaseOf(ctx context.Context, g *dist.Group, path string, frozen nn.Params, c LoadConfig) (*Base, error) {
-	hash, err := fingerprint(ctx, g, disk{}, path, frozen, c)
-	b := &Base{path, hash}
+	hash, err := fingerprint(ctx, g, disk.OS{}, path, frozen, c)
+	b := &Base{Path: path, SHA256: hash}
 	if err == nil {
 		b, err = dist.BroadcastObject(g, b, 0) // the path may differ between hosts
 	}
@@ -39,7 +37,7 @@ func BaseOf(ctx context.Context, g *dist.Group, path string, frozen nn.Params, c
 	return b, nil
 }
 
-func fingerprint(ctx context.Context, g *dist.Group, fsys fileSystem, path string, frozen nn.Params, c LoadConfig) (string, error) {
+func fingerprint(ctx context.Context, g *dist.Group, fsys disk.FS, path string, frozen nn.Params, c LoadConfig) (string, error) {
 	all, err := allNames(g, frozen)
 	if err != nil {
 		return "", err
@@ -64,7 +62,7 @@ func fingerprint(ctx context.Context, g *dist.Group, fsys fileSystem, path strin
 		lines = slices.AppendSeq(lines, maps.Values(part))
 	}
 	slices.Sort(lines)
-	return sum([]byte(strings.Join(lines, ""))), nil
+	return storage.Sum([]byte(strings.Join(lines, ""))), nil
 }
 
 // allNames returns the stored names of the parameters of all ranks, sorted, each name once.
@@ -79,19 +77,19 @@ func allNames(g *dist.Group, params nn.Params) (names []string, err error) {
 }
 
 // tensorHashes returns, by name, a line with the hash of each tensor that this reader has to read.
-func tensorHashes(ctx context.Context, fsys fileSystem, path, prefix string, names []string, reader, readers int) (map[string]string, error) {
-	src, err := open(fsys, path)
+func tensorHashes(ctx context.Context, fsys disk.FS, path, prefix string, names []string, reader, readers int) (map[string]string, error) {
+	src, err := storage.Open(fsys, path)
 	if err != nil {
 		return nil, err
 	}
 	defer src.Close() // opened for reading only
-	if err := src.strip(prefix); err != nil {
+	if err := src.Strip(prefix); err != nil {
 		return nil, err
 	}
-	var todo []*stored
+	var todo []*storage.Tensor
 	load := make([]int64, readers)
 	for _, name := range names {
-		x := src.tensors[itemKey(true, name)]
+		x := src.Tensors[storage.ItemKey(true, name)]
 		if x == nil {
 			return nil, fmt.Errorf("there is no tensor %q", name)
 		}
@@ -102,9 +100,9 @@ func tensorHashes(ctx context.Context, fsys fileSystem, path, prefix string, nam
 		}
 	}
 	lines := make([]string, len(todo))
-	err = parallel(len(todo), func(i int) error {
+	err = storage.Parallel(len(todo), func(i int) error {
 		x, h := todo[i], sha256.New()
-		err := x.stream(ctx, wholePart(x.Shape), func(b []byte) error {
+		err := x.Stream(ctx, shard.WholePart(x.Shape), func(b []byte) error {
 			_, err := h.Write(b)
 			return err
 		})

@@ -9,6 +9,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ringo-ml/ringo/ckpt/inspect"
+	"github.com/ringo-ml/ringo/ckpt/internal/disk"
+	"github.com/ringo-ml/ringo/ckpt/internal/storage"
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -23,7 +26,7 @@ func baseOf(t *testing.T, path string, ranks int, d tensor.DType, c LoadConfig) 
 		}
 		all, err := dist.AllGatherObject(g, *b)
 		for _, x := range all {
-			require.Equal(t, Base{path, all[0].SHA256}, x)
+			require.Equal(t, Base{Path: path, SHA256: all[0].SHA256}, x)
 		}
 		if g.Rank() == 0 {
 			hash = b.SHA256
@@ -61,14 +64,14 @@ func TestBaseOf(t *testing.T) {
 		if _, err := Load(context.Background(), g, plain, &State{Params: params}, LoadConfig{}); err != nil {
 			return err
 		}
-		s := newSaver(g, disk{}, to, Config{})
+		s := newSaver(g, disk.OS{}, to, Config{})
 		s.fileBytes = 30
 		if err := s.Save(context.Background(), State{Step: 1, Params: params}); err != nil {
 			return err
 		}
 		return s.Close()
 	})
-	require.Equal(t, want, baseOf(t, filepath.Join(to, stepName(1)), 2, tensor.Float32, LoadConfig{}))
+	require.Equal(t, want, baseOf(t, filepath.Join(to, storage.StepName(1)), 2, tensor.Float32, LoadConfig{}))
 
 	require.NotEqual(t, want, baseOf(t, file("half", tensor.BFloat16, othersShapes), 1, tensor.Float32, LoadConfig{}))
 	other := maps.Clone(othersShapes)
@@ -96,33 +99,33 @@ func TestAnotherBase(t *testing.T) {
 	to, state := t.TempDir(), func(g *dist.Group, b *Base) State {
 		return State{Step: 1, Params: othersParams(g, tensor.Float32), Base: b}
 	}
-	saved := &Base{"/models/a", "0123456789abcdef0123"}
+	saved := &Base{Path: "/models/a", SHA256: "0123456789abcdef0123"}
 	for _, name := range []string{"with", "without"} {
 		onRanks(t, 2, func(g *dist.Group) error {
 			st := state(g, saved)
 			if name == "without" {
 				st.Base = nil
 			}
-			s := newSaver(g, disk{}, filepath.Join(to, name), Config{})
+			s := newSaver(g, disk.OS{}, filepath.Join(to, name), Config{})
 			if err := s.Save(context.Background(), st); err != nil {
 				return err
 			}
-			st.Step, st.Base = 2, &Base{"/models/a", string(rune('0' + g.Rank()))}
+			st.Step, st.Base = 2, &Base{Path: "/models/a", SHA256: string(rune('0' + g.Rank()))}
 			require.ErrorContains(t, s.Save(context.Background(), st), "ranks differ: rank 1 has base /models/a (SHA-256 1…) where rank 0 has /models/a (SHA-256 0…)")
 			return s.Close()
 		})
 	}
 	converted := filepath.Join(to, "converted")
-	require.NoError(t, Convert(context.Background(), filepath.Join(to, "with", stepName(1)), converted, ConvertConfig{}))
+	require.NoError(t, inspect.Convert(context.Background(), filepath.Join(to, "with", storage.StepName(1)), converted, inspect.ConvertConfig{}))
 	for _, c := range []struct {
 		path, want string
 		base       *Base
 	}{
-		{filepath.Join(to, "with", stepName(1)), "", nil},
-		{filepath.Join(to, "with", stepName(1)), "", &Base{"/moved", saved.SHA256}},
+		{filepath.Join(to, "with", storage.StepName(1)), "", nil},
+		{filepath.Join(to, "with", storage.StepName(1)), "", &Base{Path: "/moved", SHA256: saved.SHA256}},
 		{converted, "its adapters were trained above the base /models/a (SHA-256 0123456789abcdef…), which is not the base /models/b (SHA-256 fedc…) that is below them now",
-			&Base{"/models/b", "fedc"}},
-		{filepath.Join(to, "without", stepName(1)), "the checkpoint does not fit: missing: the base", saved},
+			&Base{Path: "/models/b", SHA256: "fedc"}},
+		{filepath.Join(to, "without", storage.StepName(1)), "the checkpoint does not fit: missing: the base", saved},
 	} {
 		onRanks(t, 2, func(g *dist.Group) error {
 			for _, s := range []Strategy{Sharded, Broadcast} {

@@ -12,6 +12,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ringo-ml/ringo/ckpt/internal/shard"
+	"github.com/ringo-ml/ringo/ckpt/internal/storage"
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
@@ -27,7 +29,7 @@ func benchParams(g *dist.Group) nn.Params {
 	for i := range benchBytes / (4 * n) {
 		p := tensor.NewParam(tensor.Constant(0), n)
 		p.SetName(string(rune('a' + i)))
-		lo, hi := share(n, g.Rank(), g.Size()), share(n, g.Rank()+1, g.Size())
+		lo, hi := shard.Share(n, g.Rank(), g.Size()), shard.Share(n, g.Rank()+1, g.Size())
 		p.Shard = tensor.Shard{Global: []int{n}, Flat: [2]int{lo, hi}, Counts: true}
 		p.Local = tensor.New(g.Device(), tensor.Float32, hi-lo)
 		for k := range tensor.Data[float32](p.Local) {
@@ -137,7 +139,7 @@ func benchAsync(b *testing.B, ranks int) {
 				return err
 			}
 			start := time.Now()
-			_ = parallel(len(params), func(i int) error {
+			_ = storage.Parallel(len(params), func(i int) error {
 				copy(to[i], params[i].Local.Bytes())
 				return nil
 			})
@@ -172,7 +174,7 @@ func benchAsync(b *testing.B, ranks int) {
 // benchLoad saves once; load then loads the checkpoint.
 func benchLoad(b *testing.B, fn func(b *testing.B, g *dist.Group, path string, load func() error) error) {
 	onOneAndTwo(b, Config{}, func(b *testing.B, g *dist.Group, s *Saver, dir string, params nn.Params) error {
-		path := filepath.Join(dir, stepName(0))
+		path := filepath.Join(dir, storage.StepName(0))
 		if err := s.Save(context.Background(), State{Params: params}); err != nil {
 			return err
 		}

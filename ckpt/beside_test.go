@@ -9,6 +9,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ringo-ml/ringo/ckpt/inspect"
+	"github.com/ringo-ml/ringo/ckpt/internal/disk"
+	"github.com/ringo-ml/ringo/ckpt/internal/storage"
 	"github.com/ringo-ml/ringo/dist"
 )
 
@@ -17,8 +20,8 @@ func TestWrongFiles(t *testing.T) {
 	for name, want := range map[string]string{
 		"a/b":                "is not the name of a file in the folder",
 		"":                   "is not the name of a file in the folder",
-		manifestName:         "is a name of the checkpoint itself",
-		indexName:            "is a name of the checkpoint itself",
+		storage.ManifestName: "is a name of the checkpoint itself",
+		storage.IndexName:    "is a name of the checkpoint itself",
 		"extra.safetensors":  "is a name of the checkpoint itself",
 		"RINGO.JSON":         "is a name of the checkpoint itself",
 		"a\x00b":             "is no name of a file",
@@ -47,7 +50,7 @@ func TestWrongFiles(t *testing.T) {
 // A conversion copies settings from a folder of another program, and no other files.
 func TestConvertTakesSettings(t *testing.T) {
 	a := save(t, t.TempDir(), layouts["ddp1"], 2)
-	require.NoError(t, os.Remove(filepath.Join(a, manifestName)))
+	require.NoError(t, os.Remove(filepath.Join(a, storage.ManifestName)))
 	others := filepath.Join(t.TempDir(), "others")
 	require.NoError(t, os.Rename(a, others))
 	a = others
@@ -56,15 +59,15 @@ func TestConvertTakesSettings(t *testing.T) {
 	}
 	to := filepath.Join(t.TempDir(), "to")
 	for range 2 { // from another program's folder, and from the converted one
-		require.NoError(t, Convert(context.Background(), a, to, ConvertConfig{ModelOnly: true}))
-		names, err := disk{}.ReadDir(to)
+		require.NoError(t, inspect.Convert(context.Background(), a, to, inspect.ConvertConfig{ModelOnly: true}))
+		names, err := disk.OS{}.ReadDir(to)
 		require.NoError(t, err)
-		require.Subset(t, names, []string{"config.json", "merges.txt", manifestName, "tokenizer.json"})
+		require.Subset(t, names, []string{"config.json", "merges.txt", storage.ManifestName, "tokenizer.json"})
 		require.NotContains(t, names, "README.md")
-		require.True(t, mustVerify(t, to, VerifyConfig{}).OK)
+		require.True(t, mustVerify(t, to, inspect.VerifyConfig{}).OK)
 		a, to = to, filepath.Join(t.TempDir(), "again")
 	}
 	require.NoError(t, os.WriteFile(filepath.Join(a, "merges.txt"), []byte("other"), 0o666))
-	v := mustVerify(t, a, VerifyConfig{})
+	v := mustVerify(t, a, inspect.VerifyConfig{})
 	require.Contains(t, strings.Join(v.Errors, ""), "merges.txt: the SHA-256 is not that of ringo.json")
 }

@@ -12,6 +12,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ringo-ml/ringo/ckpt/inspect"
+	"github.com/ringo-ml/ringo/ckpt/internal/storage"
 	"github.com/ringo-ml/ringo/ckpt/safetensors"
 	"github.com/ringo-ml/ringo/dist"
 )
@@ -33,15 +35,15 @@ func edit(t *testing.T, file, old, new string) {
 }
 
 // rehash changes ringo.json and updates its hash, as an attacker would.
-func rehash(t *testing.T, path string, change func(m *manifest)) {
+func rehash(t *testing.T, path string, change func(m *storage.Manifest)) {
 	t.Helper()
-	file := filepath.Join(path, manifestName)
+	file := filepath.Join(path, storage.ManifestName)
 	text, err := os.ReadFile(file)
 	require.NoError(t, err)
-	m, err := decodeManifest(text)
+	m, err := storage.DecodeManifest(text)
 	require.NoError(t, err)
 	change(m)
-	text, err = m.encode()
+	text, err = m.Encode()
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(file, text, 0o666))
 }
@@ -49,10 +51,10 @@ func rehash(t *testing.T, path string, change func(m *manifest)) {
 // reindex changes the index and updates its hash.
 func reindex(t *testing.T, path, old, new string) {
 	t.Helper()
-	edit(t, filepath.Join(path, indexName), old, new)
-	text, err := os.ReadFile(filepath.Join(path, indexName))
+	edit(t, filepath.Join(path, storage.IndexName), old, new)
+	text, err := os.ReadFile(filepath.Join(path, storage.IndexName))
 	require.NoError(t, err)
-	rehash(t, path, func(m *manifest) { m.Index = sum(text) })
+	rehash(t, path, func(m *storage.Manifest) { m.Index = storage.Sum(text) })
 }
 
 const (
@@ -84,7 +86,7 @@ var breaks = map[string]struct {
 		write(t, path, broken1, `{"tok.weight":{"dtype":"F32","shape":[8589934592,8589934592],"data_offsets":[0,0]}}`, nil)
 	}, []string{broken1, "tok.weight", "overflows"}},
 	"wrong hash": {func(t *testing.T, path string) {
-		rehash(t, path, func(m *manifest) { m.Model[0].Pieces[0].SHA256 = strings.Repeat("0", 64) })
+		rehash(t, path, func(m *storage.Manifest) { m.Model[0].Pieces[0].SHA256 = strings.Repeat("0", 64) })
 	}, []string{broken1, `"tok.weight"`, "SHA-256"}},
 	"truncated": {func(t *testing.T, path string) {
 		info, err := os.Stat(filepath.Join(path, broken1))
@@ -99,8 +101,8 @@ var breaks = map[string]struct {
 		_, err = f.WriteString("x")
 		require.NoError(t, errors.Join(err, f.Close()))
 	}, []string{broken1, "trailing garbage"}},
-	"newer version": {func(t *testing.T, path string) { rehash(t, path, func(m *manifest) { m.Version = 2 }) },
-		[]string{manifestName, "format version 2; this program reads 1 to 1"}},
+	"newer version": {func(t *testing.T, path string) { rehash(t, path, func(m *storage.Manifest) { m.Version = 2 }) },
+		[]string{storage.ManifestName, "format version 2; this program reads 1 to 1"}},
 	"two steps mixed": {func(t *testing.T, path string) {
 		other := save(t, t.TempDir(), layouts["fsdp2"], 5)
 		text, err := os.ReadFile(filepath.Join(other, broken1))
@@ -108,53 +110,55 @@ var breaks = map[string]struct {
 		require.NoError(t, os.WriteFile(filepath.Join(path, broken1), text, 0o666))
 	}, []string{broken1, `"tok.weight"`, "SHA-256"}},
 	"no ringo.json": {func(t *testing.T, path string) {
-		for _, name := range []string{manifestName, indexName} {
+		for _, name := range []string{storage.ManifestName, storage.IndexName} {
 			require.NoError(t, os.Remove(filepath.Join(path, name)))
 		}
 	}, []string{"no complete checkpoint"}},
 	"file not in the folder": {func(t *testing.T, path string) {
-		rehash(t, path, func(m *manifest) { m.Files[0].Name, m.Model[0].File = "../x.safetensors", "../x.safetensors" })
+		rehash(t, path, func(m *storage.Manifest) { m.Files[0].Name, m.Model[0].File = "../x.safetensors", "../x.safetensors" })
 	}, []string{`"../x.safetensors" is not the name of a file in the folder`}},
 	"index with ../": {func(t *testing.T, path string) { reindex(t, path, broken1, "../"+broken1) },
-		[]string{indexName, "is not the name of a file"}},
+		[]string{storage.IndexName, "is not the name of a file"}},
 	"index with an absolute path": {func(t *testing.T, path string) { reindex(t, path, broken1, "/etc/passwd") },
-		[]string{indexName, `"/etc/passwd" is not the name of a file`}},
+		[]string{storage.IndexName, `"/etc/passwd" is not the name of a file`}},
 	"link": {func(t *testing.T, path string) {
 		file := filepath.Join(path, broken1)
 		require.NoError(t, os.Rename(file, filepath.Join(path, "..", "x")))
 		require.NoError(t, os.Symlink("../x", file))
 	}, []string{broken1, "is a link"}},
 	"a name that the file has not": {func(t *testing.T, path string) {
-		rehash(t, path, func(m *manifest) { m.Model[0].Name = "tok.height" })
+		rehash(t, path, func(m *storage.Manifest) { m.Model[0].Name = "tok.height" })
 	}, []string{broken1, `"tok.height"`, "has it in this file, which has not"}},
 	"a tensor that the list has not": {func(t *testing.T, path string) {
-		rehash(t, path, func(m *manifest) { m.Model = m.Model[1:] })
+		rehash(t, path, func(m *storage.Manifest) { m.Model = m.Model[1:] })
 	}, []string{broken1, `"tok.weight"`, "does not list it"}},
 	"the same tensor twice": {func(t *testing.T, path string) {
-		rehash(t, path, func(m *manifest) { m.Model = append(m.Model, m.Model[0]) })
+		rehash(t, path, func(m *storage.Manifest) { m.Model = append(m.Model, m.Model[0]) })
 	}, []string{broken1, `"tok.weight"`, "which has not"}},
 	"a piece missing": {func(t *testing.T, path string) {
-		rehash(t, path, func(m *manifest) { m.Model[0].Pieces = m.Model[0].Pieces[1:] })
+		rehash(t, path, func(m *storage.Manifest) { m.Model[0].Pieces = m.Model[0].Pieces[1:] })
 	}, []string{`"tok.weight"`, "nobody has elements 0 to 136"}},
 	"a piece twice": {func(t *testing.T, path string) {
-		rehash(t, path, func(m *manifest) { m.Model[0].Pieces[1] = m.Model[0].Pieces[0] })
+		rehash(t, path, func(m *storage.Manifest) { m.Model[0].Pieces[1] = m.Model[0].Pieces[0] })
 	}, []string{`"tok.weight"`, "twice"}},
 	"a piece out of bounds": {func(t *testing.T, path string) {
-		rehash(t, path, func(m *manifest) { m.Model[0].Pieces[1].Flat[1] = 1 << 62 })
+		rehash(t, path, func(m *storage.Manifest) { m.Model[0].Pieces[1].Flat[1] = 1 << 62 })
 	}, []string{`"tok.weight"`, "elements 136 to 4611686018427387904"}},
 	"another shape": {func(t *testing.T, path string) {
-		rehash(t, path, func(m *manifest) { m.Model[0].Shape = []int{16, 17} })
+		rehash(t, path, func(m *storage.Manifest) { m.Model[0].Shape = []int{16, 17} })
 	},
 		[]string{`"tok.weight"`, "F32[17 16]", "F32[16 17]"}},
 	"unlisted file": {func(t *testing.T, path string) {
 		require.NoError(t, os.WriteFile(filepath.Join(path, "x"), nil, 0o666))
 	},
 		[]string{"x: the file is not part"}},
-	"index damaged": {func(t *testing.T, path string) { edit(t, filepath.Join(path, indexName), "tok.weight", "tok.wEight") },
-		[]string{indexName, "SHA-256"}},
+	"index damaged": {func(t *testing.T, path string) {
+		edit(t, filepath.Join(path, storage.IndexName), "tok.weight", "tok.wEight")
+	},
+		[]string{storage.IndexName, "SHA-256"}},
 	"ringo.json not ours": {func(t *testing.T, path string) {
-		require.NoError(t, os.WriteFile(filepath.Join(path, manifestName), []byte("{}"), 0o666))
-	}, []string{manifestName, "not a ringo.json"}},
+		require.NoError(t, os.WriteFile(filepath.Join(path, storage.ManifestName), []byte("{}"), 0o666))
+	}, []string{storage.ManifestName, "not a ringo.json"}},
 }
 
 // TestBroken: Verify finds every damage. Load refuses it with the file, the tensor and the reason, but ignores unlisted
@@ -165,7 +169,7 @@ func TestBroken(t *testing.T) {
 			t.Parallel()
 			path := save(t, t.TempDir(), layouts["fsdp2"], 2)
 			c.do(t, path)
-			v := mustVerify(t, path, VerifyConfig{})
+			v := mustVerify(t, path, inspect.VerifyConfig{})
 			require.False(t, v.OK)
 			for _, s := range c.says {
 				require.Contains(t, strings.Join(v.Errors, "\n"), s)
@@ -192,7 +196,7 @@ func TestBrokenIndex(t *testing.T) {
 	one := `{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"b":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}}`
 	for text, want := range map[string]string{
 		`{"weight_map":{"a":"m.safetensors","b":"m.safetensors"}}`:                     "",
-		`{"weight_map":{"a":"m.safetensors"}}`:                                         `m.safetensors: tensor "b": ` + indexName + " does not list it",
+		`{"weight_map":{"a":"m.safetensors"}}`:                                         `m.safetensors: tensor "b": ` + storage.IndexName + " does not list it",
 		`{"weight_map":{"a":"m.safetensors","b":"m.safetensors","c":"m.safetensors"}}`: `m.safetensors: tensor "c"`,
 		`{"weight_map":{"a":"m.safetensors","a":"m.safetensors","b":"m.safetensors"}}`: `tensor "a": the name is there twice`,
 		`{"weight_map":{"a":"../m.safetensors"}}`:                                      `"../m.safetensors" is not the name`,
@@ -202,7 +206,7 @@ func TestBrokenIndex(t *testing.T) {
 		`{"weight_map":{"a":"l.safetensors"}}`:                                         "is a link",
 		`{"weight_map":{"a":5}}`:                                                       `tensor "a": the file is 5`,
 		`{"weight_map":5}`:                                                             "weight_map is no object",
-		`{`:                                                                            indexName,
+		`{`:                                                                            storage.IndexName,
 	} {
 		dir := t.TempDir()
 		write(t, dir, "m.safetensors", one, []byte{1, 2})
@@ -210,9 +214,9 @@ func TestBrokenIndex(t *testing.T) {
 		if !strings.Contains(text, "l.safe") {
 			require.NoError(t, os.Remove(filepath.Join(dir, "l.safetensors")))
 		}
-		require.NoError(t, os.WriteFile(filepath.Join(dir, indexName), []byte(text), 0o666))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, storage.IndexName), []byte(text), 0o666))
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "config.json"), nil, 0o666))
-		v := mustVerify(t, dir, VerifyConfig{})
+		v := mustVerify(t, dir, inspect.VerifyConfig{})
 		if want == "" {
 			require.True(t, v.OK, v.Errors)
 			require.NotEmpty(t, v.Unchecked)
@@ -225,9 +229,9 @@ func TestBrokenIndex(t *testing.T) {
 // TestBeingWritten: a folder with a temporary name is not read.
 func TestBeingWritten(t *testing.T) {
 	path := save(t, t.TempDir(), layouts["ddp1"], 2)
-	tmp := filepath.Join(filepath.Dir(path), tmpPrefix+"step-00000002-ABCDEFGH")
+	tmp := filepath.Join(filepath.Dir(path), storage.TmpPrefix+"step-00000002-ABCDEFGH")
 	require.NoError(t, os.Rename(path, tmp))
-	require.Contains(t, mustVerify(t, tmp, VerifyConfig{}).Errors[0], "is being written")
+	require.Contains(t, mustVerify(t, tmp, inspect.VerifyConfig{}).Errors[0], "is being written")
 	_, err := Latest(filepath.Dir(path))
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
@@ -236,32 +240,32 @@ func TestBeingWritten(t *testing.T) {
 func FuzzManifest(f *testing.F) {
 	p, _, err := newPlan([]localPlan{{Optimizer: true, Items: []writeItem{{Model: true, Name: "a", DType: "F32", Shape: []int{2, 3}}}}}, Rules{"a": {Dim: 1}}, 100)
 	require.NoError(f, err)
-	text, err := p.man.encode()
+	text, err := p.Manifest.Encode()
 	require.NoError(f, err)
-	m, err := decodeManifest(text)
+	m, err := storage.DecodeManifest(text)
 	require.NoError(f, err)
-	require.Equal(f, &p.man, m)
-	body := text[len(manifestHead)+64+len(manifestBody) : len(text)-len(manifestEnd)]
+	require.Equal(f, &p.Manifest, m)
+	body := text[len(storage.ManifestHead)+64+len(storage.ManifestBody) : len(text)-len(storage.ManifestEnd)]
 	f.Add(string(body), `{"weight_map":{"a":"model.safetensors"}}`)
 	f.Add(`{"version":1,"model":[{"name":"a","dtype":"F32","shape":[2,3],"file":"model.safetensors","pieces":[{"flat":[0,-1]},{"boxes":[{"Lo":[0,0],"Hi":[2,9]}]}]}]}`, `{}`)
 	f.Add(`{"version":1,"model":[{"name":"a","dtype":"F32","shape":[2,3],"transposed":true,"unit":"u","place":-1,"tp":{"dim":2},"file":"model.safetensors","pieces":[{}]}]}`, `{}`)
 	single, err := safetensors.New([]safetensors.Tensor{{Name: "a", DType: "F32", Shape: []int{2, 3}}}, map[string]string{"format": "pt"})
 	require.NoError(f, err)
-	bare := bareHash(single)
+	bare := storage.BareHash(single)
 	f.Add(`{"version":1,"header_sha256":"`+bare+`","model":[{"name":"a","dtype":"F32","shape":[2,3],"pieces":[{}]}]}`, `{}`)
 	f.Add(`{"version":1,"header_sha256":"`+bare+`","optimizer":{"tensors":[{"name":"a","dtype":"F32","shape":[2,3],"pieces":[{}]}]}}`, `{}`)
 	head := `{"a":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]}}`
 	data := append(append(binary.LittleEndian.AppendUint64(nil, uint64(len(head))), head...), make([]byte, 24)...)
 	f.Fuzz(func(t *testing.T, body, idx string) {
-		text := bytes.Join([][]byte{manifestHead, []byte(sum([]byte(body))), manifestBody, []byte(body), manifestEnd}, nil)
-		single.Metadata[metadataName] = string(text)
+		text := bytes.Join([][]byte{storage.ManifestHead, []byte(storage.Sum([]byte(body))), storage.ManifestBody, []byte(body), storage.ManifestEnd}, nil)
+		single.Metadata[storage.MetadataName] = string(text)
 		dir := t.TempDir()
-		for name, b := range map[string][]byte{"model.safetensors": data, manifestName: text, indexName: []byte(idx), "one.safetensors": append(single.Encode(), make([]byte, 24)...)} {
+		for name, b := range map[string][]byte{"model.safetensors": data, storage.ManifestName: text, storage.IndexName: []byte(idx), "one.safetensors": append(single.Encode(), make([]byte, 24)...)} {
 			require.NoError(t, os.WriteFile(filepath.Join(dir, name), b, 0o666))
 		}
-		mustVerify(t, dir, VerifyConfig{Layout: "tp=2,fsdp=3"})
-		mustVerify(t, filepath.Join(dir, "one.safetensors"), VerifyConfig{Layout: "tp=2,fsdp=3"})
-		require.NoError(t, os.Remove(filepath.Join(dir, manifestName)))
-		mustVerify(t, dir, VerifyConfig{})
+		mustVerify(t, dir, inspect.VerifyConfig{Layout: "tp=2,fsdp=3"})
+		mustVerify(t, filepath.Join(dir, "one.safetensors"), inspect.VerifyConfig{Layout: "tp=2,fsdp=3"})
+		require.NoError(t, os.Remove(filepath.Join(dir, storage.ManifestName)))
+		mustVerify(t, dir, inspect.VerifyConfig{})
 	})
 }

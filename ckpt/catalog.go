@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/ringo-ml/ringo/ckpt/internal/storage"
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/internal/ranks"
 	"github.com/ringo-ml/ringo/tensor"
@@ -19,42 +20,42 @@ type catalog struct {
 	Random    *tensor.TapeState
 	Model     map[string]tensor.Shape
 	Optimizer map[string]tensor.Shape
-	Opt       *optimizerEntry // without tensors; nil: none
+	Opt       *storage.OptimizerEntry // without tensors; nil: none
 	Extra     map[string]json.RawMessage
 	Base      *Base
 }
 
-func newCatalog(src *storageReader, err error) catalog {
+func newCatalog(src *storage.Reader, err error) catalog {
 	c := catalog{Model: map[string]tensor.Shape{}, Optimizer: map[string]tensor.Shape{}}
 	if err != nil {
 		c.Err = err.Error()
 		return c
 	}
-	shape := func(x *stored) tensor.Shape {
-		d, ok := dtypeOf(x.DType)
+	shape := func(x *storage.Tensor) tensor.Shape {
+		d, ok := storage.DTypeOf(x.DType)
 		if !ok {
 			d = tensor.DType(255)
 		}
 		return tensor.Shape{DType: d, Dims: x.Shape}
 	}
-	for _, x := range src.model {
+	for _, x := range src.Model {
 		c.Model[x.Name] = shape(x)
 	}
-	for _, x := range src.opt {
+	for _, x := range src.Optimizer {
 		c.Optimizer[x.Name] = shape(x)
 	}
-	c.Manifest = src.manHash
-	if src.man != nil {
-		c.Step, c.Random, c.Extra, c.Base = src.man.Step, src.man.Random, src.man.Extra, src.man.Base
-		if o := src.man.Optimizer; o != nil {
-			c.Opt = &optimizerEntry{Steps: o.Steps, LR: o.LR, Scaler: o.Scaler, Counts: o.Counts}
+	c.Manifest = src.ManifestHash
+	if src.Manifest != nil {
+		c.Step, c.Random, c.Extra, c.Base = src.Manifest.Step, src.Manifest.Random, src.Manifest.Extra, src.Manifest.Base
+		if o := src.Manifest.Optimizer; o != nil {
+			c.Opt = &storage.OptimizerEntry{Steps: o.Steps, LR: o.LR, Scaler: o.Scaler, Counts: o.Counts}
 		}
 	}
 	text, err := json.Marshal(c)
 	if err != nil {
 		c.Err = err.Error()
 	}
-	c.Hash = sum(text)
+	c.Hash = storage.Sum(text)
 	return c
 }
 

@@ -14,13 +14,15 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ringo-ml/ringo/ckpt/internal/disk"
+	"github.com/ringo-ml/ringo/ckpt/internal/storage"
 	"github.com/ringo-ml/ringo/dist"
 )
 
 func long() bool { return os.Getenv("RINGO_LONG") == "1" }
 
 // trySave saves a version on a file system and keeps one checkpoint.
-func trySave(fsys fileSystem, l layout, version int) error {
+func trySave(fsys disk.FS, l layout, version int) error {
 	return tryRanks(l.ranks, func(g *dist.Group) error {
 		s := NewSaver(g, "dir", Config{Keep: 1})
 		s.fs = fsys
@@ -32,7 +34,8 @@ func trySave(fsys fileSystem, l layout, version int) error {
 type failNow struct{}
 
 func (failNow) Errorf(format string, a ...any) { panic(fmt.Sprintf(format, a...)) }
-func (failNow) FailNow()                       { panic("failed") }
+
+func (failNow) FailNow() { panic("failed") }
 
 // requireSound verifies and loads the latest checkpoint, and compares every bit with one of the versions.
 func requireSound(t *testing.T, fsys *crashFS, what string, versions ...int) {
@@ -41,7 +44,7 @@ func requireSound(t *testing.T, fsys *crashFS, what string, versions ...int) {
 	onRanks(t, 1, func(g *dist.Group) error {
 		st := newState(t, g, layouts["ddp1"], 0)
 		st.Extra = nil
-		if _, err := load(context.Background(), g, fsys, filepath.Join("dir", stepName(found)), st, LoadConfig{}); err != nil {
+		if _, err := load(context.Background(), g, fsys, filepath.Join("dir", storage.StepName(found)), st, LoadConfig{}); err != nil {
 			return fmt.Errorf("%s: %w", what, err)
 		}
 		requireState(t, g, layouts["ddp1"], found, st)
@@ -56,7 +59,7 @@ func requireVerified(t *testing.T, fsys *crashFS, what string, versions ...int) 
 	require.NoError(t, err, what)
 	found := 0
 	for _, v := range versions {
-		if filepath.Base(path) == stepName(v) {
+		if filepath.Base(path) == storage.StepName(v) {
 			found = v
 		}
 	}
@@ -181,7 +184,7 @@ func errorAs(err, cause error) error {
 
 // TestMissingFlush shows that TestCrash can fail: without flushes, checkpoints are lost.
 func TestMissingFlush(t *testing.T) {
-	for name, lazy := range map[string]fileSystem{"files": lazyFiles{newCrashFS()}, "names": lazyDirs{newCrashFS()}} {
+	for name, lazy := range map[string]disk.FS{"files": lazyFiles{newCrashFS()}, "names": lazyDirs{newCrashFS()}} {
 		require.NoError(t, trySave(lazy, layouts["ddp1"], 1))
 		lost := false
 		for seed := range uint64(20) {
@@ -206,14 +209,14 @@ func TestMissingFlush(t *testing.T) {
 
 type lazyFiles struct{ *crashFS }
 
-type lazyFile struct{ file }
+type lazyFile struct{ disk.File }
 
-func (l lazyFiles) Create(name string, size int64) (file, error) {
+func (l lazyFiles) Create(name string, size int64) (disk.File, error) {
 	f, err := l.crashFS.Create(name, size)
 	return lazyFile{f}, err
 }
 
-func (l lazyFiles) Open(name string, write bool) (file, error) {
+func (l lazyFiles) Open(name string, write bool) (disk.File, error) {
 	f, err := l.crashFS.Open(name, write)
 	return lazyFile{f}, err
 }

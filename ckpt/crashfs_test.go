@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/ringo-ml/ringo/ckpt/internal/disk"
 )
 
 var errCrash = errors.New("the machine is off")
@@ -148,7 +150,7 @@ func (c *crashFS) Mkdir(name string) error {
 	return c.add(name, newDir())
 }
 
-func (c *crashFS) Create(name string, size int64) (file, error) {
+func (c *crashFS) Create(name string, size int64) (disk.File, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err := c.step("create"); err != nil {
@@ -159,7 +161,7 @@ func (c *crashFS) Create(name string, size int64) (file, error) {
 	return &crashFile{c, n, name}, c.add(name, n)
 }
 
-func (c *crashFS) Open(name string, _ bool) (file, error) {
+func (c *crashFS) Open(name string, _ bool) (disk.File, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err := c.step("open"); err != nil {
@@ -246,7 +248,7 @@ func (c *crashFS) Lock(name string) (unlock func(), err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.locked[name] {
-		return nil, errHeld
+		return nil, disk.ErrHeld
 	}
 	c.locked[name] = true
 	return func() {

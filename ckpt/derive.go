@@ -3,6 +3,7 @@ package ckpt
 import (
 	"slices"
 
+	"github.com/ringo-ml/ringo/ckpt/internal/shard"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -17,7 +18,7 @@ func (o *owned) shares() int {
 		if i > 0 && o.parts[i-1].rank == x.rank || x.Boxes == nil {
 			return 0
 		}
-		if !slices.ContainsFunc(different, func(b []tensor.Box) bool { return slices.EqualFunc(b, x.Boxes, sameBox) }) {
+		if !slices.ContainsFunc(different, func(b []tensor.Box) bool { return slices.EqualFunc(b, x.Boxes, shard.SameBox) }) {
 			different = append(different, x.Boxes)
 		}
 	}
@@ -28,7 +29,7 @@ func (o *owned) shares() int {
 // which every rank has a share. It returns nil if the ranks have not cut the tensor, or have cut it in another way.
 // most is the largest number of shares of any tensor. It is tried first: if files join several parameters into one
 // tensor, the boxes alone do not show which of them are shares and which are parts.
-func (o *owned) rule(list []*boxHeld, whole part, most int) *Rule {
+func (o *owned) rule(list []*boxHeld, whole shard.Part, most int) *Rule {
 	if len(list) < 2 {
 		return nil
 	}
@@ -38,11 +39,11 @@ func (o *owned) rule(list []*boxHeld, whole part, most int) *Rule {
 	}
 	slices.SortFunc(boxes, func(a, b tensor.Box) int { return slices.Compare(a.Lo, b.Lo) })
 	dim := 0
-	for dim < len(whole.shape)-1 && boxes[0].Hi[dim] == whole.shape[dim] {
+	for dim < len(whole.Shape)-1 && boxes[0].Hi[dim] == whole.Shape[dim] {
 		dim++
 	}
 	for _, size := range []int{most, o.shares()} {
-		if r := ruleOf(whole.shape, boxes, dim, size); r != nil {
+		if r := ruleOf(whole.Shape, boxes, dim, size); r != nil {
 			r.Unit = o.Unit
 			return r
 		}
@@ -60,8 +61,8 @@ func ruleOf(shape []int, boxes []tensor.Box, dim, size int) *Rule {
 		width := boxes[i+size-1].Hi[dim] - at
 		for k, b := range boxes[i : i+size] {
 			want := tensor.Box{Lo: make([]int, len(shape)), Hi: slices.Clone(shape)}
-			want.Lo[dim], want.Hi[dim] = at+share(width, k, size), at+share(width, k+1, size)
-			if !sameBox(want, b) {
+			want.Lo[dim], want.Hi[dim] = at+shard.Share(width, k, size), at+shard.Share(width, k+1, size)
+			if !shard.SameBox(want, b) {
 				return nil
 			}
 		}

@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ringo-ml/ringo/ckpt/internal/disk"
+	"github.com/ringo-ml/ringo/ckpt/internal/storage"
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -21,19 +23,19 @@ func TestRulesOfThemselves(t *testing.T) {
 			st.TP = nil
 			return NewSaver(g, found, Config{}).Save(context.Background(), *st)
 		})
-		a, b := examine(disk{}, filepath.Join(given, "step-00000001")), examine(disk{}, filepath.Join(found, "step-00000001"))
+		a, b := storage.Examine(disk.OS{}, filepath.Join(given, "step-00000001")), storage.Examine(disk.OS{}, filepath.Join(found, "step-00000001"))
 		defer a.Close()
 		defer b.Close()
 		rules := 0
-		for key, x := range b.tensors {
-			if x.rule != nil {
+		for key, x := range b.Tensors {
+			if x.Rule != nil {
 				rules++
 			}
 			if l.tp < 2 {
-				require.Nil(t, x.rule, "%s: %s", name, key)
+				require.Nil(t, x.Rule, "%s: %s", name, key)
 				continue
 			}
-			require.Equal(t, a.tensors[key].rule, x.rule, "%s: %s", name, key)
+			require.Equal(t, a.Tensors[key].Rule, x.Rule, "%s: %s", name, key)
 		}
 		require.Equal(t, l.tp > 1, rules > 0)
 	}

@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ringo-ml/ringo/ckpt/inspect"
+	"github.com/ringo-ml/ringo/ckpt/internal/storage"
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
@@ -45,7 +47,7 @@ func TestRemoteDevice(t *testing.T) {
 			require.NoError(t, s.Close())
 			got := made(dev, 2)
 			want := made(dev, 1)
-			_, err := Load(context.Background(), g, filepath.Join(dir, stepName(1)), &State{Params: got}, LoadConfig{})
+			_, err := Load(context.Background(), g, filepath.Join(dir, storage.StepName(1)), &State{Params: got}, LoadConfig{})
 			for i, p := range got {
 				require.Equal(t, tensor.Floats(want[i].Local), tensor.Floats(p.Local))
 			}
@@ -90,11 +92,11 @@ func TestStagingIsBounded(t *testing.T) {
 		}
 		return s.Close()
 	})
-	require.True(t, mustVerify(t, filepath.Join(dir, stepName(1)), VerifyConfig{}).OK)
+	require.True(t, mustVerify(t, filepath.Join(dir, storage.StepName(1)), inspect.VerifyConfig{}).OK)
 	for _, p := range params {
 		want := tensor.Floats(p.Local)
 		p.Make(dev, tensor.Float32, 2)
-		_, err := LoadFile(t.Context(), filepath.Join(dir, stepName(1), "model.safetensors"), &State{Params: nn.Params{p}}, LoadConfig{Partial: true})
+		_, err := LoadFile(t.Context(), filepath.Join(dir, storage.StepName(1), "model.safetensors"), &State{Params: nn.Params{p}}, LoadConfig{Partial: true})
 		require.NoError(t, err)
 		require.Equal(t, want, tensor.Floats(p.Local))
 	}

@@ -7,6 +7,7 @@ import (
 	"os"
 
 	"github.com/ringo-ml/ringo/ckpt"
+	"github.com/ringo-ml/ringo/ckpt/inspect"
 	"github.com/ringo-ml/ringo/ddp"
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/nn"
@@ -56,7 +57,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	v, err := ckpt.Verify(ctx, path, ckpt.VerifyConfig{})
+	v, err := inspect.Verify(ctx, path, inspect.VerifyConfig{})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/ringo-ml/ringo/ckpt/internal/shard"
+	"github.com/ringo-ml/ringo/ckpt/internal/storage"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -12,7 +14,7 @@ import (
 // So all kinds of copies share the work: replicas, copies of shards, what tensor parallelism replicates, a weight that
 // two pipeline stages have.
 type extent struct {
-	part
+	shard.Part
 	rank    int // the rank that writes it
 	holders []holder
 }
@@ -35,25 +37,25 @@ type heldRange struct {
 // extents cuts a tensor into extents, chooses the rank that writes each one, and returns an error if elements are
 // missing. Of the holders of an extent, the one with the least to write so far writes it. load has the bits that each
 // rank writes.
-func (o *owned) extents(boxes []*boxHeld, whole part, load []int64) (list []extent, err error) {
-	if product(o.Shape) == 0 {
+func (o *owned) extents(boxes []*boxHeld, whole shard.Part, load []int64) (list []extent, err error) {
+	if shard.Product(o.Shape) == 0 {
 		first := holder{rank: o.parts[0].rank, index: o.parts[0].index}
 		return []extent{{whole, first.rank, []holder{first}}}, nil
 	}
-	var parts []part
+	var parts []shard.Part
 	for _, b := range boxes {
-		for _, x := range b.cut(whole.shape) {
+		for _, x := range b.cut(whole.Shape) {
 			x.rank = x.holders[0].rank
 			for _, h := range x.holders {
 				if load[h.rank] < load[x.rank] {
 					x.rank = h.rank
 				}
 			}
-			load[x.rank] += int64(x.len()) * int64(o.DType.Bits())
-			list, parts = append(list, x), append(parts, x.part)
+			load[x.rank] += int64(x.Len()) * int64(o.DType.Bits())
+			list, parts = append(list, x), append(parts, x.Part)
 		}
 	}
-	return list, tile(whole.shape, parts)
+	return list, shard.Tile(whole.Shape, parts)
 }
 
 // cut returns the extents of a box with their holders, in the order of the elements.
@@ -75,7 +77,7 @@ func (b *boxHeld) cut(shape []int) (list []extent) {
 		if len(now) == 0 {
 			continue
 		}
-		x := extent{part: part{shape, []tensor.Box{b.box}, lo, ends[i+1]}}
+		x := extent{Part: shard.Part{Shape: shape, Boxes: []tensor.Box{b.box}, Lo: lo, Hi: ends[i+1]}}
 		for _, c := range now {
 			x.holders = append(x.holders, holder{c.rank, c.index, c.at + lo - c.lo})
 		}
@@ -86,7 +88,7 @@ func (b *boxHeld) cut(shape []int) (list []extent) {
 
 // byBox returns which ranges of each box the ranks hold. It also returns the whole tensor as a part, as it is in
 // memory.
-func (o *owned) byBox() (list []*boxHeld, whole part, err error) {
+func (o *owned) byBox() (list []*boxHeld, whole shard.Part, err error) {
 	all := o.writeItem
 	all.Boxes, all.Flat = nil, [2]int{}
 	if whole, err = all.part(); err != nil {
@@ -100,31 +102,31 @@ func (o *owned) byBox() (list []*boxHeld, whole part, err error) {
 		if err != nil {
 			return nil, whole, err
 		}
-		for _, s := range p.segments() {
-			k := slices.IndexFunc(list, func(b *boxHeld) bool { return sameBox(b.box, s.box) })
+		for _, s := range p.Segments() {
+			k := slices.IndexFunc(list, func(b *boxHeld) bool { return shard.SameBox(b.box, s.Box) })
 			if k < 0 {
-				k, list = len(list), append(list, &boxHeld{box: s.box})
+				k, list = len(list), append(list, &boxHeld{box: s.Box})
 			}
 			b := list[k]
 			for i := len(b.parts) - 1; i >= 0 && b.parts[i].rank == x.rank; i-- {
-				if b.parts[i].lo < s.hi && s.lo < b.parts[i].hi {
+				if b.parts[i].lo < s.Hi && s.Lo < b.parts[i].hi {
 					return nil, whole, fmt.Errorf("rank %d lists elements of it twice", x.rank)
 				}
 			}
-			b.parts = append(b.parts, heldRange{holder{x.rank, x.index, s.at}, s.lo, s.hi})
+			b.parts = append(b.parts, heldRange{holder{x.rank, x.index, s.At}, s.Lo, s.Hi})
 		}
 	}
 	return list, whole, nil
 }
 
 // piece returns the extent as a piece of the tensor in the file.
-func (x extent) piece(transposed bool) piece {
-	p := x.part
+func (x extent) piece(transposed bool) storage.PieceEntry {
+	p := x.Part
 	if transposed {
-		p = p.transposed()
+		p = p.Transposed()
 	}
-	if p.whole() {
-		return piece{Rank: x.rank}
+	if p.Whole() {
+		return storage.PieceEntry{Rank: x.rank}
 	}
-	return piece{Rank: x.rank, Boxes: p.boxes, Flat: [2]int{p.lo, p.hi}}
+	return storage.PieceEntry{Rank: x.rank, Boxes: p.Boxes, Flat: [2]int{p.Lo, p.Hi}}
 }

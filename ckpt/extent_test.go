@@ -8,6 +8,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ringo-ml/ringo/ckpt/inspect"
+	"github.com/ringo-ml/ringo/ckpt/internal/disk"
+	"github.com/ringo-ml/ringo/ckpt/internal/shard"
+	"github.com/ringo-ml/ringo/ckpt/internal/storage"
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
@@ -53,9 +57,9 @@ func cutParam(t require.TestingT, g *dist.Group, name string, version int) *tens
 	p.SetName("w")
 	p.Shard = c.shard(g.Rank())
 	p.Shard.Global = c.dims
-	held, err := newPart(c.dims, p.Shard.Boxes, p.Shard.Flat)
+	held, err := shard.NewPart(c.dims, p.Shard.Boxes, p.Shard.Flat)
 	require.NoError(t, err)
-	p.Local = tensor.New(g.Device(), tensor.Float64, held.len())
+	p.Local = tensor.New(g.Device(), tensor.Float64, held.Len())
 	p.Value = p.Local
 	if version > 0 {
 		fillPart(p.Local, held, "w", version)
@@ -75,8 +79,8 @@ func TestCuts(t *testing.T) {
 			}
 			return s.Close()
 		})
-		path := filepath.Join(dir, stepName(1))
-		require.True(t, mustVerify(t, path, VerifyConfig{}).OK)
+		path := filepath.Join(dir, storage.StepName(1))
+		require.True(t, mustVerify(t, path, inspect.VerifyConfig{}).OK)
 		for to := range cuts {
 			onRanks(t, cuts[to].ranks, func(g *dist.Group) error {
 				p := cutParam(t, g, to, 0)
@@ -103,23 +107,23 @@ func TestCopiesShareTheWork(t *testing.T) {
 	p, _, err := newPlan(locals, nil, maxFileBytes)
 	require.NoError(t, err)
 	writes := make([]int, 4)
-	p.eachPiece(func(_ bool, e *tensorEntry, k int) { writes[e.Pieces[k].Rank]++ })
+	p.EachPiece(func(_ bool, e *storage.TensorEntry, k int) { writes[e.Pieces[k].Rank]++ })
 	require.Equal(t, []int{5, 5, 5, 5}, writes)
 }
 
 // TestOldCheckpoint: a checkpoint of an older version, which stored fsdp's units, is sound. A wrong bit in it is
 // refused on other layouts.
 func TestOldCheckpoint(t *testing.T) {
-	path := filepath.Join("testdata", "v1", stepName(4))
-	require.True(t, mustVerify(t, path, VerifyConfig{Layout: "fsdp=3"}).OK)
-	_, list, err := List(path)
+	path := filepath.Join("testdata", "v1", storage.StepName(4))
+	require.True(t, mustVerify(t, path, inspect.VerifyConfig{Layout: "fsdp=3"}).OK)
+	_, list, err := inspect.List(path)
 	require.NoError(t, err)
 	onRanks(t, 3, func(g *dist.Group) error {
 		for _, name := range []string{"", "model.safetensors"} {
 			var params nn.Params
 			for _, x := range list {
 				if x.Kind == "model" {
-					n := product(x.Shape)
+					n := shard.Product(x.Shape)
 					dims := x.Shape
 					if x.Name == "c_fc.weight" {
 						dims = []int{dims[1], dims[0]}
@@ -127,13 +131,13 @@ func TestOldCheckpoint(t *testing.T) {
 					p := tensor.NewParam(tensor.Constant(0), dims...)
 					p.SetName(x.Name)
 					p.SetTransposed(x.Name == "c_fc.weight")
-					lo, hi := share(n, g.Rank(), 3), share(n, g.Rank()+1, 3)
+					lo, hi := shard.Share(n, g.Rank(), 3), shard.Share(n, g.Rank()+1, 3)
 					p.Shard = tensor.Shard{Global: dims, Flat: [2]int{lo, hi}}
 					p.Local = tensor.New(g.Device(), tensor.Float64, hi-lo)
 					params = append(params, p)
 				}
 			}
-			_, err := load(context.Background(), g, flipFS{disk{}, name, 8 * 1300}, path, &State{Params: params}, LoadConfig{})
+			_, err := load(context.Background(), g, flipFS{disk.OS{}, name, 8 * 1300}, path, &State{Params: params}, LoadConfig{})
 			if name == "" {
 				require.NoError(t, err)
 			} else {

@@ -17,6 +17,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ringo-ml/ringo/ckpt/inspect"
+	"github.com/ringo-ml/ringo/ckpt/internal/disk"
+	"github.com/ringo-ml/ringo/ckpt/internal/storage"
 	"github.com/ringo-ml/ringo/ckpt/safetensors"
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/nn"
@@ -32,14 +35,14 @@ func fileState(t require.TestingT, g *dist.Group, version int) State {
 }
 
 // saveVersion writes a version of the test model to a file.
-func saveVersion(fsys fileSystem, path string, version int) error {
+func saveVersion(fsys disk.FS, path string, version int) error {
 	return tryRanks(1, func(g *dist.Group) error {
 		return saveFile(context.Background(), fsys, path, fileState(failNow{}, g, version))
 	})
 }
 
 // requireVersion loads a file and compares every bit.
-func requireVersion(t *testing.T, fsys fileSystem, path string, version int) {
+func requireVersion(t *testing.T, fsys disk.FS, path string, version int) {
 	t.Helper()
 	onRanks(t, 1, func(g *dist.Group) error {
 		st := fileState(t, g, 0)
@@ -61,32 +64,32 @@ func requireVersion(t *testing.T, fsys fileSystem, path string, version int) {
 func TestFile(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "first.safetensors")
-	require.NoError(t, saveVersion(disk{}, path, 1))
-	require.NoError(t, saveVersion(disk{}, path, 3), "it is replaced")
-	names, err := disk{}.ReadDir(dir)
+	require.NoError(t, saveVersion(disk.OS{}, path, 1))
+	require.NoError(t, saveVersion(disk.OS{}, path, 3), "it is replaced")
+	names, err := disk.OS{}.ReadDir(dir)
 	require.NoError(t, err)
 	require.Equal(t, []string{"first.safetensors"}, names)
 	moved := filepath.Join(dir, "moved.safetensors")
 	require.NoError(t, os.Rename(path, moved))
 
-	requireVersion(t, disk{}, moved, 3)
+	requireVersion(t, disk.OS{}, moved, 3)
 	for _, l := range []string{"ddp2", "fsdp3", "tp2fsdp2"} {
 		loadAll(t, moved, layouts[l], 3, LoadConfig{})
 	}
 	loadAll(t, moved, layouts["ddp2"], 3, LoadConfig{Strategy: Broadcast})
 
-	v := mustVerify(t, moved, VerifyConfig{Layout: "tp=2,fsdp=2"})
+	v := mustVerify(t, moved, inspect.VerifyConfig{Layout: "tp=2,fsdp=2"})
 	require.Empty(t, v.Errors)
 	require.Empty(t, v.Unchecked)
 	require.Equal(t, v.Tensors, v.Shards, "each has a hash")
-	step, list, err := List(moved)
+	step, list, err := inspect.List(moved)
 	require.NoError(t, err)
 	require.Equal(t, 3, step)
-	require.Equal(t, Info{"tok.weight", "model", "F32", []int{17, 16}, "moved.safetensors", 17 * 16 * 4, 1}, list[0])
+	require.Equal(t, inspect.Info{Name: "tok.weight", Kind: "model", DType: "F32", Shape: []int{17, 16}, File: "moved.safetensors", Bytes: 17 * 16 * 4, Shards: 1}, list[0])
 
 	folder := filepath.Join(dir, "folder")
-	require.NoError(t, Convert(t.Context(), moved, folder, ConvertConfig{}))
-	d, err := Diff(t.Context(), moved, folder, nil)
+	require.NoError(t, inspect.Convert(t.Context(), moved, folder, inspect.ConvertConfig{}))
+	d, err := inspect.Diff(t.Context(), moved, folder, nil)
 	require.NoError(t, err)
 	require.True(t, d.Same, d)
 	loadAll(t, folder, layouts["fsdp2"], 3, LoadConfig{})
@@ -111,9 +114,9 @@ func TestFileCrash(t *testing.T) {
 		crashed.stop = stop
 		require.ErrorIs(t, saveVersion(crashed, path, 2), errCrash)
 		after := crashed.reboot(rand.New(rand.NewPCG(uint64(stop), 0)))
-		src, err := open(after, path)
+		src, err := storage.Open(after, path)
 		require.NoError(t, err, "off at operation %d of %d, %s", stop, trial.ops, crashed.failed)
-		version := src.man.Step
+		version := src.Manifest.Step
 		require.NoError(t, src.Close())
 		require.Contains(t, []int{1, 2}, version)
 		requireVersion(t, after, path, version)
@@ -139,8 +142,8 @@ func TestFileCrash(t *testing.T) {
 
 // TestFileFlush shows that TestFileCrash can fail: without flushes, the file is lost.
 func TestFileFlush(t *testing.T) {
-	for name, lazy := range map[string]func(c *crashFS) fileSystem{
-		"file": func(c *crashFS) fileSystem { return lazyFiles{c} }, "name": func(c *crashFS) fileSystem { return lazyDirs{c} },
+	for name, lazy := range map[string]func(c *crashFS) disk.FS{
+		"file": func(c *crashFS) disk.FS { return lazyFiles{c} }, "name": func(c *crashFS) disk.FS { return lazyDirs{c} },
 	} {
 		lost := false
 		for seed := range uint64(20) {
@@ -148,7 +151,7 @@ func TestFileFlush(t *testing.T) {
 			require.NoError(t, c.MkdirAll("dir"))
 			require.NoError(t, c.SyncDir("."))
 			require.NoError(t, saveVersion(lazy(c), "dir/a.safetensors", 1))
-			src, err := open(c.reboot(rand.New(rand.NewPCG(3, seed))), "dir/a.safetensors")
+			src, err := storage.Open(c.reboot(rand.New(rand.NewPCG(3, seed))), "dir/a.safetensors")
 			lost = lost || err != nil
 			if err == nil {
 				require.NoError(t, src.Close())
@@ -161,7 +164,7 @@ func TestFileFlush(t *testing.T) {
 // saveFileForEver replaces a file again and again, and prints each version when it is complete.
 func saveFileForEver(path string) error {
 	for version := 1; ; version++ {
-		if err := saveVersion(disk{}, path, version); err != nil {
+		if err := saveVersion(disk.OS{}, path, version); err != nil {
 			return err
 		}
 		fmt.Println(version)
@@ -189,13 +192,13 @@ func TestFileKill(t *testing.T) {
 		require.Error(t, cmd.Wait(), "it does not end by itself")
 		reported, err := strconv.Atoi(last)
 		require.NoError(t, err, "the process failed: %s", last)
-		step, _, err := List(path)
+		step, _, err := inspect.List(path)
 		require.NoError(t, err)
 		require.Contains(t, []int{reported, reported + 1}, step)
-		requireVersion(t, disk{}, path, step)
+		requireVersion(t, disk.OS{}, path, step)
 	}
-	require.NoError(t, saveVersion(disk{}, path, 1))
-	names, err := disk{}.ReadDir(dir)
+	require.NoError(t, saveVersion(disk.OS{}, path, 1))
+	names, err := disk.OS{}.ReadDir(dir)
 	require.NoError(t, err)
 	require.Len(t, names, 1, "what was half written is removed")
 }
@@ -220,7 +223,7 @@ func TestFileEveryFlip(t *testing.T) {
 	require.NoError(t, err)
 	st := state()
 	for i := range info.Size() {
-		flipped := flipFS{disk{}, filepath.Base(path), i*8 + i%8}
+		flipped := flipFS{disk.OS{}, filepath.Base(path), i*8 + i%8}
 		_, err := load(t.Context(), nil, flipped, path, st, LoadConfig{})
 		require.Error(t, err, "bit %d of byte %d of %d", i%8, i, info.Size())
 		require.Error(t, sound(flipped, path), "bit %d of byte %d", i%8, i)
@@ -239,17 +242,17 @@ func TestFileNameFlips(t *testing.T) {
 	require.NoError(t, SaveFile(t.Context(), path, *st))
 	text, err := os.ReadFile(path)
 	require.NoError(t, err)
-	key := []byte(`"` + metadataName + `":`)
+	key := []byte(`"` + storage.MetadataName + `":`)
 	require.Equal(t, 1, bytes.Count(text, key))
 	at, others := int64(bytes.Index(text, key)), 0
 	for bit := at * 8; bit < (at+int64(len(key)))*8; bit++ {
-		_, err := load(t.Context(), nil, flipFS{disk{}, filepath.Base(path), bit}, path, st, LoadConfig{})
+		_, err := load(t.Context(), nil, flipFS{disk.OS{}, filepath.Base(path), bit}, path, st, LoadConfig{})
 		require.Error(t, err, "bit %d", bit)
 		if strings.Contains(err.Error(), "has a checkpoint of this package under ") {
 			others++
 		}
 	}
-	require.Greater(t, others, 4*len(metadataName), "flips that leave a name")
+	require.Greater(t, others, 4*len(storage.MetadataName), "flips that leave a name")
 	_, err = LoadFile(t.Context(), path, st, LoadConfig{})
 	require.NoError(t, err)
 }
@@ -286,7 +289,7 @@ func TestFileSegments(t *testing.T) {
 		require.Zero(t, r.Unverified)
 		info, err := os.Stat(path)
 		require.NoError(t, err)
-		flipped := flipFS{disk{}, filepath.Base(path), info.Size()*8 - 1}
+		flipped := flipFS{disk.OS{}, filepath.Base(path), info.Size()*8 - 1}
 		_, err = load(t.Context(), nil, flipped, path, &State{Params: loaded}, LoadConfig{})
 		require.ErrorContains(t, err, "has another SHA-256 than its metadata says")
 	}
@@ -295,18 +298,18 @@ func TestFileSegments(t *testing.T) {
 // TestFileHostile: a manifest with a correct hash and false content is refused.
 func TestFileHostile(t *testing.T) {
 	for name, c := range map[string]struct {
-		change func(m *manifest)
+		change func(m *storage.Manifest)
 		says   string
 	}{
-		"hash":       {func(m *manifest) { m.Model[0].Pieces[0].SHA256 = sum(nil) }, "has another SHA-256 than its metadata says: the data is damaged"},
-		"header":     {func(m *manifest) { m.Header = sum(nil) }, "tiny.safetensors: the header's SHA-256 is not that of its metadata"},
-		"version":    {func(m *manifest) { m.Version = 2 }, "tiny.safetensors: its metadata: format version 2; this program reads 1 to 1"},
-		"shape":      {func(m *manifest) { m.Model[0].Shape = []int{2, 3} }, `tensor "weight" is F32[3 2]; its metadata says F32[2 3]`},
-		"no tensor":  {func(m *manifest) { m.Model[0].Name = "x" }, `tensor "x": its metadata has it in this file, which has not`},
-		"not listed": {func(m *manifest) { m.Model = m.Model[1:] }, `tensor "weight": its metadata does not list it`},
-		"no state":   {func(m *manifest) { m.Optimizer = nil }, `tensor "optimizer.state.weight.exp_avg": its metadata does not list it`},
-		"twice":      {func(m *manifest) { m.Model = append(m.Model, m.Model[0]) }, "which has not"},
-		"pieces":     {func(m *manifest) { m.Model[0].Pieces = nil }, "the boxes have 0 of 6 elements"},
+		"hash":       {func(m *storage.Manifest) { m.Model[0].Pieces[0].SHA256 = storage.Sum(nil) }, "has another SHA-256 than its metadata says: the data is damaged"},
+		"header":     {func(m *storage.Manifest) { m.Header = storage.Sum(nil) }, "tiny.safetensors: the header's SHA-256 is not that of its metadata"},
+		"version":    {func(m *storage.Manifest) { m.Version = 2 }, "tiny.safetensors: its metadata: format version 2; this program reads 1 to 1"},
+		"shape":      {func(m *storage.Manifest) { m.Model[0].Shape = []int{2, 3} }, `tensor "weight" is F32[3 2]; its metadata says F32[2 3]`},
+		"no tensor":  {func(m *storage.Manifest) { m.Model[0].Name = "x" }, `tensor "x": its metadata has it in this file, which has not`},
+		"not listed": {func(m *storage.Manifest) { m.Model = m.Model[1:] }, `tensor "weight": its metadata does not list it`},
+		"no state":   {func(m *storage.Manifest) { m.Optimizer = nil }, `tensor "optimizer.state.weight.exp_avg": its metadata does not list it`},
+		"twice":      {func(m *storage.Manifest) { m.Model = append(m.Model, m.Model[0]) }, "which has not"},
+		"pieces":     {func(m *storage.Manifest) { m.Model[0].Pieces = nil }, "the boxes have 0 of 6 elements"},
 	} {
 		path, state := tinyFile(t)
 		text, err := os.ReadFile(path)
@@ -318,17 +321,17 @@ func TestFileHostile(t *testing.T) {
 }
 
 // forge changes a file's manifest and updates its hash.
-func forge(t *testing.T, text []byte, change func(m *manifest)) []byte {
+func forge(t *testing.T, text []byte, change func(m *storage.Manifest)) []byte {
 	t.Helper()
 	h, err := safetensors.Read("x", bytesAt(text), int64(len(text)))
 	require.NoError(t, err)
-	m, err := decodeManifest([]byte(h.Metadata[metadataName]))
+	m, err := storage.DecodeManifest([]byte(h.Metadata[storage.MetadataName]))
 	require.NoError(t, err)
 	change(m)
-	body, err := m.encode()
+	body, err := m.Encode()
 	require.NoError(t, err)
 	data := text[h.Size:]
-	h.Metadata[metadataName] = string(body)
+	h.Metadata[storage.MetadataName] = string(body)
 	return append(h.Encode(), data...)
 }
 

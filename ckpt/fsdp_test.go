@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/ckpt"
+	"github.com/ringo-ml/ringo/ckpt/inspect"
 	"github.com/ringo-ml/ringo/ddp"
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/disttest"
@@ -144,7 +145,7 @@ func TestFSDP(t *testing.T) {
 		rest, _ := j.train(t, path, 8)
 		require.InDeltaSlice(t, want[4:], rest, 1e-10, j)
 		_, next := j.train(t, path, 4)
-		d, err := ckpt.Diff(context.Background(), path, next, nil)
+		d, err := inspect.Diff(context.Background(), path, next, nil)
 		require.NoError(t, err)
 		require.True(t, d.Same, "%v: %v", j, d)
 		path = next
@@ -161,7 +162,7 @@ func TestResumeAfterOverflow(t *testing.T) {
 		require.Equal(t, want[:7], first, j)
 		rest, resumed := j.train(t, path, 40)
 		require.Equal(t, want[7:], rest, j)
-		d, err := ckpt.Diff(context.Background(), whole, resumed, nil)
+		d, err := inspect.Diff(context.Background(), whole, resumed, nil)
 		require.NoError(t, err)
 		require.True(t, d.Same, "%v: %v", j, d)
 	}
@@ -180,12 +181,12 @@ func TestMastersMove(t *testing.T) {
 			require.InDeltaSlice(t, want, rest, 2e-3, "%v to %v", j, other)
 			_, there := other.train(t, path, 7)
 			_, back := j.train(t, there, 7)
-			d, err := ckpt.Diff(context.Background(), path, back, nil)
+			d, err := inspect.Diff(context.Background(), path, back, nil)
 			require.NoError(t, err)
 			require.True(t, d.Same, "%v to %v and back: %v", j, other, d)
 			rest, again := j.train(t, there, 20)
 			require.Equal(t, want, rest, "%v to %v and back", j, other)
-			d, err = ckpt.Diff(context.Background(), whole, again, nil)
+			d, err = inspect.Diff(context.Background(), whole, again, nil)
 			require.NoError(t, err)
 			require.True(t, d.Same, "%v to %v and back: %v", j, other, d)
 		}
@@ -208,7 +209,7 @@ func TestFSDPOnDevices(t *testing.T) {
 			rest, _ := c.j.train(t, c.path, 8)
 			require.InDeltaSlice(t, want[4:], rest, 1e-10, c.j)
 			_, same := c.j.train(t, c.path, 4)
-			d, err := ckpt.Diff(context.Background(), c.path, same, nil)
+			d, err := inspect.Diff(context.Background(), c.path, same, nil)
 			require.NoError(t, err)
 			require.True(t, d.Same, "%v: %v", c.j, d)
 		}
@@ -226,7 +227,7 @@ func TestOverflowOnDevices(t *testing.T) {
 			_, path := j.train(t, "", 7)
 			rest, resumed := j.train(t, path, 16)
 			require.Equal(t, all[7:], rest, j)
-			d, err := ckpt.Diff(context.Background(), whole, resumed, nil)
+			d, err := inspect.Diff(context.Background(), whole, resumed, nil)
 			require.NoError(t, err)
 			require.True(t, d.Same, "%v: %v", j, d)
 		}

@@ -11,6 +11,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ringo-ml/ringo/ckpt/internal/disk"
+	"github.com/ringo-ml/ringo/ckpt/internal/shard"
+	"github.com/ringo-ml/ringo/ckpt/internal/storage"
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
@@ -56,13 +59,13 @@ var layouts = map[string]layout{
 func (l layout) shard(t require.TestingT, s spec, rank int) tensor.Shard {
 	tpRank, other, others := rank%l.tp, rank/l.tp, l.ranks/l.tp
 	sh := tensor.Shard{Global: s.dims, Counts: other == 0}
-	n := product(s.dims)
+	n := shard.Product(s.dims)
 	if l.tp > 1 && s.tp != nil {
 		boxes, err := s.tp.Boxes(s.dims, tpRank, l.tp)
 		require.NoError(t, err)
 		sh.Boxes, n = boxes, 0
 		for _, b := range boxes {
-			n += volume(b)
+			n += shard.Volume(b)
 		}
 	} else if tpRank > 0 {
 		sh.Counts = false
@@ -73,7 +76,7 @@ func (l layout) shard(t require.TestingT, s spec, rank int) tensor.Shard {
 		}
 		return sh
 	}
-	sh.Flat = [2]int{share(n, other, others), share(n, other+1, others)}
+	sh.Flat = [2]int{shard.Share(n, other, others), shard.Share(n, other+1, others)}
 	sh.Counts = l.tp == 1 || s.tp != nil || tpRank == 0
 	return sh
 }
@@ -84,7 +87,7 @@ func value(name string, i, version int) float64 {
 }
 
 // fillPart writes the elements of a part. It rounds to the type here, once, because tests compare the bits later.
-func fillPart(x tensor.Tensor, p part, name string, version int) {
+func fillPart(x tensor.Tensor, p shard.Part, name string, version int) {
 	k := 0
 	set := func(v float64) {
 		switch x.DType() {
@@ -97,7 +100,7 @@ func fillPart(x tensor.Tensor, p part, name string, version int) {
 		}
 		k++
 	}
-	for at, n := range p.runs() {
+	for at, n := range p.Runs() {
 		for i := at; i < at+n; i++ {
 			set(value(name, i, version))
 		}
@@ -112,12 +115,12 @@ func newState(t require.TestingT, g *dist.Group, l layout, version int) *State {
 		p.SetName(s.name)
 		p.SetTransposed(s.transposed)
 		p.Shard = l.shard(t, s, g.Rank())
-		whole, err := newPart(s.dims, p.Shard.Boxes, p.Shard.Flat)
+		whole, err := shard.NewPart(s.dims, p.Shard.Boxes, p.Shard.Flat)
 		require.NoError(t, err)
 		if l.flat && p.Shard.Flat[0] == p.Shard.Flat[1] {
-			whole.hi = whole.lo
+			whole.Hi = whole.Lo
 		}
-		x := tensor.New(g.Device(), s.dtype, whole.len())
+		x := tensor.New(g.Device(), s.dtype, whole.Len())
 		p.Value, p.Local = x, x
 		params = append(params, p)
 	}
@@ -183,7 +186,7 @@ func tryRanks(n int, fn func(g *dist.Group) error) error {
 }
 
 // newSaver is NewSaver with another file system and small files.
-func newSaver(g *dist.Group, fsys fileSystem, dir string, c Config) *Saver {
+func newSaver(g *dist.Group, fsys disk.FS, dir string, c Config) *Saver {
 	s := NewSaver(g, dir, c)
 	s.fs, s.fileBytes = fsys, 1500
 	return s
@@ -193,21 +196,21 @@ func newSaver(g *dist.Group, fsys fileSystem, dir string, c Config) *Saver {
 func save(t testing.TB, dir string, l layout, version int) string {
 	t.Helper()
 	onRanks(t, l.ranks, func(g *dist.Group) error {
-		s := newSaver(g, disk{}, dir, Config{})
+		s := newSaver(g, disk.OS{}, dir, Config{})
 		if err := s.Save(context.Background(), *newState(t, g, l, version)); err != nil {
 			return err
 		}
 		return s.Close()
 	})
-	return filepath.Join(dir, stepName(version))
+	return filepath.Join(dir, storage.StepName(version))
 }
 
 // sound returns what is wrong with a checkpoint. It reads all of it, as Verify does.
-func sound(fsys fileSystem, path string) error {
-	src := examine(fsys, path)
-	errs := append(slices.Clone(src.problems), src.unlisted()...)
-	for _, x := range src.each() {
-		errs = append(errs, x.scan(context.Background(), func([]byte) {}))
+func sound(fsys disk.FS, path string) error {
+	src := storage.Examine(fsys, path)
+	errs := append(slices.Clone(src.Problems), src.Unlisted()...)
+	for _, x := range src.Each() {
+		errs = append(errs, x.Scan(context.Background(), func([]byte) {}))
 	}
 	return errors.Join(append(errs, src.Close())...)
 }

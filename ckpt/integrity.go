@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/ringo-ml/ringo/ckpt/internal/storage"
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -37,20 +38,20 @@ func (l *loader) verifyPartial(ctx context.Context) error {
 	if l.g != nil {
 		me, load = l.g.Rank(), make([]int64, l.g.Size())
 	}
-	for _, x := range l.src.each() {
-		for k, p := range x.pieces {
-			if pieceState(states[x.first+k]) != piecePartial {
+	for _, x := range l.src.Each() {
+		for k, p := range x.Pieces {
+			if pieceState(states[x.First+k]) != piecePartial {
 				continue
 			}
 			rank := least(load)
-			load[rank] += int64(p.len() * x.elementSize())
+			load[rank] += int64(p.Len() * x.ElementSize())
 			if rank == me {
 				todo = append(todo, pieceOf{x, p})
 			}
 		}
 	}
-	return l.damaged(ctx, parallel(len(todo), func(i int) error {
-		return todo[i].of.scanPiece(ctx, todo[i].piece, func(b []byte) { l.checked.Add(int64(len(b))) })
+	return l.damaged(ctx, storage.Parallel(len(todo), func(i int) error {
+		return todo[i].of.ScanPiece(ctx, todo[i].piece, func(b []byte) { l.checked.Add(int64(len(b))) })
 	}))
 }
 
@@ -73,8 +74,8 @@ func (l *loader) bestStates() ([]byte, error) {
 }
 
 type pieceOf struct {
-	of    *stored
-	piece storedPiece
+	of    *storage.Tensor
+	piece storage.Piece
 }
 
 // least returns the index of the smallest value.

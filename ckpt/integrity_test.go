@@ -9,18 +9,19 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ringo-ml/ringo/ckpt/internal/disk"
 	"github.com/ringo-ml/ringo/dist"
 )
 
 // flipFS is a disk on which one bit of one file is wrong.
 type flipFS struct {
-	disk
+	disk.OS
 	name string
 	bit  int64
 }
 
-func (f flipFS) Open(name string, write bool) (file, error) {
-	x, err := f.disk.Open(name, write)
+func (f flipFS) Open(name string, write bool) (disk.File, error) {
+	x, err := f.OS.Open(name, write)
 	if err != nil || filepath.Base(name) != f.name {
 		return x, err
 	}
@@ -28,12 +29,12 @@ func (f flipFS) Open(name string, write bool) (file, error) {
 }
 
 type flipFile struct {
-	file
+	disk.File
 	bit int64
 }
 
 func (f flipFile) ReadAt(b []byte, off int64) (int, error) {
-	n, err := f.file.ReadAt(b, off)
+	n, err := f.File.ReadAt(b, off)
 	if at := f.bit/8 - off; at >= 0 && at < int64(n) {
 		b[at] ^= 1 << (f.bit % 8)
 	}
@@ -50,7 +51,7 @@ func TestLoadRefusesEveryFlip(t *testing.T) {
 	}
 	for k, from := range []string{"fsdp2", "tp2fsdp2", "ddp1"} {
 		path := save(t, t.TempDir(), layouts[from], 2)
-		names, err := disk{}.ReadDir(path)
+		names, err := disk.OS{}.ReadDir(path)
 		require.NoError(t, err)
 		for i, to := range []string{"ddp1", "fsdp2", "tp2", "fsdp3", "fsdp5", "tp2fsdp2"} {
 			flips := 0
@@ -64,7 +65,7 @@ func TestLoadRefusesEveryFlip(t *testing.T) {
 						return err
 					}
 					for ; at < info.Size(); at += stride {
-						if _, err := load(context.Background(), g, flipFS{disk{}, name, 8*at + at%8}, path, st, LoadConfig{}); err == nil {
+						if _, err := load(context.Background(), g, flipFS{disk.OS{}, name, 8*at + at%8}, path, st, LoadConfig{}); err == nil {
 							return fmt.Errorf("rank %d of %s loaded what %s saved, with a wrong bit in byte %d of %s", g.Rank(), to, from, at, name)
 						}
 						if g.Rank() == 0 {
@@ -88,7 +89,7 @@ func TestFlipNamesThePlace(t *testing.T) {
 	onRanks(t, 3, func(g *dist.Group) error {
 		st := newState(t, g, layouts["fsdp3"], 0)
 		st.Extra = nil
-		_, err := load(context.Background(), g, flipFS{disk{}, "optimizer-00006-of-00006.safetensors", 8*info.Size() - 3}, path, st, LoadConfig{})
+		_, err := load(context.Background(), g, flipFS{disk.OS{}, "optimizer-00006-of-00006.safetensors", 8*info.Size() - 3}, path, st, LoadConfig{})
 		require.ErrorContains(t, err, `optimizer-00006-of-00006.safetensors: tensor "`)
 		require.ErrorContains(t, err, "has another SHA-256 than ringo.json says: the data is damaged")
 		return nil

@@ -12,6 +12,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ringo-ml/ringo/ckpt/inspect"
+	"github.com/ringo-ml/ringo/ckpt/internal/shard"
+	"github.com/ringo-ml/ringo/ckpt/internal/storage"
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
@@ -89,8 +92,8 @@ func TestPythonReads(t *testing.T) {
 					slices.Reverse(shape)
 					b = byColumns(b, shape[0], shape[1], p.Local.DType().Size())
 				}
-				require.Equal(t, sum(b), x.Hash, x.Name)
-				require.Equal(t, string(dtypes[p.Local.DType()]), x.DType)
+				require.Equal(t, storage.Sum(b), x.Hash, x.Name)
+				require.Equal(t, string(storage.DTypes[p.Local.DType()]), x.DType)
 				require.Equal(t, shape, x.Shape)
 			}
 			return nil
@@ -112,7 +115,7 @@ func byColumns(b []byte, cols, rows, size int) (out []byte) {
 func TestPythonWrites(t *testing.T) {
 	dir := t.TempDir()
 	python(t, pythonWrite, dir)
-	v := mustVerify(t, dir, VerifyConfig{NaN: true, Layout: "fsdp=2"})
+	v := mustVerify(t, dir, inspect.VerifyConfig{NaN: true, Layout: "fsdp=2"})
 	require.True(t, v.OK, v.Errors)
 	require.Equal(t, 9, v.Tensors)
 	require.Equal(t, int64(15*31), v.Bytes)
@@ -122,7 +125,7 @@ func TestPythonWrites(t *testing.T) {
 		for _, d := range order {
 			p := tensor.NewParam(tensor.Constant(0), 5, 3)
 			p.SetName("w." + d.String())
-			lo, hi := share(15, g.Rank(), 2), share(15, g.Rank()+1, 2)
+			lo, hi := shard.Share(15, g.Rank(), 2), shard.Share(15, g.Rank()+1, 2)
 			p.Shard = tensor.Shard{Global: []int{5, 3}, Flat: [2]int{lo, hi}, Counts: true}
 			p.Local = tensor.New(g.Device(), d, hi-lo)
 			params = append(params, p)
@@ -145,9 +148,9 @@ func TestPythonWrites(t *testing.T) {
 		return nil
 	})
 	to := filepath.Join(t.TempDir(), "new")
-	require.NoError(t, Convert(context.Background(), dir, to, ConvertConfig{}))
-	require.True(t, mustVerify(t, to, VerifyConfig{}).OK)
-	d, err := Diff(context.Background(), dir, to, nil)
+	require.NoError(t, inspect.Convert(context.Background(), dir, to, inspect.ConvertConfig{}))
+	require.True(t, mustVerify(t, to, inspect.VerifyConfig{}).OK)
+	d, err := inspect.Diff(context.Background(), dir, to, nil)
 	require.NoError(t, err)
 	require.True(t, d.Same)
 	python(t, pythonRead, to)
@@ -208,7 +211,7 @@ func TestPythonReadsFile(t *testing.T) {
 	require.NoError(t, err)
 	names, total := []string{}, 0.0
 	for _, x := range items {
-		names = append(names, singleName(x.model, x.name))
+		names = append(names, storage.SingleName(x.model, x.name))
 		for _, v := range tensor.Floats(x.data) {
 			total += v
 		}

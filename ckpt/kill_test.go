@@ -16,6 +16,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ringo-ml/ringo/ckpt/inspect"
+	"github.com/ringo-ml/ringo/ckpt/internal/disk"
+	"github.com/ringo-ml/ringo/ckpt/internal/storage"
 	"github.com/ringo-ml/ringo/dist"
 )
 
@@ -48,14 +51,14 @@ func TestMain(m *testing.M) {
 func saveForEver(dir string) error {
 	first := 1
 	if path, err := Latest(dir); err == nil {
-		if _, err := fmt.Sscanf(filepath.Base(path), stepPrefix+"%d", &first); err != nil {
+		if _, err := fmt.Sscanf(filepath.Base(path), storage.StepPrefix+"%d", &first); err != nil {
 			return err
 		}
 		first++
 	}
 	l := layouts["fsdp2"]
 	return tryRanks(l.ranks, func(g *dist.Group) error {
-		s := newSaver(g, disk{}, dir, Config{Keep: 2, Async: os.Getenv("RINGO_CKPT_TEST_ASYNC") == "1"})
+		s := newSaver(g, disk.OS{}, dir, Config{Keep: 2, Async: os.Getenv("RINGO_CKPT_TEST_ASYNC") == "1"})
 		for version := first; ; version++ {
 			if err := s.Save(context.Background(), *newState(failNow{}, g, l, version)); err != nil {
 				return err
@@ -107,12 +110,12 @@ func requireKilled(t *testing.T, dir string, reported int) {
 			return
 		}
 	}
-	steps, err := listSteps(disk{}, dir)
+	steps, err := storage.ListSteps(disk.OS{}, dir)
 	require.NoError(t, err)
 	require.NotEmpty(t, steps)
 	require.GreaterOrEqual(t, steps[len(steps)-1], reported)
 	for _, step := range steps {
-		v := mustVerify(t, filepath.Join(dir, stepName(step)), VerifyConfig{})
+		v := mustVerify(t, filepath.Join(dir, storage.StepName(step)), inspect.VerifyConfig{})
 		require.Empty(t, v.Errors)
 	}
 	path, err := Latest(dir)

@@ -10,6 +10,9 @@ import (
 	"slices"
 	"sync/atomic"
 
+	"github.com/ringo-ml/ringo/ckpt/internal/disk"
+	"github.com/ringo-ml/ringo/ckpt/internal/shard"
+	"github.com/ringo-ml/ringo/ckpt/internal/storage"
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
@@ -72,7 +75,7 @@ type Report struct {
 // ranks before anything is changed. Unless Partial is set, one error lists everything that is missing, unexpected, or
 // of another shape or type. After a later error (of the disk, or a wrong hash) the values of the tensors are undefined.
 func Load(ctx context.Context, g *dist.Group, path string, st *State, c LoadConfig) (*Report, error) {
-	r, err := load(ctx, g, disk{}, path, st, c)
+	r, err := load(ctx, g, disk.OS{}, path, st, c)
 	if err != nil {
 		return r, fmt.Errorf("ckpt: loading %s: %w", path, err)
 	}
@@ -85,7 +88,7 @@ type loader struct {
 	path   string
 	st     *State
 	c      LoadConfig
-	src    *storageReader // nil on ranks that do not read
+	src    *storage.Reader // nil on ranks that do not read
 	cat    catalog
 	items  []item
 	report Report
@@ -97,18 +100,18 @@ type loader struct {
 	unknown atomic.Int64 // bytes read that have no hash
 }
 
-func load(ctx context.Context, g *dist.Group, fsys fileSystem, path string, st *State, c LoadConfig) (*Report, error) {
+func load(ctx context.Context, g *dist.Group, fsys disk.FS, path string, st *State, c LoadConfig) (*Report, error) {
 	l := &loader{g: g, path: path, st: st, c: c}
 	if c.Strategy != Broadcast || g.Rank() == 0 {
-		src, err := open(fsys, path)
-		err = withPrevious(fsys, path, err)
+		src, err := storage.Open(fsys, path)
+		err = storage.WithPrevious(fsys, path, err)
 		if err == nil {
 			defer src.Close() // opened for reading only
-			err = src.strip(c.Prefix)
+			err = src.Strip(c.Prefix)
 		}
 		if err == nil {
 			l.src = src
-			l.pieces = make([]pieceState, src.pieces)
+			l.pieces = make([]pieceState, src.Pieces)
 		}
 		l.cat = newCatalog(src, err)
 	}
@@ -126,7 +129,7 @@ func load(ctx context.Context, g *dist.Group, fsys fileSystem, path string, st *
 		err = l.broadcast(ctx)
 	} else {
 		all := l.byTensor()
-		err = l.damaged(ctx, parallel(len(all), func(i int) error { return l.fillAll(ctx, all[i]) }))
+		err = l.damaged(ctx, storage.Parallel(len(all), func(i int) error { return l.fillAll(ctx, all[i]) }))
 	}
 	if err := gatherErrors(g, err); err != nil {
 		return &l.report, err
@@ -146,7 +149,7 @@ func (l *loader) damaged(ctx context.Context, err error) error {
 	if err == nil || ctx.Err() != nil {
 		return err
 	}
-	return withPrevious(l.src.fs, l.path, err)
+	return storage.WithPrevious(l.src.FS, l.path, err)
 }
 
 // byTensor groups the items by the stored tensor that they are parts of.
@@ -199,19 +202,19 @@ func (x *item) set(b, file []byte) error {
 		if x.memory != nil {
 			to = make([]byte, len(b))
 		}
-		castAll(to, x.data.DType(), file, x.from)
+		storage.CastAll(to, x.data.DType(), file, x.from)
 		file = to
 	}
 	if x.memory != nil {
-		x.memory.fromFile(b, file, x.data.DType().Size())
+		x.memory.FromFile(b, file, x.data.DType().Size())
 	}
 	return setBytes(x.data, b)
 }
 
 // readPart reads a part of an item's stored tensor into b, and verifies the pieces that are complete in it.
-func (l *loader) readPart(ctx context.Context, x *item, p part, b []byte) error {
-	s := l.src.tensors[x.in]
-	if err := s.read(ctx, p, b); err != nil {
+func (l *loader) readPart(ctx context.Context, x *item, p shard.Part, b []byte) error {
+	s := l.src.Tensors[x.in]
+	if err := s.Read(ctx, p, b); err != nil {
 		return err
 	}
 	l.read.Add(int64(len(b)))
@@ -220,33 +223,33 @@ func (l *loader) readPart(ctx context.Context, x *item, p part, b []byte) error 
 
 // check verifies the hashes of the pieces that are complete in b, which is part p of a stored tensor. It marks the
 // other pieces as partial.
-func (l *loader) check(s *stored, p part, b []byte, size int) error {
-	if len(s.pieces) == 0 {
+func (l *loader) check(s *storage.Tensor, p shard.Part, b []byte, size int) error {
+	if len(s.Pieces) == 0 {
 		l.unknown.Add(int64(len(b)))
 	}
 	if len(b) == 0 {
 		return nil
 	}
-	for i, piece := range s.pieces {
+	for i, piece := range s.Pieces {
 		h := sha256.New()
-		at, within := p.find(piece.part)
+		at, within := p.Find(piece.Part)
 		switch {
-		case piece.equal(p):
+		case piece.Equal(p):
 			h.Write(b)
 		case within:
-			h.Write(b[at*size : (at+piece.len())*size])
-		case p.whole():
-			for at, n := range piece.runs() {
+			h.Write(b[at*size : (at+piece.Len())*size])
+		case p.Whole():
+			for at, n := range piece.Runs() {
 				h.Write(b[at*size : (at+n)*size])
 			}
 		default:
-			l.pieces[s.first+i] = max(piecePartial, l.pieces[s.first+i])
+			l.pieces[s.First+i] = max(piecePartial, l.pieces[s.First+i])
 			continue
 		}
-		if err := s.compare(piece, hex.EncodeToString(h.Sum(nil))); err != nil {
+		if err := s.Compare(piece, hex.EncodeToString(h.Sum(nil))); err != nil {
 			return err
 		}
-		l.pieces[s.first+i] = pieceVerified
+		l.pieces[s.First+i] = pieceVerified
 	}
 	return nil
 }
@@ -273,11 +276,11 @@ func (l *loader) broadcast(ctx context.Context) error {
 	var failed error
 	for _, items := range all {
 		x := items[0]
-		if product(x.shape) == 0 {
+		if shard.Product(x.shape) == 0 {
 			continue
 		}
 		buf := x.data
-		if !x.part.whole() || x.memory != nil || x.from != x.data.DType() {
+		if !x.part.Whole() || x.memory != nil || x.from != x.data.DType() {
 			buf = tensor.New(l.g.Device(), x.from, x.shape...)
 		}
 		if l.src != nil && failed == nil {
@@ -297,7 +300,7 @@ func (l *loader) broadcast(ctx context.Context) error {
 
 func (l *loader) fillWhole(ctx context.Context, x *item, buf tensor.Tensor) error {
 	b := hostMemory(buf)
-	if err := l.readPart(ctx, x, wholePart(x.shape), b); err != nil {
+	if err := l.readPart(ctx, x, shard.WholePart(x.shape), b); err != nil {
 		return err
 	}
 	return setBytes(buf, b)
@@ -315,7 +318,7 @@ func (x *item) takePart(whole tensor.Tensor) error {
 	b := hostMemory(x.data)
 	file, size := x.fileBytes(b), x.from.Size()
 	out := file
-	for at, n := range x.part.runs() {
+	for at, n := range x.part.Runs() {
 		out = out[copy(out, from[at*size:(at+n)*size]):]
 	}
 	return x.set(b, file)
@@ -384,7 +387,7 @@ func (l *loader) without(key string) (params nn.Params) {
 	}
 	for _, p := range l.st.Params {
 		for _, as := range storedNames(p) {
-			if loaded[itemKey(true, as)] && !loaded[itemKey(false, as+key)] {
+			if loaded[storage.ItemKey(true, as)] && !loaded[storage.ItemKey(false, as+key)] {
 				params = append(params, p)
 				break
 			}

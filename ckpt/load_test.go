@@ -12,6 +12,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ringo-ml/ringo/ckpt/inspect"
+	"github.com/ringo-ml/ringo/ckpt/internal/disk"
+	"github.com/ringo-ml/ringo/ckpt/internal/shard"
+	"github.com/ringo-ml/ringo/ckpt/internal/storage"
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
@@ -74,13 +78,13 @@ func TestBytesRead(t *testing.T) {
 
 // countingFS counts the bytes of tensor data that are read, without headers.
 type countingFS struct {
-	disk
+	disk.OS
 	data, manifests atomic.Int64
 }
 
-func (c *countingFS) Open(name string, write bool) (file, error) {
-	f, err := c.disk.Open(name, write)
-	if strings.HasSuffix(name, manifestName) {
+func (c *countingFS) Open(name string, write bool) (disk.File, error) {
+	f, err := c.OS.Open(name, write)
+	if strings.HasSuffix(name, storage.ManifestName) {
 		c.manifests.Add(1)
 	}
 	if err != nil || !strings.HasSuffix(name, ".safetensors") {
@@ -94,13 +98,13 @@ func (c *countingFS) Open(name string, write bool) (file, error) {
 }
 
 type countingFile struct {
-	file
+	disk.File
 	c      *countingFS
 	header int64
 }
 
 func (f *countingFile) ReadAt(b []byte, off int64) (int, error) {
-	n, err := f.file.ReadAt(b, off)
+	n, err := f.File.ReadAt(b, off)
 	f.c.data.Add(max(0, off+int64(n)-max(off, f.header)))
 	return n, err
 }
@@ -152,7 +156,7 @@ func TestOwned(t *testing.T) {
 	path := save(t, t.TempDir(), layouts["ddp1"], 2)
 	part := func(st *State, rank, ranks int) {
 		n := len(st.Params)
-		st.Params = st.Params[share(n, rank, ranks):share(n, rank+1, ranks)]
+		st.Params = st.Params[shard.Share(n, rank, ranks):shard.Share(n, rank+1, ranks)]
 		st.Optimizer, st.Extra = nil, nil
 	}
 	onRanks(t, 3, func(g *dist.Group) error {
@@ -178,11 +182,11 @@ func TestOwned(t *testing.T) {
 
 		// Together the ranks save the whole model again.
 		dir := filepath.Join(filepath.Dir(path), "owned")
-		s := newSaver(g, disk{}, dir, Config{})
+		s := newSaver(g, disk.OS{}, dir, Config{})
 		require.NoError(t, s.Save(context.Background(), State{Step: 2, Params: want.Params}))
 		return s.Close()
 	})
-	d, err := Diff(context.Background(), path, filepath.Join(filepath.Dir(path), "owned", stepName(2)), nil)
+	d, err := inspect.Diff(context.Background(), path, filepath.Join(filepath.Dir(path), "owned", storage.StepName(2)), nil)
 	require.NoError(t, err)
 	require.Empty(t, d.Tensors)
 	require.Empty(t, d.OnlyB)
@@ -251,7 +255,7 @@ func TestDisagree(t *testing.T) {
 		dir := t.TempDir()
 		save(t, dir, layouts["ddp2"], 2)
 		_ = tryRanks(2, func(g *dist.Group) error {
-			s := newSaver(g, disk{}, dir, Config{})
+			s := newSaver(g, disk.OS{}, dir, Config{})
 			st := newState(t, g, layouts["ddp2"], 3)
 			change(g, st)
 			err := s.Save(ctx, *st)
@@ -260,7 +264,7 @@ func TestDisagree(t *testing.T) {
 		})
 		path, err := Latest(dir)
 		require.NoError(t, err)
-		require.Equal(t, stepName(2), filepath.Base(path), want)
+		require.Equal(t, storage.StepName(2), filepath.Base(path), want)
 		loadAll(t, path, layouts["fsdp3"], 2, LoadConfig{})
 		list, err := os.ReadDir(dir)
 		require.NoError(t, err)
@@ -276,7 +280,7 @@ func TestReplicasDiffer(t *testing.T) {
 		if g.Rank() == 2 {
 			st.Params[1].Local.Bytes()[0] ^= 1
 		}
-		s := newSaver(g, disk{}, dir, Config{})
+		s := newSaver(g, disk.OS{}, dir, Config{})
 		return errors.Join(s.Save(context.Background(), *st), s.Close())
 	})
 	require.ErrorContains(t, err, "rank 0 and rank 2 have other bits in blocks.0.qkv.weight")
@@ -295,9 +299,9 @@ func moment(st *State, name string) tensor.Tensor {
 func TestSaver(t *testing.T) {
 	ctx, dir := context.Background(), filepath.Join(t.TempDir(), "new", "dir")
 	l := layouts["fsdp2"]
-	require.NoError(t, os.MkdirAll(filepath.Join(dir, tmpPrefix+"step-00000001-X"), 0o777))
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, storage.TmpPrefix+"step-00000001-X"), 0o777))
 	onRanks(t, 2, func(g *dist.Group) error {
-		s := newSaver(g, disk{}, dir, Config{Keep: 2, Async: true})
+		s := newSaver(g, disk.OS{}, dir, Config{Keep: 2, Async: true})
 		for version := 1; version <= 5; version++ {
 			st := newState(t, g, l, version)
 			require.NoError(t, s.Save(ctx, *st))
@@ -313,15 +317,15 @@ func TestSaver(t *testing.T) {
 		require.ErrorContains(t, s.Save(ctx, *newState(t, g, l, 6)), "has step 5 already")
 		return s.Close()
 	})
-	names, err := disk{}.ReadDir(dir)
+	names, err := disk.OS{}.ReadDir(dir)
 	require.NoError(t, err)
-	require.Equal(t, []string{stepName(4), stepName(5)}, names)
+	require.Equal(t, []string{storage.StepName(4), storage.StepName(5)}, names)
 	for version := 4; version <= 5; version++ {
-		path := filepath.Join(dir, stepName(version))
-		require.True(t, mustVerify(t, path, VerifyConfig{}).OK)
+		path := filepath.Join(dir, storage.StepName(version))
+		require.True(t, mustVerify(t, path, inspect.VerifyConfig{}).OK)
 		loadAll(t, path, layouts["fsdp3"], version, LoadConfig{})
 	}
-	require.NoError(t, os.Mkdir(filepath.Join(dir, stepName(7)), 0o777))
+	require.NoError(t, os.Mkdir(filepath.Join(dir, storage.StepName(7)), 0o777))
 	_, err = Latest(dir)
 	require.ErrorContains(t, err, "step-00000007 is not sound")
 	_, err = Latest(filepath.Join(dir, "nowhere"))
@@ -362,7 +366,7 @@ func TestLoadChangesValues(t *testing.T) {
 		}
 		tape, x := tensor.NewTape(dev), tensor.FromSlice([]float64{1, 2}, 1, 2)
 		loss := l.Forward(tape.Input(x)).Square().Sum()
-		if _, err := Load(context.Background(), g, filepath.Join(dir, stepName(0)), st, LoadConfig{}); err != nil {
+		if _, err := Load(context.Background(), g, filepath.Join(dir, storage.StepName(0)), st, LoadConfig{}); err != nil {
 			return err
 		}
 		err := tensor.Try(func() { tape.Backward(loss) })

@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/ringo-ml/ringo/ckpt/internal/shard"
+	"github.com/ringo-ml/ringo/ckpt/internal/storage"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -32,7 +34,7 @@ func (l *localPlan) wire(w *wire) {
 		some := x.Expert != nil
 		if w.bool(&some); some {
 			if w.reads {
-				x.Expert = &expert{}
+				x.Expert = &storage.Expert{}
 			}
 			w.int(&x.Expert.Index)
 			w.int(&x.Expert.Of)
@@ -111,7 +113,7 @@ func newStructure(x *source, items int) structure {
 func (s *structure) same(x *source) bool {
 	p := x.of
 	return s.model == x.model && s.name == x.name && x.ready() == nil && s.dtype == x.data.DType() && s.length == x.data.Len() &&
-		slices.Equal(s.global, p.Global()) && slices.EqualFunc(s.boxes, p.Shard.Boxes, sameBox) && s.flat == p.Shard.Flat &&
+		slices.Equal(s.global, p.Global()) && slices.EqualFunc(s.boxes, p.Shard.Boxes, shard.SameBox) && s.flat == p.Shard.Flat &&
 		s.unit == p.Shard.Unit && slices.Equal(s.stored, p.Stored()) && s.transposed == p.Transposed()
 }
 

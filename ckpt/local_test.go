@@ -8,6 +8,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ringo-ml/ringo/ckpt/inspect"
+	"github.com/ringo-ml/ringo/ckpt/internal/disk"
+	"github.com/ringo-ml/ringo/ckpt/internal/shard"
+	"github.com/ringo-ml/ringo/ckpt/internal/storage"
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
@@ -34,11 +38,11 @@ func halves(g *dist.Group) *State {
 
 // resize gives a parameter as much memory as its shard describes.
 func resize(g *dist.Group, p *tensor.Param, dtype tensor.DType) {
-	held, err := newPart(p.Global(), p.Shard.Boxes, p.Shard.Flat)
+	held, err := shard.NewPart(p.Global(), p.Shard.Boxes, p.Shard.Flat)
 	if err != nil {
 		panic(err)
 	}
-	p.Value = tensor.New(g.Device(), dtype, held.len())
+	p.Value = tensor.New(g.Device(), dtype, held.Len())
 	p.Local = p.Value
 }
 
@@ -115,11 +119,11 @@ func TestPlanAnew(t *testing.T) {
 			kept, fresh := t.TempDir(), t.TempDir()
 			onRanks(t, 2, func(g *dist.Group) error {
 				st := halves(g)
-				s := newSaver(g, disk{}, kept, Config{})
+				s := newSaver(g, disk.OS{}, kept, Config{})
 				save := func(s *Saver, step int) *job {
 					st.Step = step
 					for _, p := range st.Params {
-						held, err := heldPart(p.Global(), p.Shard, p.Local.Len())
+						held, err := shard.HeldPart(p.Global(), p.Shard, p.Local.Len())
 						require.NoError(t, err)
 						fillPart(p.Local, held, p.Name(), step)
 					}
@@ -136,7 +140,7 @@ func TestPlanAnew(t *testing.T) {
 					require.NotSame(t, first, second)
 				}
 				require.Same(t, second, save(s, 4))
-				other := newSaver(g, disk{}, fresh, Config{})
+				other := newSaver(g, disk.OS{}, fresh, Config{})
 				require.NotSame(t, second, save(other, 4))
 				for _, j := range s.planned.jobs {
 					require.Nil(t, j.data, "a Saver keeps no tensors")
@@ -147,16 +151,16 @@ func TestPlanAnew(t *testing.T) {
 				require.NoError(t, other.Close())
 				return s.Close()
 			})
-			want, err := open(disk{}, filepath.Join(fresh, stepName(4)))
+			want, err := storage.Open(disk.OS{}, filepath.Join(fresh, storage.StepName(4)))
 			require.NoError(t, err)
 			defer want.Close()
 			for _, step := range []int{3, 4} {
-				path := filepath.Join(kept, stepName(step))
-				require.True(t, mustVerify(t, path, VerifyConfig{}).OK)
-				got, err := open(disk{}, path)
+				path := filepath.Join(kept, storage.StepName(step))
+				require.True(t, mustVerify(t, path, inspect.VerifyConfig{}).OK)
+				got, err := storage.Open(disk.OS{}, path)
 				require.NoError(t, err)
 				if step == 4 {
-					require.Equal(t, want.man, got.man)
+					require.Equal(t, want.Manifest, got.Manifest)
 				}
 				require.NoError(t, got.Close())
 			}
@@ -176,7 +180,7 @@ func TestNotReady(t *testing.T) {
 		dir := t.TempDir()
 		onRanks(t, 2, func(g *dist.Group) error {
 			st := halves(g)
-			s := newSaver(g, disk{}, dir, Config{})
+			s := newSaver(g, disk.OS{}, dir, Config{})
 			require.NoError(t, s.Save(t.Context(), *st))
 			if st.Step = 1; g.Rank() == 1 {
 				spoil(g, st.Params[0])

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ringo-ml/ringo/ckpt/internal/storage"
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -94,16 +95,16 @@ func (l *loader) find(x *item, mine map[string]bool) (shape tensor.Shape, casts,
 	if !x.model {
 		of, isMaster := strings.CutSuffix(x.name, masterKey)
 		if value, there := l.cat.Model[of]; !ok && isMaster && there && value.DType == tensor.Float32 {
-			x.in = itemKey(true, of)
+			x.in = storage.ItemKey(true, of)
 			return value, casts, true
 		}
 		return shape, casts, ok
 	}
 	master, there := l.cat.Optimizer[x.name+masterKey]
-	mastered := mine[itemKey(false, x.name+masterKey)]
+	mastered := mine[storage.ItemKey(false, x.name+masterKey)]
 	switch {
 	case there && !mastered && x.data.DType() == tensor.Float32 && shape.DType.IsHalf():
-		x.in = itemKey(false, x.name+masterKey)
+		x.in = storage.ItemKey(false, x.name+masterKey)
 		return master, casts, true
 	case !there && mastered && shape.DType == tensor.Float32:
 		casts = true
@@ -210,12 +211,12 @@ func withoutAllowed(keys, patterns []string) []string {
 // optimizer.
 func (l *loader) unexpected(have map[string]bool) (list []string) {
 	for name := range l.cat.Model {
-		if key := itemKey(true, name); !have[key] {
+		if key := storage.ItemKey(true, name); !have[key] {
 			list = append(list, key)
 		}
 	}
 	for name := range l.cat.Optimizer {
-		if key := itemKey(false, name); l.st.Optimizer != nil && !have[key] {
+		if key := storage.ItemKey(false, name); l.st.Optimizer != nil && !have[key] {
 			list = append(list, key)
 		}
 	}

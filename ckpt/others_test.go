@@ -9,6 +9,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ringo-ml/ringo/ckpt/internal/disk"
+	"github.com/ringo-ml/ringo/ckpt/internal/shard"
+	"github.com/ringo-ml/ringo/ckpt/internal/storage"
 	"github.com/ringo-ml/ringo/ckpt/safetensors"
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/nn"
@@ -20,14 +23,14 @@ import (
 func othersFile(t *testing.T, path string, d tensor.DType, shapes map[string][]int) {
 	var list []safetensors.Tensor
 	for name, shape := range shapes {
-		list = append(list, safetensors.Tensor{Name: name, DType: dtypes[d], Shape: shape})
+		list = append(list, safetensors.Tensor{Name: name, DType: storage.DTypes[d], Shape: shape})
 	}
 	h, err := safetensors.New(list, nil)
 	require.NoError(t, err)
 	out := h.Encode()
 	for _, x := range h.Tensors {
 		b := make([]byte, x.Len()*d.Size())
-		castAll(b, d, tensor.FromSlice(othersValues(x.Len()), x.Len()).Bytes(), tensor.Float64)
+		storage.CastAll(b, d, tensor.FromSlice(othersValues(x.Len()), x.Len()).Bytes(), tensor.Float64)
 		out = append(out, b...)
 	}
 	require.NoError(t, os.WriteFile(path, out, 0o666))
@@ -50,7 +53,7 @@ func othersParams(g *dist.Group, d tensor.DType) nn.Params {
 	params := nn.Params{w, u, kv}
 	for i, p := range params {
 		p.SetName([]string{"w", "u", "kv"}[i])
-		lo, hi := share(p.Len(), g.Rank(), g.Size()), share(p.Len(), g.Rank()+1, g.Size())
+		lo, hi := shard.Share(p.Len(), g.Rank(), g.Size()), shard.Share(p.Len(), g.Rank()+1, g.Size())
 		p.Shard = tensor.Shard{Global: p.Dims(), Flat: [2]int{lo, hi}, Counts: true}
 		p.Local = tensor.New(g.Device(), d, hi-lo)
 	}
@@ -211,10 +214,10 @@ func TestCacheOfLinks(t *testing.T) {
 		if c.want == "" { // a blob that is itself a link, and a missing one
 			require.NoError(t, os.Rename(blob, blob+"x"))
 			require.NoError(t, os.Symlink(blob+"x", blob))
-			_, err := disk{}.Open(filepath.Join(dir, "model.safetensors"), false)
+			_, err := disk.OS{}.Open(filepath.Join(dir, "model.safetensors"), false)
 			assert.ErrorContains(t, err, "is a link")
 			require.NoError(t, os.Remove(blob))
-			_, err = disk{}.Open(filepath.Join(dir, "model.safetensors"), false)
+			_, err = disk.OS{}.Open(filepath.Join(dir, "model.safetensors"), false)
 			assert.ErrorIs(t, err, os.ErrNotExist)
 		}
 	}

@@ -2,48 +2,18 @@ package ckpt
 
 import (
 	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
-	"strings"
 
-	"github.com/ringo-ml/ringo/ckpt/safetensors"
+	"github.com/ringo-ml/ringo/ckpt/internal/storage"
 )
-
-// draft is a checkpoint that is being written: the files, and where the tensors are in them.
-type draft struct {
-	man    manifest // complete except for hashes
-	files  []plannedFile
-	at     map[string]place  // where each tensor begins, by key
-	beside map[string][]byte // small files
-}
 
 // plan is the global plan: the checkpoint, and which rank writes which piece.
 type plan struct {
-	draft
+	storage.Draft
 	counted map[string][]int // the ranks whose optimizer has a parameter, by its stored name
-}
-
-// newDraft returns a draft without tensors.
-func newDraft(ranks int) *draft {
-	return &draft{at: map[string]place{}, man: manifest{Version: formatVersion, Ranks: ranks}}
-}
-
-// plannedFile is a file that is being written.
-type plannedFile struct {
-	name   string
-	header []byte
-	size   int64
-}
-
-// place is where the data of a tensor begins.
-type place struct {
-	file   int
-	offset int64
 }
 
 // owned is a tensor with the parts that ranks hold, in the order of the ranks.
@@ -64,14 +34,14 @@ func newPlan(locals []localPlan, rules Rules, fileBytes int64) (*plan, []work, e
 	if err != nil {
 		return nil, nil, err
 	}
-	p := &plan{draft: *newDraft(len(locals)), counted: map[string][]int{}}
+	p := &plan{Draft: *storage.NewDraft(len(locals)), counted: map[string][]int{}}
 	load := make([]int64, len(locals)) // bits that each rank writes so far
 	shares := 0                        // largest number of shares of a tensor
 	for _, t := range tensors {
 		shares = max(shares, t.shares())
 	}
 	extents := map[string][]extent{} // of each tensor
-	var model, opt []tensorEntry
+	var model, opt []storage.TensorEntry
 	for _, t := range tensors {
 		e, list, err := t.entry(rules, shares, load)
 		if err != nil {
@@ -84,12 +54,12 @@ func newPlan(locals []localPlan, rules Rules, fileBytes int64) (*plan, []work, e
 			opt = append(opt, e)
 		}
 	}
-	if p.man.Model, err = p.layOut("model", model, fileBytes); err != nil {
+	if p.Manifest.Model, err = p.LayOut("model", model, fileBytes); err != nil {
 		return nil, nil, err
 	}
 	if locals[0].Optimizer {
-		p.man.Optimizer = &optimizerEntry{}
-		if p.man.Optimizer.Tensors, err = p.layOut("optimizer", opt, fileBytes); err != nil {
+		p.Manifest.Optimizer = &storage.OptimizerEntry{}
+		if p.Manifest.Optimizer.Tensors, err = p.LayOut("optimizer", opt, fileBytes); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -102,7 +72,7 @@ func newPlan(locals []localPlan, rules Rules, fileBytes int64) (*plan, []work, e
 }
 
 // entry returns a tensor's entry in the manifest, and its extents with their writers.
-func (o *owned) entry(rules Rules, shares int, load []int64) (e tensorEntry, extents []extent, err error) {
+func (o *owned) entry(rules Rules, shares int, load []int64) (e storage.TensorEntry, extents []extent, err error) {
 	boxes, whole, err := o.byBox()
 	if err != nil {
 		return e, nil, err
@@ -110,18 +80,18 @@ func (o *owned) entry(rules Rules, shares int, load []int64) (e tensorEntry, ext
 	if extents, err = o.extents(boxes, whole, load); err != nil {
 		return e, nil, err
 	}
-	e = tensorEntry{Name: o.Name, DType: o.DType, Shape: o.Shape, Transposed: o.Transposed, Expert: o.Expert}
+	e = storage.TensorEntry{Name: o.Name, DType: o.DType, Shape: o.Shape, Transposed: o.Transposed, Expert: o.Expert}
 	for _, x := range extents {
 		e.Pieces = append(e.Pieces, x.piece(o.Transposed))
 	}
-	if e.TP = rules.find(paramName(o.Model, o.Name)); e.TP == nil {
+	if e.TP = rules.Find(storage.ParamName(o.Model, o.Name)); e.TP == nil {
 		e.TP = o.rule(boxes, whole, shares)
 	}
 	if e.TP == nil {
 		return e, extents, nil
 	}
 	if o.Transposed {
-		e.TP = e.TP.transposed()
+		e.TP = e.TP.Transposed()
 	}
 	if _, err := e.TP.Boxes(o.Shape, 0, 1); err != nil {
 		return e, nil, fmt.Errorf("the rule does not fit: %w", err)
@@ -133,20 +103,20 @@ func (o *owned) entry(rules Rules, shares int, load []int64) (e tensorEntry, ext
 func (p *plan) share(extents map[string][]extent, ranks int) []work {
 	todo := make([]work, ranks)
 	for r := range todo {
-		for _, f := range p.files {
-			todo[r].Files = append(todo[r].Files, f.name)
+		for _, f := range p.Files {
+			todo[r].Files = append(todo[r].Files, f.Name)
 		}
 	}
 	index := -1
-	p.eachPiece(func(model bool, t *tensorEntry, k int) {
+	p.EachPiece(func(model bool, t *storage.TensorEntry, k int) {
 		index++
-		key := itemKey(model, t.Name)
-		x, at := &extents[key][k], p.at[key]
+		key := storage.ItemKey(model, t.Name)
+		x, at := &extents[key][k], p.At[key]
 		for _, h := range x.holders {
 			mine, shared := h.rank == x.rank, len(x.holders) > 1
 			if mine || shared {
-				todo[h.rank].Pieces = append(todo[h.rank].Pieces, pieceWork{Index: index, Item: h.index, At: h.at, N: x.len(),
-					File: at.file, Offset: int(at.offset), Mine: mine, Shared: shared})
+				todo[h.rank].Pieces = append(todo[h.rank].Pieces, pieceWork{Index: index, Item: h.index, At: h.at, N: x.Len(),
+					File: at.File, Offset: int(at.Offset), Mine: mine, Shared: shared})
 			}
 		}
 	})
@@ -156,9 +126,9 @@ func (p *plan) share(extents map[string][]extent, ranks int) []work {
 // setState adds everything except the tensors to the plan.
 func (p *plan) setState(all []summary, files map[string][]byte) error {
 	first := all[0]
-	p.man.Step, p.man.Random, p.man.Extra, p.man.Base = first.Step, first.Random, first.Extra, first.Base
-	p.setBeside(files)
-	o := p.man.Optimizer
+	p.Manifest.Step, p.Manifest.Random, p.Manifest.Extra, p.Manifest.Base = first.Step, first.Random, first.Extra, first.Base
+	p.SetBeside(files)
+	o := p.Manifest.Optimizer
 	if o == nil {
 		return nil
 	}
@@ -190,14 +160,6 @@ func (c *summary) count(name string) int {
 		return n
 	}
 	return c.Steps
-}
-
-// paramName returns the name of a tensor's parameter. Names of the optimizer's tensors are that name, a dot and a key.
-func paramName(model bool, name string) string {
-	if i := strings.LastIndexByte(name, '.'); !model && i >= 0 {
-		return name[:i]
-	}
-	return name
 }
 
 // compare returns an error if summaries differ in what must be the same on all ranks.
@@ -271,71 +233,4 @@ func collect(locals []localPlan) ([]*owned, error) {
 		}
 	}
 	return order, nil
-}
-
-// layOut divides the tensors into files of at most fileBytes (a larger tensor gets its own file), and adds the files to
-// the plan.
-func (p *draft) layOut(kind string, tensors []tensorEntry, fileBytes int64) ([]tensorEntry, error) {
-	var cuts [][]tensorEntry
-	size := int64(0)
-	for i, t := range tensors {
-		n := int64(product(t.Shape)) * int64(t.DType.Bits()) / 8
-		if i == 0 || size+n > fileBytes {
-			cuts, size = append(cuts, nil), 0
-		}
-		size += n
-		cuts[len(cuts)-1] = append(cuts[len(cuts)-1], t)
-	}
-	for i, cut := range cuts {
-		name := fmt.Sprintf("%s-%05d-of-%05d.safetensors", kind, i+1, len(cuts))
-		if len(cuts) == 1 {
-			name = kind + ".safetensors"
-		}
-		var list []safetensors.Tensor
-		for k := range cut {
-			cut[k].File = name
-			list = append(list, safetensors.Tensor{Name: cut[k].Name, DType: cut[k].DType, Shape: cut[k].Shape})
-		}
-		h, err := safetensors.New(list, map[string]string{"format": "pt"})
-		if err != nil {
-			return nil, err
-		}
-		for _, t := range h.Tensors {
-			p.at[itemKey(kind == "model", t.Name)] = place{len(p.files), h.Size + t.Start}
-		}
-		head := h.Encode()
-		p.files = append(p.files, plannedFile{name, head, h.Size + h.DataSize()})
-		p.man.Files = append(p.man.Files, fileEntry{name, h.Size + h.DataSize(), sum(head)})
-	}
-	return slices.Concat(cuts...), nil
-}
-
-// eachPiece calls fn for every piece; k is its index among the pieces of its tensor. The order is the same on all
-// ranks.
-func (p *draft) eachPiece(fn func(model bool, t *tensorEntry, k int)) {
-	each := func(model bool, list []tensorEntry) {
-		for i := range list {
-			for k := range list[i].Pieces {
-				fn(model, &list[i], k)
-			}
-		}
-	}
-	each(true, p.man.Model)
-	if p.man.Optimizer != nil {
-		each(false, p.man.Optimizer.Tensors)
-	}
-}
-
-// setHashes stores the hashes that each rank reported, in the order of its pieces.
-func (p *draft) setHashes(hashes [][]byte) error {
-	var err error
-	p.eachPiece(func(_ bool, t *tensorEntry, k int) {
-		x := &t.Pieces[k]
-		if len(hashes[x.Rank]) < sha256.Size {
-			err = fmt.Errorf("rank %d reported no hash of %s", x.Rank, t.Name)
-			return
-		}
-		x.SHA256, hashes[x.Rank] = hex.EncodeToString(hashes[x.Rank][:sha256.Size]), hashes[x.Rank][sha256.Size:]
-	})
-	return err
 }

@@ -10,6 +10,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ringo-ml/ringo/ckpt/inspect"
+	"github.com/ringo-ml/ringo/ckpt/internal/disk"
+	"github.com/ringo-ml/ringo/ckpt/internal/shard"
+	"github.com/ringo-ml/ringo/ckpt/internal/storage"
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
@@ -23,7 +27,7 @@ const manyTensors = 2160
 func TestPlanOnce(t *testing.T) {
 	dir, l := t.TempDir(), layouts["ddp2"]
 	onRanks(t, 2, func(g *dist.Group) error {
-		s := newSaver(g, disk{}, dir, Config{})
+		s := newSaver(g, disk.OS{}, dir, Config{})
 		save := func(version int, without string) *job {
 			st := newState(t, g, l, version)
 			st.Optimizer = nil
@@ -40,8 +44,8 @@ func TestPlanOnce(t *testing.T) {
 		return s.Close()
 	})
 	for version := 1; version <= 5; version++ {
-		path := filepath.Join(dir, stepName(version))
-		require.True(t, mustVerify(t, path, VerifyConfig{}).OK)
+		path := filepath.Join(dir, storage.StepName(version))
+		require.True(t, mustVerify(t, path, inspect.VerifyConfig{}).OK)
 		onRanks(t, 3, func(g *dist.Group) error {
 			st := newState(t, g, layouts["fsdp3"], 0)
 			st.Optimizer, st.Extra = nil, nil
@@ -108,7 +112,7 @@ func TestMistakeOfOneRank(t *testing.T) {
 			}
 			heard := make([]string, l.ranks)
 			err := tryRanks(l.ranks, func(g *dist.Group) error {
-				s := newSaver(g, disk{}, dir, Config{})
+				s := newSaver(g, disk.OS{}, dir, Config{})
 				if !first {
 					require.NoError(t, s.Save(t.Context(), *newState(t, g, l, 1)))
 				}
@@ -125,7 +129,7 @@ func TestMistakeOfOneRank(t *testing.T) {
 				require.Contains(t, text, c.want, name)
 			}
 			require.NoError(t, err, name)
-			loadAll(t, filepath.Join(dir, stepName(3)), layouts["ddp2"], 3, LoadConfig{})
+			loadAll(t, filepath.Join(dir, storage.StepName(3)), layouts["ddp2"], 3, LoadConfig{})
 		}
 	}
 }
@@ -151,7 +155,7 @@ func TestStepCounts(t *testing.T) {
 		require.NoError(t, s.Save(t.Context(), *st))
 		got := newState(t, g, l, 0)
 		got.Extra = nil
-		_, err := Load(t.Context(), g, filepath.Join(dir, stepName(5)), got, LoadConfig{})
+		_, err := Load(t.Context(), g, filepath.Join(dir, storage.StepName(5)), got, LoadConfig{})
 		require.NoError(t, err)
 		require.Equal(t, o.Counts, got.Optimizer.State().Counts)
 		return s.Close()
@@ -166,7 +170,7 @@ func manyParams(g *dist.Group) nn.Params {
 	for i := range manyTensors / 3 {
 		p := tensor.NewParam(tensor.Constant(0), n)
 		p.SetName(fmt.Sprintf("layers.%d.weight", i))
-		lo, hi := share(n, g.Rank(), g.Size()), share(n, g.Rank()+1, g.Size())
+		lo, hi := shard.Share(n, g.Rank(), g.Size()), shard.Share(n, g.Rank()+1, g.Size())
 		p.Shard = tensor.Shard{Global: []int{n}, Flat: [2]int{lo, hi}, Counts: true}
 		p.Local = tensor.New(g.Device(), tensor.Float32, hi-lo)
 		p.Value = p.Local

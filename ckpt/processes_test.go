@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/ckpt"
+	"github.com/ringo-ml/ringo/ckpt/inspect"
 	"github.com/ringo-ml/ringo/dist/disttest"
 )
 
@@ -16,7 +17,7 @@ func TestProcessesJoinSave(t *testing.T) {
 	disttest.Processes(t, 2, "RINGO_CKPT_TEST_LEAVE="+dir) // TestMain of package ckpt
 	path, err := ckpt.Latest(dir)
 	require.NoError(t, err)
-	v, err := ckpt.Verify(t.Context(), path, ckpt.VerifyConfig{})
+	v, err := inspect.Verify(t.Context(), path, inspect.VerifyConfig{})
 	require.NoError(t, err)
 	require.Empty(t, v.Errors)
 }

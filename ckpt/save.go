@@ -5,12 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"runtime"
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
+	"github.com/ringo-ml/ringo/ckpt/internal/disk"
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/backend"
 )
@@ -31,7 +29,7 @@ type Saver struct {
 	g         *dist.Group // on its own lane, because a save runs while training continues
 	dir       string
 	c         Config
-	fs        fileSystem
+	fs        disk.FS
 	fileBytes int64
 	last      *background    // the save in the background; nil: none
 	patience  time.Duration  // how long to wait for the disk when the job ends
@@ -43,7 +41,7 @@ type Saver struct {
 // NewSaver returns a Saver for the ranks of g, which together hold the state. It is collective. dist.Run waits for the
 // Saver's background work, and returns its error.
 func NewSaver(g *dist.Group, dir string, c Config) *Saver {
-	s := &Saver{user: g, g: g.With(dist.Name("ckpt")), dir: dir, c: c, fs: disk{}, fileBytes: maxFileBytes, patience: lastWait}
+	s := &Saver{user: g, g: g.With(dist.Name("ckpt")), dir: dir, c: c, fs: disk.OS{}, fileBytes: maxFileBytes, patience: lastWait}
 	g.AtEnd(s.atEnd)
 	return s
 }
@@ -191,20 +189,4 @@ func (w *writer) drop(tmp string, err error) error {
 		return err
 	}
 	return errors.Join(err, w.fs.RemoveAll(filepath.Join(w.dir, tmp)))
-}
-
-// parallel calls fn for 0 to n-1 on a few goroutines, and returns the first error. After an error it starts no more
-// calls.
-func parallel(n int, fn func(i int) error) error {
-	g, failed := errgroup.WithContext(context.Background())
-	g.SetLimit(min(4, runtime.GOMAXPROCS(0)))
-	for i := range n {
-		g.Go(func() error {
-			if failed.Err() != nil {
-				return nil
-			}
-			return fn(i)
-		})
-	}
-	return g.Wait()
 }

@@ -5,6 +5,10 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/ckpt/inspect"
+	"github.com/ringo-ml/ringo/ckpt/internal/disk"
+	"github.com/ringo-ml/ringo/ckpt/internal/storage"
 )
 
 // TestReshard saves and loads on one layout after another. Every bit is restored, also of the optimizer.
@@ -22,17 +26,17 @@ func TestReshard(t *testing.T) {
 // TestFolder: files have the names that Hugging Face's libraries expect, and are divided by size.
 func TestFolder(t *testing.T) {
 	path := save(t, t.TempDir(), layouts["tp2fsdp2"], 1)
-	names, err := disk{}.ReadDir(path)
+	names, err := disk.OS{}.ReadDir(path)
 	require.NoError(t, err)
-	require.Equal(t, []string{"config.json", broken1, broken2, indexName}, names[:4])
-	require.Equal(t, []string{"optimizer-00006-of-00006.safetensors", manifestName}, names[9:])
+	require.Equal(t, []string{"config.json", broken1, broken2, storage.IndexName}, names[:4])
+	require.Equal(t, []string{"optimizer-00006-of-00006.safetensors", storage.ManifestName}, names[9:])
 
-	step, list, err := List(path)
+	step, list, err := inspect.List(path)
 	require.NoError(t, err)
 	require.Equal(t, 1, step)
-	require.Equal(t, Info{"tok.weight", "model", "F32", []int{17, 16}, broken1, 17 * 16 * 4, 4}, list[0])
+	require.Equal(t, inspect.Info{Name: "tok.weight", Kind: "model", DType: "F32", Shape: []int{17, 16}, File: broken1, Bytes: 17 * 16 * 4, Shards: 4}, list[0])
 	require.Equal(t, "optimizer", list[len(list)-1].Kind)
-	_, list, err = List(filepath.Join(path, broken1))
+	_, list, err = inspect.List(filepath.Join(path, broken1))
 	require.NoError(t, err)
 	require.Len(t, list, 1)
 }

@@ -14,6 +14,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ringo-ml/ringo/ckpt/inspect"
+	"github.com/ringo-ml/ringo/ckpt/internal/disk"
+	"github.com/ringo-ml/ringo/ckpt/internal/shard"
+	"github.com/ringo-ml/ringo/ckpt/internal/storage"
 	"github.com/ringo-ml/ringo/ckpt/safetensors"
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/nn"
@@ -53,7 +57,7 @@ func (s segmented) element(i int) (name string, at int) {
 	if s.as == nil {
 		return s.name, i
 	}
-	cols := product(s.dims[1:])
+	cols := shard.Product(s.dims[1:])
 	row, col := i/cols, i%cols
 	for _, x := range s.as {
 		if row < x.Rows {
@@ -68,20 +72,20 @@ func (s segmented) element(i int) (name string, at int) {
 }
 
 // part returns what a rank holds.
-func (s segmented) part(t require.TestingT, l layout, rank int) (tensor.Shard, part) {
+func (s segmented) part(t require.TestingT, l layout, rank int) (tensor.Shard, shard.Part) {
 	sh := l.shard(t, spec{name: s.name, dims: s.dims, tp: s.tp}, rank)
-	p, err := newPart(s.dims, sh.Boxes, sh.Flat)
+	p, err := shard.NewPart(s.dims, sh.Boxes, sh.Flat)
 	require.NoError(t, err)
 	if l.flat && sh.Flat[0] == sh.Flat[1] {
-		p.hi = p.lo
+		p.Hi = p.Lo
 	}
 	return sh, p
 }
 
 // eachElement calls fn for a rank's elements, with the index in its memory, the stored tensor, and the index in that.
-func (s segmented) eachElement(p part, fn func(k int, name string, at int)) {
+func (s segmented) eachElement(p shard.Part, fn func(k int, name string, at int)) {
 	k := 0
-	for at, n := range p.runs() {
+	for at, n := range p.Runs() {
 		for i := at; i < at+n; i++ {
 			name, file := s.element(i)
 			fn(k, name, file)
@@ -99,7 +103,7 @@ func segmentedState(t require.TestingT, g *dist.Group, l layout, version int) *S
 		p.SetTransposed(s.transposed)
 		p.SetStored(s.as)
 		sh, held := s.part(t, l, g.Rank())
-		x := tensor.New(g.Device(), tensor.Float32, held.len())
+		x := tensor.New(g.Device(), tensor.Float32, held.Len())
 		p.Shard, p.Value, p.Local = sh, x, x
 		params = append(params, p)
 	}
@@ -141,7 +145,7 @@ func TestSegments(t *testing.T) {
 	for _, from := range []string{"ddp1", "ddp3", "fsdp2", "fsdp5", "tp2", "tp2fsdp2", "tp2dp2"} {
 		dir := t.TempDir()
 		onRanks(t, layouts[from].ranks, func(g *dist.Group) error {
-			s := newSaver(g, disk{}, dir, Config{Async: from == "fsdp2"})
+			s := newSaver(g, disk.OS{}, dir, Config{Async: from == "fsdp2"})
 			st := segmentedState(t, g, layouts[from], 3)
 			if g.Rank()%2 == 1 { // ranks may list their parameters in different orders
 				slices.Reverse(st.Params)
@@ -151,9 +155,9 @@ func TestSegments(t *testing.T) {
 			}
 			return s.Close()
 		})
-		path := filepath.Join(dir, stepName(3))
+		path := filepath.Join(dir, storage.StepName(3))
 		requireStored(t, path)
-		require.True(t, mustVerify(t, path, VerifyConfig{}).OK)
+		require.True(t, mustVerify(t, path, inspect.VerifyConfig{}).OK)
 		for _, to := range []string{"ddp1", "ddp2", "fsdp1", "fsdp3", "fsdp4", "tp2", "tp2fsdp2"} {
 			for _, strategy := range []Strategy{Sharded, Broadcast} {
 				loadSegments(t, path, layouts[to], strategy, from+" to "+to)
@@ -232,7 +236,7 @@ func TestPrefixOfOptimizer(t *testing.T) {
 		if err := errors.Join(s.Save(context.Background(), *st), s.Close()); err != nil {
 			return err
 		}
-		path := filepath.Join(dir, stepName(1))
+		path := filepath.Join(dir, storage.StepName(1))
 		got := state("w", "b")
 		_, err := Load(context.Background(), g, path, got, LoadConfig{Prefix: "net."})
 		require.NoError(t, err)

@@ -5,6 +5,7 @@ import (
 	"iter"
 	"slices"
 
+	"github.com/ringo-ml/ringo/ckpt/internal/storage"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -77,7 +78,7 @@ func (s *staging) fetch(jobs []*job, keep bool) error {
 	for _, q := range queues {
 		errs = append(errs, q.Sync())
 	}
-	errs = append(errs, parallel(len(host), func(i int) error {
+	errs = append(errs, storage.Parallel(len(host), func(i int) error {
 		copy(host[i].data, host[i].item.data.Bytes())
 		return nil
 	}))

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ringo-ml/ringo/ckpt/internal/shard"
+	"github.com/ringo-ml/ringo/ckpt/internal/storage"
 	"github.com/ringo-ml/ringo/ckpt/safetensors"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
@@ -51,18 +53,18 @@ type item struct {
 	name   string
 	of     *tensor.Param // whose value or state it is
 	data   tensor.Tensor
-	at     int          // first element in the source
-	in     string       // key of the checkpoint's tensor that Load fills it from
-	from   tensor.DType // type of that tensor; it differs from data's only if Load casts
-	shape  []int        // of the whole tensor, in the file
-	part   part         // in the file
-	unit   int          // see Rule
-	expert *expert      // place in a stack of experts; nil: none
-	memory *part        // for a transposed parameter: the part in data's order; nil: data has the file's order
+	at     int             // first element in the source
+	in     string          // key of the checkpoint's tensor that Load fills it from
+	from   tensor.DType    // type of that tensor; it differs from data's only if Load casts
+	shape  []int           // of the whole tensor, in the file
+	part   shard.Part      // in the file
+	unit   int             // see Rule
+	expert *storage.Expert // place in a stack of experts; nil: none
+	memory *shard.Part     // for a transposed parameter: the part in data's order; nil: data has the file's order
 }
 
 // held returns the part in the order of data.
-func (x *item) held() part {
+func (x *item) held() shard.Part {
 	if x.memory != nil {
 		return *x.memory
 	}
@@ -149,7 +151,7 @@ func (s *source) appendItems(list []item) ([]item, error) {
 	p := s.of
 	x := item{model: s.model, name: s.name, of: p, data: s.data, from: s.data.DType(), shape: append([]int{}, p.Global()...)}
 	var err error
-	if x.part, err = heldPart(x.shape, p.Shard, s.data.Len()); err != nil {
+	if x.part, err = shard.HeldPart(x.shape, p.Shard, s.data.Len()); err != nil {
 		return nil, fmt.Errorf("%s: %w", s.name, err)
 	}
 	x.unit = p.Shard.Unit
@@ -166,8 +168,8 @@ func (s *source) appendItems(list []item) ([]item, error) {
 		}
 		if p.Transposed() && len(x.shape) == 2 {
 			memory := x.part
-			x.memory, x.part = &memory, memory.transposed()
-			x.shape = x.part.shape
+			x.memory, x.part = &memory, memory.Transposed()
+			x.shape = x.part.Shape
 		}
 	}
 	return list, nil
@@ -175,7 +177,7 @@ func (s *source) appendItems(list []item) ([]item, error) {
 
 // take sets an item's data to its elements of the source's data.
 func (x *item) take(data tensor.Tensor) {
-	if n := x.held().len(); n < data.Len() {
+	if n := x.held().Len(); n < data.Len() {
 		data = data.Range(x.at, x.at+n)
 	}
 	x.data = data
@@ -183,9 +185,9 @@ func (x *item) take(data tensor.Tensor) {
 
 // writeItem describes the item for rank 0.
 func (x *item) writeItem() writeItem {
-	c := writeItem{Model: x.model, Name: x.name, DType: dtypes[x.data.DType()], Shape: x.shape, Transposed: x.memory != nil, Unit: x.unit, Expert: x.expert}
-	if p := x.held(); !p.whole() {
-		c.Boxes, c.Flat = p.boxes, [2]int{p.lo, p.hi}
+	c := writeItem{Model: x.model, Name: x.name, DType: storage.DTypes[x.data.DType()], Shape: x.shape, Transposed: x.memory != nil, Unit: x.unit, Expert: x.expert}
+	if p := x.held(); !p.Whole() {
+		c.Boxes, c.Flat = p.Boxes, [2]int{p.Lo, p.Hi}
 	}
 	return c
 }
@@ -252,14 +254,14 @@ type writeItem struct {
 	Transposed bool
 	Boxes      []tensor.Box `json:",omitempty"` // in memory; none: the whole tensor
 	Flat       [2]int
-	Unit       int     `json:",omitempty"` // see Rule
-	Expert     *expert `json:",omitempty"`
+	Unit       int             `json:",omitempty"` // see Rule
+	Expert     *storage.Expert `json:",omitempty"`
 }
 
 // summary returns what must be the same on all ranks; o is the optimizer's state.
 func (st *State) summary(o *optim.State) (c summary, err error) {
-	c = summary{Step: st.Step, Extra: map[string]json.RawMessage{}, Files: sizes(st.Files), Base: st.Base}
-	if err := checkBeside(st.Files); err != nil {
+	c = summary{Step: st.Step, Extra: map[string]json.RawMessage{}, Files: storage.Sizes(st.Files), Base: st.Base}
+	if err := storage.CheckBeside(st.Files); err != nil {
 		return c, err
 	}
 	for key, v := range st.Extra {
@@ -319,24 +321,17 @@ func (st *State) inFiles() func(name string) []string {
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // key distinguishes a parameter from an optimizer tensor of the same name.
-func (x *item) key() string { return itemKey(x.model, x.name) }
+func (x *item) key() string { return storage.ItemKey(x.model, x.name) }
 
-func itemKey(model bool, name string) string {
-	if model {
-		return "model:" + name
-	}
-	return "optimizer:" + name
-}
-
-func (c *writeItem) key() string { return itemKey(c.Model, c.Name) }
+func (c *writeItem) key() string { return storage.ItemKey(c.Model, c.Name) }
 
 // part returns what the rank holds, for the shape in memory.
-func (c *writeItem) part() (part, error) {
+func (c *writeItem) part() (shard.Part, error) {
 	shape := c.Shape
 	if c.Transposed {
 		shape = []int{shape[1], shape[0]}
 	}
-	return newPart(shape, c.Boxes, c.Flat)
+	return shard.NewPart(shape, c.Boxes, c.Flat)
 }
 
 // empty reports whether the rank holds nothing of the tensor.

@@ -10,6 +10,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ringo-ml/ringo/ckpt/inspect"
+	"github.com/ringo-ml/ringo/ckpt/internal/disk"
+	"github.com/ringo-ml/ringo/ckpt/internal/storage"
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
@@ -51,10 +54,10 @@ func TestConvertTorch(t *testing.T) {
 	} {
 		var leftOut []string
 		to := filepath.Join(t.TempDir(), "new")
-		cfg := ConvertConfig{FileBytes: 100, LeftOut: func(what []string) { leftOut = what }}
-		require.NoError(t, Convert(context.Background(), "torch/testdata/"+c.fixture, to, cfg))
+		cfg := inspect.ConvertConfig{FileBytes: 100, LeftOut: func(what []string) { leftOut = what }}
+		require.NoError(t, inspect.Convert(context.Background(), "torch/testdata/"+c.fixture, to, cfg))
 		require.Equal(t, c.leftOut, leftOut)
-		v := mustVerify(t, to, VerifyConfig{Layout: "fsdp=2"})
+		v := mustVerify(t, to, inspect.VerifyConfig{Layout: "fsdp=2"})
 		require.True(t, v.OK, v.Errors)
 		require.Equal(t, 4+4*len(c.moments), v.Tensors)
 		want := torchWant(t, c.fixture)
@@ -92,26 +95,26 @@ func TestConvertTorch(t *testing.T) {
 func TestConvertTorchModel(t *testing.T) {
 	ctx, bf16 := context.Background(), tensor.BFloat16
 	to := filepath.Join(t.TempDir(), "new")
-	err := Convert(ctx, "torch/testdata/groups.pt", to, ConvertConfig{})
+	err := inspect.Convert(ctx, "torch/testdata/groups.pt", to, inspect.ConvertConfig{})
 	require.ErrorContains(t, err, "ckpt: converting torch/testdata/groups.pt: torch: optimizer: it numbers 2 parameters in 2 groups")
 	require.NoFileExists(t, to)
-	require.NoError(t, Convert(ctx, "torch/testdata/groups.pt", to, ConvertConfig{ModelOnly: true, DType: &bf16}))
-	_, list, err := List(to)
+	require.NoError(t, inspect.Convert(ctx, "torch/testdata/groups.pt", to, inspect.ConvertConfig{ModelOnly: true, DType: &bf16}))
+	_, list, err := inspect.List(to)
 	require.NoError(t, err)
 	require.Len(t, list, 4)
-	require.Equal(t, Info{"0.weight", "model", "BF16", []int{5, 3}, "model.safetensors", 30, 1}, list[0])
+	require.Equal(t, inspect.Info{Name: "0.weight", Kind: "model", DType: "BF16", Shape: []int{5, 3}, File: "model.safetensors", Bytes: 30, Shards: 1}, list[0])
 
 	state := filepath.Join(t.TempDir(), "state")
-	require.NoError(t, Convert(ctx, "torch/testdata/state.pt", state, ConvertConfig{}))
-	require.True(t, mustVerify(t, state, VerifyConfig{}).OK)
+	require.NoError(t, inspect.Convert(ctx, "torch/testdata/state.pt", state, inspect.ConvertConfig{}))
+	require.True(t, mustVerify(t, state, inspect.VerifyConfig{}).OK)
 	want := torchWant(t, "state.pt")
-	src, err := open(disk{}, state)
+	src, err := storage.Open(disk.OS{}, state)
 	require.NoError(t, err)
 	defer src.Close()
-	require.Len(t, src.model, 20)
-	for _, x := range src.model {
+	require.Len(t, src.Model, 20)
+	for _, x := range src.Model {
 		b := make([]byte, x.End-x.Start)
-		if _, err := x.file.f.ReadAt(b, x.offset); len(b) > 0 {
+		if _, err := x.File.Content.ReadAt(b, x.Offset); len(b) > 0 {
 			require.NoError(t, err)
 			require.Equal(t, want(x.Name), b, x.Name)
 		}
@@ -119,9 +122,9 @@ func TestConvertTorchModel(t *testing.T) {
 
 	// ModelOnly also works for a checkpoint of this package.
 	adamw, model := filepath.Join(t.TempDir(), "adamw"), filepath.Join(t.TempDir(), "model")
-	require.NoError(t, Convert(ctx, "torch/testdata/adamw.pt", adamw, ConvertConfig{}))
-	require.NoError(t, Convert(ctx, adamw, model, ConvertConfig{ModelOnly: true}))
-	v := mustVerify(t, model, VerifyConfig{})
+	require.NoError(t, inspect.Convert(ctx, "torch/testdata/adamw.pt", adamw, inspect.ConvertConfig{}))
+	require.NoError(t, inspect.Convert(ctx, adamw, model, inspect.ConvertConfig{ModelOnly: true}))
+	v := mustVerify(t, model, inspect.VerifyConfig{})
 	require.True(t, v.OK, v.Errors)
 	require.Equal(t, 4, v.Tensors)
 }

@@ -14,13 +14,17 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ringo-ml/ringo/ckpt/inspect"
+	"github.com/ringo-ml/ringo/ckpt/internal/disk"
+	"github.com/ringo-ml/ringo/ckpt/internal/shard"
+	"github.com/ringo-ml/ringo/ckpt/internal/storage"
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-func mustVerify(t *testing.T, path string, c VerifyConfig) *Verdict {
+func mustVerify(t *testing.T, path string, c inspect.VerifyConfig) *inspect.Verdict {
 	t.Helper()
-	v, err := Verify(context.Background(), path, c)
+	v, err := inspect.Verify(context.Background(), path, c)
 	require.NoError(t, err)
 	return v
 }
@@ -30,7 +34,7 @@ func mustVerify(t *testing.T, path string, c VerifyConfig) *Verdict {
 func size() (all int64) {
 	model := int64(0)
 	for _, s := range specs {
-		n, wide := int64(product(s.dims)), int64(4)
+		n, wide := int64(shard.Product(s.dims)), int64(4)
 		switch s.dtype {
 		case tensor.Float64:
 			model, wide = model+8*n, 8
@@ -49,7 +53,7 @@ func TestVerifySound(t *testing.T) {
 	all := size()
 	for _, name := range []string{"ddp1", "fsdp4", "tp2fsdp2"} {
 		path := save(t, t.TempDir(), layouts[name], 2)
-		v := mustVerify(t, path, VerifyConfig{NaN: true})
+		v := mustVerify(t, path, inspect.VerifyConfig{NaN: true})
 		require.Empty(t, v.Errors)
 		require.True(t, v.OK)
 		require.Equal(t, []int64{2, 26, all, 0, 0}, []int64{int64(v.Step), int64(v.Tensors), v.Bytes, v.NaN, v.Inf})
@@ -59,9 +63,9 @@ func TestVerifySound(t *testing.T) {
 			require.Greater(t, v.Shards, 40)
 		}
 
-		var seen []RankBytes
+		var seen []inspect.RankBytes
 		for _, layout := range []string{"tp=2,fsdp=4", "fsdp=3", "dp=2,tp=2", "tp=1"} {
-			v = mustVerify(t, path, VerifyConfig{Layout: layout})
+			v = mustVerify(t, path, inspect.VerifyConfig{Layout: layout})
 			require.True(t, v.OK, v.Errors)
 			sum := int64(0)
 			for _, r := range v.Ranks {
@@ -76,16 +80,16 @@ func TestVerifySound(t *testing.T) {
 		}
 		require.Len(t, seen, 8+3+4+1)
 	}
-	_, err := Verify(context.Background(), t.TempDir(), VerifyConfig{Layout: "pp=2"})
+	_, err := inspect.Verify(context.Background(), t.TempDir(), inspect.VerifyConfig{Layout: "pp=2"})
 	require.ErrorContains(t, err, "pp")
 }
 
 // TestLayoutParts: the part that Verify reads for a rank is the part that the rank holds.
 func TestLayoutParts(t *testing.T) {
-	src := examine(disk{}, save(t, t.TempDir(), layouts["ddp2"], 2))
+	src := storage.Examine(disk.OS{}, save(t, t.TempDir(), layouts["ddp2"], 2))
 	defer src.Close()
 	for name, mesh := range map[string]string{"fsdp3": "fsdp=3", "tp2": "tp=2", "tp2fsdp2": "fsdp=2,tp=2", "tp2dp2": "dp=2,tp=2"} {
-		c, err := parseLayout(mesh)
+		c, err := storage.ParseLayout(mesh)
 		require.NoError(t, err)
 		l := layouts[name]
 		onRanks(t, l.ranks, func(g *dist.Group) error {
@@ -93,9 +97,9 @@ func TestLayoutParts(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			at, _ := c.coordinates(g.Rank())
+			at, _ := c.Coordinates(g.Rank())
 			for _, x := range items {
-				p, err := c.part(src.tensors[x.key()], at)
+				p, err := c.Part(src.Tensors[x.key()], at)
 				if err != nil {
 					return err
 				}
@@ -107,8 +111,8 @@ func TestLayoutParts(t *testing.T) {
 }
 
 // elementsOf lists the places of a part's elements.
-func elementsOf(p part) (all []int) {
-	for at, n := range p.runs() {
+func elementsOf(p shard.Part) (all []int) {
+	for at, n := range p.Runs() {
 		for i := range n {
 			all = append(all, at+i)
 		}
@@ -119,7 +123,7 @@ func elementsOf(p part) (all []int) {
 // TestVerifyFindsEveryBit flips bits at random places of every file; Verify finds each one.
 func TestVerifyFindsEveryBit(t *testing.T) {
 	path := save(t, t.TempDir(), layouts["fsdp3"], 2)
-	names, err := disk{}.ReadDir(path)
+	names, err := disk.OS{}.ReadDir(path)
 	require.NoError(t, err)
 	r := rand.New(rand.NewPCG(1, 2))
 	for _, name := range names {
@@ -134,47 +138,47 @@ func TestVerifyFindsEveryBit(t *testing.T) {
 			broken := append([]byte(nil), text...)
 			broken[bit/8] ^= 1 << (bit % 8)
 			require.NoError(t, os.WriteFile(file, broken, 0o666))
-			v := mustVerify(t, path, VerifyConfig{})
+			v := mustVerify(t, path, inspect.VerifyConfig{})
 			require.False(t, v.OK, "%s, bit %d", name, bit)
 			require.Contains(t, strings.Join(v.Errors, "\n"), strings.TrimSuffix(name, ".index.json")[:5])
 		}
 		require.NoError(t, os.WriteFile(file, text, 0o666))
 	}
-	require.True(t, mustVerify(t, path, VerifyConfig{}).OK)
+	require.True(t, mustVerify(t, path, inspect.VerifyConfig{}).OK)
 }
 
 func TestVerifyCountsNaN(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "model.safetensors", `{"a":{"dtype":"F32","shape":[4],"data_offsets":[0,16]},"b":{"dtype":"BF16","shape":[2],"data_offsets":[16,20]}}`,
 		[]byte{0, 0, 0xc0, 0x7f, 0, 0, 0x80, 0x7f, 0, 0, 0x80, 0xff, 0, 0, 0x80, 0x3f, 0xc0, 0x7f, 0, 0})
-	v := mustVerify(t, dir, VerifyConfig{NaN: true})
+	v := mustVerify(t, dir, inspect.VerifyConfig{NaN: true})
 	require.True(t, v.OK)
 	require.Equal(t, [2]int64{2, 2}, [2]int64{v.NaN, v.Inf})
 	require.Len(t, v.Unchecked, 2)
 
-	v = mustVerify(t, dir, VerifyConfig{Layout: "tp=2"})
+	v = mustVerify(t, dir, inspect.VerifyConfig{Layout: "tp=2"})
 	require.Contains(t, v.Errors[0], "it is not known how tensor parallelism divides")
 	rules, err := ParseRules([]byte(`{"a": {"dim": 0, "parts": [3, 1]}, "[b]": {"dim": 0}}`))
 	require.NoError(t, err)
-	v = mustVerify(t, dir, VerifyConfig{Layout: "tp=2", Rules: rules})
+	v = mustVerify(t, dir, inspect.VerifyConfig{Layout: "tp=2", Rules: rules})
 	require.True(t, v.OK, v.Errors)
 	require.Equal(t, []int64{3*4 + 2, 4 + 2}, []int64{v.Ranks[0].Bytes, v.Ranks[1].Bytes})
 	_, err = ParseRules([]byte(`{"[": {}}`))
 	require.Error(t, err)
-	v = mustVerify(t, dir, VerifyConfig{Layout: "tp=2", Rules: Rules{"a": {Dim: 1}}})
+	v = mustVerify(t, dir, inspect.VerifyConfig{Layout: "tp=2", Rules: Rules{"a": {Dim: 1}}})
 	require.Contains(t, v.Errors[0], "dimension 1")
 }
 
 func TestDiff(t *testing.T) {
 	a, b := save(t, t.TempDir(), layouts["fsdp3"], 2), save(t, t.TempDir(), layouts["ddp2"], 2)
 	var calls atomic.Int64
-	d, err := Diff(context.Background(), a, b, func(done, total int64) { calls.Add(1) })
+	d, err := inspect.Diff(context.Background(), a, b, func(done, total int64) { calls.Add(1) })
 	require.NoError(t, err)
 	require.True(t, d.Same, d)
 	require.Positive(t, calls.Load())
 
 	c := save(t, t.TempDir(), layouts["ddp1"], 3)
-	d, err = Diff(context.Background(), a, c, nil)
+	d, err = inspect.Diff(context.Background(), a, c, nil)
 	require.NoError(t, err)
 	require.False(t, d.Same)
 	require.Len(t, d.Tensors, 23, "all but the empty ones")
@@ -185,8 +189,8 @@ func TestDiff(t *testing.T) {
 
 	half := filepath.Join(t.TempDir(), "half")
 	bf16 := tensor.BFloat16
-	require.NoError(t, Convert(context.Background(), a, half, ConvertConfig{DType: &bf16}))
-	d, err = Diff(context.Background(), a, half, nil)
+	require.NoError(t, inspect.Convert(context.Background(), a, half, inspect.ConvertConfig{DType: &bf16}))
+	d, err = inspect.Diff(context.Background(), a, half, nil)
 	require.NoError(t, err)
 	require.Len(t, d.Structure, 6)
 	require.NotEmpty(t, d.Tensors)
@@ -198,22 +202,22 @@ func TestConvert(t *testing.T) {
 	a := save(t, t.TempDir(), layouts["tp2fsdp2"], 2)
 	dir := t.TempDir()
 	one, many := filepath.Join(dir, "one"), filepath.Join(dir, "many")
-	require.NoError(t, Convert(context.Background(), a, one, ConvertConfig{}))
-	require.NoError(t, Convert(context.Background(), one, many, ConvertConfig{FileBytes: 500}))
+	require.NoError(t, inspect.Convert(context.Background(), a, one, inspect.ConvertConfig{}))
+	require.NoError(t, inspect.Convert(context.Background(), one, many, inspect.ConvertConfig{FileBytes: 500}))
 	for path, files := range map[string]int{one: 5, many: 13} {
 		text, err := os.ReadFile(filepath.Join(path, "config.json"))
 		require.NoError(t, err)
 		require.Equal(t, `{"version": 2}`, string(text))
-		require.True(t, mustVerify(t, path, VerifyConfig{}).OK)
+		require.True(t, mustVerify(t, path, inspect.VerifyConfig{}).OK)
 		loadAll(t, path, layouts["fsdp2"], 2, LoadConfig{})
-		names, err := disk{}.ReadDir(path)
+		names, err := disk.OS{}.ReadDir(path)
 		require.NoError(t, err)
 		require.GreaterOrEqual(t, len(names), files)
 	}
-	require.ErrorContains(t, Convert(context.Background(), a, one, ConvertConfig{}), "exists already")
-	require.ErrorContains(t, Convert(context.Background(), a, filepath.Join(dir, "x.safetensors"), ConvertConfig{}), "is that of a file")
+	require.ErrorContains(t, inspect.Convert(context.Background(), a, one, inspect.ConvertConfig{}), "exists already")
+	require.ErrorContains(t, inspect.Convert(context.Background(), a, filepath.Join(dir, "x.safetensors"), inspect.ConvertConfig{}), "is that of a file")
 	i32 := tensor.Int32
-	require.ErrorContains(t, Convert(context.Background(), a, filepath.Join(dir, "x"), ConvertConfig{DType: &i32}), "not a floating-point type")
+	require.ErrorContains(t, inspect.Convert(context.Background(), a, filepath.Join(dir, "x"), inspect.ConvertConfig{DType: &i32}), "not a floating-point type")
 
 	// Convert does not copy damaged data.
 	file := filepath.Join(a, "optimizer-00002-of-00006.safetensors")
@@ -221,8 +225,8 @@ func TestConvert(t *testing.T) {
 	require.NoError(t, err)
 	text[len(text)-1] ^= 4
 	require.NoError(t, os.WriteFile(file, text, 0o666))
-	require.ErrorContains(t, Convert(context.Background(), a, filepath.Join(dir, "x"), ConvertConfig{}), "damaged")
-	names, err := disk{}.ReadDir(dir)
+	require.ErrorContains(t, inspect.Convert(context.Background(), a, filepath.Join(dir, "x"), inspect.ConvertConfig{}), "damaged")
+	names, err := disk.OS{}.ReadDir(dir)
 	require.NoError(t, err)
 	require.Equal(t, []string{"many", "one"}, names, "nothing is left")
 }
@@ -238,8 +242,8 @@ func TestMemory(t *testing.T) {
 	require.NoError(t, os.Truncate(file, info.Size()+size))
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	require.True(t, mustVerify(t, dir, VerifyConfig{Layout: "tp=4,fsdp=2", Rules: Rules{"a": {Dim: 1}}}).OK)
-	d, err := Diff(context.Background(), dir, dir, nil)
+	require.True(t, mustVerify(t, dir, inspect.VerifyConfig{Layout: "tp=4,fsdp=2", Rules: Rules{"a": {Dim: 1}}}).OK)
+	d, err := inspect.Diff(context.Background(), dir, dir, nil)
 	require.NoError(t, err)
 	require.True(t, d.Same)
 	runtime.ReadMemStats(&after)

@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ringo-ml/ringo/ckpt/internal/disk"
+	"github.com/ringo-ml/ringo/ckpt/internal/storage"
 	"github.com/ringo-ml/ringo/dist"
 )
 
@@ -33,7 +35,7 @@ func flipLast(t *testing.T, path ...string) {
 // resume from that one.
 func TestWayBack(t *testing.T) {
 	dir := saveThree(t)
-	path := func(step int) string { return filepath.Join(dir, stepName(step)) }
+	path := func(step int) string { return filepath.Join(dir, storage.StepName(step)) }
 	back := func(step int) string {
 		return "the checkpoint before it is " + path(step) + ": to go on from there, verify it, and give step-00000003 another name"
 	}
@@ -54,9 +56,9 @@ func TestWayBack(t *testing.T) {
 		require.ErrorContains(t, err, "the data is damaged")
 		require.ErrorContains(t, err, back(2))
 	}
-	flipLast(t, path(2), manifestName)
+	flipLast(t, path(2), storage.ManifestName)
 	require.ErrorContains(t, load(Sharded, 3), back(1))
-	require.NoError(t, os.Remove(filepath.Join(path(3), manifestName))) // a step's folder cannot be another program's
+	require.NoError(t, os.Remove(filepath.Join(path(3), storage.ManifestName))) // a step's folder cannot be another program's
 	_, err = Latest(dir)
 	require.ErrorContains(t, err, "step-00000003 is not sound: ringo.json is missing")
 	require.ErrorContains(t, err, back(1))
@@ -66,20 +68,20 @@ func TestWayBack(t *testing.T) {
 	latest, err = Latest(dir)
 	require.NoError(t, err)
 	require.NoError(t, load(Sharded, 1))
-	flipLast(t, latest, indexName)
+	flipLast(t, latest, storage.IndexName)
 	_, err = Latest(dir)
 	require.ErrorContains(t, err, "there is no sound checkpoint before it")
 }
 
 // A text that is too large to be read again is not written.
 func TestTooLargeToRead(t *testing.T) {
-	before := maxJSON
-	t.Cleanup(func() { maxJSON = before })
-	for limit, name := range map[int64]string{200: indexName, 4000: manifestName} {
-		maxJSON = limit
+	before := storage.MaxJSON
+	t.Cleanup(func() { storage.MaxJSON = before })
+	for limit, name := range map[int64]string{200: storage.IndexName, 4000: storage.ManifestName} {
+		storage.MaxJSON = limit
 		dir := t.TempDir()
 		onRanks(t, 2, func(g *dist.Group) error {
-			err := newSaver(g, disk{}, dir, Config{}).Save(context.Background(), *newState(t, g, layouts["ddp2"], 1))
+			err := newSaver(g, disk.OS{}, dir, Config{}).Save(context.Background(), *newState(t, g, layouts["ddp2"], 1))
 			require.ErrorContains(t, err, name+" would have ")
 			return nil
 		})

@@ -8,6 +8,10 @@ import (
 	"hash/crc32"
 	"path/filepath"
 	"slices"
+
+	"github.com/ringo-ml/ringo/ckpt/internal/disk"
+	"github.com/ringo-ml/ringo/ckpt/internal/shard"
+	"github.com/ringo-ml/ringo/ckpt/internal/storage"
 )
 
 // job is an item of which this rank has pieces to write, or to compare with other ranks.
@@ -25,7 +29,7 @@ func (j *job) bytes() int { return j.item.data.Len() * j.size }
 // held is a piece that this rank holds.
 type held struct {
 	pieceWork
-	part part
+	part shard.Part
 	hash [sha256.Size]byte // of the bytes that were written
 	sum  uint32            // checksum of a piece that several ranks hold
 }
@@ -44,9 +48,9 @@ func (p *planned) assign(todo work) error {
 			j = &job{item: x, size: x.data.DType().Size(), file: w.File, offset: int64(w.Offset)}
 			jobs[w.Item], p.jobs = j, append(p.jobs, j)
 		}
-		p.pieces[i] = held{pieceWork: w, part: j.item.held().slice(w.At, w.N)}
-		if w.N < 0 || p.pieces[i].part.len() != w.N {
-			return fmt.Errorf("rank 0 planned elements %d to %d of %s; this rank holds %d", w.At, w.At+w.N, j.item.name, j.item.held().len())
+		p.pieces[i] = held{pieceWork: w, part: j.item.held().Slice(w.At, w.N)}
+		if w.N < 0 || p.pieces[i].part.Len() != w.N {
+			return fmt.Errorf("rank 0 planned elements %d to %d of %s; this rank holds %d", w.At, w.At+w.N, j.item.name, j.item.held().Len())
 		}
 		j.pieces = append(j.pieces, &p.pieces[i])
 	}
@@ -89,7 +93,7 @@ func (p *plan) agree(all []verdict) error {
 		hashes[r] = v.Hashes
 	}
 	var names []string
-	p.eachPiece(func(_ bool, t *tensorEntry, _ int) { names = append(names, t.Name) })
+	p.EachPiece(func(_ bool, t *storage.TensorEntry, _ int) { names = append(names, t.Name) })
 	type first struct {
 		rank int
 		sum  uint32
@@ -108,19 +112,19 @@ func (p *plan) agree(all []verdict) error {
 	if len(errs) > 0 {
 		return errors.Join(errs...)
 	}
-	return p.setHashes(hashes)
+	return p.SetHashes(hashes)
 }
 
 // write writes this rank's pieces and flushes the files. Rank 0 created all files and flushes every one.
 func (w *writer) write(ctx context.Context, tmp string) error {
-	files := make([]file, len(w.files))
+	files := make([]disk.File, len(w.files))
 	for i, name := range w.files {
 		if w.g.Rank() != 0 && !slices.ContainsFunc(w.pieces, func(x held) bool { return x.File == i && x.Mine }) {
 			continue
 		}
 		var err error
 		if files[i], err = w.fs.Open(filepath.Join(w.dir, tmp, name), true); err != nil {
-			return errors.Join(err, closeAll(files[:i]))
+			return errors.Join(err, disk.CloseAll(files[:i]))
 		}
 	}
 	err := w.writeJobs(ctx, files)
@@ -129,24 +133,14 @@ func (w *writer) write(ctx context.Context, tmp string) error {
 			err = f.Sync()
 		}
 	}
-	return errors.Join(err, closeAll(files))
-}
-
-func closeAll(files []file) error {
-	var errs []error
-	for _, f := range files {
-		if f != nil {
-			errs = append(errs, f.Close())
-		}
-	}
-	return errors.Join(errs...)
+	return errors.Join(err, disk.CloseAll(files))
 }
 
 // writeJobs writes the jobs. With Config.Async their data was fetched before; otherwise it fetches and writes batch by
 // batch.
-func (w *writer) writeJobs(ctx context.Context, files []file) error {
+func (w *writer) writeJobs(ctx context.Context, files []disk.File) error {
 	each := func(jobs []*job) error {
-		return parallel(len(jobs), func(i int) error { return jobs[i].write(ctx, files) })
+		return storage.Parallel(len(jobs), func(i int) error { return jobs[i].write(ctx, files) })
 	}
 	if w.c.Async {
 		return each(w.jobs)
@@ -163,7 +157,7 @@ func (w *writer) writeJobs(ctx context.Context, files []file) error {
 }
 
 // write writes this rank's pieces of an item, and takes the checksums of pieces that other ranks hold too.
-func (j *job) write(ctx context.Context, files []file) error {
+func (j *job) write(ctx context.Context, files []disk.File) error {
 	for _, x := range j.pieces {
 		data := j.data[x.At*j.size:][:x.N*j.size]
 		if x.Shared {
@@ -182,13 +176,13 @@ func (j *job) write(ctx context.Context, files []file) error {
 // writeChunk is how many bytes are hashed and written at a time.
 const writeChunk = 4 << 20
 
-func (j *job) writePiece(ctx context.Context, x *held, data []byte, f file) error {
+func (j *job) writePiece(ctx context.Context, x *held, data []byte, f disk.File) error {
 	h := sha256.New()
 	p := x.part
 	if j.item.memory != nil {
-		data, p = p.toFile(data, j.size), p.transposed()
+		data, p = p.ToFile(data, j.size), p.Transposed()
 	}
-	for at, n := range p.runs() {
+	for at, n := range p.Runs() {
 		off := j.offset + int64(at)*int64(j.size)
 		for left := n * j.size; left > 0; {
 			if ctx.Err() != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/ckpt"
+	"github.com/ringo-ml/ringo/ckpt/inspect"
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/moe"
 	"github.com/ringo-ml/ringo/moe/router"
@@ -43,7 +44,7 @@ func TestCheckpointsMoveAlongExperts(t *testing.T) {
 	}
 	require.InDeltaSlice(t, want.losses, losses, 1e-10)
 	for layout, errs := range map[string]string{"ep=4": "", "ep=2,tp=2,fsdp=3": "", "ep=8,dp=2": "", "ep=3": "8 experts do not divide over 3 ranks: the number of ranks must divide 8"} {
-		v, err := ckpt.Verify(context.Background(), filepath.Join(c.dir, "step-00000009"), ckpt.VerifyConfig{Layout: layout})
+		v, err := inspect.Verify(context.Background(), filepath.Join(c.dir, "step-00000009"), inspect.VerifyConfig{Layout: layout})
 		require.NoError(t, err)
 		if errs != "" {
 			require.Contains(t, v.Errors[0], errs)
@@ -56,7 +57,7 @@ func TestCheckpointsMoveAlongExperts(t *testing.T) {
 	require.NoError(t, goroutines(1, func(ctx context.Context, r *dist.Rank) error {
 		return ckpt.NewSaver(r.World, dense, ckpt.Config{}).Save(ctx, ckpt.State{Params: nn.Init(nn.NewLinear(3, 2), r.Device, tensor.Float32, 1)})
 	}))
-	v, err := ckpt.Verify(context.Background(), filepath.Join(dense, "step-00000000"), ckpt.VerifyConfig{Layout: "ep=2"})
+	v, err := inspect.Verify(context.Background(), filepath.Join(dense, "step-00000000"), inspect.VerifyConfig{Layout: "ep=2"})
 	require.NoError(t, err)
 	require.Contains(t, v.Errors[0], "it is not known which tensors are experts")
 }
@@ -71,7 +72,7 @@ func TestNamesOfFiles(t *testing.T) {
 		c := training{Config: moe.Config{Features: 5, Hidden: 6, Experts: 2, Shared: 3, Router: router.Config{Top: 1, Bias: true}, Mixtral: mixtral}, to: 1, dir: t.TempDir()}
 		_, err := c.run()
 		require.NoError(t, err)
-		_, list, err := ckpt.List(filepath.Join(c.dir, "step-00000001"))
+		_, list, err := inspect.List(filepath.Join(c.dir, "step-00000001"))
 		require.NoError(t, err)
 		var names []string
 		for _, x := range list {

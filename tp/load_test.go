@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/ckpt"
+	"github.com/ringo-ml/ringo/ckpt/inspect"
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/models/gpt"
 	"github.com/ringo-ml/ringo/nn"
@@ -77,7 +78,7 @@ func TestVerifySaysWhatRanksRead(t *testing.T) {
 	})
 	dir = filepath.Join(dir, "step-00000000")
 	for _, rep := range []int{2, 3} {
-		v, err := ckpt.Verify(context.Background(), dir, ckpt.VerifyConfig{Layout: fmt.Sprint("tp=", 2*rep)})
+		v, err := inspect.Verify(context.Background(), dir, inspect.VerifyConfig{Layout: fmt.Sprint("tp=", 2*rep)})
 		require.NoError(t, err)
 		require.True(t, v.OK, v.Errors)
 		read := make([]int64, 2*rep)
@@ -92,7 +93,7 @@ func TestVerifySaysWhatRanksRead(t *testing.T) {
 			require.Equal(t, want, v.Ranks[i].Bytes, "rank %d of %d", i, 2*rep)
 		}
 	}
-	v, err := ckpt.Verify(context.Background(), dir, ckpt.VerifyConfig{Layout: "tp=5"})
+	v, err := inspect.Verify(context.Background(), dir, inspect.VerifyConfig{Layout: "tp=5"})
 	require.NoError(t, err)
 	require.False(t, v.OK)
 	require.Contains(t, fmt.Sprint(v.Errors), "units of 2 do not divide over 5 ranks: the number of ranks must divide")

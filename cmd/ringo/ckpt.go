@@ -18,6 +18,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/ringo-ml/ringo/ckpt"
+	"github.com/ringo-ml/ringo/ckpt/inspect"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -42,7 +43,7 @@ type ckptLsCmd struct {
 // Run prints the tensors.
 func (c *ckptLsCmd) Run() error {
 	c.Path = newest(c.Path)
-	step, list, err := ckpt.List(c.Path)
+	step, list, err := inspect.List(c.Path)
 	if err != nil {
 		return err
 	}
@@ -98,7 +99,7 @@ loads its share of each unit, if the checkpoint says what the units are; else of
 // Run prints the verdict. It returns an error if the checkpoint is not sound.
 func (c *ckptVerifyCmd) Run() error {
 	c.Path = newest(c.Path)
-	cfg := ckpt.VerifyConfig{NaN: c.NaN, Layout: c.Layout}
+	cfg := inspect.VerifyConfig{NaN: c.NaN, Layout: c.Layout}
 	if c.Rules != "" {
 		text, err := os.ReadFile(c.Rules)
 		if err != nil {
@@ -108,10 +109,10 @@ func (c *ckptVerifyCmd) Run() error {
 			return fmt.Errorf("%s: %w", c.Rules, err)
 		}
 	}
-	var v *ckpt.Verdict
+	var v *inspect.Verdict
 	err := withProgress("verifying", func(ctx context.Context, progress func(done, total int64)) (err error) {
 		cfg.Progress = progress
-		v, err = ckpt.Verify(ctx, c.Path, cfg)
+		v, err = inspect.Verify(ctx, c.Path, cfg)
 		return err
 	})
 	if err != nil {
@@ -128,7 +129,7 @@ func (c *ckptVerifyCmd) Run() error {
 	return err
 }
 
-func (c *ckptVerifyCmd) write(w io.Writer, v *ckpt.Verdict) {
+func (c *ckptVerifyCmd) write(w io.Writer, v *inspect.Verdict) {
 	for _, e := range v.Errors {
 		fmt.Fprintf(w, "error: %s\n", e)
 	}
@@ -156,9 +157,9 @@ type ckptDiffCmd struct {
 // Run prints the differences. It returns an error if there are any.
 func (c *ckptDiffCmd) Run() error {
 	c.A, c.B = newest(c.A), newest(c.B)
-	var d *ckpt.Difference
+	var d *inspect.Difference
 	err := withProgress("comparing", func(ctx context.Context, progress func(done, total int64)) (err error) {
-		d, err = ckpt.Diff(ctx, c.A, c.B, progress)
+		d, err = inspect.Diff(ctx, c.A, c.B, progress)
 		return err
 	})
 	if err != nil {
@@ -198,7 +199,7 @@ optimizer, optimizer_state_dict, optim or optim_state_dict.`
 // Run converts, and verifies the result.
 func (c *ckptConvertCmd) Run() error {
 	c.From = newest(c.From)
-	cfg := ckpt.ConvertConfig{ModelOnly: c.ModelOnly, LeftOut: func(what []string) {
+	cfg := inspect.ConvertConfig{ModelOnly: c.ModelOnly, LeftOut: func(what []string) {
 		for _, s := range what {
 			fmt.Fprintf(os.Stderr, "left out: %s\n", s)
 		}
@@ -219,7 +220,7 @@ func (c *ckptConvertCmd) Run() error {
 	}
 	err := withProgress("converting", func(ctx context.Context, progress func(done, total int64)) error {
 		cfg.Progress = progress
-		return ckpt.Convert(ctx, c.From, c.To, cfg)
+		return inspect.Convert(ctx, c.From, c.To, cfg)
 	})
 	if err != nil {
 		return err

@@ -34,6 +34,7 @@ import (
 	"context"
 
 	"` + modulePath + `/ckpt"
+	"` + modulePath + `/ckpt/inspect"
 	"` + modulePath + `/data"
 	"` + modulePath + `/data/images"
 	"` + modulePath + `/ddp"

@@ -95,10 +95,14 @@ var table = map[string]row{
 
 	"plan": {own: "tensor"},
 
-	"ckpt":             {own: "nn optim dist dist/backend tensor ckpt/safetensors ckpt/torch internal/ranks", others: "golang.org/x/sys golang.org/x/sync"},
-	"ckpt/safetensors": {},
-	"ckpt/torch":       {own: "ckpt/safetensors"},
-	"ckpt/peft":        {own: "nn tensor ckpt/safetensors internal/bounded"},
+	"ckpt":                  {own: "nn optim dist dist/backend tensor ckpt/internal/... ckpt/safetensors ckpt/inspect internal/ranks"}, // inspect: only its tests, which verify what they have saved
+	"ckpt/inspect":          {own: "tensor ckpt/internal/... ckpt/safetensors ckpt/torch"},
+	"ckpt/internal/disk":    {others: "golang.org/x/sys"},
+	"ckpt/internal/shard":   {own: "tensor"},
+	"ckpt/internal/storage": {own: "optim tensor ckpt/internal/disk ckpt/internal/shard ckpt/safetensors", others: "golang.org/x/sync"},
+	"ckpt/safetensors":      {},
+	"ckpt/torch":            {own: "ckpt/safetensors"},
+	"ckpt/peft":             {own: "nn tensor ckpt/safetensors internal/bounded"},
 
 	"train":                     {own: "nn optim data dist ckpt tensor train/metrics train/internal/... internal/rebuild"},
 	"train/internal/checkpoint": {own: "nn data dist ckpt train/metrics train/internal/values train/internal/zero"},

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/ckpt"
+	"github.com/ringo-ml/ringo/ckpt/inspect"
 	"github.com/ringo-ml/ringo/data"
 	"github.com/ringo-ml/ringo/ddp"
 	"github.com/ringo-ml/ringo/dist"
@@ -130,7 +131,7 @@ func tuned(t *testing.T, dir string, targets ...string) (path string) {
 	}))
 	path, err := ckpt.Latest(to)
 	require.NoError(t, err)
-	v, err := ckpt.Verify(t.Context(), path, ckpt.VerifyConfig{Layout: "fsdp=3"})
+	v, err := inspect.Verify(t.Context(), path, inspect.VerifyConfig{Layout: "fsdp=3"})
 	require.NoError(t, err)
 	require.True(t, v.OK, v.Errors)
 	return path

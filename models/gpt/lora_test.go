@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/ckpt"
+	"github.com/ringo-ml/ringo/ckpt/inspect"
 	"github.com/ringo-ml/ringo/ckpt/peft"
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/models/gpt"
@@ -59,7 +60,7 @@ func exported(t *testing.T, name string) (base, dir string) {
 func TestAdaptersOpen(t *testing.T) {
 	for name := range adapted {
 		base, path := exported(t, name)
-		_, list, err := ckpt.List(filepath.Join(path, peft.File))
+		_, list, err := inspect.List(filepath.Join(path, peft.File))
 		require.NoError(t, err)
 		for _, x := range list {
 			require.Regexp(t, names[name], x.Name)

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/ckpt"
+	"github.com/ringo-ml/ringo/ckpt/inspect"
 	"github.com/ringo-ml/ringo/ckpt/peft"
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/models/gpt"
@@ -125,7 +126,7 @@ func TestAdaptersApart(t *testing.T) {
 	path, err := ckpt.Latest(o.Save)
 	require.NoError(t, err)
 	for _, path := range []string{path, filepath.Join(o.Save, "adapters", peft.File)} {
-		_, list, err := ckpt.List(path)
+		_, list, err := inspect.List(path)
 		require.NoError(t, err)
 		for _, x := range list {
 			require.Contains(t, x.Name, ".lora_")

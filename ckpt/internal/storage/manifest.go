@@ -1,4 +1,4 @@
-package ckpt
+package storage
 
 import (
 	"bytes"
@@ -6,35 +6,49 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"strings"
 
+	"github.com/ringo-ml/ringo/ckpt/internal/disk"
+	"github.com/ringo-ml/ringo/ckpt/internal/shard"
 	"github.com/ringo-ml/ringo/ckpt/safetensors"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// maxJSON is the largest size in bytes of ringo.json and of the index, which are read as a whole. Tests make it
-// smaller.
-var maxJSON int64 = 256 << 20
+// Base identifies the frozen parameters that adapters were trained with. A checkpoint of adapters does not contain
+// them.
+type Base struct {
+	Path   string `json:"path"`   // where they were loaded from; the folder may have moved since
+	SHA256 string `json:"sha256"` // of their tensors as stored: names, types, shapes and bytes
+}
 
+// String returns the path and the first digits of the hash.
+func (b *Base) String() string { return fmt.Sprintf("%s (SHA-256 %.16s…)", b.Path, b.SHA256) }
+
+// MaxJSON is the largest size in bytes of ringo.json and of the index, which are read as a whole. Tests make it
+// smaller.
+var MaxJSON int64 = 256 << 20
+
+// Names of the files of a folder, and the version of the format.
 const (
-	manifestName = "ringo.json"
-	indexName    = "model.safetensors.index.json"
+	ManifestName = "ringo.json"
+	IndexName    = "model.safetensors.index.json"
 
 	// formatVersion is the version that this package writes. Newer versions are refused.
 	formatVersion = 1
 )
 
-// manifest is the content of ringo.json: what a folder contains, and a hash of every byte of it.
-type manifest struct {
+// Manifest is the content of ringo.json: what a folder contains, and a hash of every byte of it.
+type Manifest struct {
 	Version   int                        `json:"version"`
 	Step      int                        `json:"step"`
 	Ranks     int                        `json:"ranks"` // number of ranks that saved it
 	Index     string                     `json:"index_sha256"`
 	Files     []fileEntry                `json:"files,omitempty"`
 	Header    string                     `json:"header_sha256,omitempty"` // for a single file: of its header without the manifest
-	Model     []tensorEntry              `json:"model"`
+	Model     []TensorEntry              `json:"model"`
 	Random    *tensor.TapeState          `json:"random,omitempty"`
-	Optimizer *optimizerEntry            `json:"optimizer,omitempty"`
+	Optimizer *OptimizerEntry            `json:"optimizer,omitempty"`
 	Extra     map[string]json.RawMessage `json:"extra,omitempty"`
 	Beside    map[string]string          `json:"beside,omitempty"` // SHA-256 of the small files, by name
 	Base      *Base                      `json:"base,omitempty"`
@@ -47,29 +61,29 @@ type fileEntry struct {
 	Header string `json:"header_sha256"` // of the bytes before the data
 }
 
-// tensorEntry describes a tensor. The header of its file says where its bytes are.
-type tensorEntry struct {
+// TensorEntry describes a tensor. The header of its file says where its bytes are.
+type TensorEntry struct {
 	Name       string            `json:"name"`
 	DType      safetensors.DType `json:"dtype"`
 	Shape      []int             `json:"shape"`
 	Transposed bool              `json:"transposed,omitempty"` // in memory it is the transposed matrix
 	File       string            `json:"file"`
-	TP         *Rule             `json:"tp,omitempty"`
-	Expert     *expert           `json:"expert,omitempty"`
-	Pieces     []piece           `json:"pieces"`
+	TP         *shard.Rule       `json:"tp,omitempty"`
+	Expert     *Expert           `json:"expert,omitempty"`
+	Pieces     []PieceEntry      `json:"pieces"`
 }
 
-// optimizerEntry is an optim.State whose tensors are in files.
-type optimizerEntry struct {
+// OptimizerEntry is an optim.State whose tensors are in files.
+type OptimizerEntry struct {
 	Steps   int            `json:"steps"`
 	LR      float64        `json:"lr"`
 	Scaler  *optim.Scaler  `json:"scaler,omitempty"`
 	Counts  map[string]int `json:"counts"`
-	Tensors []tensorEntry  `json:"tensors"`
+	Tensors []TensorEntry  `json:"tensors"`
 }
 
-// piece is the part of a tensor that one rank wrote.
-type piece struct {
+// PieceEntry is the part of a tensor that one rank wrote.
+type PieceEntry struct {
 	Rank   int          `json:"rank"`
 	Boxes  []tensor.Box `json:"boxes,omitempty"` // none: the whole tensor
 	Flat   [2]int       `json:"flat,omitzero"`   // {0,0}: all elements of the boxes
@@ -77,46 +91,49 @@ type piece struct {
 }
 
 // part checks the piece and returns it as a part.
-func (p piece) part(shape []int) (part, error) { return newPart(shape, p.Boxes, p.Flat) }
+func (p PieceEntry) part(shape []int) (shard.Part, error) {
+	return shard.NewPart(shape, p.Boxes, p.Flat)
+}
 
 // ringo.json begins with the hash of its body, so that every flipped bit in it is found.
 var (
-	manifestHead = []byte(`{"sha256":"`)
-	manifestBody = []byte(`","checkpoint":`)
-	manifestEnd  = []byte("}\n")
+	ManifestHead = []byte(`{"sha256":"`)
+	ManifestBody = []byte(`","checkpoint":`)
+	ManifestEnd  = []byte("}\n")
 )
 
-func sum(b []byte) string {
+// Sum returns the SHA-256 of b in hexadecimal.
+func Sum(b []byte) string {
 	h := sha256.Sum256(b)
 	return hex.EncodeToString(h[:])
 }
 
-// encode returns the text of ringo.json, or an error if it is too large to read again.
-func (m *manifest) encode() ([]byte, error) {
+// Encode returns the text of ringo.json, or an error if it is too large to read again.
+func (m *Manifest) Encode() ([]byte, error) {
 	body, err := json.MarshalIndent(m, "", " ")
 	if err != nil {
 		return nil, err
 	}
-	return checkSize(manifestName, bytes.Join([][]byte{manifestHead, []byte(sum(body)), manifestBody, body, manifestEnd}, nil))
+	return checkSize(ManifestName, bytes.Join([][]byte{ManifestHead, []byte(Sum(body)), ManifestBody, body, ManifestEnd}, nil))
 }
 
 // checkSize returns an error if a text is larger than maxJSON.
 func checkSize(name string, text []byte) ([]byte, error) {
-	if int64(len(text)) > maxJSON {
-		return nil, fmt.Errorf("%s would have %d bytes; at most %d can be read: State.Extra is for small things", name, len(text), maxJSON)
+	if int64(len(text)) > MaxJSON {
+		return nil, fmt.Errorf("%s would have %d bytes; at most %d can be read: State.Extra is for small things", name, len(text), MaxJSON)
 	}
 	return text, nil
 }
 
-// decodeManifest checks the hash and the version, and returns the manifest.
-func decodeManifest(text []byte) (*manifest, error) {
-	head := len(manifestHead) + 2*sha256.Size + len(manifestBody)
-	if len(text) < head+len(manifestEnd) || !bytes.HasPrefix(text, manifestHead) || !bytes.HasSuffix(text, manifestEnd) ||
-		!bytes.Equal(text[head-len(manifestBody):head], manifestBody) {
-		return nil, fmt.Errorf("not a ringo.json: it must begin with %s and end with a brace and a line feed", manifestHead)
+// DecodeManifest checks the hash and the version, and returns the manifest.
+func DecodeManifest(text []byte) (*Manifest, error) {
+	head := len(ManifestHead) + 2*sha256.Size + len(ManifestBody)
+	if len(text) < head+len(ManifestEnd) || !bytes.HasPrefix(text, ManifestHead) || !bytes.HasSuffix(text, ManifestEnd) ||
+		!bytes.Equal(text[head-len(ManifestBody):head], ManifestBody) {
+		return nil, fmt.Errorf("not a ringo.json: it must begin with %s and end with a brace and a line feed", ManifestHead)
 	}
-	body := text[head : len(text)-len(manifestEnd)]
-	if got, want := sum(body), string(text[len(manifestHead):head-len(manifestBody)]); got != want {
+	body := text[head : len(text)-len(ManifestEnd)]
+	if got, want := Sum(body), string(text[len(ManifestHead):head-len(ManifestBody)]); got != want {
 		return nil, fmt.Errorf("the SHA-256 is %.16s…, not %.16s…", got, want)
 	}
 	var version struct {
@@ -128,7 +145,7 @@ func decodeManifest(text []byte) (*manifest, error) {
 	if version.Version < 1 || version.Version > formatVersion {
 		return nil, fmt.Errorf("format version %d; this program reads 1 to %d", version.Version, formatVersion)
 	}
-	m := &manifest{}
+	m := &Manifest{}
 	return m, json.Unmarshal(body, m) // older programs also wrote fsdp's units, which are not used
 }
 
@@ -138,7 +155,7 @@ type index struct {
 	WeightMap map[string]string `json:"weight_map"`
 }
 
-func encodeIndex(model []tensorEntry, size int64) ([]byte, error) {
+func encodeIndex(model []TensorEntry, size int64) ([]byte, error) {
 	x := index{map[string]any{"total_size": size}, map[string]string{}}
 	for _, t := range model {
 		x.WeightMap[t.Name] = t.File
@@ -147,7 +164,7 @@ func encodeIndex(model []tensorEntry, size int64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return checkSize(indexName, append(b, '\n'))
+	return checkSize(IndexName, append(b, '\n'))
 }
 
 // decodeIndex returns the file of each tensor. It refuses file names that are not plain, and names that appear twice.
@@ -176,7 +193,7 @@ func decodeIndex(text []byte) (map[string]string, error) {
 		if _, ok := value.(string); !ok {
 			return nil, fmt.Errorf("tensor %q: the file is %v", name, value)
 		}
-		if err := checkName(file); err != nil {
+		if err := disk.CheckName(file); err != nil {
 			return nil, fmt.Errorf("tensor %q: %w", name, err)
 		}
 		if _, there := files[name]; there {
@@ -187,17 +204,41 @@ func decodeIndex(text []byte) (map[string]string, error) {
 	return files, nil
 }
 
-var dtypes = map[tensor.DType]safetensors.DType{
+// DTypes has the types of safetensors for those of package tensor.
+var DTypes = map[tensor.DType]safetensors.DType{
 	tensor.Float32: safetensors.F32, tensor.Float64: safetensors.F64, tensor.BFloat16: safetensors.BF16, tensor.Float16: safetensors.F16,
 	tensor.Int32: safetensors.I32, tensor.Int64: safetensors.I64, tensor.Uint8: safetensors.U8, tensor.Bool: safetensors.Bool,
 }
 
-// dtypeOf returns the tensor.DType of a safetensors type; ok is false if package tensor does not have it.
-func dtypeOf(d safetensors.DType) (tensor.DType, bool) {
-	for t, s := range dtypes {
+// DTypeOf returns the tensor.DType of a safetensors type; ok is false if package tensor does not have it.
+func DTypeOf(d safetensors.DType) (tensor.DType, bool) {
+	for t, s := range DTypes {
 		if s == d {
 			return t, true
 		}
 	}
 	return 0, false
+}
+
+// ParamName returns the name of a tensor's parameter. Names of the optimizer's tensors are that name, a dot and a key.
+func ParamName(model bool, name string) string {
+	if i := strings.LastIndexByte(name, '.'); !model && i >= 0 {
+		return name[:i]
+	}
+	return name
+}
+
+// Expert is the position of a stored tensor in a stack of experts: one parameter whose rows are stored as tensors of
+// their own. Expert parallelism divides the stack over the ranks in this order.
+type Expert struct {
+	Index int `json:"index"`
+	Of    int `json:"of"`
+}
+
+// ItemKey is the key of a tensor. It distinguishes a parameter from an optimizer tensor of the same name.
+func ItemKey(model bool, name string) string {
+	if model {
+		return "model:" + name
+	}
+	return "optimizer:" + name
 }

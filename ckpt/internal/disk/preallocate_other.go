@@ -1,6 +1,6 @@
 //go:build !linux
 
-package ckpt
+package disk
 
 import "os"
 

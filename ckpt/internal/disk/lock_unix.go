@@ -1,6 +1,6 @@
 //go:build !windows
 
-package ckpt
+package disk
 
 import (
 	"errors"
@@ -20,7 +20,7 @@ func tryLock(f *os.File) error {
 		case errors.Is(err, unix.EINTR):
 			continue
 		case errors.Is(err, unix.EWOULDBLOCK):
-			return errHeld
+			return ErrHeld
 		case errors.Is(err, unix.ENOLCK): // NFS without its lock daemon
 			return fmt.Errorf("%w: %w", errors.ErrUnsupported, err)
 		}

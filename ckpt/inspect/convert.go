@@ -1,4 +1,4 @@
-package ckpt
+package inspect
 
 import (
 	"context"
@@ -12,6 +12,9 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"github.com/ringo-ml/ringo/ckpt/internal/disk"
+	"github.com/ringo-ml/ringo/ckpt/internal/shard"
+	"github.com/ringo-ml/ringo/ckpt/internal/storage"
 	"github.com/ringo-ml/ringo/ckpt/safetensors"
 	"github.com/ringo-ml/ringo/ckpt/torch"
 	"github.com/ringo-ml/ringo/tensor"
@@ -44,13 +47,13 @@ type ConvertConfig struct {
 // parameters with momentum get a count of 1. Other numbers and texts of the checkpoint, and param_groups, become the
 // extra state "torch".
 func Convert(ctx context.Context, from, to string, c ConvertConfig) error {
-	if err := convert(ctx, disk{}, from, to, c); err != nil {
+	if err := convert(ctx, disk.OS{}, from, to, c); err != nil {
 		return fmt.Errorf("ckpt: converting %s: %w", from, err)
 	}
 	return nil
 }
 
-func convert(ctx context.Context, fsys fileSystem, from, to string, c ConvertConfig) error {
+func convert(ctx context.Context, fsys disk.FS, from, to string, c ConvertConfig) error {
 	if c.DType != nil && !c.DType.IsFloat() {
 		return fmt.Errorf("%v is not a floating-point type", *c.DType)
 	}
@@ -65,23 +68,23 @@ func convert(ctx context.Context, fsys fileSystem, from, to string, c ConvertCon
 	if _, err := os.Lstat(to); err == nil {
 		return fmt.Errorf("%s exists already", to)
 	}
-	if strings.HasSuffix(to, fileSuffix) {
-		return fmt.Errorf("%s is to be a folder, and a name that ends in %s is that of a file: choose another name", to, fileSuffix)
+	if strings.HasSuffix(to, storage.FileSuffix) {
+		return fmt.Errorf("%s is to be a folder, and a name that ends in %s is that of a file: choose another name", to, storage.FileSuffix)
 	}
 	p, err := convertPlan(src, c)
 	if err != nil {
 		return err
 	}
-	tmp := filepath.Join(filepath.Dir(to), tmpPrefix+filepath.Base(to)+"-"+rand.Text()[:8])
+	tmp := filepath.Join(filepath.Dir(to), storage.TmpPrefix+filepath.Base(to)+"-"+rand.Text()[:8])
 	if err := fsys.Mkdir(tmp); err != nil {
 		return err
 	}
-	err = p.create(fsys, tmp)
+	err = p.Create(fsys, tmp)
 	if err == nil {
 		err = copyAll(ctx, fsys, p, src, tmp, c.Progress)
 	}
 	if err == nil {
-		err = p.commit(fsys, tmp, to)
+		err = p.Commit(fsys, tmp, to)
 	}
 	if err != nil {
 		return errors.Join(err, fsys.RemoveAll(tmp))
@@ -90,74 +93,74 @@ func convert(ctx context.Context, fsys fileSystem, from, to string, c ConvertCon
 }
 
 // openAny opens a checkpoint of this package or of PyTorch.
-func openAny(fsys fileSystem, from string, c ConvertConfig) (*storageReader, []string, error) {
+func openAny(fsys disk.FS, from string, c ConvertConfig) (*storage.Reader, []string, error) {
 	if torch.Is(from) {
 		return openTorch(from, c.ModelOnly)
 	}
-	src, err := open(fsys, from)
+	src, err := storage.Open(fsys, from)
 	return src, nil, err
 }
 
 // convertPlan plans one piece for every tensor.
-func convertPlan(src *storageReader, c ConvertConfig) (*draft, error) {
+func convertPlan(src *storage.Reader, c ConvertConfig) (*storage.Draft, error) {
 	limit := c.FileBytes
 	if limit <= 0 {
 		limit = 1 << 62
 	}
-	p := newDraft(1)
-	beside, err := src.besides()
+	p := storage.NewDraft(1)
+	beside, err := src.Besides()
 	if err != nil {
 		return nil, err
 	}
-	p.setBeside(beside)
-	entries := func(list []*stored) (out []tensorEntry) {
+	p.SetBeside(beside)
+	entries := func(list []*storage.Tensor) (out []storage.TensorEntry) {
 		for _, x := range list {
 			d := x.DType
-			if x.model && c.DType != nil && isFloat(d) {
-				d = dtypes[*c.DType]
+			if x.Model && c.DType != nil && isFloat(d) {
+				d = storage.DTypes[*c.DType]
 			}
-			out = append(out, tensorEntry{Name: x.Name, DType: d, Shape: x.Shape, Transposed: x.transposed, TP: x.rule, Expert: x.expert, Pieces: []piece{{}}})
+			out = append(out, storage.TensorEntry{Name: x.Name, DType: d, Shape: x.Shape, Transposed: x.Transposed, TP: x.Rule, Expert: x.Expert, Pieces: []storage.PieceEntry{{}}})
 		}
 		return out
 	}
-	if p.man.Model, err = p.layOut("model", entries(src.model), limit); err != nil || src.man == nil {
+	if p.Manifest.Model, err = p.LayOut("model", entries(src.Model), limit); err != nil || src.Manifest == nil {
 		return p, err
 	}
-	p.man.Step, p.man.Random, p.man.Extra, p.man.Base = src.man.Step, src.man.Random, src.man.Extra, src.man.Base
-	if o := src.man.Optimizer; o != nil && !c.ModelOnly {
-		p.man.Optimizer = &optimizerEntry{Steps: o.Steps, LR: o.LR, Scaler: o.Scaler, Counts: o.Counts}
-		p.man.Optimizer.Tensors, err = p.layOut("optimizer", entries(src.opt), limit)
+	p.Manifest.Step, p.Manifest.Random, p.Manifest.Extra, p.Manifest.Base = src.Manifest.Step, src.Manifest.Random, src.Manifest.Extra, src.Manifest.Base
+	if o := src.Manifest.Optimizer; o != nil && !c.ModelOnly {
+		p.Manifest.Optimizer = &storage.OptimizerEntry{Steps: o.Steps, LR: o.LR, Scaler: o.Scaler, Counts: o.Counts}
+		p.Manifest.Optimizer.Tensors, err = p.LayOut("optimizer", entries(src.Optimizer), limit)
 	}
 	return p, err
 }
 
 // copyAll copies all tensors, several at a time, and stores their hashes in the plan.
-func copyAll(ctx context.Context, fsys fileSystem, p *draft, src *storageReader, dir string, progress func(done, total int64)) error {
-	files := make([]file, len(p.files))
-	for i, f := range p.files {
+func copyAll(ctx context.Context, fsys disk.FS, p *storage.Draft, src *storage.Reader, dir string, progress func(done, total int64)) error {
+	files := make([]disk.File, len(p.Files))
+	for i, f := range p.Files {
 		var err error
-		if files[i], err = fsys.Open(filepath.Join(dir, f.name), true); err != nil {
-			return errors.Join(err, closeAll(files[:i]))
+		if files[i], err = fsys.Open(filepath.Join(dir, f.Name), true); err != nil {
+			return errors.Join(err, disk.CloseAll(files[:i]))
 		}
 	}
 	type job struct {
-		x    *stored
-		e    *tensorEntry
+		x    *storage.Tensor
+		e    *storage.TensorEntry
 		hash *string
 	}
 	var jobs []job
 	total := int64(0)
-	p.eachPiece(func(model bool, e *tensorEntry, k int) {
-		s := src.tensors[itemKey(model, e.Name)]
+	p.EachPiece(func(model bool, e *storage.TensorEntry, k int) {
+		s := src.Tensors[storage.ItemKey(model, e.Name)]
 		jobs = append(jobs, job{s, e, &e.Pieces[k].SHA256})
 		total += s.End - s.Start
 	})
 	var done atomic.Int64
-	err := parallel(len(jobs), func(i int) error {
+	err := storage.Parallel(len(jobs), func(i int) error {
 		j := jobs[i]
-		at := p.at[itemKey(j.x.model, j.e.Name)]
+		at := p.At[storage.ItemKey(j.x.Model, j.e.Name)]
 		var err error
-		*j.hash, err = copyTo(ctx, j.x, files[at.file], at.offset, j.e.DType, func(n int) {
+		*j.hash, err = copyTo(ctx, j.x, files[at.File], at.Offset, j.e.DType, func(n int) {
 			if k := done.Add(int64(n)); progress != nil {
 				progress(k, total)
 			}
@@ -169,26 +172,26 @@ func copyAll(ctx context.Context, fsys fileSystem, p *draft, src *storageReader,
 			err = f.Sync()
 		}
 	}
-	return errors.Join(err, closeAll(files))
+	return errors.Join(err, disk.CloseAll(files))
 }
 
 // copyTo writes a tensor with the type d to a file at off, and returns the SHA-256 of the written bytes.
-func copyTo(ctx context.Context, x *stored, f file, off int64, d safetensors.DType, progress func(n int)) (string, error) {
-	if len(x.pieces) > 0 { // the pieces may not be in the order of the file
-		if err := x.scan(ctx, func([]byte) {}); err != nil {
+func copyTo(ctx context.Context, x *storage.Tensor, f disk.File, off int64, d safetensors.DType, progress func(n int)) (string, error) {
+	if len(x.Pieces) > 0 { // the pieces may not be in the order of the file
+		if err := x.Scan(ctx, func([]byte) {}); err != nil {
 			return "", err
 		}
 	}
 	cast := func(b []byte) []byte { return b }
 	if d != x.DType {
-		from, _ := dtypeOf(x.DType)
-		to, _ := dtypeOf(d)
-		c := newCaster(from, to)
-		defer c.close()
-		cast = c.cast
+		from, _ := storage.DTypeOf(x.DType)
+		to, _ := storage.DTypeOf(d)
+		c := storage.NewCaster(from, to)
+		defer c.Close()
+		cast = c.Cast
 	}
 	h := sha256.New()
-	err := x.stream(ctx, wholePart(x.Shape), func(b []byte) error {
+	err := x.Stream(ctx, shard.WholePart(x.Shape), func(b []byte) error {
 		progress(len(b))
 		out := cast(b)
 		h.Write(out)

@@ -1,4 +1,4 @@
-package ckpt
+package inspect
 
 import (
 	"context"
@@ -7,13 +7,17 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+
+	"github.com/ringo-ml/ringo/ckpt/internal/disk"
+	"github.com/ringo-ml/ringo/ckpt/internal/shard"
+	"github.com/ringo-ml/ringo/ckpt/internal/storage"
 )
 
 // VerifyConfig has the options of Verify.
 type VerifyConfig struct {
-	NaN    bool   // count NaN and infinite elements
-	Layout string // such as "tp=2,fsdp=4": also read what every rank of such a job would read; "": none
-	Rules  Rules  // of tensor parallelism, for tensors that have no rule in the checkpoint
+	NaN    bool        // count NaN and infinite elements
+	Layout string      // such as "tp=2,fsdp=4": also read what every rank of such a job would read; "": none
+	Rules  shard.Rules // of tensor parallelism, for tensors that have no rule in the checkpoint
 	// Progress, if not nil, is called with the bytes read so far and the total, from several goroutines.
 	Progress func(done, total int64)
 }
@@ -43,7 +47,7 @@ type RankBytes struct {
 // verifier is one call of Verify.
 type verifier struct {
 	c        VerifyConfig
-	src      *storageReader
+	src      *storage.Reader
 	v        *Verdict
 	mu       sync.Mutex // of v.Errors
 	done     atomic.Int64
@@ -56,38 +60,38 @@ type verifier struct {
 // says what could not be verified. Verify needs a few MiB of memory, whatever the size of the checkpoint. It returns an
 // error only if ctx ends or c is invalid. Problems of the checkpoint are in the Verdict.
 func Verify(ctx context.Context, path string, c VerifyConfig) (*Verdict, error) {
-	return verify(ctx, disk{}, path, c)
+	return verify(ctx, disk.OS{}, path, c)
 }
 
-func verify(ctx context.Context, fsys fileSystem, path string, c VerifyConfig) (*Verdict, error) {
-	mesh, err := parseLayout(c.Layout)
+func verify(ctx context.Context, fsys disk.FS, path string, c VerifyConfig) (*Verdict, error) {
+	mesh, err := storage.ParseLayout(c.Layout)
 	if err != nil {
 		return nil, fmt.Errorf("ckpt: %w", err)
 	}
-	src := examine(fsys, path)
+	src := storage.Examine(fsys, path)
 	defer src.Close() // opened for reading only
 	f := &verifier{c: c, src: src, v: &Verdict{Path: path, Errors: []string{}, Unchecked: []string{}}}
-	for _, err := range src.problems {
+	for _, err := range src.Problems {
 		f.fail(err)
 	}
-	if src.man != nil {
-		f.v.Step = src.man.Step
+	if src.Manifest != nil {
+		f.v.Step = src.Manifest.Step
 	}
-	for _, err := range src.unlisted() {
+	for _, err := range src.Unlisted() {
 		f.fail(err)
 	}
-	all := src.each()
+	all := src.Each()
 	for _, x := range all {
 		f.v.Tensors++
-		f.v.Shards += len(x.pieces)
+		f.v.Shards += len(x.Pieces)
 		f.v.Bytes += x.End - x.Start
 	}
 	f.total = f.v.Bytes
 	if mesh != nil {
 		f.total *= 2
 	}
-	err = parallel(len(all), func(i int) error {
-		if err := all[i].scan(ctx, f.look(all[i])); err != nil {
+	err = storage.Parallel(len(all), func(i int) error {
+		if err := all[i].Scan(ctx, f.look(all[i])); err != nil {
 			f.fail(err)
 		}
 		return ctx.Err()
@@ -99,7 +103,7 @@ func verify(ctx context.Context, fsys fileSystem, path string, c VerifyConfig) (
 		return nil, fmt.Errorf("ckpt: %w", err)
 	}
 	f.v.NaN, f.v.Inf = f.nan.Load(), f.inf.Load()
-	if src.man == nil {
+	if src.Manifest == nil {
 		f.v.Unchecked = append(f.v.Unchecked, "the values of all tensors: there is no ringo.json with hashes",
 			"whether tensors are missing that no list names")
 	}
@@ -122,7 +126,7 @@ func (f *verifier) progress(n int) {
 
 // look returns a function that scan calls with the bytes of a tensor: it counts progress, and NaN and infinite
 // elements.
-func (f *verifier) look(x *stored) func(b []byte) {
+func (f *verifier) look(x *storage.Tensor) func(b []byte) {
 	if !f.c.NaN || !isFloat(x.DType) {
 		return func(b []byte) { f.progress(len(b)) }
 	}

@@ -1,4 +1,4 @@
-package ckpt
+package shard
 
 import (
 	"math/rand/v2"
@@ -10,14 +10,14 @@ import (
 )
 
 // naive lists the places of a part's elements one by one.
-func (p part) naive() []int {
+func (p Part) naive() []int {
 	var all []int
-	for _, b := range p.boxes {
+	for _, b := range p.Boxes {
 		at := append([]int(nil), b.Lo...)
-		for range volume(b) {
+		for range Volume(b) {
 			flat := 0
 			for i, x := range at {
-				flat = flat*p.shape[i] + x
+				flat = flat*p.Shape[i] + x
 			}
 			all = append(all, flat)
 			for i := len(at) - 1; i >= 0; i-- {
@@ -28,10 +28,10 @@ func (p part) naive() []int {
 			}
 		}
 	}
-	return all[p.lo:p.hi]
+	return all[p.Lo:p.Hi]
 }
 
-func randomPart(t *testing.T, r *rand.Rand, shape []int) part {
+func randomPart(t *testing.T, r *rand.Rand, shape []int) Part {
 	var boxes []tensor.Box
 	n := 0
 	for range r.IntN(4) {
@@ -44,13 +44,13 @@ func randomPart(t *testing.T, r *rand.Rand, shape []int) part {
 			}
 		}
 		boxes = append(boxes, b)
-		n += volume(b)
+		n += Volume(b)
 	}
 	if len(boxes) == 0 {
-		n = product(shape)
+		n = Product(shape)
 	}
 	lo := r.IntN(n + 1)
-	p, err := newPart(shape, boxes, [2]int{lo, lo + r.IntN(n+1-lo)})
+	p, err := NewPart(shape, boxes, [2]int{lo, lo + r.IntN(n+1-lo)})
 	require.NoError(t, err)
 	return p
 }
@@ -62,16 +62,16 @@ func TestTransposed(t *testing.T) {
 	for range 2000 {
 		rows, cols := r.IntN(40), r.IntN(40)
 		p := randomPart(t, r, []int{rows, cols})
-		q := p.transposed()
-		if p.whole() {
-			require.True(t, q.whole())
+		q := p.Transposed()
+		if p.Whole() {
+			require.True(t, q.Whole())
 		}
 		size := 1 << r.IntN(4)
-		mem := make([]byte, p.len()*size)
+		mem := make([]byte, p.Len()*size)
 		for i := range mem {
 			mem[i] = byte(r.Uint32())
 		}
-		file := p.toFile(mem, size)
+		file := p.ToFile(mem, size)
 		at := map[int][][]byte{} // elements of the matrix; boxes may overlap
 		for i, k := range p.naive() {
 			at[k] = append(at[k], mem[i*size:(i+1)*size])
@@ -81,7 +81,7 @@ func TestTransposed(t *testing.T) {
 			require.Contains(t, at[here], file[i*size:(i+1)*size])
 		}
 		back := make([]byte, len(mem))
-		p.fromFile(back, file, size)
+		p.FromFile(back, file, size)
 		require.Equal(t, mem, back)
 	}
 }
@@ -96,7 +96,7 @@ func TestRuns(t *testing.T) {
 		}
 		p := randomPart(t, r, shape)
 		var got []int
-		for at, n := range p.runs() {
+		for at, n := range p.Runs() {
 			require.Positive(t, n)
 			for i := range n {
 				got = append(got, at+i)
@@ -112,14 +112,14 @@ func TestTile(t *testing.T) {
 	good := 0
 	for range 3000 {
 		shape := []int{1 + r.IntN(3), 1 + r.IntN(3)}
-		var parts []part
-		counts := make([]int, product(shape))
+		var parts []Part
+		counts := make([]int, Product(shape))
 		for range 1 + r.IntN(3) {
 			p := randomPart(t, r, shape)
 			if r.IntN(2) == 0 { // whole rows, because random parts seldom fit together
 				lo := r.IntN(shape[0])
 				var err error
-				p, err = newPart(shape, []tensor.Box{{Lo: []int{lo, 0}, Hi: []int{lo + 1 + r.IntN(shape[0]-lo), shape[1]}}}, [2]int{})
+				p, err = NewPart(shape, []tensor.Box{{Lo: []int{lo, 0}, Hi: []int{lo + 1 + r.IntN(shape[0]-lo), shape[1]}}}, [2]int{})
 				require.NoError(t, err)
 			}
 			parts = append(parts, p)
@@ -131,7 +131,7 @@ func TestTile(t *testing.T) {
 		for _, n := range counts {
 			once = once && n == 1
 		}
-		err := tile(shape, parts)
+		err := Tile(shape, parts)
 		if err == nil {
 			good++
 			require.True(t, once, "%v", parts)
@@ -159,13 +159,22 @@ func TestRule(t *testing.T) {
 		_, err := (Rule{Unit: unit}).Boxes([]int{6, 2}, 0, 2)
 		require.ErrorContains(t, err, want)
 	}
-	for _, bad := range []Rule{{Dim: 2}, {Dim: -1}, {Dim: 0, Parts: []int{6, 2}}, {Dim: 0, Parts: []int{6, 6}}, {Dim: 0, Parts: []int{-1, 11}}} {
+	for _, bad := range []struct {
+		Rule
+		want string
+	}{
+		{Rule{Dim: 2}, "dimension 2 of shape [10 3] for rank 0 of 2"},
+		{Rule{Dim: -1}, "dimension -1 of shape [10 3] for rank 0 of 2"},
+		{Rule{Dim: 0, Parts: []int{6, 2}}, "parts [6 2] of dimension 0 of shape [10 3]"},
+		{Rule{Dim: 0, Parts: []int{6, 6}}, "parts [6 6] of dimension 0 of shape [10 3]"},
+		{Rule{Dim: 0, Parts: []int{-1, 11}}, "parts [-1 11] of dimension 0 of shape [10 3]"},
+	} {
 		_, err := bad.Boxes([]int{10, 3}, 0, 2)
-		require.Error(t, err, bad)
+		require.EqualError(t, err, bad.want)
 	}
 	rules := Rules{"a.*.weight": {Dim: 0}, "a.*": {Dim: 1}, "a.qkv.weight": {Dim: 2}}
-	require.Equal(t, 2, rules.find("a.qkv.weight").Dim)
-	require.Equal(t, 0, rules.find("a.out.weight").Dim)
-	require.Equal(t, 1, rules.find("a.x").Dim)
-	require.Nil(t, rules.find("b"))
+	require.Equal(t, 2, rules.Find("a.qkv.weight").Dim)
+	require.Equal(t, 0, rules.Find("a.out.weight").Dim)
+	require.Equal(t, 1, rules.Find("a.x").Dim)
+	require.Nil(t, rules.Find("b"))
 }

@@ -1,6 +1,11 @@
-package ckpt
+package inspect
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/ringo-ml/ringo/ckpt/internal/disk"
+	"github.com/ringo-ml/ringo/ckpt/internal/storage"
+)
 
 // Info describes a tensor of a checkpoint.
 type Info struct {
@@ -16,20 +21,20 @@ type Info struct {
 // List returns the tensors of a checkpoint (any that Load reads) and its step, or 0 if the checkpoint has none. It does
 // not read the data.
 func List(path string) (step int, list []Info, err error) {
-	src, err := open(disk{}, path)
+	src, err := storage.Open(disk.OS{}, path)
 	if err != nil {
 		return 0, nil, fmt.Errorf("ckpt: %w", err)
 	}
-	if src.man != nil {
-		step = src.man.Step
+	if src.Manifest != nil {
+		step = src.Manifest.Step
 	}
 	list = []Info{}
-	add := func(kind string, xs []*stored) {
+	add := func(kind string, xs []*storage.Tensor) {
 		for _, x := range xs {
-			list = append(list, Info{x.Name, kind, string(x.DType), x.Shape, x.file.name, x.End - x.Start, len(x.pieces)})
+			list = append(list, Info{x.Name, kind, string(x.DType), x.Shape, x.File.Name, x.End - x.Start, len(x.Pieces)})
 		}
 	}
-	add("model", src.model)
-	add("optimizer", src.opt)
+	add("model", src.Model)
+	add("optimizer", src.Optimizer)
 	return step, list, src.Close()
 }

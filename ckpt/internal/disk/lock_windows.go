@@ -1,4 +1,4 @@
-package ckpt
+package disk
 
 import (
 	"errors"
@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// tryLock locks a file, or returns errHeld if another process holds the lock. It locks one byte far beyond the file's
+// tryLock locks a file, or returns ErrHeld if another process holds the lock. It locks one byte far beyond the file's
 // end, because other processes cannot read a locked byte.
 func tryLock(f *os.File) error {
 	const flags = windows.LOCKFILE_EXCLUSIVE_LOCK | windows.LOCKFILE_FAIL_IMMEDIATELY
@@ -16,7 +16,7 @@ func tryLock(f *os.File) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, windows.ERROR_LOCK_VIOLATION):
-		return errHeld
+		return ErrHeld
 	case errors.Is(err, windows.ERROR_INVALID_FUNCTION), errors.Is(err, windows.ERROR_NOT_SUPPORTED):
 		return errors.ErrUnsupported
 	}

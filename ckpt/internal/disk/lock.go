@@ -1,4 +1,4 @@
-package ckpt
+package disk
 
 import (
 	"errors"
@@ -18,29 +18,30 @@ import (
 const lockName = ".lock"
 
 // errHeld: another save holds the lock.
-var errHeld = errors.New("a save goes on there")
+var ErrHeld = errors.New("a save goes on there")
 
-// lock takes the lock on a directory, or on a file in it. If the file system has no locks, alone is false. Then files
+// Lock takes the lock on a directory, or on a file in it. If the file system has no locks, alone is false. Then files
 // that look as if a crash left them must stay, because another save may be writing them.
-func lock(fsys fileSystem, dir, name string) (unlock func(), alone bool, err error) {
+func Lock(fsys FS, dir, name string) (unlock func(), alone bool, err error) {
 	unlock, err = fsys.Lock(filepath.Join(dir, lockName+name))
 	if errors.Is(err, errors.ErrUnsupported) {
 		return func() {}, false, nil
 	}
-	if errors.Is(err, errHeld) {
+	if errors.Is(err, ErrHeld) {
 		err = fmt.Errorf("%s: %w: one run, one directory", dir, err)
 	}
 	return unlock, err == nil, err
 }
 
-func (disk) Lock(name string) (unlock func(), err error) {
+// Lock locks a file, and creates it first if it is missing.
+func (OS) Lock(name string) (unlock func(), err error) {
 	for {
 		f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o666)
 		if err != nil {
 			return nil, err
 		}
 		if err := tryLock(f); err != nil {
-			if errors.Is(err, errHeld) {
+			if errors.Is(err, ErrHeld) {
 				who, _ := io.ReadAll(io.LimitReader(f, 200)) // only for the error's text
 				err = fmt.Errorf("%w, by %s", err, strings.ToValidUTF8(string(who), "?"))
 			}

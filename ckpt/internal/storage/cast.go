@@ -1,4 +1,4 @@
-package ckpt
+package storage
 
 import "github.com/ringo-ml/ringo/tensor"
 
@@ -9,29 +9,30 @@ type caster struct {
 	from, to tensor.DType
 }
 
-func newCaster(from, to tensor.DType) *caster {
+// NewCaster returns a caster, which must be closed.
+func NewCaster(from, to tensor.DType) *caster {
 	dev := tensor.NewCPU(1)
 	return &caster{dev, tensor.NewTape(dev, tensor.NoGrad()), from, to}
 }
 
-func (c *caster) close() {
+func (c *caster) Close() {
 	c.tape.Close()
 	c.dev.Close()
 }
 
-// cast returns the numbers in b, converted. The result is valid until the next call.
-func (c *caster) cast(b []byte) []byte {
+// Cast returns the numbers in b, converted. The result is valid until the next call.
+func (c *caster) Cast(b []byte) []byte {
 	c.tape.Reset()
 	in := tensor.FromPtr(c.dev, tensor.FromSlice(b, len(b)).Ptr(), c.from, len(b)/c.from.Size())
 	return c.tape.Input(in).Cast(c.to).Bytes()
 }
 
-// castAll converts the numbers in src and writes them to dst.
-func castAll(dst []byte, to tensor.DType, src []byte, from tensor.DType) {
-	c := newCaster(from, to)
-	defer c.close()
+// CastAll converts the numbers in src and writes them to dst.
+func CastAll(dst []byte, to tensor.DType, src []byte, from tensor.DType) {
+	c := NewCaster(from, to)
+	defer c.Close()
 	for len(src) > 0 {
 		n := min(len(src), chunk)
-		dst, src = dst[copy(dst, c.cast(src[:n])):], src[n:]
+		dst, src = dst[copy(dst, c.Cast(src[:n])):], src[n:]
 	}
 }

@@ -1,4 +1,4 @@
-package ckpt
+package disk
 
 import (
 	"errors"
@@ -13,13 +13,13 @@ import (
 	"sync"
 )
 
-// fileSystem has the operations that a checkpoint needs. Tests replace it by one that fails, or that loses what was not
+// FS has the operations that a checkpoint needs. Tests replace it by one that fails, or that loses what was not
 // flushed.
-type fileSystem interface {
+type FS interface {
 	MkdirAll(name string) error
 	Mkdir(name string) error
-	Create(name string, size int64) (file, error) // creates a file of size bytes
-	Open(name string, write bool) (file, error)   // a regular file; follows only links of Hugging Face's cache
+	Create(name string, size int64) (File, error) // creates a file of size bytes
+	Open(name string, write bool) (File, error)   // a regular file; follows only links of Hugging Face's cache
 	Rename(from, to string) error                 // to must not exist
 	Replace(from, to string) error                // renames a file; to may exist
 	RemoveAll(name string) error                  //
@@ -28,7 +28,8 @@ type fileSystem interface {
 	Lock(name string) (unlock func(), err error)  // until unlock or the process ends; fails with errHeld or errors.ErrUnsupported
 }
 
-type file interface {
+// File is an open file.
+type File interface {
 	io.ReaderAt
 	io.WriterAt
 	Size() (int64, error)
@@ -36,19 +37,25 @@ type file interface {
 	Close() error
 }
 
-// disk is the file system of the operating system.
-type disk struct{}
+// OS is the file system of the operating system.
+type OS struct{}
 
 type diskFile struct {
 	*os.File
 	mu sync.Mutex // for WriteAt: the kernel lets writers of one file spin, on cores that could hash instead
 }
 
-func (disk) MkdirAll(name string) error  { return os.MkdirAll(name, 0o777) }
-func (disk) Mkdir(name string) error     { return os.Mkdir(name, 0o777) }
-func (disk) RemoveAll(name string) error { return os.RemoveAll(name) }
+// MkdirAll is os.MkdirAll.
+func (OS) MkdirAll(name string) error { return os.MkdirAll(name, 0o777) }
 
-func (disk) Create(name string, size int64) (file, error) {
+// Mkdir is os.Mkdir.
+func (OS) Mkdir(name string) error { return os.Mkdir(name, 0o777) }
+
+// RemoveAll is os.RemoveAll.
+func (OS) RemoveAll(name string) error { return os.RemoveAll(name) }
+
+// Create creates a file of a fixed size.
+func (OS) Create(name string, size int64) (File, error) {
 	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666)
 	if err != nil {
 		return nil, err
@@ -59,7 +66,8 @@ func (disk) Create(name string, size int64) (file, error) {
 	return &diskFile{File: f}, nil
 }
 
-func (disk) Open(name string, write bool) (file, error) {
+// Open opens a regular file.
+func (OS) Open(name string, write bool) (File, error) {
 	info, err := os.Lstat(name)
 	if err == nil && info.Mode()&fs.ModeSymlink != 0 && !write {
 		if blob := cachedBlob(name); blob != "" {
@@ -105,16 +113,18 @@ func cachedBlob(link string) string {
 }
 
 // Rename returns an error if to exists. os.Rename would replace an empty directory.
-func (disk) Rename(from, to string) error {
+func (OS) Rename(from, to string) error {
 	if _, err := os.Lstat(to); !errors.Is(err, fs.ErrNotExist) {
 		return &os.LinkError{Op: "rename", Old: from, New: to, Err: fs.ErrExist}
 	}
 	return os.Rename(from, to)
 }
 
-func (disk) Replace(from, to string) error { return os.Rename(from, to) }
+// Replace is os.Rename.
+func (OS) Replace(from, to string) error { return os.Rename(from, to) }
 
-func (disk) ReadDir(name string) ([]string, error) {
+// ReadDir returns the sorted names in a directory.
+func (OS) ReadDir(name string) ([]string, error) {
 	list, err := os.ReadDir(name)
 	names := make([]string, len(list))
 	for i, e := range list {
@@ -123,7 +133,8 @@ func (disk) ReadDir(name string) ([]string, error) {
 	return names, err
 }
 
-func (disk) SyncDir(name string) error {
+// SyncDir flushes the names in a directory.
+func (OS) SyncDir(name string) error {
 	if runtime.GOOS == "windows" { // Windows cannot flush a directory
 		return nil
 	}
@@ -156,8 +167,8 @@ func (f *diskFile) Size() (int64, error) {
 	return info.Size(), nil
 }
 
-// readFile returns the content of a file, or an error if it has more than limit bytes.
-func readFile(fsys fileSystem, name string, limit int64) ([]byte, error) {
+// ReadFile returns the content of a file, or an error if it has more than limit bytes.
+func ReadFile(fsys FS, name string, limit int64) ([]byte, error) {
 	f, err := fsys.Open(name, false)
 	if err != nil {
 		return nil, err
@@ -177,8 +188,8 @@ func readFile(fsys fileSystem, name string, limit int64) ([]byte, error) {
 	return b, nil
 }
 
-// writeFile creates a file, writes it and flushes it.
-func writeFile(fsys fileSystem, name string, b []byte) error {
+// WriteFile creates a file, writes it and flushes it.
+func WriteFile(fsys FS, name string, b []byte) error {
 	f, err := fsys.Create(name, int64(len(b)))
 	if err != nil {
 		return err
@@ -190,10 +201,21 @@ func writeFile(fsys fileSystem, name string, b []byte) error {
 	return errors.Join(err, f.Close())
 }
 
-// checkName returns an error unless name is a plain name of a file in the checkpoint's own folder.
-func checkName(name string) error {
+// CheckName returns an error unless name is a plain name of a file in the checkpoint's own folder.
+func CheckName(name string) error {
 	if name == "" || name == "." || name == ".." || strings.ContainsAny(name, `/\:`) || filepath.Base(name) != name {
 		return fmt.Errorf("%q is not the name of a file in the folder", name)
 	}
 	return nil
+}
+
+// CloseAll closes the files that are not nil.
+func CloseAll(files []File) error {
+	var errs []error
+	for _, f := range files {
+		if f != nil {
+			errs = append(errs, f.Close())
+		}
+	}
+	return errors.Join(errs...)
 }

@@ -1,4 +1,4 @@
-package ckpt
+package inspect
 
 import (
 	"bytes"
@@ -12,6 +12,9 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"github.com/ringo-ml/ringo/ckpt/internal/disk"
+	"github.com/ringo-ml/ringo/ckpt/internal/shard"
+	"github.com/ringo-ml/ringo/ckpt/internal/storage"
 	"github.com/ringo-ml/ringo/ckpt/safetensors"
 )
 
@@ -39,27 +42,27 @@ type TensorDiff struct {
 // all tensors that both checkpoints have in the same shape. Same means that names, shapes, types and bits of all
 // tensors are equal. progress is as in VerifyConfig.
 func Diff(ctx context.Context, a, b string, progress func(done, total int64)) (*Difference, error) {
-	srcA, err := open(disk{}, a)
+	srcA, err := storage.Open(disk.OS{}, a)
 	if err != nil {
 		return nil, fmt.Errorf("ckpt: %w", err)
 	}
 	defer srcA.Close() // opened for reading only
-	srcB, err := open(disk{}, b)
+	srcB, err := storage.Open(disk.OS{}, b)
 	if err != nil {
 		return nil, fmt.Errorf("ckpt: %w", err)
 	}
 	defer srcB.Close() // opened for reading only
 	d := &Difference{OnlyA: []string{}, OnlyB: []string{}, Structure: []string{}, Tensors: []TensorDiff{}}
-	if srcA.man != nil {
-		d.Steps[0] = srcA.man.Step
+	if srcA.Manifest != nil {
+		d.Steps[0] = srcA.Manifest.Step
 	}
-	if srcB.man != nil {
-		d.Steps[1] = srcB.man.Step
+	if srcB.Manifest != nil {
+		d.Steps[1] = srcB.Manifest.Step
 	}
 	pairs, total := d.pair(srcA, srcB)
 	var done atomic.Int64
 	found := make([]TensorDiff, len(pairs))
-	err = parallel(len(pairs), func(i int) error {
+	err = storage.Parallel(len(pairs), func(i int) error {
 		var err error
 		found[i], err = diffTensor(ctx, pairs[i][0], pairs[i][1], func(n int) {
 			if k := done.Add(int64(n)); progress != nil {
@@ -82,9 +85,9 @@ func Diff(ctx context.Context, a, b string, progress func(done, total int64)) (*
 }
 
 // pair returns the tensors to compare and their size in bytes, and records which names, shapes and types differ.
-func (d *Difference) pair(a, b *storageReader) (pairs [][2]*stored, total int64) {
-	for _, key := range slices.Sorted(maps.Keys(a.tensors)) {
-		x, y := a.tensors[key], b.tensors[key]
+func (d *Difference) pair(a, b *storage.Reader) (pairs [][2]*storage.Tensor, total int64) {
+	for _, key := range slices.Sorted(maps.Keys(a.Tensors)) {
+		x, y := a.Tensors[key], b.Tensors[key]
 		if y == nil {
 			d.OnlyA = append(d.OnlyA, key)
 			continue
@@ -93,12 +96,12 @@ func (d *Difference) pair(a, b *storageReader) (pairs [][2]*stored, total int64)
 			d.Structure = append(d.Structure, fmt.Sprintf("%s: %s%v and %s%v", key, x.DType, x.Shape, y.DType, y.Shape))
 		}
 		if slices.Equal(x.Shape, y.Shape) {
-			pairs = append(pairs, [2]*stored{x, y})
+			pairs = append(pairs, [2]*storage.Tensor{x, y})
 			total += x.End - x.Start
 		}
 	}
-	for _, key := range slices.Sorted(maps.Keys(b.tensors)) {
-		if a.tensors[key] == nil {
+	for _, key := range slices.Sorted(maps.Keys(b.Tensors)) {
+		if a.Tensors[key] == nil {
 			d.OnlyB = append(d.OnlyB, key)
 		}
 	}
@@ -106,18 +109,18 @@ func (d *Difference) pair(a, b *storageReader) (pairs [][2]*stored, total int64)
 }
 
 // diffTensor compares two tensors of one shape, chunk by chunk.
-func diffTensor(ctx context.Context, x, y *stored, progress func(n int)) (TensorDiff, error) {
-	t := TensorDiff{Name: itemKey(x.model, x.Name), Of: int64(product(x.Shape))}
-	sizeX, sizeY := x.elementSize(), y.elementSize()
-	buf := buffers.Get().(*[]byte)
-	defer buffers.Put(buf)
+func diffTensor(ctx context.Context, x, y *storage.Tensor, progress func(n int)) (TensorDiff, error) {
+	t := TensorDiff{Name: storage.ItemKey(x.Model, x.Name), Of: int64(shard.Product(x.Shape))}
+	sizeX, sizeY := x.ElementSize(), y.ElementSize()
+	buf := storage.Buffers.Get().(*[]byte)
+	defer storage.Buffers.Put(buf)
 	var va, vb []float64
 	at := int64(0) // elements done
-	err := x.stream(ctx, wholePart(x.Shape), func(a []byte) error {
+	err := x.Stream(ctx, shard.WholePart(x.Shape), func(a []byte) error {
 		progress(len(a))
 		if x.DType == y.DType {
 			b := (*buf)[:len(a)]
-			if err := readFull(y, b, y.offset+at); err != nil {
+			if err := readFull(y, b, y.Offset+at); err != nil {
 				return err
 			}
 			at += int64(len(a))
@@ -132,7 +135,7 @@ func diffTensor(ctx context.Context, x, y *stored, progress func(n int)) (Tensor
 		for len(a) > 0 { // the sizes of the elements differ
 			n := min(len(a)/sizeX, len(*buf)/sizeY)
 			b := (*buf)[:n*sizeY]
-			if err := readFull(y, b, y.offset+at*int64(sizeY)); err != nil {
+			if err := readFull(y, b, y.Offset+at*int64(sizeY)); err != nil {
 				return err
 			}
 			if err := t.add(x.DType, a[:n*sizeX], y.DType, b, &va, &vb); err != nil {
@@ -151,9 +154,9 @@ func diffTensor(ctx context.Context, x, y *stored, progress func(n int)) (Tensor
 
 var errNotComparable = errors.New("values of this type cannot be compared")
 
-func readFull(x *stored, b []byte, off int64) error {
-	if n, err := x.file.f.ReadAt(b, off); n < len(b) {
-		return x.failed(err)
+func readFull(x *storage.Tensor, b []byte, off int64) error {
+	if n, err := x.File.Content.ReadAt(b, off); n < len(b) {
+		return x.Failed(err)
 	}
 	return nil
 }

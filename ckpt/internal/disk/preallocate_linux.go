@@ -1,4 +1,4 @@
-package ckpt
+package disk
 
 import (
 	"errors"

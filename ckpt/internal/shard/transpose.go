@@ -1,4 +1,4 @@
-package ckpt
+package shard
 
 import (
 	"unsafe"
@@ -18,20 +18,21 @@ type patch struct {
 }
 
 func (p patch) rows() int { return p.box.Hi[0] - p.box.Lo[0] }
+
 func (p patch) cols() int { return p.box.Hi[1] - p.box.Lo[1] }
 
 // patches divides a part of a matrix into rectangles. For each box these are: the rest of a row, whole rows, the
 // beginning of a row.
-func (p part) patches() (list []patch) {
-	skip, at := p.lo, 0
-	for _, b := range p.boxes {
-		v := volume(b)
+func (p Part) patches() (list []patch) {
+	skip, at := p.Lo, 0
+	for _, b := range p.Boxes {
+		v := Volume(b)
 		if skip >= v {
 			skip -= v
 			continue
 		}
 		width := b.Hi[1] - b.Lo[1]
-		for end := min(v, skip+p.len()-at); skip < end; {
+		for end := min(v, skip+p.Len()-at); skip < end; {
 			row, col := skip/width, skip%width
 			rows, cols := (end-skip)/width, width
 			if col > 0 || rows == 0 {
@@ -46,22 +47,22 @@ func (p part) patches() (list []patch) {
 	return list
 }
 
-// transposed returns the same elements as a part of the transposed matrix, in another order.
-func (p part) transposed() part {
-	q := wholePart([]int{p.shape[1], p.shape[0]})
-	if p.len() == 0 {
-		q.hi = 0
+// Transposed returns the same elements as a part of the transposed matrix, in another order.
+func (p Part) Transposed() Part {
+	q := WholePart([]int{p.Shape[1], p.Shape[0]})
+	if p.Len() == 0 {
+		q.Hi = 0
 		return q
 	}
-	q.boxes, q.hi = nil, p.len()
+	q.Boxes, q.Hi = nil, p.Len()
 	for _, x := range p.patches() {
-		q.boxes = append(q.boxes, tensor.Box{Lo: []int{x.box.Lo[1], x.box.Lo[0]}, Hi: []int{x.box.Hi[1], x.box.Hi[0]}})
+		q.Boxes = append(q.Boxes, tensor.Box{Lo: []int{x.box.Lo[1], x.box.Lo[0]}, Hi: []int{x.box.Hi[1], x.box.Hi[0]}})
 	}
 	return q
 }
 
-// toFile returns the elements of p, of the given size, in the order of p.transposed.
-func (p part) toFile(mem []byte, size int) []byte {
+// ToFile returns the elements of p, of the given size, in the order of p.transposed.
+func (p Part) ToFile(mem []byte, size int) []byte {
 	file := make([]byte, len(mem))
 	at := 0
 	for _, x := range p.patches() {
@@ -71,8 +72,8 @@ func (p part) toFile(mem []byte, size int) []byte {
 	return file
 }
 
-// fromFile is the inverse of toFile.
-func (p part) fromFile(mem, file []byte, size int) {
+// FromFile is the inverse of toFile.
+func (p Part) FromFile(mem, file []byte, size int) {
 	at := 0
 	for _, x := range p.patches() {
 		transpose(mem[x.at*size:], file[at*size:], x.cols(), x.rows(), x.stride, x.rows(), size)

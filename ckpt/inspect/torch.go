@@ -1,10 +1,11 @@
-package ckpt
+package inspect
 
 import (
 	"encoding/json"
 	"errors"
 	"path/filepath"
 
+	"github.com/ringo-ml/ringo/ckpt/internal/storage"
 	"github.com/ringo-ml/ringo/ckpt/safetensors"
 	"github.com/ringo-ml/ringo/ckpt/torch"
 )
@@ -12,10 +13,13 @@ import (
 // torchFile is a PyTorch tensor as a file that contains only its elements.
 type torchFile struct{ *torch.Tensor }
 
-func (f torchFile) Size() (int64, error)             { return f.Bytes(), nil }
+func (f torchFile) Size() (int64, error) { return f.Bytes(), nil }
+
 func (torchFile) WriteAt([]byte, int64) (int, error) { return 0, errors.ErrUnsupported }
-func (torchFile) Sync() error                        { return errors.ErrUnsupported }
-func (torchFile) Close() error                       { return nil }
+
+func (torchFile) Sync() error { return errors.ErrUnsupported }
+
+func (torchFile) Close() error { return nil }
 
 // torchFiles closes the PyTorch checkpoint after the last tensor.
 type torchFiles struct {
@@ -27,7 +31,7 @@ func (f torchFiles) Close() error { return f.c.Close() }
 
 // openTorch opens a PyTorch checkpoint as a checkpoint of this package without hashes. It also returns what is left
 // out.
-func openTorch(path string, modelOnly bool) (*storageReader, []string, error) {
+func openTorch(path string, modelOnly bool) (*storage.Reader, []string, error) {
 	c, err := torch.Open(path)
 	if err != nil {
 		return nil, nil, err
@@ -36,14 +40,14 @@ func openTorch(path string, modelOnly bool) (*storageReader, []string, error) {
 	if err != nil {
 		return nil, nil, errors.Join(err, c.Close())
 	}
-	s := newReader(nil, path)
-	s.man, s.files = &manifest{}, map[string]*openedFile{"": {f: torchFiles{c: c}}}
+	s := storage.NewReader(nil, path)
+	s.Manifest, s.Files = &storage.Manifest{}, map[string]*storage.File{"": {Content: torchFiles{c: c}}}
 	for _, x := range p.Model {
 		addTorch(s, true, x)
 	}
 	if o := p.Optimizer; o != nil {
-		s.man.Step = o.Steps
-		s.man.Optimizer = &optimizerEntry{Steps: o.Steps, LR: o.LR, Counts: o.Counts}
+		s.Manifest.Step = o.Steps
+		s.Manifest.Optimizer = &storage.OptimizerEntry{Steps: o.Steps, LR: o.LR, Counts: o.Counts}
 		for _, x := range o.Tensors {
 			addTorch(s, false, x)
 		}
@@ -53,12 +57,12 @@ func openTorch(path string, modelOnly bool) (*storageReader, []string, error) {
 		if err != nil {
 			return nil, nil, errors.Join(err, c.Close())
 		}
-		s.man.Extra = map[string]json.RawMessage{"torch": text}
+		s.Manifest.Extra = map[string]json.RawMessage{"torch": text}
 	}
 	return s, p.LeftOut, nil
 }
 
-func addTorch(s *storageReader, model bool, x torch.Named) {
-	f := &openedFile{name: filepath.Base(s.path), f: torchFile{x.Tensor}, header: &safetensors.Header{}}
-	s.add(model, f, safetensors.Tensor{Name: x.Name, DType: x.DType, Shape: x.Shape, End: x.Bytes()})
+func addTorch(s *storage.Reader, model bool, x torch.Named) {
+	f := &storage.File{Name: filepath.Base(s.Path), Content: torchFile{x.Tensor}, Header: &safetensors.Header{}}
+	s.Add(model, f, safetensors.Tensor{Name: x.Name, DType: x.DType, Shape: x.Shape, End: x.Bytes()})
 }

@@ -1,0 +1,26 @@
+package inspect_test
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/ringo-ml/ringo/ckpt/inspect"
+	"github.com/ringo-ml/ringo/internal/misuse"
+)
+
+// The errors of inspect's functions for wrong use.
+func TestMisuse(t *testing.T) {
+	ctx, dir := t.Context(), t.TempDir()
+	unsound := dir + " is not sound: there is neither ringo.json nor model.safetensors.index.json nor model.safetensors: no complete checkpoint"
+	misuse.Check(t, []misuse.Case{
+		{Of: "List", Want: "ckpt: " + unsound, Do: func() error { _, _, err := inspect.List(dir); return err }},
+		{Of: "Diff", Want: "ckpt: " + unsound, Do: func() error { _, err := inspect.Diff(ctx, dir, dir, nil); return err }},
+		{Of: "Convert", Want: "ckpt: converting " + dir + ": " + unsound, Do: func() error {
+			return inspect.Convert(ctx, dir, filepath.Join(dir, "to"), inspect.ConvertConfig{})
+		}},
+		{Of: "Verify", Want: `ckpt: layout "pp=2": the axes are dp, ep, fsdp and tp, not "pp"`, Do: func() error {
+			_, err := inspect.Verify(ctx, dir, inspect.VerifyConfig{Layout: "pp=2"})
+			return err
+		}},
+	}, nil)
+}

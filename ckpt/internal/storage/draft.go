@@ -1,0 +1,159 @@
+package storage
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+
+	"github.com/ringo-ml/ringo/ckpt/internal/disk"
+	"github.com/ringo-ml/ringo/ckpt/internal/shard"
+	"github.com/ringo-ml/ringo/ckpt/safetensors"
+)
+
+// Create creates the files and writes their headers.
+func (p *Draft) Create(fsys disk.FS, dir string) error {
+	for _, f := range p.Files {
+		out, err := fsys.Create(filepath.Join(dir, f.Name), f.Size)
+		if err != nil {
+			return err
+		}
+		_, err = out.WriteAt(f.header, 0)
+		if err := errors.Join(err, out.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Commit writes the small files, the index and ringo.json, and flushes the folder. Then it renames the folder and
+// flushes the directory that holds it.
+func (p *Draft) Commit(fsys disk.FS, from, to string) error {
+	total := int64(0)
+	for _, t := range p.Manifest.Model {
+		total += int64(shard.Product(t.Shape)) * int64(t.DType.Bits()) / 8
+	}
+	idx, err := encodeIndex(p.Manifest.Model, total)
+	if err != nil {
+		return err
+	}
+	p.Manifest.Index = Sum(idx)
+	text, err := p.Manifest.Encode()
+	if err != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(p.beside)) {
+		if err := disk.WriteFile(fsys, filepath.Join(from, name), p.beside[name]); err != nil {
+			return err
+		}
+	}
+	if err := disk.WriteFile(fsys, filepath.Join(from, IndexName), idx); err != nil {
+		return err
+	}
+	if err := disk.WriteFile(fsys, filepath.Join(from, ManifestName), text); err != nil {
+		return err
+	}
+	if err := fsys.SyncDir(from); err != nil {
+		return err
+	}
+	if err := fsys.Rename(from, to); err != nil {
+		return err
+	}
+	return fsys.SyncDir(filepath.Dir(to))
+}
+
+// Draft is a checkpoint that is being written: the files, and where the tensors are in them.
+type Draft struct {
+	Manifest Manifest // complete except for hashes
+	Files    []plannedFile
+	At       map[string]place  // where each tensor begins, by key
+	beside   map[string][]byte // small files
+}
+
+// NewDraft returns a draft without tensors.
+func NewDraft(ranks int) *Draft {
+	return &Draft{At: map[string]place{}, Manifest: Manifest{Version: formatVersion, Ranks: ranks}}
+}
+
+// plannedFile is a file that is being written.
+type plannedFile struct {
+	Name   string
+	header []byte
+	Size   int64
+}
+
+// place is where the data of a tensor begins.
+type place struct {
+	File   int
+	Offset int64
+}
+
+// LayOut divides the tensors into files of at most fileBytes (a larger tensor gets its own file), and adds the files to
+// the plan.
+func (p *Draft) LayOut(kind string, tensors []TensorEntry, fileBytes int64) ([]TensorEntry, error) {
+	var cuts [][]TensorEntry
+	size := int64(0)
+	for i, t := range tensors {
+		n := int64(shard.Product(t.Shape)) * int64(t.DType.Bits()) / 8
+		if i == 0 || size+n > fileBytes {
+			cuts, size = append(cuts, nil), 0
+		}
+		size += n
+		cuts[len(cuts)-1] = append(cuts[len(cuts)-1], t)
+	}
+	for i, cut := range cuts {
+		name := fmt.Sprintf("%s-%05d-of-%05d.safetensors", kind, i+1, len(cuts))
+		if len(cuts) == 1 {
+			name = kind + ".safetensors"
+		}
+		var list []safetensors.Tensor
+		for k := range cut {
+			cut[k].File = name
+			list = append(list, safetensors.Tensor{Name: cut[k].Name, DType: cut[k].DType, Shape: cut[k].Shape})
+		}
+		h, err := safetensors.New(list, map[string]string{"format": "pt"})
+		if err != nil {
+			return nil, err
+		}
+		for _, t := range h.Tensors {
+			p.At[ItemKey(kind == "model", t.Name)] = place{len(p.Files), h.Size + t.Start}
+		}
+		head := h.Encode()
+		p.Files = append(p.Files, plannedFile{name, head, h.Size + h.DataSize()})
+		p.Manifest.Files = append(p.Manifest.Files, fileEntry{name, h.Size + h.DataSize(), Sum(head)})
+	}
+	return slices.Concat(cuts...), nil
+}
+
+// EachPiece calls fn for every piece; k is its index among the pieces of its tensor. The order is the same on all
+// ranks.
+func (p *Draft) EachPiece(fn func(model bool, t *TensorEntry, k int)) {
+	each := func(model bool, list []TensorEntry) {
+		for i := range list {
+			for k := range list[i].Pieces {
+				fn(model, &list[i], k)
+			}
+		}
+	}
+	each(true, p.Manifest.Model)
+	if p.Manifest.Optimizer != nil {
+		each(false, p.Manifest.Optimizer.Tensors)
+	}
+}
+
+// SetHashes stores the hashes that each rank reported, in the order of its pieces.
+func (p *Draft) SetHashes(hashes [][]byte) error {
+	var err error
+	p.EachPiece(func(_ bool, t *TensorEntry, k int) {
+		x := &t.Pieces[k]
+		if len(hashes[x.Rank]) < sha256.Size {
+			err = fmt.Errorf("rank %d reported no hash of %s", x.Rank, t.Name)
+			return
+		}
+		x.SHA256, hashes[x.Rank] = hex.EncodeToString(hashes[x.Rank][:sha256.Size]), hashes[x.Rank][sha256.Size:]
+	})
+	return err
+}

@@ -1,0 +1,97 @@
+package storage
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/ringo-ml/ringo/ckpt/internal/shard"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// Layout is a layout such as "tp=2,fsdp=4", in the notation of dist.Rank.Mesh.
+type Layout struct {
+	Ranks int
+	axes  []string
+	Sizes map[string]int // of all axes; 1 if the layout does not have it
+}
+
+// ParseLayout reads a layout. It returns nil for "".
+func ParseLayout(s string) (*Layout, error) {
+	if s == "" {
+		return nil, nil
+	}
+	l := &Layout{Ranks: 1, Sizes: map[string]int{"dp": 1, "ep": 1, "fsdp": 1, "tp": 1}}
+	for _, field := range strings.Split(s, ",") {
+		name, number, _ := strings.Cut(field, "=")
+		n, err := strconv.Atoi(number)
+		if err != nil || n < 1 || n > 1<<16/l.Ranks {
+			return nil, fmt.Errorf("layout %q: %q should be an axis with a size, such as tp=2", s, field)
+		}
+		if l.Sizes[name] == 0 {
+			return nil, fmt.Errorf("layout %q: the axes are dp, ep, fsdp and tp, not %q", s, name)
+		}
+		if slices.Contains(l.axes, name) {
+			return nil, fmt.Errorf("layout %q: %s is there twice", s, name)
+		}
+		l.axes, l.Sizes[name], l.Ranks = append(l.axes, name), n, l.Ranks*n
+	}
+	return l, nil
+}
+
+// Coordinates returns the rank's index on every axis, and its name, such as "tp=1,fsdp=0". The last axis varies
+// fastest.
+func (l *Layout) Coordinates(rank int) (at map[string]int, name string) {
+	at = map[string]int{}
+	words := make([]string, len(l.axes))
+	for i, axis := range slices.Backward(l.axes) {
+		at[axis] = rank % l.Sizes[axis]
+		words[i] = fmt.Sprintf("%s=%d", axis, at[axis])
+		rank /= l.Sizes[axis]
+	}
+	return at, strings.Join(words, ",")
+}
+
+// inMemory returns the part of a tensor, in the order in memory, that a rank at index tp of tensor parallelism holds.
+func (c *Layout) inMemory(x *Tensor, tp int) (shard.Part, error) {
+	shape, rule := x.Shape, x.Rule
+	if x.Transposed {
+		shape = []int{shape[1], shape[0]}
+		if rule != nil {
+			rule = rule.Transposed()
+		}
+	}
+	var boxes []tensor.Box
+	if rule != nil {
+		var err error
+		if boxes, err = rule.Boxes(shape, tp, c.Sizes["tp"]); err != nil {
+			return shard.Part{}, err
+		}
+	}
+	return shard.NewPart(shape, boxes, [2]int{})
+}
+
+// Part returns what a rank loads of a tensor: its fsdp share of the boxes that the rule gives it. For an expert of
+// another rank, the part is empty.
+func (c *Layout) Part(x *Tensor, at map[string]int) (shard.Part, error) {
+	p, err := c.inMemory(x, at["tp"])
+	if err != nil {
+		return p, err
+	}
+	if n := c.Sizes["ep"]; x.Expert != nil {
+		if x.Expert.Of%n != 0 {
+			return p, fmt.Errorf("%d experts do not divide over %d ranks: the number of ranks must divide %d", x.Expert.Of, n, x.Expert.Of)
+		}
+		if x.Expert.Index/(x.Expert.Of/n) != at["ep"] {
+			p.Hi = 0 // an expert of another rank
+			return p, nil
+		}
+	}
+	n := p.Len()
+	p.Lo, p.Hi = shard.Share(n, at["fsdp"], c.Sizes["fsdp"]), shard.Share(n, at["fsdp"]+1, c.Sizes["fsdp"])
+	if x.Transposed {
+		p = p.Transposed()
+	}
+	return p, nil
+}

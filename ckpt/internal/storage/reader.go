@@ -1,0 +1,387 @@
+package storage
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/ringo-ml/ringo/ckpt/internal/disk"
+	"github.com/ringo-ml/ringo/ckpt/internal/shard"
+	"github.com/ringo-ml/ringo/ckpt/safetensors"
+)
+
+// Reader reads a checkpoint: a folder with ringo.json, a Hugging Face folder, or one file.
+type Reader struct {
+	FS           disk.FS
+	Path         string
+	Manifest     *Manifest // nil: none, so there are no hashes
+	Files        map[string]*File
+	listed       map[string]bool // names of the files that belong to the checkpoint
+	Model        []*Tensor
+	Optimizer    []*Tensor          // tensors of the optimizer
+	Tensors      map[string]*Tensor // all tensors, by key
+	Pieces       int                // of all tensors
+	ManifestHash string             // hash of ringo.json; "": none
+	single       bool               // the checkpoint is one file
+	list         string             // the list of tensors (a file's name, or the metadata), for errors
+	Problems     []error
+}
+
+// File is an open safetensors file.
+type File struct {
+	Name    string
+	list    string // see storageReader
+	Content disk.File
+	Header  *safetensors.Header
+	found   map[string]safetensors.Tensor // tensors of the header that no list has named yet
+}
+
+// Tensor is a tensor in a file.
+type Tensor struct {
+	safetensors.Tensor
+	Model  bool
+	File   *File
+	Offset int64   // in the file, in bytes
+	Pieces []Piece // none: there is no hash
+	First  int     // index of its first piece among those of all tensors
+
+	Transposed bool // as in ringo.json
+	Rule       *shard.Rule
+	Expert     *Expert
+}
+
+// Piece is a part of a tensor that has a hash.
+type Piece struct {
+	shard.Part
+	rank   int
+	sha256 string
+}
+
+// NewReader returns a reader without files.
+func NewReader(fsys disk.FS, path string) *Reader {
+	return &Reader{FS: fsys, Path: path, Files: map[string]*File{}, listed: map[string]bool{}, Tensors: map[string]*Tensor{}, list: ManifestName}
+}
+
+// Open opens a checkpoint and checks everything except the data. All problems are joined in one error.
+func Open(fsys disk.FS, path string) (*Reader, error) {
+	s := Examine(fsys, path)
+	if len(s.Problems) > 0 {
+		err := errors.Join(s.Problems...)
+		return nil, errors.Join(fmt.Errorf("%s is not sound: %w", path, err), s.Close())
+	}
+	return s, nil
+}
+
+// Examine is open for callers that also want to see a damaged checkpoint. It collects the problems in s.problems.
+func Examine(fsys disk.FS, path string) *Reader {
+	s := NewReader(fsys, path)
+	if strings.HasPrefix(filepath.Base(path), TmpPrefix) {
+		s.problem("it is being written, or a crash left it behind")
+		return s
+	}
+	if strings.HasSuffix(path, ".safetensors") {
+		s.Path, s.single, s.list = filepath.Dir(path), true, "its metadata"
+		s.readSingle(filepath.Base(path))
+		return s
+	}
+	names, err := fsys.ReadDir(path)
+	if err != nil {
+		s.Problems = append(s.Problems, err)
+		return s
+	}
+	_, step := stepOf(filepath.Base(path))
+	switch {
+	case slices.Contains(names, ManifestName):
+		s.readManifest()
+	case step:
+		s.problem("%s is missing: no complete checkpoint (every step of a Saver has it; give a folder of others another name)", ManifestName)
+	case slices.Contains(names, IndexName):
+		s.readIndex()
+	case slices.Contains(names, "model.safetensors"):
+		s.addPlain("model.safetensors")
+	default:
+		s.problem("there is neither %s nor %s nor model.safetensors: no complete checkpoint", ManifestName, IndexName)
+	}
+	return s
+}
+
+func (s *Reader) problem(format string, a ...any) {
+	s.Problems = append(s.Problems, fmt.Errorf(format, a...))
+}
+
+// Close closes the files.
+func (s *Reader) Close() error {
+	var errs []error
+	for _, f := range s.Files {
+		errs = append(errs, f.Content.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// openFile opens a safetensors file and reads its header, once. It returns nil if the file cannot be opened.
+func (s *Reader) openFile(name string) *File {
+	if f := s.Files[name]; f != nil || s.listed[name] {
+		return f
+	}
+	s.listed[name] = true
+	if err := disk.CheckName(name); err != nil {
+		s.Problems = append(s.Problems, err)
+		return nil
+	}
+	f, err := s.FS.Open(filepath.Join(s.Path, name), false)
+	if err != nil {
+		s.Problems = append(s.Problems, err)
+		return nil
+	}
+	x := &File{Name: name, list: s.list, Content: f, found: map[string]safetensors.Tensor{}}
+	s.Files[name] = x
+	size, err := f.Size()
+	if err == nil {
+		x.Header, err = safetensors.Read(name, f, size)
+	}
+	if err != nil {
+		s.Problems = append(s.Problems, err)
+		x.Header = &safetensors.Header{}
+	}
+	for _, t := range x.Header.Tensors {
+		x.found[t.Name] = t
+	}
+	return x
+}
+
+// addPlain adds all tensors of a file.
+func (s *Reader) addPlain(name string) {
+	f := s.openFile(name)
+	if f == nil {
+		return
+	}
+	for _, t := range f.Header.Tensors {
+		s.Add(true, f, t)
+	}
+	clear(f.found)
+}
+
+// readIndex reads a Hugging Face folder with an index.
+func (s *Reader) readIndex() {
+	text, err := disk.ReadFile(s.FS, filepath.Join(s.Path, IndexName), MaxJSON)
+	if err != nil {
+		s.Problems = append(s.Problems, err)
+		return
+	}
+	s.listed[IndexName] = true
+	files, err := decodeIndex(text)
+	if err != nil {
+		s.problem("%s: %w", IndexName, err)
+		return
+	}
+	var names []string
+	for name := range files {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		s.take(true, name, files[name], IndexName)
+	}
+	s.checkRest(IndexName)
+}
+
+// Strip removes a prefix from the names of tensors and of the optimizer's parameters that begin with it.
+func (s *Reader) Strip(prefix string) error {
+	if s.Manifest != nil && s.Manifest.Optimizer != nil {
+		counts := map[string]int{}
+		for name, n := range s.Manifest.Optimizer.Counts {
+			counts[strings.TrimPrefix(name, prefix)] = n
+		}
+		s.Manifest.Optimizer.Counts = counts
+	}
+	all := s.Each()
+	clear(s.Tensors)
+	for _, x := range all {
+		x.Name = strings.TrimPrefix(x.Name, prefix)
+		key := ItemKey(x.Model, x.Name)
+		if s.Tensors[key] != nil {
+			return fmt.Errorf("tensor %q is there twice, with and without the prefix %q", x.Name, prefix)
+		}
+		s.Tensors[key] = x
+	}
+	return nil
+}
+
+// take adds a tensor that, according to list, is in a file.
+func (s *Reader) take(model bool, name, fileName, list string) *Tensor {
+	f := s.openFile(fileName)
+	if f == nil {
+		return nil
+	}
+	as := name
+	if s.single {
+		as = SingleName(model, name)
+	}
+	t, ok := f.found[as]
+	if !ok {
+		s.problem("%s: tensor %q: %s has it in this file, which has not", fileName, as, list)
+		return nil
+	}
+	delete(f.found, as)
+	t.Name = name
+	return s.Add(model, f, t)
+}
+
+// Add adds a tensor of a file.
+func (s *Reader) Add(model bool, f *File, t safetensors.Tensor) *Tensor {
+	x := &Tensor{Tensor: t, Model: model, File: f, Offset: f.Header.Size + t.Start}
+	if model {
+		s.Model = append(s.Model, x)
+	} else {
+		s.Optimizer = append(s.Optimizer, x)
+	}
+	s.Tensors[ItemKey(model, t.Name)] = x
+	return x
+}
+
+// checkRest reports tensors in the files that are not in list.
+func (s *Reader) checkRest(list string) {
+	for _, f := range s.Files {
+		for _, t := range f.Header.Tensors {
+			if _, left := f.found[t.Name]; left {
+				s.problem("%s: tensor %q: %s does not list it", f.Name, t.Name, list)
+			}
+		}
+	}
+}
+
+// readManifest reads a folder that a Saver wrote.
+func (s *Reader) readManifest() {
+	text, err := disk.ReadFile(s.FS, filepath.Join(s.Path, ManifestName), MaxJSON)
+	if err != nil {
+		s.Problems = append(s.Problems, err)
+		return
+	}
+	if s.Manifest, err = DecodeManifest(text); err != nil {
+		s.problem("%s: %w", ManifestName, err)
+		return
+	}
+	s.listed[ManifestName], s.ManifestHash = true, Sum(text)
+	for _, e := range s.Manifest.Files {
+		s.checkFile(e)
+	}
+	s.checkEntries()
+	s.checkIndex()
+	s.readBeside()
+}
+
+// checkEntries compares all tensors with the manifest.
+func (s *Reader) checkEntries() {
+	for i := range s.Manifest.Model {
+		s.checkEntry(true, &s.Manifest.Model[i])
+	}
+	if s.Manifest.Optimizer != nil {
+		for i := range s.Manifest.Optimizer.Tensors {
+			s.checkEntry(false, &s.Manifest.Optimizer.Tensors[i])
+		}
+	}
+	s.checkRest(s.list)
+}
+
+// checkFile compares a file's size and header with ringo.json.
+func (s *Reader) checkFile(e fileEntry) {
+	f := s.openFile(e.Name)
+	if f == nil || f.Header.Size == 0 {
+		return
+	}
+	size, err := f.Content.Size()
+	if err != nil || size != e.Bytes {
+		s.problem("%s: %d bytes, %s says %d (%v)", e.Name, size, ManifestName, e.Bytes, err)
+		return
+	}
+	head := make([]byte, f.Header.Size)
+	if _, err := f.Content.ReadAt(head, 0); err != nil && err != io.EOF {
+		s.problem("%s: %w", e.Name, err)
+	} else if Sum(head) != e.Header {
+		s.problem("%s: the header's SHA-256 is not that of %s: the file is damaged, or of another checkpoint", e.Name, ManifestName)
+	}
+}
+
+// checkEntry compares a tensor in a file with the manifest, and checks that its pieces cover it.
+func (s *Reader) checkEntry(model bool, e *TensorEntry) {
+	x := s.take(model, e.Name, e.File, s.list)
+	if x == nil {
+		return
+	}
+	if x.DType != e.DType || !slices.Equal(x.Shape, e.Shape) {
+		s.problem("%s: tensor %q is %s%v; %s says %s%v", e.File, e.Name, x.DType, x.Shape, s.list, e.DType, e.Shape)
+		return
+	}
+	x.Transposed, x.Rule, x.Expert = e.Transposed, e.TP, e.Expert
+	if x.Transposed && len(x.Shape) != 2 {
+		s.problem("%s: tensor %q: transposed, in the shape %v", s.list, e.Name, x.Shape)
+		return
+	}
+	var parts []shard.Part
+	x.First = s.Pieces
+	s.Pieces += len(e.Pieces)
+	for _, p := range e.Pieces {
+		part, err := p.part(x.Shape)
+		if err != nil {
+			s.problem("%s: tensor %q: %w", s.list, e.Name, err)
+			return
+		}
+		parts = append(parts, part)
+		x.Pieces = append(x.Pieces, Piece{part, p.Rank, p.SHA256})
+	}
+	if err := shard.Tile(x.Shape, parts); err != nil {
+		s.problem("%s: tensor %q: %w", s.list, e.Name, err)
+	}
+}
+
+// checkIndex compares the index with ringo.json, because other programs read the folder by its index.
+func (s *Reader) checkIndex() {
+	s.listed[IndexName] = true
+	text, err := disk.ReadFile(s.FS, filepath.Join(s.Path, IndexName), MaxJSON)
+	if err != nil {
+		s.Problems = append(s.Problems, err)
+		return
+	}
+	if _, err := decodeIndex(text); err != nil {
+		s.problem("%s: %w", IndexName, err)
+	}
+	if Sum(text) != s.Manifest.Index {
+		s.problem("%s: the SHA-256 is not that of %s: the file is damaged, or of another checkpoint", IndexName, ManifestName)
+	}
+}
+
+// Each returns all tensors, in an order that is the same on all ranks.
+func (s *Reader) Each() []*Tensor { return slices.Concat(s.Model, s.Optimizer) }
+
+// ElementSize returns the size of an element in bytes, or 0 if it is not a whole number of bytes.
+func (x *Tensor) ElementSize() int {
+	if x.DType.Bits()%8 != 0 {
+		return 0
+	}
+	return x.DType.Bits() / 8
+}
+
+// config is a file that Hugging Face's libraries expect beside the tensors. It has a hash only if it came from
+// State.Files.
+const config = "config.json"
+
+// Unlisted returns an error for every file that does not belong to the checkpoint. Folders of other programs may have
+// further files, but no further tensors.
+func (s *Reader) Unlisted() (errs []error) {
+	if s.single || len(s.listed) == 0 { // or nothing could be read
+		return nil
+	}
+	names, err := s.FS.ReadDir(s.Path)
+	if err != nil {
+		return []error{err}
+	}
+	for _, name := range names {
+		if !s.listed[name] && (s.Manifest != nil && name != config || strings.HasSuffix(name, FileSuffix)) {
+			errs = append(errs, fmt.Errorf("%s: the file is not part of the checkpoint", name))
+		}
+	}
+	return errs
+}

@@ -1,0 +1,120 @@
+package storage
+
+import (
+	"crypto/sha256"
+	"maps"
+	"strings"
+
+	"github.com/ringo-ml/ringo/ckpt/safetensors"
+)
+
+const (
+	// FileSuffix ends the name of every safetensors file.
+	FileSuffix = ".safetensors"
+
+	// optimizerPrefix begins the names of the optimizer's tensors in a file that has the parameters too. The rest of
+	// the name is as in PyTorch's torch.distributed.checkpoint: optimizer.state.0.weight.exp_avg.
+	optimizerPrefix = "optimizer.state."
+
+	// MetadataName is the key of the manifest in the file's metadata.
+	MetadataName = "ringo"
+)
+
+// JoinFiles puts all tensors of a plan into one file. The hashes in its header are zeros: only their length is known
+// now.
+func (p *Draft) JoinFiles() error {
+	p.EachPiece(func(_ bool, t *TensorEntry, k int) {
+		t.File, t.Pieces[k].SHA256 = "", strings.Repeat("0", 2*sha256.Size)
+	})
+	bare, err := safetensors.New(p.singleTensors(), map[string]string{"format": "pt"})
+	if err != nil {
+		return err
+	}
+	p.Manifest.Files, p.Manifest.Header = nil, BareHash(bare)
+	h, err := p.SingleHeader()
+	if err != nil {
+		return err
+	}
+	p.Files = []plannedFile{{Size: h.Size + h.DataSize()}}
+	at := map[string]place{}
+	for _, t := range h.Tensors {
+		at[t.Name] = place{0, h.Size + t.Start}
+	}
+	p.EachPiece(func(model bool, t *TensorEntry, _ int) {
+		p.At[ItemKey(model, t.Name)] = at[SingleName(model, t.Name)]
+	})
+	return nil
+}
+
+// SingleName is the name of a tensor in a file that also holds the optimizer's state.
+func SingleName(model bool, name string) string {
+	if model {
+		return name
+	}
+	return optimizerPrefix + name
+}
+
+// singleTensors lists the tensors of the file.
+func (p *Draft) singleTensors() (list []safetensors.Tensor) {
+	p.EachPiece(func(model bool, t *TensorEntry, k int) {
+		if k == 0 {
+			list = append(list, safetensors.Tensor{Name: SingleName(model, t.Name), DType: t.DType, Shape: t.Shape})
+		}
+	})
+	return list
+}
+
+// SingleHeader returns the header of the file, with the manifest in its metadata.
+func (p *Draft) SingleHeader() (*safetensors.Header, error) {
+	text, err := p.Manifest.Encode()
+	if err != nil {
+		return nil, err
+	}
+	return safetensors.New(p.singleTensors(), map[string]string{"format": "pt", MetadataName: string(text)})
+}
+
+// BareHash is the SHA-256 of a header without its manifest.
+func BareHash(h *safetensors.Header) string {
+	bare := *h
+	bare.Metadata = maps.Clone(h.Metadata)
+	delete(bare.Metadata, MetadataName)
+	return Sum(bare.Encode())
+}
+
+// readSingle reads one file, written by SaveFile or by another program.
+func (s *Reader) readSingle(name string) {
+	f := s.openFile(name)
+	if f == nil {
+		return
+	}
+	text, ours := f.Header.Metadata[MetadataName]
+	if !ours {
+		for key, value := range f.Header.Metadata {
+			if strings.HasPrefix(value, string(ManifestHead)) {
+				s.problem("%s: its metadata has a checkpoint of this package under %q, not %q: the file is damaged", name, key, MetadataName)
+				return
+			}
+		}
+		s.addPlain(name)
+		return
+	}
+	man, err := DecodeManifest([]byte(text))
+	if err != nil {
+		s.problem("%s: %s: %w", name, s.list, err)
+		return
+	}
+	s.Manifest, s.ManifestHash = man, Sum([]byte(text))
+	if BareHash(f.Header) != man.Header {
+		s.problem("%s: the header's SHA-256 is not that of %s: the file is damaged", name, s.list)
+		return
+	}
+	for i := range man.Model {
+		man.Model[i].File = name
+	}
+	if man.Optimizer != nil {
+		for i := range man.Optimizer.Tensors {
+			man.Optimizer.Tensors[i].File = name
+		}
+	}
+	s.checkEntries()
+}

@@ -1,0 +1,117 @@
+package storage
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/ringo-ml/ringo/ckpt/internal/disk"
+)
+
+// RemoveStaleFile removes temporary files that crashed saves of a file left. Their names end in eight random
+// characters.
+func RemoveStaleFile(fsys disk.FS, dir, name string) error {
+	names, err := fsys.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, left := range names {
+		if rest, ok := strings.CutPrefix(left, TmpPrefix+name+"-"); ok && len(rest) == 8 {
+			err = errors.Join(err, fsys.RemoveAll(filepath.Join(dir, left)))
+		}
+	}
+	return err
+}
+
+// Beginnings of the names of folders.
+const (
+	StepPrefix = "step-"
+	TmpPrefix  = ".tmp-" // begins the names of folders that are being written or removed
+)
+
+// StepName is the name of the folder of a step.
+func StepName(step int) string { return fmt.Sprintf("%s%08d", StepPrefix, step) }
+
+// ListSteps returns the steps of the checkpoints in a directory, in order.
+func ListSteps(fsys disk.FS, dir string) ([]int, error) {
+	names, err := fsys.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	var steps []int
+	for _, name := range names {
+		if n, ok := stepOf(name); ok {
+			steps = append(steps, n)
+		}
+	}
+	slices.Sort(steps)
+	return steps, nil
+}
+
+// stepOf returns the step of a name that stepName made.
+func stepOf(name string) (step int, ok bool) {
+	number, ok := strings.CutPrefix(name, StepPrefix)
+	n, err := strconv.Atoi(number)
+	return n, ok && err == nil && n >= 0 && name == StepName(n)
+}
+
+// WithPrevious adds to err, which says how the checkpoint at path is damaged, the last sound checkpoint before it. It
+// returns nil for nil.
+func WithPrevious(fsys disk.FS, path string, err error) error {
+	dir, name := filepath.Split(filepath.Clean(path))
+	last, ok := stepOf(name)
+	if err == nil || !ok {
+		return err
+	}
+	steps, listErr := ListSteps(fsys, filepath.Clean(dir))
+	if listErr != nil {
+		return err
+	}
+	for _, step := range slices.Backward(steps) {
+		if step >= last {
+			continue
+		}
+		before := filepath.Join(dir, StepName(step))
+		if src, openErr := Open(fsys, before); openErr == nil {
+			_ = src.Close() // opened for reading only
+			return fmt.Errorf("%w; the checkpoint before it is %s: to go on from there, verify it, and give %s another name", err, before, name)
+		}
+	}
+	return fmt.Errorf("%w; there is no sound checkpoint before it", err)
+}
+
+// Retain renames all checkpoints except the newest keep ones, and returns the folders to remove. It renames them first,
+// so that a folder that is only partly removed cannot be taken for a checkpoint.
+func Retain(fsys disk.FS, dir string, keep int) ([]string, error) {
+	steps, err := ListSteps(fsys, dir)
+	if err != nil || len(steps) <= keep {
+		return nil, err
+	}
+	var old []string
+	for _, step := range steps[:len(steps)-keep] {
+		to := filepath.Join(dir, TmpPrefix+"old-"+StepName(step))
+		if err := fsys.Rename(filepath.Join(dir, StepName(step)), to); err != nil {
+			return nil, err
+		}
+		old = append(old, to)
+	}
+	return old, fsys.SyncDir(dir)
+}
+
+// RemoveStale removes what crashed saves left.
+func RemoveStale(fsys disk.FS, dir string) error {
+	names, err := fsys.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, name := range names {
+		if strings.HasPrefix(name, TmpPrefix) {
+			errs = append(errs, fsys.RemoveAll(filepath.Join(dir, name)))
+		}
+	}
+	return errors.Join(errs...)
+}
