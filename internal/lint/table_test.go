@@ -95,7 +95,7 @@ var table = map[string]row{
 
 	"plan": {own: "tensor"},
 
-	"ckpt":                  {own: "nn optim dist dist/backend tensor ckpt/internal/... ckpt/safetensors ckpt/inspect internal/ranks"}, // inspect: only its tests, which verify what they have saved
+	"ckpt":                  {own: "nn optim dist dist/backend tensor ckpt/internal/... ckpt/safetensors ckpt/inspect internal/ranks", others: "golang.org/x/sys"}, // inspect and x/sys: only its tests
 	"ckpt/inspect":          {own: "tensor ckpt/internal/... ckpt/safetensors ckpt/torch"},
 	"ckpt/internal/disk":    {others: "golang.org/x/sys"},
 	"ckpt/internal/shard":   {own: "tensor"},

@@ -33,7 +33,7 @@ type Reader struct {
 // File is an open safetensors file.
 type File struct {
 	Name    string
-	list    string // see storageReader
+	list    string // see Reader
 	Content disk.File
 	Header  *safetensors.Header
 	found   map[string]safetensors.Tensor // tensors of the header that no list has named yet
