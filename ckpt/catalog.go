@@ -13,43 +13,33 @@ import (
 
 // catalog is everything in a checkpoint except the data. It can be sent to other ranks.
 type catalog struct {
-	Err       string
-	Hash      string // of the fields that must be the same on all ranks
-	Manifest  string // hash of ringo.json, which describes the pieces
-	Step      int
-	Random    *tensor.TapeState
-	Model     map[string]tensor.Shape
-	Optimizer map[string]tensor.Shape
-	Opt       *storage.OptimizerEntry // without tensors; nil: none
-	Extra     map[string]json.RawMessage
-	Base      *Base
+	storage.Training // its optimizer has no tensors
+	Err              string
+	Hash             string                  // of the other fields, which must be the same on all ranks
+	Manifest         string                  // hash of ringo.json, which describes the pieces
+	Tensors          map[string]tensor.Shape // by key
 }
 
 func newCatalog(src *storage.Reader, err error) catalog {
-	c := catalog{Model: map[string]tensor.Shape{}, Optimizer: map[string]tensor.Shape{}}
+	c := catalog{Tensors: map[string]tensor.Shape{}}
 	if err != nil {
 		c.Err = err.Error()
 		return c
 	}
-	shape := func(x *storage.Tensor) tensor.Shape {
+	for key, x := range src.Tensors {
 		d, ok := storage.DTypeOf(x.DType)
 		if !ok {
 			d = tensor.DType(255)
 		}
-		return tensor.Shape{DType: d, Dims: x.Shape}
-	}
-	for _, x := range src.Model {
-		c.Model[x.Name] = shape(x)
-	}
-	for _, x := range src.Optimizer {
-		c.Optimizer[x.Name] = shape(x)
+		c.Tensors[key] = tensor.Shape{DType: d, Dims: x.Shape}
 	}
 	c.Manifest = src.ManifestHash
 	if src.Manifest != nil {
-		c.Step, c.Random, c.Extra, c.Base = src.Manifest.Step, src.Manifest.Random, src.Manifest.Extra, src.Manifest.Base
-		if o := src.Manifest.Optimizer; o != nil {
-			c.Opt = &storage.OptimizerEntry{Steps: o.Steps, LR: o.LR, Scaler: o.Scaler, Counts: o.Counts}
-		}
+		c.Training = src.Manifest.Training
+	}
+	if c.Optimizer != nil {
+		o := *c.Optimizer
+		o.Tensors, c.Optimizer = nil, &o
 	}
 	text, err := json.Marshal(c)
 	if err != nil {

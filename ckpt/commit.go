@@ -1,7 +1,6 @@
 package ckpt
 
 import (
-	"crypto/rand"
 	"fmt"
 	"path/filepath"
 
@@ -32,11 +31,11 @@ func (w *writer) prepare() (tmp string, err error) {
 	}
 	w.removal.Wait()
 	if alone {
-		if err := storage.RemoveStale(w.fs, w.dir); err != nil {
+		if err := storage.RemoveStale(w.fs, w.dir, ""); err != nil {
 			return "", err
 		}
 	}
-	tmp = storage.TmpPrefix + storage.StepName(w.global.Manifest.Step) + "-" + rand.Text()[:8]
+	tmp = storage.TmpName(storage.StepName(w.global.Manifest.Step))
 	if err := w.fs.Mkdir(filepath.Join(w.dir, tmp)); err != nil {
 		return "", err
 	}

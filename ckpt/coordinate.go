@@ -1,7 +1,6 @@
 package ckpt
 
 import (
-	"errors"
 	"slices"
 
 	"github.com/ringo-ml/ringo/dist"
@@ -25,18 +24,6 @@ type pieceWork struct {
 	File, Offset int // the file, and where the tensor begins in it, in bytes
 	Mine         bool
 	Shared       bool // held by several ranks
-}
-
-func (o *work) wire(w *wire) {
-	w.text(&o.Err)
-	wireList(w, &o.Files, w.text)
-	wireList(w, &o.Pieces, func(x *pieceWork) {
-		for _, n := range []*int{&x.Index, &x.Item, &x.At, &x.N, &x.File, &x.Offset} {
-			w.int(n)
-		}
-		w.bool(&x.Mine)
-		w.bool(&x.Shared)
-	})
 }
 
 // coordinate plans a save of what this rank holds, and stores the plan in s.planned. All ranks return the same error.
@@ -79,32 +66,25 @@ func (s *Saver) heard(verdict string) error {
 	return asError(verdict)
 }
 
-// planAnew makes a new plan: rank 0 gathers the local plans of all ranks. all has the summaries of all ranks (rank 0
-// only).
-func (s *Saver) planAnew(mine *planned, all []summary, st *State) error {
+// planAnew makes a new plan: rank 0 gathers the local plans of all ranks. Only rank 0 has the summaries.
+func (s *Saver) planAnew(mine *planned, summaries []summary, st *State) error {
 	s.planned = nil
-	out, local := &wire{}, mine.local(st)
-	local.wire(out)
-	texts, err := gather(s.g, out.b)
+	locals, err := gatherObjects(s.g, mine.local(st))
 	if err != nil {
 		return err
 	}
-	var tell [][]byte
+	var all []work
 	if s.g.Rank() == 0 {
-		mine.global, tell = coordinator(texts, all, st, s.fileBytes)
+		mine.global, all = coordinator(locals, summaries, st, s.fileBytes)
 	}
-	told, err := scatter(s.g, tell)
+	todo, err := scatter(s.g, all)
+	if err == nil && todo.Err == "" {
+		if err = mine.assign(todo); err != nil {
+			s.g.Abort(err) // the other ranks still wait
+		}
+	}
 	if err != nil {
 		return err
-	}
-	var todo work
-	in := &wire{b: told, reads: true}
-	if todo.wire(in); in.err == nil && todo.Err == "" {
-		in.err = mine.assign(todo)
-	}
-	if in.err != nil {
-		s.g.Abort(in.err) // the other ranks still wait
-		return in.err
 	}
 	if todo.Err != "" {
 		return s.heard(todo.Err)
@@ -113,32 +93,14 @@ func (s *Saver) planAnew(mine *planned, all []summary, st *State) error {
 	return nil
 }
 
-// coordinator makes the global plan and the message with its work for each rank.
-func coordinator(texts [][]byte, all []summary, st *State, fileBytes int64) (*plan, [][]byte) {
-	locals := make([]localPlan, len(texts))
-	var errs []error
-	for r, text := range texts {
-		in := &wire{b: text, reads: true}
-		locals[r].wire(in)
-		errs = append(errs, in.err)
-	}
-	var p *plan
-	var todo []work
-	err := errors.Join(errs...)
+// coordinator makes the global plan and the work of each rank.
+func coordinator(locals []localPlan, summaries []summary, st *State, fileBytes int64) (*plan, []work) {
+	p, todo, err := newPlan(locals, st.TP, fileBytes)
 	if err == nil {
-		p, todo, err = newPlan(locals, st.TP, fileBytes)
-	}
-	if err == nil {
-		err = p.setState(all, st.Files)
+		err = p.setState(summaries, st.Files)
 	}
 	if err != nil {
-		todo = slices.Repeat([]work{{Err: err.Error()}}, len(texts))
+		todo = slices.Repeat([]work{{Err: err.Error()}}, len(locals))
 	}
-	tell := make([][]byte, len(todo))
-	for r := range todo {
-		out := &wire{}
-		todo[r].wire(out)
-		tell[r] = out.b
-	}
-	return p, tell
+	return p, todo
 }

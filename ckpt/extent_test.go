@@ -107,7 +107,11 @@ func TestCopiesShareTheWork(t *testing.T) {
 	p, _, err := newPlan(locals, nil, maxFileBytes)
 	require.NoError(t, err)
 	writes := make([]int, 4)
-	p.EachPiece(func(_ bool, e *storage.TensorEntry, k int) { writes[e.Pieces[k].Rank]++ })
+	for _, e := range p.Manifest.Entries() {
+		for _, x := range e.Pieces {
+			writes[x.Rank]++
+		}
+	}
 	require.Equal(t, []int{5, 5, 5, 5}, writes)
 }
 

@@ -2,7 +2,6 @@ package ckpt
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -89,11 +88,11 @@ func saveFile(ctx context.Context, fsys disk.FS, path string, st State) error {
 	}
 	defer unlock()
 	if alone {
-		if err := storage.RemoveStaleFile(fsys, dir, name); err != nil {
+		if err := storage.RemoveStale(fsys, dir, name); err != nil {
 			return err
 		}
 	}
-	tmp := filepath.Join(dir, storage.TmpPrefix+name+"-"+rand.Text()[:8])
+	tmp := filepath.Join(dir, storage.TmpName(name))
 	err = w.writeTo(ctx, tmp)
 	if err == nil {
 		err = fsys.Replace(tmp, path)

@@ -326,7 +326,7 @@ func (x *item) takePart(whole tensor.Tensor) error {
 
 // restore sets everything in the State that is not a tensor.
 func (l *loader) restore() error {
-	if l.st.Optimizer != nil && l.cat.Opt != nil {
+	if l.st.Optimizer != nil && l.cat.Optimizer != nil {
 		if err := l.restoreOptimizer(); err != nil {
 			return err
 		}
@@ -354,12 +354,12 @@ func (l *loader) restore() error {
 // moments were not loaded keeps its count.
 func (l *loader) restoreOptimizer() error {
 	have := l.st.Optimizer.State()
-	next := optim.State{Steps: l.cat.Opt.Steps, LR: l.cat.Opt.LR, Counts: have.Counts, Scaler: have.Scaler, Tensors: have.Tensors}
+	next := optim.State{Steps: l.cat.Optimizer.Steps, LR: l.cat.Optimizer.LR, Counts: have.Counts, Scaler: have.Scaler, Tensors: have.Tensors}
 	if next.LR != have.LR {
 		l.report.Replaced = append(l.report.Replaced, fmt.Sprintf("the learning rate %v by %v", have.LR, next.LR))
 	}
-	if have.Scaler != nil && l.cat.Opt.Scaler != nil {
-		next.Scaler = l.cat.Opt.Scaler
+	if have.Scaler != nil && l.cat.Optimizer.Scaler != nil {
+		next.Scaler = l.cat.Optimizer.Scaler
 	}
 	names := l.st.inFiles()
 	for name := range next.Counts {
@@ -367,7 +367,7 @@ func (l *loader) restoreOptimizer() error {
 			continue
 		}
 		for i, as := range names(name) {
-			n, ok := l.cat.Opt.Counts[as]
+			n, ok := l.cat.Optimizer.Counts[as]
 			switch { // match has reported missing counts
 			case ok && i > 0 && n != next.Counts[name]:
 				return fmt.Errorf("%d steps of %s, but %d of another tensor of %s", n, as, next.Counts[name], name)

@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/ringo-ml/ringo/ckpt/internal/shard"
-	"github.com/ringo-ml/ringo/ckpt/internal/storage"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -16,30 +15,6 @@ type localPlan struct {
 	Items     []writeItem
 	Optimizer bool     // the rank has one
 	Counted   []string // the optimizer's parameters, by their stored names
-}
-
-func (l *localPlan) wire(w *wire) {
-	w.bool(&l.Optimizer)
-	wireList(w, &l.Counted, w.text)
-	wireList(w, &l.Items, func(x *writeItem) {
-		w.bool(&x.Model)
-		w.text(&x.Name)
-		w.text((*string)(&x.DType))
-		w.ints(&x.Shape)
-		w.bool(&x.Transposed)
-		wireList(w, &x.Boxes, w.box)
-		w.int(&x.Flat[0])
-		w.int(&x.Flat[1])
-		w.int(&x.Unit)
-		some := x.Expert != nil
-		if w.bool(&some); some {
-			if w.reads {
-				x.Expert = &storage.Expert{}
-			}
-			w.int(&x.Expert.Index)
-			w.int(&x.Expert.Of)
-		}
-	})
 }
 
 // planned is what a rank keeps of a plan for the next save: what the plan was made from, and this rank's work.

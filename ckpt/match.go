@@ -83,30 +83,26 @@ func (l *loader) match() error {
 // values come from the master, and master and 16-bit values come from Float32 values.
 func (l *loader) find(x *item, mine map[string]bool) (shape tensor.Shape, casts, ok bool) {
 	x.in = x.key()
-	list := l.cat.Model
-	if !x.model {
-		list = l.cat.Optimizer
-	}
-	shape, ok = list[x.name]
+	shape, ok = l.cat.Tensors[x.in]
 	casts = l.c.Cast && shape.DType.IsFloat() && x.data.DType().IsFloat()
-	if l.cat.Opt == nil || l.st.Optimizer == nil {
+	if l.cat.Optimizer == nil || l.st.Optimizer == nil {
 		return shape, casts, ok
 	}
 	if !x.model {
 		of, isMaster := strings.CutSuffix(x.name, masterKey)
-		if value, there := l.cat.Model[of]; !ok && isMaster && there && value.DType == tensor.Float32 {
+		if value, there := l.cat.Tensors[storage.ItemKey(true, of)]; !ok && isMaster && there && value.DType == tensor.Float32 {
 			x.in = storage.ItemKey(true, of)
 			return value, casts, true
 		}
 		return shape, casts, ok
 	}
-	master, there := l.cat.Optimizer[x.name+masterKey]
-	mastered := mine[storage.ItemKey(false, x.name+masterKey)]
+	key := storage.ItemKey(false, x.name+masterKey)
+	master, there := l.cat.Tensors[key]
 	switch {
-	case there && !mastered && x.data.DType() == tensor.Float32 && shape.DType.IsHalf():
-		x.in = storage.ItemKey(false, x.name+masterKey)
+	case there && !mine[key] && x.data.DType() == tensor.Float32 && shape.DType.IsHalf():
+		x.in = key
 		return master, casts, true
-	case !there && mastered && shape.DType == tensor.Float32:
+	case !there && mine[key] && shape.DType == tensor.Float32:
 		casts = true
 	}
 	return shape, casts, ok
@@ -120,19 +116,19 @@ const masterKey = ".master"
 
 // matchOptimizer compares the optimizer's step counts and scaler with the checkpoint's.
 func (l *loader) matchOptimizer() {
-	if l.cat.Opt == nil {
+	if l.cat.Optimizer == nil {
 		l.report.Missing = append(l.report.Missing, "the optimizer's state")
 		return
 	}
 	state, names := l.st.Optimizer.State(), l.st.inFiles()
 	for name := range state.Counts {
 		for _, as := range names(name) {
-			if _, ok := l.cat.Opt.Counts[as]; !ok {
+			if _, ok := l.cat.Optimizer.Counts[as]; !ok {
 				l.report.Missing = append(l.report.Missing, "the step count of "+as)
 			}
 		}
 	}
-	switch want, have := state.Scaler != nil, l.cat.Opt.Scaler != nil; {
+	switch want, have := state.Scaler != nil, l.cat.Optimizer.Scaler != nil; {
 	case want && !have:
 		l.report.Missing = append(l.report.Missing, "the scaler's state")
 	case have && !want:
@@ -143,14 +139,14 @@ func (l *loader) matchOptimizer() {
 // pairMoments drops the moments of a parameter if the checkpoint does not have its step count and all its moments. With
 // only some of them, the bias correction would be wrong.
 func (l *loader) pairMoments(items []item) {
-	if l.cat.Opt == nil {
+	if l.cat.Optimizer == nil {
 		return
 	}
 	l.anew = map[string]bool{}
 	names := l.st.inFiles()
 	for name := range l.st.Optimizer.State().Counts {
 		for _, as := range names(name) {
-			if _, ok := l.cat.Opt.Counts[as]; !ok {
+			if _, ok := l.cat.Optimizer.Counts[as]; !ok {
 				l.anew[name] = true
 			}
 		}
@@ -210,13 +206,8 @@ func withoutAllowed(keys, patterns []string) []string {
 // unexpected lists what the checkpoint has and no rank loads. Optimizer state counts only if the State has an
 // optimizer.
 func (l *loader) unexpected(have map[string]bool) (list []string) {
-	for name := range l.cat.Model {
-		if key := storage.ItemKey(true, name); !have[key] {
-			list = append(list, key)
-		}
-	}
-	for name := range l.cat.Optimizer {
-		if key := storage.ItemKey(false, name); l.st.Optimizer != nil && !have[key] {
+	for key := range l.cat.Tensors {
+		if !have[key] && (l.st.Optimizer != nil || strings.HasPrefix(key, storage.ItemKey(true, ""))) {
 			list = append(list, key)
 		}
 	}

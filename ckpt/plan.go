@@ -1,11 +1,9 @@
 package ckpt
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 
 	"github.com/ringo-ml/ringo/ckpt/internal/storage"
 )
@@ -80,7 +78,7 @@ func (o *owned) entry(rules Rules, shares int, load []int64) (e storage.TensorEn
 	if extents, err = o.extents(boxes, whole, load); err != nil {
 		return e, nil, err
 	}
-	e = storage.TensorEntry{Name: o.Name, DType: o.DType, Shape: o.Shape, Transposed: o.Transposed, Expert: o.Expert}
+	e = storage.TensorEntry{Name: o.Name, DType: o.DType, Shape: append([]int{}, o.Shape...), Transposed: o.Transposed, Expert: o.Expert}
 	for _, x := range extents {
 		e.Pieces = append(e.Pieces, x.piece(o.Transposed))
 	}
@@ -103,51 +101,51 @@ func (o *owned) entry(rules Rules, shares int, load []int64) (e storage.TensorEn
 func (p *plan) share(extents map[string][]extent, ranks int) []work {
 	todo := make([]work, ranks)
 	for r := range todo {
-		for _, f := range p.Files {
-			todo[r].Files = append(todo[r].Files, f.Name)
+		todo[r].Files = p.Names()
+	}
+	index := 0
+	for model, t := range p.Manifest.Entries() {
+		key := storage.ItemKey(model, t.Name)
+		at := p.At[key]
+		for _, x := range extents[key] {
+			for _, h := range x.holders {
+				mine, shared := h.rank == x.rank, len(x.holders) > 1
+				if mine || shared {
+					todo[h.rank].Pieces = append(todo[h.rank].Pieces, pieceWork{Index: index, Item: h.index, At: h.at, N: x.Len(),
+						File: at.File, Offset: int(at.Offset), Mine: mine, Shared: shared})
+				}
+			}
+			index++
 		}
 	}
-	index := -1
-	p.EachPiece(func(model bool, t *storage.TensorEntry, k int) {
-		index++
-		key := storage.ItemKey(model, t.Name)
-		x, at := &extents[key][k], p.At[key]
-		for _, h := range x.holders {
-			mine, shared := h.rank == x.rank, len(x.holders) > 1
-			if mine || shared {
-				todo[h.rank].Pieces = append(todo[h.rank].Pieces, pieceWork{Index: index, Item: h.index, At: h.at, N: x.Len(),
-					File: at.File, Offset: int(at.Offset), Mine: mine, Shared: shared})
-			}
-		}
-	})
 	return todo
 }
 
 // setState adds everything except the tensors to the plan.
 func (p *plan) setState(all []summary, files map[string][]byte) error {
-	first := all[0]
-	p.Manifest.Step, p.Manifest.Random, p.Manifest.Extra, p.Manifest.Base = first.Step, first.Random, first.Extra, first.Base
-	p.SetBeside(files)
-	o := p.Manifest.Optimizer
+	first, o := all[0], p.Manifest.Optimizer
+	p.Beside, p.Manifest.Beside, p.Manifest.Training = files, first.Files, first.Training
 	if o == nil {
 		return nil
 	}
-	o.Steps, o.LR, o.Scaler, o.Counts = first.Steps, first.LR, first.Scaler, map[string]int{}
+	p.Manifest.Optimizer = &storage.OptimizerEntry{Steps: first.Optimizer.Steps, LR: first.Optimizer.LR, Scaler: first.Optimizer.Scaler,
+		Counts: map[string]int{}, Tensors: o.Tensors}
+	counts := p.Manifest.Optimizer.Counts
 	unlike := map[string]bool{} // parameters whose count is not the optimizer's steps on some rank
 	for r := range all {
-		for name := range all[r].Counts {
+		for name := range all[r].Optimizer.Counts {
 			unlike[name] = true
 		}
 	}
 	for name, ranks := range p.counted {
-		o.Counts[name] = first.Steps
+		counts[name] = first.Optimizer.Steps
 		if !unlike[name] {
 			continue
 		}
-		o.Counts[name] = all[ranks[0]].count(name)
+		counts[name] = all[ranks[0]].count(name)
 		for _, r := range ranks {
-			if n := all[r].count(name); n != o.Counts[name] {
-				return fmt.Errorf("ranks differ: rank %d has %d optimizer steps of %s where rank %d has %d", r, n, name, ranks[0], o.Counts[name])
+			if n := all[r].count(name); n != counts[name] {
+				return fmt.Errorf("ranks differ: rank %d has %d optimizer steps of %s where rank %d has %d", r, n, name, ranks[0], counts[name])
 			}
 		}
 	}
@@ -156,10 +154,10 @@ func (p *plan) setState(all []summary, files map[string][]byte) error {
 
 // count returns the steps that the optimizer has done for a parameter.
 func (c *summary) count(name string) int {
-	if n, ok := c.Counts[name]; ok {
+	if n, ok := c.Optimizer.Counts[name]; ok {
 		return n
 	}
-	return c.Steps
+	return c.Optimizer.Steps
 }
 
 // compare returns an error if summaries differ in what must be the same on all ranks.
@@ -173,38 +171,34 @@ func compare(all []summary) error {
 	if len(errs) > 0 {
 		return errors.Join(errs...)
 	}
-	first := all[0]
-	differ := func(r int, what string, mine, want any) error {
-		return fmt.Errorf("ranks differ: rank %d has %s %v where rank 0 has %v", r, what, mine, want)
-	}
-	for r, c := range all {
-		switch {
-		case !maps.Equal(c.Calls, first.Calls):
-			return differ(r, "called", c.Calls, first.Calls)
-		case c.Step != first.Step:
-			return differ(r, "step", c.Step, first.Step)
-		case c.Optimizer != first.Optimizer:
-			return differ(r, "an optimizer:", c.Optimizer, first.Optimizer)
-		case c.Steps != first.Steps:
-			return differ(r, "optimizer steps", c.Steps, first.Steps)
-		case c.LR != first.LR:
-			return differ(r, "learning rate", c.LR, first.LR)
-		case !equal(c.Scaler, first.Scaler):
-			return differ(r, "scaler", text(c.Scaler), text(first.Scaler))
-		case !equal(c.Random, first.Random):
-			return differ(r, "randomness", text(c.Random), text(first.Random))
-		case !maps.EqualFunc(c.Extra, first.Extra, func(a, b json.RawMessage) bool { return bytes.Equal(a, b) }):
-			return differ(r, "extra state", text(c.Extra), text(first.Extra))
-		case !maps.Equal(c.Files, first.Files):
-			return differ(r, "files", c.Files, first.Files)
-		case !equal(c.Base, first.Base):
-			return differ(r, "base", c.Base, first.Base)
+	want := all[0].alike()
+	for r := range all {
+		for i, x := range all[r].alike() {
+			if text(x.value) != text(want[i].value) {
+				return fmt.Errorf("ranks differ: rank %d has %s %v where rank 0 has %v", r, x.what, x.value, want[i].value)
+			}
 		}
 	}
 	return nil
 }
 
-func equal[T comparable](a, b *T) bool { return a == b || a != nil && b != nil && *a == *b }
+// same is something that must be the same on all ranks.
+type same struct {
+	what  string
+	value any
+}
+
+// alike lists what must be the same on all ranks.
+func (c *summary) alike() []same {
+	o := c.Optimizer
+	if o == nil {
+		o = &storage.OptimizerEntry{}
+	}
+	return []same{
+		{"called", c.Calls}, {"step", c.Step}, {"an optimizer:", c.Optimizer != nil}, {"optimizer steps", o.Steps}, {"learning rate", o.LR},
+		{"scaler", text(o.Scaler)}, {"randomness", text(c.Random)}, {"extra state", text(c.Extra)}, {"files", c.Files}, {"base", c.Base},
+	}
+}
 
 func text(state any) string {
 	b, _ := json.Marshal(state) // JSON and numbers only: cannot fail

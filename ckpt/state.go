@@ -230,19 +230,11 @@ func setBytes(x tensor.Tensor, b []byte) error {
 
 // summary is what a rank sends to rank 0 before a save, to be compared.
 type summary struct {
-	Err       string
-	Planned   bool // the rank can use its last plan
-	Step      int
-	Random    *tensor.TapeState
-	Extra     map[string]json.RawMessage
-	Optimizer bool
-	Steps     int
-	LR        float64
-	Scaler    *optim.Scaler
-	Counts    map[string]int // step counts that differ from Steps, by stored name
-	Calls     map[string]uint64
-	Files     map[string]string // see sizes
-	Base      *Base
+	storage.Training // its optimizer has the step counts that differ from Steps, and no tensors
+	Err              string
+	Planned          bool // the rank can use its last plan
+	Calls            map[string]uint64
+	Files            map[string]string // SHA-256, by name
 }
 
 // writeItem says which part of a tensor a rank holds.
@@ -260,7 +252,8 @@ type writeItem struct {
 
 // summary returns what must be the same on all ranks; o is the optimizer's state.
 func (st *State) summary(o *optim.State) (c summary, err error) {
-	c = summary{Step: st.Step, Extra: map[string]json.RawMessage{}, Files: storage.Sizes(st.Files), Base: st.Base}
+	c.Files = storage.Hashes(st.Files)
+	c.Training = storage.Training{Step: st.Step, Extra: map[string]json.RawMessage{}, Base: st.Base}
 	if err := storage.CheckBeside(st.Files); err != nil {
 		return c, err
 	}
@@ -272,8 +265,8 @@ func (st *State) summary(o *optim.State) (c summary, err error) {
 		c.Extra[key] = text
 	}
 	if st.Optimizer != nil {
-		c.Optimizer, c.Steps, c.LR, c.Scaler = true, o.Steps, o.LR, o.Scaler
-		if c.Counts, err = st.storedCounts(o); err != nil {
+		c.Optimizer = &storage.OptimizerEntry{Steps: o.Steps, LR: o.LR, Scaler: o.Scaler}
+		if c.Optimizer.Counts, err = st.storedCounts(o); err != nil {
 			return c, err
 		}
 	}

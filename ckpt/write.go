@@ -93,7 +93,9 @@ func (p *plan) agree(all []verdict) error {
 		hashes[r] = v.Hashes
 	}
 	var names []string
-	p.EachPiece(func(_ bool, t *storage.TensorEntry, _ int) { names = append(names, t.Name) })
+	for _, t := range p.Manifest.Entries() {
+		names = append(names, slices.Repeat([]string{t.Name}, len(t.Pieces))...)
+	}
 	type first struct {
 		rank int
 		sum  uint32
@@ -117,23 +119,10 @@ func (p *plan) agree(all []verdict) error {
 
 // write writes this rank's pieces and flushes the files. Rank 0 created all files and flushes every one.
 func (w *writer) write(ctx context.Context, tmp string) error {
-	files := make([]disk.File, len(w.files))
-	for i, name := range w.files {
-		if w.g.Rank() != 0 && !slices.ContainsFunc(w.pieces, func(x held) bool { return x.File == i && x.Mine }) {
-			continue
-		}
-		var err error
-		if files[i], err = w.fs.Open(filepath.Join(w.dir, tmp, name), true); err != nil {
-			return errors.Join(err, disk.CloseAll(files[:i]))
-		}
+	needed := func(i int) bool {
+		return w.g.Rank() == 0 || slices.ContainsFunc(w.pieces, func(x held) bool { return x.File == i && x.Mine })
 	}
-	err := w.writeJobs(ctx, files)
-	for _, f := range files {
-		if f != nil && err == nil {
-			err = f.Sync()
-		}
-	}
-	return errors.Join(err, disk.CloseAll(files))
+	return disk.Fill(w.fs, filepath.Join(w.dir, tmp), w.files, needed, func(files []disk.File) error { return w.writeJobs(ctx, files) })
 }
 
 // writeJobs writes the jobs. With Config.Async their data was fetched before; otherwise it fetches and writes batch by

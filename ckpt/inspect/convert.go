@@ -2,7 +2,6 @@ package inspect
 
 import (
 	"context"
-	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -10,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 
 	"github.com/ringo-ml/ringo/ckpt/internal/disk"
 	"github.com/ringo-ml/ringo/ckpt/internal/shard"
@@ -47,24 +45,25 @@ type ConvertConfig struct {
 // parameters with momentum get a count of 1. Other numbers and texts of the checkpoint, and param_groups, become the
 // extra state "torch".
 func Convert(ctx context.Context, from, to string, c ConvertConfig) error {
-	if err := convert(ctx, disk.OS{}, from, to, c); err != nil {
+	if err := convert(ctx, from, to, c); err != nil {
 		return fmt.Errorf("ckpt: converting %s: %w", from, err)
 	}
 	return nil
 }
 
-func convert(ctx context.Context, fsys disk.FS, from, to string, c ConvertConfig) error {
+func convert(ctx context.Context, from, to string, c ConvertConfig) error {
 	if c.DType != nil && !c.DType.IsFloat() {
 		return fmt.Errorf("%v is not a floating-point type", *c.DType)
 	}
-	src, leftOut, err := openAny(fsys, from, c)
+	open := func() (*storage.Reader, error) { return storage.Open(disk.OS{}, from) }
+	if torch.Is(from) {
+		open = func() (*storage.Reader, error) { return openTorch(from, c) }
+	}
+	src, err := open()
 	if err != nil {
 		return err
 	}
 	defer src.Close() // opened for reading only
-	if c.LeftOut != nil && len(leftOut) > 0 {
-		c.LeftOut(leftOut)
-	}
 	if _, err := os.Lstat(to); err == nil {
 		return fmt.Errorf("%s exists already", to)
 	}
@@ -75,13 +74,13 @@ func convert(ctx context.Context, fsys disk.FS, from, to string, c ConvertConfig
 	if err != nil {
 		return err
 	}
-	tmp := filepath.Join(filepath.Dir(to), storage.TmpPrefix+filepath.Base(to)+"-"+rand.Text()[:8])
+	fsys, tmp := disk.OS{}, filepath.Join(filepath.Dir(to), storage.TmpName(filepath.Base(to)))
 	if err := fsys.Mkdir(tmp); err != nil {
 		return err
 	}
 	err = p.Create(fsys, tmp)
 	if err == nil {
-		err = copyAll(ctx, fsys, p, src, tmp, c.Progress)
+		err = disk.Fill(fsys, tmp, p.Names(), nil, func(files []disk.File) error { return copyAll(ctx, p, src, files, c.Progress) })
 	}
 	if err == nil {
 		err = p.Commit(fsys, tmp, to)
@@ -90,15 +89,6 @@ func convert(ctx context.Context, fsys disk.FS, from, to string, c ConvertConfig
 		return errors.Join(err, fsys.RemoveAll(tmp))
 	}
 	return nil
-}
-
-// openAny opens a checkpoint of this package or of PyTorch.
-func openAny(fsys disk.FS, from string, c ConvertConfig) (*storage.Reader, []string, error) {
-	if torch.Is(from) {
-		return openTorch(from, c.ModelOnly)
-	}
-	src, err := storage.Open(fsys, from)
-	return src, nil, err
 }
 
 // convertPlan plans one piece for every tensor.
@@ -112,7 +102,7 @@ func convertPlan(src *storage.Reader, c ConvertConfig) (*storage.Draft, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.SetBeside(beside)
+	p.Beside, p.Manifest.Beside = beside, storage.Hashes(beside)
 	entries := func(list []*storage.Tensor) (out []storage.TensorEntry) {
 		for _, x := range list {
 			d := x.DType
@@ -126,53 +116,30 @@ func convertPlan(src *storage.Reader, c ConvertConfig) (*storage.Draft, error) {
 	if p.Manifest.Model, err = p.LayOut("model", entries(src.Model), limit); err != nil || src.Manifest == nil {
 		return p, err
 	}
-	p.Manifest.Step, p.Manifest.Random, p.Manifest.Extra, p.Manifest.Base = src.Manifest.Step, src.Manifest.Random, src.Manifest.Extra, src.Manifest.Base
-	if o := src.Manifest.Optimizer; o != nil && !c.ModelOnly {
-		p.Manifest.Optimizer = &storage.OptimizerEntry{Steps: o.Steps, LR: o.LR, Scaler: o.Scaler, Counts: o.Counts}
-		p.Manifest.Optimizer.Tensors, err = p.LayOut("optimizer", entries(src.Optimizer), limit)
+	p.Manifest.Training = src.Manifest.Training
+	if c.ModelOnly {
+		p.Manifest.Optimizer = nil
+	}
+	if o := p.Manifest.Optimizer; o != nil {
+		o.Tensors, err = p.LayOut("optimizer", entries(src.Optimizer), limit)
 	}
 	return p, err
 }
 
 // copyAll copies all tensors, several at a time, and stores their hashes in the plan.
-func copyAll(ctx context.Context, fsys disk.FS, p *storage.Draft, src *storage.Reader, dir string, progress func(done, total int64)) error {
-	files := make([]disk.File, len(p.Files))
-	for i, f := range p.Files {
-		var err error
-		if files[i], err = fsys.Open(filepath.Join(dir, f.Name), true); err != nil {
-			return errors.Join(err, disk.CloseAll(files[:i]))
-		}
+func copyAll(ctx context.Context, p *storage.Draft, src *storage.Reader, files []disk.File, progress func(done, total int64)) error {
+	var entries []*storage.TensorEntry
+	done := counter{report: progress}
+	all := src.Each() // in the order of the entries
+	for _, e := range p.Manifest.Entries() {
+		done.total += all[len(entries)].End - all[len(entries)].Start
+		entries = append(entries, e)
 	}
-	type job struct {
-		x    *storage.Tensor
-		e    *storage.TensorEntry
-		hash *string
-	}
-	var jobs []job
-	total := int64(0)
-	p.EachPiece(func(model bool, e *storage.TensorEntry, k int) {
-		s := src.Tensors[storage.ItemKey(model, e.Name)]
-		jobs = append(jobs, job{s, e, &e.Pieces[k].SHA256})
-		total += s.End - s.Start
-	})
-	var done atomic.Int64
-	err := storage.Parallel(len(jobs), func(i int) error {
-		j := jobs[i]
-		at := p.At[storage.ItemKey(j.x.Model, j.e.Name)]
-		var err error
-		*j.hash, err = copyTo(ctx, j.x, files[at.File], at.Offset, j.e.DType, func(n int) {
-			if k := done.Add(int64(n)); progress != nil {
-				progress(k, total)
-			}
-		})
+	return storage.Parallel(len(entries), func(i int) (err error) {
+		at := p.At[storage.ItemKey(all[i].Model, entries[i].Name)]
+		entries[i].Pieces[0].SHA256, err = copyTo(ctx, all[i], files[at.File], at.Offset, entries[i].DType, done.add)
 		return err
 	})
-	for _, f := range files {
-		if err == nil {
-			err = f.Sync()
-		}
-	}
-	return errors.Join(err, disk.CloseAll(files))
 }
 
 // copyTo writes a tensor with the type d to a file at off, and returns the SHA-256 of the written bytes.

@@ -10,7 +10,6 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"sync/atomic"
 
 	"github.com/ringo-ml/ringo/ckpt/internal/disk"
 	"github.com/ringo-ml/ringo/ckpt/internal/shard"
@@ -53,22 +52,13 @@ func Diff(ctx context.Context, a, b string, progress func(done, total int64)) (*
 	}
 	defer srcB.Close() // opened for reading only
 	d := &Difference{OnlyA: []string{}, OnlyB: []string{}, Structure: []string{}, Tensors: []TensorDiff{}}
-	if srcA.Manifest != nil {
-		d.Steps[0] = srcA.Manifest.Step
-	}
-	if srcB.Manifest != nil {
-		d.Steps[1] = srcB.Manifest.Step
-	}
+	d.Steps = [2]int{srcA.Step(), srcB.Step()}
 	pairs, total := d.pair(srcA, srcB)
-	var done atomic.Int64
+	done := counter{total: total, report: progress}
 	found := make([]TensorDiff, len(pairs))
 	err = storage.Parallel(len(pairs), func(i int) error {
 		var err error
-		found[i], err = diffTensor(ctx, pairs[i][0], pairs[i][1], func(n int) {
-			if k := done.Add(int64(n)); progress != nil {
-				progress(k, total)
-			}
-		})
+		found[i], err = diffTensor(ctx, pairs[i][0], pairs[i][1], done.add)
 		return err
 	})
 	if err != nil {
@@ -112,34 +102,28 @@ func (d *Difference) pair(a, b *storage.Reader) (pairs [][2]*storage.Tensor, tot
 func diffTensor(ctx context.Context, x, y *storage.Tensor, progress func(n int)) (TensorDiff, error) {
 	t := TensorDiff{Name: storage.ItemKey(x.Model, x.Name), Of: int64(shard.Product(x.Shape))}
 	sizeX, sizeY := x.ElementSize(), y.ElementSize()
+	if x.DType == y.DType {
+		sizeX, sizeY = 1, 1 // by bytes, because an element may have less than one
+	}
 	buf := storage.Buffers.Get().(*[]byte)
 	defer storage.Buffers.Put(buf)
 	var va, vb []float64
-	at := int64(0) // elements done
+	at := int64(0) // elements or bytes done
 	err := x.Stream(ctx, shard.WholePart(x.Shape), func(a []byte) error {
 		progress(len(a))
-		if x.DType == y.DType {
-			b := (*buf)[:len(a)]
-			if err := readFull(y, b, y.Offset+at); err != nil {
-				return err
-			}
-			at += int64(len(a))
-			if bytes.Equal(a, b) {
-				return nil
-			}
-			return t.add(x.DType, a, y.DType, b, &va, &vb)
-		}
 		if sizeX == 0 || sizeY == 0 {
 			return errNotComparable
 		}
-		for len(a) > 0 { // the sizes of the elements differ
+		for len(a) > 0 {
 			n := min(len(a)/sizeX, len(*buf)/sizeY)
 			b := (*buf)[:n*sizeY]
-			if err := readFull(y, b, y.Offset+at*int64(sizeY)); err != nil {
-				return err
+			if k, err := y.File.Content.ReadAt(b, y.Offset+at*int64(sizeY)); k < len(b) {
+				return y.Failed(err)
 			}
-			if err := t.add(x.DType, a[:n*sizeX], y.DType, b, &va, &vb); err != nil {
-				return err
+			if x.DType != y.DType || !bytes.Equal(a[:n], b) {
+				if err := t.add(x.DType, a[:n*sizeX], y.DType, b, &va, &vb); err != nil {
+					return err
+				}
 			}
 			a, at = a[n*sizeX:], at+int64(n)
 		}
@@ -153,13 +137,6 @@ func diffTensor(ctx context.Context, x, y *storage.Tensor, progress func(n int))
 }
 
 var errNotComparable = errors.New("values of this type cannot be compared")
-
-func readFull(x *storage.Tensor, b []byte, off int64) error {
-	if n, err := x.File.Content.ReadAt(b, off); n < len(b) {
-		return x.Failed(err)
-	}
-	return nil
-}
 
 // add compares the elements in a (of type da) with those in b (of type db). va and vb are buffers.
 func (t *TensorDiff) add(da safetensors.DType, a []byte, db safetensors.DType, b []byte, va, vb *[]float64) error {

@@ -72,7 +72,7 @@ func (f *verifier) layoutTensor(ctx context.Context, c *storage.Layout, x *stora
 			continue
 		}
 		err = x.Stream(ctx, p, func(b []byte) error {
-			f.progress(len(b))
+			f.read.add(len(b))
 			return nil
 		})
 		if err != nil {

@@ -25,16 +25,13 @@ func List(path string) (step int, list []Info, err error) {
 	if err != nil {
 		return 0, nil, fmt.Errorf("ckpt: %w", err)
 	}
-	if src.Manifest != nil {
-		step = src.Manifest.Step
-	}
 	list = []Info{}
-	add := func(kind string, xs []*storage.Tensor) {
-		for _, x := range xs {
-			list = append(list, Info{x.Name, kind, string(x.DType), x.Shape, x.File.Name, x.End - x.Start, len(x.Pieces)})
+	for _, x := range src.Each() {
+		kind := "optimizer"
+		if x.Model {
+			kind = "model"
 		}
+		list = append(list, Info{x.Name, kind, string(x.DType), x.Shape, x.File.Name, x.End - x.Start, len(x.Pieces)})
 	}
-	add("model", src.Model)
-	add("optimizer", src.Optimizer)
-	return step, list, src.Close()
+	return src.Step(), list, src.Close()
 }

@@ -29,16 +29,15 @@ type torchFiles struct {
 
 func (f torchFiles) Close() error { return f.c.Close() }
 
-// openTorch opens a PyTorch checkpoint as a checkpoint of this package without hashes. It also returns what is left
-// out.
-func openTorch(path string, modelOnly bool) (*storage.Reader, []string, error) {
+// openTorch opens a PyTorch checkpoint as a checkpoint without hashes.
+func openTorch(path string, config ConvertConfig) (*storage.Reader, error) {
 	c, err := torch.Open(path)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	p, err := c.Parts(modelOnly)
+	p, err := c.Parts(config.ModelOnly)
 	if err != nil {
-		return nil, nil, errors.Join(err, c.Close())
+		return nil, errors.Join(err, c.Close())
 	}
 	s := storage.NewReader(nil, path)
 	s.Manifest, s.Files = &storage.Manifest{}, map[string]*storage.File{"": {Content: torchFiles{c: c}}}
@@ -55,11 +54,14 @@ func openTorch(path string, modelOnly bool) (*storage.Reader, []string, error) {
 	if len(p.Extra) > 0 {
 		text, err := json.Marshal(p.Extra)
 		if err != nil {
-			return nil, nil, errors.Join(err, c.Close())
+			return nil, errors.Join(err, c.Close())
 		}
 		s.Manifest.Extra = map[string]json.RawMessage{"torch": text}
 	}
-	return s, p.LeftOut, nil
+	if config.LeftOut != nil && len(p.LeftOut) > 0 {
+		config.LeftOut(p.LeftOut)
+	}
+	return s, nil
 }
 
 func addTorch(s *storage.Reader, model bool, x torch.Named) {

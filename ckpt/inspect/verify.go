@@ -50,8 +50,7 @@ type verifier struct {
 	src      *storage.Reader
 	v        *Verdict
 	mu       sync.Mutex // of v.Errors
-	done     atomic.Int64
-	total    int64
+	read     counter
 	nan, inf atomic.Int64
 }
 
@@ -60,35 +59,26 @@ type verifier struct {
 // says what could not be verified. Verify needs a few MiB of memory, whatever the size of the checkpoint. It returns an
 // error only if ctx ends or c is invalid. Problems of the checkpoint are in the Verdict.
 func Verify(ctx context.Context, path string, c VerifyConfig) (*Verdict, error) {
-	return verify(ctx, disk.OS{}, path, c)
-}
-
-func verify(ctx context.Context, fsys disk.FS, path string, c VerifyConfig) (*Verdict, error) {
 	mesh, err := storage.ParseLayout(c.Layout)
 	if err != nil {
 		return nil, fmt.Errorf("ckpt: %w", err)
 	}
-	src := storage.Examine(fsys, path)
+	src := storage.Examine(disk.OS{}, path)
 	defer src.Close() // opened for reading only
 	f := &verifier{c: c, src: src, v: &Verdict{Path: path, Errors: []string{}, Unchecked: []string{}}}
-	for _, err := range src.Problems {
+	for _, err := range append(src.Problems, src.Unlisted()...) {
 		f.fail(err)
 	}
-	if src.Manifest != nil {
-		f.v.Step = src.Manifest.Step
-	}
-	for _, err := range src.Unlisted() {
-		f.fail(err)
-	}
+	f.v.Step = src.Step()
 	all := src.Each()
 	for _, x := range all {
 		f.v.Tensors++
 		f.v.Shards += len(x.Pieces)
 		f.v.Bytes += x.End - x.Start
 	}
-	f.total = f.v.Bytes
+	f.read = counter{total: f.v.Bytes, report: c.Progress}
 	if mesh != nil {
-		f.total *= 2
+		f.read.total *= 2
 	}
 	err = storage.Parallel(len(all), func(i int) error {
 		if err := all[i].Scan(ctx, f.look(all[i])); err != nil {
@@ -118,9 +108,16 @@ func (f *verifier) fail(err error) {
 	f.mu.Unlock()
 }
 
-func (f *verifier) progress(n int) {
-	if done := f.done.Add(int64(n)); f.c.Progress != nil {
-		f.c.Progress(done, f.total)
+// counter reports how many bytes have been read. report may be nil.
+type counter struct {
+	done   atomic.Int64
+	total  int64
+	report func(done, total int64)
+}
+
+func (c *counter) add(n int) {
+	if done := c.done.Add(int64(n)); c.report != nil {
+		c.report(done, c.total)
 	}
 }
 
@@ -128,11 +125,11 @@ func (f *verifier) progress(n int) {
 // elements.
 func (f *verifier) look(x *storage.Tensor) func(b []byte) {
 	if !f.c.NaN || !isFloat(x.DType) {
-		return func(b []byte) { f.progress(len(b)) }
+		return func(b []byte) { f.read.add(len(b)) }
 	}
 	var values []float64
 	return func(b []byte) {
-		f.progress(len(b))
+		f.read.add(len(b))
 		values, _ = decode(x.DType, b, values)
 		nan, inf := int64(0), int64(0)
 		for _, v := range values {

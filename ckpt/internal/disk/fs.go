@@ -209,13 +209,28 @@ func CheckName(name string) error {
 	return nil
 }
 
-// CloseAll closes the files that are not nil.
-func CloseAll(files []File) error {
-	var errs []error
-	for _, f := range files {
-		if f != nil {
-			errs = append(errs, f.Close())
+// Fill opens the files of a folder that are needed (nil: all), calls fill, and flushes the files. The others are nil.
+func Fill(fsys FS, dir string, names []string, needed func(i int) bool, fill func(files []File) error) (err error) {
+	files := make([]File, len(names))
+	defer func() {
+		for _, f := range files {
+			if f != nil {
+				err = errors.Join(err, f.Close())
+			}
+		}
+	}()
+	for i, name := range names {
+		if needed == nil || needed(i) {
+			if files[i], err = fsys.Open(filepath.Join(dir, name), true); err != nil {
+				return err
+			}
 		}
 	}
-	return errors.Join(errs...)
+	err = fill(files)
+	for _, f := range files {
+		if f != nil && err == nil {
+			err = f.Sync()
+		}
+	}
+	return err
 }

@@ -35,31 +35,14 @@ func CheckBeside(files map[string][]byte) error {
 	return nil
 }
 
-// SetBeside adds the small files to the plan.
-func (p *Draft) SetBeside(files map[string][]byte) {
-	p.beside, p.Manifest.Beside = files, nil
-	if len(files) == 0 {
-		return
-	}
-	p.Manifest.Beside = map[string]string{}
-	for name, text := range files {
-		p.Manifest.Beside[name] = Sum(text)
-	}
-}
-
 // readBeside compares the small files with their hashes in ringo.json.
 func (s *Reader) readBeside() {
 	for _, name := range slices.Sorted(maps.Keys(s.Manifest.Beside)) {
 		s.listed[name] = true
-		err := disk.CheckName(name)
-		var text []byte
-		if err == nil {
-			text, err = disk.ReadFile(s.FS, filepath.Join(s.Path, name), maxBeside)
-		}
-		if err != nil {
+		if err := disk.CheckName(name); err != nil {
 			s.Problems = append(s.Problems, err)
-		} else if Sum(text) != s.Manifest.Beside[name] {
-			s.problem("%s: the SHA-256 is not that of %s: the file is damaged, or of another checkpoint", name, ManifestName)
+		} else if text := s.read(name, maxBeside); text != nil {
+			s.compare(name, text, s.Manifest.Beside[name])
 		}
 	}
 }
@@ -91,11 +74,11 @@ func (s *Reader) Besides() (map[string][]byte, error) {
 	return files, errors.Join(errs...)
 }
 
-// Sizes describes small files, so that ranks can compare them without sending them.
-func Sizes(files map[string][]byte) map[string]string {
-	out := map[string]string{}
+// Hashes returns the SHA-256 of small files. Ranks compare these without sending the files.
+func Hashes(files map[string][]byte) map[string]string {
+	hashes := map[string]string{}
 	for name, text := range files {
-		out[name] = fmt.Sprintf("%d bytes, SHA-256 %s", len(text), Sum(text))
+		hashes[name] = Sum(text)
 	}
-	return out
+	return hashes
 }

@@ -10,9 +10,16 @@ import (
 	"slices"
 
 	"github.com/ringo-ml/ringo/ckpt/internal/disk"
-	"github.com/ringo-ml/ringo/ckpt/internal/shard"
 	"github.com/ringo-ml/ringo/ckpt/safetensors"
 )
+
+// Names returns the names of the safetensors files.
+func (p *Draft) Names() (names []string) {
+	for _, f := range p.Files {
+		names = append(names, f.Name)
+	}
+	return names
+}
 
 // Create creates the files and writes their headers.
 func (p *Draft) Create(fsys disk.FS, dir string) error {
@@ -32,11 +39,7 @@ func (p *Draft) Create(fsys disk.FS, dir string) error {
 // Commit writes the small files, the index and ringo.json, and flushes the folder. Then it renames the folder and
 // flushes the directory that holds it.
 func (p *Draft) Commit(fsys disk.FS, from, to string) error {
-	total := int64(0)
-	for _, t := range p.Manifest.Model {
-		total += int64(shard.Product(t.Shape)) * int64(t.DType.Bits()) / 8
-	}
-	idx, err := encodeIndex(p.Manifest.Model, total)
+	idx, err := encodeIndex(p.Manifest.Model)
 	if err != nil {
 		return err
 	}
@@ -45,16 +48,12 @@ func (p *Draft) Commit(fsys disk.FS, from, to string) error {
 	if err != nil {
 		return err
 	}
-	for _, name := range slices.Sorted(maps.Keys(p.beside)) {
-		if err := disk.WriteFile(fsys, filepath.Join(from, name), p.beside[name]); err != nil {
+	last := map[string][]byte{IndexName: idx, ManifestName: text}
+	maps.Copy(last, p.Beside)
+	for _, name := range slices.Sorted(maps.Keys(last)) {
+		if err := disk.WriteFile(fsys, filepath.Join(from, name), last[name]); err != nil {
 			return err
 		}
-	}
-	if err := disk.WriteFile(fsys, filepath.Join(from, IndexName), idx); err != nil {
-		return err
-	}
-	if err := disk.WriteFile(fsys, filepath.Join(from, ManifestName), text); err != nil {
-		return err
 	}
 	if err := fsys.SyncDir(from); err != nil {
 		return err
@@ -70,7 +69,7 @@ type Draft struct {
 	Manifest Manifest // complete except for hashes
 	Files    []plannedFile
 	At       map[string]place  // where each tensor begins, by key
-	beside   map[string][]byte // small files
+	Beside   map[string][]byte // small files
 }
 
 // NewDraft returns a draft without tensors.
@@ -97,7 +96,7 @@ func (p *Draft) LayOut(kind string, tensors []TensorEntry, fileBytes int64) ([]T
 	var cuts [][]TensorEntry
 	size := int64(0)
 	for i, t := range tensors {
-		n := int64(shard.Product(t.Shape)) * int64(t.DType.Bits()) / 8
+		n := t.bytes()
 		if i == 0 || size+n > fileBytes {
 			cuts, size = append(cuts, nil), 0
 		}
@@ -128,32 +127,16 @@ func (p *Draft) LayOut(kind string, tensors []TensorEntry, fileBytes int64) ([]T
 	return slices.Concat(cuts...), nil
 }
 
-// EachPiece calls fn for every piece; k is its index among the pieces of its tensor. The order is the same on all
-// ranks.
-func (p *Draft) EachPiece(fn func(model bool, t *TensorEntry, k int)) {
-	each := func(model bool, list []TensorEntry) {
-		for i := range list {
-			for k := range list[i].Pieces {
-				fn(model, &list[i], k)
-			}
-		}
-	}
-	each(true, p.Manifest.Model)
-	if p.Manifest.Optimizer != nil {
-		each(false, p.Manifest.Optimizer.Tensors)
-	}
-}
-
 // SetHashes stores the hashes that each rank reported, in the order of its pieces.
 func (p *Draft) SetHashes(hashes [][]byte) error {
-	var err error
-	p.EachPiece(func(_ bool, t *TensorEntry, k int) {
-		x := &t.Pieces[k]
-		if len(hashes[x.Rank]) < sha256.Size {
-			err = fmt.Errorf("rank %d reported no hash of %s", x.Rank, t.Name)
-			return
+	for _, t := range p.Manifest.Entries() {
+		for k := range t.Pieces {
+			x := &t.Pieces[k]
+			if len(hashes[x.Rank]) < sha256.Size {
+				return fmt.Errorf("rank %d reported no hash of %s", x.Rank, t.Name)
+			}
+			x.SHA256, hashes[x.Rank] = hex.EncodeToString(hashes[x.Rank][:sha256.Size]), hashes[x.Rank][sha256.Size:]
 		}
-		x.SHA256, hashes[x.Rank] = hex.EncodeToString(hashes[x.Rank][:sha256.Size]), hashes[x.Rank][sha256.Size:]
-	})
-	return err
+	}
+	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"strings"
 
 	"github.com/ringo-ml/ringo/ckpt/internal/disk"
@@ -40,18 +41,39 @@ const (
 
 // Manifest is the content of ringo.json: what a folder contains, and a hash of every byte of it.
 type Manifest struct {
-	Version   int                        `json:"version"`
+	Version int           `json:"version"`
+	Ranks   int           `json:"ranks"` // number of ranks that saved it
+	Index   string        `json:"index_sha256"`
+	Files   []fileEntry   `json:"files,omitempty"`
+	Header  string        `json:"header_sha256,omitempty"` // for a single file: of its header without the manifest
+	Model   []TensorEntry `json:"model"`
+	Training
+	Beside map[string]string `json:"beside,omitempty"` // SHA-256 of the small files, by name
+}
+
+// Training is what a checkpoint has of a training besides the parameters.
+type Training struct {
 	Step      int                        `json:"step"`
-	Ranks     int                        `json:"ranks"` // number of ranks that saved it
-	Index     string                     `json:"index_sha256"`
-	Files     []fileEntry                `json:"files,omitempty"`
-	Header    string                     `json:"header_sha256,omitempty"` // for a single file: of its header without the manifest
-	Model     []TensorEntry              `json:"model"`
 	Random    *tensor.TapeState          `json:"random,omitempty"`
 	Optimizer *OptimizerEntry            `json:"optimizer,omitempty"`
 	Extra     map[string]json.RawMessage `json:"extra,omitempty"`
-	Beside    map[string]string          `json:"beside,omitempty"` // SHA-256 of the small files, by name
 	Base      *Base                      `json:"base,omitempty"`
+}
+
+// Entries yields all tensors; model is false for those of the optimizer. The order is the same on all ranks.
+func (m *Manifest) Entries() iter.Seq2[bool, *TensorEntry] {
+	return func(yield func(model bool, t *TensorEntry) bool) {
+		for i := range m.Model {
+			if !yield(true, &m.Model[i]) {
+				return
+			}
+		}
+		for i := 0; m.Optimizer != nil && i < len(m.Optimizer.Tensors); i++ {
+			if !yield(false, &m.Optimizer.Tensors[i]) {
+				return
+			}
+		}
+	}
 }
 
 // fileEntry describes a safetensors file.
@@ -72,6 +94,8 @@ type TensorEntry struct {
 	Expert     *Expert           `json:"expert,omitempty"`
 	Pieces     []PieceEntry      `json:"pieces"`
 }
+
+func (t *TensorEntry) bytes() int64 { return int64(shard.Product(t.Shape)) * int64(t.DType.Bits()) / 8 }
 
 // OptimizerEntry is an optim.State whose tensors are in files.
 type OptimizerEntry struct {
@@ -149,18 +173,14 @@ func DecodeManifest(text []byte) (*Manifest, error) {
 	return m, json.Unmarshal(body, m) // older programs also wrote fsdp's units, which are not used
 }
 
-// index is model.safetensors.index.json, as Hugging Face's libraries write and read it.
-type index struct {
-	Metadata  map[string]any    `json:"metadata"`
-	WeightMap map[string]string `json:"weight_map"`
-}
-
-func encodeIndex(model []TensorEntry, size int64) ([]byte, error) {
-	x := index{map[string]any{"total_size": size}, map[string]string{}}
+// encodeIndex returns the text of model.safetensors.index.json, as Hugging Face's libraries write and read it.
+func encodeIndex(model []TensorEntry) ([]byte, error) {
+	size, files := int64(0), map[string]string{}
 	for _, t := range model {
-		x.WeightMap[t.Name] = t.File
+		size += t.bytes()
+		files[t.Name] = t.File
 	}
-	b, err := json.MarshalIndent(x, "", "  ")
+	b, err := json.MarshalIndent(map[string]any{"metadata": map[string]any{"total_size": size}, "weight_map": files}, "", "  ")
 	if err != nil {
 		return nil, err
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -112,6 +113,23 @@ func (s *Reader) problem(format string, a ...any) {
 	s.Problems = append(s.Problems, fmt.Errorf(format, a...))
 }
 
+// read returns the content of a small file. After a problem, it returns nil.
+func (s *Reader) read(name string, limit int64) []byte {
+	text, err := disk.ReadFile(s.FS, filepath.Join(s.Path, name), limit)
+	if err != nil {
+		s.Problems = append(s.Problems, err)
+		return nil
+	}
+	return text
+}
+
+// compare compares a file with its hash in ringo.json.
+func (s *Reader) compare(name string, text []byte, hash string) {
+	if Sum(text) != hash {
+		s.problem("%s: the SHA-256 is not that of %s: the file is damaged, or of another checkpoint", name, ManifestName)
+	}
+}
+
 // Close closes the files.
 func (s *Reader) Close() error {
 	var errs []error
@@ -127,11 +145,11 @@ func (s *Reader) openFile(name string) *File {
 		return f
 	}
 	s.listed[name] = true
-	if err := disk.CheckName(name); err != nil {
-		s.Problems = append(s.Problems, err)
-		return nil
+	err := disk.CheckName(name)
+	var f disk.File
+	if err == nil {
+		f, err = s.FS.Open(filepath.Join(s.Path, name), false)
 	}
-	f, err := s.FS.Open(filepath.Join(s.Path, name), false)
 	if err != nil {
 		s.Problems = append(s.Problems, err)
 		return nil
@@ -166,9 +184,8 @@ func (s *Reader) addPlain(name string) {
 
 // readIndex reads a Hugging Face folder with an index.
 func (s *Reader) readIndex() {
-	text, err := disk.ReadFile(s.FS, filepath.Join(s.Path, IndexName), MaxJSON)
-	if err != nil {
-		s.Problems = append(s.Problems, err)
+	text := s.read(IndexName, MaxJSON)
+	if text == nil {
 		return
 	}
 	s.listed[IndexName] = true
@@ -177,12 +194,7 @@ func (s *Reader) readIndex() {
 		s.problem("%s: %w", IndexName, err)
 		return
 	}
-	var names []string
-	for name := range files {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(files)) {
 		s.take(true, name, files[name], IndexName)
 	}
 	s.checkRest(IndexName)
@@ -255,16 +267,11 @@ func (s *Reader) checkRest(list string) {
 
 // readManifest reads a folder that a Saver wrote.
 func (s *Reader) readManifest() {
-	text, err := disk.ReadFile(s.FS, filepath.Join(s.Path, ManifestName), MaxJSON)
-	if err != nil {
-		s.Problems = append(s.Problems, err)
+	text := s.read(ManifestName, MaxJSON)
+	if text == nil || !s.decode(text, ManifestName) {
 		return
 	}
-	if s.Manifest, err = DecodeManifest(text); err != nil {
-		s.problem("%s: %w", ManifestName, err)
-		return
-	}
-	s.listed[ManifestName], s.ManifestHash = true, Sum(text)
+	s.listed[ManifestName], s.listed[IndexName] = true, true
 	for _, e := range s.Manifest.Files {
 		s.checkFile(e)
 	}
@@ -273,15 +280,21 @@ func (s *Reader) readManifest() {
 	s.readBeside()
 }
 
+// decode reads the manifest; where says where it is. It returns false after a problem.
+func (s *Reader) decode(text []byte, where string) bool {
+	man, err := DecodeManifest(text)
+	if err != nil {
+		s.problem("%s: %w", where, err)
+		return false
+	}
+	s.Manifest, s.ManifestHash = man, Sum(text)
+	return true
+}
+
 // checkEntries compares all tensors with the manifest.
 func (s *Reader) checkEntries() {
-	for i := range s.Manifest.Model {
-		s.checkEntry(true, &s.Manifest.Model[i])
-	}
-	if s.Manifest.Optimizer != nil {
-		for i := range s.Manifest.Optimizer.Tensors {
-			s.checkEntry(false, &s.Manifest.Optimizer.Tensors[i])
-		}
+	for model, e := range s.Manifest.Entries() {
+		s.checkEntry(model, e)
 	}
 	s.checkRest(s.list)
 }
@@ -339,18 +352,22 @@ func (s *Reader) checkEntry(model bool, e *TensorEntry) {
 
 // checkIndex compares the index with ringo.json, because other programs read the folder by its index.
 func (s *Reader) checkIndex() {
-	s.listed[IndexName] = true
-	text, err := disk.ReadFile(s.FS, filepath.Join(s.Path, IndexName), MaxJSON)
-	if err != nil {
-		s.Problems = append(s.Problems, err)
+	text := s.read(IndexName, MaxJSON)
+	if text == nil {
 		return
 	}
 	if _, err := decodeIndex(text); err != nil {
 		s.problem("%s: %w", IndexName, err)
 	}
-	if Sum(text) != s.Manifest.Index {
-		s.problem("%s: the SHA-256 is not that of %s: the file is damaged, or of another checkpoint", IndexName, ManifestName)
+	s.compare(IndexName, text, s.Manifest.Index)
+}
+
+// Step returns the step, or 0 if the checkpoint has none.
+func (s *Reader) Step() int {
+	if s.Manifest == nil {
+		return 0
 	}
+	return s.Manifest.Step
 }
 
 // Each returns all tensors, in an order that is the same on all ranks.

@@ -23,9 +23,12 @@ const (
 // JoinFiles puts all tensors of a plan into one file. The hashes in its header are zeros: only their length is known
 // now.
 func (p *Draft) JoinFiles() error {
-	p.EachPiece(func(_ bool, t *TensorEntry, k int) {
-		t.File, t.Pieces[k].SHA256 = "", strings.Repeat("0", 2*sha256.Size)
-	})
+	for _, t := range p.Manifest.Entries() {
+		t.File = ""
+		for k := range t.Pieces {
+			t.Pieces[k].SHA256 = strings.Repeat("0", 2*sha256.Size)
+		}
+	}
 	bare, err := safetensors.New(p.singleTensors(), map[string]string{"format": "pt"})
 	if err != nil {
 		return err
@@ -40,9 +43,9 @@ func (p *Draft) JoinFiles() error {
 	for _, t := range h.Tensors {
 		at[t.Name] = place{0, h.Size + t.Start}
 	}
-	p.EachPiece(func(model bool, t *TensorEntry, _ int) {
+	for model, t := range p.Manifest.Entries() {
 		p.At[ItemKey(model, t.Name)] = at[SingleName(model, t.Name)]
-	})
+	}
 	return nil
 }
 
@@ -56,11 +59,9 @@ func SingleName(model bool, name string) string {
 
 // singleTensors lists the tensors of the file.
 func (p *Draft) singleTensors() (list []safetensors.Tensor) {
-	p.EachPiece(func(model bool, t *TensorEntry, k int) {
-		if k == 0 {
-			list = append(list, safetensors.Tensor{Name: SingleName(model, t.Name), DType: t.DType, Shape: t.Shape})
-		}
-	})
+	for model, t := range p.Manifest.Entries() {
+		list = append(list, safetensors.Tensor{Name: SingleName(model, t.Name), DType: t.DType, Shape: t.Shape})
+	}
 	return list
 }
 
@@ -98,23 +99,15 @@ func (s *Reader) readSingle(name string) {
 		s.addPlain(name)
 		return
 	}
-	man, err := DecodeManifest([]byte(text))
-	if err != nil {
-		s.problem("%s: %s: %w", name, s.list, err)
+	if !s.decode([]byte(text), name+": "+s.list) {
 		return
 	}
-	s.Manifest, s.ManifestHash = man, Sum([]byte(text))
-	if BareHash(f.Header) != man.Header {
+	if BareHash(f.Header) != s.Manifest.Header {
 		s.problem("%s: the header's SHA-256 is not that of %s: the file is damaged", name, s.list)
 		return
 	}
-	for i := range man.Model {
-		man.Model[i].File = name
-	}
-	if man.Optimizer != nil {
-		for i := range man.Optimizer.Tensors {
-			man.Optimizer.Tensors[i].File = name
-		}
+	for _, t := range s.Manifest.Entries() {
+		t.File = name
 	}
 	s.checkEntries()
 }

@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -10,21 +11,6 @@ import (
 
 	"github.com/ringo-ml/ringo/ckpt/internal/disk"
 )
-
-// RemoveStaleFile removes temporary files that crashed saves of a file left. Their names end in eight random
-// characters.
-func RemoveStaleFile(fsys disk.FS, dir, name string) error {
-	names, err := fsys.ReadDir(dir)
-	if err != nil {
-		return err
-	}
-	for _, left := range names {
-		if rest, ok := strings.CutPrefix(left, TmpPrefix+name+"-"); ok && len(rest) == 8 {
-			err = errors.Join(err, fsys.RemoveAll(filepath.Join(dir, left)))
-		}
-	}
-	return err
-}
 
 // Beginnings of the names of folders.
 const (
@@ -101,17 +87,17 @@ func Retain(fsys disk.FS, dir string, keep int) ([]string, error) {
 	return old, fsys.SyncDir(dir)
 }
 
-// RemoveStale removes what crashed saves left.
-func RemoveStale(fsys disk.FS, dir string) error {
+// TmpName returns a temporary name for what will have this name when it is complete.
+func TmpName(name string) string { return TmpPrefix + name + "-" + rand.Text()[:8] }
+
+// RemoveStale removes what crashed saves left in a directory: everything, or, if name is not "", the temporary files of
+// the file of this name.
+func RemoveStale(fsys disk.FS, dir, name string) error {
 	names, err := fsys.ReadDir(dir)
-	if err != nil {
-		return err
-	}
-	var errs []error
-	for _, name := range names {
-		if strings.HasPrefix(name, TmpPrefix) {
-			errs = append(errs, fsys.RemoveAll(filepath.Join(dir, name)))
+	for _, left := range names {
+		if rest, ok := strings.CutPrefix(left, TmpPrefix+name); ok && (name == "" || len(left) == len(TmpName(name)) && rest[0] == '-') {
+			err = errors.Join(err, fsys.RemoveAll(filepath.Join(dir, left)))
 		}
 	}
-	return errors.Join(errs...)
+	return err
 }

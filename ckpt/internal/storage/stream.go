@@ -110,25 +110,20 @@ func (x *Tensor) Failed(err error) error {
 	return fmt.Errorf("%s: tensor %q: %w", x.File.Name, x.Name, err)
 }
 
-// eachPiece calls fn for the tensor's pieces. A tensor without hashes is one piece.
-func (x *Tensor) eachPiece(fn func(p Piece) error) error {
+// Scan reads a tensor once, verifies its hashes, and calls look with the bytes.
+func (x *Tensor) Scan(ctx context.Context, look func(b []byte)) error {
 	if len(x.Pieces) == 0 {
-		return fn(Piece{Part: shard.WholePart(x.Shape)})
+		return x.ScanPiece(ctx, Piece{Part: shard.WholePart(x.Shape)}, look)
 	}
 	for _, p := range x.Pieces {
-		if err := fn(p); err != nil {
+		if err := x.ScanPiece(ctx, p, look); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// Scan reads a tensor once, verifies its hashes, and calls look with the bytes.
-func (x *Tensor) Scan(ctx context.Context, look func(b []byte)) error {
-	return x.eachPiece(func(p Piece) error { return x.ScanPiece(ctx, p, look) })
-}
-
-// ScanPiece is scan for one piece.
+// ScanPiece is Scan for one piece.
 func (x *Tensor) ScanPiece(ctx context.Context, p Piece, look func(b []byte)) error {
 	h := sha256.New()
 	err := x.Stream(ctx, p.Part, func(b []byte) error {
