@@ -1,10 +1,6 @@
 package ckpt
 
-import (
-	"slices"
-
-	"github.com/ringo-ml/ringo/dist"
-)
+import "slices"
 
 // Ranks plan a save as in PyTorch's DCP. Each rank makes a local plan: what it holds. From these, rank 0 (the
 // coordinator) makes the global plan, and sends each rank its work. All ranks keep their plans. As long as no rank
@@ -12,7 +8,6 @@ import (
 
 // work is what one rank does in a save.
 type work struct {
-	Err    string   // why planning failed
 	Files  []string // names of all files
 	Pieces []pieceWork
 }
@@ -28,79 +23,47 @@ type pieceWork struct {
 
 // coordinate plans a save of what this rank holds, and stores the plan in s.planned. All ranks return the same error.
 func (s *Saver) coordinate(c summary, mine *planned, st *State) error {
-	type answer struct {
-		Err     string
-		Planned bool // all ranks can use the last plan
-	}
 	c.Planned = mine != nil && mine == s.planned
-	all, err := gatherObjects(s.g, c)
+	all, err := gather(s.g, c)
 	if err != nil {
 		return err
 	}
-	var a answer
+	usable := !slices.ContainsFunc(all, func(c summary) bool { return !c.Planned }) // all ranks can use the last plan
 	if s.g.Rank() == 0 {
-		err := compare(all)
-		if a.Planned = !slices.ContainsFunc(all, func(c summary) bool { return !c.Planned }); a.Planned && err == nil {
+		if err = compare(all); err == nil && usable {
 			err = s.planned.global.setState(all, st.Files)
 		}
-		if err != nil {
-			a.Err = err.Error()
-		}
 	}
-	if a, err = dist.BroadcastObject(s.g, a, 0); err != nil {
+	if usable, err = fromRank0(s.g, usable, err); err != nil || usable {
 		return err
 	}
-	switch {
-	case a.Err != "":
-		return s.heard(a.Err)
-	case a.Planned:
-		return nil
-	}
 	return s.planAnew(mine, all, st)
-}
-
-// heard waits until all ranks have rank 0's verdict, and returns it as an error; "" means success. A rank that returns
-// early may end the job, and then the others would only report that.
-func (s *Saver) heard(verdict string) error {
-	_ = s.g.Barrier().Wait() // an error here does not change the verdict
-	return asError(verdict)
 }
 
 // planAnew makes a new plan: rank 0 gathers the local plans of all ranks. Only rank 0 has the summaries.
 func (s *Saver) planAnew(mine *planned, summaries []summary, st *State) error {
 	s.planned = nil
-	locals, err := gatherObjects(s.g, mine.local(st))
+	locals, err := gather(s.g, mine.local(st))
 	if err != nil {
 		return err
 	}
-	var all []work
+	var todo []work
 	if s.g.Rank() == 0 {
-		mine.global, all = coordinator(locals, summaries, st, s.fileBytes)
-	}
-	todo, err := scatter(s.g, all)
-	if err == nil && todo.Err == "" {
-		if err = mine.assign(todo); err != nil {
-			s.g.Abort(err) // the other ranks still wait
+		if mine.global, todo, err = newPlan(locals, st.TP, s.fileBytes); err == nil {
+			err = mine.global.setState(summaries, st.Files)
 		}
 	}
-	if err != nil {
+	if _, err = fromRank0(s.g, true, err); err != nil {
 		return err
 	}
-	if todo.Err != "" {
-		return s.heard(todo.Err)
+	own, err := scatter(s.g, todo)
+	if err == nil {
+		err = mine.assign(own)
+	}
+	if err != nil {
+		s.g.Abort(err) // the other ranks still wait
+		return err
 	}
 	s.planned = mine
 	return nil
-}
-
-// coordinator makes the global plan and the work of each rank.
-func coordinator(locals []localPlan, summaries []summary, st *State, fileBytes int64) (*plan, []work) {
-	p, todo, err := newPlan(locals, st.TP, fileBytes)
-	if err == nil {
-		err = p.setState(summaries, st.Files)
-	}
-	if err != nil {
-		todo = slices.Repeat([]work{{Err: err.Error()}}, len(locals))
-	}
-	return p, todo
 }

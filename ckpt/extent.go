@@ -91,14 +91,14 @@ func (b *boxHeld) cut(shape []int) (list []extent) {
 func (o *owned) byBox() (list []*boxHeld, whole shard.Part, err error) {
 	all := o.writeItem
 	all.Boxes, all.Flat = nil, [2]int{}
-	if whole, err = all.part(); err != nil {
+	if whole, err = all.inMemory(); err != nil {
 		return nil, whole, err
 	}
 	for _, x := range o.parts {
 		if x.empty() {
 			continue
 		}
-		p, err := x.part()
+		p, err := x.inMemory()
 		if err != nil {
 			return nil, whole, err
 		}

@@ -148,7 +148,7 @@ func newState(t require.TestingT, g *dist.Group, l layout, version int) *State {
 		if x.memory != nil {
 			held = *x.memory
 		}
-		fillPart(x.data, held, x.name, version)
+		fillPart(x.data, held, x.Name, version)
 	}
 	return st
 }
@@ -166,7 +166,7 @@ func requireState(t require.TestingT, g *dist.Group, l layout, version int, got 
 		require.NoError(t, err)
 		b, err := hostBytes(gots[i].data)
 		require.NoError(t, err)
-		require.Equal(t, a, b, "%s on %s, rank %d", x.name, l.name, g.Rank())
+		require.Equal(t, a, b, "%s on %s, rank %d", x.Name, l.name, g.Rank())
 	}
 	a, b := want.Optimizer.State(), got.Optimizer.State()
 	require.Equal(t, a.Steps, b.Steps)

@@ -211,7 +211,7 @@ func TestPythonReadsFile(t *testing.T) {
 	require.NoError(t, err)
 	names, total := []string{}, 0.0
 	for _, x := range items {
-		names = append(names, storage.SingleName(x.model, x.name))
+		names = append(names, storage.SingleName(x.Model, x.Name))
 		for _, v := range tensor.Floats(x.data) {
 			total += v
 		}

@@ -276,12 +276,12 @@ func (l *loader) broadcast(ctx context.Context) error {
 	var failed error
 	for _, items := range all {
 		x := items[0]
-		if shard.Product(x.shape) == 0 {
+		if shard.Product(x.Shape) == 0 {
 			continue
 		}
 		buf := x.data
 		if !x.part.Whole() || x.memory != nil || x.from != x.data.DType() {
-			buf = tensor.New(l.g.Device(), x.from, x.shape...)
+			buf = tensor.New(l.g.Device(), x.from, x.Shape...)
 		}
 		if l.src != nil && failed == nil {
 			failed = l.damaged(ctx, l.fillWhole(ctx, x, buf))
@@ -300,7 +300,7 @@ func (l *loader) broadcast(ctx context.Context) error {
 
 func (l *loader) fillWhole(ctx context.Context, x *item, buf tensor.Tensor) error {
 	b := hostMemory(buf)
-	if err := l.readPart(ctx, x, shard.WholePart(x.shape), b); err != nil {
+	if err := l.readPart(ctx, x, shard.WholePart(x.Shape), b); err != nil {
 		return err
 	}
 	return setBytes(buf, b)

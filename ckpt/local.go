@@ -47,7 +47,7 @@ func newPlanned(st *State, o *optim.State) (p *planned, err error) {
 func (p *planned) local(st *State) localPlan {
 	l := localPlan{Items: make([]writeItem, len(p.items)), Optimizer: p.counts != nil}
 	for i := range p.items {
-		l.Items[i] = p.items[i].writeItem()
+		l.Items[i] = p.items[i].writeItem
 	}
 	names := st.inFiles()
 	for name := range p.counts {

@@ -32,7 +32,7 @@ func (l *loader) match() error {
 	for _, x := range items {
 		shape, casts, ok := l.find(&x, mine)
 		have[x.key()], have[x.in] = true, true
-		want := tensor.Shape{DType: x.data.DType(), Dims: x.shape}
+		want := tensor.Shape{DType: x.data.DType(), Dims: x.Shape}
 		switch {
 		case !ok:
 			l.report.Missing = append(l.report.Missing, x.key())
@@ -88,15 +88,15 @@ func (l *loader) find(x *item, mine map[string]bool) (shape tensor.Shape, casts,
 	if l.cat.Optimizer == nil || l.st.Optimizer == nil {
 		return shape, casts, ok
 	}
-	if !x.model {
-		of, isMaster := strings.CutSuffix(x.name, masterKey)
+	if !x.Model {
+		of, isMaster := strings.CutSuffix(x.Name, masterKey)
 		if value, there := l.cat.Tensors[storage.ItemKey(true, of)]; !ok && isMaster && there && value.DType == tensor.Float32 {
 			x.in = storage.ItemKey(true, of)
 			return value, casts, true
 		}
 		return shape, casts, ok
 	}
-	key := storage.ItemKey(false, x.name+masterKey)
+	key := storage.ItemKey(false, x.Name+masterKey)
 	master, there := l.cat.Tensors[key]
 	switch {
 	case there && !mine[key] && x.data.DType() == tensor.Float32 && shape.DType.IsHalf():
@@ -166,7 +166,7 @@ func (l *loader) pairMoments(items []item) {
 
 // moment reports whether an item is a moment of the optimizer, which is useless without its step count.
 func (x *item) moment() bool {
-	return !x.model && !strings.HasSuffix(x.name, masterKey) && !strings.HasSuffix(x.name, averageKey)
+	return !x.Model && !strings.HasSuffix(x.Name, masterKey) && !strings.HasSuffix(x.Name, averageKey)
 }
 
 // check returns an error for malformed patterns.

@@ -220,7 +220,7 @@ func collect(locals []localPlan) ([]*owned, error) {
 				byKey[key] = o
 				order = append(order, o)
 			}
-			if !o.sameTensor(x) {
+			if o.kind() != x.kind() {
 				return nil, fmt.Errorf("ranks differ: rank %d has %s as %s where rank %d has %s", r, x.Name, x.kind(), o.parts[0].rank, o.kind())
 			}
 			o.parts = append(o.parts, ownedPart{x, r, i})

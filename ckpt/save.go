@@ -141,51 +141,37 @@ func (s *Saver) begin(st State) (*writer, error) {
 }
 
 // finish writes this rank's pieces. Rank 0 commits if all ranks have succeeded.
-func (w *writer) finish(ctx context.Context) error {
-	type start struct{ Tmp, Err string }
-	var now start
+func (w *writer) finish(ctx context.Context) (err error) {
+	tmp := ""
 	if w.g.Rank() == 0 {
 		w.unlock = func() {}
 		defer func() { w.unlock() }()
-		tmp, err := w.prepare()
-		now.Tmp = tmp
-		if err != nil {
-			now.Err = err.Error()
-		}
+		tmp, err = w.prepare()
 	}
-	now, err := dist.BroadcastObject(w.g, now, 0)
-	if err == nil {
-		err = asError(now.Err)
-	}
+	name, err := fromRank0(w.g, tmp, err)
 	if err != nil {
-		return w.drop(now.Tmp, err)
+		return w.drop(tmp, err)
 	}
 	if w.err == nil {
-		w.err = w.write(ctx, now.Tmp)
+		w.err = w.write(ctx, name)
 	}
-	all, err := gatherObjects(w.g, w.verdict())
+	all, err := gather(w.g, w.verdict())
 	if err != nil {
-		return w.drop(now.Tmp, err)
+		return w.drop(tmp, err)
 	}
-	failed := ""
 	if w.g.Rank() == 0 {
-		err := w.global.agree(all)
-		if err == nil {
-			err = w.commit(now.Tmp)
+		if err = w.global.agree(all); err == nil {
+			err = w.commit(tmp)
 		}
-		if err != nil {
-			failed = w.drop(now.Tmp, err).Error()
-		}
+		err = w.drop(tmp, err)
 	}
-	if failed, err = dist.BroadcastObject(w.g, failed, 0); err != nil {
-		return w.drop(now.Tmp, err)
-	}
-	return w.heard(failed)
+	_, err = fromRank0(w.g, true, err)
+	return err
 }
 
-// drop removes the temporary folder and returns err.
+// drop removes the temporary folder after an error, and returns the error. tmp is "" on ranks other than 0.
 func (w *writer) drop(tmp string, err error) error {
-	if tmp == "" || w.g.Rank() != 0 {
+	if err == nil || tmp == "" {
 		return err
 	}
 	return errors.Join(err, w.fs.RemoveAll(filepath.Join(w.dir, tmp)))

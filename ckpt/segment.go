@@ -18,15 +18,15 @@ func (x item) divide(as []tensor.Stored) (list []item) {
 	first := 0 // first row of the segment in the parameter
 	for _, s := range as {
 		y := x
-		y.name, y.shape = s.Name, slices.Concat([]int{s.Total}, x.shape[1:])
-		cuts := x.part.Cuts(s, first, y.shape)
+		y.Name, y.Shape = s.Name, slices.Concat([]int{s.Total}, x.Shape[1:])
+		cuts := x.part.Cuts(s, first, y.Shape)
 		if len(cuts) == 0 {
-			none := shard.WholePart(y.shape)
+			none := shard.WholePart(y.Shape)
 			none.Hi = 0
 			cuts = []shard.Cut{{Part: none}}
 		}
 		if s.Squeeze {
-			y.shape, y.expert = y.shape[1:], &storage.Expert{Index: first, Of: x.shape[0]}
+			y.Shape, y.Expert = y.Shape[1:], &storage.Expert{Index: first, Of: x.Shape[0]}
 		}
 		for _, c := range cuts {
 			if s.Squeeze {

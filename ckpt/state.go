@@ -49,18 +49,14 @@ type State struct {
 
 // item is a tensor as files have it: of a parameter, or of the optimizer's state for one.
 type item struct {
-	model  bool // else the optimizer's
-	name   string
+	writeItem
 	of     *tensor.Param // whose value or state it is
 	data   tensor.Tensor
-	at     int             // first element in the source
-	in     string          // key of the checkpoint's tensor that Load fills it from
-	from   tensor.DType    // type of that tensor; it differs from data's only if Load casts
-	shape  []int           // of the whole tensor, in the file
-	part   shard.Part      // in the file
-	unit   int             // see Rule
-	expert *storage.Expert // place in a stack of experts; nil: none
-	memory *shard.Part     // for a transposed parameter: the part in data's order; nil: data has the file's order
+	at     int          // first element in the source
+	in     string       // key of the checkpoint's tensor that Load fills it from
+	from   tensor.DType // type of that tensor; it differs from data's only if Load casts
+	part   shard.Part   // in the file
+	memory *shard.Part  // for a transposed parameter: the part in data's order; nil: data has the file's order
 }
 
 // held returns the part in the order of data.
@@ -149,12 +145,12 @@ func (s *source) appendItems(list []item) ([]item, error) {
 		return nil, err
 	}
 	p := s.of
-	x := item{model: s.model, name: s.name, of: p, data: s.data, from: s.data.DType(), shape: append([]int{}, p.Global()...)}
+	x := item{of: p, data: s.data, from: s.data.DType()}
+	x.writeItem = writeItem{Model: s.model, Name: s.name, DType: storage.DTypes[x.from], Shape: append([]int{}, p.Global()...), Unit: p.Shard.Unit}
 	var err error
-	if x.part, err = shard.HeldPart(x.shape, p.Shard, s.data.Len()); err != nil {
+	if x.part, err = shard.HeldPart(x.Shape, p.Shard, s.data.Len()); err != nil {
 		return nil, fmt.Errorf("%s: %w", s.name, err)
 	}
-	x.unit = p.Shard.Unit
 	first := len(list)
 	if as := p.Stored(); as != nil {
 		list = append(list, x.divide(as)...)
@@ -164,12 +160,15 @@ func (s *source) appendItems(list []item) ([]item, error) {
 	for i := range list[first:] {
 		x := &list[first+i]
 		if p.Stored() != nil {
-			x.name += strings.TrimPrefix(s.name, p.Name()) // the optimizer's key
+			x.Name += strings.TrimPrefix(s.name, p.Name()) // the optimizer's key
 		}
-		if p.Transposed() && len(x.shape) == 2 {
+		if p.Transposed() && len(x.Shape) == 2 {
 			memory := x.part
 			x.memory, x.part = &memory, memory.Transposed()
-			x.shape = x.part.Shape
+			x.Shape, x.Transposed = x.part.Shape, true
+		}
+		if held := x.held(); !held.Whole() {
+			x.Boxes, x.Flat = held.Boxes, [2]int{held.Lo, held.Hi}
 		}
 	}
 	return list, nil
@@ -181,15 +180,6 @@ func (x *item) take(data tensor.Tensor) {
 		data = data.Range(x.at, x.at+n)
 	}
 	x.data = data
-}
-
-// writeItem describes the item for rank 0.
-func (x *item) writeItem() writeItem {
-	c := writeItem{Model: x.model, Name: x.name, DType: storage.DTypes[x.data.DType()], Shape: x.shape, Transposed: x.memory != nil, Unit: x.unit, Expert: x.expert}
-	if p := x.held(); !p.Whole() {
-		c.Boxes, c.Flat = p.Boxes, [2]int{p.Lo, p.Hi}
-	}
-	return c
 }
 
 // hostMemory returns a tensor's own memory if it is on the host, and otherwise new host memory of the same size, for
@@ -314,12 +304,10 @@ func (st *State) inFiles() func(name string) []string {
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // key distinguishes a parameter from an optimizer tensor of the same name.
-func (x *item) key() string { return storage.ItemKey(x.model, x.name) }
-
 func (c *writeItem) key() string { return storage.ItemKey(c.Model, c.Name) }
 
-// part returns what the rank holds, for the shape in memory.
-func (c *writeItem) part() (shard.Part, error) {
+// inMemory returns what the rank holds, for the shape in memory.
+func (c *writeItem) inMemory() (shard.Part, error) {
 	shape := c.Shape
 	if c.Transposed {
 		shape = []int{shape[1], shape[0]}
@@ -333,8 +321,4 @@ func (c *writeItem) empty() bool { return len(c.Boxes) > 0 && c.Flat[0] == c.Fla
 // kind describes what must be the same on all ranks that hold parts of the tensor.
 func (c *writeItem) kind() string {
 	return fmt.Sprintf("%s%v (transposed %v)", c.DType, c.Shape, c.Transposed)
-}
-
-func (c *writeItem) sameTensor(d *writeItem) bool {
-	return c.Model == d.Model && c.Name == d.Name && c.DType == d.DType && c.Transposed == d.Transposed && slices.Equal(c.Shape, d.Shape)
 }

@@ -103,7 +103,7 @@ func TestLayoutParts(t *testing.T) {
 				if err != nil {
 					return err
 				}
-				require.Equal(t, elementsOf(x.part), elementsOf(p), "%s on %s, rank %d", x.name, name, g.Rank())
+				require.Equal(t, elementsOf(x.part), elementsOf(p), "%s on %s, rank %d", x.Name, name, g.Rank())
 			}
 			return nil
 		})

@@ -3,6 +3,7 @@ package ckpt
 import (
 	"bytes"
 	"encoding/gob"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -14,46 +15,36 @@ import (
 // form, because decoding JSON would take most of the planning time.
 
 // gather returns on rank 0 the values of all ranks, in rank order, and nil on the other ranks. It is collective.
-func gather(g *dist.Group, mine []byte) ([][]byte, error) {
-	sizes := make([]int64, g.Size())
-	if err := g.AllGather(tensor.FromSlice(sizes, len(sizes)), tensor.FromSlice([]int64{int64(len(mine))}, 1)).Wait(); err != nil {
-		return nil, err
-	}
-	n := int(slices.Max(sizes))
-	var all []byte
-	var dst tensor.Tensor
-	if g.Rank() == 0 {
-		all = make([]byte, n*len(sizes))
-		dst = tensor.FromSlice(all, len(all))
-	}
-	src := append(make([]byte, 0, n), mine...)[:n]
-	if err := g.Gather(dst, tensor.FromSlice(src, n), 0).Wait(); err != nil || g.Rank() != 0 {
-		return nil, err
-	}
-	out := make([][]byte, len(sizes))
-	for r, size := range sizes {
-		out[r] = all[r*n:][:size]
-	}
-	return out, nil
-}
-
-// gatherObjects is gather for values.
-func gatherObjects[V any](g *dist.Group, mine V) ([]V, error) {
-	var b bytes.Buffer
-	if err := gob.NewEncoder(&b).Encode(mine); err != nil {
+func gather[V any](g *dist.Group, mine V) ([]V, error) {
+	var text bytes.Buffer
+	if err := gob.NewEncoder(&text).Encode(mine); err != nil {
 		g.Abort(err)
 		return nil, err
 	}
-	texts, err := gather(g, b.Bytes())
-	all := make([]V, len(texts))
-	for r, text := range texts {
-		if err := gob.NewDecoder(bytes.NewReader(text)).Decode(&all[r]); err != nil {
+	sizes := make([]int64, g.Size())
+	if err := g.AllGather(tensor.FromSlice(sizes, len(sizes)), tensor.FromSlice([]int64{int64(text.Len())}, 1)).Wait(); err != nil {
+		return nil, err
+	}
+	n := int(slices.Max(sizes))
+	var b []byte
+	var dst tensor.Tensor
+	if g.Rank() == 0 {
+		b = make([]byte, n*len(sizes))
+		dst = tensor.FromSlice(b, len(b))
+	}
+	src := append(make([]byte, 0, n), text.Bytes()...)[:n]
+	if err := g.Gather(dst, tensor.FromSlice(src, n), 0).Wait(); err != nil || g.Rank() != 0 {
+		return nil, err
+	}
+	all := make([]V, len(sizes))
+	for r := range all {
+		if err := gob.NewDecoder(bytes.NewReader(b[r*n:][:n])).Decode(&all[r]); err != nil {
 			err = fmt.Errorf("rank %d: %w", r, err)
 			g.Abort(err) // the other ranks wait for what rank 0 makes of it
 			return nil, err
 		}
 	}
-	return all, err
+	return all, nil
 }
 
 // scatter returns on each rank its element of all, which rank 0 gives. It is collective.
@@ -83,8 +74,23 @@ func scatter[V any](g *dist.Group, all []V) (mine V, err error) {
 	if err := g.Scatter(tensor.FromSlice(text, n), src, 0).Wait(); err != nil {
 		return mine, err
 	}
-	if err = gob.NewDecoder(bytes.NewReader(text)).Decode(&mine); err != nil {
-		g.Abort(err)
+	return mine, gob.NewDecoder(bytes.NewReader(text)).Decode(&mine)
+}
+
+// fromRank0 returns rank 0's value and error on all ranks. After an error, it waits until all ranks have it, because a
+// rank that returns early may end the job, and then the others would only report that. It is collective.
+func fromRank0[V any](g *dist.Group, v V, err error) (V, error) {
+	type answer struct {
+		V   V
+		Err string
 	}
-	return mine, err
+	a := answer{V: v}
+	if err != nil {
+		a.Err = err.Error()
+	}
+	if a, err = dist.BroadcastObject(g, a, 0); err == nil && a.Err != "" {
+		_ = g.Barrier().Wait() // an error here does not change rank 0's
+		err = errors.New(a.Err)
+	}
+	return a.V, err
 }

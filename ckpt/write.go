@@ -50,7 +50,7 @@ func (p *planned) assign(todo work) error {
 		}
 		p.pieces[i] = held{pieceWork: w, part: j.item.held().Slice(w.At, w.N)}
 		if w.N < 0 || p.pieces[i].part.Len() != w.N {
-			return fmt.Errorf("rank 0 planned elements %d to %d of %s; this rank holds %d", w.At, w.At+w.N, j.item.name, j.item.held().Len())
+			return fmt.Errorf("rank 0 planned elements %d to %d of %s; this rank holds %d", w.At, w.At+w.N, j.item.Name, j.item.held().Len())
 		}
 		j.pieces = append(j.pieces, &p.pieces[i])
 	}
