@@ -94,7 +94,7 @@ type loader struct {
 	report Report
 	anew   map[string]bool // see Report
 
-	pieces  []pieceState // of all tensors; a state is written only by the goroutine that fills its tensor
+	pieces  []byte // states of all pieces; a state is written only by the goroutine that fills its tensor
 	read    atomic.Int64
 	checked atomic.Int64
 	unknown atomic.Int64 // bytes read that have no hash
@@ -111,7 +111,7 @@ func load(ctx context.Context, g *dist.Group, fsys disk.FS, path string, st *Sta
 		}
 		if err == nil {
 			l.src = src
-			l.pieces = make([]pieceState, src.Pieces)
+			l.pieces = make([]byte, src.Pieces)
 		}
 		l.cat = newCatalog(src, err)
 	}
@@ -169,34 +169,23 @@ func (l *loader) byTensor() (list [][]*item) {
 // fillAll fills the items of a stored tensor, one after another, because they share the states of its pieces.
 func (l *loader) fillAll(ctx context.Context, items []*item) error {
 	for _, x := range items {
-		if err := l.fill(ctx, x); err != nil {
+		if err := x.fill(func(file []byte) error { return l.readPart(ctx, x, x.part, file) }); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// fill reads an item's part from the file and stores it in the item.
-func (l *loader) fill(ctx context.Context, x *item) error {
+// fill calls read with memory for an item's part, in the type and order of the file, and stores what read puts there.
+func (x *item) fill(read func(file []byte) error) error {
 	b := hostMemory(x.data)
-	file := x.fileBytes(b)
-	if err := l.readPart(ctx, x, x.part, file); err != nil {
+	file := b
+	if x.memory != nil || x.from != x.data.DType() {
+		file = make([]byte, x.data.Len()*x.from.Size())
+	}
+	if err := read(file); err != nil {
 		return err
 	}
-	return x.set(b, file)
-}
-
-// fileBytes returns memory for an item's part as the file has it: b, the item's own memory, if order and type are the
-// same.
-func (x *item) fileBytes(b []byte) []byte {
-	if x.memory == nil && x.from == x.data.DType() {
-		return b
-	}
-	return make([]byte, x.data.Len()*x.from.Size())
-}
-
-// set stores file (from fileBytes) in an item, and converts or transposes it if necessary. b is the item's hostMemory.
-func (x *item) set(b, file []byte) error {
 	if x.from != x.data.DType() {
 		to := b
 		if x.memory != nil {
@@ -311,17 +300,13 @@ func (x *item) takePart(whole tensor.Tensor) error {
 	if whole == x.data {
 		return nil
 	}
-	from, err := hostBytes(whole)
-	if err != nil {
-		return err
-	}
-	b := hostMemory(x.data)
-	file, size := x.fileBytes(b), x.from.Size()
-	out := file
-	for at, n := range x.part.Runs() {
-		out = out[copy(out, from[at*size:(at+n)*size]):]
-	}
-	return x.set(b, file)
+	from, size := tensor.ToHost(whole).Bytes(), x.from.Size()
+	return x.fill(func(file []byte) error {
+		for at, n := range x.part.Runs() {
+			file = file[copy(file, from[at*size:(at+n)*size]):]
+		}
+		return nil
+	})
 }
 
 // restore sets everything in the State that is not a tensor.
@@ -381,10 +366,7 @@ func (l *loader) restoreOptimizer() error {
 
 // without returns the parameters that were loaded without their optimizer tensor of this key.
 func (l *loader) without(key string) (params nn.Params) {
-	loaded := map[string]bool{}
-	for i := range l.items {
-		loaded[l.items[i].key()] = true
-	}
+	loaded := l.loaded()
 	for _, p := range l.st.Params {
 		for _, as := range storedNames(p) {
 			if loaded[storage.ItemKey(true, as)] && !loaded[storage.ItemKey(false, as+key)] {

@@ -1,6 +1,7 @@
 package ckpt
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"path"
@@ -15,13 +16,7 @@ import (
 // match compares the State with the checkpoint, and drops the items that do not fit.
 func (l *loader) match() error {
 	items, err := l.st.items()
-	if err := gatherErrors(l.g, err); err != nil {
-		return err
-	}
-	if err := gatherErrors(l.g, l.c.check()); err != nil {
-		return err
-	}
-	if err := gatherErrors(l.g, l.matchBase()); err != nil {
+	if err := gatherErrors(l.g, errors.Join(err, l.c.check(), l.matchBase())); err != nil {
 		return err
 	}
 	have := map[string]bool{}
@@ -54,8 +49,7 @@ func (l *loader) match() error {
 	}
 	l.report.Unexpected = l.unexpected(have)
 	if l.st.Optimizer != nil {
-		l.matchOptimizer()
-		l.pairMoments(items)
+		l.matchOptimizer(items)
 	}
 	if l.st.Tape != nil && l.cat.Random == nil {
 		l.report.Missing = append(l.report.Missing, "the tape's state")
@@ -114,17 +108,21 @@ const averageKey = ".ema"
 // masterKey ends the optimizer's name of a parameter's master.
 const masterKey = ".master"
 
-// matchOptimizer compares the optimizer's step counts and scaler with the checkpoint's.
-func (l *loader) matchOptimizer() {
+// matchOptimizer compares the optimizer's step counts and scaler with the checkpoint's. It drops the moments of a
+// parameter if the checkpoint does not have its step count and all its moments. With only some of them, the bias
+// correction would be wrong.
+func (l *loader) matchOptimizer(items []item) {
 	if l.cat.Optimizer == nil {
 		l.report.Missing = append(l.report.Missing, "the optimizer's state")
 		return
 	}
+	l.anew = map[string]bool{}
 	state, names := l.st.Optimizer.State(), l.st.inFiles()
 	for name := range state.Counts {
 		for _, as := range names(name) {
 			if _, ok := l.cat.Optimizer.Counts[as]; !ok {
 				l.report.Missing = append(l.report.Missing, "the step count of "+as)
+				l.anew[name] = true
 			}
 		}
 	}
@@ -134,27 +132,7 @@ func (l *loader) matchOptimizer() {
 	case have && !want:
 		l.report.Unexpected = append(l.report.Unexpected, "the scaler's state")
 	}
-}
-
-// pairMoments drops the moments of a parameter if the checkpoint does not have its step count and all its moments. With
-// only some of them, the bias correction would be wrong.
-func (l *loader) pairMoments(items []item) {
-	if l.cat.Optimizer == nil {
-		return
-	}
-	l.anew = map[string]bool{}
-	names := l.st.inFiles()
-	for name := range l.st.Optimizer.State().Counts {
-		for _, as := range names(name) {
-			if _, ok := l.cat.Optimizer.Counts[as]; !ok {
-				l.anew[name] = true
-			}
-		}
-	}
-	loaded := map[string]bool{}
-	for i := range l.items {
-		loaded[l.items[i].key()] = true
-	}
+	loaded := l.loaded()
 	for i := range items {
 		if x := &items[i]; x.moment() && !loaded[x.key()] {
 			l.anew[x.of.Name()] = true
@@ -162,6 +140,15 @@ func (l *loader) pairMoments(items []item) {
 	}
 	l.items = slices.DeleteFunc(l.items, func(x item) bool { return x.moment() && l.anew[x.of.Name()] })
 	l.report.Anew = slices.Sorted(maps.Keys(l.anew))
+}
+
+// loaded returns the keys of the items that fit the checkpoint.
+func (l *loader) loaded() map[string]bool {
+	loaded := map[string]bool{}
+	for i := range l.items {
+		loaded[l.items[i].key()] = true
+	}
+	return loaded
 }
 
 // moment reports whether an item is a moment of the optimizer, which is useless without its step count.

@@ -194,19 +194,6 @@ func hostMemory(x tensor.Tensor) []byte {
 	return make([]byte, x.Len()*x.DType().Size())
 }
 
-// hostBytes returns a tensor's own memory if it is on the host, and otherwise a copy of it. No collective may use the
-// tensor meanwhile.
-func hostBytes(x tensor.Tensor) ([]byte, error) {
-	b := hostMemory(x)
-	if x.Len() == 0 || x.Device().Host() {
-		return b, nil
-	}
-	dev := x.Device()
-	q := dev.Queue(0)
-	dev.Copy(tensor.FromSlice(b, len(b)).Ptr(), x.Ptr(), len(b), q)
-	return b, q.Sync()
-}
-
 // setBytes copies hostMemory into a tensor. It does nothing if that is the tensor's own memory.
 func setBytes(x tensor.Tensor, b []byte) error {
 	if x.Len() == 0 || x.Device().Host() {
@@ -234,10 +221,10 @@ type writeItem struct {
 	DType      safetensors.DType
 	Shape      []int // in the file
 	Transposed bool
-	Boxes      []tensor.Box `json:",omitempty"` // in memory; none: the whole tensor
+	Boxes      []tensor.Box // in memory; none: the whole tensor
 	Flat       [2]int
-	Unit       int             `json:",omitempty"` // see Rule
-	Expert     *storage.Expert `json:",omitempty"`
+	Unit       int // see Rule
+	Expert     *storage.Expert
 }
 
 // summary returns what must be the same on all ranks; o is the optimizer's state.
