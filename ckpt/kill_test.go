@@ -44,7 +44,19 @@ func TestMain(m *testing.M) {
 		fmt.Println(saveFileForEver(path))
 		os.Exit(1)
 	}
-	os.Exit(m.Run())
+	os.Exit(inMemory(m))
+}
+
+// inMemory runs the tests with their folders in memory, if the system has such a place. On a disk, they would wait for
+// hundreds of flushes, most of all beside other tests that write. What a flush must keep is tested with crashFS.
+func inMemory(m *testing.M) int {
+	dir, err := os.MkdirTemp("/dev/shm", "ckpt")
+	if err != nil {
+		return m.Run()
+	}
+	defer os.RemoveAll(dir)
+	_ = os.Setenv("TMPDIR", dir) // a valid name
+	return m.Run()
 }
 
 // saveForEver resumes from the latest checkpoint, saves forever, and prints each step that is complete.
