@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -26,7 +25,7 @@ type Base = storage.Base
 // files. BaseOf reads each of these tensors once. The ranks share the reading; with the strategy Broadcast, rank 0
 // reads everything. It is collective.
 func BaseOf(ctx context.Context, g *dist.Group, path string, frozen nn.Params, c LoadConfig) (*Base, error) {
-	hash, err := fingerprint(ctx, g, disk.OS{}, path, frozen, c)
+	hash, err := fingerprint(ctx, g, path, frozen, c)
 	b := &Base{Path: path, SHA256: hash}
 	if err == nil {
 		b, err = dist.BroadcastObject(g, b, 0) // the path may differ between hosts
@@ -37,7 +36,7 @@ func BaseOf(ctx context.Context, g *dist.Group, path string, frozen nn.Params, c
 	return b, nil
 }
 
-func fingerprint(ctx context.Context, g *dist.Group, fsys disk.FS, path string, frozen nn.Params, c LoadConfig) (string, error) {
+func fingerprint(ctx context.Context, g *dist.Group, path string, frozen nn.Params, c LoadConfig) (string, error) {
 	all, err := allNames(g, frozen)
 	if err != nil {
 		return "", err
@@ -46,9 +45,9 @@ func fingerprint(ctx context.Context, g *dist.Group, fsys disk.FS, path string, 
 	if c.Strategy == Broadcast {
 		readers = 1
 	}
-	mine := map[string]string{}
+	var mine []string
 	if g.Rank() < readers {
-		mine, err = tensorHashes(ctx, fsys, path, c.Prefix, all, g.Rank(), readers)
+		mine, err = tensorHashes(ctx, path, c.Prefix, all, g.Rank(), readers)
 	}
 	if err := gatherErrors(g, err); err != nil {
 		return "", err
@@ -57,10 +56,7 @@ func fingerprint(ctx context.Context, g *dist.Group, fsys disk.FS, path string, 
 	if err != nil {
 		return "", err
 	}
-	var lines []string
-	for _, part := range parts {
-		lines = slices.AppendSeq(lines, maps.Values(part))
-	}
+	lines := slices.Concat(parts...)
 	slices.Sort(lines)
 	return storage.Sum([]byte(strings.Join(lines, ""))), nil
 }
@@ -76,9 +72,9 @@ func allNames(g *dist.Group, params nn.Params) (names []string, err error) {
 	return slices.Compact(names), err
 }
 
-// tensorHashes returns, by name, a line with the hash of each tensor that this reader has to read.
-func tensorHashes(ctx context.Context, fsys disk.FS, path, prefix string, names []string, reader, readers int) (map[string]string, error) {
-	src, err := storage.Open(fsys, path)
+// tensorHashes returns a line with the name and hash of each tensor that this reader has to read.
+func tensorHashes(ctx context.Context, path, prefix string, names []string, reader, readers int) ([]string, error) {
+	src, err := storage.Open(disk.OS{}, path)
 	if err != nil {
 		return nil, err
 	}
@@ -109,11 +105,7 @@ func tensorHashes(ctx context.Context, fsys disk.FS, path, prefix string, names 
 		lines[i] = fmt.Sprintf("%q %s %v %s\n", x.Name, x.DType, x.Shape, hex.EncodeToString(h.Sum(nil)))
 		return err
 	})
-	byName := map[string]string{}
-	for i, x := range todo {
-		byName[x.Name] = lines[i]
-	}
-	return byName, err
+	return lines, err
 }
 
 // matchBase refuses adapters that were trained with another base.

@@ -13,19 +13,14 @@ import (
 
 // catalog is everything in a checkpoint except the data. It can be sent to other ranks.
 type catalog struct {
-	storage.Training // its optimizer has no tensors
-	Err              string
+	storage.Training                         // its optimizer has no tensors
 	Hash             string                  // of the other fields, which must be the same on all ranks
 	Manifest         string                  // hash of ringo.json, which describes the pieces
 	Tensors          map[string]tensor.Shape // by key
 }
 
-func newCatalog(src *storage.Reader, err error) catalog {
+func newCatalog(src *storage.Reader) (catalog, error) {
 	c := catalog{Tensors: map[string]tensor.Shape{}}
-	if err != nil {
-		c.Err = err.Error()
-		return c
-	}
 	for key, x := range src.Tensors {
 		d, ok := storage.DTypeOf(x.DType)
 		if !ok {
@@ -42,26 +37,17 @@ func newCatalog(src *storage.Reader, err error) catalog {
 		o.Tensors, c.Optimizer = nil, &o
 	}
 	text, err := json.Marshal(c)
-	if err != nil {
-		c.Err = err.Error()
-	}
 	c.Hash = storage.Sum(text)
-	return c
+	return c, err
 }
 
-// agree returns an error if the ranks do not read the same checkpoint.
-func (l *loader) agree() error {
+// agree returns an error if the ranks do not read the same checkpoint. mine is this rank's error from opening it.
+func (l *loader) agree(mine error) (err error) {
 	if l.c.Strategy == Broadcast {
-		var err error
-		if l.cat, err = dist.BroadcastObject(l.g, l.cat, 0); err != nil {
-			return err
-		}
-		if l.cat.Err != "" {
-			return errors.New(l.cat.Err)
-		}
-		return nil
+		l.cat, err = fromRank0(l.g, l.cat, mine)
+		return err
 	}
-	if err := gatherErrors(l.g, asError(l.cat.Err)); err != nil || l.g == nil {
+	if err := gatherErrors(l.g, mine); err != nil || l.g == nil {
 		return err
 	}
 	hashes, err := dist.AllGatherObject(l.g, l.cat.Hash)
@@ -74,13 +60,6 @@ func (l *loader) agree() error {
 		}
 	}
 	return nil
-}
-
-func asError(s string) error {
-	if s == "" {
-		return nil
-	}
-	return errors.New(s)
 }
 
 // gatherErrors returns the errors of all ranks, the same on every rank. Equal errors of several ranks appear once.

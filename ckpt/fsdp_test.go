@@ -175,16 +175,16 @@ func TestMastersMove(t *testing.T) {
 	jobs := []job{{1, 0, true, nil}, {2, 0, true, nil}, {3, 3, true, nil}, {2, 1, true, nil}, {2, 2, true, nil}}
 	for _, j := range jobs {
 		_, path := j.train(t, "", 7)
-		want, whole := j.train(t, path, 20)
+		want, whole := j.train(t, path, 12)
 		for _, other := range jobs {
-			rest, _ := other.train(t, path, 20)
+			rest, _ := other.train(t, path, 12)
 			require.InDeltaSlice(t, want, rest, 2e-3, "%v to %v", j, other)
 			_, there := other.train(t, path, 7)
 			_, back := j.train(t, there, 7)
 			d, err := inspect.Diff(context.Background(), path, back, nil)
 			require.NoError(t, err)
 			require.True(t, d.Same, "%v to %v and back: %v", j, other, d)
-			rest, again := j.train(t, there, 20)
+			rest, again := j.train(t, there, 12)
 			require.Equal(t, want, rest, "%v to %v and back", j, other)
 			d, err = inspect.Diff(context.Background(), whole, again, nil)
 			require.NoError(t, err)

@@ -102,20 +102,18 @@ type loader struct {
 
 func load(ctx context.Context, g *dist.Group, fsys disk.FS, path string, st *State, c LoadConfig) (*Report, error) {
 	l := &loader{g: g, path: path, st: st, c: c}
+	var err error
 	if c.Strategy != Broadcast || g.Rank() == 0 {
-		src, err := storage.Open(fsys, path)
-		err = storage.WithPrevious(fsys, path, err)
-		if err == nil {
-			defer src.Close() // opened for reading only
-			err = src.Strip(c.Prefix)
+		l.src, err = storage.Open(fsys, path)
+		if err = storage.WithPrevious(fsys, path, err); err == nil {
+			defer l.src.Close() // opened for reading only
+			l.pieces = make([]byte, l.src.Pieces)
+			if err = l.src.Strip(c.Prefix); err == nil {
+				l.cat, err = newCatalog(l.src)
+			}
 		}
-		if err == nil {
-			l.src = src
-			l.pieces = make([]byte, src.Pieces)
-		}
-		l.cat = newCatalog(src, err)
 	}
-	if err := l.agree(); err != nil {
+	if err := l.agree(err); err != nil {
 		return nil, err
 	}
 	if err := l.match(); err != nil {
@@ -124,7 +122,6 @@ func load(ctx context.Context, g *dist.Group, fsys disk.FS, path string, st *Sta
 	for _, p := range st.Params {
 		p.Changed() // Backward refuses what was computed with the old values
 	}
-	var err error
 	if c.Strategy == Broadcast {
 		err = l.broadcast(ctx)
 	} else {

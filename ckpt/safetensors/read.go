@@ -20,7 +20,7 @@ func Read(file string, r io.ReaderAt, size int64) (*Header, error) {
 	if err != nil {
 		return nil, &Error{File: file, Reason: err.Error()}
 	}
-	p := &parser{dec: json.NewDecoder(bytes.NewReader(text)), names: map[string]bool{}}
+	p := &parser{dec: json.NewDecoder(bytes.NewReader(text))}
 	p.dec.UseNumber()
 	h := &p.h
 	h.Size = int64(len(text)) + 8
@@ -77,82 +77,73 @@ func readAt(r io.ReaderAt, b []byte, off int64) error {
 
 // parser reads a header, which is valid JSON, token by token.
 type parser struct {
-	dec   *json.Decoder
-	h     Header
-	names map[string]bool
-	name  string // of the current entry
+	dec  *json.Decoder
+	h    Header
+	name string // of the current entry
 }
 
 func (p *parser) header() error {
-	if err := p.delim('{'); err != nil {
-		return err
-	}
-	for p.dec.More() {
-		name, err := p.text()
-		if err != nil {
-			return err
-		}
+	return p.object(func(name string, again bool) (err error) {
 		p.name = name
-		if p.names[name] {
+		switch {
+		case again:
 			return errors.New("the name is there twice")
-		}
-		p.names[name] = true
-		if name == metadataKey {
+		case name == metadataKey:
 			err = p.metadata()
-		} else {
+		default:
 			err = p.entry()
 		}
-		if err != nil {
-			return err
+		if err == nil {
+			p.name = ""
 		}
-		p.name = ""
-	}
-	return nil
-}
-
-func (p *parser) metadata() error {
-	p.h.Metadata = map[string]string{}
-	if err := p.delim('{'); err != nil {
 		return err
-	}
-	for p.dec.More() {
-		key, err := p.text()
-		if err != nil {
-			return err
-		}
-		if _, there := p.h.Metadata[key]; there {
-			return fmt.Errorf("the key %q is there twice", key)
-		}
-		if p.h.Metadata[key], err = p.text(); err != nil {
-			return err
-		}
-	}
-	return p.delim('}')
+	})
 }
 
-func (p *parser) entry() error {
-	t := Tensor{Name: p.name, Shape: []int{}}
+// object calls fn for every key of an object, before its value. again says that the key was there before.
+func (p *parser) object(fn func(key string, again bool) error) error {
 	if err := p.delim('{'); err != nil {
 		return err
 	}
 	seen := map[string]bool{}
 	for p.dec.More() {
 		key, err := p.text()
+		if err == nil {
+			err = fn(key, seen[key])
+		}
 		if err != nil {
 			return err
 		}
-		if seen[key] {
-			return fmt.Errorf("%q is there twice", key)
-		}
 		seen[key] = true
-		switch key {
-		case "dtype":
+	}
+	return p.delim('}')
+}
+
+func (p *parser) metadata() error {
+	p.h.Metadata = map[string]string{}
+	return p.object(func(key string, again bool) (err error) {
+		if again {
+			return fmt.Errorf("the key %q is there twice", key)
+		}
+		p.h.Metadata[key], err = p.text()
+		return err
+	})
+}
+
+func (p *parser) entry() error {
+	t, keys := Tensor{Name: p.name}, 0
+	err := p.object(func(key string, again bool) (err error) {
+		keys++
+		switch {
+		case again:
+			return fmt.Errorf("%q is there twice", key)
+		case key == "dtype":
 			var s string
 			s, err = p.text()
 			t.DType = DType(s)
-		case "shape":
+		case key == "shape":
 			t.Shape, err = p.numbers()
-		case "data_offsets":
+		case key == "data_offsets":
 			var at []int
 			if at, err = p.numbers(); err == nil && len(at) != 2 {
 				err = fmt.Errorf("data_offsets %v are not two", at)
@@ -163,15 +154,13 @@ func (p *parser) entry() error {
 		default:
 			err = fmt.Errorf("unknown key %q", key)
 		}
-		if err != nil {
-			return err
-		}
-	}
-	if len(seen) != 3 {
-		return errors.New("dtype, shape and data_offsets are not all there")
+		return err
+	})
+	if err == nil && keys != 3 {
+		err = errors.New("dtype, shape and data_offsets are not all there")
 	}
 	p.h.Tensors = append(p.h.Tensors, t)
-	return p.delim('}')
+	return err
 }
 
 func (p *parser) delim(want json.Delim) error {
