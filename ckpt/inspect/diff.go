@@ -41,37 +41,36 @@ type TensorDiff struct {
 // all tensors that both checkpoints have in the same shape. Same means that names, shapes, types and bits of all
 // tensors are equal. progress is as in VerifyConfig.
 func Diff(ctx context.Context, a, b string, progress func(done, total int64)) (*Difference, error) {
+	d := &Difference{OnlyA: []string{}, OnlyB: []string{}, Structure: []string{}}
+	if err := d.compare(ctx, a, b, progress); err != nil {
+		return nil, fmt.Errorf("ckpt: %w", err)
+	}
+	d.Same = len(d.OnlyA)+len(d.OnlyB)+len(d.Structure)+len(d.Tensors) == 0
+	return d, nil
+}
+
+func (d *Difference) compare(ctx context.Context, a, b string, progress func(done, total int64)) error {
 	srcA, err := storage.Open(disk.OS{}, a)
 	if err != nil {
-		return nil, fmt.Errorf("ckpt: %w", err)
+		return err
 	}
 	defer srcA.Close() // opened for reading only
 	srcB, err := storage.Open(disk.OS{}, b)
 	if err != nil {
-		return nil, fmt.Errorf("ckpt: %w", err)
+		return err
 	}
 	defer srcB.Close() // opened for reading only
-	d := &Difference{OnlyA: []string{}, OnlyB: []string{}, Structure: []string{}, Tensors: []TensorDiff{}}
 	d.Steps = [2]int{srcA.Step(), srcB.Step()}
 	pairs, total := d.pair(srcA, srcB)
 	done := counter{total: total, report: progress}
-	found := make([]TensorDiff, len(pairs))
-	err = storage.Parallel(len(pairs), func(i int) error {
-		var err error
-		found[i], err = diffTensor(ctx, pairs[i][0], pairs[i][1], done.add)
+	d.Tensors = make([]TensorDiff, len(pairs))
+	err = storage.Parallel(len(pairs), func(i int) (err error) {
+		d.Tensors[i], err = diffTensor(ctx, pairs[i][0], pairs[i][1], done.add)
 		return err
 	})
-	if err != nil {
-		return nil, fmt.Errorf("ckpt: %w", err)
-	}
-	for _, t := range found {
-		if t.Elements > 0 {
-			d.Tensors = append(d.Tensors, t)
-		}
-	}
+	d.Tensors = slices.DeleteFunc(d.Tensors, func(t TensorDiff) bool { return t.Elements == 0 })
 	slices.SortStableFunc(d.Tensors, func(x, y TensorDiff) int { return cmp.Compare(y.Max, x.Max) })
-	d.Same = len(d.OnlyA)+len(d.OnlyB)+len(d.Structure)+len(d.Tensors) == 0
-	return d, nil
+	return err
 }
 
 // pair returns the tensors to compare and their size in bytes, and records which names, shapes and types differ.

@@ -2,25 +2,21 @@ package shard
 
 import (
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// Rule says how tensor parallelism cuts a tensor: along Dim, each part on its own. A fused projection has one part each
-// for queries, keys and values, so that every rank gets a share of all three.
+// Rule is ckpt.Rule, and explained there.
 type Rule struct {
 	Dim   int   `json:"dim"`
 	Parts []int `json:"parts,omitempty"` // widths along Dim; none: one part
-	// Unit, if not 0, is the number of elements along Dim that must stay together, such as those of a head. The ranks
-	// divide the units of a part. If there are fewer units than ranks, neighbouring ranks hold the same unit, as with
-	// grouped-query attention.
-	Unit int `json:"unit,omitempty"`
+	Unit  int   `json:"unit,omitempty"`  // elements along Dim that stay together; 0: 1
 }
 
-// Rules maps names of tensors to their Rule. A name may be a pattern of path.Match, such as "layers.*.attn.qkv.weight".
-// Tensors without a Rule are whole on every rank.
+// Rules is ckpt.Rules, and explained there.
 type Rules map[string]Rule
 
 // Find returns the rule of a tensor, or nil. An exact name wins over patterns. Of several matching patterns, the
@@ -29,14 +25,13 @@ func (r Rules) Find(name string) *Rule {
 	if rule, ok := r[name]; ok {
 		return &rule
 	}
-	var found *Rule
-	best := ""
-	for pattern, rule := range r {
-		if ok, err := path.Match(pattern, name); ok && err == nil && (found == nil || pattern > best) {
-			found, best = &rule, pattern
+	for _, pattern := range slices.Backward(slices.Sorted(maps.Keys(r))) {
+		if ok, err := path.Match(pattern, name); ok && err == nil {
+			rule := r[pattern]
+			return &rule
 		}
 	}
-	return found
+	return nil
 }
 
 // Transposed returns the rule for the transposed matrix.

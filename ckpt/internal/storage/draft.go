@@ -13,57 +13,6 @@ import (
 	"github.com/ringo-ml/ringo/ckpt/safetensors"
 )
 
-// Names returns the names of the safetensors files.
-func (p *Draft) Names() (names []string) {
-	for _, f := range p.Files {
-		names = append(names, f.Name)
-	}
-	return names
-}
-
-// Create creates the files and writes their headers.
-func (p *Draft) Create(fsys disk.FS, dir string) error {
-	for _, f := range p.Files {
-		out, err := fsys.Create(filepath.Join(dir, f.Name), f.Size)
-		if err != nil {
-			return err
-		}
-		_, err = out.WriteAt(f.header, 0)
-		if err := errors.Join(err, out.Close()); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// Commit writes the small files, the index and ringo.json, and flushes the folder. Then it renames the folder and
-// flushes the directory that holds it.
-func (p *Draft) Commit(fsys disk.FS, from, to string) error {
-	idx, err := encodeIndex(p.Manifest.Model)
-	if err != nil {
-		return err
-	}
-	p.Manifest.Index = Sum(idx)
-	text, err := p.Manifest.Encode()
-	if err != nil {
-		return err
-	}
-	last := map[string][]byte{IndexName: idx, ManifestName: text}
-	maps.Copy(last, p.Beside)
-	for _, name := range slices.Sorted(maps.Keys(last)) {
-		if err := disk.WriteFile(fsys, filepath.Join(from, name), last[name]); err != nil {
-			return err
-		}
-	}
-	if err := fsys.SyncDir(from); err != nil {
-		return err
-	}
-	if err := fsys.Rename(from, to); err != nil {
-		return err
-	}
-	return fsys.SyncDir(filepath.Dir(to))
-}
-
 // Draft is a checkpoint that is being written: the files, and where the tensors are in them.
 type Draft struct {
 	Manifest Manifest // complete except for hashes
@@ -125,6 +74,57 @@ func (p *Draft) LayOut(kind string, tensors []TensorEntry, fileBytes int64) ([]T
 		p.Manifest.Files = append(p.Manifest.Files, fileEntry{name, h.Size + h.DataSize(), Sum(head)})
 	}
 	return slices.Concat(cuts...), nil
+}
+
+// Names returns the names of the safetensors files.
+func (p *Draft) Names() (names []string) {
+	for _, f := range p.Files {
+		names = append(names, f.Name)
+	}
+	return names
+}
+
+// Create creates the files and writes their headers.
+func (p *Draft) Create(fsys disk.FS, dir string) error {
+	for _, f := range p.Files {
+		out, err := fsys.Create(filepath.Join(dir, f.Name), f.Size)
+		if err != nil {
+			return err
+		}
+		_, err = out.WriteAt(f.header, 0)
+		if err := errors.Join(err, out.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Commit writes the small files, the index and ringo.json, and flushes the folder. Then it renames the folder and
+// flushes the directory that holds it.
+func (p *Draft) Commit(fsys disk.FS, from, to string) error {
+	idx, err := encodeIndex(p.Manifest.Model)
+	if err != nil {
+		return err
+	}
+	p.Manifest.Index = Sum(idx)
+	text, err := p.Manifest.Encode()
+	if err != nil {
+		return err
+	}
+	last := map[string][]byte{IndexName: idx, ManifestName: text}
+	maps.Copy(last, p.Beside)
+	for _, name := range slices.Sorted(maps.Keys(last)) {
+		if err := disk.WriteFile(fsys, filepath.Join(from, name), last[name]); err != nil {
+			return err
+		}
+	}
+	if err := fsys.SyncDir(from); err != nil {
+		return err
+	}
+	if err := fsys.Rename(from, to); err != nil {
+		return err
+	}
+	return fsys.SyncDir(filepath.Dir(to))
 }
 
 // SetHashes stores the hashes that each rank reported, in the order of its pieces.

@@ -16,16 +16,6 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// Base identifies the frozen parameters that adapters were trained with. A checkpoint of adapters does not contain
-// them.
-type Base struct {
-	Path   string `json:"path"`   // where they were loaded from; the folder may have moved since
-	SHA256 string `json:"sha256"` // of their tensors as stored: names, types, shapes and bytes
-}
-
-// String returns the path and the first digits of the hash.
-func (b *Base) String() string { return fmt.Sprintf("%s (SHA-256 %.16s…)", b.Path, b.SHA256) }
-
 // MaxJSON is the largest size in bytes of ringo.json and of the index, which are read as a whole. Tests make it
 // smaller.
 var MaxJSON int64 = 256 << 20
@@ -97,6 +87,13 @@ type TensorEntry struct {
 
 func (t *TensorEntry) bytes() int64 { return int64(shard.Product(t.Shape)) * int64(t.DType.Bits()) / 8 }
 
+// Expert is the position of a stored tensor in a stack of experts: one parameter whose rows are stored as tensors of
+// their own. Expert parallelism divides the stack over the ranks in this order.
+type Expert struct {
+	Index int `json:"index"`
+	Of    int `json:"of"`
+}
+
 // OptimizerEntry is an optim.State whose tensors are in files.
 type OptimizerEntry struct {
 	Steps   int            `json:"steps"`
@@ -105,6 +102,16 @@ type OptimizerEntry struct {
 	Counts  map[string]int `json:"counts"`
 	Tensors []TensorEntry  `json:"tensors"`
 }
+
+// Base identifies the frozen parameters that adapters were trained with. A checkpoint of adapters does not contain
+// them.
+type Base struct {
+	Path   string `json:"path"`   // where they were loaded from; the folder may have moved since
+	SHA256 string `json:"sha256"` // of their tensors as stored: names, types, shapes and bytes
+}
+
+// String returns the path and the first digits of the hash.
+func (b *Base) String() string { return fmt.Sprintf("%s (SHA-256 %.16s…)", b.Path, b.SHA256) }
 
 // PieceEntry is the part of a tensor that one rank wrote.
 type PieceEntry struct {
@@ -246,13 +253,6 @@ func ParamName(model bool, name string) string {
 		return name[:i]
 	}
 	return name
-}
-
-// Expert is the position of a stored tensor in a stack of experts: one parameter whose rows are stored as tensors of
-// their own. Expert parallelism divides the stack over the ranks in this order.
-type Expert struct {
-	Index int `json:"index"`
-	Of    int `json:"of"`
 }
 
 // ItemKey is the key of a tensor. It distinguishes a parameter from an optimizer tensor of the same name.
