@@ -35,11 +35,15 @@ func gradW(centered bool) (r [tensor.NumDTypes]tensor.Kernel) {
 	return r
 }
 
+// How gradients of norms are cut: parts of a block that has a row for each warp, or a row at a time.
 const (
-	normPart    = 16  // least number of rows of a part of norm_grad
-	normParts   = 768 // largest number of parts: as many blocks of 96 threads as an H100 runs at a time
-	normThreads = 512 // largest number of threads of a block: MAX_WARPS of norm.cu
-	normEnds    = 32  // ENDS of norm.cu
+	normWarps     = 8   // WARPS of norm.cu
+	warpNormPart  = 32  // least number of rows of a part of warp_norm_grad
+	warpNormParts = 264 // largest number of parts: as many blocks of 256 threads as an H100 runs at a time
+	normPart      = 16  // the same of norm_grad
+	normParts     = 768
+	normThreads   = 512 // largest number of threads of a block: MAX_WARPS of norm.cu
+	normEnds      = 32  // ENDS of norm.cu
 )
 
 func truthOf(v float64) int { return int(truth(v != 0)) }
@@ -49,44 +53,60 @@ func truthOf(v float64) int { return int(truth(v != 0)) }
 // added.
 func normGrads(centered bool) (r [tensor.NumDTypes]tensor.Kernel) {
 	for _, t := range floatTypes {
-		ends := newKernel("norm.cu", "norm_grad_ends", elems[t])
+		ends, warps := newKernel("norm.cu", "norm_grad_ends", elems[t]), newKernel("norm.cu", "warp_norm_grad", elems[t])
 		r[t] = cell(newKernel("norm.cu", "norm_grad", elems[t]), func(q *Queue, k *kernel, a *tensor.Args) {
-			rows, cols, x := a.Dim[0], a.Dim[1], a.Outs
-			lanes, vec := cols, 0
-			if wholeRows(a, cols*t.Size(), 0, x, x+1, x+2) {
-				lanes, vec = cols*t.Size()/16, 1
-			}
-			if lanes > normThreads {
+			cols := a.Dim[1]
+			vec, lanes := wholeRows(a, cols*t.Size(), 0, a.Outs, a.Outs+1, a.Outs+2), cols*t.Size()/16
+			switch {
+			case cols <= warpRow:
+				length, parts := cut(a.Dim[0], warpNormPart, warpNormParts)
+				mid := q.normParts(a, centered, parts, length)
+				q.args.I32(int(truth(vec)))
+				q.run(warps, cuda.Dim{X: parts}, cuda.Dim{X: 32, Y: normWarps}, 0)
+				q.normEnds(ends, a, centered, mid, parts)
+			case vec && lanes <= normThreads:
+				length, parts := cut(a.Dim[0], normPart, normParts)
+				mid := q.normParts(a, centered, parts, length)
+				q.run(k, cuda.Dim{X: parts}, cuda.Dim{X: (lanes + 31) &^ 31}, 0)
+				q.normEnds(ends, a, centered, mid, parts)
+			default:
 				q.wideNormGrad(a, centered)
-				return
 			}
-			length, parts := cut(rows, normPart, normParts)
-			mid := q.scratch(2 * parts * cols * wideSize(t))
-			q.args.Reset() // scratch may have used q.args for a launch
-			q.ptr(a, 0).args.Ptr(mid)
-			q.ptr(a, x).ptr(a, x+1).ptr(a, x+2)
-			if !centered {
-				q.args.Ptr(0)
-			}
-			for i := x + 3; i < a.N; i++ {
-				q.ptr(a, i)
-			}
-			q.i64(rows).i64(cols).i64(length).args.I32(truthOf(a.F[0])).I32(vec)
-			q.run(k, cuda.Dim{X: parts}, cuda.Dim{X: (lanes + 31) &^ 31}, 0)
-			q.args.Reset()
-			vectors := 1
-			if q.ptr(a, 1); centered {
-				q.ptr(a, 2)
-				vectors = 2
-			} else {
-				q.args.Ptr(0)
-			}
-			q.args.Ptr(mid)
-			q.i64(parts).i64(cols).args.I32(truthOf(a.F[1])).I32(truthOf(a.F[2]))
-			q.run(ends, cuda.Dim{X: (cols + colThreads - 1) / colThreads, Y: vectors}, cuda.Dim{X: colThreads, Y: normEnds}, 0)
 		})
 	}
 	return r
+}
+
+// normParts sets the parameters of norm_grad, whose blocks have so many rows, and returns the memory of their parts of the gradients of w
+// and b.
+func (q *Queue) normParts(a *tensor.Args, centered bool, parts, length int) cuda.Ptr {
+	x, mid := a.Outs, q.scratch(2*parts*a.Dim[1]*wideSize(a.DType))
+	q.args.Reset() // scratch may have used q.args for a launch
+	q.ptr(a, 0).args.Ptr(mid)
+	q.ptr(a, x).ptr(a, x+1).ptr(a, x+2)
+	if !centered {
+		q.args.Ptr(0)
+	}
+	for i := x + 3; i < a.N; i++ {
+		q.ptr(a, i)
+	}
+	q.i64(a.Dim[0]).i64(a.Dim[1]).i64(length).args.I32(truthOf(a.F[0]))
+	return mid
+}
+
+// normEnds adds up the parts.
+func (q *Queue) normEnds(k *kernel, a *tensor.Args, centered bool, mid cuda.Ptr, parts int) {
+	cols, vectors := a.Dim[1], 1
+	q.args.Reset()
+	if q.ptr(a, 1); centered {
+		q.ptr(a, 2)
+		vectors = 2
+	} else {
+		q.args.Ptr(0)
+	}
+	q.args.Ptr(mid)
+	q.i64(parts).i64(cols).args.I32(truthOf(a.F[1])).I32(truthOf(a.F[2]))
+	q.run(k, cuda.Dim{X: (cols + colThreads - 1) / colThreads, Y: vectors}, cuda.Dim{X: colThreads, Y: normEnds}, 0)
 }
 
 // wholeRows reports whether rows of so many bytes can be read in units of 16 bytes: the operands are aligned, and so is the row length.

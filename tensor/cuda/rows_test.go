@@ -10,8 +10,9 @@ import (
 	"github.com/ringo-ml/ringo/tensor/cuda"
 )
 
-// rowShapes are rows and columns: less than a warp, whole vectors, more than a block.
-var rowShapes = [][2]int{{1, 1}, {3, 7}, {33, 10}, {2, 32}, {5, 104}, {2, 1500}, {3, 4096}, {2, 9001}}
+// rowShapes are rows and columns: less than a warp, whole vectors, more than a block; 1, 2, 4 and 8 rows in a block of norms, up to the
+// longest row that one warp computes and one more.
+var rowShapes = [][2]int{{1, 1}, {3, 7}, {33, 10}, {2, 32}, {16, 40}, {12, 31}, {5, 104}, {7, 1000}, {8, 1023}, {4, 1024}, {3, 1025}, {2, 1500}, {3, 4096}, {2, 9001}}
 
 // rowLaunch is a launch over rows. Its operands are letters: x a tensor of values, y the one before after softmax, o an output, s a value
 // for each row, S such an output, 1 a single value, w a value for each column, l labels, n none.

@@ -1,7 +1,7 @@
 // Layer norm and RMS norm: a block for each row, or a warp if rows are short. T is a float; statistics and sums are in W and have a
 // fixed order.
 
-enum { MAX_WARPS = 16, COLS = 32, ROWS = 8, ENDS = 32 };
+enum { MAX_WARPS = 16, COLS = 32, ROWS = 8, ENDS = 32, WARPS = 8, WARP_ROW = 1024 };
 
 // weights loads elements of w. If there is no w, they are v.
 template <int N> __device__ __forceinline__ Pack<W, N> weights(const T* w, i64 i, W v) {
@@ -150,12 +150,19 @@ extern "C" __global__ void grad_w_ends(T* d, const W* part, i64 parts, i64 cols,
   }
 }
 
-// norm_grads is layer_norm_grad_x, or rms_norm_grad_x if there is no mean, of the rows blockIdx.x*len on, and their part of the
-// gradients of w and b, in one pass: part[2*blockIdx.x] and part[2*blockIdx.x + 1], which are [cols]. A thread has N columns, and
-// loads those of the next row before it waits for the others.
-template <int N>
-__device__ __forceinline__ void norm_grads(T* d, W* part, const T* x, const T* g, const T* w, const W* mean, const W* rstd, i64 rows,
-                                                 i64 cols, i64 len, int add) {
+// store_sums writes a block's part of the gradients of w and b, which are [cols], from N columns that a thread has.
+template <int N> __device__ __forceinline__ void store_sums(W* part, i64 i, i64 cols, const W* dw, const W* db) {
+  part += 2 * (i64)blockIdx.x * cols + i;
+#pragma unroll
+  for (int k = 0; k < N; k++) part[k] = dw[k], part[cols + k] = db[k];
+}
+
+// norm_grad is layer_norm_grad_x, or rms_norm_grad_x if there is no mean, of the rows blockIdx.x*len on, and their part of the
+// gradients of w and b, in one pass: part[2*blockIdx.x] and part[2*blockIdx.x + 1]. A block computes a row. A thread has 16 bytes
+// of it, and loads those of the next row before it waits for the others.
+extern "C" __global__ void __launch_bounds__(32 * MAX_WARPS)
+norm_grad(T* d, W* part, const T* x, const T* g, const T* w, const W* mean, const W* rstd, i64 rows, i64 cols, i64 len, int add) {
+  constexpr int N = 16 / sizeof(T);
   i64 i = (i64)threadIdx.x * N, from = blockIdx.x * len, to = from + len < rows ? from + len : rows;
   bool active = i < cols;
   x += i, g += i, d += i;
@@ -190,17 +197,82 @@ __device__ __forceinline__ void norm_grads(T* d, W* part, const T* x, const T* g
     }
     p = next_p, q = next_q;
   }
-  if (!active) return;
-  part += 2 * (i64)blockIdx.x * cols + i;
-#pragma unroll
-  for (int k = 0; k < N; k++) part[k] = dw[k], part[cols + k] = db[k];
+  if (active) store_sums<N>(part, i, cols, dw, db);
 }
 
-extern "C" __global__ void __launch_bounds__(32 * MAX_WARPS)
-norm_grad(T* d, W* part, const T* x, const T* g, const T* w, const W* mean, const W* rstd, i64 rows, i64 cols,
-          i64 len, int add, int vec) {
-  if (vec) norm_grads<16 / sizeof(T)>(d, part, x, g, w, mean, rstd, rows, cols, len, add);
-  else norm_grads<1>(d, part, x, g, w, mean, rstd, rows, cols, len, add);
+// each_pack calls f(k, i) for the packs of N columns that a lane has of a row of at most WARP_ROW: pack k begins i columns after the
+// first one.
+template <int N, class F> __device__ __forceinline__ void each_pack(i64 cols, F f) {
+  int left = (int)cols - (int)threadIdx.x * N;
+#pragma unroll
+  for (int k = 0; k < WARP_ROW / (32 * N); k++)
+    if (32 * N * k < left) f(k, 32 * N * k);
+}
+
+// warp_norm_grads is norm_grad for short rows: a warp computes a row, and waits for no other until the end of the part. Its rows
+// of the part are threadIdx.y, threadIdx.y + WARPS and so on. Lanes have the row and their sums in registers; where the row does
+// not fit beside the sums, they read it again. sums is [2, cols].
+template <int N>
+__device__ __forceinline__ void warp_norm_grads(T* d, W* part, W (*sums)[WARP_ROW], const T* x, const T* g, const T* w, const W* mean,
+                                                const W* rstd, i64 rows, i64 cols, i64 len, int add) {
+  constexpr int PACKS = WARP_ROW / (32 * N), KEPT = N > 1 && sizeof(T) < 8 ? PACKS : 1;
+  i64 from = blockIdx.x * len, to = from + len < rows ? from + len : rows, lane = (i64)threadIdx.x * N;
+  Pack<T, N> p[KEPT], q[KEPT];
+  W dw[PACKS][N] = {}, db[PACKS][N] = {};
+  if (w) w += lane;
+#pragma unroll 1
+  for (i64 r = from + threadIdx.y; r < to; r += WARPS) {
+    const T *xr = x + r * cols + lane, *gr = g + r * cols + lane;
+    T* dr = d + r * cols + lane;
+    auto read = [&](int k, int i) { p[k % KEPT] = load<N>(xr + i), q[k % KEPT] = load<N>(gr + i); };
+    if (KEPT > 1) each_pack<N>(cols, read);
+    W m = mean ? mean[r] : W(0), s = rstd[r];
+    Pair sum = {0, 0};
+    each_pack<N>(cols, [&](int k, int i) {
+      if (KEPT == 1) read(k, i);
+      auto ws = weights<N>(w, i, 1);
+#pragma unroll
+      for (int e = 0; e < N; e++) {
+        W v = widen(q[k % KEPT].v[e]), h = (widen(p[k % KEPT].v[e]) - m) * s, u = v * ws.v[e];
+        sum.a += u, sum.b += u * h;
+        dw[k][e] += v * h, db[k][e] += v;
+      }
+    });
+    W a = mean ? warp_sum(sum.a) / cols : W(0), b = warp_sum(sum.b) / cols;
+    each_pack<N>(cols, [&](int k, int i) {
+      if (KEPT == 1) read(k, i);
+      auto ws = weights<N>(w, i, 1);
+      Pack<T, N> old, out;
+      if (add) old = load<N>(dr + i);
+#pragma unroll
+      for (int e = 0; e < N; e++) {
+        W v = s * (widen(q[k % KEPT].v[e]) * ws.v[e] - a - (widen(p[k % KEPT].v[e]) - m) * s * b);
+        out.v[e] = narrow<T>(add ? widen(old.v[e]) + v : v);
+      }
+      *(Pack<T, N>*)(dr + i) = out;
+    });
+  }
+  W *w_sums = sums[0] + lane, *b_sums = sums[1] + lane;
+#pragma unroll 1
+  for (int turn = 0; turn < WARPS; turn++) {  // the warps add their sums in order
+    if (threadIdx.y == turn)
+      each_pack<N>(cols, [&](int k, int i) {
+#pragma unroll
+        for (int e = 0; e < N; e++) {
+          if (turn) dw[k][e] += w_sums[i + e], db[k][e] += b_sums[i + e];
+          w_sums[i + e] = dw[k][e], b_sums[i + e] = db[k][e];
+        }
+        if (turn == WARPS - 1) store_sums<N>(part, lane + i, cols, dw[k], db[k]);
+      });
+    __syncthreads();
+  }
+}
+
+extern "C" __global__ void __launch_bounds__(32 * WARPS)
+warp_norm_grad(T* d, W* part, const T* x, const T* g, const T* w, const W* mean, const W* rstd, i64 rows, i64 cols, i64 len, int add, int vec) {
+  __shared__ W sums[2][WARP_ROW];
+  if (vec) warp_norm_grads<16 / sizeof(T)>(d, part, sums, x, g, w, mean, rstd, rows, cols, len, add);
+  else warp_norm_grads<1>(d, part, sums, x, g, w, mean, rstd, rows, cols, len, add);
 }
 
 // norm_grad_ends adds up the parts: blockIdx.y is 0 for w and 1 for b, of which one may be missing. Blocks are COLS
