@@ -38,7 +38,7 @@ func (t Transformer) mixtureActivations(c Config, tokens int) Item {
 	x, slots, wide := of(tokens*d, size), of(tokens*t.Top*d, size), of(4*tokens*t.Top*d, size)
 	block := 9*x + 4*of(tokens, stat) + of(tokens*t.Heads, stat) + stations*slots + 2*wide + 2*of(tokens*t.Experts, stat) + tokens*(8+(numbers+2*stat)*t.Top)
 	logits := of(tokens*t.Vocab, size)
-	head, mlp := x+3*of(tokens, stat)+2*logits, wide-2*slots-x // backward has freed what comes later
+	head, mlp := 2*x+2*of(tokens, stat)+logits, wide-2*slots-x // backward has freed what comes later
 	return Item{Kind: tensor.Activations, Bytes: 2*x + t.Layers*block + max(head, mlp), Formula: fmt.Sprintf("%d·T·%d·(2+%d·(9+%d·%d)) + where rows go, and the head's or the experts' %s, about",
 		size, d, t.Layers, t.Top, stations+8, tensor.FormatBytes(max(head, mlp)))}
 }

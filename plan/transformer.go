@@ -101,11 +101,13 @@ func (t Transformer) activations(c Config, tokens int) Item {
 	block := 6*x + of(3*tokens*d, size) + of(tokens*d, size) + 2*of(4*tokens*d, size) + 4*stats + of(tokens*t.Heads, stat)
 	logits := of(tokens*t.Vocab, size)
 	one := of(1, size)
-	head := x + 3*stats + 2*logits + 3*one // the last norm, sums of exponentials, the logits and their gradient, the loss and its gradient
+	// The last norm, and the logits, over which their gradient is written; then sums of exponentials, the loss and its gradient, or the
+	// gradient of the norm.
+	head := x + logits + max(3*stats+3*one, x+2*stats+one)
 	mlp := of(4*tokens*d, size) + of(4*d, size) + one
 	if grad != c.Params { // the gradient of a matrix is computed in one type and added in the other
 		both := func(elems int) int { return of(elems, size) + of(elems, grad.Size()) }
-		head = max(head, 2*x+2*stats+logits+one+both(t.Vocab*d))
+		head = 2*x + 2*stats + logits + one + both(t.Vocab*d)
 		mlp += both(4 * d * d)
 	}
 	forward := fmt.Sprintf("%d·T·%d·(2+%d·18) + %d·T·%d·(4+%d)", size, d, t.Layers, stat, t.Layers, t.Heads)

@@ -18,7 +18,8 @@ type arrival struct {
 // arriving is memory that a collective fills in parts. Its storage has no pointer until all parts are waited for.
 type arriving struct {
 	c     *Ctx
-	ptr   Ptr // nil: all is there
+	loss  *Node // of a loss that is computed when it is read (see computeLater)
+	ptr   Ptr   // nil: all is there
 	parts []arrival
 }
 
@@ -65,6 +66,10 @@ func (s *storage) hideUntilArrival() {
 // waitArrival waits for memory that is being filled, and fetches memory that was freed. It reports whether the memory can be read.
 func (s *storage) waitArrival() bool {
 	a := s.coming
+	if a != nil && a.loss != nil {
+		a.c.t.computeLoss(a.loss, nil)
+		return true
+	}
 	if a == nil || a.ptr == nil && !s.refetch() {
 		return false
 	}

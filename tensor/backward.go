@@ -265,6 +265,9 @@ func (t *Tape) drain() {
 
 // finish ends a node: it frees the output and its gradient, and reports parameters whose last use this was.
 func (t *Tape) finish(n *Node) {
+	if n.op == OpCrossEntropy {
+		t.settleLoss(n)
+	}
 	t.dropGrad(n.out)
 	n.out.needs = false // the graph before it is no longer needed
 	if !n.out.kept {

@@ -109,9 +109,9 @@ func (t *Tape) crossEntropyRows(x, y *header, smoothing float64, ignore int64) T
 
 func crossEntropyRowsVJP(t *Tape, n *Node, _ uint8) {
 	x := n.in[0]
-	d := t.newLike(x)
+	d, over := t.gradOver(x)
 	if x.n > 0 {
 		t.crossEntropyGrad(d, n, t.contiguous(n.out.grad))
 	}
-	t.addGrad(x, d)
+	t.addGradOver(x, d, over)
 }

@@ -4,12 +4,17 @@ package tensor
 // Float32, like the rows.
 func (t *Tape) meanLoss(rows *header, count float64) *header {
 	sum := t.newTensor(rows.dtype)
+	t.meanTo(sum, rows, count)
+	return sum
+}
+
+// meanTo is meanLoss with the memory of the result.
+func (t *Tape) meanTo(sum, rows *header, count float64) {
 	t.reduce(OpSum, sum, nil, rows, 0, int(rows.rank))
 	if count != 1 {
 		t.affine(sum, sum, 1/count, 0)
 	}
 	t.release(rows)
-	return sum
 }
 
 // upstream returns the loss's gradient divided by count, of one element.
@@ -75,33 +80,27 @@ func CrossEntropy(logits, labels Tensor, o CrossEntropyOptions) Tensor {
 	default:
 		count, known = 1, t.countLabels(y, ignore, st)
 	}
-	loss, lse := t.newTensor(st, y.n), t.newTensor(st, y.n)
-	var grad *header // for a gradient of 1 from the loss
-	if x.needs && known == nil && t.record && t.recording() && t.table[OpCrossEntropyBoth][x.dtype] != nil {
-		grad = t.newLike(x)
+	out, lse, rows := t.newTensor(st), t.newTensor(st, y.n), t.newTensor(st, y.n)
+	n := t.rec(OpCrossEntropy, out, x, y)
+	t.lossType(out)
+	if n != nil {
+		n.aux[0], n.aux[1] = lse, known
+		n.F[0], n.F[1], n.I[0] = count, o.Smoothing, int(ignore)
+		if known == nil && t.table[OpCrossEntropyBoth][x.dtype] != nil {
+			t.computeLater(n, rows)
+			return out.tensor()
+		}
 	}
-	t.crossEntropy(loss, lse, grad, x, y, o.Smoothing, ignore, count)
-	over := count
-	if grad != nil {
-		over = 1 // the gradient was divided already
-	}
-	out := t.meanLoss(loss, over)
+	t.crossEntropy(rows, lse, nil, x, y, o.Smoothing, ignore, 1)
+	t.meanTo(out, rows, count)
 	if known != nil {
 		t.binary(OpMul, out, out, known)
 	}
-	n := t.rec(OpCrossEntropy, out, x, y)
-	t.lossType(out)
-	switch {
-	case known != nil:
-		t.keepStats(n, lse, known)
-	case grad != nil:
-		t.keepStats(n, lse, grad)
-	default:
+	if n == nil {
 		t.keepStats(n, lse)
-	}
-	if n != nil {
-		n.I[1] = b2i(grad != nil)
-		n.F[0], n.F[1], n.I[0] = count, o.Smoothing, int(ignore)
+		if known != nil {
+			t.release(known)
+		}
 	}
 	return out.tensor()
 }
@@ -176,17 +175,18 @@ func (t *Tape) checkLabels(x, y *header, cols int, ignore int64) int {
 }
 
 func crossEntropyVJP(t *Tape, n *Node, _ uint8) {
-	x := n.in[0]
-	d, known := n.aux[1], n.aux[1]
-	if n.I[1] != 0 {
-		n.aux[1], known = nil, nil
+	x, known := n.in[0], n.aux[1]
+	if n.I[1] != 0 { // not computed yet: see computeLater
+		known = nil
 		if n.out == t.root && t.scale == 1 {
-			t.addGrad(x, d) // as it is
+			d, over := t.gradOver(x)
+			t.computeLoss(n, d)
+			t.addGradOver(x, d, over)
 			return
 		}
-	} else {
-		d = t.newLike(x)
+		t.computeLoss(n, nil)
 	}
+	d, over := t.gradOver(x)
 	if x.n > 0 {
 		g := t.upstream(n)
 		if known != nil {
@@ -195,7 +195,7 @@ func crossEntropyVJP(t *Tape, n *Node, _ uint8) {
 		t.crossEntropyGrad(d, n, g)
 		t.release(g)
 	}
-	t.addGrad(x, d)
+	t.addGradOver(x, d, over)
 }
 
 // crossEntropyGrad launches d = the gradient of the logits of n. g has one element, or one for each row.

@@ -149,7 +149,10 @@ func (x Tensor) Min(dim int) (values, indices Tensor) {
 
 // ArgMax returns the position of the largest element along dim as Int64.
 func (x Tensor) ArgMax(dim int) Tensor {
-	_, i := extremum(OpMax, x, dim)
+	t := tapeOf(OpMax.String(), x)
+	h := t.alias(t.arg(x)) // positions have no gradient
+	_, i := extremum(OpMax, h.tensor(), dim)
+	t.release(h)
 	return i.tensor()
 }
 

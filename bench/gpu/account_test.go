@@ -129,7 +129,7 @@ func TestAccount(t *testing.T) {
 	t.Logf("%s and %s:\n%s%v", machines[0].name, machines[1].name, b.String(), &below.use)
 	assert.Less(t, moved, 19e9, "bytes, besides those of products")
 	assert.Less(t, all.count, 310)
-	assert.Less(t, below.use.Total().Peak, 20<<30, "bytes of memory")
+	assert.Less(t, below.use.Total().Peak, 15<<30, "bytes of memory: 14.1 GiB, and 3.1 GiB more if logits and their gradient are apart")
 }
 
 // TestLaunches counts the launches of a step of the small network: on a GPU, a launch costs as much as its work.

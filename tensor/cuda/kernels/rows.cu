@@ -185,13 +185,14 @@ __device__ __forceinline__ void cross_entropy_grad_row(T* d, const T* x, W lse, 
   scaled_exp(d, x, lse, scale, smoothing / cols, y, 1 - smoothing, cols, vec);
 }
 
-// cross_entropy: loss = (1-smoothing)*(lse - x[label]) + smoothing*(lse - mean(x)), and 0 for label `ignore`. If there is d, it
-// becomes the gradient of scale times the loss, and loss is that; the row is in a cache then.
+// cross_entropy: loss = (1-smoothing)*(lse - x[label]) + smoothing*(lse - mean(x)), and 0 for label `ignore`. If there is d, which
+// may be x, it becomes the gradient of scale times the loss, and loss is that; the row is in a cache then.
 extern "C" __global__ void __launch_bounds__(32 * MAX_WARPS, 2) cross_entropy(W* loss, W* lse, T* d, const T* x, const i64* label, i64 cols, W smoothing,
                                                                             i64 ignore, W scale, u64* bad, u32 op) {
   i64 r = blockIdx.x, y = label[r];
   bool vec = whole(x, cols) && (!d || whole(d, cols));
   x += r * cols;
+  W at = y >= 0 && y < cols ? widen(x[y]) : W(0);  // before anything is written to d
   Sum s = max_and_sum(x, cols, vec);
   W all = 0, l = log_of(s);
   if (smoothing != 0) {
@@ -209,7 +210,7 @@ extern "C" __global__ void __launch_bounds__(32 * MAX_WARPS, 2) cross_entropy(W*
   if (y == ignore || !check_index(bad, op, y, cols)) return;
   bool plain = infinite(s.max) || s.sum != s.sum;
   W top = plain ? l : s.max, rest = plain ? W(0) : log_(s.sum);  // l, without rounding it
-  W v = top - widen(x[y]) + rest;
+  W v = top - at + rest;
   if (smoothing != 0) v = (1 - smoothing) * v + smoothing * (top - all / cols + rest);
   loss[r] = d ? v * scale : v;
 }
