@@ -291,7 +291,7 @@ func TestVectorKernels(t *testing.T) {
 func testVectorKernels[T Float](t *testing.T, s *isa) {
 	lengths := []int{asmChunk + 35}
 	for n := range 201 { // up to three bundles; the longer ones of every length modulo 16
-		if n <= 84 || n%7 == 0 || os.Getenv("RINGO_LONG") == "1" {
+		if n <= 35 || n%5 == 0 || os.Getenv("RINGO_LONG") == "1" {
 			lengths = append(lengths, n)
 		}
 	}
