@@ -7310,9 +7310,9 @@ loop:
 	VZEROUPPER
 	RET
 
-// func adamF32AVX2(p *float32, grad *float32, m *float32, v *float32, n int, step float32, root float32, eps float32, weight float32, b2 float32, in2 float32, scale float32, tiny float32, least float32, normal float32, wd float32, keep float32)
+// func adamF32AVX2(p *float32, grad *float32, m *float32, v *float32, n int, step float32, root float32, inverse float32, eps float32, weight float32, b2 float32, in2 float32, scale float32, tiny float32, least float32, normal float32, wd float32, keep float32)
 // Requires: AVX, MMX+
-TEXT ·adamF32AVX2(SB), NOSPLIT, $0-88
+TEXT ·adamF32AVX2(SB), NOSPLIT, $0-92
 	MOVQ p+0(FP), DI
 	MOVQ grad+8(FP), SI
 	MOVQ m+16(FP), BX
@@ -7326,134 +7326,115 @@ loop:
 	PREFETCHT0   8192(DI)(AX*4)
 	PREFETCHT0   8192(R8)(AX*4)
 	VMOVUPS      (SI)(AX*4), Y0
-	VANDPS       c32_7fffffff<>+0(SB), Y0, Y1
-	VBROADCASTSS tiny+68(FP), Y2
-	VCMPPS       $0x15, Y2, Y1, Y1
-	VANDPS       Y0, Y1, Y0
-	VBROADCASTSS scale+64(FP), Y1
-	VMULPS       Y1, Y0, Y0
-	VMOVUPS      (DI)(AX*4), Y1
-	VBROADCASTSS wd+80(FP), Y2
-	VMULPS       Y2, Y1, Y1
-	VADDPS       Y1, Y0, Y0
-	VMOVUPS      (BX)(AX*4), Y1
-	VANDPS       c32_7fffffff<>+0(SB), Y1, Y2
-	VBROADCASTSS tiny+68(FP), Y3
-	VCMPPS       $0x15, Y3, Y2, Y2
-	VANDPS       Y1, Y2, Y1
-	VSUBPS       Y1, Y0, Y2
-	VBROADCASTSS weight+52(FP), Y3
-	VMULPS       Y3, Y2, Y2
-	VADDPS       Y2, Y1, Y1
-	VANDPS       c32_7fffffff<>+0(SB), Y1, Y2
-	VBROADCASTSS tiny+68(FP), Y3
-	VCMPPS       $0x15, Y3, Y2, Y2
-	VANDPS       Y1, Y2, Y1
-	VMOVUPS      Y1, (BX)(AX*4)
+	VMOVUPS      32(SI)(AX*4), Y1
 	VANDPS       c32_7fffffff<>+0(SB), Y0, Y2
-	VBROADCASTSS least+72(FP), Y3
-	VCMPPS       $0x15, Y3, Y2, Y2
-	VANDPS       Y0, Y2, Y0
-	VMOVUPS      (R8)(AX*4), Y2
-	VANDPS       c32_7fffffff<>+0(SB), Y2, Y3
-	VBROADCASTSS normal+76(FP), Y4
+	VANDPS       c32_7fffffff<>+0(SB), Y1, Y3
+	VBROADCASTSS tiny+72(FP), Y4
+	VCMPPS       $0x15, Y4, Y2, Y2
 	VCMPPS       $0x15, Y4, Y3, Y3
-	VANDPS       Y2, Y3, Y2
-	VBROADCASTSS b2+56(FP), Y3
-	VMULPS       Y3, Y2, Y2
-	VBROADCASTSS in2+60(FP), Y3
-	VMULPS       Y3, Y0, Y3
-	VMULPS       Y0, Y3, Y0
-	VADDPS       Y0, Y2, Y0
-	VANDPS       c32_7fffffff<>+0(SB), Y0, Y2
-	VBROADCASTSS normal+76(FP), Y3
-	VCMPPS       $0x15, Y3, Y2, Y2
 	VANDPS       Y0, Y2, Y0
-	VMOVUPS      Y0, (R8)(AX*4)
-	VSQRTPS      Y0, Y0
-	VBROADCASTSS root+44(FP), Y2
-	VDIVPS       Y2, Y0, Y0
-	VBROADCASTSS eps+48(FP), Y2
-	VADDPS       Y2, Y0, Y0
+	VANDPS       Y1, Y3, Y1
+	VBROADCASTSS scale+68(FP), Y2
+	VMULPS       Y2, Y0, Y0
+	VMULPS       Y2, Y1, Y1
 	VMOVUPS      (DI)(AX*4), Y2
-	VBROADCASTSS keep+84(FP), Y3
-	VMULPS       Y3, Y2, Y2
-	VBROADCASTSS step+40(FP), Y3
-	VMULPS       Y3, Y1, Y1
-	VDIVPS       Y0, Y1, Y0
-	VADDPS       Y0, Y2, Y0
-	VMOVUPS      Y0, (DI)(AX*4)
-	PREFETCHT0   8224(SI)(AX*4)
-	PREFETCHT0   8224(BX)(AX*4)
-	PREFETCHT0   8224(DI)(AX*4)
-	PREFETCHT0   8224(R8)(AX*4)
-	VMOVUPS      32(SI)(AX*4), Y0
-	VANDPS       c32_7fffffff<>+0(SB), Y0, Y1
-	VBROADCASTSS tiny+68(FP), Y2
-	VCMPPS       $0x15, Y2, Y1, Y1
-	VANDPS       Y0, Y1, Y0
-	VBROADCASTSS scale+64(FP), Y1
-	VMULPS       Y1, Y0, Y0
-	VMOVUPS      32(DI)(AX*4), Y1
-	VBROADCASTSS wd+80(FP), Y2
-	VMULPS       Y2, Y1, Y1
-	VADDPS       Y1, Y0, Y0
-	VMOVUPS      32(BX)(AX*4), Y1
-	VANDPS       c32_7fffffff<>+0(SB), Y1, Y2
-	VBROADCASTSS tiny+68(FP), Y3
-	VCMPPS       $0x15, Y3, Y2, Y2
-	VANDPS       Y1, Y2, Y1
-	VSUBPS       Y1, Y0, Y2
-	VBROADCASTSS weight+52(FP), Y3
-	VMULPS       Y3, Y2, Y2
-	VADDPS       Y2, Y1, Y1
-	VANDPS       c32_7fffffff<>+0(SB), Y1, Y2
-	VBROADCASTSS tiny+68(FP), Y3
-	VCMPPS       $0x15, Y3, Y2, Y2
-	VANDPS       Y1, Y2, Y1
-	VMOVUPS      Y1, 32(BX)(AX*4)
-	VANDPS       c32_7fffffff<>+0(SB), Y0, Y2
-	VBROADCASTSS least+72(FP), Y3
-	VCMPPS       $0x15, Y3, Y2, Y2
-	VANDPS       Y0, Y2, Y0
-	VMOVUPS      32(R8)(AX*4), Y2
-	VANDPS       c32_7fffffff<>+0(SB), Y2, Y3
-	VBROADCASTSS normal+76(FP), Y4
-	VCMPPS       $0x15, Y4, Y3, Y3
-	VANDPS       Y2, Y3, Y2
-	VBROADCASTSS b2+56(FP), Y3
-	VMULPS       Y3, Y2, Y2
-	VBROADCASTSS in2+60(FP), Y3
-	VMULPS       Y3, Y0, Y3
-	VMULPS       Y0, Y3, Y0
-	VADDPS       Y0, Y2, Y0
-	VANDPS       c32_7fffffff<>+0(SB), Y0, Y2
-	VBROADCASTSS normal+76(FP), Y3
-	VCMPPS       $0x15, Y3, Y2, Y2
-	VANDPS       Y0, Y2, Y0
-	VMOVUPS      Y0, 32(R8)(AX*4)
-	VSQRTPS      Y0, Y0
-	VBROADCASTSS root+44(FP), Y2
-	VDIVPS       Y2, Y0, Y0
-	VBROADCASTSS eps+48(FP), Y2
+	VMOVUPS      32(DI)(AX*4), Y3
+	VBROADCASTSS wd+84(FP), Y4
+	VMULPS       Y4, Y2, Y2
+	VMULPS       Y4, Y3, Y3
 	VADDPS       Y2, Y0, Y0
-	VMOVUPS      32(DI)(AX*4), Y2
-	VBROADCASTSS keep+84(FP), Y3
-	VMULPS       Y3, Y2, Y2
-	VBROADCASTSS step+40(FP), Y3
-	VMULPS       Y3, Y1, Y1
-	VDIVPS       Y0, Y1, Y0
-	VADDPS       Y0, Y2, Y0
-	VMOVUPS      Y0, 32(DI)(AX*4)
+	VADDPS       Y3, Y1, Y1
+	VMOVUPS      (BX)(AX*4), Y2
+	VMOVUPS      32(BX)(AX*4), Y3
+	VANDPS       c32_7fffffff<>+0(SB), Y2, Y4
+	VANDPS       c32_7fffffff<>+0(SB), Y3, Y5
+	VBROADCASTSS tiny+72(FP), Y6
+	VCMPPS       $0x15, Y6, Y4, Y4
+	VCMPPS       $0x15, Y6, Y5, Y5
+	VANDPS       Y2, Y4, Y2
+	VANDPS       Y3, Y5, Y3
+	VSUBPS       Y2, Y0, Y4
+	VSUBPS       Y3, Y1, Y5
+	VBROADCASTSS weight+56(FP), Y6
+	VMULPS       Y6, Y4, Y4
+	VMULPS       Y6, Y5, Y5
+	VADDPS       Y4, Y2, Y2
+	VADDPS       Y5, Y3, Y3
+	VANDPS       c32_7fffffff<>+0(SB), Y2, Y4
+	VANDPS       c32_7fffffff<>+0(SB), Y3, Y5
+	VBROADCASTSS tiny+72(FP), Y6
+	VCMPPS       $0x15, Y6, Y4, Y4
+	VCMPPS       $0x15, Y6, Y5, Y5
+	VANDPS       Y2, Y4, Y2
+	VANDPS       Y3, Y5, Y3
+	VMOVUPS      Y2, (BX)(AX*4)
+	VMOVUPS      Y3, 32(BX)(AX*4)
+	VANDPS       c32_7fffffff<>+0(SB), Y0, Y4
+	VANDPS       c32_7fffffff<>+0(SB), Y1, Y5
+	VBROADCASTSS least+76(FP), Y6
+	VCMPPS       $0x15, Y6, Y4, Y4
+	VCMPPS       $0x15, Y6, Y5, Y5
+	VANDPS       Y0, Y4, Y0
+	VANDPS       Y1, Y5, Y1
+	VMOVUPS      (R8)(AX*4), Y4
+	VMOVUPS      32(R8)(AX*4), Y5
+	VANDPS       c32_7fffffff<>+0(SB), Y4, Y6
+	VANDPS       c32_7fffffff<>+0(SB), Y5, Y7
+	VBROADCASTSS normal+80(FP), Y8
+	VCMPPS       $0x15, Y8, Y6, Y6
+	VCMPPS       $0x15, Y8, Y7, Y7
+	VANDPS       Y4, Y6, Y4
+	VANDPS       Y5, Y7, Y5
+	VBROADCASTSS b2+60(FP), Y6
+	VMULPS       Y6, Y4, Y4
+	VMULPS       Y6, Y5, Y5
+	VBROADCASTSS in2+64(FP), Y6
+	VMULPS       Y6, Y0, Y7
+	VMULPS       Y6, Y1, Y6
+	VMULPS       Y0, Y7, Y0
+	VMULPS       Y1, Y6, Y1
+	VADDPS       Y0, Y4, Y0
+	VADDPS       Y1, Y5, Y1
+	VANDPS       c32_7fffffff<>+0(SB), Y0, Y4
+	VANDPS       c32_7fffffff<>+0(SB), Y1, Y5
+	VBROADCASTSS normal+80(FP), Y6
+	VCMPPS       $0x15, Y6, Y4, Y4
+	VCMPPS       $0x15, Y6, Y5, Y5
+	VANDPS       Y0, Y4, Y0
+	VANDPS       Y1, Y5, Y1
+	VMOVUPS      Y0, (R8)(AX*4)
+	VMOVUPS      Y1, 32(R8)(AX*4)
+	VSQRTPS      Y0, Y0
+	VSQRTPS      Y1, Y1
+	VBROADCASTSS root+44(FP), Y4
+	VDIVPS       Y4, Y0, Y0
+	VDIVPS       Y4, Y1, Y1
+	VBROADCASTSS eps+52(FP), Y4
+	VADDPS       Y4, Y0, Y0
+	VADDPS       Y4, Y1, Y1
+	VMOVUPS      (DI)(AX*4), Y4
+	VMOVUPS      32(DI)(AX*4), Y5
+	VBROADCASTSS keep+88(FP), Y6
+	VMULPS       Y6, Y4, Y4
+	VMULPS       Y6, Y5, Y5
+	VBROADCASTSS step+40(FP), Y6
+	VMULPS       Y6, Y2, Y2
+	VMULPS       Y6, Y3, Y3
+	VDIVPS       Y0, Y2, Y0
+	VDIVPS       Y1, Y3, Y1
+	VADDPS       Y0, Y4, Y0
+	VADDPS       Y1, Y5, Y1
+	VMOVUPS      Y0, (DI)(AX*4)
+	VMOVUPS      Y1, 32(DI)(AX*4)
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
 	JLT          loop
 	VZEROUPPER
 	RET
 
-// func adamF64AVX2(p *float64, grad *float64, m *float64, v *float64, n int, step float64, root float64, eps float64, weight float64, b2 float64, in2 float64, scale float64, tiny float64, least float64, normal float64, wd float64, keep float64)
+// func adamF64AVX2(p *float64, grad *float64, m *float64, v *float64, n int, step float64, root float64, inverse float64, eps float64, weight float64, b2 float64, in2 float64, scale float64, tiny float64, least float64, normal float64, wd float64, keep float64)
 // Requires: AVX, MMX+
-TEXT ·adamF64AVX2(SB), NOSPLIT, $0-136
+TEXT ·adamF64AVX2(SB), NOSPLIT, $0-144
 	MOVQ p+0(FP), DI
 	MOVQ grad+8(FP), SI
 	MOVQ m+16(FP), BX
@@ -7467,258 +7448,220 @@ loop:
 	PREFETCHT0   8192(DI)(AX*8)
 	PREFETCHT0   8192(R8)(AX*8)
 	VMOVUPS      (SI)(AX*8), Y0
-	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y1
-	VBROADCASTSD tiny+96(FP), Y2
-	VCMPPD       $0x15, Y2, Y1, Y1
-	VANDPD       Y0, Y1, Y0
-	VBROADCASTSD scale+88(FP), Y1
-	VMULPD       Y1, Y0, Y0
-	VMOVUPS      (DI)(AX*8), Y1
-	VBROADCASTSD wd+120(FP), Y2
-	VMULPD       Y2, Y1, Y1
-	VADDPD       Y1, Y0, Y0
-	VMOVUPS      (BX)(AX*8), Y1
-	VANDPD       c64_7fffffffffffffff<>+0(SB), Y1, Y2
-	VBROADCASTSD tiny+96(FP), Y3
-	VCMPPD       $0x15, Y3, Y2, Y2
-	VANDPD       Y1, Y2, Y1
-	VSUBPD       Y1, Y0, Y2
-	VBROADCASTSD weight+64(FP), Y3
-	VMULPD       Y3, Y2, Y2
-	VADDPD       Y2, Y1, Y1
-	VANDPD       c64_7fffffffffffffff<>+0(SB), Y1, Y2
-	VBROADCASTSD tiny+96(FP), Y3
-	VCMPPD       $0x15, Y3, Y2, Y2
-	VANDPD       Y1, Y2, Y1
-	VMOVUPS      Y1, (BX)(AX*8)
+	VMOVUPS      32(SI)(AX*8), Y1
 	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y2
-	VBROADCASTSD least+104(FP), Y3
-	VCMPPD       $0x15, Y3, Y2, Y2
-	VANDPD       Y0, Y2, Y0
-	VMOVUPS      (R8)(AX*8), Y2
-	VANDPD       c64_7fffffffffffffff<>+0(SB), Y2, Y3
-	VBROADCASTSD normal+112(FP), Y4
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y1, Y3
+	VBROADCASTSD tiny+104(FP), Y4
+	VCMPPD       $0x15, Y4, Y2, Y2
 	VCMPPD       $0x15, Y4, Y3, Y3
-	VANDPD       Y2, Y3, Y2
-	VBROADCASTSD b2+72(FP), Y3
-	VMULPD       Y3, Y2, Y2
-	VBROADCASTSD in2+80(FP), Y3
-	VMULPD       Y3, Y0, Y3
-	VMULPD       Y0, Y3, Y0
-	VADDPD       Y0, Y2, Y0
-	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y2
-	VBROADCASTSD normal+112(FP), Y3
-	VCMPPD       $0x15, Y3, Y2, Y2
 	VANDPD       Y0, Y2, Y0
-	VMOVUPS      Y0, (R8)(AX*8)
-	VSQRTPD      Y0, Y0
-	VBROADCASTSD root+48(FP), Y2
-	VDIVPD       Y2, Y0, Y0
-	VBROADCASTSD eps+56(FP), Y2
-	VADDPD       Y2, Y0, Y0
+	VANDPD       Y1, Y3, Y1
+	VBROADCASTSD scale+96(FP), Y2
+	VMULPD       Y2, Y0, Y0
+	VMULPD       Y2, Y1, Y1
 	VMOVUPS      (DI)(AX*8), Y2
-	VBROADCASTSD keep+128(FP), Y3
-	VMULPD       Y3, Y2, Y2
-	VBROADCASTSD step+40(FP), Y3
-	VMULPD       Y3, Y1, Y1
-	VDIVPD       Y0, Y1, Y0
-	VADDPD       Y0, Y2, Y0
-	VMOVUPS      Y0, (DI)(AX*8)
-	PREFETCHT0   8224(SI)(AX*8)
-	PREFETCHT0   8224(BX)(AX*8)
-	PREFETCHT0   8224(DI)(AX*8)
-	PREFETCHT0   8224(R8)(AX*8)
-	VMOVUPS      32(SI)(AX*8), Y0
-	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y1
-	VBROADCASTSD tiny+96(FP), Y2
-	VCMPPD       $0x15, Y2, Y1, Y1
-	VANDPD       Y0, Y1, Y0
-	VBROADCASTSD scale+88(FP), Y1
-	VMULPD       Y1, Y0, Y0
-	VMOVUPS      32(DI)(AX*8), Y1
-	VBROADCASTSD wd+120(FP), Y2
-	VMULPD       Y2, Y1, Y1
-	VADDPD       Y1, Y0, Y0
-	VMOVUPS      32(BX)(AX*8), Y1
-	VANDPD       c64_7fffffffffffffff<>+0(SB), Y1, Y2
-	VBROADCASTSD tiny+96(FP), Y3
-	VCMPPD       $0x15, Y3, Y2, Y2
-	VANDPD       Y1, Y2, Y1
-	VSUBPD       Y1, Y0, Y2
-	VBROADCASTSD weight+64(FP), Y3
-	VMULPD       Y3, Y2, Y2
-	VADDPD       Y2, Y1, Y1
-	VANDPD       c64_7fffffffffffffff<>+0(SB), Y1, Y2
-	VBROADCASTSD tiny+96(FP), Y3
-	VCMPPD       $0x15, Y3, Y2, Y2
-	VANDPD       Y1, Y2, Y1
-	VMOVUPS      Y1, 32(BX)(AX*8)
-	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y2
-	VBROADCASTSD least+104(FP), Y3
-	VCMPPD       $0x15, Y3, Y2, Y2
-	VANDPD       Y0, Y2, Y0
-	VMOVUPS      32(R8)(AX*8), Y2
-	VANDPD       c64_7fffffffffffffff<>+0(SB), Y2, Y3
-	VBROADCASTSD normal+112(FP), Y4
-	VCMPPD       $0x15, Y4, Y3, Y3
-	VANDPD       Y2, Y3, Y2
-	VBROADCASTSD b2+72(FP), Y3
-	VMULPD       Y3, Y2, Y2
-	VBROADCASTSD in2+80(FP), Y3
-	VMULPD       Y3, Y0, Y3
-	VMULPD       Y0, Y3, Y0
-	VADDPD       Y0, Y2, Y0
-	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y2
-	VBROADCASTSD normal+112(FP), Y3
-	VCMPPD       $0x15, Y3, Y2, Y2
-	VANDPD       Y0, Y2, Y0
-	VMOVUPS      Y0, 32(R8)(AX*8)
-	VSQRTPD      Y0, Y0
-	VBROADCASTSD root+48(FP), Y2
-	VDIVPD       Y2, Y0, Y0
-	VBROADCASTSD eps+56(FP), Y2
+	VMOVUPS      32(DI)(AX*8), Y3
+	VBROADCASTSD wd+128(FP), Y4
+	VMULPD       Y4, Y2, Y2
+	VMULPD       Y4, Y3, Y3
 	VADDPD       Y2, Y0, Y0
-	VMOVUPS      32(DI)(AX*8), Y2
-	VBROADCASTSD keep+128(FP), Y3
-	VMULPD       Y3, Y2, Y2
-	VBROADCASTSD step+40(FP), Y3
-	VMULPD       Y3, Y1, Y1
-	VDIVPD       Y0, Y1, Y0
-	VADDPD       Y0, Y2, Y0
-	VMOVUPS      Y0, 32(DI)(AX*8)
+	VADDPD       Y3, Y1, Y1
+	VMOVUPS      (BX)(AX*8), Y2
+	VMOVUPS      32(BX)(AX*8), Y3
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y2, Y4
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y3, Y5
+	VBROADCASTSD tiny+104(FP), Y6
+	VCMPPD       $0x15, Y6, Y4, Y4
+	VCMPPD       $0x15, Y6, Y5, Y5
+	VANDPD       Y2, Y4, Y2
+	VANDPD       Y3, Y5, Y3
+	VSUBPD       Y2, Y0, Y4
+	VSUBPD       Y3, Y1, Y5
+	VBROADCASTSD weight+72(FP), Y6
+	VMULPD       Y6, Y4, Y4
+	VMULPD       Y6, Y5, Y5
+	VADDPD       Y4, Y2, Y2
+	VADDPD       Y5, Y3, Y3
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y2, Y4
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y3, Y5
+	VBROADCASTSD tiny+104(FP), Y6
+	VCMPPD       $0x15, Y6, Y4, Y4
+	VCMPPD       $0x15, Y6, Y5, Y5
+	VANDPD       Y2, Y4, Y2
+	VANDPD       Y3, Y5, Y3
+	VMOVUPS      Y2, (BX)(AX*8)
+	VMOVUPS      Y3, 32(BX)(AX*8)
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y4
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y1, Y5
+	VBROADCASTSD least+112(FP), Y6
+	VCMPPD       $0x15, Y6, Y4, Y4
+	VCMPPD       $0x15, Y6, Y5, Y5
+	VANDPD       Y0, Y4, Y0
+	VANDPD       Y1, Y5, Y1
+	VMOVUPS      (R8)(AX*8), Y4
+	VMOVUPS      32(R8)(AX*8), Y5
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y4, Y6
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y5, Y7
+	VBROADCASTSD normal+120(FP), Y8
+	VCMPPD       $0x15, Y8, Y6, Y6
+	VCMPPD       $0x15, Y8, Y7, Y7
+	VANDPD       Y4, Y6, Y4
+	VANDPD       Y5, Y7, Y5
+	VBROADCASTSD b2+80(FP), Y6
+	VMULPD       Y6, Y4, Y4
+	VMULPD       Y6, Y5, Y5
+	VBROADCASTSD in2+88(FP), Y6
+	VMULPD       Y6, Y0, Y7
+	VMULPD       Y6, Y1, Y6
+	VMULPD       Y0, Y7, Y0
+	VMULPD       Y1, Y6, Y1
+	VADDPD       Y0, Y4, Y0
+	VADDPD       Y1, Y5, Y1
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y4
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y1, Y5
+	VBROADCASTSD normal+120(FP), Y6
+	VCMPPD       $0x15, Y6, Y4, Y4
+	VCMPPD       $0x15, Y6, Y5, Y5
+	VANDPD       Y0, Y4, Y0
+	VANDPD       Y1, Y5, Y1
+	VMOVUPS      Y0, (R8)(AX*8)
+	VMOVUPS      Y1, 32(R8)(AX*8)
+	VSQRTPD      Y0, Y0
+	VSQRTPD      Y1, Y1
+	VBROADCASTSD root+48(FP), Y4
+	VDIVPD       Y4, Y0, Y0
+	VDIVPD       Y4, Y1, Y1
+	VBROADCASTSD eps+64(FP), Y4
+	VADDPD       Y4, Y0, Y0
+	VADDPD       Y4, Y1, Y1
+	VMOVUPS      (DI)(AX*8), Y4
+	VMOVUPS      32(DI)(AX*8), Y5
+	VBROADCASTSD keep+136(FP), Y6
+	VMULPD       Y6, Y4, Y4
+	VMULPD       Y6, Y5, Y5
+	VBROADCASTSD step+40(FP), Y6
+	VMULPD       Y6, Y2, Y2
+	VMULPD       Y6, Y3, Y3
+	VDIVPD       Y0, Y2, Y0
+	VDIVPD       Y1, Y3, Y1
+	VADDPD       Y0, Y4, Y0
+	VADDPD       Y1, Y5, Y1
+	VMOVUPS      Y0, (DI)(AX*8)
+	VMOVUPS      Y1, 32(DI)(AX*8)
 	PREFETCHT0   8256(SI)(AX*8)
 	PREFETCHT0   8256(BX)(AX*8)
 	PREFETCHT0   8256(DI)(AX*8)
 	PREFETCHT0   8256(R8)(AX*8)
 	VMOVUPS      64(SI)(AX*8), Y0
-	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y1
-	VBROADCASTSD tiny+96(FP), Y2
-	VCMPPD       $0x15, Y2, Y1, Y1
-	VANDPD       Y0, Y1, Y0
-	VBROADCASTSD scale+88(FP), Y1
-	VMULPD       Y1, Y0, Y0
-	VMOVUPS      64(DI)(AX*8), Y1
-	VBROADCASTSD wd+120(FP), Y2
-	VMULPD       Y2, Y1, Y1
-	VADDPD       Y1, Y0, Y0
-	VMOVUPS      64(BX)(AX*8), Y1
-	VANDPD       c64_7fffffffffffffff<>+0(SB), Y1, Y2
-	VBROADCASTSD tiny+96(FP), Y3
-	VCMPPD       $0x15, Y3, Y2, Y2
-	VANDPD       Y1, Y2, Y1
-	VSUBPD       Y1, Y0, Y2
-	VBROADCASTSD weight+64(FP), Y3
-	VMULPD       Y3, Y2, Y2
-	VADDPD       Y2, Y1, Y1
-	VANDPD       c64_7fffffffffffffff<>+0(SB), Y1, Y2
-	VBROADCASTSD tiny+96(FP), Y3
-	VCMPPD       $0x15, Y3, Y2, Y2
-	VANDPD       Y1, Y2, Y1
-	VMOVUPS      Y1, 64(BX)(AX*8)
+	VMOVUPS      96(SI)(AX*8), Y1
 	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y2
-	VBROADCASTSD least+104(FP), Y3
-	VCMPPD       $0x15, Y3, Y2, Y2
-	VANDPD       Y0, Y2, Y0
-	VMOVUPS      64(R8)(AX*8), Y2
-	VANDPD       c64_7fffffffffffffff<>+0(SB), Y2, Y3
-	VBROADCASTSD normal+112(FP), Y4
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y1, Y3
+	VBROADCASTSD tiny+104(FP), Y4
+	VCMPPD       $0x15, Y4, Y2, Y2
 	VCMPPD       $0x15, Y4, Y3, Y3
-	VANDPD       Y2, Y3, Y2
-	VBROADCASTSD b2+72(FP), Y3
-	VMULPD       Y3, Y2, Y2
-	VBROADCASTSD in2+80(FP), Y3
-	VMULPD       Y3, Y0, Y3
-	VMULPD       Y0, Y3, Y0
-	VADDPD       Y0, Y2, Y0
-	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y2
-	VBROADCASTSD normal+112(FP), Y3
-	VCMPPD       $0x15, Y3, Y2, Y2
 	VANDPD       Y0, Y2, Y0
-	VMOVUPS      Y0, 64(R8)(AX*8)
-	VSQRTPD      Y0, Y0
-	VBROADCASTSD root+48(FP), Y2
-	VDIVPD       Y2, Y0, Y0
-	VBROADCASTSD eps+56(FP), Y2
-	VADDPD       Y2, Y0, Y0
+	VANDPD       Y1, Y3, Y1
+	VBROADCASTSD scale+96(FP), Y2
+	VMULPD       Y2, Y0, Y0
+	VMULPD       Y2, Y1, Y1
 	VMOVUPS      64(DI)(AX*8), Y2
-	VBROADCASTSD keep+128(FP), Y3
-	VMULPD       Y3, Y2, Y2
-	VBROADCASTSD step+40(FP), Y3
-	VMULPD       Y3, Y1, Y1
-	VDIVPD       Y0, Y1, Y0
-	VADDPD       Y0, Y2, Y0
-	VMOVUPS      Y0, 64(DI)(AX*8)
-	PREFETCHT0   8288(SI)(AX*8)
-	PREFETCHT0   8288(BX)(AX*8)
-	PREFETCHT0   8288(DI)(AX*8)
-	PREFETCHT0   8288(R8)(AX*8)
-	VMOVUPS      96(SI)(AX*8), Y0
-	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y1
-	VBROADCASTSD tiny+96(FP), Y2
-	VCMPPD       $0x15, Y2, Y1, Y1
-	VANDPD       Y0, Y1, Y0
-	VBROADCASTSD scale+88(FP), Y1
-	VMULPD       Y1, Y0, Y0
-	VMOVUPS      96(DI)(AX*8), Y1
-	VBROADCASTSD wd+120(FP), Y2
-	VMULPD       Y2, Y1, Y1
-	VADDPD       Y1, Y0, Y0
-	VMOVUPS      96(BX)(AX*8), Y1
-	VANDPD       c64_7fffffffffffffff<>+0(SB), Y1, Y2
-	VBROADCASTSD tiny+96(FP), Y3
-	VCMPPD       $0x15, Y3, Y2, Y2
-	VANDPD       Y1, Y2, Y1
-	VSUBPD       Y1, Y0, Y2
-	VBROADCASTSD weight+64(FP), Y3
-	VMULPD       Y3, Y2, Y2
-	VADDPD       Y2, Y1, Y1
-	VANDPD       c64_7fffffffffffffff<>+0(SB), Y1, Y2
-	VBROADCASTSD tiny+96(FP), Y3
-	VCMPPD       $0x15, Y3, Y2, Y2
-	VANDPD       Y1, Y2, Y1
-	VMOVUPS      Y1, 96(BX)(AX*8)
-	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y2
-	VBROADCASTSD least+104(FP), Y3
-	VCMPPD       $0x15, Y3, Y2, Y2
-	VANDPD       Y0, Y2, Y0
-	VMOVUPS      96(R8)(AX*8), Y2
-	VANDPD       c64_7fffffffffffffff<>+0(SB), Y2, Y3
-	VBROADCASTSD normal+112(FP), Y4
-	VCMPPD       $0x15, Y4, Y3, Y3
-	VANDPD       Y2, Y3, Y2
-	VBROADCASTSD b2+72(FP), Y3
-	VMULPD       Y3, Y2, Y2
-	VBROADCASTSD in2+80(FP), Y3
-	VMULPD       Y3, Y0, Y3
-	VMULPD       Y0, Y3, Y0
-	VADDPD       Y0, Y2, Y0
-	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y2
-	VBROADCASTSD normal+112(FP), Y3
-	VCMPPD       $0x15, Y3, Y2, Y2
-	VANDPD       Y0, Y2, Y0
-	VMOVUPS      Y0, 96(R8)(AX*8)
-	VSQRTPD      Y0, Y0
-	VBROADCASTSD root+48(FP), Y2
-	VDIVPD       Y2, Y0, Y0
-	VBROADCASTSD eps+56(FP), Y2
+	VMOVUPS      96(DI)(AX*8), Y3
+	VBROADCASTSD wd+128(FP), Y4
+	VMULPD       Y4, Y2, Y2
+	VMULPD       Y4, Y3, Y3
 	VADDPD       Y2, Y0, Y0
-	VMOVUPS      96(DI)(AX*8), Y2
-	VBROADCASTSD keep+128(FP), Y3
-	VMULPD       Y3, Y2, Y2
-	VBROADCASTSD step+40(FP), Y3
-	VMULPD       Y3, Y1, Y1
-	VDIVPD       Y0, Y1, Y0
-	VADDPD       Y0, Y2, Y0
-	VMOVUPS      Y0, 96(DI)(AX*8)
+	VADDPD       Y3, Y1, Y1
+	VMOVUPS      64(BX)(AX*8), Y2
+	VMOVUPS      96(BX)(AX*8), Y3
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y2, Y4
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y3, Y5
+	VBROADCASTSD tiny+104(FP), Y6
+	VCMPPD       $0x15, Y6, Y4, Y4
+	VCMPPD       $0x15, Y6, Y5, Y5
+	VANDPD       Y2, Y4, Y2
+	VANDPD       Y3, Y5, Y3
+	VSUBPD       Y2, Y0, Y4
+	VSUBPD       Y3, Y1, Y5
+	VBROADCASTSD weight+72(FP), Y6
+	VMULPD       Y6, Y4, Y4
+	VMULPD       Y6, Y5, Y5
+	VADDPD       Y4, Y2, Y2
+	VADDPD       Y5, Y3, Y3
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y2, Y4
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y3, Y5
+	VBROADCASTSD tiny+104(FP), Y6
+	VCMPPD       $0x15, Y6, Y4, Y4
+	VCMPPD       $0x15, Y6, Y5, Y5
+	VANDPD       Y2, Y4, Y2
+	VANDPD       Y3, Y5, Y3
+	VMOVUPS      Y2, 64(BX)(AX*8)
+	VMOVUPS      Y3, 96(BX)(AX*8)
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y4
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y1, Y5
+	VBROADCASTSD least+112(FP), Y6
+	VCMPPD       $0x15, Y6, Y4, Y4
+	VCMPPD       $0x15, Y6, Y5, Y5
+	VANDPD       Y0, Y4, Y0
+	VANDPD       Y1, Y5, Y1
+	VMOVUPS      64(R8)(AX*8), Y4
+	VMOVUPS      96(R8)(AX*8), Y5
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y4, Y6
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y5, Y7
+	VBROADCASTSD normal+120(FP), Y8
+	VCMPPD       $0x15, Y8, Y6, Y6
+	VCMPPD       $0x15, Y8, Y7, Y7
+	VANDPD       Y4, Y6, Y4
+	VANDPD       Y5, Y7, Y5
+	VBROADCASTSD b2+80(FP), Y6
+	VMULPD       Y6, Y4, Y4
+	VMULPD       Y6, Y5, Y5
+	VBROADCASTSD in2+88(FP), Y6
+	VMULPD       Y6, Y0, Y7
+	VMULPD       Y6, Y1, Y6
+	VMULPD       Y0, Y7, Y0
+	VMULPD       Y1, Y6, Y1
+	VADDPD       Y0, Y4, Y0
+	VADDPD       Y1, Y5, Y1
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y4
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y1, Y5
+	VBROADCASTSD normal+120(FP), Y6
+	VCMPPD       $0x15, Y6, Y4, Y4
+	VCMPPD       $0x15, Y6, Y5, Y5
+	VANDPD       Y0, Y4, Y0
+	VANDPD       Y1, Y5, Y1
+	VMOVUPS      Y0, 64(R8)(AX*8)
+	VMOVUPS      Y1, 96(R8)(AX*8)
+	VSQRTPD      Y0, Y0
+	VSQRTPD      Y1, Y1
+	VBROADCASTSD root+48(FP), Y4
+	VDIVPD       Y4, Y0, Y0
+	VDIVPD       Y4, Y1, Y1
+	VBROADCASTSD eps+64(FP), Y4
+	VADDPD       Y4, Y0, Y0
+	VADDPD       Y4, Y1, Y1
+	VMOVUPS      64(DI)(AX*8), Y4
+	VMOVUPS      96(DI)(AX*8), Y5
+	VBROADCASTSD keep+136(FP), Y6
+	VMULPD       Y6, Y4, Y4
+	VMULPD       Y6, Y5, Y5
+	VBROADCASTSD step+40(FP), Y6
+	VMULPD       Y6, Y2, Y2
+	VMULPD       Y6, Y3, Y3
+	VDIVPD       Y0, Y2, Y0
+	VDIVPD       Y1, Y3, Y1
+	VADDPD       Y0, Y4, Y0
+	VADDPD       Y1, Y5, Y1
+	VMOVUPS      Y0, 64(DI)(AX*8)
+	VMOVUPS      Y1, 96(DI)(AX*8)
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
 	JLT          loop
 	VZEROUPPER
 	RET
 
-// func adamHighF32AVX2(p *float32, grad *float32, m *float32, v *float32, n int, step float32, root float32, eps float32, weight float32, b2 float32, in2 float32, scale float32, tiny float32, least float32, normal float32, wd float32, keep float32)
+// func adamHighF32AVX2(p *float32, grad *float32, m *float32, v *float32, n int, step float32, root float32, inverse float32, eps float32, weight float32, b2 float32, in2 float32, scale float32, tiny float32, least float32, normal float32, wd float32, keep float32)
 // Requires: AVX, MMX+
-TEXT ·adamHighF32AVX2(SB), NOSPLIT, $0-88
+TEXT ·adamHighF32AVX2(SB), NOSPLIT, $0-92
 	MOVQ p+0(FP), DI
 	MOVQ grad+8(FP), SI
 	MOVQ m+16(FP), BX
@@ -7732,134 +7675,115 @@ loop:
 	PREFETCHT0   8192(DI)(AX*4)
 	PREFETCHT0   8192(R8)(AX*4)
 	VMOVUPS      (SI)(AX*4), Y0
-	VANDPS       c32_7fffffff<>+0(SB), Y0, Y1
-	VBROADCASTSS tiny+68(FP), Y2
-	VCMPPS       $0x15, Y2, Y1, Y1
-	VANDPS       Y0, Y1, Y0
-	VBROADCASTSS scale+64(FP), Y1
-	VMULPS       Y1, Y0, Y0
-	VMOVUPS      (DI)(AX*4), Y1
-	VBROADCASTSS wd+80(FP), Y2
-	VMULPS       Y2, Y1, Y1
-	VADDPS       Y1, Y0, Y0
-	VMOVUPS      (BX)(AX*4), Y1
-	VANDPS       c32_7fffffff<>+0(SB), Y1, Y2
-	VBROADCASTSS tiny+68(FP), Y3
-	VCMPPS       $0x15, Y3, Y2, Y2
-	VANDPS       Y1, Y2, Y1
-	VSUBPS       Y1, Y0, Y1
-	VBROADCASTSS weight+52(FP), Y2
-	VMULPS       Y2, Y1, Y1
-	VSUBPS       Y1, Y0, Y1
-	VANDPS       c32_7fffffff<>+0(SB), Y1, Y2
-	VBROADCASTSS tiny+68(FP), Y3
-	VCMPPS       $0x15, Y3, Y2, Y2
-	VANDPS       Y1, Y2, Y1
-	VMOVUPS      Y1, (BX)(AX*4)
+	VMOVUPS      32(SI)(AX*4), Y1
 	VANDPS       c32_7fffffff<>+0(SB), Y0, Y2
-	VBROADCASTSS least+72(FP), Y3
-	VCMPPS       $0x15, Y3, Y2, Y2
-	VANDPS       Y0, Y2, Y0
-	VMOVUPS      (R8)(AX*4), Y2
-	VANDPS       c32_7fffffff<>+0(SB), Y2, Y3
-	VBROADCASTSS normal+76(FP), Y4
+	VANDPS       c32_7fffffff<>+0(SB), Y1, Y3
+	VBROADCASTSS tiny+72(FP), Y4
+	VCMPPS       $0x15, Y4, Y2, Y2
 	VCMPPS       $0x15, Y4, Y3, Y3
-	VANDPS       Y2, Y3, Y2
-	VBROADCASTSS b2+56(FP), Y3
-	VMULPS       Y3, Y2, Y2
-	VBROADCASTSS in2+60(FP), Y3
-	VMULPS       Y3, Y0, Y3
-	VMULPS       Y0, Y3, Y0
-	VADDPS       Y0, Y2, Y0
-	VANDPS       c32_7fffffff<>+0(SB), Y0, Y2
-	VBROADCASTSS normal+76(FP), Y3
-	VCMPPS       $0x15, Y3, Y2, Y2
 	VANDPS       Y0, Y2, Y0
-	VMOVUPS      Y0, (R8)(AX*4)
-	VSQRTPS      Y0, Y0
-	VBROADCASTSS root+44(FP), Y2
-	VDIVPS       Y2, Y0, Y0
-	VBROADCASTSS eps+48(FP), Y2
-	VADDPS       Y2, Y0, Y0
+	VANDPS       Y1, Y3, Y1
+	VBROADCASTSS scale+68(FP), Y2
+	VMULPS       Y2, Y0, Y0
+	VMULPS       Y2, Y1, Y1
 	VMOVUPS      (DI)(AX*4), Y2
-	VBROADCASTSS keep+84(FP), Y3
-	VMULPS       Y3, Y2, Y2
-	VBROADCASTSS step+40(FP), Y3
-	VMULPS       Y3, Y1, Y1
-	VDIVPS       Y0, Y1, Y0
-	VADDPS       Y0, Y2, Y0
-	VMOVUPS      Y0, (DI)(AX*4)
-	PREFETCHT0   8224(SI)(AX*4)
-	PREFETCHT0   8224(BX)(AX*4)
-	PREFETCHT0   8224(DI)(AX*4)
-	PREFETCHT0   8224(R8)(AX*4)
-	VMOVUPS      32(SI)(AX*4), Y0
-	VANDPS       c32_7fffffff<>+0(SB), Y0, Y1
-	VBROADCASTSS tiny+68(FP), Y2
-	VCMPPS       $0x15, Y2, Y1, Y1
-	VANDPS       Y0, Y1, Y0
-	VBROADCASTSS scale+64(FP), Y1
-	VMULPS       Y1, Y0, Y0
-	VMOVUPS      32(DI)(AX*4), Y1
-	VBROADCASTSS wd+80(FP), Y2
-	VMULPS       Y2, Y1, Y1
-	VADDPS       Y1, Y0, Y0
-	VMOVUPS      32(BX)(AX*4), Y1
-	VANDPS       c32_7fffffff<>+0(SB), Y1, Y2
-	VBROADCASTSS tiny+68(FP), Y3
-	VCMPPS       $0x15, Y3, Y2, Y2
-	VANDPS       Y1, Y2, Y1
-	VSUBPS       Y1, Y0, Y1
-	VBROADCASTSS weight+52(FP), Y2
-	VMULPS       Y2, Y1, Y1
-	VSUBPS       Y1, Y0, Y1
-	VANDPS       c32_7fffffff<>+0(SB), Y1, Y2
-	VBROADCASTSS tiny+68(FP), Y3
-	VCMPPS       $0x15, Y3, Y2, Y2
-	VANDPS       Y1, Y2, Y1
-	VMOVUPS      Y1, 32(BX)(AX*4)
-	VANDPS       c32_7fffffff<>+0(SB), Y0, Y2
-	VBROADCASTSS least+72(FP), Y3
-	VCMPPS       $0x15, Y3, Y2, Y2
-	VANDPS       Y0, Y2, Y0
-	VMOVUPS      32(R8)(AX*4), Y2
-	VANDPS       c32_7fffffff<>+0(SB), Y2, Y3
-	VBROADCASTSS normal+76(FP), Y4
-	VCMPPS       $0x15, Y4, Y3, Y3
-	VANDPS       Y2, Y3, Y2
-	VBROADCASTSS b2+56(FP), Y3
-	VMULPS       Y3, Y2, Y2
-	VBROADCASTSS in2+60(FP), Y3
-	VMULPS       Y3, Y0, Y3
-	VMULPS       Y0, Y3, Y0
-	VADDPS       Y0, Y2, Y0
-	VANDPS       c32_7fffffff<>+0(SB), Y0, Y2
-	VBROADCASTSS normal+76(FP), Y3
-	VCMPPS       $0x15, Y3, Y2, Y2
-	VANDPS       Y0, Y2, Y0
-	VMOVUPS      Y0, 32(R8)(AX*4)
-	VSQRTPS      Y0, Y0
-	VBROADCASTSS root+44(FP), Y2
-	VDIVPS       Y2, Y0, Y0
-	VBROADCASTSS eps+48(FP), Y2
+	VMOVUPS      32(DI)(AX*4), Y3
+	VBROADCASTSS wd+84(FP), Y4
+	VMULPS       Y4, Y2, Y2
+	VMULPS       Y4, Y3, Y3
 	VADDPS       Y2, Y0, Y0
-	VMOVUPS      32(DI)(AX*4), Y2
-	VBROADCASTSS keep+84(FP), Y3
-	VMULPS       Y3, Y2, Y2
-	VBROADCASTSS step+40(FP), Y3
-	VMULPS       Y3, Y1, Y1
-	VDIVPS       Y0, Y1, Y0
-	VADDPS       Y0, Y2, Y0
-	VMOVUPS      Y0, 32(DI)(AX*4)
+	VADDPS       Y3, Y1, Y1
+	VMOVUPS      (BX)(AX*4), Y2
+	VMOVUPS      32(BX)(AX*4), Y3
+	VANDPS       c32_7fffffff<>+0(SB), Y2, Y4
+	VANDPS       c32_7fffffff<>+0(SB), Y3, Y5
+	VBROADCASTSS tiny+72(FP), Y6
+	VCMPPS       $0x15, Y6, Y4, Y4
+	VCMPPS       $0x15, Y6, Y5, Y5
+	VANDPS       Y2, Y4, Y2
+	VANDPS       Y3, Y5, Y3
+	VSUBPS       Y2, Y0, Y2
+	VSUBPS       Y3, Y1, Y3
+	VBROADCASTSS weight+56(FP), Y4
+	VMULPS       Y4, Y2, Y2
+	VMULPS       Y4, Y3, Y3
+	VSUBPS       Y2, Y0, Y2
+	VSUBPS       Y3, Y1, Y3
+	VANDPS       c32_7fffffff<>+0(SB), Y2, Y4
+	VANDPS       c32_7fffffff<>+0(SB), Y3, Y5
+	VBROADCASTSS tiny+72(FP), Y6
+	VCMPPS       $0x15, Y6, Y4, Y4
+	VCMPPS       $0x15, Y6, Y5, Y5
+	VANDPS       Y2, Y4, Y2
+	VANDPS       Y3, Y5, Y3
+	VMOVUPS      Y2, (BX)(AX*4)
+	VMOVUPS      Y3, 32(BX)(AX*4)
+	VANDPS       c32_7fffffff<>+0(SB), Y0, Y4
+	VANDPS       c32_7fffffff<>+0(SB), Y1, Y5
+	VBROADCASTSS least+76(FP), Y6
+	VCMPPS       $0x15, Y6, Y4, Y4
+	VCMPPS       $0x15, Y6, Y5, Y5
+	VANDPS       Y0, Y4, Y0
+	VANDPS       Y1, Y5, Y1
+	VMOVUPS      (R8)(AX*4), Y4
+	VMOVUPS      32(R8)(AX*4), Y5
+	VANDPS       c32_7fffffff<>+0(SB), Y4, Y6
+	VANDPS       c32_7fffffff<>+0(SB), Y5, Y7
+	VBROADCASTSS normal+80(FP), Y8
+	VCMPPS       $0x15, Y8, Y6, Y6
+	VCMPPS       $0x15, Y8, Y7, Y7
+	VANDPS       Y4, Y6, Y4
+	VANDPS       Y5, Y7, Y5
+	VBROADCASTSS b2+60(FP), Y6
+	VMULPS       Y6, Y4, Y4
+	VMULPS       Y6, Y5, Y5
+	VBROADCASTSS in2+64(FP), Y6
+	VMULPS       Y6, Y0, Y7
+	VMULPS       Y6, Y1, Y6
+	VMULPS       Y0, Y7, Y0
+	VMULPS       Y1, Y6, Y1
+	VADDPS       Y0, Y4, Y0
+	VADDPS       Y1, Y5, Y1
+	VANDPS       c32_7fffffff<>+0(SB), Y0, Y4
+	VANDPS       c32_7fffffff<>+0(SB), Y1, Y5
+	VBROADCASTSS normal+80(FP), Y6
+	VCMPPS       $0x15, Y6, Y4, Y4
+	VCMPPS       $0x15, Y6, Y5, Y5
+	VANDPS       Y0, Y4, Y0
+	VANDPS       Y1, Y5, Y1
+	VMOVUPS      Y0, (R8)(AX*4)
+	VMOVUPS      Y1, 32(R8)(AX*4)
+	VSQRTPS      Y0, Y0
+	VSQRTPS      Y1, Y1
+	VBROADCASTSS root+44(FP), Y4
+	VDIVPS       Y4, Y0, Y0
+	VDIVPS       Y4, Y1, Y1
+	VBROADCASTSS eps+52(FP), Y4
+	VADDPS       Y4, Y0, Y0
+	VADDPS       Y4, Y1, Y1
+	VMOVUPS      (DI)(AX*4), Y4
+	VMOVUPS      32(DI)(AX*4), Y5
+	VBROADCASTSS keep+88(FP), Y6
+	VMULPS       Y6, Y4, Y4
+	VMULPS       Y6, Y5, Y5
+	VBROADCASTSS step+40(FP), Y6
+	VMULPS       Y6, Y2, Y2
+	VMULPS       Y6, Y3, Y3
+	VDIVPS       Y0, Y2, Y0
+	VDIVPS       Y1, Y3, Y1
+	VADDPS       Y0, Y4, Y0
+	VADDPS       Y1, Y5, Y1
+	VMOVUPS      Y0, (DI)(AX*4)
+	VMOVUPS      Y1, 32(DI)(AX*4)
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
 	JLT          loop
 	VZEROUPPER
 	RET
 
-// func adamHighF64AVX2(p *float64, grad *float64, m *float64, v *float64, n int, step float64, root float64, eps float64, weight float64, b2 float64, in2 float64, scale float64, tiny float64, least float64, normal float64, wd float64, keep float64)
+// func adamHighF64AVX2(p *float64, grad *float64, m *float64, v *float64, n int, step float64, root float64, inverse float64, eps float64, weight float64, b2 float64, in2 float64, scale float64, tiny float64, least float64, normal float64, wd float64, keep float64)
 // Requires: AVX, MMX+
-TEXT ·adamHighF64AVX2(SB), NOSPLIT, $0-136
+TEXT ·adamHighF64AVX2(SB), NOSPLIT, $0-144
 	MOVQ p+0(FP), DI
 	MOVQ grad+8(FP), SI
 	MOVQ m+16(FP), BX
@@ -7873,258 +7797,220 @@ loop:
 	PREFETCHT0   8192(DI)(AX*8)
 	PREFETCHT0   8192(R8)(AX*8)
 	VMOVUPS      (SI)(AX*8), Y0
-	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y1
-	VBROADCASTSD tiny+96(FP), Y2
-	VCMPPD       $0x15, Y2, Y1, Y1
-	VANDPD       Y0, Y1, Y0
-	VBROADCASTSD scale+88(FP), Y1
-	VMULPD       Y1, Y0, Y0
-	VMOVUPS      (DI)(AX*8), Y1
-	VBROADCASTSD wd+120(FP), Y2
-	VMULPD       Y2, Y1, Y1
-	VADDPD       Y1, Y0, Y0
-	VMOVUPS      (BX)(AX*8), Y1
-	VANDPD       c64_7fffffffffffffff<>+0(SB), Y1, Y2
-	VBROADCASTSD tiny+96(FP), Y3
-	VCMPPD       $0x15, Y3, Y2, Y2
-	VANDPD       Y1, Y2, Y1
-	VSUBPD       Y1, Y0, Y1
-	VBROADCASTSD weight+64(FP), Y2
-	VMULPD       Y2, Y1, Y1
-	VSUBPD       Y1, Y0, Y1
-	VANDPD       c64_7fffffffffffffff<>+0(SB), Y1, Y2
-	VBROADCASTSD tiny+96(FP), Y3
-	VCMPPD       $0x15, Y3, Y2, Y2
-	VANDPD       Y1, Y2, Y1
-	VMOVUPS      Y1, (BX)(AX*8)
+	VMOVUPS      32(SI)(AX*8), Y1
 	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y2
-	VBROADCASTSD least+104(FP), Y3
-	VCMPPD       $0x15, Y3, Y2, Y2
-	VANDPD       Y0, Y2, Y0
-	VMOVUPS      (R8)(AX*8), Y2
-	VANDPD       c64_7fffffffffffffff<>+0(SB), Y2, Y3
-	VBROADCASTSD normal+112(FP), Y4
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y1, Y3
+	VBROADCASTSD tiny+104(FP), Y4
+	VCMPPD       $0x15, Y4, Y2, Y2
 	VCMPPD       $0x15, Y4, Y3, Y3
-	VANDPD       Y2, Y3, Y2
-	VBROADCASTSD b2+72(FP), Y3
-	VMULPD       Y3, Y2, Y2
-	VBROADCASTSD in2+80(FP), Y3
-	VMULPD       Y3, Y0, Y3
-	VMULPD       Y0, Y3, Y0
-	VADDPD       Y0, Y2, Y0
-	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y2
-	VBROADCASTSD normal+112(FP), Y3
-	VCMPPD       $0x15, Y3, Y2, Y2
 	VANDPD       Y0, Y2, Y0
-	VMOVUPS      Y0, (R8)(AX*8)
-	VSQRTPD      Y0, Y0
-	VBROADCASTSD root+48(FP), Y2
-	VDIVPD       Y2, Y0, Y0
-	VBROADCASTSD eps+56(FP), Y2
-	VADDPD       Y2, Y0, Y0
+	VANDPD       Y1, Y3, Y1
+	VBROADCASTSD scale+96(FP), Y2
+	VMULPD       Y2, Y0, Y0
+	VMULPD       Y2, Y1, Y1
 	VMOVUPS      (DI)(AX*8), Y2
-	VBROADCASTSD keep+128(FP), Y3
-	VMULPD       Y3, Y2, Y2
-	VBROADCASTSD step+40(FP), Y3
-	VMULPD       Y3, Y1, Y1
-	VDIVPD       Y0, Y1, Y0
-	VADDPD       Y0, Y2, Y0
-	VMOVUPS      Y0, (DI)(AX*8)
-	PREFETCHT0   8224(SI)(AX*8)
-	PREFETCHT0   8224(BX)(AX*8)
-	PREFETCHT0   8224(DI)(AX*8)
-	PREFETCHT0   8224(R8)(AX*8)
-	VMOVUPS      32(SI)(AX*8), Y0
-	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y1
-	VBROADCASTSD tiny+96(FP), Y2
-	VCMPPD       $0x15, Y2, Y1, Y1
-	VANDPD       Y0, Y1, Y0
-	VBROADCASTSD scale+88(FP), Y1
-	VMULPD       Y1, Y0, Y0
-	VMOVUPS      32(DI)(AX*8), Y1
-	VBROADCASTSD wd+120(FP), Y2
-	VMULPD       Y2, Y1, Y1
-	VADDPD       Y1, Y0, Y0
-	VMOVUPS      32(BX)(AX*8), Y1
-	VANDPD       c64_7fffffffffffffff<>+0(SB), Y1, Y2
-	VBROADCASTSD tiny+96(FP), Y3
-	VCMPPD       $0x15, Y3, Y2, Y2
-	VANDPD       Y1, Y2, Y1
-	VSUBPD       Y1, Y0, Y1
-	VBROADCASTSD weight+64(FP), Y2
-	VMULPD       Y2, Y1, Y1
-	VSUBPD       Y1, Y0, Y1
-	VANDPD       c64_7fffffffffffffff<>+0(SB), Y1, Y2
-	VBROADCASTSD tiny+96(FP), Y3
-	VCMPPD       $0x15, Y3, Y2, Y2
-	VANDPD       Y1, Y2, Y1
-	VMOVUPS      Y1, 32(BX)(AX*8)
-	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y2
-	VBROADCASTSD least+104(FP), Y3
-	VCMPPD       $0x15, Y3, Y2, Y2
-	VANDPD       Y0, Y2, Y0
-	VMOVUPS      32(R8)(AX*8), Y2
-	VANDPD       c64_7fffffffffffffff<>+0(SB), Y2, Y3
-	VBROADCASTSD normal+112(FP), Y4
-	VCMPPD       $0x15, Y4, Y3, Y3
-	VANDPD       Y2, Y3, Y2
-	VBROADCASTSD b2+72(FP), Y3
-	VMULPD       Y3, Y2, Y2
-	VBROADCASTSD in2+80(FP), Y3
-	VMULPD       Y3, Y0, Y3
-	VMULPD       Y0, Y3, Y0
-	VADDPD       Y0, Y2, Y0
-	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y2
-	VBROADCASTSD normal+112(FP), Y3
-	VCMPPD       $0x15, Y3, Y2, Y2
-	VANDPD       Y0, Y2, Y0
-	VMOVUPS      Y0, 32(R8)(AX*8)
-	VSQRTPD      Y0, Y0
-	VBROADCASTSD root+48(FP), Y2
-	VDIVPD       Y2, Y0, Y0
-	VBROADCASTSD eps+56(FP), Y2
+	VMOVUPS      32(DI)(AX*8), Y3
+	VBROADCASTSD wd+128(FP), Y4
+	VMULPD       Y4, Y2, Y2
+	VMULPD       Y4, Y3, Y3
 	VADDPD       Y2, Y0, Y0
-	VMOVUPS      32(DI)(AX*8), Y2
-	VBROADCASTSD keep+128(FP), Y3
-	VMULPD       Y3, Y2, Y2
-	VBROADCASTSD step+40(FP), Y3
-	VMULPD       Y3, Y1, Y1
-	VDIVPD       Y0, Y1, Y0
-	VADDPD       Y0, Y2, Y0
-	VMOVUPS      Y0, 32(DI)(AX*8)
+	VADDPD       Y3, Y1, Y1
+	VMOVUPS      (BX)(AX*8), Y2
+	VMOVUPS      32(BX)(AX*8), Y3
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y2, Y4
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y3, Y5
+	VBROADCASTSD tiny+104(FP), Y6
+	VCMPPD       $0x15, Y6, Y4, Y4
+	VCMPPD       $0x15, Y6, Y5, Y5
+	VANDPD       Y2, Y4, Y2
+	VANDPD       Y3, Y5, Y3
+	VSUBPD       Y2, Y0, Y2
+	VSUBPD       Y3, Y1, Y3
+	VBROADCASTSD weight+72(FP), Y4
+	VMULPD       Y4, Y2, Y2
+	VMULPD       Y4, Y3, Y3
+	VSUBPD       Y2, Y0, Y2
+	VSUBPD       Y3, Y1, Y3
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y2, Y4
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y3, Y5
+	VBROADCASTSD tiny+104(FP), Y6
+	VCMPPD       $0x15, Y6, Y4, Y4
+	VCMPPD       $0x15, Y6, Y5, Y5
+	VANDPD       Y2, Y4, Y2
+	VANDPD       Y3, Y5, Y3
+	VMOVUPS      Y2, (BX)(AX*8)
+	VMOVUPS      Y3, 32(BX)(AX*8)
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y4
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y1, Y5
+	VBROADCASTSD least+112(FP), Y6
+	VCMPPD       $0x15, Y6, Y4, Y4
+	VCMPPD       $0x15, Y6, Y5, Y5
+	VANDPD       Y0, Y4, Y0
+	VANDPD       Y1, Y5, Y1
+	VMOVUPS      (R8)(AX*8), Y4
+	VMOVUPS      32(R8)(AX*8), Y5
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y4, Y6
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y5, Y7
+	VBROADCASTSD normal+120(FP), Y8
+	VCMPPD       $0x15, Y8, Y6, Y6
+	VCMPPD       $0x15, Y8, Y7, Y7
+	VANDPD       Y4, Y6, Y4
+	VANDPD       Y5, Y7, Y5
+	VBROADCASTSD b2+80(FP), Y6
+	VMULPD       Y6, Y4, Y4
+	VMULPD       Y6, Y5, Y5
+	VBROADCASTSD in2+88(FP), Y6
+	VMULPD       Y6, Y0, Y7
+	VMULPD       Y6, Y1, Y6
+	VMULPD       Y0, Y7, Y0
+	VMULPD       Y1, Y6, Y1
+	VADDPD       Y0, Y4, Y0
+	VADDPD       Y1, Y5, Y1
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y4
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y1, Y5
+	VBROADCASTSD normal+120(FP), Y6
+	VCMPPD       $0x15, Y6, Y4, Y4
+	VCMPPD       $0x15, Y6, Y5, Y5
+	VANDPD       Y0, Y4, Y0
+	VANDPD       Y1, Y5, Y1
+	VMOVUPS      Y0, (R8)(AX*8)
+	VMOVUPS      Y1, 32(R8)(AX*8)
+	VSQRTPD      Y0, Y0
+	VSQRTPD      Y1, Y1
+	VBROADCASTSD root+48(FP), Y4
+	VDIVPD       Y4, Y0, Y0
+	VDIVPD       Y4, Y1, Y1
+	VBROADCASTSD eps+64(FP), Y4
+	VADDPD       Y4, Y0, Y0
+	VADDPD       Y4, Y1, Y1
+	VMOVUPS      (DI)(AX*8), Y4
+	VMOVUPS      32(DI)(AX*8), Y5
+	VBROADCASTSD keep+136(FP), Y6
+	VMULPD       Y6, Y4, Y4
+	VMULPD       Y6, Y5, Y5
+	VBROADCASTSD step+40(FP), Y6
+	VMULPD       Y6, Y2, Y2
+	VMULPD       Y6, Y3, Y3
+	VDIVPD       Y0, Y2, Y0
+	VDIVPD       Y1, Y3, Y1
+	VADDPD       Y0, Y4, Y0
+	VADDPD       Y1, Y5, Y1
+	VMOVUPS      Y0, (DI)(AX*8)
+	VMOVUPS      Y1, 32(DI)(AX*8)
 	PREFETCHT0   8256(SI)(AX*8)
 	PREFETCHT0   8256(BX)(AX*8)
 	PREFETCHT0   8256(DI)(AX*8)
 	PREFETCHT0   8256(R8)(AX*8)
 	VMOVUPS      64(SI)(AX*8), Y0
-	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y1
-	VBROADCASTSD tiny+96(FP), Y2
-	VCMPPD       $0x15, Y2, Y1, Y1
-	VANDPD       Y0, Y1, Y0
-	VBROADCASTSD scale+88(FP), Y1
-	VMULPD       Y1, Y0, Y0
-	VMOVUPS      64(DI)(AX*8), Y1
-	VBROADCASTSD wd+120(FP), Y2
-	VMULPD       Y2, Y1, Y1
-	VADDPD       Y1, Y0, Y0
-	VMOVUPS      64(BX)(AX*8), Y1
-	VANDPD       c64_7fffffffffffffff<>+0(SB), Y1, Y2
-	VBROADCASTSD tiny+96(FP), Y3
-	VCMPPD       $0x15, Y3, Y2, Y2
-	VANDPD       Y1, Y2, Y1
-	VSUBPD       Y1, Y0, Y1
-	VBROADCASTSD weight+64(FP), Y2
-	VMULPD       Y2, Y1, Y1
-	VSUBPD       Y1, Y0, Y1
-	VANDPD       c64_7fffffffffffffff<>+0(SB), Y1, Y2
-	VBROADCASTSD tiny+96(FP), Y3
-	VCMPPD       $0x15, Y3, Y2, Y2
-	VANDPD       Y1, Y2, Y1
-	VMOVUPS      Y1, 64(BX)(AX*8)
+	VMOVUPS      96(SI)(AX*8), Y1
 	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y2
-	VBROADCASTSD least+104(FP), Y3
-	VCMPPD       $0x15, Y3, Y2, Y2
-	VANDPD       Y0, Y2, Y0
-	VMOVUPS      64(R8)(AX*8), Y2
-	VANDPD       c64_7fffffffffffffff<>+0(SB), Y2, Y3
-	VBROADCASTSD normal+112(FP), Y4
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y1, Y3
+	VBROADCASTSD tiny+104(FP), Y4
+	VCMPPD       $0x15, Y4, Y2, Y2
 	VCMPPD       $0x15, Y4, Y3, Y3
-	VANDPD       Y2, Y3, Y2
-	VBROADCASTSD b2+72(FP), Y3
-	VMULPD       Y3, Y2, Y2
-	VBROADCASTSD in2+80(FP), Y3
-	VMULPD       Y3, Y0, Y3
-	VMULPD       Y0, Y3, Y0
-	VADDPD       Y0, Y2, Y0
-	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y2
-	VBROADCASTSD normal+112(FP), Y3
-	VCMPPD       $0x15, Y3, Y2, Y2
 	VANDPD       Y0, Y2, Y0
-	VMOVUPS      Y0, 64(R8)(AX*8)
-	VSQRTPD      Y0, Y0
-	VBROADCASTSD root+48(FP), Y2
-	VDIVPD       Y2, Y0, Y0
-	VBROADCASTSD eps+56(FP), Y2
-	VADDPD       Y2, Y0, Y0
+	VANDPD       Y1, Y3, Y1
+	VBROADCASTSD scale+96(FP), Y2
+	VMULPD       Y2, Y0, Y0
+	VMULPD       Y2, Y1, Y1
 	VMOVUPS      64(DI)(AX*8), Y2
-	VBROADCASTSD keep+128(FP), Y3
-	VMULPD       Y3, Y2, Y2
-	VBROADCASTSD step+40(FP), Y3
-	VMULPD       Y3, Y1, Y1
-	VDIVPD       Y0, Y1, Y0
-	VADDPD       Y0, Y2, Y0
-	VMOVUPS      Y0, 64(DI)(AX*8)
-	PREFETCHT0   8288(SI)(AX*8)
-	PREFETCHT0   8288(BX)(AX*8)
-	PREFETCHT0   8288(DI)(AX*8)
-	PREFETCHT0   8288(R8)(AX*8)
-	VMOVUPS      96(SI)(AX*8), Y0
-	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y1
-	VBROADCASTSD tiny+96(FP), Y2
-	VCMPPD       $0x15, Y2, Y1, Y1
-	VANDPD       Y0, Y1, Y0
-	VBROADCASTSD scale+88(FP), Y1
-	VMULPD       Y1, Y0, Y0
-	VMOVUPS      96(DI)(AX*8), Y1
-	VBROADCASTSD wd+120(FP), Y2
-	VMULPD       Y2, Y1, Y1
-	VADDPD       Y1, Y0, Y0
-	VMOVUPS      96(BX)(AX*8), Y1
-	VANDPD       c64_7fffffffffffffff<>+0(SB), Y1, Y2
-	VBROADCASTSD tiny+96(FP), Y3
-	VCMPPD       $0x15, Y3, Y2, Y2
-	VANDPD       Y1, Y2, Y1
-	VSUBPD       Y1, Y0, Y1
-	VBROADCASTSD weight+64(FP), Y2
-	VMULPD       Y2, Y1, Y1
-	VSUBPD       Y1, Y0, Y1
-	VANDPD       c64_7fffffffffffffff<>+0(SB), Y1, Y2
-	VBROADCASTSD tiny+96(FP), Y3
-	VCMPPD       $0x15, Y3, Y2, Y2
-	VANDPD       Y1, Y2, Y1
-	VMOVUPS      Y1, 96(BX)(AX*8)
-	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y2
-	VBROADCASTSD least+104(FP), Y3
-	VCMPPD       $0x15, Y3, Y2, Y2
-	VANDPD       Y0, Y2, Y0
-	VMOVUPS      96(R8)(AX*8), Y2
-	VANDPD       c64_7fffffffffffffff<>+0(SB), Y2, Y3
-	VBROADCASTSD normal+112(FP), Y4
-	VCMPPD       $0x15, Y4, Y3, Y3
-	VANDPD       Y2, Y3, Y2
-	VBROADCASTSD b2+72(FP), Y3
-	VMULPD       Y3, Y2, Y2
-	VBROADCASTSD in2+80(FP), Y3
-	VMULPD       Y3, Y0, Y3
-	VMULPD       Y0, Y3, Y0
-	VADDPD       Y0, Y2, Y0
-	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y2
-	VBROADCASTSD normal+112(FP), Y3
-	VCMPPD       $0x15, Y3, Y2, Y2
-	VANDPD       Y0, Y2, Y0
-	VMOVUPS      Y0, 96(R8)(AX*8)
-	VSQRTPD      Y0, Y0
-	VBROADCASTSD root+48(FP), Y2
-	VDIVPD       Y2, Y0, Y0
-	VBROADCASTSD eps+56(FP), Y2
+	VMOVUPS      96(DI)(AX*8), Y3
+	VBROADCASTSD wd+128(FP), Y4
+	VMULPD       Y4, Y2, Y2
+	VMULPD       Y4, Y3, Y3
 	VADDPD       Y2, Y0, Y0
-	VMOVUPS      96(DI)(AX*8), Y2
-	VBROADCASTSD keep+128(FP), Y3
-	VMULPD       Y3, Y2, Y2
-	VBROADCASTSD step+40(FP), Y3
-	VMULPD       Y3, Y1, Y1
-	VDIVPD       Y0, Y1, Y0
-	VADDPD       Y0, Y2, Y0
-	VMOVUPS      Y0, 96(DI)(AX*8)
+	VADDPD       Y3, Y1, Y1
+	VMOVUPS      64(BX)(AX*8), Y2
+	VMOVUPS      96(BX)(AX*8), Y3
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y2, Y4
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y3, Y5
+	VBROADCASTSD tiny+104(FP), Y6
+	VCMPPD       $0x15, Y6, Y4, Y4
+	VCMPPD       $0x15, Y6, Y5, Y5
+	VANDPD       Y2, Y4, Y2
+	VANDPD       Y3, Y5, Y3
+	VSUBPD       Y2, Y0, Y2
+	VSUBPD       Y3, Y1, Y3
+	VBROADCASTSD weight+72(FP), Y4
+	VMULPD       Y4, Y2, Y2
+	VMULPD       Y4, Y3, Y3
+	VSUBPD       Y2, Y0, Y2
+	VSUBPD       Y3, Y1, Y3
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y2, Y4
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y3, Y5
+	VBROADCASTSD tiny+104(FP), Y6
+	VCMPPD       $0x15, Y6, Y4, Y4
+	VCMPPD       $0x15, Y6, Y5, Y5
+	VANDPD       Y2, Y4, Y2
+	VANDPD       Y3, Y5, Y3
+	VMOVUPS      Y2, 64(BX)(AX*8)
+	VMOVUPS      Y3, 96(BX)(AX*8)
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y4
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y1, Y5
+	VBROADCASTSD least+112(FP), Y6
+	VCMPPD       $0x15, Y6, Y4, Y4
+	VCMPPD       $0x15, Y6, Y5, Y5
+	VANDPD       Y0, Y4, Y0
+	VANDPD       Y1, Y5, Y1
+	VMOVUPS      64(R8)(AX*8), Y4
+	VMOVUPS      96(R8)(AX*8), Y5
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y4, Y6
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y5, Y7
+	VBROADCASTSD normal+120(FP), Y8
+	VCMPPD       $0x15, Y8, Y6, Y6
+	VCMPPD       $0x15, Y8, Y7, Y7
+	VANDPD       Y4, Y6, Y4
+	VANDPD       Y5, Y7, Y5
+	VBROADCASTSD b2+80(FP), Y6
+	VMULPD       Y6, Y4, Y4
+	VMULPD       Y6, Y5, Y5
+	VBROADCASTSD in2+88(FP), Y6
+	VMULPD       Y6, Y0, Y7
+	VMULPD       Y6, Y1, Y6
+	VMULPD       Y0, Y7, Y0
+	VMULPD       Y1, Y6, Y1
+	VADDPD       Y0, Y4, Y0
+	VADDPD       Y1, Y5, Y1
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y4
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y1, Y5
+	VBROADCASTSD normal+120(FP), Y6
+	VCMPPD       $0x15, Y6, Y4, Y4
+	VCMPPD       $0x15, Y6, Y5, Y5
+	VANDPD       Y0, Y4, Y0
+	VANDPD       Y1, Y5, Y1
+	VMOVUPS      Y0, 64(R8)(AX*8)
+	VMOVUPS      Y1, 96(R8)(AX*8)
+	VSQRTPD      Y0, Y0
+	VSQRTPD      Y1, Y1
+	VBROADCASTSD root+48(FP), Y4
+	VDIVPD       Y4, Y0, Y0
+	VDIVPD       Y4, Y1, Y1
+	VBROADCASTSD eps+64(FP), Y4
+	VADDPD       Y4, Y0, Y0
+	VADDPD       Y4, Y1, Y1
+	VMOVUPS      64(DI)(AX*8), Y4
+	VMOVUPS      96(DI)(AX*8), Y5
+	VBROADCASTSD keep+136(FP), Y6
+	VMULPD       Y6, Y4, Y4
+	VMULPD       Y6, Y5, Y5
+	VBROADCASTSD step+40(FP), Y6
+	VMULPD       Y6, Y2, Y2
+	VMULPD       Y6, Y3, Y3
+	VDIVPD       Y0, Y2, Y0
+	VDIVPD       Y1, Y3, Y1
+	VADDPD       Y0, Y4, Y0
+	VADDPD       Y1, Y5, Y1
+	VMOVUPS      Y0, 64(DI)(AX*8)
+	VMOVUPS      Y1, 96(DI)(AX*8)
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
 	JLT          loop
 	VZEROUPPER
 	RET
 
-// func adamBF16AVX2(p *float32, grad *uint16, m *float32, v *float32, out *uint16, n int, step float32, root float32, eps float32, weight float32, b2 float32, in2 float32, scale float32, tiny float32, least float32, normal float32, wd float32, keep float32)
+// func adamBF16AVX2(p *float32, grad *uint16, m *float32, v *float32, out *uint16, n int, step float32, root float32, inverse float32, eps float32, weight float32, b2 float32, in2 float32, scale float32, tiny float32, least float32, normal float32, wd float32, keep float32)
 // Requires: AVX, AVX2, MMX+
-TEXT ·adamBF16AVX2(SB), NOSPLIT, $0-96
+TEXT ·adamBF16AVX2(SB), NOSPLIT, $0-100
 	MOVQ p+0(FP), DI
 	MOVQ grad+8(FP), SI
 	MOVQ m+16(FP), BX
@@ -8140,150 +8026,130 @@ loop:
 	PREFETCHT0   8192(DI)(AX*4)
 	PREFETCHT0   8192(R8)(AX*4)
 	VPMOVZXWD    (SI)(AX*2), Y0
+	VPMOVZXWD    16(SI)(AX*2), Y1
 	VPSLLD       $0x10, Y0, Y0
-	VANDPS       c32_7fffffff<>+0(SB), Y0, Y1
-	VBROADCASTSS tiny+76(FP), Y2
-	VCMPPS       $0x15, Y2, Y1, Y1
-	VANDPS       Y0, Y1, Y0
-	VBROADCASTSS scale+72(FP), Y1
-	VMULPS       Y1, Y0, Y0
-	VMOVUPS      (DI)(AX*4), Y1
-	VBROADCASTSS wd+88(FP), Y2
-	VMULPS       Y2, Y1, Y1
-	VADDPS       Y1, Y0, Y0
-	VMOVUPS      (BX)(AX*4), Y1
-	VANDPS       c32_7fffffff<>+0(SB), Y1, Y2
-	VBROADCASTSS tiny+76(FP), Y3
-	VCMPPS       $0x15, Y3, Y2, Y2
-	VANDPS       Y1, Y2, Y1
-	VSUBPS       Y1, Y0, Y2
-	VBROADCASTSS weight+60(FP), Y3
-	VMULPS       Y3, Y2, Y2
-	VADDPS       Y2, Y1, Y1
-	VANDPS       c32_7fffffff<>+0(SB), Y1, Y2
-	VBROADCASTSS tiny+76(FP), Y3
-	VCMPPS       $0x15, Y3, Y2, Y2
-	VANDPS       Y1, Y2, Y1
-	VMOVUPS      Y1, (BX)(AX*4)
+	VPSLLD       $0x10, Y1, Y1
 	VANDPS       c32_7fffffff<>+0(SB), Y0, Y2
-	VBROADCASTSS least+80(FP), Y3
-	VCMPPS       $0x15, Y3, Y2, Y2
-	VANDPS       Y0, Y2, Y0
-	VMOVUPS      (R8)(AX*4), Y2
-	VANDPS       c32_7fffffff<>+0(SB), Y2, Y3
-	VBROADCASTSS normal+84(FP), Y4
+	VANDPS       c32_7fffffff<>+0(SB), Y1, Y3
+	VBROADCASTSS tiny+80(FP), Y4
+	VCMPPS       $0x15, Y4, Y2, Y2
 	VCMPPS       $0x15, Y4, Y3, Y3
-	VANDPS       Y2, Y3, Y2
-	VBROADCASTSS b2+64(FP), Y3
-	VMULPS       Y3, Y2, Y2
-	VBROADCASTSS in2+68(FP), Y3
-	VMULPS       Y3, Y0, Y3
-	VMULPS       Y0, Y3, Y0
-	VADDPS       Y0, Y2, Y0
-	VANDPS       c32_7fffffff<>+0(SB), Y0, Y2
-	VBROADCASTSS normal+84(FP), Y3
-	VCMPPS       $0x15, Y3, Y2, Y2
 	VANDPS       Y0, Y2, Y0
-	VMOVUPS      Y0, (R8)(AX*4)
-	VSQRTPS      Y0, Y0
-	VBROADCASTSS root+52(FP), Y2
-	VDIVPS       Y2, Y0, Y0
-	VBROADCASTSS eps+56(FP), Y2
-	VADDPS       Y2, Y0, Y0
+	VANDPS       Y1, Y3, Y1
+	VBROADCASTSS scale+76(FP), Y2
+	VMULPS       Y2, Y0, Y0
+	VMULPS       Y2, Y1, Y1
 	VMOVUPS      (DI)(AX*4), Y2
-	VBROADCASTSS keep+92(FP), Y3
-	VMULPS       Y3, Y2, Y2
-	VBROADCASTSS step+48(FP), Y3
-	VMULPS       Y3, Y1, Y1
-	VDIVPS       Y0, Y1, Y0
-	VADDPS       Y0, Y2, Y0
-	VPSRLD       $0x10, Y0, Y1
-	VPADDD       c32_7fff<>+0(SB), Y0, Y2
-	VANDPS       c32_1<>+0(SB), Y1, Y3
-	VPADDD       Y3, Y2, Y2
-	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        c32_40<>+0(SB), Y1, Y1
-	VPSRLD       $0x10, Y2, Y2
-	VBLENDVPS    Y3, Y1, Y2, Y1
-	VEXTRACTI128 $0x01, Y1, X2
-	VPACKUSDW    X2, X1, X2
-	VMOVUPS      X2, (R9)(AX*2)
-	VMOVUPS      Y0, (DI)(AX*4)
-	PREFETCHT0   8208(SI)(AX*2)
-	PREFETCHT0   8224(BX)(AX*4)
-	PREFETCHT0   8208(R9)(AX*2)
-	PREFETCHT0   8224(DI)(AX*4)
-	PREFETCHT0   8224(R8)(AX*4)
-	VPMOVZXWD    16(SI)(AX*2), Y0
-	VPSLLD       $0x10, Y0, Y0
-	VANDPS       c32_7fffffff<>+0(SB), Y0, Y1
-	VBROADCASTSS tiny+76(FP), Y2
-	VCMPPS       $0x15, Y2, Y1, Y1
-	VANDPS       Y0, Y1, Y0
-	VBROADCASTSS scale+72(FP), Y1
-	VMULPS       Y1, Y0, Y0
-	VMOVUPS      32(DI)(AX*4), Y1
-	VBROADCASTSS wd+88(FP), Y2
-	VMULPS       Y2, Y1, Y1
-	VADDPS       Y1, Y0, Y0
-	VMOVUPS      32(BX)(AX*4), Y1
-	VANDPS       c32_7fffffff<>+0(SB), Y1, Y2
-	VBROADCASTSS tiny+76(FP), Y3
-	VCMPPS       $0x15, Y3, Y2, Y2
-	VANDPS       Y1, Y2, Y1
-	VSUBPS       Y1, Y0, Y2
-	VBROADCASTSS weight+60(FP), Y3
-	VMULPS       Y3, Y2, Y2
-	VADDPS       Y2, Y1, Y1
-	VANDPS       c32_7fffffff<>+0(SB), Y1, Y2
-	VBROADCASTSS tiny+76(FP), Y3
-	VCMPPS       $0x15, Y3, Y2, Y2
-	VANDPS       Y1, Y2, Y1
-	VMOVUPS      Y1, 32(BX)(AX*4)
-	VANDPS       c32_7fffffff<>+0(SB), Y0, Y2
-	VBROADCASTSS least+80(FP), Y3
-	VCMPPS       $0x15, Y3, Y2, Y2
-	VANDPS       Y0, Y2, Y0
-	VMOVUPS      32(R8)(AX*4), Y2
-	VANDPS       c32_7fffffff<>+0(SB), Y2, Y3
-	VBROADCASTSS normal+84(FP), Y4
-	VCMPPS       $0x15, Y4, Y3, Y3
-	VANDPS       Y2, Y3, Y2
-	VBROADCASTSS b2+64(FP), Y3
-	VMULPS       Y3, Y2, Y2
-	VBROADCASTSS in2+68(FP), Y3
-	VMULPS       Y3, Y0, Y3
-	VMULPS       Y0, Y3, Y0
-	VADDPS       Y0, Y2, Y0
-	VANDPS       c32_7fffffff<>+0(SB), Y0, Y2
-	VBROADCASTSS normal+84(FP), Y3
-	VCMPPS       $0x15, Y3, Y2, Y2
-	VANDPS       Y0, Y2, Y0
-	VMOVUPS      Y0, 32(R8)(AX*4)
-	VSQRTPS      Y0, Y0
-	VBROADCASTSS root+52(FP), Y2
-	VDIVPS       Y2, Y0, Y0
-	VBROADCASTSS eps+56(FP), Y2
+	VMOVUPS      32(DI)(AX*4), Y3
+	VBROADCASTSS wd+92(FP), Y4
+	VMULPS       Y4, Y2, Y2
+	VMULPS       Y4, Y3, Y3
 	VADDPS       Y2, Y0, Y0
-	VMOVUPS      32(DI)(AX*4), Y2
-	VBROADCASTSS keep+92(FP), Y3
-	VMULPS       Y3, Y2, Y2
-	VBROADCASTSS step+48(FP), Y3
-	VMULPS       Y3, Y1, Y1
-	VDIVPS       Y0, Y1, Y0
-	VADDPS       Y0, Y2, Y0
-	VPSRLD       $0x10, Y0, Y1
-	VPADDD       c32_7fff<>+0(SB), Y0, Y2
-	VANDPS       c32_1<>+0(SB), Y1, Y3
-	VPADDD       Y3, Y2, Y2
-	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        c32_40<>+0(SB), Y1, Y1
-	VPSRLD       $0x10, Y2, Y2
-	VBLENDVPS    Y3, Y1, Y2, Y1
-	VEXTRACTI128 $0x01, Y1, X2
-	VPACKUSDW    X2, X1, X2
+	VADDPS       Y3, Y1, Y1
+	VMOVUPS      (BX)(AX*4), Y2
+	VMOVUPS      32(BX)(AX*4), Y3
+	VANDPS       c32_7fffffff<>+0(SB), Y2, Y4
+	VANDPS       c32_7fffffff<>+0(SB), Y3, Y5
+	VBROADCASTSS tiny+80(FP), Y6
+	VCMPPS       $0x15, Y6, Y4, Y4
+	VCMPPS       $0x15, Y6, Y5, Y5
+	VANDPS       Y2, Y4, Y2
+	VANDPS       Y3, Y5, Y3
+	VSUBPS       Y2, Y0, Y4
+	VSUBPS       Y3, Y1, Y5
+	VBROADCASTSS weight+64(FP), Y6
+	VMULPS       Y6, Y4, Y4
+	VMULPS       Y6, Y5, Y5
+	VADDPS       Y4, Y2, Y2
+	VADDPS       Y5, Y3, Y3
+	VANDPS       c32_7fffffff<>+0(SB), Y2, Y4
+	VANDPS       c32_7fffffff<>+0(SB), Y3, Y5
+	VBROADCASTSS tiny+80(FP), Y6
+	VCMPPS       $0x15, Y6, Y4, Y4
+	VCMPPS       $0x15, Y6, Y5, Y5
+	VANDPS       Y2, Y4, Y2
+	VANDPS       Y3, Y5, Y3
+	VMOVUPS      Y2, (BX)(AX*4)
+	VMOVUPS      Y3, 32(BX)(AX*4)
+	VANDPS       c32_7fffffff<>+0(SB), Y0, Y4
+	VANDPS       c32_7fffffff<>+0(SB), Y1, Y5
+	VBROADCASTSS least+84(FP), Y6
+	VCMPPS       $0x15, Y6, Y4, Y4
+	VCMPPS       $0x15, Y6, Y5, Y5
+	VANDPS       Y0, Y4, Y0
+	VANDPS       Y1, Y5, Y1
+	VMOVUPS      (R8)(AX*4), Y4
+	VMOVUPS      32(R8)(AX*4), Y5
+	VANDPS       c32_7fffffff<>+0(SB), Y4, Y6
+	VANDPS       c32_7fffffff<>+0(SB), Y5, Y7
+	VBROADCASTSS normal+88(FP), Y8
+	VCMPPS       $0x15, Y8, Y6, Y6
+	VCMPPS       $0x15, Y8, Y7, Y7
+	VANDPS       Y4, Y6, Y4
+	VANDPS       Y5, Y7, Y5
+	VBROADCASTSS b2+68(FP), Y6
+	VMULPS       Y6, Y4, Y4
+	VMULPS       Y6, Y5, Y5
+	VBROADCASTSS in2+72(FP), Y6
+	VMULPS       Y6, Y0, Y7
+	VMULPS       Y6, Y1, Y6
+	VMULPS       Y0, Y7, Y0
+	VMULPS       Y1, Y6, Y1
+	VADDPS       Y0, Y4, Y0
+	VADDPS       Y1, Y5, Y1
+	VANDPS       c32_7fffffff<>+0(SB), Y0, Y4
+	VANDPS       c32_7fffffff<>+0(SB), Y1, Y5
+	VBROADCASTSS normal+88(FP), Y6
+	VCMPPS       $0x15, Y6, Y4, Y4
+	VCMPPS       $0x15, Y6, Y5, Y5
+	VANDPS       Y0, Y4, Y0
+	VANDPS       Y1, Y5, Y1
+	VMOVUPS      Y0, (R8)(AX*4)
+	VMOVUPS      Y1, 32(R8)(AX*4)
+	VSQRTPS      Y0, Y0
+	VSQRTPS      Y1, Y1
+	VBROADCASTSS root+52(FP), Y4
+	VDIVPS       Y4, Y0, Y0
+	VDIVPS       Y4, Y1, Y1
+	VBROADCASTSS eps+60(FP), Y4
+	VADDPS       Y4, Y0, Y0
+	VADDPS       Y4, Y1, Y1
+	VMOVUPS      (DI)(AX*4), Y4
+	VMOVUPS      32(DI)(AX*4), Y5
+	VBROADCASTSS keep+96(FP), Y6
+	VMULPS       Y6, Y4, Y4
+	VMULPS       Y6, Y5, Y5
+	VBROADCASTSS step+48(FP), Y6
+	VMULPS       Y6, Y2, Y2
+	VMULPS       Y6, Y3, Y3
+	VDIVPS       Y0, Y2, Y0
+	VDIVPS       Y1, Y3, Y1
+	VADDPS       Y0, Y4, Y0
+	VADDPS       Y1, Y5, Y1
+	VPSRLD       $0x10, Y0, Y2
+	VPSRLD       $0x10, Y1, Y3
+	VPADDD       c32_7fff<>+0(SB), Y0, Y4
+	VPADDD       c32_7fff<>+0(SB), Y1, Y5
+	VANDPS       c32_1<>+0(SB), Y2, Y6
+	VANDPS       c32_1<>+0(SB), Y3, Y7
+	VPADDD       Y6, Y4, Y4
+	VPADDD       Y7, Y5, Y5
+	VCMPPS       $0x03, Y0, Y0, Y6
+	VCMPPS       $0x03, Y1, Y1, Y7
+	VORPS        c32_40<>+0(SB), Y2, Y2
+	VORPS        c32_40<>+0(SB), Y3, Y3
+	VPSRLD       $0x10, Y4, Y4
+	VPSRLD       $0x10, Y5, Y5
+	VBLENDVPS    Y6, Y2, Y4, Y2
+	VBLENDVPS    Y7, Y3, Y5, Y3
+	VEXTRACTI128 $0x01, Y2, X4
+	VPACKUSDW    X4, X2, X4
+	VEXTRACTI128 $0x01, Y3, X2
+	VPACKUSDW    X2, X3, X2
+	VMOVUPS      X4, (R9)(AX*2)
 	VMOVUPS      X2, 16(R9)(AX*2)
-	VMOVUPS      Y0, 32(DI)(AX*4)
+	VMOVUPS      Y0, (DI)(AX*4)
+	VMOVUPS      Y1, 32(DI)(AX*4)
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
 	JLT          loop
@@ -8320,9 +8186,9 @@ DATA c32_40<>+24(SB)/4, $0x00000040
 DATA c32_40<>+28(SB)/4, $0x00000040
 GLOBL c32_40<>(SB), RODATA|NOPTR, $32
 
-// func adamHighBF16AVX2(p *float32, grad *uint16, m *float32, v *float32, out *uint16, n int, step float32, root float32, eps float32, weight float32, b2 float32, in2 float32, scale float32, tiny float32, least float32, normal float32, wd float32, keep float32)
+// func adamHighBF16AVX2(p *float32, grad *uint16, m *float32, v *float32, out *uint16, n int, step float32, root float32, inverse float32, eps float32, weight float32, b2 float32, in2 float32, scale float32, tiny float32, least float32, normal float32, wd float32, keep float32)
 // Requires: AVX, AVX2, MMX+
-TEXT ·adamHighBF16AVX2(SB), NOSPLIT, $0-96
+TEXT ·adamHighBF16AVX2(SB), NOSPLIT, $0-100
 	MOVQ p+0(FP), DI
 	MOVQ grad+8(FP), SI
 	MOVQ m+16(FP), BX
@@ -8338,150 +8204,130 @@ loop:
 	PREFETCHT0   8192(DI)(AX*4)
 	PREFETCHT0   8192(R8)(AX*4)
 	VPMOVZXWD    (SI)(AX*2), Y0
+	VPMOVZXWD    16(SI)(AX*2), Y1
 	VPSLLD       $0x10, Y0, Y0
-	VANDPS       c32_7fffffff<>+0(SB), Y0, Y1
-	VBROADCASTSS tiny+76(FP), Y2
-	VCMPPS       $0x15, Y2, Y1, Y1
-	VANDPS       Y0, Y1, Y0
-	VBROADCASTSS scale+72(FP), Y1
-	VMULPS       Y1, Y0, Y0
-	VMOVUPS      (DI)(AX*4), Y1
-	VBROADCASTSS wd+88(FP), Y2
-	VMULPS       Y2, Y1, Y1
-	VADDPS       Y1, Y0, Y0
-	VMOVUPS      (BX)(AX*4), Y1
-	VANDPS       c32_7fffffff<>+0(SB), Y1, Y2
-	VBROADCASTSS tiny+76(FP), Y3
-	VCMPPS       $0x15, Y3, Y2, Y2
-	VANDPS       Y1, Y2, Y1
-	VSUBPS       Y1, Y0, Y1
-	VBROADCASTSS weight+60(FP), Y2
-	VMULPS       Y2, Y1, Y1
-	VSUBPS       Y1, Y0, Y1
-	VANDPS       c32_7fffffff<>+0(SB), Y1, Y2
-	VBROADCASTSS tiny+76(FP), Y3
-	VCMPPS       $0x15, Y3, Y2, Y2
-	VANDPS       Y1, Y2, Y1
-	VMOVUPS      Y1, (BX)(AX*4)
+	VPSLLD       $0x10, Y1, Y1
 	VANDPS       c32_7fffffff<>+0(SB), Y0, Y2
-	VBROADCASTSS least+80(FP), Y3
-	VCMPPS       $0x15, Y3, Y2, Y2
-	VANDPS       Y0, Y2, Y0
-	VMOVUPS      (R8)(AX*4), Y2
-	VANDPS       c32_7fffffff<>+0(SB), Y2, Y3
-	VBROADCASTSS normal+84(FP), Y4
+	VANDPS       c32_7fffffff<>+0(SB), Y1, Y3
+	VBROADCASTSS tiny+80(FP), Y4
+	VCMPPS       $0x15, Y4, Y2, Y2
 	VCMPPS       $0x15, Y4, Y3, Y3
-	VANDPS       Y2, Y3, Y2
-	VBROADCASTSS b2+64(FP), Y3
-	VMULPS       Y3, Y2, Y2
-	VBROADCASTSS in2+68(FP), Y3
-	VMULPS       Y3, Y0, Y3
-	VMULPS       Y0, Y3, Y0
-	VADDPS       Y0, Y2, Y0
-	VANDPS       c32_7fffffff<>+0(SB), Y0, Y2
-	VBROADCASTSS normal+84(FP), Y3
-	VCMPPS       $0x15, Y3, Y2, Y2
 	VANDPS       Y0, Y2, Y0
-	VMOVUPS      Y0, (R8)(AX*4)
-	VSQRTPS      Y0, Y0
-	VBROADCASTSS root+52(FP), Y2
-	VDIVPS       Y2, Y0, Y0
-	VBROADCASTSS eps+56(FP), Y2
-	VADDPS       Y2, Y0, Y0
+	VANDPS       Y1, Y3, Y1
+	VBROADCASTSS scale+76(FP), Y2
+	VMULPS       Y2, Y0, Y0
+	VMULPS       Y2, Y1, Y1
 	VMOVUPS      (DI)(AX*4), Y2
-	VBROADCASTSS keep+92(FP), Y3
-	VMULPS       Y3, Y2, Y2
-	VBROADCASTSS step+48(FP), Y3
-	VMULPS       Y3, Y1, Y1
-	VDIVPS       Y0, Y1, Y0
-	VADDPS       Y0, Y2, Y0
-	VPSRLD       $0x10, Y0, Y1
-	VPADDD       c32_7fff<>+0(SB), Y0, Y2
-	VANDPS       c32_1<>+0(SB), Y1, Y3
-	VPADDD       Y3, Y2, Y2
-	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        c32_40<>+0(SB), Y1, Y1
-	VPSRLD       $0x10, Y2, Y2
-	VBLENDVPS    Y3, Y1, Y2, Y1
-	VEXTRACTI128 $0x01, Y1, X2
-	VPACKUSDW    X2, X1, X2
-	VMOVUPS      X2, (R9)(AX*2)
-	VMOVUPS      Y0, (DI)(AX*4)
-	PREFETCHT0   8208(SI)(AX*2)
-	PREFETCHT0   8224(BX)(AX*4)
-	PREFETCHT0   8208(R9)(AX*2)
-	PREFETCHT0   8224(DI)(AX*4)
-	PREFETCHT0   8224(R8)(AX*4)
-	VPMOVZXWD    16(SI)(AX*2), Y0
-	VPSLLD       $0x10, Y0, Y0
-	VANDPS       c32_7fffffff<>+0(SB), Y0, Y1
-	VBROADCASTSS tiny+76(FP), Y2
-	VCMPPS       $0x15, Y2, Y1, Y1
-	VANDPS       Y0, Y1, Y0
-	VBROADCASTSS scale+72(FP), Y1
-	VMULPS       Y1, Y0, Y0
-	VMOVUPS      32(DI)(AX*4), Y1
-	VBROADCASTSS wd+88(FP), Y2
-	VMULPS       Y2, Y1, Y1
-	VADDPS       Y1, Y0, Y0
-	VMOVUPS      32(BX)(AX*4), Y1
-	VANDPS       c32_7fffffff<>+0(SB), Y1, Y2
-	VBROADCASTSS tiny+76(FP), Y3
-	VCMPPS       $0x15, Y3, Y2, Y2
-	VANDPS       Y1, Y2, Y1
-	VSUBPS       Y1, Y0, Y1
-	VBROADCASTSS weight+60(FP), Y2
-	VMULPS       Y2, Y1, Y1
-	VSUBPS       Y1, Y0, Y1
-	VANDPS       c32_7fffffff<>+0(SB), Y1, Y2
-	VBROADCASTSS tiny+76(FP), Y3
-	VCMPPS       $0x15, Y3, Y2, Y2
-	VANDPS       Y1, Y2, Y1
-	VMOVUPS      Y1, 32(BX)(AX*4)
-	VANDPS       c32_7fffffff<>+0(SB), Y0, Y2
-	VBROADCASTSS least+80(FP), Y3
-	VCMPPS       $0x15, Y3, Y2, Y2
-	VANDPS       Y0, Y2, Y0
-	VMOVUPS      32(R8)(AX*4), Y2
-	VANDPS       c32_7fffffff<>+0(SB), Y2, Y3
-	VBROADCASTSS normal+84(FP), Y4
-	VCMPPS       $0x15, Y4, Y3, Y3
-	VANDPS       Y2, Y3, Y2
-	VBROADCASTSS b2+64(FP), Y3
-	VMULPS       Y3, Y2, Y2
-	VBROADCASTSS in2+68(FP), Y3
-	VMULPS       Y3, Y0, Y3
-	VMULPS       Y0, Y3, Y0
-	VADDPS       Y0, Y2, Y0
-	VANDPS       c32_7fffffff<>+0(SB), Y0, Y2
-	VBROADCASTSS normal+84(FP), Y3
-	VCMPPS       $0x15, Y3, Y2, Y2
-	VANDPS       Y0, Y2, Y0
-	VMOVUPS      Y0, 32(R8)(AX*4)
-	VSQRTPS      Y0, Y0
-	VBROADCASTSS root+52(FP), Y2
-	VDIVPS       Y2, Y0, Y0
-	VBROADCASTSS eps+56(FP), Y2
+	VMOVUPS      32(DI)(AX*4), Y3
+	VBROADCASTSS wd+92(FP), Y4
+	VMULPS       Y4, Y2, Y2
+	VMULPS       Y4, Y3, Y3
 	VADDPS       Y2, Y0, Y0
-	VMOVUPS      32(DI)(AX*4), Y2
-	VBROADCASTSS keep+92(FP), Y3
-	VMULPS       Y3, Y2, Y2
-	VBROADCASTSS step+48(FP), Y3
-	VMULPS       Y3, Y1, Y1
-	VDIVPS       Y0, Y1, Y0
-	VADDPS       Y0, Y2, Y0
-	VPSRLD       $0x10, Y0, Y1
-	VPADDD       c32_7fff<>+0(SB), Y0, Y2
-	VANDPS       c32_1<>+0(SB), Y1, Y3
-	VPADDD       Y3, Y2, Y2
-	VCMPPS       $0x03, Y0, Y0, Y3
-	VORPS        c32_40<>+0(SB), Y1, Y1
-	VPSRLD       $0x10, Y2, Y2
-	VBLENDVPS    Y3, Y1, Y2, Y1
-	VEXTRACTI128 $0x01, Y1, X2
-	VPACKUSDW    X2, X1, X2
+	VADDPS       Y3, Y1, Y1
+	VMOVUPS      (BX)(AX*4), Y2
+	VMOVUPS      32(BX)(AX*4), Y3
+	VANDPS       c32_7fffffff<>+0(SB), Y2, Y4
+	VANDPS       c32_7fffffff<>+0(SB), Y3, Y5
+	VBROADCASTSS tiny+80(FP), Y6
+	VCMPPS       $0x15, Y6, Y4, Y4
+	VCMPPS       $0x15, Y6, Y5, Y5
+	VANDPS       Y2, Y4, Y2
+	VANDPS       Y3, Y5, Y3
+	VSUBPS       Y2, Y0, Y2
+	VSUBPS       Y3, Y1, Y3
+	VBROADCASTSS weight+64(FP), Y4
+	VMULPS       Y4, Y2, Y2
+	VMULPS       Y4, Y3, Y3
+	VSUBPS       Y2, Y0, Y2
+	VSUBPS       Y3, Y1, Y3
+	VANDPS       c32_7fffffff<>+0(SB), Y2, Y4
+	VANDPS       c32_7fffffff<>+0(SB), Y3, Y5
+	VBROADCASTSS tiny+80(FP), Y6
+	VCMPPS       $0x15, Y6, Y4, Y4
+	VCMPPS       $0x15, Y6, Y5, Y5
+	VANDPS       Y2, Y4, Y2
+	VANDPS       Y3, Y5, Y3
+	VMOVUPS      Y2, (BX)(AX*4)
+	VMOVUPS      Y3, 32(BX)(AX*4)
+	VANDPS       c32_7fffffff<>+0(SB), Y0, Y4
+	VANDPS       c32_7fffffff<>+0(SB), Y1, Y5
+	VBROADCASTSS least+84(FP), Y6
+	VCMPPS       $0x15, Y6, Y4, Y4
+	VCMPPS       $0x15, Y6, Y5, Y5
+	VANDPS       Y0, Y4, Y0
+	VANDPS       Y1, Y5, Y1
+	VMOVUPS      (R8)(AX*4), Y4
+	VMOVUPS      32(R8)(AX*4), Y5
+	VANDPS       c32_7fffffff<>+0(SB), Y4, Y6
+	VANDPS       c32_7fffffff<>+0(SB), Y5, Y7
+	VBROADCASTSS normal+88(FP), Y8
+	VCMPPS       $0x15, Y8, Y6, Y6
+	VCMPPS       $0x15, Y8, Y7, Y7
+	VANDPS       Y4, Y6, Y4
+	VANDPS       Y5, Y7, Y5
+	VBROADCASTSS b2+68(FP), Y6
+	VMULPS       Y6, Y4, Y4
+	VMULPS       Y6, Y5, Y5
+	VBROADCASTSS in2+72(FP), Y6
+	VMULPS       Y6, Y0, Y7
+	VMULPS       Y6, Y1, Y6
+	VMULPS       Y0, Y7, Y0
+	VMULPS       Y1, Y6, Y1
+	VADDPS       Y0, Y4, Y0
+	VADDPS       Y1, Y5, Y1
+	VANDPS       c32_7fffffff<>+0(SB), Y0, Y4
+	VANDPS       c32_7fffffff<>+0(SB), Y1, Y5
+	VBROADCASTSS normal+88(FP), Y6
+	VCMPPS       $0x15, Y6, Y4, Y4
+	VCMPPS       $0x15, Y6, Y5, Y5
+	VANDPS       Y0, Y4, Y0
+	VANDPS       Y1, Y5, Y1
+	VMOVUPS      Y0, (R8)(AX*4)
+	VMOVUPS      Y1, 32(R8)(AX*4)
+	VSQRTPS      Y0, Y0
+	VSQRTPS      Y1, Y1
+	VBROADCASTSS root+52(FP), Y4
+	VDIVPS       Y4, Y0, Y0
+	VDIVPS       Y4, Y1, Y1
+	VBROADCASTSS eps+60(FP), Y4
+	VADDPS       Y4, Y0, Y0
+	VADDPS       Y4, Y1, Y1
+	VMOVUPS      (DI)(AX*4), Y4
+	VMOVUPS      32(DI)(AX*4), Y5
+	VBROADCASTSS keep+96(FP), Y6
+	VMULPS       Y6, Y4, Y4
+	VMULPS       Y6, Y5, Y5
+	VBROADCASTSS step+48(FP), Y6
+	VMULPS       Y6, Y2, Y2
+	VMULPS       Y6, Y3, Y3
+	VDIVPS       Y0, Y2, Y0
+	VDIVPS       Y1, Y3, Y1
+	VADDPS       Y0, Y4, Y0
+	VADDPS       Y1, Y5, Y1
+	VPSRLD       $0x10, Y0, Y2
+	VPSRLD       $0x10, Y1, Y3
+	VPADDD       c32_7fff<>+0(SB), Y0, Y4
+	VPADDD       c32_7fff<>+0(SB), Y1, Y5
+	VANDPS       c32_1<>+0(SB), Y2, Y6
+	VANDPS       c32_1<>+0(SB), Y3, Y7
+	VPADDD       Y6, Y4, Y4
+	VPADDD       Y7, Y5, Y5
+	VCMPPS       $0x03, Y0, Y0, Y6
+	VCMPPS       $0x03, Y1, Y1, Y7
+	VORPS        c32_40<>+0(SB), Y2, Y2
+	VORPS        c32_40<>+0(SB), Y3, Y3
+	VPSRLD       $0x10, Y4, Y4
+	VPSRLD       $0x10, Y5, Y5
+	VBLENDVPS    Y6, Y2, Y4, Y2
+	VBLENDVPS    Y7, Y3, Y5, Y3
+	VEXTRACTI128 $0x01, Y2, X4
+	VPACKUSDW    X4, X2, X4
+	VEXTRACTI128 $0x01, Y3, X2
+	VPACKUSDW    X2, X3, X2
+	VMOVUPS      X4, (R9)(AX*2)
 	VMOVUPS      X2, 16(R9)(AX*2)
-	VMOVUPS      Y0, 32(DI)(AX*4)
+	VMOVUPS      Y0, (DI)(AX*4)
+	VMOVUPS      Y1, 32(DI)(AX*4)
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
 	JLT          loop

@@ -35586,359 +35586,1332 @@ loop:
 	VZEROUPPER
 	RET
 
-// func adamF32AVX512(p *float32, grad *float32, m *float32, v *float32, n int, step float32, root float32, eps float32, weight float32, b2 float32, in2 float32, scale float32, tiny float32, least float32, normal float32, wd float32, keep float32)
+// func adamF32AVX512(p *float32, grad *float32, m *float32, v *float32, n int, step float32, root float32, inverse float32, eps float32, weight float32, b2 float32, in2 float32, scale float32, tiny float32, least float32, normal float32, wd float32, keep float32)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·adamF32AVX512(SB), NOSPLIT, $0-88
+TEXT ·adamF32AVX512(SB), NOSPLIT, $0-92
 	MOVQ p+0(FP), DI
 	MOVQ grad+8(FP), SI
 	MOVQ m+16(FP), BX
 	MOVQ v+24(FP), R8
 	MOVQ n+32(FP), CX
 	XORQ AX, AX
+	LEAQ -64(CX), DX
+	JMP  enough
+
+bundles:
+	PREFETCHT0   8192(SI)(AX*4)
+	PREFETCHT0   8256(SI)(AX*4)
+	PREFETCHT0   8320(SI)(AX*4)
+	PREFETCHT0   8384(SI)(AX*4)
+	PREFETCHT0   8192(BX)(AX*4)
+	PREFETCHT0   8256(BX)(AX*4)
+	PREFETCHT0   8320(BX)(AX*4)
+	PREFETCHT0   8384(BX)(AX*4)
+	PREFETCHT0   8192(DI)(AX*4)
+	PREFETCHT0   8256(DI)(AX*4)
+	PREFETCHT0   8320(DI)(AX*4)
+	PREFETCHT0   8384(DI)(AX*4)
+	PREFETCHT0   8192(R8)(AX*4)
+	PREFETCHT0   8256(R8)(AX*4)
+	PREFETCHT0   8320(R8)(AX*4)
+	PREFETCHT0   8384(R8)(AX*4)
+	VMOVUPS      (SI)(AX*4), Z0
+	VMOVUPS      64(SI)(AX*4), Z1
+	VMOVUPS      128(SI)(AX*4), Z2
+	VMOVUPS      192(SI)(AX*4), Z3
+	VBROADCASTSS c32_7fffffff<>+0(SB), Z4
+	VPANDD       Z4, Z0, Z5
+	VPANDD       Z4, Z1, Z6
+	VPANDD       Z4, Z2, Z7
+	VPANDD       Z4, Z3, Z4
+	VBROADCASTSS tiny+72(FP), Z8
+	VCMPPS       $0x15, Z8, Z5, K1
+	VCMPPS       $0x15, Z8, Z6, K2
+	VCMPPS       $0x15, Z8, Z7, K3
+	VCMPPS       $0x15, Z8, Z4, K4
+	VMOVAPS.Z    Z0, K1, Z0
+	VMOVAPS.Z    Z1, K2, Z1
+	VMOVAPS.Z    Z2, K3, Z2
+	VMOVAPS.Z    Z3, K4, Z3
+	VBROADCASTSS scale+68(FP), Z4
+	VMULPS       Z4, Z0, Z0
+	VMULPS       Z4, Z1, Z1
+	VMULPS       Z4, Z2, Z2
+	VMULPS       Z4, Z3, Z3
+	VMOVUPS      (DI)(AX*4), Z4
+	VMOVUPS      64(DI)(AX*4), Z5
+	VMOVUPS      128(DI)(AX*4), Z6
+	VMOVUPS      192(DI)(AX*4), Z7
+	VBROADCASTSS wd+84(FP), Z8
+	VMULPS       Z8, Z4, Z4
+	VMULPS       Z8, Z5, Z5
+	VMULPS       Z8, Z6, Z6
+	VMULPS       Z8, Z7, Z7
+	VADDPS       Z4, Z0, Z0
+	VADDPS       Z5, Z1, Z1
+	VADDPS       Z6, Z2, Z2
+	VADDPS       Z7, Z3, Z3
+	VMOVUPS      (BX)(AX*4), Z4
+	VMOVUPS      64(BX)(AX*4), Z5
+	VMOVUPS      128(BX)(AX*4), Z6
+	VMOVUPS      192(BX)(AX*4), Z7
+	VBROADCASTSS c32_7fffffff<>+0(SB), Z8
+	VPANDD       Z8, Z4, Z9
+	VPANDD       Z8, Z5, Z10
+	VPANDD       Z8, Z6, Z11
+	VPANDD       Z8, Z7, Z8
+	VBROADCASTSS tiny+72(FP), Z12
+	VCMPPS       $0x15, Z12, Z9, K1
+	VCMPPS       $0x15, Z12, Z10, K2
+	VCMPPS       $0x15, Z12, Z11, K3
+	VCMPPS       $0x15, Z12, Z8, K4
+	VMOVAPS.Z    Z4, K1, Z4
+	VMOVAPS.Z    Z5, K2, Z5
+	VMOVAPS.Z    Z6, K3, Z6
+	VMOVAPS.Z    Z7, K4, Z7
+	VSUBPS       Z4, Z0, Z8
+	VSUBPS       Z5, Z1, Z9
+	VSUBPS       Z6, Z2, Z10
+	VSUBPS       Z7, Z3, Z11
+	VBROADCASTSS weight+56(FP), Z12
+	VMULPS       Z12, Z8, Z8
+	VMULPS       Z12, Z9, Z9
+	VMULPS       Z12, Z10, Z10
+	VMULPS       Z12, Z11, Z11
+	VADDPS       Z8, Z4, Z4
+	VADDPS       Z9, Z5, Z5
+	VADDPS       Z10, Z6, Z6
+	VADDPS       Z11, Z7, Z7
+	VBROADCASTSS c32_7fffffff<>+0(SB), Z8
+	VPANDD       Z8, Z4, Z9
+	VPANDD       Z8, Z5, Z10
+	VPANDD       Z8, Z6, Z11
+	VPANDD       Z8, Z7, Z8
+	VBROADCASTSS tiny+72(FP), Z12
+	VCMPPS       $0x15, Z12, Z9, K1
+	VCMPPS       $0x15, Z12, Z10, K2
+	VCMPPS       $0x15, Z12, Z11, K3
+	VCMPPS       $0x15, Z12, Z8, K4
+	VMOVAPS.Z    Z4, K1, Z4
+	VMOVAPS.Z    Z5, K2, Z5
+	VMOVAPS.Z    Z6, K3, Z6
+	VMOVAPS.Z    Z7, K4, Z7
+	VMOVUPS      Z4, (BX)(AX*4)
+	VMOVUPS      Z5, 64(BX)(AX*4)
+	VMOVUPS      Z6, 128(BX)(AX*4)
+	VMOVUPS      Z7, 192(BX)(AX*4)
+	VBROADCASTSS c32_7fffffff<>+0(SB), Z8
+	VPANDD       Z8, Z0, Z9
+	VPANDD       Z8, Z1, Z10
+	VPANDD       Z8, Z2, Z11
+	VPANDD       Z8, Z3, Z8
+	VBROADCASTSS least+76(FP), Z12
+	VCMPPS       $0x15, Z12, Z9, K1
+	VCMPPS       $0x15, Z12, Z10, K2
+	VCMPPS       $0x15, Z12, Z11, K3
+	VCMPPS       $0x15, Z12, Z8, K4
+	VMOVAPS.Z    Z0, K1, Z0
+	VMOVAPS.Z    Z1, K2, Z1
+	VMOVAPS.Z    Z2, K3, Z2
+	VMOVAPS.Z    Z3, K4, Z3
+	VMOVUPS      (R8)(AX*4), Z8
+	VMOVUPS      64(R8)(AX*4), Z9
+	VMOVUPS      128(R8)(AX*4), Z10
+	VMOVUPS      192(R8)(AX*4), Z11
+	VBROADCASTSS c32_7fffffff<>+0(SB), Z12
+	VPANDD       Z12, Z8, Z13
+	VPANDD       Z12, Z9, Z14
+	VPANDD       Z12, Z10, Z15
+	VPANDD       Z12, Z11, Z12
+	VBROADCASTSS normal+80(FP), Z16
+	VCMPPS       $0x15, Z16, Z13, K1
+	VCMPPS       $0x15, Z16, Z14, K2
+	VCMPPS       $0x15, Z16, Z15, K3
+	VCMPPS       $0x15, Z16, Z12, K4
+	VMOVAPS.Z    Z8, K1, Z8
+	VMOVAPS.Z    Z9, K2, Z9
+	VMOVAPS.Z    Z10, K3, Z10
+	VMOVAPS.Z    Z11, K4, Z11
+	VBROADCASTSS b2+60(FP), Z12
+	VMULPS       Z12, Z8, Z8
+	VMULPS       Z12, Z9, Z9
+	VMULPS       Z12, Z10, Z10
+	VMULPS       Z12, Z11, Z11
+	VBROADCASTSS in2+64(FP), Z12
+	VMULPS       Z12, Z0, Z13
+	VMULPS       Z12, Z1, Z14
+	VMULPS       Z12, Z2, Z15
+	VMULPS       Z12, Z3, Z12
+	VMULPS       Z0, Z13, Z0
+	VMULPS       Z1, Z14, Z1
+	VMULPS       Z2, Z15, Z2
+	VMULPS       Z3, Z12, Z3
+	VADDPS       Z0, Z8, Z0
+	VADDPS       Z1, Z9, Z1
+	VADDPS       Z2, Z10, Z2
+	VADDPS       Z3, Z11, Z3
+	VBROADCASTSS c32_7fffffff<>+0(SB), Z8
+	VPANDD       Z8, Z0, Z9
+	VPANDD       Z8, Z1, Z10
+	VPANDD       Z8, Z2, Z11
+	VPANDD       Z8, Z3, Z8
+	VBROADCASTSS normal+80(FP), Z12
+	VCMPPS       $0x15, Z12, Z9, K1
+	VCMPPS       $0x15, Z12, Z10, K2
+	VCMPPS       $0x15, Z12, Z11, K3
+	VCMPPS       $0x15, Z12, Z8, K4
+	VMOVAPS.Z    Z0, K1, Z0
+	VMOVAPS.Z    Z1, K2, Z1
+	VMOVAPS.Z    Z2, K3, Z2
+	VMOVAPS.Z    Z3, K4, Z3
+	VMOVUPS      Z0, (R8)(AX*4)
+	VMOVUPS      Z1, 64(R8)(AX*4)
+	VMOVUPS      Z2, 128(R8)(AX*4)
+	VMOVUPS      Z3, 192(R8)(AX*4)
+	VSQRTPS      Z0, Z0
+	VSQRTPS      Z1, Z1
+	VSQRTPS      Z2, Z2
+	VSQRTPS      Z3, Z3
+	VBROADCASTSS inverse+48(FP), Z8
+	VMULPS       Z8, Z0, Z9
+	VMULPS       Z8, Z1, Z10
+	VMULPS       Z8, Z2, Z11
+	VMULPS       Z8, Z3, Z12
+	VBROADCASTSS c32_7f7fffff<>+0(SB), Z13
+	VMINPS       Z9, Z13, Z9
+	VMINPS       Z10, Z13, Z10
+	VMINPS       Z11, Z13, Z11
+	VMINPS       Z12, Z13, Z12
+	VBROADCASTSS root+44(FP), Z13
+	VFNMADD231PS Z13, Z9, Z0
+	VFNMADD231PS Z13, Z10, Z1
+	VFNMADD231PS Z13, Z11, Z2
+	VFNMADD231PS Z13, Z12, Z3
+	VFMADD231PS  Z8, Z0, Z9
+	VFMADD231PS  Z8, Z1, Z10
+	VFMADD231PS  Z8, Z2, Z11
+	VFMADD231PS  Z8, Z3, Z12
+	VBROADCASTSS eps+52(FP), Z0
+	VADDPS       Z0, Z9, Z1
+	VADDPS       Z0, Z10, Z2
+	VADDPS       Z0, Z11, Z3
+	VADDPS       Z0, Z12, Z0
+	VMOVUPS      (DI)(AX*4), Z8
+	VMOVUPS      64(DI)(AX*4), Z9
+	VMOVUPS      128(DI)(AX*4), Z10
+	VMOVUPS      192(DI)(AX*4), Z11
+	VBROADCASTSS keep+88(FP), Z12
+	VMULPS       Z12, Z8, Z8
+	VMULPS       Z12, Z9, Z9
+	VMULPS       Z12, Z10, Z10
+	VMULPS       Z12, Z11, Z11
+	VBROADCASTSS step+40(FP), Z12
+	VMULPS       Z12, Z4, Z4
+	VMULPS       Z12, Z5, Z5
+	VMULPS       Z12, Z6, Z6
+	VMULPS       Z12, Z7, Z7
+	VDIVPS       Z1, Z4, Z1
+	VDIVPS       Z2, Z5, Z2
+	VDIVPS       Z3, Z6, Z3
+	VDIVPS       Z0, Z7, Z0
+	VADDPS       Z1, Z8, Z1
+	VADDPS       Z2, Z9, Z2
+	VADDPS       Z3, Z10, Z3
+	VADDPS       Z0, Z11, Z0
+	VMOVUPS      Z1, (DI)(AX*4)
+	VMOVUPS      Z2, 64(DI)(AX*4)
+	VMOVUPS      Z3, 128(DI)(AX*4)
+	VMOVUPS      Z0, 192(DI)(AX*4)
+	ADDQ         $+64, AX
+
+enough:
+	CMPQ AX, DX
+	JLE  bundles
+	CMPQ AX, CX
+	JGE  done
 
 loop:
-	PREFETCHT0  8192(SI)(AX*4)
-	PREFETCHT0  8192(BX)(AX*4)
-	PREFETCHT0  8192(DI)(AX*4)
-	PREFETCHT0  8192(R8)(AX*4)
-	VMOVUPS     (SI)(AX*4), Z0
-	VPANDD.BCST c32_7fffffff<>+0(SB), Z0, Z1
-	VCMPPS.BCST $0x15, tiny+68(FP), Z1, K1
-	VMOVAPS.Z   Z0, K1, Z0
-	VMULPS.BCST scale+64(FP), Z0, Z0
-	VMOVUPS     (DI)(AX*4), Z1
-	VMULPS.BCST wd+80(FP), Z1, Z1
-	VADDPS      Z1, Z0, Z0
-	VMOVUPS     (BX)(AX*4), Z1
-	VPANDD.BCST c32_7fffffff<>+0(SB), Z1, Z2
-	VCMPPS.BCST $0x15, tiny+68(FP), Z2, K1
-	VMOVAPS.Z   Z1, K1, Z1
-	VSUBPS      Z1, Z0, Z2
-	VMULPS.BCST weight+52(FP), Z2, Z2
-	VADDPS      Z2, Z1, Z1
-	VPANDD.BCST c32_7fffffff<>+0(SB), Z1, Z2
-	VCMPPS.BCST $0x15, tiny+68(FP), Z2, K1
-	VMOVAPS.Z   Z1, K1, Z1
-	VMOVUPS     Z1, (BX)(AX*4)
-	VPANDD.BCST c32_7fffffff<>+0(SB), Z0, Z2
-	VCMPPS.BCST $0x15, least+72(FP), Z2, K1
-	VMOVAPS.Z   Z0, K1, Z0
-	VMOVUPS     (R8)(AX*4), Z2
-	VPANDD.BCST c32_7fffffff<>+0(SB), Z2, Z3
-	VCMPPS.BCST $0x15, normal+76(FP), Z3, K1
-	VMOVAPS.Z   Z2, K1, Z2
-	VMULPS.BCST b2+56(FP), Z2, Z2
-	VMULPS.BCST in2+60(FP), Z0, Z3
-	VMULPS      Z0, Z3, Z0
-	VADDPS      Z0, Z2, Z0
-	VPANDD.BCST c32_7fffffff<>+0(SB), Z0, Z2
-	VCMPPS.BCST $0x15, normal+76(FP), Z2, K1
-	VMOVAPS.Z   Z0, K1, Z0
-	VMOVUPS     Z0, (R8)(AX*4)
-	VSQRTPS     Z0, Z0
-	VDIVPS.BCST root+44(FP), Z0, Z0
-	VADDPS.BCST eps+48(FP), Z0, Z0
-	VMOVUPS     (DI)(AX*4), Z2
-	VMULPS.BCST keep+84(FP), Z2, Z2
-	VMULPS.BCST step+40(FP), Z1, Z1
-	VDIVPS      Z0, Z1, Z0
-	VADDPS      Z0, Z2, Z0
-	VMOVUPS     Z0, (DI)(AX*4)
-	ADDQ        $0x10, AX
-	CMPQ        AX, CX
-	JLT         loop
+	PREFETCHT0   8192(SI)(AX*4)
+	PREFETCHT0   8192(BX)(AX*4)
+	PREFETCHT0   8192(DI)(AX*4)
+	PREFETCHT0   8192(R8)(AX*4)
+	VMOVUPS      (SI)(AX*4), Z0
+	VPANDD.BCST  c32_7fffffff<>+0(SB), Z0, Z1
+	VCMPPS.BCST  $0x15, tiny+72(FP), Z1, K1
+	VMOVAPS.Z    Z0, K1, Z0
+	VMULPS.BCST  scale+68(FP), Z0, Z0
+	VMOVUPS      (DI)(AX*4), Z1
+	VMULPS.BCST  wd+84(FP), Z1, Z1
+	VADDPS       Z1, Z0, Z0
+	VMOVUPS      (BX)(AX*4), Z1
+	VPANDD.BCST  c32_7fffffff<>+0(SB), Z1, Z2
+	VCMPPS.BCST  $0x15, tiny+72(FP), Z2, K1
+	VMOVAPS.Z    Z1, K1, Z1
+	VSUBPS       Z1, Z0, Z2
+	VMULPS.BCST  weight+56(FP), Z2, Z2
+	VADDPS       Z2, Z1, Z1
+	VPANDD.BCST  c32_7fffffff<>+0(SB), Z1, Z2
+	VCMPPS.BCST  $0x15, tiny+72(FP), Z2, K1
+	VMOVAPS.Z    Z1, K1, Z1
+	VMOVUPS      Z1, (BX)(AX*4)
+	VPANDD.BCST  c32_7fffffff<>+0(SB), Z0, Z2
+	VCMPPS.BCST  $0x15, least+76(FP), Z2, K1
+	VMOVAPS.Z    Z0, K1, Z0
+	VMOVUPS      (R8)(AX*4), Z2
+	VPANDD.BCST  c32_7fffffff<>+0(SB), Z2, Z3
+	VCMPPS.BCST  $0x15, normal+80(FP), Z3, K1
+	VMOVAPS.Z    Z2, K1, Z2
+	VMULPS.BCST  b2+60(FP), Z2, Z2
+	VMULPS.BCST  in2+64(FP), Z0, Z3
+	VMULPS       Z0, Z3, Z0
+	VADDPS       Z0, Z2, Z0
+	VPANDD.BCST  c32_7fffffff<>+0(SB), Z0, Z2
+	VCMPPS.BCST  $0x15, normal+80(FP), Z2, K1
+	VMOVAPS.Z    Z0, K1, Z0
+	VMOVUPS      Z0, (R8)(AX*4)
+	VSQRTPS      Z0, Z0
+	VBROADCASTSS inverse+48(FP), Z2
+	VMULPS       Z2, Z0, Z3
+	VBROADCASTSS c32_7f7fffff<>+0(SB), Z4
+	VMINPS       Z3, Z4, Z3
+	VBROADCASTSS root+44(FP), Z4
+	VFNMADD231PS Z4, Z3, Z0
+	VFMADD231PS  Z2, Z0, Z3
+	VADDPS.BCST  eps+52(FP), Z3, Z0
+	VMOVUPS      (DI)(AX*4), Z2
+	VMULPS.BCST  keep+88(FP), Z2, Z2
+	VMULPS.BCST  step+40(FP), Z1, Z1
+	VDIVPS       Z0, Z1, Z0
+	VADDPS       Z0, Z2, Z0
+	VMOVUPS      Z0, (DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+
+done:
 	VZEROUPPER
 	RET
 
-// func adamF64AVX512(p *float64, grad *float64, m *float64, v *float64, n int, step float64, root float64, eps float64, weight float64, b2 float64, in2 float64, scale float64, tiny float64, least float64, normal float64, wd float64, keep float64)
+DATA c32_7f7fffff<>+0(SB)/4, $0x7f7fffff
+GLOBL c32_7f7fffff<>(SB), RODATA|NOPTR, $4
+
+// func adamF64AVX512(p *float64, grad *float64, m *float64, v *float64, n int, step float64, root float64, inverse float64, eps float64, weight float64, b2 float64, in2 float64, scale float64, tiny float64, least float64, normal float64, wd float64, keep float64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·adamF64AVX512(SB), NOSPLIT, $0-136
+TEXT ·adamF64AVX512(SB), NOSPLIT, $0-144
 	MOVQ p+0(FP), DI
 	MOVQ grad+8(FP), SI
 	MOVQ m+16(FP), BX
 	MOVQ v+24(FP), R8
 	MOVQ n+32(FP), CX
 	XORQ AX, AX
+	LEAQ -32(CX), DX
+	JMP  enough
+
+bundles:
+	PREFETCHT0   8192(SI)(AX*8)
+	PREFETCHT0   8256(SI)(AX*8)
+	PREFETCHT0   8320(SI)(AX*8)
+	PREFETCHT0   8384(SI)(AX*8)
+	PREFETCHT0   8192(BX)(AX*8)
+	PREFETCHT0   8256(BX)(AX*8)
+	PREFETCHT0   8320(BX)(AX*8)
+	PREFETCHT0   8384(BX)(AX*8)
+	PREFETCHT0   8192(DI)(AX*8)
+	PREFETCHT0   8256(DI)(AX*8)
+	PREFETCHT0   8320(DI)(AX*8)
+	PREFETCHT0   8384(DI)(AX*8)
+	PREFETCHT0   8192(R8)(AX*8)
+	PREFETCHT0   8256(R8)(AX*8)
+	PREFETCHT0   8320(R8)(AX*8)
+	PREFETCHT0   8384(R8)(AX*8)
+	VMOVUPS      (SI)(AX*8), Z0
+	VMOVUPS      64(SI)(AX*8), Z1
+	VMOVUPS      128(SI)(AX*8), Z2
+	VMOVUPS      192(SI)(AX*8), Z3
+	VBROADCASTSD c64_7fffffffffffffff<>+0(SB), Z4
+	VPANDQ       Z4, Z0, Z5
+	VPANDQ       Z4, Z1, Z6
+	VPANDQ       Z4, Z2, Z7
+	VPANDQ       Z4, Z3, Z4
+	VBROADCASTSD tiny+104(FP), Z8
+	VCMPPD       $0x15, Z8, Z5, K1
+	VCMPPD       $0x15, Z8, Z6, K2
+	VCMPPD       $0x15, Z8, Z7, K3
+	VCMPPD       $0x15, Z8, Z4, K4
+	VMOVAPD.Z    Z0, K1, Z0
+	VMOVAPD.Z    Z1, K2, Z1
+	VMOVAPD.Z    Z2, K3, Z2
+	VMOVAPD.Z    Z3, K4, Z3
+	VBROADCASTSD scale+96(FP), Z4
+	VMULPD       Z4, Z0, Z0
+	VMULPD       Z4, Z1, Z1
+	VMULPD       Z4, Z2, Z2
+	VMULPD       Z4, Z3, Z3
+	VMOVUPS      (DI)(AX*8), Z4
+	VMOVUPS      64(DI)(AX*8), Z5
+	VMOVUPS      128(DI)(AX*8), Z6
+	VMOVUPS      192(DI)(AX*8), Z7
+	VBROADCASTSD wd+128(FP), Z8
+	VMULPD       Z8, Z4, Z4
+	VMULPD       Z8, Z5, Z5
+	VMULPD       Z8, Z6, Z6
+	VMULPD       Z8, Z7, Z7
+	VADDPD       Z4, Z0, Z0
+	VADDPD       Z5, Z1, Z1
+	VADDPD       Z6, Z2, Z2
+	VADDPD       Z7, Z3, Z3
+	VMOVUPS      (BX)(AX*8), Z4
+	VMOVUPS      64(BX)(AX*8), Z5
+	VMOVUPS      128(BX)(AX*8), Z6
+	VMOVUPS      192(BX)(AX*8), Z7
+	VBROADCASTSD c64_7fffffffffffffff<>+0(SB), Z8
+	VPANDQ       Z8, Z4, Z9
+	VPANDQ       Z8, Z5, Z10
+	VPANDQ       Z8, Z6, Z11
+	VPANDQ       Z8, Z7, Z8
+	VBROADCASTSD tiny+104(FP), Z12
+	VCMPPD       $0x15, Z12, Z9, K1
+	VCMPPD       $0x15, Z12, Z10, K2
+	VCMPPD       $0x15, Z12, Z11, K3
+	VCMPPD       $0x15, Z12, Z8, K4
+	VMOVAPD.Z    Z4, K1, Z4
+	VMOVAPD.Z    Z5, K2, Z5
+	VMOVAPD.Z    Z6, K3, Z6
+	VMOVAPD.Z    Z7, K4, Z7
+	VSUBPD       Z4, Z0, Z8
+	VSUBPD       Z5, Z1, Z9
+	VSUBPD       Z6, Z2, Z10
+	VSUBPD       Z7, Z3, Z11
+	VBROADCASTSD weight+72(FP), Z12
+	VMULPD       Z12, Z8, Z8
+	VMULPD       Z12, Z9, Z9
+	VMULPD       Z12, Z10, Z10
+	VMULPD       Z12, Z11, Z11
+	VADDPD       Z8, Z4, Z4
+	VADDPD       Z9, Z5, Z5
+	VADDPD       Z10, Z6, Z6
+	VADDPD       Z11, Z7, Z7
+	VBROADCASTSD c64_7fffffffffffffff<>+0(SB), Z8
+	VPANDQ       Z8, Z4, Z9
+	VPANDQ       Z8, Z5, Z10
+	VPANDQ       Z8, Z6, Z11
+	VPANDQ       Z8, Z7, Z8
+	VBROADCASTSD tiny+104(FP), Z12
+	VCMPPD       $0x15, Z12, Z9, K1
+	VCMPPD       $0x15, Z12, Z10, K2
+	VCMPPD       $0x15, Z12, Z11, K3
+	VCMPPD       $0x15, Z12, Z8, K4
+	VMOVAPD.Z    Z4, K1, Z4
+	VMOVAPD.Z    Z5, K2, Z5
+	VMOVAPD.Z    Z6, K3, Z6
+	VMOVAPD.Z    Z7, K4, Z7
+	VMOVUPS      Z4, (BX)(AX*8)
+	VMOVUPS      Z5, 64(BX)(AX*8)
+	VMOVUPS      Z6, 128(BX)(AX*8)
+	VMOVUPS      Z7, 192(BX)(AX*8)
+	VBROADCASTSD c64_7fffffffffffffff<>+0(SB), Z8
+	VPANDQ       Z8, Z0, Z9
+	VPANDQ       Z8, Z1, Z10
+	VPANDQ       Z8, Z2, Z11
+	VPANDQ       Z8, Z3, Z8
+	VBROADCASTSD least+112(FP), Z12
+	VCMPPD       $0x15, Z12, Z9, K1
+	VCMPPD       $0x15, Z12, Z10, K2
+	VCMPPD       $0x15, Z12, Z11, K3
+	VCMPPD       $0x15, Z12, Z8, K4
+	VMOVAPD.Z    Z0, K1, Z0
+	VMOVAPD.Z    Z1, K2, Z1
+	VMOVAPD.Z    Z2, K3, Z2
+	VMOVAPD.Z    Z3, K4, Z3
+	VMOVUPS      (R8)(AX*8), Z8
+	VMOVUPS      64(R8)(AX*8), Z9
+	VMOVUPS      128(R8)(AX*8), Z10
+	VMOVUPS      192(R8)(AX*8), Z11
+	VBROADCASTSD c64_7fffffffffffffff<>+0(SB), Z12
+	VPANDQ       Z12, Z8, Z13
+	VPANDQ       Z12, Z9, Z14
+	VPANDQ       Z12, Z10, Z15
+	VPANDQ       Z12, Z11, Z12
+	VBROADCASTSD normal+120(FP), Z16
+	VCMPPD       $0x15, Z16, Z13, K1
+	VCMPPD       $0x15, Z16, Z14, K2
+	VCMPPD       $0x15, Z16, Z15, K3
+	VCMPPD       $0x15, Z16, Z12, K4
+	VMOVAPD.Z    Z8, K1, Z8
+	VMOVAPD.Z    Z9, K2, Z9
+	VMOVAPD.Z    Z10, K3, Z10
+	VMOVAPD.Z    Z11, K4, Z11
+	VBROADCASTSD b2+80(FP), Z12
+	VMULPD       Z12, Z8, Z8
+	VMULPD       Z12, Z9, Z9
+	VMULPD       Z12, Z10, Z10
+	VMULPD       Z12, Z11, Z11
+	VBROADCASTSD in2+88(FP), Z12
+	VMULPD       Z12, Z0, Z13
+	VMULPD       Z12, Z1, Z14
+	VMULPD       Z12, Z2, Z15
+	VMULPD       Z12, Z3, Z12
+	VMULPD       Z0, Z13, Z0
+	VMULPD       Z1, Z14, Z1
+	VMULPD       Z2, Z15, Z2
+	VMULPD       Z3, Z12, Z3
+	VADDPD       Z0, Z8, Z0
+	VADDPD       Z1, Z9, Z1
+	VADDPD       Z2, Z10, Z2
+	VADDPD       Z3, Z11, Z3
+	VBROADCASTSD c64_7fffffffffffffff<>+0(SB), Z8
+	VPANDQ       Z8, Z0, Z9
+	VPANDQ       Z8, Z1, Z10
+	VPANDQ       Z8, Z2, Z11
+	VPANDQ       Z8, Z3, Z8
+	VBROADCASTSD normal+120(FP), Z12
+	VCMPPD       $0x15, Z12, Z9, K1
+	VCMPPD       $0x15, Z12, Z10, K2
+	VCMPPD       $0x15, Z12, Z11, K3
+	VCMPPD       $0x15, Z12, Z8, K4
+	VMOVAPD.Z    Z0, K1, Z0
+	VMOVAPD.Z    Z1, K2, Z1
+	VMOVAPD.Z    Z2, K3, Z2
+	VMOVAPD.Z    Z3, K4, Z3
+	VMOVUPS      Z0, (R8)(AX*8)
+	VMOVUPS      Z1, 64(R8)(AX*8)
+	VMOVUPS      Z2, 128(R8)(AX*8)
+	VMOVUPS      Z3, 192(R8)(AX*8)
+	VSQRTPD      Z0, Z0
+	VSQRTPD      Z1, Z1
+	VSQRTPD      Z2, Z2
+	VSQRTPD      Z3, Z3
+	VBROADCASTSD root+48(FP), Z8
+	VDIVPD       Z8, Z0, Z0
+	VDIVPD       Z8, Z1, Z1
+	VDIVPD       Z8, Z2, Z2
+	VDIVPD       Z8, Z3, Z3
+	VBROADCASTSD eps+64(FP), Z8
+	VADDPD       Z8, Z0, Z0
+	VADDPD       Z8, Z1, Z1
+	VADDPD       Z8, Z2, Z2
+	VADDPD       Z8, Z3, Z3
+	VMOVUPS      (DI)(AX*8), Z8
+	VMOVUPS      64(DI)(AX*8), Z9
+	VMOVUPS      128(DI)(AX*8), Z10
+	VMOVUPS      192(DI)(AX*8), Z11
+	VBROADCASTSD keep+136(FP), Z12
+	VMULPD       Z12, Z8, Z8
+	VMULPD       Z12, Z9, Z9
+	VMULPD       Z12, Z10, Z10
+	VMULPD       Z12, Z11, Z11
+	VBROADCASTSD step+40(FP), Z12
+	VMULPD       Z12, Z4, Z4
+	VMULPD       Z12, Z5, Z5
+	VMULPD       Z12, Z6, Z6
+	VMULPD       Z12, Z7, Z7
+	VDIVPD       Z0, Z4, Z0
+	VDIVPD       Z1, Z5, Z1
+	VDIVPD       Z2, Z6, Z2
+	VDIVPD       Z3, Z7, Z3
+	VADDPD       Z0, Z8, Z0
+	VADDPD       Z1, Z9, Z1
+	VADDPD       Z2, Z10, Z2
+	VADDPD       Z3, Z11, Z3
+	VMOVUPS      Z0, (DI)(AX*8)
+	VMOVUPS      Z1, 64(DI)(AX*8)
+	VMOVUPS      Z2, 128(DI)(AX*8)
+	VMOVUPS      Z3, 192(DI)(AX*8)
+	ADDQ         $+32, AX
+
+enough:
+	CMPQ AX, DX
+	JLE  bundles
+	CMPQ AX, CX
+	JGE  done
 
 loop:
-	PREFETCHT0  8192(SI)(AX*8)
-	PREFETCHT0  8192(BX)(AX*8)
-	PREFETCHT0  8192(DI)(AX*8)
-	PREFETCHT0  8192(R8)(AX*8)
-	VMOVUPS     (SI)(AX*8), Z0
-	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z0, Z1
-	VCMPPD.BCST $0x15, tiny+96(FP), Z1, K1
-	VMOVAPD.Z   Z0, K1, Z0
-	VMULPD.BCST scale+88(FP), Z0, Z0
-	VMOVUPS     (DI)(AX*8), Z1
-	VMULPD.BCST wd+120(FP), Z1, Z1
-	VADDPD      Z1, Z0, Z0
-	VMOVUPS     (BX)(AX*8), Z1
-	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z1, Z2
-	VCMPPD.BCST $0x15, tiny+96(FP), Z2, K1
-	VMOVAPD.Z   Z1, K1, Z1
-	VSUBPD      Z1, Z0, Z2
-	VMULPD.BCST weight+64(FP), Z2, Z2
-	VADDPD      Z2, Z1, Z1
-	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z1, Z2
-	VCMPPD.BCST $0x15, tiny+96(FP), Z2, K1
-	VMOVAPD.Z   Z1, K1, Z1
-	VMOVUPS     Z1, (BX)(AX*8)
-	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z0, Z2
-	VCMPPD.BCST $0x15, least+104(FP), Z2, K1
-	VMOVAPD.Z   Z0, K1, Z0
-	VMOVUPS     (R8)(AX*8), Z2
-	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z2, Z3
-	VCMPPD.BCST $0x15, normal+112(FP), Z3, K1
-	VMOVAPD.Z   Z2, K1, Z2
-	VMULPD.BCST b2+72(FP), Z2, Z2
-	VMULPD.BCST in2+80(FP), Z0, Z3
-	VMULPD      Z0, Z3, Z0
-	VADDPD      Z0, Z2, Z0
-	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z0, Z2
-	VCMPPD.BCST $0x15, normal+112(FP), Z2, K1
-	VMOVAPD.Z   Z0, K1, Z0
-	VMOVUPS     Z0, (R8)(AX*8)
-	VSQRTPD     Z0, Z0
-	VDIVPD.BCST root+48(FP), Z0, Z0
-	VADDPD.BCST eps+56(FP), Z0, Z0
-	VMOVUPS     (DI)(AX*8), Z2
-	VMULPD.BCST keep+128(FP), Z2, Z2
-	VMULPD.BCST step+40(FP), Z1, Z1
-	VDIVPD      Z0, Z1, Z0
-	VADDPD      Z0, Z2, Z0
-	VMOVUPS     Z0, (DI)(AX*8)
-	PREFETCHT0  8256(SI)(AX*8)
-	PREFETCHT0  8256(BX)(AX*8)
-	PREFETCHT0  8256(DI)(AX*8)
-	PREFETCHT0  8256(R8)(AX*8)
-	VMOVUPS     64(SI)(AX*8), Z0
-	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z0, Z1
-	VCMPPD.BCST $0x15, tiny+96(FP), Z1, K1
-	VMOVAPD.Z   Z0, K1, Z0
-	VMULPD.BCST scale+88(FP), Z0, Z0
-	VMOVUPS     64(DI)(AX*8), Z1
-	VMULPD.BCST wd+120(FP), Z1, Z1
-	VADDPD      Z1, Z0, Z0
-	VMOVUPS     64(BX)(AX*8), Z1
-	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z1, Z2
-	VCMPPD.BCST $0x15, tiny+96(FP), Z2, K1
-	VMOVAPD.Z   Z1, K1, Z1
-	VSUBPD      Z1, Z0, Z2
-	VMULPD.BCST weight+64(FP), Z2, Z2
-	VADDPD      Z2, Z1, Z1
-	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z1, Z2
-	VCMPPD.BCST $0x15, tiny+96(FP), Z2, K1
-	VMOVAPD.Z   Z1, K1, Z1
-	VMOVUPS     Z1, 64(BX)(AX*8)
-	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z0, Z2
-	VCMPPD.BCST $0x15, least+104(FP), Z2, K1
-	VMOVAPD.Z   Z0, K1, Z0
-	VMOVUPS     64(R8)(AX*8), Z2
-	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z2, Z3
-	VCMPPD.BCST $0x15, normal+112(FP), Z3, K1
-	VMOVAPD.Z   Z2, K1, Z2
-	VMULPD.BCST b2+72(FP), Z2, Z2
-	VMULPD.BCST in2+80(FP), Z0, Z3
-	VMULPD      Z0, Z3, Z0
-	VADDPD      Z0, Z2, Z0
-	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z0, Z2
-	VCMPPD.BCST $0x15, normal+112(FP), Z2, K1
-	VMOVAPD.Z   Z0, K1, Z0
-	VMOVUPS     Z0, 64(R8)(AX*8)
-	VSQRTPD     Z0, Z0
-	VDIVPD.BCST root+48(FP), Z0, Z0
-	VADDPD.BCST eps+56(FP), Z0, Z0
-	VMOVUPS     64(DI)(AX*8), Z2
-	VMULPD.BCST keep+128(FP), Z2, Z2
-	VMULPD.BCST step+40(FP), Z1, Z1
-	VDIVPD      Z0, Z1, Z0
-	VADDPD      Z0, Z2, Z0
-	VMOVUPS     Z0, 64(DI)(AX*8)
-	ADDQ        $0x10, AX
-	CMPQ        AX, CX
-	JLT         loop
+	PREFETCHT0   8192(SI)(AX*8)
+	PREFETCHT0   8256(SI)(AX*8)
+	PREFETCHT0   8192(BX)(AX*8)
+	PREFETCHT0   8256(BX)(AX*8)
+	PREFETCHT0   8192(DI)(AX*8)
+	PREFETCHT0   8256(DI)(AX*8)
+	PREFETCHT0   8192(R8)(AX*8)
+	PREFETCHT0   8256(R8)(AX*8)
+	VMOVUPS      (SI)(AX*8), Z0
+	VMOVUPS      64(SI)(AX*8), Z1
+	VBROADCASTSD c64_7fffffffffffffff<>+0(SB), Z2
+	VPANDQ       Z2, Z0, Z3
+	VPANDQ       Z2, Z1, Z2
+	VBROADCASTSD tiny+104(FP), Z4
+	VCMPPD       $0x15, Z4, Z3, K1
+	VCMPPD       $0x15, Z4, Z2, K2
+	VMOVAPD.Z    Z0, K1, Z0
+	VMOVAPD.Z    Z1, K2, Z1
+	VBROADCASTSD scale+96(FP), Z2
+	VMULPD       Z2, Z0, Z0
+	VMULPD       Z2, Z1, Z1
+	VMOVUPS      (DI)(AX*8), Z2
+	VMOVUPS      64(DI)(AX*8), Z3
+	VBROADCASTSD wd+128(FP), Z4
+	VMULPD       Z4, Z2, Z2
+	VMULPD       Z4, Z3, Z3
+	VADDPD       Z2, Z0, Z0
+	VADDPD       Z3, Z1, Z1
+	VMOVUPS      (BX)(AX*8), Z2
+	VMOVUPS      64(BX)(AX*8), Z3
+	VBROADCASTSD c64_7fffffffffffffff<>+0(SB), Z4
+	VPANDQ       Z4, Z2, Z5
+	VPANDQ       Z4, Z3, Z4
+	VBROADCASTSD tiny+104(FP), Z6
+	VCMPPD       $0x15, Z6, Z5, K1
+	VCMPPD       $0x15, Z6, Z4, K2
+	VMOVAPD.Z    Z2, K1, Z2
+	VMOVAPD.Z    Z3, K2, Z3
+	VSUBPD       Z2, Z0, Z4
+	VSUBPD       Z3, Z1, Z5
+	VBROADCASTSD weight+72(FP), Z6
+	VMULPD       Z6, Z4, Z4
+	VMULPD       Z6, Z5, Z5
+	VADDPD       Z4, Z2, Z2
+	VADDPD       Z5, Z3, Z3
+	VBROADCASTSD c64_7fffffffffffffff<>+0(SB), Z4
+	VPANDQ       Z4, Z2, Z5
+	VPANDQ       Z4, Z3, Z4
+	VBROADCASTSD tiny+104(FP), Z6
+	VCMPPD       $0x15, Z6, Z5, K1
+	VCMPPD       $0x15, Z6, Z4, K2
+	VMOVAPD.Z    Z2, K1, Z2
+	VMOVAPD.Z    Z3, K2, Z3
+	VMOVUPS      Z2, (BX)(AX*8)
+	VMOVUPS      Z3, 64(BX)(AX*8)
+	VBROADCASTSD c64_7fffffffffffffff<>+0(SB), Z4
+	VPANDQ       Z4, Z0, Z5
+	VPANDQ       Z4, Z1, Z4
+	VBROADCASTSD least+112(FP), Z6
+	VCMPPD       $0x15, Z6, Z5, K1
+	VCMPPD       $0x15, Z6, Z4, K2
+	VMOVAPD.Z    Z0, K1, Z0
+	VMOVAPD.Z    Z1, K2, Z1
+	VMOVUPS      (R8)(AX*8), Z4
+	VMOVUPS      64(R8)(AX*8), Z5
+	VBROADCASTSD c64_7fffffffffffffff<>+0(SB), Z6
+	VPANDQ       Z6, Z4, Z7
+	VPANDQ       Z6, Z5, Z6
+	VBROADCASTSD normal+120(FP), Z8
+	VCMPPD       $0x15, Z8, Z7, K1
+	VCMPPD       $0x15, Z8, Z6, K2
+	VMOVAPD.Z    Z4, K1, Z4
+	VMOVAPD.Z    Z5, K2, Z5
+	VBROADCASTSD b2+80(FP), Z6
+	VMULPD       Z6, Z4, Z4
+	VMULPD       Z6, Z5, Z5
+	VBROADCASTSD in2+88(FP), Z6
+	VMULPD       Z6, Z0, Z7
+	VMULPD       Z6, Z1, Z6
+	VMULPD       Z0, Z7, Z0
+	VMULPD       Z1, Z6, Z1
+	VADDPD       Z0, Z4, Z0
+	VADDPD       Z1, Z5, Z1
+	VBROADCASTSD c64_7fffffffffffffff<>+0(SB), Z4
+	VPANDQ       Z4, Z0, Z5
+	VPANDQ       Z4, Z1, Z4
+	VBROADCASTSD normal+120(FP), Z6
+	VCMPPD       $0x15, Z6, Z5, K1
+	VCMPPD       $0x15, Z6, Z4, K2
+	VMOVAPD.Z    Z0, K1, Z0
+	VMOVAPD.Z    Z1, K2, Z1
+	VMOVUPS      Z0, (R8)(AX*8)
+	VMOVUPS      Z1, 64(R8)(AX*8)
+	VSQRTPD      Z0, Z0
+	VSQRTPD      Z1, Z1
+	VBROADCASTSD root+48(FP), Z4
+	VDIVPD       Z4, Z0, Z0
+	VDIVPD       Z4, Z1, Z1
+	VBROADCASTSD eps+64(FP), Z4
+	VADDPD       Z4, Z0, Z0
+	VADDPD       Z4, Z1, Z1
+	VMOVUPS      (DI)(AX*8), Z4
+	VMOVUPS      64(DI)(AX*8), Z5
+	VBROADCASTSD keep+136(FP), Z6
+	VMULPD       Z6, Z4, Z4
+	VMULPD       Z6, Z5, Z5
+	VBROADCASTSD step+40(FP), Z6
+	VMULPD       Z6, Z2, Z2
+	VMULPD       Z6, Z3, Z3
+	VDIVPD       Z0, Z2, Z0
+	VDIVPD       Z1, Z3, Z1
+	VADDPD       Z0, Z4, Z0
+	VADDPD       Z1, Z5, Z1
+	VMOVUPS      Z0, (DI)(AX*8)
+	VMOVUPS      Z1, 64(DI)(AX*8)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+
+done:
 	VZEROUPPER
 	RET
 
-// func adamHighF32AVX512(p *float32, grad *float32, m *float32, v *float32, n int, step float32, root float32, eps float32, weight float32, b2 float32, in2 float32, scale float32, tiny float32, least float32, normal float32, wd float32, keep float32)
+// func adamHighF32AVX512(p *float32, grad *float32, m *float32, v *float32, n int, step float32, root float32, inverse float32, eps float32, weight float32, b2 float32, in2 float32, scale float32, tiny float32, least float32, normal float32, wd float32, keep float32)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·adamHighF32AVX512(SB), NOSPLIT, $0-88
+TEXT ·adamHighF32AVX512(SB), NOSPLIT, $0-92
 	MOVQ p+0(FP), DI
 	MOVQ grad+8(FP), SI
 	MOVQ m+16(FP), BX
 	MOVQ v+24(FP), R8
 	MOVQ n+32(FP), CX
 	XORQ AX, AX
+	LEAQ -64(CX), DX
+	JMP  enough
+
+bundles:
+	PREFETCHT0   8192(SI)(AX*4)
+	PREFETCHT0   8256(SI)(AX*4)
+	PREFETCHT0   8320(SI)(AX*4)
+	PREFETCHT0   8384(SI)(AX*4)
+	PREFETCHT0   8192(BX)(AX*4)
+	PREFETCHT0   8256(BX)(AX*4)
+	PREFETCHT0   8320(BX)(AX*4)
+	PREFETCHT0   8384(BX)(AX*4)
+	PREFETCHT0   8192(DI)(AX*4)
+	PREFETCHT0   8256(DI)(AX*4)
+	PREFETCHT0   8320(DI)(AX*4)
+	PREFETCHT0   8384(DI)(AX*4)
+	PREFETCHT0   8192(R8)(AX*4)
+	PREFETCHT0   8256(R8)(AX*4)
+	PREFETCHT0   8320(R8)(AX*4)
+	PREFETCHT0   8384(R8)(AX*4)
+	VMOVUPS      (SI)(AX*4), Z0
+	VMOVUPS      64(SI)(AX*4), Z1
+	VMOVUPS      128(SI)(AX*4), Z2
+	VMOVUPS      192(SI)(AX*4), Z3
+	VBROADCASTSS c32_7fffffff<>+0(SB), Z4
+	VPANDD       Z4, Z0, Z5
+	VPANDD       Z4, Z1, Z6
+	VPANDD       Z4, Z2, Z7
+	VPANDD       Z4, Z3, Z4
+	VBROADCASTSS tiny+72(FP), Z8
+	VCMPPS       $0x15, Z8, Z5, K1
+	VCMPPS       $0x15, Z8, Z6, K2
+	VCMPPS       $0x15, Z8, Z7, K3
+	VCMPPS       $0x15, Z8, Z4, K4
+	VMOVAPS.Z    Z0, K1, Z0
+	VMOVAPS.Z    Z1, K2, Z1
+	VMOVAPS.Z    Z2, K3, Z2
+	VMOVAPS.Z    Z3, K4, Z3
+	VBROADCASTSS scale+68(FP), Z4
+	VMULPS       Z4, Z0, Z0
+	VMULPS       Z4, Z1, Z1
+	VMULPS       Z4, Z2, Z2
+	VMULPS       Z4, Z3, Z3
+	VMOVUPS      (DI)(AX*4), Z4
+	VMOVUPS      64(DI)(AX*4), Z5
+	VMOVUPS      128(DI)(AX*4), Z6
+	VMOVUPS      192(DI)(AX*4), Z7
+	VBROADCASTSS wd+84(FP), Z8
+	VMULPS       Z8, Z4, Z4
+	VMULPS       Z8, Z5, Z5
+	VMULPS       Z8, Z6, Z6
+	VMULPS       Z8, Z7, Z7
+	VADDPS       Z4, Z0, Z0
+	VADDPS       Z5, Z1, Z1
+	VADDPS       Z6, Z2, Z2
+	VADDPS       Z7, Z3, Z3
+	VMOVUPS      (BX)(AX*4), Z4
+	VMOVUPS      64(BX)(AX*4), Z5
+	VMOVUPS      128(BX)(AX*4), Z6
+	VMOVUPS      192(BX)(AX*4), Z7
+	VBROADCASTSS c32_7fffffff<>+0(SB), Z8
+	VPANDD       Z8, Z4, Z9
+	VPANDD       Z8, Z5, Z10
+	VPANDD       Z8, Z6, Z11
+	VPANDD       Z8, Z7, Z8
+	VBROADCASTSS tiny+72(FP), Z12
+	VCMPPS       $0x15, Z12, Z9, K1
+	VCMPPS       $0x15, Z12, Z10, K2
+	VCMPPS       $0x15, Z12, Z11, K3
+	VCMPPS       $0x15, Z12, Z8, K4
+	VMOVAPS.Z    Z4, K1, Z4
+	VMOVAPS.Z    Z5, K2, Z5
+	VMOVAPS.Z    Z6, K3, Z6
+	VMOVAPS.Z    Z7, K4, Z7
+	VSUBPS       Z4, Z0, Z4
+	VSUBPS       Z5, Z1, Z5
+	VSUBPS       Z6, Z2, Z6
+	VSUBPS       Z7, Z3, Z7
+	VBROADCASTSS weight+56(FP), Z8
+	VMULPS       Z8, Z4, Z4
+	VMULPS       Z8, Z5, Z5
+	VMULPS       Z8, Z6, Z6
+	VMULPS       Z8, Z7, Z7
+	VSUBPS       Z4, Z0, Z4
+	VSUBPS       Z5, Z1, Z5
+	VSUBPS       Z6, Z2, Z6
+	VSUBPS       Z7, Z3, Z7
+	VBROADCASTSS c32_7fffffff<>+0(SB), Z8
+	VPANDD       Z8, Z4, Z9
+	VPANDD       Z8, Z5, Z10
+	VPANDD       Z8, Z6, Z11
+	VPANDD       Z8, Z7, Z8
+	VBROADCASTSS tiny+72(FP), Z12
+	VCMPPS       $0x15, Z12, Z9, K1
+	VCMPPS       $0x15, Z12, Z10, K2
+	VCMPPS       $0x15, Z12, Z11, K3
+	VCMPPS       $0x15, Z12, Z8, K4
+	VMOVAPS.Z    Z4, K1, Z4
+	VMOVAPS.Z    Z5, K2, Z5
+	VMOVAPS.Z    Z6, K3, Z6
+	VMOVAPS.Z    Z7, K4, Z7
+	VMOVUPS      Z4, (BX)(AX*4)
+	VMOVUPS      Z5, 64(BX)(AX*4)
+	VMOVUPS      Z6, 128(BX)(AX*4)
+	VMOVUPS      Z7, 192(BX)(AX*4)
+	VBROADCASTSS c32_7fffffff<>+0(SB), Z8
+	VPANDD       Z8, Z0, Z9
+	VPANDD       Z8, Z1, Z10
+	VPANDD       Z8, Z2, Z11
+	VPANDD       Z8, Z3, Z8
+	VBROADCASTSS least+76(FP), Z12
+	VCMPPS       $0x15, Z12, Z9, K1
+	VCMPPS       $0x15, Z12, Z10, K2
+	VCMPPS       $0x15, Z12, Z11, K3
+	VCMPPS       $0x15, Z12, Z8, K4
+	VMOVAPS.Z    Z0, K1, Z0
+	VMOVAPS.Z    Z1, K2, Z1
+	VMOVAPS.Z    Z2, K3, Z2
+	VMOVAPS.Z    Z3, K4, Z3
+	VMOVUPS      (R8)(AX*4), Z8
+	VMOVUPS      64(R8)(AX*4), Z9
+	VMOVUPS      128(R8)(AX*4), Z10
+	VMOVUPS      192(R8)(AX*4), Z11
+	VBROADCASTSS c32_7fffffff<>+0(SB), Z12
+	VPANDD       Z12, Z8, Z13
+	VPANDD       Z12, Z9, Z14
+	VPANDD       Z12, Z10, Z15
+	VPANDD       Z12, Z11, Z12
+	VBROADCASTSS normal+80(FP), Z16
+	VCMPPS       $0x15, Z16, Z13, K1
+	VCMPPS       $0x15, Z16, Z14, K2
+	VCMPPS       $0x15, Z16, Z15, K3
+	VCMPPS       $0x15, Z16, Z12, K4
+	VMOVAPS.Z    Z8, K1, Z8
+	VMOVAPS.Z    Z9, K2, Z9
+	VMOVAPS.Z    Z10, K3, Z10
+	VMOVAPS.Z    Z11, K4, Z11
+	VBROADCASTSS b2+60(FP), Z12
+	VMULPS       Z12, Z8, Z8
+	VMULPS       Z12, Z9, Z9
+	VMULPS       Z12, Z10, Z10
+	VMULPS       Z12, Z11, Z11
+	VBROADCASTSS in2+64(FP), Z12
+	VMULPS       Z12, Z0, Z13
+	VMULPS       Z12, Z1, Z14
+	VMULPS       Z12, Z2, Z15
+	VMULPS       Z12, Z3, Z12
+	VMULPS       Z0, Z13, Z0
+	VMULPS       Z1, Z14, Z1
+	VMULPS       Z2, Z15, Z2
+	VMULPS       Z3, Z12, Z3
+	VADDPS       Z0, Z8, Z0
+	VADDPS       Z1, Z9, Z1
+	VADDPS       Z2, Z10, Z2
+	VADDPS       Z3, Z11, Z3
+	VBROADCASTSS c32_7fffffff<>+0(SB), Z8
+	VPANDD       Z8, Z0, Z9
+	VPANDD       Z8, Z1, Z10
+	VPANDD       Z8, Z2, Z11
+	VPANDD       Z8, Z3, Z8
+	VBROADCASTSS normal+80(FP), Z12
+	VCMPPS       $0x15, Z12, Z9, K1
+	VCMPPS       $0x15, Z12, Z10, K2
+	VCMPPS       $0x15, Z12, Z11, K3
+	VCMPPS       $0x15, Z12, Z8, K4
+	VMOVAPS.Z    Z0, K1, Z0
+	VMOVAPS.Z    Z1, K2, Z1
+	VMOVAPS.Z    Z2, K3, Z2
+	VMOVAPS.Z    Z3, K4, Z3
+	VMOVUPS      Z0, (R8)(AX*4)
+	VMOVUPS      Z1, 64(R8)(AX*4)
+	VMOVUPS      Z2, 128(R8)(AX*4)
+	VMOVUPS      Z3, 192(R8)(AX*4)
+	VSQRTPS      Z0, Z0
+	VSQRTPS      Z1, Z1
+	VSQRTPS      Z2, Z2
+	VSQRTPS      Z3, Z3
+	VBROADCASTSS inverse+48(FP), Z8
+	VMULPS       Z8, Z0, Z9
+	VMULPS       Z8, Z1, Z10
+	VMULPS       Z8, Z2, Z11
+	VMULPS       Z8, Z3, Z12
+	VBROADCASTSS c32_7f7fffff<>+0(SB), Z13
+	VMINPS       Z9, Z13, Z9
+	VMINPS       Z10, Z13, Z10
+	VMINPS       Z11, Z13, Z11
+	VMINPS       Z12, Z13, Z12
+	VBROADCASTSS root+44(FP), Z13
+	VFNMADD231PS Z13, Z9, Z0
+	VFNMADD231PS Z13, Z10, Z1
+	VFNMADD231PS Z13, Z11, Z2
+	VFNMADD231PS Z13, Z12, Z3
+	VFMADD231PS  Z8, Z0, Z9
+	VFMADD231PS  Z8, Z1, Z10
+	VFMADD231PS  Z8, Z2, Z11
+	VFMADD231PS  Z8, Z3, Z12
+	VBROADCASTSS eps+52(FP), Z0
+	VADDPS       Z0, Z9, Z1
+	VADDPS       Z0, Z10, Z2
+	VADDPS       Z0, Z11, Z3
+	VADDPS       Z0, Z12, Z0
+	VMOVUPS      (DI)(AX*4), Z8
+	VMOVUPS      64(DI)(AX*4), Z9
+	VMOVUPS      128(DI)(AX*4), Z10
+	VMOVUPS      192(DI)(AX*4), Z11
+	VBROADCASTSS keep+88(FP), Z12
+	VMULPS       Z12, Z8, Z8
+	VMULPS       Z12, Z9, Z9
+	VMULPS       Z12, Z10, Z10
+	VMULPS       Z12, Z11, Z11
+	VBROADCASTSS step+40(FP), Z12
+	VMULPS       Z12, Z4, Z4
+	VMULPS       Z12, Z5, Z5
+	VMULPS       Z12, Z6, Z6
+	VMULPS       Z12, Z7, Z7
+	VDIVPS       Z1, Z4, Z1
+	VDIVPS       Z2, Z5, Z2
+	VDIVPS       Z3, Z6, Z3
+	VDIVPS       Z0, Z7, Z0
+	VADDPS       Z1, Z8, Z1
+	VADDPS       Z2, Z9, Z2
+	VADDPS       Z3, Z10, Z3
+	VADDPS       Z0, Z11, Z0
+	VMOVUPS      Z1, (DI)(AX*4)
+	VMOVUPS      Z2, 64(DI)(AX*4)
+	VMOVUPS      Z3, 128(DI)(AX*4)
+	VMOVUPS      Z0, 192(DI)(AX*4)
+	ADDQ         $+64, AX
+
+enough:
+	CMPQ AX, DX
+	JLE  bundles
+	CMPQ AX, CX
+	JGE  done
 
 loop:
-	PREFETCHT0  8192(SI)(AX*4)
-	PREFETCHT0  8192(BX)(AX*4)
-	PREFETCHT0  8192(DI)(AX*4)
-	PREFETCHT0  8192(R8)(AX*4)
-	VMOVUPS     (SI)(AX*4), Z0
-	VPANDD.BCST c32_7fffffff<>+0(SB), Z0, Z1
-	VCMPPS.BCST $0x15, tiny+68(FP), Z1, K1
-	VMOVAPS.Z   Z0, K1, Z0
-	VMULPS.BCST scale+64(FP), Z0, Z0
-	VMOVUPS     (DI)(AX*4), Z1
-	VMULPS.BCST wd+80(FP), Z1, Z1
-	VADDPS      Z1, Z0, Z0
-	VMOVUPS     (BX)(AX*4), Z1
-	VPANDD.BCST c32_7fffffff<>+0(SB), Z1, Z2
-	VCMPPS.BCST $0x15, tiny+68(FP), Z2, K1
-	VMOVAPS.Z   Z1, K1, Z1
-	VSUBPS      Z1, Z0, Z1
-	VMULPS.BCST weight+52(FP), Z1, Z1
-	VSUBPS      Z1, Z0, Z1
-	VPANDD.BCST c32_7fffffff<>+0(SB), Z1, Z2
-	VCMPPS.BCST $0x15, tiny+68(FP), Z2, K1
-	VMOVAPS.Z   Z1, K1, Z1
-	VMOVUPS     Z1, (BX)(AX*4)
-	VPANDD.BCST c32_7fffffff<>+0(SB), Z0, Z2
-	VCMPPS.BCST $0x15, least+72(FP), Z2, K1
-	VMOVAPS.Z   Z0, K1, Z0
-	VMOVUPS     (R8)(AX*4), Z2
-	VPANDD.BCST c32_7fffffff<>+0(SB), Z2, Z3
-	VCMPPS.BCST $0x15, normal+76(FP), Z3, K1
-	VMOVAPS.Z   Z2, K1, Z2
-	VMULPS.BCST b2+56(FP), Z2, Z2
-	VMULPS.BCST in2+60(FP), Z0, Z3
-	VMULPS      Z0, Z3, Z0
-	VADDPS      Z0, Z2, Z0
-	VPANDD.BCST c32_7fffffff<>+0(SB), Z0, Z2
-	VCMPPS.BCST $0x15, normal+76(FP), Z2, K1
-	VMOVAPS.Z   Z0, K1, Z0
-	VMOVUPS     Z0, (R8)(AX*4)
-	VSQRTPS     Z0, Z0
-	VDIVPS.BCST root+44(FP), Z0, Z0
-	VADDPS.BCST eps+48(FP), Z0, Z0
-	VMOVUPS     (DI)(AX*4), Z2
-	VMULPS.BCST keep+84(FP), Z2, Z2
-	VMULPS.BCST step+40(FP), Z1, Z1
-	VDIVPS      Z0, Z1, Z0
-	VADDPS      Z0, Z2, Z0
-	VMOVUPS     Z0, (DI)(AX*4)
-	ADDQ        $0x10, AX
-	CMPQ        AX, CX
-	JLT         loop
+	PREFETCHT0   8192(SI)(AX*4)
+	PREFETCHT0   8192(BX)(AX*4)
+	PREFETCHT0   8192(DI)(AX*4)
+	PREFETCHT0   8192(R8)(AX*4)
+	VMOVUPS      (SI)(AX*4), Z0
+	VPANDD.BCST  c32_7fffffff<>+0(SB), Z0, Z1
+	VCMPPS.BCST  $0x15, tiny+72(FP), Z1, K1
+	VMOVAPS.Z    Z0, K1, Z0
+	VMULPS.BCST  scale+68(FP), Z0, Z0
+	VMOVUPS      (DI)(AX*4), Z1
+	VMULPS.BCST  wd+84(FP), Z1, Z1
+	VADDPS       Z1, Z0, Z0
+	VMOVUPS      (BX)(AX*4), Z1
+	VPANDD.BCST  c32_7fffffff<>+0(SB), Z1, Z2
+	VCMPPS.BCST  $0x15, tiny+72(FP), Z2, K1
+	VMOVAPS.Z    Z1, K1, Z1
+	VSUBPS       Z1, Z0, Z1
+	VMULPS.BCST  weight+56(FP), Z1, Z1
+	VSUBPS       Z1, Z0, Z1
+	VPANDD.BCST  c32_7fffffff<>+0(SB), Z1, Z2
+	VCMPPS.BCST  $0x15, tiny+72(FP), Z2, K1
+	VMOVAPS.Z    Z1, K1, Z1
+	VMOVUPS      Z1, (BX)(AX*4)
+	VPANDD.BCST  c32_7fffffff<>+0(SB), Z0, Z2
+	VCMPPS.BCST  $0x15, least+76(FP), Z2, K1
+	VMOVAPS.Z    Z0, K1, Z0
+	VMOVUPS      (R8)(AX*4), Z2
+	VPANDD.BCST  c32_7fffffff<>+0(SB), Z2, Z3
+	VCMPPS.BCST  $0x15, normal+80(FP), Z3, K1
+	VMOVAPS.Z    Z2, K1, Z2
+	VMULPS.BCST  b2+60(FP), Z2, Z2
+	VMULPS.BCST  in2+64(FP), Z0, Z3
+	VMULPS       Z0, Z3, Z0
+	VADDPS       Z0, Z2, Z0
+	VPANDD.BCST  c32_7fffffff<>+0(SB), Z0, Z2
+	VCMPPS.BCST  $0x15, normal+80(FP), Z2, K1
+	VMOVAPS.Z    Z0, K1, Z0
+	VMOVUPS      Z0, (R8)(AX*4)
+	VSQRTPS      Z0, Z0
+	VBROADCASTSS inverse+48(FP), Z2
+	VMULPS       Z2, Z0, Z3
+	VBROADCASTSS c32_7f7fffff<>+0(SB), Z4
+	VMINPS       Z3, Z4, Z3
+	VBROADCASTSS root+44(FP), Z4
+	VFNMADD231PS Z4, Z3, Z0
+	VFMADD231PS  Z2, Z0, Z3
+	VADDPS.BCST  eps+52(FP), Z3, Z0
+	VMOVUPS      (DI)(AX*4), Z2
+	VMULPS.BCST  keep+88(FP), Z2, Z2
+	VMULPS.BCST  step+40(FP), Z1, Z1
+	VDIVPS       Z0, Z1, Z0
+	VADDPS       Z0, Z2, Z0
+	VMOVUPS      Z0, (DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+
+done:
 	VZEROUPPER
 	RET
 
-// func adamHighF64AVX512(p *float64, grad *float64, m *float64, v *float64, n int, step float64, root float64, eps float64, weight float64, b2 float64, in2 float64, scale float64, tiny float64, least float64, normal float64, wd float64, keep float64)
+// func adamHighF64AVX512(p *float64, grad *float64, m *float64, v *float64, n int, step float64, root float64, inverse float64, eps float64, weight float64, b2 float64, in2 float64, scale float64, tiny float64, least float64, normal float64, wd float64, keep float64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·adamHighF64AVX512(SB), NOSPLIT, $0-136
+TEXT ·adamHighF64AVX512(SB), NOSPLIT, $0-144
 	MOVQ p+0(FP), DI
 	MOVQ grad+8(FP), SI
 	MOVQ m+16(FP), BX
 	MOVQ v+24(FP), R8
 	MOVQ n+32(FP), CX
 	XORQ AX, AX
+	LEAQ -32(CX), DX
+	JMP  enough
+
+bundles:
+	PREFETCHT0   8192(SI)(AX*8)
+	PREFETCHT0   8256(SI)(AX*8)
+	PREFETCHT0   8320(SI)(AX*8)
+	PREFETCHT0   8384(SI)(AX*8)
+	PREFETCHT0   8192(BX)(AX*8)
+	PREFETCHT0   8256(BX)(AX*8)
+	PREFETCHT0   8320(BX)(AX*8)
+	PREFETCHT0   8384(BX)(AX*8)
+	PREFETCHT0   8192(DI)(AX*8)
+	PREFETCHT0   8256(DI)(AX*8)
+	PREFETCHT0   8320(DI)(AX*8)
+	PREFETCHT0   8384(DI)(AX*8)
+	PREFETCHT0   8192(R8)(AX*8)
+	PREFETCHT0   8256(R8)(AX*8)
+	PREFETCHT0   8320(R8)(AX*8)
+	PREFETCHT0   8384(R8)(AX*8)
+	VMOVUPS      (SI)(AX*8), Z0
+	VMOVUPS      64(SI)(AX*8), Z1
+	VMOVUPS      128(SI)(AX*8), Z2
+	VMOVUPS      192(SI)(AX*8), Z3
+	VBROADCASTSD c64_7fffffffffffffff<>+0(SB), Z4
+	VPANDQ       Z4, Z0, Z5
+	VPANDQ       Z4, Z1, Z6
+	VPANDQ       Z4, Z2, Z7
+	VPANDQ       Z4, Z3, Z4
+	VBROADCASTSD tiny+104(FP), Z8
+	VCMPPD       $0x15, Z8, Z5, K1
+	VCMPPD       $0x15, Z8, Z6, K2
+	VCMPPD       $0x15, Z8, Z7, K3
+	VCMPPD       $0x15, Z8, Z4, K4
+	VMOVAPD.Z    Z0, K1, Z0
+	VMOVAPD.Z    Z1, K2, Z1
+	VMOVAPD.Z    Z2, K3, Z2
+	VMOVAPD.Z    Z3, K4, Z3
+	VBROADCASTSD scale+96(FP), Z4
+	VMULPD       Z4, Z0, Z0
+	VMULPD       Z4, Z1, Z1
+	VMULPD       Z4, Z2, Z2
+	VMULPD       Z4, Z3, Z3
+	VMOVUPS      (DI)(AX*8), Z4
+	VMOVUPS      64(DI)(AX*8), Z5
+	VMOVUPS      128(DI)(AX*8), Z6
+	VMOVUPS      192(DI)(AX*8), Z7
+	VBROADCASTSD wd+128(FP), Z8
+	VMULPD       Z8, Z4, Z4
+	VMULPD       Z8, Z5, Z5
+	VMULPD       Z8, Z6, Z6
+	VMULPD       Z8, Z7, Z7
+	VADDPD       Z4, Z0, Z0
+	VADDPD       Z5, Z1, Z1
+	VADDPD       Z6, Z2, Z2
+	VADDPD       Z7, Z3, Z3
+	VMOVUPS      (BX)(AX*8), Z4
+	VMOVUPS      64(BX)(AX*8), Z5
+	VMOVUPS      128(BX)(AX*8), Z6
+	VMOVUPS      192(BX)(AX*8), Z7
+	VBROADCASTSD c64_7fffffffffffffff<>+0(SB), Z8
+	VPANDQ       Z8, Z4, Z9
+	VPANDQ       Z8, Z5, Z10
+	VPANDQ       Z8, Z6, Z11
+	VPANDQ       Z8, Z7, Z8
+	VBROADCASTSD tiny+104(FP), Z12
+	VCMPPD       $0x15, Z12, Z9, K1
+	VCMPPD       $0x15, Z12, Z10, K2
+	VCMPPD       $0x15, Z12, Z11, K3
+	VCMPPD       $0x15, Z12, Z8, K4
+	VMOVAPD.Z    Z4, K1, Z4
+	VMOVAPD.Z    Z5, K2, Z5
+	VMOVAPD.Z    Z6, K3, Z6
+	VMOVAPD.Z    Z7, K4, Z7
+	VSUBPD       Z4, Z0, Z4
+	VSUBPD       Z5, Z1, Z5
+	VSUBPD       Z6, Z2, Z6
+	VSUBPD       Z7, Z3, Z7
+	VBROADCASTSD weight+72(FP), Z8
+	VMULPD       Z8, Z4, Z4
+	VMULPD       Z8, Z5, Z5
+	VMULPD       Z8, Z6, Z6
+	VMULPD       Z8, Z7, Z7
+	VSUBPD       Z4, Z0, Z4
+	VSUBPD       Z5, Z1, Z5
+	VSUBPD       Z6, Z2, Z6
+	VSUBPD       Z7, Z3, Z7
+	VBROADCASTSD c64_7fffffffffffffff<>+0(SB), Z8
+	VPANDQ       Z8, Z4, Z9
+	VPANDQ       Z8, Z5, Z10
+	VPANDQ       Z8, Z6, Z11
+	VPANDQ       Z8, Z7, Z8
+	VBROADCASTSD tiny+104(FP), Z12
+	VCMPPD       $0x15, Z12, Z9, K1
+	VCMPPD       $0x15, Z12, Z10, K2
+	VCMPPD       $0x15, Z12, Z11, K3
+	VCMPPD       $0x15, Z12, Z8, K4
+	VMOVAPD.Z    Z4, K1, Z4
+	VMOVAPD.Z    Z5, K2, Z5
+	VMOVAPD.Z    Z6, K3, Z6
+	VMOVAPD.Z    Z7, K4, Z7
+	VMOVUPS      Z4, (BX)(AX*8)
+	VMOVUPS      Z5, 64(BX)(AX*8)
+	VMOVUPS      Z6, 128(BX)(AX*8)
+	VMOVUPS      Z7, 192(BX)(AX*8)
+	VBROADCASTSD c64_7fffffffffffffff<>+0(SB), Z8
+	VPANDQ       Z8, Z0, Z9
+	VPANDQ       Z8, Z1, Z10
+	VPANDQ       Z8, Z2, Z11
+	VPANDQ       Z8, Z3, Z8
+	VBROADCASTSD least+112(FP), Z12
+	VCMPPD       $0x15, Z12, Z9, K1
+	VCMPPD       $0x15, Z12, Z10, K2
+	VCMPPD       $0x15, Z12, Z11, K3
+	VCMPPD       $0x15, Z12, Z8, K4
+	VMOVAPD.Z    Z0, K1, Z0
+	VMOVAPD.Z    Z1, K2, Z1
+	VMOVAPD.Z    Z2, K3, Z2
+	VMOVAPD.Z    Z3, K4, Z3
+	VMOVUPS      (R8)(AX*8), Z8
+	VMOVUPS      64(R8)(AX*8), Z9
+	VMOVUPS      128(R8)(AX*8), Z10
+	VMOVUPS      192(R8)(AX*8), Z11
+	VBROADCASTSD c64_7fffffffffffffff<>+0(SB), Z12
+	VPANDQ       Z12, Z8, Z13
+	VPANDQ       Z12, Z9, Z14
+	VPANDQ       Z12, Z10, Z15
+	VPANDQ       Z12, Z11, Z12
+	VBROADCASTSD normal+120(FP), Z16
+	VCMPPD       $0x15, Z16, Z13, K1
+	VCMPPD       $0x15, Z16, Z14, K2
+	VCMPPD       $0x15, Z16, Z15, K3
+	VCMPPD       $0x15, Z16, Z12, K4
+	VMOVAPD.Z    Z8, K1, Z8
+	VMOVAPD.Z    Z9, K2, Z9
+	VMOVAPD.Z    Z10, K3, Z10
+	VMOVAPD.Z    Z11, K4, Z11
+	VBROADCASTSD b2+80(FP), Z12
+	VMULPD       Z12, Z8, Z8
+	VMULPD       Z12, Z9, Z9
+	VMULPD       Z12, Z10, Z10
+	VMULPD       Z12, Z11, Z11
+	VBROADCASTSD in2+88(FP), Z12
+	VMULPD       Z12, Z0, Z13
+	VMULPD       Z12, Z1, Z14
+	VMULPD       Z12, Z2, Z15
+	VMULPD       Z12, Z3, Z12
+	VMULPD       Z0, Z13, Z0
+	VMULPD       Z1, Z14, Z1
+	VMULPD       Z2, Z15, Z2
+	VMULPD       Z3, Z12, Z3
+	VADDPD       Z0, Z8, Z0
+	VADDPD       Z1, Z9, Z1
+	VADDPD       Z2, Z10, Z2
+	VADDPD       Z3, Z11, Z3
+	VBROADCASTSD c64_7fffffffffffffff<>+0(SB), Z8
+	VPANDQ       Z8, Z0, Z9
+	VPANDQ       Z8, Z1, Z10
+	VPANDQ       Z8, Z2, Z11
+	VPANDQ       Z8, Z3, Z8
+	VBROADCASTSD normal+120(FP), Z12
+	VCMPPD       $0x15, Z12, Z9, K1
+	VCMPPD       $0x15, Z12, Z10, K2
+	VCMPPD       $0x15, Z12, Z11, K3
+	VCMPPD       $0x15, Z12, Z8, K4
+	VMOVAPD.Z    Z0, K1, Z0
+	VMOVAPD.Z    Z1, K2, Z1
+	VMOVAPD.Z    Z2, K3, Z2
+	VMOVAPD.Z    Z3, K4, Z3
+	VMOVUPS      Z0, (R8)(AX*8)
+	VMOVUPS      Z1, 64(R8)(AX*8)
+	VMOVUPS      Z2, 128(R8)(AX*8)
+	VMOVUPS      Z3, 192(R8)(AX*8)
+	VSQRTPD      Z0, Z0
+	VSQRTPD      Z1, Z1
+	VSQRTPD      Z2, Z2
+	VSQRTPD      Z3, Z3
+	VBROADCASTSD root+48(FP), Z8
+	VDIVPD       Z8, Z0, Z0
+	VDIVPD       Z8, Z1, Z1
+	VDIVPD       Z8, Z2, Z2
+	VDIVPD       Z8, Z3, Z3
+	VBROADCASTSD eps+64(FP), Z8
+	VADDPD       Z8, Z0, Z0
+	VADDPD       Z8, Z1, Z1
+	VADDPD       Z8, Z2, Z2
+	VADDPD       Z8, Z3, Z3
+	VMOVUPS      (DI)(AX*8), Z8
+	VMOVUPS      64(DI)(AX*8), Z9
+	VMOVUPS      128(DI)(AX*8), Z10
+	VMOVUPS      192(DI)(AX*8), Z11
+	VBROADCASTSD keep+136(FP), Z12
+	VMULPD       Z12, Z8, Z8
+	VMULPD       Z12, Z9, Z9
+	VMULPD       Z12, Z10, Z10
+	VMULPD       Z12, Z11, Z11
+	VBROADCASTSD step+40(FP), Z12
+	VMULPD       Z12, Z4, Z4
+	VMULPD       Z12, Z5, Z5
+	VMULPD       Z12, Z6, Z6
+	VMULPD       Z12, Z7, Z7
+	VDIVPD       Z0, Z4, Z0
+	VDIVPD       Z1, Z5, Z1
+	VDIVPD       Z2, Z6, Z2
+	VDIVPD       Z3, Z7, Z3
+	VADDPD       Z0, Z8, Z0
+	VADDPD       Z1, Z9, Z1
+	VADDPD       Z2, Z10, Z2
+	VADDPD       Z3, Z11, Z3
+	VMOVUPS      Z0, (DI)(AX*8)
+	VMOVUPS      Z1, 64(DI)(AX*8)
+	VMOVUPS      Z2, 128(DI)(AX*8)
+	VMOVUPS      Z3, 192(DI)(AX*8)
+	ADDQ         $+32, AX
+
+enough:
+	CMPQ AX, DX
+	JLE  bundles
+	CMPQ AX, CX
+	JGE  done
 
 loop:
-	PREFETCHT0  8192(SI)(AX*8)
-	PREFETCHT0  8192(BX)(AX*8)
-	PREFETCHT0  8192(DI)(AX*8)
-	PREFETCHT0  8192(R8)(AX*8)
-	VMOVUPS     (SI)(AX*8), Z0
-	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z0, Z1
-	VCMPPD.BCST $0x15, tiny+96(FP), Z1, K1
-	VMOVAPD.Z   Z0, K1, Z0
-	VMULPD.BCST scale+88(FP), Z0, Z0
-	VMOVUPS     (DI)(AX*8), Z1
-	VMULPD.BCST wd+120(FP), Z1, Z1
-	VADDPD      Z1, Z0, Z0
-	VMOVUPS     (BX)(AX*8), Z1
-	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z1, Z2
-	VCMPPD.BCST $0x15, tiny+96(FP), Z2, K1
-	VMOVAPD.Z   Z1, K1, Z1
-	VSUBPD      Z1, Z0, Z1
-	VMULPD.BCST weight+64(FP), Z1, Z1
-	VSUBPD      Z1, Z0, Z1
-	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z1, Z2
-	VCMPPD.BCST $0x15, tiny+96(FP), Z2, K1
-	VMOVAPD.Z   Z1, K1, Z1
-	VMOVUPS     Z1, (BX)(AX*8)
-	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z0, Z2
-	VCMPPD.BCST $0x15, least+104(FP), Z2, K1
-	VMOVAPD.Z   Z0, K1, Z0
-	VMOVUPS     (R8)(AX*8), Z2
-	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z2, Z3
-	VCMPPD.BCST $0x15, normal+112(FP), Z3, K1
-	VMOVAPD.Z   Z2, K1, Z2
-	VMULPD.BCST b2+72(FP), Z2, Z2
-	VMULPD.BCST in2+80(FP), Z0, Z3
-	VMULPD      Z0, Z3, Z0
-	VADDPD      Z0, Z2, Z0
-	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z0, Z2
-	VCMPPD.BCST $0x15, normal+112(FP), Z2, K1
-	VMOVAPD.Z   Z0, K1, Z0
-	VMOVUPS     Z0, (R8)(AX*8)
-	VSQRTPD     Z0, Z0
-	VDIVPD.BCST root+48(FP), Z0, Z0
-	VADDPD.BCST eps+56(FP), Z0, Z0
-	VMOVUPS     (DI)(AX*8), Z2
-	VMULPD.BCST keep+128(FP), Z2, Z2
-	VMULPD.BCST step+40(FP), Z1, Z1
-	VDIVPD      Z0, Z1, Z0
-	VADDPD      Z0, Z2, Z0
-	VMOVUPS     Z0, (DI)(AX*8)
-	PREFETCHT0  8256(SI)(AX*8)
-	PREFETCHT0  8256(BX)(AX*8)
-	PREFETCHT0  8256(DI)(AX*8)
-	PREFETCHT0  8256(R8)(AX*8)
-	VMOVUPS     64(SI)(AX*8), Z0
-	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z0, Z1
-	VCMPPD.BCST $0x15, tiny+96(FP), Z1, K1
-	VMOVAPD.Z   Z0, K1, Z0
-	VMULPD.BCST scale+88(FP), Z0, Z0
-	VMOVUPS     64(DI)(AX*8), Z1
-	VMULPD.BCST wd+120(FP), Z1, Z1
-	VADDPD      Z1, Z0, Z0
-	VMOVUPS     64(BX)(AX*8), Z1
-	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z1, Z2
-	VCMPPD.BCST $0x15, tiny+96(FP), Z2, K1
-	VMOVAPD.Z   Z1, K1, Z1
-	VSUBPD      Z1, Z0, Z1
-	VMULPD.BCST weight+64(FP), Z1, Z1
-	VSUBPD      Z1, Z0, Z1
-	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z1, Z2
-	VCMPPD.BCST $0x15, tiny+96(FP), Z2, K1
-	VMOVAPD.Z   Z1, K1, Z1
-	VMOVUPS     Z1, 64(BX)(AX*8)
-	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z0, Z2
-	VCMPPD.BCST $0x15, least+104(FP), Z2, K1
-	VMOVAPD.Z   Z0, K1, Z0
-	VMOVUPS     64(R8)(AX*8), Z2
-	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z2, Z3
-	VCMPPD.BCST $0x15, normal+112(FP), Z3, K1
-	VMOVAPD.Z   Z2, K1, Z2
-	VMULPD.BCST b2+72(FP), Z2, Z2
-	VMULPD.BCST in2+80(FP), Z0, Z3
-	VMULPD      Z0, Z3, Z0
-	VADDPD      Z0, Z2, Z0
-	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z0, Z2
-	VCMPPD.BCST $0x15, normal+112(FP), Z2, K1
-	VMOVAPD.Z   Z0, K1, Z0
-	VMOVUPS     Z0, 64(R8)(AX*8)
-	VSQRTPD     Z0, Z0
-	VDIVPD.BCST root+48(FP), Z0, Z0
-	VADDPD.BCST eps+56(FP), Z0, Z0
-	VMOVUPS     64(DI)(AX*8), Z2
-	VMULPD.BCST keep+128(FP), Z2, Z2
-	VMULPD.BCST step+40(FP), Z1, Z1
-	VDIVPD      Z0, Z1, Z0
-	VADDPD      Z0, Z2, Z0
-	VMOVUPS     Z0, 64(DI)(AX*8)
-	ADDQ        $0x10, AX
-	CMPQ        AX, CX
-	JLT         loop
+	PREFETCHT0   8192(SI)(AX*8)
+	PREFETCHT0   8256(SI)(AX*8)
+	PREFETCHT0   8192(BX)(AX*8)
+	PREFETCHT0   8256(BX)(AX*8)
+	PREFETCHT0   8192(DI)(AX*8)
+	PREFETCHT0   8256(DI)(AX*8)
+	PREFETCHT0   8192(R8)(AX*8)
+	PREFETCHT0   8256(R8)(AX*8)
+	VMOVUPS      (SI)(AX*8), Z0
+	VMOVUPS      64(SI)(AX*8), Z1
+	VBROADCASTSD c64_7fffffffffffffff<>+0(SB), Z2
+	VPANDQ       Z2, Z0, Z3
+	VPANDQ       Z2, Z1, Z2
+	VBROADCASTSD tiny+104(FP), Z4
+	VCMPPD       $0x15, Z4, Z3, K1
+	VCMPPD       $0x15, Z4, Z2, K2
+	VMOVAPD.Z    Z0, K1, Z0
+	VMOVAPD.Z    Z1, K2, Z1
+	VBROADCASTSD scale+96(FP), Z2
+	VMULPD       Z2, Z0, Z0
+	VMULPD       Z2, Z1, Z1
+	VMOVUPS      (DI)(AX*8), Z2
+	VMOVUPS      64(DI)(AX*8), Z3
+	VBROADCASTSD wd+128(FP), Z4
+	VMULPD       Z4, Z2, Z2
+	VMULPD       Z4, Z3, Z3
+	VADDPD       Z2, Z0, Z0
+	VADDPD       Z3, Z1, Z1
+	VMOVUPS      (BX)(AX*8), Z2
+	VMOVUPS      64(BX)(AX*8), Z3
+	VBROADCASTSD c64_7fffffffffffffff<>+0(SB), Z4
+	VPANDQ       Z4, Z2, Z5
+	VPANDQ       Z4, Z3, Z4
+	VBROADCASTSD tiny+104(FP), Z6
+	VCMPPD       $0x15, Z6, Z5, K1
+	VCMPPD       $0x15, Z6, Z4, K2
+	VMOVAPD.Z    Z2, K1, Z2
+	VMOVAPD.Z    Z3, K2, Z3
+	VSUBPD       Z2, Z0, Z2
+	VSUBPD       Z3, Z1, Z3
+	VBROADCASTSD weight+72(FP), Z4
+	VMULPD       Z4, Z2, Z2
+	VMULPD       Z4, Z3, Z3
+	VSUBPD       Z2, Z0, Z2
+	VSUBPD       Z3, Z1, Z3
+	VBROADCASTSD c64_7fffffffffffffff<>+0(SB), Z4
+	VPANDQ       Z4, Z2, Z5
+	VPANDQ       Z4, Z3, Z4
+	VBROADCASTSD tiny+104(FP), Z6
+	VCMPPD       $0x15, Z6, Z5, K1
+	VCMPPD       $0x15, Z6, Z4, K2
+	VMOVAPD.Z    Z2, K1, Z2
+	VMOVAPD.Z    Z3, K2, Z3
+	VMOVUPS      Z2, (BX)(AX*8)
+	VMOVUPS      Z3, 64(BX)(AX*8)
+	VBROADCASTSD c64_7fffffffffffffff<>+0(SB), Z4
+	VPANDQ       Z4, Z0, Z5
+	VPANDQ       Z4, Z1, Z4
+	VBROADCASTSD least+112(FP), Z6
+	VCMPPD       $0x15, Z6, Z5, K1
+	VCMPPD       $0x15, Z6, Z4, K2
+	VMOVAPD.Z    Z0, K1, Z0
+	VMOVAPD.Z    Z1, K2, Z1
+	VMOVUPS      (R8)(AX*8), Z4
+	VMOVUPS      64(R8)(AX*8), Z5
+	VBROADCASTSD c64_7fffffffffffffff<>+0(SB), Z6
+	VPANDQ       Z6, Z4, Z7
+	VPANDQ       Z6, Z5, Z6
+	VBROADCASTSD normal+120(FP), Z8
+	VCMPPD       $0x15, Z8, Z7, K1
+	VCMPPD       $0x15, Z8, Z6, K2
+	VMOVAPD.Z    Z4, K1, Z4
+	VMOVAPD.Z    Z5, K2, Z5
+	VBROADCASTSD b2+80(FP), Z6
+	VMULPD       Z6, Z4, Z4
+	VMULPD       Z6, Z5, Z5
+	VBROADCASTSD in2+88(FP), Z6
+	VMULPD       Z6, Z0, Z7
+	VMULPD       Z6, Z1, Z6
+	VMULPD       Z0, Z7, Z0
+	VMULPD       Z1, Z6, Z1
+	VADDPD       Z0, Z4, Z0
+	VADDPD       Z1, Z5, Z1
+	VBROADCASTSD c64_7fffffffffffffff<>+0(SB), Z4
+	VPANDQ       Z4, Z0, Z5
+	VPANDQ       Z4, Z1, Z4
+	VBROADCASTSD normal+120(FP), Z6
+	VCMPPD       $0x15, Z6, Z5, K1
+	VCMPPD       $0x15, Z6, Z4, K2
+	VMOVAPD.Z    Z0, K1, Z0
+	VMOVAPD.Z    Z1, K2, Z1
+	VMOVUPS      Z0, (R8)(AX*8)
+	VMOVUPS      Z1, 64(R8)(AX*8)
+	VSQRTPD      Z0, Z0
+	VSQRTPD      Z1, Z1
+	VBROADCASTSD root+48(FP), Z4
+	VDIVPD       Z4, Z0, Z0
+	VDIVPD       Z4, Z1, Z1
+	VBROADCASTSD eps+64(FP), Z4
+	VADDPD       Z4, Z0, Z0
+	VADDPD       Z4, Z1, Z1
+	VMOVUPS      (DI)(AX*8), Z4
+	VMOVUPS      64(DI)(AX*8), Z5
+	VBROADCASTSD keep+136(FP), Z6
+	VMULPD       Z6, Z4, Z4
+	VMULPD       Z6, Z5, Z5
+	VBROADCASTSD step+40(FP), Z6
+	VMULPD       Z6, Z2, Z2
+	VMULPD       Z6, Z3, Z3
+	VDIVPD       Z0, Z2, Z0
+	VDIVPD       Z1, Z3, Z1
+	VADDPD       Z0, Z4, Z0
+	VADDPD       Z1, Z5, Z1
+	VMOVUPS      Z0, (DI)(AX*8)
+	VMOVUPS      Z1, 64(DI)(AX*8)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+
+done:
 	VZEROUPPER
 	RET
 
-// func adamBF16AVX512(p *float32, grad *uint16, m *float32, v *float32, out *uint16, n int, step float32, root float32, eps float32, weight float32, b2 float32, in2 float32, scale float32, tiny float32, least float32, normal float32, wd float32, keep float32)
+// func adamBF16AVX512(p *float32, grad *uint16, m *float32, v *float32, out *uint16, n int, step float32, root float32, inverse float32, eps float32, weight float32, b2 float32, in2 float32, scale float32, tiny float32, least float32, normal float32, wd float32, keep float32)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·adamBF16AVX512(SB), NOSPLIT, $0-96
+TEXT ·adamBF16AVX512(SB), NOSPLIT, $0-100
 	MOVQ p+0(FP), DI
 	MOVQ grad+8(FP), SI
 	MOVQ m+16(FP), BX
@@ -35946,70 +36919,363 @@ TEXT ·adamBF16AVX512(SB), NOSPLIT, $0-96
 	MOVQ out+32(FP), R9
 	MOVQ n+40(FP), CX
 	XORQ AX, AX
+	LEAQ -64(CX), DX
+	JMP  enough
+
+bundles:
+	PREFETCHT0   8192(SI)(AX*2)
+	PREFETCHT0   8256(SI)(AX*2)
+	PREFETCHT0   8320(SI)(AX*2)
+	PREFETCHT0   8384(SI)(AX*2)
+	PREFETCHT0   8192(BX)(AX*4)
+	PREFETCHT0   8256(BX)(AX*4)
+	PREFETCHT0   8320(BX)(AX*4)
+	PREFETCHT0   8384(BX)(AX*4)
+	PREFETCHT0   8192(R9)(AX*2)
+	PREFETCHT0   8256(R9)(AX*2)
+	PREFETCHT0   8320(R9)(AX*2)
+	PREFETCHT0   8384(R9)(AX*2)
+	PREFETCHT0   8192(DI)(AX*4)
+	PREFETCHT0   8256(DI)(AX*4)
+	PREFETCHT0   8320(DI)(AX*4)
+	PREFETCHT0   8384(DI)(AX*4)
+	PREFETCHT0   8192(R8)(AX*4)
+	PREFETCHT0   8256(R8)(AX*4)
+	PREFETCHT0   8320(R8)(AX*4)
+	PREFETCHT0   8384(R8)(AX*4)
+	VPMOVZXWD    (SI)(AX*2), Z0
+	VPMOVZXWD    32(SI)(AX*2), Z1
+	VPMOVZXWD    64(SI)(AX*2), Z2
+	VPMOVZXWD    96(SI)(AX*2), Z3
+	VPSLLD       $0x10, Z0, Z0
+	VPSLLD       $0x10, Z1, Z1
+	VPSLLD       $0x10, Z2, Z2
+	VPSLLD       $0x10, Z3, Z3
+	VBROADCASTSS c32_7fffffff<>+0(SB), Z9
+	VPANDD       Z9, Z0, Z10
+	VPANDD       Z9, Z1, Z11
+	VPANDD       Z9, Z2, Z12
+	VPANDD       Z9, Z3, Z9
+	VBROADCASTSS tiny+80(FP), Z13
+	VCMPPS       $0x15, Z13, Z10, K1
+	VCMPPS       $0x15, Z13, Z11, K2
+	VCMPPS       $0x15, Z13, Z12, K3
+	VCMPPS       $0x15, Z13, Z9, K4
+	VMOVAPS.Z    Z0, K1, Z0
+	VMOVAPS.Z    Z1, K2, Z1
+	VMOVAPS.Z    Z2, K3, Z2
+	VMOVAPS.Z    Z3, K4, Z3
+	VBROADCASTSS scale+76(FP), Z9
+	VMULPS       Z9, Z0, Z0
+	VMULPS       Z9, Z1, Z1
+	VMULPS       Z9, Z2, Z2
+	VMULPS       Z9, Z3, Z3
+	VMOVUPS      (DI)(AX*4), Z9
+	VMOVUPS      64(DI)(AX*4), Z10
+	VMOVUPS      128(DI)(AX*4), Z11
+	VMOVUPS      192(DI)(AX*4), Z12
+	VBROADCASTSS wd+92(FP), Z13
+	VMULPS       Z13, Z9, Z9
+	VMULPS       Z13, Z10, Z10
+	VMULPS       Z13, Z11, Z11
+	VMULPS       Z13, Z12, Z12
+	VADDPS       Z9, Z0, Z0
+	VADDPS       Z10, Z1, Z1
+	VADDPS       Z11, Z2, Z2
+	VADDPS       Z12, Z3, Z3
+	VMOVUPS      (BX)(AX*4), Z9
+	VMOVUPS      64(BX)(AX*4), Z10
+	VMOVUPS      128(BX)(AX*4), Z11
+	VMOVUPS      192(BX)(AX*4), Z12
+	VBROADCASTSS c32_7fffffff<>+0(SB), Z13
+	VPANDD       Z13, Z9, Z14
+	VPANDD       Z13, Z10, Z15
+	VPANDD       Z13, Z11, Z16
+	VPANDD       Z13, Z12, Z13
+	VBROADCASTSS tiny+80(FP), Z17
+	VCMPPS       $0x15, Z17, Z14, K1
+	VCMPPS       $0x15, Z17, Z15, K2
+	VCMPPS       $0x15, Z17, Z16, K3
+	VCMPPS       $0x15, Z17, Z13, K4
+	VMOVAPS.Z    Z9, K1, Z9
+	VMOVAPS.Z    Z10, K2, Z10
+	VMOVAPS.Z    Z11, K3, Z11
+	VMOVAPS.Z    Z12, K4, Z12
+	VSUBPS       Z9, Z0, Z13
+	VSUBPS       Z10, Z1, Z14
+	VSUBPS       Z11, Z2, Z15
+	VSUBPS       Z12, Z3, Z16
+	VBROADCASTSS weight+64(FP), Z17
+	VMULPS       Z17, Z13, Z13
+	VMULPS       Z17, Z14, Z14
+	VMULPS       Z17, Z15, Z15
+	VMULPS       Z17, Z16, Z16
+	VADDPS       Z13, Z9, Z9
+	VADDPS       Z14, Z10, Z10
+	VADDPS       Z15, Z11, Z11
+	VADDPS       Z16, Z12, Z12
+	VBROADCASTSS c32_7fffffff<>+0(SB), Z13
+	VPANDD       Z13, Z9, Z14
+	VPANDD       Z13, Z10, Z15
+	VPANDD       Z13, Z11, Z16
+	VPANDD       Z13, Z12, Z13
+	VBROADCASTSS tiny+80(FP), Z17
+	VCMPPS       $0x15, Z17, Z14, K1
+	VCMPPS       $0x15, Z17, Z15, K2
+	VCMPPS       $0x15, Z17, Z16, K3
+	VCMPPS       $0x15, Z17, Z13, K4
+	VMOVAPS.Z    Z9, K1, Z9
+	VMOVAPS.Z    Z10, K2, Z10
+	VMOVAPS.Z    Z11, K3, Z11
+	VMOVAPS.Z    Z12, K4, Z12
+	VMOVUPS      Z9, (BX)(AX*4)
+	VMOVUPS      Z10, 64(BX)(AX*4)
+	VMOVUPS      Z11, 128(BX)(AX*4)
+	VMOVUPS      Z12, 192(BX)(AX*4)
+	VBROADCASTSS c32_7fffffff<>+0(SB), Z13
+	VPANDD       Z13, Z0, Z14
+	VPANDD       Z13, Z1, Z15
+	VPANDD       Z13, Z2, Z16
+	VPANDD       Z13, Z3, Z13
+	VBROADCASTSS least+84(FP), Z17
+	VCMPPS       $0x15, Z17, Z14, K1
+	VCMPPS       $0x15, Z17, Z15, K2
+	VCMPPS       $0x15, Z17, Z16, K3
+	VCMPPS       $0x15, Z17, Z13, K4
+	VMOVAPS.Z    Z0, K1, Z0
+	VMOVAPS.Z    Z1, K2, Z1
+	VMOVAPS.Z    Z2, K3, Z2
+	VMOVAPS.Z    Z3, K4, Z3
+	VMOVUPS      (R8)(AX*4), Z13
+	VMOVUPS      64(R8)(AX*4), Z14
+	VMOVUPS      128(R8)(AX*4), Z15
+	VMOVUPS      192(R8)(AX*4), Z16
+	VBROADCASTSS c32_7fffffff<>+0(SB), Z17
+	VPANDD       Z17, Z13, Z18
+	VPANDD       Z17, Z14, Z19
+	VPANDD       Z17, Z15, Z20
+	VPANDD       Z17, Z16, Z17
+	VBROADCASTSS normal+88(FP), Z21
+	VCMPPS       $0x15, Z21, Z18, K1
+	VCMPPS       $0x15, Z21, Z19, K2
+	VCMPPS       $0x15, Z21, Z20, K3
+	VCMPPS       $0x15, Z21, Z17, K4
+	VMOVAPS.Z    Z13, K1, Z13
+	VMOVAPS.Z    Z14, K2, Z14
+	VMOVAPS.Z    Z15, K3, Z15
+	VMOVAPS.Z    Z16, K4, Z16
+	VBROADCASTSS b2+68(FP), Z17
+	VMULPS       Z17, Z13, Z13
+	VMULPS       Z17, Z14, Z14
+	VMULPS       Z17, Z15, Z15
+	VMULPS       Z17, Z16, Z16
+	VBROADCASTSS in2+72(FP), Z17
+	VMULPS       Z17, Z0, Z18
+	VMULPS       Z17, Z1, Z19
+	VMULPS       Z17, Z2, Z20
+	VMULPS       Z17, Z3, Z17
+	VMULPS       Z0, Z18, Z0
+	VMULPS       Z1, Z19, Z1
+	VMULPS       Z2, Z20, Z2
+	VMULPS       Z3, Z17, Z3
+	VADDPS       Z0, Z13, Z0
+	VADDPS       Z1, Z14, Z1
+	VADDPS       Z2, Z15, Z2
+	VADDPS       Z3, Z16, Z3
+	VBROADCASTSS c32_7fffffff<>+0(SB), Z13
+	VPANDD       Z13, Z0, Z14
+	VPANDD       Z13, Z1, Z15
+	VPANDD       Z13, Z2, Z16
+	VPANDD       Z13, Z3, Z13
+	VBROADCASTSS normal+88(FP), Z17
+	VCMPPS       $0x15, Z17, Z14, K1
+	VCMPPS       $0x15, Z17, Z15, K2
+	VCMPPS       $0x15, Z17, Z16, K3
+	VCMPPS       $0x15, Z17, Z13, K4
+	VMOVAPS.Z    Z0, K1, Z0
+	VMOVAPS.Z    Z1, K2, Z1
+	VMOVAPS.Z    Z2, K3, Z2
+	VMOVAPS.Z    Z3, K4, Z3
+	VMOVUPS      Z0, (R8)(AX*4)
+	VMOVUPS      Z1, 64(R8)(AX*4)
+	VMOVUPS      Z2, 128(R8)(AX*4)
+	VMOVUPS      Z3, 192(R8)(AX*4)
+	VSQRTPS      Z0, Z0
+	VSQRTPS      Z1, Z1
+	VSQRTPS      Z2, Z2
+	VSQRTPS      Z3, Z3
+	VBROADCASTSS inverse+56(FP), Z13
+	VMULPS       Z13, Z0, Z14
+	VMULPS       Z13, Z1, Z15
+	VMULPS       Z13, Z2, Z16
+	VMULPS       Z13, Z3, Z17
+	VBROADCASTSS c32_7f7fffff<>+0(SB), Z18
+	VMINPS       Z14, Z18, Z14
+	VMINPS       Z15, Z18, Z15
+	VMINPS       Z16, Z18, Z16
+	VMINPS       Z17, Z18, Z17
+	VBROADCASTSS root+52(FP), Z18
+	VFNMADD231PS Z18, Z14, Z0
+	VFNMADD231PS Z18, Z15, Z1
+	VFNMADD231PS Z18, Z16, Z2
+	VFNMADD231PS Z18, Z17, Z3
+	VFMADD231PS  Z13, Z0, Z14
+	VFMADD231PS  Z13, Z1, Z15
+	VFMADD231PS  Z13, Z2, Z16
+	VFMADD231PS  Z13, Z3, Z17
+	VBROADCASTSS eps+60(FP), Z0
+	VADDPS       Z0, Z14, Z1
+	VADDPS       Z0, Z15, Z2
+	VADDPS       Z0, Z16, Z3
+	VADDPS       Z0, Z17, Z0
+	VMOVUPS      (DI)(AX*4), Z13
+	VMOVUPS      64(DI)(AX*4), Z14
+	VMOVUPS      128(DI)(AX*4), Z15
+	VMOVUPS      192(DI)(AX*4), Z16
+	VBROADCASTSS keep+96(FP), Z17
+	VMULPS       Z17, Z13, Z13
+	VMULPS       Z17, Z14, Z14
+	VMULPS       Z17, Z15, Z15
+	VMULPS       Z17, Z16, Z16
+	VBROADCASTSS step+48(FP), Z17
+	VMULPS       Z17, Z9, Z9
+	VMULPS       Z17, Z10, Z10
+	VMULPS       Z17, Z11, Z11
+	VMULPS       Z17, Z12, Z12
+	VDIVPS       Z1, Z9, Z1
+	VDIVPS       Z2, Z10, Z2
+	VDIVPS       Z3, Z11, Z3
+	VDIVPS       Z0, Z12, Z0
+	VADDPS       Z1, Z13, Z1
+	VADDPS       Z2, Z14, Z2
+	VADDPS       Z3, Z15, Z3
+	VADDPS       Z0, Z16, Z0
+	VPSRLD       $0x10, Z1, Z9
+	VPSRLD       $0x10, Z2, Z10
+	VPSRLD       $0x10, Z3, Z11
+	VPSRLD       $0x10, Z0, Z12
+	VBROADCASTSS c32_7fff<>+0(SB), Z13
+	VPADDD       Z13, Z1, Z14
+	VPADDD       Z13, Z2, Z15
+	VPADDD       Z13, Z3, Z16
+	VPADDD       Z13, Z0, Z13
+	VBROADCASTSS c32_1<>+0(SB), Z17
+	VPANDD       Z17, Z9, Z18
+	VPANDD       Z17, Z10, Z19
+	VPANDD       Z17, Z11, Z20
+	VPANDD       Z17, Z12, Z17
+	VPADDD       Z18, Z14, Z14
+	VPADDD       Z19, Z15, Z15
+	VPADDD       Z20, Z16, Z16
+	VPADDD       Z17, Z13, Z13
+	VCMPPS       $0x03, Z1, Z1, K1
+	VCMPPS       $0x03, Z2, Z2, K2
+	VCMPPS       $0x03, Z3, Z3, K3
+	VCMPPS       $0x03, Z0, Z0, K4
+	VBROADCASTSS c32_40<>+0(SB), Z17
+	VPORD        Z17, Z9, Z9
+	VPORD        Z17, Z10, Z10
+	VPORD        Z17, Z11, Z11
+	VPORD        Z17, Z12, Z12
+	VPSRLD       $0x10, Z14, Z14
+	VPSRLD       $0x10, Z15, Z15
+	VPSRLD       $0x10, Z16, Z16
+	VPSRLD       $0x10, Z13, Z13
+	VBLENDMPS    Z9, Z14, K1, Z4
+	VBLENDMPS    Z10, Z15, K2, Z5
+	VBLENDMPS    Z11, Z16, K3, Z6
+	VBLENDMPS    Z12, Z13, K4, Z7
+	VPMOVDW      Z4, Y9
+	VPMOVDW      Z5, Y10
+	VPMOVDW      Z6, Y11
+	VPMOVDW      Z7, Y12
+	VMOVUPS      Y9, (R9)(AX*2)
+	VMOVUPS      Y10, 32(R9)(AX*2)
+	VMOVUPS      Y11, 64(R9)(AX*2)
+	VMOVUPS      Y12, 96(R9)(AX*2)
+	VMOVUPS      Z1, (DI)(AX*4)
+	VMOVUPS      Z2, 64(DI)(AX*4)
+	VMOVUPS      Z3, 128(DI)(AX*4)
+	VMOVUPS      Z0, 192(DI)(AX*4)
+	ADDQ         $+64, AX
+
+enough:
+	CMPQ AX, DX
+	JLE  bundles
+	CMPQ AX, CX
+	JGE  done
 
 loop:
-	PREFETCHT0  8192(SI)(AX*2)
-	PREFETCHT0  8192(BX)(AX*4)
-	PREFETCHT0  8192(R9)(AX*2)
-	PREFETCHT0  8192(DI)(AX*4)
-	PREFETCHT0  8192(R8)(AX*4)
-	VPMOVZXWD   (SI)(AX*2), Z0
-	VPSLLD      $0x10, Z0, Z0
-	VPANDD.BCST c32_7fffffff<>+0(SB), Z0, Z2
-	VCMPPS.BCST $0x15, tiny+76(FP), Z2, K1
-	VMOVAPS.Z   Z0, K1, Z0
-	VMULPS.BCST scale+72(FP), Z0, Z0
-	VMOVUPS     (DI)(AX*4), Z2
-	VMULPS.BCST wd+88(FP), Z2, Z2
-	VADDPS      Z2, Z0, Z0
-	VMOVUPS     (BX)(AX*4), Z2
-	VPANDD.BCST c32_7fffffff<>+0(SB), Z2, Z3
-	VCMPPS.BCST $0x15, tiny+76(FP), Z3, K1
-	VMOVAPS.Z   Z2, K1, Z2
-	VSUBPS      Z2, Z0, Z3
-	VMULPS.BCST weight+60(FP), Z3, Z3
-	VADDPS      Z3, Z2, Z2
-	VPANDD.BCST c32_7fffffff<>+0(SB), Z2, Z3
-	VCMPPS.BCST $0x15, tiny+76(FP), Z3, K1
-	VMOVAPS.Z   Z2, K1, Z2
-	VMOVUPS     Z2, (BX)(AX*4)
-	VPANDD.BCST c32_7fffffff<>+0(SB), Z0, Z3
-	VCMPPS.BCST $0x15, least+80(FP), Z3, K1
-	VMOVAPS.Z   Z0, K1, Z0
-	VMOVUPS     (R8)(AX*4), Z3
-	VPANDD.BCST c32_7fffffff<>+0(SB), Z3, Z4
-	VCMPPS.BCST $0x15, normal+84(FP), Z4, K1
-	VMOVAPS.Z   Z3, K1, Z3
-	VMULPS.BCST b2+64(FP), Z3, Z3
-	VMULPS.BCST in2+68(FP), Z0, Z4
-	VMULPS      Z0, Z4, Z0
-	VADDPS      Z0, Z3, Z0
-	VPANDD.BCST c32_7fffffff<>+0(SB), Z0, Z3
-	VCMPPS.BCST $0x15, normal+84(FP), Z3, K1
-	VMOVAPS.Z   Z0, K1, Z0
-	VMOVUPS     Z0, (R8)(AX*4)
-	VSQRTPS     Z0, Z0
-	VDIVPS.BCST root+52(FP), Z0, Z0
-	VADDPS.BCST eps+56(FP), Z0, Z0
-	VMOVUPS     (DI)(AX*4), Z3
-	VMULPS.BCST keep+92(FP), Z3, Z3
-	VMULPS.BCST step+48(FP), Z2, Z2
-	VDIVPS      Z0, Z2, Z0
-	VADDPS      Z0, Z3, Z0
-	VPSRLD      $0x10, Z0, Z2
-	VPADDD.BCST c32_7fff<>+0(SB), Z0, Z3
-	VPANDD.BCST c32_1<>+0(SB), Z2, Z4
-	VPADDD      Z4, Z3, Z3
-	VCMPPS      $0x03, Z0, Z0, K1
-	VPORD.BCST  c32_40<>+0(SB), Z2, Z2
-	VPSRLD      $0x10, Z3, Z3
-	VBLENDMPS   Z2, Z3, K1, Z1
-	VPMOVDW     Z1, Y2
-	VMOVUPS     Y2, (R9)(AX*2)
-	VMOVUPS     Z0, (DI)(AX*4)
-	ADDQ        $0x10, AX
-	CMPQ        AX, CX
-	JLT         loop
+	PREFETCHT0   8192(SI)(AX*2)
+	PREFETCHT0   8192(BX)(AX*4)
+	PREFETCHT0   8192(R9)(AX*2)
+	PREFETCHT0   8192(DI)(AX*4)
+	PREFETCHT0   8192(R8)(AX*4)
+	VPMOVZXWD    (SI)(AX*2), Z0
+	VPSLLD       $0x10, Z0, Z0
+	VPANDD.BCST  c32_7fffffff<>+0(SB), Z0, Z1
+	VCMPPS.BCST  $0x15, tiny+80(FP), Z1, K1
+	VMOVAPS.Z    Z0, K1, Z0
+	VMULPS.BCST  scale+76(FP), Z0, Z0
+	VMOVUPS      (DI)(AX*4), Z1
+	VMULPS.BCST  wd+92(FP), Z1, Z1
+	VADDPS       Z1, Z0, Z0
+	VMOVUPS      (BX)(AX*4), Z1
+	VPANDD.BCST  c32_7fffffff<>+0(SB), Z1, Z2
+	VCMPPS.BCST  $0x15, tiny+80(FP), Z2, K1
+	VMOVAPS.Z    Z1, K1, Z1
+	VSUBPS       Z1, Z0, Z2
+	VMULPS.BCST  weight+64(FP), Z2, Z2
+	VADDPS       Z2, Z1, Z1
+	VPANDD.BCST  c32_7fffffff<>+0(SB), Z1, Z2
+	VCMPPS.BCST  $0x15, tiny+80(FP), Z2, K1
+	VMOVAPS.Z    Z1, K1, Z1
+	VMOVUPS      Z1, (BX)(AX*4)
+	VPANDD.BCST  c32_7fffffff<>+0(SB), Z0, Z2
+	VCMPPS.BCST  $0x15, least+84(FP), Z2, K1
+	VMOVAPS.Z    Z0, K1, Z0
+	VMOVUPS      (R8)(AX*4), Z2
+	VPANDD.BCST  c32_7fffffff<>+0(SB), Z2, Z3
+	VCMPPS.BCST  $0x15, normal+88(FP), Z3, K1
+	VMOVAPS.Z    Z2, K1, Z2
+	VMULPS.BCST  b2+68(FP), Z2, Z2
+	VMULPS.BCST  in2+72(FP), Z0, Z3
+	VMULPS       Z0, Z3, Z0
+	VADDPS       Z0, Z2, Z0
+	VPANDD.BCST  c32_7fffffff<>+0(SB), Z0, Z2
+	VCMPPS.BCST  $0x15, normal+88(FP), Z2, K1
+	VMOVAPS.Z    Z0, K1, Z0
+	VMOVUPS      Z0, (R8)(AX*4)
+	VSQRTPS      Z0, Z0
+	VBROADCASTSS inverse+56(FP), Z2
+	VMULPS       Z2, Z0, Z3
+	VBROADCASTSS c32_7f7fffff<>+0(SB), Z4
+	VMINPS       Z3, Z4, Z3
+	VBROADCASTSS root+52(FP), Z4
+	VFNMADD231PS Z4, Z3, Z0
+	VFMADD231PS  Z2, Z0, Z3
+	VADDPS.BCST  eps+60(FP), Z3, Z0
+	VMOVUPS      (DI)(AX*4), Z2
+	VMULPS.BCST  keep+96(FP), Z2, Z2
+	VMULPS.BCST  step+48(FP), Z1, Z1
+	VDIVPS       Z0, Z1, Z0
+	VADDPS       Z0, Z2, Z0
+	VPSRLD       $0x10, Z0, Z1
+	VPADDD.BCST  c32_7fff<>+0(SB), Z0, Z2
+	VPANDD.BCST  c32_1<>+0(SB), Z1, Z3
+	VPADDD       Z3, Z2, Z2
+	VCMPPS       $0x03, Z0, Z0, K1
+	VPORD.BCST   c32_40<>+0(SB), Z1, Z1
+	VPSRLD       $0x10, Z2, Z2
+	VBLENDMPS    Z1, Z2, K1, Z8
+	VPMOVDW      Z8, Y1
+	VMOVUPS      Y1, (R9)(AX*2)
+	VMOVUPS      Z0, (DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+
+done:
 	VZEROUPPER
 	RET
 
@@ -36022,9 +37288,9 @@ GLOBL c32_1<>(SB), RODATA|NOPTR, $4
 DATA c32_40<>+0(SB)/4, $0x00000040
 GLOBL c32_40<>(SB), RODATA|NOPTR, $4
 
-// func adamHighBF16AVX512(p *float32, grad *uint16, m *float32, v *float32, out *uint16, n int, step float32, root float32, eps float32, weight float32, b2 float32, in2 float32, scale float32, tiny float32, least float32, normal float32, wd float32, keep float32)
+// func adamHighBF16AVX512(p *float32, grad *uint16, m *float32, v *float32, out *uint16, n int, step float32, root float32, inverse float32, eps float32, weight float32, b2 float32, in2 float32, scale float32, tiny float32, least float32, normal float32, wd float32, keep float32)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·adamHighBF16AVX512(SB), NOSPLIT, $0-96
+TEXT ·adamHighBF16AVX512(SB), NOSPLIT, $0-100
 	MOVQ p+0(FP), DI
 	MOVQ grad+8(FP), SI
 	MOVQ m+16(FP), BX
@@ -36032,70 +37298,363 @@ TEXT ·adamHighBF16AVX512(SB), NOSPLIT, $0-96
 	MOVQ out+32(FP), R9
 	MOVQ n+40(FP), CX
 	XORQ AX, AX
+	LEAQ -64(CX), DX
+	JMP  enough
+
+bundles:
+	PREFETCHT0   8192(SI)(AX*2)
+	PREFETCHT0   8256(SI)(AX*2)
+	PREFETCHT0   8320(SI)(AX*2)
+	PREFETCHT0   8384(SI)(AX*2)
+	PREFETCHT0   8192(BX)(AX*4)
+	PREFETCHT0   8256(BX)(AX*4)
+	PREFETCHT0   8320(BX)(AX*4)
+	PREFETCHT0   8384(BX)(AX*4)
+	PREFETCHT0   8192(R9)(AX*2)
+	PREFETCHT0   8256(R9)(AX*2)
+	PREFETCHT0   8320(R9)(AX*2)
+	PREFETCHT0   8384(R9)(AX*2)
+	PREFETCHT0   8192(DI)(AX*4)
+	PREFETCHT0   8256(DI)(AX*4)
+	PREFETCHT0   8320(DI)(AX*4)
+	PREFETCHT0   8384(DI)(AX*4)
+	PREFETCHT0   8192(R8)(AX*4)
+	PREFETCHT0   8256(R8)(AX*4)
+	PREFETCHT0   8320(R8)(AX*4)
+	PREFETCHT0   8384(R8)(AX*4)
+	VPMOVZXWD    (SI)(AX*2), Z0
+	VPMOVZXWD    32(SI)(AX*2), Z1
+	VPMOVZXWD    64(SI)(AX*2), Z2
+	VPMOVZXWD    96(SI)(AX*2), Z3
+	VPSLLD       $0x10, Z0, Z0
+	VPSLLD       $0x10, Z1, Z1
+	VPSLLD       $0x10, Z2, Z2
+	VPSLLD       $0x10, Z3, Z3
+	VBROADCASTSS c32_7fffffff<>+0(SB), Z9
+	VPANDD       Z9, Z0, Z10
+	VPANDD       Z9, Z1, Z11
+	VPANDD       Z9, Z2, Z12
+	VPANDD       Z9, Z3, Z9
+	VBROADCASTSS tiny+80(FP), Z13
+	VCMPPS       $0x15, Z13, Z10, K1
+	VCMPPS       $0x15, Z13, Z11, K2
+	VCMPPS       $0x15, Z13, Z12, K3
+	VCMPPS       $0x15, Z13, Z9, K4
+	VMOVAPS.Z    Z0, K1, Z0
+	VMOVAPS.Z    Z1, K2, Z1
+	VMOVAPS.Z    Z2, K3, Z2
+	VMOVAPS.Z    Z3, K4, Z3
+	VBROADCASTSS scale+76(FP), Z9
+	VMULPS       Z9, Z0, Z0
+	VMULPS       Z9, Z1, Z1
+	VMULPS       Z9, Z2, Z2
+	VMULPS       Z9, Z3, Z3
+	VMOVUPS      (DI)(AX*4), Z9
+	VMOVUPS      64(DI)(AX*4), Z10
+	VMOVUPS      128(DI)(AX*4), Z11
+	VMOVUPS      192(DI)(AX*4), Z12
+	VBROADCASTSS wd+92(FP), Z13
+	VMULPS       Z13, Z9, Z9
+	VMULPS       Z13, Z10, Z10
+	VMULPS       Z13, Z11, Z11
+	VMULPS       Z13, Z12, Z12
+	VADDPS       Z9, Z0, Z0
+	VADDPS       Z10, Z1, Z1
+	VADDPS       Z11, Z2, Z2
+	VADDPS       Z12, Z3, Z3
+	VMOVUPS      (BX)(AX*4), Z9
+	VMOVUPS      64(BX)(AX*4), Z10
+	VMOVUPS      128(BX)(AX*4), Z11
+	VMOVUPS      192(BX)(AX*4), Z12
+	VBROADCASTSS c32_7fffffff<>+0(SB), Z13
+	VPANDD       Z13, Z9, Z14
+	VPANDD       Z13, Z10, Z15
+	VPANDD       Z13, Z11, Z16
+	VPANDD       Z13, Z12, Z13
+	VBROADCASTSS tiny+80(FP), Z17
+	VCMPPS       $0x15, Z17, Z14, K1
+	VCMPPS       $0x15, Z17, Z15, K2
+	VCMPPS       $0x15, Z17, Z16, K3
+	VCMPPS       $0x15, Z17, Z13, K4
+	VMOVAPS.Z    Z9, K1, Z9
+	VMOVAPS.Z    Z10, K2, Z10
+	VMOVAPS.Z    Z11, K3, Z11
+	VMOVAPS.Z    Z12, K4, Z12
+	VSUBPS       Z9, Z0, Z9
+	VSUBPS       Z10, Z1, Z10
+	VSUBPS       Z11, Z2, Z11
+	VSUBPS       Z12, Z3, Z12
+	VBROADCASTSS weight+64(FP), Z13
+	VMULPS       Z13, Z9, Z9
+	VMULPS       Z13, Z10, Z10
+	VMULPS       Z13, Z11, Z11
+	VMULPS       Z13, Z12, Z12
+	VSUBPS       Z9, Z0, Z9
+	VSUBPS       Z10, Z1, Z10
+	VSUBPS       Z11, Z2, Z11
+	VSUBPS       Z12, Z3, Z12
+	VBROADCASTSS c32_7fffffff<>+0(SB), Z13
+	VPANDD       Z13, Z9, Z14
+	VPANDD       Z13, Z10, Z15
+	VPANDD       Z13, Z11, Z16
+	VPANDD       Z13, Z12, Z13
+	VBROADCASTSS tiny+80(FP), Z17
+	VCMPPS       $0x15, Z17, Z14, K1
+	VCMPPS       $0x15, Z17, Z15, K2
+	VCMPPS       $0x15, Z17, Z16, K3
+	VCMPPS       $0x15, Z17, Z13, K4
+	VMOVAPS.Z    Z9, K1, Z9
+	VMOVAPS.Z    Z10, K2, Z10
+	VMOVAPS.Z    Z11, K3, Z11
+	VMOVAPS.Z    Z12, K4, Z12
+	VMOVUPS      Z9, (BX)(AX*4)
+	VMOVUPS      Z10, 64(BX)(AX*4)
+	VMOVUPS      Z11, 128(BX)(AX*4)
+	VMOVUPS      Z12, 192(BX)(AX*4)
+	VBROADCASTSS c32_7fffffff<>+0(SB), Z13
+	VPANDD       Z13, Z0, Z14
+	VPANDD       Z13, Z1, Z15
+	VPANDD       Z13, Z2, Z16
+	VPANDD       Z13, Z3, Z13
+	VBROADCASTSS least+84(FP), Z17
+	VCMPPS       $0x15, Z17, Z14, K1
+	VCMPPS       $0x15, Z17, Z15, K2
+	VCMPPS       $0x15, Z17, Z16, K3
+	VCMPPS       $0x15, Z17, Z13, K4
+	VMOVAPS.Z    Z0, K1, Z0
+	VMOVAPS.Z    Z1, K2, Z1
+	VMOVAPS.Z    Z2, K3, Z2
+	VMOVAPS.Z    Z3, K4, Z3
+	VMOVUPS      (R8)(AX*4), Z13
+	VMOVUPS      64(R8)(AX*4), Z14
+	VMOVUPS      128(R8)(AX*4), Z15
+	VMOVUPS      192(R8)(AX*4), Z16
+	VBROADCASTSS c32_7fffffff<>+0(SB), Z17
+	VPANDD       Z17, Z13, Z18
+	VPANDD       Z17, Z14, Z19
+	VPANDD       Z17, Z15, Z20
+	VPANDD       Z17, Z16, Z17
+	VBROADCASTSS normal+88(FP), Z21
+	VCMPPS       $0x15, Z21, Z18, K1
+	VCMPPS       $0x15, Z21, Z19, K2
+	VCMPPS       $0x15, Z21, Z20, K3
+	VCMPPS       $0x15, Z21, Z17, K4
+	VMOVAPS.Z    Z13, K1, Z13
+	VMOVAPS.Z    Z14, K2, Z14
+	VMOVAPS.Z    Z15, K3, Z15
+	VMOVAPS.Z    Z16, K4, Z16
+	VBROADCASTSS b2+68(FP), Z17
+	VMULPS       Z17, Z13, Z13
+	VMULPS       Z17, Z14, Z14
+	VMULPS       Z17, Z15, Z15
+	VMULPS       Z17, Z16, Z16
+	VBROADCASTSS in2+72(FP), Z17
+	VMULPS       Z17, Z0, Z18
+	VMULPS       Z17, Z1, Z19
+	VMULPS       Z17, Z2, Z20
+	VMULPS       Z17, Z3, Z17
+	VMULPS       Z0, Z18, Z0
+	VMULPS       Z1, Z19, Z1
+	VMULPS       Z2, Z20, Z2
+	VMULPS       Z3, Z17, Z3
+	VADDPS       Z0, Z13, Z0
+	VADDPS       Z1, Z14, Z1
+	VADDPS       Z2, Z15, Z2
+	VADDPS       Z3, Z16, Z3
+	VBROADCASTSS c32_7fffffff<>+0(SB), Z13
+	VPANDD       Z13, Z0, Z14
+	VPANDD       Z13, Z1, Z15
+	VPANDD       Z13, Z2, Z16
+	VPANDD       Z13, Z3, Z13
+	VBROADCASTSS normal+88(FP), Z17
+	VCMPPS       $0x15, Z17, Z14, K1
+	VCMPPS       $0x15, Z17, Z15, K2
+	VCMPPS       $0x15, Z17, Z16, K3
+	VCMPPS       $0x15, Z17, Z13, K4
+	VMOVAPS.Z    Z0, K1, Z0
+	VMOVAPS.Z    Z1, K2, Z1
+	VMOVAPS.Z    Z2, K3, Z2
+	VMOVAPS.Z    Z3, K4, Z3
+	VMOVUPS      Z0, (R8)(AX*4)
+	VMOVUPS      Z1, 64(R8)(AX*4)
+	VMOVUPS      Z2, 128(R8)(AX*4)
+	VMOVUPS      Z3, 192(R8)(AX*4)
+	VSQRTPS      Z0, Z0
+	VSQRTPS      Z1, Z1
+	VSQRTPS      Z2, Z2
+	VSQRTPS      Z3, Z3
+	VBROADCASTSS inverse+56(FP), Z13
+	VMULPS       Z13, Z0, Z14
+	VMULPS       Z13, Z1, Z15
+	VMULPS       Z13, Z2, Z16
+	VMULPS       Z13, Z3, Z17
+	VBROADCASTSS c32_7f7fffff<>+0(SB), Z18
+	VMINPS       Z14, Z18, Z14
+	VMINPS       Z15, Z18, Z15
+	VMINPS       Z16, Z18, Z16
+	VMINPS       Z17, Z18, Z17
+	VBROADCASTSS root+52(FP), Z18
+	VFNMADD231PS Z18, Z14, Z0
+	VFNMADD231PS Z18, Z15, Z1
+	VFNMADD231PS Z18, Z16, Z2
+	VFNMADD231PS Z18, Z17, Z3
+	VFMADD231PS  Z13, Z0, Z14
+	VFMADD231PS  Z13, Z1, Z15
+	VFMADD231PS  Z13, Z2, Z16
+	VFMADD231PS  Z13, Z3, Z17
+	VBROADCASTSS eps+60(FP), Z0
+	VADDPS       Z0, Z14, Z1
+	VADDPS       Z0, Z15, Z2
+	VADDPS       Z0, Z16, Z3
+	VADDPS       Z0, Z17, Z0
+	VMOVUPS      (DI)(AX*4), Z13
+	VMOVUPS      64(DI)(AX*4), Z14
+	VMOVUPS      128(DI)(AX*4), Z15
+	VMOVUPS      192(DI)(AX*4), Z16
+	VBROADCASTSS keep+96(FP), Z17
+	VMULPS       Z17, Z13, Z13
+	VMULPS       Z17, Z14, Z14
+	VMULPS       Z17, Z15, Z15
+	VMULPS       Z17, Z16, Z16
+	VBROADCASTSS step+48(FP), Z17
+	VMULPS       Z17, Z9, Z9
+	VMULPS       Z17, Z10, Z10
+	VMULPS       Z17, Z11, Z11
+	VMULPS       Z17, Z12, Z12
+	VDIVPS       Z1, Z9, Z1
+	VDIVPS       Z2, Z10, Z2
+	VDIVPS       Z3, Z11, Z3
+	VDIVPS       Z0, Z12, Z0
+	VADDPS       Z1, Z13, Z1
+	VADDPS       Z2, Z14, Z2
+	VADDPS       Z3, Z15, Z3
+	VADDPS       Z0, Z16, Z0
+	VPSRLD       $0x10, Z1, Z9
+	VPSRLD       $0x10, Z2, Z10
+	VPSRLD       $0x10, Z3, Z11
+	VPSRLD       $0x10, Z0, Z12
+	VBROADCASTSS c32_7fff<>+0(SB), Z13
+	VPADDD       Z13, Z1, Z14
+	VPADDD       Z13, Z2, Z15
+	VPADDD       Z13, Z3, Z16
+	VPADDD       Z13, Z0, Z13
+	VBROADCASTSS c32_1<>+0(SB), Z17
+	VPANDD       Z17, Z9, Z18
+	VPANDD       Z17, Z10, Z19
+	VPANDD       Z17, Z11, Z20
+	VPANDD       Z17, Z12, Z17
+	VPADDD       Z18, Z14, Z14
+	VPADDD       Z19, Z15, Z15
+	VPADDD       Z20, Z16, Z16
+	VPADDD       Z17, Z13, Z13
+	VCMPPS       $0x03, Z1, Z1, K1
+	VCMPPS       $0x03, Z2, Z2, K2
+	VCMPPS       $0x03, Z3, Z3, K3
+	VCMPPS       $0x03, Z0, Z0, K4
+	VBROADCASTSS c32_40<>+0(SB), Z17
+	VPORD        Z17, Z9, Z9
+	VPORD        Z17, Z10, Z10
+	VPORD        Z17, Z11, Z11
+	VPORD        Z17, Z12, Z12
+	VPSRLD       $0x10, Z14, Z14
+	VPSRLD       $0x10, Z15, Z15
+	VPSRLD       $0x10, Z16, Z16
+	VPSRLD       $0x10, Z13, Z13
+	VBLENDMPS    Z9, Z14, K1, Z4
+	VBLENDMPS    Z10, Z15, K2, Z5
+	VBLENDMPS    Z11, Z16, K3, Z6
+	VBLENDMPS    Z12, Z13, K4, Z7
+	VPMOVDW      Z4, Y9
+	VPMOVDW      Z5, Y10
+	VPMOVDW      Z6, Y11
+	VPMOVDW      Z7, Y12
+	VMOVUPS      Y9, (R9)(AX*2)
+	VMOVUPS      Y10, 32(R9)(AX*2)
+	VMOVUPS      Y11, 64(R9)(AX*2)
+	VMOVUPS      Y12, 96(R9)(AX*2)
+	VMOVUPS      Z1, (DI)(AX*4)
+	VMOVUPS      Z2, 64(DI)(AX*4)
+	VMOVUPS      Z3, 128(DI)(AX*4)
+	VMOVUPS      Z0, 192(DI)(AX*4)
+	ADDQ         $+64, AX
+
+enough:
+	CMPQ AX, DX
+	JLE  bundles
+	CMPQ AX, CX
+	JGE  done
 
 loop:
-	PREFETCHT0  8192(SI)(AX*2)
-	PREFETCHT0  8192(BX)(AX*4)
-	PREFETCHT0  8192(R9)(AX*2)
-	PREFETCHT0  8192(DI)(AX*4)
-	PREFETCHT0  8192(R8)(AX*4)
-	VPMOVZXWD   (SI)(AX*2), Z0
-	VPSLLD      $0x10, Z0, Z0
-	VPANDD.BCST c32_7fffffff<>+0(SB), Z0, Z2
-	VCMPPS.BCST $0x15, tiny+76(FP), Z2, K1
-	VMOVAPS.Z   Z0, K1, Z0
-	VMULPS.BCST scale+72(FP), Z0, Z0
-	VMOVUPS     (DI)(AX*4), Z2
-	VMULPS.BCST wd+88(FP), Z2, Z2
-	VADDPS      Z2, Z0, Z0
-	VMOVUPS     (BX)(AX*4), Z2
-	VPANDD.BCST c32_7fffffff<>+0(SB), Z2, Z3
-	VCMPPS.BCST $0x15, tiny+76(FP), Z3, K1
-	VMOVAPS.Z   Z2, K1, Z2
-	VSUBPS      Z2, Z0, Z2
-	VMULPS.BCST weight+60(FP), Z2, Z2
-	VSUBPS      Z2, Z0, Z2
-	VPANDD.BCST c32_7fffffff<>+0(SB), Z2, Z3
-	VCMPPS.BCST $0x15, tiny+76(FP), Z3, K1
-	VMOVAPS.Z   Z2, K1, Z2
-	VMOVUPS     Z2, (BX)(AX*4)
-	VPANDD.BCST c32_7fffffff<>+0(SB), Z0, Z3
-	VCMPPS.BCST $0x15, least+80(FP), Z3, K1
-	VMOVAPS.Z   Z0, K1, Z0
-	VMOVUPS     (R8)(AX*4), Z3
-	VPANDD.BCST c32_7fffffff<>+0(SB), Z3, Z4
-	VCMPPS.BCST $0x15, normal+84(FP), Z4, K1
-	VMOVAPS.Z   Z3, K1, Z3
-	VMULPS.BCST b2+64(FP), Z3, Z3
-	VMULPS.BCST in2+68(FP), Z0, Z4
-	VMULPS      Z0, Z4, Z0
-	VADDPS      Z0, Z3, Z0
-	VPANDD.BCST c32_7fffffff<>+0(SB), Z0, Z3
-	VCMPPS.BCST $0x15, normal+84(FP), Z3, K1
-	VMOVAPS.Z   Z0, K1, Z0
-	VMOVUPS     Z0, (R8)(AX*4)
-	VSQRTPS     Z0, Z0
-	VDIVPS.BCST root+52(FP), Z0, Z0
-	VADDPS.BCST eps+56(FP), Z0, Z0
-	VMOVUPS     (DI)(AX*4), Z3
-	VMULPS.BCST keep+92(FP), Z3, Z3
-	VMULPS.BCST step+48(FP), Z2, Z2
-	VDIVPS      Z0, Z2, Z0
-	VADDPS      Z0, Z3, Z0
-	VPSRLD      $0x10, Z0, Z2
-	VPADDD.BCST c32_7fff<>+0(SB), Z0, Z3
-	VPANDD.BCST c32_1<>+0(SB), Z2, Z4
-	VPADDD      Z4, Z3, Z3
-	VCMPPS      $0x03, Z0, Z0, K1
-	VPORD.BCST  c32_40<>+0(SB), Z2, Z2
-	VPSRLD      $0x10, Z3, Z3
-	VBLENDMPS   Z2, Z3, K1, Z1
-	VPMOVDW     Z1, Y2
-	VMOVUPS     Y2, (R9)(AX*2)
-	VMOVUPS     Z0, (DI)(AX*4)
-	ADDQ        $0x10, AX
-	CMPQ        AX, CX
-	JLT         loop
+	PREFETCHT0   8192(SI)(AX*2)
+	PREFETCHT0   8192(BX)(AX*4)
+	PREFETCHT0   8192(R9)(AX*2)
+	PREFETCHT0   8192(DI)(AX*4)
+	PREFETCHT0   8192(R8)(AX*4)
+	VPMOVZXWD    (SI)(AX*2), Z0
+	VPSLLD       $0x10, Z0, Z0
+	VPANDD.BCST  c32_7fffffff<>+0(SB), Z0, Z1
+	VCMPPS.BCST  $0x15, tiny+80(FP), Z1, K1
+	VMOVAPS.Z    Z0, K1, Z0
+	VMULPS.BCST  scale+76(FP), Z0, Z0
+	VMOVUPS      (DI)(AX*4), Z1
+	VMULPS.BCST  wd+92(FP), Z1, Z1
+	VADDPS       Z1, Z0, Z0
+	VMOVUPS      (BX)(AX*4), Z1
+	VPANDD.BCST  c32_7fffffff<>+0(SB), Z1, Z2
+	VCMPPS.BCST  $0x15, tiny+80(FP), Z2, K1
+	VMOVAPS.Z    Z1, K1, Z1
+	VSUBPS       Z1, Z0, Z1
+	VMULPS.BCST  weight+64(FP), Z1, Z1
+	VSUBPS       Z1, Z0, Z1
+	VPANDD.BCST  c32_7fffffff<>+0(SB), Z1, Z2
+	VCMPPS.BCST  $0x15, tiny+80(FP), Z2, K1
+	VMOVAPS.Z    Z1, K1, Z1
+	VMOVUPS      Z1, (BX)(AX*4)
+	VPANDD.BCST  c32_7fffffff<>+0(SB), Z0, Z2
+	VCMPPS.BCST  $0x15, least+84(FP), Z2, K1
+	VMOVAPS.Z    Z0, K1, Z0
+	VMOVUPS      (R8)(AX*4), Z2
+	VPANDD.BCST  c32_7fffffff<>+0(SB), Z2, Z3
+	VCMPPS.BCST  $0x15, normal+88(FP), Z3, K1
+	VMOVAPS.Z    Z2, K1, Z2
+	VMULPS.BCST  b2+68(FP), Z2, Z2
+	VMULPS.BCST  in2+72(FP), Z0, Z3
+	VMULPS       Z0, Z3, Z0
+	VADDPS       Z0, Z2, Z0
+	VPANDD.BCST  c32_7fffffff<>+0(SB), Z0, Z2
+	VCMPPS.BCST  $0x15, normal+88(FP), Z2, K1
+	VMOVAPS.Z    Z0, K1, Z0
+	VMOVUPS      Z0, (R8)(AX*4)
+	VSQRTPS      Z0, Z0
+	VBROADCASTSS inverse+56(FP), Z2
+	VMULPS       Z2, Z0, Z3
+	VBROADCASTSS c32_7f7fffff<>+0(SB), Z4
+	VMINPS       Z3, Z4, Z3
+	VBROADCASTSS root+52(FP), Z4
+	VFNMADD231PS Z4, Z3, Z0
+	VFMADD231PS  Z2, Z0, Z3
+	VADDPS.BCST  eps+60(FP), Z3, Z0
+	VMOVUPS      (DI)(AX*4), Z2
+	VMULPS.BCST  keep+96(FP), Z2, Z2
+	VMULPS.BCST  step+48(FP), Z1, Z1
+	VDIVPS       Z0, Z1, Z0
+	VADDPS       Z0, Z2, Z0
+	VPSRLD       $0x10, Z0, Z1
+	VPADDD.BCST  c32_7fff<>+0(SB), Z0, Z2
+	VPANDD.BCST  c32_1<>+0(SB), Z1, Z3
+	VPADDD       Z3, Z2, Z2
+	VCMPPS       $0x03, Z0, Z0, K1
+	VPORD.BCST   c32_40<>+0(SB), Z1, Z1
+	VPSRLD       $0x10, Z2, Z2
+	VBLENDMPS    Z1, Z2, K1, Z8
+	VPMOVDW      Z8, Y1
+	VMOVUPS      Y1, (R9)(AX*2)
+	VMOVUPS      Z0, (DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+
+done:
 	VZEROUPPER
 	RET
 

@@ -492,32 +492,32 @@ func momentumFirstNesterovF64NEON(p *float64, grad *float64, mom *float64, n int
 // adamF32NEON is one step of Adam. The first moment is m + weight*(g-m). n is a positive multiple of 16.
 //
 //go:noescape
-func adamF32NEON(p *float32, grad *float32, m *float32, v *float32, n int, step float32, root float32, eps float32, weight float32, b2 float32, in2 float32, scale float32, tiny float32, least float32, normal float32, wd float32, keep float32)
+func adamF32NEON(p *float32, grad *float32, m *float32, v *float32, n int, step float32, root float32, inverse float32, eps float32, weight float32, b2 float32, in2 float32, scale float32, tiny float32, least float32, normal float32, wd float32, keep float32)
 
 // adamF64NEON is one step of Adam. The first moment is m + weight*(g-m). n is a positive multiple of 16.
 //
 //go:noescape
-func adamF64NEON(p *float64, grad *float64, m *float64, v *float64, n int, step float64, root float64, eps float64, weight float64, b2 float64, in2 float64, scale float64, tiny float64, least float64, normal float64, wd float64, keep float64)
+func adamF64NEON(p *float64, grad *float64, m *float64, v *float64, n int, step float64, root float64, inverse float64, eps float64, weight float64, b2 float64, in2 float64, scale float64, tiny float64, least float64, normal float64, wd float64, keep float64)
 
 // adamHighF32NEON is one step of Adam. The first moment is g - weight*(g-m). n is a positive multiple of 16.
 //
 //go:noescape
-func adamHighF32NEON(p *float32, grad *float32, m *float32, v *float32, n int, step float32, root float32, eps float32, weight float32, b2 float32, in2 float32, scale float32, tiny float32, least float32, normal float32, wd float32, keep float32)
+func adamHighF32NEON(p *float32, grad *float32, m *float32, v *float32, n int, step float32, root float32, inverse float32, eps float32, weight float32, b2 float32, in2 float32, scale float32, tiny float32, least float32, normal float32, wd float32, keep float32)
 
 // adamHighF64NEON is one step of Adam. The first moment is g - weight*(g-m). n is a positive multiple of 16.
 //
 //go:noescape
-func adamHighF64NEON(p *float64, grad *float64, m *float64, v *float64, n int, step float64, root float64, eps float64, weight float64, b2 float64, in2 float64, scale float64, tiny float64, least float64, normal float64, wd float64, keep float64)
+func adamHighF64NEON(p *float64, grad *float64, m *float64, v *float64, n int, step float64, root float64, inverse float64, eps float64, weight float64, b2 float64, in2 float64, scale float64, tiny float64, least float64, normal float64, wd float64, keep float64)
 
 // adamBF16NEON is one step of Adam. The first moment is m + weight*(g-m). It rounds the parameters to out. n is a positive multiple of 16.
 //
 //go:noescape
-func adamBF16NEON(p *float32, grad *uint16, m *float32, v *float32, out *uint16, n int, step float32, root float32, eps float32, weight float32, b2 float32, in2 float32, scale float32, tiny float32, least float32, normal float32, wd float32, keep float32)
+func adamBF16NEON(p *float32, grad *uint16, m *float32, v *float32, out *uint16, n int, step float32, root float32, inverse float32, eps float32, weight float32, b2 float32, in2 float32, scale float32, tiny float32, least float32, normal float32, wd float32, keep float32)
 
 // adamHighBF16NEON is one step of Adam. The first moment is g - weight*(g-m). It rounds the parameters to out. n is a positive multiple of 16.
 //
 //go:noescape
-func adamHighBF16NEON(p *float32, grad *uint16, m *float32, v *float32, out *uint16, n int, step float32, root float32, eps float32, weight float32, b2 float32, in2 float32, scale float32, tiny float32, least float32, normal float32, wd float32, keep float32)
+func adamHighBF16NEON(p *float32, grad *uint16, m *float32, v *float32, out *uint16, n int, step float32, root float32, inverse float32, eps float32, weight float32, b2 float32, in2 float32, scale float32, tiny float32, least float32, normal float32, wd float32, keep float32)
 
 // widenBF16NEON converts src to float32. n is a positive multiple of 16.
 //

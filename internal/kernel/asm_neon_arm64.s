@@ -12453,36 +12453,36 @@ loop:
 	BGT loop
 	RET
 
-// func adamF32NEON(p *float32, grad *float32, m *float32, v *float32, n int, step float32, root float32, eps float32, weight float32, b2 float32, in2 float32, scale float32, tiny float32, least float32, normal float32, wd float32, keep float32)
-TEXT ·adamF32NEON(SB), NOSPLIT, $0-88
+// func adamF32NEON(p *float32, grad *float32, m *float32, v *float32, n int, step float32, root float32, inverse float32, eps float32, weight float32, b2 float32, in2 float32, scale float32, tiny float32, least float32, normal float32, wd float32, keep float32)
+TEXT ·adamF32NEON(SB), NOSPLIT, $0-92
 	MOVD p+0(FP), R0
 	MOVD grad+8(FP), R1
 	MOVD m+16(FP), R2
 	MOVD v+24(FP), R3
 	MOVD n+32(FP), R12
 	MOVD $neonConstants<>(SB), R10
-	FMOVS tiny+68(FP), F0
+	FMOVS tiny+72(FP), F0
 	VDUP V0.S[0], V0.S4
 	FMOVQ 32(R10), F1
-	FMOVS scale+64(FP), F2
+	FMOVS scale+68(FP), F2
 	VDUP V2.S[0], V2.S4
-	FMOVS wd+80(FP), F3
+	FMOVS wd+84(FP), F3
 	VDUP V3.S[0], V3.S4
-	FMOVS weight+52(FP), F4
+	FMOVS weight+56(FP), F4
 	VDUP V4.S[0], V4.S4
-	FMOVS least+72(FP), F5
+	FMOVS least+76(FP), F5
 	VDUP V5.S[0], V5.S4
-	FMOVS normal+76(FP), F6
+	FMOVS normal+80(FP), F6
 	VDUP V6.S[0], V6.S4
-	FMOVS b2+56(FP), F7
+	FMOVS b2+60(FP), F7
 	VDUP V7.S[0], V7.S4
-	FMOVS in2+60(FP), F8
+	FMOVS in2+64(FP), F8
 	VDUP V8.S[0], V8.S4
 	FMOVS root+44(FP), F9
 	VDUP V9.S[0], V9.S4
-	FMOVS eps+48(FP), F10
+	FMOVS eps+52(FP), F10
 	VDUP V10.S[0], V10.S4
-	FMOVS keep+84(FP), F11
+	FMOVS keep+88(FP), F11
 	VDUP V11.S[0], V11.S4
 	FMOVS step+40(FP), F12
 	VDUP V12.S[0], V12.S4
@@ -12668,36 +12668,36 @@ loop:
 	BGT loop
 	RET
 
-// func adamF64NEON(p *float64, grad *float64, m *float64, v *float64, n int, step float64, root float64, eps float64, weight float64, b2 float64, in2 float64, scale float64, tiny float64, least float64, normal float64, wd float64, keep float64)
-TEXT ·adamF64NEON(SB), NOSPLIT, $0-136
+// func adamF64NEON(p *float64, grad *float64, m *float64, v *float64, n int, step float64, root float64, inverse float64, eps float64, weight float64, b2 float64, in2 float64, scale float64, tiny float64, least float64, normal float64, wd float64, keep float64)
+TEXT ·adamF64NEON(SB), NOSPLIT, $0-144
 	MOVD p+0(FP), R0
 	MOVD grad+8(FP), R1
 	MOVD m+16(FP), R2
 	MOVD v+24(FP), R3
 	MOVD n+32(FP), R12
 	MOVD $neonConstants<>(SB), R10
-	FMOVD tiny+96(FP), F0
+	FMOVD tiny+104(FP), F0
 	VDUP V0.D[0], V0.D2
 	FMOVQ 48(R10), F1
-	FMOVD scale+88(FP), F2
+	FMOVD scale+96(FP), F2
 	VDUP V2.D[0], V2.D2
-	FMOVD wd+120(FP), F3
+	FMOVD wd+128(FP), F3
 	VDUP V3.D[0], V3.D2
-	FMOVD weight+64(FP), F4
+	FMOVD weight+72(FP), F4
 	VDUP V4.D[0], V4.D2
-	FMOVD least+104(FP), F5
+	FMOVD least+112(FP), F5
 	VDUP V5.D[0], V5.D2
-	FMOVD normal+112(FP), F6
+	FMOVD normal+120(FP), F6
 	VDUP V6.D[0], V6.D2
-	FMOVD b2+72(FP), F7
+	FMOVD b2+80(FP), F7
 	VDUP V7.D[0], V7.D2
-	FMOVD in2+80(FP), F8
+	FMOVD in2+88(FP), F8
 	VDUP V8.D[0], V8.D2
 	FMOVD root+48(FP), F9
 	VDUP V9.D[0], V9.D2
-	FMOVD eps+56(FP), F10
+	FMOVD eps+64(FP), F10
 	VDUP V10.D[0], V10.D2
-	FMOVD keep+128(FP), F11
+	FMOVD keep+136(FP), F11
 	VDUP V11.D[0], V11.D2
 	FMOVD step+40(FP), F12
 	VDUP V12.D[0], V12.D2
@@ -13055,36 +13055,36 @@ loop:
 	BGT loop
 	RET
 
-// func adamHighF32NEON(p *float32, grad *float32, m *float32, v *float32, n int, step float32, root float32, eps float32, weight float32, b2 float32, in2 float32, scale float32, tiny float32, least float32, normal float32, wd float32, keep float32)
-TEXT ·adamHighF32NEON(SB), NOSPLIT, $0-88
+// func adamHighF32NEON(p *float32, grad *float32, m *float32, v *float32, n int, step float32, root float32, inverse float32, eps float32, weight float32, b2 float32, in2 float32, scale float32, tiny float32, least float32, normal float32, wd float32, keep float32)
+TEXT ·adamHighF32NEON(SB), NOSPLIT, $0-92
 	MOVD p+0(FP), R0
 	MOVD grad+8(FP), R1
 	MOVD m+16(FP), R2
 	MOVD v+24(FP), R3
 	MOVD n+32(FP), R12
 	MOVD $neonConstants<>(SB), R10
-	FMOVS tiny+68(FP), F0
+	FMOVS tiny+72(FP), F0
 	VDUP V0.S[0], V0.S4
 	FMOVQ 32(R10), F1
-	FMOVS scale+64(FP), F2
+	FMOVS scale+68(FP), F2
 	VDUP V2.S[0], V2.S4
-	FMOVS wd+80(FP), F3
+	FMOVS wd+84(FP), F3
 	VDUP V3.S[0], V3.S4
-	FMOVS weight+52(FP), F4
+	FMOVS weight+56(FP), F4
 	VDUP V4.S[0], V4.S4
-	FMOVS least+72(FP), F5
+	FMOVS least+76(FP), F5
 	VDUP V5.S[0], V5.S4
-	FMOVS normal+76(FP), F6
+	FMOVS normal+80(FP), F6
 	VDUP V6.S[0], V6.S4
-	FMOVS b2+56(FP), F7
+	FMOVS b2+60(FP), F7
 	VDUP V7.S[0], V7.S4
-	FMOVS in2+60(FP), F8
+	FMOVS in2+64(FP), F8
 	VDUP V8.S[0], V8.S4
 	FMOVS root+44(FP), F9
 	VDUP V9.S[0], V9.S4
-	FMOVS eps+48(FP), F10
+	FMOVS eps+52(FP), F10
 	VDUP V10.S[0], V10.S4
-	FMOVS keep+84(FP), F11
+	FMOVS keep+88(FP), F11
 	VDUP V11.S[0], V11.S4
 	FMOVS step+40(FP), F12
 	VDUP V12.S[0], V12.S4
@@ -13270,36 +13270,36 @@ loop:
 	BGT loop
 	RET
 
-// func adamHighF64NEON(p *float64, grad *float64, m *float64, v *float64, n int, step float64, root float64, eps float64, weight float64, b2 float64, in2 float64, scale float64, tiny float64, least float64, normal float64, wd float64, keep float64)
-TEXT ·adamHighF64NEON(SB), NOSPLIT, $0-136
+// func adamHighF64NEON(p *float64, grad *float64, m *float64, v *float64, n int, step float64, root float64, inverse float64, eps float64, weight float64, b2 float64, in2 float64, scale float64, tiny float64, least float64, normal float64, wd float64, keep float64)
+TEXT ·adamHighF64NEON(SB), NOSPLIT, $0-144
 	MOVD p+0(FP), R0
 	MOVD grad+8(FP), R1
 	MOVD m+16(FP), R2
 	MOVD v+24(FP), R3
 	MOVD n+32(FP), R12
 	MOVD $neonConstants<>(SB), R10
-	FMOVD tiny+96(FP), F0
+	FMOVD tiny+104(FP), F0
 	VDUP V0.D[0], V0.D2
 	FMOVQ 48(R10), F1
-	FMOVD scale+88(FP), F2
+	FMOVD scale+96(FP), F2
 	VDUP V2.D[0], V2.D2
-	FMOVD wd+120(FP), F3
+	FMOVD wd+128(FP), F3
 	VDUP V3.D[0], V3.D2
-	FMOVD weight+64(FP), F4
+	FMOVD weight+72(FP), F4
 	VDUP V4.D[0], V4.D2
-	FMOVD least+104(FP), F5
+	FMOVD least+112(FP), F5
 	VDUP V5.D[0], V5.D2
-	FMOVD normal+112(FP), F6
+	FMOVD normal+120(FP), F6
 	VDUP V6.D[0], V6.D2
-	FMOVD b2+72(FP), F7
+	FMOVD b2+80(FP), F7
 	VDUP V7.D[0], V7.D2
-	FMOVD in2+80(FP), F8
+	FMOVD in2+88(FP), F8
 	VDUP V8.D[0], V8.D2
 	FMOVD root+48(FP), F9
 	VDUP V9.D[0], V9.D2
-	FMOVD eps+56(FP), F10
+	FMOVD eps+64(FP), F10
 	VDUP V10.D[0], V10.D2
-	FMOVD keep+128(FP), F11
+	FMOVD keep+136(FP), F11
 	VDUP V11.D[0], V11.D2
 	FMOVD step+40(FP), F12
 	VDUP V12.D[0], V12.D2
@@ -13657,8 +13657,8 @@ loop:
 	BGT loop
 	RET
 
-// func adamBF16NEON(p *float32, grad *uint16, m *float32, v *float32, out *uint16, n int, step float32, root float32, eps float32, weight float32, b2 float32, in2 float32, scale float32, tiny float32, least float32, normal float32, wd float32, keep float32)
-TEXT ·adamBF16NEON(SB), NOSPLIT, $0-96
+// func adamBF16NEON(p *float32, grad *uint16, m *float32, v *float32, out *uint16, n int, step float32, root float32, inverse float32, eps float32, weight float32, b2 float32, in2 float32, scale float32, tiny float32, least float32, normal float32, wd float32, keep float32)
+TEXT ·adamBF16NEON(SB), NOSPLIT, $0-100
 	MOVD p+0(FP), R0
 	MOVD grad+8(FP), R1
 	MOVD m+16(FP), R2
@@ -13666,28 +13666,28 @@ TEXT ·adamBF16NEON(SB), NOSPLIT, $0-96
 	MOVD out+32(FP), R4
 	MOVD n+40(FP), R12
 	MOVD $neonConstants<>(SB), R10
-	FMOVS tiny+76(FP), F0
+	FMOVS tiny+80(FP), F0
 	VDUP V0.S[0], V0.S4
 	FMOVQ 32(R10), F1
-	FMOVS scale+72(FP), F2
+	FMOVS scale+76(FP), F2
 	VDUP V2.S[0], V2.S4
-	FMOVS wd+88(FP), F3
+	FMOVS wd+92(FP), F3
 	VDUP V3.S[0], V3.S4
-	FMOVS weight+60(FP), F4
+	FMOVS weight+64(FP), F4
 	VDUP V4.S[0], V4.S4
-	FMOVS least+80(FP), F5
+	FMOVS least+84(FP), F5
 	VDUP V5.S[0], V5.S4
-	FMOVS normal+84(FP), F6
+	FMOVS normal+88(FP), F6
 	VDUP V6.S[0], V6.S4
-	FMOVS b2+64(FP), F7
+	FMOVS b2+68(FP), F7
 	VDUP V7.S[0], V7.S4
-	FMOVS in2+68(FP), F8
+	FMOVS in2+72(FP), F8
 	VDUP V8.S[0], V8.S4
 	FMOVS root+52(FP), F9
 	VDUP V9.S[0], V9.S4
-	FMOVS eps+56(FP), F10
+	FMOVS eps+60(FP), F10
 	VDUP V10.S[0], V10.S4
-	FMOVS keep+92(FP), F11
+	FMOVS keep+96(FP), F11
 	VDUP V11.S[0], V11.S4
 	FMOVS step+48(FP), F12
 	VDUP V12.S[0], V12.S4
@@ -13921,8 +13921,8 @@ loop:
 	BGT loop
 	RET
 
-// func adamHighBF16NEON(p *float32, grad *uint16, m *float32, v *float32, out *uint16, n int, step float32, root float32, eps float32, weight float32, b2 float32, in2 float32, scale float32, tiny float32, least float32, normal float32, wd float32, keep float32)
-TEXT ·adamHighBF16NEON(SB), NOSPLIT, $0-96
+// func adamHighBF16NEON(p *float32, grad *uint16, m *float32, v *float32, out *uint16, n int, step float32, root float32, inverse float32, eps float32, weight float32, b2 float32, in2 float32, scale float32, tiny float32, least float32, normal float32, wd float32, keep float32)
+TEXT ·adamHighBF16NEON(SB), NOSPLIT, $0-100
 	MOVD p+0(FP), R0
 	MOVD grad+8(FP), R1
 	MOVD m+16(FP), R2
@@ -13930,28 +13930,28 @@ TEXT ·adamHighBF16NEON(SB), NOSPLIT, $0-96
 	MOVD out+32(FP), R4
 	MOVD n+40(FP), R12
 	MOVD $neonConstants<>(SB), R10
-	FMOVS tiny+76(FP), F0
+	FMOVS tiny+80(FP), F0
 	VDUP V0.S[0], V0.S4
 	FMOVQ 32(R10), F1
-	FMOVS scale+72(FP), F2
+	FMOVS scale+76(FP), F2
 	VDUP V2.S[0], V2.S4
-	FMOVS wd+88(FP), F3
+	FMOVS wd+92(FP), F3
 	VDUP V3.S[0], V3.S4
-	FMOVS weight+60(FP), F4
+	FMOVS weight+64(FP), F4
 	VDUP V4.S[0], V4.S4
-	FMOVS least+80(FP), F5
+	FMOVS least+84(FP), F5
 	VDUP V5.S[0], V5.S4
-	FMOVS normal+84(FP), F6
+	FMOVS normal+88(FP), F6
 	VDUP V6.S[0], V6.S4
-	FMOVS b2+64(FP), F7
+	FMOVS b2+68(FP), F7
 	VDUP V7.S[0], V7.S4
-	FMOVS in2+68(FP), F8
+	FMOVS in2+72(FP), F8
 	VDUP V8.S[0], V8.S4
 	FMOVS root+52(FP), F9
 	VDUP V9.S[0], V9.S4
-	FMOVS eps+56(FP), F10
+	FMOVS eps+60(FP), F10
 	VDUP V10.S[0], V10.S4
-	FMOVS keep+92(FP), F11
+	FMOVS keep+96(FP), F11
 	VDUP V11.S[0], V11.S4
 	FMOVS step+48(FP), F12
 	VDUP V12.S[0], V12.S4

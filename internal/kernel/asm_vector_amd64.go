@@ -489,7 +489,7 @@ func vecMomentumFirstNesterov[T Number](p []T, grad []T, mom []T, lr T, wd T, sc
 }
 
 // vecAdam is one step of Adam. The first moment is m + weight*(g-m). It returns how many elements it did: the first ones.
-func vecAdam[T Number](p []T, grad []T, m []T, v []T, step T, root T, eps T, weight T, b2 T, in2 T, scale T, tiny T, least T, normal T, wd T, keep T) int {
+func vecAdam[T Number](p []T, grad []T, m []T, v []T, step T, root T, inverse T, eps T, weight T, b2 T, in2 T, scale T, tiny T, least T, normal T, wd T, keep T) int {
 	end := vectorLenOf[T](len(p), 8)
 	for done := 0; done < end; {
 		n := min(asmChunk, end-done)
@@ -499,13 +499,13 @@ func vecAdam[T Number](p []T, grad []T, m []T, v []T, step T, root T, eps T, wei
 		vAt := unsafe.Pointer(&v[done : done+n][0])
 		switch {
 		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
-			adamF32AVX512((*float32)(pAt), (*float32)(gradAt), (*float32)(mAt), (*float32)(vAt), n, float32(step), float32(root), float32(eps), float32(weight), float32(b2), float32(in2), float32(scale), float32(tiny), float32(least), float32(normal), float32(wd), float32(keep))
+			adamF32AVX512((*float32)(pAt), (*float32)(gradAt), (*float32)(mAt), (*float32)(vAt), n, float32(step), float32(root), float32(inverse), float32(eps), float32(weight), float32(b2), float32(in2), float32(scale), float32(tiny), float32(least), float32(normal), float32(wd), float32(keep))
 		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
-			adamF64AVX512((*float64)(pAt), (*float64)(gradAt), (*float64)(mAt), (*float64)(vAt), n, float64(step), float64(root), float64(eps), float64(weight), float64(b2), float64(in2), float64(scale), float64(tiny), float64(least), float64(normal), float64(wd), float64(keep))
+			adamF64AVX512((*float64)(pAt), (*float64)(gradAt), (*float64)(mAt), (*float64)(vAt), n, float64(step), float64(root), float64(inverse), float64(eps), float64(weight), float64(b2), float64(in2), float64(scale), float64(tiny), float64(least), float64(normal), float64(wd), float64(keep))
 		case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 4:
-			adamF32AVX2((*float32)(pAt), (*float32)(gradAt), (*float32)(mAt), (*float32)(vAt), n, float32(step), float32(root), float32(eps), float32(weight), float32(b2), float32(in2), float32(scale), float32(tiny), float32(least), float32(normal), float32(wd), float32(keep))
+			adamF32AVX2((*float32)(pAt), (*float32)(gradAt), (*float32)(mAt), (*float32)(vAt), n, float32(step), float32(root), float32(inverse), float32(eps), float32(weight), float32(b2), float32(in2), float32(scale), float32(tiny), float32(least), float32(normal), float32(wd), float32(keep))
 		case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 8:
-			adamF64AVX2((*float64)(pAt), (*float64)(gradAt), (*float64)(mAt), (*float64)(vAt), n, float64(step), float64(root), float64(eps), float64(weight), float64(b2), float64(in2), float64(scale), float64(tiny), float64(least), float64(normal), float64(wd), float64(keep))
+			adamF64AVX2((*float64)(pAt), (*float64)(gradAt), (*float64)(mAt), (*float64)(vAt), n, float64(step), float64(root), float64(inverse), float64(eps), float64(weight), float64(b2), float64(in2), float64(scale), float64(tiny), float64(least), float64(normal), float64(wd), float64(keep))
 		}
 		done += n
 	}
@@ -513,7 +513,7 @@ func vecAdam[T Number](p []T, grad []T, m []T, v []T, step T, root T, eps T, wei
 }
 
 // vecAdamHigh is one step of Adam. The first moment is g - weight*(g-m). It returns how many elements it did: the first ones.
-func vecAdamHigh[T Number](p []T, grad []T, m []T, v []T, step T, root T, eps T, weight T, b2 T, in2 T, scale T, tiny T, least T, normal T, wd T, keep T) int {
+func vecAdamHigh[T Number](p []T, grad []T, m []T, v []T, step T, root T, inverse T, eps T, weight T, b2 T, in2 T, scale T, tiny T, least T, normal T, wd T, keep T) int {
 	end := vectorLenOf[T](len(p), 8)
 	for done := 0; done < end; {
 		n := min(asmChunk, end-done)
@@ -523,13 +523,13 @@ func vecAdamHigh[T Number](p []T, grad []T, m []T, v []T, step T, root T, eps T,
 		vAt := unsafe.Pointer(&v[done : done+n][0])
 		switch {
 		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
-			adamHighF32AVX512((*float32)(pAt), (*float32)(gradAt), (*float32)(mAt), (*float32)(vAt), n, float32(step), float32(root), float32(eps), float32(weight), float32(b2), float32(in2), float32(scale), float32(tiny), float32(least), float32(normal), float32(wd), float32(keep))
+			adamHighF32AVX512((*float32)(pAt), (*float32)(gradAt), (*float32)(mAt), (*float32)(vAt), n, float32(step), float32(root), float32(inverse), float32(eps), float32(weight), float32(b2), float32(in2), float32(scale), float32(tiny), float32(least), float32(normal), float32(wd), float32(keep))
 		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
-			adamHighF64AVX512((*float64)(pAt), (*float64)(gradAt), (*float64)(mAt), (*float64)(vAt), n, float64(step), float64(root), float64(eps), float64(weight), float64(b2), float64(in2), float64(scale), float64(tiny), float64(least), float64(normal), float64(wd), float64(keep))
+			adamHighF64AVX512((*float64)(pAt), (*float64)(gradAt), (*float64)(mAt), (*float64)(vAt), n, float64(step), float64(root), float64(inverse), float64(eps), float64(weight), float64(b2), float64(in2), float64(scale), float64(tiny), float64(least), float64(normal), float64(wd), float64(keep))
 		case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 4:
-			adamHighF32AVX2((*float32)(pAt), (*float32)(gradAt), (*float32)(mAt), (*float32)(vAt), n, float32(step), float32(root), float32(eps), float32(weight), float32(b2), float32(in2), float32(scale), float32(tiny), float32(least), float32(normal), float32(wd), float32(keep))
+			adamHighF32AVX2((*float32)(pAt), (*float32)(gradAt), (*float32)(mAt), (*float32)(vAt), n, float32(step), float32(root), float32(inverse), float32(eps), float32(weight), float32(b2), float32(in2), float32(scale), float32(tiny), float32(least), float32(normal), float32(wd), float32(keep))
 		case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 8:
-			adamHighF64AVX2((*float64)(pAt), (*float64)(gradAt), (*float64)(mAt), (*float64)(vAt), n, float64(step), float64(root), float64(eps), float64(weight), float64(b2), float64(in2), float64(scale), float64(tiny), float64(least), float64(normal), float64(wd), float64(keep))
+			adamHighF64AVX2((*float64)(pAt), (*float64)(gradAt), (*float64)(mAt), (*float64)(vAt), n, float64(step), float64(root), float64(inverse), float64(eps), float64(weight), float64(b2), float64(in2), float64(scale), float64(tiny), float64(least), float64(normal), float64(wd), float64(keep))
 		}
 		done += n
 	}
@@ -537,7 +537,7 @@ func vecAdamHigh[T Number](p []T, grad []T, m []T, v []T, step T, root T, eps T,
 }
 
 // vecAdamBF16 is one step of Adam. The first moment is m + weight*(g-m). It rounds the parameters to out. It returns how many elements it did: the first ones.
-func vecAdamBF16(p []float32, grad []BF16, m []float32, v []float32, out []BF16, step float32, root float32, eps float32, weight float32, b2 float32, in2 float32, scale float32, tiny float32, least float32, normal float32, wd float32, keep float32) int {
+func vecAdamBF16(p []float32, grad []BF16, m []float32, v []float32, out []BF16, step float32, root float32, inverse float32, eps float32, weight float32, b2 float32, in2 float32, scale float32, tiny float32, least float32, normal float32, wd float32, keep float32) int {
 	end := vectorLen(len(p))
 	for done := 0; done < end; {
 		n := min(asmChunk, end-done)
@@ -548,9 +548,9 @@ func vecAdamBF16(p []float32, grad []BF16, m []float32, v []float32, out []BF16,
 		outAt := unsafe.Pointer(&out[done : done+n][0])
 		switch {
 		case active.vectors == vecAVX512:
-			adamBF16AVX512((*float32)(pAt), (*uint16)(gradAt), (*float32)(mAt), (*float32)(vAt), (*uint16)(outAt), n, float32(step), float32(root), float32(eps), float32(weight), float32(b2), float32(in2), float32(scale), float32(tiny), float32(least), float32(normal), float32(wd), float32(keep))
+			adamBF16AVX512((*float32)(pAt), (*uint16)(gradAt), (*float32)(mAt), (*float32)(vAt), (*uint16)(outAt), n, float32(step), float32(root), float32(inverse), float32(eps), float32(weight), float32(b2), float32(in2), float32(scale), float32(tiny), float32(least), float32(normal), float32(wd), float32(keep))
 		case active.vectors == vecAVX2:
-			adamBF16AVX2((*float32)(pAt), (*uint16)(gradAt), (*float32)(mAt), (*float32)(vAt), (*uint16)(outAt), n, float32(step), float32(root), float32(eps), float32(weight), float32(b2), float32(in2), float32(scale), float32(tiny), float32(least), float32(normal), float32(wd), float32(keep))
+			adamBF16AVX2((*float32)(pAt), (*uint16)(gradAt), (*float32)(mAt), (*float32)(vAt), (*uint16)(outAt), n, float32(step), float32(root), float32(inverse), float32(eps), float32(weight), float32(b2), float32(in2), float32(scale), float32(tiny), float32(least), float32(normal), float32(wd), float32(keep))
 		}
 		done += n
 	}
@@ -558,7 +558,7 @@ func vecAdamBF16(p []float32, grad []BF16, m []float32, v []float32, out []BF16,
 }
 
 // vecAdamHighBF16 is one step of Adam. The first moment is g - weight*(g-m). It rounds the parameters to out. It returns how many elements it did: the first ones.
-func vecAdamHighBF16(p []float32, grad []BF16, m []float32, v []float32, out []BF16, step float32, root float32, eps float32, weight float32, b2 float32, in2 float32, scale float32, tiny float32, least float32, normal float32, wd float32, keep float32) int {
+func vecAdamHighBF16(p []float32, grad []BF16, m []float32, v []float32, out []BF16, step float32, root float32, inverse float32, eps float32, weight float32, b2 float32, in2 float32, scale float32, tiny float32, least float32, normal float32, wd float32, keep float32) int {
 	end := vectorLen(len(p))
 	for done := 0; done < end; {
 		n := min(asmChunk, end-done)
@@ -569,9 +569,9 @@ func vecAdamHighBF16(p []float32, grad []BF16, m []float32, v []float32, out []B
 		outAt := unsafe.Pointer(&out[done : done+n][0])
 		switch {
 		case active.vectors == vecAVX512:
-			adamHighBF16AVX512((*float32)(pAt), (*uint16)(gradAt), (*float32)(mAt), (*float32)(vAt), (*uint16)(outAt), n, float32(step), float32(root), float32(eps), float32(weight), float32(b2), float32(in2), float32(scale), float32(tiny), float32(least), float32(normal), float32(wd), float32(keep))
+			adamHighBF16AVX512((*float32)(pAt), (*uint16)(gradAt), (*float32)(mAt), (*float32)(vAt), (*uint16)(outAt), n, float32(step), float32(root), float32(inverse), float32(eps), float32(weight), float32(b2), float32(in2), float32(scale), float32(tiny), float32(least), float32(normal), float32(wd), float32(keep))
 		case active.vectors == vecAVX2:
-			adamHighBF16AVX2((*float32)(pAt), (*uint16)(gradAt), (*float32)(mAt), (*float32)(vAt), (*uint16)(outAt), n, float32(step), float32(root), float32(eps), float32(weight), float32(b2), float32(in2), float32(scale), float32(tiny), float32(least), float32(normal), float32(wd), float32(keep))
+			adamHighBF16AVX2((*float32)(pAt), (*uint16)(gradAt), (*float32)(mAt), (*float32)(vAt), (*uint16)(outAt), n, float32(step), float32(root), float32(inverse), float32(eps), float32(weight), float32(b2), float32(in2), float32(scale), float32(tiny), float32(least), float32(normal), float32(wd), float32(keep))
 		}
 		done += n
 	}

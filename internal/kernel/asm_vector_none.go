@@ -48,19 +48,19 @@ func vecMomentumFirstNesterov[T Number](p []T, grad []T, mom []T, lr T, wd T, sc
 	return 0
 }
 
-func vecAdam[T Number](p []T, grad []T, m []T, v []T, step T, root T, eps T, weight T, b2 T, in2 T, scale T, tiny T, least T, normal T, wd T, keep T) int {
+func vecAdam[T Number](p []T, grad []T, m []T, v []T, step T, root T, inverse T, eps T, weight T, b2 T, in2 T, scale T, tiny T, least T, normal T, wd T, keep T) int {
 	return 0
 }
 
-func vecAdamHigh[T Number](p []T, grad []T, m []T, v []T, step T, root T, eps T, weight T, b2 T, in2 T, scale T, tiny T, least T, normal T, wd T, keep T) int {
+func vecAdamHigh[T Number](p []T, grad []T, m []T, v []T, step T, root T, inverse T, eps T, weight T, b2 T, in2 T, scale T, tiny T, least T, normal T, wd T, keep T) int {
 	return 0
 }
 
-func vecAdamBF16(p []float32, grad []BF16, m []float32, v []float32, out []BF16, step float32, root float32, eps float32, weight float32, b2 float32, in2 float32, scale float32, tiny float32, least float32, normal float32, wd float32, keep float32) int {
+func vecAdamBF16(p []float32, grad []BF16, m []float32, v []float32, out []BF16, step float32, root float32, inverse float32, eps float32, weight float32, b2 float32, in2 float32, scale float32, tiny float32, least float32, normal float32, wd float32, keep float32) int {
 	return 0
 }
 
-func vecAdamHighBF16(p []float32, grad []BF16, m []float32, v []float32, out []BF16, step float32, root float32, eps float32, weight float32, b2 float32, in2 float32, scale float32, tiny float32, least float32, normal float32, wd float32, keep float32) int {
+func vecAdamHighBF16(p []float32, grad []BF16, m []float32, v []float32, out []BF16, step float32, root float32, inverse float32, eps float32, weight float32, b2 float32, in2 float32, scale float32, tiny float32, least float32, normal float32, wd float32, keep float32) int {
 	return 0
 }
 

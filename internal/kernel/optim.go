@@ -99,9 +99,9 @@ func Adam[T Float](p, g, m, v []T, h AdamHyper) {
 	s := adamScalarsOf[T](h)
 	k := 0
 	if s.in1 < 0.5 { // the two branches of lerp
-		k = vecAdam(p, g, m, v, s.step, s.root, s.eps, s.in1, s.b2, s.in2, s.scale, s.tiny, s.least, s.normal, s.wd, s.keep)
+		k = vecAdam(p, g, m, v, s.step, s.root, s.inverse, s.eps, s.in1, s.b2, s.in2, s.scale, s.tiny, s.least, s.normal, s.wd, s.keep)
 	} else {
-		k = vecAdamHigh(p, g, m, v, s.step, s.root, s.eps, 1-s.in1, s.b2, s.in2, s.scale, s.tiny, s.least, s.normal, s.wd, s.keep)
+		k = vecAdamHigh(p, g, m, v, s.step, s.root, s.inverse, s.eps, 1-s.in1, s.b2, s.in2, s.scale, s.tiny, s.least, s.normal, s.wd, s.keep)
 	}
 	p = p[k:]
 	g, m, v = g[k:][:len(p)], m[k:][:len(p)], v[k:][:len(p)]
@@ -115,9 +115,9 @@ func AdamBF16(p []float32, g []BF16, m, v []float32, out []BF16, h AdamHyper) {
 	s := adamScalarsOf[float32](h)
 	k := 0
 	if s.in1 < 0.5 {
-		k = vecAdamBF16(p, g, m, v, out, s.step, s.root, s.eps, s.in1, s.b2, s.in2, s.scale, s.tiny, s.least, s.normal, s.wd, s.keep)
+		k = vecAdamBF16(p, g, m, v, out, s.step, s.root, s.inverse, s.eps, s.in1, s.b2, s.in2, s.scale, s.tiny, s.least, s.normal, s.wd, s.keep)
 	} else {
-		k = vecAdamHighBF16(p, g, m, v, out, s.step, s.root, s.eps, 1-s.in1, s.b2, s.in2, s.scale, s.tiny, s.least, s.normal, s.wd, s.keep)
+		k = vecAdamHighBF16(p, g, m, v, out, s.step, s.root, s.inverse, s.eps, 1-s.in1, s.b2, s.in2, s.scale, s.tiny, s.least, s.normal, s.wd, s.keep)
 	}
 	p = p[k:]
 	g, m, v, out = g[k:][:len(p)], m[k:][:len(p)], v[k:][:len(p)], out[k:][:len(p)]
@@ -131,6 +131,7 @@ func AdamBF16(p []float32, g []BF16, m, v []float32, out []BF16, h AdamHyper) {
 // Adam.
 type adamScalars[T Float] struct {
 	step, root, eps     T
+	inverse             T // 1/root
 	in1, b2, in2        T
 	scale, wd, keep     T
 	tiny, least, normal T
@@ -145,6 +146,7 @@ func adamScalarsOf[T Float](h AdamHyper) adamScalars[T] {
 		tiny: negligible[T](), normal: normal,
 		least: T(math.Sqrt(2 * float64(normal) / (1 - h.Beta2))), // squares of smaller gradients are subnormal
 	}
+	s.inverse = 1 / s.root
 	if h.Decoupled {
 		s.wd, s.keep = 0, T(1-float64(h.LR*h.WeightDecay))
 	}

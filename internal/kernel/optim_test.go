@@ -3,6 +3,11 @@ package kernel
 import (
 	"fmt"
 	"math"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -213,4 +218,61 @@ func TestLerpIsExactAtBothEnds(t *testing.T) {
 	assert.Equal(t, float32(1e8), lerp[float32](1e8, 0.1, 0))
 	assert.Equal(t, float32(0.1), lerp[float32](1e8, 0.1, 1))
 	assert.Equal(t, float32(2), lerp[float32](1, 3, 0.5))
+}
+
+// The kernels may replace the division by the root by a product with its inverse and
+// a correction. The bits are those of the division, for all mantissas of the second
+// moment's root: with some roots, or many with RINGO_LONG.
+func TestAdamDividesByTheRoot(t *testing.T) {
+	roots := []float32{0.0316227766, 0.99999994, 0.7071068}
+	if os.Getenv("RINGO_LONG") == "1" {
+		rng := rand.New(rand.NewPCG(1, 2))
+		for len(roots) < 1000 {
+			roots = append(roots, float32(math.Exp2(-6*rng.Float64())))
+		}
+	}
+	for _, s := range isas[:len(isas)-1] {
+		withISA(s, func() {
+			next, wrong := atomic.Int64{}, atomic.Int64{}
+			var workers sync.WaitGroup
+			for range runtime.GOMAXPROCS(0) {
+				workers.Go(func() {
+					for i := next.Add(1) - 1; i < int64(len(roots)); i = next.Add(1) - 1 {
+						wrong.Add(int64(quotientsThatDiffer(roots[i])))
+					}
+				})
+			}
+			workers.Wait()
+			require.Zero(t, wrong.Load(), s.name)
+		})
+	}
+}
+
+// quotientsThatDiffer compares steps of Adam with the reference, for all 2**23
+// mantissas. The quotient is in [1, 2), and one less than it divides: so its last bit
+// shows in the result.
+func quotientsThatDiffer(root float32) (differ int) {
+	const chunk = 1 << 13
+	s := adamScalarsOf[float32](AdamHyper{Step: 1, GradScale: 1})
+	s.step, s.root, s.inverse, s.eps, s.in1, s.b2, s.in2 = 1, root, 1/root, -1, 0, 1, 0
+	p, g, m, v := make([]float32, chunk), make([]float32, chunk), filled[float32](chunk, 1), make([]float32, chunk)
+	_, exponent := math.Frexp(float64(root))
+	scale := float32(math.Ldexp(1, exponent-1))
+	for mantissa := uint32(0); mantissa < 1<<23; mantissa += chunk {
+		for i := range v {
+			a := scale * math.Float32frombits(0x3f800000+mantissa+uint32(i))
+			if a < root {
+				a *= 2
+			}
+			v[i] = a * a // its root is a
+		}
+		clear(p)
+		vecAdam(p, g, m, v, s.step, s.root, s.inverse, s.eps, s.in1, s.b2, s.in2, s.scale, s.tiny, s.least, s.normal, s.wd, s.keep)
+		for i, x := range v {
+			if want, _, _ := s.next(0, 0, 1, x); want != p[i] {
+				differ++
+			}
+		}
+	}
+	return differ
 }

@@ -46,14 +46,16 @@ func (f fp) storeBF16(x value, name string, i int) {
 		f.store(f.neon.op("xtn", 4, 8, chosen), name, i)
 		return
 	}
-	y, h := chosen.(reg.VecVirtual), g.half()
-	if g.bytes == 64 {
-		g.VPMOVDW(y, h)
-	} else { // pack both 128-bit halves of y to 64 bits each
-		g.VEXTRACTI128(operand.Imm(1), y, h)
-		g.VPACKUSDW(h, y.AsX(), h)
-	}
-	f.store(h, name, i)
+	f.store(f.each(func(xs ...value) value {
+		y, h := xs[0].(reg.VecVirtual), g.half()
+		if g.bytes == 64 {
+			g.VPMOVDW(y, h)
+		} else { // pack both 128-bit halves of y to 64 bits each
+			g.VEXTRACTI128(operand.Imm(1), y, h)
+			g.VPACKUSDW(h, y.AsX(), h)
+		}
+		return h
+	}, chosen), name, i)
 }
 
 // loadBF16 reads a vector of bfloat16 numbers from element i of slice name as
@@ -62,9 +64,11 @@ func (f fp) loadBF16(name string, i int) value {
 	if f.neon != nil {
 		return f.neon.op("shll", 4, 16, f.at(name, i))
 	}
-	x := f.tmp()
-	f.VPMOVZXWD(f.gen.at(name, i), x)
-	return f.shiftLeft(x, 16)
+	return f.shiftLeft(f.each(func(xs ...value) value {
+		x := f.tmp()
+		f.VPMOVZXWD(xs[0], x)
+		return x
+	}, f.at(name, i)), 16)
 }
 
 // loadF16 reads a vector of numbers of 16 bits from element i of slice name as float32.
