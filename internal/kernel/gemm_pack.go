@@ -13,16 +13,37 @@ const (
 	// and packing costs more than it saves.
 	flatBytesA = 256 << 10
 	flatBytesB = 1 << 20
-	// Rows whose distance is a multiple of a page use the same cache sets.
-	badStride = 4096
+
+	// Lines whose distance is a multiple of a page use the same set of L1. A set has
+	// setWays lines at least.
+	page, cacheLine, setWays = 4096, 64, 8
 )
 
 // flatA reports whether A is not packed, for n columns of C.
 func (p *gemmPass[T]) flatA(g *Gemm[T], n int) bool {
 	size := int(unsafe.Sizeof(g.Alpha))
 	few := n <= 2*p.cols
-	small := g.M*g.K*size <= flatBytesA && g.LDA*size%badStride != 0
+	small := g.M*g.K*size <= flatBytesA && !p.crowdedA(g)
 	return p.direct && (few || small)
+}
+
+// crowdedA reports whether the lines of A that a tile reads evict each other from L1.
+func (p *gemmPass[T]) crowdedA(g *Gemm[T]) bool {
+	lines := p.rows
+	if g.TransA {
+		lines = p.k
+	}
+	return crowded(g.LDA*int(unsafe.Sizeof(g.Alpha)), lines)
+}
+
+// crowded reports whether the sets of L1 that so many lines, stride bytes apart, use
+// have too little room for them.
+func crowded(stride, lines int) bool {
+	sets := page / cacheLine
+	for sets > 1 && stride%(2*cacheLine) == 0 {
+		sets, stride = sets/2, stride/2
+	}
+	return lines > sets*setWays
 }
 
 // flatB reports whether B is not packed.
@@ -30,7 +51,7 @@ func (p *gemmPass[T]) flatB(g *Gemm[T]) bool {
 	size, m := int(unsafe.Sizeof(g.Alpha)), p.i1-p.i0
 	few := m <= 5*p.rows
 	small := m <= p.mc || g.K*g.N*size <= flatBytesB
-	return p.direct && !g.TransB && (few || small && g.LDB*size%badStride != 0)
+	return p.direct && !g.TransB && (few || small && g.LDB*size%page != 0)
 }
 
 // packA packs rows [lo, hi) of the current block of op(A) as panels of height h,
