@@ -144,11 +144,14 @@ func (e *engine[T]) block(g *Gemm[T], ws []T, i0, i1, j0, j1 int) {
 	p := gemmPass[T]{engine: e, i0: i0, i1: i1}
 	p.cutWorkspace(ws)
 	kc, dots := e.kBlock(g.K), e.dots(g)
+	turned := !dots && p.turns(g)
 	for j := j0; j < j1; j += e.nc {
 		for p.k0 = 0; p.k0 < g.K; p.k0 += kc {
 			p.k = min(kc, g.K-p.k0)
 			if dots {
 				p.dotColumns(g, j, min(j+e.nc, j1))
+			} else if turned {
+				p.turnedColumns(g, j, min(j+e.nc, j1))
 			} else {
 				p.columns(g, j, min(j+e.nc, j1))
 			}
