@@ -9,12 +9,17 @@ package kernel
 //go:noescape
 func xgetbv0() uint32
 
-// tile1AMX computes 16 x 32 sums of blocks > 0 times 16 pairs, into rows of 32. as and bs are the bytes between rows of A and B.
+// tiles1AMX adds the products of blocks > 0 times 16 x 16 pairs of A and 16 x 32 pairs of B to the sums of tiles > 0 times 16 x 32, or overwrites them if first. as is the bytes between rows of A, step those to its next block and next those to its next tile. Sums are 4096 bytes a tile; they and B have rows of 32.
 //
 //go:noescape
-func tile1AMX(config *byte, blocks int, a *float32, as int, b *float32, bs int, c *float32)
+func tiles1AMX(config *byte, tiles int, blocks int, a *uint16, as int, step int, next int, b *float32, sums *float32, first bool)
 
-// tile2AMX computes 32 x 32 sums of blocks > 0 times 16 pairs, into rows of 32. as and bs are the bytes between rows of A and B.
+// tiles2AMX adds the products of blocks > 0 times 32 x 16 pairs of A and 16 x 32 pairs of B to the sums of tiles > 0 times 32 x 32, or overwrites them if first. as is the bytes between rows of A, step those to its next block and next those to its next tile. Sums are 4096 bytes a tile; they and B have rows of 32.
 //
 //go:noescape
-func tile2AMX(config *byte, blocks int, a *float32, as int, b *float32, bs int, c *float32)
+func tiles2AMX(config *byte, tiles int, blocks int, a *uint16, as int, step int, next int, b *float32, sums *float32, first bool)
+
+// tiles2RoundAMX adds the products of blocks > 0 times 32 x 16 pairs of A and 16 x 32 pairs of B to the sums of tiles > 0 times 32 x 32, or overwrites them if first. as is the bytes between rows of A, step those to its next block and next those to its next tile. Sums are 4096 bytes a tile; they and B have rows of 32. Then it rounds them to dst as roundTileAVX512BF16 does; blocks*rows is at least 32.
+//
+//go:noescape
+func tiles2RoundAMX(config *byte, tiles int, blocks int, a *uint16, as int, step int, next int, b *float32, sums *float32, first bool, dst *uint16, ds int, bias *float32, mask uint64, rows int)

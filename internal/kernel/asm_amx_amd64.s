@@ -11,22 +11,35 @@ TEXT ·xgetbv0(SB), NOSPLIT, $0-4
 	MOVL AX, ret+0(FP)
 	RET
 
-// func tile1AMX(config *byte, blocks int, a *float32, as int, b *float32, bs int, c *float32)
-TEXT ·tile1AMX(SB), NOSPLIT, $0-56
+// func tiles1AMX(config *byte, tiles int, blocks int, a *uint16, as int, step int, next int, b *float32, sums *float32, first bool)
+TEXT ·tiles1AMX(SB), NOSPLIT, $0-73
 	MOVQ config+0(FP), AX
 	LONG $0x4978e2c4
 	BYTE $0x00
-	MOVQ blocks+8(FP), CX
-	MOVQ a+16(FP), SI
-	MOVQ as+24(FP), R9
-	MOVQ b+32(FP), BX
-	MOVQ bs+40(FP), R8
-	MOVQ c+48(FP), DI
-	MOVQ R9, R12
-	SHLQ $0x04, R12
-	ADDQ SI, R12
-	MOVQ R8, R10
-	SHLQ $0x04, R10
+	MOVQ a+24(FP), R13
+	MOVQ as+32(FP), R9
+	MOVQ step+40(FP), R10
+	MOVQ next+48(FP), R11
+	MOVQ sums+64(FP), DI
+	MOVQ $+128, R8
+
+tile:
+	MOVQ R13, SI
+	MOVQ b+56(FP), BX
+	MOVQ blocks+16(FP), CX
+	CMPB first+72(FP), $0x00
+	JNE  zero
+	LONG $0x4b7ba2c4
+	LONG $0x00000784
+	BYTE $0x00
+	BYTE $0x00
+	LONG $0x4b7ba2c4
+	LONG $0x0040078c
+	BYTE $0x00
+	BYTE $0x00
+	JMP  loop
+
+zero:
 	LONG $0x497be2c4
 	BYTE $0xc0
 	LONG $0x497be2c4
@@ -38,50 +51,77 @@ loop:
 	BYTE $0x00
 	BYTE $0x00
 	LONG $0x4b7ba2c4
-	LONG $0x004003bc
-	BYTE $0x00
-	BYTE $0x00
-	LONG $0x4b7ba2c4
 	LONG $0x00000ea4
 	BYTE $0x00
 	BYTE $0x00
 	LONG $0x5c4ae2c4
 	BYTE $0xc4
+	LONG $0x4b7ba2c4
+	LONG $0x004003bc
+	BYTE $0x00
+	BYTE $0x00
 	LONG $0x5c42e2c4
 	BYTE $0xcc
-	ADDQ $0x40, SI
-	ADDQ R10, BX
+	ADDQ R10, SI
+	ADDQ $+2048, BX
 	DECQ CX
 	JNZ  loop
-	MOVQ $+128, DX
-	LONG $0x4b7ae2c4
-	LONG $0x00001784
+	LONG $0x4b7aa2c4
+	LONG $0x00000784
 	BYTE $0x00
 	BYTE $0x00
-	LONG $0x4b7ae2c4
-	LONG $0x0040178c
+	LONG $0x4b7aa2c4
+	LONG $0x0040078c
 	BYTE $0x00
 	BYTE $0x00
+	ADDQ $+4096, DI
+	ADDQ R11, R13
+	DECQ tiles+8(FP)
+	JNZ  tile
 	LONG $0x4978e2c4
 	BYTE $0xc0
 	RET
 
-// func tile2AMX(config *byte, blocks int, a *float32, as int, b *float32, bs int, c *float32)
-TEXT ·tile2AMX(SB), NOSPLIT, $0-56
+// func tiles2AMX(config *byte, tiles int, blocks int, a *uint16, as int, step int, next int, b *float32, sums *float32, first bool)
+TEXT ·tiles2AMX(SB), NOSPLIT, $0-73
 	MOVQ config+0(FP), AX
 	LONG $0x4978e2c4
 	BYTE $0x00
-	MOVQ blocks+8(FP), CX
-	MOVQ a+16(FP), SI
-	MOVQ as+24(FP), R9
-	MOVQ b+32(FP), BX
-	MOVQ bs+40(FP), R8
-	MOVQ c+48(FP), DI
+	MOVQ a+24(FP), R13
+	MOVQ as+32(FP), R9
+	MOVQ step+40(FP), R10
+	MOVQ next+48(FP), R11
+	MOVQ sums+64(FP), DI
+	MOVQ $+128, R8
+
+tile:
+	MOVQ R13, SI
 	MOVQ R9, R12
 	SHLQ $0x04, R12
-	ADDQ SI, R12
-	MOVQ R8, R10
-	SHLQ $0x04, R10
+	ADDQ R13, R12
+	MOVQ b+56(FP), BX
+	MOVQ blocks+16(FP), CX
+	CMPB first+72(FP), $0x00
+	JNE  zero
+	LONG $0x4b7ba2c4
+	LONG $0x00000784
+	BYTE $0x00
+	BYTE $0x00
+	LONG $0x4b7ba2c4
+	LONG $0x0040078c
+	BYTE $0x00
+	BYTE $0x00
+	LONG $0x4b7ba2c4
+	LONG $0x08000794
+	BYTE $0x00
+	BYTE $0x00
+	LONG $0x4b7ba2c4
+	LONG $0x0840079c
+	BYTE $0x00
+	BYTE $0x00
+	JMP  loop
+
+zero:
 	LONG $0x497be2c4
 	BYTE $0xc0
 	LONG $0x497be2c4
@@ -97,18 +137,18 @@ loop:
 	BYTE $0x00
 	BYTE $0x00
 	LONG $0x4b7ba2c4
-	LONG $0x004003bc
-	BYTE $0x00
-	BYTE $0x00
-	LONG $0x4b7ba2c4
 	LONG $0x00000ea4
 	BYTE $0x00
 	BYTE $0x00
 	LONG $0x5c4ae2c4
 	BYTE $0xc4
+	LONG $0x4b7ba2c4
+	LONG $0x004003bc
+	BYTE $0x00
+	BYTE $0x00
 	LONG $0x5c42e2c4
 	BYTE $0xcc
-	ADDQ $0x40, SI
+	ADDQ R10, SI
 	LONG $0x4b7b82c4
 	LONG $0x00000cac
 	BYTE $0x00
@@ -117,27 +157,171 @@ loop:
 	BYTE $0xd5
 	LONG $0x5c42e2c4
 	BYTE $0xdd
-	ADDQ $0x40, R12
-	ADDQ R10, BX
+	ADDQ R10, R12
+	ADDQ $+2048, BX
 	DECQ CX
 	JNZ  loop
-	MOVQ $+128, DX
-	LONG $0x4b7ae2c4
-	LONG $0x00001784
+	LONG $0x4b7aa2c4
+	LONG $0x00000784
 	BYTE $0x00
 	BYTE $0x00
-	LONG $0x4b7ae2c4
-	LONG $0x0040178c
+	LONG $0x4b7aa2c4
+	LONG $0x0040078c
 	BYTE $0x00
 	BYTE $0x00
-	LONG $0x4b7ae2c4
-	LONG $0x08001794
+	LONG $0x4b7aa2c4
+	LONG $0x08000794
 	BYTE $0x00
 	BYTE $0x00
-	LONG $0x4b7ae2c4
-	LONG $0x0840179c
+	LONG $0x4b7aa2c4
+	LONG $0x0840079c
 	BYTE $0x00
 	BYTE $0x00
+	ADDQ $+4096, DI
+	ADDQ R11, R13
+	DECQ tiles+8(FP)
+	JNZ  tile
 	LONG $0x4978e2c4
 	BYTE $0xc0
+	RET
+
+// func tiles2RoundAMX(config *byte, tiles int, blocks int, a *uint16, as int, step int, next int, b *float32, sums *float32, first bool, dst *uint16, ds int, bias *float32, mask uint64, rows int)
+// Requires: AVX, AVX512BW, AVX512F
+TEXT ·tiles2RoundAMX(SB), NOSPLIT, $0-120
+	MOVQ    config+0(FP), AX
+	LONG    $0x4978e2c4
+	BYTE    $0x00
+	MOVQ    a+24(FP), R13
+	MOVQ    as+32(FP), R9
+	MOVQ    step+40(FP), R10
+	MOVQ    next+48(FP), R11
+	MOVQ    sums+64(FP), DI
+	MOVQ    $+128, R8
+	MOVQ    bias+96(FP), AX
+	VMOVUPS (AX), Z3
+	VMOVUPS 64(AX), Z4
+	MOVQ    mask+104(FP), AX
+	KMOVD   AX, K1
+	MOVQ    dst+80(FP), R15
+	MOVQ    DI, AX
+
+tile:
+	MOVQ R13, SI
+	MOVQ R9, R12
+	SHLQ $0x04, R12
+	ADDQ R13, R12
+	MOVQ b+56(FP), BX
+	MOVQ blocks+16(FP), CX
+	CMPB first+72(FP), $0x00
+	JNE  zero
+	LONG $0x4b7ba2c4
+	LONG $0x00000784
+	BYTE $0x00
+	BYTE $0x00
+	LONG $0x4b7ba2c4
+	LONG $0x0040078c
+	BYTE $0x00
+	BYTE $0x00
+	LONG $0x4b7ba2c4
+	LONG $0x08000794
+	BYTE $0x00
+	BYTE $0x00
+	LONG $0x4b7ba2c4
+	LONG $0x0840079c
+	BYTE $0x00
+	BYTE $0x00
+	JMP  loop
+
+zero:
+	LONG $0x497be2c4
+	BYTE $0xc0
+	LONG $0x497be2c4
+	BYTE $0xc8
+	LONG $0x497be2c4
+	BYTE $0xd0
+	LONG $0x497be2c4
+	BYTE $0xd8
+
+loop:
+	LONG $0x4b7ba2c4
+	LONG $0x000003b4
+	BYTE $0x00
+	BYTE $0x00
+	LONG $0x4b7ba2c4
+	LONG $0x00000ea4
+	BYTE $0x00
+	BYTE $0x00
+	LONG $0x5c4ae2c4
+	BYTE $0xc4
+	LONG $0x4b7ba2c4
+	LONG $0x004003bc
+	BYTE $0x00
+	BYTE $0x00
+	LONG $0x5c42e2c4
+	BYTE $0xcc
+	ADDQ R10, SI
+	LONG $0x4b7b82c4
+	LONG $0x00000cac
+	BYTE $0x00
+	BYTE $0x00
+	LONG $0x5c4ae2c4
+	BYTE $0xd5
+	LONG $0x5c42e2c4
+	BYTE $0xdd
+	ADDQ R10, R12
+	MOVQ rows+112(FP), DX
+
+row:
+	CMPQ      AX, DI
+	JEQ       rounded
+	VADDPS    (AX), Z3, Z0
+	VADDPS    64(AX), Z4, Z1
+	LONG      $0x4877f262
+	BYTE      $0x72
+	BYTE      $0xd0
+	VMOVDQU16 Z2, K1, (R15)
+	ADDQ      $+128, AX
+	ADDQ      ds+88(FP), R15
+	DECQ      DX
+	JNZ       row
+
+rounded:
+	ADDQ $+2048, BX
+	DECQ CX
+	JNZ  loop
+	LONG $0x4b7aa2c4
+	LONG $0x00000784
+	BYTE $0x00
+	BYTE $0x00
+	LONG $0x4b7aa2c4
+	LONG $0x0040078c
+	BYTE $0x00
+	BYTE $0x00
+	LONG $0x4b7aa2c4
+	LONG $0x08000794
+	BYTE $0x00
+	BYTE $0x00
+	LONG $0x4b7aa2c4
+	LONG $0x0840079c
+	BYTE $0x00
+	BYTE $0x00
+	ADDQ $+4096, DI
+	ADDQ R11, R13
+	DECQ tiles+8(FP)
+	JNZ  tile
+	LONG $0x4978e2c4
+	BYTE $0xc0
+
+last:
+	VADDPS    (AX), Z3, Z0
+	VADDPS    64(AX), Z4, Z1
+	LONG      $0x4877f262
+	BYTE      $0x72
+	BYTE      $0xd0
+	VMOVDQU16 Z2, K1, (R15)
+	ADDQ      $+128, AX
+	ADDQ      ds+88(FP), R15
+	CMPQ      AX, DI
+	JNE       last
+	VZEROUPPER
 	RET

@@ -188,3 +188,8 @@ func roundTileAVX512BF16(dst *uint16, ds int, src *float32, ss int, h int, bias 
 //
 //go:noescape
 func scaleTileAVX512BF16(c *float32, cs int, tile *float32, h int, alpha float32, add bool, mask uint64)
+
+// copyTilesAVX512BF16 copies rows > 0 rows of k > 0 elements, ss bytes apart, to blocks of 32 rows of 32 elements, of which the first ones count; zeros fill up the last block.
+//
+//go:noescape
+func copyTilesAVX512BF16(dst *uint16, src *uint16, ss int, rows int, k int)

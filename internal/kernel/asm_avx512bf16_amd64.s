@@ -11429,3 +11429,45 @@ overwrite:
 	JNZ     overwrite
 	VZEROUPPER
 	RET
+
+// func copyTilesAVX512BF16(dst *uint16, src *uint16, ss int, rows int, k int)
+// Requires: AVX, AVX512BW, AVX512F
+TEXT ·copyTilesAVX512BF16(SB), NOSPLIT, $0-40
+	MOVQ  dst+0(FP), DI
+	MOVQ  src+8(FP), SI
+	MOVQ  ss+16(FP), R8
+	MOVQ  rows+24(FP), R9
+	MOVQ  k+32(FP), BX
+	MOVQ  BX, CX
+	DECQ  CX
+	MOVQ  CX, R12
+	SHRQ  $0x05, R12
+	NOTQ  CX
+	MOVQ  $-1, AX
+	SHRL  CL, AX
+	KMOVD AX, K1
+
+row:
+	MOVQ  SI, R10
+	MOVQ  DI, R11
+	MOVQ  R12, CX
+	TESTQ CX, CX
+	JZ    last
+
+block:
+	VMOVDQU32 (R10), Z0
+	VMOVDQU32 Z0, (R11)
+	ADDQ      $0x40, R10
+	ADDQ      $+2048, R11
+	DECQ      CX
+	JNZ       block
+
+last:
+	VMOVDQU16.Z (R10), K1, Z0
+	VMOVDQU32   Z0, (R11)
+	ADDQ        R8, SI
+	ADDQ        $0x40, DI
+	DECQ        R9
+	JNZ         row
+	VZEROUPPER
+	RET

@@ -33,7 +33,7 @@ func dotEngines() []*engineBF16 {
 	e := dotEngine(tiles, interleaveAVX512, transposePairsAVX512)
 	e.round, e.dotsOfPairs = roundTileAVX512, pairDotsAVX512
 	if amxGranted() {
-		return []*engineBF16{amxEngine(e, productAMX), e}
+		return []*engineBF16{tileEngine(e, amxKernels), e}
 	}
 	return []*engineBF16{e}
 }

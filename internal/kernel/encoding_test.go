@@ -101,29 +101,39 @@ func wantDot() map[string][]string {
 }
 
 func wantAMX() map[string][]string {
-	loadB := []string{"tileloadd tmm6,[rbx+r8*1+0x0]", "tileloadd tmm7,[rbx+r8*1+0x40]"}
-	first := []string{"tileloadd tmm4,[rsi+r9*1+0x0]", "tdpbf16ps tmm0,tmm4,tmm6", "tdpbf16ps tmm1,tmm4,tmm7"}
-	second := []string{"tileloadd tmm5,[r12+r9*1+0x0]", "tdpbf16ps tmm2,tmm5,tmm6", "tdpbf16ps tmm3,tmm5,tmm7"}
-	zero := []string{"tilezero tmm0", "tilezero tmm1", "tilezero tmm2", "tilezero tmm3"}
-	store := []string{"tilestored [rdi+rdx*1+0x0],tmm0", "tilestored [rdi+rdx*1+0x40],tmm1",
-		"tilestored [rdi+rdx*1+0x800],tmm2", "tilestored [rdi+rdx*1+0x840],tmm3"}
-	join := func(parts ...[]string) (all []string) {
-		for _, p := range parts {
-			all = append(all, p...)
+	return map[string][]string{"tiles1AMX": wantTiles(1, false), "tiles2AMX": wantTiles(2, false), "tiles2RoundAMX": wantTiles(2, true)}
+}
+
+// wantTiles are the encoded instructions of the kernel for n tiles of rows.
+func wantTiles(n int, round bool) []string {
+	sums := func(form string) (list []string) {
+		for t := range 2 * n {
+			list = append(list, fmt.Sprintf(form, fmt.Sprintf("[rdi+r8*1+0x%x]", t/2*2048+t%2*64), t))
 		}
-		return all
+		return list
 	}
-	config, release := []string{"ldtilecfg [rax]"}, []string{"tilerelease"}
-	return map[string][]string{
-		"tile1AMX": join(config, zero[:2], loadB, first, store[:2], release),
-		"tile2AMX": join(config, zero, loadB, first, second, store, release),
+	code := append([]string{"ldtilecfg [rax]"}, sums("tileloadd tmm%[2]d,%[1]s")...)
+	for t := range 2 * n {
+		code = append(code, fmt.Sprintf("tilezero tmm%d", t))
 	}
+	code = append(code, "tileloadd tmm6,[rbx+r8*1+0x0]", "tileloadd tmm4,[rsi+r9*1+0x0]", "tdpbf16ps tmm0,tmm4,tmm6",
+		"tileloadd tmm7,[rbx+r8*1+0x40]", "tdpbf16ps tmm1,tmm4,tmm7")
+	if n == 2 {
+		code = append(code, "tileloadd tmm5,[r12+r9*1+0x0]", "tdpbf16ps tmm2,tmm5,tmm6", "tdpbf16ps tmm3,tmm5,tmm7")
+	}
+	var rounded []string
+	if round {
+		rounded = []string{"vcvtne2ps2bf16 zmm2,zmm1,zmm0"}
+	}
+	code = append(code, rounded...) // the tile before
+	code = append(append(code, sums("tilestored %[1]s,tmm%[2]d")...), "tilerelease")
+	return append(code, rounded...) // the last tile
 }
 
 // On a CPU with AMX, its kernels have the bits of the emulation.
 func TestAMXIsAsEmulated(t *testing.T) {
 	for _, e := range isas[0].bf16 {
-		if e.unit == 1 {
+		if e.tiles == nil {
 			continue
 		}
 		for i := range 40 {

@@ -14,7 +14,7 @@ func BenchmarkGemmBF16(b *testing.B) {
 				ta, tb  bool
 				m, n, k int
 			}{false, false, 2048, 2048, 2048}) {
-				b.Run(fmt.Sprintf("%s/%d/%d/%s/%dx%dx%d", s.name, e.pair, e.unit, transName(x.ta, x.tb), x.m, x.n, x.k), func(b *testing.B) {
+				b.Run(fmt.Sprintf("%s/%s/%s/%dx%dx%d", s.name, e, transName(x.ta, x.tb), x.m, x.n, x.k), func(b *testing.B) {
 					g := &newBF16(1, x.ta, x.tb, x.m, x.n, x.k, 0, false, realNumber).g
 					for b.Loop() {
 						e.block(g, ws, 0, x.m, 0, x.n)

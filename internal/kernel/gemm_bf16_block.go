@@ -11,7 +11,6 @@ import (
 type engineBF16 struct {
 	*engine[float32]
 	pair int // elements of K in a word
-	unit int // the number of words of a block of K is padded to a multiple of it
 	// packA packs a panel of A, packB one of B whose rows are ds words apart. src
 	// holds a panel of K rows (packA[1], packB[0]), or its transpose with w rows of
 	// k elements; its rows are ss elements apart. ws has room for the words of a
@@ -20,6 +19,7 @@ type engineBF16 struct {
 	// product is the micro-kernel: C[0:h, 0:n] = alpha*A*B or, if add is set, C +=
 	// that.
 	product func(h, n, k int, a, b []float32, bs int, c []float32, cs int, alpha float32, add bool)
+	tiles   *tileKernels // instead of product; nil: none
 	// dotsOfPairs is the kernel for few rows of A (nil: none).
 	dotsOfPairs dotsOfPairs
 	// round adds the bias to n columns of sums of a tile and rounds them. It may
@@ -42,7 +42,7 @@ func widened(e *engine[float32]) *engineBF16 {
 			BF16ToF32(dst[i*ds:i*ds+w], src[i*ss:i*ss+w])
 		}
 	}
-	return &engineBF16{engine: e, pair: 1, unit: 1, packA: [2]packer{columns, rows}, packB: [2]packer{rows, columns}, product: e.packedTile, round: roundTile}
+	return &engineBF16{engine: e, pair: 1, packA: [2]packer{columns, rows}, packB: [2]packer{rows, columns}, product: e.packedTile, round: roundTile}
 }
 
 const (
@@ -54,6 +54,9 @@ const (
 )
 
 func (e *engineBF16) workspace() int {
+	if e.tiles != nil {
+		return tilesWorkspace()
+	}
 	return keptB + e.mc*e.kc + e.roomWords() + e.mc*sumColumns + e.rows*e.cols + e.cols + 2*slack
 }
 
@@ -108,6 +111,10 @@ func (e *engineBF16) block(g *GemmBF16, ws []float32, i0, i1, j0, j1 int) {
 		f := Gemm[float32]{Beta: g.Beta, C: g.C, LDC: g.LDC}
 		f.scaleC(i0, i1, j0, j1)
 	}
+	if e.tiles != nil {
+		e.tileBlock(g, ws, i0, i1, j0, j1)
+		return
+	}
 	p := passBF16{engineBF16: e, g: *g}
 	p.cut(ws)
 	rows := (i1 - i0 + e.mc - 1) / e.mc
@@ -125,10 +132,13 @@ func (e *engineBF16) block(g *GemmBF16, ws []float32, i0, i1, j0, j1 int) {
 // of rows, it takes as many columns as packed B has room for, with all of K.
 func (p *passBF16) plan(rows int) {
 	p.nc = sumColumns
-	if panels := keptB / (p.cols * tileWords(2*p.g.K/p.pair)); rows > 1 && panels > 0 {
+	if panels := keptB / (p.cols * p.wordsOf(p.g.K)); rows > 1 && panels > 0 {
 		p.nc, p.keep = min(sumColumns, panels*p.cols), true
 	}
 }
+
+// wordsOf is the number of words of k elements.
+func (e *engineBF16) wordsOf(k int) int { return (k + e.pair - 1) / e.pair }
 
 // scaled is Beta times an element of the result, which is not read if Beta is 0.
 func (g *GemmBF16) scaled(i, j int) float32 {
@@ -161,11 +171,11 @@ func aligned(ws []float32) []float32 {
 // columns computes columns [j0, j1), at most nc, of the current rows.
 func (p *passBF16) columns(j0, j1 int) {
 	g := &p.g
-	kc := p.pair * p.kBlock((g.K+p.pair-1)/p.pair)
+	kc := p.pair * p.kBlock(p.wordsOf(g.K))
 	h := p.panelHeight(p.i1 - p.i0)
 	for p.k0 = 0; p.k0 < g.K; p.k0 += kc {
 		p.k = min(kc, g.K-p.k0)
-		p.words = (p.k + p.pair*p.unit - 1) / (p.pair * p.unit) * p.unit
+		p.words = p.wordsOf(p.k)
 		p.add, p.last = p.k0 > 0 || g.Beta != 0, p.k0+p.k == g.K
 		p.panelsA(h)
 		for j := j0; j < j1; j += p.cols {

@@ -116,14 +116,25 @@ func (c *caseBF16) String() string {
 		transName(g.TransA, g.TransB), g.M, g.N, g.K, g.Alpha, g.Beta, g.LDA, g.LDB, g.LDC, c.wantsFloat, g.Bias != nil)
 }
 
+// String says what the engine multiplies.
+func (e *engineBF16) String() string {
+	switch {
+	case e.tiles != nil:
+		return "tiles"
+	case e.pair == 2:
+		return "pairs"
+	}
+	return "widened"
+}
+
 // onEveryBF16 runs a test for each engine of each instruction set, and for the Go
 // engines that emulate AVX512-BF16 and AMX. exact says that the bits must be those
 // of RefGemmBF16.
 func onEveryBF16(t *testing.T, f func(t *testing.T, e *engineBF16, exact bool)) {
 	for _, s := range isas {
 		for _, e := range s.bf16 {
-			t.Run(fmt.Sprintf("%s/%d/%d", s.name, e.pair, e.unit), func(t *testing.T) {
-				withISA(s, func() { f(t, e, e.pair == 2 && e.unit == 1) })
+			t.Run(fmt.Sprintf("%s/%s", s.name, e), func(t *testing.T) {
+				withISA(s, func() { f(t, e, e.pair == 2 && e.tiles == nil) })
 			})
 		}
 	}
@@ -152,7 +163,11 @@ func TestGemmBF16Exact(t *testing.T) {
 func TestGemmBF16EveryTile(t *testing.T) {
 	onEveryBF16(t, func(t *testing.T, e *engineBF16, _ bool) {
 		for m := 1; m <= e.rows; m++ {
-			for n := 1; n <= e.cols; n += 1 + e.unit/8 { // AMX has only two kernels
+			step := 1
+			if e.tiles != nil {
+				step = 5 // kernels of tiles differ only in their rows
+			}
+			for n := 1; n <= e.cols; n += step {
 				c := newBF16(uint64(m*100+n), m%2 == 0, n%2 == 0, m, n, 1+(5*m+n)%39, n%3, n%4 < 2, smallInt)
 				c.g.Beta = float32(m % 2)
 				requireSameBits(t, c.reference(), c.run(t, e), c)
@@ -287,13 +302,13 @@ func TestGemmBF16RefusesWrongSlices(t *testing.T) {
 	assert.Zero(t, testing.AllocsPerRun(20, func() { GemmBF16Block(&g, ws, 0, 3, 0, 4) }))
 }
 
-// The state of AMX's micro-kernel for a tile stays on the stack, also in the
+// The state of a call of the engine of tiles stays on the stack, also in the
 // emulation.
 func TestTilesAllocateNothing(t *testing.T) {
 	e := emulatedAMX()
 	ws := make([]float32, e.workspace())
-	for _, rows := range []int{3, 19} { // one tile, and two below each other
-		g := newBF16(1, false, false, rows, 40, 70, 0, false, smallInt).g
+	for i, rows := range []int{3, 19, 40, 40} { // one tile, two below each other, and more
+		g := newBF16(1, i%2 == 0, i%2 == 1, rows, 40, 70, 0, i == 3, smallInt).g
 		assert.Zero(t, testing.AllocsPerRun(5, func() { e.block(&g, ws, 0, rows, 0, 40) }), rows)
 	}
 }

@@ -28,6 +28,7 @@ func (g *gen) bf16File() {
 	g.transposePairs()
 	g.roundTile()
 	g.scaleTile()
+	g.copyTiles()
 }
 
 // encode emits machine code for instructions that the assembler does not have.
@@ -208,11 +209,7 @@ func (g *gen) scaleTile() {
 	g.arg("tile", reg.RSI)
 	g.arg("h", reg.RCX)
 	alpha := g.vec(2)
-	addr, err := g.Param("alpha").Resolve()
-	if err != nil {
-		panic(err)
-	}
-	g.broadcast(addr.Addr, alpha)
+	g.broadcast(g.param("alpha"), alpha)
 	g.columnMasks(2)
 	g.arg("add", reg.AL)
 	row := func(name string, finish func(j int)) {
