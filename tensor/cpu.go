@@ -25,6 +25,7 @@ type cpuQueue struct {
 	chunks []float32 // chunks of them, per thread
 	blocks []float32 // of OpSumSquares, per thread
 	wide   Args
+	wides  []Args // of halfRows, per thread
 	// the operand that is being widened or rounded, and its float32 memory
 	operand int
 	wideAt  Ptr

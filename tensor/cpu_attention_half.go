@@ -35,9 +35,3 @@ func fromBits[H BF16 | F16](x []uint16) []H {
 
 // bitsOf returns operand i, of a 16-bit type, as bits.
 func bitsOf(a *Args, i int) []uint16 { return unsafe.Slice((*uint16)(a.X[i]), a.Len[i]) }
-
-// withHalf makes half the kernel of both 16-bit types.
-func withHalf(k [NumDTypes]Kernel, half Kernel) [NumDTypes]Kernel {
-	k[BFloat16], k[Float16] = half, half
-	return k
-}

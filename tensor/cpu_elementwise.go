@@ -100,7 +100,7 @@ type (
 )
 
 func binaries(f32 binaryFunc[float32], f64 binaryFunc[float64], i32 binaryFunc[int32], i64 binaryFunc[int64], u8 binaryFunc[uint8]) [NumDTypes]Kernel {
-	return numbers(zip(f32), zip(f64), zip(i32), zip(i64), zip(u8))
+	return withHalf(numbers(zip(f32), zip(f64), zip(i32), zip(i64), zip(u8)), zipHalf(f32))
 }
 
 func compares(f32 compareFunc[float32], f64 compareFunc[float64], i32 compareFunc[int32], i64 compareFunc[int64], u8 compareFunc[uint8]) [NumDTypes]Kernel {

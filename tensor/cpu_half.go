@@ -10,19 +10,26 @@ import (
 // halfChunk is how many elements of 16-bit operands are widened at a time. They and the results stay in the L1 cache.
 const halfChunk = 1024
 
-// chunk returns room for halfChunk elements: the thread's chunk i of two.
+// threadChunks is the number of chunks of a thread: of two operands and a result.
+const threadChunks = 3
+
+// chunk returns room for halfChunk elements: the thread's chunk i.
 func (q *cpuQueue) chunk(thread, i int) []float32 {
-	at := (2*thread + i) * halfChunk
+	at := (threadChunks*thread + i) * halfChunk
 	return q.chunks[at : at+halfChunk]
 }
 
 // inChunks makes a kernel for 16-bit floats from a part function that works on chunks of the count(a) elements.
 func inChunks(count func(a *Args) int, fn part) Kernel {
-	k := spread(count, one, halfChunk, fn)
+	return withChunks(spread(count, one, halfChunk, fn))
+}
+
+// withChunks makes a kernel that has memory for chunks.
+func withChunks(k Kernel) Kernel {
 	return func(q Queue, a *Args) {
 		c := q.(*cpuQueue)
 		if c.chunks == nil {
-			c.chunks = make([]float32, 2*c.pool.n*halfChunk)
+			c.chunks = make([]float32, threadChunks*c.pool.n*halfChunk)
 		}
 		k(q, a)
 	}
@@ -47,6 +54,61 @@ func halfMap(two bool, f func(dst, x, y []float32)) Kernel {
 	})
 }
 
+// zipHalf is zip for 16-bit floats.
+func zipHalf(f func(dst, x, y []float32)) Kernel {
+	return withChunks(spread(stridedItems, stridedCost, 1, func(q *cpuQueue, a *Args, lo, hi, thread int) {
+		if a.Rank == 1 {
+			q.zipLine(a, thread, [3]int{lo * a.Stride[0][0], lo * a.Stride[1][0], lo * a.Stride[2][0]}, hi-lo, f)
+			return
+		}
+		for i := lo; i < hi; i++ {
+			q.zipLine(a, thread, a.offsets(i), a.Dim[a.Rank-1], f)
+		}
+	}))
+}
+
+// zipLine applies f to n elements of the operands from offsets o on, along the last dimension.
+func (q *cpuQueue) zipLine(a *Args, thread int, o [3]int, n int, f func(dst, x, y []float32)) {
+	dst := q.chunk(thread, 2)
+	for at := 0; at < n; at += halfChunk {
+		m := min(halfChunk, n-at)
+		f(dst[:m], q.widenLine(a, thread, 1, o[1], at, m), q.widenLine(a, thread, 2, o[2], at, m))
+		narrow(a.at(0, o[0]+at), dst[:m], a.DType)
+	}
+}
+
+// widenLine widens n elements of operand i, 1 or 2, of a line that begins at offset off: those from at on, or the one that is repeated.
+func (q *cpuQueue) widenLine(a *Args, thread, i, off, at, n int) []float32 {
+	if a.Stride[i][a.Rank-1] == 0 {
+		at, n = 0, 1
+	}
+	x := q.chunk(thread, i-1)[:n]
+	widen(x, a.at(i, off+at), a.DType)
+	return x
+}
+
+// addToHalf is OpAddTo for 16-bit floats: by chunks if the operands lie one after the other.
+func addToHalf() Kernel {
+	others := throughFloat32(addToKernel[float32]())
+	flat := inChunks(dim0, func(q *cpuQueue, a *Args, lo, hi, thread int) {
+		for ; lo < hi; lo += halfChunk {
+			n := min(halfChunk, hi-lo)
+			x, y := q.chunk(thread, 0)[:n], q.chunk(thread, 1)[:n]
+			widen(x, a.at(0, lo), a.DType)
+			widen(y, a.at(1, lo), a.DType)
+			kernel.Add(x, x, y)
+			narrow(a.at(0, lo), x, a.DType)
+		}
+	})
+	return func(q Queue, a *Args) {
+		if a.Rank == 1 && a.Stride[0][0] == 1 && a.Stride[1][0] == 1 {
+			flat(q, a)
+		} else {
+			others(q, a)
+		}
+	}
+}
+
 // maps1 are the kernels of f(dst, x) for all floats, and maps2 those of f(dst, x, y).
 func maps1(f32 func(dst, x []float32), f64 func(dst, x []float64)) (k [NumDTypes]Kernel) {
 	half := halfMap(false, func(dst, x, _ []float32) { f32(dst, x) })
@@ -63,6 +125,12 @@ func maps2(f32 func(dst, x, y []float32), f64 func(dst, x, y []float64)) (k [Num
 // withBF16 replaces the kernel for BFloat16 by one of its own.
 func withBF16(half Kernel, k [NumDTypes]Kernel) [NumDTypes]Kernel {
 	k[BFloat16] = half
+	return k
+}
+
+// withHalf makes half the kernel of both 16-bit types.
+func withHalf(k [NumDTypes]Kernel, half Kernel) [NumDTypes]Kernel {
+	k[BFloat16], k[Float16] = half, half
 	return k
 }
 

@@ -3,17 +3,15 @@ package tensor
 import "github.com/ringo-ml/ringo/internal/kernel"
 
 // rows1 applies f(dst, x, cols, lo, hi) to rows.
-func rows1[T any](f func(dst, x []T, cols, lo, hi int)) Kernel {
-	return spread(dim0, dim1, 1, func(_ *cpuQueue, a *Args, lo, hi, _ int) {
-		f(slice[T](a, 0), slice[T](a, 1), a.Dim[1], lo, hi)
-	})
+func rows1[T any](f func(dst, x []T, cols, lo, hi int)) part {
+	return func(_ *cpuQueue, a *Args, lo, hi, _ int) { f(slice[T](a, 0), slice[T](a, 1), a.Dim[1], lo, hi) }
 }
 
 // rowsYG applies f(dst, g, y, cols, lo, hi); the operands are y, g.
-func rowsYG[T any](f func(dst, g, y []T, cols, lo, hi int)) Kernel {
-	return spread(dim0, dim1, 1, func(_ *cpuQueue, a *Args, lo, hi, _ int) {
+func rowsYG[T any](f func(dst, g, y []T, cols, lo, hi int)) part {
+	return func(_ *cpuQueue, a *Args, lo, hi, _ int) {
 		f(slice[T](a, 0), slice[T](a, 2), slice[T](a, 1), a.Dim[1], lo, hi)
-	})
+	}
 }
 
 func causalKernel[T kernel.Float]() Kernel {
@@ -40,16 +38,12 @@ func crossEntropyGradKernel[T kernel.Float]() Kernel {
 	})
 }
 
-func layerNormKernel[T kernel.Float]() Kernel {
-	return spread(dim0, dim1, 1, func(_ *cpuQueue, a *Args, lo, hi, _ int) {
-		kernel.LayerNorm(slice[T](a, 0), slice[T](a, 1), slice[T](a, 2), slice[T](a, 3), slice[T](a, 4), slice[T](a, 5), a.Dim[1], lo, hi, a.F[0])
-	})
+func layerNormPart[T kernel.Float](_ *cpuQueue, a *Args, lo, hi, _ int) {
+	kernel.LayerNorm(slice[T](a, 0), slice[T](a, 1), slice[T](a, 2), slice[T](a, 3), slice[T](a, 4), slice[T](a, 5), a.Dim[1], lo, hi, a.F[0])
 }
 
-func layerNormGradXKernel[T kernel.Float]() Kernel {
-	return spread(dim0, dim1, 1, func(_ *cpuQueue, a *Args, lo, hi, _ int) {
-		kernel.LayerNormGradX(slice[T](a, 0), slice[T](a, 2), slice[T](a, 1), slice[T](a, 3), slice[T](a, 4), slice[T](a, 5), a.Dim[1], lo, hi)
-	})
+func layerNormGradXPart[T kernel.Float](_ *cpuQueue, a *Args, lo, hi, _ int) {
+	kernel.LayerNormGradX(slice[T](a, 0), slice[T](a, 2), slice[T](a, 1), slice[T](a, 3), slice[T](a, 4), slice[T](a, 5), a.Dim[1], lo, hi)
 }
 
 func layerNormGradWKernel[T kernel.Float]() Kernel {
@@ -58,16 +52,12 @@ func layerNormGradWKernel[T kernel.Float]() Kernel {
 	})
 }
 
-func rmsNormKernel[T kernel.Float]() Kernel {
-	return spread(dim0, dim1, 1, func(_ *cpuQueue, a *Args, lo, hi, _ int) {
-		kernel.RMSNorm(slice[T](a, 0), slice[T](a, 1), slice[T](a, 2), slice[T](a, 3), a.Dim[1], lo, hi, a.F[0])
-	})
+func rmsNormPart[T kernel.Float](_ *cpuQueue, a *Args, lo, hi, _ int) {
+	kernel.RMSNorm(slice[T](a, 0), slice[T](a, 1), slice[T](a, 2), slice[T](a, 3), a.Dim[1], lo, hi, a.F[0])
 }
 
-func rmsNormGradXKernel[T kernel.Float]() Kernel {
-	return spread(dim0, dim1, 1, func(_ *cpuQueue, a *Args, lo, hi, _ int) {
-		kernel.RMSNormGradX(slice[T](a, 0), slice[T](a, 2), slice[T](a, 1), slice[T](a, 3), slice[T](a, 4), a.Dim[1], lo, hi)
-	})
+func rmsNormGradXPart[T kernel.Float](_ *cpuQueue, a *Args, lo, hi, _ int) {
+	kernel.RMSNormGradX(slice[T](a, 0), slice[T](a, 2), slice[T](a, 1), slice[T](a, 3), slice[T](a, 4), a.Dim[1], lo, hi)
 }
 
 func rmsNormGradWKernel[T kernel.Float]() Kernel {
@@ -75,6 +65,21 @@ func rmsNormGradWKernel[T kernel.Float]() Kernel {
 		kernel.RMSNormGradW(slice[T](a, 0), slice[T](a, 2), slice[T](a, 1), slice[T](a, 3), a.Dim[0], a.Dim[1], lo, hi, a.F[0] != 0)
 	})
 }
+
+// colSumBF16 is colSumKernel for bfloat16.
+var colSumBF16 = spread(dim1, dim0, 16, func(_ *cpuQueue, a *Args, lo, hi, _ int) {
+	kernel.ColSumBF16(slice[BF16](a, 0), slice[BF16](a, 1), a.Dim[0], a.Dim[1], a.Dim[1], lo, hi, a.F[0] != 0)
+})
+
+// layerNormGradWBF16 and rmsNormGradWBF16 are the kernels for bfloat16 with float32 statistics.
+var (
+	layerNormGradWBF16 = spread(dim1, dim0, 16, func(_ *cpuQueue, a *Args, lo, hi, _ int) {
+		kernel.NormGradWBF16(slice[BF16](a, 0), slice[BF16](a, 2), slice[BF16](a, 1), slice[float32](a, 3), slice[float32](a, 4), a.Dim[0], a.Dim[1], lo, hi, a.F[0] != 0)
+	})
+	rmsNormGradWBF16 = spread(dim1, dim0, 16, func(_ *cpuQueue, a *Args, lo, hi, _ int) {
+		kernel.NormGradWBF16(slice[BF16](a, 0), slice[BF16](a, 2), slice[BF16](a, 1), nil, slice[float32](a, 3), a.Dim[0], a.Dim[1], lo, hi, a.F[0] != 0)
+	})
+)
 
 func colSumKernel[T kernel.Float]() Kernel {
 	return spread(dim1, dim0, 16, func(_ *cpuQueue, a *Args, lo, hi, _ int) {

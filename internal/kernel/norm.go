@@ -144,3 +144,33 @@ func RMSNormGradW[T Float](dw, g, x, rstd []T, rows, cols, lo, hi int, acc bool)
 		lo += k
 	}
 }
+
+// NormGradWBF16 is the gradient dw of [LayerNormGradW] or, with mean nil, of
+// [RMSNormGradW], rounded once: it has their bits between conversions of all of dw,
+// g and x.
+func NormGradWBF16(dw, g, x []BF16, mean, rstd []float32, rows, cols, lo, hi int, acc bool) {
+	var sums [sumTile]float64
+	var wideG, wideX [sumTile]float32
+	for lo < hi {
+		k := min(sumTile, hi-lo)
+		w, wg, wx := sums[:k], wideG[:k], wideX[:k]
+		clear(w)
+		for r := range rows {
+			BF16ToF32(wg, g[r*cols+lo:][:k])
+			BF16ToF32(wx, x[r*cols+lo:][:k])
+			m, s := float32(0), rstd[r]
+			if mean != nil {
+				m = mean[r]
+			}
+			for i := vecWeightGrad(w, wg, wx, wg, wx, m, s); i < k; i++ {
+				w[i] += float64(float64(wg[i]) * float64((wx[i]-m)*s))
+			}
+		}
+		if acc {
+			BF16ToF32(wg, dw[lo:lo+k])
+		}
+		storeSums(wg, w, acc)
+		F32ToBF16(dw[lo:lo+k], wg)
+		lo += k
+	}
+}

@@ -54,6 +54,44 @@ func ColSum[T Float](dst, x []T, rows, cols, ld int, lo, hi int, acc bool) {
 	}
 }
 
+// ColSumBF16 is [ColSum] in float32, rounded once: it has the bits of ColSum between
+// conversions of all of dst and x.
+func ColSumBF16(dst, x []BF16, rows, cols, ld int, lo, hi int, acc bool) {
+	dst = dst[:cols]
+	var sums, old [sumTile]float32
+	for ; lo < hi; lo += sumTile {
+		w := min(sumTile, hi-lo)
+		clear(sums[:w])
+		if rows > 0 {
+			sumRowsBF16(sums[:w], x[lo:], rows, ld)
+		}
+		clear(old[:w])
+		if acc {
+			BF16ToF32(old[:w], dst[lo:lo+w])
+		}
+		addTo(old[:w], sums[:w])
+		F32ToBF16(dst[lo:lo+w], old[:w])
+	}
+}
+
+// sumRowsBF16 is sumRows of rows that are widened.
+func sumRowsBF16(dst []float32, x []BF16, n, ld int) {
+	var t [sumTile]float32
+	wide := t[:len(dst)]
+	if n > rowBlock {
+		h := half(n, rowBlock)
+		sumRowsBF16(dst, x, h, ld)
+		sumRowsBF16(wide, x[h*ld:], n-h, ld)
+		addTo(dst, wide)
+		return
+	}
+	clear(dst)
+	for r := range n {
+		BF16ToF32(wide, x[r*ld:][:len(dst)])
+		addRow(dst, wide, dst, wide)
+	}
+}
+
 // manyBlocks is the number of blocks that one call sums.
 const manyBlocks = 16
 

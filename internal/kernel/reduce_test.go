@@ -3,6 +3,7 @@ package kernel
 import (
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -167,4 +168,46 @@ func TestSumSquares(t *testing.T) {
 		assert.InDelta(t, want, SumSquares(x), 1e-12*(1+want))
 	}
 	assert.True(t, math.IsNaN(SumSquares([]float32{1, float32(math.NaN())})))
+}
+
+// Kernels that widen rows of bfloat16 have the bits of those for float32 between
+// conversions.
+func TestColumnSumsOfBF16(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 5))
+	for _, s := range [][2]int{{0, 3}, {1, 1}, {7, 40}, {300, sumTile + 8}} {
+		rows, cols := s[0], s[1]
+		random := func(n int) (x []BF16, wide []float32) {
+			x, wide = make([]BF16, n), make([]float32, n)
+			for i := range x {
+				x[i] = ToBF16(r.Float32() - 0.5)
+			}
+			BF16ToF32(wide, x)
+			return x, wide
+		}
+		x, wideX := random(rows * cols)
+		g, wideG := random(rows * cols)
+		_, mean := random(rows)
+		_, rstd := random(rows)
+		for _, acc := range []bool{false, true} {
+			for name, f := range map[string]struct {
+				wide func(dst []float32)
+				half func(dst []BF16, lo, hi int)
+			}{
+				"colsum": {func(dst []float32) { ColSum(dst, wideX, rows, cols, cols, 0, cols, acc) },
+					func(dst []BF16, lo, hi int) { ColSumBF16(dst, x, rows, cols, cols, lo, hi, acc) }},
+				"layer norm": {func(dst []float32) { LayerNormGradW(dst, nil, wideG, wideX, mean, rstd, rows, cols, 0, cols, acc) },
+					func(dst []BF16, lo, hi int) { NormGradWBF16(dst, g, x, mean, rstd, rows, cols, lo, hi, acc) }},
+				"rms norm": {func(dst []float32) { RMSNormGradW(dst, wideG, wideX, rstd, rows, cols, 0, cols, acc) },
+					func(dst []BF16, lo, hi int) { NormGradWBF16(dst, g, x, nil, rstd, rows, cols, lo, hi, acc) }},
+			} {
+				dst, want := random(cols)
+				f.wide(want)
+				rounded := make([]BF16, cols)
+				F32ToBF16(rounded, want)
+				f.half(dst, 0, cols/2)
+				f.half(dst, cols/2, cols)
+				require.Equal(t, rounded, dst, "%s of %v, acc %v", name, s, acc)
+			}
+		}
+	}
 }

@@ -1,0 +1,78 @@
+package tensor
+
+import "unsafe"
+
+// byRows are the kernels of parts that go by Dim[0] rows of Dim[1] elements. kinds has a letter for each operand: o for rows that are
+// overwritten, x for rows that are read, w for one row that all rows share, s for a float32 for each row.
+func byRows(kinds string, f32, f64 part) (k [NumDTypes]Kernel) {
+	half := halfRows(kinds, f32)
+	k[Float32], k[Float64], k[BFloat16], k[Float16] = spread(dim0, dim1, 1, f32), spread(dim0, dim1, 1, f64), half, half
+	return k
+}
+
+// halfRows makes a kernel for 16-bit floats of a float32 part. It widens a few rows at a time, which stay in the cache, and does not read
+// what is overwritten.
+func halfRows(kinds string, fn part) Kernel {
+	run := func(q *cpuQueue, a *Args, lo, hi, thread int) {
+		w, step := q.wideRows(kinds, a, thread), rowsAtATime(a.Dim[1])
+		for ; lo < hi; lo += step {
+			n := min(step, hi-lo)
+			widenRows(kinds, a, w, lo, n)
+			fn(q, w, 0, n, thread)
+			for i := range kinds[:a.N] {
+				if kinds[i] == 'o' {
+					narrow(a.at(i, lo*a.Dim[1]), slice[float32](w, i)[:n*a.Dim[1]], a.DType)
+				}
+			}
+		}
+	}
+	return func(q Queue, a *Args) {
+		c := q.(*cpuQueue)
+		if c.wides == nil {
+			c.wides = make([]Args, c.pool.n)
+		}
+		c.wideAt = c.half.get(c.pool.n * wideRowsBytes(kinds, a.Dim[1]))
+		c.pool.run(c, a, a.Dim[0], (c.pool.grain-1)/max(a.Dim[1], 1)+1, 1, run)
+	}
+}
+
+// wideRows is a with float32 operands in the thread's memory: room for a few rows, and what all rows share.
+func (q *cpuQueue) wideRows(kinds string, a *Args, thread int) *Args {
+	cols, w := a.Dim[1], &q.wides[thread]
+	*w = *a
+	w.DType = Float32
+	p := unsafe.Add(q.wideAt, thread*wideRowsBytes(kinds, cols))
+	for i := range kinds[:a.N] {
+		if kinds[i] == 's' || a.X[i] == nil {
+			continue
+		}
+		w.X[i], w.DT[i], w.Len[i] = p, Float32, rowsAtATime(cols)*cols
+		if kinds[i] == 'w' {
+			w.Len[i] = cols
+			widen(slice[float32](w, i), a.X[i], a.DType)
+		}
+		p = unsafe.Add(p, 4*rowsAtATime(cols)*cols)
+	}
+	return w
+}
+
+// widenRows makes n rows from lo on the first ones of w.
+func widenRows(kinds string, a, w *Args, lo, n int) {
+	cols := a.Dim[1]
+	for i := range kinds[:a.N] {
+		switch kinds[i] {
+		case 'x':
+			widen(slice[float32](w, i)[:n*cols], a.at(i, lo*cols), a.DType)
+		case 's':
+			w.X[i], w.Len[i] = unsafe.Add(a.X[i], 4*lo), n
+		}
+	}
+}
+
+// rowsAtATime is the number of rows that are widened at a time: about two chunks.
+func rowsAtATime(cols int) int { return max(1, 2*halfChunk/max(cols, 1)) }
+
+// wideRowsBytes is the memory of a thread for halfRows, in whole cache lines.
+func wideRowsBytes(kinds string, cols int) int {
+	return (len(kinds)*4*rowsAtATime(cols)*cols + 63) &^ 63
+}
