@@ -173,10 +173,13 @@ func TestResumeAfterOverflow(t *testing.T) {
 // and the losses are equal bit by bit.
 func TestMastersMove(t *testing.T) {
 	jobs := []job{{1, 0, true, nil}, {2, 0, true, nil}, {3, 3, true, nil}, {2, 1, true, nil}, {2, 2, true, nil}}
-	for _, j := range jobs {
+	for i, j := range jobs {
 		_, path := j.train(t, "", 7)
 		want, whole := j.train(t, path, 12)
-		for _, other := range jobs {
+		for k, other := range jobs {
+			if i == k { // see TestResumeAfterOverflow
+				continue
+			}
 			rest, _ := other.train(t, path, 12)
 			require.InDeltaSlice(t, want, rest, 2e-3, "%v to %v", j, other)
 			_, there := other.train(t, path, 7)
