@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"runtime"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -37,7 +38,7 @@ func (j job) train(t *testing.T, from string, to int) (losses []float64, path st
 	if j.launch == nil {
 		j.launch = dist.Run
 	}
-	err := j.launch(context.Background(), dist.Config{Ranks: j.ranks, Threads: 1}, func(ctx context.Context, r *dist.Rank) error {
+	err := j.launch(context.Background(), dist.Config{Ranks: j.ranks, Threads: runtime.GOMAXPROCS(0)}, func(ctx context.Context, r *dist.Rank) error {
 		model := newMLP()
 		params, norm, changed, err := j.attach(r, model)
 		if err != nil {

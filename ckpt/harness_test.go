@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"testing"
 
@@ -174,11 +175,18 @@ func requireState(t require.TestingT, g *dist.Group, l layout, version int, got 
 // onRanks runs fn on the ranks of a layout.
 func onRanks(t testing.TB, n int, fn func(g *dist.Group) error) {
 	t.Helper()
+	if _, measures := t.(*testing.B); measures {
+		threads = 1
+	}
 	require.NoError(t, tryRanks(n, fn))
 }
 
+// threads is the number of threads of a rank in tests. As it is that of the cores, ranks that wait give up their core at
+// once. If they polled first, as they do with one thread, the tests would take twice the processors' time beside others.
+var threads = runtime.GOMAXPROCS(0)
+
 func tryRanks(n int, fn func(g *dist.Group) error) error {
-	return dist.Run(context.Background(), dist.Config{Ranks: n, Threads: 1}, func(_ context.Context, r *dist.Rank) error { return fn(r.World) })
+	return dist.Run(context.Background(), dist.Config{Ranks: n, Threads: threads}, func(_ context.Context, r *dist.Rank) error { return fn(r.World) })
 }
 
 // newSaver is NewSaver with another file system and small files.
