@@ -7,13 +7,9 @@ import "unsafe"
 // as C' = B*A', with the unpacked B in the place of A, and its tiles are transposed
 // into C. An element is the same chain of multiply-adds, so it has the same bits.
 
-const (
-	// turnedPad is the room for vector stores after a row of transposed tiles.
-	turnedPad = 16
-	// turnedLeast is the least size of B: packing a smaller one takes less time than
-	// transposing tiles.
-	turnedLeast = 1 << 13
-)
+// turnedLeast is the least size of B: packing a smaller one takes less time than
+// transposing tiles.
+const turnedLeast = 1 << 13
 
 // turns reports whether the block is computed transposed: whether packing B takes
 // longer than transposing tiles, and than the empty columns of the last tile.
@@ -85,8 +81,7 @@ func (p *gemmPass[T]) turn(g *Gemm[T], i, n, lo, hi int) {
 		}
 		return
 	}
-	ds := p.mc + turnedPad
-	t := p.a[p.mc*p.cols:]
+	ds, t := p.mc, p.a[p.mc*p.cols:]
 	p.packTransposed(t, ds, p.a, p.cols, w, n)
 	if from.at == nil {
 		for r := range n {

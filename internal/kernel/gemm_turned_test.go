@@ -29,7 +29,7 @@ func testTurned[T Float](t *testing.T, e *testEngine[T]) {
 				c.g.Beta, c.g.Alpha = 0.5, 0.5
 			}
 			want := c.run(t, e)
-			rows := []int{2*e.lanes - 1, 2 * e.lanes, 4 * e.lanes}[(i+kind)%3]
+			rows := []int{e.lanes, 2*e.lanes - 1, 2 * e.lanes, 4 * e.lanes}[(i+kind)%4]
 			g, buf := c.withC()
 			for lo := 0; lo < m; lo += rows {
 				hi := min(m, lo+rows)
