@@ -29,7 +29,7 @@ func vectorStaysInside[T Float](t *testing.T, s *isa) {
 	pool := newPools[T]()[normalNumbers]
 	for _, c := range vecCases[T]() {
 		for n := 1; n < 100; n++ {
-			if farBytes == 0 && n%8 != 0 { // operands end at a page, and so begin at no cache line
+			if farBytes == 0 && n%8 != 0 || n > 33 && n%3 != 0 { // operands end at a page, and so begin at no cache line
 				continue
 			}
 			requireSameRun(t, s, c, func() *vecBuffers[T] { return newVecBuffers(uint64(n), n, pool, place) }, fmt.Sprint("n=", n))

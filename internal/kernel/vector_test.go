@@ -299,7 +299,7 @@ func testVectorKernels[T Float](t *testing.T, s *isa) {
 	for _, c := range vecCases[T]() {
 		for _, n := range lengths {
 			for kind, pool := range pools {
-				if n > 34 && n%numKinds != kind { // one kind is enough
+				if n > 17 && n%numKinds != kind { // one kind is enough
 					continue
 				}
 				fresh := func() *vecBuffers[T] { return newVecBuffers(uint64(kind), n, pool, nil) }
