@@ -28,9 +28,10 @@
 // Element types are float32, float64, int32, int64 and uint8 ([Number]) and bool.
 // [BF16] and [F16] are storage formats: convert them to float32, compute, and round
 // back. Only [GemmBF16] multiplies bfloat16 directly, with AVX512-BF16 or, if CPU
-// and operating system allow it, with the tiles of AMX. The AMX kernels have not
-// run on such a machine. Elsewhere the tests check their machine code (binutils
-// must decode it to the intended instructions) and emulate their packing and sums.
+// and operating system allow it, with the tiles of AMX. The micro-kernels for tiles
+// have run on such a machine, the Go code around them has not: tests run it with an
+// emulation of the tiles, and binutils must decode the kernels to the intended
+// instructions.
 // The kernels for NEON are tested under qemu.
 //
 // Random numbers depend only on a key and an index ([Bits], [Key]). Dropout uses an
