@@ -3,25 +3,30 @@ package nccl_test
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"runtime"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/dist/backend"
+	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/internal/cuda"
 	"github.com/ringo-ml/ringo/internal/cuda/emu"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
 // end is a group of a test, with one element for its operations.
 type end struct {
 	backend.Backend
-	r   *rank
-	mem backend.Mem
-	seq uint64
+	r    *rank
+	mem  backend.Mem
+	seq  uint64
+	left bool // this rank has closed it
 }
 
 func (r *rank) end(name string, timeout time.Duration) (*end, error) {
@@ -223,4 +228,87 @@ func TestEndDuringCalls(t *testing.T) {
 			return g.close()
 		})
 	}
+}
+
+// Random programs, in which a rank aborts or closes a group at any time: all ends, and is given back.
+func TestRandomEnds(t *testing.T) {
+	emu.Only(t, "it takes several devices")
+	emu.Start(t, emu.Config{}) // may compile it
+	programs := 20
+	if disttest.Long() {
+		programs = 400
+	}
+	for seed := range uint64(programs) {
+		begin := time.Now()
+		ranks(t, 2, emu.Config{Seed: seed + 1, Delay: 100 * time.Microsecond}, func(r *rank) error {
+			p := program{r: r, all: rand.New(rand.NewPCG(seed, 0)), mine: rand.New(rand.NewPCG(seed, uint64(1+r.me)))}
+			var err error
+			for i := 0; i < 40 && err == nil; i++ {
+				err = p.step()
+			}
+			for _, g := range p.groups {
+				err = errors.Join(err, g.close())
+			}
+			return err
+		})
+		require.Less(t, time.Since(begin), 5*time.Second+reliability.Slack, "seed %d", seed)
+		if t.Failed() {
+			t.Fatal("seed", seed)
+		}
+	}
+}
+
+// program is a random program. Ranks do the same, but for what mine decides.
+type program struct {
+	r         *rank
+	all, mine *rand.Rand
+	groups    []*end
+}
+
+func (p *program) step() error {
+	what, which := p.all.IntN(8), p.all.IntN(max(1, len(p.groups)))
+	if what == 0 || len(p.groups) == 0 {
+		return p.open(fmt.Sprint("group ", len(p.groups)))
+	}
+	g := p.groups[which]
+	if p.mine.IntN(60) == 0 {
+		_ = g.Abort(fmt.Errorf("rank %d has had enough", p.r.me))
+	}
+	if p.mine.IntN(60) == 0 {
+		_ = g.Backend.(backend.Closer).Close()
+		g.left = true
+	}
+	switch what { // a group may have failed, or be closed
+	case 1:
+		_ = g.waitIfOpen()
+	case 2:
+		if g.waitIfOpen() != nil {
+			break
+		}
+		child := fmt.Sprint("group ", len(p.groups))
+		g.split(backend.HashString(child), 0, p.r.me)
+		return p.open(child)
+	case 3:
+		g.Backend.(backend.Orderer).Order(g.seq)
+	default:
+		if g.issue() != nil {
+			g.seq--
+		} else if g.seq%16 == 0 {
+			_ = g.waitIfOpen()
+		}
+	}
+	return nil
+}
+
+func (g *end) waitIfOpen() error {
+	if g.left {
+		return backend.ErrClosed
+	}
+	return g.wait()
+}
+
+func (p *program) open(name string) error {
+	g, err := p.r.end(name, time.Second)
+	p.groups = append(p.groups, g)
+	return err
 }

@@ -23,7 +23,7 @@ struct EmuConfig {
   uint64_t reaches = 0;               // devices use ordinary host memory themselves
 };
 
-// emu_reset sets the configuration, ends holds, clears errors and counts. It
+// emu_reset sets the configuration, ends holds and blocks, clears errors and counts. It
 // waits for all streams first.
 API void emu_reset(const EmuConfig*);
 // emu_leaks writes what is allocated or open, a line each, and returns how many.
