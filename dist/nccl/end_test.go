@@ -96,6 +96,26 @@ func TestSplitNamesTheMissingRank(t *testing.T) {
 	})
 }
 
+// A rank that leaves the job during a split is named at once, not after the timeout.
+func TestSplitWithoutARankThatLeft(t *testing.T) {
+	emu.Only(t, "it takes several devices")
+	ranks(t, 3, emu.Config{}, func(r *rank) error {
+		g, err := r.end("parent", timeout)
+		if err := errors.Join(err, g.issue(), g.wait()); err != nil {
+			return err
+		}
+		begin := time.Now()
+		if r.me == 2 {
+			r.engine.Finish()
+		} else {
+			g.split(77, -1, 0)
+		}
+		assert.ErrorContains(t, g.failure(), "rank 2: barrier seq 1 of group splits of parent: has left the job")
+		assert.Less(t, time.Since(begin), timeout/2)
+		return g.close()
+	})
+}
+
 // What NCCL says of a split is not said of an operation that was issued after it.
 func TestSplitThatFails(t *testing.T) {
 	emu.Only(t, "it takes several devices")
@@ -239,23 +259,24 @@ func TestRandomEnds(t *testing.T) {
 		programs = 400
 	}
 	for seed := range uint64(programs) {
-		begin := time.Now()
-		ranks(t, 2, emu.Config{Seed: seed + 1, Delay: 100 * time.Microsecond}, func(r *rank) error {
-			p := program{r: r, all: rand.New(rand.NewPCG(seed, 0)), mine: rand.New(rand.NewPCG(seed, uint64(1+r.me)))}
-			var err error
-			for i := 0; i < 40 && err == nil; i++ {
-				err = p.step()
-			}
-			for _, g := range p.groups {
-				err = errors.Join(err, g.close())
-			}
-			return err
-		})
-		require.Less(t, time.Since(begin), 5*time.Second+reliability.Slack, "seed %d", seed)
-		if t.Failed() {
-			t.Fatal("seed", seed)
-		}
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) { random(t, seed) })
 	}
+}
+
+func random(t *testing.T, seed uint64) {
+	begin := time.Now()
+	ranks(t, 2, emu.Config{Seed: seed + 1, Delay: 100 * time.Microsecond}, func(r *rank) error {
+		p := program{r: r, all: rand.New(rand.NewPCG(seed, 0)), mine: rand.New(rand.NewPCG(seed, uint64(1+r.me)))}
+		var err error
+		for i := 0; i < 40 && err == nil; i++ {
+			err = p.step()
+		}
+		for _, g := range p.groups {
+			err = errors.Join(err, g.close())
+		}
+		return err
+	})
+	require.Less(t, time.Since(begin), 5*time.Second+reliability.Slack)
 }
 
 // program is a random program. Ranks do the same, but for what mine decides.

@@ -122,6 +122,7 @@ func (b *endpoint) myTurn() (*slot, *split) {
 	s := b.next()
 	if cut := b.nextCut(); cut != nil {
 		cut.began, b.slow = time.Now(), true // it waits for the other ranks
+		b.e.turn.Broadcast()
 		b.e.look()
 		return nil, cut
 	}

@@ -67,6 +67,7 @@ struct Comm : std::enable_shared_from_this<Comm> {
   uint64_t host, number;       // of the meeting
   uint64_t calls = 0, collectives = 0, splits = 0;
   std::set<Call*> running;
+  std::shared_ptr<Comm> child;  // that a split makes: it is aborted with this one
   std::map<int, std::pair<int, double>> custom;  // reductions of PreMulSum: type and factor
 };
 
@@ -276,8 +277,8 @@ static Result check_config(const Config* cfg) {
   return Ok;
 }
 
-// enter makes a rank's communicator in a meeting, and waits for the others.
-static Result enter(Comm** out, uint64_t host, uint64_t number, int n, int rank, int device) {
+// enter makes a rank's communicator in a meeting, and waits for the others. parent is what is split.
+static Result enter(Comm** out, uint64_t host, uint64_t number, int n, int rank, int device, Comm* parent) {
   auto c = std::make_shared<Comm>();
   c->rank = rank;
   c->device = device;
@@ -287,6 +288,11 @@ static Result enter(Comm** out, uint64_t host, uint64_t number, int n, int rank,
   if (!c->meeting) return fail(SystemError, "the process that made the id cannot be reached: it has ended, or runs elsewhere");
   Inside inside(*c);
   *out = keep(c);  // early, for who aborts
+  if (parent) {
+    std::lock_guard<std::mutex> l(parent->meeting->mu);
+    if (parent->aborted) c->aborted = true;
+    else parent->child = c;
+  }
   bool stuck = hangs(rank, 0);
   if (!stuck && !c->meeting->host)
     if (Result r = join(*c->meeting, n, rank, device, nullptr)) return give_up(out, r);
@@ -303,7 +309,7 @@ API Result ncclCommInitRankConfig(Comm** out, int n, Id id, int rank, const Conf
   uint64_t host, number;
   memcpy(&host, id.bytes + 112, 8);
   memcpy(&number, id.bytes + 120, 8);
-  return enter(out, host, number, n, rank, device);
+  return enter(out, host, number, n, rank, device, nullptr);
 }
 
 // ncclCommSplit is collective, with nothing of the communicator in flight. The ranks of a color meet in the process of the parent's id.
@@ -340,10 +346,15 @@ API Result ncclCommSplit(Comm* handle, int color, int key, Comm** out, const Con
       rank += all[2 * i + 1] < key || (all[2 * i + 1] == key && i < c->rank);
     }
   uint64_t number = (1ull << 63 | (c->number * 0x9e3779b97f4a7c15 + count * 0x100000001b3) >> 1) + (uint64_t)color;
-  Comm* child;
-  Result r = enter(&child, c->host, number, n, rank, c->device);
-  if (r == Ok) *out = child;  // only now, as the real one
-  return r;
+  Comm* child = nullptr;
+  Result r = enter(&child, c->host, number, n, rank, c->device, c.get());
+  {
+    std::lock_guard<std::mutex> l(m.mu);
+    c->child = nullptr;
+  }
+  if (r) return child ? give_up(&child, r) : r;
+  *out = child;  // only now, as the real one
+  return Ok;
 }
 
 API Result ncclCommGetAsyncError(Comm* handle, Result* state) {
@@ -369,12 +380,19 @@ static void reclaim(const std::shared_ptr<Comm>& c) {
 API Result ncclCommAbort(Comm* handle) {
   auto c = find(handle);
   if (!c) return fail(InvalidArgument, "no such communicator");
+  std::shared_ptr<Comm> child;
   {
     std::lock_guard<std::mutex> l(c->meeting->mu);
     c->aborted = true;
     withdraw(*c->meeting, c->running);
     if (c->meeting->host) hang_up(*c->meeting->host);
     c->meeting->changed.notify_all();
+    child = c->child;
+  }
+  if (child) {
+    std::lock_guard<std::mutex> l(child->meeting->mu);
+    child->aborted = true;
+    child->meeting->changed.notify_all();
   }
   aborts++;
   if (depth) doomed.push_back(c);
