@@ -8,11 +8,13 @@ import (
 	"time"
 
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/algo"
+	gpupeer "github.com/ringo-ml/ringo/dist/peer"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// measureAllReduce measures sums over two ranks that share the device. Every byte of both buffers must be read once and written once, so
-// the large one cannot be faster than a copy.
+// measureAllReduce measures sums over two ranks that share the device. By two-shot every byte of both buffers must be read once and written
+// once, so the large one cannot be faster than a copy.
 func measureAllReduce(m *meter) error {
 	open, err := dist.Devices(m.device)
 	if err != nil {
@@ -21,20 +23,98 @@ func measureAllReduce(m *meter) error {
 	cfg := dist.Config{Ranks: 2, Exact: true, Threads: 1, Log: io.Discard, Device: func(_, threads int) (tensor.Device, error) { return open(0, threads) }}
 	return dist.Run(context.Background(), cfg, func(_ context.Context, r *dist.Rank) error {
 		large := m.pick(64<<20, 1<<16)
-		if err := m.allReduce(r, large, "GB/s", 16e-9*float64(large)); err != nil {
+		per, err := m.allReduce(r, r.World, large)
+		if err != nil {
 			return err
 		}
-		for n := 2048; n < large; n *= 8 { // up to where copying is all that counts: beside figures of one-shot and two-shot kernels
-			if err := m.allReduce(r, n, "calls/s", 1); err != nil {
-				return err
-			}
-		}
-		return nil
+		m.sums(r, large, "", "GB/s", 16e-9*float64(large), per)
+		return m.ways(r, large)
 	})
 }
 
-// allReduce measures sums of n elements, one after the other. Rank 0 decides how many are in a window, and keeps the rates.
-func (m *meter) allReduce(r *dist.Rank, n int, unit string, work float64) error {
+// ways measures small sums by one-shot and by two-shot, and where the two are equally fast. On a CPU there is only one way.
+func (m *meter) ways(r *dist.Rank, large int) error {
+	names := []string{algo.OneShot, algo.TwoShot}
+	if m.dev.Host() {
+		names = []string{""}
+	}
+	groups := make([]*dist.Group, len(names))
+	for i, name := range names {
+		groups[i] = r.World.With(dist.Algo(name))
+	}
+	var c crossing
+	for n := 2048; n < min(large, 16<<20); n *= 4 {
+		var medians []float64
+		for i, name := range names {
+			if name == algo.OneShot && 4*n > gpupeer.LargestOneShot {
+				continue
+			}
+			per, err := m.allReduce(r, groups[i], n)
+			if err != nil {
+				return err
+			}
+			m.sums(r, n, name, "calls/s", 1, per)
+			medians = append(medians, per[len(per)/2])
+		}
+		if len(medians) == 2 {
+			c.add(4*n, medians[0], medians[1])
+		}
+	}
+	if r.World.Rank() == 0 && len(c) > 0 {
+		m.ours("µs that one-shot saves of "+tensor.FormatBytes(c[0].bytes), "µs", []float64{1e6 * c[0].saved})
+		m.ours("size where one-shot and two-shot are equally fast", "KiB", []float64{c.bytes() / 1024})
+	}
+	return nil
+}
+
+// crossing is what one-shot saves, in seconds, of sizes in ascending order.
+type crossing []struct {
+	bytes int
+	saved float64
+}
+
+func (c *crossing) add(bytes int, oneShot, twoShot float64) {
+	*c = append(*c, struct {
+		bytes int
+		saved float64
+	}{bytes, twoShot - oneShot})
+}
+
+// bytes is the size from which two-shot is faster, on a line between the two sizes around it; 0 if it always is, the largest size if it
+// never is.
+func (c crossing) bytes() float64 {
+	for i, x := range c {
+		switch {
+		case x.saved >= 0:
+			continue
+		case i == 0:
+			return 0
+		}
+		y := c[i-1]
+		return float64(y.bytes) + float64(x.bytes-y.bytes)*y.saved/(y.saved-x.saved)
+	}
+	return float64(c[len(c)-1].bytes)
+}
+
+// sums adds a row: the rates of sums of n elements.
+func (m *meter) sums(r *dist.Rank, n int, way, unit string, work float64, seconds []float64) {
+	if r.World.Rank() > 0 {
+		return
+	}
+	what := tensor.FormatBytes(4*n) + ", two ranks on one device"
+	if way != "" {
+		what += ", " + way
+	}
+	rates := make([]float64, len(seconds))
+	for i, s := range seconds {
+		rates[i] = work / s
+	}
+	m.ours(what, unit, rates)
+}
+
+// allReduce measures sums of n elements, one after the other. It returns the seconds of a sum in some windows, in ascending order. Rank 0
+// decides how many are in a window.
+func (m *meter) allReduce(r *dist.Rank, g *dist.Group, n int) ([]float64, error) {
 	x := tensor.New(r.Device, tensor.Float32, n)
 	once := func(calls int) (float64, error) {
 		if err := r.World.Barrier().Wait(); err != nil {
@@ -42,21 +122,21 @@ func (m *meter) allReduce(r *dist.Rank, n int, unit string, work float64) error 
 		}
 		start := time.Now()
 		for range calls {
-			if err := r.World.AllReduce(x, dist.Sum).Wait(); err != nil {
+			if err := g.AllReduce(x, dist.Sum).Wait(); err != nil {
 				return 0, err
 			}
 		}
 		err := r.Device.Queue(0).Sync()
 		return time.Since(start).Seconds() / float64(calls), err
 	}
-	if err := sums(r, x); err != nil {
-		return fmt.Errorf("%s, two ranks on one device: %w", tensor.FormatBytes(4*n), err)
+	if err := ones(r, g, x); err != nil {
+		return nil, fmt.Errorf("%s, two ranks on one device: %w", tensor.FormatBytes(4*n), err)
 	}
 	var per float64
 	for _, calls := range []int{2, 3} { // the first ones compile and allocate
 		var err error
 		if per, err = once(calls); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	plan := []float64{0}
@@ -64,27 +144,26 @@ func (m *meter) allReduce(r *dist.Rank, n int, unit string, work float64) error 
 		plan[0] = float64(min(max(m.pick(10, 1), int(m.length/per)), 5000))
 	}
 	if err := r.World.SumFloats(plan); err != nil {
-		return err
+		return nil, err
 	}
-	var rates []float64
+	var seconds []float64
 	for range 1 + windows {
 		per, err := once(int(plan[0]))
 		if err != nil {
-			return err
+			return nil, err
 		}
-		rates = append(rates, work/per)
+		seconds = append(seconds, per)
 	}
-	if r.World.Rank() == 0 {
-		m.ours(fmt.Sprintf("%s, two ranks on one device", tensor.FormatBytes(4*n)), unit, rates[1:])
-	}
-	return nil
+	seconds = seconds[1:]
+	slices.Sort(seconds)
+	return seconds, nil
 }
 
-// sums returns an error unless x is the sum of ones, and then sets x to zeros.
-func sums(r *dist.Rank, x tensor.Tensor) error {
+// ones returns an error unless x is the sum of ones, and then sets x to zeros.
+func ones(r *dist.Rank, g *dist.Group, x tensor.Tensor) error {
 	fill := func(v float64) { tensor.Constant(v).Fill(x, 0, 0) }
 	fill(1)
-	if err := r.World.AllReduce(x, dist.Sum).Wait(); err != nil {
+	if err := g.AllReduce(x, dist.Sum).Wait(); err != nil {
 		return err
 	}
 	defer fill(0)

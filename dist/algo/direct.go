@@ -10,8 +10,10 @@ import (
 // posted, each rank moves its share and says when it has finished. So an operation needs two synchronizations; or one, if the input is at
 // most backend.EagerBytes, because it is then posted with the operation.
 //
+// On device memory, an all-reduce of few bytes is such an operation, too (one-shot): each rank has copied its input, and reads all copies.
+//
 // Bytes, with S for the whole buffer, summed over n ranks: all-reduce 2S(n−1): rank r reduces slice r of all inputs, in rank order, and
-// writes it to all (eager: every rank reduces everything, S·n(n−1)). Broadcast, reduce, gather and scatter S(n−1). All-gather,
+// writes it to all (eager or one-shot: every rank reduces everything, S·n(n−1)). Broadcast, reduce, gather and scatter S(n−1). All-gather,
 // reduce-scatter and all-to-all n(n−1) times the part of one rank. In all operations but all-reduce, the rank that wants data reads it.
 type Direct struct {
 	w      backend.Window
@@ -183,7 +185,7 @@ func (d *Direct) awaits(op *backend.Op, peer int) bool {
 	if peer == me {
 		return false
 	}
-	if _, eager := d.w.Posting(me, op.Seq).Eager(); eager {
+	if d.w.Posting(me, op.Seq).HasInput() {
 		return false
 	}
 	return touches(op, peer, me)

@@ -7,11 +7,18 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
+// OneShot and TwoShot are the two ways of Direct to do an all-reduce of device memory.
+const (
+	OneShot = "oneshot"
+	TwoShot = "twoshot"
+)
+
 // Stream is a queue of a rank's device. On it, Direct does operations on device memory. Streams of the ranks of a group wait for each
 // other on the device; the host does not wait. Only one goroutine at a time may call them.
 type Stream interface {
-	// Issued notes how far this rank's compute queue has been filled. Operation seq uses this rank's memory after that.
-	Issued(seq uint64) error
+	// Issued notes how far this rank's compute queue has been filled. Operation op uses this rank's memory after that. For a one-shot
+	// all-reduce it first queues a copy of the input there, and sets op.Copied.
+	Issued(op *backend.Op) error
 	// Queue queues this rank's share of an operation.
 	Queue(s *Share) error
 	// Settle ends operation seq of this rank, after the shares of peers.
@@ -87,8 +94,9 @@ func (d *Direct) copyFrom(from int, dst, src tensor.Ptr, bytes int) {
 	}
 }
 
-// shareReduction makes this rank combine its slice of all inputs. An all-reduce writes it to all outputs in the same kernel, so each byte
-// moves once. Each element is read and written by one thread of one device only, so it works in place.
+// shareReduction makes this rank combine its slice of all inputs. An all-reduce writes it to all outputs in the same kernel (two-shot), so
+// each byte moves once. Each element is read and written by one thread of one device only, so it works in place. In a one-shot all-reduce
+// the slice is everything, the inputs are copies, and the rank writes only its own output.
 func (d *Direct) shareReduction(op *backend.Op) {
 	lo, hi, to := d.part(op)
 	if lo == hi {
@@ -100,19 +108,24 @@ func (d *Direct) shareReduction(op *backend.Op) {
 		return
 	}
 	s.Count = (hi - lo) / op.DType.Size()
+	twoShot := op.Kind == backend.AllReduce && op.Copied == nil
 	for i, p := range d.all {
-		s.Srcs, s.Factors = append(s.Srcs, unsafe.Add(p.Op.Src.Ptr, lo)), append(s.Factors, p.Op.Factor)
-		if op.Kind == backend.AllReduce {
+		src := p.Op.Src.Ptr
+		if op.Copied != nil {
+			src = p.Op.Copied
+		}
+		s.Srcs, s.Factors = append(s.Srcs, unsafe.Add(src, lo)), append(s.Factors, p.Op.Factor)
+		if twoShot {
 			s.Dsts = append(s.Dsts, unsafe.Add(p.Op.Dst.Ptr, lo))
 		}
 		if i != me {
 			d.w.Touch(i, op.Kind, hi-lo)
 		}
-		if i != me && op.Kind == backend.AllReduce { // its output, which this rank writes
+		if i != me && twoShot { // its output, which this rank writes
 			d.w.Touch(i, op.Kind, hi-lo)
 		}
 	}
-	if op.Kind != backend.AllReduce {
+	if !twoShot {
 		s.Dsts = append(s.Dsts, unsafe.Add(op.Dst.Ptr, to))
 	}
 }

@@ -198,7 +198,7 @@ func (d *Direct) part(op *backend.Op) (lo, hi, to int) {
 	c := op.Count * size
 	switch op.Kind {
 	case backend.AllReduce:
-		if _, eager := d.all[me].Eager(); eager {
+		if d.all[me].HasInput() {
 			return 0, c, 0
 		}
 		lo, hi = Slice(op.Count, n, me)

@@ -148,7 +148,7 @@ func KindOf(name string) (backend.Kind, bool) {
 // InRankOrder reports whether an algorithm combines elements in rank order, so that a reduction has the same bits on
 // every engine.
 func InRankOrder(name string) bool {
-	return slices.Contains([]string{"linear", "direct", backend.RankOrder}, name)
+	return slices.Contains([]string{"linear", "direct", OneShot, TwoShot, backend.RankOrder}, name)
 }
 
 // Bytes returns the size of op for a Tuner: the full buffer, which is the parts of all ranks together if each has one. It is the same on

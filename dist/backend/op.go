@@ -104,6 +104,8 @@ type Op struct {
 	// Of is set in a Barrier, or in an empty Send or Recv, that stands for an operation whose data moves in another way, on a device. So
 	// ranks that disagree about that operation notice it here. It is not changed until 2*Depth more operations are issued.
 	Of *Op
+	// Copied is where peers read a copy of the input of a one-shot all-reduce on device memory. Engines set it; nil in all other operations.
+	Copied tensor.Ptr
 }
 
 // OnDevice reports whether the operation uses device memory that Go code cannot access.

@@ -36,6 +36,10 @@ func (p *Posting) Eager() ([]byte, bool) {
 	return p.eager[:p.n], true
 }
 
+// HasInput reports whether peers read a copy of the input: the one that was posted, or the one on the device. Then each rank does its own
+// part of the operation alone, and none has to wait until the others have finished.
+func (p *Posting) HasInput() bool { return p.n >= 0 || p.Op.Copied != nil }
+
 // Window is the memory of the ranks of a group, as one rank sees it. A rank may access peers' memory only between Enter and Leave. Post
 // and Finish are also memory fences: if a peer has read the number that they publish, it sees all earlier writes.
 type Window interface {

@@ -14,8 +14,8 @@ import (
 type Device interface {
 	// Meet makes the two devices able to use each other's memory. The error says why they cannot.
 	Meet(other Device) error
-	// NewStream makes a queue for the operations of a group.
-	NewStream(name string) (Stream, error)
+	// NewStream makes a queue for the operations of a group of n ranks.
+	NewStream(name string, n int) (Stream, error)
 }
 
 // Stream is a queue of operations on a Device. Idle may be called by any goroutine.
@@ -74,6 +74,7 @@ func (b *endpoint) TakesDevice(*backend.Op) bool {
 // prepare puts op in order on the device: after everything that the device has got to compute so far. If the group has used the device, a
 // barrier is over when the devices have reached it, as on all engines for devices.
 func (b *endpoint) prepare(op *backend.Op) error {
+	op.Copied = nil
 	if op.Kind == backend.Barrier && b.stream != nil {
 		op.Dst.Device = true
 	}
@@ -85,7 +86,7 @@ func (b *endpoint) prepare(op *backend.Op) error {
 	case op.Src.Bytes > 0 && op.Dst.Bytes > 0 && op.Src.Device != op.Dst.Device:
 		err = errors.New("input and output are in different memory, one of them the host's")
 	case err == nil:
-		err = b.stream.Issued(op.Seq)
+		err = b.stream.Issued(op)
 	}
 	if err != nil {
 		return backend.OpError(&b.spec, op, err)
@@ -97,7 +98,7 @@ func (b *endpoint) makeStream() error {
 	if b.stream != nil {
 		return nil
 	}
-	s, err := b.engine.device.NewStream(b.spec.Name)
+	s, err := b.engine.device.NewStream(b.spec.Name, b.Size())
 	if err != nil {
 		return err
 	}
@@ -192,15 +193,29 @@ func (b *endpoint) quiesce() {
 	}
 }
 
-// dropStream closes the stream.
-func (b *endpoint) dropStream() error {
-	if b.stream == nil {
-		return nil
+// unused reports whether this rank has closed the group, and no peer needs its stream any more. A peer may be behind: it waits for events
+// of the stream, and reads copies of inputs that belong to it.
+func (b *endpoint) unused() bool {
+	if !b.closed {
+		return false
 	}
-	e := b.engine
-	e.streamed = slices.DeleteFunc(e.streamed, func(x *endpoint) bool { return x == b })
-	b.setBusy(false)
-	s := b.stream
-	b.stream = nil
-	return s.Close()
+	return b.group.failed.Load() != nil || int(b.group.closed.Load()) == b.Size()
+}
+
+// dropStreams closes the streams of those groups.
+func (e *Engine) dropStreams(of func(b *endpoint) bool) error {
+	var errs []error
+	e.streamed = slices.DeleteFunc(e.streamed, func(b *endpoint) bool {
+		if !of(b) {
+			return false
+		}
+		if f := b.group.failed.Load(); f != nil {
+			_ = b.failure(f) // waits for the peers' streams
+		}
+		b.setBusy(false)
+		errs = append(errs, b.stream.Close())
+		b.stream = nil
+		return true
+	})
+	return errors.Join(errs...)
 }

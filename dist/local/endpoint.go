@@ -30,11 +30,24 @@ type endpoint struct {
 // Caps returns what the engine can do.
 func (b *endpoint) Caps() backend.Caps { return caps }
 
-// Algorithms returns the names that Op.Algo may have.
-func (b *endpoint) Algorithms() []string { return []string{"direct"} }
+// Algorithms returns the names that Op.Algo may have. On devices, "direct" chooses between one-shot and two-shot by the size.
+func (b *endpoint) Algorithms() []string {
+	if b.engine.device != nil {
+		return []string{"direct", algo.OneShot, algo.TwoShot}
+	}
+	return []string{"direct"}
+}
 
 // Choice returns the name of the algorithm that runs op.
 func (b *endpoint) Choice(*backend.Op) string { return "direct" }
+
+// checkAlgo returns an error if op names an algorithm that cannot do it.
+func (b *endpoint) checkAlgo(op *backend.Op) error {
+	if op.Kind != backend.AllReduce && (op.Algo == algo.OneShot || op.Algo == algo.TwoShot) {
+		return backend.OpError(&b.spec, op, fmt.Errorf("algorithm %q cannot do %v, which has: direct", op.Algo, op.Kind))
+	}
+	return nil
+}
 
 // Counters returns the bytes that this rank has moved.
 func (b *endpoint) Counters() *backend.Counters { return &b.counters }
@@ -44,8 +57,15 @@ func (b *endpoint) Issue(op *backend.Op) error {
 	if f := b.group.failed.Load(); f != nil {
 		return b.failure(f)
 	}
-	if last := b.me.posted.Load(); op.Seq != last+1 || op.Seq > b.direct.Done()+backend.Depth {
-		return fmt.Errorf("local: operation %d issued after %d, with %d done", op.Seq, last, b.direct.Done())
+	done := b.direct.Done()
+	if b.stream != nil {
+		done = b.past
+	}
+	if last := b.me.posted.Load(); op.Seq != last+1 || op.Seq > done+backend.Depth {
+		return fmt.Errorf("local: operation %d issued after %d, with %d done", op.Seq, last, done)
+	}
+	if err := b.checkAlgo(op); err != nil {
+		return err
 	}
 	if err := b.prepare(op); err != nil {
 		return err
@@ -154,7 +174,7 @@ func (b *endpoint) Close() error {
 		b.ring()
 		b.engine.hub.leave(b.group)
 	}
-	return b.dropStream()
+	return b.engine.dropStreams(func(x *endpoint) bool { return x.unused() })
 }
 
 // Suspects returns the ranks that operation seq waits for.
@@ -214,7 +234,7 @@ func (b *endpoint) Finish(seq uint64) {
 	case backend.Barrier, backend.MonitoredBarrier:
 		return
 	case backend.AllReduce:
-		if _, eager := p.Eager(); eager {
+		if p.HasInput() {
 			return
 		}
 	case backend.Reduce, backend.Gather: // peers wait only for the root

@@ -2,7 +2,6 @@ package local
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -82,11 +81,7 @@ func (e *Engine) Crowd() *wait.Crowd { return e.hub.crowd }
 
 // Close frees what the rank has on its device. The rest is garbage when the ranks have ended.
 func (e *Engine) Close() error {
-	var errs []error
-	for len(e.streamed) > 0 {
-		errs = append(errs, e.streamed[0].dropStream())
-	}
-	return errors.Join(errs...)
+	return e.dropStreams(func(*endpoint) bool { return true })
 }
 
 // Finish says that this rank issues no more operations.

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/algo"
 	"github.com/ringo-ml/ringo/internal/cuda/emu"
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/cuda"
@@ -72,9 +73,13 @@ func waits(works ...dist.Work) (err error) {
 
 // Every operation does the same in replays as in ordinary runs, if the step waits for it, and if only the end of the step does.
 func TestCapturedOperations(t *testing.T) {
-	for _, gpus := range []int{1, 2} {
-		start := machine(t, gpus, emu.Config{Lazy: true})
+	for i, gpus := range []int{1, 2, 1, 2} {
+		start, way := machine(t, gpus, emu.Config{Lazy: true}), ways[i/2]
+		t.Setenv("RINGO_ALGO", "allreduce:"+way)
 		for name, op := range operations {
+			if way == algo.TwoShot && name != "allreduce" {
+				continue
+			}
 			for _, late := range []bool{false, true} {
 				require.NoError(t, start(t, 2, dist.Config{Threads: 1}, func(r *dist.Rank) error { return runsAlike(r, op, late) }), "%s, late %v", name, late)
 			}

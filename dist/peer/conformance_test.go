@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/algo"
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/internal/cuda/emu"
 	"github.com/ringo-ml/ringo/tensor"
@@ -40,7 +41,16 @@ func machine(t testing.TB, gpus int, cfg emu.Config) disttest.Start {
 }
 
 // Ranks on two GPUs: some share a GPU, and reach the other GPU by the path between them.
-func TestConformance(t *testing.T) { disttest.RunEmulated(t, machine(t, 2, emu.Config{})) }
+func TestConformance(t *testing.T) {
+	t.Setenv("RINGO_ALGO", "allreduce:"+algo.TwoShot)
+	disttest.RunEmulated(t, machine(t, 2, emu.Config{}))
+}
+
+// Small all-reduces are one-shot. Parts that have few of them are left out.
+func TestOneShotConformance(t *testing.T) {
+	disttest.RunEmulated(t, machine(t, 2, emu.Config{}), "Reductions", "NaN", "HalfRoundsOnce", "InPlace", "InFlight", "Backpressure", "Dependent", "Batch",
+		"RandomPrograms", "Lifetimes", "Rebuild")
+}
 
 // Every operation among 1 to 4 ranks, on one GPU and on as many as there are ranks.
 func TestRanks(t *testing.T) {

@@ -7,6 +7,8 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
+var OneShotBytes = oneShotBytes
+
 // CompileAll compiles the reductions of every type for an architecture, of addresses and of rows.
 func CompileAll(c *cuda.Compiler, arch string) error {
 	for t := range tensor.DType(tensor.NumDTypes) {

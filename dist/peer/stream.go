@@ -13,11 +13,13 @@ import (
 
 // stream is a rank's queue for the operations of a group.
 type stream struct {
-	dev   *Device
-	s     *cuda.Stream
-	slots [2 * backend.Depth]slot // a peer is at most Depth operations behind
-	ranks ranks
-	args  cuda.Args
+	dev    *Device
+	size   int // ranks of the group
+	s      *cuda.Stream
+	slots  [2 * backend.Depth]slot // a peer is at most Depth operations behind
+	copies copies
+	ranks  ranks
+	args   cuda.Args
 
 	mu     sync.Mutex // guards closed, for peers that wait in Idle
 	closed bool
@@ -26,9 +28,10 @@ type stream struct {
 // slot has the events of an operation, for which peers or the compute stream wait.
 type slot struct{ issued, shared, settled *cuda.Event }
 
-// NewStream makes a queue for the operations of a group.
-func (d *Device) NewStream(name string) (local.Stream, error) {
-	q := &stream{dev: d}
+// NewStream makes a queue for the operations of a group of n ranks.
+func (d *Device) NewStream(name string, n int) (local.Stream, error) {
+	q := &stream{dev: d, size: n}
+	q.copies.pool = d.gpu.NewPool("one-shot copies of " + name)
 	err := d.locked(func() (err error) {
 		if q.s, err = d.gpu.NewStream("peers of "+name, 0); err != nil {
 			return err
@@ -57,9 +60,20 @@ func (d *Device) locked(f func() error) error {
 	return f()
 }
 
-// Issued marks how far the compute stream has been filled.
-func (q *stream) Issued(seq uint64) error {
-	return q.dev.locked(func() error { return q.slot(seq).issued.Record(q.dev.compute) })
+// Issued marks how far the compute stream has been filled, behind the copy of a one-shot all-reduce.
+func (q *stream) Issued(op *backend.Op) error {
+	oneShot, err := q.isOneShot(op)
+	if err != nil {
+		return err
+	}
+	return q.dev.locked(func() error {
+		if oneShot {
+			if err := q.copyInput(op); err != nil {
+				return err
+			}
+		}
+		return q.slot(op.Seq).issued.Record(q.dev.compute)
+	})
 }
 
 // Queue queues this rank's share of an operation, after what the ranks whose memory it uses have issued.
@@ -146,6 +160,6 @@ func (q *stream) Close() error {
 			s := &q.slots[i]
 			err = errors.Join(err, s.issued.Close(), s.shared.Close(), s.settled.Close())
 		}
-		return err
+		return errors.Join(err, q.copies.close())
 	})
 }
