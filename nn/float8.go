@@ -6,9 +6,6 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// float8Multiple is what the widths of a product of 8-bit floats are multiples of.
-const float8Multiple = 16
-
 // Float8 lets each Linear that is a target compute x·Wᵀ, and its gradients, with 8-bit floats scaled as s says
 // (tensor.Float8Linear); tensor.NoFloat8 takes that back. Parameters stay in their type, and optimizers and files know nothing
 // of it. Targets are those of LoRAConfig; leave out a Linear whose output is sensitive, such as the one to the vocabulary. It panics
@@ -21,8 +18,8 @@ func Float8(model any, s tensor.Float8, patterns ...string) {
 	found := targets("Float8", walk(model).linears, patterns)
 	for _, l := range found {
 		l.mustScale("Float8", l.name)
-		if d := l.W.Dims(); d[0]%float8Multiple != 0 || d[1]%float8Multiple != 0 {
-			fail("Float8", "%s has %d inputs and %d outputs, which must be multiples of %d", l.name, d[1], d[0], float8Multiple)
+		if d := l.W.Dims(); d[0]%tensor.Float8Multiple != 0 || d[1]%tensor.Float8Multiple != 0 {
+			fail("Float8", "%s has %d inputs and %d outputs, which must be multiples of %d", l.name, d[1], d[0], tensor.Float8Multiple)
 		}
 	}
 	for _, l := range found {

@@ -20,7 +20,8 @@ func init() {
 type Float8 uint8
 
 // The scalings. In both, inputs and weights become float8_e4m3fn and gradients float8_e5m2. Scales come from the largest magnitude of the
-// data itself (torchao's dynamic scaling). Sums are float32.
+// data itself (torchao's dynamic scaling). Sums are float32. As with torchao's Float8Linear (use_fast_accum), tensor cores may keep fewer
+// bits of the sums of the forward product, but not of the gradients'.
 const (
 	NoFloat8 Float8 = iota // no 8-bit floats
 	// PerTensor has one scale for each operand. All three products (Forward and the two gradients) are of 8-bit floats. A rank uses the
@@ -31,8 +32,8 @@ const (
 	PerRow
 )
 
-// float8Multiple: cuBLASLt's products of 8-bit floats need sizes that are multiples of this.
-const float8Multiple = 16
+// Float8Multiple is what the widths of a product of 8-bit floats must be multiples of: cuBLASLt needs it.
+const Float8Multiple = 16
 
 // float8Smallest is the least magnitude from which a scale is made, torchao's EPS.
 const float8Smallest = 1e-12
@@ -49,11 +50,11 @@ func Float8Linear(x, w Tensor, s Float8) Tensor {
 		fail("float8_linear", these(xh, wh), "the scaling %d is neither PerTensor nor PerRow", s)
 	case xh.dtype == Float64:
 		fail("float8_linear", these(xh, wh), "8-bit floats are for models of bfloat16, float16 and float32")
-	case wh.dims[0]%float8Multiple != 0 || wh.dims[1]%float8Multiple != 0:
-		fail("float8_linear", these(xh, wh), "products of 8-bit floats want widths that are multiples of %d", float8Multiple)
-	case s == PerTensor && wh.needs && t.recording() && xh.rowCount()%float8Multiple != 0:
+	case wh.dims[0]%Float8Multiple != 0 || wh.dims[1]%Float8Multiple != 0:
+		fail("float8_linear", these(xh, wh), "products of 8-bit floats want widths that are multiples of %d", Float8Multiple)
+	case s == PerTensor && wh.needs && t.recording() && xh.rowCount()%Float8Multiple != 0:
 		fail("float8_linear", these(xh, wh), "the gradient of the weight wants a number of rows that is a multiple of %d, not %d: change the batch, or take PerRow",
-			float8Multiple, xh.rowCount())
+			Float8Multiple, xh.rowCount())
 	case xh.n == 0:
 		return Linear(x, w, Tensor{})
 	}
@@ -76,7 +77,7 @@ func (f *float8Linear) Forward(c *Ctx, in []Tensor) Tensor {
 		c.Save(x)
 	}
 	rows := matrix(x)
-	y := c.t.product8(operand8{rows, kernel.E4M3, f.s == PerRow, false}, operand8{w, kernel.E4M3, f.s == PerRow, true})
+	y := c.t.product8(operand8{rows, kernel.E4M3, f.s == PerRow, false}, operand8{w, kernel.E4M3, f.s == PerRow, true}, true)
 	var dims [MaxRank]int
 	n := copy(dims[:], x.hdr().dims[:x.hdr().rank])
 	dims[n-1] = w.hdr().dims[0]
@@ -89,7 +90,7 @@ func (f *float8Linear) Backward(c *Ctx, g Tensor, grads []Tensor) {
 	}
 	rows, perRow := matrix(g), f.s == PerRow
 	if c.Need(0) {
-		dx := c.t.product8(operand8{rows, kernel.E5M2, perRow, false}, operand8{c.Saved(0), kernel.E4M3, perRow, false})
+		dx := c.t.product8(operand8{rows, kernel.E5M2, perRow, false}, operand8{c.Saved(0), kernel.E4M3, perRow, false}, false)
 		h := c.in[0].hdr()
 		grads[0] = dx.Reshape(h.dims[:h.rank]...)
 	}
@@ -100,7 +101,7 @@ func (f *float8Linear) Backward(c *Ctx, g Tensor, grads []Tensor) {
 	if perRow {
 		grads[1] = MatMul(rows, x, true, false)
 	} else {
-		grads[1] = c.t.product8(operand8{rows, kernel.E5M2, false, true}, operand8{x, kernel.E4M3, false, false})
+		grads[1] = c.t.product8(operand8{rows, kernel.E5M2, false, true}, operand8{x, kernel.E4M3, false, false}, false)
 	}
 }
 
@@ -119,11 +120,11 @@ type operand8 struct {
 	transposed bool
 }
 
-// product8 returns a·b in a's type.
-func (t *Tape) product8(a, b operand8) Tensor {
+// product8 returns a·b in a's type. If fast, a device may sum with fewer bits, as torchao lets it in the forward pass but not in gradients.
+func (t *Tape) product8(a, b operand8, fast bool) Tensor {
 	a.x, b.x = matrix(a.x), matrix(b.x)
 	if t.table[OpScaledMM][a.x.DType()] != nil {
-		return t.scaledMM(a, b)
+		return t.scaledMM(a, b, fast)
 	}
 	x, xs := t.round8(a, a.transposed)
 	y, ys := t.round8(b, !b.transposed)
@@ -139,13 +140,13 @@ func (t *Tape) product8(a, b operand8) Tensor {
 }
 
 // scaledMM is product8 by OpScaledMM, which needs both matrices with the summed dimension last.
-func (t *Tape) scaledMM(a, b operand8) Tensor {
+func (t *Tape) scaledMM(a, b operand8, fast bool) Tensor {
 	x, xs := t.quantize8(a, a.transposed)
 	y, ys := t.quantize8(b, !b.transposed)
 	c := t.New(a.x.DType(), x.Dim(0), y.Dim(0))
 	args := t.Args(OpScaledMM, c.DType()).Out(c).In(x).In(y).In(xs).In(ys)
 	args.Dim[0], args.Dim[1], args.Dim[2] = x.Dim(0), y.Dim(0), x.Dim(1)
-	args.I[0], args.I[1], args.I[2] = int(a.format), int(b.format), b2i(a.perRow)
+	args.I[0], args.I[1], args.I[2], args.I[3] = int(a.format), int(b.format), b2i(a.perRow), b2i(fast)
 	t.Launch()
 	return c
 }
@@ -165,7 +166,9 @@ func (t *Tape) quantize8(o operand8, columns bool) (codes, inverse Tensor) {
 	return codes, scale.Recip()
 }
 
-// scale8 returns the scales of o, for each row, for each column or for the whole, and the shape in which they broadcast to o.
+// scale8 returns the scales of o, for each row, for each column or for the whole, and the shape in which they broadcast to o. The codes need
+// another pass over o: the first of them depends on the last element. One kernel could keep a row, but not a column or the whole, between
+// the two. torch.compile has two passes, too; the magnitudes that are written and read here are a third.
 func (t *Tape) scale8(o operand8, columns bool) (scale Tensor, shape [2]int) {
 	magnitudes := o.x.Abs()
 	shape = [2]int{1, 1}

@@ -41,7 +41,7 @@ func scaledMMs() (r [tensor.NumDTypes]tensor.Kernel) {
 			m, n, depth := a.Dim[0], a.Dim[1], a.Dim[2]
 			q.gemm = blas.Gemm{Type: blasTypes[t], TransB: true, M: m, N: n, K: depth, Alpha: 1, A: devPtr(a.X[1]), B: devPtr(a.X[2]), C: devPtr(a.X[0]),
 				LDA: depth, LDB: depth, LDC: n, Batch: 1, Epilogue: blas.None, A8: formats[a.I[0]], B8: formats[a.I[1]],
-				ScaleA: devPtr(a.X[3]), ScaleB: devPtr(a.X[4]), PerRow: a.I[2] != 0}
+				ScaleA: devPtr(a.X[3]), ScaleB: devPtr(a.X[4]), PerRow: a.I[2] != 0, FastAccum: a.I[3] != 0}
 			if !q.dev.plain {
 				err := q.multiply()
 				if err == nil {

@@ -92,4 +92,9 @@ func TestFloat8Unsupported(t *testing.T) {
 	g.ScaleA, g.ScaleB, g.C, g.PerRow = s.ptr, s.ptr, c.ptr, true
 	require.Equal(t, "float32 NT 16x32x48 of 8-bit floats scaled per row", g.String())
 	require.NoError(t, r.h.MatMul(r.s, g))
+	exact := c.download()
+	g.FastAccum = true
+	require.Equal(t, "float32 NT 16x32x48 of 8-bit floats scaled per row with fast accumulation", g.String())
+	require.NoError(t, r.h.MatMul(r.s, g))
+	require.InEpsilonSlice(t, exact, c.download(), 0x1p-12)
 }

@@ -98,6 +98,7 @@ type Gemm struct {
 	A8, B8         Float8
 	ScaleA, ScaleB cuda.Ptr
 	PerRow         bool
+	FastAccum      bool // sums of 8-bit floats may keep fewer bits than float32
 }
 
 // String describes the product for errors and profiles: "bfloat16 TN 64x512x784 bias".
@@ -114,6 +115,9 @@ func (g *Gemm) String() string {
 	}
 	if g.A8 != 0 {
 		s += map[bool]string{false: " of scaled 8-bit floats", true: " of 8-bit floats scaled per row"}[g.PerRow]
+		if g.FastAccum {
+			s += " with fast accumulation"
+		}
 	}
 	return s + epilogueNames[g.epilogue()]
 }
@@ -138,12 +142,12 @@ type key struct {
 	batch, strideA, strideB int
 	strideC, ldAux          int
 	a8, b8                  Float8
-	perRow                  bool
+	perRow, fastAccum       bool
 }
 
 func (g *Gemm) key() key {
 	k := key{typ: g.Type, transA: g.TransA, transB: g.TransB, tf32: g.TF32, epilogue: g.epilogue(),
-		m: g.M, n: g.N, k: g.K, lda: g.LDA, ldb: g.LDB, ldc: g.LDC, a8: g.A8, b8: g.B8, perRow: g.PerRow,
+		m: g.M, n: g.N, k: g.K, lda: g.LDA, ldb: g.LDB, ldc: g.LDC, a8: g.A8, b8: g.B8, perRow: g.PerRow, fastAccum: g.FastAccum,
 		aligned: [6]uint8{alignment(g.A), alignment(g.B), alignment(g.C), 5: alignment(g.Out())}}
 	if k.batch = max(g.Batch, 1); k.batch > 1 {
 		k.strideA, k.strideB, k.strideC = g.StrideA, g.StrideB, g.StrideC

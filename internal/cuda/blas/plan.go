@@ -20,6 +20,7 @@ const (
 	descAuxLD         = 12
 	descScaleA        = 17
 	descScaleB        = 18
+	descFastAccum     = 25
 	descScaleModeA    = 31
 	descScaleModeB    = 32
 	scalePerRow       = 3 // CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F
@@ -60,6 +61,7 @@ type heuristic struct {
 // Handle, which is on the heap, where nothing moves.
 type scratch struct {
 	call   [16]uintptr
+	i8     int8
 	i32    int32
 	u32    uint32
 	i64    int64
@@ -133,6 +135,10 @@ func (h *Handle) describe(p *plan, g *Gemm) error {
 			return check("cublasLtMatmulDescSetAttribute", uintptr(notSupported), g)
 		}
 		errs = append(errs, put(descScaleModeA, scalePerRow), put(descScaleModeB, scalePerRow))
+	}
+	if g.FastAccum {
+		h.tmp.i8 = 1
+		errs = append(errs, set("cublasLtMatmulDescSetAttribute", fn.DescSet, p.desc, descFastAccum, &h.tmp.i8, g))
 	}
 	if g.epilogue()&aux != 0 {
 		h.tmp.i64 = int64(g.LDAux)

@@ -51,6 +51,7 @@ struct Handle { void* context; };
 struct Desc {
   int compute, scale; int ta = 0, tb = 0; unsigned epilogue = 1; char* bias = nullptr; char* aux = nullptr; int64_t aux_ld = 0;
   float *scale_a = nullptr, *scale_b = nullptr; int mode_a = 0, mode_b = 0;  // of 8-bit floats; mode 3: one for each row
+  int8_t fast = 0;  // of 8-bit floats: sums keep 14 bits
 };
 struct Layout { int type; uint64_t rows, cols; int64_t ld; int batch = 1; int64_t stride = 0; };
 struct Preference { uint64_t workspace = 0; unsigned reduction = 7; unsigned align[4] = {256, 256, 256, 256}; };
@@ -92,6 +93,7 @@ API Status cublasLtMatmulDescSetAttribute(Desc* d, int attr, const void* v, size
     case 12: return put(d->aux_ld, v, n);
     case 17: return put(d->scale_a, v, n);
     case 18: return put(d->scale_b, v, n);
+    case 25: return put(d->fast, v, n);
     case 31: return put(d->mode_a, v, n);
     case 32: return put(d->mode_b, v, n);
   }
@@ -168,7 +170,7 @@ static Status check(const Desc* d, const Layout* a, const Layout* b, const Layou
 static uint64_t problem(const Desc* d, const Layout* a, const Layout* b, const Layout* c, const Layout* o) {
   uint64_t h = 14695981039346656037ull;
   auto mix = [&h](uint64_t v) { h = (h ^ v) * 1099511628211ull; h ^= h >> 29; };
-  for (int v : {d->compute, d->scale, d->ta, d->tb, (int)d->epilogue, d->mode_a, d->mode_b}) mix(v);
+  for (int v : {d->compute, d->scale, d->ta, d->tb, (int)d->epilogue, d->mode_a, d->mode_b, (int)d->fast}) mix(v);
   mix(d->aux_ld);
   for (auto l : {a, b, c, o}) for (uint64_t v : {(uint64_t)l->type, l->rows, l->cols, (uint64_t)l->ld, (uint64_t)l->batch, (uint64_t)l->stride}) mix(v);
   return h;
@@ -304,6 +306,15 @@ static void bias_gradient(const Job& j, int64_t m, int64_t n, int64_t k) {
   }
 }
 
+// few_bits cuts a sum to 14 bits, about what Hopper's tensor cores keep (with fast accumulation, to the end).
+static float few_bits(float v) {
+  uint32_t u;
+  memcpy(&u, &v, 4);
+  u &= ~((1u << 10) - 1);
+  memcpy(&v, &u, 4);
+  return v;
+}
+
 template <class T> static void multiply(const Job& j, int64_t m, int64_t n, int64_t k) {
   bool round = j.d.compute == ComputeTF32;
   for (int64_t q = 0; q < j.o.batch; q++) {
@@ -311,6 +322,7 @@ template <class T> static void multiply(const Job& j, int64_t m, int64_t n, int6
     for (int64_t c = 0; c < n; c++)
       for (int64_t r = 0; r < m; r++) {
         T v = dot(&x[r * k], &y[c * k], k);
+        if (j.d.fast) v = few_bits((float)v);
         if (j.work_size) {  // a sum passes through the workspace, as split k does
           ((T*)j.work)[r + c * m] = v;
           v = ((T*)j.work)[r + c * m];
