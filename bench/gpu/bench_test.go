@@ -41,6 +41,13 @@ func TestTargets(t *testing.T) {
 		figures("gemm", "bfloat16 32768x768x3072", "ringo", "TFLOP/s", 97),
 		figures("gemm", "bfloat16 32768x768x3072", "eager", "TFLOP/s", 100),
 		figures("gemm", "bfloat16 32768x768x3072, tuned", "ringo", "TFLOP/s", 102),
+		figures("float8", "4096x4096x4096 per tensor", "ringo", "TFLOP/s", 99),
+		figures("float8", "4096x4096x4096 per row", "ringo", "TFLOP/s", 97),
+		figures("float8", "4096x4096x4096 per tensor", "_scaled_mm", "TFLOP/s", 100),
+		figures("float8", "4096x4096x4096 per row", "_scaled_mm", "TFLOP/s", 100),
+		figures("float8", "Linear of 8 rows", "ringo", "TFLOP/s", 95),
+		figures("float8", "Linear of 8 rows", "eager", "TFLOP/s", 10),
+		figures("float8", "Linear of 8 rows", "compiled", "TFLOP/s", 100),
 		figures("mlp", "batch 64", "ringo", "steps/s", 8),
 		figures("mlp", "batch 64, captured", "ringo", "steps/s", 20),
 		figures("mlp", "batch 64", "eager", "steps/s", 2),
@@ -56,6 +63,8 @@ func TestTargets(t *testing.T) {
 | GPT-2 124M captured, tokens/s by torch.compile's | ≥ 1.10 | 1.05, missed | 12 layers, length 1024, captured |
 | matrix products from 2048³ on, by torch.matmul | ≥ 0.98 | 0.97, missed | bfloat16 32768x768x3072 |
 | tuned matrix products from 2048³ on, by torch.matmul | ≥ 1.00 | 1.02, met | bfloat16 32768x768x3072, tuned |
+| products of 8-bit floats by torch._scaled_mm | ≥ 0.98 | 0.97, missed | 4096x4096x4096 per row |
+| Linear of 8-bit floats, and backward, by torch.compile's | ≥ 0.90 | 0.95, met | Linear of 8 rows |
 | MLP step by eager PyTorch's | ≥ 3.00 | 4.00, met | batch 64 |
 | captured MLP step by that of PyTorch's CUDA graph | ≥ 1.00 | not measured |  |
 | memory-bound kernels by copying | ≥ 0.85 | not measured |  |

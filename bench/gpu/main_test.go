@@ -222,6 +222,43 @@ func TestGPUTests(t *testing.T) {
 	assert.NotContains(t, tests, "TestBucketLayout")
 }
 
+// Of 8-bit floats, the products and the steps of a Linear have rows, if they are right.
+func TestFloat8Section(t *testing.T) {
+	emu.Start(t, emu.Config{})
+	dev, closer, err := openDevice("cuda")
+	require.NoError(t, err)
+	defer closer()
+	m := &meter{dev: dev, device: "cuda", section: "float8", small: true, block: map[tensor.DType]tensor.Tensor{}}
+	require.NoError(t, measureFloat8(m))
+	var found []string
+	for _, r := range m.rows {
+		found = append(found, r.what+" "+r.unit)
+		assert.Positive(t, r.median, r.what)
+	}
+	assert.Equal(t, []string{"32x64x48 per tensor TFLOP/s", "32x64x48 per row TFLOP/s", "Linear of 32 rows, 64 to 48 per tensor, and backward TFLOP/s",
+		"Linear of 32 rows, 64 to 48 per row, and backward TFLOP/s"}, found)
+
+	multiply := &dev.Kernels()[tensor.OpScaledMM][tensor.BFloat16]
+	right := *multiply
+	defer func() { *multiply = right }()
+	for what, change := range map[string]func(a *tensor.Args){
+		"the scales of the other operand": func(a *tensor.Args) { a.X[3], a.X[4] = a.X[4], a.X[3] },
+		"the wrong format":                func(a *tensor.Args) { a.I[0] = 1 - a.I[0] },
+		"no longer the last row":          func(a *tensor.Args) { a.Dim[0]-- },
+	} {
+		*multiply = func(q tensor.Queue, a *tensor.Args) {
+			old := *a
+			change(a)
+			right(q, a)
+			*a = old
+		}
+		m.rows = nil
+		err := measureFloat8(m)
+		assert.ErrorContains(t, err, "Linear of 32 rows, 64 to 48 per row, and backward: ", what)
+		assert.NotContains(t, printRows(io.Discard, m.rows), "per row", what)
+	}
+}
+
 // TestDevices opens GPUs as ranks do, and measures the operations that only move bytes.
 func TestDevices(t *testing.T) {
 	emu.Start(t, emu.Config{}) // two devices

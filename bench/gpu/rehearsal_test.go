@@ -21,8 +21,8 @@ import (
 	"github.com/ringo-ml/ringo/tensor/cuda"
 )
 
-// plantFaults breaks kernels of sections if the environment says so: softmax writes a NaN, the float32 normalization writes zeros, and the
-// gradient of grouped products never ends.
+// plantFaults breaks kernels of sections if the environment says so: softmax writes a NaN, the float32 normalization writes zeros, products
+// of 8-bit floats scaled per row write a NaN, and the gradient of grouped products never ends.
 func plantFaults(args []string) error {
 	if os.Getenv("GPU_TEST_FAULTS") != "1" || args[0] != "measure" {
 		return nil
@@ -43,6 +43,12 @@ func plantFaults(args []string) error {
 		return s.Fill32(out, math.Float32bits(float32(math.NaN())), 1)
 	})
 	behind(&table[tensor.OpLayerNorm][tensor.Float32], func(s *gpu.Stream, out gpu.Ptr, n int) error { return s.Fill32(out, 0, n) })
+	multiply := table[tensor.OpScaledMM][tensor.BFloat16]
+	table[tensor.OpScaledMM][tensor.BFloat16] = func(q tensor.Queue, a *tensor.Args) {
+		if multiply(q, a); a.I[2] != 0 { // per row
+			must(q.(*cuda.Queue).Stream().Fill32(gpu.Ptr(uintptr(a.X[0])), 0x7fc07fc0, 1))
+		}
+	}
 	table[tensor.OpGroupedGrad][tensor.BFloat16] = func(tensor.Queue, *tensor.Args) { select {} }
 	return nil
 }
@@ -63,6 +69,8 @@ func machineWithoutGo(t *testing.T) {
 var faults = []string{
 	`(?m)^ *(rows by Ringo: .*\n.*)?float32 softmax 64x64: .*element 0 is NaN instead of 0\.0`,
 	`(?m)float32 layernorm 64x64: .*element 0 is 0 instead of `,
+	`(?m)32x64x48 per row: .*element 0, 0 is NaN instead of `,
+	`(?m)Linear of 32 rows, 64 to 48 per row, and backward: .*output: element 0, 0 is NaN instead of `,
 }
 
 // TestFaultsAreNamed: a NaN, a wrong kernel and a section that hangs cost only their own rows.
@@ -70,7 +78,7 @@ func TestFaultsAreNamed(t *testing.T) {
 	emu.Start(t, emu.Config{})
 	file := testPrograms(t)
 	machineWithoutGo(t)
-	out, err := program(t, file, "bench", "-small", "-python", "", "-window", "1us", "rows")
+	out, err := program(t, file, "bench", "-small", "-python", "", "-window", "1us", "rows", "float8")
 	require.Error(t, err)
 	for _, fault := range faults {
 		assert.Regexp(t, fault, out)
@@ -78,6 +86,9 @@ func TestFaultsAreNamed(t *testing.T) {
 	assert.Regexp(t, "(?m)^rows\tbfloat16 layernorm 64x64\tringo\t", out)
 	assert.Regexp(t, "(?m)^rows\tfloat32 sum, gradient", out)
 	assert.NotRegexp(t, "(?m)^rows\tfloat32 (softmax|layernorm)", out)
+	assert.Regexp(t, "(?m)^float8\t32x64x48 per tensor\tringo\t", out)
+	assert.Regexp(t, "(?m)^float8\tLinear of 32 rows, 64 to 48 per tensor, and backward\tringo\t", out)
+	assert.NotRegexp(t, "(?m)^float8\t.* per row", out)
 	out, err = program(t, file, "bench", "-small", "-python", "", "-each", "1s", "grouped")
 	require.Error(t, err)
 	assert.Contains(t, out, "grouped by Ringo: stopped: it took too long")
@@ -135,7 +146,7 @@ func TestRehearsal(t *testing.T) {
 	assert.Regexp(t, "(?m)^grouped\t64 rows, 16 to 64, forward\tringo", out, "what was measured before")
 	wrong := regexp.MustCompile(`(?m)^  (\w+( by \w+)?): `).FindAllString(tail(out, "not measured:"), -1)
 	slices.Sort(wrong)
-	assert.Equal(t, []string{"  grouped by Ringo: ", "  nccl by Ringo: ", "  rows by Ringo: "}, slices.Compact(wrong), "there is no program in C; others are whole")
+	assert.Equal(t, []string{"  float8 by Ringo: ", "  grouped by Ringo: ", "  nccl by Ringo: ", "  rows by Ringo: "}, slices.Compact(wrong), "there is no program in C; others are whole")
 	assert.Regexp(t, "(?m)^gpt2\t2 layers of 32, batch 2, length 16, loss after 20 steps\tringo\tloss\t", out)
 	if python != "" {
 		assert.Regexp(t, "(?m)^gpt2\t2 layers of 32, batch 2, length 16, loss after 20 steps\teager\tloss\t", out)

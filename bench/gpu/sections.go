@@ -24,6 +24,7 @@ var sections = []section{
 	{"gemm", "matrix products", false, measureGEMM},
 	{"attention", "causal attention of bfloat16, half of the products counted", false, measureAttention},
 	{"rows", "kernels that wait for memory, bytes read and written", false, measureRows},
+	{"float8", "products of 8-bit floats with scales, and a Linear of them", false, measureFloat8},
 	{"gpt2", "training steps of GPT-2 124M, bfloat16 with float32 masters, clipping, AdamW", false, measureGPT2},
 	{"account", "each operation of a step of gpt2, alone", true, measureAccount},
 	{"mlp", "training steps of 784-512-512-10, SGD with momentum, float32", false, measureMLP},

@@ -25,6 +25,8 @@ var targets = []target{
 	{"GPT-2 124M captured, tokens/s by torch.compile's", "gpt2", pattern(`, captured$`), "tokens/s", "compiled", 1.1, false},
 	{"matrix products from 2048³ on, by torch.matmul", "gemm", pattern(` (2048|4096|8192|32768)[x0-9]+$`), "TFLOP/s", "eager", 0.98, false},
 	{"tuned matrix products from 2048³ on, by torch.matmul", "gemm", pattern(` (2048|4096|8192|32768).*, tuned$`), "TFLOP/s", "eager", 1, false},
+	{"products of 8-bit floats by torch._scaled_mm", "float8", pattern(`^\d`), "TFLOP/s", "_scaled_mm", 0.98, false},
+	{"Linear of 8-bit floats, and backward, by torch.compile's", "float8", pattern(`^Linear`), "TFLOP/s", "compiled", 0.9, false},
 	{"MLP step by eager PyTorch's", "mlp", pattern(`\d$`), "steps/s", "eager", 3, false},
 	{"captured MLP step by that of PyTorch's CUDA graph", "mlp", pattern(`, captured$`), "steps/s", "CUDA graph", 1, false},
 	{"memory-bound kernels by copying", "rows", pattern(``), "GB/s", byCopy, 0.85, false},

@@ -174,6 +174,55 @@ def grouped():
             row("grouped", name + ", and backward", variant, "TFLOP/s", 3 * work, lambda: torch.autograd.grad(forward(), (x, w), gout))
 
 
+E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
+
+
+def rounded(x, dtype, per_row):
+    """Codes of x, with a scale or one for each row, and the inverse scales: torchao's dynamic scaling."""
+    most = torch.finfo(dtype).max
+    amax = x.abs().amax(1, keepdim=True) if per_row else x.abs().amax()
+    scale = most / amax.float().clamp(min=1e-12)
+    return (x.float() * scale).clamp(-most, most).to(dtype), scale.reciprocal()
+
+
+def product8(a, b, fast):
+    """a times the transpose of b, both rounded."""
+    (x, sx), (w, sw) = a, b
+    return torch._scaled_mm(x, w.t(), scale_a=sx, scale_b=sw.t(), out_dtype=torch.bfloat16, use_fast_accum=fast)
+
+
+class Linear8(torch.autograd.Function):
+    """torchao's Float8Linear: fast accumulation in the forward pass only."""
+
+    @staticmethod
+    def forward(ctx, x, w, per_row):
+        ctx.save_for_backward(x, w)
+        ctx.per_row = per_row
+        return product8(rounded(x, E4M3, per_row), rounded(w, E4M3, per_row), True)
+
+    @staticmethod
+    def backward(ctx, g):
+        (x, w), per_row = ctx.saved_tensors, ctx.per_row
+        dx = product8(rounded(g, E5M2, per_row), rounded(w.t().contiguous(), E4M3, per_row), False)
+        if per_row:
+            return dx, g.t() @ x, None
+        return dx, product8(rounded(g.t().contiguous(), E5M2, False), rounded(x.t().contiguous(), E4M3, False), False), None
+
+
+def float8():
+    for name, per_row in (("per tensor", False), ("per row", True)):
+        for m, n, k in ((4096, 4096, 4096), (8192, 8192, 8192), (32768, 768, 3072)) if GPU else ((32, 64, 48),):
+            x, w = (rounded(random(torch.bfloat16, rows, k), E4M3, per_row) for rows in (m, n))
+            row("float8", f"{m}x{n}x{k} {name}", "_scaled_mm", "TFLOP/s", 2e-12 * m * n * k, lambda: product8(x, w, True))
+        m, n, k = (8192, 4096, 4096) if GPU else (32, 48, 64)
+        x, w = (random(torch.bfloat16, rows, k).requires_grad_() for rows in (m, n))
+        g = random(torch.bfloat16, m, n)
+        for variant in ("compiled", "eager") if GPU else ("eager",):
+            forward = (lambda x, w: Linear8.apply(x, w, per_row)) if variant == "eager" else torch.compile(lambda x, w: Linear8.apply(x, w, per_row))
+            case = f"Linear of {m} rows, {k} to {n} {name}, and backward"
+            row("float8", case, variant, "TFLOP/s", 6e-12 * m * n * k, lambda: torch.autograd.grad(forward(x, w), (x, w), g))
+
+
 def mlp():
     for batch in (64, 256):
         net = nn.Sequential(nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10)).to(DEVICE)
@@ -340,7 +389,7 @@ def compile():
 
 def main():
     torch.manual_seed(0)
-    sections = {f.__name__: f for f in (copy, host, gemm, rows, attention, grouped, mlp, gpt, gpt2, compile)}
+    sections = {f.__name__: f for f in (copy, host, gemm, rows, attention, grouped, float8, mlp, gpt, gpt2, compile)}
     about = f"PyTorch {torch.__version__}"
     torch.set_num_threads(1)  # of the host, like Ringo
     if GPU:
