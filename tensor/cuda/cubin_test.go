@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"debug/elf"
 	"encoding/binary"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -36,10 +37,20 @@ func attributes(b []byte, fn func(kind byte, v []byte)) {
 
 // kernelsOf reads the resources of the kernels in a cubin, by name.
 func kernelsOf(t *testing.T, code []byte) map[string]*resources {
+	out, err := resourcesOf(code)
+	require.NoError(t, err)
+	return out
+}
+
+func resourcesOf(code []byte) (map[string]*resources, error) {
 	f, err := elf.NewFile(bytes.NewReader(code))
-	require.NoError(t, err)
+	if err != nil {
+		return nil, err
+	}
 	symbols, err := f.Symbols()
-	require.NoError(t, err)
+	if err != nil {
+		return nil, err
+	}
 	out := map[string]*resources{}
 	for _, s := range f.Sections {
 		if name, ok := strings.CutPrefix(s.Name, ".nv.info."); ok {
@@ -51,7 +62,9 @@ func kernelsOf(t *testing.T, code []byte) map[string]*resources {
 			continue
 		}
 		b, err := s.Data()
-		require.NoError(t, err)
+		if err != nil {
+			return nil, err
+		}
 		attributes(b, func(kind byte, v []byte) {
 			at := func(i int) int { return int(binary.LittleEndian.Uint32(v[4*i:])) }
 			switch kind {
@@ -69,28 +82,66 @@ func kernelsOf(t *testing.T, code []byte) map[string]*resources {
 			}
 		})
 	}
-	return out
+	return out, nil
 }
 
 // widest is the largest block of kernels without __launch_bounds__: rowWarps. Larger ones have it.
 const widest = 512
 
-// fits fails if a block of a kernel needs more registers than a multiprocessor has. On a GPU its launch would fail with
-// CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES; the emulator does not check that. Kernels on tensor cores must not spill registers, either. most gets
-// the largest number for each name.
-func fits(t *testing.T, what string, code []byte, most map[string]int) {
-	kernels := kernelsOf(t, code)
-	require.NotEmpty(t, kernels, "%s", what)
+// fits returns an error if a block of a kernel needs more registers than a multiprocessor has. On a GPU its launch would fail with
+// CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES; the emulator does not check that. most gets the largest number for each name.
+func fits(what string, code []byte, most map[string]int) error {
+	kernels, err := resourcesOf(code)
+	if err != nil || len(kernels) == 0 {
+		return fmt.Errorf("%s has %d kernels: %w", what, len(kernels), err)
+	}
 	for name, k := range kernels {
 		threads := k.bound
 		if threads == 0 {
 			threads = widest
 		}
-		require.Positive(t, k.registers, "%s of %s", name, what)
-		require.LessOrEqual(t, (k.registers+7)/8*8*threads, 64<<10, "%s of %s: %d registers for each of %d threads", name, what, k.registers, threads)
-		if strings.Contains(what, "_mma") {
-			require.Zero(t, k.frame, "%s of %s has registers in memory", name, what)
+		if k.registers <= 0 || (k.registers+7)/8*8*threads > 64<<10 {
+			return fmt.Errorf("%s of %s: %d registers for each of %d threads", name, what, k.registers, threads)
 		}
 		most[name] = max(most[name], k.registers)
 	}
+	return nil
+}
+
+// same returns an error if the kernels of two cubins have different instructions.
+func same(a, b []byte) error {
+	x, err := instructions(a)
+	if err != nil {
+		return err
+	}
+	y, err := instructions(b)
+	if err != nil {
+		return err
+	}
+	for name, code := range x {
+		if !bytes.Equal(code, y[name]) {
+			return fmt.Errorf("%s has other instructions: %d bytes and %d", name, len(code), len(y[name]))
+		}
+	}
+	if len(x) == 0 || len(x) != len(y) {
+		return fmt.Errorf("%d kernels and %d", len(x), len(y))
+	}
+	return nil
+}
+
+// instructions are the instructions of the kernels in a cubin, by section.
+func instructions(code []byte) (map[string][]byte, error) {
+	f, err := elf.NewFile(bytes.NewReader(code))
+	if err != nil {
+		return nil, err
+	}
+	out := map[string][]byte{}
+	for _, s := range f.Sections {
+		if strings.HasPrefix(s.Name, ".text.") {
+			if out[s.Name], err = s.Data(); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return out, nil
 }

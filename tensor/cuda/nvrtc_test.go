@@ -1,8 +1,12 @@
 package cuda_test
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -23,41 +27,176 @@ extern "C" __global__ void __launch_bounds__(1024, 2) spills(float* x) {
   for (int i = 0; i < 64; i++) x[threadIdx.x * 64 + i] = v[i] * v[63 - i];
 }`
 
-// TestNVRTC compiles every variant of every kernel with NVIDIA's compiler, or finds the code on disk from the last time. A child process
-// does it, because a process opens only one compiler.
+// targets are the architectures, and the PTX that each is given: where that of sm_80 is what NVRTC makes for the other too, it is made
+// once.
+var targets = []struct{ arch, ptx string }{{"sm_80", "compute_80"}, {"sm_90", "compute_80"}, {"sm_100", "compute_100"}}
+
+// TestNVRTC compiles every variant of every kernel with NVIDIA's compiler, or finds the code on disk from the last time: by NVRTC to PTX, and
+// by ptxas to machine code. No kernel may spill registers. Then one module of each file is compiled by NVRTC alone, as on a GPU, also for
+// sm_90a and sm_100a: it must be the same code. Without ptxas, only that is done. A child process does it, because a process opens only one
+// compiler.
 func TestNVRTC(t *testing.T) {
 	if realCompiler == "" {
 		t.Skip("RINGO_NVRTC_LIB does not name NVIDIA's compiler (pip install nvidia-cuda-nvrtc)")
 	}
-	for _, arch := range []string{"sm_80", "sm_90", "sm_100"} {
-		t.Run(arch, func(t *testing.T) {
-			if os.Getenv("RINGO_NVRTC_CHILD") == "" {
-				cmd := exec.Command(os.Args[0], "-test.run=^TestNVRTC$/^"+arch+"$", "-test.v")
-				cmd.Env = append(os.Environ(), "RINGO_NVRTC_CHILD=1", "RINGO_NVRTC_LIB="+realCompiler)
-				out, err := cmd.CombinedOutput()
-				require.NoError(t, err, "%s", out)
-				return
-			}
-			c, err := gpu.LoadCompiler()
-			require.NoError(t, err)
-			var mu sync.Mutex
-			codes := map[string][]byte{}
-			n, err := cuda.CompileAll(true, func(what string, src gpu.Source, options ...string) error {
-				code, err := c.CompileCached(src, arch, options...)
-				mu.Lock()
-				defer mu.Unlock()
-				codes[what] = code
-				return err
-			})
-			require.NoError(t, err)
-			most := map[string]int{}
-			for what, code := range codes {
-				fits(t, what, code, most)
-			}
-			code, err := c.CompileCached(gpu.Source{Name: "spills.cu", Text: spills}, arch)
-			require.NoError(t, err)
-			require.Positive(t, kernelsOf(t, code)["spills"].frame, "64 numbers in 32 registers: the test would not see it")
-			t.Logf("%d modules by NVRTC %d.%d; most registers: %v", n, c.Major, c.Minor, most)
-		})
+	if os.Getenv("RINGO_NVRTC_CHILD") == "" {
+		cmd := exec.Command(os.Args[0], "-test.run=^TestNVRTC$", "-test.v")
+		cmd.Env = append(os.Environ(), "RINGO_NVRTC_CHILD=1", "RINGO_NVRTC_LIB="+realCompiler)
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		t.Logf("%s", out)
+		return
 	}
+	c, err := gpu.LoadCompiler()
+	require.NoError(t, err)
+	m := newPTXMaker(t, c)
+	t.Run("variants", func(t *testing.T) {
+		if ptxas == "" {
+			t.Skip("RINGO_PTXAS does not name ptxas (pip install nvidia-cuda-nvcc)")
+		}
+		a := newAssembler(t)
+		u := usage{}
+		n, err := cuda.CompileAll(true, func(what string, src gpu.Source, options ...string) error {
+			return u.add(t, m, a, what, src, options)
+		})
+		require.NoError(t, err)
+		ptx, err := m.make(gpu.Source{Name: "spills.cu", Text: spills}, "compute_80")
+		require.NoError(t, err)
+		code, said, err := a.code(ptx, "sm_90")
+		require.NoError(t, err)
+		require.Error(t, spilt(said), "64 numbers in 32 registers: the test would not see it")
+		require.Positive(t, kernelsOf(t, code)["spills"].frame)
+		t.Logf("%d modules by NVRTC %d.%d and ptxas, of which %d on %d architectures are different; most registers, no spills:\n%s",
+			n, c.Major, c.Minor, len(a.done)-1, len(targets), u.table())
+	})
+	t.Run("alone", func(t *testing.T) { alone(t, m) })
+}
+
+// usage is the largest number of registers of each kernel, by architecture.
+type usage struct {
+	sync.Mutex
+	most map[string]map[string]int
+}
+
+// add compiles a module for all targets.
+func (u *usage) add(t *testing.T, m *ptxMaker, a *assembler, what string, src gpu.Source, options []string) error {
+	for _, to := range targets {
+		ptx, err := m.make(src, to.ptx, options...)
+		if err != nil {
+			return err
+		}
+		code, said, err := a.code(ptx, to.arch)
+		if err == nil {
+			err = spilt(said)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", to.arch, err)
+		}
+		u.Lock()
+		if u.most == nil {
+			u.most = map[string]map[string]int{}
+		}
+		if u.most[to.arch] == nil {
+			u.most[to.arch] = map[string]int{}
+		}
+		err = fits(what, code, u.most[to.arch])
+		u.Unlock()
+		if err != nil {
+			return fmt.Errorf("%s: %w", to.arch, err)
+		}
+	}
+	return nil
+}
+
+// table has a line for each kernel.
+func (u *usage) table() string {
+	var b strings.Builder
+	var names []string
+	for name := range u.most["sm_90"] {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		fmt.Fprintf(&b, "%28s", name)
+		for _, to := range targets {
+			fmt.Fprintf(&b, "  %s %3d", to.arch, u.most[to.arch][name])
+		}
+		b.WriteByte('\n')
+	}
+	return b.String()
+}
+
+var spillLine = regexp.MustCompile(`(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads`)
+
+// spilt returns an error if ptxas -v says that a kernel keeps registers in memory.
+func spilt(said string) error {
+	lines := spillLine.FindAllStringSubmatch(said, -1)
+	if len(lines) == 0 {
+		return fmt.Errorf("ptxas -v says nothing of spills: %s", said)
+	}
+	for _, l := range lines {
+		if l[1] != "0" || l[2] != "0" || l[3] != "0" {
+			return fmt.Errorf("registers in memory: %s", said)
+		}
+	}
+	return nil
+}
+
+// alone compiles the first module of each file by NVRTC alone. The code for sm_90a and sm_100a is that for sm_90 and sm_100, and, with
+// ptxas of the same version, the code that "variants" looks at.
+func alone(t *testing.T, m *ptxMaker) {
+	var mu sync.Mutex
+	seen := map[string]bool{}
+	_, err := cuda.CompileAll(true, func(what string, src gpu.Source, options ...string) error {
+		mu.Lock()
+		first := !seen[src.Name]
+		seen[src.Name] = true
+		mu.Unlock()
+		if !first {
+			return nil
+		}
+		want := map[string][]byte{}
+		for _, to := range targets {
+			code, err := m.CompileCached(src, to.arch, options...)
+			if err != nil {
+				return err
+			}
+			want[to.arch] = code
+			if err := fits(what, code, map[string]int{}); err != nil {
+				return fmt.Errorf("%s: %w", to.arch, err)
+			}
+			if ptxas == "" {
+				continue
+			}
+			ptx, err := m.make(src, to.ptx, options...)
+			if err != nil {
+				return err
+			}
+			if code, err = assembled(ptx, to.arch); err != nil {
+				return err
+			}
+			if err := same(want[to.arch], code); err != nil {
+				return fmt.Errorf("%s by NVRTC and by ptxas: %w", to.arch, err)
+			}
+		}
+		for _, arch := range []string{"sm_90", "sm_100"} {
+			code, err := m.CompileCached(src, arch+"a", options...)
+			if err != nil {
+				return err
+			}
+			if err := same(want[arch], code); err != nil {
+				return fmt.Errorf("%s and %sa: %w", arch, arch, err)
+			}
+		}
+		return nil
+	})
+	require.NoError(t, err)
+	t.Logf("%d files by NVRTC %d.%d alone, also for sm_90a and sm_100a: the same code", len(seen), m.Major, m.Minor)
+}
+
+// assembled returns the code for this very PTX.
+func assembled(ptx []byte, arch string) ([]byte, error) {
+	both, err := assemble(ptx, arch)
+	_, code, _ := strings.Cut(string(both), "\x00")
+	return []byte(code), err
 }
