@@ -133,6 +133,11 @@ var logitsCases = []logitsCase{
 		s.tape.Backward(s.loss(z.Reshape(2, logitRows/2, logitClasses)))
 	}},
 	{"logits that their rule reads", false, func(s *logitsStep, z tensor.Tensor) { s.tape.Backward(s.loss(z.Affine(0.25, 0).Exp())) }},
+	{"logits that their rule reads, made before another operation", false, func(s *logitsStep, z tensor.Tensor) {
+		z = z.Affine(0.25, 0).Exp()
+		other := s.tape.Use(s.w).Square().Sum().Cast(tensor.Float32)
+		s.tape.Backward(s.loss(z).Add(other))
+	}},
 	{"in a checkpoint", false, func(s *logitsStep, z tensor.Tensor) {
 		l := s.tape.Checkpoint(func(in ...tensor.Tensor) tensor.Tensor { return s.loss(tensor.Linear(in[0], in[1], tensor.Tensor{})) }, s.x, s.tape.Use(s.w))
 		s.tape.Backward(l)
