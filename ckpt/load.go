@@ -42,7 +42,8 @@ type LoadConfig struct {
 	Cast bool
 	// Prefix, such as "transformer.", is removed from names in the files that begin with it.
 	Prefix string
-	// AllowMissing has patterns (path.Match) for names of tensors that the checkpoint need not have. AllowUnexpected
+	// AllowMissing has patterns (path.Match) for names of tensors that the checkpoint need not have, nor the optimizer's
+	// state for them (see Report.Anew). AllowUnexpected
 	// has patterns for names, such as "h.*.attn.bias", that the checkpoint may have although no rank asks for them. Other
 	// missing or unexpected names are an error.
 	AllowMissing, AllowUnexpected []string
@@ -75,6 +76,9 @@ type Report struct {
 // ranks before anything is changed. Unless Partial is set, one error lists everything that is missing, unexpected, or
 // of another shape or type. After a later error (of the disk, or a wrong hash) the values of the tensors are undefined.
 func Load(ctx context.Context, g *dist.Group, path string, st *State, c LoadConfig) (*Report, error) {
+	if st == nil {
+		return nil, fmt.Errorf("ckpt: loading %s: the State is nil", path)
+	}
 	r, err := load(ctx, g, disk.OS{}, path, st, c)
 	if err != nil {
 		return r, fmt.Errorf("ckpt: loading %s: %w", path, err)

@@ -121,7 +121,9 @@ func (l *loader) matchOptimizer(items []item) {
 	for name := range state.Counts {
 		for _, as := range names(name) {
 			if _, ok := l.cat.Optimizer.Counts[as]; !ok {
-				l.report.Missing = append(l.report.Missing, "the step count of "+as)
+				if !matches(l.c.AllowMissing, as) {
+					l.report.Missing = append(l.report.Missing, "the step count of "+as)
+				}
 				l.anew[name] = true
 			}
 		}
@@ -156,8 +158,11 @@ func (x *item) moment() bool {
 	return !x.Model && !strings.HasSuffix(x.Name, masterKey) && !strings.HasSuffix(x.Name, averageKey)
 }
 
-// check returns an error for malformed patterns.
+// check returns an error for an unknown strategy and for malformed patterns.
 func (c *LoadConfig) check() error {
+	if c.Strategy < Sharded || c.Strategy > Owned {
+		return fmt.Errorf("LoadConfig.Strategy is %d: it is Sharded, Broadcast or Owned", c.Strategy)
+	}
 	for _, pattern := range slices.Concat(c.AllowMissing, c.AllowUnexpected) {
 		if _, err := path.Match(pattern, ""); err != nil {
 			return fmt.Errorf("%q: %w", pattern, err)
@@ -183,10 +188,15 @@ func (l *loader) strict(items int) error {
 func withoutAllowed(keys, patterns []string) []string {
 	return slices.DeleteFunc(slices.Clone(keys), func(key string) bool {
 		_, name, _ := strings.Cut(key, ":")
-		return slices.ContainsFunc(patterns, func(p string) bool {
-			ok, _ := path.Match(p, name) // checked before
-			return ok
-		})
+		return matches(patterns, name)
+	})
+}
+
+// matches reports whether a name matches one of the patterns.
+func matches(patterns []string, name string) bool {
+	return slices.ContainsFunc(patterns, func(p string) bool {
+		ok, _ := path.Match(p, name) // checked before
+		return ok
 	})
 }
 

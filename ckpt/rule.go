@@ -1,8 +1,11 @@
 package ckpt
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"path"
 
 	"github.com/ringo-ml/ringo/ckpt/internal/shard"
@@ -22,8 +25,13 @@ type Rules = shard.Rules
 // ParseRules reads Rules from JSON: {"*.qkv.weight": {"dim": 0, "parts": [64, 16, 16]}}.
 func ParseRules(text []byte) (Rules, error) {
 	var r Rules
-	if err := json.Unmarshal(text, &r); err != nil {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields() // a misspelt "dim" would be 0
+	if err := d.Decode(&r); err != nil {
 		return nil, err
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return nil, errors.New("there is more behind the rules")
 	}
 	for pattern := range r {
 		if _, err := path.Match(pattern, ""); err != nil {

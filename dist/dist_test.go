@@ -189,6 +189,17 @@ func TestStoppedRankLooksBeforeItBlames(t *testing.T) {
 	})
 }
 
+// A time in which nothing can happen fails the group at once.
+func TestGroupWithoutTimeout(t *testing.T) {
+	for _, d := range []time.Duration{0, -1} {
+		err := dist.Run(t.Context(), dist.Config{Ranks: 2, Exact: true}, func(_ context.Context, r *dist.Rank) error {
+			return r.World.With(dist.Timeout(d), dist.Name("none")).Barrier().Wait()
+		})
+		assert.ErrorContains(t, err, fmt.Sprintf("group none: Timeout(%v): it must be more than 0", d))
+	}
+	assert.EqualError(t, dist.Run(t.Context(), dist.Config{}, nil), "dist: Run's function is nil")
+}
+
 // Each group has its own timeout.
 func TestGroupTimeout(t *testing.T) {
 	begin := time.Now()

@@ -17,8 +17,12 @@ import (
 // the address in the environment and runs fn once. Otherwise Run makes cfg.Ranks ranks, each a goroutine with its own Device.
 //
 // The error is the first failure of any rank of this process: an error that fn returned, a panic with its stack, or a failed collective.
-// Then Run ends the other ranks: their operations and ctx fail. When ctx ends, all groups are aborted.
+// Then Run ends the other ranks of this process: their operations and ctx fail. Ranks of other processes learn of it by their groups,
+// which fail, not by ctx: they may go on after Group.Rebuild. When ctx ends, all groups are aborted.
 func Run(ctx context.Context, cfg Config, fn func(ctx context.Context, r *Rank) error) error {
+	if fn == nil {
+		return errors.New("dist: Run's function is nil")
+	}
 	if err := cfg.check(); err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package dist
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -19,7 +20,7 @@ type options struct {
 	algo    string
 }
 
-// Timeout sets how long an operation may go without progress while its rank waits for it.
+// Timeout sets how long an operation may go without progress while its rank waits for it. A time that is not above 0 fails the new group.
 func Timeout(d time.Duration) Option { return func(o *options) { o.timeout = d } }
 
 // Name sets the name in errors and traces.
@@ -42,6 +43,10 @@ func (g *Group) With(opts ...Option) *Group {
 	if o.algo != "" {
 		a, err = a.parse(o.algo)
 	}
+	if o.timeout <= 0 {
+		err = errors.Join(err, fmt.Errorf("group %s: Timeout(%v): it must be more than 0", o.name, o.timeout))
+		o.timeout = g.timeout
+	}
 	child := g.child(backend.Spec{ID: id, Name: o.name, Ranks: g.ranks, Rank: g.rank}, o.timeout, a)
 	if err != nil {
 		child.Abort(&Error{Rank: g.c.rank, Group: o.name, Cause: err})
@@ -63,7 +68,7 @@ func (g *Group) Split(color, key int) (*Group, error) {
 	mine := []int64{int64(color), int64(key)}
 	all := make([]int64, 2*len(g.ranks))
 	if err := g.AllGather(tensor.FromSlice(all, len(all)), tensor.FromSlice(mine, 2)).Wait(); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("dist: Split gathers the colors: %w", err)
 	}
 	id := backend.Hash64(g.nextID(), uint64(color))
 	splitter, _ := g.lane.be.(backend.Splitter)

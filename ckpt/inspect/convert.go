@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -70,6 +71,9 @@ func convert(ctx context.Context, from, to string, c ConvertConfig) error {
 	if strings.HasSuffix(to, storage.FileSuffix) {
 		return fmt.Errorf("%s is to be a folder, and a name that ends in %s is that of a file: choose another name", to, storage.FileSuffix)
 	}
+	if inside, err := within(from, to); inside || err != nil {
+		return cmp.Or(err, fmt.Errorf("%s is inside of it, and would be a foreign file there: choose another folder", to))
+	}
 	p, err := convertPlan(src, c)
 	if err != nil {
 		return err
@@ -89,6 +93,26 @@ func convert(ctx context.Context, from, to string, c ConvertConfig) error {
 		return errors.Join(err, fsys.RemoveAll(tmp))
 	}
 	return nil
+}
+
+// within reports whether the new folder to would be in the folder from.
+func within(from, to string) (bool, error) {
+	parent, err := os.Stat(from)
+	if err != nil || !parent.IsDir() {
+		return false, err
+	}
+	to, err = filepath.Abs(to)
+	if err != nil {
+		return false, err
+	}
+	for dir := filepath.Dir(to); ; dir = filepath.Dir(dir) {
+		if at, err := os.Stat(dir); err == nil && os.SameFile(parent, at) {
+			return true, nil
+		}
+		if dir == filepath.Dir(dir) {
+			return false, nil
+		}
+	}
 }
 
 // convertPlan plans one piece for every tensor.

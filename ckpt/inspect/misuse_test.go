@@ -4,19 +4,30 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/ckpt"
 	"github.com/ringo-ml/ringo/ckpt/inspect"
 	"github.com/ringo-ml/ringo/internal/misuse"
+	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/tensor"
 )
 
 // The errors of inspect's functions for wrong use.
 func TestMisuse(t *testing.T) {
 	ctx, dir := t.Context(), t.TempDir()
 	unsound := dir + " is not sound: there is neither ringo.json nor model.safetensors.index.json nor model.safetensors: no complete checkpoint"
+	from := t.TempDir()
+	params := nn.Init(nn.NewLinear(2, 3), tensor.NewCPU(1), tensor.Float32, 1)
+	require.NoError(t, ckpt.SaveFile(ctx, filepath.Join(from, "model.safetensors"), ckpt.State{Params: params}))
 	misuse.Check(t, []misuse.Case{
 		{Of: "List", Want: "ckpt: " + unsound, Do: func() error { _, _, err := inspect.List(dir); return err }},
 		{Of: "Diff", Want: "ckpt: " + unsound, Do: func() error { _, err := inspect.Diff(ctx, dir, dir, nil); return err }},
 		{Of: "Convert", Want: "ckpt: converting " + dir + ": " + unsound, Do: func() error {
 			return inspect.Convert(ctx, dir, filepath.Join(dir, "to"), inspect.ConvertConfig{})
+		}},
+		{Of: "Convert", Want: "ckpt: converting " + from + ": " + from + "/a/to is inside of it, and would be a foreign file there: choose another folder", Do: func() error {
+			return inspect.Convert(ctx, from, filepath.Join(from, "a", "to"), inspect.ConvertConfig{})
 		}},
 		{Of: "Verify", Want: `ckpt: layout "pp=2": the axes are dp, ep, fsdp and tp, not "pp"`, Do: func() error {
 			_, err := inspect.Verify(ctx, dir, inspect.VerifyConfig{Layout: "pp=2"})

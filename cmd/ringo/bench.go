@@ -92,6 +92,9 @@ func (c *benchCmd) Run() error {
 	if (c.Fit || c.Faults) && c.Explain || c.Hosts != 1 && !c.Explain {
 		return usage("-hosts goes with -explain, and -explain with neither -fit nor -faults")
 	}
+	if c.Explain && (c.Algo != "" || c.Plot != "" || c.Compute != 0 || c.JSON || c.Staged || os.Getenv("RINGO_ALGO") != "") {
+		return usage("-explain goes with none of -algo -json -plot -compute -staged, nor with RINGO_ALGO")
+	}
 	if c.Fit || c.Faults {
 		if c.Fit && c.Faults || c.Algo != "" || c.Plot != "" || c.Compute != 0 || c.JSON && c.Fit || c.Device != "cpu" {
 			return usage("-fit and -faults go with none of -algo -plot -compute -device, nor with each other")

@@ -321,6 +321,11 @@ func TestBenchExplain(t *testing.T) {
 	assert.Zero(t, code)
 	assert.Contains(t, stdout, "allreduce of 16K, 4 ranks on 1 hosts: linear (as measured: dist/algo/tuner.json)\n")
 	assert.NotContains(t, stdout, "ring", "inside a host reductions are in rank order")
+	for _, flag := range []string{"-algo=ring", "-json", "-plot=x.svg", "-compute=1us", "-staged"} {
+		_, stderr, code := run(t, "bench", "-explain", flag)
+		assert.Equal(t, 2, code)
+		assert.Contains(t, stderr, "-explain goes with none of", flag)
+	}
 }
 
 // An algorithm replaces the plain one only if it is clearly faster at two consecutive sizes.

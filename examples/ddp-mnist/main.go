@@ -7,6 +7,7 @@ import (
 	"flag"
 	"io"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/ringo-ml/ringo/ckpt"
@@ -272,9 +273,10 @@ func (t *trainer) endEpoch(ctx context.Context, step int) error {
 	if err := t.loop.Flush(); err != nil {
 		return err
 	}
-	_, losses := t.loop.Values("loss")
+	steps, losses := t.loop.Values("loss")
 	epoch := step / t.images.Steps()
-	t.loop.Logf("epoch %d  loss %.4f  test accuracy %.2f%%", epoch+1, mean(losses[epoch*t.images.Steps():]), 100*sums[0]/sums[1])
+	first, _ := slices.BinarySearch(steps, epoch*t.images.Steps()+1) // after a rebuild a step may be missing
+	t.loop.Logf("epoch %d  loss %.4f  test accuracy %.2f%%", epoch+1, mean(losses[first:]), 100*sums[0]/sums[1])
 	return nil
 }
 

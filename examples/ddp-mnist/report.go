@@ -75,7 +75,7 @@ func (t *trainer) summary() (*summary, error) {
 	}
 	return &summary{
 		Example: "ddp-mnist", Backend: t.r.Engine(), Ranks: t.r.World.Size(), Threads: threads,
-		Steps: n, Epochs: (n + t.images.Steps() - 1) / t.images.Steps(), FirstLoss: losses[0], FinalLoss: losses[n-1],
+		Steps: n, Epochs: (n + t.images.Steps() - 1) / t.images.Steps(), FirstLoss: losses[0], FinalLoss: losses[len(losses)-1],
 		TestAccuracy: accuracies[len(accuracies)-1], ParamsSHA256: digest(t.params), LossesSHA256: bitsOf(losses), ResumedAt: resumed,
 		StepsPerS: steps, SamplesPerS: steps * float64(t.o.batch), ExposedComm: exposed,
 		PayloadBytes: s.Payload["allreduce"], WireBytes: s.Wire["allreduce"], WallS: time.Since(t.wall).Seconds(),

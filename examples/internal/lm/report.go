@@ -59,7 +59,7 @@ func (t *trainer) summary() *summary {
 		s.Losses = append(s.Losses, metrics.Number(v))
 	}
 	_, vals := t.loop.Values(valLoss)
-	s.FirstLoss, s.FinalLoss, s.ValLoss = s.Losses[0], s.Losses[s.Steps-1], metrics.Number(vals[len(vals)-1])
+	s.FirstLoss, s.FinalLoss, s.ValLoss = s.Losses[0], s.Losses[len(s.Losses)-1], metrics.Number(vals[len(vals)-1])
 	if t.time > 0 {
 		s.StepsPerS, s.ExposedComm = float64(s.Steps-s.ResumedAt)/t.time.Seconds(), t.waited.Seconds()/t.time.Seconds()
 	}

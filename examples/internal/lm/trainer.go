@@ -191,8 +191,8 @@ func (t *trainer) validate(ctx context.Context, step int) error {
 	if err := t.loop.Flush(); err != nil {
 		return err
 	}
-	_, losses := t.loop.Values("loss")
-	t.loop.Logf("step %d  loss %.4f  validation loss %.4f", step+1, losses[step], sum[0]/float64(t.tests))
+	_, losses := t.loop.Values("loss") // after a rebuild one may be missing
+	t.loop.Logf("step %d  loss %.4f  validation loss %.4f", step+1, losses[len(losses)-1], sum[0]/float64(t.tests))
 	return nil
 }
 
