@@ -404,7 +404,6 @@ API Result ncclCommAbort(Comm* handle) {
 API Result ncclCommDestroy(Comm* handle) {
   auto c = find(handle);
   if (!c) return fail(InvalidArgument, "no such communicator");
-  if (c->inside) reclaim(c);
   {
     std::unique_lock<std::mutex> l(c->meeting->mu);
     c->meeting->changed.wait(l, [&] { return c->running.empty() && c->meeting->guests.empty(); });
