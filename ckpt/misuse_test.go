@@ -48,22 +48,9 @@ func TestMisuse(t *testing.T) {
 				return err
 			}
 		}
-		cases := []misuse.Case{
+		cases := append(wrongNumbers(ctx, r, dir, saved, params), []misuse.Case{
 			{Of: "Saver.Save", Want: "ckpt: saving step 3: " + dir + "/saved has step 3 already: resume from it, or choose another directory", Do: func() error { return saver.Save(ctx, ckpt.State{Step: 3, Params: params}) }},
 			{Of: "Saver.Save", Want: "ckpt: step 4 is not saved: rank 0: weight was never made: call nn.Init or Attach first", Do: func() error { return saver.Save(ctx, ckpt.State{Step: 4, Params: nn.ParamsOf(nn.NewLinear(2, 3))}) }},
-			{Of: "Saver.Save", Want: "ckpt: step -1 is not saved: rank 0: State.Step is -1: it is the number of steps done", Do: func() error { return saver.Save(ctx, ckpt.State{Step: -1, Params: params}) }},
-			{Of: "Saver.Save", Want: "ckpt: step 4 is not saved: rank 0: Config.Keep is -1: it is the number of checkpoints to keep, and 0 keeps all", Do: func() error {
-				s := ckpt.NewSaver(r.World, filepath.Join(dir, "kept"), ckpt.Config{Keep: -1})
-				return errors.Join(s.Save(ctx, ckpt.State{Step: 4, Params: params}), s.Close())
-			}},
-			{Of: "Load", Want: "ckpt: loading " + saved + ": the State is nil", Do: func() error { _, err := ckpt.Load(ctx, r.World, saved, nil, ckpt.LoadConfig{}); return err }},
-			{Of: "Load", Want: "ckpt: loading " + saved + ": LoadConfig.Strategy is 9: it is Sharded, Broadcast or Owned", Do: func() error {
-				_, err := ckpt.Load(ctx, r.World, saved, &ckpt.State{Params: params}, ckpt.LoadConfig{Strategy: 9})
-				return err
-			}},
-			{Of: "ParseRules", Want: `json: unknown field "dimm"`, Do: func() error { _, err := ckpt.ParseRules([]byte(`{"*.weight": {"dimm": 0}}`)); return err }},
-			{Of: "ParseRules", Want: "there is more behind the rules", Do: func() error { _, err := ckpt.ParseRules([]byte(`{} {}`)); return err }},
-			{Of: "SaveFile", Want: "ckpt: saving " + file + ": State.Step is -3: it is the number of steps done", Do: func() error { return ckpt.SaveFile(ctx, file, ckpt.State{Step: -3, Params: params}) }},
 			{Of: "Load", Want: "ckpt: loading " + saved + ": the checkpoint does not fit: of another shape or type: model:bias is float32[3], not float32[4], model:weight is float32[3,2], not float32[4,2]", Do: load(saved, other)},
 			{Of: "Load", Want: "ckpt: loading " + dir + ": " + dir + " is not sound: there is neither ringo.json nor model.safetensors.index.json nor model.safetensors: no complete checkpoint", Do: load(dir, params)},
 			{Of: "BaseOf", Want: "ckpt: reading the base " + dir + ": " + dir + " is not sound: there is neither ringo.json nor model.safetensors.index.json nor model.safetensors: no complete checkpoint", Do: func() error { _, err := ckpt.BaseOf(ctx, r.World, dir, params, ckpt.LoadConfig{}); return err }},
@@ -85,11 +72,31 @@ func TestMisuse(t *testing.T) {
 			{Of: "LoadFile", Want: "ckpt: loading " + dir + ": the name of the file must end in .safetensors", Do: loadFile(dir, params)},
 			{Of: "Latest", Want: "ckpt: no checkpoint in " + dir + ": file does not exist", Do: func() error { _, err := ckpt.Latest(dir); return err }},
 			{Of: "ParseRules", Want: `"[": syntax error in pattern`, Do: func() error { _, err := ckpt.ParseRules([]byte(`{"[": {"dim": 0}}`)); return err }},
-		}
+		}...)
 		misuse.Check(t, cases, map[string]string{
 			"NewSaver": "Save says what is wrong with the directory",
 			"Steps":    "a directory without checkpoints has none",
 		})
 		return nil
 	}))
+}
+
+// wrongNumbers are wrong uses that would be silent, if they were not errors.
+func wrongNumbers(ctx context.Context, r *dist.Rank, dir, saved string, params nn.Params) []misuse.Case {
+	saver, file := ckpt.NewSaver(r.World, filepath.Join(dir, "numbers"), ckpt.Config{}), filepath.Join(dir, "numbers.safetensors")
+	return []misuse.Case{
+		{Of: "Saver.Save", Want: "ckpt: step -1 is not saved: rank 0: State.Step is -1: it is the number of steps done", Do: func() error { return saver.Save(ctx, ckpt.State{Step: -1, Params: params}) }},
+		{Of: "Saver.Save", Want: "ckpt: step 4 is not saved: rank 0: Config.Keep is -1: it is the number of checkpoints to keep, and 0 keeps all", Do: func() error {
+			s := ckpt.NewSaver(r.World, filepath.Join(dir, "kept"), ckpt.Config{Keep: -1})
+			return errors.Join(s.Save(ctx, ckpt.State{Step: 4, Params: params}), s.Close())
+		}},
+		{Of: "Load", Want: "ckpt: loading " + saved + ": the State is nil", Do: func() error { _, err := ckpt.Load(ctx, r.World, saved, nil, ckpt.LoadConfig{}); return err }},
+		{Of: "Load", Want: "ckpt: loading " + saved + ": LoadConfig.Strategy is 9: it is Sharded, Broadcast or Owned", Do: func() error {
+			_, err := ckpt.Load(ctx, r.World, saved, &ckpt.State{Params: params}, ckpt.LoadConfig{Strategy: 9})
+			return err
+		}},
+		{Of: "ParseRules", Want: `json: unknown field "dimm"`, Do: func() error { _, err := ckpt.ParseRules([]byte(`{"*.weight": {"dimm": 0}}`)); return err }},
+		{Of: "ParseRules", Want: "there is more behind the rules", Do: func() error { _, err := ckpt.ParseRules([]byte(`{} {}`)); return err }},
+		{Of: "SaveFile", Want: "ckpt: saving " + file + ": State.Step is -3: it is the number of steps done", Do: func() error { return ckpt.SaveFile(ctx, file, ckpt.State{Step: -3, Params: params}) }},
+	}
 }

@@ -14,7 +14,7 @@ func byRows(kinds string, f32, f64 part) (k [NumDTypes]Kernel) {
 // what is overwritten.
 func halfRows(kinds string, fn part) Kernel {
 	run := func(q *cpuQueue, a *Args, lo, hi, thread int) {
-		w, step := q.wideRows(kinds, a, thread), rowsAtATime(a.Dim[1])
+		w, step := q.wideRows(kinds, a, thread), rowsAtATime(a)
 		for ; lo < hi; lo += step {
 			n := min(step, hi-lo)
 			widenRows(kinds, a, w, lo, n)
@@ -31,7 +31,7 @@ func halfRows(kinds string, fn part) Kernel {
 		if c.wides == nil {
 			c.wides = make([]Args, c.pool.n)
 		}
-		c.wideAt = c.half.get(c.pool.n * wideRowsBytes(kinds, a.Dim[1]))
+		c.wideAt = c.half.get(c.pool.n * wideRowsBytes(kinds, a))
 		c.pool.run(c, a, a.Dim[0], (c.pool.grain-1)/max(a.Dim[1], 1)+1, 1, run)
 	}
 }
@@ -41,17 +41,18 @@ func (q *cpuQueue) wideRows(kinds string, a *Args, thread int) *Args {
 	cols, w := a.Dim[1], &q.wides[thread]
 	*w = *a
 	w.DType = Float32
-	p := unsafe.Add(q.wideAt, thread*wideRowsBytes(kinds, cols))
+	elems := rowsAtATime(a) * cols
+	p := unsafe.Add(q.wideAt, thread*wideRowsBytes(kinds, a))
 	for i := range kinds[:a.N] {
 		if kinds[i] == 's' || a.X[i] == nil {
 			continue
 		}
-		w.X[i], w.DT[i], w.Len[i] = p, Float32, rowsAtATime(cols)*cols
+		w.X[i], w.DT[i], w.Len[i] = p, Float32, elems
 		if kinds[i] == 'w' {
 			w.Len[i] = cols
 			widen(slice[float32](w, i), a.X[i], a.DType)
 		}
-		p = unsafe.Add(p, 4*rowsAtATime(cols)*cols)
+		p = unsafe.Add(p, 4*elems)
 	}
 	return w
 }
@@ -69,10 +70,10 @@ func widenRows(kinds string, a, w *Args, lo, n int) {
 	}
 }
 
-// rowsAtATime is the number of rows that are widened at a time: about two chunks.
-func rowsAtATime(cols int) int { return max(1, 2*halfChunk/max(cols, 1)) }
+// rowsAtATime is the number of rows that are widened at a time: about two chunks, if there are as many.
+func rowsAtATime(a *Args) int { return max(1, min(a.Dim[0], 2*halfChunk/max(a.Dim[1], 1))) }
 
 // wideRowsBytes is the memory of a thread for halfRows, in whole cache lines.
-func wideRowsBytes(kinds string, cols int) int {
-	return (len(kinds)*4*rowsAtATime(cols)*cols + 63) &^ 63
+func wideRowsBytes(kinds string, a *Args) int {
+	return (len(kinds)*4*rowsAtATime(a)*a.Dim[1] + 63) &^ 63
 }
