@@ -106,7 +106,9 @@ func (b *endpoint) makeStream() error {
 	b.me.stream = s
 	b.me.busy.Unlock()
 	b.stream, b.past = s, b.direct.Done()
+	b.engine.dropping.Lock()
 	b.engine.streamed = append(b.engine.streamed, b)
+	b.engine.dropping.Unlock()
 	return nil
 }
 
@@ -204,6 +206,8 @@ func (b *endpoint) unused() bool {
 
 // dropStreams closes the streams of those groups.
 func (e *Engine) dropStreams(of func(b *endpoint) bool) error {
+	e.dropping.Lock()
+	defer e.dropping.Unlock()
 	var errs []error
 	e.streamed = slices.DeleteFunc(e.streamed, func(b *endpoint) bool {
 		if !of(b) {

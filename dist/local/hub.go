@@ -68,6 +68,7 @@ type Engine struct {
 	finished atomic.Bool
 
 	device   Device      // nil: the rank computes in host memory
+	dropping sync.Mutex  // guards streamed: groups may be closed on several goroutines
 	streamed []*endpoint // those with a stream
 	busy     atomic.Int64
 	look     *time.Timer
