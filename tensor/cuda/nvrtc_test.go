@@ -126,7 +126,10 @@ func (u *usage) table() string {
 	return b.String()
 }
 
-var spillLine = regexp.MustCompile(`(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads`)
+var spillLine = regexp.MustCompile(`Function properties for (\w+)\s+(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads`)
+
+// arrays are the kernels that may have a frame: NVIDIA's reduction of large angles in float64 has an array.
+var arrays = map[string]bool{"sine": true, "cosine": true, "sin_grad": true, "cos_grad": true}
 
 // spilt returns an error if ptxas -v says that a kernel keeps registers in memory.
 func spilt(said string) error {
@@ -135,7 +138,7 @@ func spilt(said string) error {
 		return fmt.Errorf("ptxas -v says nothing of spills: %s", said)
 	}
 	for _, l := range lines {
-		if l[1] != "0" || l[2] != "0" || l[3] != "0" {
+		if l[2] != "0" && !arrays[l[1]] || l[3] != "0" || l[4] != "0" {
 			return fmt.Errorf("registers in memory: %s", said)
 		}
 	}

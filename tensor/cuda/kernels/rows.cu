@@ -185,10 +185,13 @@ __device__ __forceinline__ void cross_entropy_grad_row(T* d, const T* x, W lse, 
   scaled_exp(d, x, lse, scale, smoothing / cols, y, 1 - smoothing, cols, vec);
 }
 
+// Two blocks of cross_entropy on a multiprocessor leave 32 registers for each thread, too few for float64.
+enum { BLOCKS = sizeof(T) == 8 ? 1 : 2 };
+
 // cross_entropy: loss = (1-smoothing)*(lse - x[label]) + smoothing*(lse - mean(x)), and 0 for label `ignore`. If there is d, which
 // may be x, it becomes the gradient of scale times the loss, and loss is that; the row is in a cache then.
-extern "C" __global__ void __launch_bounds__(32 * MAX_WARPS, 2) cross_entropy(W* loss, W* lse, T* d, const T* x, const i64* label, i64 cols, W smoothing,
-                                                                            i64 ignore, W scale, u64* bad, u32 op) {
+extern "C" __global__ void __launch_bounds__(32 * MAX_WARPS, BLOCKS) cross_entropy(W* loss, W* lse, T* d, const T* x, const i64* label, i64 cols, W smoothing,
+                                                                                 i64 ignore, W scale, u64* bad, u32 op) {
   i64 r = blockIdx.x, y = label[r];
   bool vec = whole(x, cols) && (!d || whole(d, cols));
   x += r * cols;
@@ -203,16 +206,15 @@ extern "C" __global__ void __launch_bounds__(32 * MAX_WARPS, 2) cross_entropy(W*
     });
     all = block(all);
   }
+  if (threadIdx.x == 0) {  // before the gradient, which needs registers
+    lse[r] = l;
+    bool plain = infinite(s.max) || s.sum != s.sum;
+    W top = plain ? l : s.max, rest = plain ? W(0) : log_(s.sum);  // l, without rounding it
+    W v = top - at + rest;
+    if (smoothing != 0) v = (1 - smoothing) * v + smoothing * (top - all / cols + rest);
+    loss[r] = y == ignore || !check_index(bad, op, y, cols) ? W(0) : d ? v * scale : v;
+  }
   if (d) cross_entropy_grad_row(d + r * cols, x, l, y, scale, cols, smoothing, ignore, vec);
-  if (threadIdx.x) return;
-  lse[r] = l;
-  loss[r] = 0;
-  if (y == ignore || !check_index(bad, op, y, cols)) return;
-  bool plain = infinite(s.max) || s.sum != s.sum;
-  W top = plain ? l : s.max, rest = plain ? W(0) : log_(s.sum);  // l, without rounding it
-  W v = top - at + rest;
-  if (smoothing != 0) v = (1 - smoothing) * v + smoothing * (top - all / cols + rest);
-  loss[r] = d ? v * scale : v;
 }
 
 // cross_entropy_grad: d = g*(exp(x-lse) - (1-smoothing)*[j = label] - smoothing/cols); g has an element for each row, or one.
