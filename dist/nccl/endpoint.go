@@ -18,7 +18,7 @@ import (
 const history = 2 * backend.Depth
 
 // endpoint is one rank's end of a group. Everything is guarded by Engine.mu, but what belongs to the goroutine that issues
-// while it runs, and what calls without the lock use (see unlocked).
+// while it runs.
 type endpoint struct {
 	e      *Engine
 	spec   backend.Spec
@@ -31,19 +31,14 @@ type endpoint struct {
 	since  time.Time
 	closed bool
 
-	state   state
-	call    time.Time // when the call began in which the operation queued+1 is; zero: in none
-	slow    bool      // that call waits for other ranks
-	boot    *bootstrap
-	from    *split          // what makes the communicator; nil: an id
-	cuts    []*split        // of this communicator, that are to be done
-	here    backend.Backend // of the control engine: who has come to the splits
-	arrived uint64          // at splits
-	comm    *nccl.Comm
-
-	users  int           // goroutines that make calls without the lock, the one that issues among them
-	isIdle bool          // idle is closed
-	idle   chan struct{} // closed when the end is over and there are none
+	state state
+	call  time.Time // when the call began in which the operation queued+1 is; zero: in none
+	slow  bool      // that call waits for other ranks
+	boot  *bootstrap
+	from  *split   // what makes the communicator; nil: an id
+	cuts  []*split // of this communicator, that are to be done
+	comm  *nccl.Comm
+	idle  chan struct{} // closed when the goroutine that issues has ended
 
 	// Of the goroutine that issues.
 	stream *cuda.Stream
@@ -53,7 +48,7 @@ type endpoint struct {
 	rows   peer.Rows
 
 	err     error         // the first failure
-	aborted bool          // the end is over: nobody begins a call any more
+	aborted bool          // the communicator is being aborted, or there is none
 	quiet   chan struct{} // closed when nothing of this rank runs on the stream any more
 }
 
@@ -73,8 +68,7 @@ type slot struct {
 	stands        backend.Op // what the control engine gets
 	counts        []int64    // of an AllToAllV: what the others send here, behind what this rank sends
 	device        bool
-	ticket        uint64 // its place among all groups; 0: the compute stream is not marked yet
-	passed        bool   // the device is past it
+	ticket        uint64
 	before, after *cuda.Event
 }
 
@@ -126,19 +120,17 @@ func (b *endpoint) Issue(op *backend.Op) error {
 	e := b.e
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	switch {
-	case b.err != nil:
+	if b.err != nil {
 		return b.err
-	case b.closed:
-		return backend.OpError(&b.spec, op, backend.ErrClosed)
-	case op.Seq != b.issued+1:
+	}
+	if op.Seq != b.issued+1 {
 		return fmt.Errorf("nccl: operation %d issued after %d", op.Seq, b.issued)
 	}
 	if b.ran == b.issued {
 		b.since = time.Now()
 	}
 	s := b.slot(op.Seq)
-	s.device, s.ticket, s.passed = b.onDevice(op), 0, false
+	s.device = b.onDevice(op)
 	copyOp(&s.op, op)
 	if !s.device {
 		if s.stands = *op; s.stands.Algo == "nccl" {
@@ -155,23 +147,17 @@ func (b *endpoint) Issue(op *backend.Op) error {
 	if err := b.ctl.Issue(&s.stands); err != nil {
 		return err
 	}
+	if err := b.markCompute(s); err != nil {
+		return backend.OpError(&b.spec, op, err)
+	}
 	b.issued = op.Seq
+	e.ticket++
+	s.ticket = e.ticket
 	if b.state == none {
 		b.start()
 	}
-	e.look()
-	if err := b.unlocked(func() error { return b.markCompute(s) }); err != nil {
-		b.failAt(op.Seq, err)
-	}
-	if b.closed {
-		return backend.OpError(&b.spec, op, backend.ErrClosed)
-	}
-	if b.err != nil {
-		return b.err
-	}
-	e.ticket++
-	s.ticket = e.ticket
 	e.turn.Broadcast()
+	e.look()
 	return nil
 }
 
@@ -204,14 +190,18 @@ func copyOp(to, op *backend.Op) {
 }
 
 // markCompute remembers what the compute stream has been given so far.
-func (b *endpoint) markCompute(s *slot) (err error) {
+func (b *endpoint) markCompute(s *slot) error {
+	dev := b.e.Device
+	if err := dev.Lock(); err != nil {
+		return err
+	}
+	defer dev.Unlock()
 	if s.before == nil {
-		if s.before, err = b.e.Device.NewEvent(false); err != nil {
+		var err error
+		if s.before, err = dev.NewEvent(false); err != nil {
 			return err
 		}
-	}
-	if s.after == nil {
-		if s.after, err = b.e.Device.NewEvent(false); err != nil {
+		if s.after, err = dev.NewEvent(false); err != nil {
 			return err
 		}
 	}
@@ -223,9 +213,6 @@ func (b *endpoint) Progress() (uint64, error) {
 	b.e.mu.Lock()
 	b.step()
 	done, err := min(b.ran, b.agreed), b.err
-	if b.running() != nil {
-		b.e.look()
-	}
 	b.e.mu.Unlock()
 	if err != nil {
 		b.awaitQuiet()
@@ -233,7 +220,7 @@ func (b *endpoint) Progress() (uint64, error) {
 	return done, err
 }
 
-// step drives the control engine, and counts what has run.
+// step drives the control engine and looks at the device.
 func (b *endpoint) step() {
 	if b.closed {
 		return
@@ -268,8 +255,10 @@ func (b *endpoint) compareRows(s *slot) {
 func (b *endpoint) advance() {
 	for b.ran < b.issued && b.err == nil {
 		s := b.slot(b.ran + 1)
-		if s.device && !s.passed {
-			return
+		if s.device {
+			if b.ran >= b.queued || !b.passed(s) {
+				return
+			}
 		}
 		b.ran++
 		b.queued = max(b.queued, b.ran)
@@ -277,9 +266,17 @@ func (b *endpoint) advance() {
 	}
 }
 
-// busy reports whether anything is in flight.
-func (b *endpoint) busy() bool {
-	return b.err == nil && (b.ran < b.issued || b.agreed < b.issued || len(b.cuts) > 0)
+// passed reports whether the device is past an operation that is queued.
+func (b *endpoint) passed(s *slot) bool {
+	var done bool
+	err := b.e.onThread(func() (err error) {
+		done, err = s.after.Done()
+		return err
+	})
+	if err != nil {
+		b.fail(backend.OpError(&b.spec, &s.op, err))
+	}
+	return done
 }
 
 // Order makes the compute stream wait for operation seq. The host waits for barriers and for operations on its memory.
@@ -287,10 +284,10 @@ func (b *endpoint) Order(seq uint64) bool {
 	b.e.mu.Lock()
 	defer b.e.mu.Unlock()
 	s := b.slot(seq)
-	if b.aborted || seq > b.queued || s.op.Seq != seq || !s.device || s.op.Kind == backend.Barrier {
+	if b.err != nil || seq > b.queued || !s.device || s.op.Kind == backend.Barrier {
 		return false
 	}
-	return b.unlocked(func() error { return b.e.Compute.Wait(s.after) }) == nil
+	return b.e.onThread(func() error { return b.e.Compute.Wait(s.after) }) == nil
 }
 
 // Park sleeps until something happened in any group of this rank.

@@ -39,11 +39,8 @@ type Engine struct {
 	turn   *sync.Cond        // of the goroutines that issue, with mu
 	ends   []*endpoint       // that are open
 	splits map[uint64]*split // those of groups that are not open yet
-	ticket uint64            // of the last operation that may be queued
-	asking time.Time         // when the watcher's call began, of the driver or of NCCL; zero: it is in none
+	ticket uint64            // of the last operation issued
 	closed bool
-	asked  []*endpoint // of the watcher: whom it asks
-	stand  *time.Timer // does the watcher's work while that is in a call
 
 	bell     sync.Mutex // guards what follows
 	signaled bool
@@ -71,8 +68,6 @@ func New(c Config) (*Engine, error) {
 	}
 	e := &Engine{Config: c, lib: lib, splits: map[uint64]*split{}, reducer: reducer, pool: c.Device.NewPool("nccl"), stir: make(chan struct{}, 1), quit: make(chan struct{}), ended: make(chan struct{})}
 	e.turn = sync.NewCond(&e.mu)
-	e.stand = time.AfterFunc(calm, e.standIn)
-	e.stand.Stop()
 	go e.watch()
 	return e, nil
 }
@@ -86,24 +81,22 @@ func (e *Engine) Version() string { return e.lib.String() }
 // Open makes this rank's end of a group. The communicator is made by the group's first operation on device memory.
 func (e *Engine) Open(s backend.Spec) (backend.Backend, error) {
 	ctl, err := e.Control.Open(s)
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	from := e.splits[s.ID]
-	delete(e.splits, s.ID)
 	if err != nil {
-		from.giveBack()
 		return nil, err
 	}
-	b := &endpoint{e: e, spec: s, ctl: ctl, from: from, quiet: make(chan struct{}), idle: make(chan struct{})}
+	b := &endpoint{e: e, spec: s, ctl: ctl, quiet: make(chan struct{}), idle: make(chan struct{})}
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	e.ends = append(e.ends, b)
-	if b.from != nil {
+	if b.from = e.splits[s.ID]; b.from != nil {
+		delete(e.splits, s.ID)
 		b.start()
 	}
 	return b, nil
 }
 
-// closeTime is how long Close waits for NCCL to end communicators: their other ranks may be gone. A variable for tests.
-var closeTime = 10 * time.Second
+// closeTime is how long Close waits for NCCL to end communicators: their other ranks may be gone.
+const closeTime = 10 * time.Second
 
 // Close ends the rank's part in the job.
 func (e *Engine) Close() error {
@@ -116,23 +109,20 @@ func (e *Engine) Close() error {
 	for _, b := range slices.Clone(e.ends) {
 		b.release()
 	}
-	for _, s := range e.splits { // of groups that were never opened
-		s.giveBack()
-	}
-	clear(e.splits)
 	e.mu.Unlock()
 	close(e.quit)
+	<-e.ended
 	var err error
-	done := make(chan error, 1)
+	done := make(chan struct{})
 	go func() {
-		<-e.ended
 		e.wg.Wait()
-		done <- e.onThread(e.pool.Close)
+		close(done)
 	}()
 	select {
-	case err = <-done:
+	case <-done:
+		err = e.onThread(e.pool.Close)
 	case <-time.After(closeTime):
-		err = fmt.Errorf("nccl: a call of the driver or of NCCL does not end within %v: communicators and memory are given back only after it", closeTime)
+		err = errors.New("nccl: a communicator does not end")
 	}
 	return errors.Join(err, e.Control.Close())
 }

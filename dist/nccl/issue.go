@@ -18,25 +18,21 @@ func (b *endpoint) start() {
 	} else {
 		b.comm = b.e.lib.NewComm()
 	}
-	b.users++
 	b.e.wg.Go(func() {
-		err := b.e.onThread(b.issue)
-		b.e.mu.Lock()
-		defer b.e.mu.Unlock()
-		if err != nil {
-			b.failAt(b.toQueue(), err)
+		defer close(b.idle)
+		if err := b.e.onThread(b.issue); err != nil {
+			b.e.mu.Lock()
+			defer b.e.mu.Unlock()
+			b.failAt(b.queued+1, err)
 		}
-		b.leaveCuts()
-		b.leave()
 	})
 }
 
 // issue makes the communicator, and then all calls on it until the end is closed or fails.
 func (b *endpoint) issue() error {
-	if b.from == nil {
-		if err := b.startBootstrap(); err != nil || !b.await(func() bool { return b.state == making }) {
-			return err
-		}
+	defer b.leaveCuts()
+	if b.from == nil && !b.await(func() bool { return b.state == making }) {
+		return nil
 	}
 	if err := b.connect(); err != nil {
 		return err
@@ -49,7 +45,9 @@ func (b *endpoint) issue() error {
 	}
 	for b.await(myTurn) {
 		if cut != nil {
-			b.cut(cut)
+			if err := b.cut(cut); err != nil {
+				return err
+			}
 			continue
 		}
 		if err := b.queue(op); err != nil {
@@ -65,12 +63,11 @@ func (b *endpoint) issue() error {
 	return nil
 }
 
-// await waits until something is so, and reports whether it is: not if the end is closed or has failed. A closed one still does
-// the splits that were asked for, because all ranks have to, unless it has no communicator.
+// await waits until something is so, and reports whether it is: not if the end is closed or has failed.
 func (b *endpoint) await(is func() bool) bool {
 	b.e.mu.Lock()
 	defer b.e.mu.Unlock()
-	for b.err == nil && (!b.closed || len(b.cuts) > 0 && b.state == ready) {
+	for b.err == nil && (!b.closed || len(b.cuts) > 0) {
 		if is() {
 			return true
 		}
@@ -101,20 +98,15 @@ func (b *endpoint) connect() error {
 	return nil
 }
 
-// toQueue returns the number of the operation that is to be queued next. It may not be issued yet.
-func (b *endpoint) toQueue() uint64 {
+// next returns the operation that is to be queued next, or nil.
+func (b *endpoint) next() *slot {
 	for b.queued < b.issued && !b.slot(b.queued+1).device {
 		b.queued++
 	}
-	return b.queued + 1
-}
-
-// next returns the operation that is to be queued next, or nil.
-func (b *endpoint) next() *slot {
-	if s := b.slot(b.toQueue()); b.queued < b.issued && s.ticket > 0 {
-		return s
+	if b.queued == b.issued {
+		return nil
 	}
-	return nil
+	return b.slot(b.queued + 1)
 }
 
 // myTurn returns the operation to queue, if no other communicator has an earlier one, or the split to make. It begins the call.
@@ -122,7 +114,6 @@ func (b *endpoint) myTurn() (*slot, *split) {
 	s := b.next()
 	if cut := b.nextCut(); cut != nil {
 		cut.began, b.slow = time.Now(), true // it waits for the other ranks
-		b.e.turn.Broadcast()
 		b.e.look()
 		return nil, cut
 	}

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/ringo-ml/ringo/dist/backend"
-	"github.com/ringo-ml/ringo/internal/cuda"
 )
 
 // How often the engine's goroutine looks: while an operation is not queued or somebody waits, and otherwise.
@@ -16,18 +15,14 @@ const (
 	calm  = 20 * time.Millisecond
 )
 
-// watch is the engine's goroutine: it asks for asynchronous errors and what has run, drives the control engine while the host
-// waits for the device, and ends operations that make no progress.
+// watch is the engine's goroutine: it asks for asynchronous errors, drives the control engine while the host waits for the
+// device, and ends operations that make no progress.
 func (e *Engine) watch() {
 	defer close(e.ended)
 	pause, timer := soon, time.NewTimer(calm)
 	defer timer.Stop()
 	for {
-		e.stand.Reset(calm)
-		asked := e.ask()
-		e.stand.Stop()
 		open, urgent, moved := e.tick()
-		moved = moved || asked
 		switch {
 		case moved:
 			pause = soon
@@ -52,20 +47,24 @@ func (e *Engine) watch() {
 	}
 }
 
-// tick does a step for every end, without a call that may block. It reports whether any has an operation in flight, whether
-// one is not queued, and whether anything got further.
+// tick does a step for every end. It reports whether any has an operation in flight, whether one is not queued, and whether
+// anything got further.
 func (e *Engine) tick() (open, urgent, moved bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, b := range e.ends {
-		if !b.busy() {
+		b.checkCut()
+		open = open || len(b.cuts) > 0
+		if b.issued == b.ran && b.issued == b.agreed || b.err != nil {
 			continue
 		}
 		before := b.queued + b.ran + b.agreed + uint64(b.state)
 		b.step()
+		if err := b.asyncError(); err != nil {
+			b.failAt(b.ran+1, err)
+		}
 		moved = moved || b.err != nil || b.queued+b.ran+b.agreed+uint64(b.state) != before
 		b.checkTime()
-		b.checkCut()
 		b.checkCall()
 		open = true
 		urgent = urgent || b.queued < b.issued
@@ -86,8 +85,6 @@ func (b *endpoint) checkTime() {
 func (b *endpoint) whereabouts(seq uint64) string {
 	op, at := &b.slot(seq).op, "on the device"
 	switch {
-	case b.state == asking && b.boot == nil:
-		at = "in ncclGetUniqueId"
 	case b.state == asking:
 		at = "waiting for the id of the communicator"
 	case b.state == making && b.from != nil:
@@ -95,13 +92,9 @@ func (b *endpoint) whereabouts(seq uint64) string {
 	case b.state == making:
 		at = "in ncclCommInitRankConfig"
 	case seq > b.queued && !b.call.IsZero():
-		at = "in a call of NCCL, or of the driver"
-	case seq > b.queued && b.slot(seq).device && b.slot(seq).ticket == 0:
-		at = "in a call of the driver that marks the compute stream"
+		at = "in a call of NCCL"
 	case seq > b.queued:
 		at = "behind other operations"
-	case b.e.silence() > calm:
-		at = fmt.Sprintf("on the device, as far as is known: the driver has not answered for %v", b.e.silence().Round(time.Millisecond))
 	}
 	if op.Count > 0 {
 		return fmt.Sprintf("%s, shape %v", at, op.Shape)
@@ -109,22 +102,30 @@ func (b *endpoint) whereabouts(seq uint64) string {
 	return at
 }
 
+// asyncError is a failure that NCCL noticed by itself.
+func (b *endpoint) asyncError() error {
+	if b.err != nil || b.state != ready {
+		return nil
+	}
+	return b.e.lib.Err("ncclCommGetAsyncError", b.comm.AsyncError())
+}
+
 // failAt is fail with what happened to operation seq.
 func (b *endpoint) failAt(seq uint64, err error) {
 	known := (*backend.Error)(nil)
 	switch {
 	case errors.As(err, &known): // the control engine's: the group's first cause
-	case seq > b.issued: // a communicator that no operation needs yet
-		err = &backend.Error{Rank: b.spec.Ranks[b.spec.Rank], Group: b.spec.Name, Op: "communicator", Cause: err}
+	case seq > b.issued: // no operation, but a split
+		err = &backend.Error{Rank: b.spec.Ranks[b.spec.Rank], Group: b.spec.Name, Cause: err}
 	default:
 		err = backend.OpError(&b.spec, &b.slot(seq).op, err)
 	}
 	b.fail(err)
 }
 
-// fail poisons the group on all ranks and aborts the communicator; of a closed end nobody is to hear. Engine.mu is held.
+// fail poisons the group on all ranks and aborts the communicator. Engine.mu is held.
 func (b *endpoint) fail(err error) {
-	if b.err != nil || b.closed {
+	if b.err != nil {
 		return
 	}
 	_ = b.ctl.Abort(err)
@@ -134,7 +135,7 @@ func (b *endpoint) fail(err error) {
 	b.err = err
 	if b.boot != nil && b.boot.be != nil {
 		_ = b.boot.be.Abort(err)
-		b.closeBootstrap()
+		_ = b.boot.close()
 	}
 	b.abort()
 	b.e.ring()
@@ -147,7 +148,6 @@ func (b *endpoint) abort() {
 		return
 	}
 	b.aborted = true
-	b.checkIdle()
 	b.e.turn.Broadcast()
 	ran := b.state == ready
 	if !ran {
@@ -168,8 +168,8 @@ func (b *endpoint) abort() {
 	})
 }
 
-// quietTime is how long a failed operation may keep the memory of a rank. A variable for tests.
-var quietTime = 10 * time.Second
+// quietTime is how long a failed operation may keep the memory of a rank.
+const quietTime = 10 * time.Second
 
 // awaitQuiet waits until nothing of this rank runs on the stream any more.
 func (b *endpoint) awaitQuiet() {
@@ -194,18 +194,18 @@ func (b *endpoint) release() {
 	clear(b.e.ends[len(keep):])
 	b.e.ends = keep
 	if b.boot != nil {
-		b.closeBootstrap()
+		_ = b.boot.close()
 	}
+	b.advance()
 	if b.aborted || b.state == none {
 		return
 	}
 	b.aborted = true
-	b.checkIdle()
 	b.e.turn.Broadcast()
-	queued := b.state == ready && b.next() == nil && b.queued == b.issued
+	over := b.state == ready && b.ran == b.issued
 	b.e.wg.Go(func() {
 		_ = b.e.onThread(func() error { // nobody is there to hear of an error
-			if queued && b.comesToRest() && b.hasRun() {
+			if over && b.comesToRest() {
 				_ = b.comm.Destroy()
 			} else { // to destroy it would wait for what runs: for ranks that may be gone
 				_ = b.comm.Abort(b.idle)
@@ -215,18 +215,7 @@ func (b *endpoint) release() {
 	})
 }
 
-// hasRun reports whether the device is past everything. Nobody else uses the end any more.
-func (b *endpoint) hasRun() bool {
-	for seq := b.issued; seq > b.ran; seq-- {
-		if s := b.slot(seq); s.device {
-			done, err := s.after.Done()
-			return done && err == nil
-		}
-	}
-	return true
-}
-
-// comesToRest waits until nobody makes a call any more. It returns false after the group's timeout: a split may hang.
+// comesToRest waits until the goroutine that issues makes no call any more. It returns false after the group's timeout: a split may hang.
 func (b *endpoint) comesToRest() bool {
 	var late <-chan time.Time
 	if b.spec.Timeout > 0 {
@@ -242,7 +231,7 @@ func (b *endpoint) comesToRest() bool {
 	}
 }
 
-// drop gives the stream and the events back. Nobody else uses the end any more.
+// drop gives the stream and the events back.
 func (b *endpoint) drop() (err error) {
 	if b.flag != 0 {
 		err = errors.Join(b.stream.Sync(), b.e.pool.Free(b.flag), b.freeRows())
@@ -251,14 +240,10 @@ func (b *endpoint) drop() (err error) {
 		err = errors.Join(err, b.stream.Close())
 	}
 	for i := range b.slots {
-		s := &b.slots[i]
-		for _, x := range []*cuda.Event{s.before, s.after} {
-			if x != nil {
-				err = errors.Join(err, x.Close())
-			}
+		if s := &b.slots[i]; s.before != nil {
+			err = errors.Join(err, s.before.Close(), s.after.Close())
+			s.before, s.after = nil, nil
 		}
-		s.before, s.after = nil, nil
 	}
-	b.e.closeGroup(b.here)
 	return err
 }
