@@ -18,8 +18,9 @@
 // ranks, to make the communicator or to connect two ranks, so each communicator has a goroutine for its calls. These goroutines
 // take turns in the order in which the operations were issued. So in steady steps the GPU gets the kernels of several communicators
 // in one order on all ranks. It is no guarantee: a call that lasts longer than 20 ms (it probably waits for other ranks), and a
-// communicator that is still being made, let later calls pass. One more goroutine watches: it asks NCCL for asynchronous errors, and aborts the communicator from another thread if an operation makes no progress within the group's timeout. That
-// ends the call, too; NCCL frees the communicator behind it (before NCCL 2.22: at once, which this package cannot prevent).
+// communicator that is still being made, let later calls pass. One more goroutine watches: it asks NCCL for asynchronous errors, and
+// aborts the communicator from another thread if an operation makes no progress within the group's timeout. That ends the call, too;
+// NCCL frees the communicator behind it (since NCCL 2.22, the oldest that is accepted).
 //
 // Messages between two ranks have one communicator for each direction, because package dist gives them their own groups. Groups
 // run at the same time on the device, each on its stream. Their kernels need room there together, as in every program with
