@@ -18,7 +18,9 @@ func (s *Suite) kernels(t *testing.T) {
 			RequireClose(t, want, tensor.Floats(f(dev)), tol, msg)
 		}
 	}
-	run := func(msg string, d tensor.DType, f func(dev tensor.Device) tensor.Tensor) { within(msg, s.Tolerance(d), f) }
+	run := func(msg string, d tensor.DType, f func(dev tensor.Device) tensor.Tensor) {
+		within(msg, s.Tolerance(d), f)
+	}
 	for from := range tensor.DType(tensor.NumDTypes) {
 		for to := range tensor.DType(tensor.NumDTypes) {
 			run(fmt.Sprint(from, " to ", to), to, func(dev tensor.Device) tensor.Tensor {
