@@ -18,7 +18,6 @@ import (
 // everyOperation tests every operation with ranks that are late, slow, stuck elsewhere, or lost. The short form tests one operation of
 // each kind: with and without a result on every rank, uneven, without data, with one peer.
 func (s *suite) everyOperation(t *testing.T) {
-	t.Parallel()
 	var scenarios []scenario
 	for i, op := range Operations() {
 		if Long() || slices.Contains([]string{"allreduce", "broadcast", "alltoallv", "barrier", "send"}, op.Name) {

@@ -19,7 +19,6 @@ import (
 
 // rebuild makes new generations of failed groups.
 func (s *suite) rebuild(t *testing.T) {
-	t.Parallel()
 	for _, c := range []struct {
 		name string
 		test func(t *testing.T)
@@ -170,7 +169,7 @@ func (s *suite) rebuildWithoutLate(t *testing.T) {
 func (s *suite) rebuildTooFew(t *testing.T) {
 	var over sync.WaitGroup
 	over.Add(2)
-	require.NoError(t, s.start(t, 5, quiet(time.Second), func(r *dist.Rank) error {
+	require.NoError(t, s.start(t, 5, quiet(time.Second/2), func(r *dist.Rank) error {
 		g := r.World
 		hurried := g.Rank() == 1 || g.Rank() == 4
 		if hurried {

@@ -56,8 +56,13 @@ func ShortOnly(t *testing.T) {
 // slack is how much a busy machine may add to a time limit.
 const slack = reliability.Slack
 
-// Run runs the named parts of the suite, or all of them. Tests that need faults are in RunFaults.
+// Run runs the named parts of the suite, or all of them, beside each other. Tests that need faults are in RunFaults.
 func Run(t *testing.T, start Start, parts ...string) { (&suite{start: start}).run(t, parts) }
+
+// RunInOrder is Run with one part after the other: for ranks in processes, which must all be in the same part.
+func RunInOrder(t *testing.T, start Start, parts ...string) {
+	(&suite{start: start, inOrder: true}).run(t, parts)
+}
 
 // RunEmulated is Run for ranks on emulated devices, which are a hundred times slower than real ones. The long form has up to 9 ranks and
 // all operations, but sizes and repetitions of the short form.
@@ -95,7 +100,12 @@ func (s *suite) run(t *testing.T, parts []string) {
 		{"EveryOperation", s.everyOperation},
 	} {
 		if len(parts) == 0 || slices.Contains(parts, c.name) {
-			t.Run(c.name, c.test)
+			t.Run(c.name, func(t *testing.T) {
+				if !s.inOrder {
+					t.Parallel()
+				}
+				c.test(t)
+			})
 		}
 	}
 }
@@ -103,6 +113,7 @@ func (s *suite) run(t *testing.T, parts []string) {
 type suite struct {
 	start    Start
 	emulated bool
+	inOrder  bool
 }
 
 // long reports whether sizes and repetitions of the long form are used.

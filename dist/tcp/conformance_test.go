@@ -88,6 +88,7 @@ func TestConformance(t *testing.T) {
 // Ranks whose devices have memory of their own: what they exchange goes through the host's.
 func TestConformanceOfDevices(t *testing.T) {
 	disttest.ShortOnly(t)
+	t.Parallel()
 	disttest.Run(t, disttest.OnDevices(start), "Movement", "InPlace", "InFlight", "PointToPoint", "Batch", "TwoGoroutines", "Edges")
 }
 

@@ -86,7 +86,7 @@ func TestHelperOnHost(t *testing.T) {
 		return // run as a test of its own, there is nothing to do
 	}
 	port := 30_000
-	disttest.Run(t, func(t *testing.T, n int, cfg dist.Config, fn func(r *dist.Rank) error) error {
+	disttest.RunInOrder(t, func(t *testing.T, n int, cfg dist.Config, fn func(r *dist.Rank) error) error {
 		port++
 		if rank >= n || slices.Contains(sizesInOnePlace, n) {
 			return nil

@@ -31,6 +31,7 @@ func TestSharedConformance(t *testing.T) {
 
 func TestSharedConformanceOfDevices(t *testing.T) {
 	disttest.ShortOnly(t)
+	t.Parallel()
 	disttest.Run(t, disttest.OnDevices(startShared), "Movement", "InPlace", "InFlight", "PointToPoint", "Batch", "TwoGoroutines", "Edges")
 }
 
