@@ -23,6 +23,7 @@ import (
 	"github.com/ringo-ml/ringo/cmd/ringo/testdata/resume"
 	"github.com/ringo-ml/ringo/cmd/ringo/testdata/shrink"
 	"github.com/ringo-ml/ringo/cmd/ringo/testdata/watched"
+	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/internal/reliability"
 )
 
@@ -44,7 +45,7 @@ func TestMain(m *testing.M) {
 		os.Exit(ringo(os.Args[1:]))
 	}
 	os.Setenv("GORACE", "atexit_sleep_ms=0")
-	os.Exit(m.Run())
+	disttest.RunMost(m, 4)
 }
 
 // program returns the path of a program: a link to this binary.
