@@ -105,7 +105,7 @@ func prepare(g *dist.Group, model any, c Config) (nn.Params, error) {
 		}
 		p.To(g.Device())
 	}
-	if err := verify(g, params, c); err != nil {
+	if err := verify(g, params, nn.SettingsOf(model), c); err != nil {
 		return nil, err
 	}
 	works := make([]dist.Work, len(params))
@@ -132,14 +132,15 @@ func (c *Config) group(g *dist.Group, p *tensor.Param) *dist.Group {
 	return g
 }
 
-// verify compares the configuration and the parameters over the ranks: names, types and the model's shapes over all of them,
+// verify compares the configuration, the layers' settings and the parameters over the ranks: names, types and the model's shapes over all of them,
 // then this rank's parts over those that hold the same. All ranks return the same error.
-func verify(g *dist.Group, params nn.Params, c Config) error {
+func verify(g *dist.Group, params nn.Params, settings []string, c Config) error {
 	hook := fmt.Sprintf("%T", c.Hook)
 	if h, ok := c.Hook.(fmt.Stringer); ok {
 		hook = h.String()
 	}
 	lines := []string{fmt.Sprintf("BucketBytes=%d Hook=%s AllowUnused=%v", c.BucketBytes, hook, c.AllowUnused), fmt.Sprintf("CheckEvery=%d", c.CheckEvery)}
+	lines = append(lines, settings...)
 	groups := []*dist.Group{g}
 	parts := [][]string{nil}
 	for i, p := range params {

@@ -263,3 +263,23 @@ func TestOptimizersThatDiffer(t *testing.T) {
 		}
 	}
 }
+
+// Layers that compute something else on one rank are refused: the parameters' shapes do not tell.
+func TestLayersThatDiffer(t *testing.T) {
+	for want, change := range map[string]func(m nn.Sequential){
+		"0: Float8=2": func(m nn.Sequential) { nn.Float8(m, tensor.PerRow, "0") },
+		"1: P=0.2":    func(m nn.Sequential) { m[1].(*nn.Dropout).P = 0.2 },
+		"2: Eps=0.01": func(m nn.Sequential) { m[2].(*nn.LayerNorm).Eps = 0.01 },
+	} {
+		err := dist.Run(context.Background(), dist.Config{Ranks: 3, Threads: 1, Log: io.Discard}, func(_ context.Context, r *dist.Rank) error {
+			m := nn.Sequential{nn.NewLinear(16, 32), nn.NewDropout(0.1), nn.NewLayerNorm(32)}
+			if r.World.Rank() == 2 {
+				change(m)
+			}
+			_, err := ddp.Attach(r.World, m, ddp.Config{DType: tensor.Float32})
+			return err
+		})
+		require.ErrorContains(t, err, want)
+		require.ErrorContains(t, err, "rank 2")
+	}
+}

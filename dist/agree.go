@@ -7,8 +7,8 @@ import (
 )
 
 // Agree compares lines over the ranks of g, for example the names and shapes of a model's parameters. It is collective. If ranks differ,
-// all of them get the same error. It begins with what (who asks), and names the first line that differs from rank 0's, the rank, and both
-// lines. A rank that found a problem by itself gives it as problem: then all ranks return the problem of the lowest such rank.
+// all of them get the same error. It begins with what (who asks), and names the first line that differs from that of g's rank 0, both ranks
+// as Ranks does, and both lines. A rank that found a problem by itself gives it as problem: then all ranks return the problem of the lowest such rank.
 func Agree(g *Group, what string, lines []string, problem error) error {
 	want, err := BroadcastObject(g, lines, 0)
 	if err != nil {
@@ -17,8 +17,9 @@ func Agree(g *Group, what string, lines []string, problem error) error {
 	text := ""
 	if problem != nil {
 		text = problem.Error()
-	} else if d := difference(lines, want); d != "" {
-		text = fmt.Sprintf("%s: ranks differ: rank %d has %s", what, g.rank, d)
+	} else if mine, first := difference(lines, want); mine != first {
+		ranks := g.Ranks()
+		text = fmt.Sprintf("%s: ranks differ: rank %d has %s where rank %d has %s", what, ranks[g.rank], mine, ranks[0], first)
 	}
 	all, err := AllGatherObject(g, text)
 	if err != nil {
@@ -30,8 +31,8 @@ func Agree(g *Group, what string, lines []string, problem error) error {
 	return nil
 }
 
-// difference returns the first line that differs, from both lists.
-func difference(mine, want []string) string {
+// difference returns the first line that differs, of both lists: two equal ones if none does.
+func difference(mine, want []string) (string, string) {
 	at := func(lines []string, i int) string {
 		if i < len(lines) {
 			return lines[i]
@@ -40,8 +41,8 @@ func difference(mine, want []string) string {
 	}
 	for i := range max(len(mine), len(want)) {
 		if m, w := at(mine, i), at(want, i); m != w {
-			return fmt.Sprintf("%s where rank 0 has %s", m, w)
+			return m, w
 		}
 	}
-	return ""
+	return "", ""
 }

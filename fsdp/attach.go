@@ -38,7 +38,7 @@ func (s *Sharding) Attach(model any) (nn.Params, error) {
 			u.setName()
 		}
 	}
-	if err := s.verify(problem); err != nil {
+	if err := s.verify(nn.SettingsOf(model), problem); err != nil {
 		return nil, err
 	}
 	s.exec = tensor.NewExec(s.cfg.Shard.Device())

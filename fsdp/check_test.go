@@ -95,3 +95,23 @@ func TestCopiesThatDiffer(t *testing.T) {
 		}
 	}
 }
+
+// Layers that compute something else on one rank are refused: the parameters' shapes do not tell.
+func TestLayersThatDiffer(t *testing.T) {
+	err := onRanks(4, func(r *dist.Rank) error {
+		mesh, err := r.Mesh("dp=2,fsdp=2")
+		if err != nil {
+			return err
+		}
+		m := nn.Sequential{nn.NewLinear(16, 32), nn.NewLinear(32, 16)}
+		if r.World.Rank() == 3 {
+			nn.Float8(m, tensor.PerRow, "1")
+		}
+		s := fsdp.New(fsdp.Config{Shard: mesh.Group("fsdp"), Replicate: mesh.Group("dp")})
+		s.Unit(m)
+		_, err = s.Attach(m)
+		return err
+	})
+	require.ErrorContains(t, err, "1: Float8=2")
+	require.ErrorContains(t, err, "rank 3")
+}

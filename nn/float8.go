@@ -11,8 +11,8 @@ import (
 // of it. Targets are those of LoRAConfig; leave out a Linear whose output is sensitive, such as the one to the vocabulary. It panics
 // with a *tensor.Failure, and leaves the model as it was, for a pattern that is malformed or matches no Linear, widths that are no
 // multiples of 16, and a Linear that is cut by tensor parallelism: scales of a part are not those of the whole. The model is of
-// float32 or a 16-bit type, not of float64; with tensor.PerTensor, each rank's rows are a multiple of 16. All ranks must do the same:
-// nothing compares it.
+// float32 or a 16-bit type, not of float64; with tensor.PerTensor, each rank's rows are a multiple of 16. All ranks must do the same;
+// where they do it before the model is attached to ddp or fsdp, these compare it (SettingsOf).
 func Float8(model any, s tensor.Float8, patterns ...string) {
 	if s > tensor.PerRow {
 		fail("Float8", "there is no scaling %d", s)

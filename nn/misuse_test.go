@@ -15,6 +15,7 @@ func TestMisuse(t *testing.T) {
 		"Activation.Forward": "takes any floats",
 		"Params.ByName":      "a name that there is not gives nil",
 		"Linears":            "a model without a Linear has none",
+		"SettingsOf":         "a model without layers has none",
 		"Summary":            "a model without parameters has an empty table",
 		"Within":             "a part without parameters has none",
 	})

@@ -54,6 +54,7 @@ type walker struct {
 	params   []found
 	dropouts map[*Dropout]string
 	linears  []placedLinear
+	layers   []placedLayer // structs of this package
 	norms    []*BatchNorm2d
 	tied     []unsafe.Pointer // what was reached again
 	hidden   []hidden         // unexported fields and maps
@@ -126,6 +127,7 @@ func (w *walker) pointer(v reflect.Value, at place) {
 		w.params = append(w.params, found{at, &(*tensor.Buffer)(key.p).Param})
 	case dropoutType:
 		w.dropouts[(*Dropout)(key.p)] = at.name
+		w.noteLayer(v.Elem(), at.name)
 	default:
 		w.value(v.Elem(), at)
 	}
@@ -138,6 +140,7 @@ func (w *walker) structure(v reflect.Value, at place) {
 	case paramType, bufferType, dropoutType:
 		fail("ParamsOf", "%q is a %v by value; hold a pointer", at.name, v.Type())
 	}
+	w.noteLayer(v, at.name)
 	if w.noteLinear(v, at.name); isMerged(v) {
 		return
 	}

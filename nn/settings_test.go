@@ -1,0 +1,33 @@
+package nn_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+func TestSettingsOf(t *testing.T) {
+	type other struct {
+		Rank int // of a user's struct: says nothing
+		Fc   *nn.Linear
+		Drop *nn.Dropout
+		Norm *nn.LayerNorm
+		Pool *nn.MaxPool2d
+	}
+	m := &other{3, nn.NewLinear(16, 32), nn.NewDropout(0.25), nn.NewLayerNorm(4), &nn.MaxPool2d{tensor.Pool2dOptions{Kernel: [2]int{2, 3}}}}
+	before := nn.SettingsOf(m)
+	assert.Contains(t, before, "drop: P=0.25")
+	assert.Contains(t, before, "norm: Eps=1e-05")
+	assert.Contains(t, before, "fc: Float8=0")
+	assert.Contains(t, before, "pool: Options={[2 3] [0 0] [0 0]}")
+	for _, line := range before {
+		assert.NotContains(t, line, "Rank")
+		assert.NotContains(t, line, "0x", "an address differs from process to process")
+	}
+	nn.Float8(m, tensor.PerRow, "*")
+	assert.NotEqual(t, before, nn.SettingsOf(m))
+	assert.Equal(t, []string{"P=0.5"}, nn.SettingsOf(nn.NewDropout(0.5)))
+}
