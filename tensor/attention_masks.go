@@ -6,6 +6,9 @@ func (o *AttentionOptions) check(op string) {
 	if !(o.Drop >= 0 && o.Drop < 1) {
 		fail(op, nil, "probability %v is not in [0,1)", o.Drop)
 	}
+	if o.Offset != 0 && !o.Causal {
+		fail(op, nil, "an Offset of %d has no meaning without Causal", o.Offset)
+	}
 }
 
 func (o *AttentionOptions) masked() bool {

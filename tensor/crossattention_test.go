@@ -114,10 +114,11 @@ func TestCrossAttentionMisuse(t *testing.T) {
 		{x(2, 3, 12), x(2, 4, 6), x(2, 4, 6), 0, AttentionOptions{}, "must be heads of 0 each"},
 		{x(2, 3, 12), New(hostDevice, Float64, 2, 4, 6), x(2, 4, 6), 3, AttentionOptions{}, "float64"},
 		{x(2, 3, 12), x(2, 4, 6), x(2, 4, 6), 3, AttentionOptions{Drop: -1}, "probability -1 is not in [0,1)"},
+		{x(2, 3, 12), x(2, 4, 6), x(2, 4, 6), 3, AttentionOptions{Offset: 2}, "cross_attention: an Offset of 2 has no meaning without Causal"},
 	} {
 		assert.ErrorContains(t, Try(func() { CrossAttention(tape.Input(c.q), c.k, c.v, c.hd, c.o) }), c.want)
 	}
-	assert.ErrorContains(t, Try(func() { Attention(tape.Input(x(2, 3, 12)), 4, AttentionOptions{Offset: 1}) }), "an Offset has no meaning")
+	assert.ErrorContains(t, Try(func() { Attention(tape.Input(x(2, 3, 12)), 4, AttentionOptions{Causal: true, Offset: 1}) }), "an Offset has no meaning where")
 	part := tape.Input(x(2, 3, 12).WithRows(Rows{Stride: 1, Total: 2, Seq: Span{3, 6}}))
 	err := Try(func() { CrossAttention(part, x(2, 3, 12), x(2, 3, 12), 4, AttentionOptions{}) })
 	assert.ErrorContains(t, err, "a position would see this rank's part of its sequence only")
