@@ -1,6 +1,7 @@
 package shm
 
 import (
+	"cmp"
 	"context"
 	"crypto/hmac"
 	"crypto/rand"
@@ -16,6 +17,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/ringo-ml/ringo/internal/nofile"
 )
 
 // handshakeTime is how long the other end of a connection may take to say who it is.
@@ -36,6 +39,8 @@ type Door struct {
 	peers    map[int]*peer
 	changed  chan struct{}
 	complete bool
+	full     error // why no connection can be accepted at the moment
+	err      error // why a peer has failed to connect
 }
 
 // Listen makes the segments of this rank and the socket at which peers ask for them.
@@ -45,14 +50,14 @@ func Listen(c Config) (*Door, error) {
 	}
 	h, files, err := newHost(c.Rank, c.Size)
 	if err != nil {
-		return nil, err
+		return nil, explain(err)
 	}
 	name := make([]byte, 12)
 	rand.Read(name) // never fails: crypto/rand ends the program instead
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: fmt.Sprintf("@ringo-%d-%x", os.Getpid(), name), Net: "unix"})
 	if err != nil {
 		h.Close()
-		return nil, errors.Join(fmt.Errorf("shm: %w", err), closeFiles(files[:2]))
+		return nil, errors.Join(fmt.Errorf("shm: %w", explain(err)), closeFiles(files[:2]))
 	}
 	d := &Door{c: c, l: l, h: h, files: files, peers: map[int]*peer{}, changed: make(chan struct{}, 1)}
 	d.wg.Add(1)
@@ -85,10 +90,10 @@ func (d *Door) Meet(ctx context.Context, names map[int]string) (*Host, error) {
 		}
 		c, err := (&net.Dialer{}).DialContext(ctx, "unix", name)
 		if err != nil {
-			return nil, fmt.Errorf("shm: rank %d: %w", r, err)
+			return nil, fmt.Errorf("shm: rank %d: %w", r, explain(err))
 		}
 		if err := d.exchange(c.(*net.UnixConn), r); err != nil {
-			return nil, fmt.Errorf("shm: rank %d: %w", r, err)
+			return nil, fmt.Errorf("shm: rank %d: %w", r, explain(err))
 		}
 	}
 	for {
@@ -100,6 +105,7 @@ func (d *Door) Meet(ctx context.Context, names map[int]string) (*Host, error) {
 			}
 		}
 		d.complete = missing < 0 && small == nil
+		err, full := d.err, d.full
 		d.mu.Unlock()
 		if d.complete {
 			d.h.peers = d.peers
@@ -108,10 +114,13 @@ func (d *Door) Meet(ctx context.Context, names map[int]string) (*Host, error) {
 		if missing < 0 {
 			return nil, small // not earlier: peers that have room would wait for this rank
 		}
+		if err != nil {
+			return nil, fmt.Errorf("shm: rank %d cannot connect to map this rank's memory: %w", missing, err)
+		}
 		select {
 		case <-d.changed:
 		case <-ctx.Done():
-			return nil, fmt.Errorf("shm: rank %d did not connect to map this rank's memory: %w", missing, ctx.Err())
+			return nil, fmt.Errorf("shm: rank %d did not connect to map this rank's memory: %w", missing, cmp.Or(full, ctx.Err()))
 		}
 	}
 }
@@ -120,10 +129,39 @@ func (d *Door) accept() {
 	defer d.wg.Done()
 	for {
 		c, err := d.l.AcceptUnix()
-		if err != nil {
-			return // closed; should it be for another reason, Meet says who is missing
+		if errors.Is(err, net.ErrClosed) {
+			return
 		}
-		d.wg.Go(func() { _ = d.exchange(c, -1) }) // a stranger; a rank tells its own user what is wrong
+		d.set(&d.full, err)
+		if err != nil {
+			time.Sleep(10 * time.Millisecond) //sleep: out of descriptors, most likely; the program may close some
+			continue
+		}
+		d.wg.Go(func() {
+			if err := d.exchange(c, -1); errors.Is(err, unix.EMFILE) { // else it is a stranger, or a rank that tells its own user
+				d.set(&d.err, err)
+			}
+		})
+	}
+}
+
+// set sets one of the reasons for which Meet may end.
+func (d *Door) set(reason *error, err error) {
+	d.mu.Lock()
+	*reason = explain(err)
+	d.mu.Unlock()
+	d.signal()
+}
+
+// explain says how many descriptors shared memory needs if there are none left.
+func explain(err error) error {
+	return nofile.Explain(err, "about 4 for shared memory, and 4 for each other rank of the host")
+}
+
+func (d *Door) signal() {
+	select {
+	case d.changed <- struct{}{}:
+	default:
 	}
 }
 
@@ -183,10 +221,7 @@ func (d *Door) add(p *peer) error {
 		return errors.New("came twice")
 	}
 	d.peers[p.rank] = p
-	select {
-	case d.changed <- struct{}{}:
-	default:
-	}
+	d.signal()
 	return nil
 }
 
@@ -266,7 +301,7 @@ func sameUser(c *net.UnixConn) error {
 // receive returns the descriptors that the peer sends.
 func receive(c *net.UnixConn) ([]int, error) {
 	oob := make([]byte, unix.CmsgSpace(4*8))
-	_, n, _, _, err := c.ReadMsgUnix(make([]byte, 1), oob) // sets close-on-exec
+	_, n, flags, _, err := c.ReadMsgUnix(make([]byte, 1), oob) // sets close-on-exec
 	if err != nil {
 		return nil, err
 	}
@@ -279,6 +314,12 @@ func receive(c *net.UnixConn) ([]int, error) {
 		if more, err := unix.ParseUnixRights(&msgs[i]); err == nil {
 			fds = append(fds, more...)
 		}
+	}
+	if flags&unix.MSG_CTRUNC != 0 { // the room above is enough for all, so this process had no descriptors left
+		for _, fd := range fds {
+			unix.Close(fd)
+		}
+		return nil, os.NewSyscallError("recvmsg", unix.EMFILE)
 	}
 	return fds, nil
 }

@@ -2,8 +2,10 @@ package shm
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
+	"os"
 	"runtime"
 	"testing"
 	"time"
@@ -98,4 +100,106 @@ func TestDoorOfAnotherUser(t *testing.T) {
 	}()
 	assert.Zero(t, <-said)
 	assert.Equal(t, helloBytes, tryHello(t, d, 0), "this user gets one")
+}
+
+// withFiles lets this process open only n more descriptors until the test ends, or until the function that it returns is called.
+func withFiles(t *testing.T, n int) (restore func()) {
+	var old unix.Rlimit
+	require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &old))
+	var free []int // all descriptors up to the limit are taken
+	for range n + 1 {
+		fd, err := unix.Dup(0)
+		require.NoError(t, err)
+		free = append(free, fd)
+	}
+	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(free[n]), Max: old.Max}))
+	for _, fd := range free {
+		require.NoError(t, unix.Close(fd))
+	}
+	restore = func() { require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &old)) }
+	t.Cleanup(restore)
+	return restore
+}
+
+const noFiles = "too many open files: the limit of this process \\(ulimit -n: \\d+\\); needed are about 4 for shared memory, and 4 for each other rank"
+
+// A rank without descriptors says so: when it makes its memory, when it connects to another rank, and when another one does not come because
+// of that.
+func TestDoorWithoutDescriptors(t *testing.T) {
+	restore := withFiles(t, 1)
+	_, err := Listen(Config{Rank: 0, Size: 2, Secret: []byte("secret"), Job: "test"})
+	restore()
+	require.Error(t, err)
+	assert.Regexp(t, noFiles, err.Error())
+
+	d, two := doorOf(t, nil), doorOf(t, func(c *Config) { c.Rank = 2 })
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	require.NoError(t, err)
+	defer unix.Close(fd)
+	restore = withFiles(t, 0)
+	_, dialing := two.Meet(t.Context(), map[int]string{1: d.Name()})
+	require.NoError(t, unix.Connect(fd, &unix.SockaddrUnix{Name: d.Name()}))
+	<-d.changed
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, accepting := d.Meet(ctx, map[int]string{2: two.Name()})
+	restore()
+	require.Error(t, dialing)
+	assert.Regexp(t, "^shm: rank 1: .*"+noFiles, dialing.Error())
+	require.Error(t, accepting)
+	assert.Regexp(t, "^shm: rank 2 did not connect to map this rank's memory: accept.*"+noFiles, accepting.Error())
+}
+
+// If there is a descriptor for the connection, and none for what the other rank sends through it, Meet ends at once.
+func TestDoorWithoutRoomForMemory(t *testing.T) {
+	d := doorOf(t, nil)
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	require.NoError(t, err)
+	peer := os.NewFile(uintptr(fd), "rank 2")
+	defer peer.Close()
+	restore := withFiles(t, 1)
+	require.NoError(t, unix.Connect(fd, &unix.SockaddrUnix{Name: d.Name()}))
+	two, theirs := &Door{c: d.c}, hello{}
+	two.c.Rank = 2
+	me, err := two.sendHello(peer, true)
+	require.NoError(t, err)
+	require.NoError(t, theirs.read(peer))
+	_, err = peer.Write(two.proof(me, &theirs))
+	require.NoError(t, err)
+	require.NoError(t, unix.Sendmsg(fd, []byte{1}, unix.UnixRights(0, 1, 2), nil, 0))
+	_, err = d.Meet(t.Context(), map[int]string{2: "@two"})
+	restore()
+	require.Error(t, err)
+	assert.Regexp(t, "^shm: rank 2 cannot connect to map this rank's memory: recvmsg: "+noFiles, err.Error())
+}
+
+// What a peer sends to a process that has not enough descriptors is not there in part.
+func TestReceiveWithoutDescriptors(t *testing.T) {
+	for room := range 4 {
+		ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		require.NoError(t, err)
+		conns := make([]*net.UnixConn, 2)
+		for i, fd := range ends {
+			f := os.NewFile(uintptr(fd), "end")
+			c, err := net.FileConn(f)
+			require.NoError(t, errors.Join(err, f.Close()))
+			conns[i] = c.(*net.UnixConn)
+			defer c.Close()
+		}
+		_, _, err = conns[0].WriteMsgUnix([]byte{1}, unix.UnixRights(0, 1, 2), nil)
+		require.NoError(t, err)
+		restore := withFiles(t, room)
+		fds, err := receive(conns[1])
+		restore()
+		if room == 3 {
+			require.NoError(t, err)
+			require.Len(t, fds, 3)
+		} else {
+			require.ErrorIs(t, err, unix.EMFILE, "%d", room)
+			require.Empty(t, fds)
+		}
+		for _, fd := range fds {
+			require.NoError(t, unix.Close(fd))
+		}
+	}
 }
