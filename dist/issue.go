@@ -93,8 +93,10 @@ func (l *lane) refuse(kind backend.Kind, err error) {
 // makeRoom waits until the lane has a free slot for an operation. A failure is in g.err. It needs c.mu.
 func (l *lane) makeRoom() {
 	for l.g.err == nil && l.issued-l.done.Load() >= backend.Depth {
+		l.crowded = true
 		_ = l.c.wait(background, l, l.issued-backend.Depth+1, false)
 	}
+	l.crowded = false
 }
 
 // start gives an operation to the engine. It needs c.mu.

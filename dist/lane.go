@@ -30,6 +30,7 @@ type lane struct {
 	active  bool                // in comm.active
 
 	track        *recordedOps  // what the last captured step does here
+	crowded      bool          // an operation waits until there is a free slot
 	waiting      bool          // a goroutine waits here for its wake-up, while another one drives
 	waiters      int           // goroutines that wait for this lane before they issue on another one
 	wake         chan struct{} // one token for that goroutine

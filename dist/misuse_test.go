@@ -2,6 +2,7 @@ package dist_test
 
 import (
 	"context"
+	"io"
 	"testing"
 	"time"
 
@@ -70,6 +71,30 @@ func TestRecvAnyAlone(t *testing.T) {
 		assert.Error(t, err)
 		return r.World.Barrier()
 	})
+}
+
+// If two ranks send each other more messages than can be in flight, before they receive any, both wait. The error says what to do.
+func TestHeadOnSends(t *testing.T) {
+	const messages = 100
+	cfg := dist.Config{Ranks: 2, Threads: 1, Timeout: 200 * time.Millisecond, Log: io.Discard}
+	err := dist.Run(context.Background(), cfg, func(_ context.Context, r *dist.Rank) error {
+		x, y, peer := tensor.New(r.Device, tensor.Float32, messages), tensor.New(r.Device, tensor.Float32, messages), 1-r.World.Rank()
+		var works []dist.Work
+		for i := range messages {
+			works = append(works, r.World.Send(x.Range(i, i+1), peer, 0))
+		}
+		for i := range messages {
+			works = append(works, r.World.Recv(y.Range(i, i+1), peer, 0))
+		}
+		for _, w := range works {
+			if err := w.Wait(); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	assert.Regexp(t, `rank \d: send seq 1 of group world: rank \d did not arrive within 200ms; 64 operations of this lane are in flight, so the next send waits for `+
+		`the first: wait for some, or receive, between them`, err)
 }
 
 // A batch may have 64 messages to a peer and 64 from it. One more of either is an error at once.
