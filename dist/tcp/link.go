@@ -21,7 +21,7 @@ type member struct {
 	Machine string // what processes that can share memory have in common
 	PID     int
 	Addr    string // where the rank listens during rendezvous
-	// ShmSocket is the socket at which the ranks of a host get this one's memory; Unshared says why there is none.
+	// ShmSocket is the socket at which the ranks of a host get this one's memory; NoShmReason says why there is none.
 	ShmSocket, NoShmReason string
 }
 
@@ -189,7 +189,7 @@ func (l *link) each(fn func(w *wire)) {
 	}
 }
 
-// close closes the link after what was posted is written, or after lastWords.
+// close closes the link after what was posted is written, or after closeGrace.
 func (l *link) close() {
 	l.unusable.Store(true)
 	l.cmu.Lock()
