@@ -124,6 +124,16 @@ func layerNormRow(x, _, w, b []float64) {
 	}
 }
 
+func rmsNormRow(x, _, w, _ []float64) {
+	square := 0.
+	for _, v := range x {
+		square += v * v / float64(len(x))
+	}
+	for i, v := range x {
+		x[i] = v / math.Sqrt(square+1e-5) * w[i]
+	}
+}
+
 // experts are products of groups of rows, each with its own matrix.
 type experts struct {
 	sizes    []int64

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math"
 	"runtime"
+	"slices"
+	"strings"
 
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
@@ -144,41 +146,49 @@ func measureProducts(m *meter, how string) error {
 }
 
 func measureRows(m *meter) error {
-	r, c := m.pick(16384, 64), m.pick(4096, 64)
 	var failed error
 	for _, dtype := range []tensor.DType{tensor.Float32, tensor.BFloat16} {
-		tape := tensor.NewTape(m.dev, tensor.NoGrad())
-		x, y, w, b := m.random(dtype, r, c), m.random(dtype, r, c), m.random(dtype, c), m.random(dtype, c)
-		size := 1e-9 * float64(r*c*dtype.Size())
-		for _, k := range []struct {
-			name  string
-			moved float64 // times the size of x
-			fn    func(x tensor.Tensor) tensor.Tensor
-			row   func(x, y, w, b []float64)
-		}{
-			{"add", 3, func(x tensor.Tensor) tensor.Tensor { return x.Add(tape.Input(y)) }, addRow},
-			{"gelu", 2, tensor.Tensor.GELUTanh, geluRow},
-			{"softmax", 2, tensor.Tensor.Softmax, softmaxRow},
-			{"layernorm", 2, func(x tensor.Tensor) tensor.Tensor {
-				return tensor.LayerNorm(x, tape.Input(w), tape.Input(b), 1e-5)
-			}, layerNormRow},
-		} {
-			check := func() error {
-				out := m.kept(k.fn(tape.Input(x)))
-				tape.Reset()
-				return samples(r*c, c, rounded(dtype), func(i int) (got, want []float64) {
-					want = part(x, i, c)
-					k.row(want, part(y, i, c), tensor.Floats(w), tensor.Floats(b))
-					return part(out, i, c), want
-				})
-			}
-			failed = errors.Join(failed, m.add(fmt.Sprintf("%v %s %dx%d", dtype, k.name, r, c), "GB/s", k.moved*size, check, func() {
-				k.fn(tape.Input(x))
-				tape.Reset()
-			}))
-		}
+		failed = errors.Join(failed, m.rowKernels(dtype, m.pick(16384, 64), m.pick(4096, 64), "add gelu softmax layernorm"),
+			m.rowKernels(dtype, m.pick(32768, 32), m.pick(768, 48), "layernorm rmsnorm")) // rows of GPT-2
 	}
 	return errors.Join(failed, m.adamw())
+}
+
+// rowKernels measures some kernels on r rows of c elements.
+func (m *meter) rowKernels(dtype tensor.DType, r, c int, names string) (failed error) {
+	tape := tensor.NewTape(m.dev, tensor.NoGrad())
+	x, y, w, b := m.random(dtype, r, c), m.random(dtype, r, c), m.random(dtype, c), m.random(dtype, c)
+	size := 1e-9 * float64(r*c*dtype.Size())
+	for _, k := range []struct {
+		name  string
+		moved float64 // times the size of x
+		fn    func(x tensor.Tensor) tensor.Tensor
+		row   func(x, y, w, b []float64)
+	}{
+		{"add", 3, func(x tensor.Tensor) tensor.Tensor { return x.Add(tape.Input(y)) }, addRow},
+		{"gelu", 2, tensor.Tensor.GELUTanh, geluRow},
+		{"softmax", 2, tensor.Tensor.Softmax, softmaxRow},
+		{"layernorm", 2, func(x tensor.Tensor) tensor.Tensor { return tensor.LayerNorm(x, tape.Input(w), tape.Input(b), 1e-5) }, layerNormRow},
+		{"rmsnorm", 2, func(x tensor.Tensor) tensor.Tensor { return tensor.RMSNorm(x, tape.Input(w), 1e-5) }, rmsNormRow},
+	} {
+		if !slices.Contains(strings.Fields(names), k.name) {
+			continue
+		}
+		check := func() error {
+			out := m.kept(k.fn(tape.Input(x)))
+			tape.Reset()
+			return samples(r*c, c, rounded(dtype), func(i int) (got, want []float64) {
+				want = part(x, i, c)
+				k.row(want, part(y, i, c), tensor.Floats(w), tensor.Floats(b))
+				return part(out, i, c), want
+			})
+		}
+		failed = errors.Join(failed, m.add(fmt.Sprintf("%v %s %dx%d", dtype, k.name, r, c), "GB/s", k.moved*size, check, func() {
+			k.fn(tape.Input(x))
+			tape.Reset()
+		}))
+	}
+	return failed
 }
 
 // adamw is the gradient of a sum, and a step. The sum reads the parameter, and the gradient is written. Per parameter, the step reads four

@@ -100,18 +100,24 @@ def gemm():
     torch.backends.cuda.matmul.allow_tf32 = False
 
 
-def rows():
-    r, c = (16384, 4096) if GPU else (64, 64)
-    for name, dtype in (("float32", torch.float32), ("bfloat16", torch.bfloat16)):
-        x, y, w, b = random(dtype, r, c), random(dtype, r, c), random(dtype, c), random(dtype, c)
-        size = 1e-9 * x.numel() * x.element_size()
-        for what, moved, call in (
-            ("add", 3, lambda: x + y),
-            ("gelu", 2, lambda: F.gelu(x, approximate="tanh")),
-            ("softmax", 2, lambda: F.softmax(x, -1)),
-            ("layernorm", 2, lambda: F.layer_norm(x, (c,), w, b)),
-        ):
+def row_kernels(name, dtype, r, c, kernels):
+    x, y, w, b = random(dtype, r, c), random(dtype, r, c), random(dtype, c), random(dtype, c)
+    size = 1e-9 * x.numel() * x.element_size()
+    for what, moved, call in (
+        ("add", 3, lambda: x + y),
+        ("gelu", 2, lambda: F.gelu(x, approximate="tanh")),
+        ("softmax", 2, lambda: F.softmax(x, -1)),
+        ("layernorm", 2, lambda: F.layer_norm(x, (c,), w, b)),
+        ("rmsnorm", 2, lambda: F.rms_norm(x, (c,), w, 1e-5)),
+    ):
+        if what in kernels:
             row("rows", f"{name} {what} {r}x{c}", "eager", "GB/s", moved * size, call)
+
+
+def rows():
+    for name, dtype in (("float32", torch.float32), ("bfloat16", torch.bfloat16)):
+        row_kernels(name, dtype, *((16384, 4096) if GPU else (64, 64)), ("add", "gelu", "softmax", "layernorm"))
+        row_kernels(name, dtype, *((32768, 768) if GPU else (32, 48)), ("layernorm", "rmsnorm"))
     n = 11264 if GPU else 64
     p = nn.Parameter(random(torch.float32, n, n))
     opt = torch.optim.AdamW([p], lr=1e-4, weight_decay=0.1, fused=True)

@@ -47,8 +47,8 @@ func (t *training) losses(n int) (all []float64, err error) {
 func measureMLP(m *meter) error {
 	var failed error
 	for _, batch := range []int{64, 256} {
-		t := m.mlp(batch)
-		failed = errors.Join(failed, m.addSteps("steps/s", 1, func() error { return m.likeCPU(t, batch) }, t))
+		failed = errors.Join(failed, m.addSteps("steps/s", 1, func() *training { return m.mlp(batch) },
+			func(t *training) error { return m.likeCPU(t, batch) }))
 	}
 	return failed
 }
@@ -81,14 +81,36 @@ func (m *meter) likeCPU(t *training, batch int) error {
 	return nil
 }
 
-// addSteps measures a plain step and a captured one.
-func (m *meter) addSteps(unit string, work float64, check func() error, t *training) error {
-	if err := check(); err != nil {
+// addSteps measures a plain step and a captured one, if check finds the losses of plain steps right.
+func (m *meter) addSteps(unit string, work float64, start func() *training, check func(t *training) error) error {
+	t := start()
+	if err := check(t); err != nil {
 		return fmt.Errorf("%s: %w", t.name, err)
 	}
-	captured := tensor.Capture(m.dev, t.step)
-	return errors.Join(m.add(t.name, unit, work, unchecked, func() { must(t.step()) }),
-		m.add(t.name+", captured", unit, work, unchecked, func() { must(captured.Run()) }), captured.Close())
+	done := t.opt.Steps()
+	want, err := t.losses(1)
+	if err != nil {
+		return err
+	}
+	failed := m.add(t.name, unit, work, unchecked, func() { must(t.step()) })
+	again := start()
+	captured := tensor.Capture(m.dev, again.step)
+	replays := func() error { return again.replays(captured, done, want[0]) }
+	return errors.Join(failed, m.add(t.name+", captured", unit, work, replays, func() { must(captured.Run()) }), captured.Close())
+}
+
+// replays does so many captured steps, and compares the loss after them with that after plain steps.
+func (t *training) replays(captured *tensor.Captured, steps int, want float64) error {
+	for range steps {
+		if err := captured.Run(); err != nil {
+			return err
+		}
+	}
+	got, err := t.losses(1)
+	if err == nil && !(math.Abs(got[0]-want) <= 1e-3*want) {
+		err = fmt.Errorf("after %d steps the loss is %.5g, after plain ones %.5g", steps, got[0], want)
+	}
+	return err
 }
 
 // unchecked is the check for results that are checked already.
@@ -131,9 +153,8 @@ func (m *meter) gpt(config gpt.Config, batch int, values func(model any) nn.Para
 
 // language measures steps of a language model, if its losses are right.
 func (m *meter) language(config gpt.Config, batch int) error {
-	t := m.gpt(config, batch, m.values)
-	check := func() error { return m.learns(t, config.Vocab) }
-	return m.addSteps("tokens/s", float64(batch*config.Positions), check, t)
+	return m.addSteps("tokens/s", float64(batch*config.Positions), func() *training { return m.gpt(config, batch, m.values) },
+		func(t *training) error { return m.learns(t, config.Vocab) })
 }
 
 // steps20 is the number of steps between the two losses that are compared with PyTorch's.
