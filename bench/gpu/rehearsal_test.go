@@ -153,6 +153,23 @@ func TestRehearsal(t *testing.T) {
 	}
 }
 
+// TestPython: PyTorch, given the weights, has the losses of Ringo's GPT-2 in the first step and after 20.
+func TestPython(t *testing.T) {
+	python := os.Getenv("RINGO_PYTHON")
+	if python == "" {
+		t.Skip("this test needs PyTorch: set RINGO_PYTHON to a Python that has it")
+	}
+	emu.Start(t, emu.Config{})
+	out, err := program(t, testPrograms(t), "bench", "-small", "-python", python, "-window", "1ms", "gpt2")
+	require.NoError(t, err, out)
+	for _, variant := range []string{"ringo", "eager"} {
+		for _, loss := range []string{"first loss", "loss after 20 steps"} {
+			assert.Regexp(t, "(?m)^gpt2\t2 layers of 32, batch 2, length 16, "+loss+"\t"+variant+"\tloss\t", out)
+		}
+	}
+	assert.Regexp(t, "(?m)^gpt2\t2 layers of 32, batch 2, length 16\tringo\ttokens/s\t", out)
+}
+
 // tail returns the text after the first mark.
 func tail(text, mark string) string {
 	_, after, _ := strings.Cut(text, mark)
