@@ -153,6 +153,22 @@ func TestRehearsal(t *testing.T) {
 	}
 }
 
+// TestPackedFile runs parts of the file that scripts/gpu makes, on the emulator and without Go.
+func TestPackedFile(t *testing.T) {
+	file := os.Getenv("RINGO_GPU_FILE")
+	if file == "" {
+		t.Skip("this test needs what scripts/gpu makes: set RINGO_GPU_FILE")
+	}
+	emu.Start(t, emu.Config{})
+	machineWithoutGo(t)
+	t.Setenv("GPU_TEST_FAULTS", "")
+	for _, args := range [][]string{{"doctor"}, {"smoke"}, {"test", "dist/peer"}, {"bench", "-small", "-python", "", "-window", "1us", "copy"}} {
+		out, err := program(t, file, args...)
+		require.NoError(t, err, "%s: %s", args, out)
+		t.Log(out)
+	}
+}
+
 // TestPython: PyTorch, given the weights, has the losses of Ringo's GPT-2 in the first step and after 20.
 func TestPython(t *testing.T) {
 	python := os.Getenv("RINGO_PYTHON")
