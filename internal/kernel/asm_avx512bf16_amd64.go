@@ -154,25 +154,25 @@ func gemm1x16AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float
 //go:noescape
 func interleave1AVX512BF16(dst *float32, ds int, src *uint16, ss int, k int, mask uint64)
 
-// rowDots4AVX512BF16 computes the dot products of 4 rows of A with rows of B, of k elements: as and bs are the bytes between rows. Of each, pair p is added to sum p modulo 64, also the pairs of zeros that fill a turn, and the sums are added as a tree. Row i of sums is for row i of A; rows have 64 elements.
+// gemmAlong4x16AVX512BF16 computes C[0:4, 0:16] = alpha*A*B over k > 0 elements, plus the matrix from unless that is nil. The elements of a row of A, and of a column of B, lie side by side; as is the bytes between rows of A and bs those between columns of B. cs and fs are the bytes between rows of C and from.
 //
 //go:noescape
-func rowDots4AVX512BF16(rows int, k int, a *uint16, as int, b *uint16, bs int, sums *float32)
+func gemmAlong4x16AVX512BF16(k int, a *float32, as int, b *uint16, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
 
-// rowDots3AVX512BF16 computes the dot products of 3 rows of A with rows of B, of k elements: as and bs are the bytes between rows. Of each, pair p is added to sum p modulo 64, also the pairs of zeros that fill a turn, and the sums are added as a tree. Row i of sums is for row i of A; rows have 64 elements.
+// gemmAlong3x16AVX512BF16 computes C[0:3, 0:16] = alpha*A*B over k > 0 elements, plus the matrix from unless that is nil. The elements of a row of A, and of a column of B, lie side by side; as is the bytes between rows of A and bs those between columns of B. cs and fs are the bytes between rows of C and from.
 //
 //go:noescape
-func rowDots3AVX512BF16(rows int, k int, a *uint16, as int, b *uint16, bs int, sums *float32)
+func gemmAlong3x16AVX512BF16(k int, a *float32, as int, b *uint16, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
 
-// rowDots2AVX512BF16 computes the dot products of 2 rows of A with rows of B, of k elements: as and bs are the bytes between rows. Of each, pair p is added to sum p modulo 64, also the pairs of zeros that fill a turn, and the sums are added as a tree. Row i of sums is for row i of A; rows have 64 elements.
+// gemmAlong2x16AVX512BF16 computes C[0:2, 0:16] = alpha*A*B over k > 0 elements, plus the matrix from unless that is nil. The elements of a row of A, and of a column of B, lie side by side; as is the bytes between rows of A and bs those between columns of B. cs and fs are the bytes between rows of C and from.
 //
 //go:noescape
-func rowDots2AVX512BF16(rows int, k int, a *uint16, as int, b *uint16, bs int, sums *float32)
+func gemmAlong2x16AVX512BF16(k int, a *float32, as int, b *uint16, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
 
-// rowDots1AVX512BF16 computes the dot products of 1 rows of A with rows of B, of k elements: as and bs are the bytes between rows. Of each, pair p is added to sum p modulo 64, also the pairs of zeros that fill a turn, and the sums are added as a tree. Row i of sums is for row i of A; rows have 64 elements.
+// gemmAlong1x16AVX512BF16 computes C[0:1, 0:16] = alpha*A*B over k > 0 elements, plus the matrix from unless that is nil. The elements of a row of A, and of a column of B, lie side by side; as is the bytes between rows of A and bs those between columns of B. cs and fs are the bytes between rows of C and from.
 //
 //go:noescape
-func rowDots1AVX512BF16(rows int, k int, a *uint16, as int, b *uint16, bs int, sums *float32)
+func gemmAlong1x16AVX512BF16(k int, a *float32, as int, b *uint16, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
 
 // transposePairsAVX512BF16 writes the transpose of w in [1, 16] rows of k elements, as (k+1)/2 rows of 16 pairs, of which the first w count, in ascending order; a missing last element counts as zero. ds and ss are the bytes between rows.
 //

@@ -10396,727 +10396,2319 @@ done:
 	VZEROUPPER
 	RET
 
-// func rowDots4AVX512BF16(rows int, k int, a *uint16, as int, b *uint16, bs int, sums *float32)
-// Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
-TEXT ·rowDots4AVX512BF16(SB), NOSPLIT, $0-56
-	MOVQ    rows+0(FP), R13
-	MOVQ    a+16(FP), SI
-	MOVQ    as+24(FP), AX
-	LEAQ    (AX)(AX*2), R9
-	MOVQ    b+32(FP), BX
-	MOVQ    bs+40(FP), R8
-	MOVQ    sums+48(FP), DI
-	MOVQ    k+8(FP), R12
-	ANDQ    $0x7f, R12
-	MOVQ    $-1, R10
-	XORQ    R11, R11
-	MOVQ    R12, CX
-	BZHIQ   CX, R10, DX
-	KMOVD   DX, K1
-	SHRQ    $0x20, DX
-	KMOVD   DX, K2
-	SUBQ    $0x40, CX
-	CMOVQLT R11, CX
-	BZHIQ   CX, R10, DX
-	KMOVD   DX, K3
-	SHRQ    $0x20, DX
-	KMOVD   DX, K4
-	SUBQ    $0x40, CX
-	CMOVQLT R11, CX
-
-row:
-	MOVQ   SI, R10
-	MOVQ   BX, DX
-	VPXORD Z0, Z0, Z0
+// func gemmAlong4x16AVX512BF16(k int, a *float32, as int, b *uint16, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
+// Requires: AVX, AVX512BW, AVX512F
+TEXT ·gemmAlong4x16AVX512BF16(SB), NOSPLIT, $0-76
+	MOVQ   k+0(FP), CX
+	MOVQ   a+8(FP), SI
+	MOVQ   as+16(FP), AX
+	MOVQ   b+24(FP), BX
+	MOVQ   bs+32(FP), R8
+	LEAQ   (AX)(AX*2), R9
+	LEAQ   (R8)(R8*2), R11
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
 	VPXORD Z3, Z3, Z3
 	VPXORD Z4, Z4, Z4
-	VPXORD Z5, Z5, Z5
-	VPXORD Z6, Z6, Z6
-	VPXORD Z7, Z7, Z7
-	VPXORD Z8, Z8, Z8
-	VPXORD Z9, Z9, Z9
-	VPXORD Z10, Z10, Z10
-	VPXORD Z11, Z11, Z11
-	VPXORD Z12, Z12, Z12
-	VPXORD Z13, Z13, Z13
-	VPXORD Z14, Z14, Z14
-	VPXORD Z15, Z15, Z15
-	MOVQ   k+8(FP), CX
-	SHRQ   $0x07, CX
-	JZ     rest
+	SUBQ   $0x20, CX
+	JLT    tail
 
 loop:
-	VMOVUPS (DX), Z16
-	VMOVUPS (R10), Z20
-	LONG    $0x407eb262
-	BYTE    $0x52
-	BYTE    $0xc4
-	VMOVUPS (R10)(AX*1), Z21
-	LONG    $0x407eb262
-	BYTE    $0x52
-	BYTE    $0xe5
-	VMOVUPS (R10)(AX*2), Z22
-	LONG    $0x407e3262
-	BYTE    $0x52
-	BYTE    $0xc6
-	VMOVUPS (R10)(R9*1), Z23
-	LONG    $0x407e3262
-	BYTE    $0x52
-	BYTE    $0xe7
-	VMOVUPS 64(DX), Z17
-	VMOVUPS 64(R10), Z20
-	LONG    $0x4076b262
-	BYTE    $0x52
-	BYTE    $0xcc
-	VMOVUPS 64(R10)(AX*1), Z21
-	LONG    $0x4076b262
-	BYTE    $0x52
-	BYTE    $0xed
-	VMOVUPS 64(R10)(AX*2), Z22
-	LONG    $0x40763262
-	BYTE    $0x52
-	BYTE    $0xce
-	VMOVUPS 64(R10)(R9*1), Z23
-	LONG    $0x40763262
-	BYTE    $0x52
-	BYTE    $0xef
-	VMOVUPS 128(DX), Z18
-	VMOVUPS 128(R10), Z20
-	LONG    $0x406eb262
-	BYTE    $0x52
-	BYTE    $0xd4
-	VMOVUPS 128(R10)(AX*1), Z21
-	LONG    $0x406eb262
-	BYTE    $0x52
-	BYTE    $0xf5
-	VMOVUPS 128(R10)(AX*2), Z22
-	LONG    $0x406e3262
-	BYTE    $0x52
-	BYTE    $0xd6
-	VMOVUPS 128(R10)(R9*1), Z23
-	LONG    $0x406e3262
-	BYTE    $0x52
-	BYTE    $0xf7
-	VMOVUPS 192(DX), Z19
-	VMOVUPS 192(R10), Z20
-	LONG    $0x4066b262
-	BYTE    $0x52
-	BYTE    $0xdc
-	VMOVUPS 192(R10)(AX*1), Z21
-	LONG    $0x4066b262
-	BYTE    $0x52
-	BYTE    $0xfd
-	VMOVUPS 192(R10)(AX*2), Z22
-	LONG    $0x40663262
-	BYTE    $0x52
-	BYTE    $0xde
-	VMOVUPS 192(R10)(R9*1), Z23
-	LONG    $0x40663262
-	BYTE    $0x52
-	BYTE    $0xff
-	ADDQ    $+256, R10
-	ADDQ    $+256, DX
-	DECQ    CX
-	JNZ     loop
+	MOVQ         BX, R10
+	VMOVUPS      (R10), Z5
+	VMOVUPS      (R10)(R8*1), Z6
+	VMOVUPS      (R10)(R8*2), Z7
+	VMOVUPS      (R10)(R11*1), Z8
+	LEAQ         (R10)(R8*4), R10
+	VMOVUPS      (R10), Z9
+	VMOVUPS      (R10)(R8*1), Z10
+	VMOVUPS      (R10)(R8*2), Z11
+	VMOVUPS      (R10)(R11*1), Z12
+	LEAQ         (R10)(R8*4), R10
+	VMOVUPS      (R10), Z13
+	VMOVUPS      (R10)(R8*1), Z14
+	VMOVUPS      (R10)(R8*2), Z15
+	VMOVUPS      (R10)(R11*1), Z16
+	LEAQ         (R10)(R8*4), R10
+	VMOVUPS      (R10), Z17
+	VMOVUPS      (R10)(R8*1), Z18
+	VMOVUPS      (R10)(R8*2), Z19
+	VMOVUPS      (R10)(R11*1), Z20
+	VUNPCKLPS    Z6, Z5, Z21
+	VUNPCKHPS    Z6, Z5, Z6
+	VUNPCKLPS    Z8, Z7, Z5
+	VUNPCKHPS    Z8, Z7, Z8
+	VUNPCKLPS    Z10, Z9, Z7
+	VUNPCKHPS    Z10, Z9, Z10
+	VUNPCKLPS    Z12, Z11, Z9
+	VUNPCKHPS    Z12, Z11, Z12
+	VUNPCKLPS    Z14, Z13, Z11
+	VUNPCKHPS    Z14, Z13, Z14
+	VUNPCKLPS    Z16, Z15, Z13
+	VUNPCKHPS    Z16, Z15, Z16
+	VUNPCKLPS    Z18, Z17, Z15
+	VUNPCKHPS    Z18, Z17, Z18
+	VUNPCKLPS    Z20, Z19, Z17
+	VUNPCKHPS    Z20, Z19, Z20
+	VUNPCKLPD    Z5, Z21, Z19
+	VUNPCKHPD    Z5, Z21, Z5
+	VUNPCKLPD    Z8, Z6, Z21
+	VUNPCKHPD    Z8, Z6, Z8
+	VUNPCKLPD    Z9, Z7, Z6
+	VUNPCKHPD    Z9, Z7, Z9
+	VUNPCKLPD    Z12, Z10, Z7
+	VUNPCKHPD    Z12, Z10, Z12
+	VUNPCKLPD    Z13, Z11, Z10
+	VUNPCKHPD    Z13, Z11, Z13
+	VUNPCKLPD    Z16, Z14, Z11
+	VUNPCKHPD    Z16, Z14, Z16
+	VUNPCKLPD    Z17, Z15, Z14
+	VUNPCKHPD    Z17, Z15, Z17
+	VUNPCKLPD    Z20, Z18, Z15
+	VUNPCKHPD    Z20, Z18, Z20
+	VSHUFF32X4   $0x88, Z6, Z19, Z18
+	VSHUFF32X4   $0xdd, Z6, Z19, Z6
+	VSHUFF32X4   $0x88, Z9, Z5, Z19
+	VSHUFF32X4   $0xdd, Z9, Z5, Z9
+	VSHUFF32X4   $0x88, Z7, Z21, Z5
+	VSHUFF32X4   $0xdd, Z7, Z21, Z7
+	VSHUFF32X4   $0x88, Z12, Z8, Z21
+	VSHUFF32X4   $0xdd, Z12, Z8, Z12
+	VSHUFF32X4   $0x88, Z14, Z10, Z8
+	VSHUFF32X4   $0xdd, Z14, Z10, Z14
+	VSHUFF32X4   $0x88, Z17, Z13, Z10
+	VSHUFF32X4   $0xdd, Z17, Z13, Z17
+	VSHUFF32X4   $0x88, Z15, Z11, Z13
+	VSHUFF32X4   $0xdd, Z15, Z11, Z15
+	VSHUFF32X4   $0x88, Z20, Z16, Z11
+	VSHUFF32X4   $0xdd, Z20, Z16, Z20
+	VSHUFF32X4   $0x88, Z8, Z18, Z16
+	VSHUFF32X4   $0xdd, Z8, Z18, Z8
+	VSHUFF32X4   $0x88, Z10, Z19, Z18
+	VSHUFF32X4   $0xdd, Z10, Z19, Z10
+	VSHUFF32X4   $0x88, Z13, Z5, Z19
+	VSHUFF32X4   $0xdd, Z13, Z5, Z13
+	VSHUFF32X4   $0x88, Z11, Z21, Z5
+	VSHUFF32X4   $0xdd, Z11, Z21, Z11
+	VSHUFF32X4   $0x88, Z14, Z6, Z21
+	VSHUFF32X4   $0xdd, Z14, Z6, Z14
+	VSHUFF32X4   $0x88, Z17, Z9, Z6
+	VSHUFF32X4   $0xdd, Z17, Z9, Z17
+	VSHUFF32X4   $0x88, Z15, Z7, Z9
+	VSHUFF32X4   $0xdd, Z15, Z7, Z15
+	VSHUFF32X4   $0x88, Z20, Z12, Z7
+	VSHUFF32X4   $0xdd, Z20, Z12, Z20
+	VBROADCASTSS (SI), Z0
+	LONG         $0x407ef262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS (SI)(AX*1), Z31
+	LONG         $0x407e9262
+	BYTE         $0x52
+	BYTE         $0xd7
+	VBROADCASTSS (SI)(AX*2), Z0
+	LONG         $0x407ef262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS (SI)(R9*1), Z31
+	LONG         $0x407e9262
+	BYTE         $0x52
+	BYTE         $0xe7
+	VBROADCASTSS 4(SI), Z0
+	LONG         $0x406ef262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 4(SI)(AX*1), Z31
+	LONG         $0x406e9262
+	BYTE         $0x52
+	BYTE         $0xd7
+	VBROADCASTSS 4(SI)(AX*2), Z0
+	LONG         $0x406ef262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 4(SI)(R9*1), Z31
+	LONG         $0x406e9262
+	BYTE         $0x52
+	BYTE         $0xe7
+	VBROADCASTSS 8(SI), Z0
+	LONG         $0x4066f262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 8(SI)(AX*1), Z31
+	LONG         $0x40669262
+	BYTE         $0x52
+	BYTE         $0xd7
+	VBROADCASTSS 8(SI)(AX*2), Z0
+	LONG         $0x4066f262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 8(SI)(R9*1), Z31
+	LONG         $0x40669262
+	BYTE         $0x52
+	BYTE         $0xe7
+	VBROADCASTSS 12(SI), Z0
+	LONG         $0x4856f262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 12(SI)(AX*1), Z31
+	LONG         $0x48569262
+	BYTE         $0x52
+	BYTE         $0xd7
+	VBROADCASTSS 12(SI)(AX*2), Z0
+	LONG         $0x4856f262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 12(SI)(R9*1), Z31
+	LONG         $0x48569262
+	BYTE         $0x52
+	BYTE         $0xe7
+	VBROADCASTSS 16(SI), Z0
+	LONG         $0x4056f262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 16(SI)(AX*1), Z31
+	LONG         $0x40569262
+	BYTE         $0x52
+	BYTE         $0xd7
+	VBROADCASTSS 16(SI)(AX*2), Z0
+	LONG         $0x4056f262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 16(SI)(R9*1), Z31
+	LONG         $0x40569262
+	BYTE         $0x52
+	BYTE         $0xe7
+	VBROADCASTSS 20(SI), Z0
+	LONG         $0x484ef262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 20(SI)(AX*1), Z31
+	LONG         $0x484e9262
+	BYTE         $0x52
+	BYTE         $0xd7
+	VBROADCASTSS 20(SI)(AX*2), Z0
+	LONG         $0x484ef262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 20(SI)(R9*1), Z31
+	LONG         $0x484e9262
+	BYTE         $0x52
+	BYTE         $0xe7
+	VBROADCASTSS 24(SI), Z0
+	LONG         $0x4836f262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 24(SI)(AX*1), Z31
+	LONG         $0x48369262
+	BYTE         $0x52
+	BYTE         $0xd7
+	VBROADCASTSS 24(SI)(AX*2), Z0
+	LONG         $0x4836f262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 24(SI)(R9*1), Z31
+	LONG         $0x48369262
+	BYTE         $0x52
+	BYTE         $0xe7
+	VBROADCASTSS 28(SI), Z0
+	LONG         $0x4846f262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 28(SI)(AX*1), Z31
+	LONG         $0x48469262
+	BYTE         $0x52
+	BYTE         $0xd7
+	VBROADCASTSS 28(SI)(AX*2), Z0
+	LONG         $0x4846f262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 28(SI)(R9*1), Z31
+	LONG         $0x48469262
+	BYTE         $0x52
+	BYTE         $0xe7
+	VBROADCASTSS 32(SI), Z0
+	LONG         $0x483ef262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 32(SI)(AX*1), Z31
+	LONG         $0x483e9262
+	BYTE         $0x52
+	BYTE         $0xd7
+	VBROADCASTSS 32(SI)(AX*2), Z0
+	LONG         $0x483ef262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 32(SI)(R9*1), Z31
+	LONG         $0x483e9262
+	BYTE         $0x52
+	BYTE         $0xe7
+	VBROADCASTSS 36(SI), Z0
+	LONG         $0x482ef262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 36(SI)(AX*1), Z31
+	LONG         $0x482e9262
+	BYTE         $0x52
+	BYTE         $0xd7
+	VBROADCASTSS 36(SI)(AX*2), Z0
+	LONG         $0x482ef262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 36(SI)(R9*1), Z31
+	LONG         $0x482e9262
+	BYTE         $0x52
+	BYTE         $0xe7
+	VBROADCASTSS 40(SI), Z0
+	LONG         $0x4816f262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 40(SI)(AX*1), Z31
+	LONG         $0x48169262
+	BYTE         $0x52
+	BYTE         $0xd7
+	VBROADCASTSS 40(SI)(AX*2), Z0
+	LONG         $0x4816f262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 40(SI)(R9*1), Z31
+	LONG         $0x48169262
+	BYTE         $0x52
+	BYTE         $0xe7
+	VBROADCASTSS 44(SI), Z0
+	LONG         $0x4826f262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 44(SI)(AX*1), Z31
+	LONG         $0x48269262
+	BYTE         $0x52
+	BYTE         $0xd7
+	VBROADCASTSS 44(SI)(AX*2), Z0
+	LONG         $0x4826f262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 44(SI)(R9*1), Z31
+	LONG         $0x48269262
+	BYTE         $0x52
+	BYTE         $0xe7
+	VBROADCASTSS 48(SI), Z0
+	LONG         $0x480ef262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 48(SI)(AX*1), Z31
+	LONG         $0x480e9262
+	BYTE         $0x52
+	BYTE         $0xd7
+	VBROADCASTSS 48(SI)(AX*2), Z0
+	LONG         $0x480ef262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 48(SI)(R9*1), Z31
+	LONG         $0x480e9262
+	BYTE         $0x52
+	BYTE         $0xe7
+	VBROADCASTSS 52(SI), Z0
+	LONG         $0x4076f262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 52(SI)(AX*1), Z31
+	LONG         $0x40769262
+	BYTE         $0x52
+	BYTE         $0xd7
+	VBROADCASTSS 52(SI)(AX*2), Z0
+	LONG         $0x4076f262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 52(SI)(R9*1), Z31
+	LONG         $0x40769262
+	BYTE         $0x52
+	BYTE         $0xe7
+	VBROADCASTSS 56(SI), Z0
+	LONG         $0x4806f262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 56(SI)(AX*1), Z31
+	LONG         $0x48069262
+	BYTE         $0x52
+	BYTE         $0xd7
+	VBROADCASTSS 56(SI)(AX*2), Z0
+	LONG         $0x4806f262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 56(SI)(R9*1), Z31
+	LONG         $0x48069262
+	BYTE         $0x52
+	BYTE         $0xe7
+	VBROADCASTSS 60(SI), Z0
+	LONG         $0x405ef262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 60(SI)(AX*1), Z31
+	LONG         $0x405e9262
+	BYTE         $0x52
+	BYTE         $0xd7
+	VBROADCASTSS 60(SI)(AX*2), Z0
+	LONG         $0x405ef262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 60(SI)(R9*1), Z31
+	LONG         $0x405e9262
+	BYTE         $0x52
+	BYTE         $0xe7
+	ADDQ         $0x40, BX
+	ADDQ         $0x40, SI
+	SUBQ         $0x20, CX
+	JGE          loop
 
-rest:
-	TESTQ       R12, R12
-	JZ          sum
-	VMOVDQU16.Z (DX), K1, Z16
-	VMOVDQU16.Z (R10), K1, Z20
-	LONG        $0x407eb262
-	BYTE        $0x52
-	BYTE        $0xc4
-	VMOVDQU16.Z (R10)(AX*1), K1, Z21
-	LONG        $0x407eb262
-	BYTE        $0x52
-	BYTE        $0xe5
-	VMOVDQU16.Z (R10)(AX*2), K1, Z22
-	LONG        $0x407e3262
-	BYTE        $0x52
-	BYTE        $0xc6
-	VMOVDQU16.Z (R10)(R9*1), K1, Z23
-	LONG        $0x407e3262
-	BYTE        $0x52
-	BYTE        $0xe7
-	VMOVDQU16.Z 64(DX), K2, Z17
-	VMOVDQU16.Z 64(R10), K2, Z20
-	LONG        $0x4076b262
-	BYTE        $0x52
-	BYTE        $0xcc
-	VMOVDQU16.Z 64(R10)(AX*1), K2, Z21
-	LONG        $0x4076b262
-	BYTE        $0x52
-	BYTE        $0xed
-	VMOVDQU16.Z 64(R10)(AX*2), K2, Z22
-	LONG        $0x40763262
-	BYTE        $0x52
-	BYTE        $0xce
-	VMOVDQU16.Z 64(R10)(R9*1), K2, Z23
-	LONG        $0x40763262
-	BYTE        $0x52
-	BYTE        $0xef
-	VMOVDQU16.Z 128(DX), K3, Z18
-	VMOVDQU16.Z 128(R10), K3, Z20
-	LONG        $0x406eb262
-	BYTE        $0x52
-	BYTE        $0xd4
-	VMOVDQU16.Z 128(R10)(AX*1), K3, Z21
-	LONG        $0x406eb262
-	BYTE        $0x52
-	BYTE        $0xf5
-	VMOVDQU16.Z 128(R10)(AX*2), K3, Z22
-	LONG        $0x406e3262
-	BYTE        $0x52
-	BYTE        $0xd6
-	VMOVDQU16.Z 128(R10)(R9*1), K3, Z23
-	LONG        $0x406e3262
-	BYTE        $0x52
-	BYTE        $0xf7
-	VMOVDQU16.Z 192(DX), K4, Z19
-	VMOVDQU16.Z 192(R10), K4, Z20
-	LONG        $0x4066b262
-	BYTE        $0x52
-	BYTE        $0xdc
-	VMOVDQU16.Z 192(R10)(AX*1), K4, Z21
-	LONG        $0x4066b262
-	BYTE        $0x52
-	BYTE        $0xfd
-	VMOVDQU16.Z 192(R10)(AX*2), K4, Z22
-	LONG        $0x40663262
-	BYTE        $0x52
-	BYTE        $0xde
-	VMOVDQU16.Z 192(R10)(R9*1), K4, Z23
-	LONG        $0x40663262
-	BYTE        $0x52
-	BYTE        $0xff
+tail:
+	ADDQ         $0x20, CX
+	JZ           end
+	MOVQ         $+1, DX
+	SHLQ         CL, DX
+	DECQ         DX
+	KMOVD        DX, K1
+	INCQ         CX
+	SHRQ         $0x01, CX
+	MOVQ         BX, R10
+	VMOVDQU16.Z  (R10), K1, Z5
+	VMOVDQU16.Z  (R10)(R8*1), K1, Z6
+	VMOVDQU16.Z  (R10)(R8*2), K1, Z7
+	VMOVDQU16.Z  (R10)(R11*1), K1, Z8
+	LEAQ         (R10)(R8*4), R10
+	VMOVDQU16.Z  (R10), K1, Z9
+	VMOVDQU16.Z  (R10)(R8*1), K1, Z10
+	VMOVDQU16.Z  (R10)(R8*2), K1, Z11
+	VMOVDQU16.Z  (R10)(R11*1), K1, Z12
+	LEAQ         (R10)(R8*4), R10
+	VMOVDQU16.Z  (R10), K1, Z13
+	VMOVDQU16.Z  (R10)(R8*1), K1, Z14
+	VMOVDQU16.Z  (R10)(R8*2), K1, Z15
+	VMOVDQU16.Z  (R10)(R11*1), K1, Z16
+	LEAQ         (R10)(R8*4), R10
+	VMOVDQU16.Z  (R10), K1, Z17
+	VMOVDQU16.Z  (R10)(R8*1), K1, Z18
+	VMOVDQU16.Z  (R10)(R8*2), K1, Z19
+	VMOVDQU16.Z  (R10)(R11*1), K1, Z20
+	VUNPCKLPS    Z6, Z5, Z21
+	VUNPCKHPS    Z6, Z5, Z6
+	VUNPCKLPS    Z8, Z7, Z5
+	VUNPCKHPS    Z8, Z7, Z8
+	VUNPCKLPS    Z10, Z9, Z7
+	VUNPCKHPS    Z10, Z9, Z10
+	VUNPCKLPS    Z12, Z11, Z9
+	VUNPCKHPS    Z12, Z11, Z12
+	VUNPCKLPS    Z14, Z13, Z11
+	VUNPCKHPS    Z14, Z13, Z14
+	VUNPCKLPS    Z16, Z15, Z13
+	VUNPCKHPS    Z16, Z15, Z16
+	VUNPCKLPS    Z18, Z17, Z15
+	VUNPCKHPS    Z18, Z17, Z18
+	VUNPCKLPS    Z20, Z19, Z17
+	VUNPCKHPS    Z20, Z19, Z20
+	VUNPCKLPD    Z5, Z21, Z19
+	VUNPCKHPD    Z5, Z21, Z5
+	VUNPCKLPD    Z8, Z6, Z21
+	VUNPCKHPD    Z8, Z6, Z8
+	VUNPCKLPD    Z9, Z7, Z6
+	VUNPCKHPD    Z9, Z7, Z9
+	VUNPCKLPD    Z12, Z10, Z7
+	VUNPCKHPD    Z12, Z10, Z12
+	VUNPCKLPD    Z13, Z11, Z10
+	VUNPCKHPD    Z13, Z11, Z13
+	VUNPCKLPD    Z16, Z14, Z11
+	VUNPCKHPD    Z16, Z14, Z16
+	VUNPCKLPD    Z17, Z15, Z14
+	VUNPCKHPD    Z17, Z15, Z17
+	VUNPCKLPD    Z20, Z18, Z15
+	VUNPCKHPD    Z20, Z18, Z20
+	VSHUFF32X4   $0x88, Z6, Z19, Z18
+	VSHUFF32X4   $0xdd, Z6, Z19, Z6
+	VSHUFF32X4   $0x88, Z9, Z5, Z19
+	VSHUFF32X4   $0xdd, Z9, Z5, Z9
+	VSHUFF32X4   $0x88, Z7, Z21, Z5
+	VSHUFF32X4   $0xdd, Z7, Z21, Z7
+	VSHUFF32X4   $0x88, Z12, Z8, Z21
+	VSHUFF32X4   $0xdd, Z12, Z8, Z12
+	VSHUFF32X4   $0x88, Z14, Z10, Z8
+	VSHUFF32X4   $0xdd, Z14, Z10, Z14
+	VSHUFF32X4   $0x88, Z17, Z13, Z10
+	VSHUFF32X4   $0xdd, Z17, Z13, Z17
+	VSHUFF32X4   $0x88, Z15, Z11, Z13
+	VSHUFF32X4   $0xdd, Z15, Z11, Z15
+	VSHUFF32X4   $0x88, Z20, Z16, Z11
+	VSHUFF32X4   $0xdd, Z20, Z16, Z20
+	VSHUFF32X4   $0x88, Z8, Z18, Z16
+	VSHUFF32X4   $0xdd, Z8, Z18, Z8
+	VSHUFF32X4   $0x88, Z10, Z19, Z18
+	VSHUFF32X4   $0xdd, Z10, Z19, Z10
+	VSHUFF32X4   $0x88, Z13, Z5, Z19
+	VSHUFF32X4   $0xdd, Z13, Z5, Z13
+	VSHUFF32X4   $0x88, Z11, Z21, Z5
+	VSHUFF32X4   $0xdd, Z11, Z21, Z11
+	VSHUFF32X4   $0x88, Z14, Z6, Z21
+	VSHUFF32X4   $0xdd, Z14, Z6, Z14
+	VSHUFF32X4   $0x88, Z17, Z9, Z6
+	VSHUFF32X4   $0xdd, Z17, Z9, Z17
+	VSHUFF32X4   $0x88, Z15, Z7, Z9
+	VSHUFF32X4   $0xdd, Z15, Z7, Z15
+	VSHUFF32X4   $0x88, Z20, Z12, Z7
+	VSHUFF32X4   $0xdd, Z20, Z12, Z20
+	VBROADCASTSS (SI), Z0
+	LONG         $0x407ef262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS (SI)(AX*1), Z31
+	LONG         $0x407e9262
+	BYTE         $0x52
+	BYTE         $0xd7
+	VBROADCASTSS (SI)(AX*2), Z0
+	LONG         $0x407ef262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS (SI)(R9*1), Z31
+	LONG         $0x407e9262
+	BYTE         $0x52
+	BYTE         $0xe7
+	CMPQ         CX, $0x01
+	JE           end
+	VBROADCASTSS 4(SI), Z0
+	LONG         $0x406ef262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 4(SI)(AX*1), Z31
+	LONG         $0x406e9262
+	BYTE         $0x52
+	BYTE         $0xd7
+	VBROADCASTSS 4(SI)(AX*2), Z0
+	LONG         $0x406ef262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 4(SI)(R9*1), Z31
+	LONG         $0x406e9262
+	BYTE         $0x52
+	BYTE         $0xe7
+	CMPQ         CX, $0x02
+	JE           end
+	VBROADCASTSS 8(SI), Z0
+	LONG         $0x4066f262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 8(SI)(AX*1), Z31
+	LONG         $0x40669262
+	BYTE         $0x52
+	BYTE         $0xd7
+	VBROADCASTSS 8(SI)(AX*2), Z0
+	LONG         $0x4066f262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 8(SI)(R9*1), Z31
+	LONG         $0x40669262
+	BYTE         $0x52
+	BYTE         $0xe7
+	CMPQ         CX, $0x03
+	JE           end
+	VBROADCASTSS 12(SI), Z0
+	LONG         $0x4856f262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 12(SI)(AX*1), Z31
+	LONG         $0x48569262
+	BYTE         $0x52
+	BYTE         $0xd7
+	VBROADCASTSS 12(SI)(AX*2), Z0
+	LONG         $0x4856f262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 12(SI)(R9*1), Z31
+	LONG         $0x48569262
+	BYTE         $0x52
+	BYTE         $0xe7
+	CMPQ         CX, $0x04
+	JE           end
+	VBROADCASTSS 16(SI), Z0
+	LONG         $0x4056f262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 16(SI)(AX*1), Z31
+	LONG         $0x40569262
+	BYTE         $0x52
+	BYTE         $0xd7
+	VBROADCASTSS 16(SI)(AX*2), Z0
+	LONG         $0x4056f262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 16(SI)(R9*1), Z31
+	LONG         $0x40569262
+	BYTE         $0x52
+	BYTE         $0xe7
+	CMPQ         CX, $0x05
+	JE           end
+	VBROADCASTSS 20(SI), Z0
+	LONG         $0x484ef262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 20(SI)(AX*1), Z31
+	LONG         $0x484e9262
+	BYTE         $0x52
+	BYTE         $0xd7
+	VBROADCASTSS 20(SI)(AX*2), Z0
+	LONG         $0x484ef262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 20(SI)(R9*1), Z31
+	LONG         $0x484e9262
+	BYTE         $0x52
+	BYTE         $0xe7
+	CMPQ         CX, $0x06
+	JE           end
+	VBROADCASTSS 24(SI), Z0
+	LONG         $0x4836f262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 24(SI)(AX*1), Z31
+	LONG         $0x48369262
+	BYTE         $0x52
+	BYTE         $0xd7
+	VBROADCASTSS 24(SI)(AX*2), Z0
+	LONG         $0x4836f262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 24(SI)(R9*1), Z31
+	LONG         $0x48369262
+	BYTE         $0x52
+	BYTE         $0xe7
+	CMPQ         CX, $0x07
+	JE           end
+	VBROADCASTSS 28(SI), Z0
+	LONG         $0x4846f262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 28(SI)(AX*1), Z31
+	LONG         $0x48469262
+	BYTE         $0x52
+	BYTE         $0xd7
+	VBROADCASTSS 28(SI)(AX*2), Z0
+	LONG         $0x4846f262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 28(SI)(R9*1), Z31
+	LONG         $0x48469262
+	BYTE         $0x52
+	BYTE         $0xe7
+	CMPQ         CX, $0x08
+	JE           end
+	VBROADCASTSS 32(SI), Z0
+	LONG         $0x483ef262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 32(SI)(AX*1), Z31
+	LONG         $0x483e9262
+	BYTE         $0x52
+	BYTE         $0xd7
+	VBROADCASTSS 32(SI)(AX*2), Z0
+	LONG         $0x483ef262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 32(SI)(R9*1), Z31
+	LONG         $0x483e9262
+	BYTE         $0x52
+	BYTE         $0xe7
+	CMPQ         CX, $0x09
+	JE           end
+	VBROADCASTSS 36(SI), Z0
+	LONG         $0x482ef262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 36(SI)(AX*1), Z31
+	LONG         $0x482e9262
+	BYTE         $0x52
+	BYTE         $0xd7
+	VBROADCASTSS 36(SI)(AX*2), Z0
+	LONG         $0x482ef262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 36(SI)(R9*1), Z31
+	LONG         $0x482e9262
+	BYTE         $0x52
+	BYTE         $0xe7
+	CMPQ         CX, $0x0a
+	JE           end
+	VBROADCASTSS 40(SI), Z0
+	LONG         $0x4816f262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 40(SI)(AX*1), Z31
+	LONG         $0x48169262
+	BYTE         $0x52
+	BYTE         $0xd7
+	VBROADCASTSS 40(SI)(AX*2), Z0
+	LONG         $0x4816f262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 40(SI)(R9*1), Z31
+	LONG         $0x48169262
+	BYTE         $0x52
+	BYTE         $0xe7
+	CMPQ         CX, $0x0b
+	JE           end
+	VBROADCASTSS 44(SI), Z0
+	LONG         $0x4826f262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 44(SI)(AX*1), Z31
+	LONG         $0x48269262
+	BYTE         $0x52
+	BYTE         $0xd7
+	VBROADCASTSS 44(SI)(AX*2), Z0
+	LONG         $0x4826f262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 44(SI)(R9*1), Z31
+	LONG         $0x48269262
+	BYTE         $0x52
+	BYTE         $0xe7
+	CMPQ         CX, $0x0c
+	JE           end
+	VBROADCASTSS 48(SI), Z0
+	LONG         $0x480ef262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 48(SI)(AX*1), Z31
+	LONG         $0x480e9262
+	BYTE         $0x52
+	BYTE         $0xd7
+	VBROADCASTSS 48(SI)(AX*2), Z0
+	LONG         $0x480ef262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 48(SI)(R9*1), Z31
+	LONG         $0x480e9262
+	BYTE         $0x52
+	BYTE         $0xe7
+	CMPQ         CX, $0x0d
+	JE           end
+	VBROADCASTSS 52(SI), Z0
+	LONG         $0x4076f262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 52(SI)(AX*1), Z31
+	LONG         $0x40769262
+	BYTE         $0x52
+	BYTE         $0xd7
+	VBROADCASTSS 52(SI)(AX*2), Z0
+	LONG         $0x4076f262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 52(SI)(R9*1), Z31
+	LONG         $0x40769262
+	BYTE         $0x52
+	BYTE         $0xe7
+	CMPQ         CX, $0x0e
+	JE           end
+	VBROADCASTSS 56(SI), Z0
+	LONG         $0x4806f262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 56(SI)(AX*1), Z31
+	LONG         $0x48069262
+	BYTE         $0x52
+	BYTE         $0xd7
+	VBROADCASTSS 56(SI)(AX*2), Z0
+	LONG         $0x4806f262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 56(SI)(R9*1), Z31
+	LONG         $0x48069262
+	BYTE         $0x52
+	BYTE         $0xe7
+	CMPQ         CX, $0x0f
+	JE           end
+	VBROADCASTSS 60(SI), Z0
+	LONG         $0x405ef262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 60(SI)(AX*1), Z31
+	LONG         $0x405e9262
+	BYTE         $0x52
+	BYTE         $0xd7
+	VBROADCASTSS 60(SI)(AX*2), Z0
+	LONG         $0x405ef262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 60(SI)(R9*1), Z31
+	LONG         $0x405e9262
+	BYTE         $0x52
+	BYTE         $0xe7
 
-sum:
-	VADDPS     Z2, Z0, Z0
-	VADDPS     Z3, Z1, Z20
-	VADDPS     Z20, Z0, Z0
-	VSHUFF32X4 $0x4e, Z0, Z0, Z20
-	VADDPS     Z20, Z0, Z0
-	VSHUFF32X4 $0xb1, Z0, Z0, Z20
-	VADDPS     Z20, Z0, Z0
-	VPERMILPS  $0x4e, Z0, Z20
-	VADDPS     Z20, Z0, Z0
-	VPERMILPS  $0xb1, Z0, Z20
-	VADDPS     Z20, Z0, Z0
-	VMOVSS     X0, (DI)
-	VADDPS     Z6, Z4, Z4
-	VADDPS     Z7, Z5, Z20
-	VADDPS     Z20, Z4, Z4
-	VSHUFF32X4 $0x4e, Z4, Z4, Z20
-	VADDPS     Z20, Z4, Z4
-	VSHUFF32X4 $0xb1, Z4, Z4, Z20
-	VADDPS     Z20, Z4, Z4
-	VPERMILPS  $0x4e, Z4, Z20
-	VADDPS     Z20, Z4, Z4
-	VPERMILPS  $0xb1, Z4, Z20
-	VADDPS     Z20, Z4, Z4
-	VMOVSS     X4, 256(DI)
-	VADDPS     Z10, Z8, Z8
-	VADDPS     Z11, Z9, Z20
-	VADDPS     Z20, Z8, Z8
-	VSHUFF32X4 $0x4e, Z8, Z8, Z20
-	VADDPS     Z20, Z8, Z8
-	VSHUFF32X4 $0xb1, Z8, Z8, Z20
-	VADDPS     Z20, Z8, Z8
-	VPERMILPS  $0x4e, Z8, Z20
-	VADDPS     Z20, Z8, Z8
-	VPERMILPS  $0xb1, Z8, Z20
-	VADDPS     Z20, Z8, Z8
-	VMOVSS     X8, 512(DI)
-	VADDPS     Z14, Z12, Z12
-	VADDPS     Z15, Z13, Z20
-	VADDPS     Z20, Z12, Z12
-	VSHUFF32X4 $0x4e, Z12, Z12, Z20
-	VADDPS     Z20, Z12, Z12
-	VSHUFF32X4 $0xb1, Z12, Z12, Z20
-	VADDPS     Z20, Z12, Z12
-	VPERMILPS  $0x4e, Z12, Z20
-	VADDPS     Z20, Z12, Z12
-	VPERMILPS  $0xb1, Z12, Z20
-	VADDPS     Z20, Z12, Z12
-	VMOVSS     X12, 768(DI)
-	ADDQ       $0x04, DI
-	ADDQ       R8, BX
-	DECQ       R13
-	JNZ        row
+end:
+	VBROADCASTSS alpha+72(FP), Z0
+	MOVQ         c+40(FP), DI
+	MOVQ         cs+48(FP), DX
+	MOVQ         from+56(FP), SI
+	MOVQ         fs+64(FP), R8
+	TESTQ        SI, SI
+	JZ           overwrite
+	VFMADD213PS  (SI), Z0, Z1
+	VMOVUPS      Z1, (DI)
+	ADDQ         DX, DI
+	ADDQ         R8, SI
+	VFMADD213PS  (SI), Z0, Z2
+	VMOVUPS      Z2, (DI)
+	ADDQ         DX, DI
+	ADDQ         R8, SI
+	VFMADD213PS  (SI), Z0, Z3
+	VMOVUPS      Z3, (DI)
+	ADDQ         DX, DI
+	ADDQ         R8, SI
+	VFMADD213PS  (SI), Z0, Z4
+	VMOVUPS      Z4, (DI)
 	VZEROUPPER
 	RET
 
-// func rowDots3AVX512BF16(rows int, k int, a *uint16, as int, b *uint16, bs int, sums *float32)
-// Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
-TEXT ·rowDots3AVX512BF16(SB), NOSPLIT, $0-56
-	MOVQ    rows+0(FP), R13
-	MOVQ    a+16(FP), SI
-	MOVQ    as+24(FP), AX
-	LEAQ    (AX)(AX*2), R9
-	MOVQ    b+32(FP), BX
-	MOVQ    bs+40(FP), R8
-	MOVQ    sums+48(FP), DI
-	MOVQ    k+8(FP), R12
-	ANDQ    $0x7f, R12
-	MOVQ    $-1, R10
-	XORQ    R11, R11
-	MOVQ    R12, CX
-	BZHIQ   CX, R10, DX
-	KMOVD   DX, K1
-	SHRQ    $0x20, DX
-	KMOVD   DX, K2
-	SUBQ    $0x40, CX
-	CMOVQLT R11, CX
-	BZHIQ   CX, R10, DX
-	KMOVD   DX, K3
-	SHRQ    $0x20, DX
-	KMOVD   DX, K4
-	SUBQ    $0x40, CX
-	CMOVQLT R11, CX
-
-row:
-	MOVQ   SI, R10
-	MOVQ   BX, DX
-	VPXORD Z0, Z0, Z0
-	VPXORD Z1, Z1, Z1
-	VPXORD Z2, Z2, Z2
-	VPXORD Z3, Z3, Z3
-	VPXORD Z4, Z4, Z4
-	VPXORD Z5, Z5, Z5
-	VPXORD Z6, Z6, Z6
-	VPXORD Z7, Z7, Z7
-	VPXORD Z8, Z8, Z8
-	VPXORD Z9, Z9, Z9
-	VPXORD Z10, Z10, Z10
-	VPXORD Z11, Z11, Z11
-	MOVQ   k+8(FP), CX
-	SHRQ   $0x07, CX
-	JZ     rest
-
-loop:
-	VMOVUPS (DX), Z16
-	VMOVUPS (R10), Z20
-	LONG    $0x407eb262
-	BYTE    $0x52
-	BYTE    $0xc4
-	VMOVUPS (R10)(AX*1), Z21
-	LONG    $0x407eb262
-	BYTE    $0x52
-	BYTE    $0xe5
-	VMOVUPS (R10)(AX*2), Z22
-	LONG    $0x407e3262
-	BYTE    $0x52
-	BYTE    $0xc6
-	VMOVUPS 64(DX), Z17
-	VMOVUPS 64(R10), Z20
-	LONG    $0x4076b262
-	BYTE    $0x52
-	BYTE    $0xcc
-	VMOVUPS 64(R10)(AX*1), Z21
-	LONG    $0x4076b262
-	BYTE    $0x52
-	BYTE    $0xed
-	VMOVUPS 64(R10)(AX*2), Z22
-	LONG    $0x40763262
-	BYTE    $0x52
-	BYTE    $0xce
-	VMOVUPS 128(DX), Z18
-	VMOVUPS 128(R10), Z20
-	LONG    $0x406eb262
-	BYTE    $0x52
-	BYTE    $0xd4
-	VMOVUPS 128(R10)(AX*1), Z21
-	LONG    $0x406eb262
-	BYTE    $0x52
-	BYTE    $0xf5
-	VMOVUPS 128(R10)(AX*2), Z22
-	LONG    $0x406e3262
-	BYTE    $0x52
-	BYTE    $0xd6
-	VMOVUPS 192(DX), Z19
-	VMOVUPS 192(R10), Z20
-	LONG    $0x4066b262
-	BYTE    $0x52
-	BYTE    $0xdc
-	VMOVUPS 192(R10)(AX*1), Z21
-	LONG    $0x4066b262
-	BYTE    $0x52
-	BYTE    $0xfd
-	VMOVUPS 192(R10)(AX*2), Z22
-	LONG    $0x40663262
-	BYTE    $0x52
-	BYTE    $0xde
-	ADDQ    $+256, R10
-	ADDQ    $+256, DX
-	DECQ    CX
-	JNZ     loop
-
-rest:
-	TESTQ       R12, R12
-	JZ          sum
-	VMOVDQU16.Z (DX), K1, Z16
-	VMOVDQU16.Z (R10), K1, Z20
-	LONG        $0x407eb262
-	BYTE        $0x52
-	BYTE        $0xc4
-	VMOVDQU16.Z (R10)(AX*1), K1, Z21
-	LONG        $0x407eb262
-	BYTE        $0x52
-	BYTE        $0xe5
-	VMOVDQU16.Z (R10)(AX*2), K1, Z22
-	LONG        $0x407e3262
-	BYTE        $0x52
-	BYTE        $0xc6
-	VMOVDQU16.Z 64(DX), K2, Z17
-	VMOVDQU16.Z 64(R10), K2, Z20
-	LONG        $0x4076b262
-	BYTE        $0x52
-	BYTE        $0xcc
-	VMOVDQU16.Z 64(R10)(AX*1), K2, Z21
-	LONG        $0x4076b262
-	BYTE        $0x52
-	BYTE        $0xed
-	VMOVDQU16.Z 64(R10)(AX*2), K2, Z22
-	LONG        $0x40763262
-	BYTE        $0x52
-	BYTE        $0xce
-	VMOVDQU16.Z 128(DX), K3, Z18
-	VMOVDQU16.Z 128(R10), K3, Z20
-	LONG        $0x406eb262
-	BYTE        $0x52
-	BYTE        $0xd4
-	VMOVDQU16.Z 128(R10)(AX*1), K3, Z21
-	LONG        $0x406eb262
-	BYTE        $0x52
-	BYTE        $0xf5
-	VMOVDQU16.Z 128(R10)(AX*2), K3, Z22
-	LONG        $0x406e3262
-	BYTE        $0x52
-	BYTE        $0xd6
-	VMOVDQU16.Z 192(DX), K4, Z19
-	VMOVDQU16.Z 192(R10), K4, Z20
-	LONG        $0x4066b262
-	BYTE        $0x52
-	BYTE        $0xdc
-	VMOVDQU16.Z 192(R10)(AX*1), K4, Z21
-	LONG        $0x4066b262
-	BYTE        $0x52
-	BYTE        $0xfd
-	VMOVDQU16.Z 192(R10)(AX*2), K4, Z22
-	LONG        $0x40663262
-	BYTE        $0x52
-	BYTE        $0xde
-
-sum:
-	VADDPS     Z2, Z0, Z0
-	VADDPS     Z3, Z1, Z20
-	VADDPS     Z20, Z0, Z0
-	VSHUFF32X4 $0x4e, Z0, Z0, Z20
-	VADDPS     Z20, Z0, Z0
-	VSHUFF32X4 $0xb1, Z0, Z0, Z20
-	VADDPS     Z20, Z0, Z0
-	VPERMILPS  $0x4e, Z0, Z20
-	VADDPS     Z20, Z0, Z0
-	VPERMILPS  $0xb1, Z0, Z20
-	VADDPS     Z20, Z0, Z0
-	VMOVSS     X0, (DI)
-	VADDPS     Z6, Z4, Z4
-	VADDPS     Z7, Z5, Z20
-	VADDPS     Z20, Z4, Z4
-	VSHUFF32X4 $0x4e, Z4, Z4, Z20
-	VADDPS     Z20, Z4, Z4
-	VSHUFF32X4 $0xb1, Z4, Z4, Z20
-	VADDPS     Z20, Z4, Z4
-	VPERMILPS  $0x4e, Z4, Z20
-	VADDPS     Z20, Z4, Z4
-	VPERMILPS  $0xb1, Z4, Z20
-	VADDPS     Z20, Z4, Z4
-	VMOVSS     X4, 256(DI)
-	VADDPS     Z10, Z8, Z8
-	VADDPS     Z11, Z9, Z20
-	VADDPS     Z20, Z8, Z8
-	VSHUFF32X4 $0x4e, Z8, Z8, Z20
-	VADDPS     Z20, Z8, Z8
-	VSHUFF32X4 $0xb1, Z8, Z8, Z20
-	VADDPS     Z20, Z8, Z8
-	VPERMILPS  $0x4e, Z8, Z20
-	VADDPS     Z20, Z8, Z8
-	VPERMILPS  $0xb1, Z8, Z20
-	VADDPS     Z20, Z8, Z8
-	VMOVSS     X8, 512(DI)
-	ADDQ       $0x04, DI
-	ADDQ       R8, BX
-	DECQ       R13
-	JNZ        row
+overwrite:
+	VMULPS  Z1, Z0, Z1
+	VMOVUPS Z1, (DI)
+	ADDQ    DX, DI
+	VMULPS  Z2, Z0, Z2
+	VMOVUPS Z2, (DI)
+	ADDQ    DX, DI
+	VMULPS  Z3, Z0, Z3
+	VMOVUPS Z3, (DI)
+	ADDQ    DX, DI
+	VMULPS  Z4, Z0, Z4
+	VMOVUPS Z4, (DI)
 	VZEROUPPER
 	RET
 
-// func rowDots2AVX512BF16(rows int, k int, a *uint16, as int, b *uint16, bs int, sums *float32)
-// Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
-TEXT ·rowDots2AVX512BF16(SB), NOSPLIT, $0-56
-	MOVQ    rows+0(FP), R13
-	MOVQ    a+16(FP), SI
-	MOVQ    as+24(FP), AX
-	LEAQ    (AX)(AX*2), R9
-	MOVQ    b+32(FP), BX
-	MOVQ    bs+40(FP), R8
-	MOVQ    sums+48(FP), DI
-	MOVQ    k+8(FP), R12
-	ANDQ    $0x7f, R12
-	MOVQ    $-1, R10
-	XORQ    R11, R11
-	MOVQ    R12, CX
-	BZHIQ   CX, R10, DX
-	KMOVD   DX, K1
-	SHRQ    $0x20, DX
-	KMOVD   DX, K2
-	SUBQ    $0x40, CX
-	CMOVQLT R11, CX
-	BZHIQ   CX, R10, DX
-	KMOVD   DX, K3
-	SHRQ    $0x20, DX
-	KMOVD   DX, K4
-	SUBQ    $0x40, CX
-	CMOVQLT R11, CX
-
-row:
-	MOVQ   SI, R10
-	MOVQ   BX, DX
-	VPXORD Z0, Z0, Z0
+// func gemmAlong3x16AVX512BF16(k int, a *float32, as int, b *uint16, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
+// Requires: AVX, AVX512BW, AVX512F
+TEXT ·gemmAlong3x16AVX512BF16(SB), NOSPLIT, $0-76
+	MOVQ   k+0(FP), CX
+	MOVQ   a+8(FP), SI
+	MOVQ   as+16(FP), AX
+	MOVQ   b+24(FP), BX
+	MOVQ   bs+32(FP), R8
+	LEAQ   (AX)(AX*2), R9
+	LEAQ   (R8)(R8*2), R11
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
 	VPXORD Z3, Z3, Z3
-	VPXORD Z4, Z4, Z4
-	VPXORD Z5, Z5, Z5
-	VPXORD Z6, Z6, Z6
-	VPXORD Z7, Z7, Z7
-	MOVQ   k+8(FP), CX
-	SHRQ   $0x07, CX
-	JZ     rest
+	SUBQ   $0x20, CX
+	JLT    tail
 
 loop:
-	VMOVUPS (DX), Z16
-	VMOVUPS (R10), Z20
-	LONG    $0x407eb262
-	BYTE    $0x52
-	BYTE    $0xc4
-	VMOVUPS (R10)(AX*1), Z21
-	LONG    $0x407eb262
-	BYTE    $0x52
-	BYTE    $0xe5
-	VMOVUPS 64(DX), Z17
-	VMOVUPS 64(R10), Z20
-	LONG    $0x4076b262
-	BYTE    $0x52
-	BYTE    $0xcc
-	VMOVUPS 64(R10)(AX*1), Z21
-	LONG    $0x4076b262
-	BYTE    $0x52
-	BYTE    $0xed
-	VMOVUPS 128(DX), Z18
-	VMOVUPS 128(R10), Z20
-	LONG    $0x406eb262
-	BYTE    $0x52
-	BYTE    $0xd4
-	VMOVUPS 128(R10)(AX*1), Z21
-	LONG    $0x406eb262
-	BYTE    $0x52
-	BYTE    $0xf5
-	VMOVUPS 192(DX), Z19
-	VMOVUPS 192(R10), Z20
-	LONG    $0x4066b262
-	BYTE    $0x52
-	BYTE    $0xdc
-	VMOVUPS 192(R10)(AX*1), Z21
-	LONG    $0x4066b262
-	BYTE    $0x52
-	BYTE    $0xfd
-	ADDQ    $+256, R10
-	ADDQ    $+256, DX
-	DECQ    CX
-	JNZ     loop
+	MOVQ         BX, R10
+	VMOVUPS      (R10), Z5
+	VMOVUPS      (R10)(R8*1), Z6
+	VMOVUPS      (R10)(R8*2), Z7
+	VMOVUPS      (R10)(R11*1), Z8
+	LEAQ         (R10)(R8*4), R10
+	VMOVUPS      (R10), Z9
+	VMOVUPS      (R10)(R8*1), Z10
+	VMOVUPS      (R10)(R8*2), Z11
+	VMOVUPS      (R10)(R11*1), Z12
+	LEAQ         (R10)(R8*4), R10
+	VMOVUPS      (R10), Z13
+	VMOVUPS      (R10)(R8*1), Z14
+	VMOVUPS      (R10)(R8*2), Z15
+	VMOVUPS      (R10)(R11*1), Z16
+	LEAQ         (R10)(R8*4), R10
+	VMOVUPS      (R10), Z17
+	VMOVUPS      (R10)(R8*1), Z18
+	VMOVUPS      (R10)(R8*2), Z19
+	VMOVUPS      (R10)(R11*1), Z20
+	VUNPCKLPS    Z6, Z5, Z21
+	VUNPCKHPS    Z6, Z5, Z6
+	VUNPCKLPS    Z8, Z7, Z5
+	VUNPCKHPS    Z8, Z7, Z8
+	VUNPCKLPS    Z10, Z9, Z7
+	VUNPCKHPS    Z10, Z9, Z10
+	VUNPCKLPS    Z12, Z11, Z9
+	VUNPCKHPS    Z12, Z11, Z12
+	VUNPCKLPS    Z14, Z13, Z11
+	VUNPCKHPS    Z14, Z13, Z14
+	VUNPCKLPS    Z16, Z15, Z13
+	VUNPCKHPS    Z16, Z15, Z16
+	VUNPCKLPS    Z18, Z17, Z15
+	VUNPCKHPS    Z18, Z17, Z18
+	VUNPCKLPS    Z20, Z19, Z17
+	VUNPCKHPS    Z20, Z19, Z20
+	VUNPCKLPD    Z5, Z21, Z19
+	VUNPCKHPD    Z5, Z21, Z5
+	VUNPCKLPD    Z8, Z6, Z21
+	VUNPCKHPD    Z8, Z6, Z8
+	VUNPCKLPD    Z9, Z7, Z6
+	VUNPCKHPD    Z9, Z7, Z9
+	VUNPCKLPD    Z12, Z10, Z7
+	VUNPCKHPD    Z12, Z10, Z12
+	VUNPCKLPD    Z13, Z11, Z10
+	VUNPCKHPD    Z13, Z11, Z13
+	VUNPCKLPD    Z16, Z14, Z11
+	VUNPCKHPD    Z16, Z14, Z16
+	VUNPCKLPD    Z17, Z15, Z14
+	VUNPCKHPD    Z17, Z15, Z17
+	VUNPCKLPD    Z20, Z18, Z15
+	VUNPCKHPD    Z20, Z18, Z20
+	VSHUFF32X4   $0x88, Z6, Z19, Z18
+	VSHUFF32X4   $0xdd, Z6, Z19, Z6
+	VSHUFF32X4   $0x88, Z9, Z5, Z19
+	VSHUFF32X4   $0xdd, Z9, Z5, Z9
+	VSHUFF32X4   $0x88, Z7, Z21, Z5
+	VSHUFF32X4   $0xdd, Z7, Z21, Z7
+	VSHUFF32X4   $0x88, Z12, Z8, Z21
+	VSHUFF32X4   $0xdd, Z12, Z8, Z12
+	VSHUFF32X4   $0x88, Z14, Z10, Z8
+	VSHUFF32X4   $0xdd, Z14, Z10, Z14
+	VSHUFF32X4   $0x88, Z17, Z13, Z10
+	VSHUFF32X4   $0xdd, Z17, Z13, Z17
+	VSHUFF32X4   $0x88, Z15, Z11, Z13
+	VSHUFF32X4   $0xdd, Z15, Z11, Z15
+	VSHUFF32X4   $0x88, Z20, Z16, Z11
+	VSHUFF32X4   $0xdd, Z20, Z16, Z20
+	VSHUFF32X4   $0x88, Z8, Z18, Z16
+	VSHUFF32X4   $0xdd, Z8, Z18, Z8
+	VSHUFF32X4   $0x88, Z10, Z19, Z18
+	VSHUFF32X4   $0xdd, Z10, Z19, Z10
+	VSHUFF32X4   $0x88, Z13, Z5, Z19
+	VSHUFF32X4   $0xdd, Z13, Z5, Z13
+	VSHUFF32X4   $0x88, Z11, Z21, Z5
+	VSHUFF32X4   $0xdd, Z11, Z21, Z11
+	VSHUFF32X4   $0x88, Z14, Z6, Z21
+	VSHUFF32X4   $0xdd, Z14, Z6, Z14
+	VSHUFF32X4   $0x88, Z17, Z9, Z6
+	VSHUFF32X4   $0xdd, Z17, Z9, Z17
+	VSHUFF32X4   $0x88, Z15, Z7, Z9
+	VSHUFF32X4   $0xdd, Z15, Z7, Z15
+	VSHUFF32X4   $0x88, Z20, Z12, Z7
+	VSHUFF32X4   $0xdd, Z20, Z12, Z20
+	VBROADCASTSS (SI), Z0
+	LONG         $0x407ef262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS (SI)(AX*1), Z31
+	LONG         $0x407e9262
+	BYTE         $0x52
+	BYTE         $0xd7
+	VBROADCASTSS (SI)(AX*2), Z0
+	LONG         $0x407ef262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 4(SI), Z0
+	LONG         $0x406ef262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 4(SI)(AX*1), Z31
+	LONG         $0x406e9262
+	BYTE         $0x52
+	BYTE         $0xd7
+	VBROADCASTSS 4(SI)(AX*2), Z0
+	LONG         $0x406ef262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 8(SI), Z0
+	LONG         $0x4066f262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 8(SI)(AX*1), Z31
+	LONG         $0x40669262
+	BYTE         $0x52
+	BYTE         $0xd7
+	VBROADCASTSS 8(SI)(AX*2), Z0
+	LONG         $0x4066f262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 12(SI), Z0
+	LONG         $0x4856f262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 12(SI)(AX*1), Z31
+	LONG         $0x48569262
+	BYTE         $0x52
+	BYTE         $0xd7
+	VBROADCASTSS 12(SI)(AX*2), Z0
+	LONG         $0x4856f262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 16(SI), Z0
+	LONG         $0x4056f262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 16(SI)(AX*1), Z31
+	LONG         $0x40569262
+	BYTE         $0x52
+	BYTE         $0xd7
+	VBROADCASTSS 16(SI)(AX*2), Z0
+	LONG         $0x4056f262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 20(SI), Z0
+	LONG         $0x484ef262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 20(SI)(AX*1), Z31
+	LONG         $0x484e9262
+	BYTE         $0x52
+	BYTE         $0xd7
+	VBROADCASTSS 20(SI)(AX*2), Z0
+	LONG         $0x484ef262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 24(SI), Z0
+	LONG         $0x4836f262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 24(SI)(AX*1), Z31
+	LONG         $0x48369262
+	BYTE         $0x52
+	BYTE         $0xd7
+	VBROADCASTSS 24(SI)(AX*2), Z0
+	LONG         $0x4836f262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 28(SI), Z0
+	LONG         $0x4846f262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 28(SI)(AX*1), Z31
+	LONG         $0x48469262
+	BYTE         $0x52
+	BYTE         $0xd7
+	VBROADCASTSS 28(SI)(AX*2), Z0
+	LONG         $0x4846f262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 32(SI), Z0
+	LONG         $0x483ef262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 32(SI)(AX*1), Z31
+	LONG         $0x483e9262
+	BYTE         $0x52
+	BYTE         $0xd7
+	VBROADCASTSS 32(SI)(AX*2), Z0
+	LONG         $0x483ef262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 36(SI), Z0
+	LONG         $0x482ef262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 36(SI)(AX*1), Z31
+	LONG         $0x482e9262
+	BYTE         $0x52
+	BYTE         $0xd7
+	VBROADCASTSS 36(SI)(AX*2), Z0
+	LONG         $0x482ef262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 40(SI), Z0
+	LONG         $0x4816f262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 40(SI)(AX*1), Z31
+	LONG         $0x48169262
+	BYTE         $0x52
+	BYTE         $0xd7
+	VBROADCASTSS 40(SI)(AX*2), Z0
+	LONG         $0x4816f262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 44(SI), Z0
+	LONG         $0x4826f262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 44(SI)(AX*1), Z31
+	LONG         $0x48269262
+	BYTE         $0x52
+	BYTE         $0xd7
+	VBROADCASTSS 44(SI)(AX*2), Z0
+	LONG         $0x4826f262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 48(SI), Z0
+	LONG         $0x480ef262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 48(SI)(AX*1), Z31
+	LONG         $0x480e9262
+	BYTE         $0x52
+	BYTE         $0xd7
+	VBROADCASTSS 48(SI)(AX*2), Z0
+	LONG         $0x480ef262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 52(SI), Z0
+	LONG         $0x4076f262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 52(SI)(AX*1), Z31
+	LONG         $0x40769262
+	BYTE         $0x52
+	BYTE         $0xd7
+	VBROADCASTSS 52(SI)(AX*2), Z0
+	LONG         $0x4076f262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 56(SI), Z0
+	LONG         $0x4806f262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 56(SI)(AX*1), Z31
+	LONG         $0x48069262
+	BYTE         $0x52
+	BYTE         $0xd7
+	VBROADCASTSS 56(SI)(AX*2), Z0
+	LONG         $0x4806f262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 60(SI), Z0
+	LONG         $0x405ef262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 60(SI)(AX*1), Z31
+	LONG         $0x405e9262
+	BYTE         $0x52
+	BYTE         $0xd7
+	VBROADCASTSS 60(SI)(AX*2), Z0
+	LONG         $0x405ef262
+	BYTE         $0x52
+	BYTE         $0xd8
+	ADDQ         $0x40, BX
+	ADDQ         $0x40, SI
+	SUBQ         $0x20, CX
+	JGE          loop
 
-rest:
-	TESTQ       R12, R12
-	JZ          sum
-	VMOVDQU16.Z (DX), K1, Z16
-	VMOVDQU16.Z (R10), K1, Z20
-	LONG        $0x407eb262
-	BYTE        $0x52
-	BYTE        $0xc4
-	VMOVDQU16.Z (R10)(AX*1), K1, Z21
-	LONG        $0x407eb262
-	BYTE        $0x52
-	BYTE        $0xe5
-	VMOVDQU16.Z 64(DX), K2, Z17
-	VMOVDQU16.Z 64(R10), K2, Z20
-	LONG        $0x4076b262
-	BYTE        $0x52
-	BYTE        $0xcc
-	VMOVDQU16.Z 64(R10)(AX*1), K2, Z21
-	LONG        $0x4076b262
-	BYTE        $0x52
-	BYTE        $0xed
-	VMOVDQU16.Z 128(DX), K3, Z18
-	VMOVDQU16.Z 128(R10), K3, Z20
-	LONG        $0x406eb262
-	BYTE        $0x52
-	BYTE        $0xd4
-	VMOVDQU16.Z 128(R10)(AX*1), K3, Z21
-	LONG        $0x406eb262
-	BYTE        $0x52
-	BYTE        $0xf5
-	VMOVDQU16.Z 192(DX), K4, Z19
-	VMOVDQU16.Z 192(R10), K4, Z20
-	LONG        $0x4066b262
-	BYTE        $0x52
-	BYTE        $0xdc
-	VMOVDQU16.Z 192(R10)(AX*1), K4, Z21
-	LONG        $0x4066b262
-	BYTE        $0x52
-	BYTE        $0xfd
+tail:
+	ADDQ         $0x20, CX
+	JZ           end
+	MOVQ         $+1, DX
+	SHLQ         CL, DX
+	DECQ         DX
+	KMOVD        DX, K1
+	INCQ         CX
+	SHRQ         $0x01, CX
+	MOVQ         BX, R10
+	VMOVDQU16.Z  (R10), K1, Z5
+	VMOVDQU16.Z  (R10)(R8*1), K1, Z6
+	VMOVDQU16.Z  (R10)(R8*2), K1, Z7
+	VMOVDQU16.Z  (R10)(R11*1), K1, Z8
+	LEAQ         (R10)(R8*4), R10
+	VMOVDQU16.Z  (R10), K1, Z9
+	VMOVDQU16.Z  (R10)(R8*1), K1, Z10
+	VMOVDQU16.Z  (R10)(R8*2), K1, Z11
+	VMOVDQU16.Z  (R10)(R11*1), K1, Z12
+	LEAQ         (R10)(R8*4), R10
+	VMOVDQU16.Z  (R10), K1, Z13
+	VMOVDQU16.Z  (R10)(R8*1), K1, Z14
+	VMOVDQU16.Z  (R10)(R8*2), K1, Z15
+	VMOVDQU16.Z  (R10)(R11*1), K1, Z16
+	LEAQ         (R10)(R8*4), R10
+	VMOVDQU16.Z  (R10), K1, Z17
+	VMOVDQU16.Z  (R10)(R8*1), K1, Z18
+	VMOVDQU16.Z  (R10)(R8*2), K1, Z19
+	VMOVDQU16.Z  (R10)(R11*1), K1, Z20
+	VUNPCKLPS    Z6, Z5, Z21
+	VUNPCKHPS    Z6, Z5, Z6
+	VUNPCKLPS    Z8, Z7, Z5
+	VUNPCKHPS    Z8, Z7, Z8
+	VUNPCKLPS    Z10, Z9, Z7
+	VUNPCKHPS    Z10, Z9, Z10
+	VUNPCKLPS    Z12, Z11, Z9
+	VUNPCKHPS    Z12, Z11, Z12
+	VUNPCKLPS    Z14, Z13, Z11
+	VUNPCKHPS    Z14, Z13, Z14
+	VUNPCKLPS    Z16, Z15, Z13
+	VUNPCKHPS    Z16, Z15, Z16
+	VUNPCKLPS    Z18, Z17, Z15
+	VUNPCKHPS    Z18, Z17, Z18
+	VUNPCKLPS    Z20, Z19, Z17
+	VUNPCKHPS    Z20, Z19, Z20
+	VUNPCKLPD    Z5, Z21, Z19
+	VUNPCKHPD    Z5, Z21, Z5
+	VUNPCKLPD    Z8, Z6, Z21
+	VUNPCKHPD    Z8, Z6, Z8
+	VUNPCKLPD    Z9, Z7, Z6
+	VUNPCKHPD    Z9, Z7, Z9
+	VUNPCKLPD    Z12, Z10, Z7
+	VUNPCKHPD    Z12, Z10, Z12
+	VUNPCKLPD    Z13, Z11, Z10
+	VUNPCKHPD    Z13, Z11, Z13
+	VUNPCKLPD    Z16, Z14, Z11
+	VUNPCKHPD    Z16, Z14, Z16
+	VUNPCKLPD    Z17, Z15, Z14
+	VUNPCKHPD    Z17, Z15, Z17
+	VUNPCKLPD    Z20, Z18, Z15
+	VUNPCKHPD    Z20, Z18, Z20
+	VSHUFF32X4   $0x88, Z6, Z19, Z18
+	VSHUFF32X4   $0xdd, Z6, Z19, Z6
+	VSHUFF32X4   $0x88, Z9, Z5, Z19
+	VSHUFF32X4   $0xdd, Z9, Z5, Z9
+	VSHUFF32X4   $0x88, Z7, Z21, Z5
+	VSHUFF32X4   $0xdd, Z7, Z21, Z7
+	VSHUFF32X4   $0x88, Z12, Z8, Z21
+	VSHUFF32X4   $0xdd, Z12, Z8, Z12
+	VSHUFF32X4   $0x88, Z14, Z10, Z8
+	VSHUFF32X4   $0xdd, Z14, Z10, Z14
+	VSHUFF32X4   $0x88, Z17, Z13, Z10
+	VSHUFF32X4   $0xdd, Z17, Z13, Z17
+	VSHUFF32X4   $0x88, Z15, Z11, Z13
+	VSHUFF32X4   $0xdd, Z15, Z11, Z15
+	VSHUFF32X4   $0x88, Z20, Z16, Z11
+	VSHUFF32X4   $0xdd, Z20, Z16, Z20
+	VSHUFF32X4   $0x88, Z8, Z18, Z16
+	VSHUFF32X4   $0xdd, Z8, Z18, Z8
+	VSHUFF32X4   $0x88, Z10, Z19, Z18
+	VSHUFF32X4   $0xdd, Z10, Z19, Z10
+	VSHUFF32X4   $0x88, Z13, Z5, Z19
+	VSHUFF32X4   $0xdd, Z13, Z5, Z13
+	VSHUFF32X4   $0x88, Z11, Z21, Z5
+	VSHUFF32X4   $0xdd, Z11, Z21, Z11
+	VSHUFF32X4   $0x88, Z14, Z6, Z21
+	VSHUFF32X4   $0xdd, Z14, Z6, Z14
+	VSHUFF32X4   $0x88, Z17, Z9, Z6
+	VSHUFF32X4   $0xdd, Z17, Z9, Z17
+	VSHUFF32X4   $0x88, Z15, Z7, Z9
+	VSHUFF32X4   $0xdd, Z15, Z7, Z15
+	VSHUFF32X4   $0x88, Z20, Z12, Z7
+	VSHUFF32X4   $0xdd, Z20, Z12, Z20
+	VBROADCASTSS (SI), Z0
+	LONG         $0x407ef262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS (SI)(AX*1), Z31
+	LONG         $0x407e9262
+	BYTE         $0x52
+	BYTE         $0xd7
+	VBROADCASTSS (SI)(AX*2), Z0
+	LONG         $0x407ef262
+	BYTE         $0x52
+	BYTE         $0xd8
+	CMPQ         CX, $0x01
+	JE           end
+	VBROADCASTSS 4(SI), Z0
+	LONG         $0x406ef262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 4(SI)(AX*1), Z31
+	LONG         $0x406e9262
+	BYTE         $0x52
+	BYTE         $0xd7
+	VBROADCASTSS 4(SI)(AX*2), Z0
+	LONG         $0x406ef262
+	BYTE         $0x52
+	BYTE         $0xd8
+	CMPQ         CX, $0x02
+	JE           end
+	VBROADCASTSS 8(SI), Z0
+	LONG         $0x4066f262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 8(SI)(AX*1), Z31
+	LONG         $0x40669262
+	BYTE         $0x52
+	BYTE         $0xd7
+	VBROADCASTSS 8(SI)(AX*2), Z0
+	LONG         $0x4066f262
+	BYTE         $0x52
+	BYTE         $0xd8
+	CMPQ         CX, $0x03
+	JE           end
+	VBROADCASTSS 12(SI), Z0
+	LONG         $0x4856f262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 12(SI)(AX*1), Z31
+	LONG         $0x48569262
+	BYTE         $0x52
+	BYTE         $0xd7
+	VBROADCASTSS 12(SI)(AX*2), Z0
+	LONG         $0x4856f262
+	BYTE         $0x52
+	BYTE         $0xd8
+	CMPQ         CX, $0x04
+	JE           end
+	VBROADCASTSS 16(SI), Z0
+	LONG         $0x4056f262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 16(SI)(AX*1), Z31
+	LONG         $0x40569262
+	BYTE         $0x52
+	BYTE         $0xd7
+	VBROADCASTSS 16(SI)(AX*2), Z0
+	LONG         $0x4056f262
+	BYTE         $0x52
+	BYTE         $0xd8
+	CMPQ         CX, $0x05
+	JE           end
+	VBROADCASTSS 20(SI), Z0
+	LONG         $0x484ef262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 20(SI)(AX*1), Z31
+	LONG         $0x484e9262
+	BYTE         $0x52
+	BYTE         $0xd7
+	VBROADCASTSS 20(SI)(AX*2), Z0
+	LONG         $0x484ef262
+	BYTE         $0x52
+	BYTE         $0xd8
+	CMPQ         CX, $0x06
+	JE           end
+	VBROADCASTSS 24(SI), Z0
+	LONG         $0x4836f262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 24(SI)(AX*1), Z31
+	LONG         $0x48369262
+	BYTE         $0x52
+	BYTE         $0xd7
+	VBROADCASTSS 24(SI)(AX*2), Z0
+	LONG         $0x4836f262
+	BYTE         $0x52
+	BYTE         $0xd8
+	CMPQ         CX, $0x07
+	JE           end
+	VBROADCASTSS 28(SI), Z0
+	LONG         $0x4846f262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 28(SI)(AX*1), Z31
+	LONG         $0x48469262
+	BYTE         $0x52
+	BYTE         $0xd7
+	VBROADCASTSS 28(SI)(AX*2), Z0
+	LONG         $0x4846f262
+	BYTE         $0x52
+	BYTE         $0xd8
+	CMPQ         CX, $0x08
+	JE           end
+	VBROADCASTSS 32(SI), Z0
+	LONG         $0x483ef262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 32(SI)(AX*1), Z31
+	LONG         $0x483e9262
+	BYTE         $0x52
+	BYTE         $0xd7
+	VBROADCASTSS 32(SI)(AX*2), Z0
+	LONG         $0x483ef262
+	BYTE         $0x52
+	BYTE         $0xd8
+	CMPQ         CX, $0x09
+	JE           end
+	VBROADCASTSS 36(SI), Z0
+	LONG         $0x482ef262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 36(SI)(AX*1), Z31
+	LONG         $0x482e9262
+	BYTE         $0x52
+	BYTE         $0xd7
+	VBROADCASTSS 36(SI)(AX*2), Z0
+	LONG         $0x482ef262
+	BYTE         $0x52
+	BYTE         $0xd8
+	CMPQ         CX, $0x0a
+	JE           end
+	VBROADCASTSS 40(SI), Z0
+	LONG         $0x4816f262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 40(SI)(AX*1), Z31
+	LONG         $0x48169262
+	BYTE         $0x52
+	BYTE         $0xd7
+	VBROADCASTSS 40(SI)(AX*2), Z0
+	LONG         $0x4816f262
+	BYTE         $0x52
+	BYTE         $0xd8
+	CMPQ         CX, $0x0b
+	JE           end
+	VBROADCASTSS 44(SI), Z0
+	LONG         $0x4826f262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 44(SI)(AX*1), Z31
+	LONG         $0x48269262
+	BYTE         $0x52
+	BYTE         $0xd7
+	VBROADCASTSS 44(SI)(AX*2), Z0
+	LONG         $0x4826f262
+	BYTE         $0x52
+	BYTE         $0xd8
+	CMPQ         CX, $0x0c
+	JE           end
+	VBROADCASTSS 48(SI), Z0
+	LONG         $0x480ef262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 48(SI)(AX*1), Z31
+	LONG         $0x480e9262
+	BYTE         $0x52
+	BYTE         $0xd7
+	VBROADCASTSS 48(SI)(AX*2), Z0
+	LONG         $0x480ef262
+	BYTE         $0x52
+	BYTE         $0xd8
+	CMPQ         CX, $0x0d
+	JE           end
+	VBROADCASTSS 52(SI), Z0
+	LONG         $0x4076f262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 52(SI)(AX*1), Z31
+	LONG         $0x40769262
+	BYTE         $0x52
+	BYTE         $0xd7
+	VBROADCASTSS 52(SI)(AX*2), Z0
+	LONG         $0x4076f262
+	BYTE         $0x52
+	BYTE         $0xd8
+	CMPQ         CX, $0x0e
+	JE           end
+	VBROADCASTSS 56(SI), Z0
+	LONG         $0x4806f262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 56(SI)(AX*1), Z31
+	LONG         $0x48069262
+	BYTE         $0x52
+	BYTE         $0xd7
+	VBROADCASTSS 56(SI)(AX*2), Z0
+	LONG         $0x4806f262
+	BYTE         $0x52
+	BYTE         $0xd8
+	CMPQ         CX, $0x0f
+	JE           end
+	VBROADCASTSS 60(SI), Z0
+	LONG         $0x405ef262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 60(SI)(AX*1), Z31
+	LONG         $0x405e9262
+	BYTE         $0x52
+	BYTE         $0xd7
+	VBROADCASTSS 60(SI)(AX*2), Z0
+	LONG         $0x405ef262
+	BYTE         $0x52
+	BYTE         $0xd8
 
-sum:
-	VADDPS     Z2, Z0, Z0
-	VADDPS     Z3, Z1, Z20
-	VADDPS     Z20, Z0, Z0
-	VSHUFF32X4 $0x4e, Z0, Z0, Z20
-	VADDPS     Z20, Z0, Z0
-	VSHUFF32X4 $0xb1, Z0, Z0, Z20
-	VADDPS     Z20, Z0, Z0
-	VPERMILPS  $0x4e, Z0, Z20
-	VADDPS     Z20, Z0, Z0
-	VPERMILPS  $0xb1, Z0, Z20
-	VADDPS     Z20, Z0, Z0
-	VMOVSS     X0, (DI)
-	VADDPS     Z6, Z4, Z4
-	VADDPS     Z7, Z5, Z20
-	VADDPS     Z20, Z4, Z4
-	VSHUFF32X4 $0x4e, Z4, Z4, Z20
-	VADDPS     Z20, Z4, Z4
-	VSHUFF32X4 $0xb1, Z4, Z4, Z20
-	VADDPS     Z20, Z4, Z4
-	VPERMILPS  $0x4e, Z4, Z20
-	VADDPS     Z20, Z4, Z4
-	VPERMILPS  $0xb1, Z4, Z20
-	VADDPS     Z20, Z4, Z4
-	VMOVSS     X4, 256(DI)
-	ADDQ       $0x04, DI
-	ADDQ       R8, BX
-	DECQ       R13
-	JNZ        row
+end:
+	VBROADCASTSS alpha+72(FP), Z0
+	MOVQ         c+40(FP), DI
+	MOVQ         cs+48(FP), DX
+	MOVQ         from+56(FP), SI
+	MOVQ         fs+64(FP), R8
+	TESTQ        SI, SI
+	JZ           overwrite
+	VFMADD213PS  (SI), Z0, Z1
+	VMOVUPS      Z1, (DI)
+	ADDQ         DX, DI
+	ADDQ         R8, SI
+	VFMADD213PS  (SI), Z0, Z2
+	VMOVUPS      Z2, (DI)
+	ADDQ         DX, DI
+	ADDQ         R8, SI
+	VFMADD213PS  (SI), Z0, Z3
+	VMOVUPS      Z3, (DI)
 	VZEROUPPER
 	RET
 
-// func rowDots1AVX512BF16(rows int, k int, a *uint16, as int, b *uint16, bs int, sums *float32)
-// Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
-TEXT ·rowDots1AVX512BF16(SB), NOSPLIT, $0-56
-	MOVQ    rows+0(FP), R13
-	MOVQ    a+16(FP), SI
-	MOVQ    as+24(FP), AX
-	LEAQ    (AX)(AX*2), R9
-	MOVQ    b+32(FP), BX
-	MOVQ    bs+40(FP), R8
-	MOVQ    sums+48(FP), DI
-	MOVQ    k+8(FP), R12
-	ANDQ    $0x7f, R12
-	MOVQ    $-1, R10
-	XORQ    R11, R11
-	MOVQ    R12, CX
-	BZHIQ   CX, R10, DX
-	KMOVD   DX, K1
-	SHRQ    $0x20, DX
-	KMOVD   DX, K2
-	SUBQ    $0x40, CX
-	CMOVQLT R11, CX
-	BZHIQ   CX, R10, DX
-	KMOVD   DX, K3
-	SHRQ    $0x20, DX
-	KMOVD   DX, K4
-	SUBQ    $0x40, CX
-	CMOVQLT R11, CX
+overwrite:
+	VMULPS  Z1, Z0, Z1
+	VMOVUPS Z1, (DI)
+	ADDQ    DX, DI
+	VMULPS  Z2, Z0, Z2
+	VMOVUPS Z2, (DI)
+	ADDQ    DX, DI
+	VMULPS  Z3, Z0, Z3
+	VMOVUPS Z3, (DI)
+	VZEROUPPER
+	RET
 
-row:
-	MOVQ   SI, R10
-	MOVQ   BX, DX
-	VPXORD Z0, Z0, Z0
+// func gemmAlong2x16AVX512BF16(k int, a *float32, as int, b *uint16, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
+// Requires: AVX, AVX512BW, AVX512F
+TEXT ·gemmAlong2x16AVX512BF16(SB), NOSPLIT, $0-76
+	MOVQ   k+0(FP), CX
+	MOVQ   a+8(FP), SI
+	MOVQ   as+16(FP), AX
+	MOVQ   b+24(FP), BX
+	MOVQ   bs+32(FP), R8
+	LEAQ   (AX)(AX*2), R9
+	LEAQ   (R8)(R8*2), R11
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
-	VPXORD Z3, Z3, Z3
-	MOVQ   k+8(FP), CX
-	SHRQ   $0x07, CX
-	JZ     rest
+	SUBQ   $0x20, CX
+	JLT    tail
 
 loop:
-	VMOVUPS (DX), Z16
-	VMOVUPS (R10), Z20
-	LONG    $0x407eb262
-	BYTE    $0x52
-	BYTE    $0xc4
-	VMOVUPS 64(DX), Z17
-	VMOVUPS 64(R10), Z20
-	LONG    $0x4076b262
-	BYTE    $0x52
-	BYTE    $0xcc
-	VMOVUPS 128(DX), Z18
-	VMOVUPS 128(R10), Z20
-	LONG    $0x406eb262
-	BYTE    $0x52
-	BYTE    $0xd4
-	VMOVUPS 192(DX), Z19
-	VMOVUPS 192(R10), Z20
-	LONG    $0x4066b262
-	BYTE    $0x52
-	BYTE    $0xdc
-	ADDQ    $+256, R10
-	ADDQ    $+256, DX
-	DECQ    CX
-	JNZ     loop
+	MOVQ         BX, R10
+	VMOVUPS      (R10), Z5
+	VMOVUPS      (R10)(R8*1), Z6
+	VMOVUPS      (R10)(R8*2), Z7
+	VMOVUPS      (R10)(R11*1), Z8
+	LEAQ         (R10)(R8*4), R10
+	VMOVUPS      (R10), Z9
+	VMOVUPS      (R10)(R8*1), Z10
+	VMOVUPS      (R10)(R8*2), Z11
+	VMOVUPS      (R10)(R11*1), Z12
+	LEAQ         (R10)(R8*4), R10
+	VMOVUPS      (R10), Z13
+	VMOVUPS      (R10)(R8*1), Z14
+	VMOVUPS      (R10)(R8*2), Z15
+	VMOVUPS      (R10)(R11*1), Z16
+	LEAQ         (R10)(R8*4), R10
+	VMOVUPS      (R10), Z17
+	VMOVUPS      (R10)(R8*1), Z18
+	VMOVUPS      (R10)(R8*2), Z19
+	VMOVUPS      (R10)(R11*1), Z20
+	VUNPCKLPS    Z6, Z5, Z21
+	VUNPCKHPS    Z6, Z5, Z6
+	VUNPCKLPS    Z8, Z7, Z5
+	VUNPCKHPS    Z8, Z7, Z8
+	VUNPCKLPS    Z10, Z9, Z7
+	VUNPCKHPS    Z10, Z9, Z10
+	VUNPCKLPS    Z12, Z11, Z9
+	VUNPCKHPS    Z12, Z11, Z12
+	VUNPCKLPS    Z14, Z13, Z11
+	VUNPCKHPS    Z14, Z13, Z14
+	VUNPCKLPS    Z16, Z15, Z13
+	VUNPCKHPS    Z16, Z15, Z16
+	VUNPCKLPS    Z18, Z17, Z15
+	VUNPCKHPS    Z18, Z17, Z18
+	VUNPCKLPS    Z20, Z19, Z17
+	VUNPCKHPS    Z20, Z19, Z20
+	VUNPCKLPD    Z5, Z21, Z19
+	VUNPCKHPD    Z5, Z21, Z5
+	VUNPCKLPD    Z8, Z6, Z21
+	VUNPCKHPD    Z8, Z6, Z8
+	VUNPCKLPD    Z9, Z7, Z6
+	VUNPCKHPD    Z9, Z7, Z9
+	VUNPCKLPD    Z12, Z10, Z7
+	VUNPCKHPD    Z12, Z10, Z12
+	VUNPCKLPD    Z13, Z11, Z10
+	VUNPCKHPD    Z13, Z11, Z13
+	VUNPCKLPD    Z16, Z14, Z11
+	VUNPCKHPD    Z16, Z14, Z16
+	VUNPCKLPD    Z17, Z15, Z14
+	VUNPCKHPD    Z17, Z15, Z17
+	VUNPCKLPD    Z20, Z18, Z15
+	VUNPCKHPD    Z20, Z18, Z20
+	VSHUFF32X4   $0x88, Z6, Z19, Z18
+	VSHUFF32X4   $0xdd, Z6, Z19, Z6
+	VSHUFF32X4   $0x88, Z9, Z5, Z19
+	VSHUFF32X4   $0xdd, Z9, Z5, Z9
+	VSHUFF32X4   $0x88, Z7, Z21, Z5
+	VSHUFF32X4   $0xdd, Z7, Z21, Z7
+	VSHUFF32X4   $0x88, Z12, Z8, Z21
+	VSHUFF32X4   $0xdd, Z12, Z8, Z12
+	VSHUFF32X4   $0x88, Z14, Z10, Z8
+	VSHUFF32X4   $0xdd, Z14, Z10, Z14
+	VSHUFF32X4   $0x88, Z17, Z13, Z10
+	VSHUFF32X4   $0xdd, Z17, Z13, Z17
+	VSHUFF32X4   $0x88, Z15, Z11, Z13
+	VSHUFF32X4   $0xdd, Z15, Z11, Z15
+	VSHUFF32X4   $0x88, Z20, Z16, Z11
+	VSHUFF32X4   $0xdd, Z20, Z16, Z20
+	VSHUFF32X4   $0x88, Z8, Z18, Z16
+	VSHUFF32X4   $0xdd, Z8, Z18, Z8
+	VSHUFF32X4   $0x88, Z10, Z19, Z18
+	VSHUFF32X4   $0xdd, Z10, Z19, Z10
+	VSHUFF32X4   $0x88, Z13, Z5, Z19
+	VSHUFF32X4   $0xdd, Z13, Z5, Z13
+	VSHUFF32X4   $0x88, Z11, Z21, Z5
+	VSHUFF32X4   $0xdd, Z11, Z21, Z11
+	VSHUFF32X4   $0x88, Z14, Z6, Z21
+	VSHUFF32X4   $0xdd, Z14, Z6, Z14
+	VSHUFF32X4   $0x88, Z17, Z9, Z6
+	VSHUFF32X4   $0xdd, Z17, Z9, Z17
+	VSHUFF32X4   $0x88, Z15, Z7, Z9
+	VSHUFF32X4   $0xdd, Z15, Z7, Z15
+	VSHUFF32X4   $0x88, Z20, Z12, Z7
+	VSHUFF32X4   $0xdd, Z20, Z12, Z20
+	VBROADCASTSS (SI), Z0
+	LONG         $0x407ef262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS (SI)(AX*1), Z31
+	LONG         $0x407e9262
+	BYTE         $0x52
+	BYTE         $0xd7
+	VBROADCASTSS 4(SI), Z0
+	LONG         $0x406ef262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 4(SI)(AX*1), Z31
+	LONG         $0x406e9262
+	BYTE         $0x52
+	BYTE         $0xd7
+	VBROADCASTSS 8(SI), Z0
+	LONG         $0x4066f262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 8(SI)(AX*1), Z31
+	LONG         $0x40669262
+	BYTE         $0x52
+	BYTE         $0xd7
+	VBROADCASTSS 12(SI), Z0
+	LONG         $0x4856f262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 12(SI)(AX*1), Z31
+	LONG         $0x48569262
+	BYTE         $0x52
+	BYTE         $0xd7
+	VBROADCASTSS 16(SI), Z0
+	LONG         $0x4056f262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 16(SI)(AX*1), Z31
+	LONG         $0x40569262
+	BYTE         $0x52
+	BYTE         $0xd7
+	VBROADCASTSS 20(SI), Z0
+	LONG         $0x484ef262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 20(SI)(AX*1), Z31
+	LONG         $0x484e9262
+	BYTE         $0x52
+	BYTE         $0xd7
+	VBROADCASTSS 24(SI), Z0
+	LONG         $0x4836f262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 24(SI)(AX*1), Z31
+	LONG         $0x48369262
+	BYTE         $0x52
+	BYTE         $0xd7
+	VBROADCASTSS 28(SI), Z0
+	LONG         $0x4846f262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 28(SI)(AX*1), Z31
+	LONG         $0x48469262
+	BYTE         $0x52
+	BYTE         $0xd7
+	VBROADCASTSS 32(SI), Z0
+	LONG         $0x483ef262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 32(SI)(AX*1), Z31
+	LONG         $0x483e9262
+	BYTE         $0x52
+	BYTE         $0xd7
+	VBROADCASTSS 36(SI), Z0
+	LONG         $0x482ef262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 36(SI)(AX*1), Z31
+	LONG         $0x482e9262
+	BYTE         $0x52
+	BYTE         $0xd7
+	VBROADCASTSS 40(SI), Z0
+	LONG         $0x4816f262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 40(SI)(AX*1), Z31
+	LONG         $0x48169262
+	BYTE         $0x52
+	BYTE         $0xd7
+	VBROADCASTSS 44(SI), Z0
+	LONG         $0x4826f262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 44(SI)(AX*1), Z31
+	LONG         $0x48269262
+	BYTE         $0x52
+	BYTE         $0xd7
+	VBROADCASTSS 48(SI), Z0
+	LONG         $0x480ef262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 48(SI)(AX*1), Z31
+	LONG         $0x480e9262
+	BYTE         $0x52
+	BYTE         $0xd7
+	VBROADCASTSS 52(SI), Z0
+	LONG         $0x4076f262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 52(SI)(AX*1), Z31
+	LONG         $0x40769262
+	BYTE         $0x52
+	BYTE         $0xd7
+	VBROADCASTSS 56(SI), Z0
+	LONG         $0x4806f262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 56(SI)(AX*1), Z31
+	LONG         $0x48069262
+	BYTE         $0x52
+	BYTE         $0xd7
+	VBROADCASTSS 60(SI), Z0
+	LONG         $0x405ef262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 60(SI)(AX*1), Z31
+	LONG         $0x405e9262
+	BYTE         $0x52
+	BYTE         $0xd7
+	ADDQ         $0x40, BX
+	ADDQ         $0x40, SI
+	SUBQ         $0x20, CX
+	JGE          loop
 
-rest:
-	TESTQ       R12, R12
-	JZ          sum
-	VMOVDQU16.Z (DX), K1, Z16
-	VMOVDQU16.Z (R10), K1, Z20
-	LONG        $0x407eb262
-	BYTE        $0x52
-	BYTE        $0xc4
-	VMOVDQU16.Z 64(DX), K2, Z17
-	VMOVDQU16.Z 64(R10), K2, Z20
-	LONG        $0x4076b262
-	BYTE        $0x52
-	BYTE        $0xcc
-	VMOVDQU16.Z 128(DX), K3, Z18
-	VMOVDQU16.Z 128(R10), K3, Z20
-	LONG        $0x406eb262
-	BYTE        $0x52
-	BYTE        $0xd4
-	VMOVDQU16.Z 192(DX), K4, Z19
-	VMOVDQU16.Z 192(R10), K4, Z20
-	LONG        $0x4066b262
-	BYTE        $0x52
-	BYTE        $0xdc
+tail:
+	ADDQ         $0x20, CX
+	JZ           end
+	MOVQ         $+1, DX
+	SHLQ         CL, DX
+	DECQ         DX
+	KMOVD        DX, K1
+	INCQ         CX
+	SHRQ         $0x01, CX
+	MOVQ         BX, R10
+	VMOVDQU16.Z  (R10), K1, Z5
+	VMOVDQU16.Z  (R10)(R8*1), K1, Z6
+	VMOVDQU16.Z  (R10)(R8*2), K1, Z7
+	VMOVDQU16.Z  (R10)(R11*1), K1, Z8
+	LEAQ         (R10)(R8*4), R10
+	VMOVDQU16.Z  (R10), K1, Z9
+	VMOVDQU16.Z  (R10)(R8*1), K1, Z10
+	VMOVDQU16.Z  (R10)(R8*2), K1, Z11
+	VMOVDQU16.Z  (R10)(R11*1), K1, Z12
+	LEAQ         (R10)(R8*4), R10
+	VMOVDQU16.Z  (R10), K1, Z13
+	VMOVDQU16.Z  (R10)(R8*1), K1, Z14
+	VMOVDQU16.Z  (R10)(R8*2), K1, Z15
+	VMOVDQU16.Z  (R10)(R11*1), K1, Z16
+	LEAQ         (R10)(R8*4), R10
+	VMOVDQU16.Z  (R10), K1, Z17
+	VMOVDQU16.Z  (R10)(R8*1), K1, Z18
+	VMOVDQU16.Z  (R10)(R8*2), K1, Z19
+	VMOVDQU16.Z  (R10)(R11*1), K1, Z20
+	VUNPCKLPS    Z6, Z5, Z21
+	VUNPCKHPS    Z6, Z5, Z6
+	VUNPCKLPS    Z8, Z7, Z5
+	VUNPCKHPS    Z8, Z7, Z8
+	VUNPCKLPS    Z10, Z9, Z7
+	VUNPCKHPS    Z10, Z9, Z10
+	VUNPCKLPS    Z12, Z11, Z9
+	VUNPCKHPS    Z12, Z11, Z12
+	VUNPCKLPS    Z14, Z13, Z11
+	VUNPCKHPS    Z14, Z13, Z14
+	VUNPCKLPS    Z16, Z15, Z13
+	VUNPCKHPS    Z16, Z15, Z16
+	VUNPCKLPS    Z18, Z17, Z15
+	VUNPCKHPS    Z18, Z17, Z18
+	VUNPCKLPS    Z20, Z19, Z17
+	VUNPCKHPS    Z20, Z19, Z20
+	VUNPCKLPD    Z5, Z21, Z19
+	VUNPCKHPD    Z5, Z21, Z5
+	VUNPCKLPD    Z8, Z6, Z21
+	VUNPCKHPD    Z8, Z6, Z8
+	VUNPCKLPD    Z9, Z7, Z6
+	VUNPCKHPD    Z9, Z7, Z9
+	VUNPCKLPD    Z12, Z10, Z7
+	VUNPCKHPD    Z12, Z10, Z12
+	VUNPCKLPD    Z13, Z11, Z10
+	VUNPCKHPD    Z13, Z11, Z13
+	VUNPCKLPD    Z16, Z14, Z11
+	VUNPCKHPD    Z16, Z14, Z16
+	VUNPCKLPD    Z17, Z15, Z14
+	VUNPCKHPD    Z17, Z15, Z17
+	VUNPCKLPD    Z20, Z18, Z15
+	VUNPCKHPD    Z20, Z18, Z20
+	VSHUFF32X4   $0x88, Z6, Z19, Z18
+	VSHUFF32X4   $0xdd, Z6, Z19, Z6
+	VSHUFF32X4   $0x88, Z9, Z5, Z19
+	VSHUFF32X4   $0xdd, Z9, Z5, Z9
+	VSHUFF32X4   $0x88, Z7, Z21, Z5
+	VSHUFF32X4   $0xdd, Z7, Z21, Z7
+	VSHUFF32X4   $0x88, Z12, Z8, Z21
+	VSHUFF32X4   $0xdd, Z12, Z8, Z12
+	VSHUFF32X4   $0x88, Z14, Z10, Z8
+	VSHUFF32X4   $0xdd, Z14, Z10, Z14
+	VSHUFF32X4   $0x88, Z17, Z13, Z10
+	VSHUFF32X4   $0xdd, Z17, Z13, Z17
+	VSHUFF32X4   $0x88, Z15, Z11, Z13
+	VSHUFF32X4   $0xdd, Z15, Z11, Z15
+	VSHUFF32X4   $0x88, Z20, Z16, Z11
+	VSHUFF32X4   $0xdd, Z20, Z16, Z20
+	VSHUFF32X4   $0x88, Z8, Z18, Z16
+	VSHUFF32X4   $0xdd, Z8, Z18, Z8
+	VSHUFF32X4   $0x88, Z10, Z19, Z18
+	VSHUFF32X4   $0xdd, Z10, Z19, Z10
+	VSHUFF32X4   $0x88, Z13, Z5, Z19
+	VSHUFF32X4   $0xdd, Z13, Z5, Z13
+	VSHUFF32X4   $0x88, Z11, Z21, Z5
+	VSHUFF32X4   $0xdd, Z11, Z21, Z11
+	VSHUFF32X4   $0x88, Z14, Z6, Z21
+	VSHUFF32X4   $0xdd, Z14, Z6, Z14
+	VSHUFF32X4   $0x88, Z17, Z9, Z6
+	VSHUFF32X4   $0xdd, Z17, Z9, Z17
+	VSHUFF32X4   $0x88, Z15, Z7, Z9
+	VSHUFF32X4   $0xdd, Z15, Z7, Z15
+	VSHUFF32X4   $0x88, Z20, Z12, Z7
+	VSHUFF32X4   $0xdd, Z20, Z12, Z20
+	VBROADCASTSS (SI), Z0
+	LONG         $0x407ef262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS (SI)(AX*1), Z31
+	LONG         $0x407e9262
+	BYTE         $0x52
+	BYTE         $0xd7
+	CMPQ         CX, $0x01
+	JE           end
+	VBROADCASTSS 4(SI), Z0
+	LONG         $0x406ef262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 4(SI)(AX*1), Z31
+	LONG         $0x406e9262
+	BYTE         $0x52
+	BYTE         $0xd7
+	CMPQ         CX, $0x02
+	JE           end
+	VBROADCASTSS 8(SI), Z0
+	LONG         $0x4066f262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 8(SI)(AX*1), Z31
+	LONG         $0x40669262
+	BYTE         $0x52
+	BYTE         $0xd7
+	CMPQ         CX, $0x03
+	JE           end
+	VBROADCASTSS 12(SI), Z0
+	LONG         $0x4856f262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 12(SI)(AX*1), Z31
+	LONG         $0x48569262
+	BYTE         $0x52
+	BYTE         $0xd7
+	CMPQ         CX, $0x04
+	JE           end
+	VBROADCASTSS 16(SI), Z0
+	LONG         $0x4056f262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 16(SI)(AX*1), Z31
+	LONG         $0x40569262
+	BYTE         $0x52
+	BYTE         $0xd7
+	CMPQ         CX, $0x05
+	JE           end
+	VBROADCASTSS 20(SI), Z0
+	LONG         $0x484ef262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 20(SI)(AX*1), Z31
+	LONG         $0x484e9262
+	BYTE         $0x52
+	BYTE         $0xd7
+	CMPQ         CX, $0x06
+	JE           end
+	VBROADCASTSS 24(SI), Z0
+	LONG         $0x4836f262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 24(SI)(AX*1), Z31
+	LONG         $0x48369262
+	BYTE         $0x52
+	BYTE         $0xd7
+	CMPQ         CX, $0x07
+	JE           end
+	VBROADCASTSS 28(SI), Z0
+	LONG         $0x4846f262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 28(SI)(AX*1), Z31
+	LONG         $0x48469262
+	BYTE         $0x52
+	BYTE         $0xd7
+	CMPQ         CX, $0x08
+	JE           end
+	VBROADCASTSS 32(SI), Z0
+	LONG         $0x483ef262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 32(SI)(AX*1), Z31
+	LONG         $0x483e9262
+	BYTE         $0x52
+	BYTE         $0xd7
+	CMPQ         CX, $0x09
+	JE           end
+	VBROADCASTSS 36(SI), Z0
+	LONG         $0x482ef262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 36(SI)(AX*1), Z31
+	LONG         $0x482e9262
+	BYTE         $0x52
+	BYTE         $0xd7
+	CMPQ         CX, $0x0a
+	JE           end
+	VBROADCASTSS 40(SI), Z0
+	LONG         $0x4816f262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 40(SI)(AX*1), Z31
+	LONG         $0x48169262
+	BYTE         $0x52
+	BYTE         $0xd7
+	CMPQ         CX, $0x0b
+	JE           end
+	VBROADCASTSS 44(SI), Z0
+	LONG         $0x4826f262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 44(SI)(AX*1), Z31
+	LONG         $0x48269262
+	BYTE         $0x52
+	BYTE         $0xd7
+	CMPQ         CX, $0x0c
+	JE           end
+	VBROADCASTSS 48(SI), Z0
+	LONG         $0x480ef262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 48(SI)(AX*1), Z31
+	LONG         $0x480e9262
+	BYTE         $0x52
+	BYTE         $0xd7
+	CMPQ         CX, $0x0d
+	JE           end
+	VBROADCASTSS 52(SI), Z0
+	LONG         $0x4076f262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 52(SI)(AX*1), Z31
+	LONG         $0x40769262
+	BYTE         $0x52
+	BYTE         $0xd7
+	CMPQ         CX, $0x0e
+	JE           end
+	VBROADCASTSS 56(SI), Z0
+	LONG         $0x4806f262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 56(SI)(AX*1), Z31
+	LONG         $0x48069262
+	BYTE         $0x52
+	BYTE         $0xd7
+	CMPQ         CX, $0x0f
+	JE           end
+	VBROADCASTSS 60(SI), Z0
+	LONG         $0x405ef262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 60(SI)(AX*1), Z31
+	LONG         $0x405e9262
+	BYTE         $0x52
+	BYTE         $0xd7
 
-sum:
-	VADDPS     Z2, Z0, Z0
-	VADDPS     Z3, Z1, Z20
-	VADDPS     Z20, Z0, Z0
-	VSHUFF32X4 $0x4e, Z0, Z0, Z20
-	VADDPS     Z20, Z0, Z0
-	VSHUFF32X4 $0xb1, Z0, Z0, Z20
-	VADDPS     Z20, Z0, Z0
-	VPERMILPS  $0x4e, Z0, Z20
-	VADDPS     Z20, Z0, Z0
-	VPERMILPS  $0xb1, Z0, Z20
-	VADDPS     Z20, Z0, Z0
-	VMOVSS     X0, (DI)
-	ADDQ       $0x04, DI
-	ADDQ       R8, BX
-	DECQ       R13
-	JNZ        row
+end:
+	VBROADCASTSS alpha+72(FP), Z0
+	MOVQ         c+40(FP), DI
+	MOVQ         cs+48(FP), DX
+	MOVQ         from+56(FP), SI
+	MOVQ         fs+64(FP), R8
+	TESTQ        SI, SI
+	JZ           overwrite
+	VFMADD213PS  (SI), Z0, Z1
+	VMOVUPS      Z1, (DI)
+	ADDQ         DX, DI
+	ADDQ         R8, SI
+	VFMADD213PS  (SI), Z0, Z2
+	VMOVUPS      Z2, (DI)
+	VZEROUPPER
+	RET
+
+overwrite:
+	VMULPS  Z1, Z0, Z1
+	VMOVUPS Z1, (DI)
+	ADDQ    DX, DI
+	VMULPS  Z2, Z0, Z2
+	VMOVUPS Z2, (DI)
+	VZEROUPPER
+	RET
+
+// func gemmAlong1x16AVX512BF16(k int, a *float32, as int, b *uint16, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
+// Requires: AVX, AVX512BW, AVX512F
+TEXT ·gemmAlong1x16AVX512BF16(SB), NOSPLIT, $0-76
+	MOVQ   k+0(FP), CX
+	MOVQ   a+8(FP), SI
+	MOVQ   as+16(FP), AX
+	MOVQ   b+24(FP), BX
+	MOVQ   bs+32(FP), R8
+	LEAQ   (AX)(AX*2), R9
+	LEAQ   (R8)(R8*2), R11
+	VPXORD Z1, Z1, Z1
+	SUBQ   $0x20, CX
+	JLT    tail
+
+loop:
+	MOVQ         BX, R10
+	VMOVUPS      (R10), Z5
+	VMOVUPS      (R10)(R8*1), Z6
+	VMOVUPS      (R10)(R8*2), Z7
+	VMOVUPS      (R10)(R11*1), Z8
+	LEAQ         (R10)(R8*4), R10
+	VMOVUPS      (R10), Z9
+	VMOVUPS      (R10)(R8*1), Z10
+	VMOVUPS      (R10)(R8*2), Z11
+	VMOVUPS      (R10)(R11*1), Z12
+	LEAQ         (R10)(R8*4), R10
+	VMOVUPS      (R10), Z13
+	VMOVUPS      (R10)(R8*1), Z14
+	VMOVUPS      (R10)(R8*2), Z15
+	VMOVUPS      (R10)(R11*1), Z16
+	LEAQ         (R10)(R8*4), R10
+	VMOVUPS      (R10), Z17
+	VMOVUPS      (R10)(R8*1), Z18
+	VMOVUPS      (R10)(R8*2), Z19
+	VMOVUPS      (R10)(R11*1), Z20
+	VUNPCKLPS    Z6, Z5, Z21
+	VUNPCKHPS    Z6, Z5, Z6
+	VUNPCKLPS    Z8, Z7, Z5
+	VUNPCKHPS    Z8, Z7, Z8
+	VUNPCKLPS    Z10, Z9, Z7
+	VUNPCKHPS    Z10, Z9, Z10
+	VUNPCKLPS    Z12, Z11, Z9
+	VUNPCKHPS    Z12, Z11, Z12
+	VUNPCKLPS    Z14, Z13, Z11
+	VUNPCKHPS    Z14, Z13, Z14
+	VUNPCKLPS    Z16, Z15, Z13
+	VUNPCKHPS    Z16, Z15, Z16
+	VUNPCKLPS    Z18, Z17, Z15
+	VUNPCKHPS    Z18, Z17, Z18
+	VUNPCKLPS    Z20, Z19, Z17
+	VUNPCKHPS    Z20, Z19, Z20
+	VUNPCKLPD    Z5, Z21, Z19
+	VUNPCKHPD    Z5, Z21, Z5
+	VUNPCKLPD    Z8, Z6, Z21
+	VUNPCKHPD    Z8, Z6, Z8
+	VUNPCKLPD    Z9, Z7, Z6
+	VUNPCKHPD    Z9, Z7, Z9
+	VUNPCKLPD    Z12, Z10, Z7
+	VUNPCKHPD    Z12, Z10, Z12
+	VUNPCKLPD    Z13, Z11, Z10
+	VUNPCKHPD    Z13, Z11, Z13
+	VUNPCKLPD    Z16, Z14, Z11
+	VUNPCKHPD    Z16, Z14, Z16
+	VUNPCKLPD    Z17, Z15, Z14
+	VUNPCKHPD    Z17, Z15, Z17
+	VUNPCKLPD    Z20, Z18, Z15
+	VUNPCKHPD    Z20, Z18, Z20
+	VSHUFF32X4   $0x88, Z6, Z19, Z18
+	VSHUFF32X4   $0xdd, Z6, Z19, Z6
+	VSHUFF32X4   $0x88, Z9, Z5, Z19
+	VSHUFF32X4   $0xdd, Z9, Z5, Z9
+	VSHUFF32X4   $0x88, Z7, Z21, Z5
+	VSHUFF32X4   $0xdd, Z7, Z21, Z7
+	VSHUFF32X4   $0x88, Z12, Z8, Z21
+	VSHUFF32X4   $0xdd, Z12, Z8, Z12
+	VSHUFF32X4   $0x88, Z14, Z10, Z8
+	VSHUFF32X4   $0xdd, Z14, Z10, Z14
+	VSHUFF32X4   $0x88, Z17, Z13, Z10
+	VSHUFF32X4   $0xdd, Z17, Z13, Z17
+	VSHUFF32X4   $0x88, Z15, Z11, Z13
+	VSHUFF32X4   $0xdd, Z15, Z11, Z15
+	VSHUFF32X4   $0x88, Z20, Z16, Z11
+	VSHUFF32X4   $0xdd, Z20, Z16, Z20
+	VSHUFF32X4   $0x88, Z8, Z18, Z16
+	VSHUFF32X4   $0xdd, Z8, Z18, Z8
+	VSHUFF32X4   $0x88, Z10, Z19, Z18
+	VSHUFF32X4   $0xdd, Z10, Z19, Z10
+	VSHUFF32X4   $0x88, Z13, Z5, Z19
+	VSHUFF32X4   $0xdd, Z13, Z5, Z13
+	VSHUFF32X4   $0x88, Z11, Z21, Z5
+	VSHUFF32X4   $0xdd, Z11, Z21, Z11
+	VSHUFF32X4   $0x88, Z14, Z6, Z21
+	VSHUFF32X4   $0xdd, Z14, Z6, Z14
+	VSHUFF32X4   $0x88, Z17, Z9, Z6
+	VSHUFF32X4   $0xdd, Z17, Z9, Z17
+	VSHUFF32X4   $0x88, Z15, Z7, Z9
+	VSHUFF32X4   $0xdd, Z15, Z7, Z15
+	VSHUFF32X4   $0x88, Z20, Z12, Z7
+	VSHUFF32X4   $0xdd, Z20, Z12, Z20
+	VBROADCASTSS (SI), Z0
+	LONG         $0x407ef262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 4(SI), Z0
+	LONG         $0x406ef262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 8(SI), Z0
+	LONG         $0x4066f262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 12(SI), Z0
+	LONG         $0x4856f262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 16(SI), Z0
+	LONG         $0x4056f262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 20(SI), Z0
+	LONG         $0x484ef262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 24(SI), Z0
+	LONG         $0x4836f262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 28(SI), Z0
+	LONG         $0x4846f262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 32(SI), Z0
+	LONG         $0x483ef262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 36(SI), Z0
+	LONG         $0x482ef262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 40(SI), Z0
+	LONG         $0x4816f262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 44(SI), Z0
+	LONG         $0x4826f262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 48(SI), Z0
+	LONG         $0x480ef262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 52(SI), Z0
+	LONG         $0x4076f262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 56(SI), Z0
+	LONG         $0x4806f262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 60(SI), Z0
+	LONG         $0x405ef262
+	BYTE         $0x52
+	BYTE         $0xc8
+	ADDQ         $0x40, BX
+	ADDQ         $0x40, SI
+	SUBQ         $0x20, CX
+	JGE          loop
+
+tail:
+	ADDQ         $0x20, CX
+	JZ           end
+	MOVQ         $+1, DX
+	SHLQ         CL, DX
+	DECQ         DX
+	KMOVD        DX, K1
+	INCQ         CX
+	SHRQ         $0x01, CX
+	MOVQ         BX, R10
+	VMOVDQU16.Z  (R10), K1, Z5
+	VMOVDQU16.Z  (R10)(R8*1), K1, Z6
+	VMOVDQU16.Z  (R10)(R8*2), K1, Z7
+	VMOVDQU16.Z  (R10)(R11*1), K1, Z8
+	LEAQ         (R10)(R8*4), R10
+	VMOVDQU16.Z  (R10), K1, Z9
+	VMOVDQU16.Z  (R10)(R8*1), K1, Z10
+	VMOVDQU16.Z  (R10)(R8*2), K1, Z11
+	VMOVDQU16.Z  (R10)(R11*1), K1, Z12
+	LEAQ         (R10)(R8*4), R10
+	VMOVDQU16.Z  (R10), K1, Z13
+	VMOVDQU16.Z  (R10)(R8*1), K1, Z14
+	VMOVDQU16.Z  (R10)(R8*2), K1, Z15
+	VMOVDQU16.Z  (R10)(R11*1), K1, Z16
+	LEAQ         (R10)(R8*4), R10
+	VMOVDQU16.Z  (R10), K1, Z17
+	VMOVDQU16.Z  (R10)(R8*1), K1, Z18
+	VMOVDQU16.Z  (R10)(R8*2), K1, Z19
+	VMOVDQU16.Z  (R10)(R11*1), K1, Z20
+	VUNPCKLPS    Z6, Z5, Z21
+	VUNPCKHPS    Z6, Z5, Z6
+	VUNPCKLPS    Z8, Z7, Z5
+	VUNPCKHPS    Z8, Z7, Z8
+	VUNPCKLPS    Z10, Z9, Z7
+	VUNPCKHPS    Z10, Z9, Z10
+	VUNPCKLPS    Z12, Z11, Z9
+	VUNPCKHPS    Z12, Z11, Z12
+	VUNPCKLPS    Z14, Z13, Z11
+	VUNPCKHPS    Z14, Z13, Z14
+	VUNPCKLPS    Z16, Z15, Z13
+	VUNPCKHPS    Z16, Z15, Z16
+	VUNPCKLPS    Z18, Z17, Z15
+	VUNPCKHPS    Z18, Z17, Z18
+	VUNPCKLPS    Z20, Z19, Z17
+	VUNPCKHPS    Z20, Z19, Z20
+	VUNPCKLPD    Z5, Z21, Z19
+	VUNPCKHPD    Z5, Z21, Z5
+	VUNPCKLPD    Z8, Z6, Z21
+	VUNPCKHPD    Z8, Z6, Z8
+	VUNPCKLPD    Z9, Z7, Z6
+	VUNPCKHPD    Z9, Z7, Z9
+	VUNPCKLPD    Z12, Z10, Z7
+	VUNPCKHPD    Z12, Z10, Z12
+	VUNPCKLPD    Z13, Z11, Z10
+	VUNPCKHPD    Z13, Z11, Z13
+	VUNPCKLPD    Z16, Z14, Z11
+	VUNPCKHPD    Z16, Z14, Z16
+	VUNPCKLPD    Z17, Z15, Z14
+	VUNPCKHPD    Z17, Z15, Z17
+	VUNPCKLPD    Z20, Z18, Z15
+	VUNPCKHPD    Z20, Z18, Z20
+	VSHUFF32X4   $0x88, Z6, Z19, Z18
+	VSHUFF32X4   $0xdd, Z6, Z19, Z6
+	VSHUFF32X4   $0x88, Z9, Z5, Z19
+	VSHUFF32X4   $0xdd, Z9, Z5, Z9
+	VSHUFF32X4   $0x88, Z7, Z21, Z5
+	VSHUFF32X4   $0xdd, Z7, Z21, Z7
+	VSHUFF32X4   $0x88, Z12, Z8, Z21
+	VSHUFF32X4   $0xdd, Z12, Z8, Z12
+	VSHUFF32X4   $0x88, Z14, Z10, Z8
+	VSHUFF32X4   $0xdd, Z14, Z10, Z14
+	VSHUFF32X4   $0x88, Z17, Z13, Z10
+	VSHUFF32X4   $0xdd, Z17, Z13, Z17
+	VSHUFF32X4   $0x88, Z15, Z11, Z13
+	VSHUFF32X4   $0xdd, Z15, Z11, Z15
+	VSHUFF32X4   $0x88, Z20, Z16, Z11
+	VSHUFF32X4   $0xdd, Z20, Z16, Z20
+	VSHUFF32X4   $0x88, Z8, Z18, Z16
+	VSHUFF32X4   $0xdd, Z8, Z18, Z8
+	VSHUFF32X4   $0x88, Z10, Z19, Z18
+	VSHUFF32X4   $0xdd, Z10, Z19, Z10
+	VSHUFF32X4   $0x88, Z13, Z5, Z19
+	VSHUFF32X4   $0xdd, Z13, Z5, Z13
+	VSHUFF32X4   $0x88, Z11, Z21, Z5
+	VSHUFF32X4   $0xdd, Z11, Z21, Z11
+	VSHUFF32X4   $0x88, Z14, Z6, Z21
+	VSHUFF32X4   $0xdd, Z14, Z6, Z14
+	VSHUFF32X4   $0x88, Z17, Z9, Z6
+	VSHUFF32X4   $0xdd, Z17, Z9, Z17
+	VSHUFF32X4   $0x88, Z15, Z7, Z9
+	VSHUFF32X4   $0xdd, Z15, Z7, Z15
+	VSHUFF32X4   $0x88, Z20, Z12, Z7
+	VSHUFF32X4   $0xdd, Z20, Z12, Z20
+	VBROADCASTSS (SI), Z0
+	LONG         $0x407ef262
+	BYTE         $0x52
+	BYTE         $0xc8
+	CMPQ         CX, $0x01
+	JE           end
+	VBROADCASTSS 4(SI), Z0
+	LONG         $0x406ef262
+	BYTE         $0x52
+	BYTE         $0xc8
+	CMPQ         CX, $0x02
+	JE           end
+	VBROADCASTSS 8(SI), Z0
+	LONG         $0x4066f262
+	BYTE         $0x52
+	BYTE         $0xc8
+	CMPQ         CX, $0x03
+	JE           end
+	VBROADCASTSS 12(SI), Z0
+	LONG         $0x4856f262
+	BYTE         $0x52
+	BYTE         $0xc8
+	CMPQ         CX, $0x04
+	JE           end
+	VBROADCASTSS 16(SI), Z0
+	LONG         $0x4056f262
+	BYTE         $0x52
+	BYTE         $0xc8
+	CMPQ         CX, $0x05
+	JE           end
+	VBROADCASTSS 20(SI), Z0
+	LONG         $0x484ef262
+	BYTE         $0x52
+	BYTE         $0xc8
+	CMPQ         CX, $0x06
+	JE           end
+	VBROADCASTSS 24(SI), Z0
+	LONG         $0x4836f262
+	BYTE         $0x52
+	BYTE         $0xc8
+	CMPQ         CX, $0x07
+	JE           end
+	VBROADCASTSS 28(SI), Z0
+	LONG         $0x4846f262
+	BYTE         $0x52
+	BYTE         $0xc8
+	CMPQ         CX, $0x08
+	JE           end
+	VBROADCASTSS 32(SI), Z0
+	LONG         $0x483ef262
+	BYTE         $0x52
+	BYTE         $0xc8
+	CMPQ         CX, $0x09
+	JE           end
+	VBROADCASTSS 36(SI), Z0
+	LONG         $0x482ef262
+	BYTE         $0x52
+	BYTE         $0xc8
+	CMPQ         CX, $0x0a
+	JE           end
+	VBROADCASTSS 40(SI), Z0
+	LONG         $0x4816f262
+	BYTE         $0x52
+	BYTE         $0xc8
+	CMPQ         CX, $0x0b
+	JE           end
+	VBROADCASTSS 44(SI), Z0
+	LONG         $0x4826f262
+	BYTE         $0x52
+	BYTE         $0xc8
+	CMPQ         CX, $0x0c
+	JE           end
+	VBROADCASTSS 48(SI), Z0
+	LONG         $0x480ef262
+	BYTE         $0x52
+	BYTE         $0xc8
+	CMPQ         CX, $0x0d
+	JE           end
+	VBROADCASTSS 52(SI), Z0
+	LONG         $0x4076f262
+	BYTE         $0x52
+	BYTE         $0xc8
+	CMPQ         CX, $0x0e
+	JE           end
+	VBROADCASTSS 56(SI), Z0
+	LONG         $0x4806f262
+	BYTE         $0x52
+	BYTE         $0xc8
+	CMPQ         CX, $0x0f
+	JE           end
+	VBROADCASTSS 60(SI), Z0
+	LONG         $0x405ef262
+	BYTE         $0x52
+	BYTE         $0xc8
+
+end:
+	VBROADCASTSS alpha+72(FP), Z0
+	MOVQ         c+40(FP), DI
+	MOVQ         cs+48(FP), DX
+	MOVQ         from+56(FP), SI
+	MOVQ         fs+64(FP), R8
+	TESTQ        SI, SI
+	JZ           overwrite
+	VFMADD213PS  (SI), Z0, Z1
+	VMOVUPS      Z1, (DI)
+	VZEROUPPER
+	RET
+
+overwrite:
+	VMULPS  Z1, Z0, Z1
+	VMOVUPS Z1, (DI)
 	VZEROUPPER
 	RET
 

@@ -31,18 +31,12 @@ func dotEngines() []*engineBF16 {
 	tiles.kc, tiles.mc = dotKC, 336
 	tiles.transpose = transposeF32AVX512
 	e := dotEngine(tiles, interleaveAVX512, transposePairsAVX512)
-	e.round, e.dotsOfPairs = roundTileAVX512, pairDotsAVX512
+	e.round = roundTileAVX512
+	e.along = []alongKernel[float32, uint16]{gemmAlong1x16AVX512BF16, gemmAlong2x16AVX512BF16, gemmAlong3x16AVX512BF16, gemmAlong4x16AVX512BF16}
 	if amxGranted() {
 		return []*engineBF16{tileEngine(e, amxKernels), e}
 	}
 	return []*engineBF16{e}
-}
-
-func pairDotsAVX512(h, rows, k int, a []BF16, as int, b []BF16, bs int, sums []float32) {
-	run := [fewRows]func(rows, k int, a *uint16, as int, b *uint16, bs int, sums *float32){
-		rowDots1AVX512BF16, rowDots2AVX512BF16, rowDots3AVX512BF16, rowDots4AVX512BF16,
-	}[h-1]
-	run(rows, k, halfPtr(a), 2*as, halfPtr(b), 2*bs, &sums[0])
 }
 
 // interleaveAVX512 is interleave for w <= 32. It writes whole vectors.

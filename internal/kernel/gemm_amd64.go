@@ -107,7 +107,9 @@ func gemmAVX512() (f32 *engine[float32], f64 *engine[float64]) {
 		},
 	)
 	f32.dot = dotAVX512
-	withRowDots(f32, f64)
+	f32.along = []alongKernel[float32, float32]{gemmAlong1x16F32AVX512, gemmAlong2x16F32AVX512, gemmAlong3x16F32AVX512, gemmAlong4x16F32AVX512}
+	f64.along = []alongKernel[float64, float64]{gemmAlong1x8F64AVX512, gemmAlong2x8F64AVX512, gemmAlong3x8F64AVX512, gemmAlong4x8F64AVX512}
+	f32.alongBF16 = []alongKernel[float32, uint16]{gemmAlongHalf1x16F32AVX512, gemmAlongHalf2x16F32AVX512, gemmAlongHalf3x16F32AVX512, gemmAlongHalf4x16F32AVX512}
 	f32.copyRows[0], f32.copyRows[1] = copyRows1F32AVX512, copyRows2F32AVX512
 	f64.copyRows[0], f64.copyRows[1] = copyRows1F64AVX512, copyRows2F64AVX512
 	f32.transpose, f64.transpose = transposeF32AVX512, transposeF64AVX512
@@ -137,22 +139,15 @@ func gemmAVX2() (f32 *engine[float32], f64 *engine[float64]) {
 			gemmRows5x8F64AVX2, gemmRows6x8F64AVX2,
 		},
 	)
-	withRowDots(f32, f64)
+	f32.along = []alongKernel[float32, float32]{gemmAlong1x16F32AVX2, gemmAlong2x16F32AVX2}
+	f64.along = []alongKernel[float64, float64]{gemmAlong1x8F64AVX2, gemmAlong2x8F64AVX2}
+	f32.alongBF16 = []alongKernel[float32, uint16]{gemmAlongHalf1x16F32AVX2, gemmAlongHalf2x16F32AVX2}
 	f32.copyRows[0], f32.copyRows[1] = copyRows1F32AVX2, copyRows2F32AVX2
 	f64.copyRows[0], f64.copyRows[1] = copyRows1F64AVX2, copyRows2F64AVX2
 	f32.transpose, f64.transpose = transposeF32AVX2, transposeF64AVX2
 	f32.transposePast, f64.transposePast = transposePastF32AVX2, transposePastF64AVX2
 	f32.peak, f64.peak = peakF32AVX2, peakF64AVX2
 	return f32, f64
-}
-
-// withRowDots adds the kernels for few rows of A to engines. Those of AVX2 already
-// read memory at its full speed.
-func withRowDots(f32 *engine[float32], f64 *engine[float64]) {
-	f32.dotsOfRows, f64.dotsOfRows = rowDotsF32AVX2, rowDotsF64AVX2
-	f32.dotsOfRowsBF16 = func(rows, turns int, a *float32, b *BF16, bs int, sums *float32) {
-		rowDotsBF16AVX2(rows, turns, a, (*uint16)(b), bs, sums)
-	}
 }
 
 func dotAVX512(h, n, k int, a *float32, as int, b *float32, bs int, c []float32, cs int, from operand[float32], alpha float32) {

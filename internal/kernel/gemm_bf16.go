@@ -29,8 +29,8 @@ type GemmBF16 struct {
 }
 
 // RefGemmBF16 computes g by its definition, with the sums of [DotBF16] over blocks
-// of K or, for few rows of A, with several sums side by side. [GemmBF16Block] has
-// the same bits on a CPU with AVX512-BF16; elsewhere this is its test oracle.
+// of K. [GemmBF16Block] has the same bits on a CPU with AVX512-BF16; elsewhere this is
+// its test oracle.
 func RefGemmBF16(g *GemmBF16) {
 	g.check()
 	for i := range g.M {
@@ -48,11 +48,6 @@ func (g *GemmBF16) sum(i, j int) (s float32) {
 	}
 	if g.Alpha == 0 || g.K == 0 {
 		return s
-	}
-	if g.fewRows() {
-		dots := []float32{g.rowDot(i, j)}
-		g.addScaled(dots, i, j)
-		return dots[0]
 	}
 	block := 2 * (&engine[float32]{kc: dotKC}).kBlock((g.K+1)/2)
 	for k0 := 0; k0 < g.K; k0 += block {

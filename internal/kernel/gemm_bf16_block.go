@@ -20,8 +20,9 @@ type engineBF16 struct {
 	// that.
 	product func(h, n, k int, a, b []float32, bs int, c []float32, cs int, alpha float32, add bool)
 	tiles   *tileKernels // instead of product; nil: none
-	// dotsOfPairs is the kernel for few rows of A (nil: none).
-	dotsOfPairs dotsOfPairs
+	// along are the micro-kernels for few rows of A, indexed by the number of rows
+	// less one (nil: none).
+	along []alongKernel[float32, uint16]
 	// round adds the bias to n columns of sums of a tile and rounds them. It may
 	// read cols elements of a row of src and of bias.
 	round func(dst []BF16, ds int, src []float32, ss, h, n int, bias []float32)
@@ -42,7 +43,7 @@ func widened(e *engine[float32]) *engineBF16 {
 			BF16ToF32(dst[i*ds:i*ds+w], src[i*ss:i*ss+w])
 		}
 	}
-	return &engineBF16{engine: e, pair: 1, packA: [2]packer{columns, rows}, packB: [2]packer{rows, columns}, product: e.packedTile, round: roundTile}
+	return &engineBF16{engine: e, pair: 1, packA: [2]packer{columns, rows}, packB: [2]packer{rows, columns}, product: e.packedTile, along: e.alongBF16, round: roundTile}
 }
 
 const (
@@ -99,12 +100,8 @@ func (e *engineBF16) block(g *GemmBF16, ws []float32, i0, i1, j0, j1 int) {
 		}
 		return
 	}
-	if g.fewRows() && e.dotsOfPairs != nil {
-		e.pairRowsOf(g, ws, i0, i1, j0, j1)
-		return
-	}
-	if g.fewRows() && e.dotsOfRowsBF16 != nil {
-		e.fewRowsOf(g, ws, i0, i1, j0, j1)
+	if e.alongPays(g, i1-i0) {
+		e.alongBlock(g, ws, i0, i1, j0, j1)
 		return
 	}
 	if g.H == nil && g.Beta != 0 && g.Beta != 1 {

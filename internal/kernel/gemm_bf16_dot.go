@@ -69,7 +69,6 @@ func emulatedDot() *engineBF16 {
 			}
 		}
 	}
-	e.dotsOfPairs = emulatedPairs
 	return e
 }
 

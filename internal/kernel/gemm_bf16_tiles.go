@@ -48,7 +48,7 @@ type tileKernels struct {
 func tileEngine(e *engineBF16, tiles tileKernels) *engineBF16 {
 	x, base := *e, *e.engine
 	base.rows, base.cols, base.mc, base.kc = tileRows, tileRows, groupRows, shortKC
-	x.engine, x.tiles = &base, &tiles
+	x.engine, x.tiles, x.along = &base, &tiles, nil
 	return &x
 }
 

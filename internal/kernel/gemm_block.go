@@ -31,10 +31,10 @@ type engine[T Float] struct {
 	// dot is the micro-kernel for h x n dot products of rows of A and of B; h and n
 	// are 1 or dotSide (nil: none).
 	dot func(h, n, k int, a *T, as int, b *T, bs int, c []T, cs int, from operand[T], alpha T)
-	// dotsOfRows are the kernels for few rows of A; the engine of float32 has one
-	// for bfloat16, too (nil: none).
-	dotsOfRows     dotsOfRows[T, T]
-	dotsOfRowsBF16 dotsOfRows[float32, BF16]
+	// along are the micro-kernels for few rows of A, indexed by the number of rows
+	// less one; the engine of float32 has some for bfloat16, too (nil: none).
+	along     []alongKernel[T, T]
+	alongBF16 []alongKernel[float32, uint16]
 	// Vector kernels for packing (nil: plain Go), with strides in bytes.
 	copyRows  [copyVectors]func(dst *T, ds int, src *T, ss, n int) // of 1, 2, ... vectors
 	transpose func(dst *T, ds int, src *T, ss, w, blocks int)
@@ -137,13 +137,13 @@ func (e *engine[T]) block(g *Gemm[T], ws []T, i0, i1, j0, j1 int) {
 		}
 		return
 	}
-	if !e.dots(g) && e.fewRows(g) {
-		e.fewRowsOf(g, ws, i0, i1, j0, j1)
-		return
-	}
 	p := gemmPass[T]{engine: e, i0: i0, i1: i1}
 	p.cutWorkspace(ws)
 	kc, dots := e.kBlock(g.K), e.dots(g)
+	if !dots && p.alongPays(g) {
+		p.alongColumns(g, j0, j1)
+		return
+	}
 	turned := !dots && p.turns(g)
 	for j := j0; j < j1; j += e.nc {
 		for p.k0 = 0; p.k0 < g.K; p.k0 += kc {

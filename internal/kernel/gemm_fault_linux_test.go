@@ -24,7 +24,11 @@ func gemmStaysInside[T Float](t *testing.T, e *testEngine[T]) {
 	ws := atEnd(arena[3], make([]T, e.workspace()))
 	for i := range 100 {
 		tr := transposes[i%4]
-		c := newCase[T](uint64(i), tr[0], tr[1], 1+i%37, 1+i%67, 1+i%43+i%3/2*dotLeast, i%2)
+		m, n, k := 1+i%37, 1+i%67, 1+i%43+i%3/2*dotLeast
+		if i%5 == 0 { // few rows
+			m, k = 1+i/5%fewRows, alongLeast+i%43
+		}
+		c := newCase[T](uint64(i), tr[0], tr[1], m, n, k, i%2)
 		c.g.Beta = T(i % 3)
 		want := c.reference()
 		g := c.g
@@ -46,7 +50,7 @@ func TestGemmBF16StaysInsideItsMemory(t *testing.T) {
 			tr := transposes[i%4]
 			m, n, k := 1+i%37, 1+i%67, 1+i%43
 			if i%5 == 0 { // few rows, and columns that end with a tile
-				m, n, k = 1+i/5%fewRows, 2*e.cols, fewRowsLeast+2*i
+				m, n, k = 1+i/5%fewRows, 2*e.cols+i%3, alongLeast+2*i
 			}
 			c := newBF16(uint64(i), tr[0], tr[1], m, n, k, i%2, i%3 == 0, smallInt).withBias(smallInt)
 			c.g.Beta = float32(i % 3)

@@ -22,9 +22,7 @@ func (g *gen) bf16File() {
 		}
 		g.interleave(w)
 	}
-	for h := fewRows; h > 0; h-- {
-		g.pairDots(h)
-	}
+	g.alongKernels(false)
 	g.transposePairs()
 	g.roundTile()
 	g.scaleTile()

@@ -124,21 +124,16 @@ func (g *gen) file() {
 		g.transpose()
 		g.transposePast()
 		g.peak(peakChains)
+		g.alongKernels(false)
 	}
+	g.size = 4
+	g.alongKernels(true)
 	if g.masked() {
 		g.foldCRC()
-		g.size = 4
 		for _, h := range []int{dotSide, 1} {
 			g.dotKernel(h, dotSide)
 			g.dotKernel(h, 1)
 		}
-	}
-	if g.name == "AVX2" { // enough to read memory at its full speed, also for AVX-512
-		for _, g.size = range []int{4, 8} {
-			g.rowDots(false)
-		}
-		g.size = 4
-		g.rowDots(true)
 	}
 	for _, s := range vectorKernels() {
 		sizes := s.sizes
