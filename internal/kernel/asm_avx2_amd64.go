@@ -100,15 +100,15 @@ func transposePastF32AVX2(dst *float32, ds int, src *float32, ss int, blocks int
 //go:noescape
 func peakF32AVX2(n int)
 
-// gemmAlong2x16F32AVX2 computes C[0:2, 0:16] = alpha*A*B over k > 0 elements, plus the matrix from unless that is nil. The elements of a row of A, and of a column of B, lie side by side; as is the bytes between rows of A and bs those between columns of B. cs and fs are the bytes between rows of C and from. If k is no multiple of 8, up to 7 elements before a row of A and a column of B are read, too.
+// gemmAlong2x16F32AVX2 computes C[0:2, 0:16] = alpha*A*B over k > 0 elements, plus the matrix from unless that is nil. The elements of a row of A, and of a column of B, lie side by side; as is the bytes between rows of A and bs those between columns of B. cs and fs are the bytes between rows of C and from. Memory is asked for before it is read: behind a column, what lies next bytes further. If k is no multiple of 8, up to 7 elements before a column of B are read, too.
 //
 //go:noescape
-func gemmAlong2x16F32AVX2(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
+func gemmAlong2x16F32AVX2(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, next int)
 
-// gemmAlong1x16F32AVX2 computes C[0:1, 0:16] = alpha*A*B over k > 0 elements, plus the matrix from unless that is nil. The elements of a row of A, and of a column of B, lie side by side; as is the bytes between rows of A and bs those between columns of B. cs and fs are the bytes between rows of C and from. If k is no multiple of 8, up to 7 elements before a row of A and a column of B are read, too.
+// gemmAlong1x16F32AVX2 computes C[0:1, 0:16] = alpha*A*B over k > 0 elements, plus the matrix from unless that is nil. The elements of a row of A, and of a column of B, lie side by side; as is the bytes between rows of A and bs those between columns of B. cs and fs are the bytes between rows of C and from. Memory is asked for before it is read: behind a column, what lies next bytes further. If k is no multiple of 8, up to 7 elements before a column of B are read, too.
 //
 //go:noescape
-func gemmAlong1x16F32AVX2(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
+func gemmAlong1x16F32AVX2(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, next int)
 
 // gemm6x8F64AVX2 computes tiles > 0 tiles C[0:6, 0:8] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from.
 //
@@ -195,25 +195,25 @@ func transposePastF64AVX2(dst *float64, ds int, src *float64, ss int, blocks int
 //go:noescape
 func peakF64AVX2(n int)
 
-// gemmAlong2x8F64AVX2 computes C[0:2, 0:8] = alpha*A*B over k > 0 elements, plus the matrix from unless that is nil. The elements of a row of A, and of a column of B, lie side by side; as is the bytes between rows of A and bs those between columns of B. cs and fs are the bytes between rows of C and from. If k is no multiple of 4, up to 3 elements before a row of A and a column of B are read, too.
+// gemmAlong2x8F64AVX2 computes C[0:2, 0:8] = alpha*A*B over k > 0 elements, plus the matrix from unless that is nil. The elements of a row of A, and of a column of B, lie side by side; as is the bytes between rows of A and bs those between columns of B. cs and fs are the bytes between rows of C and from. Memory is asked for before it is read: behind a column, what lies next bytes further. If k is no multiple of 4, up to 3 elements before a column of B are read, too.
 //
 //go:noescape
-func gemmAlong2x8F64AVX2(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
+func gemmAlong2x8F64AVX2(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, next int)
 
-// gemmAlong1x8F64AVX2 computes C[0:1, 0:8] = alpha*A*B over k > 0 elements, plus the matrix from unless that is nil. The elements of a row of A, and of a column of B, lie side by side; as is the bytes between rows of A and bs those between columns of B. cs and fs are the bytes between rows of C and from. If k is no multiple of 4, up to 3 elements before a row of A and a column of B are read, too.
+// gemmAlong1x8F64AVX2 computes C[0:1, 0:8] = alpha*A*B over k > 0 elements, plus the matrix from unless that is nil. The elements of a row of A, and of a column of B, lie side by side; as is the bytes between rows of A and bs those between columns of B. cs and fs are the bytes between rows of C and from. Memory is asked for before it is read: behind a column, what lies next bytes further. If k is no multiple of 4, up to 3 elements before a column of B are read, too.
 //
 //go:noescape
-func gemmAlong1x8F64AVX2(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
+func gemmAlong1x8F64AVX2(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, next int)
 
-// gemmAlongHalf2x16F32AVX2 computes C[0:2, 0:16] = alpha*A*B over k > 0 elements, plus the matrix from unless that is nil. The elements of a row of A, and of a column of B, lie side by side; as is the bytes between rows of A and bs those between columns of B. cs and fs are the bytes between rows of C and from. If k is no multiple of 8, up to 7 elements before a row of A and a column of B are read, too.
+// gemmAlongHalf2x16F32AVX2 computes C[0:2, 0:16] = alpha*A*B over k > 0 elements, plus the matrix from unless that is nil. The elements of a row of A, and of a column of B, lie side by side; as is the bytes between rows of A and bs those between columns of B. cs and fs are the bytes between rows of C and from. Memory is asked for before it is read: behind a column, what lies next bytes further. If k is no multiple of 8, up to 7 elements before a column of B are read, too.
 //
 //go:noescape
-func gemmAlongHalf2x16F32AVX2(k int, a *float32, as int, b *uint16, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
+func gemmAlongHalf2x16F32AVX2(k int, a *float32, as int, b *uint16, bs int, c *float32, cs int, from *float32, fs int, alpha float32, next int)
 
-// gemmAlongHalf1x16F32AVX2 computes C[0:1, 0:16] = alpha*A*B over k > 0 elements, plus the matrix from unless that is nil. The elements of a row of A, and of a column of B, lie side by side; as is the bytes between rows of A and bs those between columns of B. cs and fs are the bytes between rows of C and from. If k is no multiple of 8, up to 7 elements before a row of A and a column of B are read, too.
+// gemmAlongHalf1x16F32AVX2 computes C[0:1, 0:16] = alpha*A*B over k > 0 elements, plus the matrix from unless that is nil. The elements of a row of A, and of a column of B, lie side by side; as is the bytes between rows of A and bs those between columns of B. cs and fs are the bytes between rows of C and from. Memory is asked for before it is read: behind a column, what lies next bytes further. If k is no multiple of 8, up to 7 elements before a column of B are read, too.
 //
 //go:noescape
-func gemmAlongHalf1x16F32AVX2(k int, a *float32, as int, b *uint16, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
+func gemmAlongHalf1x16F32AVX2(k int, a *float32, as int, b *uint16, bs int, c *float32, cs int, from *float32, fs int, alpha float32, next int)
 
 // addF32AVX2 computes dst = a + b. n is a positive multiple of 16.
 //

@@ -309,25 +309,25 @@ func transposePastF32AVX512(dst *float32, ds int, src *float32, ss int, blocks i
 //go:noescape
 func peakF32AVX512(n int)
 
-// gemmAlong4x16F32AVX512 computes C[0:4, 0:16] = alpha*A*B over k > 0 elements, plus the matrix from unless that is nil. The elements of a row of A, and of a column of B, lie side by side; as is the bytes between rows of A and bs those between columns of B. cs and fs are the bytes between rows of C and from.
+// gemmAlong4x32F32AVX512 computes C[0:4, 0:32] = alpha*A*B over k > 0 elements, plus the matrix from unless that is nil. The elements of a row of A, and of a column of B, lie side by side; as is the bytes between rows of A and bs those between columns of B. cs and fs are the bytes between rows of C and from. Memory is asked for before it is read: behind a column, what lies next bytes further.
 //
 //go:noescape
-func gemmAlong4x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
+func gemmAlong4x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, next int)
 
-// gemmAlong3x16F32AVX512 computes C[0:3, 0:16] = alpha*A*B over k > 0 elements, plus the matrix from unless that is nil. The elements of a row of A, and of a column of B, lie side by side; as is the bytes between rows of A and bs those between columns of B. cs and fs are the bytes between rows of C and from.
+// gemmAlong3x32F32AVX512 computes C[0:3, 0:32] = alpha*A*B over k > 0 elements, plus the matrix from unless that is nil. The elements of a row of A, and of a column of B, lie side by side; as is the bytes between rows of A and bs those between columns of B. cs and fs are the bytes between rows of C and from. Memory is asked for before it is read: behind a column, what lies next bytes further.
 //
 //go:noescape
-func gemmAlong3x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
+func gemmAlong3x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, next int)
 
-// gemmAlong2x16F32AVX512 computes C[0:2, 0:16] = alpha*A*B over k > 0 elements, plus the matrix from unless that is nil. The elements of a row of A, and of a column of B, lie side by side; as is the bytes between rows of A and bs those between columns of B. cs and fs are the bytes between rows of C and from.
+// gemmAlong2x32F32AVX512 computes C[0:2, 0:32] = alpha*A*B over k > 0 elements, plus the matrix from unless that is nil. The elements of a row of A, and of a column of B, lie side by side; as is the bytes between rows of A and bs those between columns of B. cs and fs are the bytes between rows of C and from. Memory is asked for before it is read: behind a column, what lies next bytes further.
 //
 //go:noescape
-func gemmAlong2x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
+func gemmAlong2x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, next int)
 
-// gemmAlong1x16F32AVX512 computes C[0:1, 0:16] = alpha*A*B over k > 0 elements, plus the matrix from unless that is nil. The elements of a row of A, and of a column of B, lie side by side; as is the bytes between rows of A and bs those between columns of B. cs and fs are the bytes between rows of C and from.
+// gemmAlong1x32F32AVX512 computes C[0:1, 0:32] = alpha*A*B over k > 0 elements, plus the matrix from unless that is nil. The elements of a row of A, and of a column of B, lie side by side; as is the bytes between rows of A and bs those between columns of B. cs and fs are the bytes between rows of C and from. Memory is asked for before it is read: behind a column, what lies next bytes further.
 //
 //go:noescape
-func gemmAlong1x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
+func gemmAlong1x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, next int)
 
 // gemm14x16F64AVX512 computes tiles > 0 tiles C[0:14, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
@@ -634,45 +634,45 @@ func transposePastF64AVX512(dst *float64, ds int, src *float64, ss int, blocks i
 //go:noescape
 func peakF64AVX512(n int)
 
-// gemmAlong4x8F64AVX512 computes C[0:4, 0:8] = alpha*A*B over k > 0 elements, plus the matrix from unless that is nil. The elements of a row of A, and of a column of B, lie side by side; as is the bytes between rows of A and bs those between columns of B. cs and fs are the bytes between rows of C and from.
+// gemmAlong4x16F64AVX512 computes C[0:4, 0:16] = alpha*A*B over k > 0 elements, plus the matrix from unless that is nil. The elements of a row of A, and of a column of B, lie side by side; as is the bytes between rows of A and bs those between columns of B. cs and fs are the bytes between rows of C and from. Memory is asked for before it is read: behind a column, what lies next bytes further.
 //
 //go:noescape
-func gemmAlong4x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
+func gemmAlong4x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, next int)
 
-// gemmAlong3x8F64AVX512 computes C[0:3, 0:8] = alpha*A*B over k > 0 elements, plus the matrix from unless that is nil. The elements of a row of A, and of a column of B, lie side by side; as is the bytes between rows of A and bs those between columns of B. cs and fs are the bytes between rows of C and from.
+// gemmAlong3x16F64AVX512 computes C[0:3, 0:16] = alpha*A*B over k > 0 elements, plus the matrix from unless that is nil. The elements of a row of A, and of a column of B, lie side by side; as is the bytes between rows of A and bs those between columns of B. cs and fs are the bytes between rows of C and from. Memory is asked for before it is read: behind a column, what lies next bytes further.
 //
 //go:noescape
-func gemmAlong3x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
+func gemmAlong3x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, next int)
 
-// gemmAlong2x8F64AVX512 computes C[0:2, 0:8] = alpha*A*B over k > 0 elements, plus the matrix from unless that is nil. The elements of a row of A, and of a column of B, lie side by side; as is the bytes between rows of A and bs those between columns of B. cs and fs are the bytes between rows of C and from.
+// gemmAlong2x16F64AVX512 computes C[0:2, 0:16] = alpha*A*B over k > 0 elements, plus the matrix from unless that is nil. The elements of a row of A, and of a column of B, lie side by side; as is the bytes between rows of A and bs those between columns of B. cs and fs are the bytes between rows of C and from. Memory is asked for before it is read: behind a column, what lies next bytes further.
 //
 //go:noescape
-func gemmAlong2x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
+func gemmAlong2x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, next int)
 
-// gemmAlong1x8F64AVX512 computes C[0:1, 0:8] = alpha*A*B over k > 0 elements, plus the matrix from unless that is nil. The elements of a row of A, and of a column of B, lie side by side; as is the bytes between rows of A and bs those between columns of B. cs and fs are the bytes between rows of C and from.
+// gemmAlong1x16F64AVX512 computes C[0:1, 0:16] = alpha*A*B over k > 0 elements, plus the matrix from unless that is nil. The elements of a row of A, and of a column of B, lie side by side; as is the bytes between rows of A and bs those between columns of B. cs and fs are the bytes between rows of C and from. Memory is asked for before it is read: behind a column, what lies next bytes further.
 //
 //go:noescape
-func gemmAlong1x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
+func gemmAlong1x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, next int)
 
-// gemmAlongHalf4x16F32AVX512 computes C[0:4, 0:16] = alpha*A*B over k > 0 elements, plus the matrix from unless that is nil. The elements of a row of A, and of a column of B, lie side by side; as is the bytes between rows of A and bs those between columns of B. cs and fs are the bytes between rows of C and from.
+// gemmAlongHalf4x32F32AVX512 computes C[0:4, 0:32] = alpha*A*B over k > 0 elements, plus the matrix from unless that is nil. The elements of a row of A, and of a column of B, lie side by side; as is the bytes between rows of A and bs those between columns of B. cs and fs are the bytes between rows of C and from. Memory is asked for before it is read: behind a column, what lies next bytes further.
 //
 //go:noescape
-func gemmAlongHalf4x16F32AVX512(k int, a *float32, as int, b *uint16, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
+func gemmAlongHalf4x32F32AVX512(k int, a *float32, as int, b *uint16, bs int, c *float32, cs int, from *float32, fs int, alpha float32, next int)
 
-// gemmAlongHalf3x16F32AVX512 computes C[0:3, 0:16] = alpha*A*B over k > 0 elements, plus the matrix from unless that is nil. The elements of a row of A, and of a column of B, lie side by side; as is the bytes between rows of A and bs those between columns of B. cs and fs are the bytes between rows of C and from.
+// gemmAlongHalf3x32F32AVX512 computes C[0:3, 0:32] = alpha*A*B over k > 0 elements, plus the matrix from unless that is nil. The elements of a row of A, and of a column of B, lie side by side; as is the bytes between rows of A and bs those between columns of B. cs and fs are the bytes between rows of C and from. Memory is asked for before it is read: behind a column, what lies next bytes further.
 //
 //go:noescape
-func gemmAlongHalf3x16F32AVX512(k int, a *float32, as int, b *uint16, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
+func gemmAlongHalf3x32F32AVX512(k int, a *float32, as int, b *uint16, bs int, c *float32, cs int, from *float32, fs int, alpha float32, next int)
 
-// gemmAlongHalf2x16F32AVX512 computes C[0:2, 0:16] = alpha*A*B over k > 0 elements, plus the matrix from unless that is nil. The elements of a row of A, and of a column of B, lie side by side; as is the bytes between rows of A and bs those between columns of B. cs and fs are the bytes between rows of C and from.
+// gemmAlongHalf2x32F32AVX512 computes C[0:2, 0:32] = alpha*A*B over k > 0 elements, plus the matrix from unless that is nil. The elements of a row of A, and of a column of B, lie side by side; as is the bytes between rows of A and bs those between columns of B. cs and fs are the bytes between rows of C and from. Memory is asked for before it is read: behind a column, what lies next bytes further.
 //
 //go:noescape
-func gemmAlongHalf2x16F32AVX512(k int, a *float32, as int, b *uint16, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
+func gemmAlongHalf2x32F32AVX512(k int, a *float32, as int, b *uint16, bs int, c *float32, cs int, from *float32, fs int, alpha float32, next int)
 
-// gemmAlongHalf1x16F32AVX512 computes C[0:1, 0:16] = alpha*A*B over k > 0 elements, plus the matrix from unless that is nil. The elements of a row of A, and of a column of B, lie side by side; as is the bytes between rows of A and bs those between columns of B. cs and fs are the bytes between rows of C and from.
+// gemmAlongHalf1x32F32AVX512 computes C[0:1, 0:32] = alpha*A*B over k > 0 elements, plus the matrix from unless that is nil. The elements of a row of A, and of a column of B, lie side by side; as is the bytes between rows of A and bs those between columns of B. cs and fs are the bytes between rows of C and from. Memory is asked for before it is read: behind a column, what lies next bytes further.
 //
 //go:noescape
-func gemmAlongHalf1x16F32AVX512(k int, a *float32, as int, b *uint16, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
+func gemmAlongHalf1x32F32AVX512(k int, a *float32, as int, b *uint16, bs int, c *float32, cs int, from *float32, fs int, alpha float32, next int)
 
 // foldCRC writes 256 bytes with the checksum, from 0, of the n bytes at p, from crc. n is a multiple of 256, and positive.
 //

@@ -154,25 +154,25 @@ func gemm1x16AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float
 //go:noescape
 func interleave1AVX512BF16(dst *float32, ds int, src *uint16, ss int, k int, mask uint64)
 
-// gemmAlong4x16AVX512BF16 computes C[0:4, 0:16] = alpha*A*B over k > 0 elements, plus the matrix from unless that is nil. The elements of a row of A, and of a column of B, lie side by side; as is the bytes between rows of A and bs those between columns of B. cs and fs are the bytes between rows of C and from.
+// gemmAlong4x32AVX512BF16 computes C[0:4, 0:32] = alpha*A*B over k > 0 elements, plus the matrix from unless that is nil. The elements of a row of A, and of a column of B, lie side by side; as is the bytes between rows of A and bs those between columns of B. cs and fs are the bytes between rows of C and from. Memory is asked for before it is read: behind a column, what lies next bytes further.
 //
 //go:noescape
-func gemmAlong4x16AVX512BF16(k int, a *float32, as int, b *uint16, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
+func gemmAlong4x32AVX512BF16(k int, a *float32, as int, b *uint16, bs int, c *float32, cs int, from *float32, fs int, alpha float32, next int)
 
-// gemmAlong3x16AVX512BF16 computes C[0:3, 0:16] = alpha*A*B over k > 0 elements, plus the matrix from unless that is nil. The elements of a row of A, and of a column of B, lie side by side; as is the bytes between rows of A and bs those between columns of B. cs and fs are the bytes between rows of C and from.
+// gemmAlong3x32AVX512BF16 computes C[0:3, 0:32] = alpha*A*B over k > 0 elements, plus the matrix from unless that is nil. The elements of a row of A, and of a column of B, lie side by side; as is the bytes between rows of A and bs those between columns of B. cs and fs are the bytes between rows of C and from. Memory is asked for before it is read: behind a column, what lies next bytes further.
 //
 //go:noescape
-func gemmAlong3x16AVX512BF16(k int, a *float32, as int, b *uint16, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
+func gemmAlong3x32AVX512BF16(k int, a *float32, as int, b *uint16, bs int, c *float32, cs int, from *float32, fs int, alpha float32, next int)
 
-// gemmAlong2x16AVX512BF16 computes C[0:2, 0:16] = alpha*A*B over k > 0 elements, plus the matrix from unless that is nil. The elements of a row of A, and of a column of B, lie side by side; as is the bytes between rows of A and bs those between columns of B. cs and fs are the bytes between rows of C and from.
+// gemmAlong2x32AVX512BF16 computes C[0:2, 0:32] = alpha*A*B over k > 0 elements, plus the matrix from unless that is nil. The elements of a row of A, and of a column of B, lie side by side; as is the bytes between rows of A and bs those between columns of B. cs and fs are the bytes between rows of C and from. Memory is asked for before it is read: behind a column, what lies next bytes further.
 //
 //go:noescape
-func gemmAlong2x16AVX512BF16(k int, a *float32, as int, b *uint16, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
+func gemmAlong2x32AVX512BF16(k int, a *float32, as int, b *uint16, bs int, c *float32, cs int, from *float32, fs int, alpha float32, next int)
 
-// gemmAlong1x16AVX512BF16 computes C[0:1, 0:16] = alpha*A*B over k > 0 elements, plus the matrix from unless that is nil. The elements of a row of A, and of a column of B, lie side by side; as is the bytes between rows of A and bs those between columns of B. cs and fs are the bytes between rows of C and from.
+// gemmAlong1x32AVX512BF16 computes C[0:1, 0:32] = alpha*A*B over k > 0 elements, plus the matrix from unless that is nil. The elements of a row of A, and of a column of B, lie side by side; as is the bytes between rows of A and bs those between columns of B. cs and fs are the bytes between rows of C and from. Memory is asked for before it is read: behind a column, what lies next bytes further.
 //
 //go:noescape
-func gemmAlong1x16AVX512BF16(k int, a *float32, as int, b *uint16, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
+func gemmAlong1x32AVX512BF16(k int, a *float32, as int, b *uint16, bs int, c *float32, cs int, from *float32, fs int, alpha float32, next int)
 
 // transposePairsAVX512BF16 writes the transpose of w in [1, 16] rows of k elements, as (k+1)/2 rows of 16 pairs, of which the first w count, in ascending order; a missing last element counts as zero. ds and ss are the bytes between rows.
 //

@@ -10396,9 +10396,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func gemmAlong4x16AVX512BF16(k int, a *float32, as int, b *uint16, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
-// Requires: AVX, AVX512BW, AVX512F
-TEXT ·gemmAlong4x16AVX512BF16(SB), NOSPLIT, $0-76
+// func gemmAlong4x32AVX512BF16(k int, a *float32, as int, b *uint16, bs int, c *float32, cs int, from *float32, fs int, alpha float32, next int)
+// Requires: AVX, AVX512BW, AVX512F, CMOV, MMX+
+TEXT ·gemmAlong4x32AVX512BF16(SB), NOSPLIT, $0-88
 	MOVQ   k+0(FP), CX
 	MOVQ   a+8(FP), SI
 	MOVQ   as+16(FP), AX
@@ -10406,354 +10406,743 @@ TEXT ·gemmAlong4x16AVX512BF16(SB), NOSPLIT, $0-76
 	MOVQ   bs+32(FP), R8
 	LEAQ   (AX)(AX*2), R9
 	LEAQ   (R8)(R8*2), R11
-	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
 	VPXORD Z3, Z3, Z3
 	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
 	SUBQ   $0x20, CX
 	JLT    tail
+	MOVQ   next+80(FP), R13
+	ADDQ   $+640, R13
+	MOVQ   $+640, R12
 
 loop:
+	CMPQ         CX, $+320
+	CMOVQLT      R13, R12
+	LEAQ         (BX)(R12*1), DI
 	MOVQ         BX, R10
-	VMOVUPS      (R10), Z5
-	VMOVUPS      (R10)(R8*1), Z6
-	VMOVUPS      (R10)(R8*2), Z7
-	VMOVUPS      (R10)(R11*1), Z8
+	VMOVUPS      (R10), Z10
+	VMOVUPS      (R10)(R8*1), Z11
+	VMOVUPS      (R10)(R8*2), Z12
+	VMOVUPS      (R10)(R11*1), Z13
 	LEAQ         (R10)(R8*4), R10
-	VMOVUPS      (R10), Z9
-	VMOVUPS      (R10)(R8*1), Z10
-	VMOVUPS      (R10)(R8*2), Z11
-	VMOVUPS      (R10)(R11*1), Z12
+	VMOVUPS      (R10), Z14
+	VMOVUPS      (R10)(R8*1), Z15
+	VMOVUPS      (R10)(R8*2), Z16
+	VMOVUPS      (R10)(R11*1), Z17
 	LEAQ         (R10)(R8*4), R10
-	VMOVUPS      (R10), Z13
-	VMOVUPS      (R10)(R8*1), Z14
-	VMOVUPS      (R10)(R8*2), Z15
-	VMOVUPS      (R10)(R11*1), Z16
+	VMOVUPS      (R10), Z18
+	VMOVUPS      (R10)(R8*1), Z19
+	VMOVUPS      (R10)(R8*2), Z20
+	VMOVUPS      (R10)(R11*1), Z21
 	LEAQ         (R10)(R8*4), R10
-	VMOVUPS      (R10), Z17
-	VMOVUPS      (R10)(R8*1), Z18
-	VMOVUPS      (R10)(R8*2), Z19
-	VMOVUPS      (R10)(R11*1), Z20
-	VUNPCKLPS    Z6, Z5, Z21
-	VUNPCKHPS    Z6, Z5, Z6
-	VUNPCKLPS    Z8, Z7, Z5
-	VUNPCKHPS    Z8, Z7, Z8
-	VUNPCKLPS    Z10, Z9, Z7
-	VUNPCKHPS    Z10, Z9, Z10
-	VUNPCKLPS    Z12, Z11, Z9
-	VUNPCKHPS    Z12, Z11, Z12
-	VUNPCKLPS    Z14, Z13, Z11
-	VUNPCKHPS    Z14, Z13, Z14
-	VUNPCKLPS    Z16, Z15, Z13
-	VUNPCKHPS    Z16, Z15, Z16
-	VUNPCKLPS    Z18, Z17, Z15
-	VUNPCKHPS    Z18, Z17, Z18
-	VUNPCKLPS    Z20, Z19, Z17
-	VUNPCKHPS    Z20, Z19, Z20
-	VUNPCKLPD    Z5, Z21, Z19
-	VUNPCKHPD    Z5, Z21, Z5
-	VUNPCKLPD    Z8, Z6, Z21
-	VUNPCKHPD    Z8, Z6, Z8
-	VUNPCKLPD    Z9, Z7, Z6
-	VUNPCKHPD    Z9, Z7, Z9
-	VUNPCKLPD    Z12, Z10, Z7
-	VUNPCKHPD    Z12, Z10, Z12
-	VUNPCKLPD    Z13, Z11, Z10
+	VMOVUPS      (R10), Z22
+	VMOVUPS      (R10)(R8*1), Z23
+	VMOVUPS      (R10)(R8*2), Z24
+	VMOVUPS      (R10)(R11*1), Z25
+	LEAQ         (R10)(R8*4), R10
+	VUNPCKLPS    Z11, Z10, Z26
+	VUNPCKHPS    Z11, Z10, Z11
+	VUNPCKLPS    Z13, Z12, Z10
+	VUNPCKHPS    Z13, Z12, Z13
+	VUNPCKLPS    Z15, Z14, Z12
+	VUNPCKHPS    Z15, Z14, Z15
+	VUNPCKLPS    Z17, Z16, Z14
+	VUNPCKHPS    Z17, Z16, Z17
+	VUNPCKLPS    Z19, Z18, Z16
+	VUNPCKHPS    Z19, Z18, Z19
+	VUNPCKLPS    Z21, Z20, Z18
+	VUNPCKHPS    Z21, Z20, Z21
+	VUNPCKLPS    Z23, Z22, Z20
+	VUNPCKHPS    Z23, Z22, Z23
+	VUNPCKLPS    Z25, Z24, Z22
+	VUNPCKHPS    Z25, Z24, Z25
+	VUNPCKLPD    Z10, Z26, Z24
+	VUNPCKHPD    Z10, Z26, Z10
+	VUNPCKLPD    Z13, Z11, Z26
 	VUNPCKHPD    Z13, Z11, Z13
-	VUNPCKLPD    Z16, Z14, Z11
-	VUNPCKHPD    Z16, Z14, Z16
-	VUNPCKLPD    Z17, Z15, Z14
+	VUNPCKLPD    Z14, Z12, Z11
+	VUNPCKHPD    Z14, Z12, Z14
+	VUNPCKLPD    Z17, Z15, Z12
 	VUNPCKHPD    Z17, Z15, Z17
-	VUNPCKLPD    Z20, Z18, Z15
-	VUNPCKHPD    Z20, Z18, Z20
-	VSHUFF32X4   $0x88, Z6, Z19, Z18
-	VSHUFF32X4   $0xdd, Z6, Z19, Z6
-	VSHUFF32X4   $0x88, Z9, Z5, Z19
-	VSHUFF32X4   $0xdd, Z9, Z5, Z9
-	VSHUFF32X4   $0x88, Z7, Z21, Z5
-	VSHUFF32X4   $0xdd, Z7, Z21, Z7
-	VSHUFF32X4   $0x88, Z12, Z8, Z21
-	VSHUFF32X4   $0xdd, Z12, Z8, Z12
-	VSHUFF32X4   $0x88, Z14, Z10, Z8
+	VUNPCKLPD    Z18, Z16, Z15
+	VUNPCKHPD    Z18, Z16, Z18
+	VUNPCKLPD    Z21, Z19, Z16
+	VUNPCKHPD    Z21, Z19, Z21
+	VUNPCKLPD    Z22, Z20, Z19
+	VUNPCKHPD    Z22, Z20, Z22
+	VUNPCKLPD    Z25, Z23, Z20
+	VUNPCKHPD    Z25, Z23, Z25
+	VSHUFF32X4   $0x88, Z11, Z24, Z23
+	VSHUFF32X4   $0xdd, Z11, Z24, Z11
+	VSHUFF32X4   $0x88, Z14, Z10, Z24
 	VSHUFF32X4   $0xdd, Z14, Z10, Z14
-	VSHUFF32X4   $0x88, Z17, Z13, Z10
+	VSHUFF32X4   $0x88, Z12, Z26, Z10
+	VSHUFF32X4   $0xdd, Z12, Z26, Z12
+	VSHUFF32X4   $0x88, Z17, Z13, Z26
 	VSHUFF32X4   $0xdd, Z17, Z13, Z17
-	VSHUFF32X4   $0x88, Z15, Z11, Z13
-	VSHUFF32X4   $0xdd, Z15, Z11, Z15
-	VSHUFF32X4   $0x88, Z20, Z16, Z11
+	VSHUFF32X4   $0x88, Z19, Z15, Z13
+	VSHUFF32X4   $0xdd, Z19, Z15, Z19
+	VSHUFF32X4   $0x88, Z22, Z18, Z15
+	VSHUFF32X4   $0xdd, Z22, Z18, Z22
+	VSHUFF32X4   $0x88, Z20, Z16, Z18
 	VSHUFF32X4   $0xdd, Z20, Z16, Z20
-	VSHUFF32X4   $0x88, Z8, Z18, Z16
-	VSHUFF32X4   $0xdd, Z8, Z18, Z8
-	VSHUFF32X4   $0x88, Z10, Z19, Z18
-	VSHUFF32X4   $0xdd, Z10, Z19, Z10
-	VSHUFF32X4   $0x88, Z13, Z5, Z19
-	VSHUFF32X4   $0xdd, Z13, Z5, Z13
-	VSHUFF32X4   $0x88, Z11, Z21, Z5
-	VSHUFF32X4   $0xdd, Z11, Z21, Z11
-	VSHUFF32X4   $0x88, Z14, Z6, Z21
-	VSHUFF32X4   $0xdd, Z14, Z6, Z14
-	VSHUFF32X4   $0x88, Z17, Z9, Z6
-	VSHUFF32X4   $0xdd, Z17, Z9, Z17
-	VSHUFF32X4   $0x88, Z15, Z7, Z9
-	VSHUFF32X4   $0xdd, Z15, Z7, Z15
-	VSHUFF32X4   $0x88, Z20, Z12, Z7
+	VSHUFF32X4   $0x88, Z25, Z21, Z16
+	VSHUFF32X4   $0xdd, Z25, Z21, Z25
+	VSHUFF32X4   $0x88, Z13, Z23, Z21
+	VSHUFF32X4   $0xdd, Z13, Z23, Z13
+	VSHUFF32X4   $0x88, Z15, Z24, Z23
+	VSHUFF32X4   $0xdd, Z15, Z24, Z15
+	VSHUFF32X4   $0x88, Z18, Z10, Z24
+	VSHUFF32X4   $0xdd, Z18, Z10, Z18
+	VSHUFF32X4   $0x88, Z16, Z26, Z10
+	VSHUFF32X4   $0xdd, Z16, Z26, Z16
+	VSHUFF32X4   $0x88, Z19, Z11, Z26
+	VSHUFF32X4   $0xdd, Z19, Z11, Z19
+	VSHUFF32X4   $0x88, Z22, Z14, Z11
+	VSHUFF32X4   $0xdd, Z22, Z14, Z22
+	VSHUFF32X4   $0x88, Z20, Z12, Z14
 	VSHUFF32X4   $0xdd, Z20, Z12, Z20
+	VSHUFF32X4   $0x88, Z25, Z17, Z12
+	VSHUFF32X4   $0xdd, Z25, Z17, Z25
 	VBROADCASTSS (SI), Z0
-	LONG         $0x407ef262
+	LONG         $0x4056f262
 	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS (SI)(AX*1), Z31
-	LONG         $0x407e9262
+	BYTE         $0xd0
+	VBROADCASTSS (SI)(AX*1), Z1
+	LONG         $0x4056f262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xe1
 	VBROADCASTSS (SI)(AX*2), Z0
+	LONG         $0x4056f262
+	BYTE         $0x52
+	BYTE         $0xf0
+	VBROADCASTSS (SI)(R9*1), Z1
+	LONG         $0x40567262
+	BYTE         $0x52
+	BYTE         $0xc1
+	PREFETCHT0   (DI)
+	VBROADCASTSS 4(SI), Z0
+	LONG         $0x4046f262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS 4(SI)(AX*1), Z1
+	LONG         $0x4046f262
+	BYTE         $0x52
+	BYTE         $0xe1
+	VBROADCASTSS 4(SI)(AX*2), Z0
+	LONG         $0x4046f262
+	BYTE         $0x52
+	BYTE         $0xf0
+	VBROADCASTSS 4(SI)(R9*1), Z1
+	LONG         $0x40467262
+	BYTE         $0x52
+	BYTE         $0xc1
+	PREFETCHT0   (DI)(R8*1)
+	VBROADCASTSS 8(SI), Z0
+	LONG         $0x403ef262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS 8(SI)(AX*1), Z1
+	LONG         $0x403ef262
+	BYTE         $0x52
+	BYTE         $0xe1
+	VBROADCASTSS 8(SI)(AX*2), Z0
+	LONG         $0x403ef262
+	BYTE         $0x52
+	BYTE         $0xf0
+	VBROADCASTSS 8(SI)(R9*1), Z1
+	LONG         $0x403e7262
+	BYTE         $0x52
+	BYTE         $0xc1
+	PREFETCHT0   (DI)(R8*2)
+	VBROADCASTSS 12(SI), Z0
+	LONG         $0x482ef262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS 12(SI)(AX*1), Z1
+	LONG         $0x482ef262
+	BYTE         $0x52
+	BYTE         $0xe1
+	VBROADCASTSS 12(SI)(AX*2), Z0
+	LONG         $0x482ef262
+	BYTE         $0x52
+	BYTE         $0xf0
+	VBROADCASTSS 12(SI)(R9*1), Z1
+	LONG         $0x482e7262
+	BYTE         $0x52
+	BYTE         $0xc1
+	PREFETCHT0   (DI)(R11*1)
+	LEAQ         (DI)(R8*4), DI
+	VBROADCASTSS 16(SI), Z0
+	LONG         $0x402ef262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS 16(SI)(AX*1), Z1
+	LONG         $0x402ef262
+	BYTE         $0x52
+	BYTE         $0xe1
+	VBROADCASTSS 16(SI)(AX*2), Z0
+	LONG         $0x402ef262
+	BYTE         $0x52
+	BYTE         $0xf0
+	VBROADCASTSS 16(SI)(R9*1), Z1
+	LONG         $0x402e7262
+	BYTE         $0x52
+	BYTE         $0xc1
+	PREFETCHT0   (DI)
+	VBROADCASTSS 20(SI), Z0
+	LONG         $0x4826f262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS 20(SI)(AX*1), Z1
+	LONG         $0x4826f262
+	BYTE         $0x52
+	BYTE         $0xe1
+	VBROADCASTSS 20(SI)(AX*2), Z0
+	LONG         $0x4826f262
+	BYTE         $0x52
+	BYTE         $0xf0
+	VBROADCASTSS 20(SI)(R9*1), Z1
+	LONG         $0x48267262
+	BYTE         $0x52
+	BYTE         $0xc1
+	PREFETCHT0   (DI)(R8*1)
+	VBROADCASTSS 24(SI), Z0
+	LONG         $0x480ef262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS 24(SI)(AX*1), Z1
+	LONG         $0x480ef262
+	BYTE         $0x52
+	BYTE         $0xe1
+	VBROADCASTSS 24(SI)(AX*2), Z0
+	LONG         $0x480ef262
+	BYTE         $0x52
+	BYTE         $0xf0
+	VBROADCASTSS 24(SI)(R9*1), Z1
+	LONG         $0x480e7262
+	BYTE         $0x52
+	BYTE         $0xc1
+	PREFETCHT0   (DI)(R8*2)
+	VBROADCASTSS 28(SI), Z0
+	LONG         $0x481ef262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS 28(SI)(AX*1), Z1
+	LONG         $0x481ef262
+	BYTE         $0x52
+	BYTE         $0xe1
+	VBROADCASTSS 28(SI)(AX*2), Z0
+	LONG         $0x481ef262
+	BYTE         $0x52
+	BYTE         $0xf0
+	VBROADCASTSS 28(SI)(R9*1), Z1
+	LONG         $0x481e7262
+	BYTE         $0x52
+	BYTE         $0xc1
+	PREFETCHT0   (DI)(R11*1)
+	LEAQ         (DI)(R8*4), DI
+	VBROADCASTSS 32(SI), Z0
+	LONG         $0x4816f262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS 32(SI)(AX*1), Z1
+	LONG         $0x4816f262
+	BYTE         $0x52
+	BYTE         $0xe1
+	VBROADCASTSS 32(SI)(AX*2), Z0
+	LONG         $0x4816f262
+	BYTE         $0x52
+	BYTE         $0xf0
+	VBROADCASTSS 32(SI)(R9*1), Z1
+	LONG         $0x48167262
+	BYTE         $0x52
+	BYTE         $0xc1
+	PREFETCHT0   (DI)
+	VBROADCASTSS 36(SI), Z0
+	LONG         $0x4806f262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS 36(SI)(AX*1), Z1
+	LONG         $0x4806f262
+	BYTE         $0x52
+	BYTE         $0xe1
+	VBROADCASTSS 36(SI)(AX*2), Z0
+	LONG         $0x4806f262
+	BYTE         $0x52
+	BYTE         $0xf0
+	VBROADCASTSS 36(SI)(R9*1), Z1
+	LONG         $0x48067262
+	BYTE         $0x52
+	BYTE         $0xc1
+	PREFETCHT0   (DI)(R8*1)
+	VBROADCASTSS 40(SI), Z0
+	LONG         $0x406ef262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS 40(SI)(AX*1), Z1
+	LONG         $0x406ef262
+	BYTE         $0x52
+	BYTE         $0xe1
+	VBROADCASTSS 40(SI)(AX*2), Z0
+	LONG         $0x406ef262
+	BYTE         $0x52
+	BYTE         $0xf0
+	VBROADCASTSS 40(SI)(R9*1), Z1
+	LONG         $0x406e7262
+	BYTE         $0x52
+	BYTE         $0xc1
+	PREFETCHT0   (DI)(R8*2)
+	VBROADCASTSS 44(SI), Z0
+	LONG         $0x407ef262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS 44(SI)(AX*1), Z1
+	LONG         $0x407ef262
+	BYTE         $0x52
+	BYTE         $0xe1
+	VBROADCASTSS 44(SI)(AX*2), Z0
+	LONG         $0x407ef262
+	BYTE         $0x52
+	BYTE         $0xf0
+	VBROADCASTSS 44(SI)(R9*1), Z1
+	LONG         $0x407e7262
+	BYTE         $0x52
+	BYTE         $0xc1
+	PREFETCHT0   (DI)(R11*1)
+	LEAQ         (DI)(R8*4), DI
+	VBROADCASTSS 48(SI), Z0
+	LONG         $0x4066f262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS 48(SI)(AX*1), Z1
+	LONG         $0x4066f262
+	BYTE         $0x52
+	BYTE         $0xe1
+	VBROADCASTSS 48(SI)(AX*2), Z0
+	LONG         $0x4066f262
+	BYTE         $0x52
+	BYTE         $0xf0
+	VBROADCASTSS 48(SI)(R9*1), Z1
+	LONG         $0x40667262
+	BYTE         $0x52
+	BYTE         $0xc1
+	PREFETCHT0   (DI)
+	VBROADCASTSS 52(SI), Z0
+	LONG         $0x404ef262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS 52(SI)(AX*1), Z1
+	LONG         $0x404ef262
+	BYTE         $0x52
+	BYTE         $0xe1
+	VBROADCASTSS 52(SI)(AX*2), Z0
+	LONG         $0x404ef262
+	BYTE         $0x52
+	BYTE         $0xf0
+	VBROADCASTSS 52(SI)(R9*1), Z1
+	LONG         $0x404e7262
+	BYTE         $0x52
+	BYTE         $0xc1
+	PREFETCHT0   (DI)(R8*1)
+	VBROADCASTSS 56(SI), Z0
+	LONG         $0x405ef262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS 56(SI)(AX*1), Z1
+	LONG         $0x405ef262
+	BYTE         $0x52
+	BYTE         $0xe1
+	VBROADCASTSS 56(SI)(AX*2), Z0
+	LONG         $0x405ef262
+	BYTE         $0x52
+	BYTE         $0xf0
+	VBROADCASTSS 56(SI)(R9*1), Z1
+	LONG         $0x405e7262
+	BYTE         $0x52
+	BYTE         $0xc1
+	PREFETCHT0   (DI)(R8*2)
+	VBROADCASTSS 60(SI), Z0
+	LONG         $0x4036f262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS 60(SI)(AX*1), Z1
+	LONG         $0x4036f262
+	BYTE         $0x52
+	BYTE         $0xe1
+	VBROADCASTSS 60(SI)(AX*2), Z0
+	LONG         $0x4036f262
+	BYTE         $0x52
+	BYTE         $0xf0
+	VBROADCASTSS 60(SI)(R9*1), Z1
+	LONG         $0x40367262
+	BYTE         $0x52
+	BYTE         $0xc1
+	PREFETCHT0   (DI)(R11*1)
+	LEAQ         (DI)(R8*4), DI
+	VMOVUPS      (R10), Z10
+	VMOVUPS      (R10)(R8*1), Z11
+	VMOVUPS      (R10)(R8*2), Z12
+	VMOVUPS      (R10)(R11*1), Z13
+	LEAQ         (R10)(R8*4), R10
+	VMOVUPS      (R10), Z14
+	VMOVUPS      (R10)(R8*1), Z15
+	VMOVUPS      (R10)(R8*2), Z16
+	VMOVUPS      (R10)(R11*1), Z17
+	LEAQ         (R10)(R8*4), R10
+	VMOVUPS      (R10), Z18
+	VMOVUPS      (R10)(R8*1), Z19
+	VMOVUPS      (R10)(R8*2), Z20
+	VMOVUPS      (R10)(R11*1), Z21
+	LEAQ         (R10)(R8*4), R10
+	VMOVUPS      (R10), Z22
+	VMOVUPS      (R10)(R8*1), Z23
+	VMOVUPS      (R10)(R8*2), Z24
+	VMOVUPS      (R10)(R11*1), Z25
+	VUNPCKLPS    Z11, Z10, Z26
+	VUNPCKHPS    Z11, Z10, Z11
+	VUNPCKLPS    Z13, Z12, Z10
+	VUNPCKHPS    Z13, Z12, Z13
+	VUNPCKLPS    Z15, Z14, Z12
+	VUNPCKHPS    Z15, Z14, Z15
+	VUNPCKLPS    Z17, Z16, Z14
+	VUNPCKHPS    Z17, Z16, Z17
+	VUNPCKLPS    Z19, Z18, Z16
+	VUNPCKHPS    Z19, Z18, Z19
+	VUNPCKLPS    Z21, Z20, Z18
+	VUNPCKHPS    Z21, Z20, Z21
+	VUNPCKLPS    Z23, Z22, Z20
+	VUNPCKHPS    Z23, Z22, Z23
+	VUNPCKLPS    Z25, Z24, Z22
+	VUNPCKHPS    Z25, Z24, Z25
+	VUNPCKLPD    Z10, Z26, Z24
+	VUNPCKHPD    Z10, Z26, Z10
+	VUNPCKLPD    Z13, Z11, Z26
+	VUNPCKHPD    Z13, Z11, Z13
+	VUNPCKLPD    Z14, Z12, Z11
+	VUNPCKHPD    Z14, Z12, Z14
+	VUNPCKLPD    Z17, Z15, Z12
+	VUNPCKHPD    Z17, Z15, Z17
+	VUNPCKLPD    Z18, Z16, Z15
+	VUNPCKHPD    Z18, Z16, Z18
+	VUNPCKLPD    Z21, Z19, Z16
+	VUNPCKHPD    Z21, Z19, Z21
+	VUNPCKLPD    Z22, Z20, Z19
+	VUNPCKHPD    Z22, Z20, Z22
+	VUNPCKLPD    Z25, Z23, Z20
+	VUNPCKHPD    Z25, Z23, Z25
+	VSHUFF32X4   $0x88, Z11, Z24, Z23
+	VSHUFF32X4   $0xdd, Z11, Z24, Z11
+	VSHUFF32X4   $0x88, Z14, Z10, Z24
+	VSHUFF32X4   $0xdd, Z14, Z10, Z14
+	VSHUFF32X4   $0x88, Z12, Z26, Z10
+	VSHUFF32X4   $0xdd, Z12, Z26, Z12
+	VSHUFF32X4   $0x88, Z17, Z13, Z26
+	VSHUFF32X4   $0xdd, Z17, Z13, Z17
+	VSHUFF32X4   $0x88, Z19, Z15, Z13
+	VSHUFF32X4   $0xdd, Z19, Z15, Z19
+	VSHUFF32X4   $0x88, Z22, Z18, Z15
+	VSHUFF32X4   $0xdd, Z22, Z18, Z22
+	VSHUFF32X4   $0x88, Z20, Z16, Z18
+	VSHUFF32X4   $0xdd, Z20, Z16, Z20
+	VSHUFF32X4   $0x88, Z25, Z21, Z16
+	VSHUFF32X4   $0xdd, Z25, Z21, Z25
+	VSHUFF32X4   $0x88, Z13, Z23, Z21
+	VSHUFF32X4   $0xdd, Z13, Z23, Z13
+	VSHUFF32X4   $0x88, Z15, Z24, Z23
+	VSHUFF32X4   $0xdd, Z15, Z24, Z15
+	VSHUFF32X4   $0x88, Z18, Z10, Z24
+	VSHUFF32X4   $0xdd, Z18, Z10, Z18
+	VSHUFF32X4   $0x88, Z16, Z26, Z10
+	VSHUFF32X4   $0xdd, Z16, Z26, Z16
+	VSHUFF32X4   $0x88, Z19, Z11, Z26
+	VSHUFF32X4   $0xdd, Z19, Z11, Z19
+	VSHUFF32X4   $0x88, Z22, Z14, Z11
+	VSHUFF32X4   $0xdd, Z22, Z14, Z22
+	VSHUFF32X4   $0x88, Z20, Z12, Z14
+	VSHUFF32X4   $0xdd, Z20, Z12, Z20
+	VSHUFF32X4   $0x88, Z25, Z17, Z12
+	VSHUFF32X4   $0xdd, Z25, Z17, Z25
+	VBROADCASTSS (SI), Z0
+	LONG         $0x4056f262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS (SI)(AX*1), Z1
+	LONG         $0x4056f262
+	BYTE         $0x52
+	BYTE         $0xe9
+	VBROADCASTSS (SI)(AX*2), Z0
+	LONG         $0x4056f262
+	BYTE         $0x52
+	BYTE         $0xf8
+	VBROADCASTSS (SI)(R9*1), Z1
+	LONG         $0x40567262
+	BYTE         $0x52
+	BYTE         $0xc9
+	PREFETCHT0   (DI)
+	VBROADCASTSS 4(SI), Z0
+	LONG         $0x4046f262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 4(SI)(AX*1), Z1
+	LONG         $0x4046f262
+	BYTE         $0x52
+	BYTE         $0xe9
+	VBROADCASTSS 4(SI)(AX*2), Z0
+	LONG         $0x4046f262
+	BYTE         $0x52
+	BYTE         $0xf8
+	VBROADCASTSS 4(SI)(R9*1), Z1
+	LONG         $0x40467262
+	BYTE         $0x52
+	BYTE         $0xc9
+	PREFETCHT0   (DI)(R8*1)
+	VBROADCASTSS 8(SI), Z0
+	LONG         $0x403ef262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 8(SI)(AX*1), Z1
+	LONG         $0x403ef262
+	BYTE         $0x52
+	BYTE         $0xe9
+	VBROADCASTSS 8(SI)(AX*2), Z0
+	LONG         $0x403ef262
+	BYTE         $0x52
+	BYTE         $0xf8
+	VBROADCASTSS 8(SI)(R9*1), Z1
+	LONG         $0x403e7262
+	BYTE         $0x52
+	BYTE         $0xc9
+	PREFETCHT0   (DI)(R8*2)
+	VBROADCASTSS 12(SI), Z0
+	LONG         $0x482ef262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 12(SI)(AX*1), Z1
+	LONG         $0x482ef262
+	BYTE         $0x52
+	BYTE         $0xe9
+	VBROADCASTSS 12(SI)(AX*2), Z0
+	LONG         $0x482ef262
+	BYTE         $0x52
+	BYTE         $0xf8
+	VBROADCASTSS 12(SI)(R9*1), Z1
+	LONG         $0x482e7262
+	BYTE         $0x52
+	BYTE         $0xc9
+	PREFETCHT0   (DI)(R11*1)
+	LEAQ         (DI)(R8*4), DI
+	VBROADCASTSS 16(SI), Z0
+	LONG         $0x402ef262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 16(SI)(AX*1), Z1
+	LONG         $0x402ef262
+	BYTE         $0x52
+	BYTE         $0xe9
+	VBROADCASTSS 16(SI)(AX*2), Z0
+	LONG         $0x402ef262
+	BYTE         $0x52
+	BYTE         $0xf8
+	VBROADCASTSS 16(SI)(R9*1), Z1
+	LONG         $0x402e7262
+	BYTE         $0x52
+	BYTE         $0xc9
+	PREFETCHT0   (DI)
+	VBROADCASTSS 20(SI), Z0
+	LONG         $0x4826f262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 20(SI)(AX*1), Z1
+	LONG         $0x4826f262
+	BYTE         $0x52
+	BYTE         $0xe9
+	VBROADCASTSS 20(SI)(AX*2), Z0
+	LONG         $0x4826f262
+	BYTE         $0x52
+	BYTE         $0xf8
+	VBROADCASTSS 20(SI)(R9*1), Z1
+	LONG         $0x48267262
+	BYTE         $0x52
+	BYTE         $0xc9
+	PREFETCHT0   (DI)(R8*1)
+	VBROADCASTSS 24(SI), Z0
+	LONG         $0x480ef262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 24(SI)(AX*1), Z1
+	LONG         $0x480ef262
+	BYTE         $0x52
+	BYTE         $0xe9
+	VBROADCASTSS 24(SI)(AX*2), Z0
+	LONG         $0x480ef262
+	BYTE         $0x52
+	BYTE         $0xf8
+	VBROADCASTSS 24(SI)(R9*1), Z1
+	LONG         $0x480e7262
+	BYTE         $0x52
+	BYTE         $0xc9
+	PREFETCHT0   (DI)(R8*2)
+	VBROADCASTSS 28(SI), Z0
+	LONG         $0x481ef262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 28(SI)(AX*1), Z1
+	LONG         $0x481ef262
+	BYTE         $0x52
+	BYTE         $0xe9
+	VBROADCASTSS 28(SI)(AX*2), Z0
+	LONG         $0x481ef262
+	BYTE         $0x52
+	BYTE         $0xf8
+	VBROADCASTSS 28(SI)(R9*1), Z1
+	LONG         $0x481e7262
+	BYTE         $0x52
+	BYTE         $0xc9
+	PREFETCHT0   (DI)(R11*1)
+	LEAQ         (DI)(R8*4), DI
+	VBROADCASTSS 32(SI), Z0
+	LONG         $0x4816f262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 32(SI)(AX*1), Z1
+	LONG         $0x4816f262
+	BYTE         $0x52
+	BYTE         $0xe9
+	VBROADCASTSS 32(SI)(AX*2), Z0
+	LONG         $0x4816f262
+	BYTE         $0x52
+	BYTE         $0xf8
+	VBROADCASTSS 32(SI)(R9*1), Z1
+	LONG         $0x48167262
+	BYTE         $0x52
+	BYTE         $0xc9
+	PREFETCHT0   (DI)
+	VBROADCASTSS 36(SI), Z0
+	LONG         $0x4806f262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 36(SI)(AX*1), Z1
+	LONG         $0x4806f262
+	BYTE         $0x52
+	BYTE         $0xe9
+	VBROADCASTSS 36(SI)(AX*2), Z0
+	LONG         $0x4806f262
+	BYTE         $0x52
+	BYTE         $0xf8
+	VBROADCASTSS 36(SI)(R9*1), Z1
+	LONG         $0x48067262
+	BYTE         $0x52
+	BYTE         $0xc9
+	PREFETCHT0   (DI)(R8*1)
+	VBROADCASTSS 40(SI), Z0
+	LONG         $0x406ef262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 40(SI)(AX*1), Z1
+	LONG         $0x406ef262
+	BYTE         $0x52
+	BYTE         $0xe9
+	VBROADCASTSS 40(SI)(AX*2), Z0
+	LONG         $0x406ef262
+	BYTE         $0x52
+	BYTE         $0xf8
+	VBROADCASTSS 40(SI)(R9*1), Z1
+	LONG         $0x406e7262
+	BYTE         $0x52
+	BYTE         $0xc9
+	PREFETCHT0   (DI)(R8*2)
+	VBROADCASTSS 44(SI), Z0
 	LONG         $0x407ef262
 	BYTE         $0x52
 	BYTE         $0xd8
-	VBROADCASTSS (SI)(R9*1), Z31
-	LONG         $0x407e9262
+	VBROADCASTSS 44(SI)(AX*1), Z1
+	LONG         $0x407ef262
 	BYTE         $0x52
-	BYTE         $0xe7
-	VBROADCASTSS 4(SI), Z0
-	LONG         $0x406ef262
-	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 4(SI)(AX*1), Z31
-	LONG         $0x406e9262
-	BYTE         $0x52
-	BYTE         $0xd7
-	VBROADCASTSS 4(SI)(AX*2), Z0
-	LONG         $0x406ef262
-	BYTE         $0x52
-	BYTE         $0xd8
-	VBROADCASTSS 4(SI)(R9*1), Z31
-	LONG         $0x406e9262
-	BYTE         $0x52
-	BYTE         $0xe7
-	VBROADCASTSS 8(SI), Z0
-	LONG         $0x4066f262
-	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 8(SI)(AX*1), Z31
-	LONG         $0x40669262
-	BYTE         $0x52
-	BYTE         $0xd7
-	VBROADCASTSS 8(SI)(AX*2), Z0
-	LONG         $0x4066f262
-	BYTE         $0x52
-	BYTE         $0xd8
-	VBROADCASTSS 8(SI)(R9*1), Z31
-	LONG         $0x40669262
-	BYTE         $0x52
-	BYTE         $0xe7
-	VBROADCASTSS 12(SI), Z0
-	LONG         $0x4856f262
-	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 12(SI)(AX*1), Z31
-	LONG         $0x48569262
-	BYTE         $0x52
-	BYTE         $0xd7
-	VBROADCASTSS 12(SI)(AX*2), Z0
-	LONG         $0x4856f262
-	BYTE         $0x52
-	BYTE         $0xd8
-	VBROADCASTSS 12(SI)(R9*1), Z31
-	LONG         $0x48569262
-	BYTE         $0x52
-	BYTE         $0xe7
-	VBROADCASTSS 16(SI), Z0
-	LONG         $0x4056f262
-	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 16(SI)(AX*1), Z31
-	LONG         $0x40569262
-	BYTE         $0x52
-	BYTE         $0xd7
-	VBROADCASTSS 16(SI)(AX*2), Z0
-	LONG         $0x4056f262
-	BYTE         $0x52
-	BYTE         $0xd8
-	VBROADCASTSS 16(SI)(R9*1), Z31
-	LONG         $0x40569262
-	BYTE         $0x52
-	BYTE         $0xe7
-	VBROADCASTSS 20(SI), Z0
-	LONG         $0x484ef262
-	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 20(SI)(AX*1), Z31
-	LONG         $0x484e9262
-	BYTE         $0x52
-	BYTE         $0xd7
-	VBROADCASTSS 20(SI)(AX*2), Z0
-	LONG         $0x484ef262
-	BYTE         $0x52
-	BYTE         $0xd8
-	VBROADCASTSS 20(SI)(R9*1), Z31
-	LONG         $0x484e9262
-	BYTE         $0x52
-	BYTE         $0xe7
-	VBROADCASTSS 24(SI), Z0
-	LONG         $0x4836f262
-	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 24(SI)(AX*1), Z31
-	LONG         $0x48369262
-	BYTE         $0x52
-	BYTE         $0xd7
-	VBROADCASTSS 24(SI)(AX*2), Z0
-	LONG         $0x4836f262
-	BYTE         $0x52
-	BYTE         $0xd8
-	VBROADCASTSS 24(SI)(R9*1), Z31
-	LONG         $0x48369262
-	BYTE         $0x52
-	BYTE         $0xe7
-	VBROADCASTSS 28(SI), Z0
-	LONG         $0x4846f262
-	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 28(SI)(AX*1), Z31
-	LONG         $0x48469262
-	BYTE         $0x52
-	BYTE         $0xd7
-	VBROADCASTSS 28(SI)(AX*2), Z0
-	LONG         $0x4846f262
-	BYTE         $0x52
-	BYTE         $0xd8
-	VBROADCASTSS 28(SI)(R9*1), Z31
-	LONG         $0x48469262
-	BYTE         $0x52
-	BYTE         $0xe7
-	VBROADCASTSS 32(SI), Z0
-	LONG         $0x483ef262
-	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 32(SI)(AX*1), Z31
-	LONG         $0x483e9262
-	BYTE         $0x52
-	BYTE         $0xd7
-	VBROADCASTSS 32(SI)(AX*2), Z0
-	LONG         $0x483ef262
-	BYTE         $0x52
-	BYTE         $0xd8
-	VBROADCASTSS 32(SI)(R9*1), Z31
-	LONG         $0x483e9262
-	BYTE         $0x52
-	BYTE         $0xe7
-	VBROADCASTSS 36(SI), Z0
-	LONG         $0x482ef262
-	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 36(SI)(AX*1), Z31
-	LONG         $0x482e9262
-	BYTE         $0x52
-	BYTE         $0xd7
-	VBROADCASTSS 36(SI)(AX*2), Z0
-	LONG         $0x482ef262
-	BYTE         $0x52
-	BYTE         $0xd8
-	VBROADCASTSS 36(SI)(R9*1), Z31
-	LONG         $0x482e9262
-	BYTE         $0x52
-	BYTE         $0xe7
-	VBROADCASTSS 40(SI), Z0
-	LONG         $0x4816f262
-	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 40(SI)(AX*1), Z31
-	LONG         $0x48169262
-	BYTE         $0x52
-	BYTE         $0xd7
-	VBROADCASTSS 40(SI)(AX*2), Z0
-	LONG         $0x4816f262
-	BYTE         $0x52
-	BYTE         $0xd8
-	VBROADCASTSS 40(SI)(R9*1), Z31
-	LONG         $0x48169262
-	BYTE         $0x52
-	BYTE         $0xe7
-	VBROADCASTSS 44(SI), Z0
-	LONG         $0x4826f262
-	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 44(SI)(AX*1), Z31
-	LONG         $0x48269262
-	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xe9
 	VBROADCASTSS 44(SI)(AX*2), Z0
-	LONG         $0x4826f262
+	LONG         $0x407ef262
 	BYTE         $0x52
-	BYTE         $0xd8
-	VBROADCASTSS 44(SI)(R9*1), Z31
-	LONG         $0x48269262
+	BYTE         $0xf8
+	VBROADCASTSS 44(SI)(R9*1), Z1
+	LONG         $0x407e7262
 	BYTE         $0x52
-	BYTE         $0xe7
+	BYTE         $0xc9
+	PREFETCHT0   (DI)(R11*1)
+	LEAQ         (DI)(R8*4), DI
 	VBROADCASTSS 48(SI), Z0
-	LONG         $0x480ef262
+	LONG         $0x4066f262
 	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 48(SI)(AX*1), Z31
-	LONG         $0x480e9262
+	BYTE         $0xd8
+	VBROADCASTSS 48(SI)(AX*1), Z1
+	LONG         $0x4066f262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xe9
 	VBROADCASTSS 48(SI)(AX*2), Z0
-	LONG         $0x480ef262
+	LONG         $0x4066f262
 	BYTE         $0x52
-	BYTE         $0xd8
-	VBROADCASTSS 48(SI)(R9*1), Z31
-	LONG         $0x480e9262
+	BYTE         $0xf8
+	VBROADCASTSS 48(SI)(R9*1), Z1
+	LONG         $0x40667262
 	BYTE         $0x52
-	BYTE         $0xe7
+	BYTE         $0xc9
+	PREFETCHT0   (DI)
 	VBROADCASTSS 52(SI), Z0
-	LONG         $0x4076f262
+	LONG         $0x404ef262
 	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 52(SI)(AX*1), Z31
-	LONG         $0x40769262
+	BYTE         $0xd8
+	VBROADCASTSS 52(SI)(AX*1), Z1
+	LONG         $0x404ef262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xe9
 	VBROADCASTSS 52(SI)(AX*2), Z0
-	LONG         $0x4076f262
+	LONG         $0x404ef262
 	BYTE         $0x52
-	BYTE         $0xd8
-	VBROADCASTSS 52(SI)(R9*1), Z31
-	LONG         $0x40769262
+	BYTE         $0xf8
+	VBROADCASTSS 52(SI)(R9*1), Z1
+	LONG         $0x404e7262
 	BYTE         $0x52
-	BYTE         $0xe7
+	BYTE         $0xc9
+	PREFETCHT0   (DI)(R8*1)
 	VBROADCASTSS 56(SI), Z0
-	LONG         $0x4806f262
+	LONG         $0x405ef262
 	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 56(SI)(AX*1), Z31
-	LONG         $0x48069262
+	BYTE         $0xd8
+	VBROADCASTSS 56(SI)(AX*1), Z1
+	LONG         $0x405ef262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xe9
 	VBROADCASTSS 56(SI)(AX*2), Z0
-	LONG         $0x4806f262
+	LONG         $0x405ef262
 	BYTE         $0x52
-	BYTE         $0xd8
-	VBROADCASTSS 56(SI)(R9*1), Z31
-	LONG         $0x48069262
+	BYTE         $0xf8
+	VBROADCASTSS 56(SI)(R9*1), Z1
+	LONG         $0x405e7262
 	BYTE         $0x52
-	BYTE         $0xe7
+	BYTE         $0xc9
+	PREFETCHT0   (DI)(R8*2)
 	VBROADCASTSS 60(SI), Z0
-	LONG         $0x405ef262
-	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 60(SI)(AX*1), Z31
-	LONG         $0x405e9262
-	BYTE         $0x52
-	BYTE         $0xd7
-	VBROADCASTSS 60(SI)(AX*2), Z0
-	LONG         $0x405ef262
+	LONG         $0x4036f262
 	BYTE         $0x52
 	BYTE         $0xd8
-	VBROADCASTSS 60(SI)(R9*1), Z31
-	LONG         $0x405e9262
+	VBROADCASTSS 60(SI)(AX*1), Z1
+	LONG         $0x4036f262
 	BYTE         $0x52
-	BYTE         $0xe7
+	BYTE         $0xe9
+	VBROADCASTSS 60(SI)(AX*2), Z0
+	LONG         $0x4036f262
+	BYTE         $0x52
+	BYTE         $0xf8
+	VBROADCASTSS 60(SI)(R9*1), Z1
+	LONG         $0x40367262
+	BYTE         $0x52
+	BYTE         $0xc9
+	PREFETCHT0   (DI)(R11*1)
 	ADDQ         $0x40, BX
 	ADDQ         $0x40, SI
 	SUBQ         $0x20, CX
@@ -10769,376 +11158,749 @@ tail:
 	INCQ         CX
 	SHRQ         $0x01, CX
 	MOVQ         BX, R10
-	VMOVDQU16.Z  (R10), K1, Z5
-	VMOVDQU16.Z  (R10)(R8*1), K1, Z6
-	VMOVDQU16.Z  (R10)(R8*2), K1, Z7
-	VMOVDQU16.Z  (R10)(R11*1), K1, Z8
+	VMOVDQU16.Z  (R10), K1, Z10
+	VMOVDQU16.Z  (R10)(R8*1), K1, Z11
+	VMOVDQU16.Z  (R10)(R8*2), K1, Z12
+	VMOVDQU16.Z  (R10)(R11*1), K1, Z13
 	LEAQ         (R10)(R8*4), R10
-	VMOVDQU16.Z  (R10), K1, Z9
-	VMOVDQU16.Z  (R10)(R8*1), K1, Z10
-	VMOVDQU16.Z  (R10)(R8*2), K1, Z11
-	VMOVDQU16.Z  (R10)(R11*1), K1, Z12
+	VMOVDQU16.Z  (R10), K1, Z14
+	VMOVDQU16.Z  (R10)(R8*1), K1, Z15
+	VMOVDQU16.Z  (R10)(R8*2), K1, Z16
+	VMOVDQU16.Z  (R10)(R11*1), K1, Z17
 	LEAQ         (R10)(R8*4), R10
-	VMOVDQU16.Z  (R10), K1, Z13
-	VMOVDQU16.Z  (R10)(R8*1), K1, Z14
-	VMOVDQU16.Z  (R10)(R8*2), K1, Z15
-	VMOVDQU16.Z  (R10)(R11*1), K1, Z16
+	VMOVDQU16.Z  (R10), K1, Z18
+	VMOVDQU16.Z  (R10)(R8*1), K1, Z19
+	VMOVDQU16.Z  (R10)(R8*2), K1, Z20
+	VMOVDQU16.Z  (R10)(R11*1), K1, Z21
 	LEAQ         (R10)(R8*4), R10
-	VMOVDQU16.Z  (R10), K1, Z17
-	VMOVDQU16.Z  (R10)(R8*1), K1, Z18
-	VMOVDQU16.Z  (R10)(R8*2), K1, Z19
-	VMOVDQU16.Z  (R10)(R11*1), K1, Z20
-	VUNPCKLPS    Z6, Z5, Z21
-	VUNPCKHPS    Z6, Z5, Z6
-	VUNPCKLPS    Z8, Z7, Z5
-	VUNPCKHPS    Z8, Z7, Z8
-	VUNPCKLPS    Z10, Z9, Z7
-	VUNPCKHPS    Z10, Z9, Z10
-	VUNPCKLPS    Z12, Z11, Z9
-	VUNPCKHPS    Z12, Z11, Z12
-	VUNPCKLPS    Z14, Z13, Z11
-	VUNPCKHPS    Z14, Z13, Z14
-	VUNPCKLPS    Z16, Z15, Z13
-	VUNPCKHPS    Z16, Z15, Z16
-	VUNPCKLPS    Z18, Z17, Z15
-	VUNPCKHPS    Z18, Z17, Z18
-	VUNPCKLPS    Z20, Z19, Z17
-	VUNPCKHPS    Z20, Z19, Z20
-	VUNPCKLPD    Z5, Z21, Z19
-	VUNPCKHPD    Z5, Z21, Z5
-	VUNPCKLPD    Z8, Z6, Z21
-	VUNPCKHPD    Z8, Z6, Z8
-	VUNPCKLPD    Z9, Z7, Z6
-	VUNPCKHPD    Z9, Z7, Z9
-	VUNPCKLPD    Z12, Z10, Z7
-	VUNPCKHPD    Z12, Z10, Z12
-	VUNPCKLPD    Z13, Z11, Z10
+	VMOVDQU16.Z  (R10), K1, Z22
+	VMOVDQU16.Z  (R10)(R8*1), K1, Z23
+	VMOVDQU16.Z  (R10)(R8*2), K1, Z24
+	VMOVDQU16.Z  (R10)(R11*1), K1, Z25
+	LEAQ         (R10)(R8*4), R10
+	VUNPCKLPS    Z11, Z10, Z26
+	VUNPCKHPS    Z11, Z10, Z11
+	VUNPCKLPS    Z13, Z12, Z10
+	VUNPCKHPS    Z13, Z12, Z13
+	VUNPCKLPS    Z15, Z14, Z12
+	VUNPCKHPS    Z15, Z14, Z15
+	VUNPCKLPS    Z17, Z16, Z14
+	VUNPCKHPS    Z17, Z16, Z17
+	VUNPCKLPS    Z19, Z18, Z16
+	VUNPCKHPS    Z19, Z18, Z19
+	VUNPCKLPS    Z21, Z20, Z18
+	VUNPCKHPS    Z21, Z20, Z21
+	VUNPCKLPS    Z23, Z22, Z20
+	VUNPCKHPS    Z23, Z22, Z23
+	VUNPCKLPS    Z25, Z24, Z22
+	VUNPCKHPS    Z25, Z24, Z25
+	VUNPCKLPD    Z10, Z26, Z24
+	VUNPCKHPD    Z10, Z26, Z10
+	VUNPCKLPD    Z13, Z11, Z26
 	VUNPCKHPD    Z13, Z11, Z13
-	VUNPCKLPD    Z16, Z14, Z11
-	VUNPCKHPD    Z16, Z14, Z16
-	VUNPCKLPD    Z17, Z15, Z14
+	VUNPCKLPD    Z14, Z12, Z11
+	VUNPCKHPD    Z14, Z12, Z14
+	VUNPCKLPD    Z17, Z15, Z12
 	VUNPCKHPD    Z17, Z15, Z17
-	VUNPCKLPD    Z20, Z18, Z15
-	VUNPCKHPD    Z20, Z18, Z20
-	VSHUFF32X4   $0x88, Z6, Z19, Z18
-	VSHUFF32X4   $0xdd, Z6, Z19, Z6
-	VSHUFF32X4   $0x88, Z9, Z5, Z19
-	VSHUFF32X4   $0xdd, Z9, Z5, Z9
-	VSHUFF32X4   $0x88, Z7, Z21, Z5
-	VSHUFF32X4   $0xdd, Z7, Z21, Z7
-	VSHUFF32X4   $0x88, Z12, Z8, Z21
-	VSHUFF32X4   $0xdd, Z12, Z8, Z12
-	VSHUFF32X4   $0x88, Z14, Z10, Z8
+	VUNPCKLPD    Z18, Z16, Z15
+	VUNPCKHPD    Z18, Z16, Z18
+	VUNPCKLPD    Z21, Z19, Z16
+	VUNPCKHPD    Z21, Z19, Z21
+	VUNPCKLPD    Z22, Z20, Z19
+	VUNPCKHPD    Z22, Z20, Z22
+	VUNPCKLPD    Z25, Z23, Z20
+	VUNPCKHPD    Z25, Z23, Z25
+	VSHUFF32X4   $0x88, Z11, Z24, Z23
+	VSHUFF32X4   $0xdd, Z11, Z24, Z11
+	VSHUFF32X4   $0x88, Z14, Z10, Z24
 	VSHUFF32X4   $0xdd, Z14, Z10, Z14
-	VSHUFF32X4   $0x88, Z17, Z13, Z10
+	VSHUFF32X4   $0x88, Z12, Z26, Z10
+	VSHUFF32X4   $0xdd, Z12, Z26, Z12
+	VSHUFF32X4   $0x88, Z17, Z13, Z26
 	VSHUFF32X4   $0xdd, Z17, Z13, Z17
-	VSHUFF32X4   $0x88, Z15, Z11, Z13
-	VSHUFF32X4   $0xdd, Z15, Z11, Z15
-	VSHUFF32X4   $0x88, Z20, Z16, Z11
+	VSHUFF32X4   $0x88, Z19, Z15, Z13
+	VSHUFF32X4   $0xdd, Z19, Z15, Z19
+	VSHUFF32X4   $0x88, Z22, Z18, Z15
+	VSHUFF32X4   $0xdd, Z22, Z18, Z22
+	VSHUFF32X4   $0x88, Z20, Z16, Z18
 	VSHUFF32X4   $0xdd, Z20, Z16, Z20
-	VSHUFF32X4   $0x88, Z8, Z18, Z16
-	VSHUFF32X4   $0xdd, Z8, Z18, Z8
-	VSHUFF32X4   $0x88, Z10, Z19, Z18
-	VSHUFF32X4   $0xdd, Z10, Z19, Z10
-	VSHUFF32X4   $0x88, Z13, Z5, Z19
-	VSHUFF32X4   $0xdd, Z13, Z5, Z13
-	VSHUFF32X4   $0x88, Z11, Z21, Z5
-	VSHUFF32X4   $0xdd, Z11, Z21, Z11
-	VSHUFF32X4   $0x88, Z14, Z6, Z21
-	VSHUFF32X4   $0xdd, Z14, Z6, Z14
-	VSHUFF32X4   $0x88, Z17, Z9, Z6
-	VSHUFF32X4   $0xdd, Z17, Z9, Z17
-	VSHUFF32X4   $0x88, Z15, Z7, Z9
-	VSHUFF32X4   $0xdd, Z15, Z7, Z15
-	VSHUFF32X4   $0x88, Z20, Z12, Z7
+	VSHUFF32X4   $0x88, Z25, Z21, Z16
+	VSHUFF32X4   $0xdd, Z25, Z21, Z25
+	VSHUFF32X4   $0x88, Z13, Z23, Z21
+	VSHUFF32X4   $0xdd, Z13, Z23, Z13
+	VSHUFF32X4   $0x88, Z15, Z24, Z23
+	VSHUFF32X4   $0xdd, Z15, Z24, Z15
+	VSHUFF32X4   $0x88, Z18, Z10, Z24
+	VSHUFF32X4   $0xdd, Z18, Z10, Z18
+	VSHUFF32X4   $0x88, Z16, Z26, Z10
+	VSHUFF32X4   $0xdd, Z16, Z26, Z16
+	VSHUFF32X4   $0x88, Z19, Z11, Z26
+	VSHUFF32X4   $0xdd, Z19, Z11, Z19
+	VSHUFF32X4   $0x88, Z22, Z14, Z11
+	VSHUFF32X4   $0xdd, Z22, Z14, Z22
+	VSHUFF32X4   $0x88, Z20, Z12, Z14
 	VSHUFF32X4   $0xdd, Z20, Z12, Z20
+	VSHUFF32X4   $0x88, Z25, Z17, Z12
+	VSHUFF32X4   $0xdd, Z25, Z17, Z25
 	VBROADCASTSS (SI), Z0
-	LONG         $0x407ef262
+	LONG         $0x4056f262
 	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS (SI)(AX*1), Z31
-	LONG         $0x407e9262
+	BYTE         $0xd0
+	VBROADCASTSS (SI)(AX*1), Z1
+	LONG         $0x4056f262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xe1
 	VBROADCASTSS (SI)(AX*2), Z0
+	LONG         $0x4056f262
+	BYTE         $0x52
+	BYTE         $0xf0
+	VBROADCASTSS (SI)(R9*1), Z1
+	LONG         $0x40567262
+	BYTE         $0x52
+	BYTE         $0xc1
+	CMPQ         CX, $0x01
+	JE           done0
+	VBROADCASTSS 4(SI), Z0
+	LONG         $0x4046f262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS 4(SI)(AX*1), Z1
+	LONG         $0x4046f262
+	BYTE         $0x52
+	BYTE         $0xe1
+	VBROADCASTSS 4(SI)(AX*2), Z0
+	LONG         $0x4046f262
+	BYTE         $0x52
+	BYTE         $0xf0
+	VBROADCASTSS 4(SI)(R9*1), Z1
+	LONG         $0x40467262
+	BYTE         $0x52
+	BYTE         $0xc1
+	CMPQ         CX, $0x02
+	JE           done0
+	VBROADCASTSS 8(SI), Z0
+	LONG         $0x403ef262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS 8(SI)(AX*1), Z1
+	LONG         $0x403ef262
+	BYTE         $0x52
+	BYTE         $0xe1
+	VBROADCASTSS 8(SI)(AX*2), Z0
+	LONG         $0x403ef262
+	BYTE         $0x52
+	BYTE         $0xf0
+	VBROADCASTSS 8(SI)(R9*1), Z1
+	LONG         $0x403e7262
+	BYTE         $0x52
+	BYTE         $0xc1
+	CMPQ         CX, $0x03
+	JE           done0
+	VBROADCASTSS 12(SI), Z0
+	LONG         $0x482ef262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS 12(SI)(AX*1), Z1
+	LONG         $0x482ef262
+	BYTE         $0x52
+	BYTE         $0xe1
+	VBROADCASTSS 12(SI)(AX*2), Z0
+	LONG         $0x482ef262
+	BYTE         $0x52
+	BYTE         $0xf0
+	VBROADCASTSS 12(SI)(R9*1), Z1
+	LONG         $0x482e7262
+	BYTE         $0x52
+	BYTE         $0xc1
+	CMPQ         CX, $0x04
+	JE           done0
+	VBROADCASTSS 16(SI), Z0
+	LONG         $0x402ef262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS 16(SI)(AX*1), Z1
+	LONG         $0x402ef262
+	BYTE         $0x52
+	BYTE         $0xe1
+	VBROADCASTSS 16(SI)(AX*2), Z0
+	LONG         $0x402ef262
+	BYTE         $0x52
+	BYTE         $0xf0
+	VBROADCASTSS 16(SI)(R9*1), Z1
+	LONG         $0x402e7262
+	BYTE         $0x52
+	BYTE         $0xc1
+	CMPQ         CX, $0x05
+	JE           done0
+	VBROADCASTSS 20(SI), Z0
+	LONG         $0x4826f262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS 20(SI)(AX*1), Z1
+	LONG         $0x4826f262
+	BYTE         $0x52
+	BYTE         $0xe1
+	VBROADCASTSS 20(SI)(AX*2), Z0
+	LONG         $0x4826f262
+	BYTE         $0x52
+	BYTE         $0xf0
+	VBROADCASTSS 20(SI)(R9*1), Z1
+	LONG         $0x48267262
+	BYTE         $0x52
+	BYTE         $0xc1
+	CMPQ         CX, $0x06
+	JE           done0
+	VBROADCASTSS 24(SI), Z0
+	LONG         $0x480ef262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS 24(SI)(AX*1), Z1
+	LONG         $0x480ef262
+	BYTE         $0x52
+	BYTE         $0xe1
+	VBROADCASTSS 24(SI)(AX*2), Z0
+	LONG         $0x480ef262
+	BYTE         $0x52
+	BYTE         $0xf0
+	VBROADCASTSS 24(SI)(R9*1), Z1
+	LONG         $0x480e7262
+	BYTE         $0x52
+	BYTE         $0xc1
+	CMPQ         CX, $0x07
+	JE           done0
+	VBROADCASTSS 28(SI), Z0
+	LONG         $0x481ef262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS 28(SI)(AX*1), Z1
+	LONG         $0x481ef262
+	BYTE         $0x52
+	BYTE         $0xe1
+	VBROADCASTSS 28(SI)(AX*2), Z0
+	LONG         $0x481ef262
+	BYTE         $0x52
+	BYTE         $0xf0
+	VBROADCASTSS 28(SI)(R9*1), Z1
+	LONG         $0x481e7262
+	BYTE         $0x52
+	BYTE         $0xc1
+	CMPQ         CX, $0x08
+	JE           done0
+	VBROADCASTSS 32(SI), Z0
+	LONG         $0x4816f262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS 32(SI)(AX*1), Z1
+	LONG         $0x4816f262
+	BYTE         $0x52
+	BYTE         $0xe1
+	VBROADCASTSS 32(SI)(AX*2), Z0
+	LONG         $0x4816f262
+	BYTE         $0x52
+	BYTE         $0xf0
+	VBROADCASTSS 32(SI)(R9*1), Z1
+	LONG         $0x48167262
+	BYTE         $0x52
+	BYTE         $0xc1
+	CMPQ         CX, $0x09
+	JE           done0
+	VBROADCASTSS 36(SI), Z0
+	LONG         $0x4806f262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS 36(SI)(AX*1), Z1
+	LONG         $0x4806f262
+	BYTE         $0x52
+	BYTE         $0xe1
+	VBROADCASTSS 36(SI)(AX*2), Z0
+	LONG         $0x4806f262
+	BYTE         $0x52
+	BYTE         $0xf0
+	VBROADCASTSS 36(SI)(R9*1), Z1
+	LONG         $0x48067262
+	BYTE         $0x52
+	BYTE         $0xc1
+	CMPQ         CX, $0x0a
+	JE           done0
+	VBROADCASTSS 40(SI), Z0
+	LONG         $0x406ef262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS 40(SI)(AX*1), Z1
+	LONG         $0x406ef262
+	BYTE         $0x52
+	BYTE         $0xe1
+	VBROADCASTSS 40(SI)(AX*2), Z0
+	LONG         $0x406ef262
+	BYTE         $0x52
+	BYTE         $0xf0
+	VBROADCASTSS 40(SI)(R9*1), Z1
+	LONG         $0x406e7262
+	BYTE         $0x52
+	BYTE         $0xc1
+	CMPQ         CX, $0x0b
+	JE           done0
+	VBROADCASTSS 44(SI), Z0
+	LONG         $0x407ef262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS 44(SI)(AX*1), Z1
+	LONG         $0x407ef262
+	BYTE         $0x52
+	BYTE         $0xe1
+	VBROADCASTSS 44(SI)(AX*2), Z0
+	LONG         $0x407ef262
+	BYTE         $0x52
+	BYTE         $0xf0
+	VBROADCASTSS 44(SI)(R9*1), Z1
+	LONG         $0x407e7262
+	BYTE         $0x52
+	BYTE         $0xc1
+	CMPQ         CX, $0x0c
+	JE           done0
+	VBROADCASTSS 48(SI), Z0
+	LONG         $0x4066f262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS 48(SI)(AX*1), Z1
+	LONG         $0x4066f262
+	BYTE         $0x52
+	BYTE         $0xe1
+	VBROADCASTSS 48(SI)(AX*2), Z0
+	LONG         $0x4066f262
+	BYTE         $0x52
+	BYTE         $0xf0
+	VBROADCASTSS 48(SI)(R9*1), Z1
+	LONG         $0x40667262
+	BYTE         $0x52
+	BYTE         $0xc1
+	CMPQ         CX, $0x0d
+	JE           done0
+	VBROADCASTSS 52(SI), Z0
+	LONG         $0x404ef262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS 52(SI)(AX*1), Z1
+	LONG         $0x404ef262
+	BYTE         $0x52
+	BYTE         $0xe1
+	VBROADCASTSS 52(SI)(AX*2), Z0
+	LONG         $0x404ef262
+	BYTE         $0x52
+	BYTE         $0xf0
+	VBROADCASTSS 52(SI)(R9*1), Z1
+	LONG         $0x404e7262
+	BYTE         $0x52
+	BYTE         $0xc1
+	CMPQ         CX, $0x0e
+	JE           done0
+	VBROADCASTSS 56(SI), Z0
+	LONG         $0x405ef262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS 56(SI)(AX*1), Z1
+	LONG         $0x405ef262
+	BYTE         $0x52
+	BYTE         $0xe1
+	VBROADCASTSS 56(SI)(AX*2), Z0
+	LONG         $0x405ef262
+	BYTE         $0x52
+	BYTE         $0xf0
+	VBROADCASTSS 56(SI)(R9*1), Z1
+	LONG         $0x405e7262
+	BYTE         $0x52
+	BYTE         $0xc1
+	CMPQ         CX, $0x0f
+	JE           done0
+	VBROADCASTSS 60(SI), Z0
+	LONG         $0x4036f262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS 60(SI)(AX*1), Z1
+	LONG         $0x4036f262
+	BYTE         $0x52
+	BYTE         $0xe1
+	VBROADCASTSS 60(SI)(AX*2), Z0
+	LONG         $0x4036f262
+	BYTE         $0x52
+	BYTE         $0xf0
+	VBROADCASTSS 60(SI)(R9*1), Z1
+	LONG         $0x40367262
+	BYTE         $0x52
+	BYTE         $0xc1
+
+done0:
+	VMOVDQU16.Z  (R10), K1, Z10
+	VMOVDQU16.Z  (R10)(R8*1), K1, Z11
+	VMOVDQU16.Z  (R10)(R8*2), K1, Z12
+	VMOVDQU16.Z  (R10)(R11*1), K1, Z13
+	LEAQ         (R10)(R8*4), R10
+	VMOVDQU16.Z  (R10), K1, Z14
+	VMOVDQU16.Z  (R10)(R8*1), K1, Z15
+	VMOVDQU16.Z  (R10)(R8*2), K1, Z16
+	VMOVDQU16.Z  (R10)(R11*1), K1, Z17
+	LEAQ         (R10)(R8*4), R10
+	VMOVDQU16.Z  (R10), K1, Z18
+	VMOVDQU16.Z  (R10)(R8*1), K1, Z19
+	VMOVDQU16.Z  (R10)(R8*2), K1, Z20
+	VMOVDQU16.Z  (R10)(R11*1), K1, Z21
+	LEAQ         (R10)(R8*4), R10
+	VMOVDQU16.Z  (R10), K1, Z22
+	VMOVDQU16.Z  (R10)(R8*1), K1, Z23
+	VMOVDQU16.Z  (R10)(R8*2), K1, Z24
+	VMOVDQU16.Z  (R10)(R11*1), K1, Z25
+	VUNPCKLPS    Z11, Z10, Z26
+	VUNPCKHPS    Z11, Z10, Z11
+	VUNPCKLPS    Z13, Z12, Z10
+	VUNPCKHPS    Z13, Z12, Z13
+	VUNPCKLPS    Z15, Z14, Z12
+	VUNPCKHPS    Z15, Z14, Z15
+	VUNPCKLPS    Z17, Z16, Z14
+	VUNPCKHPS    Z17, Z16, Z17
+	VUNPCKLPS    Z19, Z18, Z16
+	VUNPCKHPS    Z19, Z18, Z19
+	VUNPCKLPS    Z21, Z20, Z18
+	VUNPCKHPS    Z21, Z20, Z21
+	VUNPCKLPS    Z23, Z22, Z20
+	VUNPCKHPS    Z23, Z22, Z23
+	VUNPCKLPS    Z25, Z24, Z22
+	VUNPCKHPS    Z25, Z24, Z25
+	VUNPCKLPD    Z10, Z26, Z24
+	VUNPCKHPD    Z10, Z26, Z10
+	VUNPCKLPD    Z13, Z11, Z26
+	VUNPCKHPD    Z13, Z11, Z13
+	VUNPCKLPD    Z14, Z12, Z11
+	VUNPCKHPD    Z14, Z12, Z14
+	VUNPCKLPD    Z17, Z15, Z12
+	VUNPCKHPD    Z17, Z15, Z17
+	VUNPCKLPD    Z18, Z16, Z15
+	VUNPCKHPD    Z18, Z16, Z18
+	VUNPCKLPD    Z21, Z19, Z16
+	VUNPCKHPD    Z21, Z19, Z21
+	VUNPCKLPD    Z22, Z20, Z19
+	VUNPCKHPD    Z22, Z20, Z22
+	VUNPCKLPD    Z25, Z23, Z20
+	VUNPCKHPD    Z25, Z23, Z25
+	VSHUFF32X4   $0x88, Z11, Z24, Z23
+	VSHUFF32X4   $0xdd, Z11, Z24, Z11
+	VSHUFF32X4   $0x88, Z14, Z10, Z24
+	VSHUFF32X4   $0xdd, Z14, Z10, Z14
+	VSHUFF32X4   $0x88, Z12, Z26, Z10
+	VSHUFF32X4   $0xdd, Z12, Z26, Z12
+	VSHUFF32X4   $0x88, Z17, Z13, Z26
+	VSHUFF32X4   $0xdd, Z17, Z13, Z17
+	VSHUFF32X4   $0x88, Z19, Z15, Z13
+	VSHUFF32X4   $0xdd, Z19, Z15, Z19
+	VSHUFF32X4   $0x88, Z22, Z18, Z15
+	VSHUFF32X4   $0xdd, Z22, Z18, Z22
+	VSHUFF32X4   $0x88, Z20, Z16, Z18
+	VSHUFF32X4   $0xdd, Z20, Z16, Z20
+	VSHUFF32X4   $0x88, Z25, Z21, Z16
+	VSHUFF32X4   $0xdd, Z25, Z21, Z25
+	VSHUFF32X4   $0x88, Z13, Z23, Z21
+	VSHUFF32X4   $0xdd, Z13, Z23, Z13
+	VSHUFF32X4   $0x88, Z15, Z24, Z23
+	VSHUFF32X4   $0xdd, Z15, Z24, Z15
+	VSHUFF32X4   $0x88, Z18, Z10, Z24
+	VSHUFF32X4   $0xdd, Z18, Z10, Z18
+	VSHUFF32X4   $0x88, Z16, Z26, Z10
+	VSHUFF32X4   $0xdd, Z16, Z26, Z16
+	VSHUFF32X4   $0x88, Z19, Z11, Z26
+	VSHUFF32X4   $0xdd, Z19, Z11, Z19
+	VSHUFF32X4   $0x88, Z22, Z14, Z11
+	VSHUFF32X4   $0xdd, Z22, Z14, Z22
+	VSHUFF32X4   $0x88, Z20, Z12, Z14
+	VSHUFF32X4   $0xdd, Z20, Z12, Z20
+	VSHUFF32X4   $0x88, Z25, Z17, Z12
+	VSHUFF32X4   $0xdd, Z25, Z17, Z25
+	VBROADCASTSS (SI), Z0
+	LONG         $0x4056f262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS (SI)(AX*1), Z1
+	LONG         $0x4056f262
+	BYTE         $0x52
+	BYTE         $0xe9
+	VBROADCASTSS (SI)(AX*2), Z0
+	LONG         $0x4056f262
+	BYTE         $0x52
+	BYTE         $0xf8
+	VBROADCASTSS (SI)(R9*1), Z1
+	LONG         $0x40567262
+	BYTE         $0x52
+	BYTE         $0xc9
+	CMPQ         CX, $0x01
+	JE           done1
+	VBROADCASTSS 4(SI), Z0
+	LONG         $0x4046f262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 4(SI)(AX*1), Z1
+	LONG         $0x4046f262
+	BYTE         $0x52
+	BYTE         $0xe9
+	VBROADCASTSS 4(SI)(AX*2), Z0
+	LONG         $0x4046f262
+	BYTE         $0x52
+	BYTE         $0xf8
+	VBROADCASTSS 4(SI)(R9*1), Z1
+	LONG         $0x40467262
+	BYTE         $0x52
+	BYTE         $0xc9
+	CMPQ         CX, $0x02
+	JE           done1
+	VBROADCASTSS 8(SI), Z0
+	LONG         $0x403ef262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 8(SI)(AX*1), Z1
+	LONG         $0x403ef262
+	BYTE         $0x52
+	BYTE         $0xe9
+	VBROADCASTSS 8(SI)(AX*2), Z0
+	LONG         $0x403ef262
+	BYTE         $0x52
+	BYTE         $0xf8
+	VBROADCASTSS 8(SI)(R9*1), Z1
+	LONG         $0x403e7262
+	BYTE         $0x52
+	BYTE         $0xc9
+	CMPQ         CX, $0x03
+	JE           done1
+	VBROADCASTSS 12(SI), Z0
+	LONG         $0x482ef262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 12(SI)(AX*1), Z1
+	LONG         $0x482ef262
+	BYTE         $0x52
+	BYTE         $0xe9
+	VBROADCASTSS 12(SI)(AX*2), Z0
+	LONG         $0x482ef262
+	BYTE         $0x52
+	BYTE         $0xf8
+	VBROADCASTSS 12(SI)(R9*1), Z1
+	LONG         $0x482e7262
+	BYTE         $0x52
+	BYTE         $0xc9
+	CMPQ         CX, $0x04
+	JE           done1
+	VBROADCASTSS 16(SI), Z0
+	LONG         $0x402ef262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 16(SI)(AX*1), Z1
+	LONG         $0x402ef262
+	BYTE         $0x52
+	BYTE         $0xe9
+	VBROADCASTSS 16(SI)(AX*2), Z0
+	LONG         $0x402ef262
+	BYTE         $0x52
+	BYTE         $0xf8
+	VBROADCASTSS 16(SI)(R9*1), Z1
+	LONG         $0x402e7262
+	BYTE         $0x52
+	BYTE         $0xc9
+	CMPQ         CX, $0x05
+	JE           done1
+	VBROADCASTSS 20(SI), Z0
+	LONG         $0x4826f262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 20(SI)(AX*1), Z1
+	LONG         $0x4826f262
+	BYTE         $0x52
+	BYTE         $0xe9
+	VBROADCASTSS 20(SI)(AX*2), Z0
+	LONG         $0x4826f262
+	BYTE         $0x52
+	BYTE         $0xf8
+	VBROADCASTSS 20(SI)(R9*1), Z1
+	LONG         $0x48267262
+	BYTE         $0x52
+	BYTE         $0xc9
+	CMPQ         CX, $0x06
+	JE           done1
+	VBROADCASTSS 24(SI), Z0
+	LONG         $0x480ef262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 24(SI)(AX*1), Z1
+	LONG         $0x480ef262
+	BYTE         $0x52
+	BYTE         $0xe9
+	VBROADCASTSS 24(SI)(AX*2), Z0
+	LONG         $0x480ef262
+	BYTE         $0x52
+	BYTE         $0xf8
+	VBROADCASTSS 24(SI)(R9*1), Z1
+	LONG         $0x480e7262
+	BYTE         $0x52
+	BYTE         $0xc9
+	CMPQ         CX, $0x07
+	JE           done1
+	VBROADCASTSS 28(SI), Z0
+	LONG         $0x481ef262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 28(SI)(AX*1), Z1
+	LONG         $0x481ef262
+	BYTE         $0x52
+	BYTE         $0xe9
+	VBROADCASTSS 28(SI)(AX*2), Z0
+	LONG         $0x481ef262
+	BYTE         $0x52
+	BYTE         $0xf8
+	VBROADCASTSS 28(SI)(R9*1), Z1
+	LONG         $0x481e7262
+	BYTE         $0x52
+	BYTE         $0xc9
+	CMPQ         CX, $0x08
+	JE           done1
+	VBROADCASTSS 32(SI), Z0
+	LONG         $0x4816f262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 32(SI)(AX*1), Z1
+	LONG         $0x4816f262
+	BYTE         $0x52
+	BYTE         $0xe9
+	VBROADCASTSS 32(SI)(AX*2), Z0
+	LONG         $0x4816f262
+	BYTE         $0x52
+	BYTE         $0xf8
+	VBROADCASTSS 32(SI)(R9*1), Z1
+	LONG         $0x48167262
+	BYTE         $0x52
+	BYTE         $0xc9
+	CMPQ         CX, $0x09
+	JE           done1
+	VBROADCASTSS 36(SI), Z0
+	LONG         $0x4806f262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 36(SI)(AX*1), Z1
+	LONG         $0x4806f262
+	BYTE         $0x52
+	BYTE         $0xe9
+	VBROADCASTSS 36(SI)(AX*2), Z0
+	LONG         $0x4806f262
+	BYTE         $0x52
+	BYTE         $0xf8
+	VBROADCASTSS 36(SI)(R9*1), Z1
+	LONG         $0x48067262
+	BYTE         $0x52
+	BYTE         $0xc9
+	CMPQ         CX, $0x0a
+	JE           done1
+	VBROADCASTSS 40(SI), Z0
+	LONG         $0x406ef262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 40(SI)(AX*1), Z1
+	LONG         $0x406ef262
+	BYTE         $0x52
+	BYTE         $0xe9
+	VBROADCASTSS 40(SI)(AX*2), Z0
+	LONG         $0x406ef262
+	BYTE         $0x52
+	BYTE         $0xf8
+	VBROADCASTSS 40(SI)(R9*1), Z1
+	LONG         $0x406e7262
+	BYTE         $0x52
+	BYTE         $0xc9
+	CMPQ         CX, $0x0b
+	JE           done1
+	VBROADCASTSS 44(SI), Z0
 	LONG         $0x407ef262
 	BYTE         $0x52
 	BYTE         $0xd8
-	VBROADCASTSS (SI)(R9*1), Z31
-	LONG         $0x407e9262
+	VBROADCASTSS 44(SI)(AX*1), Z1
+	LONG         $0x407ef262
 	BYTE         $0x52
-	BYTE         $0xe7
-	CMPQ         CX, $0x01
-	JE           end
-	VBROADCASTSS 4(SI), Z0
-	LONG         $0x406ef262
-	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 4(SI)(AX*1), Z31
-	LONG         $0x406e9262
-	BYTE         $0x52
-	BYTE         $0xd7
-	VBROADCASTSS 4(SI)(AX*2), Z0
-	LONG         $0x406ef262
-	BYTE         $0x52
-	BYTE         $0xd8
-	VBROADCASTSS 4(SI)(R9*1), Z31
-	LONG         $0x406e9262
-	BYTE         $0x52
-	BYTE         $0xe7
-	CMPQ         CX, $0x02
-	JE           end
-	VBROADCASTSS 8(SI), Z0
-	LONG         $0x4066f262
-	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 8(SI)(AX*1), Z31
-	LONG         $0x40669262
-	BYTE         $0x52
-	BYTE         $0xd7
-	VBROADCASTSS 8(SI)(AX*2), Z0
-	LONG         $0x4066f262
-	BYTE         $0x52
-	BYTE         $0xd8
-	VBROADCASTSS 8(SI)(R9*1), Z31
-	LONG         $0x40669262
-	BYTE         $0x52
-	BYTE         $0xe7
-	CMPQ         CX, $0x03
-	JE           end
-	VBROADCASTSS 12(SI), Z0
-	LONG         $0x4856f262
-	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 12(SI)(AX*1), Z31
-	LONG         $0x48569262
-	BYTE         $0x52
-	BYTE         $0xd7
-	VBROADCASTSS 12(SI)(AX*2), Z0
-	LONG         $0x4856f262
-	BYTE         $0x52
-	BYTE         $0xd8
-	VBROADCASTSS 12(SI)(R9*1), Z31
-	LONG         $0x48569262
-	BYTE         $0x52
-	BYTE         $0xe7
-	CMPQ         CX, $0x04
-	JE           end
-	VBROADCASTSS 16(SI), Z0
-	LONG         $0x4056f262
-	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 16(SI)(AX*1), Z31
-	LONG         $0x40569262
-	BYTE         $0x52
-	BYTE         $0xd7
-	VBROADCASTSS 16(SI)(AX*2), Z0
-	LONG         $0x4056f262
-	BYTE         $0x52
-	BYTE         $0xd8
-	VBROADCASTSS 16(SI)(R9*1), Z31
-	LONG         $0x40569262
-	BYTE         $0x52
-	BYTE         $0xe7
-	CMPQ         CX, $0x05
-	JE           end
-	VBROADCASTSS 20(SI), Z0
-	LONG         $0x484ef262
-	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 20(SI)(AX*1), Z31
-	LONG         $0x484e9262
-	BYTE         $0x52
-	BYTE         $0xd7
-	VBROADCASTSS 20(SI)(AX*2), Z0
-	LONG         $0x484ef262
-	BYTE         $0x52
-	BYTE         $0xd8
-	VBROADCASTSS 20(SI)(R9*1), Z31
-	LONG         $0x484e9262
-	BYTE         $0x52
-	BYTE         $0xe7
-	CMPQ         CX, $0x06
-	JE           end
-	VBROADCASTSS 24(SI), Z0
-	LONG         $0x4836f262
-	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 24(SI)(AX*1), Z31
-	LONG         $0x48369262
-	BYTE         $0x52
-	BYTE         $0xd7
-	VBROADCASTSS 24(SI)(AX*2), Z0
-	LONG         $0x4836f262
-	BYTE         $0x52
-	BYTE         $0xd8
-	VBROADCASTSS 24(SI)(R9*1), Z31
-	LONG         $0x48369262
-	BYTE         $0x52
-	BYTE         $0xe7
-	CMPQ         CX, $0x07
-	JE           end
-	VBROADCASTSS 28(SI), Z0
-	LONG         $0x4846f262
-	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 28(SI)(AX*1), Z31
-	LONG         $0x48469262
-	BYTE         $0x52
-	BYTE         $0xd7
-	VBROADCASTSS 28(SI)(AX*2), Z0
-	LONG         $0x4846f262
-	BYTE         $0x52
-	BYTE         $0xd8
-	VBROADCASTSS 28(SI)(R9*1), Z31
-	LONG         $0x48469262
-	BYTE         $0x52
-	BYTE         $0xe7
-	CMPQ         CX, $0x08
-	JE           end
-	VBROADCASTSS 32(SI), Z0
-	LONG         $0x483ef262
-	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 32(SI)(AX*1), Z31
-	LONG         $0x483e9262
-	BYTE         $0x52
-	BYTE         $0xd7
-	VBROADCASTSS 32(SI)(AX*2), Z0
-	LONG         $0x483ef262
-	BYTE         $0x52
-	BYTE         $0xd8
-	VBROADCASTSS 32(SI)(R9*1), Z31
-	LONG         $0x483e9262
-	BYTE         $0x52
-	BYTE         $0xe7
-	CMPQ         CX, $0x09
-	JE           end
-	VBROADCASTSS 36(SI), Z0
-	LONG         $0x482ef262
-	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 36(SI)(AX*1), Z31
-	LONG         $0x482e9262
-	BYTE         $0x52
-	BYTE         $0xd7
-	VBROADCASTSS 36(SI)(AX*2), Z0
-	LONG         $0x482ef262
-	BYTE         $0x52
-	BYTE         $0xd8
-	VBROADCASTSS 36(SI)(R9*1), Z31
-	LONG         $0x482e9262
-	BYTE         $0x52
-	BYTE         $0xe7
-	CMPQ         CX, $0x0a
-	JE           end
-	VBROADCASTSS 40(SI), Z0
-	LONG         $0x4816f262
-	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 40(SI)(AX*1), Z31
-	LONG         $0x48169262
-	BYTE         $0x52
-	BYTE         $0xd7
-	VBROADCASTSS 40(SI)(AX*2), Z0
-	LONG         $0x4816f262
-	BYTE         $0x52
-	BYTE         $0xd8
-	VBROADCASTSS 40(SI)(R9*1), Z31
-	LONG         $0x48169262
-	BYTE         $0x52
-	BYTE         $0xe7
-	CMPQ         CX, $0x0b
-	JE           end
-	VBROADCASTSS 44(SI), Z0
-	LONG         $0x4826f262
-	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 44(SI)(AX*1), Z31
-	LONG         $0x48269262
-	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xe9
 	VBROADCASTSS 44(SI)(AX*2), Z0
-	LONG         $0x4826f262
+	LONG         $0x407ef262
 	BYTE         $0x52
-	BYTE         $0xd8
-	VBROADCASTSS 44(SI)(R9*1), Z31
-	LONG         $0x48269262
+	BYTE         $0xf8
+	VBROADCASTSS 44(SI)(R9*1), Z1
+	LONG         $0x407e7262
 	BYTE         $0x52
-	BYTE         $0xe7
+	BYTE         $0xc9
 	CMPQ         CX, $0x0c
-	JE           end
+	JE           done1
 	VBROADCASTSS 48(SI), Z0
-	LONG         $0x480ef262
+	LONG         $0x4066f262
 	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 48(SI)(AX*1), Z31
-	LONG         $0x480e9262
+	BYTE         $0xd8
+	VBROADCASTSS 48(SI)(AX*1), Z1
+	LONG         $0x4066f262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xe9
 	VBROADCASTSS 48(SI)(AX*2), Z0
-	LONG         $0x480ef262
+	LONG         $0x4066f262
 	BYTE         $0x52
-	BYTE         $0xd8
-	VBROADCASTSS 48(SI)(R9*1), Z31
-	LONG         $0x480e9262
+	BYTE         $0xf8
+	VBROADCASTSS 48(SI)(R9*1), Z1
+	LONG         $0x40667262
 	BYTE         $0x52
-	BYTE         $0xe7
+	BYTE         $0xc9
 	CMPQ         CX, $0x0d
-	JE           end
+	JE           done1
 	VBROADCASTSS 52(SI), Z0
-	LONG         $0x4076f262
+	LONG         $0x404ef262
 	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 52(SI)(AX*1), Z31
-	LONG         $0x40769262
+	BYTE         $0xd8
+	VBROADCASTSS 52(SI)(AX*1), Z1
+	LONG         $0x404ef262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xe9
 	VBROADCASTSS 52(SI)(AX*2), Z0
-	LONG         $0x4076f262
+	LONG         $0x404ef262
 	BYTE         $0x52
-	BYTE         $0xd8
-	VBROADCASTSS 52(SI)(R9*1), Z31
-	LONG         $0x40769262
+	BYTE         $0xf8
+	VBROADCASTSS 52(SI)(R9*1), Z1
+	LONG         $0x404e7262
 	BYTE         $0x52
-	BYTE         $0xe7
+	BYTE         $0xc9
 	CMPQ         CX, $0x0e
-	JE           end
+	JE           done1
 	VBROADCASTSS 56(SI), Z0
-	LONG         $0x4806f262
+	LONG         $0x405ef262
 	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 56(SI)(AX*1), Z31
-	LONG         $0x48069262
+	BYTE         $0xd8
+	VBROADCASTSS 56(SI)(AX*1), Z1
+	LONG         $0x405ef262
 	BYTE         $0x52
-	BYTE         $0xd7
+	BYTE         $0xe9
 	VBROADCASTSS 56(SI)(AX*2), Z0
-	LONG         $0x4806f262
+	LONG         $0x405ef262
 	BYTE         $0x52
-	BYTE         $0xd8
-	VBROADCASTSS 56(SI)(R9*1), Z31
-	LONG         $0x48069262
+	BYTE         $0xf8
+	VBROADCASTSS 56(SI)(R9*1), Z1
+	LONG         $0x405e7262
 	BYTE         $0x52
-	BYTE         $0xe7
+	BYTE         $0xc9
 	CMPQ         CX, $0x0f
-	JE           end
+	JE           done1
 	VBROADCASTSS 60(SI), Z0
-	LONG         $0x405ef262
-	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 60(SI)(AX*1), Z31
-	LONG         $0x405e9262
-	BYTE         $0x52
-	BYTE         $0xd7
-	VBROADCASTSS 60(SI)(AX*2), Z0
-	LONG         $0x405ef262
+	LONG         $0x4036f262
 	BYTE         $0x52
 	BYTE         $0xd8
-	VBROADCASTSS 60(SI)(R9*1), Z31
-	LONG         $0x405e9262
+	VBROADCASTSS 60(SI)(AX*1), Z1
+	LONG         $0x4036f262
 	BYTE         $0x52
-	BYTE         $0xe7
+	BYTE         $0xe9
+	VBROADCASTSS 60(SI)(AX*2), Z0
+	LONG         $0x4036f262
+	BYTE         $0x52
+	BYTE         $0xf8
+	VBROADCASTSS 60(SI)(R9*1), Z1
+	LONG         $0x40367262
+	BYTE         $0x52
+	BYTE         $0xc9
 
+done1:
 end:
 	VBROADCASTSS alpha+72(FP), Z0
 	MOVQ         c+40(FP), DI
@@ -11147,41 +11909,57 @@ end:
 	MOVQ         fs+64(FP), R8
 	TESTQ        SI, SI
 	JZ           overwrite
-	VFMADD213PS  (SI), Z0, Z1
-	VMOVUPS      Z1, (DI)
-	ADDQ         DX, DI
-	ADDQ         R8, SI
 	VFMADD213PS  (SI), Z0, Z2
 	VMOVUPS      Z2, (DI)
-	ADDQ         DX, DI
-	ADDQ         R8, SI
-	VFMADD213PS  (SI), Z0, Z3
-	VMOVUPS      Z3, (DI)
+	VFMADD213PS  64(SI), Z0, Z3
+	VMOVUPS      Z3, 64(DI)
 	ADDQ         DX, DI
 	ADDQ         R8, SI
 	VFMADD213PS  (SI), Z0, Z4
 	VMOVUPS      Z4, (DI)
+	VFMADD213PS  64(SI), Z0, Z5
+	VMOVUPS      Z5, 64(DI)
+	ADDQ         DX, DI
+	ADDQ         R8, SI
+	VFMADD213PS  (SI), Z0, Z6
+	VMOVUPS      Z6, (DI)
+	VFMADD213PS  64(SI), Z0, Z7
+	VMOVUPS      Z7, 64(DI)
+	ADDQ         DX, DI
+	ADDQ         R8, SI
+	VFMADD213PS  (SI), Z0, Z8
+	VMOVUPS      Z8, (DI)
+	VFMADD213PS  64(SI), Z0, Z9
+	VMOVUPS      Z9, 64(DI)
 	VZEROUPPER
 	RET
 
 overwrite:
-	VMULPS  Z1, Z0, Z1
-	VMOVUPS Z1, (DI)
-	ADDQ    DX, DI
 	VMULPS  Z2, Z0, Z2
 	VMOVUPS Z2, (DI)
-	ADDQ    DX, DI
 	VMULPS  Z3, Z0, Z3
-	VMOVUPS Z3, (DI)
+	VMOVUPS Z3, 64(DI)
 	ADDQ    DX, DI
 	VMULPS  Z4, Z0, Z4
 	VMOVUPS Z4, (DI)
+	VMULPS  Z5, Z0, Z5
+	VMOVUPS Z5, 64(DI)
+	ADDQ    DX, DI
+	VMULPS  Z6, Z0, Z6
+	VMOVUPS Z6, (DI)
+	VMULPS  Z7, Z0, Z7
+	VMOVUPS Z7, 64(DI)
+	ADDQ    DX, DI
+	VMULPS  Z8, Z0, Z8
+	VMOVUPS Z8, (DI)
+	VMULPS  Z9, Z0, Z9
+	VMOVUPS Z9, 64(DI)
 	VZEROUPPER
 	RET
 
-// func gemmAlong3x16AVX512BF16(k int, a *float32, as int, b *uint16, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
-// Requires: AVX, AVX512BW, AVX512F
-TEXT ·gemmAlong3x16AVX512BF16(SB), NOSPLIT, $0-76
+// func gemmAlong3x32AVX512BF16(k int, a *float32, as int, b *uint16, bs int, c *float32, cs int, from *float32, fs int, alpha float32, next int)
+// Requires: AVX, AVX512BW, AVX512F, CMOV, MMX+
+TEXT ·gemmAlong3x32AVX512BF16(SB), NOSPLIT, $0-88
 	MOVQ   k+0(FP), CX
 	MOVQ   a+8(FP), SI
 	MOVQ   as+16(FP), AX
@@ -11189,289 +11967,2668 @@ TEXT ·gemmAlong3x16AVX512BF16(SB), NOSPLIT, $0-76
 	MOVQ   bs+32(FP), R8
 	LEAQ   (AX)(AX*2), R9
 	LEAQ   (R8)(R8*2), R11
-	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	SUBQ   $0x20, CX
+	JLT    tail
+	MOVQ   next+80(FP), R13
+	ADDQ   $+640, R13
+	MOVQ   $+640, R12
+
+loop:
+	CMPQ         CX, $+320
+	CMOVQLT      R13, R12
+	LEAQ         (BX)(R12*1), DI
+	MOVQ         BX, R10
+	VMOVUPS      (R10), Z10
+	VMOVUPS      (R10)(R8*1), Z11
+	VMOVUPS      (R10)(R8*2), Z12
+	VMOVUPS      (R10)(R11*1), Z13
+	LEAQ         (R10)(R8*4), R10
+	VMOVUPS      (R10), Z14
+	VMOVUPS      (R10)(R8*1), Z15
+	VMOVUPS      (R10)(R8*2), Z16
+	VMOVUPS      (R10)(R11*1), Z17
+	LEAQ         (R10)(R8*4), R10
+	VMOVUPS      (R10), Z18
+	VMOVUPS      (R10)(R8*1), Z19
+	VMOVUPS      (R10)(R8*2), Z20
+	VMOVUPS      (R10)(R11*1), Z21
+	LEAQ         (R10)(R8*4), R10
+	VMOVUPS      (R10), Z22
+	VMOVUPS      (R10)(R8*1), Z23
+	VMOVUPS      (R10)(R8*2), Z24
+	VMOVUPS      (R10)(R11*1), Z25
+	LEAQ         (R10)(R8*4), R10
+	VUNPCKLPS    Z11, Z10, Z26
+	VUNPCKHPS    Z11, Z10, Z11
+	VUNPCKLPS    Z13, Z12, Z10
+	VUNPCKHPS    Z13, Z12, Z13
+	VUNPCKLPS    Z15, Z14, Z12
+	VUNPCKHPS    Z15, Z14, Z15
+	VUNPCKLPS    Z17, Z16, Z14
+	VUNPCKHPS    Z17, Z16, Z17
+	VUNPCKLPS    Z19, Z18, Z16
+	VUNPCKHPS    Z19, Z18, Z19
+	VUNPCKLPS    Z21, Z20, Z18
+	VUNPCKHPS    Z21, Z20, Z21
+	VUNPCKLPS    Z23, Z22, Z20
+	VUNPCKHPS    Z23, Z22, Z23
+	VUNPCKLPS    Z25, Z24, Z22
+	VUNPCKHPS    Z25, Z24, Z25
+	VUNPCKLPD    Z10, Z26, Z24
+	VUNPCKHPD    Z10, Z26, Z10
+	VUNPCKLPD    Z13, Z11, Z26
+	VUNPCKHPD    Z13, Z11, Z13
+	VUNPCKLPD    Z14, Z12, Z11
+	VUNPCKHPD    Z14, Z12, Z14
+	VUNPCKLPD    Z17, Z15, Z12
+	VUNPCKHPD    Z17, Z15, Z17
+	VUNPCKLPD    Z18, Z16, Z15
+	VUNPCKHPD    Z18, Z16, Z18
+	VUNPCKLPD    Z21, Z19, Z16
+	VUNPCKHPD    Z21, Z19, Z21
+	VUNPCKLPD    Z22, Z20, Z19
+	VUNPCKHPD    Z22, Z20, Z22
+	VUNPCKLPD    Z25, Z23, Z20
+	VUNPCKHPD    Z25, Z23, Z25
+	VSHUFF32X4   $0x88, Z11, Z24, Z23
+	VSHUFF32X4   $0xdd, Z11, Z24, Z11
+	VSHUFF32X4   $0x88, Z14, Z10, Z24
+	VSHUFF32X4   $0xdd, Z14, Z10, Z14
+	VSHUFF32X4   $0x88, Z12, Z26, Z10
+	VSHUFF32X4   $0xdd, Z12, Z26, Z12
+	VSHUFF32X4   $0x88, Z17, Z13, Z26
+	VSHUFF32X4   $0xdd, Z17, Z13, Z17
+	VSHUFF32X4   $0x88, Z19, Z15, Z13
+	VSHUFF32X4   $0xdd, Z19, Z15, Z19
+	VSHUFF32X4   $0x88, Z22, Z18, Z15
+	VSHUFF32X4   $0xdd, Z22, Z18, Z22
+	VSHUFF32X4   $0x88, Z20, Z16, Z18
+	VSHUFF32X4   $0xdd, Z20, Z16, Z20
+	VSHUFF32X4   $0x88, Z25, Z21, Z16
+	VSHUFF32X4   $0xdd, Z25, Z21, Z25
+	VSHUFF32X4   $0x88, Z13, Z23, Z21
+	VSHUFF32X4   $0xdd, Z13, Z23, Z13
+	VSHUFF32X4   $0x88, Z15, Z24, Z23
+	VSHUFF32X4   $0xdd, Z15, Z24, Z15
+	VSHUFF32X4   $0x88, Z18, Z10, Z24
+	VSHUFF32X4   $0xdd, Z18, Z10, Z18
+	VSHUFF32X4   $0x88, Z16, Z26, Z10
+	VSHUFF32X4   $0xdd, Z16, Z26, Z16
+	VSHUFF32X4   $0x88, Z19, Z11, Z26
+	VSHUFF32X4   $0xdd, Z19, Z11, Z19
+	VSHUFF32X4   $0x88, Z22, Z14, Z11
+	VSHUFF32X4   $0xdd, Z22, Z14, Z22
+	VSHUFF32X4   $0x88, Z20, Z12, Z14
+	VSHUFF32X4   $0xdd, Z20, Z12, Z20
+	VSHUFF32X4   $0x88, Z25, Z17, Z12
+	VSHUFF32X4   $0xdd, Z25, Z17, Z25
+	VBROADCASTSS (SI), Z0
+	LONG         $0x4056f262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS (SI)(AX*1), Z1
+	LONG         $0x4056f262
+	BYTE         $0x52
+	BYTE         $0xe1
+	VBROADCASTSS (SI)(AX*2), Z0
+	LONG         $0x4056f262
+	BYTE         $0x52
+	BYTE         $0xf0
+	PREFETCHT0   (DI)
+	VBROADCASTSS 4(SI), Z0
+	LONG         $0x4046f262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS 4(SI)(AX*1), Z1
+	LONG         $0x4046f262
+	BYTE         $0x52
+	BYTE         $0xe1
+	VBROADCASTSS 4(SI)(AX*2), Z0
+	LONG         $0x4046f262
+	BYTE         $0x52
+	BYTE         $0xf0
+	PREFETCHT0   (DI)(R8*1)
+	VBROADCASTSS 8(SI), Z0
+	LONG         $0x403ef262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS 8(SI)(AX*1), Z1
+	LONG         $0x403ef262
+	BYTE         $0x52
+	BYTE         $0xe1
+	VBROADCASTSS 8(SI)(AX*2), Z0
+	LONG         $0x403ef262
+	BYTE         $0x52
+	BYTE         $0xf0
+	PREFETCHT0   (DI)(R8*2)
+	VBROADCASTSS 12(SI), Z0
+	LONG         $0x482ef262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS 12(SI)(AX*1), Z1
+	LONG         $0x482ef262
+	BYTE         $0x52
+	BYTE         $0xe1
+	VBROADCASTSS 12(SI)(AX*2), Z0
+	LONG         $0x482ef262
+	BYTE         $0x52
+	BYTE         $0xf0
+	PREFETCHT0   (DI)(R11*1)
+	LEAQ         (DI)(R8*4), DI
+	VBROADCASTSS 16(SI), Z0
+	LONG         $0x402ef262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS 16(SI)(AX*1), Z1
+	LONG         $0x402ef262
+	BYTE         $0x52
+	BYTE         $0xe1
+	VBROADCASTSS 16(SI)(AX*2), Z0
+	LONG         $0x402ef262
+	BYTE         $0x52
+	BYTE         $0xf0
+	PREFETCHT0   (DI)
+	VBROADCASTSS 20(SI), Z0
+	LONG         $0x4826f262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS 20(SI)(AX*1), Z1
+	LONG         $0x4826f262
+	BYTE         $0x52
+	BYTE         $0xe1
+	VBROADCASTSS 20(SI)(AX*2), Z0
+	LONG         $0x4826f262
+	BYTE         $0x52
+	BYTE         $0xf0
+	PREFETCHT0   (DI)(R8*1)
+	VBROADCASTSS 24(SI), Z0
+	LONG         $0x480ef262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS 24(SI)(AX*1), Z1
+	LONG         $0x480ef262
+	BYTE         $0x52
+	BYTE         $0xe1
+	VBROADCASTSS 24(SI)(AX*2), Z0
+	LONG         $0x480ef262
+	BYTE         $0x52
+	BYTE         $0xf0
+	PREFETCHT0   (DI)(R8*2)
+	VBROADCASTSS 28(SI), Z0
+	LONG         $0x481ef262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS 28(SI)(AX*1), Z1
+	LONG         $0x481ef262
+	BYTE         $0x52
+	BYTE         $0xe1
+	VBROADCASTSS 28(SI)(AX*2), Z0
+	LONG         $0x481ef262
+	BYTE         $0x52
+	BYTE         $0xf0
+	PREFETCHT0   (DI)(R11*1)
+	LEAQ         (DI)(R8*4), DI
+	VBROADCASTSS 32(SI), Z0
+	LONG         $0x4816f262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS 32(SI)(AX*1), Z1
+	LONG         $0x4816f262
+	BYTE         $0x52
+	BYTE         $0xe1
+	VBROADCASTSS 32(SI)(AX*2), Z0
+	LONG         $0x4816f262
+	BYTE         $0x52
+	BYTE         $0xf0
+	PREFETCHT0   (DI)
+	VBROADCASTSS 36(SI), Z0
+	LONG         $0x4806f262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS 36(SI)(AX*1), Z1
+	LONG         $0x4806f262
+	BYTE         $0x52
+	BYTE         $0xe1
+	VBROADCASTSS 36(SI)(AX*2), Z0
+	LONG         $0x4806f262
+	BYTE         $0x52
+	BYTE         $0xf0
+	PREFETCHT0   (DI)(R8*1)
+	VBROADCASTSS 40(SI), Z0
+	LONG         $0x406ef262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS 40(SI)(AX*1), Z1
+	LONG         $0x406ef262
+	BYTE         $0x52
+	BYTE         $0xe1
+	VBROADCASTSS 40(SI)(AX*2), Z0
+	LONG         $0x406ef262
+	BYTE         $0x52
+	BYTE         $0xf0
+	PREFETCHT0   (DI)(R8*2)
+	VBROADCASTSS 44(SI), Z0
+	LONG         $0x407ef262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS 44(SI)(AX*1), Z1
+	LONG         $0x407ef262
+	BYTE         $0x52
+	BYTE         $0xe1
+	VBROADCASTSS 44(SI)(AX*2), Z0
+	LONG         $0x407ef262
+	BYTE         $0x52
+	BYTE         $0xf0
+	PREFETCHT0   (DI)(R11*1)
+	LEAQ         (DI)(R8*4), DI
+	VBROADCASTSS 48(SI), Z0
+	LONG         $0x4066f262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS 48(SI)(AX*1), Z1
+	LONG         $0x4066f262
+	BYTE         $0x52
+	BYTE         $0xe1
+	VBROADCASTSS 48(SI)(AX*2), Z0
+	LONG         $0x4066f262
+	BYTE         $0x52
+	BYTE         $0xf0
+	PREFETCHT0   (DI)
+	VBROADCASTSS 52(SI), Z0
+	LONG         $0x404ef262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS 52(SI)(AX*1), Z1
+	LONG         $0x404ef262
+	BYTE         $0x52
+	BYTE         $0xe1
+	VBROADCASTSS 52(SI)(AX*2), Z0
+	LONG         $0x404ef262
+	BYTE         $0x52
+	BYTE         $0xf0
+	PREFETCHT0   (DI)(R8*1)
+	VBROADCASTSS 56(SI), Z0
+	LONG         $0x405ef262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS 56(SI)(AX*1), Z1
+	LONG         $0x405ef262
+	BYTE         $0x52
+	BYTE         $0xe1
+	VBROADCASTSS 56(SI)(AX*2), Z0
+	LONG         $0x405ef262
+	BYTE         $0x52
+	BYTE         $0xf0
+	PREFETCHT0   (DI)(R8*2)
+	VBROADCASTSS 60(SI), Z0
+	LONG         $0x4036f262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS 60(SI)(AX*1), Z1
+	LONG         $0x4036f262
+	BYTE         $0x52
+	BYTE         $0xe1
+	VBROADCASTSS 60(SI)(AX*2), Z0
+	LONG         $0x4036f262
+	BYTE         $0x52
+	BYTE         $0xf0
+	PREFETCHT0   (DI)(R11*1)
+	LEAQ         (DI)(R8*4), DI
+	VMOVUPS      (R10), Z10
+	VMOVUPS      (R10)(R8*1), Z11
+	VMOVUPS      (R10)(R8*2), Z12
+	VMOVUPS      (R10)(R11*1), Z13
+	LEAQ         (R10)(R8*4), R10
+	VMOVUPS      (R10), Z14
+	VMOVUPS      (R10)(R8*1), Z15
+	VMOVUPS      (R10)(R8*2), Z16
+	VMOVUPS      (R10)(R11*1), Z17
+	LEAQ         (R10)(R8*4), R10
+	VMOVUPS      (R10), Z18
+	VMOVUPS      (R10)(R8*1), Z19
+	VMOVUPS      (R10)(R8*2), Z20
+	VMOVUPS      (R10)(R11*1), Z21
+	LEAQ         (R10)(R8*4), R10
+	VMOVUPS      (R10), Z22
+	VMOVUPS      (R10)(R8*1), Z23
+	VMOVUPS      (R10)(R8*2), Z24
+	VMOVUPS      (R10)(R11*1), Z25
+	VUNPCKLPS    Z11, Z10, Z26
+	VUNPCKHPS    Z11, Z10, Z11
+	VUNPCKLPS    Z13, Z12, Z10
+	VUNPCKHPS    Z13, Z12, Z13
+	VUNPCKLPS    Z15, Z14, Z12
+	VUNPCKHPS    Z15, Z14, Z15
+	VUNPCKLPS    Z17, Z16, Z14
+	VUNPCKHPS    Z17, Z16, Z17
+	VUNPCKLPS    Z19, Z18, Z16
+	VUNPCKHPS    Z19, Z18, Z19
+	VUNPCKLPS    Z21, Z20, Z18
+	VUNPCKHPS    Z21, Z20, Z21
+	VUNPCKLPS    Z23, Z22, Z20
+	VUNPCKHPS    Z23, Z22, Z23
+	VUNPCKLPS    Z25, Z24, Z22
+	VUNPCKHPS    Z25, Z24, Z25
+	VUNPCKLPD    Z10, Z26, Z24
+	VUNPCKHPD    Z10, Z26, Z10
+	VUNPCKLPD    Z13, Z11, Z26
+	VUNPCKHPD    Z13, Z11, Z13
+	VUNPCKLPD    Z14, Z12, Z11
+	VUNPCKHPD    Z14, Z12, Z14
+	VUNPCKLPD    Z17, Z15, Z12
+	VUNPCKHPD    Z17, Z15, Z17
+	VUNPCKLPD    Z18, Z16, Z15
+	VUNPCKHPD    Z18, Z16, Z18
+	VUNPCKLPD    Z21, Z19, Z16
+	VUNPCKHPD    Z21, Z19, Z21
+	VUNPCKLPD    Z22, Z20, Z19
+	VUNPCKHPD    Z22, Z20, Z22
+	VUNPCKLPD    Z25, Z23, Z20
+	VUNPCKHPD    Z25, Z23, Z25
+	VSHUFF32X4   $0x88, Z11, Z24, Z23
+	VSHUFF32X4   $0xdd, Z11, Z24, Z11
+	VSHUFF32X4   $0x88, Z14, Z10, Z24
+	VSHUFF32X4   $0xdd, Z14, Z10, Z14
+	VSHUFF32X4   $0x88, Z12, Z26, Z10
+	VSHUFF32X4   $0xdd, Z12, Z26, Z12
+	VSHUFF32X4   $0x88, Z17, Z13, Z26
+	VSHUFF32X4   $0xdd, Z17, Z13, Z17
+	VSHUFF32X4   $0x88, Z19, Z15, Z13
+	VSHUFF32X4   $0xdd, Z19, Z15, Z19
+	VSHUFF32X4   $0x88, Z22, Z18, Z15
+	VSHUFF32X4   $0xdd, Z22, Z18, Z22
+	VSHUFF32X4   $0x88, Z20, Z16, Z18
+	VSHUFF32X4   $0xdd, Z20, Z16, Z20
+	VSHUFF32X4   $0x88, Z25, Z21, Z16
+	VSHUFF32X4   $0xdd, Z25, Z21, Z25
+	VSHUFF32X4   $0x88, Z13, Z23, Z21
+	VSHUFF32X4   $0xdd, Z13, Z23, Z13
+	VSHUFF32X4   $0x88, Z15, Z24, Z23
+	VSHUFF32X4   $0xdd, Z15, Z24, Z15
+	VSHUFF32X4   $0x88, Z18, Z10, Z24
+	VSHUFF32X4   $0xdd, Z18, Z10, Z18
+	VSHUFF32X4   $0x88, Z16, Z26, Z10
+	VSHUFF32X4   $0xdd, Z16, Z26, Z16
+	VSHUFF32X4   $0x88, Z19, Z11, Z26
+	VSHUFF32X4   $0xdd, Z19, Z11, Z19
+	VSHUFF32X4   $0x88, Z22, Z14, Z11
+	VSHUFF32X4   $0xdd, Z22, Z14, Z22
+	VSHUFF32X4   $0x88, Z20, Z12, Z14
+	VSHUFF32X4   $0xdd, Z20, Z12, Z20
+	VSHUFF32X4   $0x88, Z25, Z17, Z12
+	VSHUFF32X4   $0xdd, Z25, Z17, Z25
+	VBROADCASTSS (SI), Z0
+	LONG         $0x4056f262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS (SI)(AX*1), Z1
+	LONG         $0x4056f262
+	BYTE         $0x52
+	BYTE         $0xe9
+	VBROADCASTSS (SI)(AX*2), Z0
+	LONG         $0x4056f262
+	BYTE         $0x52
+	BYTE         $0xf8
+	PREFETCHT0   (DI)
+	VBROADCASTSS 4(SI), Z0
+	LONG         $0x4046f262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 4(SI)(AX*1), Z1
+	LONG         $0x4046f262
+	BYTE         $0x52
+	BYTE         $0xe9
+	VBROADCASTSS 4(SI)(AX*2), Z0
+	LONG         $0x4046f262
+	BYTE         $0x52
+	BYTE         $0xf8
+	PREFETCHT0   (DI)(R8*1)
+	VBROADCASTSS 8(SI), Z0
+	LONG         $0x403ef262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 8(SI)(AX*1), Z1
+	LONG         $0x403ef262
+	BYTE         $0x52
+	BYTE         $0xe9
+	VBROADCASTSS 8(SI)(AX*2), Z0
+	LONG         $0x403ef262
+	BYTE         $0x52
+	BYTE         $0xf8
+	PREFETCHT0   (DI)(R8*2)
+	VBROADCASTSS 12(SI), Z0
+	LONG         $0x482ef262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 12(SI)(AX*1), Z1
+	LONG         $0x482ef262
+	BYTE         $0x52
+	BYTE         $0xe9
+	VBROADCASTSS 12(SI)(AX*2), Z0
+	LONG         $0x482ef262
+	BYTE         $0x52
+	BYTE         $0xf8
+	PREFETCHT0   (DI)(R11*1)
+	LEAQ         (DI)(R8*4), DI
+	VBROADCASTSS 16(SI), Z0
+	LONG         $0x402ef262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 16(SI)(AX*1), Z1
+	LONG         $0x402ef262
+	BYTE         $0x52
+	BYTE         $0xe9
+	VBROADCASTSS 16(SI)(AX*2), Z0
+	LONG         $0x402ef262
+	BYTE         $0x52
+	BYTE         $0xf8
+	PREFETCHT0   (DI)
+	VBROADCASTSS 20(SI), Z0
+	LONG         $0x4826f262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 20(SI)(AX*1), Z1
+	LONG         $0x4826f262
+	BYTE         $0x52
+	BYTE         $0xe9
+	VBROADCASTSS 20(SI)(AX*2), Z0
+	LONG         $0x4826f262
+	BYTE         $0x52
+	BYTE         $0xf8
+	PREFETCHT0   (DI)(R8*1)
+	VBROADCASTSS 24(SI), Z0
+	LONG         $0x480ef262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 24(SI)(AX*1), Z1
+	LONG         $0x480ef262
+	BYTE         $0x52
+	BYTE         $0xe9
+	VBROADCASTSS 24(SI)(AX*2), Z0
+	LONG         $0x480ef262
+	BYTE         $0x52
+	BYTE         $0xf8
+	PREFETCHT0   (DI)(R8*2)
+	VBROADCASTSS 28(SI), Z0
+	LONG         $0x481ef262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 28(SI)(AX*1), Z1
+	LONG         $0x481ef262
+	BYTE         $0x52
+	BYTE         $0xe9
+	VBROADCASTSS 28(SI)(AX*2), Z0
+	LONG         $0x481ef262
+	BYTE         $0x52
+	BYTE         $0xf8
+	PREFETCHT0   (DI)(R11*1)
+	LEAQ         (DI)(R8*4), DI
+	VBROADCASTSS 32(SI), Z0
+	LONG         $0x4816f262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 32(SI)(AX*1), Z1
+	LONG         $0x4816f262
+	BYTE         $0x52
+	BYTE         $0xe9
+	VBROADCASTSS 32(SI)(AX*2), Z0
+	LONG         $0x4816f262
+	BYTE         $0x52
+	BYTE         $0xf8
+	PREFETCHT0   (DI)
+	VBROADCASTSS 36(SI), Z0
+	LONG         $0x4806f262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 36(SI)(AX*1), Z1
+	LONG         $0x4806f262
+	BYTE         $0x52
+	BYTE         $0xe9
+	VBROADCASTSS 36(SI)(AX*2), Z0
+	LONG         $0x4806f262
+	BYTE         $0x52
+	BYTE         $0xf8
+	PREFETCHT0   (DI)(R8*1)
+	VBROADCASTSS 40(SI), Z0
+	LONG         $0x406ef262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 40(SI)(AX*1), Z1
+	LONG         $0x406ef262
+	BYTE         $0x52
+	BYTE         $0xe9
+	VBROADCASTSS 40(SI)(AX*2), Z0
+	LONG         $0x406ef262
+	BYTE         $0x52
+	BYTE         $0xf8
+	PREFETCHT0   (DI)(R8*2)
+	VBROADCASTSS 44(SI), Z0
+	LONG         $0x407ef262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 44(SI)(AX*1), Z1
+	LONG         $0x407ef262
+	BYTE         $0x52
+	BYTE         $0xe9
+	VBROADCASTSS 44(SI)(AX*2), Z0
+	LONG         $0x407ef262
+	BYTE         $0x52
+	BYTE         $0xf8
+	PREFETCHT0   (DI)(R11*1)
+	LEAQ         (DI)(R8*4), DI
+	VBROADCASTSS 48(SI), Z0
+	LONG         $0x4066f262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 48(SI)(AX*1), Z1
+	LONG         $0x4066f262
+	BYTE         $0x52
+	BYTE         $0xe9
+	VBROADCASTSS 48(SI)(AX*2), Z0
+	LONG         $0x4066f262
+	BYTE         $0x52
+	BYTE         $0xf8
+	PREFETCHT0   (DI)
+	VBROADCASTSS 52(SI), Z0
+	LONG         $0x404ef262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 52(SI)(AX*1), Z1
+	LONG         $0x404ef262
+	BYTE         $0x52
+	BYTE         $0xe9
+	VBROADCASTSS 52(SI)(AX*2), Z0
+	LONG         $0x404ef262
+	BYTE         $0x52
+	BYTE         $0xf8
+	PREFETCHT0   (DI)(R8*1)
+	VBROADCASTSS 56(SI), Z0
+	LONG         $0x405ef262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 56(SI)(AX*1), Z1
+	LONG         $0x405ef262
+	BYTE         $0x52
+	BYTE         $0xe9
+	VBROADCASTSS 56(SI)(AX*2), Z0
+	LONG         $0x405ef262
+	BYTE         $0x52
+	BYTE         $0xf8
+	PREFETCHT0   (DI)(R8*2)
+	VBROADCASTSS 60(SI), Z0
+	LONG         $0x4036f262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 60(SI)(AX*1), Z1
+	LONG         $0x4036f262
+	BYTE         $0x52
+	BYTE         $0xe9
+	VBROADCASTSS 60(SI)(AX*2), Z0
+	LONG         $0x4036f262
+	BYTE         $0x52
+	BYTE         $0xf8
+	PREFETCHT0   (DI)(R11*1)
+	ADDQ         $0x40, BX
+	ADDQ         $0x40, SI
+	SUBQ         $0x20, CX
+	JGE          loop
+
+tail:
+	ADDQ         $0x20, CX
+	JZ           end
+	MOVQ         $+1, DX
+	SHLQ         CL, DX
+	DECQ         DX
+	KMOVD        DX, K1
+	INCQ         CX
+	SHRQ         $0x01, CX
+	MOVQ         BX, R10
+	VMOVDQU16.Z  (R10), K1, Z10
+	VMOVDQU16.Z  (R10)(R8*1), K1, Z11
+	VMOVDQU16.Z  (R10)(R8*2), K1, Z12
+	VMOVDQU16.Z  (R10)(R11*1), K1, Z13
+	LEAQ         (R10)(R8*4), R10
+	VMOVDQU16.Z  (R10), K1, Z14
+	VMOVDQU16.Z  (R10)(R8*1), K1, Z15
+	VMOVDQU16.Z  (R10)(R8*2), K1, Z16
+	VMOVDQU16.Z  (R10)(R11*1), K1, Z17
+	LEAQ         (R10)(R8*4), R10
+	VMOVDQU16.Z  (R10), K1, Z18
+	VMOVDQU16.Z  (R10)(R8*1), K1, Z19
+	VMOVDQU16.Z  (R10)(R8*2), K1, Z20
+	VMOVDQU16.Z  (R10)(R11*1), K1, Z21
+	LEAQ         (R10)(R8*4), R10
+	VMOVDQU16.Z  (R10), K1, Z22
+	VMOVDQU16.Z  (R10)(R8*1), K1, Z23
+	VMOVDQU16.Z  (R10)(R8*2), K1, Z24
+	VMOVDQU16.Z  (R10)(R11*1), K1, Z25
+	LEAQ         (R10)(R8*4), R10
+	VUNPCKLPS    Z11, Z10, Z26
+	VUNPCKHPS    Z11, Z10, Z11
+	VUNPCKLPS    Z13, Z12, Z10
+	VUNPCKHPS    Z13, Z12, Z13
+	VUNPCKLPS    Z15, Z14, Z12
+	VUNPCKHPS    Z15, Z14, Z15
+	VUNPCKLPS    Z17, Z16, Z14
+	VUNPCKHPS    Z17, Z16, Z17
+	VUNPCKLPS    Z19, Z18, Z16
+	VUNPCKHPS    Z19, Z18, Z19
+	VUNPCKLPS    Z21, Z20, Z18
+	VUNPCKHPS    Z21, Z20, Z21
+	VUNPCKLPS    Z23, Z22, Z20
+	VUNPCKHPS    Z23, Z22, Z23
+	VUNPCKLPS    Z25, Z24, Z22
+	VUNPCKHPS    Z25, Z24, Z25
+	VUNPCKLPD    Z10, Z26, Z24
+	VUNPCKHPD    Z10, Z26, Z10
+	VUNPCKLPD    Z13, Z11, Z26
+	VUNPCKHPD    Z13, Z11, Z13
+	VUNPCKLPD    Z14, Z12, Z11
+	VUNPCKHPD    Z14, Z12, Z14
+	VUNPCKLPD    Z17, Z15, Z12
+	VUNPCKHPD    Z17, Z15, Z17
+	VUNPCKLPD    Z18, Z16, Z15
+	VUNPCKHPD    Z18, Z16, Z18
+	VUNPCKLPD    Z21, Z19, Z16
+	VUNPCKHPD    Z21, Z19, Z21
+	VUNPCKLPD    Z22, Z20, Z19
+	VUNPCKHPD    Z22, Z20, Z22
+	VUNPCKLPD    Z25, Z23, Z20
+	VUNPCKHPD    Z25, Z23, Z25
+	VSHUFF32X4   $0x88, Z11, Z24, Z23
+	VSHUFF32X4   $0xdd, Z11, Z24, Z11
+	VSHUFF32X4   $0x88, Z14, Z10, Z24
+	VSHUFF32X4   $0xdd, Z14, Z10, Z14
+	VSHUFF32X4   $0x88, Z12, Z26, Z10
+	VSHUFF32X4   $0xdd, Z12, Z26, Z12
+	VSHUFF32X4   $0x88, Z17, Z13, Z26
+	VSHUFF32X4   $0xdd, Z17, Z13, Z17
+	VSHUFF32X4   $0x88, Z19, Z15, Z13
+	VSHUFF32X4   $0xdd, Z19, Z15, Z19
+	VSHUFF32X4   $0x88, Z22, Z18, Z15
+	VSHUFF32X4   $0xdd, Z22, Z18, Z22
+	VSHUFF32X4   $0x88, Z20, Z16, Z18
+	VSHUFF32X4   $0xdd, Z20, Z16, Z20
+	VSHUFF32X4   $0x88, Z25, Z21, Z16
+	VSHUFF32X4   $0xdd, Z25, Z21, Z25
+	VSHUFF32X4   $0x88, Z13, Z23, Z21
+	VSHUFF32X4   $0xdd, Z13, Z23, Z13
+	VSHUFF32X4   $0x88, Z15, Z24, Z23
+	VSHUFF32X4   $0xdd, Z15, Z24, Z15
+	VSHUFF32X4   $0x88, Z18, Z10, Z24
+	VSHUFF32X4   $0xdd, Z18, Z10, Z18
+	VSHUFF32X4   $0x88, Z16, Z26, Z10
+	VSHUFF32X4   $0xdd, Z16, Z26, Z16
+	VSHUFF32X4   $0x88, Z19, Z11, Z26
+	VSHUFF32X4   $0xdd, Z19, Z11, Z19
+	VSHUFF32X4   $0x88, Z22, Z14, Z11
+	VSHUFF32X4   $0xdd, Z22, Z14, Z22
+	VSHUFF32X4   $0x88, Z20, Z12, Z14
+	VSHUFF32X4   $0xdd, Z20, Z12, Z20
+	VSHUFF32X4   $0x88, Z25, Z17, Z12
+	VSHUFF32X4   $0xdd, Z25, Z17, Z25
+	VBROADCASTSS (SI), Z0
+	LONG         $0x4056f262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS (SI)(AX*1), Z1
+	LONG         $0x4056f262
+	BYTE         $0x52
+	BYTE         $0xe1
+	VBROADCASTSS (SI)(AX*2), Z0
+	LONG         $0x4056f262
+	BYTE         $0x52
+	BYTE         $0xf0
+	CMPQ         CX, $0x01
+	JE           done0
+	VBROADCASTSS 4(SI), Z0
+	LONG         $0x4046f262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS 4(SI)(AX*1), Z1
+	LONG         $0x4046f262
+	BYTE         $0x52
+	BYTE         $0xe1
+	VBROADCASTSS 4(SI)(AX*2), Z0
+	LONG         $0x4046f262
+	BYTE         $0x52
+	BYTE         $0xf0
+	CMPQ         CX, $0x02
+	JE           done0
+	VBROADCASTSS 8(SI), Z0
+	LONG         $0x403ef262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS 8(SI)(AX*1), Z1
+	LONG         $0x403ef262
+	BYTE         $0x52
+	BYTE         $0xe1
+	VBROADCASTSS 8(SI)(AX*2), Z0
+	LONG         $0x403ef262
+	BYTE         $0x52
+	BYTE         $0xf0
+	CMPQ         CX, $0x03
+	JE           done0
+	VBROADCASTSS 12(SI), Z0
+	LONG         $0x482ef262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS 12(SI)(AX*1), Z1
+	LONG         $0x482ef262
+	BYTE         $0x52
+	BYTE         $0xe1
+	VBROADCASTSS 12(SI)(AX*2), Z0
+	LONG         $0x482ef262
+	BYTE         $0x52
+	BYTE         $0xf0
+	CMPQ         CX, $0x04
+	JE           done0
+	VBROADCASTSS 16(SI), Z0
+	LONG         $0x402ef262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS 16(SI)(AX*1), Z1
+	LONG         $0x402ef262
+	BYTE         $0x52
+	BYTE         $0xe1
+	VBROADCASTSS 16(SI)(AX*2), Z0
+	LONG         $0x402ef262
+	BYTE         $0x52
+	BYTE         $0xf0
+	CMPQ         CX, $0x05
+	JE           done0
+	VBROADCASTSS 20(SI), Z0
+	LONG         $0x4826f262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS 20(SI)(AX*1), Z1
+	LONG         $0x4826f262
+	BYTE         $0x52
+	BYTE         $0xe1
+	VBROADCASTSS 20(SI)(AX*2), Z0
+	LONG         $0x4826f262
+	BYTE         $0x52
+	BYTE         $0xf0
+	CMPQ         CX, $0x06
+	JE           done0
+	VBROADCASTSS 24(SI), Z0
+	LONG         $0x480ef262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS 24(SI)(AX*1), Z1
+	LONG         $0x480ef262
+	BYTE         $0x52
+	BYTE         $0xe1
+	VBROADCASTSS 24(SI)(AX*2), Z0
+	LONG         $0x480ef262
+	BYTE         $0x52
+	BYTE         $0xf0
+	CMPQ         CX, $0x07
+	JE           done0
+	VBROADCASTSS 28(SI), Z0
+	LONG         $0x481ef262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS 28(SI)(AX*1), Z1
+	LONG         $0x481ef262
+	BYTE         $0x52
+	BYTE         $0xe1
+	VBROADCASTSS 28(SI)(AX*2), Z0
+	LONG         $0x481ef262
+	BYTE         $0x52
+	BYTE         $0xf0
+	CMPQ         CX, $0x08
+	JE           done0
+	VBROADCASTSS 32(SI), Z0
+	LONG         $0x4816f262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS 32(SI)(AX*1), Z1
+	LONG         $0x4816f262
+	BYTE         $0x52
+	BYTE         $0xe1
+	VBROADCASTSS 32(SI)(AX*2), Z0
+	LONG         $0x4816f262
+	BYTE         $0x52
+	BYTE         $0xf0
+	CMPQ         CX, $0x09
+	JE           done0
+	VBROADCASTSS 36(SI), Z0
+	LONG         $0x4806f262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS 36(SI)(AX*1), Z1
+	LONG         $0x4806f262
+	BYTE         $0x52
+	BYTE         $0xe1
+	VBROADCASTSS 36(SI)(AX*2), Z0
+	LONG         $0x4806f262
+	BYTE         $0x52
+	BYTE         $0xf0
+	CMPQ         CX, $0x0a
+	JE           done0
+	VBROADCASTSS 40(SI), Z0
+	LONG         $0x406ef262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS 40(SI)(AX*1), Z1
+	LONG         $0x406ef262
+	BYTE         $0x52
+	BYTE         $0xe1
+	VBROADCASTSS 40(SI)(AX*2), Z0
+	LONG         $0x406ef262
+	BYTE         $0x52
+	BYTE         $0xf0
+	CMPQ         CX, $0x0b
+	JE           done0
+	VBROADCASTSS 44(SI), Z0
+	LONG         $0x407ef262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS 44(SI)(AX*1), Z1
+	LONG         $0x407ef262
+	BYTE         $0x52
+	BYTE         $0xe1
+	VBROADCASTSS 44(SI)(AX*2), Z0
+	LONG         $0x407ef262
+	BYTE         $0x52
+	BYTE         $0xf0
+	CMPQ         CX, $0x0c
+	JE           done0
+	VBROADCASTSS 48(SI), Z0
+	LONG         $0x4066f262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS 48(SI)(AX*1), Z1
+	LONG         $0x4066f262
+	BYTE         $0x52
+	BYTE         $0xe1
+	VBROADCASTSS 48(SI)(AX*2), Z0
+	LONG         $0x4066f262
+	BYTE         $0x52
+	BYTE         $0xf0
+	CMPQ         CX, $0x0d
+	JE           done0
+	VBROADCASTSS 52(SI), Z0
+	LONG         $0x404ef262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS 52(SI)(AX*1), Z1
+	LONG         $0x404ef262
+	BYTE         $0x52
+	BYTE         $0xe1
+	VBROADCASTSS 52(SI)(AX*2), Z0
+	LONG         $0x404ef262
+	BYTE         $0x52
+	BYTE         $0xf0
+	CMPQ         CX, $0x0e
+	JE           done0
+	VBROADCASTSS 56(SI), Z0
+	LONG         $0x405ef262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS 56(SI)(AX*1), Z1
+	LONG         $0x405ef262
+	BYTE         $0x52
+	BYTE         $0xe1
+	VBROADCASTSS 56(SI)(AX*2), Z0
+	LONG         $0x405ef262
+	BYTE         $0x52
+	BYTE         $0xf0
+	CMPQ         CX, $0x0f
+	JE           done0
+	VBROADCASTSS 60(SI), Z0
+	LONG         $0x4036f262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS 60(SI)(AX*1), Z1
+	LONG         $0x4036f262
+	BYTE         $0x52
+	BYTE         $0xe1
+	VBROADCASTSS 60(SI)(AX*2), Z0
+	LONG         $0x4036f262
+	BYTE         $0x52
+	BYTE         $0xf0
+
+done0:
+	VMOVDQU16.Z  (R10), K1, Z10
+	VMOVDQU16.Z  (R10)(R8*1), K1, Z11
+	VMOVDQU16.Z  (R10)(R8*2), K1, Z12
+	VMOVDQU16.Z  (R10)(R11*1), K1, Z13
+	LEAQ         (R10)(R8*4), R10
+	VMOVDQU16.Z  (R10), K1, Z14
+	VMOVDQU16.Z  (R10)(R8*1), K1, Z15
+	VMOVDQU16.Z  (R10)(R8*2), K1, Z16
+	VMOVDQU16.Z  (R10)(R11*1), K1, Z17
+	LEAQ         (R10)(R8*4), R10
+	VMOVDQU16.Z  (R10), K1, Z18
+	VMOVDQU16.Z  (R10)(R8*1), K1, Z19
+	VMOVDQU16.Z  (R10)(R8*2), K1, Z20
+	VMOVDQU16.Z  (R10)(R11*1), K1, Z21
+	LEAQ         (R10)(R8*4), R10
+	VMOVDQU16.Z  (R10), K1, Z22
+	VMOVDQU16.Z  (R10)(R8*1), K1, Z23
+	VMOVDQU16.Z  (R10)(R8*2), K1, Z24
+	VMOVDQU16.Z  (R10)(R11*1), K1, Z25
+	VUNPCKLPS    Z11, Z10, Z26
+	VUNPCKHPS    Z11, Z10, Z11
+	VUNPCKLPS    Z13, Z12, Z10
+	VUNPCKHPS    Z13, Z12, Z13
+	VUNPCKLPS    Z15, Z14, Z12
+	VUNPCKHPS    Z15, Z14, Z15
+	VUNPCKLPS    Z17, Z16, Z14
+	VUNPCKHPS    Z17, Z16, Z17
+	VUNPCKLPS    Z19, Z18, Z16
+	VUNPCKHPS    Z19, Z18, Z19
+	VUNPCKLPS    Z21, Z20, Z18
+	VUNPCKHPS    Z21, Z20, Z21
+	VUNPCKLPS    Z23, Z22, Z20
+	VUNPCKHPS    Z23, Z22, Z23
+	VUNPCKLPS    Z25, Z24, Z22
+	VUNPCKHPS    Z25, Z24, Z25
+	VUNPCKLPD    Z10, Z26, Z24
+	VUNPCKHPD    Z10, Z26, Z10
+	VUNPCKLPD    Z13, Z11, Z26
+	VUNPCKHPD    Z13, Z11, Z13
+	VUNPCKLPD    Z14, Z12, Z11
+	VUNPCKHPD    Z14, Z12, Z14
+	VUNPCKLPD    Z17, Z15, Z12
+	VUNPCKHPD    Z17, Z15, Z17
+	VUNPCKLPD    Z18, Z16, Z15
+	VUNPCKHPD    Z18, Z16, Z18
+	VUNPCKLPD    Z21, Z19, Z16
+	VUNPCKHPD    Z21, Z19, Z21
+	VUNPCKLPD    Z22, Z20, Z19
+	VUNPCKHPD    Z22, Z20, Z22
+	VUNPCKLPD    Z25, Z23, Z20
+	VUNPCKHPD    Z25, Z23, Z25
+	VSHUFF32X4   $0x88, Z11, Z24, Z23
+	VSHUFF32X4   $0xdd, Z11, Z24, Z11
+	VSHUFF32X4   $0x88, Z14, Z10, Z24
+	VSHUFF32X4   $0xdd, Z14, Z10, Z14
+	VSHUFF32X4   $0x88, Z12, Z26, Z10
+	VSHUFF32X4   $0xdd, Z12, Z26, Z12
+	VSHUFF32X4   $0x88, Z17, Z13, Z26
+	VSHUFF32X4   $0xdd, Z17, Z13, Z17
+	VSHUFF32X4   $0x88, Z19, Z15, Z13
+	VSHUFF32X4   $0xdd, Z19, Z15, Z19
+	VSHUFF32X4   $0x88, Z22, Z18, Z15
+	VSHUFF32X4   $0xdd, Z22, Z18, Z22
+	VSHUFF32X4   $0x88, Z20, Z16, Z18
+	VSHUFF32X4   $0xdd, Z20, Z16, Z20
+	VSHUFF32X4   $0x88, Z25, Z21, Z16
+	VSHUFF32X4   $0xdd, Z25, Z21, Z25
+	VSHUFF32X4   $0x88, Z13, Z23, Z21
+	VSHUFF32X4   $0xdd, Z13, Z23, Z13
+	VSHUFF32X4   $0x88, Z15, Z24, Z23
+	VSHUFF32X4   $0xdd, Z15, Z24, Z15
+	VSHUFF32X4   $0x88, Z18, Z10, Z24
+	VSHUFF32X4   $0xdd, Z18, Z10, Z18
+	VSHUFF32X4   $0x88, Z16, Z26, Z10
+	VSHUFF32X4   $0xdd, Z16, Z26, Z16
+	VSHUFF32X4   $0x88, Z19, Z11, Z26
+	VSHUFF32X4   $0xdd, Z19, Z11, Z19
+	VSHUFF32X4   $0x88, Z22, Z14, Z11
+	VSHUFF32X4   $0xdd, Z22, Z14, Z22
+	VSHUFF32X4   $0x88, Z20, Z12, Z14
+	VSHUFF32X4   $0xdd, Z20, Z12, Z20
+	VSHUFF32X4   $0x88, Z25, Z17, Z12
+	VSHUFF32X4   $0xdd, Z25, Z17, Z25
+	VBROADCASTSS (SI), Z0
+	LONG         $0x4056f262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS (SI)(AX*1), Z1
+	LONG         $0x4056f262
+	BYTE         $0x52
+	BYTE         $0xe9
+	VBROADCASTSS (SI)(AX*2), Z0
+	LONG         $0x4056f262
+	BYTE         $0x52
+	BYTE         $0xf8
+	CMPQ         CX, $0x01
+	JE           done1
+	VBROADCASTSS 4(SI), Z0
+	LONG         $0x4046f262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 4(SI)(AX*1), Z1
+	LONG         $0x4046f262
+	BYTE         $0x52
+	BYTE         $0xe9
+	VBROADCASTSS 4(SI)(AX*2), Z0
+	LONG         $0x4046f262
+	BYTE         $0x52
+	BYTE         $0xf8
+	CMPQ         CX, $0x02
+	JE           done1
+	VBROADCASTSS 8(SI), Z0
+	LONG         $0x403ef262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 8(SI)(AX*1), Z1
+	LONG         $0x403ef262
+	BYTE         $0x52
+	BYTE         $0xe9
+	VBROADCASTSS 8(SI)(AX*2), Z0
+	LONG         $0x403ef262
+	BYTE         $0x52
+	BYTE         $0xf8
+	CMPQ         CX, $0x03
+	JE           done1
+	VBROADCASTSS 12(SI), Z0
+	LONG         $0x482ef262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 12(SI)(AX*1), Z1
+	LONG         $0x482ef262
+	BYTE         $0x52
+	BYTE         $0xe9
+	VBROADCASTSS 12(SI)(AX*2), Z0
+	LONG         $0x482ef262
+	BYTE         $0x52
+	BYTE         $0xf8
+	CMPQ         CX, $0x04
+	JE           done1
+	VBROADCASTSS 16(SI), Z0
+	LONG         $0x402ef262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 16(SI)(AX*1), Z1
+	LONG         $0x402ef262
+	BYTE         $0x52
+	BYTE         $0xe9
+	VBROADCASTSS 16(SI)(AX*2), Z0
+	LONG         $0x402ef262
+	BYTE         $0x52
+	BYTE         $0xf8
+	CMPQ         CX, $0x05
+	JE           done1
+	VBROADCASTSS 20(SI), Z0
+	LONG         $0x4826f262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 20(SI)(AX*1), Z1
+	LONG         $0x4826f262
+	BYTE         $0x52
+	BYTE         $0xe9
+	VBROADCASTSS 20(SI)(AX*2), Z0
+	LONG         $0x4826f262
+	BYTE         $0x52
+	BYTE         $0xf8
+	CMPQ         CX, $0x06
+	JE           done1
+	VBROADCASTSS 24(SI), Z0
+	LONG         $0x480ef262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 24(SI)(AX*1), Z1
+	LONG         $0x480ef262
+	BYTE         $0x52
+	BYTE         $0xe9
+	VBROADCASTSS 24(SI)(AX*2), Z0
+	LONG         $0x480ef262
+	BYTE         $0x52
+	BYTE         $0xf8
+	CMPQ         CX, $0x07
+	JE           done1
+	VBROADCASTSS 28(SI), Z0
+	LONG         $0x481ef262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 28(SI)(AX*1), Z1
+	LONG         $0x481ef262
+	BYTE         $0x52
+	BYTE         $0xe9
+	VBROADCASTSS 28(SI)(AX*2), Z0
+	LONG         $0x481ef262
+	BYTE         $0x52
+	BYTE         $0xf8
+	CMPQ         CX, $0x08
+	JE           done1
+	VBROADCASTSS 32(SI), Z0
+	LONG         $0x4816f262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 32(SI)(AX*1), Z1
+	LONG         $0x4816f262
+	BYTE         $0x52
+	BYTE         $0xe9
+	VBROADCASTSS 32(SI)(AX*2), Z0
+	LONG         $0x4816f262
+	BYTE         $0x52
+	BYTE         $0xf8
+	CMPQ         CX, $0x09
+	JE           done1
+	VBROADCASTSS 36(SI), Z0
+	LONG         $0x4806f262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 36(SI)(AX*1), Z1
+	LONG         $0x4806f262
+	BYTE         $0x52
+	BYTE         $0xe9
+	VBROADCASTSS 36(SI)(AX*2), Z0
+	LONG         $0x4806f262
+	BYTE         $0x52
+	BYTE         $0xf8
+	CMPQ         CX, $0x0a
+	JE           done1
+	VBROADCASTSS 40(SI), Z0
+	LONG         $0x406ef262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 40(SI)(AX*1), Z1
+	LONG         $0x406ef262
+	BYTE         $0x52
+	BYTE         $0xe9
+	VBROADCASTSS 40(SI)(AX*2), Z0
+	LONG         $0x406ef262
+	BYTE         $0x52
+	BYTE         $0xf8
+	CMPQ         CX, $0x0b
+	JE           done1
+	VBROADCASTSS 44(SI), Z0
+	LONG         $0x407ef262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 44(SI)(AX*1), Z1
+	LONG         $0x407ef262
+	BYTE         $0x52
+	BYTE         $0xe9
+	VBROADCASTSS 44(SI)(AX*2), Z0
+	LONG         $0x407ef262
+	BYTE         $0x52
+	BYTE         $0xf8
+	CMPQ         CX, $0x0c
+	JE           done1
+	VBROADCASTSS 48(SI), Z0
+	LONG         $0x4066f262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 48(SI)(AX*1), Z1
+	LONG         $0x4066f262
+	BYTE         $0x52
+	BYTE         $0xe9
+	VBROADCASTSS 48(SI)(AX*2), Z0
+	LONG         $0x4066f262
+	BYTE         $0x52
+	BYTE         $0xf8
+	CMPQ         CX, $0x0d
+	JE           done1
+	VBROADCASTSS 52(SI), Z0
+	LONG         $0x404ef262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 52(SI)(AX*1), Z1
+	LONG         $0x404ef262
+	BYTE         $0x52
+	BYTE         $0xe9
+	VBROADCASTSS 52(SI)(AX*2), Z0
+	LONG         $0x404ef262
+	BYTE         $0x52
+	BYTE         $0xf8
+	CMPQ         CX, $0x0e
+	JE           done1
+	VBROADCASTSS 56(SI), Z0
+	LONG         $0x405ef262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 56(SI)(AX*1), Z1
+	LONG         $0x405ef262
+	BYTE         $0x52
+	BYTE         $0xe9
+	VBROADCASTSS 56(SI)(AX*2), Z0
+	LONG         $0x405ef262
+	BYTE         $0x52
+	BYTE         $0xf8
+	CMPQ         CX, $0x0f
+	JE           done1
+	VBROADCASTSS 60(SI), Z0
+	LONG         $0x4036f262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 60(SI)(AX*1), Z1
+	LONG         $0x4036f262
+	BYTE         $0x52
+	BYTE         $0xe9
+	VBROADCASTSS 60(SI)(AX*2), Z0
+	LONG         $0x4036f262
+	BYTE         $0x52
+	BYTE         $0xf8
+
+done1:
+end:
+	VBROADCASTSS alpha+72(FP), Z0
+	MOVQ         c+40(FP), DI
+	MOVQ         cs+48(FP), DX
+	MOVQ         from+56(FP), SI
+	MOVQ         fs+64(FP), R8
+	TESTQ        SI, SI
+	JZ           overwrite
+	VFMADD213PS  (SI), Z0, Z2
+	VMOVUPS      Z2, (DI)
+	VFMADD213PS  64(SI), Z0, Z3
+	VMOVUPS      Z3, 64(DI)
+	ADDQ         DX, DI
+	ADDQ         R8, SI
+	VFMADD213PS  (SI), Z0, Z4
+	VMOVUPS      Z4, (DI)
+	VFMADD213PS  64(SI), Z0, Z5
+	VMOVUPS      Z5, 64(DI)
+	ADDQ         DX, DI
+	ADDQ         R8, SI
+	VFMADD213PS  (SI), Z0, Z6
+	VMOVUPS      Z6, (DI)
+	VFMADD213PS  64(SI), Z0, Z7
+	VMOVUPS      Z7, 64(DI)
+	VZEROUPPER
+	RET
+
+overwrite:
+	VMULPS  Z2, Z0, Z2
+	VMOVUPS Z2, (DI)
+	VMULPS  Z3, Z0, Z3
+	VMOVUPS Z3, 64(DI)
+	ADDQ    DX, DI
+	VMULPS  Z4, Z0, Z4
+	VMOVUPS Z4, (DI)
+	VMULPS  Z5, Z0, Z5
+	VMOVUPS Z5, 64(DI)
+	ADDQ    DX, DI
+	VMULPS  Z6, Z0, Z6
+	VMOVUPS Z6, (DI)
+	VMULPS  Z7, Z0, Z7
+	VMOVUPS Z7, 64(DI)
+	VZEROUPPER
+	RET
+
+// func gemmAlong2x32AVX512BF16(k int, a *float32, as int, b *uint16, bs int, c *float32, cs int, from *float32, fs int, alpha float32, next int)
+// Requires: AVX, AVX512BW, AVX512F, CMOV, MMX+
+TEXT ·gemmAlong2x32AVX512BF16(SB), NOSPLIT, $0-88
+	MOVQ   k+0(FP), CX
+	MOVQ   a+8(FP), SI
+	MOVQ   as+16(FP), AX
+	MOVQ   b+24(FP), BX
+	MOVQ   bs+32(FP), R8
+	LEAQ   (AX)(AX*2), R9
+	LEAQ   (R8)(R8*2), R11
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	SUBQ   $0x20, CX
+	JLT    tail
+	MOVQ   next+80(FP), R13
+	ADDQ   $+640, R13
+	MOVQ   $+640, R12
+
+loop:
+	CMPQ         CX, $+320
+	CMOVQLT      R13, R12
+	LEAQ         (BX)(R12*1), DI
+	MOVQ         BX, R10
+	VMOVUPS      (R10), Z10
+	VMOVUPS      (R10)(R8*1), Z11
+	VMOVUPS      (R10)(R8*2), Z12
+	VMOVUPS      (R10)(R11*1), Z13
+	LEAQ         (R10)(R8*4), R10
+	VMOVUPS      (R10), Z14
+	VMOVUPS      (R10)(R8*1), Z15
+	VMOVUPS      (R10)(R8*2), Z16
+	VMOVUPS      (R10)(R11*1), Z17
+	LEAQ         (R10)(R8*4), R10
+	VMOVUPS      (R10), Z18
+	VMOVUPS      (R10)(R8*1), Z19
+	VMOVUPS      (R10)(R8*2), Z20
+	VMOVUPS      (R10)(R11*1), Z21
+	LEAQ         (R10)(R8*4), R10
+	VMOVUPS      (R10), Z22
+	VMOVUPS      (R10)(R8*1), Z23
+	VMOVUPS      (R10)(R8*2), Z24
+	VMOVUPS      (R10)(R11*1), Z25
+	LEAQ         (R10)(R8*4), R10
+	VUNPCKLPS    Z11, Z10, Z26
+	VUNPCKHPS    Z11, Z10, Z11
+	VUNPCKLPS    Z13, Z12, Z10
+	VUNPCKHPS    Z13, Z12, Z13
+	VUNPCKLPS    Z15, Z14, Z12
+	VUNPCKHPS    Z15, Z14, Z15
+	VUNPCKLPS    Z17, Z16, Z14
+	VUNPCKHPS    Z17, Z16, Z17
+	VUNPCKLPS    Z19, Z18, Z16
+	VUNPCKHPS    Z19, Z18, Z19
+	VUNPCKLPS    Z21, Z20, Z18
+	VUNPCKHPS    Z21, Z20, Z21
+	VUNPCKLPS    Z23, Z22, Z20
+	VUNPCKHPS    Z23, Z22, Z23
+	VUNPCKLPS    Z25, Z24, Z22
+	VUNPCKHPS    Z25, Z24, Z25
+	VUNPCKLPD    Z10, Z26, Z24
+	VUNPCKHPD    Z10, Z26, Z10
+	VUNPCKLPD    Z13, Z11, Z26
+	VUNPCKHPD    Z13, Z11, Z13
+	VUNPCKLPD    Z14, Z12, Z11
+	VUNPCKHPD    Z14, Z12, Z14
+	VUNPCKLPD    Z17, Z15, Z12
+	VUNPCKHPD    Z17, Z15, Z17
+	VUNPCKLPD    Z18, Z16, Z15
+	VUNPCKHPD    Z18, Z16, Z18
+	VUNPCKLPD    Z21, Z19, Z16
+	VUNPCKHPD    Z21, Z19, Z21
+	VUNPCKLPD    Z22, Z20, Z19
+	VUNPCKHPD    Z22, Z20, Z22
+	VUNPCKLPD    Z25, Z23, Z20
+	VUNPCKHPD    Z25, Z23, Z25
+	VSHUFF32X4   $0x88, Z11, Z24, Z23
+	VSHUFF32X4   $0xdd, Z11, Z24, Z11
+	VSHUFF32X4   $0x88, Z14, Z10, Z24
+	VSHUFF32X4   $0xdd, Z14, Z10, Z14
+	VSHUFF32X4   $0x88, Z12, Z26, Z10
+	VSHUFF32X4   $0xdd, Z12, Z26, Z12
+	VSHUFF32X4   $0x88, Z17, Z13, Z26
+	VSHUFF32X4   $0xdd, Z17, Z13, Z17
+	VSHUFF32X4   $0x88, Z19, Z15, Z13
+	VSHUFF32X4   $0xdd, Z19, Z15, Z19
+	VSHUFF32X4   $0x88, Z22, Z18, Z15
+	VSHUFF32X4   $0xdd, Z22, Z18, Z22
+	VSHUFF32X4   $0x88, Z20, Z16, Z18
+	VSHUFF32X4   $0xdd, Z20, Z16, Z20
+	VSHUFF32X4   $0x88, Z25, Z21, Z16
+	VSHUFF32X4   $0xdd, Z25, Z21, Z25
+	VSHUFF32X4   $0x88, Z13, Z23, Z21
+	VSHUFF32X4   $0xdd, Z13, Z23, Z13
+	VSHUFF32X4   $0x88, Z15, Z24, Z23
+	VSHUFF32X4   $0xdd, Z15, Z24, Z15
+	VSHUFF32X4   $0x88, Z18, Z10, Z24
+	VSHUFF32X4   $0xdd, Z18, Z10, Z18
+	VSHUFF32X4   $0x88, Z16, Z26, Z10
+	VSHUFF32X4   $0xdd, Z16, Z26, Z16
+	VSHUFF32X4   $0x88, Z19, Z11, Z26
+	VSHUFF32X4   $0xdd, Z19, Z11, Z19
+	VSHUFF32X4   $0x88, Z22, Z14, Z11
+	VSHUFF32X4   $0xdd, Z22, Z14, Z22
+	VSHUFF32X4   $0x88, Z20, Z12, Z14
+	VSHUFF32X4   $0xdd, Z20, Z12, Z20
+	VSHUFF32X4   $0x88, Z25, Z17, Z12
+	VSHUFF32X4   $0xdd, Z25, Z17, Z25
+	VBROADCASTSS (SI), Z0
+	LONG         $0x4056f262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS (SI)(AX*1), Z1
+	LONG         $0x4056f262
+	BYTE         $0x52
+	BYTE         $0xe1
+	PREFETCHT0   (DI)
+	VBROADCASTSS 4(SI), Z0
+	LONG         $0x4046f262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS 4(SI)(AX*1), Z1
+	LONG         $0x4046f262
+	BYTE         $0x52
+	BYTE         $0xe1
+	PREFETCHT0   (DI)(R8*1)
+	VBROADCASTSS 8(SI), Z0
+	LONG         $0x403ef262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS 8(SI)(AX*1), Z1
+	LONG         $0x403ef262
+	BYTE         $0x52
+	BYTE         $0xe1
+	PREFETCHT0   (DI)(R8*2)
+	VBROADCASTSS 12(SI), Z0
+	LONG         $0x482ef262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS 12(SI)(AX*1), Z1
+	LONG         $0x482ef262
+	BYTE         $0x52
+	BYTE         $0xe1
+	PREFETCHT0   (DI)(R11*1)
+	LEAQ         (DI)(R8*4), DI
+	VBROADCASTSS 16(SI), Z0
+	LONG         $0x402ef262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS 16(SI)(AX*1), Z1
+	LONG         $0x402ef262
+	BYTE         $0x52
+	BYTE         $0xe1
+	PREFETCHT0   (DI)
+	VBROADCASTSS 20(SI), Z0
+	LONG         $0x4826f262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS 20(SI)(AX*1), Z1
+	LONG         $0x4826f262
+	BYTE         $0x52
+	BYTE         $0xe1
+	PREFETCHT0   (DI)(R8*1)
+	VBROADCASTSS 24(SI), Z0
+	LONG         $0x480ef262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS 24(SI)(AX*1), Z1
+	LONG         $0x480ef262
+	BYTE         $0x52
+	BYTE         $0xe1
+	PREFETCHT0   (DI)(R8*2)
+	VBROADCASTSS 28(SI), Z0
+	LONG         $0x481ef262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS 28(SI)(AX*1), Z1
+	LONG         $0x481ef262
+	BYTE         $0x52
+	BYTE         $0xe1
+	PREFETCHT0   (DI)(R11*1)
+	LEAQ         (DI)(R8*4), DI
+	VBROADCASTSS 32(SI), Z0
+	LONG         $0x4816f262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS 32(SI)(AX*1), Z1
+	LONG         $0x4816f262
+	BYTE         $0x52
+	BYTE         $0xe1
+	PREFETCHT0   (DI)
+	VBROADCASTSS 36(SI), Z0
+	LONG         $0x4806f262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS 36(SI)(AX*1), Z1
+	LONG         $0x4806f262
+	BYTE         $0x52
+	BYTE         $0xe1
+	PREFETCHT0   (DI)(R8*1)
+	VBROADCASTSS 40(SI), Z0
+	LONG         $0x406ef262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS 40(SI)(AX*1), Z1
+	LONG         $0x406ef262
+	BYTE         $0x52
+	BYTE         $0xe1
+	PREFETCHT0   (DI)(R8*2)
+	VBROADCASTSS 44(SI), Z0
+	LONG         $0x407ef262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS 44(SI)(AX*1), Z1
+	LONG         $0x407ef262
+	BYTE         $0x52
+	BYTE         $0xe1
+	PREFETCHT0   (DI)(R11*1)
+	LEAQ         (DI)(R8*4), DI
+	VBROADCASTSS 48(SI), Z0
+	LONG         $0x4066f262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS 48(SI)(AX*1), Z1
+	LONG         $0x4066f262
+	BYTE         $0x52
+	BYTE         $0xe1
+	PREFETCHT0   (DI)
+	VBROADCASTSS 52(SI), Z0
+	LONG         $0x404ef262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS 52(SI)(AX*1), Z1
+	LONG         $0x404ef262
+	BYTE         $0x52
+	BYTE         $0xe1
+	PREFETCHT0   (DI)(R8*1)
+	VBROADCASTSS 56(SI), Z0
+	LONG         $0x405ef262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS 56(SI)(AX*1), Z1
+	LONG         $0x405ef262
+	BYTE         $0x52
+	BYTE         $0xe1
+	PREFETCHT0   (DI)(R8*2)
+	VBROADCASTSS 60(SI), Z0
+	LONG         $0x4036f262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS 60(SI)(AX*1), Z1
+	LONG         $0x4036f262
+	BYTE         $0x52
+	BYTE         $0xe1
+	PREFETCHT0   (DI)(R11*1)
+	LEAQ         (DI)(R8*4), DI
+	VMOVUPS      (R10), Z10
+	VMOVUPS      (R10)(R8*1), Z11
+	VMOVUPS      (R10)(R8*2), Z12
+	VMOVUPS      (R10)(R11*1), Z13
+	LEAQ         (R10)(R8*4), R10
+	VMOVUPS      (R10), Z14
+	VMOVUPS      (R10)(R8*1), Z15
+	VMOVUPS      (R10)(R8*2), Z16
+	VMOVUPS      (R10)(R11*1), Z17
+	LEAQ         (R10)(R8*4), R10
+	VMOVUPS      (R10), Z18
+	VMOVUPS      (R10)(R8*1), Z19
+	VMOVUPS      (R10)(R8*2), Z20
+	VMOVUPS      (R10)(R11*1), Z21
+	LEAQ         (R10)(R8*4), R10
+	VMOVUPS      (R10), Z22
+	VMOVUPS      (R10)(R8*1), Z23
+	VMOVUPS      (R10)(R8*2), Z24
+	VMOVUPS      (R10)(R11*1), Z25
+	VUNPCKLPS    Z11, Z10, Z26
+	VUNPCKHPS    Z11, Z10, Z11
+	VUNPCKLPS    Z13, Z12, Z10
+	VUNPCKHPS    Z13, Z12, Z13
+	VUNPCKLPS    Z15, Z14, Z12
+	VUNPCKHPS    Z15, Z14, Z15
+	VUNPCKLPS    Z17, Z16, Z14
+	VUNPCKHPS    Z17, Z16, Z17
+	VUNPCKLPS    Z19, Z18, Z16
+	VUNPCKHPS    Z19, Z18, Z19
+	VUNPCKLPS    Z21, Z20, Z18
+	VUNPCKHPS    Z21, Z20, Z21
+	VUNPCKLPS    Z23, Z22, Z20
+	VUNPCKHPS    Z23, Z22, Z23
+	VUNPCKLPS    Z25, Z24, Z22
+	VUNPCKHPS    Z25, Z24, Z25
+	VUNPCKLPD    Z10, Z26, Z24
+	VUNPCKHPD    Z10, Z26, Z10
+	VUNPCKLPD    Z13, Z11, Z26
+	VUNPCKHPD    Z13, Z11, Z13
+	VUNPCKLPD    Z14, Z12, Z11
+	VUNPCKHPD    Z14, Z12, Z14
+	VUNPCKLPD    Z17, Z15, Z12
+	VUNPCKHPD    Z17, Z15, Z17
+	VUNPCKLPD    Z18, Z16, Z15
+	VUNPCKHPD    Z18, Z16, Z18
+	VUNPCKLPD    Z21, Z19, Z16
+	VUNPCKHPD    Z21, Z19, Z21
+	VUNPCKLPD    Z22, Z20, Z19
+	VUNPCKHPD    Z22, Z20, Z22
+	VUNPCKLPD    Z25, Z23, Z20
+	VUNPCKHPD    Z25, Z23, Z25
+	VSHUFF32X4   $0x88, Z11, Z24, Z23
+	VSHUFF32X4   $0xdd, Z11, Z24, Z11
+	VSHUFF32X4   $0x88, Z14, Z10, Z24
+	VSHUFF32X4   $0xdd, Z14, Z10, Z14
+	VSHUFF32X4   $0x88, Z12, Z26, Z10
+	VSHUFF32X4   $0xdd, Z12, Z26, Z12
+	VSHUFF32X4   $0x88, Z17, Z13, Z26
+	VSHUFF32X4   $0xdd, Z17, Z13, Z17
+	VSHUFF32X4   $0x88, Z19, Z15, Z13
+	VSHUFF32X4   $0xdd, Z19, Z15, Z19
+	VSHUFF32X4   $0x88, Z22, Z18, Z15
+	VSHUFF32X4   $0xdd, Z22, Z18, Z22
+	VSHUFF32X4   $0x88, Z20, Z16, Z18
+	VSHUFF32X4   $0xdd, Z20, Z16, Z20
+	VSHUFF32X4   $0x88, Z25, Z21, Z16
+	VSHUFF32X4   $0xdd, Z25, Z21, Z25
+	VSHUFF32X4   $0x88, Z13, Z23, Z21
+	VSHUFF32X4   $0xdd, Z13, Z23, Z13
+	VSHUFF32X4   $0x88, Z15, Z24, Z23
+	VSHUFF32X4   $0xdd, Z15, Z24, Z15
+	VSHUFF32X4   $0x88, Z18, Z10, Z24
+	VSHUFF32X4   $0xdd, Z18, Z10, Z18
+	VSHUFF32X4   $0x88, Z16, Z26, Z10
+	VSHUFF32X4   $0xdd, Z16, Z26, Z16
+	VSHUFF32X4   $0x88, Z19, Z11, Z26
+	VSHUFF32X4   $0xdd, Z19, Z11, Z19
+	VSHUFF32X4   $0x88, Z22, Z14, Z11
+	VSHUFF32X4   $0xdd, Z22, Z14, Z22
+	VSHUFF32X4   $0x88, Z20, Z12, Z14
+	VSHUFF32X4   $0xdd, Z20, Z12, Z20
+	VSHUFF32X4   $0x88, Z25, Z17, Z12
+	VSHUFF32X4   $0xdd, Z25, Z17, Z25
+	VBROADCASTSS (SI), Z0
+	LONG         $0x4056f262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS (SI)(AX*1), Z1
+	LONG         $0x4056f262
+	BYTE         $0x52
+	BYTE         $0xe9
+	PREFETCHT0   (DI)
+	VBROADCASTSS 4(SI), Z0
+	LONG         $0x4046f262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 4(SI)(AX*1), Z1
+	LONG         $0x4046f262
+	BYTE         $0x52
+	BYTE         $0xe9
+	PREFETCHT0   (DI)(R8*1)
+	VBROADCASTSS 8(SI), Z0
+	LONG         $0x403ef262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 8(SI)(AX*1), Z1
+	LONG         $0x403ef262
+	BYTE         $0x52
+	BYTE         $0xe9
+	PREFETCHT0   (DI)(R8*2)
+	VBROADCASTSS 12(SI), Z0
+	LONG         $0x482ef262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 12(SI)(AX*1), Z1
+	LONG         $0x482ef262
+	BYTE         $0x52
+	BYTE         $0xe9
+	PREFETCHT0   (DI)(R11*1)
+	LEAQ         (DI)(R8*4), DI
+	VBROADCASTSS 16(SI), Z0
+	LONG         $0x402ef262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 16(SI)(AX*1), Z1
+	LONG         $0x402ef262
+	BYTE         $0x52
+	BYTE         $0xe9
+	PREFETCHT0   (DI)
+	VBROADCASTSS 20(SI), Z0
+	LONG         $0x4826f262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 20(SI)(AX*1), Z1
+	LONG         $0x4826f262
+	BYTE         $0x52
+	BYTE         $0xe9
+	PREFETCHT0   (DI)(R8*1)
+	VBROADCASTSS 24(SI), Z0
+	LONG         $0x480ef262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 24(SI)(AX*1), Z1
+	LONG         $0x480ef262
+	BYTE         $0x52
+	BYTE         $0xe9
+	PREFETCHT0   (DI)(R8*2)
+	VBROADCASTSS 28(SI), Z0
+	LONG         $0x481ef262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 28(SI)(AX*1), Z1
+	LONG         $0x481ef262
+	BYTE         $0x52
+	BYTE         $0xe9
+	PREFETCHT0   (DI)(R11*1)
+	LEAQ         (DI)(R8*4), DI
+	VBROADCASTSS 32(SI), Z0
+	LONG         $0x4816f262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 32(SI)(AX*1), Z1
+	LONG         $0x4816f262
+	BYTE         $0x52
+	BYTE         $0xe9
+	PREFETCHT0   (DI)
+	VBROADCASTSS 36(SI), Z0
+	LONG         $0x4806f262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 36(SI)(AX*1), Z1
+	LONG         $0x4806f262
+	BYTE         $0x52
+	BYTE         $0xe9
+	PREFETCHT0   (DI)(R8*1)
+	VBROADCASTSS 40(SI), Z0
+	LONG         $0x406ef262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 40(SI)(AX*1), Z1
+	LONG         $0x406ef262
+	BYTE         $0x52
+	BYTE         $0xe9
+	PREFETCHT0   (DI)(R8*2)
+	VBROADCASTSS 44(SI), Z0
+	LONG         $0x407ef262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 44(SI)(AX*1), Z1
+	LONG         $0x407ef262
+	BYTE         $0x52
+	BYTE         $0xe9
+	PREFETCHT0   (DI)(R11*1)
+	LEAQ         (DI)(R8*4), DI
+	VBROADCASTSS 48(SI), Z0
+	LONG         $0x4066f262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 48(SI)(AX*1), Z1
+	LONG         $0x4066f262
+	BYTE         $0x52
+	BYTE         $0xe9
+	PREFETCHT0   (DI)
+	VBROADCASTSS 52(SI), Z0
+	LONG         $0x404ef262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 52(SI)(AX*1), Z1
+	LONG         $0x404ef262
+	BYTE         $0x52
+	BYTE         $0xe9
+	PREFETCHT0   (DI)(R8*1)
+	VBROADCASTSS 56(SI), Z0
+	LONG         $0x405ef262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 56(SI)(AX*1), Z1
+	LONG         $0x405ef262
+	BYTE         $0x52
+	BYTE         $0xe9
+	PREFETCHT0   (DI)(R8*2)
+	VBROADCASTSS 60(SI), Z0
+	LONG         $0x4036f262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 60(SI)(AX*1), Z1
+	LONG         $0x4036f262
+	BYTE         $0x52
+	BYTE         $0xe9
+	PREFETCHT0   (DI)(R11*1)
+	ADDQ         $0x40, BX
+	ADDQ         $0x40, SI
+	SUBQ         $0x20, CX
+	JGE          loop
+
+tail:
+	ADDQ         $0x20, CX
+	JZ           end
+	MOVQ         $+1, DX
+	SHLQ         CL, DX
+	DECQ         DX
+	KMOVD        DX, K1
+	INCQ         CX
+	SHRQ         $0x01, CX
+	MOVQ         BX, R10
+	VMOVDQU16.Z  (R10), K1, Z10
+	VMOVDQU16.Z  (R10)(R8*1), K1, Z11
+	VMOVDQU16.Z  (R10)(R8*2), K1, Z12
+	VMOVDQU16.Z  (R10)(R11*1), K1, Z13
+	LEAQ         (R10)(R8*4), R10
+	VMOVDQU16.Z  (R10), K1, Z14
+	VMOVDQU16.Z  (R10)(R8*1), K1, Z15
+	VMOVDQU16.Z  (R10)(R8*2), K1, Z16
+	VMOVDQU16.Z  (R10)(R11*1), K1, Z17
+	LEAQ         (R10)(R8*4), R10
+	VMOVDQU16.Z  (R10), K1, Z18
+	VMOVDQU16.Z  (R10)(R8*1), K1, Z19
+	VMOVDQU16.Z  (R10)(R8*2), K1, Z20
+	VMOVDQU16.Z  (R10)(R11*1), K1, Z21
+	LEAQ         (R10)(R8*4), R10
+	VMOVDQU16.Z  (R10), K1, Z22
+	VMOVDQU16.Z  (R10)(R8*1), K1, Z23
+	VMOVDQU16.Z  (R10)(R8*2), K1, Z24
+	VMOVDQU16.Z  (R10)(R11*1), K1, Z25
+	LEAQ         (R10)(R8*4), R10
+	VUNPCKLPS    Z11, Z10, Z26
+	VUNPCKHPS    Z11, Z10, Z11
+	VUNPCKLPS    Z13, Z12, Z10
+	VUNPCKHPS    Z13, Z12, Z13
+	VUNPCKLPS    Z15, Z14, Z12
+	VUNPCKHPS    Z15, Z14, Z15
+	VUNPCKLPS    Z17, Z16, Z14
+	VUNPCKHPS    Z17, Z16, Z17
+	VUNPCKLPS    Z19, Z18, Z16
+	VUNPCKHPS    Z19, Z18, Z19
+	VUNPCKLPS    Z21, Z20, Z18
+	VUNPCKHPS    Z21, Z20, Z21
+	VUNPCKLPS    Z23, Z22, Z20
+	VUNPCKHPS    Z23, Z22, Z23
+	VUNPCKLPS    Z25, Z24, Z22
+	VUNPCKHPS    Z25, Z24, Z25
+	VUNPCKLPD    Z10, Z26, Z24
+	VUNPCKHPD    Z10, Z26, Z10
+	VUNPCKLPD    Z13, Z11, Z26
+	VUNPCKHPD    Z13, Z11, Z13
+	VUNPCKLPD    Z14, Z12, Z11
+	VUNPCKHPD    Z14, Z12, Z14
+	VUNPCKLPD    Z17, Z15, Z12
+	VUNPCKHPD    Z17, Z15, Z17
+	VUNPCKLPD    Z18, Z16, Z15
+	VUNPCKHPD    Z18, Z16, Z18
+	VUNPCKLPD    Z21, Z19, Z16
+	VUNPCKHPD    Z21, Z19, Z21
+	VUNPCKLPD    Z22, Z20, Z19
+	VUNPCKHPD    Z22, Z20, Z22
+	VUNPCKLPD    Z25, Z23, Z20
+	VUNPCKHPD    Z25, Z23, Z25
+	VSHUFF32X4   $0x88, Z11, Z24, Z23
+	VSHUFF32X4   $0xdd, Z11, Z24, Z11
+	VSHUFF32X4   $0x88, Z14, Z10, Z24
+	VSHUFF32X4   $0xdd, Z14, Z10, Z14
+	VSHUFF32X4   $0x88, Z12, Z26, Z10
+	VSHUFF32X4   $0xdd, Z12, Z26, Z12
+	VSHUFF32X4   $0x88, Z17, Z13, Z26
+	VSHUFF32X4   $0xdd, Z17, Z13, Z17
+	VSHUFF32X4   $0x88, Z19, Z15, Z13
+	VSHUFF32X4   $0xdd, Z19, Z15, Z19
+	VSHUFF32X4   $0x88, Z22, Z18, Z15
+	VSHUFF32X4   $0xdd, Z22, Z18, Z22
+	VSHUFF32X4   $0x88, Z20, Z16, Z18
+	VSHUFF32X4   $0xdd, Z20, Z16, Z20
+	VSHUFF32X4   $0x88, Z25, Z21, Z16
+	VSHUFF32X4   $0xdd, Z25, Z21, Z25
+	VSHUFF32X4   $0x88, Z13, Z23, Z21
+	VSHUFF32X4   $0xdd, Z13, Z23, Z13
+	VSHUFF32X4   $0x88, Z15, Z24, Z23
+	VSHUFF32X4   $0xdd, Z15, Z24, Z15
+	VSHUFF32X4   $0x88, Z18, Z10, Z24
+	VSHUFF32X4   $0xdd, Z18, Z10, Z18
+	VSHUFF32X4   $0x88, Z16, Z26, Z10
+	VSHUFF32X4   $0xdd, Z16, Z26, Z16
+	VSHUFF32X4   $0x88, Z19, Z11, Z26
+	VSHUFF32X4   $0xdd, Z19, Z11, Z19
+	VSHUFF32X4   $0x88, Z22, Z14, Z11
+	VSHUFF32X4   $0xdd, Z22, Z14, Z22
+	VSHUFF32X4   $0x88, Z20, Z12, Z14
+	VSHUFF32X4   $0xdd, Z20, Z12, Z20
+	VSHUFF32X4   $0x88, Z25, Z17, Z12
+	VSHUFF32X4   $0xdd, Z25, Z17, Z25
+	VBROADCASTSS (SI), Z0
+	LONG         $0x4056f262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS (SI)(AX*1), Z1
+	LONG         $0x4056f262
+	BYTE         $0x52
+	BYTE         $0xe1
+	CMPQ         CX, $0x01
+	JE           done0
+	VBROADCASTSS 4(SI), Z0
+	LONG         $0x4046f262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS 4(SI)(AX*1), Z1
+	LONG         $0x4046f262
+	BYTE         $0x52
+	BYTE         $0xe1
+	CMPQ         CX, $0x02
+	JE           done0
+	VBROADCASTSS 8(SI), Z0
+	LONG         $0x403ef262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS 8(SI)(AX*1), Z1
+	LONG         $0x403ef262
+	BYTE         $0x52
+	BYTE         $0xe1
+	CMPQ         CX, $0x03
+	JE           done0
+	VBROADCASTSS 12(SI), Z0
+	LONG         $0x482ef262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS 12(SI)(AX*1), Z1
+	LONG         $0x482ef262
+	BYTE         $0x52
+	BYTE         $0xe1
+	CMPQ         CX, $0x04
+	JE           done0
+	VBROADCASTSS 16(SI), Z0
+	LONG         $0x402ef262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS 16(SI)(AX*1), Z1
+	LONG         $0x402ef262
+	BYTE         $0x52
+	BYTE         $0xe1
+	CMPQ         CX, $0x05
+	JE           done0
+	VBROADCASTSS 20(SI), Z0
+	LONG         $0x4826f262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS 20(SI)(AX*1), Z1
+	LONG         $0x4826f262
+	BYTE         $0x52
+	BYTE         $0xe1
+	CMPQ         CX, $0x06
+	JE           done0
+	VBROADCASTSS 24(SI), Z0
+	LONG         $0x480ef262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS 24(SI)(AX*1), Z1
+	LONG         $0x480ef262
+	BYTE         $0x52
+	BYTE         $0xe1
+	CMPQ         CX, $0x07
+	JE           done0
+	VBROADCASTSS 28(SI), Z0
+	LONG         $0x481ef262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS 28(SI)(AX*1), Z1
+	LONG         $0x481ef262
+	BYTE         $0x52
+	BYTE         $0xe1
+	CMPQ         CX, $0x08
+	JE           done0
+	VBROADCASTSS 32(SI), Z0
+	LONG         $0x4816f262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS 32(SI)(AX*1), Z1
+	LONG         $0x4816f262
+	BYTE         $0x52
+	BYTE         $0xe1
+	CMPQ         CX, $0x09
+	JE           done0
+	VBROADCASTSS 36(SI), Z0
+	LONG         $0x4806f262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS 36(SI)(AX*1), Z1
+	LONG         $0x4806f262
+	BYTE         $0x52
+	BYTE         $0xe1
+	CMPQ         CX, $0x0a
+	JE           done0
+	VBROADCASTSS 40(SI), Z0
+	LONG         $0x406ef262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS 40(SI)(AX*1), Z1
+	LONG         $0x406ef262
+	BYTE         $0x52
+	BYTE         $0xe1
+	CMPQ         CX, $0x0b
+	JE           done0
+	VBROADCASTSS 44(SI), Z0
+	LONG         $0x407ef262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS 44(SI)(AX*1), Z1
+	LONG         $0x407ef262
+	BYTE         $0x52
+	BYTE         $0xe1
+	CMPQ         CX, $0x0c
+	JE           done0
+	VBROADCASTSS 48(SI), Z0
+	LONG         $0x4066f262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS 48(SI)(AX*1), Z1
+	LONG         $0x4066f262
+	BYTE         $0x52
+	BYTE         $0xe1
+	CMPQ         CX, $0x0d
+	JE           done0
+	VBROADCASTSS 52(SI), Z0
+	LONG         $0x404ef262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS 52(SI)(AX*1), Z1
+	LONG         $0x404ef262
+	BYTE         $0x52
+	BYTE         $0xe1
+	CMPQ         CX, $0x0e
+	JE           done0
+	VBROADCASTSS 56(SI), Z0
+	LONG         $0x405ef262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS 56(SI)(AX*1), Z1
+	LONG         $0x405ef262
+	BYTE         $0x52
+	BYTE         $0xe1
+	CMPQ         CX, $0x0f
+	JE           done0
+	VBROADCASTSS 60(SI), Z0
+	LONG         $0x4036f262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS 60(SI)(AX*1), Z1
+	LONG         $0x4036f262
+	BYTE         $0x52
+	BYTE         $0xe1
+
+done0:
+	VMOVDQU16.Z  (R10), K1, Z10
+	VMOVDQU16.Z  (R10)(R8*1), K1, Z11
+	VMOVDQU16.Z  (R10)(R8*2), K1, Z12
+	VMOVDQU16.Z  (R10)(R11*1), K1, Z13
+	LEAQ         (R10)(R8*4), R10
+	VMOVDQU16.Z  (R10), K1, Z14
+	VMOVDQU16.Z  (R10)(R8*1), K1, Z15
+	VMOVDQU16.Z  (R10)(R8*2), K1, Z16
+	VMOVDQU16.Z  (R10)(R11*1), K1, Z17
+	LEAQ         (R10)(R8*4), R10
+	VMOVDQU16.Z  (R10), K1, Z18
+	VMOVDQU16.Z  (R10)(R8*1), K1, Z19
+	VMOVDQU16.Z  (R10)(R8*2), K1, Z20
+	VMOVDQU16.Z  (R10)(R11*1), K1, Z21
+	LEAQ         (R10)(R8*4), R10
+	VMOVDQU16.Z  (R10), K1, Z22
+	VMOVDQU16.Z  (R10)(R8*1), K1, Z23
+	VMOVDQU16.Z  (R10)(R8*2), K1, Z24
+	VMOVDQU16.Z  (R10)(R11*1), K1, Z25
+	VUNPCKLPS    Z11, Z10, Z26
+	VUNPCKHPS    Z11, Z10, Z11
+	VUNPCKLPS    Z13, Z12, Z10
+	VUNPCKHPS    Z13, Z12, Z13
+	VUNPCKLPS    Z15, Z14, Z12
+	VUNPCKHPS    Z15, Z14, Z15
+	VUNPCKLPS    Z17, Z16, Z14
+	VUNPCKHPS    Z17, Z16, Z17
+	VUNPCKLPS    Z19, Z18, Z16
+	VUNPCKHPS    Z19, Z18, Z19
+	VUNPCKLPS    Z21, Z20, Z18
+	VUNPCKHPS    Z21, Z20, Z21
+	VUNPCKLPS    Z23, Z22, Z20
+	VUNPCKHPS    Z23, Z22, Z23
+	VUNPCKLPS    Z25, Z24, Z22
+	VUNPCKHPS    Z25, Z24, Z25
+	VUNPCKLPD    Z10, Z26, Z24
+	VUNPCKHPD    Z10, Z26, Z10
+	VUNPCKLPD    Z13, Z11, Z26
+	VUNPCKHPD    Z13, Z11, Z13
+	VUNPCKLPD    Z14, Z12, Z11
+	VUNPCKHPD    Z14, Z12, Z14
+	VUNPCKLPD    Z17, Z15, Z12
+	VUNPCKHPD    Z17, Z15, Z17
+	VUNPCKLPD    Z18, Z16, Z15
+	VUNPCKHPD    Z18, Z16, Z18
+	VUNPCKLPD    Z21, Z19, Z16
+	VUNPCKHPD    Z21, Z19, Z21
+	VUNPCKLPD    Z22, Z20, Z19
+	VUNPCKHPD    Z22, Z20, Z22
+	VUNPCKLPD    Z25, Z23, Z20
+	VUNPCKHPD    Z25, Z23, Z25
+	VSHUFF32X4   $0x88, Z11, Z24, Z23
+	VSHUFF32X4   $0xdd, Z11, Z24, Z11
+	VSHUFF32X4   $0x88, Z14, Z10, Z24
+	VSHUFF32X4   $0xdd, Z14, Z10, Z14
+	VSHUFF32X4   $0x88, Z12, Z26, Z10
+	VSHUFF32X4   $0xdd, Z12, Z26, Z12
+	VSHUFF32X4   $0x88, Z17, Z13, Z26
+	VSHUFF32X4   $0xdd, Z17, Z13, Z17
+	VSHUFF32X4   $0x88, Z19, Z15, Z13
+	VSHUFF32X4   $0xdd, Z19, Z15, Z19
+	VSHUFF32X4   $0x88, Z22, Z18, Z15
+	VSHUFF32X4   $0xdd, Z22, Z18, Z22
+	VSHUFF32X4   $0x88, Z20, Z16, Z18
+	VSHUFF32X4   $0xdd, Z20, Z16, Z20
+	VSHUFF32X4   $0x88, Z25, Z21, Z16
+	VSHUFF32X4   $0xdd, Z25, Z21, Z25
+	VSHUFF32X4   $0x88, Z13, Z23, Z21
+	VSHUFF32X4   $0xdd, Z13, Z23, Z13
+	VSHUFF32X4   $0x88, Z15, Z24, Z23
+	VSHUFF32X4   $0xdd, Z15, Z24, Z15
+	VSHUFF32X4   $0x88, Z18, Z10, Z24
+	VSHUFF32X4   $0xdd, Z18, Z10, Z18
+	VSHUFF32X4   $0x88, Z16, Z26, Z10
+	VSHUFF32X4   $0xdd, Z16, Z26, Z16
+	VSHUFF32X4   $0x88, Z19, Z11, Z26
+	VSHUFF32X4   $0xdd, Z19, Z11, Z19
+	VSHUFF32X4   $0x88, Z22, Z14, Z11
+	VSHUFF32X4   $0xdd, Z22, Z14, Z22
+	VSHUFF32X4   $0x88, Z20, Z12, Z14
+	VSHUFF32X4   $0xdd, Z20, Z12, Z20
+	VSHUFF32X4   $0x88, Z25, Z17, Z12
+	VSHUFF32X4   $0xdd, Z25, Z17, Z25
+	VBROADCASTSS (SI), Z0
+	LONG         $0x4056f262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS (SI)(AX*1), Z1
+	LONG         $0x4056f262
+	BYTE         $0x52
+	BYTE         $0xe9
+	CMPQ         CX, $0x01
+	JE           done1
+	VBROADCASTSS 4(SI), Z0
+	LONG         $0x4046f262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 4(SI)(AX*1), Z1
+	LONG         $0x4046f262
+	BYTE         $0x52
+	BYTE         $0xe9
+	CMPQ         CX, $0x02
+	JE           done1
+	VBROADCASTSS 8(SI), Z0
+	LONG         $0x403ef262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 8(SI)(AX*1), Z1
+	LONG         $0x403ef262
+	BYTE         $0x52
+	BYTE         $0xe9
+	CMPQ         CX, $0x03
+	JE           done1
+	VBROADCASTSS 12(SI), Z0
+	LONG         $0x482ef262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 12(SI)(AX*1), Z1
+	LONG         $0x482ef262
+	BYTE         $0x52
+	BYTE         $0xe9
+	CMPQ         CX, $0x04
+	JE           done1
+	VBROADCASTSS 16(SI), Z0
+	LONG         $0x402ef262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 16(SI)(AX*1), Z1
+	LONG         $0x402ef262
+	BYTE         $0x52
+	BYTE         $0xe9
+	CMPQ         CX, $0x05
+	JE           done1
+	VBROADCASTSS 20(SI), Z0
+	LONG         $0x4826f262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 20(SI)(AX*1), Z1
+	LONG         $0x4826f262
+	BYTE         $0x52
+	BYTE         $0xe9
+	CMPQ         CX, $0x06
+	JE           done1
+	VBROADCASTSS 24(SI), Z0
+	LONG         $0x480ef262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 24(SI)(AX*1), Z1
+	LONG         $0x480ef262
+	BYTE         $0x52
+	BYTE         $0xe9
+	CMPQ         CX, $0x07
+	JE           done1
+	VBROADCASTSS 28(SI), Z0
+	LONG         $0x481ef262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 28(SI)(AX*1), Z1
+	LONG         $0x481ef262
+	BYTE         $0x52
+	BYTE         $0xe9
+	CMPQ         CX, $0x08
+	JE           done1
+	VBROADCASTSS 32(SI), Z0
+	LONG         $0x4816f262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 32(SI)(AX*1), Z1
+	LONG         $0x4816f262
+	BYTE         $0x52
+	BYTE         $0xe9
+	CMPQ         CX, $0x09
+	JE           done1
+	VBROADCASTSS 36(SI), Z0
+	LONG         $0x4806f262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 36(SI)(AX*1), Z1
+	LONG         $0x4806f262
+	BYTE         $0x52
+	BYTE         $0xe9
+	CMPQ         CX, $0x0a
+	JE           done1
+	VBROADCASTSS 40(SI), Z0
+	LONG         $0x406ef262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 40(SI)(AX*1), Z1
+	LONG         $0x406ef262
+	BYTE         $0x52
+	BYTE         $0xe9
+	CMPQ         CX, $0x0b
+	JE           done1
+	VBROADCASTSS 44(SI), Z0
+	LONG         $0x407ef262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 44(SI)(AX*1), Z1
+	LONG         $0x407ef262
+	BYTE         $0x52
+	BYTE         $0xe9
+	CMPQ         CX, $0x0c
+	JE           done1
+	VBROADCASTSS 48(SI), Z0
+	LONG         $0x4066f262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 48(SI)(AX*1), Z1
+	LONG         $0x4066f262
+	BYTE         $0x52
+	BYTE         $0xe9
+	CMPQ         CX, $0x0d
+	JE           done1
+	VBROADCASTSS 52(SI), Z0
+	LONG         $0x404ef262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 52(SI)(AX*1), Z1
+	LONG         $0x404ef262
+	BYTE         $0x52
+	BYTE         $0xe9
+	CMPQ         CX, $0x0e
+	JE           done1
+	VBROADCASTSS 56(SI), Z0
+	LONG         $0x405ef262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 56(SI)(AX*1), Z1
+	LONG         $0x405ef262
+	BYTE         $0x52
+	BYTE         $0xe9
+	CMPQ         CX, $0x0f
+	JE           done1
+	VBROADCASTSS 60(SI), Z0
+	LONG         $0x4036f262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 60(SI)(AX*1), Z1
+	LONG         $0x4036f262
+	BYTE         $0x52
+	BYTE         $0xe9
+
+done1:
+end:
+	VBROADCASTSS alpha+72(FP), Z0
+	MOVQ         c+40(FP), DI
+	MOVQ         cs+48(FP), DX
+	MOVQ         from+56(FP), SI
+	MOVQ         fs+64(FP), R8
+	TESTQ        SI, SI
+	JZ           overwrite
+	VFMADD213PS  (SI), Z0, Z2
+	VMOVUPS      Z2, (DI)
+	VFMADD213PS  64(SI), Z0, Z3
+	VMOVUPS      Z3, 64(DI)
+	ADDQ         DX, DI
+	ADDQ         R8, SI
+	VFMADD213PS  (SI), Z0, Z4
+	VMOVUPS      Z4, (DI)
+	VFMADD213PS  64(SI), Z0, Z5
+	VMOVUPS      Z5, 64(DI)
+	VZEROUPPER
+	RET
+
+overwrite:
+	VMULPS  Z2, Z0, Z2
+	VMOVUPS Z2, (DI)
+	VMULPS  Z3, Z0, Z3
+	VMOVUPS Z3, 64(DI)
+	ADDQ    DX, DI
+	VMULPS  Z4, Z0, Z4
+	VMOVUPS Z4, (DI)
+	VMULPS  Z5, Z0, Z5
+	VMOVUPS Z5, 64(DI)
+	VZEROUPPER
+	RET
+
+// func gemmAlong1x32AVX512BF16(k int, a *float32, as int, b *uint16, bs int, c *float32, cs int, from *float32, fs int, alpha float32, next int)
+// Requires: AVX, AVX512BW, AVX512F, CMOV, MMX+
+TEXT ·gemmAlong1x32AVX512BF16(SB), NOSPLIT, $0-88
+	MOVQ   k+0(FP), CX
+	MOVQ   a+8(FP), SI
+	MOVQ   as+16(FP), AX
+	MOVQ   b+24(FP), BX
+	MOVQ   bs+32(FP), R8
+	LEAQ   (AX)(AX*2), R9
+	LEAQ   (R8)(R8*2), R11
 	VPXORD Z2, Z2, Z2
 	VPXORD Z3, Z3, Z3
 	SUBQ   $0x20, CX
 	JLT    tail
+	MOVQ   next+80(FP), R13
+	ADDQ   $+640, R13
+	MOVQ   $+640, R12
 
 loop:
+	CMPQ         CX, $+320
+	CMOVQLT      R13, R12
+	LEAQ         (BX)(R12*1), DI
 	MOVQ         BX, R10
-	VMOVUPS      (R10), Z5
-	VMOVUPS      (R10)(R8*1), Z6
-	VMOVUPS      (R10)(R8*2), Z7
-	VMOVUPS      (R10)(R11*1), Z8
+	VMOVUPS      (R10), Z10
+	VMOVUPS      (R10)(R8*1), Z11
+	VMOVUPS      (R10)(R8*2), Z12
+	VMOVUPS      (R10)(R11*1), Z13
 	LEAQ         (R10)(R8*4), R10
-	VMOVUPS      (R10), Z9
-	VMOVUPS      (R10)(R8*1), Z10
-	VMOVUPS      (R10)(R8*2), Z11
-	VMOVUPS      (R10)(R11*1), Z12
+	VMOVUPS      (R10), Z14
+	VMOVUPS      (R10)(R8*1), Z15
+	VMOVUPS      (R10)(R8*2), Z16
+	VMOVUPS      (R10)(R11*1), Z17
 	LEAQ         (R10)(R8*4), R10
-	VMOVUPS      (R10), Z13
-	VMOVUPS      (R10)(R8*1), Z14
-	VMOVUPS      (R10)(R8*2), Z15
-	VMOVUPS      (R10)(R11*1), Z16
+	VMOVUPS      (R10), Z18
+	VMOVUPS      (R10)(R8*1), Z19
+	VMOVUPS      (R10)(R8*2), Z20
+	VMOVUPS      (R10)(R11*1), Z21
 	LEAQ         (R10)(R8*4), R10
-	VMOVUPS      (R10), Z17
-	VMOVUPS      (R10)(R8*1), Z18
-	VMOVUPS      (R10)(R8*2), Z19
-	VMOVUPS      (R10)(R11*1), Z20
-	VUNPCKLPS    Z6, Z5, Z21
-	VUNPCKHPS    Z6, Z5, Z6
-	VUNPCKLPS    Z8, Z7, Z5
-	VUNPCKHPS    Z8, Z7, Z8
-	VUNPCKLPS    Z10, Z9, Z7
-	VUNPCKHPS    Z10, Z9, Z10
-	VUNPCKLPS    Z12, Z11, Z9
-	VUNPCKHPS    Z12, Z11, Z12
-	VUNPCKLPS    Z14, Z13, Z11
-	VUNPCKHPS    Z14, Z13, Z14
-	VUNPCKLPS    Z16, Z15, Z13
-	VUNPCKHPS    Z16, Z15, Z16
-	VUNPCKLPS    Z18, Z17, Z15
-	VUNPCKHPS    Z18, Z17, Z18
-	VUNPCKLPS    Z20, Z19, Z17
-	VUNPCKHPS    Z20, Z19, Z20
-	VUNPCKLPD    Z5, Z21, Z19
-	VUNPCKHPD    Z5, Z21, Z5
-	VUNPCKLPD    Z8, Z6, Z21
-	VUNPCKHPD    Z8, Z6, Z8
-	VUNPCKLPD    Z9, Z7, Z6
-	VUNPCKHPD    Z9, Z7, Z9
-	VUNPCKLPD    Z12, Z10, Z7
-	VUNPCKHPD    Z12, Z10, Z12
-	VUNPCKLPD    Z13, Z11, Z10
+	VMOVUPS      (R10), Z22
+	VMOVUPS      (R10)(R8*1), Z23
+	VMOVUPS      (R10)(R8*2), Z24
+	VMOVUPS      (R10)(R11*1), Z25
+	LEAQ         (R10)(R8*4), R10
+	VUNPCKLPS    Z11, Z10, Z26
+	VUNPCKHPS    Z11, Z10, Z11
+	VUNPCKLPS    Z13, Z12, Z10
+	VUNPCKHPS    Z13, Z12, Z13
+	VUNPCKLPS    Z15, Z14, Z12
+	VUNPCKHPS    Z15, Z14, Z15
+	VUNPCKLPS    Z17, Z16, Z14
+	VUNPCKHPS    Z17, Z16, Z17
+	VUNPCKLPS    Z19, Z18, Z16
+	VUNPCKHPS    Z19, Z18, Z19
+	VUNPCKLPS    Z21, Z20, Z18
+	VUNPCKHPS    Z21, Z20, Z21
+	VUNPCKLPS    Z23, Z22, Z20
+	VUNPCKHPS    Z23, Z22, Z23
+	VUNPCKLPS    Z25, Z24, Z22
+	VUNPCKHPS    Z25, Z24, Z25
+	VUNPCKLPD    Z10, Z26, Z24
+	VUNPCKHPD    Z10, Z26, Z10
+	VUNPCKLPD    Z13, Z11, Z26
 	VUNPCKHPD    Z13, Z11, Z13
-	VUNPCKLPD    Z16, Z14, Z11
-	VUNPCKHPD    Z16, Z14, Z16
-	VUNPCKLPD    Z17, Z15, Z14
+	VUNPCKLPD    Z14, Z12, Z11
+	VUNPCKHPD    Z14, Z12, Z14
+	VUNPCKLPD    Z17, Z15, Z12
 	VUNPCKHPD    Z17, Z15, Z17
-	VUNPCKLPD    Z20, Z18, Z15
-	VUNPCKHPD    Z20, Z18, Z20
-	VSHUFF32X4   $0x88, Z6, Z19, Z18
-	VSHUFF32X4   $0xdd, Z6, Z19, Z6
-	VSHUFF32X4   $0x88, Z9, Z5, Z19
-	VSHUFF32X4   $0xdd, Z9, Z5, Z9
-	VSHUFF32X4   $0x88, Z7, Z21, Z5
-	VSHUFF32X4   $0xdd, Z7, Z21, Z7
-	VSHUFF32X4   $0x88, Z12, Z8, Z21
-	VSHUFF32X4   $0xdd, Z12, Z8, Z12
-	VSHUFF32X4   $0x88, Z14, Z10, Z8
+	VUNPCKLPD    Z18, Z16, Z15
+	VUNPCKHPD    Z18, Z16, Z18
+	VUNPCKLPD    Z21, Z19, Z16
+	VUNPCKHPD    Z21, Z19, Z21
+	VUNPCKLPD    Z22, Z20, Z19
+	VUNPCKHPD    Z22, Z20, Z22
+	VUNPCKLPD    Z25, Z23, Z20
+	VUNPCKHPD    Z25, Z23, Z25
+	VSHUFF32X4   $0x88, Z11, Z24, Z23
+	VSHUFF32X4   $0xdd, Z11, Z24, Z11
+	VSHUFF32X4   $0x88, Z14, Z10, Z24
 	VSHUFF32X4   $0xdd, Z14, Z10, Z14
-	VSHUFF32X4   $0x88, Z17, Z13, Z10
+	VSHUFF32X4   $0x88, Z12, Z26, Z10
+	VSHUFF32X4   $0xdd, Z12, Z26, Z12
+	VSHUFF32X4   $0x88, Z17, Z13, Z26
 	VSHUFF32X4   $0xdd, Z17, Z13, Z17
-	VSHUFF32X4   $0x88, Z15, Z11, Z13
-	VSHUFF32X4   $0xdd, Z15, Z11, Z15
-	VSHUFF32X4   $0x88, Z20, Z16, Z11
+	VSHUFF32X4   $0x88, Z19, Z15, Z13
+	VSHUFF32X4   $0xdd, Z19, Z15, Z19
+	VSHUFF32X4   $0x88, Z22, Z18, Z15
+	VSHUFF32X4   $0xdd, Z22, Z18, Z22
+	VSHUFF32X4   $0x88, Z20, Z16, Z18
 	VSHUFF32X4   $0xdd, Z20, Z16, Z20
-	VSHUFF32X4   $0x88, Z8, Z18, Z16
-	VSHUFF32X4   $0xdd, Z8, Z18, Z8
-	VSHUFF32X4   $0x88, Z10, Z19, Z18
-	VSHUFF32X4   $0xdd, Z10, Z19, Z10
-	VSHUFF32X4   $0x88, Z13, Z5, Z19
-	VSHUFF32X4   $0xdd, Z13, Z5, Z13
-	VSHUFF32X4   $0x88, Z11, Z21, Z5
-	VSHUFF32X4   $0xdd, Z11, Z21, Z11
-	VSHUFF32X4   $0x88, Z14, Z6, Z21
-	VSHUFF32X4   $0xdd, Z14, Z6, Z14
-	VSHUFF32X4   $0x88, Z17, Z9, Z6
-	VSHUFF32X4   $0xdd, Z17, Z9, Z17
-	VSHUFF32X4   $0x88, Z15, Z7, Z9
-	VSHUFF32X4   $0xdd, Z15, Z7, Z15
-	VSHUFF32X4   $0x88, Z20, Z12, Z7
+	VSHUFF32X4   $0x88, Z25, Z21, Z16
+	VSHUFF32X4   $0xdd, Z25, Z21, Z25
+	VSHUFF32X4   $0x88, Z13, Z23, Z21
+	VSHUFF32X4   $0xdd, Z13, Z23, Z13
+	VSHUFF32X4   $0x88, Z15, Z24, Z23
+	VSHUFF32X4   $0xdd, Z15, Z24, Z15
+	VSHUFF32X4   $0x88, Z18, Z10, Z24
+	VSHUFF32X4   $0xdd, Z18, Z10, Z18
+	VSHUFF32X4   $0x88, Z16, Z26, Z10
+	VSHUFF32X4   $0xdd, Z16, Z26, Z16
+	VSHUFF32X4   $0x88, Z19, Z11, Z26
+	VSHUFF32X4   $0xdd, Z19, Z11, Z19
+	VSHUFF32X4   $0x88, Z22, Z14, Z11
+	VSHUFF32X4   $0xdd, Z22, Z14, Z22
+	VSHUFF32X4   $0x88, Z20, Z12, Z14
 	VSHUFF32X4   $0xdd, Z20, Z12, Z20
+	VSHUFF32X4   $0x88, Z25, Z17, Z12
+	VSHUFF32X4   $0xdd, Z25, Z17, Z25
 	VBROADCASTSS (SI), Z0
-	LONG         $0x407ef262
+	LONG         $0x4056f262
 	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS (SI)(AX*1), Z31
-	LONG         $0x407e9262
-	BYTE         $0x52
-	BYTE         $0xd7
-	VBROADCASTSS (SI)(AX*2), Z0
-	LONG         $0x407ef262
-	BYTE         $0x52
-	BYTE         $0xd8
+	BYTE         $0xd0
+	PREFETCHT0   (DI)
 	VBROADCASTSS 4(SI), Z0
-	LONG         $0x406ef262
+	LONG         $0x4046f262
 	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 4(SI)(AX*1), Z31
-	LONG         $0x406e9262
-	BYTE         $0x52
-	BYTE         $0xd7
-	VBROADCASTSS 4(SI)(AX*2), Z0
-	LONG         $0x406ef262
-	BYTE         $0x52
-	BYTE         $0xd8
+	BYTE         $0xd0
+	PREFETCHT0   (DI)(R8*1)
 	VBROADCASTSS 8(SI), Z0
-	LONG         $0x4066f262
+	LONG         $0x403ef262
 	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 8(SI)(AX*1), Z31
-	LONG         $0x40669262
-	BYTE         $0x52
-	BYTE         $0xd7
-	VBROADCASTSS 8(SI)(AX*2), Z0
-	LONG         $0x4066f262
-	BYTE         $0x52
-	BYTE         $0xd8
+	BYTE         $0xd0
+	PREFETCHT0   (DI)(R8*2)
 	VBROADCASTSS 12(SI), Z0
-	LONG         $0x4856f262
+	LONG         $0x482ef262
 	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 12(SI)(AX*1), Z31
-	LONG         $0x48569262
-	BYTE         $0x52
-	BYTE         $0xd7
-	VBROADCASTSS 12(SI)(AX*2), Z0
-	LONG         $0x4856f262
-	BYTE         $0x52
-	BYTE         $0xd8
+	BYTE         $0xd0
+	PREFETCHT0   (DI)(R11*1)
+	LEAQ         (DI)(R8*4), DI
 	VBROADCASTSS 16(SI), Z0
-	LONG         $0x4056f262
+	LONG         $0x402ef262
 	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 16(SI)(AX*1), Z31
-	LONG         $0x40569262
-	BYTE         $0x52
-	BYTE         $0xd7
-	VBROADCASTSS 16(SI)(AX*2), Z0
-	LONG         $0x4056f262
-	BYTE         $0x52
-	BYTE         $0xd8
+	BYTE         $0xd0
+	PREFETCHT0   (DI)
 	VBROADCASTSS 20(SI), Z0
-	LONG         $0x484ef262
+	LONG         $0x4826f262
 	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 20(SI)(AX*1), Z31
-	LONG         $0x484e9262
-	BYTE         $0x52
-	BYTE         $0xd7
-	VBROADCASTSS 20(SI)(AX*2), Z0
-	LONG         $0x484ef262
-	BYTE         $0x52
-	BYTE         $0xd8
+	BYTE         $0xd0
+	PREFETCHT0   (DI)(R8*1)
 	VBROADCASTSS 24(SI), Z0
-	LONG         $0x4836f262
+	LONG         $0x480ef262
 	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 24(SI)(AX*1), Z31
-	LONG         $0x48369262
-	BYTE         $0x52
-	BYTE         $0xd7
-	VBROADCASTSS 24(SI)(AX*2), Z0
-	LONG         $0x4836f262
-	BYTE         $0x52
-	BYTE         $0xd8
+	BYTE         $0xd0
+	PREFETCHT0   (DI)(R8*2)
 	VBROADCASTSS 28(SI), Z0
-	LONG         $0x4846f262
+	LONG         $0x481ef262
 	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 28(SI)(AX*1), Z31
-	LONG         $0x48469262
-	BYTE         $0x52
-	BYTE         $0xd7
-	VBROADCASTSS 28(SI)(AX*2), Z0
-	LONG         $0x4846f262
-	BYTE         $0x52
-	BYTE         $0xd8
+	BYTE         $0xd0
+	PREFETCHT0   (DI)(R11*1)
+	LEAQ         (DI)(R8*4), DI
 	VBROADCASTSS 32(SI), Z0
-	LONG         $0x483ef262
+	LONG         $0x4816f262
 	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 32(SI)(AX*1), Z31
-	LONG         $0x483e9262
-	BYTE         $0x52
-	BYTE         $0xd7
-	VBROADCASTSS 32(SI)(AX*2), Z0
-	LONG         $0x483ef262
-	BYTE         $0x52
-	BYTE         $0xd8
+	BYTE         $0xd0
+	PREFETCHT0   (DI)
 	VBROADCASTSS 36(SI), Z0
-	LONG         $0x482ef262
+	LONG         $0x4806f262
 	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 36(SI)(AX*1), Z31
-	LONG         $0x482e9262
-	BYTE         $0x52
-	BYTE         $0xd7
-	VBROADCASTSS 36(SI)(AX*2), Z0
-	LONG         $0x482ef262
-	BYTE         $0x52
-	BYTE         $0xd8
+	BYTE         $0xd0
+	PREFETCHT0   (DI)(R8*1)
 	VBROADCASTSS 40(SI), Z0
-	LONG         $0x4816f262
+	LONG         $0x406ef262
 	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 40(SI)(AX*1), Z31
-	LONG         $0x48169262
-	BYTE         $0x52
-	BYTE         $0xd7
-	VBROADCASTSS 40(SI)(AX*2), Z0
-	LONG         $0x4816f262
-	BYTE         $0x52
-	BYTE         $0xd8
+	BYTE         $0xd0
+	PREFETCHT0   (DI)(R8*2)
 	VBROADCASTSS 44(SI), Z0
-	LONG         $0x4826f262
+	LONG         $0x407ef262
 	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 44(SI)(AX*1), Z31
-	LONG         $0x48269262
-	BYTE         $0x52
-	BYTE         $0xd7
-	VBROADCASTSS 44(SI)(AX*2), Z0
-	LONG         $0x4826f262
-	BYTE         $0x52
-	BYTE         $0xd8
+	BYTE         $0xd0
+	PREFETCHT0   (DI)(R11*1)
+	LEAQ         (DI)(R8*4), DI
 	VBROADCASTSS 48(SI), Z0
-	LONG         $0x480ef262
+	LONG         $0x4066f262
 	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 48(SI)(AX*1), Z31
-	LONG         $0x480e9262
-	BYTE         $0x52
-	BYTE         $0xd7
-	VBROADCASTSS 48(SI)(AX*2), Z0
-	LONG         $0x480ef262
-	BYTE         $0x52
-	BYTE         $0xd8
+	BYTE         $0xd0
+	PREFETCHT0   (DI)
 	VBROADCASTSS 52(SI), Z0
-	LONG         $0x4076f262
+	LONG         $0x404ef262
 	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 52(SI)(AX*1), Z31
-	LONG         $0x40769262
-	BYTE         $0x52
-	BYTE         $0xd7
-	VBROADCASTSS 52(SI)(AX*2), Z0
-	LONG         $0x4076f262
-	BYTE         $0x52
-	BYTE         $0xd8
+	BYTE         $0xd0
+	PREFETCHT0   (DI)(R8*1)
 	VBROADCASTSS 56(SI), Z0
-	LONG         $0x4806f262
+	LONG         $0x405ef262
 	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 56(SI)(AX*1), Z31
-	LONG         $0x48069262
-	BYTE         $0x52
-	BYTE         $0xd7
-	VBROADCASTSS 56(SI)(AX*2), Z0
-	LONG         $0x4806f262
-	BYTE         $0x52
-	BYTE         $0xd8
+	BYTE         $0xd0
+	PREFETCHT0   (DI)(R8*2)
 	VBROADCASTSS 60(SI), Z0
-	LONG         $0x405ef262
+	LONG         $0x4036f262
 	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 60(SI)(AX*1), Z31
-	LONG         $0x405e9262
+	BYTE         $0xd0
+	PREFETCHT0   (DI)(R11*1)
+	LEAQ         (DI)(R8*4), DI
+	VMOVUPS      (R10), Z10
+	VMOVUPS      (R10)(R8*1), Z11
+	VMOVUPS      (R10)(R8*2), Z12
+	VMOVUPS      (R10)(R11*1), Z13
+	LEAQ         (R10)(R8*4), R10
+	VMOVUPS      (R10), Z14
+	VMOVUPS      (R10)(R8*1), Z15
+	VMOVUPS      (R10)(R8*2), Z16
+	VMOVUPS      (R10)(R11*1), Z17
+	LEAQ         (R10)(R8*4), R10
+	VMOVUPS      (R10), Z18
+	VMOVUPS      (R10)(R8*1), Z19
+	VMOVUPS      (R10)(R8*2), Z20
+	VMOVUPS      (R10)(R11*1), Z21
+	LEAQ         (R10)(R8*4), R10
+	VMOVUPS      (R10), Z22
+	VMOVUPS      (R10)(R8*1), Z23
+	VMOVUPS      (R10)(R8*2), Z24
+	VMOVUPS      (R10)(R11*1), Z25
+	VUNPCKLPS    Z11, Z10, Z26
+	VUNPCKHPS    Z11, Z10, Z11
+	VUNPCKLPS    Z13, Z12, Z10
+	VUNPCKHPS    Z13, Z12, Z13
+	VUNPCKLPS    Z15, Z14, Z12
+	VUNPCKHPS    Z15, Z14, Z15
+	VUNPCKLPS    Z17, Z16, Z14
+	VUNPCKHPS    Z17, Z16, Z17
+	VUNPCKLPS    Z19, Z18, Z16
+	VUNPCKHPS    Z19, Z18, Z19
+	VUNPCKLPS    Z21, Z20, Z18
+	VUNPCKHPS    Z21, Z20, Z21
+	VUNPCKLPS    Z23, Z22, Z20
+	VUNPCKHPS    Z23, Z22, Z23
+	VUNPCKLPS    Z25, Z24, Z22
+	VUNPCKHPS    Z25, Z24, Z25
+	VUNPCKLPD    Z10, Z26, Z24
+	VUNPCKHPD    Z10, Z26, Z10
+	VUNPCKLPD    Z13, Z11, Z26
+	VUNPCKHPD    Z13, Z11, Z13
+	VUNPCKLPD    Z14, Z12, Z11
+	VUNPCKHPD    Z14, Z12, Z14
+	VUNPCKLPD    Z17, Z15, Z12
+	VUNPCKHPD    Z17, Z15, Z17
+	VUNPCKLPD    Z18, Z16, Z15
+	VUNPCKHPD    Z18, Z16, Z18
+	VUNPCKLPD    Z21, Z19, Z16
+	VUNPCKHPD    Z21, Z19, Z21
+	VUNPCKLPD    Z22, Z20, Z19
+	VUNPCKHPD    Z22, Z20, Z22
+	VUNPCKLPD    Z25, Z23, Z20
+	VUNPCKHPD    Z25, Z23, Z25
+	VSHUFF32X4   $0x88, Z11, Z24, Z23
+	VSHUFF32X4   $0xdd, Z11, Z24, Z11
+	VSHUFF32X4   $0x88, Z14, Z10, Z24
+	VSHUFF32X4   $0xdd, Z14, Z10, Z14
+	VSHUFF32X4   $0x88, Z12, Z26, Z10
+	VSHUFF32X4   $0xdd, Z12, Z26, Z12
+	VSHUFF32X4   $0x88, Z17, Z13, Z26
+	VSHUFF32X4   $0xdd, Z17, Z13, Z17
+	VSHUFF32X4   $0x88, Z19, Z15, Z13
+	VSHUFF32X4   $0xdd, Z19, Z15, Z19
+	VSHUFF32X4   $0x88, Z22, Z18, Z15
+	VSHUFF32X4   $0xdd, Z22, Z18, Z22
+	VSHUFF32X4   $0x88, Z20, Z16, Z18
+	VSHUFF32X4   $0xdd, Z20, Z16, Z20
+	VSHUFF32X4   $0x88, Z25, Z21, Z16
+	VSHUFF32X4   $0xdd, Z25, Z21, Z25
+	VSHUFF32X4   $0x88, Z13, Z23, Z21
+	VSHUFF32X4   $0xdd, Z13, Z23, Z13
+	VSHUFF32X4   $0x88, Z15, Z24, Z23
+	VSHUFF32X4   $0xdd, Z15, Z24, Z15
+	VSHUFF32X4   $0x88, Z18, Z10, Z24
+	VSHUFF32X4   $0xdd, Z18, Z10, Z18
+	VSHUFF32X4   $0x88, Z16, Z26, Z10
+	VSHUFF32X4   $0xdd, Z16, Z26, Z16
+	VSHUFF32X4   $0x88, Z19, Z11, Z26
+	VSHUFF32X4   $0xdd, Z19, Z11, Z19
+	VSHUFF32X4   $0x88, Z22, Z14, Z11
+	VSHUFF32X4   $0xdd, Z22, Z14, Z22
+	VSHUFF32X4   $0x88, Z20, Z12, Z14
+	VSHUFF32X4   $0xdd, Z20, Z12, Z20
+	VSHUFF32X4   $0x88, Z25, Z17, Z12
+	VSHUFF32X4   $0xdd, Z25, Z17, Z25
+	VBROADCASTSS (SI), Z0
+	LONG         $0x4056f262
 	BYTE         $0x52
-	BYTE         $0xd7
-	VBROADCASTSS 60(SI)(AX*2), Z0
+	BYTE         $0xd8
+	PREFETCHT0   (DI)
+	VBROADCASTSS 4(SI), Z0
+	LONG         $0x4046f262
+	BYTE         $0x52
+	BYTE         $0xd8
+	PREFETCHT0   (DI)(R8*1)
+	VBROADCASTSS 8(SI), Z0
+	LONG         $0x403ef262
+	BYTE         $0x52
+	BYTE         $0xd8
+	PREFETCHT0   (DI)(R8*2)
+	VBROADCASTSS 12(SI), Z0
+	LONG         $0x482ef262
+	BYTE         $0x52
+	BYTE         $0xd8
+	PREFETCHT0   (DI)(R11*1)
+	LEAQ         (DI)(R8*4), DI
+	VBROADCASTSS 16(SI), Z0
+	LONG         $0x402ef262
+	BYTE         $0x52
+	BYTE         $0xd8
+	PREFETCHT0   (DI)
+	VBROADCASTSS 20(SI), Z0
+	LONG         $0x4826f262
+	BYTE         $0x52
+	BYTE         $0xd8
+	PREFETCHT0   (DI)(R8*1)
+	VBROADCASTSS 24(SI), Z0
+	LONG         $0x480ef262
+	BYTE         $0x52
+	BYTE         $0xd8
+	PREFETCHT0   (DI)(R8*2)
+	VBROADCASTSS 28(SI), Z0
+	LONG         $0x481ef262
+	BYTE         $0x52
+	BYTE         $0xd8
+	PREFETCHT0   (DI)(R11*1)
+	LEAQ         (DI)(R8*4), DI
+	VBROADCASTSS 32(SI), Z0
+	LONG         $0x4816f262
+	BYTE         $0x52
+	BYTE         $0xd8
+	PREFETCHT0   (DI)
+	VBROADCASTSS 36(SI), Z0
+	LONG         $0x4806f262
+	BYTE         $0x52
+	BYTE         $0xd8
+	PREFETCHT0   (DI)(R8*1)
+	VBROADCASTSS 40(SI), Z0
+	LONG         $0x406ef262
+	BYTE         $0x52
+	BYTE         $0xd8
+	PREFETCHT0   (DI)(R8*2)
+	VBROADCASTSS 44(SI), Z0
+	LONG         $0x407ef262
+	BYTE         $0x52
+	BYTE         $0xd8
+	PREFETCHT0   (DI)(R11*1)
+	LEAQ         (DI)(R8*4), DI
+	VBROADCASTSS 48(SI), Z0
+	LONG         $0x4066f262
+	BYTE         $0x52
+	BYTE         $0xd8
+	PREFETCHT0   (DI)
+	VBROADCASTSS 52(SI), Z0
+	LONG         $0x404ef262
+	BYTE         $0x52
+	BYTE         $0xd8
+	PREFETCHT0   (DI)(R8*1)
+	VBROADCASTSS 56(SI), Z0
 	LONG         $0x405ef262
 	BYTE         $0x52
 	BYTE         $0xd8
+	PREFETCHT0   (DI)(R8*2)
+	VBROADCASTSS 60(SI), Z0
+	LONG         $0x4036f262
+	BYTE         $0x52
+	BYTE         $0xd8
+	PREFETCHT0   (DI)(R11*1)
 	ADDQ         $0x40, BX
 	ADDQ         $0x40, SI
 	SUBQ         $0x20, CX
@@ -11487,312 +14644,365 @@ tail:
 	INCQ         CX
 	SHRQ         $0x01, CX
 	MOVQ         BX, R10
-	VMOVDQU16.Z  (R10), K1, Z5
-	VMOVDQU16.Z  (R10)(R8*1), K1, Z6
-	VMOVDQU16.Z  (R10)(R8*2), K1, Z7
-	VMOVDQU16.Z  (R10)(R11*1), K1, Z8
+	VMOVDQU16.Z  (R10), K1, Z10
+	VMOVDQU16.Z  (R10)(R8*1), K1, Z11
+	VMOVDQU16.Z  (R10)(R8*2), K1, Z12
+	VMOVDQU16.Z  (R10)(R11*1), K1, Z13
 	LEAQ         (R10)(R8*4), R10
-	VMOVDQU16.Z  (R10), K1, Z9
-	VMOVDQU16.Z  (R10)(R8*1), K1, Z10
-	VMOVDQU16.Z  (R10)(R8*2), K1, Z11
-	VMOVDQU16.Z  (R10)(R11*1), K1, Z12
+	VMOVDQU16.Z  (R10), K1, Z14
+	VMOVDQU16.Z  (R10)(R8*1), K1, Z15
+	VMOVDQU16.Z  (R10)(R8*2), K1, Z16
+	VMOVDQU16.Z  (R10)(R11*1), K1, Z17
 	LEAQ         (R10)(R8*4), R10
-	VMOVDQU16.Z  (R10), K1, Z13
-	VMOVDQU16.Z  (R10)(R8*1), K1, Z14
-	VMOVDQU16.Z  (R10)(R8*2), K1, Z15
-	VMOVDQU16.Z  (R10)(R11*1), K1, Z16
+	VMOVDQU16.Z  (R10), K1, Z18
+	VMOVDQU16.Z  (R10)(R8*1), K1, Z19
+	VMOVDQU16.Z  (R10)(R8*2), K1, Z20
+	VMOVDQU16.Z  (R10)(R11*1), K1, Z21
 	LEAQ         (R10)(R8*4), R10
-	VMOVDQU16.Z  (R10), K1, Z17
-	VMOVDQU16.Z  (R10)(R8*1), K1, Z18
-	VMOVDQU16.Z  (R10)(R8*2), K1, Z19
-	VMOVDQU16.Z  (R10)(R11*1), K1, Z20
-	VUNPCKLPS    Z6, Z5, Z21
-	VUNPCKHPS    Z6, Z5, Z6
-	VUNPCKLPS    Z8, Z7, Z5
-	VUNPCKHPS    Z8, Z7, Z8
-	VUNPCKLPS    Z10, Z9, Z7
-	VUNPCKHPS    Z10, Z9, Z10
-	VUNPCKLPS    Z12, Z11, Z9
-	VUNPCKHPS    Z12, Z11, Z12
-	VUNPCKLPS    Z14, Z13, Z11
-	VUNPCKHPS    Z14, Z13, Z14
-	VUNPCKLPS    Z16, Z15, Z13
-	VUNPCKHPS    Z16, Z15, Z16
-	VUNPCKLPS    Z18, Z17, Z15
-	VUNPCKHPS    Z18, Z17, Z18
-	VUNPCKLPS    Z20, Z19, Z17
-	VUNPCKHPS    Z20, Z19, Z20
-	VUNPCKLPD    Z5, Z21, Z19
-	VUNPCKHPD    Z5, Z21, Z5
-	VUNPCKLPD    Z8, Z6, Z21
-	VUNPCKHPD    Z8, Z6, Z8
-	VUNPCKLPD    Z9, Z7, Z6
-	VUNPCKHPD    Z9, Z7, Z9
-	VUNPCKLPD    Z12, Z10, Z7
-	VUNPCKHPD    Z12, Z10, Z12
-	VUNPCKLPD    Z13, Z11, Z10
+	VMOVDQU16.Z  (R10), K1, Z22
+	VMOVDQU16.Z  (R10)(R8*1), K1, Z23
+	VMOVDQU16.Z  (R10)(R8*2), K1, Z24
+	VMOVDQU16.Z  (R10)(R11*1), K1, Z25
+	LEAQ         (R10)(R8*4), R10
+	VUNPCKLPS    Z11, Z10, Z26
+	VUNPCKHPS    Z11, Z10, Z11
+	VUNPCKLPS    Z13, Z12, Z10
+	VUNPCKHPS    Z13, Z12, Z13
+	VUNPCKLPS    Z15, Z14, Z12
+	VUNPCKHPS    Z15, Z14, Z15
+	VUNPCKLPS    Z17, Z16, Z14
+	VUNPCKHPS    Z17, Z16, Z17
+	VUNPCKLPS    Z19, Z18, Z16
+	VUNPCKHPS    Z19, Z18, Z19
+	VUNPCKLPS    Z21, Z20, Z18
+	VUNPCKHPS    Z21, Z20, Z21
+	VUNPCKLPS    Z23, Z22, Z20
+	VUNPCKHPS    Z23, Z22, Z23
+	VUNPCKLPS    Z25, Z24, Z22
+	VUNPCKHPS    Z25, Z24, Z25
+	VUNPCKLPD    Z10, Z26, Z24
+	VUNPCKHPD    Z10, Z26, Z10
+	VUNPCKLPD    Z13, Z11, Z26
 	VUNPCKHPD    Z13, Z11, Z13
-	VUNPCKLPD    Z16, Z14, Z11
-	VUNPCKHPD    Z16, Z14, Z16
-	VUNPCKLPD    Z17, Z15, Z14
+	VUNPCKLPD    Z14, Z12, Z11
+	VUNPCKHPD    Z14, Z12, Z14
+	VUNPCKLPD    Z17, Z15, Z12
 	VUNPCKHPD    Z17, Z15, Z17
-	VUNPCKLPD    Z20, Z18, Z15
-	VUNPCKHPD    Z20, Z18, Z20
-	VSHUFF32X4   $0x88, Z6, Z19, Z18
-	VSHUFF32X4   $0xdd, Z6, Z19, Z6
-	VSHUFF32X4   $0x88, Z9, Z5, Z19
-	VSHUFF32X4   $0xdd, Z9, Z5, Z9
-	VSHUFF32X4   $0x88, Z7, Z21, Z5
-	VSHUFF32X4   $0xdd, Z7, Z21, Z7
-	VSHUFF32X4   $0x88, Z12, Z8, Z21
-	VSHUFF32X4   $0xdd, Z12, Z8, Z12
-	VSHUFF32X4   $0x88, Z14, Z10, Z8
+	VUNPCKLPD    Z18, Z16, Z15
+	VUNPCKHPD    Z18, Z16, Z18
+	VUNPCKLPD    Z21, Z19, Z16
+	VUNPCKHPD    Z21, Z19, Z21
+	VUNPCKLPD    Z22, Z20, Z19
+	VUNPCKHPD    Z22, Z20, Z22
+	VUNPCKLPD    Z25, Z23, Z20
+	VUNPCKHPD    Z25, Z23, Z25
+	VSHUFF32X4   $0x88, Z11, Z24, Z23
+	VSHUFF32X4   $0xdd, Z11, Z24, Z11
+	VSHUFF32X4   $0x88, Z14, Z10, Z24
 	VSHUFF32X4   $0xdd, Z14, Z10, Z14
-	VSHUFF32X4   $0x88, Z17, Z13, Z10
+	VSHUFF32X4   $0x88, Z12, Z26, Z10
+	VSHUFF32X4   $0xdd, Z12, Z26, Z12
+	VSHUFF32X4   $0x88, Z17, Z13, Z26
 	VSHUFF32X4   $0xdd, Z17, Z13, Z17
-	VSHUFF32X4   $0x88, Z15, Z11, Z13
-	VSHUFF32X4   $0xdd, Z15, Z11, Z15
-	VSHUFF32X4   $0x88, Z20, Z16, Z11
+	VSHUFF32X4   $0x88, Z19, Z15, Z13
+	VSHUFF32X4   $0xdd, Z19, Z15, Z19
+	VSHUFF32X4   $0x88, Z22, Z18, Z15
+	VSHUFF32X4   $0xdd, Z22, Z18, Z22
+	VSHUFF32X4   $0x88, Z20, Z16, Z18
 	VSHUFF32X4   $0xdd, Z20, Z16, Z20
-	VSHUFF32X4   $0x88, Z8, Z18, Z16
-	VSHUFF32X4   $0xdd, Z8, Z18, Z8
-	VSHUFF32X4   $0x88, Z10, Z19, Z18
-	VSHUFF32X4   $0xdd, Z10, Z19, Z10
-	VSHUFF32X4   $0x88, Z13, Z5, Z19
-	VSHUFF32X4   $0xdd, Z13, Z5, Z13
-	VSHUFF32X4   $0x88, Z11, Z21, Z5
-	VSHUFF32X4   $0xdd, Z11, Z21, Z11
-	VSHUFF32X4   $0x88, Z14, Z6, Z21
-	VSHUFF32X4   $0xdd, Z14, Z6, Z14
-	VSHUFF32X4   $0x88, Z17, Z9, Z6
-	VSHUFF32X4   $0xdd, Z17, Z9, Z17
-	VSHUFF32X4   $0x88, Z15, Z7, Z9
-	VSHUFF32X4   $0xdd, Z15, Z7, Z15
-	VSHUFF32X4   $0x88, Z20, Z12, Z7
+	VSHUFF32X4   $0x88, Z25, Z21, Z16
+	VSHUFF32X4   $0xdd, Z25, Z21, Z25
+	VSHUFF32X4   $0x88, Z13, Z23, Z21
+	VSHUFF32X4   $0xdd, Z13, Z23, Z13
+	VSHUFF32X4   $0x88, Z15, Z24, Z23
+	VSHUFF32X4   $0xdd, Z15, Z24, Z15
+	VSHUFF32X4   $0x88, Z18, Z10, Z24
+	VSHUFF32X4   $0xdd, Z18, Z10, Z18
+	VSHUFF32X4   $0x88, Z16, Z26, Z10
+	VSHUFF32X4   $0xdd, Z16, Z26, Z16
+	VSHUFF32X4   $0x88, Z19, Z11, Z26
+	VSHUFF32X4   $0xdd, Z19, Z11, Z19
+	VSHUFF32X4   $0x88, Z22, Z14, Z11
+	VSHUFF32X4   $0xdd, Z22, Z14, Z22
+	VSHUFF32X4   $0x88, Z20, Z12, Z14
 	VSHUFF32X4   $0xdd, Z20, Z12, Z20
+	VSHUFF32X4   $0x88, Z25, Z17, Z12
+	VSHUFF32X4   $0xdd, Z25, Z17, Z25
 	VBROADCASTSS (SI), Z0
+	LONG         $0x4056f262
+	BYTE         $0x52
+	BYTE         $0xd0
+	CMPQ         CX, $0x01
+	JE           done0
+	VBROADCASTSS 4(SI), Z0
+	LONG         $0x4046f262
+	BYTE         $0x52
+	BYTE         $0xd0
+	CMPQ         CX, $0x02
+	JE           done0
+	VBROADCASTSS 8(SI), Z0
+	LONG         $0x403ef262
+	BYTE         $0x52
+	BYTE         $0xd0
+	CMPQ         CX, $0x03
+	JE           done0
+	VBROADCASTSS 12(SI), Z0
+	LONG         $0x482ef262
+	BYTE         $0x52
+	BYTE         $0xd0
+	CMPQ         CX, $0x04
+	JE           done0
+	VBROADCASTSS 16(SI), Z0
+	LONG         $0x402ef262
+	BYTE         $0x52
+	BYTE         $0xd0
+	CMPQ         CX, $0x05
+	JE           done0
+	VBROADCASTSS 20(SI), Z0
+	LONG         $0x4826f262
+	BYTE         $0x52
+	BYTE         $0xd0
+	CMPQ         CX, $0x06
+	JE           done0
+	VBROADCASTSS 24(SI), Z0
+	LONG         $0x480ef262
+	BYTE         $0x52
+	BYTE         $0xd0
+	CMPQ         CX, $0x07
+	JE           done0
+	VBROADCASTSS 28(SI), Z0
+	LONG         $0x481ef262
+	BYTE         $0x52
+	BYTE         $0xd0
+	CMPQ         CX, $0x08
+	JE           done0
+	VBROADCASTSS 32(SI), Z0
+	LONG         $0x4816f262
+	BYTE         $0x52
+	BYTE         $0xd0
+	CMPQ         CX, $0x09
+	JE           done0
+	VBROADCASTSS 36(SI), Z0
+	LONG         $0x4806f262
+	BYTE         $0x52
+	BYTE         $0xd0
+	CMPQ         CX, $0x0a
+	JE           done0
+	VBROADCASTSS 40(SI), Z0
+	LONG         $0x406ef262
+	BYTE         $0x52
+	BYTE         $0xd0
+	CMPQ         CX, $0x0b
+	JE           done0
+	VBROADCASTSS 44(SI), Z0
 	LONG         $0x407ef262
 	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS (SI)(AX*1), Z31
-	LONG         $0x407e9262
+	BYTE         $0xd0
+	CMPQ         CX, $0x0c
+	JE           done0
+	VBROADCASTSS 48(SI), Z0
+	LONG         $0x4066f262
 	BYTE         $0x52
-	BYTE         $0xd7
-	VBROADCASTSS (SI)(AX*2), Z0
-	LONG         $0x407ef262
+	BYTE         $0xd0
+	CMPQ         CX, $0x0d
+	JE           done0
+	VBROADCASTSS 52(SI), Z0
+	LONG         $0x404ef262
+	BYTE         $0x52
+	BYTE         $0xd0
+	CMPQ         CX, $0x0e
+	JE           done0
+	VBROADCASTSS 56(SI), Z0
+	LONG         $0x405ef262
+	BYTE         $0x52
+	BYTE         $0xd0
+	CMPQ         CX, $0x0f
+	JE           done0
+	VBROADCASTSS 60(SI), Z0
+	LONG         $0x4036f262
+	BYTE         $0x52
+	BYTE         $0xd0
+
+done0:
+	VMOVDQU16.Z  (R10), K1, Z10
+	VMOVDQU16.Z  (R10)(R8*1), K1, Z11
+	VMOVDQU16.Z  (R10)(R8*2), K1, Z12
+	VMOVDQU16.Z  (R10)(R11*1), K1, Z13
+	LEAQ         (R10)(R8*4), R10
+	VMOVDQU16.Z  (R10), K1, Z14
+	VMOVDQU16.Z  (R10)(R8*1), K1, Z15
+	VMOVDQU16.Z  (R10)(R8*2), K1, Z16
+	VMOVDQU16.Z  (R10)(R11*1), K1, Z17
+	LEAQ         (R10)(R8*4), R10
+	VMOVDQU16.Z  (R10), K1, Z18
+	VMOVDQU16.Z  (R10)(R8*1), K1, Z19
+	VMOVDQU16.Z  (R10)(R8*2), K1, Z20
+	VMOVDQU16.Z  (R10)(R11*1), K1, Z21
+	LEAQ         (R10)(R8*4), R10
+	VMOVDQU16.Z  (R10), K1, Z22
+	VMOVDQU16.Z  (R10)(R8*1), K1, Z23
+	VMOVDQU16.Z  (R10)(R8*2), K1, Z24
+	VMOVDQU16.Z  (R10)(R11*1), K1, Z25
+	VUNPCKLPS    Z11, Z10, Z26
+	VUNPCKHPS    Z11, Z10, Z11
+	VUNPCKLPS    Z13, Z12, Z10
+	VUNPCKHPS    Z13, Z12, Z13
+	VUNPCKLPS    Z15, Z14, Z12
+	VUNPCKHPS    Z15, Z14, Z15
+	VUNPCKLPS    Z17, Z16, Z14
+	VUNPCKHPS    Z17, Z16, Z17
+	VUNPCKLPS    Z19, Z18, Z16
+	VUNPCKHPS    Z19, Z18, Z19
+	VUNPCKLPS    Z21, Z20, Z18
+	VUNPCKHPS    Z21, Z20, Z21
+	VUNPCKLPS    Z23, Z22, Z20
+	VUNPCKHPS    Z23, Z22, Z23
+	VUNPCKLPS    Z25, Z24, Z22
+	VUNPCKHPS    Z25, Z24, Z25
+	VUNPCKLPD    Z10, Z26, Z24
+	VUNPCKHPD    Z10, Z26, Z10
+	VUNPCKLPD    Z13, Z11, Z26
+	VUNPCKHPD    Z13, Z11, Z13
+	VUNPCKLPD    Z14, Z12, Z11
+	VUNPCKHPD    Z14, Z12, Z14
+	VUNPCKLPD    Z17, Z15, Z12
+	VUNPCKHPD    Z17, Z15, Z17
+	VUNPCKLPD    Z18, Z16, Z15
+	VUNPCKHPD    Z18, Z16, Z18
+	VUNPCKLPD    Z21, Z19, Z16
+	VUNPCKHPD    Z21, Z19, Z21
+	VUNPCKLPD    Z22, Z20, Z19
+	VUNPCKHPD    Z22, Z20, Z22
+	VUNPCKLPD    Z25, Z23, Z20
+	VUNPCKHPD    Z25, Z23, Z25
+	VSHUFF32X4   $0x88, Z11, Z24, Z23
+	VSHUFF32X4   $0xdd, Z11, Z24, Z11
+	VSHUFF32X4   $0x88, Z14, Z10, Z24
+	VSHUFF32X4   $0xdd, Z14, Z10, Z14
+	VSHUFF32X4   $0x88, Z12, Z26, Z10
+	VSHUFF32X4   $0xdd, Z12, Z26, Z12
+	VSHUFF32X4   $0x88, Z17, Z13, Z26
+	VSHUFF32X4   $0xdd, Z17, Z13, Z17
+	VSHUFF32X4   $0x88, Z19, Z15, Z13
+	VSHUFF32X4   $0xdd, Z19, Z15, Z19
+	VSHUFF32X4   $0x88, Z22, Z18, Z15
+	VSHUFF32X4   $0xdd, Z22, Z18, Z22
+	VSHUFF32X4   $0x88, Z20, Z16, Z18
+	VSHUFF32X4   $0xdd, Z20, Z16, Z20
+	VSHUFF32X4   $0x88, Z25, Z21, Z16
+	VSHUFF32X4   $0xdd, Z25, Z21, Z25
+	VSHUFF32X4   $0x88, Z13, Z23, Z21
+	VSHUFF32X4   $0xdd, Z13, Z23, Z13
+	VSHUFF32X4   $0x88, Z15, Z24, Z23
+	VSHUFF32X4   $0xdd, Z15, Z24, Z15
+	VSHUFF32X4   $0x88, Z18, Z10, Z24
+	VSHUFF32X4   $0xdd, Z18, Z10, Z18
+	VSHUFF32X4   $0x88, Z16, Z26, Z10
+	VSHUFF32X4   $0xdd, Z16, Z26, Z16
+	VSHUFF32X4   $0x88, Z19, Z11, Z26
+	VSHUFF32X4   $0xdd, Z19, Z11, Z19
+	VSHUFF32X4   $0x88, Z22, Z14, Z11
+	VSHUFF32X4   $0xdd, Z22, Z14, Z22
+	VSHUFF32X4   $0x88, Z20, Z12, Z14
+	VSHUFF32X4   $0xdd, Z20, Z12, Z20
+	VSHUFF32X4   $0x88, Z25, Z17, Z12
+	VSHUFF32X4   $0xdd, Z25, Z17, Z25
+	VBROADCASTSS (SI), Z0
+	LONG         $0x4056f262
 	BYTE         $0x52
 	BYTE         $0xd8
 	CMPQ         CX, $0x01
-	JE           end
+	JE           done1
 	VBROADCASTSS 4(SI), Z0
-	LONG         $0x406ef262
-	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 4(SI)(AX*1), Z31
-	LONG         $0x406e9262
-	BYTE         $0x52
-	BYTE         $0xd7
-	VBROADCASTSS 4(SI)(AX*2), Z0
-	LONG         $0x406ef262
+	LONG         $0x4046f262
 	BYTE         $0x52
 	BYTE         $0xd8
 	CMPQ         CX, $0x02
-	JE           end
+	JE           done1
 	VBROADCASTSS 8(SI), Z0
-	LONG         $0x4066f262
-	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 8(SI)(AX*1), Z31
-	LONG         $0x40669262
-	BYTE         $0x52
-	BYTE         $0xd7
-	VBROADCASTSS 8(SI)(AX*2), Z0
-	LONG         $0x4066f262
+	LONG         $0x403ef262
 	BYTE         $0x52
 	BYTE         $0xd8
 	CMPQ         CX, $0x03
-	JE           end
+	JE           done1
 	VBROADCASTSS 12(SI), Z0
-	LONG         $0x4856f262
-	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 12(SI)(AX*1), Z31
-	LONG         $0x48569262
-	BYTE         $0x52
-	BYTE         $0xd7
-	VBROADCASTSS 12(SI)(AX*2), Z0
-	LONG         $0x4856f262
+	LONG         $0x482ef262
 	BYTE         $0x52
 	BYTE         $0xd8
 	CMPQ         CX, $0x04
-	JE           end
+	JE           done1
 	VBROADCASTSS 16(SI), Z0
-	LONG         $0x4056f262
-	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 16(SI)(AX*1), Z31
-	LONG         $0x40569262
-	BYTE         $0x52
-	BYTE         $0xd7
-	VBROADCASTSS 16(SI)(AX*2), Z0
-	LONG         $0x4056f262
+	LONG         $0x402ef262
 	BYTE         $0x52
 	BYTE         $0xd8
 	CMPQ         CX, $0x05
-	JE           end
+	JE           done1
 	VBROADCASTSS 20(SI), Z0
-	LONG         $0x484ef262
-	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 20(SI)(AX*1), Z31
-	LONG         $0x484e9262
-	BYTE         $0x52
-	BYTE         $0xd7
-	VBROADCASTSS 20(SI)(AX*2), Z0
-	LONG         $0x484ef262
+	LONG         $0x4826f262
 	BYTE         $0x52
 	BYTE         $0xd8
 	CMPQ         CX, $0x06
-	JE           end
+	JE           done1
 	VBROADCASTSS 24(SI), Z0
-	LONG         $0x4836f262
-	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 24(SI)(AX*1), Z31
-	LONG         $0x48369262
-	BYTE         $0x52
-	BYTE         $0xd7
-	VBROADCASTSS 24(SI)(AX*2), Z0
-	LONG         $0x4836f262
+	LONG         $0x480ef262
 	BYTE         $0x52
 	BYTE         $0xd8
 	CMPQ         CX, $0x07
-	JE           end
+	JE           done1
 	VBROADCASTSS 28(SI), Z0
-	LONG         $0x4846f262
-	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 28(SI)(AX*1), Z31
-	LONG         $0x48469262
-	BYTE         $0x52
-	BYTE         $0xd7
-	VBROADCASTSS 28(SI)(AX*2), Z0
-	LONG         $0x4846f262
+	LONG         $0x481ef262
 	BYTE         $0x52
 	BYTE         $0xd8
 	CMPQ         CX, $0x08
-	JE           end
+	JE           done1
 	VBROADCASTSS 32(SI), Z0
-	LONG         $0x483ef262
-	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 32(SI)(AX*1), Z31
-	LONG         $0x483e9262
-	BYTE         $0x52
-	BYTE         $0xd7
-	VBROADCASTSS 32(SI)(AX*2), Z0
-	LONG         $0x483ef262
+	LONG         $0x4816f262
 	BYTE         $0x52
 	BYTE         $0xd8
 	CMPQ         CX, $0x09
-	JE           end
+	JE           done1
 	VBROADCASTSS 36(SI), Z0
-	LONG         $0x482ef262
-	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 36(SI)(AX*1), Z31
-	LONG         $0x482e9262
-	BYTE         $0x52
-	BYTE         $0xd7
-	VBROADCASTSS 36(SI)(AX*2), Z0
-	LONG         $0x482ef262
+	LONG         $0x4806f262
 	BYTE         $0x52
 	BYTE         $0xd8
 	CMPQ         CX, $0x0a
-	JE           end
+	JE           done1
 	VBROADCASTSS 40(SI), Z0
-	LONG         $0x4816f262
-	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 40(SI)(AX*1), Z31
-	LONG         $0x48169262
-	BYTE         $0x52
-	BYTE         $0xd7
-	VBROADCASTSS 40(SI)(AX*2), Z0
-	LONG         $0x4816f262
+	LONG         $0x406ef262
 	BYTE         $0x52
 	BYTE         $0xd8
 	CMPQ         CX, $0x0b
-	JE           end
+	JE           done1
 	VBROADCASTSS 44(SI), Z0
-	LONG         $0x4826f262
-	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 44(SI)(AX*1), Z31
-	LONG         $0x48269262
-	BYTE         $0x52
-	BYTE         $0xd7
-	VBROADCASTSS 44(SI)(AX*2), Z0
-	LONG         $0x4826f262
+	LONG         $0x407ef262
 	BYTE         $0x52
 	BYTE         $0xd8
 	CMPQ         CX, $0x0c
-	JE           end
+	JE           done1
 	VBROADCASTSS 48(SI), Z0
-	LONG         $0x480ef262
-	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 48(SI)(AX*1), Z31
-	LONG         $0x480e9262
-	BYTE         $0x52
-	BYTE         $0xd7
-	VBROADCASTSS 48(SI)(AX*2), Z0
-	LONG         $0x480ef262
+	LONG         $0x4066f262
 	BYTE         $0x52
 	BYTE         $0xd8
 	CMPQ         CX, $0x0d
-	JE           end
+	JE           done1
 	VBROADCASTSS 52(SI), Z0
-	LONG         $0x4076f262
-	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 52(SI)(AX*1), Z31
-	LONG         $0x40769262
-	BYTE         $0x52
-	BYTE         $0xd7
-	VBROADCASTSS 52(SI)(AX*2), Z0
-	LONG         $0x4076f262
+	LONG         $0x404ef262
 	BYTE         $0x52
 	BYTE         $0xd8
 	CMPQ         CX, $0x0e
-	JE           end
+	JE           done1
 	VBROADCASTSS 56(SI), Z0
-	LONG         $0x4806f262
-	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 56(SI)(AX*1), Z31
-	LONG         $0x48069262
-	BYTE         $0x52
-	BYTE         $0xd7
-	VBROADCASTSS 56(SI)(AX*2), Z0
-	LONG         $0x4806f262
+	LONG         $0x405ef262
 	BYTE         $0x52
 	BYTE         $0xd8
 	CMPQ         CX, $0x0f
-	JE           end
+	JE           done1
 	VBROADCASTSS 60(SI), Z0
-	LONG         $0x405ef262
-	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 60(SI)(AX*1), Z31
-	LONG         $0x405e9262
-	BYTE         $0x52
-	BYTE         $0xd7
-	VBROADCASTSS 60(SI)(AX*2), Z0
-	LONG         $0x405ef262
+	LONG         $0x4036f262
 	BYTE         $0x52
 	BYTE         $0xd8
 
+done1:
 end:
 	VBROADCASTSS alpha+72(FP), Z0
 	MOVQ         c+40(FP), DI
@@ -11801,914 +15011,18 @@ end:
 	MOVQ         fs+64(FP), R8
 	TESTQ        SI, SI
 	JZ           overwrite
-	VFMADD213PS  (SI), Z0, Z1
-	VMOVUPS      Z1, (DI)
-	ADDQ         DX, DI
-	ADDQ         R8, SI
 	VFMADD213PS  (SI), Z0, Z2
 	VMOVUPS      Z2, (DI)
-	ADDQ         DX, DI
-	ADDQ         R8, SI
-	VFMADD213PS  (SI), Z0, Z3
-	VMOVUPS      Z3, (DI)
+	VFMADD213PS  64(SI), Z0, Z3
+	VMOVUPS      Z3, 64(DI)
 	VZEROUPPER
 	RET
 
 overwrite:
-	VMULPS  Z1, Z0, Z1
-	VMOVUPS Z1, (DI)
-	ADDQ    DX, DI
 	VMULPS  Z2, Z0, Z2
 	VMOVUPS Z2, (DI)
-	ADDQ    DX, DI
 	VMULPS  Z3, Z0, Z3
-	VMOVUPS Z3, (DI)
-	VZEROUPPER
-	RET
-
-// func gemmAlong2x16AVX512BF16(k int, a *float32, as int, b *uint16, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
-// Requires: AVX, AVX512BW, AVX512F
-TEXT ·gemmAlong2x16AVX512BF16(SB), NOSPLIT, $0-76
-	MOVQ   k+0(FP), CX
-	MOVQ   a+8(FP), SI
-	MOVQ   as+16(FP), AX
-	MOVQ   b+24(FP), BX
-	MOVQ   bs+32(FP), R8
-	LEAQ   (AX)(AX*2), R9
-	LEAQ   (R8)(R8*2), R11
-	VPXORD Z1, Z1, Z1
-	VPXORD Z2, Z2, Z2
-	SUBQ   $0x20, CX
-	JLT    tail
-
-loop:
-	MOVQ         BX, R10
-	VMOVUPS      (R10), Z5
-	VMOVUPS      (R10)(R8*1), Z6
-	VMOVUPS      (R10)(R8*2), Z7
-	VMOVUPS      (R10)(R11*1), Z8
-	LEAQ         (R10)(R8*4), R10
-	VMOVUPS      (R10), Z9
-	VMOVUPS      (R10)(R8*1), Z10
-	VMOVUPS      (R10)(R8*2), Z11
-	VMOVUPS      (R10)(R11*1), Z12
-	LEAQ         (R10)(R8*4), R10
-	VMOVUPS      (R10), Z13
-	VMOVUPS      (R10)(R8*1), Z14
-	VMOVUPS      (R10)(R8*2), Z15
-	VMOVUPS      (R10)(R11*1), Z16
-	LEAQ         (R10)(R8*4), R10
-	VMOVUPS      (R10), Z17
-	VMOVUPS      (R10)(R8*1), Z18
-	VMOVUPS      (R10)(R8*2), Z19
-	VMOVUPS      (R10)(R11*1), Z20
-	VUNPCKLPS    Z6, Z5, Z21
-	VUNPCKHPS    Z6, Z5, Z6
-	VUNPCKLPS    Z8, Z7, Z5
-	VUNPCKHPS    Z8, Z7, Z8
-	VUNPCKLPS    Z10, Z9, Z7
-	VUNPCKHPS    Z10, Z9, Z10
-	VUNPCKLPS    Z12, Z11, Z9
-	VUNPCKHPS    Z12, Z11, Z12
-	VUNPCKLPS    Z14, Z13, Z11
-	VUNPCKHPS    Z14, Z13, Z14
-	VUNPCKLPS    Z16, Z15, Z13
-	VUNPCKHPS    Z16, Z15, Z16
-	VUNPCKLPS    Z18, Z17, Z15
-	VUNPCKHPS    Z18, Z17, Z18
-	VUNPCKLPS    Z20, Z19, Z17
-	VUNPCKHPS    Z20, Z19, Z20
-	VUNPCKLPD    Z5, Z21, Z19
-	VUNPCKHPD    Z5, Z21, Z5
-	VUNPCKLPD    Z8, Z6, Z21
-	VUNPCKHPD    Z8, Z6, Z8
-	VUNPCKLPD    Z9, Z7, Z6
-	VUNPCKHPD    Z9, Z7, Z9
-	VUNPCKLPD    Z12, Z10, Z7
-	VUNPCKHPD    Z12, Z10, Z12
-	VUNPCKLPD    Z13, Z11, Z10
-	VUNPCKHPD    Z13, Z11, Z13
-	VUNPCKLPD    Z16, Z14, Z11
-	VUNPCKHPD    Z16, Z14, Z16
-	VUNPCKLPD    Z17, Z15, Z14
-	VUNPCKHPD    Z17, Z15, Z17
-	VUNPCKLPD    Z20, Z18, Z15
-	VUNPCKHPD    Z20, Z18, Z20
-	VSHUFF32X4   $0x88, Z6, Z19, Z18
-	VSHUFF32X4   $0xdd, Z6, Z19, Z6
-	VSHUFF32X4   $0x88, Z9, Z5, Z19
-	VSHUFF32X4   $0xdd, Z9, Z5, Z9
-	VSHUFF32X4   $0x88, Z7, Z21, Z5
-	VSHUFF32X4   $0xdd, Z7, Z21, Z7
-	VSHUFF32X4   $0x88, Z12, Z8, Z21
-	VSHUFF32X4   $0xdd, Z12, Z8, Z12
-	VSHUFF32X4   $0x88, Z14, Z10, Z8
-	VSHUFF32X4   $0xdd, Z14, Z10, Z14
-	VSHUFF32X4   $0x88, Z17, Z13, Z10
-	VSHUFF32X4   $0xdd, Z17, Z13, Z17
-	VSHUFF32X4   $0x88, Z15, Z11, Z13
-	VSHUFF32X4   $0xdd, Z15, Z11, Z15
-	VSHUFF32X4   $0x88, Z20, Z16, Z11
-	VSHUFF32X4   $0xdd, Z20, Z16, Z20
-	VSHUFF32X4   $0x88, Z8, Z18, Z16
-	VSHUFF32X4   $0xdd, Z8, Z18, Z8
-	VSHUFF32X4   $0x88, Z10, Z19, Z18
-	VSHUFF32X4   $0xdd, Z10, Z19, Z10
-	VSHUFF32X4   $0x88, Z13, Z5, Z19
-	VSHUFF32X4   $0xdd, Z13, Z5, Z13
-	VSHUFF32X4   $0x88, Z11, Z21, Z5
-	VSHUFF32X4   $0xdd, Z11, Z21, Z11
-	VSHUFF32X4   $0x88, Z14, Z6, Z21
-	VSHUFF32X4   $0xdd, Z14, Z6, Z14
-	VSHUFF32X4   $0x88, Z17, Z9, Z6
-	VSHUFF32X4   $0xdd, Z17, Z9, Z17
-	VSHUFF32X4   $0x88, Z15, Z7, Z9
-	VSHUFF32X4   $0xdd, Z15, Z7, Z15
-	VSHUFF32X4   $0x88, Z20, Z12, Z7
-	VSHUFF32X4   $0xdd, Z20, Z12, Z20
-	VBROADCASTSS (SI), Z0
-	LONG         $0x407ef262
-	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS (SI)(AX*1), Z31
-	LONG         $0x407e9262
-	BYTE         $0x52
-	BYTE         $0xd7
-	VBROADCASTSS 4(SI), Z0
-	LONG         $0x406ef262
-	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 4(SI)(AX*1), Z31
-	LONG         $0x406e9262
-	BYTE         $0x52
-	BYTE         $0xd7
-	VBROADCASTSS 8(SI), Z0
-	LONG         $0x4066f262
-	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 8(SI)(AX*1), Z31
-	LONG         $0x40669262
-	BYTE         $0x52
-	BYTE         $0xd7
-	VBROADCASTSS 12(SI), Z0
-	LONG         $0x4856f262
-	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 12(SI)(AX*1), Z31
-	LONG         $0x48569262
-	BYTE         $0x52
-	BYTE         $0xd7
-	VBROADCASTSS 16(SI), Z0
-	LONG         $0x4056f262
-	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 16(SI)(AX*1), Z31
-	LONG         $0x40569262
-	BYTE         $0x52
-	BYTE         $0xd7
-	VBROADCASTSS 20(SI), Z0
-	LONG         $0x484ef262
-	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 20(SI)(AX*1), Z31
-	LONG         $0x484e9262
-	BYTE         $0x52
-	BYTE         $0xd7
-	VBROADCASTSS 24(SI), Z0
-	LONG         $0x4836f262
-	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 24(SI)(AX*1), Z31
-	LONG         $0x48369262
-	BYTE         $0x52
-	BYTE         $0xd7
-	VBROADCASTSS 28(SI), Z0
-	LONG         $0x4846f262
-	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 28(SI)(AX*1), Z31
-	LONG         $0x48469262
-	BYTE         $0x52
-	BYTE         $0xd7
-	VBROADCASTSS 32(SI), Z0
-	LONG         $0x483ef262
-	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 32(SI)(AX*1), Z31
-	LONG         $0x483e9262
-	BYTE         $0x52
-	BYTE         $0xd7
-	VBROADCASTSS 36(SI), Z0
-	LONG         $0x482ef262
-	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 36(SI)(AX*1), Z31
-	LONG         $0x482e9262
-	BYTE         $0x52
-	BYTE         $0xd7
-	VBROADCASTSS 40(SI), Z0
-	LONG         $0x4816f262
-	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 40(SI)(AX*1), Z31
-	LONG         $0x48169262
-	BYTE         $0x52
-	BYTE         $0xd7
-	VBROADCASTSS 44(SI), Z0
-	LONG         $0x4826f262
-	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 44(SI)(AX*1), Z31
-	LONG         $0x48269262
-	BYTE         $0x52
-	BYTE         $0xd7
-	VBROADCASTSS 48(SI), Z0
-	LONG         $0x480ef262
-	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 48(SI)(AX*1), Z31
-	LONG         $0x480e9262
-	BYTE         $0x52
-	BYTE         $0xd7
-	VBROADCASTSS 52(SI), Z0
-	LONG         $0x4076f262
-	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 52(SI)(AX*1), Z31
-	LONG         $0x40769262
-	BYTE         $0x52
-	BYTE         $0xd7
-	VBROADCASTSS 56(SI), Z0
-	LONG         $0x4806f262
-	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 56(SI)(AX*1), Z31
-	LONG         $0x48069262
-	BYTE         $0x52
-	BYTE         $0xd7
-	VBROADCASTSS 60(SI), Z0
-	LONG         $0x405ef262
-	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 60(SI)(AX*1), Z31
-	LONG         $0x405e9262
-	BYTE         $0x52
-	BYTE         $0xd7
-	ADDQ         $0x40, BX
-	ADDQ         $0x40, SI
-	SUBQ         $0x20, CX
-	JGE          loop
-
-tail:
-	ADDQ         $0x20, CX
-	JZ           end
-	MOVQ         $+1, DX
-	SHLQ         CL, DX
-	DECQ         DX
-	KMOVD        DX, K1
-	INCQ         CX
-	SHRQ         $0x01, CX
-	MOVQ         BX, R10
-	VMOVDQU16.Z  (R10), K1, Z5
-	VMOVDQU16.Z  (R10)(R8*1), K1, Z6
-	VMOVDQU16.Z  (R10)(R8*2), K1, Z7
-	VMOVDQU16.Z  (R10)(R11*1), K1, Z8
-	LEAQ         (R10)(R8*4), R10
-	VMOVDQU16.Z  (R10), K1, Z9
-	VMOVDQU16.Z  (R10)(R8*1), K1, Z10
-	VMOVDQU16.Z  (R10)(R8*2), K1, Z11
-	VMOVDQU16.Z  (R10)(R11*1), K1, Z12
-	LEAQ         (R10)(R8*4), R10
-	VMOVDQU16.Z  (R10), K1, Z13
-	VMOVDQU16.Z  (R10)(R8*1), K1, Z14
-	VMOVDQU16.Z  (R10)(R8*2), K1, Z15
-	VMOVDQU16.Z  (R10)(R11*1), K1, Z16
-	LEAQ         (R10)(R8*4), R10
-	VMOVDQU16.Z  (R10), K1, Z17
-	VMOVDQU16.Z  (R10)(R8*1), K1, Z18
-	VMOVDQU16.Z  (R10)(R8*2), K1, Z19
-	VMOVDQU16.Z  (R10)(R11*1), K1, Z20
-	VUNPCKLPS    Z6, Z5, Z21
-	VUNPCKHPS    Z6, Z5, Z6
-	VUNPCKLPS    Z8, Z7, Z5
-	VUNPCKHPS    Z8, Z7, Z8
-	VUNPCKLPS    Z10, Z9, Z7
-	VUNPCKHPS    Z10, Z9, Z10
-	VUNPCKLPS    Z12, Z11, Z9
-	VUNPCKHPS    Z12, Z11, Z12
-	VUNPCKLPS    Z14, Z13, Z11
-	VUNPCKHPS    Z14, Z13, Z14
-	VUNPCKLPS    Z16, Z15, Z13
-	VUNPCKHPS    Z16, Z15, Z16
-	VUNPCKLPS    Z18, Z17, Z15
-	VUNPCKHPS    Z18, Z17, Z18
-	VUNPCKLPS    Z20, Z19, Z17
-	VUNPCKHPS    Z20, Z19, Z20
-	VUNPCKLPD    Z5, Z21, Z19
-	VUNPCKHPD    Z5, Z21, Z5
-	VUNPCKLPD    Z8, Z6, Z21
-	VUNPCKHPD    Z8, Z6, Z8
-	VUNPCKLPD    Z9, Z7, Z6
-	VUNPCKHPD    Z9, Z7, Z9
-	VUNPCKLPD    Z12, Z10, Z7
-	VUNPCKHPD    Z12, Z10, Z12
-	VUNPCKLPD    Z13, Z11, Z10
-	VUNPCKHPD    Z13, Z11, Z13
-	VUNPCKLPD    Z16, Z14, Z11
-	VUNPCKHPD    Z16, Z14, Z16
-	VUNPCKLPD    Z17, Z15, Z14
-	VUNPCKHPD    Z17, Z15, Z17
-	VUNPCKLPD    Z20, Z18, Z15
-	VUNPCKHPD    Z20, Z18, Z20
-	VSHUFF32X4   $0x88, Z6, Z19, Z18
-	VSHUFF32X4   $0xdd, Z6, Z19, Z6
-	VSHUFF32X4   $0x88, Z9, Z5, Z19
-	VSHUFF32X4   $0xdd, Z9, Z5, Z9
-	VSHUFF32X4   $0x88, Z7, Z21, Z5
-	VSHUFF32X4   $0xdd, Z7, Z21, Z7
-	VSHUFF32X4   $0x88, Z12, Z8, Z21
-	VSHUFF32X4   $0xdd, Z12, Z8, Z12
-	VSHUFF32X4   $0x88, Z14, Z10, Z8
-	VSHUFF32X4   $0xdd, Z14, Z10, Z14
-	VSHUFF32X4   $0x88, Z17, Z13, Z10
-	VSHUFF32X4   $0xdd, Z17, Z13, Z17
-	VSHUFF32X4   $0x88, Z15, Z11, Z13
-	VSHUFF32X4   $0xdd, Z15, Z11, Z15
-	VSHUFF32X4   $0x88, Z20, Z16, Z11
-	VSHUFF32X4   $0xdd, Z20, Z16, Z20
-	VSHUFF32X4   $0x88, Z8, Z18, Z16
-	VSHUFF32X4   $0xdd, Z8, Z18, Z8
-	VSHUFF32X4   $0x88, Z10, Z19, Z18
-	VSHUFF32X4   $0xdd, Z10, Z19, Z10
-	VSHUFF32X4   $0x88, Z13, Z5, Z19
-	VSHUFF32X4   $0xdd, Z13, Z5, Z13
-	VSHUFF32X4   $0x88, Z11, Z21, Z5
-	VSHUFF32X4   $0xdd, Z11, Z21, Z11
-	VSHUFF32X4   $0x88, Z14, Z6, Z21
-	VSHUFF32X4   $0xdd, Z14, Z6, Z14
-	VSHUFF32X4   $0x88, Z17, Z9, Z6
-	VSHUFF32X4   $0xdd, Z17, Z9, Z17
-	VSHUFF32X4   $0x88, Z15, Z7, Z9
-	VSHUFF32X4   $0xdd, Z15, Z7, Z15
-	VSHUFF32X4   $0x88, Z20, Z12, Z7
-	VSHUFF32X4   $0xdd, Z20, Z12, Z20
-	VBROADCASTSS (SI), Z0
-	LONG         $0x407ef262
-	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS (SI)(AX*1), Z31
-	LONG         $0x407e9262
-	BYTE         $0x52
-	BYTE         $0xd7
-	CMPQ         CX, $0x01
-	JE           end
-	VBROADCASTSS 4(SI), Z0
-	LONG         $0x406ef262
-	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 4(SI)(AX*1), Z31
-	LONG         $0x406e9262
-	BYTE         $0x52
-	BYTE         $0xd7
-	CMPQ         CX, $0x02
-	JE           end
-	VBROADCASTSS 8(SI), Z0
-	LONG         $0x4066f262
-	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 8(SI)(AX*1), Z31
-	LONG         $0x40669262
-	BYTE         $0x52
-	BYTE         $0xd7
-	CMPQ         CX, $0x03
-	JE           end
-	VBROADCASTSS 12(SI), Z0
-	LONG         $0x4856f262
-	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 12(SI)(AX*1), Z31
-	LONG         $0x48569262
-	BYTE         $0x52
-	BYTE         $0xd7
-	CMPQ         CX, $0x04
-	JE           end
-	VBROADCASTSS 16(SI), Z0
-	LONG         $0x4056f262
-	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 16(SI)(AX*1), Z31
-	LONG         $0x40569262
-	BYTE         $0x52
-	BYTE         $0xd7
-	CMPQ         CX, $0x05
-	JE           end
-	VBROADCASTSS 20(SI), Z0
-	LONG         $0x484ef262
-	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 20(SI)(AX*1), Z31
-	LONG         $0x484e9262
-	BYTE         $0x52
-	BYTE         $0xd7
-	CMPQ         CX, $0x06
-	JE           end
-	VBROADCASTSS 24(SI), Z0
-	LONG         $0x4836f262
-	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 24(SI)(AX*1), Z31
-	LONG         $0x48369262
-	BYTE         $0x52
-	BYTE         $0xd7
-	CMPQ         CX, $0x07
-	JE           end
-	VBROADCASTSS 28(SI), Z0
-	LONG         $0x4846f262
-	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 28(SI)(AX*1), Z31
-	LONG         $0x48469262
-	BYTE         $0x52
-	BYTE         $0xd7
-	CMPQ         CX, $0x08
-	JE           end
-	VBROADCASTSS 32(SI), Z0
-	LONG         $0x483ef262
-	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 32(SI)(AX*1), Z31
-	LONG         $0x483e9262
-	BYTE         $0x52
-	BYTE         $0xd7
-	CMPQ         CX, $0x09
-	JE           end
-	VBROADCASTSS 36(SI), Z0
-	LONG         $0x482ef262
-	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 36(SI)(AX*1), Z31
-	LONG         $0x482e9262
-	BYTE         $0x52
-	BYTE         $0xd7
-	CMPQ         CX, $0x0a
-	JE           end
-	VBROADCASTSS 40(SI), Z0
-	LONG         $0x4816f262
-	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 40(SI)(AX*1), Z31
-	LONG         $0x48169262
-	BYTE         $0x52
-	BYTE         $0xd7
-	CMPQ         CX, $0x0b
-	JE           end
-	VBROADCASTSS 44(SI), Z0
-	LONG         $0x4826f262
-	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 44(SI)(AX*1), Z31
-	LONG         $0x48269262
-	BYTE         $0x52
-	BYTE         $0xd7
-	CMPQ         CX, $0x0c
-	JE           end
-	VBROADCASTSS 48(SI), Z0
-	LONG         $0x480ef262
-	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 48(SI)(AX*1), Z31
-	LONG         $0x480e9262
-	BYTE         $0x52
-	BYTE         $0xd7
-	CMPQ         CX, $0x0d
-	JE           end
-	VBROADCASTSS 52(SI), Z0
-	LONG         $0x4076f262
-	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 52(SI)(AX*1), Z31
-	LONG         $0x40769262
-	BYTE         $0x52
-	BYTE         $0xd7
-	CMPQ         CX, $0x0e
-	JE           end
-	VBROADCASTSS 56(SI), Z0
-	LONG         $0x4806f262
-	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 56(SI)(AX*1), Z31
-	LONG         $0x48069262
-	BYTE         $0x52
-	BYTE         $0xd7
-	CMPQ         CX, $0x0f
-	JE           end
-	VBROADCASTSS 60(SI), Z0
-	LONG         $0x405ef262
-	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 60(SI)(AX*1), Z31
-	LONG         $0x405e9262
-	BYTE         $0x52
-	BYTE         $0xd7
-
-end:
-	VBROADCASTSS alpha+72(FP), Z0
-	MOVQ         c+40(FP), DI
-	MOVQ         cs+48(FP), DX
-	MOVQ         from+56(FP), SI
-	MOVQ         fs+64(FP), R8
-	TESTQ        SI, SI
-	JZ           overwrite
-	VFMADD213PS  (SI), Z0, Z1
-	VMOVUPS      Z1, (DI)
-	ADDQ         DX, DI
-	ADDQ         R8, SI
-	VFMADD213PS  (SI), Z0, Z2
-	VMOVUPS      Z2, (DI)
-	VZEROUPPER
-	RET
-
-overwrite:
-	VMULPS  Z1, Z0, Z1
-	VMOVUPS Z1, (DI)
-	ADDQ    DX, DI
-	VMULPS  Z2, Z0, Z2
-	VMOVUPS Z2, (DI)
-	VZEROUPPER
-	RET
-
-// func gemmAlong1x16AVX512BF16(k int, a *float32, as int, b *uint16, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
-// Requires: AVX, AVX512BW, AVX512F
-TEXT ·gemmAlong1x16AVX512BF16(SB), NOSPLIT, $0-76
-	MOVQ   k+0(FP), CX
-	MOVQ   a+8(FP), SI
-	MOVQ   as+16(FP), AX
-	MOVQ   b+24(FP), BX
-	MOVQ   bs+32(FP), R8
-	LEAQ   (AX)(AX*2), R9
-	LEAQ   (R8)(R8*2), R11
-	VPXORD Z1, Z1, Z1
-	SUBQ   $0x20, CX
-	JLT    tail
-
-loop:
-	MOVQ         BX, R10
-	VMOVUPS      (R10), Z5
-	VMOVUPS      (R10)(R8*1), Z6
-	VMOVUPS      (R10)(R8*2), Z7
-	VMOVUPS      (R10)(R11*1), Z8
-	LEAQ         (R10)(R8*4), R10
-	VMOVUPS      (R10), Z9
-	VMOVUPS      (R10)(R8*1), Z10
-	VMOVUPS      (R10)(R8*2), Z11
-	VMOVUPS      (R10)(R11*1), Z12
-	LEAQ         (R10)(R8*4), R10
-	VMOVUPS      (R10), Z13
-	VMOVUPS      (R10)(R8*1), Z14
-	VMOVUPS      (R10)(R8*2), Z15
-	VMOVUPS      (R10)(R11*1), Z16
-	LEAQ         (R10)(R8*4), R10
-	VMOVUPS      (R10), Z17
-	VMOVUPS      (R10)(R8*1), Z18
-	VMOVUPS      (R10)(R8*2), Z19
-	VMOVUPS      (R10)(R11*1), Z20
-	VUNPCKLPS    Z6, Z5, Z21
-	VUNPCKHPS    Z6, Z5, Z6
-	VUNPCKLPS    Z8, Z7, Z5
-	VUNPCKHPS    Z8, Z7, Z8
-	VUNPCKLPS    Z10, Z9, Z7
-	VUNPCKHPS    Z10, Z9, Z10
-	VUNPCKLPS    Z12, Z11, Z9
-	VUNPCKHPS    Z12, Z11, Z12
-	VUNPCKLPS    Z14, Z13, Z11
-	VUNPCKHPS    Z14, Z13, Z14
-	VUNPCKLPS    Z16, Z15, Z13
-	VUNPCKHPS    Z16, Z15, Z16
-	VUNPCKLPS    Z18, Z17, Z15
-	VUNPCKHPS    Z18, Z17, Z18
-	VUNPCKLPS    Z20, Z19, Z17
-	VUNPCKHPS    Z20, Z19, Z20
-	VUNPCKLPD    Z5, Z21, Z19
-	VUNPCKHPD    Z5, Z21, Z5
-	VUNPCKLPD    Z8, Z6, Z21
-	VUNPCKHPD    Z8, Z6, Z8
-	VUNPCKLPD    Z9, Z7, Z6
-	VUNPCKHPD    Z9, Z7, Z9
-	VUNPCKLPD    Z12, Z10, Z7
-	VUNPCKHPD    Z12, Z10, Z12
-	VUNPCKLPD    Z13, Z11, Z10
-	VUNPCKHPD    Z13, Z11, Z13
-	VUNPCKLPD    Z16, Z14, Z11
-	VUNPCKHPD    Z16, Z14, Z16
-	VUNPCKLPD    Z17, Z15, Z14
-	VUNPCKHPD    Z17, Z15, Z17
-	VUNPCKLPD    Z20, Z18, Z15
-	VUNPCKHPD    Z20, Z18, Z20
-	VSHUFF32X4   $0x88, Z6, Z19, Z18
-	VSHUFF32X4   $0xdd, Z6, Z19, Z6
-	VSHUFF32X4   $0x88, Z9, Z5, Z19
-	VSHUFF32X4   $0xdd, Z9, Z5, Z9
-	VSHUFF32X4   $0x88, Z7, Z21, Z5
-	VSHUFF32X4   $0xdd, Z7, Z21, Z7
-	VSHUFF32X4   $0x88, Z12, Z8, Z21
-	VSHUFF32X4   $0xdd, Z12, Z8, Z12
-	VSHUFF32X4   $0x88, Z14, Z10, Z8
-	VSHUFF32X4   $0xdd, Z14, Z10, Z14
-	VSHUFF32X4   $0x88, Z17, Z13, Z10
-	VSHUFF32X4   $0xdd, Z17, Z13, Z17
-	VSHUFF32X4   $0x88, Z15, Z11, Z13
-	VSHUFF32X4   $0xdd, Z15, Z11, Z15
-	VSHUFF32X4   $0x88, Z20, Z16, Z11
-	VSHUFF32X4   $0xdd, Z20, Z16, Z20
-	VSHUFF32X4   $0x88, Z8, Z18, Z16
-	VSHUFF32X4   $0xdd, Z8, Z18, Z8
-	VSHUFF32X4   $0x88, Z10, Z19, Z18
-	VSHUFF32X4   $0xdd, Z10, Z19, Z10
-	VSHUFF32X4   $0x88, Z13, Z5, Z19
-	VSHUFF32X4   $0xdd, Z13, Z5, Z13
-	VSHUFF32X4   $0x88, Z11, Z21, Z5
-	VSHUFF32X4   $0xdd, Z11, Z21, Z11
-	VSHUFF32X4   $0x88, Z14, Z6, Z21
-	VSHUFF32X4   $0xdd, Z14, Z6, Z14
-	VSHUFF32X4   $0x88, Z17, Z9, Z6
-	VSHUFF32X4   $0xdd, Z17, Z9, Z17
-	VSHUFF32X4   $0x88, Z15, Z7, Z9
-	VSHUFF32X4   $0xdd, Z15, Z7, Z15
-	VSHUFF32X4   $0x88, Z20, Z12, Z7
-	VSHUFF32X4   $0xdd, Z20, Z12, Z20
-	VBROADCASTSS (SI), Z0
-	LONG         $0x407ef262
-	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 4(SI), Z0
-	LONG         $0x406ef262
-	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 8(SI), Z0
-	LONG         $0x4066f262
-	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 12(SI), Z0
-	LONG         $0x4856f262
-	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 16(SI), Z0
-	LONG         $0x4056f262
-	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 20(SI), Z0
-	LONG         $0x484ef262
-	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 24(SI), Z0
-	LONG         $0x4836f262
-	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 28(SI), Z0
-	LONG         $0x4846f262
-	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 32(SI), Z0
-	LONG         $0x483ef262
-	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 36(SI), Z0
-	LONG         $0x482ef262
-	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 40(SI), Z0
-	LONG         $0x4816f262
-	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 44(SI), Z0
-	LONG         $0x4826f262
-	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 48(SI), Z0
-	LONG         $0x480ef262
-	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 52(SI), Z0
-	LONG         $0x4076f262
-	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 56(SI), Z0
-	LONG         $0x4806f262
-	BYTE         $0x52
-	BYTE         $0xc8
-	VBROADCASTSS 60(SI), Z0
-	LONG         $0x405ef262
-	BYTE         $0x52
-	BYTE         $0xc8
-	ADDQ         $0x40, BX
-	ADDQ         $0x40, SI
-	SUBQ         $0x20, CX
-	JGE          loop
-
-tail:
-	ADDQ         $0x20, CX
-	JZ           end
-	MOVQ         $+1, DX
-	SHLQ         CL, DX
-	DECQ         DX
-	KMOVD        DX, K1
-	INCQ         CX
-	SHRQ         $0x01, CX
-	MOVQ         BX, R10
-	VMOVDQU16.Z  (R10), K1, Z5
-	VMOVDQU16.Z  (R10)(R8*1), K1, Z6
-	VMOVDQU16.Z  (R10)(R8*2), K1, Z7
-	VMOVDQU16.Z  (R10)(R11*1), K1, Z8
-	LEAQ         (R10)(R8*4), R10
-	VMOVDQU16.Z  (R10), K1, Z9
-	VMOVDQU16.Z  (R10)(R8*1), K1, Z10
-	VMOVDQU16.Z  (R10)(R8*2), K1, Z11
-	VMOVDQU16.Z  (R10)(R11*1), K1, Z12
-	LEAQ         (R10)(R8*4), R10
-	VMOVDQU16.Z  (R10), K1, Z13
-	VMOVDQU16.Z  (R10)(R8*1), K1, Z14
-	VMOVDQU16.Z  (R10)(R8*2), K1, Z15
-	VMOVDQU16.Z  (R10)(R11*1), K1, Z16
-	LEAQ         (R10)(R8*4), R10
-	VMOVDQU16.Z  (R10), K1, Z17
-	VMOVDQU16.Z  (R10)(R8*1), K1, Z18
-	VMOVDQU16.Z  (R10)(R8*2), K1, Z19
-	VMOVDQU16.Z  (R10)(R11*1), K1, Z20
-	VUNPCKLPS    Z6, Z5, Z21
-	VUNPCKHPS    Z6, Z5, Z6
-	VUNPCKLPS    Z8, Z7, Z5
-	VUNPCKHPS    Z8, Z7, Z8
-	VUNPCKLPS    Z10, Z9, Z7
-	VUNPCKHPS    Z10, Z9, Z10
-	VUNPCKLPS    Z12, Z11, Z9
-	VUNPCKHPS    Z12, Z11, Z12
-	VUNPCKLPS    Z14, Z13, Z11
-	VUNPCKHPS    Z14, Z13, Z14
-	VUNPCKLPS    Z16, Z15, Z13
-	VUNPCKHPS    Z16, Z15, Z16
-	VUNPCKLPS    Z18, Z17, Z15
-	VUNPCKHPS    Z18, Z17, Z18
-	VUNPCKLPS    Z20, Z19, Z17
-	VUNPCKHPS    Z20, Z19, Z20
-	VUNPCKLPD    Z5, Z21, Z19
-	VUNPCKHPD    Z5, Z21, Z5
-	VUNPCKLPD    Z8, Z6, Z21
-	VUNPCKHPD    Z8, Z6, Z8
-	VUNPCKLPD    Z9, Z7, Z6
-	VUNPCKHPD    Z9, Z7, Z9
-	VUNPCKLPD    Z12, Z10, Z7
-	VUNPCKHPD    Z12, Z10, Z12
-	VUNPCKLPD    Z13, Z11, Z10
-	VUNPCKHPD    Z13, Z11, Z13
-	VUNPCKLPD    Z16, Z14, Z11
-	VUNPCKHPD    Z16, Z14, Z16
-	VUNPCKLPD    Z17, Z15, Z14
-	VUNPCKHPD    Z17, Z15, Z17
-	VUNPCKLPD    Z20, Z18, Z15
-	VUNPCKHPD    Z20, Z18, Z20
-	VSHUFF32X4   $0x88, Z6, Z19, Z18
-	VSHUFF32X4   $0xdd, Z6, Z19, Z6
-	VSHUFF32X4   $0x88, Z9, Z5, Z19
-	VSHUFF32X4   $0xdd, Z9, Z5, Z9
-	VSHUFF32X4   $0x88, Z7, Z21, Z5
-	VSHUFF32X4   $0xdd, Z7, Z21, Z7
-	VSHUFF32X4   $0x88, Z12, Z8, Z21
-	VSHUFF32X4   $0xdd, Z12, Z8, Z12
-	VSHUFF32X4   $0x88, Z14, Z10, Z8
-	VSHUFF32X4   $0xdd, Z14, Z10, Z14
-	VSHUFF32X4   $0x88, Z17, Z13, Z10
-	VSHUFF32X4   $0xdd, Z17, Z13, Z17
-	VSHUFF32X4   $0x88, Z15, Z11, Z13
-	VSHUFF32X4   $0xdd, Z15, Z11, Z15
-	VSHUFF32X4   $0x88, Z20, Z16, Z11
-	VSHUFF32X4   $0xdd, Z20, Z16, Z20
-	VSHUFF32X4   $0x88, Z8, Z18, Z16
-	VSHUFF32X4   $0xdd, Z8, Z18, Z8
-	VSHUFF32X4   $0x88, Z10, Z19, Z18
-	VSHUFF32X4   $0xdd, Z10, Z19, Z10
-	VSHUFF32X4   $0x88, Z13, Z5, Z19
-	VSHUFF32X4   $0xdd, Z13, Z5, Z13
-	VSHUFF32X4   $0x88, Z11, Z21, Z5
-	VSHUFF32X4   $0xdd, Z11, Z21, Z11
-	VSHUFF32X4   $0x88, Z14, Z6, Z21
-	VSHUFF32X4   $0xdd, Z14, Z6, Z14
-	VSHUFF32X4   $0x88, Z17, Z9, Z6
-	VSHUFF32X4   $0xdd, Z17, Z9, Z17
-	VSHUFF32X4   $0x88, Z15, Z7, Z9
-	VSHUFF32X4   $0xdd, Z15, Z7, Z15
-	VSHUFF32X4   $0x88, Z20, Z12, Z7
-	VSHUFF32X4   $0xdd, Z20, Z12, Z20
-	VBROADCASTSS (SI), Z0
-	LONG         $0x407ef262
-	BYTE         $0x52
-	BYTE         $0xc8
-	CMPQ         CX, $0x01
-	JE           end
-	VBROADCASTSS 4(SI), Z0
-	LONG         $0x406ef262
-	BYTE         $0x52
-	BYTE         $0xc8
-	CMPQ         CX, $0x02
-	JE           end
-	VBROADCASTSS 8(SI), Z0
-	LONG         $0x4066f262
-	BYTE         $0x52
-	BYTE         $0xc8
-	CMPQ         CX, $0x03
-	JE           end
-	VBROADCASTSS 12(SI), Z0
-	LONG         $0x4856f262
-	BYTE         $0x52
-	BYTE         $0xc8
-	CMPQ         CX, $0x04
-	JE           end
-	VBROADCASTSS 16(SI), Z0
-	LONG         $0x4056f262
-	BYTE         $0x52
-	BYTE         $0xc8
-	CMPQ         CX, $0x05
-	JE           end
-	VBROADCASTSS 20(SI), Z0
-	LONG         $0x484ef262
-	BYTE         $0x52
-	BYTE         $0xc8
-	CMPQ         CX, $0x06
-	JE           end
-	VBROADCASTSS 24(SI), Z0
-	LONG         $0x4836f262
-	BYTE         $0x52
-	BYTE         $0xc8
-	CMPQ         CX, $0x07
-	JE           end
-	VBROADCASTSS 28(SI), Z0
-	LONG         $0x4846f262
-	BYTE         $0x52
-	BYTE         $0xc8
-	CMPQ         CX, $0x08
-	JE           end
-	VBROADCASTSS 32(SI), Z0
-	LONG         $0x483ef262
-	BYTE         $0x52
-	BYTE         $0xc8
-	CMPQ         CX, $0x09
-	JE           end
-	VBROADCASTSS 36(SI), Z0
-	LONG         $0x482ef262
-	BYTE         $0x52
-	BYTE         $0xc8
-	CMPQ         CX, $0x0a
-	JE           end
-	VBROADCASTSS 40(SI), Z0
-	LONG         $0x4816f262
-	BYTE         $0x52
-	BYTE         $0xc8
-	CMPQ         CX, $0x0b
-	JE           end
-	VBROADCASTSS 44(SI), Z0
-	LONG         $0x4826f262
-	BYTE         $0x52
-	BYTE         $0xc8
-	CMPQ         CX, $0x0c
-	JE           end
-	VBROADCASTSS 48(SI), Z0
-	LONG         $0x480ef262
-	BYTE         $0x52
-	BYTE         $0xc8
-	CMPQ         CX, $0x0d
-	JE           end
-	VBROADCASTSS 52(SI), Z0
-	LONG         $0x4076f262
-	BYTE         $0x52
-	BYTE         $0xc8
-	CMPQ         CX, $0x0e
-	JE           end
-	VBROADCASTSS 56(SI), Z0
-	LONG         $0x4806f262
-	BYTE         $0x52
-	BYTE         $0xc8
-	CMPQ         CX, $0x0f
-	JE           end
-	VBROADCASTSS 60(SI), Z0
-	LONG         $0x405ef262
-	BYTE         $0x52
-	BYTE         $0xc8
-
-end:
-	VBROADCASTSS alpha+72(FP), Z0
-	MOVQ         c+40(FP), DI
-	MOVQ         cs+48(FP), DX
-	MOVQ         from+56(FP), SI
-	MOVQ         fs+64(FP), R8
-	TESTQ        SI, SI
-	JZ           overwrite
-	VFMADD213PS  (SI), Z0, Z1
-	VMOVUPS      Z1, (DI)
-	VZEROUPPER
-	RET
-
-overwrite:
-	VMULPS  Z1, Z0, Z1
-	VMOVUPS Z1, (DI)
+	VMOVUPS Z3, 64(DI)
 	VZEROUPPER
 	RET
 

@@ -15,26 +15,26 @@ const (
 	alongLeast = 32
 )
 
-// alongKernel is a micro-kernel for some rows of A and packedCols(1) columns of B
+// alongKernel is a micro-kernel for some rows of A and cols columns of B
 // that lie along K, bs bytes apart: C = alpha*A*B plus the rows of from. A is by
-// rows. Without masks, it may read up to a vector of elements before a and b.
-type alongKernel[A, B any] func(k int, a *A, as int, b *B, bs int, c *A, cs int, from *A, fs int, alpha A)
+// rows. Without masks, it may read up to a vector of elements before b. It asks for
+// memory early: behind its part of a column, for what lies next bytes further.
+type alongKernel[A, B any] func(k int, a *A, as int, b *B, bs int, c *A, cs int, from *A, fs int, alpha A, next int)
 
 // alongPays reports whether rows [i0, i1) of g are computed by the kernels in along.
 func (p *gemmPass[T]) alongPays(g *Gemm[T]) bool {
-	return p.along != nil && !g.TransA && g.TransB && p.i1-p.i0 <= fewRows && g.K >= alongLeast && g.N >= p.packedCols(1)
+	return p.along != nil && !g.TransA && g.TransB && p.i1-p.i0 <= fewRows && g.K >= alongLeast && g.N >= p.cols
 }
 
 // alongColumns computes columns [j0, j1) for few rows of A.
 func (p *gemmPass[T]) alongColumns(g *Gemm[T], j0, j1 int) {
-	cols, kc := p.packedCols(1), p.kBlock(g.K)
+	cols, kc := p.cols, p.kBlock(g.K)
 	for j := j0; j < j1; j += cols {
 		n := min(cols, j1-j)
-		for i := p.i0; i < p.i1; i += len(p.along) {
-			h := min(len(p.along), p.i1-i)
-			for p.k0 = 0; p.k0 < g.K; p.k0 += kc {
-				p.k = min(kc, g.K-p.k0)
-				p.alongTile(g, i, h, j, n)
+		for p.k0 = 0; p.k0 < g.K; p.k0 += kc {
+			p.k = min(kc, g.K-p.k0)
+			for i := p.i0; i < p.i1; i += len(p.along) {
+				p.alongTile(g, i, min(len(p.along), p.i1-i), j, n)
 			}
 		}
 	}
@@ -46,7 +46,7 @@ func (p *gemmPass[T]) alongColumns(g *Gemm[T], j0, j1 int) {
 // alongTile computes a tile for a block of K. The kernel computes all its columns: if
 // n has fewer, others of B are read, and the tile goes to the workspace.
 func (p *gemmPass[T]) alongTile(g *Gemm[T], i, h, j, n int) {
-	cols := p.packedCols(1)
+	cols := p.cols
 	first := min(j, g.N-cols)
 	c, cs := g.C[i*g.LDC+j:], g.LDC
 	from := p.from(g, i, j, c)
@@ -59,7 +59,11 @@ func (p *gemmPass[T]) alongTile(g *Gemm[T], i, h, j, n int) {
 		c, cs = p.edge, cols
 	}
 	size := int(unsafe.Sizeof(g.Alpha))
-	p.along[h-1](p.k, &g.A[i*g.LDA+p.k0], g.LDA*size, &g.B[first*g.LDB+p.k0], g.LDB*size, &c[0], cs*size, from.at, from.stride*size, g.Alpha)
+	next := 0 // the next block of K
+	if p.k0+p.k == g.K {
+		next = (cols*g.LDB - g.K) * size
+	}
+	p.along[h-1](p.k, &g.A[i*g.LDA+p.k0], g.LDA*size, &g.B[first*g.LDB+p.k0], g.LDB*size, &c[0], cs*size, from.at, from.stride*size, g.Alpha, next)
 	if n < cols {
 		copyTile(g.C[i*g.LDC+j:], g.LDC, edge, cols, h, n)
 	}

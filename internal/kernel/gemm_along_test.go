@@ -122,7 +122,7 @@ func testFewRows[T Float](t *testing.T, e *testEngine[T]) {
 	*packing.engine = *e.engine
 	packing.along = nil
 	for i := range 12 * fewRows {
-		m, n, k := 1+i%fewRows, e.packedCols(1)+i%19, alongLeast+i%(2*e.lanes)+i%3*i%5*e.kc/2
+		m, n, k := 1+i%fewRows, e.cols+i%19, alongLeast+i%(2*e.lanes)+i%3*i%5*e.kc/2
 		c := newCase[T](uint64(i), false, true, m, n, k, i%3).real()
 		c.g.Alpha, c.g.Beta = T(2-i/4%2), T(i%3)/2
 		if i%7 == 0 {
@@ -145,7 +145,7 @@ func TestFewRowsBF16(t *testing.T) {
 		packing.along = nil
 		for i := range 12 * fewRows {
 			value := []func(r *rand.Rand) float32{realNumber, anything, realNumber}[i/2%3]
-			m, n, k := 1+i%fewRows, e.packedCols(1)+i*37%(2*e.cols+3), alongLeast+i%(2*e.pair*e.lanes+1)+i%3*i%5*e.kc/2
+			m, n, k := 1+i%fewRows, e.cols+i*37%(2*e.cols+3), alongLeast+i%(2*e.pair*e.lanes+1)+i%3*i%5*e.kc/2
 			c := newBF16(uint64(i), false, true, m, n, k, i%5, i/3%2 == 0, value).withBias(value)
 			c.g.Alpha, c.g.Beta = 1-float32(i/2%3)/2, float32(i/7%3)/2
 			require.Equal(t, c.g.K*m <= keptB, e.alongPays(&c.g, m), c)

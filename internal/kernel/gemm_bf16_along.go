@@ -5,13 +5,14 @@ type passAlong struct {
 	*engineBF16
 	g     GemmBF16 // a copy: a pointer would move the caller's to the heap
 	words int      // of a row of A
-	// The workspace: A as words, a tile of sums, and its bias.
+	// The workspace: A as words, a tile of sums with rows of cols elements, and its
+	// bias.
 	a, sums, bias []float32
 }
 
 // alongPays reports whether so many rows of g are computed by the kernels in along.
 func (e *engineBF16) alongPays(g *GemmBF16, rows int) bool {
-	return e.along != nil && !g.TransA && g.TransB && rows <= fewRows && g.K >= alongLeast && g.N >= e.packedCols(1) && rows*e.wordsOf(g.K) <= keptB
+	return e.along != nil && !g.TransA && g.TransB && rows <= fewRows && g.K >= alongLeast && g.N >= e.cols && rows*e.wordsOf(g.K) <= keptB
 }
 
 // alongBlock computes a block of the result for few rows of A.
@@ -23,15 +24,9 @@ func (e *engineBF16) alongBlock(g *GemmBF16, ws []float32, i0, i1, j0, j1 int) {
 	for i := i0; i < i1; i++ {
 		p.wordsOfRow(p.a[(i-i0)*p.words:][:p.words], g.A[i*g.LDA:][:g.K])
 	}
-	cols := e.packedCols(1)
+	cols := e.cols
 	for j := j0; j < j1; j += cols {
-		n := min(cols, j1-j)
-		if g.Bias != nil {
-			BF16ToF32(p.bias[:n], g.Bias[j:j+n])
-		}
-		for i := i0; i < i1; i += len(e.along) {
-			p.tileOf(i, min(len(e.along), i1-i), j, n, p.a[(i-i0)*p.words:])
-		}
+		p.columns(i0, i1, j, min(cols, j1-j))
 	}
 }
 
@@ -45,30 +40,45 @@ func (e *engineBF16) wordsOfRow(dst []float32, src []BF16) {
 	clear(to[copy(to, src):])
 }
 
-// tileOf computes h rows from i on, whose A is a, and n columns from j on. The kernel
-// computes all its columns: if n has fewer, others of B are read.
-func (p *passAlong) tileOf(i, h, j, n int, a []float32) {
-	g, cols := &p.g, p.cols
-	first := min(j, g.N-p.packedCols(1))
-	tile := p.sums[j-first:]
+// columns computes n columns from j on. The kernels compute all their columns: if n
+// has fewer, others of B are read.
+func (p *passAlong) columns(i0, i1, j, n int) {
+	g, ss, cols := &p.g, p.cols, p.cols
+	first := min(j, g.N-cols)
+	sums, rows := p.sums[j-first:], i1-i0
 	if g.Beta != 0 {
-		for r := range h {
+		for r := range rows {
 			for c := range n {
-				tile[r*cols+c] = g.Beta * g.get(i+r, j+c)
+				sums[r*ss+c] = g.Beta * g.get(i0+r, j+c)
 			}
 		}
 	}
 	kc := p.pair * p.kBlock(p.words)
 	for k := 0; k < g.K; k += kc {
-		var from *float32
-		if k > 0 || g.Beta != 0 {
-			from = &p.sums[0]
-		}
-		p.along[h-1](min(kc, g.K-k), &a[k/p.pair], 4*p.words, (*uint16)(&g.B[first*g.LDB+k]), 2*g.LDB, &p.sums[0], 4*cols, from, 4*cols, g.Alpha)
+		p.addBlock(rows, first, k, min(kc, g.K-k))
 	}
 	if g.H == nil {
-		copyTile(g.C[i*g.LDC+j:], g.LDC, tile, cols, h, n)
+		copyTile(g.C[i0*g.LDC+j:], g.LDC, sums, ss, rows, n)
 		return
 	}
-	p.round(g.H[i*g.LDC+j:], g.LDC, tile, cols, h, n, p.bias)
+	if g.Bias != nil {
+		BF16ToF32(p.bias[:n], g.Bias[j:j+n])
+	}
+	p.round(g.H[i0*g.LDC+j:], g.LDC, sums, ss, rows, n, p.bias)
+}
+
+// addBlock adds the products of n elements of K from k on.
+func (p *passAlong) addBlock(rows, first, k, n int) {
+	g, ss, next := &p.g, p.cols, 0
+	if k+n == g.K {
+		next = 2 * (p.cols*g.LDB - g.K)
+	}
+	for i := 0; i < rows; i += len(p.along) {
+		sums, from := &p.sums[i*ss], (*float32)(nil)
+		if k > 0 || g.Beta != 0 {
+			from = sums
+		}
+		run := p.along[min(len(p.along), rows-i)-1]
+		run(n, &p.a[i*p.words+k/p.pair], 4*p.words, (*uint16)(&g.B[first*g.LDB+k]), 2*g.LDB, sums, 4*ss, from, 4*ss, g.Alpha, next)
+	}
 }

@@ -20,15 +20,18 @@ type along struct {
 	a      [2]reg.Register // elements of A
 }
 
-// alongHeight is the largest number of rows of A. Registers: two sets of rows of
-// columns (AVX2) have one square beside them only for two rows of A.
-func (g *gen) alongHeight() int { return 4 / g.alongGroups() }
+// alongAhead is the bytes of a column that are asked for ahead: measured.
+const alongAhead = 10 * 64
 
 // alongGroups is the number of vectors of columns. A sum waits for the product
-// before; with short vectors, one chain alone would take longer than memory.
-func (g *gen) alongGroups() int {
+// before, so that one chain alone would take longer than to read memory.
+const alongGroups = 2
+
+// alongHeight is the largest number of rows of A. AVX2 has registers for two beside
+// a square.
+func (g *gen) alongHeight() int {
 	if g.masked() {
-		return 1
+		return 4
 	}
 	return 2
 }
@@ -36,13 +39,12 @@ func (g *gen) alongGroups() int {
 func (g *gen) alongKernels(half bool) {
 	for h := g.alongHeight(); h > 0; h-- {
 		k := &along{gen: g, h: h, half: half}
-		w := g.alongGroups()
-		first := w * (1 + g.alongHeight())
+		first := alongGroups * (1 + g.alongHeight())
 		for i := range g.lanes() {
 			k.square = append(k.square, g.vec(first+i))
 		}
 		k.spare = g.vec(first + g.lanes())
-		k.a = [2]reg.Register{g.vec(0), g.vec(g.regs - 1)}
+		k.a = [2]reg.Register{g.vec(0), g.vec(1)}
 		k.emit()
 	}
 }
@@ -64,15 +66,15 @@ func (k *along) width() int {
 }
 
 func (k *along) emit() {
-	w := k.alongGroups()
+	const w = alongGroups
 	name, b := "gemmAlong", "*T"
 	if k.pairs {
 		b = "*uint16"
 	} else if k.half {
 		name, b = "gemmAlongHalf", "*uint16"
 	}
-	k.begin(fmt.Sprintf("%s%dx%d", name, k.h, w*k.lanes()), fmt.Sprintf("k int, a *T, as int, b %s, bs int, c *T, cs int, from *T, fs int, alpha T", b),
-		fmt.Sprintf("computes C[0:%d, 0:%d] = alpha*A*B over k > 0 elements, plus the matrix from unless that is nil. The elements of a row of A, and of a column of B, lie side by side; as is the bytes between rows of A and bs those between columns of B. cs and fs are the bytes between rows of C and from.", k.h, w*k.lanes())+k.reach())
+	k.begin(fmt.Sprintf("%s%dx%d", name, k.h, w*k.lanes()), fmt.Sprintf("k int, a *T, as int, b %s, bs int, c *T, cs int, from *T, fs int, alpha T, next int", b),
+		fmt.Sprintf("computes C[0:%d, 0:%d] = alpha*A*B over k > 0 elements, plus the matrix from unless that is nil. The elements of a row of A, and of a column of B, lie side by side; as is the bytes between rows of A and bs those between columns of B. cs and fs are the bytes between rows of C and from. Memory is asked for before it is read: behind a column, what lies next bytes further.", k.h, w*k.lanes())+k.reach())
 	k.arg("k", reg.RCX)
 	k.arg("a", reg.RSI)
 	k.arg("as", reg.RAX)
@@ -86,8 +88,17 @@ func (k *along) emit() {
 	side := uint64(k.side())
 	k.SUBQ(operand.Imm(side), reg.RCX)
 	k.JLT(label("tail"))
+	k.arg("next", reg.R13)
+	k.ADDQ(operand.I32(alongAhead), reg.R13)
+	k.MOVQ(operand.I32(alongAhead), reg.R12)
 	k.Label("loop")
-	k.turn(k.load, func(_, _ int, product func()) { product() })
+	k.CMPQ(reg.RCX, operand.I32(alongAhead/int32(k.width())))
+	k.CMOVQLT(reg.R13, reg.R12)
+	k.LEAQ(operand.Mem{Base: reg.RBX, Index: reg.R12, Scale: 1}, reg.RDI)
+	k.turn(k.load, func(j, p int, product func()) {
+		product()
+		k.prefetch(j, p)
+	})
 	k.ADDQ(operand.Imm(side*uint64(k.width())), reg.RBX)
 	k.ADDQ(operand.Imm(uint64(k.bytes)), reg.RSI)
 	k.SUBQ(operand.Imm(side), reg.RCX)
@@ -104,12 +115,21 @@ func (k *along) emit() {
 	k.store()
 }
 
+// prefetch asks for what a column has ahead, after step p of group j. The processor
+// foresees few streams, and here are as many as columns.
+func (k *along) prefetch(j, p int) {
+	k.PREFETCHT0(stepsAhead(reg.RDI, reg.R8, reg.R11, p%4))
+	if (p%4 == 3 || p+1 == k.lanes()) && (p+1 < k.lanes() || j+1 < alongGroups) {
+		k.LEAQ(operand.Mem{Base: reg.RDI, Index: reg.R8, Scale: 4}, reg.RDI)
+	}
+}
+
 // reach says what a kernel reads besides its operands.
 func (k *along) reach() string {
 	if k.masked() {
 		return ""
 	}
-	return fmt.Sprintf(" If k is no multiple of %d, up to %d elements before a row of A and a column of B are read, too.", k.lanes(), k.lanes()-1)
+	return fmt.Sprintf(" If k is no multiple of %d, up to %d elements before a column of B are read, too.", k.lanes(), k.lanes()-1)
 }
 
 // load reads part of a column of B.
@@ -143,11 +163,14 @@ func (k *along) maskedTail() {
 			k.moveZeroed(m, reg.K1, v)
 		}
 	}
-	k.turn(load, func(_, p int, product func()) {
+	k.turn(load, func(j, p int, product func()) {
 		product()
+		done := fmt.Sprintf("done%d", j)
 		if p+1 < k.lanes() {
 			k.CMPQ(reg.RCX, operand.Imm(uint64(p+1)))
-			k.JE(label("end"))
+			k.JE(label(done))
+		} else {
+			k.Label(done)
 		}
 	})
 }
@@ -172,7 +195,7 @@ func (k *along) tailBackwards() {
 // group j and step p of K, with what adds its products.
 func (k *along) turn(load func(m, v operand.Op), each func(j, p int, product func())) {
 	k.MOVQ(reg.RBX, reg.R10)
-	w := k.alongGroups()
+	const w = alongGroups
 	for j := range w {
 		for i, v := range k.square {
 			load(stepsAhead(reg.R10, reg.R8, reg.R11, i%4), v)
@@ -247,7 +270,7 @@ func (g *gen) transposedInPlace(square []reg.Register, spare reg.Register) []reg
 
 // store writes alpha times the sums to C, plus the rows of from.
 func (k *along) store() {
-	w := k.alongGroups()
+	const w = alongGroups
 	alpha, masks := k.vec(0), make([]reg.Register, w)
 	k.broadcast(k.slot("alpha"), alpha)
 	k.arg("c", reg.RDI)
