@@ -144,10 +144,25 @@ func copyRows3F32NEON(dst *float32, ds int, src *float32, ss int, n int)
 //go:noescape
 func transposeF32NEON(dst *float32, ds int, src *float32, ss int, w int, blocks int)
 
-// rowDotsF32NEON computes the dot products of a with rows of B, bs bytes apart, over so many turns of eight vectors: sums has two vectors for each row, whose lanes are to be added.
+// gemmAlong4x8F32NEON computes C[0:4, 0:8] = alpha*A*B over k > 0 elements, plus the matrix from unless that is nil. The elements of a row of A, and of a column of B, lie side by side; as is the bytes between rows of A and bs those between columns of B. cs and fs are the bytes between rows of C and from. next is not used. If k is no multiple of 4, up to 3 elements before a row of A and a column of B are read, too.
 //
 //go:noescape
-func rowDotsF32NEON(rows int, turns int, a *float32, b *float32, bs int, sums *float32)
+func gemmAlong4x8F32NEON(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, next int)
+
+// gemmAlong3x8F32NEON computes C[0:3, 0:8] = alpha*A*B over k > 0 elements, plus the matrix from unless that is nil. The elements of a row of A, and of a column of B, lie side by side; as is the bytes between rows of A and bs those between columns of B. cs and fs are the bytes between rows of C and from. next is not used. If k is no multiple of 4, up to 3 elements before a row of A and a column of B are read, too.
+//
+//go:noescape
+func gemmAlong3x8F32NEON(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, next int)
+
+// gemmAlong2x8F32NEON computes C[0:2, 0:8] = alpha*A*B over k > 0 elements, plus the matrix from unless that is nil. The elements of a row of A, and of a column of B, lie side by side; as is the bytes between rows of A and bs those between columns of B. cs and fs are the bytes between rows of C and from. next is not used. If k is no multiple of 4, up to 3 elements before a row of A and a column of B are read, too.
+//
+//go:noescape
+func gemmAlong2x8F32NEON(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, next int)
+
+// gemmAlong1x8F32NEON computes C[0:1, 0:8] = alpha*A*B over k > 0 elements, plus the matrix from unless that is nil. The elements of a row of A, and of a column of B, lie side by side; as is the bytes between rows of A and bs those between columns of B. cs and fs are the bytes between rows of C and from. next is not used. If k is no multiple of 4, up to 3 elements before a row of A and a column of B are read, too.
+//
+//go:noescape
+func gemmAlong1x8F32NEON(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, next int)
 
 // peakF32NEON does n > 0 turns of 12 multiply-adds of 4 elements.
 //
@@ -309,20 +324,50 @@ func copyRows6F64NEON(dst *float64, ds int, src *float64, ss int, n int)
 //go:noescape
 func transposeF64NEON(dst *float64, ds int, src *float64, ss int, w int, blocks int)
 
-// rowDotsF64NEON computes the dot products of a with rows of B, bs bytes apart, over so many turns of eight vectors: sums has two vectors for each row, whose lanes are to be added.
+// gemmAlong4x4F64NEON computes C[0:4, 0:4] = alpha*A*B over k > 0 elements, plus the matrix from unless that is nil. The elements of a row of A, and of a column of B, lie side by side; as is the bytes between rows of A and bs those between columns of B. cs and fs are the bytes between rows of C and from. next is not used. If k is no multiple of 2, up to 1 elements before a row of A and a column of B are read, too.
 //
 //go:noescape
-func rowDotsF64NEON(rows int, turns int, a *float64, b *float64, bs int, sums *float64)
+func gemmAlong4x4F64NEON(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, next int)
+
+// gemmAlong3x4F64NEON computes C[0:3, 0:4] = alpha*A*B over k > 0 elements, plus the matrix from unless that is nil. The elements of a row of A, and of a column of B, lie side by side; as is the bytes between rows of A and bs those between columns of B. cs and fs are the bytes between rows of C and from. next is not used. If k is no multiple of 2, up to 1 elements before a row of A and a column of B are read, too.
+//
+//go:noescape
+func gemmAlong3x4F64NEON(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, next int)
+
+// gemmAlong2x4F64NEON computes C[0:2, 0:4] = alpha*A*B over k > 0 elements, plus the matrix from unless that is nil. The elements of a row of A, and of a column of B, lie side by side; as is the bytes between rows of A and bs those between columns of B. cs and fs are the bytes between rows of C and from. next is not used. If k is no multiple of 2, up to 1 elements before a row of A and a column of B are read, too.
+//
+//go:noescape
+func gemmAlong2x4F64NEON(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, next int)
+
+// gemmAlong1x4F64NEON computes C[0:1, 0:4] = alpha*A*B over k > 0 elements, plus the matrix from unless that is nil. The elements of a row of A, and of a column of B, lie side by side; as is the bytes between rows of A and bs those between columns of B. cs and fs are the bytes between rows of C and from. next is not used. If k is no multiple of 2, up to 1 elements before a row of A and a column of B are read, too.
+//
+//go:noescape
+func gemmAlong1x4F64NEON(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, next int)
 
 // peakF64NEON does n > 0 turns of 12 multiply-adds of 2 elements.
 //
 //go:noescape
 func peakF64NEON(n int)
 
-// rowDotsBF16NEON computes the dot products of a with rows of B, bs bytes apart, over so many turns of eight vectors: sums has two vectors for each row, whose lanes are to be added.
+// gemmAlongHalf4x8F32NEON computes C[0:4, 0:8] = alpha*A*B over k > 0 elements, plus the matrix from unless that is nil. The elements of a row of A, and of a column of B, lie side by side; as is the bytes between rows of A and bs those between columns of B. cs and fs are the bytes between rows of C and from. next is not used. If k is no multiple of 4, up to 3 elements before a row of A and a column of B are read, too.
 //
 //go:noescape
-func rowDotsBF16NEON(rows int, turns int, a *float32, b *uint16, bs int, sums *float32)
+func gemmAlongHalf4x8F32NEON(k int, a *float32, as int, b *uint16, bs int, c *float32, cs int, from *float32, fs int, alpha float32, next int)
+
+// gemmAlongHalf3x8F32NEON computes C[0:3, 0:8] = alpha*A*B over k > 0 elements, plus the matrix from unless that is nil. The elements of a row of A, and of a column of B, lie side by side; as is the bytes between rows of A and bs those between columns of B. cs and fs are the bytes between rows of C and from. next is not used. If k is no multiple of 4, up to 3 elements before a row of A and a column of B are read, too.
+//
+//go:noescape
+func gemmAlongHalf3x8F32NEON(k int, a *float32, as int, b *uint16, bs int, c *float32, cs int, from *float32, fs int, alpha float32, next int)
+
+// gemmAlongHalf2x8F32NEON computes C[0:2, 0:8] = alpha*A*B over k > 0 elements, plus the matrix from unless that is nil. The elements of a row of A, and of a column of B, lie side by side; as is the bytes between rows of A and bs those between columns of B. cs and fs are the bytes between rows of C and from. next is not used. If k is no multiple of 4, up to 3 elements before a row of A and a column of B are read, too.
+//
+//go:noescape
+func gemmAlongHalf2x8F32NEON(k int, a *float32, as int, b *uint16, bs int, c *float32, cs int, from *float32, fs int, alpha float32, next int)
+
+// gemmAlongHalf1x8F32NEON computes C[0:1, 0:8] = alpha*A*B over k > 0 elements, plus the matrix from unless that is nil. The elements of a row of A, and of a column of B, lie side by side; as is the bytes between rows of A and bs those between columns of B. cs and fs are the bytes between rows of C and from. next is not used. If k is no multiple of 4, up to 3 elements before a row of A and a column of B are read, too.
+//
+//go:noescape
+func gemmAlongHalf1x8F32NEON(k int, a *float32, as int, b *uint16, bs int, c *float32, cs int, from *float32, fs int, alpha float32, next int)
 
 // addF32NEON computes dst = a + b. n is a positive multiple of 16.
 //

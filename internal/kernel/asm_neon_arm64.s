@@ -4807,18 +4807,17 @@ loaded:
 	BNE loop
 	RET
 
-// func rowDotsF32NEON(rows int, turns int, a *float32, b *float32, bs int, sums *float32)
-TEXT ·rowDotsF32NEON(SB), NOSPLIT, $0-48
-	MOVD rows+0(FP), R0
-	MOVD turns+8(FP), R1
-	MOVD a+16(FP), R2
+// func gemmAlong4x8F32NEON(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, next int)
+TEXT ·gemmAlong4x8F32NEON(SB), NOSPLIT, $0-88
+	MOVD k+0(FP), R1
+	MOVD a+8(FP), R2
 	MOVD b+24(FP), R3
-	MOVD bs+32(FP), R4
-	MOVD sums+40(FP), R5
-row:
-	MOVD R1, R8
-	MOVD R2, R6
-	MOVD R3, R7
+	MOVD c+40(FP), R4
+	MOVD as+16(FP), R5
+	MOVD bs+32(FP), R6
+	MOVD cs+48(FP), R7
+	MOVD from+56(FP), R8
+	MOVD fs+64(FP), R9
 	VEOR V0.B16, V0.B16, V0.B16
 	VEOR V1.B16, V1.B16, V1.B16
 	VEOR V2.B16, V2.B16, V2.B16
@@ -4827,46 +4826,753 @@ row:
 	VEOR V5.B16, V5.B16, V5.B16
 	VEOR V6.B16, V6.B16, V6.B16
 	VEOR V7.B16, V7.B16, V7.B16
+	SUBS $4, R1, R1
+	BLT tail
 loop:
-	FMOVQ 0(R6), F8
-	FMOVQ 0(R7), F16
-	WORD $0x4e30cd00 // fmla v0.4s, v8.4s, v16.4s
-	FMOVQ 16(R6), F9
-	FMOVQ 16(R7), F17
-	WORD $0x4e31cd21 // fmla v1.4s, v9.4s, v17.4s
-	FMOVQ 32(R6), F10
-	FMOVQ 32(R7), F18
-	WORD $0x4e32cd42 // fmla v2.4s, v10.4s, v18.4s
-	FMOVQ 48(R6), F11
-	FMOVQ 48(R7), F19
-	WORD $0x4e33cd63 // fmla v3.4s, v11.4s, v19.4s
-	FMOVQ 64(R6), F12
-	FMOVQ 64(R7), F20
-	WORD $0x4e34cd84 // fmla v4.4s, v12.4s, v20.4s
-	FMOVQ 80(R6), F13
-	FMOVQ 80(R7), F21
-	WORD $0x4e35cda5 // fmla v5.4s, v13.4s, v21.4s
-	FMOVQ 96(R6), F14
-	FMOVQ 96(R7), F22
-	WORD $0x4e36cdc6 // fmla v6.4s, v14.4s, v22.4s
-	FMOVQ 112(R6), F15
-	FMOVQ 112(R7), F23
-	WORD $0x4e37cde7 // fmla v7.4s, v15.4s, v23.4s
-	ADD $128, R6, R6
-	ADD $128, R7, R7
-	SUBS $1, R8, R8
-	BNE loop
-	WORD $0x4e22d400 // fadd v0.4s, v0.4s, v2.4s
-	WORD $0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
-	WORD $0x4e26d484 // fadd v4.4s, v4.4s, v6.4s
-	WORD $0x4e27d4a5 // fadd v5.4s, v5.4s, v7.4s
-	WORD $0x4e24d400 // fadd v0.4s, v0.4s, v4.4s
-	WORD $0x4e25d421 // fadd v1.4s, v1.4s, v5.4s
-	FSTPQ (F0, F1), (R5)
-	ADD $32, R5, R5
-	ADD R4, R3, R3
-	SUBS $1, R0, R0
-	BNE row
+	MOVD R3, R12
+	FMOVQ (R12), F8
+	ADD R6, R12, R12
+	FMOVQ (R12), F9
+	ADD R6, R12, R12
+	FMOVQ (R12), F10
+	ADD R6, R12, R12
+	FMOVQ (R12), F11
+	ADD R6, R12, R12
+	FMOVQ (R12), F12
+	ADD R6, R12, R12
+	FMOVQ (R12), F13
+	ADD R6, R12, R12
+	FMOVQ (R12), F14
+	ADD R6, R12, R12
+	FMOVQ (R12), F15
+	ADD R6, R12, R12
+	MOVD R2, R11
+	FMOVQ (R11), F24
+	ADD R5, R11, R11
+	FMOVQ (R11), F25
+	ADD R5, R11, R11
+	FMOVQ (R11), F26
+	ADD R5, R11, R11
+	FMOVQ (R11), F27
+	ADD R5, R11, R11
+	VZIP1 V10.S4, V8.S4, V16.S4
+	VZIP2 V10.S4, V8.S4, V17.S4
+	VZIP1 V11.S4, V9.S4, V18.S4
+	VZIP2 V11.S4, V9.S4, V19.S4
+	VZIP1 V18.S4, V16.S4, V8.S4
+	VZIP2 V18.S4, V16.S4, V9.S4
+	VZIP1 V19.S4, V17.S4, V10.S4
+	VZIP2 V19.S4, V17.S4, V11.S4
+	VZIP1 V14.S4, V12.S4, V20.S4
+	VZIP2 V14.S4, V12.S4, V21.S4
+	VZIP1 V15.S4, V13.S4, V22.S4
+	VZIP2 V15.S4, V13.S4, V23.S4
+	VZIP1 V22.S4, V20.S4, V12.S4
+	VZIP2 V22.S4, V20.S4, V13.S4
+	VZIP1 V23.S4, V21.S4, V14.S4
+	VZIP2 V23.S4, V21.S4, V15.S4
+	WORD $0x4f981100 // fmla v0.4s, v8.4s, v24.s[0]
+	WORD $0x4f981181 // fmla v1.4s, v12.4s, v24.s[0]
+	WORD $0x4f991102 // fmla v2.4s, v8.4s, v25.s[0]
+	WORD $0x4f991183 // fmla v3.4s, v12.4s, v25.s[0]
+	WORD $0x4f9a1104 // fmla v4.4s, v8.4s, v26.s[0]
+	WORD $0x4f9a1185 // fmla v5.4s, v12.4s, v26.s[0]
+	WORD $0x4f9b1106 // fmla v6.4s, v8.4s, v27.s[0]
+	WORD $0x4f9b1187 // fmla v7.4s, v12.4s, v27.s[0]
+	WORD $0x4fb81120 // fmla v0.4s, v9.4s, v24.s[1]
+	WORD $0x4fb811a1 // fmla v1.4s, v13.4s, v24.s[1]
+	WORD $0x4fb91122 // fmla v2.4s, v9.4s, v25.s[1]
+	WORD $0x4fb911a3 // fmla v3.4s, v13.4s, v25.s[1]
+	WORD $0x4fba1124 // fmla v4.4s, v9.4s, v26.s[1]
+	WORD $0x4fba11a5 // fmla v5.4s, v13.4s, v26.s[1]
+	WORD $0x4fbb1126 // fmla v6.4s, v9.4s, v27.s[1]
+	WORD $0x4fbb11a7 // fmla v7.4s, v13.4s, v27.s[1]
+	WORD $0x4f981940 // fmla v0.4s, v10.4s, v24.s[2]
+	WORD $0x4f9819c1 // fmla v1.4s, v14.4s, v24.s[2]
+	WORD $0x4f991942 // fmla v2.4s, v10.4s, v25.s[2]
+	WORD $0x4f9919c3 // fmla v3.4s, v14.4s, v25.s[2]
+	WORD $0x4f9a1944 // fmla v4.4s, v10.4s, v26.s[2]
+	WORD $0x4f9a19c5 // fmla v5.4s, v14.4s, v26.s[2]
+	WORD $0x4f9b1946 // fmla v6.4s, v10.4s, v27.s[2]
+	WORD $0x4f9b19c7 // fmla v7.4s, v14.4s, v27.s[2]
+	WORD $0x4fb81960 // fmla v0.4s, v11.4s, v24.s[3]
+	WORD $0x4fb819e1 // fmla v1.4s, v15.4s, v24.s[3]
+	WORD $0x4fb91962 // fmla v2.4s, v11.4s, v25.s[3]
+	WORD $0x4fb919e3 // fmla v3.4s, v15.4s, v25.s[3]
+	WORD $0x4fba1964 // fmla v4.4s, v11.4s, v26.s[3]
+	WORD $0x4fba19e5 // fmla v5.4s, v15.4s, v26.s[3]
+	WORD $0x4fbb1966 // fmla v6.4s, v11.4s, v27.s[3]
+	WORD $0x4fbb19e7 // fmla v7.4s, v15.4s, v27.s[3]
+	ADD $16, R3, R3
+	ADD $16, R2, R2
+	SUBS $4, R1, R1
+	BGE loop
+tail:
+	ADDS $4, R1, R1
+	BEQ end
+	SUB $4, R1, R13
+	ADD R13<<2, R3, R3
+	ADD R13<<2, R2, R2
+	MOVD R3, R12
+	FMOVQ (R12), F8
+	ADD R6, R12, R12
+	FMOVQ (R12), F9
+	ADD R6, R12, R12
+	FMOVQ (R12), F10
+	ADD R6, R12, R12
+	FMOVQ (R12), F11
+	ADD R6, R12, R12
+	FMOVQ (R12), F12
+	ADD R6, R12, R12
+	FMOVQ (R12), F13
+	ADD R6, R12, R12
+	FMOVQ (R12), F14
+	ADD R6, R12, R12
+	FMOVQ (R12), F15
+	ADD R6, R12, R12
+	MOVD R2, R11
+	FMOVQ (R11), F24
+	ADD R5, R11, R11
+	FMOVQ (R11), F25
+	ADD R5, R11, R11
+	FMOVQ (R11), F26
+	ADD R5, R11, R11
+	FMOVQ (R11), F27
+	ADD R5, R11, R11
+	VZIP1 V10.S4, V8.S4, V16.S4
+	VZIP2 V10.S4, V8.S4, V17.S4
+	VZIP1 V11.S4, V9.S4, V18.S4
+	VZIP2 V11.S4, V9.S4, V19.S4
+	VZIP1 V18.S4, V16.S4, V8.S4
+	VZIP2 V18.S4, V16.S4, V9.S4
+	VZIP1 V19.S4, V17.S4, V10.S4
+	VZIP2 V19.S4, V17.S4, V11.S4
+	VZIP1 V14.S4, V12.S4, V20.S4
+	VZIP2 V14.S4, V12.S4, V21.S4
+	VZIP1 V15.S4, V13.S4, V22.S4
+	VZIP2 V15.S4, V13.S4, V23.S4
+	VZIP1 V22.S4, V20.S4, V12.S4
+	VZIP2 V22.S4, V20.S4, V13.S4
+	VZIP1 V23.S4, V21.S4, V14.S4
+	VZIP2 V23.S4, V21.S4, V15.S4
+	CMP $4, R1
+	BLT skip0
+	WORD $0x4f981100 // fmla v0.4s, v8.4s, v24.s[0]
+	WORD $0x4f981181 // fmla v1.4s, v12.4s, v24.s[0]
+	WORD $0x4f991102 // fmla v2.4s, v8.4s, v25.s[0]
+	WORD $0x4f991183 // fmla v3.4s, v12.4s, v25.s[0]
+	WORD $0x4f9a1104 // fmla v4.4s, v8.4s, v26.s[0]
+	WORD $0x4f9a1185 // fmla v5.4s, v12.4s, v26.s[0]
+	WORD $0x4f9b1106 // fmla v6.4s, v8.4s, v27.s[0]
+	WORD $0x4f9b1187 // fmla v7.4s, v12.4s, v27.s[0]
+skip0:
+	CMP $3, R1
+	BLT skip1
+	WORD $0x4fb81120 // fmla v0.4s, v9.4s, v24.s[1]
+	WORD $0x4fb811a1 // fmla v1.4s, v13.4s, v24.s[1]
+	WORD $0x4fb91122 // fmla v2.4s, v9.4s, v25.s[1]
+	WORD $0x4fb911a3 // fmla v3.4s, v13.4s, v25.s[1]
+	WORD $0x4fba1124 // fmla v4.4s, v9.4s, v26.s[1]
+	WORD $0x4fba11a5 // fmla v5.4s, v13.4s, v26.s[1]
+	WORD $0x4fbb1126 // fmla v6.4s, v9.4s, v27.s[1]
+	WORD $0x4fbb11a7 // fmla v7.4s, v13.4s, v27.s[1]
+skip1:
+	CMP $2, R1
+	BLT skip2
+	WORD $0x4f981940 // fmla v0.4s, v10.4s, v24.s[2]
+	WORD $0x4f9819c1 // fmla v1.4s, v14.4s, v24.s[2]
+	WORD $0x4f991942 // fmla v2.4s, v10.4s, v25.s[2]
+	WORD $0x4f9919c3 // fmla v3.4s, v14.4s, v25.s[2]
+	WORD $0x4f9a1944 // fmla v4.4s, v10.4s, v26.s[2]
+	WORD $0x4f9a19c5 // fmla v5.4s, v14.4s, v26.s[2]
+	WORD $0x4f9b1946 // fmla v6.4s, v10.4s, v27.s[2]
+	WORD $0x4f9b19c7 // fmla v7.4s, v14.4s, v27.s[2]
+skip2:
+	CMP $1, R1
+	BLT skip3
+	WORD $0x4fb81960 // fmla v0.4s, v11.4s, v24.s[3]
+	WORD $0x4fb819e1 // fmla v1.4s, v15.4s, v24.s[3]
+	WORD $0x4fb91962 // fmla v2.4s, v11.4s, v25.s[3]
+	WORD $0x4fb919e3 // fmla v3.4s, v15.4s, v25.s[3]
+	WORD $0x4fba1964 // fmla v4.4s, v11.4s, v26.s[3]
+	WORD $0x4fba19e5 // fmla v5.4s, v15.4s, v26.s[3]
+	WORD $0x4fbb1966 // fmla v6.4s, v11.4s, v27.s[3]
+	WORD $0x4fbb19e7 // fmla v7.4s, v15.4s, v27.s[3]
+skip3:
+end:
+	FMOVS alpha+72(FP), F24
+	CBZ R8, overwrite
+	FLDPQ (R8), (F26, F27)
+	ADD R9, R8, R8
+	WORD $0x4f98101a // fmla v26.4s, v0.4s, v24.s[0]
+	WORD $0x4f98103b // fmla v27.4s, v1.4s, v24.s[0]
+	FSTPQ (F26, F27), (R4)
+	ADD R7, R4, R4
+	FLDPQ (R8), (F28, F29)
+	ADD R9, R8, R8
+	WORD $0x4f98105c // fmla v28.4s, v2.4s, v24.s[0]
+	WORD $0x4f98107d // fmla v29.4s, v3.4s, v24.s[0]
+	FSTPQ (F28, F29), (R4)
+	ADD R7, R4, R4
+	FLDPQ (R8), (F26, F27)
+	ADD R9, R8, R8
+	WORD $0x4f98109a // fmla v26.4s, v4.4s, v24.s[0]
+	WORD $0x4f9810bb // fmla v27.4s, v5.4s, v24.s[0]
+	FSTPQ (F26, F27), (R4)
+	ADD R7, R4, R4
+	FLDPQ (R8), (F28, F29)
+	ADD R9, R8, R8
+	WORD $0x4f9810dc // fmla v28.4s, v6.4s, v24.s[0]
+	WORD $0x4f9810fd // fmla v29.4s, v7.4s, v24.s[0]
+	FSTPQ (F28, F29), (R4)
+	ADD R7, R4, R4
+	B next
+overwrite:
+	WORD $0x4f989000 // fmul v0.4s, v0.4s, v24.s[0]
+	WORD $0x4f989021 // fmul v1.4s, v1.4s, v24.s[0]
+	FSTPQ (F0, F1), (R4)
+	ADD R7, R4, R4
+	WORD $0x4f989042 // fmul v2.4s, v2.4s, v24.s[0]
+	WORD $0x4f989063 // fmul v3.4s, v3.4s, v24.s[0]
+	FSTPQ (F2, F3), (R4)
+	ADD R7, R4, R4
+	WORD $0x4f989084 // fmul v4.4s, v4.4s, v24.s[0]
+	WORD $0x4f9890a5 // fmul v5.4s, v5.4s, v24.s[0]
+	FSTPQ (F4, F5), (R4)
+	ADD R7, R4, R4
+	WORD $0x4f9890c6 // fmul v6.4s, v6.4s, v24.s[0]
+	WORD $0x4f9890e7 // fmul v7.4s, v7.4s, v24.s[0]
+	FSTPQ (F6, F7), (R4)
+	ADD R7, R4, R4
+next:
+	RET
+
+// func gemmAlong3x8F32NEON(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, next int)
+TEXT ·gemmAlong3x8F32NEON(SB), NOSPLIT, $0-88
+	MOVD k+0(FP), R1
+	MOVD a+8(FP), R2
+	MOVD b+24(FP), R3
+	MOVD c+40(FP), R4
+	MOVD as+16(FP), R5
+	MOVD bs+32(FP), R6
+	MOVD cs+48(FP), R7
+	MOVD from+56(FP), R8
+	MOVD fs+64(FP), R9
+	VEOR V0.B16, V0.B16, V0.B16
+	VEOR V1.B16, V1.B16, V1.B16
+	VEOR V2.B16, V2.B16, V2.B16
+	VEOR V3.B16, V3.B16, V3.B16
+	VEOR V4.B16, V4.B16, V4.B16
+	VEOR V5.B16, V5.B16, V5.B16
+	SUBS $4, R1, R1
+	BLT tail
+loop:
+	MOVD R3, R12
+	FMOVQ (R12), F8
+	ADD R6, R12, R12
+	FMOVQ (R12), F9
+	ADD R6, R12, R12
+	FMOVQ (R12), F10
+	ADD R6, R12, R12
+	FMOVQ (R12), F11
+	ADD R6, R12, R12
+	FMOVQ (R12), F12
+	ADD R6, R12, R12
+	FMOVQ (R12), F13
+	ADD R6, R12, R12
+	FMOVQ (R12), F14
+	ADD R6, R12, R12
+	FMOVQ (R12), F15
+	ADD R6, R12, R12
+	MOVD R2, R11
+	FMOVQ (R11), F24
+	ADD R5, R11, R11
+	FMOVQ (R11), F25
+	ADD R5, R11, R11
+	FMOVQ (R11), F26
+	ADD R5, R11, R11
+	VZIP1 V10.S4, V8.S4, V16.S4
+	VZIP2 V10.S4, V8.S4, V17.S4
+	VZIP1 V11.S4, V9.S4, V18.S4
+	VZIP2 V11.S4, V9.S4, V19.S4
+	VZIP1 V18.S4, V16.S4, V8.S4
+	VZIP2 V18.S4, V16.S4, V9.S4
+	VZIP1 V19.S4, V17.S4, V10.S4
+	VZIP2 V19.S4, V17.S4, V11.S4
+	VZIP1 V14.S4, V12.S4, V20.S4
+	VZIP2 V14.S4, V12.S4, V21.S4
+	VZIP1 V15.S4, V13.S4, V22.S4
+	VZIP2 V15.S4, V13.S4, V23.S4
+	VZIP1 V22.S4, V20.S4, V12.S4
+	VZIP2 V22.S4, V20.S4, V13.S4
+	VZIP1 V23.S4, V21.S4, V14.S4
+	VZIP2 V23.S4, V21.S4, V15.S4
+	WORD $0x4f981100 // fmla v0.4s, v8.4s, v24.s[0]
+	WORD $0x4f981181 // fmla v1.4s, v12.4s, v24.s[0]
+	WORD $0x4f991102 // fmla v2.4s, v8.4s, v25.s[0]
+	WORD $0x4f991183 // fmla v3.4s, v12.4s, v25.s[0]
+	WORD $0x4f9a1104 // fmla v4.4s, v8.4s, v26.s[0]
+	WORD $0x4f9a1185 // fmla v5.4s, v12.4s, v26.s[0]
+	WORD $0x4fb81120 // fmla v0.4s, v9.4s, v24.s[1]
+	WORD $0x4fb811a1 // fmla v1.4s, v13.4s, v24.s[1]
+	WORD $0x4fb91122 // fmla v2.4s, v9.4s, v25.s[1]
+	WORD $0x4fb911a3 // fmla v3.4s, v13.4s, v25.s[1]
+	WORD $0x4fba1124 // fmla v4.4s, v9.4s, v26.s[1]
+	WORD $0x4fba11a5 // fmla v5.4s, v13.4s, v26.s[1]
+	WORD $0x4f981940 // fmla v0.4s, v10.4s, v24.s[2]
+	WORD $0x4f9819c1 // fmla v1.4s, v14.4s, v24.s[2]
+	WORD $0x4f991942 // fmla v2.4s, v10.4s, v25.s[2]
+	WORD $0x4f9919c3 // fmla v3.4s, v14.4s, v25.s[2]
+	WORD $0x4f9a1944 // fmla v4.4s, v10.4s, v26.s[2]
+	WORD $0x4f9a19c5 // fmla v5.4s, v14.4s, v26.s[2]
+	WORD $0x4fb81960 // fmla v0.4s, v11.4s, v24.s[3]
+	WORD $0x4fb819e1 // fmla v1.4s, v15.4s, v24.s[3]
+	WORD $0x4fb91962 // fmla v2.4s, v11.4s, v25.s[3]
+	WORD $0x4fb919e3 // fmla v3.4s, v15.4s, v25.s[3]
+	WORD $0x4fba1964 // fmla v4.4s, v11.4s, v26.s[3]
+	WORD $0x4fba19e5 // fmla v5.4s, v15.4s, v26.s[3]
+	ADD $16, R3, R3
+	ADD $16, R2, R2
+	SUBS $4, R1, R1
+	BGE loop
+tail:
+	ADDS $4, R1, R1
+	BEQ end
+	SUB $4, R1, R13
+	ADD R13<<2, R3, R3
+	ADD R13<<2, R2, R2
+	MOVD R3, R12
+	FMOVQ (R12), F8
+	ADD R6, R12, R12
+	FMOVQ (R12), F9
+	ADD R6, R12, R12
+	FMOVQ (R12), F10
+	ADD R6, R12, R12
+	FMOVQ (R12), F11
+	ADD R6, R12, R12
+	FMOVQ (R12), F12
+	ADD R6, R12, R12
+	FMOVQ (R12), F13
+	ADD R6, R12, R12
+	FMOVQ (R12), F14
+	ADD R6, R12, R12
+	FMOVQ (R12), F15
+	ADD R6, R12, R12
+	MOVD R2, R11
+	FMOVQ (R11), F24
+	ADD R5, R11, R11
+	FMOVQ (R11), F25
+	ADD R5, R11, R11
+	FMOVQ (R11), F26
+	ADD R5, R11, R11
+	VZIP1 V10.S4, V8.S4, V16.S4
+	VZIP2 V10.S4, V8.S4, V17.S4
+	VZIP1 V11.S4, V9.S4, V18.S4
+	VZIP2 V11.S4, V9.S4, V19.S4
+	VZIP1 V18.S4, V16.S4, V8.S4
+	VZIP2 V18.S4, V16.S4, V9.S4
+	VZIP1 V19.S4, V17.S4, V10.S4
+	VZIP2 V19.S4, V17.S4, V11.S4
+	VZIP1 V14.S4, V12.S4, V20.S4
+	VZIP2 V14.S4, V12.S4, V21.S4
+	VZIP1 V15.S4, V13.S4, V22.S4
+	VZIP2 V15.S4, V13.S4, V23.S4
+	VZIP1 V22.S4, V20.S4, V12.S4
+	VZIP2 V22.S4, V20.S4, V13.S4
+	VZIP1 V23.S4, V21.S4, V14.S4
+	VZIP2 V23.S4, V21.S4, V15.S4
+	CMP $4, R1
+	BLT skip0
+	WORD $0x4f981100 // fmla v0.4s, v8.4s, v24.s[0]
+	WORD $0x4f981181 // fmla v1.4s, v12.4s, v24.s[0]
+	WORD $0x4f991102 // fmla v2.4s, v8.4s, v25.s[0]
+	WORD $0x4f991183 // fmla v3.4s, v12.4s, v25.s[0]
+	WORD $0x4f9a1104 // fmla v4.4s, v8.4s, v26.s[0]
+	WORD $0x4f9a1185 // fmla v5.4s, v12.4s, v26.s[0]
+skip0:
+	CMP $3, R1
+	BLT skip1
+	WORD $0x4fb81120 // fmla v0.4s, v9.4s, v24.s[1]
+	WORD $0x4fb811a1 // fmla v1.4s, v13.4s, v24.s[1]
+	WORD $0x4fb91122 // fmla v2.4s, v9.4s, v25.s[1]
+	WORD $0x4fb911a3 // fmla v3.4s, v13.4s, v25.s[1]
+	WORD $0x4fba1124 // fmla v4.4s, v9.4s, v26.s[1]
+	WORD $0x4fba11a5 // fmla v5.4s, v13.4s, v26.s[1]
+skip1:
+	CMP $2, R1
+	BLT skip2
+	WORD $0x4f981940 // fmla v0.4s, v10.4s, v24.s[2]
+	WORD $0x4f9819c1 // fmla v1.4s, v14.4s, v24.s[2]
+	WORD $0x4f991942 // fmla v2.4s, v10.4s, v25.s[2]
+	WORD $0x4f9919c3 // fmla v3.4s, v14.4s, v25.s[2]
+	WORD $0x4f9a1944 // fmla v4.4s, v10.4s, v26.s[2]
+	WORD $0x4f9a19c5 // fmla v5.4s, v14.4s, v26.s[2]
+skip2:
+	CMP $1, R1
+	BLT skip3
+	WORD $0x4fb81960 // fmla v0.4s, v11.4s, v24.s[3]
+	WORD $0x4fb819e1 // fmla v1.4s, v15.4s, v24.s[3]
+	WORD $0x4fb91962 // fmla v2.4s, v11.4s, v25.s[3]
+	WORD $0x4fb919e3 // fmla v3.4s, v15.4s, v25.s[3]
+	WORD $0x4fba1964 // fmla v4.4s, v11.4s, v26.s[3]
+	WORD $0x4fba19e5 // fmla v5.4s, v15.4s, v26.s[3]
+skip3:
+end:
+	FMOVS alpha+72(FP), F24
+	CBZ R8, overwrite
+	FLDPQ (R8), (F26, F27)
+	ADD R9, R8, R8
+	WORD $0x4f98101a // fmla v26.4s, v0.4s, v24.s[0]
+	WORD $0x4f98103b // fmla v27.4s, v1.4s, v24.s[0]
+	FSTPQ (F26, F27), (R4)
+	ADD R7, R4, R4
+	FLDPQ (R8), (F28, F29)
+	ADD R9, R8, R8
+	WORD $0x4f98105c // fmla v28.4s, v2.4s, v24.s[0]
+	WORD $0x4f98107d // fmla v29.4s, v3.4s, v24.s[0]
+	FSTPQ (F28, F29), (R4)
+	ADD R7, R4, R4
+	FLDPQ (R8), (F26, F27)
+	ADD R9, R8, R8
+	WORD $0x4f98109a // fmla v26.4s, v4.4s, v24.s[0]
+	WORD $0x4f9810bb // fmla v27.4s, v5.4s, v24.s[0]
+	FSTPQ (F26, F27), (R4)
+	ADD R7, R4, R4
+	B next
+overwrite:
+	WORD $0x4f989000 // fmul v0.4s, v0.4s, v24.s[0]
+	WORD $0x4f989021 // fmul v1.4s, v1.4s, v24.s[0]
+	FSTPQ (F0, F1), (R4)
+	ADD R7, R4, R4
+	WORD $0x4f989042 // fmul v2.4s, v2.4s, v24.s[0]
+	WORD $0x4f989063 // fmul v3.4s, v3.4s, v24.s[0]
+	FSTPQ (F2, F3), (R4)
+	ADD R7, R4, R4
+	WORD $0x4f989084 // fmul v4.4s, v4.4s, v24.s[0]
+	WORD $0x4f9890a5 // fmul v5.4s, v5.4s, v24.s[0]
+	FSTPQ (F4, F5), (R4)
+	ADD R7, R4, R4
+next:
+	RET
+
+// func gemmAlong2x8F32NEON(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, next int)
+TEXT ·gemmAlong2x8F32NEON(SB), NOSPLIT, $0-88
+	MOVD k+0(FP), R1
+	MOVD a+8(FP), R2
+	MOVD b+24(FP), R3
+	MOVD c+40(FP), R4
+	MOVD as+16(FP), R5
+	MOVD bs+32(FP), R6
+	MOVD cs+48(FP), R7
+	MOVD from+56(FP), R8
+	MOVD fs+64(FP), R9
+	VEOR V0.B16, V0.B16, V0.B16
+	VEOR V1.B16, V1.B16, V1.B16
+	VEOR V2.B16, V2.B16, V2.B16
+	VEOR V3.B16, V3.B16, V3.B16
+	SUBS $4, R1, R1
+	BLT tail
+loop:
+	MOVD R3, R12
+	FMOVQ (R12), F8
+	ADD R6, R12, R12
+	FMOVQ (R12), F9
+	ADD R6, R12, R12
+	FMOVQ (R12), F10
+	ADD R6, R12, R12
+	FMOVQ (R12), F11
+	ADD R6, R12, R12
+	FMOVQ (R12), F12
+	ADD R6, R12, R12
+	FMOVQ (R12), F13
+	ADD R6, R12, R12
+	FMOVQ (R12), F14
+	ADD R6, R12, R12
+	FMOVQ (R12), F15
+	ADD R6, R12, R12
+	MOVD R2, R11
+	FMOVQ (R11), F24
+	ADD R5, R11, R11
+	FMOVQ (R11), F25
+	ADD R5, R11, R11
+	VZIP1 V10.S4, V8.S4, V16.S4
+	VZIP2 V10.S4, V8.S4, V17.S4
+	VZIP1 V11.S4, V9.S4, V18.S4
+	VZIP2 V11.S4, V9.S4, V19.S4
+	VZIP1 V18.S4, V16.S4, V8.S4
+	VZIP2 V18.S4, V16.S4, V9.S4
+	VZIP1 V19.S4, V17.S4, V10.S4
+	VZIP2 V19.S4, V17.S4, V11.S4
+	VZIP1 V14.S4, V12.S4, V20.S4
+	VZIP2 V14.S4, V12.S4, V21.S4
+	VZIP1 V15.S4, V13.S4, V22.S4
+	VZIP2 V15.S4, V13.S4, V23.S4
+	VZIP1 V22.S4, V20.S4, V12.S4
+	VZIP2 V22.S4, V20.S4, V13.S4
+	VZIP1 V23.S4, V21.S4, V14.S4
+	VZIP2 V23.S4, V21.S4, V15.S4
+	WORD $0x4f981100 // fmla v0.4s, v8.4s, v24.s[0]
+	WORD $0x4f981181 // fmla v1.4s, v12.4s, v24.s[0]
+	WORD $0x4f991102 // fmla v2.4s, v8.4s, v25.s[0]
+	WORD $0x4f991183 // fmla v3.4s, v12.4s, v25.s[0]
+	WORD $0x4fb81120 // fmla v0.4s, v9.4s, v24.s[1]
+	WORD $0x4fb811a1 // fmla v1.4s, v13.4s, v24.s[1]
+	WORD $0x4fb91122 // fmla v2.4s, v9.4s, v25.s[1]
+	WORD $0x4fb911a3 // fmla v3.4s, v13.4s, v25.s[1]
+	WORD $0x4f981940 // fmla v0.4s, v10.4s, v24.s[2]
+	WORD $0x4f9819c1 // fmla v1.4s, v14.4s, v24.s[2]
+	WORD $0x4f991942 // fmla v2.4s, v10.4s, v25.s[2]
+	WORD $0x4f9919c3 // fmla v3.4s, v14.4s, v25.s[2]
+	WORD $0x4fb81960 // fmla v0.4s, v11.4s, v24.s[3]
+	WORD $0x4fb819e1 // fmla v1.4s, v15.4s, v24.s[3]
+	WORD $0x4fb91962 // fmla v2.4s, v11.4s, v25.s[3]
+	WORD $0x4fb919e3 // fmla v3.4s, v15.4s, v25.s[3]
+	ADD $16, R3, R3
+	ADD $16, R2, R2
+	SUBS $4, R1, R1
+	BGE loop
+tail:
+	ADDS $4, R1, R1
+	BEQ end
+	SUB $4, R1, R13
+	ADD R13<<2, R3, R3
+	ADD R13<<2, R2, R2
+	MOVD R3, R12
+	FMOVQ (R12), F8
+	ADD R6, R12, R12
+	FMOVQ (R12), F9
+	ADD R6, R12, R12
+	FMOVQ (R12), F10
+	ADD R6, R12, R12
+	FMOVQ (R12), F11
+	ADD R6, R12, R12
+	FMOVQ (R12), F12
+	ADD R6, R12, R12
+	FMOVQ (R12), F13
+	ADD R6, R12, R12
+	FMOVQ (R12), F14
+	ADD R6, R12, R12
+	FMOVQ (R12), F15
+	ADD R6, R12, R12
+	MOVD R2, R11
+	FMOVQ (R11), F24
+	ADD R5, R11, R11
+	FMOVQ (R11), F25
+	ADD R5, R11, R11
+	VZIP1 V10.S4, V8.S4, V16.S4
+	VZIP2 V10.S4, V8.S4, V17.S4
+	VZIP1 V11.S4, V9.S4, V18.S4
+	VZIP2 V11.S4, V9.S4, V19.S4
+	VZIP1 V18.S4, V16.S4, V8.S4
+	VZIP2 V18.S4, V16.S4, V9.S4
+	VZIP1 V19.S4, V17.S4, V10.S4
+	VZIP2 V19.S4, V17.S4, V11.S4
+	VZIP1 V14.S4, V12.S4, V20.S4
+	VZIP2 V14.S4, V12.S4, V21.S4
+	VZIP1 V15.S4, V13.S4, V22.S4
+	VZIP2 V15.S4, V13.S4, V23.S4
+	VZIP1 V22.S4, V20.S4, V12.S4
+	VZIP2 V22.S4, V20.S4, V13.S4
+	VZIP1 V23.S4, V21.S4, V14.S4
+	VZIP2 V23.S4, V21.S4, V15.S4
+	CMP $4, R1
+	BLT skip0
+	WORD $0x4f981100 // fmla v0.4s, v8.4s, v24.s[0]
+	WORD $0x4f981181 // fmla v1.4s, v12.4s, v24.s[0]
+	WORD $0x4f991102 // fmla v2.4s, v8.4s, v25.s[0]
+	WORD $0x4f991183 // fmla v3.4s, v12.4s, v25.s[0]
+skip0:
+	CMP $3, R1
+	BLT skip1
+	WORD $0x4fb81120 // fmla v0.4s, v9.4s, v24.s[1]
+	WORD $0x4fb811a1 // fmla v1.4s, v13.4s, v24.s[1]
+	WORD $0x4fb91122 // fmla v2.4s, v9.4s, v25.s[1]
+	WORD $0x4fb911a3 // fmla v3.4s, v13.4s, v25.s[1]
+skip1:
+	CMP $2, R1
+	BLT skip2
+	WORD $0x4f981940 // fmla v0.4s, v10.4s, v24.s[2]
+	WORD $0x4f9819c1 // fmla v1.4s, v14.4s, v24.s[2]
+	WORD $0x4f991942 // fmla v2.4s, v10.4s, v25.s[2]
+	WORD $0x4f9919c3 // fmla v3.4s, v14.4s, v25.s[2]
+skip2:
+	CMP $1, R1
+	BLT skip3
+	WORD $0x4fb81960 // fmla v0.4s, v11.4s, v24.s[3]
+	WORD $0x4fb819e1 // fmla v1.4s, v15.4s, v24.s[3]
+	WORD $0x4fb91962 // fmla v2.4s, v11.4s, v25.s[3]
+	WORD $0x4fb919e3 // fmla v3.4s, v15.4s, v25.s[3]
+skip3:
+end:
+	FMOVS alpha+72(FP), F24
+	CBZ R8, overwrite
+	FLDPQ (R8), (F26, F27)
+	ADD R9, R8, R8
+	WORD $0x4f98101a // fmla v26.4s, v0.4s, v24.s[0]
+	WORD $0x4f98103b // fmla v27.4s, v1.4s, v24.s[0]
+	FSTPQ (F26, F27), (R4)
+	ADD R7, R4, R4
+	FLDPQ (R8), (F28, F29)
+	ADD R9, R8, R8
+	WORD $0x4f98105c // fmla v28.4s, v2.4s, v24.s[0]
+	WORD $0x4f98107d // fmla v29.4s, v3.4s, v24.s[0]
+	FSTPQ (F28, F29), (R4)
+	ADD R7, R4, R4
+	B next
+overwrite:
+	WORD $0x4f989000 // fmul v0.4s, v0.4s, v24.s[0]
+	WORD $0x4f989021 // fmul v1.4s, v1.4s, v24.s[0]
+	FSTPQ (F0, F1), (R4)
+	ADD R7, R4, R4
+	WORD $0x4f989042 // fmul v2.4s, v2.4s, v24.s[0]
+	WORD $0x4f989063 // fmul v3.4s, v3.4s, v24.s[0]
+	FSTPQ (F2, F3), (R4)
+	ADD R7, R4, R4
+next:
+	RET
+
+// func gemmAlong1x8F32NEON(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, next int)
+TEXT ·gemmAlong1x8F32NEON(SB), NOSPLIT, $0-88
+	MOVD k+0(FP), R1
+	MOVD a+8(FP), R2
+	MOVD b+24(FP), R3
+	MOVD c+40(FP), R4
+	MOVD as+16(FP), R5
+	MOVD bs+32(FP), R6
+	MOVD cs+48(FP), R7
+	MOVD from+56(FP), R8
+	MOVD fs+64(FP), R9
+	VEOR V0.B16, V0.B16, V0.B16
+	VEOR V1.B16, V1.B16, V1.B16
+	SUBS $4, R1, R1
+	BLT tail
+loop:
+	MOVD R3, R12
+	FMOVQ (R12), F8
+	ADD R6, R12, R12
+	FMOVQ (R12), F9
+	ADD R6, R12, R12
+	FMOVQ (R12), F10
+	ADD R6, R12, R12
+	FMOVQ (R12), F11
+	ADD R6, R12, R12
+	FMOVQ (R12), F12
+	ADD R6, R12, R12
+	FMOVQ (R12), F13
+	ADD R6, R12, R12
+	FMOVQ (R12), F14
+	ADD R6, R12, R12
+	FMOVQ (R12), F15
+	ADD R6, R12, R12
+	MOVD R2, R11
+	FMOVQ (R11), F24
+	ADD R5, R11, R11
+	VZIP1 V10.S4, V8.S4, V16.S4
+	VZIP2 V10.S4, V8.S4, V17.S4
+	VZIP1 V11.S4, V9.S4, V18.S4
+	VZIP2 V11.S4, V9.S4, V19.S4
+	VZIP1 V18.S4, V16.S4, V8.S4
+	VZIP2 V18.S4, V16.S4, V9.S4
+	VZIP1 V19.S4, V17.S4, V10.S4
+	VZIP2 V19.S4, V17.S4, V11.S4
+	VZIP1 V14.S4, V12.S4, V20.S4
+	VZIP2 V14.S4, V12.S4, V21.S4
+	VZIP1 V15.S4, V13.S4, V22.S4
+	VZIP2 V15.S4, V13.S4, V23.S4
+	VZIP1 V22.S4, V20.S4, V12.S4
+	VZIP2 V22.S4, V20.S4, V13.S4
+	VZIP1 V23.S4, V21.S4, V14.S4
+	VZIP2 V23.S4, V21.S4, V15.S4
+	WORD $0x4f981100 // fmla v0.4s, v8.4s, v24.s[0]
+	WORD $0x4f981181 // fmla v1.4s, v12.4s, v24.s[0]
+	WORD $0x4fb81120 // fmla v0.4s, v9.4s, v24.s[1]
+	WORD $0x4fb811a1 // fmla v1.4s, v13.4s, v24.s[1]
+	WORD $0x4f981940 // fmla v0.4s, v10.4s, v24.s[2]
+	WORD $0x4f9819c1 // fmla v1.4s, v14.4s, v24.s[2]
+	WORD $0x4fb81960 // fmla v0.4s, v11.4s, v24.s[3]
+	WORD $0x4fb819e1 // fmla v1.4s, v15.4s, v24.s[3]
+	ADD $16, R3, R3
+	ADD $16, R2, R2
+	SUBS $4, R1, R1
+	BGE loop
+tail:
+	ADDS $4, R1, R1
+	BEQ end
+	SUB $4, R1, R13
+	ADD R13<<2, R3, R3
+	ADD R13<<2, R2, R2
+	MOVD R3, R12
+	FMOVQ (R12), F8
+	ADD R6, R12, R12
+	FMOVQ (R12), F9
+	ADD R6, R12, R12
+	FMOVQ (R12), F10
+	ADD R6, R12, R12
+	FMOVQ (R12), F11
+	ADD R6, R12, R12
+	FMOVQ (R12), F12
+	ADD R6, R12, R12
+	FMOVQ (R12), F13
+	ADD R6, R12, R12
+	FMOVQ (R12), F14
+	ADD R6, R12, R12
+	FMOVQ (R12), F15
+	ADD R6, R12, R12
+	MOVD R2, R11
+	FMOVQ (R11), F24
+	ADD R5, R11, R11
+	VZIP1 V10.S4, V8.S4, V16.S4
+	VZIP2 V10.S4, V8.S4, V17.S4
+	VZIP1 V11.S4, V9.S4, V18.S4
+	VZIP2 V11.S4, V9.S4, V19.S4
+	VZIP1 V18.S4, V16.S4, V8.S4
+	VZIP2 V18.S4, V16.S4, V9.S4
+	VZIP1 V19.S4, V17.S4, V10.S4
+	VZIP2 V19.S4, V17.S4, V11.S4
+	VZIP1 V14.S4, V12.S4, V20.S4
+	VZIP2 V14.S4, V12.S4, V21.S4
+	VZIP1 V15.S4, V13.S4, V22.S4
+	VZIP2 V15.S4, V13.S4, V23.S4
+	VZIP1 V22.S4, V20.S4, V12.S4
+	VZIP2 V22.S4, V20.S4, V13.S4
+	VZIP1 V23.S4, V21.S4, V14.S4
+	VZIP2 V23.S4, V21.S4, V15.S4
+	CMP $4, R1
+	BLT skip0
+	WORD $0x4f981100 // fmla v0.4s, v8.4s, v24.s[0]
+	WORD $0x4f981181 // fmla v1.4s, v12.4s, v24.s[0]
+skip0:
+	CMP $3, R1
+	BLT skip1
+	WORD $0x4fb81120 // fmla v0.4s, v9.4s, v24.s[1]
+	WORD $0x4fb811a1 // fmla v1.4s, v13.4s, v24.s[1]
+skip1:
+	CMP $2, R1
+	BLT skip2
+	WORD $0x4f981940 // fmla v0.4s, v10.4s, v24.s[2]
+	WORD $0x4f9819c1 // fmla v1.4s, v14.4s, v24.s[2]
+skip2:
+	CMP $1, R1
+	BLT skip3
+	WORD $0x4fb81960 // fmla v0.4s, v11.4s, v24.s[3]
+	WORD $0x4fb819e1 // fmla v1.4s, v15.4s, v24.s[3]
+skip3:
+end:
+	FMOVS alpha+72(FP), F24
+	CBZ R8, overwrite
+	FLDPQ (R8), (F26, F27)
+	ADD R9, R8, R8
+	WORD $0x4f98101a // fmla v26.4s, v0.4s, v24.s[0]
+	WORD $0x4f98103b // fmla v27.4s, v1.4s, v24.s[0]
+	FSTPQ (F26, F27), (R4)
+	ADD R7, R4, R4
+	B next
+overwrite:
+	WORD $0x4f989000 // fmul v0.4s, v0.4s, v24.s[0]
+	WORD $0x4f989021 // fmul v1.4s, v1.4s, v24.s[0]
+	FSTPQ (F0, F1), (R4)
+	ADD R7, R4, R4
+next:
 	RET
 
 // func peakF32NEON(n int)
@@ -9739,18 +10445,17 @@ loaded:
 	BNE loop
 	RET
 
-// func rowDotsF64NEON(rows int, turns int, a *float64, b *float64, bs int, sums *float64)
-TEXT ·rowDotsF64NEON(SB), NOSPLIT, $0-48
-	MOVD rows+0(FP), R0
-	MOVD turns+8(FP), R1
-	MOVD a+16(FP), R2
+// func gemmAlong4x4F64NEON(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, next int)
+TEXT ·gemmAlong4x4F64NEON(SB), NOSPLIT, $0-88
+	MOVD k+0(FP), R1
+	MOVD a+8(FP), R2
 	MOVD b+24(FP), R3
-	MOVD bs+32(FP), R4
-	MOVD sums+40(FP), R5
-row:
-	MOVD R1, R8
-	MOVD R2, R6
-	MOVD R3, R7
+	MOVD c+40(FP), R4
+	MOVD as+16(FP), R5
+	MOVD bs+32(FP), R6
+	MOVD cs+48(FP), R7
+	MOVD from+56(FP), R8
+	MOVD fs+64(FP), R9
 	VEOR V0.B16, V0.B16, V0.B16
 	VEOR V1.B16, V1.B16, V1.B16
 	VEOR V2.B16, V2.B16, V2.B16
@@ -9759,46 +10464,489 @@ row:
 	VEOR V5.B16, V5.B16, V5.B16
 	VEOR V6.B16, V6.B16, V6.B16
 	VEOR V7.B16, V7.B16, V7.B16
+	SUBS $2, R1, R1
+	BLT tail
 loop:
-	FMOVQ 0(R6), F8
-	FMOVQ 0(R7), F16
-	WORD $0x4e70cd00 // fmla v0.2d, v8.2d, v16.2d
-	FMOVQ 16(R6), F9
-	FMOVQ 16(R7), F17
-	WORD $0x4e71cd21 // fmla v1.2d, v9.2d, v17.2d
-	FMOVQ 32(R6), F10
-	FMOVQ 32(R7), F18
-	WORD $0x4e72cd42 // fmla v2.2d, v10.2d, v18.2d
-	FMOVQ 48(R6), F11
-	FMOVQ 48(R7), F19
-	WORD $0x4e73cd63 // fmla v3.2d, v11.2d, v19.2d
-	FMOVQ 64(R6), F12
-	FMOVQ 64(R7), F20
-	WORD $0x4e74cd84 // fmla v4.2d, v12.2d, v20.2d
-	FMOVQ 80(R6), F13
-	FMOVQ 80(R7), F21
-	WORD $0x4e75cda5 // fmla v5.2d, v13.2d, v21.2d
-	FMOVQ 96(R6), F14
-	FMOVQ 96(R7), F22
-	WORD $0x4e76cdc6 // fmla v6.2d, v14.2d, v22.2d
-	FMOVQ 112(R6), F15
-	FMOVQ 112(R7), F23
-	WORD $0x4e77cde7 // fmla v7.2d, v15.2d, v23.2d
-	ADD $128, R6, R6
-	ADD $128, R7, R7
-	SUBS $1, R8, R8
-	BNE loop
-	WORD $0x4e62d400 // fadd v0.2d, v0.2d, v2.2d
-	WORD $0x4e63d421 // fadd v1.2d, v1.2d, v3.2d
-	WORD $0x4e66d484 // fadd v4.2d, v4.2d, v6.2d
-	WORD $0x4e67d4a5 // fadd v5.2d, v5.2d, v7.2d
-	WORD $0x4e64d400 // fadd v0.2d, v0.2d, v4.2d
-	WORD $0x4e65d421 // fadd v1.2d, v1.2d, v5.2d
-	FSTPQ (F0, F1), (R5)
-	ADD $32, R5, R5
-	ADD R4, R3, R3
-	SUBS $1, R0, R0
-	BNE row
+	MOVD R3, R12
+	FMOVQ (R12), F8
+	ADD R6, R12, R12
+	FMOVQ (R12), F9
+	ADD R6, R12, R12
+	FMOVQ (R12), F12
+	ADD R6, R12, R12
+	FMOVQ (R12), F13
+	ADD R6, R12, R12
+	MOVD R2, R11
+	FMOVQ (R11), F24
+	ADD R5, R11, R11
+	FMOVQ (R11), F25
+	ADD R5, R11, R11
+	FMOVQ (R11), F26
+	ADD R5, R11, R11
+	FMOVQ (R11), F27
+	ADD R5, R11, R11
+	VZIP1 V9.D2, V8.D2, V16.D2
+	VZIP2 V9.D2, V8.D2, V17.D2
+	VZIP1 V13.D2, V12.D2, V20.D2
+	VZIP2 V13.D2, V12.D2, V21.D2
+	WORD $0x4fd81200 // fmla v0.2d, v16.2d, v24.d[0]
+	WORD $0x4fd81281 // fmla v1.2d, v20.2d, v24.d[0]
+	WORD $0x4fd91202 // fmla v2.2d, v16.2d, v25.d[0]
+	WORD $0x4fd91283 // fmla v3.2d, v20.2d, v25.d[0]
+	WORD $0x4fda1204 // fmla v4.2d, v16.2d, v26.d[0]
+	WORD $0x4fda1285 // fmla v5.2d, v20.2d, v26.d[0]
+	WORD $0x4fdb1206 // fmla v6.2d, v16.2d, v27.d[0]
+	WORD $0x4fdb1287 // fmla v7.2d, v20.2d, v27.d[0]
+	WORD $0x4fd81a20 // fmla v0.2d, v17.2d, v24.d[1]
+	WORD $0x4fd81aa1 // fmla v1.2d, v21.2d, v24.d[1]
+	WORD $0x4fd91a22 // fmla v2.2d, v17.2d, v25.d[1]
+	WORD $0x4fd91aa3 // fmla v3.2d, v21.2d, v25.d[1]
+	WORD $0x4fda1a24 // fmla v4.2d, v17.2d, v26.d[1]
+	WORD $0x4fda1aa5 // fmla v5.2d, v21.2d, v26.d[1]
+	WORD $0x4fdb1a26 // fmla v6.2d, v17.2d, v27.d[1]
+	WORD $0x4fdb1aa7 // fmla v7.2d, v21.2d, v27.d[1]
+	ADD $16, R3, R3
+	ADD $16, R2, R2
+	SUBS $2, R1, R1
+	BGE loop
+tail:
+	ADDS $2, R1, R1
+	BEQ end
+	SUB $2, R1, R13
+	ADD R13<<3, R3, R3
+	ADD R13<<3, R2, R2
+	MOVD R3, R12
+	FMOVQ (R12), F8
+	ADD R6, R12, R12
+	FMOVQ (R12), F9
+	ADD R6, R12, R12
+	FMOVQ (R12), F12
+	ADD R6, R12, R12
+	FMOVQ (R12), F13
+	ADD R6, R12, R12
+	MOVD R2, R11
+	FMOVQ (R11), F24
+	ADD R5, R11, R11
+	FMOVQ (R11), F25
+	ADD R5, R11, R11
+	FMOVQ (R11), F26
+	ADD R5, R11, R11
+	FMOVQ (R11), F27
+	ADD R5, R11, R11
+	VZIP1 V9.D2, V8.D2, V16.D2
+	VZIP2 V9.D2, V8.D2, V17.D2
+	VZIP1 V13.D2, V12.D2, V20.D2
+	VZIP2 V13.D2, V12.D2, V21.D2
+	CMP $2, R1
+	BLT skip0
+	WORD $0x4fd81200 // fmla v0.2d, v16.2d, v24.d[0]
+	WORD $0x4fd81281 // fmla v1.2d, v20.2d, v24.d[0]
+	WORD $0x4fd91202 // fmla v2.2d, v16.2d, v25.d[0]
+	WORD $0x4fd91283 // fmla v3.2d, v20.2d, v25.d[0]
+	WORD $0x4fda1204 // fmla v4.2d, v16.2d, v26.d[0]
+	WORD $0x4fda1285 // fmla v5.2d, v20.2d, v26.d[0]
+	WORD $0x4fdb1206 // fmla v6.2d, v16.2d, v27.d[0]
+	WORD $0x4fdb1287 // fmla v7.2d, v20.2d, v27.d[0]
+skip0:
+	CMP $1, R1
+	BLT skip1
+	WORD $0x4fd81a20 // fmla v0.2d, v17.2d, v24.d[1]
+	WORD $0x4fd81aa1 // fmla v1.2d, v21.2d, v24.d[1]
+	WORD $0x4fd91a22 // fmla v2.2d, v17.2d, v25.d[1]
+	WORD $0x4fd91aa3 // fmla v3.2d, v21.2d, v25.d[1]
+	WORD $0x4fda1a24 // fmla v4.2d, v17.2d, v26.d[1]
+	WORD $0x4fda1aa5 // fmla v5.2d, v21.2d, v26.d[1]
+	WORD $0x4fdb1a26 // fmla v6.2d, v17.2d, v27.d[1]
+	WORD $0x4fdb1aa7 // fmla v7.2d, v21.2d, v27.d[1]
+skip1:
+end:
+	FMOVD alpha+72(FP), F24
+	CBZ R8, overwrite
+	FLDPQ (R8), (F26, F27)
+	ADD R9, R8, R8
+	WORD $0x4fd8101a // fmla v26.2d, v0.2d, v24.d[0]
+	WORD $0x4fd8103b // fmla v27.2d, v1.2d, v24.d[0]
+	FSTPQ (F26, F27), (R4)
+	ADD R7, R4, R4
+	FLDPQ (R8), (F28, F29)
+	ADD R9, R8, R8
+	WORD $0x4fd8105c // fmla v28.2d, v2.2d, v24.d[0]
+	WORD $0x4fd8107d // fmla v29.2d, v3.2d, v24.d[0]
+	FSTPQ (F28, F29), (R4)
+	ADD R7, R4, R4
+	FLDPQ (R8), (F26, F27)
+	ADD R9, R8, R8
+	WORD $0x4fd8109a // fmla v26.2d, v4.2d, v24.d[0]
+	WORD $0x4fd810bb // fmla v27.2d, v5.2d, v24.d[0]
+	FSTPQ (F26, F27), (R4)
+	ADD R7, R4, R4
+	FLDPQ (R8), (F28, F29)
+	ADD R9, R8, R8
+	WORD $0x4fd810dc // fmla v28.2d, v6.2d, v24.d[0]
+	WORD $0x4fd810fd // fmla v29.2d, v7.2d, v24.d[0]
+	FSTPQ (F28, F29), (R4)
+	ADD R7, R4, R4
+	B next
+overwrite:
+	WORD $0x4fd89000 // fmul v0.2d, v0.2d, v24.d[0]
+	WORD $0x4fd89021 // fmul v1.2d, v1.2d, v24.d[0]
+	FSTPQ (F0, F1), (R4)
+	ADD R7, R4, R4
+	WORD $0x4fd89042 // fmul v2.2d, v2.2d, v24.d[0]
+	WORD $0x4fd89063 // fmul v3.2d, v3.2d, v24.d[0]
+	FSTPQ (F2, F3), (R4)
+	ADD R7, R4, R4
+	WORD $0x4fd89084 // fmul v4.2d, v4.2d, v24.d[0]
+	WORD $0x4fd890a5 // fmul v5.2d, v5.2d, v24.d[0]
+	FSTPQ (F4, F5), (R4)
+	ADD R7, R4, R4
+	WORD $0x4fd890c6 // fmul v6.2d, v6.2d, v24.d[0]
+	WORD $0x4fd890e7 // fmul v7.2d, v7.2d, v24.d[0]
+	FSTPQ (F6, F7), (R4)
+	ADD R7, R4, R4
+next:
+	RET
+
+// func gemmAlong3x4F64NEON(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, next int)
+TEXT ·gemmAlong3x4F64NEON(SB), NOSPLIT, $0-88
+	MOVD k+0(FP), R1
+	MOVD a+8(FP), R2
+	MOVD b+24(FP), R3
+	MOVD c+40(FP), R4
+	MOVD as+16(FP), R5
+	MOVD bs+32(FP), R6
+	MOVD cs+48(FP), R7
+	MOVD from+56(FP), R8
+	MOVD fs+64(FP), R9
+	VEOR V0.B16, V0.B16, V0.B16
+	VEOR V1.B16, V1.B16, V1.B16
+	VEOR V2.B16, V2.B16, V2.B16
+	VEOR V3.B16, V3.B16, V3.B16
+	VEOR V4.B16, V4.B16, V4.B16
+	VEOR V5.B16, V5.B16, V5.B16
+	SUBS $2, R1, R1
+	BLT tail
+loop:
+	MOVD R3, R12
+	FMOVQ (R12), F8
+	ADD R6, R12, R12
+	FMOVQ (R12), F9
+	ADD R6, R12, R12
+	FMOVQ (R12), F12
+	ADD R6, R12, R12
+	FMOVQ (R12), F13
+	ADD R6, R12, R12
+	MOVD R2, R11
+	FMOVQ (R11), F24
+	ADD R5, R11, R11
+	FMOVQ (R11), F25
+	ADD R5, R11, R11
+	FMOVQ (R11), F26
+	ADD R5, R11, R11
+	VZIP1 V9.D2, V8.D2, V16.D2
+	VZIP2 V9.D2, V8.D2, V17.D2
+	VZIP1 V13.D2, V12.D2, V20.D2
+	VZIP2 V13.D2, V12.D2, V21.D2
+	WORD $0x4fd81200 // fmla v0.2d, v16.2d, v24.d[0]
+	WORD $0x4fd81281 // fmla v1.2d, v20.2d, v24.d[0]
+	WORD $0x4fd91202 // fmla v2.2d, v16.2d, v25.d[0]
+	WORD $0x4fd91283 // fmla v3.2d, v20.2d, v25.d[0]
+	WORD $0x4fda1204 // fmla v4.2d, v16.2d, v26.d[0]
+	WORD $0x4fda1285 // fmla v5.2d, v20.2d, v26.d[0]
+	WORD $0x4fd81a20 // fmla v0.2d, v17.2d, v24.d[1]
+	WORD $0x4fd81aa1 // fmla v1.2d, v21.2d, v24.d[1]
+	WORD $0x4fd91a22 // fmla v2.2d, v17.2d, v25.d[1]
+	WORD $0x4fd91aa3 // fmla v3.2d, v21.2d, v25.d[1]
+	WORD $0x4fda1a24 // fmla v4.2d, v17.2d, v26.d[1]
+	WORD $0x4fda1aa5 // fmla v5.2d, v21.2d, v26.d[1]
+	ADD $16, R3, R3
+	ADD $16, R2, R2
+	SUBS $2, R1, R1
+	BGE loop
+tail:
+	ADDS $2, R1, R1
+	BEQ end
+	SUB $2, R1, R13
+	ADD R13<<3, R3, R3
+	ADD R13<<3, R2, R2
+	MOVD R3, R12
+	FMOVQ (R12), F8
+	ADD R6, R12, R12
+	FMOVQ (R12), F9
+	ADD R6, R12, R12
+	FMOVQ (R12), F12
+	ADD R6, R12, R12
+	FMOVQ (R12), F13
+	ADD R6, R12, R12
+	MOVD R2, R11
+	FMOVQ (R11), F24
+	ADD R5, R11, R11
+	FMOVQ (R11), F25
+	ADD R5, R11, R11
+	FMOVQ (R11), F26
+	ADD R5, R11, R11
+	VZIP1 V9.D2, V8.D2, V16.D2
+	VZIP2 V9.D2, V8.D2, V17.D2
+	VZIP1 V13.D2, V12.D2, V20.D2
+	VZIP2 V13.D2, V12.D2, V21.D2
+	CMP $2, R1
+	BLT skip0
+	WORD $0x4fd81200 // fmla v0.2d, v16.2d, v24.d[0]
+	WORD $0x4fd81281 // fmla v1.2d, v20.2d, v24.d[0]
+	WORD $0x4fd91202 // fmla v2.2d, v16.2d, v25.d[0]
+	WORD $0x4fd91283 // fmla v3.2d, v20.2d, v25.d[0]
+	WORD $0x4fda1204 // fmla v4.2d, v16.2d, v26.d[0]
+	WORD $0x4fda1285 // fmla v5.2d, v20.2d, v26.d[0]
+skip0:
+	CMP $1, R1
+	BLT skip1
+	WORD $0x4fd81a20 // fmla v0.2d, v17.2d, v24.d[1]
+	WORD $0x4fd81aa1 // fmla v1.2d, v21.2d, v24.d[1]
+	WORD $0x4fd91a22 // fmla v2.2d, v17.2d, v25.d[1]
+	WORD $0x4fd91aa3 // fmla v3.2d, v21.2d, v25.d[1]
+	WORD $0x4fda1a24 // fmla v4.2d, v17.2d, v26.d[1]
+	WORD $0x4fda1aa5 // fmla v5.2d, v21.2d, v26.d[1]
+skip1:
+end:
+	FMOVD alpha+72(FP), F24
+	CBZ R8, overwrite
+	FLDPQ (R8), (F26, F27)
+	ADD R9, R8, R8
+	WORD $0x4fd8101a // fmla v26.2d, v0.2d, v24.d[0]
+	WORD $0x4fd8103b // fmla v27.2d, v1.2d, v24.d[0]
+	FSTPQ (F26, F27), (R4)
+	ADD R7, R4, R4
+	FLDPQ (R8), (F28, F29)
+	ADD R9, R8, R8
+	WORD $0x4fd8105c // fmla v28.2d, v2.2d, v24.d[0]
+	WORD $0x4fd8107d // fmla v29.2d, v3.2d, v24.d[0]
+	FSTPQ (F28, F29), (R4)
+	ADD R7, R4, R4
+	FLDPQ (R8), (F26, F27)
+	ADD R9, R8, R8
+	WORD $0x4fd8109a // fmla v26.2d, v4.2d, v24.d[0]
+	WORD $0x4fd810bb // fmla v27.2d, v5.2d, v24.d[0]
+	FSTPQ (F26, F27), (R4)
+	ADD R7, R4, R4
+	B next
+overwrite:
+	WORD $0x4fd89000 // fmul v0.2d, v0.2d, v24.d[0]
+	WORD $0x4fd89021 // fmul v1.2d, v1.2d, v24.d[0]
+	FSTPQ (F0, F1), (R4)
+	ADD R7, R4, R4
+	WORD $0x4fd89042 // fmul v2.2d, v2.2d, v24.d[0]
+	WORD $0x4fd89063 // fmul v3.2d, v3.2d, v24.d[0]
+	FSTPQ (F2, F3), (R4)
+	ADD R7, R4, R4
+	WORD $0x4fd89084 // fmul v4.2d, v4.2d, v24.d[0]
+	WORD $0x4fd890a5 // fmul v5.2d, v5.2d, v24.d[0]
+	FSTPQ (F4, F5), (R4)
+	ADD R7, R4, R4
+next:
+	RET
+
+// func gemmAlong2x4F64NEON(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, next int)
+TEXT ·gemmAlong2x4F64NEON(SB), NOSPLIT, $0-88
+	MOVD k+0(FP), R1
+	MOVD a+8(FP), R2
+	MOVD b+24(FP), R3
+	MOVD c+40(FP), R4
+	MOVD as+16(FP), R5
+	MOVD bs+32(FP), R6
+	MOVD cs+48(FP), R7
+	MOVD from+56(FP), R8
+	MOVD fs+64(FP), R9
+	VEOR V0.B16, V0.B16, V0.B16
+	VEOR V1.B16, V1.B16, V1.B16
+	VEOR V2.B16, V2.B16, V2.B16
+	VEOR V3.B16, V3.B16, V3.B16
+	SUBS $2, R1, R1
+	BLT tail
+loop:
+	MOVD R3, R12
+	FMOVQ (R12), F8
+	ADD R6, R12, R12
+	FMOVQ (R12), F9
+	ADD R6, R12, R12
+	FMOVQ (R12), F12
+	ADD R6, R12, R12
+	FMOVQ (R12), F13
+	ADD R6, R12, R12
+	MOVD R2, R11
+	FMOVQ (R11), F24
+	ADD R5, R11, R11
+	FMOVQ (R11), F25
+	ADD R5, R11, R11
+	VZIP1 V9.D2, V8.D2, V16.D2
+	VZIP2 V9.D2, V8.D2, V17.D2
+	VZIP1 V13.D2, V12.D2, V20.D2
+	VZIP2 V13.D2, V12.D2, V21.D2
+	WORD $0x4fd81200 // fmla v0.2d, v16.2d, v24.d[0]
+	WORD $0x4fd81281 // fmla v1.2d, v20.2d, v24.d[0]
+	WORD $0x4fd91202 // fmla v2.2d, v16.2d, v25.d[0]
+	WORD $0x4fd91283 // fmla v3.2d, v20.2d, v25.d[0]
+	WORD $0x4fd81a20 // fmla v0.2d, v17.2d, v24.d[1]
+	WORD $0x4fd81aa1 // fmla v1.2d, v21.2d, v24.d[1]
+	WORD $0x4fd91a22 // fmla v2.2d, v17.2d, v25.d[1]
+	WORD $0x4fd91aa3 // fmla v3.2d, v21.2d, v25.d[1]
+	ADD $16, R3, R3
+	ADD $16, R2, R2
+	SUBS $2, R1, R1
+	BGE loop
+tail:
+	ADDS $2, R1, R1
+	BEQ end
+	SUB $2, R1, R13
+	ADD R13<<3, R3, R3
+	ADD R13<<3, R2, R2
+	MOVD R3, R12
+	FMOVQ (R12), F8
+	ADD R6, R12, R12
+	FMOVQ (R12), F9
+	ADD R6, R12, R12
+	FMOVQ (R12), F12
+	ADD R6, R12, R12
+	FMOVQ (R12), F13
+	ADD R6, R12, R12
+	MOVD R2, R11
+	FMOVQ (R11), F24
+	ADD R5, R11, R11
+	FMOVQ (R11), F25
+	ADD R5, R11, R11
+	VZIP1 V9.D2, V8.D2, V16.D2
+	VZIP2 V9.D2, V8.D2, V17.D2
+	VZIP1 V13.D2, V12.D2, V20.D2
+	VZIP2 V13.D2, V12.D2, V21.D2
+	CMP $2, R1
+	BLT skip0
+	WORD $0x4fd81200 // fmla v0.2d, v16.2d, v24.d[0]
+	WORD $0x4fd81281 // fmla v1.2d, v20.2d, v24.d[0]
+	WORD $0x4fd91202 // fmla v2.2d, v16.2d, v25.d[0]
+	WORD $0x4fd91283 // fmla v3.2d, v20.2d, v25.d[0]
+skip0:
+	CMP $1, R1
+	BLT skip1
+	WORD $0x4fd81a20 // fmla v0.2d, v17.2d, v24.d[1]
+	WORD $0x4fd81aa1 // fmla v1.2d, v21.2d, v24.d[1]
+	WORD $0x4fd91a22 // fmla v2.2d, v17.2d, v25.d[1]
+	WORD $0x4fd91aa3 // fmla v3.2d, v21.2d, v25.d[1]
+skip1:
+end:
+	FMOVD alpha+72(FP), F24
+	CBZ R8, overwrite
+	FLDPQ (R8), (F26, F27)
+	ADD R9, R8, R8
+	WORD $0x4fd8101a // fmla v26.2d, v0.2d, v24.d[0]
+	WORD $0x4fd8103b // fmla v27.2d, v1.2d, v24.d[0]
+	FSTPQ (F26, F27), (R4)
+	ADD R7, R4, R4
+	FLDPQ (R8), (F28, F29)
+	ADD R9, R8, R8
+	WORD $0x4fd8105c // fmla v28.2d, v2.2d, v24.d[0]
+	WORD $0x4fd8107d // fmla v29.2d, v3.2d, v24.d[0]
+	FSTPQ (F28, F29), (R4)
+	ADD R7, R4, R4
+	B next
+overwrite:
+	WORD $0x4fd89000 // fmul v0.2d, v0.2d, v24.d[0]
+	WORD $0x4fd89021 // fmul v1.2d, v1.2d, v24.d[0]
+	FSTPQ (F0, F1), (R4)
+	ADD R7, R4, R4
+	WORD $0x4fd89042 // fmul v2.2d, v2.2d, v24.d[0]
+	WORD $0x4fd89063 // fmul v3.2d, v3.2d, v24.d[0]
+	FSTPQ (F2, F3), (R4)
+	ADD R7, R4, R4
+next:
+	RET
+
+// func gemmAlong1x4F64NEON(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, next int)
+TEXT ·gemmAlong1x4F64NEON(SB), NOSPLIT, $0-88
+	MOVD k+0(FP), R1
+	MOVD a+8(FP), R2
+	MOVD b+24(FP), R3
+	MOVD c+40(FP), R4
+	MOVD as+16(FP), R5
+	MOVD bs+32(FP), R6
+	MOVD cs+48(FP), R7
+	MOVD from+56(FP), R8
+	MOVD fs+64(FP), R9
+	VEOR V0.B16, V0.B16, V0.B16
+	VEOR V1.B16, V1.B16, V1.B16
+	SUBS $2, R1, R1
+	BLT tail
+loop:
+	MOVD R3, R12
+	FMOVQ (R12), F8
+	ADD R6, R12, R12
+	FMOVQ (R12), F9
+	ADD R6, R12, R12
+	FMOVQ (R12), F12
+	ADD R6, R12, R12
+	FMOVQ (R12), F13
+	ADD R6, R12, R12
+	MOVD R2, R11
+	FMOVQ (R11), F24
+	ADD R5, R11, R11
+	VZIP1 V9.D2, V8.D2, V16.D2
+	VZIP2 V9.D2, V8.D2, V17.D2
+	VZIP1 V13.D2, V12.D2, V20.D2
+	VZIP2 V13.D2, V12.D2, V21.D2
+	WORD $0x4fd81200 // fmla v0.2d, v16.2d, v24.d[0]
+	WORD $0x4fd81281 // fmla v1.2d, v20.2d, v24.d[0]
+	WORD $0x4fd81a20 // fmla v0.2d, v17.2d, v24.d[1]
+	WORD $0x4fd81aa1 // fmla v1.2d, v21.2d, v24.d[1]
+	ADD $16, R3, R3
+	ADD $16, R2, R2
+	SUBS $2, R1, R1
+	BGE loop
+tail:
+	ADDS $2, R1, R1
+	BEQ end
+	SUB $2, R1, R13
+	ADD R13<<3, R3, R3
+	ADD R13<<3, R2, R2
+	MOVD R3, R12
+	FMOVQ (R12), F8
+	ADD R6, R12, R12
+	FMOVQ (R12), F9
+	ADD R6, R12, R12
+	FMOVQ (R12), F12
+	ADD R6, R12, R12
+	FMOVQ (R12), F13
+	ADD R6, R12, R12
+	MOVD R2, R11
+	FMOVQ (R11), F24
+	ADD R5, R11, R11
+	VZIP1 V9.D2, V8.D2, V16.D2
+	VZIP2 V9.D2, V8.D2, V17.D2
+	VZIP1 V13.D2, V12.D2, V20.D2
+	VZIP2 V13.D2, V12.D2, V21.D2
+	CMP $2, R1
+	BLT skip0
+	WORD $0x4fd81200 // fmla v0.2d, v16.2d, v24.d[0]
+	WORD $0x4fd81281 // fmla v1.2d, v20.2d, v24.d[0]
+skip0:
+	CMP $1, R1
+	BLT skip1
+	WORD $0x4fd81a20 // fmla v0.2d, v17.2d, v24.d[1]
+	WORD $0x4fd81aa1 // fmla v1.2d, v21.2d, v24.d[1]
+skip1:
+end:
+	FMOVD alpha+72(FP), F24
+	CBZ R8, overwrite
+	FLDPQ (R8), (F26, F27)
+	ADD R9, R8, R8
+	WORD $0x4fd8101a // fmla v26.2d, v0.2d, v24.d[0]
+	WORD $0x4fd8103b // fmla v27.2d, v1.2d, v24.d[0]
+	FSTPQ (F26, F27), (R4)
+	ADD R7, R4, R4
+	B next
+overwrite:
+	WORD $0x4fd89000 // fmul v0.2d, v0.2d, v24.d[0]
+	WORD $0x4fd89021 // fmul v1.2d, v1.2d, v24.d[0]
+	FSTPQ (F0, F1), (R4)
+	ADD R7, R4, R4
+next:
 	RET
 
 // func peakF64NEON(n int)
@@ -9835,20 +10983,17 @@ loop:
 	BNE loop
 	RET
 
-// func rowDotsBF16NEON(rows int, turns int, a *float32, b *uint16, bs int, sums *float32)
-TEXT ·rowDotsBF16NEON(SB), NOSPLIT, $0-48
-	MOVD rows+0(FP), R0
-	MOVD turns+8(FP), R1
-	MOVD a+16(FP), R2
+// func gemmAlongHalf4x8F32NEON(k int, a *float32, as int, b *uint16, bs int, c *float32, cs int, from *float32, fs int, alpha float32, next int)
+TEXT ·gemmAlongHalf4x8F32NEON(SB), NOSPLIT, $0-88
+	MOVD k+0(FP), R1
+	MOVD a+8(FP), R2
 	MOVD b+24(FP), R3
-	MOVD bs+32(FP), R4
-	MOVD sums+40(FP), R5
-	MOVD $0xffff0000, R6
-	VDUP R6, V24.S4
-row:
-	MOVD R1, R8
-	MOVD R2, R6
-	MOVD R3, R7
+	MOVD c+40(FP), R4
+	MOVD as+16(FP), R5
+	MOVD bs+32(FP), R6
+	MOVD cs+48(FP), R7
+	MOVD from+56(FP), R8
+	MOVD fs+64(FP), R9
 	VEOR V0.B16, V0.B16, V0.B16
 	VEOR V1.B16, V1.B16, V1.B16
 	VEOR V2.B16, V2.B16, V2.B16
@@ -9857,50 +11002,817 @@ row:
 	VEOR V5.B16, V5.B16, V5.B16
 	VEOR V6.B16, V6.B16, V6.B16
 	VEOR V7.B16, V7.B16, V7.B16
+	SUBS $4, R1, R1
+	BLT tail
 loop:
-	FMOVQ 0(R7), F16
-	VSHL $16, V16.S4, V17.S4
-	VAND V24.B16, V16.B16, V16.B16
-	FMOVQ 0(R6), F18
-	FMOVQ 32(R6), F19
-	WORD $0x4e31ce40 // fmla v0.4s, v18.4s, v17.4s
-	WORD $0x4e30ce62 // fmla v2.4s, v19.4s, v16.4s
-	FMOVQ 16(R7), F16
-	VSHL $16, V16.S4, V17.S4
-	VAND V24.B16, V16.B16, V16.B16
-	FMOVQ 16(R6), F18
-	FMOVQ 48(R6), F19
-	WORD $0x4e31ce41 // fmla v1.4s, v18.4s, v17.4s
-	WORD $0x4e30ce63 // fmla v3.4s, v19.4s, v16.4s
-	FMOVQ 32(R7), F16
-	VSHL $16, V16.S4, V17.S4
-	VAND V24.B16, V16.B16, V16.B16
-	FMOVQ 64(R6), F18
-	FMOVQ 96(R6), F19
-	WORD $0x4e31ce44 // fmla v4.4s, v18.4s, v17.4s
-	WORD $0x4e30ce66 // fmla v6.4s, v19.4s, v16.4s
-	FMOVQ 48(R7), F16
-	VSHL $16, V16.S4, V17.S4
-	VAND V24.B16, V16.B16, V16.B16
-	FMOVQ 80(R6), F18
-	FMOVQ 112(R6), F19
-	WORD $0x4e31ce45 // fmla v5.4s, v18.4s, v17.4s
-	WORD $0x4e30ce67 // fmla v7.4s, v19.4s, v16.4s
-	ADD $128, R6, R6
-	ADD $64, R7, R7
-	SUBS $1, R8, R8
-	BNE loop
-	WORD $0x4e22d400 // fadd v0.4s, v0.4s, v2.4s
-	WORD $0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
-	WORD $0x4e26d484 // fadd v4.4s, v4.4s, v6.4s
-	WORD $0x4e27d4a5 // fadd v5.4s, v5.4s, v7.4s
-	WORD $0x4e24d400 // fadd v0.4s, v0.4s, v4.4s
-	WORD $0x4e25d421 // fadd v1.4s, v1.4s, v5.4s
-	FSTPQ (F0, F1), (R5)
-	ADD $32, R5, R5
-	ADD R4, R3, R3
-	SUBS $1, R0, R0
-	BNE row
+	MOVD R3, R12
+	FMOVD (R12), F8
+	WORD $0x2e613908 // shll v8.4s, v8.4h, #16
+	ADD R6, R12, R12
+	FMOVD (R12), F9
+	WORD $0x2e613929 // shll v9.4s, v9.4h, #16
+	ADD R6, R12, R12
+	FMOVD (R12), F10
+	WORD $0x2e61394a // shll v10.4s, v10.4h, #16
+	ADD R6, R12, R12
+	FMOVD (R12), F11
+	WORD $0x2e61396b // shll v11.4s, v11.4h, #16
+	ADD R6, R12, R12
+	FMOVD (R12), F12
+	WORD $0x2e61398c // shll v12.4s, v12.4h, #16
+	ADD R6, R12, R12
+	FMOVD (R12), F13
+	WORD $0x2e6139ad // shll v13.4s, v13.4h, #16
+	ADD R6, R12, R12
+	FMOVD (R12), F14
+	WORD $0x2e6139ce // shll v14.4s, v14.4h, #16
+	ADD R6, R12, R12
+	FMOVD (R12), F15
+	WORD $0x2e6139ef // shll v15.4s, v15.4h, #16
+	ADD R6, R12, R12
+	MOVD R2, R11
+	FMOVQ (R11), F24
+	ADD R5, R11, R11
+	FMOVQ (R11), F25
+	ADD R5, R11, R11
+	FMOVQ (R11), F26
+	ADD R5, R11, R11
+	FMOVQ (R11), F27
+	ADD R5, R11, R11
+	VZIP1 V10.S4, V8.S4, V16.S4
+	VZIP2 V10.S4, V8.S4, V17.S4
+	VZIP1 V11.S4, V9.S4, V18.S4
+	VZIP2 V11.S4, V9.S4, V19.S4
+	VZIP1 V18.S4, V16.S4, V8.S4
+	VZIP2 V18.S4, V16.S4, V9.S4
+	VZIP1 V19.S4, V17.S4, V10.S4
+	VZIP2 V19.S4, V17.S4, V11.S4
+	VZIP1 V14.S4, V12.S4, V20.S4
+	VZIP2 V14.S4, V12.S4, V21.S4
+	VZIP1 V15.S4, V13.S4, V22.S4
+	VZIP2 V15.S4, V13.S4, V23.S4
+	VZIP1 V22.S4, V20.S4, V12.S4
+	VZIP2 V22.S4, V20.S4, V13.S4
+	VZIP1 V23.S4, V21.S4, V14.S4
+	VZIP2 V23.S4, V21.S4, V15.S4
+	WORD $0x4f981100 // fmla v0.4s, v8.4s, v24.s[0]
+	WORD $0x4f981181 // fmla v1.4s, v12.4s, v24.s[0]
+	WORD $0x4f991102 // fmla v2.4s, v8.4s, v25.s[0]
+	WORD $0x4f991183 // fmla v3.4s, v12.4s, v25.s[0]
+	WORD $0x4f9a1104 // fmla v4.4s, v8.4s, v26.s[0]
+	WORD $0x4f9a1185 // fmla v5.4s, v12.4s, v26.s[0]
+	WORD $0x4f9b1106 // fmla v6.4s, v8.4s, v27.s[0]
+	WORD $0x4f9b1187 // fmla v7.4s, v12.4s, v27.s[0]
+	WORD $0x4fb81120 // fmla v0.4s, v9.4s, v24.s[1]
+	WORD $0x4fb811a1 // fmla v1.4s, v13.4s, v24.s[1]
+	WORD $0x4fb91122 // fmla v2.4s, v9.4s, v25.s[1]
+	WORD $0x4fb911a3 // fmla v3.4s, v13.4s, v25.s[1]
+	WORD $0x4fba1124 // fmla v4.4s, v9.4s, v26.s[1]
+	WORD $0x4fba11a5 // fmla v5.4s, v13.4s, v26.s[1]
+	WORD $0x4fbb1126 // fmla v6.4s, v9.4s, v27.s[1]
+	WORD $0x4fbb11a7 // fmla v7.4s, v13.4s, v27.s[1]
+	WORD $0x4f981940 // fmla v0.4s, v10.4s, v24.s[2]
+	WORD $0x4f9819c1 // fmla v1.4s, v14.4s, v24.s[2]
+	WORD $0x4f991942 // fmla v2.4s, v10.4s, v25.s[2]
+	WORD $0x4f9919c3 // fmla v3.4s, v14.4s, v25.s[2]
+	WORD $0x4f9a1944 // fmla v4.4s, v10.4s, v26.s[2]
+	WORD $0x4f9a19c5 // fmla v5.4s, v14.4s, v26.s[2]
+	WORD $0x4f9b1946 // fmla v6.4s, v10.4s, v27.s[2]
+	WORD $0x4f9b19c7 // fmla v7.4s, v14.4s, v27.s[2]
+	WORD $0x4fb81960 // fmla v0.4s, v11.4s, v24.s[3]
+	WORD $0x4fb819e1 // fmla v1.4s, v15.4s, v24.s[3]
+	WORD $0x4fb91962 // fmla v2.4s, v11.4s, v25.s[3]
+	WORD $0x4fb919e3 // fmla v3.4s, v15.4s, v25.s[3]
+	WORD $0x4fba1964 // fmla v4.4s, v11.4s, v26.s[3]
+	WORD $0x4fba19e5 // fmla v5.4s, v15.4s, v26.s[3]
+	WORD $0x4fbb1966 // fmla v6.4s, v11.4s, v27.s[3]
+	WORD $0x4fbb19e7 // fmla v7.4s, v15.4s, v27.s[3]
+	ADD $8, R3, R3
+	ADD $16, R2, R2
+	SUBS $4, R1, R1
+	BGE loop
+tail:
+	ADDS $4, R1, R1
+	BEQ end
+	SUB $4, R1, R13
+	ADD R13<<1, R3, R3
+	ADD R13<<2, R2, R2
+	MOVD R3, R12
+	FMOVD (R12), F8
+	WORD $0x2e613908 // shll v8.4s, v8.4h, #16
+	ADD R6, R12, R12
+	FMOVD (R12), F9
+	WORD $0x2e613929 // shll v9.4s, v9.4h, #16
+	ADD R6, R12, R12
+	FMOVD (R12), F10
+	WORD $0x2e61394a // shll v10.4s, v10.4h, #16
+	ADD R6, R12, R12
+	FMOVD (R12), F11
+	WORD $0x2e61396b // shll v11.4s, v11.4h, #16
+	ADD R6, R12, R12
+	FMOVD (R12), F12
+	WORD $0x2e61398c // shll v12.4s, v12.4h, #16
+	ADD R6, R12, R12
+	FMOVD (R12), F13
+	WORD $0x2e6139ad // shll v13.4s, v13.4h, #16
+	ADD R6, R12, R12
+	FMOVD (R12), F14
+	WORD $0x2e6139ce // shll v14.4s, v14.4h, #16
+	ADD R6, R12, R12
+	FMOVD (R12), F15
+	WORD $0x2e6139ef // shll v15.4s, v15.4h, #16
+	ADD R6, R12, R12
+	MOVD R2, R11
+	FMOVQ (R11), F24
+	ADD R5, R11, R11
+	FMOVQ (R11), F25
+	ADD R5, R11, R11
+	FMOVQ (R11), F26
+	ADD R5, R11, R11
+	FMOVQ (R11), F27
+	ADD R5, R11, R11
+	VZIP1 V10.S4, V8.S4, V16.S4
+	VZIP2 V10.S4, V8.S4, V17.S4
+	VZIP1 V11.S4, V9.S4, V18.S4
+	VZIP2 V11.S4, V9.S4, V19.S4
+	VZIP1 V18.S4, V16.S4, V8.S4
+	VZIP2 V18.S4, V16.S4, V9.S4
+	VZIP1 V19.S4, V17.S4, V10.S4
+	VZIP2 V19.S4, V17.S4, V11.S4
+	VZIP1 V14.S4, V12.S4, V20.S4
+	VZIP2 V14.S4, V12.S4, V21.S4
+	VZIP1 V15.S4, V13.S4, V22.S4
+	VZIP2 V15.S4, V13.S4, V23.S4
+	VZIP1 V22.S4, V20.S4, V12.S4
+	VZIP2 V22.S4, V20.S4, V13.S4
+	VZIP1 V23.S4, V21.S4, V14.S4
+	VZIP2 V23.S4, V21.S4, V15.S4
+	CMP $4, R1
+	BLT skip0
+	WORD $0x4f981100 // fmla v0.4s, v8.4s, v24.s[0]
+	WORD $0x4f981181 // fmla v1.4s, v12.4s, v24.s[0]
+	WORD $0x4f991102 // fmla v2.4s, v8.4s, v25.s[0]
+	WORD $0x4f991183 // fmla v3.4s, v12.4s, v25.s[0]
+	WORD $0x4f9a1104 // fmla v4.4s, v8.4s, v26.s[0]
+	WORD $0x4f9a1185 // fmla v5.4s, v12.4s, v26.s[0]
+	WORD $0x4f9b1106 // fmla v6.4s, v8.4s, v27.s[0]
+	WORD $0x4f9b1187 // fmla v7.4s, v12.4s, v27.s[0]
+skip0:
+	CMP $3, R1
+	BLT skip1
+	WORD $0x4fb81120 // fmla v0.4s, v9.4s, v24.s[1]
+	WORD $0x4fb811a1 // fmla v1.4s, v13.4s, v24.s[1]
+	WORD $0x4fb91122 // fmla v2.4s, v9.4s, v25.s[1]
+	WORD $0x4fb911a3 // fmla v3.4s, v13.4s, v25.s[1]
+	WORD $0x4fba1124 // fmla v4.4s, v9.4s, v26.s[1]
+	WORD $0x4fba11a5 // fmla v5.4s, v13.4s, v26.s[1]
+	WORD $0x4fbb1126 // fmla v6.4s, v9.4s, v27.s[1]
+	WORD $0x4fbb11a7 // fmla v7.4s, v13.4s, v27.s[1]
+skip1:
+	CMP $2, R1
+	BLT skip2
+	WORD $0x4f981940 // fmla v0.4s, v10.4s, v24.s[2]
+	WORD $0x4f9819c1 // fmla v1.4s, v14.4s, v24.s[2]
+	WORD $0x4f991942 // fmla v2.4s, v10.4s, v25.s[2]
+	WORD $0x4f9919c3 // fmla v3.4s, v14.4s, v25.s[2]
+	WORD $0x4f9a1944 // fmla v4.4s, v10.4s, v26.s[2]
+	WORD $0x4f9a19c5 // fmla v5.4s, v14.4s, v26.s[2]
+	WORD $0x4f9b1946 // fmla v6.4s, v10.4s, v27.s[2]
+	WORD $0x4f9b19c7 // fmla v7.4s, v14.4s, v27.s[2]
+skip2:
+	CMP $1, R1
+	BLT skip3
+	WORD $0x4fb81960 // fmla v0.4s, v11.4s, v24.s[3]
+	WORD $0x4fb819e1 // fmla v1.4s, v15.4s, v24.s[3]
+	WORD $0x4fb91962 // fmla v2.4s, v11.4s, v25.s[3]
+	WORD $0x4fb919e3 // fmla v3.4s, v15.4s, v25.s[3]
+	WORD $0x4fba1964 // fmla v4.4s, v11.4s, v26.s[3]
+	WORD $0x4fba19e5 // fmla v5.4s, v15.4s, v26.s[3]
+	WORD $0x4fbb1966 // fmla v6.4s, v11.4s, v27.s[3]
+	WORD $0x4fbb19e7 // fmla v7.4s, v15.4s, v27.s[3]
+skip3:
+end:
+	FMOVS alpha+72(FP), F24
+	CBZ R8, overwrite
+	FLDPQ (R8), (F26, F27)
+	ADD R9, R8, R8
+	WORD $0x4f98101a // fmla v26.4s, v0.4s, v24.s[0]
+	WORD $0x4f98103b // fmla v27.4s, v1.4s, v24.s[0]
+	FSTPQ (F26, F27), (R4)
+	ADD R7, R4, R4
+	FLDPQ (R8), (F28, F29)
+	ADD R9, R8, R8
+	WORD $0x4f98105c // fmla v28.4s, v2.4s, v24.s[0]
+	WORD $0x4f98107d // fmla v29.4s, v3.4s, v24.s[0]
+	FSTPQ (F28, F29), (R4)
+	ADD R7, R4, R4
+	FLDPQ (R8), (F26, F27)
+	ADD R9, R8, R8
+	WORD $0x4f98109a // fmla v26.4s, v4.4s, v24.s[0]
+	WORD $0x4f9810bb // fmla v27.4s, v5.4s, v24.s[0]
+	FSTPQ (F26, F27), (R4)
+	ADD R7, R4, R4
+	FLDPQ (R8), (F28, F29)
+	ADD R9, R8, R8
+	WORD $0x4f9810dc // fmla v28.4s, v6.4s, v24.s[0]
+	WORD $0x4f9810fd // fmla v29.4s, v7.4s, v24.s[0]
+	FSTPQ (F28, F29), (R4)
+	ADD R7, R4, R4
+	B next
+overwrite:
+	WORD $0x4f989000 // fmul v0.4s, v0.4s, v24.s[0]
+	WORD $0x4f989021 // fmul v1.4s, v1.4s, v24.s[0]
+	FSTPQ (F0, F1), (R4)
+	ADD R7, R4, R4
+	WORD $0x4f989042 // fmul v2.4s, v2.4s, v24.s[0]
+	WORD $0x4f989063 // fmul v3.4s, v3.4s, v24.s[0]
+	FSTPQ (F2, F3), (R4)
+	ADD R7, R4, R4
+	WORD $0x4f989084 // fmul v4.4s, v4.4s, v24.s[0]
+	WORD $0x4f9890a5 // fmul v5.4s, v5.4s, v24.s[0]
+	FSTPQ (F4, F5), (R4)
+	ADD R7, R4, R4
+	WORD $0x4f9890c6 // fmul v6.4s, v6.4s, v24.s[0]
+	WORD $0x4f9890e7 // fmul v7.4s, v7.4s, v24.s[0]
+	FSTPQ (F6, F7), (R4)
+	ADD R7, R4, R4
+next:
+	RET
+
+// func gemmAlongHalf3x8F32NEON(k int, a *float32, as int, b *uint16, bs int, c *float32, cs int, from *float32, fs int, alpha float32, next int)
+TEXT ·gemmAlongHalf3x8F32NEON(SB), NOSPLIT, $0-88
+	MOVD k+0(FP), R1
+	MOVD a+8(FP), R2
+	MOVD b+24(FP), R3
+	MOVD c+40(FP), R4
+	MOVD as+16(FP), R5
+	MOVD bs+32(FP), R6
+	MOVD cs+48(FP), R7
+	MOVD from+56(FP), R8
+	MOVD fs+64(FP), R9
+	VEOR V0.B16, V0.B16, V0.B16
+	VEOR V1.B16, V1.B16, V1.B16
+	VEOR V2.B16, V2.B16, V2.B16
+	VEOR V3.B16, V3.B16, V3.B16
+	VEOR V4.B16, V4.B16, V4.B16
+	VEOR V5.B16, V5.B16, V5.B16
+	SUBS $4, R1, R1
+	BLT tail
+loop:
+	MOVD R3, R12
+	FMOVD (R12), F8
+	WORD $0x2e613908 // shll v8.4s, v8.4h, #16
+	ADD R6, R12, R12
+	FMOVD (R12), F9
+	WORD $0x2e613929 // shll v9.4s, v9.4h, #16
+	ADD R6, R12, R12
+	FMOVD (R12), F10
+	WORD $0x2e61394a // shll v10.4s, v10.4h, #16
+	ADD R6, R12, R12
+	FMOVD (R12), F11
+	WORD $0x2e61396b // shll v11.4s, v11.4h, #16
+	ADD R6, R12, R12
+	FMOVD (R12), F12
+	WORD $0x2e61398c // shll v12.4s, v12.4h, #16
+	ADD R6, R12, R12
+	FMOVD (R12), F13
+	WORD $0x2e6139ad // shll v13.4s, v13.4h, #16
+	ADD R6, R12, R12
+	FMOVD (R12), F14
+	WORD $0x2e6139ce // shll v14.4s, v14.4h, #16
+	ADD R6, R12, R12
+	FMOVD (R12), F15
+	WORD $0x2e6139ef // shll v15.4s, v15.4h, #16
+	ADD R6, R12, R12
+	MOVD R2, R11
+	FMOVQ (R11), F24
+	ADD R5, R11, R11
+	FMOVQ (R11), F25
+	ADD R5, R11, R11
+	FMOVQ (R11), F26
+	ADD R5, R11, R11
+	VZIP1 V10.S4, V8.S4, V16.S4
+	VZIP2 V10.S4, V8.S4, V17.S4
+	VZIP1 V11.S4, V9.S4, V18.S4
+	VZIP2 V11.S4, V9.S4, V19.S4
+	VZIP1 V18.S4, V16.S4, V8.S4
+	VZIP2 V18.S4, V16.S4, V9.S4
+	VZIP1 V19.S4, V17.S4, V10.S4
+	VZIP2 V19.S4, V17.S4, V11.S4
+	VZIP1 V14.S4, V12.S4, V20.S4
+	VZIP2 V14.S4, V12.S4, V21.S4
+	VZIP1 V15.S4, V13.S4, V22.S4
+	VZIP2 V15.S4, V13.S4, V23.S4
+	VZIP1 V22.S4, V20.S4, V12.S4
+	VZIP2 V22.S4, V20.S4, V13.S4
+	VZIP1 V23.S4, V21.S4, V14.S4
+	VZIP2 V23.S4, V21.S4, V15.S4
+	WORD $0x4f981100 // fmla v0.4s, v8.4s, v24.s[0]
+	WORD $0x4f981181 // fmla v1.4s, v12.4s, v24.s[0]
+	WORD $0x4f991102 // fmla v2.4s, v8.4s, v25.s[0]
+	WORD $0x4f991183 // fmla v3.4s, v12.4s, v25.s[0]
+	WORD $0x4f9a1104 // fmla v4.4s, v8.4s, v26.s[0]
+	WORD $0x4f9a1185 // fmla v5.4s, v12.4s, v26.s[0]
+	WORD $0x4fb81120 // fmla v0.4s, v9.4s, v24.s[1]
+	WORD $0x4fb811a1 // fmla v1.4s, v13.4s, v24.s[1]
+	WORD $0x4fb91122 // fmla v2.4s, v9.4s, v25.s[1]
+	WORD $0x4fb911a3 // fmla v3.4s, v13.4s, v25.s[1]
+	WORD $0x4fba1124 // fmla v4.4s, v9.4s, v26.s[1]
+	WORD $0x4fba11a5 // fmla v5.4s, v13.4s, v26.s[1]
+	WORD $0x4f981940 // fmla v0.4s, v10.4s, v24.s[2]
+	WORD $0x4f9819c1 // fmla v1.4s, v14.4s, v24.s[2]
+	WORD $0x4f991942 // fmla v2.4s, v10.4s, v25.s[2]
+	WORD $0x4f9919c3 // fmla v3.4s, v14.4s, v25.s[2]
+	WORD $0x4f9a1944 // fmla v4.4s, v10.4s, v26.s[2]
+	WORD $0x4f9a19c5 // fmla v5.4s, v14.4s, v26.s[2]
+	WORD $0x4fb81960 // fmla v0.4s, v11.4s, v24.s[3]
+	WORD $0x4fb819e1 // fmla v1.4s, v15.4s, v24.s[3]
+	WORD $0x4fb91962 // fmla v2.4s, v11.4s, v25.s[3]
+	WORD $0x4fb919e3 // fmla v3.4s, v15.4s, v25.s[3]
+	WORD $0x4fba1964 // fmla v4.4s, v11.4s, v26.s[3]
+	WORD $0x4fba19e5 // fmla v5.4s, v15.4s, v26.s[3]
+	ADD $8, R3, R3
+	ADD $16, R2, R2
+	SUBS $4, R1, R1
+	BGE loop
+tail:
+	ADDS $4, R1, R1
+	BEQ end
+	SUB $4, R1, R13
+	ADD R13<<1, R3, R3
+	ADD R13<<2, R2, R2
+	MOVD R3, R12
+	FMOVD (R12), F8
+	WORD $0x2e613908 // shll v8.4s, v8.4h, #16
+	ADD R6, R12, R12
+	FMOVD (R12), F9
+	WORD $0x2e613929 // shll v9.4s, v9.4h, #16
+	ADD R6, R12, R12
+	FMOVD (R12), F10
+	WORD $0x2e61394a // shll v10.4s, v10.4h, #16
+	ADD R6, R12, R12
+	FMOVD (R12), F11
+	WORD $0x2e61396b // shll v11.4s, v11.4h, #16
+	ADD R6, R12, R12
+	FMOVD (R12), F12
+	WORD $0x2e61398c // shll v12.4s, v12.4h, #16
+	ADD R6, R12, R12
+	FMOVD (R12), F13
+	WORD $0x2e6139ad // shll v13.4s, v13.4h, #16
+	ADD R6, R12, R12
+	FMOVD (R12), F14
+	WORD $0x2e6139ce // shll v14.4s, v14.4h, #16
+	ADD R6, R12, R12
+	FMOVD (R12), F15
+	WORD $0x2e6139ef // shll v15.4s, v15.4h, #16
+	ADD R6, R12, R12
+	MOVD R2, R11
+	FMOVQ (R11), F24
+	ADD R5, R11, R11
+	FMOVQ (R11), F25
+	ADD R5, R11, R11
+	FMOVQ (R11), F26
+	ADD R5, R11, R11
+	VZIP1 V10.S4, V8.S4, V16.S4
+	VZIP2 V10.S4, V8.S4, V17.S4
+	VZIP1 V11.S4, V9.S4, V18.S4
+	VZIP2 V11.S4, V9.S4, V19.S4
+	VZIP1 V18.S4, V16.S4, V8.S4
+	VZIP2 V18.S4, V16.S4, V9.S4
+	VZIP1 V19.S4, V17.S4, V10.S4
+	VZIP2 V19.S4, V17.S4, V11.S4
+	VZIP1 V14.S4, V12.S4, V20.S4
+	VZIP2 V14.S4, V12.S4, V21.S4
+	VZIP1 V15.S4, V13.S4, V22.S4
+	VZIP2 V15.S4, V13.S4, V23.S4
+	VZIP1 V22.S4, V20.S4, V12.S4
+	VZIP2 V22.S4, V20.S4, V13.S4
+	VZIP1 V23.S4, V21.S4, V14.S4
+	VZIP2 V23.S4, V21.S4, V15.S4
+	CMP $4, R1
+	BLT skip0
+	WORD $0x4f981100 // fmla v0.4s, v8.4s, v24.s[0]
+	WORD $0x4f981181 // fmla v1.4s, v12.4s, v24.s[0]
+	WORD $0x4f991102 // fmla v2.4s, v8.4s, v25.s[0]
+	WORD $0x4f991183 // fmla v3.4s, v12.4s, v25.s[0]
+	WORD $0x4f9a1104 // fmla v4.4s, v8.4s, v26.s[0]
+	WORD $0x4f9a1185 // fmla v5.4s, v12.4s, v26.s[0]
+skip0:
+	CMP $3, R1
+	BLT skip1
+	WORD $0x4fb81120 // fmla v0.4s, v9.4s, v24.s[1]
+	WORD $0x4fb811a1 // fmla v1.4s, v13.4s, v24.s[1]
+	WORD $0x4fb91122 // fmla v2.4s, v9.4s, v25.s[1]
+	WORD $0x4fb911a3 // fmla v3.4s, v13.4s, v25.s[1]
+	WORD $0x4fba1124 // fmla v4.4s, v9.4s, v26.s[1]
+	WORD $0x4fba11a5 // fmla v5.4s, v13.4s, v26.s[1]
+skip1:
+	CMP $2, R1
+	BLT skip2
+	WORD $0x4f981940 // fmla v0.4s, v10.4s, v24.s[2]
+	WORD $0x4f9819c1 // fmla v1.4s, v14.4s, v24.s[2]
+	WORD $0x4f991942 // fmla v2.4s, v10.4s, v25.s[2]
+	WORD $0x4f9919c3 // fmla v3.4s, v14.4s, v25.s[2]
+	WORD $0x4f9a1944 // fmla v4.4s, v10.4s, v26.s[2]
+	WORD $0x4f9a19c5 // fmla v5.4s, v14.4s, v26.s[2]
+skip2:
+	CMP $1, R1
+	BLT skip3
+	WORD $0x4fb81960 // fmla v0.4s, v11.4s, v24.s[3]
+	WORD $0x4fb819e1 // fmla v1.4s, v15.4s, v24.s[3]
+	WORD $0x4fb91962 // fmla v2.4s, v11.4s, v25.s[3]
+	WORD $0x4fb919e3 // fmla v3.4s, v15.4s, v25.s[3]
+	WORD $0x4fba1964 // fmla v4.4s, v11.4s, v26.s[3]
+	WORD $0x4fba19e5 // fmla v5.4s, v15.4s, v26.s[3]
+skip3:
+end:
+	FMOVS alpha+72(FP), F24
+	CBZ R8, overwrite
+	FLDPQ (R8), (F26, F27)
+	ADD R9, R8, R8
+	WORD $0x4f98101a // fmla v26.4s, v0.4s, v24.s[0]
+	WORD $0x4f98103b // fmla v27.4s, v1.4s, v24.s[0]
+	FSTPQ (F26, F27), (R4)
+	ADD R7, R4, R4
+	FLDPQ (R8), (F28, F29)
+	ADD R9, R8, R8
+	WORD $0x4f98105c // fmla v28.4s, v2.4s, v24.s[0]
+	WORD $0x4f98107d // fmla v29.4s, v3.4s, v24.s[0]
+	FSTPQ (F28, F29), (R4)
+	ADD R7, R4, R4
+	FLDPQ (R8), (F26, F27)
+	ADD R9, R8, R8
+	WORD $0x4f98109a // fmla v26.4s, v4.4s, v24.s[0]
+	WORD $0x4f9810bb // fmla v27.4s, v5.4s, v24.s[0]
+	FSTPQ (F26, F27), (R4)
+	ADD R7, R4, R4
+	B next
+overwrite:
+	WORD $0x4f989000 // fmul v0.4s, v0.4s, v24.s[0]
+	WORD $0x4f989021 // fmul v1.4s, v1.4s, v24.s[0]
+	FSTPQ (F0, F1), (R4)
+	ADD R7, R4, R4
+	WORD $0x4f989042 // fmul v2.4s, v2.4s, v24.s[0]
+	WORD $0x4f989063 // fmul v3.4s, v3.4s, v24.s[0]
+	FSTPQ (F2, F3), (R4)
+	ADD R7, R4, R4
+	WORD $0x4f989084 // fmul v4.4s, v4.4s, v24.s[0]
+	WORD $0x4f9890a5 // fmul v5.4s, v5.4s, v24.s[0]
+	FSTPQ (F4, F5), (R4)
+	ADD R7, R4, R4
+next:
+	RET
+
+// func gemmAlongHalf2x8F32NEON(k int, a *float32, as int, b *uint16, bs int, c *float32, cs int, from *float32, fs int, alpha float32, next int)
+TEXT ·gemmAlongHalf2x8F32NEON(SB), NOSPLIT, $0-88
+	MOVD k+0(FP), R1
+	MOVD a+8(FP), R2
+	MOVD b+24(FP), R3
+	MOVD c+40(FP), R4
+	MOVD as+16(FP), R5
+	MOVD bs+32(FP), R6
+	MOVD cs+48(FP), R7
+	MOVD from+56(FP), R8
+	MOVD fs+64(FP), R9
+	VEOR V0.B16, V0.B16, V0.B16
+	VEOR V1.B16, V1.B16, V1.B16
+	VEOR V2.B16, V2.B16, V2.B16
+	VEOR V3.B16, V3.B16, V3.B16
+	SUBS $4, R1, R1
+	BLT tail
+loop:
+	MOVD R3, R12
+	FMOVD (R12), F8
+	WORD $0x2e613908 // shll v8.4s, v8.4h, #16
+	ADD R6, R12, R12
+	FMOVD (R12), F9
+	WORD $0x2e613929 // shll v9.4s, v9.4h, #16
+	ADD R6, R12, R12
+	FMOVD (R12), F10
+	WORD $0x2e61394a // shll v10.4s, v10.4h, #16
+	ADD R6, R12, R12
+	FMOVD (R12), F11
+	WORD $0x2e61396b // shll v11.4s, v11.4h, #16
+	ADD R6, R12, R12
+	FMOVD (R12), F12
+	WORD $0x2e61398c // shll v12.4s, v12.4h, #16
+	ADD R6, R12, R12
+	FMOVD (R12), F13
+	WORD $0x2e6139ad // shll v13.4s, v13.4h, #16
+	ADD R6, R12, R12
+	FMOVD (R12), F14
+	WORD $0x2e6139ce // shll v14.4s, v14.4h, #16
+	ADD R6, R12, R12
+	FMOVD (R12), F15
+	WORD $0x2e6139ef // shll v15.4s, v15.4h, #16
+	ADD R6, R12, R12
+	MOVD R2, R11
+	FMOVQ (R11), F24
+	ADD R5, R11, R11
+	FMOVQ (R11), F25
+	ADD R5, R11, R11
+	VZIP1 V10.S4, V8.S4, V16.S4
+	VZIP2 V10.S4, V8.S4, V17.S4
+	VZIP1 V11.S4, V9.S4, V18.S4
+	VZIP2 V11.S4, V9.S4, V19.S4
+	VZIP1 V18.S4, V16.S4, V8.S4
+	VZIP2 V18.S4, V16.S4, V9.S4
+	VZIP1 V19.S4, V17.S4, V10.S4
+	VZIP2 V19.S4, V17.S4, V11.S4
+	VZIP1 V14.S4, V12.S4, V20.S4
+	VZIP2 V14.S4, V12.S4, V21.S4
+	VZIP1 V15.S4, V13.S4, V22.S4
+	VZIP2 V15.S4, V13.S4, V23.S4
+	VZIP1 V22.S4, V20.S4, V12.S4
+	VZIP2 V22.S4, V20.S4, V13.S4
+	VZIP1 V23.S4, V21.S4, V14.S4
+	VZIP2 V23.S4, V21.S4, V15.S4
+	WORD $0x4f981100 // fmla v0.4s, v8.4s, v24.s[0]
+	WORD $0x4f981181 // fmla v1.4s, v12.4s, v24.s[0]
+	WORD $0x4f991102 // fmla v2.4s, v8.4s, v25.s[0]
+	WORD $0x4f991183 // fmla v3.4s, v12.4s, v25.s[0]
+	WORD $0x4fb81120 // fmla v0.4s, v9.4s, v24.s[1]
+	WORD $0x4fb811a1 // fmla v1.4s, v13.4s, v24.s[1]
+	WORD $0x4fb91122 // fmla v2.4s, v9.4s, v25.s[1]
+	WORD $0x4fb911a3 // fmla v3.4s, v13.4s, v25.s[1]
+	WORD $0x4f981940 // fmla v0.4s, v10.4s, v24.s[2]
+	WORD $0x4f9819c1 // fmla v1.4s, v14.4s, v24.s[2]
+	WORD $0x4f991942 // fmla v2.4s, v10.4s, v25.s[2]
+	WORD $0x4f9919c3 // fmla v3.4s, v14.4s, v25.s[2]
+	WORD $0x4fb81960 // fmla v0.4s, v11.4s, v24.s[3]
+	WORD $0x4fb819e1 // fmla v1.4s, v15.4s, v24.s[3]
+	WORD $0x4fb91962 // fmla v2.4s, v11.4s, v25.s[3]
+	WORD $0x4fb919e3 // fmla v3.4s, v15.4s, v25.s[3]
+	ADD $8, R3, R3
+	ADD $16, R2, R2
+	SUBS $4, R1, R1
+	BGE loop
+tail:
+	ADDS $4, R1, R1
+	BEQ end
+	SUB $4, R1, R13
+	ADD R13<<1, R3, R3
+	ADD R13<<2, R2, R2
+	MOVD R3, R12
+	FMOVD (R12), F8
+	WORD $0x2e613908 // shll v8.4s, v8.4h, #16
+	ADD R6, R12, R12
+	FMOVD (R12), F9
+	WORD $0x2e613929 // shll v9.4s, v9.4h, #16
+	ADD R6, R12, R12
+	FMOVD (R12), F10
+	WORD $0x2e61394a // shll v10.4s, v10.4h, #16
+	ADD R6, R12, R12
+	FMOVD (R12), F11
+	WORD $0x2e61396b // shll v11.4s, v11.4h, #16
+	ADD R6, R12, R12
+	FMOVD (R12), F12
+	WORD $0x2e61398c // shll v12.4s, v12.4h, #16
+	ADD R6, R12, R12
+	FMOVD (R12), F13
+	WORD $0x2e6139ad // shll v13.4s, v13.4h, #16
+	ADD R6, R12, R12
+	FMOVD (R12), F14
+	WORD $0x2e6139ce // shll v14.4s, v14.4h, #16
+	ADD R6, R12, R12
+	FMOVD (R12), F15
+	WORD $0x2e6139ef // shll v15.4s, v15.4h, #16
+	ADD R6, R12, R12
+	MOVD R2, R11
+	FMOVQ (R11), F24
+	ADD R5, R11, R11
+	FMOVQ (R11), F25
+	ADD R5, R11, R11
+	VZIP1 V10.S4, V8.S4, V16.S4
+	VZIP2 V10.S4, V8.S4, V17.S4
+	VZIP1 V11.S4, V9.S4, V18.S4
+	VZIP2 V11.S4, V9.S4, V19.S4
+	VZIP1 V18.S4, V16.S4, V8.S4
+	VZIP2 V18.S4, V16.S4, V9.S4
+	VZIP1 V19.S4, V17.S4, V10.S4
+	VZIP2 V19.S4, V17.S4, V11.S4
+	VZIP1 V14.S4, V12.S4, V20.S4
+	VZIP2 V14.S4, V12.S4, V21.S4
+	VZIP1 V15.S4, V13.S4, V22.S4
+	VZIP2 V15.S4, V13.S4, V23.S4
+	VZIP1 V22.S4, V20.S4, V12.S4
+	VZIP2 V22.S4, V20.S4, V13.S4
+	VZIP1 V23.S4, V21.S4, V14.S4
+	VZIP2 V23.S4, V21.S4, V15.S4
+	CMP $4, R1
+	BLT skip0
+	WORD $0x4f981100 // fmla v0.4s, v8.4s, v24.s[0]
+	WORD $0x4f981181 // fmla v1.4s, v12.4s, v24.s[0]
+	WORD $0x4f991102 // fmla v2.4s, v8.4s, v25.s[0]
+	WORD $0x4f991183 // fmla v3.4s, v12.4s, v25.s[0]
+skip0:
+	CMP $3, R1
+	BLT skip1
+	WORD $0x4fb81120 // fmla v0.4s, v9.4s, v24.s[1]
+	WORD $0x4fb811a1 // fmla v1.4s, v13.4s, v24.s[1]
+	WORD $0x4fb91122 // fmla v2.4s, v9.4s, v25.s[1]
+	WORD $0x4fb911a3 // fmla v3.4s, v13.4s, v25.s[1]
+skip1:
+	CMP $2, R1
+	BLT skip2
+	WORD $0x4f981940 // fmla v0.4s, v10.4s, v24.s[2]
+	WORD $0x4f9819c1 // fmla v1.4s, v14.4s, v24.s[2]
+	WORD $0x4f991942 // fmla v2.4s, v10.4s, v25.s[2]
+	WORD $0x4f9919c3 // fmla v3.4s, v14.4s, v25.s[2]
+skip2:
+	CMP $1, R1
+	BLT skip3
+	WORD $0x4fb81960 // fmla v0.4s, v11.4s, v24.s[3]
+	WORD $0x4fb819e1 // fmla v1.4s, v15.4s, v24.s[3]
+	WORD $0x4fb91962 // fmla v2.4s, v11.4s, v25.s[3]
+	WORD $0x4fb919e3 // fmla v3.4s, v15.4s, v25.s[3]
+skip3:
+end:
+	FMOVS alpha+72(FP), F24
+	CBZ R8, overwrite
+	FLDPQ (R8), (F26, F27)
+	ADD R9, R8, R8
+	WORD $0x4f98101a // fmla v26.4s, v0.4s, v24.s[0]
+	WORD $0x4f98103b // fmla v27.4s, v1.4s, v24.s[0]
+	FSTPQ (F26, F27), (R4)
+	ADD R7, R4, R4
+	FLDPQ (R8), (F28, F29)
+	ADD R9, R8, R8
+	WORD $0x4f98105c // fmla v28.4s, v2.4s, v24.s[0]
+	WORD $0x4f98107d // fmla v29.4s, v3.4s, v24.s[0]
+	FSTPQ (F28, F29), (R4)
+	ADD R7, R4, R4
+	B next
+overwrite:
+	WORD $0x4f989000 // fmul v0.4s, v0.4s, v24.s[0]
+	WORD $0x4f989021 // fmul v1.4s, v1.4s, v24.s[0]
+	FSTPQ (F0, F1), (R4)
+	ADD R7, R4, R4
+	WORD $0x4f989042 // fmul v2.4s, v2.4s, v24.s[0]
+	WORD $0x4f989063 // fmul v3.4s, v3.4s, v24.s[0]
+	FSTPQ (F2, F3), (R4)
+	ADD R7, R4, R4
+next:
+	RET
+
+// func gemmAlongHalf1x8F32NEON(k int, a *float32, as int, b *uint16, bs int, c *float32, cs int, from *float32, fs int, alpha float32, next int)
+TEXT ·gemmAlongHalf1x8F32NEON(SB), NOSPLIT, $0-88
+	MOVD k+0(FP), R1
+	MOVD a+8(FP), R2
+	MOVD b+24(FP), R3
+	MOVD c+40(FP), R4
+	MOVD as+16(FP), R5
+	MOVD bs+32(FP), R6
+	MOVD cs+48(FP), R7
+	MOVD from+56(FP), R8
+	MOVD fs+64(FP), R9
+	VEOR V0.B16, V0.B16, V0.B16
+	VEOR V1.B16, V1.B16, V1.B16
+	SUBS $4, R1, R1
+	BLT tail
+loop:
+	MOVD R3, R12
+	FMOVD (R12), F8
+	WORD $0x2e613908 // shll v8.4s, v8.4h, #16
+	ADD R6, R12, R12
+	FMOVD (R12), F9
+	WORD $0x2e613929 // shll v9.4s, v9.4h, #16
+	ADD R6, R12, R12
+	FMOVD (R12), F10
+	WORD $0x2e61394a // shll v10.4s, v10.4h, #16
+	ADD R6, R12, R12
+	FMOVD (R12), F11
+	WORD $0x2e61396b // shll v11.4s, v11.4h, #16
+	ADD R6, R12, R12
+	FMOVD (R12), F12
+	WORD $0x2e61398c // shll v12.4s, v12.4h, #16
+	ADD R6, R12, R12
+	FMOVD (R12), F13
+	WORD $0x2e6139ad // shll v13.4s, v13.4h, #16
+	ADD R6, R12, R12
+	FMOVD (R12), F14
+	WORD $0x2e6139ce // shll v14.4s, v14.4h, #16
+	ADD R6, R12, R12
+	FMOVD (R12), F15
+	WORD $0x2e6139ef // shll v15.4s, v15.4h, #16
+	ADD R6, R12, R12
+	MOVD R2, R11
+	FMOVQ (R11), F24
+	ADD R5, R11, R11
+	VZIP1 V10.S4, V8.S4, V16.S4
+	VZIP2 V10.S4, V8.S4, V17.S4
+	VZIP1 V11.S4, V9.S4, V18.S4
+	VZIP2 V11.S4, V9.S4, V19.S4
+	VZIP1 V18.S4, V16.S4, V8.S4
+	VZIP2 V18.S4, V16.S4, V9.S4
+	VZIP1 V19.S4, V17.S4, V10.S4
+	VZIP2 V19.S4, V17.S4, V11.S4
+	VZIP1 V14.S4, V12.S4, V20.S4
+	VZIP2 V14.S4, V12.S4, V21.S4
+	VZIP1 V15.S4, V13.S4, V22.S4
+	VZIP2 V15.S4, V13.S4, V23.S4
+	VZIP1 V22.S4, V20.S4, V12.S4
+	VZIP2 V22.S4, V20.S4, V13.S4
+	VZIP1 V23.S4, V21.S4, V14.S4
+	VZIP2 V23.S4, V21.S4, V15.S4
+	WORD $0x4f981100 // fmla v0.4s, v8.4s, v24.s[0]
+	WORD $0x4f981181 // fmla v1.4s, v12.4s, v24.s[0]
+	WORD $0x4fb81120 // fmla v0.4s, v9.4s, v24.s[1]
+	WORD $0x4fb811a1 // fmla v1.4s, v13.4s, v24.s[1]
+	WORD $0x4f981940 // fmla v0.4s, v10.4s, v24.s[2]
+	WORD $0x4f9819c1 // fmla v1.4s, v14.4s, v24.s[2]
+	WORD $0x4fb81960 // fmla v0.4s, v11.4s, v24.s[3]
+	WORD $0x4fb819e1 // fmla v1.4s, v15.4s, v24.s[3]
+	ADD $8, R3, R3
+	ADD $16, R2, R2
+	SUBS $4, R1, R1
+	BGE loop
+tail:
+	ADDS $4, R1, R1
+	BEQ end
+	SUB $4, R1, R13
+	ADD R13<<1, R3, R3
+	ADD R13<<2, R2, R2
+	MOVD R3, R12
+	FMOVD (R12), F8
+	WORD $0x2e613908 // shll v8.4s, v8.4h, #16
+	ADD R6, R12, R12
+	FMOVD (R12), F9
+	WORD $0x2e613929 // shll v9.4s, v9.4h, #16
+	ADD R6, R12, R12
+	FMOVD (R12), F10
+	WORD $0x2e61394a // shll v10.4s, v10.4h, #16
+	ADD R6, R12, R12
+	FMOVD (R12), F11
+	WORD $0x2e61396b // shll v11.4s, v11.4h, #16
+	ADD R6, R12, R12
+	FMOVD (R12), F12
+	WORD $0x2e61398c // shll v12.4s, v12.4h, #16
+	ADD R6, R12, R12
+	FMOVD (R12), F13
+	WORD $0x2e6139ad // shll v13.4s, v13.4h, #16
+	ADD R6, R12, R12
+	FMOVD (R12), F14
+	WORD $0x2e6139ce // shll v14.4s, v14.4h, #16
+	ADD R6, R12, R12
+	FMOVD (R12), F15
+	WORD $0x2e6139ef // shll v15.4s, v15.4h, #16
+	ADD R6, R12, R12
+	MOVD R2, R11
+	FMOVQ (R11), F24
+	ADD R5, R11, R11
+	VZIP1 V10.S4, V8.S4, V16.S4
+	VZIP2 V10.S4, V8.S4, V17.S4
+	VZIP1 V11.S4, V9.S4, V18.S4
+	VZIP2 V11.S4, V9.S4, V19.S4
+	VZIP1 V18.S4, V16.S4, V8.S4
+	VZIP2 V18.S4, V16.S4, V9.S4
+	VZIP1 V19.S4, V17.S4, V10.S4
+	VZIP2 V19.S4, V17.S4, V11.S4
+	VZIP1 V14.S4, V12.S4, V20.S4
+	VZIP2 V14.S4, V12.S4, V21.S4
+	VZIP1 V15.S4, V13.S4, V22.S4
+	VZIP2 V15.S4, V13.S4, V23.S4
+	VZIP1 V22.S4, V20.S4, V12.S4
+	VZIP2 V22.S4, V20.S4, V13.S4
+	VZIP1 V23.S4, V21.S4, V14.S4
+	VZIP2 V23.S4, V21.S4, V15.S4
+	CMP $4, R1
+	BLT skip0
+	WORD $0x4f981100 // fmla v0.4s, v8.4s, v24.s[0]
+	WORD $0x4f981181 // fmla v1.4s, v12.4s, v24.s[0]
+skip0:
+	CMP $3, R1
+	BLT skip1
+	WORD $0x4fb81120 // fmla v0.4s, v9.4s, v24.s[1]
+	WORD $0x4fb811a1 // fmla v1.4s, v13.4s, v24.s[1]
+skip1:
+	CMP $2, R1
+	BLT skip2
+	WORD $0x4f981940 // fmla v0.4s, v10.4s, v24.s[2]
+	WORD $0x4f9819c1 // fmla v1.4s, v14.4s, v24.s[2]
+skip2:
+	CMP $1, R1
+	BLT skip3
+	WORD $0x4fb81960 // fmla v0.4s, v11.4s, v24.s[3]
+	WORD $0x4fb819e1 // fmla v1.4s, v15.4s, v24.s[3]
+skip3:
+end:
+	FMOVS alpha+72(FP), F24
+	CBZ R8, overwrite
+	FLDPQ (R8), (F26, F27)
+	ADD R9, R8, R8
+	WORD $0x4f98101a // fmla v26.4s, v0.4s, v24.s[0]
+	WORD $0x4f98103b // fmla v27.4s, v1.4s, v24.s[0]
+	FSTPQ (F26, F27), (R4)
+	ADD R7, R4, R4
+	B next
+overwrite:
+	WORD $0x4f989000 // fmul v0.4s, v0.4s, v24.s[0]
+	WORD $0x4f989021 // fmul v1.4s, v1.4s, v24.s[0]
+	FSTPQ (F0, F1), (R4)
+	ADD R7, R4, R4
+next:
 	RET
 
 // func addF32NEON(dst *float32, a *float32, b *float32, n int)

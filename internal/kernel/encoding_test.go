@@ -71,8 +71,8 @@ func disassemble(t *testing.T, code []byte) (list []string) {
 }
 
 // wantDot are the products of the micro-kernels. Registers 0 and 1 hold B, then
-// come the sums by row, then two elements of A. Kernels for few rows have four
-// vectors of sums for each row, and after 16 sums four vectors of B and of A.
+// come the sums by row, then two elements of A. In kernels for few rows, the
+// registers of a transposed square take the place of B's, and 0 and 1 hold A.
 func wantDot() map[string][]string {
 	all := map[string][]string{"roundTileAVX512BF16": {"vcvtne2ps2bf16 zmm2,zmm1,zmm0"}}
 	for w := 1; w <= 2; w++ {
@@ -89,11 +89,14 @@ func wantDot() map[string][]string {
 			}
 		}
 	}
+	columns := []int{21, 23, 24, 10, 26, 11, 14, 12, 13, 15, 18, 16, 19, 22, 20, 25} // of a transposed square
 	for h := 1; h <= fewRows; h++ {
-		name := fmt.Sprintf("rowDots%dAVX512BF16", h)
-		for c := range 2 * 4 { // in the loop and in the remainder, 4 vectors
-			for i := range h {
-				all[name] = append(all[name], fmt.Sprintf("vdpbf16ps zmm%d,zmm%d,zmm%d", 4*i+c%4, 16+c%4, 20+i))
+		name := fmt.Sprintf("gemmAlong%dx32AVX512BF16", h)
+		for c := range 2 * 2 { // two vectors, in the loop and in the remainder
+			for _, column := range columns {
+				for i := range h {
+					all[name] = append(all[name], fmt.Sprintf("vdpbf16ps zmm%d,zmm%d,zmm%d", 2+2*i+c%2, column, i%2))
+				}
 			}
 		}
 	}

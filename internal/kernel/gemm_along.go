@@ -11,7 +11,7 @@ import "unsafe"
 const (
 	// fewRows is the largest number of rows of A for which this pays, and alongLeast
 	// the least K.
-	fewRows    = 8
+	fewRows    = 4
 	alongLeast = 32
 )
 

@@ -62,10 +62,9 @@ func gemmNEON() (f32 *engine[float32], f64 *engine[float64]) {
 		copyRows1F64NEON, copyRows2F64NEON, copyRows3F64NEON, copyRows4F64NEON, copyRows5F64NEON, copyRows6F64NEON,
 	}
 	f32.transpose, f64.transpose = transposeF32NEON, transposeF64NEON
-	f32.dotsOfRows, f64.dotsOfRows = rowDotsF32NEON, rowDotsF64NEON
-	f32.dotsOfRowsBF16 = func(rows, turns int, a *float32, b *BF16, bs int, sums *float32) {
-		rowDotsBF16NEON(rows, turns, a, (*uint16)(b), bs, sums)
-	}
+	f32.along = []alongKernel[float32, float32]{gemmAlong1x8F32NEON, gemmAlong2x8F32NEON, gemmAlong3x8F32NEON, gemmAlong4x8F32NEON}
+	f64.along = []alongKernel[float64, float64]{gemmAlong1x4F64NEON, gemmAlong2x4F64NEON, gemmAlong3x4F64NEON, gemmAlong4x4F64NEON}
+	f32.alongBF16 = []alongKernel[float32, uint16]{gemmAlongHalf1x8F32NEON, gemmAlongHalf2x8F32NEON, gemmAlongHalf3x8F32NEON, gemmAlongHalf4x8F32NEON}
 	f32.peak, f64.peak = peakF32NEON, peakF64NEON
 	return f32, f64
 }

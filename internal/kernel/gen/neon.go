@@ -107,10 +107,14 @@ func neonFiles() map[string][]byte {
 			n.copyRows(g.size, w)
 		}
 		n.transpose(g.size)
-		n.rowDots(g.size, false)
+		for h := alongHeightNEON; h > 0; h-- {
+			n.along(g.size, h, false)
+		}
 		n.peak(g.size)
 	}
-	n.rowDots(4, true)
+	for h := alongHeightNEON; h > 0; h-- {
+		n.along(4, h, true)
+	}
 	for _, s := range vectorKernels() {
 		if s.amd64 {
 			continue

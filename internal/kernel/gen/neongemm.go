@@ -55,7 +55,11 @@ func (n *neon) microKernel(size, h int, byRows bool) {
 	} else {
 		n.columnsLoop(size, h)
 	}
-	n.storeTile(size, h)
+	n.storeSums(size, h)
+	n.lines("next:")
+	n.linef("ADD R%d, R%d, R%d", regNext, regA, regA)
+	n.linef("SUBS $1, R%d, R%d", regTiles, regTiles)
+	n.lines("BNE tile", "RET")
 }
 
 // steps emits a loop over k, unit steps at a time and then one by one.
@@ -133,8 +137,8 @@ func (n *neon) rowsLoop(size, h int) {
 	n.steps(2, func() { some(2) }, func() { some(1) })
 }
 
-// storeTile writes alpha times the accumulators to C, plus the rows of from, and goes on with the next tile.
-func (n *neon) storeTile(size, h int) {
+// storeSums writes alpha times the accumulators to C, plus the rows of from. The label next must follow.
+func (n *neon) storeSums(size, h int) {
 	n.linef("%s %s, F%d", move(size), n.slot("alpha"), vecB)
 	n.linef("CBZ R%d, overwrite", regFrom)
 	for i := range h {
@@ -151,10 +155,6 @@ func (n *neon) storeTile(size, h int) {
 		n.linef("FSTPQ (F%d, F%d), (R%d)", 2*i, 2*i+1, regC)
 		n.linef("ADD R%d, R%d, R%d", regCS, regC, regC)
 	}
-	n.lines("next:")
-	n.linef("ADD R%d, R%d, R%d", regNext, regA, regA)
-	n.linef("SUBS $1, R%d, R%d", regTiles, regTiles)
-	n.lines("BNE tile", "RET")
 }
 
 // copyRows emits the copy of rows of w vectors.
@@ -191,18 +191,14 @@ func (n *neon) transpose(size int) {
 		}
 	}
 	n.lines("loaded:")
-	zip := func(arrangement string, a, b, lo, hi int) {
-		n.linef("VZIP1 V%d.%s, V%d.%s, V%d.%s", b, arrangement, a, arrangement, lo, arrangement)
-		n.linef("VZIP2 V%d.%s, V%d.%s, V%d.%s", b, arrangement, a, arrangement, hi, arrangement)
-	}
 	first := 4
 	if size == 8 {
-		zip("D2", 0, 1, 4, 5)
+		n.zip("D2", 0, 1, 4, 5)
 	} else {
-		zip("S4", 0, 2, 4, 5)
-		zip("S4", 1, 3, 6, 7)
-		zip("S4", 4, 6, 16, 17)
-		zip("S4", 5, 7, 18, 19)
+		n.zip("S4", 0, 2, 4, 5)
+		n.zip("S4", 1, 3, 6, 7)
+		n.zip("S4", 4, 6, 16, 17)
+		n.zip("S4", 5, 7, 18, 19)
 		first = 16
 	}
 	for i := range side {
