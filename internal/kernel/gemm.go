@@ -132,7 +132,8 @@ func WorkspaceLen[T Float]() int {
 // goroutine. Blocks that do not overlap may be computed at the same time, each with
 // its own workspace ws of at least [WorkspaceLen] elements.
 //
-// The bits of C do not depend on how it is cut into blocks. K is cut into blocks
+// The bits of C do not depend on how it is cut into blocks, and those of a row not on
+// the other rows: alone it has the bits that it has in a batch. K is cut into blocks
 // whose bounds depend on K only. For each, an element is one chain of additions in
 // the order of k, multiplied by Alpha and added to C in the order of the blocks.
 // (If the operands' rows lie along K and N is small, there may be a sum for each

@@ -15,10 +15,10 @@ const (
 	alongLeast = 32
 )
 
-// alongKernel is a micro-kernel for some rows of A and cols columns of B
-// that lie along K, bs bytes apart: C = alpha*A*B plus the rows of from. A is by
-// rows. Without masks, it may read up to a vector of elements before b. It asks for
-// memory early: behind its part of a column, for what lies next bytes further.
+// alongKernel is a micro-kernel for some rows of A and cols columns of B that lie
+// along K, bs bytes apart: C = alpha*A*B plus the rows of from. If k is no multiple of
+// a vector and there are no masks, elements before a and b are read, too. What lies
+// ahead is asked for: behind these parts of columns, next bytes further.
 type alongKernel[A, B any] func(k int, a *A, as int, b *B, bs int, c *A, cs int, from *A, fs int, alpha A, next int)
 
 // alongPays reports whether rows [i0, i1) of g are computed by the kernels in along.
@@ -46,7 +46,7 @@ func (p *gemmPass[T]) alongColumns(g *Gemm[T], j0, j1 int) {
 // alongTile computes a tile for a block of K. The kernel computes all its columns: if
 // n has fewer, others of B are read, and the tile goes to the workspace.
 func (p *gemmPass[T]) alongTile(g *Gemm[T], i, h, j, n int) {
-	cols := p.cols
+	cols, size := p.cols, int(unsafe.Sizeof(g.Alpha))
 	first := min(j, g.N-cols)
 	c, cs := g.C[i*g.LDC+j:], g.LDC
 	from := p.from(g, i, j, c)
@@ -58,7 +58,6 @@ func (p *gemmPass[T]) alongTile(g *Gemm[T], i, h, j, n int) {
 		}
 		c, cs = p.edge, cols
 	}
-	size := int(unsafe.Sizeof(g.Alpha))
 	next := 0 // the next block of K
 	if p.k0+p.k == g.K {
 		next = (cols*g.LDB - g.K) * size

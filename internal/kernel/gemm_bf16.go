@@ -130,10 +130,10 @@ func (g *GemmBF16) check() {
 func GemmBF16Workspace() int { return active.bf16[0].workspace() }
 
 // GemmBF16Block computes rows [i0, i1) and columns [j0, j1) of the result on the
-// calling goroutine. As for [GemmBlock], the bits do not depend on how it is cut.
-// They depend on the CPU: with AVX512-BF16 they are those of [RefGemmBF16]. Without
-// it, A and B are converted to float32, which is exact, and multiplied as
-// [GemmBlock] does.
+// calling goroutine. As for [GemmBlock], the bits depend neither on how it is cut nor
+// on other rows. They depend on the CPU: with AVX512-BF16 they are those of
+// [RefGemmBF16]. Without it, A and B are converted to float32, which is exact, and
+// multiplied as [GemmBlock] does.
 func GemmBF16Block(g *GemmBF16, ws []float32, i0, i1, j0, j1 int) {
 	active.bf16[0].block(g, ws, i0, i1, j0, j1)
 }

@@ -24,9 +24,8 @@ func (e *engineBF16) alongBlock(g *GemmBF16, ws []float32, i0, i1, j0, j1 int) {
 	for i := i0; i < i1; i++ {
 		p.wordsOfRow(p.a[(i-i0)*p.words:][:p.words], g.A[i*g.LDA:][:g.K])
 	}
-	cols := e.cols
-	for j := j0; j < j1; j += cols {
-		p.columns(i0, i1, j, min(cols, j1-j))
+	for j := j0; j < j1; j += e.cols {
+		p.columns(i0, i1, j, min(e.cols, j1-j))
 	}
 }
 
@@ -43,8 +42,8 @@ func (e *engineBF16) wordsOfRow(dst []float32, src []BF16) {
 // columns computes n columns from j on. The kernels compute all their columns: if n
 // has fewer, others of B are read.
 func (p *passAlong) columns(i0, i1, j, n int) {
-	g, ss, cols := &p.g, p.cols, p.cols
-	first := min(j, g.N-cols)
+	g, ss := &p.g, p.cols
+	first := min(j, g.N-p.cols)
 	sums, rows := p.sums[j-first:], i1-i0
 	if g.Beta != 0 {
 		for r := range rows {
