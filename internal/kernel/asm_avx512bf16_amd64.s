@@ -10417,11 +10417,11 @@ TEXT ·gemmAlong4x32AVX512BF16(SB), NOSPLIT, $0-88
 	SUBQ   $0x20, CX
 	JLT    tail
 	MOVQ   next+80(FP), R13
-	ADDQ   $+640, R13
-	MOVQ   $+640, R12
+	ADDQ   $+512, R13
+	MOVQ   $+512, R12
 
 loop:
-	CMPQ         CX, $+320
+	CMPQ         CX, $+256
 	CMOVQLT      R13, R12
 	LEAQ         (BX)(R12*1), DI
 	MOVQ         BX, R10
@@ -10525,7 +10525,7 @@ loop:
 	LONG         $0x40567262
 	BYTE         $0x52
 	BYTE         $0xc1
-	PREFETCHT1   (DI)
+	PREFETCHT0   (DI)
 	VBROADCASTSS 4(SI), Z0
 	LONG         $0x4046f262
 	BYTE         $0x52
@@ -10542,7 +10542,7 @@ loop:
 	LONG         $0x40467262
 	BYTE         $0x52
 	BYTE         $0xc1
-	PREFETCHT1   (DI)(R8*1)
+	PREFETCHT0   (DI)(R8*1)
 	VBROADCASTSS 8(SI), Z0
 	LONG         $0x403ef262
 	BYTE         $0x52
@@ -10559,7 +10559,7 @@ loop:
 	LONG         $0x403e7262
 	BYTE         $0x52
 	BYTE         $0xc1
-	PREFETCHT1   (DI)(R8*2)
+	PREFETCHT0   (DI)(R8*2)
 	VBROADCASTSS 12(SI), Z0
 	LONG         $0x482ef262
 	BYTE         $0x52
@@ -10576,7 +10576,7 @@ loop:
 	LONG         $0x482e7262
 	BYTE         $0x52
 	BYTE         $0xc1
-	PREFETCHT1   (DI)(R11*1)
+	PREFETCHT0   (DI)(R11*1)
 	LEAQ         (DI)(R8*4), DI
 	VBROADCASTSS 16(SI), Z0
 	LONG         $0x402ef262
@@ -10594,7 +10594,7 @@ loop:
 	LONG         $0x402e7262
 	BYTE         $0x52
 	BYTE         $0xc1
-	PREFETCHT1   (DI)
+	PREFETCHT0   (DI)
 	VBROADCASTSS 20(SI), Z0
 	LONG         $0x4826f262
 	BYTE         $0x52
@@ -10611,7 +10611,7 @@ loop:
 	LONG         $0x48267262
 	BYTE         $0x52
 	BYTE         $0xc1
-	PREFETCHT1   (DI)(R8*1)
+	PREFETCHT0   (DI)(R8*1)
 	VBROADCASTSS 24(SI), Z0
 	LONG         $0x480ef262
 	BYTE         $0x52
@@ -10628,7 +10628,7 @@ loop:
 	LONG         $0x480e7262
 	BYTE         $0x52
 	BYTE         $0xc1
-	PREFETCHT1   (DI)(R8*2)
+	PREFETCHT0   (DI)(R8*2)
 	VBROADCASTSS 28(SI), Z0
 	LONG         $0x481ef262
 	BYTE         $0x52
@@ -10645,7 +10645,7 @@ loop:
 	LONG         $0x481e7262
 	BYTE         $0x52
 	BYTE         $0xc1
-	PREFETCHT1   (DI)(R11*1)
+	PREFETCHT0   (DI)(R11*1)
 	LEAQ         (DI)(R8*4), DI
 	VBROADCASTSS 32(SI), Z0
 	LONG         $0x4816f262
@@ -10663,7 +10663,7 @@ loop:
 	LONG         $0x48167262
 	BYTE         $0x52
 	BYTE         $0xc1
-	PREFETCHT1   (DI)
+	PREFETCHT0   (DI)
 	VBROADCASTSS 36(SI), Z0
 	LONG         $0x4806f262
 	BYTE         $0x52
@@ -10680,7 +10680,7 @@ loop:
 	LONG         $0x48067262
 	BYTE         $0x52
 	BYTE         $0xc1
-	PREFETCHT1   (DI)(R8*1)
+	PREFETCHT0   (DI)(R8*1)
 	VBROADCASTSS 40(SI), Z0
 	LONG         $0x406ef262
 	BYTE         $0x52
@@ -10697,7 +10697,7 @@ loop:
 	LONG         $0x406e7262
 	BYTE         $0x52
 	BYTE         $0xc1
-	PREFETCHT1   (DI)(R8*2)
+	PREFETCHT0   (DI)(R8*2)
 	VBROADCASTSS 44(SI), Z0
 	LONG         $0x407ef262
 	BYTE         $0x52
@@ -10714,7 +10714,7 @@ loop:
 	LONG         $0x407e7262
 	BYTE         $0x52
 	BYTE         $0xc1
-	PREFETCHT1   (DI)(R11*1)
+	PREFETCHT0   (DI)(R11*1)
 	LEAQ         (DI)(R8*4), DI
 	VBROADCASTSS 48(SI), Z0
 	LONG         $0x4066f262
@@ -10732,7 +10732,7 @@ loop:
 	LONG         $0x40667262
 	BYTE         $0x52
 	BYTE         $0xc1
-	PREFETCHT1   (DI)
+	PREFETCHT0   (DI)
 	VBROADCASTSS 52(SI), Z0
 	LONG         $0x404ef262
 	BYTE         $0x52
@@ -10749,7 +10749,7 @@ loop:
 	LONG         $0x404e7262
 	BYTE         $0x52
 	BYTE         $0xc1
-	PREFETCHT1   (DI)(R8*1)
+	PREFETCHT0   (DI)(R8*1)
 	VBROADCASTSS 56(SI), Z0
 	LONG         $0x405ef262
 	BYTE         $0x52
@@ -10766,7 +10766,7 @@ loop:
 	LONG         $0x405e7262
 	BYTE         $0x52
 	BYTE         $0xc1
-	PREFETCHT1   (DI)(R8*2)
+	PREFETCHT0   (DI)(R8*2)
 	VBROADCASTSS 60(SI), Z0
 	LONG         $0x4036f262
 	BYTE         $0x52
@@ -10783,7 +10783,7 @@ loop:
 	LONG         $0x40367262
 	BYTE         $0x52
 	BYTE         $0xc1
-	PREFETCHT1   (DI)(R11*1)
+	PREFETCHT0   (DI)(R11*1)
 	LEAQ         (DI)(R8*4), DI
 	VMOVUPS      (R10), Z10
 	VMOVUPS      (R10)(R8*1), Z11
@@ -10884,7 +10884,7 @@ loop:
 	LONG         $0x40567262
 	BYTE         $0x52
 	BYTE         $0xc9
-	PREFETCHT1   (DI)
+	PREFETCHT0   (DI)
 	VBROADCASTSS 4(SI), Z0
 	LONG         $0x4046f262
 	BYTE         $0x52
@@ -10901,7 +10901,7 @@ loop:
 	LONG         $0x40467262
 	BYTE         $0x52
 	BYTE         $0xc9
-	PREFETCHT1   (DI)(R8*1)
+	PREFETCHT0   (DI)(R8*1)
 	VBROADCASTSS 8(SI), Z0
 	LONG         $0x403ef262
 	BYTE         $0x52
@@ -10918,7 +10918,7 @@ loop:
 	LONG         $0x403e7262
 	BYTE         $0x52
 	BYTE         $0xc9
-	PREFETCHT1   (DI)(R8*2)
+	PREFETCHT0   (DI)(R8*2)
 	VBROADCASTSS 12(SI), Z0
 	LONG         $0x482ef262
 	BYTE         $0x52
@@ -10935,7 +10935,7 @@ loop:
 	LONG         $0x482e7262
 	BYTE         $0x52
 	BYTE         $0xc9
-	PREFETCHT1   (DI)(R11*1)
+	PREFETCHT0   (DI)(R11*1)
 	LEAQ         (DI)(R8*4), DI
 	VBROADCASTSS 16(SI), Z0
 	LONG         $0x402ef262
@@ -10953,7 +10953,7 @@ loop:
 	LONG         $0x402e7262
 	BYTE         $0x52
 	BYTE         $0xc9
-	PREFETCHT1   (DI)
+	PREFETCHT0   (DI)
 	VBROADCASTSS 20(SI), Z0
 	LONG         $0x4826f262
 	BYTE         $0x52
@@ -10970,7 +10970,7 @@ loop:
 	LONG         $0x48267262
 	BYTE         $0x52
 	BYTE         $0xc9
-	PREFETCHT1   (DI)(R8*1)
+	PREFETCHT0   (DI)(R8*1)
 	VBROADCASTSS 24(SI), Z0
 	LONG         $0x480ef262
 	BYTE         $0x52
@@ -10987,7 +10987,7 @@ loop:
 	LONG         $0x480e7262
 	BYTE         $0x52
 	BYTE         $0xc9
-	PREFETCHT1   (DI)(R8*2)
+	PREFETCHT0   (DI)(R8*2)
 	VBROADCASTSS 28(SI), Z0
 	LONG         $0x481ef262
 	BYTE         $0x52
@@ -11004,7 +11004,7 @@ loop:
 	LONG         $0x481e7262
 	BYTE         $0x52
 	BYTE         $0xc9
-	PREFETCHT1   (DI)(R11*1)
+	PREFETCHT0   (DI)(R11*1)
 	LEAQ         (DI)(R8*4), DI
 	VBROADCASTSS 32(SI), Z0
 	LONG         $0x4816f262
@@ -11022,7 +11022,7 @@ loop:
 	LONG         $0x48167262
 	BYTE         $0x52
 	BYTE         $0xc9
-	PREFETCHT1   (DI)
+	PREFETCHT0   (DI)
 	VBROADCASTSS 36(SI), Z0
 	LONG         $0x4806f262
 	BYTE         $0x52
@@ -11039,7 +11039,7 @@ loop:
 	LONG         $0x48067262
 	BYTE         $0x52
 	BYTE         $0xc9
-	PREFETCHT1   (DI)(R8*1)
+	PREFETCHT0   (DI)(R8*1)
 	VBROADCASTSS 40(SI), Z0
 	LONG         $0x406ef262
 	BYTE         $0x52
@@ -11056,7 +11056,7 @@ loop:
 	LONG         $0x406e7262
 	BYTE         $0x52
 	BYTE         $0xc9
-	PREFETCHT1   (DI)(R8*2)
+	PREFETCHT0   (DI)(R8*2)
 	VBROADCASTSS 44(SI), Z0
 	LONG         $0x407ef262
 	BYTE         $0x52
@@ -11073,7 +11073,7 @@ loop:
 	LONG         $0x407e7262
 	BYTE         $0x52
 	BYTE         $0xc9
-	PREFETCHT1   (DI)(R11*1)
+	PREFETCHT0   (DI)(R11*1)
 	LEAQ         (DI)(R8*4), DI
 	VBROADCASTSS 48(SI), Z0
 	LONG         $0x4066f262
@@ -11091,7 +11091,7 @@ loop:
 	LONG         $0x40667262
 	BYTE         $0x52
 	BYTE         $0xc9
-	PREFETCHT1   (DI)
+	PREFETCHT0   (DI)
 	VBROADCASTSS 52(SI), Z0
 	LONG         $0x404ef262
 	BYTE         $0x52
@@ -11108,7 +11108,7 @@ loop:
 	LONG         $0x404e7262
 	BYTE         $0x52
 	BYTE         $0xc9
-	PREFETCHT1   (DI)(R8*1)
+	PREFETCHT0   (DI)(R8*1)
 	VBROADCASTSS 56(SI), Z0
 	LONG         $0x405ef262
 	BYTE         $0x52
@@ -11125,7 +11125,7 @@ loop:
 	LONG         $0x405e7262
 	BYTE         $0x52
 	BYTE         $0xc9
-	PREFETCHT1   (DI)(R8*2)
+	PREFETCHT0   (DI)(R8*2)
 	VBROADCASTSS 60(SI), Z0
 	LONG         $0x4036f262
 	BYTE         $0x52
@@ -11142,7 +11142,7 @@ loop:
 	LONG         $0x40367262
 	BYTE         $0x52
 	BYTE         $0xc9
-	PREFETCHT1   (DI)(R11*1)
+	PREFETCHT0   (DI)(R11*1)
 	ADDQ         $0x40, BX
 	ADDQ         $0x40, SI
 	SUBQ         $0x20, CX
@@ -11976,11 +11976,11 @@ TEXT ·gemmAlong3x32AVX512BF16(SB), NOSPLIT, $0-88
 	SUBQ   $0x20, CX
 	JLT    tail
 	MOVQ   next+80(FP), R13
-	ADDQ   $+640, R13
-	MOVQ   $+640, R12
+	ADDQ   $+512, R13
+	MOVQ   $+512, R12
 
 loop:
-	CMPQ         CX, $+320
+	CMPQ         CX, $+256
 	CMOVQLT      R13, R12
 	LEAQ         (BX)(R12*1), DI
 	MOVQ         BX, R10
@@ -12080,7 +12080,7 @@ loop:
 	LONG         $0x4056f262
 	BYTE         $0x52
 	BYTE         $0xf0
-	PREFETCHT1   (DI)
+	PREFETCHT0   (DI)
 	VBROADCASTSS 4(SI), Z0
 	LONG         $0x4046f262
 	BYTE         $0x52
@@ -12093,7 +12093,7 @@ loop:
 	LONG         $0x4046f262
 	BYTE         $0x52
 	BYTE         $0xf0
-	PREFETCHT1   (DI)(R8*1)
+	PREFETCHT0   (DI)(R8*1)
 	VBROADCASTSS 8(SI), Z0
 	LONG         $0x403ef262
 	BYTE         $0x52
@@ -12106,7 +12106,7 @@ loop:
 	LONG         $0x403ef262
 	BYTE         $0x52
 	BYTE         $0xf0
-	PREFETCHT1   (DI)(R8*2)
+	PREFETCHT0   (DI)(R8*2)
 	VBROADCASTSS 12(SI), Z0
 	LONG         $0x482ef262
 	BYTE         $0x52
@@ -12119,7 +12119,7 @@ loop:
 	LONG         $0x482ef262
 	BYTE         $0x52
 	BYTE         $0xf0
-	PREFETCHT1   (DI)(R11*1)
+	PREFETCHT0   (DI)(R11*1)
 	LEAQ         (DI)(R8*4), DI
 	VBROADCASTSS 16(SI), Z0
 	LONG         $0x402ef262
@@ -12133,7 +12133,7 @@ loop:
 	LONG         $0x402ef262
 	BYTE         $0x52
 	BYTE         $0xf0
-	PREFETCHT1   (DI)
+	PREFETCHT0   (DI)
 	VBROADCASTSS 20(SI), Z0
 	LONG         $0x4826f262
 	BYTE         $0x52
@@ -12146,7 +12146,7 @@ loop:
 	LONG         $0x4826f262
 	BYTE         $0x52
 	BYTE         $0xf0
-	PREFETCHT1   (DI)(R8*1)
+	PREFETCHT0   (DI)(R8*1)
 	VBROADCASTSS 24(SI), Z0
 	LONG         $0x480ef262
 	BYTE         $0x52
@@ -12159,7 +12159,7 @@ loop:
 	LONG         $0x480ef262
 	BYTE         $0x52
 	BYTE         $0xf0
-	PREFETCHT1   (DI)(R8*2)
+	PREFETCHT0   (DI)(R8*2)
 	VBROADCASTSS 28(SI), Z0
 	LONG         $0x481ef262
 	BYTE         $0x52
@@ -12172,7 +12172,7 @@ loop:
 	LONG         $0x481ef262
 	BYTE         $0x52
 	BYTE         $0xf0
-	PREFETCHT1   (DI)(R11*1)
+	PREFETCHT0   (DI)(R11*1)
 	LEAQ         (DI)(R8*4), DI
 	VBROADCASTSS 32(SI), Z0
 	LONG         $0x4816f262
@@ -12186,7 +12186,7 @@ loop:
 	LONG         $0x4816f262
 	BYTE         $0x52
 	BYTE         $0xf0
-	PREFETCHT1   (DI)
+	PREFETCHT0   (DI)
 	VBROADCASTSS 36(SI), Z0
 	LONG         $0x4806f262
 	BYTE         $0x52
@@ -12199,7 +12199,7 @@ loop:
 	LONG         $0x4806f262
 	BYTE         $0x52
 	BYTE         $0xf0
-	PREFETCHT1   (DI)(R8*1)
+	PREFETCHT0   (DI)(R8*1)
 	VBROADCASTSS 40(SI), Z0
 	LONG         $0x406ef262
 	BYTE         $0x52
@@ -12212,7 +12212,7 @@ loop:
 	LONG         $0x406ef262
 	BYTE         $0x52
 	BYTE         $0xf0
-	PREFETCHT1   (DI)(R8*2)
+	PREFETCHT0   (DI)(R8*2)
 	VBROADCASTSS 44(SI), Z0
 	LONG         $0x407ef262
 	BYTE         $0x52
@@ -12225,7 +12225,7 @@ loop:
 	LONG         $0x407ef262
 	BYTE         $0x52
 	BYTE         $0xf0
-	PREFETCHT1   (DI)(R11*1)
+	PREFETCHT0   (DI)(R11*1)
 	LEAQ         (DI)(R8*4), DI
 	VBROADCASTSS 48(SI), Z0
 	LONG         $0x4066f262
@@ -12239,7 +12239,7 @@ loop:
 	LONG         $0x4066f262
 	BYTE         $0x52
 	BYTE         $0xf0
-	PREFETCHT1   (DI)
+	PREFETCHT0   (DI)
 	VBROADCASTSS 52(SI), Z0
 	LONG         $0x404ef262
 	BYTE         $0x52
@@ -12252,7 +12252,7 @@ loop:
 	LONG         $0x404ef262
 	BYTE         $0x52
 	BYTE         $0xf0
-	PREFETCHT1   (DI)(R8*1)
+	PREFETCHT0   (DI)(R8*1)
 	VBROADCASTSS 56(SI), Z0
 	LONG         $0x405ef262
 	BYTE         $0x52
@@ -12265,7 +12265,7 @@ loop:
 	LONG         $0x405ef262
 	BYTE         $0x52
 	BYTE         $0xf0
-	PREFETCHT1   (DI)(R8*2)
+	PREFETCHT0   (DI)(R8*2)
 	VBROADCASTSS 60(SI), Z0
 	LONG         $0x4036f262
 	BYTE         $0x52
@@ -12278,7 +12278,7 @@ loop:
 	LONG         $0x4036f262
 	BYTE         $0x52
 	BYTE         $0xf0
-	PREFETCHT1   (DI)(R11*1)
+	PREFETCHT0   (DI)(R11*1)
 	LEAQ         (DI)(R8*4), DI
 	VMOVUPS      (R10), Z10
 	VMOVUPS      (R10)(R8*1), Z11
@@ -12375,7 +12375,7 @@ loop:
 	LONG         $0x4056f262
 	BYTE         $0x52
 	BYTE         $0xf8
-	PREFETCHT1   (DI)
+	PREFETCHT0   (DI)
 	VBROADCASTSS 4(SI), Z0
 	LONG         $0x4046f262
 	BYTE         $0x52
@@ -12388,7 +12388,7 @@ loop:
 	LONG         $0x4046f262
 	BYTE         $0x52
 	BYTE         $0xf8
-	PREFETCHT1   (DI)(R8*1)
+	PREFETCHT0   (DI)(R8*1)
 	VBROADCASTSS 8(SI), Z0
 	LONG         $0x403ef262
 	BYTE         $0x52
@@ -12401,7 +12401,7 @@ loop:
 	LONG         $0x403ef262
 	BYTE         $0x52
 	BYTE         $0xf8
-	PREFETCHT1   (DI)(R8*2)
+	PREFETCHT0   (DI)(R8*2)
 	VBROADCASTSS 12(SI), Z0
 	LONG         $0x482ef262
 	BYTE         $0x52
@@ -12414,7 +12414,7 @@ loop:
 	LONG         $0x482ef262
 	BYTE         $0x52
 	BYTE         $0xf8
-	PREFETCHT1   (DI)(R11*1)
+	PREFETCHT0   (DI)(R11*1)
 	LEAQ         (DI)(R8*4), DI
 	VBROADCASTSS 16(SI), Z0
 	LONG         $0x402ef262
@@ -12428,7 +12428,7 @@ loop:
 	LONG         $0x402ef262
 	BYTE         $0x52
 	BYTE         $0xf8
-	PREFETCHT1   (DI)
+	PREFETCHT0   (DI)
 	VBROADCASTSS 20(SI), Z0
 	LONG         $0x4826f262
 	BYTE         $0x52
@@ -12441,7 +12441,7 @@ loop:
 	LONG         $0x4826f262
 	BYTE         $0x52
 	BYTE         $0xf8
-	PREFETCHT1   (DI)(R8*1)
+	PREFETCHT0   (DI)(R8*1)
 	VBROADCASTSS 24(SI), Z0
 	LONG         $0x480ef262
 	BYTE         $0x52
@@ -12454,7 +12454,7 @@ loop:
 	LONG         $0x480ef262
 	BYTE         $0x52
 	BYTE         $0xf8
-	PREFETCHT1   (DI)(R8*2)
+	PREFETCHT0   (DI)(R8*2)
 	VBROADCASTSS 28(SI), Z0
 	LONG         $0x481ef262
 	BYTE         $0x52
@@ -12467,7 +12467,7 @@ loop:
 	LONG         $0x481ef262
 	BYTE         $0x52
 	BYTE         $0xf8
-	PREFETCHT1   (DI)(R11*1)
+	PREFETCHT0   (DI)(R11*1)
 	LEAQ         (DI)(R8*4), DI
 	VBROADCASTSS 32(SI), Z0
 	LONG         $0x4816f262
@@ -12481,7 +12481,7 @@ loop:
 	LONG         $0x4816f262
 	BYTE         $0x52
 	BYTE         $0xf8
-	PREFETCHT1   (DI)
+	PREFETCHT0   (DI)
 	VBROADCASTSS 36(SI), Z0
 	LONG         $0x4806f262
 	BYTE         $0x52
@@ -12494,7 +12494,7 @@ loop:
 	LONG         $0x4806f262
 	BYTE         $0x52
 	BYTE         $0xf8
-	PREFETCHT1   (DI)(R8*1)
+	PREFETCHT0   (DI)(R8*1)
 	VBROADCASTSS 40(SI), Z0
 	LONG         $0x406ef262
 	BYTE         $0x52
@@ -12507,7 +12507,7 @@ loop:
 	LONG         $0x406ef262
 	BYTE         $0x52
 	BYTE         $0xf8
-	PREFETCHT1   (DI)(R8*2)
+	PREFETCHT0   (DI)(R8*2)
 	VBROADCASTSS 44(SI), Z0
 	LONG         $0x407ef262
 	BYTE         $0x52
@@ -12520,7 +12520,7 @@ loop:
 	LONG         $0x407ef262
 	BYTE         $0x52
 	BYTE         $0xf8
-	PREFETCHT1   (DI)(R11*1)
+	PREFETCHT0   (DI)(R11*1)
 	LEAQ         (DI)(R8*4), DI
 	VBROADCASTSS 48(SI), Z0
 	LONG         $0x4066f262
@@ -12534,7 +12534,7 @@ loop:
 	LONG         $0x4066f262
 	BYTE         $0x52
 	BYTE         $0xf8
-	PREFETCHT1   (DI)
+	PREFETCHT0   (DI)
 	VBROADCASTSS 52(SI), Z0
 	LONG         $0x404ef262
 	BYTE         $0x52
@@ -12547,7 +12547,7 @@ loop:
 	LONG         $0x404ef262
 	BYTE         $0x52
 	BYTE         $0xf8
-	PREFETCHT1   (DI)(R8*1)
+	PREFETCHT0   (DI)(R8*1)
 	VBROADCASTSS 56(SI), Z0
 	LONG         $0x405ef262
 	BYTE         $0x52
@@ -12560,7 +12560,7 @@ loop:
 	LONG         $0x405ef262
 	BYTE         $0x52
 	BYTE         $0xf8
-	PREFETCHT1   (DI)(R8*2)
+	PREFETCHT0   (DI)(R8*2)
 	VBROADCASTSS 60(SI), Z0
 	LONG         $0x4036f262
 	BYTE         $0x52
@@ -12573,7 +12573,7 @@ loop:
 	LONG         $0x4036f262
 	BYTE         $0x52
 	BYTE         $0xf8
-	PREFETCHT1   (DI)(R11*1)
+	PREFETCHT0   (DI)(R11*1)
 	ADDQ         $0x40, BX
 	ADDQ         $0x40, SI
 	SUBQ         $0x20, CX
@@ -13266,11 +13266,11 @@ TEXT ·gemmAlong2x32AVX512BF16(SB), NOSPLIT, $0-88
 	SUBQ   $0x20, CX
 	JLT    tail
 	MOVQ   next+80(FP), R13
-	ADDQ   $+640, R13
-	MOVQ   $+640, R12
+	ADDQ   $+512, R13
+	MOVQ   $+512, R12
 
 loop:
-	CMPQ         CX, $+320
+	CMPQ         CX, $+256
 	CMOVQLT      R13, R12
 	LEAQ         (BX)(R12*1), DI
 	MOVQ         BX, R10
@@ -13366,7 +13366,7 @@ loop:
 	LONG         $0x4056f262
 	BYTE         $0x52
 	BYTE         $0xe1
-	PREFETCHT1   (DI)
+	PREFETCHT0   (DI)
 	VBROADCASTSS 4(SI), Z0
 	LONG         $0x4046f262
 	BYTE         $0x52
@@ -13375,7 +13375,7 @@ loop:
 	LONG         $0x4046f262
 	BYTE         $0x52
 	BYTE         $0xe1
-	PREFETCHT1   (DI)(R8*1)
+	PREFETCHT0   (DI)(R8*1)
 	VBROADCASTSS 8(SI), Z0
 	LONG         $0x403ef262
 	BYTE         $0x52
@@ -13384,7 +13384,7 @@ loop:
 	LONG         $0x403ef262
 	BYTE         $0x52
 	BYTE         $0xe1
-	PREFETCHT1   (DI)(R8*2)
+	PREFETCHT0   (DI)(R8*2)
 	VBROADCASTSS 12(SI), Z0
 	LONG         $0x482ef262
 	BYTE         $0x52
@@ -13393,7 +13393,7 @@ loop:
 	LONG         $0x482ef262
 	BYTE         $0x52
 	BYTE         $0xe1
-	PREFETCHT1   (DI)(R11*1)
+	PREFETCHT0   (DI)(R11*1)
 	LEAQ         (DI)(R8*4), DI
 	VBROADCASTSS 16(SI), Z0
 	LONG         $0x402ef262
@@ -13403,7 +13403,7 @@ loop:
 	LONG         $0x402ef262
 	BYTE         $0x52
 	BYTE         $0xe1
-	PREFETCHT1   (DI)
+	PREFETCHT0   (DI)
 	VBROADCASTSS 20(SI), Z0
 	LONG         $0x4826f262
 	BYTE         $0x52
@@ -13412,7 +13412,7 @@ loop:
 	LONG         $0x4826f262
 	BYTE         $0x52
 	BYTE         $0xe1
-	PREFETCHT1   (DI)(R8*1)
+	PREFETCHT0   (DI)(R8*1)
 	VBROADCASTSS 24(SI), Z0
 	LONG         $0x480ef262
 	BYTE         $0x52
@@ -13421,7 +13421,7 @@ loop:
 	LONG         $0x480ef262
 	BYTE         $0x52
 	BYTE         $0xe1
-	PREFETCHT1   (DI)(R8*2)
+	PREFETCHT0   (DI)(R8*2)
 	VBROADCASTSS 28(SI), Z0
 	LONG         $0x481ef262
 	BYTE         $0x52
@@ -13430,7 +13430,7 @@ loop:
 	LONG         $0x481ef262
 	BYTE         $0x52
 	BYTE         $0xe1
-	PREFETCHT1   (DI)(R11*1)
+	PREFETCHT0   (DI)(R11*1)
 	LEAQ         (DI)(R8*4), DI
 	VBROADCASTSS 32(SI), Z0
 	LONG         $0x4816f262
@@ -13440,7 +13440,7 @@ loop:
 	LONG         $0x4816f262
 	BYTE         $0x52
 	BYTE         $0xe1
-	PREFETCHT1   (DI)
+	PREFETCHT0   (DI)
 	VBROADCASTSS 36(SI), Z0
 	LONG         $0x4806f262
 	BYTE         $0x52
@@ -13449,7 +13449,7 @@ loop:
 	LONG         $0x4806f262
 	BYTE         $0x52
 	BYTE         $0xe1
-	PREFETCHT1   (DI)(R8*1)
+	PREFETCHT0   (DI)(R8*1)
 	VBROADCASTSS 40(SI), Z0
 	LONG         $0x406ef262
 	BYTE         $0x52
@@ -13458,7 +13458,7 @@ loop:
 	LONG         $0x406ef262
 	BYTE         $0x52
 	BYTE         $0xe1
-	PREFETCHT1   (DI)(R8*2)
+	PREFETCHT0   (DI)(R8*2)
 	VBROADCASTSS 44(SI), Z0
 	LONG         $0x407ef262
 	BYTE         $0x52
@@ -13467,7 +13467,7 @@ loop:
 	LONG         $0x407ef262
 	BYTE         $0x52
 	BYTE         $0xe1
-	PREFETCHT1   (DI)(R11*1)
+	PREFETCHT0   (DI)(R11*1)
 	LEAQ         (DI)(R8*4), DI
 	VBROADCASTSS 48(SI), Z0
 	LONG         $0x4066f262
@@ -13477,7 +13477,7 @@ loop:
 	LONG         $0x4066f262
 	BYTE         $0x52
 	BYTE         $0xe1
-	PREFETCHT1   (DI)
+	PREFETCHT0   (DI)
 	VBROADCASTSS 52(SI), Z0
 	LONG         $0x404ef262
 	BYTE         $0x52
@@ -13486,7 +13486,7 @@ loop:
 	LONG         $0x404ef262
 	BYTE         $0x52
 	BYTE         $0xe1
-	PREFETCHT1   (DI)(R8*1)
+	PREFETCHT0   (DI)(R8*1)
 	VBROADCASTSS 56(SI), Z0
 	LONG         $0x405ef262
 	BYTE         $0x52
@@ -13495,7 +13495,7 @@ loop:
 	LONG         $0x405ef262
 	BYTE         $0x52
 	BYTE         $0xe1
-	PREFETCHT1   (DI)(R8*2)
+	PREFETCHT0   (DI)(R8*2)
 	VBROADCASTSS 60(SI), Z0
 	LONG         $0x4036f262
 	BYTE         $0x52
@@ -13504,7 +13504,7 @@ loop:
 	LONG         $0x4036f262
 	BYTE         $0x52
 	BYTE         $0xe1
-	PREFETCHT1   (DI)(R11*1)
+	PREFETCHT0   (DI)(R11*1)
 	LEAQ         (DI)(R8*4), DI
 	VMOVUPS      (R10), Z10
 	VMOVUPS      (R10)(R8*1), Z11
@@ -13597,7 +13597,7 @@ loop:
 	LONG         $0x4056f262
 	BYTE         $0x52
 	BYTE         $0xe9
-	PREFETCHT1   (DI)
+	PREFETCHT0   (DI)
 	VBROADCASTSS 4(SI), Z0
 	LONG         $0x4046f262
 	BYTE         $0x52
@@ -13606,7 +13606,7 @@ loop:
 	LONG         $0x4046f262
 	BYTE         $0x52
 	BYTE         $0xe9
-	PREFETCHT1   (DI)(R8*1)
+	PREFETCHT0   (DI)(R8*1)
 	VBROADCASTSS 8(SI), Z0
 	LONG         $0x403ef262
 	BYTE         $0x52
@@ -13615,7 +13615,7 @@ loop:
 	LONG         $0x403ef262
 	BYTE         $0x52
 	BYTE         $0xe9
-	PREFETCHT1   (DI)(R8*2)
+	PREFETCHT0   (DI)(R8*2)
 	VBROADCASTSS 12(SI), Z0
 	LONG         $0x482ef262
 	BYTE         $0x52
@@ -13624,7 +13624,7 @@ loop:
 	LONG         $0x482ef262
 	BYTE         $0x52
 	BYTE         $0xe9
-	PREFETCHT1   (DI)(R11*1)
+	PREFETCHT0   (DI)(R11*1)
 	LEAQ         (DI)(R8*4), DI
 	VBROADCASTSS 16(SI), Z0
 	LONG         $0x402ef262
@@ -13634,7 +13634,7 @@ loop:
 	LONG         $0x402ef262
 	BYTE         $0x52
 	BYTE         $0xe9
-	PREFETCHT1   (DI)
+	PREFETCHT0   (DI)
 	VBROADCASTSS 20(SI), Z0
 	LONG         $0x4826f262
 	BYTE         $0x52
@@ -13643,7 +13643,7 @@ loop:
 	LONG         $0x4826f262
 	BYTE         $0x52
 	BYTE         $0xe9
-	PREFETCHT1   (DI)(R8*1)
+	PREFETCHT0   (DI)(R8*1)
 	VBROADCASTSS 24(SI), Z0
 	LONG         $0x480ef262
 	BYTE         $0x52
@@ -13652,7 +13652,7 @@ loop:
 	LONG         $0x480ef262
 	BYTE         $0x52
 	BYTE         $0xe9
-	PREFETCHT1   (DI)(R8*2)
+	PREFETCHT0   (DI)(R8*2)
 	VBROADCASTSS 28(SI), Z0
 	LONG         $0x481ef262
 	BYTE         $0x52
@@ -13661,7 +13661,7 @@ loop:
 	LONG         $0x481ef262
 	BYTE         $0x52
 	BYTE         $0xe9
-	PREFETCHT1   (DI)(R11*1)
+	PREFETCHT0   (DI)(R11*1)
 	LEAQ         (DI)(R8*4), DI
 	VBROADCASTSS 32(SI), Z0
 	LONG         $0x4816f262
@@ -13671,7 +13671,7 @@ loop:
 	LONG         $0x4816f262
 	BYTE         $0x52
 	BYTE         $0xe9
-	PREFETCHT1   (DI)
+	PREFETCHT0   (DI)
 	VBROADCASTSS 36(SI), Z0
 	LONG         $0x4806f262
 	BYTE         $0x52
@@ -13680,7 +13680,7 @@ loop:
 	LONG         $0x4806f262
 	BYTE         $0x52
 	BYTE         $0xe9
-	PREFETCHT1   (DI)(R8*1)
+	PREFETCHT0   (DI)(R8*1)
 	VBROADCASTSS 40(SI), Z0
 	LONG         $0x406ef262
 	BYTE         $0x52
@@ -13689,7 +13689,7 @@ loop:
 	LONG         $0x406ef262
 	BYTE         $0x52
 	BYTE         $0xe9
-	PREFETCHT1   (DI)(R8*2)
+	PREFETCHT0   (DI)(R8*2)
 	VBROADCASTSS 44(SI), Z0
 	LONG         $0x407ef262
 	BYTE         $0x52
@@ -13698,7 +13698,7 @@ loop:
 	LONG         $0x407ef262
 	BYTE         $0x52
 	BYTE         $0xe9
-	PREFETCHT1   (DI)(R11*1)
+	PREFETCHT0   (DI)(R11*1)
 	LEAQ         (DI)(R8*4), DI
 	VBROADCASTSS 48(SI), Z0
 	LONG         $0x4066f262
@@ -13708,7 +13708,7 @@ loop:
 	LONG         $0x4066f262
 	BYTE         $0x52
 	BYTE         $0xe9
-	PREFETCHT1   (DI)
+	PREFETCHT0   (DI)
 	VBROADCASTSS 52(SI), Z0
 	LONG         $0x404ef262
 	BYTE         $0x52
@@ -13717,7 +13717,7 @@ loop:
 	LONG         $0x404ef262
 	BYTE         $0x52
 	BYTE         $0xe9
-	PREFETCHT1   (DI)(R8*1)
+	PREFETCHT0   (DI)(R8*1)
 	VBROADCASTSS 56(SI), Z0
 	LONG         $0x405ef262
 	BYTE         $0x52
@@ -13726,7 +13726,7 @@ loop:
 	LONG         $0x405ef262
 	BYTE         $0x52
 	BYTE         $0xe9
-	PREFETCHT1   (DI)(R8*2)
+	PREFETCHT0   (DI)(R8*2)
 	VBROADCASTSS 60(SI), Z0
 	LONG         $0x4036f262
 	BYTE         $0x52
@@ -13735,7 +13735,7 @@ loop:
 	LONG         $0x4036f262
 	BYTE         $0x52
 	BYTE         $0xe9
-	PREFETCHT1   (DI)(R11*1)
+	PREFETCHT0   (DI)(R11*1)
 	ADDQ         $0x40, BX
 	ADDQ         $0x40, SI
 	SUBQ         $0x20, CX
@@ -14287,11 +14287,11 @@ TEXT ·gemmAlong1x32AVX512BF16(SB), NOSPLIT, $0-88
 	SUBQ   $0x20, CX
 	JLT    tail
 	MOVQ   next+80(FP), R13
-	ADDQ   $+640, R13
-	MOVQ   $+640, R12
+	ADDQ   $+512, R13
+	MOVQ   $+512, R12
 
 loop:
-	CMPQ         CX, $+320
+	CMPQ         CX, $+256
 	CMOVQLT      R13, R12
 	LEAQ         (BX)(R12*1), DI
 	MOVQ         BX, R10
@@ -14383,85 +14383,85 @@ loop:
 	LONG         $0x4056f262
 	BYTE         $0x52
 	BYTE         $0xd0
-	PREFETCHT1   (DI)
+	PREFETCHT0   (DI)
 	VBROADCASTSS 4(SI), Z0
 	LONG         $0x4046f262
 	BYTE         $0x52
 	BYTE         $0xd0
-	PREFETCHT1   (DI)(R8*1)
+	PREFETCHT0   (DI)(R8*1)
 	VBROADCASTSS 8(SI), Z0
 	LONG         $0x403ef262
 	BYTE         $0x52
 	BYTE         $0xd0
-	PREFETCHT1   (DI)(R8*2)
+	PREFETCHT0   (DI)(R8*2)
 	VBROADCASTSS 12(SI), Z0
 	LONG         $0x482ef262
 	BYTE         $0x52
 	BYTE         $0xd0
-	PREFETCHT1   (DI)(R11*1)
+	PREFETCHT0   (DI)(R11*1)
 	LEAQ         (DI)(R8*4), DI
 	VBROADCASTSS 16(SI), Z0
 	LONG         $0x402ef262
 	BYTE         $0x52
 	BYTE         $0xd0
-	PREFETCHT1   (DI)
+	PREFETCHT0   (DI)
 	VBROADCASTSS 20(SI), Z0
 	LONG         $0x4826f262
 	BYTE         $0x52
 	BYTE         $0xd0
-	PREFETCHT1   (DI)(R8*1)
+	PREFETCHT0   (DI)(R8*1)
 	VBROADCASTSS 24(SI), Z0
 	LONG         $0x480ef262
 	BYTE         $0x52
 	BYTE         $0xd0
-	PREFETCHT1   (DI)(R8*2)
+	PREFETCHT0   (DI)(R8*2)
 	VBROADCASTSS 28(SI), Z0
 	LONG         $0x481ef262
 	BYTE         $0x52
 	BYTE         $0xd0
-	PREFETCHT1   (DI)(R11*1)
+	PREFETCHT0   (DI)(R11*1)
 	LEAQ         (DI)(R8*4), DI
 	VBROADCASTSS 32(SI), Z0
 	LONG         $0x4816f262
 	BYTE         $0x52
 	BYTE         $0xd0
-	PREFETCHT1   (DI)
+	PREFETCHT0   (DI)
 	VBROADCASTSS 36(SI), Z0
 	LONG         $0x4806f262
 	BYTE         $0x52
 	BYTE         $0xd0
-	PREFETCHT1   (DI)(R8*1)
+	PREFETCHT0   (DI)(R8*1)
 	VBROADCASTSS 40(SI), Z0
 	LONG         $0x406ef262
 	BYTE         $0x52
 	BYTE         $0xd0
-	PREFETCHT1   (DI)(R8*2)
+	PREFETCHT0   (DI)(R8*2)
 	VBROADCASTSS 44(SI), Z0
 	LONG         $0x407ef262
 	BYTE         $0x52
 	BYTE         $0xd0
-	PREFETCHT1   (DI)(R11*1)
+	PREFETCHT0   (DI)(R11*1)
 	LEAQ         (DI)(R8*4), DI
 	VBROADCASTSS 48(SI), Z0
 	LONG         $0x4066f262
 	BYTE         $0x52
 	BYTE         $0xd0
-	PREFETCHT1   (DI)
+	PREFETCHT0   (DI)
 	VBROADCASTSS 52(SI), Z0
 	LONG         $0x404ef262
 	BYTE         $0x52
 	BYTE         $0xd0
-	PREFETCHT1   (DI)(R8*1)
+	PREFETCHT0   (DI)(R8*1)
 	VBROADCASTSS 56(SI), Z0
 	LONG         $0x405ef262
 	BYTE         $0x52
 	BYTE         $0xd0
-	PREFETCHT1   (DI)(R8*2)
+	PREFETCHT0   (DI)(R8*2)
 	VBROADCASTSS 60(SI), Z0
 	LONG         $0x4036f262
 	BYTE         $0x52
 	BYTE         $0xd0
-	PREFETCHT1   (DI)(R11*1)
+	PREFETCHT0   (DI)(R11*1)
 	LEAQ         (DI)(R8*4), DI
 	VMOVUPS      (R10), Z10
 	VMOVUPS      (R10)(R8*1), Z11
@@ -14550,85 +14550,85 @@ loop:
 	LONG         $0x4056f262
 	BYTE         $0x52
 	BYTE         $0xd8
-	PREFETCHT1   (DI)
+	PREFETCHT0   (DI)
 	VBROADCASTSS 4(SI), Z0
 	LONG         $0x4046f262
 	BYTE         $0x52
 	BYTE         $0xd8
-	PREFETCHT1   (DI)(R8*1)
+	PREFETCHT0   (DI)(R8*1)
 	VBROADCASTSS 8(SI), Z0
 	LONG         $0x403ef262
 	BYTE         $0x52
 	BYTE         $0xd8
-	PREFETCHT1   (DI)(R8*2)
+	PREFETCHT0   (DI)(R8*2)
 	VBROADCASTSS 12(SI), Z0
 	LONG         $0x482ef262
 	BYTE         $0x52
 	BYTE         $0xd8
-	PREFETCHT1   (DI)(R11*1)
+	PREFETCHT0   (DI)(R11*1)
 	LEAQ         (DI)(R8*4), DI
 	VBROADCASTSS 16(SI), Z0
 	LONG         $0x402ef262
 	BYTE         $0x52
 	BYTE         $0xd8
-	PREFETCHT1   (DI)
+	PREFETCHT0   (DI)
 	VBROADCASTSS 20(SI), Z0
 	LONG         $0x4826f262
 	BYTE         $0x52
 	BYTE         $0xd8
-	PREFETCHT1   (DI)(R8*1)
+	PREFETCHT0   (DI)(R8*1)
 	VBROADCASTSS 24(SI), Z0
 	LONG         $0x480ef262
 	BYTE         $0x52
 	BYTE         $0xd8
-	PREFETCHT1   (DI)(R8*2)
+	PREFETCHT0   (DI)(R8*2)
 	VBROADCASTSS 28(SI), Z0
 	LONG         $0x481ef262
 	BYTE         $0x52
 	BYTE         $0xd8
-	PREFETCHT1   (DI)(R11*1)
+	PREFETCHT0   (DI)(R11*1)
 	LEAQ         (DI)(R8*4), DI
 	VBROADCASTSS 32(SI), Z0
 	LONG         $0x4816f262
 	BYTE         $0x52
 	BYTE         $0xd8
-	PREFETCHT1   (DI)
+	PREFETCHT0   (DI)
 	VBROADCASTSS 36(SI), Z0
 	LONG         $0x4806f262
 	BYTE         $0x52
 	BYTE         $0xd8
-	PREFETCHT1   (DI)(R8*1)
+	PREFETCHT0   (DI)(R8*1)
 	VBROADCASTSS 40(SI), Z0
 	LONG         $0x406ef262
 	BYTE         $0x52
 	BYTE         $0xd8
-	PREFETCHT1   (DI)(R8*2)
+	PREFETCHT0   (DI)(R8*2)
 	VBROADCASTSS 44(SI), Z0
 	LONG         $0x407ef262
 	BYTE         $0x52
 	BYTE         $0xd8
-	PREFETCHT1   (DI)(R11*1)
+	PREFETCHT0   (DI)(R11*1)
 	LEAQ         (DI)(R8*4), DI
 	VBROADCASTSS 48(SI), Z0
 	LONG         $0x4066f262
 	BYTE         $0x52
 	BYTE         $0xd8
-	PREFETCHT1   (DI)
+	PREFETCHT0   (DI)
 	VBROADCASTSS 52(SI), Z0
 	LONG         $0x404ef262
 	BYTE         $0x52
 	BYTE         $0xd8
-	PREFETCHT1   (DI)(R8*1)
+	PREFETCHT0   (DI)(R8*1)
 	VBROADCASTSS 56(SI), Z0
 	LONG         $0x405ef262
 	BYTE         $0x52
 	BYTE         $0xd8
-	PREFETCHT1   (DI)(R8*2)
+	PREFETCHT0   (DI)(R8*2)
 	VBROADCASTSS 60(SI), Z0
 	LONG         $0x4036f262
 	BYTE         $0x52
 	BYTE         $0xd8
-	PREFETCHT1   (DI)(R11*1)
+	PREFETCHT0   (DI)(R11*1)
 	ADDQ         $0x40, BX
 	ADDQ         $0x40, SI
 	SUBQ         $0x20, CX

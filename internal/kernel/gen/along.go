@@ -21,7 +21,7 @@ type along struct {
 }
 
 // alongAhead is the bytes of a column that are asked for ahead: measured.
-const alongAhead = 10 * 64
+const alongAhead = 8 * 64
 
 // alongGroups is the number of vectors of columns. A sum waits for the product
 // before, so that one chain alone would take longer than to read memory.
@@ -118,7 +118,7 @@ func (k *along) emit() {
 // prefetch asks for what a column has ahead, after step p of group j. The processor
 // foresees few streams, and here are as many as columns.
 func (k *along) prefetch(j, p int) {
-	k.PREFETCHT1(stepsAhead(reg.RDI, reg.R8, reg.R11, p%4))
+	k.PREFETCHT0(stepsAhead(reg.RDI, reg.R8, reg.R11, p%4))
 	if (p%4 == 3 || p+1 == k.lanes()) && (p+1 < k.lanes() || j+1 < alongGroups) {
 		k.LEAQ(operand.Mem{Base: reg.RDI, Index: reg.R8, Scale: 4}, reg.RDI)
 	}
