@@ -36,8 +36,9 @@ type cpuQueue struct {
 	workspacesBF16 []bf16Workspace
 	conv32         convWork[float32]
 	conv64         convWork[float64]
-	attn32         []attnWorkspace[float32]
-	attn64         []attnWorkspace[float64]
+	attn32         attnWorkspaces[float32]
+	attn64         attnWorkspaces[float64]
+	attnBF16       attnWorkspacesBF16
 }
 
 // Sync returns nil: a launch on the CPU returns when the kernel is done.

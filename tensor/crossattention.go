@@ -4,9 +4,9 @@ import "math"
 
 func init() {
 	define(OpCrossAttention, OpSpec{Name: "cross_attention", Saves: 63 | SaveOut, VJP: crossAttentionVJP,
-		CPU: withHalf(floats(crossAttentionKernel(attention32), crossAttentionKernel(attention64)), crossAttentionHalf())})
+		CPU: orBF16(withHalf(floats(crossAttentionKernel(attention32), crossAttentionKernel(attention64)), crossAttentionHalf()), crossAttentionBF16())})
 	define(OpCrossAttentionGrad, OpSpec{Name: "cross_attention_grad", Const: true,
-		CPU: floats(crossAttentionGradKernel(attention32), crossAttentionGradKernel(attention64))})
+		CPU: orBF16(floats(crossAttentionGradKernel(attention32), crossAttentionGradKernel(attention64)), crossAttentionGradBF16())})
 }
 
 // CrossAttention is Attention of queries q [B, Tq, heads·headDim] over keys and values k and v [B, Tk, kvHeads·headDim], which may have

@@ -262,8 +262,10 @@ var rules = map[Op]OpSpec{
 		CPU: floats(spread(dim0, dim1, 1, rows1(kernel.LogSumExp[float32])), spread(dim0, dim1, 1, rows1(kernel.LogSumExp[float64])))},
 	OpLogSumExpGrad: {Name: "logsumexp_grad", Const: true, CPU: floats(logSumExpGradKernel[float32](), logSumExpGradKernel[float64]())},
 
-	OpAttention:     {Name: "attention", Saves: 1 | SaveOut, VJP: attentionVJP, CPU: floats(attentionKernel(attention32), attentionKernel(attention64))},
-	OpAttentionGrad: {Name: "attention_grad", Const: true, CPU: floats(attentionGradKernel(attention32), attentionGradKernel(attention64))},
+	OpAttention: {Name: "attention", Saves: 1 | SaveOut, VJP: attentionVJP,
+		CPU: orBF16(floats(attentionKernel(attention32), attentionKernel(attention64)), attentionBF16())},
+	OpAttentionGrad: {Name: "attention_grad", Const: true,
+		CPU: orBF16(floats(attentionGradKernel(attention32), attentionGradKernel(attention64)), attentionGradBF16())},
 
 	OpCrossEntropy:     {Name: "cross_entropy", Saves: 3, VJP: crossEntropyVJP, CPU: floats(crossEntropyKernel[float32](), crossEntropyKernel[float64]())},
 	OpCrossEntropyGrad: {Name: "cross_entropy_grad", Const: true, CPU: floats(crossEntropyGradKernel[float32](), crossEntropyGradKernel[float64]())},

@@ -11,21 +11,25 @@ import "math"
 // position of Q may be QStep elements from the next, and of K and V KVStep. Out is shaped as Q and has no gaps, and LSE,
 // ln(sum(exp(score))) of each query, is [batch, Heads, Queries].
 type Attention[T Float] struct {
-	Queries, Keys  int
-	Heads, KVHeads int // Heads/KVHeads heads of queries in a row share one of keys and values (Ainslie et al., "GQA", 2023)
-	HeadDim        int
-	Causal         bool // query i sees keys 0 to i+Offset
-	Offset         int
-	Scale          T // of the scores
-	Q, K, V        []T
-	QStep, KVStep  int
-	Out, LSE       []T
-	GradOut        []T // of AttentionGrad; shaped as Out
-	GradQ          []T // shaped as Q, with its steps
-	GradK, GradV   []T
-	GradLSE        []T // of AttentionGrad; shaped as LSE, nil for 0
-	AttentionMasks
+	AttentionShape
+	Scale               T // of the scores
+	Q, K, V             []T
+	Out, LSE            []T
+	GradOut             []T // of AttentionGrad; shaped as Out
+	GradQ, GradK, GradV []T // shaped as Q, K and V
+	GradLSE             []T // of AttentionGrad; shaped as LSE, nil for 0
 	AttentionHalf[T]
+}
+
+// AttentionShape is an attention without its operands.
+type AttentionShape struct {
+	Batch, Queries, Keys int
+	Heads, KVHeads       int // Heads/KVHeads heads of queries in a row share one of keys and values (Ainslie et al., "GQA", 2023)
+	HeadDim              int
+	QStep, KVStep        int
+	Causal               bool // query i sees keys 0 to i+Offset
+	Offset               int
+	AttentionMasks
 
 	// Drop is the probability with which [Dropout], under Key, drops elements of the probabilities
 	// [batch, Heads, Queries, Keys]; Rows says where these lie.
@@ -36,12 +40,17 @@ type Attention[T Float] struct {
 
 // Pack makes queries, keys and values parts of qkv [batch, Steps, 3, Heads, HeadDim], and their gradients of grad.
 func (a *Attention[T]) Pack(qkv, grad []T) {
+	a.Q, a.K, a.V = unpacked(&a.AttentionShape, qkv)
+	if grad != nil {
+		a.GradQ, a.GradK, a.GradV = unpacked(&a.AttentionShape, grad)
+	}
+}
+
+// unpacked returns the queries, keys and values in qkv, and sets their steps.
+func unpacked[E any](a *AttentionShape, qkv []E) (q, k, v []E) {
 	width := a.Heads * a.HeadDim
 	a.QStep, a.KVStep = 3*width, 3*width
-	a.Q, a.K, a.V = qkv, qkv[width:], qkv[2*width:]
-	if grad != nil {
-		a.GradQ, a.GradK, a.GradV = grad, grad[width:], grad[2*width:]
-	}
+	return qkv, qkv[width:], qkv[2*width:]
 }
 
 // Blocks of queries and keys. A block of scores, its gradient, and the keys and values that it needs fit in the second-level
@@ -67,41 +76,43 @@ func NewAttentionWork[T Float]() *AttentionWork[T] {
 }
 
 // Blocks returns the number of parts of [AttentionForward], all heads of the batch together.
-func (a *Attention[T]) Blocks() int { return len(a.LSE) / max(a.Queries, 1) * a.headBlocks() }
+func (a *AttentionShape) Blocks() int { return a.Batch * a.Heads * a.headBlocks() }
 
 // Groups returns the number of parts of [AttentionGrad]: heads of keys and values of the batch.
-func (a *Attention[T]) Groups() int { return len(a.LSE) / max(a.Queries*a.group(), 1) }
+func (a *AttentionShape) Groups() int { return a.Batch * a.KVHeads }
 
 // group is how many heads of queries share one of keys and values.
-func (a *Attention[T]) group() int { return a.Heads / a.KVHeads }
+func (a *AttentionShape) group() int { return a.Heads / a.KVHeads }
 
-func (a *Attention[T]) headBlocks() int { return (a.Queries + attnRows - 1) / attnRows }
+func (a *AttentionShape) headBlocks() int { return (a.Queries + attnRows - 1) / attnRows }
 
 // queries returns a head's rows of x, shaped as Q, from a position on.
-func (a *Attention[T]) queries(x []T, head, at int) []T {
-	b, h := head/a.Heads, head%a.Heads
-	return x[(b*a.Queries+at)*a.QStep+h*a.HeadDim:]
-}
+func (a *Attention[T]) queries(x []T, head, at int) []T { return x[a.queryAt(head, at):] }
 
 // keys returns the rows that a head meets of x, shaped as K, from a position on.
-func (a *Attention[T]) keys(x []T, head, at int) []T {
-	return x[a.keyAt(head, at):]
+func (a *Attention[T]) keys(x []T, head, at int) []T { return x[a.keyAt(head, at):] }
+
+// output is queries for x shaped as Out.
+func (a *Attention[T]) output(x []T, head, at int) []T { return x[a.outputAt(head, at):] }
+
+// queryAt, keyAt and outputAt are where queries, keys and output begin.
+func (a *AttentionShape) queryAt(head, at int) int {
+	b, h := head/a.Heads, head%a.Heads
+	return (b*a.Queries+at)*a.QStep + h*a.HeadDim
 }
 
-// keyAt is where keys begins.
-func (a *Attention[T]) keyAt(head, at int) int {
+func (a *AttentionShape) keyAt(head, at int) int {
 	b, h := head/a.Heads, head%a.Heads/a.group()
 	return (b*a.Keys+at)*a.KVStep + h*a.HeadDim
 }
 
-// output is queries for x shaped as Out.
-func (a *Attention[T]) output(x []T, head, at int) []T {
+func (a *AttentionShape) outputAt(head, at int) int {
 	b, h := head/a.Heads, head%a.Heads
-	return x[((b*a.Queries+at)*a.Heads+h)*a.HeadDim:]
+	return ((b*a.Queries+at)*a.Heads + h) * a.HeadDim
 }
 
 // seen is the number of keys from j on, of n, that query i sees.
-func (a *Attention[T]) seen(i, j, n int) int {
+func (a *AttentionShape) seen(i, j, n int) int {
 	if a.Causal {
 		return max(0, min(n, i+a.Offset+1-j))
 	}
@@ -110,18 +121,23 @@ func (a *Attention[T]) seen(i, j, n int) int {
 
 // AttentionForward computes parts lo..hi of Out and LSE. The output of a query that sees no key is 0, and its LSE -Inf.
 func AttentionForward[T Float](a *Attention[T], w *AttentionWork[T], lo, hi int) {
-	n := a.headBlocks()
 	for item := lo; item < hi; item++ {
-		// The first block of a causal head costs least and the last one most: by turns, parts of a range cost about
-		// the same.
-		b := item % n / 2
-		if item%n%2 == 1 {
-			b = n - 1 - b
-		}
-		w.head, w.i = item/n, b*attnRows
-		w.n = min(attnRows, a.Queries-w.i)
+		w.take(&a.AttentionShape, item)
 		w.forward(a)
 	}
+}
+
+// take makes a part of [AttentionForward] the current block of queries.
+func (w *AttentionWork[T]) take(a *AttentionShape, item int) {
+	// The first block of a causal head costs least and the last one most: by turns, parts of a range cost about
+	// the same.
+	n := a.headBlocks()
+	b := item % n / 2
+	if item%n%2 == 1 {
+		b = n - 1 - b
+	}
+	w.head, w.i = item/n, b*attnRows
+	w.n = min(attnRows, a.Queries-w.i)
 }
 
 // forward computes the outputs of one block of queries.
@@ -135,20 +151,20 @@ func (w *AttentionWork[T]) forward(a *Attention[T]) {
 	beta := T(0)
 	for j := 0; j < keys; j += attnCols {
 		n := min(attnCols, keys-j)
-		if !w.mayAttend(a, j, n) {
+		if !w.mayAttend(&a.AttentionShape, j, n) {
 			continue
 		}
 		w.scores(a, j, n)
 		for r := range w.n {
 			s, seen := row(w.p, r, attnCols), a.seen(w.i+r, j, n)
 			if seen > 0 {
-				w.maskDocuments(a, s[:seen], r, j)
+				w.maskDocuments(&a.AttentionShape, s[:seen], r, j)
 				padded := padUnseen(s, seen)
 				if rescale := w.exponentials(r, s[:padded]); beta != 0 && rescale != 1 {
 					o := out[r*ld:][:a.HeadDim]
 					scaled(o, o, T(rescale))
 				}
-				w.drop(a, s[:seen], r, j)
+				w.drop(&a.AttentionShape, s[:seen], r, j)
 			}
 			clear(s[seen:])
 		}
@@ -160,7 +176,7 @@ func (w *AttentionWork[T]) forward(a *Attention[T]) {
 	for r := range w.n {
 		o := out[r*ld:][:a.HeadDim]
 		lse[r] = T(w.rowMax[r] + math.Log(w.rowSum[r]))
-		if a.seen(w.i+r, 0, all) == 0 || a.seesNoKey(lse[r]) {
+		if a.seen(w.i+r, 0, all) == 0 || a.seesNoKey(float64(lse[r])) {
 			clear(o)
 			continue
 		}
@@ -210,7 +226,7 @@ func (w *AttentionWork[T]) exponentials(r int, s []T) float64 {
 }
 
 // drop applies dropout to x: probabilities of row r from key j on, or their gradients.
-func (w *AttentionWork[T]) drop(a *Attention[T], x []T, r, j int) {
+func (w *AttentionWork[T]) drop(a *AttentionShape, x []T, r, j int) {
 	if a.Drop != 0 {
 		at := (w.head*a.Queries+w.i+r)*a.Keys + j
 		limit, scale := dropLimit[T](a.Drop)
@@ -238,7 +254,7 @@ func AttentionGrad[T Float](a *Attention[T], w *AttentionWork[T], lo, hi int) {
 				}
 				for ; w.i < a.Queries; w.i += attnRows {
 					w.n = min(attnRows, a.Queries-w.i)
-					if n := a.seen(w.i+w.n-1, j, min(attnCols, keys-j)); n > 0 && w.mayAttend(a, j, n) {
+					if n := a.seen(w.i+w.n-1, j, min(attnCols, keys-j)); n > 0 && w.mayAttend(&a.AttentionShape, j, n) {
 						w.gradient(a, j, n)
 					}
 				}
@@ -264,20 +280,20 @@ func (w *AttentionWork[T]) gradient(a *Attention[T], j, n int) {
 	one := [1]T{1}
 	for r := range w.n {
 		s, d, seen := row(w.p, r, attnCols), row(w.dS, r, attnCols), a.seen(w.i+r, j, n)
-		if a.seesNoKey(lse[r]) {
+		if a.seesNoKey(float64(lse[r])) {
 			seen = 0
 		}
 		if seen > 0 {
-			w.maskDocuments(a, s[:seen], r, j)
+			w.maskDocuments(&a.AttentionShape, s[:seen], r, j)
 			padded := padUnseen(s, seen)
 			expScaled(s[:padded], s[:padded], lse[r:r+1], one[:], 0, padded, false)
-			w.drop(a, d[:seen], r, j)
+			w.drop(&a.AttentionShape, d[:seen], r, j)
 			sum := [1]T{T(dot(g[r*ld:][:a.HeadDim], out[r*ld:][:a.HeadDim]))}
 			if a.GradLSE != nil {
 				sum[0] -= a.GradLSE[w.head*a.Queries+w.i+r]
 			}
 			softmaxGrad(d[:padded], d[:padded], s[:padded], sum[:], padded, false)
-			w.drop(a, s[:seen], r, j)
+			w.drop(&a.AttentionShape, s[:seen], r, j)
 		}
 		clear(s[seen:]) // NaN must not reach keys that the query does not see
 		clear(d[seen:])

@@ -14,7 +14,7 @@ type AttentionMasks struct {
 }
 
 // keysOf is the number of keys that count for a head.
-func (a *Attention[T]) keysOf(head int) int {
+func (a *AttentionShape) keysOf(head int) int {
 	if a.KeyLengths == nil {
 		return a.Keys
 	}
@@ -23,7 +23,7 @@ func (a *Attention[T]) keysOf(head int) int {
 
 // maskDocuments sets scores s of row r, with keys from j on, to -Inf where the key
 // is of another document.
-func (w *AttentionWork[T]) maskDocuments(a *Attention[T], s []T, r, j int) {
+func (w *AttentionWork[T]) maskDocuments(a *AttentionShape, s []T, r, j int) {
 	if a.KeyDocs == nil {
 		return
 	}
@@ -39,7 +39,7 @@ func (w *AttentionWork[T]) maskDocuments(a *Attention[T], s []T, r, j int) {
 // mayAttend reports whether a query of the block may see one of n keys from j on:
 // whether the ranges of their document numbers overlap. With packed documents, most
 // blocks do not.
-func (w *AttentionWork[T]) mayAttend(a *Attention[T], j, n int) bool {
+func (w *AttentionWork[T]) mayAttend(a *AttentionShape, j, n int) bool {
 	if a.KeyDocs == nil {
 		return true
 	}
@@ -59,4 +59,4 @@ func rangeOf(x []int64) (lo, hi int64) {
 
 // seesNoKey reports whether a query with logarithmic sum lse had only keys of other
 // documents.
-func (a *Attention[T]) seesNoKey(lse T) bool { return a.KeyDocs != nil && math.IsInf(float64(lse), -1) }
+func (a *AttentionShape) seesNoKey(lse float64) bool { return a.KeyDocs != nil && math.IsInf(lse, -1) }

@@ -41,7 +41,7 @@ var maskings = map[string]func(m *AttentionMasks, batch, queries, keys int){
 func (c *attentionCase[T]) mask(names ...string) *attentionCase[T] {
 	c.GradLSE = c.slot(len(c.LSE), 11)
 	for _, name := range names {
-		maskings[name](&c.AttentionMasks, c.batch, c.Queries, c.Keys)
+		maskings[name](&c.AttentionMasks, c.Batch, c.Queries, c.Keys)
 	}
 	for b, n := range c.KeyLengths {
 		for _, x := range [][]T{c.K, c.V} {

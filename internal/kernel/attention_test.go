@@ -14,7 +14,6 @@ import (
 // attentionCase is an Attention over a batch, with guards around its memory.
 type attentionCase[T Float] struct {
 	Attention[T]
-	batch     int
 	bufs      [][]T
 	qkv, grad []T // of self-attention
 }
@@ -29,12 +28,12 @@ func newAttentionCase[T Float](batch, steps, heads, hd int, causal bool, drop fl
 }
 
 func newCrossCase[T Float](batch, queries, keys, heads, kvHeads, hd int, causal bool, offset int, drop float64) *attentionCase[T] {
-	c := &attentionCase[T]{batch: batch}
+	c := &attentionCase[T]{}
 	n, m, probabilities := batch*queries*heads*hd, batch*keys*kvHeads*hd, heads*queries*keys
-	c.Attention = Attention[T]{Queries: queries, Keys: keys, Heads: heads, KVHeads: kvHeads, HeadDim: hd, Causal: causal, Offset: offset,
-		Scale: T(1 / math.Sqrt(float64(hd))), Q: c.slot(n, 1), K: c.slot(m, 6), V: c.slot(m, 7), QStep: heads * hd, KVStep: kvHeads * hd,
-		Out: c.slot(n, 2), LSE: c.slot(batch*heads*queries, 3), GradOut: c.slot(n, 4), GradQ: c.slot(n, 5), GradK: c.slot(m, 8), GradV: c.slot(m, 9),
-		Drop: drop, Key: 9, Rows: Rows{First: 3, Stride: 2, Elems: probabilities, Cols: probabilities, FullCols: probabilities}}
+	shape := AttentionShape{Batch: batch, Queries: queries, Keys: keys, Heads: heads, KVHeads: kvHeads, HeadDim: hd, QStep: heads * hd, KVStep: kvHeads * hd,
+		Causal: causal, Offset: offset, Drop: drop, Key: 9, Rows: Rows{First: 3, Stride: 2, Elems: probabilities, Cols: probabilities, FullCols: probabilities}}
+	c.Attention = Attention[T]{AttentionShape: shape, Scale: T(1 / math.Sqrt(float64(hd))), Q: c.slot(n, 1), K: c.slot(m, 6), V: c.slot(m, 7),
+		Out: c.slot(n, 2), LSE: c.slot(batch*heads*queries, 3), GradOut: c.slot(n, 4), GradQ: c.slot(n, 5), GradK: c.slot(m, 8), GradV: c.slot(m, 9)}
 	return c
 }
 
@@ -70,11 +69,11 @@ func (c *attentionCase[T]) sees(b, i, j int) bool {
 func (c *attentionCase[T]) plain(gq, gk, gv []float64) (out []float64) {
 	hd := c.HeadDim
 	out = make([]float64, len(c.Out))
-	mask := make([]float64, c.batch*c.Heads*c.Queries*c.Keys)
+	mask := make([]float64, c.Batch*c.Heads*c.Queries*c.Keys)
 	Fill(mask, 1)
 	Dropout(mask, mask, c.Drop, c.Key, c.Rows, 0, len(mask))
 	q, k, v, gradOut := float64s(c.Q), float64s(c.K), float64s(c.V), float64s(c.GradOut)
-	for head := range c.batch * c.Heads {
+	for head := range c.Batch * c.Heads {
 		b, h := head/c.Heads, head%c.Heads
 		key := func(j int) int { return (b*c.Keys+j)*c.KVStep + h*c.KVHeads/c.Heads*hd }
 		for i := range c.Queries {

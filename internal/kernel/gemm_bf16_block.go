@@ -104,6 +104,12 @@ func (e *engineBF16) block(g *GemmBF16, ws []float32, i0, i1, j0, j1 int) {
 		e.alongBlock(g, ws, i0, i1, j0, j1)
 		return
 	}
+	e.packedBlock(g, ws, i0, i1, j0, j1)
+}
+
+// packedBlock is block for products that pack their operands, also those of few
+// rows.
+func (e *engineBF16) packedBlock(g *GemmBF16, ws []float32, i0, i1, j0, j1 int) {
 	if g.H == nil && g.Beta != 0 && g.Beta != 1 {
 		f := Gemm[float32]{Beta: g.Beta, C: g.C, LDC: g.LDC}
 		f.scaleC(i0, i1, j0, j1)
