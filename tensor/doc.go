@@ -26,8 +26,9 @@
 //
 // The element types are Float32, Float64, BFloat16, Float16, Int32, Int64, Uint8 and Bool; operands of an operation
 // have the same one (see [Tensor.Cast]). 16-bit floats are computed in float32, and each result is rounded once. Losses
-// of 16-bit floats are Float32. Where the CPU has instructions for bfloat16, MatMul and Linear use them: sums are
-// float32, and numbers below 2**-126 count as zeros.
+// of 16-bit floats are Float32. Where the CPU has instructions for bfloat16, MatMul, Linear and attention use them: sums
+// are float32, and numbers below 2**-126 count as zeros. Attention then rounds probabilities, and gradients of scores,
+// to bfloat16, too, before it multiplies them.
 //
 // # Memory
 //

@@ -82,7 +82,7 @@ func crossDims(batch, tq, tk, heads, kv int) [][]int {
 
 func attentionCases() (cases []ValueCase) {
 	for _, c := range crossings {
-		cases = append(cases, ValueCase{Name: "cross attention of " + c.name(), Dims: c.dims(),
+		cases = append(cases, ValueCase{Name: "cross attention of " + c.name(), Dims: c.dims(), Rounds: true,
 			F: func(x []tensor.Tensor) tensor.Tensor {
 				return tensor.CrossAttention(x[0], x[1], x[2], crossHead, c.masks.of(c.o, x[0].Dim(0), x[0].Dim(1), x[1].Dim(1)))
 			},

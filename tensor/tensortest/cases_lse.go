@@ -14,7 +14,7 @@ func (c crossing) both(x []tensor.Tensor) (out, lse tensor.Tensor) {
 
 func lseCases() (cases []ValueCase) {
 	for _, c := range crossings {
-		cases = append(cases, ValueCase{Name: "logarithmic sums of " + c.name(), Dims: c.dims(), Loss: true,
+		cases = append(cases, ValueCase{Name: "logarithmic sums of " + c.name(), Dims: c.dims(), Loss: true, Rounds: true,
 			F: func(x []tensor.Tensor) tensor.Tensor {
 				_, lse := c.both(x)
 				return lse

@@ -15,6 +15,7 @@ type ValueCase struct {
 	Bools   bool      // also for Bool
 	Special bool      // also for NaN, infinities and zeros
 	Loss    bool      // Float32 for 16-bit inputs
+	Rounds  bool      // rounds inner results to bfloat16, too, if the inputs are
 	Lo      float64   // smallest input; 0: −2
 	F       func(x []tensor.Tensor) tensor.Tensor
 	Want    func(x []Array) Array
