@@ -2,8 +2,12 @@ package tensor
 
 import "unsafe"
 
+// rowOffset is the place in Args.I of the number of rows before those of a part, in kernels that are made by byRows.
+const rowOffset = 7
+
 // byRows are the kernels of parts that go by Dim[0] rows of Dim[1] elements. kinds has a letter for each operand: o for rows that are
-// overwritten, x for rows that are read, w for one row that all rows share, s for a float32 for each row.
+// overwritten, x for rows that are read, w for one row that all rows share, s for a number for each row, or one for all, which is not a
+// 16-bit float.
 func byRows(kinds string, f32, f64 part) (k [NumDTypes]Kernel) {
 	half := halfRows(kinds, f32)
 	k[Float32], k[Float64], k[BFloat16], k[Float16] = spread(dim0, dim1, 1, f32), spread(dim0, dim1, 1, f64), half, half
@@ -65,9 +69,12 @@ func widenRows(kinds string, a, w *Args, lo, n int) {
 		case 'x':
 			widen(slice[float32](w, i)[:n*cols], a.at(i, lo*cols), a.DType)
 		case 's':
-			w.X[i], w.Len[i] = unsafe.Add(a.X[i], 4*lo), n
+			if a.Len[i] > 1 {
+				w.X[i], w.Len[i] = unsafe.Add(a.X[i], a.DT[i].Size()*lo), n
+			}
 		}
 	}
+	w.I[rowOffset] = lo
 }
 
 // rowsAtATime is the number of rows that are widened at a time: about two chunks, if there are as many.

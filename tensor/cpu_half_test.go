@@ -17,7 +17,8 @@ func TestHalfKernelsHaveTheBitsOfFloat32(t *testing.T) {
 			dev := &faultyDevice{CPU: NewCPU(threads), table: cpuTable}
 			defer dev.Close()
 			for _, op := range []Op{OpAdd, OpSub, OpMul, OpDiv, OpMaximum, OpAddTo, OpColSum, OpSoftmax, OpSoftmaxGrad, OpLogSoftmax, OpLogSoftmaxGrad,
-				OpLayerNorm, OpLayerNormGradX, OpLayerNormGradW, OpRMSNorm, OpRMSNormGradX, OpRMSNormGradW} {
+				OpLayerNorm, OpLayerNormGradX, OpLayerNormGradW, OpRMSNorm, OpRMSNormGradX, OpRMSNormGradW,
+				OpSoftmaxCausal, OpLogSumExp, OpCrossEntropy, OpCrossEntropyGrad} {
 				wide := throughFloat32(cpuTable[op][Float32])
 				dev.table[op][d] = func(q Queue, a *Args) {
 					compared[op] = true
@@ -36,7 +37,7 @@ func TestHalfKernelsHaveTheBitsOfFloat32(t *testing.T) {
 			for _, s := range [][2]int{{1, 1}, {7, 40}, {300, 301}, {3, 2*halfChunk + 7}} {
 				halfProgram(dev, d, s[0], s[1])
 			}
-			require.Len(t, compared, 17)
+			require.Len(t, compared, 21)
 		}
 	}
 }
@@ -59,6 +60,11 @@ func halfProgram(dev Device, d DType, rows, cols int) {
 	for _, p := range ps.list {
 		p.init.Fill(p.Value, HashName(p.Name()), 0)
 	}
+	classes := make([]int64, rows)
+	for i := range classes {
+		classes[i] = int64(i*i) % int64(cols)
+	}
+	labels := FromSlice(classes, rows)
 	tape := NewTape(dev)
 	for i := range 2 {
 		x, w, b, c := tape.Use(x), tape.Use(w), tape.Use(b), tape.Use(col)
@@ -67,6 +73,15 @@ func halfProgram(dev Device, d DType, rows, cols int) {
 		if cols > 3 { // not the whole operand
 			z = z.Add(z.Slice(1, 1, cols-1).Sum(1).Reshape(rows, 1))
 		}
-		tape.Backward(z.Mul(x.Slice(0, 0, 1).Add(w)).Add(x.Slice(1, 0, 1)).Sum(), []BackwardOption{More()}[i:]...)
+		loss := CrossEntropy(z, labels, CrossEntropyOptions{Smoothing: 0.1, PerRow: i == 0})
+		if i == 0 { // gradients of rows that differ
+			loss = loss.Mul(loss).Sum()
+		}
+		scores := y.Slice(0, 0, rows/3*3).Reshape(3, rows/3, cols)
+		if rows < 3 || rows/3 > cols {
+			scores = y.Reshape(rows, 1, cols)
+		}
+		loss = loss.Add(scores.SoftmaxCausal().Sum().Cast(Float32)).Add(z.LogSumExp().Sum().Cast(Float32))
+		tape.Backward(z.Mul(x.Slice(0, 0, 1).Add(w)).Add(x.Slice(1, 0, 1)).Sum().Cast(Float32).Add(loss), []BackwardOption{More()}[i:]...)
 	}
 }

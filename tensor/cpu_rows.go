@@ -14,10 +14,8 @@ func rowsYG[T any](f func(dst, g, y []T, cols, lo, hi int)) part {
 	}
 }
 
-func causalKernel[T kernel.Float]() Kernel {
-	return spread(dim0, dim1, 1, func(_ *cpuQueue, a *Args, lo, hi, _ int) {
-		kernel.SoftmaxCausal(slice[T](a, 0), slice[T](a, 1), a.Dim[1], lo, hi, a.I[0])
-	})
+func softmaxCausalPart[T kernel.Float](_ *cpuQueue, a *Args, lo, hi, _ int) {
+	kernel.SoftmaxCausal(slice[T](a, 0), slice[T](a, 1), a.Dim[1], lo, hi, a.I[rowOffset], a.I[0])
 }
 
 func logSumExpGradKernel[T kernel.Float]() Kernel {
@@ -26,16 +24,12 @@ func logSumExpGradKernel[T kernel.Float]() Kernel {
 	})
 }
 
-func crossEntropyKernel[T kernel.Float]() Kernel {
-	return spread(dim0, dim1, 1, func(_ *cpuQueue, a *Args, lo, hi, _ int) {
-		kernel.CrossEntropy(slice[T](a, 0), slice[T](a, 1), slice[T](a, 2), slice[int64](a, 3), a.Dim[1], lo, hi, a.F[0], int64(a.I[0]))
-	})
+func crossEntropyPart[T kernel.Float](_ *cpuQueue, a *Args, lo, hi, _ int) {
+	kernel.CrossEntropy(slice[T](a, 0), slice[T](a, 1), slice[T](a, 2), slice[int64](a, 3), a.Dim[1], lo, hi, a.F[0], int64(a.I[0]))
 }
 
-func crossEntropyGradKernel[T kernel.Float]() Kernel {
-	return spread(dim0, dim1, 1, func(_ *cpuQueue, a *Args, lo, hi, _ int) {
-		kernel.CrossEntropyGrad(slice[T](a, 0), slice[T](a, 1), slice[T](a, 2), slice[int64](a, 3), slice[T](a, 4), a.Dim[1], lo, hi, a.F[0], int64(a.I[0]))
-	})
+func crossEntropyGradPart[T kernel.Float](_ *cpuQueue, a *Args, lo, hi, _ int) {
+	kernel.CrossEntropyGrad(slice[T](a, 0), slice[T](a, 1), slice[T](a, 2), slice[int64](a, 3), slice[T](a, 4), a.Dim[1], lo, hi, a.F[0], int64(a.I[0]))
 }
 
 func layerNormPart[T kernel.Float](_ *cpuQueue, a *Args, lo, hi, _ int) {

@@ -185,6 +185,9 @@ func TestAttentionBF16OfOneQuery(t *testing.T) {
 			copy(one.half.V, all.half.V)
 			AttentionForwardBF16(&one.half, NewAttentionWorkBF16(), 0, one.half.Blocks())
 			require.Equal(t, all.half.Out[i*heads*hd:][:heads*hd], one.half.Out, i)
+			for h, lse := range one.half.LSE {
+				require.Equal(t, all.half.LSE[h*queries+i], lse, i)
+			}
 		}
 	})
 }

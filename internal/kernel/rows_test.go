@@ -50,7 +50,7 @@ func rowsCalls[T Float]() map[string]func(o *rowsOperands[T], dst, s0, s1 []T) {
 		"RMSNorm":       func(o *rowsOperands[T], dst, s0, _ []T) { RMSNorm(dst, s0, o.x, o.w, o.cols, 0, o.rows, 1e-5) },
 		"RMSNormGradX":  func(o *rowsOperands[T], dst, _, _ []T) { RMSNormGradX(dst, o.y, o.x, nil, o.rstd, o.cols, 0, o.rows) },
 		"Softmax":       func(o *rowsOperands[T], dst, _, _ []T) { Softmax(dst, o.x, o.cols, 0, o.rows) },
-		"SoftmaxCausal": func(o *rowsOperands[T], dst, _, _ []T) { SoftmaxCausal(dst, o.x, o.cols, 0, o.rows, o.rows) },
+		"SoftmaxCausal": func(o *rowsOperands[T], dst, _, _ []T) { SoftmaxCausal(dst, o.x, o.cols, 0, o.rows, 0, o.rows) },
 		"SoftmaxGrad":   func(o *rowsOperands[T], dst, _, _ []T) { SoftmaxGrad(dst, o.x, o.y, o.cols, 0, o.rows) },
 		"LogSoftmax":    func(o *rowsOperands[T], dst, _, _ []T) { LogSoftmax(dst, o.x, o.cols, 0, o.rows) },
 		"LogSoftmaxGrad": func(o *rowsOperands[T], dst, _, _ []T) {

@@ -106,7 +106,7 @@ func (a *arena[T]) others() map[string]func() {
 		"ReduceMax":     func() { ReduceMax(a.dst, a.pos, a.x, rows, cols, 0, cols) },
 		"ReduceProd":    func() { ReduceProd(a.dst, a.x, rows, cols, 0, cols) },
 		"LogSoftmax":    func() { LogSoftmax(a.dst, a.x, cols, 0, rows) },
-		"SoftmaxCausal": func() { SoftmaxCausal(a.dst, a.x, cols, 0, rows, rows) },
+		"SoftmaxCausal": func() { SoftmaxCausal(a.dst, a.x, cols, 0, rows, 0, rows) },
 		"LogSumExp":     func() { LogSumExp(a.r0, a.x, cols, 0, rows) },
 		"CrossEntropy":  func() { CrossEntropy(a.r0, a.r1, a.x, a.idx, cols, 0, rows, 0.1, 1) },
 		"BCEWithLogits": func() { BCEWithLogits(a.dst, a.x, a.y) },

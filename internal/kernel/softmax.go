@@ -73,12 +73,12 @@ func softmax[T Float](dst, x, e []T, cols, lo, hi int) {
 }
 
 // SoftmaxCausal is Softmax with the causal attention mask. Rows are queries and
-// columns are keys. Row r is at query position q = r%queries, and columns after
+// columns are keys. Row r is at query position q = (first+r)%queries, and columns after
 // q+(cols-queries) get probability 0: the queries are at the positions of the last
 // keys. A row that sees no column (queries > cols) is 0.
-func SoftmaxCausal[T Float](dst, x []T, cols, lo, hi, queries int) {
+func SoftmaxCausal[T Float](dst, x []T, cols, lo, hi, first, queries int) {
 	for r := lo; r < hi; r++ {
-		d, seen := row(dst, r, cols), max(0, r%queries+cols-queries+1)
+		d, seen := row(dst, r, cols), max(0, (first+r)%queries+cols-queries+1)
 		softmax(d[:seen], row(x, r, cols)[:seen], nil, seen, 0, 1)
 		clear(d[seen:])
 	}

@@ -59,7 +59,7 @@ func testSoftmax[T Float](t *testing.T) {
 		}{
 			"Softmax":    {prob, func(dst, x []T, lo, hi int) { Softmax(dst, x, cols, lo, hi) }},
 			"LogSoftmax": {logProb, func(dst, x []T, lo, hi int) { LogSoftmax(dst, x, cols, lo, hi) }},
-			"Causal":     {causal, func(dst, x []T, lo, hi int) { SoftmaxCausal(dst, x, cols, lo, hi, min(3, max(1, cols))) }},
+			"Causal":     {causal, func(dst, x []T, lo, hi int) { SoftmaxCausal(dst, x, cols, lo, hi, 0, min(3, max(1, cols))) }},
 			"LogSumExp":  {lse, func(dst, x []T, lo, hi int) { LogSumExp(dst, x, cols, lo, hi) }},
 		} {
 			got := make([]T, len(c.want))
@@ -99,10 +99,10 @@ func TestSoftmaxSpecial(t *testing.T) {
 
 func TestSoftmaxCausalMask(t *testing.T) {
 	x, dst := make([]float64, 4*3), make([]float64, 4*3)
-	SoftmaxCausal(dst, x, 3, 0, 4, 2) // two heads of two queries, which see 2 and 3 keys
+	SoftmaxCausal(dst, x, 3, 0, 4, 0, 2) // two heads of two queries, which see 2 and 3 keys
 	assert.InDeltaSlice(t, []float64{.5, .5, 0, 1. / 3, 1. / 3, 1. / 3, .5, .5, 0, 1. / 3, 1. / 3, 1. / 3}, dst, 1e-15)
 	Fill(x, math.NaN())
-	SoftmaxCausal(dst, x, 1, 0, 3, 3) // the first two queries see nothing
+	SoftmaxCausal(dst, x, 1, 0, 3, 0, 3) // the first two queries see nothing
 	requireSame(t, []float64{0, 0, math.NaN()}, dst[:3], "more queries than keys")
 }
 
@@ -131,7 +131,7 @@ func testSoftmaxGrads[T Float](t *testing.T) {
 	const rows, cols = 3, 9
 	x, g, g1 := normals[T](rows*cols, 1), normals[T](rows*cols, 2), normals[T](rows, 3)
 	y, ly, lse := make([]T, rows*cols), make([]T, rows*cols), make([]T, rows)
-	SoftmaxCausal(y, x, cols, 0, rows, 3)
+	SoftmaxCausal(y, x, cols, 0, rows, 0, 3)
 	LogSoftmax(ly, x, cols, 0, rows)
 	LogSumExp(lse, x, cols, 0, rows)
 	x64 := float64s(x)
@@ -142,7 +142,7 @@ func testSoftmaxGrads[T Float](t *testing.T) {
 		f    func(dst, g, save []T, lo, hi int)
 	}{
 		"Softmax": {
-			rowGradient(x64, float64s(g), func(d, x []float64) { SoftmaxCausal(d, x, cols, 0, rows, 3) }), g, y,
+			rowGradient(x64, float64s(g), func(d, x []float64) { SoftmaxCausal(d, x, cols, 0, rows, 0, 3) }), g, y,
 			func(dst, g, y []T, lo, hi int) { SoftmaxGrad(dst, g, y, cols, lo, hi) },
 		},
 		"LogSoftmax": {
