@@ -32,7 +32,7 @@ func attentionShape(a *Args) kernel.AttentionShape {
 
 // attentionKernel computes OpAttention: operands are output, logarithmic sums, qkv; see Tape.attention.
 func attentionKernel[T kernel.Float](workspaces func(q *cpuQueue) *attnWorkspaces[T]) Kernel {
-	return attentionLaunch(workspaces, kernel.NewAttentionWork[T], func(l *kernel.Attention[T], a *Args) int {
+	return attentionLaunch(workspaces, kernel.NewAttentionWork[T], (*kernel.AttentionWork[T]).Grow, func(l *kernel.Attention[T], a *Args) int {
 		*l = attentionOf[T](a)
 		l.Out, l.LSE = slice[T](a, 0), slice[T](a, 1)
 		l.Pack(slice[T](a, 2), nil)
@@ -42,7 +42,7 @@ func attentionKernel[T kernel.Float](workspaces func(q *cpuQueue) *attnWorkspace
 
 // attentionGradKernel computes OpAttentionGrad: operands are the gradient, qkv, output, its gradient, logarithmic sums.
 func attentionGradKernel[T kernel.Float](workspaces func(q *cpuQueue) *attnWorkspaces[T]) Kernel {
-	return attentionLaunch(workspaces, kernel.NewAttentionWork[T], func(l *kernel.Attention[T], a *Args) int {
+	return attentionLaunch(workspaces, kernel.NewAttentionWork[T], (*kernel.AttentionWork[T]).Grow, func(l *kernel.Attention[T], a *Args) int {
 		*l = attentionOf[T](a)
 		l.Pack(slice[T](a, 1), slice[T](a, 0))
 		l.Out, l.GradOut, l.LSE = slice[T](a, 2), slice[T](a, 3), slice[T](a, 4)
@@ -52,7 +52,7 @@ func attentionGradKernel[T kernel.Float](workspaces func(q *cpuQueue) *attnWorks
 
 // crossAttentionKernel computes OpCrossAttention: operands are output, logarithmic sums, queries, keys, values, masks.
 func crossAttentionKernel[T kernel.Float](workspaces func(q *cpuQueue) *attnWorkspaces[T]) Kernel {
-	return attentionLaunch(workspaces, kernel.NewAttentionWork[T], func(l *kernel.Attention[T], a *Args) int {
+	return attentionLaunch(workspaces, kernel.NewAttentionWork[T], (*kernel.AttentionWork[T]).Grow, func(l *kernel.Attention[T], a *Args) int {
 		*l = attentionOf[T](a)
 		l.Out, l.LSE = slice[T](a, 0), slice[T](a, 1)
 		l.Q = slice[T](a, 2)
@@ -69,7 +69,7 @@ func crossAttentionKernel[T kernel.Float](workspaces func(q *cpuQueue) *attnWork
 // crossAttentionGradKernel computes OpCrossAttentionGrad: operands are the gradients of queries, keys and values, these, the output,
 // its gradient, logarithmic sums, masks, the gradient of the sums.
 func crossAttentionGradKernel[T kernel.Float](workspaces func(q *cpuQueue) *attnWorkspaces[T]) Kernel {
-	return attentionLaunch(workspaces, kernel.NewAttentionWork[T], func(l *kernel.Attention[T], a *Args) int {
+	return attentionLaunch(workspaces, kernel.NewAttentionWork[T], (*kernel.AttentionWork[T]).Grow, func(l *kernel.Attention[T], a *Args) int {
 		*l = attentionOf[T](a)
 		l.GradQ, l.GradK, l.GradV = slice[T](a, 0), slice[T](a, 1), slice[T](a, 2)
 		l.Q, l.K, l.V = slice[T](a, 3), slice[T](a, 4), slice[T](a, 5)
@@ -80,8 +80,8 @@ func crossAttentionGradKernel[T kernel.Float](workspaces func(q *cpuQueue) *attn
 }
 
 // attentionLaunch makes a kernel that cuts the work into as many parts as operands, which sets the attention, returns, and gives them to
-// the pool. work makes the memory of a thread.
-func attentionLaunch[A, W any](workspaces func(q *cpuQueue) *[]attnWorkspace[A, W], work func() *W, operands func(l *A, a *Args) int,
+// the pool. work makes the memory of a thread, which then grows.
+func attentionLaunch[A, W any](workspaces func(q *cpuQueue) *[]attnWorkspace[A, W], work func() *W, grow func(w *W, a *A), operands func(l *A, a *Args) int,
 	run func(a *A, w *W, lo, hi int)) Kernel {
 	fn := func(q *cpuQueue, _ *Args, lo, hi, thread int) {
 		all := *workspaces(q)
@@ -93,7 +93,11 @@ func attentionLaunch[A, W any](workspaces func(q *cpuQueue) *[]attnWorkspace[A, 
 		for len(*all) < c.pool.n {
 			*all = append(*all, attnWorkspace[A, W]{w: work()})
 		}
-		parts := operands(&(*all)[0].a, a)
+		l := &(*all)[0].a
+		parts := operands(l, a)
+		for i := range *all {
+			grow((*all)[i].w, l)
+		}
 		cost := a.Dim[0] * a.Dim[1] * attentionShape(a).Keys * a.Dim[2] / max(parts, 1) // multiplications of a part, roughly
 		c.pool.run(c, a, parts, (4*c.pool.grain-1)/max(cost, 1)+1, 1, fn)
 	}

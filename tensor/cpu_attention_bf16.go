@@ -20,7 +20,7 @@ func attentionOfBF16(a *Args) kernel.AttentionBF16 {
 
 // attentionBF16 is attentionKernel for bfloat16; the other three are those of their names.
 func attentionBF16() Kernel {
-	return attentionLaunch(attentionHalf, kernel.NewAttentionWorkBF16, func(l *kernel.AttentionBF16, a *Args) int {
+	return attentionLaunch(attentionHalf, kernel.NewAttentionWorkBF16, (*kernel.AttentionWorkBF16).Grow, func(l *kernel.AttentionBF16, a *Args) int {
 		*l = attentionOfBF16(a)
 		l.Out, l.LSE = slice[BF16](a, 0), slice[float32](a, 1)
 		l.Pack(slice[BF16](a, 2), nil)
@@ -29,7 +29,7 @@ func attentionBF16() Kernel {
 }
 
 func attentionGradBF16() Kernel {
-	return attentionLaunch(attentionHalf, kernel.NewAttentionWorkBF16, func(l *kernel.AttentionBF16, a *Args) int {
+	return attentionLaunch(attentionHalf, kernel.NewAttentionWorkBF16, (*kernel.AttentionWorkBF16).Grow, func(l *kernel.AttentionBF16, a *Args) int {
 		*l = attentionOfBF16(a)
 		l.Pack(slice[BF16](a, 1), slice[BF16](a, 0))
 		l.Out, l.GradOut, l.LSE = slice[BF16](a, 2), slice[BF16](a, 3), slice[float32](a, 4)
@@ -38,7 +38,7 @@ func attentionGradBF16() Kernel {
 }
 
 func crossAttentionBF16() Kernel {
-	return attentionLaunch(attentionHalf, kernel.NewAttentionWorkBF16, func(l *kernel.AttentionBF16, a *Args) int {
+	return attentionLaunch(attentionHalf, kernel.NewAttentionWorkBF16, (*kernel.AttentionWorkBF16).Grow, func(l *kernel.AttentionBF16, a *Args) int {
 		*l = attentionOfBF16(a)
 		l.Out, l.LSE = slice[BF16](a, 0), slice[float32](a, 1)
 		l.Q, l.K, l.V = slice[BF16](a, 2), slice[BF16](a, 3), slice[BF16](a, 4)
@@ -48,7 +48,7 @@ func crossAttentionBF16() Kernel {
 }
 
 func crossAttentionGradBF16() Kernel {
-	return attentionLaunch(attentionHalf, kernel.NewAttentionWorkBF16, func(l *kernel.AttentionBF16, a *Args) int {
+	return attentionLaunch(attentionHalf, kernel.NewAttentionWorkBF16, (*kernel.AttentionWorkBF16).Grow, func(l *kernel.AttentionBF16, a *Args) int {
 		*l = attentionOfBF16(a)
 		l.GradQ, l.GradK, l.GradV = slice[BF16](a, 0), slice[BF16](a, 1), slice[BF16](a, 2)
 		l.Q, l.K, l.V = slice[BF16](a, 3), slice[BF16](a, 4), slice[BF16](a, 5)

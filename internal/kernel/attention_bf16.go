@@ -45,14 +45,25 @@ type AttentionWorkBF16 struct {
 	dK, dV     []float32 // [Keys][HeadDim]
 }
 
-// NewAttentionWorkBF16 returns the memory that a thread needs. It grows with the
-// longest head.
+// NewAttentionWorkBF16 returns the memory that a thread needs; see Grow.
 func NewAttentionWorkBF16() *AttentionWorkBF16 {
 	w := &AttentionWorkBF16{pH: make([]BF16, attnRows*attnCols), dSH: make([]BF16, attnRows*attnCols)}
 	w.ws, w.p, w.dS = make([]float32, GemmBF16Workspace()), make([]float32, attnRows*attnCols), make([]float32, attnRows*attnCols)
 	Fill(w.hidden[:], float32(math.Inf(-1)))
 	Fill(w.ones[:], 1)
 	return w
+}
+
+// Grow makes room for a head of a. The functions that use w do so, too; before, it can
+// be done for all threads, of which each may get its first part at any time.
+func (w *AttentionWorkBF16) Grow(a *AttentionBF16) {
+	room(&w.o, attnRows*a.HeadDim)
+	if a.GradOut != nil {
+		room(&w.gradO, attnRows*a.HeadDim)
+		room(&w.dQ, attnRows*a.HeadDim)
+		room(&w.dK, a.Keys*a.HeadDim)
+		room(&w.dV, a.Keys*a.HeadDim)
+	}
 }
 
 // room returns n elements of x, which grows.
@@ -81,7 +92,7 @@ func added(add bool) float32 {
 
 // AttentionForwardBF16 is [AttentionForward].
 func AttentionForwardBF16(a *AttentionBF16, w *AttentionWorkBF16, lo, hi int) {
-	room(&w.o, attnRows*a.HeadDim)
+	w.Grow(a)
 	for item := lo; item < hi; item++ {
 		w.take(&a.AttentionShape, item)
 		w.forward(a)

@@ -3,11 +3,9 @@ package kernel
 // AttentionGradBF16 is [AttentionGrad]. Gradients of keys and values are summed over all
 // queries that meet them, those of a block of queries over all keys.
 func AttentionGradBF16(a *AttentionBF16, w *AttentionWorkBF16, lo, hi int) {
+	w.Grow(a)
 	dim := a.HeadDim
-	for _, x := range []*[]float32{&w.o, &w.gradO, &w.dQ} {
-		room(x, attnRows*dim)
-	}
-	dK, dV := room(&w.dK, a.Keys*dim), room(&w.dV, a.Keys*dim)
+	dK, dV := w.dK[:a.Keys*dim], w.dV[:a.Keys*dim]
 	for kv := lo; kv < hi; kv++ {
 		first := kv * a.group()
 		clear(dK)

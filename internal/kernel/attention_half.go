@@ -9,15 +9,22 @@ type AttentionHalf[T Float] struct {
 	Widen    func(dst []T, src []uint16)
 }
 
+// Grow makes room for keys or values that are widened. The functions that use w do so,
+// too; before, it can be done for all threads, of which each may get its first part at
+// any time.
+func (w *AttentionWork[T]) Grow(a *Attention[T]) {
+	if n := attnCols * a.HeadDim; a.K16 != nil && len(w.wide) < n {
+		w.wide = make([]T, n)
+	}
+}
+
 // block returns n rows of the head's x, or of half, from position j on, and the
 // distance between two rows.
 func (w *AttentionWork[T]) block(a *Attention[T], x []T, half []uint16, j, n int) (rows []T, step int) {
 	if half == nil {
 		return a.keys(x, w.head, j), a.KVStep
 	}
-	if len(w.wide) < attnCols*a.HeadDim {
-		w.wide = make([]T, attnCols*a.HeadDim)
-	}
+	w.Grow(a)
 	w.touched += touch(half[a.keyAt(w.head, j):], n, a.HeadDim, a.KVStep)
 	for r := range n {
 		a.Widen(w.wide[r*a.HeadDim:][:a.HeadDim], half[a.keyAt(w.head, j+r):][:a.HeadDim])
