@@ -97,7 +97,9 @@ func halves(o AttentionOptions, hd int) attentionBoth {
 		half := k.Dim(1) / 2
 		o1, l1 := CrossAttentionLSE(q, k.Slice(1, 0, half), v.Slice(1, 0, half), hd, o)
 		o2 := o
-		o2.Offset -= half
+		if o.Causal {
+			o2.Offset -= half
+		}
 		o3, l2 := CrossAttentionLSE(q, k.Slice(1, half, k.Dim(1)), v.Slice(1, half, k.Dim(1)), hd, o2)
 		top := l1.Maximum(l2).Detach()
 		lse = l1.Sub(top).Exp().Add(l2.Sub(top).Exp()).Log().Add(top)
