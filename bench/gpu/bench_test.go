@@ -1,6 +1,7 @@
 package main
 
 import (
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ringo-ml/ringo/internal/cuda/emu"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -57,6 +59,7 @@ func TestTargets(t *testing.T) {
 		figures("mlp", "batch 64", "eager", "steps/s", 2),
 		figures("gpt2", "12 layers, length 1024", "ringo", "tokens/s", 95),
 		figures("gpt2", "12 layers, length 1024, captured", "ringo", "tokens/s", 105),
+		figures("gpt2", "12 layers, length 1024, captured, tuned", "ringo", "tokens/s", 111),
 		figures("gpt2", "12 layers, length 1024", "compiled", "tokens/s", 100),
 		figures("gpt2", "12 layers, length 1024", "eager", "tokens/s", 10),
 	})
@@ -65,6 +68,7 @@ func TestTargets(t *testing.T) {
 |---|---|---|---|
 | GPT-2 124M, tokens/s by torch.compile's | ≥ 0.90 | 0.95, met | 12 layers, length 1024 |
 | GPT-2 124M captured, tokens/s by torch.compile's | ≥ 1.10 | 1.05, missed | 12 layers, length 1024, captured |
+| GPT-2 124M captured and tuned, tokens/s by torch.compile's | ≥ 1.10 | 1.11, met | 12 layers, length 1024, captured, tuned |
 | matrix products from 2048³ on, by torch.matmul | ≥ 0.98 | 0.97, missed | bfloat16 32768x768x3072 |
 | tuned matrix products from 2048³ on, by torch.matmul | ≥ 1.00 | 1.02, met | bfloat16 32768x768x3072, tuned |
 | products of 8-bit floats by torch._scaled_mm | ≥ 0.98 | 0.97, missed | 4096x4096x4096 per row |
@@ -87,7 +91,7 @@ func TestCapturedStepsAreChecked(t *testing.T) {
 	for name, broken := range map[string]bool{"right": false, "broken": true} {
 		m := &meter{dev: dev, section: "mlp", small: true, block: map[tensor.DType]tensor.Tensor{}}
 		made := 0
-		err := m.addSteps("steps/s", 1, func() *training {
+		_, err := m.addSteps("steps/s", 1, func() *training {
 			made++
 			t := m.mlp(64)
 			if broken && made == 2 { // the one that is captured
@@ -110,6 +114,31 @@ func TestCapturedStepsAreChecked(t *testing.T) {
 		assert.ErrorContains(t, err, "batch 64, captured: bench: after 5 steps the loss is ")
 		assert.Equal(t, []string{"batch 64"}, whats)
 	}
+}
+
+// GPT-2 has a row of captured steps on a device that times algorithms, if they are right.
+func TestTunedSteps(t *testing.T) {
+	emu.Start(t, emu.Config{})
+	dev, closer, err := openDevice("cuda")
+	require.NoError(t, err)
+	defer closer()
+	m := &meter{dev: dev, device: "cuda", section: "gpt2", small: true, block: map[tensor.DType]tensor.Tensor{}}
+	require.NoError(t, measureGPT2(m))
+	const name = "2 layers of 32, batch 2, length 16"
+	var whats []string
+	for _, r := range m.rows {
+		whats = append(whats, r.what)
+	}
+	assert.Equal(t, []string{name + ", first loss", name + ", loss after 20 steps", name, name + ", captured", name + ", captured, tuned"}, whats)
+
+	config, batch := m.gpt2()
+	m.rows = nil
+	err = m.tuned(func(on *meter) error {
+		assert.NotSame(t, dev, on.dev)
+		return on.addCaptured(", tuned", "tokens/s", 1, on.gpt(config, batch, on.values), progress{steps: steps20, loss: math.Log(64), within: likePyTorch})
+	})
+	assert.ErrorContains(t, err, name+", captured, tuned: bench: after 20 steps the loss is ")
+	assert.Empty(t, m.rows)
 }
 
 // TestTorchStops: if Python hangs, ends or fails in a section, its rows are kept, and the next section gets a new one.

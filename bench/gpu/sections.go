@@ -113,16 +113,21 @@ func measureGEMM(m *meter) error {
 	if m.dev.Host() {
 		return failed
 	}
+	return errors.Join(failed, m.tuned(func(on *meter) error { return measureProducts(on, ", tuned") }))
+}
+
+// tuned measures on another device, whose products use the algorithms that were fastest.
+func (m *meter) tuned(measure func(on *meter) error) error {
 	dev, closer, err := openTuned(m.device)
 	if err != nil {
-		return errors.Join(failed, err)
+		return err
 	}
 	defer closer()
-	tuned := *m
-	tuned.dev, tuned.block = dev, map[tensor.DType]tensor.Tensor{}
-	failed = errors.Join(failed, measureProducts(&tuned, ", tuned"))
-	m.rows = tuned.rows
-	return failed
+	on := *m
+	on.dev, on.block = dev, map[tensor.DType]tensor.Tensor{}
+	err = measure(&on)
+	m.rows = on.rows
+	return err
 }
 
 func measureProducts(m *meter, how string) error {

@@ -23,6 +23,7 @@ const byCopy, bySelf = "copy", ""
 var targets = []target{
 	{"GPT-2 124M, tokens/s by torch.compile's", "gpt2", pattern(`length \d+$`), "tokens/s", "compiled", 0.9, false},
 	{"GPT-2 124M captured, tokens/s by torch.compile's", "gpt2", pattern(`, captured$`), "tokens/s", "compiled", 1.1, false},
+	{"GPT-2 124M captured and tuned, tokens/s by torch.compile's", "gpt2", pattern(`, captured, tuned$`), "tokens/s", "compiled", 1.1, false},
 	{"matrix products from 2048³ on, by torch.matmul", "gemm", pattern(` (2048|4096|8192|32768)[x0-9]+$`), "TFLOP/s", "eager", 0.98, false},
 	{"tuned matrix products from 2048³ on, by torch.matmul", "gemm", pattern(` (2048|4096|8192|32768).*, tuned$`), "TFLOP/s", "eager", 1, false},
 	{"products of 8-bit floats by torch._scaled_mm", "float8", pattern(`^\d`), "TFLOP/s", "_scaled_mm", 0.98, false},
@@ -49,7 +50,7 @@ func (t *target) figure(ours row, rows []row) (x float64, ok bool) {
 		case t.by == byCopy:
 			ok = r.section == "copy" && r.variant == "ringo"
 		default: // PyTorch's result has no captured or tuned variant
-			plain := strings.TrimSuffix(strings.TrimSuffix(ours.what, ", captured"), ", tuned")
+			plain := strings.TrimSuffix(strings.TrimSuffix(ours.what, ", tuned"), ", captured")
 			ok = r.section == t.section && r.variant == t.by && (r.what == ours.what || r.what == plain)
 		}
 		if ok && r.median > 0 {
