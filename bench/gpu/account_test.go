@@ -162,7 +162,7 @@ func TestSectionsOnGPU(t *testing.T) {
 	require.NoError(t, err)
 	defer closer()
 	for _, s := range sections {
-		if slices.Contains([]string{"copy", "allreduce", "nccl", "account"}, s.name) {
+		if slices.Contains([]string{"copy", "allreduce", "nccl", ncclPair, "account"}, s.name) {
 			continue
 		}
 		m := &meter{dev: dev, device: "cuda", section: s.name, small: true, block: map[tensor.DType]tensor.Tensor{}}

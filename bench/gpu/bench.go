@@ -121,6 +121,9 @@ func (o *options) measureThere(name string) (rows []row, err error) {
 		return nil, err
 	}
 	cmd.Args = append(cmd.Args, name)
+	if name == ncclPair {
+		cmd.Env = append(os.Environ(), sharedGPU)
+	}
 	var text, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &text, &errs
 	err = explained(ctx, cmd.Run())

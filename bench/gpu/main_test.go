@@ -436,7 +436,8 @@ func TestSections(t *testing.T) {
 				assert.Equal(t, s.name == "allocs", r.median == 0, "%v", r)
 			}
 		}
-		assert.Equal(t, s.name != "nccl", found > 0, s.name) // TestNCCL measures it
+		gpus := s.name == "nccl" || s.name == ncclPair // TestNCCL and TestNCCLPair measure them
+		assert.Equal(t, !gpus, found > 0, s.name)
 		if !s.alone {
 			asked = append(asked, s.name)
 		}

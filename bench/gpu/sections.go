@@ -34,6 +34,7 @@ var sections = []section{
 	{"allocs", "Go allocations of a small operation", true, measureAllocs},
 	{"nccl", "calls of NCCL by one rank on a GPU, from Go and from C", true, measureNCCL},
 	{"allreduce", "sums of float32 between two ranks that share the device, bytes read and written", true, measureAllReduce},
+	{ncclPair, "sums of float32 by NCCL between two ranks that share the device, bytes read and written", true, measureNCCLPair},
 	{"grouped", "products of 32768 rows of bfloat16 in 8 groups of unequal size with a matrix each, as of experts", false, measureGrouped},
 	{"gpt", "training steps of a small GPT with 512 tokens, bfloat16 with float32 masters, clipping, AdamW", false, measureGPT},
 	{"fusions", "a step of gpt2 without one of the operations that do the work of several", true, measureFusions},
