@@ -79,11 +79,6 @@ func hostOp(m *meter) (op func(), check func() error) {
 	}
 }
 
-func measureHost(m *meter) error {
-	op, check := hostOp(m)
-	return m.addHost("2x+1 of 1024 elements", "ops/s", check, op)
-}
-
 func measureAllocs(m *meter) error {
 	op, check := hostOp(m)
 	if err := check(); err != nil {
