@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	gpu "github.com/ringo-ml/ringo/internal/cuda"
 	"github.com/ringo-ml/ringo/internal/cuda/emu"
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/cuda"
@@ -132,20 +133,27 @@ func TestHostCost(t *testing.T) {
 	assert.InDelta(t, 1e6/op.median-1e6/launch.median, cost.median, 1e-6)
 	t.Logf("%.4g %s, %.4g %s, %.4g %s", op.median, op.unit, launch.median, launch.unit, cost.median, cost.unit)
 
-	gpu := dev.(*cuda.Device)
-	empty, err := bareLaunch(gpu)
+	on := dev.(*cuda.Device)
+	empty, err := bareLaunch(on)
 	require.NoError(t, err)
-	require.NoError(t, gpu.Bind())
-	defer gpu.Unbind()
-	before := gpu.GPU().Stats().Launches
+	require.NoError(t, on.Bind())
+	defer on.Unbind()
+	before := on.GPU().Stats().Launches
 	empty()
-	assert.Equal(t, int64(1), gpu.GPU().Stats().Launches-before)
+	assert.Equal(t, int64(1), on.GPU().Stats().Launches-before)
 	require.NoError(t, dev.Queue(0).Sync())
 }
 
 // GPT-2 has a row of captured steps on a device that times algorithms, if they are right.
 func TestTunedSteps(t *testing.T) {
 	emu.Start(t, emu.Config{})
+	folder := t.TempDir() // with the kernels that are compiled already, and without choices
+	kernels, err := filepath.Glob(filepath.Join(gpu.CacheDir(), "*.cubin"))
+	require.NoError(t, err)
+	for _, kernel := range kernels {
+		require.NoError(t, os.Symlink(kernel, filepath.Join(folder, filepath.Base(kernel))))
+	}
+	t.Setenv("RINGO_CUDA_CACHE", folder)
 	dev, closer, err := openDevice("cuda")
 	require.NoError(t, err)
 	defer closer()
@@ -157,6 +165,9 @@ func TestTunedSteps(t *testing.T) {
 		whats = append(whats, r.what)
 	}
 	assert.Equal(t, []string{name + ", first loss", name + ", loss after 20 steps", name, name + ", captured", name + ", captured, tuned"}, whats)
+	choices, err := filepath.Glob(filepath.Join(folder, "gemm-*.txt"))
+	require.NoError(t, err)
+	assert.NotEmpty(t, choices, "algorithms were timed")
 
 	config, batch := m.gpt2()
 	m.rows = nil
