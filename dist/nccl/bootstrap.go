@@ -17,12 +17,19 @@ type bootstrap struct {
 
 // startBootstrap makes the id on the first rank and begins to hand it out.
 func (b *endpoint) startBootstrap() (err error) {
-	b.boot = new(bootstrap)
+	boot := new(bootstrap)
 	if b.spec.Rank == 0 {
-		if b.boot.id, err = b.e.lib.UniqueID(); err != nil {
+		if boot.id, err = b.e.lib.UniqueID(); err != nil {
 			return err
 		}
 	}
+	b.e.mu.Lock()
+	defer b.e.mu.Unlock()
+	if b.over() {
+		return nil
+	}
+	b.boot = boot
+	b.e.look()
 	if len(b.spec.Ranks) == 1 {
 		return nil
 	}
@@ -41,11 +48,6 @@ func (b *endpoint) startBootstrap() (err error) {
 
 // bootstrapDone reports whether the id is here.
 func (b *endpoint) bootstrapDone() (bool, error) {
-	if b.boot == nil {
-		if err := b.startBootstrap(); err != nil {
-			return false, err
-		}
-	}
 	if b.boot.be == nil {
 		return true, nil
 	}
@@ -53,27 +55,31 @@ func (b *endpoint) bootstrapDone() (bool, error) {
 	if err != nil || done == 0 {
 		return false, err
 	}
-	return true, b.boot.close()
+	b.closeBootstrap()
+	return true, nil
 }
 
-// close gives the group of the control engine back, if it is open.
-func (o *bootstrap) close() error {
-	be := o.be
-	o.be = nil
+// closeBootstrap gives the group of the control engine back, if it is open.
+func (b *endpoint) closeBootstrap() {
+	b.e.closeGroup(b.boot.be)
+	b.boot.be = nil
+}
+
+// closeGroup closes a group of the control engine, on a goroutine: the engine may wait until what was sent is on its way.
+func (e *Engine) closeGroup(be backend.Backend) {
 	if c, ok := be.(backend.Closer); ok {
-		return c.Close()
+		e.wg.Go(func() { _ = c.Close() })
 	}
-	return nil
 }
 
 // fetchID brings the id further; with it here, the goroutine that issues goes on.
 func (b *endpoint) fetchID() {
-	if b.state != asking || b.err != nil || b.closed {
+	if b.state != asking || b.boot == nil || b.over() {
 		return
 	}
 	ok, err := b.bootstrapDone()
 	if err != nil {
-		b.failAt(b.queued+1, err)
+		b.failAt(b.toQueue(), err)
 	}
 	if ok {
 		b.state = making

@@ -18,9 +18,15 @@
 // ranks, to make the communicator or to connect two ranks, so each communicator has a goroutine for its calls. These goroutines
 // take turns in the order in which the operations were issued. So in steady steps the GPU gets the kernels of several communicators
 // in one order on all ranks. It is no guarantee: a call that lasts longer than 20 ms (it probably waits for other ranks), and a
-// communicator that is still being made, let later calls pass. One more goroutine watches: it asks NCCL for asynchronous errors, and
-// aborts the communicator from another thread if an operation makes no progress within the group's timeout. That ends the call, too;
-// NCCL frees the communicator behind it (since NCCL 2.22, the oldest that is accepted).
+// communicator that is still being made, let later calls pass. One more goroutine watches: it asks NCCL for asynchronous errors and
+// the driver what has run, and aborts the communicator from another thread if an operation makes no progress within the group's
+// timeout. That ends the call, too; NCCL frees the communicator behind it (since NCCL 2.22, the oldest that is accepted).
+//
+// A driver may block in any call. So no call of the driver or of NCCL is made with the engine's lock held, and a timer does the rest of
+// the watcher's work while that is in one.
+//
+// A group that is closed while its communicator is to be split stays until that is done: the other ranks wait in ncclCommSplit for
+// this one, and it hears of their failures. A rank tells the others that it has asked for a split before it may leave the job.
 //
 // Messages between two ranks have one communicator for each direction, because package dist gives them their own groups. Groups
 // run at the same time on the device, each on its stream. Their kernels need room there together, as in every program with
@@ -34,7 +40,7 @@
 //
 // Files:
 //
-//	engine.go     Engine; watch.go: its goroutine
+//	engine.go     Engine; watch.go: its goroutine; ask.go: what it asks, and calls that may block
 //	endpoint.go   one rank's side of a group; bootstrap.go: it gets a communicator
 //	split.go      communicators from another group's
 //	issue.go      the goroutine that makes a communicator's calls

@@ -18,7 +18,7 @@ import (
 const history = 2 * backend.Depth
 
 // endpoint is one rank's end of a group. Everything is guarded by Engine.mu, but what belongs to the goroutine that issues
-// while it runs.
+// while it runs, and what calls without the lock use (see unlocked).
 type endpoint struct {
 	e      *Engine
 	spec   backend.Spec
@@ -29,16 +29,19 @@ type endpoint struct {
 	ran    uint64 // those up to here have run, or are not for the stream
 	agreed uint64 // those up to here the control engine has done
 	since  time.Time
-	closed bool
 
-	state state
-	call  time.Time // when the call began in which the operation queued+1 is; zero: in none
-	slow  bool      // that call waits for other ranks
-	boot  *bootstrap
-	from  *split   // what makes the communicator; nil: an id
-	cuts  []*split // of this communicator, that are to be done
-	comm  *nccl.Comm
-	idle  chan struct{} // closed when the goroutine that issues has ended
+	state  state
+	call   time.Time // when the call began in which the operation queued+1 is; zero: in none
+	slow   bool      // that call waits for other ranks
+	boot   *bootstrap
+	from   *split          // what makes the communicator; nil: an id
+	cuts   []*split        // of this communicator, that are to be done
+	here   backend.Backend // of the control engine: who has asked for the splits
+	splits uint64          // that were asked for
+	comm   *nccl.Comm
+
+	users int           // goroutines that make calls without the lock, the one that issues among them; and 1 until the end is over
+	idle  chan struct{} // closed when there are none
 
 	// Of the goroutine that issues.
 	stream *cuda.Stream
@@ -47,9 +50,10 @@ type endpoint struct {
 	custom bool // op is to be destroyed
 	rows   peer.Rows
 
-	err     error         // the first failure
-	aborted bool          // the communicator is being aborted, or there is none
-	quiet   chan struct{} // closed when nothing of this rank runs on the stream any more
+	err    error         // the first failure
+	closed bool          // nobody issues any more
+	left   bool          // the engine does not know the end any more: it is closed, and has nothing to split
+	quiet  chan struct{} // closed when nothing of this rank runs on the stream any more
 }
 
 // state is that of an end's communicator.
@@ -68,9 +72,13 @@ type slot struct {
 	stands        backend.Op // what the control engine gets
 	counts        []int64    // of an AllToAllV: what the others send here, behind what this rank sends
 	device        bool
-	ticket        uint64
+	ticket        uint64 // its place among all groups; 0: the compute stream is not marked yet
+	passed        bool   // the device is past it
 	before, after *cuda.Event
 }
+
+// over reports whether the end has failed or has left: nobody begins a call any more.
+func (b *endpoint) over() bool { return b.err != nil || b.left }
 
 func (b *endpoint) slot(seq uint64) *slot { return &b.slots[seq%history] }
 
@@ -120,17 +128,19 @@ func (b *endpoint) Issue(op *backend.Op) error {
 	e := b.e
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if b.err != nil {
+	switch {
+	case b.err != nil:
 		return b.err
-	}
-	if op.Seq != b.issued+1 {
+	case b.closed:
+		return backend.OpError(&b.spec, op, backend.ErrClosed)
+	case op.Seq != b.issued+1:
 		return fmt.Errorf("nccl: operation %d issued after %d", op.Seq, b.issued)
 	}
 	if b.ran == b.issued {
 		b.since = time.Now()
 	}
 	s := b.slot(op.Seq)
-	s.device = b.onDevice(op)
+	s.device, s.ticket, s.passed = b.onDevice(op), 0, false
 	copyOp(&s.op, op)
 	if !s.device {
 		if s.stands = *op; s.stands.Algo == "nccl" {
@@ -147,17 +157,23 @@ func (b *endpoint) Issue(op *backend.Op) error {
 	if err := b.ctl.Issue(&s.stands); err != nil {
 		return err
 	}
-	if err := b.markCompute(s); err != nil {
-		return backend.OpError(&b.spec, op, err)
-	}
 	b.issued = op.Seq
-	e.ticket++
-	s.ticket = e.ticket
 	if b.state == none {
 		b.start()
 	}
-	e.turn.Broadcast()
 	e.look()
+	if err := b.unlocked(func() error { return b.markCompute(s) }); err != nil {
+		b.failAt(op.Seq, err)
+	}
+	if b.closed {
+		return backend.OpError(&b.spec, op, backend.ErrClosed)
+	}
+	if b.err != nil {
+		return b.err
+	}
+	e.ticket++
+	s.ticket = e.ticket
+	e.turn.Broadcast()
 	return nil
 }
 
@@ -190,18 +206,14 @@ func copyOp(to, op *backend.Op) {
 }
 
 // markCompute remembers what the compute stream has been given so far.
-func (b *endpoint) markCompute(s *slot) error {
-	dev := b.e.Device
-	if err := dev.Lock(); err != nil {
-		return err
-	}
-	defer dev.Unlock()
+func (b *endpoint) markCompute(s *slot) (err error) {
 	if s.before == nil {
-		var err error
-		if s.before, err = dev.NewEvent(false); err != nil {
+		if s.before, err = b.e.Device.NewEvent(false); err != nil {
 			return err
 		}
-		if s.after, err = dev.NewEvent(false); err != nil {
+	}
+	if s.after == nil {
+		if s.after, err = b.e.Device.NewEvent(false); err != nil {
 			return err
 		}
 	}
@@ -213,6 +225,9 @@ func (b *endpoint) Progress() (uint64, error) {
 	b.e.mu.Lock()
 	b.step()
 	done, err := min(b.ran, b.agreed), b.err
+	if b.running() != nil {
+		b.e.look()
+	}
 	b.e.mu.Unlock()
 	if err != nil {
 		b.awaitQuiet()
@@ -220,9 +235,9 @@ func (b *endpoint) Progress() (uint64, error) {
 	return done, err
 }
 
-// step drives the control engine and looks at the device.
+// step drives the control engine, and counts what has run.
 func (b *endpoint) step() {
-	if b.closed {
+	if b.left {
 		return
 	}
 	done, err := b.ctl.Progress()
@@ -255,10 +270,8 @@ func (b *endpoint) compareRows(s *slot) {
 func (b *endpoint) advance() {
 	for b.ran < b.issued && b.err == nil {
 		s := b.slot(b.ran + 1)
-		if s.device {
-			if b.ran >= b.queued || !b.passed(s) {
-				return
-			}
+		if s.device && !s.passed {
+			return
 		}
 		b.ran++
 		b.queued = max(b.queued, b.ran)
@@ -266,17 +279,9 @@ func (b *endpoint) advance() {
 	}
 }
 
-// passed reports whether the device is past an operation that is queued.
-func (b *endpoint) passed(s *slot) bool {
-	var done bool
-	err := b.e.onThread(func() (err error) {
-		done, err = s.after.Done()
-		return err
-	})
-	if err != nil {
-		b.fail(backend.OpError(&b.spec, &s.op, err))
-	}
-	return done
+// busy reports whether anything is in flight.
+func (b *endpoint) busy() bool {
+	return b.err == nil && (b.ran < b.issued || b.agreed < b.issued || len(b.cuts) > 0)
 }
 
 // Order makes the compute stream wait for operation seq. The host waits for barriers and for operations on its memory.
@@ -284,10 +289,10 @@ func (b *endpoint) Order(seq uint64) bool {
 	b.e.mu.Lock()
 	defer b.e.mu.Unlock()
 	s := b.slot(seq)
-	if b.err != nil || seq > b.queued || !s.device || s.op.Kind == backend.Barrier {
+	if b.err != nil || b.closed || seq > b.queued || s.op.Seq != seq || !s.device || s.op.Kind == backend.Barrier {
 		return false
 	}
-	return b.e.onThread(func() error { return b.e.Compute.Wait(s.after) }) == nil
+	return b.unlocked(func() error { return b.e.Compute.Wait(s.after) }) == nil
 }
 
 // Park sleeps until something happened in any group of this rank.
@@ -330,13 +335,20 @@ func (b *endpoint) Deserted(seq uint64) error {
 	return nil
 }
 
-// Close leaves the group.
+// Close leaves the group. If its communicator is to be split, the end stays until that is done, as one that still hears of
+// failures: the other ranks need this one for the split.
 func (b *endpoint) Close() error {
 	b.e.mu.Lock()
-	b.release()
+	left := b.close()
 	b.e.mu.Unlock()
-	if c, ok := b.ctl.(backend.Closer); ok {
+	if c, ok := b.ctl.(backend.Closer); ok && left {
 		return c.Close()
 	}
 	return nil
+}
+
+// close ends the issue of operations. It reports whether it has also made the end leave.
+func (b *endpoint) close() bool {
+	b.closed = true
+	return (b.err != nil || len(b.cuts) == 0) && b.leave()
 }

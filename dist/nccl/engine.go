@@ -39,8 +39,11 @@ type Engine struct {
 	turn   *sync.Cond        // of the goroutines that issue, with mu
 	ends   []*endpoint       // that are open
 	splits map[uint64]*split // those of groups that are not open yet
-	ticket uint64            // of the last operation issued
+	ticket uint64            // of the last operation that may be queued
+	asking time.Time         // when the watcher's call began, of the driver or of NCCL; zero: it is in none
 	closed bool
+	asked  []*endpoint // of the watcher: whom it asks
+	stand  *time.Timer // does the watcher's work while that is in a call
 
 	bell     sync.Mutex // guards what follows
 	signaled bool
@@ -68,6 +71,8 @@ func New(c Config) (*Engine, error) {
 	}
 	e := &Engine{Config: c, lib: lib, splits: map[uint64]*split{}, reducer: reducer, pool: c.Device.NewPool("nccl"), stir: make(chan struct{}, 1), quit: make(chan struct{}), ended: make(chan struct{})}
 	e.turn = sync.NewCond(&e.mu)
+	e.stand = time.AfterFunc(calm, e.standIn)
+	e.stand.Stop()
 	go e.watch()
 	return e, nil
 }
@@ -81,22 +86,24 @@ func (e *Engine) Version() string { return e.lib.String() }
 // Open makes this rank's end of a group. The communicator is made by the group's first operation on device memory.
 func (e *Engine) Open(s backend.Spec) (backend.Backend, error) {
 	ctl, err := e.Control.Open(s)
-	if err != nil {
-		return nil, err
-	}
-	b := &endpoint{e: e, spec: s, ctl: ctl, quiet: make(chan struct{}), idle: make(chan struct{})}
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	from := e.splits[s.ID]
+	delete(e.splits, s.ID)
+	if err != nil {
+		from.giveBack()
+		return nil, err
+	}
+	b := &endpoint{e: e, spec: s, ctl: ctl, from: from, users: 1, quiet: make(chan struct{}), idle: make(chan struct{})}
 	e.ends = append(e.ends, b)
-	if b.from = e.splits[s.ID]; b.from != nil {
-		delete(e.splits, s.ID)
+	if b.from != nil {
 		b.start()
 	}
 	return b, nil
 }
 
-// closeTime is how long Close waits for NCCL to end communicators: their other ranks may be gone.
-const closeTime = 10 * time.Second
+// closeTime is how long Close waits for splits, and for NCCL to end communicators: their other ranks may be gone. A variable for tests.
+var closeTime = 10 * time.Second
 
 // Close ends the rank's part in the job.
 func (e *Engine) Close() error {
@@ -107,24 +114,46 @@ func (e *Engine) Close() error {
 	}
 	e.closed = true
 	for _, b := range slices.Clone(e.ends) {
-		b.release()
+		b.close()
+	}
+	for _, s := range e.splits { // of groups that were never opened
+		s.giveBack()
+	}
+	clear(e.splits)
+	e.mu.Unlock()
+	done := make(chan error, 1)
+	go func() { done <- e.end() }()
+	var err error
+	select {
+	case err = <-done:
+	case <-time.After(closeTime):
+		err = e.giveUp()
+	}
+	return errors.Join(err, e.Control.Close())
+}
+
+// end waits until all ends have left and nobody makes a call any more. Then the memory is given back.
+func (e *Engine) end() error {
+	e.mu.Lock()
+	for len(e.ends) > 0 {
+		e.turn.Wait()
 	}
 	e.mu.Unlock()
 	close(e.quit)
 	<-e.ended
-	var err error
-	done := make(chan struct{})
-	go func() {
-		e.wg.Wait()
-		close(done)
-	}()
-	select {
-	case <-done:
-		err = e.onThread(e.pool.Close)
-	case <-time.After(closeTime):
-		err = errors.New("nccl: a communicator does not end")
+	e.wg.Wait()
+	return e.onThread(e.pool.Close)
+}
+
+// giveUp fails what Close has waited for too long.
+func (e *Engine) giveUp() error {
+	err := fmt.Errorf("nccl: a call of the driver or of NCCL does not end within %v: communicators and memory are given back only after it", closeTime)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, b := range e.ends {
+		b.failSplit(err)
 	}
-	return errors.Join(err, e.Control.Close())
+	return err
 }
 
 // Crowd counts the ranks of this process that are awake; nil when the control engine does not.

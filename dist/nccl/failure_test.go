@@ -144,8 +144,8 @@ func TestHangingHost(t *testing.T) {
 	defer emu.FailNCCL(0, 0, emu.NoFault)
 	for call, want := range map[int]string{
 		0: "allreduce seq 1 of group world: no progress within 300ms: in ncclCommInitRankConfig, shape float32[10]",
-		1: "allreduce seq 1 of group world: no progress within 300ms: (in a call of NCCL|on the device), shape float32[10]",
-		3: "allreduce seq 3 of group world: no progress within 300ms: (in a call of NCCL|on the device), shape float32[10]",
+		1: "allreduce seq 1 of group world: no progress within 300ms: (in a call of NCCL, or of the driver|on the device), shape float32[10]",
+		3: "allreduce seq 3 of group world: no progress within 300ms: (in a call of NCCL, or of the driver|on the device), shape float32[10]",
 	} {
 		before := emu.CountNCCL().Aborts
 		emu.FailNCCL(1, call, emu.HangingHost)

@@ -24,12 +24,26 @@ import (
 type rank struct {
 	t       *testing.T
 	me, n   int
+	control *control
 	engine  *nccl.Engine
 	dev     *cuda.Device
 	compute *cuda.Stream
 	pool    *cuda.Pool
 	world   backend.Backend
 	seq     uint64
+}
+
+// control is a control engine that refuses to open a group.
+type control struct {
+	*local.Engine
+	refused uint64 // its ID
+}
+
+func (c *control) Open(s backend.Spec) (backend.Backend, error) {
+	if s.ID == c.refused {
+		return nil, errors.New("the control engine refuses")
+	}
+	return c.Engine.Open(s)
 }
 
 const timeout = 20 * time.Second // of operations, unless a test sets another one
@@ -70,7 +84,8 @@ func (r *rank) run(hub *local.Hub, fn func(r *rank) error) (err error) {
 		return err
 	}
 	r.pool = r.dev.NewPool("test")
-	if r.engine, err = nccl.New(nccl.Config{Control: hub.Engine(r.me), Device: r.dev, Compute: r.compute}); err != nil {
+	r.control = &control{Engine: hub.Engine(r.me).(*local.Engine)}
+	if r.engine, err = nccl.New(nccl.Config{Control: r.control, Device: r.dev, Compute: r.compute}); err != nil {
 		return err
 	}
 	if r.world, err = r.open("world", timeout); err != nil {
@@ -81,11 +96,15 @@ func (r *rank) run(hub *local.Hub, fn func(r *rank) error) (err error) {
 }
 
 func (r *rank) open(name string, timeout time.Duration) (backend.Backend, error) {
+	return r.engine.Open(r.spec(name, timeout))
+}
+
+func (r *rank) spec(name string, timeout time.Duration) backend.Spec {
 	s := backend.Spec{ID: backend.HashString(name), Gen: 1, Name: name, Rank: r.me, Timeout: timeout}
 	for i := range r.n {
 		s.Ranks = append(s.Ranks, i)
 	}
-	return r.engine.Open(s)
+	return s
 }
 
 // upload puts x into new device memory.

@@ -18,21 +18,28 @@ func (b *endpoint) start() {
 	} else {
 		b.comm = b.e.lib.NewComm()
 	}
+	b.users++
 	b.e.wg.Go(func() {
-		defer close(b.idle)
-		if err := b.e.onThread(b.issue); err != nil {
-			b.e.mu.Lock()
-			defer b.e.mu.Unlock()
-			b.failAt(b.queued+1, err)
+		err := b.e.onThread(b.issue)
+		b.e.mu.Lock()
+		defer b.e.mu.Unlock()
+		if err != nil {
+			b.failAt(b.toQueue(), err)
 		}
+		b.leaveCuts()
+		if b.closed && b.leave() { // Close has left that to this goroutine
+			b.e.closeGroup(b.ctl)
+		}
+		b.done()
 	})
 }
 
 // issue makes the communicator, and then all calls on it until the end is closed or fails.
 func (b *endpoint) issue() error {
-	defer b.leaveCuts()
-	if b.from == nil && !b.await(func() bool { return b.state == making }) {
-		return nil
+	if b.from == nil {
+		if err := b.startBootstrap(); err != nil || !b.await(func() bool { return b.state == making }) {
+			return err
+		}
 	}
 	if err := b.connect(); err != nil {
 		return err
@@ -45,9 +52,7 @@ func (b *endpoint) issue() error {
 	}
 	for b.await(myTurn) {
 		if cut != nil {
-			if err := b.cut(cut); err != nil {
-				return err
-			}
+			b.cut(cut)
 			continue
 		}
 		if err := b.queue(op); err != nil {
@@ -63,11 +68,12 @@ func (b *endpoint) issue() error {
 	return nil
 }
 
-// await waits until something is so, and reports whether it is: not if the end is closed or has failed.
+// await waits until something is so, and reports whether it is: not if the end is closed or has failed. A closed one still does
+// the splits that were asked for, because all ranks have to.
 func (b *endpoint) await(is func() bool) bool {
 	b.e.mu.Lock()
 	defer b.e.mu.Unlock()
-	for b.err == nil && (!b.closed || len(b.cuts) > 0) {
+	for !b.over() && (!b.closed || len(b.cuts) > 0) {
 		if is() {
 			return true
 		}
@@ -98,24 +104,29 @@ func (b *endpoint) connect() error {
 	return nil
 }
 
-// next returns the operation that is to be queued next, or nil.
-func (b *endpoint) next() *slot {
+// toQueue returns the number of the operation that is to be queued next. It may not be issued yet.
+func (b *endpoint) toQueue() uint64 {
 	for b.queued < b.issued && !b.slot(b.queued+1).device {
 		b.queued++
 	}
-	if b.queued == b.issued {
-		return nil
+	return b.queued + 1
+}
+
+// next returns the operation that is to be queued next, or nil.
+func (b *endpoint) next() *slot {
+	if s := b.slot(b.toQueue()); b.queued < b.issued && s.ticket > 0 {
+		return s
 	}
-	return b.slot(b.queued + 1)
+	return nil
 }
 
 // myTurn returns the operation to queue, if no other communicator has an earlier one, or the split to make. It begins the call.
 func (b *endpoint) myTurn() (*slot, *split) {
 	s := b.next()
-	if cut := b.nextCut(); cut != nil {
-		cut.began, b.slow = time.Now(), true // it waits for the other ranks
-		b.e.look()
-		return nil, cut
+	if len(b.cuts) > 0 { // before any operation
+		b.cuts[0].since, b.slow = time.Now(), true // it waits for the other ranks
+		b.e.turn.Broadcast()
+		return nil, b.cuts[0]
 	}
 	if s == nil {
 		return nil, nil

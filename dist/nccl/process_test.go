@@ -42,7 +42,7 @@ func TestMain(m *testing.M) {
 // programs are what a rank does that is a process.
 var programs = map[string]func(ctx context.Context, r *dist.Rank, arg int) error{
 	"operations": operations, "mismatch": mismatch, "die": forever, "rebuild": carryOn,
-	"groups": groups, "hurry": hurry, "split": cutUp,
+	"groups": groups, "hurry": hurry, "split": cutUp, "absent": absent,
 }
 
 func child(how string) error {
@@ -141,6 +141,22 @@ func cutUp(_ context.Context, r *dist.Rank, splits int) error {
 	return r.World.Barrier().Wait()
 }
 
+// absent has a rank that does not come to the first operation of a group whose communicator is there.
+func absent(_ context.Context, r *dist.Rank, who int) error {
+	short := r.World.With(dist.Timeout(time.Second))
+	if err := short.AllReduce(tensor.New(r.Device, tensor.Float32, 10), dist.Sum).WaitHost(context.Background()); err != nil {
+		return err
+	}
+	g, err := short.Split(0, 0)
+	if err != nil {
+		return err
+	}
+	if r.World.Rank() == who {
+		return failed(g)
+	}
+	return g.AllReduce(tensor.New(r.Device, tensor.Float32, 10), dist.Sum).WaitHost(context.Background())
+}
+
 func descriptors() int {
 	names, _ := os.ReadDir("/proc/self/fd")
 	return len(names)
@@ -198,8 +214,8 @@ func carryOn(ctx context.Context, r *dist.Rank, victim int) error {
 	return nil
 }
 
-// control are the engines with which processes of a host connect.
-var control = map[string]string{"tcp": "RINGO_SHM=0", "shm": "RINGO_SHM=1"}
+// controls are the engines with which processes of a host connect.
+var controls = map[string]string{"tcp": "RINGO_SHM=0", "shm": "RINGO_SHM=1"}
 
 // processes starts n ranks, each a process with n GPUs, and returns their output.
 func processes(t *testing.T, n int, how, control string, env ...string) []string {
@@ -217,7 +233,7 @@ func processes(t *testing.T, n int, how, control string, env ...string) []string
 
 // Ranks that are processes, as in a real job: package dist chooses the devices and NCCL.
 func TestProcesses(t *testing.T) {
-	for name, env := range control {
+	for name, env := range controls {
 		for _, n := range []int{2, 3} {
 			t.Run(fmt.Sprint(n, " over ", name), func(t *testing.T) {
 				for r, text := range processes(t, n, "operations 0", env) {
@@ -229,13 +245,13 @@ func TestProcesses(t *testing.T) {
 }
 
 func TestFirstProcessEndsEarly(t *testing.T) {
-	for r, text := range processes(t, 3, "hurry 4000000", control["shm"]) {
+	for r, text := range processes(t, 3, "hurry 4000000", controls["shm"]) {
 		assert.Equal(t, "well", text, "rank %d", r)
 	}
 }
 
 func TestGroupsOfProcesses(t *testing.T) {
-	for r, text := range processes(t, 3, "groups 20", control["shm"]) {
+	for r, text := range processes(t, 3, "groups 20", controls["shm"]) {
 		assert.Equal(t, "well", text, "rank %d", r)
 	}
 }
@@ -250,21 +266,31 @@ func TestSplitOfProcesses(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "libnccl.so.2")
 	require.NoError(t, os.WriteFile(path, without, 0o755))
 	for how, env := range map[string][]string{"split 2": nil, "split 0": {"RINGO_NCCL_LIB=" + path}} {
-		for r, text := range processes(t, 3, how, control["shm"], env...) {
+		for r, text := range processes(t, 3, how, controls["shm"], env...) {
 			assert.Equal(t, "well", text, "rank %d, %s", r, how)
 		}
 	}
 }
 
+// The first call of a group waits on the host, between processes too.
+func TestAbsentProcess(t *testing.T) {
+	for who := range 3 {
+		for r, text := range processes(t, 3, fmt.Sprint("absent ", who), controls["shm"]) {
+			assert.Regexp(t, fmt.Sprintf(`allreduce seq 1 of group world/1/1\[0\]: rank %d did not arrive within 1s: in a call of NCCL, or of the driver, shape float32\[10\]`, who),
+				text, "rank %d", r)
+		}
+	}
+}
+
 func TestProcessesMismatch(t *testing.T) {
-	for _, text := range processes(t, 2, "mismatch 0", control["shm"]) {
+	for _, text := range processes(t, 2, "mismatch 0", controls["shm"]) {
 		assert.Contains(t, text, "allreduce seq 2 of group world: count 10 (rank 0) vs 11 (rank 1)")
 	}
 }
 
 // The others name a process that dies, also if it made the id. They can continue.
 func TestProcessDies(t *testing.T) {
-	for name, env := range control {
+	for name, env := range controls {
 		for victim := range 2 {
 			t.Run(fmt.Sprintf("rank %d over %s", victim, name), func(t *testing.T) {
 				begin := time.Now()

@@ -5,16 +5,19 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/ringo-ml/ringo/dist/backend"
 	"github.com/ringo-ml/ringo/internal/nccl"
 )
 
 // split is a communicator that is made from another one, by ncclCommSplit: the ranks know each other's addresses already.
-// The goroutine of the other communicator calls it, before the operations that are issued later.
+// The goroutine of the other communicator calls it, before the operations that are issued later. It waits for the other ranks, so a
+// group of the control engine has a Barrier for each split: it knows who has not asked for the split, or is lost.
 type split struct {
 	parent     *endpoint
 	color, key int
+	seq        uint64 // of the Barrier
 	comm       *nccl.Comm
-	began      time.Time     // zero: not yet
+	since      time.Time     // when it was asked for; when it began
 	over       chan struct{} // closed when it is done, or will not be
 	err        error         // to be read then
 }
@@ -28,39 +31,71 @@ func (b *endpoint) Split(child uint64, color, key int) {
 	if b.state == none || b.err != nil || b.closed || !e.lib.HasSplit() {
 		return
 	}
-	s := &split{parent: b, color: color, key: key, comm: e.lib.NewComm(), over: make(chan struct{})}
+	b.splits++
+	s := &split{parent: b, color: color, key: key, seq: b.splits, comm: e.lib.NewComm(), since: time.Now(), over: make(chan struct{})}
 	b.cuts = append(b.cuts, s)
 	if color != nccl.NoColor {
 		e.splits[child] = s
 	}
+	if err := b.arrive(s); err != nil {
+		b.failSplit(err)
+	}
 	e.turn.Broadcast()
+	e.look()
 }
 
-// nextCut returns the split that is next, before any operation.
-func (b *endpoint) nextCut() *split {
-	if len(b.cuts) > 0 {
-		return b.cuts[0]
+// arrive tells the other ranks that this one has asked for a split. The rank may say at once that it leaves the job: the Barrier
+// is before that.
+func (b *endpoint) arrive(s *split) (err error) {
+	if len(b.spec.Ranks) == 1 {
+		return nil
 	}
-	return nil
+	if b.here == nil {
+		spec := b.spec
+		spec.ID, spec.Parent, spec.Name = backend.Hash64(b.spec.ID, 0x6e63636c2d637574), b.spec.ID, "splits of "+b.spec.Name
+		if b.here, err = b.e.Control.Open(spec); err != nil {
+			return err
+		}
+	}
+	return b.here.Issue(&backend.Op{Kind: backend.Barrier, Seq: s.seq})
 }
 
 // cut does a split. An abort of the communicator ends it.
-func (b *endpoint) cut(s *split) error {
+func (b *endpoint) cut(s *split) {
 	err := b.e.lib.Err("ncclCommSplit", b.comm.Split(s.color, s.key, s.comm))
 	b.e.mu.Lock()
 	defer b.e.mu.Unlock()
-	b.cuts, b.slow = b.cuts[1:], false
+	if err != nil {
+		b.failSplit(err)
+		err = b.err // the first cause: an abort may have ended the call
+	}
 	s.end(err)
+	b.cuts, b.slow = b.cuts[1:], false
 	b.e.turn.Broadcast()
-	return err
 }
 
-// checkCut fails the group when a split takes longer than its timeout.
+// checkCut fails the group when a rank is lost before a split, and when one takes longer than the group's timeout.
 func (b *endpoint) checkCut() {
-	if b.err != nil || b.spec.Timeout <= 0 || len(b.cuts) == 0 || b.cuts[0].began.IsZero() || time.Since(b.cuts[0].began) < b.spec.Timeout {
+	if b.err != nil || len(b.cuts) == 0 {
 		return
 	}
-	b.failAt(b.issued+1, fmt.Errorf("ncclCommSplit: no progress within %v", b.spec.Timeout))
+	if b.here != nil {
+		if _, err := b.here.Progress(); err != nil {
+			b.failSplit(err)
+			return
+		}
+	}
+	if s := b.cuts[0]; b.spec.Timeout > 0 && time.Since(s.since) >= b.spec.Timeout {
+		b.failSplit(fmt.Errorf("ncclCommSplit: %w", backend.TimedOut(b.here, b.spec.Ranks, s.seq, b.spec.Timeout)))
+	}
+}
+
+// failSplit is fail because of a split.
+func (b *endpoint) failSplit(err error) {
+	if known := (*backend.Error)(nil); !errors.As(err, &known) {
+		err = &backend.Error{Rank: b.spec.Ranks[b.spec.Rank], Group: b.spec.Name, Op: "split", Cause: err}
+	}
+	b.fail(err)
 }
 
 // end tells the group of the split.
@@ -71,12 +106,25 @@ func (s *split) end(err error) {
 	close(s.over)
 }
 
-// leaveCuts ends the splits that will not be done.
+// leaveCuts ends the splits that a failed end will not do.
 func (b *endpoint) leaveCuts() {
-	b.e.mu.Lock()
-	defer b.e.mu.Unlock()
 	for _, s := range b.cuts {
-		s.end(errors.New("the group is over"))
+		s.end(b.err)
 	}
 	b.cuts = nil
+}
+
+// giveBack ends the communicator of a split whose group is not opened.
+func (s *split) giveBack() {
+	if s == nil {
+		return
+	}
+	e := s.parent.e
+	e.wg.Go(func() {
+		<-s.over
+		_ = e.onThread(func() error {
+			_ = s.comm.Abort(s.over) // nobody is there to hear of an error
+			return nil
+		})
+	})
 }

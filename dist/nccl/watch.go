@@ -3,9 +3,11 @@ package nccl
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/ringo-ml/ringo/dist/backend"
+	"github.com/ringo-ml/ringo/internal/cuda"
 )
 
 // How often the engine's goroutine looks: while an operation is not queued or somebody waits, and otherwise.
@@ -15,14 +17,18 @@ const (
 	calm  = 20 * time.Millisecond
 )
 
-// watch is the engine's goroutine: it asks for asynchronous errors, drives the control engine while the host waits for the
-// device, and ends operations that make no progress.
+// watch is the engine's goroutine: it asks for asynchronous errors and what has run, drives the control engine while the host
+// waits for the device, and ends operations that make no progress.
 func (e *Engine) watch() {
 	defer close(e.ended)
 	pause, timer := soon, time.NewTimer(calm)
 	defer timer.Stop()
 	for {
+		e.stand.Reset(calm)
+		asked := e.ask()
+		e.stand.Stop()
 		open, urgent, moved := e.tick()
+		moved = moved || asked
 		switch {
 		case moved:
 			pause = soon
@@ -47,24 +53,20 @@ func (e *Engine) watch() {
 	}
 }
 
-// tick does a step for every end. It reports whether any has an operation in flight, whether one is not queued, and whether
-// anything got further.
+// tick does a step for every end, without a call that may block. It reports whether any has an operation in flight, whether
+// one is not queued, and whether anything got further.
 func (e *Engine) tick() (open, urgent, moved bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, b := range e.ends {
-		b.checkCut()
-		open = open || len(b.cuts) > 0
-		if b.issued == b.ran && b.issued == b.agreed || b.err != nil {
+		if !b.busy() {
 			continue
 		}
 		before := b.queued + b.ran + b.agreed + uint64(b.state)
 		b.step()
-		if err := b.asyncError(); err != nil {
-			b.failAt(b.ran+1, err)
-		}
 		moved = moved || b.err != nil || b.queued+b.ran+b.agreed+uint64(b.state) != before
 		b.checkTime()
+		b.checkCut()
 		b.checkCall()
 		open = true
 		urgent = urgent || b.queued < b.issued
@@ -85,6 +87,8 @@ func (b *endpoint) checkTime() {
 func (b *endpoint) whereabouts(seq uint64) string {
 	op, at := &b.slot(seq).op, "on the device"
 	switch {
+	case b.state == asking && b.boot == nil:
+		at = "in ncclGetUniqueId"
 	case b.state == asking:
 		at = "waiting for the id of the communicator"
 	case b.state == making && b.from != nil:
@@ -92,9 +96,13 @@ func (b *endpoint) whereabouts(seq uint64) string {
 	case b.state == making:
 		at = "in ncclCommInitRankConfig"
 	case seq > b.queued && !b.call.IsZero():
-		at = "in a call of NCCL"
+		at = "in a call of NCCL, or of the driver"
+	case seq > b.queued && b.slot(seq).device && b.slot(seq).ticket == 0:
+		at = "in a call of the driver that marks the compute stream"
 	case seq > b.queued:
 		at = "behind other operations"
+	case b.e.silence() > calm:
+		at = fmt.Sprintf("on the device, as far as is known: the driver has not answered for %v", b.e.silence().Round(time.Millisecond))
 	}
 	if op.Count > 0 {
 		return fmt.Sprintf("%s, shape %v", at, op.Shape)
@@ -102,30 +110,22 @@ func (b *endpoint) whereabouts(seq uint64) string {
 	return at
 }
 
-// asyncError is a failure that NCCL noticed by itself.
-func (b *endpoint) asyncError() error {
-	if b.err != nil || b.state != ready {
-		return nil
-	}
-	return b.e.lib.Err("ncclCommGetAsyncError", b.comm.AsyncError())
-}
-
 // failAt is fail with what happened to operation seq.
 func (b *endpoint) failAt(seq uint64, err error) {
 	known := (*backend.Error)(nil)
 	switch {
 	case errors.As(err, &known): // the control engine's: the group's first cause
-	case seq > b.issued: // no operation, but a split
-		err = &backend.Error{Rank: b.spec.Ranks[b.spec.Rank], Group: b.spec.Name, Cause: err}
+	case seq > b.issued: // a communicator that no operation needs yet
+		err = &backend.Error{Rank: b.spec.Ranks[b.spec.Rank], Group: b.spec.Name, Op: "communicator", Cause: err}
 	default:
 		err = backend.OpError(&b.spec, &b.slot(seq).op, err)
 	}
 	b.fail(err)
 }
 
-// fail poisons the group on all ranks and aborts the communicator. Engine.mu is held.
+// fail poisons the group on all ranks and aborts the communicator; of an end that has left nobody is to hear. Engine.mu is held.
 func (b *endpoint) fail(err error) {
-	if b.err != nil {
+	if b.over() {
 		return
 	}
 	_ = b.ctl.Abort(err)
@@ -135,19 +135,33 @@ func (b *endpoint) fail(err error) {
 	b.err = err
 	if b.boot != nil && b.boot.be != nil {
 		_ = b.boot.be.Abort(err)
-		_ = b.boot.close()
+		b.closeBootstrap()
 	}
-	b.abort()
+	b.end()
 	b.e.ring()
 }
 
-// abort ends what runs on the device, and a call that the goroutine that issues is in. It is done on a goroutine: NCCL may
-// wait for the other ranks of the host to do the same.
-func (b *endpoint) abort() {
-	if b.aborted {
-		return
+// leave makes the engine forget the end, and gives the communicator back. It returns false when that is so already. Engine.mu is held.
+func (b *endpoint) leave() bool {
+	if b.left {
+		return false
 	}
-	b.aborted = true
+	b.left = true
+	b.e.ends = slices.DeleteFunc(b.e.ends, func(x *endpoint) bool { return x == b })
+	b.e.turn.Broadcast()
+	if b.boot != nil {
+		b.closeBootstrap()
+	}
+	if b.err == nil {
+		b.end()
+	}
+	return true
+}
+
+// end gives everything back after a failure, or behind what has run. It is done on a goroutine: NCCL may wait for the other
+// ranks of the host to do the same. An abort ends what runs on the device, and a call that the goroutine that issues is in.
+func (b *endpoint) end() {
+	b.done()
 	b.e.turn.Broadcast()
 	ran := b.state == ready
 	if !ran {
@@ -156,9 +170,14 @@ func (b *endpoint) abort() {
 	if b.state == none {
 		return
 	}
+	queued := ran && b.err == nil && b.toQueue() > b.issued
 	b.e.wg.Go(func() {
-		_ = b.e.onThread(func() error { // the failure that led here is what matters
-			_ = b.comm.Abort(b.idle)
+		_ = b.e.onThread(func() error { // nobody is there to hear of an error
+			if queued && b.hasRun() {
+				_ = b.comm.Destroy()
+			} else { // to destroy it would wait for what runs: for ranks that may be gone
+				_ = b.comm.Abort(b.idle)
+			}
 			return b.drop()
 		})
 		if ran {
@@ -168,8 +187,8 @@ func (b *endpoint) abort() {
 	})
 }
 
-// quietTime is how long a failed operation may keep the memory of a rank.
-const quietTime = 10 * time.Second
+// quietTime is how long a failed operation may keep the memory of a rank. A variable for tests.
+var quietTime = 10 * time.Second
 
 // awaitQuiet waits until nothing of this rank runs on the stream any more.
 func (b *endpoint) awaitQuiet() {
@@ -179,59 +198,19 @@ func (b *endpoint) awaitQuiet() {
 	}
 }
 
-// release gives the communicator back, on a goroutine: NCCL may wait for the other ranks of the host. Engine.mu is held.
-func (b *endpoint) release() {
-	if b.closed {
-		return
-	}
-	b.closed = true
-	keep := b.e.ends[:0]
-	for _, x := range b.e.ends {
-		if x != b {
-			keep = append(keep, x)
+// hasRun waits until nobody else uses the end, and reports whether the device is past everything.
+func (b *endpoint) hasRun() bool {
+	<-b.idle
+	for seq := b.issued; seq > b.ran; seq-- {
+		if s := b.slot(seq); s.device {
+			done, err := s.after.Done()
+			return done && err == nil
 		}
 	}
-	clear(b.e.ends[len(keep):])
-	b.e.ends = keep
-	if b.boot != nil {
-		_ = b.boot.close()
-	}
-	b.advance()
-	if b.aborted || b.state == none {
-		return
-	}
-	b.aborted = true
-	b.e.turn.Broadcast()
-	over := b.state == ready && b.ran == b.issued
-	b.e.wg.Go(func() {
-		_ = b.e.onThread(func() error { // nobody is there to hear of an error
-			if over && b.comesToRest() {
-				_ = b.comm.Destroy()
-			} else { // to destroy it would wait for what runs: for ranks that may be gone
-				_ = b.comm.Abort(b.idle)
-			}
-			return b.drop()
-		})
-	})
+	return true
 }
 
-// comesToRest waits until the goroutine that issues makes no call any more. It returns false after the group's timeout: a split may hang.
-func (b *endpoint) comesToRest() bool {
-	var late <-chan time.Time
-	if b.spec.Timeout > 0 {
-		t := time.NewTimer(b.spec.Timeout)
-		defer t.Stop()
-		late = t.C
-	}
-	select {
-	case <-b.idle:
-		return true
-	case <-late:
-		return false
-	}
-}
-
-// drop gives the stream and the events back.
+// drop gives the stream and the events back. Nobody else uses the end any more.
 func (b *endpoint) drop() (err error) {
 	if b.flag != 0 {
 		err = errors.Join(b.stream.Sync(), b.e.pool.Free(b.flag), b.freeRows())
@@ -240,10 +219,14 @@ func (b *endpoint) drop() (err error) {
 		err = errors.Join(err, b.stream.Close())
 	}
 	for i := range b.slots {
-		if s := &b.slots[i]; s.before != nil {
-			err = errors.Join(err, s.before.Close(), s.after.Close())
-			s.before, s.after = nil, nil
+		s := &b.slots[i]
+		for _, x := range []*cuda.Event{s.before, s.after} {
+			if x != nil {
+				err = errors.Join(err, x.Close())
+			}
 		}
+		s.before, s.after = nil, nil
 	}
+	b.e.closeGroup(b.here)
 	return err
 }

@@ -3,6 +3,7 @@ package nccl_test
 import (
 	"errors"
 	"os"
+	"os/exec"
 	"runtime"
 	"sync"
 	"testing"
@@ -282,6 +283,37 @@ func TestAbortFromAnotherThread(t *testing.T) {
 			assert.Zero(t, emu.CountNCCL().Open)
 		})
 	}
+}
+
+// A communicator that is destroyed under a call is the end of the process, as it may be with the real library.
+func TestDestroyUnderACall(t *testing.T) {
+	emu.Only(t, "NCCL may go on with freed memory")
+	emu.Start(t, emu.Config{})
+	if os.Getenv("RINGO_TEST_NCCL_DESTROY") == "" {
+		cmd := exec.Command(os.Args[0], "-test.run=^TestDestroyUnderACall$")
+		cmd.Env = append(os.Environ(), "RINGO_TEST_NCCL_DESTROY=1")
+		out, err := cmd.CombinedOutput()
+		require.Error(t, err)
+		assert.Contains(t, string(out), "rank 0's communicator is freed while a call uses it")
+		return
+	}
+	emu.FailNCCL(0, 1, emu.HangingHost)
+	ranks(t, 1, func(r *rank) error {
+		p, err := r.upload([]float32{1})
+		if err != nil {
+			return err
+		}
+		before := emu.CountNCCL().Launches
+		go func() {
+			_ = r.dev.Lock()
+			r.comm.AllReduce(p, p, 1, nccl.Float32, nccl.Sum, r.stream.Handle())
+		}()
+		for emu.CountNCCL().Launches == before {
+			runtime.Gosched()
+		}
+		r.comm.Destroy()
+		return nil
+	})
 }
 
 // NCCL keeps one text of the last error. It may be of another thread and communicator, and the error says so.

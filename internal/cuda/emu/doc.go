@@ -27,8 +27,8 @@
 //     endless kernels, and parameters that are host pointers or memory of other devices
 //     are the errors that CUDA would give, with the place.
 //
-//   - Tests can make it run out of memory or fail launches, and find what was not
-//     closed (Leaks).
+//   - Tests can make it run out of memory, fail launches, or hang in a call (Block),
+//     and find what was not closed (Leaks).
 //
 //   - Matrix products on tensor cores and asynchronous copies are functions with the
 //     layouts of the PTX ISA (src/mma.cpp). Tests compare these with package fragment,
@@ -36,8 +36,8 @@
 //     conflicts of ldmatrix are errors if asked for (Banks).
 //
 //   - NCCL (src/nccl_*.cpp): calls that do not match hang, the first calls wait for the
-//     other ranks on the host (if these are threads), freeing a communicator that a
-//     call still uses ends the process, and the order of additions depends on the
+//     other ranks on the host, freeing a communicator that a call still uses ends the
+//     process, the text of the last error is one for all threads, and the order of additions depends on the
 //     place. Ranks are threads of a process, or processes of one machine. Each process
 //     has its own emulator, in which rank r uses device r. Bytes between processes go
 //     through the process that made the id. If a rank dies, the operations of the others

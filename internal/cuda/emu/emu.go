@@ -52,6 +52,7 @@ type control struct {
 	Reset uintptr `sym:"emu_reset"`
 	Leaks uintptr `sym:"emu_leaks"`
 	Hold  uintptr `sym:"emu_hold"`
+	Block uintptr `sym:"emu_block"`
 }
 
 // nativeConfig is struct EmuConfig.
@@ -186,6 +187,14 @@ func Leaks() string {
 	text := make([]byte, 1<<16)
 	dl.Call(controls().Leaks, uintptr(unsafe.Pointer(&text[0])), uintptr(len(text)))
 	return cString(text)
+}
+
+// Block makes a call of the driver on a device hang, until open is called:
+// "cuEventQuery" or "cuEventRecord".
+func Block(call string, device int) (open func()) {
+	name, none := append([]byte(call), 0), []byte{0}
+	dl.Call(emulator().Block, uintptr(unsafe.Pointer(&name[0])), uintptr(device))
+	return func() { dl.Call(emulator().Block, uintptr(unsafe.Pointer(&none[0])), 0) }
 }
 
 // Hold stops a stream before its next operation until it is released.

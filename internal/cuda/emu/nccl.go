@@ -22,7 +22,7 @@ const (
 
 // FailNCCL makes the n-th call of an operation, from 1, on each communicator in
 // which the caller is this rank fail; HangingHost of call 0 is the making of a
-// communicator, of call -1 a split. NoFault ends it. A Start that follows skips the test
+// communicator, HangingHost and FailingCall of call -1 a split. NoFault ends it. A Start that follows skips the test
 // on a GPU, and if there is no emulator.
 func FailNCCL(rank, n int, fault NCCLFault) {
 	if faults = fault != NoFault; OnGPU() || missing() != "" {

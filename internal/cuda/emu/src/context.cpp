@@ -166,6 +166,7 @@ API Result cuGetErrorString(Result r, const char** s) {
 }
 
 API void emu_reset(const EmuConfig* c) {
+  emu_block("", 0);
   Lock l;
   for (auto& s : S.streams) s.second->held = false;
   for (int d = 0; d < MaxDevices; d++) wait_device(l, d);

@@ -23,13 +23,16 @@ struct EmuConfig {
   uint64_t reaches = 0;               // devices use ordinary host memory themselves
 };
 
-// emu_reset sets the configuration, ends holds, clears errors and counts. It
+// emu_reset sets the configuration, ends holds and blocks, clears errors and counts. It
 // waits for all streams first.
 API void emu_reset(const EmuConfig*);
 // emu_leaks writes what is allocated or open, a line each, and returns how many.
 API int emu_leaks(char* out, uint64_t n);
 // emu_hold stops a stream before its next operation, until released.
 API int emu_hold(void* stream, int held);
+// emu_block makes a call on a device block, "cuEventQuery" or "cuEventRecord", until it is
+// called again, with "" to block none.
+API void emu_block(const char* call, int device);
 
 // emu_enqueue queues an operation on a stream, or adds it to the graph that is
 // being captured there. It runs on the stream's thread, may block, and returns

@@ -51,7 +51,7 @@ struct Meeting {
   Result broken = Ok;  // why it never comes about
   std::map<uint64_t, std::vector<Call*>> steps;             // collectives by number
   std::map<std::pair<int, int>, std::vector<Call*>> sends, recvs;  // from, to: those that wait
-  std::set<int> connected;                     // ranks that have begun their first collective
+  std::set<int> connected;  // ranks that have begun their first collective
   std::set<std::pair<int, int>> senders, receivers;  // from, to: those that have begun their first message
   std::set<std::shared_ptr<Link>> guests;  // ranks of other processes
 
@@ -83,5 +83,8 @@ void tell(Link&, int joined, Result broken);
 uint64_t be_host();
 // visit is the meeting of another process for a rank of this one, or null.
 std::shared_ptr<Meeting> visit(uint64_t host, uint64_t number, int n, int rank, int device);
+// begin notes that a rank has come to a kind of operation (with a peer), and tells the other
+// processes; with the lock held.
+void begin(Meeting&, int rank, Kind, int peer);
 // send_off is post for a guest.
 void send_off(Meeting&, int rank, uint64_t number, Call&);

@@ -1,8 +1,8 @@
 // The calls of the emulated NCCL: ranks are threads of one process or processes of one
 // machine (nccl_link.cpp), operations run on the streams of the emulated driver. Communicators are blocking: the host waits
-// for the other ranks when one is made, and for those of its process in the first collective and the first message to
-// a rank, where the real library connects them. An abort frees a communicator at the end of its group: a call that is
-// still in it then is the end of the process.
+// for the other ranks when one is made, and in the first collective and the first message to a rank, where the real
+// library connects them. An abort frees a communicator at the end of its group: a call that is still in it then, or when
+// it is destroyed, is the end of the process.
 #include "nccl.h"
 #include <dlfcn.h>
 #include <limits.h>
@@ -67,6 +67,7 @@ struct Comm : std::enable_shared_from_this<Comm> {
   uint64_t host, number;       // of the meeting
   uint64_t calls = 0, collectives = 0, splits = 0;
   std::set<Call*> running;
+  std::shared_ptr<Comm> child;  // that a split makes: it is aborted with this one
   std::map<int, std::pair<int, double>> custom;  // reductions of PreMulSum: type and factor
 };
 
@@ -179,21 +180,20 @@ template <class F> static Result wait(Comm& c, F over) {
   return m.broken;
 }
 
-// connect waits for those that a launch is the first to need. Ranks of other processes are not waited for.
+// connect waits for those that a launch is the first to need.
 static Result connect(const Launch& launch) {
   Comm& c = *launch.comm;
   Meeting& m = *c.meeting;
-  if (m.host) return Ok;
   bool collective = false, hangs = false;
   std::set<std::pair<int, int>> to, from;
   {
     std::lock_guard<std::mutex> l(m.mu);
-    if (!m.guests.empty()) return Ok;
     for (auto& x : launch.calls) {
       hangs = hangs || x.stuck;
-      if (x.kind == Send) m.senders.insert({c.rank, x.root}), to.insert({c.rank, x.root});
-      else if (x.kind == Recv) m.receivers.insert({x.root, c.rank}), from.insert({x.root, c.rank});
-      else m.connected.insert(c.rank), collective = true;
+      begin(m, c.rank, x.kind, x.root);
+      if (x.kind == Send) to.insert({c.rank, x.root});
+      else if (x.kind == Recv) from.insert({x.root, c.rank});
+      else collective = true;
     }
   }
   return wait(c, [&](Meeting& m) {
@@ -263,10 +263,11 @@ static Result give_up(Comm** out, Result r) {
   return r;
 }
 
-static bool hangs(int rank, uint64_t call) {
+static bool fails(int rank, uint64_t call, int kind) {
   std::lock_guard<std::mutex> l(mu);
-  return fault.kind == 4 && fault.rank == rank && fault.call == call;
+  return fault.kind == kind && fault.rank == rank && fault.call == call;
 }
+static bool hangs(int rank, uint64_t call) { return fails(rank, call, 4); }
 
 static Result check_config(const Config* cfg) {
   if (!cfg || cfg->magic != 0xcafebeef || cfg->size < 48) return fail(InvalidArgument, "ncclConfig_t argument not initialized via NCCL_CONFIG_INITIALIZER");
@@ -276,8 +277,8 @@ static Result check_config(const Config* cfg) {
   return Ok;
 }
 
-// enter makes a rank's communicator in a meeting, and waits for the others.
-static Result enter(Comm** out, uint64_t host, uint64_t number, int n, int rank, int device) {
+// enter makes a rank's communicator in a meeting, and waits for the others. parent is what is split.
+static Result enter(Comm** out, uint64_t host, uint64_t number, int n, int rank, int device, Comm* parent) {
   auto c = std::make_shared<Comm>();
   c->rank = rank;
   c->device = device;
@@ -287,6 +288,11 @@ static Result enter(Comm** out, uint64_t host, uint64_t number, int n, int rank,
   if (!c->meeting) return fail(SystemError, "the process that made the id cannot be reached: it has ended, or runs elsewhere");
   Inside inside(*c);
   *out = keep(c);  // early, for who aborts
+  if (parent) {
+    std::lock_guard<std::mutex> l(parent->meeting->mu);
+    if (parent->aborted) c->aborted = true;
+    else parent->child = c;
+  }
   bool stuck = hangs(rank, 0);
   if (!stuck && !c->meeting->host)
     if (Result r = join(*c->meeting, n, rank, device, nullptr)) return give_up(out, r);
@@ -303,7 +309,7 @@ API Result ncclCommInitRankConfig(Comm** out, int n, Id id, int rank, const Conf
   uint64_t host, number;
   memcpy(&host, id.bytes + 112, 8);
   memcpy(&number, id.bytes + 120, 8);
-  return enter(out, host, number, n, rank, device);
+  return enter(out, host, number, n, rank, device, nullptr);
 }
 
 // ncclCommSplit is collective, with nothing of the communicator in flight. The ranks of a color meet in the process of the parent's id.
@@ -315,6 +321,7 @@ API Result ncclCommSplit(Comm* handle, int color, int key, Comm** out, const Con
   if (Result r = check_config(cfg)) return r;
   if (c->queued) return fail(InvalidUsage, "operations are in flight on the communicator that is split");
   if (color < -1) return fail(InvalidArgument, "color %d", color);
+  if (fails(c->rank, -1, 3)) return fail(SystemError, "a split that fails as the test asked for");
   Meeting& m = *c->meeting;
   int mine[2] = {color, key}, n = 0, rank = 0;
   std::vector<int> all(2 * m.n);
@@ -329,25 +336,31 @@ API Result ncclCommSplit(Comm* handle, int color, int key, Comm** out, const Con
     c->running.erase(&gather);
     if (c->aborted) return fail(InternalError, "the communicator that is split has been aborted");
   }
-  splits++;
   *out = nullptr;
   uint64_t count = ++c->splits;
-  if (color < 0) return Ok;
+  if (color < 0) return splits++, Ok;
   for (int i = 0; i < m.n; i++)
     if (all[2 * i] == color) {
       n++;
       rank += all[2 * i + 1] < key || (all[2 * i + 1] == key && i < c->rank);
     }
   uint64_t number = (1ull << 63 | (c->number * 0x9e3779b97f4a7c15 + count * 0x100000001b3) >> 1) + (uint64_t)color;
-  Comm* child;
-  Result r = enter(&child, c->host, number, n, rank, c->device);
-  if (r == Ok) *out = child;  // only now, as the real one
-  return r;
+  Comm* child = nullptr;
+  Result r = enter(&child, c->host, number, n, rank, c->device, c.get());
+  {
+    std::lock_guard<std::mutex> l(m.mu);
+    c->child = nullptr;
+  }
+  if (r) return child ? give_up(&child, r) : r;
+  *out = child;  // only now, as the real one
+  splits++;
+  return Ok;
 }
 
 API Result ncclCommGetAsyncError(Comm* handle, Result* state) {
   auto c = find(handle);
   if (!c) return fail(InvalidArgument, "no such communicator");
+  Inside inside(*c);
   *state = state_of(*c);
   return Ok;
 }
@@ -367,12 +380,19 @@ static void reclaim(const std::shared_ptr<Comm>& c) {
 API Result ncclCommAbort(Comm* handle) {
   auto c = find(handle);
   if (!c) return fail(InvalidArgument, "no such communicator");
+  std::shared_ptr<Comm> child;
   {
     std::lock_guard<std::mutex> l(c->meeting->mu);
     c->aborted = true;
     withdraw(*c->meeting, c->running);
     if (c->meeting->host) hang_up(*c->meeting->host);
     c->meeting->changed.notify_all();
+    child = c->child;
+  }
+  if (child) {
+    std::lock_guard<std::mutex> l(child->meeting->mu);
+    child->aborted = true;
+    child->meeting->changed.notify_all();
   }
   aborts++;
   if (depth) doomed.push_back(c);
@@ -388,8 +408,7 @@ API Result ncclCommDestroy(Comm* handle) {
     std::unique_lock<std::mutex> l(c->meeting->mu);
     c->meeting->changed.wait(l, [&] { return c->running.empty() && c->meeting->guests.empty(); });
   }
-  std::lock_guard<std::mutex> l(mu);
-  comms.erase(handle);
+  reclaim(c);
   destroyed++;
   return Ok;
 }

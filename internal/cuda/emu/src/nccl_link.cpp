@@ -19,12 +19,12 @@
 
 // Frame is a message between a guest and its host; bytes follow it.
 struct Frame {
-  enum { Hello, State, Post, Done } what;
+  enum { Hello, State, Post, Done, Begin } what;
   uint64_t number;               // of the meeting in Hello, of the collective in Post
-  int n, rank, device;           // Hello
+  int n, rank, device;           // Hello; rank: also in Begin
   int joined, broken;            // State
   uint64_t id;                   // Post, and Done of the same call
-  Kind kind;                     // Post, as in Call
+  Kind kind;                     // Post, as in Call; also in Begin, with the peer in root
   uint64_t count;
   int type, op, root, scaled;
   double factor;
@@ -113,6 +113,24 @@ void tell(Link& l, int joined, Result broken) {
   l.send(f, nullptr, 0);
 }
 
+// note is begin without a word to others. It returns whether it is news.
+static bool note(Meeting& m, int rank, Kind kind, int peer) {
+  m.changed.notify_all();
+  if (kind == Send) return m.senders.insert({rank, peer}).second;
+  if (kind == Recv) return m.receivers.insert({peer, rank}).second;
+  return m.connected.insert(rank).second;
+}
+void begin(Meeting& m, int rank, Kind kind, int peer) {
+  if (!note(m, rank, kind, peer)) return;
+  Frame f{};
+  f.what = Frame::Begin;
+  f.rank = rank;
+  f.kind = kind;
+  f.root = peer;
+  if (m.host) m.host->send(f, nullptr, 0);
+  for (auto& g : m.guests) g->send(f, nullptr, 0);
+}
+
 // Guest is a call of a rank elsewhere.
 struct Guest {
   Call call;
@@ -130,6 +148,10 @@ static void entertain(const std::shared_ptr<Link>& link) {
   std::list<Guest> calls;
   while (link->receive(f, data)) {
     std::lock_guard<std::mutex> l(m->mu);
+    if (f.what == Frame::Begin) {
+      begin(*m, f.rank, f.kind, f.root);
+      continue;
+    }
     calls.remove_if([](Guest& g) { return g.call.done; });
     calls.emplace_back();
     Guest& g = calls.back();
@@ -189,6 +211,8 @@ static void hear(const std::weak_ptr<Meeting>& weak, Link& link) {
     if (f.what == Frame::State) {
       m->joined = f.joined;
       m->broken = f.broken;
+    } else if (f.what == Frame::Begin) {
+      note(*m, f.rank, f.kind, f.root);
     } else {
       auto i = m->away.find(f.id);
       if (i == m->away.end()) continue;  // it has been aborted
