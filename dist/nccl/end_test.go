@@ -85,11 +85,13 @@ func together(n int) func() {
 // A split names the rank that does not come to it.
 func TestSplitNamesTheMissingRank(t *testing.T) {
 	emu.Only(t, "it takes several devices")
+	wait := together(3)
 	ranks(t, 3, emu.Config{}, func(r *rank) error {
 		g, err := r.end("parent", time.Second)
 		if err := errors.Join(err, g.issue(), g.wait()); err != nil {
 			return err
 		}
+		wait()
 		if r.me < 2 {
 			g.split(77, -1, 0)
 		}
@@ -101,11 +103,13 @@ func TestSplitNamesTheMissingRank(t *testing.T) {
 // A rank that leaves the job during a split is named at once, not after the timeout.
 func TestSplitWithoutARankThatLeft(t *testing.T) {
 	emu.Only(t, "it takes several devices")
+	wait := together(3)
 	ranks(t, 3, emu.Config{}, func(r *rank) error {
 		g, err := r.end("parent", timeout)
 		if err := errors.Join(err, g.issue(), g.wait()); err != nil {
 			return err
 		}
+		wait()
 		begin := time.Now()
 		if r.me == 2 {
 			r.engine.Finish()
@@ -215,29 +219,29 @@ func TestSplitOfAClosedGroup(t *testing.T) {
 	})
 }
 
-// A rank asks for a split and leaves the job: the others do the split with it.
+// A rank asks for splits and leaves the job: the others do the splits with it, also the one that it has not begun.
 func TestSplitBeforeLeaving(t *testing.T) {
 	emu.Only(t, "it takes several devices")
-	for i := range 5 {
-		before, gone := emu.CountNCCL().Splits, together(3)
-		ranks(t, 3, emu.Config{}, func(r *rank) error {
-			g, err := r.end(fmt.Sprint("parent ", i), timeout)
-			if err != nil {
-				return err
-			}
-			if r.me == 0 { // its communicator is not made before the others come
-				err = g.issue()
-				g.split(77, -1, 0)
-				r.engine.Finish()
-			}
-			if gone(); r.me != 0 {
-				err = g.issue()
-				g.split(77, -1, 0)
-			}
-			return errors.Join(err, g.wait(), g.close())
-		})
-		assert.Equal(t, before+3, emu.CountNCCL().Splits)
-	}
+	before, gone := emu.CountNCCL().Splits, together(3)
+	ranks(t, 3, emu.Config{}, func(r *rank) error {
+		g, err := r.end("parent", timeout)
+		if err := errors.Join(err, g.issue(), g.wait()); err != nil {
+			return err
+		}
+		split := func() {
+			g.split(77, -1, 0)
+			g.split(78, -1, 0)
+		}
+		if r.me == 0 {
+			split()
+			r.engine.Finish()
+		}
+		if gone(); r.me != 0 {
+			split()
+		}
+		return g.close()
+	})
+	assert.Equal(t, before+2*3, emu.CountNCCL().Splits)
 }
 
 // A rank's engine is closed while its split waits for another rank, which hangs: Close says so, and the others are told.
@@ -246,11 +250,13 @@ func TestCloseDuringSplit(t *testing.T) {
 	defer nccl.SetBounds(100 * time.Millisecond)()
 	emu.FailNCCL(1, -1, emu.HangingHost)
 	defer emu.FailNCCL(0, 0, emu.NoFault)
-	ranks(t, 2, emu.Config{}, func(r *rank) error {
+	wait := together(2)
+	hangingRanks(t, 2, emu.Config{}, func(r *rank) error {
 		g, err := r.end("parent", timeout)
 		if err := errors.Join(err, g.issue(), g.wait()); err != nil {
 			return err
 		}
+		wait()
 		g.split(77, -1, 0)
 		const want = "nccl: a call of the driver or of NCCL does not end within 100ms"
 		if r.me == 0 {
@@ -260,7 +266,7 @@ func TestCloseDuringSplit(t *testing.T) {
 		}
 		return g.close()
 	})
-	assert.Eventually(t, func() bool { return emu.CountNCCL().Open == 0 }, 20*time.Second, time.Millisecond)
+	nothingLeftSoon(t)
 }
 
 // A group that is to be split is closed while it waits for the id of its communicator: nothing waits for what will not come.
