@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -314,7 +315,9 @@ func TestEndDuringCalls(t *testing.T) {
 				return err
 			}
 			var wg sync.WaitGroup
+			var over atomic.Bool
 			wg.Go(func() {
+				defer over.Store(true)
 				for range i {
 					runtime.Gosched()
 				}
@@ -325,12 +328,14 @@ func TestEndDuringCalls(t *testing.T) {
 				}
 			})
 			for err == nil {
-				if err = g.issue(); err == nil {
+				var done uint64
+				switch done, err = g.Progress(); {
+				case err != nil:
+				case done+backend.Depth/2 > g.seq:
+					err = g.issue()
 					g.Backend.(backend.Orderer).Order(g.seq)
-					_, err = g.Progress()
-				}
-				for done := uint64(0); err == nil && done+backend.Depth/2 < g.seq && i%2 == 0; {
-					done, err = g.Progress()
+				case over.Load(): // a closed group makes no progress
+					err = backend.ErrClosed
 				}
 			}
 			wg.Wait()
