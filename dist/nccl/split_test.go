@@ -112,7 +112,7 @@ func TestSplitHangsInClosedGroup(t *testing.T) {
 	emu.FailNCCL(1, -1, emu.HangingHost)
 	defer emu.FailNCCL(0, 0, emu.NoFault)
 	machine(t)
-	require.NoError(t, start(t, 3, dist.Config{Threads: 1, Timeout: 300 * time.Millisecond}, func(r *dist.Rank) error {
+	require.NoError(t, start(t, 3, dist.Config{Threads: 1, Timeout: time.Second}, func(r *dist.Rank) error {
 		g := r.World.With()
 		if err := g.AllReduce(tensor.New(r.Device, tensor.Float32, 1), dist.Sum).WaitHost(context.Background()); err != nil {
 			return err
@@ -129,7 +129,7 @@ func TestSplitHangs(t *testing.T) {
 	defer emu.FailNCCL(0, 0, emu.NoFault)
 	for _, use := range []bool{false, true} {
 		before := emu.CountNCCL().Splits
-		errs, took := failures(t, 3, 300*time.Millisecond, func(r *dist.Rank, begin func()) error {
+		errs, took := failures(t, 3, time.Second, func(r *dist.Rank, begin func()) error {
 			if err := reduce(r, 10, dist.Sum); err != nil {
 				return err
 			}
@@ -150,9 +150,9 @@ func TestSplitHangs(t *testing.T) {
 		})
 		for rank, err := range errs {
 			assert.Regexp(t, `rank [0-2]: .*ncclCommSplit`, err.Error(), "rank %d", rank)
-			assert.Contains(t, err.Error(), "no progress within 300ms", "rank %d", rank)
+			assert.Contains(t, err.Error(), "no progress within 1s", "rank %d", rank)
 		}
-		assert.Less(t, took, 500*time.Millisecond+reliability.Slack)
+		assert.Less(t, took, 1500*time.Millisecond+reliability.Slack)
 		assert.Equal(t, before, emu.CountNCCL().Splits)
 	}
 }
