@@ -104,7 +104,7 @@ func (p *program) step() error {
 // split makes the groups of the ranks that have the same color, by rank.
 func (p *program) split(g *end, colors []int) error {
 	color := colors[p.r.me]
-	s := p.r.spec(fmt.Sprintf("group %d[%d]", len(p.groups), color), time.Second)
+	s := p.r.spec(fmt.Sprintf("%s/%d[%d]", g.spec.Name, len(p.groups), color), time.Second)
 	s.Ranks, s.Parent = nil, g.spec.ID
 	for _, rank := range g.spec.Ranks {
 		if rank == p.r.me {
