@@ -104,7 +104,7 @@ func TestSplitNamesTheMissingRank(t *testing.T) {
 // A rank that leaves the job during a split is named at once, not after the timeout.
 func TestSplitWithoutARankThatLeft(t *testing.T) {
 	emu.Only(t, "it takes several devices")
-	wait := together(3)
+	wait, asked := together(3), together(3)
 	ranks(t, 3, emu.Config{}, func(r *rank) error {
 		g, err := r.end("parent", timeout)
 		if err := errors.Join(err, g.issue(), g.wait()); err != nil {
@@ -112,10 +112,11 @@ func TestSplitWithoutARankThatLeft(t *testing.T) {
 		}
 		wait()
 		begin := time.Now()
-		if r.me == 2 {
-			r.engine.Finish()
-		} else {
+		if r.me < 2 {
 			g.split(77, -1, 0)
+		}
+		if asked(); r.me == 2 {
+			r.engine.Finish()
 		}
 		assert.ErrorContains(t, g.failure(), "rank 2: barrier seq 1 of group splits of parent: has left the job")
 		assert.Less(t, time.Since(begin), timeout/2)
