@@ -275,10 +275,13 @@ func TestSplitOfProcesses(t *testing.T) {
 // The first call of a group waits on the host, between processes too.
 func TestAbsentProcess(t *testing.T) {
 	for who := range 3 {
-		for r, text := range processes(t, 3, fmt.Sprint("absent ", who), controls["shm"]) {
-			assert.Regexp(t, fmt.Sprintf(`allreduce seq 1 of group world/1/1\[0\]: rank %d did not arrive within 1s: in a call of NCCL, or of the driver, shape float32\[10\]`, who),
-				text, "rank %d", r)
-		}
+		t.Run(fmt.Sprint(who), func(t *testing.T) {
+			t.Parallel()
+			for r, text := range processes(t, 3, fmt.Sprint("absent ", who), controls["shm"]) {
+				assert.Regexp(t, fmt.Sprintf(`allreduce seq 1 of group world/1/1\[0\]: rank %d did not arrive within 1s: in a call of NCCL, or of the driver, shape float32\[10\]`, who),
+					text, "rank %d", r)
+			}
+		})
 	}
 }
 

@@ -21,7 +21,7 @@ import (
 func TestRandomEnds(t *testing.T) {
 	emu.Only(t, "it takes several devices")
 	emu.Start(t, emu.Config{}) // may compile it
-	programs := 30
+	programs := 10
 	if disttest.Long() {
 		programs = 600
 	}
