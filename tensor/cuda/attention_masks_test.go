@@ -52,12 +52,12 @@ func (c crossed) run(t *testing.T, dev tensor.Device, d tensor.DType, of []opera
 			v.set(i, math.NaN())
 		}
 	}
-	out := launch{op: tensor.OpCrossAttention, d: d, outs: 2, x: []operand{stale(d, nq), stale(stat, ns), q, k, v, c.lengths, c.qdocs, c.kdocs}, set: c.set}.on(t, dev)[:2]
+	out := launch{op: tensor.OpCrossAttention, d: d, outs: 2, x: []operand{stale(d, nq), stale(stat, ns), q, k, v, c.lengths, c.qdocs, c.kdocs}, set: c.set}.exactly(t, dev)[:2]
 	if of == nil {
 		of = out
 	}
 	grads := launch{op: tensor.OpCrossAttentionGrad, d: d, outs: 3, x: []operand{stale(d, nq), stale(d, nk), stale(d, nk), q, k, v, of[0], around(0, nq), of[1],
-		c.lengths, c.qdocs, c.kdocs, values(stat, ns, func(int) float64 { return r.NormFloat64() })}, set: c.set}.on(t, dev)
+		c.lengths, c.qdocs, c.kdocs, values(stat, ns, func(int) float64 { return r.NormFloat64() })}, set: c.set}.exactly(t, dev)
 	return append(out, grads[:3]...)
 }
 

@@ -47,11 +47,11 @@ func (h heads) run(t *testing.T, dev tensor.Device, d tensor.DType, of []operand
 	r := rng(6)
 	n, stats := h.batch*h.steps*h.heads*h.hd, h.batch*h.heads*h.steps
 	qkv, gout := values(d, 3*n, func(int) float64 { return r.NormFloat64() }), values(d, n, func(int) float64 { return r.NormFloat64() })
-	out := launch{op: tensor.OpAttention, d: d, outs: 2, x: []operand{stale(d, n), stale(tensor.Float32, stats), qkv}, set: h.set}.on(t, dev)[:2]
+	out := launch{op: tensor.OpAttention, d: d, outs: 2, x: []operand{stale(d, n), stale(tensor.Float32, stats), qkv}, set: h.set}.exactly(t, dev)[:2]
 	if of == nil {
 		of = out
 	}
-	return append(out, launch{op: tensor.OpAttentionGrad, d: d, outs: 1, x: []operand{stale(d, 3*n), qkv, of[0], gout, of[1]}, set: h.set}.on(t, dev)[0])
+	return append(out, launch{op: tensor.OpAttentionGrad, d: d, outs: 1, x: []operand{stale(d, 3*n), qkv, of[0], gout, of[1]}, set: h.set}.exactly(t, dev)[0])
 }
 
 // mmaTolerance is wider than the plain kernel's: probabilities and ds are rounded to 16 bits before products.

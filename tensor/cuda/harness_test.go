@@ -182,6 +182,30 @@ func (l launch) on(t testing.TB, dev tensor.Device) []operand {
 	return out
 }
 
+// exactly is on, but the CPU computes 16-bit floats in float32 and rounds only results: it is what others are compared with.
+func (l launch) exactly(t testing.TB, dev tensor.Device) []operand {
+	t.Helper()
+	if !dev.Host() || !l.d.IsHalf() {
+		return l.on(t, dev)
+	}
+	half := l.d
+	l.d = tensor.Float32
+	x := l.x
+	l.x = make([]operand, len(x))
+	for i, o := range x {
+		if l.x[i] = o; o.d == half && o.bytes != nil {
+			l.x[i] = values(tensor.Float32, o.n(), o.at)
+		}
+	}
+	out := l.on(t, dev)
+	for i, o := range out {
+		if x[i].d == half {
+			out[i] = values(half, o.n(), o.at)
+		}
+	}
+	return out
+}
+
 // tolerance is the largest difference between two devices, relative to the larger of the value and floor. Zero means equal bits.
 type tolerance struct {
 	f32, f64, half float64
