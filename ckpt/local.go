@@ -33,6 +33,11 @@ type planned struct {
 // newPlanned lists what this rank holds. Rank 0 plans the rest.
 func newPlanned(st *State, o *optim.State) (p *planned, err error) {
 	p = &planned{counts: o.Counts, rules: text(st.TP)}
+	n := 0
+	for range st.sources(o) {
+		n++
+	}
+	p.items, p.sources = make([]item, 0, n), make([]structure, 0, n)
 	for x := range st.sources(o) {
 		first := len(p.items)
 		if p.items, err = x.appendItems(p.items); err != nil {
