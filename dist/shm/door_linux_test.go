@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"runtime"
+	"sync"
 	"testing"
 	"time"
 
@@ -106,19 +107,38 @@ func TestDoorOfAnotherUser(t *testing.T) {
 func withFiles(t *testing.T, n int) (restore func()) {
 	var old unix.Rlimit
 	require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &old))
-	var free []int // all descriptors up to the limit are taken
-	for range n + 1 {
+	var own []int
+	limit := 0
+	take := func() {
 		fd, err := unix.Dup(0)
 		require.NoError(t, err)
-		free = append(free, fd)
+		own, limit = append(own, fd), max(limit, fd+1)
 	}
-	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(free[n]), Max: old.Max}))
-	for _, fd := range free {
+	for range n + 1 {
+		take()
+	}
+	for fd := 0; fd < limit; fd++ { // no hole below the limit, such as the one that a door's accept(2) leaves when it finds nobody
+		for !isOpen(fd) {
+			take()
+		}
+	}
+	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(limit), Max: old.Max}))
+	for _, fd := range own[:n] {
 		require.NoError(t, unix.Close(fd))
 	}
-	restore = func() { require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &old)) }
+	restore = sync.OnceFunc(func() {
+		require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &old))
+		for _, fd := range own[n:] {
+			require.NoError(t, unix.Close(fd))
+		}
+	})
 	t.Cleanup(restore)
 	return restore
+}
+
+func isOpen(fd int) bool {
+	_, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
+	return err == nil
 }
 
 const noFiles = "too many open files: the limit of this process \\(ulimit -n: \\d+\\); needed are about 4 for shared memory, and 4 for each other rank"
