@@ -49,8 +49,12 @@ func gradFactor(a *Args) float64 {
 // OpSGD: List = value, gradient, momentum (nil without). I[0]: Nesterov, I[1]: first step.
 // F = lr, momentum, dampening, weight decay. See gradFactor for the operand.
 func sgdStep[T kernel.Float](a *Args, _ int, x [4][]T) {
-	kernel.SGD(x[0], x[1], x[2], kernel.SGDHyper{LR: a.F[0], Momentum: a.F[1], Dampening: a.F[2], WeightDecay: a.F[3],
-		GradScale: gradFactor(a), Nesterov: a.I[0] != 0, First: a.I[1] != 0})
+	kernel.SGD(x[0], x[1], x[2], sgdHyper(a))
+}
+
+func sgdHyper(a *Args) kernel.SGDHyper {
+	return kernel.SGDHyper{LR: a.F[0], Momentum: a.F[1], Dampening: a.F[2], WeightDecay: a.F[3],
+		GradScale: gradFactor(a), Nesterov: a.I[0] != 0, First: a.I[1] != 0}
 }
 
 // OpAdam: List = value, gradient, first and second moment. I[0]: decoupled weight decay, I[1]: step, from 1.
@@ -64,19 +68,36 @@ func adamHyper(a *Args) kernel.AdamHyper {
 		WeightDecay: a.F[4], GradScale: gradFactor(a), Decoupled: a.I[0] != 0, Step: a.I[1]}
 }
 
-// adamBF16 is [mixed] for Adam and BFloat16: the kernel widens and rounds itself.
-var adamBF16 = spread(listTotal, one, 32, func(_ *cpuQueue, a *Args, lo, hi, _ int) {
-	at := 0
-	for i, n := range a.ListLen {
-		if from, to := max(lo-at, 0), min(hi-at, n); from < to {
-			list := a.List[5*i:]
-			wide := func(k int) []float32 { return unsafe.Slice((*float32)(list[k]), n)[from:to] }
-			half := func(k int) []BF16 { return unsafe.Slice((*BF16)(list[k]), n)[from:to] }
-			kernel.AdamBF16(wide(0), half(1), wide(2), wide(3), half(4), adamHyper(a))
+// The kernels of BFloat16 do what [mixed] does, and widen and round in registers.
+var (
+	sgdBF16 = mastered(3, func(a *Args, x [4][]float32, grad, out []BF16) { kernel.SGDBF16(x[0], grad, x[2], out, sgdHyper(a)) })
+
+	adamBF16 = mastered(4, func(a *Args, x [4][]float32, grad, out []BF16) {
+		kernel.AdamBF16(x[0], grad, x[2], x[3], out, adamHyper(a))
+	})
+)
+
+// mastered makes an optimizer's kernel from a step that reads bfloat16 gradients and writes bfloat16 parameters. The groups of List are
+// those of [mixed]; x is their float32 part, without the gradient.
+func mastered(group int, step func(a *Args, x [4][]float32, grad, out []BF16)) Kernel {
+	return spread(listTotal, one, 32, func(_ *cpuQueue, a *Args, lo, hi, _ int) {
+		at := 0
+		for i, n := range a.ListLen {
+			if from, to := max(lo-at, 0), min(hi-at, n); from < to {
+				list := a.List[i*(group+1):]
+				half := func(k int) []BF16 { return unsafe.Slice((*BF16)(list[k]), n)[from:to] }
+				var x [4][]float32
+				for k := range group {
+					if k != 1 && list[k] != nil {
+						x[k] = unsafe.Slice((*float32)(list[k]), n)[from:to]
+					}
+				}
+				step(a, x, half(1), half(group))
+			}
+			at += n
 		}
-		at += n
-	}
-})
+	})
+}
 
 // SumSquaresBlock is the number of elements whose squares OpSumSquares adds to one number.
 const SumSquaresBlock = 1 << 14

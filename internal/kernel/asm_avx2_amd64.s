@@ -9865,6 +9865,530 @@ loop:
 	VZEROUPPER
 	RET
 
+// func sgdBF16AVX2(p *float32, grad *uint16, out *uint16, n int, lr float32, wd float32, scale float32, tiny float32)
+// Requires: AVX, AVX2, MMX+
+TEXT ·sgdBF16AVX2(SB), NOSPLIT, $0-48
+	MOVQ p+0(FP), DI
+	MOVQ grad+8(FP), SI
+	MOVQ out+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	PREFETCHT0   8192(SI)(AX*2)
+	PREFETCHT0   8192(BX)(AX*2)
+	PREFETCHT0   8192(DI)(AX*4)
+	VMOVUPS      (DI)(AX*4), Y0
+	VPMOVZXWD    (SI)(AX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VANDPS       c32_7fffffff<>+0(SB), Y1, Y2
+	VBROADCASTSS tiny+44(FP), Y3
+	VCMPPS       $0x15, Y3, Y2, Y2
+	VANDPS       Y1, Y2, Y1
+	VBROADCASTSS scale+40(FP), Y2
+	VMULPS       Y2, Y1, Y1
+	VMOVUPS      (DI)(AX*4), Y2
+	VBROADCASTSS wd+36(FP), Y3
+	VMULPS       Y3, Y2, Y2
+	VADDPS       Y2, Y1, Y1
+	VBROADCASTSS lr+32(FP), Y2
+	VMULPS       Y2, Y1, Y1
+	VSUBPS       Y1, Y0, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VPADDD       c32_7fff<>+0(SB), Y0, Y2
+	VANDPS       c32_1<>+0(SB), Y1, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y0, Y0, Y3
+	VORPS        c32_40<>+0(SB), Y1, Y1
+	VPSRLD       $0x10, Y2, Y2
+	VBLENDVPS    Y3, Y1, Y2, Y1
+	VEXTRACTI128 $0x01, Y1, X2
+	VPACKUSDW    X2, X1, X2
+	VMOVUPS      X2, (BX)(AX*2)
+	VMOVUPS      Y0, (DI)(AX*4)
+	PREFETCHT0   8208(SI)(AX*2)
+	PREFETCHT0   8208(BX)(AX*2)
+	PREFETCHT0   8224(DI)(AX*4)
+	VMOVUPS      32(DI)(AX*4), Y0
+	VPMOVZXWD    16(SI)(AX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VANDPS       c32_7fffffff<>+0(SB), Y1, Y2
+	VBROADCASTSS tiny+44(FP), Y3
+	VCMPPS       $0x15, Y3, Y2, Y2
+	VANDPS       Y1, Y2, Y1
+	VBROADCASTSS scale+40(FP), Y2
+	VMULPS       Y2, Y1, Y1
+	VMOVUPS      32(DI)(AX*4), Y2
+	VBROADCASTSS wd+36(FP), Y3
+	VMULPS       Y3, Y2, Y2
+	VADDPS       Y2, Y1, Y1
+	VBROADCASTSS lr+32(FP), Y2
+	VMULPS       Y2, Y1, Y1
+	VSUBPS       Y1, Y0, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VPADDD       c32_7fff<>+0(SB), Y0, Y2
+	VANDPS       c32_1<>+0(SB), Y1, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y0, Y0, Y3
+	VORPS        c32_40<>+0(SB), Y1, Y1
+	VPSRLD       $0x10, Y2, Y2
+	VBLENDVPS    Y3, Y1, Y2, Y1
+	VEXTRACTI128 $0x01, Y1, X2
+	VPACKUSDW    X2, X1, X2
+	VMOVUPS      X2, 16(BX)(AX*2)
+	VMOVUPS      Y0, 32(DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	VZEROUPPER
+	RET
+
+DATA c32_7fff<>+0(SB)/4, $0x00007fff
+DATA c32_7fff<>+4(SB)/4, $0x00007fff
+DATA c32_7fff<>+8(SB)/4, $0x00007fff
+DATA c32_7fff<>+12(SB)/4, $0x00007fff
+DATA c32_7fff<>+16(SB)/4, $0x00007fff
+DATA c32_7fff<>+20(SB)/4, $0x00007fff
+DATA c32_7fff<>+24(SB)/4, $0x00007fff
+DATA c32_7fff<>+28(SB)/4, $0x00007fff
+GLOBL c32_7fff<>(SB), RODATA|NOPTR, $32
+
+DATA c32_1<>+0(SB)/4, $0x00000001
+DATA c32_1<>+4(SB)/4, $0x00000001
+DATA c32_1<>+8(SB)/4, $0x00000001
+DATA c32_1<>+12(SB)/4, $0x00000001
+DATA c32_1<>+16(SB)/4, $0x00000001
+DATA c32_1<>+20(SB)/4, $0x00000001
+DATA c32_1<>+24(SB)/4, $0x00000001
+DATA c32_1<>+28(SB)/4, $0x00000001
+GLOBL c32_1<>(SB), RODATA|NOPTR, $32
+
+DATA c32_40<>+0(SB)/4, $0x00000040
+DATA c32_40<>+4(SB)/4, $0x00000040
+DATA c32_40<>+8(SB)/4, $0x00000040
+DATA c32_40<>+12(SB)/4, $0x00000040
+DATA c32_40<>+16(SB)/4, $0x00000040
+DATA c32_40<>+20(SB)/4, $0x00000040
+DATA c32_40<>+24(SB)/4, $0x00000040
+DATA c32_40<>+28(SB)/4, $0x00000040
+GLOBL c32_40<>(SB), RODATA|NOPTR, $32
+
+// func momentumBF16AVX2(p *float32, grad *uint16, mom *float32, out *uint16, n int, lr float32, wd float32, scale float32, tiny float32, mu float32, in float32)
+// Requires: AVX, AVX2, MMX+
+TEXT ·momentumBF16AVX2(SB), NOSPLIT, $0-64
+	MOVQ p+0(FP), DI
+	MOVQ grad+8(FP), SI
+	MOVQ mom+16(FP), BX
+	MOVQ out+24(FP), R8
+	MOVQ n+32(FP), CX
+	XORQ AX, AX
+
+loop:
+	PREFETCHT0   8192(SI)(AX*2)
+	PREFETCHT0   8192(BX)(AX*4)
+	PREFETCHT0   8192(R8)(AX*2)
+	PREFETCHT0   8192(DI)(AX*4)
+	VPMOVZXWD    (SI)(AX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VANDPS       c32_7fffffff<>+0(SB), Y0, Y1
+	VBROADCASTSS tiny+52(FP), Y2
+	VCMPPS       $0x15, Y2, Y1, Y1
+	VANDPS       Y0, Y1, Y0
+	VBROADCASTSS scale+48(FP), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      (DI)(AX*4), Y1
+	VBROADCASTSS wd+44(FP), Y2
+	VMULPS       Y2, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VMOVUPS      (BX)(AX*4), Y1
+	VANDPS       c32_7fffffff<>+0(SB), Y1, Y2
+	VBROADCASTSS tiny+52(FP), Y3
+	VCMPPS       $0x15, Y3, Y2, Y2
+	VANDPS       Y1, Y2, Y1
+	VBROADCASTSS mu+56(FP), Y2
+	VMULPS       Y2, Y1, Y1
+	VBROADCASTSS in+60(FP), Y2
+	VMULPS       Y2, Y0, Y0
+	VADDPS       Y0, Y1, Y0
+	VANDPS       c32_7fffffff<>+0(SB), Y0, Y1
+	VBROADCASTSS tiny+52(FP), Y2
+	VCMPPS       $0x15, Y2, Y1, Y1
+	VANDPS       Y0, Y1, Y0
+	VMOVUPS      Y0, (BX)(AX*4)
+	VMOVUPS      (DI)(AX*4), Y1
+	VBROADCASTSS lr+40(FP), Y2
+	VMULPS       Y2, Y0, Y0
+	VSUBPS       Y0, Y1, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VPADDD       c32_7fff<>+0(SB), Y0, Y2
+	VANDPS       c32_1<>+0(SB), Y1, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y0, Y0, Y3
+	VORPS        c32_40<>+0(SB), Y1, Y1
+	VPSRLD       $0x10, Y2, Y2
+	VBLENDVPS    Y3, Y1, Y2, Y1
+	VEXTRACTI128 $0x01, Y1, X2
+	VPACKUSDW    X2, X1, X2
+	VMOVUPS      X2, (R8)(AX*2)
+	VMOVUPS      Y0, (DI)(AX*4)
+	PREFETCHT0   8208(SI)(AX*2)
+	PREFETCHT0   8224(BX)(AX*4)
+	PREFETCHT0   8208(R8)(AX*2)
+	PREFETCHT0   8224(DI)(AX*4)
+	VPMOVZXWD    16(SI)(AX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VANDPS       c32_7fffffff<>+0(SB), Y0, Y1
+	VBROADCASTSS tiny+52(FP), Y2
+	VCMPPS       $0x15, Y2, Y1, Y1
+	VANDPS       Y0, Y1, Y0
+	VBROADCASTSS scale+48(FP), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      32(DI)(AX*4), Y1
+	VBROADCASTSS wd+44(FP), Y2
+	VMULPS       Y2, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VMOVUPS      32(BX)(AX*4), Y1
+	VANDPS       c32_7fffffff<>+0(SB), Y1, Y2
+	VBROADCASTSS tiny+52(FP), Y3
+	VCMPPS       $0x15, Y3, Y2, Y2
+	VANDPS       Y1, Y2, Y1
+	VBROADCASTSS mu+56(FP), Y2
+	VMULPS       Y2, Y1, Y1
+	VBROADCASTSS in+60(FP), Y2
+	VMULPS       Y2, Y0, Y0
+	VADDPS       Y0, Y1, Y0
+	VANDPS       c32_7fffffff<>+0(SB), Y0, Y1
+	VBROADCASTSS tiny+52(FP), Y2
+	VCMPPS       $0x15, Y2, Y1, Y1
+	VANDPS       Y0, Y1, Y0
+	VMOVUPS      Y0, 32(BX)(AX*4)
+	VMOVUPS      32(DI)(AX*4), Y1
+	VBROADCASTSS lr+40(FP), Y2
+	VMULPS       Y2, Y0, Y0
+	VSUBPS       Y0, Y1, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VPADDD       c32_7fff<>+0(SB), Y0, Y2
+	VANDPS       c32_1<>+0(SB), Y1, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y0, Y0, Y3
+	VORPS        c32_40<>+0(SB), Y1, Y1
+	VPSRLD       $0x10, Y2, Y2
+	VBLENDVPS    Y3, Y1, Y2, Y1
+	VEXTRACTI128 $0x01, Y1, X2
+	VPACKUSDW    X2, X1, X2
+	VMOVUPS      X2, 16(R8)(AX*2)
+	VMOVUPS      Y0, 32(DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	VZEROUPPER
+	RET
+
+// func momentumNesterovBF16AVX2(p *float32, grad *uint16, mom *float32, out *uint16, n int, lr float32, wd float32, scale float32, tiny float32, mu float32, in float32)
+// Requires: AVX, AVX2, MMX+
+TEXT ·momentumNesterovBF16AVX2(SB), NOSPLIT, $0-64
+	MOVQ p+0(FP), DI
+	MOVQ grad+8(FP), SI
+	MOVQ mom+16(FP), BX
+	MOVQ out+24(FP), R8
+	MOVQ n+32(FP), CX
+	XORQ AX, AX
+
+loop:
+	PREFETCHT0   8192(SI)(AX*2)
+	PREFETCHT0   8192(BX)(AX*4)
+	PREFETCHT0   8192(R8)(AX*2)
+	PREFETCHT0   8192(DI)(AX*4)
+	VPMOVZXWD    (SI)(AX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VANDPS       c32_7fffffff<>+0(SB), Y0, Y1
+	VBROADCASTSS tiny+52(FP), Y2
+	VCMPPS       $0x15, Y2, Y1, Y1
+	VANDPS       Y0, Y1, Y0
+	VBROADCASTSS scale+48(FP), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      (DI)(AX*4), Y1
+	VBROADCASTSS wd+44(FP), Y2
+	VMULPS       Y2, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VMOVUPS      (BX)(AX*4), Y1
+	VANDPS       c32_7fffffff<>+0(SB), Y1, Y2
+	VBROADCASTSS tiny+52(FP), Y3
+	VCMPPS       $0x15, Y3, Y2, Y2
+	VANDPS       Y1, Y2, Y1
+	VBROADCASTSS mu+56(FP), Y2
+	VMULPS       Y2, Y1, Y1
+	VBROADCASTSS in+60(FP), Y2
+	VMULPS       Y2, Y0, Y2
+	VADDPS       Y2, Y1, Y1
+	VANDPS       c32_7fffffff<>+0(SB), Y1, Y2
+	VBROADCASTSS tiny+52(FP), Y3
+	VCMPPS       $0x15, Y3, Y2, Y2
+	VANDPS       Y1, Y2, Y1
+	VMOVUPS      Y1, (BX)(AX*4)
+	VBROADCASTSS mu+56(FP), Y2
+	VMULPS       Y2, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VMOVUPS      (DI)(AX*4), Y1
+	VBROADCASTSS lr+40(FP), Y2
+	VMULPS       Y2, Y0, Y0
+	VSUBPS       Y0, Y1, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VPADDD       c32_7fff<>+0(SB), Y0, Y2
+	VANDPS       c32_1<>+0(SB), Y1, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y0, Y0, Y3
+	VORPS        c32_40<>+0(SB), Y1, Y1
+	VPSRLD       $0x10, Y2, Y2
+	VBLENDVPS    Y3, Y1, Y2, Y1
+	VEXTRACTI128 $0x01, Y1, X2
+	VPACKUSDW    X2, X1, X2
+	VMOVUPS      X2, (R8)(AX*2)
+	VMOVUPS      Y0, (DI)(AX*4)
+	PREFETCHT0   8208(SI)(AX*2)
+	PREFETCHT0   8224(BX)(AX*4)
+	PREFETCHT0   8208(R8)(AX*2)
+	PREFETCHT0   8224(DI)(AX*4)
+	VPMOVZXWD    16(SI)(AX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VANDPS       c32_7fffffff<>+0(SB), Y0, Y1
+	VBROADCASTSS tiny+52(FP), Y2
+	VCMPPS       $0x15, Y2, Y1, Y1
+	VANDPS       Y0, Y1, Y0
+	VBROADCASTSS scale+48(FP), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      32(DI)(AX*4), Y1
+	VBROADCASTSS wd+44(FP), Y2
+	VMULPS       Y2, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VMOVUPS      32(BX)(AX*4), Y1
+	VANDPS       c32_7fffffff<>+0(SB), Y1, Y2
+	VBROADCASTSS tiny+52(FP), Y3
+	VCMPPS       $0x15, Y3, Y2, Y2
+	VANDPS       Y1, Y2, Y1
+	VBROADCASTSS mu+56(FP), Y2
+	VMULPS       Y2, Y1, Y1
+	VBROADCASTSS in+60(FP), Y2
+	VMULPS       Y2, Y0, Y2
+	VADDPS       Y2, Y1, Y1
+	VANDPS       c32_7fffffff<>+0(SB), Y1, Y2
+	VBROADCASTSS tiny+52(FP), Y3
+	VCMPPS       $0x15, Y3, Y2, Y2
+	VANDPS       Y1, Y2, Y1
+	VMOVUPS      Y1, 32(BX)(AX*4)
+	VBROADCASTSS mu+56(FP), Y2
+	VMULPS       Y2, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VMOVUPS      32(DI)(AX*4), Y1
+	VBROADCASTSS lr+40(FP), Y2
+	VMULPS       Y2, Y0, Y0
+	VSUBPS       Y0, Y1, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VPADDD       c32_7fff<>+0(SB), Y0, Y2
+	VANDPS       c32_1<>+0(SB), Y1, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y0, Y0, Y3
+	VORPS        c32_40<>+0(SB), Y1, Y1
+	VPSRLD       $0x10, Y2, Y2
+	VBLENDVPS    Y3, Y1, Y2, Y1
+	VEXTRACTI128 $0x01, Y1, X2
+	VPACKUSDW    X2, X1, X2
+	VMOVUPS      X2, 16(R8)(AX*2)
+	VMOVUPS      Y0, 32(DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	VZEROUPPER
+	RET
+
+// func momentumFirstBF16AVX2(p *float32, grad *uint16, mom *float32, out *uint16, n int, lr float32, wd float32, scale float32, tiny float32, mu float32, in float32)
+// Requires: AVX, AVX2, MMX+
+TEXT ·momentumFirstBF16AVX2(SB), NOSPLIT, $0-64
+	MOVQ p+0(FP), DI
+	MOVQ grad+8(FP), SI
+	MOVQ mom+16(FP), BX
+	MOVQ out+24(FP), R8
+	MOVQ n+32(FP), CX
+	XORQ AX, AX
+
+loop:
+	PREFETCHT0   8192(SI)(AX*2)
+	PREFETCHT0   8192(BX)(AX*4)
+	PREFETCHT0   8192(R8)(AX*2)
+	PREFETCHT0   8192(DI)(AX*4)
+	VPMOVZXWD    (SI)(AX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VANDPS       c32_7fffffff<>+0(SB), Y0, Y1
+	VBROADCASTSS tiny+52(FP), Y2
+	VCMPPS       $0x15, Y2, Y1, Y1
+	VANDPS       Y0, Y1, Y0
+	VBROADCASTSS scale+48(FP), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      (DI)(AX*4), Y1
+	VBROADCASTSS wd+44(FP), Y2
+	VMULPS       Y2, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VANDPS       c32_7fffffff<>+0(SB), Y0, Y1
+	VBROADCASTSS tiny+52(FP), Y2
+	VCMPPS       $0x15, Y2, Y1, Y1
+	VANDPS       Y0, Y1, Y0
+	VMOVUPS      Y0, (BX)(AX*4)
+	VMOVUPS      (DI)(AX*4), Y1
+	VBROADCASTSS lr+40(FP), Y2
+	VMULPS       Y2, Y0, Y0
+	VSUBPS       Y0, Y1, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VPADDD       c32_7fff<>+0(SB), Y0, Y2
+	VANDPS       c32_1<>+0(SB), Y1, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y0, Y0, Y3
+	VORPS        c32_40<>+0(SB), Y1, Y1
+	VPSRLD       $0x10, Y2, Y2
+	VBLENDVPS    Y3, Y1, Y2, Y1
+	VEXTRACTI128 $0x01, Y1, X2
+	VPACKUSDW    X2, X1, X2
+	VMOVUPS      X2, (R8)(AX*2)
+	VMOVUPS      Y0, (DI)(AX*4)
+	PREFETCHT0   8208(SI)(AX*2)
+	PREFETCHT0   8224(BX)(AX*4)
+	PREFETCHT0   8208(R8)(AX*2)
+	PREFETCHT0   8224(DI)(AX*4)
+	VPMOVZXWD    16(SI)(AX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VANDPS       c32_7fffffff<>+0(SB), Y0, Y1
+	VBROADCASTSS tiny+52(FP), Y2
+	VCMPPS       $0x15, Y2, Y1, Y1
+	VANDPS       Y0, Y1, Y0
+	VBROADCASTSS scale+48(FP), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      32(DI)(AX*4), Y1
+	VBROADCASTSS wd+44(FP), Y2
+	VMULPS       Y2, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VANDPS       c32_7fffffff<>+0(SB), Y0, Y1
+	VBROADCASTSS tiny+52(FP), Y2
+	VCMPPS       $0x15, Y2, Y1, Y1
+	VANDPS       Y0, Y1, Y0
+	VMOVUPS      Y0, 32(BX)(AX*4)
+	VMOVUPS      32(DI)(AX*4), Y1
+	VBROADCASTSS lr+40(FP), Y2
+	VMULPS       Y2, Y0, Y0
+	VSUBPS       Y0, Y1, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VPADDD       c32_7fff<>+0(SB), Y0, Y2
+	VANDPS       c32_1<>+0(SB), Y1, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y0, Y0, Y3
+	VORPS        c32_40<>+0(SB), Y1, Y1
+	VPSRLD       $0x10, Y2, Y2
+	VBLENDVPS    Y3, Y1, Y2, Y1
+	VEXTRACTI128 $0x01, Y1, X2
+	VPACKUSDW    X2, X1, X2
+	VMOVUPS      X2, 16(R8)(AX*2)
+	VMOVUPS      Y0, 32(DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	VZEROUPPER
+	RET
+
+// func momentumFirstNesterovBF16AVX2(p *float32, grad *uint16, mom *float32, out *uint16, n int, lr float32, wd float32, scale float32, tiny float32, mu float32, in float32)
+// Requires: AVX, AVX2, MMX+
+TEXT ·momentumFirstNesterovBF16AVX2(SB), NOSPLIT, $0-64
+	MOVQ p+0(FP), DI
+	MOVQ grad+8(FP), SI
+	MOVQ mom+16(FP), BX
+	MOVQ out+24(FP), R8
+	MOVQ n+32(FP), CX
+	XORQ AX, AX
+
+loop:
+	PREFETCHT0   8192(SI)(AX*2)
+	PREFETCHT0   8192(BX)(AX*4)
+	PREFETCHT0   8192(R8)(AX*2)
+	PREFETCHT0   8192(DI)(AX*4)
+	VPMOVZXWD    (SI)(AX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VANDPS       c32_7fffffff<>+0(SB), Y0, Y1
+	VBROADCASTSS tiny+52(FP), Y2
+	VCMPPS       $0x15, Y2, Y1, Y1
+	VANDPS       Y0, Y1, Y0
+	VBROADCASTSS scale+48(FP), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      (DI)(AX*4), Y1
+	VBROADCASTSS wd+44(FP), Y2
+	VMULPS       Y2, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VANDPS       c32_7fffffff<>+0(SB), Y0, Y1
+	VBROADCASTSS tiny+52(FP), Y2
+	VCMPPS       $0x15, Y2, Y1, Y1
+	VANDPS       Y0, Y1, Y1
+	VMOVUPS      Y1, (BX)(AX*4)
+	VBROADCASTSS mu+56(FP), Y2
+	VMULPS       Y2, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VMOVUPS      (DI)(AX*4), Y1
+	VBROADCASTSS lr+40(FP), Y2
+	VMULPS       Y2, Y0, Y0
+	VSUBPS       Y0, Y1, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VPADDD       c32_7fff<>+0(SB), Y0, Y2
+	VANDPS       c32_1<>+0(SB), Y1, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y0, Y0, Y3
+	VORPS        c32_40<>+0(SB), Y1, Y1
+	VPSRLD       $0x10, Y2, Y2
+	VBLENDVPS    Y3, Y1, Y2, Y1
+	VEXTRACTI128 $0x01, Y1, X2
+	VPACKUSDW    X2, X1, X2
+	VMOVUPS      X2, (R8)(AX*2)
+	VMOVUPS      Y0, (DI)(AX*4)
+	PREFETCHT0   8208(SI)(AX*2)
+	PREFETCHT0   8224(BX)(AX*4)
+	PREFETCHT0   8208(R8)(AX*2)
+	PREFETCHT0   8224(DI)(AX*4)
+	VPMOVZXWD    16(SI)(AX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VANDPS       c32_7fffffff<>+0(SB), Y0, Y1
+	VBROADCASTSS tiny+52(FP), Y2
+	VCMPPS       $0x15, Y2, Y1, Y1
+	VANDPS       Y0, Y1, Y0
+	VBROADCASTSS scale+48(FP), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      32(DI)(AX*4), Y1
+	VBROADCASTSS wd+44(FP), Y2
+	VMULPS       Y2, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VANDPS       c32_7fffffff<>+0(SB), Y0, Y1
+	VBROADCASTSS tiny+52(FP), Y2
+	VCMPPS       $0x15, Y2, Y1, Y1
+	VANDPS       Y0, Y1, Y1
+	VMOVUPS      Y1, 32(BX)(AX*4)
+	VBROADCASTSS mu+56(FP), Y2
+	VMULPS       Y2, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VMOVUPS      32(DI)(AX*4), Y1
+	VBROADCASTSS lr+40(FP), Y2
+	VMULPS       Y2, Y0, Y0
+	VSUBPS       Y0, Y1, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VPADDD       c32_7fff<>+0(SB), Y0, Y2
+	VANDPS       c32_1<>+0(SB), Y1, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y0, Y0, Y3
+	VORPS        c32_40<>+0(SB), Y1, Y1
+	VPSRLD       $0x10, Y2, Y2
+	VBLENDVPS    Y3, Y1, Y2, Y1
+	VEXTRACTI128 $0x01, Y1, X2
+	VPACKUSDW    X2, X1, X2
+	VMOVUPS      X2, 16(R8)(AX*2)
+	VMOVUPS      Y0, 32(DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	VZEROUPPER
+	RET
+
 // func adamBF16AVX2(p *float32, grad *uint16, m *float32, v *float32, out *uint16, n int, step float32, root float32, inverse float32, eps float32, weight float32, b2 float32, in2 float32, scale float32, tiny float32, least float32, normal float32, wd float32, keep float32)
 // Requires: AVX, AVX2, MMX+
 TEXT ·adamBF16AVX2(SB), NOSPLIT, $0-100
@@ -10012,36 +10536,6 @@ loop:
 	JLT          loop
 	VZEROUPPER
 	RET
-
-DATA c32_7fff<>+0(SB)/4, $0x00007fff
-DATA c32_7fff<>+4(SB)/4, $0x00007fff
-DATA c32_7fff<>+8(SB)/4, $0x00007fff
-DATA c32_7fff<>+12(SB)/4, $0x00007fff
-DATA c32_7fff<>+16(SB)/4, $0x00007fff
-DATA c32_7fff<>+20(SB)/4, $0x00007fff
-DATA c32_7fff<>+24(SB)/4, $0x00007fff
-DATA c32_7fff<>+28(SB)/4, $0x00007fff
-GLOBL c32_7fff<>(SB), RODATA|NOPTR, $32
-
-DATA c32_1<>+0(SB)/4, $0x00000001
-DATA c32_1<>+4(SB)/4, $0x00000001
-DATA c32_1<>+8(SB)/4, $0x00000001
-DATA c32_1<>+12(SB)/4, $0x00000001
-DATA c32_1<>+16(SB)/4, $0x00000001
-DATA c32_1<>+20(SB)/4, $0x00000001
-DATA c32_1<>+24(SB)/4, $0x00000001
-DATA c32_1<>+28(SB)/4, $0x00000001
-GLOBL c32_1<>(SB), RODATA|NOPTR, $32
-
-DATA c32_40<>+0(SB)/4, $0x00000040
-DATA c32_40<>+4(SB)/4, $0x00000040
-DATA c32_40<>+8(SB)/4, $0x00000040
-DATA c32_40<>+12(SB)/4, $0x00000040
-DATA c32_40<>+16(SB)/4, $0x00000040
-DATA c32_40<>+20(SB)/4, $0x00000040
-DATA c32_40<>+24(SB)/4, $0x00000040
-DATA c32_40<>+28(SB)/4, $0x00000040
-GLOBL c32_40<>(SB), RODATA|NOPTR, $32
 
 // func adamHighBF16AVX2(p *float32, grad *uint16, m *float32, v *float32, out *uint16, n int, step float32, root float32, inverse float32, eps float32, weight float32, b2 float32, in2 float32, scale float32, tiny float32, least float32, normal float32, wd float32, keep float32)
 // Requires: AVX, AVX2, MMX+

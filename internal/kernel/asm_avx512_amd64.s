@@ -45543,6 +45543,267 @@ done:
 	VZEROUPPER
 	RET
 
+// func sgdBF16AVX512(p *float32, grad *uint16, out *uint16, n int, lr float32, wd float32, scale float32, tiny float32)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·sgdBF16AVX512(SB), NOSPLIT, $0-48
+	MOVQ p+0(FP), DI
+	MOVQ grad+8(FP), SI
+	MOVQ out+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	PREFETCHT0  8192(SI)(AX*2)
+	PREFETCHT0  8192(BX)(AX*2)
+	PREFETCHT0  8192(DI)(AX*4)
+	VMOVUPS     (DI)(AX*4), Z0
+	VPMOVZXWD   (SI)(AX*2), Z1
+	VPSLLD      $0x10, Z1, Z1
+	VPANDD.BCST c32_7fffffff<>+0(SB), Z1, Z3
+	VCMPPS.BCST $0x15, tiny+44(FP), Z3, K1
+	VMOVAPS.Z   Z1, K1, Z1
+	VMULPS.BCST scale+40(FP), Z1, Z1
+	VMOVUPS     (DI)(AX*4), Z3
+	VMULPS.BCST wd+36(FP), Z3, Z3
+	VADDPS      Z3, Z1, Z1
+	VMULPS.BCST lr+32(FP), Z1, Z1
+	VSUBPS      Z1, Z0, Z0
+	VPSRLD      $0x10, Z0, Z1
+	VPADDD.BCST c32_7fff<>+0(SB), Z0, Z3
+	VPANDD.BCST c32_1<>+0(SB), Z1, Z4
+	VPADDD      Z4, Z3, Z3
+	VCMPPS      $0x03, Z0, Z0, K1
+	VPORD.BCST  c32_40<>+0(SB), Z1, Z1
+	VPSRLD      $0x10, Z3, Z3
+	VBLENDMPS   Z1, Z3, K1, Z2
+	VPMOVDW     Z2, Y1
+	VMOVUPS     Y1, (BX)(AX*2)
+	VMOVUPS     Z0, (DI)(AX*4)
+	ADDQ        $0x10, AX
+	CMPQ        AX, CX
+	JLT         loop
+	VZEROUPPER
+	RET
+
+DATA c32_7fff<>+0(SB)/4, $0x00007fff
+GLOBL c32_7fff<>(SB), RODATA|NOPTR, $4
+
+DATA c32_1<>+0(SB)/4, $0x00000001
+GLOBL c32_1<>(SB), RODATA|NOPTR, $4
+
+DATA c32_40<>+0(SB)/4, $0x00000040
+GLOBL c32_40<>(SB), RODATA|NOPTR, $4
+
+// func momentumBF16AVX512(p *float32, grad *uint16, mom *float32, out *uint16, n int, lr float32, wd float32, scale float32, tiny float32, mu float32, in float32)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·momentumBF16AVX512(SB), NOSPLIT, $0-64
+	MOVQ p+0(FP), DI
+	MOVQ grad+8(FP), SI
+	MOVQ mom+16(FP), BX
+	MOVQ out+24(FP), R8
+	MOVQ n+32(FP), CX
+	XORQ AX, AX
+
+loop:
+	PREFETCHT0  8192(SI)(AX*2)
+	PREFETCHT0  8192(BX)(AX*4)
+	PREFETCHT0  8192(R8)(AX*2)
+	PREFETCHT0  8192(DI)(AX*4)
+	VPMOVZXWD   (SI)(AX*2), Z0
+	VPSLLD      $0x10, Z0, Z0
+	VPANDD.BCST c32_7fffffff<>+0(SB), Z0, Z2
+	VCMPPS.BCST $0x15, tiny+52(FP), Z2, K1
+	VMOVAPS.Z   Z0, K1, Z0
+	VMULPS.BCST scale+48(FP), Z0, Z0
+	VMOVUPS     (DI)(AX*4), Z2
+	VMULPS.BCST wd+44(FP), Z2, Z2
+	VADDPS      Z2, Z0, Z0
+	VMOVUPS     (BX)(AX*4), Z2
+	VPANDD.BCST c32_7fffffff<>+0(SB), Z2, Z3
+	VCMPPS.BCST $0x15, tiny+52(FP), Z3, K1
+	VMOVAPS.Z   Z2, K1, Z2
+	VMULPS.BCST mu+56(FP), Z2, Z2
+	VMULPS.BCST in+60(FP), Z0, Z0
+	VADDPS      Z0, Z2, Z0
+	VPANDD.BCST c32_7fffffff<>+0(SB), Z0, Z2
+	VCMPPS.BCST $0x15, tiny+52(FP), Z2, K1
+	VMOVAPS.Z   Z0, K1, Z0
+	VMOVUPS     Z0, (BX)(AX*4)
+	VMOVUPS     (DI)(AX*4), Z2
+	VMULPS.BCST lr+40(FP), Z0, Z0
+	VSUBPS      Z0, Z2, Z0
+	VPSRLD      $0x10, Z0, Z2
+	VPADDD.BCST c32_7fff<>+0(SB), Z0, Z3
+	VPANDD.BCST c32_1<>+0(SB), Z2, Z4
+	VPADDD      Z4, Z3, Z3
+	VCMPPS      $0x03, Z0, Z0, K1
+	VPORD.BCST  c32_40<>+0(SB), Z2, Z2
+	VPSRLD      $0x10, Z3, Z3
+	VBLENDMPS   Z2, Z3, K1, Z1
+	VPMOVDW     Z1, Y2
+	VMOVUPS     Y2, (R8)(AX*2)
+	VMOVUPS     Z0, (DI)(AX*4)
+	ADDQ        $0x10, AX
+	CMPQ        AX, CX
+	JLT         loop
+	VZEROUPPER
+	RET
+
+// func momentumNesterovBF16AVX512(p *float32, grad *uint16, mom *float32, out *uint16, n int, lr float32, wd float32, scale float32, tiny float32, mu float32, in float32)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·momentumNesterovBF16AVX512(SB), NOSPLIT, $0-64
+	MOVQ p+0(FP), DI
+	MOVQ grad+8(FP), SI
+	MOVQ mom+16(FP), BX
+	MOVQ out+24(FP), R8
+	MOVQ n+32(FP), CX
+	XORQ AX, AX
+
+loop:
+	PREFETCHT0  8192(SI)(AX*2)
+	PREFETCHT0  8192(BX)(AX*4)
+	PREFETCHT0  8192(R8)(AX*2)
+	PREFETCHT0  8192(DI)(AX*4)
+	VPMOVZXWD   (SI)(AX*2), Z0
+	VPSLLD      $0x10, Z0, Z0
+	VPANDD.BCST c32_7fffffff<>+0(SB), Z0, Z2
+	VCMPPS.BCST $0x15, tiny+52(FP), Z2, K1
+	VMOVAPS.Z   Z0, K1, Z0
+	VMULPS.BCST scale+48(FP), Z0, Z0
+	VMOVUPS     (DI)(AX*4), Z2
+	VMULPS.BCST wd+44(FP), Z2, Z2
+	VADDPS      Z2, Z0, Z0
+	VMOVUPS     (BX)(AX*4), Z2
+	VPANDD.BCST c32_7fffffff<>+0(SB), Z2, Z3
+	VCMPPS.BCST $0x15, tiny+52(FP), Z3, K1
+	VMOVAPS.Z   Z2, K1, Z2
+	VMULPS.BCST mu+56(FP), Z2, Z2
+	VMULPS.BCST in+60(FP), Z0, Z3
+	VADDPS      Z3, Z2, Z2
+	VPANDD.BCST c32_7fffffff<>+0(SB), Z2, Z3
+	VCMPPS.BCST $0x15, tiny+52(FP), Z3, K1
+	VMOVAPS.Z   Z2, K1, Z2
+	VMOVUPS     Z2, (BX)(AX*4)
+	VMULPS.BCST mu+56(FP), Z2, Z2
+	VADDPS      Z2, Z0, Z0
+	VMOVUPS     (DI)(AX*4), Z2
+	VMULPS.BCST lr+40(FP), Z0, Z0
+	VSUBPS      Z0, Z2, Z0
+	VPSRLD      $0x10, Z0, Z2
+	VPADDD.BCST c32_7fff<>+0(SB), Z0, Z3
+	VPANDD.BCST c32_1<>+0(SB), Z2, Z4
+	VPADDD      Z4, Z3, Z3
+	VCMPPS      $0x03, Z0, Z0, K1
+	VPORD.BCST  c32_40<>+0(SB), Z2, Z2
+	VPSRLD      $0x10, Z3, Z3
+	VBLENDMPS   Z2, Z3, K1, Z1
+	VPMOVDW     Z1, Y2
+	VMOVUPS     Y2, (R8)(AX*2)
+	VMOVUPS     Z0, (DI)(AX*4)
+	ADDQ        $0x10, AX
+	CMPQ        AX, CX
+	JLT         loop
+	VZEROUPPER
+	RET
+
+// func momentumFirstBF16AVX512(p *float32, grad *uint16, mom *float32, out *uint16, n int, lr float32, wd float32, scale float32, tiny float32, mu float32, in float32)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·momentumFirstBF16AVX512(SB), NOSPLIT, $0-64
+	MOVQ p+0(FP), DI
+	MOVQ grad+8(FP), SI
+	MOVQ mom+16(FP), BX
+	MOVQ out+24(FP), R8
+	MOVQ n+32(FP), CX
+	XORQ AX, AX
+
+loop:
+	PREFETCHT0  8192(SI)(AX*2)
+	PREFETCHT0  8192(BX)(AX*4)
+	PREFETCHT0  8192(R8)(AX*2)
+	PREFETCHT0  8192(DI)(AX*4)
+	VPMOVZXWD   (SI)(AX*2), Z0
+	VPSLLD      $0x10, Z0, Z0
+	VPANDD.BCST c32_7fffffff<>+0(SB), Z0, Z2
+	VCMPPS.BCST $0x15, tiny+52(FP), Z2, K1
+	VMOVAPS.Z   Z0, K1, Z0
+	VMULPS.BCST scale+48(FP), Z0, Z0
+	VMOVUPS     (DI)(AX*4), Z2
+	VMULPS.BCST wd+44(FP), Z2, Z2
+	VADDPS      Z2, Z0, Z0
+	VPANDD.BCST c32_7fffffff<>+0(SB), Z0, Z2
+	VCMPPS.BCST $0x15, tiny+52(FP), Z2, K1
+	VMOVAPS.Z   Z0, K1, Z0
+	VMOVUPS     Z0, (BX)(AX*4)
+	VMOVUPS     (DI)(AX*4), Z2
+	VMULPS.BCST lr+40(FP), Z0, Z0
+	VSUBPS      Z0, Z2, Z0
+	VPSRLD      $0x10, Z0, Z2
+	VPADDD.BCST c32_7fff<>+0(SB), Z0, Z3
+	VPANDD.BCST c32_1<>+0(SB), Z2, Z4
+	VPADDD      Z4, Z3, Z3
+	VCMPPS      $0x03, Z0, Z0, K1
+	VPORD.BCST  c32_40<>+0(SB), Z2, Z2
+	VPSRLD      $0x10, Z3, Z3
+	VBLENDMPS   Z2, Z3, K1, Z1
+	VPMOVDW     Z1, Y2
+	VMOVUPS     Y2, (R8)(AX*2)
+	VMOVUPS     Z0, (DI)(AX*4)
+	ADDQ        $0x10, AX
+	CMPQ        AX, CX
+	JLT         loop
+	VZEROUPPER
+	RET
+
+// func momentumFirstNesterovBF16AVX512(p *float32, grad *uint16, mom *float32, out *uint16, n int, lr float32, wd float32, scale float32, tiny float32, mu float32, in float32)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·momentumFirstNesterovBF16AVX512(SB), NOSPLIT, $0-64
+	MOVQ p+0(FP), DI
+	MOVQ grad+8(FP), SI
+	MOVQ mom+16(FP), BX
+	MOVQ out+24(FP), R8
+	MOVQ n+32(FP), CX
+	XORQ AX, AX
+
+loop:
+	PREFETCHT0  8192(SI)(AX*2)
+	PREFETCHT0  8192(BX)(AX*4)
+	PREFETCHT0  8192(R8)(AX*2)
+	PREFETCHT0  8192(DI)(AX*4)
+	VPMOVZXWD   (SI)(AX*2), Z0
+	VPSLLD      $0x10, Z0, Z0
+	VPANDD.BCST c32_7fffffff<>+0(SB), Z0, Z2
+	VCMPPS.BCST $0x15, tiny+52(FP), Z2, K1
+	VMOVAPS.Z   Z0, K1, Z0
+	VMULPS.BCST scale+48(FP), Z0, Z0
+	VMOVUPS     (DI)(AX*4), Z2
+	VMULPS.BCST wd+44(FP), Z2, Z2
+	VADDPS      Z2, Z0, Z0
+	VPANDD.BCST c32_7fffffff<>+0(SB), Z0, Z2
+	VCMPPS.BCST $0x15, tiny+52(FP), Z2, K1
+	VMOVAPS.Z   Z0, K1, Z2
+	VMOVUPS     Z2, (BX)(AX*4)
+	VMULPS.BCST mu+56(FP), Z2, Z2
+	VADDPS      Z2, Z0, Z0
+	VMOVUPS     (DI)(AX*4), Z2
+	VMULPS.BCST lr+40(FP), Z0, Z0
+	VSUBPS      Z0, Z2, Z0
+	VPSRLD      $0x10, Z0, Z2
+	VPADDD.BCST c32_7fff<>+0(SB), Z0, Z3
+	VPANDD.BCST c32_1<>+0(SB), Z2, Z4
+	VPADDD      Z4, Z3, Z3
+	VCMPPS      $0x03, Z0, Z0, K1
+	VPORD.BCST  c32_40<>+0(SB), Z2, Z2
+	VPSRLD      $0x10, Z3, Z3
+	VBLENDMPS   Z2, Z3, K1, Z1
+	VPMOVDW     Z1, Y2
+	VMOVUPS     Y2, (R8)(AX*2)
+	VMOVUPS     Z0, (DI)(AX*4)
+	ADDQ        $0x10, AX
+	CMPQ        AX, CX
+	JLT         loop
+	VZEROUPPER
+	RET
+
 // func adamBF16AVX512(p *float32, grad *uint16, m *float32, v *float32, out *uint16, n int, step float32, root float32, inverse float32, eps float32, weight float32, b2 float32, in2 float32, scale float32, tiny float32, least float32, normal float32, wd float32, keep float32)
 // Requires: AVX, AVX512F, MMX+
 TEXT ·adamBF16AVX512(SB), NOSPLIT, $0-100
@@ -45912,15 +46173,6 @@ loop:
 done:
 	VZEROUPPER
 	RET
-
-DATA c32_7fff<>+0(SB)/4, $0x00007fff
-GLOBL c32_7fff<>(SB), RODATA|NOPTR, $4
-
-DATA c32_1<>+0(SB)/4, $0x00000001
-GLOBL c32_1<>(SB), RODATA|NOPTR, $4
-
-DATA c32_40<>+0(SB)/4, $0x00000040
-GLOBL c32_40<>(SB), RODATA|NOPTR, $4
 
 // func adamHighBF16AVX512(p *float32, grad *uint16, m *float32, v *float32, out *uint16, n int, step float32, root float32, inverse float32, eps float32, weight float32, b2 float32, in2 float32, scale float32, tiny float32, least float32, normal float32, wd float32, keep float32)
 // Requires: AVX, AVX512F, MMX+

@@ -554,6 +554,31 @@ func adamHighF32NEON(p *float32, grad *float32, m *float32, v *float32, n int, s
 //go:noescape
 func adamHighF64NEON(p *float64, grad *float64, m *float64, v *float64, n int, step float64, root float64, inverse float64, eps float64, weight float64, b2 float64, in2 float64, scale float64, tiny float64, least float64, normal float64, wd float64, keep float64)
 
+// sgdBF16NEON is one step of SGD without momentum. It rounds the parameters to out. n is a positive multiple of 16.
+//
+//go:noescape
+func sgdBF16NEON(p *float32, grad *uint16, out *uint16, n int, lr float32, wd float32, scale float32, tiny float32)
+
+// momentumBF16NEON is one step of SGD with momentum. It rounds the parameters to out. n is a positive multiple of 16.
+//
+//go:noescape
+func momentumBF16NEON(p *float32, grad *uint16, mom *float32, out *uint16, n int, lr float32, wd float32, scale float32, tiny float32, mu float32, in float32)
+
+// momentumNesterovBF16NEON is one step of SGD with momentum. It rounds the parameters to out. n is a positive multiple of 16.
+//
+//go:noescape
+func momentumNesterovBF16NEON(p *float32, grad *uint16, mom *float32, out *uint16, n int, lr float32, wd float32, scale float32, tiny float32, mu float32, in float32)
+
+// momentumFirstBF16NEON is one step of SGD with momentum. It starts the momentum. It rounds the parameters to out. n is a positive multiple of 16.
+//
+//go:noescape
+func momentumFirstBF16NEON(p *float32, grad *uint16, mom *float32, out *uint16, n int, lr float32, wd float32, scale float32, tiny float32, mu float32, in float32)
+
+// momentumFirstNesterovBF16NEON is one step of SGD with momentum. It starts the momentum. It rounds the parameters to out. n is a positive multiple of 16.
+//
+//go:noescape
+func momentumFirstNesterovBF16NEON(p *float32, grad *uint16, mom *float32, out *uint16, n int, lr float32, wd float32, scale float32, tiny float32, mu float32, in float32)
+
 // adamBF16NEON is one step of Adam. The first moment is m + weight*(g-m). It rounds the parameters to out. n is a positive multiple of 16.
 //
 //go:noescape

@@ -15569,6 +15569,760 @@ loop:
 	BGT loop
 	RET
 
+// func sgdBF16NEON(p *float32, grad *uint16, out *uint16, n int, lr float32, wd float32, scale float32, tiny float32)
+TEXT ·sgdBF16NEON(SB), NOSPLIT, $0-48
+	MOVD p+0(FP), R0
+	MOVD grad+8(FP), R1
+	MOVD out+16(FP), R2
+	MOVD n+24(FP), R12
+	MOVD $neonConstants<>(SB), R10
+	FMOVS tiny+44(FP), F0
+	VDUP V0.S[0], V0.S4
+	FMOVQ 32(R10), F1
+	FMOVS scale+40(FP), F2
+	VDUP V2.S[0], V2.S4
+	FMOVS wd+36(FP), F3
+	VDUP V3.S[0], V3.S4
+	FMOVS lr+32(FP), F4
+	VDUP V4.S[0], V4.S4
+	FMOVQ 64(R10), F5
+	FMOVQ 80(R10), F6
+	FMOVQ 96(R10), F7
+	MOVD R12, R8
+loop:
+	FMOVQ 0(R0), F8
+	FMOVD 0(R1), F9
+	WORD $0x2e613929 // shll v9.4s, v9.4h, #16
+	VAND V1.B16, V9.B16, V10.B16
+	WORD $0x6eaae40a // fcmgt v10.4s, v0.4s, v10.4s
+	WORD $0x4e6a1d2a // bic v10.16b, v9.16b, v10.16b
+	WORD $0x6e22dd4a // fmul v10.4s, v10.4s, v2.4s
+	FMOVQ 0(R0), F9
+	WORD $0x6e23dd29 // fmul v9.4s, v9.4s, v3.4s
+	WORD $0x4e29d549 // fadd v9.4s, v10.4s, v9.4s
+	WORD $0x6e24dd29 // fmul v9.4s, v9.4s, v4.4s
+	WORD $0x4ea9d509 // fsub v9.4s, v8.4s, v9.4s
+	VUSHR $16, V9.S4, V8.S4
+	VADD V5.S4, V9.S4, V10.S4
+	VAND V6.B16, V8.B16, V11.B16
+	VADD V11.S4, V10.S4, V11.S4
+	WORD $0x4e29e52a // fcmeq v10.4s, v9.4s, v9.4s
+	VORR V7.B16, V8.B16, V8.B16
+	VUSHR $16, V11.S4, V11.S4
+	VBSL V8.B16, V11.B16, V10.B16
+	WORD $0x0e61294a // xtn v10.4h, v10.4s
+	FMOVD F10, 0(R2)
+	FMOVQ F9, 0(R0)
+	FMOVQ 16(R0), F9
+	FMOVD 8(R1), F10
+	WORD $0x2e61394a // shll v10.4s, v10.4h, #16
+	VAND V1.B16, V10.B16, V8.B16
+	WORD $0x6ea8e408 // fcmgt v8.4s, v0.4s, v8.4s
+	WORD $0x4e681d48 // bic v8.16b, v10.16b, v8.16b
+	WORD $0x6e22dd08 // fmul v8.4s, v8.4s, v2.4s
+	FMOVQ 16(R0), F10
+	WORD $0x6e23dd4a // fmul v10.4s, v10.4s, v3.4s
+	WORD $0x4e2ad50a // fadd v10.4s, v8.4s, v10.4s
+	WORD $0x6e24dd4a // fmul v10.4s, v10.4s, v4.4s
+	WORD $0x4eaad52a // fsub v10.4s, v9.4s, v10.4s
+	VUSHR $16, V10.S4, V9.S4
+	VADD V5.S4, V10.S4, V8.S4
+	VAND V6.B16, V9.B16, V11.B16
+	VADD V11.S4, V8.S4, V11.S4
+	WORD $0x4e2ae548 // fcmeq v8.4s, v10.4s, v10.4s
+	VORR V7.B16, V9.B16, V9.B16
+	VUSHR $16, V11.S4, V11.S4
+	VBSL V9.B16, V11.B16, V8.B16
+	WORD $0x0e612908 // xtn v8.4h, v8.4s
+	FMOVD F8, 8(R2)
+	FMOVQ F10, 16(R0)
+	FMOVQ 32(R0), F10
+	FMOVD 16(R1), F8
+	WORD $0x2e613908 // shll v8.4s, v8.4h, #16
+	VAND V1.B16, V8.B16, V9.B16
+	WORD $0x6ea9e409 // fcmgt v9.4s, v0.4s, v9.4s
+	WORD $0x4e691d09 // bic v9.16b, v8.16b, v9.16b
+	WORD $0x6e22dd29 // fmul v9.4s, v9.4s, v2.4s
+	FMOVQ 32(R0), F8
+	WORD $0x6e23dd08 // fmul v8.4s, v8.4s, v3.4s
+	WORD $0x4e28d528 // fadd v8.4s, v9.4s, v8.4s
+	WORD $0x6e24dd08 // fmul v8.4s, v8.4s, v4.4s
+	WORD $0x4ea8d548 // fsub v8.4s, v10.4s, v8.4s
+	VUSHR $16, V8.S4, V10.S4
+	VADD V5.S4, V8.S4, V9.S4
+	VAND V6.B16, V10.B16, V11.B16
+	VADD V11.S4, V9.S4, V11.S4
+	WORD $0x4e28e509 // fcmeq v9.4s, v8.4s, v8.4s
+	VORR V7.B16, V10.B16, V10.B16
+	VUSHR $16, V11.S4, V11.S4
+	VBSL V10.B16, V11.B16, V9.B16
+	WORD $0x0e612929 // xtn v9.4h, v9.4s
+	FMOVD F9, 16(R2)
+	FMOVQ F8, 32(R0)
+	FMOVQ 48(R0), F8
+	FMOVD 24(R1), F9
+	WORD $0x2e613929 // shll v9.4s, v9.4h, #16
+	VAND V1.B16, V9.B16, V10.B16
+	WORD $0x6eaae40a // fcmgt v10.4s, v0.4s, v10.4s
+	WORD $0x4e6a1d2a // bic v10.16b, v9.16b, v10.16b
+	WORD $0x6e22dd4a // fmul v10.4s, v10.4s, v2.4s
+	FMOVQ 48(R0), F9
+	WORD $0x6e23dd29 // fmul v9.4s, v9.4s, v3.4s
+	WORD $0x4e29d549 // fadd v9.4s, v10.4s, v9.4s
+	WORD $0x6e24dd29 // fmul v9.4s, v9.4s, v4.4s
+	WORD $0x4ea9d509 // fsub v9.4s, v8.4s, v9.4s
+	VUSHR $16, V9.S4, V8.S4
+	VADD V5.S4, V9.S4, V10.S4
+	VAND V6.B16, V8.B16, V11.B16
+	VADD V11.S4, V10.S4, V11.S4
+	WORD $0x4e29e52a // fcmeq v10.4s, v9.4s, v9.4s
+	VORR V7.B16, V8.B16, V8.B16
+	VUSHR $16, V11.S4, V11.S4
+	VBSL V8.B16, V11.B16, V10.B16
+	WORD $0x0e61294a // xtn v10.4h, v10.4s
+	FMOVD F10, 24(R2)
+	FMOVQ F9, 48(R0)
+	ADD $64, R0, R0
+	ADD $32, R1, R1
+	ADD $32, R2, R2
+	SUBS $16, R8, R8
+	BGT loop
+	RET
+
+// func momentumBF16NEON(p *float32, grad *uint16, mom *float32, out *uint16, n int, lr float32, wd float32, scale float32, tiny float32, mu float32, in float32)
+TEXT ·momentumBF16NEON(SB), NOSPLIT, $0-64
+	MOVD p+0(FP), R0
+	MOVD grad+8(FP), R1
+	MOVD mom+16(FP), R2
+	MOVD out+24(FP), R3
+	MOVD n+32(FP), R12
+	MOVD $neonConstants<>(SB), R10
+	FMOVS tiny+52(FP), F0
+	VDUP V0.S[0], V0.S4
+	FMOVQ 32(R10), F1
+	FMOVS scale+48(FP), F2
+	VDUP V2.S[0], V2.S4
+	FMOVS wd+44(FP), F3
+	VDUP V3.S[0], V3.S4
+	FMOVS mu+56(FP), F4
+	VDUP V4.S[0], V4.S4
+	FMOVS in+60(FP), F5
+	VDUP V5.S[0], V5.S4
+	FMOVS lr+40(FP), F6
+	VDUP V6.S[0], V6.S4
+	FMOVQ 64(R10), F7
+	FMOVQ 80(R10), F8
+	FMOVQ 96(R10), F9
+	MOVD R12, R8
+loop:
+	FMOVD 0(R1), F10
+	WORD $0x2e61394a // shll v10.4s, v10.4h, #16
+	VAND V1.B16, V10.B16, V11.B16
+	WORD $0x6eabe40b // fcmgt v11.4s, v0.4s, v11.4s
+	WORD $0x4e6b1d4b // bic v11.16b, v10.16b, v11.16b
+	WORD $0x6e22dd6b // fmul v11.4s, v11.4s, v2.4s
+	FMOVQ 0(R0), F10
+	WORD $0x6e23dd4a // fmul v10.4s, v10.4s, v3.4s
+	WORD $0x4e2ad56a // fadd v10.4s, v11.4s, v10.4s
+	FMOVQ 0(R2), F11
+	VAND V1.B16, V11.B16, V12.B16
+	WORD $0x6eace40c // fcmgt v12.4s, v0.4s, v12.4s
+	WORD $0x4e6c1d6c // bic v12.16b, v11.16b, v12.16b
+	WORD $0x6e24dd8c // fmul v12.4s, v12.4s, v4.4s
+	WORD $0x6e25dd4a // fmul v10.4s, v10.4s, v5.4s
+	WORD $0x4e2ad58a // fadd v10.4s, v12.4s, v10.4s
+	VAND V1.B16, V10.B16, V12.B16
+	WORD $0x6eace40c // fcmgt v12.4s, v0.4s, v12.4s
+	WORD $0x4e6c1d4c // bic v12.16b, v10.16b, v12.16b
+	FMOVQ F12, 0(R2)
+	FMOVQ 0(R0), F10
+	WORD $0x6e26dd8c // fmul v12.4s, v12.4s, v6.4s
+	WORD $0x4eacd54c // fsub v12.4s, v10.4s, v12.4s
+	VUSHR $16, V12.S4, V10.S4
+	VADD V7.S4, V12.S4, V11.S4
+	VAND V8.B16, V10.B16, V13.B16
+	VADD V13.S4, V11.S4, V13.S4
+	WORD $0x4e2ce58b // fcmeq v11.4s, v12.4s, v12.4s
+	VORR V9.B16, V10.B16, V10.B16
+	VUSHR $16, V13.S4, V13.S4
+	VBSL V10.B16, V13.B16, V11.B16
+	WORD $0x0e61296b // xtn v11.4h, v11.4s
+	FMOVD F11, 0(R3)
+	FMOVQ F12, 0(R0)
+	FMOVD 8(R1), F12
+	WORD $0x2e61398c // shll v12.4s, v12.4h, #16
+	VAND V1.B16, V12.B16, V11.B16
+	WORD $0x6eabe40b // fcmgt v11.4s, v0.4s, v11.4s
+	WORD $0x4e6b1d8b // bic v11.16b, v12.16b, v11.16b
+	WORD $0x6e22dd6b // fmul v11.4s, v11.4s, v2.4s
+	FMOVQ 16(R0), F12
+	WORD $0x6e23dd8c // fmul v12.4s, v12.4s, v3.4s
+	WORD $0x4e2cd56c // fadd v12.4s, v11.4s, v12.4s
+	FMOVQ 16(R2), F11
+	VAND V1.B16, V11.B16, V10.B16
+	WORD $0x6eaae40a // fcmgt v10.4s, v0.4s, v10.4s
+	WORD $0x4e6a1d6a // bic v10.16b, v11.16b, v10.16b
+	WORD $0x6e24dd4a // fmul v10.4s, v10.4s, v4.4s
+	WORD $0x6e25dd8c // fmul v12.4s, v12.4s, v5.4s
+	WORD $0x4e2cd54c // fadd v12.4s, v10.4s, v12.4s
+	VAND V1.B16, V12.B16, V10.B16
+	WORD $0x6eaae40a // fcmgt v10.4s, v0.4s, v10.4s
+	WORD $0x4e6a1d8a // bic v10.16b, v12.16b, v10.16b
+	FMOVQ F10, 16(R2)
+	FMOVQ 16(R0), F12
+	WORD $0x6e26dd4a // fmul v10.4s, v10.4s, v6.4s
+	WORD $0x4eaad58a // fsub v10.4s, v12.4s, v10.4s
+	VUSHR $16, V10.S4, V12.S4
+	VADD V7.S4, V10.S4, V11.S4
+	VAND V8.B16, V12.B16, V13.B16
+	VADD V13.S4, V11.S4, V13.S4
+	WORD $0x4e2ae54b // fcmeq v11.4s, v10.4s, v10.4s
+	VORR V9.B16, V12.B16, V12.B16
+	VUSHR $16, V13.S4, V13.S4
+	VBSL V12.B16, V13.B16, V11.B16
+	WORD $0x0e61296b // xtn v11.4h, v11.4s
+	FMOVD F11, 8(R3)
+	FMOVQ F10, 16(R0)
+	FMOVD 16(R1), F10
+	WORD $0x2e61394a // shll v10.4s, v10.4h, #16
+	VAND V1.B16, V10.B16, V11.B16
+	WORD $0x6eabe40b // fcmgt v11.4s, v0.4s, v11.4s
+	WORD $0x4e6b1d4b // bic v11.16b, v10.16b, v11.16b
+	WORD $0x6e22dd6b // fmul v11.4s, v11.4s, v2.4s
+	FMOVQ 32(R0), F10
+	WORD $0x6e23dd4a // fmul v10.4s, v10.4s, v3.4s
+	WORD $0x4e2ad56a // fadd v10.4s, v11.4s, v10.4s
+	FMOVQ 32(R2), F11
+	VAND V1.B16, V11.B16, V12.B16
+	WORD $0x6eace40c // fcmgt v12.4s, v0.4s, v12.4s
+	WORD $0x4e6c1d6c // bic v12.16b, v11.16b, v12.16b
+	WORD $0x6e24dd8c // fmul v12.4s, v12.4s, v4.4s
+	WORD $0x6e25dd4a // fmul v10.4s, v10.4s, v5.4s
+	WORD $0x4e2ad58a // fadd v10.4s, v12.4s, v10.4s
+	VAND V1.B16, V10.B16, V12.B16
+	WORD $0x6eace40c // fcmgt v12.4s, v0.4s, v12.4s
+	WORD $0x4e6c1d4c // bic v12.16b, v10.16b, v12.16b
+	FMOVQ F12, 32(R2)
+	FMOVQ 32(R0), F10
+	WORD $0x6e26dd8c // fmul v12.4s, v12.4s, v6.4s
+	WORD $0x4eacd54c // fsub v12.4s, v10.4s, v12.4s
+	VUSHR $16, V12.S4, V10.S4
+	VADD V7.S4, V12.S4, V11.S4
+	VAND V8.B16, V10.B16, V13.B16
+	VADD V13.S4, V11.S4, V13.S4
+	WORD $0x4e2ce58b // fcmeq v11.4s, v12.4s, v12.4s
+	VORR V9.B16, V10.B16, V10.B16
+	VUSHR $16, V13.S4, V13.S4
+	VBSL V10.B16, V13.B16, V11.B16
+	WORD $0x0e61296b // xtn v11.4h, v11.4s
+	FMOVD F11, 16(R3)
+	FMOVQ F12, 32(R0)
+	FMOVD 24(R1), F12
+	WORD $0x2e61398c // shll v12.4s, v12.4h, #16
+	VAND V1.B16, V12.B16, V11.B16
+	WORD $0x6eabe40b // fcmgt v11.4s, v0.4s, v11.4s
+	WORD $0x4e6b1d8b // bic v11.16b, v12.16b, v11.16b
+	WORD $0x6e22dd6b // fmul v11.4s, v11.4s, v2.4s
+	FMOVQ 48(R0), F12
+	WORD $0x6e23dd8c // fmul v12.4s, v12.4s, v3.4s
+	WORD $0x4e2cd56c // fadd v12.4s, v11.4s, v12.4s
+	FMOVQ 48(R2), F11
+	VAND V1.B16, V11.B16, V10.B16
+	WORD $0x6eaae40a // fcmgt v10.4s, v0.4s, v10.4s
+	WORD $0x4e6a1d6a // bic v10.16b, v11.16b, v10.16b
+	WORD $0x6e24dd4a // fmul v10.4s, v10.4s, v4.4s
+	WORD $0x6e25dd8c // fmul v12.4s, v12.4s, v5.4s
+	WORD $0x4e2cd54c // fadd v12.4s, v10.4s, v12.4s
+	VAND V1.B16, V12.B16, V10.B16
+	WORD $0x6eaae40a // fcmgt v10.4s, v0.4s, v10.4s
+	WORD $0x4e6a1d8a // bic v10.16b, v12.16b, v10.16b
+	FMOVQ F10, 48(R2)
+	FMOVQ 48(R0), F12
+	WORD $0x6e26dd4a // fmul v10.4s, v10.4s, v6.4s
+	WORD $0x4eaad58a // fsub v10.4s, v12.4s, v10.4s
+	VUSHR $16, V10.S4, V12.S4
+	VADD V7.S4, V10.S4, V11.S4
+	VAND V8.B16, V12.B16, V13.B16
+	VADD V13.S4, V11.S4, V13.S4
+	WORD $0x4e2ae54b // fcmeq v11.4s, v10.4s, v10.4s
+	VORR V9.B16, V12.B16, V12.B16
+	VUSHR $16, V13.S4, V13.S4
+	VBSL V12.B16, V13.B16, V11.B16
+	WORD $0x0e61296b // xtn v11.4h, v11.4s
+	FMOVD F11, 24(R3)
+	FMOVQ F10, 48(R0)
+	ADD $64, R0, R0
+	ADD $32, R1, R1
+	ADD $64, R2, R2
+	ADD $32, R3, R3
+	SUBS $16, R8, R8
+	BGT loop
+	RET
+
+// func momentumNesterovBF16NEON(p *float32, grad *uint16, mom *float32, out *uint16, n int, lr float32, wd float32, scale float32, tiny float32, mu float32, in float32)
+TEXT ·momentumNesterovBF16NEON(SB), NOSPLIT, $0-64
+	MOVD p+0(FP), R0
+	MOVD grad+8(FP), R1
+	MOVD mom+16(FP), R2
+	MOVD out+24(FP), R3
+	MOVD n+32(FP), R12
+	MOVD $neonConstants<>(SB), R10
+	FMOVS tiny+52(FP), F0
+	VDUP V0.S[0], V0.S4
+	FMOVQ 32(R10), F1
+	FMOVS scale+48(FP), F2
+	VDUP V2.S[0], V2.S4
+	FMOVS wd+44(FP), F3
+	VDUP V3.S[0], V3.S4
+	FMOVS mu+56(FP), F4
+	VDUP V4.S[0], V4.S4
+	FMOVS in+60(FP), F5
+	VDUP V5.S[0], V5.S4
+	FMOVS lr+40(FP), F6
+	VDUP V6.S[0], V6.S4
+	FMOVQ 64(R10), F7
+	FMOVQ 80(R10), F8
+	FMOVQ 96(R10), F9
+	MOVD R12, R8
+loop:
+	FMOVD 0(R1), F10
+	WORD $0x2e61394a // shll v10.4s, v10.4h, #16
+	VAND V1.B16, V10.B16, V11.B16
+	WORD $0x6eabe40b // fcmgt v11.4s, v0.4s, v11.4s
+	WORD $0x4e6b1d4b // bic v11.16b, v10.16b, v11.16b
+	WORD $0x6e22dd6b // fmul v11.4s, v11.4s, v2.4s
+	FMOVQ 0(R0), F10
+	WORD $0x6e23dd4a // fmul v10.4s, v10.4s, v3.4s
+	WORD $0x4e2ad56a // fadd v10.4s, v11.4s, v10.4s
+	FMOVQ 0(R2), F11
+	VAND V1.B16, V11.B16, V12.B16
+	WORD $0x6eace40c // fcmgt v12.4s, v0.4s, v12.4s
+	WORD $0x4e6c1d6c // bic v12.16b, v11.16b, v12.16b
+	WORD $0x6e24dd8c // fmul v12.4s, v12.4s, v4.4s
+	WORD $0x6e25dd4b // fmul v11.4s, v10.4s, v5.4s
+	WORD $0x4e2bd58b // fadd v11.4s, v12.4s, v11.4s
+	VAND V1.B16, V11.B16, V12.B16
+	WORD $0x6eace40c // fcmgt v12.4s, v0.4s, v12.4s
+	WORD $0x4e6c1d6c // bic v12.16b, v11.16b, v12.16b
+	FMOVQ F12, 0(R2)
+	WORD $0x6e24dd8c // fmul v12.4s, v12.4s, v4.4s
+	WORD $0x4e2cd54c // fadd v12.4s, v10.4s, v12.4s
+	FMOVQ 0(R0), F10
+	WORD $0x6e26dd8c // fmul v12.4s, v12.4s, v6.4s
+	WORD $0x4eacd54c // fsub v12.4s, v10.4s, v12.4s
+	VUSHR $16, V12.S4, V10.S4
+	VADD V7.S4, V12.S4, V11.S4
+	VAND V8.B16, V10.B16, V13.B16
+	VADD V13.S4, V11.S4, V13.S4
+	WORD $0x4e2ce58b // fcmeq v11.4s, v12.4s, v12.4s
+	VORR V9.B16, V10.B16, V10.B16
+	VUSHR $16, V13.S4, V13.S4
+	VBSL V10.B16, V13.B16, V11.B16
+	WORD $0x0e61296b // xtn v11.4h, v11.4s
+	FMOVD F11, 0(R3)
+	FMOVQ F12, 0(R0)
+	FMOVD 8(R1), F12
+	WORD $0x2e61398c // shll v12.4s, v12.4h, #16
+	VAND V1.B16, V12.B16, V11.B16
+	WORD $0x6eabe40b // fcmgt v11.4s, v0.4s, v11.4s
+	WORD $0x4e6b1d8b // bic v11.16b, v12.16b, v11.16b
+	WORD $0x6e22dd6b // fmul v11.4s, v11.4s, v2.4s
+	FMOVQ 16(R0), F12
+	WORD $0x6e23dd8c // fmul v12.4s, v12.4s, v3.4s
+	WORD $0x4e2cd56c // fadd v12.4s, v11.4s, v12.4s
+	FMOVQ 16(R2), F11
+	VAND V1.B16, V11.B16, V10.B16
+	WORD $0x6eaae40a // fcmgt v10.4s, v0.4s, v10.4s
+	WORD $0x4e6a1d6a // bic v10.16b, v11.16b, v10.16b
+	WORD $0x6e24dd4a // fmul v10.4s, v10.4s, v4.4s
+	WORD $0x6e25dd8b // fmul v11.4s, v12.4s, v5.4s
+	WORD $0x4e2bd54b // fadd v11.4s, v10.4s, v11.4s
+	VAND V1.B16, V11.B16, V10.B16
+	WORD $0x6eaae40a // fcmgt v10.4s, v0.4s, v10.4s
+	WORD $0x4e6a1d6a // bic v10.16b, v11.16b, v10.16b
+	FMOVQ F10, 16(R2)
+	WORD $0x6e24dd4a // fmul v10.4s, v10.4s, v4.4s
+	WORD $0x4e2ad58a // fadd v10.4s, v12.4s, v10.4s
+	FMOVQ 16(R0), F12
+	WORD $0x6e26dd4a // fmul v10.4s, v10.4s, v6.4s
+	WORD $0x4eaad58a // fsub v10.4s, v12.4s, v10.4s
+	VUSHR $16, V10.S4, V12.S4
+	VADD V7.S4, V10.S4, V11.S4
+	VAND V8.B16, V12.B16, V13.B16
+	VADD V13.S4, V11.S4, V13.S4
+	WORD $0x4e2ae54b // fcmeq v11.4s, v10.4s, v10.4s
+	VORR V9.B16, V12.B16, V12.B16
+	VUSHR $16, V13.S4, V13.S4
+	VBSL V12.B16, V13.B16, V11.B16
+	WORD $0x0e61296b // xtn v11.4h, v11.4s
+	FMOVD F11, 8(R3)
+	FMOVQ F10, 16(R0)
+	FMOVD 16(R1), F10
+	WORD $0x2e61394a // shll v10.4s, v10.4h, #16
+	VAND V1.B16, V10.B16, V11.B16
+	WORD $0x6eabe40b // fcmgt v11.4s, v0.4s, v11.4s
+	WORD $0x4e6b1d4b // bic v11.16b, v10.16b, v11.16b
+	WORD $0x6e22dd6b // fmul v11.4s, v11.4s, v2.4s
+	FMOVQ 32(R0), F10
+	WORD $0x6e23dd4a // fmul v10.4s, v10.4s, v3.4s
+	WORD $0x4e2ad56a // fadd v10.4s, v11.4s, v10.4s
+	FMOVQ 32(R2), F11
+	VAND V1.B16, V11.B16, V12.B16
+	WORD $0x6eace40c // fcmgt v12.4s, v0.4s, v12.4s
+	WORD $0x4e6c1d6c // bic v12.16b, v11.16b, v12.16b
+	WORD $0x6e24dd8c // fmul v12.4s, v12.4s, v4.4s
+	WORD $0x6e25dd4b // fmul v11.4s, v10.4s, v5.4s
+	WORD $0x4e2bd58b // fadd v11.4s, v12.4s, v11.4s
+	VAND V1.B16, V11.B16, V12.B16
+	WORD $0x6eace40c // fcmgt v12.4s, v0.4s, v12.4s
+	WORD $0x4e6c1d6c // bic v12.16b, v11.16b, v12.16b
+	FMOVQ F12, 32(R2)
+	WORD $0x6e24dd8c // fmul v12.4s, v12.4s, v4.4s
+	WORD $0x4e2cd54c // fadd v12.4s, v10.4s, v12.4s
+	FMOVQ 32(R0), F10
+	WORD $0x6e26dd8c // fmul v12.4s, v12.4s, v6.4s
+	WORD $0x4eacd54c // fsub v12.4s, v10.4s, v12.4s
+	VUSHR $16, V12.S4, V10.S4
+	VADD V7.S4, V12.S4, V11.S4
+	VAND V8.B16, V10.B16, V13.B16
+	VADD V13.S4, V11.S4, V13.S4
+	WORD $0x4e2ce58b // fcmeq v11.4s, v12.4s, v12.4s
+	VORR V9.B16, V10.B16, V10.B16
+	VUSHR $16, V13.S4, V13.S4
+	VBSL V10.B16, V13.B16, V11.B16
+	WORD $0x0e61296b // xtn v11.4h, v11.4s
+	FMOVD F11, 16(R3)
+	FMOVQ F12, 32(R0)
+	FMOVD 24(R1), F12
+	WORD $0x2e61398c // shll v12.4s, v12.4h, #16
+	VAND V1.B16, V12.B16, V11.B16
+	WORD $0x6eabe40b // fcmgt v11.4s, v0.4s, v11.4s
+	WORD $0x4e6b1d8b // bic v11.16b, v12.16b, v11.16b
+	WORD $0x6e22dd6b // fmul v11.4s, v11.4s, v2.4s
+	FMOVQ 48(R0), F12
+	WORD $0x6e23dd8c // fmul v12.4s, v12.4s, v3.4s
+	WORD $0x4e2cd56c // fadd v12.4s, v11.4s, v12.4s
+	FMOVQ 48(R2), F11
+	VAND V1.B16, V11.B16, V10.B16
+	WORD $0x6eaae40a // fcmgt v10.4s, v0.4s, v10.4s
+	WORD $0x4e6a1d6a // bic v10.16b, v11.16b, v10.16b
+	WORD $0x6e24dd4a // fmul v10.4s, v10.4s, v4.4s
+	WORD $0x6e25dd8b // fmul v11.4s, v12.4s, v5.4s
+	WORD $0x4e2bd54b // fadd v11.4s, v10.4s, v11.4s
+	VAND V1.B16, V11.B16, V10.B16
+	WORD $0x6eaae40a // fcmgt v10.4s, v0.4s, v10.4s
+	WORD $0x4e6a1d6a // bic v10.16b, v11.16b, v10.16b
+	FMOVQ F10, 48(R2)
+	WORD $0x6e24dd4a // fmul v10.4s, v10.4s, v4.4s
+	WORD $0x4e2ad58a // fadd v10.4s, v12.4s, v10.4s
+	FMOVQ 48(R0), F12
+	WORD $0x6e26dd4a // fmul v10.4s, v10.4s, v6.4s
+	WORD $0x4eaad58a // fsub v10.4s, v12.4s, v10.4s
+	VUSHR $16, V10.S4, V12.S4
+	VADD V7.S4, V10.S4, V11.S4
+	VAND V8.B16, V12.B16, V13.B16
+	VADD V13.S4, V11.S4, V13.S4
+	WORD $0x4e2ae54b // fcmeq v11.4s, v10.4s, v10.4s
+	VORR V9.B16, V12.B16, V12.B16
+	VUSHR $16, V13.S4, V13.S4
+	VBSL V12.B16, V13.B16, V11.B16
+	WORD $0x0e61296b // xtn v11.4h, v11.4s
+	FMOVD F11, 24(R3)
+	FMOVQ F10, 48(R0)
+	ADD $64, R0, R0
+	ADD $32, R1, R1
+	ADD $64, R2, R2
+	ADD $32, R3, R3
+	SUBS $16, R8, R8
+	BGT loop
+	RET
+
+// func momentumFirstBF16NEON(p *float32, grad *uint16, mom *float32, out *uint16, n int, lr float32, wd float32, scale float32, tiny float32, mu float32, in float32)
+TEXT ·momentumFirstBF16NEON(SB), NOSPLIT, $0-64
+	MOVD p+0(FP), R0
+	MOVD grad+8(FP), R1
+	MOVD mom+16(FP), R2
+	MOVD out+24(FP), R3
+	MOVD n+32(FP), R12
+	MOVD $neonConstants<>(SB), R10
+	FMOVS tiny+52(FP), F0
+	VDUP V0.S[0], V0.S4
+	FMOVQ 32(R10), F1
+	FMOVS scale+48(FP), F2
+	VDUP V2.S[0], V2.S4
+	FMOVS wd+44(FP), F3
+	VDUP V3.S[0], V3.S4
+	FMOVS lr+40(FP), F4
+	VDUP V4.S[0], V4.S4
+	FMOVQ 64(R10), F5
+	FMOVQ 80(R10), F6
+	FMOVQ 96(R10), F7
+	MOVD R12, R8
+loop:
+	FMOVD 0(R1), F8
+	WORD $0x2e613908 // shll v8.4s, v8.4h, #16
+	VAND V1.B16, V8.B16, V9.B16
+	WORD $0x6ea9e409 // fcmgt v9.4s, v0.4s, v9.4s
+	WORD $0x4e691d09 // bic v9.16b, v8.16b, v9.16b
+	WORD $0x6e22dd29 // fmul v9.4s, v9.4s, v2.4s
+	FMOVQ 0(R0), F8
+	WORD $0x6e23dd08 // fmul v8.4s, v8.4s, v3.4s
+	WORD $0x4e28d528 // fadd v8.4s, v9.4s, v8.4s
+	VAND V1.B16, V8.B16, V9.B16
+	WORD $0x6ea9e409 // fcmgt v9.4s, v0.4s, v9.4s
+	WORD $0x4e691d09 // bic v9.16b, v8.16b, v9.16b
+	FMOVQ F9, 0(R2)
+	FMOVQ 0(R0), F8
+	WORD $0x6e24dd29 // fmul v9.4s, v9.4s, v4.4s
+	WORD $0x4ea9d509 // fsub v9.4s, v8.4s, v9.4s
+	VUSHR $16, V9.S4, V8.S4
+	VADD V5.S4, V9.S4, V10.S4
+	VAND V6.B16, V8.B16, V11.B16
+	VADD V11.S4, V10.S4, V11.S4
+	WORD $0x4e29e52a // fcmeq v10.4s, v9.4s, v9.4s
+	VORR V7.B16, V8.B16, V8.B16
+	VUSHR $16, V11.S4, V11.S4
+	VBSL V8.B16, V11.B16, V10.B16
+	WORD $0x0e61294a // xtn v10.4h, v10.4s
+	FMOVD F10, 0(R3)
+	FMOVQ F9, 0(R0)
+	FMOVD 8(R1), F9
+	WORD $0x2e613929 // shll v9.4s, v9.4h, #16
+	VAND V1.B16, V9.B16, V10.B16
+	WORD $0x6eaae40a // fcmgt v10.4s, v0.4s, v10.4s
+	WORD $0x4e6a1d2a // bic v10.16b, v9.16b, v10.16b
+	WORD $0x6e22dd4a // fmul v10.4s, v10.4s, v2.4s
+	FMOVQ 16(R0), F9
+	WORD $0x6e23dd29 // fmul v9.4s, v9.4s, v3.4s
+	WORD $0x4e29d549 // fadd v9.4s, v10.4s, v9.4s
+	VAND V1.B16, V9.B16, V10.B16
+	WORD $0x6eaae40a // fcmgt v10.4s, v0.4s, v10.4s
+	WORD $0x4e6a1d2a // bic v10.16b, v9.16b, v10.16b
+	FMOVQ F10, 16(R2)
+	FMOVQ 16(R0), F9
+	WORD $0x6e24dd4a // fmul v10.4s, v10.4s, v4.4s
+	WORD $0x4eaad52a // fsub v10.4s, v9.4s, v10.4s
+	VUSHR $16, V10.S4, V9.S4
+	VADD V5.S4, V10.S4, V8.S4
+	VAND V6.B16, V9.B16, V11.B16
+	VADD V11.S4, V8.S4, V11.S4
+	WORD $0x4e2ae548 // fcmeq v8.4s, v10.4s, v10.4s
+	VORR V7.B16, V9.B16, V9.B16
+	VUSHR $16, V11.S4, V11.S4
+	VBSL V9.B16, V11.B16, V8.B16
+	WORD $0x0e612908 // xtn v8.4h, v8.4s
+	FMOVD F8, 8(R3)
+	FMOVQ F10, 16(R0)
+	FMOVD 16(R1), F10
+	WORD $0x2e61394a // shll v10.4s, v10.4h, #16
+	VAND V1.B16, V10.B16, V8.B16
+	WORD $0x6ea8e408 // fcmgt v8.4s, v0.4s, v8.4s
+	WORD $0x4e681d48 // bic v8.16b, v10.16b, v8.16b
+	WORD $0x6e22dd08 // fmul v8.4s, v8.4s, v2.4s
+	FMOVQ 32(R0), F10
+	WORD $0x6e23dd4a // fmul v10.4s, v10.4s, v3.4s
+	WORD $0x4e2ad50a // fadd v10.4s, v8.4s, v10.4s
+	VAND V1.B16, V10.B16, V8.B16
+	WORD $0x6ea8e408 // fcmgt v8.4s, v0.4s, v8.4s
+	WORD $0x4e681d48 // bic v8.16b, v10.16b, v8.16b
+	FMOVQ F8, 32(R2)
+	FMOVQ 32(R0), F10
+	WORD $0x6e24dd08 // fmul v8.4s, v8.4s, v4.4s
+	WORD $0x4ea8d548 // fsub v8.4s, v10.4s, v8.4s
+	VUSHR $16, V8.S4, V10.S4
+	VADD V5.S4, V8.S4, V9.S4
+	VAND V6.B16, V10.B16, V11.B16
+	VADD V11.S4, V9.S4, V11.S4
+	WORD $0x4e28e509 // fcmeq v9.4s, v8.4s, v8.4s
+	VORR V7.B16, V10.B16, V10.B16
+	VUSHR $16, V11.S4, V11.S4
+	VBSL V10.B16, V11.B16, V9.B16
+	WORD $0x0e612929 // xtn v9.4h, v9.4s
+	FMOVD F9, 16(R3)
+	FMOVQ F8, 32(R0)
+	FMOVD 24(R1), F8
+	WORD $0x2e613908 // shll v8.4s, v8.4h, #16
+	VAND V1.B16, V8.B16, V9.B16
+	WORD $0x6ea9e409 // fcmgt v9.4s, v0.4s, v9.4s
+	WORD $0x4e691d09 // bic v9.16b, v8.16b, v9.16b
+	WORD $0x6e22dd29 // fmul v9.4s, v9.4s, v2.4s
+	FMOVQ 48(R0), F8
+	WORD $0x6e23dd08 // fmul v8.4s, v8.4s, v3.4s
+	WORD $0x4e28d528 // fadd v8.4s, v9.4s, v8.4s
+	VAND V1.B16, V8.B16, V9.B16
+	WORD $0x6ea9e409 // fcmgt v9.4s, v0.4s, v9.4s
+	WORD $0x4e691d09 // bic v9.16b, v8.16b, v9.16b
+	FMOVQ F9, 48(R2)
+	FMOVQ 48(R0), F8
+	WORD $0x6e24dd29 // fmul v9.4s, v9.4s, v4.4s
+	WORD $0x4ea9d509 // fsub v9.4s, v8.4s, v9.4s
+	VUSHR $16, V9.S4, V8.S4
+	VADD V5.S4, V9.S4, V10.S4
+	VAND V6.B16, V8.B16, V11.B16
+	VADD V11.S4, V10.S4, V11.S4
+	WORD $0x4e29e52a // fcmeq v10.4s, v9.4s, v9.4s
+	VORR V7.B16, V8.B16, V8.B16
+	VUSHR $16, V11.S4, V11.S4
+	VBSL V8.B16, V11.B16, V10.B16
+	WORD $0x0e61294a // xtn v10.4h, v10.4s
+	FMOVD F10, 24(R3)
+	FMOVQ F9, 48(R0)
+	ADD $64, R0, R0
+	ADD $32, R1, R1
+	ADD $64, R2, R2
+	ADD $32, R3, R3
+	SUBS $16, R8, R8
+	BGT loop
+	RET
+
+// func momentumFirstNesterovBF16NEON(p *float32, grad *uint16, mom *float32, out *uint16, n int, lr float32, wd float32, scale float32, tiny float32, mu float32, in float32)
+TEXT ·momentumFirstNesterovBF16NEON(SB), NOSPLIT, $0-64
+	MOVD p+0(FP), R0
+	MOVD grad+8(FP), R1
+	MOVD mom+16(FP), R2
+	MOVD out+24(FP), R3
+	MOVD n+32(FP), R12
+	MOVD $neonConstants<>(SB), R10
+	FMOVS tiny+52(FP), F0
+	VDUP V0.S[0], V0.S4
+	FMOVQ 32(R10), F1
+	FMOVS scale+48(FP), F2
+	VDUP V2.S[0], V2.S4
+	FMOVS wd+44(FP), F3
+	VDUP V3.S[0], V3.S4
+	FMOVS mu+56(FP), F4
+	VDUP V4.S[0], V4.S4
+	FMOVS lr+40(FP), F5
+	VDUP V5.S[0], V5.S4
+	FMOVQ 64(R10), F6
+	FMOVQ 80(R10), F7
+	FMOVQ 96(R10), F8
+	MOVD R12, R8
+loop:
+	FMOVD 0(R1), F9
+	WORD $0x2e613929 // shll v9.4s, v9.4h, #16
+	VAND V1.B16, V9.B16, V10.B16
+	WORD $0x6eaae40a // fcmgt v10.4s, v0.4s, v10.4s
+	WORD $0x4e6a1d2a // bic v10.16b, v9.16b, v10.16b
+	WORD $0x6e22dd4a // fmul v10.4s, v10.4s, v2.4s
+	FMOVQ 0(R0), F9
+	WORD $0x6e23dd29 // fmul v9.4s, v9.4s, v3.4s
+	WORD $0x4e29d549 // fadd v9.4s, v10.4s, v9.4s
+	VAND V1.B16, V9.B16, V10.B16
+	WORD $0x6eaae40a // fcmgt v10.4s, v0.4s, v10.4s
+	WORD $0x4e6a1d2a // bic v10.16b, v9.16b, v10.16b
+	FMOVQ F10, 0(R2)
+	WORD $0x6e24dd4a // fmul v10.4s, v10.4s, v4.4s
+	WORD $0x4e2ad52a // fadd v10.4s, v9.4s, v10.4s
+	FMOVQ 0(R0), F9
+	WORD $0x6e25dd4a // fmul v10.4s, v10.4s, v5.4s
+	WORD $0x4eaad52a // fsub v10.4s, v9.4s, v10.4s
+	VUSHR $16, V10.S4, V9.S4
+	VADD V6.S4, V10.S4, V11.S4
+	VAND V7.B16, V9.B16, V12.B16
+	VADD V12.S4, V11.S4, V12.S4
+	WORD $0x4e2ae54b // fcmeq v11.4s, v10.4s, v10.4s
+	VORR V8.B16, V9.B16, V9.B16
+	VUSHR $16, V12.S4, V12.S4
+	VBSL V9.B16, V12.B16, V11.B16
+	WORD $0x0e61296b // xtn v11.4h, v11.4s
+	FMOVD F11, 0(R3)
+	FMOVQ F10, 0(R0)
+	FMOVD 8(R1), F10
+	WORD $0x2e61394a // shll v10.4s, v10.4h, #16
+	VAND V1.B16, V10.B16, V11.B16
+	WORD $0x6eabe40b // fcmgt v11.4s, v0.4s, v11.4s
+	WORD $0x4e6b1d4b // bic v11.16b, v10.16b, v11.16b
+	WORD $0x6e22dd6b // fmul v11.4s, v11.4s, v2.4s
+	FMOVQ 16(R0), F10
+	WORD $0x6e23dd4a // fmul v10.4s, v10.4s, v3.4s
+	WORD $0x4e2ad56a // fadd v10.4s, v11.4s, v10.4s
+	VAND V1.B16, V10.B16, V11.B16
+	WORD $0x6eabe40b // fcmgt v11.4s, v0.4s, v11.4s
+	WORD $0x4e6b1d4b // bic v11.16b, v10.16b, v11.16b
+	FMOVQ F11, 16(R2)
+	WORD $0x6e24dd6b // fmul v11.4s, v11.4s, v4.4s
+	WORD $0x4e2bd54b // fadd v11.4s, v10.4s, v11.4s
+	FMOVQ 16(R0), F10
+	WORD $0x6e25dd6b // fmul v11.4s, v11.4s, v5.4s
+	WORD $0x4eabd54b // fsub v11.4s, v10.4s, v11.4s
+	VUSHR $16, V11.S4, V10.S4
+	VADD V6.S4, V11.S4, V9.S4
+	VAND V7.B16, V10.B16, V12.B16
+	VADD V12.S4, V9.S4, V12.S4
+	WORD $0x4e2be569 // fcmeq v9.4s, v11.4s, v11.4s
+	VORR V8.B16, V10.B16, V10.B16
+	VUSHR $16, V12.S4, V12.S4
+	VBSL V10.B16, V12.B16, V9.B16
+	WORD $0x0e612929 // xtn v9.4h, v9.4s
+	FMOVD F9, 8(R3)
+	FMOVQ F11, 16(R0)
+	FMOVD 16(R1), F11
+	WORD $0x2e61396b // shll v11.4s, v11.4h, #16
+	VAND V1.B16, V11.B16, V9.B16
+	WORD $0x6ea9e409 // fcmgt v9.4s, v0.4s, v9.4s
+	WORD $0x4e691d69 // bic v9.16b, v11.16b, v9.16b
+	WORD $0x6e22dd29 // fmul v9.4s, v9.4s, v2.4s
+	FMOVQ 32(R0), F11
+	WORD $0x6e23dd6b // fmul v11.4s, v11.4s, v3.4s
+	WORD $0x4e2bd52b // fadd v11.4s, v9.4s, v11.4s
+	VAND V1.B16, V11.B16, V9.B16
+	WORD $0x6ea9e409 // fcmgt v9.4s, v0.4s, v9.4s
+	WORD $0x4e691d69 // bic v9.16b, v11.16b, v9.16b
+	FMOVQ F9, 32(R2)
+	WORD $0x6e24dd29 // fmul v9.4s, v9.4s, v4.4s
+	WORD $0x4e29d569 // fadd v9.4s, v11.4s, v9.4s
+	FMOVQ 32(R0), F11
+	WORD $0x6e25dd29 // fmul v9.4s, v9.4s, v5.4s
+	WORD $0x4ea9d569 // fsub v9.4s, v11.4s, v9.4s
+	VUSHR $16, V9.S4, V11.S4
+	VADD V6.S4, V9.S4, V10.S4
+	VAND V7.B16, V11.B16, V12.B16
+	VADD V12.S4, V10.S4, V12.S4
+	WORD $0x4e29e52a // fcmeq v10.4s, v9.4s, v9.4s
+	VORR V8.B16, V11.B16, V11.B16
+	VUSHR $16, V12.S4, V12.S4
+	VBSL V11.B16, V12.B16, V10.B16
+	WORD $0x0e61294a // xtn v10.4h, v10.4s
+	FMOVD F10, 16(R3)
+	FMOVQ F9, 32(R0)
+	FMOVD 24(R1), F9
+	WORD $0x2e613929 // shll v9.4s, v9.4h, #16
+	VAND V1.B16, V9.B16, V10.B16
+	WORD $0x6eaae40a // fcmgt v10.4s, v0.4s, v10.4s
+	WORD $0x4e6a1d2a // bic v10.16b, v9.16b, v10.16b
+	WORD $0x6e22dd4a // fmul v10.4s, v10.4s, v2.4s
+	FMOVQ 48(R0), F9
+	WORD $0x6e23dd29 // fmul v9.4s, v9.4s, v3.4s
+	WORD $0x4e29d549 // fadd v9.4s, v10.4s, v9.4s
+	VAND V1.B16, V9.B16, V10.B16
+	WORD $0x6eaae40a // fcmgt v10.4s, v0.4s, v10.4s
+	WORD $0x4e6a1d2a // bic v10.16b, v9.16b, v10.16b
+	FMOVQ F10, 48(R2)
+	WORD $0x6e24dd4a // fmul v10.4s, v10.4s, v4.4s
+	WORD $0x4e2ad52a // fadd v10.4s, v9.4s, v10.4s
+	FMOVQ 48(R0), F9
+	WORD $0x6e25dd4a // fmul v10.4s, v10.4s, v5.4s
+	WORD $0x4eaad52a // fsub v10.4s, v9.4s, v10.4s
+	VUSHR $16, V10.S4, V9.S4
+	VADD V6.S4, V10.S4, V11.S4
+	VAND V7.B16, V9.B16, V12.B16
+	VADD V12.S4, V11.S4, V12.S4
+	WORD $0x4e2ae54b // fcmeq v11.4s, v10.4s, v10.4s
+	VORR V8.B16, V9.B16, V9.B16
+	VUSHR $16, V12.S4, V12.S4
+	VBSL V9.B16, V12.B16, V11.B16
+	WORD $0x0e61296b // xtn v11.4h, v11.4s
+	FMOVD F11, 24(R3)
+	FMOVQ F10, 48(R0)
+	ADD $64, R0, R0
+	ADD $32, R1, R1
+	ADD $64, R2, R2
+	ADD $32, R3, R3
+	SUBS $16, R8, R8
+	BGT loop
+	RET
+
 // func adamBF16NEON(p *float32, grad *uint16, m *float32, v *float32, out *uint16, n int, step float32, root float32, inverse float32, eps float32, weight float32, b2 float32, in2 float32, scale float32, tiny float32, least float32, normal float32, wd float32, keep float32)
 TEXT ·adamBF16NEON(SB), NOSPLIT, $0-100
 	MOVD p+0(FP), R0

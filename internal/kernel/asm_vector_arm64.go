@@ -385,6 +385,95 @@ func vecAdamHigh[T Number](p []T, grad []T, m []T, v []T, step T, root T, invers
 	return end
 }
 
+// vecSgdBF16 is one step of SGD without momentum. It rounds the parameters to out. It returns how many elements it did: the first ones.
+func vecSgdBF16(p []float32, grad []BF16, out []BF16, lr float32, wd float32, scale float32, tiny float32) int {
+	end := vectorLen(len(p))
+	for done := 0; done < end; {
+		n := min(asmChunk, end-done)
+		pAt := unsafe.Pointer(&p[done : done+n][0])
+		gradAt := unsafe.Pointer(&grad[done : done+n][0])
+		outAt := unsafe.Pointer(&out[done : done+n][0])
+		switch {
+		case active.vectors == vecNEON:
+			sgdBF16NEON((*float32)(pAt), (*uint16)(gradAt), (*uint16)(outAt), n, float32(lr), float32(wd), float32(scale), float32(tiny))
+		}
+		done += n
+	}
+	return end
+}
+
+// vecMomentumBF16 is one step of SGD with momentum. It rounds the parameters to out. It returns how many elements it did: the first ones.
+func vecMomentumBF16(p []float32, grad []BF16, mom []float32, out []BF16, lr float32, wd float32, scale float32, tiny float32, mu float32, in float32) int {
+	end := vectorLen(len(p))
+	for done := 0; done < end; {
+		n := min(asmChunk, end-done)
+		pAt := unsafe.Pointer(&p[done : done+n][0])
+		gradAt := unsafe.Pointer(&grad[done : done+n][0])
+		momAt := unsafe.Pointer(&mom[done : done+n][0])
+		outAt := unsafe.Pointer(&out[done : done+n][0])
+		switch {
+		case active.vectors == vecNEON:
+			momentumBF16NEON((*float32)(pAt), (*uint16)(gradAt), (*float32)(momAt), (*uint16)(outAt), n, float32(lr), float32(wd), float32(scale), float32(tiny), float32(mu), float32(in))
+		}
+		done += n
+	}
+	return end
+}
+
+// vecMomentumNesterovBF16 is one step of SGD with momentum. It rounds the parameters to out. It returns how many elements it did: the first ones.
+func vecMomentumNesterovBF16(p []float32, grad []BF16, mom []float32, out []BF16, lr float32, wd float32, scale float32, tiny float32, mu float32, in float32) int {
+	end := vectorLen(len(p))
+	for done := 0; done < end; {
+		n := min(asmChunk, end-done)
+		pAt := unsafe.Pointer(&p[done : done+n][0])
+		gradAt := unsafe.Pointer(&grad[done : done+n][0])
+		momAt := unsafe.Pointer(&mom[done : done+n][0])
+		outAt := unsafe.Pointer(&out[done : done+n][0])
+		switch {
+		case active.vectors == vecNEON:
+			momentumNesterovBF16NEON((*float32)(pAt), (*uint16)(gradAt), (*float32)(momAt), (*uint16)(outAt), n, float32(lr), float32(wd), float32(scale), float32(tiny), float32(mu), float32(in))
+		}
+		done += n
+	}
+	return end
+}
+
+// vecMomentumFirstBF16 is one step of SGD with momentum. It starts the momentum. It rounds the parameters to out. It returns how many elements it did: the first ones.
+func vecMomentumFirstBF16(p []float32, grad []BF16, mom []float32, out []BF16, lr float32, wd float32, scale float32, tiny float32, mu float32, in float32) int {
+	end := vectorLen(len(p))
+	for done := 0; done < end; {
+		n := min(asmChunk, end-done)
+		pAt := unsafe.Pointer(&p[done : done+n][0])
+		gradAt := unsafe.Pointer(&grad[done : done+n][0])
+		momAt := unsafe.Pointer(&mom[done : done+n][0])
+		outAt := unsafe.Pointer(&out[done : done+n][0])
+		switch {
+		case active.vectors == vecNEON:
+			momentumFirstBF16NEON((*float32)(pAt), (*uint16)(gradAt), (*float32)(momAt), (*uint16)(outAt), n, float32(lr), float32(wd), float32(scale), float32(tiny), float32(mu), float32(in))
+		}
+		done += n
+	}
+	return end
+}
+
+// vecMomentumFirstNesterovBF16 is one step of SGD with momentum. It starts the momentum. It rounds the parameters to out. It returns how many elements it did: the first ones.
+func vecMomentumFirstNesterovBF16(p []float32, grad []BF16, mom []float32, out []BF16, lr float32, wd float32, scale float32, tiny float32, mu float32, in float32) int {
+	end := vectorLen(len(p))
+	for done := 0; done < end; {
+		n := min(asmChunk, end-done)
+		pAt := unsafe.Pointer(&p[done : done+n][0])
+		gradAt := unsafe.Pointer(&grad[done : done+n][0])
+		momAt := unsafe.Pointer(&mom[done : done+n][0])
+		outAt := unsafe.Pointer(&out[done : done+n][0])
+		switch {
+		case active.vectors == vecNEON:
+			momentumFirstNesterovBF16NEON((*float32)(pAt), (*uint16)(gradAt), (*float32)(momAt), (*uint16)(outAt), n, float32(lr), float32(wd), float32(scale), float32(tiny), float32(mu), float32(in))
+		}
+		done += n
+	}
+	return end
+}
+
 // vecAdamBF16 is one step of Adam. The first moment is m + weight*(g-m). It rounds the parameters to out. It returns how many elements it did: the first ones.
 func vecAdamBF16(p []float32, grad []BF16, m []float32, v []float32, out []BF16, step float32, root float32, inverse float32, eps float32, weight float32, b2 float32, in2 float32, scale float32, tiny float32, least float32, normal float32, wd float32, keep float32) int {
 	end := vectorLen(len(p))

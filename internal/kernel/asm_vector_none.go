@@ -56,6 +56,26 @@ func vecAdamHigh[T Number](p []T, grad []T, m []T, v []T, step T, root T, invers
 	return 0
 }
 
+func vecSgdBF16(p []float32, grad []BF16, out []BF16, lr float32, wd float32, scale float32, tiny float32) int {
+	return 0
+}
+
+func vecMomentumBF16(p []float32, grad []BF16, mom []float32, out []BF16, lr float32, wd float32, scale float32, tiny float32, mu float32, in float32) int {
+	return 0
+}
+
+func vecMomentumNesterovBF16(p []float32, grad []BF16, mom []float32, out []BF16, lr float32, wd float32, scale float32, tiny float32, mu float32, in float32) int {
+	return 0
+}
+
+func vecMomentumFirstBF16(p []float32, grad []BF16, mom []float32, out []BF16, lr float32, wd float32, scale float32, tiny float32, mu float32, in float32) int {
+	return 0
+}
+
+func vecMomentumFirstNesterovBF16(p []float32, grad []BF16, mom []float32, out []BF16, lr float32, wd float32, scale float32, tiny float32, mu float32, in float32) int {
+	return 0
+}
+
 func vecAdamBF16(p []float32, grad []BF16, m []float32, v []float32, out []BF16, step float32, root float32, inverse float32, eps float32, weight float32, b2 float32, in2 float32, scale float32, tiny float32, least float32, normal float32, wd float32, keep float32) int {
 	return 0
 }

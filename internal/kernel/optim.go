@@ -32,47 +32,92 @@ type SGDHyper struct {
 //
 // Without momentum it is p -= LR*g, and mom may be nil. g is not changed.
 func SGD[T Float](p, g, mom []T, h SGDHyper) {
-	lr, wd, scale, tiny := T(h.LR), T(h.WeightDecay), T(h.GradScale), negligible[T]()
+	s := sgdScalarsOf[T](h)
+	k := 0
 	if h.Momentum == 0 {
-		k := vecSgd(p, g, lr, wd, scale, tiny)
-		p = p[k:]
-		g = g[k:][:len(p)]
-		for i := range p {
-			d := T(flush(g[i], tiny)*scale) + T(wd*p[i])
-			p[i] -= T(lr * d)
-		}
-		return
+		k = vecSgd(p, g, s.lr, s.wd, s.scale, s.tiny)
+		mom = nil
+	} else {
+		k = vecSGD(p, g, mom, s, h)
+		mom = mom[k:]
 	}
-	mu, in := T(h.Momentum), T(1-h.Dampening)
-	k := vecSGD(p, g, mom, lr, wd, scale, tiny, mu, in, h)
 	p = p[k:]
-	g, mom = g[k:][:len(p)], mom[k:][:len(p)]
+	g = g[k:][:len(p)]
 	for i := range p {
-		d := T(flush(g[i], tiny)*scale) + T(wd*p[i])
-		m := d
-		if !h.First {
-			m = T(mu*flush(mom[i], tiny)) + T(in*d)
-		}
-		m = flush(m, tiny)
-		mom[i] = m
-		if h.Nesterov {
-			m = d + T(mu*m)
-		}
-		p[i] -= T(lr * m)
+		p[i] = s.next(p[i], g[i], mom, i, h)
 	}
 }
 
-// vecSGD runs the assembly for the kind of step.
-func vecSGD[T Float](p, g, mom []T, lr, wd, scale, tiny, mu, in T, h SGDHyper) int {
+// SGDBF16 is [SGD] for parameters in bfloat16 with masters in float32: g is widened, and the new p is rounded to out.
+func SGDBF16(p []float32, g []BF16, mom []float32, out []BF16, h SGDHyper) {
+	s := sgdScalarsOf[float32](h)
+	k := 0
+	if h.Momentum == 0 {
+		k = vecSgdBF16(p, g, out, s.lr, s.wd, s.scale, s.tiny)
+		mom = nil
+	} else {
+		k = vecSGDBF16(p, g, mom, out, s, h)
+		mom = mom[k:]
+	}
+	p = p[k:]
+	g, out = g[k:][:len(p)], out[k:][:len(p)]
+	for i := range p {
+		p[i] = s.next(p[i], g[i].Float32(), mom, i, h)
+		out[i] = ToBF16(p[i])
+	}
+}
+
+// sgdScalars holds the numbers that are the same for all elements of a step of SGD.
+type sgdScalars[T Float] struct {
+	lr, wd, scale, tiny T
+	mu, in              T
+}
+
+func sgdScalarsOf[T Float](h SGDHyper) sgdScalars[T] {
+	return sgdScalars[T]{lr: T(h.LR), wd: T(h.WeightDecay), scale: T(h.GradScale), tiny: negligible[T](), mu: T(h.Momentum), in: T(1 - h.Dampening)}
+}
+
+// next is the step of one element, which updates element i of mom if that is not nil.
+func (s *sgdScalars[T]) next(p, g T, mom []T, i int, h SGDHyper) T {
+	d := T(flush(g, s.tiny)*s.scale) + T(s.wd*p)
+	if mom == nil {
+		return p - T(s.lr*d)
+	}
+	m := d
+	if !h.First {
+		m = T(s.mu*flush(mom[i], s.tiny)) + T(s.in*d)
+	}
+	m = flush(m, s.tiny)
+	mom[i] = m
+	if h.Nesterov {
+		m = d + T(s.mu*m)
+	}
+	return p - T(s.lr*m)
+}
+
+// vecSGD runs the assembly for the kind of step with momentum.
+func vecSGD[T Float](p, g, mom []T, s sgdScalars[T], h SGDHyper) int {
 	switch {
 	case h.First && h.Nesterov:
-		return vecMomentumFirstNesterov(p, g, mom, lr, wd, scale, tiny, mu, in)
+		return vecMomentumFirstNesterov(p, g, mom, s.lr, s.wd, s.scale, s.tiny, s.mu, s.in)
 	case h.First:
-		return vecMomentumFirst(p, g, mom, lr, wd, scale, tiny, mu, in)
+		return vecMomentumFirst(p, g, mom, s.lr, s.wd, s.scale, s.tiny, s.mu, s.in)
 	case h.Nesterov:
-		return vecMomentumNesterov(p, g, mom, lr, wd, scale, tiny, mu, in)
+		return vecMomentumNesterov(p, g, mom, s.lr, s.wd, s.scale, s.tiny, s.mu, s.in)
 	}
-	return vecMomentum(p, g, mom, lr, wd, scale, tiny, mu, in)
+	return vecMomentum(p, g, mom, s.lr, s.wd, s.scale, s.tiny, s.mu, s.in)
+}
+
+func vecSGDBF16(p []float32, g []BF16, mom []float32, out []BF16, s sgdScalars[float32], h SGDHyper) int {
+	switch {
+	case h.First && h.Nesterov:
+		return vecMomentumFirstNesterovBF16(p, g, mom, out, s.lr, s.wd, s.scale, s.tiny, s.mu, s.in)
+	case h.First:
+		return vecMomentumFirstBF16(p, g, mom, out, s.lr, s.wd, s.scale, s.tiny, s.mu, s.in)
+	case h.Nesterov:
+		return vecMomentumNesterovBF16(p, g, mom, out, s.lr, s.wd, s.scale, s.tiny, s.mu, s.in)
+	}
+	return vecMomentumBF16(p, g, mom, out, s.lr, s.wd, s.scale, s.tiny, s.mu, s.in)
 }
 
 // AdamHyper holds the hyperparameters of one step of [Adam].

@@ -133,6 +133,30 @@ func TestAdamBF16(t *testing.T) {
 	}
 }
 
+// TestSGDBF16: the bits are those of SGD with a widened gradient, and of a rounded copy of its result.
+func TestSGDBF16(t *testing.T) {
+	for _, h := range []SGDHyper{
+		{LR: 0.1, WeightDecay: 0.01, GradScale: 0.5},
+		{LR: 0.1, Momentum: 0.9, Dampening: 0.3, WeightDecay: 0.01, GradScale: 1},
+		{LR: 0.1, Momentum: 0.9, Dampening: 0.3, WeightDecay: 0.01, GradScale: 0.5, First: true},
+		{LR: 0.1, Momentum: 0.9, Dampening: 0.3, WeightDecay: 0.01, GradScale: 0.5, Nesterov: true},
+		{LR: 0.1, Momentum: 0.9, Dampening: 0.3, WeightDecay: 0.01, GradScale: 0.5, Nesterov: true, First: true},
+	} {
+		for _, n := range testSizes {
+			g, p, mom, out := make([]BF16, n), normals[float32](n, 1), normals[float32](n, 2), make([]BF16, n)
+			F32ToBF16(g, normals[float32](n, 3))
+			wide, wantP, wantMom, want := make([]float32, n), clone(p), clone(mom), make([]BF16, n)
+			BF16ToF32(wide, g)
+			SGD(wantP, wide, wantMom, h)
+			F32ToBF16(want, wantP)
+			SGDBF16(p, g, mom, out, h)
+			requireSame(t, wantP, p, "parameters")
+			requireSame(t, wantMom, mom, "momentum")
+			assert.Equal(t, want, out)
+		}
+	}
+}
+
 // TestAdamOrder checks one float32 step against bits computed one operation at a
 // time, in PyTorch's order.
 func TestAdamOrder(t *testing.T) {

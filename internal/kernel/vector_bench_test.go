@@ -45,6 +45,7 @@ func streamBenches() []vectorBench {
 		{"SGD", "sum", 12, func(o *benchOperands) { SGD(o.dst, o.x, nil, sgd) }},
 		{"SGDMomentum", "sum of two", 20, func(o *benchOperands) { SGD(o.dst, o.x, o.m, momentum) }},
 		{"SGDNesterov", "sum of two", 20, func(o *benchOperands) { SGD(o.dst, o.x, o.m, nesterov) }},
+		{"SGDBF16", "sum", 12, func(o *benchOperands) { SGDBF16(o.dst, o.half, nil, o.out, sgd) }},
 		{"Adam", "sum of three", 28, func(o *benchOperands) { Adam(o.dst, o.x, o.m, o.v, adam) }},
 		{"AdamBF16", "sum of three", 28, func(o *benchOperands) { AdamBF16(o.dst, o.half, o.m, o.v, o.out, adam) }},
 		{"ReLU", "copy", 8, func(o *benchOperands) { ReLU(o.dst, o.x) }},

@@ -96,6 +96,9 @@ func optimizerCases[T Float]() []vecCase[T] {
 		{LR: 0.1, Momentum: 0.9, Dampening: 0.3, WeightDecay: 0.01, GradScale: 0.5, Nesterov: true, First: true},
 	} {
 		cases = append(cases, vecCase[T]{fmt.Sprint("SGD", i), nil, func(o *vecOperands[T]) { SGD(o.v[0], o.v[1], o.v[2], h) }})
+		if single[T]() {
+			cases = append(cases, bf16Step[T](fmt.Sprint("SGDBF16 ", i), func(v [5][]float32, g, out []BF16) { SGDBF16(v[0], g, v[2], out, h) }))
+		}
 	}
 	for i, h := range []AdamHyper{
 		{LR: 0.01, Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, Step: 1, GradScale: 1},
@@ -107,19 +110,24 @@ func optimizerCases[T Float]() []vecCase[T] {
 			Adam(o.v[0], o.v[1], o.v[2], o.v[3], h)
 		}})
 		if single[T]() {
-			cases = append(cases, vecCase[T]{fmt.Sprint("AdamBF16 ", i), nil, func(o *vecOperands[T]) {
-				f := any(o).(*vecOperands[float32])
-				out := halvesAtEnd(f.v[4])
-				AdamBF16(f.v[0], halvesAtEnd(f.v[1]), f.v[2], f.v[3], out, h)
-				for k, x := range out { // two of them look like a number when they are compared
-					if x&0x7fff > 0x7f80 {
-						out[k] = 0x7fc0
-					}
-				}
-			}})
+			cases = append(cases, bf16Step[T](fmt.Sprint("AdamBF16 ", i), func(v [5][]float32, g, out []BF16) { AdamBF16(v[0], g, v[2], v[3], out, h) }))
 		}
 	}
 	return cases
+}
+
+// bf16Step is the case of an optimizer's step for parameters in bfloat16.
+func bf16Step[T Float](name string, step func(v [5][]float32, g, out []BF16)) vecCase[T] {
+	return vecCase[T]{name, nil, func(o *vecOperands[T]) {
+		v := any(o).(*vecOperands[float32]).v
+		out := halvesAtEnd(v[4])
+		step(v, halvesAtEnd(v[1]), out)
+		for k, x := range out { // two of them look like a number when they are compared
+			if x&0x7fff > 0x7f80 {
+				out[k] = 0x7fc0
+			}
+		}
+	}}
 }
 
 // halvesAtEnd is the last half of the memory of x: as many 16-bit numbers.

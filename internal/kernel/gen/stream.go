@@ -4,6 +4,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 )
 
 // streams are the elementwise kernels of plain arithmetic. The code here must do
@@ -113,7 +114,7 @@ func optimizers() []*spec {
 		{name: "sgd", params: parse("p, grad []T, lr, wd, scale, tiny T"), sizes: bothSizes,
 			doc: "is one step of SGD without momentum.",
 			body: early("p", func(f fp, i int) value {
-				return f.sub(f.load("p", i), f.mul(f.gradient(i), f.arg("lr")))
+				return f.rounded(f.sub(f.load("p", i), f.mul(f.gradient(i), f.arg("lr"))), i)
 			})},
 	}
 	for _, first := range []bool{false, true} {
@@ -121,8 +122,40 @@ func optimizers() []*spec {
 			all = append(all, momentum(first, nesterov))
 		}
 	}
-	return append(all, adam("adam", true), adam("adamHigh", false),
-		adamBF16("adamBF16", true), adamBF16("adamHighBF16", false))
+	all = append(all, adam("adam", true), adam("adamHigh", false))
+	for _, s := range all {
+		all = append(all, s.ofBF16())
+	}
+	return all
+}
+
+// ofBF16 is the step s for parameters in bfloat16: p are their masters in float32, the gradients are bfloat16, and the
+// new parameters are rounded to out.
+func (s *spec) ofBF16() *spec {
+	b := *s
+	b.name, b.sizes, b.params = s.name+"BF16", nil, nil
+	b.doc += " It rounds the parameters to out."
+	out := 0
+	for i, p := range s.params {
+		p.typ = strings.ReplaceAll(p.typ, "T", "float32")
+		if p.name == "grad" {
+			p.typ = "[]BF16"
+		}
+		if p.slice() {
+			out = i + 1
+		}
+		b.params = append(b.params, p)
+	}
+	b.params = slices.Insert(b.params, out, param{name: "out", typ: "[]BF16"})
+	return &b
+}
+
+// rounded stores vector i of the parameters in out as well, if there is one.
+func (f fp) rounded(p value, i int) value {
+	if _, ok := f.pointers["out"]; ok {
+		f.storeBF16(p, "out", i)
+	}
+	return p
 }
 
 // gradient is scale*g + wd*p.
@@ -158,7 +191,7 @@ func momentum(first, nesterov bool) *spec {
 		if nesterov {
 			m = f.add(d, f.mul(m, f.arg("mu")))
 		}
-		return f.sub(f.load("p", i), f.mul(m, f.arg("lr")))
+		return f.rounded(f.sub(f.load("p", i), f.mul(m, f.arg("lr"))), i)
 	})
 	return s
 }
@@ -173,20 +206,6 @@ func adam(name string, low bool) *spec {
 		s.doc = "is one step of Adam. The first moment is g - weight*(g-m)."
 	}
 	s.body = interleaved("p", func(f fp, i int) value { return f.adam(i, low) })
-	return s
-}
-
-// adamBF16 is adam for bfloat16 gradients, with a bfloat16 copy of the parameters.
-func adamBF16(name string, low bool) *spec {
-	s := adam(name, low)
-	s.sizes = nil
-	s.params = parse("p []float32, grad []BF16, m, v []float32, out []BF16, step, root, inverse, eps, weight, b2, in2, scale, tiny, least, normal, wd, keep float32")
-	s.doc += " It rounds the parameters to out."
-	s.body = interleaved("p", func(f fp, i int) value {
-		p := f.adam(i, low)
-		f.storeBF16(p, "out", i)
-		return p
-	})
 	return s
 }
 
@@ -207,7 +226,7 @@ func (f fp) adam(i int, low bool) value {
 	f.store(v, "v", i)
 	denom := f.add(f.overRoot(f.sqrt(v)), f.arg("eps"))
 	p := f.mul(f.load("p", i), f.arg("keep"))
-	return f.add(p, f.div(f.mul(m, f.arg("step")), denom))
+	return f.rounded(f.add(p, f.div(f.mul(m, f.arg("step")), denom)), i)
 }
 
 // overRoot returns a/root, rounded as a division rounds it. With AVX-512, where Intel's
