@@ -15027,7 +15027,7 @@ overwrite:
 	RET
 
 // func transposePairsAVX512BF16(dst *float32, ds int, src *uint16, ss int, w int, k int)
-// Requires: AVX, AVX512BW, AVX512F, CMOV
+// Requires: AVX, AVX512BW, AVX512F, CMOV, MMX+
 TEXT ·transposePairsAVX512BF16(SB), NOSPLIT, $0-48
 	MOVQ   dst+0(FP), DI
 	MOVQ   ds+8(FP), DX
@@ -15064,66 +15064,82 @@ loop:
 	MOVQ        SI, R10
 	MOVQ        R9, R11
 	VMOVDQU16.Z (R10), K1, Z0
+	PREFETCHT0  256(R10)
 	DECQ        R11
 	JZ          loaded
 	ADDQ        R8, R10
 	VMOVDQU16.Z (R10), K1, Z1
+	PREFETCHT0  256(R10)
 	DECQ        R11
 	JZ          loaded
 	ADDQ        R8, R10
 	VMOVDQU16.Z (R10), K1, Z2
+	PREFETCHT0  256(R10)
 	DECQ        R11
 	JZ          loaded
 	ADDQ        R8, R10
 	VMOVDQU16.Z (R10), K1, Z3
+	PREFETCHT0  256(R10)
 	DECQ        R11
 	JZ          loaded
 	ADDQ        R8, R10
 	VMOVDQU16.Z (R10), K1, Z4
+	PREFETCHT0  256(R10)
 	DECQ        R11
 	JZ          loaded
 	ADDQ        R8, R10
 	VMOVDQU16.Z (R10), K1, Z5
+	PREFETCHT0  256(R10)
 	DECQ        R11
 	JZ          loaded
 	ADDQ        R8, R10
 	VMOVDQU16.Z (R10), K1, Z6
+	PREFETCHT0  256(R10)
 	DECQ        R11
 	JZ          loaded
 	ADDQ        R8, R10
 	VMOVDQU16.Z (R10), K1, Z7
+	PREFETCHT0  256(R10)
 	DECQ        R11
 	JZ          loaded
 	ADDQ        R8, R10
 	VMOVDQU16.Z (R10), K1, Z8
+	PREFETCHT0  256(R10)
 	DECQ        R11
 	JZ          loaded
 	ADDQ        R8, R10
 	VMOVDQU16.Z (R10), K1, Z9
+	PREFETCHT0  256(R10)
 	DECQ        R11
 	JZ          loaded
 	ADDQ        R8, R10
 	VMOVDQU16.Z (R10), K1, Z10
+	PREFETCHT0  256(R10)
 	DECQ        R11
 	JZ          loaded
 	ADDQ        R8, R10
 	VMOVDQU16.Z (R10), K1, Z11
+	PREFETCHT0  256(R10)
 	DECQ        R11
 	JZ          loaded
 	ADDQ        R8, R10
 	VMOVDQU16.Z (R10), K1, Z12
+	PREFETCHT0  256(R10)
 	DECQ        R11
 	JZ          loaded
 	ADDQ        R8, R10
 	VMOVDQU16.Z (R10), K1, Z13
+	PREFETCHT0  256(R10)
 	DECQ        R11
 	JZ          loaded
 	ADDQ        R8, R10
 	VMOVDQU16.Z (R10), K1, Z14
+	PREFETCHT0  256(R10)
 	DECQ        R11
 	JZ          loaded
 	ADDQ        R8, R10
 	VMOVDQU16.Z (R10), K1, Z15
+	PREFETCHT0  256(R10)
 
 loaded:
 	INCQ       R12

@@ -148,6 +148,7 @@ func (g *gen) transposePairs() {
 	g.MOVQ(reg.R9, reg.R11)
 	for i := range side {
 		g.VMOVDQU16_Z(mem(reg.R10, 0), reg.K1, g.vec(i))
+		g.PREFETCHT0(mem(reg.R10, prefetchAhead))
 		if i < side-1 {
 			g.DECQ(reg.R11)
 			g.JZ(label("loaded"))
