@@ -9,70 +9,140 @@ package kernel
 //go:noescape
 func gemm14x32AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
+// gemmRows14x32AVX512BF16 computes tiles > 0 tiles C[0:14, 0:32] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
+//
+//go:noescape
+func gemmRows14x32AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+
 // gemm13x32AVX512BF16 computes tiles > 0 tiles C[0:13, 0:32] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
 func gemm13x32AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+
+// gemmRows13x32AVX512BF16 computes tiles > 0 tiles C[0:13, 0:32] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
+//
+//go:noescape
+func gemmRows13x32AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
 // gemm12x32AVX512BF16 computes tiles > 0 tiles C[0:12, 0:32] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
 func gemm12x32AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
+// gemmRows12x32AVX512BF16 computes tiles > 0 tiles C[0:12, 0:32] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
+//
+//go:noescape
+func gemmRows12x32AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+
 // gemm11x32AVX512BF16 computes tiles > 0 tiles C[0:11, 0:32] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
 func gemm11x32AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+
+// gemmRows11x32AVX512BF16 computes tiles > 0 tiles C[0:11, 0:32] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
+//
+//go:noescape
+func gemmRows11x32AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
 // gemm10x32AVX512BF16 computes tiles > 0 tiles C[0:10, 0:32] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
 func gemm10x32AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
+// gemmRows10x32AVX512BF16 computes tiles > 0 tiles C[0:10, 0:32] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
+//
+//go:noescape
+func gemmRows10x32AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+
 // gemm9x32AVX512BF16 computes tiles > 0 tiles C[0:9, 0:32] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
 func gemm9x32AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+
+// gemmRows9x32AVX512BF16 computes tiles > 0 tiles C[0:9, 0:32] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
+//
+//go:noescape
+func gemmRows9x32AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
 // gemm8x32AVX512BF16 computes tiles > 0 tiles C[0:8, 0:32] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
 func gemm8x32AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
+// gemmRows8x32AVX512BF16 computes tiles > 0 tiles C[0:8, 0:32] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
+//
+//go:noescape
+func gemmRows8x32AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+
 // gemm7x32AVX512BF16 computes tiles > 0 tiles C[0:7, 0:32] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
 func gemm7x32AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+
+// gemmRows7x32AVX512BF16 computes tiles > 0 tiles C[0:7, 0:32] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
+//
+//go:noescape
+func gemmRows7x32AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
 // gemm6x32AVX512BF16 computes tiles > 0 tiles C[0:6, 0:32] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
 func gemm6x32AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
+// gemmRows6x32AVX512BF16 computes tiles > 0 tiles C[0:6, 0:32] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
+//
+//go:noescape
+func gemmRows6x32AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+
 // gemm5x32AVX512BF16 computes tiles > 0 tiles C[0:5, 0:32] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
 func gemm5x32AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+
+// gemmRows5x32AVX512BF16 computes tiles > 0 tiles C[0:5, 0:32] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
+//
+//go:noescape
+func gemmRows5x32AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
 // gemm4x32AVX512BF16 computes tiles > 0 tiles C[0:4, 0:32] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
 func gemm4x32AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
+// gemmRows4x32AVX512BF16 computes tiles > 0 tiles C[0:4, 0:32] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
+//
+//go:noescape
+func gemmRows4x32AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+
 // gemm3x32AVX512BF16 computes tiles > 0 tiles C[0:3, 0:32] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
 func gemm3x32AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+
+// gemmRows3x32AVX512BF16 computes tiles > 0 tiles C[0:3, 0:32] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
+//
+//go:noescape
+func gemmRows3x32AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
 // gemm2x32AVX512BF16 computes tiles > 0 tiles C[0:2, 0:32] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
 func gemm2x32AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
+// gemmRows2x32AVX512BF16 computes tiles > 0 tiles C[0:2, 0:32] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
+//
+//go:noescape
+func gemmRows2x32AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+
 // gemm1x32AVX512BF16 computes tiles > 0 tiles C[0:1, 0:32] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
 func gemm1x32AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+
+// gemmRows1x32AVX512BF16 computes tiles > 0 tiles C[0:1, 0:32] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
+//
+//go:noescape
+func gemmRows1x32AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
 // interleave2AVX512BF16 writes (k+1)/2 rows of 32 pairs in ascending order, of which row i holds rows 2*i and 2*i+1 of src; a missing last row counts as zeros. Columns outside mask are not read, and become zeros. ds and ss are the bytes between rows.
 //
@@ -84,70 +154,140 @@ func interleave2AVX512BF16(dst *float32, ds int, src *uint16, ss int, k int, mas
 //go:noescape
 func gemm14x16AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
+// gemmRows14x16AVX512BF16 computes tiles > 0 tiles C[0:14, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
+//
+//go:noescape
+func gemmRows14x16AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+
 // gemm13x16AVX512BF16 computes tiles > 0 tiles C[0:13, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
 func gemm13x16AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+
+// gemmRows13x16AVX512BF16 computes tiles > 0 tiles C[0:13, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
+//
+//go:noescape
+func gemmRows13x16AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
 // gemm12x16AVX512BF16 computes tiles > 0 tiles C[0:12, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
 func gemm12x16AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
+// gemmRows12x16AVX512BF16 computes tiles > 0 tiles C[0:12, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
+//
+//go:noescape
+func gemmRows12x16AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+
 // gemm11x16AVX512BF16 computes tiles > 0 tiles C[0:11, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
 func gemm11x16AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+
+// gemmRows11x16AVX512BF16 computes tiles > 0 tiles C[0:11, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
+//
+//go:noescape
+func gemmRows11x16AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
 // gemm10x16AVX512BF16 computes tiles > 0 tiles C[0:10, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
 func gemm10x16AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
+// gemmRows10x16AVX512BF16 computes tiles > 0 tiles C[0:10, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
+//
+//go:noescape
+func gemmRows10x16AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+
 // gemm9x16AVX512BF16 computes tiles > 0 tiles C[0:9, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
 func gemm9x16AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+
+// gemmRows9x16AVX512BF16 computes tiles > 0 tiles C[0:9, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
+//
+//go:noescape
+func gemmRows9x16AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
 // gemm8x16AVX512BF16 computes tiles > 0 tiles C[0:8, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
 func gemm8x16AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
+// gemmRows8x16AVX512BF16 computes tiles > 0 tiles C[0:8, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
+//
+//go:noescape
+func gemmRows8x16AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+
 // gemm7x16AVX512BF16 computes tiles > 0 tiles C[0:7, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
 func gemm7x16AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+
+// gemmRows7x16AVX512BF16 computes tiles > 0 tiles C[0:7, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
+//
+//go:noescape
+func gemmRows7x16AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
 // gemm6x16AVX512BF16 computes tiles > 0 tiles C[0:6, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
 func gemm6x16AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
+// gemmRows6x16AVX512BF16 computes tiles > 0 tiles C[0:6, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
+//
+//go:noescape
+func gemmRows6x16AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+
 // gemm5x16AVX512BF16 computes tiles > 0 tiles C[0:5, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
 func gemm5x16AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+
+// gemmRows5x16AVX512BF16 computes tiles > 0 tiles C[0:5, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
+//
+//go:noescape
+func gemmRows5x16AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
 // gemm4x16AVX512BF16 computes tiles > 0 tiles C[0:4, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
 func gemm4x16AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
+// gemmRows4x16AVX512BF16 computes tiles > 0 tiles C[0:4, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
+//
+//go:noescape
+func gemmRows4x16AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+
 // gemm3x16AVX512BF16 computes tiles > 0 tiles C[0:3, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
 func gemm3x16AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+
+// gemmRows3x16AVX512BF16 computes tiles > 0 tiles C[0:3, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
+//
+//go:noescape
+func gemmRows3x16AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
 // gemm2x16AVX512BF16 computes tiles > 0 tiles C[0:2, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
 func gemm2x16AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
+// gemmRows2x16AVX512BF16 computes tiles > 0 tiles C[0:2, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
+//
+//go:noescape
+func gemmRows2x16AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+
 // gemm1x16AVX512BF16 computes tiles > 0 tiles C[0:1, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
 func gemm1x16AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+
+// gemmRows1x16AVX512BF16 computes tiles > 0 tiles C[0:1, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
+//
+//go:noescape
+func gemmRows1x16AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
 // interleave1AVX512BF16 writes (k+1)/2 rows of 16 pairs in ascending order, of which row i holds rows 2*i and 2*i+1 of src; a missing last row counts as zeros. Columns outside mask are not read, and become zeros. ds and ss are the bytes between rows.
 //

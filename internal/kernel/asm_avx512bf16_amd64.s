@@ -786,6 +786,801 @@ next:
 	VZEROUPPER
 	RET
 
+// func gemmRows14x32AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gemmRows14x32AVX512BF16(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x10, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
+	LEAQ       (R8)(R8*2), R9
+	MOVQ       DI, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	VPXORD     Z2, Z2, Z2
+	VPXORD     Z3, Z3, Z3
+	VPXORD     Z4, Z4, Z4
+	VPXORD     Z5, Z5, Z5
+	VPXORD     Z6, Z6, Z6
+	VPXORD     Z7, Z7, Z7
+	VPXORD     Z8, Z8, Z8
+	VPXORD     Z9, Z9, Z9
+	VPXORD     Z10, Z10, Z10
+	VPXORD     Z11, Z11, Z11
+	VPXORD     Z12, Z12, Z12
+	VPXORD     Z13, Z13, Z13
+	VPXORD     Z14, Z14, Z14
+	VPXORD     Z15, Z15, Z15
+	VPXORD     Z16, Z16, Z16
+	VPXORD     Z17, Z17, Z17
+	VPXORD     Z18, Z18, Z18
+	VPXORD     Z19, Z19, Z19
+	VPXORD     Z20, Z20, Z20
+	VPXORD     Z21, Z21, Z21
+	VPXORD     Z22, Z22, Z22
+	VPXORD     Z23, Z23, Z23
+	VPXORD     Z24, Z24, Z24
+	VPXORD     Z25, Z25, Z25
+	VPXORD     Z26, Z26, Z26
+	VPXORD     Z27, Z27, Z27
+	VPXORD     Z28, Z28, Z28
+	VPXORD     Z29, Z29, Z29
+	LEAQ       (AX)(AX*2), R11
+	LEAQ       (AX)(AX*2), R10
+	LEAQ       (SI)(R10*1), R11
+	LEAQ       (R11)(R10*1), R12
+	LEAQ       (R12)(R10*1), R13
+	LEAQ       (R13)(R10*1), R14
+	MOVQ       CX, R10
+	ANDQ       $0x03, R10
+	SHRQ       $0x02, CX
+	JZ         tail
+
+loop:
+	VMOVUPS      (BX), Z0
+	VMOVUPS      64(BX), Z1
+	VBROADCASTSS (SI), Z30
+	LONG         $0x487e9262
+	BYTE         $0x52
+	BYTE         $0xd6
+	LONG         $0x48769262
+	BYTE         $0x52
+	BYTE         $0xde
+	VBROADCASTSS (SI)(AX*1), Z31
+	LONG         $0x487e9262
+	BYTE         $0x52
+	BYTE         $0xe7
+	LONG         $0x48769262
+	BYTE         $0x52
+	BYTE         $0xef
+	VBROADCASTSS (SI)(AX*2), Z30
+	LONG         $0x487e9262
+	BYTE         $0x52
+	BYTE         $0xf6
+	LONG         $0x48769262
+	BYTE         $0x52
+	BYTE         $0xfe
+	VBROADCASTSS (R11), Z31
+	LONG         $0x487e1262
+	BYTE         $0x52
+	BYTE         $0xc7
+	LONG         $0x48761262
+	BYTE         $0x52
+	BYTE         $0xcf
+	VBROADCASTSS (R11)(AX*1), Z30
+	LONG         $0x487e1262
+	BYTE         $0x52
+	BYTE         $0xd6
+	LONG         $0x48761262
+	BYTE         $0x52
+	BYTE         $0xde
+	VBROADCASTSS (R11)(AX*2), Z31
+	LONG         $0x487e1262
+	BYTE         $0x52
+	BYTE         $0xe7
+	LONG         $0x48761262
+	BYTE         $0x52
+	BYTE         $0xef
+	VBROADCASTSS (R12), Z30
+	LONG         $0x487e1262
+	BYTE         $0x52
+	BYTE         $0xf6
+	LONG         $0x48761262
+	BYTE         $0x52
+	BYTE         $0xfe
+	VBROADCASTSS (R12)(AX*1), Z31
+	LONG         $0x487e8262
+	BYTE         $0x52
+	BYTE         $0xc7
+	LONG         $0x48768262
+	BYTE         $0x52
+	BYTE         $0xcf
+	VBROADCASTSS (R12)(AX*2), Z30
+	LONG         $0x487e8262
+	BYTE         $0x52
+	BYTE         $0xd6
+	LONG         $0x48768262
+	BYTE         $0x52
+	BYTE         $0xde
+	VBROADCASTSS (R13), Z31
+	LONG         $0x487e8262
+	BYTE         $0x52
+	BYTE         $0xe7
+	LONG         $0x48768262
+	BYTE         $0x52
+	BYTE         $0xef
+	VBROADCASTSS (R13)(AX*1), Z30
+	LONG         $0x487e8262
+	BYTE         $0x52
+	BYTE         $0xf6
+	LONG         $0x48768262
+	BYTE         $0x52
+	BYTE         $0xfe
+	VBROADCASTSS (R13)(AX*2), Z31
+	LONG         $0x487e0262
+	BYTE         $0x52
+	BYTE         $0xc7
+	LONG         $0x48760262
+	BYTE         $0x52
+	BYTE         $0xcf
+	VBROADCASTSS (R14), Z30
+	LONG         $0x487e0262
+	BYTE         $0x52
+	BYTE         $0xd6
+	LONG         $0x48760262
+	BYTE         $0x52
+	BYTE         $0xde
+	VBROADCASTSS (R14)(AX*1), Z31
+	LONG         $0x487e0262
+	BYTE         $0x52
+	BYTE         $0xe7
+	LONG         $0x48760262
+	BYTE         $0x52
+	BYTE         $0xef
+	VMOVUPS      (BX)(R8*1), Z0
+	VMOVUPS      64(BX)(R8*1), Z1
+	VBROADCASTSS 4(SI), Z30
+	LONG         $0x487e9262
+	BYTE         $0x52
+	BYTE         $0xd6
+	LONG         $0x48769262
+	BYTE         $0x52
+	BYTE         $0xde
+	VBROADCASTSS 4(SI)(AX*1), Z31
+	LONG         $0x487e9262
+	BYTE         $0x52
+	BYTE         $0xe7
+	LONG         $0x48769262
+	BYTE         $0x52
+	BYTE         $0xef
+	VBROADCASTSS 4(SI)(AX*2), Z30
+	LONG         $0x487e9262
+	BYTE         $0x52
+	BYTE         $0xf6
+	LONG         $0x48769262
+	BYTE         $0x52
+	BYTE         $0xfe
+	VBROADCASTSS 4(R11), Z31
+	LONG         $0x487e1262
+	BYTE         $0x52
+	BYTE         $0xc7
+	LONG         $0x48761262
+	BYTE         $0x52
+	BYTE         $0xcf
+	VBROADCASTSS 4(R11)(AX*1), Z30
+	LONG         $0x487e1262
+	BYTE         $0x52
+	BYTE         $0xd6
+	LONG         $0x48761262
+	BYTE         $0x52
+	BYTE         $0xde
+	VBROADCASTSS 4(R11)(AX*2), Z31
+	LONG         $0x487e1262
+	BYTE         $0x52
+	BYTE         $0xe7
+	LONG         $0x48761262
+	BYTE         $0x52
+	BYTE         $0xef
+	VBROADCASTSS 4(R12), Z30
+	LONG         $0x487e1262
+	BYTE         $0x52
+	BYTE         $0xf6
+	LONG         $0x48761262
+	BYTE         $0x52
+	BYTE         $0xfe
+	VBROADCASTSS 4(R12)(AX*1), Z31
+	LONG         $0x487e8262
+	BYTE         $0x52
+	BYTE         $0xc7
+	LONG         $0x48768262
+	BYTE         $0x52
+	BYTE         $0xcf
+	VBROADCASTSS 4(R12)(AX*2), Z30
+	LONG         $0x487e8262
+	BYTE         $0x52
+	BYTE         $0xd6
+	LONG         $0x48768262
+	BYTE         $0x52
+	BYTE         $0xde
+	VBROADCASTSS 4(R13), Z31
+	LONG         $0x487e8262
+	BYTE         $0x52
+	BYTE         $0xe7
+	LONG         $0x48768262
+	BYTE         $0x52
+	BYTE         $0xef
+	VBROADCASTSS 4(R13)(AX*1), Z30
+	LONG         $0x487e8262
+	BYTE         $0x52
+	BYTE         $0xf6
+	LONG         $0x48768262
+	BYTE         $0x52
+	BYTE         $0xfe
+	VBROADCASTSS 4(R13)(AX*2), Z31
+	LONG         $0x487e0262
+	BYTE         $0x52
+	BYTE         $0xc7
+	LONG         $0x48760262
+	BYTE         $0x52
+	BYTE         $0xcf
+	VBROADCASTSS 4(R14), Z30
+	LONG         $0x487e0262
+	BYTE         $0x52
+	BYTE         $0xd6
+	LONG         $0x48760262
+	BYTE         $0x52
+	BYTE         $0xde
+	VBROADCASTSS 4(R14)(AX*1), Z31
+	LONG         $0x487e0262
+	BYTE         $0x52
+	BYTE         $0xe7
+	LONG         $0x48760262
+	BYTE         $0x52
+	BYTE         $0xef
+	VMOVUPS      (BX)(R8*2), Z0
+	VMOVUPS      64(BX)(R8*2), Z1
+	VBROADCASTSS 8(SI), Z30
+	LONG         $0x487e9262
+	BYTE         $0x52
+	BYTE         $0xd6
+	LONG         $0x48769262
+	BYTE         $0x52
+	BYTE         $0xde
+	VBROADCASTSS 8(SI)(AX*1), Z31
+	LONG         $0x487e9262
+	BYTE         $0x52
+	BYTE         $0xe7
+	LONG         $0x48769262
+	BYTE         $0x52
+	BYTE         $0xef
+	VBROADCASTSS 8(SI)(AX*2), Z30
+	LONG         $0x487e9262
+	BYTE         $0x52
+	BYTE         $0xf6
+	LONG         $0x48769262
+	BYTE         $0x52
+	BYTE         $0xfe
+	VBROADCASTSS 8(R11), Z31
+	LONG         $0x487e1262
+	BYTE         $0x52
+	BYTE         $0xc7
+	LONG         $0x48761262
+	BYTE         $0x52
+	BYTE         $0xcf
+	VBROADCASTSS 8(R11)(AX*1), Z30
+	LONG         $0x487e1262
+	BYTE         $0x52
+	BYTE         $0xd6
+	LONG         $0x48761262
+	BYTE         $0x52
+	BYTE         $0xde
+	VBROADCASTSS 8(R11)(AX*2), Z31
+	LONG         $0x487e1262
+	BYTE         $0x52
+	BYTE         $0xe7
+	LONG         $0x48761262
+	BYTE         $0x52
+	BYTE         $0xef
+	VBROADCASTSS 8(R12), Z30
+	LONG         $0x487e1262
+	BYTE         $0x52
+	BYTE         $0xf6
+	LONG         $0x48761262
+	BYTE         $0x52
+	BYTE         $0xfe
+	VBROADCASTSS 8(R12)(AX*1), Z31
+	LONG         $0x487e8262
+	BYTE         $0x52
+	BYTE         $0xc7
+	LONG         $0x48768262
+	BYTE         $0x52
+	BYTE         $0xcf
+	VBROADCASTSS 8(R12)(AX*2), Z30
+	LONG         $0x487e8262
+	BYTE         $0x52
+	BYTE         $0xd6
+	LONG         $0x48768262
+	BYTE         $0x52
+	BYTE         $0xde
+	VBROADCASTSS 8(R13), Z31
+	LONG         $0x487e8262
+	BYTE         $0x52
+	BYTE         $0xe7
+	LONG         $0x48768262
+	BYTE         $0x52
+	BYTE         $0xef
+	VBROADCASTSS 8(R13)(AX*1), Z30
+	LONG         $0x487e8262
+	BYTE         $0x52
+	BYTE         $0xf6
+	LONG         $0x48768262
+	BYTE         $0x52
+	BYTE         $0xfe
+	VBROADCASTSS 8(R13)(AX*2), Z31
+	LONG         $0x487e0262
+	BYTE         $0x52
+	BYTE         $0xc7
+	LONG         $0x48760262
+	BYTE         $0x52
+	BYTE         $0xcf
+	VBROADCASTSS 8(R14), Z30
+	LONG         $0x487e0262
+	BYTE         $0x52
+	BYTE         $0xd6
+	LONG         $0x48760262
+	BYTE         $0x52
+	BYTE         $0xde
+	VBROADCASTSS 8(R14)(AX*1), Z31
+	LONG         $0x487e0262
+	BYTE         $0x52
+	BYTE         $0xe7
+	LONG         $0x48760262
+	BYTE         $0x52
+	BYTE         $0xef
+	VMOVUPS      (BX)(R9*1), Z0
+	VMOVUPS      64(BX)(R9*1), Z1
+	VBROADCASTSS 12(SI), Z30
+	LONG         $0x487e9262
+	BYTE         $0x52
+	BYTE         $0xd6
+	LONG         $0x48769262
+	BYTE         $0x52
+	BYTE         $0xde
+	VBROADCASTSS 12(SI)(AX*1), Z31
+	LONG         $0x487e9262
+	BYTE         $0x52
+	BYTE         $0xe7
+	LONG         $0x48769262
+	BYTE         $0x52
+	BYTE         $0xef
+	VBROADCASTSS 12(SI)(AX*2), Z30
+	LONG         $0x487e9262
+	BYTE         $0x52
+	BYTE         $0xf6
+	LONG         $0x48769262
+	BYTE         $0x52
+	BYTE         $0xfe
+	VBROADCASTSS 12(R11), Z31
+	LONG         $0x487e1262
+	BYTE         $0x52
+	BYTE         $0xc7
+	LONG         $0x48761262
+	BYTE         $0x52
+	BYTE         $0xcf
+	VBROADCASTSS 12(R11)(AX*1), Z30
+	LONG         $0x487e1262
+	BYTE         $0x52
+	BYTE         $0xd6
+	LONG         $0x48761262
+	BYTE         $0x52
+	BYTE         $0xde
+	VBROADCASTSS 12(R11)(AX*2), Z31
+	LONG         $0x487e1262
+	BYTE         $0x52
+	BYTE         $0xe7
+	LONG         $0x48761262
+	BYTE         $0x52
+	BYTE         $0xef
+	VBROADCASTSS 12(R12), Z30
+	LONG         $0x487e1262
+	BYTE         $0x52
+	BYTE         $0xf6
+	LONG         $0x48761262
+	BYTE         $0x52
+	BYTE         $0xfe
+	VBROADCASTSS 12(R12)(AX*1), Z31
+	LONG         $0x487e8262
+	BYTE         $0x52
+	BYTE         $0xc7
+	LONG         $0x48768262
+	BYTE         $0x52
+	BYTE         $0xcf
+	VBROADCASTSS 12(R12)(AX*2), Z30
+	LONG         $0x487e8262
+	BYTE         $0x52
+	BYTE         $0xd6
+	LONG         $0x48768262
+	BYTE         $0x52
+	BYTE         $0xde
+	VBROADCASTSS 12(R13), Z31
+	LONG         $0x487e8262
+	BYTE         $0x52
+	BYTE         $0xe7
+	LONG         $0x48768262
+	BYTE         $0x52
+	BYTE         $0xef
+	VBROADCASTSS 12(R13)(AX*1), Z30
+	LONG         $0x487e8262
+	BYTE         $0x52
+	BYTE         $0xf6
+	LONG         $0x48768262
+	BYTE         $0x52
+	BYTE         $0xfe
+	VBROADCASTSS 12(R13)(AX*2), Z31
+	LONG         $0x487e0262
+	BYTE         $0x52
+	BYTE         $0xc7
+	LONG         $0x48760262
+	BYTE         $0x52
+	BYTE         $0xcf
+	VBROADCASTSS 12(R14), Z30
+	LONG         $0x487e0262
+	BYTE         $0x52
+	BYTE         $0xd6
+	LONG         $0x48760262
+	BYTE         $0x52
+	BYTE         $0xde
+	VBROADCASTSS 12(R14)(AX*1), Z31
+	LONG         $0x487e0262
+	BYTE         $0x52
+	BYTE         $0xe7
+	LONG         $0x48760262
+	BYTE         $0x52
+	BYTE         $0xef
+	ADDQ         $0x10, SI
+	ADDQ         $0x10, R11
+	ADDQ         $0x10, R12
+	ADDQ         $0x10, R13
+	ADDQ         $0x10, R14
+	LEAQ         (BX)(R8*4), BX
+	DECQ         CX
+	JNZ          loop
+
+tail:
+	TESTQ R10, R10
+	JZ    done
+
+single:
+	VMOVUPS      (BX), Z0
+	VMOVUPS      64(BX), Z1
+	VBROADCASTSS (SI), Z30
+	LONG         $0x487e9262
+	BYTE         $0x52
+	BYTE         $0xd6
+	LONG         $0x48769262
+	BYTE         $0x52
+	BYTE         $0xde
+	VBROADCASTSS (SI)(AX*1), Z31
+	LONG         $0x487e9262
+	BYTE         $0x52
+	BYTE         $0xe7
+	LONG         $0x48769262
+	BYTE         $0x52
+	BYTE         $0xef
+	VBROADCASTSS (SI)(AX*2), Z30
+	LONG         $0x487e9262
+	BYTE         $0x52
+	BYTE         $0xf6
+	LONG         $0x48769262
+	BYTE         $0x52
+	BYTE         $0xfe
+	VBROADCASTSS (R11), Z31
+	LONG         $0x487e1262
+	BYTE         $0x52
+	BYTE         $0xc7
+	LONG         $0x48761262
+	BYTE         $0x52
+	BYTE         $0xcf
+	VBROADCASTSS (R11)(AX*1), Z30
+	LONG         $0x487e1262
+	BYTE         $0x52
+	BYTE         $0xd6
+	LONG         $0x48761262
+	BYTE         $0x52
+	BYTE         $0xde
+	VBROADCASTSS (R11)(AX*2), Z31
+	LONG         $0x487e1262
+	BYTE         $0x52
+	BYTE         $0xe7
+	LONG         $0x48761262
+	BYTE         $0x52
+	BYTE         $0xef
+	VBROADCASTSS (R12), Z30
+	LONG         $0x487e1262
+	BYTE         $0x52
+	BYTE         $0xf6
+	LONG         $0x48761262
+	BYTE         $0x52
+	BYTE         $0xfe
+	VBROADCASTSS (R12)(AX*1), Z31
+	LONG         $0x487e8262
+	BYTE         $0x52
+	BYTE         $0xc7
+	LONG         $0x48768262
+	BYTE         $0x52
+	BYTE         $0xcf
+	VBROADCASTSS (R12)(AX*2), Z30
+	LONG         $0x487e8262
+	BYTE         $0x52
+	BYTE         $0xd6
+	LONG         $0x48768262
+	BYTE         $0x52
+	BYTE         $0xde
+	VBROADCASTSS (R13), Z31
+	LONG         $0x487e8262
+	BYTE         $0x52
+	BYTE         $0xe7
+	LONG         $0x48768262
+	BYTE         $0x52
+	BYTE         $0xef
+	VBROADCASTSS (R13)(AX*1), Z30
+	LONG         $0x487e8262
+	BYTE         $0x52
+	BYTE         $0xf6
+	LONG         $0x48768262
+	BYTE         $0x52
+	BYTE         $0xfe
+	VBROADCASTSS (R13)(AX*2), Z31
+	LONG         $0x487e0262
+	BYTE         $0x52
+	BYTE         $0xc7
+	LONG         $0x48760262
+	BYTE         $0x52
+	BYTE         $0xcf
+	VBROADCASTSS (R14), Z30
+	LONG         $0x487e0262
+	BYTE         $0x52
+	BYTE         $0xd6
+	LONG         $0x48760262
+	BYTE         $0x52
+	BYTE         $0xde
+	VBROADCASTSS (R14)(AX*1), Z31
+	LONG         $0x487e0262
+	BYTE         $0x52
+	BYTE         $0xe7
+	LONG         $0x48760262
+	BYTE         $0x52
+	BYTE         $0xef
+	ADDQ         $0x04, SI
+	ADDQ         $0x04, R11
+	ADDQ         $0x04, R12
+	ADDQ         $0x04, R13
+	ADDQ         $0x04, R14
+	ADDQ         R8, BX
+	DECQ         R10
+	JNZ          single
+
+done:
+	VBROADCASTSS  alpha+88(FP), Z30
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
+	TESTQ         SI, SI
+	JZ            overwrite
+	VFMADD213PS.Z (SI), Z30, K1, Z2
+	VMOVUPS       Z2, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z30, K2, Z3
+	VMOVUPS       Z3, K2, 64(DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z30, K1, Z4
+	VMOVUPS       Z4, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z30, K2, Z5
+	VMOVUPS       Z5, K2, 64(DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z30, K1, Z6
+	VMOVUPS       Z6, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z30, K2, Z7
+	VMOVUPS       Z7, K2, 64(DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z30, K1, Z8
+	VMOVUPS       Z8, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z30, K2, Z9
+	VMOVUPS       Z9, K2, 64(DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z30, K1, Z10
+	VMOVUPS       Z10, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z30, K2, Z11
+	VMOVUPS       Z11, K2, 64(DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z30, K1, Z12
+	VMOVUPS       Z12, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z30, K2, Z13
+	VMOVUPS       Z13, K2, 64(DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z30, K1, Z14
+	VMOVUPS       Z14, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z30, K2, Z15
+	VMOVUPS       Z15, K2, 64(DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z30, K1, Z16
+	VMOVUPS       Z16, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z30, K2, Z17
+	VMOVUPS       Z17, K2, 64(DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z30, K1, Z18
+	VMOVUPS       Z18, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z30, K2, Z19
+	VMOVUPS       Z19, K2, 64(DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z30, K1, Z20
+	VMOVUPS       Z20, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z30, K2, Z21
+	VMOVUPS       Z21, K2, 64(DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z30, K1, Z22
+	VMOVUPS       Z22, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z30, K2, Z23
+	VMOVUPS       Z23, K2, 64(DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z30, K1, Z24
+	VMOVUPS       Z24, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z30, K2, Z25
+	VMOVUPS       Z25, K2, 64(DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z30, K1, Z26
+	VMOVUPS       Z26, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z30, K2, Z27
+	VMOVUPS       Z27, K2, 64(DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z30, K1, Z28
+	VMOVUPS       Z28, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z30, K2, Z29
+	VMOVUPS       Z29, K2, 64(DI)
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
+
+overwrite:
+	VMULPS  Z2, Z30, Z2
+	VMOVUPS Z2, K1, (DI)
+	VMULPS  Z3, Z30, Z3
+	VMOVUPS Z3, K2, 64(DI)
+	ADDQ    DX, DI
+	VMULPS  Z4, Z30, Z4
+	VMOVUPS Z4, K1, (DI)
+	VMULPS  Z5, Z30, Z5
+	VMOVUPS Z5, K2, 64(DI)
+	ADDQ    DX, DI
+	VMULPS  Z6, Z30, Z6
+	VMOVUPS Z6, K1, (DI)
+	VMULPS  Z7, Z30, Z7
+	VMOVUPS Z7, K2, 64(DI)
+	ADDQ    DX, DI
+	VMULPS  Z8, Z30, Z8
+	VMOVUPS Z8, K1, (DI)
+	VMULPS  Z9, Z30, Z9
+	VMOVUPS Z9, K2, 64(DI)
+	ADDQ    DX, DI
+	VMULPS  Z10, Z30, Z10
+	VMOVUPS Z10, K1, (DI)
+	VMULPS  Z11, Z30, Z11
+	VMOVUPS Z11, K2, 64(DI)
+	ADDQ    DX, DI
+	VMULPS  Z12, Z30, Z12
+	VMOVUPS Z12, K1, (DI)
+	VMULPS  Z13, Z30, Z13
+	VMOVUPS Z13, K2, 64(DI)
+	ADDQ    DX, DI
+	VMULPS  Z14, Z30, Z14
+	VMOVUPS Z14, K1, (DI)
+	VMULPS  Z15, Z30, Z15
+	VMOVUPS Z15, K2, 64(DI)
+	ADDQ    DX, DI
+	VMULPS  Z16, Z30, Z16
+	VMOVUPS Z16, K1, (DI)
+	VMULPS  Z17, Z30, Z17
+	VMOVUPS Z17, K2, 64(DI)
+	ADDQ    DX, DI
+	VMULPS  Z18, Z30, Z18
+	VMOVUPS Z18, K1, (DI)
+	VMULPS  Z19, Z30, Z19
+	VMOVUPS Z19, K2, 64(DI)
+	ADDQ    DX, DI
+	VMULPS  Z20, Z30, Z20
+	VMOVUPS Z20, K1, (DI)
+	VMULPS  Z21, Z30, Z21
+	VMOVUPS Z21, K2, 64(DI)
+	ADDQ    DX, DI
+	VMULPS  Z22, Z30, Z22
+	VMOVUPS Z22, K1, (DI)
+	VMULPS  Z23, Z30, Z23
+	VMOVUPS Z23, K2, 64(DI)
+	ADDQ    DX, DI
+	VMULPS  Z24, Z30, Z24
+	VMOVUPS Z24, K1, (DI)
+	VMULPS  Z25, Z30, Z25
+	VMOVUPS Z25, K2, 64(DI)
+	ADDQ    DX, DI
+	VMULPS  Z26, Z30, Z26
+	VMOVUPS Z26, K1, (DI)
+	VMULPS  Z27, Z30, Z27
+	VMOVUPS Z27, K2, 64(DI)
+	ADDQ    DX, DI
+	VMULPS  Z28, Z30, Z28
+	VMOVUPS Z28, K1, (DI)
+	VMULPS  Z29, Z30, Z29
+	VMOVUPS Z29, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
+	VZEROUPPER
+	RET
+
 // func gemm13x32AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
 TEXT ·gemm13x32AVX512BF16(SB), NOSPLIT, $0-104
@@ -1351,6 +2146,750 @@ single:
 	BYTE         $0x52
 	BYTE         $0xdc
 	ADDQ         AX, SI
+	ADDQ         R8, BX
+	DECQ         R10
+	JNZ          single
+
+done:
+	VBROADCASTSS  alpha+88(FP), Z28
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
+	TESTQ         SI, SI
+	JZ            overwrite
+	VFMADD213PS.Z (SI), Z28, K1, Z2
+	VMOVUPS       Z2, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z28, K2, Z3
+	VMOVUPS       Z3, K2, 64(DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z28, K1, Z4
+	VMOVUPS       Z4, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z28, K2, Z5
+	VMOVUPS       Z5, K2, 64(DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z28, K1, Z6
+	VMOVUPS       Z6, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z28, K2, Z7
+	VMOVUPS       Z7, K2, 64(DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z28, K1, Z8
+	VMOVUPS       Z8, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z28, K2, Z9
+	VMOVUPS       Z9, K2, 64(DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z28, K1, Z10
+	VMOVUPS       Z10, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z28, K2, Z11
+	VMOVUPS       Z11, K2, 64(DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z28, K1, Z12
+	VMOVUPS       Z12, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z28, K2, Z13
+	VMOVUPS       Z13, K2, 64(DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z28, K1, Z14
+	VMOVUPS       Z14, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z28, K2, Z15
+	VMOVUPS       Z15, K2, 64(DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z28, K1, Z16
+	VMOVUPS       Z16, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z28, K2, Z17
+	VMOVUPS       Z17, K2, 64(DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z28, K1, Z18
+	VMOVUPS       Z18, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z28, K2, Z19
+	VMOVUPS       Z19, K2, 64(DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z28, K1, Z20
+	VMOVUPS       Z20, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z28, K2, Z21
+	VMOVUPS       Z21, K2, 64(DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z28, K1, Z22
+	VMOVUPS       Z22, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z28, K2, Z23
+	VMOVUPS       Z23, K2, 64(DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z28, K1, Z24
+	VMOVUPS       Z24, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z28, K2, Z25
+	VMOVUPS       Z25, K2, 64(DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z28, K1, Z26
+	VMOVUPS       Z26, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z28, K2, Z27
+	VMOVUPS       Z27, K2, 64(DI)
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
+
+overwrite:
+	VMULPS  Z2, Z28, Z2
+	VMOVUPS Z2, K1, (DI)
+	VMULPS  Z3, Z28, Z3
+	VMOVUPS Z3, K2, 64(DI)
+	ADDQ    DX, DI
+	VMULPS  Z4, Z28, Z4
+	VMOVUPS Z4, K1, (DI)
+	VMULPS  Z5, Z28, Z5
+	VMOVUPS Z5, K2, 64(DI)
+	ADDQ    DX, DI
+	VMULPS  Z6, Z28, Z6
+	VMOVUPS Z6, K1, (DI)
+	VMULPS  Z7, Z28, Z7
+	VMOVUPS Z7, K2, 64(DI)
+	ADDQ    DX, DI
+	VMULPS  Z8, Z28, Z8
+	VMOVUPS Z8, K1, (DI)
+	VMULPS  Z9, Z28, Z9
+	VMOVUPS Z9, K2, 64(DI)
+	ADDQ    DX, DI
+	VMULPS  Z10, Z28, Z10
+	VMOVUPS Z10, K1, (DI)
+	VMULPS  Z11, Z28, Z11
+	VMOVUPS Z11, K2, 64(DI)
+	ADDQ    DX, DI
+	VMULPS  Z12, Z28, Z12
+	VMOVUPS Z12, K1, (DI)
+	VMULPS  Z13, Z28, Z13
+	VMOVUPS Z13, K2, 64(DI)
+	ADDQ    DX, DI
+	VMULPS  Z14, Z28, Z14
+	VMOVUPS Z14, K1, (DI)
+	VMULPS  Z15, Z28, Z15
+	VMOVUPS Z15, K2, 64(DI)
+	ADDQ    DX, DI
+	VMULPS  Z16, Z28, Z16
+	VMOVUPS Z16, K1, (DI)
+	VMULPS  Z17, Z28, Z17
+	VMOVUPS Z17, K2, 64(DI)
+	ADDQ    DX, DI
+	VMULPS  Z18, Z28, Z18
+	VMOVUPS Z18, K1, (DI)
+	VMULPS  Z19, Z28, Z19
+	VMOVUPS Z19, K2, 64(DI)
+	ADDQ    DX, DI
+	VMULPS  Z20, Z28, Z20
+	VMOVUPS Z20, K1, (DI)
+	VMULPS  Z21, Z28, Z21
+	VMOVUPS Z21, K2, 64(DI)
+	ADDQ    DX, DI
+	VMULPS  Z22, Z28, Z22
+	VMOVUPS Z22, K1, (DI)
+	VMULPS  Z23, Z28, Z23
+	VMOVUPS Z23, K2, 64(DI)
+	ADDQ    DX, DI
+	VMULPS  Z24, Z28, Z24
+	VMOVUPS Z24, K1, (DI)
+	VMULPS  Z25, Z28, Z25
+	VMOVUPS Z25, K2, 64(DI)
+	ADDQ    DX, DI
+	VMULPS  Z26, Z28, Z26
+	VMOVUPS Z26, K1, (DI)
+	VMULPS  Z27, Z28, Z27
+	VMOVUPS Z27, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
+	VZEROUPPER
+	RET
+
+// func gemmRows13x32AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gemmRows13x32AVX512BF16(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x10, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
+	LEAQ       (R8)(R8*2), R9
+	MOVQ       DI, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	VPXORD     Z2, Z2, Z2
+	VPXORD     Z3, Z3, Z3
+	VPXORD     Z4, Z4, Z4
+	VPXORD     Z5, Z5, Z5
+	VPXORD     Z6, Z6, Z6
+	VPXORD     Z7, Z7, Z7
+	VPXORD     Z8, Z8, Z8
+	VPXORD     Z9, Z9, Z9
+	VPXORD     Z10, Z10, Z10
+	VPXORD     Z11, Z11, Z11
+	VPXORD     Z12, Z12, Z12
+	VPXORD     Z13, Z13, Z13
+	VPXORD     Z14, Z14, Z14
+	VPXORD     Z15, Z15, Z15
+	VPXORD     Z16, Z16, Z16
+	VPXORD     Z17, Z17, Z17
+	VPXORD     Z18, Z18, Z18
+	VPXORD     Z19, Z19, Z19
+	VPXORD     Z20, Z20, Z20
+	VPXORD     Z21, Z21, Z21
+	VPXORD     Z22, Z22, Z22
+	VPXORD     Z23, Z23, Z23
+	VPXORD     Z24, Z24, Z24
+	VPXORD     Z25, Z25, Z25
+	VPXORD     Z26, Z26, Z26
+	VPXORD     Z27, Z27, Z27
+	LEAQ       (AX)(AX*2), R11
+	LEAQ       (AX)(AX*2), R10
+	LEAQ       (SI)(R10*1), R11
+	LEAQ       (R11)(R10*1), R12
+	LEAQ       (R12)(R10*1), R13
+	LEAQ       (R13)(R10*1), R14
+	MOVQ       CX, R10
+	ANDQ       $0x03, R10
+	SHRQ       $0x02, CX
+	JZ         tail
+
+loop:
+	VMOVUPS      (BX), Z0
+	VMOVUPS      64(BX), Z1
+	VBROADCASTSS (SI), Z28
+	LONG         $0x487e9262
+	BYTE         $0x52
+	BYTE         $0xd4
+	LONG         $0x48769262
+	BYTE         $0x52
+	BYTE         $0xdc
+	VBROADCASTSS (SI)(AX*1), Z29
+	LONG         $0x487e9262
+	BYTE         $0x52
+	BYTE         $0xe5
+	LONG         $0x48769262
+	BYTE         $0x52
+	BYTE         $0xed
+	VBROADCASTSS (SI)(AX*2), Z28
+	LONG         $0x487e9262
+	BYTE         $0x52
+	BYTE         $0xf4
+	LONG         $0x48769262
+	BYTE         $0x52
+	BYTE         $0xfc
+	VBROADCASTSS (R11), Z29
+	LONG         $0x487e1262
+	BYTE         $0x52
+	BYTE         $0xc5
+	LONG         $0x48761262
+	BYTE         $0x52
+	BYTE         $0xcd
+	VBROADCASTSS (R11)(AX*1), Z28
+	LONG         $0x487e1262
+	BYTE         $0x52
+	BYTE         $0xd4
+	LONG         $0x48761262
+	BYTE         $0x52
+	BYTE         $0xdc
+	VBROADCASTSS (R11)(AX*2), Z29
+	LONG         $0x487e1262
+	BYTE         $0x52
+	BYTE         $0xe5
+	LONG         $0x48761262
+	BYTE         $0x52
+	BYTE         $0xed
+	VBROADCASTSS (R12), Z28
+	LONG         $0x487e1262
+	BYTE         $0x52
+	BYTE         $0xf4
+	LONG         $0x48761262
+	BYTE         $0x52
+	BYTE         $0xfc
+	VBROADCASTSS (R12)(AX*1), Z29
+	LONG         $0x487e8262
+	BYTE         $0x52
+	BYTE         $0xc5
+	LONG         $0x48768262
+	BYTE         $0x52
+	BYTE         $0xcd
+	VBROADCASTSS (R12)(AX*2), Z28
+	LONG         $0x487e8262
+	BYTE         $0x52
+	BYTE         $0xd4
+	LONG         $0x48768262
+	BYTE         $0x52
+	BYTE         $0xdc
+	VBROADCASTSS (R13), Z29
+	LONG         $0x487e8262
+	BYTE         $0x52
+	BYTE         $0xe5
+	LONG         $0x48768262
+	BYTE         $0x52
+	BYTE         $0xed
+	VBROADCASTSS (R13)(AX*1), Z28
+	LONG         $0x487e8262
+	BYTE         $0x52
+	BYTE         $0xf4
+	LONG         $0x48768262
+	BYTE         $0x52
+	BYTE         $0xfc
+	VBROADCASTSS (R13)(AX*2), Z29
+	LONG         $0x487e0262
+	BYTE         $0x52
+	BYTE         $0xc5
+	LONG         $0x48760262
+	BYTE         $0x52
+	BYTE         $0xcd
+	VBROADCASTSS (R14), Z28
+	LONG         $0x487e0262
+	BYTE         $0x52
+	BYTE         $0xd4
+	LONG         $0x48760262
+	BYTE         $0x52
+	BYTE         $0xdc
+	VMOVUPS      (BX)(R8*1), Z0
+	VMOVUPS      64(BX)(R8*1), Z1
+	VBROADCASTSS 4(SI), Z28
+	LONG         $0x487e9262
+	BYTE         $0x52
+	BYTE         $0xd4
+	LONG         $0x48769262
+	BYTE         $0x52
+	BYTE         $0xdc
+	VBROADCASTSS 4(SI)(AX*1), Z29
+	LONG         $0x487e9262
+	BYTE         $0x52
+	BYTE         $0xe5
+	LONG         $0x48769262
+	BYTE         $0x52
+	BYTE         $0xed
+	VBROADCASTSS 4(SI)(AX*2), Z28
+	LONG         $0x487e9262
+	BYTE         $0x52
+	BYTE         $0xf4
+	LONG         $0x48769262
+	BYTE         $0x52
+	BYTE         $0xfc
+	VBROADCASTSS 4(R11), Z29
+	LONG         $0x487e1262
+	BYTE         $0x52
+	BYTE         $0xc5
+	LONG         $0x48761262
+	BYTE         $0x52
+	BYTE         $0xcd
+	VBROADCASTSS 4(R11)(AX*1), Z28
+	LONG         $0x487e1262
+	BYTE         $0x52
+	BYTE         $0xd4
+	LONG         $0x48761262
+	BYTE         $0x52
+	BYTE         $0xdc
+	VBROADCASTSS 4(R11)(AX*2), Z29
+	LONG         $0x487e1262
+	BYTE         $0x52
+	BYTE         $0xe5
+	LONG         $0x48761262
+	BYTE         $0x52
+	BYTE         $0xed
+	VBROADCASTSS 4(R12), Z28
+	LONG         $0x487e1262
+	BYTE         $0x52
+	BYTE         $0xf4
+	LONG         $0x48761262
+	BYTE         $0x52
+	BYTE         $0xfc
+	VBROADCASTSS 4(R12)(AX*1), Z29
+	LONG         $0x487e8262
+	BYTE         $0x52
+	BYTE         $0xc5
+	LONG         $0x48768262
+	BYTE         $0x52
+	BYTE         $0xcd
+	VBROADCASTSS 4(R12)(AX*2), Z28
+	LONG         $0x487e8262
+	BYTE         $0x52
+	BYTE         $0xd4
+	LONG         $0x48768262
+	BYTE         $0x52
+	BYTE         $0xdc
+	VBROADCASTSS 4(R13), Z29
+	LONG         $0x487e8262
+	BYTE         $0x52
+	BYTE         $0xe5
+	LONG         $0x48768262
+	BYTE         $0x52
+	BYTE         $0xed
+	VBROADCASTSS 4(R13)(AX*1), Z28
+	LONG         $0x487e8262
+	BYTE         $0x52
+	BYTE         $0xf4
+	LONG         $0x48768262
+	BYTE         $0x52
+	BYTE         $0xfc
+	VBROADCASTSS 4(R13)(AX*2), Z29
+	LONG         $0x487e0262
+	BYTE         $0x52
+	BYTE         $0xc5
+	LONG         $0x48760262
+	BYTE         $0x52
+	BYTE         $0xcd
+	VBROADCASTSS 4(R14), Z28
+	LONG         $0x487e0262
+	BYTE         $0x52
+	BYTE         $0xd4
+	LONG         $0x48760262
+	BYTE         $0x52
+	BYTE         $0xdc
+	VMOVUPS      (BX)(R8*2), Z0
+	VMOVUPS      64(BX)(R8*2), Z1
+	VBROADCASTSS 8(SI), Z28
+	LONG         $0x487e9262
+	BYTE         $0x52
+	BYTE         $0xd4
+	LONG         $0x48769262
+	BYTE         $0x52
+	BYTE         $0xdc
+	VBROADCASTSS 8(SI)(AX*1), Z29
+	LONG         $0x487e9262
+	BYTE         $0x52
+	BYTE         $0xe5
+	LONG         $0x48769262
+	BYTE         $0x52
+	BYTE         $0xed
+	VBROADCASTSS 8(SI)(AX*2), Z28
+	LONG         $0x487e9262
+	BYTE         $0x52
+	BYTE         $0xf4
+	LONG         $0x48769262
+	BYTE         $0x52
+	BYTE         $0xfc
+	VBROADCASTSS 8(R11), Z29
+	LONG         $0x487e1262
+	BYTE         $0x52
+	BYTE         $0xc5
+	LONG         $0x48761262
+	BYTE         $0x52
+	BYTE         $0xcd
+	VBROADCASTSS 8(R11)(AX*1), Z28
+	LONG         $0x487e1262
+	BYTE         $0x52
+	BYTE         $0xd4
+	LONG         $0x48761262
+	BYTE         $0x52
+	BYTE         $0xdc
+	VBROADCASTSS 8(R11)(AX*2), Z29
+	LONG         $0x487e1262
+	BYTE         $0x52
+	BYTE         $0xe5
+	LONG         $0x48761262
+	BYTE         $0x52
+	BYTE         $0xed
+	VBROADCASTSS 8(R12), Z28
+	LONG         $0x487e1262
+	BYTE         $0x52
+	BYTE         $0xf4
+	LONG         $0x48761262
+	BYTE         $0x52
+	BYTE         $0xfc
+	VBROADCASTSS 8(R12)(AX*1), Z29
+	LONG         $0x487e8262
+	BYTE         $0x52
+	BYTE         $0xc5
+	LONG         $0x48768262
+	BYTE         $0x52
+	BYTE         $0xcd
+	VBROADCASTSS 8(R12)(AX*2), Z28
+	LONG         $0x487e8262
+	BYTE         $0x52
+	BYTE         $0xd4
+	LONG         $0x48768262
+	BYTE         $0x52
+	BYTE         $0xdc
+	VBROADCASTSS 8(R13), Z29
+	LONG         $0x487e8262
+	BYTE         $0x52
+	BYTE         $0xe5
+	LONG         $0x48768262
+	BYTE         $0x52
+	BYTE         $0xed
+	VBROADCASTSS 8(R13)(AX*1), Z28
+	LONG         $0x487e8262
+	BYTE         $0x52
+	BYTE         $0xf4
+	LONG         $0x48768262
+	BYTE         $0x52
+	BYTE         $0xfc
+	VBROADCASTSS 8(R13)(AX*2), Z29
+	LONG         $0x487e0262
+	BYTE         $0x52
+	BYTE         $0xc5
+	LONG         $0x48760262
+	BYTE         $0x52
+	BYTE         $0xcd
+	VBROADCASTSS 8(R14), Z28
+	LONG         $0x487e0262
+	BYTE         $0x52
+	BYTE         $0xd4
+	LONG         $0x48760262
+	BYTE         $0x52
+	BYTE         $0xdc
+	VMOVUPS      (BX)(R9*1), Z0
+	VMOVUPS      64(BX)(R9*1), Z1
+	VBROADCASTSS 12(SI), Z28
+	LONG         $0x487e9262
+	BYTE         $0x52
+	BYTE         $0xd4
+	LONG         $0x48769262
+	BYTE         $0x52
+	BYTE         $0xdc
+	VBROADCASTSS 12(SI)(AX*1), Z29
+	LONG         $0x487e9262
+	BYTE         $0x52
+	BYTE         $0xe5
+	LONG         $0x48769262
+	BYTE         $0x52
+	BYTE         $0xed
+	VBROADCASTSS 12(SI)(AX*2), Z28
+	LONG         $0x487e9262
+	BYTE         $0x52
+	BYTE         $0xf4
+	LONG         $0x48769262
+	BYTE         $0x52
+	BYTE         $0xfc
+	VBROADCASTSS 12(R11), Z29
+	LONG         $0x487e1262
+	BYTE         $0x52
+	BYTE         $0xc5
+	LONG         $0x48761262
+	BYTE         $0x52
+	BYTE         $0xcd
+	VBROADCASTSS 12(R11)(AX*1), Z28
+	LONG         $0x487e1262
+	BYTE         $0x52
+	BYTE         $0xd4
+	LONG         $0x48761262
+	BYTE         $0x52
+	BYTE         $0xdc
+	VBROADCASTSS 12(R11)(AX*2), Z29
+	LONG         $0x487e1262
+	BYTE         $0x52
+	BYTE         $0xe5
+	LONG         $0x48761262
+	BYTE         $0x52
+	BYTE         $0xed
+	VBROADCASTSS 12(R12), Z28
+	LONG         $0x487e1262
+	BYTE         $0x52
+	BYTE         $0xf4
+	LONG         $0x48761262
+	BYTE         $0x52
+	BYTE         $0xfc
+	VBROADCASTSS 12(R12)(AX*1), Z29
+	LONG         $0x487e8262
+	BYTE         $0x52
+	BYTE         $0xc5
+	LONG         $0x48768262
+	BYTE         $0x52
+	BYTE         $0xcd
+	VBROADCASTSS 12(R12)(AX*2), Z28
+	LONG         $0x487e8262
+	BYTE         $0x52
+	BYTE         $0xd4
+	LONG         $0x48768262
+	BYTE         $0x52
+	BYTE         $0xdc
+	VBROADCASTSS 12(R13), Z29
+	LONG         $0x487e8262
+	BYTE         $0x52
+	BYTE         $0xe5
+	LONG         $0x48768262
+	BYTE         $0x52
+	BYTE         $0xed
+	VBROADCASTSS 12(R13)(AX*1), Z28
+	LONG         $0x487e8262
+	BYTE         $0x52
+	BYTE         $0xf4
+	LONG         $0x48768262
+	BYTE         $0x52
+	BYTE         $0xfc
+	VBROADCASTSS 12(R13)(AX*2), Z29
+	LONG         $0x487e0262
+	BYTE         $0x52
+	BYTE         $0xc5
+	LONG         $0x48760262
+	BYTE         $0x52
+	BYTE         $0xcd
+	VBROADCASTSS 12(R14), Z28
+	LONG         $0x487e0262
+	BYTE         $0x52
+	BYTE         $0xd4
+	LONG         $0x48760262
+	BYTE         $0x52
+	BYTE         $0xdc
+	ADDQ         $0x10, SI
+	ADDQ         $0x10, R11
+	ADDQ         $0x10, R12
+	ADDQ         $0x10, R13
+	ADDQ         $0x10, R14
+	LEAQ         (BX)(R8*4), BX
+	DECQ         CX
+	JNZ          loop
+
+tail:
+	TESTQ R10, R10
+	JZ    done
+
+single:
+	VMOVUPS      (BX), Z0
+	VMOVUPS      64(BX), Z1
+	VBROADCASTSS (SI), Z28
+	LONG         $0x487e9262
+	BYTE         $0x52
+	BYTE         $0xd4
+	LONG         $0x48769262
+	BYTE         $0x52
+	BYTE         $0xdc
+	VBROADCASTSS (SI)(AX*1), Z29
+	LONG         $0x487e9262
+	BYTE         $0x52
+	BYTE         $0xe5
+	LONG         $0x48769262
+	BYTE         $0x52
+	BYTE         $0xed
+	VBROADCASTSS (SI)(AX*2), Z28
+	LONG         $0x487e9262
+	BYTE         $0x52
+	BYTE         $0xf4
+	LONG         $0x48769262
+	BYTE         $0x52
+	BYTE         $0xfc
+	VBROADCASTSS (R11), Z29
+	LONG         $0x487e1262
+	BYTE         $0x52
+	BYTE         $0xc5
+	LONG         $0x48761262
+	BYTE         $0x52
+	BYTE         $0xcd
+	VBROADCASTSS (R11)(AX*1), Z28
+	LONG         $0x487e1262
+	BYTE         $0x52
+	BYTE         $0xd4
+	LONG         $0x48761262
+	BYTE         $0x52
+	BYTE         $0xdc
+	VBROADCASTSS (R11)(AX*2), Z29
+	LONG         $0x487e1262
+	BYTE         $0x52
+	BYTE         $0xe5
+	LONG         $0x48761262
+	BYTE         $0x52
+	BYTE         $0xed
+	VBROADCASTSS (R12), Z28
+	LONG         $0x487e1262
+	BYTE         $0x52
+	BYTE         $0xf4
+	LONG         $0x48761262
+	BYTE         $0x52
+	BYTE         $0xfc
+	VBROADCASTSS (R12)(AX*1), Z29
+	LONG         $0x487e8262
+	BYTE         $0x52
+	BYTE         $0xc5
+	LONG         $0x48768262
+	BYTE         $0x52
+	BYTE         $0xcd
+	VBROADCASTSS (R12)(AX*2), Z28
+	LONG         $0x487e8262
+	BYTE         $0x52
+	BYTE         $0xd4
+	LONG         $0x48768262
+	BYTE         $0x52
+	BYTE         $0xdc
+	VBROADCASTSS (R13), Z29
+	LONG         $0x487e8262
+	BYTE         $0x52
+	BYTE         $0xe5
+	LONG         $0x48768262
+	BYTE         $0x52
+	BYTE         $0xed
+	VBROADCASTSS (R13)(AX*1), Z28
+	LONG         $0x487e8262
+	BYTE         $0x52
+	BYTE         $0xf4
+	LONG         $0x48768262
+	BYTE         $0x52
+	BYTE         $0xfc
+	VBROADCASTSS (R13)(AX*2), Z29
+	LONG         $0x487e0262
+	BYTE         $0x52
+	BYTE         $0xc5
+	LONG         $0x48760262
+	BYTE         $0x52
+	BYTE         $0xcd
+	VBROADCASTSS (R14), Z28
+	LONG         $0x487e0262
+	BYTE         $0x52
+	BYTE         $0xd4
+	LONG         $0x48760262
+	BYTE         $0x52
+	BYTE         $0xdc
+	ADDQ         $0x04, SI
+	ADDQ         $0x04, R11
+	ADDQ         $0x04, R12
+	ADDQ         $0x04, R13
+	ADDQ         $0x04, R14
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
@@ -2197,6 +3736,696 @@ next:
 	VZEROUPPER
 	RET
 
+// func gemmRows12x32AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gemmRows12x32AVX512BF16(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x10, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
+	LEAQ       (R8)(R8*2), R9
+	MOVQ       DI, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	VPXORD     Z2, Z2, Z2
+	VPXORD     Z3, Z3, Z3
+	VPXORD     Z4, Z4, Z4
+	VPXORD     Z5, Z5, Z5
+	VPXORD     Z6, Z6, Z6
+	VPXORD     Z7, Z7, Z7
+	VPXORD     Z8, Z8, Z8
+	VPXORD     Z9, Z9, Z9
+	VPXORD     Z10, Z10, Z10
+	VPXORD     Z11, Z11, Z11
+	VPXORD     Z12, Z12, Z12
+	VPXORD     Z13, Z13, Z13
+	VPXORD     Z14, Z14, Z14
+	VPXORD     Z15, Z15, Z15
+	VPXORD     Z16, Z16, Z16
+	VPXORD     Z17, Z17, Z17
+	VPXORD     Z18, Z18, Z18
+	VPXORD     Z19, Z19, Z19
+	VPXORD     Z20, Z20, Z20
+	VPXORD     Z21, Z21, Z21
+	VPXORD     Z22, Z22, Z22
+	VPXORD     Z23, Z23, Z23
+	VPXORD     Z24, Z24, Z24
+	VPXORD     Z25, Z25, Z25
+	LEAQ       (AX)(AX*2), R11
+	LEAQ       (AX)(AX*2), R10
+	LEAQ       (SI)(R10*1), R11
+	LEAQ       (R11)(R10*1), R12
+	LEAQ       (R12)(R10*1), R13
+	MOVQ       CX, R10
+	ANDQ       $0x03, R10
+	SHRQ       $0x02, CX
+	JZ         tail
+
+loop:
+	VMOVUPS      (BX), Z0
+	VMOVUPS      64(BX), Z1
+	VBROADCASTSS (SI), Z26
+	LONG         $0x487e9262
+	BYTE         $0x52
+	BYTE         $0xd2
+	LONG         $0x48769262
+	BYTE         $0x52
+	BYTE         $0xda
+	VBROADCASTSS (SI)(AX*1), Z27
+	LONG         $0x487e9262
+	BYTE         $0x52
+	BYTE         $0xe3
+	LONG         $0x48769262
+	BYTE         $0x52
+	BYTE         $0xeb
+	VBROADCASTSS (SI)(AX*2), Z26
+	LONG         $0x487e9262
+	BYTE         $0x52
+	BYTE         $0xf2
+	LONG         $0x48769262
+	BYTE         $0x52
+	BYTE         $0xfa
+	VBROADCASTSS (R11), Z27
+	LONG         $0x487e1262
+	BYTE         $0x52
+	BYTE         $0xc3
+	LONG         $0x48761262
+	BYTE         $0x52
+	BYTE         $0xcb
+	VBROADCASTSS (R11)(AX*1), Z26
+	LONG         $0x487e1262
+	BYTE         $0x52
+	BYTE         $0xd2
+	LONG         $0x48761262
+	BYTE         $0x52
+	BYTE         $0xda
+	VBROADCASTSS (R11)(AX*2), Z27
+	LONG         $0x487e1262
+	BYTE         $0x52
+	BYTE         $0xe3
+	LONG         $0x48761262
+	BYTE         $0x52
+	BYTE         $0xeb
+	VBROADCASTSS (R12), Z26
+	LONG         $0x487e1262
+	BYTE         $0x52
+	BYTE         $0xf2
+	LONG         $0x48761262
+	BYTE         $0x52
+	BYTE         $0xfa
+	VBROADCASTSS (R12)(AX*1), Z27
+	LONG         $0x487e8262
+	BYTE         $0x52
+	BYTE         $0xc3
+	LONG         $0x48768262
+	BYTE         $0x52
+	BYTE         $0xcb
+	VBROADCASTSS (R12)(AX*2), Z26
+	LONG         $0x487e8262
+	BYTE         $0x52
+	BYTE         $0xd2
+	LONG         $0x48768262
+	BYTE         $0x52
+	BYTE         $0xda
+	VBROADCASTSS (R13), Z27
+	LONG         $0x487e8262
+	BYTE         $0x52
+	BYTE         $0xe3
+	LONG         $0x48768262
+	BYTE         $0x52
+	BYTE         $0xeb
+	VBROADCASTSS (R13)(AX*1), Z26
+	LONG         $0x487e8262
+	BYTE         $0x52
+	BYTE         $0xf2
+	LONG         $0x48768262
+	BYTE         $0x52
+	BYTE         $0xfa
+	VBROADCASTSS (R13)(AX*2), Z27
+	LONG         $0x487e0262
+	BYTE         $0x52
+	BYTE         $0xc3
+	LONG         $0x48760262
+	BYTE         $0x52
+	BYTE         $0xcb
+	VMOVUPS      (BX)(R8*1), Z0
+	VMOVUPS      64(BX)(R8*1), Z1
+	VBROADCASTSS 4(SI), Z26
+	LONG         $0x487e9262
+	BYTE         $0x52
+	BYTE         $0xd2
+	LONG         $0x48769262
+	BYTE         $0x52
+	BYTE         $0xda
+	VBROADCASTSS 4(SI)(AX*1), Z27
+	LONG         $0x487e9262
+	BYTE         $0x52
+	BYTE         $0xe3
+	LONG         $0x48769262
+	BYTE         $0x52
+	BYTE         $0xeb
+	VBROADCASTSS 4(SI)(AX*2), Z26
+	LONG         $0x487e9262
+	BYTE         $0x52
+	BYTE         $0xf2
+	LONG         $0x48769262
+	BYTE         $0x52
+	BYTE         $0xfa
+	VBROADCASTSS 4(R11), Z27
+	LONG         $0x487e1262
+	BYTE         $0x52
+	BYTE         $0xc3
+	LONG         $0x48761262
+	BYTE         $0x52
+	BYTE         $0xcb
+	VBROADCASTSS 4(R11)(AX*1), Z26
+	LONG         $0x487e1262
+	BYTE         $0x52
+	BYTE         $0xd2
+	LONG         $0x48761262
+	BYTE         $0x52
+	BYTE         $0xda
+	VBROADCASTSS 4(R11)(AX*2), Z27
+	LONG         $0x487e1262
+	BYTE         $0x52
+	BYTE         $0xe3
+	LONG         $0x48761262
+	BYTE         $0x52
+	BYTE         $0xeb
+	VBROADCASTSS 4(R12), Z26
+	LONG         $0x487e1262
+	BYTE         $0x52
+	BYTE         $0xf2
+	LONG         $0x48761262
+	BYTE         $0x52
+	BYTE         $0xfa
+	VBROADCASTSS 4(R12)(AX*1), Z27
+	LONG         $0x487e8262
+	BYTE         $0x52
+	BYTE         $0xc3
+	LONG         $0x48768262
+	BYTE         $0x52
+	BYTE         $0xcb
+	VBROADCASTSS 4(R12)(AX*2), Z26
+	LONG         $0x487e8262
+	BYTE         $0x52
+	BYTE         $0xd2
+	LONG         $0x48768262
+	BYTE         $0x52
+	BYTE         $0xda
+	VBROADCASTSS 4(R13), Z27
+	LONG         $0x487e8262
+	BYTE         $0x52
+	BYTE         $0xe3
+	LONG         $0x48768262
+	BYTE         $0x52
+	BYTE         $0xeb
+	VBROADCASTSS 4(R13)(AX*1), Z26
+	LONG         $0x487e8262
+	BYTE         $0x52
+	BYTE         $0xf2
+	LONG         $0x48768262
+	BYTE         $0x52
+	BYTE         $0xfa
+	VBROADCASTSS 4(R13)(AX*2), Z27
+	LONG         $0x487e0262
+	BYTE         $0x52
+	BYTE         $0xc3
+	LONG         $0x48760262
+	BYTE         $0x52
+	BYTE         $0xcb
+	VMOVUPS      (BX)(R8*2), Z0
+	VMOVUPS      64(BX)(R8*2), Z1
+	VBROADCASTSS 8(SI), Z26
+	LONG         $0x487e9262
+	BYTE         $0x52
+	BYTE         $0xd2
+	LONG         $0x48769262
+	BYTE         $0x52
+	BYTE         $0xda
+	VBROADCASTSS 8(SI)(AX*1), Z27
+	LONG         $0x487e9262
+	BYTE         $0x52
+	BYTE         $0xe3
+	LONG         $0x48769262
+	BYTE         $0x52
+	BYTE         $0xeb
+	VBROADCASTSS 8(SI)(AX*2), Z26
+	LONG         $0x487e9262
+	BYTE         $0x52
+	BYTE         $0xf2
+	LONG         $0x48769262
+	BYTE         $0x52
+	BYTE         $0xfa
+	VBROADCASTSS 8(R11), Z27
+	LONG         $0x487e1262
+	BYTE         $0x52
+	BYTE         $0xc3
+	LONG         $0x48761262
+	BYTE         $0x52
+	BYTE         $0xcb
+	VBROADCASTSS 8(R11)(AX*1), Z26
+	LONG         $0x487e1262
+	BYTE         $0x52
+	BYTE         $0xd2
+	LONG         $0x48761262
+	BYTE         $0x52
+	BYTE         $0xda
+	VBROADCASTSS 8(R11)(AX*2), Z27
+	LONG         $0x487e1262
+	BYTE         $0x52
+	BYTE         $0xe3
+	LONG         $0x48761262
+	BYTE         $0x52
+	BYTE         $0xeb
+	VBROADCASTSS 8(R12), Z26
+	LONG         $0x487e1262
+	BYTE         $0x52
+	BYTE         $0xf2
+	LONG         $0x48761262
+	BYTE         $0x52
+	BYTE         $0xfa
+	VBROADCASTSS 8(R12)(AX*1), Z27
+	LONG         $0x487e8262
+	BYTE         $0x52
+	BYTE         $0xc3
+	LONG         $0x48768262
+	BYTE         $0x52
+	BYTE         $0xcb
+	VBROADCASTSS 8(R12)(AX*2), Z26
+	LONG         $0x487e8262
+	BYTE         $0x52
+	BYTE         $0xd2
+	LONG         $0x48768262
+	BYTE         $0x52
+	BYTE         $0xda
+	VBROADCASTSS 8(R13), Z27
+	LONG         $0x487e8262
+	BYTE         $0x52
+	BYTE         $0xe3
+	LONG         $0x48768262
+	BYTE         $0x52
+	BYTE         $0xeb
+	VBROADCASTSS 8(R13)(AX*1), Z26
+	LONG         $0x487e8262
+	BYTE         $0x52
+	BYTE         $0xf2
+	LONG         $0x48768262
+	BYTE         $0x52
+	BYTE         $0xfa
+	VBROADCASTSS 8(R13)(AX*2), Z27
+	LONG         $0x487e0262
+	BYTE         $0x52
+	BYTE         $0xc3
+	LONG         $0x48760262
+	BYTE         $0x52
+	BYTE         $0xcb
+	VMOVUPS      (BX)(R9*1), Z0
+	VMOVUPS      64(BX)(R9*1), Z1
+	VBROADCASTSS 12(SI), Z26
+	LONG         $0x487e9262
+	BYTE         $0x52
+	BYTE         $0xd2
+	LONG         $0x48769262
+	BYTE         $0x52
+	BYTE         $0xda
+	VBROADCASTSS 12(SI)(AX*1), Z27
+	LONG         $0x487e9262
+	BYTE         $0x52
+	BYTE         $0xe3
+	LONG         $0x48769262
+	BYTE         $0x52
+	BYTE         $0xeb
+	VBROADCASTSS 12(SI)(AX*2), Z26
+	LONG         $0x487e9262
+	BYTE         $0x52
+	BYTE         $0xf2
+	LONG         $0x48769262
+	BYTE         $0x52
+	BYTE         $0xfa
+	VBROADCASTSS 12(R11), Z27
+	LONG         $0x487e1262
+	BYTE         $0x52
+	BYTE         $0xc3
+	LONG         $0x48761262
+	BYTE         $0x52
+	BYTE         $0xcb
+	VBROADCASTSS 12(R11)(AX*1), Z26
+	LONG         $0x487e1262
+	BYTE         $0x52
+	BYTE         $0xd2
+	LONG         $0x48761262
+	BYTE         $0x52
+	BYTE         $0xda
+	VBROADCASTSS 12(R11)(AX*2), Z27
+	LONG         $0x487e1262
+	BYTE         $0x52
+	BYTE         $0xe3
+	LONG         $0x48761262
+	BYTE         $0x52
+	BYTE         $0xeb
+	VBROADCASTSS 12(R12), Z26
+	LONG         $0x487e1262
+	BYTE         $0x52
+	BYTE         $0xf2
+	LONG         $0x48761262
+	BYTE         $0x52
+	BYTE         $0xfa
+	VBROADCASTSS 12(R12)(AX*1), Z27
+	LONG         $0x487e8262
+	BYTE         $0x52
+	BYTE         $0xc3
+	LONG         $0x48768262
+	BYTE         $0x52
+	BYTE         $0xcb
+	VBROADCASTSS 12(R12)(AX*2), Z26
+	LONG         $0x487e8262
+	BYTE         $0x52
+	BYTE         $0xd2
+	LONG         $0x48768262
+	BYTE         $0x52
+	BYTE         $0xda
+	VBROADCASTSS 12(R13), Z27
+	LONG         $0x487e8262
+	BYTE         $0x52
+	BYTE         $0xe3
+	LONG         $0x48768262
+	BYTE         $0x52
+	BYTE         $0xeb
+	VBROADCASTSS 12(R13)(AX*1), Z26
+	LONG         $0x487e8262
+	BYTE         $0x52
+	BYTE         $0xf2
+	LONG         $0x48768262
+	BYTE         $0x52
+	BYTE         $0xfa
+	VBROADCASTSS 12(R13)(AX*2), Z27
+	LONG         $0x487e0262
+	BYTE         $0x52
+	BYTE         $0xc3
+	LONG         $0x48760262
+	BYTE         $0x52
+	BYTE         $0xcb
+	ADDQ         $0x10, SI
+	ADDQ         $0x10, R11
+	ADDQ         $0x10, R12
+	ADDQ         $0x10, R13
+	LEAQ         (BX)(R8*4), BX
+	DECQ         CX
+	JNZ          loop
+
+tail:
+	TESTQ R10, R10
+	JZ    done
+
+single:
+	VMOVUPS      (BX), Z0
+	VMOVUPS      64(BX), Z1
+	VBROADCASTSS (SI), Z26
+	LONG         $0x487e9262
+	BYTE         $0x52
+	BYTE         $0xd2
+	LONG         $0x48769262
+	BYTE         $0x52
+	BYTE         $0xda
+	VBROADCASTSS (SI)(AX*1), Z27
+	LONG         $0x487e9262
+	BYTE         $0x52
+	BYTE         $0xe3
+	LONG         $0x48769262
+	BYTE         $0x52
+	BYTE         $0xeb
+	VBROADCASTSS (SI)(AX*2), Z26
+	LONG         $0x487e9262
+	BYTE         $0x52
+	BYTE         $0xf2
+	LONG         $0x48769262
+	BYTE         $0x52
+	BYTE         $0xfa
+	VBROADCASTSS (R11), Z27
+	LONG         $0x487e1262
+	BYTE         $0x52
+	BYTE         $0xc3
+	LONG         $0x48761262
+	BYTE         $0x52
+	BYTE         $0xcb
+	VBROADCASTSS (R11)(AX*1), Z26
+	LONG         $0x487e1262
+	BYTE         $0x52
+	BYTE         $0xd2
+	LONG         $0x48761262
+	BYTE         $0x52
+	BYTE         $0xda
+	VBROADCASTSS (R11)(AX*2), Z27
+	LONG         $0x487e1262
+	BYTE         $0x52
+	BYTE         $0xe3
+	LONG         $0x48761262
+	BYTE         $0x52
+	BYTE         $0xeb
+	VBROADCASTSS (R12), Z26
+	LONG         $0x487e1262
+	BYTE         $0x52
+	BYTE         $0xf2
+	LONG         $0x48761262
+	BYTE         $0x52
+	BYTE         $0xfa
+	VBROADCASTSS (R12)(AX*1), Z27
+	LONG         $0x487e8262
+	BYTE         $0x52
+	BYTE         $0xc3
+	LONG         $0x48768262
+	BYTE         $0x52
+	BYTE         $0xcb
+	VBROADCASTSS (R12)(AX*2), Z26
+	LONG         $0x487e8262
+	BYTE         $0x52
+	BYTE         $0xd2
+	LONG         $0x48768262
+	BYTE         $0x52
+	BYTE         $0xda
+	VBROADCASTSS (R13), Z27
+	LONG         $0x487e8262
+	BYTE         $0x52
+	BYTE         $0xe3
+	LONG         $0x48768262
+	BYTE         $0x52
+	BYTE         $0xeb
+	VBROADCASTSS (R13)(AX*1), Z26
+	LONG         $0x487e8262
+	BYTE         $0x52
+	BYTE         $0xf2
+	LONG         $0x48768262
+	BYTE         $0x52
+	BYTE         $0xfa
+	VBROADCASTSS (R13)(AX*2), Z27
+	LONG         $0x487e0262
+	BYTE         $0x52
+	BYTE         $0xc3
+	LONG         $0x48760262
+	BYTE         $0x52
+	BYTE         $0xcb
+	ADDQ         $0x04, SI
+	ADDQ         $0x04, R11
+	ADDQ         $0x04, R12
+	ADDQ         $0x04, R13
+	ADDQ         R8, BX
+	DECQ         R10
+	JNZ          single
+
+done:
+	VBROADCASTSS  alpha+88(FP), Z26
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
+	TESTQ         SI, SI
+	JZ            overwrite
+	VFMADD213PS.Z (SI), Z26, K1, Z2
+	VMOVUPS       Z2, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z26, K2, Z3
+	VMOVUPS       Z3, K2, 64(DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z26, K1, Z4
+	VMOVUPS       Z4, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z26, K2, Z5
+	VMOVUPS       Z5, K2, 64(DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z26, K1, Z6
+	VMOVUPS       Z6, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z26, K2, Z7
+	VMOVUPS       Z7, K2, 64(DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z26, K1, Z8
+	VMOVUPS       Z8, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z26, K2, Z9
+	VMOVUPS       Z9, K2, 64(DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z26, K1, Z10
+	VMOVUPS       Z10, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z26, K2, Z11
+	VMOVUPS       Z11, K2, 64(DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z26, K1, Z12
+	VMOVUPS       Z12, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z26, K2, Z13
+	VMOVUPS       Z13, K2, 64(DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z26, K1, Z14
+	VMOVUPS       Z14, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z26, K2, Z15
+	VMOVUPS       Z15, K2, 64(DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z26, K1, Z16
+	VMOVUPS       Z16, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z26, K2, Z17
+	VMOVUPS       Z17, K2, 64(DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z26, K1, Z18
+	VMOVUPS       Z18, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z26, K2, Z19
+	VMOVUPS       Z19, K2, 64(DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z26, K1, Z20
+	VMOVUPS       Z20, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z26, K2, Z21
+	VMOVUPS       Z21, K2, 64(DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z26, K1, Z22
+	VMOVUPS       Z22, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z26, K2, Z23
+	VMOVUPS       Z23, K2, 64(DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z26, K1, Z24
+	VMOVUPS       Z24, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z26, K2, Z25
+	VMOVUPS       Z25, K2, 64(DI)
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
+
+overwrite:
+	VMULPS  Z2, Z26, Z2
+	VMOVUPS Z2, K1, (DI)
+	VMULPS  Z3, Z26, Z3
+	VMOVUPS Z3, K2, 64(DI)
+	ADDQ    DX, DI
+	VMULPS  Z4, Z26, Z4
+	VMOVUPS Z4, K1, (DI)
+	VMULPS  Z5, Z26, Z5
+	VMOVUPS Z5, K2, 64(DI)
+	ADDQ    DX, DI
+	VMULPS  Z6, Z26, Z6
+	VMOVUPS Z6, K1, (DI)
+	VMULPS  Z7, Z26, Z7
+	VMOVUPS Z7, K2, 64(DI)
+	ADDQ    DX, DI
+	VMULPS  Z8, Z26, Z8
+	VMOVUPS Z8, K1, (DI)
+	VMULPS  Z9, Z26, Z9
+	VMOVUPS Z9, K2, 64(DI)
+	ADDQ    DX, DI
+	VMULPS  Z10, Z26, Z10
+	VMOVUPS Z10, K1, (DI)
+	VMULPS  Z11, Z26, Z11
+	VMOVUPS Z11, K2, 64(DI)
+	ADDQ    DX, DI
+	VMULPS  Z12, Z26, Z12
+	VMOVUPS Z12, K1, (DI)
+	VMULPS  Z13, Z26, Z13
+	VMOVUPS Z13, K2, 64(DI)
+	ADDQ    DX, DI
+	VMULPS  Z14, Z26, Z14
+	VMOVUPS Z14, K1, (DI)
+	VMULPS  Z15, Z26, Z15
+	VMOVUPS Z15, K2, 64(DI)
+	ADDQ    DX, DI
+	VMULPS  Z16, Z26, Z16
+	VMOVUPS Z16, K1, (DI)
+	VMULPS  Z17, Z26, Z17
+	VMOVUPS Z17, K2, 64(DI)
+	ADDQ    DX, DI
+	VMULPS  Z18, Z26, Z18
+	VMOVUPS Z18, K1, (DI)
+	VMULPS  Z19, Z26, Z19
+	VMOVUPS Z19, K2, 64(DI)
+	ADDQ    DX, DI
+	VMULPS  Z20, Z26, Z20
+	VMOVUPS Z20, K1, (DI)
+	VMULPS  Z21, Z26, Z21
+	VMOVUPS Z21, K2, 64(DI)
+	ADDQ    DX, DI
+	VMULPS  Z22, Z26, Z22
+	VMOVUPS Z22, K1, (DI)
+	VMULPS  Z23, Z26, Z23
+	VMOVUPS Z23, K2, 64(DI)
+	ADDQ    DX, DI
+	VMULPS  Z24, Z26, Z24
+	VMOVUPS Z24, K1, (DI)
+	VMULPS  Z25, Z26, Z25
+	VMOVUPS Z25, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
+	VZEROUPPER
+	RET
+
 // func gemm11x32AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
 TEXT ·gemm11x32AVX512BF16(SB), NOSPLIT, $0-104
@@ -2682,6 +4911,645 @@ single:
 	BYTE         $0x52
 	BYTE         $0xf8
 	ADDQ         AX, SI
+	ADDQ         R8, BX
+	DECQ         R10
+	JNZ          single
+
+done:
+	VBROADCASTSS  alpha+88(FP), Z24
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
+	TESTQ         SI, SI
+	JZ            overwrite
+	VFMADD213PS.Z (SI), Z24, K1, Z2
+	VMOVUPS       Z2, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z24, K2, Z3
+	VMOVUPS       Z3, K2, 64(DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z24, K1, Z4
+	VMOVUPS       Z4, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z24, K2, Z5
+	VMOVUPS       Z5, K2, 64(DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z24, K1, Z6
+	VMOVUPS       Z6, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z24, K2, Z7
+	VMOVUPS       Z7, K2, 64(DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z24, K1, Z8
+	VMOVUPS       Z8, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z24, K2, Z9
+	VMOVUPS       Z9, K2, 64(DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z24, K1, Z10
+	VMOVUPS       Z10, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z24, K2, Z11
+	VMOVUPS       Z11, K2, 64(DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z24, K1, Z12
+	VMOVUPS       Z12, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z24, K2, Z13
+	VMOVUPS       Z13, K2, 64(DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z24, K1, Z14
+	VMOVUPS       Z14, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z24, K2, Z15
+	VMOVUPS       Z15, K2, 64(DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z24, K1, Z16
+	VMOVUPS       Z16, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z24, K2, Z17
+	VMOVUPS       Z17, K2, 64(DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z24, K1, Z18
+	VMOVUPS       Z18, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z24, K2, Z19
+	VMOVUPS       Z19, K2, 64(DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z24, K1, Z20
+	VMOVUPS       Z20, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z24, K2, Z21
+	VMOVUPS       Z21, K2, 64(DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z24, K1, Z22
+	VMOVUPS       Z22, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z24, K2, Z23
+	VMOVUPS       Z23, K2, 64(DI)
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
+
+overwrite:
+	VMULPS  Z2, Z24, Z2
+	VMOVUPS Z2, K1, (DI)
+	VMULPS  Z3, Z24, Z3
+	VMOVUPS Z3, K2, 64(DI)
+	ADDQ    DX, DI
+	VMULPS  Z4, Z24, Z4
+	VMOVUPS Z4, K1, (DI)
+	VMULPS  Z5, Z24, Z5
+	VMOVUPS Z5, K2, 64(DI)
+	ADDQ    DX, DI
+	VMULPS  Z6, Z24, Z6
+	VMOVUPS Z6, K1, (DI)
+	VMULPS  Z7, Z24, Z7
+	VMOVUPS Z7, K2, 64(DI)
+	ADDQ    DX, DI
+	VMULPS  Z8, Z24, Z8
+	VMOVUPS Z8, K1, (DI)
+	VMULPS  Z9, Z24, Z9
+	VMOVUPS Z9, K2, 64(DI)
+	ADDQ    DX, DI
+	VMULPS  Z10, Z24, Z10
+	VMOVUPS Z10, K1, (DI)
+	VMULPS  Z11, Z24, Z11
+	VMOVUPS Z11, K2, 64(DI)
+	ADDQ    DX, DI
+	VMULPS  Z12, Z24, Z12
+	VMOVUPS Z12, K1, (DI)
+	VMULPS  Z13, Z24, Z13
+	VMOVUPS Z13, K2, 64(DI)
+	ADDQ    DX, DI
+	VMULPS  Z14, Z24, Z14
+	VMOVUPS Z14, K1, (DI)
+	VMULPS  Z15, Z24, Z15
+	VMOVUPS Z15, K2, 64(DI)
+	ADDQ    DX, DI
+	VMULPS  Z16, Z24, Z16
+	VMOVUPS Z16, K1, (DI)
+	VMULPS  Z17, Z24, Z17
+	VMOVUPS Z17, K2, 64(DI)
+	ADDQ    DX, DI
+	VMULPS  Z18, Z24, Z18
+	VMOVUPS Z18, K1, (DI)
+	VMULPS  Z19, Z24, Z19
+	VMOVUPS Z19, K2, 64(DI)
+	ADDQ    DX, DI
+	VMULPS  Z20, Z24, Z20
+	VMOVUPS Z20, K1, (DI)
+	VMULPS  Z21, Z24, Z21
+	VMOVUPS Z21, K2, 64(DI)
+	ADDQ    DX, DI
+	VMULPS  Z22, Z24, Z22
+	VMOVUPS Z22, K1, (DI)
+	VMULPS  Z23, Z24, Z23
+	VMOVUPS Z23, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
+	VZEROUPPER
+	RET
+
+// func gemmRows11x32AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gemmRows11x32AVX512BF16(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x10, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
+	LEAQ       (R8)(R8*2), R9
+	MOVQ       DI, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	VPXORD     Z2, Z2, Z2
+	VPXORD     Z3, Z3, Z3
+	VPXORD     Z4, Z4, Z4
+	VPXORD     Z5, Z5, Z5
+	VPXORD     Z6, Z6, Z6
+	VPXORD     Z7, Z7, Z7
+	VPXORD     Z8, Z8, Z8
+	VPXORD     Z9, Z9, Z9
+	VPXORD     Z10, Z10, Z10
+	VPXORD     Z11, Z11, Z11
+	VPXORD     Z12, Z12, Z12
+	VPXORD     Z13, Z13, Z13
+	VPXORD     Z14, Z14, Z14
+	VPXORD     Z15, Z15, Z15
+	VPXORD     Z16, Z16, Z16
+	VPXORD     Z17, Z17, Z17
+	VPXORD     Z18, Z18, Z18
+	VPXORD     Z19, Z19, Z19
+	VPXORD     Z20, Z20, Z20
+	VPXORD     Z21, Z21, Z21
+	VPXORD     Z22, Z22, Z22
+	VPXORD     Z23, Z23, Z23
+	LEAQ       (AX)(AX*2), R11
+	LEAQ       (AX)(AX*2), R10
+	LEAQ       (SI)(R10*1), R11
+	LEAQ       (R11)(R10*1), R12
+	LEAQ       (R12)(R10*1), R13
+	MOVQ       CX, R10
+	ANDQ       $0x03, R10
+	SHRQ       $0x02, CX
+	JZ         tail
+
+loop:
+	VMOVUPS      (BX), Z0
+	VMOVUPS      64(BX), Z1
+	VBROADCASTSS (SI), Z24
+	LONG         $0x487e9262
+	BYTE         $0x52
+	BYTE         $0xd0
+	LONG         $0x48769262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS (SI)(AX*1), Z25
+	LONG         $0x487e9262
+	BYTE         $0x52
+	BYTE         $0xe1
+	LONG         $0x48769262
+	BYTE         $0x52
+	BYTE         $0xe9
+	VBROADCASTSS (SI)(AX*2), Z24
+	LONG         $0x487e9262
+	BYTE         $0x52
+	BYTE         $0xf0
+	LONG         $0x48769262
+	BYTE         $0x52
+	BYTE         $0xf8
+	VBROADCASTSS (R11), Z25
+	LONG         $0x487e1262
+	BYTE         $0x52
+	BYTE         $0xc1
+	LONG         $0x48761262
+	BYTE         $0x52
+	BYTE         $0xc9
+	VBROADCASTSS (R11)(AX*1), Z24
+	LONG         $0x487e1262
+	BYTE         $0x52
+	BYTE         $0xd0
+	LONG         $0x48761262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS (R11)(AX*2), Z25
+	LONG         $0x487e1262
+	BYTE         $0x52
+	BYTE         $0xe1
+	LONG         $0x48761262
+	BYTE         $0x52
+	BYTE         $0xe9
+	VBROADCASTSS (R12), Z24
+	LONG         $0x487e1262
+	BYTE         $0x52
+	BYTE         $0xf0
+	LONG         $0x48761262
+	BYTE         $0x52
+	BYTE         $0xf8
+	VBROADCASTSS (R12)(AX*1), Z25
+	LONG         $0x487e8262
+	BYTE         $0x52
+	BYTE         $0xc1
+	LONG         $0x48768262
+	BYTE         $0x52
+	BYTE         $0xc9
+	VBROADCASTSS (R12)(AX*2), Z24
+	LONG         $0x487e8262
+	BYTE         $0x52
+	BYTE         $0xd0
+	LONG         $0x48768262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS (R13), Z25
+	LONG         $0x487e8262
+	BYTE         $0x52
+	BYTE         $0xe1
+	LONG         $0x48768262
+	BYTE         $0x52
+	BYTE         $0xe9
+	VBROADCASTSS (R13)(AX*1), Z24
+	LONG         $0x487e8262
+	BYTE         $0x52
+	BYTE         $0xf0
+	LONG         $0x48768262
+	BYTE         $0x52
+	BYTE         $0xf8
+	VMOVUPS      (BX)(R8*1), Z0
+	VMOVUPS      64(BX)(R8*1), Z1
+	VBROADCASTSS 4(SI), Z24
+	LONG         $0x487e9262
+	BYTE         $0x52
+	BYTE         $0xd0
+	LONG         $0x48769262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 4(SI)(AX*1), Z25
+	LONG         $0x487e9262
+	BYTE         $0x52
+	BYTE         $0xe1
+	LONG         $0x48769262
+	BYTE         $0x52
+	BYTE         $0xe9
+	VBROADCASTSS 4(SI)(AX*2), Z24
+	LONG         $0x487e9262
+	BYTE         $0x52
+	BYTE         $0xf0
+	LONG         $0x48769262
+	BYTE         $0x52
+	BYTE         $0xf8
+	VBROADCASTSS 4(R11), Z25
+	LONG         $0x487e1262
+	BYTE         $0x52
+	BYTE         $0xc1
+	LONG         $0x48761262
+	BYTE         $0x52
+	BYTE         $0xc9
+	VBROADCASTSS 4(R11)(AX*1), Z24
+	LONG         $0x487e1262
+	BYTE         $0x52
+	BYTE         $0xd0
+	LONG         $0x48761262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 4(R11)(AX*2), Z25
+	LONG         $0x487e1262
+	BYTE         $0x52
+	BYTE         $0xe1
+	LONG         $0x48761262
+	BYTE         $0x52
+	BYTE         $0xe9
+	VBROADCASTSS 4(R12), Z24
+	LONG         $0x487e1262
+	BYTE         $0x52
+	BYTE         $0xf0
+	LONG         $0x48761262
+	BYTE         $0x52
+	BYTE         $0xf8
+	VBROADCASTSS 4(R12)(AX*1), Z25
+	LONG         $0x487e8262
+	BYTE         $0x52
+	BYTE         $0xc1
+	LONG         $0x48768262
+	BYTE         $0x52
+	BYTE         $0xc9
+	VBROADCASTSS 4(R12)(AX*2), Z24
+	LONG         $0x487e8262
+	BYTE         $0x52
+	BYTE         $0xd0
+	LONG         $0x48768262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 4(R13), Z25
+	LONG         $0x487e8262
+	BYTE         $0x52
+	BYTE         $0xe1
+	LONG         $0x48768262
+	BYTE         $0x52
+	BYTE         $0xe9
+	VBROADCASTSS 4(R13)(AX*1), Z24
+	LONG         $0x487e8262
+	BYTE         $0x52
+	BYTE         $0xf0
+	LONG         $0x48768262
+	BYTE         $0x52
+	BYTE         $0xf8
+	VMOVUPS      (BX)(R8*2), Z0
+	VMOVUPS      64(BX)(R8*2), Z1
+	VBROADCASTSS 8(SI), Z24
+	LONG         $0x487e9262
+	BYTE         $0x52
+	BYTE         $0xd0
+	LONG         $0x48769262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 8(SI)(AX*1), Z25
+	LONG         $0x487e9262
+	BYTE         $0x52
+	BYTE         $0xe1
+	LONG         $0x48769262
+	BYTE         $0x52
+	BYTE         $0xe9
+	VBROADCASTSS 8(SI)(AX*2), Z24
+	LONG         $0x487e9262
+	BYTE         $0x52
+	BYTE         $0xf0
+	LONG         $0x48769262
+	BYTE         $0x52
+	BYTE         $0xf8
+	VBROADCASTSS 8(R11), Z25
+	LONG         $0x487e1262
+	BYTE         $0x52
+	BYTE         $0xc1
+	LONG         $0x48761262
+	BYTE         $0x52
+	BYTE         $0xc9
+	VBROADCASTSS 8(R11)(AX*1), Z24
+	LONG         $0x487e1262
+	BYTE         $0x52
+	BYTE         $0xd0
+	LONG         $0x48761262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 8(R11)(AX*2), Z25
+	LONG         $0x487e1262
+	BYTE         $0x52
+	BYTE         $0xe1
+	LONG         $0x48761262
+	BYTE         $0x52
+	BYTE         $0xe9
+	VBROADCASTSS 8(R12), Z24
+	LONG         $0x487e1262
+	BYTE         $0x52
+	BYTE         $0xf0
+	LONG         $0x48761262
+	BYTE         $0x52
+	BYTE         $0xf8
+	VBROADCASTSS 8(R12)(AX*1), Z25
+	LONG         $0x487e8262
+	BYTE         $0x52
+	BYTE         $0xc1
+	LONG         $0x48768262
+	BYTE         $0x52
+	BYTE         $0xc9
+	VBROADCASTSS 8(R12)(AX*2), Z24
+	LONG         $0x487e8262
+	BYTE         $0x52
+	BYTE         $0xd0
+	LONG         $0x48768262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 8(R13), Z25
+	LONG         $0x487e8262
+	BYTE         $0x52
+	BYTE         $0xe1
+	LONG         $0x48768262
+	BYTE         $0x52
+	BYTE         $0xe9
+	VBROADCASTSS 8(R13)(AX*1), Z24
+	LONG         $0x487e8262
+	BYTE         $0x52
+	BYTE         $0xf0
+	LONG         $0x48768262
+	BYTE         $0x52
+	BYTE         $0xf8
+	VMOVUPS      (BX)(R9*1), Z0
+	VMOVUPS      64(BX)(R9*1), Z1
+	VBROADCASTSS 12(SI), Z24
+	LONG         $0x487e9262
+	BYTE         $0x52
+	BYTE         $0xd0
+	LONG         $0x48769262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 12(SI)(AX*1), Z25
+	LONG         $0x487e9262
+	BYTE         $0x52
+	BYTE         $0xe1
+	LONG         $0x48769262
+	BYTE         $0x52
+	BYTE         $0xe9
+	VBROADCASTSS 12(SI)(AX*2), Z24
+	LONG         $0x487e9262
+	BYTE         $0x52
+	BYTE         $0xf0
+	LONG         $0x48769262
+	BYTE         $0x52
+	BYTE         $0xf8
+	VBROADCASTSS 12(R11), Z25
+	LONG         $0x487e1262
+	BYTE         $0x52
+	BYTE         $0xc1
+	LONG         $0x48761262
+	BYTE         $0x52
+	BYTE         $0xc9
+	VBROADCASTSS 12(R11)(AX*1), Z24
+	LONG         $0x487e1262
+	BYTE         $0x52
+	BYTE         $0xd0
+	LONG         $0x48761262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 12(R11)(AX*2), Z25
+	LONG         $0x487e1262
+	BYTE         $0x52
+	BYTE         $0xe1
+	LONG         $0x48761262
+	BYTE         $0x52
+	BYTE         $0xe9
+	VBROADCASTSS 12(R12), Z24
+	LONG         $0x487e1262
+	BYTE         $0x52
+	BYTE         $0xf0
+	LONG         $0x48761262
+	BYTE         $0x52
+	BYTE         $0xf8
+	VBROADCASTSS 12(R12)(AX*1), Z25
+	LONG         $0x487e8262
+	BYTE         $0x52
+	BYTE         $0xc1
+	LONG         $0x48768262
+	BYTE         $0x52
+	BYTE         $0xc9
+	VBROADCASTSS 12(R12)(AX*2), Z24
+	LONG         $0x487e8262
+	BYTE         $0x52
+	BYTE         $0xd0
+	LONG         $0x48768262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 12(R13), Z25
+	LONG         $0x487e8262
+	BYTE         $0x52
+	BYTE         $0xe1
+	LONG         $0x48768262
+	BYTE         $0x52
+	BYTE         $0xe9
+	VBROADCASTSS 12(R13)(AX*1), Z24
+	LONG         $0x487e8262
+	BYTE         $0x52
+	BYTE         $0xf0
+	LONG         $0x48768262
+	BYTE         $0x52
+	BYTE         $0xf8
+	ADDQ         $0x10, SI
+	ADDQ         $0x10, R11
+	ADDQ         $0x10, R12
+	ADDQ         $0x10, R13
+	LEAQ         (BX)(R8*4), BX
+	DECQ         CX
+	JNZ          loop
+
+tail:
+	TESTQ R10, R10
+	JZ    done
+
+single:
+	VMOVUPS      (BX), Z0
+	VMOVUPS      64(BX), Z1
+	VBROADCASTSS (SI), Z24
+	LONG         $0x487e9262
+	BYTE         $0x52
+	BYTE         $0xd0
+	LONG         $0x48769262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS (SI)(AX*1), Z25
+	LONG         $0x487e9262
+	BYTE         $0x52
+	BYTE         $0xe1
+	LONG         $0x48769262
+	BYTE         $0x52
+	BYTE         $0xe9
+	VBROADCASTSS (SI)(AX*2), Z24
+	LONG         $0x487e9262
+	BYTE         $0x52
+	BYTE         $0xf0
+	LONG         $0x48769262
+	BYTE         $0x52
+	BYTE         $0xf8
+	VBROADCASTSS (R11), Z25
+	LONG         $0x487e1262
+	BYTE         $0x52
+	BYTE         $0xc1
+	LONG         $0x48761262
+	BYTE         $0x52
+	BYTE         $0xc9
+	VBROADCASTSS (R11)(AX*1), Z24
+	LONG         $0x487e1262
+	BYTE         $0x52
+	BYTE         $0xd0
+	LONG         $0x48761262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS (R11)(AX*2), Z25
+	LONG         $0x487e1262
+	BYTE         $0x52
+	BYTE         $0xe1
+	LONG         $0x48761262
+	BYTE         $0x52
+	BYTE         $0xe9
+	VBROADCASTSS (R12), Z24
+	LONG         $0x487e1262
+	BYTE         $0x52
+	BYTE         $0xf0
+	LONG         $0x48761262
+	BYTE         $0x52
+	BYTE         $0xf8
+	VBROADCASTSS (R12)(AX*1), Z25
+	LONG         $0x487e8262
+	BYTE         $0x52
+	BYTE         $0xc1
+	LONG         $0x48768262
+	BYTE         $0x52
+	BYTE         $0xc9
+	VBROADCASTSS (R12)(AX*2), Z24
+	LONG         $0x487e8262
+	BYTE         $0x52
+	BYTE         $0xd0
+	LONG         $0x48768262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS (R13), Z25
+	LONG         $0x487e8262
+	BYTE         $0x52
+	BYTE         $0xe1
+	LONG         $0x48768262
+	BYTE         $0x52
+	BYTE         $0xe9
+	VBROADCASTSS (R13)(AX*1), Z24
+	LONG         $0x487e8262
+	BYTE         $0x52
+	BYTE         $0xf0
+	LONG         $0x48768262
+	BYTE         $0x52
+	BYTE         $0xf8
+	ADDQ         $0x04, SI
+	ADDQ         $0x04, R11
+	ADDQ         $0x04, R12
+	ADDQ         $0x04, R13
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
@@ -3404,6 +6272,594 @@ next:
 	VZEROUPPER
 	RET
 
+// func gemmRows10x32AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gemmRows10x32AVX512BF16(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x10, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
+	LEAQ       (R8)(R8*2), R9
+	MOVQ       DI, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	VPXORD     Z2, Z2, Z2
+	VPXORD     Z3, Z3, Z3
+	VPXORD     Z4, Z4, Z4
+	VPXORD     Z5, Z5, Z5
+	VPXORD     Z6, Z6, Z6
+	VPXORD     Z7, Z7, Z7
+	VPXORD     Z8, Z8, Z8
+	VPXORD     Z9, Z9, Z9
+	VPXORD     Z10, Z10, Z10
+	VPXORD     Z11, Z11, Z11
+	VPXORD     Z12, Z12, Z12
+	VPXORD     Z13, Z13, Z13
+	VPXORD     Z14, Z14, Z14
+	VPXORD     Z15, Z15, Z15
+	VPXORD     Z16, Z16, Z16
+	VPXORD     Z17, Z17, Z17
+	VPXORD     Z18, Z18, Z18
+	VPXORD     Z19, Z19, Z19
+	VPXORD     Z20, Z20, Z20
+	VPXORD     Z21, Z21, Z21
+	LEAQ       (AX)(AX*2), R11
+	LEAQ       (AX)(AX*2), R10
+	LEAQ       (SI)(R10*1), R11
+	LEAQ       (R11)(R10*1), R12
+	LEAQ       (R12)(R10*1), R13
+	MOVQ       CX, R10
+	ANDQ       $0x03, R10
+	SHRQ       $0x02, CX
+	JZ         tail
+
+loop:
+	VMOVUPS      (BX), Z0
+	VMOVUPS      64(BX), Z1
+	VBROADCASTSS (SI), Z22
+	LONG         $0x487eb262
+	BYTE         $0x52
+	BYTE         $0xd6
+	LONG         $0x4876b262
+	BYTE         $0x52
+	BYTE         $0xde
+	VBROADCASTSS (SI)(AX*1), Z23
+	LONG         $0x487eb262
+	BYTE         $0x52
+	BYTE         $0xe7
+	LONG         $0x4876b262
+	BYTE         $0x52
+	BYTE         $0xef
+	VBROADCASTSS (SI)(AX*2), Z22
+	LONG         $0x487eb262
+	BYTE         $0x52
+	BYTE         $0xf6
+	LONG         $0x4876b262
+	BYTE         $0x52
+	BYTE         $0xfe
+	VBROADCASTSS (R11), Z23
+	LONG         $0x487e3262
+	BYTE         $0x52
+	BYTE         $0xc7
+	LONG         $0x48763262
+	BYTE         $0x52
+	BYTE         $0xcf
+	VBROADCASTSS (R11)(AX*1), Z22
+	LONG         $0x487e3262
+	BYTE         $0x52
+	BYTE         $0xd6
+	LONG         $0x48763262
+	BYTE         $0x52
+	BYTE         $0xde
+	VBROADCASTSS (R11)(AX*2), Z23
+	LONG         $0x487e3262
+	BYTE         $0x52
+	BYTE         $0xe7
+	LONG         $0x48763262
+	BYTE         $0x52
+	BYTE         $0xef
+	VBROADCASTSS (R12), Z22
+	LONG         $0x487e3262
+	BYTE         $0x52
+	BYTE         $0xf6
+	LONG         $0x48763262
+	BYTE         $0x52
+	BYTE         $0xfe
+	VBROADCASTSS (R12)(AX*1), Z23
+	LONG         $0x487ea262
+	BYTE         $0x52
+	BYTE         $0xc7
+	LONG         $0x4876a262
+	BYTE         $0x52
+	BYTE         $0xcf
+	VBROADCASTSS (R12)(AX*2), Z22
+	LONG         $0x487ea262
+	BYTE         $0x52
+	BYTE         $0xd6
+	LONG         $0x4876a262
+	BYTE         $0x52
+	BYTE         $0xde
+	VBROADCASTSS (R13), Z23
+	LONG         $0x487ea262
+	BYTE         $0x52
+	BYTE         $0xe7
+	LONG         $0x4876a262
+	BYTE         $0x52
+	BYTE         $0xef
+	VMOVUPS      (BX)(R8*1), Z0
+	VMOVUPS      64(BX)(R8*1), Z1
+	VBROADCASTSS 4(SI), Z22
+	LONG         $0x487eb262
+	BYTE         $0x52
+	BYTE         $0xd6
+	LONG         $0x4876b262
+	BYTE         $0x52
+	BYTE         $0xde
+	VBROADCASTSS 4(SI)(AX*1), Z23
+	LONG         $0x487eb262
+	BYTE         $0x52
+	BYTE         $0xe7
+	LONG         $0x4876b262
+	BYTE         $0x52
+	BYTE         $0xef
+	VBROADCASTSS 4(SI)(AX*2), Z22
+	LONG         $0x487eb262
+	BYTE         $0x52
+	BYTE         $0xf6
+	LONG         $0x4876b262
+	BYTE         $0x52
+	BYTE         $0xfe
+	VBROADCASTSS 4(R11), Z23
+	LONG         $0x487e3262
+	BYTE         $0x52
+	BYTE         $0xc7
+	LONG         $0x48763262
+	BYTE         $0x52
+	BYTE         $0xcf
+	VBROADCASTSS 4(R11)(AX*1), Z22
+	LONG         $0x487e3262
+	BYTE         $0x52
+	BYTE         $0xd6
+	LONG         $0x48763262
+	BYTE         $0x52
+	BYTE         $0xde
+	VBROADCASTSS 4(R11)(AX*2), Z23
+	LONG         $0x487e3262
+	BYTE         $0x52
+	BYTE         $0xe7
+	LONG         $0x48763262
+	BYTE         $0x52
+	BYTE         $0xef
+	VBROADCASTSS 4(R12), Z22
+	LONG         $0x487e3262
+	BYTE         $0x52
+	BYTE         $0xf6
+	LONG         $0x48763262
+	BYTE         $0x52
+	BYTE         $0xfe
+	VBROADCASTSS 4(R12)(AX*1), Z23
+	LONG         $0x487ea262
+	BYTE         $0x52
+	BYTE         $0xc7
+	LONG         $0x4876a262
+	BYTE         $0x52
+	BYTE         $0xcf
+	VBROADCASTSS 4(R12)(AX*2), Z22
+	LONG         $0x487ea262
+	BYTE         $0x52
+	BYTE         $0xd6
+	LONG         $0x4876a262
+	BYTE         $0x52
+	BYTE         $0xde
+	VBROADCASTSS 4(R13), Z23
+	LONG         $0x487ea262
+	BYTE         $0x52
+	BYTE         $0xe7
+	LONG         $0x4876a262
+	BYTE         $0x52
+	BYTE         $0xef
+	VMOVUPS      (BX)(R8*2), Z0
+	VMOVUPS      64(BX)(R8*2), Z1
+	VBROADCASTSS 8(SI), Z22
+	LONG         $0x487eb262
+	BYTE         $0x52
+	BYTE         $0xd6
+	LONG         $0x4876b262
+	BYTE         $0x52
+	BYTE         $0xde
+	VBROADCASTSS 8(SI)(AX*1), Z23
+	LONG         $0x487eb262
+	BYTE         $0x52
+	BYTE         $0xe7
+	LONG         $0x4876b262
+	BYTE         $0x52
+	BYTE         $0xef
+	VBROADCASTSS 8(SI)(AX*2), Z22
+	LONG         $0x487eb262
+	BYTE         $0x52
+	BYTE         $0xf6
+	LONG         $0x4876b262
+	BYTE         $0x52
+	BYTE         $0xfe
+	VBROADCASTSS 8(R11), Z23
+	LONG         $0x487e3262
+	BYTE         $0x52
+	BYTE         $0xc7
+	LONG         $0x48763262
+	BYTE         $0x52
+	BYTE         $0xcf
+	VBROADCASTSS 8(R11)(AX*1), Z22
+	LONG         $0x487e3262
+	BYTE         $0x52
+	BYTE         $0xd6
+	LONG         $0x48763262
+	BYTE         $0x52
+	BYTE         $0xde
+	VBROADCASTSS 8(R11)(AX*2), Z23
+	LONG         $0x487e3262
+	BYTE         $0x52
+	BYTE         $0xe7
+	LONG         $0x48763262
+	BYTE         $0x52
+	BYTE         $0xef
+	VBROADCASTSS 8(R12), Z22
+	LONG         $0x487e3262
+	BYTE         $0x52
+	BYTE         $0xf6
+	LONG         $0x48763262
+	BYTE         $0x52
+	BYTE         $0xfe
+	VBROADCASTSS 8(R12)(AX*1), Z23
+	LONG         $0x487ea262
+	BYTE         $0x52
+	BYTE         $0xc7
+	LONG         $0x4876a262
+	BYTE         $0x52
+	BYTE         $0xcf
+	VBROADCASTSS 8(R12)(AX*2), Z22
+	LONG         $0x487ea262
+	BYTE         $0x52
+	BYTE         $0xd6
+	LONG         $0x4876a262
+	BYTE         $0x52
+	BYTE         $0xde
+	VBROADCASTSS 8(R13), Z23
+	LONG         $0x487ea262
+	BYTE         $0x52
+	BYTE         $0xe7
+	LONG         $0x4876a262
+	BYTE         $0x52
+	BYTE         $0xef
+	VMOVUPS      (BX)(R9*1), Z0
+	VMOVUPS      64(BX)(R9*1), Z1
+	VBROADCASTSS 12(SI), Z22
+	LONG         $0x487eb262
+	BYTE         $0x52
+	BYTE         $0xd6
+	LONG         $0x4876b262
+	BYTE         $0x52
+	BYTE         $0xde
+	VBROADCASTSS 12(SI)(AX*1), Z23
+	LONG         $0x487eb262
+	BYTE         $0x52
+	BYTE         $0xe7
+	LONG         $0x4876b262
+	BYTE         $0x52
+	BYTE         $0xef
+	VBROADCASTSS 12(SI)(AX*2), Z22
+	LONG         $0x487eb262
+	BYTE         $0x52
+	BYTE         $0xf6
+	LONG         $0x4876b262
+	BYTE         $0x52
+	BYTE         $0xfe
+	VBROADCASTSS 12(R11), Z23
+	LONG         $0x487e3262
+	BYTE         $0x52
+	BYTE         $0xc7
+	LONG         $0x48763262
+	BYTE         $0x52
+	BYTE         $0xcf
+	VBROADCASTSS 12(R11)(AX*1), Z22
+	LONG         $0x487e3262
+	BYTE         $0x52
+	BYTE         $0xd6
+	LONG         $0x48763262
+	BYTE         $0x52
+	BYTE         $0xde
+	VBROADCASTSS 12(R11)(AX*2), Z23
+	LONG         $0x487e3262
+	BYTE         $0x52
+	BYTE         $0xe7
+	LONG         $0x48763262
+	BYTE         $0x52
+	BYTE         $0xef
+	VBROADCASTSS 12(R12), Z22
+	LONG         $0x487e3262
+	BYTE         $0x52
+	BYTE         $0xf6
+	LONG         $0x48763262
+	BYTE         $0x52
+	BYTE         $0xfe
+	VBROADCASTSS 12(R12)(AX*1), Z23
+	LONG         $0x487ea262
+	BYTE         $0x52
+	BYTE         $0xc7
+	LONG         $0x4876a262
+	BYTE         $0x52
+	BYTE         $0xcf
+	VBROADCASTSS 12(R12)(AX*2), Z22
+	LONG         $0x487ea262
+	BYTE         $0x52
+	BYTE         $0xd6
+	LONG         $0x4876a262
+	BYTE         $0x52
+	BYTE         $0xde
+	VBROADCASTSS 12(R13), Z23
+	LONG         $0x487ea262
+	BYTE         $0x52
+	BYTE         $0xe7
+	LONG         $0x4876a262
+	BYTE         $0x52
+	BYTE         $0xef
+	ADDQ         $0x10, SI
+	ADDQ         $0x10, R11
+	ADDQ         $0x10, R12
+	ADDQ         $0x10, R13
+	LEAQ         (BX)(R8*4), BX
+	DECQ         CX
+	JNZ          loop
+
+tail:
+	TESTQ R10, R10
+	JZ    done
+
+single:
+	VMOVUPS      (BX), Z0
+	VMOVUPS      64(BX), Z1
+	VBROADCASTSS (SI), Z22
+	LONG         $0x487eb262
+	BYTE         $0x52
+	BYTE         $0xd6
+	LONG         $0x4876b262
+	BYTE         $0x52
+	BYTE         $0xde
+	VBROADCASTSS (SI)(AX*1), Z23
+	LONG         $0x487eb262
+	BYTE         $0x52
+	BYTE         $0xe7
+	LONG         $0x4876b262
+	BYTE         $0x52
+	BYTE         $0xef
+	VBROADCASTSS (SI)(AX*2), Z22
+	LONG         $0x487eb262
+	BYTE         $0x52
+	BYTE         $0xf6
+	LONG         $0x4876b262
+	BYTE         $0x52
+	BYTE         $0xfe
+	VBROADCASTSS (R11), Z23
+	LONG         $0x487e3262
+	BYTE         $0x52
+	BYTE         $0xc7
+	LONG         $0x48763262
+	BYTE         $0x52
+	BYTE         $0xcf
+	VBROADCASTSS (R11)(AX*1), Z22
+	LONG         $0x487e3262
+	BYTE         $0x52
+	BYTE         $0xd6
+	LONG         $0x48763262
+	BYTE         $0x52
+	BYTE         $0xde
+	VBROADCASTSS (R11)(AX*2), Z23
+	LONG         $0x487e3262
+	BYTE         $0x52
+	BYTE         $0xe7
+	LONG         $0x48763262
+	BYTE         $0x52
+	BYTE         $0xef
+	VBROADCASTSS (R12), Z22
+	LONG         $0x487e3262
+	BYTE         $0x52
+	BYTE         $0xf6
+	LONG         $0x48763262
+	BYTE         $0x52
+	BYTE         $0xfe
+	VBROADCASTSS (R12)(AX*1), Z23
+	LONG         $0x487ea262
+	BYTE         $0x52
+	BYTE         $0xc7
+	LONG         $0x4876a262
+	BYTE         $0x52
+	BYTE         $0xcf
+	VBROADCASTSS (R12)(AX*2), Z22
+	LONG         $0x487ea262
+	BYTE         $0x52
+	BYTE         $0xd6
+	LONG         $0x4876a262
+	BYTE         $0x52
+	BYTE         $0xde
+	VBROADCASTSS (R13), Z23
+	LONG         $0x487ea262
+	BYTE         $0x52
+	BYTE         $0xe7
+	LONG         $0x4876a262
+	BYTE         $0x52
+	BYTE         $0xef
+	ADDQ         $0x04, SI
+	ADDQ         $0x04, R11
+	ADDQ         $0x04, R12
+	ADDQ         $0x04, R13
+	ADDQ         R8, BX
+	DECQ         R10
+	JNZ          single
+
+done:
+	VBROADCASTSS  alpha+88(FP), Z22
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
+	TESTQ         SI, SI
+	JZ            overwrite
+	VFMADD213PS.Z (SI), Z22, K1, Z2
+	VMOVUPS       Z2, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z22, K2, Z3
+	VMOVUPS       Z3, K2, 64(DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z22, K1, Z4
+	VMOVUPS       Z4, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z22, K2, Z5
+	VMOVUPS       Z5, K2, 64(DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z22, K1, Z6
+	VMOVUPS       Z6, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z22, K2, Z7
+	VMOVUPS       Z7, K2, 64(DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z22, K1, Z8
+	VMOVUPS       Z8, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z22, K2, Z9
+	VMOVUPS       Z9, K2, 64(DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z22, K1, Z10
+	VMOVUPS       Z10, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z22, K2, Z11
+	VMOVUPS       Z11, K2, 64(DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z22, K1, Z12
+	VMOVUPS       Z12, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z22, K2, Z13
+	VMOVUPS       Z13, K2, 64(DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z22, K1, Z14
+	VMOVUPS       Z14, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z22, K2, Z15
+	VMOVUPS       Z15, K2, 64(DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z22, K1, Z16
+	VMOVUPS       Z16, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z22, K2, Z17
+	VMOVUPS       Z17, K2, 64(DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z22, K1, Z18
+	VMOVUPS       Z18, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z22, K2, Z19
+	VMOVUPS       Z19, K2, 64(DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z22, K1, Z20
+	VMOVUPS       Z20, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z22, K2, Z21
+	VMOVUPS       Z21, K2, 64(DI)
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
+
+overwrite:
+	VMULPS  Z2, Z22, Z2
+	VMOVUPS Z2, K1, (DI)
+	VMULPS  Z3, Z22, Z3
+	VMOVUPS Z3, K2, 64(DI)
+	ADDQ    DX, DI
+	VMULPS  Z4, Z22, Z4
+	VMOVUPS Z4, K1, (DI)
+	VMULPS  Z5, Z22, Z5
+	VMOVUPS Z5, K2, 64(DI)
+	ADDQ    DX, DI
+	VMULPS  Z6, Z22, Z6
+	VMOVUPS Z6, K1, (DI)
+	VMULPS  Z7, Z22, Z7
+	VMOVUPS Z7, K2, 64(DI)
+	ADDQ    DX, DI
+	VMULPS  Z8, Z22, Z8
+	VMOVUPS Z8, K1, (DI)
+	VMULPS  Z9, Z22, Z9
+	VMOVUPS Z9, K2, 64(DI)
+	ADDQ    DX, DI
+	VMULPS  Z10, Z22, Z10
+	VMOVUPS Z10, K1, (DI)
+	VMULPS  Z11, Z22, Z11
+	VMOVUPS Z11, K2, 64(DI)
+	ADDQ    DX, DI
+	VMULPS  Z12, Z22, Z12
+	VMOVUPS Z12, K1, (DI)
+	VMULPS  Z13, Z22, Z13
+	VMOVUPS Z13, K2, 64(DI)
+	ADDQ    DX, DI
+	VMULPS  Z14, Z22, Z14
+	VMOVUPS Z14, K1, (DI)
+	VMULPS  Z15, Z22, Z15
+	VMOVUPS Z15, K2, 64(DI)
+	ADDQ    DX, DI
+	VMULPS  Z16, Z22, Z16
+	VMOVUPS Z16, K1, (DI)
+	VMULPS  Z17, Z22, Z17
+	VMOVUPS Z17, K2, 64(DI)
+	ADDQ    DX, DI
+	VMULPS  Z18, Z22, Z18
+	VMOVUPS Z18, K1, (DI)
+	VMULPS  Z19, Z22, Z19
+	VMOVUPS Z19, K2, 64(DI)
+	ADDQ    DX, DI
+	VMULPS  Z20, Z22, Z20
+	VMOVUPS Z20, K1, (DI)
+	VMULPS  Z21, Z22, Z21
+	VMOVUPS Z21, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
+	VZEROUPPER
+	RET
+
 // func gemm9x32AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
 TEXT ·gemm9x32AVX512BF16(SB), NOSPLIT, $0-104
@@ -3809,6 +7265,540 @@ single:
 	BYTE         $0x52
 	BYTE         $0xdc
 	ADDQ         AX, SI
+	ADDQ         R8, BX
+	DECQ         R10
+	JNZ          single
+
+done:
+	VBROADCASTSS  alpha+88(FP), Z20
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
+	TESTQ         SI, SI
+	JZ            overwrite
+	VFMADD213PS.Z (SI), Z20, K1, Z2
+	VMOVUPS       Z2, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z20, K2, Z3
+	VMOVUPS       Z3, K2, 64(DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z20, K1, Z4
+	VMOVUPS       Z4, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z20, K2, Z5
+	VMOVUPS       Z5, K2, 64(DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z20, K1, Z6
+	VMOVUPS       Z6, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z20, K2, Z7
+	VMOVUPS       Z7, K2, 64(DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z20, K1, Z8
+	VMOVUPS       Z8, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z20, K2, Z9
+	VMOVUPS       Z9, K2, 64(DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z20, K1, Z10
+	VMOVUPS       Z10, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z20, K2, Z11
+	VMOVUPS       Z11, K2, 64(DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z20, K1, Z12
+	VMOVUPS       Z12, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z20, K2, Z13
+	VMOVUPS       Z13, K2, 64(DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z20, K1, Z14
+	VMOVUPS       Z14, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z20, K2, Z15
+	VMOVUPS       Z15, K2, 64(DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z20, K1, Z16
+	VMOVUPS       Z16, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z20, K2, Z17
+	VMOVUPS       Z17, K2, 64(DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z20, K1, Z18
+	VMOVUPS       Z18, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z20, K2, Z19
+	VMOVUPS       Z19, K2, 64(DI)
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
+
+overwrite:
+	VMULPS  Z2, Z20, Z2
+	VMOVUPS Z2, K1, (DI)
+	VMULPS  Z3, Z20, Z3
+	VMOVUPS Z3, K2, 64(DI)
+	ADDQ    DX, DI
+	VMULPS  Z4, Z20, Z4
+	VMOVUPS Z4, K1, (DI)
+	VMULPS  Z5, Z20, Z5
+	VMOVUPS Z5, K2, 64(DI)
+	ADDQ    DX, DI
+	VMULPS  Z6, Z20, Z6
+	VMOVUPS Z6, K1, (DI)
+	VMULPS  Z7, Z20, Z7
+	VMOVUPS Z7, K2, 64(DI)
+	ADDQ    DX, DI
+	VMULPS  Z8, Z20, Z8
+	VMOVUPS Z8, K1, (DI)
+	VMULPS  Z9, Z20, Z9
+	VMOVUPS Z9, K2, 64(DI)
+	ADDQ    DX, DI
+	VMULPS  Z10, Z20, Z10
+	VMOVUPS Z10, K1, (DI)
+	VMULPS  Z11, Z20, Z11
+	VMOVUPS Z11, K2, 64(DI)
+	ADDQ    DX, DI
+	VMULPS  Z12, Z20, Z12
+	VMOVUPS Z12, K1, (DI)
+	VMULPS  Z13, Z20, Z13
+	VMOVUPS Z13, K2, 64(DI)
+	ADDQ    DX, DI
+	VMULPS  Z14, Z20, Z14
+	VMOVUPS Z14, K1, (DI)
+	VMULPS  Z15, Z20, Z15
+	VMOVUPS Z15, K2, 64(DI)
+	ADDQ    DX, DI
+	VMULPS  Z16, Z20, Z16
+	VMOVUPS Z16, K1, (DI)
+	VMULPS  Z17, Z20, Z17
+	VMOVUPS Z17, K2, 64(DI)
+	ADDQ    DX, DI
+	VMULPS  Z18, Z20, Z18
+	VMOVUPS Z18, K1, (DI)
+	VMULPS  Z19, Z20, Z19
+	VMOVUPS Z19, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
+	VZEROUPPER
+	RET
+
+// func gemmRows9x32AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gemmRows9x32AVX512BF16(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x10, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
+	LEAQ       (R8)(R8*2), R9
+	MOVQ       DI, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	VPXORD     Z2, Z2, Z2
+	VPXORD     Z3, Z3, Z3
+	VPXORD     Z4, Z4, Z4
+	VPXORD     Z5, Z5, Z5
+	VPXORD     Z6, Z6, Z6
+	VPXORD     Z7, Z7, Z7
+	VPXORD     Z8, Z8, Z8
+	VPXORD     Z9, Z9, Z9
+	VPXORD     Z10, Z10, Z10
+	VPXORD     Z11, Z11, Z11
+	VPXORD     Z12, Z12, Z12
+	VPXORD     Z13, Z13, Z13
+	VPXORD     Z14, Z14, Z14
+	VPXORD     Z15, Z15, Z15
+	VPXORD     Z16, Z16, Z16
+	VPXORD     Z17, Z17, Z17
+	VPXORD     Z18, Z18, Z18
+	VPXORD     Z19, Z19, Z19
+	LEAQ       (AX)(AX*2), R11
+	LEAQ       (AX)(AX*2), R10
+	LEAQ       (SI)(R10*1), R11
+	LEAQ       (R11)(R10*1), R12
+	MOVQ       CX, R10
+	ANDQ       $0x03, R10
+	SHRQ       $0x02, CX
+	JZ         tail
+
+loop:
+	VMOVUPS      (BX), Z0
+	VMOVUPS      64(BX), Z1
+	VBROADCASTSS (SI), Z20
+	LONG         $0x487eb262
+	BYTE         $0x52
+	BYTE         $0xd4
+	LONG         $0x4876b262
+	BYTE         $0x52
+	BYTE         $0xdc
+	VBROADCASTSS (SI)(AX*1), Z21
+	LONG         $0x487eb262
+	BYTE         $0x52
+	BYTE         $0xe5
+	LONG         $0x4876b262
+	BYTE         $0x52
+	BYTE         $0xed
+	VBROADCASTSS (SI)(AX*2), Z20
+	LONG         $0x487eb262
+	BYTE         $0x52
+	BYTE         $0xf4
+	LONG         $0x4876b262
+	BYTE         $0x52
+	BYTE         $0xfc
+	VBROADCASTSS (R11), Z21
+	LONG         $0x487e3262
+	BYTE         $0x52
+	BYTE         $0xc5
+	LONG         $0x48763262
+	BYTE         $0x52
+	BYTE         $0xcd
+	VBROADCASTSS (R11)(AX*1), Z20
+	LONG         $0x487e3262
+	BYTE         $0x52
+	BYTE         $0xd4
+	LONG         $0x48763262
+	BYTE         $0x52
+	BYTE         $0xdc
+	VBROADCASTSS (R11)(AX*2), Z21
+	LONG         $0x487e3262
+	BYTE         $0x52
+	BYTE         $0xe5
+	LONG         $0x48763262
+	BYTE         $0x52
+	BYTE         $0xed
+	VBROADCASTSS (R12), Z20
+	LONG         $0x487e3262
+	BYTE         $0x52
+	BYTE         $0xf4
+	LONG         $0x48763262
+	BYTE         $0x52
+	BYTE         $0xfc
+	VBROADCASTSS (R12)(AX*1), Z21
+	LONG         $0x487ea262
+	BYTE         $0x52
+	BYTE         $0xc5
+	LONG         $0x4876a262
+	BYTE         $0x52
+	BYTE         $0xcd
+	VBROADCASTSS (R12)(AX*2), Z20
+	LONG         $0x487ea262
+	BYTE         $0x52
+	BYTE         $0xd4
+	LONG         $0x4876a262
+	BYTE         $0x52
+	BYTE         $0xdc
+	VMOVUPS      (BX)(R8*1), Z0
+	VMOVUPS      64(BX)(R8*1), Z1
+	VBROADCASTSS 4(SI), Z20
+	LONG         $0x487eb262
+	BYTE         $0x52
+	BYTE         $0xd4
+	LONG         $0x4876b262
+	BYTE         $0x52
+	BYTE         $0xdc
+	VBROADCASTSS 4(SI)(AX*1), Z21
+	LONG         $0x487eb262
+	BYTE         $0x52
+	BYTE         $0xe5
+	LONG         $0x4876b262
+	BYTE         $0x52
+	BYTE         $0xed
+	VBROADCASTSS 4(SI)(AX*2), Z20
+	LONG         $0x487eb262
+	BYTE         $0x52
+	BYTE         $0xf4
+	LONG         $0x4876b262
+	BYTE         $0x52
+	BYTE         $0xfc
+	VBROADCASTSS 4(R11), Z21
+	LONG         $0x487e3262
+	BYTE         $0x52
+	BYTE         $0xc5
+	LONG         $0x48763262
+	BYTE         $0x52
+	BYTE         $0xcd
+	VBROADCASTSS 4(R11)(AX*1), Z20
+	LONG         $0x487e3262
+	BYTE         $0x52
+	BYTE         $0xd4
+	LONG         $0x48763262
+	BYTE         $0x52
+	BYTE         $0xdc
+	VBROADCASTSS 4(R11)(AX*2), Z21
+	LONG         $0x487e3262
+	BYTE         $0x52
+	BYTE         $0xe5
+	LONG         $0x48763262
+	BYTE         $0x52
+	BYTE         $0xed
+	VBROADCASTSS 4(R12), Z20
+	LONG         $0x487e3262
+	BYTE         $0x52
+	BYTE         $0xf4
+	LONG         $0x48763262
+	BYTE         $0x52
+	BYTE         $0xfc
+	VBROADCASTSS 4(R12)(AX*1), Z21
+	LONG         $0x487ea262
+	BYTE         $0x52
+	BYTE         $0xc5
+	LONG         $0x4876a262
+	BYTE         $0x52
+	BYTE         $0xcd
+	VBROADCASTSS 4(R12)(AX*2), Z20
+	LONG         $0x487ea262
+	BYTE         $0x52
+	BYTE         $0xd4
+	LONG         $0x4876a262
+	BYTE         $0x52
+	BYTE         $0xdc
+	VMOVUPS      (BX)(R8*2), Z0
+	VMOVUPS      64(BX)(R8*2), Z1
+	VBROADCASTSS 8(SI), Z20
+	LONG         $0x487eb262
+	BYTE         $0x52
+	BYTE         $0xd4
+	LONG         $0x4876b262
+	BYTE         $0x52
+	BYTE         $0xdc
+	VBROADCASTSS 8(SI)(AX*1), Z21
+	LONG         $0x487eb262
+	BYTE         $0x52
+	BYTE         $0xe5
+	LONG         $0x4876b262
+	BYTE         $0x52
+	BYTE         $0xed
+	VBROADCASTSS 8(SI)(AX*2), Z20
+	LONG         $0x487eb262
+	BYTE         $0x52
+	BYTE         $0xf4
+	LONG         $0x4876b262
+	BYTE         $0x52
+	BYTE         $0xfc
+	VBROADCASTSS 8(R11), Z21
+	LONG         $0x487e3262
+	BYTE         $0x52
+	BYTE         $0xc5
+	LONG         $0x48763262
+	BYTE         $0x52
+	BYTE         $0xcd
+	VBROADCASTSS 8(R11)(AX*1), Z20
+	LONG         $0x487e3262
+	BYTE         $0x52
+	BYTE         $0xd4
+	LONG         $0x48763262
+	BYTE         $0x52
+	BYTE         $0xdc
+	VBROADCASTSS 8(R11)(AX*2), Z21
+	LONG         $0x487e3262
+	BYTE         $0x52
+	BYTE         $0xe5
+	LONG         $0x48763262
+	BYTE         $0x52
+	BYTE         $0xed
+	VBROADCASTSS 8(R12), Z20
+	LONG         $0x487e3262
+	BYTE         $0x52
+	BYTE         $0xf4
+	LONG         $0x48763262
+	BYTE         $0x52
+	BYTE         $0xfc
+	VBROADCASTSS 8(R12)(AX*1), Z21
+	LONG         $0x487ea262
+	BYTE         $0x52
+	BYTE         $0xc5
+	LONG         $0x4876a262
+	BYTE         $0x52
+	BYTE         $0xcd
+	VBROADCASTSS 8(R12)(AX*2), Z20
+	LONG         $0x487ea262
+	BYTE         $0x52
+	BYTE         $0xd4
+	LONG         $0x4876a262
+	BYTE         $0x52
+	BYTE         $0xdc
+	VMOVUPS      (BX)(R9*1), Z0
+	VMOVUPS      64(BX)(R9*1), Z1
+	VBROADCASTSS 12(SI), Z20
+	LONG         $0x487eb262
+	BYTE         $0x52
+	BYTE         $0xd4
+	LONG         $0x4876b262
+	BYTE         $0x52
+	BYTE         $0xdc
+	VBROADCASTSS 12(SI)(AX*1), Z21
+	LONG         $0x487eb262
+	BYTE         $0x52
+	BYTE         $0xe5
+	LONG         $0x4876b262
+	BYTE         $0x52
+	BYTE         $0xed
+	VBROADCASTSS 12(SI)(AX*2), Z20
+	LONG         $0x487eb262
+	BYTE         $0x52
+	BYTE         $0xf4
+	LONG         $0x4876b262
+	BYTE         $0x52
+	BYTE         $0xfc
+	VBROADCASTSS 12(R11), Z21
+	LONG         $0x487e3262
+	BYTE         $0x52
+	BYTE         $0xc5
+	LONG         $0x48763262
+	BYTE         $0x52
+	BYTE         $0xcd
+	VBROADCASTSS 12(R11)(AX*1), Z20
+	LONG         $0x487e3262
+	BYTE         $0x52
+	BYTE         $0xd4
+	LONG         $0x48763262
+	BYTE         $0x52
+	BYTE         $0xdc
+	VBROADCASTSS 12(R11)(AX*2), Z21
+	LONG         $0x487e3262
+	BYTE         $0x52
+	BYTE         $0xe5
+	LONG         $0x48763262
+	BYTE         $0x52
+	BYTE         $0xed
+	VBROADCASTSS 12(R12), Z20
+	LONG         $0x487e3262
+	BYTE         $0x52
+	BYTE         $0xf4
+	LONG         $0x48763262
+	BYTE         $0x52
+	BYTE         $0xfc
+	VBROADCASTSS 12(R12)(AX*1), Z21
+	LONG         $0x487ea262
+	BYTE         $0x52
+	BYTE         $0xc5
+	LONG         $0x4876a262
+	BYTE         $0x52
+	BYTE         $0xcd
+	VBROADCASTSS 12(R12)(AX*2), Z20
+	LONG         $0x487ea262
+	BYTE         $0x52
+	BYTE         $0xd4
+	LONG         $0x4876a262
+	BYTE         $0x52
+	BYTE         $0xdc
+	ADDQ         $0x10, SI
+	ADDQ         $0x10, R11
+	ADDQ         $0x10, R12
+	LEAQ         (BX)(R8*4), BX
+	DECQ         CX
+	JNZ          loop
+
+tail:
+	TESTQ R10, R10
+	JZ    done
+
+single:
+	VMOVUPS      (BX), Z0
+	VMOVUPS      64(BX), Z1
+	VBROADCASTSS (SI), Z20
+	LONG         $0x487eb262
+	BYTE         $0x52
+	BYTE         $0xd4
+	LONG         $0x4876b262
+	BYTE         $0x52
+	BYTE         $0xdc
+	VBROADCASTSS (SI)(AX*1), Z21
+	LONG         $0x487eb262
+	BYTE         $0x52
+	BYTE         $0xe5
+	LONG         $0x4876b262
+	BYTE         $0x52
+	BYTE         $0xed
+	VBROADCASTSS (SI)(AX*2), Z20
+	LONG         $0x487eb262
+	BYTE         $0x52
+	BYTE         $0xf4
+	LONG         $0x4876b262
+	BYTE         $0x52
+	BYTE         $0xfc
+	VBROADCASTSS (R11), Z21
+	LONG         $0x487e3262
+	BYTE         $0x52
+	BYTE         $0xc5
+	LONG         $0x48763262
+	BYTE         $0x52
+	BYTE         $0xcd
+	VBROADCASTSS (R11)(AX*1), Z20
+	LONG         $0x487e3262
+	BYTE         $0x52
+	BYTE         $0xd4
+	LONG         $0x48763262
+	BYTE         $0x52
+	BYTE         $0xdc
+	VBROADCASTSS (R11)(AX*2), Z21
+	LONG         $0x487e3262
+	BYTE         $0x52
+	BYTE         $0xe5
+	LONG         $0x48763262
+	BYTE         $0x52
+	BYTE         $0xed
+	VBROADCASTSS (R12), Z20
+	LONG         $0x487e3262
+	BYTE         $0x52
+	BYTE         $0xf4
+	LONG         $0x48763262
+	BYTE         $0x52
+	BYTE         $0xfc
+	VBROADCASTSS (R12)(AX*1), Z21
+	LONG         $0x487ea262
+	BYTE         $0x52
+	BYTE         $0xc5
+	LONG         $0x4876a262
+	BYTE         $0x52
+	BYTE         $0xcd
+	VBROADCASTSS (R12)(AX*2), Z20
+	LONG         $0x487ea262
+	BYTE         $0x52
+	BYTE         $0xd4
+	LONG         $0x4876a262
+	BYTE         $0x52
+	BYTE         $0xdc
+	ADDQ         $0x04, SI
+	ADDQ         $0x04, R11
+	ADDQ         $0x04, R12
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
@@ -4407,6 +8397,489 @@ next:
 	VZEROUPPER
 	RET
 
+// func gemmRows8x32AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gemmRows8x32AVX512BF16(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x10, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
+	LEAQ       (R8)(R8*2), R9
+	MOVQ       DI, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	VPXORD     Z2, Z2, Z2
+	VPXORD     Z3, Z3, Z3
+	VPXORD     Z4, Z4, Z4
+	VPXORD     Z5, Z5, Z5
+	VPXORD     Z6, Z6, Z6
+	VPXORD     Z7, Z7, Z7
+	VPXORD     Z8, Z8, Z8
+	VPXORD     Z9, Z9, Z9
+	VPXORD     Z10, Z10, Z10
+	VPXORD     Z11, Z11, Z11
+	VPXORD     Z12, Z12, Z12
+	VPXORD     Z13, Z13, Z13
+	VPXORD     Z14, Z14, Z14
+	VPXORD     Z15, Z15, Z15
+	VPXORD     Z16, Z16, Z16
+	VPXORD     Z17, Z17, Z17
+	LEAQ       (AX)(AX*2), R11
+	LEAQ       (AX)(AX*2), R10
+	LEAQ       (SI)(R10*1), R11
+	LEAQ       (R11)(R10*1), R12
+	MOVQ       CX, R10
+	ANDQ       $0x03, R10
+	SHRQ       $0x02, CX
+	JZ         tail
+
+loop:
+	VMOVUPS      (BX), Z0
+	VMOVUPS      64(BX), Z1
+	VBROADCASTSS (SI), Z18
+	LONG         $0x487eb262
+	BYTE         $0x52
+	BYTE         $0xd2
+	LONG         $0x4876b262
+	BYTE         $0x52
+	BYTE         $0xda
+	VBROADCASTSS (SI)(AX*1), Z19
+	LONG         $0x487eb262
+	BYTE         $0x52
+	BYTE         $0xe3
+	LONG         $0x4876b262
+	BYTE         $0x52
+	BYTE         $0xeb
+	VBROADCASTSS (SI)(AX*2), Z18
+	LONG         $0x487eb262
+	BYTE         $0x52
+	BYTE         $0xf2
+	LONG         $0x4876b262
+	BYTE         $0x52
+	BYTE         $0xfa
+	VBROADCASTSS (R11), Z19
+	LONG         $0x487e3262
+	BYTE         $0x52
+	BYTE         $0xc3
+	LONG         $0x48763262
+	BYTE         $0x52
+	BYTE         $0xcb
+	VBROADCASTSS (R11)(AX*1), Z18
+	LONG         $0x487e3262
+	BYTE         $0x52
+	BYTE         $0xd2
+	LONG         $0x48763262
+	BYTE         $0x52
+	BYTE         $0xda
+	VBROADCASTSS (R11)(AX*2), Z19
+	LONG         $0x487e3262
+	BYTE         $0x52
+	BYTE         $0xe3
+	LONG         $0x48763262
+	BYTE         $0x52
+	BYTE         $0xeb
+	VBROADCASTSS (R12), Z18
+	LONG         $0x487e3262
+	BYTE         $0x52
+	BYTE         $0xf2
+	LONG         $0x48763262
+	BYTE         $0x52
+	BYTE         $0xfa
+	VBROADCASTSS (R12)(AX*1), Z19
+	LONG         $0x487ea262
+	BYTE         $0x52
+	BYTE         $0xc3
+	LONG         $0x4876a262
+	BYTE         $0x52
+	BYTE         $0xcb
+	VMOVUPS      (BX)(R8*1), Z0
+	VMOVUPS      64(BX)(R8*1), Z1
+	VBROADCASTSS 4(SI), Z18
+	LONG         $0x487eb262
+	BYTE         $0x52
+	BYTE         $0xd2
+	LONG         $0x4876b262
+	BYTE         $0x52
+	BYTE         $0xda
+	VBROADCASTSS 4(SI)(AX*1), Z19
+	LONG         $0x487eb262
+	BYTE         $0x52
+	BYTE         $0xe3
+	LONG         $0x4876b262
+	BYTE         $0x52
+	BYTE         $0xeb
+	VBROADCASTSS 4(SI)(AX*2), Z18
+	LONG         $0x487eb262
+	BYTE         $0x52
+	BYTE         $0xf2
+	LONG         $0x4876b262
+	BYTE         $0x52
+	BYTE         $0xfa
+	VBROADCASTSS 4(R11), Z19
+	LONG         $0x487e3262
+	BYTE         $0x52
+	BYTE         $0xc3
+	LONG         $0x48763262
+	BYTE         $0x52
+	BYTE         $0xcb
+	VBROADCASTSS 4(R11)(AX*1), Z18
+	LONG         $0x487e3262
+	BYTE         $0x52
+	BYTE         $0xd2
+	LONG         $0x48763262
+	BYTE         $0x52
+	BYTE         $0xda
+	VBROADCASTSS 4(R11)(AX*2), Z19
+	LONG         $0x487e3262
+	BYTE         $0x52
+	BYTE         $0xe3
+	LONG         $0x48763262
+	BYTE         $0x52
+	BYTE         $0xeb
+	VBROADCASTSS 4(R12), Z18
+	LONG         $0x487e3262
+	BYTE         $0x52
+	BYTE         $0xf2
+	LONG         $0x48763262
+	BYTE         $0x52
+	BYTE         $0xfa
+	VBROADCASTSS 4(R12)(AX*1), Z19
+	LONG         $0x487ea262
+	BYTE         $0x52
+	BYTE         $0xc3
+	LONG         $0x4876a262
+	BYTE         $0x52
+	BYTE         $0xcb
+	VMOVUPS      (BX)(R8*2), Z0
+	VMOVUPS      64(BX)(R8*2), Z1
+	VBROADCASTSS 8(SI), Z18
+	LONG         $0x487eb262
+	BYTE         $0x52
+	BYTE         $0xd2
+	LONG         $0x4876b262
+	BYTE         $0x52
+	BYTE         $0xda
+	VBROADCASTSS 8(SI)(AX*1), Z19
+	LONG         $0x487eb262
+	BYTE         $0x52
+	BYTE         $0xe3
+	LONG         $0x4876b262
+	BYTE         $0x52
+	BYTE         $0xeb
+	VBROADCASTSS 8(SI)(AX*2), Z18
+	LONG         $0x487eb262
+	BYTE         $0x52
+	BYTE         $0xf2
+	LONG         $0x4876b262
+	BYTE         $0x52
+	BYTE         $0xfa
+	VBROADCASTSS 8(R11), Z19
+	LONG         $0x487e3262
+	BYTE         $0x52
+	BYTE         $0xc3
+	LONG         $0x48763262
+	BYTE         $0x52
+	BYTE         $0xcb
+	VBROADCASTSS 8(R11)(AX*1), Z18
+	LONG         $0x487e3262
+	BYTE         $0x52
+	BYTE         $0xd2
+	LONG         $0x48763262
+	BYTE         $0x52
+	BYTE         $0xda
+	VBROADCASTSS 8(R11)(AX*2), Z19
+	LONG         $0x487e3262
+	BYTE         $0x52
+	BYTE         $0xe3
+	LONG         $0x48763262
+	BYTE         $0x52
+	BYTE         $0xeb
+	VBROADCASTSS 8(R12), Z18
+	LONG         $0x487e3262
+	BYTE         $0x52
+	BYTE         $0xf2
+	LONG         $0x48763262
+	BYTE         $0x52
+	BYTE         $0xfa
+	VBROADCASTSS 8(R12)(AX*1), Z19
+	LONG         $0x487ea262
+	BYTE         $0x52
+	BYTE         $0xc3
+	LONG         $0x4876a262
+	BYTE         $0x52
+	BYTE         $0xcb
+	VMOVUPS      (BX)(R9*1), Z0
+	VMOVUPS      64(BX)(R9*1), Z1
+	VBROADCASTSS 12(SI), Z18
+	LONG         $0x487eb262
+	BYTE         $0x52
+	BYTE         $0xd2
+	LONG         $0x4876b262
+	BYTE         $0x52
+	BYTE         $0xda
+	VBROADCASTSS 12(SI)(AX*1), Z19
+	LONG         $0x487eb262
+	BYTE         $0x52
+	BYTE         $0xe3
+	LONG         $0x4876b262
+	BYTE         $0x52
+	BYTE         $0xeb
+	VBROADCASTSS 12(SI)(AX*2), Z18
+	LONG         $0x487eb262
+	BYTE         $0x52
+	BYTE         $0xf2
+	LONG         $0x4876b262
+	BYTE         $0x52
+	BYTE         $0xfa
+	VBROADCASTSS 12(R11), Z19
+	LONG         $0x487e3262
+	BYTE         $0x52
+	BYTE         $0xc3
+	LONG         $0x48763262
+	BYTE         $0x52
+	BYTE         $0xcb
+	VBROADCASTSS 12(R11)(AX*1), Z18
+	LONG         $0x487e3262
+	BYTE         $0x52
+	BYTE         $0xd2
+	LONG         $0x48763262
+	BYTE         $0x52
+	BYTE         $0xda
+	VBROADCASTSS 12(R11)(AX*2), Z19
+	LONG         $0x487e3262
+	BYTE         $0x52
+	BYTE         $0xe3
+	LONG         $0x48763262
+	BYTE         $0x52
+	BYTE         $0xeb
+	VBROADCASTSS 12(R12), Z18
+	LONG         $0x487e3262
+	BYTE         $0x52
+	BYTE         $0xf2
+	LONG         $0x48763262
+	BYTE         $0x52
+	BYTE         $0xfa
+	VBROADCASTSS 12(R12)(AX*1), Z19
+	LONG         $0x487ea262
+	BYTE         $0x52
+	BYTE         $0xc3
+	LONG         $0x4876a262
+	BYTE         $0x52
+	BYTE         $0xcb
+	ADDQ         $0x10, SI
+	ADDQ         $0x10, R11
+	ADDQ         $0x10, R12
+	LEAQ         (BX)(R8*4), BX
+	DECQ         CX
+	JNZ          loop
+
+tail:
+	TESTQ R10, R10
+	JZ    done
+
+single:
+	VMOVUPS      (BX), Z0
+	VMOVUPS      64(BX), Z1
+	VBROADCASTSS (SI), Z18
+	LONG         $0x487eb262
+	BYTE         $0x52
+	BYTE         $0xd2
+	LONG         $0x4876b262
+	BYTE         $0x52
+	BYTE         $0xda
+	VBROADCASTSS (SI)(AX*1), Z19
+	LONG         $0x487eb262
+	BYTE         $0x52
+	BYTE         $0xe3
+	LONG         $0x4876b262
+	BYTE         $0x52
+	BYTE         $0xeb
+	VBROADCASTSS (SI)(AX*2), Z18
+	LONG         $0x487eb262
+	BYTE         $0x52
+	BYTE         $0xf2
+	LONG         $0x4876b262
+	BYTE         $0x52
+	BYTE         $0xfa
+	VBROADCASTSS (R11), Z19
+	LONG         $0x487e3262
+	BYTE         $0x52
+	BYTE         $0xc3
+	LONG         $0x48763262
+	BYTE         $0x52
+	BYTE         $0xcb
+	VBROADCASTSS (R11)(AX*1), Z18
+	LONG         $0x487e3262
+	BYTE         $0x52
+	BYTE         $0xd2
+	LONG         $0x48763262
+	BYTE         $0x52
+	BYTE         $0xda
+	VBROADCASTSS (R11)(AX*2), Z19
+	LONG         $0x487e3262
+	BYTE         $0x52
+	BYTE         $0xe3
+	LONG         $0x48763262
+	BYTE         $0x52
+	BYTE         $0xeb
+	VBROADCASTSS (R12), Z18
+	LONG         $0x487e3262
+	BYTE         $0x52
+	BYTE         $0xf2
+	LONG         $0x48763262
+	BYTE         $0x52
+	BYTE         $0xfa
+	VBROADCASTSS (R12)(AX*1), Z19
+	LONG         $0x487ea262
+	BYTE         $0x52
+	BYTE         $0xc3
+	LONG         $0x4876a262
+	BYTE         $0x52
+	BYTE         $0xcb
+	ADDQ         $0x04, SI
+	ADDQ         $0x04, R11
+	ADDQ         $0x04, R12
+	ADDQ         R8, BX
+	DECQ         R10
+	JNZ          single
+
+done:
+	VBROADCASTSS  alpha+88(FP), Z18
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
+	TESTQ         SI, SI
+	JZ            overwrite
+	VFMADD213PS.Z (SI), Z18, K1, Z2
+	VMOVUPS       Z2, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z18, K2, Z3
+	VMOVUPS       Z3, K2, 64(DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z18, K1, Z4
+	VMOVUPS       Z4, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z18, K2, Z5
+	VMOVUPS       Z5, K2, 64(DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z18, K1, Z6
+	VMOVUPS       Z6, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z18, K2, Z7
+	VMOVUPS       Z7, K2, 64(DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z18, K1, Z8
+	VMOVUPS       Z8, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z18, K2, Z9
+	VMOVUPS       Z9, K2, 64(DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z18, K1, Z10
+	VMOVUPS       Z10, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z18, K2, Z11
+	VMOVUPS       Z11, K2, 64(DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z18, K1, Z12
+	VMOVUPS       Z12, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z18, K2, Z13
+	VMOVUPS       Z13, K2, 64(DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z18, K1, Z14
+	VMOVUPS       Z14, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z18, K2, Z15
+	VMOVUPS       Z15, K2, 64(DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z18, K1, Z16
+	VMOVUPS       Z16, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z18, K2, Z17
+	VMOVUPS       Z17, K2, 64(DI)
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
+
+overwrite:
+	VMULPS  Z2, Z18, Z2
+	VMOVUPS Z2, K1, (DI)
+	VMULPS  Z3, Z18, Z3
+	VMOVUPS Z3, K2, 64(DI)
+	ADDQ    DX, DI
+	VMULPS  Z4, Z18, Z4
+	VMOVUPS Z4, K1, (DI)
+	VMULPS  Z5, Z18, Z5
+	VMOVUPS Z5, K2, 64(DI)
+	ADDQ    DX, DI
+	VMULPS  Z6, Z18, Z6
+	VMOVUPS Z6, K1, (DI)
+	VMULPS  Z7, Z18, Z7
+	VMOVUPS Z7, K2, 64(DI)
+	ADDQ    DX, DI
+	VMULPS  Z8, Z18, Z8
+	VMOVUPS Z8, K1, (DI)
+	VMULPS  Z9, Z18, Z9
+	VMOVUPS Z9, K2, 64(DI)
+	ADDQ    DX, DI
+	VMULPS  Z10, Z18, Z10
+	VMOVUPS Z10, K1, (DI)
+	VMULPS  Z11, Z18, Z11
+	VMOVUPS Z11, K2, 64(DI)
+	ADDQ    DX, DI
+	VMULPS  Z12, Z18, Z12
+	VMOVUPS Z12, K1, (DI)
+	VMULPS  Z13, Z18, Z13
+	VMOVUPS Z13, K2, 64(DI)
+	ADDQ    DX, DI
+	VMULPS  Z14, Z18, Z14
+	VMOVUPS Z14, K1, (DI)
+	VMULPS  Z15, Z18, Z15
+	VMOVUPS Z15, K2, 64(DI)
+	ADDQ    DX, DI
+	VMULPS  Z16, Z18, Z16
+	VMOVUPS Z16, K1, (DI)
+	VMULPS  Z17, Z18, Z17
+	VMOVUPS Z17, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
+	VZEROUPPER
+	RET
+
 // func gemm7x32AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
 TEXT ·gemm7x32AVX512BF16(SB), NOSPLIT, $0-104
@@ -4732,6 +9205,438 @@ single:
 	BYTE         $0x52
 	BYTE         $0xf8
 	ADDQ         AX, SI
+	ADDQ         R8, BX
+	DECQ         R10
+	JNZ          single
+
+done:
+	VBROADCASTSS  alpha+88(FP), Z16
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
+	TESTQ         SI, SI
+	JZ            overwrite
+	VFMADD213PS.Z (SI), Z16, K1, Z2
+	VMOVUPS       Z2, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z16, K2, Z3
+	VMOVUPS       Z3, K2, 64(DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z16, K1, Z4
+	VMOVUPS       Z4, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z16, K2, Z5
+	VMOVUPS       Z5, K2, 64(DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z16, K1, Z6
+	VMOVUPS       Z6, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z16, K2, Z7
+	VMOVUPS       Z7, K2, 64(DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z16, K1, Z8
+	VMOVUPS       Z8, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z16, K2, Z9
+	VMOVUPS       Z9, K2, 64(DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z16, K1, Z10
+	VMOVUPS       Z10, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z16, K2, Z11
+	VMOVUPS       Z11, K2, 64(DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z16, K1, Z12
+	VMOVUPS       Z12, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z16, K2, Z13
+	VMOVUPS       Z13, K2, 64(DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z16, K1, Z14
+	VMOVUPS       Z14, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z16, K2, Z15
+	VMOVUPS       Z15, K2, 64(DI)
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
+
+overwrite:
+	VMULPS  Z2, Z16, Z2
+	VMOVUPS Z2, K1, (DI)
+	VMULPS  Z3, Z16, Z3
+	VMOVUPS Z3, K2, 64(DI)
+	ADDQ    DX, DI
+	VMULPS  Z4, Z16, Z4
+	VMOVUPS Z4, K1, (DI)
+	VMULPS  Z5, Z16, Z5
+	VMOVUPS Z5, K2, 64(DI)
+	ADDQ    DX, DI
+	VMULPS  Z6, Z16, Z6
+	VMOVUPS Z6, K1, (DI)
+	VMULPS  Z7, Z16, Z7
+	VMOVUPS Z7, K2, 64(DI)
+	ADDQ    DX, DI
+	VMULPS  Z8, Z16, Z8
+	VMOVUPS Z8, K1, (DI)
+	VMULPS  Z9, Z16, Z9
+	VMOVUPS Z9, K2, 64(DI)
+	ADDQ    DX, DI
+	VMULPS  Z10, Z16, Z10
+	VMOVUPS Z10, K1, (DI)
+	VMULPS  Z11, Z16, Z11
+	VMOVUPS Z11, K2, 64(DI)
+	ADDQ    DX, DI
+	VMULPS  Z12, Z16, Z12
+	VMOVUPS Z12, K1, (DI)
+	VMULPS  Z13, Z16, Z13
+	VMOVUPS Z13, K2, 64(DI)
+	ADDQ    DX, DI
+	VMULPS  Z14, Z16, Z14
+	VMOVUPS Z14, K1, (DI)
+	VMULPS  Z15, Z16, Z15
+	VMOVUPS Z15, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
+	VZEROUPPER
+	RET
+
+// func gemmRows7x32AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gemmRows7x32AVX512BF16(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x10, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
+	LEAQ       (R8)(R8*2), R9
+	MOVQ       DI, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	VPXORD     Z2, Z2, Z2
+	VPXORD     Z3, Z3, Z3
+	VPXORD     Z4, Z4, Z4
+	VPXORD     Z5, Z5, Z5
+	VPXORD     Z6, Z6, Z6
+	VPXORD     Z7, Z7, Z7
+	VPXORD     Z8, Z8, Z8
+	VPXORD     Z9, Z9, Z9
+	VPXORD     Z10, Z10, Z10
+	VPXORD     Z11, Z11, Z11
+	VPXORD     Z12, Z12, Z12
+	VPXORD     Z13, Z13, Z13
+	VPXORD     Z14, Z14, Z14
+	VPXORD     Z15, Z15, Z15
+	LEAQ       (AX)(AX*2), R11
+	LEAQ       (AX)(AX*2), R10
+	LEAQ       (SI)(R10*1), R11
+	LEAQ       (R11)(R10*1), R12
+	MOVQ       CX, R10
+	ANDQ       $0x03, R10
+	SHRQ       $0x02, CX
+	JZ         tail
+
+loop:
+	VMOVUPS      (BX), Z0
+	VMOVUPS      64(BX), Z1
+	VBROADCASTSS (SI), Z16
+	LONG         $0x487eb262
+	BYTE         $0x52
+	BYTE         $0xd0
+	LONG         $0x4876b262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS (SI)(AX*1), Z17
+	LONG         $0x487eb262
+	BYTE         $0x52
+	BYTE         $0xe1
+	LONG         $0x4876b262
+	BYTE         $0x52
+	BYTE         $0xe9
+	VBROADCASTSS (SI)(AX*2), Z16
+	LONG         $0x487eb262
+	BYTE         $0x52
+	BYTE         $0xf0
+	LONG         $0x4876b262
+	BYTE         $0x52
+	BYTE         $0xf8
+	VBROADCASTSS (R11), Z17
+	LONG         $0x487e3262
+	BYTE         $0x52
+	BYTE         $0xc1
+	LONG         $0x48763262
+	BYTE         $0x52
+	BYTE         $0xc9
+	VBROADCASTSS (R11)(AX*1), Z16
+	LONG         $0x487e3262
+	BYTE         $0x52
+	BYTE         $0xd0
+	LONG         $0x48763262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS (R11)(AX*2), Z17
+	LONG         $0x487e3262
+	BYTE         $0x52
+	BYTE         $0xe1
+	LONG         $0x48763262
+	BYTE         $0x52
+	BYTE         $0xe9
+	VBROADCASTSS (R12), Z16
+	LONG         $0x487e3262
+	BYTE         $0x52
+	BYTE         $0xf0
+	LONG         $0x48763262
+	BYTE         $0x52
+	BYTE         $0xf8
+	VMOVUPS      (BX)(R8*1), Z0
+	VMOVUPS      64(BX)(R8*1), Z1
+	VBROADCASTSS 4(SI), Z16
+	LONG         $0x487eb262
+	BYTE         $0x52
+	BYTE         $0xd0
+	LONG         $0x4876b262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 4(SI)(AX*1), Z17
+	LONG         $0x487eb262
+	BYTE         $0x52
+	BYTE         $0xe1
+	LONG         $0x4876b262
+	BYTE         $0x52
+	BYTE         $0xe9
+	VBROADCASTSS 4(SI)(AX*2), Z16
+	LONG         $0x487eb262
+	BYTE         $0x52
+	BYTE         $0xf0
+	LONG         $0x4876b262
+	BYTE         $0x52
+	BYTE         $0xf8
+	VBROADCASTSS 4(R11), Z17
+	LONG         $0x487e3262
+	BYTE         $0x52
+	BYTE         $0xc1
+	LONG         $0x48763262
+	BYTE         $0x52
+	BYTE         $0xc9
+	VBROADCASTSS 4(R11)(AX*1), Z16
+	LONG         $0x487e3262
+	BYTE         $0x52
+	BYTE         $0xd0
+	LONG         $0x48763262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 4(R11)(AX*2), Z17
+	LONG         $0x487e3262
+	BYTE         $0x52
+	BYTE         $0xe1
+	LONG         $0x48763262
+	BYTE         $0x52
+	BYTE         $0xe9
+	VBROADCASTSS 4(R12), Z16
+	LONG         $0x487e3262
+	BYTE         $0x52
+	BYTE         $0xf0
+	LONG         $0x48763262
+	BYTE         $0x52
+	BYTE         $0xf8
+	VMOVUPS      (BX)(R8*2), Z0
+	VMOVUPS      64(BX)(R8*2), Z1
+	VBROADCASTSS 8(SI), Z16
+	LONG         $0x487eb262
+	BYTE         $0x52
+	BYTE         $0xd0
+	LONG         $0x4876b262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 8(SI)(AX*1), Z17
+	LONG         $0x487eb262
+	BYTE         $0x52
+	BYTE         $0xe1
+	LONG         $0x4876b262
+	BYTE         $0x52
+	BYTE         $0xe9
+	VBROADCASTSS 8(SI)(AX*2), Z16
+	LONG         $0x487eb262
+	BYTE         $0x52
+	BYTE         $0xf0
+	LONG         $0x4876b262
+	BYTE         $0x52
+	BYTE         $0xf8
+	VBROADCASTSS 8(R11), Z17
+	LONG         $0x487e3262
+	BYTE         $0x52
+	BYTE         $0xc1
+	LONG         $0x48763262
+	BYTE         $0x52
+	BYTE         $0xc9
+	VBROADCASTSS 8(R11)(AX*1), Z16
+	LONG         $0x487e3262
+	BYTE         $0x52
+	BYTE         $0xd0
+	LONG         $0x48763262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 8(R11)(AX*2), Z17
+	LONG         $0x487e3262
+	BYTE         $0x52
+	BYTE         $0xe1
+	LONG         $0x48763262
+	BYTE         $0x52
+	BYTE         $0xe9
+	VBROADCASTSS 8(R12), Z16
+	LONG         $0x487e3262
+	BYTE         $0x52
+	BYTE         $0xf0
+	LONG         $0x48763262
+	BYTE         $0x52
+	BYTE         $0xf8
+	VMOVUPS      (BX)(R9*1), Z0
+	VMOVUPS      64(BX)(R9*1), Z1
+	VBROADCASTSS 12(SI), Z16
+	LONG         $0x487eb262
+	BYTE         $0x52
+	BYTE         $0xd0
+	LONG         $0x4876b262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 12(SI)(AX*1), Z17
+	LONG         $0x487eb262
+	BYTE         $0x52
+	BYTE         $0xe1
+	LONG         $0x4876b262
+	BYTE         $0x52
+	BYTE         $0xe9
+	VBROADCASTSS 12(SI)(AX*2), Z16
+	LONG         $0x487eb262
+	BYTE         $0x52
+	BYTE         $0xf0
+	LONG         $0x4876b262
+	BYTE         $0x52
+	BYTE         $0xf8
+	VBROADCASTSS 12(R11), Z17
+	LONG         $0x487e3262
+	BYTE         $0x52
+	BYTE         $0xc1
+	LONG         $0x48763262
+	BYTE         $0x52
+	BYTE         $0xc9
+	VBROADCASTSS 12(R11)(AX*1), Z16
+	LONG         $0x487e3262
+	BYTE         $0x52
+	BYTE         $0xd0
+	LONG         $0x48763262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 12(R11)(AX*2), Z17
+	LONG         $0x487e3262
+	BYTE         $0x52
+	BYTE         $0xe1
+	LONG         $0x48763262
+	BYTE         $0x52
+	BYTE         $0xe9
+	VBROADCASTSS 12(R12), Z16
+	LONG         $0x487e3262
+	BYTE         $0x52
+	BYTE         $0xf0
+	LONG         $0x48763262
+	BYTE         $0x52
+	BYTE         $0xf8
+	ADDQ         $0x10, SI
+	ADDQ         $0x10, R11
+	ADDQ         $0x10, R12
+	LEAQ         (BX)(R8*4), BX
+	DECQ         CX
+	JNZ          loop
+
+tail:
+	TESTQ R10, R10
+	JZ    done
+
+single:
+	VMOVUPS      (BX), Z0
+	VMOVUPS      64(BX), Z1
+	VBROADCASTSS (SI), Z16
+	LONG         $0x487eb262
+	BYTE         $0x52
+	BYTE         $0xd0
+	LONG         $0x4876b262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS (SI)(AX*1), Z17
+	LONG         $0x487eb262
+	BYTE         $0x52
+	BYTE         $0xe1
+	LONG         $0x4876b262
+	BYTE         $0x52
+	BYTE         $0xe9
+	VBROADCASTSS (SI)(AX*2), Z16
+	LONG         $0x487eb262
+	BYTE         $0x52
+	BYTE         $0xf0
+	LONG         $0x4876b262
+	BYTE         $0x52
+	BYTE         $0xf8
+	VBROADCASTSS (R11), Z17
+	LONG         $0x487e3262
+	BYTE         $0x52
+	BYTE         $0xc1
+	LONG         $0x48763262
+	BYTE         $0x52
+	BYTE         $0xc9
+	VBROADCASTSS (R11)(AX*1), Z16
+	LONG         $0x487e3262
+	BYTE         $0x52
+	BYTE         $0xd0
+	LONG         $0x48763262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS (R11)(AX*2), Z17
+	LONG         $0x487e3262
+	BYTE         $0x52
+	BYTE         $0xe1
+	LONG         $0x48763262
+	BYTE         $0x52
+	BYTE         $0xe9
+	VBROADCASTSS (R12), Z16
+	LONG         $0x487e3262
+	BYTE         $0x52
+	BYTE         $0xf0
+	LONG         $0x48763262
+	BYTE         $0x52
+	BYTE         $0xf8
+	ADDQ         $0x04, SI
+	ADDQ         $0x04, R11
+	ADDQ         $0x04, R12
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
@@ -5206,6 +10111,384 @@ next:
 	VZEROUPPER
 	RET
 
+// func gemmRows6x32AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gemmRows6x32AVX512BF16(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x10, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
+	LEAQ       (R8)(R8*2), R9
+	MOVQ       DI, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	VPXORD     Z2, Z2, Z2
+	VPXORD     Z3, Z3, Z3
+	VPXORD     Z4, Z4, Z4
+	VPXORD     Z5, Z5, Z5
+	VPXORD     Z6, Z6, Z6
+	VPXORD     Z7, Z7, Z7
+	VPXORD     Z8, Z8, Z8
+	VPXORD     Z9, Z9, Z9
+	VPXORD     Z10, Z10, Z10
+	VPXORD     Z11, Z11, Z11
+	VPXORD     Z12, Z12, Z12
+	VPXORD     Z13, Z13, Z13
+	LEAQ       (AX)(AX*2), R11
+	LEAQ       (AX)(AX*2), R10
+	LEAQ       (SI)(R10*1), R11
+	MOVQ       CX, R10
+	ANDQ       $0x03, R10
+	SHRQ       $0x02, CX
+	JZ         tail
+
+loop:
+	VMOVUPS      (BX), Z0
+	VMOVUPS      64(BX), Z1
+	VBROADCASTSS (SI), Z14
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xd6
+	LONG         $0x4876d262
+	BYTE         $0x52
+	BYTE         $0xde
+	VBROADCASTSS (SI)(AX*1), Z15
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xe7
+	LONG         $0x4876d262
+	BYTE         $0x52
+	BYTE         $0xef
+	VBROADCASTSS (SI)(AX*2), Z14
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xf6
+	LONG         $0x4876d262
+	BYTE         $0x52
+	BYTE         $0xfe
+	VBROADCASTSS (R11), Z15
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xc7
+	LONG         $0x48765262
+	BYTE         $0x52
+	BYTE         $0xcf
+	VBROADCASTSS (R11)(AX*1), Z14
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xd6
+	LONG         $0x48765262
+	BYTE         $0x52
+	BYTE         $0xde
+	VBROADCASTSS (R11)(AX*2), Z15
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xe7
+	LONG         $0x48765262
+	BYTE         $0x52
+	BYTE         $0xef
+	VMOVUPS      (BX)(R8*1), Z0
+	VMOVUPS      64(BX)(R8*1), Z1
+	VBROADCASTSS 4(SI), Z14
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xd6
+	LONG         $0x4876d262
+	BYTE         $0x52
+	BYTE         $0xde
+	VBROADCASTSS 4(SI)(AX*1), Z15
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xe7
+	LONG         $0x4876d262
+	BYTE         $0x52
+	BYTE         $0xef
+	VBROADCASTSS 4(SI)(AX*2), Z14
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xf6
+	LONG         $0x4876d262
+	BYTE         $0x52
+	BYTE         $0xfe
+	VBROADCASTSS 4(R11), Z15
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xc7
+	LONG         $0x48765262
+	BYTE         $0x52
+	BYTE         $0xcf
+	VBROADCASTSS 4(R11)(AX*1), Z14
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xd6
+	LONG         $0x48765262
+	BYTE         $0x52
+	BYTE         $0xde
+	VBROADCASTSS 4(R11)(AX*2), Z15
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xe7
+	LONG         $0x48765262
+	BYTE         $0x52
+	BYTE         $0xef
+	VMOVUPS      (BX)(R8*2), Z0
+	VMOVUPS      64(BX)(R8*2), Z1
+	VBROADCASTSS 8(SI), Z14
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xd6
+	LONG         $0x4876d262
+	BYTE         $0x52
+	BYTE         $0xde
+	VBROADCASTSS 8(SI)(AX*1), Z15
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xe7
+	LONG         $0x4876d262
+	BYTE         $0x52
+	BYTE         $0xef
+	VBROADCASTSS 8(SI)(AX*2), Z14
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xf6
+	LONG         $0x4876d262
+	BYTE         $0x52
+	BYTE         $0xfe
+	VBROADCASTSS 8(R11), Z15
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xc7
+	LONG         $0x48765262
+	BYTE         $0x52
+	BYTE         $0xcf
+	VBROADCASTSS 8(R11)(AX*1), Z14
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xd6
+	LONG         $0x48765262
+	BYTE         $0x52
+	BYTE         $0xde
+	VBROADCASTSS 8(R11)(AX*2), Z15
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xe7
+	LONG         $0x48765262
+	BYTE         $0x52
+	BYTE         $0xef
+	VMOVUPS      (BX)(R9*1), Z0
+	VMOVUPS      64(BX)(R9*1), Z1
+	VBROADCASTSS 12(SI), Z14
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xd6
+	LONG         $0x4876d262
+	BYTE         $0x52
+	BYTE         $0xde
+	VBROADCASTSS 12(SI)(AX*1), Z15
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xe7
+	LONG         $0x4876d262
+	BYTE         $0x52
+	BYTE         $0xef
+	VBROADCASTSS 12(SI)(AX*2), Z14
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xf6
+	LONG         $0x4876d262
+	BYTE         $0x52
+	BYTE         $0xfe
+	VBROADCASTSS 12(R11), Z15
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xc7
+	LONG         $0x48765262
+	BYTE         $0x52
+	BYTE         $0xcf
+	VBROADCASTSS 12(R11)(AX*1), Z14
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xd6
+	LONG         $0x48765262
+	BYTE         $0x52
+	BYTE         $0xde
+	VBROADCASTSS 12(R11)(AX*2), Z15
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xe7
+	LONG         $0x48765262
+	BYTE         $0x52
+	BYTE         $0xef
+	ADDQ         $0x10, SI
+	ADDQ         $0x10, R11
+	LEAQ         (BX)(R8*4), BX
+	DECQ         CX
+	JNZ          loop
+
+tail:
+	TESTQ R10, R10
+	JZ    done
+
+single:
+	VMOVUPS      (BX), Z0
+	VMOVUPS      64(BX), Z1
+	VBROADCASTSS (SI), Z14
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xd6
+	LONG         $0x4876d262
+	BYTE         $0x52
+	BYTE         $0xde
+	VBROADCASTSS (SI)(AX*1), Z15
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xe7
+	LONG         $0x4876d262
+	BYTE         $0x52
+	BYTE         $0xef
+	VBROADCASTSS (SI)(AX*2), Z14
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xf6
+	LONG         $0x4876d262
+	BYTE         $0x52
+	BYTE         $0xfe
+	VBROADCASTSS (R11), Z15
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xc7
+	LONG         $0x48765262
+	BYTE         $0x52
+	BYTE         $0xcf
+	VBROADCASTSS (R11)(AX*1), Z14
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xd6
+	LONG         $0x48765262
+	BYTE         $0x52
+	BYTE         $0xde
+	VBROADCASTSS (R11)(AX*2), Z15
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xe7
+	LONG         $0x48765262
+	BYTE         $0x52
+	BYTE         $0xef
+	ADDQ         $0x04, SI
+	ADDQ         $0x04, R11
+	ADDQ         R8, BX
+	DECQ         R10
+	JNZ          single
+
+done:
+	VBROADCASTSS  alpha+88(FP), Z14
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
+	TESTQ         SI, SI
+	JZ            overwrite
+	VFMADD213PS.Z (SI), Z14, K1, Z2
+	VMOVUPS       Z2, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z14, K2, Z3
+	VMOVUPS       Z3, K2, 64(DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z14, K1, Z4
+	VMOVUPS       Z4, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z14, K2, Z5
+	VMOVUPS       Z5, K2, 64(DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z14, K1, Z6
+	VMOVUPS       Z6, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z14, K2, Z7
+	VMOVUPS       Z7, K2, 64(DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z14, K1, Z8
+	VMOVUPS       Z8, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z14, K2, Z9
+	VMOVUPS       Z9, K2, 64(DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z14, K1, Z10
+	VMOVUPS       Z10, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z14, K2, Z11
+	VMOVUPS       Z11, K2, 64(DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z14, K1, Z12
+	VMOVUPS       Z12, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z14, K2, Z13
+	VMOVUPS       Z13, K2, 64(DI)
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
+
+overwrite:
+	VMULPS  Z2, Z14, Z2
+	VMOVUPS Z2, K1, (DI)
+	VMULPS  Z3, Z14, Z3
+	VMOVUPS Z3, K2, 64(DI)
+	ADDQ    DX, DI
+	VMULPS  Z4, Z14, Z4
+	VMOVUPS Z4, K1, (DI)
+	VMULPS  Z5, Z14, Z5
+	VMOVUPS Z5, K2, 64(DI)
+	ADDQ    DX, DI
+	VMULPS  Z6, Z14, Z6
+	VMOVUPS Z6, K1, (DI)
+	VMULPS  Z7, Z14, Z7
+	VMOVUPS Z7, K2, 64(DI)
+	ADDQ    DX, DI
+	VMULPS  Z8, Z14, Z8
+	VMOVUPS Z8, K1, (DI)
+	VMULPS  Z9, Z14, Z9
+	VMOVUPS Z9, K2, 64(DI)
+	ADDQ    DX, DI
+	VMULPS  Z10, Z14, Z10
+	VMOVUPS Z10, K1, (DI)
+	VMULPS  Z11, Z14, Z11
+	VMOVUPS Z11, K2, 64(DI)
+	ADDQ    DX, DI
+	VMULPS  Z12, Z14, Z12
+	VMOVUPS Z12, K1, (DI)
+	VMULPS  Z13, Z14, Z13
+	VMOVUPS Z13, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
+	VZEROUPPER
+	RET
+
 // func gemm5x32AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
 TEXT ·gemm5x32AVX512BF16(SB), NOSPLIT, $0-104
@@ -5451,6 +10734,333 @@ single:
 	BYTE         $0x52
 	BYTE         $0xdc
 	ADDQ         AX, SI
+	ADDQ         R8, BX
+	DECQ         R10
+	JNZ          single
+
+done:
+	VBROADCASTSS  alpha+88(FP), Z12
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
+	TESTQ         SI, SI
+	JZ            overwrite
+	VFMADD213PS.Z (SI), Z12, K1, Z2
+	VMOVUPS       Z2, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z12, K2, Z3
+	VMOVUPS       Z3, K2, 64(DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z12, K1, Z4
+	VMOVUPS       Z4, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z12, K2, Z5
+	VMOVUPS       Z5, K2, 64(DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z12, K1, Z6
+	VMOVUPS       Z6, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z12, K2, Z7
+	VMOVUPS       Z7, K2, 64(DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z12, K1, Z8
+	VMOVUPS       Z8, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z12, K2, Z9
+	VMOVUPS       Z9, K2, 64(DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z12, K1, Z10
+	VMOVUPS       Z10, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z12, K2, Z11
+	VMOVUPS       Z11, K2, 64(DI)
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
+
+overwrite:
+	VMULPS  Z2, Z12, Z2
+	VMOVUPS Z2, K1, (DI)
+	VMULPS  Z3, Z12, Z3
+	VMOVUPS Z3, K2, 64(DI)
+	ADDQ    DX, DI
+	VMULPS  Z4, Z12, Z4
+	VMOVUPS Z4, K1, (DI)
+	VMULPS  Z5, Z12, Z5
+	VMOVUPS Z5, K2, 64(DI)
+	ADDQ    DX, DI
+	VMULPS  Z6, Z12, Z6
+	VMOVUPS Z6, K1, (DI)
+	VMULPS  Z7, Z12, Z7
+	VMOVUPS Z7, K2, 64(DI)
+	ADDQ    DX, DI
+	VMULPS  Z8, Z12, Z8
+	VMOVUPS Z8, K1, (DI)
+	VMULPS  Z9, Z12, Z9
+	VMOVUPS Z9, K2, 64(DI)
+	ADDQ    DX, DI
+	VMULPS  Z10, Z12, Z10
+	VMOVUPS Z10, K1, (DI)
+	VMULPS  Z11, Z12, Z11
+	VMOVUPS Z11, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
+	VZEROUPPER
+	RET
+
+// func gemmRows5x32AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gemmRows5x32AVX512BF16(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x10, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
+	LEAQ       (R8)(R8*2), R9
+	MOVQ       DI, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	VPXORD     Z2, Z2, Z2
+	VPXORD     Z3, Z3, Z3
+	VPXORD     Z4, Z4, Z4
+	VPXORD     Z5, Z5, Z5
+	VPXORD     Z6, Z6, Z6
+	VPXORD     Z7, Z7, Z7
+	VPXORD     Z8, Z8, Z8
+	VPXORD     Z9, Z9, Z9
+	VPXORD     Z10, Z10, Z10
+	VPXORD     Z11, Z11, Z11
+	LEAQ       (AX)(AX*2), R11
+	LEAQ       (AX)(AX*2), R10
+	LEAQ       (SI)(R10*1), R11
+	MOVQ       CX, R10
+	ANDQ       $0x03, R10
+	SHRQ       $0x02, CX
+	JZ         tail
+
+loop:
+	VMOVUPS      (BX), Z0
+	VMOVUPS      64(BX), Z1
+	VBROADCASTSS (SI), Z12
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xd4
+	LONG         $0x4876d262
+	BYTE         $0x52
+	BYTE         $0xdc
+	VBROADCASTSS (SI)(AX*1), Z13
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xe5
+	LONG         $0x4876d262
+	BYTE         $0x52
+	BYTE         $0xed
+	VBROADCASTSS (SI)(AX*2), Z12
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xf4
+	LONG         $0x4876d262
+	BYTE         $0x52
+	BYTE         $0xfc
+	VBROADCASTSS (R11), Z13
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xc5
+	LONG         $0x48765262
+	BYTE         $0x52
+	BYTE         $0xcd
+	VBROADCASTSS (R11)(AX*1), Z12
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xd4
+	LONG         $0x48765262
+	BYTE         $0x52
+	BYTE         $0xdc
+	VMOVUPS      (BX)(R8*1), Z0
+	VMOVUPS      64(BX)(R8*1), Z1
+	VBROADCASTSS 4(SI), Z12
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xd4
+	LONG         $0x4876d262
+	BYTE         $0x52
+	BYTE         $0xdc
+	VBROADCASTSS 4(SI)(AX*1), Z13
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xe5
+	LONG         $0x4876d262
+	BYTE         $0x52
+	BYTE         $0xed
+	VBROADCASTSS 4(SI)(AX*2), Z12
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xf4
+	LONG         $0x4876d262
+	BYTE         $0x52
+	BYTE         $0xfc
+	VBROADCASTSS 4(R11), Z13
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xc5
+	LONG         $0x48765262
+	BYTE         $0x52
+	BYTE         $0xcd
+	VBROADCASTSS 4(R11)(AX*1), Z12
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xd4
+	LONG         $0x48765262
+	BYTE         $0x52
+	BYTE         $0xdc
+	VMOVUPS      (BX)(R8*2), Z0
+	VMOVUPS      64(BX)(R8*2), Z1
+	VBROADCASTSS 8(SI), Z12
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xd4
+	LONG         $0x4876d262
+	BYTE         $0x52
+	BYTE         $0xdc
+	VBROADCASTSS 8(SI)(AX*1), Z13
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xe5
+	LONG         $0x4876d262
+	BYTE         $0x52
+	BYTE         $0xed
+	VBROADCASTSS 8(SI)(AX*2), Z12
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xf4
+	LONG         $0x4876d262
+	BYTE         $0x52
+	BYTE         $0xfc
+	VBROADCASTSS 8(R11), Z13
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xc5
+	LONG         $0x48765262
+	BYTE         $0x52
+	BYTE         $0xcd
+	VBROADCASTSS 8(R11)(AX*1), Z12
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xd4
+	LONG         $0x48765262
+	BYTE         $0x52
+	BYTE         $0xdc
+	VMOVUPS      (BX)(R9*1), Z0
+	VMOVUPS      64(BX)(R9*1), Z1
+	VBROADCASTSS 12(SI), Z12
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xd4
+	LONG         $0x4876d262
+	BYTE         $0x52
+	BYTE         $0xdc
+	VBROADCASTSS 12(SI)(AX*1), Z13
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xe5
+	LONG         $0x4876d262
+	BYTE         $0x52
+	BYTE         $0xed
+	VBROADCASTSS 12(SI)(AX*2), Z12
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xf4
+	LONG         $0x4876d262
+	BYTE         $0x52
+	BYTE         $0xfc
+	VBROADCASTSS 12(R11), Z13
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xc5
+	LONG         $0x48765262
+	BYTE         $0x52
+	BYTE         $0xcd
+	VBROADCASTSS 12(R11)(AX*1), Z12
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xd4
+	LONG         $0x48765262
+	BYTE         $0x52
+	BYTE         $0xdc
+	ADDQ         $0x10, SI
+	ADDQ         $0x10, R11
+	LEAQ         (BX)(R8*4), BX
+	DECQ         CX
+	JNZ          loop
+
+tail:
+	TESTQ R10, R10
+	JZ    done
+
+single:
+	VMOVUPS      (BX), Z0
+	VMOVUPS      64(BX), Z1
+	VBROADCASTSS (SI), Z12
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xd4
+	LONG         $0x4876d262
+	BYTE         $0x52
+	BYTE         $0xdc
+	VBROADCASTSS (SI)(AX*1), Z13
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xe5
+	LONG         $0x4876d262
+	BYTE         $0x52
+	BYTE         $0xed
+	VBROADCASTSS (SI)(AX*2), Z12
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xf4
+	LONG         $0x4876d262
+	BYTE         $0x52
+	BYTE         $0xfc
+	VBROADCASTSS (R11), Z13
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xc5
+	LONG         $0x48765262
+	BYTE         $0x52
+	BYTE         $0xcd
+	VBROADCASTSS (R11)(AX*1), Z12
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xd4
+	LONG         $0x48765262
+	BYTE         $0x52
+	BYTE         $0xdc
+	ADDQ         $0x04, SI
+	ADDQ         $0x04, R11
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
@@ -5801,6 +11411,282 @@ next:
 	VZEROUPPER
 	RET
 
+// func gemmRows4x32AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gemmRows4x32AVX512BF16(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x10, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
+	LEAQ       (R8)(R8*2), R9
+	MOVQ       DI, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	VPXORD     Z2, Z2, Z2
+	VPXORD     Z3, Z3, Z3
+	VPXORD     Z4, Z4, Z4
+	VPXORD     Z5, Z5, Z5
+	VPXORD     Z6, Z6, Z6
+	VPXORD     Z7, Z7, Z7
+	VPXORD     Z8, Z8, Z8
+	VPXORD     Z9, Z9, Z9
+	LEAQ       (AX)(AX*2), R11
+	LEAQ       (AX)(AX*2), R10
+	LEAQ       (SI)(R10*1), R11
+	MOVQ       CX, R10
+	ANDQ       $0x03, R10
+	SHRQ       $0x02, CX
+	JZ         tail
+
+loop:
+	VMOVUPS      (BX), Z0
+	VMOVUPS      64(BX), Z1
+	VBROADCASTSS (SI), Z10
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xd2
+	LONG         $0x4876d262
+	BYTE         $0x52
+	BYTE         $0xda
+	VBROADCASTSS (SI)(AX*1), Z11
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xe3
+	LONG         $0x4876d262
+	BYTE         $0x52
+	BYTE         $0xeb
+	VBROADCASTSS (SI)(AX*2), Z10
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xf2
+	LONG         $0x4876d262
+	BYTE         $0x52
+	BYTE         $0xfa
+	VBROADCASTSS (R11), Z11
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xc3
+	LONG         $0x48765262
+	BYTE         $0x52
+	BYTE         $0xcb
+	VMOVUPS      (BX)(R8*1), Z0
+	VMOVUPS      64(BX)(R8*1), Z1
+	VBROADCASTSS 4(SI), Z10
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xd2
+	LONG         $0x4876d262
+	BYTE         $0x52
+	BYTE         $0xda
+	VBROADCASTSS 4(SI)(AX*1), Z11
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xe3
+	LONG         $0x4876d262
+	BYTE         $0x52
+	BYTE         $0xeb
+	VBROADCASTSS 4(SI)(AX*2), Z10
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xf2
+	LONG         $0x4876d262
+	BYTE         $0x52
+	BYTE         $0xfa
+	VBROADCASTSS 4(R11), Z11
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xc3
+	LONG         $0x48765262
+	BYTE         $0x52
+	BYTE         $0xcb
+	VMOVUPS      (BX)(R8*2), Z0
+	VMOVUPS      64(BX)(R8*2), Z1
+	VBROADCASTSS 8(SI), Z10
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xd2
+	LONG         $0x4876d262
+	BYTE         $0x52
+	BYTE         $0xda
+	VBROADCASTSS 8(SI)(AX*1), Z11
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xe3
+	LONG         $0x4876d262
+	BYTE         $0x52
+	BYTE         $0xeb
+	VBROADCASTSS 8(SI)(AX*2), Z10
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xf2
+	LONG         $0x4876d262
+	BYTE         $0x52
+	BYTE         $0xfa
+	VBROADCASTSS 8(R11), Z11
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xc3
+	LONG         $0x48765262
+	BYTE         $0x52
+	BYTE         $0xcb
+	VMOVUPS      (BX)(R9*1), Z0
+	VMOVUPS      64(BX)(R9*1), Z1
+	VBROADCASTSS 12(SI), Z10
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xd2
+	LONG         $0x4876d262
+	BYTE         $0x52
+	BYTE         $0xda
+	VBROADCASTSS 12(SI)(AX*1), Z11
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xe3
+	LONG         $0x4876d262
+	BYTE         $0x52
+	BYTE         $0xeb
+	VBROADCASTSS 12(SI)(AX*2), Z10
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xf2
+	LONG         $0x4876d262
+	BYTE         $0x52
+	BYTE         $0xfa
+	VBROADCASTSS 12(R11), Z11
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xc3
+	LONG         $0x48765262
+	BYTE         $0x52
+	BYTE         $0xcb
+	ADDQ         $0x10, SI
+	ADDQ         $0x10, R11
+	LEAQ         (BX)(R8*4), BX
+	DECQ         CX
+	JNZ          loop
+
+tail:
+	TESTQ R10, R10
+	JZ    done
+
+single:
+	VMOVUPS      (BX), Z0
+	VMOVUPS      64(BX), Z1
+	VBROADCASTSS (SI), Z10
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xd2
+	LONG         $0x4876d262
+	BYTE         $0x52
+	BYTE         $0xda
+	VBROADCASTSS (SI)(AX*1), Z11
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xe3
+	LONG         $0x4876d262
+	BYTE         $0x52
+	BYTE         $0xeb
+	VBROADCASTSS (SI)(AX*2), Z10
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xf2
+	LONG         $0x4876d262
+	BYTE         $0x52
+	BYTE         $0xfa
+	VBROADCASTSS (R11), Z11
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xc3
+	LONG         $0x48765262
+	BYTE         $0x52
+	BYTE         $0xcb
+	ADDQ         $0x04, SI
+	ADDQ         $0x04, R11
+	ADDQ         R8, BX
+	DECQ         R10
+	JNZ          single
+
+done:
+	VBROADCASTSS  alpha+88(FP), Z10
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
+	TESTQ         SI, SI
+	JZ            overwrite
+	VFMADD213PS.Z (SI), Z10, K1, Z2
+	VMOVUPS       Z2, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z10, K2, Z3
+	VMOVUPS       Z3, K2, 64(DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z10, K1, Z4
+	VMOVUPS       Z4, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z10, K2, Z5
+	VMOVUPS       Z5, K2, 64(DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z10, K1, Z6
+	VMOVUPS       Z6, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z10, K2, Z7
+	VMOVUPS       Z7, K2, 64(DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z10, K1, Z8
+	VMOVUPS       Z8, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z10, K2, Z9
+	VMOVUPS       Z9, K2, 64(DI)
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
+
+overwrite:
+	VMULPS  Z2, Z10, Z2
+	VMOVUPS Z2, K1, (DI)
+	VMULPS  Z3, Z10, Z3
+	VMOVUPS Z3, K2, 64(DI)
+	ADDQ    DX, DI
+	VMULPS  Z4, Z10, Z4
+	VMOVUPS Z4, K1, (DI)
+	VMULPS  Z5, Z10, Z5
+	VMOVUPS Z5, K2, 64(DI)
+	ADDQ    DX, DI
+	VMULPS  Z6, Z10, Z6
+	VMOVUPS Z6, K1, (DI)
+	VMULPS  Z7, Z10, Z7
+	VMOVUPS Z7, K2, 64(DI)
+	ADDQ    DX, DI
+	VMULPS  Z8, Z10, Z8
+	VMOVUPS Z8, K1, (DI)
+	VMULPS  Z9, Z10, Z9
+	VMOVUPS Z9, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
+	VZEROUPPER
+	RET
+
 // func gemm3x32AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
 TEXT ·gemm3x32AVX512BF16(SB), NOSPLIT, $0-104
@@ -5966,6 +11852,227 @@ single:
 	BYTE         $0x52
 	BYTE         $0xf8
 	ADDQ         AX, SI
+	ADDQ         R8, BX
+	DECQ         R10
+	JNZ          single
+
+done:
+	VBROADCASTSS  alpha+88(FP), Z8
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
+	TESTQ         SI, SI
+	JZ            overwrite
+	VFMADD213PS.Z (SI), Z8, K1, Z2
+	VMOVUPS       Z2, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z8, K2, Z3
+	VMOVUPS       Z3, K2, 64(DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z8, K1, Z4
+	VMOVUPS       Z4, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z8, K2, Z5
+	VMOVUPS       Z5, K2, 64(DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z8, K1, Z6
+	VMOVUPS       Z6, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z8, K2, Z7
+	VMOVUPS       Z7, K2, 64(DI)
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
+
+overwrite:
+	VMULPS  Z2, Z8, Z2
+	VMOVUPS Z2, K1, (DI)
+	VMULPS  Z3, Z8, Z3
+	VMOVUPS Z3, K2, 64(DI)
+	ADDQ    DX, DI
+	VMULPS  Z4, Z8, Z4
+	VMOVUPS Z4, K1, (DI)
+	VMULPS  Z5, Z8, Z5
+	VMOVUPS Z5, K2, 64(DI)
+	ADDQ    DX, DI
+	VMULPS  Z6, Z8, Z6
+	VMOVUPS Z6, K1, (DI)
+	VMULPS  Z7, Z8, Z7
+	VMOVUPS Z7, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
+	VZEROUPPER
+	RET
+
+// func gemmRows3x32AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gemmRows3x32AVX512BF16(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x10, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
+	LEAQ       (R8)(R8*2), R9
+	MOVQ       DI, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	VPXORD     Z2, Z2, Z2
+	VPXORD     Z3, Z3, Z3
+	VPXORD     Z4, Z4, Z4
+	VPXORD     Z5, Z5, Z5
+	VPXORD     Z6, Z6, Z6
+	VPXORD     Z7, Z7, Z7
+	LEAQ       (AX)(AX*2), R11
+	MOVQ       CX, R10
+	ANDQ       $0x03, R10
+	SHRQ       $0x02, CX
+	JZ         tail
+
+loop:
+	VMOVUPS      (BX), Z0
+	VMOVUPS      64(BX), Z1
+	VBROADCASTSS (SI), Z8
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xd0
+	LONG         $0x4876d262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS (SI)(AX*1), Z9
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xe1
+	LONG         $0x4876d262
+	BYTE         $0x52
+	BYTE         $0xe9
+	VBROADCASTSS (SI)(AX*2), Z8
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xf0
+	LONG         $0x4876d262
+	BYTE         $0x52
+	BYTE         $0xf8
+	VMOVUPS      (BX)(R8*1), Z0
+	VMOVUPS      64(BX)(R8*1), Z1
+	VBROADCASTSS 4(SI), Z8
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xd0
+	LONG         $0x4876d262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 4(SI)(AX*1), Z9
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xe1
+	LONG         $0x4876d262
+	BYTE         $0x52
+	BYTE         $0xe9
+	VBROADCASTSS 4(SI)(AX*2), Z8
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xf0
+	LONG         $0x4876d262
+	BYTE         $0x52
+	BYTE         $0xf8
+	VMOVUPS      (BX)(R8*2), Z0
+	VMOVUPS      64(BX)(R8*2), Z1
+	VBROADCASTSS 8(SI), Z8
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xd0
+	LONG         $0x4876d262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 8(SI)(AX*1), Z9
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xe1
+	LONG         $0x4876d262
+	BYTE         $0x52
+	BYTE         $0xe9
+	VBROADCASTSS 8(SI)(AX*2), Z8
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xf0
+	LONG         $0x4876d262
+	BYTE         $0x52
+	BYTE         $0xf8
+	VMOVUPS      (BX)(R9*1), Z0
+	VMOVUPS      64(BX)(R9*1), Z1
+	VBROADCASTSS 12(SI), Z8
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xd0
+	LONG         $0x4876d262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 12(SI)(AX*1), Z9
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xe1
+	LONG         $0x4876d262
+	BYTE         $0x52
+	BYTE         $0xe9
+	VBROADCASTSS 12(SI)(AX*2), Z8
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xf0
+	LONG         $0x4876d262
+	BYTE         $0x52
+	BYTE         $0xf8
+	ADDQ         $0x10, SI
+	LEAQ         (BX)(R8*4), BX
+	DECQ         CX
+	JNZ          loop
+
+tail:
+	TESTQ R10, R10
+	JZ    done
+
+single:
+	VMOVUPS      (BX), Z0
+	VMOVUPS      64(BX), Z1
+	VBROADCASTSS (SI), Z8
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xd0
+	LONG         $0x4876d262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS (SI)(AX*1), Z9
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xe1
+	LONG         $0x4876d262
+	BYTE         $0x52
+	BYTE         $0xe9
+	VBROADCASTSS (SI)(AX*2), Z8
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xf0
+	LONG         $0x4876d262
+	BYTE         $0x52
+	BYTE         $0xf8
+	ADDQ         $0x04, SI
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
@@ -6192,6 +12299,176 @@ next:
 	VZEROUPPER
 	RET
 
+// func gemmRows2x32AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gemmRows2x32AVX512BF16(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x10, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
+	LEAQ       (R8)(R8*2), R9
+	MOVQ       DI, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	VPXORD     Z2, Z2, Z2
+	VPXORD     Z3, Z3, Z3
+	VPXORD     Z4, Z4, Z4
+	VPXORD     Z5, Z5, Z5
+	LEAQ       (AX)(AX*2), R11
+	MOVQ       CX, R10
+	ANDQ       $0x03, R10
+	SHRQ       $0x02, CX
+	JZ         tail
+
+loop:
+	VMOVUPS      (BX), Z0
+	VMOVUPS      64(BX), Z1
+	VBROADCASTSS (SI), Z6
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xd6
+	LONG         $0x4876f262
+	BYTE         $0x52
+	BYTE         $0xde
+	VBROADCASTSS (SI)(AX*1), Z7
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xe7
+	LONG         $0x4876f262
+	BYTE         $0x52
+	BYTE         $0xef
+	VMOVUPS      (BX)(R8*1), Z0
+	VMOVUPS      64(BX)(R8*1), Z1
+	VBROADCASTSS 4(SI), Z6
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xd6
+	LONG         $0x4876f262
+	BYTE         $0x52
+	BYTE         $0xde
+	VBROADCASTSS 4(SI)(AX*1), Z7
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xe7
+	LONG         $0x4876f262
+	BYTE         $0x52
+	BYTE         $0xef
+	VMOVUPS      (BX)(R8*2), Z0
+	VMOVUPS      64(BX)(R8*2), Z1
+	VBROADCASTSS 8(SI), Z6
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xd6
+	LONG         $0x4876f262
+	BYTE         $0x52
+	BYTE         $0xde
+	VBROADCASTSS 8(SI)(AX*1), Z7
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xe7
+	LONG         $0x4876f262
+	BYTE         $0x52
+	BYTE         $0xef
+	VMOVUPS      (BX)(R9*1), Z0
+	VMOVUPS      64(BX)(R9*1), Z1
+	VBROADCASTSS 12(SI), Z6
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xd6
+	LONG         $0x4876f262
+	BYTE         $0x52
+	BYTE         $0xde
+	VBROADCASTSS 12(SI)(AX*1), Z7
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xe7
+	LONG         $0x4876f262
+	BYTE         $0x52
+	BYTE         $0xef
+	ADDQ         $0x10, SI
+	LEAQ         (BX)(R8*4), BX
+	DECQ         CX
+	JNZ          loop
+
+tail:
+	TESTQ R10, R10
+	JZ    done
+
+single:
+	VMOVUPS      (BX), Z0
+	VMOVUPS      64(BX), Z1
+	VBROADCASTSS (SI), Z6
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xd6
+	LONG         $0x4876f262
+	BYTE         $0x52
+	BYTE         $0xde
+	VBROADCASTSS (SI)(AX*1), Z7
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xe7
+	LONG         $0x4876f262
+	BYTE         $0x52
+	BYTE         $0xef
+	ADDQ         $0x04, SI
+	ADDQ         R8, BX
+	DECQ         R10
+	JNZ          single
+
+done:
+	VBROADCASTSS  alpha+88(FP), Z6
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
+	TESTQ         SI, SI
+	JZ            overwrite
+	VFMADD213PS.Z (SI), Z6, K1, Z2
+	VMOVUPS       Z2, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z6, K2, Z3
+	VMOVUPS       Z3, K2, 64(DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z6, K1, Z4
+	VMOVUPS       Z4, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z6, K2, Z5
+	VMOVUPS       Z5, K2, 64(DI)
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
+
+overwrite:
+	VMULPS  Z2, Z6, Z2
+	VMOVUPS Z2, K1, (DI)
+	VMULPS  Z3, Z6, Z3
+	VMOVUPS Z3, K2, 64(DI)
+	ADDQ    DX, DI
+	VMULPS  Z4, Z6, Z4
+	VMOVUPS Z4, K1, (DI)
+	VMULPS  Z5, Z6, Z5
+	VMOVUPS Z5, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
+	VZEROUPPER
+	RET
+
 // func gemm1x32AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
 TEXT ·gemm1x32AVX512BF16(SB), NOSPLIT, $0-104
@@ -6277,6 +12554,125 @@ single:
 	BYTE         $0x52
 	BYTE         $0xdc
 	ADDQ         AX, SI
+	ADDQ         R8, BX
+	DECQ         R10
+	JNZ          single
+
+done:
+	VBROADCASTSS  alpha+88(FP), Z4
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
+	TESTQ         SI, SI
+	JZ            overwrite
+	VFMADD213PS.Z (SI), Z4, K1, Z2
+	VMOVUPS       Z2, K1, (DI)
+	VFMADD213PS.Z 64(SI), Z4, K2, Z3
+	VMOVUPS       Z3, K2, 64(DI)
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
+
+overwrite:
+	VMULPS  Z2, Z4, Z2
+	VMOVUPS Z2, K1, (DI)
+	VMULPS  Z3, Z4, Z3
+	VMOVUPS Z3, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
+	VZEROUPPER
+	RET
+
+// func gemmRows1x32AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gemmRows1x32AVX512BF16(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x10, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
+	LEAQ       (R8)(R8*2), R9
+	MOVQ       DI, R10
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	VPXORD     Z2, Z2, Z2
+	VPXORD     Z3, Z3, Z3
+	LEAQ       (AX)(AX*2), R11
+	MOVQ       CX, R10
+	ANDQ       $0x03, R10
+	SHRQ       $0x02, CX
+	JZ         tail
+
+loop:
+	VMOVUPS      (BX), Z0
+	VMOVUPS      64(BX), Z1
+	VBROADCASTSS (SI), Z4
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xd4
+	LONG         $0x4876f262
+	BYTE         $0x52
+	BYTE         $0xdc
+	VMOVUPS      (BX)(R8*1), Z0
+	VMOVUPS      64(BX)(R8*1), Z1
+	VBROADCASTSS 4(SI), Z4
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xd4
+	LONG         $0x4876f262
+	BYTE         $0x52
+	BYTE         $0xdc
+	VMOVUPS      (BX)(R8*2), Z0
+	VMOVUPS      64(BX)(R8*2), Z1
+	VBROADCASTSS 8(SI), Z4
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xd4
+	LONG         $0x4876f262
+	BYTE         $0x52
+	BYTE         $0xdc
+	VMOVUPS      (BX)(R9*1), Z0
+	VMOVUPS      64(BX)(R9*1), Z1
+	VBROADCASTSS 12(SI), Z4
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xd4
+	LONG         $0x4876f262
+	BYTE         $0x52
+	BYTE         $0xdc
+	ADDQ         $0x10, SI
+	LEAQ         (BX)(R8*4), BX
+	DECQ         CX
+	JNZ          loop
+
+tail:
+	TESTQ R10, R10
+	JZ    done
+
+single:
+	VMOVUPS      (BX), Z0
+	VMOVUPS      64(BX), Z1
+	VBROADCASTSS (SI), Z4
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xd4
+	LONG         $0x4876f262
+	BYTE         $0x52
+	BYTE         $0xdc
+	ADDQ         $0x04, SI
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
@@ -6716,6 +13112,500 @@ single:
 	BYTE         $0x52
 	BYTE         $0xf0
 	ADDQ         AX, SI
+	ADDQ         R8, BX
+	DECQ         R10
+	JNZ          single
+
+done:
+	VBROADCASTSS  alpha+88(FP), Z15
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
+	TESTQ         SI, SI
+	JZ            overwrite
+	VFMADD213PS.Z (SI), Z15, K1, Z1
+	VMOVUPS       Z1, K1, (DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z15, K1, Z2
+	VMOVUPS       Z2, K1, (DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z15, K1, Z3
+	VMOVUPS       Z3, K1, (DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z15, K1, Z4
+	VMOVUPS       Z4, K1, (DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z15, K1, Z5
+	VMOVUPS       Z5, K1, (DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z15, K1, Z6
+	VMOVUPS       Z6, K1, (DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z15, K1, Z7
+	VMOVUPS       Z7, K1, (DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z15, K1, Z8
+	VMOVUPS       Z8, K1, (DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z15, K1, Z9
+	VMOVUPS       Z9, K1, (DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z15, K1, Z10
+	VMOVUPS       Z10, K1, (DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z15, K1, Z11
+	VMOVUPS       Z11, K1, (DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z15, K1, Z12
+	VMOVUPS       Z12, K1, (DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z15, K1, Z13
+	VMOVUPS       Z13, K1, (DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z15, K1, Z14
+	VMOVUPS       Z14, K1, (DI)
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
+
+overwrite:
+	VMULPS  Z1, Z15, Z1
+	VMOVUPS Z1, K1, (DI)
+	ADDQ    DX, DI
+	VMULPS  Z2, Z15, Z2
+	VMOVUPS Z2, K1, (DI)
+	ADDQ    DX, DI
+	VMULPS  Z3, Z15, Z3
+	VMOVUPS Z3, K1, (DI)
+	ADDQ    DX, DI
+	VMULPS  Z4, Z15, Z4
+	VMOVUPS Z4, K1, (DI)
+	ADDQ    DX, DI
+	VMULPS  Z5, Z15, Z5
+	VMOVUPS Z5, K1, (DI)
+	ADDQ    DX, DI
+	VMULPS  Z6, Z15, Z6
+	VMOVUPS Z6, K1, (DI)
+	ADDQ    DX, DI
+	VMULPS  Z7, Z15, Z7
+	VMOVUPS Z7, K1, (DI)
+	ADDQ    DX, DI
+	VMULPS  Z8, Z15, Z8
+	VMOVUPS Z8, K1, (DI)
+	ADDQ    DX, DI
+	VMULPS  Z9, Z15, Z9
+	VMOVUPS Z9, K1, (DI)
+	ADDQ    DX, DI
+	VMULPS  Z10, Z15, Z10
+	VMOVUPS Z10, K1, (DI)
+	ADDQ    DX, DI
+	VMULPS  Z11, Z15, Z11
+	VMOVUPS Z11, K1, (DI)
+	ADDQ    DX, DI
+	VMULPS  Z12, Z15, Z12
+	VMOVUPS Z12, K1, (DI)
+	ADDQ    DX, DI
+	VMULPS  Z13, Z15, Z13
+	VMOVUPS Z13, K1, (DI)
+	ADDQ    DX, DI
+	VMULPS  Z14, Z15, Z14
+	VMOVUPS Z14, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
+	VZEROUPPER
+	RET
+
+// func gemmRows14x16AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gemmRows14x16AVX512BF16(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
+	LEAQ       (R8)(R8*2), R9
+	MOVQ       DI, R10
+	PREFETCHT1 (R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	VPXORD     Z1, Z1, Z1
+	VPXORD     Z2, Z2, Z2
+	VPXORD     Z3, Z3, Z3
+	VPXORD     Z4, Z4, Z4
+	VPXORD     Z5, Z5, Z5
+	VPXORD     Z6, Z6, Z6
+	VPXORD     Z7, Z7, Z7
+	VPXORD     Z8, Z8, Z8
+	VPXORD     Z9, Z9, Z9
+	VPXORD     Z10, Z10, Z10
+	VPXORD     Z11, Z11, Z11
+	VPXORD     Z12, Z12, Z12
+	VPXORD     Z13, Z13, Z13
+	VPXORD     Z14, Z14, Z14
+	LEAQ       (AX)(AX*2), R11
+	LEAQ       (AX)(AX*2), R10
+	LEAQ       (SI)(R10*1), R11
+	LEAQ       (R11)(R10*1), R12
+	LEAQ       (R12)(R10*1), R13
+	LEAQ       (R13)(R10*1), R14
+	MOVQ       CX, R10
+	ANDQ       $0x03, R10
+	SHRQ       $0x02, CX
+	JZ         tail
+
+loop:
+	VMOVUPS      (BX), Z0
+	VBROADCASTSS (SI), Z15
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xcf
+	VBROADCASTSS (SI)(AX*1), Z16
+	LONG         $0x487eb262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS (SI)(AX*2), Z15
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xdf
+	VBROADCASTSS (R11), Z16
+	LONG         $0x487eb262
+	BYTE         $0x52
+	BYTE         $0xe0
+	VBROADCASTSS (R11)(AX*1), Z15
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xef
+	VBROADCASTSS (R11)(AX*2), Z16
+	LONG         $0x487eb262
+	BYTE         $0x52
+	BYTE         $0xf0
+	VBROADCASTSS (R12), Z15
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xff
+	VBROADCASTSS (R12)(AX*1), Z16
+	LONG         $0x487e3262
+	BYTE         $0x52
+	BYTE         $0xc0
+	VBROADCASTSS (R12)(AX*2), Z15
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xcf
+	VBROADCASTSS (R13), Z16
+	LONG         $0x487e3262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS (R13)(AX*1), Z15
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xdf
+	VBROADCASTSS (R13)(AX*2), Z16
+	LONG         $0x487e3262
+	BYTE         $0x52
+	BYTE         $0xe0
+	VBROADCASTSS (R14), Z15
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xef
+	VBROADCASTSS (R14)(AX*1), Z16
+	LONG         $0x487e3262
+	BYTE         $0x52
+	BYTE         $0xf0
+	VMOVUPS      (BX)(R8*1), Z0
+	VBROADCASTSS 4(SI), Z15
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xcf
+	VBROADCASTSS 4(SI)(AX*1), Z16
+	LONG         $0x487eb262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS 4(SI)(AX*2), Z15
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xdf
+	VBROADCASTSS 4(R11), Z16
+	LONG         $0x487eb262
+	BYTE         $0x52
+	BYTE         $0xe0
+	VBROADCASTSS 4(R11)(AX*1), Z15
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xef
+	VBROADCASTSS 4(R11)(AX*2), Z16
+	LONG         $0x487eb262
+	BYTE         $0x52
+	BYTE         $0xf0
+	VBROADCASTSS 4(R12), Z15
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xff
+	VBROADCASTSS 4(R12)(AX*1), Z16
+	LONG         $0x487e3262
+	BYTE         $0x52
+	BYTE         $0xc0
+	VBROADCASTSS 4(R12)(AX*2), Z15
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xcf
+	VBROADCASTSS 4(R13), Z16
+	LONG         $0x487e3262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS 4(R13)(AX*1), Z15
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xdf
+	VBROADCASTSS 4(R13)(AX*2), Z16
+	LONG         $0x487e3262
+	BYTE         $0x52
+	BYTE         $0xe0
+	VBROADCASTSS 4(R14), Z15
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xef
+	VBROADCASTSS 4(R14)(AX*1), Z16
+	LONG         $0x487e3262
+	BYTE         $0x52
+	BYTE         $0xf0
+	VMOVUPS      (BX)(R8*2), Z0
+	VBROADCASTSS 8(SI), Z15
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xcf
+	VBROADCASTSS 8(SI)(AX*1), Z16
+	LONG         $0x487eb262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS 8(SI)(AX*2), Z15
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xdf
+	VBROADCASTSS 8(R11), Z16
+	LONG         $0x487eb262
+	BYTE         $0x52
+	BYTE         $0xe0
+	VBROADCASTSS 8(R11)(AX*1), Z15
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xef
+	VBROADCASTSS 8(R11)(AX*2), Z16
+	LONG         $0x487eb262
+	BYTE         $0x52
+	BYTE         $0xf0
+	VBROADCASTSS 8(R12), Z15
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xff
+	VBROADCASTSS 8(R12)(AX*1), Z16
+	LONG         $0x487e3262
+	BYTE         $0x52
+	BYTE         $0xc0
+	VBROADCASTSS 8(R12)(AX*2), Z15
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xcf
+	VBROADCASTSS 8(R13), Z16
+	LONG         $0x487e3262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS 8(R13)(AX*1), Z15
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xdf
+	VBROADCASTSS 8(R13)(AX*2), Z16
+	LONG         $0x487e3262
+	BYTE         $0x52
+	BYTE         $0xe0
+	VBROADCASTSS 8(R14), Z15
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xef
+	VBROADCASTSS 8(R14)(AX*1), Z16
+	LONG         $0x487e3262
+	BYTE         $0x52
+	BYTE         $0xf0
+	VMOVUPS      (BX)(R9*1), Z0
+	VBROADCASTSS 12(SI), Z15
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xcf
+	VBROADCASTSS 12(SI)(AX*1), Z16
+	LONG         $0x487eb262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS 12(SI)(AX*2), Z15
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xdf
+	VBROADCASTSS 12(R11), Z16
+	LONG         $0x487eb262
+	BYTE         $0x52
+	BYTE         $0xe0
+	VBROADCASTSS 12(R11)(AX*1), Z15
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xef
+	VBROADCASTSS 12(R11)(AX*2), Z16
+	LONG         $0x487eb262
+	BYTE         $0x52
+	BYTE         $0xf0
+	VBROADCASTSS 12(R12), Z15
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xff
+	VBROADCASTSS 12(R12)(AX*1), Z16
+	LONG         $0x487e3262
+	BYTE         $0x52
+	BYTE         $0xc0
+	VBROADCASTSS 12(R12)(AX*2), Z15
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xcf
+	VBROADCASTSS 12(R13), Z16
+	LONG         $0x487e3262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS 12(R13)(AX*1), Z15
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xdf
+	VBROADCASTSS 12(R13)(AX*2), Z16
+	LONG         $0x487e3262
+	BYTE         $0x52
+	BYTE         $0xe0
+	VBROADCASTSS 12(R14), Z15
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xef
+	VBROADCASTSS 12(R14)(AX*1), Z16
+	LONG         $0x487e3262
+	BYTE         $0x52
+	BYTE         $0xf0
+	ADDQ         $0x10, SI
+	ADDQ         $0x10, R11
+	ADDQ         $0x10, R12
+	ADDQ         $0x10, R13
+	ADDQ         $0x10, R14
+	LEAQ         (BX)(R8*4), BX
+	DECQ         CX
+	JNZ          loop
+
+tail:
+	TESTQ R10, R10
+	JZ    done
+
+single:
+	VMOVUPS      (BX), Z0
+	VBROADCASTSS (SI), Z15
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xcf
+	VBROADCASTSS (SI)(AX*1), Z16
+	LONG         $0x487eb262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS (SI)(AX*2), Z15
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xdf
+	VBROADCASTSS (R11), Z16
+	LONG         $0x487eb262
+	BYTE         $0x52
+	BYTE         $0xe0
+	VBROADCASTSS (R11)(AX*1), Z15
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xef
+	VBROADCASTSS (R11)(AX*2), Z16
+	LONG         $0x487eb262
+	BYTE         $0x52
+	BYTE         $0xf0
+	VBROADCASTSS (R12), Z15
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xff
+	VBROADCASTSS (R12)(AX*1), Z16
+	LONG         $0x487e3262
+	BYTE         $0x52
+	BYTE         $0xc0
+	VBROADCASTSS (R12)(AX*2), Z15
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xcf
+	VBROADCASTSS (R13), Z16
+	LONG         $0x487e3262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS (R13)(AX*1), Z15
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xdf
+	VBROADCASTSS (R13)(AX*2), Z16
+	LONG         $0x487e3262
+	BYTE         $0x52
+	BYTE         $0xe0
+	VBROADCASTSS (R14), Z15
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xef
+	VBROADCASTSS (R14)(AX*1), Z16
+	LONG         $0x487e3262
+	BYTE         $0x52
+	BYTE         $0xf0
+	ADDQ         $0x04, SI
+	ADDQ         $0x04, R11
+	ADDQ         $0x04, R12
+	ADDQ         $0x04, R13
+	ADDQ         $0x04, R14
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
@@ -7288,6 +14178,470 @@ next:
 	VZEROUPPER
 	RET
 
+// func gemmRows13x16AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gemmRows13x16AVX512BF16(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
+	LEAQ       (R8)(R8*2), R9
+	MOVQ       DI, R10
+	PREFETCHT1 (R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	VPXORD     Z1, Z1, Z1
+	VPXORD     Z2, Z2, Z2
+	VPXORD     Z3, Z3, Z3
+	VPXORD     Z4, Z4, Z4
+	VPXORD     Z5, Z5, Z5
+	VPXORD     Z6, Z6, Z6
+	VPXORD     Z7, Z7, Z7
+	VPXORD     Z8, Z8, Z8
+	VPXORD     Z9, Z9, Z9
+	VPXORD     Z10, Z10, Z10
+	VPXORD     Z11, Z11, Z11
+	VPXORD     Z12, Z12, Z12
+	VPXORD     Z13, Z13, Z13
+	LEAQ       (AX)(AX*2), R11
+	LEAQ       (AX)(AX*2), R10
+	LEAQ       (SI)(R10*1), R11
+	LEAQ       (R11)(R10*1), R12
+	LEAQ       (R12)(R10*1), R13
+	LEAQ       (R13)(R10*1), R14
+	MOVQ       CX, R10
+	ANDQ       $0x03, R10
+	SHRQ       $0x02, CX
+	JZ         tail
+
+loop:
+	VMOVUPS      (BX), Z0
+	VBROADCASTSS (SI), Z14
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xce
+	VBROADCASTSS (SI)(AX*1), Z15
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xd7
+	VBROADCASTSS (SI)(AX*2), Z14
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xde
+	VBROADCASTSS (R11), Z15
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xe7
+	VBROADCASTSS (R11)(AX*1), Z14
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xee
+	VBROADCASTSS (R11)(AX*2), Z15
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xf7
+	VBROADCASTSS (R12), Z14
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xfe
+	VBROADCASTSS (R12)(AX*1), Z15
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xc7
+	VBROADCASTSS (R12)(AX*2), Z14
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xce
+	VBROADCASTSS (R13), Z15
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xd7
+	VBROADCASTSS (R13)(AX*1), Z14
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xde
+	VBROADCASTSS (R13)(AX*2), Z15
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xe7
+	VBROADCASTSS (R14), Z14
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xee
+	VMOVUPS      (BX)(R8*1), Z0
+	VBROADCASTSS 4(SI), Z14
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xce
+	VBROADCASTSS 4(SI)(AX*1), Z15
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xd7
+	VBROADCASTSS 4(SI)(AX*2), Z14
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xde
+	VBROADCASTSS 4(R11), Z15
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xe7
+	VBROADCASTSS 4(R11)(AX*1), Z14
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xee
+	VBROADCASTSS 4(R11)(AX*2), Z15
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xf7
+	VBROADCASTSS 4(R12), Z14
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xfe
+	VBROADCASTSS 4(R12)(AX*1), Z15
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xc7
+	VBROADCASTSS 4(R12)(AX*2), Z14
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xce
+	VBROADCASTSS 4(R13), Z15
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xd7
+	VBROADCASTSS 4(R13)(AX*1), Z14
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xde
+	VBROADCASTSS 4(R13)(AX*2), Z15
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xe7
+	VBROADCASTSS 4(R14), Z14
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xee
+	VMOVUPS      (BX)(R8*2), Z0
+	VBROADCASTSS 8(SI), Z14
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xce
+	VBROADCASTSS 8(SI)(AX*1), Z15
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xd7
+	VBROADCASTSS 8(SI)(AX*2), Z14
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xde
+	VBROADCASTSS 8(R11), Z15
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xe7
+	VBROADCASTSS 8(R11)(AX*1), Z14
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xee
+	VBROADCASTSS 8(R11)(AX*2), Z15
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xf7
+	VBROADCASTSS 8(R12), Z14
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xfe
+	VBROADCASTSS 8(R12)(AX*1), Z15
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xc7
+	VBROADCASTSS 8(R12)(AX*2), Z14
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xce
+	VBROADCASTSS 8(R13), Z15
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xd7
+	VBROADCASTSS 8(R13)(AX*1), Z14
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xde
+	VBROADCASTSS 8(R13)(AX*2), Z15
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xe7
+	VBROADCASTSS 8(R14), Z14
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xee
+	VMOVUPS      (BX)(R9*1), Z0
+	VBROADCASTSS 12(SI), Z14
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xce
+	VBROADCASTSS 12(SI)(AX*1), Z15
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xd7
+	VBROADCASTSS 12(SI)(AX*2), Z14
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xde
+	VBROADCASTSS 12(R11), Z15
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xe7
+	VBROADCASTSS 12(R11)(AX*1), Z14
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xee
+	VBROADCASTSS 12(R11)(AX*2), Z15
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xf7
+	VBROADCASTSS 12(R12), Z14
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xfe
+	VBROADCASTSS 12(R12)(AX*1), Z15
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xc7
+	VBROADCASTSS 12(R12)(AX*2), Z14
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xce
+	VBROADCASTSS 12(R13), Z15
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xd7
+	VBROADCASTSS 12(R13)(AX*1), Z14
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xde
+	VBROADCASTSS 12(R13)(AX*2), Z15
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xe7
+	VBROADCASTSS 12(R14), Z14
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xee
+	ADDQ         $0x10, SI
+	ADDQ         $0x10, R11
+	ADDQ         $0x10, R12
+	ADDQ         $0x10, R13
+	ADDQ         $0x10, R14
+	LEAQ         (BX)(R8*4), BX
+	DECQ         CX
+	JNZ          loop
+
+tail:
+	TESTQ R10, R10
+	JZ    done
+
+single:
+	VMOVUPS      (BX), Z0
+	VBROADCASTSS (SI), Z14
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xce
+	VBROADCASTSS (SI)(AX*1), Z15
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xd7
+	VBROADCASTSS (SI)(AX*2), Z14
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xde
+	VBROADCASTSS (R11), Z15
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xe7
+	VBROADCASTSS (R11)(AX*1), Z14
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xee
+	VBROADCASTSS (R11)(AX*2), Z15
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xf7
+	VBROADCASTSS (R12), Z14
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xfe
+	VBROADCASTSS (R12)(AX*1), Z15
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xc7
+	VBROADCASTSS (R12)(AX*2), Z14
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xce
+	VBROADCASTSS (R13), Z15
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xd7
+	VBROADCASTSS (R13)(AX*1), Z14
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xde
+	VBROADCASTSS (R13)(AX*2), Z15
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xe7
+	VBROADCASTSS (R14), Z14
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xee
+	ADDQ         $0x04, SI
+	ADDQ         $0x04, R11
+	ADDQ         $0x04, R12
+	ADDQ         $0x04, R13
+	ADDQ         $0x04, R14
+	ADDQ         R8, BX
+	DECQ         R10
+	JNZ          single
+
+done:
+	VBROADCASTSS  alpha+88(FP), Z14
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
+	TESTQ         SI, SI
+	JZ            overwrite
+	VFMADD213PS.Z (SI), Z14, K1, Z1
+	VMOVUPS       Z1, K1, (DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z14, K1, Z2
+	VMOVUPS       Z2, K1, (DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z14, K1, Z3
+	VMOVUPS       Z3, K1, (DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z14, K1, Z4
+	VMOVUPS       Z4, K1, (DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z14, K1, Z5
+	VMOVUPS       Z5, K1, (DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z14, K1, Z6
+	VMOVUPS       Z6, K1, (DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z14, K1, Z7
+	VMOVUPS       Z7, K1, (DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z14, K1, Z8
+	VMOVUPS       Z8, K1, (DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z14, K1, Z9
+	VMOVUPS       Z9, K1, (DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z14, K1, Z10
+	VMOVUPS       Z10, K1, (DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z14, K1, Z11
+	VMOVUPS       Z11, K1, (DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z14, K1, Z12
+	VMOVUPS       Z12, K1, (DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z14, K1, Z13
+	VMOVUPS       Z13, K1, (DI)
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
+
+overwrite:
+	VMULPS  Z1, Z14, Z1
+	VMOVUPS Z1, K1, (DI)
+	ADDQ    DX, DI
+	VMULPS  Z2, Z14, Z2
+	VMOVUPS Z2, K1, (DI)
+	ADDQ    DX, DI
+	VMULPS  Z3, Z14, Z3
+	VMOVUPS Z3, K1, (DI)
+	ADDQ    DX, DI
+	VMULPS  Z4, Z14, Z4
+	VMOVUPS Z4, K1, (DI)
+	ADDQ    DX, DI
+	VMULPS  Z5, Z14, Z5
+	VMOVUPS Z5, K1, (DI)
+	ADDQ    DX, DI
+	VMULPS  Z6, Z14, Z6
+	VMOVUPS Z6, K1, (DI)
+	ADDQ    DX, DI
+	VMULPS  Z7, Z14, Z7
+	VMOVUPS Z7, K1, (DI)
+	ADDQ    DX, DI
+	VMULPS  Z8, Z14, Z8
+	VMOVUPS Z8, K1, (DI)
+	ADDQ    DX, DI
+	VMULPS  Z9, Z14, Z9
+	VMOVUPS Z9, K1, (DI)
+	ADDQ    DX, DI
+	VMULPS  Z10, Z14, Z10
+	VMOVUPS Z10, K1, (DI)
+	ADDQ    DX, DI
+	VMULPS  Z11, Z14, Z11
+	VMOVUPS Z11, K1, (DI)
+	ADDQ    DX, DI
+	VMULPS  Z12, Z14, Z12
+	VMOVUPS Z12, K1, (DI)
+	ADDQ    DX, DI
+	VMULPS  Z13, Z14, Z13
+	VMOVUPS Z13, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
+	VZEROUPPER
+	RET
+
 // func gemm12x16AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
 TEXT ·gemm12x16AVX512BF16(SB), NOSPLIT, $0-104
@@ -7602,6 +14956,437 @@ single:
 	BYTE         $0x52
 	BYTE         $0xe6
 	ADDQ         AX, SI
+	ADDQ         R8, BX
+	DECQ         R10
+	JNZ          single
+
+done:
+	VBROADCASTSS  alpha+88(FP), Z13
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
+	TESTQ         SI, SI
+	JZ            overwrite
+	VFMADD213PS.Z (SI), Z13, K1, Z1
+	VMOVUPS       Z1, K1, (DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z13, K1, Z2
+	VMOVUPS       Z2, K1, (DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z13, K1, Z3
+	VMOVUPS       Z3, K1, (DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z13, K1, Z4
+	VMOVUPS       Z4, K1, (DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z13, K1, Z5
+	VMOVUPS       Z5, K1, (DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z13, K1, Z6
+	VMOVUPS       Z6, K1, (DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z13, K1, Z7
+	VMOVUPS       Z7, K1, (DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z13, K1, Z8
+	VMOVUPS       Z8, K1, (DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z13, K1, Z9
+	VMOVUPS       Z9, K1, (DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z13, K1, Z10
+	VMOVUPS       Z10, K1, (DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z13, K1, Z11
+	VMOVUPS       Z11, K1, (DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z13, K1, Z12
+	VMOVUPS       Z12, K1, (DI)
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
+
+overwrite:
+	VMULPS  Z1, Z13, Z1
+	VMOVUPS Z1, K1, (DI)
+	ADDQ    DX, DI
+	VMULPS  Z2, Z13, Z2
+	VMOVUPS Z2, K1, (DI)
+	ADDQ    DX, DI
+	VMULPS  Z3, Z13, Z3
+	VMOVUPS Z3, K1, (DI)
+	ADDQ    DX, DI
+	VMULPS  Z4, Z13, Z4
+	VMOVUPS Z4, K1, (DI)
+	ADDQ    DX, DI
+	VMULPS  Z5, Z13, Z5
+	VMOVUPS Z5, K1, (DI)
+	ADDQ    DX, DI
+	VMULPS  Z6, Z13, Z6
+	VMOVUPS Z6, K1, (DI)
+	ADDQ    DX, DI
+	VMULPS  Z7, Z13, Z7
+	VMOVUPS Z7, K1, (DI)
+	ADDQ    DX, DI
+	VMULPS  Z8, Z13, Z8
+	VMOVUPS Z8, K1, (DI)
+	ADDQ    DX, DI
+	VMULPS  Z9, Z13, Z9
+	VMOVUPS Z9, K1, (DI)
+	ADDQ    DX, DI
+	VMULPS  Z10, Z13, Z10
+	VMOVUPS Z10, K1, (DI)
+	ADDQ    DX, DI
+	VMULPS  Z11, Z13, Z11
+	VMOVUPS Z11, K1, (DI)
+	ADDQ    DX, DI
+	VMULPS  Z12, Z13, Z12
+	VMOVUPS Z12, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
+	VZEROUPPER
+	RET
+
+// func gemmRows12x16AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gemmRows12x16AVX512BF16(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
+	LEAQ       (R8)(R8*2), R9
+	MOVQ       DI, R10
+	PREFETCHT1 (R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	VPXORD     Z1, Z1, Z1
+	VPXORD     Z2, Z2, Z2
+	VPXORD     Z3, Z3, Z3
+	VPXORD     Z4, Z4, Z4
+	VPXORD     Z5, Z5, Z5
+	VPXORD     Z6, Z6, Z6
+	VPXORD     Z7, Z7, Z7
+	VPXORD     Z8, Z8, Z8
+	VPXORD     Z9, Z9, Z9
+	VPXORD     Z10, Z10, Z10
+	VPXORD     Z11, Z11, Z11
+	VPXORD     Z12, Z12, Z12
+	LEAQ       (AX)(AX*2), R11
+	LEAQ       (AX)(AX*2), R10
+	LEAQ       (SI)(R10*1), R11
+	LEAQ       (R11)(R10*1), R12
+	LEAQ       (R12)(R10*1), R13
+	MOVQ       CX, R10
+	ANDQ       $0x03, R10
+	SHRQ       $0x02, CX
+	JZ         tail
+
+loop:
+	VMOVUPS      (BX), Z0
+	VBROADCASTSS (SI), Z13
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xcd
+	VBROADCASTSS (SI)(AX*1), Z14
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xd6
+	VBROADCASTSS (SI)(AX*2), Z13
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xdd
+	VBROADCASTSS (R11), Z14
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xe6
+	VBROADCASTSS (R11)(AX*1), Z13
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xed
+	VBROADCASTSS (R11)(AX*2), Z14
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xf6
+	VBROADCASTSS (R12), Z13
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xfd
+	VBROADCASTSS (R12)(AX*1), Z14
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xc6
+	VBROADCASTSS (R12)(AX*2), Z13
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xcd
+	VBROADCASTSS (R13), Z14
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xd6
+	VBROADCASTSS (R13)(AX*1), Z13
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xdd
+	VBROADCASTSS (R13)(AX*2), Z14
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xe6
+	VMOVUPS      (BX)(R8*1), Z0
+	VBROADCASTSS 4(SI), Z13
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xcd
+	VBROADCASTSS 4(SI)(AX*1), Z14
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xd6
+	VBROADCASTSS 4(SI)(AX*2), Z13
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xdd
+	VBROADCASTSS 4(R11), Z14
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xe6
+	VBROADCASTSS 4(R11)(AX*1), Z13
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xed
+	VBROADCASTSS 4(R11)(AX*2), Z14
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xf6
+	VBROADCASTSS 4(R12), Z13
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xfd
+	VBROADCASTSS 4(R12)(AX*1), Z14
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xc6
+	VBROADCASTSS 4(R12)(AX*2), Z13
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xcd
+	VBROADCASTSS 4(R13), Z14
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xd6
+	VBROADCASTSS 4(R13)(AX*1), Z13
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xdd
+	VBROADCASTSS 4(R13)(AX*2), Z14
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xe6
+	VMOVUPS      (BX)(R8*2), Z0
+	VBROADCASTSS 8(SI), Z13
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xcd
+	VBROADCASTSS 8(SI)(AX*1), Z14
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xd6
+	VBROADCASTSS 8(SI)(AX*2), Z13
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xdd
+	VBROADCASTSS 8(R11), Z14
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xe6
+	VBROADCASTSS 8(R11)(AX*1), Z13
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xed
+	VBROADCASTSS 8(R11)(AX*2), Z14
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xf6
+	VBROADCASTSS 8(R12), Z13
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xfd
+	VBROADCASTSS 8(R12)(AX*1), Z14
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xc6
+	VBROADCASTSS 8(R12)(AX*2), Z13
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xcd
+	VBROADCASTSS 8(R13), Z14
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xd6
+	VBROADCASTSS 8(R13)(AX*1), Z13
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xdd
+	VBROADCASTSS 8(R13)(AX*2), Z14
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xe6
+	VMOVUPS      (BX)(R9*1), Z0
+	VBROADCASTSS 12(SI), Z13
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xcd
+	VBROADCASTSS 12(SI)(AX*1), Z14
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xd6
+	VBROADCASTSS 12(SI)(AX*2), Z13
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xdd
+	VBROADCASTSS 12(R11), Z14
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xe6
+	VBROADCASTSS 12(R11)(AX*1), Z13
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xed
+	VBROADCASTSS 12(R11)(AX*2), Z14
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xf6
+	VBROADCASTSS 12(R12), Z13
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xfd
+	VBROADCASTSS 12(R12)(AX*1), Z14
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xc6
+	VBROADCASTSS 12(R12)(AX*2), Z13
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xcd
+	VBROADCASTSS 12(R13), Z14
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xd6
+	VBROADCASTSS 12(R13)(AX*1), Z13
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xdd
+	VBROADCASTSS 12(R13)(AX*2), Z14
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xe6
+	ADDQ         $0x10, SI
+	ADDQ         $0x10, R11
+	ADDQ         $0x10, R12
+	ADDQ         $0x10, R13
+	LEAQ         (BX)(R8*4), BX
+	DECQ         CX
+	JNZ          loop
+
+tail:
+	TESTQ R10, R10
+	JZ    done
+
+single:
+	VMOVUPS      (BX), Z0
+	VBROADCASTSS (SI), Z13
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xcd
+	VBROADCASTSS (SI)(AX*1), Z14
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xd6
+	VBROADCASTSS (SI)(AX*2), Z13
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xdd
+	VBROADCASTSS (R11), Z14
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xe6
+	VBROADCASTSS (R11)(AX*1), Z13
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xed
+	VBROADCASTSS (R11)(AX*2), Z14
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xf6
+	VBROADCASTSS (R12), Z13
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xfd
+	VBROADCASTSS (R12)(AX*1), Z14
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xc6
+	VBROADCASTSS (R12)(AX*2), Z13
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xcd
+	VBROADCASTSS (R13), Z14
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xd6
+	VBROADCASTSS (R13)(AX*1), Z13
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xdd
+	VBROADCASTSS (R13)(AX*2), Z14
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xe6
+	ADDQ         $0x04, SI
+	ADDQ         $0x04, R11
+	ADDQ         $0x04, R12
+	ADDQ         $0x04, R13
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
@@ -8100,6 +15885,407 @@ next:
 	VZEROUPPER
 	RET
 
+// func gemmRows11x16AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gemmRows11x16AVX512BF16(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
+	LEAQ       (R8)(R8*2), R9
+	MOVQ       DI, R10
+	PREFETCHT1 (R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	VPXORD     Z1, Z1, Z1
+	VPXORD     Z2, Z2, Z2
+	VPXORD     Z3, Z3, Z3
+	VPXORD     Z4, Z4, Z4
+	VPXORD     Z5, Z5, Z5
+	VPXORD     Z6, Z6, Z6
+	VPXORD     Z7, Z7, Z7
+	VPXORD     Z8, Z8, Z8
+	VPXORD     Z9, Z9, Z9
+	VPXORD     Z10, Z10, Z10
+	VPXORD     Z11, Z11, Z11
+	LEAQ       (AX)(AX*2), R11
+	LEAQ       (AX)(AX*2), R10
+	LEAQ       (SI)(R10*1), R11
+	LEAQ       (R11)(R10*1), R12
+	LEAQ       (R12)(R10*1), R13
+	MOVQ       CX, R10
+	ANDQ       $0x03, R10
+	SHRQ       $0x02, CX
+	JZ         tail
+
+loop:
+	VMOVUPS      (BX), Z0
+	VBROADCASTSS (SI), Z12
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xcc
+	VBROADCASTSS (SI)(AX*1), Z13
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xd5
+	VBROADCASTSS (SI)(AX*2), Z12
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xdc
+	VBROADCASTSS (R11), Z13
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xe5
+	VBROADCASTSS (R11)(AX*1), Z12
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xec
+	VBROADCASTSS (R11)(AX*2), Z13
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xf5
+	VBROADCASTSS (R12), Z12
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xfc
+	VBROADCASTSS (R12)(AX*1), Z13
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xc5
+	VBROADCASTSS (R12)(AX*2), Z12
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xcc
+	VBROADCASTSS (R13), Z13
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xd5
+	VBROADCASTSS (R13)(AX*1), Z12
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xdc
+	VMOVUPS      (BX)(R8*1), Z0
+	VBROADCASTSS 4(SI), Z12
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xcc
+	VBROADCASTSS 4(SI)(AX*1), Z13
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xd5
+	VBROADCASTSS 4(SI)(AX*2), Z12
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xdc
+	VBROADCASTSS 4(R11), Z13
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xe5
+	VBROADCASTSS 4(R11)(AX*1), Z12
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xec
+	VBROADCASTSS 4(R11)(AX*2), Z13
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xf5
+	VBROADCASTSS 4(R12), Z12
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xfc
+	VBROADCASTSS 4(R12)(AX*1), Z13
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xc5
+	VBROADCASTSS 4(R12)(AX*2), Z12
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xcc
+	VBROADCASTSS 4(R13), Z13
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xd5
+	VBROADCASTSS 4(R13)(AX*1), Z12
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xdc
+	VMOVUPS      (BX)(R8*2), Z0
+	VBROADCASTSS 8(SI), Z12
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xcc
+	VBROADCASTSS 8(SI)(AX*1), Z13
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xd5
+	VBROADCASTSS 8(SI)(AX*2), Z12
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xdc
+	VBROADCASTSS 8(R11), Z13
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xe5
+	VBROADCASTSS 8(R11)(AX*1), Z12
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xec
+	VBROADCASTSS 8(R11)(AX*2), Z13
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xf5
+	VBROADCASTSS 8(R12), Z12
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xfc
+	VBROADCASTSS 8(R12)(AX*1), Z13
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xc5
+	VBROADCASTSS 8(R12)(AX*2), Z12
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xcc
+	VBROADCASTSS 8(R13), Z13
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xd5
+	VBROADCASTSS 8(R13)(AX*1), Z12
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xdc
+	VMOVUPS      (BX)(R9*1), Z0
+	VBROADCASTSS 12(SI), Z12
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xcc
+	VBROADCASTSS 12(SI)(AX*1), Z13
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xd5
+	VBROADCASTSS 12(SI)(AX*2), Z12
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xdc
+	VBROADCASTSS 12(R11), Z13
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xe5
+	VBROADCASTSS 12(R11)(AX*1), Z12
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xec
+	VBROADCASTSS 12(R11)(AX*2), Z13
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xf5
+	VBROADCASTSS 12(R12), Z12
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xfc
+	VBROADCASTSS 12(R12)(AX*1), Z13
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xc5
+	VBROADCASTSS 12(R12)(AX*2), Z12
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xcc
+	VBROADCASTSS 12(R13), Z13
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xd5
+	VBROADCASTSS 12(R13)(AX*1), Z12
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xdc
+	ADDQ         $0x10, SI
+	ADDQ         $0x10, R11
+	ADDQ         $0x10, R12
+	ADDQ         $0x10, R13
+	LEAQ         (BX)(R8*4), BX
+	DECQ         CX
+	JNZ          loop
+
+tail:
+	TESTQ R10, R10
+	JZ    done
+
+single:
+	VMOVUPS      (BX), Z0
+	VBROADCASTSS (SI), Z12
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xcc
+	VBROADCASTSS (SI)(AX*1), Z13
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xd5
+	VBROADCASTSS (SI)(AX*2), Z12
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xdc
+	VBROADCASTSS (R11), Z13
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xe5
+	VBROADCASTSS (R11)(AX*1), Z12
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xec
+	VBROADCASTSS (R11)(AX*2), Z13
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xf5
+	VBROADCASTSS (R12), Z12
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xfc
+	VBROADCASTSS (R12)(AX*1), Z13
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xc5
+	VBROADCASTSS (R12)(AX*2), Z12
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xcc
+	VBROADCASTSS (R13), Z13
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xd5
+	VBROADCASTSS (R13)(AX*1), Z12
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xdc
+	ADDQ         $0x04, SI
+	ADDQ         $0x04, R11
+	ADDQ         $0x04, R12
+	ADDQ         $0x04, R13
+	ADDQ         R8, BX
+	DECQ         R10
+	JNZ          single
+
+done:
+	VBROADCASTSS  alpha+88(FP), Z12
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
+	TESTQ         SI, SI
+	JZ            overwrite
+	VFMADD213PS.Z (SI), Z12, K1, Z1
+	VMOVUPS       Z1, K1, (DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z12, K1, Z2
+	VMOVUPS       Z2, K1, (DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z12, K1, Z3
+	VMOVUPS       Z3, K1, (DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z12, K1, Z4
+	VMOVUPS       Z4, K1, (DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z12, K1, Z5
+	VMOVUPS       Z5, K1, (DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z12, K1, Z6
+	VMOVUPS       Z6, K1, (DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z12, K1, Z7
+	VMOVUPS       Z7, K1, (DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z12, K1, Z8
+	VMOVUPS       Z8, K1, (DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z12, K1, Z9
+	VMOVUPS       Z9, K1, (DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z12, K1, Z10
+	VMOVUPS       Z10, K1, (DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z12, K1, Z11
+	VMOVUPS       Z11, K1, (DI)
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
+
+overwrite:
+	VMULPS  Z1, Z12, Z1
+	VMOVUPS Z1, K1, (DI)
+	ADDQ    DX, DI
+	VMULPS  Z2, Z12, Z2
+	VMOVUPS Z2, K1, (DI)
+	ADDQ    DX, DI
+	VMULPS  Z3, Z12, Z3
+	VMOVUPS Z3, K1, (DI)
+	ADDQ    DX, DI
+	VMULPS  Z4, Z12, Z4
+	VMOVUPS Z4, K1, (DI)
+	ADDQ    DX, DI
+	VMULPS  Z5, Z12, Z5
+	VMOVUPS Z5, K1, (DI)
+	ADDQ    DX, DI
+	VMULPS  Z6, Z12, Z6
+	VMOVUPS Z6, K1, (DI)
+	ADDQ    DX, DI
+	VMULPS  Z7, Z12, Z7
+	VMOVUPS Z7, K1, (DI)
+	ADDQ    DX, DI
+	VMULPS  Z8, Z12, Z8
+	VMOVUPS Z8, K1, (DI)
+	ADDQ    DX, DI
+	VMULPS  Z9, Z12, Z9
+	VMOVUPS Z9, K1, (DI)
+	ADDQ    DX, DI
+	VMULPS  Z10, Z12, Z10
+	VMOVUPS Z10, K1, (DI)
+	ADDQ    DX, DI
+	VMULPS  Z11, Z12, Z11
+	VMOVUPS Z11, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
+	VZEROUPPER
+	RET
+
 // func gemm10x16AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
 TEXT ·gemm10x16AVX512BF16(SB), NOSPLIT, $0-104
@@ -8368,6 +16554,377 @@ single:
 	BYTE         $0x52
 	BYTE         $0xd4
 	ADDQ         AX, SI
+	ADDQ         R8, BX
+	DECQ         R10
+	JNZ          single
+
+done:
+	VBROADCASTSS  alpha+88(FP), Z11
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
+	TESTQ         SI, SI
+	JZ            overwrite
+	VFMADD213PS.Z (SI), Z11, K1, Z1
+	VMOVUPS       Z1, K1, (DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z11, K1, Z2
+	VMOVUPS       Z2, K1, (DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z11, K1, Z3
+	VMOVUPS       Z3, K1, (DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z11, K1, Z4
+	VMOVUPS       Z4, K1, (DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z11, K1, Z5
+	VMOVUPS       Z5, K1, (DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z11, K1, Z6
+	VMOVUPS       Z6, K1, (DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z11, K1, Z7
+	VMOVUPS       Z7, K1, (DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z11, K1, Z8
+	VMOVUPS       Z8, K1, (DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z11, K1, Z9
+	VMOVUPS       Z9, K1, (DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z11, K1, Z10
+	VMOVUPS       Z10, K1, (DI)
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
+
+overwrite:
+	VMULPS  Z1, Z11, Z1
+	VMOVUPS Z1, K1, (DI)
+	ADDQ    DX, DI
+	VMULPS  Z2, Z11, Z2
+	VMOVUPS Z2, K1, (DI)
+	ADDQ    DX, DI
+	VMULPS  Z3, Z11, Z3
+	VMOVUPS Z3, K1, (DI)
+	ADDQ    DX, DI
+	VMULPS  Z4, Z11, Z4
+	VMOVUPS Z4, K1, (DI)
+	ADDQ    DX, DI
+	VMULPS  Z5, Z11, Z5
+	VMOVUPS Z5, K1, (DI)
+	ADDQ    DX, DI
+	VMULPS  Z6, Z11, Z6
+	VMOVUPS Z6, K1, (DI)
+	ADDQ    DX, DI
+	VMULPS  Z7, Z11, Z7
+	VMOVUPS Z7, K1, (DI)
+	ADDQ    DX, DI
+	VMULPS  Z8, Z11, Z8
+	VMOVUPS Z8, K1, (DI)
+	ADDQ    DX, DI
+	VMULPS  Z9, Z11, Z9
+	VMOVUPS Z9, K1, (DI)
+	ADDQ    DX, DI
+	VMULPS  Z10, Z11, Z10
+	VMOVUPS Z10, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
+	VZEROUPPER
+	RET
+
+// func gemmRows10x16AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gemmRows10x16AVX512BF16(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
+	LEAQ       (R8)(R8*2), R9
+	MOVQ       DI, R10
+	PREFETCHT1 (R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	VPXORD     Z1, Z1, Z1
+	VPXORD     Z2, Z2, Z2
+	VPXORD     Z3, Z3, Z3
+	VPXORD     Z4, Z4, Z4
+	VPXORD     Z5, Z5, Z5
+	VPXORD     Z6, Z6, Z6
+	VPXORD     Z7, Z7, Z7
+	VPXORD     Z8, Z8, Z8
+	VPXORD     Z9, Z9, Z9
+	VPXORD     Z10, Z10, Z10
+	LEAQ       (AX)(AX*2), R11
+	LEAQ       (AX)(AX*2), R10
+	LEAQ       (SI)(R10*1), R11
+	LEAQ       (R11)(R10*1), R12
+	LEAQ       (R12)(R10*1), R13
+	MOVQ       CX, R10
+	ANDQ       $0x03, R10
+	SHRQ       $0x02, CX
+	JZ         tail
+
+loop:
+	VMOVUPS      (BX), Z0
+	VBROADCASTSS (SI), Z11
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xcb
+	VBROADCASTSS (SI)(AX*1), Z12
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xd4
+	VBROADCASTSS (SI)(AX*2), Z11
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xdb
+	VBROADCASTSS (R11), Z12
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xe4
+	VBROADCASTSS (R11)(AX*1), Z11
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xeb
+	VBROADCASTSS (R11)(AX*2), Z12
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xf4
+	VBROADCASTSS (R12), Z11
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xfb
+	VBROADCASTSS (R12)(AX*1), Z12
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xc4
+	VBROADCASTSS (R12)(AX*2), Z11
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xcb
+	VBROADCASTSS (R13), Z12
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xd4
+	VMOVUPS      (BX)(R8*1), Z0
+	VBROADCASTSS 4(SI), Z11
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xcb
+	VBROADCASTSS 4(SI)(AX*1), Z12
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xd4
+	VBROADCASTSS 4(SI)(AX*2), Z11
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xdb
+	VBROADCASTSS 4(R11), Z12
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xe4
+	VBROADCASTSS 4(R11)(AX*1), Z11
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xeb
+	VBROADCASTSS 4(R11)(AX*2), Z12
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xf4
+	VBROADCASTSS 4(R12), Z11
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xfb
+	VBROADCASTSS 4(R12)(AX*1), Z12
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xc4
+	VBROADCASTSS 4(R12)(AX*2), Z11
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xcb
+	VBROADCASTSS 4(R13), Z12
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xd4
+	VMOVUPS      (BX)(R8*2), Z0
+	VBROADCASTSS 8(SI), Z11
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xcb
+	VBROADCASTSS 8(SI)(AX*1), Z12
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xd4
+	VBROADCASTSS 8(SI)(AX*2), Z11
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xdb
+	VBROADCASTSS 8(R11), Z12
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xe4
+	VBROADCASTSS 8(R11)(AX*1), Z11
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xeb
+	VBROADCASTSS 8(R11)(AX*2), Z12
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xf4
+	VBROADCASTSS 8(R12), Z11
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xfb
+	VBROADCASTSS 8(R12)(AX*1), Z12
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xc4
+	VBROADCASTSS 8(R12)(AX*2), Z11
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xcb
+	VBROADCASTSS 8(R13), Z12
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xd4
+	VMOVUPS      (BX)(R9*1), Z0
+	VBROADCASTSS 12(SI), Z11
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xcb
+	VBROADCASTSS 12(SI)(AX*1), Z12
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xd4
+	VBROADCASTSS 12(SI)(AX*2), Z11
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xdb
+	VBROADCASTSS 12(R11), Z12
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xe4
+	VBROADCASTSS 12(R11)(AX*1), Z11
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xeb
+	VBROADCASTSS 12(R11)(AX*2), Z12
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xf4
+	VBROADCASTSS 12(R12), Z11
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xfb
+	VBROADCASTSS 12(R12)(AX*1), Z12
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xc4
+	VBROADCASTSS 12(R12)(AX*2), Z11
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xcb
+	VBROADCASTSS 12(R13), Z12
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xd4
+	ADDQ         $0x10, SI
+	ADDQ         $0x10, R11
+	ADDQ         $0x10, R12
+	ADDQ         $0x10, R13
+	LEAQ         (BX)(R8*4), BX
+	DECQ         CX
+	JNZ          loop
+
+tail:
+	TESTQ R10, R10
+	JZ    done
+
+single:
+	VMOVUPS      (BX), Z0
+	VBROADCASTSS (SI), Z11
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xcb
+	VBROADCASTSS (SI)(AX*1), Z12
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xd4
+	VBROADCASTSS (SI)(AX*2), Z11
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xdb
+	VBROADCASTSS (R11), Z12
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xe4
+	VBROADCASTSS (R11)(AX*1), Z11
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xeb
+	VBROADCASTSS (R11)(AX*2), Z12
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xf4
+	VBROADCASTSS (R12), Z11
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xfb
+	VBROADCASTSS (R12)(AX*1), Z12
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xc4
+	VBROADCASTSS (R12)(AX*2), Z11
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xcb
+	VBROADCASTSS (R13), Z12
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xd4
+	ADDQ         $0x04, SI
+	ADDQ         $0x04, R11
+	ADDQ         $0x04, R12
+	ADDQ         $0x04, R13
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
@@ -8792,6 +17349,344 @@ next:
 	VZEROUPPER
 	RET
 
+// func gemmRows9x16AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gemmRows9x16AVX512BF16(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
+	LEAQ       (R8)(R8*2), R9
+	MOVQ       DI, R10
+	PREFETCHT1 (R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	VPXORD     Z1, Z1, Z1
+	VPXORD     Z2, Z2, Z2
+	VPXORD     Z3, Z3, Z3
+	VPXORD     Z4, Z4, Z4
+	VPXORD     Z5, Z5, Z5
+	VPXORD     Z6, Z6, Z6
+	VPXORD     Z7, Z7, Z7
+	VPXORD     Z8, Z8, Z8
+	VPXORD     Z9, Z9, Z9
+	LEAQ       (AX)(AX*2), R11
+	LEAQ       (AX)(AX*2), R10
+	LEAQ       (SI)(R10*1), R11
+	LEAQ       (R11)(R10*1), R12
+	MOVQ       CX, R10
+	ANDQ       $0x03, R10
+	SHRQ       $0x02, CX
+	JZ         tail
+
+loop:
+	VMOVUPS      (BX), Z0
+	VBROADCASTSS (SI), Z10
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xca
+	VBROADCASTSS (SI)(AX*1), Z11
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xd3
+	VBROADCASTSS (SI)(AX*2), Z10
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xda
+	VBROADCASTSS (R11), Z11
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xe3
+	VBROADCASTSS (R11)(AX*1), Z10
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xea
+	VBROADCASTSS (R11)(AX*2), Z11
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xf3
+	VBROADCASTSS (R12), Z10
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xfa
+	VBROADCASTSS (R12)(AX*1), Z11
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xc3
+	VBROADCASTSS (R12)(AX*2), Z10
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xca
+	VMOVUPS      (BX)(R8*1), Z0
+	VBROADCASTSS 4(SI), Z10
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xca
+	VBROADCASTSS 4(SI)(AX*1), Z11
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xd3
+	VBROADCASTSS 4(SI)(AX*2), Z10
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xda
+	VBROADCASTSS 4(R11), Z11
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xe3
+	VBROADCASTSS 4(R11)(AX*1), Z10
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xea
+	VBROADCASTSS 4(R11)(AX*2), Z11
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xf3
+	VBROADCASTSS 4(R12), Z10
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xfa
+	VBROADCASTSS 4(R12)(AX*1), Z11
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xc3
+	VBROADCASTSS 4(R12)(AX*2), Z10
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xca
+	VMOVUPS      (BX)(R8*2), Z0
+	VBROADCASTSS 8(SI), Z10
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xca
+	VBROADCASTSS 8(SI)(AX*1), Z11
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xd3
+	VBROADCASTSS 8(SI)(AX*2), Z10
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xda
+	VBROADCASTSS 8(R11), Z11
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xe3
+	VBROADCASTSS 8(R11)(AX*1), Z10
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xea
+	VBROADCASTSS 8(R11)(AX*2), Z11
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xf3
+	VBROADCASTSS 8(R12), Z10
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xfa
+	VBROADCASTSS 8(R12)(AX*1), Z11
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xc3
+	VBROADCASTSS 8(R12)(AX*2), Z10
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xca
+	VMOVUPS      (BX)(R9*1), Z0
+	VBROADCASTSS 12(SI), Z10
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xca
+	VBROADCASTSS 12(SI)(AX*1), Z11
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xd3
+	VBROADCASTSS 12(SI)(AX*2), Z10
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xda
+	VBROADCASTSS 12(R11), Z11
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xe3
+	VBROADCASTSS 12(R11)(AX*1), Z10
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xea
+	VBROADCASTSS 12(R11)(AX*2), Z11
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xf3
+	VBROADCASTSS 12(R12), Z10
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xfa
+	VBROADCASTSS 12(R12)(AX*1), Z11
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xc3
+	VBROADCASTSS 12(R12)(AX*2), Z10
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xca
+	ADDQ         $0x10, SI
+	ADDQ         $0x10, R11
+	ADDQ         $0x10, R12
+	LEAQ         (BX)(R8*4), BX
+	DECQ         CX
+	JNZ          loop
+
+tail:
+	TESTQ R10, R10
+	JZ    done
+
+single:
+	VMOVUPS      (BX), Z0
+	VBROADCASTSS (SI), Z10
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xca
+	VBROADCASTSS (SI)(AX*1), Z11
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xd3
+	VBROADCASTSS (SI)(AX*2), Z10
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xda
+	VBROADCASTSS (R11), Z11
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xe3
+	VBROADCASTSS (R11)(AX*1), Z10
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xea
+	VBROADCASTSS (R11)(AX*2), Z11
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xf3
+	VBROADCASTSS (R12), Z10
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xfa
+	VBROADCASTSS (R12)(AX*1), Z11
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xc3
+	VBROADCASTSS (R12)(AX*2), Z10
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xca
+	ADDQ         $0x04, SI
+	ADDQ         $0x04, R11
+	ADDQ         $0x04, R12
+	ADDQ         R8, BX
+	DECQ         R10
+	JNZ          single
+
+done:
+	VBROADCASTSS  alpha+88(FP), Z10
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
+	TESTQ         SI, SI
+	JZ            overwrite
+	VFMADD213PS.Z (SI), Z10, K1, Z1
+	VMOVUPS       Z1, K1, (DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z10, K1, Z2
+	VMOVUPS       Z2, K1, (DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z10, K1, Z3
+	VMOVUPS       Z3, K1, (DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z10, K1, Z4
+	VMOVUPS       Z4, K1, (DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z10, K1, Z5
+	VMOVUPS       Z5, K1, (DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z10, K1, Z6
+	VMOVUPS       Z6, K1, (DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z10, K1, Z7
+	VMOVUPS       Z7, K1, (DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z10, K1, Z8
+	VMOVUPS       Z8, K1, (DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z10, K1, Z9
+	VMOVUPS       Z9, K1, (DI)
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
+
+overwrite:
+	VMULPS  Z1, Z10, Z1
+	VMOVUPS Z1, K1, (DI)
+	ADDQ    DX, DI
+	VMULPS  Z2, Z10, Z2
+	VMOVUPS Z2, K1, (DI)
+	ADDQ    DX, DI
+	VMULPS  Z3, Z10, Z3
+	VMOVUPS Z3, K1, (DI)
+	ADDQ    DX, DI
+	VMULPS  Z4, Z10, Z4
+	VMOVUPS Z4, K1, (DI)
+	ADDQ    DX, DI
+	VMULPS  Z5, Z10, Z5
+	VMOVUPS Z5, K1, (DI)
+	ADDQ    DX, DI
+	VMULPS  Z6, Z10, Z6
+	VMOVUPS Z6, K1, (DI)
+	ADDQ    DX, DI
+	VMULPS  Z7, Z10, Z7
+	VMOVUPS Z7, K1, (DI)
+	ADDQ    DX, DI
+	VMULPS  Z8, Z10, Z8
+	VMOVUPS Z8, K1, (DI)
+	ADDQ    DX, DI
+	VMULPS  Z9, Z10, Z9
+	VMOVUPS Z9, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
+	VZEROUPPER
+	RET
+
 // func gemm8x16AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
 TEXT ·gemm8x16AVX512BF16(SB), NOSPLIT, $0-104
@@ -9014,6 +17909,314 @@ single:
 	BYTE         $0x52
 	BYTE         $0xc2
 	ADDQ         AX, SI
+	ADDQ         R8, BX
+	DECQ         R10
+	JNZ          single
+
+done:
+	VBROADCASTSS  alpha+88(FP), Z9
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
+	TESTQ         SI, SI
+	JZ            overwrite
+	VFMADD213PS.Z (SI), Z9, K1, Z1
+	VMOVUPS       Z1, K1, (DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z9, K1, Z2
+	VMOVUPS       Z2, K1, (DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z9, K1, Z3
+	VMOVUPS       Z3, K1, (DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z9, K1, Z4
+	VMOVUPS       Z4, K1, (DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z9, K1, Z5
+	VMOVUPS       Z5, K1, (DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z9, K1, Z6
+	VMOVUPS       Z6, K1, (DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z9, K1, Z7
+	VMOVUPS       Z7, K1, (DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z9, K1, Z8
+	VMOVUPS       Z8, K1, (DI)
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
+
+overwrite:
+	VMULPS  Z1, Z9, Z1
+	VMOVUPS Z1, K1, (DI)
+	ADDQ    DX, DI
+	VMULPS  Z2, Z9, Z2
+	VMOVUPS Z2, K1, (DI)
+	ADDQ    DX, DI
+	VMULPS  Z3, Z9, Z3
+	VMOVUPS Z3, K1, (DI)
+	ADDQ    DX, DI
+	VMULPS  Z4, Z9, Z4
+	VMOVUPS Z4, K1, (DI)
+	ADDQ    DX, DI
+	VMULPS  Z5, Z9, Z5
+	VMOVUPS Z5, K1, (DI)
+	ADDQ    DX, DI
+	VMULPS  Z6, Z9, Z6
+	VMOVUPS Z6, K1, (DI)
+	ADDQ    DX, DI
+	VMULPS  Z7, Z9, Z7
+	VMOVUPS Z7, K1, (DI)
+	ADDQ    DX, DI
+	VMULPS  Z8, Z9, Z8
+	VMOVUPS Z8, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
+	VZEROUPPER
+	RET
+
+// func gemmRows8x16AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gemmRows8x16AVX512BF16(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
+	LEAQ       (R8)(R8*2), R9
+	MOVQ       DI, R10
+	PREFETCHT1 (R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	VPXORD     Z1, Z1, Z1
+	VPXORD     Z2, Z2, Z2
+	VPXORD     Z3, Z3, Z3
+	VPXORD     Z4, Z4, Z4
+	VPXORD     Z5, Z5, Z5
+	VPXORD     Z6, Z6, Z6
+	VPXORD     Z7, Z7, Z7
+	VPXORD     Z8, Z8, Z8
+	LEAQ       (AX)(AX*2), R11
+	LEAQ       (AX)(AX*2), R10
+	LEAQ       (SI)(R10*1), R11
+	LEAQ       (R11)(R10*1), R12
+	MOVQ       CX, R10
+	ANDQ       $0x03, R10
+	SHRQ       $0x02, CX
+	JZ         tail
+
+loop:
+	VMOVUPS      (BX), Z0
+	VBROADCASTSS (SI), Z9
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xc9
+	VBROADCASTSS (SI)(AX*1), Z10
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xd2
+	VBROADCASTSS (SI)(AX*2), Z9
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xd9
+	VBROADCASTSS (R11), Z10
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xe2
+	VBROADCASTSS (R11)(AX*1), Z9
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xe9
+	VBROADCASTSS (R11)(AX*2), Z10
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xf2
+	VBROADCASTSS (R12), Z9
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xf9
+	VBROADCASTSS (R12)(AX*1), Z10
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xc2
+	VMOVUPS      (BX)(R8*1), Z0
+	VBROADCASTSS 4(SI), Z9
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xc9
+	VBROADCASTSS 4(SI)(AX*1), Z10
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xd2
+	VBROADCASTSS 4(SI)(AX*2), Z9
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xd9
+	VBROADCASTSS 4(R11), Z10
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xe2
+	VBROADCASTSS 4(R11)(AX*1), Z9
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xe9
+	VBROADCASTSS 4(R11)(AX*2), Z10
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xf2
+	VBROADCASTSS 4(R12), Z9
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xf9
+	VBROADCASTSS 4(R12)(AX*1), Z10
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xc2
+	VMOVUPS      (BX)(R8*2), Z0
+	VBROADCASTSS 8(SI), Z9
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xc9
+	VBROADCASTSS 8(SI)(AX*1), Z10
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xd2
+	VBROADCASTSS 8(SI)(AX*2), Z9
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xd9
+	VBROADCASTSS 8(R11), Z10
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xe2
+	VBROADCASTSS 8(R11)(AX*1), Z9
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xe9
+	VBROADCASTSS 8(R11)(AX*2), Z10
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xf2
+	VBROADCASTSS 8(R12), Z9
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xf9
+	VBROADCASTSS 8(R12)(AX*1), Z10
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xc2
+	VMOVUPS      (BX)(R9*1), Z0
+	VBROADCASTSS 12(SI), Z9
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xc9
+	VBROADCASTSS 12(SI)(AX*1), Z10
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xd2
+	VBROADCASTSS 12(SI)(AX*2), Z9
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xd9
+	VBROADCASTSS 12(R11), Z10
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xe2
+	VBROADCASTSS 12(R11)(AX*1), Z9
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xe9
+	VBROADCASTSS 12(R11)(AX*2), Z10
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xf2
+	VBROADCASTSS 12(R12), Z9
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xf9
+	VBROADCASTSS 12(R12)(AX*1), Z10
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xc2
+	ADDQ         $0x10, SI
+	ADDQ         $0x10, R11
+	ADDQ         $0x10, R12
+	LEAQ         (BX)(R8*4), BX
+	DECQ         CX
+	JNZ          loop
+
+tail:
+	TESTQ R10, R10
+	JZ    done
+
+single:
+	VMOVUPS      (BX), Z0
+	VBROADCASTSS (SI), Z9
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xc9
+	VBROADCASTSS (SI)(AX*1), Z10
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xd2
+	VBROADCASTSS (SI)(AX*2), Z9
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xd9
+	VBROADCASTSS (R11), Z10
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xe2
+	VBROADCASTSS (R11)(AX*1), Z9
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xe9
+	VBROADCASTSS (R11)(AX*2), Z10
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xf2
+	VBROADCASTSS (R12), Z9
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xf9
+	VBROADCASTSS (R12)(AX*1), Z10
+	LONG         $0x487e5262
+	BYTE         $0x52
+	BYTE         $0xc2
+	ADDQ         $0x04, SI
+	ADDQ         $0x04, R11
+	ADDQ         $0x04, R12
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
@@ -9364,6 +18567,284 @@ next:
 	VZEROUPPER
 	RET
 
+// func gemmRows7x16AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gemmRows7x16AVX512BF16(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
+	LEAQ       (R8)(R8*2), R9
+	MOVQ       DI, R10
+	PREFETCHT1 (R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	VPXORD     Z1, Z1, Z1
+	VPXORD     Z2, Z2, Z2
+	VPXORD     Z3, Z3, Z3
+	VPXORD     Z4, Z4, Z4
+	VPXORD     Z5, Z5, Z5
+	VPXORD     Z6, Z6, Z6
+	VPXORD     Z7, Z7, Z7
+	LEAQ       (AX)(AX*2), R11
+	LEAQ       (AX)(AX*2), R10
+	LEAQ       (SI)(R10*1), R11
+	LEAQ       (R11)(R10*1), R12
+	MOVQ       CX, R10
+	ANDQ       $0x03, R10
+	SHRQ       $0x02, CX
+	JZ         tail
+
+loop:
+	VMOVUPS      (BX), Z0
+	VBROADCASTSS (SI), Z8
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS (SI)(AX*1), Z9
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xd1
+	VBROADCASTSS (SI)(AX*2), Z8
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS (R11), Z9
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xe1
+	VBROADCASTSS (R11)(AX*1), Z8
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xe8
+	VBROADCASTSS (R11)(AX*2), Z9
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xf1
+	VBROADCASTSS (R12), Z8
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xf8
+	VMOVUPS      (BX)(R8*1), Z0
+	VBROADCASTSS 4(SI), Z8
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 4(SI)(AX*1), Z9
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xd1
+	VBROADCASTSS 4(SI)(AX*2), Z8
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 4(R11), Z9
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xe1
+	VBROADCASTSS 4(R11)(AX*1), Z8
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xe8
+	VBROADCASTSS 4(R11)(AX*2), Z9
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xf1
+	VBROADCASTSS 4(R12), Z8
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xf8
+	VMOVUPS      (BX)(R8*2), Z0
+	VBROADCASTSS 8(SI), Z8
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 8(SI)(AX*1), Z9
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xd1
+	VBROADCASTSS 8(SI)(AX*2), Z8
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 8(R11), Z9
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xe1
+	VBROADCASTSS 8(R11)(AX*1), Z8
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xe8
+	VBROADCASTSS 8(R11)(AX*2), Z9
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xf1
+	VBROADCASTSS 8(R12), Z8
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xf8
+	VMOVUPS      (BX)(R9*1), Z0
+	VBROADCASTSS 12(SI), Z8
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS 12(SI)(AX*1), Z9
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xd1
+	VBROADCASTSS 12(SI)(AX*2), Z8
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS 12(R11), Z9
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xe1
+	VBROADCASTSS 12(R11)(AX*1), Z8
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xe8
+	VBROADCASTSS 12(R11)(AX*2), Z9
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xf1
+	VBROADCASTSS 12(R12), Z8
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xf8
+	ADDQ         $0x10, SI
+	ADDQ         $0x10, R11
+	ADDQ         $0x10, R12
+	LEAQ         (BX)(R8*4), BX
+	DECQ         CX
+	JNZ          loop
+
+tail:
+	TESTQ R10, R10
+	JZ    done
+
+single:
+	VMOVUPS      (BX), Z0
+	VBROADCASTSS (SI), Z8
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xc8
+	VBROADCASTSS (SI)(AX*1), Z9
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xd1
+	VBROADCASTSS (SI)(AX*2), Z8
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xd8
+	VBROADCASTSS (R11), Z9
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xe1
+	VBROADCASTSS (R11)(AX*1), Z8
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xe8
+	VBROADCASTSS (R11)(AX*2), Z9
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xf1
+	VBROADCASTSS (R12), Z8
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xf8
+	ADDQ         $0x04, SI
+	ADDQ         $0x04, R11
+	ADDQ         $0x04, R12
+	ADDQ         R8, BX
+	DECQ         R10
+	JNZ          single
+
+done:
+	VBROADCASTSS  alpha+88(FP), Z8
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
+	TESTQ         SI, SI
+	JZ            overwrite
+	VFMADD213PS.Z (SI), Z8, K1, Z1
+	VMOVUPS       Z1, K1, (DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z8, K1, Z2
+	VMOVUPS       Z2, K1, (DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z8, K1, Z3
+	VMOVUPS       Z3, K1, (DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z8, K1, Z4
+	VMOVUPS       Z4, K1, (DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z8, K1, Z5
+	VMOVUPS       Z5, K1, (DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z8, K1, Z6
+	VMOVUPS       Z6, K1, (DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z8, K1, Z7
+	VMOVUPS       Z7, K1, (DI)
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
+
+overwrite:
+	VMULPS  Z1, Z8, Z1
+	VMOVUPS Z1, K1, (DI)
+	ADDQ    DX, DI
+	VMULPS  Z2, Z8, Z2
+	VMOVUPS Z2, K1, (DI)
+	ADDQ    DX, DI
+	VMULPS  Z3, Z8, Z3
+	VMOVUPS Z3, K1, (DI)
+	ADDQ    DX, DI
+	VMULPS  Z4, Z8, Z4
+	VMOVUPS Z4, K1, (DI)
+	ADDQ    DX, DI
+	VMULPS  Z5, Z8, Z5
+	VMOVUPS Z5, K1, (DI)
+	ADDQ    DX, DI
+	VMULPS  Z6, Z8, Z6
+	VMOVUPS Z6, K1, (DI)
+	ADDQ    DX, DI
+	VMULPS  Z7, Z8, Z7
+	VMOVUPS Z7, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
+	VZEROUPPER
+	RET
+
 // func gemm6x16AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
 TEXT ·gemm6x16AVX512BF16(SB), NOSPLIT, $0-104
@@ -9540,6 +19021,251 @@ single:
 	BYTE         $0x52
 	BYTE         $0xf0
 	ADDQ         AX, SI
+	ADDQ         R8, BX
+	DECQ         R10
+	JNZ          single
+
+done:
+	VBROADCASTSS  alpha+88(FP), Z7
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
+	TESTQ         SI, SI
+	JZ            overwrite
+	VFMADD213PS.Z (SI), Z7, K1, Z1
+	VMOVUPS       Z1, K1, (DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z7, K1, Z2
+	VMOVUPS       Z2, K1, (DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z7, K1, Z3
+	VMOVUPS       Z3, K1, (DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z7, K1, Z4
+	VMOVUPS       Z4, K1, (DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z7, K1, Z5
+	VMOVUPS       Z5, K1, (DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z7, K1, Z6
+	VMOVUPS       Z6, K1, (DI)
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
+
+overwrite:
+	VMULPS  Z1, Z7, Z1
+	VMOVUPS Z1, K1, (DI)
+	ADDQ    DX, DI
+	VMULPS  Z2, Z7, Z2
+	VMOVUPS Z2, K1, (DI)
+	ADDQ    DX, DI
+	VMULPS  Z3, Z7, Z3
+	VMOVUPS Z3, K1, (DI)
+	ADDQ    DX, DI
+	VMULPS  Z4, Z7, Z4
+	VMOVUPS Z4, K1, (DI)
+	ADDQ    DX, DI
+	VMULPS  Z5, Z7, Z5
+	VMOVUPS Z5, K1, (DI)
+	ADDQ    DX, DI
+	VMULPS  Z6, Z7, Z6
+	VMOVUPS Z6, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
+	VZEROUPPER
+	RET
+
+// func gemmRows6x16AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gemmRows6x16AVX512BF16(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
+	LEAQ       (R8)(R8*2), R9
+	MOVQ       DI, R10
+	PREFETCHT1 (R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	VPXORD     Z1, Z1, Z1
+	VPXORD     Z2, Z2, Z2
+	VPXORD     Z3, Z3, Z3
+	VPXORD     Z4, Z4, Z4
+	VPXORD     Z5, Z5, Z5
+	VPXORD     Z6, Z6, Z6
+	LEAQ       (AX)(AX*2), R11
+	LEAQ       (AX)(AX*2), R10
+	LEAQ       (SI)(R10*1), R11
+	MOVQ       CX, R10
+	ANDQ       $0x03, R10
+	SHRQ       $0x02, CX
+	JZ         tail
+
+loop:
+	VMOVUPS      (BX), Z0
+	VBROADCASTSS (SI), Z7
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xcf
+	VBROADCASTSS (SI)(AX*1), Z8
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS (SI)(AX*2), Z7
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xdf
+	VBROADCASTSS (R11), Z8
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xe0
+	VBROADCASTSS (R11)(AX*1), Z7
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xef
+	VBROADCASTSS (R11)(AX*2), Z8
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xf0
+	VMOVUPS      (BX)(R8*1), Z0
+	VBROADCASTSS 4(SI), Z7
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xcf
+	VBROADCASTSS 4(SI)(AX*1), Z8
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS 4(SI)(AX*2), Z7
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xdf
+	VBROADCASTSS 4(R11), Z8
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xe0
+	VBROADCASTSS 4(R11)(AX*1), Z7
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xef
+	VBROADCASTSS 4(R11)(AX*2), Z8
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xf0
+	VMOVUPS      (BX)(R8*2), Z0
+	VBROADCASTSS 8(SI), Z7
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xcf
+	VBROADCASTSS 8(SI)(AX*1), Z8
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS 8(SI)(AX*2), Z7
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xdf
+	VBROADCASTSS 8(R11), Z8
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xe0
+	VBROADCASTSS 8(R11)(AX*1), Z7
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xef
+	VBROADCASTSS 8(R11)(AX*2), Z8
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xf0
+	VMOVUPS      (BX)(R9*1), Z0
+	VBROADCASTSS 12(SI), Z7
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xcf
+	VBROADCASTSS 12(SI)(AX*1), Z8
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS 12(SI)(AX*2), Z7
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xdf
+	VBROADCASTSS 12(R11), Z8
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xe0
+	VBROADCASTSS 12(R11)(AX*1), Z7
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xef
+	VBROADCASTSS 12(R11)(AX*2), Z8
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xf0
+	ADDQ         $0x10, SI
+	ADDQ         $0x10, R11
+	LEAQ         (BX)(R8*4), BX
+	DECQ         CX
+	JNZ          loop
+
+tail:
+	TESTQ R10, R10
+	JZ    done
+
+single:
+	VMOVUPS      (BX), Z0
+	VBROADCASTSS (SI), Z7
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xcf
+	VBROADCASTSS (SI)(AX*1), Z8
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xd0
+	VBROADCASTSS (SI)(AX*2), Z7
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xdf
+	VBROADCASTSS (R11), Z8
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xe0
+	VBROADCASTSS (R11)(AX*1), Z7
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xef
+	VBROADCASTSS (R11)(AX*2), Z8
+	LONG         $0x487ed262
+	BYTE         $0x52
+	BYTE         $0xf0
+	ADDQ         $0x04, SI
+	ADDQ         $0x04, R11
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
@@ -9816,6 +19542,221 @@ next:
 	VZEROUPPER
 	RET
 
+// func gemmRows5x16AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gemmRows5x16AVX512BF16(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
+	LEAQ       (R8)(R8*2), R9
+	MOVQ       DI, R10
+	PREFETCHT1 (R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	VPXORD     Z1, Z1, Z1
+	VPXORD     Z2, Z2, Z2
+	VPXORD     Z3, Z3, Z3
+	VPXORD     Z4, Z4, Z4
+	VPXORD     Z5, Z5, Z5
+	LEAQ       (AX)(AX*2), R11
+	LEAQ       (AX)(AX*2), R10
+	LEAQ       (SI)(R10*1), R11
+	MOVQ       CX, R10
+	ANDQ       $0x03, R10
+	SHRQ       $0x02, CX
+	JZ         tail
+
+loop:
+	VMOVUPS      (BX), Z0
+	VBROADCASTSS (SI), Z6
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xce
+	VBROADCASTSS (SI)(AX*1), Z7
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xd7
+	VBROADCASTSS (SI)(AX*2), Z6
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xde
+	VBROADCASTSS (R11), Z7
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xe7
+	VBROADCASTSS (R11)(AX*1), Z6
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xee
+	VMOVUPS      (BX)(R8*1), Z0
+	VBROADCASTSS 4(SI), Z6
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xce
+	VBROADCASTSS 4(SI)(AX*1), Z7
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xd7
+	VBROADCASTSS 4(SI)(AX*2), Z6
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xde
+	VBROADCASTSS 4(R11), Z7
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xe7
+	VBROADCASTSS 4(R11)(AX*1), Z6
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xee
+	VMOVUPS      (BX)(R8*2), Z0
+	VBROADCASTSS 8(SI), Z6
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xce
+	VBROADCASTSS 8(SI)(AX*1), Z7
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xd7
+	VBROADCASTSS 8(SI)(AX*2), Z6
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xde
+	VBROADCASTSS 8(R11), Z7
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xe7
+	VBROADCASTSS 8(R11)(AX*1), Z6
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xee
+	VMOVUPS      (BX)(R9*1), Z0
+	VBROADCASTSS 12(SI), Z6
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xce
+	VBROADCASTSS 12(SI)(AX*1), Z7
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xd7
+	VBROADCASTSS 12(SI)(AX*2), Z6
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xde
+	VBROADCASTSS 12(R11), Z7
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xe7
+	VBROADCASTSS 12(R11)(AX*1), Z6
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xee
+	ADDQ         $0x10, SI
+	ADDQ         $0x10, R11
+	LEAQ         (BX)(R8*4), BX
+	DECQ         CX
+	JNZ          loop
+
+tail:
+	TESTQ R10, R10
+	JZ    done
+
+single:
+	VMOVUPS      (BX), Z0
+	VBROADCASTSS (SI), Z6
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xce
+	VBROADCASTSS (SI)(AX*1), Z7
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xd7
+	VBROADCASTSS (SI)(AX*2), Z6
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xde
+	VBROADCASTSS (R11), Z7
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xe7
+	VBROADCASTSS (R11)(AX*1), Z6
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xee
+	ADDQ         $0x04, SI
+	ADDQ         $0x04, R11
+	ADDQ         R8, BX
+	DECQ         R10
+	JNZ          single
+
+done:
+	VBROADCASTSS  alpha+88(FP), Z6
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
+	TESTQ         SI, SI
+	JZ            overwrite
+	VFMADD213PS.Z (SI), Z6, K1, Z1
+	VMOVUPS       Z1, K1, (DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z6, K1, Z2
+	VMOVUPS       Z2, K1, (DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z6, K1, Z3
+	VMOVUPS       Z3, K1, (DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z6, K1, Z4
+	VMOVUPS       Z4, K1, (DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z6, K1, Z5
+	VMOVUPS       Z5, K1, (DI)
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
+
+overwrite:
+	VMULPS  Z1, Z6, Z1
+	VMOVUPS Z1, K1, (DI)
+	ADDQ    DX, DI
+	VMULPS  Z2, Z6, Z2
+	VMOVUPS Z2, K1, (DI)
+	ADDQ    DX, DI
+	VMULPS  Z3, Z6, Z3
+	VMOVUPS Z3, K1, (DI)
+	ADDQ    DX, DI
+	VMULPS  Z4, Z6, Z4
+	VMOVUPS Z4, K1, (DI)
+	ADDQ    DX, DI
+	VMULPS  Z5, Z6, Z5
+	VMOVUPS Z5, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
+	VZEROUPPER
+	RET
+
 // func gemm4x16AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
 TEXT ·gemm4x16AVX512BF16(SB), NOSPLIT, $0-104
@@ -9946,6 +19887,191 @@ single:
 	BYTE         $0x52
 	BYTE         $0xe6
 	ADDQ         AX, SI
+	ADDQ         R8, BX
+	DECQ         R10
+	JNZ          single
+
+done:
+	VBROADCASTSS  alpha+88(FP), Z5
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
+	TESTQ         SI, SI
+	JZ            overwrite
+	VFMADD213PS.Z (SI), Z5, K1, Z1
+	VMOVUPS       Z1, K1, (DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z5, K1, Z2
+	VMOVUPS       Z2, K1, (DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z5, K1, Z3
+	VMOVUPS       Z3, K1, (DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z5, K1, Z4
+	VMOVUPS       Z4, K1, (DI)
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
+
+overwrite:
+	VMULPS  Z1, Z5, Z1
+	VMOVUPS Z1, K1, (DI)
+	ADDQ    DX, DI
+	VMULPS  Z2, Z5, Z2
+	VMOVUPS Z2, K1, (DI)
+	ADDQ    DX, DI
+	VMULPS  Z3, Z5, Z3
+	VMOVUPS Z3, K1, (DI)
+	ADDQ    DX, DI
+	VMULPS  Z4, Z5, Z4
+	VMOVUPS Z4, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
+	VZEROUPPER
+	RET
+
+// func gemmRows4x16AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gemmRows4x16AVX512BF16(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
+	LEAQ       (R8)(R8*2), R9
+	MOVQ       DI, R10
+	PREFETCHT1 (R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	VPXORD     Z1, Z1, Z1
+	VPXORD     Z2, Z2, Z2
+	VPXORD     Z3, Z3, Z3
+	VPXORD     Z4, Z4, Z4
+	LEAQ       (AX)(AX*2), R11
+	LEAQ       (AX)(AX*2), R10
+	LEAQ       (SI)(R10*1), R11
+	MOVQ       CX, R10
+	ANDQ       $0x03, R10
+	SHRQ       $0x02, CX
+	JZ         tail
+
+loop:
+	VMOVUPS      (BX), Z0
+	VBROADCASTSS (SI), Z5
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xcd
+	VBROADCASTSS (SI)(AX*1), Z6
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xd6
+	VBROADCASTSS (SI)(AX*2), Z5
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xdd
+	VBROADCASTSS (R11), Z6
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xe6
+	VMOVUPS      (BX)(R8*1), Z0
+	VBROADCASTSS 4(SI), Z5
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xcd
+	VBROADCASTSS 4(SI)(AX*1), Z6
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xd6
+	VBROADCASTSS 4(SI)(AX*2), Z5
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xdd
+	VBROADCASTSS 4(R11), Z6
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xe6
+	VMOVUPS      (BX)(R8*2), Z0
+	VBROADCASTSS 8(SI), Z5
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xcd
+	VBROADCASTSS 8(SI)(AX*1), Z6
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xd6
+	VBROADCASTSS 8(SI)(AX*2), Z5
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xdd
+	VBROADCASTSS 8(R11), Z6
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xe6
+	VMOVUPS      (BX)(R9*1), Z0
+	VBROADCASTSS 12(SI), Z5
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xcd
+	VBROADCASTSS 12(SI)(AX*1), Z6
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xd6
+	VBROADCASTSS 12(SI)(AX*2), Z5
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xdd
+	VBROADCASTSS 12(R11), Z6
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xe6
+	ADDQ         $0x10, SI
+	ADDQ         $0x10, R11
+	LEAQ         (BX)(R8*4), BX
+	DECQ         CX
+	JNZ          loop
+
+tail:
+	TESTQ R10, R10
+	JZ    done
+
+single:
+	VMOVUPS      (BX), Z0
+	VBROADCASTSS (SI), Z5
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xcd
+	VBROADCASTSS (SI)(AX*1), Z6
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xd6
+	VBROADCASTSS (SI)(AX*2), Z5
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xdd
+	VBROADCASTSS (R11), Z6
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xe6
+	ADDQ         $0x04, SI
+	ADDQ         $0x04, R11
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
@@ -10148,6 +20274,157 @@ next:
 	VZEROUPPER
 	RET
 
+// func gemmRows3x16AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gemmRows3x16AVX512BF16(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
+	LEAQ       (R8)(R8*2), R9
+	MOVQ       DI, R10
+	PREFETCHT1 (R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	VPXORD     Z1, Z1, Z1
+	VPXORD     Z2, Z2, Z2
+	VPXORD     Z3, Z3, Z3
+	LEAQ       (AX)(AX*2), R11
+	MOVQ       CX, R10
+	ANDQ       $0x03, R10
+	SHRQ       $0x02, CX
+	JZ         tail
+
+loop:
+	VMOVUPS      (BX), Z0
+	VBROADCASTSS (SI), Z4
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xcc
+	VBROADCASTSS (SI)(AX*1), Z5
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xd5
+	VBROADCASTSS (SI)(AX*2), Z4
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xdc
+	VMOVUPS      (BX)(R8*1), Z0
+	VBROADCASTSS 4(SI), Z4
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xcc
+	VBROADCASTSS 4(SI)(AX*1), Z5
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xd5
+	VBROADCASTSS 4(SI)(AX*2), Z4
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xdc
+	VMOVUPS      (BX)(R8*2), Z0
+	VBROADCASTSS 8(SI), Z4
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xcc
+	VBROADCASTSS 8(SI)(AX*1), Z5
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xd5
+	VBROADCASTSS 8(SI)(AX*2), Z4
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xdc
+	VMOVUPS      (BX)(R9*1), Z0
+	VBROADCASTSS 12(SI), Z4
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xcc
+	VBROADCASTSS 12(SI)(AX*1), Z5
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xd5
+	VBROADCASTSS 12(SI)(AX*2), Z4
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xdc
+	ADDQ         $0x10, SI
+	LEAQ         (BX)(R8*4), BX
+	DECQ         CX
+	JNZ          loop
+
+tail:
+	TESTQ R10, R10
+	JZ    done
+
+single:
+	VMOVUPS      (BX), Z0
+	VBROADCASTSS (SI), Z4
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xcc
+	VBROADCASTSS (SI)(AX*1), Z5
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xd5
+	VBROADCASTSS (SI)(AX*2), Z4
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xdc
+	ADDQ         $0x04, SI
+	ADDQ         R8, BX
+	DECQ         R10
+	JNZ          single
+
+done:
+	VBROADCASTSS  alpha+88(FP), Z4
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
+	TESTQ         SI, SI
+	JZ            overwrite
+	VFMADD213PS.Z (SI), Z4, K1, Z1
+	VMOVUPS       Z1, K1, (DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z4, K1, Z2
+	VMOVUPS       Z2, K1, (DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z4, K1, Z3
+	VMOVUPS       Z3, K1, (DI)
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
+
+overwrite:
+	VMULPS  Z1, Z4, Z1
+	VMOVUPS Z1, K1, (DI)
+	ADDQ    DX, DI
+	VMULPS  Z2, Z4, Z2
+	VMOVUPS Z2, K1, (DI)
+	ADDQ    DX, DI
+	VMULPS  Z3, Z4, Z3
+	VMOVUPS Z3, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
+	VZEROUPPER
+	RET
+
 // func gemm2x16AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
 TEXT ·gemm2x16AVX512BF16(SB), NOSPLIT, $0-104
@@ -10269,6 +20546,127 @@ next:
 	VZEROUPPER
 	RET
 
+// func gemmRows2x16AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gemmRows2x16AVX512BF16(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
+	LEAQ       (R8)(R8*2), R9
+	MOVQ       DI, R10
+	PREFETCHT1 (R10)
+	ADDQ       DX, R10
+	PREFETCHT1 (R10)
+	VPXORD     Z1, Z1, Z1
+	VPXORD     Z2, Z2, Z2
+	LEAQ       (AX)(AX*2), R11
+	MOVQ       CX, R10
+	ANDQ       $0x03, R10
+	SHRQ       $0x02, CX
+	JZ         tail
+
+loop:
+	VMOVUPS      (BX), Z0
+	VBROADCASTSS (SI), Z3
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xcb
+	VBROADCASTSS (SI)(AX*1), Z4
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xd4
+	VMOVUPS      (BX)(R8*1), Z0
+	VBROADCASTSS 4(SI), Z3
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xcb
+	VBROADCASTSS 4(SI)(AX*1), Z4
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xd4
+	VMOVUPS      (BX)(R8*2), Z0
+	VBROADCASTSS 8(SI), Z3
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xcb
+	VBROADCASTSS 8(SI)(AX*1), Z4
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xd4
+	VMOVUPS      (BX)(R9*1), Z0
+	VBROADCASTSS 12(SI), Z3
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xcb
+	VBROADCASTSS 12(SI)(AX*1), Z4
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xd4
+	ADDQ         $0x10, SI
+	LEAQ         (BX)(R8*4), BX
+	DECQ         CX
+	JNZ          loop
+
+tail:
+	TESTQ R10, R10
+	JZ    done
+
+single:
+	VMOVUPS      (BX), Z0
+	VBROADCASTSS (SI), Z3
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xcb
+	VBROADCASTSS (SI)(AX*1), Z4
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xd4
+	ADDQ         $0x04, SI
+	ADDQ         R8, BX
+	DECQ         R10
+	JNZ          single
+
+done:
+	VBROADCASTSS  alpha+88(FP), Z3
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
+	TESTQ         SI, SI
+	JZ            overwrite
+	VFMADD213PS.Z (SI), Z3, K1, Z1
+	VMOVUPS       Z1, K1, (DI)
+	ADDQ          DX, DI
+	ADDQ          R8, SI
+	VFMADD213PS.Z (SI), Z3, K1, Z2
+	VMOVUPS       Z2, K1, (DI)
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
+
+overwrite:
+	VMULPS  Z1, Z3, Z1
+	VMOVUPS Z1, K1, (DI)
+	ADDQ    DX, DI
+	VMULPS  Z2, Z3, Z2
+	VMOVUPS Z2, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
+	VZEROUPPER
+	RET
+
 // func gemm1x16AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
 TEXT ·gemm1x16AVX512BF16(SB), NOSPLIT, $0-104
@@ -10330,6 +20728,97 @@ single:
 	BYTE         $0x52
 	BYTE         $0xca
 	ADDQ         AX, SI
+	ADDQ         R8, BX
+	DECQ         R10
+	JNZ          single
+
+done:
+	VBROADCASTSS  alpha+88(FP), Z2
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
+	TESTQ         SI, SI
+	JZ            overwrite
+	VFMADD213PS.Z (SI), Z2, K1, Z1
+	VMOVUPS       Z1, K1, (DI)
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
+
+overwrite:
+	VMULPS  Z1, Z2, Z1
+	VMOVUPS Z1, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
+	VZEROUPPER
+	RET
+
+// func gemmRows1x16AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gemmRows1x16AVX512BF16(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
+	LEAQ       (R8)(R8*2), R9
+	MOVQ       DI, R10
+	PREFETCHT1 (R10)
+	VPXORD     Z1, Z1, Z1
+	LEAQ       (AX)(AX*2), R11
+	MOVQ       CX, R10
+	ANDQ       $0x03, R10
+	SHRQ       $0x02, CX
+	JZ         tail
+
+loop:
+	VMOVUPS      (BX), Z0
+	VBROADCASTSS (SI), Z2
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xca
+	VMOVUPS      (BX)(R8*1), Z0
+	VBROADCASTSS 4(SI), Z2
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xca
+	VMOVUPS      (BX)(R8*2), Z0
+	VBROADCASTSS 8(SI), Z2
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xca
+	VMOVUPS      (BX)(R9*1), Z0
+	VBROADCASTSS 12(SI), Z2
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xca
+	ADDQ         $0x10, SI
+	LEAQ         (BX)(R8*4), BX
+	DECQ         CX
+	JNZ          loop
+
+tail:
+	TESTQ R10, R10
+	JZ    done
+
+single:
+	VMOVUPS      (BX), Z0
+	VBROADCASTSS (SI), Z2
+	LONG         $0x487ef262
+	BYTE         $0x52
+	BYTE         $0xca
+	ADDQ         $0x04, SI
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single

@@ -18,7 +18,7 @@ type engineBF16 struct {
 	packA, packB [2]packer
 	// product is the micro-kernel: C[0:h, 0:n] = alpha*A*B or, if add is set, C +=
 	// that.
-	product func(h, n, k int, a, b []float32, bs int, c []float32, cs int, alpha float32, add bool)
+	product func(h, n, k int, a operand[float32], b []float32, bs int, c []float32, cs int, alpha float32, add bool)
 	tiles   *tileKernels // instead of product; nil: none
 	// along are the micro-kernels for few rows of A, indexed by the number of rows
 	// less one (nil: none).
@@ -76,6 +76,7 @@ type passBF16 struct {
 	pack   bool // B for these rows
 	add    bool // add to the sums of earlier blocks, or to Beta times the result
 	last   bool // block of K
+	flat   bool // A is not packed
 	// The workspace: packed A and B, room for packing, the sums, a tile, and a
 	// tile's bias.
 	a, b, room, sums, tile, bias []float32
@@ -176,11 +177,14 @@ func (p *passBF16) columns(j0, j1 int) {
 	g := &p.g
 	kc := p.pair * p.kBlock(p.wordsOf(g.K))
 	h := p.panelHeight(p.i1 - p.i0)
+	p.flat = p.flatA()
 	for p.k0 = 0; p.k0 < g.K; p.k0 += kc {
 		p.k = min(kc, g.K-p.k0)
 		p.words = p.wordsOf(p.k)
 		p.add, p.last = p.k0 > 0 || g.Beta != 0, p.k0+p.k == g.K
-		p.panelsA(h)
+		if !p.flat {
+			p.panelsA(h)
+		}
 		for j := j0; j < j1; j += p.cols {
 			n := min(p.cols, j1-j)
 			b := p.b
@@ -193,6 +197,21 @@ func (p *passBF16) columns(j0, j1 int) {
 			}
 		}
 	}
+}
+
+// flatA reports whether A is not packed: its pairs lie as the micro-kernel reads them, and the lines that a tile reads do
+// not evict each other from L1.
+func (p *passBF16) flatA() bool {
+	g := &p.g
+	return p.direct && p.pair == 2 && !g.TransA && g.K%2 == 0 && g.LDA%2 == 0 && !crowded(2*g.LDA, p.rows)
+}
+
+// panelA is the panel of A of h rows from row i on.
+func (p *passBF16) panelA(i, h int) operand[float32] {
+	if p.flat {
+		return operand[float32]{at: (*float32)(unsafe.Pointer(&p.g.A[i*p.g.LDA+p.k0])), stride: p.g.LDA / 2, byRows: true}
+	}
+	return operand[float32]{at: &p.a[(i-p.i0)*p.words], stride: h}
 }
 
 // panelsA packs the current rows of op(A) as panels of height h.
@@ -229,7 +248,7 @@ func (p *passBF16) panelB(b []float32, j, n int) (bs int) {
 // tileOf computes one tile. Its sums begin at column at of the sums that are kept.
 func (p *passBF16) tileOf(i, h, j, n, at int, b []float32, bs int) {
 	g := &p.g
-	a := p.a[(i-p.i0)*p.words:]
+	a := p.panelA(i, h)
 	if g.H == nil && (p.crop || n == p.cols) {
 		p.product(h, n, p.words, a, b, bs, g.C[i*g.LDC+j:], g.LDC, g.Alpha, p.add)
 		return
@@ -248,8 +267,12 @@ func (p *passBF16) tileOf(i, h, j, n, at int, b []float32, bs int) {
 	}
 	if p.k0 == 0 && p.add {
 		for r := range h {
-			for c := range n {
-				sums[r*ss+c] = g.Beta * g.H[(i+r)*g.LDC+j+c].Float32()
+			row := sums[r*ss : r*ss+n]
+			BF16ToF32(row, g.H[(i+r)*g.LDC+j:][:n])
+			if g.Beta != 1 {
+				for c := range row {
+					row[c] *= g.Beta
+				}
 			}
 		}
 	}

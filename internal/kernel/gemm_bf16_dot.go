@@ -54,12 +54,12 @@ func emulatedDot() *engineBF16 {
 	tiles := genericEngine[float32]()
 	tiles.kc = dotKC
 	e := dotEngine(tiles, interleave, transposePairs)
-	e.product = func(h, n, k int, a, b []float32, _ int, c []float32, cs int, alpha float32, add bool) {
+	e.product = func(h, n, k int, a operand[float32], b []float32, _ int, c []float32, cs int, alpha float32, add bool) {
 		for i := range h {
 			for j := range n {
 				var dot float32
 				for p := range k {
-					dot = DotBF16(dot, unpair(a[p*h+i]), unpair(b[p*4+j]))
+					dot = DotBF16(dot, unpair(*a.after(p*h + i)), unpair(b[p*4+j]))
 				}
 				if s := &c[i*cs+j]; add {
 					*s = fma32(alpha, dot, *s)

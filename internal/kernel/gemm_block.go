@@ -69,13 +69,13 @@ func (o *operand[T]) after(i int) *T {
 // computes at least one tile: Go cannot preempt assembly.
 const callProducts = 300_000
 
-// packedTile is tile for packed A and B; if add is set, the product is added to C.
-func (e *engine[T]) packedTile(h, n, k int, a, b []T, bs int, c []T, cs int, alpha T, add bool) {
+// packedTile is tile for packed B; if add is set, the product is added to C.
+func (e *engine[T]) packedTile(h, n, k int, a operand[T], b []T, bs int, c []T, cs int, alpha T, add bool) {
 	var from operand[T]
 	if add {
 		from = operand[T]{at: &c[0], stride: cs}
 	}
-	e.tile(1, h, n, k, operand[T]{at: &a[0], stride: h}, operand[T]{at: &b[0], stride: bs}, c, cs, from, alpha)
+	e.tile(1, h, n, k, a, operand[T]{at: &b[0], stride: bs}, c, cs, from, alpha)
 }
 
 // slack is the room, in elements, for vector stores beyond the end of packed A and

@@ -19,6 +19,7 @@ func (g *gen) bf16File() {
 	for _, w := range g.widths {
 		for h := g.height; h > 0; h-- {
 			g.microKernel(h, w, false)
+			g.microKernel(h, w, true)
 		}
 		g.interleave(w)
 	}
