@@ -15,9 +15,7 @@ type bf16Workspace struct {
 // matmulBF16 is matmulKernel for bfloat16. Sums are float32, rounded once at the end.
 func matmulBF16(q Queue, a *Args) {
 	c := q.(*cpuQueue)
-	for len(c.workspacesBF16) < c.pool.n {
-		c.workspacesBF16 = append(c.workspacesBF16, bf16Workspace{ws: make([]float32, kernel.GemmBF16Workspace())})
-	}
+	growBF16(c)
 	batch, m, n, k := a.Dim[0], a.Dim[1], a.Dim[2], a.Dim[3]
 	if batch >= c.pool.n && batch > 1 {
 		c.pool.run(c, a, batch, (4*c.pool.grain-1)/max(m*n*k, 1)+1, 1, matmulBF16Whole)
@@ -26,6 +24,13 @@ func matmulBF16(q Queue, a *Args) {
 	a.I[2], a.I[3] = kernel.GemmSplit(m, n, k, c.pool.n)
 	for a.I[4] = 0; a.I[4] < batch; a.I[4]++ {
 		c.pool.run(c, a, a.I[2]*a.I[3], 1, 1, matmulBF16Blocks)
+	}
+}
+
+// growBF16 is growWorkspaces for bfloat16.
+func growBF16(c *cpuQueue) {
+	for len(c.workspacesBF16) < c.pool.n {
+		c.workspacesBF16 = append(c.workspacesBF16, bf16Workspace{ws: make([]float32, kernel.GemmBF16Workspace())})
 	}
 }
 

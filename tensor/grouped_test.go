@@ -9,10 +9,13 @@ import (
 
 // A grouped product has the same bits as one product for each group, for any number of threads.
 func TestGroupedLinearEqualsALinearForEachGroup(t *testing.T) {
-	const in, out = 37, 41
 	sizes := []int64{70, 0, 1, 33, 0}
-	for _, d := range []DType{Float32, Float64} {
+	for _, d := range []DType{Float32, Float64, BFloat16, Float16} {
 		for _, threads := range []int{1, 3} {
+			in, out := 37, 41
+			if threads == 3 {
+				in, out = 36, 48
+			}
 			dev := NewCPU(threads)
 			ps := &params{dev: dev, dtype: d}
 			u := UniformInit(-1, 1)

@@ -239,8 +239,8 @@ var rules = map[Op]OpSpec{
 	OpLinearAdd:     {Name: "linear_add", Class: ClassMultilinear, Saves: 3, VJP: linearAddVJP, optional: true},
 	OpLinearGradX:   {Name: "linear_grad_x", Const: true, optional: true},
 	OpLinearGradW:   {Name: "linear_grad_w", Const: true, optional: true},
-	OpGroupedLinear: {Name: "grouped_linear", Class: ClassMultilinear, Saves: 7, VJP: groupedVJP, CPU: floats(groupedKernel(workspace32), groupedKernel(workspace64))},
-	OpGroupedGrad:   {Name: "grouped_grad", Const: true, CPU: floats(groupedGradKernel(workspace32), groupedGradKernel(workspace64))},
+	OpGroupedLinear: {Name: "grouped_linear", Class: ClassMultilinear, Saves: 7, VJP: groupedVJP, CPU: withBF16(groupedBF16, floats(groupedKernel(workspace32), groupedKernel(workspace64)))},
+	OpGroupedGrad:   {Name: "grouped_grad", Const: true, CPU: withBF16(groupedGradBF16, floats(groupedGradKernel(workspace32), groupedGradKernel(workspace64)))},
 	OpColSum:        {Name: "colsum", Const: true, CPU: withBF16(colSumBF16, floats(colSumKernel[float32](), colSumKernel[float64]()))},
 
 	OpSum: {Name: "sum", Class: ClassLinear, VJP: sumVJP,

@@ -26,8 +26,13 @@ const tokens, features, hidden, experts, top = 2048, 512, 1024, 8, 2
 func main() {
 	what := flag.String("what", "layer", "layer, capacity, products (of experts with as many rows each), zipf (rows fall with the expert's number) or dense (the same products of one expert)")
 	threads := flag.Int("threads", 2, "threads")
+	dtype := flag.String("dtype", "float32", "element type")
 	flag.Parse()
-	step, err := stepOf(*what, *threads)
+	d, err := tensor.ParseDType(*dtype)
+	if err != nil {
+		log.Fatal(err)
+	}
+	step, err := stepOf(*what, *threads, d)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -49,7 +54,7 @@ func main() {
 
 // stepOf returns a forward and backward pass of a layer, or of only its products. Inputs have gradients; those of parameters are
 // accumulated.
-func stepOf(what string, threads int) (func(), error) {
+func stepOf(what string, threads int, d tensor.DType) (func(), error) {
 	dev := tensor.NewCPU(threads)
 	tape := tensor.NewTape(dev)
 	c := moe.Config{Features: features, Hidden: hidden, Experts: experts, Router: router.Config{Top: top, Scoring: router.Chosen}}
@@ -57,9 +62,9 @@ func stepOf(what string, threads int) (func(), error) {
 		c.Capacity = 1
 	}
 	l := moe.NewLayer(c)
-	nn.Init(l, dev, tensor.Float32, 1)
+	nn.Init(l, dev, d, 1)
 	run := func(rows int, forward func(x nn.T) nn.T) func() {
-		x := tensor.New(dev, tensor.Float32, rows, features)
+		x := tensor.New(dev, d, rows, features)
 		tensor.NormalInit(0, 1).Fill(x, 2, 0)
 		return func() {
 			tape.Backward(forward(tape.Leaf(x)).Sum(), tensor.More())
@@ -74,7 +79,7 @@ func stepOf(what string, threads int) (func(), error) {
 		return run(tokens*top, func(x nn.T) nn.T { return l.Experts.Forward(x, x.Tape().Input(counts)) }), nil
 	case "dense":
 		one := nn.NewGatedMLP(features, hidden)
-		nn.Init(one, dev, tensor.Float32, 1)
+		nn.Init(one, dev, d, 1)
 		return run(tokens*top, one.Forward), nil
 	}
 	return nil, fmt.Errorf("-what %s: layer, capacity, products, zipf or dense", what)

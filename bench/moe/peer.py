@@ -48,10 +48,12 @@ def main():
     p.add_argument("-what", choices=["loop", "grouped"], default="loop")
     p.add_argument("-compile", action="store_true")
     p.add_argument("-threads", type=int, default=2)
+    p.add_argument("-dtype", default="float32")
     o = p.parse_args()
     torch.set_num_threads(o.threads)
     torch.manual_seed(1)
-    model, x = Mixture(o.what == "grouped"), torch.randn(TOKENS, FEATURES, requires_grad=True)
+    dtype = getattr(torch, o.dtype)
+    model, x = Mixture(o.what == "grouped").to(dtype), torch.randn(TOKENS, FEATURES, dtype=dtype, requires_grad=True)
     forward = torch.compile(model, dynamic=True) if o.compile else model
 
     def step():
