@@ -575,6 +575,11 @@ func gateBF16AVX2(dst *uint16, a *uint16, b *uint16, n int)
 //go:noescape
 func gateBF16PastAVX2(dst *uint16, a *uint16, b *uint16, n int)
 
+// addRowsBF16AVX2 computes y = (((y + a) + b) + c) + d. n is a positive multiple of 16.
+//
+//go:noescape
+func addRowsBF16AVX2(y *float32, a *uint16, b *uint16, c *uint16, d *uint16, n int)
+
 // expF32AVX2 computes dst = exp(x). n is a positive multiple of 16.
 //
 //go:noescape

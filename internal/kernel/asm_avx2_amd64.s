@@ -10990,6 +10990,52 @@ loop:
 	VZEROUPPER
 	RET
 
+// func addRowsBF16AVX2(y *float32, a *uint16, b *uint16, c *uint16, d *uint16, n int)
+// Requires: AVX, AVX2
+TEXT ·addRowsBF16AVX2(SB), NOSPLIT, $0-48
+	MOVQ y+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ c+24(FP), R8
+	MOVQ d+32(FP), R9
+	MOVQ n+40(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS   (DI)(AX*4), Y0
+	VPMOVZXWD (SI)(AX*2), Y1
+	VPSLLD    $0x10, Y1, Y1
+	VADDPS    Y1, Y0, Y0
+	VPMOVZXWD (BX)(AX*2), Y1
+	VPSLLD    $0x10, Y1, Y1
+	VADDPS    Y1, Y0, Y0
+	VPMOVZXWD (R8)(AX*2), Y1
+	VPSLLD    $0x10, Y1, Y1
+	VADDPS    Y1, Y0, Y0
+	VPMOVZXWD (R9)(AX*2), Y1
+	VPSLLD    $0x10, Y1, Y1
+	VADDPS    Y1, Y0, Y0
+	VMOVUPS   Y0, (DI)(AX*4)
+	VMOVUPS   32(DI)(AX*4), Y0
+	VPMOVZXWD 16(SI)(AX*2), Y1
+	VPSLLD    $0x10, Y1, Y1
+	VADDPS    Y1, Y0, Y0
+	VPMOVZXWD 16(BX)(AX*2), Y1
+	VPSLLD    $0x10, Y1, Y1
+	VADDPS    Y1, Y0, Y0
+	VPMOVZXWD 16(R8)(AX*2), Y1
+	VPSLLD    $0x10, Y1, Y1
+	VADDPS    Y1, Y0, Y0
+	VPMOVZXWD 16(R9)(AX*2), Y1
+	VPSLLD    $0x10, Y1, Y1
+	VADDPS    Y1, Y0, Y0
+	VMOVUPS   Y0, 32(DI)(AX*4)
+	ADDQ      $0x10, AX
+	CMPQ      AX, CX
+	JLT       loop
+	VZEROUPPER
+	RET
+
 // func expF32AVX2(dst *float32, x *float32, n int)
 // Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·expF32AVX2(SB), NOSPLIT, $0-24

@@ -1059,6 +1059,11 @@ func gateBF16AVX512(dst *uint16, a *uint16, b *uint16, n int)
 //go:noescape
 func gateBF16PastAVX512(dst *uint16, a *uint16, b *uint16, n int)
 
+// addRowsBF16AVX512 computes y = (((y + a) + b) + c) + d. n is a positive multiple of 16.
+//
+//go:noescape
+func addRowsBF16AVX512(y *float32, a *uint16, b *uint16, c *uint16, d *uint16, n int)
+
 // expF32AVX512 computes dst = exp(x). n is a positive multiple of 16.
 //
 //go:noescape

@@ -46771,6 +46771,38 @@ loop:
 	VZEROUPPER
 	RET
 
+// func addRowsBF16AVX512(y *float32, a *uint16, b *uint16, c *uint16, d *uint16, n int)
+// Requires: AVX, AVX512F
+TEXT ·addRowsBF16AVX512(SB), NOSPLIT, $0-48
+	MOVQ y+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ c+24(FP), R8
+	MOVQ d+32(FP), R9
+	MOVQ n+40(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS   (DI)(AX*4), Z0
+	VPMOVZXWD (SI)(AX*2), Z1
+	VPSLLD    $0x10, Z1, Z1
+	VADDPS    Z1, Z0, Z0
+	VPMOVZXWD (BX)(AX*2), Z1
+	VPSLLD    $0x10, Z1, Z1
+	VADDPS    Z1, Z0, Z0
+	VPMOVZXWD (R8)(AX*2), Z1
+	VPSLLD    $0x10, Z1, Z1
+	VADDPS    Z1, Z0, Z0
+	VPMOVZXWD (R9)(AX*2), Z1
+	VPSLLD    $0x10, Z1, Z1
+	VADDPS    Z1, Z0, Z0
+	VMOVUPS   Z0, (DI)(AX*4)
+	ADDQ      $0x10, AX
+	CMPQ      AX, CX
+	JLT       loop
+	VZEROUPPER
+	RET
+
 // func expF32AVX512(dst *float32, x *float32, n int)
 // Requires: AVX, AVX512F, MMX+
 TEXT ·expF32AVX512(SB), NOSPLIT, $0-24

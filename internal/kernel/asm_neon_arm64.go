@@ -614,6 +614,11 @@ func roundBF16NEON(dst *uint16, src *float32, n int)
 //go:noescape
 func gateBF16NEON(dst *uint16, a *uint16, b *uint16, n int)
 
+// addRowsBF16NEON computes y = (((y + a) + b) + c) + d. n is a positive multiple of 16.
+//
+//go:noescape
+func addRowsBF16NEON(y *float32, a *uint16, b *uint16, c *uint16, d *uint16, n int)
+
 // expF32NEON computes dst = exp(x). n is a positive multiple of 16.
 //
 //go:noescape

@@ -17074,6 +17074,82 @@ loop:
 	BGT loop
 	RET
 
+// func addRowsBF16NEON(y *float32, a *uint16, b *uint16, c *uint16, d *uint16, n int)
+TEXT ·addRowsBF16NEON(SB), NOSPLIT, $0-48
+	MOVD y+0(FP), R0
+	MOVD a+8(FP), R1
+	MOVD b+16(FP), R2
+	MOVD c+24(FP), R3
+	MOVD d+32(FP), R4
+	MOVD n+40(FP), R12
+	MOVD $neonConstants<>(SB), R10
+	MOVD R12, R8
+loop:
+	FMOVQ 0(R0), F0
+	FMOVD 0(R1), F1
+	WORD $0x2e613821 // shll v1.4s, v1.4h, #16
+	WORD $0x4e21d401 // fadd v1.4s, v0.4s, v1.4s
+	FMOVD 0(R2), F0
+	WORD $0x2e613800 // shll v0.4s, v0.4h, #16
+	WORD $0x4e20d420 // fadd v0.4s, v1.4s, v0.4s
+	FMOVD 0(R3), F1
+	WORD $0x2e613821 // shll v1.4s, v1.4h, #16
+	WORD $0x4e21d401 // fadd v1.4s, v0.4s, v1.4s
+	FMOVD 0(R4), F0
+	WORD $0x2e613800 // shll v0.4s, v0.4h, #16
+	WORD $0x4e20d420 // fadd v0.4s, v1.4s, v0.4s
+	FMOVQ F0, 0(R0)
+	FMOVQ 16(R0), F0
+	FMOVD 8(R1), F1
+	WORD $0x2e613821 // shll v1.4s, v1.4h, #16
+	WORD $0x4e21d401 // fadd v1.4s, v0.4s, v1.4s
+	FMOVD 8(R2), F0
+	WORD $0x2e613800 // shll v0.4s, v0.4h, #16
+	WORD $0x4e20d420 // fadd v0.4s, v1.4s, v0.4s
+	FMOVD 8(R3), F1
+	WORD $0x2e613821 // shll v1.4s, v1.4h, #16
+	WORD $0x4e21d401 // fadd v1.4s, v0.4s, v1.4s
+	FMOVD 8(R4), F0
+	WORD $0x2e613800 // shll v0.4s, v0.4h, #16
+	WORD $0x4e20d420 // fadd v0.4s, v1.4s, v0.4s
+	FMOVQ F0, 16(R0)
+	FMOVQ 32(R0), F0
+	FMOVD 16(R1), F1
+	WORD $0x2e613821 // shll v1.4s, v1.4h, #16
+	WORD $0x4e21d401 // fadd v1.4s, v0.4s, v1.4s
+	FMOVD 16(R2), F0
+	WORD $0x2e613800 // shll v0.4s, v0.4h, #16
+	WORD $0x4e20d420 // fadd v0.4s, v1.4s, v0.4s
+	FMOVD 16(R3), F1
+	WORD $0x2e613821 // shll v1.4s, v1.4h, #16
+	WORD $0x4e21d401 // fadd v1.4s, v0.4s, v1.4s
+	FMOVD 16(R4), F0
+	WORD $0x2e613800 // shll v0.4s, v0.4h, #16
+	WORD $0x4e20d420 // fadd v0.4s, v1.4s, v0.4s
+	FMOVQ F0, 32(R0)
+	FMOVQ 48(R0), F0
+	FMOVD 24(R1), F1
+	WORD $0x2e613821 // shll v1.4s, v1.4h, #16
+	WORD $0x4e21d401 // fadd v1.4s, v0.4s, v1.4s
+	FMOVD 24(R2), F0
+	WORD $0x2e613800 // shll v0.4s, v0.4h, #16
+	WORD $0x4e20d420 // fadd v0.4s, v1.4s, v0.4s
+	FMOVD 24(R3), F1
+	WORD $0x2e613821 // shll v1.4s, v1.4h, #16
+	WORD $0x4e21d401 // fadd v1.4s, v0.4s, v1.4s
+	FMOVD 24(R4), F0
+	WORD $0x2e613800 // shll v0.4s, v0.4h, #16
+	WORD $0x4e20d420 // fadd v0.4s, v1.4s, v0.4s
+	FMOVQ F0, 48(R0)
+	ADD $64, R0, R0
+	ADD $32, R1, R1
+	ADD $32, R2, R2
+	ADD $32, R3, R3
+	ADD $32, R4, R4
+	SUBS $16, R8, R8
+	BGT loop
+	RET
+
 // func expF32NEON(dst *float32, x *float32, n int)
 TEXT ·expF32NEON(SB), NOSPLIT, $0-24
 	MOVD dst+0(FP), R0

@@ -593,6 +593,25 @@ func vecGateBF16(dst []BF16, a []BF16, b []BF16) int {
 	return end
 }
 
+// vecAddRowsBF16 computes y = (((y + a) + b) + c) + d. It returns how many elements it did: the first ones.
+func vecAddRowsBF16(y []float32, a []BF16, b []BF16, c []BF16, d []BF16) int {
+	end := vectorLen(len(y))
+	for done := 0; done < end; {
+		n := min(asmChunk, end-done)
+		yAt := unsafe.Pointer(&y[done : done+n][0])
+		aAt := unsafe.Pointer(&a[done : done+n][0])
+		bAt := unsafe.Pointer(&b[done : done+n][0])
+		cAt := unsafe.Pointer(&c[done : done+n][0])
+		dAt := unsafe.Pointer(&d[done : done+n][0])
+		switch {
+		case active.vectors == vecNEON:
+			addRowsBF16NEON((*float32)(yAt), (*uint16)(aAt), (*uint16)(bAt), (*uint16)(cAt), (*uint16)(dAt), n)
+		}
+		done += n
+	}
+	return end
+}
+
 // vecExp computes dst = exp(x). It returns how many elements it did: the first ones.
 func vecExp[T Number](dst []T, x []T) int {
 	end := vectorLenOf[T](len(dst), 4)

@@ -94,6 +94,8 @@ func vecRoundBF16(dst []BF16, src []float32) int { return 0 }
 
 func vecGateBF16(dst []BF16, a []BF16, b []BF16) int { return 0 }
 
+func vecAddRowsBF16(y []float32, a []BF16, b []BF16, c []BF16, d []BF16) int { return 0 }
+
 func vecExp[T Number](dst []T, x []T) int { return 0 }
 
 func vecSigmoid[T Number](dst []T, x []T) int { return 0 }

@@ -86,8 +86,16 @@ func sumRowsBF16(dst []float32, x []BF16, n, ld int) {
 		return
 	}
 	clear(dst)
-	for r := range n {
-		BF16ToF32(wide, x[r*ld:][:len(dst)])
+	row := func(r int) []BF16 { return x[r*ld:][:len(dst)] }
+	r := 0
+	for ; r+4 <= n; r += 4 {
+		done := vecAddRowsBF16(dst, row(r), row(r+1), row(r+2), row(r+3))
+		for i := done; i < len(dst); i++ {
+			dst[i] = dst[i] + x[r*ld+i].Float32() + x[(r+1)*ld+i].Float32() + x[(r+2)*ld+i].Float32() + x[(r+3)*ld+i].Float32()
+		}
+	}
+	for ; r < n; r++ {
+		BF16ToF32(wide, row(r))
 		addRow(dst, wide, dst, wide)
 	}
 }

@@ -22,6 +22,15 @@ func conversions() []*spec {
 				f := g.fp(4)
 				f.storeBF16(f.keep(f.compare(notAtMost, f.loadBF16("b", i), f.c(0)), f.loadBF16("a", i)), "dst", i)
 			})},
+		{name: "addRowsBF16", params: parse("y []float32, a, b, c, d []BF16"), doc: "computes y = (((y + a) + b) + c) + d.",
+			body: words(func(g *gen, i int) {
+				f := g.fp(4)
+				sum := f.load("y", i)
+				for _, row := range []string{"a", "b", "c", "d"} {
+					sum = f.add(sum, f.loadBF16(row, i))
+				}
+				f.store(sum, "y", i)
+			})},
 	}
 }
 
