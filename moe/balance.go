@@ -38,14 +38,14 @@ func (l Load) CV() float64 {
 	var sum, square float64
 	for _, n := range l.Chosen {
 		sum += float64(n)
-		square += float64(n) * float64(n)
+		square += float64(float64(n) * float64(n))
 	}
 	if sum == 0 {
 		return 0
 	}
 	n := float64(len(l.Chosen))
 	mean := sum / n
-	return math.Sqrt(max(0, square/n-mean*mean)) / mean
+	return math.Sqrt(max(0, square/n-float64(mean*mean))) / mean
 }
 
 // Entropy returns the entropy, in nats, of the expert of a slot: the logarithm of the number of experts where they are balanced.
@@ -57,7 +57,7 @@ func (l Load) Entropy() (h float64) {
 	for _, n := range l.Chosen {
 		if n > 0 {
 			p := float64(n) / sum
-			h -= p * math.Log(p)
+			h -= float64(p * math.Log(p))
 		}
 	}
 	return h

@@ -42,7 +42,7 @@ func (s RotaryScaling) angle(angle float64) float64 {
 	case "llama3":
 		turns := float64(s.Original) * angle / (2 * math.Pi)
 		keep := min(max((turns-s.Low)/(s.High-s.Low), 0), 1)
-		return keep*angle + (1-keep)*angle/s.Factor
+		return float64(keep*angle) + (1-keep)*angle/s.Factor
 	}
 	return angle
 }

@@ -55,7 +55,7 @@ func (o *Optimizer) gradSums() []GradSum {
 	for i := range o.states {
 		sums[i].Param = o.states[i].p
 		for _, x := range blocks[at[i]:at[i+1]] {
-			sums[i].Squares += x * scale * scale
+			sums[i].Squares += float64(x * scale * scale)
 		}
 	}
 	return sums

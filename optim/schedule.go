@@ -20,7 +20,7 @@ func Cosine(to float64, steps int) Schedule {
 	positive("Cosine", steps)
 	return func(step int) float64 {
 		x := float64(min(step, steps)) / float64(steps)
-		return to + (1-to)*(1+math.Cos(math.Pi*x))/2
+		return to + float64((1-to)*(1+math.Cos(math.Pi*x))/2)
 	}
 }
 

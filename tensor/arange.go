@@ -18,7 +18,7 @@ func (t *Tape) Arange(d DType, start, end, step float64) Tensor {
 	if !(n >= 0) || n > maxElems { // also NaN
 		fail("arange", nil, "from %v to %v in steps of %v", start, end, step)
 	}
-	if last := start + max(n-1, 0)*step; !d.IsFloat() && n > 0 {
+	if last := start + float64(max(n-1, 0)*step); !d.IsFloat() && n > 0 {
 		for _, v := range []float64{start, step, last} {
 			if v != math.Trunc(v) || math.Abs(v) > 1<<53 || v != step && d.saturate(v) != int(v) {
 				fail("arange", nil, "%v from %v to %v in steps of %v: %v does not fit the type", d, start, end, step, v)

@@ -130,7 +130,7 @@ func RunningStats(means, variances *Buffer, sums Tensor, momentum float64) {
 func moments(sums []float64, c int) (mean, variance float64) {
 	channels, n := len(sums)/2, sums[len(sums)-1]
 	mean = sums[c] / n
-	return mean, max(sums[channels+c]/n-mean*mean, 0)
+	return mean, max(sums[channels+c]/n-float64(mean*mean), 0)
 }
 
 // channelCost is the number of elements of a channel.

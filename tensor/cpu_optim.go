@@ -164,7 +164,7 @@ func gradNormKernel(_ Queue, a *Args) {
 // third number. F[0] is a factor that gradients get in any case; F[1] is the largest norm, 0: no limit.
 func clipKernel(_ Queue, a *Args) {
 	out, sums := slice[float64](a, 0), slice[float64](a, 1)
-	norm := math.Sqrt(sums[0]+sums[1]/sums[2]) * a.F[0]
+	norm := float64(math.Sqrt(sums[0]+sums[1]/sums[2]) * a.F[0])
 	out[0], out[1] = a.F[0], norm
 	if a.F[1] != 0 {
 		out[0] *= min(1, a.F[1]/(norm+1e-6))

@@ -118,7 +118,7 @@ func compareOperand(got, want, bound *Args, i int, what string) {
 		}
 		if bound != nil {
 			sum := loadFloat(bound.X[i], got.DT[i], j)
-			if math.Abs(x-y) <= 4*eps*math.Sqrt(float64(got.Dim[3]+16))*sum+roundings[got.DT[i]]*math.Abs(y)+0x1p-126 {
+			if math.Abs(x-y) <= float64(4*eps*math.Sqrt(float64(got.Dim[3]+16))*sum)+float64(roundings[got.DT[i]]*math.Abs(y))+0x1p-126 {
 				continue
 			}
 		}

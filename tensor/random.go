@@ -74,9 +74,9 @@ func (in Initializer) Fill(x Tensor, key, first uint64) {
 func (in Initializer) at(key, i uint64) float64 {
 	switch in.kind {
 	case initUniform:
-		return in.a + (in.b-in.a)*kernel.Uniform(key, i)
+		return in.a + float64((in.b-in.a)*kernel.Uniform(key, i))
 	case initNormal:
-		return in.a + in.b*kernel.Normal(key, i)
+		return in.a + float64(in.b*kernel.Normal(key, i))
 	}
 	return in.a
 }

@@ -82,7 +82,7 @@ func rotaryKernel[T kernel.Float]() Kernel {
 				for i, c := range cos {
 					k, s := at+i*step, sign*sin[i]
 					u, v := x[k], x[k+far]
-					y[k], y[k+far] = u*c-v*s, v*c+u*s
+					y[k], y[k+far] = T(u*c)-T(v*s), T(v*c)+T(u*s)
 				}
 			}
 		}

@@ -23,7 +23,7 @@ func TestRandomEnds(t *testing.T) {
 	emu.Start(t, emu.Config{}) // may compile it
 	programs := 10
 	if disttest.Long() {
-		programs = 600
+		programs = 200
 	}
 	goroutines := runtime.NumGoroutine()
 	for seed := range uint64(programs) {

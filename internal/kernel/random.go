@@ -47,7 +47,7 @@ func Bits(key, index uint64) uint64 {
 func Uniform(key, index uint64) float64 { return unit(Bits(key, index)) }
 
 // unit maps 64 random bits to [0, 1).
-func unit(b uint64) float64 { return float64(b>>11) * 0x1p-53 }
+func unit(b uint64) float64 { return float64(float64(b>>11) * 0x1p-53) }
 
 // Normal returns a standard normal variate by Box and Muller's transform (1958), cosine branch, from the two halves
 // of Philox block index.

@@ -99,7 +99,7 @@ func sigmoid[T Float](x float64) float64 { return 1 / (1 + exp[T](-x)) }
 // The lower tail is computed without cancellation.
 func normal32(x float32) (cdf, e float32) {
 	e = exp32(x * x * -0.5)
-	tail := float32(e*erfcx32(float32(math.Abs(float64(x))))) * 0.5
+	tail := float32(float32(e*erfcx32(float32(math.Abs(float64(x))))) * 0.5)
 	if x > 0 {
 		return 1 - tail, e
 	}
@@ -168,7 +168,7 @@ func geluSlope[T Float](x T) T {
 	if !single[T]() {
 		v := float64(x)
 		pdf := math.Exp(-float64(v*v)/2) * density
-		return T(0.5*math.Erfc(-v*(math.Sqrt2/2)) + float64(v*pdf))
+		return T(float64(0.5*math.Erfc(-v*(math.Sqrt2/2))) + float64(v*pdf))
 	}
 	cdf, e := normal32(float32(x))
 	return T(cdf) + T(x*T(e*density))
