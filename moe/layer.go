@@ -19,8 +19,8 @@ type Config struct {
 
 	// Capacity limits the slots of an expert to Capacity · tokens · top / experts, rounded up, of the tokens of all ranks (Lepikhin et al.
 	// 2020, "GShard"): in the order of the rows of the batch, and of a token's experts, the first ones are computed, and the others are
-	// dropped: they add nothing to their tokens. Shapes are fixed, and nothing waits for counts. In evaluation (tensor.Eval) there is no limit. 0:
-	// none in training either.
+	// dropped: they add nothing to their tokens. Shapes are fixed, and nothing waits for counts. In evaluation (tensor.Eval) there is no limit.
+	// Ranks with parts of sequences (package cp) are refused: their tokens are not side by side in the batch. 0: no limit in training either.
 	Capacity float64
 
 	Mixtral bool // files name the matrices of experts as Mixtral's: w1, w3 and w2 for gate_proj, up_proj and down_proj
@@ -103,6 +103,7 @@ func (l *Layer) Forward(x nn.T) nn.T {
 	}
 	d := x.Dim(-1)
 	x = x.Reshape(x.Len()/d, d)
+	l.mustHaveOrder(x)
 	if l.ranks.Tokens == nil && (l.c.Capacity != 0 || l.c.Balance != 0) && tensor.GlobalCount(x) != x.Len() {
 		fail("Layer", "Capacity, or a balance loss, of tokens on several ranks needs Parallelize: counts of experts are of one rank's tokens")
 	}
@@ -114,6 +115,14 @@ func (l *Layer) Forward(x nn.T) nn.T {
 	p := l.dispatcher.Plan(experts, counts, tokens*l.c.Router.Top)
 	l.count(counts, p.Dropped)
 	return l.seed(through(l.ranks.out, l.compute(x, through(l.ranks.in, r.Weights), p)), r, counts, tokens).Reshape(shape...)
+}
+
+// mustHaveOrder panics if a capacity would drop other slots than on one rank: a rank's tokens must follow each other in the batch.
+func (l *Layer) mustHaveOrder(x nn.T) {
+	if r := x.Tape().Rows(); l.c.Capacity != 0 && x.Tape().Training() && (r.Seq.Total != 0 || r.Stride > 1) {
+		fail("Layer", "Capacity %g keeps the first slots in the order of the batch: this needs whole rows side by side, not parts of sequences "+
+			"(context parallelism) or rows apart; leave Capacity 0", l.c.Capacity)
+	}
 }
 
 // compute returns the outputs of the experts for x, with the shared expert. The two halves of the shared expert are computed while rows

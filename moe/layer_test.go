@@ -235,3 +235,16 @@ func TestWrongLayers(t *testing.T) {
 		l.Forward(tape.Input(x.WithRows(tensor.Rows{Stride: 1, Total: 6})))
 	}), "a balance loss, of tokens on several ranks")
 }
+
+// Slots are dropped in the order of the batch. Ranks that have parts of sequences, or rows apart, would drop others than one rank.
+func TestCapacityNeedsRowsSideBySide(t *testing.T) {
+	l := moe.NewLayer(moe.Config{Features: 5, Hidden: 6, Experts: 4, Router: router.Config{Top: 2}, Capacity: 1})
+	dev := tensor.NewCPU(1)
+	nn.Init(l, dev, tensor.Float64, 1)
+	for _, rows := range []tensor.Rows{{Stride: 2, Total: 4}, {Stride: 1, Total: 2, Seq: tensor.Span{First: 3, Total: 6}}} {
+		x := tensor.New(dev, tensor.Float64, 2, 3, 5).WithRows(rows)
+		require.ErrorContains(t, tensor.Try(func() { l.Forward(tensor.NewTape(dev).Input(x)) }), "Capacity 1 keeps the first slots in the order of the batch", rows)
+		err := tensor.Try(func() { l.Forward(tensor.NewTape(dev, tensor.Eval()).Input(x)) })
+		require.ErrorContains(t, err, "needs Parallelize", "evaluation has no limit, so it asks for nothing more")
+	}
+}

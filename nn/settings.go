@@ -6,16 +6,21 @@ import (
 	"strings"
 )
 
+// Setter is a layer of another package that computes by numbers which are not in its parameters. Settings returns a struct that has them as
+// exported fields.
+type Setter interface{ Settings() any }
+
 // SettingsOf returns a line for each number, bool, string or list of numbers in the exported fields of model's layers that are of this
-// package, in the order of the walk: "block.norm: Eps=1e-05". Ranks that train one model compare these lines; so a probability of
-// Dropout, or 8-bit floats, that only some ranks have are an error and not a wrong gradient. Values of parameters are no settings.
+// package, and of what a Setter returns, in the order of the walk: "block.norm: Eps=1e-05". Ranks that train one model compare these lines;
+// so a probability of Dropout, or 8-bit floats, that only some ranks have are an error and not a wrong gradient. Values of parameters are no
+// settings.
 func SettingsOf(model any) []string {
 	var lines []string
 	for _, s := range walk(model).layers {
 		for i := range s.v.NumField() {
 			f := s.v.Type().Field(i)
 			if f.IsExported() && f.Tag.Get("nn") != "-" && isSetting(f.Type) {
-				lines = append(lines, strings.TrimPrefix(fmt.Sprintf("%s: %s=%v", s.name, f.Name, s.v.Field(i)), ": "))
+				lines = append(lines, strings.TrimPrefix(fmt.Sprintf("%s: %s=%+v", s.name, f.Name, s.v.Field(i)), ": "))
 			}
 		}
 	}
@@ -24,17 +29,27 @@ func SettingsOf(model any) []string {
 
 var ownPackage = reflect.TypeFor[Dropout]().PkgPath()
 
-// placedLayer is a struct of this package, and where it is in the model.
+// placedLayer is a struct with settings, and where it is in the model.
 type placedLayer struct {
 	v    reflect.Value
 	name string
 }
 
-// noteLayer remembers v if it is a struct of this package.
+// noteLayer remembers v if it is a struct of this package, or a Setter.
 func (w *walker) noteLayer(v reflect.Value, name string) {
 	if v.Type().PkgPath() == ownPackage {
 		w.layers = append(w.layers, placedLayer{v, name})
+	} else if s, ok := setterOf(v); ok {
+		w.layers = append(w.layers, placedLayer{reflect.ValueOf(s.Settings()), name})
 	}
+}
+
+func setterOf(v reflect.Value) (Setter, bool) {
+	if !v.CanAddr() || !v.Addr().CanInterface() {
+		return nil, false
+	}
+	s, ok := v.Addr().Interface().(Setter)
+	return s, ok
 }
 
 // isSetting reports whether a field of type t says how a layer computes: scalars, and structs and lists of them.

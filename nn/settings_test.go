@@ -22,7 +22,7 @@ func TestSettingsOf(t *testing.T) {
 	assert.Contains(t, before, "drop: P=0.25")
 	assert.Contains(t, before, "norm: Eps=1e-05")
 	assert.Contains(t, before, "fc: Float8=0")
-	assert.Contains(t, before, "pool: Options={[2 3] [0 0] [0 0]}")
+	assert.Contains(t, before, "pool: Options={Kernel:[2 3] Stride:[0 0] Padding:[0 0]}")
 	for _, line := range before {
 		assert.NotContains(t, line, "Rank")
 		assert.NotContains(t, line, "0x", "an address differs from process to process")
@@ -30,4 +30,19 @@ func TestSettingsOf(t *testing.T) {
 	nn.Float8(m, tensor.PerRow, "*")
 	assert.NotEqual(t, before, nn.SettingsOf(m))
 	assert.Equal(t, []string{"P=0.5"}, nn.SettingsOf(nn.NewDropout(0.5)))
+}
+
+// scaled is a layer of another package.
+type scaled struct {
+	Fc *nn.Linear
+	by float64
+}
+
+func (s *scaled) Settings() any { return struct{ By float64 }{s.by} }
+
+func TestSettingsOfOtherPackages(t *testing.T) {
+	type model struct{ Layers []*scaled }
+	lines := nn.SettingsOf(&model{[]*scaled{{nn.NewLinear(2, 3), 1}, {nn.NewLinear(2, 3), 4}}})
+	assert.Contains(t, lines, "layers.0: By=1")
+	assert.Contains(t, lines, "layers.1: By=4")
 }
