@@ -23,7 +23,7 @@ type CrossEntropy struct {
 // CrossEntropy returns the loss of a vocabulary of so many words.
 func (p *Parallel) CrossEntropy(words int) *CrossEntropy {
 	first, end := share(words, p.Group)
-	return &CrossEntropy{group: p.Group, checks: p.Group.With(dist.Name("tp-checks")), first: first, end: end, words: words}
+	return &CrossEntropy{group: p.Group, checks: p.checks, first: first, end: end, words: words}
 }
 
 // Loss returns this rank's part of the mean over the global batch, for logits [..., this rank's part of the words] and Int64 labels

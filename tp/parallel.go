@@ -26,25 +26,55 @@ type Parallel struct {
 	Config
 	in, out tensor.Function // before columns and behind rows
 	tokens  int             // of the step, on all ranks
+	checks  *dist.Group     // the ranks of Config.Group, to compare what must be alike
 }
 
 // Parallelize calls divide, in which each layer is cut at most once, and says of all other parameters of the model that every rank has
-// them. Call it before values are made: before nn.Init, ddp.Attach and the Attach of package fsdp. All ranks of the group call it
-// alike. After an error the model is of no use.
+// them. Call it before values are made: before nn.Init, ddp.Attach and the Attach of package fsdp. It is collective: all ranks of the
+// group call it alike, with the same model. If a rank fails, or has another model, all return the same error. After an error the model is of
+// no use.
 func Parallelize(model any, c Config, divide func(p *Parallel)) error {
 	if err := rebuild.Refuse("tp"); err != nil {
 		return err
 	}
-	p := &Parallel{Config: c}
-	if err := p.check(); err != nil {
-		return fmt.Errorf("tp: %w", err)
+	if c.Group == nil {
+		return fmt.Errorf("tp: Config.Group is nil")
 	}
+	p := &Parallel{Config: c, checks: c.Group.With(dist.Name("tp-checks"))}
+	lines, err := p.lines(model)
+	if err == nil {
+		err = p.check()
+	}
+	if err == nil {
+		err = p.divide(model, divide)
+	}
+	if err != nil {
+		err = fmt.Errorf("tp: rank %d of %d: %w", c.Group.Rank(), c.Group.Size(), err)
+	}
+	return dist.Agree(p.checks, "tp", lines, err)
+}
+
+// lines says what the ranks must have alike: how they divide, settings of layers, and the parameters of the whole model. It gives these names.
+func (p *Parallel) lines(model any) (lines []string, err error) {
+	err = tensor.Try(func() {
+		params := nn.ParamsOf(model)
+		lines = []string{fmt.Sprintf("Config.Sequence=%v Chunks=%d", p.Sequence, p.Chunks), fmt.Sprintf("%d parameters", len(params))}
+		for _, x := range params {
+			lines = append(lines, fmt.Sprintf("parameter %s%v frozen=%v", x.Name(), x.Global(), x.Frozen()))
+		}
+		lines = append(lines, nn.SettingsOf(model)...)
+	})
+	return lines, err
+}
+
+// divide divides the layers of the model.
+func (p *Parallel) divide(model any, divide func(p *Parallel)) error {
+	c := p.Config
 	p.in, p.out = &autograd.Copy{Group: c.Group}, &autograd.Sum{Group: c.Group}
 	if c.Sequence {
 		p.in, p.out = p.sequence()
 	}
-	err := tensor.Try(func() {
-		nn.ParamsOf(model) // names, for errors
+	return tensor.Try(func() {
 		divide(p)
 		for _, x := range nn.ParamsOf(model) {
 			if len(x.Shard.Boxes) == 0 && x.Shard.Global == nil {
@@ -52,17 +82,11 @@ func Parallelize(model any, c Config, divide func(p *Parallel)) error {
 			}
 		}
 	})
-	if err != nil {
-		return fmt.Errorf("tp: rank %d of %d: %w", c.Group.Rank(), c.Group.Size(), err)
-	}
-	return nil
 }
 
 // check finds out whether the groups are one.
 func (p *Parallel) check() error {
 	switch {
-	case p.Group == nil:
-		return fmt.Errorf("Config.Group is nil")
 	case p.Chunks < 0 || p.Chunks > 32 || p.Chunks > 0 && !p.Sequence:
 		return fmt.Errorf("Config.Chunks is %d: it must be 0 to 32, and needs Config.Sequence", p.Chunks) // all are in flight
 	case (p.KV == nil) != (p.Replicas == nil):

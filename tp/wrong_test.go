@@ -148,3 +148,37 @@ func TestOtherLengths(t *testing.T) {
 		}
 	}
 }
+
+// Ranks that build or divide another model are told so before they train: their results would be wrong, or they would wait for each other.
+func TestOtherModels(t *testing.T) {
+	llama := models["llama"]
+	for want, change := range map[string]func(c *gpt.Config, cfg *tp.Config, freeze *bool){
+		"rank 1 has parameter blocks.0.mlp.gate_proj.weight[10 12]":       func(c *gpt.Config, _ *tp.Config, _ *bool) { c.Hidden = 10 },
+		"rank 1 has blocks.0.attn: HeadDim=6":                             func(c *gpt.Config, _ *tp.Config, _ *bool) { c.Heads, c.KVHeads, c.HeadDim = 2, 2, 6 },
+		"rank 1 has blocks.0.norm1: Eps=0.5":                              func(c *gpt.Config, _ *tp.Config, _ *bool) { c.Eps = 0.5 },
+		"rank 1 has Config.Sequence=true Chunks=0":                        func(_ *gpt.Config, cfg *tp.Config, _ *bool) { cfg.Sequence = true },
+		"rank 1 has parameter tok.weight[11 12] frozen=true":              func(_ *gpt.Config, _ *tp.Config, freeze *bool) { *freeze = true },
+		"rank 1 of 2: tp.Heads: 3 heads of blocks.0.attn.q.weight do not": func(c *gpt.Config, _ *tp.Config, _ *bool) { c.Heads, c.KVHeads, c.HeadDim = 3, 3, 4 },
+		"parameters where rank 0 has":                                     func(c *gpt.Config, _ *tp.Config, _ *bool) { c.Layers++ },
+	} {
+		failed := make([]error, 2)
+		require.NoError(t, dist.Run(context.Background(), dist.Config{Ranks: 2, Log: io.Discard}, func(_ context.Context, r *dist.Rank) error {
+			c, cfg, freeze := llama, tp.Config{Group: r.World}, false
+			if r.World.Rank() == 1 {
+				change(&c, &cfg, &freeze)
+			}
+			m, err := gpt.New(c)
+			if err != nil {
+				return err
+			}
+			if freeze {
+				m.Tok.W.Freeze()
+			}
+			_, failed[r.World.Rank()] = parallelize(m, cfg)
+			return nil
+		}))
+		for _, err := range failed {
+			require.ErrorContains(t, err, want)
+		}
+	}
+}

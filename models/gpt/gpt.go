@@ -145,6 +145,19 @@ func (b *Block) forward(x nn.T, batch, time int, c *tensor.KVCache) nn.T {
 	return b.MLP.ForwardAdd(b.Norm2.Forward(x), x)
 }
 
+// Settings returns what the parameters do not say (nn.Setter): other heads of the same matrices.
+func (a *Attention) Settings() any {
+	s := struct {
+		HeadDim int
+		Base    float64
+		Scaling nn.RotaryScaling
+	}{HeadDim: a.HeadDim}
+	if a.Rope != nil {
+		s.Base, s.Scaling = a.Rope.Base, a.Rope.Scaling
+	}
+	return s
+}
+
 // heads returns the joined outputs of all heads.
 func (a *Attention) heads(x nn.T, batch, time int, c *tensor.KVCache) nn.T {
 	spread := func(l *nn.Linear) nn.T {
