@@ -29,6 +29,7 @@ type Loader struct {
 
 	epoch, step int  // of the next batch
 	resume      bool // the next Epoch starts at step, because SetState was called
+	agreed      bool // ranks compared what they cut
 	err         error
 }
 
@@ -71,7 +72,8 @@ func (l *Loader) Err() error { return l.err }
 
 // Epoch yields this rank's part of each batch of an epoch, with its number in the epoch. The loop ends early if ctx ends or the dataset
 // fails: check Err. When the loop has ended, for any reason, so has the preparing goroutine: after a break, it waits for the running call
-// of Dataset.Batch. After SetState, the first Epoch starts in the middle.
+// of Dataset.Batch. After SetState, the first Epoch starts in the middle. In the first Epoch, the ranks of a group of package dist compare
+// datasets' sizes, Batch, Shuffle, Seed, DropLast and the place: others on one of them are an error on all.
 func (l *Loader) Epoch(ctx context.Context, epoch int) iter.Seq2[int, Batch] {
 	return func(yield func(int, Batch) bool) {
 		if !l.busy.CompareAndSwap(false, true) {
@@ -120,7 +122,8 @@ func (l *Loader) begin(epoch int) bool {
 		l.epoch, l.step = epoch, 0
 	}
 	l.resume = false
-	return true
+	l.err = l.agree()
+	return l.err == nil
 }
 
 // advance notes that the loop gets batch i of epoch.
