@@ -86,7 +86,8 @@ func (y tally) check(ranks float64) error {
 }
 
 // countsOnce returns an error if the ranks of the Norm do not count each element of each parameter exactly once. The norm would be wrong,
-// and nobody would notice. It is collective, and is called before the first norm. All ranks return an error, or none does.
+// and nobody would notice. Ranks with the same parameters have the same settings, too. It is collective, and is called before the first
+// norm. All ranks return an error, or none does.
 func (o *Optimizer) countsOnce() error {
 	var names strings.Builder
 	for i := range o.states {
@@ -115,7 +116,7 @@ func (o *Optimizer) countsOnce() error {
 			return err
 		}
 	}
-	return nil
+	return o.agree(o.norm)
 }
 
 // countsOnceElsewhere is countsOnce for ranks with different parameters, such as the stages of a pipeline: each rank gets the others'

@@ -22,6 +22,7 @@ type Optimizer struct {
 	clipping
 	scratch tensor.Tensor // a gradient, in the type of its parameter's moments
 	ema     *EMA          // or nil
+	agreed  bool          // compared: ranks with parts of the same parameters have the same settings
 }
 
 // paramState is one parameter with its state.
@@ -123,11 +124,15 @@ func (o *Optimizer) Trace(r *trace.Recorder) {
 }
 
 // Step updates the parameters that have gradients, and consumes the gradients. Scaler says which steps are skipped. If Config.Norm or a
-// probe returns an error, Step returns it and changes no parameter.
+// probe returns an error, Step returns it and changes no parameter. Ranks of fsdp compare their settings in the first Step: others on one of
+// them are an error on all.
 func (o *Optimizer) Step() error {
 	o.spans.Phase("optimizer")
 	defer o.spans.Phase("")
 	o.mustNotBeInUse("Step")
+	if err := o.agreeOnce(); err != nil {
+		return err
+	}
 	if err := o.begin(); err != nil {
 		return err
 	}

@@ -1,0 +1,70 @@
+package optim
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// setting is one thing that the ranks of a model must have alike.
+type setting struct{ name, value string }
+
+// settings returns what decides how parameters change in this step.
+func (o *Optimizer) settings() []setting {
+	scale, groups := 0.0, map[[2]float64]int{}
+	if o.scaler != nil {
+		scale = o.scaler.Scale
+	}
+	for i := range o.states {
+		groups[[2]float64{o.states[i].lrScale, o.states[i].decay}]++
+	}
+	return []setting{
+		{"rule", fmt.Sprintf("%v %s", o.rule.op(), strings.TrimPrefix(fmt.Sprintf("%+v", o.rule), "&"))},
+		{"LR", fmt.Sprint(o.LR())}, {"Clip", fmt.Sprint(o.clip)}, {"Scaler", fmt.Sprint(scale)},
+		{"parameters by LRScale and WeightDecay", fmt.Sprint(groups)},
+	}
+}
+
+// key is a hash of the value that float64 adds up exactly.
+func (s setting) key() float64 { return float64(uint32(tensor.HashName(s.value))) }
+
+// agree returns an error on all ranks of n, which have parts of the same parameters, unless their settings are the same. Each rank would
+// change its part of the model in its own way, and nobody would notice. It is collective.
+func (o *Optimizer) agree(n Norm) error {
+	list := o.settings()
+	sums := []float64{1}
+	for _, s := range list {
+		sums = append(sums, s.key())
+	}
+	if err := n.SumFloats(sums); err != nil {
+		return err
+	}
+	for i, s := range list {
+		if sums[i+1] != sums[0]*s.key() {
+			return fmt.Errorf("optim: ranks that share parameters have different optimizers: %s is %s here, but not on all of the %v ranks",
+				s.name, s.value, sums[0])
+		}
+	}
+	return nil
+}
+
+// agreeOnce calls agree in the first step for each owner of gradients that sums over the ranks with parts of a parameter (fsdp). Where ranks
+// have whole parameters, their owner compares the values in the second step (ddp).
+func (o *Optimizer) agreeOnce() error {
+	if o.agreed {
+		return nil
+	}
+	asked := map[tensor.Hooks]bool{}
+	for i := range o.states {
+		owner := o.states[i].p.Owner()
+		if n, ok := owner.(Norm); ok && !asked[owner] {
+			asked[owner] = true
+			if err := o.agree(n); err != nil {
+				return err
+			}
+		}
+	}
+	o.agreed = true
+	return nil
+}
