@@ -97,7 +97,7 @@ func (c *call) inPlace(at int, allowed bool) error {
 // setRoot checks that root is a rank of the group, and sets it.
 func (g *Group) setRoot(c *call, root int) error {
 	c.root = root
-	if root < 0 || root >= len(g.ranks) {
+	if root < 0 || root >= g.Size() {
 		return fmt.Errorf("root %d: ranks of group %s are 0 to %d", root, g.name, len(g.ranks)-1)
 	}
 	return nil
@@ -110,7 +110,7 @@ func (g *Group) setReduction(c *call, op Op) error {
 
 // rows checks the counts of a V form against a tensor: its leading dimension must be their sum.
 func (g *Group) rows(what string, counts []int, x tensor.Tensor) error {
-	if len(counts) != len(g.ranks) {
+	if len(counts) != g.Size() {
 		return fmt.Errorf("%d %s counts, group %s has %d ranks", len(counts), what, g.name, len(g.ranks))
 	}
 	if x.Rank() == 0 {

@@ -60,17 +60,25 @@ type pair struct {
 	send bool
 }
 
+// must returns g. It panics without a group, so that the error says where it comes from.
+func (g *Group) must() *Group {
+	if g == nil {
+		panic(&tensor.Failure{Op: "dist.Group", Err: errors.New("the group is nil: Split gave this rank none (a negative color), or it was never made")})
+	}
+	return g
+}
+
 // Rank returns this rank's number in the group, from 0.
-func (g *Group) Rank() int { return g.rank }
+func (g *Group) Rank() int { return g.must().rank }
 
 // Size returns the number of members.
-func (g *Group) Size() int { return len(g.ranks) }
+func (g *Group) Size() int { return len(g.must().ranks) }
 
 // Name returns the group's name, such as "world".
-func (g *Group) Name() string { return g.name }
+func (g *Group) Name() string { return g.must().name }
 
 // Ranks returns the world ranks of the members, in group order.
-func (g *Group) Ranks() []int { return append([]int(nil), g.ranks...) }
+func (g *Group) Ranks() []int { return append([]int(nil), g.must().ranks...) }
 
 // Engine returns the name of the engine that moves the group's bytes: "local" between goroutines, "shm" between processes of one host,
 // "tcp" between hosts.
@@ -82,7 +90,7 @@ func (g *Group) Engine() string {
 }
 
 // Device returns the device of this rank. The group's tensors are in its memory.
-func (g *Group) Device() tensor.Device { return g.c.dev }
+func (g *Group) Device() tensor.Device { return g.must().c.dev }
 
 // Waited returns how long this rank has waited for operations of the group. It is the communication time that no computation hid.
 func (g *Group) Waited() time.Duration {
@@ -92,7 +100,7 @@ func (g *Group) Waited() time.Duration {
 }
 
 // Timeout returns how long an operation may go without progress while its rank waits for it.
-func (g *Group) Timeout() time.Duration { return g.timeout }
+func (g *Group) Timeout() time.Duration { return g.must().timeout }
 
 var (
 	errClosed  = errors.New("the group is closed")

@@ -15,7 +15,7 @@ func AllGatherObject[V any](g *Group, v V) ([]V, error) {
 		g.Abort(&Error{Rank: g.c.rank, Group: g.name, Op: "allgatherobject", Cause: err})
 		return nil, g.Err()
 	}
-	sizes := make([]int64, len(g.ranks))
+	sizes := make([]int64, g.Size())
 	if err := g.AllGather(tensor.FromSlice(sizes, len(sizes)), tensor.FromSlice([]int64{int64(len(text))}, 1)).Wait(); err != nil {
 		return nil, err
 	}
@@ -42,7 +42,7 @@ func AllGatherObject[V any](g *Group, v V) ([]V, error) {
 func BroadcastObject[V any](g *Group, v V, root int) (V, error) {
 	var text []byte
 	size := []int64{0}
-	if g.rank == root {
+	if g.Rank() == root {
 		var err error
 		if text, err = json.Marshal(v); err != nil {
 			g.Abort(&Error{Rank: g.c.rank, Group: g.name, Op: "broadcastobject", Cause: err})
@@ -59,7 +59,7 @@ func BroadcastObject[V any](g *Group, v V, root int) (V, error) {
 	if err := g.Broadcast(tensor.FromSlice(text, len(text)), root).Wait(); err != nil {
 		return v, err
 	}
-	if g.rank == root {
+	if g.Rank() == root {
 		return v, nil
 	}
 	var out V

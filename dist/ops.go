@@ -42,10 +42,10 @@ func (o Op) String() string { return o.red.String() }
 func (g *Group) Broadcast(t tensor.Tensor, root int) Work {
 	c := call{kind: backend.Broadcast, count: count(t)}
 	err := c.setOutput(t)
-	if err == nil && root == g.rank {
+	if err == nil && root == g.Rank() {
 		c.src = c.dst
 	}
-	return g.issue(g.lane, &c, errors.Join(err, g.setRoot(&c, root)))
+	return g.issue(g.must().lane, &c, errors.Join(err, g.setRoot(&c, root)))
 }
 
 // AllReduce replaces t on all ranks by the reduction of all t, element by element.
@@ -56,14 +56,14 @@ func (g *Group) AllReduce(t tensor.Tensor, op Op) Work {
 	if err == nil {
 		err = g.setReduction(&c, op)
 	}
-	return g.issue(g.lane, &c, err)
+	return g.issue(g.must().lane, &c, err)
 }
 
 // Reduce replaces t of rank root by the reduction of all t. On other ranks t stays unchanged.
 func (g *Group) Reduce(t tensor.Tensor, op Op, root int) Work {
 	c := call{kind: backend.Reduce, count: count(t)}
 	err := c.setInput(t)
-	if root == g.rank {
+	if root == g.Rank() {
 		c.dst = c.src
 	}
 	if err == nil {
@@ -72,18 +72,18 @@ func (g *Group) Reduce(t tensor.Tensor, op Op, root int) Work {
 	if err == nil {
 		err = g.setRoot(&c, root)
 	}
-	return g.issue(g.lane, &c, err)
+	return g.issue(g.must().lane, &c, err)
 }
 
 // AllGather puts the src of rank i at block i of dst, on all ranks. dst has Size() times the elements of src. In place: src may be this
 // rank's block of dst.
 func (g *Group) AllGather(dst, src tensor.Tensor) Work {
 	c := call{kind: backend.AllGather, count: count(src)}
-	err := c.setInputOutput(dst, src, len(g.ranks), 1)
+	err := c.setInputOutput(dst, src, g.Size(), 1)
 	if err == nil {
-		err = c.inPlace(-g.rank*c.src.Bytes, true)
+		err = c.inPlace(-g.Rank()*c.src.Bytes, true)
 	}
-	return g.issue(g.lane, &c, err)
+	return g.issue(g.must().lane, &c, err)
 }
 
 // Gather puts the src of rank i at block i of dst, on rank root. Other ranks give the zero Tensor as dst.
@@ -92,14 +92,14 @@ func (g *Group) Gather(dst, src tensor.Tensor, root int) Work {
 	err := g.setRoot(&c, root)
 	switch {
 	case err != nil:
-	case root == g.rank:
-		if err = c.setInputOutput(dst, src, len(g.ranks), 1); err == nil {
+	case root == g.Rank():
+		if err = c.setInputOutput(dst, src, g.Size(), 1); err == nil {
 			err = c.inPlace(-root*c.src.Bytes, true)
 		}
 	default:
 		err = c.setInput(src)
 	}
-	return g.issue(g.lane, &c, err)
+	return g.issue(g.must().lane, &c, err)
 }
 
 // Scatter copies block i of the src of rank root into dst of rank i. Other ranks give the zero Tensor as src.
@@ -108,14 +108,14 @@ func (g *Group) Scatter(dst, src tensor.Tensor, root int) Work {
 	err := g.setRoot(&c, root)
 	switch {
 	case err != nil:
-	case root == g.rank:
-		if err = c.setInputOutput(dst, src, 1, len(g.ranks)); err == nil {
+	case root == g.Rank():
+		if err = c.setInputOutput(dst, src, 1, g.Size()); err == nil {
 			err = c.inPlace(root*c.dst.Bytes, true)
 		}
 	default:
 		err = c.setOutput(dst)
 	}
-	return g.issue(g.lane, &c, err)
+	return g.issue(g.must().lane, &c, err)
 }
 
 // ReduceScatter reduces the src of all ranks and puts block i of the result into dst of rank i. src has Size() times the elements of dst.
@@ -123,20 +123,20 @@ func (g *Group) Scatter(dst, src tensor.Tensor, root int) Work {
 func (g *Group) ReduceScatter(dst, src tensor.Tensor, op Op) Work {
 	c := call{kind: backend.ReduceScatter, count: count(dst)}
 	var err error
-	if n := len(g.ranks); count(src)%n != 0 {
+	if n := g.Size(); count(src)%n != 0 {
 		err = fmt.Errorf("%v does not divide by %d ranks; use ReduceScatterV", src.Shape(), n)
 	} else if err = c.setInputOutput(dst, src, 1, n); err == nil {
-		err = c.inPlace(g.rank*c.dst.Bytes, true)
+		err = c.inPlace(g.Rank()*c.dst.Bytes, true)
 	}
 	if err == nil {
 		err = g.setReduction(&c, op)
 	}
-	return g.issue(g.lane, &c, err)
+	return g.issue(g.must().lane, &c, err)
 }
 
 // AllToAll sends block i of src to rank i, and puts what rank i sends at block i of dst. It is a transposition over ranks.
 func (g *Group) AllToAll(dst, src tensor.Tensor) Work {
-	n := len(g.ranks)
+	n := g.Size()
 	c := call{kind: backend.AllToAll, count: count(src) / n}
 	var err error
 	if count(src)%n != 0 {
@@ -144,7 +144,7 @@ func (g *Group) AllToAll(dst, src tensor.Tensor) Work {
 	} else if err = c.setInputOutput(dst, src, 1, 1); err == nil {
 		err = c.inPlace(0, false)
 	}
-	return g.issue(g.lane, &c, err)
+	return g.issue(g.must().lane, &c, err)
 }
 
 // AllGatherV is AllGather with counts[i] rows (of the leading dimension) from rank i. counts are the same on all ranks.
@@ -154,14 +154,14 @@ func (g *Group) AllGatherV(dst, src tensor.Tensor, counts []int) Work {
 	if err == nil {
 		err = g.rows("receive", counts, dst)
 	}
-	if err == nil && src.Len() != counts[g.rank]*c.row {
-		err = fmt.Errorf("counts[%d] = %d rows, but input is %v", g.rank, counts[g.rank], src.Shape())
+	if err == nil && src.Len() != counts[g.Rank()]*c.row {
+		err = fmt.Errorf("counts[%d] = %d rows, but input is %v", g.Rank(), counts[g.Rank()], src.Shape())
 	}
 	if err == nil {
 		c.count = src.Len()
-		err = c.inPlace(-bytesBefore(counts, g.rank, c.row, c.dtype), true)
+		err = c.inPlace(-bytesBefore(counts, g.Rank(), c.row, c.dtype), true)
 	}
-	return g.issue(g.lane, &c, err)
+	return g.issue(g.must().lane, &c, err)
 }
 
 // ReduceScatterV is ReduceScatter with counts[i] rows (of the leading dimension) for rank i. counts are the same on all ranks.
@@ -171,17 +171,17 @@ func (g *Group) ReduceScatterV(dst, src tensor.Tensor, counts []int, op Op) Work
 	if err == nil {
 		err = g.rows("send", counts, src)
 	}
-	if err == nil && dst.Len() != counts[g.rank]*c.row {
-		err = fmt.Errorf("counts[%d] = %d rows, but output is %v", g.rank, counts[g.rank], dst.Shape())
+	if err == nil && dst.Len() != counts[g.Rank()]*c.row {
+		err = fmt.Errorf("counts[%d] = %d rows, but output is %v", g.Rank(), counts[g.Rank()], dst.Shape())
 	}
 	if err == nil {
 		c.count = dst.Len()
-		err = c.inPlace(bytesBefore(counts, g.rank, c.row, c.dtype), true)
+		err = c.inPlace(bytesBefore(counts, g.Rank(), c.row, c.dtype), true)
 	}
 	if err == nil {
 		err = g.setReduction(&c, op)
 	}
-	return g.issue(g.lane, &c, err)
+	return g.issue(g.must().lane, &c, err)
 }
 
 // AllToAllV is AllToAll with send[i] rows of src for rank i and recv[i] rows of dst from rank i. The rows that rank i sends to rank j
@@ -195,23 +195,23 @@ func (g *Group) AllToAllV(dst, src tensor.Tensor, recv, send []int) Work {
 	if err == nil {
 		err = c.inPlace(0, false)
 	}
-	return g.issue(g.lane, &c, err)
+	return g.issue(g.must().lane, &c, err)
 }
 
 // Barrier is over when all ranks have called it.
-func (g *Group) Barrier() Work { return g.issue(g.lane, &call{kind: backend.Barrier}, nil) }
+func (g *Group) Barrier() Work { return g.issue(g.must().lane, &call{kind: backend.Barrier}, nil) }
 
 // MonitoredBarrier is a Barrier whose timeout error names all missing ranks, on every engine. Each rank sends a message to rank 0 and
 // gets one back. A Barrier may cost less.
 func (g *Group) MonitoredBarrier() Work {
-	return g.issue(g.lane, &call{kind: backend.MonitoredBarrier}, nil)
+	return g.issue(g.must().lane, &call{kind: backend.MonitoredBarrier}, nil)
 }
 
 // SumFloats replaces x on all ranks by the sum over ranks, for norms, losses and counts. It is AllReduce and Wait in one.
 func (g *Group) SumFloats(x []float64) error {
 	m := floats(x)
 	c := call{kind: backend.AllReduce, op: Sum, count: len(x), dtype: tensor.Float64, src: m, dst: m}
-	return g.issue(g.lane, &c, nil).Wait()
+	return g.issue(g.must().lane, &c, nil).Wait()
 }
 
 // SumTensor replaces x on all ranks by the sum over ranks. It is AllReduce and Wait in one, as optim.TensorNorm needs it.

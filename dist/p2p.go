@@ -30,7 +30,7 @@ func (g *Group) recv(b *Batch, t tensor.Tensor, peer, tag int) Work {
 
 // pair returns the lane to or from peer. The first use makes it. With an error it returns the group's own lane.
 func (g *Group) pair(peer int, send bool) (*lane, error) {
-	if peer == g.rank {
+	if peer == g.Rank() {
 		return g.lane, fmt.Errorf("peer %d is this rank itself", peer)
 	}
 	if peer < 0 || peer >= len(g.ranks) {
@@ -64,7 +64,7 @@ func (g *Group) pair(peer int, send bool) (*lane, error) {
 // the size of t; otherwise it is an error. If all other members have left the job or closed the group, RecvAny fails at once. Only
 // engines whose Caps have RecvAny support it.
 func (g *Group) RecvAny(t tensor.Tensor, tag int) (peer int, err error) {
-	if len(g.ranks) == 1 {
+	if g.Size() == 1 {
 		err := fmt.Errorf("group %s has no other rank to receive from", g.name)
 		return -1, g.issue(g.lane, &call{kind: backend.Recv}, err).Wait()
 	}
@@ -245,7 +245,7 @@ func (b *Batch) Add(works ...Work) {
 // it. No other message of the batch may use the memory that a Recv of it fills. Like any operation, a batch waits for earlier operations
 // on the same memory.
 func (g *Group) Batch(fn func(b *Batch)) Work {
-	b := Batch{g: g}
+	b := Batch{g: g.must()}
 	fn(&b)
 	if r := g.c.recording(); r != nil {
 		return g.tapeBatch(r, b.parts)

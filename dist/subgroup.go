@@ -56,7 +56,7 @@ func (g *Group) With(opts ...Option) *Group {
 
 // nextID returns the ID of the next group that is made from g. It is the same on all members that make groups in the same order.
 func (g *Group) nextID() uint64 {
-	g.c.mu.Lock()
+	g.must().c.mu.Lock()
 	defer g.c.mu.Unlock()
 	g.children++
 	return backend.Hash64(backend.Hash64(g.id, uint64(g.gen)), g.children)
@@ -66,7 +66,7 @@ func (g *Group) nextID() uint64 {
 // rank is in no group. It is collective, and waits for all members of g.
 func (g *Group) Split(color, key int) (*Group, error) {
 	mine := []int64{int64(color), int64(key)}
-	all := make([]int64, 2*len(g.ranks))
+	all := make([]int64, 2*g.Size())
 	if err := g.AllGather(tensor.FromSlice(all, len(all)), tensor.FromSlice(mine, 2)).Wait(); err != nil {
 		return nil, fmt.Errorf("dist: Split gathers the colors: %w", err)
 	}
