@@ -240,3 +240,31 @@ func TestUsedInFirstMicrobatchOnly(t *testing.T) {
 	requireClose(t, want, run(fsdp.Config{Stage: 3, HoldGrads: true}, 1), 1e-10, "held")
 	requireClose(t, want, run(fsdp.Config{Stage: 3}, 2), 1e-10, "hybrid")
 }
+
+// pair is two units, of which the second is used last, if at all.
+type pair struct{ A, B *nn.Linear }
+
+// A unit that nobody used before, and that some ranks begin to use at the end of forward, has a name on all ranks.
+func TestUsedByOneRankAtLast(t *testing.T) {
+	failed := make([]error, 2)
+	require.Error(t, onRanks(2, func(r *dist.Rank) error {
+		m, rank := &pair{nn.NewLinear(4, 4), nn.NewLinear(4, 4)}, r.World.Rank()
+		s := fsdp.New(fsdp.Config{Shard: r.World})
+		s.Unit(m.A)
+		s.Unit(m.B)
+		if _, err := s.Attach(m); err != nil {
+			return err
+		}
+		tape := tensor.NewTape(r.Device)
+		y := m.A.Forward(tape.Input(tensor.New(r.Device, tensor.Float32, 1, 4).WithRows(r.World.Rows(rank, 2))))
+		failed[rank] = tensor.Try(func() {
+			if rank == 1 {
+				y = m.B.Forward(y)
+			}
+			tape.Backward(y.Sum())
+		})
+		return failed[rank]
+	}))
+	require.ErrorContains(t, failed[0], "fsdp: comparing which units were used (this rank has not used unit 1 (b)): ")
+	require.ErrorContains(t, failed[1], "fsdp: agreeing on the order of units, unit 1 (b) in forward: ")
+}

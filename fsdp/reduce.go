@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/tensor"
@@ -292,7 +293,7 @@ func (s *Sharding) compareReplays(r *tensor.Recording) error {
 func (s *Sharding) sumUsed() error {
 	n := tensor.Data[int32](s.usage)
 	if err := s.exchange(s.usage, dist.Sum); err != nil {
-		return fmt.Errorf("fsdp: comparing which units were used: %w", err)
+		return fmt.Errorf("fsdp: comparing which units were used%s: %w", s.unused(), err)
 	}
 	ranks := int32(s.all.size())
 	for _, u := range s.units {
@@ -301,6 +302,21 @@ func (s *Sharding) sumUsed() error {
 		}
 	}
 	return nil
+}
+
+// unused names the units without a gradient in this step, for the error of ranks that still gather one.
+func (s *Sharding) unused() string {
+	var names []string
+	for _, u := range s.units {
+		if trains := func(pc *piece) bool { return !pc.p.Frozen() }; slices.ContainsFunc(u.pieces, trains) &&
+			!slices.ContainsFunc(u.pieces, func(pc *piece) bool { return pc.stepHasGrad }) {
+			names = append(names, u.name)
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return " (this rank has not used " + strings.Join(names, ", ") + ")"
 }
 
 // publishGradients sets the gradient of each parameter to this rank's part of the sum.
