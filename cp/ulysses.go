@@ -16,9 +16,12 @@ import (
 type Ulysses struct {
 	Group   *dist.Group // such as mesh.Group("cp")
 	HeadDim int
+
+	parts int // that Part has made
 }
 
-// Part returns this rank's positions of what a loader gives, x [rows, positions, ...]: of inputs, and of labels.
+// Part returns this rank's positions of what a loader gives, x [rows, positions, ...]: of inputs, and of labels. Ranks compare the x of the
+// first step, in host memory: it must be the same on all of them.
 func (u *Ulysses) Part(x tensor.Tensor) tensor.Tensor {
 	if err := rebuild.Refuse("cp"); err != nil {
 		panic(&tensor.Failure{Op: "Ulysses.Part", Err: err})
@@ -34,6 +37,7 @@ func (u *Ulysses) Part(x tensor.Tensor) tensor.Tensor {
 	if total < u.Group.Size() {
 		fail("Ulysses.Part", "%v: %d positions do not divide over %d ranks", x.Shape(), total, u.Group.Size())
 	}
+	u.agree(x)
 	lo, counts := 0, autograd.Shares(total, u.Group.Size())
 	for _, n := range counts[:u.Group.Rank()] {
 		lo += n

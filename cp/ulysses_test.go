@@ -66,3 +66,40 @@ func TestUlyssesRefuses(t *testing.T) {
 		return nil
 	}))
 }
+
+// Ranks that are given different batches would join parts of them. They are told so in their first step.
+func TestRanksNeedOneBatch(t *testing.T) {
+	for want, change := range map[string]func(x tensor.Tensor, g *dist.Group) tensor.Tensor{
+		"rank 1 of 2 has int64[3,4], rows 0 of 3, with the checksum ": func(x tensor.Tensor, g *dist.Group) tensor.Tensor {
+			tensor.Data[int64](x)[11] = int64(g.Rank())
+			return x
+		},
+		"rank 1 of 2 has int64[3,4], rows 1 of 4, with the checksum ": func(x tensor.Tensor, g *dist.Group) tensor.Tensor {
+			return x.WithRows(g.Rows(g.Rank(), 4))
+		},
+		"rank 1 of 2 has int64[2,4], rows 0 of 3, with the checksum ": func(x tensor.Tensor, g *dist.Group) tensor.Tensor {
+			return tensor.New(x.Device(), tensor.Int64, 3-g.Rank(), 4).WithRows(x.Rows())
+		},
+		"": func(x tensor.Tensor, _ *dist.Group) tensor.Tensor { return x },
+	} {
+		for first := range 2 { // the input, and the labels
+			failed := make([]error, 2)
+			require.NoError(t, dist.Run(context.Background(), dist.Config{Ranks: 2, Log: io.Discard}, func(_ context.Context, r *dist.Rank) error {
+				u := &cp.Ulysses{Group: r.World, HeadDim: 2}
+				x := tensor.New(r.Device, tensor.Int64, 3, 4).WithRows(r.World.Rows(0, 3))
+				for range first {
+					u.Part(x)
+				}
+				failed[r.World.Rank()] = tensor.Try(func() { u.Part(change(x, r.World)) })
+				return nil
+			}))
+			for _, err := range failed {
+				if want == "" {
+					require.NoError(t, err)
+				} else {
+					require.ErrorContains(t, err, "cp.Ulysses.Part: ranks that divide sequences need the same batch: "+want)
+				}
+			}
+		}
+	}
+}
