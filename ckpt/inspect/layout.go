@@ -3,6 +3,7 @@ package inspect
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/ringo-ml/ringo/ckpt/internal/shard"
@@ -27,6 +28,7 @@ func (f *verifier) layout(ctx context.Context, c *storage.Layout, all []*storage
 			experts++
 		}
 	}
+	f.unusedRules(all)
 	for _, x := range all {
 		if err := f.layoutTensor(ctx, c, x); err != nil {
 			if ctx.Err() != nil {
@@ -42,6 +44,16 @@ func (f *verifier) layout(ctx context.Context, c *storage.Layout, all []*storage
 		f.fail(fmt.Errorf("it is not known which tensors are experts: ep needs a checkpoint that stores the experts of a stack one by one"))
 	}
 	return nil
+}
+
+// unusedRules fails for each rule that fits no tensor: with a name that is wrong, the tensor would be taken for whole.
+func (f *verifier) unusedRules(all []*storage.Tensor) {
+	for _, name := range slices.Sorted(maps.Keys(f.c.Rules)) {
+		one := shard.Rules{name: f.c.Rules[name]}
+		if !slices.ContainsFunc(all, func(x *storage.Tensor) bool { return one.Find(storage.ParamName(x.Model, x.Name)) != nil }) {
+			f.fail(fmt.Errorf("the rule %q fits no tensor", name))
+		}
+	}
 }
 
 // layoutTensor is layout for one tensor. It reads once what several ranks hold.

@@ -17,7 +17,7 @@ import (
 type VerifyConfig struct {
 	NaN    bool        // count NaN and infinite elements
 	Layout string      // such as "tp=2,fsdp=4": also read what every rank of such a job would read; "": none
-	Rules  shard.Rules // of tensor parallelism, for tensors that have no rule in the checkpoint
+	Rules  shard.Rules // of tensor parallelism, for tensors that have no rule in the checkpoint; each must fit a tensor
 	// Progress, if not nil, is called with the bytes read so far and the total, from several goroutines.
 	Progress func(done, total int64)
 }
@@ -62,6 +62,9 @@ func Verify(ctx context.Context, path string, c VerifyConfig) (*Verdict, error) 
 	mesh, err := storage.ParseLayout(c.Layout)
 	if err != nil {
 		return nil, fmt.Errorf("ckpt: %w", err)
+	}
+	if mesh == nil && len(c.Rules) > 0 {
+		return nil, fmt.Errorf("ckpt: rules of tensor parallelism say nothing without a layout, such as tp=2")
 	}
 	src := storage.Examine(disk.OS{}, path)
 	defer src.Close() // opened for reading only
