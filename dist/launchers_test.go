@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -21,6 +20,7 @@ import (
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/tcp"
 	"github.com/ringo-ml/ringo/internal/netns"
+	"github.com/ringo-ml/ringo/internal/ports"
 )
 
 // The tests below start this binary by other launchers, if they are installed.
@@ -99,39 +99,20 @@ func TestSlurm(t *testing.T) {
 	assert.Regexp(t, `error: rank 1 \(host .*, pid \d+\): (allreduce seq 1|barrier seq 2) of group world`, text)
 }
 
-// freePorts returns a free port; the port after it is free, too. Both are below the ephemeral ports, so that no outgoing connection takes
-// them before the launcher does.
-func freePorts(t *testing.T) int {
-	t.Helper()
-	for {
-		port := 20000 + rand.IntN(10000)
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
-		if err != nil {
-			continue
-		}
-		next, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port+1))
-		l.Close()
-		if err == nil {
-			next.Close()
-			return port
-		}
-	}
-}
-
 // TestTorchrun: torchrun's own agent listens on MASTER_PORT, so the job uses the next port.
 func TestTorchrun(t *testing.T) {
 	program := torchrun(t)
 	cmd := func(port int) *exec.Cmd {
 		return exec.Command(program, "--nproc-per-node=3", "--max-restarts=1", "--master-addr=127.0.0.1", fmt.Sprintf("--master-port=%d", port), "--no-python", os.Args[0])
 	}
-	text, err := launched(t, "crashonce", cmd(freePorts(t)), newSecret())
+	text, err := launched(t, "crashonce", cmd(ports.Free(t, 2)), newSecret())
 	require.NoError(t, err, text)
 	requireSums(t, text, 3)
 	for r := range 3 {
 		assert.Contains(t, text, fmt.Sprintf("rank %d of generation 2\n", r))
 	}
 
-	port := freePorts(t)
+	port := ports.Free(t, 2)
 	taken, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port+1))
 	require.NoError(t, err)
 	defer taken.Close()

@@ -17,6 +17,7 @@ import (
 
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/disttest"
+	"github.com/ringo-ml/ringo/internal/ports"
 	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -87,7 +88,7 @@ func TestStoppedRankGoesOn(t *testing.T) {
 
 // Torchrun's own agent has MASTER_PORT, so the job uses the next port. If that is taken, too, the error names both.
 func TestTorchrunPortTaken(t *testing.T) {
-	lo := freePorts(t)
+	lo := ports.Free(t, 2)
 	agent, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", lo))
 	require.NoError(t, err)
 	defer agent.Close()

@@ -6,7 +6,6 @@ import (
 	"crypto/tls"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"net"
 	"os"
 	"regexp"
@@ -23,22 +22,12 @@ import (
 
 	"github.com/ringo-ml/ringo/internal/acceptor"
 	"github.com/ringo-ml/ringo/internal/identity"
+	"github.com/ringo-ml/ringo/internal/ports"
 	"github.com/ringo-ml/ringo/internal/reliability"
 )
 
-// freeAddr returns an address of this host on which nobody listens, with a port that systems give to nobody who does not ask for
-// it.
-func freeAddr(t *testing.T) string {
-	for range 1_000 {
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 21_000+rand.IntN(9_000)))
-		if err == nil {
-			defer l.Close()
-			return l.Addr().String()
-		}
-	}
-	require.Fail(t, "no port is free")
-	return ""
-}
+// freeAddr returns an address of this host on which nobody listens.
+func freeAddr(t *testing.T) string { return fmt.Sprint("127.0.0.1:", ports.Free(t, 1)) }
 
 // nodeJob is an agent in this process.
 type nodeJob struct {
@@ -116,7 +105,7 @@ func TestStrangers(t *testing.T) {
 			var err error
 			conn, err = net.Dial("tcp", rdzv)
 			return err == nil
-		}, 5*time.Second, time.Millisecond)
+		}, 20*time.Second, time.Millisecond)
 		t.Cleanup(func() { conn.Close() })
 		return conn
 	}
@@ -218,14 +207,14 @@ func TestUnknownRendezvous(t *testing.T) {
 
 // TestPorts has rank 0 listen in the range of ports.
 func TestPorts(t *testing.T) {
-	first, err := listenInRange("127.0.0.1", "41000-41009")
+	first, err := listenInRange("127.0.0.1", "30000-30009")
 	require.NoError(t, err)
 	defer first.Close()
-	second, err := listenInRange("127.0.0.1", "41000-41009")
+	second, err := listenInRange("127.0.0.1", "30000-30009")
 	require.NoError(t, err)
 	defer second.Close()
 	a, b := first.Addr().(*net.TCPAddr).Port, second.Addr().(*net.TCPAddr).Port
-	assert.True(t, b < a && b >= 41000 && a <= 41009, "%d, then %d", a, b)
+	assert.True(t, b < a && b >= 30000 && a <= 30009, "%d, then %d", a, b)
 	_, err = listenInRange("127.0.0.1", fmt.Sprintf("%d-%d", a, a))
 	assert.ErrorContains(t, err, fmt.Sprintf("no port for rank 0 (RINGO_PORTS=%d-%d): ", a, a))
 }
@@ -233,17 +222,17 @@ func TestPorts(t *testing.T) {
 // TestBindAndPorts looks at what the ranks get, and at the values that are refused before anything starts.
 func TestBindAndPorts(t *testing.T) {
 	t.Setenv("RINGO_BIND", "10.1.2.3") // of a job around this one
-	t.Setenv("RINGO_PORTS", "42000-42009")
+	t.Setenv("RINGO_PORTS", "30100-30109")
 	loopback := "lo"
 	if runtime.GOOS == "darwin" {
 		loopback = "lo0"
 	}
 	for _, x := range []struct{ bind, ports, says string }{
-		{"", "", `bind 127\.0\.0\.1 master 127\.0\.0\.1:4200\d ports \[42000 42009\]`},
-		{"auto", "43000-43009", `bind 127\.0\.0\.1 master 127\.0\.0\.1:4300\d ports \[43000 43009\]`},
-		{loopback, "43000-43009", `bind 127\.0\.0\.1 master 127\.0\.0\.1:4300\d `},
-		{"0.0.0.0", "43000-43009", `bind 0\.0\.0\.0 master 127\.0\.0\.1:4300\d `},
-		{"127.0.0.1", "44000-44009", `bind 127\.0\.0\.1 master 127\.0\.0\.1:4400\d `},
+		{"", "", `bind 127\.0\.0\.1 master 127\.0\.0\.1:3010\d ports \[30100 30109\]`},
+		{"auto", "30200-30209", `bind 127\.0\.0\.1 master 127\.0\.0\.1:3020\d ports \[30200 30209\]`},
+		{loopback, "30200-30209", `bind 127\.0\.0\.1 master 127\.0\.0\.1:3020\d `},
+		{"0.0.0.0", "30200-30209", `bind 0\.0\.0\.0 master 127\.0\.0\.1:3020\d `},
+		{"127.0.0.1", "30300-30309", `bind 127\.0\.0\.1 master 127\.0\.0\.1:3030\d `},
 	} {
 		c, out := roleConfig(2, "env")
 		c.Bind, c.Ports = x.bind, x.ports

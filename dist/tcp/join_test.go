@@ -21,7 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/dist/backend"
-
+	"github.com/ringo-ml/ringo/internal/ports"
 	"github.com/ringo-ml/ringo/internal/reliability"
 )
 
@@ -107,18 +107,18 @@ func TestRankMissing(t *testing.T) {
 	t.Parallel()
 	cs := configs(t, 4)
 	for i := range cs {
-		cs[i].JoinTimeout = time.Second
+		cs[i].JoinTimeout = 3 * time.Second
 	}
 	_, errs := joinAll(cs[:3])
 	for _, err := range errs {
-		assert.ErrorContains(t, err, "join timed out after 1s: waiting for rank 3 of 4")
+		assert.ErrorContains(t, err, "join timed out after 3s: waiting for rank 3 of 4")
 	}
 }
 
 func TestRankZeroMissing(t *testing.T) {
 	t.Parallel()
 	c := configs(t, 2)[1]
-	c.Addr, c.JoinTimeout = fmt.Sprintf("127.0.0.1:%d", freePorts(t, 1)), 100*time.Millisecond
+	c.Addr, c.JoinTimeout = ports.Silent(t), 100*time.Millisecond
 	_, err := Join(t.Context(), c)
 	assert.ErrorContains(t, err, "rank 1 cannot reach rank 0 at "+c.Addr)
 }
@@ -127,7 +127,7 @@ func TestOldGenerationMayNotJoin(t *testing.T) {
 	t.Parallel()
 	cs := configs(t, 2)
 	cs[0].Gen, cs[1].Gen = 2, 1
-	cs[0].JoinTimeout = time.Second
+	cs[0].JoinTimeout = 3 * time.Second
 	_, errs := joinAll(cs)
 	assert.ErrorContains(t, errs[0], "waiting for rank 1 of 2")
 	assert.ErrorContains(t, errs[1], "generation 1 is over, this is generation 2")
@@ -191,10 +191,7 @@ func TestRankDiesWhileOthersMeet(t *testing.T) {
 			cs := configs(t, 4)
 			conf, err := tlsConfig(testSecret, "test")
 			require.NoError(t, err)
-			deaf, err := net.Listen("tcp", "127.0.0.1:0") // where the rank that dies would be met
-			require.NoError(t, err)
-			addr := deaf.Addr().String()
-			require.NoError(t, deaf.Close())
+			addr := ports.Silent(t) // where the rank that dies would be met
 			began := time.Now()
 			errs := make([]error, 4)
 			var wg sync.WaitGroup

@@ -3,7 +3,6 @@ package tcp
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"strconv"
 	"strings"
@@ -15,40 +14,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/dist/backend"
+	"github.com/ringo-ml/ringo/internal/ports"
 )
-
-// freePorts returns the first of n consecutive ports that are free, below those that systems give to listeners and
-// connections that do not ask for one.
-func freePorts(t *testing.T, n int) int {
-	for range 1_000 {
-		lo := 21_000 + rand.IntN(9_000)
-		if taken := take(lo, n); len(taken) == n {
-			for _, l := range taken {
-				l.Close()
-			}
-			return lo
-		}
-	}
-	t.Fatal("no free ports")
-	return 0
-}
-
-func take(lo, n int) []net.Listener {
-	var out []net.Listener
-	for p := range n {
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", lo+p))
-		if err != nil {
-			return out
-		}
-		out = append(out, l)
-	}
-	return out
-}
 
 // Ranks listen within the range, beside ports that others have; when it is used up, the error names it.
 func TestPortRange(t *testing.T) {
 	t.Parallel()
-	lo := freePorts(t, 3)
+	lo := ports.Free(t, 3)
 	busy, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", lo+1))
 	require.NoError(t, err)
 	defer busy.Close()
@@ -100,7 +72,7 @@ func TestBind(t *testing.T) {
 func TestBindByName(t *testing.T) {
 	t.Parallel()
 	hosts := map[string][]string{"node0": {"10.1.2.3"}, "debian": {"127.0.1.1"}}
-	zero := Config{Size: 2, Secret: testSecret, Job: "test", JoinTimeout: 100 * time.Millisecond, NoShared: true,
+	zero := Config{Size: 2, Secret: testSecret, Job: "test", JoinTimeout: 500 * time.Millisecond, NoShared: true,
 		lookup: func(_ context.Context, host string) ([]string, error) {
 			if a := hosts[host]; a != nil {
 				return a, nil
@@ -113,7 +85,7 @@ func TestBindByName(t *testing.T) {
 		"unknown":   "though it is to be reached at unknown:%d: set RINGO_BIND",
 		"localhost": "waiting for rank 1 of 2", "127.0.0.1": "waiting for rank 1 of 2",
 	} {
-		port := freePorts(t, 1)
+		port := ports.Free(t, 1)
 		c := zero
 		c.Addr = net.JoinHostPort(host, strconv.Itoa(port))
 		_, err := Join(t.Context(), c)

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/dist/backend"
+	"github.com/ringo-ml/ringo/internal/ports"
 )
 
 // attackers is how many unauthenticated connections are at it at the same time.
@@ -40,7 +41,7 @@ func TestStrangersDuringJob(t *testing.T) {
 	captureLog(t)
 	const n = 3
 	cs, total := configs(t, n), attacks(t)
-	port := freePorts(t, 1) // where rank 1 will be met
+	port := ports.Free(t, 1) // where rank 1 will be met
 	cs[1].Ports = [2]int{port, port}
 	for r := range cs {
 		cs[r].JoinTimeout = 5 * time.Minute

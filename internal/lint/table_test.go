@@ -16,7 +16,7 @@ type row struct {
 var engine = row{own: "tensor dist/backend dist/algo internal/...", others: "golang.org/x/sys"}
 
 // testOnly is what every package's own tests may import.
-const testOnly = "github.com/stretchr/testify " + modulePath + "/tensor/tensortest " + modulePath + "/internal/reliability"
+const testOnly = "github.com/stretchr/testify " + modulePath + "/tensor/tensortest " + modulePath + "/internal/reliability " + modulePath + "/internal/ports"
 
 // table is the direction of imports. Rows may stand here before their package
 // exists. External test packages (package x_test) are exempt. A key that ends
@@ -43,6 +43,7 @@ var table = map[string]row{
 	"internal/netns":       {others: "github.com/stretchr/testify golang.org/x/sys"},
 	"internal/holder":      {},
 	"internal/nofile":      {},
+	"internal/ports":       {},
 	"internal/identity":    {},
 	"internal/acceptor":    {own: "internal/identity internal/nofile"},
 	"internal/faultnet":    {},
