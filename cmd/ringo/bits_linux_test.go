@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -43,7 +42,7 @@ func TestRankOrderAcrossHosts(t *testing.T) {
 			}
 			got := ""
 			for _, a := range agents {
-				require.Zero(t, a.wait(t, 30*time.Second), "%s\n%s", a.stdout.String(), a.err.String())
+				require.Zero(t, a.wait(t, longest), "%s\n%s", a.stdout.String(), a.err.String())
 				got += a.stdout.String()
 			}
 			assert.Len(t, bitsOf(got), 2*perHost, got)

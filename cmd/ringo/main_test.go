@@ -46,8 +46,10 @@ func TestMain(m *testing.M) {
 		os.Exit(ringo(os.Args[1:]))
 	}
 	os.Setenv("GORACE", "atexit_sleep_ms=0")
-	if signal.Ignored(syscall.SIGHUP) { // under nohup: the programs that tests start would inherit it
-		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
+	for _, s := range []os.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM} {
+		if signal.Ignored(s) { // under nohup, or in the background of a script: the programs that tests start would inherit it
+			signal.Notify(make(chan os.Signal, 1), s)
+		}
 	}
 	disttest.RunMost(m, 4)
 }

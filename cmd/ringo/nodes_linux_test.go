@@ -46,6 +46,9 @@ type agent struct {
 	ended       chan struct{}
 }
 
+// longest is how long a test waits for what must happen. Bounds on how long it takes are checked apart.
+const longest = time.Minute
+
 // cluster is a network of hosts with a job's secret.
 type cluster struct {
 	t     *testing.T
@@ -81,7 +84,7 @@ func (c *cluster) await(text string, agents ...*agent) {
 	for i, a := range agents {
 		require.Eventually(c.t, func() bool {
 			return regexp.MustCompile(text).MatchString(a.stdout.String() + a.err.String())
-		}, 20*time.Second, 5*time.Millisecond, "host %d: %s\n%s", i, text, &lateText{a})
+		}, longest, 5*time.Millisecond, "host %d: %s\n%s", i, text, &lateText{a})
 	}
 }
 
@@ -116,7 +119,7 @@ func workers(agents ...*agent) map[int]int {
 func requireGone(t *testing.T, pids map[int]int) {
 	t.Helper()
 	for rank, pid := range pids {
-		assert.Eventually(t, func() bool { return !running(pid) }, 3*time.Second, 5*time.Millisecond, "rank %d, process %d", rank, pid)
+		assert.Eventually(t, func() bool { return !running(pid) }, longest, 5*time.Millisecond, "rank %d, process %d", rank, pid)
 	}
 }
 
@@ -145,7 +148,7 @@ func TestNodes(t *testing.T) {
 		agents = append(agents, c.start(i, "3", flags, program, env))
 	}
 	for i, a := range agents {
-		assert.Equal(t, 0, a.wait(t, 30*time.Second), a.stdout.String()+a.err.String())
+		assert.Equal(t, 0, a.wait(t, longest), a.stdout.String()+a.err.String())
 		assert.Empty(t, a.err.String())
 		assert.Equal(t, i+1, strings.Count(a.stdout.String(), "sums are right"))
 	}
@@ -198,7 +201,7 @@ func TestNodeFaults(t *testing.T) {
 			began := time.Now()
 			f.do(c, agents, pids)
 			for i, a := range agents {
-				assert.Equal(t, f.codes[i], a.wait(t, f.bound+2*time.Second), "host %d\n%s", i, a.err.String())
+				assert.Equal(t, f.codes[i], a.wait(t, longest), "host %d\n%s", i, a.err.String())
 				assert.Regexp(t, f.want[i], a.err.String(), "host %d\n%s", i, a.stdout.String())
 			}
 			reliability.Took(t, 50, "launcher", f.bound, time.Since(began))
@@ -235,7 +238,7 @@ func TestElastic(t *testing.T) {
 	c.await(`(?s)generation 3, rank \d of 6.*generation 3, rank \d of 6`, agents...)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "stop"), nil, 0o666))
 	for _, a := range agents {
-		assert.Equal(t, 0, a.wait(t, 10*time.Second), a.err.String())
+		assert.Equal(t, 0, a.wait(t, longest), a.err.String())
 	}
 	assert.Contains(t, agents[2].stdout.String(), "[5] generation 3, rank 5 ends\n")
 	requireGone(t, workers(agents...))
@@ -257,8 +260,8 @@ func TestHostComesAgain(t *testing.T) {
 	one = start(1)
 	c.await(`generation 2, rank \d of 2`, zero, one)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "stop"), nil, 0o666))
-	assert.Equal(t, 0, zero.wait(t, 10*time.Second), zero.err.String())
-	assert.Equal(t, 0, one.wait(t, 10*time.Second), one.err.String())
+	assert.Equal(t, 0, zero.wait(t, longest), zero.err.String())
+	assert.Equal(t, 0, one.wait(t, longest), one.err.String())
 }
 
 // TestJoinErrors has nodes that cannot join.
@@ -270,35 +273,35 @@ func TestJoinErrors(t *testing.T) {
 	zero := func(flags string) *agent { return c.start(0, "2", "-n 1 -timeout 5s "+flags, program) }
 
 	a, b := zero(""), c.start(1, "2", "-n 1", program, wrong)
-	assert.Equal(t, 1, b.wait(t, 10*time.Second))
+	assert.Equal(t, 1, b.wait(t, longest))
 	assert.Contains(t, b.err.String(), "node 1 and node 0 at 10.77.0.1:29400: ")
 	assert.Contains(t, b.err.String(), "peer does not hold this job's secret")
 	right := c.start(1, "2", "-n 1", program)
-	assert.Equal(t, 0, a.wait(t, 10*time.Second), a.err.String()) // the stranger does not disturb the job
-	assert.Equal(t, 0, right.wait(t, 10*time.Second), right.err.String())
+	assert.Equal(t, 0, a.wait(t, longest), a.err.String()) // the stranger does not disturb the job
+	assert.Equal(t, 0, right.wait(t, longest), right.err.String())
 
 	alone := zero("-join-timeout 300ms")
-	assert.Equal(t, 1, alone.wait(t, 10*time.Second))
+	assert.Equal(t, 1, alone.wait(t, longest))
 	assert.Contains(t, alone.err.String(), "ringo: waiting for node 1 of 2: 0 of them came within 300ms\n")
 
 	late := c.start(1, "2", "-n 1 -join-timeout 300ms", program)
-	assert.Equal(t, 1, late.wait(t, 10*time.Second))
+	assert.Equal(t, 1, late.wait(t, longest))
 	assert.Regexp(t, `node 1 cannot join within 300ms: node 0 at 10.77.0.1:29400: dial .*(connection refused|i/o timeout)`, late.err.String())
 
 	a, b = zero(""), c.start(1, "3", "-n 1", program)
 	for _, x := range []*agent{a, b} {
-		assert.Equal(t, 1, x.wait(t, 10*time.Second))
+		assert.Equal(t, 1, x.wait(t, longest))
 		assert.Regexp(t, `nodes disagree about -nodes: 2 \(node 0 \(host .*\)\) and 3 \(node 1 \(host .*\)\)`, x.err.String())
 	}
 
 	a, b = c.start(0, "3", "-n 1", program), c.start(1, "3", "-n 1", program)
 	twin := c.start(1, "3", "-n 1", program)
 	for _, x := range []*agent{a, b, twin} {
-		assert.Equal(t, 1, x.wait(t, 10*time.Second))
+		assert.Equal(t, 1, x.wait(t, longest))
 		assert.Regexp(t, `node 1 joined twice: host .* \(pid \d+\) and host .* \(pid \d+\)`, x.err.String())
 	}
 
 	none := c.start(1, "2", "-n 1", program, "RINGO_JOB_SECRET=")
-	assert.Equal(t, 1, none.wait(t, 10*time.Second))
+	assert.Equal(t, 1, none.wait(t, longest))
 	assert.Contains(t, none.err.String(), "RINGO_JOB_SECRET is not set: make one with `openssl rand -hex 32`")
 }

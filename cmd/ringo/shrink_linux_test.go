@@ -34,7 +34,7 @@ func TestFewerHosts(t *testing.T) {
 	began := time.Now()
 	require.NoError(t, agents[3].cmd.Process.Kill())
 	for _, a := range agents[:3] {
-		require.Equal(t, 0, a.wait(t, 20*time.Second), a.err.String())
+		require.Equal(t, 0, a.wait(t, longest), a.err.String())
 	}
 	reliability.Took(t, 39, "launcher", 10*time.Second, time.Since(began))
 	assert.Regexp(t, `generation 1 is over, generation 2 begins\n`, agents[0].err.String())
@@ -45,7 +45,7 @@ func TestFewerHosts(t *testing.T) {
 
 	agents = start(3, "3", again+" 13")
 	for _, a := range agents {
-		require.Equal(t, 0, a.wait(t, 20*time.Second), a.err.String())
+		require.Equal(t, 0, a.wait(t, longest), a.err.String())
 	}
 	out = agents[0].stdout.String()
 	assert.Contains(t, out, "resumed at 6 of 3 ranks")

@@ -1,7 +1,9 @@
 package netns_test
 
 import (
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 
@@ -15,11 +17,12 @@ func TestHosts(t *testing.T) {
 		out, _ := h[0].Command("bash", "-c", "timeout 1 bash -c '</dev/tcp/"+h[1].Addr+"/9' 2>&1; echo $?").CombinedOutput()
 		return string(out)
 	}
-	assert.Contains(t, reach(), "refused")
+	reached := func() bool { return strings.Contains(reach(), "refused") }
+	assert.Eventually(t, reached, 20*time.Second, time.Millisecond) // a cable may take a moment until it carries
 	h[1].Cut()
 	assert.Equal(t, "124\n", reach(), "a cut cable loses packets")
 	h[1].Mend()
-	assert.Contains(t, reach(), "refused")
+	assert.Eventually(t, reached, 20*time.Second, time.Millisecond)
 	here, _ := h[0].Command("readlink", "/proc/self/ns/net").Output()
 	there, _ := h[1].Command("readlink", "/proc/self/ns/net").Output()
 	assert.NotEqual(t, string(here), string(there))
