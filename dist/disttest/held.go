@@ -40,7 +40,7 @@ func (h held) compare(later held) error {
 
 // again waits until the process has no more than before: what was just closed may take a moment.
 func (h held) again() error {
-	deadline := time.Now().Add(5 * time.Second)
+	deadline := time.Now().Add(20 * time.Second)
 	for {
 		err := h.compare(holdings())
 		if err == nil || time.Now().After(deadline) {

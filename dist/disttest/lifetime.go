@@ -176,7 +176,7 @@ func GroupsComeAndGo(t *testing.T, start Start) {
 		}
 		return nil
 	}))
-	for deadline := time.Now().Add(5 * time.Second); runtime.NumGoroutine() > goroutines && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(20 * time.Second); runtime.NumGoroutine() > goroutines && time.Now().Before(deadline); {
 		<-time.After(time.Millisecond)
 	}
 	assert.LessOrEqual(t, runtime.NumGoroutine(), goroutines, "goroutines")

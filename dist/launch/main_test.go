@@ -131,11 +131,15 @@ func playRing(env Env, fault, faulty string) int {
 			panic("no report of this")
 		}
 	}
-	return awaitRing(w, peers)
+	patience := time.Minute
+	if fault == "stop" { // nobody notices it but by the timeout
+		patience = 300 * time.Millisecond
+	}
+	return awaitRing(w, peers, patience)
 }
 
 // awaitRing waits for the first peer to end, or for the timeout, and reports it.
-func awaitRing(w *Worker, peers map[int]net.Conn) int {
+func awaitRing(w *Worker, peers map[int]net.Conn, timeout time.Duration) int {
 	type end struct {
 		rank int
 		err  error
@@ -143,7 +147,7 @@ func awaitRing(w *Worker, peers map[int]net.Conn) int {
 	ends := make(chan end)
 	for rank, p := range peers {
 		go func() {
-			_ = p.SetReadDeadline(time.Now().Add(300 * time.Millisecond))
+			_ = p.SetReadDeadline(time.Now().Add(timeout))
 			_, err := p.Read(make([]byte, 1))
 			ends <- end{rank, err}
 		}()

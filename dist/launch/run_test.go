@@ -340,7 +340,7 @@ func TestNothingLeft(t *testing.T) {
 		run()
 	}
 	// Not require.Eventually, which has goroutines of its own.
-	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		if openDescriptors(t) <= descriptors && runtime.NumGoroutine() <= goroutines {
 			return
 		}

@@ -79,21 +79,23 @@ func TestTimeoutInVirtualTime(t *testing.T) {
 
 // A rank that has issued its operation but makes no progress is named, too: on goroutines nobody else does its share.
 func TestStalledPeerIsNamed(t *testing.T) {
-	over := make(chan struct{})
-	var first error
-	err := start(t, 3, dist.Config{Threads: 1, Log: io.Discard, Timeout: 100 * time.Millisecond}, func(r *dist.Rank) error {
-		w := r.World.AllReduce(tensor.New(r.Device, tensor.Float32, 10_000), dist.Sum)
-		switch r.World.Rank() {
-		case 0:
-			first = w.Wait()
-			close(over)
-		case 2:
-			<-over
-		}
-		return w.Wait()
+	synctest.Test(t, func(t *testing.T) {
+		over := make(chan struct{})
+		var first error
+		err := start(t, 3, dist.Config{Threads: 1, Log: io.Discard}, func(r *dist.Rank) error {
+			w := r.World.AllReduce(tensor.New(r.Device, tensor.Float32, 10_000), dist.Sum)
+			switch r.World.Rank() {
+			case 0:
+				first = w.Wait()
+				close(over)
+			case 2:
+				<-over
+			}
+			return w.Wait()
+		})
+		require.Error(t, err)
+		require.ErrorContains(t, first, "allreduce seq 1 of group world: rank 2: no progress")
 	})
-	require.Error(t, err)
-	require.ErrorContains(t, first, "allreduce seq 1 of group world: rank 2: no progress")
 }
 
 // Groups leave nothing in the hub.

@@ -78,7 +78,7 @@ func open(t *testing.T, hs []*Host, name string) []*End {
 func steps(t *testing.T, ends []*End, seq uint64) []error {
 	errs, left := make([]error, len(ends)), len(ends)
 	over := make([]bool, len(ends))
-	for deadline := time.Now().Add(5 * time.Second); left > 0; {
+	for deadline := time.Now().Add(20 * time.Second); left > 0; {
 		require.True(t, time.Now().Before(deadline), "no progress")
 		for r, e := range ends {
 			if over[r] {
@@ -349,7 +349,7 @@ func TestBell(t *testing.T) {
 		}
 	})
 	for range rounds {
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		require.NoError(t, hs[0].Park(ctx))
 		cancel()
 		turn <- struct{}{}

@@ -25,7 +25,7 @@ func descriptors() int {
 // settled waits until the number of goroutines and descriptors is back to what it was.
 func settled(t *testing.T, goroutines, files int) {
 	t.Helper()
-	require.Eventually(t, func() bool { return runtime.NumGoroutine() <= goroutines+1 && descriptors() <= files }, 5*time.Second,
+	require.Eventually(t, func() bool { return runtime.NumGoroutine() <= goroutines+1 && descriptors() <= files }, 20*time.Second,
 		10*time.Millisecond, "goroutines %d → %d, descriptors %d → %d", goroutines, runtime.NumGoroutine(), files, descriptors())
 }
 
@@ -71,7 +71,7 @@ func TestGroupsLeaveNothingBehind(t *testing.T) {
 			e.mu.Lock()
 			defer e.mu.Unlock()
 			return len(e.closedGroups)+len(e.newest) == 0
-		}, 5*time.Second, time.Millisecond, "closed groups are remembered")
+		}, 20*time.Second, time.Millisecond, "closed groups are remembered")
 	}
 }
 

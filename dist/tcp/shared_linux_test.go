@@ -158,7 +158,7 @@ func awaitMappings(t *testing.T, want int) {
 	t.Helper()
 	got := mappings(t)
 	began := time.Now()
-	for looks := 1; got > want && (looks < 20 || time.Since(began) < 5*time.Second); looks++ {
+	for looks := 1; got > want && (looks < 20 || time.Since(began) < 20*time.Second); looks++ {
 		got = mappings(t)
 	}
 	text, _ := os.ReadFile("/proc/self/maps")
