@@ -34,7 +34,7 @@ func (s *suite) errors(t *testing.T) {
 
 // absent: if only rank 0 of 4 calls Reduce, the error names the others.
 func (s *suite) absent(t *testing.T) {
-	timeout := 300 * time.Millisecond
+	timeout := time.Second // long enough for the barrier before it on a busy machine
 	if Long() {
 		timeout = 2 * time.Second
 	}
@@ -51,7 +51,7 @@ func (s *suite) absent(t *testing.T) {
 
 // monitored: a MonitoredBarrier names all missing ranks, on every engine.
 func (s *suite) monitored(t *testing.T) {
-	timeout, over := 300*time.Millisecond, make(chan struct{})
+	timeout, over := time.Second, make(chan struct{})
 	s.fails(t, 30, 4, timeout, timeout+200*time.Millisecond, []string{"monitoredbarrier seq 2", "ranks 1, 3 did not arrive"}, func(r *dist.Rank) error {
 		switch r.World.Rank() {
 		case 0:

@@ -127,7 +127,7 @@ func (s *suite) rebuildWithoutLate(t *testing.T) {
 	over.Add(2)
 	var late error
 	var took table[time.Duration]
-	timeout := 500 * time.Millisecond
+	timeout := time.Second
 	require.NoError(t, s.start(t, 3, quiet(timeout), func(r *dist.Rank) error {
 		g := r.World
 		if g.Rank() != 1 {
@@ -169,7 +169,7 @@ func (s *suite) rebuildWithoutLate(t *testing.T) {
 func (s *suite) rebuildTooFew(t *testing.T) {
 	var over sync.WaitGroup
 	over.Add(2)
-	require.NoError(t, s.start(t, 5, quiet(time.Second/2), func(r *dist.Rank) error {
+	require.NoError(t, s.start(t, 5, quiet(time.Second), func(r *dist.Rank) error {
 		g := r.World
 		hurried := g.Rank() == 1 || g.Rank() == 4
 		if hurried {

@@ -94,7 +94,7 @@ func TestDifferentOperationsThatNobodyWaitsFor(t *testing.T) {
 // A rank that does not come is named after the timeout, also when the hosts wait for their devices alone.
 func TestTimeout(t *testing.T) {
 	over := make(chan struct{})
-	errs, took := failures(t, 3, 300*time.Millisecond, func(r *dist.Rank, begin func()) error {
+	errs, took := failures(t, 3, time.Second, func(r *dist.Rank, begin func()) error {
 		begin()
 		if r.World.Rank() == 2 {
 			<-over
@@ -114,16 +114,16 @@ func TestTimeout(t *testing.T) {
 		return err
 	})
 	for rank, err := range errs {
-		assert.ErrorContains(t, err, "allreduce seq 1 of group world: rank 2 did not arrive within 300ms", "rank %d", rank)
+		assert.ErrorContains(t, err, "allreduce seq 1 of group world: rank 2 did not arrive within 1s", "rank %d", rank)
 	}
-	assert.Less(t, took, 300*time.Millisecond+200*time.Millisecond+reliability.Slack)
+	assert.Less(t, took, 1200*time.Millisecond+reliability.Slack)
 }
 
 // A call that hangs on the device of one rank, though all ranks have made it.
 func TestHangingDevice(t *testing.T) {
 	emu.FailNCCL(1, 3, emu.HangingCall)
 	defer emu.FailNCCL(0, 0, emu.NoFault)
-	errs, _ := failures(t, 2, 300*time.Millisecond, func(r *dist.Rank, begin func()) error {
+	errs, _ := failures(t, 2, time.Second, func(r *dist.Rank, begin func()) error {
 		begin()
 		for range 5 {
 			if err := reduce(r, 10, dist.Sum); err != nil {
@@ -133,7 +133,7 @@ func TestHangingDevice(t *testing.T) {
 		return errors.New("nothing hung")
 	})
 	for rank, err := range errs {
-		assert.ErrorContains(t, err, "allreduce seq 3 of group world: no progress within 300ms", "rank %d", rank)
+		assert.ErrorContains(t, err, "allreduce seq 3 of group world: no progress within 1s", "rank %d", rank)
 	}
 }
 
@@ -143,13 +143,13 @@ func TestHangingHost(t *testing.T) {
 	emu.Only(t, "it takes several devices")
 	defer emu.FailNCCL(0, 0, emu.NoFault)
 	for call, want := range map[int]string{
-		0: "allreduce seq 1 of group world: no progress within 300ms: in ncclCommInitRankConfig, shape float32[10]",
-		1: "allreduce seq 1 of group world: no progress within 300ms: (in a call of NCCL, or of the driver|on the device), shape float32[10]",
-		3: "allreduce seq 3 of group world: no progress within 300ms: (in a call of NCCL, or of the driver|on the device), shape float32[10]",
+		0: "allreduce seq 1 of group world: no progress within 1s: in ncclCommInitRankConfig, shape float32[10]",
+		1: "allreduce seq 1 of group world: no progress within 1s: (in a call of NCCL, or of the driver|on the device), shape float32[10]",
+		3: "allreduce seq 3 of group world: no progress within 1s: (in a call of NCCL, or of the driver|on the device), shape float32[10]",
 	} {
 		before := emu.CountNCCL().Aborts
 		emu.FailNCCL(1, call, emu.HangingHost)
-		errs, took := failures(t, 3, 300*time.Millisecond, func(r *dist.Rank, begin func()) error {
+		errs, took := failures(t, 3, time.Second, func(r *dist.Rank, begin func()) error {
 			for i := range 5 {
 				if i == max(call, 1)-1 {
 					begin()
@@ -164,7 +164,7 @@ func TestHangingHost(t *testing.T) {
 			assert.Regexp(t, "^rank [0-2]: "+strings.NewReplacer("[", `\[`, "]", `\]`).Replace(want), err.Error(), "rank %d", rank)
 		}
 		assert.Equal(t, before+3, emu.CountNCCL().Aborts)
-		assert.Less(t, took, 500*time.Millisecond+reliability.Slack)
+		assert.Less(t, took, 1200*time.Millisecond+reliability.Slack)
 	}
 }
 

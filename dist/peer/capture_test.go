@@ -198,12 +198,12 @@ func TestReplayFails(t *testing.T) {
 	for name, fail := range map[string]func(g *dist.Group) error{
 		"rank 1: boom":    func(*dist.Group) error { return boom },
 		"rank 1: aborted": func(g *dist.Group) error { g.Abort(errors.New("aborted")); return boom },
-		"rank 0: allreduce seq 7 of group world: rank 1 did not arrive within 200ms": func(*dist.Group) error { return nil },
+		"rank 0: allreduce seq 7 of group world: rank 1 did not arrive within 1s": func(*dist.Group) error { return nil },
 	} {
 		start := machine(t, 1, emu.Config{})
 		var got, again error
 		gone := make(chan struct{})
-		err := start(t, 2, dist.Config{Threads: 1, Timeout: 200 * time.Millisecond, Log: io.Discard}, func(r *dist.Rank) error {
+		err := start(t, 2, dist.Config{Threads: 1, Timeout: time.Second, Log: io.Discard}, func(r *dist.Rank) error {
 			x := tensor.New(r.Device, tensor.Float32, 10)
 			step := tensor.Capture(r.Device, func(...tensor.Tensor) error { return r.World.AllReduce(x, dist.Sum).Wait() })
 			defer step.Close()

@@ -166,7 +166,7 @@ func kill(e *Engine) {
 func TestSilentPeer(t *testing.T) {
 	const n = 3
 	engines := start(t, n, func(c *Config) {
-		c.Timeout = 400 * time.Millisecond
+		c.Timeout = time.Second
 		if c.Rank == 2 {
 			c.Timeout = time.Hour // sends its first sign of life in 10 s
 		}
@@ -188,7 +188,7 @@ func TestSilentPeer(t *testing.T) {
 		assert.ErrorContains(t, err, "barrier seq 2")
 	}
 	assert.ErrorContains(t, errs[2], "generation 0 is over")
-	assert.Less(t, time.Since(began), time.Second+reliability.Slack)
+	assert.Less(t, time.Since(began), 1200*time.Millisecond+reliability.Slack)
 }
 
 // Whoever did not issue an operation is absent; when all have, the one that is waited for is stalled.
@@ -302,7 +302,7 @@ func TestDeparture(t *testing.T) {
 	assert.ErrorContains(t, err, "rank 0 (host h0, pid ")
 	assert.ErrorContains(t, err, "has left the job")
 
-	require.Eventually(t, engines[1].links[0].closed.Load, 5*time.Second, time.Millisecond)
+	require.Eventually(t, engines[1].links[0].closed.Load, 20*time.Second, time.Millisecond)
 	late, err := engines[1].Open(backend.Spec{ID: 9, Name: "late", Ranks: []int{0, 1}, Rank: 1})
 	require.NoError(t, err)
 	err = do(late, &backend.Op{Kind: backend.Broadcast, Seq: 1, Count: 3, Dst: memOf(y)})

@@ -40,7 +40,7 @@ func TestOutOfDescriptors(t *testing.T) {
 	cs = configs(t, 2)
 	f = &full{Listener: cs[0].Listener}
 	f.calls.Store(1 << 30)
-	cs[0].Listener, cs[0].JoinTimeout, cs[1].JoinTimeout = f, 200*time.Millisecond, 300*time.Millisecond
+	cs[0].Listener, cs[0].JoinTimeout, cs[1].JoinTimeout = f, time.Second, 2*time.Second
 	_, errs = joinAll(cs)
 	assert.ErrorIs(t, errs[0], syscall.EMFILE)
 	assert.ErrorContains(t, errs[0], "waiting for rank 1 of 2, which could not connect: accept tcp")
