@@ -118,7 +118,7 @@ func processes(t testing.TB, n int, how string) []string {
 func startProcesses(t testing.TB, n int, how string) ([]*exec.Cmd, []bytes.Buffer) {
 	ctx, cancel := context.WithTimeout(t.Context(), soakLength(t)+time.Minute)
 	t.Cleanup(cancel)
-	return disttest.StartProcesses(ctx, t, n, "DIST_TEST_CHILD="+how, "RINGO_TIMEOUT=10s")
+	return disttest.StartProcesses(ctx, t, n, "DIST_TEST_CHILD="+how, "RINGO_TIMEOUT=60s")
 }
 
 // The same program runs as processes: the launcher overrides Config.Ranks.
@@ -171,7 +171,7 @@ func TestProcessesAllGone(t *testing.T) {
 		} {
 			begin := time.Now()
 			assert.Regexp(t, want, processes(t, 3, how)[0], how)
-			assert.Less(t, time.Since(begin), 3*time.Second+reliability.Slack, "%s: half the timeout", how)
+			assert.Less(t, time.Since(begin), 20*time.Second+reliability.Slack, "%s: less than half the timeout", how)
 		}
 	}
 }

@@ -97,7 +97,7 @@ func TestFailureInTheMiddleOfAGather(t *testing.T) {
 		for _, rank := range []int{0, 2} {
 			require.ErrorContains(t, seen[rank], errCable.Error(), "%s: rank %d", how, rank)
 		}
-		require.Less(t, time.Since(start), 3*time.Second+reliability.Slack, "nobody waited for the timeout")
+		require.Less(t, time.Since(start), 20*time.Second+reliability.Slack, "nobody waited for the timeout")
 	}
 }
 

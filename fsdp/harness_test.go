@@ -137,7 +137,7 @@ func (j job) try() (result, error) {
 	if j.launch == nil {
 		j.launch = dist.Run
 	}
-	err := j.launch(context.Background(), dist.Config{Ranks: j.ranks * j.copies, Threads: 1, Timeout: 8 * time.Second, Log: io.Discard}, func(_ context.Context, r *dist.Rank) error {
+	err := j.launch(context.Background(), dist.Config{Ranks: j.ranks * j.copies, Threads: 1, Timeout: time.Minute, Log: io.Discard}, func(_ context.Context, r *dist.Rank) error {
 		var mine result
 		var err error
 		if failure := tensor.Try(func() { mine, err = j.rank(r) }); failure != nil {
@@ -157,7 +157,7 @@ func (j job) try() (result, error) {
 
 // onRanks runs fn on goroutine ranks.
 func onRanks(n int, fn func(r *dist.Rank) error) error {
-	return dist.Run(context.Background(), dist.Config{Ranks: n, Threads: 1, Timeout: 8 * time.Second, Log: io.Discard}, func(_ context.Context, r *dist.Rank) error { return fn(r) })
+	return dist.Run(context.Background(), dist.Config{Ranks: n, Threads: 1, Timeout: time.Minute, Log: io.Discard}, func(_ context.Context, r *dist.Rank) error { return fn(r) })
 }
 
 // attach cuts the model, over a mesh if there are copies.

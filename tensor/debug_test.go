@@ -21,7 +21,7 @@ func TestDebugMode(t *testing.T) {
 	if debugMode || raceEnabled {
 		t.Skip("in debug mode already, or slow")
 	}
-	cmd := exec.Command(os.Args[0], "-test.run=Gradient|Values|Views|Pending|Accumulation|LiveTapes|Scope|Rows|Checkpoint|DebugOracle|BorrowedWrite", "-test.timeout=60s")
+	cmd := exec.Command(os.Args[0], "-test.run=Gradient|Values|Views|Pending|Accumulation|LiveTapes|Scope|Rows|Checkpoint|DebugOracle|BorrowedWrite", "-test.timeout=10m")
 	cmd.Env = append(os.Environ(), "RINGO_DEBUG=1")
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)

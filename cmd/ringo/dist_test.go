@@ -35,7 +35,7 @@ func TestRankKilled(t *testing.T) {
 	needsProcesses(t)
 	program := program(t, "allreduce")
 	for victim := range 3 {
-		f := faultyJob(t, program, victim, syscall.SIGKILL)
+		f := faultyJob(t, program, "60s", victim, syscall.SIGKILL)
 		assert.Equal(t, 128+9, f.code)
 		assert.Contains(t, f.stderr, f.named+" was killed by signal killed\nand 2 ranks failed because of it\n")
 		assert.Less(t, f.took, time.Second+reliability.Slack)
@@ -52,7 +52,7 @@ func TestRankStopped(t *testing.T) {
 	}
 	program := program(t, "allreduce")
 	for victim := range 3 {
-		f := faultyJob(t, program, victim, syscall.SIGSTOP)
+		f := faultyJob(t, program, "2s", victim, syscall.SIGSTOP)
 		assert.Equal(t, 1, f.code)
 		assert.Contains(t, f.stderr, "no progress")
 		assert.Contains(t, f.stderr, "\nand 2 ranks failed because of it\n"+f.named+" did not end by itself and was killed; its last heartbeat was")
@@ -71,9 +71,9 @@ type fault struct {
 	took   time.Duration
 }
 
-func faultyJob(t *testing.T, program string, victim int, sig syscall.Signal) fault {
+func faultyJob(t *testing.T, program, timeout string, victim int, sig syscall.Signal) fault {
 	t.Helper()
-	cmd, _, stderr, _ := command(t, "run", "-n", "3", "-timeout", "2s", program, "forever")
+	cmd, _, stderr, _ := command(t, "run", "-n", "3", "-timeout", timeout, program, "forever")
 	cmd.Stdout = nil
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)

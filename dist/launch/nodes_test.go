@@ -41,7 +41,7 @@ func startNode(rdzv string, node, n, ranks int, change func(*Config), role strin
 	c, out := roleConfig(ranks, role, args...)
 	j := nodeJob{out: out, signals: make(chan os.Signal, 2), ended: make(chan error, 1)}
 	c.MinNodes, c.MaxNodes, c.NodeRank, c.Rendezvous, c.Signals = n, n, node, rdzv, j.signals
-	c.Timeout, c.JoinTimeout = 2*time.Second, 10*time.Second
+	c.Timeout, c.JoinTimeout = 20*time.Second, 20*time.Second
 	if change != nil {
 		change(&c)
 	}
@@ -57,7 +57,7 @@ func TestTwoNodes(t *testing.T) {
 	zero := startNode(rdzv, 0, 2, 1, nil, "env")
 	require.NoError(t, <-zero.ended)
 	require.NoError(t, <-one.ended)
-	const tail = " timeout 2s threads 0 bind 127.0.0.1 secret 64 job 16\n"
+	const tail = " timeout 20s threads 0 bind 127.0.0.1 secret 64 job 16\n"
 	assert.Contains(t, zero.out.String(), "[0] 0/3 local 0/1 from ringo listen 4"+tail)
 	assert.Contains(t, one.out.String(), "[1] 1/3 local 0/2 from ringo listen 0"+tail)
 	assert.Contains(t, one.out.String(), "[2] 2/3 local 1/2 from ringo listen 0"+tail)

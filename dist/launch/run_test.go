@@ -258,6 +258,7 @@ func TestRing(t *testing.T) {
 	for _, tc := range cases {
 		t.Run(fmt.Sprintf("%d %s %s", tc.ranks, tc.fault, tc.faulty), func(t *testing.T) {
 			c, out := roleConfig(tc.ranks, "ring", tc.fault, tc.faulty)
+			c.Timeout = time.Minute
 			start := time.Now()
 			text := requireExit(t, Run(c), tc.code)
 			for _, want := range tc.want {

@@ -96,7 +96,7 @@ func groups(ctx context.Context, r *dist.Rank, count int) error {
 			return err
 		}
 	}
-	for end := time.Now().Add(10 * time.Second); descriptors() > before; <-time.After(time.Millisecond) { // descriptors of all ranks
+	for end := time.Now().Add(20 * time.Second); descriptors() > before; <-time.After(time.Millisecond) { // descriptors of all ranks
 		if time.Now().After(end) {
 			return fmt.Errorf("%d descriptors are open, %d with the first group", descriptors(), before)
 		}
@@ -220,9 +220,9 @@ var controls = map[string]string{"tcp": "RINGO_SHM=0", "shm": "RINGO_SHM=1"}
 // processes starts n ranks, each a process with n GPUs, and returns their output.
 func processes(t *testing.T, n int, how, control string, env ...string) []string {
 	emu.Start(t, emu.Config{Devices: n})
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	cmds, outs := disttest.StartProcesses(ctx, t, n, append(env, "NCCL_TEST_CHILD="+how, fmt.Sprint("EMU_DEVICES=", n), "RINGO_TIMEOUT=20s", control)...)
+	cmds, outs := disttest.StartProcesses(ctx, t, n, append(env, "NCCL_TEST_CHILD="+how, fmt.Sprint("EMU_DEVICES=", n), "RINGO_TIMEOUT=60s", control)...)
 	text := make([]string, n)
 	for r, c := range cmds {
 		_ = c.Wait() // the text has the result
@@ -302,7 +302,7 @@ func TestProcessDies(t *testing.T) {
 						assert.Regexp(t, fmt.Sprintf(`error: rank %d \(host .*, pid \d+\): allreduce seq \d+ of group world`, victim), text)
 					}
 				}
-				assert.Less(t, time.Since(begin), 8*time.Second+reliability.Slack, "half the timeout")
+				assert.Less(t, time.Since(begin), 20*time.Second+reliability.Slack, "less than half the timeout")
 				for r, text := range processes(t, 3, fmt.Sprint("rebuild ", victim), env) {
 					if r != victim {
 						assert.True(t, strings.HasSuffix(text, "well"), "rank %d: %s", r, text)

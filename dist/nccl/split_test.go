@@ -145,6 +145,7 @@ func TestSplitHangs(t *testing.T) {
 				if err := s.Err(); err != nil {
 					return err
 				}
+				<-time.After(time.Millisecond)
 			}
 			return r.World.Err()
 		})

@@ -324,7 +324,7 @@ func (g *group) ask(seq uint64) (absent, silent []int) {
 	return absent, silent
 }
 
-// awaitAnswers waits until so many peers have answered the last question, at most answerMax.
+// awaitAnswers waits until so many peers have answered the last question, for answerTimeout at most.
 func (g *group) awaitAnswers(n int) {
 	late := false
 	t := time.AfterFunc(answerTimeout, func() {
