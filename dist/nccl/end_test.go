@@ -274,7 +274,7 @@ func TestCloseDuringSplit(t *testing.T) {
 // A group that is to be split is closed while it waits for the id of its communicator: nothing waits for what will not come.
 func TestSplitOfAGroupWithoutID(t *testing.T) {
 	emu.Only(t, "it takes several devices")
-	wait := together(2)
+	asked, wait := together(2), together(2)
 	ranks(t, 2, emu.Config{}, func(r *rank) error {
 		g, err := r.end("parent", timeout)
 		if err != nil {
@@ -284,6 +284,7 @@ func TestSplitOfAGroupWithoutID(t *testing.T) {
 			err = g.issue()
 			g.split(77, -1, 0)
 		}
+		asked() // when the first has closed the group, no operation begins
 		begin := time.Now()
 		err = errors.Join(err, g.close(), r.engine.Close())
 		assert.Less(t, time.Since(begin), 5*time.Second)
