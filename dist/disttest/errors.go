@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -284,6 +285,8 @@ func (s *suite) waitHostCancelled(t *testing.T) {
 			<-cancelled
 			return r.World.AllReduce(x, dist.Sum).Wait()
 		}
+		come := sync.OnceFunc(func() { close(cancelled) })
+		defer come() // also if a network fault is noticed before ctx ends
 		w := r.World.AllReduce(x, dist.Sum)
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
 		defer cancel()
@@ -294,7 +297,7 @@ func (s *suite) waitHostCancelled(t *testing.T) {
 		if took := time.Since(begin); took > 30*time.Millisecond+slack {
 			return fmt.Errorf("cancelled wait took %v", took)
 		}
-		close(cancelled)
+		come()
 		if err := w.Wait(); err != nil {
 			return err
 		}
