@@ -66,13 +66,13 @@ func lossy(kind faultnet.Kind, seed uint64) disttest.Start {
 		victim := rng.Int32N(int32(max(n*(n-1)/2, 1)))
 		mu.Unlock()
 		plan.Hit = func() { hit.Add(1) }
-		start := over(800*time.Millisecond, nil, func(int, int) (net.Conn, net.Conn) {
+		start := over(2*time.Second, nil, func(int, int) (net.Conn, net.Conn) {
 			if conns.Add(1)-1 == victim {
 				return faultnet.Pair(plan, faultnet.Plan{})
 			}
 			return faultnet.Pair(faultnet.Plan{}, faultnet.Plan{})
 		})
-		watch := time.AfterFunc(30*time.Second, func() { panic(fmt.Sprintf("%s hangs: %d ranks, %v", t.Name(), n, plan)) })
+		watch := time.AfterFunc(time.Minute, func() { panic(fmt.Sprintf("%s hangs: %d ranks, %v", t.Name(), n, plan)) })
 		defer watch.Stop()
 		err := start(t, n, cfg, fn)
 		if hit.Load() == 0 {
