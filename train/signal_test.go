@@ -33,8 +33,14 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// heed has children get SIGHUP, even where who started the tests ignores it.
-func heed() { signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP) }
+// heed has children get signals, even where who started the tests ignores some: nohup, or a script that runs them in the background.
+func heed() {
+	for _, s := range []os.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM} {
+		if signal.Ignored(s) {
+			signal.Notify(make(chan os.Signal, 1), s)
+		}
+	}
+}
 
 // child trains until it is stopped, for a minute at most; after 20 steps it says so.
 func child(mode string) error {

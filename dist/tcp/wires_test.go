@@ -62,6 +62,9 @@ func lossy(kind faultnet.Kind, seed uint64) disttest.Start {
 	return func(t *testing.T, n int, cfg dist.Config, fn func(r *dist.Rank) error) error {
 		mu.Lock()
 		plan := faultnet.Plan{Seed: rng.Uint64(), Fault: &faultnet.Fault{Kind: kind, At: rng.IntN(120)}}
+		if seed == 0 { // the first write: what cases wait for may never come
+			plan.Fault.At = 0
+		}
 		var conns, hit atomic.Int32
 		victim := rng.Int32N(int32(max(n*(n-1)/2, 1)))
 		mu.Unlock()
@@ -100,7 +103,7 @@ func TestConformanceWithFaults(t *testing.T) {
 	}
 	t.Setenv("RINGO_LONG", "0") // the suite in its short form
 	for kind := range faultnet.Kind(faultnet.NumKinds) {
-		for seed := range uint64(2) {
+		for seed := range uint64(3) {
 			t.Run(fmt.Sprint(kind, " ", seed), func(t *testing.T) { disttest.Run(t, lossy(kind, seed)) })
 		}
 	}
