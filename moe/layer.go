@@ -76,7 +76,7 @@ func NewLayer(c Config) *Layer {
 	return l
 }
 
-// Settings returns the Config (nn.Setter): ranks with another one would train with wrong gradients.
+// Settings returns the Config (nn.Configured): ranks with another one would train with wrong gradients.
 func (l *Layer) Settings() any { return l.c }
 
 // Stored says that files keep each expert on its own, under the names of Hugging Face's models (nn.Storer): experts.3.gate_proj.weight.

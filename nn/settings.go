@@ -6,12 +6,12 @@ import (
 	"strings"
 )
 
-// Setter is a layer of another package that computes by numbers which are not in its parameters. Settings returns a struct that has them as
+// Configured is a layer of another package that computes by numbers which are not in its parameters. Settings returns a struct that has them as
 // exported fields.
-type Setter interface{ Settings() any }
+type Configured interface{ Settings() any }
 
 // SettingsOf returns a line for each number, bool, string or list of numbers in the exported fields of model's layers that are of this
-// package, and of what a Setter returns, in the order of the walk: "block.norm: Eps=1e-05". Ranks that train one model compare these lines;
+// package, and of what Configured layers return, in the order of the walk: "block.norm: Eps=1e-05". Ranks that train one model compare these lines;
 // so a probability of Dropout, or 8-bit floats, that only some ranks have are an error and not a wrong gradient. Values of parameters are no
 // settings.
 func SettingsOf(model any) []string {
@@ -35,20 +35,20 @@ type placedLayer struct {
 	name string
 }
 
-// noteLayer remembers v if it is a struct of this package, or a Setter.
+// noteLayer remembers v if it is a struct of this package, or Configured.
 func (w *walker) noteLayer(v reflect.Value, name string) {
 	if v.Type().PkgPath() == ownPackage {
 		w.layers = append(w.layers, placedLayer{v, name})
-	} else if s, ok := setterOf(v); ok {
+	} else if s, ok := configuredOf(v); ok {
 		w.layers = append(w.layers, placedLayer{reflect.ValueOf(s.Settings()), name})
 	}
 }
 
-func setterOf(v reflect.Value) (Setter, bool) {
+func configuredOf(v reflect.Value) (Configured, bool) {
 	if !v.CanAddr() || !v.Addr().CanInterface() {
 		return nil, false
 	}
-	s, ok := v.Addr().Interface().(Setter)
+	s, ok := v.Addr().Interface().(Configured)
 	return s, ok
 }
 

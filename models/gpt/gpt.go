@@ -145,7 +145,7 @@ func (b *Block) forward(x nn.T, batch, time int, c *tensor.KVCache) nn.T {
 	return b.MLP.ForwardAdd(b.Norm2.Forward(x), x)
 }
 
-// Settings returns what the parameters do not say (nn.Setter): other heads of the same matrices.
+// Settings returns what the parameters do not say (nn.Configured): other heads of the same matrices.
 func (a *Attention) Settings() any {
 	s := struct {
 		HeadDim int
