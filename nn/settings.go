@@ -6,14 +6,14 @@ import (
 	"strings"
 )
 
-// Configured is a layer of another package that computes by numbers which are not in its parameters. Settings returns a struct that has them as
-// exported fields.
+// Configured is a layer of another package that computes by numbers which are not in its parameters. Settings returns a struct that has
+// them as exported fields.
 type Configured interface{ Settings() any }
 
 // SettingsOf returns a line for each number, bool, string or list of numbers in the exported fields of model's layers that are of this
-// package, and of what Configured layers return, in the order of the walk: "block.norm: Eps=1e-05". Ranks that train one model compare these lines;
-// so a probability of Dropout, or 8-bit floats, that only some ranks have are an error and not a wrong gradient. Values of parameters are no
-// settings.
+// package, and of what Configured layers return, in the order of the walk: "block.norm: Eps=1e-05". Ranks that train one model compare
+// these lines; so a probability of Dropout, or 8-bit floats, that only some ranks have are an error and not a wrong gradient. Values of
+// parameters are no settings.
 func SettingsOf(model any) []string {
 	var lines []string
 	for _, s := range walk(model).layers {
