@@ -31,6 +31,15 @@ func Agree(g *Group, what string, lines []string, problem error) error {
 	return nil
 }
 
+// Agree is the function Agree in a lane of its own, for packages that do not know groups: the order with other operations of g does not
+// matter, and they count no bytes of it.
+func (g *Group) Agree(what string, lines []string) error {
+	if g.must().checks == nil {
+		g.checks = g.With(Name(g.name + " checks"))
+	}
+	return Agree(g.checks, what, lines, nil)
+}
+
 // difference returns the first line that differs, of both lists: two equal ones if none does.
 func difference(mine, want []string) (string, string) {
 	at := func(lines []string, i int) string {

@@ -39,6 +39,7 @@ type Group struct {
 	pairs   map[pair]*lane // of Send and Recv
 	heard   int            // the peer that RecvAny returned last; the next call begins after it
 	batch   *lane
+	checks  *Group      // of Agree; nil: not used yet
 	using   atomic.Bool // a goroutine is inside a call
 
 	// Guarded by comm.mu.
