@@ -164,7 +164,7 @@ func TestImpostorListener(t *testing.T) {
 			n, _ := tls.Server(raw, conf).Read(make([]byte, 1024))
 			got <- n
 		}()
-		c := Config{Rank: 1, Size: 2, Addr: l.Addr().String(), Secret: testSecret, Job: "test", JoinTimeout: 300 * time.Millisecond}
+		c := Config{Rank: 1, Size: 2, Addr: l.Addr().String(), Secret: testSecret, Job: "test", JoinTimeout: time.Second}
 		_, err = Join(t.Context(), c)
 		assert.Error(t, err, name)
 		assert.Zero(t, <-got, name)
