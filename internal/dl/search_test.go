@@ -3,6 +3,7 @@
 package dl_test
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -87,6 +88,9 @@ func TestToolkitFolder(t *testing.T) {
 	require.Equal(t, files(nil, []string{a}), wheels.Candidates())
 }
 
+// besides counts the runs of TestBeside: what was opened stays open, and a bare name finds it.
+var besides int
+
 // A library that opens another one by its bare name finds it in its own folder, as NVRTC must: some wheels do not set this up.
 func TestBeside(t *testing.T) {
 	gcc, err := exec.LookPath("gcc")
@@ -101,12 +105,14 @@ func TestBeside(t *testing.T) {
 		require.NoError(t, err, "%s", out)
 		return file
 	}
-	build("libringotest-other.so.7", "int other(void) { return 7; }")
-	outer := build("libringotest-one.so", `
+	besides++
+	name := fmt.Sprintf("libringotest-other%d.so", besides)
+	build(name+".7", "int other(void) { return 7; }")
+	outer := build(fmt.Sprintf("libringotest-one%d.so", besides), `
 #include <dlfcn.h>
-int finds(void) { return dlopen("libringotest-other.so.7", RTLD_NOW) != 0; }`)
+int finds(void) { return dlopen("`+name+`.7", RTLD_NOW) != 0; }`)
 	t.Setenv("RINGO_TEST_LIB", outer)
-	for _, beside := range []string{"", "libringotest-other.so.*"} {
+	for _, beside := range []string{"", name + ".*"} {
 		lib, err := dl.Query{What: "a test", Env: "RINGO_TEST_LIB", Beside: beside}.Open()
 		require.NoError(t, err)
 		finds, err := lib.Sym("finds")
