@@ -17,7 +17,7 @@ type Ulysses struct {
 	Group   *dist.Group // such as mesh.Group("cp")
 	HeadDim int
 
-	parts int // that Part has made
+	parts int // that ranks have compared
 }
 
 // Part returns this rank's positions of what a loader gives, x [rows, positions, ...]: of inputs, and of labels. Ranks compare the x of the
