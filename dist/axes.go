@@ -4,8 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 
+	"github.com/ringo-ml/ringo/internal/where"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -17,38 +19,77 @@ type grid struct {
 	n     int   // ranks
 	ranks []int // world ranks, the last axis varies fastest; nil: not known yet
 	names []string
-	sizes []int // each more than 1
+	sizes []int  // each more than 1
+	by    string // what fixed the axes
 }
 
 // maxAxes is how many axes a grid can have.
 const maxAxes = 8
 
-// fix sets the axes to those of a mesh over ranks. It does nothing if they are set, or if the mesh is not over all ranks. Axes of one
-// rank are left out.
-func (g *grid) fix(ranks []int, names []string, sizes []int) {
+// fix sets the axes to those of a mesh. If they are set, each axis of the mesh must be some of them: otherwise types would not be checked
+// along it. It does nothing for a mesh that is not over all ranks.
+func (g *grid) fix(m *Mesh) error {
+	if g.mu.Lock(); g.ranks == nil && len(m.g.ranks) == g.n {
+		defer g.mu.Unlock()
+		return g.set(m.spec, m.g.ranks, m.names, m.sizes)
+	}
+	g.mu.Unlock()
+	for i, n := range m.sizes {
+		if n > 1 && len(m.g.ranks) == g.n && g.axes(m.g.world(m.along(1<<i))) == 0 {
+			return fmt.Errorf("dist: mesh %q: its axis %s is no axis of the job, which are %s: %s fixed them. "+
+				"Make the mesh with all axes first: before other meshes, Axes, Rows, and loaders over World", m.spec, m.names[i], g.spec(), g.by)
+		}
+	}
+	return nil
+}
+
+// set sets the axes. Those of one rank are left out. The caller holds g.mu.
+func (g *grid) set(by string, ranks []int, names []string, sizes []int) error {
+	var long []string
+	var sized []int
+	for i, n := range sizes {
+		if n > 1 {
+			long, sized = append(long, names[i]), append(sized, n)
+		}
+	}
+	if len(long) > maxAxes {
+		return fmt.Errorf("dist: mesh %q has %d axes of more than one rank; at most %d are allowed", by, len(long), maxAxes)
+	}
+	g.by, g.ranks, g.names, g.sizes = fmt.Sprintf("mesh %q", by), ranks, long, sized
+	return nil
+}
+
+// world makes all ranks a single axis, if there are no axes yet.
+func (g *grid) world(ranks []int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.ranks != nil || len(ranks) != g.n {
 		return
 	}
-	g.ranks = ranks
-	for i, n := range sizes {
-		if n > 1 {
-			g.names, g.sizes = append(g.names, names[i]), append(g.sizes, n)
-		}
+	g.by, g.ranks = "a use of all ranks", ranks
+	if line := where.Call(); line != "" {
+		g.by += " (at " + line + ")"
 	}
-	if len(g.names) > maxAxes {
+	if g.n > 1 {
 		g.names, g.sizes = []string{"world"}, []int{g.n}
 	}
 }
 
+// spec is the axes as a Mesh writes them.
+func (g *grid) spec() string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	axes := make([]string, len(g.names))
+	for i, name := range g.names {
+		axes[i] = fmt.Sprintf("%s=%d", name, g.sizes[i])
+	}
+	return strings.Join(axes, ",")
+}
+
 // axes returns the axes along which members differ, if members are all ranks along these axes; otherwise none.
 func (g *grid) axes(members []int) (a tensor.Axes) {
-	if g.mu.Lock(); g.ranks == nil {
-		g.mu.Unlock()
-		g.fix(members, []string{"world"}, []int{len(members)})
-		g.mu.Lock()
-	}
+	g.world(members)
+	g.mu.Lock()
 	defer g.mu.Unlock()
 	first := slices.Index(g.ranks, members[0])
 	for _, m := range members[1:] {
@@ -84,7 +125,7 @@ func (g *grid) differ(x, y int) (a tensor.Axes) {
 
 // Axes returns the axes of the job along which the members of g differ. tensor.Rows.Over, tensor.Param.Lay and the types of Functions use
 // them. The axes come from the first Mesh over all ranks. Without a Mesh there is one axis, "world", of all ranks; if Axes is called
-// before the first Mesh, it stays so. A group has axes if its members are all ranks along them, however it was made. Any other group (a
+// before the first Mesh, it stays so, and a Mesh with other axes is an error. A group has axes if its members are all ranks along them, however it was made. Any other group (a
 // part of an axis, a diagonal) has none, like a group of one rank. Types are not checked along it.
 func (g *Group) Axes() tensor.Axes { return g.must().grid.axes(g.ranks) }
 

@@ -35,8 +35,7 @@ func TestAxes(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		fine, err := r.Mesh("edp=2,ep=2,tp=2")
-		if err != nil {
+		if _, err := r.Mesh("all=8"); err != nil {
 			return err
 		}
 		pair, err := r.World.Split(r.World.Rank()%2, -r.World.Rank())
@@ -52,7 +51,7 @@ func TestAxes(t *testing.T) {
 			want tensor.Axes
 		}{
 			{m.Group("dp"), 1}, {m.Group("tp"), 2}, {m.Group("dp", "tp"), 3}, {m.Group("one"), 0}, {r.World, 3}, {r.World.With(), 3},
-			{coarse.Group("b"), 2}, {fine.Group("tp"), 2}, {fine.Group("ep"), 0}, {fine.Group("edp", "ep"), 1}, {pair, 1}, {diagonal, 0},
+			{coarse.Group("b"), 2}, {pair, 1}, {diagonal, 0},
 		} {
 			if err := mustHave(c.g, c.want); err != nil {
 				return err
@@ -63,22 +62,36 @@ func TestAxes(t *testing.T) {
 	assert.NoError(t, err)
 }
 
-// If Axes is called before there is a mesh, there is one axis of all ranks, which stays.
-func TestAxesWithoutMesh(t *testing.T) {
-	err := runAxes(4, func(r *dist.Rank) error {
-		if err := mustHave(r.World, 1); err != nil {
+// A mesh with axes that the job does not have is an error that says what fixed those it has: along them, types would not be checked.
+func TestLateMesh(t *testing.T) {
+	for name, c := range map[string]struct {
+		ranks int
+		first func(r *dist.Rank)
+		spec  string
+		want  string
+	}{
+		"axes":    {4, func(r *dist.Rank) { r.World.Axes() }, "dp=2,tp=2", "axis dp is no axis of the job, which are world=4: a use of all ranks (at "},
+		"rows":    {4, func(r *dist.Rank) { r.World.Rows(0, 4) }, "tp=2,dp=2", "axis tp is no axis of the job, which are world=4: a use of all ranks"},
+		"loader":  {2, func(r *dist.Rank) { r.World.With(dist.Name("data")).Axes() }, "dp=1,tp=2", ""},
+		"coarser": {8, func(r *dist.Rank) { r.Mesh("dp=2,model=4") }, "dp=2,ep=2,tp=2", `axis ep is no axis of the job, which are dp=2,model=4: mesh "dp=2,model=4" fixed them`},
+		"finer":   {8, func(r *dist.Rank) { r.Mesh("edp=2,ep=2,tp=2") }, "dp=4,tp=2", ""},
+		"across":  {4, func(r *dist.Rank) { r.Mesh("dp=2,tp=2") }, "all=4", ""},
+		"other":   {6, func(r *dist.Rank) { r.Mesh("dp=2,tp=3") }, "dp=3,tp=2", "axis dp is no axis of the job, which are dp=2,tp=3"},
+		"same":    {4, func(r *dist.Rank) { r.World.Axes() }, "dp=4,tp=1", ""},
+		"one":     {1, func(r *dist.Rank) { r.World.Axes() }, "dp=1,tp=1", ""},
+		"many":    {512, func(*dist.Rank) {}, "a=2,b=2,c=2,d=2,e=2,f=2,g=2,h=2,i=2", "has 9 axes of more than one rank; at most 8 are allowed"},
+	} {
+		err := runAxes(c.ranks, func(r *dist.Rank) error {
+			c.first(r)
+			_, err := r.Mesh(c.spec)
 			return err
+		})
+		if c.want == "" {
+			assert.NoError(t, err, name)
+		} else {
+			assert.ErrorContains(t, err, c.want, name)
 		}
-		m, err := r.Mesh("dp=2,tp=2")
-		if err != nil {
-			return err
-		}
-		if err := mustHave(m.Group("tp"), 0); err != nil {
-			return err
-		}
-		return mustHave(m.Group("dp", "tp"), 1)
-	})
-	assert.NoError(t, err)
+	}
 	assert.NoError(t, runAxes(1, func(r *dist.Rank) error { return mustHave(r.World, 0) }))
 }
 

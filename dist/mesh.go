@@ -14,6 +14,7 @@ import (
 // only in it are neighbors.
 type Mesh struct {
 	g     *Group
+	spec  string
 	all   *Group // the ranks of g, with the spec as its name; parent of the groups of the mesh
 	names []string
 	sizes []int
@@ -21,9 +22,10 @@ type Mesh struct {
 }
 
 // Mesh returns a grid over g. The product of its sizes must be Size(). It is collective, like With, but no rank waits. If ranks give
-// different specs, the groups of the mesh fail with an error that has both.
+// different specs, the groups of the mesh fail with an error that has both. The first mesh over all ranks gives the job its axes (see
+// Group.Axes); one that comes later, and has others, is an error. So make the mesh with all axes first.
 func (g *Group) Mesh(spec string) (*Mesh, error) {
-	m := &Mesh{g: g, made: map[string]*Group{}}
+	m := &Mesh{g: g, spec: spec, made: map[string]*Group{}}
 	total := 1
 	for _, item := range strings.Split(spec, ",") {
 		name, size, _ := strings.Cut(strings.TrimSpace(item), "=")
@@ -40,7 +42,9 @@ func (g *Group) Mesh(spec string) (*Mesh, error) {
 	if total != g.Size() {
 		return nil, fmt.Errorf("dist: mesh %q has %d places, group %s has %d ranks", spec, total, g.name, g.Size())
 	}
-	g.grid.fix(g.ranks, m.names, m.sizes)
+	if err := g.grid.fix(m); err != nil {
+		return nil, err
+	}
 	m.all = g.With(Name("mesh " + spec))
 	m.all.Barrier() //discard: it compares the names; nobody waits for it
 	m.all.see()
@@ -90,7 +94,12 @@ func (m *Mesh) Group(axes ...string) *Group {
 	if g := m.made[name]; g != nil {
 		return g
 	}
-	var members []int
+	m.made[name] = m.all.sub(id, name, m.along(picked))
+	return m.made[name]
+}
+
+// along returns the ranks of m.g that have this rank's coordinates on all axes that are not picked.
+func (m *Mesh) along(picked uint64) (members []int) {
 	for r := range m.g.ranks {
 		same := true
 		for i := range m.names {
@@ -100,6 +109,5 @@ func (m *Mesh) Group(axes ...string) *Group {
 			members = append(members, r)
 		}
 	}
-	m.made[name] = m.all.sub(id, name, members)
-	return m.made[name]
+	return members
 }

@@ -94,9 +94,14 @@ func (g *Group) Split(color, key int) (*Group, error) {
 
 // sub makes a group of some ranks of g, this one among them.
 func (g *Group) sub(id uint64, name string, members []int) *Group {
+	return g.child(backend.Spec{ID: id, Name: name, Ranks: g.world(members), Rank: slices.Index(members, g.rank)}, g.timeout, g.algo)
+}
+
+// world returns the ranks of members in the job.
+func (g *Group) world(members []int) []int {
 	world := make([]int, len(members))
 	for i, m := range members {
 		world[i] = g.ranks[m]
 	}
-	return g.child(backend.Spec{ID: id, Name: name, Ranks: world, Rank: slices.Index(members, g.rank)}, g.timeout, g.algo)
+	return world
 }

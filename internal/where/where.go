@@ -15,19 +15,34 @@ const module = "github.com/ringo-ml/ringo/"
 // panics: in a deferred function, or in an Error method that the runtime calls to print a panic that is not recovered. Otherwise it is
 // "". With RINGO_DEBUG=1 the stack follows, on lines of its own.
 func Panic() string {
-	line := ""
 	calls, panicking := frames()
-	for more := panicking; more && line == ""; {
-		var f runtime.Frame
-		f, more = calls.Next()
-		if users(f) {
-			line = fmt.Sprintf("%s:%d", relative(f.File), f.Line)
-		}
+	line := ""
+	if panicking {
+		line = innermost(calls)
 	}
 	if panicking && os.Getenv("RINGO_DEBUG") == "1" {
 		line += "\n" + Stack()
 	}
 	return line
+}
+
+// Call returns the file and line of the innermost call outside Ringo's packages and the standard library, or "".
+func Call() string {
+	pcs := make([]uintptr, 256)
+	return innermost(runtime.CallersFrames(pcs[:runtime.Callers(2, pcs)]))
+}
+
+// innermost returns the file and line of the first call that is in the user's program, or "".
+func innermost(calls *runtime.Frames) string {
+	for {
+		f, more := calls.Next()
+		if users(f) {
+			return fmt.Sprintf("%s:%d", relative(f.File), f.Line)
+		}
+		if !more {
+			return ""
+		}
+	}
 }
 
 // frames returns the calls below the newest panic, the innermost first, and whether there is a panic.
