@@ -79,7 +79,7 @@
 // the last checkpoint before it whose lists and headers are sound. To resume from that one, verify it first, because its
 // data may be damaged too. Then rename the damaged folder, for example to damaged-300.
 //
-// Load fills Param.Local. Packages that keep gathered copies must be told: after Load, call Changed of an fsdp.Sharding.
+// Load fills Param.Local, and tells the parameters' owner (Param.Changed): fsdp gathers them anew.
 //
 // # Other formats
 //

@@ -40,7 +40,7 @@ func (j job) train(t *testing.T, from string, to int) (losses []float64, path st
 	}
 	err := j.launch(context.Background(), dist.Config{Ranks: j.ranks, Threads: runtime.GOMAXPROCS(0)}, func(ctx context.Context, r *dist.Rank) error {
 		model := newMLP()
-		params, norm, changed, err := j.attach(r, model)
+		params, norm, err := j.attach(r, model)
 		if err != nil {
 			return err
 		}
@@ -57,7 +57,6 @@ func (j job) train(t *testing.T, from string, to int) (losses []float64, path st
 			if _, err := ckpt.Load(ctx, r.World, from, &st, ckpt.LoadConfig{}); err != nil {
 				return err
 			}
-			changed()
 		}
 		for ; st.Step < to; st.Step++ {
 			loss := []float64{j.step(r, model, tape, st.Step, scale())}
@@ -96,7 +95,7 @@ func newMLP() *mlp { return &mlp{nn.NewLinear(7, 15), nn.NewDropout(0.2), nn.New
 
 func (m *mlp) Forward(x nn.T) nn.T { return m.Down.Forward(m.Drop.Forward(m.Up.Forward(x).Tanh())) }
 
-func (j job) attach(r *dist.Rank, model *mlp) (nn.Params, optim.Norm, func(), error) {
+func (j job) attach(r *dist.Rank, model *mlp) (nn.Params, optim.Norm, error) {
 	c := fsdp.Config{Shard: r.World, Stage: j.stage, DType: tensor.Float64, Seed: 5}
 	if j.half {
 		c.DType, c.Compute, c.Reduce = tensor.Float32, tensor.Float16, tensor.Float16
@@ -106,13 +105,13 @@ func (j job) attach(r *dist.Rank, model *mlp) (nn.Params, optim.Norm, func(), er
 			c.DType = tensor.Float16
 		}
 		params, err := ddp.Attach(r.World, model, ddp.Config{DType: c.DType, Seed: 5})
-		return params, nil, func() {}, err
+		return params, nil, err
 	}
 	s := fsdp.New(c)
 	s.Unit(model.Up)
 	s.Keep(model.Down)
 	params, err := s.Attach(model)
-	return params, s, s.Changed, err
+	return params, s, err
 }
 
 // step runs forward and backward on this rank's part of a batch of 13 rows.

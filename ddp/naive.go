@@ -35,6 +35,7 @@ func (*naive) String() string { return "ddp (naive)" }
 
 func (n *naive) BeforeUse(*tensor.Param, tensor.Phase) {}
 func (n *naive) BackwardBegin(bool)                    {}
+func (n *naive) Changed(*tensor.Param)                 {}
 
 func (n *naive) GradReady(_ *tensor.Param, after tensor.Pending) tensor.Pending { return after }
 

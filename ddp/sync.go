@@ -125,6 +125,9 @@ func (s *sync) countReady(p *tensor.Param) {
 	}
 }
 
+// Changed does nothing: every rank has all values.
+func (s *sync) Changed(*tensor.Param) {}
+
 // BackwardDone waits for all buckets.
 func (s *sync) BackwardDone(last bool) error {
 	s.running = false

@@ -25,6 +25,7 @@ type order struct {
 	values    pool    // memory of gathered units
 	orderVote tensor.Tensor
 	updated   *tensor.Param // has a gradient until the optimizer's step
+	stale     bool          // values were changed otherwise
 }
 
 // BeforeUse gathers the unit of p, unless it is gathered. In Backward it also gives memory to the gradients of the unit.
@@ -32,7 +33,7 @@ func (s *Sharding) BeforeUse(p *tensor.Param, phase tensor.Phase) {
 	pc := s.of[p]
 	u := pc.u
 	if phase == tensor.Forward {
-		s.noticeStep()
+		s.noticeChanges()
 	}
 	if !u.gathered || u != s.current && !u.upToDate() {
 		s.use(u, phase)
@@ -45,24 +46,25 @@ func (s *Sharding) BeforeUse(p *tensor.Param, phase tensor.Phase) {
 	}
 }
 
-// noticeStep makes kept units stale when the optimizer has changed values.
-func (s *Sharding) noticeStep() {
-	if s.updated != nil && !s.updated.HasGrad() {
-		s.updated = nil
+// noticeChanges frees what was gathered when values have changed. All trained values have in an optimizer's step, also where a rank has
+// no part of them.
+func (s *Sharding) noticeChanges() {
+	stepped := s.updated != nil && !s.updated.HasGrad()
+	if s.stale || stepped {
+		s.stale = false
 		s.releaseAll()
+	}
+	if stepped {
+		s.updated = nil
 		for _, u := range s.reduceOrder {
 			u.trained().fresh = false
 		}
 	}
 }
 
-// Changed says that values in Param.Local were changed, on all ranks, by other means than an optimizer's step after
-// Backward: a checkpoint was loaded. The next use gathers them.
-func (s *Sharding) Changed() {
-	s.releaseAll()
-	for _, u := range s.units {
-		u.sections[0].fresh, u.sections[1].fresh = false, false
-	}
+// Changed makes the next forward pass gather the unit of p.
+func (s *Sharding) Changed(p *tensor.Param) {
+	s.of[p].in.fresh, s.stale = false, true
 }
 
 // releaseAll frees the units that do not stay. It waits for the gathers that were started.

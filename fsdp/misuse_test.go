@@ -66,6 +66,7 @@ func TestMisuse(t *testing.T) {
 			"Sharding.BackwardBegin": "the tape calls it",
 			"Sharding.GradReady":     "the tape calls it",
 			"Sharding.BackwardDone":  "the tape calls it",
+			"Sharding.Changed":       "Param.Changed calls it",
 		})
 		return nil
 	}))

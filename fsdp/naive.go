@@ -50,6 +50,7 @@ type naive struct {
 	parts   []*part
 	of      map[*tensor.Param]*part
 	updated *tensor.Param // has a gradient until the optimizer's step
+	stale   bool          // values were changed otherwise
 }
 
 // part is a rank's part of a parameter.
@@ -84,16 +85,19 @@ func (n *naive) shard(p *tensor.Param) error {
 // String names the owner of gradients in errors.
 func (*naive) String() string { return "fsdp.Naive" }
 
-// BeforeUse gathers all parameters when the optimizer has changed them. In Backward it gives a gradient its memory.
+// Changed makes the next use gather all parameters.
+func (n *naive) Changed(*tensor.Param) { n.stale = true }
+
+// BeforeUse gathers all parameters when they have changed. In Backward it gives a gradient its memory.
 func (n *naive) BeforeUse(p *tensor.Param, phase tensor.Phase) {
 	if phase == tensor.Backward {
 		p.Grad = n.of[p].whole
 		return
 	}
-	if n.updated == nil || n.updated.HasGrad() {
+	if !n.stale && (n.updated == nil || n.updated.HasGrad()) {
 		return
 	}
-	n.updated = nil
+	n.updated, n.stale = nil, false
 	for _, pt := range n.parts {
 		if err := n.g.AllGatherV(pt.p.Value.View(pt.p.Len()), pt.p.Local, pt.counts).Wait(); err != nil {
 			panic(&tensor.Failure{Op: "fsdp: gather of " + pt.p.Name(), Err: err})

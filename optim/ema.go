@@ -1,7 +1,6 @@
 package optim
 
 import (
-	"slices"
 
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -70,7 +69,6 @@ func (e *EMA) Use(fn func() error) error {
 // exchange swaps averages and values: in puts the averages into the parameters, else they are taken out again.
 func (e *EMA) exchange(in bool) {
 	e.in = in
-	var owners []tensor.Hooks
 	for i := range e.o.states {
 		s := &e.o.states[i]
 		tensor.Raw(s.p.Local).Settle() // a collective may still read it
@@ -84,14 +82,6 @@ func (e *EMA) exchange(in bool) {
 			e.o.cast(s.p.Local, s.master)
 		}
 		s.p.Changed()
-		if h := s.p.Owner(); !slices.Contains(owners, h) {
-			owners = append(owners, h)
-		}
-	}
-	for _, h := range owners {
-		if copies, ok := h.(interface{ Changed() }); ok { // the parameters that fsdp gathered
-			copies.Changed()
-		}
 	}
 }
 

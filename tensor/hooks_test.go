@@ -30,6 +30,7 @@ func (s *spy) GradReady(p *Param, after Pending) Pending {
 	}
 	return s.after
 }
+func (s *spy) Changed(p *Param) { s.note("changed %s", p.Name()) }
 func (s *spy) BackwardDone(last bool) error {
 	s.note("done %v", last)
 	return s.err
@@ -209,6 +210,7 @@ func (m *mover) BeforeUse(p *Param, phase Phase) {
 	}
 }
 func (m *mover) BackwardBegin(bool)                    {}
+func (m *mover) Changed(*Param)                        {}
 func (m *mover) GradReady(_ *Param, p Pending) Pending { return p }
 func (m *mover) BackwardDone(bool) error               { m.p.Value.h.st.ptr = nil; return nil }
 

@@ -25,6 +25,8 @@ type Hooks interface {
 	GradReady(p *Param, after Pending) Pending
 	// BackwardDone is called once at the end of a Backward. It waits, and completes the gradients of unused parameters.
 	BackwardDone(last bool) error
+	// Changed is called when the values of p were changed (Param.Changed): what was gathered of them is stale.
+	Changed(p *Param)
 }
 
 // Own makes h the owner of p's gradient. Only one package may sum a gradient over ranks: a second owner is an error.

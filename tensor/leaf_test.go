@@ -24,6 +24,7 @@ type bucket struct {
 func (b *bucket) BeforeUse(*Param, Phase) {}
 func (b *bucket) BackwardBegin(last bool) { b.last, b.ready, b.after = last, 0, b.after[:0] }
 func (b *bucket) BackwardDone(bool) error { return nil }
+func (b *bucket) Changed(*Param)          {}
 func (b *bucket) GradReady(_ *Param, after Pending) Pending {
 	b.early += b.l.done
 	if !after.Done() {
@@ -146,6 +147,7 @@ func (z *zero3) BeforeUse(p *Param, _ Phase) {
 	z.here = p
 }
 func (z *zero3) BackwardBegin(bool)                        { z.drop() }
+func (z *zero3) Changed(*Param)                            {}
 func (z *zero3) GradReady(_ *Param, after Pending) Pending { return after }
 func (z *zero3) BackwardDone(bool) error                   { z.drop(); return nil }
 

@@ -172,7 +172,7 @@ func TestNoMemory(t *testing.T) {
 	dev.empty = true
 	err := Try(func() { x.Reshape(1<<18, 1).Broadcast(1<<18, 1<<10) })
 	assert.ErrorContains(t, err, "alloc float32[262144,1024]: 1.00 GiB (activations) on cpu: cuMemAlloc: out of memory; "+
-		"in use: parameters 1.00 MiB, activations 1.00 MiB; `ringo plan` says how much a training needs (at memory_test.go:")
+		"in use: parameters 1.00 MiB, activations 1.00 MiB; `ringo plan` says how much a training needs (at ")
 	q := NewParam(Constant(1), 3)
 	q.SetName("layers.1.weight")
 	assert.ErrorContains(t, Try(func() { q.Make(dev, Float32, 1) }), "alloc layers.1.weight float32[3]: 12 B (parameters) on cpu: ")

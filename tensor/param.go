@@ -79,8 +79,15 @@ func (p *Param) Freeze() { p.frozen = true }
 // is trained later, they return an error. A Buffer stays frozen.
 func (p *Param) Unfreeze() { p.frozen = p.buffer }
 
-// Changed says that the values were changed; optimizers and loads call it. A Backward that needs the old values is a Failure.
-func (p *Param) Changed() { p.version++ }
+// Changed says that values in Local, or in Value if that is the whole, were changed, on all ranks that share the parameter. Optimizers and
+// loads call it; whoever writes values by other means has to. A Backward that needs the old values is a Failure, and the next use gathers
+// those that other ranks hold (package fsdp).
+func (p *Param) Changed() {
+	p.version++
+	if p.owner != nil {
+		p.owner.Changed(p)
+	}
+}
 
 // Frozen reports whether the parameter is excluded from training.
 func (p *Param) Frozen() bool { return p.frozen }

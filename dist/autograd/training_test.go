@@ -99,19 +99,18 @@ func (c training) run() (res result, err error) {
 	return res, err
 }
 
-// attach divides the model. It returns the ranks that have different rows, and a function that must be called after values were loaded.
-func (c training) attach(r *dist.Rank, n model) (params nn.Params, data *dist.Group, changed func(), err error) {
-	changed = func() {}
+// attach divides the model. It returns the ranks that have different rows.
+func (c training) attach(r *dist.Rank, n model) (params nn.Params, data *dist.Group, err error) {
 	seed := uint64(3)
 	if c.from != "" {
 		seed = 4 // all values come from the checkpoint
 	}
 	if c.cut == "" {
-		return nn.Init(n, r.Device, tensor.Float64, seed), r.World, changed, nil
+		return nn.Init(n, r.Device, tensor.Float64, seed), r.World, nil
 	}
 	m, err := r.Mesh(c.mesh())
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, nil, err
 	}
 	n.cut(m)
 	if c.change != nil {
@@ -123,14 +122,14 @@ func (c training) attach(r *dist.Rank, n model) (params nn.Params, data *dist.Gr
 		s := fsdp.New(fsdp.Config{Shard: shard, Replicate: m.Group("dp"), DType: tensor.Float64, Seed: seed})
 		n.units(s, m)
 		params, err = s.Attach(n)
-		return params, data, s.Changed, err
+		return params, data, err
 	}
 	over := data
 	if c.over != nil {
 		over = c.over(n, m, r.World)
 	}
 	if over == nil {
-		return nn.Init(n, r.Device, tensor.Float64, seed), data, changed, nil
+		return nn.Init(n, r.Device, tensor.Float64, seed), data, nil
 	}
 	params, err = ddp.Attach(over, n, ddp.Config{DType: tensor.Float64, Seed: seed, BucketBytes: 500, Over: func(p *tensor.Param) *dist.Group {
 		if len(p.Shard.Boxes) > 0 && len(c.axes()) == 3 { // experts
@@ -138,12 +137,12 @@ func (c training) attach(r *dist.Rank, n model) (params nn.Params, data *dist.Gr
 		}
 		return nil
 	}})
-	return params, data, changed, err
+	return params, data, err
 }
 
 func (c training) rank(ctx context.Context, r *dist.Rank) (res result, err error) {
 	n := c.model()
-	params, data, changed, err := c.attach(r, n)
+	params, data, err := c.attach(r, n)
 	if err != nil {
 		return res, err
 	}
@@ -155,7 +154,6 @@ func (c training) rank(ctx context.Context, r *dist.Rank) (res result, err error
 		if _, err := ckpt.Load(ctx, r.World, c.from, &st, ckpt.LoadConfig{}); err != nil {
 			return res, err
 		}
-		changed()
 	}
 	if res.first, err = disttest.Whole(r.World, params...); err != nil {
 		return res, err

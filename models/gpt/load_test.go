@@ -110,7 +110,6 @@ func tuned(t *testing.T, dir string, targets ...string) (path string) {
 		if _, err := ckpt.Load(ctx, r.World, dir, &ckpt.State{Params: inFiles(params)}, m.LoadConfig()); err != nil {
 			return err
 		}
-		s.Changed()
 		text, err := data.NewText([]int{1, 4, 9, 3, 12, 10, 10, 12, 3, 9, 4, 1, 0, 1, 4, 9, 3}, 6, 1)
 		if err != nil {
 			return err

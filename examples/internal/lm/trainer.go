@@ -96,9 +96,6 @@ func (t *trainer) start(ctx context.Context) error {
 	if have != want {
 		return train.Usagef("-resume: the checkpoint is of a model with %s, not %s", have, want)
 	}
-	if t.shards != nil {
-		t.shards.Changed() // the values were loaded
-	}
 	return nil
 }
 
