@@ -107,6 +107,7 @@ func (l *Layer) Forward(x nn.T) nn.T {
 	d := x.Dim(-1)
 	x = x.Reshape(x.Len()/d, d)
 	l.mustHaveOrder(x)
+	l.mustCount(x)
 	if l.ranks.Tokens == nil && (l.c.Capacity != 0 || l.c.Balance != 0) && tensor.GlobalCount(x) != x.Len() {
 		fail("Layer", "Capacity, or a balance loss, of tokens on several ranks needs Parallelize: counts of experts are of one rank's tokens")
 	}
@@ -125,6 +126,17 @@ func (l *Layer) mustHaveOrder(x nn.T) {
 	if r := x.Tape().Rows(); l.c.Capacity != 0 && x.Tape().Training() && (r.Seq.Total != 0 || r.Stride > 1) {
 		fail("Layer", "Capacity %g keeps the first slots in the order of the batch: this needs whole rows side by side, not parts of sequences "+
 			"(context parallelism) or rows apart; leave Capacity 0", l.c.Capacity)
+	}
+}
+
+// mustCount panics if the ranks whose tokens are counted are not those with other tokens: the balance loss, the slots of a capacity and
+// the moves of biases would be others than on one rank.
+func (l *Layer) mustCount(x nn.T) {
+	g, over := l.ranks.Tokens, x.Tape().Rows().Over
+	if g != nil && x.Tape().Training() && g.Axes() != over {
+		fail("Layer", "Ranks.Tokens is group %s of %d ranks, but these are not the ranks with other rows or positions (Rows.Over of the batch): "+
+			"give moe.Parallelize the group of the loader, such as mesh.Group(\"dp\", \"ep\"), with the axes along which sequences are divided",
+			g.Name(), g.Size())
 	}
 }
 
