@@ -5,14 +5,12 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// sameValues compares the parameters over the ranks that hold the same of them.
+// sameValues compares parameters and buffers over the ranks that hold the same of them. A buffer that differs would be saved as one rank
+// has it.
 func (s *sync) sameValues() error {
 	var groups []*dist.Group
 	names, values := map[*dist.Group][]string{}, map[*dist.Group][]tensor.Tensor{}
 	for _, p := range s.all {
-		if p.IsBuffer() { // statistics of a rank's own rows, for example
-			continue
-		}
 		g := s.over(p)
 		if names[g] == nil {
 			groups = append(groups, g)

@@ -17,7 +17,31 @@ func (s *Sharding) check() error {
 	if err := s.checks.Rows("fsdp", s.all.axes(), groups...); err != nil {
 		return err
 	}
+	if err := s.sameBuffers(groups); err != nil {
+		return err
+	}
 	return s.sameCopies()
+}
+
+// sameBuffers compares the buffers, which are whole on every rank. One that differs would be saved as one rank has it.
+func (s *Sharding) sameBuffers(groups []*dist.Group) error {
+	var names []string
+	var values []tensor.Tensor
+	for _, p := range s.params {
+		if p.IsBuffer() && !s.foreign(p) {
+			names, values = append(names, p.Name()), append(values, p.Value)
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	var problem error
+	for _, g := range groups {
+		if err := dist.SameValues(g, "fsdp", names, values); err != nil && problem == nil {
+			problem = err
+		}
+	}
+	return s.all.agree(nil, problem)
 }
 
 // sameCopies compares the parts that this rank's copies have, too. All ranks return the first one's problem.
