@@ -234,8 +234,11 @@ func TestPowerSGDKeepsErrorsOfFrozenParameters(t *testing.T) {
 
 // powerJob trains the odd small network.
 func powerJob(ranks, steps int, c ddp.PowerSGDConfig) job {
-	return job{ranks: ranks, steps: steps, batch: 26, micro: 2, dtype: tensor.Float64, clip: 1,
-		cfg: ddp.Config{BucketBytes: 3000, Hook: ddp.PowerSGD(c)}}
+	j := job{training: simple(ranks, steps, 26), cfg: ddp.Config{DType: tensor.Float64, BucketBytes: 3000, Hook: ddp.PowerSGD(c)}}
+	j.Micro, j.Rule = 2, func(p nn.Params, _ optim.Norm) *optim.Optimizer {
+		return optim.NewSGD(p, optim.SGDConfig{LR: 0.1, Momentum: 0.9, Clip: 1})
+	}
+	return j
 }
 
 // What ranks send depends on the sum of their gradients: any number of ranks trains as one does, also on devices.
@@ -243,17 +246,15 @@ func TestPowerSGDEqualsOneRank(t *testing.T) {
 	c := ddp.PowerSGDConfig{Rank: 2, Start: 3}
 	want := powerJob(1, 15, c).run(t)
 	plain := powerJob(1, 15, ddp.PowerSGDConfig{Start: 100}).run(t)
-	require.NotEqual(t, plain.params, want.params)
-	require.Equal(t, plain.losses[:4], want.losses[:4])
+	require.NotEqual(t, plain.Last, want.Last)
+	require.Equal(t, plain.Losses[:4], want.Losses[:4])
 	for _, ranks := range []int{2, 3} {
-		got := powerJob(ranks, 15, c).run(t)
-		requireClose(t, want.losses, got.losses, 1e-8, "loss", ranks)
-		requireClose(t, want.params, got.params, 1e-8, "parameter", ranks)
+		disttest.RequireEqual(t, want, powerJob(ranks, 15, c).run(t), 1e-8)
 	}
 	disttest.OnEach(t, disttest.Machines(), 2, func(t *testing.T, launch disttest.Launcher) {
 		j := powerJob(2, 15, c)
-		j.launch = launch
-		requireClose(t, want.params, j.run(t).params, 1e-8, "parameter", 2)
+		j.On = launch
+		disttest.RequireEqual(t, want, j.run(t), 1e-8)
 	})
 }
 
@@ -275,7 +276,10 @@ func TestPowerSGDBytes(t *testing.T) {
 			}
 			whole += n*m + n
 		}
-		payload := func(steps int) int { return int(powerJob(2, steps, c).run(t).stats[0].Payload["allreduce"]) }
+		payload := func(steps int) int {
+			_, stats := powerJob(2, steps, c).counted(t)
+			return int(stats[0].Payload["allreduce"])
+		}
 		two, seven := payload(2), payload(7)
 		require.Equal(t, 2*8*whole, two, "%+v: whole steps", c)
 		require.Equal(t, 5*8*numbers, seven-two, "%+v: compressed steps", c)
@@ -286,11 +290,11 @@ func TestPowerSGDBytes(t *testing.T) {
 // feedback it is 12% above.
 func TestPowerSGDLossCurve(t *testing.T) {
 	curve := func(hook ddp.CommHook) (means []float64) {
-		losses := job{ranks: 2, steps: 90, batch: 512, dtype: tensor.Float64, cfg: ddp.Config{Hook: hook},
+		losses := job{training: simple(2, 90, 512), cfg: ddp.Config{DType: tensor.Float64, Hook: hook},
 			model: func() nn.Layer {
 				return nn.Sequential{nn.NewLinear(19, 64), nn.GELU, nn.NewLinear(64, 64), nn.GELU, nn.NewLinear(64, 5)}
 			},
-		}.run(t).losses
+		}.run(t).Losses
 		for i := 0; i < len(losses); i += 10 {
 			sum := 0.0
 			for _, v := range losses[i : i+10] {
