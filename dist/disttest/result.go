@@ -35,7 +35,7 @@ func (res *Result) gather(a *Attached, s *State) (err error) {
 		}
 	}
 	world := s.Rank.World
-	if _, err = wholes(world, []part{whole("loss of a step", res.Losses), whole("norm of a step's gradients", res.Norms)}); err != nil {
+	if _, err = joined(world, []part{whole("loss of a step", res.Losses), whole("norm of a step's gradients", res.Norms)}); err != nil {
 		return err
 	}
 	if res.Last, err = Wholes(world, a.Params); err != nil {
@@ -45,7 +45,7 @@ func (res *Result) gather(a *Attached, s *State) (err error) {
 	for _, m := range s.Optimizer.State().Tensors {
 		moments = append(moments, partOf(m.Name, m.Param, m.Tensor))
 	}
-	res.Moments, err = wholes(world, moments)
+	res.Moments, err = joined(world, moments)
 	return err
 }
 

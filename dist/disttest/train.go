@@ -99,6 +99,9 @@ func (c Training) Try() (Result, error) {
 	}
 	c.Ranks, c.Steps, c.Micro = cmp.Or(c.Ranks, ranksOf(c.Mesh)), cmp.Or(c.Steps, 10), cmp.Or(c.Micro, 2)
 	c.Batch, c.Seed = cmp.Or(c.Batch, 22), cmp.Or(c.Seed, 3)
+	if c.Batch%c.Micro != 0 {
+		return Result{}, fmt.Errorf("%v: microbatches differ in size", c)
+	}
 	var mu sync.Mutex
 	var log bytes.Buffer // dist writes to it from one goroutine at a time
 	res, errs := Result{}, make([]error, c.Ranks)
@@ -120,6 +123,7 @@ func (c Training) Try() (Result, error) {
 	return res, err
 }
 
+// String is the layout, and what else the result depends on.
 func (c Training) String() string {
 	text := fmt.Sprintf("%d ranks, %d rows in %d microbatches, tape seed %d", c.Ranks, c.Batch, c.Micro, c.Seed)
 	for _, s := range []string{c.Mesh, c.Name} {

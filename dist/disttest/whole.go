@@ -47,7 +47,7 @@ func Wholes(g *dist.Group, params nn.Params) (Values, error) {
 	for i, p := range params {
 		parts[i] = partOf(p.Name(), p, p.Local)
 	}
-	return wholes(g, parts)
+	return joined(g, parts)
 }
 
 // Whole is Wholes of parameters that all ranks have or have parts of, one after another.
@@ -59,8 +59,8 @@ func Whole(g *dist.Group, params ...*tensor.Param) (out []float64, err error) {
 	return out, err
 }
 
-// wholes joins the parts of all ranks.
-func wholes(g *dist.Group, mine []part) (Values, error) {
+// joined joins the parts of all ranks.
+func joined(g *dist.Group, mine []part) (Values, error) {
 	all, err := dist.AllGatherObject(g, mine)
 	if err != nil {
 		return nil, err
