@@ -5,7 +5,6 @@ import (
 	"io"
 	"math"
 	"math/rand/v2"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -333,50 +332,11 @@ func TestPowerSGDRefuses(t *testing.T) {
 // Captured steps compress as steps that run; one that is captured before compression begins is refused.
 func TestPowerSGDInCapturedSteps(t *testing.T) {
 	launch := disttest.GPUs()[0].Start(t, 2)
-	run := func(start int, from int) ([]float64, error) {
-		var mu sync.Mutex
-		values := make([][]float64, 2)
-		err := launch(t.Context(), dist.Config{Ranks: 2, Threads: 1, Log: io.Discard}, func(_ context.Context, r *dist.Rank) error {
-			model := mlp()
-			params, err := ddp.Attach(r.World, model, ddp.Config{DType: tensor.Float64, Seed: 7, BucketBytes: 2000,
-				Hook: ddp.PowerSGD(ddp.PowerSGDConfig{Rank: 2, Start: start})})
-			if err != nil {
-				return err
-			}
-			opt, tape := optim.NewAdamW(params, optim.AdamWConfig{LR: 1e-2}), tensor.NewTape(r.Device, tensor.Seed(3))
-			defer tape.Close()
-			step := func(in ...tensor.Tensor) error {
-				defer tape.Reset()
-				tape.Backward(nn.CrossEntropy(model.Forward(tape.Input(in[0])), in[1]))
-				return opt.Step()
-			}
-			s := tensor.Capture(r.Device, step)
-			defer s.Close()
-			for i := range 12 {
-				x, y := batch(r, tensor.Float64, 100*i, 9)
-				do := step
-				if i >= from {
-					do = s.Run
-				}
-				if err := do(x, y); err != nil {
-					return err
-				}
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			for _, p := range params {
-				values[r.World.Rank()] = append(values[r.World.Rank()], tensor.Floats(p.Value)...)
-			}
-			return nil
-		})
-		require.Equal(t, values[0], values[1])
-		return values[0], err
+	with := func(start, from int) training {
+		cfg := ddp.Config{Hook: ddp.PowerSGD(ddp.PowerSGDConfig{Rank: 2, Start: start})}
+		return captured(launch, cfg, func(_, step int) bool { return step >= from })
 	}
-	want, err := run(3, 12)
-	require.NoError(t, err)
-	got, err := run(3, 2)
-	require.NoError(t, err)
-	require.Equal(t, want, got)
-	_, err = run(5, 0)
+	disttest.RequireEqual(t, with(3, 14).Run(t), with(3, 2).Run(t), 0)
+	_, err := with(5, 0).Try()
 	require.ErrorContains(t, err, "replays of a captured step would never compress: capture a step after the first 5")
 }

@@ -37,15 +37,15 @@ type Training struct {
 	Rule  func(p nn.Params, n optim.Norm) *optim.Optimizer // nil: AdamW
 }
 
-// Attached is a rank's model. Only Params and one of Loss and Backward are needed.
+// Attached is a rank's model. Only Params and one of Loss and Step are needed.
 type Attached struct {
 	Params nn.Params
 	Norm   optim.Norm                  // of the optimizer
 	Data   *dist.Group                 // ranks that have different rows; nil: all
 	Sum    *dist.Group                 // ranks whose losses are parts of the whole one; nil: Data
 	Loss   func(b Batch) tensor.Tensor // of a microbatch
-	// Backward computes the gradients of a step, in place of Loss, and returns this rank's parts of the losses of its microbatches.
-	Backward func(s *State) ([]float64, error)
+	// Step is a whole step, with the optimizer's, in place of Loss. It returns this rank's parts of the losses of its microbatches.
+	Step func(s *State) ([]float64, error)
 
 	Start  func(s *State) error // before all steps. It may load a checkpoint, and set State.Step
 	Before func(s *State) error // before each step
@@ -196,12 +196,10 @@ func (c *Training) step(a *Attached, s *State, res *Result) (err error) {
 		return err
 	}
 	var losses []float64
-	if a.Backward != nil {
-		losses, err = a.Backward(s)
+	if a.Step != nil {
+		losses, err = a.Step(s)
 	} else {
 		losses = c.backward(a, s)
-	}
-	if err == nil {
 		err = s.Optimizer.Step()
 	}
 	if err != nil {
