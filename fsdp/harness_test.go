@@ -156,7 +156,8 @@ func (j job) whole() training {
 
 // onRanks runs fn on goroutine ranks.
 func onRanks(n int, fn func(r *dist.Rank) error) error {
-	return dist.Run(context.Background(), dist.Config{Ranks: n, Threads: 1, Timeout: time.Minute, Log: io.Discard}, func(_ context.Context, r *dist.Rank) error { return fn(r) })
+	cfg := dist.Config{Ranks: n, Threads: 1, Timeout: time.Minute, Log: io.Discard}
+	return dist.Run(context.Background(), cfg, func(_ context.Context, r *dist.Rank) error { return fn(r) })
 }
 
 // attach cuts the model, over a mesh if there are copies.
