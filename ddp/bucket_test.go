@@ -9,6 +9,7 @@ import (
 
 	"github.com/ringo-ml/ringo/ddp"
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
@@ -80,7 +81,7 @@ func (m *twoTypes) Forward(x nn.T) nn.T {
 }
 
 func TestParametersOfTwoTypes(t *testing.T) {
-	j := job{ranks: 2, steps: 5, batch: 10, model: func() nn.Layer { return &twoTypes{nn.NewLinear(19, 7), nn.NewLinear(7, 5)} }}
+	j := job{training: simple(2, 5, 10), model: func() nn.Layer { return &twoTypes{nn.NewLinear(19, 7), nn.NewLinear(7, 5)} }}
 	with := func(attach attacher) attacher {
 		return func(g *dist.Group, model any, c ddp.Config) (nn.Params, error) {
 			for i, p := range nn.ParamsOf(model) {
@@ -92,5 +93,5 @@ func TestParametersOfTwoTypes(t *testing.T) {
 	j.attach = with(ddp.Naive)
 	want := j.run(t)
 	j.attach = with(ddp.Attach)
-	require.Equal(t, want.params, j.run(t).params)
+	disttest.RequireEqual(t, want, j.run(t), 0)
 }

@@ -1,9 +1,6 @@
 package ddp_test
 
 import (
-	"context"
-	"io"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -16,88 +13,58 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// captured is a training whose steps some ranks capture: two microbatches with dropout, several buckets, clipping, a schedule, and a
-// smaller batch now and then.
-type captured struct {
-	launch  disttest.Launcher
-	cfg     ddp.Config
-	capture func(rank int) bool // nil: no rank
-	steps   int
-}
-
-// run returns all losses and parameters of all ranks.
-func (c captured) run(t *testing.T) (losses, params [][]float64) {
-	t.Helper()
-	losses, params = make([][]float64, 2), make([][]float64, 2)
-	require.NoError(t, c.try(losses, params))
-	return losses, params
-}
-
-func (c captured) try(losses, params [][]float64) error {
-	var mu sync.Mutex
-	return c.launch(context.Background(), dist.Config{Ranks: 2, Threads: 1, Log: io.Discard}, func(_ context.Context, r *dist.Rank) error {
-		l, p, err := c.rank(r)
-		mu.Lock()
-		defer mu.Unlock()
-		losses[r.World.Rank()], params[r.World.Rank()] = l, p
-		return err
-	})
-}
-
-func (c captured) rank(r *dist.Rank) (losses, values []float64, err error) {
-	model := mlp()
-	c.cfg.DType, c.cfg.Seed = tensor.Float64, 7
-	params, err := ddp.Attach(r.World, model, c.cfg)
-	if err != nil {
-		return nil, nil, err
-	}
-	opt := optim.NewAdamW(params, optim.AdamWConfig{LR: 1e-2, Clip: 0.5, Norm: r.World, Schedule: optim.Warmup(4, optim.Cosine(0.1, 20))})
-	tape, last := tensor.NewTape(r.Device, tensor.Seed(3)), tensor.New(r.Device, tensor.Float64)
-	defer tape.Close()
-	step := func(in ...tensor.Tensor) error {
-		tape.Backward(nn.CrossEntropy(model.Forward(tape.Input(in[0])), in[1]), tensor.More())
-		loss := nn.CrossEntropy(model.Forward(tape.Input(in[2])), in[3])
-		tensor.Copy(last, loss)
-		tape.Backward(loss)
-		err := opt.Step()
-		tape.Reset()
-		return err
-	}
-	if c.capture != nil && c.capture(r.World.Rank()) {
-		s := tensor.Capture(r.Device, step)
-		defer s.Close()
-		step = s.Run
-	}
-	for i := range c.steps {
-		n := 9
-		if i == 5 || i == 6 || i == 9 {
-			n = 4 + i%2
+// captured is a training some steps of which are captured: two microbatches with dropout, several buckets, clipping, a schedule, and a
+// smaller batch now and then. Its microbatches are the ranks' last ones.
+func captured(launch disttest.Launcher, cfg ddp.Config, capture func(rank, step int) bool) training {
+	c := training{Ranks: 2, On: launch, Steps: 14, Rule: func(p nn.Params, n optim.Norm) *optim.Optimizer {
+		return optim.NewAdamW(p, optim.AdamWConfig{LR: 1e-2, Clip: 0.5, Norm: n, Schedule: optim.Warmup(4, optim.Cosine(0.1, 20))})
+	}}
+	cfg.DType, cfg.Seed, cfg.BucketBytes = tensor.Float64, 7, 2000
+	c.Attach = func(r *dist.Rank, _ *dist.Mesh) (disttest.Attached, error) {
+		model, last, rank := mlp(), tensor.New(r.Device, tensor.Float64), r.World.Rank()
+		params, err := ddp.Attach(r.World, model, cfg)
+		var s *disttest.State
+		step := func(in ...tensor.Tensor) error {
+			defer s.Tape.Reset()
+			s.Tape.Backward(nn.CrossEntropy(model.Forward(s.Tape.Input(in[0])), in[1]), tensor.More())
+			loss := nn.CrossEntropy(model.Forward(s.Tape.Input(in[2])), in[3])
+			tensor.Copy(last, loss)
+			s.Tape.Backward(loss)
+			return s.Optimizer.Step()
 		}
-		x, y := batch(r, tensor.Float64, 100*i, n)
-		u, v := batch(r, tensor.Float64, 100*i+50, n)
-		if err := step(x, y, u, v); err != nil {
-			return nil, nil, err
-		}
-		losses = append(losses, last.Item())
+		graph := tensor.Capture(r.Device, step)
+		return disttest.Attached{Params: params, Norm: r.World, Step: func(state *disttest.State) ([]float64, error) {
+			s = state
+			n, do := 9, step
+			if s.Step == 5 || s.Step == 6 || s.Step == 9 {
+				n = 4 + s.Step%2
+			}
+			if capture(rank, s.Step) {
+				do = graph.Run
+			}
+			x, y := batch(r, tensor.Float64, 100*s.Step, n)
+			u, v := batch(r, tensor.Float64, 100*s.Step+50, n)
+			if err := do(x, y, u, v); err != nil {
+				return nil, err
+			}
+			losses := make([]float64, 2)
+			losses[rank] = last.Item()
+			return losses, nil
+		}, End: func(*disttest.State) error { graph.Close(); return nil }}, err
 	}
-	for _, p := range params {
-		values = append(values, tensor.Floats(p.Value)...)
-	}
-	return losses, values, nil
+	return c
 }
+
+func never(_, _ int) bool    { return false }
+func eachStep(_, _ int) bool { return true }
 
 // Captured steps of two ranks have the bits of steps that run: with both of them captured, and with one.
 func TestCapturedSteps(t *testing.T) {
 	disttest.OnEach(t, disttest.GPUs(), 2, func(t *testing.T, launch disttest.Launcher) {
-		for _, cfg := range []ddp.Config{{BucketBytes: 2000}, {BucketBytes: 2000, Hook: ddp.Compress(tensor.BFloat16)}} {
-			c := captured{launch: launch, cfg: cfg, steps: 14}
-			losses, params := c.run(t)
-			for _, who := range []func(rank int) bool{func(int) bool { return true }, func(rank int) bool { return rank == 1 }} {
-				c.capture = who
-				l, p := c.run(t)
-				require.Equal(t, losses, l)
-				require.Equal(t, params, p)
-			}
+		for _, cfg := range []ddp.Config{{}, {Hook: ddp.Compress(tensor.BFloat16)}} {
+			want := captured(launch, cfg, never).Run(t)
+			disttest.RequireEqual(t, want, captured(launch, cfg, eachStep).Run(t), 0)
+			disttest.RequireEqual(t, want, captured(launch, cfg, func(rank, _ int) bool { return rank == 1 }).Run(t), 0)
 		}
 	})
 }
@@ -109,7 +76,7 @@ func TestRefusedInCapturedSteps(t *testing.T) {
 		"ddp: Config.CheckEvery is 5, and replays of a captured step": {CheckEvery: 5},
 		"on host memory inside a captured step":                       {AllowUnused: true},
 	} {
-		c := captured{launch: launch, cfg: cfg, capture: func(int) bool { return true }, steps: 3}
-		require.ErrorContains(t, c.try(make([][]float64, 2), make([][]float64, 2)), want)
+		_, err := captured(launch, cfg, eachStep).Try()
+		require.ErrorContains(t, err, want)
 	}
 }

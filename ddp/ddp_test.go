@@ -2,7 +2,6 @@ package ddp_test
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"testing"
 
@@ -23,15 +22,13 @@ func TestRanksEqualOneRank(t *testing.T) {
 		steps int
 		tol   float64
 	}{{tensor.Float64, 100, 1e-10}, {tensor.Float32, 20, 1e-5}} {
-		for _, adamw := range []bool{false, true} {
-			one := job{ranks: 1, steps: c.steps, batch: 63, dtype: c.dtype, adamw: adamw}
-			want := one.run(t)
-			require.NotEqual(t, want.losses[c.steps-1], want.losses[0])
-			for _, n := range []int{2, 3, 4} {
-				many := one
-				many.ranks = n
-				many.cfg.BucketBytes = 2000 // several buckets
-				requireClose(t, want.losses, many.run(t).losses, c.tol, fmt.Sprintf("%v adamw %v loss", c.dtype, adamw), n)
+		for _, rule := range []func(nn.Params, optim.Norm) *optim.Optimizer{sgd, adamW(0)} {
+			j := job{training: simple(1, c.steps, 63), cfg: ddp.Config{DType: c.dtype, BucketBytes: 2000}} // several buckets
+			j.Rule = rule
+			want := j.run(t)
+			require.NotEqual(t, want.Losses[c.steps-1], want.Losses[0])
+			for _, j.Ranks = range []int{2, 3, 4} {
+				disttest.RequireEqual(t, want, j.run(t), c.tol)
 			}
 		}
 	}
@@ -39,10 +36,10 @@ func TestRanksEqualOneRank(t *testing.T) {
 
 func TestBucketsEqualNaive(t *testing.T) {
 	for _, n := range []int{1, 2, 3} {
-		fast := job{ranks: n, steps: 12, batch: 40, cfg: ddp.Config{BucketBytes: 1500}}
+		fast := job{training: simple(n, 12, 40), cfg: ddp.Config{BucketBytes: 1500}}
 		slow := fast
 		slow.attach = ddp.Naive
-		require.Equal(t, slow.run(t).params, fast.run(t).params)
+		disttest.RequireEqual(t, slow.run(t), fast.run(t), 0)
 	}
 }
 
@@ -59,22 +56,21 @@ func (dropFirst) Finish(*ddp.Bucket) {}
 
 // Gradients that stay each rank's own show in the second step.
 func TestLostCommunicationIsSeen(t *testing.T) {
-	j := job{ranks: 2, steps: 2, batch: 63, dtype: tensor.Float64, cfg: ddp.Config{BucketBytes: 1500, Hook: dropFirst{}}}
-	_, err := j.try()
-	require.ErrorContains(t, err, "must have the same values on all ranks of world")
+	j := job{training: simple(2, 2, 63), cfg: ddp.Config{DType: tensor.Float64, BucketBytes: 1500, Hook: dropFirst{}}}
+	require.ErrorContains(t, j.try(), "must have the same values on all ranks of world")
 }
 
 func TestAccumulation(t *testing.T) {
-	j := job{ranks: 1, steps: 10, batch: 60, dtype: tensor.Float64, adamw: true, model: func() nn.Layer {
+	j := job{training: training{Micro: 1, Batch: 60, Rule: adamW(0)}, cfg: ddp.Config{DType: tensor.Float64}, model: func() nn.Layer {
 		return nn.Sequential{nn.NewLinear(19, 31), nn.Tanh, nn.NewLinear(31, 5)} // no dropout: its masks are those of microbatches
 	}}
 	want := j.run(t)
 	for _, n := range []int{1, 2, 3} {
-		j.ranks, j.micro = n, 3
-		got := j.run(t)
-		requireClose(t, want.losses, got.losses, 1e-10, "loss", n)
+		j.Ranks, j.Micro = n, 3
+		got, stats := j.counted(t)
+		disttest.RequireEqual(t, want, got, 1e-10)
 		if n > 1 { // one communication a step, not one a microbatch
-			require.Equal(t, uint64(10), got.stats[0].Calls["allreduce"])
+			require.Equal(t, uint64(10), stats[0].Calls["allreduce"])
 		}
 	}
 }
@@ -83,9 +79,9 @@ func TestBytes(t *testing.T) {
 	const steps = 4
 	elems := 19*31 + 31 + 31*17 + 17 + 17*5 + 5
 	for _, n := range []int{2, 3} {
-		res := job{ranks: n, steps: steps, batch: 30, cfg: ddp.Config{BucketBytes: 4800}}.run(t)
+		_, stats := job{training: simple(n, steps, 30), cfg: ddp.Config{BucketBytes: 4800}}.counted(t)
 		wire := uint64(0)
-		for _, s := range res.stats {
+		for _, s := range stats {
 			wire += s.Wire["allreduce"]
 			require.Equal(t, uint64(steps*elems*4), s.Payload["allreduce"])
 		}
@@ -94,12 +90,12 @@ func TestBytes(t *testing.T) {
 }
 
 func TestCompress(t *testing.T) {
-	exact := job{ranks: 2, steps: 20, batch: 64}.run(t)
+	exact, all := job{training: simple(2, 20, 64)}.counted(t)
 	for _, d := range []tensor.DType{tensor.BFloat16, tensor.Float16} {
-		res := job{ranks: 2, steps: 20, batch: 64, cfg: ddp.Config{Hook: ddp.Compress(d)}}.run(t)
-		require.Equal(t, exact.stats[0].Wire["allreduce"], 2*res.stats[0].Wire["allreduce"], "half the bytes")
-		require.NotEqual(t, exact.params, res.params)
-		requireClose(t, exact.losses, res.losses, 0.02, "loss with "+d.String(), 2)
+		res, half := job{training: simple(2, 20, 64), cfg: ddp.Config{Hook: ddp.Compress(d)}}.counted(t)
+		require.Equal(t, all[0].Wire["allreduce"], 2*half[0].Wire["allreduce"], "half the bytes")
+		require.NotEqual(t, exact.Last, res.Last)
+		disttest.RequireEqual(t, exact, res, 0.02)
 	}
 }
 
@@ -123,41 +119,29 @@ func TestUnusedParameters(t *testing.T) {
 			return &forked{nn.NewLinear(19, 8), nn.NewLinear(19, 8), nn.NewLinear(8, 5), use}
 		}
 	}
-	j := job{ranks: 2, steps: 10, batch: 20, dtype: tensor.Float64, adamw: true, model: layer(false)}
-	_, err := j.try()
+	j := job{training: training{Ranks: 2, Micro: 1, Batch: 20, Rule: adamW(0)}, cfg: ddp.Config{DType: tensor.Float64}, model: layer(false)}
+	err := j.try()
 	require.ErrorContains(t, err, "no gradient for ")
 	require.ErrorContains(t, err, "b.weight")
 	require.ErrorContains(t, err, "AllowUnused")
 
 	one := j
-	one.ranks, one.attach = 1, func(g *dist.Group, model any, c ddp.Config) (nn.Params, error) {
+	one.Ranks, one.attach = 1, func(g *dist.Group, model any, c ddp.Config) (nn.Params, error) {
 		return nn.Init(model, g.Device(), c.DType, c.Seed), nil
 	}
 	j.cfg.AllowUnused = true
-	requireClose(t, one.run(t).params, j.run(t).params, 1e-10, "parameter", 2)
+	disttest.RequireEqual(t, one.run(t), j.run(t), 1e-10)
 }
 
 func TestUsedOnOneRankOnly(t *testing.T) {
-	j := job{steps: 10, batch: 20, dtype: tensor.Float64, cfg: ddp.Config{AllowUnused: true, BucketBytes: 500}}
-	j.ranks = 2
-	var uses bool
+	j := job{training: simple(2, 10, 20), cfg: ddp.Config{DType: tensor.Float64, AllowUnused: true, BucketBytes: 500}}
 	j.model = func() nn.Layer { return &forked{nn.NewLinear(19, 8), nn.NewLinear(19, 8), nn.NewLinear(8, 5), false} }
 	j.attach = func(g *dist.Group, model any, c ddp.Config) (nn.Params, error) {
 		model.(*forked).useB = g.Rank() == 1
 		return ddp.Attach(g, model, c)
 	}
-	j.inspect = func(r *dist.Rank, params nn.Params) error {
-		if r.World.Rank() == 0 { // the branch of the other rank was trained here too
-			fresh := nn.Sequential{nn.NewLinear(19, 8)}
-			p := nn.Init(fresh, r.Device, tensor.Float64, 7)[0]
-			p.SetName("b.weight")
-			p.Make(r.Device, tensor.Float64, 7)
-			uses = fmt.Sprint(tensor.Floats(p.Value)) != fmt.Sprint(tensor.Floats(params[2].Value))
-		}
-		return nil
-	}
-	j.run(t)
-	require.True(t, uses)
+	got := j.run(t) // which compares the ranks: the branch of the other one was trained on rank 0, too
+	require.NotEqual(t, got.First["b.weight"], got.Last["b.weight"])
 }
 
 func TestModelsDiffer(t *testing.T) {
@@ -178,7 +162,7 @@ func TestModelsDiffer(t *testing.T) {
 }
 
 func TestRankZerosValues(t *testing.T) {
-	j := job{ranks: 3, steps: 1, batch: 9}
+	j := job{training: simple(3, 1, 9)}
 	j.attach = func(g *dist.Group, model any, c ddp.Config) (nn.Params, error) {
 		c.Seed = uint64(g.Rank()) // every rank makes values of its own
 		return ddp.Attach(g, model, c)

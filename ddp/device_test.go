@@ -20,20 +20,16 @@ func TestDevicesEqualOneRank(t *testing.T) {
 		ranks []int
 		tol   float64
 	}{{tensor.Float64, []int{1, 2, 3, 4}, 1e-10}, {tensor.Float32, []int{1, 3}, 1e-5}, {tensor.BFloat16, []int{1, 3}, 2e-2}} {
-		one := job{ranks: 1, steps: 12, batch: 64, micro: 2, dtype: c.dtype, adamw: true, clip: 0.5}
-		want := one.run(t)
+		j := job{training: training{Steps: 12, Batch: 64, Rule: adamW(0.5)}, cfg: ddp.Config{DType: c.dtype, BucketBytes: 2000}} // several buckets
+		want := j.run(t)
 		t.Run(fmt.Sprint(c.dtype), func(t *testing.T) {
 			disttest.OnEach(t, disttest.Machines(), 4, func(t *testing.T, launch disttest.Launcher) {
 				for _, n := range c.ranks {
-					many := one
-					many.ranks, many.launch = n, launch
-					many.cfg.BucketBytes = 2000 // several buckets
-					if n == 2 {
+					many := j
+					if many.Ranks, many.On = n, launch; n == 2 {
 						many.attach = ddp.Naive
 					}
-					got := many.run(t)
-					requireClose(t, want.losses, got.losses, c.tol, "loss", n)
-					requireClose(t, want.params, got.params, c.tol, "parameter", n)
+					disttest.RequireEqual(t, want, many.run(t), c.tol)
 				}
 			})
 		})
@@ -45,20 +41,18 @@ func TestOddModelOnDevices(t *testing.T) {
 	want := oddJob(2, ddp.Naive, ddp.Config{AllowUnused: true}, uneven).run(t)
 	disttest.OnEach(t, disttest.Machines(), 4, func(t *testing.T, launch disttest.Launcher) {
 		j := oddJob(2, ddp.Attach, ddp.Config{AllowUnused: true, BucketBytes: 300}, uneven)
-		j.launch = launch
-		got := j.run(t)
-		requireClose(t, want.losses, got.losses, 1e-10, "loss", 2)
-		requireClose(t, want.params, got.params, 1e-10, "parameter", 2)
+		j.On = launch
+		disttest.RequireEqual(t, want, j.run(t), 1e-10)
 	})
 }
 
 // Gradients that are rounded on their way are rounded alike on all devices.
 func TestCompressOnDevices(t *testing.T) {
-	j := job{ranks: 2, steps: 10, batch: 64, cfg: ddp.Config{Hook: ddp.Compress(tensor.BFloat16), BucketBytes: 2000}}
+	j := job{training: simple(2, 10, 64), cfg: ddp.Config{Hook: ddp.Compress(tensor.BFloat16), BucketBytes: 2000}}
 	want := j.run(t)
 	disttest.OnEach(t, disttest.Machines(), 4, func(t *testing.T, launch disttest.Launcher) {
-		j.launch = launch
-		requireClose(t, want.losses, j.run(t).losses, 1e-3, "loss", 2)
+		j.On = launch
+		disttest.RequireEqual(t, want, j.run(t), 1e-3)
 	})
 }
 
@@ -91,16 +85,16 @@ func (*late) Finish(*ddp.Bucket) {}
 
 // While all-reduces wait for other ranks, Backward goes on: on the host and on the device.
 func TestBackwardGoesOnDuringAllReduce(t *testing.T) {
-	j := job{ranks: 2, steps: 10, batch: 64, dtype: tensor.Float64}
+	j := job{training: simple(2, 10, 64), cfg: ddp.Config{DType: tensor.Float64}}
 	want := j.run(t)
 	disttest.OnEach(t, disttest.Machines(), 4, func(t *testing.T, launch disttest.Launcher) {
 		hook := late{buckets: 6, done: make(chan struct{})}
-		j.launch, j.attach = launch, func(g *dist.Group, model any, c ddp.Config) (nn.Params, error) {
+		j.On, j.attach = launch, func(g *dist.Group, model any, c ddp.Config) (nn.Params, error) {
 			mine := hook
 			mine.dev = g.Device()
 			c.Hook, c.BucketBytes = &mine, 1 // each parameter has a bucket
 			return ddp.Attach(g, model, c)
 		}
-		requireClose(t, want.losses, j.run(t).losses, 1e-10, "loss", 2)
+		disttest.RequireEqual(t, want, j.run(t), 1e-10)
 	})
 }

@@ -49,7 +49,7 @@ func TestOldBucketsAreFreed(t *testing.T) {
 // A model with values in host memory trains on the ranks' devices.
 func TestValuesMoveToDevices(t *testing.T) {
 	disttest.OnEach(t, disttest.Machines(), 2, func(t *testing.T, launch disttest.Launcher) {
-		j := job{ranks: 2, steps: 1, batch: 8, launch: launch, attach: func(g *dist.Group, model any, c ddp.Config) (nn.Params, error) {
+		j := job{training: simple(2, 1, 8), attach: func(g *dist.Group, model any, c ddp.Config) (nn.Params, error) {
 			nn.Init(model, tensor.NewCPU(1), c.DType, 99+uint64(g.Rank()))
 			params, err := ddp.Attach(g, model, c)
 			for _, p := range params {
@@ -57,6 +57,7 @@ func TestValuesMoveToDevices(t *testing.T) {
 			}
 			return params, err
 		}}
+		j.On = launch
 		j.run(t)
 	})
 }

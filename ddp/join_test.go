@@ -198,8 +198,8 @@ func (j joinJob) equalUnion(t *testing.T) {
 	want, got := one.run(t, 1), j.run(t, len(j.rows))
 	require.GreaterOrEqual(t, len(want.losses), 10)
 	require.Equal(t, want.counts, got.counts)
-	requireClose(t, want.losses, got.losses, 1e-10, "loss", len(j.rows))
-	requireClose(t, want.values, got.values, 1e-10, "parameter", len(j.rows))
+	require.InDeltaSlice(t, want.losses, got.losses, 1e-10)
+	require.InDeltaSlice(t, want.values, got.values, 1e-10)
 }
 
 // Ranks that have data of their own, of different lengths, also of none, train as one rank that has all of it.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/ringo-ml/ringo/ddp"
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
@@ -50,7 +51,8 @@ func (o *odd) Forward(x nn.T) nn.T {
 
 // oddJob runs 8 steps of three microbatches.
 func oddJob(ranks int, attach attacher, cfg ddp.Config, prepare func(o *odd, rank int)) job {
-	j := job{ranks: ranks, steps: 8, batch: 24, micro: 3, dtype: tensor.Float64, adamw: true, cfg: cfg}
+	cfg.DType = tensor.Float64
+	j := job{training: training{Ranks: ranks, Steps: 8, Batch: 24, Micro: 3, Rule: adamW(0)}, cfg: cfg}
 	j.model = func() nn.Layer { return newOdd() }
 	j.attach = func(g *dist.Group, model any, c ddp.Config) (nn.Params, error) {
 		prepare(model.(*odd), g.Rank())
@@ -64,14 +66,13 @@ func TestOddModelEqualsOneRank(t *testing.T) {
 	for _, at := range []int{12, 13} { // at the start of step 4, and between its microbatches
 		freeze := func(o *odd, _ int) { o.freezeAt = at }
 		want := oddJob(1, ddp.Naive, ddp.Config{}, freeze).run(t)
-		require.NotEqual(t, never.params, want.params)
+		require.NotEqual(t, never.Last, want.Last)
 		for _, ranks := range []int{1, 2, 3} {
 			for _, unused := range []bool{false, true} {
 				cfg := ddp.Config{BucketBytes: 300, AllowUnused: unused}
 				got := oddJob(ranks, ddp.Attach, cfg, freeze).run(t)
-				requireClose(t, want.losses, got.losses, 1e-10, "loss", ranks)
-				requireClose(t, want.params, got.params, 1e-8, "parameter", ranks)
-				require.Equal(t, got.params, oddJob(ranks, ddp.Naive, cfg, freeze).run(t).params)
+				disttest.RequireEqual(t, want, got, 1e-10)
+				disttest.RequireEqual(t, oddJob(ranks, ddp.Naive, cfg, freeze).run(t), got, 0)
 			}
 		}
 	}
@@ -90,7 +91,7 @@ func TestUnevenUseEqualsNaive(t *testing.T) {
 		want := oddJob(ranks, ddp.Naive, ddp.Config{AllowUnused: true}, uneven).run(t)
 		for _, bytes := range []int{1, 300, 0} {
 			got := oddJob(ranks, ddp.Attach, ddp.Config{AllowUnused: true, BucketBytes: bytes}, uneven).run(t)
-			require.Equal(t, want.params, got.params, "%d ranks, buckets of %d bytes", ranks, bytes)
+			disttest.RequireEqual(t, want, got, 0)
 		}
 	}
 }
@@ -98,14 +99,14 @@ func TestUnevenUseEqualsNaive(t *testing.T) {
 // Rounding is by element: what is compressed together does not matter.
 func TestCompressedBucketsAgree(t *testing.T) {
 	exact := oddJob(2, ddp.Attach, ddp.Config{AllowUnused: true}, uneven).run(t)
-	var first []float64
+	var first disttest.Result
 	for _, bytes := range []int{1, 300, 0} {
 		got := oddJob(2, ddp.Attach, ddp.Config{AllowUnused: true, BucketBytes: bytes, Hook: ddp.Compress(tensor.BFloat16)}, uneven).run(t)
-		require.NotEqual(t, exact.params, got.params)
-		if first == nil {
-			first = got.params
+		require.NotEqual(t, exact.Last, got.Last)
+		if first.Last == nil {
+			first = got
 		}
-		require.Equal(t, first, got.params, "buckets of %d bytes", bytes)
+		disttest.RequireEqual(t, first, got, 0)
 	}
 	err := tensor.Try(func() { ddp.Compress(tensor.Int32) })
 	require.ErrorContains(t, err, "int32 is not a 16-bit float type")

@@ -5,7 +5,6 @@ import (
 	"io"
 	"math"
 	"math/rand/v2"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -234,8 +233,11 @@ func TestPowerSGDKeepsErrorsOfFrozenParameters(t *testing.T) {
 
 // powerJob trains the odd small network.
 func powerJob(ranks, steps int, c ddp.PowerSGDConfig) job {
-	return job{ranks: ranks, steps: steps, batch: 26, micro: 2, dtype: tensor.Float64, clip: 1,
-		cfg: ddp.Config{BucketBytes: 3000, Hook: ddp.PowerSGD(c)}}
+	j := job{training: simple(ranks, steps, 26), cfg: ddp.Config{DType: tensor.Float64, BucketBytes: 3000, Hook: ddp.PowerSGD(c)}}
+	j.Micro, j.Rule = 2, func(p nn.Params, _ optim.Norm) *optim.Optimizer {
+		return optim.NewSGD(p, optim.SGDConfig{LR: 0.1, Momentum: 0.9, Clip: 1})
+	}
+	return j
 }
 
 // What ranks send depends on the sum of their gradients: any number of ranks trains as one does, also on devices.
@@ -243,17 +245,15 @@ func TestPowerSGDEqualsOneRank(t *testing.T) {
 	c := ddp.PowerSGDConfig{Rank: 2, Start: 3}
 	want := powerJob(1, 15, c).run(t)
 	plain := powerJob(1, 15, ddp.PowerSGDConfig{Start: 100}).run(t)
-	require.NotEqual(t, plain.params, want.params)
-	require.Equal(t, plain.losses[:4], want.losses[:4])
+	require.NotEqual(t, plain.Last, want.Last)
+	require.Equal(t, plain.Losses[:4], want.Losses[:4])
 	for _, ranks := range []int{2, 3} {
-		got := powerJob(ranks, 15, c).run(t)
-		requireClose(t, want.losses, got.losses, 1e-8, "loss", ranks)
-		requireClose(t, want.params, got.params, 1e-8, "parameter", ranks)
+		disttest.RequireEqual(t, want, powerJob(ranks, 15, c).run(t), 1e-8)
 	}
 	disttest.OnEach(t, disttest.Machines(), 2, func(t *testing.T, launch disttest.Launcher) {
 		j := powerJob(2, 15, c)
-		j.launch = launch
-		requireClose(t, want.params, j.run(t).params, 1e-8, "parameter", 2)
+		j.On = launch
+		disttest.RequireEqual(t, want, j.run(t), 1e-8)
 	})
 }
 
@@ -275,7 +275,10 @@ func TestPowerSGDBytes(t *testing.T) {
 			}
 			whole += n*m + n
 		}
-		payload := func(steps int) int { return int(powerJob(2, steps, c).run(t).stats[0].Payload["allreduce"]) }
+		payload := func(steps int) int {
+			_, stats := powerJob(2, steps, c).counted(t)
+			return int(stats[0].Payload["allreduce"])
+		}
 		two, seven := payload(2), payload(7)
 		require.Equal(t, 2*8*whole, two, "%+v: whole steps", c)
 		require.Equal(t, 5*8*numbers, seven-two, "%+v: compressed steps", c)
@@ -286,11 +289,11 @@ func TestPowerSGDBytes(t *testing.T) {
 // feedback it is 12% above.
 func TestPowerSGDLossCurve(t *testing.T) {
 	curve := func(hook ddp.CommHook) (means []float64) {
-		losses := job{ranks: 2, steps: 90, batch: 512, dtype: tensor.Float64, cfg: ddp.Config{Hook: hook},
+		losses := job{training: simple(2, 90, 512), cfg: ddp.Config{DType: tensor.Float64, Hook: hook},
 			model: func() nn.Layer {
 				return nn.Sequential{nn.NewLinear(19, 64), nn.GELU, nn.NewLinear(64, 64), nn.GELU, nn.NewLinear(64, 5)}
 			},
-		}.run(t).losses
+		}.run(t).Losses
 		for i := 0; i < len(losses); i += 10 {
 			sum := 0.0
 			for _, v := range losses[i : i+10] {
@@ -329,50 +332,11 @@ func TestPowerSGDRefuses(t *testing.T) {
 // Captured steps compress as steps that run; one that is captured before compression begins is refused.
 func TestPowerSGDInCapturedSteps(t *testing.T) {
 	launch := disttest.GPUs()[0].Start(t, 2)
-	run := func(start int, from int) ([]float64, error) {
-		var mu sync.Mutex
-		values := make([][]float64, 2)
-		err := launch(t.Context(), dist.Config{Ranks: 2, Threads: 1, Log: io.Discard}, func(_ context.Context, r *dist.Rank) error {
-			model := mlp()
-			params, err := ddp.Attach(r.World, model, ddp.Config{DType: tensor.Float64, Seed: 7, BucketBytes: 2000,
-				Hook: ddp.PowerSGD(ddp.PowerSGDConfig{Rank: 2, Start: start})})
-			if err != nil {
-				return err
-			}
-			opt, tape := optim.NewAdamW(params, optim.AdamWConfig{LR: 1e-2}), tensor.NewTape(r.Device, tensor.Seed(3))
-			defer tape.Close()
-			step := func(in ...tensor.Tensor) error {
-				defer tape.Reset()
-				tape.Backward(nn.CrossEntropy(model.Forward(tape.Input(in[0])), in[1]))
-				return opt.Step()
-			}
-			s := tensor.Capture(r.Device, step)
-			defer s.Close()
-			for i := range 12 {
-				x, y := batch(r, tensor.Float64, 100*i, 9)
-				do := step
-				if i >= from {
-					do = s.Run
-				}
-				if err := do(x, y); err != nil {
-					return err
-				}
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			for _, p := range params {
-				values[r.World.Rank()] = append(values[r.World.Rank()], tensor.Floats(p.Value)...)
-			}
-			return nil
-		})
-		require.Equal(t, values[0], values[1])
-		return values[0], err
+	with := func(start, from int) training {
+		cfg := ddp.Config{Hook: ddp.PowerSGD(ddp.PowerSGDConfig{Rank: 2, Start: start})}
+		return captured(launch, cfg, func(_, step int) bool { return step >= from })
 	}
-	want, err := run(3, 12)
-	require.NoError(t, err)
-	got, err := run(3, 2)
-	require.NoError(t, err)
-	require.Equal(t, want, got)
-	_, err = run(5, 0)
+	disttest.RequireEqual(t, with(3, 14).Run(t), with(3, 2).Run(t), 0)
+	_, err := with(5, 0).Try()
 	require.ErrorContains(t, err, "replays of a captured step would never compress: capture a step after the first 5")
 }

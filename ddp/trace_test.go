@@ -7,22 +7,22 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/ddp"
-	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/internal/trace"
-	"github.com/ringo-ml/ringo/nn"
 )
 
 // TestOverlap: bucket 0 is on its way before the gradient rule of the first layer starts. A step has 3 products of
 // matrices forward and 5 backward; the last one is the first layer's.
 func TestOverlap(t *testing.T) {
 	const steps, products = 3, 8
-	j := job{ranks: 2, steps: steps, batch: 32, cfg: ddp.Config{BucketBytes: 1500}, trace: 10000}
+	j := job{training: simple(2, steps, 32), cfg: ddp.Config{BucketBytes: 1500}}
+	j.Trace = 10000
 	var rules, issued []int64
-	j.inspect = func(r *dist.Rank, _ nn.Params) error {
-		if r.World.Rank() != 0 {
+	j.end = func(state *disttest.State) error {
+		if state.Rank.World.Rank() != 0 {
 			return nil
 		}
-		for _, s := range r.Trace.Spans() {
+		for _, s := range state.Rank.Trace.Spans() {
 			switch {
 			case s.Track == trace.Compute && (s.Name == "matmul" || s.Name == "linear_act"):
 				rules = append(rules, s.Start)

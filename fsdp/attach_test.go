@@ -215,8 +215,9 @@ func TestMemoryIsTheFormula(t *testing.T) {
 			return memory{4 * part, 2*keptLen + 2*2*lastLen, 2 * part, 2*keptLen + 2*2*lastLen}
 		}},
 	} {
-		j := job{ranks: 2, steps: 3, batch: 8, micro: 2, cfg: c.cfg}
-		j.after = func(r *dist.Rank, _ *fsdp.Sharding) error {
+		j := job{training: training{Ranks: 2, Steps: 3, Batch: 8}, cfg: c.cfg}
+		j.end = func(p place) error {
+			r := p.Rank
 			part, half := 0, func(n int) int { return (n + 1 - r.World.Rank()) / 2 }
 			for _, n := range []int{keptLen, blockLen, blockLen, blockLen, blockLen, lastLen} {
 				part += half(n)

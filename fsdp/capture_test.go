@@ -1,84 +1,69 @@
 package fsdp_test
 
 import (
-	"context"
-	"fmt"
-	"sync"
 	"testing"
-
-	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/fsdp"
 	"github.com/ringo-ml/ringo/nn"
-	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// captures trains on two ranks, in steps of two microbatches with dropout and clipping, of which one has fewer rows. Now and then the model
-// is evaluated. It returns losses and values of both ranks.
-func captures(launch disttest.Launcher, cfg fsdp.Config, capture bool) (all [2][]float64, err error) {
-	var mu sync.Mutex
-	err = launch(context.Background(), dist.Config{Ranks: 2, Threads: 1}, func(_ context.Context, r *dist.Rank) error {
-		mine, err := captured(r, cfg, capture)
-		mu.Lock()
-		defer mu.Unlock()
-		all[r.World.Rank()] = mine
-		return err
-	})
-	return all, err
-}
-
-func captured(r *dist.Rank, cfg fsdp.Config, capture bool) (all []float64, err error) {
-	m := newToy()
-	cfg.Shard, cfg.DType, cfg.Seed = r.World, tensor.Float64, 5
-	s := fsdp.New(cfg)
-	m.units(s)
-	params, err := s.Attach(m)
-	if err != nil {
-		return nil, err
-	}
-	opt := optim.NewAdamW(params, optim.AdamWConfig{LR: 1e-2, Clip: 0.5, Norm: s})
-	tape, eval, last := tensor.NewTape(r.Device, tensor.Seed(3)), tensor.NewTape(r.Device, tensor.NoGrad()), tensor.New(r.Device, tensor.Float64)
-	defer tape.Close()
-	defer eval.Close()
-	step := func(in ...tensor.Tensor) error {
-		tape.Backward(nn.MSE(m.Forward(tape.Input(in[0])).Slice(1, 0, width), in[1]), tensor.More())
-		loss := nn.MSE(m.Forward(tape.Input(in[1])).Tanh().Slice(1, 0, width), in[0])
-		tensor.Copy(last, loss)
-		tape.Backward(loss)
-		err := opt.Step()
-		tape.Reset()
-		return err
-	}
-	if capture {
-		c := tensor.Capture(r.Device, step)
-		defer c.Close()
-		step = c.Run
-	}
-	for i := range 12 {
-		n := 6
-		if i == 6 {
-			n = 4
+// captured is a training of steps of two microbatches with dropout and clipping, of which one has fewer rows. Now and then the model is
+// evaluated. Its losses are the ranks' last ones, and what the evaluation gave.
+func captured(launch disttest.Launcher, cfg fsdp.Config, capture bool) training {
+	c := training{Ranks: 2, On: launch, Steps: 12}
+	c.Attach = func(r *dist.Rank, _ *dist.Mesh) (a disttest.Attached, err error) {
+		m, last, eval := newToy(), tensor.New(r.Device, tensor.Float64), tensor.NewTape(r.Device, tensor.NoGrad())
+		cfg := cfg
+		cfg.Shard, cfg.DType, cfg.Seed = r.World, tensor.Float64, 5
+		sharding := fsdp.New(cfg)
+		m.units(sharding)
+		a.Params, err = sharding.Attach(m)
+		a.Norm = sharding
+		var s *disttest.State
+		step := func(in ...tensor.Tensor) error {
+			defer s.Tape.Reset()
+			s.Tape.Backward(nn.MSE(m.Forward(s.Tape.Input(in[0])).Slice(1, 0, width), in[1]), tensor.More())
+			loss := nn.MSE(m.Forward(s.Tape.Input(in[1])).Tanh().Slice(1, 0, width), in[0])
+			tensor.Copy(last, loss)
+			s.Tape.Backward(loss)
+			return s.Optimizer.Step()
 		}
-		data := disttest.Dataset{DType: tensor.Float64, Features: width}
-		x, _ := data.Samples(r.Device, 100*i, n)
-		y, _ := data.Samples(r.Device, 100*i+50, n)
-		at := r.World.Rows(n*r.World.Rank(), n*r.World.Size())
-		if err := step(x.WithRows(at), y.WithRows(at)); err != nil {
-			return nil, err
+		graph := tensor.Capture(r.Device, step)
+		if capture {
+			step = graph.Run
 		}
-		all = append(all, last.Item(), opt.GradNorm())
-		if i == 5 || i == 8 || i == 11 {
-			all = append(all, tensor.Floats(tensor.ToHost(m.Forward(eval.Input(x))))...)
-			eval.Reset()
+		a.Step = func(state *disttest.State) ([]float64, error) {
+			s = state
+			n := 6
+			if s.Step == 6 {
+				n = 4
+			}
+			data := disttest.Dataset{DType: tensor.Float64, Features: width}
+			x, _ := data.Samples(r.Device, 100*s.Step, n)
+			y, _ := data.Samples(r.Device, 100*s.Step+50, n)
+			at := r.World.Rows(n*r.World.Rank(), n*r.World.Size())
+			if err := step(x.WithRows(at), y.WithRows(at)); err != nil {
+				return nil, err
+			}
+			losses := make([]float64, 2)
+			losses[r.World.Rank()] = last.Item()
+			if s.Step == 5 || s.Step == 8 || s.Step == 11 {
+				losses = append(losses, tensor.Floats(tensor.ToHost(m.Forward(eval.Input(x))))...)
+				eval.Reset()
+			}
+			return losses, nil
 		}
+		a.End = func(*disttest.State) error {
+			graph.Close()
+			eval.Close()
+			return nil
+		}
+		return a, err
 	}
-	for _, p := range params {
-		all = append(all, tensor.Floats(p.Local)...)
-	}
-	return all, nil
+	return c
 }
 
 // Captured steps have the bits of steps that run, in all stages.
@@ -92,11 +77,7 @@ func TestCapturedSteps(t *testing.T) {
 			}
 			for _, hold := range []bool{false, true}[:min(s, 2)] {
 				cfg := fsdp.Config{Stage: s, HoldGrads: hold}
-				want, err := captures(launch, cfg, false)
-				require.NoError(t, err)
-				got, err := captures(launch, cfg, true)
-				require.NoError(t, err)
-				require.Equal(t, want, got, fmt.Sprint(cfg))
+				disttest.RequireEqual(t, captured(launch, cfg, false).Run(t), captured(launch, cfg, true).Run(t), 0)
 			}
 		}
 	})

@@ -36,17 +36,17 @@ func count(t *testing.T, j job, steps int) traffic {
 		}
 		return c
 	}
-	j.before = func(r *dist.Rank, _ model, s *fsdp.Sharding, _ nn.Params, step int) error {
-		if step == j.steps-steps {
-			before[r.World.Rank()] = look(s)
+	j.before = func(p place) error {
+		if p.Step == j.Steps-steps {
+			before[p.Rank.World.Rank()] = look(p.sharding)
 		}
 		return nil
 	}
-	j.after = func(r *dist.Rank, s *fsdp.Sharding) error {
-		c, b := look(s), before[r.World.Rank()]
+	j.end = func(p place) error {
+		c, b := look(p.sharding), before[p.Rank.World.Rank()]
 		mu.Lock()
 		defer mu.Unlock()
-		if r.World.Rank() == 0 {
+		if p.Rank.World.Rank() == 0 {
 			total.gathers, total.reduces, total.sums = c.gathers-b.gathers, c.reduces-b.reduces, c.sums-b.sums
 		}
 		total.gathered += c.gathered - b.gathered
@@ -71,7 +71,7 @@ func TestTrafficIsTheFormula(t *testing.T) {
 	for _, ranks := range []int{1, 2, 5} {
 		for stage := 1; stage <= 3; stage++ {
 			for _, hold := range []bool{false, true} {
-				j := job{ranks: ranks, steps: 4, batch: 24, micro: 2, cfg: fsdp.Config{Stage: stage, HoldGrads: hold}}
+				j := job{training: training{Ranks: ranks, Steps: 4}, cfg: fsdp.Config{Stage: stage, HoldGrads: hold}}
 				gathers, gathered := 6, all // once after each step of the optimizer
 				if stage == 3 {             // kept: once; blocks: forward and Backward of two microbatches; last: forward
 					gathers, gathered = 1+4*2*2+2, keptLen+2*2*4*blockLen+2*lastLen
@@ -91,7 +91,7 @@ func TestTrafficIsTheFormula(t *testing.T) {
 // Without kept units, N units take N gathers forward and N−1 backward. Evaluation takes N.
 func TestGathers(t *testing.T) {
 	const n, steps = 5, 2
-	j := job{ranks: 3, steps: 4, batch: 8, model: newChain}
+	j := job{training: training{Ranks: 3, Steps: 4, Micro: 1, Batch: 8}, model: newChain}
 	wire := uint64(4 * (7*7 + 7) * (3 - 1))
 	require.Equal(t, traffic{gathers: steps * (n + n - 1), reduces: steps * n, gathered: steps * (n + n - 1) * wire, reduced: steps * n * wire}, count(t, j, steps))
 }

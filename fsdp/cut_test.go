@@ -1,11 +1,8 @@
 package fsdp_test
 
 import (
-	"context"
-	"io"
-	"sync"
+	"fmt"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -14,7 +11,6 @@ import (
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/fsdp"
 	"github.com/ringo-ml/ringo/nn"
-	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -29,115 +25,56 @@ type cutModel interface {
 
 // cutJob is a training in float64 on a mesh; without one, on one rank.
 type cutJob struct {
-	mesh  string
-	ranks int
+	training
 	cfg   fsdp.Config
-	micro int
 	model func() cutModel
-	even  bool                                                             // ranks have the same number of rows
 	with  func(m *dist.Mesh, n cutModel, c fsdp.Config) (nn.Params, error) // in place of one Sharding
 	look  func(s *fsdp.Sharding, params nn.Params)
 }
 
-type cutResult struct {
-	result
-	first []float64 // parameters before training
-}
+// evenly gives ranks the same number of rows.
+func evenly(rows, rank, ranks int) (first, n int) { return rows / ranks * rank, rows / ranks }
 
-func (j cutJob) run(t *testing.T) (res cutResult) {
+func (j cutJob) run(t *testing.T) disttest.Result {
 	t.Helper()
-	var mu sync.Mutex
-	err := dist.Run(context.Background(), dist.Config{Ranks: max(j.ranks, 1), Threads: 1, Timeout: 20 * time.Second, Log: io.Discard}, func(_ context.Context, r *dist.Rank) error {
-		mine, err := j.rank(r)
-		mu.Lock()
-		defer mu.Unlock()
-		if r.World.Rank() == 0 {
-			res = mine
+	j.Name = fmt.Sprintf("%+v", j.cfg)
+	j.Attach = func(r *dist.Rank, m *dist.Mesh) (disttest.Attached, error) {
+		n := j.model()
+		a, err := j.attach(r, m, n)
+		a.Norm, a.Loss = r.World, func(b disttest.Batch) nn.T {
+			x, y := b.Samples(disttest.Dataset{DType: tensor.Float64, Features: width})
+			return nn.CrossEntropy(n.Forward(x), y)
 		}
-		return err
-	})
-	require.NoError(t, err)
-	return res
+		return a, err
+	}
+	return j.training.Run(t)
 }
 
 // attach cuts the model, and cuts what each rank has of it.
-func (j cutJob) attach(r *dist.Rank, n cutModel) (nn.Params, *dist.Group, *fsdp.Sharding, error) {
+func (j cutJob) attach(r *dist.Rank, m *dist.Mesh, n cutModel) (a disttest.Attached, err error) {
 	c := j.cfg
 	c.DType, c.Seed = tensor.Float64, 7
-	if j.mesh == "" {
-		return nn.Init(n, r.Device, c.DType, c.Seed), r.World, nil, nil
-	}
-	m, err := r.Mesh(j.mesh)
-	if err != nil {
-		return nil, nil, nil, err
+	if m == nil {
+		a.Params = nn.Init(n, r.Device, c.DType, c.Seed)
+		return a, nil
 	}
 	n.cut(m)
+	a.Data = n.rows(m)
 	c.Shard, c.Replicate = n.sharding(m)
 	if j.with != nil {
-		params, err := j.with(m, n, c)
-		return params, n.rows(m), nil, err
+		a.Params, err = j.with(m, n, c)
+		return a, err
 	}
 	s := fsdp.New(c)
 	n.units(s, m)
-	params, err := s.Attach(n)
-	return params, n.rows(m), s, err
-}
-
-func (j cutJob) rank(r *dist.Rank) (res cutResult, err error) {
-	const batch = 24
-	n := j.model()
-	params, rows, s, err := j.attach(r, n)
-	if err != nil {
-		return res, err
-	}
-	if res.first, err = disttest.Whole(r.World, params...); err != nil {
-		return res, err
-	}
-	opt := optim.NewAdamW(params, optim.AdamWConfig{LR: 1e-2, WeightDecay: 0.1, Clip: 0.5, Norm: r.World})
-	tape := tensor.NewTape(r.Device)
-	defer tape.Close()
-	set := disttest.Dataset{DType: tensor.Float64, Features: width}
-	micro := max(j.micro, 1)
-	for step := range 10 {
-		sum := 0.0
-		for m := range micro {
-			first, k := disttest.Part(batch/micro, rows.Rank(), rows.Size())
-			if j.even {
-				k = batch / micro / rows.Size()
-				first = rows.Rank() * k
-			}
-			first += m * batch / micro
-			x, y := set.Samples(r.Device, step*batch+first, k)
-			loss := nn.CrossEntropy(n.Forward(tape.Input(x.WithRows(rows.Rows(first, batch)))), y)
-			sum += loss.Item()
-			if m < micro-1 {
-				tape.Backward(loss, tensor.More())
-			} else {
-				tape.Backward(loss)
-			}
-			tape.Reset()
+	a.Params, err = s.Attach(n)
+	a.End = func(*disttest.State) error {
+		if j.look != nil {
+			j.look(s, a.Params)
 		}
-		if err := opt.Step(); err != nil {
-			return res, err
-		}
-		res.losses, res.norms = append(res.losses, sum), append(res.norms, opt.GradNorm())
+		return nil
 	}
-	if err := rows.SumFloats(res.losses); err != nil {
-		return res, err
-	}
-	if j.look != nil && s != nil {
-		j.look(s, params)
-	}
-	res.params, err = disttest.Whole(r.World, params...)
-	return res, err
-}
-
-// equals compares a training with the one on one rank: to the bit at the beginning.
-func (j cutJob) equals(t *testing.T, want cutResult) {
-	t.Helper()
-	got := j.run(t)
-	require.Equal(t, want.first, got.first, "%s: initial values", j.mesh)
-	requireClose(t, want.result, got.result, 1e-10, "%s, %+v", j.mesh, j.cfg)
+	return a, err
 }
 
 const heads, perHead = 4, 3
@@ -223,15 +160,15 @@ func (n *mixer) block(x nn.T) nn.T {
 // Column and row parallel layers, cut once more, with copies, microbatches and recomputation.
 func TestCutByHeads(t *testing.T) {
 	for _, model := range []func() cutModel{newMixer, newMixerAgain} {
-		j := cutJob{model: model, micro: 2}
+		j := cutJob{model: model}
 		want := j.run(t)
-		require.Less(t, want.losses[9], 0.9*want.losses[0])
-		require.Greater(t, want.norms[0], 0.5, "clipping does something")
+		require.Less(t, want.Losses[9], 0.9*want.Losses[0])
+		require.Greater(t, want.Norms[0], 0.5, "clipping does something")
 		for stage := 1; stage <= 3; stage++ {
 			j.cfg.Stage = stage
-			for mesh, ranks := range map[string]int{"dp=1,fsdp=2,tp=2": 4, "dp=1,fsdp=3,tp=1": 3, "dp=2,fsdp=1,tp=4": 8, "dp=2,fsdp=2,tp=2": 8} {
-				j.mesh, j.ranks, j.cfg.HoldGrads = mesh, ranks, ranks == 8
-				j.equals(t, want)
+			for j.Mesh, j.cfg.HoldGrads = range map[string]bool{"dp=1,fsdp=2,tp=2": false, "dp=1,fsdp=3,tp=1": false,
+				"dp=2,fsdp=1,tp=4": true, "dp=2,fsdp=2,tp=2": true} {
+				disttest.RequireEqual(t, want, j.run(t), 1e-10)
 			}
 		}
 	}
@@ -294,15 +231,14 @@ func (n *experts) Forward(x nn.T) nn.T {
 
 // Experts are cut over the ranks that hold the same ones, everything else over all ranks.
 func TestUnitOverItsOwnRanks(t *testing.T) {
-	j := cutJob{model: newExperts, micro: 2, even: true}
+	j := cutJob{training: training{Batch: 24, Part: evenly}, model: newExperts}
 	want := j.run(t)
-	require.Less(t, want.losses[9], 0.9*want.losses[0])
+	require.Less(t, want.Losses[9], 0.9*want.Losses[0])
 	j.look = func(s *fsdp.Sharding, params nn.Params) { requireFull(t, s, params) }
 	for stage := 1; stage <= 3; stage++ {
 		j.cfg.Stage = stage
-		for mesh, ranks := range map[string]int{"edp=2,ep=2": 4, "edp=3,ep=2": 6, "edp=1,ep=4": 4, "edp=2,ep=1": 2} {
-			j.mesh, j.ranks, j.cfg.HoldGrads = mesh, ranks, ranks == 6
-			j.equals(t, want)
+		for j.Mesh, j.cfg.HoldGrads = range map[string]bool{"edp=2,ep=2": false, "edp=3,ep=2": true, "edp=1,ep=4": false, "edp=2,ep=1": false} {
+			disttest.RequireEqual(t, want, j.run(t), 1e-10)
 		}
 	}
 }
@@ -326,7 +262,7 @@ func requireFull(t *testing.T, s *fsdp.Sharding, params nn.Params) {
 
 // What tensor parallelism has elsewhere, Full says that it does not have.
 func TestFullOfPartsElsewhere(t *testing.T) {
-	j := cutJob{model: newMixer, mesh: "dp=1,fsdp=2,tp=2", ranks: 4}
+	j := cutJob{training: training{Mesh: "dp=1,fsdp=2,tp=2"}, model: newMixer}
 	j.look = func(s *fsdp.Sharding, params nn.Params) {
 		_, err := s.Full(params.ByName("qkv"))
 		require.EqualError(t, err, "fsdp: qkv: the ranks of Config.Shard hold 126 of the 252 elements of [36 7]; for the others, save a checkpoint")
@@ -338,10 +274,10 @@ func TestFullOfPartsElsewhere(t *testing.T) {
 
 // Two Shardings of one model: what one of them ignores it does not make, and what the first one has the second one leaves alone.
 func TestTwoAttaches(t *testing.T) {
-	j := cutJob{model: newExperts, even: true}
+	j := cutJob{training: training{Batch: 24, Part: evenly}, model: newExperts}
 	want := j.run(t)
 	names := nn.ParamsOf(newExperts()).Names()
-	j.mesh, j.ranks = "edp=2,ep=2", 4
+	j.Mesh = "edp=2,ep=2"
 	j.with = func(m *dist.Mesh, model cutModel, c fsdp.Config) (nn.Params, error) {
 		n := model.(*experts)
 		dense := fsdp.New(c)
@@ -366,7 +302,7 @@ func TestTwoAttaches(t *testing.T) {
 		require.ErrorContains(t, err, "in.weight belongs to fsdp")
 		return params, nil
 	}
-	j.equals(t, want)
+	disttest.RequireEqual(t, want, j.run(t), 1e-10)
 }
 
 // A unit's ranks are ranks of the Config, and hold the same elements.

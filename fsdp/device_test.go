@@ -5,47 +5,45 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/fsdp"
 	"github.com/ringo-ml/ringo/nn"
-	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
 // Ranks whose devices have memory of their own equal one rank in host memory, in all stages, on a mesh, and with the optimizer
 // in host memory. In the short form each kind of GPUs has one of the stages, besides the mesh.
 func TestDevicesEqualOneRank(t *testing.T) {
-	one := job{steps: 10, batch: 24, micro: 2, cfg: fsdp.Config{DType: tensor.Float64}}
+	one := job{cfg: fsdp.Config{DType: tensor.Float64}}
 	want := onOne(one).run(t)
 	machine := -1 // 0: not GPUs
 	disttest.OnEach(t, disttest.Machines(), 4, func(t *testing.T, launch disttest.Launcher) {
 		machine++
-		one.launch = launch
+		one.On = launch
 		if disttest.Long() || machine < 2 {
-			requireClose(t, want, onOne(one).run(t), 1e-10, "without fsdp")
+			disttest.RequireEqual(t, want, onOne(one).run(t), 1e-10)
 		}
 		for stage := 1; stage <= 3; stage++ {
 			for ranks := 1; ranks <= 4; ranks++ {
 				if j := one; disttest.Long() || ranks == stage+1 && (machine == 0 || machine == stage) {
-					j.ranks, j.cfg.Stage, j.cfg.HoldGrads, j.offload = ranks, stage, ranks == 3, ranks == 2
-					requireClose(t, want, j.run(t), 1e-10, "stage %d, %d ranks", stage, ranks)
+					j.Ranks, j.cfg.Stage, j.cfg.HoldGrads, j.offload = ranks, stage, ranks == 3, ranks == 2
+					disttest.RequireEqual(t, want, j.run(t), 1e-10)
 				}
 			}
 		}
 		j := one
-		j.ranks, j.copies = 2, 2
-		requireClose(t, want, j.run(t), 1e-10, "a mesh")
+		j.Mesh = "dp=2,fsdp=2"
+		disttest.RequireEqual(t, want, j.run(t), 1e-10)
 	})
 }
 
 // In 16 bits, with the optimizer's values in float32, devices compute nearly the same as host memory.
 func TestMixedPrecisionOnDevices(t *testing.T) {
-	j := job{ranks: 1, steps: 10, batch: 24, micro: 2, cfg: fsdp.Config{Compute: tensor.BFloat16, Reduce: tensor.Float32}}
+	j := job{cfg: fsdp.Config{Compute: tensor.BFloat16, Reduce: tensor.Float32}}
 	want := j.run(t)
 	disttest.OnEach(t, disttest.Machines(), 3, func(t *testing.T, launch disttest.Launcher) {
-		j.ranks, j.launch = 3, launch
-		requireNear(t, want.losses, j.run(t).losses, 0.02)
+		j.Ranks, j.On = 3, launch
+		requireNear(t, want.Losses, j.run(t).Losses, 0.02)
 	})
 }
 
@@ -53,25 +51,25 @@ func TestMixedPrecisionOnDevices(t *testing.T) {
 func TestValuesMoveToDevices(t *testing.T) {
 	start := newToy()
 	params := nn.Init(start, tensor.NewCPU(1), tensor.Float32, 5)
-	j := job{ranks: 2, batch: 24, model: func() model {
+	j := job{training: training{Ranks: 2, Steps: 1}, model: func() model {
 		n := newToy()
 		for i, p := range nn.Init(n, tensor.NewCPU(1), tensor.Float32, 99) {
 			tensor.Copy(p.Value, params[i].Value)
 		}
 		return n
-	}, inspect: func(r *dist.Rank, s *fsdp.Sharding, held nn.Params, _ *optim.Optimizer) error {
-		for i, p := range held {
-			x, err := s.Full(p)
+	}, before: func(at place) error {
+		for i, p := range at.Params {
+			x, err := at.sharding.Full(p)
 			if err != nil {
 				return err
 			}
-			require.Equal(t, r.Device, x.Device())
+			require.Equal(t, at.Rank.Device, x.Device())
 			require.Equal(t, tensor.Floats(params[i].Value), tensor.Floats(x))
 		}
 		return nil
 	}}
 	disttest.OnEach(t, disttest.Machines(), 2, func(t *testing.T, launch disttest.Launcher) {
-		j.launch = launch
+		j.On = launch
 		j.run(t)
 	})
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/fsdp"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
@@ -19,13 +20,13 @@ func newFloat8() model {
 
 // Weights that are cut are scaled whole: with scales per row, ranks compute what one rank does.
 func TestFloat8EqualsOneRank(t *testing.T) {
-	j := job{steps: 3, batch: 18, micro: 2, cfg: fsdp.Config{DType: tensor.Float32}, model: newFloat8}
+	j := job{training: training{Steps: 3}, cfg: fsdp.Config{DType: tensor.Float32}, model: newFloat8}
 	want := onOne(j).run(t)
-	require.Less(t, want.losses[2], want.losses[0])
+	require.Less(t, want.Losses[2], want.Losses[0])
 	for stage := 1; stage <= 3; stage++ {
 		for ranks := 2; ranks <= 3; ranks++ {
-			j.ranks, j.cfg.Stage = ranks, stage
-			requireClose(t, want, j.run(t), 1e-5, "stage %d, %d ranks", stage, ranks)
+			j.Ranks, j.cfg.Stage = ranks, stage
+			disttest.RequireEqual(t, want, j.run(t), 1e-5)
 		}
 	}
 }

@@ -8,9 +8,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/fsdp"
 	"github.com/ringo-ml/ringo/nn"
-	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -68,13 +68,13 @@ func (a *adapter) units(s *fsdp.Sharding) {
 }
 
 func TestMostlyFrozen(t *testing.T) {
-	j := job{steps: 10, batch: 18, micro: 2, cfg: fsdp.Config{DType: tensor.Float64}, model: newAdapter}
+	j := job{cfg: fsdp.Config{DType: tensor.Float64}, model: newAdapter}
 	want := onOne(j).run(t)
-	require.Less(t, want.losses[9], want.losses[0])
+	require.Less(t, want.Losses[9], want.Losses[0])
 	for stage := 1; stage <= 3; stage++ {
 		for ranks := 1; ranks <= 4; ranks++ {
-			j.ranks, j.cfg.Stage, j.offload = ranks, stage, ranks == 3
-			requireClose(t, want, j.run(t), 1e-10, "stage %d, %d ranks", stage, ranks)
+			j.Ranks, j.cfg.Stage, j.offload = ranks, stage, ranks == 3
+			disttest.RequireEqual(t, want, j.run(t), 1e-10)
 		}
 	}
 }
@@ -105,9 +105,9 @@ func share(n, rank, ranks int) int {
 func TestFrozenIsCutApart(t *testing.T) {
 	for _, ranks := range []int{1, 2, 3, 5} {
 		for stage := 1; stage <= 3; stage++ {
-			j := job{ranks: ranks, steps: 3, batch: 10, cfg: fsdp.Config{Stage: stage, Compute: tensor.BFloat16}, model: newAdapter}
-			j.inspect = func(r *dist.Rank, s *fsdp.Sharding, params nn.Params, opt *optim.Optimizer) error {
-				rank := r.World.Rank()
+			j := job{training: training{Ranks: ranks, Steps: 3, Micro: 1, Batch: 10}, cfg: fsdp.Config{Stage: stage, Compute: tensor.BFloat16}, model: newAdapter}
+			j.end = func(p place) error {
+				rank := p.Rank.World.Rank()
 				trained, frozen := adapteds*share(adapterLen, rank, ranks), (adapteds+1)*share(baseLen, rank, ranks)
 				values, grads := 4*(trained+frozen), 4*trained
 				if stage < 3 {
@@ -117,11 +117,11 @@ func TestFrozenIsCutApart(t *testing.T) {
 					grads = 4 * adapteds * adapterLen
 				}
 				moments := 0
-				for _, st := range opt.State().Tensors {
+				for _, st := range p.Optimizer.State().Tensors {
 					moments += st.Tensor.Len() * st.Tensor.DType().Size()
 				}
 				require.Equal(t, 8*trained, moments, "stage %d, rank %d of %d", stage, rank, ranks)
-				m := r.Device.Memory()
+				m := p.Rank.Device.Memory()
 				for kind, n := range map[tensor.MemoryKind]int{tensor.Parameters: values, tensor.Gradients: grads} {
 					if got := m.Of(kind).Live; got != n {
 						return fmt.Errorf("stage %d, rank %d of %d: %d bytes of %v, want %d", stage, rank, ranks, got, kind, n)
@@ -138,7 +138,7 @@ func TestFrozenIsCutApart(t *testing.T) {
 func TestFrozenTraffic(t *testing.T) {
 	const steps, ranks = 2, 3
 	all := adapteds * (baseLen + adapterLen)
-	got := count(t, job{ranks: ranks, steps: 4, batch: 12, model: newAdapter}, steps)
+	got := count(t, job{training: training{Ranks: ranks, Steps: 4, Micro: 1, Batch: 12}, model: newAdapter}, steps)
 	last := baseLen + adapterLen // is still there in Backward
 	require.Equal(t, traffic{
 		gathers:  steps * 2 * (2*adapteds - 1),
@@ -147,7 +147,7 @@ func TestFrozenTraffic(t *testing.T) {
 		reduced:  steps * uint64(4*(ranks-1)*adapteds*adapterLen),
 	}, got, "the frozen stem stays")
 	// Where units stay, the optimizer changes trained elements only.
-	got = count(t, job{ranks: ranks, steps: 4, batch: 12, model: newAdapter, cfg: fsdp.Config{Stage: 2}}, steps)
+	got = count(t, job{training: training{Ranks: ranks, Steps: 4, Micro: 1, Batch: 12}, model: newAdapter, cfg: fsdp.Config{Stage: 2}}, steps)
 	trained := steps * uint64(4*(ranks-1)*adapteds*adapterLen)
 	require.Equal(t, traffic{gathers: steps * adapteds, gathered: trained, reduces: steps * adapteds, reduced: trained}, got)
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/fsdp"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
@@ -15,20 +16,20 @@ import (
 )
 
 func onOne(j job) job {
-	j.ranks, j.copies, j.one = 1, 1, true
+	j.Ranks, j.Mesh, j.one = 1, "", true
 	return j
 }
 
 // Ten steps of AdamW with clipping, dropout and microbatches; some ranks have no rows at all.
 func TestEqualsOneRank(t *testing.T) {
-	j := job{steps: 10, batch: 24, micro: 2, cfg: fsdp.Config{DType: tensor.Float64}}
+	j := job{cfg: fsdp.Config{DType: tensor.Float64}}
 	want := onOne(j).run(t)
-	require.Less(t, want.losses[9], 0.9*want.losses[0])
-	require.Greater(t, want.norms[0], 0.5, "clipping does something")
+	require.Less(t, want.Losses[9], 0.9*want.Losses[0])
+	require.Greater(t, want.Norms[0], 0.5, "clipping does something")
 	for stage := 1; stage <= 3; stage++ {
 		for ranks := 1; ranks <= 5; ranks++ {
-			j.ranks, j.cfg.Stage, j.cfg.HoldGrads = ranks, stage, ranks == 3
-			requireClose(t, want, j.run(t), 1e-10, "stage %d, %d ranks", stage, ranks)
+			j.Ranks, j.cfg.Stage, j.cfg.HoldGrads = ranks, stage, ranks == 3
+			disttest.RequireEqual(t, want, j.run(t), 1e-10)
 		}
 	}
 }
@@ -44,11 +45,11 @@ func naively(j job) job {
 // Naive is right where one rank is: also in uneven parts, with microbatches, dropout, frozen parameters and clipping.
 func TestNaiveEqualsOneRank(t *testing.T) {
 	for _, m := range []func() model{func() model { return newToy() }, func() model { return &checkpointed{*newToy()} }} {
-		j := job{steps: 10, batch: 24, micro: 2, cfg: fsdp.Config{DType: tensor.Float64}, model: m}
+		j := job{cfg: fsdp.Config{DType: tensor.Float64}, model: m}
 		want := onOne(j).run(t)
 		for ranks := 1; ranks <= 5; ranks++ {
-			j.ranks = ranks
-			requireClose(t, want, naively(j).run(t), 1e-10, "%d ranks", ranks)
+			j.Ranks = ranks
+			disttest.RequireEqual(t, want, naively(j).run(t), 1e-10)
 		}
 	}
 }
@@ -91,29 +92,28 @@ func TestNaiveUnused(t *testing.T) {
 func TestEqualsNaive(t *testing.T) {
 	for _, ranks := range []int{2, 3, 5} {
 		for micro, dtype := range map[int]tensor.DType{1: tensor.Float64, 3: tensor.Float32} {
-			j := job{ranks: ranks, steps: 10, batch: 24, micro: micro, noClip: true, cfg: fsdp.Config{DType: dtype, HoldGrads: true}}
+			j := job{training: training{Ranks: ranks, Micro: micro, Batch: 24, Rule: unclipped}, cfg: fsdp.Config{DType: dtype, HoldGrads: true}}
 			want := naively(j).run(t)
 			for stage := 1; stage <= 3; stage++ {
 				j.cfg.Stage = stage
 				got := j.run(t)
-				require.Equal(t, want.losses, got.losses, "stage %d, %d ranks, %v", stage, ranks, dtype)
-				require.Equal(t, want.params, got.params, "stage %d, %d ranks, %v", stage, ranks, dtype)
+				want.Norms = got.Norms // sums of other parts
+				disttest.RequireEqual(t, want, got, 0)
 			}
 		}
-		j := job{ranks: ranks, steps: 10, batch: 24, micro: 3, cfg: fsdp.Config{DType: tensor.Float64}}
-		requireClose(t, naively(j).run(t), j.run(t), 1e-10, "%d ranks", ranks)
+		j := job{training: training{Ranks: ranks, Micro: 3, Batch: 24}, cfg: fsdp.Config{DType: tensor.Float64}}
+		disttest.RequireEqual(t, naively(j).run(t), j.run(t), 1e-10)
 	}
 }
 
 // Copies of the model on a mesh, each cut over two ranks.
 func TestHybrid(t *testing.T) {
-	j := job{steps: 10, batch: 36, micro: 2, cfg: fsdp.Config{DType: tensor.Float64}}
+	j := job{training: training{Batch: 36}, cfg: fsdp.Config{DType: tensor.Float64}}
 	want := onOne(j).run(t)
-	j.ranks = 2
-	for _, copies := range []int{2, 3} {
+	for _, j.Mesh = range []string{"dp=2,fsdp=2", "dp=3,fsdp=2"} {
 		for stage := 1; stage <= 3; stage++ {
-			j.copies, j.cfg.Stage, j.cfg.HoldGrads = copies, stage, copies == 3
-			requireClose(t, want, j.run(t), 1e-10, "stage %d, %d copies", stage, copies)
+			j.cfg.Stage, j.cfg.HoldGrads = stage, j.Mesh == "dp=3,fsdp=2"
+			disttest.RequireEqual(t, want, j.run(t), 1e-10)
 		}
 	}
 }
@@ -154,21 +154,21 @@ func (f *frozen) makeOwn(dev tensor.Device, dtype tensor.DType, seed uint64) {
 }
 
 func TestFrozenAndIgnored(t *testing.T) {
-	j := job{steps: 10, batch: 18, cfg: fsdp.Config{DType: tensor.Float64}, model: newFrozen}
+	j := job{training: training{Micro: 1}, cfg: fsdp.Config{DType: tensor.Float64}, model: newFrozen}
 	never := onOne(j).run(t)
-	j.before = func(_ *dist.Rank, n model, _ *fsdp.Sharding, _ nn.Params, step int) error {
-		if step == 4 {
-			n.(*frozen).C.W.Freeze()
-			n.(*frozen).C.B.Freeze()
+	j.before = func(p place) error {
+		if p.Step == 4 {
+			p.model.(*frozen).C.W.Freeze()
+			p.model.(*frozen).C.B.Freeze()
 		}
 		return nil
 	}
 	want := onOne(j).run(t)
-	require.NotEqual(t, never.params, want.params)
+	require.NotEqual(t, never.Last, want.Last)
 	for stage := 1; stage <= 3; stage++ {
 		for ranks := 1; ranks <= 3; ranks++ {
-			j.ranks, j.cfg.Stage = ranks, stage
-			requireClose(t, want, j.run(t), 1e-10, "stage %d, %d ranks", stage, ranks)
+			j.Ranks, j.cfg.Stage = ranks, stage
+			disttest.RequireEqual(t, want, j.run(t), 1e-10)
 		}
 	}
 }
@@ -186,10 +186,10 @@ func (c *checkpointed) Forward(x nn.T) nn.T {
 }
 
 func TestActivationCheckpoints(t *testing.T) {
-	j := job{steps: 10, batch: 18, cfg: fsdp.Config{DType: tensor.Float64}}
+	j := job{training: training{Steps: 10, Micro: 1}, cfg: fsdp.Config{DType: tensor.Float64}}
 	want := onOne(j).run(t)
-	j.model, j.ranks = func() model { return &checkpointed{*newToy()} }, 2
-	requireClose(t, want, j.run(t), 1e-10, "checkpointed")
+	j.model, j.Ranks = func() model { return &checkpointed{*newToy()} }, 2
+	disttest.RequireEqual(t, want, j.run(t), 1e-10)
 	require.Equal(t, uint64(2*(1+4*2+1)), count(t, j, 2).gathers)
 }
 
@@ -197,21 +197,21 @@ func TestActivationCheckpoints(t *testing.T) {
 func TestEvaluation(t *testing.T) {
 	for stage := 1; stage <= 3; stage++ {
 		for _, m := range []func() model{func() model { return newToy() }, newChain} {
-			j := job{ranks: 2, steps: 6, batch: 18, cfg: fsdp.Config{Stage: stage, DType: tensor.Float64}, model: m}
+			j := job{training: training{Ranks: 2, Steps: 6, Micro: 1}, cfg: fsdp.Config{Stage: stage, DType: tensor.Float64}, model: m}
 			want := onOne(j).run(t)
-			j.before = func(r *dist.Rank, n model, _ *fsdp.Sharding, _ nn.Params, step int) error {
-				eval := tensor.NewTape(r.Device, tensor.NoGrad())
-				x, _ := batch(r, tensor.Float64, 0, 4)
-				if c, ok := n.(*chain); ok && step > 3 { // a part of the model, which is not the same on all ranks
-					c.Layers[:2+r.World.Rank()].Forward(eval.Input(x))
+			j.before = func(p place) error {
+				eval := tensor.NewTape(p.Rank.Device, tensor.NoGrad())
+				x, _ := batch(p.Rank, tensor.Float64, 0, 4)
+				if c, ok := p.model.(*chain); ok && p.Step > 3 { // a part of the model, which is not the same on all ranks
+					c.Layers[:2+p.Rank.World.Rank()].Forward(eval.Input(x))
 				}
-				for range step % 3 {
-					require.False(t, math.IsNaN(tensor.Floats(n.Forward(eval.Input(x)))[0]))
+				for range p.Step % 3 {
+					require.False(t, math.IsNaN(tensor.Floats(p.model.Forward(eval.Input(x)))[0]))
 					eval.Reset()
 				}
 				return nil
 			}
-			requireClose(t, want, j.run(t), 1e-10, "stage %d", stage)
+			disttest.RequireEqual(t, want, j.run(t), 1e-10)
 		}
 	}
 }

@@ -2,12 +2,10 @@ package fsdp_test
 
 import (
 	"context"
+	"fmt"
 	"io"
-	"sync"
 	"testing"
 	"time"
-
-	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/disttest"
@@ -97,71 +95,73 @@ func (c *chain) units(s *fsdp.Sharding) {
 	}
 }
 
-// job is a training on goroutine ranks, with dropout and parts of the batch that differ in size.
+type training = disttest.Training
+
+// job is a training of a model with dropout.
 type job struct {
-	ranks, copies, steps, batch, micro int
-	cfg                                fsdp.Config
-	noClip                             bool
-	offload                            bool
-	one                                bool                                           // one rank, without fsdp
-	with                               func(r *dist.Rank, n model) (nn.Params, error) // in place of fsdp
-	model                              func() model
-	before                             func(r *dist.Rank, n model, s *fsdp.Sharding, params nn.Params, step int) error
-	after                              func(r *dist.Rank, s *fsdp.Sharding) error // the last step
-	inspect                            func(r *dist.Rank, s *fsdp.Sharding, params nn.Params, opt *optim.Optimizer) error
-	launch                             disttest.Launcher // nil: dist.Run, on CPUs
+	training
+	cfg         fsdp.Config
+	offload     bool
+	one         bool                                           // without fsdp
+	with        func(r *dist.Rank, n model) (nn.Params, error) // in place of fsdp
+	model       func() model                                   // nil: newToy
+	before, end func(p place) error                            // of a step, and of the last one
 }
 
-type result struct {
-	losses, norms []float64 // of the global batch
-	params        []float64
-	errs          []error // by rank
+// place is where a rank's training is.
+type place struct {
+	*disttest.State
+	model    model
+	sharding *fsdp.Sharding
 }
 
-func (j job) run(t *testing.T) result {
+func (j job) run(t *testing.T) disttest.Result {
 	t.Helper()
-	res, err := j.try()
-	require.NoError(t, err)
-	return res
+	return j.whole().Run(t)
 }
 
-// try trains and returns what rank 0 has at the end.
-func (j job) try() (result, error) {
+func (j job) whole() training {
+	j.Name = fmt.Sprintf("%+v, offloaded %v", j.cfg, j.offload)
 	if j.model == nil {
 		j.model = func() model { return newToy() }
 	}
-	j.micro, j.copies = max(j.micro, 1), max(j.copies, 1)
-	var res result
-	errs := make([]error, j.ranks*j.copies)
-	var mu sync.Mutex
-	if j.launch == nil {
-		j.launch = dist.Run
+	j.Attach = func(r *dist.Rank, m *dist.Mesh) (a disttest.Attached, err error) {
+		n := j.model()
+		params, s, err := j.attach(r, m, n)
+		hook := func(f func(p place) error) func(*disttest.State) error {
+			return func(state *disttest.State) error {
+				if f == nil {
+					return nil
+				}
+				return f(place{state, n, s})
+			}
+		}
+		a = disttest.Attached{Params: params, Before: hook(j.before), End: hook(j.end)}
+		if s != nil {
+			a.Norm = s
+		} else if !j.one {
+			a.Norm = r.World
+		}
+		a.Loss = func(b disttest.Batch) nn.T {
+			x, y := b.Samples(disttest.Dataset{DType: j.cfg.DType, Features: width})
+			if c := j.cfg.Compute; c != 0 && c != j.cfg.DType {
+				x = x.Cast(c)
+			}
+			return nn.CrossEntropy(n.Forward(x), y)
+		}
+		return a, err
 	}
-	err := j.launch(context.Background(), dist.Config{Ranks: j.ranks * j.copies, Threads: 1, Timeout: time.Minute, Log: io.Discard}, func(_ context.Context, r *dist.Rank) error {
-		var mine result
-		var err error
-		if failure := tensor.Try(func() { mine, err = j.rank(r) }); failure != nil {
-			err = failure
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		errs[r.World.Rank()] = err
-		if r.World.Rank() == 0 {
-			res = mine
-		}
-		return err
-	})
-	res.errs = errs
-	return res, err
+	return j.training
 }
 
 // onRanks runs fn on goroutine ranks.
 func onRanks(n int, fn func(r *dist.Rank) error) error {
-	return dist.Run(context.Background(), dist.Config{Ranks: n, Threads: 1, Timeout: time.Minute, Log: io.Discard}, func(_ context.Context, r *dist.Rank) error { return fn(r) })
+	cfg := dist.Config{Ranks: n, Threads: 1, Timeout: time.Minute, Log: io.Discard}
+	return dist.Run(context.Background(), cfg, func(_ context.Context, r *dist.Rank) error { return fn(r) })
 }
 
 // attach cuts the model, over a mesh if there are copies.
-func (j *job) attach(r *dist.Rank, n model) (nn.Params, *fsdp.Sharding, error) {
+func (j *job) attach(r *dist.Rank, m *dist.Mesh, n model) (nn.Params, *fsdp.Sharding, error) {
 	c := j.cfg
 	c.Seed, c.Shard = 7, r.World
 	if j.with != nil {
@@ -174,12 +174,8 @@ func (j *job) attach(r *dist.Rank, n model) (nn.Params, *fsdp.Sharding, error) {
 	if j.offload {
 		c.Offload = tensor.NewCPU(1)
 	}
-	if j.copies > 1 {
-		mesh, err := r.Mesh(map[int]string{2: "dp=2,fsdp=2", 3: "dp=3,fsdp=2"}[j.copies])
-		if err != nil {
-			return nil, nil, err
-		}
-		c.Shard, c.Replicate = mesh.Group("fsdp"), mesh.Group("dp")
+	if m != nil {
+		c.Shard, c.Replicate = m.Group("fsdp"), m.Group("dp")
 	}
 	makeOwn(r, n, c)
 	s := fsdp.New(c)
@@ -197,80 +193,13 @@ func makeOwn(r *dist.Rank, n model, c fsdp.Config) {
 	}
 }
 
-func (j *job) rank(r *dist.Rank) (res result, err error) {
-	n := j.model()
-	params, s, err := j.attach(r, n)
-	if err != nil {
-		return res, err
-	}
-	var norm optim.Norm
-	if s != nil {
-		norm = s
-	} else if !j.one {
-		norm = r.World
-	}
-	opt := j.optimizer(params, norm)
-	tape := tensor.NewTape(r.Device, tensor.Seed(3))
-	defer tape.Close()
-	set := disttest.Dataset{DType: j.cfg.DType, Features: width}
-	for step := range j.steps {
-		if j.before != nil {
-			if err := j.before(r, n, s, params, step); err != nil {
-				return res, err
-			}
-		}
-		loss := set.Backward(r, tape, step, j.batch, j.micro, func(x, y nn.T) nn.T { return j.loss(n, x, y) })
-		if err := opt.Step(); err != nil {
-			return res, err
-		}
-		res.losses = append(res.losses, loss)
-		res.norms = append(res.norms, opt.GradNorm())
-	}
-	if j.after != nil {
-		if err := j.after(r, s); err != nil {
-			return res, err
-		}
-	}
-	if err := r.World.SumFloats(res.losses); err != nil {
-		return res, err
-	}
-	if res.params, err = disttest.Whole(r.World, params...); err != nil {
-		return res, err
-	}
-	if j.inspect != nil {
-		err = j.inspect(r, s, params, opt)
-	}
-	return res, err
-}
-
-func (j *job) optimizer(params nn.Params, norm optim.Norm) *optim.Optimizer {
-	clip := 0.5
-	if j.noClip {
-		clip = 0
-	}
-	return optim.NewAdamW(params, optim.AdamWConfig{LR: 1e-2, WeightDecay: 0.1, Clip: clip, Norm: norm})
-}
-
-// loss of rows, in the type that the model computes in.
-func (j *job) loss(n model, x, y nn.T) nn.T {
-	if c := j.cfg.Compute; c != 0 && c != j.cfg.DType {
-		x = x.Cast(c)
-	}
-	return nn.CrossEntropy(n.Forward(x), y)
+// unclipped is a training whose norms of gradients change nothing.
+func unclipped(p nn.Params, n optim.Norm) *optim.Optimizer {
+	return optim.NewAdamW(p, optim.AdamWConfig{LR: 1e-2, WeightDecay: 0.1, Norm: n})
 }
 
 // batch returns samples first, first+1, … of the training set.
 func batch(r *dist.Rank, dtype tensor.DType, first, n int) (x, y tensor.Tensor) {
 	x, y = disttest.Dataset{DType: dtype, Features: width}.Samples(r.Device, first, n)
 	return x.WithRows(r.World.Rows(n*r.World.Rank(), n*r.World.Size())), y
-}
-
-func requireClose(t *testing.T, want, got result, tol float64, msg string, args ...any) {
-	t.Helper()
-	for _, c := range [][2][]float64{{want.losses, got.losses}, {want.norms, got.norms}, {want.params, got.params}} {
-		require.Len(t, c[1], len(c[0]))
-		for i := range c[0] {
-			require.InDelta(t, c[0][i], c[1][i], tol*max(1, c[0][i], -c[0][i]), append([]any{msg}, args...)...)
-		}
-	}
 }

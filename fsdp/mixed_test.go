@@ -9,35 +9,34 @@ import (
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/fsdp"
 	"github.com/ringo-ml/ringo/nn"
-	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
 // Parameters are gathered in 16 bits, the optimizer updates float32 values, and any number of ranks computes nearly the
 // same.
 func TestMixedPrecision(t *testing.T) {
-	exact := onOne(job{steps: 10, batch: 24, micro: 2}).run(t)
+	exact := onOne(job{}).run(t)
 	for _, half := range []tensor.DType{tensor.BFloat16, tensor.Float16} {
 		for _, reduce := range []tensor.DType{tensor.Float32, half} {
 			c := fsdp.Config{Compute: half, Reduce: reduce}
-			one := job{ranks: 1, steps: 10, batch: 24, micro: 2, cfg: c}.run(t)
-			require.NotEqual(t, exact.params, one.params)
-			requireNear(t, exact.losses, one.losses, 0.05)
+			one := job{cfg: c}.run(t)
+			require.NotEqual(t, exact.Last, one.Last)
+			requireNear(t, exact.Losses, one.Losses, 0.05)
 			for stage := 1; stage <= 3; stage++ {
 				if c.Stage = stage; stage < 3 && (half == tensor.Float16 || reduce == half) {
 					continue
 				}
-				j := job{ranks: 3, steps: 10, batch: 24, micro: 2, cfg: c}
-				j.inspect = func(r *dist.Rank, s *fsdp.Sharding, params nn.Params, opt *optim.Optimizer) error {
-					for _, p := range params {
+				j := job{training: training{Ranks: 3}, cfg: c}
+				j.end = func(at place) error {
+					for _, p := range at.Params {
 						require.Equal(t, []tensor.DType{tensor.Float32, half, reduce}, []tensor.DType{p.Local.DType(), p.Value.DType(), p.Grad.DType()})
 					}
-					for _, st := range opt.State().Tensors {
+					for _, st := range at.Optimizer.State().Tensors {
 						require.Equal(t, tensor.Float32, st.Tensor.DType(), st.Name)
 					}
 					return nil
 				}
-				requireNear(t, one.losses, j.run(t).losses, 0.02)
+				requireNear(t, one.Losses, j.run(t).Losses, 0.02)
 			}
 		}
 	}
@@ -84,7 +83,7 @@ func TestReduceInFloat32(t *testing.T) {
 }
 
 func TestMixedTraffic(t *testing.T) {
-	j := job{ranks: 3, steps: 4, batch: 12, model: newChain, cfg: fsdp.Config{Compute: tensor.BFloat16}}
+	j := job{training: training{Ranks: 3, Steps: 4, Micro: 1, Batch: 12}, model: newChain, cfg: fsdp.Config{Compute: tensor.BFloat16}}
 	const n, all = 5, 5 * (7*7 + 7)
 	wide := count(t, j, 2)
 	require.Equal(t, uint64(2*2*all*2*(n+n-1)/n), wide.gathered, "gathered in two bytes")
@@ -97,7 +96,7 @@ func TestMixedTraffic(t *testing.T) {
 func TestHybridTraffic(t *testing.T) {
 	const all, shard, copies, steps = (width*60 + 60) + (60*61 + 61), 2, 3, 2
 	wide := func() model { return &chain{nn.Sequential{nn.NewLinear(width, 60), nn.NewLinear(60, 61)}} }
-	got := count(t, job{ranks: shard, copies: copies, steps: 4, batch: 36, micro: 2, model: wide}, steps)
+	got := count(t, job{training: training{Mesh: "dp=3,fsdp=2", Steps: 4, Batch: 36}, model: wide}, steps)
 	require.Equal(t, uint64(steps*2), got.sums, "after the last microbatch only")
 	require.Equal(t, uint64(steps*4*all*2*(copies-1)), got.summed)
 	require.Equal(t, uint64(steps*2*4*all*(shard-1)*copies), got.reduced)
@@ -125,11 +124,11 @@ func (n *routed) units(s *fsdp.Sharding) {
 // A unit has types of its own, in what is gathered and in what is reduced.
 func TestUnitTypes(t *testing.T) {
 	half := tensor.BFloat16
-	exact := onOne(job{steps: 10, batch: 24, model: newRouted}).run(t)
+	exact := onOne(job{training: training{Micro: 1}, model: newRouted}).run(t)
 	for stage := 1; stage <= 3; stage++ {
-		j := job{ranks: 3, steps: 10, batch: 24, model: newRouted, cfg: fsdp.Config{Stage: stage, Compute: half, Reduce: half}}
-		j.inspect = func(r *dist.Rank, s *fsdp.Sharding, params nn.Params, opt *optim.Optimizer) error {
-			for _, p := range params {
+		j := job{training: training{Ranks: 3, Micro: 1}, model: newRouted, cfg: fsdp.Config{Stage: stage, Compute: half, Reduce: half}}
+		j.end = func(at place) error {
+			for _, p := range at.Params {
 				want := half
 				if p.Name() == "router.weight" || p.Name() == "router.bias" {
 					want = tensor.Float32
@@ -138,9 +137,9 @@ func TestUnitTypes(t *testing.T) {
 			}
 			return nil
 		}
-		requireNear(t, exact.losses, j.run(t).losses, 0.05)
+		requireNear(t, exact.Losses, j.run(t).Losses, 0.05)
 	}
-	j := job{ranks: 3, steps: 4, batch: 12, model: newRouted, cfg: fsdp.Config{Compute: half, Reduce: half}}
+	j := job{training: training{Ranks: 3, Steps: 4, Micro: 1, Batch: 12}, model: newRouted, cfg: fsdp.Config{Compute: half, Reduce: half}}
 	const layer = width*width + width
 	got := count(t, j, 1)
 	require.Equal(t, uint64(2*layer*(2+2*4+2)), got.gathered, "the kept one, the router twice in four bytes, the last one")

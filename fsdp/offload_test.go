@@ -1,31 +1,30 @@
 package fsdp_test
 
 import (
-	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/fsdp"
 	"github.com/ringo-ml/ringo/nn"
-	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
 // With the optimizer on another device the same bits come out, and the rank's own device has nothing of the optimizer.
 func TestOffload(t *testing.T) {
 	half := tensor.BFloat16
-	for _, c := range []job{{cfg: fsdp.Config{Stage: 1}}, {cfg: fsdp.Config{Stage: 2}}, {cfg: fsdp.Config{Stage: 3, DType: tensor.Float64}}, {cfg: fsdp.Config{Stage: 3}, copies: 2},
+	for _, c := range []job{{cfg: fsdp.Config{Stage: 1}}, {cfg: fsdp.Config{Stage: 2}}, {cfg: fsdp.Config{Stage: 3, DType: tensor.Float64}},
+		{cfg: fsdp.Config{Stage: 3}, training: training{Mesh: "dp=2,fsdp=2"}},
 		{cfg: fsdp.Config{Stage: 1, Compute: half}}, {cfg: fsdp.Config{Stage: 3, Compute: half, Reduce: half}}, {cfg: fsdp.Config{Stage: 2, HoldGrads: true}}} {
-		c.ranks, c.steps, c.batch, c.micro = 3, 10, 24, 2
-		if c.copies > 1 {
-			c.ranks = 2
+		if c.Mesh == "" {
+			c.Ranks = 3
 		}
 		want := c.run(t)
 		c.offload = true
-		c.inspect = func(r *dist.Rank, _ *fsdp.Sharding, params nn.Params, _ *optim.Optimizer) error {
-			mine, host := r.Device.Memory(), params[0].Local.Device().Memory()
+		c.end = func(p place) error {
+			mine, host := p.Rank.Device.Memory(), p.Params[0].Local.Device().Memory()
 			for _, k := range []tensor.MemoryKind{tensor.Parameters, tensor.Gradients, tensor.OptimizerState} {
 				if k == tensor.OptimizerState || k == tensor.Parameters && c.cfg.Stage == 3 {
 					require.Zero(t, mine.Of(k), "%+v: %v", c.cfg, k)
@@ -34,11 +33,7 @@ func TestOffload(t *testing.T) {
 			}
 			return nil
 		}
-		got := c.run(t)
-		what := fmt.Sprintf("%+v", c.cfg)
-		require.Equal(t, want.losses, got.losses, what)
-		require.Equal(t, want.norms, got.norms, what)
-		require.Equal(t, want.params, got.params, what)
+		disttest.RequireEqual(t, want, c.run(t), 0)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/ringo-ml/ringo/ddp"
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/fsdp"
 	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/nn"
@@ -16,8 +17,9 @@ import (
 
 // leaveOut makes a job that leaves block i out in a step, on the ranks where it is told to.
 func leaveOut(j job, out func(step, rank, i int) bool) job {
-	j.before = func(r *dist.Rank, n model, _ *fsdp.Sharding, _ nn.Params, step int) error {
-		n.(*toy).skip = func(i int) bool { return out(step, r.World.Rank(), i) }
+	j.before = func(p place) error {
+		step := p.Step
+		p.model.(*toy).skip = func(i int) bool { return out(step, p.Rank.World.Rank(), i) }
 		return nil
 	}
 	return j
@@ -34,11 +36,11 @@ func TestSkippedOnAllRanks(t *testing.T) {
 		"two":      func(step, _, i int) bool { return step%2 == 0 && i >= 2 },
 	} {
 		t.Run(name, func(t *testing.T) {
-			j := leaveOut(job{steps: 10, batch: 18, micro: 2, cfg: fsdp.Config{DType: tensor.Float64}}, out)
+			j := leaveOut(job{cfg: fsdp.Config{DType: tensor.Float64}}, out)
 			want := onOne(j).run(t)
 			for _, stage := range []int{2, 3} {
-				j.ranks, j.cfg.Stage = 3, stage
-				requireClose(t, want, j.run(t), 1e-10, "stage %d", stage)
+				j.Ranks, j.cfg.Stage = 3, stage
+				disttest.RequireEqual(t, want, j.run(t), 1e-10)
 			}
 		})
 	}
@@ -48,21 +50,21 @@ func TestSkippedOnAllRanks(t *testing.T) {
 func refused(t *testing.T, j job, texts ...string) []error {
 	t.Helper()
 	start := time.Now()
-	res, err := j.try()
+	res, err := j.whole().Try()
 	require.Error(t, err)
-	for _, err := range res.errs {
+	for _, err := range res.Errs {
 		for _, text := range texts {
 			require.ErrorContains(t, err, text)
 		}
 	}
 	require.Less(t, time.Since(start), 20*time.Second+reliability.Slack, "nobody waited for the timeout")
-	return res.errs
+	return res.Errs
 }
 
 // Blocks have one size: without names, a rank would take the values of another block for its own.
 func TestSkippedOnOneRank(t *testing.T) {
 	for stage := 1; stage <= 3; stage++ {
-		j := job{ranks: 3, steps: 5, batch: 18, cfg: fsdp.Config{Stage: stage}}
+		j := job{training: training{Ranks: 3, Steps: 5, Micro: 1}, cfg: fsdp.Config{Stage: stage}}
 		for _, block := range []int{0, 1, 3} {
 			at := func(when int) job {
 				return leaveOut(j, func(step, rank, i int) bool { return step == when && rank == 1 && i == block })
@@ -80,16 +82,16 @@ func TestSkippedOnOneRank(t *testing.T) {
 }
 
 func TestOrderDiffers(t *testing.T) {
-	swap := func(rank, step int) func(*dist.Rank, model, *fsdp.Sharding, nn.Params, int) error {
-		return func(r *dist.Rank, n model, _ *fsdp.Sharding, _ nn.Params, at int) error {
-			b := n.(*toy).Blocks
-			if at == step && (rank < 0 || r.World.Rank() == rank) {
+	swap := func(rank, step int) func(place) error {
+		return func(p place) error {
+			b := p.model.(*toy).Blocks
+			if p.Step == step && (rank < 0 || p.Rank.World.Rank() == rank) {
 				b[1], b[2] = b[2], b[1]
 			}
 			return nil
 		}
 	}
-	j := job{ranks: 2, steps: 5, batch: 18}
+	j := job{training: training{Ranks: 2, Steps: 5, Micro: 1}}
 	j.before = swap(1, 0)
 	refused(t, j, "ranks use units in different orders: unit 2 (blocks.1) in forward on one rank, unit 3 (blocks.2) in forward on another")
 	j.before = swap(1, 3)
@@ -100,10 +102,10 @@ func TestOrderDiffers(t *testing.T) {
 
 // A weight whose uses are far apart need not be kept: it is gathered for each of them.
 func TestTiedUnitThatIsNotKept(t *testing.T) {
-	j := job{steps: 6, batch: 18, micro: 2, cfg: fsdp.Config{DType: tensor.Float64}}
+	j := job{training: training{Steps: 6}, cfg: fsdp.Config{DType: tensor.Float64}}
 	want := onOne(j).run(t)
-	j.ranks, j.model = 3, func() model { return &loose{*newToy()} }
-	requireClose(t, want, j.run(t), 1e-10, "tied")
+	j.Ranks, j.model = 3, func() model { return &loose{*newToy()} }
+	disttest.RequireEqual(t, want, j.run(t), 1e-10)
 }
 
 // loose is a toy with nothing kept.
@@ -142,9 +144,9 @@ func (f *forked) units(s *fsdp.Sharding) {
 
 // Parameters of one unit may be used on some ranks only: the others contribute zeros. What no rank uses has no gradient.
 func TestParameterUsedOnSomeRanks(t *testing.T) {
-	j := job{ranks: 3, steps: 10, batch: 18, micro: 2, noClip: true, cfg: fsdp.Config{DType: tensor.Float64}, model: newForked}
-	j.before = func(r *dist.Rank, n model, _ *fsdp.Sharding, _ nn.Params, step int) error {
-		n.(*forked).useB = step%4 == 0 || step%4 != 3 && r.World.Rank() == step%3
+	j := job{training: training{Ranks: 3, Rule: unclipped}, cfg: fsdp.Config{DType: tensor.Float64}, model: newForked}
+	j.before = func(p place) error {
+		p.model.(*forked).useB = p.Step%4 == 0 || p.Step%4 != 3 && p.Rank.World.Rank() == p.Step%3
 		return nil
 	}
 	naive := j
@@ -154,7 +156,7 @@ func TestParameterUsedOnSomeRanks(t *testing.T) {
 	want := naive.run(t)
 	for stage := 1; stage <= 3; stage++ {
 		j.cfg.Stage = stage
-		requireClose(t, want, j.run(t), 1e-10, "stage %d", stage)
+		disttest.RequireEqual(t, want, j.run(t), 1e-10)
 	}
 }
 
@@ -220,12 +222,12 @@ func TestNextUnitIsGathered(t *testing.T) {
 
 // What only the first microbatch of a step uses is reduced with the last one.
 func TestUsedInFirstMicrobatchOnly(t *testing.T) {
-	run := func(cfg fsdp.Config, copies int) result {
+	run := func(cfg fsdp.Config, mesh string) disttest.Result {
 		cfg.DType = tensor.Float64
-		j := job{ranks: 4 / copies, copies: copies, steps: 10, batch: 24, micro: 2, cfg: cfg}
-		j.before = func(_ *dist.Rank, n model, _ *fsdp.Sharding, _ nn.Params, _ int) error {
+		j := job{training: training{Ranks: 4, Mesh: mesh}, cfg: cfg}
+		j.before = func(p place) error {
 			forwards := 0
-			n.(*toy).skip = func(i int) bool {
+			p.model.(*toy).skip = func(i int) bool {
 				if i == 0 {
 					forwards++
 				}
@@ -235,10 +237,10 @@ func TestUsedInFirstMicrobatchOnly(t *testing.T) {
 		}
 		return j.run(t)
 	}
-	want := run(fsdp.Config{Stage: 2}, 1) // reduces after each
-	requireClose(t, want, run(fsdp.Config{Stage: 1}, 1), 1e-10, "stage 1")
-	requireClose(t, want, run(fsdp.Config{Stage: 3, HoldGrads: true}, 1), 1e-10, "held")
-	requireClose(t, want, run(fsdp.Config{Stage: 3}, 2), 1e-10, "hybrid")
+	want := run(fsdp.Config{Stage: 2}, "") // reduces after each
+	disttest.RequireEqual(t, want, run(fsdp.Config{Stage: 1}, ""), 1e-10)
+	disttest.RequireEqual(t, want, run(fsdp.Config{Stage: 3, HoldGrads: true}, ""), 1e-10)
+	disttest.RequireEqual(t, want, run(fsdp.Config{Stage: 3}, "dp=2,fsdp=2"), 1e-10)
 }
 
 // pair is two units, of which the second is used last, if at all.

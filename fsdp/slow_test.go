@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/fsdp"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
@@ -27,9 +28,9 @@ func TestGivenUpMemoryIsNaN(t *testing.T) {
 
 // Ranks take turns at being slow, by yielding many times between layers: results are the same to the last bit.
 func TestSlowPeers(t *testing.T) {
-	want := job{ranks: 3, steps: 8, batch: 18, model: newChain}.run(t)
+	want := job{training: training{Ranks: 3, Steps: 8, Micro: 1}, model: newChain}.run(t)
 	do := make([]func(), 3)
-	j := job{ranks: 3, steps: 8, batch: 18}
+	j := job{training: training{Ranks: 3, Steps: 8, Micro: 1}}
 	next := make(chan int, 3)
 	for r := range do {
 		next <- r
@@ -45,9 +46,7 @@ func TestSlowPeers(t *testing.T) {
 			}
 		}
 	}
-	got := j.run(t)
-	require.Equal(t, want.params, got.params)
-	require.Equal(t, want.losses, got.losses)
+	disttest.RequireEqual(t, want, j.run(t), 0)
 }
 
 // lag is a Function that holds up its rank in Backward.

@@ -22,6 +22,6 @@
 //	program.go, programs.go, outcome.go  random programs, and what is right for them
 //	soak.go                    long runs; drift.go: have operations become slower; held.go: has anything leaked
 //	adjoint.go                 Adjoint
-//	dataset.go, training.go, whole.go    trainings that are compared with one rank
+//	train.go, result.go, on.go           trainings that are compared with one rank; dataset.go, whole.go, training.go: steps that allocate nothing
 //	race.go, norace.go         whether the race detector is on
 package disttest

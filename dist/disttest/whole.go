@@ -2,86 +2,105 @@ package disttest
 
 import (
 	"fmt"
-	"slices"
+	"math"
 
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// piece is the part of a parameter that a rank has.
-type piece struct {
-	Shard  tensor.Shard
-	Values []float64
+// part is what a rank has of a tensor.
+type part struct {
+	Name string
+	Len  int      // of the whole
+	Runs [][2]int // where the elements are: the first one of a run, and their number
+	Bits []uint64 // of the elements; JSON has no NaN
 }
 
-// Whole returns all elements of parameters, one parameter after another. Param.Shard of the ranks of g says where elements are. If
-// several ranks have the same element, its bits must be the same. It is collective.
-func Whole(g *dist.Group, params ...*tensor.Param) ([]float64, error) {
-	mine := make([]piece, len(params))
-	for i, p := range params {
-		mine[i] = piece{p.Shard, tensor.Floats(p.Local)}
+// partOf returns the part of x, which is divided as p is.
+func partOf(name string, p *tensor.Param, x tensor.Tensor) part {
+	v, first := tensor.Floats(x), p.Shard.Flat[0]
+	out := part{Name: name, Len: p.GlobalLen(), Bits: bitsOf(v)}
+	for at, n := range p.Runs(first, first+len(v)) {
+		out.Runs = append(out.Runs, [2]int{at, n})
 	}
+	return out
+}
+
+// whole is a part that is all of it.
+func whole(name string, x []float64) part {
+	return part{name, len(x), [][2]int{{0, len(x)}}, bitsOf(x)}
+}
+
+func bitsOf(x []float64) []uint64 {
+	out := make([]uint64, len(x))
+	for i, v := range x {
+		out[i] = math.Float64bits(v)
+	}
+	return out
+}
+
+// Wholes returns all elements of the parameters that ranks of g have, of which each may have others. If several ranks have the same
+// element, its bits must be the same. It is collective.
+func Wholes(g *dist.Group, params nn.Params) (Values, error) {
+	parts := make([]part, len(params))
+	for i, p := range params {
+		parts[i] = partOf(p.Name(), p, p.Local)
+	}
+	return joined(g, parts)
+}
+
+// Whole is Wholes of parameters that all ranks have or have parts of, one after another.
+func Whole(g *dist.Group, params ...*tensor.Param) (out []float64, err error) {
+	all, err := Wholes(g, params)
+	for _, p := range params {
+		out = append(out, all[p.Name()]...)
+	}
+	return out, err
+}
+
+// joined joins the parts of all ranks.
+func joined(g *dist.Group, mine []part) (Values, error) {
 	all, err := dist.AllGatherObject(g, mine)
 	if err != nil {
 		return nil, err
 	}
-	var out []float64
-	for i, p := range params {
-		x := mine[i].Values
-		if p.Shard.Global != nil {
-			if x, err = join(p, func(rank int) piece { return all[rank][i] }, len(all)); err != nil {
+	out, from := Values{}, map[string][]int{} // from has one more than the rank that an element is from
+	for rank, parts := range all {
+		for _, p := range parts {
+			if out[p.Name] == nil {
+				out[p.Name], from[p.Name] = make([]float64, p.Len), make([]int, p.Len)
+			}
+			if err := p.join(out[p.Name], from[p.Name], rank); err != nil {
 				return nil, err
 			}
 		}
-		out = append(out, x...)
+	}
+	for name, ranks := range from {
+		for i, rank := range ranks {
+			if rank == 0 {
+				return nil, fmt.Errorf("%s: no rank has element %d", name, i)
+			}
+		}
 	}
 	return out, nil
 }
 
-// join joins the parts of a parameter that the ranks have.
-func join(p *tensor.Param, of func(rank int) piece, ranks int) ([]float64, error) {
-	n := 1
-	for _, d := range p.Shard.Global {
-		n *= d
+// join puts the elements of a rank where they belong.
+func (p part) join(out []float64, from []int, rank int) error {
+	if p.Len != len(out) {
+		return fmt.Errorf("%s: rank %d has %d elements, a rank before it has %d", p.Name, rank, p.Len, len(out))
 	}
-	out, known := make([]float64, n), make([]bool, n)
-	for rank := range ranks {
-		h := of(rank)
-		flat := h.Shard.Flat
-		if flat == [2]int{} {
-			flat[1] = len(h.Values)
-		}
-		for i, at := range places(h.Shard)[flat[0]:flat[1]] {
-			if known[at] && out[at] != h.Values[i] {
-				return nil, fmt.Errorf("%s: rank %d has %v as element %d, a rank before it has %v", p.Name(), rank, h.Values[i], at, out[at])
+	bits := p.Bits
+	for _, run := range p.Runs {
+		for i, b := range bits[:run[1]] {
+			at, v := run[0]+i, math.Float64frombits(b)
+			if from[at] > 0 && math.Float64bits(out[at]) != b {
+				return fmt.Errorf("%s: rank %d has %v as element %d, rank %d has %v", p.Name, rank, v, at, from[at]-1, out[at])
 			}
-			out[at], known[at] = h.Values[i], true
+			out[at], from[at] = v, rank+1
 		}
+		bits = bits[run[1]:]
 	}
-	if i := slices.Index(known, false); i >= 0 {
-		return nil, fmt.Errorf("%s: no rank has element %d", p.Name(), i)
-	}
-	return out, nil
-}
-
-// places returns the global indices of the elements of a shard's boxes, in order.
-func places(s tensor.Shard) (at []int) {
-	boxes := s.Boxes
-	if len(boxes) == 0 {
-		boxes = []tensor.Box{{Lo: make([]int, len(s.Global)), Hi: s.Global}}
-	}
-	for _, b := range boxes {
-		list := []int{0}
-		for d, size := range s.Global {
-			var next []int
-			for _, i := range list {
-				for k := b.Lo[d]; k < b.Hi[d]; k++ {
-					next = append(next, i*size+k)
-				}
-			}
-			list = next
-		}
-		at = append(at, list...)
-	}
-	return at
+	return nil
 }
