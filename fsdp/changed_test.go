@@ -1,0 +1,118 @@
+package fsdp_test
+
+import (
+	"context"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/ckpt"
+	"github.com/ringo-ml/ringo/fsdp"
+	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/optim"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// taught is a student that learns from a teacher, too. Either may be a unit that stays gathered.
+type taught struct {
+	Student, Teacher, Head *nn.Linear
+	keep                   string
+}
+
+func newTaught(keep string) func() model {
+	return func() model {
+		n := &taught{nn.NewLinear(width, width), nn.NewLinear(width, width), nn.NewLinear(width, classes), keep}
+		for _, p := range nn.Within(n.Teacher) {
+			p.Freeze()
+		}
+		return n
+	}
+}
+
+func (n *taught) Forward(x nn.T) nn.T {
+	y := n.Student.Forward(x)
+	return n.Head.Forward(y.Add(n.Teacher.Forward(x).Tanh().Mul(y)))
+}
+
+func (n *taught) units(s *fsdp.Sharding) {
+	for i, l := range []*nn.Linear{n.Student, n.Teacher} { // each alone, so that ranks have the same part of both
+		if n.keep == []string{"student", "teacher"}[i] {
+			s.Keep(l)
+		} else {
+			s.Unit(l)
+		}
+	}
+	s.Unit(n.Head)
+}
+
+// edit changes values, and says so.
+func edit(params []*tensor.Param, to func(p *tensor.Param, i int, v float64) float64) {
+	for _, p := range params {
+		values := tensor.Data[float64](p.Local)
+		for i, v := range values {
+			values[i] = to(p, i, v)
+		}
+		p.Changed()
+	}
+}
+
+// What a user changes in Param.Local between steps is used in the next one, also where a unit stays gathered, as on one rank.
+func TestChangedValuesAreUsed(t *testing.T) {
+	dir := t.TempDir()
+	for name, change := range map[string]func(p place, n *taught) error{
+		"momentum teacher": func(_ place, n *taught) error {
+			of := map[*tensor.Param]*tensor.Param{n.Teacher.W: n.Student.W, n.Teacher.B: n.Student.B}
+			edit(nn.Within(n.Teacher), func(p *tensor.Param, i int, v float64) float64 {
+				return 0.7*v + 0.3*tensor.Data[float64](of[p].Local)[i]
+			})
+			return nil
+		},
+		"clipped values": func(_ place, n *taught) error {
+			edit(nn.Within(n.Student), func(_ *tensor.Param, _ int, v float64) float64 { return max(-0.1, min(0.1, v)) })
+			return nil
+		},
+		"values swapped by hand": func(p place, _ *taught) error {
+			edit(p.Params, func(_ *tensor.Param, _ int, v float64) float64 { return v * []float64{2, 0.5}[p.Step%2] })
+			return nil
+		},
+		"only the teacher's bias": func(p place, n *taught) error {
+			edit([]*tensor.Param{n.Teacher.B}, func(_ *tensor.Param, _ int, v float64) float64 { return v + 0.1 })
+			return nil
+		},
+		"back to a checkpoint": func(p place, _ *taught) error {
+			st := ckpt.State{Params: p.Params, Step: 3}
+			switch {
+			case p.Step == 3 && p.sharding == nil: // one rank
+				s := ckpt.NewSaver(p.Rank.World, dir, ckpt.Config{})
+				if err := s.Save(context.Background(), st); err != nil {
+					return err
+				}
+				return s.Close()
+			case p.Step == 6 || p.Step == 7:
+				_, err := ckpt.Load(context.Background(), p.Rank.World, filepath.Join(dir, "step-00000003"), &st, ckpt.LoadConfig{})
+				return err
+			}
+			return nil
+		},
+	} {
+		before := func(p place) error { return change(p, p.model.(*taught)) }
+		one := job{one: true, cfg: fsdp.Config{DType: tensor.Float64}, model: newTaught(""), before: before}
+		one.Rule = sgd
+		want := one.run(t)
+		unedited := one
+		unedited.before = nil
+		require.Error(t, unedited.run(t).Differs(want, 1e-3), "%s: the change matters", name)
+		for _, keep := range []string{"", "student", "teacher"} {
+			for stage := 1; stage <= 3; stage++ {
+				j := job{cfg: fsdp.Config{Stage: stage, DType: tensor.Float64}, model: newTaught(keep), before: before}
+				j.Ranks, j.Rule = stage%2+2, sgd
+				require.NoError(t, j.run(t).Differs(want, 1e-10), "%s, %q stays, stage %d", name, keep, stage)
+			}
+		}
+	}
+}
+
+func sgd(p nn.Params, n optim.Norm) *optim.Optimizer {
+	return optim.NewSGD(p.Trainable(), optim.SGDConfig{LR: 0.1, Momentum: 0.9, Clip: 1, Norm: n})
+}
