@@ -12,6 +12,7 @@ import (
 
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/fsdp"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -47,7 +48,7 @@ func (p processJob) job() job {
 // Processes compute what one rank does, over shared memory and over sockets.
 func TestProcesses(t *testing.T) {
 	jobs := []processJob{{Ranks: 2, Copies: 1, Stage: 3, Steps: 10}}
-	if os.Getenv("RINGO_LONG") == "1" {
+	if reliability.Long(t) {
 		jobs = nil
 		for stage := 1; stage <= 3; stage++ {
 			for ranks := 1; ranks <= 5; ranks++ {
@@ -66,6 +67,11 @@ func TestProcesses(t *testing.T) {
 			}
 		}
 	}
+}
+
+func TestLongProcesses(t *testing.T) {
+	reliability.SkipUnlessLong(t)
+	TestProcesses(t)
 }
 
 // processes runs a job with a process per rank and returns what each has at the end: only rank 0 has anything.
