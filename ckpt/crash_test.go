@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -17,9 +16,8 @@ import (
 	"github.com/ringo-ml/ringo/ckpt/internal/disk"
 	"github.com/ringo-ml/ringo/ckpt/internal/storage"
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/internal/reliability"
 )
-
-func long() bool { return os.Getenv("RINGO_LONG") == "1" }
 
 // trySave saves a version on a file system and keeps one checkpoint.
 func trySave(fsys disk.FS, l layout, version int) error {
@@ -85,13 +83,18 @@ func TestCrash(t *testing.T) {
 	for first, name := range []string{"ddp1", "fsdp2"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if long() {
+			if reliability.Long(t) {
 				crash(t, layouts[name], 1, 1, 64)
 			} else {
 				crash(t, layouts[name], 1+first, 4, 4)
 			}
 		})
 	}
+}
+
+func TestLongCrash(t *testing.T) {
+	reliability.SkipUnlessLong(t)
+	TestCrash(t)
 }
 
 // crash crashes before every every-th operation from first on, with several seeds for what is lost. It skips a disk
@@ -113,7 +116,7 @@ func crash(t *testing.T, l layout, first, every int, seeds uint64) {
 				verified[print] = requireVerified(t, after, what, 1, 2)
 			}
 			seen[verified[print]]++
-			if whole[print] || seed > 0 && !long() {
+			if whole[print] || seed > 0 && !reliability.Long(t) {
 				continue
 			}
 			whole[print] = true
@@ -144,11 +147,11 @@ func TestFaults(t *testing.T) {
 		}
 	}
 	for n, k := range order {
-		if !long() && n > ops/3 && !lacks() {
+		if !reliability.Long(t) && n > ops/3 && !lacks() {
 			break
 		}
 		for i, cause := range []error{syscall.ENOSPC, syscall.EIO} {
-			if i != k%2 && !long() {
+			if i != k%2 && !reliability.Long(t) {
 				continue
 			}
 			broken := base.clone()
@@ -172,6 +175,11 @@ func TestFaults(t *testing.T) {
 		}
 	}
 	require.False(t, lacks(), "%v", failed)
+}
+
+func TestLongFaults(t *testing.T) {
+	reliability.SkipUnlessLong(t)
+	TestFaults(t)
 }
 
 // errorAs converts the text of another rank's error back into its cause.

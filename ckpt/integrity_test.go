@@ -11,6 +11,7 @@ import (
 
 	"github.com/ringo-ml/ringo/ckpt/internal/disk"
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/internal/reliability"
 )
 
 // flipFS is a disk on which one bit of one file is wrong.
@@ -42,11 +43,11 @@ func (f flipFile) ReadAt(b []byte, off int64) (int, error) {
 }
 
 // TestLoadRefusesEveryFlip: every layout refuses a wrong bit in any byte of any file, also if it cuts tensors
-// differently from the layout that saved. Trying every byte would take twenty minutes: RINGO_LONG tries every 31st,
-// otherwise every 997th is tried, each time from another byte on.
+// differently from the layout that saved. Trying every byte would take twenty minutes: the long runs try every 31st,
+// the short ones every 997th, each time from another byte on.
 func TestLoadRefusesEveryFlip(t *testing.T) {
 	stride := int64(997)
-	if long() {
+	if reliability.Long(t) {
 		stride = 31
 	}
 	for k, from := range []string{"fsdp2", "tp2fsdp2", "ddp1"} {
@@ -79,6 +80,11 @@ func TestLoadRefusesEveryFlip(t *testing.T) {
 			require.Greater(t, int64(flips), 20_000/stride)
 		}
 	}
+}
+
+func TestLongLoadRefusesEveryFlip(t *testing.T) {
+	reliability.SkipUnlessLong(t)
+	TestLoadRefusesEveryFlip(t)
 }
 
 // TestFlipNamesThePlace: the error names file, tensor and reason, also if no rank holds a complete piece.

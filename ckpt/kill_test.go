@@ -20,6 +20,7 @@ import (
 	"github.com/ringo-ml/ringo/ckpt/internal/disk"
 	"github.com/ringo-ml/ringo/ckpt/internal/storage"
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/internal/reliability"
 )
 
 const (
@@ -86,7 +87,7 @@ func saveForEver(dir string) error {
 // checkpoint must be complete.
 func TestKill(t *testing.T) {
 	kills := 8
-	if long() {
+	if reliability.Long(t) {
 		kills = 200
 	}
 	dir := t.TempDir()
@@ -113,6 +114,11 @@ func TestKill(t *testing.T) {
 		}
 		requireKilled(t, dir, reported)
 	}
+}
+
+func TestLongKill(t *testing.T) {
+	reliability.SkipUnlessLong(t)
+	TestKill(t)
 }
 
 func requireKilled(t *testing.T, dir string, reported int) {

@@ -10,6 +10,7 @@ import (
 	"github.com/ringo-ml/ringo/ddp"
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/disttest"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
@@ -175,7 +176,7 @@ func TestSteadySteps(t *testing.T) {
 		t.Skip("debug mode allocates")
 	}
 	steps := 20
-	if disttest.Long() {
+	if reliability.Long(t) {
 		steps = 100
 	}
 	for name, cfg := range map[string]ddp.Config{
@@ -188,6 +189,11 @@ func TestSteadySteps(t *testing.T) {
 			disttest.OnEach(t, disttest.GPUs(), 2, func(t *testing.T, launch disttest.Launcher) { disttest.SteadySteps(t, launch, 12, 4, step) })
 		})
 	}
+}
+
+func TestLongSteadySteps(t *testing.T) {
+	reliability.SkipUnlessLong(t)
+	TestSteadySteps(t)
 }
 
 // stepper returns a whole training step of two microbatches.

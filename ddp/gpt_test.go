@@ -9,6 +9,7 @@ import (
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/internal/cuda"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/models/gpt"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
@@ -22,9 +23,18 @@ func TestCapturedGPT2IsSteady(t *testing.T) {
 	if os.Getenv("RINGO_DEBUG") == "1" {
 		t.Skip("debug mode allocates")
 	}
+	layers := 1
+	if reliability.Long(t) {
+		layers = 4
+	}
 	disttest.OnEach(t, disttest.GPUs()[1:], 2, func(t *testing.T, launch disttest.Launcher) {
-		disttest.SteadySteps(t, launch, 12, 2, capturedGPT2)
+		disttest.SteadySteps(t, launch, 12, 2, func(r *dist.Rank) (func() error, error) { return capturedGPT2(r, layers) })
 	})
+}
+
+func TestLongCapturedGPT2IsSteady(t *testing.T) {
+	reliability.SkipUnlessLong(t)
+	TestCapturedGPT2IsSteady(t)
 }
 
 // launches counts those on the GPU of a rank.
@@ -32,12 +42,8 @@ func launches(r *dist.Rank) int64 {
 	return r.Device.(interface{ GPU() *cuda.Device }).GPU().Stats().Launches
 }
 
-func capturedGPT2(r *dist.Rank) (func() error, error) {
+func capturedGPT2(r *dist.Rank, layers int) (func() error, error) {
 	const batch, vocabulary, length = 1, 32, 16
-	layers := 1
-	if disttest.Long() {
-		layers = 4
-	}
 	model, err := gpt.New(gpt.Config{Vocab: vocabulary, Positions: length, Width: 32, Layers: layers, Heads: 2, Tied: true})
 	if err != nil {
 		return nil, err

@@ -12,13 +12,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ringo-ml/ringo/dist/disttest"
+	"github.com/ringo-ml/ringo/internal/reliability"
 )
 
 // Ranks that are killed during the rendezvous, or while they share memory, leave nothing behind: no process, no file, no socket.
 func TestKilledProcessesLeaveNothing(t *testing.T) {
 	times := 3
-	if disttest.Long() {
+	if reliability.Long(t) {
 		times = 50
 	}
 	files, err := filepath.Glob("/dev/shm/*ringo*")
@@ -46,4 +46,9 @@ func TestKilledProcessesLeaveNothing(t *testing.T) {
 	maps, err := os.ReadFile("/proc/self/maps")
 	require.NoError(t, err)
 	assert.False(t, strings.Contains(string(maps), "memfd:ringo"), "this process maps none")
+}
+
+func TestLongKilledProcessesLeaveNothing(t *testing.T) {
+	reliability.SkipUnlessLong(t)
+	TestKilledProcessesLeaveNothing(t)
 }

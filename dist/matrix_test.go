@@ -122,39 +122,37 @@ func stutter(t *testing.T, pid int) {
 	}
 }
 
-// during is a number of elements that takes long enough for the fault to happen during the operation.
-func during() int {
-	if disttest.Long() {
-		return 400_000
-	}
-	return 150_000
-}
-
 const stopBound = matrixTimeout + 200*time.Millisecond
 
 // faults are all columns. "Before": the victim has no operation in flight, and the others wait for it. "During": it is inside its
-// operations, which are longer in the long form.
-var faults = []fault{
-	{name: "killed before", column: "killed", row: 13, how: "before", count: 1000, strike: signal(syscall.SIGKILL), says: "closed the connection", bound: time.Second},
-	{name: "killed during", column: "killed", row: 13, how: "during", count: during(), strike: signal(syscall.SIGKILL), says: "closed the connection", bound: time.Second},
-	{name: "stopped before", column: "stopped", row: 14, how: "before", count: 1000, strike: signal(syscall.SIGSTOP), says: "no progress", bound: stopBound},
-	{name: "stopped during", column: "stopped", row: 14, how: "during", count: during(), strike: signal(syscall.SIGSTOP), says: "no progress", bound: stopBound},
-	{name: "cable cut", column: "cable cut", row: 14, how: "during", count: 1000, cut: true, says: "no progress", bound: stopBound},
-	{name: "late", column: "late", how: "late", count: 1000},
-	{name: "slow", column: "slow", how: "during", count: 50_000, strike: stutter},
+// operations of so many elements, which take long enough for it to happen.
+func faults(during int) []fault {
+	return []fault{
+		{name: "killed before", column: "killed", row: 13, how: "before", count: 1000, strike: signal(syscall.SIGKILL), says: "closed the connection", bound: time.Second},
+		{name: "killed during", column: "killed", row: 13, how: "during", count: during, strike: signal(syscall.SIGKILL), says: "closed the connection", bound: time.Second},
+		{name: "stopped before", column: "stopped", row: 14, how: "before", count: 1000, strike: signal(syscall.SIGSTOP), says: "no progress", bound: stopBound},
+		{name: "stopped during", column: "stopped", row: 14, how: "during", count: during, strike: signal(syscall.SIGSTOP), says: "no progress", bound: stopBound},
+		{name: "cable cut", column: "cable cut", row: 14, how: "during", count: 1000, cut: true, says: "no progress", bound: stopBound},
+		{name: "late", column: "late", how: "late", count: 1000},
+		{name: "slow", column: "slow", how: "during", count: 50_000, strike: stutter},
+	}
 }
 
 // TestEveryOperation combines every operation with every fault, on every engine for processes, because only processes can be killed and
-// stopped. Cables are between hosts. Without RINGO_LONG it tests one column, each operation on one engine.
+// stopped. Cables are between hosts. The short form tests one column, each operation on one engine.
 func TestEveryOperation(t *testing.T) {
+	long, during := reliability.Long(t), 150_000
+	if long {
+		during = 400_000
+	}
 	for engine, env := range engines {
-		for _, f := range faults {
-			if !disttest.Long() && f.name != "killed during" || f.cut && engine != "tcp" {
+		for _, f := range faults(during) {
+			if !long && f.name != "killed during" || f.cut && engine != "tcp" {
 				continue
 			}
 			t.Run(engine+" "+f.name, func(t *testing.T) {
 				for i, op := range disttest.Operations() {
-					if !disttest.Long() && (engine == "tcp") != (i%2 == 0) {
+					if !long && (engine == "tcp") != (i%2 == 0) {
 						continue
 					}
 					t.Run(op.Name, func(t *testing.T) {
@@ -167,11 +165,14 @@ func TestEveryOperation(t *testing.T) {
 	}
 }
 
-// TestEveryOperationOnGoroutines has a late and a slow rank in every operation. Goroutines cannot be killed or stopped.
-func TestEveryOperationOnGoroutines(t *testing.T) {
-	if !disttest.Long() {
-		t.Skip("the suite has some of it in its short form; set RINGO_LONG=1")
-	}
+func TestLongEveryOperation(t *testing.T) {
+	reliability.SkipUnlessLong(t)
+	TestEveryOperation(t)
+}
+
+// TestLongEveryOperationOnGoroutines has a late and a slow rank in every operation. Goroutines cannot be killed or stopped.
+func TestLongEveryOperationOnGoroutines(t *testing.T) {
+	reliability.SkipUnlessLong(t)
 	for _, how := range []string{"late", "slow"} {
 		t.Run(how, func(t *testing.T) {
 			for i, op := range disttest.Operations() {

@@ -110,10 +110,8 @@ func TestRebuildNoQuorum(t *testing.T) {
 }
 
 // If the network is cut, only one part continues. Ranks of the other part get an error, also when the cable is plugged in again.
-func TestRebuildCut(t *testing.T) {
-	if !disttest.Long() {
-		t.Skip("waits for timeouts; set RINGO_LONG=1")
-	}
+func TestLongRebuildCut(t *testing.T) {
+	reliability.SkipUnlessLong(t)
 	for _, c := range []struct {
 		name        string
 		n, hosts    int

@@ -16,7 +16,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/dist"
-	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/internal/ports"
 	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/tensor"
@@ -55,10 +54,8 @@ func guardChild() error {
 }
 
 // A stopped rank that continues after the others have failed changes no memory of theirs, and gets the error that it is too late.
-func TestStoppedRankGoesOn(t *testing.T) {
-	if !disttest.Long() {
-		t.Skip("waits for timeouts; set RINGO_LONG=1")
-	}
+func TestLongStoppedRankGoesOn(t *testing.T) {
+	reliability.SkipUnlessLong(t)
 	for engine, env := range engines {
 		t.Run(engine, func(t *testing.T) {
 			j := startJob(t, 3, nil, 0, "DIST_TEST_CHILD=guard", env, "RINGO_TIMEOUT="+matrixTimeout.String())

@@ -10,13 +10,15 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/internal/reliability"
 )
 
 // Every example with flags returns an error for an unknown argument, for 0 ranks, and for a device that does not exist. Without a driver,
 // -device cuda gives one line, which names libcuda and says where to get it.
 func TestWrongFlags(t *testing.T) {
 	packages := "./collectives"
-	if os.Getenv("RINGO_LONG") == "1" {
+	if reliability.Long(t) {
 		packages = "./..." // linking all takes time
 	}
 	dir := t.TempDir()
@@ -48,4 +50,9 @@ func TestWrongFlags(t *testing.T) {
 			}
 		}
 	}
+}
+
+func TestLongWrongFlags(t *testing.T) {
+	reliability.SkipUnlessLong(t)
+	TestWrongFlags(t)
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/fsdp"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -72,7 +73,7 @@ func TestCapturedSteps(t *testing.T) {
 	disttest.OnEach(t, disttest.GPUs(), 2, func(t *testing.T, launch disttest.Launcher) {
 		stage++
 		for s := 1; s <= 3; s++ {
-			if s != stage && !disttest.Long() {
+			if s != stage && !reliability.Long(t) {
 				continue
 			}
 			for _, hold := range []bool{false, true}[:min(s, 2)] {
@@ -81,4 +82,9 @@ func TestCapturedSteps(t *testing.T) {
 			}
 		}
 	})
+}
+
+func TestLongCapturedSteps(t *testing.T) {
+	reliability.SkipUnlessLong(t)
+	TestCapturedSteps(t)
 }

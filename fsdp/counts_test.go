@@ -11,6 +11,7 @@ import (
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/fsdp"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
@@ -101,7 +102,7 @@ func TestSteadySteps(t *testing.T) {
 		t.Skip("debug mode allocates")
 	}
 	steps := 6
-	if disttest.Long() {
+	if reliability.Long(t) {
 		steps = 30
 	}
 	for _, c := range []fsdp.Config{{Stage: 1}, {Stage: 2, Compute: tensor.BFloat16}, {Stage: 3}, {Stage: 3, Compute: tensor.BFloat16, Reduce: tensor.BFloat16}} {
@@ -115,6 +116,11 @@ func TestSteadySteps(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestLongSteadySteps(t *testing.T) {
+	reliability.SkipUnlessLong(t)
+	TestSteadySteps(t)
 }
 
 // stepper returns a whole training step of two microbatches, with clipping.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/fsdp"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -20,12 +21,12 @@ func TestDevicesEqualOneRank(t *testing.T) {
 	disttest.OnEach(t, disttest.Machines(), 4, func(t *testing.T, launch disttest.Launcher) {
 		machine++
 		one.On = launch
-		if disttest.Long() || machine < 2 {
+		if reliability.Long(t) || machine < 2 {
 			disttest.RequireEqual(t, want, onOne(one).run(t), 1e-10)
 		}
 		for stage := 1; stage <= 3; stage++ {
 			for ranks := 1; ranks <= 4; ranks++ {
-				if j := one; disttest.Long() || ranks == stage+1 && (machine == 0 || machine == stage) {
+				if j := one; reliability.Long(t) || ranks == stage+1 && (machine == 0 || machine == stage) {
 					j.Ranks, j.cfg.Stage, j.cfg.HoldGrads, j.offload = ranks, stage, ranks == 3, ranks == 2
 					disttest.RequireEqual(t, want, j.run(t), 1e-10)
 				}
@@ -35,6 +36,11 @@ func TestDevicesEqualOneRank(t *testing.T) {
 		j.Mesh = "dp=2,fsdp=2"
 		disttest.RequireEqual(t, want, j.run(t), 1e-10)
 	})
+}
+
+func TestLongDevicesEqualOneRank(t *testing.T) {
+	reliability.SkipUnlessLong(t)
+	TestDevicesEqualOneRank(t)
 }
 
 // In 16 bits, with the optimizer's values in float32, devices compute nearly the same as host memory.

@@ -4,11 +4,11 @@ package fsdp_test
 
 import (
 	"fmt"
-	"os"
 	"testing"
 
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/fsdp"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -28,7 +28,7 @@ func (p processJob) job() job {
 // Processes compute what one rank does, over shared memory and over sockets.
 func TestProcesses(t *testing.T) {
 	jobs := []processJob{{Ranks: 2, Copies: 1, Stage: 3}}
-	if os.Getenv("RINGO_LONG") == "1" {
+	if reliability.Long(t) {
 		jobs = nil
 		for stage := 1; stage <= 3; stage++ {
 			for ranks := 1; ranks <= 5; ranks++ {
@@ -43,4 +43,9 @@ func TestProcesses(t *testing.T) {
 			disttest.RequireEqual(t, want, disttest.InProcesses(t, p.Ranks*p.Copies, p, "RINGO_SHM="+shm), 1e-10)
 		}
 	}
+}
+
+func TestLongProcesses(t *testing.T) {
+	reliability.SkipUnlessLong(t)
+	TestProcesses(t)
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/disttest"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/moe"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
@@ -95,7 +96,7 @@ func TestCapturedSteps(t *testing.T) {
 	disttest.OnEach(t, disttest.GPUs(), 2, func(t *testing.T, launch disttest.Launcher) {
 		machine++
 		for i, c := range cases {
-			if i != machine%2 && !disttest.Long() {
+			if i != machine%2 && !reliability.Long(t) {
 				continue
 			}
 			want, err := captures(launch, c, false)
@@ -105,6 +106,11 @@ func TestCapturedSteps(t *testing.T) {
 			require.Equal(t, want, got)
 		}
 	})
+}
+
+func TestLongCapturedSteps(t *testing.T) {
+	reliability.SkipUnlessLong(t)
+	TestCapturedSteps(t)
 }
 
 // Without a capacity, how many rows travel depends on data: the host would have to wait for it.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -19,6 +18,7 @@ import (
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/fsdp"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/moe"
 	"github.com/ringo-ml/ringo/moe/router"
 	"github.com/ringo-ml/ringo/nn"
@@ -232,7 +232,7 @@ func (c training) on(l training) training {
 	return l
 }
 
-// However ranks share tokens and experts, they train as one rank does. Without RINGO_LONG=1 each router has every third layout, and each
+// However ranks share tokens and experts, they train as one rank does. In the short form each router has every third layout, and each
 // layout some of the routers.
 func TestRanksEqualOne(t *testing.T) {
 	for turn, name := range slices.Sorted(maps.Keys(routers)) {
@@ -250,7 +250,7 @@ func TestRanksEqualOne(t *testing.T) {
 			dropped := slices.ContainsFunc(want.loads, func(l moe.Load) bool { return l.Dropped > 0 })
 			require.Equal(t, capacity > 0, dropped)
 			for i, l := range layouts {
-				if (i+turn+k)%3 > 0 && os.Getenv("RINGO_LONG") != "1" {
+				if (i+turn+k)%3 > 0 && !reliability.Long(t) {
 					continue
 				}
 				t.Run(fmt.Sprintf("%s %g %v", name, capacity, l), func(t *testing.T) {
@@ -261,6 +261,11 @@ func TestRanksEqualOne(t *testing.T) {
 			}
 		}
 	}
+}
+
+func TestLongRanksEqualOne(t *testing.T) {
+	reliability.SkipUnlessLong(t)
+	TestRanksEqualOne(t)
 }
 
 // Slots that travel in 16 bits are a quarter of the bytes of float64, and near to what they were.

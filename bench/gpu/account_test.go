@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -12,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/internal/cuda/emu"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -152,11 +152,9 @@ func TestLaunches(t *testing.T) {
 	assert.LessOrEqual(t, launches, 14)
 }
 
-// TestSectionsOnGPU runs on the emulator, with small sizes, the measurements that need a GPU and that no other test runs.
-func TestSectionsOnGPU(t *testing.T) {
-	if os.Getenv("RINGO_LONG") != "1" {
-		t.Skip("takes half a minute: RINGO_LONG=1")
-	}
+// TestLongSectionsOnGPU runs on the emulator, with small sizes, the measurements that need a GPU and that no other test runs.
+func TestLongSectionsOnGPU(t *testing.T) {
+	reliability.SkipUnlessLong(t)
 	emu.Start(t, emu.Config{})
 	dev, closer, err := openDevice("cuda")
 	require.NoError(t, err)

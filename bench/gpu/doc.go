@@ -54,7 +54,7 @@
 //     fail then.
 //  4. Write the table into docs/BENCHMARKS.md. Make the emulator show the errors that were found, so that it finds similar ones next time.
 //
-// In a rehearsal without a GPU, the emulator stands for one. RINGO_LONG=1 go test -run TestRehearsal ./bench/gpu does it, without Go in the
-// path, and with kernels that are wrong or never end. By hand, set EMU_DEVICES=1, and RINGO_CUDA_LIB and so on, and EMU_SHIM, as emu.Start
-// sets them; then run bin/ringo-gpu -small -limit 30m.
+// In a rehearsal without a GPU, the emulator stands for one. RINGO_LONG=1 go test -run TestLongRehearsal ./bench/gpu does it, without Go
+// in the path, and with kernels that are wrong or never end. By hand, set EMU_DEVICES=1, and RINGO_CUDA_LIB and so on, and EMU_SHIM, as
+// emu.Start sets them; then run bin/ringo-gpu -small -limit 30m.
 package main

@@ -64,7 +64,10 @@ func users(files []string, s starters) ([]string, error) {
 	return slices.DeleteFunc(functions, func(f string) bool { return !reaches(mentions, f, map[string]bool{}) }), nil
 }
 
-func isTest(name string) bool { return strings.HasPrefix(name, "Test") && name != "TestMain" }
+// isTest leaves out the tests of the long runs: on a GPU, the others run in every variant.
+func isTest(name string) bool {
+	return strings.HasPrefix(name, "Test") && !strings.HasPrefix(name, "TestLong") && name != "TestMain"
+}
 
 // in returns the starters that a file imports, by the file's names for them.
 func (s starters) in(f *ast.File) starters {

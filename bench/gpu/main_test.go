@@ -19,6 +19,7 @@ import (
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/internal/cuda"
 	"github.com/ringo-ml/ringo/internal/cuda/emu"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -212,6 +213,7 @@ func TestGPUTests(t *testing.T) {
 	require.NoError(t, err)
 	assert.Subset(t, tests, []string{"TestOneKernel", "TestBrokenKernel", "TestSmoke"})
 	assert.NotContains(t, tests, "TestParseRow")
+	assert.NotContains(t, tests, "TestLongPack")
 	tests, err = gpuTests([]string{"../../tensor/cuda/harness_test.go", "../../tensor/cuda/rows_test.go", "../../tensor/cuda/nvrtc_test.go"})
 	require.NoError(t, err)
 	assert.Contains(t, tests, "TestSoftmax", "by bothOrders of another file")
@@ -301,10 +303,8 @@ func TestCrossing(t *testing.T) {
 	assert.Zero(t, c[2:].bytes(), "one-shot was never faster")
 }
 
-func TestPack(t *testing.T) {
-	if os.Getenv("RINGO_LONG") != "1" {
-		t.Skip("builds all test binaries: RINGO_LONG=1")
-	}
+func TestLongPack(t *testing.T) {
+	reliability.SkipUnlessLong(t)
 	file := filepath.Join(t.TempDir(), "ringo-gpu")
 	require.NoError(t, pack(file, io.Discard))
 	out, err := program(t, file, "list")

@@ -17,6 +17,7 @@ import (
 	"github.com/ringo-ml/ringo/bench/gpu/bundle"
 	gpu "github.com/ringo-ml/ringo/internal/cuda"
 	"github.com/ringo-ml/ringo/internal/cuda/emu"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/cuda"
 )
@@ -112,11 +113,9 @@ func TestGoesOn(t *testing.T) {
 	assert.Contains(t, out, "nothing was tested or measured: ")
 }
 
-// TestRehearsal does in one call all that is done on a machine with a GPU, on the emulator and without Go.
-func TestRehearsal(t *testing.T) {
-	if os.Getenv("RINGO_LONG") != "1" {
-		t.Skip("takes minutes: RINGO_LONG=1")
-	}
+// TestLongRehearsal does in one call all that is done on a machine with a GPU, on the emulator and without Go.
+func TestLongRehearsal(t *testing.T) {
+	reliability.SkipUnlessLong(t)
 	emu.Start(t, emu.Config{})
 	self, err := os.Executable()
 	require.NoError(t, err)

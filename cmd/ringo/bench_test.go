@@ -193,7 +193,7 @@ func TestBenchUsage(t *testing.T) {
 func TestBenchFaults(t *testing.T) {
 	t.Parallel()
 	needsProcesses(t)
-	if os.Getenv("RINGO_LONG") != "1" {
+	if !reliability.Long(t) {
 		checkFaults(t, "shm", "send")
 		return
 	}
@@ -205,6 +205,11 @@ func TestBenchFaults(t *testing.T) {
 			})
 		}
 	}
+}
+
+func TestLongBenchFaults(t *testing.T) {
+	reliability.SkipUnlessLong(t)
+	TestBenchFaults(t)
 }
 
 func checkFaults(t *testing.T, backend string, ops ...string) {

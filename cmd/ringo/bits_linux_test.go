@@ -1,7 +1,6 @@
 package main
 
 import (
-	"os"
 	"os/exec"
 	"regexp"
 	"slices"
@@ -10,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/internal/reliability"
 )
 
 var bitsLine = regexp.MustCompile(`rank \d+: bits [0-9a-f]{64}`)
@@ -26,7 +27,7 @@ func TestRankOrderAcrossHosts(t *testing.T) {
 	program := program(t, "bits")
 	c := newCluster(t, 2)
 	sizes := []int{2}
-	if os.Getenv("RINGO_LONG") == "1" {
+	if reliability.Long(t) {
 		sizes = []int{1, 2, 3}
 	}
 	for _, perHost := range sizes {
@@ -49,6 +50,11 @@ func TestRankOrderAcrossHosts(t *testing.T) {
 			assert.Equal(t, env == "RINGO_BITS=rank", slices.Equal(want, bitsOf(got)), "%s, %s ranks", env, n)
 		}
 	}
+}
+
+func TestLongRankOrderAcrossHosts(t *testing.T) {
+	reliability.SkipUnlessLong(t)
+	TestRankOrderAcrossHosts(t)
 }
 
 // If an algorithm is set on one rank only, all ranks get an error that names both algorithms and ranks.

@@ -19,6 +19,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/internal/reliability"
 )
 
 // browser is a Chromium without a window. It gets commands over a pipe (DevTools protocol).
@@ -146,11 +148,9 @@ func (b *browser) picture(scheme string) map[color.RGBA]int {
 	return colors
 }
 
-// TestBrowser opens the page of a job in a real browser: while the job runs, after a rank is chosen, and when it is over.
-func TestBrowser(t *testing.T) {
-	if os.Getenv("RINGO_LONG") != "1" {
-		t.Skip("starts a browser; set RINGO_LONG=1")
-	}
+// TestLongBrowser opens the page of a job in a real browser: while the job runs, after a rank is chosen, and when it is over.
+func TestLongBrowser(t *testing.T) {
+	reliability.SkipUnlessLong(t)
 	b := startBrowser(t)
 	gate := filepath.Join(t.TempDir(), "go")
 	j := startServed(t, "-n", "3", "-threads", "1", "-timeout", "20s", program(t, "watched"), "400", "-1", "350", gate)

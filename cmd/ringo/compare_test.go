@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/train/metrics"
 )
 
@@ -55,11 +56,9 @@ func TestCompareNamesTheParameter(t *testing.T) {
 }
 
 // The first example trains the same on one rank and on layouts of goroutines and processes, over shared memory and TCP.
-func TestCompareExample(t *testing.T) {
+func TestLongCompareExample(t *testing.T) {
+	reliability.SkipUnlessLong(t)
 	needsProcesses(t)
-	if os.Getenv("RINGO_LONG") != "1" {
-		t.Skip("builds examples/gpt; RINGO_LONG=1 (TestGradNorms of that example does the same in its process)")
-	}
 	text := filepath.Join(t.TempDir(), "text")
 	require.NoError(t, os.WriteFile(text, []byte(strings.Repeat("All the world's a stage, and all the men and women merely players. ", 100)), 0o666))
 	line := "../../examples/gpt -steps 10 -layers 2 -dim 32 -seq 30 -batch 5 -sample 0 -dtype float64 -threads 1 -data " + text

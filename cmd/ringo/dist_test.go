@@ -4,7 +4,6 @@ package main
 
 import (
 	"bufio"
-	"os"
 	"regexp"
 	"strconv"
 	"strings"
@@ -43,13 +42,11 @@ func TestRankKilled(t *testing.T) {
 	}
 }
 
-// TestRankStopped stops a rank: every other rank fails after the timeout, and ringo ends the stopped one.
-func TestRankStopped(t *testing.T) {
+// TestLongRankStopped stops a rank: every other rank fails after the timeout, and ringo ends the stopped one.
+func TestLongRankStopped(t *testing.T) {
+	reliability.SkipUnlessLong(t)
 	t.Parallel()
 	needsProcesses(t)
-	if os.Getenv("RINGO_LONG") != "1" {
-		t.Skip("waits for timeouts; set RINGO_LONG=1")
-	}
 	program := program(t, "allreduce")
 	for victim := range 3 {
 		f := faultyJob(t, program, "2s", victim, syscall.SIGSTOP)

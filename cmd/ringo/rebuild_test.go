@@ -3,13 +3,14 @@
 package main
 
 import (
-	"os"
 	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/internal/reliability"
 )
 
 // TestRebuild kills ranks in the middle of a step. The others continue without a restart, and compute what one rank computes.
@@ -63,11 +64,9 @@ func TestRebuildThenRestart(t *testing.T) {
 	assert.Equal(t, weightsAlone(t, program), weights.FindString(stdout))
 }
 
-// TestRebuildStopped stops a rank: the others reach their timeout and continue without it, and it is killed.
-func TestRebuildStopped(t *testing.T) {
-	if os.Getenv("RINGO_LONG") != "1" {
-		t.Skip("waits for timeouts; set RINGO_LONG=1")
-	}
+// TestLongRebuildStopped stops a rank: the others reach their timeout and continue without it, and it is killed.
+func TestLongRebuildStopped(t *testing.T) {
+	reliability.SkipUnlessLong(t)
 	t.Parallel()
 	needsProcesses(t)
 	program := program(t, "shrink")

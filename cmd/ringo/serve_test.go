@@ -21,6 +21,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/internal/reliability"
 )
 
 // shownJob is what the page of a job gets.
@@ -178,11 +180,9 @@ func checkServed(t *testing.T, s shownJob, steps int) {
 	}
 }
 
-// TestServeExample watches an example from its beginning to its end.
-func TestServeExample(t *testing.T) {
-	if os.Getenv("RINGO_LONG") != "1" {
-		t.Skip("builds examples/ddp-mnist; set RINGO_LONG=1")
-	}
+// TestLongServeExample watches an example from its beginning to its end.
+func TestLongServeExample(t *testing.T) {
+	reliability.SkipUnlessLong(t)
 	j := startServed(t, "-n", "2", "-threads", "1", "../../examples/ddp-mnist", "-data", "synthetic", "-steps", "300")
 	lines, last := j.follow(t, "0")
 	require.Equal(t, 0, j.end(), j.stderr.String())

@@ -12,12 +12,10 @@ import (
 	"github.com/ringo-ml/ringo/internal/reliability"
 )
 
-// TestFewerHosts loses one of four hosts in the middle of an epoch. The other three continue from the last checkpoint. Their losses have
-// the bits of a job on three hosts that resumes from it.
-func TestFewerHosts(t *testing.T) {
-	if os.Getenv("RINGO_LONG") != "1" {
-		t.Skip("waits for a host; set RINGO_LONG=1")
-	}
+// TestLongFewerHosts loses one of four hosts in the middle of an epoch. The other three continue from the last checkpoint. Their losses
+// have the bits of a job on three hosts that resumes from it.
+func TestLongFewerHosts(t *testing.T) {
+	reliability.SkipUnlessLong(t)
 	t.Parallel()
 	c := newCluster(t, 4)
 	program := program(t, "resume")

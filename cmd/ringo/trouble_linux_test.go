@@ -13,6 +13,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/ringo-ml/ringo/internal/reliability"
 )
 
 // trouble trains examples/ddp-mnist on two ranks: goroutines, or processes of ringo run.
@@ -66,10 +68,8 @@ func newestStep(dir string) (name string) {
 // A training is interrupted by a key, by a launcher and by a terminal that closes, and resumed each time. It ends as one that is not
 // interrupted. If the disk is full, the complete checkpoints stay. A path that cannot be written is an error before the first step. Each
 // message is one sentence.
-func TestTrouble(t *testing.T) {
-	if os.Getenv("RINGO_LONG") != "1" {
-		t.Skip("builds and runs examples/ddp-mnist; set RINGO_LONG=1")
-	}
+func TestLongTrouble(t *testing.T) {
+	reliability.SkipUnlessLong(t)
 	program := filepath.Join(t.TempDir(), "ddp-mnist")
 	out, err := exec.Command("go", "build", "-o", program, "../../examples/ddp-mnist").CombinedOutput()
 	require.NoError(t, err, "%s", out)

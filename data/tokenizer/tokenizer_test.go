@@ -169,8 +169,8 @@ func TestBytes(t *testing.T) {
 	checkRoundTrip(t, tok, strings.Repeat("abc", 5000))
 }
 
-// TestLongTexts: for any text, the time does not grow with the square of its length, which would take minutes here.
-func TestLongTexts(t *testing.T) {
+// TestLargeTexts: for any text, the time does not grow with the square of its length, which would take minutes here.
+func TestLargeTexts(t *testing.T) {
 	const size = 1 << 18
 	random := rand.New(rand.NewPCG(1, 2))
 	letters := make([]byte, size)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ringo-ml/ringo/dist/algo"
 	"github.com/ringo-ml/ringo/dist/backend"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -20,7 +21,7 @@ var chosen = []backend.Kind{backend.Broadcast, backend.Reduce, backend.AllReduce
 
 // clusters are the layouts of these tests: 2 to 64 ranks on 1 to 8 hosts of equal and of different sizes, and some whose ranks are on the
 // hosts in turn.
-func clusters() []algo.Layout {
+func clusters(t *testing.T) []algo.Layout {
 	spread := func(sizes ...int) (l algo.Layout) {
 		for host, n := range sizes {
 			l = append(l, slices.Repeat([]int{host}, n)...)
@@ -36,7 +37,7 @@ func clusters() []algo.Layout {
 	all := []algo.Layout{algo.OneHost(2), algo.OneHost(7), algo.OneHost(16), spread(1, 1), spread(2, 2), spread(3, 1), spread(7, 1), spread(1, 7),
 		spread(3, 3, 3, 3, 3), spread(1, 1, 1, 1, 1, 1, 1, 1), spread(4, 2, 1), spread(5, 8, 3), spread(8, 8), turns(12, 3), turns(11, 4),
 		spread(8, 8, 8, 8, 8, 8, 8, 8)}
-	if !long() {
+	if !reliability.Long(t) {
 		return all
 	}
 	for _, n := range []int{2, 3, 4, 5, 6, 8, 9, 12, 15, 16, 20, 24, 31, 32, 40, 60, 64} {
@@ -94,7 +95,7 @@ func (w *world) may(kind backend.Kind, name string) bool {
 // would have a tenth more to do. For small buffers it takes at most twice the rounds of the best one, unless it was measured. And each
 // cost is what the transport counts.
 func TestChoicesAtScale(t *testing.T) {
-	for _, l := range clusters() {
+	for _, l := range clusters(t) {
 		t.Run(fmt.Sprint(l), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
@@ -109,6 +110,11 @@ func TestChoicesAtScale(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestLongChoicesAtScale(t *testing.T) {
+	reliability.SkipUnlessLong(t)
+	TestChoicesAtScale(t)
 }
 
 func (w *world) choices(tuner *algo.Tuner, kind backend.Kind, root int) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ringo-ml/ringo/dist/algo"
 	"github.com/ringo-ml/ringo/dist/backend"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -105,7 +106,7 @@ func TestHierarchicalAllReduce(t *testing.T) {
 	atLayouts(t, func(t *testing.T, w *world) {
 		n := len(w.at)
 		for index, x := range reductions() {
-			for _, count := range counts(n, index) {
+			for _, count := range counts(t, n, index) {
 				in := w.inputs(x, count)
 				want, _ := w.reduceOn(backend.AllReduce, "linear", x, in, 0, false)
 				for _, inPlace := range []bool{false, true} {
@@ -121,6 +122,11 @@ func TestHierarchicalAllReduce(t *testing.T) {
 	})
 }
 
+func TestLongHierarchicalAllReduce(t *testing.T) {
+	reliability.SkipUnlessLong(t)
+	TestHierarchicalAllReduce(t)
+}
+
 // Broadcast sends S once to each other host. All-gather sends each host only what it does not have. Reduce-scatter sends one sum for each
 // part.
 func TestHierarchicalMoves(t *testing.T) {
@@ -128,7 +134,7 @@ func TestHierarchicalMoves(t *testing.T) {
 		n := len(w.at)
 		for _, count := range []int{0, 1, 1000, big(700_001)} {
 			for root := range n {
-				if count > 1000 && root != n-1 && !long() {
+				if count > 1000 && root != n-1 && !reliability.Long(t) {
 					continue
 				}
 				w.broadcast("hierarchical", count, root, root%2 == 0)
@@ -137,7 +143,7 @@ func TestHierarchicalMoves(t *testing.T) {
 		}
 		for index, x := range []reduction{{backend.Sum, tensor.Float32}, {backend.Avg, tensor.BFloat16}, {backend.PreMulSum, tensor.Float16}, {backend.Max, tensor.Int64}} {
 			scales := []int{0, 1, 300}
-			if long() || (index+n)%4 == 0 {
+			if reliability.Long(t) || (index+n)%4 == 0 {
 				scales = append(scales, big(50_001))
 			}
 			for _, scale := range scales {
@@ -158,6 +164,11 @@ func TestHierarchicalMoves(t *testing.T) {
 			require.Equal(t, 4*total(parts)*(w.at.Hosts()-1), w.crossed(), "%v", c.kind)
 		}
 	})
+}
+
+func TestLongHierarchicalMoves(t *testing.T) {
+	reliability.SkipUnlessLong(t)
+	TestHierarchicalMoves(t)
 }
 
 // The binomial tree goes to every other host once, from every root, and has the results of linear.

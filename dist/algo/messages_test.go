@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"sync"
 	"testing"
@@ -17,10 +16,9 @@ import (
 	"github.com/ringo-ml/ringo/dist/algo"
 	"github.com/ringo-ml/ringo/dist/algo/memnet"
 	"github.com/ringo-ml/ringo/dist/backend"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/tensor"
 )
-
-func long() bool { return os.Getenv("RINGO_LONG") == "1" }
 
 // reduction is a way to combine and a type that it exists for.
 type reduction struct {
@@ -68,9 +66,9 @@ func bubbles(t *testing.T, test func(t *testing.T, w *world, n int)) {
 }
 
 // counts are the numbers of elements. The last one is long; in the short form not all types have it.
-func counts(n, index int) []int {
+func counts(t *testing.T, n, index int) []int {
 	all := []int{0, 1, 7, n - 1, n, n + 1, 1000}
-	if long() || (index+n)%13 == 0 {
+	if reliability.Long(t) || (index+n)%13 == 0 {
 		all = append(all, big(100_003))
 	}
 	slices.Sort(all)
@@ -78,8 +76,8 @@ func counts(n, index int) []int {
 }
 
 // places are in place and not in place. In the short form, types other than float32 have one of them.
-func places(x reduction, i int) []bool {
-	if long() || x.dt == tensor.Float32 {
+func places(t testing.TB, x reduction, i int) []bool {
+	if reliability.Long(t) || x.dt == tensor.Float32 {
 		return []bool{false, true}
 	}
 	return []bool{i%2 == 0}
@@ -117,11 +115,11 @@ func others(k backend.Kind) []string { return algo.Names(k)[1:] }
 func TestReductionsEqualLinear(t *testing.T) {
 	bubbles(t, func(t *testing.T, w *world, n int) {
 		for index, x := range reductions() {
-			for _, count := range counts(n, index) {
+			for _, count := range counts(t, n, index) {
 				in := w.inputs(x, count)
 				want, _ := w.reduceOn(backend.AllReduce, "linear", x, in, 0, false)
 				for k, name := range others(backend.AllReduce) {
-					for _, inPlace := range places(x, index+k+count) {
+					for _, inPlace := range places(t, x, index+k+count) {
 						out, sent := w.reduceOn(backend.AllReduce, name, x, in, 0, inPlace)
 						for r := range n {
 							require.True(t, bytes.Equal(want[0], out[r]), "%s of %d %v, %v, rank %d, in place %v", name, count, x.dt, x.red, r, inPlace)
@@ -133,6 +131,11 @@ func TestReductionsEqualLinear(t *testing.T) {
 			}
 		}
 	})
+}
+
+func TestLongReductionsEqualLinear(t *testing.T) {
+	reliability.SkipUnlessLong(t)
+	TestReductionsEqualLinear(t)
 }
 
 func (w *world) inputs(x reduction, count int) [][]byte {
@@ -151,11 +154,11 @@ func (w *world) inputs(x reduction, count int) [][]byte {
 func (w *world) reduceToRoots(x reduction, in [][]byte, want []byte, index int) {
 	n := len(w.ranks)
 	for root := range n {
-		if !long() && x.dt != tensor.Float32 && root != index%n {
+		if !reliability.Long(w.t) && x.dt != tensor.Float32 && root != index%n {
 			continue
 		}
 		for k, name := range algo.Names(backend.Reduce) {
-			for _, inPlace := range places(x, index+k+root) {
+			for _, inPlace := range places(w.t, x, index+k+root) {
 				out, sent := w.reduceOn(backend.Reduce, name, x, in, root, inPlace)
 				require.True(w.t, bytes.Equal(want, out[root]), "%s of %d bytes, %v, root %d", name, len(want), x, root)
 				for r := range n {
@@ -172,8 +175,8 @@ func (w *world) reduceToRoots(x reduction, in [][]byte, want []byte, index int) 
 	}
 }
 
-// Long buffers take many chunks and rounds of them.
-func TestLongReductions(t *testing.T) {
+// Large buffers take many chunks and rounds of them.
+func TestLargeReductions(t *testing.T) {
 	for _, n := range []int{2, 3, 4} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			t.Parallel()

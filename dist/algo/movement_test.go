@@ -12,6 +12,7 @@ import (
 
 	"github.com/ringo-ml/ringo/dist/algo"
 	"github.com/ringo-ml/ringo/dist/backend"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -28,8 +29,8 @@ var noise = func() []byte {
 func pattern(rank, n int) []byte { return bytes.Clone(noise[rank*997:][:n]) }
 
 // share is the number of elements of one of n ranks. In the short form all ranks together have about so many.
-func share(each, all, n int) int {
-	if long() {
+func share(t *testing.T, each, all, n int) int {
+	if reliability.Long(t) {
 		return big(each)
 	}
 	return big(all) / n
@@ -40,7 +41,7 @@ func TestBroadcasts(t *testing.T) {
 	bubbles(t, func(t *testing.T, w *world, n int) {
 		for _, count := range []int{0, 1, 7, n - 1, n, n + 1, 1000, big(100_003), big(700_001)} {
 			for root := range n {
-				if !long() && count > 1000 && root != n/2 {
+				if !reliability.Long(t) && count > 1000 && root != n/2 {
 					continue
 				}
 				for _, name := range algo.Names(backend.Broadcast) {
@@ -49,6 +50,11 @@ func TestBroadcasts(t *testing.T) {
 			}
 		}
 	})
+}
+
+func TestLongBroadcasts(t *testing.T) {
+	reliability.SkipUnlessLong(t)
+	TestBroadcasts(t)
 }
 
 func (w *world) broadcast(name string, count, root int, inPlace bool) {
@@ -114,21 +120,21 @@ func uneven(n, scale int) []int {
 func TestScatterAndGather(t *testing.T) {
 	bubbles(t, func(t *testing.T, w *world, n int) {
 		for index, x := range reductions() {
-			if !long() && (index+n)%2 == 0 {
+			if !reliability.Long(t) && (index+n)%2 == 0 {
 				continue
 			}
 			for _, scale := range []int{0, 1, n + 1, 300} {
 				w.halves(x, uneven(n, scale), true)
 			}
-			if long() || (index+n)%34 == 1 {
+			if reliability.Long(t) || (index+n)%34 == 1 {
 				w.halves(x, uneven(n, big(33_001)), true)
 			}
 		}
 		f32 := reduction{backend.Sum, tensor.Float32}
-		if n <= 4 || long() {
+		if n <= 4 || reliability.Long(t) {
 			w.halves(f32, uneven(n, big(120_001)), true)
 		}
-		for _, count := range []int{0, 1, 7, 1000, share(100_003, 300_003, n)} {
+		for _, count := range []int{0, 1, 7, 1000, share(t, 100_003, 300_003, n)} {
 			parts := make([]int, n)
 			for i := range parts {
 				parts[i] = count
@@ -136,6 +142,11 @@ func TestScatterAndGather(t *testing.T) {
 			w.halves(f32, parts, false)
 		}
 	})
+}
+
+func TestLongScatterAndGather(t *testing.T) {
+	reliability.SkipUnlessLong(t)
+	TestScatterAndGather(t)
 }
 
 // halves runs reduce-scatter, then all-gather of its results: an all-reduce.
@@ -227,7 +238,7 @@ func (w *world) gather(name string, dt tensor.DType, parts []int, mine [][]byte,
 // All-to-alls transpose parts over ranks.
 func TestAllToAlls(t *testing.T) {
 	bubbles(t, func(t *testing.T, w *world, n int) {
-		for _, count := range []int{0, 1, 7, n - 1, n, n + 1, 1000, share(100_003, 400_003, n)} {
+		for _, count := range []int{0, 1, 7, n - 1, n, n + 1, 1000, share(t, 100_003, 400_003, n)} {
 			equal := func(int, int) int { return count }
 			for _, name := range algo.Names(backend.AllToAll) {
 				w.allToAll(backend.AllToAll, name, equal)
@@ -237,6 +248,11 @@ func TestAllToAlls(t *testing.T) {
 			}
 		}
 	})
+}
+
+func TestLongAllToAlls(t *testing.T) {
+	reliability.SkipUnlessLong(t)
+	TestAllToAlls(t)
 }
 
 func (w *world) allToAll(kind backend.Kind, name string, rows func(from, to int) int) {

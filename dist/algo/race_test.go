@@ -2,11 +2,6 @@
 
 package algo_test
 
-// big is a number of elements that takes several chunks. In the short form it is smaller here: with the race detector, copies are slow,
-// and TestLongReductions has such sizes.
-func big(count int) int {
-	if long() {
-		return count
-	}
-	return 5_003
-}
+// big is a number of elements that takes several chunks. It is smaller here: with the race detector, copies are slow, and
+// TestLargeReductions has such sizes.
+func big(int) int { return 5_003 }

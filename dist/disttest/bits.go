@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -21,7 +22,7 @@ import (
 // host also without.
 func SameBits(t *testing.T, start Start) {
 	sizes := []int{3}
-	if Long() {
+	if reliability.Long(t) {
 		sizes = []int{2, 3, 4, 5}
 	}
 	for _, n := range sizes {
@@ -47,7 +48,7 @@ var goroutines struct {
 func goroutineBits(t *testing.T, n int) *rankBits {
 	goroutines.mu.Lock()
 	defer goroutines.mu.Unlock()
-	key := fmt.Sprint(n, os.Getenv("RINGO_BITS"))
+	key := fmt.Sprint(n, reliability.Long(t), os.Getenv("RINGO_BITS"))
 	if goroutines.bits[key] == nil {
 		bits := reducedBits(t, func(_ *testing.T, n int, cfg dist.Config, fn func(r *dist.Rank) error) error {
 			cfg.Ranks = n
@@ -63,8 +64,8 @@ func goroutineBits(t *testing.T, n int) *rankBits {
 
 func reducedBits(t *testing.T, start Start, n int) *rankBits {
 	var out rankBits
-	blocks := big(9_001)
-	if Long() {
+	blocks, long := big(9_001), reliability.Long(t)
+	if long {
 		blocks = 20_011
 	}
 	require.NoError(t, start(t, n, quiet(0), func(r *dist.Rank) error {
@@ -73,7 +74,7 @@ func reducedBits(t *testing.T, start Start, n int) *rankBits {
 		for d := range tensor.DType(tensor.NumDTypes) {
 			for _, op := range bitOps(d, r.World.Rank()) {
 				for _, count := range []int{1, 9, blocks} {
-					if err := reduceEach(r, d, op, count, rng, results); err != nil {
+					if err := reduceEach(r, d, op, count, long, rng, results); err != nil {
 						return err
 					}
 				}
@@ -96,10 +97,10 @@ func bitOps(d tensor.DType, rank int) []dist.Op {
 
 // reduceEach does every operation that reduces, on about count elements (in the long form on each rank as root), and stores this rank's
 // results.
-func reduceEach(r *dist.Rank, d tensor.DType, op dist.Op, count int, rng *rand.Rand, results map[string][]byte) error {
+func reduceEach(r *dist.Rank, d tensor.DType, op dist.Op, count int, long bool, rng *rand.Rand, results map[string][]byte) error {
 	g, n := r.World, r.World.Size()
 	share, counts := (count+n-1)/n, make([]int, n)
-	if Long() {
+	if long {
 		share = count
 	}
 	for i := range counts {

@@ -133,7 +133,7 @@ func (s *suite) dependent(t *testing.T) {
 	switch {
 	case s.long():
 		times = map[int]int{1: 50, 10: 50, 64: 50, 1000: 50, 16 << 10: 20, 256 << 10: 4, 4 << 20: 1}
-	case s.emulated && Long():
+	case s.emulated && s.full:
 		times = map[int]int{1: 5, 10: 5, 64: 5, 1000: 5, 16 << 10: 2}
 	case s.emulated:
 		times = map[int]int{1: 2, 64: 3, 1000: 2}

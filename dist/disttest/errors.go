@@ -36,7 +36,7 @@ func (s *suite) errors(t *testing.T) {
 // absent: if only rank 0 of 4 calls Reduce, the error names the others.
 func (s *suite) absent(t *testing.T) {
 	timeout := time.Second // long enough for the barrier before it on a busy machine
-	if Long() {
+	if s.full {
 		timeout = 2 * time.Second
 	}
 	over := make(chan struct{})

@@ -20,7 +20,7 @@ import (
 func (s *suite) everyOperation(t *testing.T) {
 	var scenarios []scenario
 	for i, op := range Operations() {
-		if Long() || slices.Contains([]string{"allreduce", "broadcast", "alltoallv", "barrier", "send"}, op.Name) {
+		if s.full || slices.Contains([]string{"allreduce", "broadcast", "alltoallv", "barrier", "send"}, op.Name) {
 			scenarios = append(scenarios, scenario{op, i % 3})
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -148,7 +149,7 @@ func (s *suite) borrowedUntilDone(t *testing.T) {
 // It counts those of the whole process, so no other test may run at the same time.
 func GroupsComeAndGo(t *testing.T, start Start) {
 	groups := 100
-	if Long() {
+	if reliability.Long(t) {
 		groups = 1000
 	}
 	goroutines, before := runtime.NumGoroutine(), holdings()

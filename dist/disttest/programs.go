@@ -10,6 +10,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/ringo-ml/ringo/internal/reliability"
 )
 
 // stuck is the longest real time of a program. Inside a bubble all waiting is virtual, so more time means that it hangs on something that
@@ -23,15 +25,15 @@ func Programs(t *testing.T, run func(p *Program) *Outcome) {
 	eachProgram(t, 1, 1, func(p *Program) (*Outcome, error) { return Check(t, p, run) })
 }
 
-// ProgramsInRealTime runs a tenth as many programs outside a bubble, for engines that wait for real I/O. A rank sleeps only with
-// RINGO_LONG=1, because others wait seconds for it.
+// ProgramsInRealTime runs a tenth as many programs outside a bubble, for engines that wait for real I/O. A rank sleeps only in
+// the long runs, because others wait seconds for it.
 func ProgramsInRealTime(t *testing.T, run func(p *Program) *Outcome) {
 	abreast := 1
-	if Long() {
+	if reliability.Long(t) {
 		abreast = 4 // most of them sleep
 	}
 	eachProgram(t, 10, abreast, func(p *Program) (*Outcome, error) {
-		if p.realTime(); p.Mishap == Sleeps && !Long() {
+		if p.realTime(); p.Mishap == Sleeps && !reliability.Long(t) {
 			p.Mishap = Nothing
 		}
 		o := run(p)
@@ -42,7 +44,7 @@ func ProgramsInRealTime(t *testing.T, run func(p *Program) *Outcome) {
 // eachProgram divides the number of programs by `of`, and runs `abreast` of them at the same time on each core.
 func eachProgram(t *testing.T, of uint64, abreast int, check func(p *Program) (*Outcome, error)) {
 	first, count := uint64(1), 40/of
-	if Long() {
+	if reliability.Long(t) {
 		count = 5000 / of
 	}
 	if n, err := strconv.ParseUint(os.Getenv("RINGO_PROGRAMS"), 10, 64); err == nil {

@@ -30,9 +30,6 @@ func OnDevices(start Start) Start {
 	}
 }
 
-// Long reports whether the slow tests run too (RINGO_LONG=1).
-func Long() bool { return os.Getenv("RINGO_LONG") == "1" }
-
 // RunMost runs a package's tests, of those that may run beside each other so many at once: more than there are cores, as most of them wait.
 // TestMain calls it.
 func RunMost(m *testing.M, atOnce int) {
@@ -45,29 +42,27 @@ func RunMost(m *testing.M, atOnce int) {
 	os.Exit(m.Run())
 }
 
-// ShortOnly skips a test in the long form. The sizes and repetitions of the long form are for engines; such a test is the same for all
-// engines, and takes long on emulated devices.
-func ShortOnly(t *testing.T) {
-	if Long() {
-		t.Skip("runs in the short form (without RINGO_LONG)")
-	}
-}
-
 // slack is how much a busy machine may add to a time limit.
 const slack = reliability.Slack
 
-// Run runs the named parts of the suite, or all of them, beside each other. Tests that need faults are in RunFaults.
-func Run(t *testing.T, start Start, parts ...string) { (&suite{start: start}).run(t, parts) }
+// Run runs the named parts of the suite, or all of them, beside each other; in a test of the long runs, with more ranks, operations and
+// repetitions. Tests that need faults are in RunFaults.
+func Run(t *testing.T, start Start, parts ...string) {
+	(&suite{start: start, full: reliability.Long(t)}).run(t, parts)
+}
+
+// RunShort is Run as it is in short tests.
+func RunShort(t *testing.T, start Start, parts ...string) { (&suite{start: start}).run(t, parts) }
 
 // RunInOrder is Run with one part after the other: for ranks in processes, which must all be in the same part.
 func RunInOrder(t *testing.T, start Start, parts ...string) {
-	(&suite{start: start, inOrder: true}).run(t, parts)
+	(&suite{start: start, full: reliability.Long(t), inOrder: true}).run(t, parts)
 }
 
 // RunEmulated is Run for ranks on emulated devices, which are a hundred times slower than real ones. The long form has up to 9 ranks and
 // all operations, but sizes and repetitions of the short form.
 func RunEmulated(t *testing.T, start Start, parts ...string) {
-	(&suite{start: start, emulated: true}).run(t, parts)
+	(&suite{start: start, full: reliability.Long(t), emulated: true}).run(t, parts)
 }
 
 func (s *suite) run(t *testing.T, parts []string) {
@@ -112,19 +107,20 @@ func (s *suite) run(t *testing.T, parts []string) {
 
 type suite struct {
 	start    Start
+	full     bool // the long form
 	emulated bool
 	inOrder  bool
 }
 
 // long reports whether sizes and repetitions of the long form are used.
-func (s *suite) long() bool { return Long() && !s.emulated }
+func (s *suite) long() bool { return s.full && !s.emulated }
 
 // sizes are the numbers of ranks that cheap tests use.
 func (s *suite) sizes() []int {
 	switch {
 	case s.long():
 		return []int{1, 2, 3, 4, 5, 6, 7, 8, 9}
-	case Long():
+	case s.full:
 		return []int{1, 2, 3, 5, 9}
 	}
 	return []int{1, 2, 3}

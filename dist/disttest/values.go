@@ -79,7 +79,7 @@ func cycle(at func(i int) float64) func(i int) float64 {
 
 // big is a number of elements that takes several blocks. With the race detector it is smaller, because other tests have many blocks.
 func big(n int) int {
-	if race && !Long() {
+	if race {
 		return min(n, 1_001)
 	}
 	return n

@@ -75,9 +75,9 @@ func TestFirstCause(t *testing.T) {
 	requireGone(t, append(zero.out.pids("pid"), one.out.pids("pid")...))
 }
 
-// TestStoppedOnOneOfTwoNodes stops a rank of node 1, whose other rank ends: node 0, which has no rank left, does not count.
-func TestStoppedOnOneOfTwoNodes(t *testing.T) {
-	long(t)
+// TestLongStoppedOnOneOfTwoNodes stops a rank of node 1, whose other rank ends: node 0, which has no rank left, does not count.
+func TestLongStoppedOnOneOfTwoNodes(t *testing.T) {
+	reliability.SkipUnlessLong(t)
 	t.Setenv("RINGO_JOB_SECRET", identity.NewSecret())
 	rdzv, patient := freeAddr(t), func(c *Config) { c.Timeout = time.Minute }
 	began := time.Now()

@@ -95,13 +95,6 @@ func requireExit(t *testing.T, err error, code int) string {
 	return exit.Text
 }
 
-func long(t *testing.T) {
-	t.Helper()
-	if os.Getenv("RINGO_LONG") != "1" {
-		t.Skip("waits for seconds; set RINGO_LONG=1")
-	}
-}
-
 func TestOutput(t *testing.T) {
 	c, out := roleConfig(4, "lines")
 	require.NoError(t, Run(c))
@@ -288,8 +281,8 @@ func TestStopped(t *testing.T) {
 	requireGone(t, out.pids("pid"))
 }
 
-func TestHangsAfterReport(t *testing.T) {
-	long(t)
+func TestLongHangsAfterReport(t *testing.T) {
+	reliability.SkipUnlessLong(t)
 	c, out := roleConfig(3, "ring", "reportandhang", "2")
 	c.Timeout = 100 * time.Millisecond
 	text := requireExit(t, Run(c), 1)
@@ -297,9 +290,9 @@ func TestHangsAfterReport(t *testing.T) {
 	requireGone(t, out.pids("pid"))
 }
 
-// TestBystanders has ranks that know nothing of the failed one: they are killed when their time is over.
-func TestBystanders(t *testing.T) {
-	long(t)
+// TestLongBystanders has ranks that know nothing of the failed one: they are killed when their time is over.
+func TestLongBystanders(t *testing.T) {
+	reliability.SkipUnlessLong(t)
 	c, out := roleConfig(3, "", "")
 	c.Args = []string{"sh", "-c", `echo pid $$; if [ $RINGO_RANK = 1 ]; then exit 5; fi; sleep 1000 & echo child $!; wait`}
 	c.Timeout = time.Millisecond
@@ -320,7 +313,7 @@ func TestPatience(t *testing.T) {
 // TestNothingLeft runs jobs whose ranks are all killed: descriptors and goroutines go back to where they were.
 func TestNothingLeft(t *testing.T) {
 	jobs := 5
-	if os.Getenv("RINGO_LONG") == "1" {
+	if reliability.Long(t) {
 		jobs = 50
 	}
 	run := func() {
@@ -347,6 +340,11 @@ func TestNothingLeft(t *testing.T) {
 		}
 	}
 	t.Fatalf("%d descriptors, were %d; %d goroutines, were %d", openDescriptors(t), descriptors, runtime.NumGoroutine(), goroutines)
+}
+
+func TestLongNothingLeft(t *testing.T) {
+	reliability.SkipUnlessLong(t)
+	TestNothingLeft(t)
 }
 
 func openDescriptors(t *testing.T) int {

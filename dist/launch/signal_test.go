@@ -67,8 +67,8 @@ func TestSecondSignalKills(t *testing.T) {
 	requireGone(t, job.out.pids("pid"))
 }
 
-func TestGrace(t *testing.T) {
-	long(t)
+func TestLongGrace(t *testing.T) {
+	reliability.SkipUnlessLong(t)
 	job := launchRole(2, "ignore")
 	job.out.await(t, "ignoring", 2)
 	start := time.Now()

@@ -15,6 +15,7 @@ import (
 	"github.com/ringo-ml/ringo/dist/backend"
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/dist/local"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -28,7 +29,17 @@ func TestConformance(t *testing.T) {
 	disttest.Run(t, start)
 }
 
+func TestLongConformance(t *testing.T) {
+	reliability.SkipUnlessLong(t)
+	TestConformance(t)
+}
+
 func TestGroupsComeAndGo(t *testing.T) { disttest.GroupsComeAndGo(t, start) }
+
+func TestLongGroupsComeAndGo(t *testing.T) {
+	reliability.SkipUnlessLong(t)
+	TestGroupsComeAndGo(t)
+}
 
 // enginesOf returns the engines of the n ranks of a hub.
 func enginesOf(hub *local.Hub, n int) []backend.Engine {

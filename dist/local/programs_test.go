@@ -13,6 +13,7 @@ import (
 	"github.com/ringo-ml/ringo/dist/backend"
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/dist/local"
+	"github.com/ringo-ml/ringo/internal/reliability"
 )
 
 // onGoroutines runs a program on goroutine ranks. Now and then a rank yields its core just before it accesses a peer's memory.
@@ -46,3 +47,8 @@ func onEngines(p *disttest.Program, engines []backend.Engine) *disttest.Outcome 
 }
 
 func TestRandomPrograms(t *testing.T) { disttest.Programs(t, onGoroutines) }
+
+func TestLongRandomPrograms(t *testing.T) {
+	reliability.SkipUnlessLong(t)
+	TestRandomPrograms(t)
+}

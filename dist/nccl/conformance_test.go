@@ -19,6 +19,7 @@ import (
 	"github.com/ringo-ml/ringo/dist/nccl"
 	"github.com/ringo-ml/ringo/dist/tcp"
 	"github.com/ringo-ml/ringo/internal/cuda/emu"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/cuda"
 )
@@ -70,11 +71,21 @@ func TestConformance(t *testing.T) {
 		"PointToPoint", "Batch", "Objects", "RandomPrograms", "TwoGoroutines")
 }
 
+func TestLongConformance(t *testing.T) {
+	reliability.SkipUnlessLong(t)
+	TestConformance(t)
+}
+
 // Late devices: Wait returns long before an operation has run.
 func TestSlowDevices(t *testing.T) {
 	machineWith(t, emu.Config{Delay: 3 * time.Millisecond})
 	disttest.RunEmulated(t, start, "Dependent", "PointToPoint", "Batch")
 	disttest.RunEmulated(t, startOnHost, "Lifetimes") // no memory is written after a failure
+}
+
+func TestLongSlowDevices(t *testing.T) {
+	reliability.SkipUnlessLong(t)
+	TestSlowDevices(t)
 }
 
 // onHost makes Work.Wait wait on the host. Tests of errors need them from the Wait of the operation.
@@ -106,6 +117,11 @@ func TestErrors(t *testing.T) {
 	disttest.RunEmulated(t, startOnHost, "Errors", "Edges", "Lifetimes", "Rebuild", "EveryOperation")
 }
 
+func TestLongErrors(t *testing.T) {
+	reliability.SkipUnlessLong(t)
+	TestErrors(t)
+}
+
 // Control engines of processes, over sockets and over shared memory.
 func TestOverProcessEngines(t *testing.T) {
 	machine(t)
@@ -117,12 +133,17 @@ func TestOverProcessEngines(t *testing.T) {
 		}
 		t.Run(fmt.Sprint("shared memory ", shared), func(t *testing.T) {
 			parts := []string{"Groups", "PointToPoint", "Errors"}
-			if disttest.Long() {
+			if reliability.Long(t) {
 				parts = append(parts, "VForms", "Forms", "Edges", "Rebuild")
 			}
 			disttest.RunEmulated(t, start, parts...)
 		})
 	}
+}
+
+func TestLongOverProcessEngines(t *testing.T) {
+	reliability.SkipUnlessLong(t)
+	TestOverProcessEngines(t)
 }
 
 // join makes the engines of n processes in this one.

@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/dist/backend"
-	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/internal/cuda/emu"
 	"github.com/ringo-ml/ringo/internal/reliability"
 )
@@ -22,7 +21,7 @@ func TestRandomEnds(t *testing.T) {
 	emu.Only(t, "it takes several devices")
 	emu.Start(t, emu.Config{}) // may compile it
 	programs := 10
-	if disttest.Long() {
+	if reliability.Long(t) {
 		programs = 200
 	}
 	goroutines := runtime.NumGoroutine()
@@ -30,6 +29,11 @@ func TestRandomEnds(t *testing.T) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) { random(t, seed) })
 	}
 	assert.Eventually(t, func() bool { return runtime.NumGoroutine() <= goroutines+1 }, 20*time.Second, time.Millisecond) // and that of Eventually
+}
+
+func TestLongRandomEnds(t *testing.T) {
+	reliability.SkipUnlessLong(t)
+	TestRandomEnds(t)
 }
 
 func random(t *testing.T, seed uint64) {

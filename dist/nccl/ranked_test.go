@@ -10,6 +10,7 @@ import (
 	"github.com/ringo-ml/ringo/dist/backend"
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/internal/cuda/emu"
+	"github.com/ringo-ml/ringo/internal/reliability"
 )
 
 // With RINGO_BITS=rank, every reduction of every type has the bits of ranks in host memory, also for NaN and rounding.
@@ -18,6 +19,11 @@ func TestRankOrder(t *testing.T) {
 	machine(t)
 	disttest.SameBits(t, start)
 	disttest.RunEmulated(t, start, "NaN", "HalfRoundsOnce", "InPlace", "InFlight")
+}
+
+func TestLongRankOrder(t *testing.T) {
+	reliability.SkipUnlessLong(t)
+	TestRankOrder(t)
 }
 
 // A reduction in rank order moves as many bytes as a ring: 2S(n-1) for an all-reduce, and S(n-1) for a reduce-scatter.

@@ -14,6 +14,7 @@ import (
 	"github.com/ringo-ml/ringo/dist/algo"
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/internal/cuda/emu"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/cuda"
 )
@@ -46,10 +47,20 @@ func TestConformance(t *testing.T) {
 	disttest.RunEmulated(t, machine(t, 2, emu.Config{}))
 }
 
+func TestLongConformance(t *testing.T) {
+	reliability.SkipUnlessLong(t)
+	TestConformance(t)
+}
+
 // Small all-reduces are one-shot. Parts that have few of them are left out.
 func TestOneShotConformance(t *testing.T) {
 	disttest.RunEmulated(t, machine(t, 2, emu.Config{}), "Reductions", "NaN", "HalfRoundsOnce", "InPlace", "InFlight", "Backpressure", "Dependent", "Batch",
 		"RandomPrograms", "Lifetimes", "Rebuild")
+}
+
+func TestLongOneShotConformance(t *testing.T) {
+	reliability.SkipUnlessLong(t)
+	TestOneShotConformance(t)
 }
 
 // Every operation among 1 to 4 ranks, on one GPU and on as many as there are ranks.
@@ -78,7 +89,6 @@ func TestRanks(t *testing.T) {
 
 // Streams that pause at random, or that run only as far as something waits for them.
 func TestLateStreams(t *testing.T) {
-	disttest.ShortOnly(t)
 	disttest.RunEmulated(t, machine(t, 2, emu.Config{Lazy: true, Delay: 200 * time.Microsecond}), "InPlace", "InFlight", "Dependent", "PointToPoint", "RandomPrograms")
 	disttest.RunEmulated(t, machine(t, 2, emu.Config{Delay: 500 * time.Microsecond}), "Lifetimes") // no memory is written after a failure
 }

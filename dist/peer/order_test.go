@@ -16,7 +16,6 @@ import (
 
 // Every reduction of every type has the bits of ranks in host memory.
 func TestSameBits(t *testing.T) {
-	disttest.ShortOnly(t)
 	disttest.SameBits(t, machine(t, 2, emu.Config{}))
 }
 

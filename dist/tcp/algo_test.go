@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/dist"
-	"github.com/ringo-ml/ringo/dist/disttest"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -20,9 +20,9 @@ import (
 // that demand sums in rank order are for direct alone.
 func TestConformanceOfAlgorithms(t *testing.T) {
 	t.Parallel()
-	ranks := "3"
-	if disttest.Long() {
-		ranks = "[25]"
+	suite, ranks := "TestConformance", "3"
+	if reliability.Long(t) {
+		suite, ranks = "TestLongConformance", "[25]"
 	}
 	results := []string{"Reductions", "NaN", "Movement", "VForms", "InPlace", "Forms", "RandomPrograms"}
 	for _, c := range []struct {
@@ -37,15 +37,20 @@ func TestConformanceOfAlgorithms(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			cmd := exec.Command(os.Args[0], "-test.v", "-test.run=^TestConformance$/^("+strings.Join(c.parts, "|")+")$/^("+ranks+"_ranks)?$")
+			cmd := exec.Command(os.Args[0], "-test.v", "-test.run=^"+suite+"$/^("+strings.Join(c.parts, "|")+")$/^("+ranks+"_ranks)?$")
 			cmd.Env = append(os.Environ(), "RINGO_ALGO="+c.algo)
 			out, err := cmd.CombinedOutput()
 			require.NoError(t, err, "%s", out)
 			for _, part := range c.parts {
-				assert.Contains(t, string(out), "--- PASS: TestConformance/"+part+" ")
+				assert.Contains(t, string(out), "--- PASS: "+suite+"/"+part+" ")
 			}
 		})
 	}
+}
+
+func TestLongConformanceOfAlgorithms(t *testing.T) {
+	reliability.SkipUnlessLong(t)
+	TestConformanceOfAlgorithms(t)
 }
 
 // An algorithm is chosen by name: known names for what they can do, errors for the rest. Messages have no algorithm.

@@ -15,6 +15,7 @@ import (
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/dist/shm"
 	"github.com/ringo-ml/ringo/dist/tcp"
+	"github.com/ringo-ml/ringo/internal/reliability"
 )
 
 // process is an engine whose rank ends on its own, as ranks that are processes do.
@@ -85,28 +86,33 @@ func TestConformance(t *testing.T) {
 	disttest.Run(t, start)
 }
 
+func TestLongConformance(t *testing.T) {
+	reliability.SkipUnlessLong(t)
+	TestConformance(t)
+}
+
 // Ranks whose devices have memory of their own: what they exchange goes through the host's.
 func TestConformanceOfDevices(t *testing.T) {
-	disttest.ShortOnly(t)
 	t.Parallel()
 	disttest.Run(t, disttest.OnDevices(start), "Movement", "InPlace", "InFlight", "PointToPoint", "Batch", "TwoGoroutines", "Edges")
 }
 
 func TestGroupsComeAndGo(t *testing.T) { disttest.GroupsComeAndGo(t, start) }
 
+func TestLongGroupsComeAndGo(t *testing.T) {
+	reliability.SkipUnlessLong(t)
+	TestGroupsComeAndGo(t)
+}
+
 // Without encryption, everything is the same.
-func TestConformanceUnencrypted(t *testing.T) {
-	if !disttest.Long() {
-		t.Skip("RINGO_LONG=1 runs it")
-	}
+func TestLongConformanceUnencrypted(t *testing.T) {
+	reliability.SkipUnlessLong(t)
 	t.Parallel()
 	disttest.Run(t, unencrypted)
 }
 
-func TestGroupsComeAndGoUnencrypted(t *testing.T) {
-	if !disttest.Long() {
-		t.Skip("RINGO_LONG=1 runs it")
-	}
+func TestLongGroupsComeAndGoUnencrypted(t *testing.T) {
+	reliability.SkipUnlessLong(t)
 	disttest.GroupsComeAndGo(t, unencrypted)
 }
 
@@ -115,7 +121,17 @@ func TestSameBitsAsGoroutines(t *testing.T) {
 	disttest.SameBits(t, start)
 }
 
+func TestLongSameBitsAsGoroutines(t *testing.T) {
+	reliability.SkipUnlessLong(t)
+	TestSameBitsAsGoroutines(t)
+}
+
 func TestSameBitsInRankOrder(t *testing.T) {
 	t.Setenv("RINGO_BITS", "rank")
 	disttest.SameBits(t, start)
+}
+
+func TestLongSameBitsInRankOrder(t *testing.T) {
+	reliability.SkipUnlessLong(t)
+	TestSameBitsInRankOrder(t)
 }

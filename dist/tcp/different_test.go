@@ -4,13 +4,14 @@ import (
 	"testing"
 
 	"github.com/ringo-ml/ringo/dist/disttest"
+	"github.com/ringo-ml/ringo/internal/reliability"
 )
 
 // Operations that do not match are found at once whatever algorithms they run by.
 func TestDifferentOperations(t *testing.T) {
 	t.Parallel()
 	ranks := []int{5}
-	if disttest.Long() {
+	if reliability.Long(t) {
 		ranks = []int{2, 3, 4, 5, 6, 7}
 	}
 	for name, force := range map[string]string{
@@ -23,4 +24,9 @@ func TestDifferentOperations(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) { disttest.Different(t, start, ranks, force) })
 	}
+}
+
+func TestLongDifferentOperations(t *testing.T) {
+	reliability.SkipUnlessLong(t)
+	TestDifferentOperations(t)
 }

@@ -9,7 +9,6 @@ import (
 	"math"
 	mrand "math/rand/v2"
 	"net"
-	"os"
 	"runtime"
 	"testing"
 	"time"
@@ -202,7 +201,7 @@ func TestHostileFlood(t *testing.T) {
 func TestHostileGarbage(t *testing.T) {
 	t.Parallel()
 	seeds := uint64(12)
-	if os.Getenv("RINGO_LONG") == "1" {
+	if reliability.Long(t) {
 		seeds = 500
 	}
 	for seed := range seeds {
@@ -224,6 +223,11 @@ func TestHostileGarbage(t *testing.T) {
 			assert.Less(t, time.Since(began), 2*time.Second+reliability.Slack, "the timeout and some")
 		})
 	}
+}
+
+func TestLongHostileGarbage(t *testing.T) {
+	reliability.SkipUnlessLong(t)
+	TestHostileGarbage(t)
 }
 
 // garbage is a frame with a right checksum and little sense.

@@ -243,7 +243,7 @@ func playDeadRank(t *testing.T, c Config, conf *tls.Config, addr string) {
 func TestJobFormsAmongStrangers(t *testing.T) {
 	log := captureLog(t)
 	silent := 300
-	if os.Getenv("RINGO_LONG") == "1" {
+	if reliability.Long(t) {
 		silent = 4000
 	}
 	cs := configs(t, 3)
@@ -289,6 +289,11 @@ func TestJobFormsAmongStrangers(t *testing.T) {
 	assert.Equal(t, 1, strings.Count(log.String(), "does not speak TLS"))
 }
 
+func TestLongJobFormsAmongStrangers(t *testing.T) {
+	reliability.SkipUnlessLong(t)
+	TestJobFormsAmongStrangers(t)
+}
+
 // TestHelperSilentConnections is another process: it opens connections, says nothing, and ends with its standard input.
 func TestHelperSilentConnections(t *testing.T) {
 	addr := os.Getenv("RINGO_TEST_CONNECT")
@@ -310,7 +315,7 @@ func TestHelperSilentConnections(t *testing.T) {
 // What rank 0 sends first of all does not overtake the table of ranks.
 func TestFirstMessageComesAfterTheTable(t *testing.T) {
 	t.Parallel()
-	for range rounds(10, 20) {
+	for range rounds(t, 10, 20) {
 		cs := configs(t, 2)
 		x := [][]float32{{1, 2}, {0, 0}}
 		errs := each(2, func(r int) error {
@@ -330,6 +335,11 @@ func TestFirstMessageComesAfterTheTable(t *testing.T) {
 		}
 		require.Equal(t, x[0], x[1])
 	}
+}
+
+func TestLongFirstMessageComesAfterTheTable(t *testing.T) {
+	reliability.SkipUnlessLong(t)
+	TestFirstMessageComesAfterTheTable(t)
 }
 
 // A rank may be done and gone before another one, which it had met, notices its last connection.

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/dist/backend"
+	"github.com/ringo-ml/ringo/internal/reliability"
 )
 
 // descriptors counts the open files of the process, where the system shows them.
@@ -37,8 +38,8 @@ func warmUp(t *testing.T) {
 	closeAll(engines)
 }
 
-func rounds(short, long int) int {
-	if os.Getenv("RINGO_LONG") == "1" {
+func rounds(t *testing.T, short, long int) int {
+	if reliability.Long(t) {
 		return long
 	}
 	return short
@@ -61,7 +62,7 @@ func TestGroupsLeaveNothingBehind(t *testing.T) {
 	}
 	one()
 	goroutines, files := runtime.NumGoroutine(), descriptors()
-	for range rounds(200, 1000) {
+	for range rounds(t, 200, 1000) {
 		one()
 	}
 	settled(t, goroutines, files)
@@ -75,10 +76,15 @@ func TestGroupsLeaveNothingBehind(t *testing.T) {
 	}
 }
 
+func TestLongGroupsLeaveNothingBehind(t *testing.T) {
+	reliability.SkipUnlessLong(t)
+	TestGroupsLeaveNothingBehind(t)
+}
+
 func TestEnginesLeaveNothingBehind(t *testing.T) {
 	warmUp(t)
 	goroutines, files := runtime.NumGoroutine(), descriptors()
-	for i := range rounds(6, 1000) {
+	for i := range rounds(t, 6, 1000) {
 		cs := configs(t, 3)
 		engines, errs := joinAll(cs)
 		require.NoError(t, errors.Join(errs...))
@@ -100,10 +106,15 @@ func TestEnginesLeaveNothingBehind(t *testing.T) {
 	settled(t, goroutines, files)
 }
 
+func TestLongEnginesLeaveNothingBehind(t *testing.T) {
+	reliability.SkipUnlessLong(t)
+	TestEnginesLeaveNothingBehind(t)
+}
+
 func TestFailedJoinsLeaveNothingBehind(t *testing.T) {
 	warmUp(t)
 	goroutines, files := runtime.NumGoroutine(), descriptors()
-	for range rounds(5, 50) {
+	for range rounds(t, 5, 50) {
 		cs := configs(t, 3)
 		for i := range cs {
 			cs[i].JoinTimeout = 20 * time.Millisecond
@@ -114,4 +125,9 @@ func TestFailedJoinsLeaveNothingBehind(t *testing.T) {
 		}
 	}
 	settled(t, goroutines, files)
+}
+
+func TestLongFailedJoinsLeaveNothingBehind(t *testing.T) {
+	reliability.SkipUnlessLong(t)
+	TestFailedJoinsLeaveNothingBehind(t)
 }

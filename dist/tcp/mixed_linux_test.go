@@ -16,6 +16,7 @@ import (
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/dist/tcp"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -28,27 +29,28 @@ func onMachines(t *testing.T, n int, machine func(rank int) string, cfg dist.Con
 	return run(t, n, cfg, nil, func(c *tcp.Config) { c.SetMachine(machine(c.Rank)) }, fn)
 }
 
-// Without RINGO_LONG=1, it has what the two kinds of groups could get wrong together.
+// The short form has what the two kinds of groups could get wrong together.
 func TestMixedConformance(t *testing.T) {
 	t.Parallel()
 	var parts []string
-	if !disttest.Long() {
+	if !reliability.Long(t) {
 		parts = []string{"Movement", "Groups", "Mesh", "InFlight", "PointToPoint", "Batch", "TwoGoroutines", "Edges"}
 	}
 	disttest.Run(t, startMixed, parts...)
 }
 
-func TestMixedGroupsComeAndGo(t *testing.T) {
-	if !disttest.Long() {
-		t.Skip("RINGO_LONG=1 runs it")
-	}
+func TestLongMixedConformance(t *testing.T) {
+	reliability.SkipUnlessLong(t)
+	TestMixedConformance(t)
+}
+
+func TestLongMixedGroupsComeAndGo(t *testing.T) {
+	reliability.SkipUnlessLong(t)
 	disttest.GroupsComeAndGo(t, startMixed)
 }
 
-func TestMixedSameBitsInRankOrder(t *testing.T) {
-	if !disttest.Long() {
-		t.Skip("RINGO_LONG=1 runs it")
-	}
+func TestLongMixedSameBitsInRankOrder(t *testing.T) {
+	reliability.SkipUnlessLong(t)
 	t.Setenv("RINGO_BITS", "rank")
 	disttest.SameBits(t, startMixed)
 }

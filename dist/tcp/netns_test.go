@@ -18,6 +18,7 @@ import (
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/dist/tcp"
 	"github.com/ringo-ml/ringo/internal/netns"
+	"github.com/ringo-ml/ringo/internal/reliability"
 )
 
 // acrossHosts are the parts of the conformance suite in which a rank judges by what it sees itself: the others compare what
@@ -45,24 +46,29 @@ func TestConformanceOnHosts(t *testing.T) {
 		{3, []string{"RINGO_ENCRYPT=0"}, acrossHosts, true},
 		{3, []string{"RINGO_ALGO=" + hierarchically}, []string{"Reductions", "Movement", "VForms", "InPlace"}, true},
 	} {
-		if c.long != disttest.Long() {
+		if c.long != reliability.Long(t) {
 			continue
 		}
 		t.Run(fmt.Sprintf("%d hosts %.16v", c.hosts, c.env), func(t *testing.T) { onHosts(t, c.hosts, c.env, c.parts) })
 	}
 }
 
+func TestLongConformanceOnHosts(t *testing.T) {
+	reliability.SkipUnlessLong(t)
+	TestConformanceOnHosts(t)
+}
+
 func onHosts(t *testing.T, hosts int, env, parts []string) {
-	ranks := 5
-	if disttest.Long() {
-		ranks = 9 // as many as the suite has
+	ranks, helper := 5, "TestHelperOnHost"
+	if reliability.Long(t) {
+		ranks, helper = 9, "TestLongHelperOnHost" // as many as the suite has
 	}
 	ns := netns.New(t, hosts)
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
 	cmds, outs := make([]*exec.Cmd, ranks), make([]strings.Builder, ranks)
 	for r := range cmds {
-		cmds[r] = ns[r%hosts].Command(os.Args[0], "-test.v", "-test.run=^TestHelperOnHost$/^("+strings.Join(parts, "|")+")$")
+		cmds[r] = ns[r%hosts].Command(os.Args[0], "-test.v", "-test.run=^"+helper+"$/^("+strings.Join(parts, "|")+")$")
 		cmds[r].Env = append(append(os.Environ(), fmt.Sprintf("RINGO_TEST_ON_HOST=%d", r), "RINGO_TEST_ZERO="+ns[0].Addr), env...)
 		cmds[r].Stdout, cmds[r].Stderr = &outs[r], &outs[r]
 		require.NoError(t, cmds[r].Start())
@@ -71,7 +77,7 @@ func onHosts(t *testing.T, hosts int, env, parts []string) {
 	for r, cmd := range cmds {
 		require.NoError(t, cmd.Wait(), "rank %d:\n%s", r, outs[r].String())
 		for _, part := range parts {
-			assert.Contains(t, outs[r].String(), "--- PASS: TestHelperOnHost/"+part+" ", "rank %d", r)
+			assert.Contains(t, outs[r].String(), "--- PASS: "+helper+"/"+part+" ", "rank %d", r)
 		}
 	}
 }
@@ -100,4 +106,9 @@ func TestHelperOnHost(t *testing.T) {
 		}
 		return dist.Run(t.Context(), cfg, func(_ context.Context, r *dist.Rank) error { return fn(r) })
 	})
+}
+
+func TestLongHelperOnHost(t *testing.T) {
+	reliability.SkipUnlessLong(t)
+	TestHelperOnHost(t)
 }

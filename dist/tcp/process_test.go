@@ -7,6 +7,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -21,16 +22,13 @@ import (
 
 const stopTimeout = time.Second
 
-// largeCount is a number of elements that takes a while to reduce.
-var largeCount = rounds(4<<20, 16<<20)
-
-// withProcess starts ranks 0 and 1 in this process and rank 2 as a process of its own, which all-reduces small or large
-// tensors until it fails.
-func withProcess(t *testing.T, size string, timeout time.Duration) (engines []*Engine, child *exec.Cmd, out *strings.Builder) {
+// withProcess starts ranks 0 and 1 in this process and rank 2 as a process of its own, which all-reduces tensors of count
+// elements until it fails.
+func withProcess(t *testing.T, count int, timeout time.Duration) (engines []*Engine, child *exec.Cmd, out *strings.Builder) {
 	t.Helper()
 	cs := configs(t, 3)
 	child, out = exec.Command(os.Args[0], "-test.run=TestHelperRank$"), &strings.Builder{}
-	child.Env = append(os.Environ(), "RINGO_TEST_MASTER="+cs[0].Addr, "RINGO_TEST_SIZE="+size, "RINGO_TEST_TIMEOUT="+timeout.String())
+	child.Env = append(os.Environ(), "RINGO_TEST_MASTER="+cs[0].Addr, "RINGO_TEST_COUNT="+strconv.Itoa(count), "RINGO_TEST_TIMEOUT="+timeout.String())
 	child.Stdout = out
 	require.NoError(t, child.Start())
 	for i := range cs[:2] {
@@ -56,10 +54,9 @@ func TestHelperRank(t *testing.T) {
 	require.NoError(t, err)
 	be, err := e.Open(backend.Spec{ID: backend.HashString("world"), Name: "world", Ranks: []int{0, 1, 2}, Rank: 2})
 	require.NoError(t, err)
-	x := make([]float32, len(os.Getenv("RINGO_TEST_SIZE")))
-	if os.Getenv("RINGO_TEST_SIZE") == "large" {
-		x = make([]float32, largeCount)
-	}
+	count, err := strconv.Atoi(os.Getenv("RINGO_TEST_COUNT"))
+	require.NoError(t, err)
+	x := make([]float32, count)
 	for seq := uint64(1); err == nil; seq++ {
 		op := sumOp(x)
 		op.Seq = seq
@@ -70,17 +67,13 @@ func TestHelperRank(t *testing.T) {
 }
 
 // strike hurts rank 2 while all are at work, and returns the errors of ranks 0 and 1 and how long they took.
-func strike(t *testing.T, engines []*Engine, large bool, hurt func()) ([]error, time.Duration) {
+func strike(t *testing.T, engines []*Engine, count int, hurt func()) ([]error, time.Duration) {
 	t.Helper()
-	n := len("small")
-	if large {
-		n = largeCount
-	}
 	ranks := []int{0, 1, 2}
 	struck := make(chan time.Time, 1)
 	errs := each(2, func(r int) error {
 		be, err := engines[r].Open(backend.Spec{ID: backend.HashString("world"), Name: "world", Ranks: ranks, Rank: r})
-		x := make([]float32, n)
+		x := make([]float32, count)
 		for seq := uint64(1); err == nil; seq++ {
 			op := sumOp(x)
 			op.Seq = seq
@@ -104,10 +97,10 @@ func strike(t *testing.T, engines []*Engine, large bool, hurt func()) ([]error, 
 // Killed or stopped, between operations or in the middle of 16 MiB (64 in the long form): the others name the rank, its process and the
 // operation.
 func TestRealProcessDies(t *testing.T) {
-	for _, size := range []string{"small", "large"} {
+	for size, count := range map[string]int{"small": 5, "large": rounds(t, 4<<20, 16<<20)} { // a large one takes a while to reduce
 		t.Run("killed, "+size, func(t *testing.T) {
-			engines, child, _ := withProcess(t, size, time.Minute) // it is the end of the connection that they see
-			errs, took := strike(t, engines, size == "large", func() { require.NoError(t, child.Process.Kill()) })
+			engines, child, _ := withProcess(t, count, time.Minute) // it is the end of the connection that they see
+			errs, took := strike(t, engines, count, func() { require.NoError(t, child.Process.Kill()) })
 			for r, err := range errs {
 				assert.ErrorContains(t, err, "rank 2 (host victim, pid ", "rank %d", r)
 				assert.ErrorContains(t, err, "allreduce seq ", "rank %d", r)
@@ -117,12 +110,12 @@ func TestRealProcessDies(t *testing.T) {
 			t.Logf("%v after %v", errs[0], took)
 			assert.Error(t, child.Wait())
 		})
-		if os.Getenv("RINGO_LONG") != "1" {
+		if !reliability.Long(t) {
 			continue // TestSilentPeer is the short form of what follows
 		}
 		t.Run("stopped, "+size, func(t *testing.T) {
-			engines, child, out := withProcess(t, size, stopTimeout)
-			errs, took := strike(t, engines, size == "large", func() { require.NoError(t, child.Process.Signal(syscall.SIGSTOP)) })
+			engines, child, out := withProcess(t, count, stopTimeout)
+			errs, took := strike(t, engines, count, func() { require.NoError(t, child.Process.Signal(syscall.SIGSTOP)) })
 			for r, err := range errs {
 				assert.ErrorContains(t, err, "rank 2: no progress", "rank %d", r)
 				assert.ErrorContains(t, err, "allreduce seq ", "rank %d", r)
@@ -141,4 +134,9 @@ func TestRealProcessDies(t *testing.T) {
 			assert.Contains(t, out.String(), want)
 		})
 	}
+}
+
+func TestLongRealProcessDies(t *testing.T) {
+	reliability.SkipUnlessLong(t)
+	TestRealProcessDies(t)
 }

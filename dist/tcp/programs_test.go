@@ -17,6 +17,7 @@ import (
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/dist/tcp"
 	"github.com/ringo-ml/ringo/internal/faultnet"
+	"github.com/ringo-ml/ringo/internal/reliability"
 )
 
 // wires are the plans of a program's connections. Most delay; one may have a fault.
@@ -120,6 +121,11 @@ func onEngines(p *disttest.Program, engines []*tcp.Engine, change func(e *tcp.En
 func TestRandomPrograms(t *testing.T) {
 	t.Parallel()
 	disttest.Programs(t, asProcesses)
+}
+
+func TestLongRandomPrograms(t *testing.T) {
+	reliability.SkipUnlessLong(t)
+	TestRandomPrograms(t)
 }
 
 // muteEngine is a rank whose aborts reach nobody.

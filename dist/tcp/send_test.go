@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/dist/backend"
+	"github.com/ringo-ml/ringo/internal/reliability"
 )
 
 // Messages of one frame and of several arrive whole and are counted, encrypted or not.
@@ -18,7 +19,7 @@ func TestMessagesOfSeveralFrames(t *testing.T) {
 	for _, plain := range []bool{false, true} {
 		t.Run(fmt.Sprintf("plain %v", plain), func(t *testing.T) {
 			w := &world{t: t, be: open(t, start(t, n, func(c *Config) { c.Plain = plain }), "world")}
-			for _, count := range []int{0, 5, 20_001, 140_003, rounds(400_003, 1_000_003)} {
+			for _, count := range []int{0, 5, 20_001, 140_003, rounds(t, 400_003, 1_000_003)} {
 				in, out := inputs(n, count), make([][]float32, n)
 				before := w.be[1].Counters().Wire[backend.AllGather].Load()
 				w.run(func(r int) backend.Op {
@@ -36,6 +37,11 @@ func TestMessagesOfSeveralFrames(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestLongMessagesOfSeveralFrames(t *testing.T) {
+	reliability.SkipUnlessLong(t)
+	TestMessagesOfSeveralFrames(t)
 }
 
 // A message that nobody receives fills the window, and no more: so much memory a receiver needs for each peer and group.

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/dist/backend"
+	"github.com/ringo-ml/ringo/internal/reliability"
 )
 
 // The failures of groups over connections, on groups over shared memory.
@@ -22,6 +23,19 @@ func TestSharedFailures(t *testing.T) {
 		"IssueOutOfOrder": TestIssueOutOfOrder, "RealProcessDies": TestRealProcessDies,
 		"GroupsLeaveNothingBehind": TestGroupsLeaveNothingBehind, "EnginesLeaveNothingBehind": TestEnginesLeaveNothingBehind,
 		"FailedJoinsLeaveNothingBehind": TestFailedJoinsLeaveNothingBehind,
+	} {
+		t.Run(name, test)
+	}
+}
+
+// Those of them that the long runs repeat more often.
+func TestLongSharedFailures(t *testing.T) {
+	reliability.SkipUnlessLong(t)
+	sharing = true
+	defer func() { sharing = false }()
+	for name, test := range map[string]func(t *testing.T){
+		"RealProcessDies": TestRealProcessDies, "GroupsLeaveNothingBehind": TestGroupsLeaveNothingBehind,
+		"EnginesLeaveNothingBehind": TestEnginesLeaveNothingBehind, "FailedJoinsLeaveNothingBehind": TestFailedJoinsLeaveNothingBehind,
 	} {
 		t.Run(name, test)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/dist/shm"
 	"github.com/ringo-ml/ringo/dist/tcp"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -29,22 +30,41 @@ func TestSharedConformance(t *testing.T) {
 	disttest.Run(t, startShared)
 }
 
+func TestLongSharedConformance(t *testing.T) {
+	reliability.SkipUnlessLong(t)
+	TestSharedConformance(t)
+}
+
 func TestSharedConformanceOfDevices(t *testing.T) {
-	disttest.ShortOnly(t)
 	t.Parallel()
 	disttest.Run(t, disttest.OnDevices(startShared), "Movement", "InPlace", "InFlight", "PointToPoint", "Batch", "TwoGoroutines", "Edges")
 }
 
 func TestSharedGroupsComeAndGo(t *testing.T) { disttest.GroupsComeAndGo(t, startShared) }
 
+func TestLongSharedGroupsComeAndGo(t *testing.T) {
+	reliability.SkipUnlessLong(t)
+	TestSharedGroupsComeAndGo(t)
+}
+
 func TestSharedSameBitsAsGoroutines(t *testing.T) {
 	t.Parallel()
 	disttest.SameBits(t, startShared)
 }
 
+func TestLongSharedSameBitsAsGoroutines(t *testing.T) {
+	reliability.SkipUnlessLong(t)
+	TestSharedSameBitsAsGoroutines(t)
+}
+
 func TestSharedSameBitsInRankOrder(t *testing.T) {
 	t.Setenv("RINGO_BITS", "rank")
 	disttest.SameBits(t, startShared)
+}
+
+func TestLongSharedSameBitsInRankOrder(t *testing.T) {
+	reliability.SkipUnlessLong(t)
+	TestSharedSameBitsInRankOrder(t)
 }
 
 func TestSharedFaults(t *testing.T) {
@@ -83,7 +103,7 @@ func TestSharedAlloc(t *testing.T) {
 	const n = 3
 	require.NoError(t, startShared(t, n, dist.Config{Threads: 1}, func(r *dist.Rank) error {
 		for mask := range 1 << n {
-			if err := allocate(r, mask); err != nil {
+			if err := allocate(r, mask, reliability.Long(t)); err != nil {
 				return fmt.Errorf("ranks %03b have shared buffers: %w", mask, err)
 			}
 		}
@@ -91,10 +111,15 @@ func TestSharedAlloc(t *testing.T) {
 	}))
 }
 
+func TestLongSharedAlloc(t *testing.T) {
+	reliability.SkipUnlessLong(t)
+	TestSharedAlloc(t)
+}
+
 // allocate uses shared buffers on the ranks of the mask, ordinary ones on the others.
-func allocate(r *dist.Rank, mask int) error {
+func allocate(r *dist.Rank, mask int, long bool) error {
 	count, rounds := 100_001, 2
-	if disttest.Long() {
+	if long {
 		count, rounds = 300_001, 3
 	}
 	g, n, me := r.World.With(), r.World.Size(), r.World.Rank()

@@ -11,6 +11,7 @@ import (
 	"github.com/ringo-ml/ringo/dist/backend"
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/dist/tcp"
+	"github.com/ringo-ml/ringo/internal/reliability"
 )
 
 // Random programs over shared memory. Now and then a rank loses its core just before it touches a peer's memory.
@@ -32,6 +33,11 @@ func TestSharedRandomPrograms(t *testing.T) {
 		}
 		return onEngines(p, engines, unchanged)
 	})
+}
+
+func TestLongSharedRandomPrograms(t *testing.T) {
+	reliability.SkipUnlessLong(t)
+	TestSharedRandomPrograms(t)
 }
 
 // Random programs find a block of shared memory that is lost.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/ringo-ml/ringo/dist/backend"
 	"github.com/ringo-ml/ringo/internal/ports"
+	"github.com/ringo-ml/ringo/internal/reliability"
 )
 
 // attackers is how many unauthenticated connections are at it at the same time.
@@ -29,7 +30,7 @@ func attacks(t *testing.T) int {
 		require.NoError(t, err)
 		return n
 	}
-	if os.Getenv("RINGO_LONG") == "1" {
+	if reliability.Long(t) {
 		return 5000
 	}
 	return 400
@@ -68,6 +69,11 @@ func TestStrangersDuringJob(t *testing.T) {
 	t.Logf("%d connections, %d of them made; %d steps of the job", total, crowd.made.Load(), steps)
 	assert.Positive(t, steps)
 	assert.Greater(t, int(crowd.made.Load()), total/4)
+}
+
+func TestLongStrangersDuringJob(t *testing.T) {
+	reliability.SkipUnlessLong(t)
+	TestStrangersDuringJob(t)
 }
 
 // computeUntil all-reduces and checks every result until over.

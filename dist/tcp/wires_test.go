@@ -16,6 +16,7 @@ import (
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/dist/tcp"
 	"github.com/ringo-ml/ringo/internal/faultnet"
+	"github.com/ringo-ml/ringo/internal/reliability"
 )
 
 // over makes a Start whose ranks are connected by wire, with or without TLS, and may give no sign of life for so long.
@@ -27,20 +28,22 @@ func over(silence time.Duration, secret []byte, wire func(low, high int) (net.Co
 	}
 }
 
-// The whole suite passes when each write of each connection is late by a random time, so that connections overtake each
+// The whole suite, in its short form, passes when each write of each connection is late by a random time, so that connections overtake each
 // other, and little fits on the way.
-func TestConformanceWithDelays(t *testing.T) {
-	if !disttest.Long() {
-		t.Skip("RINGO_LONG=1 runs it")
-	}
-	t.Setenv("RINGO_LONG", "0") // the suite in its short form
-	t.Run("checksums", func(t *testing.T) { disttest.Run(t, over(time.Minute, nil, delayed())) })
-	t.Run("encrypted", func(t *testing.T) { disttest.Run(t, over(time.Minute, make([]byte, tcp.SecretBytes), delayed())) })
+func TestLongConformanceWithDelays(t *testing.T) {
+	reliability.SkipUnlessLong(t)
+	t.Run("checksums", func(t *testing.T) { disttest.RunShort(t, over(time.Minute, nil, delayed())) })
+	t.Run("encrypted", func(t *testing.T) { disttest.RunShort(t, over(time.Minute, make([]byte, tcp.SecretBytes), delayed())) })
 }
 
 func TestSameBitsWithDelays(t *testing.T) {
 	t.Parallel()
 	disttest.SameBits(t, over(time.Minute, nil, delayed()))
+}
+
+func TestLongSameBitsWithDelays(t *testing.T) {
+	reliability.SkipUnlessLong(t)
+	TestSameBitsWithDelays(t)
 }
 
 func delayed() func(int, int) (net.Conn, net.Conn) {
@@ -94,17 +97,14 @@ func lossy(kind faultnet.Kind, seed uint64) disttest.Start {
 	}
 }
 
-// The whole suite, once and again for each thing that can happen to a connection: it loses, repeats, swaps or changes something, is cut
-// or falls silent, once in each job. Each case ends in time: with right results, or with an error that names a rank and an
-// operation.
-func TestConformanceWithFaults(t *testing.T) {
-	if !disttest.Long() {
-		t.Skip("RINGO_LONG=1 runs it")
-	}
-	t.Setenv("RINGO_LONG", "0") // the suite in its short form
+// The whole suite, in its short form, again and again for each thing that can happen to a connection: it loses, repeats, swaps or changes
+// something, is cut or falls silent, once in each job. Each case ends in time: with right results, or with an error that names a rank and
+// an operation.
+func TestLongConformanceWithFaults(t *testing.T) {
+	reliability.SkipUnlessLong(t)
 	for kind := range faultnet.Kind(faultnet.NumKinds) {
 		for seed := range uint64(3) {
-			t.Run(fmt.Sprint(kind, " ", seed), func(t *testing.T) { disttest.Run(t, lossy(kind, seed)) })
+			t.Run(fmt.Sprint(kind, " ", seed), func(t *testing.T) { disttest.RunShort(t, lossy(kind, seed)) })
 		}
 	}
 }

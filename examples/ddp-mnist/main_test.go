@@ -15,6 +15,7 @@ import (
 
 	"github.com/ringo-ml/ringo/data"
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/tensortest"
 	"github.com/ringo-ml/ringo/train"
@@ -105,7 +106,6 @@ func TestSummary(t *testing.T) {
 // float64, the seed matters: if rounding moves an activation across ReLU's corner, losses differ from then on (float32: by 1e-4), in
 // PyTorch as here. With this seed, the program's default, that does not happen with AVX-512, AVX2 or plain Go.
 func TestParity(t *testing.T) {
-	long := os.Getenv("RINGO_LONG") == "1"
 	for _, c := range []struct {
 		optim, dtype string
 		steps        int
@@ -115,11 +115,16 @@ func TestParity(t *testing.T) {
 		o := short()
 		o.optim, o.dtype, o.steps, o.batch = c.optim, c.dtype, 4, 252
 		o.lr = map[string]float64{"sgd": 0.1, "adamw": 1e-3}[c.optim]
-		if long {
+		if reliability.Long(t) {
 			o.steps, o.data = c.steps, ""
 		}
 		require.LessOrEqual(t, disparity(t, o, min(c.tol, 1e-5)), c.tol, "%s %s", c.optim, c.dtype)
 	}
+}
+
+func TestLongParity(t *testing.T) {
+	reliability.SkipUnlessLong(t)
+	TestParity(t)
 }
 
 // disparity is the largest relative difference of the final loss on 2, 3 and 4 ranks from that on one. First losses may differ by tol.
@@ -325,10 +330,8 @@ func TestCNNParity(t *testing.T) {
 }
 
 // The convolutional network reaches 99% on MNIST in three epochs.
-func TestCNNAccuracy(t *testing.T) {
-	if os.Getenv("RINGO_LONG") != "1" {
-		t.Skip("minutes: RINGO_LONG=1")
-	}
+func TestLongCNNAccuracy(t *testing.T) {
+	reliability.SkipUnlessLong(t)
 	o := short()
 	o.model, o.data, o.steps, o.epochs, o.batch, o.Threads = "cnn", "", 0, 3, 128, 2
 	require.GreaterOrEqual(t, trained(t, o).TestAccuracy, 0.99)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/disttest"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -74,7 +75,7 @@ func residentBytes(name string) (int, error) {
 // The process of a rank grows by little more than the plan (without the race detector's own memory).
 func TestResidentMemory(t *testing.T) {
 	stages := []int{3}
-	if os.Getenv("RINGO_LONG") == "1" {
+	if reliability.Long(t) {
 		stages = []int{0, 1, 2, 3}
 	}
 	for _, stage := range stages {
@@ -94,4 +95,9 @@ func TestResidentMemory(t *testing.T) {
 			require.Less(t, got.Grew, p.Total*105/100+extra)
 		}
 	}
+}
+
+func TestLongResidentMemory(t *testing.T) {
+	reliability.SkipUnlessLong(t)
+	TestResidentMemory(t)
 }

@@ -44,7 +44,7 @@ func commands(t *testing.T) []command {
 }
 
 // inClone are the commands that run in the repository, and what makes them short. Those of the command ringo that take no second run always,
-// the others with RINGO_LONG=1.
+// the others in the long runs.
 var inClone = map[string]string{
 	"go run ./examples/ddp-mnist":                                      "-steps 20",
 	"go run ./cmd/ringo run -n 4 ./examples/ddp-mnist":                 "-steps 20",
@@ -67,19 +67,20 @@ var inClone = map[string]string{
 
 // elsewhere are commands that another test runs, or that run this one.
 var elsewhere = map[string]string{
-	"go install github.com/ringo-ml/ringo/cmd/ringo@latest": "TestFromTheTop",
-	"go get github.com/ringo-ml/ringo":                      "TestFromTheTop",
-	"git clone https://github.com/ringo-ml/ringo":           "TestFromTheTop",
-	"go mod init first":                                     "TestFromTheTop",
-	"go mod tidy":                                           "TestFromTheTop",
-	"go run .":                                              "TestFromTheTop",
-	"ringo run -n 2 .":                                      "TestFromTheTop",
+	"go install github.com/ringo-ml/ringo/cmd/ringo@latest": "TestLongFromTheTop",
+	"go get github.com/ringo-ml/ringo":                      "TestLongFromTheTop",
+	"git clone https://github.com/ringo-ml/ringo":           "TestLongFromTheTop",
+	"go mod init first":                                     "TestLongFromTheTop",
+	"go mod tidy":                                           "TestLongFromTheTop",
+	"go run .":                                              "TestLongFromTheTop",
+	"ringo run -n 2 .":                                      "TestLongFromTheTop",
 	"ringo run -n 4 ./train -epochs 3":                      "TestRingo",
 	"ringo compare './grads -steps 2' './grads -steps 2 -tp 2 -wrong'": "cmd/ringo: TestCompareNamesTheParameter",
-	"go test ./...":              "this test is one of them",
-	"RINGO_LONG=1 go test ./...": "this test is one of them",
-	".ci/run":                    "this test is a part of it",
-	".ci/run gofmt vet race":     "this test is a part of it",
+	"go test ./...":                               "this test is one of them",
+	"RINGO_LONG=1 go test ./...":                  "this test is one of them",
+	"RINGO_LONG=1 go test -run '^TestLong' ./...": "this test is a part of them",
+	".ci/run":                "this test is a part of it",
+	".ci/run gofmt vet race": "this test is a part of it",
 }
 
 // needs are the commands that need more than Go, as docs/README.md lists them.

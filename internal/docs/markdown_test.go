@@ -15,9 +15,6 @@ const root = "../../"
 
 var update = flag.Bool("update", false, "write what the pages must print into them")
 
-// long also runs what takes more than some seconds.
-func long() bool { return os.Getenv("RINGO_LONG") == "1" }
-
 // block is a fenced or indented block of a page.
 type block struct {
 	page    string // relative to the root

@@ -10,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/internal/reliability"
 )
 
 // stranger runs commands as somebody does who has only Go, and reads README from its top. "The network" is this repository's last commit and
@@ -66,9 +68,10 @@ func (s *stranger) typed(dir, line string, more ...string) string {
 
 // README from the top, in a fresh folder: install, get, clone; the training script; the tutorial's program as processes; and every command that
 // needs no more than the clone.
-func TestFromTheTop(t *testing.T) {
-	if !long() || runtime.GOOS == "windows" {
-		t.Skip("RINGO_LONG=1 runs it, on Linux and macOS")
+func TestLongFromTheTop(t *testing.T) {
+	reliability.SkipUnlessLong(t)
+	if runtime.GOOS == "windows" {
+		t.Skip("for Linux and macOS")
 	}
 	if _, err := os.Stat(root + ".git"); err != nil {
 		t.Skip("not a git checkout: ", err)

@@ -2,11 +2,12 @@ package kernel
 
 import (
 	"math"
-	"os"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/internal/reliability"
 )
 
 // format is a 16-bit float format with m mantissa bits, with its conversions.
@@ -80,12 +81,12 @@ func TestHalfRound(t *testing.T) {
 	}
 }
 
-// TestHalfMonotone goes through float32 (all of it with RINGO_LONG): larger numbers
+// TestHalfMonotone goes through float32 (all of it in the long runs): larger numbers
 // do not round to smaller ones. With TestHalfRound this means that every number
 // rounds to the nearest one.
 func TestHalfMonotone(t *testing.T) {
 	step := uint32(4099)
-	if os.Getenv("RINGO_LONG") == "1" {
+	if reliability.Long(t) {
 		step = 1
 	}
 	for name, f := range formats() {
@@ -98,6 +99,11 @@ func TestHalfMonotone(t *testing.T) {
 			last = u
 		}
 	}
+}
+
+func TestLongHalfMonotone(t *testing.T) {
+	reliability.SkipUnlessLong(t)
+	TestHalfMonotone(t)
 }
 
 func TestHalfSlices(t *testing.T) {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"os"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -12,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/internal/reliability"
 )
 
 // sgdNaive is the pseudocode in the documentation of torch.optim.SGD for one parameter.
@@ -246,10 +247,10 @@ func TestLerpIsExactAtBothEnds(t *testing.T) {
 
 // The kernels may replace the division by the root by a product with its inverse and
 // a correction. The bits are those of the division, for all mantissas of the second
-// moment's root: with some roots, or many with RINGO_LONG.
+// moment's root: with some roots, or many in the long runs.
 func TestAdamDividesByTheRoot(t *testing.T) {
 	roots := []float32{0.0316227766, 0.99999994, 0.7071068}
-	if os.Getenv("RINGO_LONG") == "1" {
+	if reliability.Long(t) {
 		rng := rand.New(rand.NewPCG(1, 2))
 		for len(roots) < 1000 {
 			roots = append(roots, float32(math.Exp2(-6*rng.Float64())))
@@ -270,6 +271,11 @@ func TestAdamDividesByTheRoot(t *testing.T) {
 			require.Zero(t, wrong.Load(), s.name)
 		})
 	}
+}
+
+func TestLongAdamDividesByTheRoot(t *testing.T) {
+	reliability.SkipUnlessLong(t)
+	TestAdamDividesByTheRoot(t)
 }
 
 // quotientsThatDiffer compares steps of Adam with divisions, for all 2**23 mantissas.

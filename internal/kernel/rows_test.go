@@ -2,11 +2,12 @@ package kernel
 
 import (
 	"fmt"
-	"os"
 	"testing"
 	"unsafe"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/internal/reliability"
 )
 
 // rowsOperands are the operands of kernels of rows, with guards around outputs.
@@ -75,12 +76,17 @@ func TestRowKernels(t *testing.T) {
 	nearAndFar(func() { onEveryVectorISA(t, testRowKernels[float32], testRowKernels[float64]) })
 }
 
+func TestLongRowKernels(t *testing.T) {
+	reliability.SkipUnlessLong(t)
+	TestRowKernels(t)
+}
+
 func testRowKernels[T Float](t *testing.T, s *isa) {
 	pools := newPools[T]()
 	for name, call := range rowsCalls[T]() {
 		for _, shape := range [][2]int{{1, 16}, {37, 1}, {37, 15}, {35, 16}, {64, 48}, {33, 33}, {48, 64}, {16, 100}, {6, 512}, {16, 768}, {1, asmChunk + 32}} {
 			for kind, pool := range pools {
-				if (shape[0]+kind)%2 == 1 && os.Getenv("RINGO_LONG") != "1" {
+				if (shape[0]+kind)%2 == 1 && !reliability.Long(t) {
 					continue
 				}
 				run := func(on *isa) *rowsOperands[T] {

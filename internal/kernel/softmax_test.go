@@ -3,11 +3,12 @@ package kernel
 import (
 	"fmt"
 	"math"
-	"os"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/internal/reliability"
 )
 
 // softmaxNaive returns the probabilities of the first seen columns, and their
@@ -170,12 +171,12 @@ func testSoftmaxGrads[T Float](t *testing.T) {
 	}
 }
 
-// TestExpNear goes through the float32 numbers (many more with RINGO_LONG): the error stays below 1 ulp, small results are 0, large
+// TestExpNear goes through the float32 numbers (many more in the long runs): the error stays below 1 ulp, small results are 0, large
 // ones infinite, and nothing is denormal.
 func TestExpNear(t *testing.T) {
 	t.Parallel()
 	step := uint32(10007)
-	if os.Getenv("RINGO_LONG") == "1" {
+	if reliability.Long(t) {
 		step = 7
 	}
 	worst := 0.0
@@ -196,4 +197,9 @@ func TestExpNear(t *testing.T) {
 	}
 	t.Logf("largest error: %.3f ulp", worst)
 	assert.Less(t, worst, 1.0)
+}
+
+func TestLongExpNear(t *testing.T) {
+	reliability.SkipUnlessLong(t)
+	TestExpNear(t)
 }

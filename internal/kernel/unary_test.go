@@ -2,11 +2,12 @@ package kernel
 
 import (
 	"math"
-	"os"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/internal/reliability"
 )
 
 type unaryCase[T Float] struct {
@@ -149,10 +150,10 @@ func float32Bounds() []float32Bound {
 	}
 }
 
-// TestFloat32Error goes through the float32 numbers (many more with RINGO_LONG) and checks these bounds.
+// TestFloat32Error goes through the float32 numbers (many more in the long runs) and checks these bounds.
 func TestFloat32Error(t *testing.T) {
 	step := uint32(9973)
-	if os.Getenv("RINGO_LONG") == "1" {
+	if reliability.Long(t) {
 		step = 17
 	}
 	x, y := make([]float32, 1<<12), make([]float32, 1<<12)
@@ -181,6 +182,11 @@ func TestFloat32Error(t *testing.T) {
 		assert.LessOrEqual(t, share, 1.0, "%s at %g", c.name, at)
 		t.Logf("%s: at most %.3f ulp, %.3f of the bound at %g", c.name, worst, share, at)
 	}
+}
+
+func TestLongFloat32Error(t *testing.T) {
+	reliability.SkipUnlessLong(t)
+	TestFloat32Error(t)
 }
 
 func TestAffineAxpyFill(t *testing.T) { bothFloats(t, testAffine[float32], testAffine[float64]) }

@@ -4,11 +4,12 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"os"
 	"testing"
 	"unsafe"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/internal/reliability"
 )
 
 // Every kernel with assembly is run on the same operands by the Go code and by each instruction set, and all operands,
@@ -296,10 +297,15 @@ func TestVectorKernels(t *testing.T) {
 	onEveryVectorISA(t, testVectorKernels[float32], testVectorKernels[float64])
 }
 
+func TestLongVectorKernels(t *testing.T) {
+	reliability.SkipUnlessLong(t)
+	TestVectorKernels(t)
+}
+
 func testVectorKernels[T Float](t *testing.T, s *isa) {
 	lengths := []int{asmChunk + 35}
 	for n := range 201 { // up to three bundles; the longer ones of every length modulo 16
-		if n <= 35 || n%5 == 0 || os.Getenv("RINGO_LONG") == "1" {
+		if n <= 35 || n%5 == 0 || reliability.Long(t) {
 			lengths = append(lengths, n)
 		}
 	}
@@ -327,10 +333,10 @@ func testVectorKernels[T Float](t *testing.T, s *isa) {
 	}
 }
 
-// TestVectorFloat32 goes through the float32 numbers (many more with RINGO_LONG) in the functions of one number.
+// TestVectorFloat32 goes through the float32 numbers (many more in the long runs) in the functions of one number.
 func TestVectorFloat32(t *testing.T) {
 	step := uint32(10007)
-	if os.Getenv("RINGO_LONG") == "1" {
+	if reliability.Long(t) {
 		step = 37
 	}
 	x, y, z := make([]float32, 1<<12), make([]float32, 1<<12), make([]float32, 1<<12)
@@ -356,6 +362,11 @@ func TestVectorFloat32(t *testing.T) {
 	}
 }
 
+func TestLongVectorFloat32(t *testing.T) {
+	reliability.SkipUnlessLong(t)
+	TestVectorFloat32(t)
+}
+
 func TestVectorHalves(t *testing.T) {
 	for _, s := range isas[:len(isas)-1] {
 		t.Run(s.name, func(t *testing.T) {
@@ -366,6 +377,11 @@ func TestVectorHalves(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestLongVectorHalves(t *testing.T) {
+	reliability.SkipUnlessLong(t)
+	TestVectorHalves(t)
 }
 
 // testWiden goes through all 16-bit numbers. NaN keep their bits, too.
@@ -389,10 +405,10 @@ func testWiden(t *testing.T, s *isa) {
 	}
 }
 
-// testRound goes through the float32 numbers, all of them with RINGO_LONG.
+// testRound goes through the float32 numbers, all of them in the long runs.
 func testRound(t *testing.T, s *isa) {
 	step := uint32(1021)
-	if os.Getenv("RINGO_LONG") == "1" {
+	if reliability.Long(t) {
 		step = 1
 	}
 	x := make([]float32, 1<<14)

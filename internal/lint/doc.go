@@ -12,6 +12,9 @@
 //   - a text file names a path of somebody's machine (TestMachinePaths);
 //   - an unexported name uses a word in place of this project's word for the
 //     thing (TestWords);
+//   - a test whose name begins with TestLong does not call SkipUnlessLong of
+//     internal/reliability, another function does, or RINGO_LONG is read
+//     elsewhere (TestNamesOfLongRuns);
 //   - a line of prose in Markdown has more than 140 characters (TestProse).
 //
 // Files of every operating system and build tag are read, except by

@@ -54,7 +54,7 @@ var table = map[string]row{
 
 	"tensor":            {own: "internal/kernel internal/trace internal/wait internal/where", others: "golang.org/x/sys"},
 	"tensor/cuda":       {own: "tensor internal/cuda internal/cuda/blas"},
-	"tensor/tensortest": {own: "tensor", others: "github.com/stretchr/testify"},
+	"tensor/tensortest": {own: "tensor internal/reliability", others: "github.com/stretchr/testify"},
 	"tensor/gorgonia":   {own: "tensor", others: "gorgonia.org/tensor go4.org/unsafe/assume-no-moving-gc"},
 
 	"nn":              {own: "tensor"},

@@ -7,14 +7,14 @@ type Row struct {
 	Says    string // the error
 	Bound   string // longest time from the failure to the error; T is the group's timeout
 	Engines string
-	Tests   []string // package:Test/Subtest
+	Tests   []string // package:Test/Subtest; of a short and a long test, the long one
 }
 
 const (
 	suite = "local tcp shm"
-	both  = "dist/local:TestConformance/"
-	over  = "dist/tcp:TestConformance/"
-	mem   = "dist/tcp:TestSharedConformance/"
+	both  = "dist/local:TestLongConformance/"
+	over  = "dist/tcp:TestLongConformance/"
+	mem   = "dist/tcp:TestLongSharedConformance/"
 )
 
 // in names a test of the conformance suite, which runs on every engine.
@@ -42,10 +42,10 @@ var Rows = []Row{
 		in("Errors/Arguments/NegativeRoot", "Errors/Arguments/RootTooLarge", "Errors/Arguments/SendToSelf", "Errors/Arguments/PeerTooLarge")},
 	{12, "AllGather whose input overlaps its output", "overlap", "at once", suite, in("Errors/Arguments/Overlap")},
 	{13, "any operation, a process is killed before or in it", "rank 2 (host h, pid p): op, seq; on all live ranks", "1 s", "tcp shm",
-		[]string{"dist:TestEveryOperation/tcp killed before", "dist:TestEveryOperation/shm killed before", "dist:TestEveryOperation/tcp killed during", "dist:TestEveryOperation/shm killed during", "dist/tcp:TestDeadPeer", "dist/tcp:TestSharedFailures/DeadPeer", "cmd/ringo:TestRankKilled"}},
+		[]string{"dist:TestLongEveryOperation/tcp killed before", "dist:TestLongEveryOperation/shm killed before", "dist:TestLongEveryOperation/tcp killed during", "dist:TestLongEveryOperation/shm killed during", "dist/tcp:TestDeadPeer", "dist/tcp:TestSharedFailures/DeadPeer", "cmd/ringo:TestRankKilled"}},
 	{14, "any operation, a process is stopped, or its cable cut", "rank 2: no progress; op, seq; on all live ranks", "T + 0.2 s", "tcp shm",
-		[]string{"dist:TestEveryOperation/tcp stopped before", "dist:TestEveryOperation/shm stopped before", "dist:TestEveryOperation/tcp stopped during", "dist:TestEveryOperation/shm stopped during", "dist:TestEveryOperation/tcp cable cut", "dist/tcp:TestSilentPeer", "dist/tcp:TestSharedFailures/SilentPeer", "cmd/ringo:TestRankStopped"}},
-	{15, "a stopped process goes on after the others gave it up", "generation 1 is over; nobody's memory is touched", "1 s", "tcp shm", []string{"dist:TestStoppedRankGoesOn", "dist/tcp:TestOldGeneration", "dist/tcp:TestSharedFailures/OldGeneration",
+		[]string{"dist:TestLongEveryOperation/tcp stopped before", "dist:TestLongEveryOperation/shm stopped before", "dist:TestLongEveryOperation/tcp stopped during", "dist:TestLongEveryOperation/shm stopped during", "dist:TestLongEveryOperation/tcp cable cut", "dist/tcp:TestSilentPeer", "dist/tcp:TestSharedFailures/SilentPeer", "cmd/ringo:TestLongRankStopped"}},
+	{15, "a stopped process goes on after the others gave it up", "generation 1 is over; nobody's memory is touched", "1 s", "tcp shm", []string{"dist:TestLongStoppedRankGoesOn", "dist/tcp:TestOldGeneration", "dist/tcp:TestSharedFailures/OldGeneration",
 		"dist/shm:TestAbortTakesMemoryFromStoppedPeer"}},
 	{16, "a rank's function returns an error while others wait", "that error, on all ranks", "1 s", suite,
 		append(in("Errors/RankFails", "EveryOperation/Returns"), "dist:TestProcessFails")},
@@ -61,7 +61,7 @@ var Rows = []Row{
 	{25, "a rank with the wrong secret", "does not hold this job's secret, address; no payload; the job waits on", "50 ms", "tcp",
 		[]string{"dist/tcp:TestRankWithWrongSecret", "dist/tcp:TestStrangersAreRefused", "dist/tcp:TestImpostorListener"}},
 	{26, "strangers: no certificate, TLS 1.2, HTTP, 4,000 silent connections", "logged once; the job forms; heap below +64 MiB", "5 s", "tcp",
-		[]string{"dist/tcp:TestStrangersAreRefused", "dist/tcp:TestJobFormsAmongStrangers"}},
+		[]string{"dist/tcp:TestStrangersAreRefused", "dist/tcp:TestLongJobFormsAmongStrangers"}},
 	{27, "a secret of 7 bytes", "7 bytes, need 32", "at once", "tcp", []string{"dist/tcp:TestSecret"}},
 	{28, "a frame with a wrong length, magic, checksum, generation", "names the peer; no large allocation", "50 ms", "tcp",
 		[]string{"dist/tcp:TestHostileFrames", "dist/tcp:TestHostileFlood"}},
@@ -75,7 +75,7 @@ var Rows = []Row{
 	{35, "shared memory that is unsealed or short, references out of bounds", "segment 1 of rank 2, what is wrong; no SIGBUS", "50 ms", "shm",
 		[]string{"dist/shm:TestRefusesSegments", "dist/shm:TestRefusesReferences"}},
 	{36, "50 times all ranks are killed", "nothing is left: processes, sockets, descriptors, shared memory", "6 s", "tcp shm launcher",
-		[]string{"dist/launch:TestNothingLeft", "dist:TestKilledProcessesLeaveNothing"}},
+		[]string{"dist/launch:TestLongNothingLeft", "dist:TestLongKilledProcessesLeaveNothing"}},
 	{37, "ringo run: SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGKILL to the launcher", "workers and all their descendants are gone; exit status 128 + n", "6 s", "launcher",
 		[]string{"cmd/ringo:TestRunInterrupted", "cmd/ringo:TestNoProcessIsLeft", "cmd/ringo:TestNoFolderIsLeft",
 			"dist/launch:TestSignalIsPassedOn", "dist/launch:TestSecondSignalKills", "dist/launch:TestLauncherKilled"}},
@@ -86,15 +86,15 @@ var Rows = []Row{
 		"nccl", []string{"dist/nccl:TestDifferentOperations"}},
 	{43, "a rank sleeps one virtual hour (testing/synctest)", "rank 2 did not arrive", "0.1 s real", "local", []string{"dist/local:TestTimeoutInVirtualTime"}},
 	{44, "groups and engines made and closed a thousand times", "none: goroutines, descriptors and shared memory are back where they began", "60 s", suite,
-		[]string{"dist/local:TestGroupsComeAndGo", "dist/tcp:TestGroupsComeAndGo", "dist/tcp:TestSharedGroupsComeAndGo", "dist/tcp:TestGroupsLeaveNothingBehind", "dist/tcp:TestEnginesLeaveNothingBehind", "dist/tcp:TestFailedJoinsLeaveNothingBehind",
-			"dist/tcp:TestSharedFailures/GroupsLeaveNothingBehind", "dist/tcp:TestSharedFailures/EnginesLeaveNothingBehind",
-			"dist/tcp:TestSharedFailures/FailedJoinsLeaveNothingBehind", "dist/tcp:TestSharedAllocOutlivesRun", "dist/shm:TestGroupsGiveBack"}},
+		[]string{"dist/local:TestLongGroupsComeAndGo", "dist/tcp:TestLongGroupsComeAndGo", "dist/tcp:TestLongSharedGroupsComeAndGo", "dist/tcp:TestLongGroupsLeaveNothingBehind", "dist/tcp:TestLongEnginesLeaveNothingBehind", "dist/tcp:TestLongFailedJoinsLeaveNothingBehind",
+			"dist/tcp:TestLongSharedFailures/GroupsLeaveNothingBehind", "dist/tcp:TestLongSharedFailures/EnginesLeaveNothingBehind",
+			"dist/tcp:TestLongSharedFailures/FailedJoinsLeaveNothingBehind", "dist/tcp:TestSharedAllocOutlivesRun", "dist/shm:TestGroupsGiveBack"}},
 	{45, "2, 3 and 16 ranks on few cores with random delays", "none: right results, no step above 100 × the median", "60 s", suite, in("Lifetimes/Skew")},
 	{46, "Rebuild after a death, in the middle of another one, in a cut network", "a majority goes on; the rest: generation 1 is over", "2 T + 0.2 s", suite,
-		append(in("Rebuild"), "dist:TestRebuildProcesses", "dist:TestRebuildNoQuorum", "dist:TestRebuildCut", "internal/agree:TestOneDecision")},
+		append(in("Rebuild"), "dist:TestRebuildProcesses", "dist:TestRebuildNoQuorum", "dist:TestLongRebuildCut", "internal/agree:TestOneDecision")},
 	{47, "any operation, a rank is alive but busy with something else", "rank 2 did not arrive; op, seq; on all ranks", "T + 0.2 s", suite, in("EveryOperation/Stuck")},
 	{48, "any operation, a rank is late (less than T) or slow", "none: the right result", "", suite,
-		append(in("EveryOperation/Late"), "dist:TestEveryOperationOnGoroutines/late", "dist:TestEveryOperationOnGoroutines/slow", "dist:TestEveryOperation/tcp late", "dist:TestEveryOperation/shm late", "dist:TestEveryOperation/tcp slow", "dist:TestEveryOperation/shm slow", "dist/tcp:TestSlowTransferIsNoFailure")},
+		append(in("EveryOperation/Late"), "dist:TestLongEveryOperationOnGoroutines/late", "dist:TestLongEveryOperationOnGoroutines/slow", "dist:TestLongEveryOperation/tcp late", "dist:TestLongEveryOperation/shm late", "dist:TestLongEveryOperation/tcp slow", "dist:TestLongEveryOperation/shm slow", "dist/tcp:TestSlowTransferIsNoFailure")},
 	{49, "two goroutines use one group at once", "two goroutines use group world at once", "1 s", suite, in("Errors/TwoGoroutinesOneGroup")},
 	{50, "several hosts: a worker, an agent or the coordinator is killed, a cable is cut, a signal", "the first cause, on every host; no process is left; a host may come again",
 		"1 s, 2 T", "launcher", []string{"cmd/ringo:TestNodeFaults", "cmd/ringo:TestHostComesAgain"}},

@@ -3,13 +3,13 @@ package cuda_test
 import (
 	"fmt"
 	"math"
-	"os"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/internal/cuda/emu"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/models/decode"
 	"github.com/ringo-ml/ringo/models/gpt"
 	"github.com/ringo-ml/ringo/nn"
@@ -21,7 +21,7 @@ import (
 
 // mmaCrossed are cases on tensor cores: lengths around tiles, more queries than keys and the reverse, heads that share keys, offsets that
 // hide all keys from some queries, or none, and masks.
-func mmaCrossed() (cases []crossed) {
+func mmaCrossed(t *testing.T) (cases []crossed) {
 	for _, s := range []shape{
 		{batch: 2, tq: 1, tk: 65, heads: 2, kv: 2, hd: 64, offset: 64, causal: true},
 		{batch: 2, tq: 3, tk: 130, heads: 4, kv: 2, hd: 16, offset: 127, causal: true},
@@ -45,7 +45,7 @@ func mmaCrossed() (cases []crossed) {
 		}
 	}
 	cases = append(cases, crossed{shape: shape{batch: 1, tq: 5, tk: 70, heads: 2, kv: 1, hd: 32}, apart: 5})
-	if os.Getenv("RINGO_LONG") == "1" {
+	if reliability.Long(t) {
 		r := rng(9)
 		for range 40 {
 			kv := 1 + r.IntN(2)
@@ -72,8 +72,8 @@ func TestCrossAttentionOnTensorCores(t *testing.T) {
 	for _, reverse := range []bool{false, true} {
 		emu.Start(t, emu.Config{Reverse: reverse, Banks: true})
 		dev := open(t, 0)
-		for i, c := range mmaCrossed() {
-			if reverse && (i%3 == 0 || i%3 == 1 && !long()) {
+		for i, c := range mmaCrossed(t) {
+			if reverse && (i%3 == 0 || i%3 == 1 && !long(t)) {
 				continue
 			}
 			d := []tensor.DType{tensor.BFloat16, tensor.Float16}[i%2]
@@ -93,10 +93,15 @@ func TestCrossAttentionOnTensorCores(t *testing.T) {
 	}
 }
 
+func TestLongCrossAttentionOnTensorCores(t *testing.T) {
+	reliability.SkipUnlessLong(t)
+	TestCrossAttentionOnTensorCores(t)
+}
+
 // TestCrossTensorCoresAndPlainKernel compares the two, and two runs.
 func TestCrossTensorCoresAndPlainKernel(t *testing.T) {
 	dev := device(t)
-	for i, c := range mmaCrossed() {
+	for i, c := range mmaCrossed(t) {
 		if i%3 == 2 {
 			got := c.run(t, dev, tensor.BFloat16, nil)
 			require.Equal(t, got, c.run(t, dev, tensor.BFloat16, nil))
@@ -105,6 +110,11 @@ func TestCrossTensorCoresAndPlainKernel(t *testing.T) {
 			cuda.Plain(dev, false)
 		}
 	}
+}
+
+func TestLongCrossTensorCoresAndPlainKernel(t *testing.T) {
+	reliability.SkipUnlessLong(t)
+	TestCrossTensorCoresAndPlainKernel(t)
 }
 
 // A device computes CrossAttention of queries, keys and values that are qkv's to the bit as Attention of qkv.

@@ -3,7 +3,6 @@ package cuda_test
 import (
 	"fmt"
 	"math"
-	"os"
 	"strings"
 	"testing"
 
@@ -11,12 +10,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/internal/cuda/emu"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/cuda"
 )
 
 // mmaCases are cases of attention on tensor cores.
-func mmaCases() (cases []heads) {
+func mmaCases(t *testing.T) (cases []heads) {
 	for w, hd := range []int{16, 32, 48, 64, 80, 128} {
 		for i, steps := range []int{1, 7, 63, 64, 65, 129, 200} {
 			h := heads{batch: 1, steps: steps, heads: 1, hd: hd, causal: (i+w)%2 == 0}
@@ -32,7 +32,7 @@ func mmaCases() (cases []heads) {
 			}
 		}
 	}
-	if os.Getenv("RINGO_LONG") == "1" {
+	if reliability.Long(t) {
 		r := rng(8)
 		for range 40 {
 			cases = append(cases, heads{1 + r.IntN(2), 1 + r.IntN(400), 1 + r.IntN(3), 16 * (1 + r.IntN(8)), r.IntN(2) == 0, 0.4 * float64(r.IntN(2))})
@@ -81,7 +81,7 @@ func TestAttentionOnTensorCores(t *testing.T) {
 	for _, reverse := range []bool{false, true} {
 		emu.Start(t, emu.Config{Reverse: reverse, Banks: true})
 		dev := open(t, 0)
-		for _, h := range mmaCases() {
+		for _, h := range mmaCases(t) {
 			if reverse && h.hd != 64 && h.steps != 65 {
 				continue
 			}
@@ -104,6 +104,11 @@ func TestAttentionOnTensorCores(t *testing.T) {
 		}
 		require.NotContains(t, cuda.Compiled(dev, "attention"), "attention", "the plain kernel")
 	}
+}
+
+func TestLongAttentionOnTensorCores(t *testing.T) {
+	reliability.SkipUnlessLong(t)
+	TestAttentionOnTensorCores(t)
 }
 
 // TestTensorCoresAndPlainKernel compares the two, and two runs.

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/internal/cuda/emu"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/cuda"
 )
@@ -22,20 +23,34 @@ func device(t testing.TB) *cuda.Device {
 	return open(t, 0)
 }
 
-// long reports whether tests run in every variant: with RINGO_LONG=1, and on a real GPU.
-func long() bool { return os.Getenv("RINGO_LONG") == "1" || emu.OnGPU() }
+// long reports whether a test runs in every variant: in the long runs, and on a real GPU.
+func long(t *testing.T) bool { return reliability.Long(t) || emu.OnGPU() }
 
-// bothOrders runs a test with the threads of blocks in descending order and, in the long form, in ascending order: a missing barrier is
+// bothOrders runs a test with the threads of blocks in descending order and, in the long runs, in ascending order: a missing barrier is
 // found in one of them, mostly in the first.
 func bothOrders(t *testing.T, fn func(t *testing.T, dev *cuda.Device)) {
 	for _, reverse := range []bool{true, false} {
-		if !reverse && !long() {
-			return
+		if reverse == reliability.Long(t) && !emu.OnGPU() {
+			continue
 		}
 		t.Run(map[bool]string{false: "ascending", true: "descending"}[reverse], func(t *testing.T) {
 			emu.Start(t, emu.Config{Reverse: reverse})
 			fn(t, open(t, 0))
 		})
+	}
+}
+
+// The tests of bothOrders, in ascending order.
+func TestLongAscending(t *testing.T) {
+	reliability.SkipUnlessLong(t)
+	for name, test := range map[string]func(t *testing.T){
+		"Attention": TestAttention, "ColSum": TestColSum, "Copy": TestCopy, "CrossAttention": TestCrossAttention,
+		"CrossAttentionMasks": TestCrossAttentionMasks, "CrossEntropy": TestCrossEntropy, "EmbeddingGrad": TestEmbeddingGrad,
+		"Extremes": TestExtremes, "FusedGradients": TestFusedGradients, "GradNorm": TestGradNorm, "Grouped": TestGrouped,
+		"NormGradients": TestNormGradients, "NormWeightGradients": TestNormWeightGradients, "Norms": TestNorms, "Softmax": TestSoftmax,
+		"Sum": TestSum, "SumSquares": TestSumSquares, "TopK": TestTopK,
+	} {
+		t.Run(name, test)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"math"
 	"testing"
 
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/cuda"
 )
@@ -52,9 +53,9 @@ func groups(d tensor.DType, moments int, lengths []int) (list []operand, width i
 // factors are factors of the gradients.
 var factors = [2][]operand{nil, {values(tensor.Float64, 2, func(i int) float64 { return 0.7 + float64(i) })}}
 
-// stride is 1 where every variant of an optimizer is tested: for float32, and in the long form.
-func stride(d tensor.DType) int {
-	if d == tensor.Float32 || long() {
+// stride is 1 where every variant of an optimizer is tested: for float32, and in the long runs.
+func stride(t *testing.T, d tensor.DType) int {
+	if d == tensor.Float32 || long(t) {
 		return 1
 	}
 	return 3
@@ -64,7 +65,7 @@ func TestSGD(t *testing.T) {
 	dev := device(t)
 	each(t, floatTypes, func(t *testing.T, d tensor.DType) {
 		list, width := groups(d, 1, listLengths())
-		for i := 0; i < 8; i += stride(d) {
+		for i := 0; i < 8; i += stride(t, d) {
 			momentum := 0.9 * float64(i/4)
 			launch{op: tensor.OpSGD, d: d, x: factors[i%2], list: list, group: width, set: func(a *tensor.Args) {
 				a.I = [8]int{i & 1, i >> 1 & 1}
@@ -72,6 +73,11 @@ func TestSGD(t *testing.T) {
 			}}.agree(t, dev, exact)
 		}
 	})
+}
+
+func TestLongSGD(t *testing.T) {
+	reliability.SkipUnlessLong(t)
+	TestSGD(t)
 }
 
 // TestSGDWithoutMomentum has no memory for it.
@@ -88,13 +94,18 @@ func TestAdam(t *testing.T) {
 	dev := device(t)
 	each(t, floatTypes, func(t *testing.T, d tensor.DType) {
 		list, width := groups(d, 2, listLengths())
-		for i := 0; i < 4; i += stride(d) {
+		for i := 0; i < 4; i += stride(t, d) {
 			launch{op: tensor.OpAdam, d: d, x: factors[i/2], list: list, group: width, set: func(a *tensor.Args) {
 				a.I = [8]int{i & 1, 1 + 10*i}
 				a.F = [8]float64{1e-3, []float64{0.9, 0.3}[i/2], 0.999, 1e-8, 0.01}
 			}}.agree(t, dev, exact)
 		}
 	})
+}
+
+func TestLongAdam(t *testing.T) {
+	reliability.SkipUnlessLong(t)
+	TestAdam(t)
 }
 
 func TestSumSquares(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 
 	gpu "github.com/ringo-ml/ringo/internal/cuda"
 	"github.com/ringo-ml/ringo/internal/cuda/emu"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/optim/optimtest"
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/cuda"
@@ -30,4 +31,9 @@ func TestConformance(t *testing.T) {
 	newDevice := func(t *testing.T) tensor.Device { return &counter{Device: open(t, 0)} }
 	tensortest.Run(t, newDevice, tensortest.Options{})
 	optimtest.Run(t, newDevice, tensortest.Options{})
+}
+
+func TestLongConformance(t *testing.T) {
+	reliability.SkipUnlessLong(t)
+	TestConformance(t)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -56,11 +57,12 @@ func NewSuite(newDevice func(t *testing.T) tensor.Device, o Options) *Suite {
 // CPU returns the CPU device to compare with. It records which kernels run.
 func (s *Suite) CPU() tensor.Device { return s.spy }
 
-// long reports whether every case runs with all kinds of inputs: with RINGO_LONG=1, and on a real GPU.
-func long() bool { return os.Getenv("RINGO_LONG") == "1" || os.Getenv("RINGO_TEST_GPU") == "1" }
+// long reports whether every case runs with all kinds of inputs: in tests of the long runs, and on a real GPU.
+func long(t *testing.T) bool { return reliability.Long(t) || os.Getenv("RINGO_TEST_GPU") == "1" }
 
-// Run compares a device with the CPU. newDevice is called for each test; the test's Cleanup closes the device. Run does not run the kernels
-// of optimizers, and trains nothing: package optim/optimtest does that.
+// Run compares a device with the CPU; in a test whose name begins with TestLong, with more kinds of inputs. newDevice is called for each
+// test; the test's Cleanup closes the device. Run does not run the kernels of optimizers, and trains nothing: package optim/optimtest does
+// that.
 func Run(t *testing.T, newDevice func(t *testing.T) tensor.Device, o Options) {
 	s := NewSuite(newDevice, o)
 	t.Run("table", s.table)
@@ -224,7 +226,7 @@ func (s *Suite) value(t *testing.T, dev tensor.Device, c ValueCase, d tensor.DTy
 	here := placings(s.spy)
 	s.compared++
 	for i, p := range placings(dev) {
-		if !long() && i > 0 && i-1 != s.compared%(len(here)-1) {
+		if !long(t) && i > 0 && i-1 != s.compared%(len(here)-1) {
 			continue
 		}
 		var want []float64
@@ -258,7 +260,7 @@ func (s *Suite) gradients(t *testing.T) {
 				for k := range uint64(3) {
 					dims := c.Shapes(r)
 					for _, d := range []tensor.DType{tensor.Float32, tensor.Float64, tensor.BFloat16, tensor.Float16} {
-						if whole && d != tensor.Float32 && !long() {
+						if whole && d != tensor.Float32 && !long(t) {
 							continue // one shape is enough
 						}
 						s.gradient(t, dev, c, d, dims, k)

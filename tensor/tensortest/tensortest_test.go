@@ -3,6 +3,7 @@ package tensortest
 import (
 	"testing"
 
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -11,4 +12,9 @@ func TestRemote(t *testing.T) {
 	seed := uint64(0)
 	Run(t, func(t *testing.T) tensor.Device { seed++; return NewRemote(t, seed) }, Options{Tol: map[tensor.DType]float64{
 		tensor.Float32: 0, tensor.Float64: 0, tensor.BFloat16: 0, tensor.Float16: 0}})
+}
+
+func TestLongRemote(t *testing.T) {
+	reliability.SkipUnlessLong(t)
+	TestRemote(t)
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/internal/cuda/emu"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/train"
 	"github.com/ringo-ml/ringo/train/metrics"
 )
@@ -129,12 +130,17 @@ func TestTypesAndDevices(t *testing.T) {
 		for i, l := range []layout{on(2, 1, 3), on(1, 2, 3), {1, 1, 3, 2, false, 0, 1, 1}, {1, 2, 3, 2, true, 0, 1, 1}, {1, 1, 3, 2, true, 3, 1, 1}, {1, 2, 3, 1, false, 0, 2, 1}} {
 			o.dtype, o.layout, o.Device = dtype, l, nil
 			requireLosses(t, want.Losses, trained(t, o).Losses, tol, "%s %+v", dtype, l)
-			if dtype == "float64" && i%2 > 0 || dtype != "bfloat16" && os.Getenv("RINGO_LONG") == "1" { // the emulator is slow
+			if dtype == "float64" && i%2 > 0 || dtype != "bfloat16" && reliability.Long(t) { // the emulator is slow
 				o.Device = cuda
 				requireLosses(t, want.Losses, trained(t, o).Losses, tol, "CUDA, %+v", l)
 			}
 		}
 	}
+}
+
+func TestLongTypesAndDevices(t *testing.T) {
+	reliability.SkipUnlessLong(t)
+	TestTypesAndDevices(t)
 }
 
 func TestMisuse(t *testing.T) {
@@ -175,11 +181,9 @@ func TestMisuse(t *testing.T) {
 	require.Equal(t, on(3, 2, 3), l)
 }
 
-// TestLearns trains with the program's defaults, which takes a few minutes. The loss gets lower than that of a trigram model.
-func TestLearns(t *testing.T) {
-	if os.Getenv("RINGO_LONG") != "1" {
-		t.Skip("RINGO_LONG is not 1")
-	}
+// TestLongLearns trains with the program's defaults, which takes a few minutes. The loss gets lower than that of a trigram model.
+func TestLongLearns(t *testing.T) {
+	reliability.SkipUnlessLong(t)
 	o := Options{Options: train.Options{Quiet: true}, layout: layout{fsdp: 1, tp: 1, cp: 1, ep: 1, stage: 3}, layers: 4, dim: 128, heads: 4, seq: 128, batch: 16, steps: 500,
 		optim: "adamw", dtype: "float32", seed: 9}
 	text, err := o.text()

@@ -15,6 +15,7 @@ import (
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/internal/cuda/emu"
 	"github.com/ringo-ml/ringo/internal/curve"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/train/metrics"
 )
 
@@ -187,10 +188,8 @@ func TestFlags(t *testing.T) {
 
 // With experts the loss gets lower than with one MLP of their active size, with both ways to balance them (the short form of the
 // measurement in docs/BENCHMARKS.md).
-func TestExpertsLearn(t *testing.T) {
-	if os.Getenv("RINGO_LONG") != "1" {
-		t.Skip("RINGO_LONG is not 1")
-	}
+func TestLongExpertsLearn(t *testing.T) {
+	reliability.SkipUnlessLong(t)
 	run := func(experts bool, flags ...string) (val, cv float64) {
 		fs := flag.NewFlagSet("", flag.ContinueOnError)
 		o := define(fs, experts)

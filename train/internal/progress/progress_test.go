@@ -19,7 +19,7 @@ func start(t *testing.T, done int, lines *[]string) *Progress {
 }
 
 // A step that takes long is not silent: it says so, again and again, until it is over.
-func TestLongStep(t *testing.T) {
+func TestSlowStep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var lines []string
 		p := start(t, 0, &lines)

@@ -1,0 +1,19 @@
+package reliability
+
+import (
+	"os"
+	"strings"
+	"testing"
+)
+
+// Long reports whether t is part of the long runs: whether the name of its top-level test begins with TestLong. Where a short and a long
+// test share code, it chooses the sizes.
+func Long(t testing.TB) bool { return strings.HasPrefix(t.Name(), "TestLong") }
+
+// SkipUnlessLong skips t without RINGO_LONG=1. Each test of the long runs calls it, and no other (internal/lint checks that).
+func SkipUnlessLong(t testing.TB) {
+	t.Helper()
+	if os.Getenv("RINGO_LONG") != "1" {
+		t.Skip("RINGO_LONG=1 runs it")
+	}
+}
