@@ -12,7 +12,9 @@
 //   - a text file names a path of somebody's machine (TestMachinePaths);
 //   - an unexported name uses a word in place of this project's word for the
 //     thing (TestWords);
-//   - a line of prose in Markdown has more than 140 characters (TestProse).
+//   - a line of prose in Markdown has more than 140 characters (TestProse);
+//   - a package has more code, exported names or fields of a struct than its
+//     budget in testdata/budgets.txt, or much less (TestBudgets).
 //
 // Files of every operating system and build tag are read, except by
 // TestDiscardedWork, which needs types and sees the current platform only.
