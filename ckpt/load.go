@@ -43,9 +43,8 @@ type LoadConfig struct {
 	// Prefix, such as "transformer.", is removed from names in the files that begin with it.
 	Prefix string
 	// AllowMissing has patterns (path.Match) for names of tensors that the checkpoint need not have, nor the optimizer's
-	// state for them (see Report.Anew). AllowUnexpected
-	// has patterns for names, such as "h.*.attn.bias", that the checkpoint may have although no rank asks for them. Other
-	// missing or unexpected names are an error.
+	// state for them (see Report.Anew). AllowUnexpected has patterns for names, such as "h.*.attn.bias", that the
+	// checkpoint may have although no rank asks for them. Other missing or unexpected names are an error.
 	AllowMissing, AllowUnexpected []string
 }
 

@@ -41,7 +41,7 @@ func (c *call) checkDevice(dev tensor.Device) error {
 	return nil
 }
 
-// setInput and take set the input and the output of c.
+// setInput and setOutput set the input and the output of c.
 func (c *call) setInput(x tensor.Tensor) (err error) {
 	if c.src, err = memory("input", x); err == nil {
 		c.xs[0], c.of, c.dtype = x, x, x.DType()

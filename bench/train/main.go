@@ -1,5 +1,5 @@
-// Command train measures training steps. torch.py does the same with the same networks. For each number of seconds, in its arguments or
-// else in the lines of its standard input, it trains for about that time and prints a line of JSON. The scripts bench/train/run and
+// Command train measures training steps. torch_steps.py does the same with the same networks. For each number of seconds, in its arguments
+// or else in the lines of its standard input, it trains for about that time and prints a line of JSON. The scripts bench/train/run and
 // bench/ddp/run run it and PyTorch in turn.
 package main
 
@@ -217,7 +217,8 @@ func (t *trainer) measure(seconds float64) error {
 	}
 	elapsed := time.Since(start).Seconds()
 	runtime.ReadMemStats(&after)
-	line, err := json.Marshal(result{float64(n) / elapsed, float64(after.Mallocs-before.Mallocs) / float64(n), t.loss, t.r.Engine(), runtime.Version()})
+	line, err := json.Marshal(result{float64(n) / elapsed, float64(after.Mallocs-before.Mallocs) / float64(n), t.loss, t.r.Engine(),
+		runtime.Version()})
 	t.r.Logf("%s", line)
 	return err
 }

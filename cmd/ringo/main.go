@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
-	"strconv"
+	"slices"
 	"strings"
 
 	"github.com/alecthomas/kong"
@@ -33,14 +33,16 @@ func main() { os.Exit(ringo(os.Args[1:])) }
 
 // ringo runs a command line and returns the exit status: 2 for a wrong command line.
 func ringo(args []string) int {
-	parser := kong.Must(new(cli), kong.Name("ringo"),
+	var line cli
+	parser := kong.Must(&line, kong.Name("ringo"),
 		kong.Description("Ringo trains neural networks in parallel, in pure Go."),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}))
-	ctx, err := parser.Parse(singleDash(parser.Model.Node, args))
+	ctx, err := parser.Parse(longFlags(args))
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "ringo: %s\n", wrongFlags(err))
 		return 2
 	}
+	line.Run.Program = asTyped(line.Run.Program, args)
 	if err = kernel.CPUError(); err == nil || ctx.Command() == "doctor" || ctx.Command() == "version" {
 		err = ctx.Run()
 	}
@@ -69,71 +71,32 @@ func wrongFlags(err error) string {
 	return fmt.Sprintf("%s (see %s -h)", text, command)
 }
 
-// singleDash changes -name to --name, because Go programs write flags with one dash and kong with two. It stops at the program to run,
-// whose arguments are not ringo's.
-func singleDash(node *kong.Node, args []string) []string {
-	out := make([]string, 0, len(args))
-	for i := 0; i < len(args); i++ {
-		arg := args[i]
-		if !strings.HasPrefix(arg, "-") {
-			if command := child(node, arg); command != nil {
-				node = command
-			} else if !takesArgument(node) {
-				return append(out, args[i:]...)
-			}
-			out = append(out, arg)
-			continue
-		}
-		name, _, hasValue := strings.Cut(strings.TrimLeft(arg, "-"), "=")
-		flag := findFlag(node, name)
+var (
+	oneDash  = regexp.MustCompile(`^-[a-z][a-z-]`)
+	negative = regexp.MustCompile(`^-[0-9.]`)
+)
+
+// longFlags changes -name to --name, because Go programs write flags with one dash and kong with two, and -name -2 to --name=-2.
+func longFlags(args []string) []string {
+	var out []string
+	for i, arg := range args {
 		switch {
-		case flag == nil && (name == "" || digits(node, name)):
-			return append(out, args[i:]...) // "--", -n4
-		case flag == nil:
-			return append(out, "--"+name) // unknown: kong reports it
-		case flag.Name == name && !strings.HasPrefix(arg, "--"):
-			arg = "-" + arg
+		case oneDash.MatchString(arg):
+			out = append(out, "-"+arg)
+		case negative.MatchString(arg) && i > 0 && oneDash.MatchString(args[i-1]):
+			out[len(out)-1] += "=" + arg
+		default:
+			out = append(out, arg)
 		}
-		if !hasValue && !flag.IsBool() && i+1 < len(args) {
-			i++
-			if strings.HasPrefix(args[i], "-") { // this is a value and not a flag
-				arg = "--" + flag.Name + "=" + args[i]
-			} else {
-				out, arg = append(out, arg), args[i]
-			}
-		}
-		out = append(out, arg)
 	}
 	return out
 }
 
-// digits reports whether a name is a flag of one letter with a number after it, such as n4.
-func digits(node *kong.Node, name string) bool {
-	_, err := strconv.Atoi(name[1:])
-	return err == nil && findFlag(node, name[:1]) != nil
-}
-
-// takesArgument reports whether a command has an argument of its own, after which more flags may come.
-func takesArgument(node *kong.Node) bool {
-	return len(node.Positional) > 0 && node.Positional[0].PassthroughMode == kong.PassThroughModeNone
-}
-
-func child(node *kong.Node, name string) *kong.Node {
-	for _, c := range node.Children {
-		if c.Name == name {
-			return c
-		}
-	}
-	return nil
-}
-
-// findFlag returns the flag of a name, which may be long or one letter; nil if there is none.
-func findFlag(node *kong.Node, name string) *kong.Flag {
-	for _, group := range node.AllFlags(false) {
-		for _, f := range group {
-			if f.Name == name || f.Short != 0 && string(f.Short) == name {
-				return f
-			}
+// asTyped returns the end of the command line that longFlags made a program's arguments of, which are not ringo's.
+func asTyped(program, args []string) []string {
+	for i := range args {
+		if slices.Equal(longFlags(args[i:]), program) {
+			return args[i:]
 		}
 	}
 	return nil

@@ -123,23 +123,30 @@ func TestUsage(t *testing.T) {
 	assert.Regexp(t, `^ringo \S+( [0-9a-f]{40})? go1\.\d+.* `+runtime.GOOS+`/`+runtime.GOARCH+`\n$`, stdout)
 }
 
-func TestSingleDash(t *testing.T) {
-	root := kong.Must(new(cli)).Model.Node
+func TestLongFlags(t *testing.T) {
 	for in, want := range map[string]string{
 		"":                                   "",
 		"-help":                              "--help",
 		"-h run":                             "-h run",
-		"run -n 4 -timeout 5s p -timeout 1":  "run -n 4 --timeout 5s p -timeout 1",
 		"run --timeout=5s -threads=2 p -n 3": "run --timeout=5s --threads=2 p -n 3",
-		"run -n 4 -- -timeout":               "run -n 4 -- -timeout",
-		"run -n4 p -threads":                 "run -n4 p -threads",
-		"run -timeout":                       "run --timeout",
-		"run -ranks -timeout p -help":        "run --ranks=-timeout p -help",
-		"-timeout run":                       "--timeout",
+		"run -n4 p -max-restarts":            "run -n4 p --max-restarts",
 		"viz allreduce -algo ring -o x.svg":  "viz allreduce --algo ring -o x.svg",
-		"viz -ranks=3 allreduce":             "viz --ranks=3 allreduce",
+		"topo -ranks -2":                     "topo --ranks=-2",
+		"run p -- -2 -x -.5":                 "run p -- -2 -x -.5",
 	} {
-		assert.Equal(t, strings.Fields(want), singleDash(root, strings.Fields(in)), in)
+		assert.Equal(t, strings.Fields(want), append([]string{}, longFlags(strings.Fields(in))...), in)
+	}
+}
+
+// What is behind the program is its own.
+func TestProgramsArguments(t *testing.T) {
+	for _, program := range []string{"p", "p -timeout 1", "p -a -2 -n3 --bb=4 -cc", "-- p -timeout -- -x", "p -help"} {
+		var line cli
+		args := strings.Fields("run -timeout 5s -n 4 " + program)
+		_, err := kong.Must(&line).Parse(longFlags(args))
+		require.NoError(t, err)
+		assert.Equal(t, strings.Fields(program), asTyped(line.Run.Program, args))
+		assert.Equal(t, []any{4, 5 * time.Second}, []any{line.Run.Ranks, line.Run.Timeout})
 	}
 }
 

@@ -72,7 +72,7 @@ func TestMeshHello(t *testing.T) {
 	}
 }
 
-// hello returns the answer to a hello that is refused before the connection is looked at.
+// answerTo returns the answer to a hello that is refused before the connection is looked at.
 func answerTo(m *rendezvous, h hello) (err error) {
 	defer func() {
 		if p := recover(); p != nil {

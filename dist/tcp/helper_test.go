@@ -17,7 +17,7 @@ import (
 
 var testSecret = []byte("0123456789abcdef0123456789abcdef")
 
-// sharing makes configs offer shared memory: see TestShared.
+// sharing makes configs offer shared memory: see TestSharedFailures.
 var sharing bool
 
 // configs returns the configurations of n ranks that meet on a port of 127.0.0.1.

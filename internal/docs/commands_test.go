@@ -183,7 +183,7 @@ func TestRingo(t *testing.T) {
 	})
 }
 
-// flag is a flag of a command line.
+// flagWord is a flag of a command line.
 var flagWord = regexp.MustCompile(`^-([a-z][a-z-]*)$`)
 
 // flagsExist checks the commands of ringo in blocks and in code spans of all pages: the command is one, and its flags are its own.

@@ -320,16 +320,6 @@ func affinePastF64AVX2(dst *float64, x *float64, n int, a float64, b float64)
 //go:noescape
 func addTwiceF32AVX2(dst *float32, too *float32, a *float32, b *float32, n int)
 
-// axpyF32AVX2 computes y += a*x. n is a positive multiple of 16.
-//
-//go:noescape
-func axpyF32AVX2(y *float32, x *float32, n int, a float32)
-
-// axpyF64AVX2 computes y += a*x. n is a positive multiple of 16.
-//
-//go:noescape
-func axpyF64AVX2(y *float64, x *float64, n int, a float64)
-
 // addRowF32AVX2 computes y += x and asks for nextY and nextX. n is a positive multiple of 16.
 //
 //go:noescape

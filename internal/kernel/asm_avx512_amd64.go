@@ -804,16 +804,6 @@ func affinePastF64AVX512(dst *float64, x *float64, n int, a float64, b float64)
 //go:noescape
 func addTwiceF32AVX512(dst *float32, too *float32, a *float32, b *float32, n int)
 
-// axpyF32AVX512 computes y += a*x. n is a positive multiple of 16.
-//
-//go:noescape
-func axpyF32AVX512(y *float32, x *float32, n int, a float32)
-
-// axpyF64AVX512 computes y += a*x. n is a positive multiple of 16.
-//
-//go:noescape
-func axpyF64AVX512(y *float64, x *float64, n int, a float64)
-
 // addRowF32AVX512 computes y += x and asks for nextY and nextX. n is a positive multiple of 16.
 //
 //go:noescape

@@ -42999,54 +42999,6 @@ loop:
 	VZEROUPPER
 	RET
 
-// func axpyF32AVX512(y *float32, x *float32, n int, a float32)
-// Requires: AVX, AVX512F, MMX+
-TEXT ·axpyF32AVX512(SB), NOSPLIT, $0-28
-	MOVQ y+0(FP), DI
-	MOVQ x+8(FP), SI
-	MOVQ n+16(FP), CX
-	XORQ AX, AX
-
-loop:
-	PREFETCHT0  8192(SI)(AX*4)
-	PREFETCHT0  8192(DI)(AX*4)
-	VMOVUPS     (SI)(AX*4), Z0
-	VMULPS.BCST a+24(FP), Z0, Z0
-	VADDPS      (DI)(AX*4), Z0, Z0
-	VMOVUPS     Z0, (DI)(AX*4)
-	ADDQ        $0x10, AX
-	CMPQ        AX, CX
-	JLT         loop
-	VZEROUPPER
-	RET
-
-// func axpyF64AVX512(y *float64, x *float64, n int, a float64)
-// Requires: AVX, AVX512F, MMX+
-TEXT ·axpyF64AVX512(SB), NOSPLIT, $0-32
-	MOVQ y+0(FP), DI
-	MOVQ x+8(FP), SI
-	MOVQ n+16(FP), CX
-	XORQ AX, AX
-
-loop:
-	PREFETCHT0  8192(SI)(AX*8)
-	PREFETCHT0  8192(DI)(AX*8)
-	VMOVUPS     (SI)(AX*8), Z0
-	VMULPD.BCST a+24(FP), Z0, Z0
-	VADDPD      (DI)(AX*8), Z0, Z0
-	VMOVUPS     Z0, (DI)(AX*8)
-	PREFETCHT0  8256(SI)(AX*8)
-	PREFETCHT0  8256(DI)(AX*8)
-	VMOVUPS     64(SI)(AX*8), Z0
-	VMULPD.BCST a+24(FP), Z0, Z0
-	VADDPD      64(DI)(AX*8), Z0, Z0
-	VMOVUPS     Z0, 64(DI)(AX*8)
-	ADDQ        $0x10, AX
-	CMPQ        AX, CX
-	JLT         loop
-	VZEROUPPER
-	RET
-
 // func addRowF32AVX512(y *float32, x *float32, nextY *float32, nextX *float32, n int)
 // Requires: AVX, AVX512F, MMX+
 TEXT ·addRowF32AVX512(SB), NOSPLIT, $0-40

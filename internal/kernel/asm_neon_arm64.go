@@ -424,16 +424,6 @@ func affineF64NEON(dst *float64, x *float64, n int, a float64, b float64)
 //go:noescape
 func addTwiceF32NEON(dst *float32, too *float32, a *float32, b *float32, n int)
 
-// axpyF32NEON computes y += a*x. n is a positive multiple of 16.
-//
-//go:noescape
-func axpyF32NEON(y *float32, x *float32, n int, a float32)
-
-// axpyF64NEON computes y += a*x. n is a positive multiple of 16.
-//
-//go:noescape
-func axpyF64NEON(y *float64, x *float64, n int, a float64)
-
 // addRowF32NEON computes y += x and asks for nextY and nextX. n is a positive multiple of 16.
 //
 //go:noescape

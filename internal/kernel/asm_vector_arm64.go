@@ -118,24 +118,6 @@ func vecAddTwice[T Number](dst []T, too []T, a []T, b []T) int {
 	return end
 }
 
-// vecAxpy computes y += a*x. It returns how many elements it did: the first ones.
-func vecAxpy[T Number](y []T, x []T, a T) int {
-	end := vectorLenOf[T](len(y), 8)
-	for done := 0; done < end; {
-		n := min(asmChunk, end-done)
-		yAt := unsafe.Pointer(&y[done : done+n][0])
-		xAt := unsafe.Pointer(&x[done : done+n][0])
-		switch {
-		case active.vectors == vecNEON && unsafe.Sizeof(*new(T)) == 4:
-			axpyF32NEON((*float32)(yAt), (*float32)(xAt), n, float32(a))
-		case active.vectors == vecNEON && unsafe.Sizeof(*new(T)) == 8:
-			axpyF64NEON((*float64)(yAt), (*float64)(xAt), n, float64(a))
-		}
-		done += n
-	}
-	return end
-}
-
 // vecAddRow computes y += x and asks for nextY and nextX. It returns how many elements it did: the first ones.
 func vecAddRow[T Number](y []T, x []T, nextY []T, nextX []T) int {
 	end := vectorLenOf[T](len(y), 8)

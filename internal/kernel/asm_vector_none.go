@@ -16,8 +16,6 @@ func vecAffine[T Number](dst []T, x []T, a T, b T) int { return 0 }
 
 func vecAddTwice[T Number](dst []T, too []T, a []T, b []T) int { return 0 }
 
-func vecAxpy[T Number](y []T, x []T, a T) int { return 0 }
-
 func vecAddRow[T Number](y []T, x []T, nextY []T, nextX []T) int { return 0 }
 
 func vecCenter[T Number](dst []T, x []T, m []T, s []T, cols int, far bool) int { return 0 }

@@ -1,21 +1,11 @@
 package kernel
 
-// CheckLabels returns the first index whose label is neither in 0..cols nor equal to ignore, or -1.
-func CheckLabels(label []int64, cols int, ignore int64) int {
-	for i, y := range label {
-		if (y < 0 || y >= int64(cols)) && y != ignore {
-			return i
-		}
-	}
-	return -1
-}
-
 // CrossEntropy computes, for rows lo..hi of the logits x, lse[r] = ln(sum(exp(x[r]))) and
 //
 //	loss[r] = (1-smoothing)*(lse[r] - x[r,label[r]]) + smoothing*(lse[r] - mean(x[r]))
 //
 // which is PyTorch's cross_entropy with label smoothing and reduction "none". The loss of a row whose label is ignore is 0.
-// Labels must have passed [CheckLabels].
+// Labels are below cols, or ignore.
 func CrossEntropy[T Float](loss, lse, x []T, label []int64, cols, lo, hi int, smoothing float64, ignore int64) {
 	var w softWork[T]
 	for step := blockRows[T](cols); lo < hi; lo += step {

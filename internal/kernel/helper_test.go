@@ -17,10 +17,27 @@ func bothFloats(t *testing.T, f32, f64 func(t *testing.T)) {
 	t.Run("float64", f64)
 }
 
+// fillUniform sets dst[i] = a + (b-a)*Uniform(key, first+i), computed in float64 and rounded once.
+// Rounding can yield b itself.
+func fillUniform[T Float](dst []T, key, first uint64, a, b T) {
+	lo, width := float64(a), float64(b)-float64(a)
+	for i := range dst {
+		dst[i] = T(lo + float64(width*Uniform(key, first+uint64(i))))
+	}
+}
+
+// fillNormal sets dst[i] = a + b*Normal(key, first+i): mean a, standard deviation b, computed in float64 and rounded once.
+func fillNormal[T Float](dst []T, key, first uint64, a, b T) {
+	mean, std := float64(a), float64(b)
+	for i := range dst {
+		dst[i] = T(mean + float64(std*Normal(key, first+uint64(i))))
+	}
+}
+
 // normals returns n normal variates.
 func normals[T Float](n int, key uint64) []T {
 	x := make([]T, n)
-	FillNormal(x, key, 0, 0, 1)
+	fillNormal(x, key, 0, 0, 1)
 	return x
 }
 

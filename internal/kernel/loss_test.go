@@ -9,13 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestCheckLabels(t *testing.T) {
-	assert.Equal(t, -1, CheckLabels([]int64{0, 4, -100}, 5, -100))
-	assert.Equal(t, 1, CheckLabels([]int64{0, 5, -100}, 5, -100))
-	assert.Equal(t, 2, CheckLabels([]int64{0, 4, -1}, 5, -100))
-	assert.Equal(t, -1, CheckLabels(nil, 5, -100))
-}
-
 // crossEntropyNaive is the definition in PyTorch's documentation: the cross-entropy
 // of the softmax and the smoothed target.
 func crossEntropyNaive[T Float](x []T, label int64, smoothing float64) float64 {
@@ -107,7 +100,7 @@ func testElementLosses[T Float](t *testing.T) {
 	for _, n := range testSizes {
 		x, y := logits[T](n, 1), make([]T, n)
 		Affine(x, x, 1, -60)
-		FillUniform(y, 2, 0, 0, 1)
+		fillUniform(y, 2, 0, 0, 1)
 		mse, bce := make([]float64, n), make([]float64, n)
 		for i := range x {
 			u, v := float64(x[i]), float64(y[i])

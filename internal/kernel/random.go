@@ -57,23 +57,6 @@ func Normal(key, index uint64) float64 {
 	return r * math.Cos(2*math.Pi*unit(hi))
 }
 
-// FillUniform sets dst[i] = a + (b-a)*Uniform(key, first+i), computed in float64 and rounded once.
-// Rounding can yield b itself.
-func FillUniform[T Float](dst []T, key, first uint64, a, b T) {
-	lo, width := float64(a), float64(b)-float64(a)
-	for i := range dst {
-		dst[i] = T(lo + float64(width*Uniform(key, first+uint64(i))))
-	}
-}
-
-// FillNormal sets dst[i] = a + b*Normal(key, first+i): mean a, standard deviation b, computed in float64 and rounded once.
-func FillNormal[T Float](dst []T, key, first uint64, a, b T) {
-	mean, std := float64(a), float64(b)
-	for i := range dst {
-		dst[i] = T(mean + float64(std*Normal(key, first+uint64(i))))
-	}
-}
-
 // mix is the output function of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014), a bijection.
 func mix(x uint64) uint64 {
 	x += 0x9E3779B97F4A7C15

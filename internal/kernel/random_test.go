@@ -74,12 +74,12 @@ func TestDistributions(t *testing.T) {
 func TestFillIsKeyedByIndex(t *testing.T) { bothFloats(t, testFill[float32], testFill[float64]) }
 
 func testFill[T Float](t *testing.T) {
-	for name, fill := range map[string]func(dst []T, key, first uint64, a, b T){"uniform": FillUniform[T], "normal": FillNormal[T]} {
+	for name, fill := range map[string]func(dst []T, key, first uint64, a, b T){"uniform": fillUniform[T], "normal": fillNormal[T]} {
 		requireCutsAgree(t, 301, 301, func(dst []T, lo, hi int) { fill(dst[lo:hi], 5, 1<<33+uint64(lo), -2, 3) }, name)
 	}
 	u, v := make([]T, 500), make([]T, 500)
-	FillUniform(u, 5, 10, -2, 3)
-	FillNormal(v, 5, 10, -2, 3)
+	fillUniform(u, 5, 10, -2, 3)
+	fillNormal(v, 5, 10, -2, 3)
 	for i := range u {
 		require.InDelta(t, -2+5*Uniform(5, 10+uint64(i)), float64(u[i]), 1e-6)
 		require.InDelta(t, -2+3*Normal(5, 10+uint64(i)), float64(v[i]), 1e-6)

@@ -184,33 +184,6 @@ func sumRows[T Number](dst, x []T, n, ld int) {
 // addTo computes dst += x.
 func addTo[T Number](dst, x []T) { sumOf(dst, dst, x) }
 
-// ReduceProd computes dst[j] = product of the n elements of output j, in order; 1 for n = 0.
-func ReduceProd[T Number](dst, x []T, n, inner, lo, hi int) {
-	Fill(dst[lo:hi], 1)
-	if inner == 1 {
-		for j := lo; j < hi; j++ {
-			p := T(1)
-			for _, v := range x[j*n : (j+1)*n] {
-				p *= v
-			}
-			dst[j] = p
-		}
-		return
-	}
-	for lo < hi {
-		o, i := lo/inner, lo%inner
-		w := min(inner-i, hi-lo)
-		d := dst[lo : lo+w]
-		for r := range n {
-			row := x[(o*n+r)*inner+i:][:w]
-			for k := range d {
-				d[k] *= row[k]
-			}
-		}
-		lo += w
-	}
-}
-
 // Sums over a row have 16 accumulators: element i is added to number i%16. total
 // adds these up.
 

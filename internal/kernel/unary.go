@@ -19,16 +19,6 @@ func Affine[T Float](dst, x []T, a, b T) {
 	}
 }
 
-// Axpy computes dst += a*x; the product is rounded before the addition.
-func Axpy[T Float](dst, x []T, a T) {
-	k := vecAxpy(dst, x, a)
-	dst = dst[k:]
-	x = x[k:][:len(dst)]
-	for i := range dst {
-		dst[i] += T(a * x[i])
-	}
-}
-
 // Neg computes dst = -x.
 func Neg[T Float](dst, x []T) {
 	x = x[:len(dst)]

@@ -5,9 +5,6 @@ import "math"
 // The gradients compute dst = g*f'(x), where g is the upstream gradient. They take the input x or the output y = f(x),
 // whichever is cheaper.
 
-// ExpGrad computes dst = g*y.
-func ExpGrad[T Float](dst, g, y []T) { Mul(dst, g, y) }
-
 // SqrtGrad computes dst = g/(2y).
 func SqrtGrad[T Float](dst, g, y []T) {
 	g, y = g[:len(dst)], y[:len(dst)]

@@ -55,7 +55,6 @@ func streamBenches() []vectorBench {
 		{"Mul", "triad", 12, func(o *benchOperands) { Mul(o.dst, o.x, o.y) }},
 		{"MulScalar", "copy", 8, func(o *benchOperands) { Mul(o.dst, o.x, o.w[:1]) }},
 		{"Affine", "copy", 8, func(o *benchOperands) { Affine(o.dst, o.x, 2, 1) }},
-		{"Axpy", "sum", 12, func(o *benchOperands) { Axpy(o.dst, o.x, 1e-3) }},
 		{"SumInto", "sum", 12, func(o *benchOperands) { clear(o.dst[:1]); SumInto(o.dst, o.x) }},
 		{"ScaleInto", "update", 8, func(o *benchOperands) { ScaleInto(o.x, 1) }},
 		{"AddBias", "update", 8, func(o *benchOperands) {

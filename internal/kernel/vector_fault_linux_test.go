@@ -62,7 +62,7 @@ func halvesStayInside(narrow, wide []byte) {
 func TestHalvesPastTheCaches(t *testing.T) {
 	defer func(n int) { farBytes = n }(farBytes)
 	x := lineAligned(1 << 10)
-	FillNormal(x, 1, 0, 0, 1)
+	fillNormal(x, 1, 0, 0, 1)
 	words := lineAligned(len(x))
 	b, f := unsafe.Slice((*BF16)(unsafe.Pointer(&words[0])), len(x)), unsafe.Slice((*F16)(unsafe.Pointer(&words[len(x)/2])), len(x))
 	for _, s := range isas[:len(isas)-1] {

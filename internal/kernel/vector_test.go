@@ -58,7 +58,6 @@ func arithmeticCases[T Float]() []vecCase[T] {
 		{"SubFromScalar", firstInput, func(o *vecOperands[T]) { Sub(o.v[0], o.stat[:1], o.v[1]) }},
 		{"MulScalar", firstInput, func(o *vecOperands[T]) { Mul(o.v[0], o.v[1], o.stat[:1]) }},
 		{"Affine", firstInput, func(o *vecOperands[T]) { Affine(o.v[0], o.v[1], o.stat[0], o.stat[1]) }},
-		{"Axpy", firstInput, func(o *vecOperands[T]) { Axpy(o.v[0], o.v[1], o.stat[0]) }},
 		{"ReLU", firstInput, func(o *vecOperands[T]) { ReLU(o.v[0], o.v[1]) }},
 		{"ReLUGrad", anyInput, func(o *vecOperands[T]) { ReLUGrad(o.v[0], o.v[1], o.v[2]) }},
 		{"SumInto", firstInput, func(o *vecOperands[T]) { SumInto(o.v[0], o.v[1]) }},

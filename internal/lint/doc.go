@@ -15,7 +15,9 @@
 //   - a test whose name begins with TestLong does not call SkipUnlessLong of
 //     internal/reliability, another function does, or RINGO_LONG is read
 //     elsewhere (TestNamesOfLongRuns);
-//   - a line of prose in Markdown has more than 140 characters (TestProse).
+//   - a line of prose in Markdown has more than 140 characters (TestProse);
+//   - a package has more code, exported names or fields of a struct than its
+//     budget in testdata/budgets.txt, or much less (TestBudgets).
 //
 // Files of every operating system and build tag are read, except by
 // TestDiscardedWork, which needs types and sees the current platform only.

@@ -24,6 +24,7 @@ const moduleRoot = "../.."
 type source struct {
 	path      string // slash-separated, relative to the module's root
 	dir       string // directory of path, "." at the root
+	text      []byte
 	file      *ast.File
 	fset      *token.FileSet
 	test      bool // a _test.go file
@@ -63,6 +64,7 @@ func parse(fset *token.FileSet, name string, text []byte) (*source, error) {
 	return &source{
 		path:      name,
 		dir:       path.Dir(name),
+		text:      text,
 		file:      file,
 		fset:      fset,
 		test:      strings.HasSuffix(name, "_test.go"),

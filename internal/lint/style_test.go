@@ -146,7 +146,7 @@ func checkPackageDoc(files []*source) string {
 func undocumented(decl ast.Decl) []*ast.Ident {
 	switch d := decl.(type) {
 	case *ast.FuncDecl:
-		if d.Name.IsExported() && d.Doc.Text() == "" && (d.Recv == nil || exportedReceiver(d.Recv)) {
+		if d.Name.IsExported() && d.Doc.Text() == "" && (d.Recv == nil || token.IsExported(receiver(d.Recv))) {
 			return []*ast.Ident{d.Name}
 		}
 	case *ast.GenDecl:
@@ -179,8 +179,8 @@ func undocumentedSpec(d *ast.GenDecl, spec ast.Spec) []*ast.Ident {
 	return nil
 }
 
-// exportedReceiver reports whether a method belongs to an exported type.
-func exportedReceiver(recv *ast.FieldList) bool {
+// receiver is the name of the type that a method belongs to.
+func receiver(recv *ast.FieldList) string {
 	for t := recv.List[0].Type; ; {
 		switch x := t.(type) {
 		case *ast.StarExpr:
@@ -192,9 +192,9 @@ func exportedReceiver(recv *ast.FieldList) bool {
 		case *ast.IndexListExpr:
 			t = x.X
 		case *ast.Ident:
-			return token.IsExported(x.Name)
+			return x.Name
 		default:
-			return false
+			return ""
 		}
 	}
 }

@@ -86,7 +86,7 @@ func twice(lo, hi float64, f func(x, y tensor.Tensor) tensor.Tensor) []GradCase 
 		F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor { return f(x[0], x[0]) }})
 }
 
-// gradCases is the table: every operation that has a gradient rule.
+// GradCases is the table: every operation that has a gradient rule.
 func GradCases() map[tensor.Op][]GradCase {
 	all := map[tensor.Op][]GradCase{
 		tensor.OpAdd:     twice(0, 0, tensor.Tensor.Add),

@@ -25,7 +25,7 @@ type FS interface {
 	RemoveAll(name string) error                  //
 	ReadDir(name string) ([]string, error)        // sorted
 	SyncDir(name string) error                    // flushes the names in a directory
-	Lock(name string) (unlock func(), err error)  // until unlock or the process ends; fails with errHeld or errors.ErrUnsupported
+	Lock(name string) (unlock func(), err error)  // until unlock or the process ends; fails with ErrHeld or errors.ErrUnsupported
 }
 
 // File is an open file.

@@ -17,7 +17,7 @@ import (
 // lockName begins the names of files that are locked.
 const lockName = ".lock"
 
-// errHeld: another save holds the lock.
+// ErrHeld: another save holds the lock.
 var ErrHeld = errors.New("a save goes on there")
 
 // Lock takes the lock on a directory, or on a file in it. If the file system has no locks, alone is false. Then files

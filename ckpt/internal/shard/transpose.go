@@ -61,7 +61,7 @@ func (p Part) Transposed() Part {
 	return q
 }
 
-// ToFile returns the elements of p, of the given size, in the order of p.transposed.
+// ToFile returns the elements of p, of the given size, in the order of p.Transposed.
 func (p Part) ToFile(mem []byte, size int) []byte {
 	file := make([]byte, len(mem))
 	at := 0
@@ -72,7 +72,7 @@ func (p Part) ToFile(mem []byte, size int) []byte {
 	return file
 }
 
-// FromFile is the inverse of toFile.
+// FromFile is the inverse of ToFile.
 func (p Part) FromFile(mem, file []byte, size int) {
 	at := 0
 	for _, x := range p.patches() {

@@ -148,7 +148,7 @@ func (m *Manifest) Encode() ([]byte, error) {
 	return checkSize(ManifestName, bytes.Join([][]byte{ManifestHead, []byte(Sum(body)), ManifestBody, body, ManifestEnd}, nil))
 }
 
-// checkSize returns an error if a text is larger than maxJSON.
+// checkSize returns an error if a text is larger than MaxJSON.
 func checkSize(name string, text []byte) ([]byte, error) {
 	if int64(len(text)) > MaxJSON {
 		return nil, fmt.Errorf("%s would have %d bytes; at most %d can be read: State.Extra is for small things", name, len(text), MaxJSON)

@@ -76,7 +76,7 @@ func Open(fsys disk.FS, path string) (*Reader, error) {
 	return s, nil
 }
 
-// Examine is open for callers that also want to see a damaged checkpoint. It collects the problems in s.problems.
+// Examine is open for callers that also want to see a damaged checkpoint. It collects them in Problems.
 func Examine(fsys disk.FS, path string) *Reader {
 	s := NewReader(fsys, path)
 	if strings.HasPrefix(filepath.Base(path), TmpPrefix) {

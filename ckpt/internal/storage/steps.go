@@ -37,7 +37,7 @@ func ListSteps(fsys disk.FS, dir string) ([]int, error) {
 	return steps, nil
 }
 
-// stepOf returns the step of a name that stepName made.
+// stepOf returns the step of a name that StepName made.
 func stepOf(name string) (step int, ok bool) {
 	number, ok := strings.CutPrefix(name, StepPrefix)
 	n, err := strconv.Atoi(number)

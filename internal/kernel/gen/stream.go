@@ -31,10 +31,6 @@ func streams() []*spec {
 				f.store(sum, "too", i)
 				return sum
 			})},
-		{name: "axpy", params: parse("y, x []T, a T"), sizes: bothSizes, doc: "computes y += a*x.",
-			body: early("y", func(f fp, i int) value {
-				return f.add(f.mul(f.load("x", i), f.arg("a")), f.at("y", i))
-			})},
 		{name: "addRow", params: parse("y, x, nextY, nextX []T"), sizes: bothSizes, doc: "computes y += x and asks for nextY and nextX.",
 			body: func(g *gen) {
 				f := g.fp(g.size)
