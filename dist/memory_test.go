@@ -1,8 +1,12 @@
 package dist
 
 import (
+	"context"
 	"errors"
+	"slices"
 	"testing"
+	"testing/synctest"
+	"time"
 	"unsafe"
 
 	"github.com/stretchr/testify/assert"
@@ -53,4 +57,26 @@ func TestStepMemoryWithoutRoom(t *testing.T) {
 	tape.Close()
 	assert.True(t, l.freed)
 	assert.Equal(t, want, dev.got)
+}
+
+// Step memory that is sent is lent again when it has been read, and not before.
+func TestStepMemoryStaysWhileItIsSent(t *testing.T) {
+	const count = 10_000 // more than is posted with the operation
+	synctest.Test(t, func(t *testing.T) {
+		require.NoError(t, Run(context.Background(), Config{Ranks: 2, Threads: 1}, func(_ context.Context, r *Rank) error {
+			if x := make([]float64, count); r.World.Rank() == 1 {
+				time.Sleep(time.Second) // virtual: it ends when rank 0 cannot go on
+				err := r.World.Recv(tensor.FromSlice(x, count), 0, 0).Wait()
+				assert.Equal(t, 1.0, slices.Max(x))
+				return err
+			}
+			tape := tensor.NewTape(r.Device, tensor.NoGrad())
+			defer tape.Close()
+			ones := tape.Arange(tensor.Float64, 0, 1, 1.0/count).Affine(0, 1)
+			w := r.World.Send(ones, 1, 0)
+			tape.Reset()
+			tape.Arange(tensor.Float64, 0, 1, 1.0/count).Affine(0, 2)
+			return w.Wait()
+		}))
+	})
 }

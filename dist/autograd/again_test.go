@@ -5,7 +5,10 @@ import (
 	"math"
 	"slices"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/dist"
@@ -110,4 +113,26 @@ func pieces(t *testing.T, chunks int, counts []int, width int) [][]float64 {
 		return nil
 	})
 	return out
+}
+
+// Tokens stay until they are sent, also where nothing comes: rank 0 may change them as soon as it has the whole.
+func TestTokensStayUntilTheyAreSent(t *testing.T) {
+	const rows = 10_000 // not posted with the operation
+	synctest.Test(t, func(t *testing.T) {
+		run(t, 2, func(r *dist.Rank) error {
+			f := &autograd.TokenGather{AllGather: autograd.AllGather{Group: r.World, Counts: []int{rows, 0}}, Chunks: 2}
+			tape := tensor.NewTape(r.Device, tensor.NoGrad())
+			defer tape.Close()
+			x := make([]float64, rows*(1-r.World.Rank()))
+			if r.World.Rank() == 1 {
+				time.Sleep(time.Second) // virtual: it ends when rank 0 cannot go on
+			}
+			y := tensor.Floats(tape.Apply(f, tape.Input(tensor.FromSlice(x, len(x), 1))))
+			for i := range x {
+				x[i] = 1
+			}
+			assert.Zero(t, slices.Max(y), "rank %d", r.World.Rank())
+			return nil
+		})
+	})
 }

@@ -3,6 +3,7 @@ package autograd_test
 import (
 	"context"
 	"fmt"
+	"math"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -127,6 +128,23 @@ func TestValues(t *testing.T) {
 			if c.got != c.want {
 				return fmt.Errorf("%s, want %s", c.got, c.want)
 			}
+		}
+		return nil
+	})
+}
+
+// Sum leaves its input as it was: the gradient rule of exp reads it.
+func TestSumKeepsItsInput(t *testing.T) {
+	run(t, 2, func(r *dist.Rank) error {
+		at := 0.5 + float64(r.World.Rank())
+		w := tensor.NewParam(tensor.Constant(at), 3)
+		w.Lay(r.World.Axes(), tensor.Cut)
+		w.Make(r.Device, tensor.Float64, 1)
+		tape := tensor.NewTape(r.Device)
+		defer tape.Close()
+		tape.Backward(tape.Apply(&autograd.Sum{Group: r.World}, tape.Use(w).Exp()).Sum())
+		for _, g := range tensor.Floats(w.Grad) {
+			assert.InDelta(t, math.Exp(at), g, 1e-12)
 		}
 		return nil
 	})

@@ -109,6 +109,41 @@ func TestStalledPeerIsNamed(t *testing.T) {
 	})
 }
 
+// An operation is over when no peer reads its input any more: the program may change it then.
+func TestInputsStayUntilTheyAreRead(t *testing.T) {
+	for name, op := range map[string]func(g *dist.Group, x tensor.Tensor) dist.Work{
+		"broadcast": func(g *dist.Group, x tensor.Tensor) dist.Work { return g.Broadcast(x, 0) },
+		"send": func(g *dist.Group, x tensor.Tensor) dist.Work {
+			if g.Rank() == 0 {
+				return g.Send(x, 1, 0)
+			}
+			return g.Recv(x, 0, 0)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				hub := local.NewHub(2)
+				hub.SetFault(func(int, int, int) bool {
+					time.Sleep(time.Second) // virtual: it ends when the peer cannot go on
+					return false
+				})
+				require.NoError(t, onHub(hub, 2, dist.Config{Threads: 1, Log: io.Discard}, func(r *dist.Rank) error {
+					x := make([]float64, 10_000) // more than is posted with the operation
+					x[0] = float64(1 + r.World.Rank())
+					if err := op(r.World, tensor.FromSlice(x, len(x))).Wait(); err != nil {
+						return err
+					}
+					if x[0] != 1 {
+						return fmt.Errorf("rank %d has %v", r.World.Rank(), x[0])
+					}
+					x[0] = 3
+					return nil
+				}))
+			})
+		})
+	}
+}
+
 // Groups leave nothing in the hub.
 func TestHubForgetsGroups(t *testing.T) {
 	hub := local.NewHub(3)

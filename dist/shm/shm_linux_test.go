@@ -280,6 +280,29 @@ func TestAbortTakesMemoryFromStoppedPeer(t *testing.T) {
 	require.NotEqual(t, p, again, "memory that peers do not share is handed out")
 }
 
+// What is for all ranks stays in its slot until the slowest one has taken it.
+func TestSlotsWaitForTheSlowest(t *testing.T) {
+	const n, count = 3, 3 * slots * slotBytes / 4
+	ends, x := open(t, hosts(t, n), "world"), [n][]float32{make([]float32, count), make([]float32, count), make([]float32, count)}
+	for i := range x[0] {
+		x[0][i] = float32(i / 1000)
+	}
+	for r, e := range ends {
+		m := backend.Mem{Ptr: unsafe.Pointer(unsafe.SliceData(x[r])), Bytes: 4 * count}
+		e.Start(&backend.Op{Kind: backend.Broadcast, DType: tensor.Float32, Seq: 1, Count: count, Src: m, Dst: m})
+	}
+	for range 10 * slots {
+		for _, e := range []*End{ends[0], ends[2]} {
+			_, err := e.Step()
+			require.NoError(t, err)
+		}
+	}
+	require.NoError(t, errors.Join(steps(t, ends, 1)...))
+	for r := range ends {
+		require.True(t, slices.Equal(x[0], x[r]), "rank %d", r)
+	}
+}
+
 func start(ends []*End, op *backend.Op) []*End {
 	for _, e := range ends {
 		o := *op

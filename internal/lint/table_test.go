@@ -40,6 +40,7 @@ var table = map[string]row{
 	"internal/reliability": {},
 	"internal/rebuild":     {},
 	"internal/misuse":      {own: "tensor", others: "github.com/stretchr/testify"},
+	"internal/mutations":   {},
 	"internal/netns":       {others: "github.com/stretchr/testify golang.org/x/sys"},
 	"internal/holder":      {},
 	"internal/nofile":      {},
