@@ -1,13 +1,13 @@
 package moe_test
 
 import (
-	"context"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/ddp"
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/moe"
 	"github.com/ringo-ml/ringo/moe/router"
 	"github.com/ringo-ml/ringo/nn"
@@ -38,7 +38,7 @@ func TestTokensOfOtherRanks(t *testing.T) {
 		"a batch of all ranks":        {capacity, []string{"dp", "ep"}, []string{"dp", "ep", "tp"}, false},
 		"the ranks with other tokens": {capacity, []string{"dp", "ep"}, []string{"dp", "ep"}, true},
 	} {
-		err := goroutines(8, func(_ context.Context, r *dist.Rank) error {
+		err := disttest.OnRanks(8, func(r *dist.Rank) error {
 			mesh, err := r.Mesh("dp=2,ep=2,tp=2")
 			if err != nil {
 				return err
