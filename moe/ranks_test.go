@@ -1,6 +1,7 @@
 package moe_test
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"os"
@@ -34,7 +35,8 @@ type job struct {
 	change func(m *model, mesh *dist.Mesh)                                   // of the program, before Attach
 	before func(s *disttest.State, m *model, mesh *dist.Mesh) error          // of each step
 	over   func(m *model, mesh *dist.Mesh) func(p *tensor.Param) *dist.Group // in place of moe.Over
-	dense  string                                                            // axis over which dense parameters are summed; "": dp and ep
+	// Axes of the ranks with other tokens, with other rows, and over which dense parameters are summed; "": dp and ep.
+	tokens, rows, dense string
 }
 
 // seen is what rank 0 saw beside the result.
@@ -72,7 +74,7 @@ func (j job) training(saw *seen) disttest.Training {
 			return a, err
 		}
 		balancer, rank := moe.NewBalancer(j.rate, m.MoE), r.World.Rank()
-		a.Norm, a.Data = r.World, mesh.Group("dp", "ep")
+		a.Norm, a.Data = r.World, along(mesh, j.rows)
 		a.Loss = func(b disttest.Batch) nn.T {
 			if j.Capacity > 0 { // which is of the tokens of a batch: each microbatch is one
 				b.Rows.First, b.Rows.Total = b.Rows.First%11, 11
@@ -113,6 +115,11 @@ func whole(mesh string) string {
 	return strings.TrimPrefix(mesh, ",")
 }
 
+// along returns the group of axes.
+func along(mesh *dist.Mesh, axes string) *dist.Group {
+	return mesh.Group(strings.Split(cmp.Or(axes, "dp,ep"), ",")...)
+}
+
 // trainable leaves out biases.
 func trainable(p nn.Params, n optim.Norm) *optim.Optimizer {
 	return optim.NewAdamW(p.Trainable(), optim.AdamWConfig{LR: 0.01, Clip: 0.4, Norm: n})
@@ -132,7 +139,10 @@ func (saw *seen) count(mesh *dist.Mesh, limited bool) {
 }
 
 func (j job) attach(m *model, mesh *dist.Mesh) (nn.Params, error) {
-	r := moe.Ranks{Tokens: mesh.Group("dp", "ep"), Experts: mesh.Group("ep"), Half: j.half}
+	r := moe.Ranks{Tokens: along(mesh, j.tokens), Experts: mesh.Group("ep"), Half: j.half}
+	if j.tokens == "dp" {
+		r.Experts = nil
+	}
 	if mesh.Size("tp") > 1 {
 		r.Hidden = mesh.Group("tp")
 	}
@@ -143,10 +153,7 @@ func (j job) attach(m *model, mesh *dist.Mesh) (nn.Params, error) {
 	if j.change != nil {
 		j.change(m, mesh)
 	}
-	dense, over := mesh.Group("dp", "ep"), moe.Over(mesh.Group("dp"), m.MoE)
-	if j.dense != "" {
-		dense = mesh.Group(j.dense)
-	}
+	dense, over := along(mesh, j.dense), moe.Over(mesh.Group("dp"), m.MoE)
 	if j.over != nil {
 		over = j.over(m, mesh)
 	}

@@ -53,6 +53,7 @@ func summed(axes ...string) func(m *model, mesh *dist.Mesh) func(p *tensor.Param
 
 // Programs whose gradients would be wrong, some of which were published as silent ones, are refused before a step is trained.
 func TestWrongProgramsAreRefused(t *testing.T) {
+	const tokens = "these are not the ranks with other rows or positions (Rows.Over of the batch)"
 	for name, c := range map[string]struct {
 		want string
 		job
@@ -82,6 +83,12 @@ func TestWrongProgramsAreRefused(t *testing.T) {
 				m.MoE.SetRanks(func(_, _, out *tensor.Function) { *out = nil })
 			}
 		})},
+		// The balance loss, the slots of a capacity and the moves of biases would be others than on one rank.
+		"balance without dp":         {tokens, wrong(func(j *job) { j.tokens = "ep" })},
+		"slots without dp":           {tokens, wrong(func(j *job) { j.tokens, j.Balance, j.Capacity = "ep", 0, 1 })},
+		"biases without dp":          {tokens, wrong(func(j *job) { j.tokens, j.Config, j.rate = "ep", layer(routers["sigmoid"]), 0.01 })},
+		"without ep":                 {tokens, wrong(func(j *job) { j.tokens = "dp" })},
+		"ranks with the same tokens": {tokens, wrong(func(j *job) { j.rows = "dp" })},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.training(new(seen)).Refused(t, c.want)
@@ -131,16 +138,15 @@ func TestWrongRanks(t *testing.T) {
 		"moe: ranks of Experts (c) are not among those of Tokens (a,b)": func(r *moe.Ranks, mesh *dist.Mesh) { r.Experts = mesh.Group("c") },
 		"moe: ranks of Hidden (a) are among those of Tokens (a,b)":      func(r *moe.Ranks, mesh *dist.Mesh) { r.Hidden = mesh.Group("a") },
 	} {
-		require.NoError(t, disttest.OnRanks(24, func(r *dist.Rank) error {
+		disttest.EachFails(t, 24, want, func(r *dist.Rank) error {
 			mesh, err := r.Mesh("a=2,b=3,c=2,d=2")
 			require.NoError(t, err)
 			ranks := moe.Ranks{Tokens: mesh.Group("a", "b")}
 			change(&ranks, mesh)
 			l := moe.NewLayer(moe.Config{Features: 5, Hidden: 6, Experts: 8, Router: router.Config{Top: 1}})
 			nn.ParamsOf(l)
-			require.ErrorContains(t, moe.Parallelize(ranks, l), want)
-			return nil
-		}))
+			return moe.Parallelize(ranks, l)
+		})
 	}
 	l := moe.NewLayer(moe.Config{Features: 5, Hidden: 6, Experts: 8, Router: router.Config{Top: 1}})
 	nn.ParamsOf(l)

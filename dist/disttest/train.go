@@ -92,8 +92,8 @@ func (c Training) Run(t testing.TB) Result {
 func (c Training) Refused(t testing.TB, text string) {
 	t.Helper()
 	res, err := c.Try()
-	require.ErrorContains(t, err, text, "%s", c)
-	require.Empty(t, res.Norms, "%s: steps were done", c)
+	require.ErrorContains(t, err, text, "%s", res.layout)
+	require.Empty(t, res.Norms, "%s: steps were done", res.layout)
 }
 
 // Try trains. Also with an error, Result.Errs are those of the ranks, and Norms those of the steps that rank 0 has done.
