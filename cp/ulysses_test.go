@@ -1,14 +1,13 @@
 package cp_test
 
 import (
-	"context"
-	"io"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/cp"
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -19,7 +18,7 @@ func TestThereAndBack(t *testing.T) {
 	for i := range whole {
 		whole[i] = float64(i)
 	}
-	require.NoError(t, dist.Run(context.Background(), dist.Config{Ranks: ranks}, func(_ context.Context, r *dist.Rank) error {
+	require.NoError(t, disttest.OnRanks(ranks, func(r *dist.Rank) error {
 		mesh, err := r.Mesh("cp=3")
 		require.NoError(t, err)
 		u := &cp.Ulysses{Group: mesh.Group("cp"), HeadDim: headDim}
@@ -39,7 +38,7 @@ func TestThereAndBack(t *testing.T) {
 
 // What does not divide, and what no loader gave, is an error that says so.
 func TestUlyssesRefuses(t *testing.T) {
-	require.NoError(t, dist.Run(context.Background(), dist.Config{Ranks: 4, Log: io.Discard}, func(_ context.Context, r *dist.Rank) error {
+	require.NoError(t, disttest.OnRanks(4, func(r *dist.Rank) error {
 		mesh, err := r.Mesh("cp=4")
 		require.NoError(t, err)
 		u := &cp.Ulysses{Group: mesh.Group("cp"), HeadDim: 2}
@@ -83,24 +82,21 @@ func TestRanksNeedOneBatch(t *testing.T) {
 		"": func(x tensor.Tensor, _ *dist.Group) tensor.Tensor { return x },
 	} {
 		for first := range 2 { // the input, and the labels
-			failed := make([]error, 2)
-			require.NoError(t, dist.Run(context.Background(), dist.Config{Ranks: 2, Log: io.Discard}, func(_ context.Context, r *dist.Rank) error {
+			part := func(r *dist.Rank) (err error) {
 				u := &cp.Ulysses{Group: r.World, HeadDim: 2}
 				x := tensor.New(r.Device, tensor.Int64, 3, 4).WithRows(r.World.Rows(0, 3))
 				for range first {
 					u.Part(x)
 				}
 				for range 2 { // a program that goes on after the error is refused again
-					failed[r.World.Rank()] = tensor.Try(func() { u.Part(change(x, r.World)) })
+					err = tensor.Try(func() { u.Part(change(x, r.World)) })
 				}
-				return nil
-			}))
-			for _, err := range failed {
-				if want == "" {
-					require.NoError(t, err)
-				} else {
-					require.ErrorContains(t, err, "cp.Ulysses.Part: ranks that divide sequences need the same batch: "+want)
-				}
+				return err
+			}
+			if want == "" {
+				require.NoError(t, disttest.OnRanks(2, part))
+			} else {
+				disttest.EachFails(t, 2, "cp.Ulysses.Part: ranks that divide sequences need the same batch: "+want, part)
 			}
 		}
 	}

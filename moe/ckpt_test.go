@@ -1,7 +1,6 @@
 package moe_test
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -13,38 +12,62 @@ import (
 	"github.com/ringo-ml/ringo/ckpt"
 	"github.com/ringo-ml/ringo/ckpt/inspect"
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/moe"
 	"github.com/ringo-ml/ringo/moe/router"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
+// resumed does a step after so many, from the checkpoint in dir if there are some, and writes the next one. It says what ranks read.
+func (j job) resumed(t *testing.T, dir string, step int) (disttest.Result, []int64) {
+	t.Helper()
+	c, read := j.training(new(seen)), make([]int64, 8)
+	attach := c.Attach
+	c.Steps = step + 1
+	c.Attach = func(r *dist.Rank, mesh *dist.Mesh) (disttest.Attached, error) {
+		a, err := attach(r, mesh)
+		a.Start = func(s *disttest.State) error {
+			if s.Step = step; step == 0 {
+				return nil
+			}
+			from, state := filepath.Join(dir, fmt.Sprintf("step-%08d", step)), ckpt.State{Params: s.Params, Optimizer: s.Optimizer, Tape: s.Tape}
+			report, err := ckpt.Load(t.Context(), r.World, from, &state, ckpt.LoadConfig{})
+			if err == nil {
+				read[r.World.Rank()] = report.BytesRead
+			}
+			return err
+		}
+		a.End = func(s *disttest.State) error {
+			state := ckpt.State{Params: s.Params, Optimizer: s.Optimizer, Tape: s.Tape, Step: s.Step}
+			return ckpt.NewSaver(r.World, dir, ckpt.Config{}).Save(t.Context(), state)
+		}
+		return a, err
+	}
+	return c.Run(t), read
+}
+
 // A training goes on with its experts on other ranks, from files that have them one by one; no rank reads those of others.
 func TestCheckpointsMoveAlongExperts(t *testing.T) {
-	c := training{Config: moe.Config{Features: 5, Hidden: 6, Experts: 8, Router: routers["deepseek"], Shared: 6, Balance: 0.1}, rate: 0.01}
-	want, err := c.run()
-	require.NoError(t, err)
-	c.dir = t.TempDir()
-	var losses []float64
-	for i, l := range []training{{ep: 4}, {ep: 2}, {ep: 1}, {ep: 8}, {dp: 2, ep: 2, fsdp: true}, {ep: 2, tp: 3}, {dp: 3}, {ep: 4, fsdp: true}, {tp: 2, ep: 4}, {ep: 2}} {
-		at := c.on(l)
-		at.dir, at.from, at.to = c.dir, i, i+1
-		got, err := at.run()
-		require.NoError(t, err, "%v", at)
-		losses = append(losses, got.losses...)
+	j, dir, all := named("deepseek", 0), t.TempDir(), disttest.Result{}
+	want, _ := j.run(t)
+	for i, l := range []job{{mesh: "ep=4"}, {mesh: "ep=2"}, {}, {mesh: "ep=8"}, {mesh: "dp=2,ep=2", fsdp: true}, {mesh: "ep=2,tp=3"},
+		{mesh: "dp=3"}, {mesh: "ep=4", fsdp: true}, {mesh: "tp=2,ep=4"}, {mesh: "ep=2"}} {
+		got, read := j.on(l).resumed(t, dir, i)
 		if i == 3 {
-			all := c.on(training{})
-			all.dir, all.from, all.to = t.TempDir(), i, i+1
-			require.NoError(t, os.CopyFS(all.dir, os.DirFS(c.dir)))
-			require.NoError(t, os.RemoveAll(filepath.Join(all.dir, fmt.Sprintf("step-%08d", i+1))))
-			one, err := all.run()
-			require.NoError(t, err)
-			require.Less(t, float64(slices.Max(got.read)), 0.37*float64(one.read[0]), "of what one rank reads, of which experts are most")
+			require.NoError(t, os.RemoveAll(filepath.Join(dir, "step-00000004")))
+			_, one := j.resumed(t, dir, i)
+			require.Less(t, float64(slices.Max(read)), 0.37*float64(one[0]), "of what one rank reads, of which experts are most")
 		}
+		if i > 0 {
+			got.First = all.First
+		}
+		got.Losses, got.Micro, got.Norms = append(all.Losses, got.Losses...), append(all.Micro, got.Micro...), append(all.Norms, got.Norms...)
+		all = got
 	}
-	require.InDeltaSlice(t, want.losses, losses, 1e-10)
+	disttest.RequireEqual(t, want, all, 1e-10)
 	for layout, errs := range map[string]string{"ep=4": "", "ep=2,tp=2,fsdp=3": "", "ep=8,dp=2": "", "ep=3": "8 experts do not divide over 3 ranks: the number of ranks must divide 8"} {
-		v, err := inspect.Verify(context.Background(), filepath.Join(c.dir, "step-00000009"), inspect.VerifyConfig{Layout: layout})
+		v, err := inspect.Verify(t.Context(), filepath.Join(dir, "step-00000009"), inspect.VerifyConfig{Layout: layout})
 		require.NoError(t, err)
 		if errs != "" {
 			require.Contains(t, v.Errors[0], errs)
@@ -54,10 +77,10 @@ func TestCheckpointsMoveAlongExperts(t *testing.T) {
 		require.NotEqual(t, v.Ranks[0].Bytes, v.Bytes, layout)
 	}
 	dense := t.TempDir()
-	require.NoError(t, goroutines(1, func(ctx context.Context, r *dist.Rank) error {
-		return ckpt.NewSaver(r.World, dense, ckpt.Config{}).Save(ctx, ckpt.State{Params: nn.Init(nn.NewLinear(3, 2), r.Device, tensor.Float32, 1)})
+	require.NoError(t, disttest.OnRanks(1, func(r *dist.Rank) error {
+		return ckpt.NewSaver(r.World, dense, ckpt.Config{}).Save(t.Context(), ckpt.State{Params: nn.Init(nn.NewLinear(3, 2), r.Device, tensor.Float32, 1)})
 	}))
-	v, err := inspect.Verify(context.Background(), filepath.Join(dense, "step-00000000"), inspect.VerifyConfig{Layout: "ep=2"})
+	v, err := inspect.Verify(t.Context(), filepath.Join(dense, "step-00000000"), inspect.VerifyConfig{Layout: "ep=2"})
 	require.NoError(t, err)
 	require.Contains(t, v.Errors[0], "it is not known which tensors are experts")
 }
@@ -69,10 +92,11 @@ func TestNamesOfFiles(t *testing.T) {
 			"moe.gate.weight [2 5]", "moe.shared_experts.down_proj.weight [5 3]"},
 		true: {"moe.experts.0.w1.weight [6 5]", "moe.experts.1.w2.weight [5 6]", "moe.experts.1.w3.weight [6 5]"},
 	} {
-		c := training{Config: moe.Config{Features: 5, Hidden: 6, Experts: 2, Shared: 3, Router: router.Config{Top: 1, Bias: true}, Mixtral: mixtral}, to: 1, dir: t.TempDir()}
-		_, err := c.run()
-		require.NoError(t, err)
-		_, list, err := inspect.List(filepath.Join(c.dir, "step-00000001"))
+		dir := t.TempDir()
+		job{Config: moe.Config{
+			Features: 5, Hidden: 6, Experts: 2, Shared: 3, Router: router.Config{Top: 1, Bias: true}, Mixtral: mixtral,
+		}}.resumed(t, dir, 0)
+		_, list, err := inspect.List(filepath.Join(dir, "step-00000001"))
 		require.NoError(t, err)
 		var names []string
 		for _, x := range list {

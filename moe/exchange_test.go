@@ -1,7 +1,6 @@
 package moe_test
 
 import (
-	"context"
 	"fmt"
 	"math"
 	"testing"
@@ -14,7 +13,6 @@ import (
 	"github.com/ringo-ml/ringo/moe"
 	"github.com/ringo-ml/ringo/moe/router"
 	"github.com/ringo-ml/ringo/nn"
-	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -91,7 +89,7 @@ func TestTokensMeetTheirExperts(t *testing.T) {
 					}
 				}
 				stats := make([]uint64, 4)
-				require.NoError(t, goroutines(4, func(_ context.Context, r *dist.Rank) error {
+				require.NoError(t, disttest.OnRanks(4, func(r *dist.Rank) error {
 					mesh, err := r.Mesh("ep=4")
 					if err != nil {
 						return err
@@ -157,17 +155,17 @@ func meets(t *testing.T, l *moe.Layer, r *dist.Rank, choice [4][]int, total int)
 func TestRanksAllocateNothing(t *testing.T) {
 	for _, capacity := range []float64{0, 1.2} {
 		disttest.SteadySteps(t, dist.Run, 16, 6, func(r *dist.Rank) (func() error, error) {
-			c := training{Config: moe.Config{Features: 5, Hidden: 6, Experts: 8, Router: routers["deepseek"], Shared: 6, Balance: 0.1, Z: 0.1, Capacity: capacity}, ep: 2}
-			mesh, err := r.Mesh(c.mesh())
+			j := named("deepseek", capacity)
+			mesh, err := r.Mesh(whole("ep=2"))
 			if err != nil {
 				return nil, err
 			}
-			m := newModel(c.Config)
-			params, err := c.attach(m, mesh)
+			m := newModel(j.Config)
+			params, err := j.attach(m, mesh)
 			if err != nil {
 				return nil, err
 			}
-			opt, tape := optim.NewAdamW(params.Trainable(), optim.AdamWConfig{LR: 0.01}), tensor.NewTape(r.Device)
+			opt, tape := trainable(params, r.World), tensor.NewTape(r.Device)
 			x := tensor.New(r.Device, tensor.Float64, 5, 3)
 			tensor.NormalInit(0, 1).Fill(x, 1, uint64(15*r.World.Rank()))
 			x = x.WithRows(r.World.Rows(5*r.World.Rank(), 10))

@@ -1,14 +1,17 @@
 package moe_test
 
 import (
+	"context"
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/moe"
 	"github.com/ringo-ml/ringo/moe/router"
 	"github.com/ringo-ml/ringo/nn"
-	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -70,39 +73,33 @@ func (m *model) Forward(x nn.T) nn.T {
 	return m.Out.Forward(h.Add(m.Drop.Forward(m.forward(h))))
 }
 
-// train returns the parameters after steps of AdamW, whose batches change in length, and the losses.
-func train(t *testing.T, m *model, d tensor.DType, steps int, block func(*tensor.Tape, func(nn.T) nn.T, nn.T) nn.T) (params, losses []float64) {
-	dev := tensor.NewCPU(2)
-	defer dev.Close()
-	ps := nn.Init(m, dev, d, 3)
-	opt, tape := optim.NewAdamW(ps.Trainable(), optim.AdamWConfig{LR: 0.01, Clip: 1}), tensor.NewTape(dev)
-	defer tape.Close()
-	for step := range steps {
-		for micro := range 2 {
-			rows := 1 + (step*5+micro*3)%4
-			x := tape.Input(tensor.FromSlice(values(rows, 7, 3), rows, 7, 3)).Cast(d).Scale(1 + float64(step))
-			y := block(tape, m.Forward, x)
-			loss := nn.MSE(y, x.Slice(2, 0, 2).Tanh())
-			losses = append(losses, loss.Item())
-			if micro == 0 {
-				tape.Backward(loss, tensor.More())
-			} else {
-				tape.Backward(loss)
-			}
-			tape.Reset()
-		}
-		require.NoError(t, opt.Step())
+// loss of what m gives for x, with checkpoints of the activations or without them.
+func (m *model) loss(x nn.T, again bool) nn.T {
+	y := nn.T{}
+	if again {
+		y = x.Tape().Checkpoint(func(in ...nn.T) nn.T { return m.Forward(in[0]) }, x)
+	} else {
+		y = m.Forward(x)
 	}
-	for _, p := range ps {
-		params = append(params, tensor.Floats(p.Value)...)
-	}
-	return params, losses
+	return nn.MSE(y, x.Slice(2, 0, 2).Tanh())
 }
 
-func plainly(_ *tensor.Tape, f func(nn.T) nn.T, x nn.T) nn.T { return f(x) }
-
-func checkpointed(tape *tensor.Tape, f func(nn.T) nn.T, x nn.T) nn.T {
-	return tape.Checkpoint(func(in ...nn.T) nn.T { return f(in[0]) }, x)
+// onOne trains a layer, or the naive one, on one rank with two threads, and on batches that change in length.
+func onOne(c moe.Config, slow, again bool, steps int) disttest.Training {
+	return disttest.Training{Steps: steps, Batch: 10, Rule: trainable, Name: fmt.Sprintf("%+v, naive %v, again %v", c, slow, again),
+		On: func(ctx context.Context, cfg dist.Config, fn func(ctx context.Context, r *dist.Rank) error) error {
+			cfg.Threads = 2
+			return dist.Run(ctx, cfg, fn)
+		}, Attach: func(r *dist.Rank, _ *dist.Mesh) (disttest.Attached, error) {
+			m := newModel(c)
+			if slow {
+				m.forward = func(x nn.T) nn.T { return naive(m.MoE, c, x) }
+			}
+			return disttest.Attached{Params: nn.Init(m, r.Device, tensor.Float64, 3), Loss: func(b disttest.Batch) nn.T {
+				n := 1 + b.First%4
+				return m.loss(b.Tape.Input(tensor.FromSlice(values(n, 7, 3), n, 7, 3)).Scale(1+float64(b.First)/10), again)
+			}}, nil
+		}}
 }
 
 // Every router trains as the layer that computes all experts for all tokens.
@@ -112,28 +109,20 @@ func TestLayerEqualsNaive(t *testing.T) {
 		if name == "qwen" || name == "deepseek" {
 			c.GELU, c.Sequence = true, 7
 		}
-		slow := newModel(c)
-		slow.forward = func(x nn.T) nn.T { return naive(slow.MoE, c, x) }
-		want, wantLosses := train(t, slow, tensor.Float64, 10, plainly)
-		for how, block := range map[string]func(*tensor.Tape, func(nn.T) nn.T, nn.T) nn.T{"plainly": plainly, "checkpointed": checkpointed} {
-			got, losses := train(t, newModel(c), tensor.Float64, 10, block)
-			require.InDeltaSlice(t, wantLosses, losses, 1e-10, "%s, %s", name, how)
-			require.InDeltaSlice(t, want, got, 1e-10, "%s, %s", name, how)
-		}
+		want := onOne(c, true, false, 10).Run(t)
+		disttest.RequireEqual(t, want, onOne(c, false, false, 10).Run(t), 1e-10)
+		disttest.RequireEqual(t, want, onOne(c, false, true, 10).Run(t), 1e-10)
 	}
 }
 
 // The losses of the router have gradients, each on its own.
 func TestLossesOfTheRouter(t *testing.T) {
-	plain, _ := train(t, newModel(moe.Config{Features: 5, Hidden: 6, Experts: 8, Router: routers["qwen"]}), tensor.Float64, 2, plainly)
+	plain := onOne(moe.Config{Features: 5, Hidden: 6, Experts: 8, Router: routers["qwen"]}, false, false, 2).Run(t)
 	for name, c := range map[string]moe.Config{"balance": {Balance: 0.1}, "z": {Z: 0.1}} {
 		c.Features, c.Hidden, c.Experts, c.Router = 5, 6, 8, routers["qwen"]
-		slow := newModel(c)
-		slow.forward = func(x nn.T) nn.T { return naive(slow.MoE, c, x) }
-		want, _ := train(t, slow, tensor.Float64, 2, plainly)
-		got, _ := train(t, newModel(c), tensor.Float64, 2, plainly)
-		require.InDeltaSlice(t, want, got, 1e-10, name)
-		require.NotEqual(t, plain, got, name)
+		got := onOne(c, false, false, 2).Run(t)
+		disttest.RequireEqual(t, onOne(c, true, false, 2).Run(t), got, 1e-10)
+		require.NotEqual(t, plain.Last, got.Last, name)
 	}
 }
 

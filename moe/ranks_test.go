@@ -2,18 +2,14 @@ package moe_test
 
 import (
 	"cmp"
-	"context"
 	"fmt"
-	"io"
 	"maps"
-	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/ringo-ml/ringo/ckpt"
 	"github.com/ringo-ml/ringo/ddp"
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/disttest"
@@ -26,85 +22,145 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// training is ten steps of two microbatches, with clipping, in float64. Ranks of dp and ep have different rows; ep of them share the
-// experts, and tp of them each expert's hidden features.
-type training struct {
+// job is a training of a model. Ranks of dp and ep have different rows; those of ep share the experts, and those of tp each expert's
+// hidden features.
+type job struct {
 	moe.Config
-	dp, ep, tp int
-	fsdp       bool
-	idle       bool // the first rank has no rows
-	half       bool
-	again      bool    // the layer is computed again in backward
-	rate       float64 // of biases
-	change     func(m *model, mesh *dist.Mesh)
-	attached   func(m *model, mesh *dist.Mesh)
-	over       func(m *model, mesh *dist.Mesh) func(p *tensor.Param) *dist.Group // in place of moe.Over
-	dense      string                                                            // axis over which dense parameters are summed; "": dp and ep
-	from, to   int                                                               // steps; to 0: 10
-	dir        string                                                            // checkpoints, if not ""
-	launch     func(ranks int, fn rankFunc) error
+	mesh   string // axes, of which some may lack
+	fsdp   bool
+	idle   bool // the first rank has no rows
+	half   bool
+	again  bool                                                              // the layer is computed again in backward
+	rate   float64                                                           // of biases
+	change func(m *model, mesh *dist.Mesh)                                   // of the program, before Attach
+	before func(s *disttest.State, m *model, mesh *dist.Mesh) error          // of each step
+	over   func(m *model, mesh *dist.Mesh) func(p *tensor.Param) *dist.Group // in place of moe.Over
+	// Axes of the ranks with other tokens, with other rows, and over which dense parameters are summed; "": dp and ep.
+	tokens, rows, dense string
 }
 
-type rankFunc = func(ctx context.Context, r *dist.Rank) error
-
-type result struct {
-	first, last, losses, norms []float64
-	loads                      []moe.Load
-	read                       []int64 // bytes of checkpoints, by rank
-	sent, planned              uint64  // bytes of slots, and of what plans their ways
+// seen is what rank 0 saw beside the result.
+type seen struct {
+	loads         []moe.Load
+	sent, planned uint64 // bytes of slots, and of what plans their ways
 }
 
-func (c training) mesh() string {
-	return fmt.Sprintf("dp=%d,ep=%d,tp=%d", max(c.dp, 1), max(c.ep, 1), max(c.tp, 1))
+// layer is the Config of most tests.
+func layer(r router.Config) moe.Config {
+	return moe.Config{Features: 5, Hidden: 6, Experts: 8, Router: r, Shared: 6, Balance: 0.1, Z: 0.1}
 }
 
-func (c training) String() string {
-	return fmt.Sprintf("%s fsdp %v idle %v again %v", c.mesh(), c.fsdp, c.idle, c.again)
+func (j job) run(t testing.TB) (disttest.Result, seen) {
+	t.Helper()
+	var saw seen
+	res := j.training(&saw).Run(t)
+	return res, saw
 }
 
-func goroutines(ranks int, fn rankFunc) error {
-	return dist.Run(context.Background(), dist.Config{Ranks: ranks, Threads: 1, Timeout: 20 * time.Second, Log: io.Discard}, fn)
-}
-
-func (c training) run() (res result, err error) {
-	launch := c.launch
-	if launch == nil {
-		launch = goroutines
-	}
-	err = launch(max(c.dp, 1)*max(c.ep, 1)*max(c.tp, 1), func(_ context.Context, r *dist.Rank) error {
-		mine, err := c.rank(r)
-		if r.World.Rank() == 0 {
-			res = mine
+// training is by default over ten steps of two microbatches of 11 sequences.
+func (j job) training(saw *seen) disttest.Training {
+	c := disttest.Training{Mesh: whole(j.mesh), Rule: trainable, Name: fmt.Sprintf("%+v", j)}
+	if j.idle {
+		c.Part = func(rows, rank, ranks int) (first, n int) {
+			if rank == 0 {
+				return 0, 0
+			}
+			return disttest.Part(rows, rank-1, ranks-1)
 		}
-		return err
-	})
-	return res, err
+	}
+	c.Attach = func(r *dist.Rank, mesh *dist.Mesh) (a disttest.Attached, err error) {
+		m := newModel(j.Config)
+		if a.Params, err = j.attach(m, mesh); err != nil {
+			return a, err
+		}
+		balancer, rank := moe.NewBalancer(j.rate, m.MoE), r.World.Rank()
+		a.Norm, a.Data = r.World, along(mesh, j.rows)
+		a.Loss = func(b disttest.Batch) nn.T {
+			if j.Capacity > 0 { // which is of the tokens of a batch: each microbatch is one
+				b.Rows.First, b.Rows.Total = b.Rows.First%11, 11
+			}
+			return m.loss(b.Tape.Input(sequences(b.First, b.N).WithRows(b.Rows)), j.again)
+		}
+		a.Before = func(s *disttest.State) error {
+			if j.before == nil {
+				return nil
+			}
+			return j.before(s, m, mesh)
+		}
+		a.After = func(*disttest.State) error {
+			loads, err := balancer.Step()
+			if rank == 0 {
+				saw.loads = append(saw.loads, loads...)
+			}
+			return err
+		}
+		a.End = func(*disttest.State) error {
+			if rank == 0 {
+				saw.count(mesh, j.Capacity > 0)
+			}
+			return nil
+		}
+		return a, nil
+	}
+	return c
 }
 
-func (c training) attach(m *model, mesh *dist.Mesh) (nn.Params, error) {
-	r := moe.Ranks{Tokens: mesh.Group("dp", "ep"), Experts: mesh.Group("ep"), Half: c.half}
-	if c.tp > 1 {
+// whole adds the axes that a mesh lacks.
+func whole(mesh string) string {
+	for _, axis := range []string{"dp", "ep", "tp"} {
+		if !strings.Contains(mesh, axis+"=") {
+			mesh += "," + axis + "=1"
+		}
+	}
+	return strings.TrimPrefix(mesh, ",")
+}
+
+// along returns the group of axes.
+func along(mesh *dist.Mesh, axes string) *dist.Group {
+	return mesh.Group(strings.Split(cmp.Or(axes, "dp,ep"), ",")...)
+}
+
+// trainable leaves out biases.
+func trainable(p nn.Params, n optim.Norm) *optim.Optimizer {
+	return optim.NewAdamW(p.Trainable(), optim.AdamWConfig{LR: 0.01, Clip: 0.4, Norm: n})
+}
+
+// sequences returns n of 240 sequences of three tokens.
+func sequences(first, n int) tensor.Tensor {
+	return tensor.FromSlice(values(240, 3, 3)[first*9:][:n*9], n, 3, 3)
+}
+
+func (saw *seen) count(mesh *dist.Mesh, limited bool) {
+	wire := mesh.Group("ep").Stats().Wire
+	saw.sent, saw.planned = wire["alltoallv"], wire["alltoall"]
+	if limited {
+		saw.sent, saw.planned = saw.sent+wire["alltoall"], mesh.Group("dp", "ep").Stats().Wire["allgather"]
+	}
+}
+
+func (j job) attach(m *model, mesh *dist.Mesh) (nn.Params, error) {
+	r := moe.Ranks{Tokens: along(mesh, j.tokens), Experts: mesh.Group("ep"), Half: j.half}
+	if j.tokens == "dp" {
+		r.Experts = nil
+	}
+	if mesh.Size("tp") > 1 {
 		r.Hidden = mesh.Group("tp")
 	}
 	nn.ParamsOf(m)
 	if err := moe.Parallelize(r, m.MoE); err != nil {
 		return nil, err
 	}
-	if c.change != nil {
-		c.change(m, mesh)
+	if j.change != nil {
+		j.change(m, mesh)
 	}
-	dense := mesh.Group("dp", "ep")
-	if c.dense != "" {
-		dense = mesh.Group(c.dense)
-	}
-	over := moe.Over(mesh.Group("dp"), m.MoE)
-	if c.over != nil {
-		over = c.over(m, mesh)
+	dense, over := along(mesh, j.dense), moe.Over(mesh.Group("dp"), m.MoE)
+	if j.over != nil {
+		over = j.over(m, mesh)
 	}
 	for _, p := range append(nn.Within(m.In), nn.Within(m.Out)...) {
 		p.NarrowCounts(mesh.Group("tp").Rank() == 0)
 	}
-	if !c.fsdp {
+	if !j.fsdp {
 		return ddp.Attach(dense, m, ddp.Config{DType: tensor.Float64, Seed: 3, BucketBytes: 300, Over: over})
 	}
 	s := fsdp.New(fsdp.Config{Shard: dense, DType: tensor.Float64, Seed: 3})
@@ -117,146 +173,39 @@ func (c training) attach(m *model, mesh *dist.Mesh) (nn.Params, error) {
 	return s.Attach(m)
 }
 
-func (c training) rank(r *dist.Rank) (res result, err error) {
-	mesh, err := r.Mesh(c.mesh())
-	if err != nil {
-		return res, err
-	}
-	m := newModel(c.Config)
-	params, err := c.attach(m, mesh)
-	if err != nil {
-		return res, err
-	}
-	if c.attached != nil {
-		c.attached(m, mesh)
-	} else if res.first, err = disttest.Whole(r.World, params...); err != nil {
-		return res, err
-	}
-	data := mesh.Group("dp", "ep")
-	opt := optim.NewAdamW(params.Trainable(), optim.AdamWConfig{LR: 0.01, Clip: 0.4, Norm: r.World})
-	balancer := moe.NewBalancer(c.rate, m.MoE)
-	tape := tensor.NewTape(r.Device)
-	defer tape.Close()
-	c.to = cmp.Or(c.to, 10)
-	state := ckpt.State{Params: params, Optimizer: opt, Tape: tape}
-	if c.from > 0 {
-		if res.read, err = c.load(r, &state); err != nil {
-			return res, err
-		}
-	}
-	for step := c.from; step < c.to; step++ {
-		for micro := range 2 {
-			loss := c.loss(m, tape, data, 2*step+micro)
-			res.losses = append(res.losses, loss.Item())
-			if micro == 0 {
-				tape.Backward(loss, tensor.More())
-			} else {
-				tape.Backward(loss)
-			}
-			tape.Reset()
-		}
-		if err := opt.Step(); err != nil {
-			return res, err
-		}
-		res.norms = append(res.norms, opt.GradNorm())
-		loads, err := balancer.Step()
-		if err != nil {
-			return res, err
-		}
-		res.loads = append(res.loads, loads...)
-	}
-	if err := data.SumFloats(res.losses); err != nil {
-		return res, err
-	}
-	if c.dir != "" {
-		state.Step = c.to
-		if err := ckpt.NewSaver(r.World, c.dir, ckpt.Config{}).Save(context.Background(), state); err != nil {
-			return res, err
-		}
-	}
-	wire := mesh.Group("ep").Stats().Wire
-	res.sent = wire["alltoallv"]
-	res.planned = wire["alltoall"]
-	if c.Capacity > 0 {
-		res.sent, res.planned = res.sent+wire["alltoall"], data.Stats().Wire["allgather"]
-	}
-	res.last, err = disttest.Whole(r.World, params...)
-	return res, err
-}
-
-// load reads the checkpoint before this run's steps.
-func (c training) load(r *dist.Rank, state *ckpt.State) ([]int64, error) {
-	report, err := ckpt.Load(context.Background(), r.World, filepath.Join(c.dir, fmt.Sprintf("step-%08d", c.from)), state, ckpt.LoadConfig{})
-	if err != nil {
-		return nil, err
-	}
-	return dist.AllGatherObject(r.World, report.BytesRead)
-}
-
-// loss is of 11 sequences over the ranks of data.
-func (c training) loss(m *model, tape *tensor.Tape, data *dist.Group, batch int) nn.T {
-	const total = 11
-	first, n := disttest.Part(total, data.Rank(), data.Size())
-	if c.idle {
-		if first, n = disttest.Part(total, max(data.Rank()-1, 0), data.Size()-1); data.Rank() == 0 {
-			n = 0
-		}
-	}
-	all := values(20*total, 3, 3)
-	x := tape.Input(tensor.FromSlice(all[(batch*total+first)*9:][:n*9], n, 3, 3).WithRows(data.Rows(first, total)))
-	block := plainly
-	if c.again {
-		block = checkpointed
-	}
-	return nn.MSE(block(tape, m.Forward, x), x.Slice(2, 0, 2).Tanh())
-}
-
-func (res result) requireEqual(t *testing.T, want result) {
-	t.Helper()
-	require.Equal(t, want.first, res.first, "initial parameters")
-	require.InDeltaSlice(t, want.losses, res.losses, 1e-10)
-	require.InDeltaSlice(t, want.norms, res.norms, 1e-10)
-	require.InDeltaSlice(t, want.last, res.last, 1e-10)
-	require.Equal(t, want.loads, res.loads)
+// on is j on other ranks, which compute as l says.
+func (j job) on(l job) job {
+	l.Config, l.rate = j.Config, j.rate
+	return l
 }
 
 // layouts are ranks that share tokens, experts, and the hidden features of experts.
-var layouts = []training{
-	{dp: 2}, {ep: 2}, {ep: 4}, {dp: 2, ep: 2}, {dp: 3, idle: true}, {ep: 4, idle: true}, {ep: 2, again: true}, {ep: 4, idle: true, again: true},
-	{ep: 2, fsdp: true}, {dp: 2, ep: 2, fsdp: true}, {tp: 2}, {ep: 2, tp: 2}, {ep: 2, tp: 3, fsdp: true, again: true},
-}
-
-// on returns c on other ranks.
-func (c training) on(l training) training {
-	l.Config, l.rate, l.launch = c.Config, c.rate, c.launch
-	return l
+var layouts = []job{
+	{mesh: "dp=2"}, {mesh: "ep=2"}, {mesh: "ep=4"}, {mesh: "dp=2,ep=2"}, {mesh: "dp=3", idle: true}, {mesh: "ep=4", idle: true},
+	{mesh: "ep=2", again: true}, {mesh: "ep=4", idle: true, again: true}, {mesh: "ep=2", fsdp: true}, {mesh: "dp=2,ep=2", fsdp: true},
+	{mesh: "tp=2"}, {mesh: "ep=2,tp=2"}, {mesh: "ep=2,tp=3", fsdp: true, again: true},
 }
 
 // However ranks share tokens and experts, they train as one rank does. In the short form each router has every third layout, and each
 // layout some of the routers.
 func TestRanksEqualOne(t *testing.T) {
 	for turn, name := range slices.Sorted(maps.Keys(routers)) {
-		router := routers[name]
 		for k, capacity := range []float64{0, 0.9} {
-			c := training{Config: moe.Config{Features: 5, Hidden: 6, Experts: 8, Router: router, Shared: 6, Balance: 0.1, Z: 0.1, Capacity: capacity}}
-			if router.Bias {
-				c.rate = 0.01
-			}
+			j := named(name, capacity)
 			if name == "qwen" {
-				c.GELU, c.Sequence = true, 3
+				j.GELU, j.Sequence = true, 3
 			}
-			want, err := c.run()
-			require.NoError(t, err)
-			dropped := slices.ContainsFunc(want.loads, func(l moe.Load) bool { return l.Dropped > 0 })
+			want, saw := j.run(t)
+			dropped := slices.ContainsFunc(saw.loads, func(l moe.Load) bool { return l.Dropped > 0 })
 			require.Equal(t, capacity > 0, dropped)
 			for i, l := range layouts {
 				if (i+turn+k)%3 > 0 && !reliability.Long(t) {
 					continue
 				}
-				t.Run(fmt.Sprintf("%s %g %v", name, capacity, l), func(t *testing.T) {
-					got, err := c.on(l).run()
-					require.NoError(t, err)
-					got.requireEqual(t, want)
+				t.Run(fmt.Sprintf("%s %g %s fsdp %v idle %v again %v", name, capacity, l.mesh, l.fsdp, l.idle, l.again), func(t *testing.T) {
+					got, saws := j.on(l).run(t)
+					disttest.RequireEqual(t, want, got, 1e-10)
+					require.Equal(t, saw.loads, saws.loads)
 				})
 			}
 		}
@@ -268,49 +217,54 @@ func TestLongRanksEqualOne(t *testing.T) {
 	TestRanksEqualOne(t)
 }
 
+// named has one of the routers, whose bias moves.
+func named(router string, capacity float64) job {
+	j := job{Config: layer(routers[router])}
+	if j.Capacity = capacity; j.Router.Bias {
+		j.rate = 0.01
+	}
+	return j
+}
+
 // Slots that travel in 16 bits are a quarter of the bytes of float64, and near to what they were.
 func TestHalfSlots(t *testing.T) {
 	for _, capacity := range []float64{0, 0.9} {
-		c := training{Config: moe.Config{Features: 5, Hidden: 6, Experts: 8, Router: routers["mixtral"], Shared: 6, Capacity: capacity}, ep: 2}
-		want, err := c.run()
-		require.NoError(t, err)
-		c.half = true
-		got, err := c.run()
-		require.NoError(t, err)
-		require.InDeltaSlice(t, want.losses, got.losses, 0.01)
-		require.NotEqual(t, want.losses, got.losses)
-		require.Equal(t, want.sent, 4*got.sent)
+		j := named("mixtral", capacity)
+		j.mesh = "ep=2"
+		want, saw := j.run(t)
+		j.half = true
+		got, half := j.run(t)
+		require.InDeltaSlice(t, want.Losses, got.Losses, 0.02)
+		require.NotEqual(t, want.Losses, got.Losses)
+		require.Equal(t, saw.sent, 4*half.sent)
 	}
 }
 
 // A layer that is computed again keeps its routing: it plans, and says what it sends, once.
 func TestRoutingIsKept(t *testing.T) {
 	for _, capacity := range []float64{0, 1.25} {
-		c := training{Config: moe.Config{Features: 5, Hidden: 6, Experts: 8, Router: routers["mixtral"], Capacity: capacity}, ep: 2, to: 2}
-		want, err := c.run()
-		require.NoError(t, err)
-		c.again = true
-		got, err := c.run()
-		require.NoError(t, err)
-		got.requireEqual(t, want)
-		require.NotZero(t, want.planned)
-		require.Equal(t, want.planned, got.planned, "capacity %g", capacity)
+		j := named("mixtral", capacity)
+		j.mesh = "ep=2"
+		want, saw := j.run(t)
+		j.again = true
+		got, again := j.run(t)
+		disttest.RequireEqual(t, want, got, 1e-10)
+		require.NotZero(t, saw.planned)
+		require.Equal(t, saw.planned, again.planned, "capacity %g", capacity)
 	}
 }
 
 // Forced experts are as many times chosen, on every layout, and the loads say that nobody chose.
 func TestForced(t *testing.T) {
-	c := training{Config: moe.Config{Features: 5, Hidden: 6, Experts: 6, Router: router.Config{Top: 2, Forced: true}}, to: 2}
-	want, err := c.run()
-	require.NoError(t, err)
-	require.Equal(t, moe.Load{Chosen: []int64{22, 22, 22, 22, 22, 22}, Forced: true}, want.loads[0])
-	for _, l := range []training{{ep: 2}, {ep: 3}, {dp: 2, tp: 2}, {ep: 3, idle: true, again: true}} {
-		l.to = 2
-		got, err := c.on(l).run()
-		require.NoError(t, err)
-		got.requireEqual(t, want)
+	j := job{Config: moe.Config{Features: 5, Hidden: 6, Experts: 6, Router: router.Config{Top: 2, Forced: true}}}
+	want, saw := j.run(t)
+	require.Equal(t, moe.Load{Chosen: []int64{22, 22, 22, 22, 22, 22}, Forced: true}, saw.loads[0])
+	for _, l := range []job{{mesh: "ep=2"}, {mesh: "ep=3"}, {mesh: "dp=2,tp=2"}, {mesh: "ep=3", idle: true, again: true}} {
+		got, saws := j.on(l).run(t)
+		disttest.RequireEqual(t, want, got, 1e-10)
+		require.Equal(t, saw.loads, saws.loads)
 	}
-	err = tensor.Try(func() {
+	err := tensor.Try(func() {
 		moe.NewBalancer(0.1, moe.NewLayer(moe.Config{Features: 5, Hidden: 6, Experts: 6, Router: router.Config{Top: 2, Bias: true, Forced: true}}))
 	})
 	require.ErrorContains(t, err, "layer 0 does not choose its experts (router.Config.Forced): no bias changes that")

@@ -1,7 +1,6 @@
 package moe_test
 
 import (
-	"context"
 	"math"
 	"testing"
 
@@ -9,6 +8,7 @@ import (
 
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/autograd"
+	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/moe"
 	"github.com/ringo-ml/ringo/moe/router"
 	"github.com/ringo-ml/ringo/nn"
@@ -28,10 +28,10 @@ type forgetful struct{ autograd.Copy }
 func (*forgetful) Backward(_ *tensor.Ctx, g tensor.Tensor, grads []tensor.Tensor) { grads[0] = g }
 
 // wrong is a training with one thing wrong in it.
-func wrong(change func(c *training)) training {
-	c := training{Config: moe.Config{Features: 5, Hidden: 6, Experts: 8, Router: routers["mixtral"], Shared: 6, Balance: 0.1, Z: 0.1}, dp: 2, ep: 2, tp: 2}
-	change(&c)
-	return c
+func wrong(change func(j *job)) job {
+	j := job{Config: layer(routers["mixtral"]), mesh: "dp=2,ep=2,tp=2"}
+	change(&j)
+	return j
 }
 
 func experts(m *model, p *tensor.Param) bool {
@@ -53,15 +53,16 @@ func summed(axes ...string) func(m *model, mesh *dist.Mesh) func(p *tensor.Param
 
 // Programs whose gradients would be wrong, some of which were published as silent ones, are refused before a step is trained.
 func TestWrongProgramsAreRefused(t *testing.T) {
+	const tokens = "these are not the ranks with other rows or positions (Rows.Over of the batch)"
 	for name, c := range map[string]struct {
 		want string
-		training
+		job
 	}{
-		"experts summed over ranks that have others": {"has of moe.experts.", wrong(func(c *training) { c.over = summed("dp", "ep") })},
-		"experts not summed over dp":                 {"axis dp: parameter moe.experts.", wrong(func(c *training) { c.over = summed() })},
-		"dense parameters summed over dp alone":      {"axis ep: parameter in.weight[5 3] is the same on all ranks", wrong(func(c *training) { c.dense = "dp" })},
-		"router summed over dp alone": {"axis ep: parameter moe.gate.weight[8 5] is the same on all ranks", wrong(func(c *training) {
-			c.over = func(m *model, mesh *dist.Mesh) func(p *tensor.Param) *dist.Group {
+		"experts summed over ranks that have others": {"has of moe.experts.", wrong(func(j *job) { j.over = summed("dp", "ep") })},
+		"experts not summed over dp":                 {"axis dp: parameter moe.experts.", wrong(func(j *job) { j.over = summed() })},
+		"dense parameters summed over dp alone":      {"axis ep: parameter in.weight[5 3] is the same on all ranks", wrong(func(j *job) { j.dense = "dp" })},
+		"router summed over dp alone": {"axis ep: parameter moe.gate.weight[8 5] is the same on all ranks", wrong(func(j *job) {
+			j.over = func(m *model, mesh *dist.Mesh) func(p *tensor.Param) *dist.Group {
 				return func(p *tensor.Param) *dist.Group {
 					if experts(m, p) || p == m.MoE.Router.W {
 						return mesh.Group("dp")
@@ -70,36 +71,40 @@ func TestWrongProgramsAreRefused(t *testing.T) {
 				}
 			}
 		})},
-		"experts cut over ranks that have others, by fsdp": {"fsdp: ranks differ: ", wrong(func(c *training) { c.fsdp, c.over = true, summed("dp", "ep") })},
-		"experts cut over no ranks, by fsdp":               {"axis dp: parameter moe.experts.", wrong(func(c *training) { c.fsdp, c.over = true, summed() })},
-		"no gradient over tp for what experts read": {"see autograd.Copy", wrong(func(c *training) {
-			c.change = func(m *model, _ *dist.Mesh) {
+		"experts cut over ranks that have others, by fsdp": {"fsdp: ranks differ: ", wrong(func(j *job) { j.fsdp, j.over = true, summed("dp", "ep") })},
+		"experts cut over no ranks, by fsdp":               {"axis dp: parameter moe.experts.", wrong(func(j *job) { j.fsdp, j.over = true, summed() })},
+		"no gradient over tp for what experts read": {"see autograd.Copy", wrong(func(j *job) {
+			j.change = func(m *model, _ *dist.Mesh) {
 				m.MoE.SetRanks(func(_, in, _ *tensor.Function) { *in = nil })
 			}
 		})},
-		"no sum over tp of what experts give": {"axis tp: ", wrong(func(c *training) {
-			c.change = func(m *model, _ *dist.Mesh) {
+		"no sum over tp of what experts give": {"axis tp: ", wrong(func(j *job) {
+			j.change = func(m *model, _ *dist.Mesh) {
 				m.MoE.SetRanks(func(_, _, out *tensor.Function) { *out = nil })
 			}
 		})},
+		// The balance loss, the slots of a capacity and the moves of biases would be others than on one rank.
+		"balance without dp":         {tokens, wrong(func(j *job) { j.tokens = "ep" })},
+		"slots without dp":           {tokens, wrong(func(j *job) { j.tokens, j.Balance, j.Capacity = "ep", 0, 1 })},
+		"biases without dp":          {tokens, wrong(func(j *job) { j.tokens, j.Config, j.rate = "ep", layer(routers["sigmoid"]), 0.01 })},
+		"without ep":                 {tokens, wrong(func(j *job) { j.tokens = "dp" })},
+		"ranks with the same tokens": {tokens, wrong(func(j *job) { j.rows = "dp" })},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := c.run()
-			require.ErrorContains(t, err, c.want)
+			c.training(new(seen)).Refused(t, c.want)
 		})
 	}
 }
 
 // What types cannot see, because a Function lies or a count is another one, is seen beside one rank.
 func TestWrongNumbersDifferFromOneRank(t *testing.T) {
-	right := wrong(func(c *training) { c.Capacity = 0.9 })
+	right := wrong(func(j *job) { j.Capacity = 0.9 })
 	one := right
-	one.dp, one.ep, one.tp = 1, 1, 1
-	want, err := one.run()
-	require.NoError(t, err)
-	got, err := right.run()
-	require.NoError(t, err)
-	got.requireEqual(t, want)
+	one.mesh = ""
+	want, saw := one.run(t)
+	got, saws := right.run(t)
+	disttest.RequireEqual(t, want, got, 1e-10)
+	require.Equal(t, saw.loads, saws.loads)
 	for name, change := range map[string]func(m *model, mesh *dist.Mesh){
 		"counts of the balance loss are this rank's": func(m *model, _ *dist.Mesh) {
 			m.MoE.SetRanks(func(tally, _, _ *tensor.Function) { *tally = identity{*tally} })
@@ -109,16 +114,12 @@ func TestWrongNumbersDifferFromOneRank(t *testing.T) {
 			m.MoE.SetRanks(func(_, in, _ *tensor.Function) { *in = &forgetful{*(*in).(*autograd.Copy)} })
 		},
 	} {
-		c := right
-		c.change = change
-		got, err := c.run()
-		if err != nil {
-			require.ErrorContains(t, err, "rank", name)
-			continue
-		}
+		j := right
+		j.change = change
+		got, _ := j.training(new(seen)).Try() // ranks may find that they differ, after the last step
 		worst := 0.0
-		for i := range want.norms {
-			worst = max(worst, math.Abs(got.norms[i]-want.norms[i]))
+		for i, norm := range got.Norms {
+			worst = max(worst, math.Abs(norm-want.Norms[i]))
 		}
 		require.Greater(t, worst, 1e-5, name)
 	}
@@ -137,20 +138,19 @@ func TestWrongRanks(t *testing.T) {
 		"moe: ranks of Experts (c) are not among those of Tokens (a,b)": func(r *moe.Ranks, mesh *dist.Mesh) { r.Experts = mesh.Group("c") },
 		"moe: ranks of Hidden (a) are among those of Tokens (a,b)":      func(r *moe.Ranks, mesh *dist.Mesh) { r.Hidden = mesh.Group("a") },
 	} {
-		require.NoError(t, goroutines(24, func(_ context.Context, r *dist.Rank) error {
+		disttest.EachFails(t, 24, want, func(r *dist.Rank) error {
 			mesh, err := r.Mesh("a=2,b=3,c=2,d=2")
 			require.NoError(t, err)
 			ranks := moe.Ranks{Tokens: mesh.Group("a", "b")}
 			change(&ranks, mesh)
 			l := moe.NewLayer(moe.Config{Features: 5, Hidden: 6, Experts: 8, Router: router.Config{Top: 1}})
 			nn.ParamsOf(l)
-			require.ErrorContains(t, moe.Parallelize(ranks, l), want)
-			return nil
-		}))
+			return moe.Parallelize(ranks, l)
+		})
 	}
 	l := moe.NewLayer(moe.Config{Features: 5, Hidden: 6, Experts: 8, Router: router.Config{Top: 1}})
 	nn.ParamsOf(l)
-	require.NoError(t, goroutines(1, func(_ context.Context, r *dist.Rank) error {
+	require.NoError(t, disttest.OnRanks(1, func(r *dist.Rank) error {
 		require.NoError(t, moe.Parallelize(moe.Ranks{Tokens: r.World}, l))
 		require.ErrorContains(t, moe.Parallelize(moe.Ranks{Tokens: r.World}, l), "moe.Parallelize: experts.up_proj is divided already")
 		return nil
@@ -165,16 +165,15 @@ func TestWrongRanks(t *testing.T) {
 
 // A router whose values are others on a rank of tp is found in the first step.
 func TestRoutersThatDiverge(t *testing.T) {
-	c := wrong(func(c *training) {
-		c.attached = func(m *model, mesh *dist.Mesh) {
-			if mesh.Group("tp").Rank() == 1 {
-				tensor.Data[float64](m.MoE.Router.W.Value)[3] += 1
+	wrong(func(j *job) {
+		j.before = func(_ *disttest.State, m *model, mesh *dist.Mesh) error {
+			if mesh.Coord("tp") == 1 {
+				tensor.Data[float64](m.MoE.Router.W.Value)[3]++
 				m.MoE.Router.W.Changed()
 			}
+			return nil
 		}
-	})
-	_, err := c.run()
-	require.ErrorContains(t, err, "ranks that share hidden features chose different experts for the same tokens")
+	}).training(new(seen)).Refused(t, "ranks that share hidden features chose different experts for the same tokens")
 }
 
 // A bias goes down where an expert has more slots than the mean, and up where it has less, by the rate.

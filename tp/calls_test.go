@@ -1,7 +1,6 @@
 package tp_test
 
 import (
-	"context"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -36,7 +35,7 @@ func TestCallsAndBytes(t *testing.T) {
 	share := activations * (ranks - 1) / ranks // of an all-gather or reduce-scatter; an all-reduce sends twice that
 	layers := uint64(c.Layers)
 	for _, seq := range []bool{false, true} {
-		require.NoError(t, dist.Run(context.Background(), dist.Config{Ranks: ranks, Threads: 1}, func(_ context.Context, r *dist.Rank) error {
+		require.NoError(t, disttest.OnRanks(ranks, func(r *dist.Rank) error {
 			m, loss, g := divided(t, r, c, tp.Config{Sequence: seq})
 			tape := tensor.NewTape(r.Device)
 			ids := tensor.New(r.Device, tensor.Int64, batch, c.Positions)
@@ -66,10 +65,10 @@ func TestCallsAndBytes(t *testing.T) {
 // Blocks that are computed again in backward communicate again, but for nothing else: two all-reduces each.
 func TestCallsOfCheckpoints(t *testing.T) {
 	c := gpt.Config{Kind: gpt.GPT2, Vocab: 64, Positions: 16, Width: 32, Layers: 3, Heads: 4, Tied: true}
-	require.NoError(t, dist.Run(context.Background(), dist.Config{Ranks: 2, Threads: 1}, func(_ context.Context, r *dist.Rank) error {
+	require.NoError(t, disttest.OnRanks(2, func(r *dist.Rank) error {
 		m, loss, g := divided(t, r, c, tp.Config{})
 		tape, ids := tensor.NewTape(r.Device), tensor.New(r.Device, tensor.Int64, 2, c.Positions)
-		tape.Backward(loss.Loss(training{again: true}.logits(m, tape.Input(ids)), ids))
+		tape.Backward(loss.Loss(job{again: true}.logits(m, tape.Input(ids)), ids))
 		layers := uint64(c.Layers)
 		require.Equal(t, map[string]uint64{"allreduce": 1 + 2*layers + 2 + 2*layers + 1 + 2*layers}, g.Stats().Calls)
 		return nil
@@ -81,7 +80,7 @@ func TestBytesOfChunks(t *testing.T) {
 	c := gpt.Config{Kind: gpt.Llama, Vocab: 64, Positions: 16, Width: 32, Layers: 2, Heads: 4}
 	sent := map[int]uint64{}
 	for _, chunks := range []int{0, 4} {
-		require.NoError(t, dist.Run(context.Background(), dist.Config{Ranks: 2, Threads: 1}, func(_ context.Context, r *dist.Rank) error {
+		require.NoError(t, disttest.OnRanks(2, func(r *dist.Rank) error {
 			m, loss, g := divided(t, r, c, tp.Config{Sequence: true, Chunks: chunks})
 			tape, ids := tensor.NewTape(r.Device), tensor.New(r.Device, tensor.Int64, 2, c.Positions)
 			tape.Backward(loss.Loss(m.Forward(tape.Input(ids)), ids))
@@ -106,7 +105,7 @@ func TestKeepsItsTokens(t *testing.T) {
 		if cfg == nil {
 			n = 1
 		}
-		require.NoError(t, dist.Run(context.Background(), dist.Config{Ranks: n, Threads: 1}, func(_ context.Context, r *dist.Rank) error {
+		require.NoError(t, disttest.OnRanks(n, func(r *dist.Rank) error {
 			tape, ids := tensor.NewTape(r.Device), tensor.New(r.Device, tensor.Int64, batch, c.Positions)
 			var l nn.T
 			if cfg != nil {

@@ -1,18 +1,13 @@
 package tp_test
 
 import (
-	"context"
 	"fmt"
-	"io"
 	"testing"
-
-	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/ddp"
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/nn"
-	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tp"
 )
@@ -72,78 +67,62 @@ func (m *thin) loss(x nn.T) nn.T {
 	return x.Square().Sum().Scale(0.01)
 }
 
-// run trains ten steps, and returns all parameters.
-func (m *thin) run(r *dist.Rank, mesh string, seq bool) ([]float64, error) {
-	const rows, time = 5, 3
-	data := r.World
-	params := nn.Params(nil)
-	if mesh == "" {
-		params = nn.Init(m, r.Device, tensor.Float64, 3)
-	} else {
-		all, err := r.Mesh(mesh)
-		if err != nil {
-			return nil, err
-		}
-		if err := m.divide(tp.Config{Group: all.Group("tp"), Sequence: seq}); err != nil {
-			return nil, err
-		}
-		data = all.Group("dp")
-		if params, err = ddp.Attach(data, m, ddp.Config{DType: tensor.Float64, Seed: 3}); err != nil {
-			return nil, err
-		}
+// thinJob is a training of a thin model. Ranks of kv divide it, and those of dp have other rows.
+type thinJob struct {
+	attention bool
+	cfg       tp.Config
+	change    func(m *thin) // of the program, before Attach
+}
+
+func (j thinJob) training(mesh string) disttest.Training {
+	return disttest.Training{Attach: j.attach, Mesh: whole(mesh), Batch: 10, Name: fmt.Sprintf("%+v", j)}
+}
+
+func (j thinJob) attach(r *dist.Rank, mesh *dist.Mesh) (a disttest.Attached, err error) {
+	const time = 3
+	m := newThin(j.attention)
+	a = disttest.Attached{Norm: r.World, Loss: func(b disttest.Batch) nn.T {
+		x := tensor.New(r.Device, tensor.Float64, b.N, time, thinWidth)
+		tensor.NormalInit(0, 1).Fill(x, 7, uint64(b.First*time*thinWidth))
+		return m.loss(b.Tape.Input(x.WithRows(b.Rows)))
+	}}
+	if mesh == nil {
+		a.Params = nn.Init(m, r.Device, tensor.Float64, 3)
+		return a, nil
 	}
-	opt, tape := optim.NewAdamW(params, optim.AdamWConfig{LR: 0.01, Clip: 1, Norm: r.World}), tensor.NewTape(r.Device, tensor.Seed(5))
-	x := tensor.NewParam(tensor.NormalInit(0, 1), rows, time, thinWidth)
-	x.Make(tensor.NewCPU(1), tensor.Float64, 7)
-	for range 10 {
-		first, n := disttest.Part(rows, data.Rank(), data.Size())
-		const each = time * thinWidth
-		mine := tensor.FromSlice(tensor.Data[float64](x.Value)[first*each:(first+n)*each], n, time, thinWidth)
-		tape.Backward(m.loss(tape.Input(mine.WithRows(data.Rows(first, rows)))))
-		if err := opt.Step(); err != nil {
-			return nil, err
-		}
-		tape.Reset()
+	if j.cfg.Group, a.Data = mesh.Group("kv"), mesh.Group("dp"); j.cfg.Sequence {
+		a.Sum = r.World
 	}
-	return disttest.Whole(r.World, params...)
+	if err := m.divide(j.cfg); err != nil {
+		return a, err
+	}
+	if j.change != nil {
+		j.change(m)
+	}
+	a.Params, err = ddp.Attach(a.Data, m, ddp.Config{DType: tensor.Float64, Seed: 3})
+	return a, err
 }
 
 // Dropout drops what it drops on one rank.
 func TestDropoutEqualsOneRank(t *testing.T) {
 	for _, attention := range []bool{true, false} {
-		var want []float64
-		for _, ranks := range [][2]int{{1, 1}, {1, 2}, {2, 3}, {1, 6}} {
-			for _, seq := range []bool{false, true} {
-				if seq && (attention || ranks[1] == 1) {
-					continue
+		want := thinJob{attention: attention}.training("").Run(t)
+		for _, mesh := range []string{"kv=2", "dp=2,kv=3", "kv=6"} {
+			for _, cfg := range forms {
+				if !attention || !cfg.Sequence {
+					disttest.RequireEqual(t, want, thinJob{attention: attention, cfg: cfg}.training(mesh).Run(t), 1e-10)
 				}
-				mesh := fmt.Sprintf("dp=%d,tp=%d", ranks[0], ranks[1])
-				if want == nil {
-					mesh = ""
-				}
-				require.NoError(t, dist.Run(context.Background(), dist.Config{Ranks: ranks[0] * ranks[1], Threads: 1, Log: io.Discard}, func(_ context.Context, r *dist.Rank) error {
-					got, err := newThin(attention).run(r, mesh, seq)
-					if err != nil || r.World.Rank() > 0 {
-						return err
-					}
-					if want == nil {
-						want = got
-						return nil
-					}
-					require.InDeltaSlice(t, want, got, 1e-10, "attention %v, %s, sequence %v", attention, mesh, seq)
-					return nil
-				}))
 			}
 		}
 	}
 }
 
+// Layers that do not divide are refused.
 func TestAttentionThatDoesNotDivide(t *testing.T) {
-	require.NoError(t, dist.Run(context.Background(), dist.Config{Ranks: 4, Log: io.Discard}, func(_ context.Context, r *dist.Rank) error {
-		mesh, err := r.Mesh("tp=4")
-		require.NoError(t, err)
-		require.ErrorContains(t, newThin(true).divide(tp.Config{Group: mesh.Group("tp")}), "6 heads of attn.qkv.weight do not divide over 4 ranks")
-		require.ErrorContains(t, newThin(true).divide(tp.Config{Group: mesh.Group("tp"), Sequence: true}), "nn.Attention has no flat tokens")
-		return nil
-	}))
+	for want, seq := range map[string]bool{
+		"6 heads of attn.qkv.weight do not divide over 4 ranks": false,
+		"nn.Attention has no flat tokens":                       true,
+	} {
+		thinJob{attention: true, cfg: tp.Config{Sequence: seq}}.training("kv=4").Refused(t, want)
+	}
 }

@@ -1,7 +1,6 @@
 package tp_test
 
 import (
-	"context"
 	"fmt"
 	"path/filepath"
 	"testing"
@@ -11,6 +10,7 @@ import (
 	"github.com/ringo-ml/ringo/ckpt"
 	"github.com/ringo-ml/ringo/ckpt/inspect"
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/models/gpt"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
@@ -27,7 +27,7 @@ func TestLoad(t *testing.T) {
 		var all int64 // bytes
 		var whole int // of parameters, on one rank
 		for _, ranks := range []int{1, n} {
-			require.NoError(t, dist.Run(context.Background(), dist.Config{Ranks: ranks, Threads: 1}, func(ctx context.Context, r *dist.Rank) error {
+			require.NoError(t, disttest.OnRanks(ranks, func(r *dist.Rank) error {
 				m, err := gpt.Open(dir)
 				require.NoError(t, err)
 				if ranks > 1 {
@@ -37,7 +37,7 @@ func TestLoad(t *testing.T) {
 					require.NoError(t, err)
 				}
 				params := nn.Init(m, r.Device, tensor.Float64, 1)
-				report, err := ckpt.Load(ctx, r.World, dir, &ckpt.State{Params: params}, m.LoadConfig())
+				report, err := ckpt.Load(t.Context(), r.World, dir, &ckpt.State{Params: params}, m.LoadConfig())
 				require.NoError(t, err)
 				tape := tensor.NewTape(r.Device, tensor.NoGrad())
 				logits := m.Forward(tape.Input(ids))
@@ -62,28 +62,28 @@ func TestLoad(t *testing.T) {
 // A checkpoint of two ranks says what each of four or six would read, of which several have the same keys and values: what they do read.
 func TestVerifySaysWhatRanksRead(t *testing.T) {
 	dir := t.TempDir()
-	on := func(kv, rep int, f func(ctx context.Context, r *dist.Rank, st *ckpt.State) error) {
-		require.NoError(t, dist.Run(context.Background(), dist.Config{Ranks: kv * rep, Threads: 1}, func(ctx context.Context, r *dist.Rank) error {
+	on := func(kv, rep int, f func(r *dist.Rank, st *ckpt.State) error) {
+		require.NoError(t, disttest.OnRanks(kv*rep, func(r *dist.Rank) error {
 			mesh, err := r.Mesh(fmt.Sprintf("kv=%d,rep=%d", kv, rep))
 			require.NoError(t, err)
 			m, err := gpt.New(models["gqa"])
 			require.NoError(t, err)
 			_, err = parallelize(m, tp.Config{Group: mesh.Group("kv", "rep"), KV: mesh.Group("kv"), Replicas: mesh.Group("rep")})
 			require.NoError(t, err)
-			return f(ctx, r, &ckpt.State{Params: nn.Init(m, r.Device, tensor.Float64, 1)})
+			return f(r, &ckpt.State{Params: nn.Init(m, r.Device, tensor.Float64, 1)})
 		}))
 	}
-	on(2, 1, func(ctx context.Context, r *dist.Rank, st *ckpt.State) error {
-		return ckpt.NewSaver(r.World, dir, ckpt.Config{}).Save(ctx, *st)
+	on(2, 1, func(r *dist.Rank, st *ckpt.State) error {
+		return ckpt.NewSaver(r.World, dir, ckpt.Config{}).Save(t.Context(), *st)
 	})
 	dir = filepath.Join(dir, "step-00000000")
 	for _, rep := range []int{2, 3} {
-		v, err := inspect.Verify(context.Background(), dir, inspect.VerifyConfig{Layout: fmt.Sprint("tp=", 2*rep)})
+		v, err := inspect.Verify(t.Context(), dir, inspect.VerifyConfig{Layout: fmt.Sprint("tp=", 2*rep)})
 		require.NoError(t, err)
 		require.True(t, v.OK, v.Errors)
 		read := make([]int64, 2*rep)
-		on(2, rep, func(ctx context.Context, r *dist.Rank, st *ckpt.State) error {
-			report, err := ckpt.Load(ctx, r.World, dir, st, ckpt.LoadConfig{})
+		on(2, rep, func(r *dist.Rank, st *ckpt.State) error {
+			report, err := ckpt.Load(t.Context(), r.World, dir, st, ckpt.LoadConfig{})
 			if err == nil {
 				read[r.World.Rank()] = report.BytesRead
 			}
@@ -93,7 +93,7 @@ func TestVerifySaysWhatRanksRead(t *testing.T) {
 			require.Equal(t, want, v.Ranks[i].Bytes, "rank %d of %d", i, 2*rep)
 		}
 	}
-	v, err := inspect.Verify(context.Background(), dir, inspect.VerifyConfig{Layout: "tp=5"})
+	v, err := inspect.Verify(t.Context(), dir, inspect.VerifyConfig{Layout: "tp=5"})
 	require.NoError(t, err)
 	require.False(t, v.OK)
 	require.Contains(t, fmt.Sprint(v.Errors), "units of 2 do not divide over 5 ranks: the number of ranks must divide")

@@ -1,8 +1,6 @@
 package tp_test
 
 import (
-	"context"
-	"io"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -47,7 +45,7 @@ func TestCrossEntropy(t *testing.T) {
 			want := nn.CrossEntropy(one.Use(p), one.Input(tensor.FromSlice(labels, rows)), o)
 			one.Backward(want)
 			for ranks := 1; ranks <= 3; ranks++ {
-				require.NoError(t, dist.Run(context.Background(), dist.Config{Ranks: ranks, Threads: 1}, func(_ context.Context, r *dist.Rank) error {
+				require.NoError(t, disttest.OnRanks(ranks, func(r *dist.Rank) error {
 					mesh, err := r.Mesh("tp=" + string(rune('0'+ranks)))
 					require.NoError(t, err)
 					g := mesh.Group("tp")
@@ -83,7 +81,7 @@ func TestCrossEntropy(t *testing.T) {
 // The ranks exchange three numbers a token, and not the vocabulary.
 func TestCrossEntropyBytes(t *testing.T) {
 	const rows, words, ranks = 64, 1000, 2 // engines round up to 64 bytes
-	require.NoError(t, dist.Run(context.Background(), dist.Config{Ranks: ranks, Threads: 1}, func(_ context.Context, r *dist.Rank) error {
+	require.NoError(t, disttest.OnRanks(ranks, func(r *dist.Rank) error {
 		loss, tape := lossOn(r.World, words), tensor.NewTape(r.Device, tensor.NoGrad())
 		before := r.World.Stats().Wire["allreduce"]
 		loss.Loss(tape.Input(tensor.New(r.Device, tensor.Float32, rows, words/ranks)), tensor.New(r.Device, tensor.Int64, rows))
@@ -94,7 +92,7 @@ func TestCrossEntropyBytes(t *testing.T) {
 }
 
 func TestWrongLabels(t *testing.T) {
-	require.NoError(t, dist.Run(context.Background(), dist.Config{Ranks: 2, Threads: 1}, func(_ context.Context, r *dist.Rank) error {
+	require.NoError(t, disttest.OnRanks(2, func(r *dist.Rank) error {
 		loss, tape := lossOn(r.World, 5), tensor.NewTape(r.Device, tensor.NoGrad())
 		logits := tape.Input(tensor.New(r.Device, tensor.Float32, 2, 3-r.World.Rank()))
 		type wrong struct {
@@ -129,18 +127,13 @@ func TestRanksDisagree(t *testing.T) {
 		"the same rows of the batch: rank 1 of 2":            {first: 1},
 		"the same seed and step of the tape: rank 1 of 2":    {seed: 1},
 	} {
-		failed := make([]error, 2)
-		require.NoError(t, dist.Run(context.Background(), dist.Config{Ranks: 2, Log: io.Discard}, func(_ context.Context, r *dist.Rank) error {
+		disttest.EachFails(t, 2, want, func(r *dist.Rank) error {
 			m, loss, _ := divided(t, r, models["gpt2"], tp.Config{})
 			rank := r.World.Rank()
 			ids, next := tokens(0, 2, tensor.Rows{First: c.first * rank, Stride: 1, Total: 3})
 			tensor.Data[int64](next)[3] = int64(c.label * rank)
-			tape := tensor.NewTape(r.Device, tensor.Seed(uint64(c.seed*rank)))
-			failed[rank] = tensor.Try(func() { loss.Loss(m.Forward(tape.Input(ids)), next) })
+			loss.Loss(m.Forward(tensor.NewTape(r.Device, tensor.Seed(uint64(c.seed*rank))).Input(ids)), next)
 			return nil
-		}))
-		for _, err := range failed {
-			require.ErrorContains(t, err, want)
-		}
+		})
 	}
 }

@@ -1,11 +1,8 @@
 package tp_test
 
 import (
-	"context"
 	"fmt"
 	"testing"
-
-	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/disttest"
@@ -53,58 +50,51 @@ func (m *mlps) loss(x nn.T, see func(x nn.T), around func(t *tensor.Tape, block 
 // Tokens that are gathered again give the gradients of one rank whatever else the tape does: scopes, checkpoints, weight gradients that are
 // put off, tensors that are kept, an evaluation of fewer tokens before each step.
 func TestTapeBesideSequences(t *testing.T) {
-	grads := func(ranks, chunks int, mode string) (all [][]float64) {
-		require.NoError(t, dist.Run(context.Background(), dist.Config{Ranks: ranks, Threads: 1}, func(_ context.Context, r *dist.Rank) error {
-			mesh, err := r.Mesh(fmt.Sprint("tp=", ranks))
-			require.NoError(t, err)
-			m, err := newMLPs(mesh.Group("tp"), chunks)
-			require.NoError(t, err)
-			params := nn.Init(m, r.Device, tensor.Float64, 1)
-			x := tensor.FromSlice(squares(5*6), 5, 6)
-			tape, eval := tensor.NewTape(r.Device), tensor.NewTape(r.Device, tensor.NoGrad())
-			see, around := func(nn.T) {}, func(_ *tensor.Tape, block func(...nn.T) nn.T, x nn.T) nn.T { return block(x) }
-			switch mode {
-			case "scope":
-				around = func(t *tensor.Tape, block func(...nn.T) nn.T, x nn.T) nn.T { return t.Scope(block, x) }
-			case "checkpoint":
-				around = func(t *tensor.Tape, block func(...nn.T) nn.T, x nn.T) nn.T { return t.Checkpoint(block, x) }
-			case "keep":
-				see = func(x nn.T) { tape.Keep(x) }
-			}
-			for range 2 {
-				for _, p := range params {
-					p.Consume()
-				}
-				if mode == "evaluation" {
-					m.loss(eval.Input(tensor.FromSlice(squares(3*6), 3, 6)), see, around)
-					eval.Reset()
-				}
-				l := m.loss(tape.Input(x), see, around)
-				if mode == "deferred" {
-					tape.Backward(l, tensor.DeferWeights())
-					tape.RunDeferred()
-				} else {
-					tape.Backward(l)
-				}
-				tape.Reset()
-			}
-			for _, p := range params {
-				p.Local = p.Grad // Whole puts these together
-			}
-			whole, err := disttest.Whole(r.World, params...)
-			if r.World.Rank() == 0 {
-				all = append(all, whole)
-			}
-			return err
-		}))
-		return all
-	}
-	want := grads(1, 0, "")
+	want := besideTape("tp=1", 0, "").Run(t)
 	for _, mode := range []string{"", "scope", "checkpoint", "keep", "deferred", "evaluation"} {
 		for _, chunks := range []int{0, 3} {
-			require.InDeltaSlice(t, want[0], grads(2, chunks, mode)[0], 1e-10, "%s, %d pieces", mode, chunks)
+			disttest.RequireEqual(t, want, besideTape("tp=2", chunks, mode).Run(t), 1e-10)
 		}
 	}
+}
+
+// besideTape trains mlps with five tokens.
+func besideTape(mesh string, chunks int, mode string) disttest.Training {
+	c := disttest.Training{Mesh: mesh, Name: fmt.Sprintf("%q, %d pieces", mode, chunks)}
+	c.Attach = func(r *dist.Rank, mesh *dist.Mesh) (disttest.Attached, error) {
+		m, err := newMLPs(mesh.Group("tp"), chunks)
+		if err != nil {
+			return disttest.Attached{}, err
+		}
+		eval, see := tensor.NewTape(r.Device, tensor.NoGrad()), func(nn.T) {}
+		around := func(_ *tensor.Tape, block func(...nn.T) nn.T, x nn.T) nn.T { return block(x) }
+		switch mode {
+		case "scope":
+			around = func(t *tensor.Tape, block func(...nn.T) nn.T, x nn.T) nn.T { return t.Scope(block, x) }
+		case "checkpoint":
+			around = func(t *tensor.Tape, block func(...nn.T) nn.T, x nn.T) nn.T { return t.Checkpoint(block, x) }
+		case "keep":
+			see = func(x nn.T) { x.Tape().Keep(x) }
+		}
+		step := func(s *disttest.State) ([]float64, error) {
+			defer s.Tape.Reset()
+			if mode == "evaluation" {
+				m.loss(eval.Input(tensor.FromSlice(squares(3*6), 3, 6)), see, around)
+				eval.Reset()
+			}
+			l := m.loss(s.Tape.Input(tensor.FromSlice(squares(5*6), 5, 6)), see, around)
+			loss := l.Item()
+			if mode == "deferred" {
+				s.Tape.Backward(l, tensor.DeferWeights())
+				s.Tape.RunDeferred()
+			} else {
+				s.Tape.Backward(l)
+			}
+			return []float64{loss}, s.Optimizer.Step()
+		}
+		return disttest.Attached{Params: nn.Init(m, r.Device, tensor.Float64, 1), Norm: r.World, Step: step}, nil
+	}
+	return c
 }
 
 func squares(n int) []float64 {

@@ -2,69 +2,51 @@ package tp_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/dist/disttest"
 )
 
 // A model whose layers are divided trains as on one rank, from values that have the same bits: by heads, hidden features and words, with
-// tokens that are whole or divided between them, under ddp, fsdp and both.
+// tokens that are whole or divided between them, under ddp, fsdp and both. So it does with adapters, which are divided with their layers;
+// with blocks that are computed again, and communicate again; with sequences that are divided, in parts that differ (Ulysses); and in the
+// naive way.
 func TestEqualsOneRank(t *testing.T) {
-	for name, layouts := range map[string][]layout{
-		"gpt2":  {{dp: 1, kv: 2, rep: 1}, {dp: 2, kv: 3, rep: 1}, {dp: 1, fsdp: 3, kv: 2, rep: 1}, {dp: 2, fsdp: 2, kv: 2, rep: 1}},
-		"llama": {{dp: 1, kv: 6, rep: 1}, {dp: 2, kv: 2, rep: 1}, {dp: 1, fsdp: 2, kv: 3, rep: 1}},
-		"gqa":   {{dp: 1, kv: 2, rep: 1}, {dp: 1, kv: 2, rep: 2}, {dp: 2, kv: 2, rep: 3}, {dp: 1, fsdp: 2, kv: 2, rep: 2}},
+	for _, c := range []struct {
+		job
+		meshes string
+	}{
+		{job{model: "gpt2"}, "kv=2 dp=2,kv=3 fsdp=3,kv=2 dp=2,fsdp=2,kv=2 dp=2,cp=3 fsdp=2,cp=2 cp=3,kv=2"},
+		{job{model: "llama"}, "kv=6 dp=2,kv=2 fsdp=2,kv=3 fsdp=3,cp=2 cp=2,kv=3"},
+		{job{model: "gqa"}, "kv=2 kv=2,rep=2 dp=2,kv=2,rep=3 fsdp=2,kv=2,rep=2 cp=2"},
+		{job{model: "gpt2", lora: true}, "dp=2,kv=3 fsdp=2,kv=2"},
+		{job{model: "llama", lora: true}, "kv=2 fsdp=3,kv=2"},
+		{job{model: "gqa", lora: true}, "kv=2,rep=2 fsdp=2,kv=2,rep=2"},
+		{job{model: "gpt2", again: true}, "dp=2,kv=2 cp=2"},
+		{job{model: "llama", again: true}, "cp=3"},
+		{job{model: "gqa", again: true}, "fsdp=2,kv=2,rep=2 dp=2,cp=2"},
+		{job{model: "gpt2", naive: true}, "kv=2 dp=2,kv=3"},
+		{job{model: "gqa", naive: true}, "kv=5 fsdp=2,kv=2"},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(fmt.Sprintf("%s, lora %v, again %v, naive %v", c.model, c.lora, c.again, c.naive), func(t *testing.T) {
 			t.Parallel()
-			want, err := training{config: models[name]}.run()
-			require.NoError(t, err)
-			require.Less(t, want.losses[9], 0.97*want.losses[0], "it learns")
-			require.Greater(t, want.norms[0], 0.4, "clipping does something")
-			for _, whole := range layouts {
-				for _, l := range whole.forms() {
-					what := l.String()
-					got, err := training{layout: l, config: models[name]}.run()
-					require.NoError(t, err, what)
-					require.Equal(t, want.first, got.first, "%s: initial values", what)
-					requireClose(t, want, got, what)
+			want := job{model: c.model, lora: c.lora}.training().Run(t)
+			if require.NotEqual(t, want.Losses[0], want.Losses[9]); !c.lora {
+				require.Greater(t, want.Norms[0], 0.4, "clipping does something")
+				require.Less(t, want.Losses[9], 0.97*want.Losses[0], "it learns")
+			}
+			for mesh := range strings.SplitSeq(c.meshes, " ") {
+				for _, cfg := range forms {
+					if cfg.Sequence && (c.naive || !strings.Contains(mesh, "kv")) {
+						break
+					}
+					c.mesh, c.cfg = mesh, cfg
+					disttest.RequireEqual(t, want, c.training().Run(t), 1e-10)
 				}
 			}
 		})
-	}
-}
-
-// Adapters are divided with their layers.
-func TestLoRAEqualsOneRank(t *testing.T) {
-	for name, layouts := range map[string][]layout{
-		"gpt2":  {{dp: 2, kv: 3, rep: 1}, {dp: 1, fsdp: 2, kv: 2, rep: 1}},
-		"llama": {{dp: 1, kv: 2, rep: 1}, {dp: 1, fsdp: 3, kv: 2, rep: 1}},
-		"gqa":   {{dp: 1, kv: 2, rep: 2}, {dp: 1, fsdp: 2, kv: 2, rep: 2}},
-	} {
-		want, err := training{config: models[name], lora: true}.run()
-		require.NoError(t, err)
-		require.NotEqual(t, want.losses[0], want.losses[9])
-		for _, whole := range layouts {
-			for _, l := range whole.forms() {
-				what := fmt.Sprintf("%s, %v", name, l)
-				got, err := training{layout: l, config: models[name], lora: true}.run()
-				require.NoError(t, err, what)
-				require.Equal(t, want.first, got.first, "%s: initial values", what)
-				requireClose(t, want, got, what)
-			}
-		}
-	}
-}
-
-// Blocks whose activations are computed again in backward communicate again, and train the same.
-func TestCheckpointsEqualOneRank(t *testing.T) {
-	for name, whole := range map[string]layout{"gpt2": {dp: 2, kv: 2, rep: 1}, "gqa": {dp: 1, fsdp: 2, kv: 2, rep: 2}} {
-		want, err := training{config: models[name]}.run()
-		require.NoError(t, err)
-		for _, l := range whole.forms() {
-			got, err := training{layout: l, config: models[name], again: true}.run()
-			require.NoError(t, err)
-			requireClose(t, want, got, fmt.Sprintf("%s, %v", name, l))
-		}
 	}
 }

@@ -1,17 +1,15 @@
 package tp_test
 
 import (
-	"context"
-	"io"
+	"maps"
 	"reflect"
-	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/autograd"
+	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/models/gpt"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
@@ -42,35 +40,36 @@ func TestEachCommunicationIsNeeded(t *testing.T) {
 		"the sum of a row's bias": func(m *gpt.Model, _ *dist.Mesh) { l := m.Blocks[0].Attn.Out; l.B = bare(l.B) },
 	}
 	for _, seq := range []bool{false, true} {
-		all := map[string]change{}
-		for name, c := range both {
-			all[name] = c
-		}
+		all := maps.Clone(both)
 		if seq {
-			for name, c := range sequence {
-				all[name] = c
-			}
+			maps.Copy(all, sequence)
 		}
-		for name, c := range all {
-			res, err := training{layout: layout{dp: 2, kv: 2, rep: 1, seq: seq}, config: models["gpt2"], break_: c}.run()
-			require.Error(t, err, "%s, sequence %v", name, seq)
-			require.Empty(t, res.norms, name)
+		for _, c := range all {
+			job{model: "gpt2", mesh: "dp=2,kv=2", cfg: tp.Config{Sequence: seq}, change: c}.training().Refused(t, "")
 		}
 	}
 }
 
-// Other programs whose gradients would be wrong.
+// Other programs whose gradients would be wrong, or that forget one of Ulysses' parts.
 func TestWrongPrograms(t *testing.T) {
-	for want, c := range map[string]func(m *gpt.Model, mesh *dist.Mesh){
-		"axis kv": func(m *gpt.Model, mesh *dist.Mesh) {
-			m.Blocks[0].Attn.Out.Post = &autograd.Sum{Group: mesh.Group("kv")}
-		},
-		"axis dp": func(m *gpt.Model, mesh *dist.Mesh) {
-			m.Blocks[0].Attn.Out.Post = &autograd.Sum{Group: mesh.Group("dp")}
-		},
+	sum := func(axis string) func(m *gpt.Model, mesh *dist.Mesh) {
+		return func(m *gpt.Model, mesh *dist.Mesh) {
+			m.Blocks[0].Attn.Out.Post = &autograd.Sum{Group: mesh.Group(axis)}
+		}
+	}
+	const part = "would see this rank's part of its sequence only"
+	for _, c := range []struct {
+		want, mesh string
+		seq        bool
+		change     func(m *gpt.Model, mesh *dist.Mesh)
+	}{
+		{"axis kv", "dp=2,kv=2", true, sum("kv")},
+		{"axis dp", "dp=2,kv=2", false, sum("dp")},
+		{part, "cp=2", false, func(m *gpt.Model, _ *dist.Mesh) { m.Blocks[1].Attn.Spread, m.Blocks[1].Attn.Join = nil, nil }},
+		{part, "cp=2", false, func(m *gpt.Model, _ *dist.Mesh) { m.Blocks[0].Attn.Spread = nil }},
+		{"reshape", "cp=2", false, func(m *gpt.Model, _ *dist.Mesh) { m.Blocks[1].Attn.Join = nil }},
 	} {
-		_, err := training{layout: layout{dp: 2, kv: 2, rep: 1, seq: want == "axis kv"}, config: models["gpt2"], break_: c}.run()
-		require.ErrorContains(t, err, want)
+		job{model: "gpt2", mesh: c.mesh, cfg: tp.Config{Sequence: c.seq}, change: c.change}.training().Refused(t, c.want)
 	}
 }
 
@@ -102,50 +101,33 @@ func TestWhatDoesNotDivide(t *testing.T) {
 				return tp.Config{Group: m.Group("kv", "rep"), KV: m.Group("rep"), Replicas: m.Group("kv")}
 			}},
 	} {
-		mesh := c.ranks
-		ranks := int(mesh[3]-'0') * int(mesh[len(mesh)-1]-'0')
-		failed := make([]error, ranks)
-		require.NoError(t, dist.Run(context.Background(), dist.Config{Ranks: ranks, Log: io.Discard}, func(_ context.Context, r *dist.Rank) error {
+		ranks := int(c.ranks[3]-'0') * int(c.ranks[len(c.ranks)-1]-'0')
+		disttest.EachFails(t, ranks, want, func(r *dist.Rank) error {
 			m, err := gpt.New(c.config)
-			if err != nil {
-				return err
-			}
+			require.NoError(t, err)
 			mesh, err := r.Mesh(c.ranks)
-			if err != nil {
-				return err
-			}
+			require.NoError(t, err)
 			cfg := tp.Config{Group: mesh.Group("kv", "rep")}
 			if c.cfg != nil {
 				cfg = c.cfg(mesh)
 			}
-			_, failed[r.World.Rank()] = parallelize(m, cfg)
-			return nil
-		}))
-		for rank, err := range failed {
-			if !strings.Contains(want, "Replicas last") || rank%3 != 0 { // ranks 0 and 3 stand at one place in both orders
-				require.ErrorContains(t, err, want)
-			}
-		}
+			_, err = parallelize(m, cfg)
+			return err
+		})
 	}
 }
 
 // Ranks that divide layers and get sequences of different lengths fail, all of them, before a step is trained.
 func TestOtherLengths(t *testing.T) {
-	for _, cfg := range []tp.Config{{}, {Sequence: true}, {Sequence: true, Chunks: 2}} {
-		failed := make([]error, 2)
-		err := dist.Run(context.Background(), dist.Config{Ranks: 2, Timeout: 5 * time.Second, Log: io.Discard}, func(_ context.Context, r *dist.Rank) error {
+	for _, cfg := range forms {
+		disttest.EachFails(t, 2, "shapes float32[3,5,12] and float32[3,4,12]", func(r *dist.Rank) error {
 			m, loss, _ := divided(t, r, models["gpt2"], cfg)
 			tape, ids := tensor.NewTape(r.Device), tensor.New(r.Device, tensor.Int64, 3, positions-r.World.Rank())
-			rank := r.World.Rank()
-			failed[rank] = tensor.Try(func() { tape.Backward(loss.Loss(m.Forward(tape.Input(ids)), ids)) })
-			return failed[rank]
+			err := tensor.Try(func() { tape.Backward(loss.Loss(m.Forward(tape.Input(ids)), ids)) })
+			require.ErrorAs(t, err, new(*dist.Error))
+			require.ErrorContains(t, err, "allreduce") // of the vocabulary: the first one
+			return err
 		})
-		require.ErrorContains(t, err, "allreduce") // of the vocabulary: the first one
-		for _, err := range failed {
-			var d *dist.Error
-			require.ErrorAs(t, err, &d)
-			require.ErrorContains(t, err, "shapes float32[3,5,12] and float32[3,4,12]")
-		}
 	}
 }
 
@@ -161,24 +143,48 @@ func TestOtherModels(t *testing.T) {
 		"rank 1 of 2: tp.Heads: 3 heads of blocks.0.attn.q.weight do not": func(c *gpt.Config, _ *tp.Config, _ *bool) { c.Heads, c.KVHeads, c.HeadDim = 3, 3, 4 },
 		"parameters where rank 0 has":                                     func(c *gpt.Config, _ *tp.Config, _ *bool) { c.Layers++ },
 	} {
-		failed := make([]error, 2)
-		require.NoError(t, dist.Run(context.Background(), dist.Config{Ranks: 2, Log: io.Discard}, func(_ context.Context, r *dist.Rank) error {
+		disttest.EachFails(t, 2, want, func(r *dist.Rank) error {
 			c, cfg, freeze := llama, tp.Config{Group: r.World}, false
 			if r.World.Rank() == 1 {
 				change(&c, &cfg, &freeze)
 			}
 			m, err := gpt.New(c)
-			if err != nil {
-				return err
-			}
+			require.NoError(t, err)
 			if freeze {
 				m.Tok.W.Freeze()
 			}
-			_, failed[r.World.Rank()] = parallelize(m, cfg)
-			return nil
-		}))
-		for _, err := range failed {
-			require.ErrorContains(t, err, want)
+			_, err = parallelize(m, cfg)
+			return err
+		})
+	}
+}
+
+// A layer that is cut is refused 8-bit floats, whichever comes first: its rank has a part of the rows that are scaled.
+func TestFloat8IsRefused(t *testing.T) {
+	for op, first := range map[string]bool{"nn.Float8: ": false, "nn.Forward: ": true} {
+		for _, target := range []string{"1", "2"} { // columns, rows
+			want := op + target + " is cut by tensor parallelism, or has Pre or Post: 8-bit floats would be scaled by a part of its rows"
+			disttest.EachFails(t, 2, want, func(r *dist.Rank) error {
+				up, down := nn.NewLinear(16, 32), nn.NewLinear(32, 16)
+				m := nn.Sequential{nn.NewLayerNorm(16), up, down}
+				if first {
+					nn.Float8(m, tensor.PerRow, target)
+				}
+				if err := tp.Parallelize(m, tp.Config{Group: r.World}, func(p *tp.Parallel) {
+					m[0] = p.Columns(m[0], up)
+					p.Row(down)
+				}); err != nil {
+					return err
+				}
+				if !first {
+					nn.Float8(m, tensor.PerRow, target)
+				}
+				nn.Init(m, r.Device, tensor.Float32, 1)
+				tape := tensor.NewTape(r.Device)
+				defer tape.Close()
+				m.Forward(tape.Input(tensor.New(r.Device, tensor.Float32, 16, 16)))
+				return nil
+			})
 		}
 	}
 }

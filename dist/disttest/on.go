@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"sync"
@@ -16,6 +17,7 @@ import (
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/backend"
 	"github.com/ringo-ml/ringo/dist/tcp"
+	"github.com/ringo-ml/ringo/tensor"
 )
 
 // On returns what starts up to so many ranks on "goroutines", "shm" (shared memory), "tcp" (sockets), or one of Machines. The ranks are
@@ -37,6 +39,29 @@ func On(t testing.TB, name string, ranks int) Launcher {
 	}
 	t.Fatalf("ranks on %q: there are only goroutines, shm, tcp, and those of Machines", name)
 	return nil
+}
+
+// OnRanks runs fn on goroutine ranks.
+func OnRanks(ranks int, fn func(r *dist.Rank) error) error {
+	cfg := dist.Config{Ranks: ranks, Threads: 1, Timeout: time.Minute, Log: io.Discard}
+	return dist.Run(context.Background(), cfg, func(_ context.Context, r *dist.Rank) error { return fn(r) })
+}
+
+// EachFails requires that fn returns an error that contains text, or panics with it, on each of so many goroutine ranks. A rank that fails
+// does not end the others.
+func EachFails(t testing.TB, ranks int, text string, fn func(r *dist.Rank) error) {
+	t.Helper()
+	errs := make([]error, ranks)
+	require.NoError(t, OnRanks(ranks, func(r *dist.Rank) error {
+		i := r.World.Rank()
+		if failure := tensor.Try(func() { errs[i] = fn(r) }); failure != nil {
+			errs[i] = failure
+		}
+		return nil
+	}))
+	for rank, err := range errs {
+		require.ErrorContains(t, err, text, "rank %d", rank)
+	}
 }
 
 // leaving is an engine whose rank ends on its own, as ranks that are processes do.

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
@@ -86,7 +88,15 @@ func (c Training) Run(t testing.TB) Result {
 	return res
 }
 
-// Try trains. Also with an error, Result.Errs are those of the ranks.
+// Refused requires that the training fails before rank 0 has done a step, with an error that contains text.
+func (c Training) Refused(t testing.TB, text string) {
+	t.Helper()
+	res, err := c.Try()
+	require.ErrorContains(t, err, text, "%s", res.layout)
+	require.Empty(t, res.Norms, "%s: steps were done", res.layout)
+}
+
+// Try trains. Also with an error, Result.Errs are those of the ranks, and Norms those of the steps that rank 0 has done.
 func (c Training) Try() (Result, error) {
 	if c.On == nil {
 		c.On = dist.Run
@@ -109,7 +119,7 @@ func (c Training) Try() (Result, error) {
 	err := c.On(context.Background(), cfg, func(_ context.Context, r *dist.Rank) error {
 		var mine Result
 		var err error
-		if failure := tensor.Try(func() { mine, err = c.rank(r) }); failure != nil {
+		if failure := tensor.Try(func() { err = c.rank(r, &mine) }); failure != nil {
 			err = failure
 		}
 		mu.Lock()
@@ -151,37 +161,37 @@ func ranksOf(mesh string) int {
 	return n
 }
 
-// rank is a rank's part of the training.
-func (c *Training) rank(r *dist.Rank) (res Result, err error) {
+// rank is a rank's part of the training. What it trained before an error is in res, too.
+func (c *Training) rank(r *dist.Rank, res *Result) (err error) {
 	var mesh *dist.Mesh
 	if c.Mesh != "" {
 		if mesh, err = r.Mesh(c.Mesh); err != nil {
-			return res, err
+			return err
 		}
 	}
 	a, err := c.Attach(r, mesh)
 	if err != nil {
-		return res, err
+		return err
 	}
 	a.Data = cmp.Or(a.Data, r.World)
 	s := &State{Rank: r, Params: a.Params, Optimizer: c.Rule(a.Params, a.Norm)}
 	s.Tape = tensor.NewTape(r.Device, tensor.Seed(c.Seed), tensor.Trace(r.Trace))
 	defer s.Tape.Close()
 	if err := call(a.Start, s); err != nil {
-		return res, err
+		return err
 	}
 	if res.First, err = Wholes(r.World, a.Params); err != nil {
-		return res, err
+		return err
 	}
 	for ; s.Step < c.Steps; s.Step++ {
-		if err := c.step(&a, s, &res); err != nil {
-			return res, err
+		if err := c.step(&a, s, res); err != nil {
+			return err
 		}
 	}
 	if err := call(a.End, s); err != nil {
-		return res, err
+		return err
 	}
-	return res, res.gather(&a, s)
+	return res.gather(&a, s)
 }
 
 func call(hook func(s *State) error, s *State) error {

@@ -1,6 +1,7 @@
 package disttest
 
 import (
+	"errors"
 	"math"
 	"testing"
 
@@ -107,10 +108,16 @@ func TestFailureIsExplained(t *testing.T) {
 	require.Contains(t, text, "2 ranks, 22 rows in 2 microbatches, tape seed 5, all=2,one=1, with a cable: ")
 	require.Regexp(t, "rank 1: .*allreduce", text)
 	require.Regexp(t, "rank 0: .*barrier", text)
+	require.Len(t, res.Norms, 3, "steps that were done")
 	require.Contains(t, text, "allreduce by direct seq 5 of group world, 12 bytes", "what was in flight")
 	c.Micro = 3
-	_, err = c.Try()
-	require.ErrorContains(t, err, "microbatches differ in size")
+	c.Refused(t, "microbatches differ in size")
+	EachFails(t, 2, "group world", func(r *dist.Rank) error {
+		if r.World.Rank() == 0 {
+			panic(&tensor.Failure{Op: "group world"})
+		}
+		return errors.New("group world")
+	})
 }
 
 // A training continues where another one was, on one rank: with its parameters, moments, and random state.
