@@ -1,7 +1,6 @@
 package optim
 
 import (
-
 	"github.com/ringo-ml/ringo/tensor"
 )
 
