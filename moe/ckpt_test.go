@@ -78,7 +78,8 @@ func TestCheckpointsMoveAlongExperts(t *testing.T) {
 	}
 	dense := t.TempDir()
 	require.NoError(t, disttest.OnRanks(1, func(r *dist.Rank) error {
-		return ckpt.NewSaver(r.World, dense, ckpt.Config{}).Save(t.Context(), ckpt.State{Params: nn.Init(nn.NewLinear(3, 2), r.Device, tensor.Float32, 1)})
+		params := nn.Init(nn.NewLinear(3, 2), r.Device, tensor.Float32, 1)
+		return ckpt.NewSaver(r.World, dense, ckpt.Config{}).Save(t.Context(), ckpt.State{Params: params})
 	}))
 	v, err := inspect.Verify(t.Context(), filepath.Join(dense, "step-00000000"), inspect.VerifyConfig{Layout: "ep=2"})
 	require.NoError(t, err)

@@ -54,14 +54,15 @@ func summed(axes ...string) func(m *model, mesh *dist.Mesh) func(p *tensor.Param
 // Programs whose gradients would be wrong, some of which were published as silent ones, are refused before a step is trained.
 func TestWrongProgramsAreRefused(t *testing.T) {
 	const tokens = "these are not the ranks with other rows or positions (Rows.Over of the batch)"
+	const same = "axis ep: parameter "
 	for name, c := range map[string]struct {
 		want string
 		job
 	}{
 		"experts summed over ranks that have others": {"has of moe.experts.", wrong(func(j *job) { j.over = summed("dp", "ep") })},
 		"experts not summed over dp":                 {"axis dp: parameter moe.experts.", wrong(func(j *job) { j.over = summed() })},
-		"dense parameters summed over dp alone":      {"axis ep: parameter in.weight[5 3] is the same on all ranks", wrong(func(j *job) { j.dense = "dp" })},
-		"router summed over dp alone": {"axis ep: parameter moe.gate.weight[8 5] is the same on all ranks", wrong(func(j *job) {
+		"dense parameters summed over dp alone":      {same + "in.weight[5 3] is the same on all ranks", wrong(func(j *job) { j.dense = "dp" })},
+		"router summed over dp alone": {same + "moe.gate.weight[8 5] is the same on all ranks", wrong(func(j *job) {
 			j.over = func(m *model, mesh *dist.Mesh) func(p *tensor.Param) *dist.Group {
 				return func(p *tensor.Param) *dist.Group {
 					if experts(m, p) || p == m.MoE.Router.W {
@@ -71,8 +72,12 @@ func TestWrongProgramsAreRefused(t *testing.T) {
 				}
 			}
 		})},
-		"experts cut over ranks that have others, by fsdp": {"fsdp: ranks differ: ", wrong(func(j *job) { j.fsdp, j.over = true, summed("dp", "ep") })},
-		"experts cut over no ranks, by fsdp":               {"axis dp: parameter moe.experts.", wrong(func(j *job) { j.fsdp, j.over = true, summed() })},
+		"experts cut over ranks with others, by fsdp": {"fsdp: ranks differ: ", wrong(func(j *job) {
+			j.fsdp, j.over = true, summed("dp", "ep")
+		})},
+		"experts cut over no ranks, by fsdp": {"axis dp: parameter moe.experts.", wrong(func(j *job) {
+			j.fsdp, j.over = true, summed()
+		})},
 		"no gradient over tp for what experts read": {"see autograd.Copy", wrong(func(j *job) {
 			j.change = func(m *model, _ *dist.Mesh) {
 				m.MoE.SetRanks(func(_, in, _ *tensor.Function) { *in = nil })

@@ -27,28 +27,41 @@ func divided(t *testing.T, r *dist.Rank, c gpt.Config, cfg tp.Config) (*gpt.Mode
 }
 
 // A layer has two all-reduces forward and two backward, or as many all-gathers and reduce-scatters, which send what the formulas of
-// package autograd say. Beside them stand the vocabulary's, and those of parameters that are used on a part of the tokens.
+// package autograd say. Beside them stand the vocabulary's, and those of parameters that are used on a part of the tokens. Blocks that are
+// computed again in backward communicate again, but for nothing else: two all-reduces each. Chunks send the same bytes, in more calls.
 func TestCallsAndBytes(t *testing.T) {
 	c := gpt.Config{Kind: gpt.GPT2, Vocab: 64, Positions: 16, Width: 32, Layers: 3, Heads: 4, Tied: true}
 	const batch, ranks, floats = 2, 2, 4
 	activations := uint64(batch * c.Positions * c.Width * floats)
 	share := activations * (ranks - 1) / ranks // of an all-gather or reduce-scatter; an all-reduce sends twice that
-	layers := uint64(c.Layers)
-	for _, seq := range []bool{false, true} {
+	layers, sent := uint64(c.Layers), make([]uint64, len(forms))
+	for i, cfg := range forms {
 		require.NoError(t, disttest.OnRanks(ranks, func(r *dist.Rank) error {
-			m, loss, g := divided(t, r, c, tp.Config{Sequence: seq})
+			m, loss, g := divided(t, r, c, cfg)
 			tape := tensor.NewTape(r.Device)
 			ids := tensor.New(r.Device, tensor.Int64, batch, c.Positions)
 			l := loss.Loss(m.Forward(tape.Input(ids)), ids)
 			forward := g.Stats()
 			tape.Backward(l)
 			whole := g.Stats()
+			if r.World.Rank() == 0 {
+				sent[i] = whole.WireBytes()
+			}
+			if cfg.Chunks > 0 {
+				return nil
+			}
 			numbers := uint64(2 * 3 * batch * c.Positions * floats * (ranks - 1) / ranks)
-			if !seq {
+			if !cfg.Sequence {
 				require.Equal(t, map[string]uint64{"allreduce": 1 + 2*layers + 2}, forward.Calls)
 				require.Equal(t, map[string]uint64{"allreduce": 1 + 2*layers + 2 + 2*layers + 1}, whole.Calls)
 				require.Equal(t, (1+2*layers)*2*share+numbers, forward.Wire["allreduce"])
 				require.Equal(t, (2*layers+1)*2*share, whole.Wire["allreduce"]-forward.Wire["allreduce"])
+				for _, p := range nn.ParamsOf(m) {
+					p.Consume()
+				}
+				tape.Reset()
+				tape.Backward(loss.Loss(job{again: true}.logits(m, tape.Input(ids)), ids))
+				require.Equal(t, whole.Calls["allreduce"]+2*layers, g.Stats().Calls["allreduce"]-whole.Calls["allreduce"])
 				return nil
 			}
 			small := 6*layers + 2 // a block's norms and late biases, and the last norm
@@ -60,38 +73,8 @@ func TestCallsAndBytes(t *testing.T) {
 			return nil
 		}))
 	}
-}
-
-// Blocks that are computed again in backward communicate again, but for nothing else: two all-reduces each.
-func TestCallsOfCheckpoints(t *testing.T) {
-	c := gpt.Config{Kind: gpt.GPT2, Vocab: 64, Positions: 16, Width: 32, Layers: 3, Heads: 4, Tied: true}
-	require.NoError(t, disttest.OnRanks(2, func(r *dist.Rank) error {
-		m, loss, g := divided(t, r, c, tp.Config{})
-		tape, ids := tensor.NewTape(r.Device), tensor.New(r.Device, tensor.Int64, 2, c.Positions)
-		tape.Backward(loss.Loss(job{again: true}.logits(m, tape.Input(ids)), ids))
-		layers := uint64(c.Layers)
-		require.Equal(t, map[string]uint64{"allreduce": 1 + 2*layers + 2 + 2*layers + 1 + 2*layers}, g.Stats().Calls)
-		return nil
-	}))
-}
-
-// Chunks send the same bytes, as messages where parts are gathered, and in more calls.
-func TestBytesOfChunks(t *testing.T) {
-	c := gpt.Config{Kind: gpt.Llama, Vocab: 64, Positions: 16, Width: 32, Layers: 2, Heads: 4}
-	sent := map[int]uint64{}
-	for _, chunks := range []int{0, 4} {
-		require.NoError(t, disttest.OnRanks(2, func(r *dist.Rank) error {
-			m, loss, g := divided(t, r, c, tp.Config{Sequence: true, Chunks: chunks})
-			tape, ids := tensor.NewTape(r.Device), tensor.New(r.Device, tensor.Int64, 2, c.Positions)
-			tape.Backward(loss.Loss(m.Forward(tape.Input(ids)), ids))
-			if r.World.Rank() == 0 {
-				sent[chunks] = g.Stats().WireBytes()
-			}
-			return nil
-		}))
-	}
-	require.NotZero(t, sent[0])
-	require.Equal(t, sent[0], sent[4])
+	require.NotZero(t, sent[1])
+	require.Equal(t, sent[1], sent[2])
 }
 
 // A rank keeps its part of the tokens from forward to backward, and what lies between the divided layers: what these read is gathered again.
@@ -148,7 +131,7 @@ func even(n map[string]uint64) map[string]uint64 {
 // A step allocates nothing on the heap.
 func TestStepAllocatesNothing(t *testing.T) {
 	c := gpt.Config{Kind: gpt.Llama, Vocab: 33, Positions: 8, Width: 16, Layers: 2, Heads: 4, KVHeads: 2}
-	for _, cfg := range []tp.Config{{}, {Sequence: true}, {Sequence: true, Chunks: 2}} {
+	for _, cfg := range forms {
 		disttest.SteadySteps(t, dist.Run, 12, 6, func(r *dist.Rank) (func() error, error) {
 			m, loss, _ := divided(t, r, c, cfg)
 			params := nn.ParamsOf(m)
