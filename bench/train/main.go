@@ -1,5 +1,5 @@
-// Command train measures training steps. torch_steps.py does the same with the same networks. For each number of seconds, in its arguments or
-// else in the lines of its standard input, it trains for about that time and prints a line of JSON. The scripts bench/train/run and
+// Command train measures training steps. torch_steps.py does the same with the same networks. For each number of seconds, in its arguments
+// or else in the lines of its standard input, it trains for about that time and prints a line of JSON. The scripts bench/train/run and
 // bench/ddp/run run it and PyTorch in turn.
 package main
 
