@@ -11,7 +11,7 @@ import (
 
 // What each function of nn says when it is used wrong.
 func TestMisuse(t *testing.T) {
-	misuse.Check(t, slices.Concat(misuseOfLayers(), misuseOfPictures(), misuseOfModels()), map[string]string{
+	misuse.Check(t, slices.Concat(misuseOfLayers(), misuseOfAttention(), misuseOfLosses(), misuseOfPictures(), misuseOfModels()), map[string]string{
 		"Activation.Forward": "takes any floats",
 		"Params.ByName":      "a name that there is not gives nil",
 		"Linears":            "a model without a Linear has none",
@@ -21,7 +21,12 @@ func TestMisuse(t *testing.T) {
 	})
 }
 
-// misuseOfLayers uses layers, and losses, wrong.
+// do is the wrong use f of a function.
+func do(of, want string, f func()) misuse.Case {
+	return misuse.Case{Of: of, Want: want, Do: func() error { f(); return nil }}
+}
+
+// misuseOfLayers uses layers wrong.
 func misuseOfLayers() []misuse.Case {
 	tape := tensor.NewTape(host, tensor.NoGrad())
 	x := func(dims ...int) nn.T { return tape.Input(tensor.New(host, tensor.Float32, dims...)) }
@@ -30,12 +35,9 @@ func misuseOfLayers() []misuse.Case {
 	nn.Init(seq, host, tensor.Float32, 1)
 	made := func(model any) { nn.Init(model, host, tensor.Float32, 1) }
 	linear, embedding, layer, rms := nn.NewLinear(4, 8), nn.NewEmbedding(10, 4), nn.NewLayerNorm(4), nn.NewRMSNorm(4)
-	attention, mlp, gated, positions := nn.NewAttention(4, 2), nn.NewMLP(4, 8), nn.NewGatedMLP(4, 8), nn.NewPositions(5, 4)
-	for _, m := range []any{linear, embedding, layer, rms, attention, mlp, gated, positions} {
+	mlp, gated := nn.NewMLP(4, 8), nn.NewGatedMLP(4, 8)
+	for _, m := range []any{linear, embedding, layer, rms, mlp, gated} {
 		made(m)
-	}
-	do := func(of, want string, f func()) misuse.Case {
-		return misuse.Case{Of: of, Want: want, Do: func() error { f(); return nil }}
 	}
 	return []misuse.Case{
 		do("NewLinear", "NewParam: dimension 1 of [8 -4] is negative", func() { nn.NewLinear(-4, 8) }),
@@ -54,24 +56,44 @@ func misuseOfLayers() []misuse.Case {
 		do("LayerNorm.Forward", "layer_norm float32[2,3], weight float32[4]: dimension 1 of the input is 3, weight has 4 elements", func() { layer.Forward(x(2, 3)) }),
 		do("NewRMSNorm", "NewParam: dimension 0 of [-1] is negative", func() { nn.NewRMSNorm(-1) }),
 		do("RMSNorm.Forward", "rms_norm float32[2,3], weight float32[4]: dimension 1 of the input is 3, weight has 4 elements", func() { rms.Forward(x(2, 3)) }),
-		do("NewAttention", "nn.NewAttention: 5 features do not divide into 2 heads", func() { nn.NewAttention(5, 2) }),
-		do("NewAttention", "nn.NewAttention: 4 features do not divide into 0 heads", func() { nn.NewAttention(4, 0) }),
-		do("Attention.Forward", "nn.Attention: QKV gives float32[2,12], not [batch, time, 3·heads·2], for an input of float32[2,4]", func() { attention.Forward(x(2, 4)) }),
-		do("Attention.ForwardAdd", "linear_add float32[2,3,4], out.weight float32[4,4], float32[2,4,4]: dimension 1 of what is added to is 4, dimension 1 of the product is 3", func() { attention.ForwardAdd(x(2, 3, 4), x(2, 4, 4)) }),
 		do("NewMLP", "NewParam: dimension 0 of [-8 4] is negative", func() { nn.NewMLP(4, -8) }),
 		do("MLP.Forward", "linear float32[2,3], up.weight float32[8,4], up.bias float32[8]: dimension 1 of the input is 3, dimension 1 of up.weight is 4", func() { mlp.Forward(x(2, 3)) }),
 		do("MLP.ForwardAdd", "linear_add float32[2,8], down.weight float32[4,8], float32[2,3]: dimension 1 of what is added to is 3, dimension 1 of the product is 4", func() { mlp.ForwardAdd(x(2, 4), x(2, 3)) }),
 		do("NewGatedMLP", "NewParam: dimension 0 of [-8 4] is negative", func() { nn.NewGatedMLP(4, -8) }),
 		do("GatedMLP.Forward", "linear float32[2,3], gate_proj.weight float32[8,4]: dimension 1 of the input is 3, dimension 1 of gate_proj.weight is 4", func() { gated.Forward(x(2, 3)) }),
 		do("GatedMLP.ForwardAdd", "linear_add float32[2,8], down_proj.weight float32[4,8], float32[2,3]: dimension 1 of what is added to is 3, dimension 1 of the product is 4", func() { gated.ForwardAdd(x(2, 4), x(2, 3)) }),
+		do("NewDropout", "nn.NewDropout: probability 1.5 is not in [0,1)", func() { nn.NewDropout(1.5) }),
+		do("Dropout.Forward", "nn.Dropout: has no name, and so no random numbers: call nn.Init or ParamsOf on the model first", func() { nn.NewDropout(0.5).Forward(tensor.NewTape(host).Input(tensor.New(host, tensor.Float32, 2, 4))) }),
+	}
+}
+
+// misuseOfAttention uses attention and positions wrong.
+func misuseOfAttention() []misuse.Case {
+	tape := tensor.NewTape(host, tensor.NoGrad())
+	x := func(dims ...int) nn.T { return tape.Input(tensor.New(host, tensor.Float32, dims...)) }
+	attention, positions := nn.NewAttention(4, 2), nn.NewPositions(5, 4)
+	nn.Init(attention, host, tensor.Float32, 1)
+	nn.Init(positions, host, tensor.Float32, 1)
+	return []misuse.Case{
+		do("NewAttention", "nn.NewAttention: 5 features do not divide into 2 heads", func() { nn.NewAttention(5, 2) }),
+		do("NewAttention", "nn.NewAttention: 4 features do not divide into 0 heads", func() { nn.NewAttention(4, 0) }),
+		do("Attention.Forward", "nn.Attention: QKV gives float32[2,12], not [batch, time, 3·heads·2], for an input of float32[2,4]", func() { attention.Forward(x(2, 4)) }),
+		do("Attention.ForwardAdd", "linear_add float32[2,3,4], out.weight float32[4,4], float32[2,4,4]: dimension 1 of what is added to is 4, dimension 1 of the product is 3", func() { attention.ForwardAdd(x(2, 3, 4), x(2, 4, 4)) }),
 		do("NewPositions", "NewParam: dimension 0 of [-1 4] is negative", func() { nn.NewPositions(-1, 4) }),
 		do("Positions.Forward", "nn.Positions: float32[2,6,4]: positions 0 to 5 of 5", func() { positions.Forward(x(2, 6, 4), 0) }),
 		do("Positions.Forward", "nn.Positions: float32[2,4] is not [batch, time, 4]", func() { positions.Forward(x(2, 4), 0) }),
 		do("NewRotary", "nn.Rotary: heads of 3 features, 8 positions, base 10000: needs an even number of features, and positions and a base above 0", func() { nn.NewRotary(3, 8) }),
 		do("Rotary.Forward", "rotary float32[2,3,10], float32[8,4]: the input's 10 features are not heads of the table's 4, which must be even", func() { nn.NewRotary(4, 8).Forward(x(2, 3, 10), 0) }),
 		do("Rotary.Forward", "rotary float32[2,3,8]: positions 6 to 8 of 8", func() { nn.NewRotary(4, 8).Forward(x(2, 3, 8), 6) }),
-		do("NewDropout", "nn.NewDropout: probability 1.5 is not in [0,1)", func() { nn.NewDropout(1.5) }),
-		do("Dropout.Forward", "nn.Dropout: has no name, and so no random numbers: call nn.Init or ParamsOf on the model first", func() { nn.NewDropout(0.5).Forward(tensor.NewTape(host).Input(tensor.New(host, tensor.Float32, 2, 4))) }),
+	}
+}
+
+// misuseOfLosses uses losses wrong.
+func misuseOfLosses() []misuse.Case {
+	tape := tensor.NewTape(host, tensor.NoGrad())
+	x := func(dims ...int) nn.T { return tape.Input(tensor.New(host, tensor.Float32, dims...)) }
+	ids := func(dims ...int) nn.T { return tensor.New(host, tensor.Int64, dims...) }
+	return []misuse.Case{
 		do("CrossEntropy", "cross_entropy float32[3,5], int64[2]: dimension 0 of the logits is 3, dimension 0 of the labels is 2", func() { nn.CrossEntropy(x(3, 5), ids(2)) }),
 		do("CrossEntropy", "cross_entropy float32[3,5], int64[3]: label 1 is 5, of 5 classes", func() { nn.CrossEntropy(x(3, 5), tensor.FromSlice([]int64{0, 5, 1}, 3)) }),
 		do("CrossEntropy", "cross_entropy float32[3,5], int32[3]: labels must be int64, or probabilities of the logits' shape", func() { nn.CrossEntropy(x(3, 5), tensor.New(host, tensor.Int32, 3)) }),
@@ -92,9 +114,6 @@ type twice struct {
 
 // misuseOfModels uses what walks through a model wrong.
 func misuseOfModels() []misuse.Case {
-	do := func(of, want string, f func()) misuse.Case {
-		return misuse.Case{Of: of, Want: want, Do: func() error { f(); return nil }}
-	}
 	lora := func(rank int, targets ...string) func() {
 		return func() {
 			nn.LoRA(nn.Sequential{nn.NewLinear(4, 4)}, nn.LoRAConfig{Rank: rank, Alpha: 1, Targets: targets})
@@ -127,9 +146,6 @@ func misuseOfPictures() []misuse.Case {
 	pixels := func(dims ...int) nn.T { return train.Input(tensor.New(host, tensor.Float32, dims...)) }
 	conv, norm, group := nn.NewConv2d(4, 6, 3, tensor.Conv2dOptions{}), nn.NewBatchNorm2d(4), nn.NewGroupNorm(2, 4)
 	nn.Init(nn.Sequential{conv, norm, group}, host, tensor.Float32, 1)
-	do := func(of, want string, f func()) misuse.Case {
-		return misuse.Case{Of: of, Want: want, Do: func() error { f(); return nil }}
-	}
 	return []misuse.Case{
 		do("NewConv2d", "nn.NewConv2d: 5 channels in and 6 out do not divide into 2 groups", func() { nn.NewConv2d(5, 6, 3, tensor.Conv2dOptions{Groups: 2}) }),
 		do("NewConv2d", "NewParam: dimension 0 of [-6 4 3 3] is negative", func() { nn.NewConv2d(4, -6, 3, tensor.Conv2dOptions{}) }),

@@ -74,17 +74,19 @@ func TestFromEnv(t *testing.T) {
 		{"kubernetes, independent programs", "JOB_COMPLETION_INDEX=1", Env{}},
 	}
 	for _, c := range cases {
-		t.Run(c.name, func(t *testing.T) {
-			m := vars(c.vars)
-			got, err := fromMap(m)
-			require.NoError(t, err)
-			c.want.Secret = ""
-			if c.want.Source != "" {
-				c.want.Secret = m["RINGO_JOB_SECRET"]
-			}
-			assert.Equal(t, c.want, got)
-		})
+		t.Run(c.name, func(t *testing.T) { requireEnv(t, c.want, vars(c.vars)) })
 	}
+}
+
+// requireEnv wants an Env from variables; if there is a launcher, with the secret.
+func requireEnv(t *testing.T, want Env, m map[string]string) {
+	t.Helper()
+	got, err := fromMap(m)
+	require.NoError(t, err)
+	if want.Source != "" {
+		want.Secret = m["RINGO_JOB_SECRET"]
+	}
+	assert.Equal(t, want, got)
 }
 
 func TestFromEnvErrors(t *testing.T) {
