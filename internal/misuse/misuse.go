@@ -23,7 +23,7 @@ type Case struct {
 }
 
 // at is how a Failure ends.
-var at = regexp.MustCompile(` \(at [\w/.]+_test\.go:\d+\)`)
+var at = regexp.MustCompile(` \(at [\w/.-]+_test\.go:\d+\)`)
 
 // Check does what the cases do. Each exported function and method of the package in the working directory that takes arguments
 // needs a case, or a word in never on why it cannot be used wrong.
