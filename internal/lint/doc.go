@@ -3,7 +3,8 @@
 //
 //   - a package imports what the table in table_test.go does not allow it, or
 //     is not in the table (TestImports);
-//   - a function is longer than 70 lines (TestFunctionLength);
+//   - a function is longer than 70 lines (TestFunctionLength), or a line than
+//     140 characters, if it can be broken (TestLines);
 //   - an exported name has no doc comment, or a package no doc.go (TestDocs);
 //   - code outside tests calls time.Sleep without a "//sleep: reason" comment
 //     on the line (TestSleep);
