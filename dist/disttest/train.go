@@ -60,6 +60,17 @@ type State struct {
 	Params    nn.Params
 	Optimizer *optim.Optimizer
 	Tape      *tensor.Tape
+
+	c    *Training
+	data *dist.Group
+}
+
+// Batch returns this rank's part of a microbatch of the next step.
+func (s *State) Batch(t *tensor.Tape, micro int) Batch {
+	rows := s.c.Batch / s.c.Micro
+	first, n := s.c.Part(rows, s.data.Rank(), s.data.Size())
+	at := micro*rows + first
+	return Batch{Tape: t, First: s.Step*s.c.Batch + at, N: n, Rows: s.data.Rows(at, s.c.Batch), dev: s.Rank.Device}
 }
 
 // Batch is the part of a microbatch that a rank has.
@@ -86,7 +97,7 @@ func (c Training) Run(t testing.TB) Result {
 	return res
 }
 
-// Try trains. Also with an error, Result.Errs are those of the ranks.
+// Try trains. Also with an error, Result.Errs are those of the ranks, and Losses and Norms are rank 0's, of the steps before it.
 func (c Training) Try() (Result, error) {
 	if c.On == nil {
 		c.On = dist.Run
@@ -109,7 +120,7 @@ func (c Training) Try() (Result, error) {
 	err := c.On(context.Background(), cfg, func(_ context.Context, r *dist.Rank) error {
 		var mine Result
 		var err error
-		if failure := tensor.Try(func() { mine, err = c.rank(r) }); failure != nil {
+		if failure := tensor.Try(func() { err = c.rank(r, &mine) }); failure != nil {
 			err = failure
 		}
 		mu.Lock()
@@ -151,37 +162,37 @@ func ranksOf(mesh string) int {
 	return n
 }
 
-// rank is a rank's part of the training.
-func (c *Training) rank(r *dist.Rank) (res Result, err error) {
+// rank is a rank's part of the training. With an error, res has the steps before it.
+func (c *Training) rank(r *dist.Rank, res *Result) (err error) {
 	var mesh *dist.Mesh
 	if c.Mesh != "" {
 		if mesh, err = r.Mesh(c.Mesh); err != nil {
-			return res, err
+			return err
 		}
 	}
 	a, err := c.Attach(r, mesh)
 	if err != nil {
-		return res, err
+		return err
 	}
 	a.Data = cmp.Or(a.Data, r.World)
-	s := &State{Rank: r, Params: a.Params, Optimizer: c.Rule(a.Params, a.Norm)}
+	s := &State{Rank: r, Params: a.Params, Optimizer: c.Rule(a.Params, a.Norm), c: c, data: a.Data}
 	s.Tape = tensor.NewTape(r.Device, tensor.Seed(c.Seed), tensor.Trace(r.Trace))
 	defer s.Tape.Close()
 	if err := call(a.Start, s); err != nil {
-		return res, err
+		return err
 	}
 	if res.First, err = Wholes(r.World, a.Params); err != nil {
-		return res, err
+		return err
 	}
 	for ; s.Step < c.Steps; s.Step++ {
-		if err := c.step(&a, s, &res); err != nil {
-			return res, err
+		if err := c.step(&a, s, res); err != nil {
+			return err
 		}
 	}
 	if err := call(a.End, s); err != nil {
-		return res, err
+		return err
 	}
-	return res, res.gather(&a, s)
+	return res.gather(&a, s)
 }
 
 func call(hook func(s *State) error, s *State) error {
@@ -216,11 +227,8 @@ func (c *Training) step(a *Attached, s *State, res *Result) (err error) {
 
 // backward computes the gradients of this rank's part of a step's batch.
 func (c *Training) backward(a *Attached, s *State) (losses []float64) {
-	rows := c.Batch / c.Micro
-	first, n := c.Part(rows, a.Data.Rank(), a.Data.Size())
 	for m := range c.Micro {
-		at := m*rows + first
-		l := a.Loss(Batch{Tape: s.Tape, First: s.Step*c.Batch + at, N: n, Rows: a.Data.Rows(at, c.Batch), dev: s.Rank.Device})
+		l := a.Loss(s.Batch(s.Tape, m))
 		losses = append(losses, l.Item())
 		if m < c.Micro-1 {
 			s.Tape.Backward(l, tensor.More())
