@@ -2,9 +2,9 @@ package ckpt_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
-	"runtime"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -35,53 +35,37 @@ func (j job) String() string { return fmt.Sprintf("stage%d-%dranks", j.stage, j.
 func (j job) train(t *testing.T, from string, to int) (losses []float64, path string) {
 	t.Helper()
 	dir := t.TempDir()
-	if j.launch == nil {
-		j.launch = dist.Run
-	}
-	err := j.launch(context.Background(), dist.Config{Ranks: j.ranks, Threads: runtime.GOMAXPROCS(0)}, func(ctx context.Context, r *dist.Rank) error {
-		model := newMLP()
-		params, norm, err := j.attach(r, model)
-		if err != nil {
-			return err
-		}
-		c := optim.AdamWConfig{LR: 0.02, WeightDecay: 0.1, Clip: 0.5, Norm: norm}
-		scale := func() float64 { return 1 }
+	c := disttest.Training{Ranks: j.ranks, On: j.launch, Steps: to, Micro: 1, Batch: 13}
+	c.Rule = func(p nn.Params, n optim.Norm) *optim.Optimizer {
+		c := optim.AdamWConfig{LR: 0.02, WeightDecay: 0.1, Clip: 0.5, Norm: n}
 		if j.half {
 			c.Scaler = &optim.Scaler{Scale: 1 << 23}
-			scale = func() float64 { return c.Scaler.Scale }
 		}
-		opt := optim.NewAdamW(params, c)
-		tape := tensor.NewTape(r.Device, tensor.Seed(9))
-		st := ckpt.State{Params: params, Optimizer: opt, Tape: tape}
-		if from != "" {
-			if _, err := ckpt.Load(ctx, r.World, from, &st, ckpt.LoadConfig{}); err != nil {
-				return err
-			}
+		return optim.NewAdamW(p, c)
+	}
+	c.Attach = func(r *dist.Rank, _ *dist.Mesh) (disttest.Attached, error) {
+		model := newMLP()
+		params, norm, err := j.attach(r, model)
+		state := func(s *disttest.State) ckpt.State {
+			return ckpt.State{Step: s.Step, Params: params, Optimizer: s.Optimizer, Tape: s.Tape}
 		}
-		for ; st.Step < to; st.Step++ {
-			loss := []float64{j.step(r, model, tape, st.Step, scale())}
-			if err := opt.Step(); err != nil {
-				return err
+		return disttest.Attached{Params: params, Norm: norm, Start: func(s *disttest.State) error {
+			if from == "" {
+				return nil
 			}
-			tape.Reset()
-			if err := r.World.SumFloats(loss); err != nil {
-				return err
-			}
-			if r.World.Rank() == 0 {
-				losses = append(losses, loss[0])
-			}
-		}
-		if skipped := st.Step - opt.Steps(); (skipped > 1) != j.half {
-			return fmt.Errorf("%d steps were skipped", skipped)
-		}
-		saver := ckpt.NewSaver(r.World, dir, ckpt.Config{})
-		if err := saver.Save(ctx, st); err != nil {
+			st := state(s)
+			_, err := ckpt.Load(context.Background(), r.World, from, &st, ckpt.LoadConfig{})
+			s.Step = st.Step
 			return err
-		}
-		return saver.Close()
-	})
-	require.NoError(t, err)
-	return losses, filepath.Join(dir, fmt.Sprintf("step-%08d", to))
+		}, Step: func(s *disttest.State) ([]float64, error) { return j.step(model, s) }, End: func(s *disttest.State) error {
+			if skipped := s.Step - s.Optimizer.Steps(); (skipped > 1) != j.half {
+				return fmt.Errorf("%d steps were skipped", skipped)
+			}
+			saver := ckpt.NewSaver(r.World, dir, ckpt.Config{})
+			return errors.Join(saver.Save(context.Background(), state(s)), saver.Close())
+		}}, err
+	}
+	return c.Run(t).Losses, filepath.Join(dir, fmt.Sprintf("step-%08d", to))
 }
 
 // mlp is a network with dropout, odd shapes, and a matrix that is stored transposed.
@@ -114,21 +98,18 @@ func (j job) attach(r *dist.Rank, model *mlp) (nn.Params, optim.Norm, error) {
 	return params, s, err
 }
 
-// step runs forward and backward on this rank's part of a batch of 13 rows.
-func (j job) step(r *dist.Rank, model *mlp, tape *tensor.Tape, n int, scale float64) float64 {
-	const rows = 13
-	lo, hi := rows*r.World.Rank()/r.World.Size(), rows*(r.World.Rank()+1)/r.World.Size()
-	x := tensor.New(r.Device, tensor.Float64, hi-lo, 7)
-	tensor.UniformInit(-1, 1).Fill(x, uint64(n), uint64(lo*7))
-	x = x.WithRows(r.World.Rows(lo, rows))
-	in := tape.Input(x)
+// step scales the loss if the optimizer has a Scaler.
+func (j job) step(model *mlp, s *disttest.State) ([]float64, error) {
+	x, _ := s.Batch(s.Tape, 0).Samples(disttest.Dataset{DType: tensor.Float64, Features: 7})
+	scale := 1.0
 	if j.half {
-		in = in.Cast(tensor.Float16)
+		x, scale = x.Cast(tensor.Float16), s.Optimizer.State().Scaler.Scale
 	}
-	loss := nn.MSE(model.Forward(in), in.Sin().Slice(1, 0, 3))
+	loss := nn.MSE(model.Forward(x), x.Sin().Slice(1, 0, 3))
 	value := loss.Item()
-	tape.Backward(loss, tensor.Scale(scale))
-	return value
+	s.Tape.Backward(loss, tensor.Scale(scale))
+	s.Tape.Reset()
+	return []float64{value}, s.Optimizer.Step()
 }
 
 // TestFSDP: a run that resumes has the same losses, bit by bit on the same layout, and up to rounding on another.

@@ -121,85 +121,56 @@ func (j joinJob) attach(r *dist.Rank, model nn.Layer) (nn.Params, error) {
 	return ddp.Attach(r.World, model, ddp.Config{DType: tensor.Float64, Seed: 7, BucketBytes: 2000, Hook: j.hook})
 }
 
-// rank trains an epoch; it returns the losses of the global batches, their rows, and the model at the end.
-func (j joinJob) rank(ctx context.Context, r *dist.Rank) (losses, counts, values []float64, err error) {
-	model := joinModel(j.norm)
-	params, err := j.attach(r, model)
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	if j.norm {
-		nn.SyncBatchNorm(model, &autograd.AllReduce{Group: r.World})
-	}
-	opt := optim.NewAdamW(params, optim.AdamWConfig{LR: 1e-2, Clip: 0.5, Norm: r.World})
-	tape, last := tensor.NewTape(r.Device, tensor.Seed(3)), tensor.New(r.Device, tensor.Float64)
-	defer tape.Close()
-	micro, step := max(j.micro, 1), 0
-	do := func(in ...tensor.Tensor) error {
-		defer tape.Reset()
-		loss := nn.CrossEntropy(model.Forward(tape.Input(in[0])), in[1])
-		tensor.Copy(last, loss)
-		if step%micro < micro-1 {
-			tape.Backward(loss, tensor.Scale(1/float64(micro)), tensor.More())
-			return nil
+// whole is a training whose only step is an epoch. One rank has all data.
+func (j joinJob) whole(ranks int) training {
+	all, micro := union(tensor.NewCPU(1), j.rows).batches, max(j.micro, 1)
+	return training{Ranks: ranks, On: j.launch, Steps: 1, Attach: func(r *dist.Rank, _ *dist.Mesh) (disttest.Attached, error) {
+		model := joinModel(j.norm)
+		params, err := j.attach(r, model)
+		if j.norm {
+			nn.SyncBatchNorm(model, &autograd.AllReduce{Group: r.World})
 		}
-		tape.Backward(loss, tensor.Scale(1/float64(micro)))
-		return opt.Step()
-	}
-	if j.capture {
-		s := tensor.Capture(r.Device, do)
-		defer s.Close()
-		do = s.Run
-	}
-	batches := ddp.Join(r.World, j.source(r))
-	for i, b := range batches.Epoch(ctx, 0) {
-		if step = i; len(losses) != i {
-			return nil, nil, nil, fmt.Errorf("step %d is number %d", len(losses), i)
-		}
-		if err := do(b.X, b.Y); err != nil {
-			return nil, nil, nil, err
-		}
-		losses, counts = append(losses, last.Item()), append(counts, float64(b.Global))
-	}
-	if err := errors.Join(batches.Err(), r.World.SumFloats(losses)); err != nil {
-		return nil, nil, nil, err
-	}
-	values, err = disttest.Whole(r.World, params...)
-	return losses, counts, values, err
-}
-
-type joinResult struct{ losses, counts, values []float64 }
-
-func (j joinJob) run(t *testing.T, ranks int) joinResult {
-	t.Helper()
-	if j.launch == nil {
-		j.launch = dist.Run
-	}
-	all := make([]joinResult, ranks)
-	var mu sync.Mutex
-	require.NoError(t, j.launch(t.Context(), dist.Config{Ranks: ranks, Threads: 1}, func(ctx context.Context, r *dist.Rank) error {
-		losses, counts, values, err := j.rank(ctx, r)
-		mu.Lock()
-		defer mu.Unlock()
-		all[r.World.Rank()] = joinResult{losses, counts, values}
-		return err
-	}))
-	for _, one := range all {
-		require.Equal(t, all[0], one)
-	}
-	return all[0]
+		return disttest.Attached{Params: params, Norm: r.World, Step: func(s *disttest.State) (losses []float64, err error) {
+			step, last := 0, tensor.New(r.Device, tensor.Float64)
+			do := func(in ...tensor.Tensor) error {
+				defer s.Tape.Reset()
+				loss := nn.CrossEntropy(model.Forward(s.Tape.Input(in[0])), in[1])
+				tensor.Copy(last, loss)
+				if step%micro < micro-1 {
+					s.Tape.Backward(loss, tensor.Scale(1/float64(micro)), tensor.More())
+					return nil
+				}
+				s.Tape.Backward(loss, tensor.Scale(1/float64(micro)))
+				return s.Optimizer.Step()
+			}
+			if j.capture && ranks > 1 {
+				graph := tensor.Capture(r.Device, do)
+				defer graph.Close()
+				do = graph.Run
+			}
+			batches := ddp.Join(r.World, j.source(r))
+			for i, b := range batches.Epoch(context.Background(), 0) {
+				if step = i; len(losses) != i || b.Global != all[i].Y.Len() {
+					return nil, fmt.Errorf("step %d is number %d, with %d rows", len(losses), i, b.Global)
+				}
+				if err := do(b.X, b.Y); err != nil {
+					return nil, err
+				}
+				losses = append(losses, last.Item())
+			}
+			return losses, batches.Err()
+		}}, err
+	}}
 }
 
 // equalUnion asserts that the ranks train as one that has all their data.
 func (j joinJob) equalUnion(t *testing.T) {
 	t.Helper()
 	one := j
-	one.launch, one.capture = nil, false
-	want, got := one.run(t, 1), j.run(t, len(j.rows))
-	require.GreaterOrEqual(t, len(want.losses), 10)
-	require.Equal(t, want.counts, got.counts)
-	require.InDeltaSlice(t, want.losses, got.losses, 1e-10)
-	require.InDeltaSlice(t, want.values, got.values, 1e-10)
+	one.launch = nil
+	want := one.whole(1).Run(t)
+	require.GreaterOrEqual(t, len(want.Micro), 10)
+	disttest.RequireEqual(t, want, j.whole(len(j.rows)).Run(t), 1e-10)
 }
 
 // Ranks that have data of their own, of different lengths, also of none, train as one rank that has all of it.

@@ -2,7 +2,6 @@ package fsdp_test
 
 import (
 	"errors"
-	"fmt"
 	"math"
 	"testing"
 	"time"
@@ -10,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/fsdp"
 	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/nn"
@@ -145,41 +145,28 @@ func TestStoppedPeer(t *testing.T) {
 // A step that all ranks skip, because its gradients are not finite, changes nothing; the next one goes on.
 func TestSkippedStep(t *testing.T) {
 	for stage := 1; stage <= 3; stage++ {
-		train := func(overflow bool) (res []float64) {
-			require.NoError(t, onRanks(2, func(r *dist.Rank) error {
-				n, s := newToy(), fsdp.New(fsdp.Config{Shard: r.World, Stage: stage})
-				n.units(s)
-				params, err := s.Attach(n)
-				if err != nil {
-					return err
+		c := job{training: training{Ranks: 2, Steps: 6, Micro: 1, Batch: 8}, cfg: fsdp.Config{Stage: stage, DType: tensor.Float32}}
+		train := func(overflow bool) disttest.Result {
+			c.step = func(p place) ([]float64, error) {
+				x, y := p.Batch(p.Tape, 0).Samples(disttest.Dataset{DType: tensor.Float32, Features: width})
+				loss, scale := nn.CrossEntropy(p.model.Forward(x), y), 1.0
+				if overflow && p.Step%2 == 1 {
+					scale = math.Inf(1)
 				}
-				opt := optim.NewSGD(params, optim.SGDConfig{LR: 0.1, Momentum: 0.9})
-				tape := tensor.NewTape(r.Device, tensor.Eval())
-				for step := range 6 {
-					x, y := batch(r, tensor.Float32, 8*step+r.World.Rank(), 4)
-					scale := 1.0
-					if overflow && step%2 == 1 {
-						scale = math.Inf(1)
-					}
-					tape.Backward(nn.CrossEntropy(n.Forward(tape.Input(x)), y), tensor.Scale(scale))
-					if step%2 == 0 {
-						err = errors.Join(err, opt.Step())
-					} else {
-						for _, p := range params {
-							p.Consume()
-						}
-					}
-					tape.Reset()
+				losses := []float64{loss.Item()}
+				p.Tape.Backward(loss, tensor.Scale(scale))
+				p.Tape.Reset()
+				if p.Step%2 == 0 {
+					return losses, p.Optimizer.Step()
 				}
-				x, err2 := s.Full(params[0])
-				if r.World.Rank() == 0 {
-					res = tensor.Floats(x)
+				for _, p := range p.Params {
+					p.Consume()
 				}
-				return errors.Join(err, err2)
-			}))
-			return res
+				return losses, nil
+			}
+			return c.run(t)
 		}
-		require.Equal(t, train(false), train(true), fmt.Sprint("stage ", stage))
+		disttest.RequireEqual(t, train(false), train(true), 0)
 	}
 }
 
@@ -224,46 +211,33 @@ func TestLossScaling(t *testing.T) {
 // After a Backward that failed, and a Reset, training goes on as if it had not been; the check of the first step forgets its rows.
 func TestStepAfterFailedBackward(t *testing.T) {
 	for stage := 1; stage <= 3; stage++ {
-		train := func(fail bool) (res []float64) {
-			require.NoError(t, onRanks(2, func(r *dist.Rank) error {
-				n, s := newToy(), fsdp.New(fsdp.Config{Shard: r.World, Stage: stage})
-				n.units(s)
-				params, err := s.Attach(n)
-				if err != nil {
-					return err
-				}
-				opt := optim.NewSGD(params, optim.SGDConfig{LR: 0.1})
-				tape := tensor.NewTape(r.Device, tensor.Eval())
-				for step := range 5 {
-					x, y := batch(r, tensor.Float32, 8*step+r.World.Rank(), 4)
-					x, other := x.WithRows(r.World.Rows(4*r.World.Rank(), 8)), x.WithRows(r.World.Rows(4*r.World.Rank(), 99))
-					if fail && step%3 == 0 {
-						tape.Backward(nn.CrossEntropy(n.Forward(tape.Input(other)), y), tensor.More())
-						tape.Reset()
-						h := tape.Apply(breaking{}, n.In.Forward(tape.Input(other)))
-						for _, b := range n.Blocks {
-							h = b.Forward(h)
-						}
-						err := tensor.Try(func() { tape.Backward(nn.CrossEntropy(n.Head.Forward(n.Wide.Forward(h)), y)) })
-						require.ErrorContains(t, err, "broken")
-						tape.Reset()
-						for _, p := range params {
-							p.Consume()
-						}
-					}
-					tape.Backward(nn.CrossEntropy(n.Forward(tape.Input(x)), y))
-					err = errors.Join(err, opt.Step())
-					tape.Reset()
-				}
-				x, err2 := s.Full(params[1])
-				if r.World.Rank() == 0 {
-					res = tensor.Floats(x)
-				}
-				return errors.Join(err, err2)
-			}))
-			return res
+		c := job{training: training{Ranks: 2, Steps: 5, Micro: 1, Batch: 8}, cfg: fsdp.Config{Stage: stage, DType: tensor.Float32}}
+		want := c.run(t)
+		c.before = func(p place) error {
+			if p.Step%3 != 0 {
+				return nil
+			}
+			n, tape := p.model.(*toy), p.Tape
+			defer tape.SetState(tape.State())
+			b := p.Batch(tape, 0)
+			b.Rows = p.Rank.World.Rows(4*p.Rank.World.Rank(), 99)
+			x, y := b.Samples(disttest.Dataset{DType: tensor.Float32, Features: width})
+			tape.Backward(nn.CrossEntropy(n.Forward(x), y), tensor.More())
+			tape.Reset()
+			x, _ = b.Samples(disttest.Dataset{DType: tensor.Float32, Features: width})
+			h := tape.Apply(breaking{}, n.In.Forward(x))
+			for _, b := range n.Blocks {
+				h = b.Forward(h)
+			}
+			err := tensor.Try(func() { tape.Backward(nn.CrossEntropy(n.Head.Forward(n.Wide.Forward(h)), y)) })
+			require.ErrorContains(t, err, "broken")
+			tape.Reset()
+			for _, p := range p.Params {
+				p.Consume()
+			}
+			return nil
 		}
-		require.Equal(t, train(false), train(true), fmt.Sprint("stage ", stage))
+		disttest.RequireEqual(t, want, c.run(t), 0)
 	}
 }
 

@@ -106,6 +106,7 @@ type job struct {
 	with        func(r *dist.Rank, n model) (nn.Params, error) // in place of fsdp
 	model       func() model                                   // nil: newToy
 	before, end func(p place) error                            // of a step, and of the last one
+	step        func(p place) ([]float64, error)               // in place of the ordinary one
 }
 
 // place is where a rank's training is.
@@ -141,6 +142,9 @@ func (j job) whole() training {
 			a.Norm = s
 		} else if !j.one {
 			a.Norm = r.World
+		}
+		if j.step != nil {
+			a.Step = func(state *disttest.State) ([]float64, error) { return j.step(place{state, n, s}) }
 		}
 		a.Loss = func(b disttest.Batch) nn.T {
 			x, y := b.Samples(disttest.Dataset{DType: j.cfg.DType, Features: width})

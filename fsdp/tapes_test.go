@@ -1,15 +1,14 @@
 package fsdp_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/fsdp"
 	"github.com/ringo-ml/ringo/nn"
-	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -22,83 +21,58 @@ var schedules = map[string]string{
 	"some of each":      "F0 F1 B1 F2 B2 F3 B0 B3",
 }
 
-// trainBy runs four steps of a schedule and returns the parameters, and how many gathers the last step took.
-func trainBy(t *testing.T, c fsdp.Config, schedule string, m func() model) (res []float64, gathers uint64) {
+// trainBy runs four steps of a schedule, and returns also how many gathers the last step took.
+func trainBy(t *testing.T, j job, schedule string) (res disttest.Result, gathers uint64) {
 	t.Helper()
-	require.NoError(t, onRanks(3, func(r *dist.Rank) error {
-		c := c
-		c.Shard, c.DType, c.Seed = r.World, tensor.Float64, 7
-		n, s := m(), fsdp.New(c)
-		n.units(s)
-		params, err := s.Attach(n)
-		if err != nil {
-			return err
+	j.Ranks = 3
+	j.step = func(p place) ([]float64, error) {
+		stats := p.sharding.Groups()[0].Stats
+		before := stats().Calls["allgatherv"]
+		losses := oneStep(p, strings.Fields(schedule))
+		if p.Rank.World.Rank() == 0 {
+			gathers = stats().Calls["allgatherv"] - before
 		}
-		opt := optim.NewAdamW(params, optim.AdamWConfig{LR: 0.05, Clip: 0.5, Norm: s})
-		var tapes [4]*tensor.Tape
-		for k := range tapes {
-			tapes[k] = tensor.NewTape(r.Device, tensor.Seed(3))
-		}
-		gathered := func() uint64 { return s.Groups()[0].Stats().Calls["allgatherv"] }
-		var before uint64
-		for step := range 4 {
-			before = gathered()
-			if err := oneStep(r, n, tapes[:], step, schedule); err != nil {
-				return err
-			}
-			if err := opt.Step(); err != nil {
-				return err
-			}
-		}
-		if r.World.Rank() == 0 {
-			gathers = gathered() - before
-		}
-		for _, p := range params {
-			x, err := s.Full(p)
-			if err != nil {
-				return err
-			}
-			if r.World.Rank() == 0 {
-				res = append(res, tensor.Floats(x)...)
-			}
-		}
-		return nil
-	}))
-	return res, gathers
-}
-
-func oneStep(r *dist.Rank, n model, tapes []*tensor.Tape, step int, schedule string) error {
-	var losses [4]nn.T
-	for left := len(schedule); left > 0; left -= 3 {
-		at := len(schedule) - left
-		k := int(schedule[at+1] - '0')
-		tape := tapes[k]
-		if schedule[at] == 'F' {
-			first, rows := disttest.Part(9, r.World.Rank(), r.World.Size())
-			x, y := batch(r, tensor.Float64, 36*step+9*k+first, rows)
-			tape.SetStep(step, k)
-			losses[k] = nn.CrossEntropy(n.Forward(tape.Input(x.WithRows(r.World.Rows(9*k+first, 36)))), y)
-			continue
-		}
-		if left > 3 {
-			tape.Backward(losses[k], tensor.More())
-		} else {
-			tape.Backward(losses[k])
-		}
-		tape.Reset()
+		return losses, p.Optimizer.Step()
 	}
-	return nil
+	return j.run(t), gathers
 }
 
-// Several tapes may be live, as in a pipeline: whatever the order, a step has the same gradients up to their rounding.
+func oneStep(p place, schedule []string) []float64 {
+	var tapes [4]*tensor.Tape
+	var losses [4]nn.T
+	values := make([]float64, 4)
+	for i, what := range schedule {
+		k := int(what[1] - '0')
+		switch {
+		case what[0] == 'F':
+			tapes[k] = tensor.NewTape(p.Rank.Device, tensor.Seed(3))
+			defer tapes[k].Close()
+			tapes[k].SetStep(p.Step, k)
+			x, y := p.Batch(tapes[k], k).Samples(disttest.Dataset{DType: tensor.Float64, Features: width})
+			losses[k] = nn.CrossEntropy(p.model.Forward(x), y)
+			values[k] = losses[k].Item()
+			continue
+		case i < len(schedule)-1:
+			tapes[k].Backward(losses[k], tensor.More())
+		default:
+			tapes[k].Backward(losses[k])
+		}
+		tapes[k].Reset()
+	}
+	return values
+}
+
+// Several tapes may be live, as in a pipeline: whatever the order, training is as on one rank with one tape.
 func TestSeveralTapes(t *testing.T) {
 	for name, m := range map[string]func() model{"chain": newChain, "toy": func() model { return newToy() }} {
-		want, _ := trainBy(t, fsdp.Config{}, schedules["one tape"], m)
+		j := job{training: training{Steps: 4, Micro: 4, Batch: 36}, model: m, cfg: fsdp.Config{DType: tensor.Float64}, one: true}
+		want := j.run(t)
+		j.one, j.cfg.HoldGrads = false, name == "chain"
 		for schedule, s := range schedules {
-			for stage := 1; stage <= 3; stage++ {
-				got, gathers := trainBy(t, fsdp.Config{Stage: stage, HoldGrads: name == "chain"}, s, m)
-				require.InDeltaSlice(t, want, got, 1e-10, "%s, %s, stage %d", name, schedule, stage)
-				if name == "chain" && stage == 3 {
+			for j.cfg.Stage = 1; j.cfg.Stage <= 3; j.cfg.Stage++ {
+				got, gathers := trainBy(t, j, s)
+				disttest.RequireEqual(t, want, got, 1e-10)
+				if name == "chain" && j.cfg.Stage == 3 {
 					each := map[bool]int{true: 5 + 4, false: 5 + 5}[schedule == "one tape"]
 					require.Equal(t, uint64(4*each), gathers, schedule)
 				}

@@ -2,7 +2,7 @@ package optim_test
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -24,30 +24,19 @@ type averaging struct {
 	keep         bool // fsdp's units stay gathered
 }
 
-// train continues from a checkpoint, if there is one, does so many steps, calls Use after every second one, and saves. It returns the
-// losses of the evaluation inside and outside of Use, and the parameters and averages at the end.
-func (a averaging) train(t *testing.T, from string, steps int) (losses, values []float64, path string) {
+// train continues from a checkpoint, if there is one, calls Use after every second step, and saves step last. The result's moments have
+// the averages. losses are those of the evaluation inside and outside of Use.
+func (a averaging) train(t *testing.T, from string, last int) (res disttest.Result, losses []float64, path string) {
 	t.Helper()
 	dir := t.TempDir()
-	require.NoError(t, dist.Run(t.Context(), dist.Config{Ranks: a.ranks, Threads: 1}, func(ctx context.Context, r *dist.Rank) error {
-		model := nn.Sequential{nn.NewLinear(19, 13), nn.Tanh, nn.NewLinear(13, 5)}
+	attach := func(r *dist.Rank, _ *dist.Mesh) (disttest.Attached, error) {
+		model, set := nn.Sequential{nn.NewLinear(19, 13), nn.Tanh, nn.NewLinear(13, 5)}, disttest.Dataset{DType: tensor.Float64, Features: 19}
+		eval := tensor.NewTape(r.Device, tensor.Eval(), tensor.NoGrad())
 		params, err := a.attach(r, model)
-		if err != nil {
-			return err
-		}
-		opt := optim.NewAdamW(params, optim.AdamWConfig{LR: 0.02, Clip: 0.5, Norm: r.World})
 		var e *optim.EMA
-		if !a.without {
-			e = optim.NewEMA(opt, 0.7)
+		state := func(s *disttest.State) ckpt.State {
+			return ckpt.State{Step: s.Step, Params: params, Optimizer: s.Optimizer}
 		}
-		st := ckpt.State{Params: params, Optimizer: opt}
-		if from != "" {
-			report, err := ckpt.Load(ctx, r.World, from, &st, ckpt.LoadConfig{AllowMissing: []string{"*.ema"}})
-			if err != nil {
-				return fmt.Errorf("%v: %w", report, err)
-			}
-		}
-		set, tape, eval := disttest.Dataset{DType: tensor.Float64, Features: 19}, tensor.NewTape(r.Device), tensor.NewTape(r.Device, tensor.Eval(), tensor.NoGrad())
 		evaluate := func() error {
 			x, y := set.Samples(r.Device, 5000, 8)
 			loss := nn.CrossEntropy(model.Forward(eval.Input(x)), y).Item()
@@ -57,41 +46,33 @@ func (a averaging) train(t *testing.T, from string, steps int) (losses, values [
 			}
 			return nil
 		}
-		for end := st.Step + steps; st.Step < end; st.Step++ {
-			set.Backward(r, tape, st.Step, 9, 1, func(x, y nn.T) nn.T { return nn.CrossEntropy(model.Forward(x), y) })
-			if err := opt.Step(); err != nil {
-				return err
+		return disttest.Attached{Params: params, Norm: r.World, Loss: func(b disttest.Batch) nn.T {
+			x, y := b.Samples(set)
+			return nn.CrossEntropy(model.Forward(x), y)
+		}, Start: func(s *disttest.State) error {
+			if !a.without {
+				e = optim.NewEMA(s.Optimizer, 0.7)
 			}
-			if e == nil || st.Step%2 == 0 {
-				continue
+			if from == "" {
+				return nil
 			}
-			_ = evaluate()
-			if err := e.Use(evaluate); err != nil {
-				return err
-			}
-			_ = evaluate()
-		}
-		all, err := disttest.Whole(r.World, params...)
-		if err != nil {
+			st := state(s)
+			_, err := ckpt.Load(context.Background(), r.World, from, &st, ckpt.LoadConfig{AllowMissing: []string{"*.ema"}})
+			s.Step = st.Step
 			return err
-		}
-		if e != nil {
-			if err := e.Use(func() error {
-				averages, err := disttest.Whole(r.World, params...)
-				all = append(all, averages...)
-				return err
-			}); err != nil {
-				return err
+		}, After: func(s *disttest.State) error {
+			if e == nil || s.Step%2 == 0 {
+				return nil
 			}
-		}
-		if r.World.Rank() == 0 {
-			values = all
-		}
-		return ckpt.NewSaver(r.World, dir, ckpt.Config{}).Save(ctx, st)
-	}))
+			return errors.Join(evaluate(), e.Use(evaluate), evaluate())
+		}, End: func(s *disttest.State) error {
+			return ckpt.NewSaver(r.World, dir, ckpt.Config{}).Save(context.Background(), state(s))
+		}}, err
+	}
+	res = disttest.Training{Ranks: a.ranks, Steps: last, Micro: 1, Batch: 9, Attach: attach}.Run(t)
 	path, err := ckpt.Latest(dir)
 	require.NoError(t, err)
-	return losses, values, path
+	return res, losses, path
 }
 
 func (a averaging) attach(r *dist.Rank, model nn.Sequential) (nn.Params, error) {
@@ -111,26 +92,29 @@ func (a averaging) attach(r *dist.Rank, model nn.Sequential) (nn.Params, error) 
 // Averages on many ranks, also of shards, equal those of one rank. They can be loaded from a checkpoint with another layout, and no copies
 // of values remain in memory.
 func TestEMAOnRanks(t *testing.T) {
-	losses, values, path := averaging{ranks: 1}.train(t, "", 8)
+	want, losses, path := averaging{ranks: 1}.train(t, "", 8)
 	require.Len(t, losses, 12)
 	require.NotEqual(t, losses[0], losses[1])
 	require.Equal(t, losses[0], losses[2])
-	more, onwards, _ := averaging{ranks: 1}.train(t, path, 4)
+	onwards, more, _ := averaging{ranks: 1}.train(t, path, 12)
 	for _, a := range []averaging{{ranks: 2}, {ranks: 3, stage: 1}, {ranks: 2, stage: 2}, {ranks: 3, stage: 3}, {ranks: 2, stage: 3, keep: true}} {
-		got, all, saved := a.train(t, "", 8)
-		require.InDeltaSlice(t, losses, got, 1e-10, "%+v", a)
-		require.InDeltaSlice(t, values, all, 1e-10, "%+v", a)
+		got, evaluated, saved := a.train(t, "", 8)
+		disttest.RequireEqual(t, want, got, 1e-10)
+		require.InDeltaSlice(t, losses, evaluated, 1e-10, "%+v", a)
 		for _, b := range []averaging{a, {ranks: 1}} {
-			got, all, _ := b.train(t, saved, 4)
-			require.InDeltaSlice(t, more, got, 1e-10, "%+v from %+v", b, a)
-			require.InDeltaSlice(t, onwards, all, 1e-10, "%+v from %+v", b, a)
+			next, evaluated, _ := b.train(t, saved, 12)
+			disttest.RequireEqual(t, onwards.Since(0, got.Last), next, 1e-10)
+			require.InDeltaSlice(t, more, evaluated, 1e-10, "%+v from %+v", b, a)
 		}
 	}
 }
 
 // If a checkpoint has no averages, they begin with its values.
 func TestEMAOfACheckpointWithoutAverages(t *testing.T) {
-	_, values, path := averaging{ranks: 1, without: true}.train(t, "", 3)
-	_, all, _ := averaging{ranks: 2, stage: 3}.train(t, path, 0)
-	require.Equal(t, append(append([]float64{}, values...), values...), all)
+	want, _, path := averaging{ranks: 1, without: true}.train(t, "", 3)
+	got, _, _ := averaging{ranks: 2, stage: 3}.train(t, path, 3)
+	require.Equal(t, want.Last, got.Last)
+	for name, values := range want.Last {
+		require.Equal(t, values, got.Moments[name+".ema"])
+	}
 }

@@ -21,11 +21,11 @@ import (
 func TestTokensEqualOneRank(t *testing.T) {
 	for _, chunks := range []int{1, 2, 5} {
 		t.Run(fmt.Sprint(chunks), func(t *testing.T) {
-			requireOneRank(t, func() model {
+			requireOneRank(t, job{model: func() model {
 				m := newSequenceGPT().(*gpt)
 				m.chunks = chunks
 				return m
-			}, layout{dp: 2, cut: "tp=2"}, layout{dp: 1, fsdp: 2, cut: "tp=3"})
+			}}, "dp=2,tp=2", "fsdp=2,tp=3")
 		})
 	}
 }

@@ -1,11 +1,12 @@
 package autograd_test
 
 import (
-	"fmt"
 	"math"
 
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/autograd"
+	"github.com/ringo-ml/ringo/dist/disttest"
+	"github.com/ringo-ml/ringo/fsdp"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -150,42 +151,81 @@ type sequences struct {
 	Drop *nn.Dropout
 	Out  *nn.Linear
 
-	attention func(qkv nn.T) nn.T
+	first, end int // positions of this rank
+	cp         *dist.Group
+	attention  func(qkv nn.T) nn.T
+	rows       func(b disttest.Batch) tensor.Rows // what it says about the rows of a batch
+	lossOf     func(logits, y nn.T) nn.T
+	ring       bool // or gathered
 }
 
 const cpPositions, cpFeatures, cpWidth, cpHead = 12, 5, 6, 3
 
-func newSequences() *sequences {
+func newSequences() model {
 	m := &sequences{Pos: tensor.NewParam(tensor.NormalInit(0, 1), cpPositions, cpWidth), In: nn.NewLinear(cpFeatures, cpWidth),
-		QKV: nn.NewLinear(cpWidth, 3*cpWidth), Drop: nn.NewDropout(0.3), Out: nn.NewLinear(cpWidth, 5)}
+		QKV: nn.NewLinear(cpWidth, 3*cpWidth), Drop: nn.NewDropout(0.3), Out: nn.NewLinear(cpWidth, 5), end: cpPositions,
+		attention: whole, lossOf: perPosition}
 	m.QKV.B = nil // the gradient of the keys' bias is only rounding, from which AdamW would make a step
+	m.rows = func(b disttest.Batch) tensor.Rows { return b.Rows }
 	return m
 }
 
-// Forward returns logits [rows, positions, 5].
-func (m *sequences) Forward(x nn.T) nn.T {
-	t := x.Tape()
-	first := t.Rows().Seq.First
-	h := m.In.Forward(x).Add(t.Use(m.Pos).Slice(0, first, first+x.Dim(1)))
-	return m.Out.Forward(m.Drop.Forward(h.Add(m.attention(m.QKV.Forward(h)))))
+func newRing() model {
+	m := newSequences().(*sequences)
+	m.ring = true
+	return m
 }
 
-// attend returns the attention of a kind, over cp.
-func attend(kind string, cp *dist.Group) func(qkv nn.T) nn.T {
-	return func(qkv nn.T) nn.T {
-		switch kind {
-		case "whole":
-			return tensor.Attention(qkv, cpHead, tensor.AttentionOptions{Causal: true})
-		case "ring":
-			return qkv.Tape().Apply(&ring{cp, cpHead}, qkv)
-		case "gathered":
-			return gathered(&autograd.AllGather{Group: cp, Dim: 1, Counts: cpCounts(cp.Size())}, qkv, cpHead)
-		case "alone": // each rank uses only its part of a sequence, with operations that do not know of other ranks
-			return gathered(&alone{}, qkv, cpHead)
-		}
-		panic(fmt.Sprintf("no attention %q", kind))
+// whole is attention of positions that are not cut.
+func whole(qkv nn.T) nn.T {
+	return tensor.Attention(qkv, cpHead, tensor.AttentionOptions{Causal: true})
+}
+
+// perPosition divides by all positions of all rows.
+func perPosition(logits, y nn.T) nn.T {
+	return nn.CrossEntropy(logits, y).Add(tensor.GlobalMean(logits.Square()).Scale(0.1))
+}
+
+func (m *sequences) cut(g *ranks) {
+	m.cp = g.Group("cp")
+	m.first, m.end = share(cpPositions, m.cp)
+	m.rows = func(b disttest.Batch) tensor.Rows {
+		b.Rows.Over = g.Group("dp", "fsdp", "cp").Axes()
+		return b.Rows
+	}
+	if m.ring {
+		m.attention = func(qkv nn.T) nn.T { return qkv.Tape().Apply(&ring{m.cp, cpHead}, qkv) }
+	} else {
+		m.gathering(&autograd.AllGather{Group: m.cp, Dim: 1, Counts: cpCounts(m.cp)})
 	}
 }
 
-// cpCounts are the positions of each of n ranks.
-func cpCounts(n int) []int { return autograd.Shares(cpPositions, n) }
+// gathering uses attention with all keys and values.
+func (m *sequences) gathering(gather tensor.Function) {
+	m.attention = func(qkv nn.T) nn.T { return gathered(gather, qkv, cpHead) }
+}
+
+func (m *sequences) units(s *fsdp.Sharding, _ *ranks) {
+	s.Keep(m.Pos, m.In)
+	s.Unit(m.QKV, m.Out)
+}
+
+// loss is that of this rank's positions of its sequences.
+func (m *sequences) loss(b disttest.Batch) nn.T {
+	var in []float64
+	var labels []int64
+	for i := range b.N {
+		set := disttest.Dataset{DType: tensor.Float64, Features: cpFeatures}
+		x, y := set.Samples(b.Tape.Device(), (b.First+i)*cpPositions+m.first, m.end-m.first)
+		in, labels = append(in, tensor.Floats(x)...), append(labels, tensor.Data[int64](y)...)
+	}
+	x, rows := tensor.FromSlice(in, b.N, m.end-m.first, cpFeatures), m.rows(b)
+	rows.Seq = tensor.Span{First: m.first, Total: cpPositions}
+	h := m.In.Forward(b.Tape.Input(x.WithRows(rows)))
+	h = h.Add(b.Tape.Use(m.Pos).Slice(0, m.first, m.end))
+	h = m.Out.Forward(m.Drop.Forward(h.Add(m.attention(m.QKV.Forward(h)))))
+	return m.lossOf(h.Reshape(-1, 5), tensor.FromSlice(labels, len(labels)))
+}
+
+// cpCounts are the positions of each rank.
+func cpCounts(cp *dist.Group) []int { return autograd.Shares(cpPositions, cp.Size()) }

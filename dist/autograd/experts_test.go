@@ -11,7 +11,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-const numExperts = 6
+const hidden, numExperts = 5, 6
 
 // stacked is a layer of stacked experts between two other layers. All experts see all tokens, weighted by a router. The experts are cut
 // over ep (unevenly on 4 ranks), whose ranks also have different rows.
@@ -33,27 +33,28 @@ func newStacked() model {
 		Down: tensor.NewParam(tensor.KaimingUniform(hidden), numExperts, features, hidden), Head: nn.NewLinear(features, 5)}
 }
 
-func (m *stacked) cut(mesh *dist.Mesh) {
-	m.ep = mesh.Group("ep")
+func (m *stacked) cut(g *ranks) {
+	m.ep = g.Group("ep")
 	cutAlong(m.ep, m.Up, 0, 1, 1)
 	cutAlong(m.ep, m.Down, 0, 1, 1)
 	m.first, _ = share(numExperts, m.ep)
 	m.gather, m.scatter = &autograd.AllGather{Group: m.ep}, &autograd.ReduceScatter{Group: m.ep}
 }
 
-func (m *stacked) units(s *fsdp.Sharding, mesh *dist.Mesh) {
+func (m *stacked) units(s *fsdp.Sharding, g *ranks) {
 	s.Unit(m.In, m.Router)
-	s.Unit(m.Up, m.Down).Over(mesh.Group("fsdp"), mesh.Group("dp"))
+	s.Unit(m.Up, m.Down).Over(g.over(m.Up), g.Group("dp"))
 	s.Keep(m.Norm, m.Head)
 }
 
-func (m *stacked) loss(t *tensor.Tape, s samples) nn.T {
-	x, y := disttest.Dataset{DType: tensor.Float64, Features: features}.Samples(s.dev, s.first, s.n)
-	h := m.In.Forward(t.Input(x.WithRows(s.rows)))
+func (m *stacked) loss(b disttest.Batch) nn.T {
+	t := b.Tape
+	x, y := b.Samples(disttest.Dataset{DType: tensor.Float64, Features: features})
+	h := m.In.Forward(x)
 	if m.ep == nil {
 		return nn.CrossEntropy(m.Head.Forward(m.Norm.Forward(m.experts(t, h).Add(h))), y)
 	}
-	counts, err := dist.AllGatherObject(m.ep, s.n)
+	counts, err := dist.AllGatherObject(m.ep, b.N)
 	if err != nil {
 		panic(&tensor.Failure{Op: "stacked", Err: err})
 	}
@@ -86,6 +87,5 @@ func (m *stacked) experts(t *tensor.Tape, x nn.T) nn.T {
 
 // Stacked experts train as on one rank, also if some ranks have no rows.
 func TestStackedExpertsEqualOneRank(t *testing.T) {
-	requireOneRank(t, newStacked, layout{dp: 2, cut: "ep=2"}, layout{dp: 1, fsdp: 3, cut: "ep=4"}, layout{dp: 1, cut: "ep=4"},
-		layout{dp: 1, fsdp: 3, cut: "ep=2"}, layout{dp: 2, fsdp: 2, cut: "ep=2"})
+	requireOneRank(t, job{model: newStacked}, "dp=2,ep=2", "fsdp=3,ep=4", "ep=4", "fsdp=3,ep=2", "dp=2,fsdp=2,ep=2")
 }

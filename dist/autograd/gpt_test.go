@@ -5,6 +5,7 @@ import (
 
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/autograd"
+	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/fsdp"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
@@ -41,9 +42,9 @@ type gpt struct {
 	first   int         // first token of the vocabulary of this rank
 	gather  *autograd.AllGather
 	scatter *autograd.ReduceScatter
-	chunks  int                                     // not 0: tokens are sent in so many pieces; the whole is not kept
-	rows    int                                     // of the microbatch
-	lossOf  func(logits, labels tensor.Tensor) nn.T // in place of the cross-entropy over the vocabulary
+	chunks  int                            // not 0: tokens are sent in so many pieces; the whole is not kept
+	rows    int                            // of the microbatch
+	lossOf  func(logits, labels nn.T) nn.T // with tp
 }
 
 func newGPT() model {
@@ -63,31 +64,33 @@ func newSequenceGPT() model {
 }
 
 // tokens returns ids [rows, length] and the ids that follow them. Each one depends on the one before.
-func (s samples) tokens() (ids, next tensor.Tensor) {
-	a, b := make([]int64, s.n*length), make([]int64, s.n*length)
-	for i := range a {
-		k := s.first*length + i
-		a[i] = int64(k * k % 19 % vocab)
-		b[i] = (3*a[i] + int64(k%2)) % vocab
+func tokens(b disttest.Batch) (ids, next tensor.Tensor) {
+	x, y := make([]int64, b.N*length), make([]int64, b.N*length)
+	for i := range x {
+		k := b.First*length + i
+		x[i] = int64(k * k % 19 % vocab)
+		y[i] = (3*x[i] + int64(k%2)) % vocab
 	}
-	return tensor.FromSlice(a, s.n, length).WithRows(s.rows), tensor.FromSlice(b, s.n, length).WithRows(s.rows)
+	return tensor.FromSlice(x, b.N, length).WithRows(b.Rows), tensor.FromSlice(y, b.N, length).WithRows(b.Rows)
 }
 
-func (m *gpt) loss(t *tensor.Tape, s samples) nn.T {
-	ids, next := s.tokens()
-	m.rows = s.n
+func (m *gpt) loss(b disttest.Batch) nn.T {
+	t := b.Tape
+	ids, next := tokens(b)
+	m.rows = b.N
 	m.share()
 	x := m.embed(t, t.Input(ids).Reshape(-1))
 	x = m.Layers[0].forward(m, x)
 	x = t.Checkpoint(func(in ...nn.T) nn.T { return m.Layers[1].forward(m, in[0]) }, x)
 	logits, next := m.Head.Forward(m.Norm.Forward(x)), t.Input(next).Reshape(-1)
-	switch {
-	case m.lossOf != nil:
-		return m.lossOf(logits, next)
-	case m.tp == nil:
+	if m.tp == nil {
 		return nn.CrossEntropy(logits, next)
 	}
-	return t.Apply(&vocabLoss{m.tp, m.first}, logits, next)
+	return m.lossOf(logits, next)
+}
+
+func (m *gpt) crossEntropy(logits, labels nn.T) nn.T {
+	return logits.Tape().Apply(&vocabLoss{m.tp, m.first}, logits, labels)
 }
 
 // share sets how many tokens of the microbatch each rank has.
@@ -132,8 +135,8 @@ func within(ids nn.T, first, n int) (at, mine nn.T) {
 	return at.Mul(mine.Cast(tensor.Int64)), mine
 }
 
-func (m *gpt) cut(mesh *dist.Mesh) {
-	m.tp = mesh.Group("tp")
+func (m *gpt) cut(g *ranks) {
+	m.tp, m.lossOf = g.Group("tp"), m.crossEntropy
 	var pre, post tensor.Function = &autograd.Copy{Group: m.tp}, &autograd.Sum{Group: m.tp}
 	if m.seq {
 		m.gather, m.scatter = &autograd.AllGather{Group: m.tp}, &autograd.ReduceScatter{Group: m.tp}
@@ -181,7 +184,7 @@ func (l *layer) cut(m *gpt, pre, post tensor.Function) {
 	}
 }
 
-func (m *gpt) units(s *fsdp.Sharding, _ *dist.Mesh) {
+func (m *gpt) units(s *fsdp.Sharding, _ *ranks) {
 	s.Keep(m.Tok, m.Norm, m.Head)
 	for _, l := range m.Layers {
 		s.Unit(l)
@@ -190,12 +193,10 @@ func (m *gpt) units(s *fsdp.Sharding, _ *dist.Mesh) {
 
 // A transformer with divided heads, hidden features and vocabulary trains as on one rank, under ddp, fsdp and both.
 func TestTensorParallelEqualsOneRank(t *testing.T) {
-	requireOneRank(t, newGPT, layout{dp: 2, cut: "tp=2"}, layout{dp: 1, fsdp: 3, cut: "tp=2"}, layout{dp: 1, cut: "tp=3"},
-		layout{dp: 2, fsdp: 2, cut: "tp=2"}, layout{dp: 1, fsdp: 2, cut: "tp=1"})
+	requireOneRank(t, job{model: newGPT}, "dp=2,tp=2", "fsdp=3,tp=2", "tp=3", "dp=2,fsdp=2,tp=2", "fsdp=2,tp=1")
 }
 
 // The same with tokens that are cut between the divided layers. With five ranks of data, one has no rows.
 func TestSequenceParallelEqualsOneRank(t *testing.T) {
-	requireOneRank(t, newSequenceGPT, layout{dp: 2, cut: "tp=2"}, layout{dp: 1, fsdp: 3, cut: "tp=2"}, layout{dp: 1, cut: "tp=3"},
-		layout{dp: 2, fsdp: 2, cut: "tp=2"}, layout{dp: 5, cut: "tp=2"})
+	requireOneRank(t, job{model: newSequenceGPT}, "dp=2,tp=2", "fsdp=3,tp=2", "tp=3", "dp=2,fsdp=2,tp=2", "dp=5,tp=2")
 }

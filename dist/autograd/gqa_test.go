@@ -3,7 +3,6 @@ package autograd_test
 import (
 	"testing"
 
-	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/autograd"
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/fsdp"
@@ -11,7 +10,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-const positions, queryHeads, kvHeads = 3, 6, 2
+const features, positions, queryHeads, kvHeads = 7, 3, 6, 2
 
 // grouped is attention in which three heads of queries share a head of keys and values (Ainslie et al. 2023, "GQA"). Along kv, ranks have
 // different heads of keys and values. Along rep, ranks have the same ones, for different queries.
@@ -31,8 +30,8 @@ func newGrouped() model {
 		Out: nn.NewLinear(queryHeads*headDim, features), Head: nn.NewLinear(positions*features, 5), last: queryHeads}
 }
 
-func (m *grouped) cut(mesh *dist.Mesh) {
-	tp, kv, rep := mesh.Group("kv", "rep"), mesh.Group("kv"), mesh.Group("rep")
+func (m *grouped) cut(g *ranks) {
+	tp, kv, rep := g.Group("kv", "rep"), g.Group("kv"), g.Group("rep")
 	first, end := share(kvHeads, kv)
 	lo, hi := share((end-first)*queryHeads/kvHeads, rep)
 	before := first * queryHeads / kvHeads
@@ -57,17 +56,17 @@ func (m *grouped) cut(mesh *dist.Mesh) {
 	m.Q.Pre, m.KV.Pre, m.Out.Post = &autograd.Copy{Group: tp}, &autograd.Copy{Group: tp}, &autograd.Sum{Group: tp}
 }
 
-func (m *grouped) units(s *fsdp.Sharding, _ *dist.Mesh) {
+func (m *grouped) units(s *fsdp.Sharding, _ *ranks) {
 	s.Unit(m.Norm)
 	s.Unit(m.Q, m.KV, m.Out)
 	s.Unit(m.Head)
 }
 
-func (m *grouped) loss(t *tensor.Tape, s samples) nn.T {
-	x, y := disttest.Dataset{DType: tensor.Float64, Features: positions * features}.Samples(s.dev, s.first, s.n)
-	h := t.Input(x.WithRows(s.rows)).Reshape(s.n, positions, features)
+func (m *grouped) loss(b disttest.Batch) nn.T {
+	x, y := b.Samples(disttest.Dataset{DType: tensor.Float64, Features: positions * features})
+	h := x.Reshape(b.N, positions, features)
 	h = m.Out.Forward(m.attend(m.Norm.Forward(h))).Add(h)
-	return nn.CrossEntropy(m.Head.Forward(h.Reshape(s.n, positions*features)), y)
+	return nn.CrossEntropy(m.Head.Forward(h.Reshape(b.N, positions*features)), y)
 }
 
 // attend gives each head of queries its keys and values.
@@ -87,39 +86,26 @@ func (m *grouped) attend(x nn.T) nn.T {
 
 // If there are fewer heads of keys and values than ranks, training is as on one rank, whether they are replicated or shared.
 func TestGroupedQueriesEqualOneRank(t *testing.T) {
-	requireOneRank(t, newGrouped, layout{dp: 2, cut: "kv=2,rep=2"}, layout{dp: 1, fsdp: 3, cut: "kv=1,rep=2"}, layout{dp: 1, cut: "kv=1,rep=4"},
-		layout{dp: 2, fsdp: 2, cut: "kv=2,rep=1"})
+	requireOneRank(t, job{model: newGrouped}, "dp=2,kv=2,rep=2", "fsdp=3,kv=1,rep=2", "kv=1,rep=4", "dp=2,fsdp=2,kv=2,rep=1")
 }
 
 // Each program has one communication for replicated keys and values too few or too many.
 func TestWrongGroupedQueriesAreRefused(t *testing.T) {
-	type groups = map[string]*dist.Group
-	for name, c := range map[string]struct {
-		change func(m *grouped, g groups)
-		want   string
-	}{
-		"keys without Copy":       {func(m *grouped, g groups) { m.KV.W = bare(m.KV.W, g["kv"].Axes()) }, "axis rep"},
-		"their bias without Copy": {func(m *grouped, g groups) { m.KV.B = bare(m.KV.B, g["kv"].Axes()) }, "axis rep"},
-		"keys through Copy over all": {func(m *grouped, g groups) {
-			m.KV.W = bare(m.KV.W, g["kv"].Axes())
-			m.KV.W.Through(&autograd.Copy{Group: g["tp"]})
-		}, "axis kv"},
-		"keys through Copy over kv": {func(m *grouped, g groups) {
-			m.KV.W = bare(m.KV.W, g["kv"].Axes())
-			m.KV.W.Through(&autograd.Copy{Group: g["kv"]})
-		}, "axis kv"},
-		"queries through Copy, too":     {func(m *grouped, g groups) { m.Q.W.Through(&autograd.Copy{Group: g["rep"]}) }, "autograd.Copy"},
-		"no Copy before the keys":       {func(m *grouped, _ groups) { m.KV.Pre = nil }, "autograd.Copy"},
-		"Copy over kv before the keys":  {func(m *grouped, g groups) { m.KV.Pre = &autograd.Copy{Group: g["kv"]} }, "axis rep"},
-		"Copy over rep before the keys": {func(m *grouped, g groups) { m.KV.Pre = &autograd.Copy{Group: g["rep"]} }, "axis kv"},
-		"Copy over kv before queries":   {func(m *grouped, g groups) { m.Q.Pre = &autograd.Copy{Group: g["kv"]} }, "axis rep"},
-		"Sum over kv behind the heads":  {func(m *grouped, g groups) { m.Out.Post = &autograd.Sum{Group: g["kv"]} }, "axis rep"},
-		"Sum over rep behind the heads": {func(m *grouped, g groups) { m.Out.Post = &autograd.Sum{Group: g["rep"]} }, "axis kv"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			requireRefused(t, c.want, training{layout: layout{dp: 2, cut: "kv=2,rep=2"}, model: newGrouped, change: func(n model, m *dist.Mesh, _ *dist.Group) {
-				c.change(n.(*grouped), groups{"tp": m.Group("kv", "rep"), "kv": m.Group("kv"), "rep": m.Group("rep")})
-			}})
-		})
+	keys := func(m *grouped, g *ranks, axes ...string) {
+		m.KV.W = bare(m.KV.W, g.Group("kv").Axes())
+		m.KV.W.Through(&autograd.Copy{Group: g.Group(axes...)})
 	}
+	requireRefused(t, job{model: newGrouped, training: training{Mesh: "dp=2,kv=2,rep=2"}}, map[string]wrong[*grouped]{
+		"keys without Copy":             {func(m *grouped, g *ranks) { m.KV.W = bare(m.KV.W, g.Group("kv").Axes()) }, "axis rep"},
+		"their bias without Copy":       {func(m *grouped, g *ranks) { m.KV.B = bare(m.KV.B, g.Group("kv").Axes()) }, "axis rep"},
+		"keys through Copy over all":    {func(m *grouped, g *ranks) { keys(m, g, "kv", "rep") }, "axis kv"},
+		"keys through Copy over kv":     {func(m *grouped, g *ranks) { keys(m, g, "kv") }, "axis kv"},
+		"queries through Copy, too":     {func(m *grouped, g *ranks) { m.Q.W.Through(&autograd.Copy{Group: g.Group("rep")}) }, "autograd.Copy"},
+		"no Copy before the keys":       {func(m *grouped, _ *ranks) { m.KV.Pre = nil }, "autograd.Copy"},
+		"Copy over kv before the keys":  {func(m *grouped, g *ranks) { m.KV.Pre = &autograd.Copy{Group: g.Group("kv")} }, "axis rep"},
+		"Copy over rep before the keys": {func(m *grouped, g *ranks) { m.KV.Pre = &autograd.Copy{Group: g.Group("rep")} }, "axis kv"},
+		"Copy over kv before queries":   {func(m *grouped, g *ranks) { m.Q.Pre = &autograd.Copy{Group: g.Group("kv")} }, "axis rep"},
+		"Sum over kv behind the heads":  {func(m *grouped, g *ranks) { m.Out.Post = &autograd.Sum{Group: g.Group("kv")} }, "axis rep"},
+		"Sum over rep behind the heads": {func(m *grouped, g *ranks) { m.Out.Post = &autograd.Sum{Group: g.Group("rep")} }, "axis kv"},
+	})
 }

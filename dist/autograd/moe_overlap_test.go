@@ -1,12 +1,14 @@
 package autograd_test
 
 import (
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/autograd"
+	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -97,21 +99,19 @@ func (f *beside) Backward(_ *tensor.Ctx, g nn.T, grads []nn.T) {
 
 // The shared expert works while tokens and their gradients are being sent, and changes no bit.
 func TestSharedExpertBesideTheDispatch(t *testing.T) {
-	c := moeTraining{top: 2, edp: 2, ep: 2}
-	want, err := c.run()
-	require.NoError(t, err)
+	c := moeJob(2, 0, new(atomic.Int64))
+	c.Mesh = "dp=2,ep=2"
+	want := c.run(t)
 	var log []string
-	c.change = func(m *moeModel, g moeMesh) {
+	c.change = func(n model, _ *ranks) {
+		m := n.(*moeModel)
 		m.log = func(what string) {
-			if g.all.Rank() == 0 {
+			if m.all.Rank() == 0 {
 				log = append(log, what)
 			}
 		}
 	}
-	got, err := c.run()
-	require.NoError(t, err)
-	worst, where := got.differs(want)
-	require.Zero(t, worst, where)
+	disttest.RequireEqual(t, want, c.run(t), 0)
 	require.Equal(t, []string{"depart", "shared", "arrive", "arrive backward", "shared backward", "depart backward"}, log[:6])
 	require.Len(t, log, 6*20)
 }

@@ -2,14 +2,19 @@ package autograd_test
 
 import (
 	"slices"
+	"sync/atomic"
 
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/autograd"
+	"github.com/ringo-ml/ringo/dist/disttest"
+	"github.com/ringo-ml/ringo/fsdp"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
 const moeFeatures, moeHidden, moeExperts = 7, 6, 8
+
+var moeSet = disttest.Dataset{DType: tensor.Float64, Features: moeFeatures}
 
 // moeModel is a model with a mixture of experts between two layers. A router sends each token to its top experts (Shazeer et al. 2017),
 // which are stacked and divided over ep. A shared expert sees all tokens (Dai et al. 2024, "DeepSeekMoE").
@@ -26,17 +31,17 @@ type moeModel struct {
 	all      *dist.Group // ranks that each have a part of the tokens
 	aux      func(c auxCase) nn.T
 	back     func(f *autograd.AllToAll) tensor.Function // returns tokens to their rank
-	dropped  int
-	log      func(what string) // if not nil, the shared expert works while tokens are being sent
+	dropped  *atomic.Int64                              // counts slots of tokens, on all ranks
+	log      func(what string)                          // if not nil, the shared expert works while tokens are being sent
 }
 
-func newMoE(top, capacity int) *moeModel {
+func newMoE(top, capacity int, dropped *atomic.Int64) *moeModel {
 	m := &moeModel{
 		In: nn.NewLinear(moeFeatures, moeFeatures), Router: nn.NewLinear(moeFeatures, moeExperts),
 		Up:     tensor.NewParam(tensor.KaimingUniform(moeFeatures), moeExperts, moeHidden, moeFeatures),
 		Down:   tensor.NewParam(tensor.KaimingUniform(moeHidden), moeExperts, moeFeatures, moeHidden),
 		Shared: nn.NewLinear(moeFeatures, moeFeatures), Out: nn.NewLinear(moeFeatures, 5),
-		top: top, capacity: capacity, aux: balance,
+		top: top, capacity: capacity, dropped: dropped, aux: balance,
 		back: func(f *autograd.AllToAll) tensor.Function { return f },
 	}
 	m.Router.B = nil
@@ -44,15 +49,16 @@ func newMoE(top, capacity int) *moeModel {
 }
 
 // cut keeps only this rank's experts.
-func (m *moeModel) cut(ep, all *dist.Group) {
-	m.ep, m.all = ep, all
-	n := moeExperts / ep.Size()
-	lo := n * ep.Rank()
-	for _, p := range []*tensor.Param{m.Up, m.Down} {
-		d := p.Dims()
-		p.Cut([]int{n, d[1], d[2]}, tensor.Box{Lo: []int{lo, 0, 0}, Hi: []int{lo + n, d[1], d[2]}})
-		p.Lay(ep.Axes(), tensor.Cut)
-	}
+func (m *moeModel) cut(g *ranks) {
+	m.ep, m.all = g.Group("ep"), g.Group("dp", "fsdp", "ep")
+	cutAlong(m.ep, m.Up, 0, 1, 1)
+	cutAlong(m.ep, m.Down, 0, 1, 1)
+}
+
+func (m *moeModel) units(s *fsdp.Sharding, g *ranks) {
+	s.Unit(m.In, m.Router)
+	s.Unit(m.Up, m.Down).Over(g.over(m.Up), nil)
+	s.Unit(m.Shared, m.Out)
 }
 
 // auxCase is the input of a balance loss: the router's output for this rank's tokens, and how many tokens chose each expert, on this rank
@@ -83,10 +89,10 @@ func balance(c auxCase) nn.T {
 	return aux.Add(tensor.GlobalMean(c.logits.LogSumExp().Square()))
 }
 
-// Forward returns the logits of 5 classes.
-func (m *moeModel) Forward(x nn.T) nn.T {
+func (m *moeModel) loss(b disttest.Batch) nn.T {
+	x, y := b.Samples(moeSet)
 	h := m.In.Forward(x).Tanh()
-	return m.Out.Forward(h.Add(m.experts(h)))
+	return nn.CrossEntropy(m.Out.Forward(h.Add(m.experts(h))), y)
 }
 
 // experts returns what each token gets from its experts, weighted by the router, and from the shared one.
@@ -157,7 +163,7 @@ func (m *moeModel) route(ids []int64) *routing {
 		p.kept = append(p.kept, list...)
 		sizes[e] = int64(len(list))
 	}
-	m.dropped += len(ids) - len(p.kept)
+	m.dropped.Add(int64(len(ids) - len(p.kept)))
 	m.sizes(p, sizes)
 	return p
 }

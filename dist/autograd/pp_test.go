@@ -4,17 +4,37 @@ import (
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/autograd"
 	"github.com/ringo-ml/ringo/dist/disttest"
+	"github.com/ringo-ml/ringo/fsdp"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
 const ppWords, ppWidth, ppHidden, ppBlocks = 11, 6, 8, 4
 
-// pipeline is a model that is cut into stages. Tok is the embedding of the first stage and the output layer of the last one.
+// pipeline is a model that is cut into stages. Tok is the embedding of the first stage and the output layer of the last one. Each
+// microbatch has a tape, on shared memory. Tensors are sent to other stages together with their types.
 type pipeline struct {
 	Tok    *tensor.Param // nil on stages between them
 	Blocks []*ppBlock    // a nil block is on another stage
 	Norm   *nn.LayerNorm // on the last stage
+
+	plan    ppPlan
+	pp      *dist.Group
+	tied    *dist.Group // the two stages that have Tok, or nil
+	state   *disttest.State
+	tapes   []*tensor.Tape
+	in, out []nn.T
+	works   []dist.Work
+	ends    func(x nn.T) nn.T                  // changes the output of a stage before it is sent
+	got     func(x nn.T, ty tensor.Types) nn.T // makes the input of a stage from what comes, and its types
+}
+
+// ppPlan is how stages work.
+type ppPlan struct {
+	micro    int // microbatches of a step
+	schedule func(stage, stages, micro int, deferred bool) []action
+	deferred bool
+	gathered bool // fsdp gathers each unit when it is used, also with deferred weight gradients
 }
 
 type ppBlock struct {
@@ -23,20 +43,86 @@ type ppBlock struct {
 	Drop     *nn.Dropout
 }
 
-func newPipeline(stage, stages int) *pipeline {
-	m := &pipeline{Blocks: make([]*ppBlock, ppBlocks)}
-	if stage == 0 || stage == stages-1 {
-		m.Tok = tensor.NewParam(tensor.NormalInit(0, 1), ppWords, ppWidth)
-	}
-	for i := range m.Blocks {
-		if i*stages/ppBlocks == stage {
-			m.Blocks[i] = &ppBlock{nn.NewLayerNorm(ppWidth), nn.NewLinear(ppWidth, ppHidden), nn.NewLinear(ppHidden, ppWidth), nn.NewDropout(0.2)}
-		}
-	}
-	if stage == stages-1 {
-		m.Norm = nn.NewLayerNorm(ppWidth)
+func newPipeline(plan ppPlan) *pipeline {
+	m := &pipeline{Tok: tensor.NewParam(tensor.NormalInit(0, 1), ppWords, ppWidth), Norm: nn.NewLayerNorm(ppWidth), plan: plan,
+		in: make([]nn.T, plan.micro), out: make([]nn.T, plan.micro), ends: func(x nn.T) nn.T { return x }, got: nn.T.WithTypes}
+	for range ppBlocks {
+		m.Blocks = append(m.Blocks, &ppBlock{nn.NewLayerNorm(ppWidth), nn.NewLinear(ppWidth, ppHidden), nn.NewLinear(ppHidden, ppWidth),
+			nn.NewDropout(0.2)})
 	}
 	return m
+}
+
+func (m *pipeline) first() bool { return m.pp.Rank() == 0 }
+func (m *pipeline) last() bool  { return m.pp.Rank() == m.pp.Size()-1 }
+
+// cut keeps this stage, and of it this rank's part of the hidden features.
+func (m *pipeline) cut(g *ranks) {
+	tp := g.Group("tp")
+	m.pp = g.Group("pp")
+	for i, b := range m.Blocks {
+		if i*m.pp.Size()/ppBlocks != m.pp.Rank() {
+			m.Blocks[i] = nil
+			continue
+		}
+		cutAlong(tp, b.Up.W, 0, 1, 1)
+		cutAlong(tp, b.Up.B, 0, 1, 1)
+		cutAlong(tp, b.Down.W, 1, 1, 1)
+		b.Up.Pre, b.Down.Post = &autograd.Copy{Group: tp}, &autograd.Sum{Group: tp}
+	}
+	if !m.last() {
+		m.Norm = nil
+	}
+	if !m.first() && !m.last() {
+		m.Tok = nil
+	}
+	leaveWhole(tp, nn.ParamsOf(m))
+	m.tie()
+}
+
+// tie makes the group of the two stages that have the tied weight. Its gradients are added up when all microbatches are done. If a stage
+// waited for the other one in its Backward, it would never send what the other one waits for.
+func (m *pipeline) tie() {
+	color := -1
+	if m.Tok != nil && m.pp.Size() > 1 {
+		color = 0
+		m.Tok.NarrowCounts(m.first())
+	}
+	var err error
+	m.tied, err = m.pp.Split(color, 0)
+	must(err)
+}
+
+func (m *pipeline) units(s *fsdp.Sharding, _ *ranks) {
+	for _, b := range m.Blocks {
+		if b != nil && m.plan.deferred && !m.plan.gathered { // Backward uses the unit twice: for activations, and later for weights
+			s.Keep(b)
+		} else if b != nil {
+			s.Unit(b)
+		}
+	}
+	if m.Tok != nil {
+		s.Keep(m.Tok)
+	}
+	if m.Norm != nil {
+		s.Unit(m.Norm)
+	}
+}
+
+// words returns a rank's words of a microbatch, and the words that follow them.
+func words(b disttest.Batch) (x, y nn.T) {
+	in, next := make([]int64, b.N), make([]int64, b.N)
+	for i := range in {
+		at := b.First + i
+		in[i], next[i] = int64(at*at*7%ppWords), int64(at*5%ppWords)
+	}
+	return tensor.FromSlice(in, b.N).WithRows(b.Rows), tensor.FromSlice(next, b.N)
+}
+
+// loss is that of the ordinary loop: one tape, one microbatch after another.
+func (m *pipeline) loss(b disttest.Batch) nn.T {
+	x, y := words(b)
+	return m.head(m.layers(m.embed(b.Tape, x)), y)
 }
 
 func (m *pipeline) embed(t *tensor.Tape, ids nn.T) nn.T {
@@ -47,40 +133,14 @@ func (m *pipeline) embed(t *tensor.Tape, ids nn.T) nn.T {
 func (m *pipeline) layers(x nn.T) nn.T {
 	for _, b := range m.Blocks {
 		if b != nil {
-			x = b.Forward(x)
+			x = x.Add(b.Drop.Forward(b.Down.Forward(b.Up.Forward(b.Norm.Forward(x)).GELU())))
 		}
 	}
 	return x
 }
 
-func (m *pipeline) loss(x, labels nn.T) nn.T {
+func (m *pipeline) head(x, labels nn.T) nn.T {
 	return nn.CrossEntropy(tensor.Linear(m.Norm.Forward(x), x.Tape().Use(m.Tok), nn.T{}), labels)
-}
-
-func (b *ppBlock) Forward(x nn.T) nn.T {
-	return x.Add(b.Drop.Forward(b.Down.Forward(b.Up.Forward(b.Norm.Forward(x)).GELU())))
-}
-
-// cut keeps only this rank's part of the hidden features.
-func (m *pipeline) cut(tp *dist.Group) {
-	n := ppHidden / tp.Size()
-	lo, hi := n*tp.Rank(), n*(tp.Rank()+1)
-	for _, b := range m.Blocks {
-		if b == nil {
-			continue
-		}
-		b.Up.W.Cut([]int{n, ppWidth}, tensor.Box{Lo: []int{lo, 0}, Hi: []int{hi, ppWidth}})
-		b.Up.B.Cut([]int{n}, tensor.Box{Lo: []int{lo}, Hi: []int{hi}})
-		b.Down.W.Cut([]int{ppWidth, n}, tensor.Box{Lo: []int{0, lo}, Hi: []int{ppWidth, hi}})
-		b.Up.Pre, b.Down.Post = &autograd.Copy{Group: tp}, &autograd.Sum{Group: tp}
-	}
-	for _, p := range nn.ParamsOf(m) {
-		if len(p.Shard.Boxes) > 0 {
-			p.Lay(tp.Axes(), tensor.Cut)
-		} else {
-			p.NarrowCounts(tp.Rank() == 0)
-		}
-	}
 }
 
 // action is what a stage does: the forward pass (F), the backward pass (B) or the weight gradients (W) of a microbatch.
@@ -127,124 +187,93 @@ func gpipe(_, _, micro int, deferred bool) (list []action) {
 	return list
 }
 
-// runner runs a stage. Each microbatch has a tape, on shared memory. Tensors are sent to other stages together with their types.
-type runner struct {
-	m        *pipeline
-	pp, dp   *dist.Group
-	micro    int
-	rows     int // rows of a microbatch, on all ranks of dp
-	deferred bool
-	tapes    []*tensor.Tape
-	in, out  []nn.T
-	works    []dist.Work
-	ends     func(x nn.T) nn.T                  // changes the output of a stage before it is sent
-	got      func(x nn.T, ty tensor.Types) nn.T // makes the input of a stage from what comes, and its types
-}
-
-func newRunner(m *pipeline, pp, dp *dist.Group, micro int) *runner {
-	e := &runner{m: m, pp: pp, dp: dp, micro: micro, rows: 5, in: make([]nn.T, micro), out: make([]nn.T, micro),
-		ends: func(x nn.T) nn.T { return x }, got: nn.T.WithTypes}
-	e.tapes = append(e.tapes, tensor.NewTape(pp.Device(), tensor.Seed(5)))
-	for range micro - 1 {
-		e.tapes = append(e.tapes, tensor.NewTape(pp.Device(), tensor.Seed(5), tensor.ShareMemory(e.tapes[0])))
-	}
-	return e
-}
-
-func (e *runner) first() bool { return e.pp.Rank() == 0 }
-func (e *runner) last() bool  { return e.pp.Rank() == e.pp.Size()-1 }
-
 // send begins to send x, after its types.
-func (e *runner) send(x nn.T, to, micro int) {
+func (m *pipeline) send(x nn.T, to, micro int) {
 	ty := x.Types().Bytes()
-	e.works = append(e.works, e.pp.Send(tensor.FromSlice(ty[:], 3), to, micro), e.pp.Send(x, to, micro))
+	m.works = append(m.works, m.pp.Send(tensor.FromSlice(ty[:], 3), to, micro), m.pp.Send(x, to, micro))
 }
 
 // recv returns what another stage sends for this rank's rows: an activation, or its gradient.
-func (e *runner) recv(from, micro int) nn.T {
-	first, n := disttest.Part(e.rows, e.dp.Rank(), e.dp.Size())
-	ty, x := make([]uint8, 3), tensor.New(e.pp.Device(), tensor.Float64, n, ppWidth)
-	must(e.pp.Recv(tensor.FromSlice(ty, 3), from, micro).Wait())
-	must(e.pp.Recv(x, from, micro).Wait())
+func (m *pipeline) recv(from, micro int) nn.T {
+	b := m.state.Batch(m.tapes[micro], micro)
+	ty, x := make([]uint8, 3), tensor.New(m.pp.Device(), tensor.Float64, b.N, ppWidth)
+	must(m.pp.Recv(tensor.FromSlice(ty, 3), from, micro).Wait())
+	must(m.pp.Recv(x, from, micro).Wait())
 	types, err := tensor.TypesFromBytes([3]byte(ty))
 	must(err)
-	return e.got(x.WithRows(e.dp.Rows(micro*e.rows+first, e.micro*e.rows)), types)
-}
-
-// words returns this rank's words of a microbatch, and the words that follow them.
-func (e *runner) words(step, micro int) (x, y nn.T) {
-	first, n := disttest.Part(e.rows, e.dp.Rank(), e.dp.Size())
-	a, b := make([]int64, n), make([]int64, n)
-	for i := range n {
-		at := (step*e.micro+micro)*e.rows + first + i
-		a[i], b[i] = int64(at*at*7%ppWords), int64(at*5%ppWords)
-	}
-	return tensor.FromSlice(a, n).WithRows(e.dp.Rows(micro*e.rows+first, e.micro*e.rows)), tensor.FromSlice(b, n)
+	return m.got(x.WithRows(b.Rows), types)
 }
 
 // forward returns the loss on the last stage, 0 on others.
-func (e *runner) forward(step, k int) (loss float64) {
-	t := e.tapes[k]
-	t.SetStep(step, k)
-	ids, labels := e.words(step, k)
+func (m *pipeline) forward(k int) (loss float64) {
+	t := m.tapes[k]
+	t.SetStep(m.state.Step, k)
+	ids, labels := words(m.state.Batch(t, k))
 	var x nn.T
-	if e.first() {
-		x = e.m.embed(t, ids)
+	if m.first() {
+		x = m.embed(t, ids)
 	} else {
-		e.in[k] = t.Leaf(e.recv(e.pp.Rank()-1, k))
-		x = e.in[k]
+		m.in[k] = t.Leaf(m.recv(m.pp.Rank()-1, k))
+		x = m.in[k]
 	}
-	x = e.m.layers(x)
-	if !e.last() {
-		e.out[k] = e.ends(x)
-		e.send(e.out[k], e.pp.Rank()+1, k)
+	x = m.layers(x)
+	if !m.last() {
+		m.out[k] = m.ends(x)
+		m.send(m.out[k], m.pp.Rank()+1, k)
 		return 0
 	}
-	e.out[k] = e.m.loss(x, labels)
-	return e.out[k].Item()
+	m.out[k] = m.head(x, labels)
+	return m.out[k].Item()
 }
 
-func (e *runner) backward(k int) {
-	t, opts := e.tapes[k], e.more(k)
-	if e.deferred {
+func (m *pipeline) backward(k int) {
+	t, opts := m.tapes[k], m.more(k)
+	if m.plan.deferred {
 		opts = []tensor.BackwardOption{tensor.DeferWeights()}
 	}
-	if e.last() {
-		t.Backward(e.out[k], opts...)
+	if m.last() {
+		t.Backward(m.out[k], opts...)
 	} else {
-		t.BackwardFrom([]nn.T{e.out[k]}, []nn.T{e.recv(e.pp.Rank()+1, k)}, opts...)
+		t.BackwardFrom([]nn.T{m.out[k]}, []nn.T{m.recv(m.pp.Rank()+1, k)}, opts...)
 	}
-	if !e.first() {
-		e.send(t.GradOf(e.in[k]), e.pp.Rank()-1, k)
+	if !m.first() {
+		m.send(t.GradOf(m.in[k]), m.pp.Rank()-1, k)
 	}
 }
 
-func (e *runner) more(k int) []tensor.BackwardOption {
-	if k < e.micro-1 {
+func (m *pipeline) more(k int) []tensor.BackwardOption {
+	if k < m.plan.micro-1 {
 		return []tensor.BackwardOption{tensor.More()}
 	}
 	return nil
 }
 
 // step runs the actions of a step, and returns the losses of its microbatches.
-func (e *runner) step(step int, schedule []action) (losses []float64) {
-	losses = make([]float64, e.micro)
-	for _, a := range schedule {
+func (m *pipeline) step(s *disttest.State) (losses []float64, err error) {
+	for m.state = s; len(m.tapes) < m.plan.micro; {
+		m.tapes = append(m.tapes, tensor.NewTape(s.Rank.Device, tensor.Seed(3), tensor.ShareMemory(s.Tape)))
+	}
+	losses = make([]float64, m.plan.micro)
+	for _, a := range m.plan.schedule(m.pp.Rank(), m.pp.Size(), m.plan.micro, m.plan.deferred) {
 		switch a.what {
 		case 'F':
-			losses[a.micro] = e.forward(step, a.micro)
+			losses[a.micro] = m.forward(a.micro)
 		case 'B':
-			e.backward(a.micro)
+			m.backward(a.micro)
 		case 'W':
-			e.tapes[a.micro].RunDeferred(e.more(a.micro)...)
+			m.tapes[a.micro].RunDeferred(m.more(a.micro)...)
 		}
 	}
-	for _, w := range e.works {
+	for _, w := range m.works {
 		must(w.Wait())
 	}
-	e.works = e.works[:0]
-	for _, t := range e.tapes {
+	m.works = m.works[:0]
+	for _, t := range m.tapes {
 		t.Reset()
 	}
-	return losses
+	if m.tied != nil {
+		must(m.tied.AllReduce(m.Tok.Grad, dist.Sum).Wait())
+	}
+	s.Tape.SetStep(s.Step+1, 0)
+	return losses, s.Optimizer.Step()
 }

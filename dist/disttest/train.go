@@ -62,6 +62,17 @@ type State struct {
 	Params    nn.Params
 	Optimizer *optim.Optimizer
 	Tape      *tensor.Tape
+
+	c    *Training
+	data *dist.Group
+}
+
+// Batch returns this rank's part of a microbatch of the next step.
+func (s *State) Batch(t *tensor.Tape, micro int) Batch {
+	rows := s.c.Batch / s.c.Micro
+	first, n := s.c.Part(rows, s.data.Rank(), s.data.Size())
+	at := micro*rows + first
+	return Batch{Tape: t, First: s.Step*s.c.Batch + at, N: n, Rows: s.data.Rows(at, s.c.Batch), dev: s.Rank.Device}
 }
 
 // Batch is the part of a microbatch that a rank has.
@@ -174,7 +185,7 @@ func (c *Training) rank(r *dist.Rank, res *Result) (err error) {
 		return err
 	}
 	a.Data = cmp.Or(a.Data, r.World)
-	s := &State{Rank: r, Params: a.Params, Optimizer: c.Rule(a.Params, a.Norm)}
+	s := &State{Rank: r, Params: a.Params, Optimizer: c.Rule(a.Params, a.Norm), c: c, data: a.Data}
 	s.Tape = tensor.NewTape(r.Device, tensor.Seed(c.Seed), tensor.Trace(r.Trace))
 	defer s.Tape.Close()
 	if err := call(a.Start, s); err != nil {
@@ -226,11 +237,8 @@ func (c *Training) step(a *Attached, s *State, res *Result) (err error) {
 
 // backward computes the gradients of this rank's part of a step's batch.
 func (c *Training) backward(a *Attached, s *State) (losses []float64) {
-	rows := c.Batch / c.Micro
-	first, n := c.Part(rows, a.Data.Rank(), a.Data.Size())
 	for m := range c.Micro {
-		at := m*rows + first
-		l := a.Loss(Batch{Tape: s.Tape, First: s.Step*c.Batch + at, N: n, Rows: a.Data.Rows(at, c.Batch), dev: s.Rank.Device})
+		l := a.Loss(s.Batch(s.Tape, m))
 		losses = append(losses, l.Item())
 		if m < c.Micro-1 {
 			s.Tape.Backward(l, tensor.More())

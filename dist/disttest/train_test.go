@@ -98,12 +98,16 @@ func TestFailureIsExplained(t *testing.T) {
 			if s.Step == 2 && r.World.Rank() == 1 {
 				return r.World.AllReduce(tensor.New(r.Device, tensor.Float32, 3), dist.Sum).Wait()
 			}
-			return r.World.Barrier().Wait()
+			if err := r.World.Barrier().Wait(); err != nil {
+				panic(&tensor.Failure{Op: "after", Err: err})
+			}
+			return nil
 		}
 	})
 	c.Mesh, c.Name, c.Seed = "all=2,one=1", "with a cable", 5
 	res, err := c.Try()
 	require.Error(t, err)
+	require.Len(t, res.Norms, 3, "steps before it")
 	text := res.explain(err)
 	require.Contains(t, text, "2 ranks, 22 rows in 2 microbatches, tape seed 5, all=2,one=1, with a cable: ")
 	require.Regexp(t, "rank 1: .*allreduce", text)
