@@ -35,6 +35,7 @@ type training struct {
 	idle       bool // the first rank has no rows
 	half       bool
 	again      bool    // the layer is computed again in backward
+	stepRows   bool    // rows have their places in the batch of a step, not in that of a microbatch
 	rate       float64 // of biases
 	change     func(m *model, mesh *dist.Mesh)
 	attached   func(m *model, mesh *dist.Mesh)
@@ -203,7 +204,11 @@ func (c training) loss(m *model, tape *tensor.Tape, data *dist.Group, batch int)
 		}
 	}
 	all := values(20*total, 3, 3)
-	x := tape.Input(tensor.FromSlice(all[(batch*total+first)*9:][:n*9], n, 3, 3).WithRows(data.Rows(first, total)))
+	at := data.Rows(first, total)
+	if c.stepRows {
+		at = data.Rows(batch%2*total+first, 2*total)
+	}
+	x := tape.Input(tensor.FromSlice(all[(batch*total+first)*9:][:n*9], n, 3, 3).WithRows(at))
 	block := plainly
 	if c.again {
 		block = checkpointed
@@ -228,7 +233,7 @@ var layouts = []training{
 
 // on returns c on other ranks.
 func (c training) on(l training) training {
-	l.Config, l.rate, l.launch = c.Config, c.rate, c.launch
+	l.Config, l.rate, l.launch, l.stepRows = c.Config, c.rate, c.launch, c.stepRows
 	return l
 }
 
@@ -260,6 +265,20 @@ func TestRanksEqualOne(t *testing.T) {
 				})
 			}
 		}
+	}
+}
+
+// A capacity is of the tokens of a step, in all microbatches. A rank without tokens has as many places as the others.
+func TestCapacityOfMicrobatches(t *testing.T) {
+	c := training{Config: moe.Config{Features: 5, Hidden: 6, Experts: 8, Router: routers["mixtral"], Capacity: 0.4}, stepRows: true, to: 3}
+	want, err := c.run()
+	require.NoError(t, err)
+	require.NotZero(t, want.loads[0].Dropped)
+	for _, l := range []training{{ep: 2, idle: true}, {ep: 4, idle: true, again: true}, {dp: 2, ep: 2, idle: true, fsdp: true}} {
+		l.to = c.to
+		got, err := c.on(l).run()
+		require.NoError(t, err, "%v", l)
+		got.requireEqual(t, want)
 	}
 }
 
