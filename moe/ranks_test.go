@@ -37,6 +37,7 @@ type job struct {
 	over   func(m *model, mesh *dist.Mesh) func(p *tensor.Param) *dist.Group // in place of moe.Over
 	// Axes of the ranks with other tokens, with other rows, and over which dense parameters are summed; "": dp and ep.
 	tokens, rows, dense string
+	stepRows            bool // a capacity is of the tokens of a step, in all microbatches
 }
 
 // seen is what rank 0 saw beside the result.
@@ -76,7 +77,7 @@ func (j job) training(saw *seen) disttest.Training {
 		balancer, rank := moe.NewBalancer(j.rate, m.MoE), r.World.Rank()
 		a.Norm, a.Data = r.World, along(mesh, j.rows)
 		a.Loss = func(b disttest.Batch) nn.T {
-			if j.Capacity > 0 { // which is of the tokens of a batch: each microbatch is one
+			if j.Capacity > 0 && !j.stepRows { // which is of the tokens of a batch: each microbatch is one
 				b.Rows.First, b.Rows.Total = b.Rows.First%11, 11
 			}
 			return m.loss(b.Tape.Input(sequences(b.First, b.N).WithRows(b.Rows)), j.again)
@@ -175,7 +176,7 @@ func (j job) attach(m *model, mesh *dist.Mesh) (nn.Params, error) {
 
 // on is j on other ranks, which compute as l says.
 func (j job) on(l job) job {
-	l.Config, l.rate = j.Config, j.rate
+	l.Config, l.rate, l.stepRows = j.Config, j.rate, j.stepRows
 	return l
 }
 
@@ -224,6 +225,18 @@ func named(router string, capacity float64) job {
 		j.rate = 0.01
 	}
 	return j
+}
+
+// A rank without tokens has as many places as the others, also where a capacity is of the tokens of all microbatches of a step.
+func TestCapacityOfMicrobatches(t *testing.T) {
+	j := named("mixtral", 0.4)
+	j.stepRows = true
+	want, saw := j.run(t)
+	require.NotZero(t, saw.loads[0].Dropped)
+	for _, l := range []job{{mesh: "ep=2", idle: true}, {mesh: "ep=4", idle: true, again: true}, {mesh: "dp=2,ep=2", idle: true, fsdp: true}} {
+		got, _ := j.on(l).run(t)
+		disttest.RequireEqual(t, want, got, 1e-10)
+	}
 }
 
 // Slots that travel in 16 bits are a quarter of the bytes of float64, and near to what they were.

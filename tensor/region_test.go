@@ -188,6 +188,19 @@ func TestDropoutOfRegions(t *testing.T) {
 	}
 }
 
+// Flat tokens of one position of each sequence are no whole sequences, also with as many features as there are positions.
+func TestTokensOfOnePosition(t *testing.T) {
+	const rows, time = 3, 5
+	tape, x := NewTape(hostDevice, Seed(4)), New(hostDevice, Float64, rows, 1, time)
+	Constant(1).Fill(x, 0, 0)
+	in := tape.Input(x.WithRows(Rows{First: 2, Stride: 1, Total: 7, Seq: Span{3, time}, Over: 2}))
+	flat := in.Reshape(rows, time)
+	require.Equal(t, 7*time*time, GlobalCount(flat))
+	require.Equal(t, Floats(in.Dropout(0.5, 7)), Floats(flat.Dropout(0.5, 7)))
+	whole := tape.Input(New(hostDevice, Float64, rows, time).WithTypes(flat.Types().With(2, Cut))) // as after an exchange for heads
+	require.Equal(t, 7*time, GlobalCount(whole))
+}
+
 // Flat tokens of whole rows may be cut anywhere, as under sequence parallelism, and also by columns.
 func TestDropoutOfTokens(t *testing.T) {
 	const rows, first, total, steps, width = 3, 2, 9, 4, 6

@@ -96,9 +96,11 @@ func unpack(i [8]int) batch {
 	return batch{Rows{First: i[0], Stride: i[1], Total: i[2], Seq: Span{i[3], i[4]}, Over: Axes(i[7])}, i[5], i[6]}
 }
 
-// of returns the batch for h: with whole rows if h has whole sequences, gathered over the ranks that share them.
+// of returns the batch for h: with whole rows if h has whole sequences, gathered over the ranks that share them. If this rank has one
+// position of each, flat tokens with as many features as sequences have positions look the same; but they vary along all of b.Over.
 func (b batch) of(h *header) batch {
-	if b.seq > 0 && h.rank > 1 && h.dims[0] == b.n && h.dims[1] == b.Seq.Total {
+	tokens := b.seq == 1 && b.Over != 0 && b.Over&^h.ty.On(Varying) == 0
+	if b.seq > 0 && h.rank > 1 && h.dims[0] == b.n && h.dims[1] == b.Seq.Total && !tokens {
 		b.Seq, b.seq = Span{}, 0
 	}
 	return b

@@ -8,7 +8,8 @@ import (
 )
 
 // limit keeps of a plan the slots that have a place. Each expert has as many places for the tokens of all ranks: those of earlier ranks
-// come first, and this rank fills those behind them. A rank without tokens does not know how many slots all have, 0, and waits for it.
+// come first, and this rank fills those behind them. A rank without tokens does not know how many slots all have, 0, and waits for those
+// that do.
 func (d *Dispatcher) limit(p Plan, slots nn.T, all int) Plan {
 	t, experts, top := slots.Tape(), p.counts.Len(), p.top
 	before, all := d.before(p.counts, all)
@@ -31,13 +32,16 @@ func (d *Dispatcher) limit(p Plan, slots nn.T, all int) Plan {
 	return out
 }
 
-// before returns how many slots of earlier ranks chose each expert, and how many slots there are, which this rank knows if it has some.
+// before returns how many slots of earlier ranks chose each expert, and how many slots there are, which a rank without tokens learns from
+// the others.
 func (d *Dispatcher) before(counts nn.T, all int) (nn.T, int) {
 	if d.c.Tokens == nil {
 		return counts.Sub(counts), all
 	}
 	d.places.all = all
-	return counts.Tape().Apply(&d.places, counts), d.places.all
+	t, n := counts.Tape(), counts.Len()
+	earlier := t.Apply(&d.places, tensor.Concat(0, counts, t.Arange(tensor.Int64, float64(all), float64(all)+1, 1)))
+	return earlier.Slice(0, 0, n), d.places.all
 }
 
 // full returns counts of n rows for each expert.

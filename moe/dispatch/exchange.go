@@ -17,11 +17,12 @@ func wait(f tensor.Function, w dist.Work) {
 	}
 }
 
-// places tells how many slots of the ranks before this one chose each expert.
+// places tells how many slots of the ranks before this one chose each expert. It gets these counts of this rank, and behind them how many
+// slots all ranks have: in all microbatches of a step, so that the counts do not add up to it.
 type places struct {
 	constant
 	group *dist.Group
-	all   int // slots of all ranks; 0: this rank has to count them
+	all   int // slots of all ranks; 0: other ranks know
 }
 
 func (*places) Name() string { return "dispatch.places" }
@@ -31,7 +32,9 @@ func (f *places) Forward(c *tensor.Ctx, in []nn.T) nn.T {
 	all := c.New(tensor.Int64, n*e)
 	wait(f, f.group.AllGather(all, in[0]))
 	if f.all == 0 {
-		f.all = sum(c.HostInts(all))
+		for rank, counts := 0, c.HostInts(all); rank < n; rank++ {
+			f.all = max(f.all, int(counts[(rank+1)*e-1]))
+		}
 	}
 	y := c.New(tensor.Int64, e)
 	tensor.Copy(y, all.Reshape(n, e).Pad(0, 1, 0).CumSum(0).Slice(0, f.group.Rank(), f.group.Rank()+1).Reshape(e))
