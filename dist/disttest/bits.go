@@ -3,7 +3,6 @@ package disttest
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -71,9 +70,12 @@ func reducedBits(t *testing.T, start Start, n int) *rankBits {
 		results := map[string][]byte{}
 		rng := rand.New(rand.NewPCG(3, uint64(r.World.Rank())))
 		for d := range tensor.DType(tensor.NumDTypes) {
-			for _, op := range bitOps(d, r.World.Rank()) {
+			for red := range reds {
 				for _, count := range []int{1, 9, blocks} {
-					if err := reduceEach(r, d, op, count, rng, results); err != nil {
+					if !valid(reds[red].name, d) {
+						continue
+					}
+					if err := reduceEach(r.World, call{dtype: d, red: red, count: count}, rng, results); err != nil {
 						return err
 					}
 				}
@@ -85,39 +87,34 @@ func reducedBits(t *testing.T, start Start, n int) *rankBits {
 	return &out
 }
 
-// bitOps are the reductions that a type has.
-func bitOps(d tensor.DType, rank int) []dist.Op {
-	ops := []dist.Op{dist.Sum, dist.Prod, dist.Min, dist.Max}
-	if d.IsFloat() {
-		return append(ops, dist.Avg, dist.PreMulSum(1/(3+float64(rank))))
-	}
-	return append(ops, dist.BAnd, dist.BOr, dist.BXor)
-}
-
-// reduceEach does every operation that reduces, on about count elements (in the long form on each rank as root), and stores this rank's
-// results.
-func reduceEach(r *dist.Rank, d tensor.DType, op dist.Op, count int, rng *rand.Rand, results map[string][]byte) error {
-	g, n := r.World, r.World.Size()
-	share, counts := (count+n-1)/n, make([]int, n)
+// reduceEach does every operation that reduces, on about count elements (in the long form as a part), and stores this rank's results.
+func reduceEach(g *dist.Group, c call, rng *rand.Rand, results map[string][]byte) error {
+	n := g.Size()
+	share := (c.count + n - 1) / n
 	if Long() {
-		share = count
+		share = c.count
 	}
-	for i := range counts {
-		counts[i] = share * i
+	c.root, c.rows = n-1, func(_, to int) int { return share * to }
+	for _, o := range collectives() {
+		if !o.reduces {
+			continue
+		}
+		c := c
+		if c.Operation = o; o.form != whole {
+			c.count = share
+		}
+		p := c.on(g)
+		if reds[c.red].name == "premulsum" {
+			p.op = dist.PreMulSum(1 / (3 + float64(g.Rank())))
+		}
+		dst, src := p.tensors()
+		edit(src, func(x tensor.Tensor) { fillRandom(x, rng) })
+		if err := c.start(p, dst, src).Wait(); err != nil {
+			return err
+		}
+		results[p.String()] = bytes.Clone(bytesOf(dst))
 	}
-	all, all2 := tensor.New(r.Device, d, count), tensor.New(r.Device, d, count)
-	even, part := tensor.New(r.Device, d, share*n), tensor.New(r.Device, d, share)
-	uneven, mine := tensor.New(r.Device, d, totalOf(counts)), tensor.New(r.Device, d, counts[g.Rank()])
-	for _, x := range []tensor.Tensor{all, all2, even, uneven} {
-		edit(x, func(x tensor.Tensor) { fillRandom(x, rng) })
-	}
-	err := errors.Join(g.AllReduce(all, op).Wait(), g.Reduce(all2, op, n-1).Wait(), g.ReduceScatter(part, even, op).Wait(),
-		g.ReduceScatterV(mine, uneven, counts, op).Wait())
-	for i, x := range []tensor.Tensor{all, all2, part, mine} {
-		what := [...]string{"allreduce", "reduce", "reducescatter", "reducescatterv"}[i]
-		results[fmt.Sprint(what, " ", op, " of ", count, " ", d)] = bytes.Clone(bytesOf(x))
-	}
-	return err
+	return nil
 }
 
 // fillRandom sets x, in host memory, to numbers whose sums must be rounded.

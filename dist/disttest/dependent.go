@@ -144,8 +144,9 @@ func (s *suite) dependent(t *testing.T) {
 	for _, n := range []int{2, 3} {
 		for count, times := range times {
 			s.ok(t, n, func(r *dist.Rank) error {
-				c := &chain{me: r.World.Rank(), n: n, twin: r.World.With(dist.Name("twin")), part: count, x: tensor.New(r.Device, tensor.Float32, count),
-					y: tensor.New(r.Device, tensor.Float32, count), whole: tensor.New(r.Device, tensor.Float32, count*n)}
+				make := func(n int) tensor.Tensor { return zeros(r.World, tensor.Float32, n) }
+				c := &chain{me: r.World.Rank(), n: n, twin: r.World.With(dist.Name("twin")), part: count, x: make(count), y: make(count),
+					whole: make(count * n)}
 				for k := range times {
 					for _, p := range chains {
 						set(c.x, c.mine)
@@ -167,15 +168,12 @@ func (s *suite) dependent(t *testing.T) {
 func (s *suite) independent(t *testing.T) {
 	s.ok(t, 3, func(r *dist.Rank) error {
 		g, me := r.World, r.World.Rank()
-		buf := filled(r, tensor.Float32, 20, func(i int) float64 { return float64(me) })
+		buf := filled(r.World, tensor.Float32, 20, func(i int) float64 { return float64(me) })
 		x, y, hello := buf.Range(0, 10), buf.Range(10, 20), tensor.New(r.Device, tensor.Float32, 1)
 		if me == 0 { // the others begin when they have received
 			sum := g.AllReduce(x, dist.Sum)
-			works := []dist.Work{sum, g.Send(y, 1, 0), g.Send(y, 2, 0)} // rank 1 receives after rank 2 has received
-			for _, w := range works {
-				if err := w.Wait(); err != nil {
-					return err
-				}
+			if err := waitAll(sum, g.Send(y, 1, 0), g.Send(y, 2, 0)); err != nil { // rank 1 receives after rank 2 has received
+				return err
 			}
 			return holds("x", x, func(int) float64 { return 3 })
 		}
@@ -197,24 +195,24 @@ func (s *suite) independent(t *testing.T) {
 }
 
 // actChain sums four times on two groups, with a reduce-scatter and an all-gather between them, in place and without a wait.
-func actChain(s *step, r *dist.Rank, g, twin *dist.Group) (dist.Work, func() error) {
+func actChain(s *step, g, twin *dist.Group) pending {
 	n, part := g.Size(), s.count/4
-	x := filled(r, tensor.Float64, part*n, func(i int) float64 { return from4(g.Rank(), i) })
+	x := filled(g, tensor.Float64, part*n, func(i int) float64 { return from4(g.Rank(), i) })
 	mine := x.Range(g.Rank()*part, (g.Rank()+1)*part)
 	w := last(g.AllReduce(x, dist.Sum), twin.AllReduce(x, dist.Sum), g.ReduceScatter(mine, x, dist.Sum), twin.AllGather(x, mine),
 		g.AllReduce(x, dist.Sum))
-	return w, is(x, (&chain{n: n}).times(3))
+	return pending{[]dist.Work{w}, func() error { return holds("chain", x, (&chain{n: n}).times(3)) }}
 }
 
 // actRelay sums what it has received, and sends the sum on.
-func actRelay(s *step, r *dist.Rank, g, twin *dist.Group) (dist.Work, func() error) {
-	n, next, prev := g.Size(), (g.Rank()+1)%g.Size(), (g.Rank()+g.Size()-1)%g.Size()
-	if n == 1 {
-		return dist.Work{}, fine
+func actRelay(s *step, g, twin *dist.Group) pending {
+	next, prev := neighbours(g)
+	if next == g.Rank() {
+		return pending{check: func() error { return nil }}
 	}
-	x, y := filled(r, tensor.Float64, s.count, func(i int) float64 { return from4(g.Rank(), i) }), tensor.New(r.Device, tensor.Float64, s.count)
-	z := tensor.New(r.Device, tensor.Float64, s.count)
+	x, y := filled(g, tensor.Float64, s.count, func(i int) float64 { return from4(g.Rank(), i) }), zeros(g, tensor.Float64, s.count)
+	z := zeros(g, tensor.Float64, s.count)
 	w := last(g.Send(x, next, s.root), g.Recv(y, prev, s.root), twin.AllReduce(y, dist.Sum),
 		g.Recv(z, prev, s.root), g.Send(y, next, s.root), g.AllReduce(z, dist.Sum))
-	return w, is(z, (&chain{n: n}).times(1))
+	return pending{[]dist.Work{w}, func() error { return holds("relay", z, (&chain{n: g.Size()}).times(1)) }}
 }

@@ -100,7 +100,7 @@ func (s *suite) recvAnyIsFair(t *testing.T) {
 		if g.Rank() > 0 {
 			var last dist.Work
 			for range each {
-				last = g.Send(filled(r, tensor.Float64, 1, func(int) float64 { return 1 }), 0, 0)
+				last = g.Send(filled(r.World, tensor.Float64, 1, func(int) float64 { return 1 }), 0, 0)
 			}
 			if with[g.Rank()].Engine() == "tcp" { // here Send does not wait for its Recv, and the messages arrive before the barrier
 				if err := last.Wait(); err != nil {

@@ -43,7 +43,7 @@ func (s *suite) absent(t *testing.T) {
 	s.fails(t, 1, 4, timeout, timeout+200*time.Millisecond, []string{"reduce seq 2", "ranks 1-3 did not arrive"}, func(r *dist.Rank) error {
 		if r.World.Rank() == 0 {
 			defer close(over)
-			return r.World.Reduce(filled(r, tensor.Float32, 10, func(int) float64 { return 1 }), dist.Sum, 0).Wait()
+			return r.World.Reduce(filled(r.World, tensor.Float32, 10, func(int) float64 { return 1 }), dist.Sum, 0).Wait()
 		}
 		<-over
 		return r.World.Barrier().Wait()
@@ -280,7 +280,7 @@ func same2(a, b error) bool { return a != nil && b != nil && a.Error() == b.Erro
 func (s *suite) waitHostCancelled(t *testing.T) {
 	cancelled := make(chan struct{})
 	s.ok(t, 2, func(r *dist.Rank) error {
-		x := filled(r, tensor.Float32, 5000, func(int) float64 { return 1 })
+		x := filled(r.World, tensor.Float32, 5000, func(int) float64 { return 1 })
 		if r.World.Rank() == 1 {
 			<-cancelled
 			return r.World.AllReduce(x, dist.Sum).Wait()

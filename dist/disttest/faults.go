@@ -42,19 +42,12 @@ func slowPeer(t *testing.T, with func(f Fault) Start) {
 	for _, n := range []int{2, 3} {
 		s.ok(t, n, func(r *dist.Rank) error {
 			for step := range 12 {
-				for root := range n {
-					if err := moveRooted(r, tensor.Float32, 3000+step, root); err != nil {
+				rows := func(from, to int) int { return (from + 2*to) % 4 * 300 }
+				c := call{dtype: tensor.Float64, red: step % 5, count: 3000 + step, rows: rows}
+				for _, c := range atRoots(n, c, func(o *Operation) bool { return o.form != nothing }) {
+					if err := c.run(r.World); err != nil {
 						return err
 					}
-				}
-				if err := moveAll(r, tensor.Int64, 2000+step); err != nil {
-					return err
-				}
-				if err := reduceOne(r, r.World, step%len(reds), tensor.Float64, 9000); err != nil {
-					return err
-				}
-				if err := exchangeV(r, 100); err != nil {
-					return err
 				}
 			}
 			return nil
@@ -73,7 +66,7 @@ func slowAbort(t *testing.T, with func(f Fault) Start) {
 
 // lostBlock drops one block of each operation in turn. The counted bytes, or the result, must show it.
 func lostBlock(t *testing.T, with func(f Fault) Start) {
-	full := wire(t, with(nil), 3, 6000)
+	full, _ := wire(t, with(nil), 3, 6000)
 	for kind := range full {
 		var mu sync.Mutex
 		dropped := 0
@@ -83,7 +76,7 @@ func lostBlock(t *testing.T, with func(f Fault) Start) {
 			dropped++
 			return dropped == 5
 		})
-		total := wire(t, start, 3, 6000)
+		total, _ := wire(t, start, 3, 6000)
 		sum := func(m map[string]uint64) (n uint64) {
 			for _, b := range m {
 				n += b
@@ -103,7 +96,7 @@ func lostBlock(t *testing.T, with func(f Fault) Start) {
 		return first
 	})
 	require.NoError(t, start(t, 3, quiet(0), func(r *dist.Rank) error {
-		errs.put(r.World.Rank(), reduceOne(r, r.World, 0, tensor.Float32, 6000))
+		errs.put(r.World.Rank(), sum(r.World, tensor.Float32, 6000))
 		return nil
 	}))
 	wrong := fmt.Sprint(errs.rows)

@@ -23,7 +23,7 @@ func Different(t *testing.T, start Start, ranks []int, force string) {
 			for i, a := range kinds {
 				for j, b := range kinds {
 					if a.Name != b.Name {
-						cases = append(cases, &pairing{ops: [2]Operation{a, b}, odd: (i + j) % n, n: n})
+						cases = append(cases, &pairing{ops: [2]*Operation{a, b}, odd: (i + j) % n, n: n})
 					}
 				}
 			}
@@ -47,20 +47,9 @@ func Different(t *testing.T, start Start, ranks []int, force string) {
 	}
 }
 
-// collectives are the operations of a whole group whose calls do not name a peer.
-func collectives() []Operation {
-	var all []Operation
-	for _, o := range Operations() {
-		if o.Name != "send" && o.Name != "recv" && o.Name != "batch" {
-			all = append(all, o)
-		}
-	}
-	return all
-}
-
 // pairing is one rank with another operation than the others have.
 type pairing struct {
-	ops    [2]Operation // that of the others, and that of the one rank
+	ops    [2]*Operation // that of the others, and that of the one rank
 	odd, n int
 	errs   table[error]
 	took   table[time.Duration]

@@ -96,22 +96,14 @@ func (s *suite) inFlight(t *testing.T) {
 			other := r.World.With()
 			rng := rand.New(rand.NewPCG(7, uint64(r.World.Rank())))
 			for range rounds {
-				var works []dist.Work
-				var xs []tensor.Tensor
-				for i := range 32 {
-					x := filled(r, tensor.Float64, big(1+i*i*40), func(k int) float64 { return tag(r.World.Rank(), i+k) })
-					g := r.World
-					if i%2 == 1 {
-						g = other
-					}
-					works, xs = append(works, g.AllReduce(x, dist.Sum)), append(xs, x)
+				var flying [32]pending
+				for i := range flying {
+					c := call{Operation: operation("allreduce"), dtype: tensor.Float64, count: big(1 + i*i*40), salt: i}
+					flying[i] = c.on([]*dist.Group{r.World, other}[i%2]).issue()
 				}
-				for _, i := range rng.Perm(32) {
-					if err := works[i].Wait(); err != nil {
-						return err
-					}
-					if err := holds(fmt.Sprint("operation ", i), xs[i], func(k int) float64 { return sum(r.World, i+k) }); err != nil {
-						return err
+				for _, i := range rng.Perm(len(flying)) {
+					if err := flying[i].finish(); err != nil {
+						return fmt.Errorf("operation %d: %w", i, err)
 					}
 				}
 			}
@@ -123,18 +115,16 @@ func (s *suite) inFlight(t *testing.T) {
 // backpressure issues more operations than a lane holds.
 func (s *suite) backpressure(t *testing.T) {
 	s.ok(t, 2, func(r *dist.Rank) error {
-		var last dist.Work
-		xs := make([]tensor.Tensor, 300)
-		for i := range xs {
-			xs[i] = filled(r, tensor.Int32, 1+i%3*100, func(int) float64 { return float64(i) })
-			last = r.World.AllReduce(xs[i], dist.Sum)
+		var flying [300]pending
+		for i := range flying {
+			flying[i] = call{Operation: operation("allreduce"), dtype: tensor.Int32, count: 1 + i%3*100, salt: i}.on(r.World).issue()
 		}
-		if err := last.Wait(); err != nil {
+		if err := waitAll(flying[299].works...); err != nil {
 			return err
 		}
-		for i, x := range xs {
-			if got := tensor.Floats(x); got[0] != float64(2*i) {
-				return fmt.Errorf("operation %d: %v", i, got[0])
+		for i, p := range flying {
+			if err := p.check(); err != nil {
+				return fmt.Errorf("operation %d: %w", i, err)
 			}
 		}
 		return nil
@@ -167,45 +157,25 @@ func (s *suite) twoGoroutines(t *testing.T) {
 // randomPrograms runs programs of random operations that all ranks derive from one seed, and compares each result with
 // plain loops.
 func (s *suite) randomPrograms(t *testing.T) {
-	steps := 150
+	steps := 250
 	if s.long() {
-		steps = 3000
+		steps = 5000
 	}
 	for _, n := range s.sizes() {
 		s.ok(t, n, func(r *dist.Rank) error {
 			rng := rand.New(rand.NewPCG(uint64(n), 11)) // the same on all ranks
-			groups := []*dist.Group{r.World, r.World.With(), r.World.With()}
+			groups, ops := []*dist.Group{r.World, r.World.With(), r.World.With()}, collectives()
 			for step := range steps {
-				g := groups[rng.IntN(3)]
-				d := tensor.DType(rng.IntN(int(tensor.Bool)))
-				count, root, what := rng.IntN(3000), rng.IntN(n), rng.IntN(4)
-				var err error
-				switch what {
-				case 0:
-					err = reduceOne(r, g, rng.IntN(len(reds)), d, count)
-				case 1:
-					err = moveRooted(&dist.Rank{World: g, Device: r.Device}, d, count%300, root)
-				case 2:
-					err = moveAll(&dist.Rank{World: g, Device: r.Device}, d, count%500)
-				case 3:
-					err = g.Barrier().Wait()
+				c := call{Operation: ops[rng.IntN(len(ops))], dtype: tensor.DType(rng.IntN(int(tensor.Bool))), red: rng.IntN(len(reds)),
+					root: rng.IntN(n), count: rng.IntN(1000)}
+				if c.reduces && !valid(reds[c.red].name, c.dtype) {
+					c.red = 0
 				}
-				if err != nil {
+				if err := c.run(groups[rng.IntN(3)]); err != nil {
 					return fmt.Errorf("step %d: %w", step, err)
 				}
 			}
 			return nil
 		})
 	}
-}
-
-func reduceOne(r *dist.Rank, g *dist.Group, red int, d tensor.DType, count int) error {
-	if !valid(reds[red].name, d) {
-		return nil
-	}
-	x := filled(r, d, count, func(i int) float64 { return value(reds[red].name, d, g.Size(), g.Rank(), i) })
-	if err := g.AllReduce(x, reds[red].op(g.Rank())).Wait(); err != nil {
-		return err
-	}
-	return holds(reds[red].name, x, func(i int) float64 { return reduced(red, d, g.Size(), i) })
 }

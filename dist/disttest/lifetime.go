@@ -75,7 +75,7 @@ func abortEach(t *testing.T, start Start, seeds, count int) {
 			out[i] = newCrossing(n)
 		}
 		require.NoError(t, start(t, n, quiet(0), func(r *dist.Rank) error {
-			data := filled(r, tensor.Float32, count, func(i int) float64 { return float64(r.World.Rank() + i%3) })
+			data := filled(r.World, tensor.Float32, count, func(i int) float64 { return float64(r.World.Rank() + i%3) })
 			x := tensor.New(r.Device, tensor.Float32, count)
 			for k := range seeds {
 				tensor.Copy(x, data)
@@ -123,7 +123,7 @@ func abortOnce(g *dist.Group, x tensor.Tensor, k int) error {
 func (s *suite) borrowedUntilDone(t *testing.T) {
 	s.ok(t, 2, func(r *dist.Rank) error {
 		for _, count := range []int{10, 100_000} {
-			x := filled(r, tensor.Float32, count, func(int) float64 { return 1 })
+			x := filled(r.World, tensor.Float32, count, func(int) float64 { return 1 })
 			w := r.World.AllReduce(x, dist.Sum)
 			tensor.Raw(x).Settle()
 			if !w.Done() {

@@ -41,7 +41,7 @@ const patience = 20 * time.Second
 
 // broken makes the group fail on all ranks: they give different counts.
 func broken(g *dist.Group) error {
-	err := g.AllReduce(zeros(g, 10+g.Rank()), dist.Sum).Wait()
+	err := g.AllReduce(zeros(g, tensor.Float32, 10+g.Rank()), dist.Sum).Wait()
 	if err == nil {
 		return errors.New("the mismatch was not seen")
 	}
@@ -78,7 +78,7 @@ func works(g *dist.Group) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(opAllReduce(part, 0, 10), opAllReduce(g.With(dist.Name("again")), 0, 10)); err != nil {
+	if err := errors.Join(sum(part, tensor.Float32, 10), sum(g.With(dist.Name("again")), tensor.Float32, 10)); err != nil {
 		return err
 	}
 	return g.Barrier().Wait() // no rank breaks the group while another still uses a part of it
@@ -145,7 +145,7 @@ func (s *suite) rebuildWithoutLate(t *testing.T) {
 			return nil
 		}
 		begin := time.Now()
-		err := g.AllReduce(zeros(g, 10), dist.Sum).Wait()
+		err := g.AllReduce(zeros(g, tensor.Float32, 10), dist.Sum).Wait()
 		if err == nil || !strings.Contains(err.Error(), "rank 1") {
 			return fmt.Errorf("without rank 1: %w", err)
 		}

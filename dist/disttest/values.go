@@ -1,6 +1,8 @@
 package disttest
 
 import (
+	"math"
+
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -28,6 +30,9 @@ func add(a, b float64) float64           { return a + b }
 func one(int) float64                    { return 1 }
 func weight(rank int) float64            { return float64(2 - rank%2) }
 
+// redMax is the index of max.
+const redMax = 4
+
 // valid reports whether a type has a reduction.
 func valid(name string, d tensor.DType) bool {
 	switch name {
@@ -48,6 +53,8 @@ func value(name string, d tensor.DType, n, rank, i int) float64 {
 		return float64(1 + (rank+i)%2)
 	case name == "avg":
 		return float64(n * ((rank + i) % 3)) // so that the sum is divisible by n
+	case name == "min" || name == "max" || name == "sum" && d != tensor.Uint8 && d != tensor.BFloat16:
+		return tag(rank, i) // large values show more mistakes
 	}
 	return float64((3*rank + 7*i) % 6)
 }
@@ -70,26 +77,12 @@ func reduced(red int, d tensor.DType, n, i int) float64 {
 	return acc
 }
 
-// cycle returns at with its values computed once. The period of at must divide 60, as for value and reduced.
-func cycle(at func(i int) float64) func(i int) float64 {
-	var x [60]float64
-	setAll(x[:], at)
-	return func(i int) float64 { return x[i%len(x)] }
-}
-
 // big is a number of elements that takes several blocks. With the race detector it is smaller, because other tests have many blocks.
 func big(n int) int {
 	if race && !Long() {
 		return min(n, 1_001)
 	}
 	return n
-}
-
-// filled returns a new tensor with the given elements.
-func filled(r *dist.Rank, d tensor.DType, n int, at func(i int) float64) tensor.Tensor {
-	x := tensor.New(r.Device, d, n)
-	set(x, at)
-	return x
 }
 
 func set(x tensor.Tensor, at func(i int) float64) {
@@ -134,9 +127,32 @@ func setAll[T any](x []T, at func(i int) T) {
 	}
 }
 
-// list returns at(0), …, at(n-1).
-func list(n int, at func(i int) float64) []float64 {
+// period divides by the period of tag, value and reduced.
+const period = 97 * 12
+
+// list returns at(first), …, at(first+n-1), for a function that repeats itself after period elements.
+func list(first, n int, at func(i int) float64) []float64 {
 	out := make([]float64, n)
-	setAll(out, at)
+	for i := range out {
+		if i < period {
+			out[i] = at(first + i)
+		} else {
+			out[i] = out[i-period]
+		}
+	}
 	return out
+}
+
+// bf16 and f16 store numbers that are exact in 16 bits, and NaN.
+func bf16(x float64) tensor.BF16 { return tensor.BF16(math.Float32bits(float32(x)) >> 16) }
+
+func f16(x float64) tensor.F16 {
+	switch {
+	case x != x:
+		return 0x7e00
+	case x == 0:
+		return 0
+	}
+	u := math.Float32bits(float32(x))
+	return tensor.F16(u>>16&0x8000 | (u&0x7fffffff)>>13 - 112<<10)
 }
