@@ -37,27 +37,20 @@ func SameBits(t *testing.T, start Start) {
 // rankBits is the results of each rank, by operation.
 type rankBits = table[map[string][]byte]
 
-var goroutines struct {
-	mu   sync.Mutex
-	bits map[string]*rankBits
-}
+var goroutines sync.Map // *rankBits
 
 // goroutineBits is the results of n goroutine ranks, computed once.
 func goroutineBits(t *testing.T, n int) *rankBits {
-	goroutines.mu.Lock()
-	defer goroutines.mu.Unlock()
 	key := fmt.Sprint(n, os.Getenv("RINGO_BITS"))
-	if goroutines.bits[key] == nil {
-		bits := reducedBits(t, func(_ *testing.T, n int, cfg dist.Config, fn func(r *dist.Rank) error) error {
+	bits, known := goroutines.Load(key)
+	if !known {
+		bits = reducedBits(t, func(_ *testing.T, n int, cfg dist.Config, fn func(r *dist.Rank) error) error {
 			cfg.Ranks = n
 			return dist.Run(context.Background(), cfg, func(_ context.Context, r *dist.Rank) error { return fn(r) })
 		}, n)
-		if goroutines.bits == nil {
-			goroutines.bits = map[string]*rankBits{}
-		}
-		goroutines.bits[key] = bits
+		goroutines.Store(key, bits)
 	}
-	return goroutines.bits[key]
+	return bits.(*rankBits)
 }
 
 func reducedBits(t *testing.T, start Start, n int) *rankBits {
@@ -119,24 +112,16 @@ func reduceEach(g *dist.Group, c call, rng *rand.Rand, results map[string][]byte
 
 // fillRandom sets x, in host memory, to numbers whose sums must be rounded.
 func fillRandom(x tensor.Tensor, rng *rand.Rand) {
-	switch x.DType() {
-	case tensor.Float32:
-		setAll(tensor.Data[float32](x), func(int) float32 { return float32(rng.NormFloat64()) })
-	case tensor.Float64:
-		setAll(tensor.Data[float64](x), func(int) float64 { return rng.NormFloat64() })
-	case tensor.BFloat16:
-		setAll(tensor.Data[tensor.BF16](x), func(int) tensor.BF16 { return tensor.BF16(0x3e00 + rng.IntN(0x300)) })
-	case tensor.Float16:
-		setAll(tensor.Data[tensor.F16](x), func(int) tensor.F16 { return tensor.F16(0x3000 + rng.IntN(0x1000)) })
-	case tensor.Bool:
-		setAll(tensor.Data[bool](x), func(int) bool { return rng.IntN(2) == 1 })
+	switch d := x.DType(); {
+	case d.IsHalf():
+		setHost(x, func(int) float64 { return 0.125 + rng.Float64()/4 })
+	case d.IsFloat():
+		setHost(x, func(int) float64 { return rng.NormFloat64() })
+	case d == tensor.Bool:
+		setHost(x, func(int) float64 { return float64(rng.IntN(2)) })
 	default:
-		var bits uint64
 		for i, b := 0, x.Bytes(); i < len(b); i++ {
-			if i%8 == 0 {
-				bits = rng.Uint64()
-			}
-			b[i] = byte(bits >> (i % 8 * 8))
+			b[i] = byte(rng.Uint32())
 		}
 	}
 }

@@ -27,11 +27,23 @@ type call struct {
 
 // on returns the call of one rank.
 func (c call) on(g *dist.Group) *call {
-	c.g, c.op = g, reds[c.red].op(g.Rank())
+	if c.g, c.op = g, reds[c.red].op; reds[c.red].name == "premulsum" {
+		c.op = dist.PreMulSum(factor(c.red, g.Rank()))
+	}
 	return &c
 }
 
 func (c call) run(g *dist.Group) error { return c.on(g).issue().finish() }
+
+// runAll does one call after the other.
+func runAll(g *dist.Group, calls ...call) error {
+	for _, c := range calls {
+		if err := c.run(g); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 // pending is what one rank has issued, and how to check the result.
 type pending struct {
@@ -75,17 +87,12 @@ func (c *call) issue() pending {
 
 // String describes the call.
 func (c *call) String() string {
-	s := fmt.Sprintf("%s of %v rows of %d %v", c.Name, c.sends(c.g.Rank()), max(c.width, 1), c.dtype)
-	if c.inPlace && hasPlace(c.Operation) {
-		s += " in place"
-	}
-	if c.rooted {
-		s += fmt.Sprint(", root ", c.root)
-	}
+	red := "no reduction"
 	if c.reduces {
-		s += ", " + reds[c.red].name
+		red = reds[c.red].name
 	}
-	return s
+	return fmt.Sprintf("%s of %v rows of %d %v, root %d, in place %v, %s", c.Name, c.sends(c.g.Rank()), max(c.width, 1), c.dtype, c.root,
+		c.inPlace, red)
 }
 
 // view returns the rows of x.
@@ -108,16 +115,14 @@ func (c *call) part(from, to int) int {
 
 // sends returns how many rows a rank has for each other, and receives how many each has for it.
 func (c *call) sends(from int) []int {
-	return counts(c.g.Size(), func(to int) int { return c.part(from, to) })
+	out := make([]int, c.g.Size())
+	setAll(out, func(to int) int { return c.part(from, to) })
+	return out
 }
 
 func (c *call) receives(to int) []int {
-	return counts(c.g.Size(), func(from int) int { return c.part(from, to) })
-}
-
-func counts(n int, of func(i int) int) []int {
-	out := make([]int, n)
-	setAll(out, of)
+	out := make([]int, c.g.Size())
+	setAll(out, func(from int) int { return c.part(from, to) })
 	return out
 }
 
@@ -145,21 +150,20 @@ func (c *call) result(me int) (out []span) {
 		return []span{{from, first, n}}
 	}
 	for rank := range c.g.Size() {
-		s := span{rank: rank}
-		switch c.form {
-		case gathers:
-			_, s.n = c.place(0, rank)
-		case exchanges:
-			s.first, s.n = c.place(rank, me)
-		case messages:
-			if rank != me && c.pairs(c, rank, me) {
-				s.n = c.part(rank, me)
-			}
+		first, n := c.place(rank, me)
+		if c.form == gathers {
+			_, n = c.place(0, rank)
+			first = 0
 		}
-		out = append(out, s)
+		if c.form != messages || c.pair(rank, me) {
+			out = append(out, span{rank, first, n})
+		}
 	}
 	return out
 }
+
+// pair reports whether a rank has a message for another.
+func (c *call) pair(from, to int) bool { return from != to && c.pairs(c, from, to) }
 
 // place returns where rank from has the elements for rank to.
 func (c *call) place(from, to int) (first, n int) {
@@ -196,37 +200,37 @@ func (c *call) moved() (elements int) {
 
 // tensors returns the arguments of a collective, with the input filled.
 func (c *call) tensors() (dst, src tensor.Tensor) {
-	me := c.g.Rank()
-	get := 0
+	me, get := c.g.Rank(), 0
 	for _, s := range c.result(me) {
 		get += s.n
 	}
 	first, mine := c.place(0, me)
-	gives, gets := !c.rooted || me == c.root || c.form == gathers, !c.rooted || me == c.root || c.form == scatters
+	give, has := mine, !c.rooted || me == c.root // has all
+	if c.form != gathers {
+		give = totalOf(c.sends(me)) * max(c.width, 1)
+	}
 	switch {
 	case c.form == nothing:
 		return dst, src
 	case c.form == whole:
-		src = filled(c.g, c.dtype, c.count, c.input(me))
-		return src, src
-	case c.inPlace && c.form == gathers && gets:
+		src = zeros(c.g, c.dtype, c.count)
+		dst = src
+	case c.form == gathers && c.inPlace && has:
 		dst = zeros(c.g, c.dtype, get)
 		src = dst.Range(first, first+mine)
-		set(src, c.input(me))
-		return dst, src
-	}
-	if gives {
-		give := mine
-		if c.form != gathers {
-			give = totalOf(c.sends(me)) * max(c.width, 1)
-		}
-		src = filled(c.g, c.dtype, give, c.input(me))
-	}
-	switch {
-	case c.inPlace && c.form == scatters && gives:
+	case c.form == scatters && c.inPlace && has:
+		src = zeros(c.g, c.dtype, give)
 		dst = src.Range(first, first+mine)
-	case gets:
-		dst = zeros(c.g, c.dtype, get)
+	default:
+		if has || c.form == gathers {
+			src = zeros(c.g, c.dtype, give)
+		}
+		if has || c.form == scatters {
+			dst = zeros(c.g, c.dtype, get)
+		}
+	}
+	if !src.IsZero() {
+		set(src, c.input(me))
 	}
 	return dst, src
 }

@@ -1,7 +1,9 @@
 package disttest
 
 import (
+	"errors"
 	"fmt"
+	"math"
 	"os"
 	"strconv"
 	"testing"
@@ -25,22 +27,13 @@ func (c *chain) mine(i int) float64 { return from4(c.me, i) }
 // from4 is element i of rank's data: small, so that sums of sums are exact.
 func from4(rank, i int) float64 { return float64((rank + i) % 4) }
 
-// sum is element i of the sum over ranks.
-func (c *chain) sum(i int) (s float64) {
-	for rank := range c.n {
-		s += from4(rank, i)
-	}
-	return s
-}
-
 // times is the sum over ranks, summed again k times.
 func (c *chain) times(k int) func(i int) float64 {
-	return func(i int) float64 {
-		s := c.sum(i)
-		for range k {
-			s *= float64(c.n)
+	return func(i int) (s float64) {
+		for rank := range c.n {
+			s += from4(rank, i)
 		}
-		return s
+		return s * math.Pow(float64(c.n), float64(k))
 	}
 }
 
@@ -73,27 +66,19 @@ var chains = []struct {
 	}},
 	{"read, then overwritten", func(c *chain, g *dist.Group) error {
 		w := g.AllGather(c.whole, c.x)
-		if err := want(c.twin.Broadcast(c.x, 0), "x", c.x, func(i int) float64 { return from4(0, i) }); err != nil {
-			return err
-		}
-		return want(w, "whole", c.whole, func(i int) float64 { return from4(i/c.part, i%c.part) })
+		return errors.Join(want(c.twin.Broadcast(c.x, 0), "x", c.x, func(i int) float64 { return from4(0, i) }),
+			want(w, "whole", c.whole, func(i int) float64 { return from4(i/c.part, i%c.part) }))
 	}},
 	{"send what was reduced", func(c *chain, g *dist.Group) error {
 		next, prev := neighbours(g)
 		got := g.Recv(c.y, prev, 0)
 		again := last(g.AllReduce(c.x, dist.Sum), g.Send(c.x, next, 0), g.AllReduce(c.x, dist.Sum))
-		if err := want(got, "y", c.y, c.times(0)); err != nil {
-			return err
-		}
-		return want(again, "x", c.x, c.times(1))
+		return errors.Join(want(got, "y", c.y, c.times(0)), want(again, "x", c.x, c.times(1)))
 	}},
 	{"reduce what was received", func(c *chain, g *dist.Group) error {
 		next, prev := neighbours(g)
 		sent := g.Send(c.x, next, 0)
-		if err := want(last(g.Recv(c.y, prev, 0), g.AllReduce(c.y, dist.Sum)), "y", c.y, c.times(0)); err != nil {
-			return err
-		}
-		return sent.Wait()
+		return errors.Join(want(last(g.Recv(c.y, prev, 0), g.AllReduce(c.y, dist.Sum)), "y", c.y, c.times(0)), sent.Wait())
 	}},
 	{"a batch between", func(c *chain, g *dist.Group) error {
 		next, prev := neighbours(g)
@@ -111,10 +96,7 @@ var chains = []struct {
 		}
 		first := [2]dist.Work{a.AllReduce(x, dist.Sum), b.AllReduce(y, dist.Sum)}
 		v, w := last(first[0], a.AllReduce(x, dist.Sum)), last(first[1], b.AllReduce(y, dist.Sum))
-		if err := want(v, "first", x, c.times(1)); err != nil {
-			return err
-		}
-		return want(w, "second", y, c.times(1))
+		return errors.Join(want(v, "first", x, c.times(1)), want(w, "second", y, c.times(1)))
 	}},
 }
 

@@ -1,7 +1,9 @@
 package disttest
 
 import (
+	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"testing"
 
@@ -10,6 +12,26 @@ import (
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/tensor"
 )
+
+// sumIs sums x over a group, and compares the result.
+func sumIs(g *dist.Group, x, want float64) error {
+	v := []float64{x}
+	if err := g.SumFloats(v); err != nil || v[0] != want {
+		return fmt.Errorf("the sum of %v over group %s is %v, want %v: %w", x, g.Name(), v[0], want, err)
+	}
+	return nil
+}
+
+// isMadeOf checks, by a sum, which of n ranks are members of a group.
+func isMadeOf(g *dist.Group, me, n int, member func(rank int) bool) error {
+	want := 0.0
+	for i := range n {
+		if member(i) {
+			want += math.Exp2(float64(i))
+		}
+	}
+	return sumIs(g, math.Exp2(float64(me)), want)
+}
 
 // groups uses many groups, disjoint and overlapping, made by Split and With.
 func (s *suite) groups(t *testing.T) {
@@ -21,19 +43,11 @@ func (s *suite) groups(t *testing.T) {
 				if err != nil {
 					return err
 				}
-				x := []float64{float64(me), 1}
-				if err := part.SumFloats(x); err != nil {
+				if err := errors.Join(isMadeOf(part, me, n, func(i int) bool { return i%ways == me%ways }), part.Close()); err != nil {
 					return err
 				}
-				sum, members := 0.0, 0.0
-				for i := me % ways; i < n; i += ways {
-					sum, members = sum+float64(i), members+1
-				}
-				if x[0] != sum || x[1] != members || part.Ranks()[part.Size()-1] != me%ways {
-					return fmt.Errorf("split %d ways: %v of %v", ways, x, part.Ranks())
-				}
-				if err := part.Close(); err != nil {
-					return err
+				if part.Ranks()[part.Size()-1] != me%ways {
+					return fmt.Errorf("split %d ways: %v", ways, part.Ranks())
 				}
 			}
 			first, err := r.World.Split(min(me-1, 0), 0) // rank 0 is in no group
@@ -60,19 +74,11 @@ func (s *suite) mesh(t *testing.T) {
 		for _, c := range []struct {
 			axes []string
 			bits int // bits of the rank that differ within the group
-		}{{[]string{"dp"}, 4}, {[]string{"ep"}, 2}, {[]string{"tp"}, 1}, {[]string{"dp", "tp"}, 5}, {[]string{"ep", "dp"}, 6}, {nil, 0}, {[]string{"dp", "ep", "tp"}, 7}} {
-			sum, want := []float64{float64(me)}, 0.0
-			for i := range 8 {
-				if i&^c.bits == me&^c.bits {
-					want += float64(i)
-				}
-			}
+		}{{[]string{"dp"}, 4}, {[]string{"ep"}, 2}, {[]string{"tp"}, 1}, {[]string{"dp", "tp"}, 5}, {[]string{"ep", "dp"}, 6}, {nil, 0},
+			{[]string{"dp", "ep", "tp"}, 7}} {
 			g := m.Group(c.axes...)
-			if err := g.SumFloats(sum); err != nil {
-				return err
-			}
-			if sum[0] != want || g != m.Group(c.axes...) {
-				return fmt.Errorf("axes %v: %v, want %v", c.axes, sum, want)
+			if err := isMadeOf(g, me, 8, func(i int) bool { return i&^c.bits == me&^c.bits }); err != nil || g != m.Group(c.axes...) {
+				return fmt.Errorf("axes %v: %w", c.axes, err)
 			}
 		}
 		if m.Coord("dp") != me/4 || m.Coord("tp") != me%2 || m.Size("ep") != 2 {
@@ -139,12 +145,8 @@ func (s *suite) twoGoroutines(t *testing.T) {
 		for i, g := range groups {
 			both.Go(func() error {
 				for k := range 300 {
-					x := []float64{float64(k + i)}
-					if err := g.SumFloats(x); err != nil {
-						return err
-					}
-					if x[0] != float64(2*(k+i)) {
-						return fmt.Errorf("group %d, step %d: %v", i, k, x)
+					if err := sumIs(g, float64(k+i), float64(2*(k+i))); err != nil {
+						return fmt.Errorf("group %d, step %d: %w", i, k, err)
 					}
 				}
 				return nil

@@ -18,7 +18,7 @@ func (c *call) post() pending {
 	}
 	each := func(send, recv func(x tensor.Tensor, peer, tag int), add func(w ...dist.Work)) {
 		for to := range in {
-			if to != me && c.pairs(c, me, to) {
+			if c.pair(me, to) {
 				send(filled(c.g, c.dtype, c.part(me, to), c.message(me, to)), to, c.root)
 			}
 		}
@@ -26,10 +26,8 @@ func (c *call) post() pending {
 			add(c.g.AllReduce(sum, dist.Sum))
 		}
 		for _, s := range c.result(me) {
-			if s.rank != me && c.pairs(c, s.rank, me) {
-				in[s.rank] = zeros(c.g, c.dtype, s.n)
-				recv(in[s.rank], s.rank, c.root)
-			}
+			in[s.rank] = zeros(c.g, c.dtype, s.n)
+			recv(in[s.rank], s.rank, c.root)
 		}
 	}
 	var works []dist.Work
@@ -64,29 +62,23 @@ func (c *call) post() pending {
 // take a later message of a rank.
 func actRecvAny(s *step, g, _ *dist.Group) pending {
 	me, root := g.Rank(), s.root%g.Size()
+	x, seen := filled(g, s.dtype, s.count, func(i int) float64 { return tag(me, i) }), make([]bool, g.Size())
 	var err error
-	if me == root {
-		err = s.collect(g)
-	} else {
-		err = g.Send(filled(g, s.dtype, s.count, func(i int) float64 { return tag(me, i) }), root, s.root).Wait()
+	if me != root {
+		err = g.Send(x, root, s.root).Wait()
+	}
+	for k := 1; k < g.Size() && me == root && err == nil; k++ {
+		var from int
+		if from, err = g.RecvAny(x, s.root); err != nil {
+			break
+		}
+		if err = holds("recvany", x, func(i int) float64 { return tag(from, i) }); err != nil || seen[from] {
+			err = fmt.Errorf("from rank %d of the group, again %v: %w", from, seen[from], err)
+		}
+		seen[from] = true
 	}
 	if err == nil {
 		err = g.Barrier().Wait()
 	}
 	return pending{check: func() error { return err }}
-}
-
-func (s *step) collect(g *dist.Group) error {
-	in, seen := zeros(g, s.dtype, s.count), make([]bool, g.Size())
-	for range g.Size() - 1 {
-		from, err := g.RecvAny(in, s.root)
-		if err != nil {
-			return err
-		}
-		if err := holds("recvany", in, func(i int) float64 { return tag(from, i) }); err != nil || seen[from] {
-			return fmt.Errorf("from rank %d of the group, again %v: %w", from, seen[from], err)
-		}
-		seen[from] = true
-	}
-	return nil
 }

@@ -38,7 +38,9 @@ var operations = []Operation{
 		return c.g.Reduce(x, c.op, c.root)
 	}},
 	{Name: "allreduce", form: whole, reduces: true, start: func(c *call, x, _ tensor.Tensor) dist.Work { return c.g.AllReduce(x, c.op) }},
-	{Name: "gather", form: gathers, rooted: true, start: func(c *call, dst, src tensor.Tensor) dist.Work { return c.g.Gather(dst, src, c.root) }},
+	{Name: "gather", form: gathers, rooted: true, start: func(c *call, dst, src tensor.Tensor) dist.Work {
+		return c.g.Gather(dst, src, c.root)
+	}},
 	{Name: "allgather", form: gathers, start: func(c *call, dst, src tensor.Tensor) dist.Work { return c.g.AllGather(dst, src) }},
 	{Name: "scatter", form: scatters, rooted: true, start: func(c *call, dst, src tensor.Tensor) dist.Work {
 		return c.g.Scatter(dst, src, c.root)

@@ -14,14 +14,7 @@ func (s *suite) each(t *testing.T, sizes []int, calls func(n int) []call) {
 	for _, n := range sizes {
 		t.Run(fmt.Sprint(n, " ranks"), func(t *testing.T) {
 			list := calls(n)
-			s.ok(t, n, func(r *dist.Rank) error {
-				for _, c := range list {
-					if err := c.run(r.World); err != nil {
-						return err
-					}
-				}
-				return r.World.MonitoredBarrier().Wait()
-			})
+			s.ok(t, n, func(r *dist.Rank) error { return runAll(r.World, list...) })
 		})
 	}
 }
@@ -98,12 +91,11 @@ func hasPlace(o *Operation) bool { return o.form == gathers || o.form == scatter
 
 // inPlace runs the in-place forms: the input is this rank's block of the output, or the output is this rank's block of the input.
 func (s *suite) inPlace(t *testing.T) {
-	s.each(t, []int{3}, func(n int) (out []call) {
-		for _, count := range []int{10, 9000} {
-			out = append(out, atRoots(n, call{count: count, inPlace: true}, func(o *Operation) bool { return hasPlace(o) && !o.byRows })...)
-		}
-		return out
-	})
+	var calls []call
+	for _, count := range []int{10, 9000} {
+		calls = append(calls, atRoots(3, call{count: count, inPlace: true}, func(o *Operation) bool { return hasPlace(o) && !o.byRows })...)
+	}
+	s.ok(t, 3, func(r *dist.Rank) error { return runAll(r.World, calls...) })
 }
 
 // forms runs the V forms with every type, in place if they can be, and Gather and Scatter in place at every root.
@@ -154,7 +146,8 @@ func (s *suite) nan(t *testing.T) {
 func (s *suite) halfRoundsOnce(t *testing.T) {
 	s.ok(t, 3, func(r *dist.Rank) error {
 		sums := func(what string, d tensor.DType, count int, v [3]float64, sum float64) error {
-			return allReduced(what, r.World, d, dist.Sum, count, func(int) float64 { return v[r.World.Rank()] }, func(int) float64 { return sum })
+			mine := v[r.World.Rank()]
+			return allReduced(what, r.World, d, dist.Sum, count, func(int) float64 { return mine }, func(int) float64 { return sum })
 		}
 		e := math.Ldexp(1, -8)
 		for _, count := range []int{5, 3000} {

@@ -9,29 +9,33 @@ import (
 
 // reds are the reductions, each with its definition for two numbers. Bool has its own.
 var reds = []struct {
-	op     func(rank int) dist.Op
-	name   string
-	fold   func(a, b float64) float64
-	factor func(rank int) float64
+	name string
+	op   dist.Op
+	fold func(a, b float64) float64
 }{
-	{fixed(dist.Sum), "sum", add, one},
-	{fixed(dist.Avg), "avg", add, one},
-	{fixed(dist.Prod), "prod", func(a, b float64) float64 { return a * b }, one},
-	{fixed(dist.Min), "min", func(a, b float64) float64 { return min(a, b) }, one},
-	{fixed(dist.Max), "max", func(a, b float64) float64 { return max(a, b) }, one},
-	{fixed(dist.BAnd), "band", func(a, b float64) float64 { return float64(int(a) & int(b)) }, one},
-	{fixed(dist.BOr), "bor", func(a, b float64) float64 { return float64(int(a) | int(b)) }, one},
-	{fixed(dist.BXor), "bxor", func(a, b float64) float64 { return float64(int(a) ^ int(b)) }, one},
-	{func(r int) dist.Op { return dist.PreMulSum(weight(r)) }, "premulsum", add, weight},
+	{"sum", dist.Sum, add},
+	{"avg", dist.Avg, add},
+	{"prod", dist.Prod, func(a, b float64) float64 { return a * b }},
+	{"min", dist.Min, func(a, b float64) float64 { return min(a, b) }},
+	{"max", dist.Max, func(a, b float64) float64 { return max(a, b) }},
+	{"band", dist.BAnd, func(a, b float64) float64 { return float64(int(a) & int(b)) }},
+	{"bor", dist.BOr, func(a, b float64) float64 { return float64(int(a) | int(b)) }},
+	{"bxor", dist.BXor, func(a, b float64) float64 { return float64(int(a) ^ int(b)) }},
+	{name: "premulsum", fold: add}, // each rank has its factor
 }
 
-func fixed(op dist.Op) func(int) dist.Op { return func(int) dist.Op { return op } }
-func add(a, b float64) float64           { return a + b }
-func one(int) float64                    { return 1 }
-func weight(rank int) float64            { return float64(2 - rank%2) }
+func add(a, b float64) float64 { return a + b }
 
-// redMax is the index of max.
-const redMax = 4
+// factor is what a rank's input is multiplied by.
+func factor(red, rank int) float64 {
+	if reds[red].name == "premulsum" {
+		return float64(2 - rank%2)
+	}
+	return 1
+}
+
+// redAvg, redMax and redBXor are the indices of some.
+const redAvg, redMax, redBXor = 1, 4, 7
 
 // valid reports whether a type has a reduction.
 func valid(name string, d tensor.DType) bool {
@@ -62,9 +66,9 @@ func value(name string, d tensor.DType, n, rank, i int) float64 {
 // reduced returns element i of the reduction of n ranks' inputs.
 func reduced(red int, d tensor.DType, n, i int) float64 {
 	r := reds[red]
-	acc := r.factor(0) * value(r.name, d, n, 0, i)
+	acc := factor(red, 0) * value(r.name, d, n, 0, i)
 	for rank := 1; rank < n; rank++ {
-		acc = r.fold(acc, r.factor(rank)*value(r.name, d, n, rank, i))
+		acc = r.fold(acc, factor(red, rank)*value(r.name, d, n, rank, i))
 	}
 	switch {
 	case r.name == "avg":
