@@ -43,7 +43,7 @@ func (o *Outcome) String() string {
 	return s
 }
 
-// judge returns what is wrong with the outcome of a program, or nil. These must hold:
+// Judge returns what is wrong with the outcome of a program, or nil. These must hold:
 //
 //   - No rank takes a wrong result for a right one.
 //   - Each rank except the one that sleeps ends within four timeouts. (A timeout counts from the last progress, and one rank may
@@ -55,7 +55,7 @@ func (o *Outcome) String() string {
 //   - If one rank knows the cause (it fails or aborts), all errors say the same. If a rank differs, several others may notice it at
 //     the same time: then each error names that rank and the one that noticed. The rank that differs may also wait in vain for ranks
 //     that have finished. If messages and collectives were mixed up, all ranks may wait in vain.
-func (p *Program) judge(o *Outcome) error {
+func (p *Program) Judge(o *Outcome) error {
 	text := ""
 	for rank, err := range o.Errs {
 		var w *wrong

@@ -35,7 +35,7 @@ func ProgramsInRealTime(t *testing.T, run func(p *Program) *Outcome) {
 			p.Mishap = Nothing
 		}
 		o := run(p)
-		return o, p.judge(o)
+		return o, p.Judge(o)
 	})
 }
 
@@ -96,5 +96,5 @@ func Check(t *testing.T, p *Program, run func(p *Program) *Outcome) (o *Outcome,
 	})
 	defer watch.Stop()
 	synctest.Test(t, func(*testing.T) { o = run(p) })
-	return o, p.judge(o)
+	return o, p.Judge(o)
 }
