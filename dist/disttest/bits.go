@@ -3,7 +3,6 @@ package disttest
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -39,27 +38,20 @@ func SameBits(t *testing.T, start Start) {
 // rankBits is the results of each rank, by operation.
 type rankBits = table[map[string][]byte]
 
-var goroutines struct {
-	mu   sync.Mutex
-	bits map[string]*rankBits
-}
+var goroutines sync.Map // *rankBits
 
 // goroutineBits is the results of n goroutine ranks, computed once.
 func goroutineBits(t *testing.T, n int) *rankBits {
-	goroutines.mu.Lock()
-	defer goroutines.mu.Unlock()
 	key := fmt.Sprint(n, reliability.Long(t), os.Getenv("RINGO_BITS"))
-	if goroutines.bits[key] == nil {
-		bits := reducedBits(t, func(_ *testing.T, n int, cfg dist.Config, fn func(r *dist.Rank) error) error {
+	bits, known := goroutines.Load(key)
+	if !known {
+		bits = reducedBits(t, func(_ *testing.T, n int, cfg dist.Config, fn func(r *dist.Rank) error) error {
 			cfg.Ranks = n
 			return dist.Run(context.Background(), cfg, func(_ context.Context, r *dist.Rank) error { return fn(r) })
 		}, n)
-		if goroutines.bits == nil {
-			goroutines.bits = map[string]*rankBits{}
-		}
-		goroutines.bits[key] = bits
+		goroutines.Store(key, bits)
 	}
-	return goroutines.bits[key]
+	return bits.(*rankBits)
 }
 
 func reducedBits(t *testing.T, start Start, n int) *rankBits {
@@ -72,9 +64,12 @@ func reducedBits(t *testing.T, start Start, n int) *rankBits {
 		results := map[string][]byte{}
 		rng := rand.New(rand.NewPCG(3, uint64(r.World.Rank())))
 		for d := range tensor.DType(tensor.NumDTypes) {
-			for _, op := range bitOps(d, r.World.Rank()) {
+			for red := range reds {
 				for _, count := range []int{1, 9, blocks} {
-					if err := reduceEach(r, d, op, count, long, rng, results); err != nil {
+					if !valid(reds[red].name, d) {
+						continue
+					}
+					if err := reduceEach(r.World, call{dtype: d, red: red, count: count}, long, rng, results); err != nil {
 						return err
 					}
 				}
@@ -86,61 +81,48 @@ func reducedBits(t *testing.T, start Start, n int) *rankBits {
 	return &out
 }
 
-// bitOps are the reductions that a type has.
-func bitOps(d tensor.DType, rank int) []dist.Op {
-	ops := []dist.Op{dist.Sum, dist.Prod, dist.Min, dist.Max}
-	if d.IsFloat() {
-		return append(ops, dist.Avg, dist.PreMulSum(1/(3+float64(rank))))
-	}
-	return append(ops, dist.BAnd, dist.BOr, dist.BXor)
-}
-
-// reduceEach does every operation that reduces, on about count elements (in the long form on each rank as root), and stores this rank's
-// results.
-func reduceEach(r *dist.Rank, d tensor.DType, op dist.Op, count int, long bool, rng *rand.Rand, results map[string][]byte) error {
-	g, n := r.World, r.World.Size()
-	share, counts := (count+n-1)/n, make([]int, n)
+// reduceEach does every operation that reduces, on about count elements (in the long form as a part), and stores this rank's results.
+func reduceEach(g *dist.Group, c call, long bool, rng *rand.Rand, results map[string][]byte) error {
+	n := g.Size()
+	share := (c.count + n - 1) / n
 	if long {
-		share = count
+		share = c.count
 	}
-	for i := range counts {
-		counts[i] = share * i
+	c.root, c.rows = n-1, func(_, to int) int { return share * to }
+	for _, o := range collectives() {
+		if !o.reduces {
+			continue
+		}
+		c := c
+		if c.Operation = o; o.form != whole {
+			c.count = share
+		}
+		p := c.on(g)
+		if reds[c.red].name == "premulsum" {
+			p.op = dist.PreMulSum(1 / (3 + float64(g.Rank())))
+		}
+		dst, src := p.tensors()
+		edit(src, func(x tensor.Tensor) { fillRandom(x, rng) })
+		if err := c.start(p, dst, src).Wait(); err != nil {
+			return err
+		}
+		results[p.String()] = bytes.Clone(bytesOf(dst))
 	}
-	all, all2 := tensor.New(r.Device, d, count), tensor.New(r.Device, d, count)
-	even, part := tensor.New(r.Device, d, share*n), tensor.New(r.Device, d, share)
-	uneven, mine := tensor.New(r.Device, d, totalOf(counts)), tensor.New(r.Device, d, counts[g.Rank()])
-	for _, x := range []tensor.Tensor{all, all2, even, uneven} {
-		edit(x, func(x tensor.Tensor) { fillRandom(x, rng) })
-	}
-	err := errors.Join(g.AllReduce(all, op).Wait(), g.Reduce(all2, op, n-1).Wait(), g.ReduceScatter(part, even, op).Wait(),
-		g.ReduceScatterV(mine, uneven, counts, op).Wait())
-	for i, x := range []tensor.Tensor{all, all2, part, mine} {
-		what := [...]string{"allreduce", "reduce", "reducescatter", "reducescatterv"}[i]
-		results[fmt.Sprint(what, " ", op, " of ", count, " ", d)] = bytes.Clone(bytesOf(x))
-	}
-	return err
+	return nil
 }
 
 // fillRandom sets x, in host memory, to numbers whose sums must be rounded.
 func fillRandom(x tensor.Tensor, rng *rand.Rand) {
-	switch x.DType() {
-	case tensor.Float32:
-		setAll(tensor.Data[float32](x), func(int) float32 { return float32(rng.NormFloat64()) })
-	case tensor.Float64:
-		setAll(tensor.Data[float64](x), func(int) float64 { return rng.NormFloat64() })
-	case tensor.BFloat16:
-		setAll(tensor.Data[tensor.BF16](x), func(int) tensor.BF16 { return tensor.BF16(0x3e00 + rng.IntN(0x300)) })
-	case tensor.Float16:
-		setAll(tensor.Data[tensor.F16](x), func(int) tensor.F16 { return tensor.F16(0x3000 + rng.IntN(0x1000)) })
-	case tensor.Bool:
-		setAll(tensor.Data[bool](x), func(int) bool { return rng.IntN(2) == 1 })
+	switch d := x.DType(); {
+	case d.IsHalf():
+		setHost(x, func(int) float64 { return 0.125 + rng.Float64()/4 })
+	case d.IsFloat():
+		setHost(x, func(int) float64 { return rng.NormFloat64() })
+	case d == tensor.Bool:
+		setHost(x, func(int) float64 { return float64(rng.IntN(2)) })
 	default:
-		var bits uint64
 		for i, b := 0, x.Bytes(); i < len(b); i++ {
-			if i%8 == 0 {
-				bits = rng.Uint64()
-			}
-			b[i] = byte(bits >> (i % 8 * 8))
+			b[i] = byte(rng.Uint32())
 		}
 	}
 }

@@ -1,7 +1,9 @@
 package disttest
 
 import (
+	"errors"
 	"fmt"
+	"math"
 	"os"
 	"strconv"
 	"testing"
@@ -25,22 +27,13 @@ func (c *chain) mine(i int) float64 { return from4(c.me, i) }
 // from4 is element i of rank's data: small, so that sums of sums are exact.
 func from4(rank, i int) float64 { return float64((rank + i) % 4) }
 
-// sum is element i of the sum over ranks.
-func (c *chain) sum(i int) (s float64) {
-	for rank := range c.n {
-		s += from4(rank, i)
-	}
-	return s
-}
-
 // times is the sum over ranks, summed again k times.
 func (c *chain) times(k int) func(i int) float64 {
-	return func(i int) float64 {
-		s := c.sum(i)
-		for range k {
-			s *= float64(c.n)
+	return func(i int) (s float64) {
+		for rank := range c.n {
+			s += from4(rank, i)
 		}
-		return s
+		return s * math.Pow(float64(c.n), float64(k))
 	}
 }
 
@@ -73,27 +66,19 @@ var chains = []struct {
 	}},
 	{"read, then overwritten", func(c *chain, g *dist.Group) error {
 		w := g.AllGather(c.whole, c.x)
-		if err := want(c.twin.Broadcast(c.x, 0), "x", c.x, func(i int) float64 { return from4(0, i) }); err != nil {
-			return err
-		}
-		return want(w, "whole", c.whole, func(i int) float64 { return from4(i/c.part, i%c.part) })
+		return errors.Join(want(c.twin.Broadcast(c.x, 0), "x", c.x, func(i int) float64 { return from4(0, i) }),
+			want(w, "whole", c.whole, func(i int) float64 { return from4(i/c.part, i%c.part) }))
 	}},
 	{"send what was reduced", func(c *chain, g *dist.Group) error {
 		next, prev := neighbours(g)
 		got := g.Recv(c.y, prev, 0)
 		again := last(g.AllReduce(c.x, dist.Sum), g.Send(c.x, next, 0), g.AllReduce(c.x, dist.Sum))
-		if err := want(got, "y", c.y, c.times(0)); err != nil {
-			return err
-		}
-		return want(again, "x", c.x, c.times(1))
+		return errors.Join(want(got, "y", c.y, c.times(0)), want(again, "x", c.x, c.times(1)))
 	}},
 	{"reduce what was received", func(c *chain, g *dist.Group) error {
 		next, prev := neighbours(g)
 		sent := g.Send(c.x, next, 0)
-		if err := want(last(g.Recv(c.y, prev, 0), g.AllReduce(c.y, dist.Sum)), "y", c.y, c.times(0)); err != nil {
-			return err
-		}
-		return sent.Wait()
+		return errors.Join(want(last(g.Recv(c.y, prev, 0), g.AllReduce(c.y, dist.Sum)), "y", c.y, c.times(0)), sent.Wait())
 	}},
 	{"a batch between", func(c *chain, g *dist.Group) error {
 		next, prev := neighbours(g)
@@ -111,10 +96,7 @@ var chains = []struct {
 		}
 		first := [2]dist.Work{a.AllReduce(x, dist.Sum), b.AllReduce(y, dist.Sum)}
 		v, w := last(first[0], a.AllReduce(x, dist.Sum)), last(first[1], b.AllReduce(y, dist.Sum))
-		if err := want(v, "first", x, c.times(1)); err != nil {
-			return err
-		}
-		return want(w, "second", y, c.times(1))
+		return errors.Join(want(v, "first", x, c.times(1)), want(w, "second", y, c.times(1)))
 	}},
 }
 
@@ -144,8 +126,9 @@ func (s *suite) dependent(t *testing.T) {
 	for _, n := range []int{2, 3} {
 		for count, times := range times {
 			s.ok(t, n, func(r *dist.Rank) error {
-				c := &chain{me: r.World.Rank(), n: n, twin: r.World.With(dist.Name("twin")), part: count, x: tensor.New(r.Device, tensor.Float32, count),
-					y: tensor.New(r.Device, tensor.Float32, count), whole: tensor.New(r.Device, tensor.Float32, count*n)}
+				make := func(n int) tensor.Tensor { return zeros(r.World, tensor.Float32, n) }
+				c := &chain{me: r.World.Rank(), n: n, twin: r.World.With(dist.Name("twin")), part: count, x: make(count), y: make(count),
+					whole: make(count * n)}
 				for k := range times {
 					for _, p := range chains {
 						set(c.x, c.mine)
@@ -167,15 +150,12 @@ func (s *suite) dependent(t *testing.T) {
 func (s *suite) independent(t *testing.T) {
 	s.ok(t, 3, func(r *dist.Rank) error {
 		g, me := r.World, r.World.Rank()
-		buf := filled(r, tensor.Float32, 20, func(i int) float64 { return float64(me) })
+		buf := filled(r.World, tensor.Float32, 20, func(i int) float64 { return float64(me) })
 		x, y, hello := buf.Range(0, 10), buf.Range(10, 20), tensor.New(r.Device, tensor.Float32, 1)
 		if me == 0 { // the others begin when they have received
 			sum := g.AllReduce(x, dist.Sum)
-			works := []dist.Work{sum, g.Send(y, 1, 0), g.Send(y, 2, 0)} // rank 1 receives after rank 2 has received
-			for _, w := range works {
-				if err := w.Wait(); err != nil {
-					return err
-				}
+			if err := waitAll(sum, g.Send(y, 1, 0), g.Send(y, 2, 0)); err != nil { // rank 1 receives after rank 2 has received
+				return err
 			}
 			return holds("x", x, func(int) float64 { return 3 })
 		}
@@ -197,24 +177,24 @@ func (s *suite) independent(t *testing.T) {
 }
 
 // actChain sums four times on two groups, with a reduce-scatter and an all-gather between them, in place and without a wait.
-func actChain(s *step, r *dist.Rank, g, twin *dist.Group) (dist.Work, func() error) {
+func actChain(s *step, g, twin *dist.Group) pending {
 	n, part := g.Size(), s.count/4
-	x := filled(r, tensor.Float64, part*n, func(i int) float64 { return from4(g.Rank(), i) })
+	x := filled(g, tensor.Float64, part*n, func(i int) float64 { return from4(g.Rank(), i) })
 	mine := x.Range(g.Rank()*part, (g.Rank()+1)*part)
 	w := last(g.AllReduce(x, dist.Sum), twin.AllReduce(x, dist.Sum), g.ReduceScatter(mine, x, dist.Sum), twin.AllGather(x, mine),
 		g.AllReduce(x, dist.Sum))
-	return w, is(x, (&chain{n: n}).times(3))
+	return pending{[]dist.Work{w}, func() error { return holds("chain", x, (&chain{n: n}).times(3)) }}
 }
 
 // actRelay sums what it has received, and sends the sum on.
-func actRelay(s *step, r *dist.Rank, g, twin *dist.Group) (dist.Work, func() error) {
-	n, next, prev := g.Size(), (g.Rank()+1)%g.Size(), (g.Rank()+g.Size()-1)%g.Size()
-	if n == 1 {
-		return dist.Work{}, fine
+func actRelay(s *step, g, twin *dist.Group) pending {
+	next, prev := neighbours(g)
+	if next == g.Rank() {
+		return pending{check: func() error { return nil }}
 	}
-	x, y := filled(r, tensor.Float64, s.count, func(i int) float64 { return from4(g.Rank(), i) }), tensor.New(r.Device, tensor.Float64, s.count)
-	z := tensor.New(r.Device, tensor.Float64, s.count)
+	x, y := filled(g, tensor.Float64, s.count, func(i int) float64 { return from4(g.Rank(), i) }), zeros(g, tensor.Float64, s.count)
+	z := zeros(g, tensor.Float64, s.count)
 	w := last(g.Send(x, next, s.root), g.Recv(y, prev, s.root), twin.AllReduce(y, dist.Sum),
 		g.Recv(z, prev, s.root), g.Send(y, next, s.root), g.AllReduce(z, dist.Sum))
-	return w, is(z, (&chain{n: n}).times(1))
+	return pending{[]dist.Work{w}, func() error { return holds("relay", z, (&chain{n: g.Size()}).times(1)) }}
 }

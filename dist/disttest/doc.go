@@ -9,8 +9,10 @@
 // The suite:
 //
 //	suite.go                   Run and its parts; machines.go, processes.go: where it runs
-//	operations.go, actions.go  each operation with a check; values.go: what its elements must be; messages.go: those with messages
-//	movement.go, reduce.go, forms.go, p2p.go, groups.go   right results: collectives, V forms, messages, groups
+//	operations.go              the table of operations; program.go: actions on the same memory, too
+//	call.go                    an operation with its arguments, and what it must compute; values.go: of these elements
+//	results.go, groups.go      right results: of collectives and V forms, in place and not; of groups
+//	messages.go, p2p.go        messages; bytes
 //	bits.go                    the same bits as goroutines
 //	dependent.go               operations on the same memory; lifetime.go: who may use memory when
 //	errors.go, mistake.go      mistakes of users; edges.go: rare cases; grid.go: each operation against each other one

@@ -32,11 +32,11 @@ func (s *suite) edges(t *testing.T) {
 // abortWithoutCause: a cancelled operation returns an error, also without a cause.
 func (s *suite) abortWithoutCause(t *testing.T) {
 	s.fails(t, 21, 2, 0, time.Second, []string{"aborted"}, func(r *dist.Rank) error {
-		w := r.World.AllReduce(tensor.New(r.Device, tensor.Float32, 50_000), dist.Sum)
+		p := call{Operation: operation("allreduce"), count: 50_000}.on(r.World).issue()
 		if r.World.Rank() == 0 {
 			r.World.Abort(nil)
 		}
-		return w.Wait()
+		return p.finish()
 	})
 }
 
@@ -58,10 +58,7 @@ func (s *suite) abortIsAnError(t *testing.T) {
 func (s *suite) batchOfOthers(t *testing.T) {
 	s.ok(t, 2, func(r *dist.Rank) error {
 		old := r.World.Barrier()
-		if err := old.Wait(); err != nil {
-			return err
-		}
-		if err := r.World.Batch(func(b *dist.Batch) { b.Add(old, dist.Work{}, r.World.Barrier()) }).Wait(); err != nil {
+		if err := waitAll(old, r.World.Batch(func(b *dist.Batch) { b.Add(old, dist.Work{}, r.World.Barrier()) })); err != nil {
 			return err
 		}
 		wrong := r.World.With().AllReduce(tensor.New(r.Device, tensor.Float32, 10+r.World.Rank()), dist.Sum)
@@ -100,17 +97,14 @@ func (s *suite) recvAnyIsFair(t *testing.T) {
 		if g.Rank() > 0 {
 			var last dist.Work
 			for range each {
-				last = g.Send(filled(r, tensor.Float64, 1, func(int) float64 { return 1 }), 0, 0)
+				last = g.Send(zeros(g, tensor.Float64, 1), 0, 0)
 			}
 			if with[g.Rank()].Engine() == "tcp" { // here Send does not wait for its Recv, and the messages arrive before the barrier
 				if err := last.Wait(); err != nil {
 					return err
 				}
 			}
-			if err := g.Barrier().Wait(); err != nil {
-				return err
-			}
-			return last.Wait()
+			return waitAll(g.Barrier(), last)
 		}
 		if err := g.Barrier().Wait(); err != nil {
 			return err
@@ -139,7 +133,7 @@ func (s *suite) closeKeepsTheCause(t *testing.T) {
 		if err := g.Close(); err != nil {
 			return err
 		}
-		for _, w := range []dist.Work{w, g.Barrier(), g.Send(tensor.New(r.Device, tensor.Float32, 1), 1-g.Rank(), 0)} {
+		for _, w := range []dist.Work{w, g.Barrier(), g.Send(zeros(g, tensor.Float32, 1), 1-g.Rank(), 0)} {
 			if err := w.Wait(); !same2(err, first) {
 				return fmt.Errorf("after Close: %v, before: %v", err, first)
 			}
@@ -174,13 +168,7 @@ func (s *suite) grandchildrenFail(t *testing.T) {
 		if r.World.Rank() == 1 {
 			r.World.Abort(errBoom)
 		}
-		if err := r.World.Barrier().Wait(); err == nil {
-			return errors.New("the world goes on")
-		}
-		if err := child.Barrier().Wait(); err == nil {
-			return errors.New("the child goes on")
-		}
-		return nil
+		return errors.Join(mustFail("the world", r.World.Barrier().Wait(), ""), mustFail("the child", child.Barrier().Wait(), ""))
 	})
 }
 
@@ -188,13 +176,7 @@ func (s *suite) grandchildrenFail(t *testing.T) {
 func (s *suite) closedGroupHasNoChildren(t *testing.T) {
 	s.ok(t, 2, func(r *dist.Rank) error {
 		g := r.World.With()
-		if err := g.Close(); err != nil {
-			return err
-		}
-		if err := g.With().Barrier().Wait(); err == nil {
-			return errors.New("a group was made from a closed one")
-		}
-		return nil
+		return errors.Join(g.Close(), mustFail("a group of a closed one", g.With().Barrier().Wait(), ""))
 	})
 }
 
@@ -215,10 +197,7 @@ func (s *suite) timeoutBesideTraffic(t *testing.T) {
 			}()
 		}
 		for begin := time.Now(); ; {
-			stop := []float64{0}
-			if me == 0 && (over.Load() || time.Since(begin) > 5*time.Second) {
-				stop[0] = 1
-			}
+			stop := []float64{number(me == 0 && (over.Load() || time.Since(begin) > 5*time.Second))}
 			if err := busy.SumFloats(stop); err != nil || stop[0] > 0 {
 				return err
 			}

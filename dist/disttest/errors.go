@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -39,170 +40,161 @@ func (s *suite) absent(t *testing.T) {
 	if s.full {
 		timeout = 2 * time.Second
 	}
-	over := make(chan struct{})
-	s.fails(t, 1, 4, timeout, timeout+200*time.Millisecond, []string{"reduce seq 2", "ranks 1-3 did not arrive"}, func(r *dist.Rank) error {
-		if r.World.Rank() == 0 {
-			defer close(over)
-			return r.World.Reduce(filled(r, tensor.Float32, 10, func(int) float64 { return 1 }), dist.Sum, 0).Wait()
-		}
-		<-over
-		return r.World.Barrier().Wait()
-	})
+	s.tooLate(t, 1, timeout, "reduce", []int{1, 2, 3}, "reduce seq 2", "ranks 1-3 did not arrive")
 }
 
 // monitored: a MonitoredBarrier names all missing ranks, on every engine.
 func (s *suite) monitored(t *testing.T) {
-	timeout, over := time.Second, make(chan struct{})
-	s.fails(t, 30, 4, timeout, timeout+200*time.Millisecond, []string{"monitoredbarrier seq 2", "ranks 1, 3 did not arrive"}, func(r *dist.Rank) error {
-		switch r.World.Rank() {
-		case 0:
+	s.tooLate(t, 30, time.Second, "monitoredbarrier", []int{1, 3}, "monitoredbarrier seq 2", "ranks 1, 3 did not arrive")
+}
+
+// tooLate does an operation on 4 ranks, of which some come when it is too late.
+func (s *suite) tooLate(t *testing.T, row int, timeout time.Duration, name string, late []int, texts ...string) {
+	over := make(chan struct{})
+	s.fails(t, row, 4, timeout, timeout+200*time.Millisecond, texts, func(r *dist.Rank) error {
+		if me := r.World.Rank(); me == 0 {
 			defer close(over)
-		case 1, 3:
+		} else if slices.Contains(late, me) {
 			<-over
 		}
-		return r.World.MonitoredBarrier().Wait()
+		return call{Operation: operation(name), count: 10}.run(r.World)
 	})
 }
 
 // mismatch: if ranks call different operations with one sequence number, all get an error that says who called what.
 func (s *suite) mismatch(t *testing.T) {
-	f32 := func(r *dist.Rank, n int) tensor.Tensor { return tensor.New(r.Device, tensor.Float32, n) }
-	cases := []struct {
-		name  string
-		row   int
-		texts []string
-		calls [2]func(r *dist.Rank) dist.Work // of each rank
-	}{
-		{"Kinds", 2, []string{"allreduce seq 2", "broadcast seq 2", "rank 0", "rank 1"}, [2]func(r *dist.Rank) dist.Work{
-			func(r *dist.Rank) dist.Work { return r.World.AllReduce(f32(r, 10), dist.Sum) },
-			func(r *dist.Rank) dist.Work { return r.World.Broadcast(f32(r, 10), 0) }}},
-		{"Counts", 3, []string{"count 10 (rank 0) vs 12 (rank 1)", "float32[10]", "float32[12]"}, [2]func(r *dist.Rank) dist.Work{
-			func(r *dist.Rank) dist.Work { return r.World.AllReduce(f32(r, 10), dist.Sum) },
-			func(r *dist.Rank) dist.Work { return r.World.AllReduce(f32(r, 12), dist.Sum) }}},
-		{"LargeCounts", 3, []string{"count 50000 (rank 0) vs 50001 (rank 1)"}, [2]func(r *dist.Rank) dist.Work{
-			func(r *dist.Rank) dist.Work { return r.World.AllReduce(f32(r, 50_000), dist.Sum) },
-			func(r *dist.Rank) dist.Work { return r.World.AllReduce(f32(r, 50_001), dist.Sum) }}},
-		{"Types", 4, []string{"float32", "bfloat16"}, [2]func(r *dist.Rank) dist.Work{
-			func(r *dist.Rank) dist.Work { return r.World.AllReduce(f32(r, 10), dist.Sum) },
-			func(r *dist.Rank) dist.Work {
-				return r.World.AllReduce(tensor.New(r.Device, tensor.BFloat16, 10), dist.Sum)
-			}}},
-		{"Reductions", 5, []string{"op sum (rank 0) vs max (rank 1)"}, [2]func(r *dist.Rank) dist.Work{
-			func(r *dist.Rank) dist.Work { return r.World.AllReduce(f32(r, 10), dist.Sum) },
-			func(r *dist.Rank) dist.Work { return r.World.AllReduce(f32(r, 10), dist.Max) }}},
-		{"Roots", 6, []string{"root 0 (rank 0) vs 1 (rank 1)"}, [2]func(r *dist.Rank) dist.Work{
-			func(r *dist.Rank) dist.Work { return r.World.Broadcast(f32(r, 10), 0) },
-			func(r *dist.Rank) dist.Work { return r.World.Broadcast(f32(r, 10), 1) }}},
-		{"AllToAllV", 7, []string{"rank 0 sends 3 rows to rank 1, which expects 4"}, [2]func(r *dist.Rank) dist.Work{
-			func(r *dist.Rank) dist.Work {
-				return r.World.AllToAllV(f32(r, 6).View(3, 2), f32(r, 8).View(4, 2), []int{1, 2}, []int{1, 3})
-			},
-			func(r *dist.Rank) dist.Work {
-				return r.World.AllToAllV(f32(r, 10).View(5, 2), f32(r, 6).View(3, 2), []int{4, 1}, []int{2, 1})
-			}}},
-		{"AllGatherV", 8, []string{"counts[1] = 3 (rank 0) vs 4 (rank 1)"}, [2]func(r *dist.Rank) dist.Work{
-			func(r *dist.Rank) dist.Work { return r.World.AllGatherV(f32(r, 5), f32(r, 2), []int{2, 3}) },
-			func(r *dist.Rank) dist.Work { return r.World.AllGatherV(f32(r, 6), f32(r, 4), []int{2, 4}) }}},
-		{"Groups", 2, []string{"group left (rank 0) vs group right (rank 1)"}, [2]func(r *dist.Rank) dist.Work{
-			func(r *dist.Rank) dist.Work { return r.World.With(dist.Name("left")).Barrier() },
-			func(r *dist.Rank) dist.Work { return r.World.With(dist.Name("right")).Barrier() }}},
-		{"Meshes", 2, []string{"group mesh a=2,b=1 (rank 0) vs group mesh a=1,b=2 (rank 1)"}, [2]func(r *dist.Rank) dist.Work{
-			func(r *dist.Rank) dist.Work { return meshBarrier(r, "a=2,b=1") },
-			func(r *dist.Rank) dist.Work { return meshBarrier(r, "a=1,b=2") }}},
-		{"Tags", 2, []string{"tag 4 (rank 0) vs 5 (rank 1)"}, [2]func(r *dist.Rank) dist.Work{
-			func(r *dist.Rank) dist.Work { return r.World.Send(f32(r, 1), 1, 4) },
-			func(r *dist.Rank) dist.Work { return r.World.Recv(f32(r, 1), 0, 5) }}},
+	with := func(name string, c call) call {
+		c.Operation = operation(name)
+		return c
 	}
+	allReduce := func(count int) call { return with("allreduce", call{count: count}) }
+	broadcast := func(root int) call { return with("broadcast", call{count: 10, root: root}) }
+	barrier := with("barrier", call{})
+	up := &Operation{form: messages, pairs: func(_ *call, from, to int) bool { return from < to }}
+	rows := func(parts ...int) func(from, to int) int { return func(from, to int) int { return parts[2*from+to] } }
 	var mistakes []mistake
-	for _, c := range cases {
+	for _, c := range []struct {
+		name   string
+		row    int
+		texts  []string
+		a, b   call // of the two ranks
+		groups func(r *dist.Rank) *dist.Group
+	}{
+		{"Kinds", 2, []string{"allreduce seq 2", "broadcast seq 2", "rank 0", "rank 1"}, allReduce(10), broadcast(0), nil},
+		{"Counts", 3, []string{"count 10 (rank 0) vs 12 (rank 1)", "float32[10]", "float32[12]"}, allReduce(10), allReduce(12), nil},
+		{"LargeCounts", 3, []string{"count 50000 (rank 0) vs 50001 (rank 1)"}, allReduce(50_000), allReduce(50_001), nil},
+		{"Types", 4, []string{"float32", "bfloat16"}, allReduce(10), with("allreduce", call{count: 10, dtype: tensor.BFloat16}), nil},
+		{"Reductions", 5, []string{"op sum (rank 0) vs max (rank 1)"}, allReduce(10), with("allreduce", call{count: 10, red: redMax}), nil},
+		{"Roots", 6, []string{"root 0 (rank 0) vs 1 (rank 1)"}, broadcast(0), broadcast(1), nil},
+		{"AllToAllV", 7, []string{"rank 0 sends 3 rows to rank 1, which expects 4"}, with("alltoallv", call{width: 2, rows: rows(1, 3, 2, 1)}),
+			with("alltoallv", call{width: 2, rows: rows(1, 4, 2, 1)}), nil},
+		{"AllGatherV", 8, []string{"counts[1] = 3 (rank 0) vs 4 (rank 1)"}, with("allgatherv", call{rows: rows(2, 3)}),
+			with("allgatherv", call{rows: rows(2, 4)}), nil},
+		{"Groups", 2, []string{"group left (rank 0) vs group right (rank 1)"}, barrier, barrier, func(r *dist.Rank) *dist.Group {
+			return r.World.With(dist.Name([]string{"left", "right"}[r.World.Rank()]))
+		}},
+		{"Meshes", 2, []string{"group mesh a=2,b=1 (rank 0) vs group mesh a=1,b=2 (rank 1)"}, barrier, barrier, func(r *dist.Rank) *dist.Group {
+			m, _ := r.Mesh([]string{"a=2,b=1", "a=1,b=2"}[r.World.Rank()])
+			return m.Group("a", "b")
+		}},
+		{"Tags", 2, []string{"tag 4 (rank 0) vs 5 (rank 1)"},
+			call{Operation: up, count: 1, root: 4}, call{Operation: up, count: 1, root: 5}, nil},
+	} {
 		mistakes = append(mistakes, mistake{c.name, c.row, 500 * time.Millisecond, c.texts, func(r *dist.Rank) error {
-			return c.calls[r.World.Rank()](r).Wait()
+			g := r.World
+			if c.groups != nil {
+				g = c.groups(r)
+			}
+			if r.World.Rank() == 0 {
+				return c.a.run(g)
+			}
+			return c.b.run(g)
 		}})
 	}
 	s.failEach(t, 2, mistakes)
 	t.Run("ThreeRanks", func(t *testing.T) {
 		s.fails(t, 3, 3, 0, 500*time.Millisecond, []string{"count 10", "12", "rank 2"}, func(r *dist.Rank) error {
-			return r.World.AllReduce(f32(r, 10+r.World.Rank()/2*2), dist.Sum).Wait()
+			return sum(r.World, tensor.Float32, 10+r.World.Rank()/2*2)
 		})
 	})
-}
-
-// meshBarrier makes a mesh and uses the group of all its ranks.
-func meshBarrier(r *dist.Rank, spec string) dist.Work {
-	m, err := r.Mesh(spec)
-	if err != nil {
-		panic(err)
-	}
-	return m.Group("a", "b").Barrier()
 }
 
 // arguments: a mistake that one rank can see by itself is an error at once, and nothing is sent. The group fails, so that the peers do
 // not wait for an operation that never comes.
 func (s *suite) arguments(t *testing.T) {
 	var mistakes []mistake
-	for _, c := range []struct {
-		name  string
-		row   int
-		texts []string
-		call  func(r *dist.Rank, x tensor.Tensor) dist.Work
-	}{
-		{"Indivisible", 9, []string{"reducescatter", "float32[7]", "ReduceScatterV"}, func(r *dist.Rank, x tensor.Tensor) dist.Work {
-			return r.World.ReduceScatter(x.Range(0, 3), x.Range(0, 7), dist.Sum)
-		}},
-		{"AvgOfInts", 10, []string{"avg", "int32"}, func(r *dist.Rank, _ tensor.Tensor) dist.Work {
-			return r.World.AllReduce(tensor.New(r.Device, tensor.Int32, 4), dist.Avg)
-		}},
-		{"BitsOfFloats", 10, []string{"bxor", "float32"}, func(r *dist.Rank, x tensor.Tensor) dist.Work {
-			return r.World.AllReduce(x, dist.BXor)
-		}},
-		{"NegativeRoot", 11, []string{"root -1", "0 to 1"}, func(r *dist.Rank, x tensor.Tensor) dist.Work { return r.World.Broadcast(x, -1) }},
-		{"RootTooLarge", 11, []string{"root 2", "0 to 1"}, func(r *dist.Rank, x tensor.Tensor) dist.Work {
-			return r.World.Reduce(x, dist.Sum, 2)
-		}},
-		{"SendToSelf", 11, []string{"send", "this rank itself"}, func(r *dist.Rank, x tensor.Tensor) dist.Work { return r.World.Send(x, r.World.Rank(), 0) }},
-		{"PeerTooLarge", 11, []string{"recv", "peer 2", "0 to 1"}, func(r *dist.Rank, x tensor.Tensor) dist.Work { return r.World.Recv(x, 2, 0) }},
-		{"Overlap", 12, []string{"overlap", "allgather"}, func(r *dist.Rank, x tensor.Tensor) dist.Work {
-			return r.World.AllGather(x.Range(0, 4), x.Range(1, 3))
-		}},
-		{"AllToAllInPlace", 12, []string{"overlap", "alltoall"}, func(r *dist.Rank, x tensor.Tensor) dist.Work { return r.World.AllToAll(x, x) }},
-		{"Sizes", 12, []string{"allgather", "float32[3]", "float32[5]"}, func(r *dist.Rank, x tensor.Tensor) dist.Work {
-			return r.World.AllGather(x.Range(3, 8), x.Range(0, 3))
-		}},
-		{"Rows", 12, []string{"allgatherv", "sum to 5 rows"}, func(r *dist.Rank, x tensor.Tensor) dist.Work {
-			return r.World.AllGatherV(x.Range(4, 8), x.Range(0, 2), []int{2, 3})
-		}},
-	} {
-		mistakes = append(mistakes, mistake{c.name, c.row, 500 * time.Millisecond, c.texts, func(r *dist.Rank) error {
+	add := func(name string, row int, texts []string, start func(g *dist.Group, x tensor.Tensor) dist.Work) {
+		mistakes = append(mistakes, mistake{name, row, 500 * time.Millisecond, texts, func(r *dist.Rank) error {
 			if r.World.Rank() == 1 {
-				return r.World.AllReduce(tensor.New(r.Device, tensor.Float32, 9), dist.Sum).Wait() // waits for rank 0
+				return sum(r.World, tensor.Float32, 9) // waits for rank 0
 			}
-			err := c.call(r, tensor.New(r.Device, tensor.Float32, 8)).Wait()
+			err := start(r.World, zeros(r.World, tensor.Float32, 8)).Wait()
 			if wire := r.World.Stats().WireBytes(); wire != 0 {
 				return fmt.Errorf("%w; %d bytes were sent", err, wire)
 			}
 			return err
 		}})
 	}
+	for _, o := range collectives() {
+		wrong := func(name string, row int, c call, texts ...string) {
+			if c.Operation = o; !slices.Contains([]string{"allreduce", "broadcast"}, o.Name) {
+				name += " of " + o.Name
+			}
+			add(name, row, append(texts, o.Name), func(g *dist.Group, _ tensor.Tensor) dist.Work { return c.on(g).issue().works[0] })
+		}
+		if o.reduces {
+			wrong("AvgOfInts", 10, call{count: 4, red: redAvg, dtype: tensor.Int32}, "avg", "int32")
+			wrong("BitsOfFloats", 10, call{count: 4, red: redBXor}, "bxor", "float32")
+		}
+		if o.rooted {
+			wrong("NegativeRoot", 11, call{count: 4, root: -1}, "root -1", "0 to 1")
+			wrong("RootTooLarge", 11, call{count: 4, root: 2}, "root 2", "0 to 1")
+		}
+	}
+	add("Indivisible", 9, []string{"reducescatter", "float32[7]", "ReduceScatterV"}, func(g *dist.Group, x tensor.Tensor) dist.Work {
+		return g.ReduceScatter(x.Range(0, 3), x.Range(0, 7), dist.Sum)
+	})
+	add("SendToSelf", 11, []string{"send", "this rank itself"}, func(g *dist.Group, x tensor.Tensor) dist.Work {
+		return g.Send(x, g.Rank(), 0)
+	})
+	add("PeerTooLarge", 11, []string{"recv", "peer 2", "0 to 1"}, func(g *dist.Group, x tensor.Tensor) dist.Work { return g.Recv(x, 2, 0) })
+	add("Overlap", 12, []string{"overlap", "allgather"}, func(g *dist.Group, x tensor.Tensor) dist.Work {
+		return g.AllGather(x.Range(0, 4), x.Range(1, 3))
+	})
+	add("AllToAllInPlace", 12, []string{"overlap", "alltoall"}, func(g *dist.Group, x tensor.Tensor) dist.Work { return g.AllToAll(x, x) })
+	add("Sizes", 12, []string{"allgather", "float32[3]", "float32[5]"}, func(g *dist.Group, x tensor.Tensor) dist.Work {
+		return g.AllGather(x.Range(3, 8), x.Range(0, 3))
+	})
+	add("Rows", 12, []string{"allgatherv", "sum to 5 rows"}, func(g *dist.Group, x tensor.Tensor) dist.Work {
+		return g.AllGatherV(x.Range(4, 8), x.Range(0, 2), []int{2, 3})
+	})
 	s.failEach(t, 2, mistakes)
 }
 
 var errBoom = errors.New("boom")
 
-// rankFails: Run returns the error of the rank that failed, not an echo of it.
-func (s *suite) rankFails(t *testing.T) {
+// end ends one of n ranks while the others wait. It checks the time of a row, and returns the error of the job.
+func (s *suite) end(t *testing.T, row, n, who int, fn, wait func(r *dist.Rank) error) error {
 	var begin time.Time
 	var engine string
-	err := s.start(t, 4, quiet(0), func(r *dist.Rank) error {
-		if r.World.Rank() == 1 {
-			begin, engine = time.Now(), r.Engine()
-			return errBoom
+	err := s.start(t, n, quiet(0), func(r *dist.Rank) error {
+		if r.World.Rank() != who {
+			return wait(r)
 		}
-		return r.World.AllReduce(tensor.New(r.Device, tensor.Float32, 10), dist.Sum).Wait()
+		begin, engine = time.Now(), r.Engine()
+		return fn(r)
 	})
+	reliability.Took(t, row, engine, time.Second, time.Since(begin))
+	require.Error(t, err)
+	return err
+}
+
+// rankFails: Run returns the error of the rank that failed, not an echo of it.
+func (s *suite) rankFails(t *testing.T) {
+	err := s.end(t, 16, 4, 1, func(*dist.Rank) error { return errBoom }, func(r *dist.Rank) error { return sum(r.World, tensor.Float32, 10) })
 	require.ErrorIs(t, err, errBoom)
 	assert.True(t, strings.HasPrefix(err.Error(), "rank 1: boom"), err.Error())
 	assert.Contains(t, err.Error(), "3 ranks failed because of it")
-	reliability.Took(t, 16, engine, time.Second, time.Since(begin))
 }
 
 // rankPanics: a panic, or runtime.Goexit as testify's require calls it, ends the job with the stack.
@@ -210,19 +202,12 @@ func (s *suite) rankPanics(t *testing.T) {
 	for name, die := range map[string]func(){
 		"panic: out of luck": func() { panic("out of luck") }, "runtime.Goexit": runtime.Goexit,
 	} {
-		var begin time.Time
-		var engine string
-		err := s.start(t, 4, quiet(0), func(r *dist.Rank) error {
-			if r.World.Rank() == 3 {
-				begin, engine = time.Now(), r.Engine()
-				die()
-			}
-			return r.World.Barrier().Wait()
-		})
-		require.Error(t, err, name)
+		err := s.end(t, 17, 4, 3, func(*dist.Rank) error {
+			die()
+			return nil
+		}, func(r *dist.Rank) error { return r.World.Barrier().Wait() })
 		assert.Contains(t, err.Error(), "rank 3: "+name, name)
 		assert.Contains(t, err.Error(), "rankPanics", name) // the stack
-		reliability.Took(t, 17, engine, time.Second, time.Since(begin))
 	}
 	err := s.start(t, 2, quiet(0), func(r *dist.Rank) error {
 		panic(&tensor.Failure{Op: "MatMul", Err: errBoom})
@@ -240,24 +225,24 @@ func (s *suite) neverWaitedFor(t *testing.T) {
 	}
 	require.NoError(t, run(0))
 	err := run(1)
-	require.Error(t, err)
-	assert.Contains(t, err.Error(), "allreduce seq 1 of group world was never waited for")
-	assert.Contains(t, err.Error(), "count 10 (rank 0) vs 11 (rank 1)")
+	require.ErrorContains(t, err, "allreduce seq 1 of group world was never waited for")
+	require.ErrorContains(t, err, "count 10 (rank 0) vs 11 (rank 1)")
 }
 
 // firstCauseStays: every later call returns the first failure, unchanged and at once, and moves no bytes.
 func (s *suite) firstCauseStays(t *testing.T) {
 	s.ok(t, 3, func(r *dist.Rank) error {
 		g := r.World
-		x := tensor.New(r.Device, tensor.Float32, 3000)
-		first := g.AllReduce(x.Range(0, 10+g.Rank()/2), dist.Sum).Wait()
-		if first == nil {
-			return errors.New("the mismatch was not seen")
+		first := sum(g, tensor.Float32, 10+g.Rank()/2)
+		if err := mustFail("a mismatch", first, " vs "); err != nil {
+			return err
 		}
 		wire, begin := g.Stats().WireBytes(), time.Now()
-		y := tensor.New(r.Device, tensor.Float32, 9000)
-		for i, w := range []dist.Work{g.AllReduce(x, dist.Sum), g.Broadcast(x, 0), g.Barrier(), g.AllGather(y, x), g.AllReduce(x, dist.BXor),
-			g.Send(x, (g.Rank()+1)%3, 0), g.Recv(x, (g.Rank()+1)%3, 0), g.Batch(func(*dist.Batch) {}), g.With().Barrier()} {
+		works := []dist.Work{g.AllReduce(zeros(g, tensor.Float32, 9), dist.BXor), g.Batch(func(*dist.Batch) {}), g.With().Barrier()}
+		for _, o := range append(Operations(), around) {
+			works = append(works, call{Operation: &o, count: 3000}.on(g).issue().works...)
+		}
+		for i, w := range works {
 			if err := w.Wait(); !same2(err, first) {
 				return fmt.Errorf("call %d after %v: %v", i, first, err)
 			}
@@ -280,28 +265,23 @@ func same2(a, b error) bool { return a != nil && b != nil && a.Error() == b.Erro
 func (s *suite) waitHostCancelled(t *testing.T) {
 	cancelled := make(chan struct{})
 	s.ok(t, 2, func(r *dist.Rank) error {
-		x := filled(r, tensor.Float32, 5000, func(int) float64 { return 1 })
+		c := call{Operation: operation("allreduce"), count: 5000}
 		if r.World.Rank() == 1 {
 			<-cancelled
-			return r.World.AllReduce(x, dist.Sum).Wait()
+			return c.run(r.World)
 		}
 		come := sync.OnceFunc(func() { close(cancelled) })
 		defer come() // also if a network fault is noticed before ctx ends
-		w := r.World.AllReduce(x, dist.Sum)
+		p := c.on(r.World).issue()
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
 		defer cancel()
 		begin := time.Now()
-		if err := w.WaitHost(ctx); !errors.Is(err, context.DeadlineExceeded) {
-			return fmt.Errorf("cancelled wait: %w", err)
-		}
-		if took := time.Since(begin); took > 30*time.Millisecond+slack {
-			return fmt.Errorf("cancelled wait took %v", took)
+		err := p.works[0].WaitHost(ctx)
+		if took := time.Since(begin); !errors.Is(err, context.DeadlineExceeded) || took > 30*time.Millisecond+slack {
+			return fmt.Errorf("cancelled wait after %v: %w", took, err)
 		}
 		come()
-		if err := w.Wait(); err != nil {
-			return err
-		}
-		return holds("allreduce", x, func(int) float64 { return 2 })
+		return p.finish()
 	})
 }
 
@@ -322,7 +302,7 @@ func (s *suite) algorithms(t *testing.T) {
 		if r.World.Rank() == 0 {
 			opts = append(opts, dist.Algo("allreduce:"+known))
 		}
-		return r.World.With(opts...).AllReduce(tensor.New(r.Device, tensor.Float32, 5), dist.Sum).Wait()
+		return sum(r.World.With(opts...), tensor.Float32, 5)
 	})
 }
 
@@ -332,22 +312,11 @@ func (s *suite) oneGroupTwice(t *testing.T) {
 		if r.World.Rank() == 1 {
 			<-time.After(time.Millisecond) // by then the peer is inside Wait, or will be: both must be errors
 		}
-		started, second := make(chan struct{}), make(chan error, 1)
-		go func() {
-			<-started
-			for {
-				if err := r.World.Barrier().Wait(); err != nil {
-					second <- err
-					return
-				}
-			}
-		}()
-		close(started)
-		for {
-			if err := r.World.Barrier().Wait(); err != nil {
-				<-second
-				return err
-			}
-		}
+		use := func() error { return untilError(func() error { return r.World.Barrier().Wait() }) }
+		second := make(chan error, 1)
+		go func() { second <- use() }()
+		err := use()
+		<-second
+		return err
 	})
 }

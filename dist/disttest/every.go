@@ -1,6 +1,7 @@
 package disttest
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -95,17 +96,19 @@ func (s *suite) stuck(t *testing.T, scenarios []scenario) {
 		if g.Rank() == m.victim {
 			over[i].Wait()
 		}
-		for err == nil { // a rank that only sends notices at its next call
-			err = m.Run(g, m.victim, 100)
-		}
+		err = untilError(func() error { return m.Run(g, m.victim, 100) }) // a rank that only sends notices at its next call
 		took[i].put(g.Rank(), time.Since(begin))
 		errs[i].put(g.Rank(), err)
 		return nil
 	})
 	for i, m := range scenarios {
+		says := m.Name
+		if m.form == messages {
+			says = "send|recv|batch"
+		}
 		for rank, err := range errs[i].rows {
 			assert.ErrorContains(t, err, fmt.Sprintf("rank %d did not arrive", m.victim), "rank %d", rank)
-			assert.Regexp(t, `: (`+says(m.Name)+`) seq \d+ of group `+m.Name, err.Error(), "rank %d", rank)
+			assert.Regexp(t, `: (`+says+`) seq \d+ of group `+m.Name, err.Error(), "rank %d", rank)
 			if rank != m.victim {
 				reliability.Took(t, 47, engine.rows[rank], timeout+200*time.Millisecond, took[i].rows[rank])
 			}
@@ -113,35 +116,21 @@ func (s *suite) stuck(t *testing.T, scenarios []scenario) {
 	}
 }
 
-// says is the name of an operation in an error.
-func says(name string) string {
-	if slices.Contains([]string{"send", "recv", "batch"}, name) {
-		return "send|recv|batch"
-	}
-	return name
-}
-
 // returns: a rank's function fails. All ranks get the reason.
 func (s *suite) returns(t *testing.T, m scenario) {
 	var errs table[error]
-	var engine string
-	begin := time.Now()
-	err := s.start(t, 3, quiet(0), func(r *dist.Rank) error {
-		for {
-			if err := m.Run(r.World, m.victim, 100); err != nil {
-				errs.put(r.World.Rank(), err)
-				return err
-			}
-			if r.World.Rank() == m.victim {
-				engine = r.Engine()
-				return errBoom
-			}
+	do := func(r *dist.Rank) error {
+		err := m.Run(r.World, m.victim, 100)
+		if err != nil {
+			errs.put(r.World.Rank(), err)
 		}
-	})
+		return err
+	}
+	err := s.end(t, 16, 3, m.victim, func(r *dist.Rank) error { return cmp.Or(do(r), errBoom) },
+		func(r *dist.Rank) error { return untilError(func() error { return do(r) }) })
 	require.ErrorIs(t, err, errBoom, m.Name)
 	require.Len(t, errs.rows, 2, m.Name)
 	for _, err := range errs.rows {
 		assert.ErrorContains(t, err, fmt.Sprintf("rank %d: boom", m.victim), m.Name)
 	}
-	reliability.Took(t, 16, engine, time.Second, time.Since(begin))
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -42,18 +43,9 @@ func slowPeer(t *testing.T, with func(f Fault) Start) {
 	for _, n := range []int{2, 3} {
 		s.ok(t, n, func(r *dist.Rank) error {
 			for step := range 12 {
-				for root := range n {
-					if err := moveRooted(r, tensor.Float32, 3000+step, root); err != nil {
-						return err
-					}
-				}
-				if err := moveAll(r, tensor.Int64, 2000+step); err != nil {
-					return err
-				}
-				if err := reduceOne(r, r.World, step%len(reds), tensor.Float64, 9000); err != nil {
-					return err
-				}
-				if err := exchangeV(r, 100); err != nil {
+				rows := func(from, to int) int { return (from + 2*to) % 4 * 300 }
+				c := call{dtype: tensor.Float64, red: step % 5, count: 3000 + step, rows: rows}
+				if err := runAll(r.World, atRoots(n, c, func(o *Operation) bool { return o.form != nothing })...); err != nil {
 					return err
 				}
 			}
@@ -71,41 +63,28 @@ func slowAbort(t *testing.T, with func(f Fault) Start) {
 	abortEach(t, start, 6, 50_000)
 }
 
-// lostBlock drops one block of each operation in turn. The counted bytes, or the result, must show it.
+// lostBlock drops single blocks of all operations. The counted bytes, or the result, must show it.
 func lostBlock(t *testing.T, with func(f Fault) Start) {
-	full := wire(t, with(nil), 3, 6000)
-	for kind := range full {
-		var mu sync.Mutex
-		dropped := 0
-		start := with(func(rank, peer, bytes int) bool {
-			mu.Lock()
-			defer mu.Unlock()
-			dropped++
-			return dropped == 5
-		})
-		total := wire(t, start, 3, 6000)
-		sum := func(m map[string]uint64) (n uint64) {
-			for _, b := range m {
-				n += b
-			}
-			return n
+	// without loses a block of a rank, or if it is negative, of all ranks.
+	without := func(nth int64, rank int) Start {
+		var blocks atomic.Int64
+		return with(func(r, _, _ int) bool { return (rank < 0 || r == rank) && blocks.Add(1) == nth })
+	}
+	moved := func(start Start) (n uint64) {
+		total, _ := wire(t, start, 3, 6000)
+		for _, b := range total {
+			n += b
 		}
-		assert.Less(t, sum(total), sum(full), "a lost block of %s was not noticed", kind)
+		return n
+	}
+	full := moved(with(nil))
+	for nth := int64(1); nth < 50; nth += 5 {
+		assert.Less(t, moved(without(nth, -1)), full, "the loss of block %d was not noticed", nth)
 	}
 	var errs table[error]
-	lost := false
-	var mu sync.Mutex
-	start := with(func(rank, peer, bytes int) bool {
-		mu.Lock()
-		defer mu.Unlock()
-		first := !lost && rank == 1
-		lost = lost || first
-		return first
-	})
-	require.NoError(t, start(t, 3, quiet(0), func(r *dist.Rank) error {
-		errs.put(r.World.Rank(), reduceOne(r, r.World, 0, tensor.Float32, 6000))
+	require.NoError(t, without(1, 1)(t, 3, quiet(0), func(r *dist.Rank) error {
+		errs.put(r.World.Rank(), sum(r.World, tensor.Float32, 6000))
 		return nil
 	}))
-	wrong := fmt.Sprint(errs.rows)
-	assert.Contains(t, wrong, "sum: element", "a lost block must change the sum of some rank")
+	assert.Contains(t, fmt.Sprint(errs.rows), "sum: element", "a lost block must change the sum of some rank")
 }

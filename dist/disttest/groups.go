@@ -1,7 +1,9 @@
 package disttest
 
 import (
+	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"testing"
 
@@ -10,6 +12,26 @@ import (
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/tensor"
 )
+
+// sumIs sums x over a group, and compares the result.
+func sumIs(g *dist.Group, x, want float64) error {
+	v := []float64{x}
+	if err := g.SumFloats(v); err != nil || v[0] != want {
+		return fmt.Errorf("the sum of %v over group %s is %v, want %v: %w", x, g.Name(), v[0], want, err)
+	}
+	return nil
+}
+
+// isMadeOf checks, by a sum, which of n ranks are members of a group.
+func isMadeOf(g *dist.Group, me, n int, member func(rank int) bool) error {
+	want := 0.0
+	for i := range n {
+		if member(i) {
+			want += math.Exp2(float64(i))
+		}
+	}
+	return sumIs(g, math.Exp2(float64(me)), want)
+}
 
 // groups uses many groups, disjoint and overlapping, made by Split and With.
 func (s *suite) groups(t *testing.T) {
@@ -21,19 +43,11 @@ func (s *suite) groups(t *testing.T) {
 				if err != nil {
 					return err
 				}
-				x := []float64{float64(me), 1}
-				if err := part.SumFloats(x); err != nil {
+				if err := errors.Join(isMadeOf(part, me, n, func(i int) bool { return i%ways == me%ways }), part.Close()); err != nil {
 					return err
 				}
-				sum, members := 0.0, 0.0
-				for i := me % ways; i < n; i += ways {
-					sum, members = sum+float64(i), members+1
-				}
-				if x[0] != sum || x[1] != members || part.Ranks()[part.Size()-1] != me%ways {
-					return fmt.Errorf("split %d ways: %v of %v", ways, x, part.Ranks())
-				}
-				if err := part.Close(); err != nil {
-					return err
+				if part.Ranks()[part.Size()-1] != me%ways {
+					return fmt.Errorf("split %d ways: %v", ways, part.Ranks())
 				}
 			}
 			first, err := r.World.Split(min(me-1, 0), 0) // rank 0 is in no group
@@ -60,19 +74,11 @@ func (s *suite) mesh(t *testing.T) {
 		for _, c := range []struct {
 			axes []string
 			bits int // bits of the rank that differ within the group
-		}{{[]string{"dp"}, 4}, {[]string{"ep"}, 2}, {[]string{"tp"}, 1}, {[]string{"dp", "tp"}, 5}, {[]string{"ep", "dp"}, 6}, {nil, 0}, {[]string{"dp", "ep", "tp"}, 7}} {
-			sum, want := []float64{float64(me)}, 0.0
-			for i := range 8 {
-				if i&^c.bits == me&^c.bits {
-					want += float64(i)
-				}
-			}
+		}{{[]string{"dp"}, 4}, {[]string{"ep"}, 2}, {[]string{"tp"}, 1}, {[]string{"dp", "tp"}, 5}, {[]string{"ep", "dp"}, 6}, {nil, 0},
+			{[]string{"dp", "ep", "tp"}, 7}} {
 			g := m.Group(c.axes...)
-			if err := g.SumFloats(sum); err != nil {
-				return err
-			}
-			if sum[0] != want || g != m.Group(c.axes...) {
-				return fmt.Errorf("axes %v: %v, want %v", c.axes, sum, want)
+			if err := isMadeOf(g, me, 8, func(i int) bool { return i&^c.bits == me&^c.bits }); err != nil || g != m.Group(c.axes...) {
+				return fmt.Errorf("axes %v: %w", c.axes, err)
 			}
 		}
 		if m.Coord("dp") != me/4 || m.Coord("tp") != me%2 || m.Size("ep") != 2 {
@@ -96,22 +102,14 @@ func (s *suite) inFlight(t *testing.T) {
 			other := r.World.With()
 			rng := rand.New(rand.NewPCG(7, uint64(r.World.Rank())))
 			for range rounds {
-				var works []dist.Work
-				var xs []tensor.Tensor
-				for i := range 32 {
-					x := filled(r, tensor.Float64, big(1+i*i*40), func(k int) float64 { return tag(r.World.Rank(), i+k) })
-					g := r.World
-					if i%2 == 1 {
-						g = other
-					}
-					works, xs = append(works, g.AllReduce(x, dist.Sum)), append(xs, x)
+				var flying [32]pending
+				for i := range flying {
+					c := call{Operation: operation("allreduce"), dtype: tensor.Float64, count: big(1 + i*i*40), salt: i}
+					flying[i] = c.on([]*dist.Group{r.World, other}[i%2]).issue()
 				}
-				for _, i := range rng.Perm(32) {
-					if err := works[i].Wait(); err != nil {
-						return err
-					}
-					if err := holds(fmt.Sprint("operation ", i), xs[i], func(k int) float64 { return sum(r.World, i+k) }); err != nil {
-						return err
+				for _, i := range rng.Perm(len(flying)) {
+					if err := flying[i].finish(); err != nil {
+						return fmt.Errorf("operation %d: %w", i, err)
 					}
 				}
 			}
@@ -123,18 +121,16 @@ func (s *suite) inFlight(t *testing.T) {
 // backpressure issues more operations than a lane holds.
 func (s *suite) backpressure(t *testing.T) {
 	s.ok(t, 2, func(r *dist.Rank) error {
-		var last dist.Work
-		xs := make([]tensor.Tensor, 300)
-		for i := range xs {
-			xs[i] = filled(r, tensor.Int32, 1+i%3*100, func(int) float64 { return float64(i) })
-			last = r.World.AllReduce(xs[i], dist.Sum)
+		var flying [300]pending
+		for i := range flying {
+			flying[i] = call{Operation: operation("allreduce"), dtype: tensor.Int32, count: 1 + i%3*100, salt: i}.on(r.World).issue()
 		}
-		if err := last.Wait(); err != nil {
+		if err := waitAll(flying[299].works...); err != nil {
 			return err
 		}
-		for i, x := range xs {
-			if got := tensor.Floats(x); got[0] != float64(2*i) {
-				return fmt.Errorf("operation %d: %v", i, got[0])
+		for i, p := range flying {
+			if err := p.check(); err != nil {
+				return fmt.Errorf("operation %d: %w", i, err)
 			}
 		}
 		return nil
@@ -149,12 +145,8 @@ func (s *suite) twoGoroutines(t *testing.T) {
 		for i, g := range groups {
 			both.Go(func() error {
 				for k := range 300 {
-					x := []float64{float64(k + i)}
-					if err := g.SumFloats(x); err != nil {
-						return err
-					}
-					if x[0] != float64(2*(k+i)) {
-						return fmt.Errorf("group %d, step %d: %v", i, k, x)
+					if err := sumIs(g, float64(k+i), float64(2*(k+i))); err != nil {
+						return fmt.Errorf("group %d, step %d: %w", i, k, err)
 					}
 				}
 				return nil
@@ -167,45 +159,25 @@ func (s *suite) twoGoroutines(t *testing.T) {
 // randomPrograms runs programs of random operations that all ranks derive from one seed, and compares each result with
 // plain loops.
 func (s *suite) randomPrograms(t *testing.T) {
-	steps := 150
+	steps := 250
 	if s.long() {
-		steps = 3000
+		steps = 5000
 	}
 	for _, n := range s.sizes() {
 		s.ok(t, n, func(r *dist.Rank) error {
 			rng := rand.New(rand.NewPCG(uint64(n), 11)) // the same on all ranks
-			groups := []*dist.Group{r.World, r.World.With(), r.World.With()}
+			groups, ops := []*dist.Group{r.World, r.World.With(), r.World.With()}, collectives()
 			for step := range steps {
-				g := groups[rng.IntN(3)]
-				d := tensor.DType(rng.IntN(int(tensor.Bool)))
-				count, root, what := rng.IntN(3000), rng.IntN(n), rng.IntN(4)
-				var err error
-				switch what {
-				case 0:
-					err = reduceOne(r, g, rng.IntN(len(reds)), d, count)
-				case 1:
-					err = moveRooted(&dist.Rank{World: g, Device: r.Device}, d, count%300, root)
-				case 2:
-					err = moveAll(&dist.Rank{World: g, Device: r.Device}, d, count%500)
-				case 3:
-					err = g.Barrier().Wait()
+				c := call{Operation: ops[rng.IntN(len(ops))], dtype: tensor.DType(rng.IntN(int(tensor.Bool))), red: rng.IntN(len(reds)),
+					root: rng.IntN(n), count: rng.IntN(1000)}
+				if c.reduces && !valid(reds[c.red].name, c.dtype) {
+					c.red = 0
 				}
-				if err != nil {
+				if err := c.run(groups[rng.IntN(3)]); err != nil {
 					return fmt.Errorf("step %d: %w", step, err)
 				}
 			}
 			return nil
 		})
 	}
-}
-
-func reduceOne(r *dist.Rank, g *dist.Group, red int, d tensor.DType, count int) error {
-	if !valid(reds[red].name, d) {
-		return nil
-	}
-	x := filled(r, d, count, func(i int) float64 { return value(reds[red].name, d, g.Size(), g.Rank(), i) })
-	if err := g.AllReduce(x, reds[red].op(g.Rank())).Wait(); err != nil {
-		return err
-	}
-	return holds(reds[red].name, x, func(i int) float64 { return reduced(red, d, g.Size(), i) })
 }

@@ -59,24 +59,21 @@ var seed = maphash.MakeSeed()
 // abortLeavesBuffersAlone: a rank aborts in the middle of a large all-reduce. When Wait has returned, no peer writes into the buffers any
 // more.
 func (s *suite) abortLeavesBuffersAlone(t *testing.T) {
-	if !s.long() {
+	if s.long() {
+		abortEach(t, s.start, 50, 16<<20) // filling 64 MiB takes longer than the rest of the test
+		abortEach(t, s.start, 450, 1<<20)
+	} else {
 		abortEach(t, s.start, 15, 1<<18)
-		return
 	}
-	abortEach(t, s.start, 50, 16<<20) // filling 64 MiB takes longer than the rest of the test
-	abortEach(t, s.start, 450, 1<<20)
 }
 
 // abortEach aborts all-reduces of count elements, each in a group of its own, on 2 and on 3 ranks.
 func abortEach(t *testing.T, start Start, seeds, count int) {
 	var caught atomic.Int64
 	for _, n := range []int{2, 3} {
-		out := make([]*crossing, seeds)
-		for i := range out {
-			out[i] = newCrossing(n)
-		}
+		out := newCrossings(seeds, n)
 		require.NoError(t, start(t, n, quiet(0), func(r *dist.Rank) error {
-			data := filled(r, tensor.Float32, count, func(i int) float64 { return float64(r.World.Rank() + i%3) })
+			data := filled(r.World, tensor.Float32, count, func(i int) float64 { return float64(r.World.Rank() + i%3) })
 			x := tensor.New(r.Device, tensor.Float32, count)
 			for k := range seeds {
 				tensor.Copy(x, data)
@@ -124,10 +121,9 @@ func abortOnce(g *dist.Group, x tensor.Tensor, k int) error {
 func (s *suite) borrowedUntilDone(t *testing.T) {
 	s.ok(t, 2, func(r *dist.Rank) error {
 		for _, count := range []int{10, 100_000} {
-			x := filled(r, tensor.Float32, count, func(int) float64 { return 1 })
+			x := filled(r.World, tensor.Float32, count, func(int) float64 { return 1 })
 			w := r.World.AllReduce(x, dist.Sum)
-			tensor.Raw(x).Settle()
-			if !w.Done() {
+			if tensor.Raw(x).Settle(); !w.Done() {
 				return errors.New("tensor.Settle returned before the operation was over")
 			}
 			if err := want(w, "allreduce", x, func(int) float64 { return 2 }); err != nil {
@@ -136,8 +132,7 @@ func (s *suite) borrowedUntilDone(t *testing.T) {
 			tape := tensor.NewTape(r.Device)
 			y := tape.Input(x).Add(tape.Input(x))
 			w = r.World.AllReduce(y, dist.Sum)
-			tape.Reset()
-			if !w.Done() {
+			if tape.Reset(); !w.Done() {
 				return errors.New("tape.Reset returned before the operation was over")
 			}
 		}
@@ -156,23 +151,9 @@ func GroupsComeAndGo(t *testing.T, start Start) {
 	require.NoError(t, start(t, 3, quiet(0), func(r *dist.Rank) error {
 		for i := range groups {
 			g := r.World.With(dist.Name(fmt.Sprint("group ", i)))
-			x := []float64{1}
-			if err := g.SumFloats(x); err != nil || x[0] != 3 {
-				return fmt.Errorf("group %d: %v, %w", i, x, err)
-			}
-			out, in := tensor.New(r.Device, tensor.Float32, 100), tensor.New(r.Device, tensor.Float32, 100)
-			sent := g.Send(out, (g.Rank()+1)%3, 0)
-			if err := g.Recv(in, (g.Rank()+2)%3, 0).Wait(); err != nil {
-				return err
-			}
-			if err := sent.Wait(); err != nil {
-				return err
-			}
-			if err := g.Close(); err != nil {
-				return err
-			}
-			if err := g.Barrier().Wait(); err == nil {
-				return errors.New("a closed group works")
+			if err := errors.Join(sumIs(g, 1, 3), call{Operation: &around, count: 100}.run(g), g.Close(),
+				mustFail("a closed group", g.Barrier().Wait(), "")); err != nil {
+				return fmt.Errorf("group %d: %w", i, err)
 			}
 		}
 		return nil
@@ -198,12 +179,8 @@ func (s *suite) skew(t *testing.T) {
 			for i := range ops {
 				<-time.After(time.Duration(rng.IntN(2000)) * time.Microsecond)
 				begin := time.Now()
-				x := []float64{float64(i)}
-				if err := r.World.SumFloats(x); err != nil {
-					return err
-				}
-				if x[0] != float64(n*i) {
-					return fmt.Errorf("step %d: %v", i, x)
+				if err := sumIs(r.World, float64(i), float64(n*i)); err != nil {
+					return fmt.Errorf("step %d: %w", i, err)
 				}
 				took = append(took, time.Since(begin))
 			}

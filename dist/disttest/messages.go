@@ -7,89 +7,78 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// actRing sends to the next rank and receives from the previous one, in a batch.
-func actRing(s *step, r *dist.Rank, g *dist.Group) (dist.Work, func() error) {
-	n, me := g.Size(), g.Rank()
-	if n == 1 {
-		return dist.Work{}, fine
-	}
-	next, prev := (me+1)%n, (me+n-1)%n
-	out := filled(r, s.dtype, s.count, func(i int) float64 { return tag(me, i) })
-	in := tensor.New(r.Device, s.dtype, s.count)
-	w := g.Batch(func(b *dist.Batch) {
-		b.Send(out, next, s.root)
-		b.Recv(in, prev, s.root)
-	})
-	return w, func() error {
-		if err := is(in, func(i int) float64 { return tag(prev, i) })(); err != nil {
-			return fmt.Errorf("from rank %d of the group: %w", prev, err)
-		}
-		return nil
-	}
-}
+// message is the data of the message from one rank to another.
+func (c *call) message(from, to int) func(i int) float64 { return c.input(from + 10*to) }
 
-// messages reports whether the operation consists of messages. They are not compared with collectives.
-func (a *action) messages() bool {
-	return a.name == "ring" || a.name == "recvany" || a.name == "batch" || a.name == "relay"
+// post sends and receives the messages of this rank. All are sent before one is received.
+func (c *call) post() pending {
+	me, in, sum := c.g.Rank(), make([]tensor.Tensor, c.g.Size()), tensor.Tensor{}
+	if c.summed {
+		sum = filled(c.g, tensor.Int64, 3, c.input(me))
+	}
+	each := func(send, recv func(x tensor.Tensor, peer, tag int), add func(w ...dist.Work)) {
+		for to := range in {
+			if c.pair(me, to) {
+				send(filled(c.g, c.dtype, c.part(me, to), c.message(me, to)), to, c.root)
+			}
+		}
+		if c.summed {
+			add(c.g.AllReduce(sum, dist.Sum))
+		}
+		for _, s := range c.result(me) {
+			in[s.rank] = zeros(c.g, c.dtype, s.n)
+			recv(in[s.rank], s.rank, c.root)
+		}
+	}
+	var works []dist.Work
+	if c.batched {
+		works = append(works, c.g.Batch(func(b *dist.Batch) { each(b.Send, b.Recv, b.Add) }))
+	} else {
+		each(func(x tensor.Tensor, peer, tag int) { works = append(works, c.g.Send(x, peer, tag)) },
+			func(x tensor.Tensor, peer, tag int) { works = append(works, c.g.Recv(x, peer, tag)) }, nil)
+	}
+	return pending{works, func() error {
+		for from, x := range in {
+			if x.IsZero() {
+				continue
+			}
+			if err := holds(fmt.Sprint(c, ", from rank ", from, " of the group"), x, c.message(from, me)); err != nil {
+				return err
+			}
+		}
+		if sum.IsZero() {
+			return nil
+		}
+		return holds(c.String()+", sum", sum, func(i int) (s float64) {
+			for rank := range in {
+				s += c.input(rank)(i)
+			}
+			return s
+		})
+	}}
 }
 
 // actRecvAny collects a message of each other rank at the root, in any order. No rank goes on before that, because RecvAny would also
 // take a later message of a rank.
-func actRecvAny(s *step, r *dist.Rank, g *dist.Group) (dist.Work, func() error) {
+func actRecvAny(s *step, g, _ *dist.Group) pending {
 	me, root := g.Rank(), s.root%g.Size()
+	x, seen := filled(g, s.dtype, s.count, func(i int) float64 { return tag(me, i) }), make([]bool, g.Size())
 	var err error
-	if me == root {
-		err = s.collect(r, g)
-	} else {
-		err = g.Send(filled(r, s.dtype, s.count, func(i int) float64 { return tag(me, i) }), root, s.root).Wait()
+	if me != root {
+		err = g.Send(x, root, s.root).Wait()
+	}
+	for k := 1; k < g.Size() && me == root && err == nil; k++ {
+		var from int
+		if from, err = g.RecvAny(x, s.root); err != nil {
+			break
+		}
+		if err = holds("recvany", x, func(i int) float64 { return tag(from, i) }); err != nil || seen[from] {
+			err = fmt.Errorf("from rank %d of the group, again %v: %w", from, seen[from], err)
+		}
+		seen[from] = true
 	}
 	if err == nil {
 		err = g.Barrier().Wait()
 	}
-	return dist.Work{}, func() error { return err }
-}
-
-func (s *step) collect(r *dist.Rank, g *dist.Group) error {
-	in, seen := tensor.New(r.Device, s.dtype, s.count), make([]bool, g.Size())
-	for range g.Size() - 1 {
-		from, err := g.RecvAny(in, s.root)
-		if err != nil {
-			return err
-		}
-		if err := is(in, func(i int) float64 { return tag(from, i) })(); err != nil || seen[from] {
-			return fmt.Errorf("from rank %d of the group, again %v: %w", from, seen[from], err)
-		}
-		seen[from] = true
-	}
-	return nil
-}
-
-// actBatch exchanges messages with all others, with a different size for each, and reduces, all in one batch.
-func actBatch(s *step, r *dist.Rank, g *dist.Group) (dist.Work, func() error) {
-	me, in := g.Rank(), make([]tensor.Tensor, g.Size())
-	sum := filled(r, tensor.Int64, 3, func(i int) float64 { return float64(me + i) })
-	w := g.Batch(func(b *dist.Batch) {
-		for p := range in {
-			if p != me {
-				b.Send(filled(r, s.dtype, s.rows(me, p), func(i int) float64 { return tag(me+3*p, i) }), p, s.root)
-			}
-		}
-		b.Add(g.AllReduce(sum, dist.Sum))
-		for p := range in {
-			if p != me {
-				in[p] = tensor.New(r.Device, s.dtype, s.rows(p, me))
-				b.Recv(in[p], p, s.root)
-			}
-		}
-	})
-	return w, func() error {
-		n := g.Size()
-		err := is(sum, func(i int) float64 { return float64(n*(n-1)/2 + n*i) })()
-		for p := range in {
-			if p != me && err == nil {
-				err = is(in[p], func(i int) float64 { return tag(p+3*me, i) })()
-			}
-		}
-		return err
-	}
+	return pending{check: func() error { return err }}
 }

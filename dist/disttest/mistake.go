@@ -1,6 +1,9 @@
 package disttest
 
 import (
+	"errors"
+	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -30,15 +33,16 @@ func (s *suite) fails(t *testing.T, row, n int, timeout, bound time.Duration, te
 	a.check(t)
 }
 
-// failEach makes n ranks make several mistakes, each in its own group. The world group stays usable.
-func (s *suite) failEach(t *testing.T, n int, mistakes []mistake) {
+// failEach makes n ranks make several mistakes, each in its own group with these options. The world group stays usable.
+func (s *suite) failEach(t *testing.T, n int, mistakes []mistake, opts ...dist.Option) {
 	attempts := make([]*attempt, len(mistakes))
 	for i, m := range mistakes {
 		attempts[i] = newAttempt(m, n)
 	}
 	require.NoError(t, s.start(t, n, quiet(0), func(r *dist.Rank) error {
-		for _, a := range attempts {
-			if err := a.run(&dist.Rank{World: r.World.With(dist.Name(a.name)), Device: r.Device}); err != nil {
+		for i, a := range attempts {
+			g := r.World.With(append([]dist.Option{dist.Name(fmt.Sprint("mistake ", i))}, opts...)...)
+			if err := errors.Join(a.run(&dist.Rank{World: g, Device: r.Device}), g.Close()); err != nil {
 				return err
 			}
 		}
@@ -102,4 +106,21 @@ func (a *attempt) check(t *testing.T) {
 		reliability.Took(t, a.row, a.engine.rows[rank], a.bound, a.longest.rows[rank])
 	}
 	t.Logf("%v after %v", a.errs.rows[0], a.longest.rows[0].Round(10*time.Microsecond))
+}
+
+// mustFail returns an error if err is nil or has not the text.
+func mustFail(what string, err error, text string) error {
+	if err == nil || !strings.Contains(err.Error(), text) {
+		return fmt.Errorf("%s: %w, without %q", what, err, text)
+	}
+	return nil
+}
+
+// untilError calls fn until it fails.
+func untilError(fn func() error) error {
+	for {
+		if err := fn(); err != nil {
+			return err
+		}
+	}
 }

@@ -1,6 +1,7 @@
 package disttest
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"regexp"
@@ -28,6 +29,18 @@ type Outcome struct {
 	Took []time.Duration // of each rank
 	Wire []int           // the two ranks whose connection had a fault; empty: none
 	Text string          // describes the fault
+}
+
+// String says what happened.
+func (o *Outcome) String() string {
+	if o == nil {
+		return "no outcome"
+	}
+	s := cmp.Or(o.Text, "no fault") + "\n"
+	for rank, err := range o.Errs {
+		s += fmt.Sprintf("  rank %d after %v: %v\n", rank, o.Took[rank], err)
+	}
+	return s
 }
 
 // Judge returns what is wrong with the outcome of a program, or nil. These must hold:

@@ -78,6 +78,46 @@ type step struct {
 	flush  bool // wait for everything in flight
 }
 
+// rows is how many rows rank `from` has for rank `to`.
+func (s *step) rows(from, to int) int { return s.count * (1 + (from+2*to)%3) / 3 }
+
+// action is what a step does. Operations that use the same memory run on g and on twin, which is another group of the same ranks, or g.
+type action struct {
+	name  string
+	issue func(s *step, g, twin *dist.Group) pending
+}
+
+var actions = []action{
+	{"chain", actChain}, {"relay", actRelay}, act("allreduce"), act("reduce"), act("reducescatter"), act("broadcast"), act("gather"),
+	act("scatter"), act("allgather"), act("alltoall"), act("allgatherv"), act("alltoallv"), act("ring"), act("barrier"),
+	act("monitoredbarrier"), act("reducescatterv"), {"recvany", actRecvAny}, act("batch"),
+}
+
+// act is an operation of the table.
+func act(name string) action {
+	o := operation(name)
+	return action{name, func(s *step, g, _ *dist.Group) pending {
+		c := call{Operation: o, dtype: s.dtype, red: s.red, root: s.root % g.Size(), count: s.count, rows: s.rows, summed: name == "batch"}
+		return c.on(g).issue()
+	}}
+}
+
+// different is another operation than that of s.
+func different(s *step) action {
+	other := "barrier"
+	if actions[s.what].name == other {
+		other = "broadcast"
+	}
+	a := act(other)
+	a.name += " instead"
+	return a
+}
+
+// messages reports whether the operation consists of messages. They are not compared with collectives.
+func (a *action) messages() bool {
+	return a.name == "ring" || a.name == "recvany" || a.name == "batch" || a.name == "relay"
+}
+
 // RandomProgram returns the program of a seed.
 func RandomProgram(seed uint64) *Program {
 	rng := rand.New(rand.NewPCG(seed, 77))
@@ -124,11 +164,10 @@ func (p *Program) randomStep(rng *rand.Rand) step {
 	return s
 }
 
-// flight is an operation in flight that was not waited for.
+// flight is an operation that was not waited for.
 type flight struct {
-	name  string
-	work  dist.Work
-	check func() error
+	name string
+	pending
 }
 
 // Run runs the program on one rank.
@@ -156,8 +195,7 @@ func (p *Program) Run(r *dist.Rank) error {
 			if s.family == world || s.family == other {
 				twin = groups[world+other-s.family]
 			}
-			w, check := act.issue(s, r, g, twin)
-			flying = append(flying, flight{fmt.Sprintf("step %d: %s on %s", i, act.name, g.Name()), w, check})
+			flying = append(flying, flight{fmt.Sprintf("step %d: %s on %s", i, act.name, g.Name()), act.issue(s, g, twin)})
 		}
 		if s.flush || len(flying) >= p.depth {
 			if err := waitFlights(flying); err != nil {
@@ -217,7 +255,7 @@ func waitFlights(flying []flight) error {
 		if len(flying)%7 == 0 {
 			f = &flying[i]
 		}
-		if err := f.work.Wait(); err != nil {
+		if err := waitAll(f.works...); err != nil {
 			return err
 		}
 		var failed *dist.Error

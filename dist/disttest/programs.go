@@ -62,10 +62,10 @@ func eachProgram(t *testing.T, of uint64, abreast int, check func(p *Program) (*
 			p := RandomProgram(seed)
 			o, err := check(p)
 			if err != nil {
-				t.Errorf("RINGO_SEED=%d: %v\n%s; %s\n%v", seed, err, p, text(o), errs(o))
+				t.Errorf("RINGO_SEED=%d: %v\n%s; %s", seed, err, p, o)
 				failed.Add(1)
 			} else if one {
-				t.Logf("%s; %s\n%v", p, text(o), errs(o))
+				t.Logf("%s; %s", p, o)
 			}
 		}
 	}
@@ -83,23 +83,6 @@ func eachProgram(t *testing.T, of uint64, abreast int, check func(p *Program) (*
 	})
 	took := time.Since(began)
 	t.Logf("%d programs in %v, %v each", count, took.Round(time.Millisecond), (took / time.Duration(count)).Round(time.Microsecond))
-}
-
-func text(o *Outcome) string {
-	if o == nil || o.Text == "" {
-		return "no fault"
-	}
-	return o.Text
-}
-
-func errs(o *Outcome) (s string) {
-	if o == nil {
-		return ""
-	}
-	for rank, err := range o.Errs {
-		s += fmt.Sprintf("  rank %d after %v: %v\n", rank, o.Took[rank], err)
-	}
-	return s
 }
 
 // Check runs one program in a bubble and judges it. A deadlock is an error.

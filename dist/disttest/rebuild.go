@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -19,19 +18,11 @@ import (
 
 // rebuild makes new generations of failed groups.
 func (s *suite) rebuild(t *testing.T) {
-	for _, c := range []struct {
-		name string
-		test func(t *testing.T)
-	}{
-		{"AllSurvive", s.rebuildAll},
-		{"WithoutLateRank", s.rebuildWithoutLate},
-		{"TooFew", s.rebuildTooFew},
-		{"Cancelled", s.rebuildCancelled},
-		{"SubGroup", s.rebuildSubGroup},
-	} {
-		t.Run(c.name, func(t *testing.T) {
+	for name, test := range map[string]func(t *testing.T){"AllSurvive": s.rebuildAll, "WithoutLateRank": s.rebuildWithoutLate,
+		"TooFew": s.rebuildTooFew, "Cancelled": s.rebuildCancelled, "SubGroup": s.rebuildSubGroup} {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c.test(t)
+			test(t)
 		})
 	}
 }
@@ -41,21 +32,21 @@ const patience = 20 * time.Second
 
 // broken makes the group fail on all ranks: they give different counts.
 func broken(g *dist.Group) error {
-	err := g.AllReduce(zeros(g, 10+g.Rank()), dist.Sum).Wait()
-	if err == nil {
-		return errors.New("the mismatch was not seen")
-	}
-	return nil
+	return mustFail("a mismatch", sum(g, tensor.Float32, 10+g.Rank()), " vs ")
 }
 
 // crossing makes all ranks wait for each other outside the engine. A barrier of the group cannot do this, because a failure may come
 // before its end.
 type crossing struct{ sync.WaitGroup }
 
-func newCrossing(n int) *crossing {
-	c := &crossing{}
-	c.Add(n)
-	return c
+func newCrossing(n int) *crossing { return &newCrossings(1, n)[0] }
+
+func newCrossings(count, n int) []crossing {
+	all := make([]crossing, count)
+	for i := range all {
+		all[i].Add(n)
+	}
+	return all
 }
 
 // cross is called by each rank with the error of what it did before; a rank that failed does not wait.
@@ -78,25 +69,18 @@ func works(g *dist.Group) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(opAllReduce(part, 0, 10), opAllReduce(g.With(dist.Name("again")), 0, 10)); err != nil {
-		return err
-	}
-	return g.Barrier().Wait() // no rank breaks the group while another still uses a part of it
+	return errors.Join(sum(part, tensor.Float32, 10), sum(g.With(dist.Name("again")), tensor.Float32, 10),
+		g.Barrier().Wait()) // no rank breaks the group while another still uses a part of it
 }
 
 // rebuildAll: a mismatch ends a group, not its ranks. Four generations follow each other; the old ones stay failed.
 func (s *suite) rebuildAll(t *testing.T) {
-	var worked []*crossing
-	for range 5 {
-		worked = append(worked, newCrossing(3))
-	}
+	worked := newCrossings(5, 3)
 	require.NoError(t, s.start(t, 3, quiet(patience), func(r *dist.Rank) error {
 		g := r.World
 		for gen := 1; gen < 5; gen++ {
-			if _, err := g.Rebuild(context.Background()); err == nil || !strings.Contains(err.Error(), "has not failed") {
-				return fmt.Errorf("a group that works was rebuilt: %w", err)
-			}
-			if err := worked[gen].cross(works(g)); err != nil {
+			_, err := g.Rebuild(context.Background())
+			if err := worked[gen].cross(errors.Join(mustFail("rebuilding a group that works", err, "has not failed"), works(g))); err != nil {
 				return err
 			}
 			forgotten := g.With(dist.Name("forgotten")).Barrier() //discard: it fails, and Rebuild forgives it
@@ -138,18 +122,15 @@ func (s *suite) rebuildWithoutLate(t *testing.T) {
 		}
 		if g.Rank() == 1 {
 			over.Wait()
-			if err := g.Barrier().Wait(); err == nil {
-				return errors.New("an operation of a dead generation worked")
-			}
+			err := mustFail("an operation of a dead generation", g.Barrier().Wait(), "")
 			_, late = g.Rebuild(context.Background())
-			return nil
+			return err
 		}
 		begin := time.Now()
-		err := g.AllReduce(zeros(g, 10), dist.Sum).Wait()
-		if err == nil || !strings.Contains(err.Error(), "rank 1") {
-			return fmt.Errorf("without rank 1: %w", err)
+		if err := mustFail("without rank 1", sum(g, tensor.Float32, 10), "rank 1"); err != nil {
+			return err
 		}
-		g, err = g.Rebuild(context.Background())
+		g, err := g.Rebuild(context.Background())
 		took.put(r.World.Rank(), time.Since(begin))
 		if err == nil && (!slices.Equal(g.Ranks(), []int{0, 2}) || g.Rank() != r.World.Rank()/2) {
 			err = fmt.Errorf("rank %d of ranks %v", g.Rank(), g.Ranks())
@@ -180,10 +161,7 @@ func (s *suite) rebuildTooFew(t *testing.T) {
 		}
 		if hurried {
 			_, err := g.Rebuild(context.Background())
-			if err == nil || !strings.Contains(err.Error(), "of 5 ranks only rank") {
-				return fmt.Errorf("two of five: %w", err)
-			}
-			return nil
+			return mustFail("two of five", err, "of 5 ranks only rank")
 		}
 		over.Wait()
 		for range 3 { // the news that a rank gave up may come too late; then there is one more generation
@@ -194,8 +172,8 @@ func (s *suite) rebuildTooFew(t *testing.T) {
 			if slices.Equal(g.Ranks(), []int{0, 2, 3}) {
 				return works(g.With(dist.Timeout(patience)))
 			}
-			if err := g.Barrier().Wait(); err == nil {
-				return fmt.Errorf("a barrier of ranks %v", g.Ranks())
+			if err := mustFail(fmt.Sprint("a barrier of ranks ", g.Ranks()), g.Barrier().Wait(), ""); err != nil {
+				return err
 			}
 		}
 		return fmt.Errorf("ranks %v", g.Ranks())
@@ -218,8 +196,7 @@ func (s *suite) rebuildCancelled(t *testing.T) {
 		if err := tried.cross(err); err != nil {
 			return err
 		}
-		g, err = g.Rebuild(context.Background())
-		if err != nil {
+		if g, err = g.Rebuild(context.Background()); err != nil {
 			return err
 		}
 		return works(g)
@@ -258,19 +235,14 @@ func (s *suite) rebuildSubGroup(t *testing.T) {
 	}))
 }
 
-// training is a training loop that handles failures: it goes on from the state of the lowest rank that is left. Stop ends it.
-type training struct {
-	step  int
-	value float64 // the sum over all steps of the ranks' contributions
-}
-
-// Train runs the given number of steps. Each step adds the world ranks + 1 of the ranks that are left. After a failure it goes on with a
-// new generation. at is called before each step. It returns the last group and the sum.
+// Train runs the given number of steps of a training loop that handles failures: it goes on from the state of the lowest rank that is
+// left, with a new generation. Each step adds the world ranks + 1 of the ranks that are left. at is called before each step. It returns
+// the last group and the sum.
 func Train(ctx context.Context, g *dist.Group, steps int, at func(g *dist.Group, step int)) (*dist.Group, float64, error) {
-	s := training{}
-	for s.step < steps {
-		at(g, s.step)
-		err := s.do(g)
+	state := []float64{0, 0} // the step, and the sum
+	for int(state[0]) < steps {
+		at(g, int(state[0]))
+		err := trainStep(g, state)
 		for err != nil {
 			if g.Err() == nil {
 				return g, 0, err // not a failure of the group: a wrong sum
@@ -278,35 +250,23 @@ func Train(ctx context.Context, g *dist.Group, steps int, at func(g *dist.Group,
 			if g, err = g.Rebuild(ctx); err != nil {
 				return g, 0, err
 			}
-			err = s.resume(g)
+			err = g.Broadcast(tensor.FromSlice(state, 2), 0).Wait()
 		}
 	}
-	return g, s.value, nil
+	return g, state[1], nil
 }
 
-// do is one step.
-func (s *training) do(g *dist.Group) error {
-	x := tensor.FromSlice([]float64{float64(g.Ranks()[g.Rank()] + 1), s.value}, 2)
-	if err := g.AllReduce(x, dist.Sum).Wait(); err != nil {
+func trainStep(g *dist.Group, state []float64) error {
+	got, want := []float64{float64(g.Ranks()[g.Rank()] + 1), state[1]}, 0.0
+	if err := g.SumFloats(got); err != nil {
 		return err
 	}
-	want := 0.0
 	for _, r := range g.Ranks() {
 		want += float64(r + 1)
 	}
-	got := tensor.Data[float64](x)
-	if got[0] != want || got[1] != float64(g.Size())*s.value {
-		return fmt.Errorf("step %d of generation %d: %v, want %v and %v", s.step, g.Generation(), got, want, float64(g.Size())*s.value)
+	if all := float64(g.Size()) * state[1]; got[0] != want || got[1] != all {
+		return fmt.Errorf("step %v of generation %d: %v, want %v and %v", state[0], g.Generation(), got, want, all)
 	}
-	s.step, s.value = s.step+1, s.value+want
+	state[0], state[1] = state[0]+1, state[1]+want
 	return nil
-}
-
-// resume copies the state of the first rank.
-func (s *training) resume(g *dist.Group) error {
-	x := tensor.FromSlice([]float64{float64(s.step), s.value}, 2)
-	err := g.Broadcast(x, 0).Wait()
-	got := tensor.Data[float64](x)
-	s.step, s.value = int(got[0]), got[1]
-	return err
 }

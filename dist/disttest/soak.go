@@ -72,7 +72,7 @@ func number(b bool) float64 {
 // sample times two all-reduces, each after a barrier, first on a new, warmed-up group.
 func (l *soakLog) sample(r *dist.Rank) error {
 	fresh := r.World.With()
-	if err := reduceOne(r, fresh, 0, tensor.Float32, 8); err != nil {
+	if err := sum(fresh, tensor.Float32, 8); err != nil {
 		return err
 	}
 	for _, x := range []struct {
@@ -84,7 +84,7 @@ func (l *soakLog) sample(r *dist.Rank) error {
 			return err
 		}
 		begin := time.Now()
-		if err := reduceOne(r, x.g, 0, tensor.Float32, x.count); err != nil {
+		if err := sum(x.g, tensor.Float32, x.count); err != nil {
 			return err
 		}
 		*x.to = append(*x.to, float64(time.Since(begin)))
@@ -111,20 +111,12 @@ func (l *soakLog) round(r *dist.Rank, groups []*dist.Group, round int) error {
 			continue
 		}
 		s := step{what: round % len(actions), dtype: tensor.Float32, count: round % 300, root: round}
-		w, check := actions[s.what].issue(&s, r, g, g)
-		if err := w.Wait(); err != nil {
-			return err
-		}
-		if err := check(); err != nil {
+		if err := actions[s.what].issue(&s, g, g).finish(); err != nil {
 			return err
 		}
 	}
 	short := r.World.With()
-	w, check := actRing(&step{dtype: tensor.Int64, count: 20}, r, short)
-	if err := w.Wait(); err != nil {
-		return err
-	}
-	if err := check(); err != nil {
+	if err := (call{Operation: &ring, dtype: tensor.Int64, count: 20}).run(short); err != nil {
 		return err
 	}
 	return short.Close()

@@ -188,7 +188,7 @@ func (c *Training) rank(r *dist.Rank, res *Result) (err error) {
 	s := &State{Rank: r, Params: a.Params, Optimizer: c.Rule(a.Params, a.Norm), c: c, data: a.Data}
 	s.Tape = tensor.NewTape(r.Device, tensor.Seed(c.Seed), tensor.Trace(r.Trace))
 	defer s.Tape.Close()
-	if err := call(a.Start, s); err != nil {
+	if err := runHook(a.Start, s); err != nil {
 		return err
 	}
 	if res.First, err = Wholes(r.World, a.Params); err != nil {
@@ -199,13 +199,13 @@ func (c *Training) rank(r *dist.Rank, res *Result) (err error) {
 			return err
 		}
 	}
-	if err := call(a.End, s); err != nil {
+	if err := runHook(a.End, s); err != nil {
 		return err
 	}
 	return res.gather(&a, s)
 }
 
-func call(hook func(s *State) error, s *State) error {
+func runHook(hook func(s *State) error, s *State) error {
 	if hook == nil {
 		return nil
 	}
@@ -213,7 +213,7 @@ func call(hook func(s *State) error, s *State) error {
 }
 
 func (c *Training) step(a *Attached, s *State, res *Result) (err error) {
-	if err := call(a.Before, s); err != nil {
+	if err := runHook(a.Before, s); err != nil {
 		return err
 	}
 	var losses []float64
@@ -232,7 +232,7 @@ func (c *Training) step(a *Attached, s *State, res *Result) (err error) {
 	}
 	res.Losses, res.Micro = append(res.Losses, sum), append(res.Micro, losses...)
 	res.Norms = append(res.Norms, s.Optimizer.GradNorm())
-	return call(a.After, s)
+	return runHook(a.After, s)
 }
 
 // backward computes the gradients of this rank's part of a step's batch.

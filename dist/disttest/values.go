@@ -1,32 +1,41 @@
 package disttest
 
 import (
+	"math"
+
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
 // reds are the reductions, each with its definition for two numbers. Bool has its own.
 var reds = []struct {
-	op     func(rank int) dist.Op
-	name   string
-	fold   func(a, b float64) float64
-	factor func(rank int) float64
+	name string
+	op   dist.Op
+	fold func(a, b float64) float64
 }{
-	{fixed(dist.Sum), "sum", add, one},
-	{fixed(dist.Avg), "avg", add, one},
-	{fixed(dist.Prod), "prod", func(a, b float64) float64 { return a * b }, one},
-	{fixed(dist.Min), "min", func(a, b float64) float64 { return min(a, b) }, one},
-	{fixed(dist.Max), "max", func(a, b float64) float64 { return max(a, b) }, one},
-	{fixed(dist.BAnd), "band", func(a, b float64) float64 { return float64(int(a) & int(b)) }, one},
-	{fixed(dist.BOr), "bor", func(a, b float64) float64 { return float64(int(a) | int(b)) }, one},
-	{fixed(dist.BXor), "bxor", func(a, b float64) float64 { return float64(int(a) ^ int(b)) }, one},
-	{func(r int) dist.Op { return dist.PreMulSum(weight(r)) }, "premulsum", add, weight},
+	{"sum", dist.Sum, add},
+	{"avg", dist.Avg, add},
+	{"prod", dist.Prod, func(a, b float64) float64 { return a * b }},
+	{"min", dist.Min, func(a, b float64) float64 { return min(a, b) }},
+	{"max", dist.Max, func(a, b float64) float64 { return max(a, b) }},
+	{"band", dist.BAnd, func(a, b float64) float64 { return float64(int(a) & int(b)) }},
+	{"bor", dist.BOr, func(a, b float64) float64 { return float64(int(a) | int(b)) }},
+	{"bxor", dist.BXor, func(a, b float64) float64 { return float64(int(a) ^ int(b)) }},
+	{name: "premulsum", fold: add}, // each rank has its factor
 }
 
-func fixed(op dist.Op) func(int) dist.Op { return func(int) dist.Op { return op } }
-func add(a, b float64) float64           { return a + b }
-func one(int) float64                    { return 1 }
-func weight(rank int) float64            { return float64(2 - rank%2) }
+func add(a, b float64) float64 { return a + b }
+
+// factor is what a rank's input is multiplied by.
+func factor(red, rank int) float64 {
+	if reds[red].name == "premulsum" {
+		return float64(2 - rank%2)
+	}
+	return 1
+}
+
+// redAvg, redMax and redBXor are the indices of some.
+const redAvg, redMax, redBXor = 1, 4, 7
 
 // valid reports whether a type has a reduction.
 func valid(name string, d tensor.DType) bool {
@@ -48,6 +57,8 @@ func value(name string, d tensor.DType, n, rank, i int) float64 {
 		return float64(1 + (rank+i)%2)
 	case name == "avg":
 		return float64(n * ((rank + i) % 3)) // so that the sum is divisible by n
+	case name == "min" || name == "max" || name == "sum" && d != tensor.Uint8 && d != tensor.BFloat16:
+		return tag(rank, i) // large values show more mistakes
 	}
 	return float64((3*rank + 7*i) % 6)
 }
@@ -55,9 +66,9 @@ func value(name string, d tensor.DType, n, rank, i int) float64 {
 // reduced returns element i of the reduction of n ranks' inputs.
 func reduced(red int, d tensor.DType, n, i int) float64 {
 	r := reds[red]
-	acc := r.factor(0) * value(r.name, d, n, 0, i)
+	acc := factor(red, 0) * value(r.name, d, n, 0, i)
 	for rank := 1; rank < n; rank++ {
-		acc = r.fold(acc, r.factor(rank)*value(r.name, d, n, rank, i))
+		acc = r.fold(acc, factor(red, rank)*value(r.name, d, n, rank, i))
 	}
 	switch {
 	case r.name == "avg":
@@ -70,26 +81,12 @@ func reduced(red int, d tensor.DType, n, i int) float64 {
 	return acc
 }
 
-// cycle returns at with its values computed once. The period of at must divide 60, as for value and reduced.
-func cycle(at func(i int) float64) func(i int) float64 {
-	var x [60]float64
-	setAll(x[:], at)
-	return func(i int) float64 { return x[i%len(x)] }
-}
-
 // big is a number of elements that takes several blocks. With the race detector it is smaller, because other tests have many blocks.
 func big(n int) int {
 	if race {
 		return min(n, 1_001)
 	}
 	return n
-}
-
-// filled returns a new tensor with the given elements.
-func filled(r *dist.Rank, d tensor.DType, n int, at func(i int) float64) tensor.Tensor {
-	x := tensor.New(r.Device, d, n)
-	set(x, at)
-	return x
 }
 
 func set(x tensor.Tensor, at func(i int) float64) {
@@ -134,9 +131,32 @@ func setAll[T any](x []T, at func(i int) T) {
 	}
 }
 
-// list returns at(0), …, at(n-1).
-func list(n int, at func(i int) float64) []float64 {
+// period divides by the period of tag, value and reduced.
+const period = 97 * 12
+
+// list returns at(first), …, at(first+n-1), for a function that repeats itself after period elements.
+func list(first, n int, at func(i int) float64) []float64 {
 	out := make([]float64, n)
-	setAll(out, at)
+	for i := range out {
+		if i < period {
+			out[i] = at(first + i)
+		} else {
+			out[i] = out[i-period]
+		}
+	}
 	return out
+}
+
+// bf16 and f16 store numbers that are exact in 16 bits, and NaN.
+func bf16(x float64) tensor.BF16 { return tensor.BF16(math.Float32bits(float32(x)) >> 16) }
+
+func f16(x float64) tensor.F16 {
+	switch {
+	case x != x:
+		return 0x7e00
+	case x == 0:
+		return 0
+	}
+	u := math.Float32bits(float32(x))
+	return tensor.F16(u>>16&0x8000 | (u&0x7fffffff)>>13 - 112<<10)
 }

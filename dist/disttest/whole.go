@@ -27,8 +27,8 @@ func partOf(name string, p *tensor.Param, x tensor.Tensor) part {
 	return out
 }
 
-// whole is a part that is all of it.
-func whole(name string, x []float64) part {
+// wholePart is a part that is all of it.
+func wholePart(name string, x []float64) part {
 	return part{name, len(x), [][2]int{{0, len(x)}}, bitsOf(x)}
 }
 
