@@ -1,7 +1,6 @@
 package ddp_test
 
 import (
-	"context"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/ringo-ml/ringo/ddp"
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
@@ -26,12 +26,6 @@ type scaledRun struct {
 	late  bool                                     // Attach comes after the optimizer
 }
 
-type scaledEnd struct {
-	values, losses []float64
-	steps          int
-	scale          float64
-}
-
 // scaledModel computes its gradient of Given last.
 type scaledModel struct {
 	Given         *tensor.Param
@@ -43,77 +37,57 @@ func (m *scaledModel) loss(tape *tensor.Tape, x, given, y tensor.Tensor) tensor.
 	return nn.MSE(m.Second.Forward(m.First.Forward(tape.Input(x))), tape.Input(y)).Add(sum)
 }
 
-func (c scaledRun) run(t *testing.T) scaledEnd {
-	t.Helper()
-	ends := make([]scaledEnd, 2)
-	require.NoError(t, dist.Run(t.Context(), dist.Config{Ranks: 2, Threads: 1}, func(_ context.Context, r *dist.Rank) (err error) {
-		ends[r.World.Rank()], err = c.rank(r)
-		return err
-	}))
-	for i, v := range ends[0].values {
-		if w := ends[1].values[i]; v != w && !(math.IsNaN(v) && math.IsNaN(w)) {
-			require.Equal(t, v, w, "bits differ over ranks: %d", i)
-		}
-	}
-	sum := ends[0]
-	for i, l := range ends[1].losses {
-		sum.losses[i] += l
-	}
-	return sum
-}
-
 const scaledSize = 64
 
-func (c scaledRun) rank(r *dist.Rank) (end scaledEnd, err error) {
-	model := &scaledModel{tensor.NewParam(tensor.Constant(0), 8, scaledSize), nn.NewLinear(scaledSize, scaledSize), nn.NewLinear(scaledSize, scaledSize)}
-	var s *optim.Scaler
-	if c.scale != 0 {
-		s = &optim.Scaler{Scale: c.scale}
-	}
-	var params nn.Params
-	var opt *optim.Optimizer
-	optimizer := func() { opt = optim.NewSGD(params, optim.SGDConfig{LR: 1, Scaler: s}) }
-	if c.late {
-		params = nn.Init(model, r.Device, c.dtype, 5)
-		optimizer()
-	}
-	params, err = ddp.Attach(r.World, model, ddp.Config{DType: c.dtype, Seed: 5, BucketBytes: scaledSize * scaledSize * c.dtype.Size(),
-		Hook: ddp.PowerSGD(ddp.PowerSGDConfig{Rank: 2, Start: 1})})
-	if err != nil {
-		return end, err
-	}
-	if !c.late {
-		optimizer()
-	}
-	tape := tensor.NewTape(r.Device)
-	defer tape.Close()
-	for step := range c.steps {
-		if c.leave != nil && c.leave(step) {
-			continue
+// run returns also the optimizer's state at the end.
+func (c scaledRun) run(t *testing.T) (res disttest.Result, end optim.State) {
+	t.Helper()
+	attach := func(r *dist.Rank, _ *dist.Mesh) (a disttest.Attached, err error) {
+		model := &scaledModel{tensor.NewParam(tensor.Constant(0), 8, scaledSize), nn.NewLinear(scaledSize, scaledSize),
+			nn.NewLinear(scaledSize, scaledSize)}
+		var s *optim.Scaler
+		if c.scale != 0 {
+			s = &optim.Scaler{Scale: c.scale}
 		}
-		x, given, y := c.batch(step, r)
-		scale := 1.0
-		if s != nil {
-			if c.each != nil {
-				c.each(step, s)
+		optimizer := func() { a.Own = optim.NewSGD(a.Params, optim.SGDConfig{LR: 1, Scaler: s}) }
+		if c.late {
+			a.Params = nn.Init(model, r.Device, c.dtype, 5)
+			optimizer()
+		}
+		a.Params, err = ddp.Attach(r.World, model, ddp.Config{DType: c.dtype, Seed: 5, BucketBytes: scaledSize * scaledSize * c.dtype.Size(),
+			Hook: ddp.PowerSGD(ddp.PowerSGDConfig{Rank: 2, Start: 1})})
+		if !c.late {
+			optimizer()
+		}
+		a.Step = func(state *disttest.State) ([]float64, error) { return c.step(model, s, state) }
+		a.End = func(state *disttest.State) error {
+			if r.World.Rank() == 0 {
+				end = state.Optimizer.State()
 			}
-			scale = s.Scale
+			return nil
 		}
-		loss := model.loss(tape, x, given, y)
-		tape.Backward(loss, tensor.Scale(scale))
-		end.losses = append(end.losses, tensor.Floats(loss)[0])
-		if err := opt.Step(); err != nil {
-			return end, err
+		return a, err
+	}
+	res = training{Ranks: 2, Steps: c.steps, Attach: attach}.Run(t)
+	return res, end
+}
+
+func (c scaledRun) step(model *scaledModel, s *optim.Scaler, state *disttest.State) ([]float64, error) {
+	if c.leave != nil && c.leave(state.Step) {
+		return nil, nil
+	}
+	x, given, y := c.batch(state.Step, state.Rank)
+	scale := 1.0
+	if s != nil {
+		if c.each != nil {
+			c.each(state.Step, s)
 		}
-		tape.Reset()
+		scale = s.Scale
 	}
-	for _, p := range params {
-		end.values = append(end.values, tensor.Floats(p.Value)...)
-	}
-	if end.steps = opt.Steps(); s != nil {
-		end.scale = s.Scale
-	}
-	return end, nil
+	defer state.Tape.Reset()
+	loss := model.loss(state.Tape, x, given, y)
+	state.Tape.Backward(loss, tensor.Scale(scale))
+	return tensor.Floats(loss), state.Optimizer.Step()
 }
 
 // batch is this rank's part of one of four.
@@ -142,20 +116,27 @@ func (c scaledRun) tensor(v []float64) tensor.Tensor {
 	return tensor.FromSlice(single, 8, scaledSize)
 }
 
+func requireFinite(t *testing.T, all disttest.Values) {
+	t.Helper()
+	for name, values := range all {
+		for i, v := range values {
+			require.False(t, math.IsNaN(v) || math.IsInf(v, 0), "%s %d", name, i)
+		}
+	}
+}
+
 // An overflow on one rank costs one step, and halves the scale once. Training then goes on.
 func TestPowerSGDAfterAnOverflow(t *testing.T) {
 	for _, bad := range []float64{math.Inf(1), math.NaN(), 1e12} { // with the last one, the square of a gradient overflows
-		got := scaledRun{dtype: tensor.Float32, steps: 40, scale: 1 << 16, spoil: func(step, rank int, x, _ []float64) {
+		got, end := scaledRun{dtype: tensor.Float32, steps: 40, scale: 1 << 16, spoil: func(step, rank int, x, _ []float64) {
 			if step == 5 && rank == 1 {
 				x[3] = bad
 			}
 		}}.run(t)
-		require.Equal(t, 39, got.steps, bad)
-		require.Equal(t, float64(1<<15), got.scale, bad)
-		require.Less(t, got.losses[36], got.losses[0], bad)
-		for _, v := range got.values {
-			require.False(t, math.IsNaN(v) || math.IsInf(v, 0))
-		}
+		require.Equal(t, 39, end.Steps, bad)
+		require.Equal(t, float64(1<<15), end.Scaler.Scale, bad)
+		require.Less(t, got.Losses[36], got.Losses[0], bad)
+		requireFinite(t, got.Last)
 	}
 }
 
@@ -165,34 +146,37 @@ func TestPowerSGDForgetsSkippedSteps(t *testing.T) {
 	const bad = 7
 	run := scaledRun{dtype: tensor.Float64, steps: 20, scale: 1 << 16}
 	run.leave = func(step int) bool { return step == bad }
-	want := run.run(t)
+	want, wantEnd := run.run(t)
 	run.leave, run.spoil = nil, func(step, rank int, _, given []float64) {
 		if step == bad && rank == 0 {
 			given[100] = math.Inf(-1)
 		}
 	}
-	got := run.run(t)
-	require.Equal(t, 19, got.steps)
-	require.Equal(t, want.steps, got.steps)
-	require.Equal(t, want.scale/2, got.scale)
-	require.InDeltaSlice(t, want.values, got.values, 1e-10)
+	got, end := run.run(t)
+	require.Equal(t, 19, end.Steps)
+	require.Equal(t, wantEnd.Steps, end.Steps)
+	require.Equal(t, wantEnd.Scaler.Scale/2, end.Scaler.Scale)
+	got.Losses[bad], got.Norms[bad] = want.Losses[bad], want.Norms[bad]
+	disttest.RequireEqual(t, want, got, 1e-10)
 }
 
 // Without a Scaler, a NaN gradient gets into the parameter that has it, as without the hook, and not into others.
 func TestPowerSGDNaNStaysWhereItIs(t *testing.T) {
-	got := scaledRun{dtype: tensor.Float64, steps: 12, spoil: func(step, rank int, _, given []float64) {
+	got, _ := scaledRun{dtype: tensor.Float64, steps: 12, spoil: func(step, rank int, _, given []float64) {
 		if step == 7 && rank == 0 {
 			given[100] = math.NaN()
 		}
 	}}.run(t)
-	for i, v := range got.values {
-		require.Equal(t, i < 8*scaledSize, math.IsNaN(v), i)
+	for name, values := range got.Last {
+		for i, v := range values {
+			require.Equal(t, name == "given", math.IsNaN(v), "%s %d", name, i)
+		}
 	}
 }
 
 // The scale of the loss, and that it changes, changes nothing else: errors are in the scale of the gradients that they are added to.
 func TestPowerSGDWithAnyScale(t *testing.T) {
-	want := scaledRun{dtype: tensor.Float64, steps: 20}.run(t)
+	want, _ := scaledRun{dtype: tensor.Float64, steps: 20}.run(t)
 	scales := []float64{1 << 16, 1 << 16, 1 << 8, 1 << 10, 3, 1 << 30}
 	for _, late := range []bool{false, true} {
 		for name, each := range map[string]func(int, *optim.Scaler){
@@ -200,17 +184,17 @@ func TestPowerSGDWithAnyScale(t *testing.T) {
 			"changing": func(step int, s *optim.Scaler) { s.Scale = scales[step%len(scales)] },
 			"doubled":  func(step int, s *optim.Scaler) { s.Good = 1999 },
 		} {
-			got := scaledRun{dtype: tensor.Float64, steps: 20, scale: 1 << 16, each: each, late: late}.run(t)
-			require.Equal(t, 20, got.steps, name)
-			require.InDeltaSlice(t, want.values, got.values, 1e-10, name)
-			require.InDeltaSlice(t, want.losses, got.losses, 1e-10, name)
+			got, end := scaledRun{dtype: tensor.Float64, steps: 20, scale: 1 << 16, each: each, late: late}.run(t)
+			require.Equal(t, 20, end.Steps, name)
+			want.Norms = got.Norms // without a Scaler there are none
+			disttest.RequireEqual(t, want, got, 1e-10)
 		}
 	}
 }
 
 // A number whose square overflows, in a column that was zero until then, is sent as a gradient is, and then over.
 func TestPowerSGDForgetsHugeNumbers(t *testing.T) {
-	got := scaledRun{dtype: tensor.Float64, steps: 12, spoil: func(step, rank int, _, given []float64) {
+	got, _ := scaledRun{dtype: tensor.Float64, steps: 12, spoil: func(step, rank int, _, given []float64) {
 		for i := range 8 {
 			given[i*scaledSize] = 0
 		}
@@ -218,8 +202,6 @@ func TestPowerSGDForgetsHugeNumbers(t *testing.T) {
 			given[0] = 1e160
 		}
 	}}.run(t)
-	require.Greater(t, math.Abs(got.values[0]), 1e150)
-	for i, v := range got.values {
-		require.False(t, math.IsNaN(v) || math.IsInf(v, 0), i)
-	}
+	require.Greater(t, math.Abs(got.Last["given"][0]), 1e150)
+	requireFinite(t, got.Last)
 }

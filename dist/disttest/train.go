@@ -43,6 +43,7 @@ type Training struct {
 type Attached struct {
 	Params nn.Params
 	Norm   optim.Norm                  // of the optimizer
+	Own    *optim.Optimizer            // in place of that of Rule
 	Data   *dist.Group                 // ranks that have different rows; nil: all
 	Sum    *dist.Group                 // ranks whose losses are parts of the whole one; nil: Data
 	Loss   func(b Batch) tensor.Tensor // of a microbatch
@@ -185,7 +186,10 @@ func (c *Training) rank(r *dist.Rank, res *Result) (err error) {
 		return err
 	}
 	a.Data = cmp.Or(a.Data, r.World)
-	s := &State{Rank: r, Params: a.Params, Optimizer: c.Rule(a.Params, a.Norm), c: c, data: a.Data}
+	s := &State{Rank: r, Params: a.Params, Optimizer: a.Own, c: c, data: a.Data}
+	if a.Own == nil {
+		s.Optimizer = c.Rule(a.Params, a.Norm)
+	}
 	s.Tape = tensor.NewTape(r.Device, tensor.Seed(c.Seed), tensor.Trace(r.Trace))
 	defer s.Tape.Close()
 	if err := runHook(a.Start, s); err != nil {
