@@ -98,7 +98,7 @@ func Main[S any](m *testing.M, training func(spec S) Training) {
 		if res, err = training(spec).Try(); err == nil {
 			err = json.NewEncoder(os.Stdout).Encode(res)
 		} else {
-			err = errors.New(res.explain(err))
+			err = errors.New(res.Explain(err))
 		}
 	}
 	if err != nil {

@@ -109,8 +109,8 @@ func (v Values) differs(want Values, tol float64) string {
 	return ""
 }
 
-// explain says all about a training that failed.
-func (res Result) explain(err error) string {
+// Explain says all about a training that failed: what each rank said, and what was in flight.
+func (res Result) Explain(err error) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: %v\n", res.layout, err)
 	for rank, err := range res.Errs {

@@ -81,7 +81,7 @@ func (c Training) Run(t testing.TB) Result {
 	t.Helper()
 	res, err := c.Try()
 	if err != nil {
-		t.Fatal(res.explain(err))
+		t.Fatal(res.Explain(err))
 	}
 	return res
 }

@@ -103,7 +103,7 @@ func TestFailureIsExplained(t *testing.T) {
 	c.Mesh, c.Name, c.Seed = "all=2,one=1", "with a cable", 5
 	res, err := c.Try()
 	require.Error(t, err)
-	text := res.explain(err)
+	text := res.Explain(err)
 	require.Contains(t, text, "2 ranks, 22 rows in 2 microbatches, tape seed 5, all=2,one=1, with a cable: ")
 	require.Regexp(t, "rank 1: .*allreduce", text)
 	require.Regexp(t, "rank 0: .*barrier", text)

@@ -1,0 +1,101 @@
+package layouts
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/ringo-ml/ringo/dist/disttest"
+)
+
+// layout is how ranks share a program.
+type layout struct {
+	DP, FSDP, EP, CP, TP int // ranks of each axis
+
+	Stage    int  // of fsdp; 0: ddp
+	Sequence bool // tp divides tokens between the layers that it divides, too
+	Chunks   int  // of which tokens travel in so many pieces
+	Again    bool // blocks are computed again in backward
+	Bucket   int  // bytes of ddp's buckets
+	Check    int  // ranks compare what they have in every so many steps
+	Hold     bool // fsdp keeps whole gradients between microbatches
+	Offload  bool
+	Cuts     uint64 // the seed of which rows ranks have; 0: disttest.Part
+}
+
+// randomLayout returns a layout of at most so many ranks. Few of them do not divide the program.
+func randomLayout(r *rand.Rand, p program, most int) layout {
+	l := layout{DP: 1, FSDP: 1, EP: 1, CP: 1, TP: 1}
+	for range 5 {
+		next, free := l, r.IntN(20) == 0
+		*pick(r, &next.DP, &next.FSDP, &next.EP, &next.EP, &next.CP, &next.CP, &next.TP, &next.TP) *= pick(r, 2, 2, 3)
+		if next.ranks() <= most && (p.Experts.Experts > 0 || next.EP == 1) && (free || next.refused(p) == nil) {
+			l = next
+		}
+	}
+	if l.FSDP > 1 || r.IntN(2) == 0 {
+		l.Stage = 1 + r.IntN(3)
+	}
+	if l.TP > 1 && r.IntN(2) == 0 {
+		l.Sequence, l.Chunks = true, r.IntN(4)
+	}
+	l.Again, l.Bucket, l.Check, l.Hold, l.Offload = r.IntN(3) == 0, pick(r, 0, 300, 2000), r.IntN(3), r.IntN(3) == 0, r.IntN(5) == 0
+	l.Cuts = maybe(r, 2, r.Uint64())
+	return l
+}
+
+func (l layout) ranks() int { return l.DP * l.FSDP * l.EP * l.CP * l.TP }
+
+// heads returns on how many ranks of tp heads of keys and values differ, and how many ranks have the same.
+func (l layout) heads(p program) (kv, same int) {
+	if l.TP > p.KVHeads && l.TP%p.KVHeads == 0 {
+		return p.KVHeads, l.TP / p.KVHeads
+	}
+	return l.TP, 1
+}
+
+func (l layout) mesh(p program) string {
+	kv, same := l.heads(p)
+	return fmt.Sprintf("dp=%d,fsdp=%d,ep=%d,cp=%d,kv=%d,same=%d", l.DP, l.FSDP, l.EP, l.CP, kv, same)
+}
+
+// part returns a rank's rows of a microbatch.
+func (l layout) part(rows, rank, ranks int) (first, n int) {
+	if l.Cuts == 0 {
+		return disttest.Part(rows, rank, ranks)
+	}
+	r, cuts := rand.New(rand.NewPCG(l.Cuts, uint64(rows))), []int{0, rows}
+	for range ranks - 1 {
+		cuts = append(cuts, r.IntN(rows+1))
+	}
+	slices.Sort(cuts)
+	return cuts[rank], cuts[rank+1] - cuts[rank]
+}
+
+// refusals are the layouts that a program cannot have. A rank must say so before a step is trained.
+var refusals = []struct {
+	says string // a part of the error
+	when func(p program, l layout) bool
+}{
+	{" do not divide over ", func(p program, l layout) bool { // whole heads, experts, features of experts, and positions
+		kv, _ := l.heads(p)
+		return p.Heads%l.TP != 0 || p.KVHeads%kv != 0 || p.Heads/l.TP%l.CP != 0 || p.KVHeads/kv%l.CP != 0 || l.CP > p.Positions ||
+			p.Experts.Experts%l.EP != 0 || p.Experts.Hidden%l.TP != 0 || p.Experts.Shared%l.TP != 0
+	}},
+	// The first slots in the order of the batch are kept, and a rank's tokens must be side by side in it.
+	{"not parts of sequences", func(p program, l layout) bool { return p.Experts.Capacity > 0 && l.CP > 1 }},
+	// The loss is of the router's scores of a whole sequence.
+	{"a balance loss of sequences of ", func(p program, l layout) bool { return p.Experts.Sequence > 0 && (l.CP > 1 || l.Sequence) }},
+	// Masks depend on the place in the batch: a part of the tokens of a part of each sequence is not one rectangle of it.
+	{"needs a batch of whole rows side by side", func(p program, l layout) bool { return p.Dropout > 0 && l.Sequence && l.CP > 1 }},
+}
+
+// refused returns what errors may say of a layout; nil: it must train.
+func (l layout) refused(p program) (says []string) {
+	for _, r := range refusals {
+		if r.when(p, l) {
+			says = append(says, r.says)
+		}
+	}
+	return says
+}
