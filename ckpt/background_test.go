@@ -52,7 +52,8 @@ func (f *slowFile) WriteAt(b []byte, off int64) (int, error) {
 // saveAndLeave has two ranks start a save in the background and then return what end says, without Wait or Close. The
 // disk starts to write before end. After end it continues, or fails with diskErr; if hangs is not nil, only when hangs
 // is closed.
-func saveAndLeave(ctx context.Context, dir string, diskErr error, hangs chan struct{}, end func(ctx context.Context, r *dist.Rank) error) error {
+func saveAndLeave(ctx context.Context, dir string, diskErr error, hangs chan struct{},
+	end func(ctx context.Context, r *dist.Rank) error) error {
 	gate := hangs
 	if gate == nil {
 		gate = make(chan struct{})

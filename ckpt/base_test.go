@@ -111,19 +111,22 @@ func TestAnotherBase(t *testing.T) {
 				return err
 			}
 			st.Step, st.Base = 2, &Base{Path: "/models/a", SHA256: string(rune('0' + g.Rank()))}
-			require.ErrorContains(t, s.Save(context.Background(), st), "ranks differ: rank 1 has base /models/a (SHA-256 1…) where rank 0 has /models/a (SHA-256 0…)")
+			require.ErrorContains(t, s.Save(context.Background(), st),
+				"ranks differ: rank 1 has base /models/a (SHA-256 1…) where rank 0 has /models/a (SHA-256 0…)")
 			return s.Close()
 		})
 	}
 	converted := filepath.Join(to, "converted")
-	require.NoError(t, inspect.Convert(context.Background(), filepath.Join(to, "with", storage.StepName(1)), converted, inspect.ConvertConfig{}))
+	require.NoError(t,
+		inspect.Convert(context.Background(), filepath.Join(to, "with", storage.StepName(1)), converted, inspect.ConvertConfig{}))
 	for _, c := range []struct {
 		path, want string
 		base       *Base
 	}{
 		{filepath.Join(to, "with", storage.StepName(1)), "", nil},
 		{filepath.Join(to, "with", storage.StepName(1)), "", &Base{Path: "/moved", SHA256: saved.SHA256}},
-		{converted, "its adapters were trained above the base /models/a (SHA-256 0123456789abcdef…), which is not the base /models/b (SHA-256 fedc…) that is below them now",
+		{converted, "its adapters were trained above the base /models/a (SHA-256 0123456789abcdef…), " +
+			"which is not the base /models/b (SHA-256 fedc…) that is below them now",
 			&Base{Path: "/models/b", SHA256: "fedc"}},
 		{filepath.Join(to, "without", storage.StepName(1)), "the checkpoint does not fit: missing: the base", saved},
 	} {

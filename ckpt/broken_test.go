@@ -195,8 +195,9 @@ func TestBroken(t *testing.T) {
 func TestBrokenIndex(t *testing.T) {
 	one := `{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"b":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}}`
 	for text, want := range map[string]string{
-		`{"weight_map":{"a":"m.safetensors","b":"m.safetensors"}}`:                     "",
-		`{"weight_map":{"a":"m.safetensors"}}`:                                         `m.safetensors: tensor "b": ` + storage.IndexName + " does not list it",
+		`{"weight_map":{"a":"m.safetensors","b":"m.safetensors"}}`: "",
+		`{"weight_map":{"a":"m.safetensors"}}`: `m.safetensors: tensor "b": ` +
+			storage.IndexName + " does not list it",
 		`{"weight_map":{"a":"m.safetensors","b":"m.safetensors","c":"m.safetensors"}}`: `m.safetensors: tensor "c"`,
 		`{"weight_map":{"a":"m.safetensors","a":"m.safetensors","b":"m.safetensors"}}`: `tensor "a": the name is there twice`,
 		`{"weight_map":{"a":"../m.safetensors"}}`:                                      `"../m.safetensors" is not the name`,
@@ -238,7 +239,8 @@ func TestBeingWritten(t *testing.T) {
 
 // FuzzManifest: whatever ringo.json and the index contain, Verify returns.
 func FuzzManifest(f *testing.F) {
-	p, _, err := newPlan([]localPlan{{Optimizer: true, Items: []writeItem{{Model: true, Name: "a", DType: "F32", Shape: []int{2, 3}}}}}, Rules{"a": {Dim: 1}}, 100)
+	p, _, err := newPlan([]localPlan{{Optimizer: true, Items: []writeItem{{Model: true, Name: "a", DType: "F32", Shape: []int{2, 3}}}}},
+		Rules{"a": {Dim: 1}}, 100)
 	require.NoError(f, err)
 	text, err := p.Manifest.Encode()
 	require.NoError(f, err)
@@ -247,8 +249,12 @@ func FuzzManifest(f *testing.F) {
 	require.Equal(f, &p.Manifest, m)
 	body := text[len(storage.ManifestHead)+64+len(storage.ManifestBody) : len(text)-len(storage.ManifestEnd)]
 	f.Add(string(body), `{"weight_map":{"a":"model.safetensors"}}`)
-	f.Add(`{"version":1,"model":[{"name":"a","dtype":"F32","shape":[2,3],"file":"model.safetensors","pieces":[{"flat":[0,-1]},{"boxes":[{"Lo":[0,0],"Hi":[2,9]}]}]}]}`, `{}`)
-	f.Add(`{"version":1,"model":[{"name":"a","dtype":"F32","shape":[2,3],"transposed":true,"unit":"u","place":-1,"tp":{"dim":2},"file":"model.safetensors","pieces":[{}]}]}`, `{}`)
+	f.Add(
+		`{"version":1,"model":[{"name":"a","dtype":"F32","shape":[2,3],"file":"model.safetensors","pieces":[{"flat":[0,-1]},{"boxes":[{"Lo":[0,0],"Hi":[2,9]}]}]}]}`,
+		`{}`)
+	f.Add(
+		`{"version":1,"model":[{"name":"a","dtype":"F32","shape":[2,3],"transposed":true,"unit":"u","place":-1,"tp":{"dim":2},"file":"model.safetensors","pieces":[{}]}]}`,
+		`{}`)
 	single, err := safetensors.New([]safetensors.Tensor{{Name: "a", DType: "F32", Shape: []int{2, 3}}}, map[string]string{"format": "pt"})
 	require.NoError(f, err)
 	bare := storage.BareHash(single)
@@ -257,10 +263,12 @@ func FuzzManifest(f *testing.F) {
 	head := `{"a":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]}}`
 	data := append(append(binary.LittleEndian.AppendUint64(nil, uint64(len(head))), head...), make([]byte, 24)...)
 	f.Fuzz(func(t *testing.T, body, idx string) {
-		text := bytes.Join([][]byte{storage.ManifestHead, []byte(storage.Sum([]byte(body))), storage.ManifestBody, []byte(body), storage.ManifestEnd}, nil)
+		text := bytes.Join([][]byte{storage.ManifestHead, []byte(storage.Sum([]byte(body))), storage.ManifestBody, []byte(body),
+			storage.ManifestEnd}, nil)
 		single.Metadata[storage.MetadataName] = string(text)
 		dir := t.TempDir()
-		for name, b := range map[string][]byte{"model.safetensors": data, storage.ManifestName: text, storage.IndexName: []byte(idx), "one.safetensors": append(single.Encode(), make([]byte, 24)...)} {
+		for name, b := range map[string][]byte{"model.safetensors": data, storage.ManifestName: text, storage.IndexName: []byte(idx),
+			"one.safetensors": append(single.Encode(), make([]byte, 24)...)} {
 			require.NoError(t, os.WriteFile(filepath.Join(dir, name), b, 0o666))
 		}
 		mustVerify(t, dir, inspect.VerifyConfig{Layout: "tp=2,fsdp=3"})

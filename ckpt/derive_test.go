@@ -23,7 +23,8 @@ func TestRulesOfThemselves(t *testing.T) {
 			st.TP = nil
 			return NewSaver(g, found, Config{}).Save(context.Background(), *st)
 		})
-		a, b := storage.Examine(disk.OS{}, filepath.Join(given, "step-00000001")), storage.Examine(disk.OS{}, filepath.Join(found, "step-00000001"))
+		a, b := storage.Examine(disk.OS{}, filepath.Join(given, "step-00000001")),
+			storage.Examine(disk.OS{}, filepath.Join(found, "step-00000001"))
 		defer a.Close()
 		defer b.Close()
 		rules := 0

@@ -96,7 +96,8 @@ func TestStagingIsBounded(t *testing.T) {
 	for _, p := range params {
 		want := tensor.Floats(p.Local)
 		p.Make(dev, tensor.Float32, 2)
-		_, err := LoadFile(t.Context(), filepath.Join(dir, storage.StepName(1), "model.safetensors"), &State{Params: nn.Params{p}}, LoadConfig{Partial: true})
+		_, err := LoadFile(t.Context(), filepath.Join(dir, storage.StepName(1), "model.safetensors"), &State{Params: nn.Params{p}},
+			LoadConfig{Partial: true})
 		require.NoError(t, err)
 		require.Equal(t, want, tensor.Floats(p.Local))
 	}

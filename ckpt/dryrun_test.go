@@ -71,7 +71,9 @@ func TestDryRun(t *testing.T) {
 	saved := filepath.Join(dir, "step-00000000")
 	converted := filepath.Join(dir, "converted")
 	require.NoError(t, inspect.Convert(context.Background(), saved, converted, inspect.ConvertConfig{}))
-	for layout, ranks := range map[string]int{"dp=1,fsdp=1": 1, "dp=1,fsdp=2": 2, "dp=1,fsdp=3": 3, "dp=1,fsdp=5": 5, "dp=2,fsdp=3": 6, "dp=3,fsdp=1": 3} {
+	for layout, ranks := range map[string]int{
+		"dp=1,fsdp=1": 1, "dp=1,fsdp=2": 2, "dp=1,fsdp=3": 3, "dp=1,fsdp=5": 5, "dp=2,fsdp=3": 6, "dp=3,fsdp=1": 3,
+	} {
 		for _, path := range []string{saved, converted} {
 			v, err := inspect.Verify(context.Background(), path, inspect.VerifyConfig{Layout: layout})
 			require.NoError(t, err)

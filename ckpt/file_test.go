@@ -85,7 +85,8 @@ func TestFile(t *testing.T) {
 	step, list, err := inspect.List(moved)
 	require.NoError(t, err)
 	require.Equal(t, 3, step)
-	require.Equal(t, inspect.Info{Name: "tok.weight", Kind: "model", DType: "F32", Shape: []int{17, 16}, File: "moved.safetensors", Bytes: 17 * 16 * 4, Shards: 1}, list[0])
+	require.Equal(t, inspect.Info{Name: "tok.weight", Kind: "model", DType: "F32", Shape: []int{17, 16}, File: "moved.safetensors",
+		Bytes: 17 * 16 * 4, Shards: 1}, list[0])
 
 	folder := filepath.Join(dir, "folder")
 	require.NoError(t, inspect.Convert(t.Context(), moved, folder, inspect.ConvertConfig{}))
@@ -301,9 +302,12 @@ func TestFileHostile(t *testing.T) {
 		change func(m *storage.Manifest)
 		says   string
 	}{
-		"hash":       {func(m *storage.Manifest) { m.Model[0].Pieces[0].SHA256 = storage.Sum(nil) }, "has another SHA-256 than its metadata says: the data is damaged"},
-		"header":     {func(m *storage.Manifest) { m.Header = storage.Sum(nil) }, "tiny.safetensors: the header's SHA-256 is not that of its metadata"},
-		"version":    {func(m *storage.Manifest) { m.Version = 2 }, "tiny.safetensors: its metadata: format version 2; this program reads 1 to 1"},
+		"hash": {func(m *storage.Manifest) { m.Model[0].Pieces[0].SHA256 = storage.Sum(nil) },
+			"has another SHA-256 than its metadata says: the data is damaged"},
+		"header": {func(m *storage.Manifest) { m.Header = storage.Sum(nil) },
+			"tiny.safetensors: the header's SHA-256 is not that of its metadata"},
+		"version": {func(m *storage.Manifest) { m.Version = 2 },
+			"tiny.safetensors: its metadata: format version 2; this program reads 1 to 1"},
 		"shape":      {func(m *storage.Manifest) { m.Model[0].Shape = []int{2, 3} }, `tensor "weight" is F32[3 2]; its metadata says F32[2 3]`},
 		"no tensor":  {func(m *storage.Manifest) { m.Model[0].Name = "x" }, `tensor "x": its metadata has it in this file, which has not`},
 		"not listed": {func(m *storage.Manifest) { m.Model = m.Model[1:] }, `tensor "weight": its metadata does not list it`},

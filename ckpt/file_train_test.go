@@ -28,7 +28,8 @@ func newTraining(t *testing.T, seed uint64) *training {
 	t.Cleanup(dev.Close)
 	set, err := data.Synthetic(48, 1, tensor.Float32)
 	require.NoError(t, err)
-	x := &training{tape: tensor.NewTape(dev, tensor.Seed(seed)), loader: data.NewLoader(set, data.Config{Batch: 8, Shuffle: true, Seed: seed, Device: dev})}
+	x := &training{tape: tensor.NewTape(dev, tensor.Seed(seed)),
+		loader: data.NewLoader(set, data.Config{Batch: 8, Shuffle: true, Seed: seed, Device: dev})}
 	x.model = nn.Sequential{nn.NewLinear(784, 9), nn.ReLU, nn.NewDropout(0.3), nn.NewLinear(9, 10)}
 	x.params = nn.Init(x.model, dev, tensor.Float32, seed)
 	x.opt = optim.NewAdamW(x.params, optim.AdamWConfig{LR: 1e-2, Schedule: optim.Warmup(3, optim.Cosine(0.1, 20))})

@@ -122,7 +122,8 @@ func TestFSDP(t *testing.T) {
 	rest, _ := start.train(t, path, 8)
 	require.Equal(t, want[4:], rest)
 
-	for _, j := range []job{{2, 0, false, nil}, {3, 1, false, nil}, {1, 2, false, nil}, {4, 3, false, nil}, {3, 2, false, nil}, {3, 0, false, nil}, {2, 3, false, nil}} {
+	for _, j := range []job{{2, 0, false, nil}, {3, 1, false, nil}, {1, 2, false, nil}, {4, 3, false, nil}, {3, 2, false, nil},
+		{3, 0, false, nil}, {2, 3, false, nil}} {
 		rest, _ := j.train(t, path, 8)
 		require.InDeltaSlice(t, want[4:], rest, 1e-10, j)
 		_, next := j.train(t, path, 4)

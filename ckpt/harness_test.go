@@ -52,8 +52,8 @@ type layout struct {
 
 var layouts = map[string]layout{
 	"ddp1": {"ddp1", 1, 1, false}, "ddp2": {"ddp2", 2, 1, false}, "ddp3": {"ddp3", 3, 1, false}, "ddp4": {"ddp4", 4, 1, false},
-	"fsdp5": {"fsdp5", 5, 1, true}, "fsdp1": {"fsdp1", 1, 1, true}, "fsdp2": {"fsdp2", 2, 1, true}, "fsdp3": {"fsdp3", 3, 1, true}, "fsdp4": {"fsdp4", 4, 1, true},
-	"tp2": {"tp2", 2, 2, false}, "tp2fsdp2": {"tp2fsdp2", 4, 2, true}, "tp2dp2": {"tp2dp2", 4, 2, false},
+	"fsdp5": {"fsdp5", 5, 1, true}, "fsdp1": {"fsdp1", 1, 1, true}, "fsdp2": {"fsdp2", 2, 1, true}, "fsdp3": {"fsdp3", 3, 1, true},
+	"fsdp4": {"fsdp4", 4, 1, true}, "tp2": {"tp2", 2, 2, false}, "tp2fsdp2": {"tp2fsdp2", 4, 2, true}, "tp2dp2": {"tp2dp2", 4, 2, false},
 }
 
 // shard returns what a rank holds under a layout.
@@ -186,7 +186,8 @@ func onRanks(t testing.TB, n int, fn func(g *dist.Group) error) {
 var threads = runtime.GOMAXPROCS(0)
 
 func tryRanks(n int, fn func(g *dist.Group) error) error {
-	return dist.Run(context.Background(), dist.Config{Ranks: n, Threads: threads}, func(_ context.Context, r *dist.Rank) error { return fn(r.World) })
+	return dist.Run(context.Background(), dist.Config{Ranks: n, Threads: threads},
+		func(_ context.Context, r *dist.Rank) error { return fn(r.World) })
 }
 
 // newSaver is NewSaver with another file system and small files.

@@ -95,7 +95,8 @@ func TestFlipNamesThePlace(t *testing.T) {
 	onRanks(t, 3, func(g *dist.Group) error {
 		st := newState(t, g, layouts["fsdp3"], 0)
 		st.Extra = nil
-		_, err := load(context.Background(), g, flipFS{disk.OS{}, "optimizer-00006-of-00006.safetensors", 8*info.Size() - 3}, path, st, LoadConfig{})
+		_, err := load(context.Background(), g, flipFS{disk.OS{}, "optimizer-00006-of-00006.safetensors", 8*info.Size() - 3}, path, st,
+			LoadConfig{})
 		require.ErrorContains(t, err, `optimizer-00006-of-00006.safetensors: tensor "`)
 		require.ErrorContains(t, err, "has another SHA-256 than ringo.json says: the data is damaged")
 		return nil

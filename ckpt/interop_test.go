@@ -120,7 +120,8 @@ func TestPythonWrites(t *testing.T) {
 	require.Equal(t, int64(15*31), v.Bytes)
 	onRanks(t, 2, func(g *dist.Group) error {
 		var params nn.Params
-		order := []tensor.DType{tensor.Float32, tensor.Float64, tensor.BFloat16, tensor.Float16, tensor.Int64, tensor.Int32, tensor.Uint8, tensor.Bool}
+		order := []tensor.DType{tensor.Float32, tensor.Float64, tensor.BFloat16, tensor.Float16, tensor.Int64, tensor.Int32, tensor.Uint8,
+			tensor.Bool}
 		for _, d := range order {
 			p := tensor.NewParam(tensor.Constant(0), 5, 3)
 			p.SetName("w." + d.String())

@@ -133,7 +133,8 @@ func TestStrict(t *testing.T) {
 			change(st)
 			before := append([]byte(nil), st.Params[6].Local.Bytes()...)
 			_, err := Load(context.Background(), g, path, st, LoadConfig{Strategy: s})
-			require.ErrorContains(t, err, "the checkpoint does not fit: missing: model:new.weight; unexpected: model:blocks.0.qkv.weight; of another shape or type: "+
+			require.ErrorContains(t, err, "the checkpoint does not fit: missing: model:new.weight; unexpected: model:blocks.0.qkv.weight; "+
+				"of another shape or type: "+
 				strings.Join(misfits, ", "))
 			require.Equal(t, before, st.Params[6].Local.Bytes())
 			require.Equal(t, 3, st.Step)

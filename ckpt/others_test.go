@@ -139,7 +139,8 @@ func TestPrefixAndPatterns(t *testing.T) {
 		othersFile(t, path, tensor.Float32, shapes)
 		return path
 	}
-	long := file("long", map[string][]int{"net.w": {5, 3}, "u": {4, 3}, "net.k": {1, 2}, "net.v": {3, 2}, "net.h.0.mask": {2}, "net.h.11.mask": {2}})
+	long := file("long",
+		map[string][]int{"net.w": {5, 3}, "u": {4, 3}, "net.k": {1, 2}, "net.v": {3, 2}, "net.h.0.mask": {2}, "net.h.11.mask": {2}})
 	short := file("short", map[string][]int{"u": {4, 3}, "k": {1, 2}, "v": {3, 2}})
 	both := file("both", map[string][]int{"w": {5, 3}, "net.w": {5, 3}})
 	other := file("other", map[string][]int{"x": {1}})

@@ -34,7 +34,8 @@ func TestFolder(t *testing.T) {
 	step, list, err := inspect.List(path)
 	require.NoError(t, err)
 	require.Equal(t, 1, step)
-	require.Equal(t, inspect.Info{Name: "tok.weight", Kind: "model", DType: "F32", Shape: []int{17, 16}, File: broken1, Bytes: 17 * 16 * 4, Shards: 4}, list[0])
+	require.Equal(t, inspect.Info{Name: "tok.weight", Kind: "model", DType: "F32", Shape: []int{17, 16}, File: broken1, Bytes: 17 * 16 * 4,
+		Shards: 4}, list[0])
 	require.Equal(t, "optimizer", list[len(list)-1].Kind)
 	_, list, err = inspect.List(filepath.Join(path, broken1))
 	require.NoError(t, err)

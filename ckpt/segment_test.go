@@ -42,13 +42,15 @@ func of(name string, rows, first, total int) tensor.Stored {
 // segmentedModel has a parameter stored as two tensors, tensors that hold several parameters (some transposed), rows in
 // another order, a parameter stored only under another name, and one without segments.
 var segmentedModel = []segmented{
-	{"attn.kv.weight", []int{10, 6}, &Rule{Dim: 0, Parts: []int{4, 6}}, false, []tensor.Stored{of("k.weight", 4, 0, 4), of("v.weight", 6, 0, 6)}},
+	{"attn.kv.weight", []int{10, 6}, &Rule{Dim: 0, Parts: []int{4, 6}}, false,
+		[]tensor.Stored{of("k.weight", 4, 0, 4), of("v.weight", 6, 0, 6)}},
 	{"q.weight", []int{4, 6}, &Rule{Dim: 0}, true, []tensor.Stored{of("c_attn.weight", 4, 0, 12)}},
 	{"kv.weight", []int{8, 6}, &Rule{Dim: 0, Parts: []int{3, 5}}, true, []tensor.Stored{of("c_attn.weight", 8, 4, 12)}},
 	{"q.bias", []int{4}, &Rule{Dim: 0}, false, []tensor.Stored{of("c_attn.bias", 4, 0, 12)}},
 	{"kv.bias", []int{8}, &Rule{Dim: 0}, false, []tensor.Stored{of("c_attn.bias", 8, 4, 12)}},
 	{"up.weight", []int{5, 3, 2}, &Rule{Dim: 1}, false, []tensor.Stored{of("c_fc.weight", 5, 0, 5)}},
-	{"odd.weight", []int{6, 2}, &Rule{Dim: 1}, false, []tensor.Stored{of("a.weight", 2, 2, 4), of("b.weight", 2, 0, 2), of("a.weight", 2, 0, 4)}},
+	{"odd.weight", []int{6, 2}, &Rule{Dim: 1}, false,
+		[]tensor.Stored{of("a.weight", 2, 2, 4), of("b.weight", 2, 0, 2), of("a.weight", 2, 0, 4)}},
 	{"norm.weight", []int{7}, nil, false, nil},
 }
 
@@ -205,8 +207,8 @@ func requireStored(t *testing.T, path string) {
 		}
 	}
 	require.Len(t, shapes, 24)
-	for name, shape := range map[string][]int{"k.weight": {4, 6}, "v.weight.exp_avg": {6, 6}, "c_attn.weight": {6, 12}, "c_attn.bias.exp_avg_sq": {12},
-		"c_fc.weight": {5, 3, 2}, "a.weight": {4, 2}, "norm.weight": {7}} {
+	for name, shape := range map[string][]int{"k.weight": {4, 6}, "v.weight.exp_avg": {6, 6}, "c_attn.weight": {6, 12},
+		"c_attn.bias.exp_avg_sq": {12}, "c_fc.weight": {5, 3, 2}, "a.weight": {4, 2}, "norm.weight": {7}} {
 		require.Equal(t, shape, shapes[name], name)
 	}
 }
@@ -259,13 +261,17 @@ func TestSegmentsMisuse(t *testing.T) {
 	}
 	require.NoError(t, save(func(*State) {}))
 	for want, change := range map[string]func(st *State){
-		"c_attn.weight: the boxes have 48 of 72 elements": func(st *State) { st.Params = append(st.Params[:1:1], st.Params[2:]...); st.Optimizer = nil },
-		"k.weight: rank 0 lists elements of it twice":     func(st *State) { st.Params = append(st.Params, st.Params[0]); st.Optimizer = nil },
+		"c_attn.weight: the boxes have 48 of 72 elements": func(st *State) {
+			st.Params = append(st.Params[:1:1], st.Params[2:]...)
+			st.Optimizer = nil
+		},
+		"k.weight: rank 0 lists elements of it twice": func(st *State) { st.Params = append(st.Params, st.Params[0]); st.Optimizer = nil },
 		"files keep q.weight and kv.weight in c_attn.weight, and the optimizer has one of them: freeze both or none": func(st *State) {
 			st.Params[1].Freeze()
 			st.Optimizer = optim.NewAdamW(st.Params, optim.AdamWConfig{LR: 0.1})
 		},
-		"files keep q.weight in c_attn.weight, with another parameter: the optimizer has done 1 steps of one and 2 of the other": func(st *State) {
+		"files keep q.weight in c_attn.weight, with another parameter: " +
+			"the optimizer has done 1 steps of one and 2 of the other": func(st *State) {
 			o := st.Optimizer.State()
 			o.Counts["kv.weight"], o.Counts["q.weight"] = 2, 1
 			require.NoError(t, st.Optimizer.SetState(o))

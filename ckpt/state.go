@@ -146,7 +146,8 @@ func (s *source) appendItems(list []item) ([]item, error) {
 	}
 	p := s.of
 	x := item{of: p, data: s.data, from: s.data.DType()}
-	x.writeItem = writeItem{Model: s.model, Name: s.name, DType: storage.DTypes[x.from], Shape: append([]int{}, p.Global()...), Unit: p.Shard.Unit}
+	x.writeItem = writeItem{Model: s.model, Name: s.name, DType: storage.DTypes[x.from], Shape: append([]int{}, p.Global()...),
+		Unit: p.Shard.Unit}
 	var err error
 	if x.part, err = shard.HeldPart(x.Shape, p.Shard, s.data.Len()); err != nil {
 		return nil, fmt.Errorf("%s: %w", s.name, err)
@@ -265,7 +266,8 @@ func (st *State) storedCounts(o *optim.State) (map[string]int, error) {
 		n := o.Counts[name]
 		for _, as := range names(name) {
 			if m, there := stored[as]; there && m != n {
-				return nil, fmt.Errorf("files keep %s in %s, with another parameter: the optimizer has done %d steps of one and %d of the other", name, as, n, m)
+				return nil, fmt.Errorf("files keep %s in %s, with another parameter: the optimizer has done %d steps of one and %d of the other",
+					name, as, n, m)
 			}
 			stored[as] = n
 		}

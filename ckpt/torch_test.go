@@ -102,7 +102,8 @@ func TestConvertTorchModel(t *testing.T) {
 	_, list, err := inspect.List(to)
 	require.NoError(t, err)
 	require.Len(t, list, 4)
-	require.Equal(t, inspect.Info{Name: "0.weight", Kind: "model", DType: "BF16", Shape: []int{5, 3}, File: "model.safetensors", Bytes: 30, Shards: 1}, list[0])
+	require.Equal(t, inspect.Info{Name: "0.weight", Kind: "model", DType: "BF16", Shape: []int{5, 3}, File: "model.safetensors", Bytes: 30,
+		Shards: 1}, list[0])
 
 	state := filepath.Join(t.TempDir(), "state")
 	require.NoError(t, inspect.Convert(ctx, "torch/testdata/state.pt", state, inspect.ConvertConfig{}))

@@ -149,7 +149,8 @@ func TestVerifyFindsEveryBit(t *testing.T) {
 
 func TestVerifyCountsNaN(t *testing.T) {
 	dir := t.TempDir()
-	write(t, dir, "model.safetensors", `{"a":{"dtype":"F32","shape":[4],"data_offsets":[0,16]},"b":{"dtype":"BF16","shape":[2],"data_offsets":[16,20]}}`,
+	write(t, dir, "model.safetensors",
+		`{"a":{"dtype":"F32","shape":[4],"data_offsets":[0,16]},"b":{"dtype":"BF16","shape":[2],"data_offsets":[16,20]}}`,
 		[]byte{0, 0, 0xc0, 0x7f, 0, 0, 0x80, 0x7f, 0, 0, 0x80, 0xff, 0, 0, 0x80, 0x3f, 0xc0, 0x7f, 0, 0})
 	v := mustVerify(t, dir, inspect.VerifyConfig{NaN: true})
 	require.True(t, v.OK)
@@ -215,9 +216,11 @@ func TestConvert(t *testing.T) {
 		require.GreaterOrEqual(t, len(names), files)
 	}
 	require.ErrorContains(t, inspect.Convert(context.Background(), a, one, inspect.ConvertConfig{}), "exists already")
-	require.ErrorContains(t, inspect.Convert(context.Background(), a, filepath.Join(dir, "x.safetensors"), inspect.ConvertConfig{}), "is that of a file")
+	require.ErrorContains(t, inspect.Convert(context.Background(), a, filepath.Join(dir, "x.safetensors"), inspect.ConvertConfig{}),
+		"is that of a file")
 	i32 := tensor.Int32
-	require.ErrorContains(t, inspect.Convert(context.Background(), a, filepath.Join(dir, "x"), inspect.ConvertConfig{DType: &i32}), "not a floating-point type")
+	require.ErrorContains(t, inspect.Convert(context.Background(), a, filepath.Join(dir, "x"), inspect.ConvertConfig{DType: &i32}),
+		"not a floating-point type")
 
 	// Convert does not copy damaged data.
 	file := filepath.Join(a, "optimizer-00002-of-00006.safetensors")

@@ -25,7 +25,8 @@ func (u *Ulysses) agree(x tensor.Tensor) {
 	}
 	for rank, other := range all {
 		if other != all[0] {
-			fail("Ulysses.Part", "ranks that divide sequences need the same batch: rank %d of %d has %s, rank 0 %s (give the loader the group of the ranks with other rows)",
+			fail("Ulysses.Part", "ranks that divide sequences need the same batch: rank %d of %d has %s, "+
+				"rank 0 %s (give the loader the group of the ranks with other rows)",
 				rank, len(all), other, all[0])
 		}
 	}

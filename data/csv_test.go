@@ -72,12 +72,13 @@ func TestCSVForms(t *testing.T) {
 		"quotes and spaces":           {"\"1\", 2.5 ,0\n 3,\"-4\",1\n", CSVConfig{}},
 		"empty lines":                 {"\n1,2.5,0\n\n\r\n3,-4,1\n\n", CSVConfig{}},
 		"semicolons":                  {"1;2.5;0\n3;-4;1\n", CSVConfig{Comma: ';'}},
-		"tabs, columns chosen":        {"id\ty\tb\ta\nu7\t0\t2.5\t1\nu8\t1\t-4\t3\n", CSVConfig{Header: true, Comma: '\t', Columns: []string{"a", "b"}, Target: "y"}},
-		"columns by number":           {"2.5,0,1\n-4,1,3\n", CSVConfig{Columns: []string{"3", "1"}, Target: "2"}},
-		"labels":                      {"1,2.5,cat\n3,-4,dog\n", CSVConfig{Labels: true}},
-		"labels of numbers":           {"1,2.5,9\n3,-4,10\n", CSVConfig{Labels: true}},
-		"classes":                     {"1,2.5,z\n3,-4,\"a\"\n", CSVConfig{Classes: []string{"z", "a", "b"}}},
-		"header over two lines":       {"\"a\nb\",c,y\n1,2.5,0\n3,-4,1\n", CSVConfig{Header: true}},
+		"tabs, columns chosen": {"id\ty\tb\ta\nu7\t0\t2.5\t1\nu8\t1\t-4\t3\n",
+			CSVConfig{Header: true, Comma: '\t', Columns: []string{"a", "b"}, Target: "y"}},
+		"columns by number":     {"2.5,0,1\n-4,1,3\n", CSVConfig{Columns: []string{"3", "1"}, Target: "2"}},
+		"labels":                {"1,2.5,cat\n3,-4,dog\n", CSVConfig{Labels: true}},
+		"labels of numbers":     {"1,2.5,9\n3,-4,10\n", CSVConfig{Labels: true}},
+		"classes":               {"1,2.5,z\n3,-4,\"a\"\n", CSVConfig{Classes: []string{"z", "a", "b"}}},
+		"header over two lines": {"\"a\nb\",c,y\n1,2.5,0\n3,-4,1\n", CSVConfig{Header: true}},
 	} {
 		ds, err := parseCSV(strings.NewReader(c.text), c.cfg)
 		require.NoError(t, err, name)
@@ -139,7 +140,9 @@ func TestCSVErrors(t *testing.T) {
 
 // The result equals that of encoding/csv and strconv for the whole text.
 func FuzzCSV(f *testing.F) {
-	for _, text := range []string{"1,2\n3,4\n", "a,b\r\n1,2\r\n", "\xef\xbb\xbf\"1\",2", "1,2\n3\n", "1,\"2\n", "1,NaN", "", "\xff\xfe", "1e39,0x1p-2,1_0"} {
+	for _, text := range []string{
+		"1,2\n3,4\n", "a,b\r\n1,2\r\n", "\xef\xbb\xbf\"1\",2", "1,2\n3\n", "1,\"2\n", "1,NaN", "", "\xff\xfe", "1e39,0x1p-2,1_0",
+	} {
 		f.Add(text, false, false)
 		f.Add(text, true, false)
 		f.Add(text, false, true)

@@ -263,10 +263,10 @@ func TestDatasetPanics(t *testing.T) {
 		return nil
 	}
 	for want, before := range map[string]func([]int) error{
-		"panicked: oh no\ngoroutine":    func([]int) error { panic("oh no") },
-		"read as float32 (at loader_te": misuse,
-		"Batch called runtime.Goexit":   func([]int) error { runtime.Goexit(); return nil },
-		"strconv.Atoi: parsing \"x\":":  func([]int) error { _, err := strconv.Atoi("x"); panic(err) },
+		"panicked: oh no\ngoroutine":   func([]int) error { panic("oh no") },
+		"read as float32 (at ":         misuse,
+		"Batch called runtime.Goexit":  func([]int) error { runtime.Goexit(); return nil },
+		"strconv.Atoi: parsing \"x\":": func([]int) error { _, err := strconv.Atoi("x"); panic(err) },
 	} {
 		l := NewLoader(failing{numbers(20), before}, Config{Batch: 6})
 		for range l.Epoch(t.Context(), 0) {

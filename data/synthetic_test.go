@@ -22,7 +22,8 @@ func TestSyntheticDeterministic(t *testing.T) {
 	assert.Equal(t, a.pixels, synthetic(t, 50, 1).pixels)
 	assert.NotEqual(t, a.pixels, synthetic(t, 50, 2).pixels)
 	assert.Equal(t, a.pixels[:20*784], synthetic(t, 20, 1).pixels, "image i does not depend on n")
-	assert.Equal(t, "1a71f71cf8ffa2871bf56c3f5be17eedd8b05d234abb4fea8dec909771dc702d", fmt.Sprintf("%x", sha256.Sum256(a.pixels)), "the same on all processors")
+	assert.Equal(t, "1a71f71cf8ffa2871bf56c3f5be17eedd8b05d234abb4fea8dec909771dc702d",
+		fmt.Sprintf("%x", sha256.Sum256(a.pixels)), "the same on all processors")
 	assert.Contains(t, a.String(), "Synthetic(seed 1)")
 	_, err := Synthetic(0, 1, tensor.Float32)
 	assert.Error(t, err)

@@ -13,7 +13,8 @@ func TestText(t *testing.T) {
 	for _, c := range []struct {
 		length, stride int
 		first          []int // tokens of the windows
-	}{{3, 1, []int{10, 11, 12, 13}}, {3, 3, []int{10, 13}}, {2, 3, []int{10, 13}}, {6, 1, []int{10}}, {6, 6, []int{10}}, {1, 1, []int{10, 11, 12, 13, 14, 15}}} {
+	}{{3, 1, []int{10, 11, 12, 13}}, {3, 3, []int{10, 13}}, {2, 3, []int{10, 13}}, {6, 1, []int{10}}, {6, 6, []int{10}},
+		{1, 1, []int{10, 11, 12, 13, 14, 15}}} {
 		ds, err := NewText(tokens, c.length, c.stride)
 		require.NoError(t, err)
 		require.Equal(t, len(c.first), ds.Len())

@@ -47,7 +47,8 @@ func Attach(g *dist.Group, model any, c Config) (nn.Params, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &sync{g: g, all: params, checks: dist.StepCheck{Every: c.CheckEvery}, over: func(p *tensor.Param) *dist.Group { return c.group(g, p) }, hook: c.Hook, cap: c.BucketBytes, allowUnused: c.AllowUnused,
+	s := &sync{g: g, all: params, checks: dist.StepCheck{Every: c.CheckEvery},
+		over: func(p *tensor.Param) *dist.Group { return c.group(g, p) }, hook: c.Hook, cap: c.BucketBytes, allowUnused: c.AllowUnused,
 		rebuilt: c.AllowUnused, exec: tensor.NewExec(g.Device())}
 	switch h := c.Hook.(type) {
 	case nil:
@@ -132,14 +133,15 @@ func (c *Config) group(g *dist.Group, p *tensor.Param) *dist.Group {
 	return g
 }
 
-// verify compares the configuration, the layers' settings and the parameters over the ranks: names, types and the model's shapes over all of them,
-// then this rank's parts over those that hold the same. All ranks return the same error.
+// verify compares the configuration, the layers' settings and the parameters over the ranks: names, types and the model's shapes over all
+// of them, then this rank's parts over those that hold the same. All ranks return the same error.
 func verify(g *dist.Group, params nn.Params, settings []string, c Config) error {
 	hook := fmt.Sprintf("%T", c.Hook)
 	if h, ok := c.Hook.(fmt.Stringer); ok {
 		hook = h.String()
 	}
-	lines := []string{fmt.Sprintf("BucketBytes=%d Hook=%s AllowUnused=%v", c.BucketBytes, hook, c.AllowUnused), fmt.Sprintf("CheckEvery=%d", c.CheckEvery)}
+	lines := []string{fmt.Sprintf("BucketBytes=%d Hook=%s AllowUnused=%v", c.BucketBytes, hook, c.AllowUnused),
+		fmt.Sprintf("CheckEvery=%d", c.CheckEvery)}
 	lines = append(lines, settings...)
 	groups := []*dist.Group{g}
 	parts := [][]string{nil}

@@ -25,7 +25,9 @@ type part struct {
 
 // trainOn does a step on parts, by rank and microbatch.
 func trainOn(parts [][]part, step func(r *dist.Rank, n int, backward func() error) error) error {
-	return dist.Run(context.Background(), dist.Config{Ranks: len(parts), Threads: 1, Log: io.Discard}, func(_ context.Context, r *dist.Rank) error {
+	return dist.Run(context.Background(), dist.Config{
+		Ranks: len(parts), Threads: 1, Log: io.Discard,
+	}, func(_ context.Context, r *dist.Rank) error {
 		model := nn.NewLinear(3, 2)
 		params, err := ddp.Attach(r.World, model, ddp.Config{})
 		if err != nil {
@@ -65,21 +67,29 @@ func TestRowsOfTheFirstStep(t *testing.T) {
 		parts [][]part
 		want  string
 	}{
-		"uneven":                      {parts: [][]part{{{n: 3, total: 4}}, {{first: 3, n: 1, total: 4}}}},
-		"a rank without rows":         {parts: [][]part{{{n: 3, total: 3}}, {{first: 3, n: 0, total: 3}}}},
-		"microbatches":                {parts: [][]part{{{n: 3, total: 8}, {first: 4, n: 2, total: 8}}, {{first: 3, n: 1, total: 8}, {first: 6, n: 2, total: 8}}}},
-		"microbatches of their own":   {parts: [][]part{{{n: 2, total: 4}, {n: 2, total: 4}}, {{first: 2, n: 2, total: 4}, {first: 2, n: 2, total: 4}}}},
-		"microbatches, other batches": {parts: [][]part{{{n: 2, total: 4}, {n: 3, total: 5}}, {{first: 2, n: 2, total: 4}, {first: 3, n: 2, total: 5}}}},
-		"microbatches that overlap":   {parts: [][]part{{{n: 2, total: 4}, {first: 1, n: 2, total: 4}}, {{first: 3, n: 1, total: 4}, {first: 3, n: 1, total: 4}}}},
-		"parts of a sequence":         {parts: [][]part{{{n: 2, total: 2, seq: half(0), positions: 2}}, {{n: 2, total: 2, seq: half(2), positions: 4}}}},
-		"one rank's total":            {parts: [][]part{{{n: 3, total: 4}}, {{first: 3, n: 1, total: 5}}}, want: "rank 0 has 3 of 4, rank 1 has 1 of 5"},
-		"all ranks' total":            {parts: [][]part{{{n: 3, total: 8}}, {{first: 3, n: 1, total: 8}}}, want: "rank 0 has 3 of 8, rank 1 has 1 of 8; losses divide by the total"},
-		"the same rows on both":       {parts: [][]part{{{n: 4, total: 4}}, {{n: 4, total: 4}}}, want: "rank 0 has 4 of 4, rank 1 has 4 of 4"},
-		"one rank's rows on both":     {parts: [][]part{{{n: 2, total: 4}}, {{n: 2, total: 4}}}, want: "rank 0 has 2 of 4, rank 1 has 2 of 4, some of them twice"},
-		"a microbatch is missing":     {parts: [][]part{{{n: 2, total: 8}, {first: 2, n: 2, total: 8}}, {{first: 4, n: 2, total: 8}, {first: 4, n: 2, total: 8}}}, want: "rank 0 has 4 of 8, rank 1 has 2 of 8"},
-		"positions are missing":       {parts: [][]part{{{n: 2, total: 2, seq: half(0), positions: 2}}, {{n: 2, total: 2, seq: half(2), positions: 3}}}, want: "rank 0 has 4 of 2×6 positions, rank 1 has 6 of 2×6 positions"},
-		"one rank":                    {parts: [][]part{{{n: 2, total: 2}}}},
-		"one rank's too large total":  {parts: [][]part{{{n: 2, total: 3}}}, want: "rank 0 has 2 of 3"},
+		"uneven":              {parts: [][]part{{{n: 3, total: 4}}, {{first: 3, n: 1, total: 4}}}},
+		"a rank without rows": {parts: [][]part{{{n: 3, total: 3}}, {{first: 3, n: 0, total: 3}}}},
+		"microbatches": {parts: [][]part{{{n: 3, total: 8}, {first: 4, n: 2, total: 8}},
+			{{first: 3, n: 1, total: 8}, {first: 6, n: 2, total: 8}}}},
+		"microbatches of their own": {parts: [][]part{{{n: 2, total: 4}, {n: 2, total: 4}},
+			{{first: 2, n: 2, total: 4}, {first: 2, n: 2, total: 4}}}},
+		"microbatches, other batches": {parts: [][]part{{{n: 2, total: 4}, {n: 3, total: 5}},
+			{{first: 2, n: 2, total: 4}, {first: 3, n: 2, total: 5}}}},
+		"microbatches that overlap": {parts: [][]part{{{n: 2, total: 4}, {first: 1, n: 2, total: 4}},
+			{{first: 3, n: 1, total: 4}, {first: 3, n: 1, total: 4}}}},
+		"parts of a sequence": {parts: [][]part{{{n: 2, total: 2, seq: half(0), positions: 2}}, {{n: 2, total: 2, seq: half(2), positions: 4}}}},
+		"one rank's total":    {parts: [][]part{{{n: 3, total: 4}}, {{first: 3, n: 1, total: 5}}}, want: "rank 0 has 3 of 4, rank 1 has 1 of 5"},
+		"all ranks' total": {parts: [][]part{{{n: 3, total: 8}}, {{first: 3, n: 1, total: 8}}},
+			want: "rank 0 has 3 of 8, rank 1 has 1 of 8; losses divide by the total"},
+		"the same rows on both": {parts: [][]part{{{n: 4, total: 4}}, {{n: 4, total: 4}}}, want: "rank 0 has 4 of 4, rank 1 has 4 of 4"},
+		"one rank's rows on both": {parts: [][]part{{{n: 2, total: 4}}, {{n: 2, total: 4}}},
+			want: "rank 0 has 2 of 4, rank 1 has 2 of 4, some of them twice"},
+		"a microbatch is missing": {parts: [][]part{{{n: 2, total: 8}, {first: 2, n: 2, total: 8}},
+			{{first: 4, n: 2, total: 8}, {first: 4, n: 2, total: 8}}}, want: "rank 0 has 4 of 8, rank 1 has 2 of 8"},
+		"positions are missing": {parts: [][]part{{{n: 2, total: 2, seq: half(0), positions: 2}},
+			{{n: 2, total: 2, seq: half(2), positions: 3}}}, want: "rank 0 has 4 of 2×6 positions, rank 1 has 6 of 2×6 positions"},
+		"one rank":                   {parts: [][]part{{{n: 2, total: 2}}}},
+		"one rank's too large total": {parts: [][]part{{{n: 2, total: 3}}}, want: "rank 0 has 2 of 3"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := trainOn(c.parts, func(_ *dist.Rank, _ int, backward func() error) error { return tensor.Try(func() { _ = backward() }) })

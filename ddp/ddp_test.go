@@ -154,7 +154,8 @@ func TestModelsDiffer(t *testing.T) {
 		_, err := ddp.Attach(r.World, nn.Sequential{nn.NewLinear(3, width)}, ddp.Config{})
 		return err
 	})
-	require.ErrorContains(t, err, "ddp: ranks differ: rank 2 has parameter 0: 0.weight float32[5,3] frozen=false where rank 0 has parameter 0: 0.weight float32[4,3]")
+	require.ErrorContains(t, err,
+		"ddp: ranks differ: rank 2 has parameter 0: 0.weight float32[5,3] frozen=false where rank 0 has parameter 0: 0.weight float32[4,3]")
 	err = dist.Run(context.Background(), dist.Config{Ranks: 2}, func(_ context.Context, r *dist.Rank) error {
 		_, err := ddp.Attach(r.World, nn.Sequential{nn.NewLinear(3, 2)}, ddp.Config{BucketBytes: 100 * r.World.Rank()})
 		return err

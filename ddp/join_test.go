@@ -246,7 +246,9 @@ func joinFailing(t *testing.T, rank func(ctx context.Context, r *dist.Rank) erro
 	t.Helper()
 	said := make([]error, 3)
 	var mu sync.Mutex
-	require.Error(t, dist.Run(t.Context(), dist.Config{Ranks: 3, Threads: 1, Log: io.Discard}, func(ctx context.Context, r *dist.Rank) (err error) {
+	require.Error(t, dist.Run(t.Context(), dist.Config{
+		Ranks: 3, Threads: 1, Log: io.Discard,
+	}, func(ctx context.Context, r *dist.Rank) (err error) {
 		if failed := tensor.Try(func() { err = rank(ctx, r) }); failed != nil {
 			err = failed
 		}

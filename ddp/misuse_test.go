@@ -31,8 +31,10 @@ func TestMisuse(t *testing.T) {
 			{Of: "Attach", Want: "ddp: no parameters in a model of type nn.Sequential", Do: attach(r.World, nn.Sequential{nn.ReLU}, ddp.Config{})},
 			{Of: "Attach", Want: "ddp: weight is attached already: its gradient belongs to ddp", Do: attach(r.World, mine, ddp.Config{})},
 			{Of: "Attach", Want: "ddp: the group is nil", Do: attach(nil, nn.NewLinear(2, 3), ddp.Config{})},
-			{Of: "Attach", Want: "Make: weight[3 2]: a parameter is of floats, not of int64", Do: attach(r.World, nn.NewLinear(2, 3), ddp.Config{DType: tensor.Int64})},
-			{Of: "Attach", Want: "ddp: Config.BucketBytes is -1, want 1 or more, or 0 for 25 MiB", Do: attach(r.World, nn.NewLinear(2, 3), ddp.Config{BucketBytes: -1})},
+			{Of: "Attach", Want: "Make: weight[3 2]: a parameter is of floats, not of int64",
+				Do: attach(r.World, nn.NewLinear(2, 3), ddp.Config{DType: tensor.Int64})},
+			{Of: "Attach", Want: "ddp: Config.BucketBytes is -1, want 1 or more, or 0 for 25 MiB",
+				Do: attach(r.World, nn.NewLinear(2, 3), ddp.Config{BucketBytes: -1})},
 			{Of: "Attach", Want: "ddp: no parameters in a model of type <nil>", Do: attach(r.World, nil, ddp.Config{})},
 			{Of: "Naive", Want: "ddp: no parameters in a model of type nn.Sequential", Do: naive(r.World, nn.Sequential{nn.ReLU}, ddp.Config{})},
 			{Of: "Naive", Want: "ddp: weight is attached already: its gradient belongs to ddp", Do: naive(r.World, mine, ddp.Config{})},
@@ -43,7 +45,8 @@ func TestMisuse(t *testing.T) {
 			}},
 			{Of: "PowerSGD", Want: "ddp.PowerSGD: {Rank:-1 Start:0 MinRate:0}, want no negative number; 0 is the default",
 				Do: func() error { ddp.PowerSGD(ddp.PowerSGDConfig{Rank: -1}); return nil }},
-			{Of: "Compress", Want: "ddp.Compress: float32 is not a 16-bit float type", Do: func() error { ddp.Compress(tensor.Float32); return nil }},
+			{Of: "Compress", Want: "ddp.Compress: float32 is not a 16-bit float type",
+				Do: func() error { ddp.Compress(tensor.Float32); return nil }},
 		}, nil)
 		return nil
 	}))

@@ -183,7 +183,8 @@ func (h *powerSGD) layOut(b *Bucket) *compressed {
 // uncompressed reports whether b travels whole.
 func (h *powerSGD) uncompressed(b *Bucket) bool {
 	if h.steps < h.c.Start && b.Exec.Recording() != nil {
-		panic(&tensor.Failure{Op: "ddp.PowerSGD", Err: fmt.Errorf("replays of a captured step would never compress: capture a step after the first %d", h.c.Start)})
+		panic(&tensor.Failure{Op: "ddp.PowerSGD",
+			Err: fmt.Errorf("replays of a captured step would never compress: capture a step after the first %d", h.c.Start)})
 	}
 	return h.steps < h.c.Start
 }

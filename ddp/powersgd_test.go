@@ -260,7 +260,8 @@ func TestPowerSGDEqualsOneRank(t *testing.T) {
 // Each compressed step sends the bytes of the formula: rank·(n+m) numbers of a matrix that becomes smaller by MinRate, and what is whole.
 func TestPowerSGDBytes(t *testing.T) {
 	layers := [][2]int{{31, 19}, {17, 31}, {5, 17}} // and a bias of each row
-	for _, c := range []ddp.PowerSGDConfig{{Start: 2}, {Rank: 2, Start: 2}, {Rank: 3, Start: 2, MinRate: 1}, {Rank: 2, Start: 2, MinRate: 5}, {Rank: 40, Start: 2}, {Rank: 40, Start: 2, MinRate: 0.01}} {
+	for _, c := range []ddp.PowerSGDConfig{{Start: 2}, {Rank: 2, Start: 2}, {Rank: 3, Start: 2, MinRate: 1}, {Rank: 2, Start: 2, MinRate: 5},
+		{Rank: 40, Start: 2}, {Rank: 40, Start: 2, MinRate: 0.01}} {
 		numbers, whole := 0, 0
 		for _, l := range layers {
 			n, m := l[0], l[1]
@@ -321,12 +322,14 @@ func TestPowerSGDRefuses(t *testing.T) {
 	}
 	hook := ddp.PowerSGD(ddp.PowerSGDConfig{})
 	require.NoError(t, attach(func(int) ddp.Config { return ddp.Config{Hook: hook} }))
-	require.ErrorContains(t, attach(func(int) ddp.Config { return ddp.Config{Hook: hook, AllowUnused: true} }), "ddp: PowerSGD with Config.AllowUnused")
+	require.ErrorContains(t, attach(func(int) ddp.Config { return ddp.Config{Hook: hook, AllowUnused: true} }),
+		"ddp: PowerSGD with Config.AllowUnused")
 	require.ErrorContains(t, attach(func(int) ddp.Config { return ddp.Config{Hook: hook, DType: tensor.BFloat16} }),
 		"ddp: PowerSGD needs gradients of float32 or float64, and weight has bfloat16")
 	require.ErrorContains(t, attach(func(rank int) ddp.Config {
 		return ddp.Config{Hook: ddp.PowerSGD(ddp.PowerSGDConfig{Rank: 1 + rank})}
-	}), "rank 1 has BucketBytes=0 Hook=PowerSGD{Rank:2 Start:1000 MinRate:2} AllowUnused=false where rank 0 has BucketBytes=0 Hook=PowerSGD{Rank:1")
+	}), "rank 1 has BucketBytes=0 Hook=PowerSGD{Rank:2 Start:1000 MinRate:2} AllowUnused=false where rank 0 has BucketBytes=0 "+
+		"Hook=PowerSGD{Rank:1")
 }
 
 // Captured steps compress as steps that run; one that is captured before compression begins is refused.

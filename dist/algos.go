@@ -76,7 +76,8 @@ func (a algos) check(be backend.Backend) error {
 		switch {
 		case name == "" || name == backend.RankOrder || slices.Contains(names, name):
 		case slices.Contains(algo.Names(), name): // an algorithm over messages
-			return fmt.Errorf("algorithm %q is for ranks that are processes; the engine of these ranks, goroutines, has: %s", name, strings.Join(names, ", "))
+			return fmt.Errorf("algorithm %q is for ranks that are processes; the engine of these ranks, goroutines, has: %s",
+				name, strings.Join(names, ", "))
 		default:
 			return fmt.Errorf("unknown algorithm %q; this engine has: %s", name, strings.Join(names, ", "))
 		}

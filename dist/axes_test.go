@@ -70,16 +70,19 @@ func TestLateMesh(t *testing.T) {
 		spec  string
 		want  string
 	}{
-		"axes":    {4, func(r *dist.Rank) { r.World.Axes() }, "dp=2,tp=2", "axis dp is no axis of the job, which are world=4: a use of all ranks (at "},
-		"rows":    {4, func(r *dist.Rank) { r.World.Rows(0, 4) }, "tp=2,dp=2", "axis tp is no axis of the job, which are world=4: a use of all ranks"},
-		"loader":  {2, func(r *dist.Rank) { r.World.With(dist.Name("data")).Axes() }, "dp=1,tp=2", ""},
-		"coarser": {8, func(r *dist.Rank) { r.Mesh("dp=2,model=4") }, "dp=2,ep=2,tp=2", `axis ep is no axis of the job, which are dp=2,model=4: mesh "dp=2,model=4" fixed them`},
-		"finer":   {8, func(r *dist.Rank) { r.Mesh("edp=2,ep=2,tp=2") }, "dp=4,tp=2", ""},
-		"across":  {4, func(r *dist.Rank) { r.Mesh("dp=2,tp=2") }, "all=4", ""},
-		"other":   {6, func(r *dist.Rank) { r.Mesh("dp=2,tp=3") }, "dp=3,tp=2", "axis dp is no axis of the job, which are dp=2,tp=3"},
-		"same":    {4, func(r *dist.Rank) { r.World.Axes() }, "dp=4,tp=1", ""},
-		"one":     {1, func(r *dist.Rank) { r.World.Axes() }, "dp=1,tp=1", ""},
-		"many":    {512, func(*dist.Rank) {}, "a=2,b=2,c=2,d=2,e=2,f=2,g=2,h=2,i=2", "has 9 axes of more than one rank; at most 8 are allowed"},
+		"axes": {4, func(r *dist.Rank) { r.World.Axes() }, "dp=2,tp=2",
+			"axis dp is no axis of the job, which are world=4: a use of all ranks (at "},
+		"rows": {4, func(r *dist.Rank) { r.World.Rows(0, 4) }, "tp=2,dp=2",
+			"axis tp is no axis of the job, which are world=4: a use of all ranks"},
+		"loader": {2, func(r *dist.Rank) { r.World.With(dist.Name("data")).Axes() }, "dp=1,tp=2", ""},
+		"coarser": {8, func(r *dist.Rank) { r.Mesh("dp=2,model=4") }, "dp=2,ep=2,tp=2",
+			`axis ep is no axis of the job, which are dp=2,model=4: mesh "dp=2,model=4" fixed them`},
+		"finer":  {8, func(r *dist.Rank) { r.Mesh("edp=2,ep=2,tp=2") }, "dp=4,tp=2", ""},
+		"across": {4, func(r *dist.Rank) { r.Mesh("dp=2,tp=2") }, "all=4", ""},
+		"other":  {6, func(r *dist.Rank) { r.Mesh("dp=2,tp=3") }, "dp=3,tp=2", "axis dp is no axis of the job, which are dp=2,tp=3"},
+		"same":   {4, func(r *dist.Rank) { r.World.Axes() }, "dp=4,tp=1", ""},
+		"one":    {1, func(r *dist.Rank) { r.World.Axes() }, "dp=1,tp=1", ""},
+		"many":   {512, func(*dist.Rank) {}, "a=2,b=2,c=2,d=2,e=2,f=2,g=2,h=2,i=2", "has 9 axes of more than one rank; at most 8 are allowed"},
 	} {
 		err := runAxes(c.ranks, func(r *dist.Rank) error {
 			c.first(r)

@@ -17,10 +17,12 @@ import (
 // timing: in a recording, an operation is over when the step has waited for it, and not before.
 
 var (
-	errHostMemory = errors.New("on host memory inside a captured step (see tensor.Captured): replays do not run the code that fills it or reads it")
-	errHostWait   = errors.New("the host waits for a result inside a captured step (see tensor.Captured): replays do not run the code that reads it")
-	errAnySender  = errors.New("from any rank inside a captured step (see tensor.Captured): replays would not know from which")
-	errBefore     = errors.New("a captured step waits for an operation from before it")
+	errHostMemory = errors.New(
+		"on host memory inside a captured step (see tensor.Captured): replays do not run the code that fills it or reads it")
+	errHostWait = errors.New(
+		"the host waits for a result inside a captured step (see tensor.Captured): replays do not run the code that reads it")
+	errAnySender = errors.New("from any rank inside a captured step (see tensor.Captured): replays would not know from which")
+	errBefore    = errors.New("a captured step waits for an operation from before it")
 )
 
 // recordedOps is what a recorded step does on one lane.

@@ -29,7 +29,8 @@ import (
 )
 
 func run(n int, fn func(r *dist.Rank) error) error {
-	return dist.Run(context.Background(), dist.Config{Ranks: n, Threads: 1, Log: io.Discard}, func(_ context.Context, r *dist.Rank) error { return fn(r) })
+	return dist.Run(context.Background(), dist.Config{Ranks: n, Threads: 1, Log: io.Discard},
+		func(_ context.Context, r *dist.Rank) error { return fn(r) })
 }
 
 // The failure of a rank cancels the context of the others.

@@ -26,7 +26,8 @@ type flightEntry struct {
 // recorded notes that operation seq was issued.
 func (c *comm) recorded(l *lane, op *backend.Op) {
 	r := &c.entries[c.entryCount%flightSize]
-	*r = flightEntry{group: l.g.name, kind: op.Kind, name: op.Kind.String(), seq: op.Seq, bytes: max(op.Src.Bytes, op.Dst.Bytes), root: l.root(op), issued: c.now()}
+	*r = flightEntry{group: l.g.name, kind: op.Kind, name: op.Kind.String(), seq: op.Seq, bytes: max(op.Src.Bytes, op.Dst.Bytes),
+		root: l.root(op), issued: c.now()}
 	if by := l.choose(op); by != nil {
 		r.algo, r.name = by.algo, by.name
 	}

@@ -64,7 +64,8 @@ type pair struct {
 // must returns g. It panics without a group, so that the error says where it comes from.
 func (g *Group) must() *Group {
 	if g == nil {
-		panic(&tensor.Failure{Op: "dist.Group", Err: errors.New("the group is nil: Split gave this rank none (a negative color), or it was never made")})
+		panic(&tensor.Failure{Op: "dist.Group",
+			Err: errors.New("the group is nil: Split gave this rank none (a negative color), or it was never made")})
 	}
 	return g
 }
@@ -115,7 +116,8 @@ func (c *comm) open(s backend.Spec, timeout time.Duration, a algos) (*Group, err
 	if err != nil {
 		return nil, err
 	}
-	g := &Group{c: c, id: s.ID, gen: s.Gen, name: s.Name, ranks: s.Ranks, rank: s.Rank, timeout: timeout, algo: a, pairs: map[pair]*lane{}, grid: &grid{n: len(s.Ranks)}}
+	g := &Group{c: c, id: s.ID, gen: s.Gen, name: s.Name, ranks: s.Ranks, rank: s.Rank, timeout: timeout, algo: a, pairs: map[pair]*lane{},
+		grid: &grid{n: len(s.Ranks)}}
 	if err := a.check(be); err != nil {
 		_ = be.Abort(err)
 		g.err = err

@@ -103,7 +103,8 @@ func TestSlurm(t *testing.T) {
 func TestTorchrun(t *testing.T) {
 	program := torchrun(t)
 	cmd := func(port int) *exec.Cmd {
-		return exec.Command(program, "--nproc-per-node=3", "--max-restarts=1", "--master-addr=127.0.0.1", fmt.Sprintf("--master-port=%d", port), "--no-python", os.Args[0])
+		return exec.Command(program, "--nproc-per-node=3", "--max-restarts=1", "--master-addr=127.0.0.1", fmt.Sprintf("--master-port=%d", port),
+			"--no-python", os.Args[0])
 	}
 	text, err := launched(t, "crashonce", cmd(ports.Free(t, 2)), newSecret())
 	require.NoError(t, err, text)

@@ -128,10 +128,14 @@ const stopBound = matrixTimeout + 200*time.Millisecond
 // operations of so many elements, which take long enough for it to happen.
 func faults(during int) []fault {
 	return []fault{
-		{name: "killed before", column: "killed", row: 13, how: "before", count: 1000, strike: signal(syscall.SIGKILL), says: "closed the connection", bound: time.Second},
-		{name: "killed during", column: "killed", row: 13, how: "during", count: during, strike: signal(syscall.SIGKILL), says: "closed the connection", bound: time.Second},
-		{name: "stopped before", column: "stopped", row: 14, how: "before", count: 1000, strike: signal(syscall.SIGSTOP), says: "no progress", bound: stopBound},
-		{name: "stopped during", column: "stopped", row: 14, how: "during", count: during, strike: signal(syscall.SIGSTOP), says: "no progress", bound: stopBound},
+		{name: "killed before", column: "killed", row: 13, how: "before", count: 1000, strike: signal(syscall.SIGKILL),
+			says: "closed the connection", bound: time.Second},
+		{name: "killed during", column: "killed", row: 13, how: "during", count: during, strike: signal(syscall.SIGKILL),
+			says: "closed the connection", bound: time.Second},
+		{name: "stopped before", column: "stopped", row: 14, how: "before", count: 1000, strike: signal(syscall.SIGSTOP), says: "no progress",
+			bound: stopBound},
+		{name: "stopped during", column: "stopped", row: 14, how: "during", count: during, strike: signal(syscall.SIGSTOP), says: "no progress",
+			bound: stopBound},
 		{name: "cable cut", column: "cable cut", row: 14, how: "during", count: 1000, cut: true, says: "no progress", bound: stopBound},
 		{name: "late", column: "late", how: "late", count: 1000},
 		{name: "slow", column: "slow", how: "during", count: 50_000, strike: stutter},

@@ -93,8 +93,9 @@ func TestHeadOnSends(t *testing.T) {
 		}
 		return nil
 	})
-	assert.Regexp(t, `rank \d: send seq 1 of group world: rank \d did not arrive within 200ms; 64 operations of this lane are in flight, so the next send waits for `+
-		`the first: wait for some, or receive, between them`, err)
+	assert.Regexp(t,
+		`rank \d: send seq 1 of group world: rank \d did not arrive within 200ms; 64 operations of this lane are in flight, so the next send waits for `+
+			`the first: wait for some, or receive, between them`, err)
 }
 
 // A batch may have 64 messages to a peer and 64 from it. One more of either is an error at once.

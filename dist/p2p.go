@@ -227,7 +227,8 @@ func (b *Batch) full(kind backend.Kind, peer int) bool {
 	if n < backend.Depth {
 		return false
 	}
-	b.Add(b.g.issue(l, &call{kind: kind}, fmt.Errorf("a batch has more than %d %vs with rank %d; use several batches", backend.Depth, kind, peer)))
+	b.Add(b.g.issue(l, &call{kind: kind},
+		fmt.Errorf("a batch has more than %d %vs with rank %d; use several batches", backend.Depth, kind, peer)))
 	return true
 }
 

@@ -99,7 +99,8 @@ func runProcess(ctx context.Context, cfg Config, env launch.Env, worker *launch.
 
 // RunEngine runs fn as one rank of size. Its engine has joined the other ranks, which run elsewhere; `beside` ranks, with this one, share
 // the host. Run uses it in a process that a launcher started. It closes the engine.
-func RunEngine(ctx context.Context, cfg Config, e backend.Engine, rank, size, beside int, fn func(ctx context.Context, r *Rank) error) error {
+func RunEngine(ctx context.Context, cfg Config, e backend.Engine, rank, size, beside int,
+	fn func(ctx context.Context, r *Rank) error) error {
 	cfg.defaults(beside)
 	return runEngine(ctx, cfg, e, place{rank, size, rank % max(beside, 1), beside}, func(*Rank) {}, fn)
 }

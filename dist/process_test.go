@@ -141,7 +141,9 @@ func TestProcessesMismatch(t *testing.T) {
 
 // A rank that fails or panics prints its own error with its stack, and the others print its error, not their own.
 func TestProcessFails(t *testing.T) {
-	for how, want := range map[string]string{"fail": "rank 1: boom", "panic": "rank 1: panic: out of luck", "goexit": "rank 1: runtime.Goexit"} {
+	for how, want := range map[string]string{
+		"fail": "rank 1: boom", "panic": "rank 1: panic: out of luck", "goexit": "rank 1: runtime.Goexit",
+	} {
 		for r, text := range processes(t, 3, how) {
 			assert.Contains(t, text, "error: rank 1", "%s, rank %d", how, r)
 			assert.Contains(t, text, want, "%s, rank %d", how, r)

@@ -106,7 +106,8 @@ func TestRebuildProcesses(t *testing.T) {
 func TestRebuildNoQuorum(t *testing.T) {
 	j := startJob(t, 2, nil, 0, "DIST_TEST_CHILD=rebuild:30,0@10", "RINGO_TIMEOUT=5s")
 	end, _ := j.ranks[1].await(t, "ended: ")
-	assert.Contains(t, end, "rank 1: rebuild seq 1 of group world: generation 1 is over: of 2 ranks only rank 1 asked for a new one: it takes more than half, or half with rank 0")
+	assert.Contains(t, end, "rank 1: rebuild seq 1 of group world: generation 1 is over: of 2 ranks only rank 1 asked for a new one: "+
+		"it takes more than half, or half with rank 0")
 }
 
 // If the network is cut, only one part continues. Ranks of the other part get an error, also when the cable is plugged in again.

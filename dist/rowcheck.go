@@ -42,7 +42,8 @@ func (c *StepCheck) Replays(what string, r *tensor.Recording) error {
 	if r == nil || c.Every == 0 {
 		return nil
 	}
-	return fmt.Errorf("%s: Config.CheckEvery is %d, and replays of a captured step (see tensor.Captured) compare nothing: leave it 0", what, c.Every)
+	return fmt.Errorf("%s: Config.CheckEvery is %d, and replays of a captured step (see tensor.Captured) compare nothing: leave it 0",
+		what, c.Every)
 }
 
 // Rows returns an error unless the ranks of the first group, and of each other group in turn, have together the rows that Rows.Total
@@ -138,8 +139,9 @@ func addUp(what string, all []fed) error {
 	if twice {
 		says = append(says, "some of them twice")
 	}
-	return fmt.Errorf("%s: the rows of a step do not add up: %s; losses divide by the total, so Rows.Total must be what all ranks have together, "+
-		"in all microbatches, and no rank may have another one's rows (see Group.Rows)", what, strings.Join(says, ", "))
+	return fmt.Errorf("%s: the rows of a step do not add up: %s; losses divide by the total, "+
+		"so Rows.Total must be what all ranks have together, in all microbatches, and no rank may have another one's rows (see Group.Rows)", what,
+		strings.Join(says, ", "))
 }
 
 func (b batchOf) say(n int) string {

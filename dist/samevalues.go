@@ -33,7 +33,8 @@ func SameValues(g *Group, what string, names []string, tensors []tensor.Tensor) 
 			}
 		}
 		if others != nil {
-			return fmt.Errorf("%s: %s must have the same values on all ranks of %s, and those of %s are not rank %d's: something changed it on these alone",
+			return fmt.Errorf(
+				"%s: %s must have the same values on all ranks of %s, and those of %s are not rank %d's: something changed it on these alone",
 				what, name, g.name, ranks.Names(others...), g.ranks[0])
 		}
 	}

@@ -214,7 +214,8 @@ func BenchmarkLocalBarrier(b *testing.B) {
 const workTimes = 200
 
 // withWork compares `workTimes` rounds of computation and an operation with computation only.
-func withWork(b *testing.B, n int, work time.Duration, issue func(g *dist.Group, x tensor.Tensor) dist.Work, report func(op, ideal time.Duration)) {
+func withWork(b *testing.B, n int, work time.Duration, issue func(g *dist.Group, x tensor.Tensor) dist.Work,
+	report func(op, ideal time.Duration)) {
 	steps := calibrate(work)
 	alternate(b, n, func(r *dist.Rank) (op, ideal func() error) {
 		x := tensor.New(r.Device, tensor.Float32, 1)

@@ -27,8 +27,8 @@ func Timeout(d time.Duration) Option { return func(o *options) { o.timeout = d }
 func Name(s string) Option { return func(o *options) { o.name = s } }
 
 // Algo forces algorithms, as RINGO_ALGO does: a name that every operation of the group must have, such as "linear", or a list for some
-// kinds, such as "allreduce:ring,broadcast:chain". The names are in package algo; goroutine ranks have only "direct" and, on GPUs, "oneshot"
-// and "twoshot" for all-reduce. An unknown name fails the new group. An operation that the algorithm cannot do fails.
+// kinds, such as "allreduce:ring,broadcast:chain". The names are in package algo; goroutine ranks have only "direct" and, on GPUs,
+// "oneshot" and "twoshot" for all-reduce. An unknown name fails the new group. An operation that the algorithm cannot do fails.
 func Algo(list string) Option { return func(o *options) { o.algo = list } }
 
 // With returns a group of the same ranks with its own lane: its operations have no order with those of g. It is collective: all members

@@ -66,7 +66,8 @@ func (l *lane) expire(by *lane) {
 	e := &Error{Rank: l.c.rank, Group: l.g.name, Op: op.Kind.String(), Seq: seq}
 	e.Cause = backend.TimedOut(on.be, on.ranks, seq, l.g.timeout)
 	if l.crowded {
-		e.Cause = fmt.Errorf("%w; %d operations of this lane are in flight, so the next %v waits for the first: wait for some, or receive, between them",
+		e.Cause = fmt.Errorf(
+			"%w; %d operations of this lane are in flight, so the next %v waits for the first: wait for some, or receive, between them",
 			e.Cause, backend.Depth, op.Kind)
 	}
 	if by.g != l.g {

@@ -14,7 +14,8 @@ import (
 )
 
 // attached attaches m on ranks and looks at it on each.
-func attached(t *testing.T, ranks int, c fsdp.Config, m func() model, look func(r *dist.Rank, m model, s *fsdp.Sharding, params nn.Params)) {
+func attached(t *testing.T, ranks int, c fsdp.Config, m func() model,
+	look func(r *dist.Rank, m model, s *fsdp.Sharding, params nn.Params)) {
 	t.Helper()
 	require.NoError(t, onRanks(ranks, func(r *dist.Rank) error {
 		c := c
@@ -40,7 +41,9 @@ func TestShards(t *testing.T) {
 	for stage := 1; stage <= 3; stage++ {
 		for _, ranks := range []int{1, 2, 5, 7} {
 			covered, sizes := make(chan map[string][]float64, ranks), make(chan int, ranks)
-			attached(t, ranks, fsdp.Config{Stage: stage, Seed: 7}, func() model { return newToy() }, func(_ *dist.Rank, _ model, _ *fsdp.Sharding, params nn.Params) {
+			attached(t, ranks, fsdp.Config{
+				Stage: stage, Seed: 7,
+			}, func() model { return newToy() }, func(_ *dist.Rank, _ model, _ *fsdp.Sharding, params nn.Params) {
 				mine, total := map[string][]float64{}, 0
 				for _, p := range params {
 					lo, hi := p.Shard.Flat[0], p.Shard.Flat[1]
@@ -160,7 +163,8 @@ func TestAttachErrors(t *testing.T) {
 			s.Unit(a, b)
 			s.Unit(nn.NewLinear(3, 1))
 		}},
-		"fsdp: ranks differ: rank 1 has unit 1 (b) keep=true float32 float32: b.weight[2 3] b.bias[2] where rank 0 has unit 1 (b) keep=false": {prep: func(rank int, s *fsdp.Sharding, a, b *nn.Linear) {
+		"fsdp: ranks differ: rank 1 has unit 1 (b) keep=true float32 float32: " +
+			"b.weight[2 3] b.bias[2] where rank 0 has unit 1 (b) keep=false": {prep: func(rank int, s *fsdp.Sharding, a, b *nn.Linear) {
 			s.Unit(a)
 			if rank == 1 {
 				s.Keep(b)
@@ -223,7 +227,9 @@ func TestMemoryIsTheFormula(t *testing.T) {
 				part += half(n)
 			}
 			m, want := r.Device.Memory(), c.want(part, half(keptLen))
-			for kind, n := range map[tensor.MemoryKind]int{tensor.Parameters: want.params, tensor.Gathered: want.gathered, tensor.Gradients: want.grads} {
+			for kind, n := range map[tensor.MemoryKind]int{
+				tensor.Parameters: want.params, tensor.Gathered: want.gathered, tensor.Gradients: want.grads,
+			} {
 				if got := m.Of(kind); got != (tensor.MemoryUse{Live: n, Peak: n}) {
 					return fmt.Errorf("%+v: rank %d has %v of %v, want %d", c.cfg, r.World.Rank(), got, kind, n)
 				}

@@ -69,7 +69,8 @@ func TestRowsOfTheFirstStep(t *testing.T) {
 	}
 	for stage := 1; stage <= 3; stage++ {
 		require.NoError(t, onCopies(0, stage, right))
-		require.ErrorContains(t, onCopies(0, stage, wrong), "fsdp: the rows of a step do not add up: rank 0 has 0 of 12, rank 1 has 6 of 12, rank 2 has 2 of 14, rank 3 has 4 of 12")
+		require.ErrorContains(t, onCopies(0, stage, wrong),
+			"fsdp: the rows of a step do not add up: rank 0 has 0 of 12, rank 1 has 6 of 12, rank 2 has 2 of 14, rank 3 has 4 of 12")
 	}
 }
 
@@ -80,7 +81,8 @@ func TestCopiesThatDiffer(t *testing.T) {
 		want        string
 	}{
 		{0, 0, "fsdp: 1.weight must have the same values on all ranks of dp control, and those of rank 2 are not rank 0's"},
-		{0, 1, "fsdp: 1.weight must have the same values"}, {0, 2, ""}, {2, 1, "fsdp: 1.weight must have the same values"}, {2, 3, ""}, {3, 2, "fsdp: 1.weight must have the same values"},
+		{0, 1, "fsdp: 1.weight must have the same values"}, {0, 2, ""}, {2, 1, "fsdp: 1.weight must have the same values"}, {2, 3, ""},
+		{3, 2, "fsdp: 1.weight must have the same values"},
 	} {
 		err := onCopies(c.every, 3, func(rank, step int, params nn.Params) (int, int, int) {
 			if p := params.ByName("1.weight"); step == c.step && rank == 2 {

@@ -61,8 +61,8 @@ var _ optim.Norm = (*Sharding)(nil)
 
 // New returns a Sharding with no units.
 func New(c Config) *Sharding {
-	return &Sharding{cfg: c.withDefaults(), all: &ranks{shard: c.Shard, replicate: c.Replicate}, ignored: map[*tensor.Param]bool{}, of: map[*tensor.Param]*piece{},
-		checks: dist.StepCheck{Every: c.CheckEvery}}
+	return &Sharding{cfg: c.withDefaults(), all: &ranks{shard: c.Shard, replicate: c.Replicate}, ignored: map[*tensor.Param]bool{},
+		of: map[*tensor.Param]*piece{}, checks: dist.StepCheck{Every: c.CheckEvery}}
 }
 
 func (c Config) withDefaults() Config {

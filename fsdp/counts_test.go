@@ -30,7 +30,8 @@ func count(t *testing.T, j job, steps int) traffic {
 	look := func(s *fsdp.Sharding) (c traffic) {
 		g := s.Groups()
 		a, b := g[0].Stats(), g[1].Stats()
-		c = traffic{gathers: a.Calls["allgatherv"], gathered: a.Wire["allgatherv"], reduces: b.Calls["reducescatterv"], reduced: b.Wire["reducescatterv"]}
+		c = traffic{gathers: a.Calls["allgatherv"], gathered: a.Wire["allgatherv"], reduces: b.Calls["reducescatterv"],
+			reduced: b.Wire["reducescatterv"]}
 		if len(g) > 2 {
 			d := g[2].Stats()
 			c.sums, c.summed = d.Calls["allreduce"], d.Wire["allreduce"]
@@ -81,8 +82,8 @@ func TestTrafficIsTheFormula(t *testing.T) {
 				if stage == 1 || hold {
 					reductions = 1
 				}
-				want := traffic{gathers: uint64(steps * gathers), reduces: uint64(steps * 6 * reductions), gathered: uint64(steps * gathered * 4 * (ranks - 1)),
-					reduced: uint64(steps * reductions * all * 4 * (ranks - 1))}
+				want := traffic{gathers: uint64(steps * gathers), reduces: uint64(steps * 6 * reductions),
+					gathered: uint64(steps * gathered * 4 * (ranks - 1)), reduced: uint64(steps * reductions * all * 4 * (ranks - 1))}
 				require.Equal(t, want, count(t, j, steps), "stage %d, %d ranks, hold %v", stage, ranks, hold)
 			}
 		}
@@ -94,7 +95,8 @@ func TestGathers(t *testing.T) {
 	const n, steps = 5, 2
 	j := job{training: training{Ranks: 3, Steps: 4, Micro: 1, Batch: 8}, model: newChain}
 	wire := uint64(4 * (7*7 + 7) * (3 - 1))
-	require.Equal(t, traffic{gathers: steps * (n + n - 1), reduces: steps * n, gathered: steps * (n + n - 1) * wire, reduced: steps * n * wire}, count(t, j, steps))
+	require.Equal(t, traffic{gathers: steps * (n + n - 1), reduces: steps * n, gathered: steps * (n + n - 1) * wire,
+		reduced: steps * n * wire}, count(t, j, steps))
 }
 
 func TestSteadySteps(t *testing.T) {
@@ -105,7 +107,9 @@ func TestSteadySteps(t *testing.T) {
 	if reliability.Long(t) {
 		steps = 30
 	}
-	for _, c := range []fsdp.Config{{Stage: 1}, {Stage: 2, Compute: tensor.BFloat16}, {Stage: 3}, {Stage: 3, Compute: tensor.BFloat16, Reduce: tensor.BFloat16}} {
+	for _, c := range []fsdp.Config{
+		{Stage: 1}, {Stage: 2, Compute: tensor.BFloat16}, {Stage: 3}, {Stage: 3, Compute: tensor.BFloat16, Reduce: tensor.BFloat16},
+	} {
 		t.Run(fmt.Sprintf("stage %d %v %v", c.Stage, c.Compute, c.Reduce), func(t *testing.T) {
 			disttest.SteadySteps(t, dist.Run, 12, steps, func(r *dist.Rank) (func() error, error) { return stepper(r, c, newToy()) })
 			if c.Reduce == tensor.BFloat16 {

@@ -93,8 +93,9 @@ type mixer struct {
 
 func newMixer() cutModel {
 	wide := heads * perHead
-	return &mixer{In: nn.NewLinear(width, width), QKV: tensor.NewParam(tensor.KaimingUniform(width), 3*wide, width), Gain: tensor.NewParam(tensor.UniformInit(0.5, 1), perHead),
-		Out: tensor.NewParam(tensor.KaimingUniform(wide), width, wide), Norm: nn.NewLayerNorm(width)}
+	return &mixer{In: nn.NewLinear(width, width), QKV: tensor.NewParam(tensor.KaimingUniform(width), 3*wide, width),
+		Gain: tensor.NewParam(tensor.UniformInit(0.5, 1), perHead), Out: tensor.NewParam(tensor.KaimingUniform(wide), width, wide),
+		Norm: nn.NewLayerNorm(width)}
 }
 
 func newMixerAgain() cutModel {
@@ -265,7 +266,8 @@ func TestFullOfPartsElsewhere(t *testing.T) {
 	j := cutJob{training: training{Mesh: "dp=1,fsdp=2,tp=2"}, model: newMixer}
 	j.look = func(s *fsdp.Sharding, params nn.Params) {
 		_, err := s.Full(params.ByName("qkv"))
-		require.EqualError(t, err, "fsdp: qkv: the ranks of Config.Shard hold 126 of the 252 elements of [36 7]; for the others, save a checkpoint")
+		require.EqualError(t, err,
+			"fsdp: qkv: the ranks of Config.Shard hold 126 of the 252 elements of [36 7]; for the others, save a checkpoint")
 		_, err = s.StateDict()
 		require.ErrorContains(t, err, "fsdp: qkv:")
 	}
@@ -308,10 +310,12 @@ func TestTwoAttaches(t *testing.T) {
 // A unit's ranks are ranks of the Config, and hold the same elements.
 func TestUnitOverErrors(t *testing.T) {
 	for want, groups := range map[string]func(m *dist.Mesh) (all, unit *dist.Group){
-		"begin with rank 1 where rank 0 has Config.Shard and Config.Replicate that begin with rank 0": func(m *dist.Mesh) (all, unit *dist.Group) {
+		"begin with rank 1 where rank 0 has Config.Shard and Config.Replicate that " +
+			"begin with rank 0": func(m *dist.Mesh) (all, unit *dist.Group) {
 			return m.Group("edp"), m.Group("edp", "ep")
 		},
-		"fsdp: ranks differ: rank 1 has unit 1 (experts) keep=false float64 float64: experts[2 7 7] of boxes [{[2 0 0] [4 7 7]}] where rank 0 has": func(m *dist.Mesh) (all, unit *dist.Group) {
+		"fsdp: ranks differ: rank 1 has unit 1 (experts) keep=false float64 float64: " +
+			"experts[2 7 7] of boxes [{[2 0 0] [4 7 7]}] where rank 0 has": func(m *dist.Mesh) (all, unit *dist.Group) {
 			return m.Group("edp", "ep"), nil
 		},
 	} {

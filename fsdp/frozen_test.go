@@ -105,7 +105,8 @@ func share(n, rank, ranks int) int {
 func TestFrozenIsCutApart(t *testing.T) {
 	for _, ranks := range []int{1, 2, 3, 5} {
 		for stage := 1; stage <= 3; stage++ {
-			j := job{training: training{Ranks: ranks, Steps: 3, Micro: 1, Batch: 10}, cfg: fsdp.Config{Stage: stage, Compute: tensor.BFloat16}, model: newAdapter}
+			j := job{training: training{Ranks: ranks, Steps: 3, Micro: 1, Batch: 10}, cfg: fsdp.Config{Stage: stage, Compute: tensor.BFloat16},
+				model: newAdapter}
 			j.end = func(p place) error {
 				rank := p.Rank.World.Rank()
 				trained, frozen := adapteds*share(adapterLen, rank, ranks), (adapteds+1)*share(baseLen, rank, ranks)

@@ -295,7 +295,9 @@ func TestOptimizerOfSomeParameters(t *testing.T) {
 // A step changes values, of which a rank has a part: a Backward of what was computed with the old ones is refused on all.
 func TestBackwardAfterTheStepIsRefused(t *testing.T) {
 	for stage := 1; stage <= 3; stage++ {
-		attached(t, 3, fsdp.Config{DType: tensor.Float64, Stage: stage}, func() model { return newToy() }, func(r *dist.Rank, m model, _ *fsdp.Sharding, params nn.Params) {
+		attached(t, 3, fsdp.Config{
+			DType: tensor.Float64, Stage: stage,
+		}, func() model { return newToy() }, func(r *dist.Rank, m model, _ *fsdp.Sharding, params nn.Params) {
 			early, tape := tensor.NewTape(r.Device), tensor.NewTape(r.Device)
 			x, y := batch(r, tensor.Float64, 2*r.World.Rank(), 2)
 			x = x.WithRows(r.World.Rows(2*r.World.Rank(), 6))

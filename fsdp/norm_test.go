@@ -82,8 +82,8 @@ func TestWrongNormsAreRefused(t *testing.T) {
 			".weight, and there is no Norm: Clip and Scaler would go by the norm of this rank's part; give Config.Norm the group of all ranks that hold parts (Norm: r.World)"},
 		"over the axes of fsdp": {true, func(_ *dist.Rank, s *fsdp.Sharding) optim.Norm { return s },
 			"Norm must be the group of all ranks that hold parts of it (Norm: r.World)"},
-		"copies count": {false, ofWorld, "optim: the ranks of Norm count 8 elements of n.weight, which has 4: the norm of gradients would be too large; " +
-			"of the ranks that hold the same, all but one must say so: p.NarrowCounts(g.Rank() == 0)"},
+		"copies count": {false, ofWorld, "optim: the ranks of Norm count 8 elements of n.weight, which has 4: " +
+			"the norm of gradients would be too large; of the ranks that hold the same, all but one must say so: p.NarrowCounts(g.Rank() == 0)"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var mu sync.Mutex

@@ -17,7 +17,8 @@ func TestOffload(t *testing.T) {
 	half := tensor.BFloat16
 	for _, c := range []job{{cfg: fsdp.Config{Stage: 1}}, {cfg: fsdp.Config{Stage: 2}}, {cfg: fsdp.Config{Stage: 3, DType: tensor.Float64}},
 		{cfg: fsdp.Config{Stage: 3}, training: training{Mesh: "dp=2,fsdp=2"}},
-		{cfg: fsdp.Config{Stage: 1, Compute: half}}, {cfg: fsdp.Config{Stage: 3, Compute: half, Reduce: half}}, {cfg: fsdp.Config{Stage: 2, HoldGrads: true}}} {
+		{cfg: fsdp.Config{Stage: 1, Compute: half}}, {cfg: fsdp.Config{Stage: 3, Compute: half, Reduce: half}},
+		{cfg: fsdp.Config{Stage: 2, HoldGrads: true}}} {
 		if c.Mesh == "" {
 			c.Ranks = 3
 		}

@@ -58,7 +58,8 @@ func (s *Sharding) BackwardBegin(last bool) {
 		u.waiting = 0
 		for _, pc := range u.pieces {
 			if pc.p.HasGrad() && !pc.hasGrad { // reducing the unit would overwrite it
-				s.fail(fmt.Errorf("gradient of %s was not consumed: between two Backwards, call Step of an optimizer that has it, or use More()", pc.p.Name()))
+				s.fail(fmt.Errorf("gradient of %s was not consumed: between two Backwards, call Step of an optimizer that has it, or use More()",
+					pc.p.Name()))
 			}
 			if pc.p.Awaited() {
 				u.waiting++
@@ -160,7 +161,8 @@ func (s *Sharding) reducing() bool { return s.last || s.cfg.Stage > 1 && !s.cfg.
 func (s *Sharding) GradReady(p *tensor.Param, after tensor.Pending) tensor.Pending {
 	pc := s.of[p]
 	if pc.grad.IsZero() {
-		s.fail(fmt.Errorf("%s was frozen at Attach, and unfrozen since: it has no room for a gradient; unfreeze it before Attach, and freeze it again afterwards", p.Name()))
+		s.fail(fmt.Errorf("%s was frozen at Attach, and unfrozen since: it has no room for a gradient; unfreeze it before Attach, "+
+			"and freeze it again afterwards", p.Name()))
 	}
 	s.checks.Note(p)
 	pc.after = after

@@ -25,9 +25,10 @@ func TestOptimizersAreTheSame(t *testing.T) {
 		"rate":     {adam(optim.AdamWConfig{LR: 0.02, WeightDecay: 0.1}), "LR is 0.0"},
 		"schedule": {adam(optim.AdamWConfig{LR: 0.01, WeightDecay: 0.1, Schedule: optim.Warmup(4, nil)}), "LR is 0.0"},
 		"decay":    {adam(optim.AdamWConfig{LR: 0.01, WeightDecay: 0.2}), "parameters by LRScale and WeightDecay is map["},
-		"groups":   {adam(optim.AdamWConfig{LR: 0.01, WeightDecay: 0.1, Groups: []optim.Group{{Match: optim.Vectors}}}), "parameters by LRScale and WeightDecay is map["},
-		"betas":    {adam(optim.AdamWConfig{LR: 0.01, WeightDecay: 0.1, Betas: [2]float64{0.9, 0.95}}), "rule is adam {beta1:0.9 "},
-		"eps":      {adam(optim.AdamWConfig{LR: 0.01, WeightDecay: 0.1, Eps: 1e-6}), "rule is adam {"},
+		"groups": {adam(optim.AdamWConfig{LR: 0.01, WeightDecay: 0.1, Groups: []optim.Group{{Match: optim.Vectors}}}),
+			"parameters by LRScale and WeightDecay is map["},
+		"betas": {adam(optim.AdamWConfig{LR: 0.01, WeightDecay: 0.1, Betas: [2]float64{0.9, 0.95}}), "rule is adam {beta1:0.9 "},
+		"eps":   {adam(optim.AdamWConfig{LR: 0.01, WeightDecay: 0.1, Eps: 1e-6}), "rule is adam {"},
 		"L2": {func(ps nn.Params) *optim.Optimizer {
 			return optim.NewAdam(ps, optim.AdamConfig{LR: 0.01, WeightDecay: 0.1})
 		}, "rule is adam {"},

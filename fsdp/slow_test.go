@@ -20,7 +20,8 @@ func TestGivenUpMemoryIsNaN(t *testing.T) {
 	if os.Getenv("RINGO_DEBUG") == "1" {
 		t.Skip("in debug mode already")
 	}
-	cmd := exec.Command(os.Args[0], "-test.run=SlowPeers|SlowReader|SkippedStep|FailedBackward|ForwardBeforeStep|MiddleOfAGather", "-test.timeout=10m")
+	cmd := exec.Command(os.Args[0], "-test.run=SlowPeers|SlowReader|SkippedStep|FailedBackward|ForwardBeforeStep|MiddleOfAGather",
+		"-test.timeout=10m")
 	cmd.Env = append(os.Environ(), "RINGO_DEBUG=1")
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)

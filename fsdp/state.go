@@ -63,8 +63,9 @@ func (s *Sharding) joinParts(p *tensor.Param, part tensor.Tensor) (tensor.Tensor
 		held += counts[r]
 	}
 	if held != x.Len() {
-		return tensor.Tensor{}, fmt.Errorf("fsdp: %s: the ranks of Config.Shard hold %d of the %d elements of %v; for the others, save a checkpoint",
-			p.Name(), held, x.Len(), p.Global())
+		return tensor.Tensor{},
+			fmt.Errorf("fsdp: %s: the ranks of Config.Shard hold %d of the %d elements of %v; for the others, save a checkpoint",
+				p.Name(), held, x.Len(), p.Global())
 	}
 	parts := tensor.New(s.exec.Device(), part.DType(), held)
 	if err := g.AllGatherV(parts, part.Range(0, counts[g.Rank()]), counts).Wait(); err != nil {

@@ -71,8 +71,8 @@ type Balancer struct {
 }
 
 // NewBalancer returns the Balancer of layers. In each Step the bias of an expert that more than the mean number of slots chose goes down
-// by rate, that of one with less up (Wang et al. 2024); DeepSeek-V3's rate is 0.001. With rate 0 biases stay, and layers may have none. Call it after
-// Parallelize.
+// by rate, that of one with less up (Wang et al. 2024); DeepSeek-V3's rate is 0.001. With rate 0 biases stay, and layers may have none.
+// Call it after Parallelize.
 func NewBalancer(rate float64, layers ...*Layer) *Balancer {
 	b := &Balancer{layers: layers, rate: rate}
 	for i, l := range layers {

@@ -66,7 +66,9 @@ func TestCheckpointsMoveAlongExperts(t *testing.T) {
 		all = got
 	}
 	disttest.RequireEqual(t, want, all, 1e-10)
-	for layout, errs := range map[string]string{"ep=4": "", "ep=2,tp=2,fsdp=3": "", "ep=8,dp=2": "", "ep=3": "8 experts do not divide over 3 ranks: the number of ranks must divide 8"} {
+	for layout, errs := range map[string]string{
+		"ep=4": "", "ep=2,tp=2,fsdp=3": "", "ep=8,dp=2": "", "ep=3": "8 experts do not divide over 3 ranks: the number of ranks must divide 8",
+	} {
 		v, err := inspect.Verify(t.Context(), filepath.Join(dir, "step-00000009"), inspect.VerifyConfig{Layout: layout})
 		require.NoError(t, err)
 		if errs != "" {
@@ -89,8 +91,8 @@ func TestCheckpointsMoveAlongExperts(t *testing.T) {
 // Files name the experts as Hugging Face's models do, each a matrix.
 func TestNamesOfFiles(t *testing.T) {
 	for mixtral, want := range map[bool][]string{
-		false: {"moe.experts.0.down_proj.weight [5 6]", "moe.experts.1.gate_proj.weight [6 5]", "moe.experts.1.up_proj.weight [6 5]", "moe.gate.e_score_correction_bias [2]",
-			"moe.gate.weight [2 5]", "moe.shared_experts.down_proj.weight [5 3]"},
+		false: {"moe.experts.0.down_proj.weight [5 6]", "moe.experts.1.gate_proj.weight [6 5]", "moe.experts.1.up_proj.weight [6 5]",
+			"moe.gate.e_score_correction_bias [2]", "moe.gate.weight [2 5]", "moe.shared_experts.down_proj.weight [5 3]"},
 		true: {"moe.experts.0.w1.weight [6 5]", "moe.experts.1.w2.weight [5 6]", "moe.experts.1.w3.weight [6 5]"},
 	} {
 		dir := t.TempDir()

@@ -29,9 +29,9 @@
 //	err = moe.Parallelize(moe.Ranks{Tokens: mesh.Group("dp", "ep"), Experts: mesh.Group("ep")}, l)
 //	params, err := ddp.Attach(mesh.Group("dp", "ep"), m, ddp.Config{Over: moe.Over(mesh.Group("dp"), l)})
 //
-// Every rank has its own rows of the batch, and a part of the experts. Slots are sent to the ranks of their experts, and the results are sent
-// back. All ranks of ep take part in every forward and backward pass, also those without tokens. The gradient of an expert is already that
-// of the tokens of all ranks of ep. So it is summed only over ranks with the same experts (Over; with package fsdp,
+// Every rank has its own rows of the batch, and a part of the experts. Slots are sent to the ranks of their experts, and the results are
+// sent back. All ranks of ep take part in every forward and backward pass, also those without tokens. The gradient of an expert is already
+// that of the tokens of all ranks of ep. So it is summed only over ranks with the same experts (Over; with package fsdp,
 // Unit(l.Experts).Over). All other parameters are summed over dp and ep. Losses are sums over all ranks, so nothing is divided.
 //
 //	slots by expert ──counts──▶ depart ──all-to-all──▶ arrive ──by expert──▶ experts ▶ depart ──all-to-all──▶ arrive ▶ · weights ──sum──▶ y
@@ -42,8 +42,8 @@
 //
 // With Config.Capacity every expert has a fixed number of rows on each of its ranks. All ranks send the same amount, and nobody waits for
 // counts. The slots that have a place are chosen over all ranks, so the choice does not depend on the number of ranks. For this, each rank
-// has room for the places of the whole batch, and a layer sends 2·capacity·tokens·top·features·(n-1)/n numbers forward, where tokens are those
-// of all ranks.
+// has room for the places of the whole batch, and a layer sends 2·capacity·tokens·top·features·(n-1)/n numbers forward, where tokens are
+// those of all ranks.
 //
 // Ranks.Hidden divides the hidden features of each expert, too, over ranks with the same tokens (tensor parallelism). With sequence
 // parallelism, each of these ranks routes its own tokens: Ranks.Gather gives the experts the tokens of all, and Ranks.Scatter gives each
@@ -56,8 +56,8 @@
 // if all experts are chosen equally often. Config.Z adds the z-loss of ST-MoE (Zoph et al. 2022), which keeps logits small. Both are means
 // over the tokens of the global batch, whatever ranks have them. Backward includes them; the printed loss does not.
 //
-// A Balancer needs no loss. After each step of the optimizer it changes a bias that is used only to choose experts. Its Step also returns how
-// often each expert was chosen.
+// A Balancer needs no loss. After each step of the optimizer it changes a bias that is used only to choose experts. Its Step also returns
+// how often each expert was chosen.
 //
 // # Precision
 //

@@ -35,8 +35,8 @@ func one(i, j int) float64 {
 	return 0
 }
 
-// multiplying returns a layer of 8 experts whose tokens say which expert they want, and get as many times what they were as its number says.
-// Their features add up to 1.
+// multiplying returns a layer of 8 experts whose tokens say which expert they want, and get as many times what they were as its number
+// says. Their features add up to 1.
 func multiplying(ranks moe.Ranks, alone *dist.Group, capacity float64) (*moe.Layer, error) {
 	l := moe.NewLayer(moe.Config{Features: 8, Hidden: 8, Experts: 8, Router: router.Config{Top: 1, Normalize: true}, Capacity: capacity})
 	if err := moe.Parallelize(ranks, l); err != nil {

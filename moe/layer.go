@@ -19,8 +19,9 @@ type Config struct {
 
 	// Capacity limits the slots of an expert to Capacity · tokens · top / experts, rounded up, of the tokens of all ranks (Lepikhin et al.
 	// 2020, "GShard"): in the order of the rows of the batch, and of a token's experts, the first ones are computed, and the others are
-	// dropped: they add nothing to their tokens. Shapes are fixed, and nothing waits for counts. In evaluation (tensor.Eval) there is no limit.
-	// Ranks with parts of sequences (package cp) are refused: their tokens are not side by side in the batch. 0: no limit in training either.
+	// dropped: they add nothing to their tokens. Shapes are fixed, and nothing waits for counts. In evaluation (tensor.Eval) there is no
+	// limit. Ranks with parts of sequences (package cp) are refused: their tokens are not side by side in the batch. 0: no limit in training
+	// either.
 	Capacity float64
 
 	Mixtral bool // files name the matrices of experts as Mixtral's: w1, w3 and w2 for gate_proj, up_proj and down_proj
@@ -56,7 +57,8 @@ type Experts struct {
 func NewLayer(c Config) *Layer {
 	d, h, n := c.Features, c.Hidden, c.Experts
 	if d < 1 || h < 1 || n < 1 || c.Shared < 0 || !(c.Capacity >= 0) {
-		fail("NewLayer", "Experts %d, Features %d and Hidden %d must be 1 or more; Shared %d and Capacity %g must not be negative", n, d, h, c.Shared, c.Capacity)
+		fail("NewLayer", "Experts %d, Features %d and Hidden %d must be 1 or more; Shared %d and Capacity %g must not be negative",
+			n, d, h, c.Shared, c.Capacity)
 	}
 	l := &Layer{
 		Router: router.New(d, n, c.Router),

@@ -130,14 +130,16 @@ func TestLossesOfTheRouter(t *testing.T) {
 func TestLinearExperts(t *testing.T) {
 	c := moe.Config{Features: 4, Hidden: 1, Experts: 8, Router: router.Config{Top: 3, Normalize: true}}
 	l := moe.NewLayer(c)
-	l.Experts.Gate, l.Experts.Up, l.Experts.Down = tensor.NewParam(tensor.Constant(0.5), 8, 1, 4), tensor.NewParam(tensor.Constant(1), 8, 1, 4), tensor.NewParam(tensor.Constant(1), 8, 4, 1)
+	l.Experts.Gate, l.Experts.Up, l.Experts.Down = tensor.NewParam(tensor.Constant(0.5), 8, 1, 4),
+		tensor.NewParam(tensor.Constant(1), 8, 1, 4), tensor.NewParam(tensor.Constant(1), 8, 4, 1)
 	dev := tensor.NewCPU(1)
 	nn.Init(l, dev, tensor.Float64, 1)
 	tape := tensor.NewTape(dev)
 	x := tensor.FromSlice(values(9, 4), 9, 4)
 	got := tensor.Floats(l.Forward(tape.Input(x)))
 	one := nn.NewGatedMLP(4, 1)
-	one.Gate.W, one.Up.W, one.Down.W = tensor.NewParam(tensor.Constant(0.5), 1, 4), tensor.NewParam(tensor.Constant(1), 1, 4), tensor.NewParam(tensor.Constant(1), 4, 1)
+	one.Gate.W, one.Up.W, one.Down.W = tensor.NewParam(tensor.Constant(0.5), 1, 4), tensor.NewParam(tensor.Constant(1), 1, 4),
+		tensor.NewParam(tensor.Constant(1), 4, 1)
 	nn.Init(one, dev, tensor.Float64, 1)
 	require.InDeltaSlice(t, tensor.Floats(one.Forward(tape.Input(x))), got, 1e-13, "equal experts are one")
 }
@@ -213,12 +215,14 @@ func TestLayerAllocatesNothing(t *testing.T) {
 
 func TestWrongLayers(t *testing.T) {
 	c := moe.Config{Features: 5, Hidden: 6, Experts: 8, Router: router.Config{Top: 2}, Balance: 0.1}
-	require.ErrorContains(t, tensor.Try(func() { moe.NewLayer(moe.Config{Features: 5}) }), "moe.NewLayer: Experts 0, Features 5 and Hidden 0 must be 1 or more")
+	require.ErrorContains(t, tensor.Try(func() { moe.NewLayer(moe.Config{Features: 5}) }),
+		"moe.NewLayer: Experts 0, Features 5 and Hidden 0 must be 1 or more")
 	l := moe.NewLayer(c)
 	dev := tensor.NewCPU(1)
 	nn.Init(l, dev, tensor.Float64, 1)
 	tape := tensor.NewTape(dev)
-	require.ErrorContains(t, tensor.Try(func() { l.Forward(tape.Input(tensor.New(dev, tensor.Float64, 3, 4))) }), "moe.Layer: x is float64[3,4], not [..., 5]")
+	require.ErrorContains(t, tensor.Try(func() { l.Forward(tape.Input(tensor.New(dev, tensor.Float64, 3, 4))) }),
+		"moe.Layer: x is float64[3,4], not [..., 5]")
 	x := tensor.New(dev, tensor.Float64, 3, 5)
 	require.ErrorContains(t, tensor.Try(func() {
 		l.Forward(tape.Input(x.WithRows(tensor.Rows{Stride: 1, Total: 6})))
@@ -232,7 +236,8 @@ func TestCapacityNeedsRowsSideBySide(t *testing.T) {
 	nn.Init(l, dev, tensor.Float64, 1)
 	for _, rows := range []tensor.Rows{{Stride: 2, Total: 4}, {Stride: 1, Total: 2, Seq: tensor.Span{First: 3, Total: 6}}} {
 		x := tensor.New(dev, tensor.Float64, 2, 3, 5).WithRows(rows)
-		require.ErrorContains(t, tensor.Try(func() { l.Forward(tensor.NewTape(dev).Input(x)) }), "Capacity 1 keeps the first slots in the order of the batch", rows)
+		require.ErrorContains(t, tensor.Try(func() { l.Forward(tensor.NewTape(dev).Input(x)) }),
+			"Capacity 1 keeps the first slots in the order of the batch", rows)
 		err := tensor.Try(func() { l.Forward(tensor.NewTape(dev, tensor.Eval()).Input(x)) })
 		require.ErrorContains(t, err, "needs Parallelize", "evaluation has no limit, so it asks for nothing more")
 	}

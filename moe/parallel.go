@@ -48,11 +48,13 @@ func Parallelize(r Ranks, layers ...*Layer) error {
 	case r.Tokens == nil:
 		return fmt.Errorf("moe: Ranks.Tokens is nil: it must be the group of the ranks with other tokens")
 	case r.Experts != nil && r.Experts.Axes()&^r.Tokens.Axes() != 0:
-		return fmt.Errorf("moe: ranks of Experts (%s) are not among those of Tokens (%s), but they have other tokens", r.Experts.Name(), r.Tokens.Name())
+		return fmt.Errorf("moe: ranks of Experts (%s) are not among those of Tokens (%s), but they have other tokens",
+			r.Experts.Name(), r.Tokens.Name())
 	case (r.Gather == nil) != (r.Scatter == nil) || r.Gather != nil && r.Hidden == nil:
 		return fmt.Errorf("moe: Ranks.Gather and Ranks.Scatter must both be set, together with Ranks.Hidden, or neither")
 	case r.Hidden != nil && r.Hidden.Axes()&r.Tokens.Axes() != 0:
-		return fmt.Errorf("moe: ranks of Hidden (%s) are among those of Tokens (%s), but they have the same tokens", r.Hidden.Name(), r.Tokens.Name())
+		return fmt.Errorf("moe: ranks of Hidden (%s) are among those of Tokens (%s), but they have the same tokens",
+			r.Hidden.Name(), r.Tokens.Name())
 	}
 	return tensor.Try(func() {
 		for _, l := range layers {
@@ -158,7 +160,8 @@ func (l *Layer) agree(experts nn.T) {
 	}
 	for rank, sum := range all {
 		if sum != all[0] {
-			fail("Layer", "ranks that share hidden features chose different experts for the same tokens: rank %d of %s others than rank 0; their tokens, or values of %s, differ",
+			fail("Layer", "ranks that share hidden features chose different experts for the same tokens: rank %d of %s others than rank 0; "+
+				"their tokens, or values of %s, differ",
 				rank, g.Name(), l.Router.W.Name())
 		}
 	}

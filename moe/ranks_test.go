@@ -278,7 +278,8 @@ func TestForced(t *testing.T) {
 		require.Equal(t, saw.loads, saws.loads)
 	}
 	err := tensor.Try(func() {
-		moe.NewBalancer(0.1, moe.NewLayer(moe.Config{Features: 5, Hidden: 6, Experts: 6, Router: router.Config{Top: 2, Bias: true, Forced: true}}))
+		moe.NewBalancer(0.1,
+			moe.NewLayer(moe.Config{Features: 5, Hidden: 6, Experts: 6, Router: router.Config{Top: 2, Bias: true, Forced: true}}))
 	})
 	require.ErrorContains(t, err, "layer 0 does not choose its experts (router.Config.Forced): no bias changes that")
 }

@@ -133,7 +133,9 @@ func TestWrongNumbersDifferFromOneRank(t *testing.T) {
 func TestWrongRanks(t *testing.T) {
 	for want, change := range map[string]func(r *moe.Ranks, mesh *dist.Mesh){
 		"moe: Ranks.Tokens is nil": func(r *moe.Ranks, _ *dist.Mesh) { r.Tokens = nil },
-		"moe.Parallelize: 8 experts do not divide over 3 ranks: the number of ranks has to divide 8": func(r *moe.Ranks, mesh *dist.Mesh) { r.Experts = mesh.Group("b") },
+		"moe.Parallelize: 8 experts do not divide over 3 ranks: the number of ranks has to divide 8": func(r *moe.Ranks, mesh *dist.Mesh) {
+			r.Experts = mesh.Group("b")
+		},
 		"6 hidden features do not divide over 4 ranks": func(r *moe.Ranks, mesh *dist.Mesh) {
 			r.Tokens, r.Hidden = mesh.Group("a", "b"), mesh.Group("c", "d")
 		},

@@ -70,7 +70,8 @@ func TestAttentionMisuse(t *testing.T) {
 	nn.Init(a, host, tensor.Float32, 1)
 	tape := tensor.NewTape(host)
 	x := tape.Input(tensor.New(host, tensor.Float32, 1, 2, 8))
-	assert.ErrorContains(t, tensor.Try(func() { a.Forward(x) }), "float32[1,2,24], not [batch, time, 3·heads·5], for an input of float32[1,2,8]")
+	assert.ErrorContains(t, tensor.Try(func() { a.Forward(x) }),
+		"float32[1,2,24], not [batch, time, 3·heads·5], for an input of float32[1,2,8]")
 	assert.ErrorContains(t, tensor.Try(func() { a.Forward(x.Reshape(2, 8)) }), "QKV gives float32[2,24], not [batch, time")
 }
 

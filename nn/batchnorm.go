@@ -25,8 +25,8 @@ func NewBatchNorm2d(channels int) *BatchNorm2d {
 }
 
 // SyncBatchNorm makes every BatchNorm2d of a model synchronized: it takes the statistics of the rows of all ranks, by sum, such as
-// &autograd.AllReduce{Group: g}, which is applied to the sums of a rank's rows. Ranks may have different numbers of rows. Call it before the
-// first step, as torch.nn.SyncBatchNorm.convert_sync_batchnorm.
+// &autograd.AllReduce{Group: g}, which is applied to the sums of a rank's rows. Ranks may have different numbers of rows. Call it before
+// the first step, as torch.nn.SyncBatchNorm.convert_sync_batchnorm.
 func SyncBatchNorm(model any, sum tensor.Function) {
 	norms := walk(model).norms
 	if sum == nil || len(norms) == 0 {

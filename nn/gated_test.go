@@ -15,7 +15,8 @@ func TestGatedMLP(t *testing.T) {
 	dev := tensor.NewCPU(1)
 	m := nn.NewGatedMLP(3, 5)
 	params := nn.Init(m, dev, tensor.Float64, 1)
-	require.Equal(t, []string{"gate_proj.weight", "up_proj.weight", "down_proj.weight"}, []string{params[0].Name(), params[1].Name(), params[2].Name()})
+	require.Equal(t, []string{"gate_proj.weight", "up_proj.weight", "down_proj.weight"},
+		[]string{params[0].Name(), params[1].Name(), params[2].Name()})
 	x := tensor.New(dev, tensor.Float64, 2, 4, 3)
 	tensor.UniformInit(-1, 1).Fill(x, 7, 0)
 	run := func(forward func(t *tensor.Tape, x nn.T) nn.T) (y []float64, grads [][]float64) {

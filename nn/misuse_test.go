@@ -11,7 +11,8 @@ import (
 
 // What each function of nn says when it is used wrong.
 func TestMisuse(t *testing.T) {
-	misuse.Check(t, slices.Concat(misuseOfLayers(), misuseOfAttention(), misuseOfLosses(), misuseOfPictures(), misuseOfModels()), map[string]string{
+	misuse.Check(t, slices.Concat(misuseOfLayers(), misuseOfAttention(), misuseOfLosses(), misuseOfPictures(),
+		misuseOfModels()), map[string]string{
 		"Activation.Forward": "takes any floats",
 		"Params.ByName":      "a name that there is not gives nil",
 		"Linears":            "a model without a Linear has none",
@@ -41,29 +42,44 @@ func misuseOfLayers() []misuse.Case {
 	}
 	return []misuse.Case{
 		do("NewLinear", "NewParam: dimension 1 of [8 -4] is negative", func() { nn.NewLinear(-4, 8) }),
-		do("Linear.Forward", "linear float32[2,3], weight float32[8,4], bias float32[8]: dimension 1 of the input is 3, dimension 1 of weight is 4", func() { linear.Forward(x(2, 3)) }),
-		do("Linear.Forward", "Use: a parameter of shape [8] was never made: call nn.Init or Attach first", func() { nn.NewLinear(4, 8).Forward(x(2, 4)) }),
-		do("Linear.Forward", "nn.Forward: the input float32[2,4] is on no tape; put it there with Tape.Input", func() { linear.Forward(tensor.New(host, tensor.Float32, 2, 4)) }),
-		do("Linear.Forward", "linear float64[2,4], weight float32[8,4], bias float32[8]: element types differ (see Cast)", func() { linear.Forward(tape.Input(tensor.New(host, tensor.Float64, 2, 4))) }),
+		do("Linear.Forward", "linear float32[2,3], weight float32[8,4], bias float32[8]: dimension 1 of the input is 3, "+
+			"dimension 1 of weight is 4", func() { linear.Forward(x(2, 3)) }),
+		do("Linear.Forward", "Use: a parameter of shape [8] was never made: call nn.Init or Attach first",
+			func() { nn.NewLinear(4, 8).Forward(x(2, 4)) }),
+		do("Linear.Forward", "nn.Forward: the input float32[2,4] is on no tape; put it there with Tape.Input",
+			func() { linear.Forward(tensor.New(host, tensor.Float32, 2, 4)) }),
+		do("Linear.Forward", "linear float64[2,4], weight float32[8,4], bias float32[8]: element types differ (see Cast)",
+			func() { linear.Forward(tape.Input(tensor.New(host, tensor.Float64, 2, 4))) }),
 		do("Linear.Forward", "use: the zero Tensor", func() { linear.Forward(nn.T{}) }),
-		do("Linear.ForwardAdd", "linear_add float32[2,4], weight float32[8,4], float32[2,4]: dimension 1 of what is added to is 4, dimension 1 of the product is 8", func() { linear.ForwardAdd(x(2, 4), x(2, 4)) }),
-		do("Sequential.Forward", "linear float32[2,8], 2.up.weight float32[3,6], 2.up.bias float32[3]: dimension 1 of the input is 8, dimension 1 of 2.up.weight is 6", func() { seq.Forward(x(2, 4)) }),
+		do("Linear.ForwardAdd", "linear_add float32[2,4], weight float32[8,4], float32[2,4]: dimension 1 of what is added to is 4, "+
+			"dimension 1 of the product is 8", func() { linear.ForwardAdd(x(2, 4), x(2, 4)) }),
+		do("Sequential.Forward", "linear float32[2,8], 2.up.weight float32[3,6], 2.up.bias float32[3]: dimension 1 of the input is 8, "+
+			"dimension 1 of 2.up.weight is 6", func() { seq.Forward(x(2, 4)) }),
 		do("NewEmbedding", "NewParam: dimension 1 of [10 -1] is negative", func() { nn.NewEmbedding(10, -1) }),
-		do("Embedding.Forward", "reshape: no operand is on a tape; put it there with Tape.Input", func() { embedding.Forward(ids(2, 3).Reshape(6)) }),
-		do("Embedding.Forward", "embedding weight float32[10,4], int64[2]: index 1 is 10, not in [0,10)", func() { embedding.Forward(tape.Input(tensor.FromSlice([]int64{3, 10}, 2))) }),
+		do("Embedding.Forward", "reshape: no operand is on a tape; put it there with Tape.Input",
+			func() { embedding.Forward(ids(2, 3).Reshape(6)) }),
+		do("Embedding.Forward", "embedding weight float32[10,4], int64[2]: index 1 is 10, not in [0,10)",
+			func() { embedding.Forward(tape.Input(tensor.FromSlice([]int64{3, 10}, 2))) }),
 		do("Embedding.Forward", "embedding weight float32[10,4], float32[2]: indices must be int64", func() { embedding.Forward(x(2)) }),
 		do("NewLayerNorm", "NewParam: dimension 0 of [-1] is negative", func() { nn.NewLayerNorm(-1) }),
-		do("LayerNorm.Forward", "layer_norm float32[2,3], weight float32[4]: dimension 1 of the input is 3, weight has 4 elements", func() { layer.Forward(x(2, 3)) }),
+		do("LayerNorm.Forward", "layer_norm float32[2,3], weight float32[4]: dimension 1 of the input is 3, weight has 4 elements",
+			func() { layer.Forward(x(2, 3)) }),
 		do("NewRMSNorm", "NewParam: dimension 0 of [-1] is negative", func() { nn.NewRMSNorm(-1) }),
-		do("RMSNorm.Forward", "rms_norm float32[2,3], weight float32[4]: dimension 1 of the input is 3, weight has 4 elements", func() { rms.Forward(x(2, 3)) }),
+		do("RMSNorm.Forward", "rms_norm float32[2,3], weight float32[4]: dimension 1 of the input is 3, weight has 4 elements",
+			func() { rms.Forward(x(2, 3)) }),
 		do("NewMLP", "NewParam: dimension 0 of [-8 4] is negative", func() { nn.NewMLP(4, -8) }),
-		do("MLP.Forward", "linear float32[2,3], up.weight float32[8,4], up.bias float32[8]: dimension 1 of the input is 3, dimension 1 of up.weight is 4", func() { mlp.Forward(x(2, 3)) }),
-		do("MLP.ForwardAdd", "linear_add float32[2,8], down.weight float32[4,8], float32[2,3]: dimension 1 of what is added to is 3, dimension 1 of the product is 4", func() { mlp.ForwardAdd(x(2, 4), x(2, 3)) }),
+		do("MLP.Forward", "linear float32[2,3], up.weight float32[8,4], up.bias float32[8]: dimension 1 of the input is 3, "+
+			"dimension 1 of up.weight is 4", func() { mlp.Forward(x(2, 3)) }),
+		do("MLP.ForwardAdd", "linear_add float32[2,8], down.weight float32[4,8], float32[2,3]: dimension 1 of what is added to is 3, "+
+			"dimension 1 of the product is 4", func() { mlp.ForwardAdd(x(2, 4), x(2, 3)) }),
 		do("NewGatedMLP", "NewParam: dimension 0 of [-8 4] is negative", func() { nn.NewGatedMLP(4, -8) }),
-		do("GatedMLP.Forward", "linear float32[2,3], gate_proj.weight float32[8,4]: dimension 1 of the input is 3, dimension 1 of gate_proj.weight is 4", func() { gated.Forward(x(2, 3)) }),
-		do("GatedMLP.ForwardAdd", "linear_add float32[2,8], down_proj.weight float32[4,8], float32[2,3]: dimension 1 of what is added to is 3, dimension 1 of the product is 4", func() { gated.ForwardAdd(x(2, 4), x(2, 3)) }),
+		do("GatedMLP.Forward", "linear float32[2,3], gate_proj.weight float32[8,4]: dimension 1 of the input is 3, "+
+			"dimension 1 of gate_proj.weight is 4", func() { gated.Forward(x(2, 3)) }),
+		do("GatedMLP.ForwardAdd", "linear_add float32[2,8], down_proj.weight float32[4,8], float32[2,3]: dimension 1 of what is added to is 3, "+
+			"dimension 1 of the product is 4", func() { gated.ForwardAdd(x(2, 4), x(2, 3)) }),
 		do("NewDropout", "nn.NewDropout: probability 1.5 is not in [0,1)", func() { nn.NewDropout(1.5) }),
-		do("Dropout.Forward", "nn.Dropout: has no name, and so no random numbers: call nn.Init or ParamsOf on the model first", func() { nn.NewDropout(0.5).Forward(tensor.NewTape(host).Input(tensor.New(host, tensor.Float32, 2, 4))) }),
+		do("Dropout.Forward", "nn.Dropout: has no name, and so no random numbers: call nn.Init or ParamsOf on the model first",
+			func() { nn.NewDropout(0.5).Forward(tensor.NewTape(host).Input(tensor.New(host, tensor.Float32, 2, 4))) }),
 	}
 }
 
@@ -77,13 +93,17 @@ func misuseOfAttention() []misuse.Case {
 	return []misuse.Case{
 		do("NewAttention", "nn.NewAttention: 5 features do not divide into 2 heads", func() { nn.NewAttention(5, 2) }),
 		do("NewAttention", "nn.NewAttention: 4 features do not divide into 0 heads", func() { nn.NewAttention(4, 0) }),
-		do("Attention.Forward", "nn.Attention: QKV gives float32[2,12], not [batch, time, 3·heads·2], for an input of float32[2,4]", func() { attention.Forward(x(2, 4)) }),
-		do("Attention.ForwardAdd", "linear_add float32[2,3,4], out.weight float32[4,4], float32[2,4,4]: dimension 1 of what is added to is 4, dimension 1 of the product is 3", func() { attention.ForwardAdd(x(2, 3, 4), x(2, 4, 4)) }),
+		do("Attention.Forward", "nn.Attention: QKV gives float32[2,12], not [batch, time, 3·heads·2], for an input of float32[2,4]",
+			func() { attention.Forward(x(2, 4)) }),
+		do("Attention.ForwardAdd", "linear_add float32[2,3,4], out.weight float32[4,4], float32[2,4,4]: dimension 1 of what is added to is 4, "+
+			"dimension 1 of the product is 3", func() { attention.ForwardAdd(x(2, 3, 4), x(2, 4, 4)) }),
 		do("NewPositions", "NewParam: dimension 0 of [-1 4] is negative", func() { nn.NewPositions(-1, 4) }),
 		do("Positions.Forward", "nn.Positions: float32[2,6,4]: positions 0 to 5 of 5", func() { positions.Forward(x(2, 6, 4), 0) }),
 		do("Positions.Forward", "nn.Positions: float32[2,4] is not [batch, time, 4]", func() { positions.Forward(x(2, 4), 0) }),
-		do("NewRotary", "nn.Rotary: heads of 3 features, 8 positions, base 10000: needs an even number of features, and positions and a base above 0", func() { nn.NewRotary(3, 8) }),
-		do("Rotary.Forward", "rotary float32[2,3,10], float32[8,4]: the input's 10 features are not heads of the table's 4, which must be even", func() { nn.NewRotary(4, 8).Forward(x(2, 3, 10), 0) }),
+		do("NewRotary", "nn.Rotary: heads of 3 features, 8 positions, base 10000: needs an even number of features, "+
+			"and positions and a base above 0", func() { nn.NewRotary(3, 8) }),
+		do("Rotary.Forward", "rotary float32[2,3,10], float32[8,4]: the input's 10 features are not heads of the table's 4, which must be even",
+			func() { nn.NewRotary(4, 8).Forward(x(2, 3, 10), 0) }),
 		do("Rotary.Forward", "rotary float32[2,3,8]: positions 6 to 8 of 8", func() { nn.NewRotary(4, 8).Forward(x(2, 3, 8), 6) }),
 	}
 }
@@ -94,11 +114,15 @@ func misuseOfLosses() []misuse.Case {
 	x := func(dims ...int) nn.T { return tape.Input(tensor.New(host, tensor.Float32, dims...)) }
 	ids := func(dims ...int) nn.T { return tensor.New(host, tensor.Int64, dims...) }
 	return []misuse.Case{
-		do("CrossEntropy", "cross_entropy float32[3,5], int64[2]: dimension 0 of the logits is 3, dimension 0 of the labels is 2", func() { nn.CrossEntropy(x(3, 5), ids(2)) }),
-		do("CrossEntropy", "cross_entropy float32[3,5], int64[3]: label 1 is 5, of 5 classes", func() { nn.CrossEntropy(x(3, 5), tensor.FromSlice([]int64{0, 5, 1}, 3)) }),
-		do("CrossEntropy", "cross_entropy float32[3,5], int32[3]: labels must be int64, or probabilities of the logits' shape", func() { nn.CrossEntropy(x(3, 5), tensor.New(host, tensor.Int32, 3)) }),
+		do("CrossEntropy", "cross_entropy float32[3,5], int64[2]: dimension 0 of the logits is 3, dimension 0 of the labels is 2",
+			func() { nn.CrossEntropy(x(3, 5), ids(2)) }),
+		do("CrossEntropy", "cross_entropy float32[3,5], int64[3]: label 1 is 5, of 5 classes",
+			func() { nn.CrossEntropy(x(3, 5), tensor.FromSlice([]int64{0, 5, 1}, 3)) }),
+		do("CrossEntropy", "cross_entropy float32[3,5], int32[3]: labels must be int64, or probabilities of the logits' shape",
+			func() { nn.CrossEntropy(x(3, 5), tensor.New(host, tensor.Int32, 3)) }),
 		do("MSE", "mse float32[3,1], float32[3]: the input: 2 dimensions, the target: 1 dimension", func() { nn.MSE(x(3, 1), x(3)) }),
-		do("BCEWithLogits", "bce_with_logits float32[3], float32[4]: dimension 0 of the input is 3, dimension 0 of the target is 4", func() { nn.BCEWithLogits(x(3), x(4)) }),
+		do("BCEWithLogits", "bce_with_logits float32[3], float32[4]: dimension 0 of the input is 3, dimension 0 of the target is 4",
+			func() { nn.BCEWithLogits(x(3), x(4)) }),
 		do("GlobalMean", "GlobalCount: no operand is on a tape; put it there with Tape.Input", func() { nn.GlobalMean(nn.T{}) }),
 		do("Hits", "nn.Hits: logits float32[3,5] do not fit labels int64[2]", func() { nn.Hits(x(3, 5), ids(2)) }),
 		do("Hits", "nn.Hits: labels float32[3] must be int64", func() { nn.Hits(x(3, 5), x(3)) }),
@@ -123,8 +147,11 @@ func misuseOfModels() []misuse.Case {
 		return func() { nn.Float8(nn.Sequential{nn.NewLinear(4, 16)}, s, targets...) }
 	}
 	return []misuse.Case{
-		do("ParamsOf", `nn.ParamsOf: "w", of shape [3], is in an unexported field or a map and would not train; export the field (a slice for the map), or tag it nn:"-" if it is not a part of the model`, func() { nn.ParamsOf(&hidden{tensor.NewParam(tensor.Constant(1), 3)}) }),
-		do("ParamsOf", `nn.ParamsOf: two parameters have the name "x.weight"`, func() { nn.ParamsOf(&twice{nn.NewLinear(1, 2), nn.NewLinear(1, 2)}) }),
+		do("ParamsOf",
+			`nn.ParamsOf: "w", of shape [3], is in an unexported field or a map and would not train; export the field (a slice for the map), or tag it nn:"-" if it is not a part of the model`,
+			func() { nn.ParamsOf(&hidden{tensor.NewParam(tensor.Constant(1), 3)}) }),
+		do("ParamsOf", `nn.ParamsOf: two parameters have the name "x.weight"`,
+			func() { nn.ParamsOf(&twice{nn.NewLinear(1, 2), nn.NewLinear(1, 2)}) }),
 		do("Init", "Make: weight[4 4]: a parameter is of floats, not of int64", func() { nn.Init(nn.NewLinear(4, 4), host, tensor.Int64, 1) }),
 		do("Init", "alloc float32[4,4]: the device is nil", func() { nn.Init(nn.NewLinear(4, 4), nil, tensor.Float32, 1) }),
 		do("LoRA", "nn.LoRA: rank 0 and alpha 1 must be positive", lora(0, "*")),
@@ -147,22 +174,32 @@ func misuseOfPictures() []misuse.Case {
 	conv, norm, group := nn.NewConv2d(4, 6, 3, tensor.Conv2dOptions{}), nn.NewBatchNorm2d(4), nn.NewGroupNorm(2, 4)
 	nn.Init(nn.Sequential{conv, norm, group}, host, tensor.Float32, 1)
 	return []misuse.Case{
-		do("NewConv2d", "nn.NewConv2d: 5 channels in and 6 out do not divide into 2 groups", func() { nn.NewConv2d(5, 6, 3, tensor.Conv2dOptions{Groups: 2}) }),
+		do("NewConv2d", "nn.NewConv2d: 5 channels in and 6 out do not divide into 2 groups",
+			func() { nn.NewConv2d(5, 6, 3, tensor.Conv2dOptions{Groups: 2}) }),
 		do("NewConv2d", "NewParam: dimension 0 of [-6 4 3 3] is negative", func() { nn.NewConv2d(4, -6, 3, tensor.Conv2dOptions{}) }),
-		do("Conv2d.Forward", "conv2d float32[2,3,5,5], 0.weight float32[6,4,3,3]: dimension 1 of the input is 3 in 1 groups, dimension 1 of 0.weight is 4", func() { conv.Forward(x(2, 3, 5, 5)) }),
-		do("Conv2d.Forward", "conv2d float32[2,4,2,5], 0.weight float32[6,4,3,3]: a kernel of 3x3 does not fit into 2x5, with {Stride:[0 0] Padding:[0 0] Dilation:[0 0] Groups:0}", func() { conv.Forward(x(2, 4, 2, 5)) }),
-		do("NewMaxPool2d", "max_pool2d float32[2,4,5,5]: wants [.., h, w] that the window fits into, and padding of at most half of it: {Kernel:[0 0] Stride:[0 0] Padding:[0 0]}", func() { nn.NewMaxPool2d(0).Forward(x(2, 4, 5, 5)) }),
-		do("MaxPool2d.Forward", "max_pool2d float32[2,4,2,5]: wants [.., h, w] that the window fits into, and padding of at most half of it: {Kernel:[3 3] Stride:[3 3] Padding:[0 0]}", func() { nn.NewMaxPool2d(3).Forward(x(2, 4, 2, 5)) }),
-		do("NewAvgPool2d", "avg_pool2d float32[2,4,5,5]: wants [.., h, w] that the window fits into, and padding of at most half of it: {Kernel:[-1 -1] Stride:[-1 -1] Padding:[0 0]}", func() { nn.NewAvgPool2d(-1).Forward(x(2, 4, 5, 5)) }),
-		do("AvgPool2d.Forward", "avg_pool2d float32[4,5]: wants [.., h, w] that the window fits into, and padding of at most half of it: {Kernel:[3 3] Stride:[3 3] Padding:[0 0]}", func() { nn.NewAvgPool2d(3).Forward(x(4, 5)) }),
+		do("Conv2d.Forward", "conv2d float32[2,3,5,5], 0.weight float32[6,4,3,3]: dimension 1 of the input is 3 in 1 groups, "+
+			"dimension 1 of 0.weight is 4", func() { conv.Forward(x(2, 3, 5, 5)) }),
+		do("Conv2d.Forward", "conv2d float32[2,4,2,5], 0.weight float32[6,4,3,3]: a kernel of 3x3 does not fit into 2x5, "+
+			"with {Stride:[0 0] Padding:[0 0] Dilation:[0 0] Groups:0}", func() { conv.Forward(x(2, 4, 2, 5)) }),
+		do("NewMaxPool2d", "max_pool2d float32[2,4,5,5]: wants [.., h, w] that the window fits into, and padding of at most half of it: "+
+			"{Kernel:[0 0] Stride:[0 0] Padding:[0 0]}", func() { nn.NewMaxPool2d(0).Forward(x(2, 4, 5, 5)) }),
+		do("MaxPool2d.Forward", "max_pool2d float32[2,4,2,5]: wants [.., h, w] that the window fits into, and padding of at most half of it: "+
+			"{Kernel:[3 3] Stride:[3 3] Padding:[0 0]}", func() { nn.NewMaxPool2d(3).Forward(x(2, 4, 2, 5)) }),
+		do("NewAvgPool2d", "avg_pool2d float32[2,4,5,5]: wants [.., h, w] that the window fits into, and padding of at most half of it: "+
+			"{Kernel:[-1 -1] Stride:[-1 -1] Padding:[0 0]}", func() { nn.NewAvgPool2d(-1).Forward(x(2, 4, 5, 5)) }),
+		do("AvgPool2d.Forward", "avg_pool2d float32[4,5]: wants [.., h, w] that the window fits into, and padding of at most half of it: "+
+			"{Kernel:[3 3] Stride:[3 3] Padding:[0 0]}", func() { nn.NewAvgPool2d(3).Forward(x(4, 5)) }),
 		do("Flatten.Forward", "Dim float32[]: no dimension 0", func() { nn.Flatten{}.Forward(x()) }),
 		do("NewDropout2d", "nn.NewDropout: probability 1 is not in [0,1)", func() { nn.NewDropout2d(1) }),
-		do("Dropout2d.Forward", "nn.Dropout: has no name, and so no random numbers: call nn.Init or ParamsOf on the model first", func() { nn.NewDropout2d(0.5).Forward(pixels(2, 4, 3, 3)) }),
+		do("Dropout2d.Forward", "nn.Dropout: has no name, and so no random numbers: call nn.Init or ParamsOf on the model first",
+			func() { nn.NewDropout2d(0.5).Forward(pixels(2, 4, 3, 3)) }),
 		do("NewGroupNorm", "nn.NewGroupNorm: 3 groups of 4 channels", func() { nn.NewGroupNorm(3, 4) }),
 		do("GroupNorm.Forward", "nn.GroupNorm: x is float32[2,6,3,3], not [batch, 4, ..]", func() { group.Forward(x(2, 6, 3, 3)) }),
 		do("NewBatchNorm2d", "NewParam: dimension 0 of [-4] is negative", func() { nn.NewBatchNorm2d(-4) }),
 		do("BatchNorm2d.Forward", "nn.BatchNorm2d: x is float32[2,6,3,3], not [batch, 4, ..]", func() { norm.Forward(x(2, 6, 3, 3)) }),
-		do("BatchNorm2d.Forward", "batch_norm float32[2,6,3,3], 1.weight float32[4]: wants a weight and a bias [channels]", func() { norm.Forward(pixels(2, 6, 3, 3)) }),
-		do("SyncBatchNorm", "nn.SyncBatchNorm: sum is nil, or none of the model's layers is a BatchNorm2d", func() { nn.SyncBatchNorm(norm, nil) }),
+		do("BatchNorm2d.Forward", "batch_norm float32[2,6,3,3], 1.weight float32[4]: wants a weight and a bias [channels]",
+			func() { norm.Forward(pixels(2, 6, 3, 3)) }),
+		do("SyncBatchNorm", "nn.SyncBatchNorm: sum is nil, or none of the model's layers is a BatchNorm2d",
+			func() { nn.SyncBatchNorm(norm, nil) }),
 	}
 }

@@ -9,8 +9,8 @@ type Conv2d struct {
 	Options tensor.Conv2dOptions
 }
 
-// NewConv2d returns a layer from in to out channels with kernels of size × size pixels, with PyTorch's initialization: weight and bias uniform in
-// ±1/√(size²·in/groups). For a layer without bias, set B to nil.
+// NewConv2d returns a layer from in to out channels with kernels of size × size pixels, with PyTorch's initialization: weight and bias
+// uniform in ±1/√(size²·in/groups). For a layer without bias, set B to nil.
 func NewConv2d(in, out, size int, o tensor.Conv2dOptions) *Conv2d {
 	if g := max(o.Groups, 1); in%g != 0 || out%g != 0 {
 		fail("NewConv2d", "%d channels in and %d out do not divide into %d groups", in, out, g)

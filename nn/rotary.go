@@ -36,7 +36,8 @@ func NewRotary(headDim, positions int) *Rotary {
 
 func (r *Rotary) check() {
 	if r.HeadDim <= 0 || r.HeadDim%2 != 0 || r.Positions <= 0 || !(r.Base > 0) {
-		fail("Rotary", "heads of %d features, %d positions, base %v: needs an even number of features, and positions and a base above 0", r.HeadDim, r.Positions, r.Base)
+		fail("Rotary", "heads of %d features, %d positions, base %v: needs an even number of features, and positions and a base above 0",
+			r.HeadDim, r.Positions, r.Base)
 	}
 	if err := r.Scaling.Check(); err != nil {
 		fail("Rotary", "%w", err)

@@ -66,7 +66,9 @@ func TestStorer(t *testing.T) {
 	} {
 		assert.Equal(t, want, ps.ByName(name).Stored(), name)
 	}
-	for name, want := range map[string]bool{"base.h.0.q.weight": true, "base.h.0.q.bias": false, "base.h.0.out.weight": true, "base.head.weight": false} {
+	for name, want := range map[string]bool{
+		"base.h.0.q.weight": true, "base.h.0.q.bias": false, "base.h.0.out.weight": true, "base.head.weight": false,
+	} {
 		assert.Equal(t, want, ps.ByName(name).Transposed(), name)
 	}
 	m.f = func(string, []int) ([]tensor.Stored, bool) { return nil, false }
@@ -81,15 +83,18 @@ func TestStorerMisuse(t *testing.T) {
 		f    func(name string, dims []int) ([]tensor.Stored, bool)
 		want string
 	}{
-		"twice": {func(_ string, dims []int) ([]tensor.Stored, bool) { return all("x", dims[0], 0, dims[0]), false }, `head.weight[2 4] and head.bias[2] cannot both be stored in "x"`},
+		"twice": {func(_ string, dims []int) ([]tensor.Stored, bool) { return all("x", dims[0], 0, dims[0]), false },
+			`head.weight[2 4] and head.bias[2] cannot both be stored in "x"`},
 		"own name": {func(n string, _ []int) ([]tensor.Stored, bool) {
 			return map[string][]tensor.Stored{"head.weight": all("head.bias", 2, 0, 2)}[n], false
 		}, "overlap"},
-		"other rows": {func(n string, dims []int) ([]tensor.Stored, bool) { return all("x", 2, 2*(2-len(dims)), 4), false }, "rows of another shape or transposed"},
+		"other rows": {func(n string, dims []int) ([]tensor.Stored, bool) { return all("x", 2, 2*(2-len(dims)), 4), false },
+			"rows of another shape or transposed"},
 		"other total": {func(n string, dims []int) ([]tensor.Stored, bool) {
 			return all("x", 2, 2*(2-len(dims)), 6-len(dims)), false
 		}, "disagree"},
-		"too few": {func(n string, dims []int) ([]tensor.Stored, bool) { return all("x", 1, 0, 1), false }, "SetStored head.weight: shape [2 4]: the segments [x[0:1 of 1]] have 1 of 2 rows"},
+		"too few": {func(n string, dims []int) ([]tensor.Stored, bool) { return all("x", 1, 0, 1), false },
+			"SetStored head.weight: shape [2 4]: the segments [x[0:1 of 1]] have 1 of 2 rows"},
 		"no name": {func(n string, dims []int) ([]tensor.Stored, bool) { return all("", 2, 0, 2), false }, "names no tensor"},
 	} {
 		t.Run(name, func(t *testing.T) {

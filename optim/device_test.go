@@ -62,7 +62,8 @@ func TestNormsOnDevices(t *testing.T) {
 	slow, fast := &twice{}, &twiceThere{}
 	assert.Equal(t, want, clippedStep(t, tensortest.NewRemote(t, 1), slow))
 	assert.Equal(t, want, clippedStep(t, tensortest.NewRemote(t, 2), fast))
-	assert.Equal(t, [3]int{2 + 3, 3, 2}, [3]int{slow.floats, fast.floats, fast.tensors}, "three are asked before the first step, what counts and settings")
+	assert.Equal(t, [3]int{2 + 3, 3, 2}, [3]int{slow.floats, fast.floats, fast.tensors},
+		"three are asked before the first step, what counts and settings")
 }
 
 // A state can be moved from a device to the host and back.

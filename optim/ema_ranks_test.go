@@ -97,7 +97,9 @@ func TestEMAOnRanks(t *testing.T) {
 	require.NotEqual(t, losses[0], losses[1])
 	require.Equal(t, losses[0], losses[2])
 	onwards, more, _ := averaging{ranks: 1}.train(t, path, 12)
-	for _, a := range []averaging{{ranks: 2}, {ranks: 3, stage: 1}, {ranks: 2, stage: 2}, {ranks: 3, stage: 3}, {ranks: 2, stage: 3, keep: true}} {
+	for _, a := range []averaging{
+		{ranks: 2}, {ranks: 3, stage: 1}, {ranks: 2, stage: 2}, {ranks: 3, stage: 3}, {ranks: 2, stage: 3, keep: true},
+	} {
 		got, evaluated, saved := a.train(t, "", 8)
 		disttest.RequireEqual(t, want, got, 1e-10)
 		require.InDeltaSlice(t, losses, evaluated, 1e-10, "%+v", a)

@@ -55,7 +55,8 @@ func TestEMAMatchesTorch(t *testing.T) {
 }
 
 // trainMixed does steps on parameters of two types, with averages from step from on, and calls do after each.
-func trainMixed(t *testing.T, steps, from int, do func(step int, opt *optim.Optimizer, e *optim.EMA, ps nn.Params) (*optim.Optimizer, *optim.EMA, nn.Params)) (values, averaged []float64) {
+func trainMixed(t *testing.T, steps, from int, do func(step int, opt *optim.Optimizer, e *optim.EMA,
+	ps nn.Params) (*optim.Optimizer, *optim.EMA, nn.Params)) (values, averaged []float64) {
 	t.Helper()
 	ps := mixed()
 	opt := inTorch["adamw"](ps)
@@ -74,29 +75,31 @@ func trainMixed(t *testing.T, steps, from int, do func(step int, opt *optim.Opti
 // Averages are in the state under their own names, and a run that resumes has the bits of one that was not interrupted.
 func TestEMAResumes(t *testing.T) {
 	for _, from := range []int{0, 5} {
-		values, averaged := trainMixed(t, 14, from, func(_ int, opt *optim.Optimizer, e *optim.EMA, ps nn.Params) (*optim.Optimizer, *optim.EMA, nn.Params) {
-			return opt, e, ps
-		})
-		again, averagedAgain := trainMixed(t, 14, from, func(step int, opt *optim.Optimizer, e *optim.EMA, ps nn.Params) (*optim.Optimizer, *optim.EMA, nn.Params) {
-			if step != 7 {
+		values, averaged := trainMixed(t, 14, from,
+			func(_ int, opt *optim.Optimizer, e *optim.EMA, ps nn.Params) (*optim.Optimizer, *optim.EMA, nn.Params) {
 				return opt, e, ps
-			}
-			saved := snapshot(opt.State())
-			names := map[string]bool{}
-			for _, x := range saved.Tensors {
-				names[x.Name] = true
-			}
-			require.True(t, names["p0.ema"] && names["p3.ema"] && names["p3.master"], "%v", names)
-			next := mixed()
-			for i, p := range next {
-				copy(p.Value.Bytes(), ps[i].Value.Bytes())
-			}
-			o := inTorch["adamw"](next)
-			require.ErrorContains(t, o.SetState(saved), "unknown tensor p0.ema")
-			a := optim.NewEMA(o, 0.8)
-			require.NoError(t, o.SetState(saved))
-			return o, a, next
-		})
+			})
+		again, averagedAgain := trainMixed(t, 14, from,
+			func(step int, opt *optim.Optimizer, e *optim.EMA, ps nn.Params) (*optim.Optimizer, *optim.EMA, nn.Params) {
+				if step != 7 {
+					return opt, e, ps
+				}
+				saved := snapshot(opt.State())
+				names := map[string]bool{}
+				for _, x := range saved.Tensors {
+					names[x.Name] = true
+				}
+				require.True(t, names["p0.ema"] && names["p3.ema"] && names["p3.master"], "%v", names)
+				next := mixed()
+				for i, p := range next {
+					copy(p.Value.Bytes(), ps[i].Value.Bytes())
+				}
+				o := inTorch["adamw"](next)
+				require.ErrorContains(t, o.SetState(saved), "unknown tensor p0.ema")
+				a := optim.NewEMA(o, 0.8)
+				require.NoError(t, o.SetState(saved))
+				return o, a, next
+			})
 		require.Equal(t, values, again)
 		require.Equal(t, averaged, averagedAgain)
 		require.NotEqual(t, values, averaged)
@@ -132,7 +135,8 @@ func TestEMAUse(t *testing.T) {
 				require.NotEqual(t, before[len(before)-x.Tensor.Len():], tensor.Floats(ps[3].Value))
 			}
 		}
-		require.ErrorContains(t, tensor.Try(func() { _ = opt.Step() }), "optim: Step inside EMA.Use: the parameters have their averages as values")
+		require.ErrorContains(t, tensor.Try(func() { _ = opt.Step() }),
+			"optim: Step inside EMA.Use: the parameters have their averages as values")
 		require.ErrorContains(t, tensor.Try(func() { opt.State() }), "optim: State inside EMA.Use")
 		require.ErrorContains(t, tensor.Try(func() { _ = opt.SetState(masters) }), "optim: SetState inside EMA.Use")
 		return nil

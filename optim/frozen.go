@@ -24,8 +24,8 @@ func (o *Optimizer) checkIdle() {
 	for _, p := range o.idle {
 		if p.HasGrad() && !p.Frozen() {
 			panic(&tensor.Failure{Op: "optim.Step " + p.Name(), Shapes: []tensor.Shape{p.Local.Shape()},
-				Err: fmt.Errorf("it was frozen when the optimizer was made, which has no state for it, and unfrozen since: make the optimizer while all that " +
-					"will train is unfrozen, and freeze again afterwards, or make a new one")})
+				Err: fmt.Errorf("it was frozen when the optimizer was made, which has no state for it, and unfrozen since: " +
+					"make the optimizer while all that will train is unfrozen, and freeze again afterwards, or make a new one")})
 		}
 	}
 }

@@ -27,8 +27,8 @@ func TestUnfrozenLater(t *testing.T) {
 	}
 	b.Unfreeze()
 	err := tensor.Try(func() { _ = step() })
-	assert.ErrorContains(t, err, "optim.Step b float64[1]: it was frozen when the optimizer was made, which has no state for it, and unfrozen since: "+
-		"make the optimizer while all that will train is unfrozen, and freeze again afterwards, or make a new one")
+	assert.ErrorContains(t, err, "optim.Step b float64[1]: it was frozen when the optimizer was made, which has no state for it, "+
+		"and unfrozen since: make the optimizer while all that will train is unfrozen, and freeze again afterwards, or make a new one")
 	assert.Equal(t, []float64{1, 1}, []float64{a.Value.Item(), b.Value.Item()})
 	for _, p := range []*tensor.Param{a, b} {
 		p.Consume()

@@ -24,12 +24,16 @@ func TestMisuse(t *testing.T) {
 		return misuse.Case{Of: of, Want: want, Do: func() error { f(); return nil }}
 	}
 	misuse.Check(t, []misuse.Case{
-		do("NewSGD", "optim: SGDConfig.LR is 0, and SGD has no default: set it; to leave parameters as they are, use SetLR(0) or Freeze", func() { optim.NewSGD(params(), optim.SGDConfig{}) }),
+		do("NewSGD", "optim: SGDConfig.LR is 0, and SGD has no default: set it; to leave parameters as they are, use SetLR(0) or Freeze",
+			func() { optim.NewSGD(params(), optim.SGDConfig{}) }),
 		do("NewSGD", "optim: no trainable parameters", func() { optim.NewSGD(nil, optim.SGDConfig{LR: 1}) }),
 		do("NewSGD", "optim: no trainable parameters", func() { optim.NewSGD(frozen, optim.SGDConfig{LR: 1}) }),
-		do("NewSGD", "optim: parameter weight[3 2] was never made: call nn.Init or Attach first", func() { optim.NewSGD(nn.ParamsOf(nn.NewLinear(2, 3)), optim.SGDConfig{LR: 1}) }),
-		do("NewSGD", "optim: parameter weight[3 2] is given twice, or two have its name", func() { optim.NewSGD(append(params(), params()...), optim.SGDConfig{LR: 1}) }),
-		do("NewSGD", "optim: Nesterov needs momentum and no dampening", func() { optim.NewSGD(params(), optim.SGDConfig{LR: 1, Nesterov: true}) }),
+		do("NewSGD", "optim: parameter weight[3 2] was never made: call nn.Init or Attach first",
+			func() { optim.NewSGD(nn.ParamsOf(nn.NewLinear(2, 3)), optim.SGDConfig{LR: 1}) }),
+		do("NewSGD", "optim: parameter weight[3 2] is given twice, or two have its name",
+			func() { optim.NewSGD(append(params(), params()...), optim.SGDConfig{LR: 1}) }),
+		do("NewSGD", "optim: Nesterov needs momentum and no dampening",
+			func() { optim.NewSGD(params(), optim.SGDConfig{LR: 1, Nesterov: true}) }),
 		do("NewSGD", "optim: LR is -1, want 0 or more", func() { optim.NewSGD(params(), optim.SGDConfig{LR: -1}) }),
 		do("NewAdam", "optim: Betas [0.9 1] are not in [0,1)", func() { optim.NewAdam(params(), optim.AdamConfig{Betas: [2]float64{0.9, 1}}) }),
 		do("NewAdam", "optim: group 0 has no Match", func() { optim.NewAdam(params(), optim.AdamConfig{Groups: []optim.Group{{LRScale: 2}}}) }),
@@ -42,10 +46,13 @@ func TestMisuse(t *testing.T) {
 		do("NewEMA", "optim: NewEMA: the optimizer is nil", func() { optim.NewEMA(nil, 0.9) }),
 		do("NewEMA", "optim: NewEMA: a decay of 1 is not in [0,1)", func() { optim.NewEMA(adam, 1) }),
 		do("NewEMA", "optim: NewEMA: the optimizer has averages already", func() { optim.NewEMA(averaged, 0.9); optim.NewEMA(averaged, 0.9) }),
-		do("EMA.Use", "optim: EMA.Use before the first step: there are no averages", func() { _ = optim.NewEMA(optim.NewAdam(params(), optim.AdamConfig{}), 0.9).Use(nil) }),
+		do("EMA.Use", "optim: EMA.Use before the first step: there are no averages",
+			func() { _ = optim.NewEMA(optim.NewAdam(params(), optim.AdamConfig{}), 0.9).Use(nil) }),
 		do("Optimizer.SetLR", "optim: LR is -1, want 0 or more", func() { sgd.SetLR(-1) }),
-		{Of: "Optimizer.SetState", Want: "optim: the state does not fit: unknown tensor weight.exp_avg\nunknown tensor weight.exp_avg_sq\nunknown tensor bias.exp_avg\nunknown tensor bias.exp_avg_sq", Do: func() error { return sgd.SetState(adam.State()) }},
-		{Of: "Optimizer.SetState", Want: "optim: the state does not fit: weight.momentum_buffer is float32[8], not float32[6]\nbias.momentum_buffer is float32[4], not float32[3]", Do: func() error {
+		{Of: "Optimizer.SetState", Want: "optim: the state does not fit: unknown tensor weight.exp_avg\nunknown tensor weight.exp_avg_sq\n" +
+			"unknown tensor bias.exp_avg\nunknown tensor bias.exp_avg_sq", Do: func() error { return sgd.SetState(adam.State()) }},
+		{Of: "Optimizer.SetState", Want: "optim: the state does not fit: weight.momentum_buffer is float32[8], not float32[6]\n" +
+			"bias.momentum_buffer is float32[4], not float32[3]", Do: func() error {
 			return optim.NewSGD(params(), optim.SGDConfig{LR: 1, Momentum: 0.9}).SetState(other.State())
 		}},
 	}, map[string]string{

@@ -75,10 +75,11 @@ func (y tally) check(ranks float64) error {
 	case y.whole == ranks || y.whole == 0 && y.elements == y.want:
 		return nil
 	case y.whole > 0:
-		return fmt.Errorf("optim: %v of the %v ranks of Norm take %s to be whole on all of them: say on those what they hold, by Param.Cut, or by NarrowCounts, "+
-			"in the group of the ranks that hold the same", y.whole, ranks, y.name)
+		return fmt.Errorf("optim: %v of the %v ranks of Norm take %s to be whole on all of them: say on those what they hold, by Param.Cut, "+
+			"or by NarrowCounts, in the group of the ranks that hold the same", y.whole, ranks, y.name)
 	case y.elements < y.want:
-		return fmt.Errorf(norm+"the norm of gradients would be too small; Norm must be the group of all ranks that hold parts of it (Norm: r.World)",
+		return fmt.Errorf(
+			norm+"the norm of gradients would be too small; Norm must be the group of all ranks that hold parts of it (Norm: r.World)",
 			y.elements, y.name, y.want)
 	}
 	return fmt.Errorf(norm+"the norm of gradients would be too large; of the ranks that hold the same, all but one must say so: "+

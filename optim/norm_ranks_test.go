@@ -85,16 +85,19 @@ func TestEachElementCountsOnce(t *testing.T) {
 		sum   float64 // of squares: elements
 		want  string
 	}{
-		"whole, parts and copies":         {ranks: [][]held{{whole, counted, part(0, 1)}, {whole, copied, part(1, 6)}}, sum: 36},
-		"a part is missing":               {ranks: [][]held{{whole, part(0, 1)}, {whole, part(2, 6)}}, want: "count 10 elements of part, which has 12: the norm of gradients would be too small"},
-		"copies count":                    {ranks: [][]held{{whole, counted}, {whole, counted}}, want: "count 24 elements of both, which has 12: the norm of gradients would be too large"},
-		"nobody counts":                   {ranks: [][]held{{copied}, {copied}}, want: "count 0 elements of both, which has 12"},
-		"a part, and elsewhere the whole": {ranks: [][]held{{part(0, 1)}, {held{name: "part", hi: 6}}}, want: "1 of the 2 ranks of Norm take part to be whole on all of them"},
-		"stages":                          {ranks: [][]held{{first, counted}, {copied, second}, {copied}}, sum: 36},
-		"stages, and what all have":       {ranks: [][]held{{first, whole}, {whole, second}}, sum: 36},
-		"a stage that says nothing":       {ranks: [][]held{{first}, {whole, second}}, want: "1 of the 2 ranks of Norm take "},
-		"stages count copies":             {ranks: [][]held{{first, counted}, {counted, second}}, want: "count 24 elements of both"},
-		"stages lack a part":              {ranks: [][]held{{first, part(0, 2)}, {second}}, want: "count 4 elements of "},
+		"whole, parts and copies": {ranks: [][]held{{whole, counted, part(0, 1)}, {whole, copied, part(1, 6)}}, sum: 36},
+		"a part is missing": {ranks: [][]held{{whole, part(0, 1)}, {whole, part(2, 6)}},
+			want: "count 10 elements of part, which has 12: the norm of gradients would be too small"},
+		"copies count": {ranks: [][]held{{whole, counted}, {whole, counted}},
+			want: "count 24 elements of both, which has 12: the norm of gradients would be too large"},
+		"nobody counts": {ranks: [][]held{{copied}, {copied}}, want: "count 0 elements of both, which has 12"},
+		"a part, and elsewhere the whole": {ranks: [][]held{{part(0, 1)}, {held{name: "part", hi: 6}}},
+			want: "1 of the 2 ranks of Norm take part to be whole on all of them"},
+		"stages":                    {ranks: [][]held{{first, counted}, {copied, second}, {copied}}, sum: 36},
+		"stages, and what all have": {ranks: [][]held{{first, whole}, {whole, second}}, sum: 36},
+		"a stage that says nothing": {ranks: [][]held{{first}, {whole, second}}, want: "1 of the 2 ranks of Norm take "},
+		"stages count copies":       {ranks: [][]held{{first, counted}, {counted, second}}, want: "count 24 elements of both"},
+		"stages lack a part":        {ranks: [][]held{{first, part(0, 2)}, {second}}, want: "count 4 elements of "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			group := &ranks{n: len(c.ranks)}
@@ -112,7 +115,8 @@ func TestEachElementCountsOnce(t *testing.T) {
 	group := &ranks{n: 2}
 	_, errs := steps([][]held{{first}, {second}}, func(int) optim.Norm { return group })
 	for _, err := range errs {
-		assert.EqualError(t, err, "optim: ranks of Norm have other parameters than this one: Norm must be a group of package dist, not *optim_test.ranks")
+		assert.EqualError(t, err,
+			"optim: ranks of Norm have other parameters than this one: Norm must be a group of package dist, not *optim_test.ranks")
 	}
 }
 
@@ -125,9 +129,15 @@ func TestPartsNeedANorm(t *testing.T) {
 		return p
 	}
 	for want, f := range map[string]func(){
-		"this rank holds 4 of the 12 elements of part, and there is no Norm":        func() { optim.NewSGD(nn.Params{part()}, optim.SGDConfig{LR: 1, Clip: 1}) },
-		"this rank holds 4 of the 12 elements of part":                              func() { optim.NewAdamW(nn.Params{part()}, optim.AdamWConfig{Scaler: optim.NewScaler()}) },
-		"laid[6 2] is sharded (Lay), but its part of the model's tensor is unknown": func() { optim.NewAdam(nn.Params{laid()}, optim.AdamConfig{Clip: 1, Norm: &ranks{n: 1}}) },
+		"this rank holds 4 of the 12 elements of part, and there is no Norm": func() {
+			optim.NewSGD(nn.Params{part()}, optim.SGDConfig{LR: 1, Clip: 1})
+		},
+		"this rank holds 4 of the 12 elements of part": func() {
+			optim.NewAdamW(nn.Params{part()}, optim.AdamWConfig{Scaler: optim.NewScaler()})
+		},
+		"laid[6 2] is sharded (Lay), but its part of the model's tensor is unknown": func() {
+			optim.NewAdam(nn.Params{laid()}, optim.AdamConfig{Clip: 1, Norm: &ranks{n: 1}})
+		},
 	} {
 		require.ErrorContains(t, tensor.Try(f), want)
 	}

@@ -124,8 +124,8 @@ func (o *Optimizer) Trace(r *trace.Recorder) {
 }
 
 // Step updates the parameters that have gradients, and consumes the gradients. Scaler says which steps are skipped. If Config.Norm or a
-// probe returns an error, Step returns it and changes no parameter. Ranks of fsdp compare their settings in the first Step: others on one of
-// them are an error on all.
+// probe returns an error, Step returns it and changes no parameter. Ranks of fsdp compare their settings in the first Step: others on one
+// of them are an error on all.
 func (o *Optimizer) Step() error {
 	o.spans.Phase("optimizer")
 	defer o.spans.Phase("")

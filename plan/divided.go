@@ -26,7 +26,8 @@ func (t Transformer) dividedActivations(c Config, tokens int) Item {
 	}
 	share := func(elems, n int) int { return (elems + n - 1) / n }
 	outside := of(share(tokens, parts)*t.Dim, size)
-	block := between*outside + 4*of(tokens*t.Dim/tp, size) + 2*of(4*tokens*t.Dim/tp, size) + 4*of(share(tokens, parts), stat) + of(tokens*t.Heads/tp, stat)
+	block := between*outside + 4*of(tokens*t.Dim/tp, size) + 2*of(4*tokens*t.Dim/tp, size) + 4*of(share(tokens, parts), stat) +
+		of(tokens*t.Heads/tp, stat)
 	forward := 4*x + 31*tokens + outside + 2*of(share(tokens, parts), stat) + t.Layers*block
 	if c.Sequence {
 		forward += x
@@ -37,7 +38,8 @@ func (t Transformer) dividedActivations(c Config, tokens int) Item {
 		head += wide
 	}
 	mlp := 2*x + of(4*tokens*t.Dim/tp, size)
-	return Item{Kind: tensor.Activations, Bytes: forward + max(head, mlp), Formula: fmt.Sprintf("%d·T·%d·(5+%d·(%s+12/%d)) + the head's or an MLP's %s, about",
+	return Item{Kind: tensor.Activations, Bytes: forward + max(head,
+		mlp), Formula: fmt.Sprintf("%d·T·%d·(5+%d·(%s+12/%d)) + the head's or an MLP's %s, about",
 		size, t.Dim, t.Layers, legend, tp, tensor.FormatBytes(max(head, mlp)))}
 }
 
@@ -53,14 +55,15 @@ func (t Transformer) sums(c Config) []Traffic {
 	size, stat, all := c.Params.Size(), max(4, c.Params.Size()), tokens*t.Dim*c.Params.Size()
 	words := 2 * (tp - 1) * tokens * 3 * stat
 	if !c.Sequence {
-		return []Traffic{{"allreduce", "tp", 2*(tp-1)*all*(4*t.Layers+2) + words, fmt.Sprintf("2·%d·%d·(%d·%d·(4·%d+2) + 3·%d)", tp-1, tokens, size, t.Dim, t.Layers, stat)}}
+		return []Traffic{{"allreduce", "tp", 2*(tp-1)*all*(4*t.Layers+2) + words,
+			fmt.Sprintf("2·%d·%d·(%d·%d·(4·%d+2) + 3·%d)", tp-1, tokens, size, t.Dim, t.Layers, stat)}}
 	}
 	small := (6*t.Layers + 2) * t.Dim * size * c.Layout.shards()
 	list := []Traffic{
 		{"allgather", "tp", (tp - 1) * all * (6*t.Layers + 2), fmt.Sprintf("%d·%d·%d·%d·(6·%d+2)", tp-1, tokens, size, t.Dim, t.Layers)},
 		{"reducescatter", "tp", (tp - 1) * all * (4*t.Layers + 1), fmt.Sprintf("%d·%d·%d·%d·(4·%d+1)", tp-1, tokens, size, t.Dim, t.Layers)},
-		{"allreduce", "tp", 2*(tp-1)*(all+small) + words, fmt.Sprintf("2·%d·(%d·(%d·%d + 3·%d) + %d·%d·(6·%d+2)·%d)", tp-1, tokens, size, t.Dim, stat, size, t.Dim,
-			t.Layers, c.Layout.shards())},
+		{"allreduce", "tp", 2*(tp-1)*(all+small) + words, fmt.Sprintf("2·%d·(%d·(%d·%d + 3·%d) + %d·%d·(6·%d+2)·%d)",
+			tp-1, tokens, size, t.Dim, stat, size, t.Dim, t.Layers, c.Layout.shards())},
 	}
 	return list
 }

@@ -27,7 +27,8 @@ type divided struct {
 }
 
 // attach divides the model. It returns the loss, and the groups that count bytes, by axis.
-func (c divided) attach(r *dist.Rank, m *gpt.Model, mesh *dist.Mesh) (params nn.Params, loss *tp.CrossEntropy, groups map[string]*dist.Group, err error) {
+func (c divided) attach(r *dist.Rank, m *gpt.Model,
+	mesh *dist.Mesh) (params nn.Params, loss *tp.CrossEntropy, groups map[string]*dist.Group, err error) {
 	groups = map[string]*dist.Group{"tp": mesh.Group("tp")}
 	err = tp.Parallelize(m, tp.Config{Group: groups["tp"], Sequence: c.Sequence}, func(p *tp.Parallel) {
 		p.Vocab(m.Tok)
@@ -68,8 +69,11 @@ func (c divided) attach(r *dist.Rank, m *gpt.Model, mesh *dist.Mesh) (params nn.
 
 // train does some steps. It returns what rank 0 has, and what all ranks send in a step, by operation and axis.
 func (c divided) train() (m measured, err error) {
-	err = dist.Run(context.Background(), dist.Config{Ranks: c.Layout.Ranks(), Threads: 1, Log: io.Discard}, func(_ context.Context, r *dist.Rank) error {
-		model, err := gpt.New(gpt.Config{Kind: gpt.GPT2, Vocab: c.Vocab, Positions: c.Seq, Width: c.Dim, Layers: c.Layers, Heads: c.Heads, Tied: true})
+	err = dist.Run(context.Background(), dist.Config{
+		Ranks: c.Layout.Ranks(), Threads: 1, Log: io.Discard,
+	}, func(_ context.Context, r *dist.Rank) error {
+		model, err := gpt.New(gpt.Config{Kind: gpt.GPT2, Vocab: c.Vocab, Positions: c.Seq, Width: c.Dim, Layers: c.Layers, Heads: c.Heads,
+			Tied: true})
 		if err != nil {
 			return err
 		}
@@ -137,10 +141,12 @@ func TestDividedReality(t *testing.T) {
 	for _, layout := range []struct {
 		plan.Layout
 		stage int
-	}{{plan.Layout{TP: 2}, 0}, {plan.Layout{TP: 3}, 0}, {plan.Layout{DP: 2, TP: 2}, 0}, {plan.Layout{FSDP: 2, TP: 2}, 1}, {plan.Layout{FSDP: 2, TP: 2}, 2},
-		{plan.Layout{FSDP: 2, TP: 3}, 3}, {plan.Layout{DP: 2, FSDP: 2, TP: 2}, 3}} {
+	}{{plan.Layout{TP: 2}, 0}, {plan.Layout{TP: 3}, 0}, {plan.Layout{DP: 2, TP: 2}, 0}, {plan.Layout{FSDP: 2, TP: 2}, 1},
+		{plan.Layout{FSDP: 2, TP: 2}, 2}, {plan.Layout{FSDP: 2, TP: 3}, 3}, {plan.Layout{DP: 2, FSDP: 2, TP: 2}, 3}} {
 		for _, seq := range []bool{false, true} {
-			for _, size := range []plan.Transformer{{Layers: 2, Dim: 72, Heads: 6, Vocab: 96, Batch: 8, Seq: 24}, {Layers: 3, Dim: 66, Heads: 6, Vocab: 600, Batch: 8, Seq: 24}} {
+			for _, size := range []plan.Transformer{
+				{Layers: 2, Dim: 72, Heads: 6, Vocab: 96, Batch: 8, Seq: 24}, {Layers: 3, Dim: 66, Heads: 6, Vocab: 600, Batch: 8, Seq: 24},
+			} {
 				c := divided{size, plan.Config{Layout: layout.Layout, Stage: layout.stage, Sequence: seq, Params: tensor.Float32}}
 				m, err := c.Model(c.Config)
 				require.NoError(t, err)

@@ -15,7 +15,8 @@ func (t Transformer) exchanges(c Config, tokens int) []Traffic {
 	}
 	size := c.Params.Size()
 	a := 4*tokens*t.Top*t.Dim*size + 8*t.Experts // bytes of one rank, with those that it keeps
-	return []Traffic{{"alltoall", "ep", ranks * t.Layers * (a / ep * (ep - 1)), fmt.Sprintf("%d·%d·(4·T·%d·%d·%d + 8·%d)·%d/%d", ranks, t.Layers, t.Top, t.Dim, size, t.Experts, ep-1, ep)}}
+	return []Traffic{{"alltoall", "ep", ranks * t.Layers * (a / ep * (ep - 1)),
+		fmt.Sprintf("%d·%d·(4·T·%d·%d·%d + 8·%d)·%d/%d", ranks, t.Layers, t.Top, t.Dim, size, t.Experts, ep-1, ep)}}
 }
 
 // mixtureActivations is the largest step memory of a rank at any time, within a few percent. Forward keeps, in units of tokens times
@@ -36,9 +37,11 @@ func (t Transformer) mixtureActivations(c Config, tokens int) Item {
 		stations, numbers = 8, 120
 	}
 	x, slots, wide := of(tokens*d, size), of(tokens*t.Top*d, size), of(4*tokens*t.Top*d, size)
-	block := 9*x + 4*of(tokens, stat) + of(tokens*t.Heads, stat) + stations*slots + 2*wide + 2*of(tokens*t.Experts, stat) + tokens*(8+(numbers+2*stat)*t.Top)
+	block := 9*x + 4*of(tokens, stat) + of(tokens*t.Heads, stat) + stations*slots + 2*wide + 2*of(tokens*t.Experts, stat) +
+		tokens*(8+(numbers+2*stat)*t.Top)
 	logits := of(tokens*t.Vocab, size)
 	head, mlp := 2*x+2*of(tokens, stat)+logits, wide-2*slots-x // backward has freed what comes later
-	return Item{Kind: tensor.Activations, Bytes: 2*x + t.Layers*block + max(head, mlp), Formula: fmt.Sprintf("%d·T·%d·(2+%d·(9+%d·%d)) + where rows go, and the head's or the experts' %s, about",
+	return Item{Kind: tensor.Activations, Bytes: 2*x + t.Layers*block + max(head,
+		mlp), Formula: fmt.Sprintf("%d·T·%d·(2+%d·(9+%d·%d)) + where rows go, and the head's or the experts' %s, about",
 		size, d, t.Layers, t.Top, stations+8, tensor.FormatBytes(max(head, mlp)))}
 }

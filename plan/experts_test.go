@@ -31,7 +31,8 @@ func (c mixture) attach(m *gpt.Model, mesh *dist.Mesh) (params nn.Params, groups
 	groups = map[string]*dist.Group{"ep": mesh.Group("ep")}
 	var layers []*moe.Layer
 	for _, b := range m.Blocks {
-		l := moe.NewLayer(moe.Config{Features: c.Dim, Hidden: 4 * c.Dim, Experts: c.Experts, Router: router.Config{Top: c.Top, Forced: true}, GELU: true})
+		l := moe.NewLayer(moe.Config{Features: c.Dim, Hidden: 4 * c.Dim, Experts: c.Experts, Router: router.Config{Top: c.Top, Forced: true},
+			GELU: true})
 		if err := moe.Parallelize(moe.Ranks{Tokens: mesh.Group("dp", "fsdp", "ep"), Experts: groups["ep"]}, l); err != nil {
 			return nil, nil, err
 		}
@@ -66,8 +67,11 @@ func (c mixture) attach(m *gpt.Model, mesh *dist.Mesh) (params nn.Params, groups
 
 // train does some steps. It returns what rank 0 has, and what all ranks send in a step, by operation and axis.
 func (c mixture) train() (m measured, err error) {
-	err = dist.Run(context.Background(), dist.Config{Ranks: c.Layout.Ranks(), Threads: 1, Log: io.Discard}, func(_ context.Context, r *dist.Rank) error {
-		model, err := gpt.New(gpt.Config{Kind: gpt.GPT2, Vocab: c.Vocab, Positions: c.Seq, Width: c.Dim, Layers: c.Layers, Heads: c.Heads, Tied: true})
+	err = dist.Run(context.Background(), dist.Config{
+		Ranks: c.Layout.Ranks(), Threads: 1, Log: io.Discard,
+	}, func(_ context.Context, r *dist.Rank) error {
+		model, err := gpt.New(gpt.Config{Kind: gpt.GPT2, Vocab: c.Vocab, Positions: c.Seq, Width: c.Dim, Layers: c.Layers, Heads: c.Heads,
+			Tied: true})
 		if err != nil {
 			return err
 		}
@@ -95,9 +99,11 @@ func TestExpertsReality(t *testing.T) {
 	for _, layout := range []struct {
 		plan.Layout
 		stage int
-	}{{plan.Layout{}, 0}, {plan.Layout{DP: 2}, 0}, {plan.Layout{EP: 2}, 0}, {plan.Layout{DP: 2, EP: 4}, 0}, {plan.Layout{FSDP: 2}, 3}, {plan.Layout{FSDP: 2, EP: 2}, 1}, {plan.Layout{FSDP: 2, EP: 2}, 2},
-		{plan.Layout{FSDP: 2, EP: 2}, 3}, {plan.Layout{DP: 2, FSDP: 2, EP: 2}, 3}} {
-		for _, size := range []plan.Transformer{{Layers: 2, Dim: 72, Heads: 6, Vocab: 96, Batch: 8, Seq: 24, Experts: 8, Top: 2}, {Layers: 3, Dim: 66, Heads: 6, Vocab: 600, Batch: 8, Seq: 24, Experts: 4, Top: 1}} {
+	}{{plan.Layout{}, 0}, {plan.Layout{DP: 2}, 0}, {plan.Layout{EP: 2}, 0}, {plan.Layout{DP: 2, EP: 4}, 0}, {plan.Layout{FSDP: 2}, 3},
+		{plan.Layout{FSDP: 2, EP: 2}, 1}, {plan.Layout{FSDP: 2, EP: 2}, 2}, {plan.Layout{FSDP: 2, EP: 2}, 3},
+		{plan.Layout{DP: 2, FSDP: 2, EP: 2}, 3}} {
+		for _, size := range []plan.Transformer{{Layers: 2, Dim: 72, Heads: 6, Vocab: 96, Batch: 8, Seq: 24, Experts: 8, Top: 2},
+			{Layers: 3, Dim: 66, Heads: 6, Vocab: 600, Batch: 8, Seq: 24, Experts: 4, Top: 1}} {
 			c := mixture{size, plan.Config{Layout: layout.Layout, Stage: layout.stage, Params: tensor.Float32}}
 			m, err := c.Model(c.Config)
 			require.NoError(t, err)

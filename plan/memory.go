@@ -79,7 +79,8 @@ const normFloats = 5
 // gradients of fsdp are narrower than what they update.
 func (s *sizes) optimizer() Item {
 	n := s.optimizerBytes()
-	it := Item{Kind: tensor.OptimizerState, Bytes: n*s.trained.part + 8*(s.sums+normFloats), Formula: s.cut(n, s.of("P")) + " + sums for the norm"}
+	it := Item{Kind: tensor.OptimizerState, Bytes: n*s.trained.part + 8*(s.sums+normFloats),
+		Formula: s.cut(n, s.of("P")) + " + sums for the norm"}
 	if s.g < s.m && s.Stage != 0 {
 		it.Bytes += s.m * s.longest
 		it.Formula += ", a widened gradient"

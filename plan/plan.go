@@ -110,8 +110,8 @@ func New(m Model, c Config) (*Plan, error) {
 	if s.total == 0 {
 		return nil, fmt.Errorf("the model has no parameters")
 	}
-	p := &Plan{Layout: c.Layout.String(), Params: c.Params.String(), Reduce: c.reduce().String(), Ranks: c.Layout.Ranks(), Sequence: c.Sequence,
-		Stage: s.Stage, Parameters: s.total, Memory: s.memory()}
+	p := &Plan{Layout: c.Layout.String(), Params: c.Params.String(), Reduce: c.reduce().String(), Ranks: c.Layout.Ranks(),
+		Sequence: c.Sequence, Stage: s.Stage, Parameters: s.total, Memory: s.memory()}
 	if m.Activations.Bytes > 0 {
 		p.Memory = append(p.Memory, m.Activations)
 	}

@@ -26,7 +26,9 @@ func TestZeRO(t *testing.T) {
 	for _, c := range []struct {
 		params, reduce tensor.DType
 		b, g, opt      float64
-	}{{tensor.Float32, 0, 4, 4, 8}, {tensor.BFloat16, 0, 2, 4, 12}, {tensor.BFloat16, tensor.BFloat16, 2, 2, 12}, {tensor.Float64, 0, 8, 8, 16}} {
+	}{
+		{tensor.Float32, 0, 4, 4, 8}, {tensor.BFloat16, 0, 2, 4, 12}, {tensor.BFloat16, tensor.BFloat16, 2, 2, 12}, {tensor.Float64, 0, 8, 8, 16},
+	} {
 		for _, n := range []int{1, 8, 64} {
 			for stage, want := range []float64{1: c.b + c.g + c.opt/float64(n), c.b + (c.g+c.opt)/float64(n), (c.b + c.g + c.opt) / float64(n)} {
 				if stage == 0 {
@@ -207,5 +209,6 @@ parameters, gradients and optimizer: 8.10 bytes a parameter (ZeRO's formula: 9.0
 	}
 	require.NoError(t, json.Unmarshal(text, &back))
 	assert.Equal(t, fmt.Sprint("dp=2,fsdp=2", 4, 3, "parameters", 3904, "allgather", "fsdp", 11296, p.Total, p.Sent),
-		fmt.Sprint(back.Layout, back.Ranks, back.Stage, back.Memory[0].Kind, back.Memory[0].Bytes, back.Traffic[0].Op, back.Traffic[0].Axis, back.Traffic[0].Bytes, back.Total, back.Sent))
+		fmt.Sprint(back.Layout, back.Ranks, back.Stage, back.Memory[0].Kind, back.Memory[0].Bytes, back.Traffic[0].Op, back.Traffic[0].Axis,
+			back.Traffic[0].Bytes, back.Total, back.Sent))
 }

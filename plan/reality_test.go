@@ -23,7 +23,8 @@ func chain() nn.Sequential {
 	return nn.Sequential{nn.NewLinear(7, 15), nn.ReLU, nn.NewLinear(15, 17), nn.ReLU, nn.NewLinear(17, 16), nn.ReLU, nn.NewLinear(16, 3)}
 }
 
-var units = []plan.Unit{{Params: []int{7 * 15, 15}, Keep: true}, {Params: []int{15 * 17, 17}}, {Params: []int{17 * 16, 16}}, {Params: []int{16 * 3, 3}}}
+var units = []plan.Unit{{Params: []int{7 * 15, 15}, Keep: true}, {Params: []int{15 * 17, 17}}, {Params: []int{17 * 16, 16}},
+	{Params: []int{16 * 3, 3}}}
 
 // measured is the counts of a rank.
 type measured struct {
@@ -65,7 +66,9 @@ func attach(r *dist.Rank, m nn.Sequential, c plan.Config) (nn.Params, optim.Norm
 
 // train does some steps and returns the counts of rank 0.
 func train(t *testing.T, c plan.Config, frozen ...int) (m measured) {
-	err := dist.Run(context.Background(), dist.Config{Ranks: c.Layout.Ranks(), Threads: 1, Log: io.Discard}, func(_ context.Context, r *dist.Rank) error {
+	err := dist.Run(context.Background(), dist.Config{
+		Ranks: c.Layout.Ranks(), Threads: 1, Log: io.Discard,
+	}, func(_ context.Context, r *dist.Rank) error {
 		model := chain()
 		for _, i := range frozen {
 			for _, p := range nn.Within(model[i]) {
@@ -79,7 +82,8 @@ func train(t *testing.T, c plan.Config, frozen ...int) (m measured) {
 		opt := optim.NewAdamW(params, optim.AdamWConfig{Clip: 1, Norm: norm})
 		tape := tensor.NewTape(r.Device)
 		defer tape.Close()
-		x, y := tensor.New(r.Device, c.Params, 4, 7).WithRows(r.World.Rows(4*r.World.Rank(), 4*r.World.Size())), tensor.New(r.Device, tensor.Int64, 4)
+		x, y := tensor.New(r.Device, c.Params, 4, 7).WithRows(r.World.Rows(4*r.World.Rank(), 4*r.World.Size())),
+			tensor.New(r.Device, tensor.Int64, 4)
 		sent := map[string]int{}
 		for step := range 3 {
 			for op, g := range groups {
@@ -115,11 +119,12 @@ func train(t *testing.T, c plan.Config, frozen ...int) (m measured) {
 // sizes, and gradients in 16 bits.
 func TestReality(t *testing.T) {
 	half := tensor.BFloat16
-	cases := []plan.Config{{}, {Layout: plan.Layout{DP: 3}}, {Layout: plan.Layout{DP: 2}, Reduce: half}, {Layout: plan.Layout{DP: 2}, Params: half},
-		{Layout: plan.Layout{DP: 2}, Params: tensor.Float64}}
+	cases := []plan.Config{{}, {Layout: plan.Layout{DP: 3}}, {Layout: plan.Layout{DP: 2}, Reduce: half},
+		{Layout: plan.Layout{DP: 2}, Params: half}, {Layout: plan.Layout{DP: 2}, Params: tensor.Float64}}
 	for stage := 1; stage <= 3; stage++ {
-		cases = append(cases, plan.Config{Layout: plan.Layout{FSDP: 3}, Stage: stage}, plan.Config{Layout: plan.Layout{FSDP: 2}, Stage: stage, Params: half},
-			plan.Config{Layout: plan.Layout{FSDP: 2}, Stage: stage, Params: half, Reduce: half}, plan.Config{Layout: plan.Layout{DP: 2, FSDP: 2}, Stage: stage})
+		cases = append(cases, plan.Config{Layout: plan.Layout{FSDP: 3}, Stage: stage},
+			plan.Config{Layout: plan.Layout{FSDP: 2}, Stage: stage, Params: half}, plan.Config{Layout: plan.Layout{FSDP: 2}, Stage: stage,
+				Params: half, Reduce: half}, plan.Config{Layout: plan.Layout{DP: 2, FSDP: 2}, Stage: stage})
 	}
 	for _, c := range cases {
 		compare(t, c, units)

@@ -35,7 +35,8 @@ func (s *sizes) traffic() (list []Traffic) {
 		}
 		add("allgather", p.axis, p.copies*p.groups, s.c*p.gathered*(p.ranks-1), fmt.Sprintf("%d·%s·%d", s.c, p.elements, p.ranks-1))
 		add("reducescatter", p.axis, p.copies*p.groups, g*p.trained*(p.ranks-1), fmt.Sprintf("%d·%s·%d", g, p.letter, p.ranks-1))
-		add("allreduce", p.over, p.groups, 2*g*p.trained*(p.copies-1), fmt.Sprintf("2·%d·%s·%d", g, p.letter, p.copies-1)) // each rank's part with its copies
+		// each rank's part with its copies
+		add("allreduce", p.over, p.groups, 2*g*p.trained*(p.copies-1), fmt.Sprintf("2·%d·%s·%d", g, p.letter, p.copies-1))
 	}
 	return list
 }

@@ -26,7 +26,8 @@ func (t Transformer) check(l Layout) error {
 	for _, x := range []struct {
 		name string
 		n    int
-	}{{"layers", t.Layers}, {"features", t.Dim}, {"heads", t.Heads}, {"words in the vocabulary", t.Vocab}, {"sequences", t.Batch}, {"tokens", t.Seq}} {
+	}{{"layers", t.Layers}, {"features", t.Dim}, {"heads", t.Heads}, {"words in the vocabulary", t.Vocab}, {"sequences", t.Batch},
+		{"tokens", t.Seq}} {
 		if x.n < 1 {
 			return fmt.Errorf("%d %s: at least 1", x.n, x.name)
 		}

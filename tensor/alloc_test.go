@@ -42,7 +42,8 @@ func TestOpsAllocateNothing(t *testing.T) {
 		_ = Where(mask, in, in)
 		_, _ = ids.Bincount(7), tape.Arange(Int64, 0, 9, 1)
 		turned := Rotary(in.Slice(1, 0, 4).Reshape(2, 6, 4), tape.Input(table), RotaryOptions{First: 1})
-		seen := CrossAttention(turned, in.Slice(1, 3, 5).Reshape(2, 6, 2), in.Slice(1, 5, 7).Reshape(2, 6, 2), 2, AttentionOptions{Causal: true, KeyLengths: lengths, QueryDocs: docs, KeyDocs: docs})
+		seen := CrossAttention(turned, in.Slice(1, 3, 5).Reshape(2, 6, 2), in.Slice(1, 5, 7).Reshape(2, 6, 2), 2,
+			AttentionOptions{Causal: true, KeyLengths: lengths, QueryDocs: docs, KeyDocs: docs})
 		tape.Backward(soft.Add(hard.Sum()).Add(seen.Sum()))
 		p.Consume()
 		tape.Reset()

@@ -80,13 +80,15 @@ func TestArrivingOrder(t *testing.T) {
 	l.rec = rec
 	loss := gathered(tape, &slowAgain{slowParts{l}}, gatheredParams())
 	l.note("end")
-	assert.Equal(t, "affine [issue] [issue] [wait] matmul [wait] matmul [issue] [issue] [wait] matmul [wait] matmul sum [end] ", l.log.String())
+	assert.Equal(t, "affine [issue] [issue] [wait] matmul [wait] matmul [issue] [issue] [wait] matmul [wait] matmul sum [end] ",
+		l.log.String())
 	l.log.Reset()
 	tape.Backward(loss)
 	l.note("end")
 	// The input of the last product is there. So its gradient is computed first and, while that is sent, the weight's. The input of the
 	// first product is fetched again while its gradient is computed, from a gradient that arrives in parts.
-	assert.Equal(t, "fill copy matmul [issue] [issue] matmul [issue] [issue] [wait] matmul [wait] matmul [issue] [issue] [wait] [wait] matmul [wait] [wait] affine copy [end] ", l.log.String())
+	assert.Equal(t, "fill copy matmul [issue] [issue] matmul [issue] [issue] [wait] matmul [wait] matmul [issue] [issue] [wait] [wait] "+
+		"matmul [wait] [wait] affine copy [end] ", l.log.String())
 }
 
 // The memory of a fetched output is freed when the next one is made.
@@ -218,7 +220,8 @@ func (f misplaced) Backward(c *Ctx, g Tensor, grads []Tensor) {
 // taken for the first one's.
 func TestArrivesIsForTheOutput(t *testing.T) {
 	for want, f := range map[string]misplaced{
-		"not the output": {}, "not a gradient": {back: true}, "Arrives was already called": {second: true}, "already called for another tensor": {back: true, second: true}} {
+		"not the output": {}, "not a gradient": {back: true}, "Arrives was already called": {second: true},
+		"already called for another tensor": {back: true, second: true}} {
 		tape, ps := NewTape(hostDevice), gatheredParams()
 		err := Try(func() { tape.Backward(gathered(tape, f, ps)) })
 		require.ErrorContains(t, err, want)

@@ -24,7 +24,8 @@ type attentionBoth func(q, k, v Tensor) (out, lse Tensor)
 
 // lseRun returns the loss and the gradients of parameters in. The loss also depends on the first one directly. inner first makes them
 // results of other operations; outer runs the whole.
-func lseRun(t *testing.T, in []Tensor, f attentionBoth, loss lseLoss, inner bool, outer func(t *Tape, fn func(...Tensor) Tensor, in ...Tensor) Tensor,
+func lseRun(t *testing.T, in []Tensor, f attentionBoth, loss lseLoss, inner bool,
+	outer func(t *Tape, fn func(...Tensor) Tensor, in ...Tensor) Tensor,
 	opts ...BackwardOption) (grads [][]float64) {
 	t.Helper()
 	tape := NewTape(hostDevice)
@@ -68,7 +69,8 @@ func plainBoth(q, k, v Tensor) (out, lse Tensor) {
 	group := q.Dim(2) / k.Dim(2)
 	repeat := func(x Tensor) Tensor {
 		h := heads(x)
-		return h.Reshape(h.Dim(0), h.Dim(1), 1, h.Dim(2), 4).Broadcast(h.Dim(0), h.Dim(1), group, h.Dim(2), 4).Reshape(h.Dim(0), h.Dim(1)*group, h.Dim(2), 4)
+		return h.Reshape(h.Dim(0), h.Dim(1), 1, h.Dim(2), 4).Broadcast(h.Dim(0), h.Dim(1), group, h.Dim(2), 4).Reshape(h.Dim(0), h.Dim(1)*group,
+			h.Dim(2), 4)
 	}
 	s := MatMul(heads(q).Scale(0.5), repeat(k), false, true)
 	return MatMul(s.Softmax(), repeat(v), false, false).Permute(0, 2, 1, 3).Reshape(q.Shape().Dims...), s.LogSumExp()
@@ -82,7 +84,9 @@ func TestLogSumsWhicheverIsUsed(t *testing.T) {
 	for name, loss := range lseLosses {
 		for _, inner := range []bool{false, true} {
 			want := lseRun(t, in, plainBoth, loss, inner, plainly)
-			for how, outer := range map[string]func(t *Tape, fn func(...Tensor) Tensor, in ...Tensor) Tensor{"plain": plainly, "scope": (*Tape).Scope, "checkpoint": (*Tape).Checkpoint} {
+			for how, outer := range map[string]func(t *Tape, fn func(...Tensor) Tensor, in ...Tensor) Tensor{
+				"plain": plainly, "scope": (*Tape).Scope, "checkpoint": (*Tape).Checkpoint,
+			} {
 				msg := fmt.Sprint(name, " ", how, " inner ", inner)
 				requireGrads(t, want, lseRun(t, in, blocks, loss, inner, outer), 1e-12, msg)
 				requireGrads(t, want, lseRun(t, in, blocks, loss, inner, outer, DeferWeights()), 1e-12, msg+" put off")
@@ -114,7 +118,8 @@ func halves(o AttentionOptions, hd int) attentionBoth {
 // Attention over two halves of the keys, merged by lse, is equal to attention over all keys, and so are all gradients. Some queries see
 // none of the second half.
 func TestHalvesOfKeysMergeToTheWhole(t *testing.T) {
-	in := []Tensor{random(hostDevice, Float64, 1, 2, 150, 16), random(hostDevice, Float64, 2, 2, 600, 8), random(hostDevice, Float64, 3, 2, 600, 8)}
+	in := []Tensor{random(hostDevice, Float64, 1, 2, 150, 16), random(hostDevice, Float64, 2, 2, 600, 8),
+		random(hostDevice, Float64, 3, 2, 600, 8)}
 	for _, o := range []AttentionOptions{{}, {Causal: true, Offset: 200}} {
 		whole := func(q, k, v Tensor) (out, lse Tensor) { return CrossAttentionLSE(q, k, v, 4, o) }
 		for name, loss := range lseLosses {

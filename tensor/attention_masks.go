@@ -24,7 +24,8 @@ func (t *Tape) masks(o *AttentionOptions, q, k *header) (m [3]*header) {
 		fail("cross_attention", these(q, k), "QueryDocs and KeyDocs belong together, but only one is given")
 	}
 	b := q.dims[0]
-	m = [3]*header{t.mask("KeyLengths", o.KeyLengths, b), t.mask("QueryDocs", o.QueryDocs, b, q.dims[1]), t.mask("KeyDocs", o.KeyDocs, b, k.dims[1])}
+	m = [3]*header{t.mask("KeyLengths", o.KeyLengths, b), t.mask("QueryDocs", o.QueryDocs, b, q.dims[1]),
+		t.mask("KeyDocs", o.KeyDocs, b, k.dims[1])}
 	if m[0] != nil && t.dev.Host() {
 		n := Data[int64](m[0].tensor())
 		if i := kernel.CheckIndex(n, k.dims[1]+1); i >= 0 {

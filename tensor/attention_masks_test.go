@@ -46,7 +46,8 @@ func TestPackedDocumentsAreDocumentsAlone(t *testing.T) {
 		}
 		return -1
 	}
-	q, k, v := random(hostDevice, Float64, 1, 1, time, 4*hd), random(hostDevice, Float64, 2, 1, time, 2*hd), random(hostDevice, Float64, 3, 1, time, 2*hd)
+	q, k, v := random(hostDevice, Float64, 1, 1, time, 4*hd), random(hostDevice, Float64, 2, 1, time, 2*hd),
+		random(hostDevice, Float64, 3, 1, time, 2*hd)
 	docs := FromSlice(ramp[int32](time, doc), 1, time)
 	o := AttentionOptions{Causal: true, QueryDocs: docs, KeyDocs: docs, KeyLengths: FromSlice([]int64{int64(ends[len(ends)-1])}, 1)}
 	out, grads := crossRun([3]Tensor{q, k, v}, hd, o)
@@ -123,7 +124,8 @@ func TestAttentionMasksMisuse(t *testing.T) {
 		{AttentionOptions{KeyLengths: x(Int64, 3)}, "cross_attention int64[3]: KeyLengths has to be int64[2], or int32 of this shape"},
 		{AttentionOptions{KeyLengths: x(Int64, 2, 1)}, "KeyLengths has to be int64[2]"},
 		{AttentionOptions{KeyLengths: x(Float32, 2)}, "cross_attention float32[2]: KeyLengths has to be int64[2]"},
-		{AttentionOptions{KeyLengths: FromSlice([]int32{5, 6}, 2)}, "cross_attention float32[2,3,8], float32[2,5,4]: KeyLengths of sequence 1 is 6, not in [0,5]"},
+		{AttentionOptions{KeyLengths: FromSlice([]int32{5, 6}, 2)},
+			"cross_attention float32[2,3,8], float32[2,5,4]: KeyLengths of sequence 1 is 6, not in [0,5]"},
 		{AttentionOptions{KeyLengths: FromSlice([]int64{-1, 5}, 2)}, "KeyLengths of sequence 0 is -1, not in [0,5]"},
 		{AttentionOptions{QueryDocs: x(Int64, 2, 3)}, "QueryDocs and KeyDocs belong together, but only one is given"},
 		{AttentionOptions{KeyDocs: x(Int64, 2, 5)}, "QueryDocs and KeyDocs belong together, but only one is given"},

@@ -31,7 +31,8 @@ func TestCrossAttentionIsPyTorchs(t *testing.T) {
 	options := map[string]AttentionOptions{
 		"none": {}, "causal": {Causal: true, Offset: 1}, "before": {Causal: true, Offset: -2}, "lengths": {KeyLengths: lengths},
 		"docs": {QueryDocs: qdocs, KeyDocs: kdocs}, "causal lengths": {Causal: true, Offset: 1, KeyLengths: lengths},
-		"causal docs": {Causal: true, Offset: 1, QueryDocs: qdocs, KeyDocs: kdocs}, "all": {Causal: true, KeyLengths: lengths, QueryDocs: qdocs, KeyDocs: kdocs},
+		"causal docs": {Causal: true, Offset: 1, QueryDocs: qdocs, KeyDocs: kdocs},
+		"all":         {Causal: true, KeyLengths: lengths, QueryDocs: qdocs, KeyDocs: kdocs},
 	}
 	require.Len(t, cases, len(options))
 	for name, o := range options {

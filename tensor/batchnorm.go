@@ -11,9 +11,12 @@ func init() {
 		CPU: floats(channelSumsKernel[float32](), channelSumsKernel[float64]())})
 	define(OpChannelSumsGrad, OpSpec{Name: "channel_sums_grad", Const: true,
 		CPU: floats(channelSumsGradKernel[float32](), channelSumsGradKernel[float64]())})
-	define(OpBatchNorm, OpSpec{Name: "batch_norm", Saves: 7, VJP: batchNormVJP, CPU: floats(batchNormKernel[float32](), batchNormKernel[float64]())})
-	define(OpBatchNormGrad, OpSpec{Name: "batch_norm_grad", Const: true, CPU: floats(batchNormGradKernel[float32](), batchNormGradKernel[float64]())})
-	define(OpRunningStats, OpSpec{Name: "running_stats", Const: true, CPU: floats(runningStatsKernel[float32](), runningStatsKernel[float64]())})
+	define(OpBatchNorm,
+		OpSpec{Name: "batch_norm", Saves: 7, VJP: batchNormVJP, CPU: floats(batchNormKernel[float32](), batchNormKernel[float64]())})
+	define(OpBatchNormGrad,
+		OpSpec{Name: "batch_norm_grad", Const: true, CPU: floats(batchNormGradKernel[float32](), batchNormGradKernel[float64]())})
+	define(OpRunningStats,
+		OpSpec{Name: "running_stats", Const: true, CPU: floats(runningStatsKernel[float32](), runningStatsKernel[float64]())})
 }
 
 // channels returns the shape of x [rows, channels, ..] as three dimensions.
@@ -58,7 +61,8 @@ func BatchNorm(x, sums, w, b Tensor, eps float64) Tensor {
 	t := tapeOf("batch_norm", x)
 	in, s := t.contiguous(t.arg(x)), t.arg(sums)
 	dims := t.channels("batch_norm", in)
-	mustShape("batch_norm", s.dtype == Float64 && s.n == 2*dims[1]+1, "wants the sums of ChannelSums, two of each channel and a count, in float64", in, s)
+	mustShape("batch_norm", s.dtype == Float64 && s.n == 2*dims[1]+1,
+		"wants the sums of ChannelSums, two of each channel and a count, in float64", in, s)
 	vector := func(v Tensor) *header {
 		if v.IsZero() {
 			return nil
@@ -117,7 +121,8 @@ func RunningStats(means, variances *Buffer, sums Tensor, momentum float64) {
 	t := tapeOf("running_stats", sums)
 	s, m, v := t.arg(sums), means.Value.hdr(), variances.Value.hdr()
 	t.sameDType("running_stats", m, v)
-	mustShape("running_stats", s.dtype == Float64 && m.n == v.n && s.n == 2*m.n+1, "wants means and variances [channels], and the sums of ChannelSums", m, v, s)
+	mustShape("running_stats", s.dtype == Float64 && m.n == v.n && s.n == 2*m.n+1,
+		"wants means and variances [channels], and the sums of ChannelSums", m, v, s)
 	a := t.Args(OpRunningStats, m.dtype)
 	a.out(m).out(v).in(s)
 	a.Dim[0], a.F[0] = m.n, momentum

@@ -34,7 +34,8 @@ func castOf(v float64, s, d DType) float64 {
 }
 
 func TestCast(t *testing.T) {
-	values := []float64{0, 1, -1, 0.5, -2.75, 3.999, 255, 256, 300, -300, 65504, 70000, 1e-8, 1e9, -1e9, 5e18, 1e30, math.NaN(), math.Inf(1), math.Inf(-1), 1.00390625, 1.01171875}
+	values := []float64{0, 1, -1, 0.5, -2.75, 3.999, 255, 256, 300, -300, 65504, 70000, 1e-8, 1e9, -1e9, 5e18, 1e30, math.NaN(), math.Inf(1),
+		math.Inf(-1), 1.00390625, 1.01171875}
 	dev := NewCPU(2)
 	defer dev.Close()
 	tape := NewTape(dev)

@@ -1,7 +1,8 @@
 package tensor
 
 func init() {
-	define(OpConv2d, OpSpec{Name: "conv2d", Class: ClassMultilinear, Saves: 3, VJP: conv2dVJP, CPU: floats(convKernel(conv32), convKernel(conv64))})
+	define(OpConv2d,
+		OpSpec{Name: "conv2d", Class: ClassMultilinear, Saves: 3, VJP: conv2dVJP, CPU: floats(convKernel(conv32), convKernel(conv64))})
 	define(OpConv2dGradX, OpSpec{Name: "conv2d_grad_x", Const: true, CPU: floats(convGradXKernel(conv32), convGradXKernel(conv64))})
 	define(OpConv2dGradW, OpSpec{Name: "conv2d_grad_w", Const: true, CPU: floats(convGradWKernel(conv32), convGradWKernel(conv64))})
 }
@@ -25,7 +26,8 @@ func Conv2d(x, w, b Tensor, o Conv2dOptions) Tensor {
 		t.sameDType("conv2d", xh, bh)
 	}
 	t.sameDType("conv2d", xh, wh)
-	mustShape("conv2d", xh.rank == 4 && wh.rank == 4 && (bh == nil || bh.n == wh.dims[0]), "wants an input [batch, in, h, w], a weight [out, in/groups, kh, kw] and a bias [out]", xh, wh, bh)
+	mustShape("conv2d", xh.rank == 4 && wh.rank == 4 && (bh == nil || bh.n == wh.dims[0]),
+		"wants an input [batch, in, h, w], a weight [out, in/groups, kh, kw] and a bias [out]", xh, wh, bh)
 	c := o.conv(xh, wh)
 	out := t.newTensor(xh.dtype, c.N, c.Out, c.OutH, c.OutW)
 	if out.n > 0 {
@@ -57,7 +59,8 @@ func (o Conv2dOptions) conv(x, w *header) Conv {
 	case c.In%c.Groups != 0 || c.Out%c.Groups != 0:
 		fail("conv2d", these(x, w), "%d channels in and %d out do not divide into %d groups", c.In, c.Out, c.Groups)
 	case c.In/c.Groups != w.dims[1]:
-		fail("conv2d", these(x, w), "dimension 1 of the input is %d in %d groups, dimension 1 of %s is %d", c.In, c.Groups, w.called("the weight"), w.dims[1])
+		fail("conv2d", these(x, w), "dimension 1 of the input is %d in %d groups, dimension 1 of %s is %d",
+			c.In, c.Groups, w.called("the weight"), w.dims[1])
 	case c.KH < 1 || c.KW < 1 || c.OutH < 1 || c.OutW < 1:
 		fail("conv2d", these(x, w), "a kernel of %dx%d does not fit into %dx%d, with %+v", c.KH, c.KW, c.H, c.W, o)
 	}
@@ -99,7 +102,8 @@ func (t *Tape) conv(op Op, c Conv, out *header, in ...*header) *Tape {
 
 func conv2dVJP(t *Tape, n *Node, need uint8) {
 	x, w, g := n.in[0], n.in[1], n.out.grad
-	c := Conv{x.dims[0], x.dims[1], x.dims[2], x.dims[3], w.dims[0], int(n.F[0]), n.I[0], n.I[1], n.I[2], n.I[3], n.I[4], n.I[5], n.I[6], n.I[7], 0, 0}
+	c := Conv{x.dims[0], x.dims[1], x.dims[2], x.dims[3], w.dims[0], int(n.F[0]), n.I[0], n.I[1], n.I[2], n.I[3], n.I[4], n.I[5], n.I[6],
+		n.I[7], 0, 0}
 	if need&1 != 0 {
 		d := t.newLike(x)
 		if x.n > 0 {

@@ -45,19 +45,25 @@ func naiveConv(x, w, g []float64, c tensor.Conv) (out, dx, dw []float64) {
 // same bits for any number of threads. The gradient of the weights is added to the old one.
 func TestConvCut(t *testing.T) {
 	for _, c := range []tensor.Conv{
-		{N: 2, In: 64, H: 5, W: 4, Out: 70, Groups: 1, KH: 3, KW: 3, StrideH: 1, StrideW: 1, PadH: 1, PadW: 1, DilationH: 1, DilationW: 1, OutH: 5, OutW: 4},
-		{N: 1, In: 40, H: 34, W: 36, Out: 2, Groups: 1, KH: 3, KW: 3, StrideH: 1, StrideW: 1, PadH: 1, PadW: 0, DilationH: 1, DilationW: 1, OutH: 34, OutW: 34},
-		{N: 19, In: 6, H: 9, W: 33, Out: 4, Groups: 2, KH: 3, KW: 2, StrideH: 2, StrideW: 1, PadH: 2, PadW: 3, DilationH: 1, DilationW: 2, OutH: 6, OutW: 37},
+		{N: 2, In: 64, H: 5, W: 4, Out: 70, Groups: 1, KH: 3, KW: 3, StrideH: 1, StrideW: 1, PadH: 1, PadW: 1, DilationH: 1, DilationW: 1,
+			OutH: 5, OutW: 4},
+		{N: 1, In: 40, H: 34, W: 36, Out: 2, Groups: 1, KH: 3, KW: 3, StrideH: 1, StrideW: 1, PadH: 1, PadW: 0, DilationH: 1, DilationW: 1,
+			OutH: 34, OutW: 34},
+		{N: 19, In: 6, H: 9, W: 33, Out: 4, Groups: 2, KH: 3, KW: 2, StrideH: 2, StrideW: 1, PadH: 2, PadW: 3, DilationH: 1, DilationW: 2,
+			OutH: 6, OutW: 37},
 		{N: 3, In: 5, H: 7, W: 8, Out: 6, Groups: 1, KH: 1, KW: 1, StrideH: 1, StrideW: 1, DilationH: 1, DilationW: 1, OutH: 7, OutW: 8},
 		{N: 2, In: 5, H: 7, W: 8, Out: 6, Groups: 1, KH: 1, KW: 1, StrideH: 2, StrideW: 3, DilationH: 1, DilationW: 1, OutH: 4, OutW: 3},
-		{N: 2, In: 3, H: 4, W: 5, Out: 2, Groups: 1, KH: 1, KW: 1, StrideH: 1, StrideW: 1, PadH: 1, PadW: 2, DilationH: 1, DilationW: 1, OutH: 6, OutW: 9},
+		{N: 2, In: 3, H: 4, W: 5, Out: 2, Groups: 1, KH: 1, KW: 1, StrideH: 1, StrideW: 1, PadH: 1, PadW: 2, DilationH: 1, DilationW: 1,
+			OutH: 6, OutW: 9},
 	} {
-		o := tensor.Conv2dOptions{Stride: [2]int{c.StrideH, c.StrideW}, Padding: [2]int{c.PadH, c.PadW}, Dilation: [2]int{c.DilationH, c.DilationW}, Groups: c.Groups}
+		o := tensor.Conv2dOptions{Stride: [2]int{c.StrideH, c.StrideW}, Padding: [2]int{c.PadH, c.PadW},
+			Dilation: [2]int{c.DilationH, c.DilationW}, Groups: c.Groups}
 		var bits [3][]float64
 		for _, threads := range []int{1, 2, 3} {
 			dev := tensor.NewCPU(threads)
 			tensor.CutAll(dev)
-			x, w := tensor.NewParam(tensor.UniformInit(-1, 1), c.N, c.In, c.H, c.W), tensor.NewParam(tensor.UniformInit(-1, 1), c.Out, c.In/c.Groups, c.KH, c.KW)
+			x, w := tensor.NewParam(tensor.UniformInit(-1, 1), c.N, c.In, c.H, c.W),
+				tensor.NewParam(tensor.UniformInit(-1, 1), c.Out, c.In/c.Groups, c.KH, c.KW)
 			x.SetName("x")
 			x.Make(dev, tensor.Float64, 1)
 			w.Make(dev, tensor.Float64, 1)
@@ -100,19 +106,31 @@ func TestPictureErrors(t *testing.T) {
 	for want, f := range map[string]func(){
 		"dimension 1 of the input is 4 in 1 groups, dimension 1 of the weight is 2": conv(tensor.Conv2dOptions{}),
 		"4 channels in and 6 out do not divide into 4 groups":                       conv(tensor.Conv2dOptions{Groups: 4}),
-		"a kernel of 3x3 does not fit into 5x6":                                     conv(tensor.Conv2dOptions{Groups: 2, Dilation: [2]int{3, 1}}),
-		"no option may be negative":                                                 conv(tensor.Conv2dOptions{Groups: 2, Padding: [2]int{-1, 0}}),
+		"a kernel of 3x3 does not fit into 5x6": conv(tensor.Conv2dOptions{Groups: 2,
+			Dilation: [2]int{3, 1}}),
+		"no option may be negative": conv(tensor.Conv2dOptions{Groups: 2,
+			Padding: [2]int{-1, 0}}),
 		"conv2d float32[2,4,30], float32[6,2,3,3]: wants an input [batch, in, h, w]": func() {
 			tensor.Conv2d(x.Reshape(2, 4, 30), w, tensor.Tensor{}, tensor.Conv2dOptions{})
 		},
-		"conv2d float32[2,4,5,6], float32[6,2,3,3], float32[2,4,5,6]: wants":               func() { tensor.Conv2d(x, w, x, tensor.Conv2dOptions{Groups: 2}) },
-		"conv2d float32[2,4,5,6], float64[6,2,3,3]":                                        func() { tensor.Conv2d(x, double(6, 2, 3, 3), tensor.Tensor{}, tensor.Conv2dOptions{Groups: 2}) },
-		"conv2d float32[2,4,5,6], float64[6]":                                              func() { tensor.Conv2d(x, w, double(6), tensor.Conv2dOptions{Groups: 2}) },
+		"conv2d float32[2,4,5,6], float32[6,2,3,3], float32[2,4,5,6]: wants": func() { tensor.Conv2d(x, w, x, tensor.Conv2dOptions{Groups: 2}) },
+		"conv2d float32[2,4,5,6], float64[6,2,3,3]": func() {
+			tensor.Conv2d(x, double(6, 2, 3, 3), tensor.Tensor{}, tensor.Conv2dOptions{Groups: 2})
+		},
+		"conv2d float32[2,4,5,6], float64[6]": func() {
+			tensor.Conv2d(x, w, double(6), tensor.Conv2dOptions{Groups: 2})
+		},
 		"no option may be negative: {Stride:[0 0] Padding:[0 0] Dilation:[0 0] Groups:-1}": conv(tensor.Conv2dOptions{Groups: -1}),
-		"that the window fits into":                                                        func() { x.MaxPool2d(tensor.Pool2dOptions{}) },
-		"padding of at most half of it":                                                    func() { x.AvgPool2d(tensor.Pool2dOptions{Kernel: [2]int{3, 3}, Padding: [2]int{2, 0}}) },
-		"max_pool2d float32[2,4,5,6]: wants":                                               func() { x.MaxPool2d(tensor.Pool2dOptions{Kernel: [2]int{6, 1}}) },
-		"wants the sums of ChannelSums":                                                    func() { tensor.BatchNorm(x, x, tensor.Tensor{}, tensor.Tensor{}, 1) },
+		"that the window fits into": func() { x.MaxPool2d(tensor.Pool2dOptions{}) },
+		"padding of at most half of it": func() {
+			x.AvgPool2d(tensor.Pool2dOptions{Kernel: [2]int{3, 3}, Padding: [2]int{2, 0}})
+		},
+		"max_pool2d float32[2,4,5,6]: wants": func() {
+			x.MaxPool2d(tensor.Pool2dOptions{Kernel: [2]int{6, 1}})
+		},
+		"wants the sums of ChannelSums": func() {
+			tensor.BatchNorm(x, x, tensor.Tensor{}, tensor.Tensor{}, 1)
+		},
 		"wants a weight and a bias [channels]": func() {
 			tensor.BatchNorm(x, tensor.ChannelSums(x), tape.Input(tensor.New(tape.Device(), tensor.Float32, 3)), tensor.Tensor{}, 1)
 		},

@@ -81,7 +81,8 @@ func crossAttentionGradKernel[T kernel.Float](workspaces func(q *cpuQueue) *attn
 
 // attentionLaunch makes a kernel that cuts the work into as many parts as operands, which sets the attention, returns, and gives them to
 // the pool. work makes the memory of a thread, which then grows.
-func attentionLaunch[A, W any](workspaces func(q *cpuQueue) *[]attnWorkspace[A, W], work func() *W, grow func(w *W, a *A), operands func(l *A, a *Args) int,
+func attentionLaunch[A, W any](workspaces func(q *cpuQueue) *[]attnWorkspace[A, W], work func() *W, grow func(w *W, a *A),
+	operands func(l *A, a *Args) int,
 	run func(a *A, w *W, lo, hi int)) Kernel {
 	fn := func(q *cpuQueue, _ *Args, lo, hi, thread int) {
 		all := *workspaces(q)

@@ -25,7 +25,8 @@ func attentionWith(t *testing.T, threads int, kernels map[Op]Kernel, drop float6
 		}
 		return FromSlice(x, batch, n)
 	}
-	q, k, v := random(dev, BFloat16, 1, batch, queries, heads*hd), random(dev, BFloat16, 2, batch, keys, kv*hd), random(dev, BFloat16, 3, batch, keys, kv*hd)
+	q, k, v := random(dev, BFloat16, 1, batch, queries, heads*hd), random(dev, BFloat16, 2, batch, keys, kv*hd),
+		random(dev, BFloat16, 3, batch, keys, kv*hd)
 	qkv := random(dev, BFloat16, 4, batch, queries, 3*heads*hd)
 	var params []*Param
 	use := func(x Tensor) Tensor {
@@ -34,7 +35,8 @@ func attentionWith(t *testing.T, threads int, kernels map[Op]Kernel, drop float6
 		params = append(params, p)
 		return tape.Use(p)
 	}
-	masks := AttentionOptions{Causal: true, Offset: 4, Drop: drop, Layer: 3, KeyLengths: FromSlice([]int64{keys, keys / 2}, batch), QueryDocs: docs(queries, 30), KeyDocs: docs(keys, 40)}
+	masks := AttentionOptions{Causal: true, Offset: 4, Drop: drop, Layer: 3, KeyLengths: FromSlice([]int64{keys, keys / 2}, batch),
+		QueryDocs: docs(queries, 30), KeyDocs: docs(keys, 40)}
 	out, lse := CrossAttentionLSE(use(q), use(k), use(v), hd, masks)
 	self := Attention(use(qkv), hd, AttentionOptions{Causal: true, Drop: drop, Layer: 3})
 	for _, x := range []*Tensor{&out, &lse, &self} {
@@ -50,14 +52,15 @@ func attentionWith(t *testing.T, threads int, kernels map[Op]Kernel, drop float6
 	return results
 }
 
-// On every CPU, also on those that convert operands instead, the kernels of bfloat16 numbers compute what the others do, nearly. The bits do
-// not depend on the number of threads.
+// On every CPU, also on those that convert operands instead, the kernels of bfloat16 numbers compute what the others do, nearly. The bits
+// do not depend on the number of threads.
 func TestBF16AttentionIsAttention(t *testing.T) {
 	converts := map[Op]Kernel{}
 	for _, op := range []Op{OpAttention, OpAttentionGrad, OpCrossAttention, OpCrossAttentionGrad} {
 		converts[op] = throughFloat32(cpuTable[op][Float32])
 	}
-	own := map[Op]Kernel{OpAttention: attentionBF16(), OpAttentionGrad: attentionGradBF16(), OpCrossAttention: crossAttentionBF16(), OpCrossAttentionGrad: crossAttentionGradBF16()}
+	own := map[Op]Kernel{OpAttention: attentionBF16(), OpAttentionGrad: attentionGradBF16(), OpCrossAttention: crossAttentionBF16(),
+		OpCrossAttentionGrad: crossAttentionGradBF16()}
 	for _, drop := range []float64{0, 0.3} {
 		want, got := attentionWith(t, 1, converts, drop), attentionWith(t, 1, own, drop)
 		for i, x := range want {

@@ -93,7 +93,8 @@ func (w *window) depth() int { return w.c * w.kh * w.kw }
 
 // isInput reports whether the matrix of taps is equal to the input, so that no copy is needed.
 func (w *window) isInput() bool {
-	return w.kh*w.kw == 1 && w.sh == 1 && w.sw == 1 && w.top == 0 && w.left == 0 && w.gapH == 1 && w.gapW == 1 && w.planeH == w.h && w.planeW == w.w
+	return w.kh*w.kw == 1 && w.sh == 1 && w.sw == 1 && w.top == 0 && w.left == 0 && w.gapH == 1 && w.gapW == 1 &&
+		w.planeH == w.h && w.planeW == w.w
 }
 
 // pad copies c planes of the input into planes with a border, which is zero already.
@@ -199,8 +200,8 @@ func convPart[T kernel.Float](work func(q *cpuQueue) (*convWork[T], *[]gemmWorks
 
 // window returns the window through which the convolution reads x.
 func (c *Conv) window() window {
-	return window{c: c.In / c.Groups, h: c.H, w: c.W, top: c.PadH, left: c.PadW, gapH: 1, gapW: 1, planeH: c.H + 2*c.PadH, planeW: c.W + 2*c.PadW,
-		kh: c.KH, kw: c.KW, dh: c.DilationH, dw: c.DilationW, sh: c.StrideH, sw: c.StrideW, oh: c.OutH, ow: c.OutW}
+	return window{c: c.In / c.Groups, h: c.H, w: c.W, top: c.PadH, left: c.PadW, gapH: 1, gapW: 1, planeH: c.H + 2*c.PadH,
+		planeW: c.W + 2*c.PadW, kh: c.KH, kw: c.KW, dh: c.DilationH, dw: c.DilationW, sh: c.StrideH, sw: c.StrideW, oh: c.OutH, ow: c.OutW}
 }
 
 // gradWindow returns the window through which the gradient of x reads the gradient of the output, whose pixels are a stride apart.

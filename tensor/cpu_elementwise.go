@@ -99,11 +99,13 @@ type (
 	compareFunc[T any] = func(dst []bool, x, y []T)
 )
 
-func binaries(f32 binaryFunc[float32], f64 binaryFunc[float64], i32 binaryFunc[int32], i64 binaryFunc[int64], u8 binaryFunc[uint8]) [NumDTypes]Kernel {
+func binaries(f32 binaryFunc[float32], f64 binaryFunc[float64], i32 binaryFunc[int32], i64 binaryFunc[int64],
+	u8 binaryFunc[uint8]) [NumDTypes]Kernel {
 	return withHalf(numbers(zip(f32), zip(f64), zip(i32), zip(i64), zip(u8)), zipHalf(f32))
 }
 
-func compares(f32 compareFunc[float32], f64 compareFunc[float64], i32 compareFunc[int32], i64 compareFunc[int64], u8 compareFunc[uint8]) [NumDTypes]Kernel {
+func compares(f32 compareFunc[float32], f64 compareFunc[float64], i32 compareFunc[int32], i64 compareFunc[int64],
+	u8 compareFunc[uint8]) [NumDTypes]Kernel {
 	k := numbers(zip(f32), zip(f64), zip(i32), zip(i64), zip(u8))
 	k[Bool] = k[Uint8]
 	return k

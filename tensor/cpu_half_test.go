@@ -16,8 +16,8 @@ func TestHalfKernelsHaveTheBitsOfFloat32(t *testing.T) {
 			compared := map[Op]bool{}
 			dev := &faultyDevice{CPU: NewCPU(threads), table: cpuTable}
 			defer dev.Close()
-			for _, op := range []Op{OpAdd, OpSub, OpMul, OpDiv, OpMaximum, OpAddTo, OpColSum, OpSoftmax, OpSoftmaxGrad, OpLogSoftmax, OpLogSoftmaxGrad,
-				OpLayerNorm, OpLayerNormGradX, OpLayerNormGradW, OpRMSNorm, OpRMSNormGradX, OpRMSNormGradW,
+			for _, op := range []Op{OpAdd, OpSub, OpMul, OpDiv, OpMaximum, OpAddTo, OpColSum, OpSoftmax, OpSoftmaxGrad, OpLogSoftmax,
+				OpLogSoftmaxGrad, OpLayerNorm, OpLayerNormGradX, OpLayerNormGradW, OpRMSNorm, OpRMSNormGradX, OpRMSNormGradW,
 				OpSoftmaxCausal, OpLogSumExp, OpCrossEntropy, OpCrossEntropyGrad} {
 				wide := throughFloat32(cpuTable[op][Float32])
 				dev.table[op][d] = func(q Queue, a *Args) {
@@ -56,7 +56,8 @@ func outputsOf(a *Args) (all [][]byte) {
 // halfProgram computes what the kernels under test are for, forward and backward, twice.
 func halfProgram(dev Device, d DType, rows, cols int) {
 	ps := &params{dev: dev, dtype: d}
-	x, w, b, col := ps.add("x", UniformInit(-2, 2), rows, cols), ps.add("w", UniformInit(0.5, 1.5), cols), ps.add("b", UniformInit(-1, 1), cols), ps.add("c", UniformInit(1, 2), rows, 1)
+	x, w, b, col := ps.add("x", UniformInit(-2, 2), rows, cols), ps.add("w", UniformInit(0.5, 1.5), cols),
+		ps.add("b", UniformInit(-1, 1), cols), ps.add("c", UniformInit(1, 2), rows, 1)
 	for _, p := range ps.list {
 		p.init.Fill(p.Value, HashName(p.Name()), 0)
 	}

@@ -29,7 +29,8 @@ func crossEntropyPart[T kernel.Float](_ *cpuQueue, a *Args, lo, hi, _ int) {
 }
 
 func crossEntropyGradPart[T kernel.Float](_ *cpuQueue, a *Args, lo, hi, _ int) {
-	kernel.CrossEntropyGrad(slice[T](a, 0), slice[T](a, 1), slice[T](a, 2), slice[int64](a, 3), slice[T](a, 4), a.Dim[1], lo, hi, a.F[0], int64(a.I[0]))
+	kernel.CrossEntropyGrad(slice[T](a, 0), slice[T](a, 1), slice[T](a, 2), slice[int64](a, 3), slice[T](a, 4), a.Dim[1], lo, hi, a.F[0],
+		int64(a.I[0]))
 }
 
 func layerNormPart[T kernel.Float](_ *cpuQueue, a *Args, lo, hi, _ int) {
@@ -42,7 +43,8 @@ func layerNormGradXPart[T kernel.Float](_ *cpuQueue, a *Args, lo, hi, _ int) {
 
 func layerNormGradWKernel[T kernel.Float]() Kernel {
 	return spread(dim1, dim0, 16, func(_ *cpuQueue, a *Args, lo, hi, _ int) {
-		kernel.LayerNormGradW(slice[T](a, 0), nil, slice[T](a, 2), slice[T](a, 1), slice[T](a, 3), slice[T](a, 4), a.Dim[0], a.Dim[1], lo, hi, a.F[0] != 0)
+		kernel.LayerNormGradW(slice[T](a, 0), nil, slice[T](a, 2), slice[T](a, 1), slice[T](a, 3), slice[T](a, 4), a.Dim[0], a.Dim[1], lo, hi,
+			a.F[0] != 0)
 	})
 }
 
@@ -68,10 +70,12 @@ var colSumBF16 = spread(dim1, dim0, 16, func(_ *cpuQueue, a *Args, lo, hi, _ int
 // layerNormGradWBF16 and rmsNormGradWBF16 are the kernels for bfloat16 with float32 statistics.
 var (
 	layerNormGradWBF16 = spread(dim1, dim0, 16, func(_ *cpuQueue, a *Args, lo, hi, _ int) {
-		kernel.NormGradWBF16(slice[BF16](a, 0), slice[BF16](a, 2), slice[BF16](a, 1), slice[float32](a, 3), slice[float32](a, 4), a.Dim[0], a.Dim[1], lo, hi, a.F[0] != 0)
+		kernel.NormGradWBF16(slice[BF16](a, 0), slice[BF16](a, 2), slice[BF16](a, 1), slice[float32](a, 3), slice[float32](a, 4), a.Dim[0],
+			a.Dim[1], lo, hi, a.F[0] != 0)
 	})
 	rmsNormGradWBF16 = spread(dim1, dim0, 16, func(_ *cpuQueue, a *Args, lo, hi, _ int) {
-		kernel.NormGradWBF16(slice[BF16](a, 0), slice[BF16](a, 2), slice[BF16](a, 1), nil, slice[float32](a, 3), a.Dim[0], a.Dim[1], lo, hi, a.F[0] != 0)
+		kernel.NormGradWBF16(slice[BF16](a, 0), slice[BF16](a, 2), slice[BF16](a, 1), nil, slice[float32](a, 3), a.Dim[0], a.Dim[1], lo, hi,
+			a.F[0] != 0)
 	})
 )
 
@@ -96,7 +100,8 @@ func sumKernel[T any](f sumFunc[T]) Kernel {
 	})
 }
 
-func extremes(f32 extremeFunc[float32], f64 extremeFunc[float64], i32 extremeFunc[int32], i64 extremeFunc[int64], u8 extremeFunc[uint8]) [NumDTypes]Kernel {
+func extremes(f32 extremeFunc[float32], f64 extremeFunc[float64], i32 extremeFunc[int32], i64 extremeFunc[int64],
+	u8 extremeFunc[uint8]) [NumDTypes]Kernel {
 	return numbers(extremeKernel(f32), extremeKernel(f64), extremeKernel(i32), extremeKernel(i64), extremeKernel(u8))
 }
 
@@ -141,7 +146,8 @@ func scatterAddKernel[T kernel.Number]() Kernel {
 
 func dropoutKernel[T kernel.Float]() Kernel {
 	return spread(outLen, one, 16, func(_ *cpuQueue, a *Args, lo, hi, _ int) {
-		rows := kernel.Rows{First: a.I[0], Stride: a.I[1], Elems: a.I[2], Cols: a.I[3], FullCols: a.I[4], Col: a.I[5], Line: a.I[6], Lines: a.I[7]}
+		rows := kernel.Rows{First: a.I[0], Stride: a.I[1], Elems: a.I[2], Cols: a.I[3], FullCols: a.I[4], Col: a.I[5], Line: a.I[6],
+			Lines: a.I[7]}
 		kernel.Dropout(slice[T](a, 0), slice[T](a, 1), a.F[0], a.Key, rows, lo, hi)
 	})
 }

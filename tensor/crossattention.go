@@ -4,7 +4,8 @@ import "math"
 
 func init() {
 	define(OpCrossAttention, OpSpec{Name: "cross_attention", Saves: 63 | SaveOut, VJP: crossAttentionVJP,
-		CPU: orBF16(withHalf(floats(crossAttentionKernel(attention32), crossAttentionKernel(attention64)), crossAttentionHalf()), crossAttentionBF16())})
+		CPU: orBF16(withHalf(floats(crossAttentionKernel(attention32), crossAttentionKernel(attention64)), crossAttentionHalf()),
+			crossAttentionBF16())})
 	define(OpCrossAttentionGrad, OpSpec{Name: "cross_attention_grad", Const: true,
 		CPU: orBF16(floats(crossAttentionGradKernel(attention32), crossAttentionGradKernel(attention64)), crossAttentionGradBF16())})
 }
@@ -65,7 +66,8 @@ func (t *Tape) crossOperands(q, k, v Tensor, headDim int) (a, b, c *header) {
 	mustBeAlike(op, b, "the keys", c, "the values", a, b, c)
 	mustMatch(op, a, 0, "the queries", b, 0, "the keys", a, b, c)
 	if width := b.dims[2]; headDim <= 0 || width == 0 || width%headDim != 0 || a.dims[2]%width != 0 {
-		fail(op, these(a, b, c), "the keys' %d features must be heads of %d each, and the queries' %d a multiple of them", width, headDim, a.dims[2])
+		fail(op, these(a, b, c), "the keys' %d features must be heads of %d each, and the queries' %d a multiple of them",
+			width, headDim, a.dims[2])
 	}
 	return a, b, c
 }
@@ -89,7 +91,8 @@ func crossAttentionVJP(t *Tape, n *Node, need uint8) {
 			t.fill(g, 0)
 		}
 	} else {
-		t.crossAttention(OpCrossAttentionGrad, &attention{n.I, n.F[0], n.key}, grads[:], []*header{q, k, v, n.out, n.out.grad, n.aux[0], n.in[3], n.in[4], n.in[5], n.aux[1]}, q, k)
+		t.crossAttention(OpCrossAttentionGrad, &attention{n.I, n.F[0], n.key}, grads[:],
+			[]*header{q, k, v, n.out, n.out.grad, n.aux[0], n.in[3], n.in[4], n.in[5], n.aux[1]}, q, k)
 	}
 	for i, g := range grads {
 		if need>>i&1 != 0 {

@@ -39,7 +39,8 @@ func TestCrossAttentionOfPartsOfSequences(t *testing.T) {
 
 func testPartsOfSequences(t *testing.T, masks bool) {
 	const batch, time, heads, kv, hd = 2, 7, 4, 2, 3
-	q, k, v := random(hostDevice, Float64, 1, batch, time, heads*hd), random(hostDevice, Float64, 2, batch, time, kv*hd), random(hostDevice, Float64, 3, batch, time, kv*hd)
+	q, k, v := random(hostDevice, Float64, 1, batch, time, heads*hd), random(hostDevice, Float64, 2, batch, time, kv*hd),
+		random(hostDevice, Float64, 3, batch, time, kv*hd)
 	docs, lengths := []int64{0, 0, 0, 1, 1, 1, 2, 0, 1, 1, 1, 1, 1, 1}, FromSlice([]int64{7, 5}, batch)
 	run := func(q Tensor, from int) (out []float64, grads [3][]float64) {
 		tape := NewTape(hostDevice)
@@ -107,7 +108,9 @@ func TestCrossAttentionMisuse(t *testing.T) {
 		o       AttentionOptions
 		want    string
 	}{
-		{x(2, 3, 12), x(2, 4, 8), x(2, 4, 8), 4, AttentionOptions{}, "cross_attention float32[2,3,12], float32[2,4,8], float32[2,4,8]: the keys' 8 features must be heads of 4 each, and the queries' 12 a multiple"}, // 3 heads over 2
+		// 3 heads over 2
+		{x(2, 3, 12), x(2, 4, 8), x(2, 4, 8), 4, AttentionOptions{}, "cross_attention float32[2,3,12], float32[2,4,8], float32[2,4,8]: " +
+			"the keys' 8 features must be heads of 4 each, and the queries' 12 a multiple"},
 		{x(2, 3, 12), x(2, 4, 6), x(2, 5, 6), 3, AttentionOptions{}, "dimension 1 of the keys is 4, dimension 1 of the values is 5"},
 		{x(2, 3, 12), x(1, 4, 6), x(1, 4, 6), 3, AttentionOptions{}, "dimension 0 of the queries is 2, dimension 0 of the keys is 1"},
 		{x(2, 3, 12), x(2, 4, 6), x(2, 4, 6), 4, AttentionOptions{}, "the keys' 6 features must be heads of 4 each"},
@@ -118,7 +121,8 @@ func TestCrossAttentionMisuse(t *testing.T) {
 	} {
 		assert.ErrorContains(t, Try(func() { CrossAttention(tape.Input(c.q), c.k, c.v, c.hd, c.o) }), c.want)
 	}
-	assert.ErrorContains(t, Try(func() { Attention(tape.Input(x(2, 3, 12)), 4, AttentionOptions{Causal: true, Offset: 1}) }), "an Offset has no meaning where")
+	assert.ErrorContains(t, Try(func() { Attention(tape.Input(x(2, 3, 12)), 4, AttentionOptions{Causal: true, Offset: 1}) }),
+		"an Offset has no meaning where")
 	part := tape.Input(x(2, 3, 12).WithRows(Rows{Stride: 1, Total: 2, Seq: Span{3, 6}}))
 	err := Try(func() { CrossAttention(part, x(2, 3, 12), x(2, 3, 12), 4, AttentionOptions{}) })
 	assert.ErrorContains(t, err, "a position would see this rank's part of its sequence only")

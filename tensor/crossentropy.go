@@ -47,7 +47,8 @@ func (t *Tape) reduceRows(rows, weight Tensor, o CrossEntropyOptions) Tensor {
 	case weight.IsZero():
 		return GlobalMean(rows)
 	case t.rows.Total > t.rows.n || t.rows.Seq.Total > t.rows.seq:
-		fail("cross_entropy", these(rows.h), "classes have weights and the batch is shared between ranks: give Count, the sum of all labels' weights")
+		fail("cross_entropy", these(rows.h),
+			"classes have weights and the batch is shared between ranks: give Count, the sum of all labels' weights")
 	}
 	return rows.Sum().Div(weight.Sum())
 }
@@ -87,7 +88,8 @@ func (t *Tape) hardRows(x, y *header, w Tensor, o CrossEntropyOptions) (rows, we
 	if o.Smoothing == 0 {
 		return t.crossEntropyRows(x, y, 0, ignore).Mul(weight), weight
 	}
-	rows = softRows(x.tensor().Reshape(y.n, classes), OneHot(labels.Reshape(y.n), classes, w.DType()), w, o.Smoothing).Reshape(y.dims[:y.rank]...)
+	rows = softRows(x.tensor().Reshape(y.n, classes), OneHot(labels.Reshape(y.n), classes, w.DType()), w,
+		o.Smoothing).Reshape(y.dims[:y.rank]...)
 	if !kept.IsZero() {
 		rows = rows.Mul(kept)
 	}

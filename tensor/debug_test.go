@@ -21,7 +21,8 @@ func TestDebugMode(t *testing.T) {
 	if debugMode || raceEnabled {
 		t.Skip("in debug mode already, or slow")
 	}
-	cmd := exec.Command(os.Args[0], "-test.run=Gradient|Values|Views|Pending|Accumulation|LiveTapes|Scope|Rows|Checkpoint|DebugOracle|BorrowedWrite", "-test.timeout=10m")
+	cmd := exec.Command(os.Args[0],
+		"-test.run=Gradient|Values|Views|Pending|Accumulation|LiveTapes|Scope|Rows|Checkpoint|DebugOracle|BorrowedWrite", "-test.timeout=10m")
 	cmd.Env = append(os.Environ(), "RINGO_DEBUG=1")
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)
@@ -42,7 +43,8 @@ func TestDebugOracle(t *testing.T) {
 		cpuTable[OpMatMul][Float32](q, a)
 		slice[float32](a, 0)[0] += 0x1p-9
 	}
-	assert.ErrorContains(t, Try(func() { MatMul(x, x, false, true) }), "matmul: operand 0 element 0 is 14.001953125, want 14: it differs from the reference")
+	assert.ErrorContains(t, Try(func() { MatMul(x, x, false, true) }),
+		"matmul: operand 0 element 0 is 14.001953125, want 14: it differs from the reference")
 	dev.table[OpExp][Float32] = func(q Queue, a *Args) {
 		cpuTable[OpExp][Float32](q, a)
 		slice[float32](a, 1)[2] = 7

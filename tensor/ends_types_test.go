@@ -42,7 +42,8 @@ func TestBackwardFromChecksTypes(t *testing.T) {
 	err := Try(func() {
 		tape.BackwardFrom([]Tensor{y, z}, []Tensor{g.WithTypes(y.Types()), New(hostDevice, Float64, 3, 2)})
 	})
-	require.ErrorContains(t, err, "BackwardFrom float64[3,2], float64[3,2]: axis 0: gradient 1 is replicated, but output 1 is varying: its gradient must be varying")
+	require.ErrorContains(t, err,
+		"BackwardFrom float64[3,2], float64[3,2]: axis 0: gradient 1 is replicated, but output 1 is varying: its gradient must be varying")
 }
 
 // The argument of Leaf keeps its types, and GradOf has those of its gradient, which fit the output on the tape before.

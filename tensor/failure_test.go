@@ -40,17 +40,22 @@ func productFailures(tape *Tape) []failureCase {
 	f := func(dims ...int) Tensor { return tape.Input(New(hostDevice, Float32, dims...)) }
 	ids := func(dims ...int) Tensor { return New(hostDevice, Int64, dims...) }
 	return []failureCase{
-		{"add", "float32[2,3], float32[2,4]", "do not broadcast: dimension 1 of the first is 3, dimension 1 of the second is 4", func() { f(2, 3).Add(f(2, 4)) }},
+		{"add", "float32[2,3], float32[2,4]", "do not broadcast: dimension 1 of the first is 3, dimension 1 of the second is 4",
+			func() { f(2, 3).Add(f(2, 4)) }},
 		{"mul", "float32[2], float64[2]", "element types differ", func() { f(2).Mul(New(hostDevice, Float64, 2)) }},
 		{"pow", "int64[2], int64[2], int64[2]", "no kernel for int64", func() { tape.Input(ids(2)).Pow(ids(2)) }},
 		{"exp", "int64[2], int64[2]", "no kernel for int64", func() { tape.Input(ids(2)).Exp() }},
 		{"where", "float32[2]", "must be bool", func() { Where(f(2), f(2), f(2)) }},
-		{"matmul", "float32[2,3], float32[4,5]", "dimension 1 of the first is 3, dimension 0 of the second is 4", func() { MatMul(f(2, 3), f(4, 5), false, false) }},
+		{"matmul", "float32[2,3], float32[4,5]", "dimension 1 of the first is 3, dimension 0 of the second is 4",
+			func() { MatMul(f(2, 3), f(4, 5), false, false) }},
 		{"matmul", "float32[2], float32[2,3]", "needs matrices", func() { MatMul(f(2), f(2, 3), false, false) }},
-		{"matmul", "float32[2,3,4], float32[5,4,6]", "dimension 0 of the first is 2, dimension 0 of the second is 5", func() { MatMul(f(2, 3, 4), f(5, 4, 6), false, false) }},
+		{"matmul", "float32[2,3,4], float32[5,4,6]", "dimension 0 of the first is 2, dimension 0 of the second is 5",
+			func() { MatMul(f(2, 3, 4), f(5, 4, 6), false, false) }},
 		{"matmul", "float32[2,3,4], float32[4,2]", "transposed true", func() { MatMul(f(2, 3, 4), f(4, 2), true, false) }},
-		{"linear", "float32[2,3], float32[5,4]", "dimension 1 of the input is 3, dimension 1 of the weight is 4", func() { Linear(f(2, 3), f(5, 4), Tensor{}) }},
-		{"linear", "float32[2,3], float32[5,3], float32[3]", "dimension 0 of the bias is 3, dimension 0 of the weight is 5", func() { Linear(f(2, 3), f(5, 3), f(3)) }},
+		{"linear", "float32[2,3], float32[5,4]", "dimension 1 of the input is 3, dimension 1 of the weight is 4",
+			func() { Linear(f(2, 3), f(5, 4), Tensor{}) }},
+		{"linear", "float32[2,3], float32[5,3], float32[3]", "dimension 0 of the bias is 3, dimension 0 of the weight is 5",
+			func() { Linear(f(2, 3), f(5, 3), f(3)) }},
 		{"linear", "float32[], float32[5,3]", "wants an input [..., in], a weight [out, in]", func() { Linear(f(), f(5, 3), Tensor{}) }},
 		{"reshape", "float32[6], float32[4]", "other number", func() { f(6).Reshape(4) }},
 		{"reshape", "float32[6]", "to [-1 -1]: only one dimension may be -1", func() { f(6).Reshape(-1, -1) }},
@@ -73,7 +78,8 @@ func otherFailures(tape *Tape) []failureCase {
 	ids := func(dims ...int) Tensor { return New(hostDevice, Int64, dims...) }
 	five, other := FromSlice([]int64{5}, 1), NewTape(hostDevice)
 	return []failureCase{
-		{"concat", "float32[2,3], float32[2,4]", "dimension 1 of the first is 3, dimension 1 of another is 4", func() { Concat(0, f(2, 3), f(2, 4)) }},
+		{"concat", "float32[2,3], float32[2,4]", "dimension 1 of the first is 3, dimension 1 of another is 4",
+			func() { Concat(0, f(2, 3), f(2, 4)) }},
 		{"concat", "", "no operand is on a tape", func() { Concat(0) }},
 		{"pad", "float32[2]", "-1 before", func() { f(2).Pad(0, -1, 0) }},
 		{"broadcast", "float32[3], float32[2]", "", func() { f(3).Broadcast(2) }},
@@ -82,11 +88,14 @@ func otherFailures(tape *Tape) []failureCase {
 		{"max", "float32[2,0]", "no elements in dimension 1", func() { f(2, 0).Max(1) }},
 		{"softmax", "float32[]", "needs a dimension", func() { f().Softmax() }},
 		{"softmax_causal", "float32[3,2]", "no more queries than keys", func() { f(3, 2).SoftmaxCausal() }},
-		{"layer_norm", "float32[3,2], float32[3]", "dimension 1 of the input is 2, the weight has 3 elements", func() { LayerNorm(f(3, 2), f(3), Tensor{}, 1) }},
+		{"layer_norm", "float32[3,2], float32[3]", "dimension 1 of the input is 2, the weight has 3 elements",
+			func() { LayerNorm(f(3, 2), f(3), Tensor{}, 1) }},
 		{"embedding", "float32[5,2], int64[1]", "index 0 is 5, not in [0,5)", func() { Embedding(f(5, 2), five) }},
 		{"embedding", "float32[5,2], float32[3]", "must be int64", func() { Embedding(f(5, 2), f(3)) }},
-		{"gather", "float32[2,3], int64[3,1]", "dimension 0 of the input is 2, dimension 0 of the indices is 3", func() { f(2, 3).Gather(1, ids(3, 1)) }},
-		{"scatter_add", "float32[2], int64[3], float32[2]", "dimension 0 of the indices is 3, dimension 0 of the source is 2", func() { f(2).ScatterAdd(0, ids(3), f(2)) }},
+		{"gather", "float32[2,3], int64[3,1]", "dimension 0 of the input is 2, dimension 0 of the indices is 3",
+			func() { f(2, 3).Gather(1, ids(3, 1)) }},
+		{"scatter_add", "float32[2], int64[3], float32[2]", "dimension 0 of the indices is 3, dimension 0 of the source is 2",
+			func() { f(2).ScatterAdd(0, ids(3), f(2)) }},
 		{"dropout", "", "probability 1 is not in [0,1)", func() { f(2).Dropout(1, 0) }},
 		{"dropout", "", "probability NaN is not in [0,1)", func() { f(2).Dropout(math.NaN(), 0) }},
 		{"shape", "", "dimensions 0 to 1 have too many elements", func() { New(hostDevice, Float32, 1<<40, 1<<40) }},
@@ -96,10 +105,12 @@ func otherFailures(tape *Tape) []failureCase {
 		{"use", "", "DType(77) is not an element type", func() { tape.New(77, 2) }},
 		{"use", "", "DType(77) is not an element type", func() { f(2).Cast(77) }},
 		{"use", "", "DType(77) is not an element type", func() { FromPtr(hostDevice, f(2).Ptr(), 77, 2) }},
-		{"cross_entropy", "float32[3,2,5], int64[2,3]", "dimension 0 of the logits is 3, dimension 0 of the labels is 2", func() { CrossEntropy(f(3, 2, 5), ids(2, 3), CrossEntropyOptions{}) }},
+		{"cross_entropy", "float32[3,2,5], int64[2,3]", "dimension 0 of the logits is 3, dimension 0 of the labels is 2",
+			func() { CrossEntropy(f(3, 2, 5), ids(2, 3), CrossEntropyOptions{}) }},
 		{"cross_entropy", "", "smoothing 2 is not in [0,1]", func() { CrossEntropy(f(2, 5), ids(2), CrossEntropyOptions{Smoothing: 2}) }},
 		{"cross_entropy", "float32[1,5], int64[1]", "label 0 is 5, of 5 classes", func() { CrossEntropy(f(1, 5), five, CrossEntropyOptions{}) }},
-		{"cross_entropy", "float32[2,5], int64[3]", "dimension 0 of the logits is 2, dimension 0 of the labels is 3", func() { CrossEntropy(f(2, 5), ids(3), CrossEntropyOptions{}) }},
+		{"cross_entropy", "float32[2,5], int64[3]", "dimension 0 of the logits is 2, dimension 0 of the labels is 3",
+			func() { CrossEntropy(f(2, 5), ids(3), CrossEntropyOptions{}) }},
 		{"mse", "float32[2], float32[1,2]", "the input: 1 dimension, the target: 2 dimensions", func() { MSE(f(2), f(1, 2)) }},
 		{"WithAux", "float32[2]", "must have one element", func() { WithAux(f(1), f(2), 1) }},
 		{"Item", "float32[2]", "2 elements, not one", func() { f(2).Item() }},
@@ -203,7 +214,8 @@ func TestFailureNamesParameters(t *testing.T) {
 	tape := NewTape(hostDevice)
 	x := tape.Input(New(hostDevice, Float32, 3, 5))
 	err := Try(func() { Linear(x, tape.Use(w), Tensor{}) })
-	assert.ErrorContains(t, err, "linear float32[3,5], layers.0.weight float32[4,2]: dimension 1 of the input is 5, dimension 1 of layers.0.weight is 2 (at ")
+	assert.ErrorContains(t, err,
+		"linear float32[3,5], layers.0.weight float32[4,2]: dimension 1 of the input is 5, dimension 1 of layers.0.weight is 2 (at ")
 	err = Try(func() { x.Add(tape.Use(w).Slice(0, 0, 2)) })
 	assert.ErrorContains(t, err, "add float32[3,5], layers.0.weight float32[2,2]: shapes do not broadcast: "+
 		"dimension 1 of the first is 5, dimension 1 of layers.0.weight is 2 (at ", "a part of it")

@@ -121,7 +121,9 @@ func TestArena(t *testing.T) {
 	dev := NewCPU(1)
 	defer dev.Close()
 	m := arena{dev: dev, from: dev, use: dev.Memory()}
-	for _, n := range []int{0, 1, 63, 64, 65, 127, 128, 129, 1000, 1024, 1025, 4095, 65537, largeBlock - 1, largeBlock, largeBlock + 1, 3*largeBlock + 7} {
+	for _, n := range []int{
+		0, 1, 63, 64, 65, 127, 128, 129, 1000, 1024, 1025, 4095, 65537, largeBlock - 1, largeBlock, largeBlock + 1, 3*largeBlock + 7,
+	} {
 		b := m.alloc(nil, n)
 		assert.GreaterOrEqual(t, b.bytes, n)
 		assert.LessOrEqual(t, b.bytes, n+max(n/8, 64, pageBytes*(n/largeBlock)), "%d bytes", n)

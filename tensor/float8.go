@@ -53,7 +53,8 @@ func Float8Linear(x, w Tensor, s Float8) Tensor {
 	case wh.dims[0]%Float8Multiple != 0 || wh.dims[1]%Float8Multiple != 0:
 		fail("float8_linear", these(xh, wh), "products of 8-bit floats want widths that are multiples of %d", Float8Multiple)
 	case s == PerTensor && wh.needs && t.recording() && xh.rowCount()%Float8Multiple != 0:
-		fail("float8_linear", these(xh, wh), "the gradient of the weight wants a number of rows that is a multiple of %d, not %d: change the batch, or take PerRow",
+		fail("float8_linear", these(xh, wh),
+			"the gradient of the weight wants a number of rows that is a multiple of %d, not %d: change the batch, or take PerRow",
 			Float8Multiple, xh.rowCount())
 	case xh.n == 0:
 		return Linear(x, w, Tensor{})
@@ -166,9 +167,9 @@ func (t *Tape) quantize8(o operand8, columns bool) (codes, inverse Tensor) {
 	return codes, scale.Recip()
 }
 
-// scale8 returns the scales of o, for each row, for each column or for the whole, and the shape in which they broadcast to o. The codes need
-// another pass over o: the first of them depends on the last element. One kernel could keep a row, but not a column or the whole, between
-// the two. torch.compile has two passes, too; the magnitudes that are written and read here are a third.
+// scale8 returns the scales of o, for each row, for each column or for the whole, and the shape in which they broadcast to o. The codes
+// need another pass over o: the first of them depends on the last element. One kernel could keep a row, but not a column or the whole,
+// between the two. torch.compile has two passes, too; the magnitudes that are written and read here are a third.
 func (t *Tape) scale8(o operand8, columns bool) (scale Tensor, shape [2]int) {
 	magnitudes := o.x.Abs()
 	shape = [2]int{1, 1}

@@ -95,7 +95,8 @@ func TestFloat8LinearRefuses(t *testing.T) {
 	assert.ErrorContains(t, run(Float64, 16, 16, 16, PerRow, true), "8-bit floats are for models of bfloat16, float16 and float32")
 	assert.ErrorContains(t, run(Float32, 16, 24, 16, PerRow, true), "products of 8-bit floats want widths that are multiples of 16")
 	assert.ErrorContains(t, run(Float32, 16, 16, 24, PerTensor, true), "products of 8-bit floats want widths that are multiples of 16")
-	assert.ErrorContains(t, run(Float32, 15, 16, 16, PerTensor, true), "a number of rows that is a multiple of 16, not 15: change the batch, or take PerRow")
+	assert.ErrorContains(t, run(Float32, 15, 16, 16, PerTensor, true),
+		"a number of rows that is a multiple of 16, not 15: change the batch, or take PerRow")
 	assert.ErrorContains(t, run(Float32, 16, 16, 16, NoFloat8, true), "the scaling 0 is neither PerTensor nor PerRow")
 	assert.ErrorContains(t, run(Float32, 16, 16, 16, 3, true), "the scaling 3 is neither PerTensor nor PerRow")
 	assert.NoError(t, run(Float32, 15, 16, 16, PerTensor, false))

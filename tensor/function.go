@@ -79,7 +79,8 @@ func (c *Ctx) HostInts(x Tensor) []int64 {
 		fail("HostInts", these(h), "needs a contiguous int64 tensor")
 	}
 	if c.t.Recording() != nil {
-		fail(c.f.Name(), these(h), "needs numbers on the host that the device computes: inside a captured step (see Captured) nothing waits for them")
+		fail(c.f.Name(), these(h),
+			"needs numbers on the host that the device computes: inside a captured step (see Captured) nothing waits for them")
 	}
 	return Data[int64](ToHost(x))
 }

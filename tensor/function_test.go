@@ -228,7 +228,8 @@ func TestGradientOfAnotherShape(t *testing.T) {
 			}
 		}}, tape.Use(p))
 		err := Try(func() { tape.Backward(y.Sum()) })
-		assert.ErrorContains(t, err, "Backward of fn a parameter float32[3,4], float32[4,3]: the gradient of input 0 has another shape than the input", "pending %t", pending)
+		assert.ErrorContains(t, err,
+			"Backward of fn a parameter float32[3,4], float32[4,3]: the gradient of input 0 has another shape than the input", "pending %t", pending)
 		tape.Reset()
 	}
 }

@@ -145,7 +145,8 @@ func (t *Tape) activationGrad(n *Node) *header {
 // device has no kernel for it, or if it is not needed.
 func (t *Tape) normGrads(op Op, n *Node, stats ...*header) bool {
 	x, w := n.in[0], n.in[1]
-	if t.table[op][x.dtype] == nil || x.n == 0 || n.need&1 == 0 || n.need == 1 || x == w || n.in[len(n.in)-1] == x || len(n.in) == 3 && n.in[2] == w {
+	if t.table[op][x.dtype] == nil || x.n == 0 || n.need&1 == 0 || n.need == 1 || x == w || n.in[len(n.in)-1] == x ||
+		len(n.in) == 3 && n.in[2] == w {
 		return false
 	}
 	var dst, ins [5]*header

@@ -63,6 +63,7 @@ func TestGroupedLinearRefusesWrongCounts(t *testing.T) {
 		err := Try(func() { GroupedLinear(x, w, FromSlice(counts, 2)) })
 		assert.ErrorContains(t, err, "group sizes")
 	}
-	assert.ErrorContains(t, Try(func() { GroupedLinear(x, w, FromSlice([]int64{4}, 1)) }), "dimension 0 of the counts is 1, dimension 0 of the weights is 2")
+	assert.ErrorContains(t, Try(func() { GroupedLinear(x, w, FromSlice([]int64{4}, 1)) }),
+		"dimension 0 of the counts is 1, dimension 0 of the weights is 2")
 	assert.ErrorContains(t, Try(func() { GroupedLinear(x, w, FromSlice([]int32{2, 2}, 2)) }), "int64")
 }

@@ -64,7 +64,8 @@ func TestHooks(t *testing.T) {
 	tape.Backward(loss, More())
 	assert.Equal(t, "s begin false, s use tied 1, s use b 1, s ready b false, s use frozen 1, s use tied 1, s use a 1, "+
 		"s ready tied false, s ready a false, s done false", strings.Join(log, ", "))
-	assert.Equal(t, []bool{true, true, true, false, false, false}, []bool{a.HasGrad(), b.HasGrad(), tied.HasGrad(), unused.HasGrad(), frozen.HasGrad(), dead.HasGrad()})
+	assert.Equal(t, []bool{true, true, true, false, false, false},
+		[]bool{a.HasGrad(), b.HasGrad(), tied.HasGrad(), unused.HasGrad(), frozen.HasGrad(), dead.HasGrad()})
 	tape.Reset()
 	log = nil
 	tape.Backward(forward())

@@ -23,7 +23,8 @@ func testKVCache(t *testing.T, batch int) {
 	defer dev.Close()
 	for _, d := range []DType{Float64, Float32, BFloat16, Float16} {
 		for _, heads := range [][2]int{{4, 4}, {6, 2}, {3, 1}} {
-			q, k, v := random(dev, d, 1, batch, time, heads[0]*hd), random(dev, d, 2, batch, time, heads[1]*hd), random(dev, d, 3, batch, time, heads[1]*hd)
+			q, k, v := random(dev, d, 1, batch, time, heads[0]*hd), random(dev, d, 2, batch, time, heads[1]*hd),
+				random(dev, d, 3, batch, time, heads[1]*hd)
 			tape := NewTape(dev, NoGrad())
 			whole := CrossAttention(tape.Input(q), k, v, hd, AttentionOptions{Causal: true})
 			c := NewKVCache(time + 3)
@@ -74,7 +75,8 @@ func TestKVCacheAllocatesNothing(t *testing.T) {
 // After it is emptied, a cache can be used for other batches, types and widths.
 func TestKVCacheOfOthers(t *testing.T) {
 	c, tape := NewKVCache(3), NewTape(hostDevice, NoGrad())
-	for _, x := range []Tensor{New(hostDevice, Float32, 2, 2, 4), New(hostDevice, Float32, 1, 3, 4), New(hostDevice, Float64, 1, 3, 4), New(hostDevice, Float64, 1, 3, 8)} {
+	for _, x := range []Tensor{New(hostDevice, Float32, 2, 2, 4), New(hostDevice, Float32, 1, 3, 4), New(hostDevice, Float64, 1, 3, 4),
+		New(hostDevice, Float64, 1, 3, 8)} {
 		require.NoError(t, Try(func() { c.Attention(tape.Input(x), x, x, 4) }))
 		c.Truncate(0)
 	}

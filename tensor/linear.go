@@ -60,7 +60,8 @@ func (t *Tape) checkLinear(x, w, b *header) {
 	}
 	if x.rank < 1 || w.rank != 2 || x.dims[x.rank-1] != w.dims[1] || b != nil && (b.rank != 1 || b.n != w.dims[0]) {
 		in := these(x, w, b)
-		mustShape("linear", x.rank > 0 && w.rank == 2 && (b == nil || b.rank == 1), "wants an input [..., in], a weight [out, in] and a bias [out]", in...)
+		mustShape("linear", x.rank > 0 && w.rank == 2 && (b == nil || b.rank == 1),
+			"wants an input [..., in], a weight [out, in] and a bias [out]", in...)
 		mustMatch("linear", x, int(x.rank)-1, "the input", w, 1, "the weight", in...)
 		if b != nil {
 			mustMatch("linear", b, 0, "the bias", w, 0, "the weight", in...)

@@ -54,8 +54,8 @@ func (o *CrossEntropyOptions) ignored() int64 {
 // CrossEntropy returns the mean over labels of −log softmax(logits)[label], for logits [..., classes] and Int64 labels [...]; either may be
 // flattened. Labels of the shape of logits and of a float type are soft targets: probabilities of the classes, with the loss −Σ q·log
 // softmax(logits). They get gradients. On a tape whose input is part of a global batch (Rows.Total), it returns this rank's part of the
-// mean: the sum over ranks is the loss. The loss of 16-bit logits is Float32. Backward writes the gradient of the logits over them if nobody
-// else reads them (see Tape.Keep).
+// mean: the sum over ranks is the loss. The loss of 16-bit logits is Float32. Backward writes the gradient of the logits over them if
+// nobody else reads them (see Tape.Keep).
 func CrossEntropy(logits, labels Tensor, o CrossEntropyOptions) Tensor {
 	if !(o.Smoothing >= 0 && o.Smoothing <= 1) {
 		fail("cross_entropy", nil, "label smoothing %v is not in [0,1]", o.Smoothing)

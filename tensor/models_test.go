@@ -101,7 +101,8 @@ func newGPT(ps *params, vocab, length, width, heads, blocks int) *gpt {
 		n := fmt.Sprintf("blocks.%d.", i)
 		b := &gptBlock{m: m, name: n}
 		b.n1w, b.n1b, b.n2w = ps.add(n+"n1.weight", one, width), ps.add(n+"n1.bias", zero, width), ps.add(n+"n2.weight", one, width)
-		b.qkv, b.out, b.outB = ps.add(n+"qkv", small, 3*width, width), ps.add(n+"out.weight", small, width, width), ps.add(n+"out.bias", zero, width)
+		b.qkv, b.out, b.outB = ps.add(n+"qkv", small, 3*width, width), ps.add(n+"out.weight", small, width, width),
+			ps.add(n+"out.bias", zero, width)
 		b.up, b.upB = ps.add(n+"up.weight", small, 2*width, width), ps.add(n+"up.bias", small, 2*width)
 		b.down, b.downB = ps.add(n+"down.weight", small, width, 2*width), ps.add(n+"down.bias", small, width)
 		b.fn = b.forward

@@ -30,7 +30,8 @@ func (c *chooser) forward(t *tensor.Tape, x tensor.Tensor) tensor.Tensor {
 }
 
 // step returns the gradient of a step, how often a choice was made, and the tape's memory after Backward.
-func (c *chooser) step(t *testing.T, tape *tensor.Tape, how func(f func(...tensor.Tensor) tensor.Tensor, x tensor.Tensor) tensor.Tensor) ([]float64, int, int) {
+func (c *chooser) step(t *testing.T, tape *tensor.Tape,
+	how func(f func(...tensor.Tensor) tensor.Tensor, x tensor.Tensor) tensor.Tensor) ([]float64, int, int) {
 	defer tape.Reset()
 	c.choices = 0
 	x := tape.Input(tensor.FromSlice([]float64{0.1, 0.2, 0.3, -0.1, 0.2, 0.1}, 2, 3))
@@ -95,7 +96,8 @@ func TestOnceWrong(t *testing.T) {
 		},
 	} {
 		err := tensor.Try(func() {
-			tape.Backward(tape.Checkpoint(func(in ...tensor.Tensor) tensor.Tensor { return f(in[0]) }, tape.Input(tensor.FromSlice([]float64{1, 2, 3, 4, 5, 6}, 2, 3))).Sum())
+			tape.Backward(tape.Checkpoint(func(in ...tensor.Tensor) tensor.Tensor { return f(in[0]) },
+				tape.Input(tensor.FromSlice([]float64{1, 2, 3, 4, 5, 6}, 2, 3))).Sum())
 		})
 		require.ErrorContains(t, err, want)
 		tape.Reset()

@@ -91,7 +91,9 @@ func TestOpsRefuse(t *testing.T) {
 		"cross_entropy float32[2,3], int64[2], float32[2,3]: wants weights [classes]": func() {
 			tensor.CrossEntropy(x, ids, tensor.CrossEntropyOptions{Weights: x})
 		},
-		"cross_entropy float32[2,3], float32[3]: the logits: 2 dimensions, the soft targets: 1 dimension": func() { tensor.CrossEntropy(x, weights, o) },
+		"cross_entropy float32[2,3], float32[3]: the logits: 2 dimensions, the soft targets: 1 dimension": func() {
+			tensor.CrossEntropy(x, weights, o)
+		},
 		"label 1 is 3, of 3 classes": func() {
 			tensor.CrossEntropy(x, ids, tensor.CrossEntropyOptions{Weights: weights, Smoothing: 0.1})
 		},
@@ -126,6 +128,7 @@ func TestLossesOfParts(t *testing.T) {
 		assert.InDelta(t, loss(0, 4, soft), loss(0, 1, soft)+loss(1, 4, soft), 1e-15)
 	}
 	tape := onTape(t)
-	whole := tensor.CrossEntropy(tape.Input(tensor.FromSlice(x, 4, 3)), tensor.FromSlice(labels, 4), tensor.CrossEntropyOptions{Weights: w}).Item()
+	whole := tensor.CrossEntropy(tape.Input(tensor.FromSlice(x, 4, 3)), tensor.FromSlice(labels, 4),
+		tensor.CrossEntropyOptions{Weights: w}).Item()
 	assert.InDelta(t, loss(0, 4, false), whole, 1e-15, "the mean is over the labels' weights")
 }

@@ -1,8 +1,8 @@
 package tensor
 
 // The gradient of logits is as large as they are, and they are the largest tensor of a language model's step. So Backward writes it over
-// them where nobody reads them any more. Where a device has OpCrossEntropyBoth, which computes a loss and its gradient in one pass, the loss
-// is computed as late as that: in Backward, or when somebody reads it before.
+// them where nobody reads them any more. Where a device has OpCrossEntropyBoth, which computes a loss and its gradient in one pass, the
+// loss is computed as late as that: in Backward, or when somebody reads it before.
 
 // gradOver returns memory for a gradient of x, an input of the node that is differentiated: that of x if nobody reads x any more.
 // addGradOver ends its use.

@@ -109,7 +109,8 @@ var pendingModels = map[string]func(t *Tape, f Function, x Tensor, w []*Param) T
 		return Linear(t.Apply(f, x), t.Use(w[0]), Tensor{}).Add(Linear(t.Apply(f, x), t.Use(w[1]), Tensor{})).Add(y)
 	},
 	"q, k, v with their own": func(t *Tape, f Function, x Tensor, w []*Param) Tensor {
-		q, k, v := Linear(t.Apply(f, x), t.Use(w[0]), Tensor{}), Linear(t.Apply(f, x), t.Use(w[1]), Tensor{}), Linear(t.Apply(f, x), t.Use(w[2]), Tensor{})
+		q, k, v := Linear(t.Apply(f, x), t.Use(w[0]), Tensor{}), Linear(t.Apply(f, x), t.Use(w[1]), Tensor{}),
+			Linear(t.Apply(f, x), t.Use(w[2]), Tensor{})
 		return x.Add(MatMul(MatMul(q, k, false, true).Softmax(), v, false, false))
 	},
 	"twice in a row, and a slice": func(t *Tape, f Function, x Tensor, w []*Param) Tensor {
@@ -176,7 +177,8 @@ func TestWeightGradientsOverlap(t *testing.T) {
 	l.note("end")
 	trace := l.log.String()
 	// The gradient of k; dX of k; its collective; while that runs, dW and db of k; then the same for q; then the waits for both.
-	assert.Regexp(t, `^fill copy affine square_grad matmul \[issue\] matmul colsum matmul \[issue\] matmul colsum \[wait\] (\S+ )*\[wait\] `, strings.ReplaceAll(trace, "cast ", ""))
+	assert.Regexp(t, `^fill copy affine square_grad matmul \[issue\] matmul colsum matmul \[issue\] matmul colsum \[wait\] (\S+ )*\[wait\] `,
+		strings.ReplaceAll(trace, "cast ", ""))
 }
 
 // Deferred work is also done before waiting for a collective of somebody else.

@@ -4,7 +4,8 @@ import "github.com/ringo-ml/ringo/internal/kernel"
 
 func init() {
 	define(OpMaxPool2d, OpSpec{Name: "max_pool2d", VJP: maxPool2dVJP, CPU: floats(maxPoolKernel[float32](), maxPoolKernel[float64]())})
-	define(OpMaxPool2dGrad, OpSpec{Name: "max_pool2d_grad", Const: true, CPU: floats(maxPoolGradKernel[float32](), maxPoolGradKernel[float64]())})
+	define(OpMaxPool2dGrad,
+		OpSpec{Name: "max_pool2d_grad", Const: true, CPU: floats(maxPoolGradKernel[float32](), maxPoolGradKernel[float64]())})
 	define(OpAvgPool2d, OpSpec{Name: "avg_pool2d", Class: ClassLinear, VJP: avgPool2dVJP,
 		CPU: floats(avgPoolKernel[float32](), avgPoolKernel[float64]())})
 	define(OpAvgPool2dGrad, OpSpec{Name: "avg_pool2d_grad", Const: true,

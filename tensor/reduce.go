@@ -218,7 +218,8 @@ func (x Tensor) Softmax() Tensor {
 // position. If there are more keys than queries, the queries are at the last positions.
 func (x Tensor) SoftmaxCausal() Tensor {
 	t, in, out := rowOp(OpSoftmaxCausal, x)
-	mustShape("softmax_causal", in.rank >= 2 && in.dims[in.rank-1] >= in.dims[in.rank-2], "wants scores [..., queries, keys], no more queries than keys", in)
+	mustShape("softmax_causal", in.rank >= 2 && in.dims[in.rank-1] >= in.dims[in.rank-2],
+		"wants scores [..., queries, keys], no more queries than keys", in)
 	if in.n > 0 {
 		a := t.byRow(OpSoftmaxCausal, in.dims[in.rank-1], in.dtype, []*header{out}, []*header{in})
 		a.I[0] = in.dims[in.rank-2]

@@ -73,9 +73,11 @@ func TestRowsThatCannotBe(t *testing.T) {
 		"4 rows from 0 on, 2 apart, are not among the 6 of the batch": func() { x.WithRows(Rows{Stride: 2, Total: 6}) },
 		"positive Stride":           func() { x.WithRows(Rows{Total: 4}) },
 		"needs a dimension of rows": func() { New(hostDevice, Float32).WithRows(Rows{Stride: 1, Total: 4}) },
-		"dimension 1 is not a part of a sequence of 5 from 3 on":                        func() { x.WithRows(Rows{Stride: 1, Total: 4, Seq: Span{3, 5}}) },
-		"the tensor is on a tape: call WithRows before Tape.Input":                      func() { NewTape(hostDevice).Input(x).WithRows(Rows{Stride: 1, Total: 4}) },
-		"does not fit the Region that was given: {Rows:{First:0 Total:0} Cols:{First:1": func() { NewTape(hostDevice).Input(x).DropoutAt(0.5, 1, Region{Cols: Span{1, 3}}) },
+		"dimension 1 is not a part of a sequence of 5 from 3 on":   func() { x.WithRows(Rows{Stride: 1, Total: 4, Seq: Span{3, 5}}) },
+		"the tensor is on a tape: call WithRows before Tape.Input": func() { NewTape(hostDevice).Input(x).WithRows(Rows{Stride: 1, Total: 4}) },
+		"does not fit the Region that was given: {Rows:{First:0 Total:0} Cols:{First:1": func() {
+			NewTape(hostDevice).Input(x).DropoutAt(0.5, 1, Region{Cols: Span{1, 3}})
+		},
 	} {
 		assert.ErrorContains(t, Try(f), msg)
 	}

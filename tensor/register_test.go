@@ -58,5 +58,6 @@ func TestRegister(t *testing.T) {
 	column := tape.Input(tensor.FromSlice([]float32{1, 2, 3, 4}, 2, 2)).Slice(1, 1, 2)
 	assert.Equal(t, []float64{8, 64}, tensor.Floats(cubeOf(column)))
 	assert.ErrorContains(t, tensor.Try(func() { tape.Args(cube, tensor.Float32).In(column) }), "test_cube float32[2,1]: not contiguous")
-	assert.ErrorContains(t, tensor.Try(func() { cubeOf(tape.Input(tensor.FromSlice([]int32{1}, 1))) }), "test_cube int32[1], int32[1]: cpu has no kernel for int32")
+	assert.ErrorContains(t, tensor.Try(func() { cubeOf(tape.Input(tensor.FromSlice([]int32{1}, 1))) }),
+		"test_cube int32[1], int32[1]: cpu has no kernel for int32")
 }

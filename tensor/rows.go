@@ -148,7 +148,8 @@ func (t *Tape) checkTarget(op string, y Tensor) {
 func (t *Tape) globalCount(op string, h *header) int {
 	b := t.rows.of(h)
 	if !b.fits(h) {
-		fail(op, these(h), "leading dimensions are not those of the step's input (%v): a mean over something else is a Sum, scaled by a count of its own", b)
+		fail(op, these(h),
+			"leading dimensions are not those of the step's input (%v): a mean over something else is a Sum, scaled by a count of its own", b)
 	}
 	switch {
 	case b.Total == 0 || h.n == 0:

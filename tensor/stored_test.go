@@ -39,9 +39,10 @@ func TestStoredMisuse(t *testing.T) {
 		"outside":      {[]int{2}, []Stored{{"a", 2, 1, 2, false}}, "a[1:3 of 2] is not in its tensor"},
 		"before":       {[]int{2}, []Stored{{"a", 2, -1, 2, false}}, "a[-1:1 of 2] is not in its tensor"},
 		"wraps around": {[]int{2}, []Stored{{"a", 2, math.MaxInt, math.MaxInt, false}}, "is not in its tensor"},
-		"squeezed":     {[]int{2, 3}, []Stored{{"a", 1, 0, 1, true}, {"b", 1, 0, 2, true}}, "b[0:1 of 2] is to lack dimension 0, and is not one row of one"},
-		"overlap":      {[]int{4}, []Stored{{"a", 2, 0, 4, false}, {"a", 2, 1, 4, false}}, "a[1:3 of 4] and a[0:2 of 4] overlap"},
-		"two totals":   {[]int{4}, []Stored{{"a", 2, 0, 4, false}, {"a", 2, 2, 5, false}}, "disagree about the rows"},
+		"squeezed": {[]int{2, 3}, []Stored{{"a", 1, 0, 1, true}, {"b", 1, 0, 2, true}},
+			"b[0:1 of 2] is to lack dimension 0, and is not one row of one"},
+		"overlap":    {[]int{4}, []Stored{{"a", 2, 0, 4, false}, {"a", 2, 1, 4, false}}, "a[1:3 of 4] and a[0:2 of 4] overlap"},
+		"two totals": {[]int{4}, []Stored{{"a", 2, 0, 4, false}, {"a", 2, 2, 5, false}}, "disagree about the rows"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := NewParam(Constant(0), c.dims...)

@@ -189,7 +189,8 @@ func TestAccumulation(t *testing.T) {
 	}
 	requireGrads(t, want, ps.grads(), 1e-13, "three microbatches")
 	err := Try(func() { backward(0, 6) })
-	assert.ErrorContains(t, err, "gradient of 1.weight was not consumed: between two Backwards, call Step of an optimizer that has it, or use More()")
+	assert.ErrorContains(t, err,
+		"gradient of 1.weight was not consumed: between two Backwards, call Step of an optimizer that has it, or use More()")
 	tape.Reset()
 	ps.consume()
 	backward(0, 6)
@@ -308,7 +309,8 @@ func TestWideGradients(t *testing.T) {
 		tape.Backward(MatMul(x, tape.Use(p), false, false).Add(tape.Use(p).Slice(0, 0, 1)).Sum(), opts...)
 		tape.Reset()
 	}
-	assert.Equal(t, fmt.Sprint([]float64{6, 6, 6, 0x3p-8, 0x3p-8, 0x3p-8}), fmt.Sprint(Floats(p.Grad)), "2·3 and 3·2^-8: too fine for a bfloat16 sum")
+	assert.Equal(t, fmt.Sprint([]float64{6, 6, 6, 0x3p-8, 0x3p-8, 0x3p-8}), fmt.Sprint(Floats(p.Grad)),
+		"2·3 and 3·2^-8: too fine for a bfloat16 sum")
 }
 
 // wideGrad returns p's gradient, in float32 memory that is made at the first call.

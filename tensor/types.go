@@ -155,7 +155,8 @@ func (p *Param) Lay(axes Axes, k Kind) {
 func (p *Param) mustLay(bad Axes, k Kind, text string) {
 	if bad != 0 {
 		a := bad.first()
-		panic(&Failure{Op: "Lay", Err: &TypeError{Axis: a, Clash: ClashLay, Have: p.Types().At(a), Want: k, Text: fmt.Sprintf("%v: %s", p, text)}})
+		panic(&Failure{Op: "Lay",
+			Err: &TypeError{Axis: a, Clash: ClashLay, Have: p.Types().At(a), Want: k, Text: fmt.Sprintf("%v: %s", p, text)}})
 	}
 }
 

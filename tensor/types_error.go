@@ -31,27 +31,34 @@ const (
 
 // clashTexts say what is wrong. %[1]s is the first input of one kind, %[2]s that of the other.
 var clashTexts = [...]string{
-	ClashInput:        "must be %[2]s",
-	ClashRows:         "%[1]s is the same on all ranks and counts its gradient once, %[2]s is other rows on each: the gradient lacks the sum over the ranks",
-	ClashFeatures:     "%[1]s is the same on all ranks and counts its gradient once, %[2]s is a part of the features: the gradient lacks the sum over the ranks, or a sum before this operation is missing",
-	ClashOwn:          "%[1]s is the same on all ranks, %[2]s is made of a mean over this rank's rows",
-	ClashRowsFeatures: "%[1]s is this rank's rows, %[2]s this rank's part of the features: rows must be gathered, or sent to where that part is",
-	ClashOnce:         "%[1]s counts its gradient once, that of %[2]s is added up over the ranks",
-	ClashPart:         "%[1]s is a partial sum, %[2]s differs between ranks",
-	ClashNonlinear:    "%[1]s is a partial sum: it must be summed over the ranks before an operation that is not linear",
-	ClashAdded:        "%[1]s is a partial sum: what is added to it would count once for each rank",
-	ClashProduct:      "a product of two partial sums is not a partial sum",
-	ClashWhole:        "%[1]s is a part of the features: a mean or a loss over them needs those of the other ranks",
-	ClashStatistics:   "%[1]s has the sums over this rank's rows, and other ranks hold more rows of the batch: SyncBatchNorm sums them over the ranks",
-	ClashMask:         "%[1]s differs between ranks along an axis that its Rows do not tell of: different elements would get the same random numbers",
+	ClashInput: "must be %[2]s",
+	ClashRows: "%[1]s is the same on all ranks and counts its gradient once, %[2]s is other rows on each: " +
+		"the gradient lacks the sum over the ranks",
+	ClashFeatures: "%[1]s is the same on all ranks and counts its gradient once, %[2]s is a part of the features: " +
+		"the gradient lacks the sum over the ranks, or a sum before this operation is missing",
+	ClashOwn: "%[1]s is the same on all ranks, %[2]s is made of a mean over this rank's rows",
+	ClashRowsFeatures: "%[1]s is this rank's rows, %[2]s this rank's part of the features: rows must be gathered, " +
+		"or sent to where that part is",
+	ClashOnce:      "%[1]s counts its gradient once, that of %[2]s is added up over the ranks",
+	ClashPart:      "%[1]s is a partial sum, %[2]s differs between ranks",
+	ClashNonlinear: "%[1]s is a partial sum: it must be summed over the ranks before an operation that is not linear",
+	ClashAdded:     "%[1]s is a partial sum: what is added to it would count once for each rank",
+	ClashProduct:   "a product of two partial sums is not a partial sum",
+	ClashWhole:     "%[1]s is a part of the features: a mean or a loss over them needs those of the other ranks",
+	ClashStatistics: "%[1]s has the sums over this rank's rows, and other ranks hold more rows of the batch: " +
+		"SyncBatchNorm sums them over the ranks",
+	ClashMask: "%[1]s differs between ranks along an axis that its Rows do not tell of: different elements would get the same random numbers",
 }
 
 // lossTexts say which kind a loss has that it must not have.
 var lossTexts = [...]string{
-	Replicated: "the loss is computed from the same rows on all ranks, and gradients are summed over them: it would count once for each. Does the input lack its Rows?",
-	Varying:    "the loss differs between ranks and is not a part of a sum: sum over rows and divide by the global count (see GlobalMean), or say AsPart",
-	Cut:        "the loss is that of a part of the features: a sum over the ranks is missing",
-	Own:        "the loss has a mean over this rank's rows in it, and other ranks have more: divide a sum by the global count (see GlobalMean), or say AsPart",
+	Replicated: "the loss is computed from the same rows on all ranks, and gradients are summed over them: " +
+		"it would count once for each. Does the input lack its Rows?",
+	Varying: "the loss differs between ranks and is not a part of a sum: sum over rows and divide by the global count (see GlobalMean), " +
+		"or say AsPart",
+	Cut: "the loss is that of a part of the features: a sum over the ranks is missing",
+	Own: "the loss has a mean over this rank's rows in it, and other ranks have more: divide a sum by the global count (see GlobalMean), " +
+		"or say AsPart",
 }
 
 // TypeError is the cause of a *Failure: the types of tensors do not fit along an axis of the job.

@@ -93,11 +93,16 @@ func TestTypesCombine(t *testing.T) {
 		op   func(a, b Tensor) Tensor
 		want [6][6]Kind // by the kinds of a and b, in the order of Kind
 	}{
-		{"add", Tensor.Add, [6][6]Kind{{R, V, x, x, O, C}, {V, V, x, x, O, x}, {x, x, P, x, x, x}, {x, x, x, I, x, x}, {O, O, x, x, O, O}, {C, x, x, x, O, C}}},
-		{"mul", Tensor.Mul, [6][6]Kind{{R, V, P, x, O, C}, {V, V, x, x, O, x}, {P, x, x, x, x, x}, {x, x, x, I, x, x}, {O, O, x, x, O, O}, {C, x, x, x, O, C}}},
-		{"div", Tensor.Div, [6][6]Kind{{R, V, x, x, O, C}, {V, V, x, x, O, x}, {P, x, x, x, x, x}, {x, x, x, I, x, x}, {O, O, x, x, O, O}, {C, x, x, x, O, C}}},
-		{"maximum", Tensor.Maximum, [6][6]Kind{{R, V, x, x, O, C}, {V, V, x, x, O, x}, {x, x, x, x, x, x}, {x, x, x, I, x, x}, {O, O, x, x, O, O}, {C, x, x, x, O, C}}},
-		{"equal", Tensor.Eq, [6][6]Kind{{R, V, x, R, O, C}, {V, V, x, V, O, x}, {x, x, x, x, x, x}, {R, V, x, I, O, C}, {O, O, x, O, O, O}, {C, x, x, C, O, C}}},
+		{"add", Tensor.Add,
+			[6][6]Kind{{R, V, x, x, O, C}, {V, V, x, x, O, x}, {x, x, P, x, x, x}, {x, x, x, I, x, x}, {O, O, x, x, O, O}, {C, x, x, x, O, C}}},
+		{"mul", Tensor.Mul,
+			[6][6]Kind{{R, V, P, x, O, C}, {V, V, x, x, O, x}, {P, x, x, x, x, x}, {x, x, x, I, x, x}, {O, O, x, x, O, O}, {C, x, x, x, O, C}}},
+		{"div", Tensor.Div,
+			[6][6]Kind{{R, V, x, x, O, C}, {V, V, x, x, O, x}, {P, x, x, x, x, x}, {x, x, x, I, x, x}, {O, O, x, x, O, O}, {C, x, x, x, O, C}}},
+		{"maximum", Tensor.Maximum,
+			[6][6]Kind{{R, V, x, x, O, C}, {V, V, x, x, O, x}, {x, x, x, x, x, x}, {x, x, x, I, x, x}, {O, O, x, x, O, O}, {C, x, x, x, O, C}}},
+		{"equal", Tensor.Eq,
+			[6][6]Kind{{R, V, x, R, O, C}, {V, V, x, V, O, x}, {x, x, x, x, x, x}, {R, V, x, I, O, C}, {O, O, x, O, O, O}, {C, x, x, C, O, C}}},
 	} {
 		for a := range Kind(6) {
 			for b := range Kind(6) {
@@ -222,9 +227,10 @@ func TestTypesOfLosses(t *testing.T) {
 		Partial:    "",
 		Invariant:  "",
 		Replicated: "axis 0: the loss is computed from the same rows on all ranks",
-		Varying:    "axis 0: the loss differs between ranks and is not a part of a sum: sum over rows and divide by the global count (see GlobalMean)",
-		Cut:        "axis 0: the loss is that of a part of the features",
-		Own:        "axis 0: the loss has a mean over this rank's rows in it",
+		Varying: "axis 0: the loss differs between ranks and is not a part of a sum: " +
+			"sum over rows and divide by the global count (see GlobalMean)",
+		Cut: "axis 0: the loss is that of a part of the features",
+		Own: "axis 0: the loss has a mean over this rank's rows in it",
 	} {
 		one := tape.Apply(as(k), tape.Use(ones()).Scale(1))
 		errs := []error{
@@ -301,8 +307,8 @@ func TestTypesOfParameters(t *testing.T) {
 	w.SetName("w")
 	w.Make(hostDevice, Float64, 1)
 	err := Try(func() { Linear(x(), tape.Use(w), Tensor{}) })
-	assert.ErrorContains(t, err, "linear float64[3,2], w float64[4,2]: axis 0: parameter w[4 2] is the same on all ranks and counts its gradient once, "+
-		"input 0 is other rows on each: the gradient lacks the sum over the ranks (input 0 varying; parameter w[4 2] invariant)")
+	assert.ErrorContains(t, err, "linear float64[3,2], w float64[4,2]: axis 0: parameter w[4 2] is the same on all ranks and counts its "+
+		"gradient once, input 0 is other rows on each: the gradient lacks the sum over the ranks (input 0 varying; parameter w[4 2] invariant)")
 	err = Try(func() { Linear(x(), tape.Use(w).Slice(0, 0, 2), Tensor{}) })
 	assert.ErrorContains(t, err, "input 1 (of w) is the same on all ranks", "a view of a parameter")
 	w.Lay(1, Replicated)
@@ -329,7 +335,8 @@ func TestTypesAreKept(t *testing.T) {
 	x := New(hostDevice, Float64, 3, 2).WithRows(rows)
 	assert.Equal(t, v, x.Types())
 	assert.Equal(t, v, x.View(6).Types())
-	assert.Equal(t, Types{}.With(2, Varying), New(hostDevice, Float64, 3).WithRows(rows).WithRows(Rows{Stride: 1, Over: 2}).Types(), "other rows")
+	assert.Equal(t, Types{}.With(2, Varying), New(hostDevice, Float64, 3).WithRows(rows).WithRows(Rows{Stride: 1, Over: 2}).Types(),
+		"other rows")
 	tape := NewTape(hostDevice)
 	defer tape.Close()
 	in := tape.Input(x)

@@ -15,8 +15,8 @@ type seen struct {
 	Tape   tensor.TapeState
 }
 
-// agree compares what the ranks are given, in the first of every 1000 calls: gradients of ranks with other labels, or other random numbers, would be wrong without a
-// sign. Labels on a device are not compared: that would wait for it.
+// agree compares what the ranks are given, in the first of every 1000 calls: gradients of ranks with other labels, or other random numbers,
+// would be wrong without a sign. Labels on a device are not compared: that would wait for it.
 func (f *CrossEntropy) agree(t *tensor.Tape, labels nn.T) {
 	if f.calls++; f.group.Size() == 1 || f.calls%1000 != 1 || t.Recording() != nil {
 		return

@@ -67,7 +67,8 @@ func TestCallsAndBytes(t *testing.T) {
 			small := 6*layers + 2 // a block's norms and late biases, and the last norm
 			require.Equal(t, map[string]uint64{"allreduce": 1 + 2, "allgather": 2*layers + 1, "reducescatter": 2 * layers}, even(forward.Calls))
 			again := 2 * layers // what columns read is not kept, but for the last ones, the logits
-			require.Equal(t, map[string]uint64{"allreduce": 1 + 2 + small, "allgather": 2*layers + 1 + 2*layers + 1 + again, "reducescatter": 2*layers + 2*layers + 1}, even(whole.Calls))
+			require.Equal(t, map[string]uint64{"allreduce": 1 + 2 + small, "allgather": 2*layers + 1 + 2*layers + 1 + again,
+				"reducescatter": 2*layers + 2*layers + 1}, even(whole.Calls))
 			require.Equal(t, (2*layers+1+2*layers+1+again)*share, even(whole.Wire)["allgather"])
 			require.Equal(t, (2*layers+2*layers+1)*share, even(whole.Wire)["reducescatter"])
 			return nil
@@ -77,7 +78,8 @@ func TestCallsAndBytes(t *testing.T) {
 	require.Equal(t, sent[1], sent[2])
 }
 
-// A rank keeps its part of the tokens from forward to backward, and what lies between the divided layers: what these read is gathered again.
+// A rank keeps its part of the tokens from forward to backward, and what lies between the divided layers: what these read is gathered
+// again.
 func TestKeepsItsTokens(t *testing.T) {
 	const ranks, batch, floats = 2, 4, 4
 	c := gpt.Config{Kind: gpt.GPT2, Vocab: 64, Positions: 64, Width: 32, Layers: 6, Heads: 4, Tied: true}

@@ -30,7 +30,8 @@ func (p *Parallel) CrossEntropy(words int) *CrossEntropy {
 // [...]: the sum over ranks with other rows is the loss.
 func (f *CrossEntropy) Loss(logits, labels nn.T) nn.T {
 	if logits.Dim(-1) != f.end-f.first || labels.DType() != tensor.Int64 {
-		fail("CrossEntropy", "logits %v and labels %v: this rank has words %d to %d of %d, and labels are int64", logits.Shape(), labels.Shape(), f.first, f.end, f.words)
+		fail("CrossEntropy", "logits %v and labels %v: this rank has words %d to %d of %d, and labels are int64",
+			logits.Shape(), labels.Shape(), f.first, f.end, f.words)
 	}
 	if f.Ignore != nil && f.Count == 0 {
 		fail("CrossEntropy", "labels that do not count need Count: the number of those that do, over all ranks with other rows")

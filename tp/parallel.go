@@ -31,8 +31,8 @@ type Parallel struct {
 
 // Parallelize calls divide, in which each layer is cut at most once, and says of all other parameters of the model that every rank has
 // them. Call it before values are made: before nn.Init, ddp.Attach and the Attach of package fsdp. It is collective: all ranks of the
-// group call it alike, with the same model. If a rank fails, or has another model, all return the same error. After an error the model is of
-// no use.
+// group call it alike, with the same model. If a rank fails, or has another model, all return the same error. After an error the model is
+// of no use.
 func Parallelize(model any, c Config, divide func(p *Parallel)) error {
 	if err := rebuild.Refuse("tp"); err != nil {
 		return err
@@ -54,7 +54,8 @@ func Parallelize(model any, c Config, divide func(p *Parallel)) error {
 	return dist.Agree(p.checks, "tp", lines, err)
 }
 
-// lines says what the ranks must have alike: how they divide, settings of layers, and the parameters of the whole model. It gives these names.
+// lines says what the ranks must have alike: how they divide, settings of layers, and the parameters of the whole model. It gives these
+// names.
 func (p *Parallel) lines(model any) (lines []string, err error) {
 	err = tensor.Try(func() {
 		params := nn.ParamsOf(model)
@@ -132,9 +133,9 @@ func (p *Parallel) own(l nn.Layer) {
 	}
 }
 
-// Between is for a layer that divides itself over the ranks, such as a mixture of experts (moe.Ranks.Gather and Scatter), and reads what before,
-// such as a norm, returns. Gather gives it the tokens of all ranks, and scatter leaves each rank its own of what the ranks' results add up to.
-// Without Config.Sequence every rank has all tokens, and both are nil.
+// Between is for a layer that divides itself over the ranks, such as a mixture of experts (moe.Ranks.Gather and Scatter), and reads what
+// before, such as a norm, returns. Gather gives it the tokens of all ranks, and scatter leaves each rank its own of what the ranks' results
+// add up to. Without Config.Sequence every rank has all tokens, and both are nil.
 func (p *Parallel) Between(before nn.Layer) (gather, scatter tensor.Function) {
 	if !p.Sequence {
 		return nil, nil
@@ -196,12 +197,14 @@ func (p *Parallel) Heads(before nn.Layer, headDim int, q, k, v *nn.Linear) nn.La
 	case heads%ranks != 0:
 		fail("Heads", "%d heads of %s do not divide over %d ranks: the number of ranks must divide %d", heads, q.W.Name(), ranks, heads)
 	case p.KV != nil && p.Replicas.Size() > 1 && kv.Size() != kvHeads: // a rank's queries would meet keys that are not theirs
-		fail("Heads", "Config.KV has %d ranks and Config.Replicas %d, for %d heads of %s: with replicas, each rank has one head", kv.Size(), p.Replicas.Size(), kvHeads, k.W.Name())
+		fail("Heads", "Config.KV has %d ranks and Config.Replicas %d, for %d heads of %s: with replicas, each rank has one head",
+			kv.Size(), p.Replicas.Size(), kvHeads, k.W.Name())
 	case kvHeads%kv.Size() != 0 && ranks%kvHeads == 0:
-		fail("Heads", "%d heads of %s do not divide over %d ranks: give Config.KV and Config.Replicas, groups of %d and %d ranks", kvHeads, k.W.Name(), kv.Size(),
-			kvHeads, ranks/kvHeads)
+		fail("Heads", "%d heads of %s do not divide over %d ranks: give Config.KV and Config.Replicas, groups of %d and %d ranks",
+			kvHeads, k.W.Name(), kv.Size(), kvHeads, ranks/kvHeads)
 	case kvHeads%kv.Size() != 0:
-		fail("Heads", "%d heads of %s do not divide over %d ranks: the number of ranks must divide %d, or be a multiple of it", kvHeads, k.W.Name(), kv.Size(), kvHeads)
+		fail("Heads", "%d heads of %s do not divide over %d ranks: the number of ranks must divide %d, or be a multiple of it",
+			kvHeads, k.W.Name(), kv.Size(), kvHeads)
 	}
 	p.columns(q) // whole heads, as the ranks divide them
 	q.W.Shard.Unit = headDim

@@ -107,8 +107,8 @@ func thinly(cfg tp.Config, change func(m *thin)) silent {
 	return silent{attach: thinJob{cfg: cfg, change: change}.attach}
 }
 
-// Bugs that were published of tensor parallelism elsewhere, each brought in by what a user can write. Types or the optimizer refuse the program;
-// what they cannot see, the norms of gradients do: in the first step, those of the parameters before the fault.
+// Bugs that were published of tensor parallelism elsewhere, each brought in by what a user can write. Types or the optimizer refuse the
+// program; what they cannot see, the norms of gradients do: in the first step, those of the parameters before the fault.
 func TestPublishedSilentBugs(t *testing.T) {
 	then := func(l nn.Layer, f tensor.Function) {
 		reflect.ValueOf(l).Elem().FieldByName("Then").Set(reflect.ValueOf(f))

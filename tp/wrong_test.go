@@ -80,16 +80,20 @@ func TestWhatDoesNotDivide(t *testing.T) {
 		config gpt.Config
 		cfg    func(mesh *dist.Mesh) tp.Config
 	}{
-		"6 heads of blocks.0.attn.q.weight do not divide over 4 ranks: the number of ranks must divide 6":                           {"kv=4,rep=1", models["llama"], nil},
-		"2 heads of blocks.0.attn.k.weight do not divide over 4 ranks: give Config.KV and Config.Replicas, groups of 2 and 2 ranks": {"kv=4,rep=1", models["gqa"], nil},
+		"6 heads of blocks.0.attn.q.weight do not divide over 4 ranks: the number of ranks must divide 6": {"kv=4,rep=1", models["llama"], nil},
+		"2 heads of blocks.0.attn.k.weight do not divide over 4 ranks: give Config.KV and Config.Replicas, groups of 2 and 2 ranks": {
+			"kv=4,rep=1", models["gqa"], nil,
+		},
 		"4 heads of blocks.0.attn.k.weight do not divide over 3 ranks: the number of ranks must divide 4, or be a multiple of it": {"kv=3,rep=1",
 			gpt.Config{Kind: gpt.Llama, Vocab: 9, Positions: 4, Width: 24, Layers: 1, Heads: 12, KVHeads: 4}, nil},
-		"Config.KV has 1 ranks and Config.Replicas 2, for 2 heads of blocks.0.attn.k.weight: with replicas, each rank has one head": {"kv=1,rep=2", models["gqa"],
+		"Config.KV has 1 ranks and Config.Replicas 2, for 2 heads of blocks.0.attn.k.weight: with replicas, " +
+			"each rank has one head": {"kv=1,rep=2", models["gqa"],
 			func(m *dist.Mesh) tp.Config {
 				return tp.Config{Group: m.Group("kv", "rep"), KV: m.Group("kv"), Replicas: m.Group("rep")}
 			}},
-		"a table of 2 rows does not divide over 3 ranks": {"kv=3,rep=1", gpt.Config{Kind: gpt.Llama, Vocab: 2, Positions: 4, Width: 12, Layers: 1, Heads: 3}, nil},
-		"Config.Group is nil":                            {"kv=2,rep=1", models["gqa"], func(*dist.Mesh) tp.Config { return tp.Config{} }},
+		"a table of 2 rows does not divide over 3 ranks": {"kv=3,rep=1",
+			gpt.Config{Kind: gpt.Llama, Vocab: 2, Positions: 4, Width: 12, Layers: 1, Heads: 3}, nil},
+		"Config.Group is nil": {"kv=2,rep=1", models["gqa"], func(*dist.Mesh) tp.Config { return tp.Config{} }},
 		"Config.Chunks is 2: it must be 0 to 32, and needs Config.Sequence": {"kv=2,rep=1", models["gqa"],
 			func(m *dist.Mesh) tp.Config { return tp.Config{Group: m.Group("kv"), Chunks: 2} }},
 		"Config.Chunks is 33: it must be 0 to 32": {"kv=2,rep=1", models["gqa"],
@@ -135,13 +139,17 @@ func TestOtherLengths(t *testing.T) {
 func TestOtherModels(t *testing.T) {
 	llama := models["llama"]
 	for want, change := range map[string]func(c *gpt.Config, cfg *tp.Config, freeze *bool){
-		"rank 1 has parameter blocks.0.mlp.gate_proj.weight[10 12]":       func(c *gpt.Config, _ *tp.Config, _ *bool) { c.Hidden = 10 },
-		"rank 1 has blocks.0.attn: HeadDim=6":                             func(c *gpt.Config, _ *tp.Config, _ *bool) { c.Heads, c.KVHeads, c.HeadDim = 2, 2, 6 },
-		"rank 1 has blocks.0.norm1: Eps=0.5":                              func(c *gpt.Config, _ *tp.Config, _ *bool) { c.Eps = 0.5 },
-		"rank 1 has Config.Sequence=true Chunks=0":                        func(_ *gpt.Config, cfg *tp.Config, _ *bool) { cfg.Sequence = true },
-		"rank 1 has parameter tok.weight[11 12] frozen=true":              func(_ *gpt.Config, _ *tp.Config, freeze *bool) { *freeze = true },
-		"rank 1 of 2: tp.Heads: 3 heads of blocks.0.attn.q.weight do not": func(c *gpt.Config, _ *tp.Config, _ *bool) { c.Heads, c.KVHeads, c.HeadDim = 3, 3, 4 },
-		"parameters where rank 0 has":                                     func(c *gpt.Config, _ *tp.Config, _ *bool) { c.Layers++ },
+		"rank 1 has parameter blocks.0.mlp.gate_proj.weight[10 12]": func(c *gpt.Config, _ *tp.Config, _ *bool) { c.Hidden = 10 },
+		"rank 1 has blocks.0.attn: HeadDim=6": func(c *gpt.Config, _ *tp.Config, _ *bool) {
+			c.Heads, c.KVHeads, c.HeadDim = 2, 2, 6
+		},
+		"rank 1 has blocks.0.norm1: Eps=0.5":                 func(c *gpt.Config, _ *tp.Config, _ *bool) { c.Eps = 0.5 },
+		"rank 1 has Config.Sequence=true Chunks=0":           func(_ *gpt.Config, cfg *tp.Config, _ *bool) { cfg.Sequence = true },
+		"rank 1 has parameter tok.weight[11 12] frozen=true": func(_ *gpt.Config, _ *tp.Config, freeze *bool) { *freeze = true },
+		"rank 1 of 2: tp.Heads: 3 heads of blocks.0.attn.q.weight do not": func(c *gpt.Config, _ *tp.Config, _ *bool) {
+			c.Heads, c.KVHeads, c.HeadDim = 3, 3, 4
+		},
+		"parameters where rank 0 has": func(c *gpt.Config, _ *tp.Config, _ *bool) { c.Layers++ },
 	} {
 		disttest.EachFails(t, 2, want, func(r *dist.Rank) error {
 			c, cfg, freeze := llama, tp.Config{Group: r.World}, false

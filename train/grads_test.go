@@ -148,7 +148,9 @@ func (d *divided) note(r *dist.Rank, params nn.Params) {
 func TestGradNorms(t *testing.T) {
 	one := divided{dp: 1, fsdp: 1, kv: 1, same: 1, norms: map[string][]float64{}}
 	layouts := []divided{one}
-	for _, l := range [][5]int{{3, 1, 3, 1, 1}, {1, 2, 1, 1, 1}, {1, 3, 2, 1, 1}, {2, 2, 3, 1, 1}, {1, 1, 3, 2, 1}, {2, 1, 3, 2, 2}, {1, 3, 3, 2, 1}, {1, 2, 2, 2, 2}} {
+	for _, l := range [][5]int{
+		{3, 1, 3, 1, 1}, {1, 2, 1, 1, 1}, {1, 3, 2, 1, 1}, {2, 2, 3, 1, 1}, {1, 1, 3, 2, 1}, {2, 1, 3, 2, 2}, {1, 3, 3, 2, 1}, {1, 2, 2, 2, 2},
+	} {
 		layouts = append(layouts, divided{dp: l[0], fsdp: l[1], stage: l[2], kv: l[3], same: l[4]})
 		if l[3] > 1 {
 			layouts = append(layouts, divided{dp: l[0], fsdp: l[1], stage: l[2], kv: l[3], same: l[4], seq: true})
@@ -187,7 +189,9 @@ func TestGradNormsNeed(t *testing.T) {
 	for want, change := range map[string]func(r *dist.Rank, st *ckpt.State){
 		"gives train.Start no Optimizer":                                        func(_ *dist.Rank, st *ckpt.State) { st.Optimizer = nil },
 		"the optimizer trains bias[1], which is not among the trainable Params": func(_ *dist.Rank, st *ckpt.State) { st.Params = st.Params[:1] },
-		"the ranks count 4 elements of weight, which has 2":                     func(_ *dist.Rank, st *ckpt.State) { st.Params[0].NarrowCounts(true) },
+		"the ranks count 4 elements of weight, which has 2": func(_ *dist.Rank, st *ckpt.State) {
+			st.Params[0].NarrowCounts(true)
+		},
 	} {
 		o := train.Options{Threads: 1}
 		err := o.Run(dist.Config{Ranks: 2, Log: io.Discard}, func(ctx context.Context, r *dist.Rank) error {
@@ -238,5 +242,6 @@ func TestGradNormsEnd(t *testing.T) {
 	}))
 	text, err := os.ReadFile(file)
 	require.NoError(t, err)
-	require.Equal(t, `{"step":1,"grads":[{"name":"weight","shape":[1,2],"norm":5},{"name":"bias","shape":[1],"norm":0}]}`, strings.TrimSpace(string(text)))
+	require.Equal(t, `{"step":1,"grads":[{"name":"weight","shape":[1,2],"norm":5},{"name":"bias","shape":[1],"norm":0}]}`,
+		strings.TrimSpace(string(text)))
 }

@@ -92,7 +92,8 @@ func canRebuild(r *dist.Rank, st ckpt.State) error {
 	}
 	for _, p := range st.Params {
 		if owner := fmt.Sprint(p.Owner()); p.Owner() == nil || owner != "ddp" || p.Local.Len() != p.GlobalLen() {
-			return fmt.Errorf("train: ringo run -rebuild needs parameters that package ddp has whole on each rank, but %s belongs to %s: %s", p, owner, use)
+			return fmt.Errorf("train: ringo run -rebuild needs parameters that package ddp has whole on each rank, but %s belongs to %s: %s",
+				p, owner, use)
 		}
 	}
 	return nil
@@ -104,7 +105,8 @@ func (l *Loop) takeSnapshot(steps int) (err error) {
 	if l.survivor == nil || l.snapshot != nil && l.snapshot.opt == stepsOf(l.opt) {
 		return nil
 	}
-	m := &snapshot{opt: stepsOf(l.opt), steps: steps, loader: l.dir.Loader, extra: map[string]json.RawMessage{}, buffers: map[string]tensor.Tensor{}}
+	m := &snapshot{opt: stepsOf(l.opt), steps: steps, loader: l.dir.Loader, extra: map[string]json.RawMessage{},
+		buffers: map[string]tensor.Tensor{}}
 	if l.source != nil {
 		m.loader = l.source.State()
 	}

@@ -322,7 +322,8 @@ func TestResumeFromDamaged(t *testing.T) {
 	require.NoError(t, os.WriteFile(name, text, 0o666))
 	x.Resume, x.steps = true, 6
 	_, err = x.train()
-	require.ErrorContains(t, err, "the checkpoint before it is "+before+": to go on from there, verify it, and give step-00000004 another name")
+	require.ErrorContains(t, err,
+		"the checkpoint before it is "+before+": to go on from there, verify it, and give step-00000004 another name")
 	require.NoError(t, os.Rename(newest, newest+"-damaged"))
 	got, err := x.train()
 	require.NoError(t, err)
@@ -412,7 +413,8 @@ func TestProgress(t *testing.T) {
 			time.Sleep(time.Minute)
 			return l.Close()
 		}))
-		require.Equal(t, "step 3 of 4  loss 1.0000  1 steps/s, 1s left\nstep 4 has run for more than 5s\nstep 4 of 4  loss 3.0000  0.3077 steps/s, 0s left\n", out.String())
+		require.Equal(t, "step 3 of 4  loss 1.0000  1 steps/s, 1s left\nstep 4 has run for more than 5s\n"+
+			"step 4 of 4  loss 3.0000  0.3077 steps/s, 0s left\n", out.String())
 	})
 }
 
@@ -441,7 +443,8 @@ func TestSavedOnce(t *testing.T) {
 	for _, want := range []int{0, 4} {
 		require.NoError(t, o.Run(dist.Config{Log: io.Discard}, func(ctx context.Context, r *dist.Rank) error {
 			seen := 0
-			l, err := train.Start(ctx, r, &o, ckpt.State{Params: nn.Init(nn.NewLinear(2, 2), r.Device, tensor.Float32, 1), Extra: map[string]any{"seen": &seen}})
+			l, err := train.Start(ctx, r, &o,
+				ckpt.State{Params: nn.Init(nn.NewLinear(2, 2), r.Device, tensor.Float32, 1), Extra: map[string]any{"seen": &seen}})
 			if err != nil {
 				return err
 			}
@@ -484,7 +487,8 @@ func TestOneRankFails(t *testing.T) {
 // What is not finite is written as text in JSON, is in a checkpoint, and leaves a picture.
 func TestNotFinite(t *testing.T) {
 	var file string
-	o := train.Options{Save: filepath.Join(t.TempDir(), "c"), Metrics: filepath.Join(t.TempDir(), "m.jsonl"), Plot: filepath.Join(t.TempDir(), "p.png")}
+	o := train.Options{Save: filepath.Join(t.TempDir(), "c"), Metrics: filepath.Join(t.TempDir(), "m.jsonl"),
+		Plot: filepath.Join(t.TempDir(), "p.png")}
 	once := func(want ...float64) {
 		require.NoError(t, o.Run(dist.Config{Log: io.Discard}, func(ctx context.Context, r *dist.Rank) error {
 			l, err := train.Start(ctx, r, &o, ckpt.State{Params: nn.Init(nn.NewLinear(2, 2), r.Device, tensor.Float32, 1)})

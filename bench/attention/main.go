@@ -1,6 +1,6 @@
 // Command attention measures causal attention: 8 heads of queries that share 2 heads of keys and values, of 64 features, for 8 sequences of
-// 1,024 tokens in float32 or bfloat16. peer.py does the same with PyTorch. For each number of seconds on its standard input it works for about that
-// time and prints a line of JSON. The script beside it runs the two in turn.
+// 1,024 tokens in float32 or bfloat16. peer.py does the same with PyTorch. For each number of seconds on its standard input it works for
+// about that time and prints a line of JSON. The script beside it runs the two in turn.
 package main
 
 import (

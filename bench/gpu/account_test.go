@@ -113,7 +113,8 @@ func TestAccount(t *testing.T) {
 	all := kind{name: "total"}
 	moved := 0.0
 	line := func(k *kind, times ...float64) {
-		fmt.Fprintf(&b, "%5d × %-48s %9.3f GB %8.3f TFLOP %8.3f ms %8.3f ms\n", k.count, k.name, k.bytes/1e9, k.flops/1e12, times[0]*1e3, times[1]*1e3)
+		fmt.Fprintf(&b, "%5d × %-48s %9.3f GB %8.3f TFLOP %8.3f ms %8.3f ms\n",
+			k.count, k.name, k.bytes/1e9, k.flops/1e12, times[0]*1e3, times[1]*1e3)
 	}
 	for _, k := range dev.sorted(machines[0].time) {
 		line(k, machines[0].time(k), machines[1].time(k))

@@ -20,7 +20,8 @@ func measureAllReduce(m *meter) error {
 	if err != nil {
 		return err
 	}
-	cfg := dist.Config{Ranks: 2, Exact: true, Threads: 1, Log: io.Discard, Device: func(_, threads int) (tensor.Device, error) { return open(0, threads) }}
+	cfg := dist.Config{Ranks: 2, Exact: true, Threads: 1, Log: io.Discard,
+		Device: func(_, threads int) (tensor.Device, error) { return open(0, threads) }}
 	return dist.Run(context.Background(), cfg, func(_ context.Context, r *dist.Rank) error {
 		large := m.pick(64<<20, 1<<16)
 		per, err := m.allReduce(r, r.World, large)

@@ -164,7 +164,8 @@ func TestTunedSteps(t *testing.T) {
 	for _, r := range m.rows {
 		whats = append(whats, r.what)
 	}
-	assert.Equal(t, []string{name + ", first loss", name + ", loss after 20 steps", name, name + ", captured", name + ", captured, tuned"}, whats)
+	assert.Equal(t, []string{name + ", first loss", name + ", loss after 20 steps", name, name + ", captured", name + ", captured, tuned"},
+		whats)
 	choices, err := filepath.Glob(filepath.Join(folder, "gemm-*.txt"))
 	require.NoError(t, err)
 	assert.NotEmpty(t, choices, "algorithms were timed")
@@ -173,7 +174,8 @@ func TestTunedSteps(t *testing.T) {
 	m.rows = nil
 	err = m.tuned(func(on *meter) error {
 		assert.NotSame(t, dev, on.dev)
-		return on.addCaptured(", tuned", "tokens/s", 1, on.gpt(config, batch, on.values), progress{steps: steps20, loss: math.Log(64), within: likePyTorch})
+		return on.addCaptured(", tuned", "tokens/s", 1, on.gpt(config, batch, on.values),
+			progress{steps: steps20, loss: math.Log(64), within: likePyTorch})
 	})
 	assert.ErrorContains(t, err, name+", captured, tuned: bench: after 20 steps the loss is ")
 	assert.Empty(t, m.rows)
@@ -203,7 +205,9 @@ done
 	require.NoError(t, err)
 	defer other.close()
 	limit := &other.(*torch).most
-	for name, want := range map[string]string{"hangs": "stopped after 2s", "ends": "ended within the section", "fails": "RuntimeError: no memory", "nonsense": "1 fields instead of 7"} {
+	for name, want := range map[string]string{
+		"hangs": "stopped after 2s", "ends": "ended within the section", "fails": "RuntimeError: no memory", "nonsense": "1 fields instead of 7",
+	} {
 		before := other.about()
 		if name == "hangs" {
 			*limit = 2 * time.Second

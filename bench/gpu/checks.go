@@ -171,7 +171,9 @@ func (e *experts) gradients(gx, gw tensor.Tensor) (failed error) {
 	for _, r := range e.rows() {
 		gy, i := part(e.gy, r*e.out, e.out), e.in-1
 		first := e.group(r) * e.out * e.in
-		err := dot(tensor.BFloat16, part(gx, r*e.in+i, 1)[0], e.out, func(o int) (float64, float64) { return gy[o], part(e.w, first+o*e.in+i, 1)[0] })
+		err := dot(tensor.BFloat16, part(gx, r*e.in+i, 1)[0], e.out, func(o int) (float64, float64) {
+			return gy[o], part(e.w, first+o*e.in+i, 1)[0]
+		})
 		if err != nil {
 			failed = errors.Join(failed, fmt.Errorf("gradient of input %d of row %d: %w", i, r, err))
 		}

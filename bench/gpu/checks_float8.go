@@ -104,9 +104,11 @@ func checkLinear8(s tensor.Float8, y, x, w, g, dx, dw tensor.Tensor) error {
 	}
 	of := (*factor8).line
 	err := wrong("output", checkProduct8(y, scaled8(x, kernel.E4M3, s, false), scaled8(w, kernel.E4M3, s, false), fast8, of))
-	err = errors.Join(err, wrong("gradient of x", checkProduct8(dx, scaled8(g, kernel.E5M2, s, false), scaled8(w, kernel.E4M3, s, true), slow8, of)))
+	err = errors.Join(err,
+		wrong("gradient of x", checkProduct8(dx, scaled8(g, kernel.E5M2, s, false), scaled8(w, kernel.E4M3, s, true), slow8, of)))
 	if s == tensor.PerRow { // this one is a product of bfloat16
 		of = (*factor8).raw
 	}
-	return errors.Join(err, wrong("gradient of w", checkProduct8(dw, scaled8(g, kernel.E5M2, s, true), scaled8(x, kernel.E4M3, s, true), slow8, of)))
+	return errors.Join(err,
+		wrong("gradient of w", checkProduct8(dw, scaled8(g, kernel.E5M2, s, true), scaled8(x, kernel.E4M3, s, true), slow8, of)))
 }

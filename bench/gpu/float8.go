@@ -17,8 +17,8 @@ var scalings = []struct {
 // float8s are m, n and k of products of 8-bit floats, and the last is rows, outputs and inputs of a Linear.
 var float8s = [][3]int{{4096, 4096, 4096}, {8192, 8192, 8192}, {32768, 768, 3072}, {8192, 4096, 4096}}
 
-// measureFloat8 measures products of 8-bit floats, as a forward pass has them, and steps of a Linear: scales, rounding, the product and both
-// gradients. A host has no such products, only the Linear.
+// measureFloat8 measures products of 8-bit floats, as a forward pass has them, and steps of a Linear: scales, rounding, the product and
+// both gradients. A host has no such products, only the Linear.
 func measureFloat8(m *meter) error {
 	shapes := float8s
 	if m.small {

@@ -92,7 +92,8 @@ func inBundle(t *testing.T) {
 	}
 }
 
-var broken = cuda.Source{Name: "broken.cu", Text: `extern "C" __global__ void broken(float* x) { ((float*)(sizeof(float) << 20))[x == 0] = 1; }`}
+var broken = cuda.Source{Name: "broken.cu",
+	Text: `extern "C" __global__ void broken(float* x) { ((float*)(sizeof(float) << 20))[x == 0] = 1; }`}
 
 func TestBrokenKernel(t *testing.T) {
 	inBundle(t)
@@ -162,7 +163,9 @@ func TestBundleOnEmulator(t *testing.T) {
 	out, err = program(t, file, "test", "-each", "7s", "-logs", logs)
 	require.Error(t, err)
 	assert.Contains(t, out, "suite/gpu.test: 2 passed, 2 failed, 0 skipped")
-	assert.Regexp(t, `(?s)TestBrokenKernel of suite/gpu.test: exit status 1.*CUDA_ERROR_ILLEGAL_ADDRESS.*TestThatHangs of suite/gpu.test: exit status 2\n.*panic: test timed out.*tests: 2 of 4 passed`, out)
+	assert.Regexp(t,
+		`(?s)TestBrokenKernel of suite/gpu.test: exit status 1.*CUDA_ERROR_ILLEGAL_ADDRESS.*TestThatHangs of suite/gpu.test: exit status 2\n.*panic: test timed out.*tests: 2 of 4 passed`,
+		out)
 	text, err := os.ReadFile(filepath.Join(logs, "tests.log"))
 	require.NoError(t, err)
 	assert.Contains(t, string(text), "##### TestBrokenKernel of suite/gpu.test: exit status 1")
@@ -237,8 +240,8 @@ func TestFloat8Section(t *testing.T) {
 		found = append(found, r.what+" "+r.unit)
 		assert.Positive(t, r.median, r.what)
 	}
-	assert.Equal(t, []string{"32x64x48 per tensor TFLOP/s", "32x64x48 per row TFLOP/s", "Linear of 32 rows, 64 to 48 per tensor, and backward TFLOP/s",
-		"Linear of 32 rows, 64 to 48 per row, and backward TFLOP/s"}, found)
+	assert.Equal(t, []string{"32x64x48 per tensor TFLOP/s", "32x64x48 per row TFLOP/s",
+		"Linear of 32 rows, 64 to 48 per tensor, and backward TFLOP/s", "Linear of 32 rows, 64 to 48 per row, and backward TFLOP/s"}, found)
 
 	multiply := &dev.Kernels()[tensor.OpScaledMM][tensor.BFloat16]
 	right := *multiply
@@ -283,7 +286,8 @@ func TestDevices(t *testing.T) {
 		assert.Positive(t, r.median, r.what)
 	}
 	assert.Equal(t, "256.00 KiB, two ranks on one device", m.rows[1].what)
-	assert.Equal(t, []string{"8.00 KiB, two ranks on one device, oneshot", "8.00 KiB, two ranks on one device, twoshot"}, []string{m.rows[2].what, m.rows[3].what})
+	assert.Equal(t, []string{"8.00 KiB, two ranks on one device, oneshot", "8.00 KiB, two ranks on one device, twoshot"},
+		[]string{m.rows[2].what, m.rows[3].what})
 	assert.InEpsilon(t, m.rows[8].median, 1e6/m.rows[3].median-1e6/m.rows[2].median, 1e-6, m.rows[8].what)
 	assert.Equal(t, []string{"µs", "KiB"}, []string{m.rows[8].unit, m.rows[9].unit})
 

@@ -43,7 +43,8 @@ func (o *options) races(program *exec.Cmd, s *suite, out io.Writer) {
 }
 
 // deviceErrors are CUDA's errors for kernels that did something forbidden.
-var deviceErrors = regexp.MustCompile(`CUDA_ERROR_(ILLEGAL_ADDRESS|MISALIGNED_ADDRESS|LAUNCH_FAILED|ILLEGAL_INSTRUCTION|INVALID_ADDRESS_SPACE|INVALID_PC|HARDWARE_STACK_ERROR)`)
+var deviceErrors = regexp.MustCompile(
+	`CUDA_ERROR_(ILLEGAL_ADDRESS|MISALIGNED_ADDRESS|LAUNCH_FAILED|ILLEGAL_INSTRUCTION|INVALID_ADDRESS_SPACE|INVALID_PC|HARDWARE_STACK_ERROR)`)
 
 // sanitize runs a test whose kernel failed again under compute-sanitizer, if that is installed, to find the thread and the address. A test
 // that breaks a kernel on purpose passes, so it is not run again.

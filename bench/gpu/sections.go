@@ -238,7 +238,8 @@ func measureAttention(m *meter) error {
 	for _, s := range attentions {
 		b, steps, heads, hd := m.pick(s[0], 1), m.pick(s[1], 32), m.pick(s[2], 2), s[3]
 		width := heads * hd
-		qkv, out, lse := m.random(tensor.BFloat16, b, steps, 3*width), tensor.New(m.dev, tensor.BFloat16, b, steps, width), tensor.New(m.dev, tensor.Float32, b, heads, steps)
+		qkv, out, lse := m.random(tensor.BFloat16, b, steps, 3*width), tensor.New(m.dev, tensor.BFloat16, b, steps, width),
+			tensor.New(m.dev, tensor.Float32, b, heads, steps)
 		grad, gout := tensor.New(m.dev, tensor.BFloat16, b, steps, 3*width), m.random(tensor.BFloat16, b, steps, width)
 		launch := func(op tensor.Op, outs int, x ...tensor.Tensor) {
 			a := &tensor.Args{Op: op, DType: tensor.BFloat16, Outs: outs, Dim: [6]int{b, steps, 3 * width}, I: [8]int{hd, 1}}
@@ -272,9 +273,11 @@ func measureGrouped(m *meter) error {
 	for _, s := range [][2]int{{m.pick(768, 16), m.pick(3072, 64)}, {m.pick(3072, 64), m.pick(768, 16)}} {
 		in, out := s[0], s[1]
 		x, w, y := m.random(tensor.BFloat16, rows, in), m.random(tensor.BFloat16, groups, out, in), tensor.New(m.dev, tensor.BFloat16, rows, out)
-		gx, gw, gy := tensor.New(m.dev, tensor.BFloat16, rows, in), tensor.New(m.dev, tensor.BFloat16, groups, out, in), m.random(tensor.BFloat16, rows, out)
+		gx, gw, gy := tensor.New(m.dev, tensor.BFloat16, rows, in), tensor.New(m.dev, tensor.BFloat16, groups, out, in),
+			m.random(tensor.BFloat16, rows, out)
 		launch := func(op tensor.Op, n, k, tb int, x ...tensor.Tensor) {
-			m.launch(&tensor.Args{Op: op, DType: tensor.BFloat16, Outs: 1, Dim: [6]int{rows, n, k, groups}, Rank: 4, I: [8]int{tb}}, append(x, counts)...)
+			m.launch(&tensor.Args{Op: op, DType: tensor.BFloat16, Outs: 1, Dim: [6]int{rows, n, k, groups}, Rank: 4, I: [8]int{tb}},
+				append(x, counts)...)
 		}
 		forward := func() { launch(tensor.OpGroupedLinear, out, in, 1, y, x, w) }
 		name, work := fmt.Sprintf("%d rows, %d to %d", rows, in, out), 2e-12*float64(rows)*float64(in)*float64(out)

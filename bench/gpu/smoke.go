@@ -126,7 +126,8 @@ func (m *smoker) open() (found string, err error) {
 	for _, a := range []struct {
 		name string
 		of   cuda.Attribute
-	}{{"multiprocessors", cuda.Multiprocessors}, {"bytes of L2", cuda.L2CacheSize}, {"bytes of shared memory a block", cuda.MaxSharedPerBlockMax}} {
+	}{{"multiprocessors", cuda.Multiprocessors}, {"bytes of L2", cuda.L2CacheSize},
+		{"bytes of shared memory a block", cuda.MaxSharedPerBlockMax}} {
 		v, err := m.dev.Attribute(a.of)
 		if err != nil {
 			return "", err

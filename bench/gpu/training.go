@@ -88,8 +88,8 @@ type progress struct {
 	within float64 // of the loss: what captured steps may differ by
 }
 
-// addSteps measures a plain step and a captured one, if check finds the losses of plain steps right. It returns what they reach; no steps if
-// they are wrong.
+// addSteps measures a plain step and a captured one, if check finds the losses of plain steps right. It returns what they reach; no steps
+// if they are wrong.
 func (m *meter) addSteps(unit string, work float64, start func() *training, check func(t *training) error) (plain progress, err error) {
 	t := start()
 	if err := check(t); err != nil {

@@ -28,7 +28,9 @@ func TestMain(m *testing.M) {
 		os.Exit(m.Run())
 	}
 	steps, _ := strconv.Atoi(os.Getenv("MOE_STEPS"))
-	if err := dist.Run(context.Background(), dist.Config{Threads: 1}, func(_ context.Context, r *dist.Rank) error { return onHost(r, shared, steps) }); err != nil {
+	if err := dist.Run(context.Background(), dist.Config{Threads: 1}, func(_ context.Context, r *dist.Rank) error {
+		return onHost(r, shared, steps)
+	}); err != nil {
 		fmt.Println(err)
 		os.Exit(1)
 	}
@@ -42,7 +44,8 @@ func onHost(r *dist.Rank, shared, steps int) error {
 		return err
 	}
 	g := mesh.Group("ep").With(dist.Name("experts"))
-	l := moe.NewLayer(moe.Config{Features: features, Hidden: hidden, Experts: experts, Shared: shared, Router: router.Config{Top: top, Scoring: router.Chosen}})
+	l := moe.NewLayer(moe.Config{Features: features, Hidden: hidden, Experts: experts, Shared: shared,
+		Router: router.Config{Top: top, Scoring: router.Chosen}})
 	if err := moe.Parallelize(moe.Ranks{Tokens: r.World, Experts: g}, l); err != nil {
 		return err
 	}

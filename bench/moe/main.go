@@ -24,7 +24,8 @@ import (
 const tokens, features, hidden, experts, top = 2048, 512, 1024, 8, 2
 
 func main() {
-	what := flag.String("what", "layer", "layer, capacity, products (of experts with as many rows each), zipf (rows fall with the expert's number) or dense (the same products of one expert)")
+	what := flag.String("what", "layer", "layer, capacity, products (of experts with as many rows each), "+
+		"zipf (rows fall with the expert's number) or dense (the same products of one expert)")
 	threads := flag.Int("threads", 2, "threads")
 	dtype := flag.String("dtype", "float32", "element type")
 	flag.Parse()

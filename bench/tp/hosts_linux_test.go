@@ -34,7 +34,8 @@ func BenchmarkHosts(b *testing.B) {
 				ranks := make([]*exec.Cmd, len(hosts))
 				for i, h := range hosts {
 					c := h.Command(os.Args[0])
-					c.Env = append(append(os.Environ(), disttest.RankEnv(i, len(hosts), hosts[0].Addr+":29500", secret)...), "RINGO_BIND="+h.Addr, "TP_FLAGS="+flags)
+					c.Env = append(append(os.Environ(), disttest.RankEnv(i, len(hosts), hosts[0].Addr+":29500", secret)...), "RINGO_BIND="+h.Addr,
+						"TP_FLAGS="+flags)
 					c.Stdin, c.Stdout, c.Stderr, ranks[i] = strings.NewReader(fmt.Sprintln(b.N)), out, os.Stderr, c
 					require.NoError(b, c.Start())
 				}

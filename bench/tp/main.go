@@ -44,7 +44,9 @@ func main() {
 
 // run reads the times to train for from in, and writes results to out.
 func (o *options) run(in io.Reader, out io.Writer) error {
-	return dist.Run(context.Background(), dist.Config{Ranks: o.ranks, Threads: o.threads, Log: out}, func(_ context.Context, r *dist.Rank) error {
+	return dist.Run(context.Background(), dist.Config{
+		Ranks: o.ranks, Threads: o.threads, Log: out,
+	}, func(_ context.Context, r *dist.Rank) error {
 		t, err := o.trainer(r)
 		lines := bufio.NewScanner(in)
 		for err == nil {

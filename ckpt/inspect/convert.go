@@ -133,7 +133,8 @@ func convertPlan(src *storage.Reader, c ConvertConfig) (*storage.Draft, error) {
 			if x.Model && c.DType != nil && isFloat(d) {
 				d = storage.DTypes[*c.DType]
 			}
-			out = append(out, storage.TensorEntry{Name: x.Name, DType: d, Shape: x.Shape, Transposed: x.Transposed, TP: x.Rule, Expert: x.Expert, Pieces: []storage.PieceEntry{{}}})
+			out = append(out, storage.TensorEntry{Name: x.Name, DType: d, Shape: x.Shape, Transposed: x.Transposed, TP: x.Rule, Expert: x.Expert,
+				Pieces: []storage.PieceEntry{{}}})
 		}
 		return out
 	}

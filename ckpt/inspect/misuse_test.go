@@ -16,7 +16,8 @@ import (
 // The errors of inspect's functions for wrong use.
 func TestMisuse(t *testing.T) {
 	ctx, dir := t.Context(), t.TempDir()
-	unsound := dir + " is not sound: there is neither ringo.json nor model.safetensors.index.json nor model.safetensors: no complete checkpoint"
+	unsound := dir +
+		" is not sound: there is neither ringo.json nor model.safetensors.index.json nor model.safetensors: no complete checkpoint"
 	from := t.TempDir()
 	params := nn.Init(nn.NewLinear(2, 3), tensor.NewCPU(1), tensor.Float32, 1)
 	require.NoError(t, ckpt.SaveFile(ctx, filepath.Join(from, "model.safetensors"), ckpt.State{Params: params}))
@@ -26,7 +27,8 @@ func TestMisuse(t *testing.T) {
 		{Of: "Convert", Want: "ckpt: converting " + dir + ": " + unsound, Do: func() error {
 			return inspect.Convert(ctx, dir, filepath.Join(dir, "to"), inspect.ConvertConfig{})
 		}},
-		{Of: "Convert", Want: "ckpt: converting " + from + ": " + from + "/a/to is inside of it, and would be a foreign file there: choose another folder", Do: func() error {
+		{Of: "Convert", Want: "ckpt: converting " + from + ": " +
+			from + "/a/to is inside of it, and would be a foreign file there: choose another folder", Do: func() error {
 			return inspect.Convert(ctx, from, filepath.Join(from, "a", "to"), inspect.ConvertConfig{})
 		}},
 		{Of: "Verify", Want: `ckpt: layout "pp=2": the axes are dp, ep, fsdp and tp, not "pp"`, Do: func() error {

@@ -43,8 +43,9 @@ type config struct {
 }
 
 // harmless lists settings that do not change what trained adapters compute.
-var harmless = []string{"auto_mapping", "peft_version", "base_model_name_or_path", "revision", "inference_mode", "megatron_core", "runtime_config",
-	"lora_dropout", "qalora_group_size", "loftq_config", "eva_config", "corda_config", "lora_ga_config", "ensure_weight_tying", "task_type"}
+var harmless = []string{"auto_mapping", "peft_version", "base_model_name_or_path", "revision", "inference_mode", "megatron_core",
+	"runtime_config", "lora_dropout", "qalora_group_size", "loftq_config", "eva_config", "corda_config", "lora_ga_config",
+	"ensure_weight_tying", "task_type"}
 
 // Apply adds the adapters that dir/adapter_config.json describes to a model, and returns their parameters (nn.LoRA). It
 // does not load values; ckpt.Load reads them from File in dir. PEFT's dropout of the adapters' input during training is
@@ -89,7 +90,8 @@ func parse(text []byte) (c config, err error) {
 		return c, fmt.Errorf("init_lora_weights is %s, which changes the base's weights too", way)
 	}
 	for name, v := range all {
-		known := slices.Contains(harmless, name) || slices.Contains([]string{"init_lora_weights", "peft_type", "r", "lora_alpha", "target_modules", "fan_in_fan_out", "bias"}, name)
+		known := slices.Contains(harmless, name) ||
+			slices.Contains([]string{"init_lora_weights", "peft_type", "r", "lora_alpha", "target_modules", "fan_in_fan_out", "bias"}, name)
 		if !known && !empty(v) {
 			return c, fmt.Errorf("%s is %s, which is not computed here", name, v)
 		}
@@ -220,7 +222,8 @@ func describe(model any) (c config, err error) {
 		case c.Targets == nil:
 			c = here
 		case c.Rank != here.Rank || c.Alpha != here.Alpha:
-			return c, fmt.Errorf("the adapter of %s has rank %d and alpha %v, and those before it %d and %v; a folder has one of each", name, here.Rank, here.Alpha, c.Rank, c.Alpha)
+			return c, fmt.Errorf("the adapter of %s has rank %d and alpha %v, and those before it %d and %v; a folder has one of each",
+				name, here.Rank, here.Alpha, c.Rank, c.Alpha)
 		}
 		c.Targets, c.InOut = append(c.Targets, module), c.InOut || l.W.Transposed()
 	}

@@ -26,7 +26,8 @@ func folder(t testing.TB, text string) (dir string) {
 
 func TestApply(t *testing.T) {
 	m := newPlain()
-	adapters, err := peft.Apply(m, folder(t, `{"peft_type": "LORA", "r": 2, "lora_alpha": 49, "target_modules": ["base.up"], "use_dora": false, "rank_pattern": {}}`))
+	adapters, err := peft.Apply(m,
+		folder(t, `{"peft_type": "LORA", "r": 2, "lora_alpha": 49, "target_modules": ["base.up"], "use_dora": false, "rank_pattern": {}}`))
 	require.NoError(t, err)
 	require.Equal(t, []string{"up.lora_A.weight", "up.lora_B.weight"}, adapters.Names())
 	require.Equal(t, []int{2, 5}, adapters[0].Dims())
@@ -46,11 +47,13 @@ func TestWrongConfigs(t *testing.T) {
 		`{` + fine + `, "bias": "all"}`:      `bias is "all", and only none is trained here`,
 		`{` + fine + `, "use_dora": true}`:   "use_dora is true, which is not computed here",
 		`{` + fine + `, "use_rslora": true}`: "use_rslora is true",
-		`{` + fine + `, "rank_pattern": {"up": 3}}`:                                          `rank_pattern is {"up": 3}`,
-		`{` + fine + `, "modules_to_save": ["head"]}`:                                        `modules_to_save is ["head"]`,
-		`{` + fine + `, "init_lora_weights": "pissa"}`:                                       `init_lora_weights is "pissa", which changes the base's weights too`,
-		`{` + fine + `, "something_new": 1}`:                                                 "something_new is 1",
-		`{"peft_type": "LORA", "r": 2, "lora_alpha": 4, "target_modules": "all-linear"}`:     `target_modules is the pattern "all-linear"; a list is needed`,
+		`{` + fine + `, "rank_pattern": {"up": 3}}`:    `rank_pattern is {"up": 3}`,
+		`{` + fine + `, "modules_to_save": ["head"]}`:  `modules_to_save is ["head"]`,
+		`{` + fine + `, "init_lora_weights": "pissa"}`: `init_lora_weights is "pissa", which changes the base's weights too`,
+		`{` + fine + `, "something_new": 1}`:           "something_new is 1",
+
+		`{"peft_type": "LORA", "r": 2, "lora_alpha": 4, "target_modules": "all-linear"}`: `target_modules is the pattern "all-linear"; a list is needed`,
+
 		`{"peft_type": "LORA", "r": 2, "lora_alpha": 4, "target_modules": ["up", "middle"]}`: `the target "middle" matches no Linear of the model`,
 		`{"peft_type": "LORA", "r": 2, "lora_alpha": 4, "target_modules": ["p"]}`:            `the target "p" matches no Linear of the model`,
 		`{"peft_type": "LORA", "r": 2, "lora_alpha": 4}`:                                     "nn.LoRA: there are no targets",

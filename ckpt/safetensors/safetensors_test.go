@@ -23,7 +23,8 @@ func read(b []byte) (*Header, error) { return Read("f.safetensors", bytes.NewRea
 func TestRoundTrip(t *testing.T) {
 	in := []Tensor{
 		{Name: "b", DType: F32, Shape: []int{2, 3}}, {Name: "a", DType: BF16, Shape: []int{5}}, {Name: "scalar", DType: F64, Shape: []int{}},
-		{Name: "none", DType: F32, Shape: []int{0, 4}}, {Name: "quote\"<ü>", DType: U8, Shape: []int{3}}, {Name: "a.f4", DType: "F4", Shape: []int{2, 3}},
+		{Name: "none", DType: F32, Shape: []int{0, 4}}, {Name: "quote\"<ü>", DType: U8, Shape: []int{3}},
+		{Name: "a.f4", DType: "F4", Shape: []int{2, 3}},
 	}
 	h, err := New(in, map[string]string{"format": "pt", "k": "<v>"})
 	require.NoError(t, err)
@@ -98,10 +99,11 @@ func TestBroken(t *testing.T) {
 		`tensor "b": data_offsets [0,4] overlap`: two("[0,4]", "[0,4]"),
 		`tensor "b": data_offsets [2,6] overlap`: two("[0,4]", "[2,6]"),
 		`tensor "a": data_offsets [4,8] leave a`: two("[4,8]", "[4,8]"),
-		`tensor "x": the name is there twice`:    file(`{"x":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"x":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}}`, 8),
-		`the key "k" is there twice`:             file(`{"__metadata__":{"k":"1","k":"2"}}`, 0),
-		"2 where a string":                       file(`{"__metadata__":{"k":2}}`, 0),
-		"{ where a string":                       file(`{"__metadata__":{"k":{}}}`, 0),
+		`tensor "x": the name is there twice`: file(
+			`{"x":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"x":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}}`, 8),
+		`the key "k" is there twice`: file(`{"__metadata__":{"k":"1","k":"2"}}`, 0),
+		"2 where a string":           file(`{"__metadata__":{"k":2}}`, 0),
+		"{ where a string":           file(`{"__metadata__":{"k":{}}}`, 0),
 	} {
 		_, err := read(b)
 		require.ErrorContains(t, err, want)
@@ -129,7 +131,8 @@ func TestNothingFromALength(t *testing.T) {
 
 // FuzzRead: an accepted header is consistent, and encoding it again does not change its meaning.
 func FuzzRead(f *testing.F) {
-	h, err := New([]Tensor{{Name: "w", DType: F32, Shape: []int{2, 2}}, {Name: "b", DType: BF16, Shape: []int{3}}}, map[string]string{"format": "pt"})
+	h, err := New([]Tensor{{Name: "w", DType: F32, Shape: []int{2, 2}}, {Name: "b", DType: BF16, Shape: []int{3}}},
+		map[string]string{"format": "pt"})
 	require.NoError(f, err)
 	f.Add(append(h.Encode(), make([]byte, h.DataSize())...))
 	f.Add(file(`{"x":{"dtype":"F32","shape":[0],"data_offsets":[0,0]},"y":{"shape":[],"dtype":"BOOL","data_offsets":[0,1]}}  `, 1))

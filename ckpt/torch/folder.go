@@ -275,7 +275,8 @@ func (d *folder) chunk(fqn string, v any, t *Tensor) (*chunk, error) {
 		return nil, fmt.Errorf("%s where a tensor should be", kindOf(x))
 	}
 	if stored.DType != t.DType || !slices.Equal(stored.Shape, size) {
-		return nil, fmt.Errorf("the chunk at %v is %s%v in its file, and %s%v in %s", offset, stored.DType, stored.Shape, t.DType, size, metadataFile)
+		return nil, fmt.Errorf("the chunk at %v is %s%v in its file, and %s%v in %s",
+			offset, stored.DType, stored.Shape, t.DType, size, metadataFile)
 	}
 	c := stored.chunks[0]
 	c.offset = offset

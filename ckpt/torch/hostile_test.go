@@ -52,22 +52,30 @@ func tensorOn(store, offset, sizes, strides string) string {
 // TestHostile has pickles that PyTorch never writes, with the expected errors.
 func TestHostile(t *testing.T) {
 	refuseAll(t, []hostile{
-		{"os.system", "cos\nsystem\nX\x02\x00\x00\x00id\x85R.", `byte 2: "os.system" is not a name that may be in a checkpoint; nothing of it was executed`},
-		{"posix.system", "\x8c\x05posix\x8c\x06system\x93.", `byte 17: "posix.system" is not a name that may be in a checkpoint; nothing of it was executed`},
+		{"os.system", "cos\nsystem\nX\x02\x00\x00\x00id\x85R.",
+			`byte 2: "os.system" is not a name that may be in a checkpoint; nothing of it was executed`},
+		{"posix.system", "\x8c\x05posix\x8c\x06system\x93.",
+			`byte 17: "posix.system" is not a name that may be in a checkpoint; nothing of it was executed`},
 		{"eval", "c__builtin__\neval\n.", `byte 2: "__builtin__.eval" is not a name that may be in a checkpoint; nothing of it was executed`},
 		{"builtins.eval", "cbuiltins\neval\n.", `byte 2: "builtins.eval" is not a name that may be in a checkpoint; nothing of it was executed`},
 		{"a name of torch", "ctorch\nload\n.", `byte 2: "torch.load" is not a name that may be in a checkpoint; nothing of it was executed`},
-		{"a name below a known one", "ctorch._utils\n_rebuild_tensor_v2.__globals__\n.", `byte 2: "torch._utils._rebuild_tensor_v2.__globals__" is not a name that may be in a checkpoint; nothing of it was executed`},
-		{"no module", "\x8c\x00\x8c\x12torch.FloatStorage\x93.", `byte 24: ".torch.FloatStorage" is not a name that may be in a checkpoint; nothing of it was executed`},
-		{"complex128", "ctorch\nComplexDoubleStorage\n.", `byte 2: "torch.ComplexDoubleStorage" is not a name that may be in a checkpoint; nothing of it was executed`},
-		{"a call of a class without behaviour", "ctorch\nFloatStorage\n)R.", `byte 23: torch.FloatStorage is called with 0 arguments; that is none of its known uses`},
+		{"a name below a known one", "ctorch._utils\n_rebuild_tensor_v2.__globals__\n.",
+			`byte 2: "torch._utils._rebuild_tensor_v2.__globals__" is not a name that may be in a checkpoint; nothing of it was executed`},
+		{"no module", "\x8c\x00\x8c\x12torch.FloatStorage\x93.",
+			`byte 24: ".torch.FloatStorage" is not a name that may be in a checkpoint; nothing of it was executed`},
+		{"complex128", "ctorch\nComplexDoubleStorage\n.",
+			`byte 2: "torch.ComplexDoubleStorage" is not a name that may be in a checkpoint; nothing of it was executed`},
+		{"a call of a class without behaviour", "ctorch\nFloatStorage\n)R.",
+			`byte 23: torch.FloatStorage is called with 0 arguments; that is none of its known uses`},
 		{"a call of a string", "X\x01\x00\x00\x00x)R.", `byte 9: str is called`},
 		{"INST", "(ios\nsystem\n.", `byte 3: operation 0x69 is not one that PyTorch's checkpoints have`},
 		{"extension", "\x82\x01.", `byte 2: operation 0x82 is not one that PyTorch's checkpoints have`},
 		{"arguments of OrderedDict", "ccollections\nOrderedDict\n]\x85R.", `byte 29: collections.OrderedDict: 1 arguments`},
-		{"bytes in a code", "c_codecs\nencode\nX\x01\x00\x00\x00xX\x03\x00\x00\x00rot\x86R.", `_codecs.encode: arguments other than a string and latin1`},
+		{"bytes in a code", "c_codecs\nencode\nX\x01\x00\x00\x00xX\x03\x00\x00\x00rot\x86R.",
+			`_codecs.encode: arguments other than a string and latin1`},
 		{"huge string", "X\xff\xff\xff\xffabc.", `byte 2: the pickle ends early: 4294967295 bytes are wanted, 4 are left`},
-		{"huge string of 8 bytes", "\x8d\xff\xff\xff\xff\xff\xff\xff\xffabc.", `byte 2: the pickle ends early: 18446744073709551615 bytes are wanted, 4 are left`},
+		{"huge string of 8 bytes", "\x8d\xff\xff\xff\xff\xff\xff\xff\xffabc.",
+			`byte 2: the pickle ends early: 18446744073709551615 bytes are wanted, 4 are left`},
 		{"huge bytes", "B\xff\xff\xff\xff.", `byte 2: the pickle ends early: 4294967295 bytes are wanted, 1 are left`},
 		{"huge integer", "\x8a\xff.", `byte 2: the pickle ends early: 255 bytes are wanted, 1 are left`},
 		{"integer of 9 bytes", "\x8a\x09123456789.", `byte 2: an integer of 9 bytes; at most 8 are read`},
@@ -98,13 +106,17 @@ func TestHostileTensors(t *testing.T) {
 		{"more elements than the storage", ref("K\x07") + ".", `storage "0" has 24 bytes, which are not 7 elements of F32`},
 		{"huge storage", ref(huge) + ".", `storage "0" has 24 bytes, which are not 9223372036854775807 elements of F32`},
 		{"negative storage", ref("J\xff\xff\xff\xff") + ".", `storage "0" has 24 bytes, which are not -1 elements of F32`},
-		{"offset", tensorOn(ref("K\x06"), "K\x01", "K\x06\x85", "K\x01\x85") + ".", `sizes [6], strides [1] and offset 1 lead out of the storage of 6 elements`},
-		{"huge offset", tensorOn(ref("K\x06"), huge, "K\x06\x85", "K\x01\x85") + ".", `offset 9223372036854775807 lead out of the storage of 6 elements`},
+		{"offset", tensorOn(ref("K\x06"), "K\x01", "K\x06\x85", "K\x01\x85") + ".",
+			`sizes [6], strides [1] and offset 1 lead out of the storage of 6 elements`},
+		{"huge offset", tensorOn(ref("K\x06"), huge, "K\x06\x85", "K\x01\x85") + ".",
+			`offset 9223372036854775807 lead out of the storage of 6 elements`},
 		{"negative offset", tensorOn(ref("K\x06"), "J\xff\xff\xff\xff", "K\x06\x85", "K\x01\x85") + ".", `an offset is -1`},
 		{"huge stride", tensorOn(ref("K\x06"), "K\x00", "K\x02K\x02\x86", huge+huge+"\x86") + ".", `lead out of the storage of 6 elements`},
 		{"negative stride", tensorOn(ref("K\x06"), "K\x00", "K\x02\x85", "J\xff\xff\xff\xff\x85") + ".", `a size is -1`},
-		{"overflow", tensorOn(ref("K\x06"), "K\x00", "("+big+big+big+"t", "(K\x00K\x00K\x00t") + ".", `the product of the shape [2147483647 2147483647 2147483647] overflows`},
-		{"expanded", tensorOn(ref("K\x06"), "K\x00", big+"\x85", "K\x00\x85") + ".", `2147483647 elements of a storage of 6: expanded tensors are not read`},
+		{"overflow", tensorOn(ref("K\x06"), "K\x00", "("+big+big+big+"t", "(K\x00K\x00K\x00t") + ".",
+			`the product of the shape [2147483647 2147483647 2147483647] overflows`},
+		{"expanded", tensorOn(ref("K\x06"), "K\x00", big+"\x85", "K\x00\x85") + ".",
+			`2147483647 elements of a storage of 6: expanded tensors are not read`},
 		{"sizes without strides", tensorOn(ref("K\x06"), "K\x00", "K\x06\x85", ")") + ".", `1 sizes and 0 strides`},
 		{"65 dimensions", tensorOn(ref("K\x06"), "K\x00", "("+strings.Repeat("K\x01", 65)+"t", ")") + ".", `65 dimensions; at most 64 are read`},
 		{"no storage", tensorOn("N", "K\x00", "K\x06\x85", "K\x01\x85") + ".", `torch._utils._rebuild_tensor_v2: None where a storage should be`},
@@ -131,8 +143,9 @@ func TestEndless(t *testing.T) {
 	one := tensorOn(ref("K\x06"), "K\x00", "K\x06\x85", "K\x01\x85")
 	for name, pickle := range map[string]string{
 		"contains itself": "}(X\x01\x00\x00\x00x" + one + "X\x05\x00\x00\x00model}q\x00X\x01\x00\x00\x00sh\x00su.",
-		"deep":            "}(X\x05\x00\x00\x00model}X\x01\x00\x00\x00x" + one + "sX\x01\x00\x00\x00y" + strings.Repeat("]", 99) + strings.Repeat("a", 98) + "u.",
-		"doubled":         "}(X\x05\x00\x00\x00model}X\x01\x00\x00\x00x" + one + "sX\x01\x00\x00\x00y" + doubled(40) + "u.",
+		"deep": "}(X\x05\x00\x00\x00model}X\x01\x00\x00\x00x" + one + "sX\x01\x00\x00\x00y" + strings.Repeat("]", 99) +
+			strings.Repeat("a", 98) + "u.",
+		"doubled": "}(X\x05\x00\x00\x00model}X\x01\x00\x00\x00x" + one + "sX\x01\x00\x00\x00y" + doubled(40) + "u.",
 	} {
 		in := zipped(t, entry{name: "a/data.pkl", data: proto + pickle}, entry{name: "a/data/0", data: strings.Repeat("\x00", 24)})
 		c := &Checkpoint{}
@@ -157,12 +170,14 @@ func TestHostileArchive(t *testing.T) {
 	pkl := entry{name: "a/data.pkl", data: proto + "N."}
 	whole := zipped(t, pkl)
 	for _, c := range []struct{ name, file, says string }{
-		{"compressed", zipped(t, pkl, entry{"a/data/0", strings.Repeat("\x00", 9999), zip.Deflate}), `f.pt: entry "a/data/0": it is compressed or encrypted; torch.save stores entries as they are`},
+		{"compressed", zipped(t, pkl, entry{"a/data/0", strings.Repeat("\x00", 9999), zip.Deflate}),
+			`f.pt: entry "a/data/0": it is compressed or encrypted; torch.save stores entries as they are`},
 		{"twice", zipped(t, pkl, pkl), `f.pt: entry "a/data.pkl": the name is there twice`},
 		{"two pickles", zipped(t, pkl, entry{name: "b/data.pkl"}), `f.pt: entry "b/data.pkl": there is another data.pkl`},
 		{"no pickle", zipped(t, entry{name: "a/x"}), `f.pt: there is no data.pkl: not an archive of torch.save`},
 		{"big-endian", zipped(t, pkl, entry{name: "a/byteorder", data: "big"}), `f.pt: the byte order is "big"; only little is read`},
-		{"no archive", "\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.", `f.pt: not an archive of torch.save (of PyTorch 1.6 or newer): zip: not a valid zip file`},
+		{"no archive", "\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.",
+			`f.pt: not an archive of torch.save (of PyTorch 1.6 or newer): zip: not a valid zip file`},
 		{"truncated", whole[:len(whole)-1], `f.pt: not an archive of torch.save (of PyTorch 1.6 or newer): zip: not a valid zip file`},
 		{"overlapping", overlapping(t), `f.pt: entry "a/data/1": the entries have more bytes than the archive`},
 		{"out of the file", outside(t), `f.pt: entry "a/data/0": 2000 bytes at 98 lead out of the archive of`},
@@ -176,7 +191,8 @@ func TestHostileArchive(t *testing.T) {
 
 // overlapping is an archive with two entries on the same bytes.
 func overlapping(t *testing.T) string {
-	s := zipped(t, entry{name: "a/data.pkl", data: proto + "N."}, entry{name: "a/data/0", data: strings.Repeat("x", 1000)}, entry{name: "a/data/1", data: strings.Repeat("y", 10)})
+	s := zipped(t, entry{name: "a/data.pkl", data: proto + "N."}, entry{name: "a/data/0", data: strings.Repeat("x", 1000)},
+		entry{name: "a/data/1", data: strings.Repeat("y", 10)})
 	at := strings.LastIndex(s, "a/data/1") - 46 // offset of the directory's entry
 	from := strings.LastIndex(s, "a/data/0") - 46
 	b := []byte(s)
@@ -206,7 +222,8 @@ func TestHostileFolder(t *testing.T) {
 		{"up", "\x0c__0_0.distcp", "\x02..", `".." is not the name of a file in the folder`},
 		{"a file that is not there", "\x0c__0_0.distcp", "\x0c__9_0.distcp", `__9_0.distcp: no such file`},
 		{"a link", "\x0c__0_0.distcp", "\x0c__l_0.distcp", `__l_0.distcp is a link or no regular file`},
-		{"another name", "\x0cMetadataIndex"[1:], "MetadatbIndex", `"torch.distributed.checkpoint.metadata.MetadatbIndex" is not a name that may be in a checkpoint`},
+		{"another name", "\x0cMetadataIndex"[1:], "MetadatbIndex",
+			`"torch.distributed.checkpoint.metadata.MetadatbIndex" is not a name that may be in a checkpoint`},
 		{"a storage", "N\x8c\x07modules", "NQ\x8c\x06module", `a reference to a storage, which this pickle has not`},
 		{"length", "M)\x06", "M\xff\xff", `65535 bytes at 2522 lead out of __1_0.distcp, which has 8830`},
 		{"shape", "K\x07K\x05\x86", "K\x07K\x06\x86", `"model.rows": the chunks have 35 elements, the shape [7 6] has 42`},
@@ -252,8 +269,8 @@ func FuzzOpen(f *testing.F) {
 
 // FuzzPickle is FuzzOpen for the pickle alone.
 func FuzzPickle(f *testing.F) {
-	for _, s := range []string{tensorOn(ref("K\x06"), "K\x00", "K\x06\x85", "K\x01\x85") + ".", "}X\x01\x00\x00\x00xK\x01s.", "](K\x01K\x02e\x94\x85.", ordered + "}b.",
-		"c_codecs\nencode\nX\x01\x00\x00\x00xX\x06\x00\x00\x00latin1\x86R."} {
+	for _, s := range []string{tensorOn(ref("K\x06"), "K\x00", "K\x06\x85", "K\x01\x85") + ".", "}X\x01\x00\x00\x00xK\x01s.",
+		"](K\x01K\x02e\x94\x85.", ordered + "}b.", "c_codecs\nencode\nX\x01\x00\x00\x00xX\x06\x00\x00\x00latin1\x86R."} {
 		f.Add([]byte(proto + s))
 	}
 	meta, err := os.ReadFile("testdata/tree1/.metadata")
@@ -267,7 +284,9 @@ func FuzzPickle(f *testing.F) {
 			return
 		}
 		readAll(t, &Checkpoint{Root: v, limit: len(in)}, len(store))
-		if d := (&folder{Checkpoint: &Checkpoint{files: map[string]*os.File{}}, dir: "testdata/tree1", places: map[string]place{}}); d.read(v) == nil {
+		if d := (&folder{
+			Checkpoint: &Checkpoint{files: map[string]*os.File{}}, dir: "testdata/tree1", places: map[string]place{},
+		}); d.read(v) == nil {
 			readAll(t, &Checkpoint{Root: d.Root, limit: len(in)}, 1<<20)
 			_ = d.Close()
 		}

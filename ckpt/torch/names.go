@@ -10,7 +10,8 @@ import (
 // storages maps PyTorch's storage classes to the type of their elements. An UntypedStorage has bytes.
 var storages = map[string]safetensors.DType{
 	"FloatStorage": "F32", "DoubleStorage": "F64", "HalfStorage": "F16", "BFloat16Storage": "BF16", "LongStorage": "I64", "IntStorage": "I32",
-	"ShortStorage": "I16", "CharStorage": "I8", "ByteStorage": "U8", "BoolStorage": "BOOL", "ComplexFloatStorage": "C64", "UntypedStorage": "U8",
+	"ShortStorage": "I16", "CharStorage": "I8", "ByteStorage": "U8", "BoolStorage": "BOOL", "ComplexFloatStorage": "C64",
+	"UntypedStorage": "U8",
 }
 
 // types maps PyTorch's dtypes to those of safetensors.

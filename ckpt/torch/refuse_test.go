@@ -31,21 +31,29 @@ func TestPartsRefuses(t *testing.T) {
 		says string
 	}{
 		{"a tensor", x, "torch: it holds Tensor, no dict with the tensors of a model"},
-		{"no model", dict(t, "net", dict(t, "w", x)), "torch: no model: the keys are net, and none of them is one of model, model_state_dict, state_dict, module"},
+		{"no model", dict(t, "net", dict(t, "w", x)),
+			"torch: no model: the keys are net, and none of them is one of model, model_state_dict, state_dict, module"},
 		{"two models", dict(t, "model", dict(t, "w", x), "state_dict", dict(t, "w", x)), "torch: model and state_dict may both be the model"},
-		{"two optimizers", dict(t, "model", dict(t, "w", x), "optim", &Dict{}, "optimizer", &Dict{}), "torch: optimizer and optim may both be the optimizer"},
+		{"two optimizers", dict(t, "model", dict(t, "w", x), "optim", &Dict{}, "optimizer", &Dict{}),
+			"torch: optimizer and optim may both be the optimizer"},
 		{"an empty model", dict(t, "model", &Dict{}), "torch: the model has no tensors"},
 		{"one name twice", dict(t, "model", dict(t, "a.b", x, "a", dict(t, "b", x))), `torch: two tensors have the name "a.b"`},
-		{"no optimizer", dict(t, "model", dict(t, "w", x), "optimizer", dict(t, "lr", 0.1)), `torch: optimizer: the key "lr" is not of an optimizer`},
+		{"no optimizer", dict(t, "model", dict(t, "w", x), "optimizer", dict(t, "lr", 0.1)),
+			`torch: optimizer: the key "lr" is not of an optimizer`},
 		{"not in the model", one(&Dict{}, group(1, "u")), `torch: optimizer: its parameter "u" is not in the model`},
-		{"not in a group", one(dict(t, "v", &Dict{}), group(1, "w")), `torch: optimizer: the state of v is dict, or it is in none of the param_groups`},
+		{"not in a group", one(dict(t, "v", &Dict{}), group(1, "w")),
+			`torch: optimizer: the state of v is dict, or it is in none of the param_groups`},
 		{"a parameter twice", one(&Dict{}, group(1, "w", "w")), `torch: optimizer: its parameter w is there twice`},
-		{"fewer numbers than tensors", one(&Dict{}, group(1, int64(0))), `torch: optimizer: it numbers 1 parameters in 1 groups, and the model has 2 tensors: which is which is not said; ` +
+		{"fewer numbers than tensors", one(&Dict{},
+			group(1, int64(0))), `torch: optimizer: it numbers 1 parameters in 1 groups, and the model has 2 tensors: which is which is not said; ` +
 			`make it with named_parameters(), save it by get_optimizer_state_dict, or take the model alone`},
-		{"numbers in another order", one(&Dict{}, group(1, int64(1), int64(0))), `torch: optimizer: it numbers 2 parameters in 1 groups, and the model has 2 tensors: which is which is not said; ` +
+		{"numbers in another order", one(&Dict{}, group(1, int64(1),
+			int64(0))), `torch: optimizer: it numbers 2 parameters in 1 groups, and the model has 2 tensors: which is which is not said; ` +
 			`make it with named_parameters(), save it by get_optimizer_state_dict, or take the model alone`},
-		{"two learning rates", one(&Dict{}, group(1, "w"), group(2, "v")), `torch: optimizer: its groups have the learning rates [1 2], and a checkpoint has one; take the model alone`},
-		{"amsgrad", one(dict(t, "w", dict(t, "max_exp_avg_sq", x)), group(1, "w")), `torch: optimizer: w has max_exp_avg_sq, which no optimizer here has; take the model alone`},
+		{"two learning rates", one(&Dict{}, group(1, "w"), group(2, "v")),
+			`torch: optimizer: its groups have the learning rates [1 2], and a checkpoint has one; take the model alone`},
+		{"amsgrad", one(dict(t, "w", dict(t, "max_exp_avg_sq", x)), group(1, "w")),
+			`torch: optimizer: w has max_exp_avg_sq, which no optimizer here has; take the model alone`},
 		{"half a step", one(dict(t, "w", dict(t, "step", 0.5)), group(1, "w")), `torch: optimizer: the step of w: 0.5 is no number of steps`},
 		{"a moment of another shape", one(dict(t, "w", dict(t, "exp_avg", &Tensor{DType: "F32", Shape: []int{3}})), group(1, "w")),
 			`torch: optimizer: exp_avg of w is F32[3], not a tensor of the shape [2]`},

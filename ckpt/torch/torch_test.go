@@ -88,7 +88,9 @@ func TestStateHasEveryLayout(t *testing.T) {
 	require.NoError(t, err)
 	defer c.Close()
 	root := c.Root.(*Dict)
-	for name, stride := range map[string][]int{"transposed": {1, 6}, "every.other": {2}, "window": {6, 1}, "permuted": {1, 12, 4}, "scalar": {}} {
+	for name, stride := range map[string][]int{
+		"transposed": {1, 6}, "every.other": {2}, "window": {6, 1}, "permuted": {1, 12, 4}, "scalar": {},
+	} {
 		require.Equal(t, stride, root.Get(name).(*Tensor).chunks[0].stride, name)
 	}
 	require.Equal(t, root.Get("transposed").(*Tensor).chunks[0].store.r.(*io.SectionReader).Size(), int64(96), "the whole of a shared storage")
@@ -173,8 +175,8 @@ func TestAmbiguous(t *testing.T) {
 	require.NoError(t, err)
 	defer c.Close()
 	_, err = c.Parts(false)
-	require.EqualError(t, err, "torch: optimizer: it numbers 2 parameters in 2 groups, and the model has 4 tensors: which is which is not said; "+
-		"make it with named_parameters(), save it by get_optimizer_state_dict, or take the model alone")
+	require.EqualError(t, err, "torch: optimizer: it numbers 2 parameters in 2 groups, and the model has 4 tensors: "+
+		"which is which is not said; make it with named_parameters(), save it by get_optimizer_state_dict, or take the model alone")
 	p, err := c.Parts(true)
 	require.NoError(t, err)
 	require.Len(t, p.Model, 4)

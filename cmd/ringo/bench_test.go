@@ -242,7 +242,8 @@ func TestJudge(t *testing.T) {
 		{"kill", []faultEvent{fault, event("error", 0, 5, "rank 2: closed"), event("error", 1, 900, named)}, ""},
 		{"kill", []faultEvent{event("error", 0, 5, "rank 2: closed"), event("error", 1, 9, named)}, "the fault did not happen"},
 		{"kill", []faultEvent{fault, event("error", 0, 5, "rank 2: closed")}, "1 ranks said nothing"},
-		{"kill", []faultEvent{fault, event("error", 0, 5, "rank 1: closed"), event("error", 1, 9, named)}, "rank 0 does not name rank 2: rank 1: closed"},
+		{"kill", []faultEvent{fault, event("error", 0, 5, "rank 1: closed"), event("error", 1, 9, named)},
+			"rank 0 does not name rank 2: rank 1: closed"},
 		{"kill", []faultEvent{fault, event("error", 0, 5, named), event("error", 1, 1009, named)}, "too late"},
 		{"stop", []faultEvent{fault, event("error", 0, 1100, named), event("error", 1, 1900, named)}, ""},
 		{"slow", []faultEvent{fault, event("done", 0, 1100, ""), event("error", 1, 900, "x"), event("done", 2, 900, "")}, "rank 1: error x"},
@@ -313,7 +314,8 @@ func TestFitLine(t *testing.T) {
 // The explanation has every candidate with its cost, the chosen one, and whether it was measured.
 func TestBenchExplain(t *testing.T) {
 	t.Parallel()
-	stdout, stderr, code := run(t, "bench", "-explain", "-ops", "allreduce,gather,broadcast", "-sizes", "1K,16M", "-ranks", "64", "-hosts", "8")
+	stdout, stderr, code := run(t, "bench", "-explain", "-ops", "allreduce,gather,broadcast", "-sizes", "1K,16M", "-ranks", "64",
+		"-hosts", "8")
 	require.Zero(t, code, stderr)
 	assert.Contains(t, stdout, "allreduce of 1K, 64 ranks on 8 hosts: halving-doubling (the cheapest by the model)\n")
 	assert.Contains(t, stdout, "allreduce of 16M, 64 ranks on 8 hosts: hierarchical (the cheapest by the model)\n")
@@ -367,7 +369,8 @@ func TestFitRules(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, []algo.Area{{Ranks: [2]int{2, 4}, Hosts: [2]int{1, 1}}}, fitAreas(points))
 	two := append(points, fitPoint{"broadcast", 2, 2, 8, nil})
-	assert.Equal(t, []algo.Area{{Ranks: [2]int{2, 4}, Hosts: [2]int{1, 1}}, {Ranks: [2]int{2, 4}, Hosts: [2]int{2, 2}, Max: 4 << 20}}, fitAreas(two))
+	assert.Equal(t, []algo.Area{{Ranks: [2]int{2, 4}, Hosts: [2]int{1, 1}}, {Ranks: [2]int{2, 4}, Hosts: [2]int{2, 2}, Max: 4 << 20}},
+		fitAreas(two))
 	for _, r := range rules {
 		assert.NotEqual(t, []algo.Use{{Algo: "linear"}}, r.Use)
 	}

@@ -52,8 +52,8 @@ func startBrowser(t *testing.T) *browser {
 	require.NoError(t, err)
 	answers, says, err := os.Pipe()
 	require.NoError(t, err)
-	cmd := exec.Command(path, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--window-size=1240,1300",
-		"--user-data-dir="+t.TempDir(), "--remote-debugging-pipe")
+	cmd := exec.Command(path, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
+		"--window-size=1240,1300", "--user-data-dir="+t.TempDir(), "--remote-debugging-pipe")
 	cmd.ExtraFiles = []*os.File{hears, says}
 	require.NoError(t, cmd.Start())
 	require.NoError(t, hears.Close())
@@ -156,7 +156,8 @@ func TestLongBrowser(t *testing.T) {
 	j := startServed(t, "-n", "3", "-threads", "1", "-timeout", "20s", program(t, "watched"), "400", "-1", "350", gate)
 	b.do("Page.navigate", map[string]any{"url": j.url}, nil)
 	b.await(`document.getElementById('facts') && document.getElementById('facts').textContent.startsWith('3 ranks · step 350 of 400 · ')`)
-	b.await(`[...document.querySelectorAll('#comm tr')].some((row) => row.textContent.startsWith('allreduce1,0504.01 MiB'))`) // all ranks have reported
+	// all ranks have reported
+	b.await(`[...document.querySelectorAll('#comm tr')].some((row) => row.textContent.startsWith('allreduce1,0504.01 MiB'))`)
 	assert.Equal(t, "watched|running", b.text("#program, #state"))
 	assert.Regexp(t, `^loss\w*[\d.]+\|steps/s\w*[\d.]+$`, b.text(".charts h2"))
 	assert.Equal(t, "2", b.eval("[...document.querySelectorAll('.charts path.curve')].filter((p) => p.getAttribute('d').length > 20).length"))

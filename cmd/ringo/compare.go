@@ -97,7 +97,8 @@ func gradsOf(lines [2][]string) (steps [2][]metrics.GradStep, err error) {
 		}
 		steps[i], err = metrics.ReadGrads(file)
 		if errors.Is(err, fs.ErrNotExist) || err == nil && len(steps[i]) == 0 {
-			return steps, &launch.ExitError{Code: 2, Text: fmt.Sprintf("%s wrote no norms of gradients: it must train a step, with train.Start", name)}
+			return steps,
+				&launch.ExitError{Code: 2, Text: fmt.Sprintf("%s wrote no norms of gradients: it must train a step, with train.Start", name)}
 		}
 		if err != nil {
 			return steps, err

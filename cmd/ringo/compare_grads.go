@@ -187,7 +187,8 @@ func (d *comparison) write(out io.Writer) error {
 		if r.Differs {
 			mark = strings.TrimSpace("differs " + r.Note)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%.6f\t%s\n", r.Name, strings.ReplaceAll(fmt.Sprint(r.Shape), " ", ","), number(r.A), number(r.B), r.Ratio, mark)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%.6f\t%s\n", r.Name, strings.ReplaceAll(fmt.Sprint(r.Shape), " ", ","), number(r.A), number(r.B),
+			r.Ratio, mark)
 	}
 	if err := w.Flush(); err != nil || !d.Same {
 		return err

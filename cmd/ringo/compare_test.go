@@ -39,7 +39,8 @@ func TestCompareNamesTheParameter(t *testing.T) {
 	prog := program(t, "grads")
 	stdout, stderr, code := run(t, "compare", prog+" -steps 2", prog+" -steps 2 -tp 2 -wrong")
 	require.Equal(t, 1, code, stderr)
-	assert.Regexp(t, `ringo: step 1: the gradient of in.weight differs: norm \S+ and \S+, ratio \S+; nearest to the loss: norm.bias\n$`, stderr)
+	assert.Regexp(t, `ringo: step 1: the gradient of in.weight differs: norm \S+ and \S+, ratio \S+; nearest to the loss: norm.bias\n$`,
+		stderr)
 	for _, name := range []string{"in.weight", "in.bias", "norm.weight", "norm.bias"} {
 		assert.Regexp(t, `(?m)^`+name+` .* differs`, stdout)
 	}
@@ -60,11 +61,13 @@ func TestLongCompareExample(t *testing.T) {
 	reliability.SkipUnlessLong(t)
 	needsProcesses(t)
 	text := filepath.Join(t.TempDir(), "text")
-	require.NoError(t, os.WriteFile(text, []byte(strings.Repeat("All the world's a stage, and all the men and women merely players. ", 100)), 0o666))
+	require.NoError(t,
+		os.WriteFile(text, []byte(strings.Repeat("All the world's a stage, and all the men and women merely players. ", 100)), 0o666))
 	line := "../../examples/gpt -steps 10 -layers 2 -dim 32 -seq 30 -batch 5 -sample 0 -dtype float64 -threads 1 -data " + text
 	for _, shm := range []string{"1", "0"} {
 		t.Setenv("RINGO_SHM", shm)
-		for _, other := range []string{line + " -tp 2 -sp -dp 2", "ringo run -n 2 " + line + " -tp 2", "ringo run -n 4 " + line + " -tp 2 -sp -async 3 -fsdp 2", "ringo run -n 2 " + line + " -cp 2"} {
+		for _, other := range []string{line + " -tp 2 -sp -dp 2", "ringo run -n 2 " + line + " -tp 2",
+			"ringo run -n 4 " + line + " -tp 2 -sp -async 3 -fsdp 2", "ringo run -n 2 " + line + " -cp 2"} {
 			if shm == "0" && !strings.HasPrefix(other, "ringo") {
 				continue
 			}
@@ -135,25 +138,34 @@ func TestCompareGrads(t *testing.T) {
 		first string
 		want  string
 	}{
-		"equal":            {a: steps{stepOf(1, 1, 1, 2), stepOf(2, 1, 0, 3)}, b: steps{stepOf(1, 1, 1, 2), stepOf(2, 1, 0, 3)}, step: 2},
-		"rounding":         {a: steps{stepOf(1, 1, 1, 2)}, b: steps{stepOf(1, 1.0009, 0.9991, 2.0019)}, step: 1},
-		"zero but noise":   {a: steps{stepOf(1, 1, 1e-9, 2)}, b: steps{stepOf(1, 1, 9e-8, 2)}, step: 1},
-		"small":            {a: steps{stepOf(1, 1, 1e-5, 2)}, b: steps{stepOf(1, 1, 1.1e-5, 2)}, step: 1, first: "w1", want: "ratio 1.1"},
-		"in step 2":        {a: steps{stepOf(1, 1, 1, 2), stepOf(2, 1, 1, 2)}, b: steps{stepOf(1, 1, 1, 2), stepOf(2, 1, 1, 2.1)}, step: 2, first: "w2", want: "step 2: the gradient of w2 differs: norm 2 and 2.1, ratio 1.05"},
-		"twice":            {a: steps{stepOf(1, 1, 1, 2)}, b: steps{stepOf(1, 1, 2.0001, 2)}, step: 1, first: "w1", want: "B is 2.000 times A: a sum or a factor of 2 too many in B, or missing in A"},
-		"a third":          {a: steps{stepOf(1, 1, 3, 2)}, b: steps{stepOf(1, 1, 1, 2)}, step: 1, first: "w1", want: "B is 1/3.000 of A: a sum or a factor of 3 missing in B, or too many in A"},
-		"no gradient":      {a: steps{stepOf(1, 1, 3, 2)}, b: steps{stepOf(1, 1, 3, 0)}, step: 1, first: "w2", want: "ratio 0; B has no gradient"},
+		"equal":          {a: steps{stepOf(1, 1, 1, 2), stepOf(2, 1, 0, 3)}, b: steps{stepOf(1, 1, 1, 2), stepOf(2, 1, 0, 3)}, step: 2},
+		"rounding":       {a: steps{stepOf(1, 1, 1, 2)}, b: steps{stepOf(1, 1.0009, 0.9991, 2.0019)}, step: 1},
+		"zero but noise": {a: steps{stepOf(1, 1, 1e-9, 2)}, b: steps{stepOf(1, 1, 9e-8, 2)}, step: 1},
+		"small":          {a: steps{stepOf(1, 1, 1e-5, 2)}, b: steps{stepOf(1, 1, 1.1e-5, 2)}, step: 1, first: "w1", want: "ratio 1.1"},
+		"in step 2": {a: steps{stepOf(1, 1, 1, 2), stepOf(2, 1, 1, 2)}, b: steps{stepOf(1, 1, 1, 2), stepOf(2, 1, 1, 2.1)}, step: 2,
+			first: "w2", want: "step 2: the gradient of w2 differs: norm 2 and 2.1, ratio 1.05"},
+		"twice": {a: steps{stepOf(1, 1, 1, 2)}, b: steps{stepOf(1, 1, 2.0001, 2)}, step: 1, first: "w1",
+			want: "B is 2.000 times A: a sum or a factor of 2 too many in B, or missing in A"},
+		"a third": {a: steps{stepOf(1, 1, 3, 2)}, b: steps{stepOf(1, 1, 1, 2)}, step: 1, first: "w1",
+			want: "B is 1/3.000 of A: a sum or a factor of 3 missing in B, or too many in A"},
+		"no gradient": {a: steps{stepOf(1, 1, 3, 2)}, b: steps{stepOf(1, 1, 3, 0)}, step: 1, first: "w2",
+			want: "ratio 0; B has no gradient"},
 		"NaN in both":      {a: steps{stepOf(1, 1, nan, 2)}, b: steps{stepOf(1, 1, nan, 2)}, step: 1, first: "w1", want: "not finite"},
 		"infinite in both": {a: steps{stepOf(1, 1, 1, inf)}, b: steps{stepOf(1, 1, 1, inf)}, step: 1, first: "w2", want: "not finite"},
-		"infinite in one":  {a: steps{stepOf(1, 1, 1, 2)}, b: steps{stepOf(1, 1, 1, inf)}, step: 1, first: "w2", want: "w2 differs: norm 2 and +Inf, ratio +Inf; not finite"},
+		"infinite in one": {a: steps{stepOf(1, 1, 1, 2)}, b: steps{stepOf(1, 1, 1, inf)}, step: 1, first: "w2",
+			want: "w2 differs: norm 2 and +Inf, ratio +Inf; not finite"},
 		"NaN beside equal": {a: steps{stepOf(1, 1, 1, nan)}, b: steps{stepOf(1, 1, 1, nan)}, step: 1, first: "w2", want: "not finite"},
-		"infinite beside":  {a: steps{stepOf(1, 1, inf, 2)}, b: steps{stepOf(1, 1, inf, 3)}, step: 1, first: "w1", want: "nearest to the loss: w2"},
-		"another name":     {a: steps{stepOf(1, 1, 1, 2)}, b: steps{other}, step: 1, first: "w2", want: "w2 differs: trained in A alone; nearest to the loss: v"},
-		"another shape":    {a: steps{stepOf(1, 1, 1, 2)}, b: steps{shape}, step: 1, first: "w2", want: "[3 2] in B"},
-		"loss":             {a: steps{stepOf(1, 1, 1)}, b: steps{stepOf(1, 1.1, 1)}, step: 1, want: "step 1: the loss differs: 1 and 1.1"},
-		"both":             {a: steps{stepOf(1, 1, 1)}, b: steps{stepOf(1, 1.1, 4)}, step: 1, first: "w1", want: "; the loss differs too: 1 and 1.1"},
-		"steps":            {a: steps{stepOf(1, 1, 1)}, b: steps{stepOf(1, 1, 1), stepOf(2, 1, 1)}, step: 1, want: "A did 1 steps, B 2"},
-		"from another":     {a: steps{stepOf(1, 1, 1)}, b: steps{stepOf(4, 1, 1)}, step: 1, want: "a line of A is of step 1, and that of B of step 4"},
+		"infinite beside": {a: steps{stepOf(1, 1, inf, 2)}, b: steps{stepOf(1, 1, inf, 3)}, step: 1, first: "w1",
+			want: "nearest to the loss: w2"},
+		"another name": {a: steps{stepOf(1, 1, 1, 2)}, b: steps{other}, step: 1, first: "w2",
+			want: "w2 differs: trained in A alone; nearest to the loss: v"},
+		"another shape": {a: steps{stepOf(1, 1, 1, 2)}, b: steps{shape}, step: 1, first: "w2", want: "[3 2] in B"},
+		"loss":          {a: steps{stepOf(1, 1, 1)}, b: steps{stepOf(1, 1.1, 1)}, step: 1, want: "step 1: the loss differs: 1 and 1.1"},
+		"both": {a: steps{stepOf(1, 1, 1)}, b: steps{stepOf(1, 1.1, 4)}, step: 1, first: "w1",
+			want: "; the loss differs too: 1 and 1.1"},
+		"steps": {a: steps{stepOf(1, 1, 1)}, b: steps{stepOf(1, 1, 1), stepOf(2, 1, 1)}, step: 1, want: "A did 1 steps, B 2"},
+		"from another": {a: steps{stepOf(1, 1, 1)}, b: steps{stepOf(4, 1, 1)}, step: 1,
+			want: "a line of A is of step 1, and that of B of step 4"},
 	} {
 		d := compareGrads(c.a, c.b, 1e-3)
 		assert.Equal(t, c.step, d.Step, name)

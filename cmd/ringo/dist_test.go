@@ -52,7 +52,8 @@ func TestLongRankStopped(t *testing.T) {
 		f := faultyJob(t, program, "2s", victim, syscall.SIGSTOP)
 		assert.Equal(t, 1, f.code)
 		assert.Contains(t, f.stderr, "no progress")
-		assert.Contains(t, f.stderr, "\nand 2 ranks failed because of it\n"+f.named+" did not end by itself and was killed; its last heartbeat was")
+		assert.Contains(t, f.stderr,
+			"\nand 2 ranks failed because of it\n"+f.named+" did not end by itself and was killed; its last heartbeat was")
 		assert.Less(t, f.took, 3*time.Second+reliability.Slack) // the timeout, two checks for progress, and some extra time
 		f.requireOthersFailed(t)
 	}

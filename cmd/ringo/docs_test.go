@@ -168,7 +168,8 @@ func measured(ctx context.Context, r *dist.Rank, kind backend.Kind, name string)
 func TestDocsCounts(t *testing.T) {
 	t.Parallel()
 	var table strings.Builder
-	table.WriteString("| collective | algorithm | rank 0 | rank 1 | rank 2 | rank 3 | all ranks | messages | steps |\n|---|---|---|---|---|---|---|---|---|\n")
+	table.WriteString(
+		"| collective | algorithm | rank 0 | rank 1 | rank 2 | rank 3 | all ranks | messages | steps |\n|---|---|---|---|---|---|---|---|---|\n")
 	require.NoError(t, onTCP(t, 4, dist.Config{Threads: 1, Log: io.Discard}, func(ctx context.Context, r *dist.Rank) error {
 		for _, kind := range tabled {
 			for _, name := range drawn(kind) {
@@ -206,7 +207,9 @@ func sums(sent []uint64) string {
 func TestDocsCountsOfGoroutines(t *testing.T) {
 	var table strings.Builder
 	table.WriteString("| collective | rank 0 | rank 1 | rank 2 | rank 3 | all ranks |\n|---|---|---|---|---|---|\n")
-	require.NoError(t, dist.Run(t.Context(), dist.Config{Ranks: 4, Threads: 1, Log: io.Discard}, func(ctx context.Context, r *dist.Rank) error {
+	require.NoError(t, dist.Run(t.Context(), dist.Config{
+		Ranks: 4, Threads: 1, Log: io.Discard,
+	}, func(ctx context.Context, r *dist.Rank) error {
 		for _, kind := range tabled {
 			sent, err := measured(ctx, r, kind, "direct")
 			if err != nil {

@@ -133,7 +133,8 @@ func (g *guard) killRest() error {
 		select {
 		case <-g.childEnded:
 		case <-limit:
-			return &launch.ExitError{Code: max(result.Code, 1), Text: strings.TrimPrefix(fmt.Sprintf("%s\nprocesses %v cannot be killed", result.Text, left), "\n")}
+			return &launch.ExitError{Code: max(result.Code, 1),
+				Text: strings.TrimPrefix(fmt.Sprintf("%s\nprocesses %v cannot be killed", result.Text, left), "\n")}
 		}
 	}
 	if result.Code == 0 {

@@ -157,7 +157,8 @@ func TestOthersStay(t *testing.T) {
 	_ = cmd.Run()
 	assert.Equal(t, 3, cmd.ProcessState.ExitCode())
 	var left []int
-	require.Eventually(t, func() bool { left = marked(mark, true); return len(left) == 1 }, time.Minute, 5*time.Millisecond) // the shell has become it
+	// the shell has become it
+	require.Eventually(t, func() bool { left = marked(mark, true); return len(left) == 1 }, time.Minute, 5*time.Millisecond)
 	require.NoError(t, syscall.Kill(left[0], syscall.SIGKILL))
 }
 

@@ -29,8 +29,8 @@ import (
 )
 
 // programs are the programs that jobs of tests run.
-var programs = map[string]func(){"allreduce": allreduce.Main, "bits": bits.Main, "grads": grads.Main, "late": late.Main, "restart": restart.Main,
-	"resume": resume.Main, "shrink": shrink.Main, "watched": watched.Main}
+var programs = map[string]func(){"allreduce": allreduce.Main, "bits": bits.Main, "grads": grads.Main, "late": late.Main,
+	"restart": restart.Main, "resume": resume.Main, "shrink": shrink.Main, "watched": watched.Main}
 
 // TestMain makes the test binary ringo itself if the environment says so, or a program if it is called by that name.
 func TestMain(m *testing.M) {
@@ -156,7 +156,8 @@ func TestIsPackage(t *testing.T) {
 	require.NoError(t, os.MkdirAll("a/b.c", 0o755))
 	require.NoError(t, os.WriteFile("a/prog", nil, 0o755))
 	for name, want := range map[string]bool{".": true, "./a": true, "../" + filepath.Base(dir): true, filepath.Join(dir, "a"): true,
-		"example.com/x": true, "a": false, "./a/prog": false, "./none": false, "/none/x": false, "prog": false, "prog.sh": false, "a/b.c": false} {
+		"example.com/x": true, "a": false, "./a/prog": false, "./none": false, "/none/x": false, "prog": false, "prog.sh": false,
+		"a/b.c": false} {
 		assert.Equal(t, want, isPackage(name), name)
 	}
 }

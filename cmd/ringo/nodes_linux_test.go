@@ -62,7 +62,8 @@ func newCluster(t *testing.T, n int) *cluster { return &cluster{t, netns.New(t, 
 // start runs an agent on a host. flags come before the flags for its place in the job.
 func (c *cluster) start(host int, nodes string, flags, program string, env ...string) *agent {
 	c.t.Helper()
-	args := append(strings.Fields("run -nodes "+nodes+" -node-rank "+strconv.Itoa(host)+" -rdzv "+c.hosts[0].Addr+":29400 "+flags), strings.Fields(program)...)
+	args := append(strings.Fields("run -nodes "+nodes+" -node-rank "+strconv.Itoa(host)+" -rdzv "+c.hosts[0].Addr+":29400 "+flags),
+		strings.Fields(program)...)
 	a := &agent{cmd: c.hosts[host].Command(os.Args[0], args...), ended: make(chan struct{})}
 	a.cmd.Env = append(append(os.Environ(), "RINGO_TEST_CLI=1", "RINGO_JOB_SECRET="+testSecret), env...)
 	a.cmd.Stdout, a.cmd.Stderr = &a.stdout, &a.err
@@ -228,7 +229,8 @@ func TestElastic(t *testing.T) {
 	require.NoError(t, agents[2].cmd.Process.Kill())
 	c.await(`(?s)generation 2, rank \d of 4.*generation 2, rank \d of 4`, agents[:2]...)
 	requireGone(t, first)
-	assert.Regexp(t, `ringo: node 2 \(host .*\) with ranks 4-5 is lost: the connection ended\nringo: restart 1 of 3: generation 1 is over, generation 2 begins\n`,
+	assert.Regexp(t,
+		`ringo: node 2 \(host .*\) with ranks 4-5 is lost: the connection ended\nringo: restart 1 of 3: generation 1 is over, generation 2 begins\n`,
 		agents[0].err.String())
 
 	agents[2] = start(2)

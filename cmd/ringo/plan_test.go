@@ -11,7 +11,8 @@ import (
 // TestPlan: ringo plan prints the plan as tables or as JSON.
 func TestPlan(t *testing.T) {
 	t.Parallel()
-	stdout, stderr, code := run(t, "plan", "-layout", "dp=8,fsdp=8,tp=2", "-batch", "512", "-vocab", "50304", "-stage", "2", "-params", "bfloat16")
+	stdout, stderr, code := run(t, "plan", "-layout", "dp=8,fsdp=8,tp=2", "-batch", "512", "-vocab", "50304", "-stage", "2",
+		"-params", "bfloat16")
 	require.Zero(t, code, stderr)
 	for _, want := range []string{"dp=8,fsdp=8,tp=2, fsdp stage 2, 128 ranks, parameters in bfloat16, gradients sent in float32",
 		"2·P + 4·P/8", "allreduce over tp", "reducescatter over fsdp"} {
@@ -19,10 +20,13 @@ func TestPlan(t *testing.T) {
 	}
 	stdout, stderr, code = run(t, "plan", "-layout", "fsdp=4,ep=8", "-experts", "8", "-batch", "512")
 	require.Zero(t, code, stderr)
-	for _, want := range []string{"fsdp=4,ep=8, fsdp stage 3, 32 ranks", "of them of experts", "allgather over fsdp×ep", "allgather over fsdp ", "alltoall over ep"} {
+	for _, want := range []string{
+		"fsdp=4,ep=8, fsdp stage 3, 32 ranks", "of them of experts", "allgather over fsdp×ep", "allgather over fsdp ", "alltoall over ep",
+	} {
 		assert.Contains(t, stdout, want)
 	}
-	stdout, stderr, code = run(t, "plan", "-layers", "2", "-dim", "8", "-heads", "2", "-vocab", "16", "-seq", "4", "-layout", "fsdp=2", "-reduce", "bfloat16", "-json")
+	stdout, stderr, code = run(t, "plan", "-layers", "2", "-dim", "8", "-heads", "2", "-vocab", "16", "-seq", "4", "-layout", "fsdp=2",
+		"-reduce", "bfloat16", "-json")
 	require.Zero(t, code, stderr)
 	var p struct {
 		Stage, Parameters, Total int
@@ -38,16 +42,17 @@ func TestPlan(t *testing.T) {
 func TestPlanErrors(t *testing.T) {
 	t.Parallel()
 	for want, args := range map[string][]string{
-		"12 heads do not divide over tp=5 ranks (see ringo plan -h)":                                 {"-layout", "tp=5"},
-		`layout "pp=2": the axes are dp, fsdp, ep and tp, not "pp" (see ringo plan -h)`:              {"-layout", "pp=2"},
-		`layout "dp=0": "dp=0" should be an axis with a size, such as tp=2 (see ringo plan -h)`:      {"-layout", "dp=0"},
-		"stage 2 needs an fsdp axis in the layout, such as fsdp=4 (see ringo plan -h)":               {"-layout", "dp=4", "-stage", "2"},
-		`unknown dtype "int8" (float32, float64, bfloat16, float16) (see ringo plan -h)`:             {"-params", "int8"},
-		"gradients of bfloat16 parameters cannot be reduced in float32 without fsdp (see ringo plan": {"-params", "bfloat16", "-reduce", "float32"},
-		"6 experts do not divide over ep=4 ranks (see ringo plan -h)":                                {"-layout", "ep=4", "-experts", "6"},
-		"0 heads: at least 1 (see ringo plan -h)":                                                    {"-heads", "0"},
-		"unexpected argument foo": {"foo"},
-		"unknown flag -nope":      {"--nope"},
+		"12 heads do not divide over tp=5 ranks (see ringo plan -h)":                            {"-layout", "tp=5"},
+		`layout "pp=2": the axes are dp, fsdp, ep and tp, not "pp" (see ringo plan -h)`:         {"-layout", "pp=2"},
+		`layout "dp=0": "dp=0" should be an axis with a size, such as tp=2 (see ringo plan -h)`: {"-layout", "dp=0"},
+		"stage 2 needs an fsdp axis in the layout, such as fsdp=4 (see ringo plan -h)":          {"-layout", "dp=4", "-stage", "2"},
+		`unknown dtype "int8" (float32, float64, bfloat16, float16) (see ringo plan -h)`:        {"-params", "int8"},
+		"gradients of bfloat16 parameters cannot be reduced in float32 without fsdp (see ringo plan": {"-params", "bfloat16",
+			"-reduce", "float32"},
+		"6 experts do not divide over ep=4 ranks (see ringo plan -h)": {"-layout", "ep=4", "-experts", "6"},
+		"0 heads: at least 1 (see ringo plan -h)":                     {"-heads", "0"},
+		"unexpected argument foo":                                     {"foo"},
+		"unknown flag -nope":                                          {"--nope"},
 	} {
 		stdout, stderr, code := run(t, append([]string{"plan"}, args...)...)
 		assert.Equal(t, 2, code, want)

@@ -18,7 +18,8 @@ func TestRestarts(t *testing.T) {
 	needsProcesses(t)
 	program := program(t, "restart")
 	logs := t.TempDir()
-	stdout, stderr, code := run(t, "run", "-n", "2", "-max-restarts", "2", "-timeout", "20s", "-log-dir", logs, program, t.TempDir(), "9", "7", "7", "7")
+	stdout, stderr, code := run(t, "run", "-n", "2", "-max-restarts", "2", "-timeout", "20s", "-log-dir", logs, program, t.TempDir(), "9",
+		"7", "7", "7")
 	assert.Equal(t, 1, code, stdout+stderr)
 	assert.Contains(t, stdout, "[0] generation 1, rank 0 of 2, pid ")
 	jobs, err := filepath.Glob(filepath.Join(logs, "job-*"))
@@ -29,7 +30,8 @@ func TestRestarts(t *testing.T) {
 		assert.FileExists(t, filepath.Join(logs, "generation-"+gen+"-rank-1.log"))
 	}
 	assert.Equal(t, 3, strings.Count(stdout, "[1] error: rank 1: crash in step 7\n"))
-	assert.Regexp(t, `ringo: rank 1 \(pid \d+\) failed: crash in step 7\nringo: restart 1 of 2: generation 1 is over, generation 2 begins\n`, stderr)
+	assert.Regexp(t, `ringo: rank 1 \(pid \d+\) failed: crash in step 7\nringo: restart 1 of 2: generation 1 is over, generation 2 begins\n`,
+		stderr)
 	assert.Regexp(t, `ringo: restart 2 of 2: generation 2 is over, generation 3 begins\n`, stderr)
 	assert.Regexp(t, `ringo: rank 1 \(pid \d+\) failed: crash in step 7\nand 1 rank failed because of it\n`+
 		`generation 3 was the last: restarts without progress are limited to 2\n$`, stderr)

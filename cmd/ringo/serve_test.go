@@ -236,7 +236,8 @@ func TestServeWrong(t *testing.T) {
 	}{
 		{"-serve " + taken.Addr().String(), "ringo: -serve: cannot serve at " + taken.Addr().String() + ": address already in use\n", 1},
 		{"-serve here", "ringo: -serve here: \"here\" is no port and no host:port (see ringo run -h)\n", 2},
-		{"-serve 0 -nodes 2 -node-rank 1 -rdzv 127.0.0.1:1", "ringo: -serve 0: host 0 shows the whole job, this is host 1 (see ringo run -h)\n", 2},
+		{"-serve 0 -nodes 2 -node-rank 1 -rdzv 127.0.0.1:1", "ringo: -serve 0: host 0 shows the whole job, this is host 1 (see ringo run -h)\n",
+			2},
 	} {
 		stdout, stderr, code := run(t, append(strings.Fields("run -n 1 "+c.args), "echo", "started")...)
 		assert.Equal(t, c.code, code, c.args)

@@ -22,7 +22,8 @@ func placements(hostOf []int, near func(a, b int) bool) []placement {
 	switch {
 	case n == 1:
 	case tp == 1 && linked != "inside a host":
-		out = append(out, placement{fmt.Sprintf("pp=%d", n), "they do not: no neighbors have GPUs that are linked closely, pipeline between them"})
+		out = append(out,
+			placement{fmt.Sprintf("pp=%d", n), "they do not: no neighbors have GPUs that are linked closely, pipeline between them"})
 	case tp == 1 && hosts == n:
 		out = append(out, placement{fmt.Sprintf("pp=%d", n), "they do not: one rank on each host, pipeline across"})
 	case tp == 1 && hosts == 1:

@@ -39,7 +39,9 @@ func TestTopo(t *testing.T) {
 	for _, want := range []string{"host 0: ", ", ranks 0-1\n", "2 ranks, local", "GB/s, from", "tp=2"} {
 		assert.Contains(t, stdout, want)
 	}
-	for args, want := range map[string]string{"-ranks=-1": "-ranks -1", "-ranks 0": "-ranks 0: want 1 to 1024", "-backend mpi": `"mpi" is not local, shm or tcp`} {
+	for args, want := range map[string]string{
+		"-ranks=-1": "-ranks -1", "-ranks 0": "-ranks 0: want 1 to 1024", "-backend mpi": `"mpi" is not local, shm or tcp`,
+	} {
 		_, stderr, code := run(t, append([]string{"topo"}, strings.Fields(args)...)...)
 		assert.Equal(t, 2, code)
 		assert.Contains(t, stderr, want)

@@ -96,7 +96,8 @@ func TestTraceMisuse(t *testing.T) {
 		require.NoError(t, os.WriteFile(path, []byte(text), 0o666))
 		return path
 	}
-	good := file("good.json", `{"otherData":{"start":"1"},"traceEvents":[{"name":"process_labels","ph":"M","pid":3,"args":{"labels":"host a"}}]}`)
+	good := file("good.json",
+		`{"otherData":{"start":"1"},"traceEvents":[{"name":"process_labels","ph":"M","pid":3,"args":{"labels":"host a"}}]}`)
 	for want, args := range map[string][]string{
 		"no such file":                  {"summary", filepath.Join(dir, "none.json")},
 		"it is not a timeline of Ringo": {"summary", file("other.json", `{"traceEvents":[]}`)},

@@ -194,7 +194,9 @@ func TestLabelsDoNotOverlap(t *testing.T) {
 
 func TestVizLabels(t *testing.T) {
 	c := &canvas{s: &scene{kind: backend.AllReduce, ranks: 8, at: algo.OneHost(8)}}
-	for want, ranks := range map[string]uint64{"c0": 1, "c1+c7": 1<<1 | 1<<7, "c2…4": 0b11100, "c6…1": 0b11000011, "c0,2,4": 0b10101, "Σc": 255} {
+	for want, ranks := range map[string]uint64{
+		"c0": 1, "c1+c7": 1<<1 | 1<<7, "c2…4": 0b11100, "c6…1": 0b11000011, "c0,2,4": 0b10101, "Σc": 255,
+	} {
 		assert.Equal(t, want, c.label(held{2, ranks}))
 	}
 	c.s.kind = backend.AllGather

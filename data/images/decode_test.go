@@ -72,7 +72,8 @@ func TestForms(t *testing.T) {
 
 	frame := image.NewPaletted(image.Rect(1, 0, 2, 1), color.Palette{color.White})
 	var b bytes.Buffer
-	require.NoError(t, gif.EncodeAll(&b, &gif.GIF{Image: []*image.Paletted{frame}, Delay: []int{0}, Config: image.Config{Width: 2, Height: 1}}))
+	require.NoError(t,
+		gif.EncodeAll(&b, &gif.GIF{Image: []*image.Paletted{frame}, Delay: []int{0}, Config: image.Config{Width: 2, Height: 1}}))
 	require.NoError(t, decode(b.Bytes(), 1, 2, out))
 	assert.Equal(t, []float32{0, 1, 0, 1, 0, 1}, out)
 
@@ -133,7 +134,8 @@ func FuzzDecode(f *testing.F) {
 	}
 	f.Add(header(1<<31, 1<<31))
 	f.Fuzz(func(t *testing.T, content []byte) {
-		if head, _, err := image.DecodeConfig(bytes.NewReader(content)); err == nil && head.Width*head.Height > 1<<20 && head.Width*head.Height < maxPixels {
+		if head, _, err := image.DecodeConfig(bytes.NewReader(content)); err == nil && head.Width*head.Height > 1<<20 &&
+			head.Width*head.Height < maxPixels {
 			t.Skip("takes long")
 		}
 		out := make([]float32, 3*4*3)

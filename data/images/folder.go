@@ -19,8 +19,9 @@ import (
 
 // Config configures Open.
 type Config struct {
-	Height, Width int      // images of another size are stretched to this one
-	Classes       []string // in the order of their numbers, for example Folder.Classes of the training set; nil: the sorted names of the folders
+	Height, Width int // images of another size are stretched to this one
+	// in the order of their numbers, for example Folder.Classes of the training set; nil: the sorted names of the folders
+	Classes []string
 }
 
 // Folder is a Dataset of images. x is [3, Height, Width] float32: red, green and blue in [0, 1]. y is the number of the class, int64.

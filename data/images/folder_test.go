@@ -95,7 +95,8 @@ func (r rank) Size() int { return r.size }
 
 // Every image comes once an epoch, on any number of ranks, with its class and the pixels of a separate decoder.
 func TestFolder(t *testing.T) {
-	files, want := map[string][]byte{}, []string{"ant/a.gif", "ant/b.JPEG", "ant/z.png", "ant/more/c.bmp", "ant/more/d.tif", "bee/a.jpg", "bee/a.png"}
+	files, want := map[string][]byte{},
+		[]string{"ant/a.gif", "ant/b.JPEG", "ant/z.png", "ant/more/c.bmp", "ant/more/d.tif", "bee/a.jpg", "bee/a.png"}
 	for i, name := range want {
 		files[name] = encode(t, filepath.Ext(name), picture(5, 4, i))
 	}
@@ -151,7 +152,8 @@ func TestOpenErrors(t *testing.T) {
 		{nil, ok, "DIR has no folders, one for each class"},
 		{map[string][]byte{"x.png": p, "a/x.png": p}, ok, "DIR/x.png lies in no class's folder"},
 		{map[string][]byte{"a/x.png": p, "b/.x.png": p}, ok, "folder DIR/b has no images"},
-		{map[string][]byte{"a/x.png": p, "a/Thumbs.db": p}, ok, "DIR/a/Thumbs.db does not have the extension of an image: want one of [.bmp .gif .jpeg .jpg .png .tif .tiff .webp]"},
+		{map[string][]byte{"a/x.png": p, "a/Thumbs.db": p}, ok,
+			"DIR/a/Thumbs.db does not have the extension of an image: want one of [.bmp .gif .jpeg .jpg .png .tif .tiff .webp]"},
 		{map[string][]byte{"a/x.png": p}, Config{2, 2, []string{"b"}}, `folder DIR/a is not one of the classes ["b"]`},
 	} {
 		dir := write(t, c.files)

@@ -114,7 +114,9 @@ func inflating(t testing.TB, codec pq.WriterOption, version int) (good, bad []by
 
 // The same in whole files, whose pages the library would read.
 func TestFileHoldsMore(t *testing.T) {
-	for _, codec := range []pq.WriterOption{pq.Compression(&pq.Snappy), pq.Compression(&pq.Gzip), pq.Compression(&pq.Brotli), pq.Compression(&pq.Zstd)} {
+	for _, codec := range []pq.WriterOption{
+		pq.Compression(&pq.Snappy), pq.Compression(&pq.Gzip), pq.Compression(&pq.Brotli), pq.Compression(&pq.Zstd),
+	} {
 		for version := 1; version <= 2; version++ {
 			good, bad := inflating(t, codec, version)
 			ds, err := readBytes(good, Config{})

@@ -45,18 +45,21 @@ func TestPyArrow(t *testing.T) {
 			require.Equal(t, []string{"cat", "ant", "bee"}[i%3], ds.Classes[tensor.Data[int64](y)[0]])
 		}
 	}
-	for target, want := range map[string][]string{"u32": {"0", "4294967295"}, "flag": {"false", "true"}, "i8": {"-3", "-2", "-1", "0", "1", "2", "3"}} {
+	for target, want := range map[string][]string{
+		"u32": {"0", "4294967295"}, "flag": {"false", "true"}, "i8": {"-3", "-2", "-1", "0", "1", "2", "3"},
+	} {
 		ds, err := Read("testdata/zstd.parquet", Config{Columns: []string{"f64"}, Target: target, Labels: true})
 		require.NoError(t, err)
 		assert.Equal(t, want, ds.Classes)
 	}
 	for want, cfg := range map[string]Config{
-		`column "id": holds STRING: want numbers`:                                                           {},
-		`column "day": holds DATE: want numbers`:                                                            {Columns: []string{"f64"}, Target: "day"},
-		`column "list": holds lists or groups: want one value a row`:                                        {Columns: []string{"list"}, Target: "f64"},
-		`column "f64": holds DOUBLE: want text or whole numbers`:                                            {Columns: []string{"f32"}, Target: "f64", Labels: true},
-		`column "kind": row 1: "ant" is not one of the classes "cat", "bee"`:                                {Columns: []string{"f32"}, Target: "kind", Classes: []string{"cat", "bee"}},
-		`class "a" is given twice`:                                                                          {Classes: []string{"a", "a"}},
+		`column "id": holds STRING: want numbers`:                    {},
+		`column "day": holds DATE: want numbers`:                     {Columns: []string{"f64"}, Target: "day"},
+		`column "list": holds lists or groups: want one value a row`: {Columns: []string{"list"}, Target: "f64"},
+		`column "f64": holds DOUBLE: want text or whole numbers`:     {Columns: []string{"f32"}, Target: "f64", Labels: true},
+		`column "kind": row 1: "ant" is not one of the classes "cat", "bee"`: {Columns: []string{"f32"},
+			Target: "kind", Classes: []string{"cat", "bee"}},
+		`class "a" is given twice`: {Classes: []string{"a", "a"}},
 		`no column "none": there are "id", "f64", "f32", "i8", "u32", "i64", "flag", "kind", "day", "list"`: {Target: "none"},
 	} {
 		_, err := Read("testdata/none.parquet", cfg)

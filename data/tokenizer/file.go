@@ -137,7 +137,8 @@ func parse(text []byte) (*Tokenizer, error) {
 		return nil, fmt.Errorf("model: %w", err)
 	}
 	if m.Dropout != 0 || m.Prefix != "" || m.Suffix != "" {
-		return nil, fmt.Errorf("model: dropout %v, continuing_subword_prefix %q and end_of_word_suffix %q are not supported", m.Dropout, m.Prefix, m.Suffix)
+		return nil, fmt.Errorf("model: dropout %v, continuing_subword_prefix %q and end_of_word_suffix %q are not supported",
+			m.Dropout, m.Prefix, m.Suffix)
 	}
 	t := &Tokenizer{pieces: map[int]string{}, ids: map[string]int{}}
 	if err := t.form(&f, &m); err != nil {

@@ -167,17 +167,20 @@ func (t *Tokenizer) characters(normal, words, decode []step) error {
 		s := words[0]
 		scheme, ok := map[string]spaces{"always": metaAlways, "first": metaFirst, "never": metaNever}[s.Scheme]
 		if !ok || s.Replacement != underscore || or(s.Split, true) || s.PrefixSpace != nil {
-			return fmt.Errorf("pre_tokenizer: Metaspace with replacement %q, prepend_scheme %q and split %v is not supported", s.Replacement, s.Scheme, or(s.Split, true))
+			return fmt.Errorf("pre_tokenizer: Metaspace with replacement %q, prepend_scheme %q and split %v is not supported",
+				s.Replacement, s.Scheme, or(s.Split, true))
 		}
 		t.spaces = scheme
 	default:
-		return fmt.Errorf("normalizer:%s and pre_tokenizer:%s are not supported with byte_fallback: there are Prepend with Replace, or Metaspace", types(normal), types(words))
+		return fmt.Errorf("normalizer:%s and pre_tokenizer:%s are not supported with byte_fallback: there are Prepend with Replace, or Metaspace",
+			types(normal), types(words))
 	}
 	switch types(decode) {
 	case " Replace ByteFallback Fuse":
 	case " Replace ByteFallback Fuse Strip":
 		if s := decode[3]; s.Content != " " || s.Start != 1 || s.Stop != 0 {
-			return fmt.Errorf("decoder: Strip of %d %q and %d is not supported: there is that of one space at the beginning", s.Start, s.Content, s.Stop)
+			return fmt.Errorf("decoder: Strip of %d %q and %d is not supported: there is that of one space at the beginning",
+				s.Start, s.Content, s.Stop)
 		}
 		t.strip = true
 	default:

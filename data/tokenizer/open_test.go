@@ -53,9 +53,12 @@ func TestRefused(t *testing.T) {
 		{"gpt2", `"normalizer":null`, `"normalizer":{"type":"NFC"}`, `normalizer: the type "NFC" is not supported`},
 		{"gpt2", `"normalizer":null`, `"normalizer":{"type":"Prepend","prepend":"▁"}`, `normalizer: Prepend is not supported for bytes`},
 		{"gpt2", `"use_regex":true`, `"use_regex":false`, `pre_tokenizer: ByteLevel without use_regex`},
-		{"gpt2", `"pre_tokenizer":{"type":"ByteLevel"`, `"pre_tokenizer":{"type":"Whitespace"`, `pre_tokenizer: the type "Whitespace" is not supported`},
-		{"gpt2", `"pre_tokenizer":{"type":"ByteLevel"`, `"pre_tokenizer":{"type":"ByteLevel","new":1`, `pre_tokenizer: ByteLevel: json: unknown field "new"`},
-		{"gpt2", `"post_processor":{"type":"ByteLevel"`, `"post_processor":{"type":"RobertaProcessing"`, `post_processor: the type "RobertaProcessing" is not supported`},
+		{"gpt2", `"pre_tokenizer":{"type":"ByteLevel"`, `"pre_tokenizer":{"type":"Whitespace"`,
+			`pre_tokenizer: the type "Whitespace" is not supported`},
+		{"gpt2", `"pre_tokenizer":{"type":"ByteLevel"`, `"pre_tokenizer":{"type":"ByteLevel","new":1`,
+			`pre_tokenizer: ByteLevel: json: unknown field "new"`},
+		{"gpt2", `"post_processor":{"type":"ByteLevel"`, `"post_processor":{"type":"RobertaProcessing"`,
+			`post_processor: the type "RobertaProcessing" is not supported`},
 		{"gpt2", `"decoder":{"type":"ByteLevel"`, `"decoder":{"type":"WordPiece"`, `decoder: the type "WordPiece" is not supported`},
 		{"gpt2", `"dropout":null`, `"dropout":0.1`, `model: dropout 0.1`},
 		{"gpt2", `"model":{`, `"model":{"type":"Unigram",`, `model: the type "Unigram" is not supported`},
@@ -82,7 +85,8 @@ func TestRefused(t *testing.T) {
 		{"llama3", `{"Sequence":{"id":"A"`, `{"Sequence":{"id":"B"`, `neither a special token nor the text A`},
 		{"llama3", `{"Sequence":{"id":"A","type_id":0}}`, `{"SpecialToken":{"id":"<|begin_of_text|>","type_id":0}}`, `the text stands 0 times`},
 		{"llama2", `"prepend":"▁"`, `"prepend":"_"`, `normalizer: only ▁ is supported`},
-		{"llama2", `"pre_tokenizer":null`, `"pre_tokenizer":{"type":"Metaspace","replacement":"▁","prepend_scheme":"always","split":false}`, `normalizer: Prepend Replace and pre_tokenizer: Metaspace are not supported`},
+		{"llama2", `"pre_tokenizer":null`, `"pre_tokenizer":{"type":"Metaspace","replacement":"▁","prepend_scheme":"always","split":false}`,
+			`normalizer: Prepend Replace and pre_tokenizer: Metaspace are not supported`},
 		{"llama2", `"byte_fallback":true`, `"byte_fallback":false`, `normalizer: Prepend Replace is not supported for bytes`},
 		{"llama2", `"start":1`, `"start":2`, `decoder: Strip of 2`},
 		{"llama2", `{"type":"Fuse"},`, ``, `decoder: Replace ByteFallback Strip is not supported`},
@@ -161,7 +165,9 @@ func TestHostile(t *testing.T) {
 	const steps = 100000
 	deep := strings.Repeat(`{"type":"Sequence","normalizers":[`, 4000) + strings.Repeat(`]}`, 4000)
 	long := `{"type":"Sequence","normalizers":[` + strings.Repeat(`{"type":"Prepend","prepend":"▁"},`, steps-1) + `{"type":"Prepend"}]}`
-	for normalizer, want := range map[string]string{deep: `normalizer: the type "Sequence" is not supported`, long: `normalizer: a Sequence of 100000`} {
+	for normalizer, want := range map[string]string{
+		deep: `normalizer: the type "Sequence" is not supported`, long: `normalizer: a Sequence of 100000`,
+	} {
 		_, err := parse([]byte(text(t, "gpt2", `"normalizer":null`, `"normalizer":`+normalizer)))
 		require.ErrorContains(t, err, want)
 	}

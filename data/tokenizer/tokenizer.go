@@ -119,7 +119,8 @@ func (t *Tokenizer) Decode(ids []int) (string, error) {
 	for i, id := range ids {
 		piece, ok := t.pieces[id]
 		if !ok {
-			return "", fmt.Errorf("tokenizer: id %d, at %d, is not the id of a token: there are %d tokens, with ids below %d", id, i, len(t.pieces), t.vocab)
+			return "", fmt.Errorf("tokenizer: id %d, at %d, is not the id of a token: there are %d tokens, with ids below %d",
+				id, i, len(t.pieces), t.vocab)
 		}
 		text.WriteString(piece)
 	}

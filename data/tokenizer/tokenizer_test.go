@@ -75,7 +75,8 @@ func TestHuggingFace(t *testing.T) {
 // TestRoundTrip: tokenizers of bytes return every text, UTF-8 or not.
 func TestRoundTrip(t *testing.T) {
 	toks := []*tokenizer.Tokenizer{tokenizer.Bytes(), open(t, "gpt2"), open(t, "llama3")}
-	alphabet := []string{" ", "\n", "\r", "\t", "'", "s", "LL", "the", "é", "中", "🙂", "7", "\u00a0", "\xff", "\xf0\x9f", "\x80", "<|eot_id|>", "<|endoftext|>", "\ufffd"}
+	alphabet := []string{" ", "\n", "\r", "\t", "'", "s", "LL", "the", "é", "中", "🙂", "7", "\u00a0", "\xff", "\xf0\x9f", "\x80", "<|eot_id|>",
+		"<|endoftext|>", "\ufffd"}
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 2000 {
 		var text strings.Builder

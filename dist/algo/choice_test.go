@@ -16,8 +16,8 @@ import (
 )
 
 // chosen are the kinds that have a choice of algorithms.
-var chosen = []backend.Kind{backend.Broadcast, backend.Reduce, backend.AllReduce, backend.AllGather, backend.ReduceScatter, backend.AllToAll,
-	backend.AllGatherV, backend.ReduceScatterV, backend.AllToAllV, backend.Barrier}
+var chosen = []backend.Kind{backend.Broadcast, backend.Reduce, backend.AllReduce, backend.AllGather, backend.ReduceScatter,
+	backend.AllToAll, backend.AllGatherV, backend.ReduceScatterV, backend.AllToAllV, backend.Barrier}
 
 // clusters are the layouts of these tests: 2 to 64 ranks on 1 to 8 hosts of equal and of different sizes, and some whose ranks are on the
 // hosts in turn.
@@ -34,9 +34,9 @@ func clusters(t *testing.T) []algo.Layout {
 		}
 		return l
 	}
-	all := []algo.Layout{algo.OneHost(2), algo.OneHost(7), algo.OneHost(16), spread(1, 1), spread(2, 2), spread(3, 1), spread(7, 1), spread(1, 7),
-		spread(3, 3, 3, 3, 3), spread(1, 1, 1, 1, 1, 1, 1, 1), spread(4, 2, 1), spread(5, 8, 3), spread(8, 8), turns(12, 3), turns(11, 4),
-		spread(8, 8, 8, 8, 8, 8, 8, 8)}
+	all := []algo.Layout{algo.OneHost(2), algo.OneHost(7), algo.OneHost(16), spread(1, 1), spread(2, 2), spread(3, 1), spread(7, 1),
+		spread(1, 7), spread(3, 3, 3, 3, 3), spread(1, 1, 1, 1, 1, 1, 1, 1), spread(4, 2, 1), spread(5, 8, 3), spread(8, 8), turns(12, 3),
+		turns(11, 4), spread(8, 8, 8, 8, 8, 8, 8, 8)}
 	if !reliability.Long(t) {
 		return all
 	}
@@ -165,7 +165,8 @@ func (w *world) costs(kind backend.Kind, c algo.Candidate, s seen, bytes int) {
 		if c.Algo == "chain" {
 			all *= 51 // with some roots it goes between hosts once more
 		}
-		assert.InDelta(w.t, c.Cost.Network*float64(bytes*w.at.Hosts()), float64(s.across), 0.02*all, "%v by %s: bytes between hosts", kind, c.Algo)
+		assert.InDelta(w.t, c.Cost.Network*float64(bytes*w.at.Hosts()), float64(s.across), 0.02*all, "%v by %s: bytes between hosts",
+			kind, c.Algo)
 	}
 	rounds := c.Cost.Inside + c.Cost.Across
 	assert.LessOrEqual(w.t, 2*s.rounds, 3*rounds, "%v by %s: rounds: %+v", kind, c.Algo, c.Cost)

@@ -132,8 +132,9 @@ func (s *shape) share() float64 { return float64(s.n-1) / float64(s.n) }
 
 // formulas are the costs of the algorithms of each kind, by name. A kind that is not here has no choice.
 var formulas = [backend.NumKinds]map[string]func(s *shape) Cost{
-	backend.Broadcast: {"linear": (*shape).linearRooted, "chain": (*shape).chain, "binomial": (*shape).binomial, "hierarchical": (*shape).hostChain},
-	backend.Reduce:    {"linear": (*shape).linearRooted, "binomial": (*shape).binomial},
+	backend.Broadcast: {"linear": (*shape).linearRooted, "chain": (*shape).chain, "binomial": (*shape).binomial,
+		"hierarchical": (*shape).hostChain},
+	backend.Reduce: {"linear": (*shape).linearRooted, "binomial": (*shape).binomial},
 	backend.AllReduce: {"linear": (*shape).linearAllReduce, "direct": twice((*shape).pairs), "ring": twice((*shape).ring),
 		"halving-doubling": (*shape).halvingDoubling, "double-tree": (*shape).doubleTree, "hierarchical": (*shape).hierarchicalAllReduce},
 	backend.AllGather:      partsOf,
@@ -143,7 +144,8 @@ var formulas = [backend.NumKinds]map[string]func(s *shape) Cost{
 	backend.AllToAll:       {"linear": (*shape).pairs, "pairwise": (*shape).pairs, "bruck": (*shape).bruck},
 	backend.AllToAllV: {"linear": func(s *shape) Cost { return s.star((*shape).pairs(s), 2) },
 		"pairwise": func(s *shape) Cost { return s.agree((*shape).pairs(s)) }},
-	backend.Barrier: {"linear": func(s *shape) Cost { return s.star(Cost{}, 2) }, "dissemination": func(s *shape) Cost { return s.agree(Cost{}) }},
+	backend.Barrier: {"linear": func(s *shape) Cost { return s.star(Cost{}, 2) },
+		"dissemination": func(s *shape) Cost { return s.agree(Cost{}) }},
 }
 
 // partsOf are the formulas of all-gather. Those of reduce-scatter are the same, because it sends the same in the other direction.

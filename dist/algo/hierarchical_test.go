@@ -141,7 +141,9 @@ func TestHierarchicalMoves(t *testing.T) {
 				require.Equal(t, count*(w.at.Hosts()-1), w.crossed())
 			}
 		}
-		for index, x := range []reduction{{backend.Sum, tensor.Float32}, {backend.Avg, tensor.BFloat16}, {backend.PreMulSum, tensor.Float16}, {backend.Max, tensor.Int64}} {
+		for index, x := range []reduction{
+			{backend.Sum, tensor.Float32}, {backend.Avg, tensor.BFloat16}, {backend.PreMulSum, tensor.Float16}, {backend.Max, tensor.Int64},
+		} {
 			scales := []int{0, 1, 300}
 			if reliability.Long(t) || (index+n)%4 == 0 {
 				scales = append(scales, big(50_001))
@@ -156,7 +158,8 @@ func TestHierarchicalMoves(t *testing.T) {
 		for _, c := range []struct {
 			kind     backend.Kind
 			src, dst []int
-		}{{backend.ReduceScatterV, slices.Repeat([]int{total(parts)}, n), parts}, {backend.AllGatherV, parts, slices.Repeat([]int{total(parts)}, n)}} {
+		}{{backend.ReduceScatterV, slices.Repeat([]int{total(parts)}, n), parts},
+			{backend.AllGatherV, parts, slices.Repeat([]int{total(parts)}, n)}} {
 			w.run(func(r int) backend.Op {
 				return backend.Op{Kind: c.kind, Algo: "hierarchical", Count: parts[r], SrcCounts: parts, DstCounts: parts,
 					Src: mem(in[r][:4*c.src[r]]), Dst: mem(make([]byte, 4*c.dst[r]))}

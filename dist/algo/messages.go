@@ -76,17 +76,22 @@ var every = []method{{"linear", (*Messages).linear}, {"direct", (*Messages).dire
 
 // methods are the algorithms of each kind besides those in every.
 var methods = [backend.NumKinds][]method{
-	backend.Broadcast: {{"chain", (*Messages).chain}, {"binomial", (*Messages).binomialBroadcast}, {"hierarchical", (*Messages).hierarchicalBroadcast}},
-	backend.Reduce:    {{"binomial", (*Messages).binomialReduce}},
-	backend.AllReduce: {{"ring", (*Messages).ringAllReduce}, {"halving-doubling", (*Messages).halvingDoubling}, {"double-tree", (*Messages).doubleTree},
-		{"hierarchical", (*Messages).hierarchicalAllReduce}},
-	backend.AllGather:      {{"ring", (*Messages).ringAllGather}, {"bruck", (*Messages).bruckAllGather}, {"hierarchical", (*Messages).hierarchicalAllGather}},
-	backend.AllGatherV:     {{"ring", (*Messages).ringAllGather}, {"bruck", (*Messages).bruckAllGather}, {"hierarchical", (*Messages).hierarchicalAllGather}},
-	backend.ReduceScatter:  {{"ring", (*Messages).ringReduceScatter}, {"bruck", (*Messages).bruckReduceScatter}, {"hierarchical", (*Messages).hierarchicalReduceScatter}},
-	backend.ReduceScatterV: {{"ring", (*Messages).ringReduceScatter}, {"bruck", (*Messages).bruckReduceScatter}, {"hierarchical", (*Messages).hierarchicalReduceScatter}},
-	backend.AllToAll:       {{"pairwise", (*Messages).pairwise}, {"bruck", (*Messages).bruck}},
-	backend.AllToAllV:      {{"pairwise", (*Messages).pairwise}},
-	backend.Barrier:        {{"dissemination", (*Messages).disseminationBarrier}},
+	backend.Broadcast: {{"chain", (*Messages).chain}, {"binomial", (*Messages).binomialBroadcast},
+		{"hierarchical", (*Messages).hierarchicalBroadcast}},
+	backend.Reduce: {{"binomial", (*Messages).binomialReduce}},
+	backend.AllReduce: {{"ring", (*Messages).ringAllReduce}, {"halving-doubling", (*Messages).halvingDoubling},
+		{"double-tree", (*Messages).doubleTree}, {"hierarchical", (*Messages).hierarchicalAllReduce}},
+	backend.AllGather: {{"ring", (*Messages).ringAllGather}, {"bruck", (*Messages).bruckAllGather},
+		{"hierarchical", (*Messages).hierarchicalAllGather}},
+	backend.AllGatherV: {{"ring", (*Messages).ringAllGather}, {"bruck", (*Messages).bruckAllGather},
+		{"hierarchical", (*Messages).hierarchicalAllGather}},
+	backend.ReduceScatter: {{"ring", (*Messages).ringReduceScatter}, {"bruck", (*Messages).bruckReduceScatter},
+		{"hierarchical", (*Messages).hierarchicalReduceScatter}},
+	backend.ReduceScatterV: {{"ring", (*Messages).ringReduceScatter}, {"bruck", (*Messages).bruckReduceScatter},
+		{"hierarchical", (*Messages).hierarchicalReduceScatter}},
+	backend.AllToAll:  {{"pairwise", (*Messages).pairwise}, {"bruck", (*Messages).bruck}},
+	backend.AllToAllV: {{"pairwise", (*Messages).pairwise}},
+	backend.Barrier:   {{"dissemination", (*Messages).disseminationBarrier}},
 }
 
 // Names returns all algorithms, or those that a kind of operation has.

@@ -205,7 +205,9 @@ func TestLargeReductions(t *testing.T) {
 // every run.
 func TestRoundedSums(t *testing.T) {
 	bubbles(t, func(t *testing.T, w *world, n int) {
-		for _, x := range []reduction{{backend.Sum, tensor.Float32}, {backend.Avg, tensor.BFloat16}, {backend.PreMulSum, tensor.Float16}, {backend.Avg, tensor.Float64}} {
+		for _, x := range []reduction{
+			{backend.Sum, tensor.Float32}, {backend.Avg, tensor.BFloat16}, {backend.PreMulSum, tensor.Float16}, {backend.Avg, tensor.Float64},
+		} {
 			in, rng := make([][]byte, n), rand.New(rand.NewPCG(3, 4))
 			for r := range in {
 				in[r] = values(x.dt, 5003, func(int) float64 { return rng.NormFloat64() })

@@ -294,7 +294,9 @@ func (w *world) allToAll(kind backend.Kind, name string, rows func(from, to int)
 func TestEveryMessageMatters(t *testing.T) {
 	for _, n := range []int{2, 3, 4, 6} {
 		synctest.Test(t, func(t *testing.T) {
-			for _, kind := range []backend.Kind{backend.Broadcast, backend.Reduce, backend.AllReduce, backend.AllGather, backend.ReduceScatter, backend.AllToAll} {
+			for _, kind := range []backend.Kind{
+				backend.Broadcast, backend.Reduce, backend.AllReduce, backend.AllGather, backend.ReduceScatter, backend.AllToAll,
+			} {
 				for _, name := range algo.Names(kind) {
 					full, results := lossy(t, kind, name, n, -1, 0)
 					lost := 0

@@ -77,11 +77,12 @@ func TestTableErrors(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		`{"rule": []}`: "unknown field",
-		rule("allsum", "[1,1]", `{"algo": "linear"}`):                                                               `no operation is called "allsum"`,
-		rule("reduce", "[2,3]", `{"algo": "ring"}`):                                                                 `no algorithm is called "ring"; there are linear, direct, binomial`,
-		rule("reduce", "[1,9]", `{"algo": "binomial"}`):                                                             "binomial does not reduce in rank order",
-		rule("broadcast", "[1,9]", `{"max": 5, "algo": "chain"}`):                                                   "the last algorithm must have no max",
-		rule("broadcast", "[1,9]", ``):                                                                              "the last algorithm must have no max",
+		rule("allsum", "[1,1]", `{"algo": "linear"}`):             `no operation is called "allsum"`,
+		rule("reduce", "[2,3]", `{"algo": "ring"}`):               `no algorithm is called "ring"; there are linear, direct, binomial`,
+		rule("reduce", "[1,9]", `{"algo": "binomial"}`):           "binomial does not reduce in rank order",
+		rule("broadcast", "[1,9]", `{"max": 5, "algo": "chain"}`): "the last algorithm must have no max",
+		rule("broadcast", "[1,9]", ``):                            "the last algorithm must have no max",
+
 		rule("broadcast", "[1,9]", `{"max": 5, "algo": "chain"}, {"max": 5, "algo": "linear"}, {"algo": "linear"}`): "max 5 after 5",
 	} {
 		_, err := algo.ParseTable([]byte(text))
@@ -103,7 +104,9 @@ func TestBytes(t *testing.T) {
 // On inputs whose sum depends on the order, an all-reduce with direct has the bits of a reduce-scatter and an all-gather.
 func TestAllReduceIsReduceScatterAndAllGather(t *testing.T) {
 	bubbles(t, func(t *testing.T, w *world, n int) {
-		for _, x := range []reduction{{backend.Sum, tensor.Float32}, {backend.Avg, tensor.BFloat16}, {backend.PreMulSum, tensor.Float16}, {backend.Prod, tensor.Float64}} {
+		for _, x := range []reduction{
+			{backend.Sum, tensor.Float32}, {backend.Avg, tensor.BFloat16}, {backend.PreMulSum, tensor.Float16}, {backend.Prod, tensor.Float64},
+		} {
 			count, in, rng := 1001*n, make([][]byte, n), rand.New(rand.NewPCG(7, uint64(n)))
 			for r := range in {
 				in[r] = values(x.dt, count, func(int) float64 { return rng.NormFloat64() })

@@ -20,8 +20,9 @@ func TestStepAllocatesNothing(t *testing.T) {
 		for dim := range 2 {
 			chain = append(chain, &autograd.Copy{Group: g}, &autograd.Sum{Group: g},
 				&autograd.ReduceScatter{Group: g, Dim: dim}, &autograd.AllGather{Group: g, Dim: dim},
-				&autograd.ReduceScatter{Group: g, Dim: dim, Counts: []int{1, 5 - 2*dim}}, &autograd.AllGather{Group: g, Dim: dim, Counts: []int{1, 5 - 2*dim}},
-				&autograd.AllToAll{Group: g, Split: dim, Concat: 1 - dim}, &autograd.AllToAll{Group: g, Split: 1 - dim, Concat: dim})
+				&autograd.ReduceScatter{Group: g, Dim: dim, Counts: []int{1, 5 - 2*dim}},
+				&autograd.AllGather{Group: g, Dim: dim, Counts: []int{1, 5 - 2*dim}}, &autograd.AllToAll{Group: g, Split: dim, Concat: 1 - dim},
+				&autograd.AllToAll{Group: g, Split: 1 - dim, Concat: dim})
 		}
 		for i := range chain {
 			chain[i] = &untyped{chain[i]}

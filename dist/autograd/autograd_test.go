@@ -56,12 +56,18 @@ func proofs() (all []proof) {
 	add("copy", tensor.Invariant, disttest.Dims(5, 3), func(g *dist.Group) disttest.Communicating { return &autograd.Copy{Group: g} })
 	for _, k := range []tensor.Kind{tensor.Partial, tensor.Cut} {
 		add(fmt.Sprint("sum of ", k), k, disttest.Dims(5, 3), func(g *dist.Group) disttest.Communicating { return &autograd.Sum{Group: g} })
-		add(fmt.Sprint("all-reduce of ", k), k, disttest.Dims(5, 3), func(g *dist.Group) disttest.Communicating { return &autograd.AllReduce{Group: g} })
+		add(fmt.Sprint("all-reduce of ", k), k, disttest.Dims(5, 3), func(g *dist.Group) disttest.Communicating {
+			return &autograd.AllReduce{Group: g}
+		})
 	}
 	for dim := range 3 {
 		for _, k := range []tensor.Kind{tensor.Varying, tensor.Cut} {
-			add(fmt.Sprintf("gather %v %d", k, dim), k, disttest.Dims(5, 3, 2), func(g *dist.Group) disttest.Communicating { return &autograd.AllGather{Group: g, Dim: dim} })
-			add(fmt.Sprintf("gather alike %v %d", k, dim), k, disttest.Dims(5, 3, 2), func(g *dist.Group) disttest.Communicating { return &autograd.Gather{Group: g, Dim: dim} })
+			add(fmt.Sprintf("gather %v %d", k, dim), k, disttest.Dims(5, 3, 2), func(g *dist.Group) disttest.Communicating {
+				return &autograd.AllGather{Group: g, Dim: dim}
+			})
+			add(fmt.Sprintf("gather alike %v %d", k, dim), k, disttest.Dims(5, 3, 2), func(g *dist.Group) disttest.Communicating {
+				return &autograd.Gather{Group: g, Dim: dim}
+			})
 			add(fmt.Sprintf("gather alike, uneven %v %d", k, dim), k, uneven(dim, 5, 3, 2), func(g *dist.Group) disttest.Communicating {
 				return &autograd.Gather{Group: g, Dim: dim - 3, Counts: counts(g.Size())}
 			})
@@ -69,7 +75,9 @@ func proofs() (all []proof) {
 				return &autograd.AllGather{Group: g, Dim: dim - 3, Counts: counts(g.Size())}
 			})
 		}
-		add(fmt.Sprint("scatter ", dim), tensor.Partial, times(dim, 3, 5, 2), func(g *dist.Group) disttest.Communicating { return &autograd.ReduceScatter{Group: g, Dim: dim} })
+		add(fmt.Sprint("scatter ", dim), tensor.Partial, times(dim, 3, 5, 2), func(g *dist.Group) disttest.Communicating {
+			return &autograd.ReduceScatter{Group: g, Dim: dim}
+		})
 		add(fmt.Sprint("scatter uneven ", dim), tensor.Partial, disttest.Dims(7, 7, 7), func(g *dist.Group) disttest.Communicating {
 			return &autograd.ReduceScatter{Group: g, Dim: dim, Counts: autograd.Shares(7, g.Size())}
 		})
@@ -88,7 +96,9 @@ func proofs() (all []proof) {
 	add("tokens to heads", tensor.Varying, uneven(0, 0, 7, 2), func(g *dist.Group) disttest.Communicating {
 		return &autograd.AllToAll{Group: g, Split: 1, Concat: 0, Send: autograd.Shares(7, g.Size()), Recv: counts(g.Size())}
 	})
-	add("rows to experts", tensor.Varying, func(_, n int) []int { return []int{n * (n - 1) / 2, 3} }, func(g *dist.Group) disttest.Communicating {
+	add("rows to experts", tensor.Varying, func(_, n int) []int {
+		return []int{n * (n - 1) / 2, 3}
+	}, func(g *dist.Group) disttest.Communicating {
 		recv := make([]int, g.Size()) // rank i sends j rows to rank j
 		for i := range recv {
 			recv[i] = g.Rank()
@@ -122,8 +132,10 @@ func TestValues(t *testing.T) {
 			{apply(&autograd.Copy{Group: g}, []float64{rank, 1}, 2), fmt.Sprintf("float64[2] [%v 1]", rank)},
 			{apply(&autograd.AllGather{Group: g}, []float64{rank, 5}, 1, 2), "float64[3,2] [[0 5] [1 5] [2 5]]"},
 			{apply(&autograd.AllGather{Group: g, Dim: 1}, []float64{rank, 5}, 2, 1), "float64[2,3] [[0 1 2] [5 5 5]]"},
-			{apply(&autograd.ReduceScatter{Group: g, Dim: 1}, []float64{0, 1, 2, 3, 4, 5}, 2, 3), fmt.Sprintf("float64[2,1] [[%v] [%v]]", 3*rank, 9+3*rank)},
-			{apply(&autograd.AllToAll{Group: g, Split: 1}, []float64{10 * rank, 10*rank + 1, 10*rank + 2}, 1, 3), fmt.Sprintf("float64[3,1] [[%v] [%v] [%v]]", rank, 10+rank, 20+rank)},
+			{apply(&autograd.ReduceScatter{Group: g, Dim: 1}, []float64{0, 1, 2, 3, 4, 5}, 2, 3),
+				fmt.Sprintf("float64[2,1] [[%v] [%v]]", 3*rank, 9+3*rank)},
+			{apply(&autograd.AllToAll{Group: g, Split: 1}, []float64{10 * rank, 10*rank + 1, 10*rank + 2}, 1, 3),
+				fmt.Sprintf("float64[3,1] [[%v] [%v] [%v]]", rank, 10+rank, 20+rank)},
 		} {
 			if c.got != c.want {
 				return fmt.Errorf("%s, want %s", c.got, c.want)
@@ -152,7 +164,8 @@ func TestSumKeepsItsInput(t *testing.T) {
 
 func run(t *testing.T, ranks int, f func(r *dist.Rank) error) {
 	t.Helper()
-	require.NoError(t, dist.Run(context.Background(), dist.Config{Ranks: ranks, Threads: 1}, func(_ context.Context, r *dist.Rank) error { return f(r) }))
+	require.NoError(t,
+		dist.Run(context.Background(), dist.Config{Ranks: ranks, Threads: 1}, func(_ context.Context, r *dist.Rank) error { return f(r) }))
 }
 
 // The bytes are those in doc.go, forward and backward; one rank sends none.
@@ -172,9 +185,12 @@ func TestBytes(t *testing.T) {
 		}{
 			{"copy", func(g *dist.Group) tensor.Function { return &autograd.Copy{Group: g} }, false, "", "", 0, "allreduce", 2 * m * whole},
 			{"sum", func(g *dist.Group) tensor.Function { return &autograd.Sum{Group: g} }, false, "allreduce", "", 2 * m * whole, "", 0},
-			{"gather", func(g *dist.Group) tensor.Function { return &autograd.AllGather{Group: g} }, true, "allgather", "", m * whole, "reducescatter", m * whole},
-			{"scatter", func(g *dist.Group) tensor.Function { return &autograd.ReduceScatter{Group: g} }, false, "reducescatter", "", m * whole, "allgather", m * whole},
-			{"exchange", func(g *dist.Group) tensor.Function { return &autograd.AllToAll{Group: g} }, false, "alltoall", "", m * whole, "alltoall", m * whole},
+			{"gather", func(g *dist.Group) tensor.Function { return &autograd.AllGather{Group: g} }, true, "allgather", "", m * whole,
+				"reducescatter", m * whole},
+			{"scatter", func(g *dist.Group) tensor.Function { return &autograd.ReduceScatter{Group: g} }, false, "reducescatter", "", m * whole,
+				"allgather", m * whole},
+			{"exchange", func(g *dist.Group) tensor.Function { return &autograd.AllToAll{Group: g} }, false, "alltoall", "", m * whole,
+				"alltoall", m * whole},
 		} {
 			forward, both := make([]dist.Stats, n), make([]dist.Stats, n)
 			run(t, n, func(r *dist.Rank) error {
@@ -230,7 +246,8 @@ func TestRefusals(t *testing.T) {
 			f    tensor.Function
 			text string
 		}{
-			{&autograd.ReduceScatter{Group: g}, "autograd.ReduceScatter float64[3,4]: 3 elements of dimension 0 do not divide by 2 ranks: give counts"},
+			{&autograd.ReduceScatter{Group: g},
+				"autograd.ReduceScatter float64[3,4]: 3 elements of dimension 0 do not divide by 2 ranks: give counts"},
 			{&autograd.ReduceScatter{Group: g, Counts: []int{1, 1}}, "counts sum to 2, dimension 0 has 3 elements"},
 			{&autograd.ReduceScatter{Group: g, Counts: []int{3}}, "1 counts for 2 ranks"},
 			{&autograd.ReduceScatter{Group: g, Counts: []int{4, -1}}, "count 1 is -1"},

@@ -78,7 +78,8 @@ func TestWrongSequencesAreRefused(t *testing.T) {
 // If a Function calls a slice a reduce-scatter, types do not notice it, but the adjoint test does.
 func TestAdjointFindsASlicedGradient(t *testing.T) {
 	in := disttest.Operand{Kind: tensor.Varying, Dims: disttest.Dims(2, cpPositions/2, 4)}
-	require.NoError(t, disttest.AdjointError(2, func(r *dist.Rank) disttest.Communicating { return &newSlicing(r.World, tensor.Replicated).AllGather }, in))
+	require.NoError(t,
+		disttest.AdjointError(2, func(r *dist.Rank) disttest.Communicating { return &newSlicing(r.World, tensor.Replicated).AllGather }, in))
 	err := disttest.AdjointError(2, func(r *dist.Rank) disttest.Communicating { return newSlicing(r.World, tensor.Replicated) }, in)
 	require.ErrorContains(t, err, "is not the adjoint of Forward")
 }

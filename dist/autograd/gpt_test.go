@@ -142,7 +142,8 @@ func (m *gpt) cut(g *ranks) {
 		m.gather, m.scatter = &autograd.AllGather{Group: m.tp}, &autograd.ReduceScatter{Group: m.tp}
 		pre, post = m.gather, m.scatter
 		if m.chunks > 0 {
-			g, s := &autograd.TokenGather{AllGather: *m.gather, Chunks: m.chunks}, &autograd.TokenScatter{ReduceScatter: *m.scatter, Chunks: m.chunks}
+			g, s := &autograd.TokenGather{AllGather: *m.gather, Chunks: m.chunks},
+				&autograd.TokenScatter{ReduceScatter: *m.scatter, Chunks: m.chunks}
 			m.gather, m.scatter, pre, post = &g.AllGather, &s.ReduceScatter, g, s
 		}
 	}

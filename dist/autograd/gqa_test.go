@@ -26,8 +26,9 @@ type grouped struct {
 }
 
 func newGrouped() model {
-	return &grouped{Norm: nn.NewLayerNorm(features), Q: nn.NewLinear(features, queryHeads*headDim), KV: nn.NewLinear(features, 2*kvHeads*headDim),
-		Out: nn.NewLinear(queryHeads*headDim, features), Head: nn.NewLinear(positions*features, 5), last: queryHeads}
+	return &grouped{Norm: nn.NewLayerNorm(features), Q: nn.NewLinear(features, queryHeads*headDim),
+		KV: nn.NewLinear(features, 2*kvHeads*headDim), Out: nn.NewLinear(queryHeads*headDim, features), Head: nn.NewLinear(positions*features, 5),
+		last: queryHeads}
 }
 
 func (m *grouped) cut(g *ranks) {

@@ -63,6 +63,7 @@ func TestVocabLossAdjoint(t *testing.T) {
 		labels := disttest.Operand{Const: func(*dist.Rank) tensor.Tensor {
 			return tensor.FromSlice([]int64{0, int64(first[ranks]) - 1, 1, int64(first[ranks]) / 2}, 4)
 		}}
-		disttest.Adjoint(t, ranks, func(r *dist.Rank) disttest.Communicating { return &vocabLoss{r.World, first[r.World.Rank()]} }, logits, labels)
+		disttest.Adjoint(t, ranks, func(r *dist.Rank) disttest.Communicating { return &vocabLoss{r.World, first[r.World.Rank()]} },
+			logits, labels)
 	}
 }

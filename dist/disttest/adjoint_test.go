@@ -89,9 +89,11 @@ func TestAdjointFindsFaults(t *testing.T) {
 		{"scatter of what is replicated", tensor.Replicated, func(g *dist.Group) *faulty {
 			return &faulty{Communicating: &autograd.ReduceScatter{Group: g}, to: says(g, tensor.Varying)}
 		}, ""}, // for n times the value: on each rank the gradient is a part of the sum, and all parts are equal
-		{"copy of what varies", tensor.Varying, func(g *dist.Group) *faulty { return &faulty{Communicating: &autograd.Copy{Group: g}} }, "refuses the kinds"},
+		{"copy of what varies", tensor.Varying, func(g *dist.Group) *faulty { return &faulty{Communicating: &autograd.Copy{Group: g}} },
+			"refuses the kinds"},
 	} {
-		err := disttest.AdjointError(n, func(r *dist.Rank) disttest.Communicating { return c.f(r.World) }, disttest.Operand{Kind: c.kind, Dims: disttest.Dims(6, 2)})
+		err := disttest.AdjointError(n, func(r *dist.Rank) disttest.Communicating { return c.f(r.World) },
+			disttest.Operand{Kind: c.kind, Dims: disttest.Dims(6, 2)})
 		if c.want == "" {
 			assert.NoError(t, err, c.name)
 		} else {

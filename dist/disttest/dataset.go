@@ -30,7 +30,8 @@ func (d Dataset) Samples(dev tensor.Device, first, n int) (x, y tensor.Tensor) {
 
 // Backward computes the gradients of this rank's part of a step's batch, in so many microbatches. loss makes the loss of a microbatch;
 // Backward returns their sum.
-func (d Dataset) Backward(r *dist.Rank, tape *tensor.Tape, step, batch, micro int, loss func(x, y tensor.Tensor) tensor.Tensor) (sum float64) {
+func (d Dataset) Backward(r *dist.Rank, tape *tensor.Tape, step, batch, micro int,
+	loss func(x, y tensor.Tensor) tensor.Tensor) (sum float64) {
 	rows := batch / micro
 	first, n := Part(rows, r.World.Rank(), r.World.Size())
 	for m := range micro {

@@ -21,9 +21,10 @@
 //
 // And tools for other tests:
 //
-//	program.go, programs.go, outcome.go  random programs, and what is right for them
+//	program.go, programs.go    random programs; outcome.go: what is right for them
 //	soak.go                    long runs; drift.go: have operations become slower; held.go: has anything leaked
 //	adjoint.go                 Adjoint
-//	train.go, result.go, on.go           trainings that are compared with one rank; dataset.go, whole.go, training.go: steps that allocate nothing
+//	train.go, result.go        trainings that are compared with one rank; on.go: where they run; dataset.go, whole.go
+//	training.go                steps that allocate nothing
 //	race.go, norace.go         whether the race detector is on
 package disttest

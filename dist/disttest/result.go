@@ -35,7 +35,9 @@ func (res *Result) gather(a *Attached, s *State) (err error) {
 		}
 	}
 	world := s.Rank.World
-	if _, err = joined(world, []part{wholePart("loss of a step", res.Losses), wholePart("norm of a step's gradients", res.Norms)}); err != nil {
+	if _, err = joined(world, []part{
+		wholePart("loss of a step", res.Losses), wholePart("norm of a step's gradients", res.Norms),
+	}); err != nil {
 		return err
 	}
 	if res.Last, err = Wholes(world, a.Params); err != nil {

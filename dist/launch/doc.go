@@ -3,8 +3,8 @@
 // Users call `ringo run`, and dist.Run in their program. This package is behind both. docs/LAUNCH.md describes the launchers.
 //
 // It has two sides. The agent (Run, used by `ringo run`) starts the workers of one host, puts the rank before each line of their output,
-// and forwards signals. Agent 0 is the coordinator: it connects the agents of the other hosts, and says which host starts which ranks. When a
-// rank or a host fails, it finds the first cause, ends all others, and starts them again if restarts are allowed. No process is left.
+// and forwards signals. Agent 0 is the coordinator: it connects the agents of the other hosts, and says which host starts which ranks. When
+// a rank or a host fails, it finds the first cause, ends all others, and starts them again if restarts are allowed. No process is left.
 //
 // The worker's side is FromEnv and ConnectAgent. FromEnv reads rank, size and rank 0's address from the environment, for every launcher
 // (ringo, torchrun, Slurm, Open MPI, PMI, PMIx, Kubernetes). ConnectAgent opens the socket to the agent. Over it, a rank

@@ -57,7 +57,8 @@ type Env struct {
 // Kubernetes. RANK and WORLD_SIZE that were set by hand must agree with a launcher around them.
 func FromEnv(getenv func(string) string) (Env, error) {
 	p := &parser{get: getenv}
-	e := Env{Timeout: p.duration("RINGO_TIMEOUT"), JoinTimeout: p.duration("RINGO_JOIN_TIMEOUT"), Bind: getenv("RINGO_BIND"), Device: getenv("RINGO_DEVICE")}
+	e := Env{Timeout: p.duration("RINGO_TIMEOUT"), JoinTimeout: p.duration("RINGO_JOIN_TIMEOUT"), Bind: getenv("RINGO_BIND"),
+		Device: getenv("RINGO_DEVICE")}
 	e.Threads, _ = p.integer("ringo", "RINGO_THREADS", 1, maxRanks)
 	e.Ports, e.Plain, e.NoShared = p.ports(), p.off("RINGO_ENCRYPT"), p.off("RINGO_SHM")
 	src := p.pick()

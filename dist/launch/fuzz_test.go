@@ -26,7 +26,8 @@ func FuzzCoordinator(f *testing.F) {
 {"report":{"gen":1,"rank":1,"what":{"kind":"primary","rank":-1}}}`)
 	f.Fuzz(func(t *testing.T, lines string) {
 		config := &Config{Ranks: 1, MinNodes: 2, MaxNodes: 2}
-		c := &coordinator{config: config, nodes: map[int]*node{}, gen: 1, running: 3, ranks: make([]rankState, 3), deadline: time.NewTimer(time.Hour)}
+		c := &coordinator{config: config, nodes: map[int]*node{}, gen: 1, running: 3, ranks: make([]rankState, 3),
+			deadline: time.NewTimer(time.Hour)}
 		defer c.deadline.Stop()
 		for i := range 2 {
 			n := &node{hello: hello{Node: i, Ranks: 1 + i, Min: 2, Max: 2}, wire: &wire{wakeup: make(chan struct{}, 1)}, first: i, running: 1 + i}

@@ -42,7 +42,9 @@ func TestListenerIsNotInheritedTwice(t *testing.T) {
 
 // A variable that is on or off takes nothing else.
 func TestSwitches(t *testing.T) {
-	for text, want := range map[string][2]bool{"": {}, "RINGO_SHM=1 RINGO_ENCRYPT=1": {}, "RINGO_SHM=0": {true, false}, "RINGO_ENCRYPT=0": {false, true}} {
+	for text, want := range map[string][2]bool{
+		"": {}, "RINGO_SHM=1 RINGO_ENCRYPT=1": {}, "RINGO_SHM=0": {true, false}, "RINGO_ENCRYPT=0": {false, true},
+	} {
 		e, err := fromMap(vars(text))
 		require.NoError(t, err, text)
 		assert.Equal(t, want, [2]bool{e.NoShared, e.Plain}, text)

@@ -85,7 +85,9 @@ func TestLongStoppedOnOneOfTwoNodes(t *testing.T) {
 	one := startNode(rdzv, 1, 2, 2, patient, "ring", "stop", "2")
 	text := requireExit(t, <-zero.ended, 1)
 	assert.Equal(t, text, requireExit(t, <-one.ended, 1))
-	assert.Regexp(t, `^rank \d \(host .*, pid \d+\) failed.*: .*\nand 2 ranks failed because of it\nrank 2 \(host .*\) did not end by itself and was killed; its last heartbeat was \d\.\d s before that$`, text)
+	assert.Regexp(t,
+		`^rank \d \(host .*, pid \d+\) failed.*: .*\nand 2 ranks failed because of it\nrank 2 \(host .*\) did not end by itself and was killed; its last heartbeat was \d\.\d s before that$`,
+		text)
 	assert.Less(t, time.Since(began), 6*time.Second+reliability.Slack)
 	requireGone(t, append(zero.out.pids("pid"), one.out.pids("pid")...))
 }

@@ -77,7 +77,8 @@ func startProc(a *agent, local int, env []string, listener *os.File) (*proc, err
 	stdout, cmdStdout, err := os.Pipe()
 	stderr, cmdStderr, err2 := os.Pipe()
 	defer closeFiles(theirs, cmdStdout, cmdStderr)
-	p := &proc{local: local, rank: rank, start: a.start, cmd: cmd, conn: conn, pipes: [2]*os.File{stdout, stderr}, outputDone: make(chan struct{})}
+	p := &proc{local: local, rank: rank, start: a.start, cmd: cmd, conn: conn, pipes: [2]*os.File{stdout, stderr},
+		outputDone: make(chan struct{})}
 	cmd.Stdout, cmd.Stderr = cmdStdout, cmdStderr
 	cmd.ExtraFiles = []*os.File{theirs}
 	if rank == 0 {

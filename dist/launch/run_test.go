@@ -240,7 +240,8 @@ func TestRing(t *testing.T) {
 		code          int
 		want          []string // patterns
 	}{
-		{4, "report", "2", 3, []string{`^rank 2 \(pid \d+\) failed: allreduce seq 1: count 10 \(rank 2\) vs 12\nand 3 ranks failed because of it$`}},
+		{4, "report", "2", 3,
+			[]string{`^rank 2 \(pid \d+\) failed: allreduce seq 1: count 10 \(rank 2\) vs 12\nand 3 ranks failed because of it$`}},
 		{2, "report", "0", 3, []string{`^rank 0 \(pid \d+\) failed: .*\nand 1 rank failed because of it$`}},
 		{3, "reportlate", "0", 4, []string{`^rank 0 \(pid \d+\) failed: the true cause\nand 2 ranks failed because of it$`}},
 		{4, "kill", "2", 128 + 9, []string{`^rank 2 \(pid \d+\) was killed by signal killed\nand 3 ranks failed because of it$`}},
@@ -276,7 +277,9 @@ func TestStopped(t *testing.T) {
 	text := requireExit(t, Run(c), 1)
 	t.Logf("%v\n%s", time.Since(start), text)
 	assert.Regexp(t, `^rank 1 \(pid \d+\) failed, as rank 0 saw it: rank 1: .*timeout`, text)
-	assert.Regexp(t, `and 1 rank failed because of it\nrank 1 \(pid \d+\) did not end by itself and was killed; its last heartbeat was \d\.\d s before that$`, text)
+	assert.Regexp(t,
+		`and 1 rank failed because of it\nrank 1 \(pid \d+\) did not end by itself and was killed; its last heartbeat was \d\.\d s before that$`,
+		text)
 	assert.Less(t, time.Since(start), 4*time.Second+reliability.Slack)
 	requireGone(t, out.pids("pid"))
 }
@@ -286,7 +289,9 @@ func TestLongHangsAfterReport(t *testing.T) {
 	c, out := roleConfig(3, "ring", "reportandhang", "2")
 	c.Timeout = 100 * time.Millisecond
 	text := requireExit(t, Run(c), 1)
-	assert.Regexp(t, `^rank 2 \(pid \d+\) failed: stuck after this\nand 2 ranks failed because of it\nrank 2 \(pid \d+\) did not end by itself and was killed$`, text)
+	assert.Regexp(t,
+		`^rank 2 \(pid \d+\) failed: stuck after this\nand 2 ranks failed because of it\nrank 2 \(pid \d+\) did not end by itself and was killed$`,
+		text)
 	requireGone(t, out.pids("pid"))
 }
 
@@ -297,7 +302,9 @@ func TestLongBystanders(t *testing.T) {
 	c.Args = []string{"sh", "-c", `echo pid $$; if [ $RINGO_RANK = 1 ]; then exit 5; fi; sleep 1000 & echo child $!; wait`}
 	c.Timeout = time.Millisecond
 	text := requireExit(t, Run(c), 5)
-	assert.Regexp(t, `^rank 1 \(pid \d+\) exited with status 5\nand 2 ranks failed because of it\nrank 0 \(pid \d+\) did not end .*\nrank 2 \(pid \d+\) did not end`, text)
+	assert.Regexp(t,
+		`^rank 1 \(pid \d+\) exited with status 5\nand 2 ranks failed because of it\nrank 0 \(pid \d+\) did not end .*\nrank 2 \(pid \d+\) did not end`,
+		text)
 	requireGone(t, append(out.pids("pid"), out.pids("child")...))
 }
 

@@ -174,7 +174,9 @@ func TestOutOfDescriptors(t *testing.T) {
 	cmd.Env = append(os.Environ(), "RINGO_RANK=0", "RINGO_WORLD_SIZE=1")
 	out, err := cmd.CombinedOutput()
 	assert.Error(t, err)
-	assert.Regexp(t, `launch: starting rank \d+ of 16: .*too many open files: the limit of this process \(ulimit -n: 24\); needed are about 5 for each of 16 ranks`, string(out))
+	assert.Regexp(t,
+		`launch: starting rank \d+ of 16: .*too many open files: the limit of this process \(ulimit -n: 24\); needed are about 5 for each of 16 ranks`,
+		string(out))
 }
 
 func TestBadDescriptors(t *testing.T) {

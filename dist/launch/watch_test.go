@@ -86,7 +86,9 @@ func TestWatchNodes(t *testing.T) {
 	require.NoError(t, <-zero.ended)
 	require.NoError(t, <-one.ended)
 	assert.Equal(t, "1: 2 ranks, 1 here", h.lines[0])
-	for _, want := range []string{`0 shows {"report":1}`, `1 shows {"report":0}`, `1 shows {"report":1}`, `0 prints "shown by 0\n"`, "1 ends with 0"} {
+	for _, want := range []string{
+		`0 shows {"report":1}`, `1 shows {"report":0}`, `1 shows {"report":1}`, `0 prints "shown by 0\n"`, "1 ends with 0",
+	} {
 		assert.Contains(t, h.lines, "1: "+want)
 	}
 	assert.NotContains(t, strings.Join(h.lines, ""), "1 prints")

@@ -59,7 +59,8 @@ func TestWithoutStopped(t *testing.T) {
 	assert.Equal(t, []int{2}, self.wire.queue[0].Lost)
 	c.handle(incoming{from: self, note: note{Ended: &ended{Gen: 1, Rank: 2, Status: -1, Signal: int(syscall.SIGKILL), Killed: true}}})
 	assert.Nil(t, c.firstCause())
-	c.handle(incoming{from: self, note: note{Report: &report{Gen: 1, Rank: 1, What: message{Kind: Primary, Rank: 1, Text: "rank 1: a bad row"}}}})
+	c.handle(incoming{from: self,
+		note: note{Report: &report{Gen: 1, Rank: 1, What: message{Kind: Primary, Rank: 1, Text: "rank 1: a bad row"}}}})
 	for _, rank := range []int{0, 1, 3} {
 		c.handle(incoming{from: self, note: note{Ended: &ended{Gen: 1, Rank: rank, Status: 5}}})
 	}

@@ -8,6 +8,6 @@ import (
 
 // Ranks whose devices have their own memory exchange data through host memory.
 func TestConformanceOfDevices(t *testing.T) {
-	disttest.Run(t, disttest.OnDevices(start), "Movement", "VForms", "InPlace", "Forms", "Groups", "InFlight", "Backpressure", "PointToPoint", "Batch", "Bytes",
-		"RandomPrograms", "TwoGoroutines", "Errors", "Edges", "Lifetimes")
+	disttest.Run(t, disttest.OnDevices(start), "Movement", "VForms", "InPlace", "Forms", "Groups", "InFlight", "Backpressure", "PointToPoint",
+		"Batch", "Bytes", "RandomPrograms", "TwoGoroutines", "Errors", "Edges", "Lifetimes")
 }

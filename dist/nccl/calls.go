@@ -17,7 +17,8 @@ var types = [tensor.NumDTypes]nccl.DType{
 	tensor.Int32: nccl.Int32, tensor.Int64: nccl.Int64, tensor.Uint8: nccl.Uint8, tensor.Bool: nccl.Uint8,
 }
 
-var reds = map[backend.Red]nccl.RedOp{backend.Sum: nccl.Sum, backend.Prod: nccl.Prod, backend.Max: nccl.Max, backend.Min: nccl.Min, backend.Avg: nccl.Avg}
+var reds = map[backend.Red]nccl.RedOp{backend.Sum: nccl.Sum, backend.Prod: nccl.Prod, backend.Max: nccl.Max, backend.Min: nccl.Min,
+	backend.Avg: nccl.Avg}
 
 // boolean are the reductions of truth values, as bytes.
 var boolean = map[backend.Red]nccl.RedOp{backend.Sum: nccl.Max, backend.Max: nccl.Max, backend.BOr: nccl.Max,

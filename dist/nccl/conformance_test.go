@@ -67,8 +67,8 @@ func startOver(t *testing.T, n int, cfg dist.Config, control func(rank int) back
 // The parts that NCCL does in its own way are left out: NaN in Min and Max, the rounding of 16-bit sums, bytes that cannot be counted.
 func TestConformance(t *testing.T) {
 	machine(t)
-	disttest.RunEmulated(t, start, "Reductions", "Movement", "VForms", "InPlace", "Forms", "Groups", "Mesh", "InFlight", "Backpressure", "Dependent",
-		"PointToPoint", "Batch", "Objects", "RandomPrograms", "TwoGoroutines")
+	disttest.RunEmulated(t, start, "Reductions", "Movement", "VForms", "InPlace", "Forms", "Groups", "Mesh", "InFlight", "Backpressure",
+		"Dependent", "PointToPoint", "Batch", "Objects", "RandomPrograms", "TwoGoroutines")
 }
 
 func TestLongConformance(t *testing.T) {

@@ -44,7 +44,8 @@ func (r *rank) endOf(s backend.Spec) (*end, error) {
 // issue begins to reduce the element.
 func (g *end) issue() error {
 	g.seq++
-	op := backend.Op{Kind: backend.AllReduce, DType: tensor.Float32, Seq: g.seq, Count: 1, Shape: tensor.Shape{Dims: []int{1}}, Src: g.mem, Dst: g.mem}
+	op := backend.Op{Kind: backend.AllReduce, DType: tensor.Float32, Seq: g.seq, Count: 1, Shape: tensor.Shape{Dims: []int{1}},
+		Src: g.mem, Dst: g.mem}
 	return g.Issue(&op)
 }
 
@@ -138,8 +139,8 @@ func TestSplitThatFails(t *testing.T) {
 		wait()
 		g.split(77, -1, 0)
 		_ = g.issue() // the group may have failed
-		assert.EqualError(t, g.failure(), "rank 1: split of group parent: nccl: ncclCommSplit: unhandled system error (2); last error of the process: "+
-			"a split that fails as the test asked for (NCCL_DEBUG=INFO tells more)")
+		assert.EqualError(t, g.failure(), "rank 1: split of group parent: nccl: ncclCommSplit: unhandled system error (2); "+
+			"last error of the process: a split that fails as the test asked for (NCCL_DEBUG=INFO tells more)")
 		return g.close()
 	})
 }

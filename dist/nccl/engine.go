@@ -60,16 +60,19 @@ func New(c Config) (*Engine, error) {
 		return nil, err
 	}
 	if os.Getenv("NCCL_COMM_BLOCKING") == "0" {
-		return nil, errors.New("nccl: NCCL_COMM_BLOCKING=0 makes calls return before an operation is queued, and what waits for it would not: unset it")
+		return nil,
+			errors.New("nccl: NCCL_COMM_BLOCKING=0 makes calls return before an operation is queued, and what waits for it would not: unset it")
 	}
 	if os.Getenv("NCCL_COMM_SPLIT_SHARE_RESOURCES") == "1" {
-		return nil, errors.New("nccl: with NCCL_COMM_SPLIT_SHARE_RESOURCES=1 an abort of one group also ends the operations of another, with wrong results: unset it")
+		return nil, errors.New(
+			"nccl: with NCCL_COMM_SPLIT_SHARE_RESOURCES=1 an abort of one group also ends the operations of another, with wrong results: unset it")
 	}
 	reducer, err := peer.NewReducer(c.Device)
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{Config: c, lib: lib, splits: map[uint64]*split{}, reducer: reducer, pool: c.Device.NewPool("nccl"), stir: make(chan struct{}, 1), quit: make(chan struct{}), ended: make(chan struct{})}
+	e := &Engine{Config: c, lib: lib, splits: map[uint64]*split{}, reducer: reducer, pool: c.Device.NewPool("nccl"),
+		stir: make(chan struct{}, 1), quit: make(chan struct{}), ended: make(chan struct{})}
 	e.turn = sync.NewCond(&e.mu)
 	e.stand = time.AfterFunc(calm, e.standIn)
 	e.stand.Stop()
@@ -147,7 +150,8 @@ func (e *Engine) end() error {
 
 // giveUp fails what Close has waited for too long.
 func (e *Engine) giveUp() error {
-	err := fmt.Errorf("nccl: a call of the driver or of NCCL does not end within %v: communicators and memory are given back only after it", closeTime)
+	err := fmt.Errorf("nccl: a call of the driver or of NCCL does not end within %v: communicators and memory are given back only after it",
+		closeTime)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, b := range e.ends {

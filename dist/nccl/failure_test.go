@@ -67,7 +67,8 @@ func TestDifferentOperations(t *testing.T) {
 		return reduce(r, 10+2*r.World.Rank(), dist.Sum)
 	})
 	for rank, err := range errs {
-		assert.ErrorContains(t, err, "allreduce seq 9 of group world: count 10 (rank 0) vs 12 (rank 1), shapes float32[10] and float32[12]", "rank %d", rank)
+		assert.ErrorContains(t, err, "allreduce seq 9 of group world: count 10 (rank 0) vs 12 (rank 1), shapes float32[10] and float32[12]",
+			"rank %d", rank)
 	}
 	assert.Equal(t, before+2, emu.CountNCCL().Aborts)
 	reliability.Took(t, 41, "nccl", 500*time.Millisecond, took)
@@ -196,8 +197,10 @@ func TestPeerFailsDuringInit(t *testing.T) {
 func TestErrorsOfNCCL(t *testing.T) {
 	defer emu.FailNCCL(0, 0, emu.NoFault)
 	for fault, want := range map[emu.NCCLFault]string{
-		emu.AsyncError:  "rank 1: allreduce seq 3 of group world: nccl: ncclCommGetAsyncError: remote process exited or there was a network error (6)",
-		emu.FailingCall: "rank 1: allreduce seq 3 of group world: nccl: ncclAllReduce: unhandled system error (2); last error of the process: a failure that the test asked for",
+		emu.AsyncError: "rank 1: allreduce seq 3 of group world: nccl: ncclCommGetAsyncError: " +
+			"remote process exited or there was a network error (6)",
+		emu.FailingCall: "rank 1: allreduce seq 3 of group world: nccl: ncclAllReduce: unhandled system error (2); last error of the process: " +
+			"a failure that the test asked for",
 	} {
 		emu.FailNCCL(1, 3, fault)
 		errs, took := failures(t, 2, time.Minute, func(r *dist.Rank, begin func()) error {

@@ -222,7 +222,8 @@ func processes(t *testing.T, n int, how, control string, env ...string) []string
 	emu.Start(t, emu.Config{Devices: n})
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	cmds, outs := disttest.StartProcesses(ctx, t, n, append(env, "NCCL_TEST_CHILD="+how, fmt.Sprint("EMU_DEVICES=", n), "RINGO_TIMEOUT=60s", control)...)
+	cmds, outs := disttest.StartProcesses(ctx, t, n,
+		append(env, "NCCL_TEST_CHILD="+how, fmt.Sprint("EMU_DEVICES=", n), "RINGO_TIMEOUT=60s", control)...)
 	text := make([]string, n)
 	for r, c := range cmds {
 		_ = c.Wait() // the text has the result
@@ -278,7 +279,9 @@ func TestAbsentProcess(t *testing.T) {
 		t.Run(fmt.Sprint(who), func(t *testing.T) {
 			t.Parallel()
 			for r, text := range processes(t, 3, fmt.Sprint("absent ", who), controls["shm"]) {
-				assert.Regexp(t, fmt.Sprintf(`allreduce seq 1 of group world/1/1\[0\]: rank %d did not arrive within 1s: in a call of NCCL, or of the driver, shape float32\[10\]`, who),
+				assert.Regexp(t, fmt.Sprintf(
+					`allreduce seq 1 of group world/1/1\[0\]: rank %d did not arrive within 1s: in a call of NCCL, or of the driver, shape float32\[10\]`,
+					who),
 					text, "rank %d", r)
 			}
 		})

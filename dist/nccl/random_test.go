@@ -28,7 +28,8 @@ func TestRandomEnds(t *testing.T) {
 	for seed := range uint64(programs) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) { random(t, seed) })
 	}
-	assert.Eventually(t, func() bool { return runtime.NumGoroutine() <= goroutines+1 }, 20*time.Second, time.Millisecond) // and that of Eventually
+	// and that of Eventually
+	assert.Eventually(t, func() bool { return runtime.NumGoroutine() <= goroutines+1 }, 20*time.Second, time.Millisecond)
 }
 
 func TestLongRandomEnds(t *testing.T) {

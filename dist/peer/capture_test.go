@@ -81,7 +81,8 @@ func TestCapturedOperations(t *testing.T) {
 				continue
 			}
 			for _, late := range []bool{false, true} {
-				require.NoError(t, start(t, 2, dist.Config{Threads: 1}, func(r *dist.Rank) error { return runsAlike(r, op, late) }), "%s, late %v", name, late)
+				require.NoError(t, start(t, 2, dist.Config{Threads: 1}, func(r *dist.Rank) error { return runsAlike(r, op, late) }),
+					"%s, late %v", name, late)
 			}
 		}
 	}

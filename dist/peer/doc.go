@@ -1,5 +1,5 @@
-// Package peer lets the ranks of one process read and write the memory of each other's GPUs, with our own kernels. Package local uses it for
-// operations on GPU memory. Several ranks may share a GPU. Between two GPUs, the driver must know a path (cuDeviceCanAccessPeer).
+// Package peer lets the ranks of one process read and write the memory of each other's GPUs, with our own kernels. Package local uses it
+// for operations on GPU memory. Several ranks may share a GPU. Between two GPUs, the driver must know a path (cuDeviceCanAccessPeer).
 //
 // Each rank has a stream for each group, and three events for each operation in flight:
 //

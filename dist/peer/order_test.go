@@ -38,8 +38,8 @@ func constant(dev tensor.Device, v float32) tensor.Tensor {
 
 func newDesk(r *dist.Rank) *desk {
 	x := tensor.New(r.Device, tensor.Float32, 10*part)
-	return &desk{g: r.World, small: x.Range(0, part), large: x.Range(part, 4*part), out: x.Range(4*part, 7*part), seen: x.Range(7*part, 10*part),
-		mine: constant(r.Device, []float32{1, 10, 100}[r.World.Rank()]), wrong: constant(r.Device, -1)}
+	return &desk{g: r.World, small: x.Range(0, part), large: x.Range(part, 4*part), out: x.Range(4*part, 7*part),
+		seen: x.Range(7*part, 10*part), mine: constant(r.Device, []float32{1, 10, 100}[r.World.Rank()]), wrong: constant(r.Device, -1)}
 }
 
 // deskCase is an operation and what the elements of its result are on each rank.

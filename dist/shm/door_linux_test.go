@@ -141,10 +141,11 @@ func isOpen(fd int) bool {
 	return err == nil
 }
 
-const noFiles = "too many open files: the limit of this process \\(ulimit -n: \\d+\\); needed are about 4 for shared memory, and 4 for each other rank"
+const noFiles = "too many open files: the limit of this process \\(ulimit -n: \\d+\\); needed are about 4 for shared memory, " +
+	"and 4 for each other rank"
 
-// A rank without descriptors says so: when it makes its memory, when it connects to another rank, and when another one does not come because
-// of that.
+// A rank without descriptors says so: when it makes its memory, when it connects to another rank, and when another one does not come
+// because of that.
 func TestDoorWithoutDescriptors(t *testing.T) {
 	restore := withFiles(t, 1)
 	_, err := Listen(Config{Rank: 0, Size: 2, Secret: []byte("secret"), Job: "test"})

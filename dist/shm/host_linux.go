@@ -191,8 +191,8 @@ func (h *Host) Holds(ranks []int) bool {
 func (h *Host) Open(s backend.Spec, gen uint32) (*End, error) {
 	n := len(s.Ranks)
 	e := &End{h: h, spec: s, key: key{s.ID, uint64(gen)}, n: n, me: s.Rank, hash: backend.HashString(s.Name), lay: layoutOf(n),
-		views: make([]atomic.Pointer[block], n), looked: make([]atomic.Uint64, n), remote: make([]peerPosting, n), channels: make([]channelState, n),
-		drainedTo: 1}
+		views: make([]atomic.Pointer[block], n), looked: make([]atomic.Uint64, n), remote: make([]peerPosting, n),
+		channels: make([]channelState, n), drainedTo: 1}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.closed {

@@ -67,7 +67,8 @@ func (b limits) segments(ranks int) (sizes [2]int64, err error) {
 		sizes[i] &^= pageBytes - 1
 		if sizes[i] < leastBytes[i] {
 			return sizes, fmt.Errorf("shm: segment %d would have %d MiB, and needs %d: the machine has %s, the process may map %s more (ulimit -v) "+
-				"for %d ranks, and a file have %s (ulimit -f)", i, sizes[i]>>20, leastBytes[i]>>20, mebibytes(b.memory), mebibytes(b.address), ranks, mebibytes(b.file))
+				"for %d ranks, and a file have %s (ulimit -f)", i, sizes[i]>>20, leastBytes[i]>>20, mebibytes(b.memory), mebibytes(b.address), ranks,
+				mebibytes(b.file))
 		}
 	}
 	return sizes, nil

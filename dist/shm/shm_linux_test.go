@@ -130,7 +130,8 @@ func TestRefusesReferences(t *testing.T) {
 		garble func(d *desc)
 		want   string
 	}{
-		"beyond the end":        {func(d *desc) { d.src.off = uint64(mostBytes[heap]) - 8 }, "segment 1 of rank 1: operation 1 of group world refers to 400000 bytes"},
+		"beyond the end": {func(d *desc) { d.src.off = uint64(mostBytes[heap]) - 8 },
+			"segment 1 of rank 1: operation 1 of group world refers to 400000 bytes"},
 		"wraps around":          {func(d *desc) { d.src.off = ^uint64(0) - 8 }, "segment 1 of rank 1"},
 		"too long":              {func(d *desc) { d.dst.n = ^uint64(0) }, "segment 1 of rank 1"},
 		"result beyond the end": {func(d *desc) { d.dst.off = uint64(mostBytes[heap]) - 8 }, "and 400000 at"},

@@ -177,8 +177,8 @@ func (e *End) Output(peer, lo, hi int) []byte {
 func (e *End) inHeap(peer int, r ref, lo, hi int) ([]byte, bool) {
 	s := e.peer(peer).heap
 	if lo < 0 || hi < lo || uint64(hi) > r.n {
-		e.setPeerErr(s.errorf("operation %d of group %s refers to %d bytes at %#x, and bytes %d to %d are needed", e.remote[peer].seq, e.spec.Name,
-			r.n, r.off, lo, hi))
+		e.setPeerErr(s.errorf("operation %d of group %s refers to %d bytes at %#x, and bytes %d to %d are needed",
+			e.remote[peer].seq, e.spec.Name, r.n, r.off, lo, hi))
 		return nil, false
 	}
 	return s.b[int(r.off)+lo : int(r.off)+hi], true
@@ -188,8 +188,8 @@ func (e *End) inHeap(peer int, r ref, lo, hi int) ([]byte, bool) {
 func (e *End) piece(peer int, p *peerPosting, lo, hi int) (b *block, channel, at int, ok bool) {
 	at = lo - p.off
 	if at < 0 || hi < lo || hi-p.off > p.n {
-		e.setPeerErr(e.peer(peer).ctl.errorf("operation %d of group %s gives this rank bytes %d to %d, and %d to %d are needed", p.seq, e.spec.Name,
-			p.off, p.off+p.n, lo, hi))
+		e.setPeerErr(e.peer(peer).ctl.errorf("operation %d of group %s gives this rank bytes %d to %d, and %d to %d are needed",
+			p.seq, e.spec.Name, p.off, p.off+p.n, lo, hi))
 		return nil, 0, 0, false
 	}
 	channel = e.me

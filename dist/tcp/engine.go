@@ -56,8 +56,8 @@ type Engine struct {
 
 func newEngine(c Config, self member) *Engine {
 	return &Engine{cfg: c, self: self, began: time.Now(), links: make([]*link, c.Size), stop: make(chan struct{}),
-		event: make(chan struct{}, 1), onLost: func(*link, error) bool { return false }, onReject: func(error) {}, groups: map[key]*group{}, newest: map[uint64]uint32{}, closedGroups: map[key]int{},
-		agreements: map[key]*agreement{}}
+		event: make(chan struct{}, 1), onLost: func(*link, error) bool { return false }, onReject: func(error) {}, groups: map[key]*group{},
+		newest: map[uint64]uint32{}, closedGroups: map[key]int{}, agreements: map[key]*agreement{}}
 }
 
 // Name returns "tcp".
@@ -183,7 +183,8 @@ func (e *Engine) dispatch(w *wire, h *header) error {
 		l.setPeerDone()
 		return nil
 	}
-	g, err := e.find(l, h, h.typ == frameData || h.typ == frameWaiting || h.typ == frameAbort || h.typ == frameForced || h.typ == frameEnd && h.seq > 0)
+	g, err := e.find(l, h, h.typ == frameData || h.typ == frameWaiting || h.typ == frameAbort ||
+		h.typ == frameForced || h.typ == frameEnd && h.seq > 0)
 	if err != nil {
 		return err
 	}

@@ -183,7 +183,8 @@ func faultBelow(t *testing.T, kind faultnet.Kind, data bool) {
 	all.Add(2)
 	var hit bool
 	plan := faultnet.Plan{Seed: 1, Fault: &faultnet.Fault{Kind: kind, At: 6}, Hit: func() { hit = true; all.Wait() }} // behind the handshake
-	made, faulty := 0, 1                                                                                              // the connection that carries rank 0's data
+	// the connection that carries rank 0's data
+	made, faulty := 0, 1
 	if data {
 		faulty = 2
 	}

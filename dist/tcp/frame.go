@@ -43,11 +43,12 @@ const (
 	frameFarewell                  // I have read your goodbye, hence all that you sent
 	frameHello                     // who dials
 	frameWelcome                   // the dialer is accepted; who accepts
-	frameReject                    // the dialer is not accepted, or I give the job up while the ranks meet; why, and total is the rank to blame
-	frameTable                     // a part of the list of ranks
-	frameRebuild                   // survivors of a failed group agree on the next generation
-	frameForced                    // I open a group that could be in shared memory over messages; the payload is the algorithm
-	frameWaiting                   // I have waited for a message of operation seq for some time; its fingerprint is mine
+	// the dialer is not accepted, or I give the job up while the ranks meet; why, and total is the rank to blame
+	frameReject
+	frameTable   // a part of the list of ranks
+	frameRebuild // survivors of a failed group agree on the next generation
+	frameForced  // I open a group that could be in shared memory over messages; the payload is the algorithm
+	frameWaiting // I have waited for a message of operation seq for some time; its fingerprint is mine
 	numFrameTypes
 )
 
@@ -109,9 +110,9 @@ func (h *header) parse(b []byte, number uint32) error {
 	if got, want := le.Uint32(b[12:]), headerSum(b, number); got != want {
 		return fmt.Errorf("frame header has checksum %08x, want %08x: bytes or frames were lost or changed", got, want)
 	}
-	*h = header{typ: frameType(b[5]), kind: backend.Kind(b[6]), gen: le.Uint32(b[8:]), length: uint64(le.Uint32(b[16:])), sum: le.Uint32(b[20:]),
-		group: le.Uint64(b[24:]), seq: le.Uint64(b[32:]), tag: b[7], nth: le.Uint32(b[40:]), part: le.Uint32(b[44:]), total: le.Uint64(b[48:]),
-		print: le.Uint64(b[56:])}
+	*h = header{typ: frameType(b[5]), kind: backend.Kind(b[6]), gen: le.Uint32(b[8:]), length: uint64(le.Uint32(b[16:])),
+		sum: le.Uint32(b[20:]), group: le.Uint64(b[24:]), seq: le.Uint64(b[32:]), tag: b[7], nth: le.Uint32(b[40:]), part: le.Uint32(b[44:]),
+		total: le.Uint64(b[48:]), print: le.Uint64(b[56:])}
 	switch {
 	case h.typ >= numFrameTypes:
 		return fmt.Errorf("frame of unknown type %d", h.typ)

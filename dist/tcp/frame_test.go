@@ -122,7 +122,8 @@ func TestHostileFrames(t *testing.T) {
 		b    []byte
 		want string
 	}{
-		"length 2^32-1":  {frame(header{typ: frameData, gen: 1, group: 1, seq: 1, length: 1<<32 - 1, total: 1 << 63}), "4294967295 bytes, at most 262144"},
+		"length 2^32-1": {frame(header{typ: frameData, gen: 1, group: 1, seq: 1, length: 1<<32 - 1, total: 1 << 63}),
+			"4294967295 bytes, at most 262144"},
 		"bad magic":      {edit(func(b []byte) { b[0] = 'H' }), `"HNGO"`},
 		"bad version":    {edit(func(b []byte) { b[4] = 9 }), "version 9"},
 		"bad checksum":   {edit(func(b []byte) { b[13]++ }), "checksum"},
@@ -233,9 +234,10 @@ func TestLongHostileGarbage(t *testing.T) {
 // garbage is a frame with a right checksum and little sense.
 func garbage(rng *mrand.Rand) []byte {
 	some := func(v ...uint64) uint64 { return v[rng.IntN(len(v))] }
-	h := header{typ: frameType(rng.IntN(int(numFrameTypes))), kind: backend.Kind(rng.IntN(int(backend.NumKinds))), gen: uint32(some(1, 1, 1, 2)),
-		tag: uint8(some(0, 1, 255)), nth: uint32(some(0, 1, 1<<31)), part: uint32(some(0, 0, 1, 1<<31)), group: some(1, 1, 2, rng.Uint64()),
-		seq: some(0, 1, 1, 2, 1<<63), length: some(0, 0, 1, 77, maxPayload), total: some(0, 1, 77, maxPayload, 1<<40), print: rng.Uint64()}
+	h := header{typ: frameType(rng.IntN(int(numFrameTypes))), kind: backend.Kind(rng.IntN(int(backend.NumKinds))),
+		gen: uint32(some(1, 1, 1, 2)), tag: uint8(some(0, 1, 255)), nth: uint32(some(0, 1, 1<<31)), part: uint32(some(0, 0, 1, 1<<31)),
+		group: some(1, 1, 2, rng.Uint64()), seq: some(0, 1, 1, 2, 1<<63), length: some(0, 0, 1, 77, maxPayload),
+		total: some(0, 1, 77, maxPayload, 1<<40), print: rng.Uint64()}
 	b := make([]byte, headerBytes+h.length)
 	h.put(b)
 	for i := range b[headerBytes:] {

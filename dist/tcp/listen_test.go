@@ -103,7 +103,8 @@ func TestBindByName(t *testing.T) {
 func TestUnreached(t *testing.T) {
 	refused := fmt.Errorf("dial: %w", syscall.ECONNREFUSED)
 	me, other, near := member{Rank: 2, Machine: "a"}, member{Rank: 1, Machine: "b"}, member{Rank: 1, Machine: "a"}
-	const bind, zero = "it listens for its own host only, which is another one: set RINGO_BIND=auto on it", "without RINGO_BIND=auto, rank 0 listens for its own host only"
+	const bind, zero = "it listens for its own host only, which is another one: set RINGO_BIND=auto on it",
+		"without RINGO_BIND=auto, rank 0 listens for its own host only"
 	for _, c := range []struct {
 		err  error
 		to   member
@@ -112,7 +113,8 @@ func TestUnreached(t *testing.T) {
 	}{
 		{refused, member{}, "host0:29400", zero}, {refused, member{}, "10.1.2.3:29400", zero}, {refused, member{}, "localhost:29400", ""},
 		{refused, member{}, "127.0.0.1:29400", ""}, {net.ErrClosed, member{}, "host0:29400", ""},
-		{refused, other, "127.0.0.1:5", bind}, {refused, other, "[::1]:5", bind}, {refused, near, "127.0.0.1:5", ""}, {refused, other, "10.1.2.3:5", ""},
+		{refused, other, "127.0.0.1:5", bind}, {refused, other, "[::1]:5", bind}, {refused, near, "127.0.0.1:5", ""},
+		{refused, other, "10.1.2.3:5", ""},
 	} {
 		err := explainUnreached(c.err, me, c.to, c.addr)
 		assert.ErrorIs(t, err, c.err)

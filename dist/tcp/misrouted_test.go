@@ -137,7 +137,8 @@ func TestAnotherVersion(t *testing.T) {
 			c.Close()
 		}
 	}()
-	_, err = Join(t.Context(), Config{Rank: 1, Size: 2, Addr: l.Addr().String(), Secret: testSecret, Job: "test", JoinTimeout: 10 * time.Second})
+	_, err = Join(t.Context(),
+		Config{Rank: 1, Size: 2, Addr: l.Addr().String(), Secret: testSecret, Job: "test", JoinTimeout: 10 * time.Second})
 	assert.ErrorIs(t, err, identity.ErrVersion)
 	assert.NotContains(t, err.Error(), "secret")
 }

@@ -112,7 +112,9 @@ func TestWaitingDrivesBothKinds(t *testing.T) {
 	const rounds, count = 200, 10_000
 	var took []time.Duration
 	stop := handOvers(t)
-	require.NoError(t, onMachines(t, 4, func(rank int) string { return fmt.Sprint(rank / 2) }, dist.Config{Threads: 1}, func(r *dist.Rank) error {
+	require.NoError(t, onMachines(t, 4, func(rank int) string { return fmt.Sprint(rank / 2) }, dist.Config{
+		Threads: 1,
+	}, func(r *dist.Rank) error {
 		m, err := r.Mesh("dp=2,tp=2")
 		if err != nil {
 			return err
@@ -222,7 +224,9 @@ func TestTwoGoroutinesWaitForBothKinds(t *testing.T) {
 	took := map[string][]time.Duration{}
 	var mu sync.Mutex
 	stop := handOvers(t)
-	require.NoError(t, onMachines(t, 4, func(rank int) string { return fmt.Sprint(rank / 2) }, dist.Config{Threads: 1}, func(r *dist.Rank) error {
+	require.NoError(t, onMachines(t, 4, func(rank int) string { return fmt.Sprint(rank / 2) }, dist.Config{
+		Threads: 1,
+	}, func(r *dist.Rank) error {
 		m, err := r.Mesh("dp=2,tp=2")
 		if err != nil {
 			return err

@@ -98,7 +98,8 @@ func TestHelperOnHost(t *testing.T) {
 			return nil
 		}
 		for name, v := range map[string]string{"RINGO_RANK": fmt.Sprint(rank), "RINGO_WORLD_SIZE": fmt.Sprint(n), "RINGO_BIND": "auto",
-			"RINGO_MASTER": net.JoinHostPort(os.Getenv("RINGO_TEST_ZERO"), fmt.Sprint(port)), "RINGO_JOB_SECRET": strings.Repeat("5e", tcp.SecretBytes)} {
+			"RINGO_MASTER":     net.JoinHostPort(os.Getenv("RINGO_TEST_ZERO"), fmt.Sprint(port)),
+			"RINGO_JOB_SECRET": strings.Repeat("5e", tcp.SecretBytes)} {
 			t.Setenv(name, v)
 		}
 		if n == 1 { // is local

@@ -28,7 +28,8 @@ func withProcess(t *testing.T, count int, timeout time.Duration) (engines []*Eng
 	t.Helper()
 	cs := configs(t, 3)
 	child, out = exec.Command(os.Args[0], "-test.run=TestHelperRank$"), &strings.Builder{}
-	child.Env = append(os.Environ(), "RINGO_TEST_MASTER="+cs[0].Addr, "RINGO_TEST_COUNT="+strconv.Itoa(count), "RINGO_TEST_TIMEOUT="+timeout.String())
+	child.Env = append(os.Environ(), "RINGO_TEST_MASTER="+cs[0].Addr, "RINGO_TEST_COUNT="+strconv.Itoa(count),
+		"RINGO_TEST_TIMEOUT="+timeout.String())
 	child.Stdout = out
 	require.NoError(t, child.Start())
 	for i := range cs[:2] {

@@ -109,8 +109,8 @@ func onEngines(p *disttest.Program, engines []*tcp.Engine, change func(e *tcp.En
 	var wg sync.WaitGroup
 	for r, e := range engines {
 		wg.Go(func() {
-			o.Errs[r] = dist.RunEngine(context.Background(), dist.Config{Threads: 1, Log: io.Discard, Timeout: p.Timeout}, change(e, r), r, p.Ranks, p.Ranks,
-				func(_ context.Context, r *dist.Rank) error { return p.Run(r) })
+			o.Errs[r] = dist.RunEngine(context.Background(), dist.Config{Threads: 1, Log: io.Discard, Timeout: p.Timeout}, change(e, r), r,
+				p.Ranks, p.Ranks, func(_ context.Context, r *dist.Rank) error { return p.Run(r) })
 			o.Took[r] = time.Since(began)
 		})
 	}

@@ -19,8 +19,8 @@ func TestSharedFailures(t *testing.T) {
 	for name, test := range map[string]func(t *testing.T){
 		"Mismatch": TestMismatch, "MismatchOfAllToAllV": TestMismatchOfAllToAllV, "DeadPeer": TestDeadPeer, "SilentPeer": TestSilentPeer,
 		"SuspectsOfMonitoredBarrier": TestSuspectsOfMonitoredBarrier,
-		"Abort":                      TestAbort, "Departure": TestDeparture, "OldGeneration": TestOldGeneration, "ParkEndsWithContext": TestParkEndsWithContext,
-		"IssueOutOfOrder": TestIssueOutOfOrder, "RealProcessDies": TestRealProcessDies,
+		"Abort":                      TestAbort, "Departure": TestDeparture, "OldGeneration": TestOldGeneration,
+		"ParkEndsWithContext": TestParkEndsWithContext, "IssueOutOfOrder": TestIssueOutOfOrder, "RealProcessDies": TestRealProcessDies,
 		"GroupsLeaveNothingBehind": TestGroupsLeaveNothingBehind, "EnginesLeaveNothingBehind": TestEnginesLeaveNothingBehind,
 		"FailedJoinsLeaveNothingBehind": TestFailedJoinsLeaveNothingBehind,
 	} {

@@ -10,7 +10,8 @@ import (
 // Who has no shared memory is told why, once on each host, unless all were asked to have none.
 func TestUnsharedIsSaid(t *testing.T) {
 	log := captureLog(t)
-	shares, asks, lacks := func(r int) *member { return &member{Rank: r, ShmSocket: "@x"} }, func(r int) *member { return &member{Rank: r, NoShmReason: shmOff} },
+	shares, asks, lacks := func(r int) *member { return &member{Rank: r, ShmSocket: "@x"} },
+		func(r int) *member { return &member{Rank: r, NoShmReason: shmOff} },
 		func(r int) *member { return &member{Rank: r, NoShmReason: "ulimit"} }
 	for _, c := range []struct {
 		here []*member

@@ -57,8 +57,8 @@ func delayed() func(int, int) (net.Conn, net.Conn) {
 	}
 }
 
-// lossy makes a Start in which one connection has a fault of this kind. A case whose job failed for it is over: skipped, after a look at the
-// error. The others go on as if nothing were.
+// lossy makes a Start in which one connection has a fault of this kind. A case whose job failed for it is over: skipped, after a look at
+// the error. The others go on as if nothing were.
 func lossy(kind faultnet.Kind, seed uint64) disttest.Start {
 	rng := rand.New(rand.NewPCG(seed, uint64(kind)))
 	var mu sync.Mutex // cases run side by side

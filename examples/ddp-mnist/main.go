@@ -37,7 +37,8 @@ func main() {
 	flag.IntVar(&o.batch, "batch", 128, "rows of the global batch, over all ranks")
 	flag.Float64Var(&o.lr, "lr", 0, "learning rate (0: 0.1 for sgd, 1e-3 for adamw)")
 	flag.StringVar(&o.optim, "optim", "sgd", "optimizer: sgd (momentum 0.9) or adamw")
-	flag.StringVar(&o.dtype, "dtype", "float32", "float32, float64, bfloat16 or float16 (16 bits: the optimizer keeps the parameters in float32 as well)")
+	flag.StringVar(&o.dtype, "dtype", "float32",
+		"float32, float64, bfloat16 or float16 (16 bits: the optimizer keeps the parameters in float32 as well)")
 	flag.Uint64Var(&o.seed, "seed", 9, "seed of parameters and order")
 	flag.StringVar(&o.data, "data", "", "`directory` of IDX files, or synthetic (default: MNIST)")
 	flag.Float64Var(&o.bucketMB, "bucket-mb", 25, "largest gradient bucket in MiB")

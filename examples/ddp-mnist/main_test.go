@@ -24,8 +24,8 @@ import (
 const params = 784*512 + 512 + 512*512 + 512 + 512*10 + 10
 
 func short() options {
-	return options{Options: train.Options{Threads: 1, SaveEvery: 100, Quiet: true}, ranks: 1, epochs: 1, steps: 6, batch: 63, bucketMB: 1, model: "mlp", optim: "sgd", dtype: "float32",
-		seed: 9, data: "synthetic"}
+	return options{Options: train.Options{Threads: 1, SaveEvery: 100, Quiet: true}, ranks: 1, epochs: 1, steps: 6, batch: 63, bucketMB: 1,
+		model: "mlp", optim: "sgd", dtype: "float32", seed: 9, data: "synthetic"}
 }
 
 func trained(t *testing.T, o options) summary {
@@ -153,7 +153,9 @@ func TestDevice(t *testing.T) {
 
 // The counted bytes are the planned ones.
 func TestPlan(t *testing.T) {
-	for _, c := range []struct{ optim, dtype string }{{"sgd", "float32"}, {"adamw", "float32"}, {"adamw", "bfloat16"}, {"adamw", "float16"}, {"sgd", "float64"}} {
+	for _, c := range []struct{ optim, dtype string }{
+		{"sgd", "float32"}, {"adamw", "float32"}, {"adamw", "bfloat16"}, {"adamw", "float16"}, {"sgd", "float64"},
+	} {
 		o := short()
 		o.ranks, o.optim, o.dtype = 3, c.optim, c.dtype
 		s := trained(t, o)

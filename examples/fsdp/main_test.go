@@ -85,7 +85,9 @@ func TestPlan(t *testing.T) {
 			o := short()
 			o.ranks, o.half, o.batch = ranks, half, 12
 			var results []*result // of rank 0
-			require.NoError(t, dist.Run(context.Background(), dist.Config{Ranks: ranks, Threads: 1, Log: io.Discard}, func(ctx context.Context, r *dist.Rank) error {
+			require.NoError(t, dist.Run(context.Background(), dist.Config{
+				Ranks: ranks, Threads: 1, Log: io.Discard,
+			}, func(ctx context.Context, r *dist.Rank) error {
 				for stage := range 4 {
 					forget(r.Device.Memory())
 					res, err := fit(ctx, o, stage, r)

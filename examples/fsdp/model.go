@@ -37,7 +37,8 @@ type gpt struct {
 func newGPT(width, layers, length int) *gpt {
 	m := &gpt{Tok: small(vocabulary, width), Pos: small(length, width), Norm: nn.NewLayerNorm(width)}
 	for range layers {
-		m.Blocks = append(m.Blocks, &block{nn.NewLayerNorm(width), nn.NewAttention(width, heads), nn.NewLayerNorm(width), nn.NewMLP(width, 4*width)})
+		m.Blocks = append(m.Blocks,
+			&block{nn.NewLayerNorm(width), nn.NewAttention(width, heads), nn.NewLayerNorm(width), nn.NewMLP(width, 4*width)})
 	}
 	m.Head = &nn.Linear{W: m.Tok.W}
 	return m

@@ -10,7 +10,8 @@ import (
 )
 
 // kinds are the columns of the table. Memory of kind OtherMemory (batches, and the workspace of kernels) is not planned.
-var kinds = []tensor.MemoryKind{tensor.Parameters, tensor.Gradients, tensor.OptimizerState, tensor.Activations, tensor.Gathered, tensor.Communication}
+var kinds = []tensor.MemoryKind{tensor.Parameters, tensor.Gradients, tensor.OptimizerState, tensor.Activations, tensor.Gathered,
+	tensor.Communication}
 
 func kindNames() (names []string) {
 	for _, k := range kinds {

@@ -21,7 +21,8 @@ func run(t *testing.T, o options) string {
 
 // Every token gets to the experts that it chose, once, and the layer computes the same.
 func TestRouting(t *testing.T) {
-	for _, o := range []options{{ranks: 2, tokens: 16, experts: 4, top: 1, seed: 3}, {ranks: 4, tokens: 11, experts: 8, top: 3, seed: 5}, {ranks: 1, tokens: 1, experts: 1, top: 1}} {
+	for _, o := range []options{{ranks: 2, tokens: 16, experts: 4, top: 1, seed: 3}, {ranks: 4, tokens: 11, experts: 8, top: 3, seed: 5},
+		{ranks: 1, tokens: 1, experts: 1, top: 1}} {
 		text := run(t, o)
 		require.Contains(t, text, "differs by 0 from one rank")
 		got := 0

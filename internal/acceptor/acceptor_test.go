@@ -135,7 +135,8 @@ func TestPending(t *testing.T) {
 		_, err := c.Read(make([]byte, 1))
 		assert.ErrorIs(t, err, os.ErrDeadlineExceeded)
 	}
-	require.Eventually(t, func() bool { return strings.Contains(log.String(), "was one of more than 64 that sent nothing") }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return strings.Contains(log.String(), "was one of more than 64 that sent nothing") }, 10*time.Second,
+		time.Millisecond)
 }
 
 // Close closes the connections that have not sent their hello, and logs nothing about them.

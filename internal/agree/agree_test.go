@@ -23,7 +23,8 @@ type net struct {
 }
 
 func newNet(n int, seed uint64) *net {
-	w := &net{n: n, rng: rand.New(rand.NewPCG(seed, uint64(n))), queue: map[[2]int][]agree.Message{}, cut: map[[2]int]bool{}, dead: make([]bool, n)}
+	w := &net{n: n, rng: rand.New(rand.NewPCG(seed, uint64(n))), queue: map[[2]int][]agree.Message{}, cut: map[[2]int]bool{},
+		dead: make([]bool, n)}
 	for i := range n {
 		w.nodes = append(w.nodes, agree.New(n, i, func(to int, m agree.Message) {
 			if !w.cut[[2]int{i, to}] && !w.dead[to] && !w.dead[i] {

@@ -63,7 +63,8 @@ func (d *Driver) Open(index int) (*Device, error) {
 	if err := dev.describe(); err != nil {
 		return nil, err
 	}
-	if err := dev.check("cuDevicePrimaryCtxRetain", dl.Call(d.fn.DevicePrimaryCtxRetain, uintptr(unsafe.Pointer(&dev.ctx)), dev.handle())); err != nil {
+	if err := dev.check("cuDevicePrimaryCtxRetain",
+		dl.Call(d.fn.DevicePrimaryCtxRetain, uintptr(unsafe.Pointer(&dev.ctx)), dev.handle())); err != nil {
 		return nil, err
 	}
 	d.devices[index] = dev
@@ -76,7 +77,8 @@ func (dev *Device) handle() uintptr { return uintptr(dev.Index) }
 func (dev *Device) describe() error {
 	fn := &dev.drv.fn
 	name := make([]byte, 256)
-	if err := dev.check("cuDeviceGetName", dl.Call(fn.DeviceGetName, uintptr(unsafe.Pointer(&name[0])), uintptr(len(name)), dev.handle())); err != nil {
+	if err := dev.check("cuDeviceGetName",
+		dl.Call(fn.DeviceGetName, uintptr(unsafe.Pointer(&name[0])), uintptr(len(name)), dev.handle())); err != nil {
 		return err
 	}
 	dev.Name, _, _ = strings.Cut(string(name), "\x00")

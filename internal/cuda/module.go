@@ -51,7 +51,8 @@ func (dev *Device) Module(src Source, options ...string) (*Module, error) {
 	r := dl.Call(dev.drv.fn.ModuleLoadData, uintptr(unsafe.Pointer(&m.handle)), uintptr(unsafe.Pointer(&code[0])))
 	if err := dev.check("cuModuleLoadData("+src.Name+")", r); err != nil {
 		if c.Major > dev.drv.Version/1000 {
-			err = fmt.Errorf("%w (the driver supports CUDA %s, but the code was compiled by NVRTC %d.%d: update the driver, or `pip install nvidia-cuda-nvrtc-cu12`)",
+			err = fmt.Errorf("%w (the driver supports CUDA %s, but the code was compiled by NVRTC %d.%d: update the driver, "+
+				"or `pip install nvidia-cuda-nvrtc-cu12`)",
 				err, versionString(dev.drv.Version), c.Major, c.Minor)
 		}
 		return nil, err

@@ -25,7 +25,8 @@ func TestTopology(t *testing.T) {
 	}
 	require.Equal(t, "580.65.06", top.DriverVersion)
 	require.Len(t, top.GPUs, 4)
-	require.Equal(t, cuda.GPU{Name: "CPU emulator 2", UUID: "GPU-00000002", BusID: "0000:03:00.0", Total: 4 << 30, Used: 1 << 30, NUMA: top.GPUs[2].NUMA}, top.GPUs[2])
+	require.Equal(t, cuda.GPU{Name: "CPU emulator 2", UUID: "GPU-00000002", BusID: "0000:03:00.0", Total: 4 << 30, Used: 1 << 30,
+		NUMA: top.GPUs[2].NUMA}, top.GPUs[2])
 	require.Equal(t, [][]string{
 		{"X", "NV2", "SYS", "SYS"},
 		{"NV2", "X", "SYS", "SYS"},

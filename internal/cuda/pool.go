@@ -76,7 +76,8 @@ func (p *Pool) Alloc(s *Stream, n int) (Ptr, error) {
 		panic(fmt.Sprintf("cuda: allocation of %d bytes", n))
 	}
 	if s.capturing {
-		return 0, fmt.Errorf("cuda: pool %q: %s more are asked for while stream %s is recorded: what a graph uses is allocated before", p.Name, size(int64(n)), s.Name)
+		return 0, fmt.Errorf("cuda: pool %q: %s more are asked for while stream %s is recorded: what a graph uses is allocated before",
+			p.Name, size(int64(n)), s.Name)
 	}
 	key := bin{s, blockSize(n)}
 	if p.exact {
@@ -216,7 +217,8 @@ func (p *Pool) Pin() (unpin func() error) {
 			pinned = append(pinned, b)
 		}
 	}
-	slices.SortFunc(pinned, func(a, b *block) int { return cmp.Compare(a.ptr, b.ptr) }) // so that the order in which they are reused does not depend on the map
+	// so that the order in which they are reused does not depend on the map
+	slices.SortFunc(pinned, func(a, b *block) int { return cmp.Compare(a.ptr, b.ptr) })
 	return func() error {
 		p.mu.Lock()
 		defer p.mu.Unlock()

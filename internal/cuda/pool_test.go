@@ -101,7 +101,8 @@ func TestPoolOutOfMemory(t *testing.T) {
 	require.NoError(t, err)
 	_, err = r.pool.Alloc(r.s, 2<<20)
 	require.True(t, cuda.IsOutOfMemory(err))
-	require.ErrorContains(t, err, `no memory for 2.0 MiB in pool "test": test uses 4.0 MiB and caches 0.0 KiB, cache uses 3.0 MiB and caches 0.0 KiB, 1.0 MiB of 8.0 MiB are free on device 0`)
+	require.ErrorContains(t, err,
+		`no memory for 2.0 MiB in pool "test": test uses 4.0 MiB and caches 0.0 KiB, cache uses 3.0 MiB and caches 0.0 KiB, 1.0 MiB of 8.0 MiB are free on device 0`)
 	require.NoError(t, cache.Free(p))
 	require.NoError(t, cache.Close())
 }

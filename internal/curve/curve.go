@@ -23,8 +23,9 @@ type Run struct {
 	Series []Series
 }
 
-// Draw writes a picture with a panel for each name, in which every training has a line; load[0], load[1], … share one, a heat map with a row for
-// each, and every training has its own. Its kind is that of the file's name: .svg, .png or .pdf. Values that are not finite are left out.
+// Draw writes a picture with a panel for each name, in which every training has a line; load[0], load[1], … share one, a heat map with a
+// row for each, and every training has its own. Its kind is that of the file's name: .svg, .png or .pdf. Values that are not finite are
+// left out.
 func Draw(file string, runs ...Run) error {
 	panels := arrange(runs)
 	height, right := vg.Points(30), vg.Points(12)
@@ -184,8 +185,8 @@ func (p *panel) lines(to *plot.Plot, runs int) error {
 	return nil
 }
 
-// points returns the finite values of s, and over about a fiftieth of them at each side their exponential means: that of what came before and
-// that of what comes behind, halved, so that a curve is not late.
+// points returns the finite values of s, and over about a fiftieth of them at each side their exponential means: that of what came before
+// and that of what comes behind, halved, so that a curve is not late.
 func points(s Series) (raw, smooth plotter.XYs) {
 	for i, y := range s.Values {
 		if !math.IsNaN(y) && !math.IsInf(y, 0) {

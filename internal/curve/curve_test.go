@@ -90,7 +90,8 @@ func TestRuns(t *testing.T) {
 	var runs []Run
 	for i := range 3 {
 		s := Series{Name: "loss"}
-		load := []Series{{Name: "load[0]", Steps: []int{1, 2}, Values: []float64{float64(i), 1}}, {Name: "load[1]", Steps: []int{1}, Values: []float64{float64(10*i + 3)}}}
+		load := []Series{{Name: "load[0]", Steps: []int{1, 2}, Values: []float64{float64(i), 1}},
+			{Name: "load[1]", Steps: []int{1}, Values: []float64{float64(10*i + 3)}}}
 		for step := range few {
 			s.Steps, s.Values = append(s.Steps, step+1), append(s.Values, float64(i+step%2))
 		}
@@ -138,7 +139,8 @@ func TestSmooth(t *testing.T) {
 
 func TestTicks(t *testing.T) {
 	for want, r := range map[string][2]float64{
-		"0 100 200 300 400": {0, 400}, "1.72 1.74 1.76 1.78 1.80": {1.72, 1.81}, "-2 -1 0 1 2": {-2.5, 2.4}, "0 1 2 3 4": {0, 4}, "10000 20000 30000 40000": {9000, 49000},
+		"0 100 200 300 400": {0, 400}, "1.72 1.74 1.76 1.78 1.80": {1.72, 1.81}, "-2 -1 0 1 2": {-2.5, 2.4}, "0 1 2 3 4": {0, 4},
+		"10000 20000 30000 40000": {9000, 49000},
 	} {
 		var got []string
 		for _, x := range ticks(r[0], r[1]) {

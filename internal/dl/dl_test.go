@@ -62,7 +62,8 @@ func TestMissingSymbol(t *testing.T) {
 	lib := libc(t)
 	lib.Version = "version 2.36"
 	_, err := lib.Sym("nosuchfunction")
-	require.EqualError(t, err, "the C library ("+lib.Path+", version 2.36) has no symbol nosuchfunction: a newer or another version of it is needed")
+	require.EqualError(t, err,
+		"the C library ("+lib.Path+", version 2.36) has no symbol nosuchfunction: a newer or another version of it is needed")
 	require.True(t, lib.Has("strlen"))
 	require.False(t, lib.Has("nosuchfunction"))
 }

@@ -43,8 +43,8 @@ func commands(t *testing.T) []command {
 	return list
 }
 
-// inClone are the commands that run in the repository, and what makes them short. Those of the command ringo that take no second run always,
-// the others in the long runs.
+// inClone are the commands that run in the repository, and what makes them short. Those of the command ringo that take no second run
+// always, the others in the long runs.
 var inClone = map[string]string{
 	"go run ./examples/ddp-mnist":                                      "-steps 20",
 	"go run ./cmd/ringo run -n 4 ./examples/ddp-mnist":                 "-steps 20",

@@ -196,8 +196,8 @@ func TestGlossaryOrder(t *testing.T) {
 	}
 }
 
-// What go doc prints of package tensor before its types are functions for users: those for implementers are methods of Raw, or return a type
-// of theirs and stand with it.
+// What go doc prints of package tensor before its types are functions for users: those for implementers are methods of Raw, or return a
+// type of theirs and stand with it.
 func TestFunctionsOfTensor(t *testing.T) {
 	s, err := loadScope()
 	require.NoError(t, err)

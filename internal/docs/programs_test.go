@@ -113,7 +113,8 @@ func module(t *testing.T, programs map[string]string) string {
 	// The dependencies are those of this module, so that nothing has to be asked of the network.
 	text := read(t, "go.mod")
 	text = "module stranger\n" + text[strings.Index(text, "\n"):]
-	text += "\nrequire github.com/ringo-ml/ringo v0.0.0\n\nreplace github.com/ringo-ml/ringo => " + strconv.Quote(filepath.ToSlash(here)) + "\n"
+	text += "\nrequire github.com/ringo-ml/ringo v0.0.0\n\nreplace github.com/ringo-ml/ringo => " + strconv.Quote(filepath.ToSlash(here)) +
+		"\n"
 	files := map[string]string{"go.mod": text, "go.sum": read(t, "go.sum")}
 	for name, text := range programs {
 		files[name+"/main.go"] = text

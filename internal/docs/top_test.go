@@ -14,8 +14,8 @@ import (
 	"github.com/ringo-ml/ringo/internal/reliability"
 )
 
-// stranger runs commands as somebody does who has only Go, and reads README from its top. "The network" is this repository's last commit and
-// the modules that this machine has.
+// stranger runs commands as somebody does who has only Go, and reads README from its top. "The network" is this repository's last commit
+// and the modules that this machine has.
 type stranger struct {
 	t   *testing.T
 	env []string
@@ -66,8 +66,8 @@ func (s *stranger) typed(dir, line string, more ...string) string {
 	return s.run(dir, args[0], args[1:]...)
 }
 
-// README from the top, in a fresh folder: install, get, clone; the training script; the tutorial's program as processes; and every command that
-// needs no more than the clone.
+// README from the top, in a fresh folder: install, get, clone; the training script; the tutorial's program as processes; and every command
+// that needs no more than the clone.
 func TestLongFromTheTop(t *testing.T) {
 	reliability.SkipUnlessLong(t)
 	if runtime.GOOS == "windows" {

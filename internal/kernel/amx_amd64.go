@@ -47,7 +47,8 @@ func multiplyAMX(tiles, h, blocks int, a []BF16, as, step, next int, b, sums []f
 	}
 }
 
-func multiplyRoundAMX(tiles, blocks int, a []BF16, as, step, next int, b, sums []float32, first bool, dst []BF16, ds, n int, bias []float32) {
+func multiplyRoundAMX(tiles, blocks int, a []BF16, as, step, next int, b, sums []float32, first bool, dst []BF16, ds, n int,
+	bias []float32) {
 	rows := (tileRows + blocks - 1) / blocks // to be rounded in each block
 	tiles2RoundAMX(&tileConfigs[tileRows][0], tiles, blocks, halfPtr(a), 2*as, 2*step, 2*next, &b[0], &sums[0], first,
 		halfPtr(dst), 2*ds, &bias[0], 1<<n-1, rows)

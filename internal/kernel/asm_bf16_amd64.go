@@ -44,7 +44,8 @@ func dotEngines() []*engineBF16 {
 	tiles.transpose = transposeF32AVX512
 	e := dotEngine(tiles, interleaveAVX512, transposePairsAVX512)
 	e.round = roundTileAVX512
-	e.along = []alongKernel[float32, uint16]{gemmAlong1x32AVX512BF16, gemmAlong2x32AVX512BF16, gemmAlong3x32AVX512BF16, gemmAlong4x32AVX512BF16}
+	e.along = []alongKernel[float32, uint16]{gemmAlong1x32AVX512BF16, gemmAlong2x32AVX512BF16, gemmAlong3x32AVX512BF16,
+		gemmAlong4x32AVX512BF16}
 	if amxGranted() {
 		return []*engineBF16{tileEngine(e, amxKernels), e}
 	}

@@ -302,6 +302,6 @@ func (w *AttentionWork[T]) gradient(a *Attention[T], j, n int) {
 		Beta: 1, C: a.keys(a.GradV, w.head, j), LDC: a.KVStep})
 	w.product(Gemm[T]{M: w.n, N: a.HeadDim, K: n, Alpha: a.Scale, A: w.dS, LDA: attnCols, B: a.keys(a.K, w.head, j), LDB: a.KVStep,
 		Beta: 1, C: a.queries(a.GradQ, w.head, w.i), LDC: a.QStep})
-	w.product(Gemm[T]{TransA: true, M: n, N: a.HeadDim, K: w.n, Alpha: a.Scale, A: w.dS, LDA: attnCols, B: a.queries(a.Q, w.head, w.i), LDB: a.QStep,
-		Beta: 1, C: a.keys(a.GradK, w.head, j), LDC: a.KVStep})
+	w.product(Gemm[T]{TransA: true, M: n, N: a.HeadDim, K: w.n, Alpha: a.Scale, A: w.dS, LDA: attnCols, B: a.queries(a.Q, w.head, w.i),
+		LDB: a.QStep, Beta: 1, C: a.keys(a.GradK, w.head, j), LDC: a.KVStep})
 }

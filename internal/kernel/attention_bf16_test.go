@@ -111,7 +111,9 @@ func TestAttentionBF16IsAccurate(t *testing.T) {
 			gq, gk, gv := make([]float64, len(h.Q)), make([]float64, len(h.K)), make([]float64, len(h.V))
 			out := h.plain(gq, gk, gv)
 			h.runHalf(1)
-			for i, e := range []float64{relativeError(out, h.half.Out), relativeError(gq, h.half.GradQ), relativeError(gk, h.half.GradK), relativeError(gv, h.half.GradV)} {
+			for i, e := range []float64{
+				relativeError(out, h.half.Out), relativeError(gq, h.half.GradQ), relativeError(gk, h.half.GradK), relativeError(gv, h.half.GradV),
+			} {
 				t.Logf("causal %v, result %d: %.5f", causal, i, e)
 				require.LessOrEqual(t, e, 0.003, i)
 			}
@@ -122,8 +124,8 @@ func TestAttentionBF16IsAccurate(t *testing.T) {
 func TestAttentionBF16(t *testing.T) {
 	onEngines(t, func(t *testing.T) {
 		for at, s := range []struct{ batch, queries, keys, heads, kvHeads, hd, offset int }{
-			{1, 1, 1, 1, 1, 1, 0}, {1, 70, 300, 2, 1, 5, 230}, {2, 3, 5, 4, 2, 2, 2}, {1, 67, 520, 1, 1, 4, 453}, {2, 5, 3, 2, 1, 7, -2}, {1, 17, 33, 2, 1, 67, 16},
-			{1, 130, 70, 1, 1, 3, -40}, {1, 1, 270, 4, 2, 16, 269}, {1, 66, 66, 2, 1, 8, -70}, {2, 3, 0, 2, 1, 4, 0},
+			{1, 1, 1, 1, 1, 1, 0}, {1, 70, 300, 2, 1, 5, 230}, {2, 3, 5, 4, 2, 2, 2}, {1, 67, 520, 1, 1, 4, 453}, {2, 5, 3, 2, 1, 7, -2},
+			{1, 17, 33, 2, 1, 67, 16}, {1, 130, 70, 1, 1, 3, -40}, {1, 1, 270, 4, 2, 16, 269}, {1, 66, 66, 2, 1, 8, -70}, {2, 3, 0, 2, 1, 4, 0},
 		} {
 			causal, drop := at%2 == 0, 0.3*float64(at/2%2)
 			requireAttention(t, fmt.Sprintf("%+v causal %v drop %v", s, causal, drop), func() *attentionCase[float32] {
@@ -167,7 +169,8 @@ func TestPackedAttentionBF16(t *testing.T) {
 		require.Equal(t, apart.half.Out, packed.half.Out)
 		for i := range apart.half.Q {
 			at := i/width*3*width + i%width
-			require.Equal(t, [3]BF16{apart.half.GradQ[i], apart.half.GradK[i], apart.half.GradV[i]}, [3]BF16{grad[at], grad[at+width], grad[at+2*width]}, i)
+			require.Equal(t, [3]BF16{apart.half.GradQ[i], apart.half.GradK[i], apart.half.GradV[i]},
+				[3]BF16{grad[at], grad[at+width], grad[at+2*width]}, i)
 		}
 	})
 }

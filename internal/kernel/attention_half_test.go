@@ -16,8 +16,9 @@ func TestAttentionOfHalves(t *testing.T) {
 	for _, queries := range []int{1, 7, 70} {
 		for _, keys := range []int{1, 255, 257, 600} {
 			r := rand.New(rand.NewPCG(uint64(queries), uint64(keys)))
-			a := Attention[float32]{AttentionShape: AttentionShape{Batch: batch, Queries: queries, Keys: keys, Heads: heads, KVHeads: kvHeads, HeadDim: dim,
-				QStep: heads * dim, KVStep: step, Causal: true, Offset: keys - queries}, Scale: 0.2, Q: make([]float32, batch*queries*heads*dim), K: make([]float32, batch*keys*step), V: make([]float32, batch*keys*step)}
+			a := Attention[float32]{AttentionShape: AttentionShape{Batch: batch, Queries: queries, Keys: keys, Heads: heads, KVHeads: kvHeads,
+				HeadDim: dim, QStep: heads * dim, KVStep: step, Causal: true, Offset: keys - queries}, Scale: 0.2,
+				Q: make([]float32, batch*queries*heads*dim), K: make([]float32, batch*keys*step), V: make([]float32, batch*keys*step)}
 			for i := range a.Q {
 				a.Q[i] = r.Float32() - 0.5
 			}

@@ -30,10 +30,12 @@ func newAttentionCase[T Float](batch, steps, heads, hd int, causal bool, drop fl
 func newCrossCase[T Float](batch, queries, keys, heads, kvHeads, hd int, causal bool, offset int, drop float64) *attentionCase[T] {
 	c := &attentionCase[T]{}
 	n, m, probabilities := batch*queries*heads*hd, batch*keys*kvHeads*hd, heads*queries*keys
-	shape := AttentionShape{Batch: batch, Queries: queries, Keys: keys, Heads: heads, KVHeads: kvHeads, HeadDim: hd, QStep: heads * hd, KVStep: kvHeads * hd,
-		Causal: causal, Offset: offset, Drop: drop, Key: 9, Rows: Rows{First: 3, Stride: 2, Elems: probabilities, Cols: probabilities, FullCols: probabilities}}
+	shape := AttentionShape{Batch: batch, Queries: queries, Keys: keys, Heads: heads, KVHeads: kvHeads, HeadDim: hd, QStep: heads * hd,
+		KVStep: kvHeads * hd, Causal: causal, Offset: offset, Drop: drop, Key: 9,
+		Rows: Rows{First: 3, Stride: 2, Elems: probabilities, Cols: probabilities, FullCols: probabilities}}
 	c.Attention = Attention[T]{AttentionShape: shape, Scale: T(1 / math.Sqrt(float64(hd))), Q: c.slot(n, 1), K: c.slot(m, 6), V: c.slot(m, 7),
-		Out: c.slot(n, 2), LSE: c.slot(batch*heads*queries, 3), GradOut: c.slot(n, 4), GradQ: c.slot(n, 5), GradK: c.slot(m, 8), GradV: c.slot(m, 9)}
+		Out: c.slot(n, 2), LSE: c.slot(batch*heads*queries, 3), GradOut: c.slot(n, 4), GradQ: c.slot(n, 5), GradK: c.slot(m, 8),
+		GradV: c.slot(m, 9)}
 	return c
 }
 
@@ -123,7 +125,9 @@ func (c *attentionCase[T]) plain(gq, gk, gv []float64) (out []float64) {
 func TestAttention(t *testing.T) { bothFloats(t, testAttention[float32], testAttention[float64]) }
 
 func testAttention[T Float](t *testing.T) {
-	for at, s := range [][4]int{{1, 1, 1, 1}, {2, 2, 3, 2}, {1, 17, 2, 16}, {2, 63, 1, 5}, {1, 64, 1, 8}, {1, 65, 2, 7}, {1, 257, 1, 3}, {1, 330, 1, 17}} {
+	for at, s := range [][4]int{
+		{1, 1, 1, 1}, {2, 2, 3, 2}, {1, 17, 2, 16}, {2, 63, 1, 5}, {1, 64, 1, 8}, {1, 65, 2, 7}, {1, 257, 1, 3}, {1, 330, 1, 17},
+	} {
 		for k, causal := range []bool{true, false} {
 			drop := 0.3 * float64((at+k)%2)
 			newCase := func() *attentionCase[T] { return newAttentionCase[T](s[0], s[1], s[2], s[3], causal, drop) }

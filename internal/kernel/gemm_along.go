@@ -62,7 +62,8 @@ func (p *gemmPass[T]) alongTile(g *Gemm[T], i, h, j, n int) {
 	if p.k0+p.k == g.K {
 		next = (cols*g.LDB - g.K) * size
 	}
-	p.along[h-1](p.k, &g.A[i*g.LDA+p.k0], g.LDA*size, &g.B[first*g.LDB+p.k0], g.LDB*size, &c[0], cs*size, from.at, from.stride*size, g.Alpha, next)
+	p.along[h-1](p.k, &g.A[i*g.LDA+p.k0], g.LDA*size, &g.B[first*g.LDB+p.k0], g.LDB*size, &c[0], cs*size, from.at, from.stride*size,
+		g.Alpha, next)
 	if n < cols {
 		copyTile(g.C[i*g.LDC+j:], g.LDC, edge, cols, h, n)
 	}

@@ -193,14 +193,16 @@ func BenchmarkFewRows(b *testing.B) {
 		b.ReportMetric(float64(bytes)/float64(least), "GB/s")
 	}
 	b.Run("float32", func(b *testing.B) {
-		g := &Gemm[float32]{TransB: true, M: 1, N: n, K: k, Alpha: 1, A: make([]float32, k), LDA: k, B: make([]float32, n*k), LDB: k, C: make([]float32, n), LDC: n}
+		g := &Gemm[float32]{TransB: true, M: 1, N: n, K: k, Alpha: 1, A: make([]float32, k), LDA: k, B: make([]float32, n*k), LDB: k,
+			C: make([]float32, n), LDC: n}
 		for i := range g.B {
 			g.B[i] = float32(i % 7)
 		}
 		best(b, 4*n*k, func() { GemmBlock(g, ws, 0, 1, 0, n) })
 	})
 	b.Run("bfloat16", func(b *testing.B) {
-		g := &GemmBF16{TransB: true, M: 1, N: n, K: k, Alpha: 1, A: make([]BF16, k), LDA: k, B: make([]BF16, n*k), LDB: k, H: make([]BF16, n), LDC: n}
+		g := &GemmBF16{TransB: true, M: 1, N: n, K: k, Alpha: 1, A: make([]BF16, k), LDA: k, B: make([]BF16, n*k), LDB: k,
+			H: make([]BF16, n), LDC: n}
 		for i := range g.B {
 			g.B[i] = ToBF16(float32(i % 7))
 		}

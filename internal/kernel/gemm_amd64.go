@@ -109,7 +109,8 @@ func gemmAVX512() (f32 *engine[float32], f64 *engine[float64]) {
 	f32.dot = dotAVX512
 	f32.along = []alongKernel[float32, float32]{gemmAlong1x32F32AVX512, gemmAlong2x32F32AVX512, gemmAlong3x32F32AVX512, gemmAlong4x32F32AVX512}
 	f64.along = []alongKernel[float64, float64]{gemmAlong1x16F64AVX512, gemmAlong2x16F64AVX512, gemmAlong3x16F64AVX512, gemmAlong4x16F64AVX512}
-	f32.alongBF16 = []alongKernel[float32, uint16]{gemmAlongHalf1x32F32AVX512, gemmAlongHalf2x32F32AVX512, gemmAlongHalf3x32F32AVX512, gemmAlongHalf4x32F32AVX512}
+	f32.alongBF16 = []alongKernel[float32, uint16]{gemmAlongHalf1x32F32AVX512, gemmAlongHalf2x32F32AVX512, gemmAlongHalf3x32F32AVX512,
+		gemmAlongHalf4x32F32AVX512}
 	f32.copyRows[0], f32.copyRows[1] = copyRows1F32AVX512, copyRows2F32AVX512
 	f64.copyRows[0], f64.copyRows[1] = copyRows1F64AVX512, copyRows2F64AVX512
 	f32.transpose, f64.transpose = transposeF32AVX512, transposeF64AVX512

@@ -64,7 +64,8 @@ func gemmNEON() (f32 *engine[float32], f64 *engine[float64]) {
 	f32.transpose, f64.transpose = transposeF32NEON, transposeF64NEON
 	f32.along = []alongKernel[float32, float32]{gemmAlong1x8F32NEON, gemmAlong2x8F32NEON, gemmAlong3x8F32NEON, gemmAlong4x8F32NEON}
 	f64.along = []alongKernel[float64, float64]{gemmAlong1x4F64NEON, gemmAlong2x4F64NEON, gemmAlong3x4F64NEON, gemmAlong4x4F64NEON}
-	f32.alongBF16 = []alongKernel[float32, uint16]{gemmAlongHalf1x8F32NEON, gemmAlongHalf2x8F32NEON, gemmAlongHalf3x8F32NEON, gemmAlongHalf4x8F32NEON}
+	f32.alongBF16 = []alongKernel[float32, uint16]{gemmAlongHalf1x8F32NEON, gemmAlongHalf2x8F32NEON, gemmAlongHalf3x8F32NEON,
+		gemmAlongHalf4x8F32NEON}
 	f32.peak, f64.peak = peakF32NEON, peakF64NEON
 	return f32, f64
 }

@@ -38,7 +38,8 @@ func fmaBF16(c float32, a, b BF16) float32 {
 
 // multiplyRoundTiles is multiplyTiles for whole tiles. Then it adds the bias and
 // rounds.
-func multiplyRoundTiles(tiles, blocks int, a []BF16, as, step, next int, b, sums []float32, first bool, dst []BF16, ds, n int, bias []float32) {
+func multiplyRoundTiles(tiles, blocks int, a []BF16, as, step, next int, b, sums []float32, first bool, dst []BF16, ds, n int,
+	bias []float32) {
 	multiplyTiles(tiles, tileRows, blocks, a, as, step, next, b, sums, first)
 	roundTile(dst, ds, sums, tileRows, tiles*tileRows, n, bias)
 }

@@ -43,7 +43,8 @@ func widened(e *engine[float32]) *engineBF16 {
 			BF16ToF32(dst[i*ds:i*ds+w], src[i*ss:i*ss+w])
 		}
 	}
-	return &engineBF16{engine: e, pair: 1, packA: [2]packer{columns, rows}, packB: [2]packer{rows, columns}, product: e.packedTile, along: e.alongBF16, round: roundTile}
+	return &engineBF16{engine: e, pair: 1, packA: [2]packer{columns, rows}, packB: [2]packer{rows, columns}, product: e.packedTile,
+		along: e.alongBF16, round: roundTile}
 }
 
 const (

@@ -46,7 +46,8 @@ const dotKC = 384
 
 // dotEngine makes the engine of micro-kernels whose elements are pairs.
 func dotEngine(tiles *engine[float32], rows, columns packer) *engineBF16 {
-	return &engineBF16{engine: tiles, pair: 2, packA: [2]packer{columns, rows}, packB: [2]packer{rows, columns}, product: tiles.packedTile, round: roundTile}
+	return &engineBF16{engine: tiles, pair: 2, packA: [2]packer{columns, rows}, packB: [2]packer{rows, columns}, product: tiles.packedTile,
+		round: roundTile}
 }
 
 // emulatedDot is the engine of AVX512-BF16 in plain Go.

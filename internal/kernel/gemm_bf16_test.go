@@ -180,7 +180,9 @@ func TestGemmBF16EveryTile(t *testing.T) {
 func TestGemmBF16Blocks(t *testing.T) {
 	onEveryBF16(t, func(t *testing.T, e *engineBF16, _ bool) {
 		kc := e.pair * e.kc
-		for i, s := range [][3]int{{e.mc + 21, 67, 30}, {29, sumColumns + 35, 33}, {31, 45, 2*kc + 7}, {e.mc + 1, 3, kc + 1}, {3, sumColumns + 3, kc + 2}, {e.rows, 5, kc}} {
+		for i, s := range [][3]int{
+			{e.mc + 21, 67, 30}, {29, sumColumns + 35, 33}, {31, 45, 2*kc + 7}, {e.mc + 1, 3, kc + 1}, {3, sumColumns + 3, kc + 2}, {e.rows, 5, kc},
+		} {
 			tr := transposes[i%4]
 			c := newBF16(uint64(i), tr[0], tr[1], s[0], s[1], s[2], 3, i%3 == 0, smallInt).withBias(smallInt)
 			c.g.Alpha, c.g.Beta = 0.5, float32(i%2)
@@ -329,7 +331,8 @@ func TestDotBF16(t *testing.T) {
 		}
 		require.Equal(t, want, got, "%v*%v + %v", a.Float32(), b.Float32(), c)
 	}
-	assert.Equal(t, float32(-1), DotBF16(0x1p100, [2]BF16{ToBF16(-1), ToBF16(-0x1p100)}, [2]BF16{ToBF16(1), ToBF16(1)}), "the odd element first")
+	assert.Equal(t, float32(-1), DotBF16(0x1p100, [2]BF16{ToBF16(-1), ToBF16(-0x1p100)}, [2]BF16{ToBF16(1), ToBF16(1)}),
+		"the odd element first")
 }
 
 // fma32Big is a*b + c in exact arithmetic, rounded once.

@@ -85,7 +85,8 @@ func multiplySparse(tiles, h, blocks int, a []BF16, as, step, next int, b, sums 
 	}
 }
 
-func multiplyRoundSparse(tiles, blocks int, a []BF16, as, step, next int, b, sums []float32, first bool, dst []BF16, ds, n int, bias []float32) {
+func multiplyRoundSparse(tiles, blocks int, a []BF16, as, step, next int, b, sums []float32, first bool, dst []BF16, ds, n int,
+	bias []float32) {
 	multiplySparse(tiles, tileRows, blocks, a, as, step, next, b, sums, first)
 	roundTile(dst, ds, sums, tileRows, tiles*tileRows, n, bias)
 }
@@ -94,7 +95,8 @@ func multiplyRoundSparse(tiles, blocks int, a []BF16, as, step, next int, b, sum
 // that are kept for the next rows or packed again. A is sparse, to save time.
 func TestTilesBeyondTheirBlocks(t *testing.T) {
 	e := tileEngine(emulatedDot(), tileKernels{multiplySparse, multiplyRoundSparse, packBlocks, scaleTile})
-	for i, s := range [][3]int{{groupRows + 5, 9, 8*tileSpan + 70}, {groupRows + 5, sumColumns + 3, 2*tileSpan + 40}, {2*groupRows + 33, 40, 600}, {5, sumColumns + 3, 40}} {
+	for i, s := range [][3]int{{groupRows + 5, 9, 8*tileSpan + 70}, {groupRows + 5, sumColumns + 3, 2*tileSpan + 40},
+		{2*groupRows + 33, 40, 600}, {5, sumColumns + 3, 40}} {
 		c := newBF16(uint64(i), i%2 == 1, false, s[0], s[1], s[2], 3, i%2 == 1, smallInt)
 		for k := range c.g.A {
 			if k%61 != 0 {

@@ -60,7 +60,8 @@ func gemmEpilogue[T Float](t *testing.T, e *testEngine[T]) {
 	rng := rand.New(rand.NewPCG(3, 3))
 	for i := range 120 {
 		tr := transposes[i%4]
-		s := [][3]int{{1 + rng.IntN(60), 1 + rng.IntN(90), rng.IntN(50)}, {e.mc + 7, finishColumns*e.cols + 9, 5}, {9, 40, e.kc + 3}, {17, 10, e.kc + 9}}[[7]int{0, 3, 1, 0, 2, 3, 0}[i%7]]
+		s := [][3]int{{1 + rng.IntN(60), 1 + rng.IntN(90), rng.IntN(50)}, {e.mc + 7, finishColumns*e.cols + 9, 5}, {9, 40, e.kc + 3},
+			{17, 10, e.kc + 9}}[[7]int{0, 3, 1, 0, 2, 3, 0}[i%7]]
 		c := newCase[T](uint64(i), tr[0], tr[1], s[0], s[1], s[2], i%2).real()
 		c.fused(i)
 		sum, out := separate(e, c)

@@ -74,7 +74,8 @@ type sgdScalars[T Float] struct {
 }
 
 func sgdScalarsOf[T Float](h SGDHyper) sgdScalars[T] {
-	return sgdScalars[T]{lr: T(h.LR), wd: T(h.WeightDecay), scale: T(h.GradScale), tiny: negligible[T](), mu: T(h.Momentum), in: T(1 - h.Dampening)}
+	return sgdScalars[T]{lr: T(h.LR), wd: T(h.WeightDecay), scale: T(h.GradScale), tiny: negligible[T](), mu: T(h.Momentum),
+		in: T(1 - h.Dampening)}
 }
 
 // next is the step of one element, which updates element i of mom if that is not nil.
@@ -162,7 +163,8 @@ func AdamBF16(p []float32, g []BF16, m, v []float32, out []BF16, h AdamHyper) {
 	if s.in1 < 0.5 {
 		k = vecAdamBF16(p, g, m, v, out, s.step, s.root, s.inverse, s.eps, s.in1, s.b2, s.in2, s.scale, s.tiny, s.least, s.normal, s.wd, s.keep)
 	} else {
-		k = vecAdamHighBF16(p, g, m, v, out, s.step, s.root, s.inverse, s.eps, 1-s.in1, s.b2, s.in2, s.scale, s.tiny, s.least, s.normal, s.wd, s.keep)
+		k = vecAdamHighBF16(p, g, m, v, out, s.step, s.root, s.inverse, s.eps, 1-s.in1, s.b2, s.in2, s.scale, s.tiny, s.least, s.normal,
+			s.wd, s.keep)
 	}
 	p = p[k:]
 	g, m, v, out = g[k:][:len(p)], m[k:][:len(p)], v[k:][:len(p)], out[k:][:len(p)]

@@ -164,7 +164,8 @@ func TestAdamOrder(t *testing.T) {
 	f := func(x float64) float32 { return float32(x) }
 	p, g, m, v := f(0.7), f(0.3), f(0.11), f(0.013)
 	gotP, gotM, gotV := []float32{p}, []float32{m}, []float32{v}
-	Adam(gotP, []float32{g}, gotM, gotV, AdamHyper{LR: 0.003, Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, WeightDecay: 0.1, Decoupled: true, Step: 7, GradScale: 1})
+	Adam(gotP, []float32{g}, gotM, gotV,
+		AdamHyper{LR: 0.003, Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, WeightDecay: 0.1, Decoupled: true, Step: 7, GradScale: 1})
 	p = f(float64(p) * float64(f(1-0.003*0.1)))                     // p.mul_(1 - lr*weight_decay)
 	diff := f(float64(g) - float64(m))                              // m.lerp_(g, 1-beta1)
 	m = f(float64(m) + float64(f(float64(f(1-0.9))*float64(diff)))) // rounded twice, as in the kernel

@@ -84,7 +84,9 @@ func TestLongRowKernels(t *testing.T) {
 func testRowKernels[T Float](t *testing.T, s *isa) {
 	pools := newPools[T]()
 	for name, call := range rowsCalls[T]() {
-		for _, shape := range [][2]int{{1, 16}, {37, 1}, {37, 15}, {35, 16}, {64, 48}, {33, 33}, {48, 64}, {16, 100}, {6, 512}, {16, 768}, {1, asmChunk + 32}} {
+		for _, shape := range [][2]int{
+			{1, 16}, {37, 1}, {37, 15}, {35, 16}, {64, 48}, {33, 33}, {48, 64}, {16, 100}, {6, 512}, {16, 768}, {1, asmChunk + 32},
+		} {
 			for kind, pool := range pools {
 				if (shape[0]+kind)%2 == 1 && !reliability.Long(t) {
 					continue

@@ -30,7 +30,8 @@ func newArena[T Float](rows, cols int) *arena[T] {
 	n := rows * cols
 	a := &arena[T]{
 		rows: rows, cols: cols, dst: make([]T, n), x: v(n, 1), y: v(n, 2), r0: v(rows, 3), r1: v(rows, 4),
-		c0: v(cols, 5), c1: v(cols, 6), w: v(cols, 7), idx: integers[int64](n, 8, 0, min(rows, cols)), pos: make([]int64, n), flags: make([]bool, n), one: v(1, 9),
+		c0: v(cols, 5), c1: v(cols, 6), w: v(cols, 7), idx: integers[int64](n, 8, 0, min(rows, cols)), pos: make([]int64, n),
+		flags: make([]bool, n), one: v(1, 9),
 	}
 	ToBool(a.flags, integers[uint8](n, 9, 0, 2))
 	return a

@@ -26,9 +26,10 @@ const benchCols = 512
 func newBenchOperands(n int) *benchOperands {
 	rows := n / benchCols
 	return &benchOperands{
-		rows: rows, dst: filled[float32](n, 0), x: normals[float32](n, 1), y: normals[float32](n, 2), m: filled[float32](n, 0), v: filled[float32](n, 0),
-		w: normals[float32](benchCols, 3), row0: make([]float32, rows), row1: filled[float32](rows, 1), label: make([]int64, rows), place: integers[int64](rows, 4, 0, rows),
-		half: filled16[BF16](n), out: make([]BF16, n), f16: filled16[F16](n),
+		rows: rows, dst: filled[float32](n, 0), x: normals[float32](n, 1), y: normals[float32](n, 2), m: filled[float32](n, 0),
+		v: filled[float32](n, 0), w: normals[float32](benchCols, 3), row0: make([]float32, rows), row1: filled[float32](rows, 1),
+		label: make([]int64, rows), place: integers[int64](rows, 4, 0, rows), half: filled16[BF16](n), out: make([]BF16, n),
+		f16: filled16[F16](n),
 	}
 }
 

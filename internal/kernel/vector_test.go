@@ -110,7 +110,8 @@ func optimizerCases[T Float]() []vecCase[T] {
 			Adam(o.v[0], o.v[1], o.v[2], o.v[3], h)
 		}})
 		if single[T]() {
-			cases = append(cases, bf16Step[T](fmt.Sprint("AdamBF16 ", i), func(v [5][]float32, g, out []BF16) { AdamBF16(v[0], g, v[2], v[3], out, h) }))
+			cases = append(cases,
+				bf16Step[T](fmt.Sprint("AdamBF16 ", i), func(v [5][]float32, g, out []BF16) { AdamBF16(v[0], g, v[2], v[3], out, h) }))
 		}
 	}
 	return cases
@@ -420,7 +421,8 @@ func testRound(t *testing.T, s *isa) {
 		withISA(s, func() { F32ToBF16(gotB, x); F32ToF16(gotF, x) })
 		for i := range x {
 			if wantB[i] != gotB[i] || wantF[i] != gotF[i] {
-				require.Failf(t, "different bits", "%#x: want %#x and %#x, got %#x and %#x", math.Float32bits(x[i]), wantB[i], wantF[i], gotB[i], gotF[i])
+				require.Failf(t, "different bits", "%#x: want %#x and %#x, got %#x and %#x", math.Float32bits(x[i]), wantB[i], wantF[i],
+					gotB[i], gotF[i])
 			}
 		}
 	}

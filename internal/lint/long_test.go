@@ -62,16 +62,19 @@ func TestCheckLong(t *testing.T) {
 	for name, c := range map[string]struct {
 		file, code, want string
 	}{
-		"called":            {"a_test.go", `func TestLongX(t *testing.T) { reliability.SkipUnlessLong(t); x(t) }`, ""},
-		"only prose":        {"a_test.go", "// RINGO_LONG=1 runs it.\nfunc TestX(t *testing.T) { t.Skip(\"RINGO_LONG=1 runs it\") }", ""},
-		"no test":           {"a.go", `func TestLongX(t *testing.T) {}`, ""},
-		"a method":          {"a_test.go", `func (s suite) TestLongX(t *testing.T) {}`, ""},
-		"the home":          {longHome, `var long = os.Getenv("RINGO_LONG")`, ""},
-		"not called":        {"a_test.go", `func TestLongX(t *testing.T) { x(t) }`, "a_test.go:4: TestLongX does not call reliability.SkipUnlessLong"},
-		"called by another": {"a_test.go", `func TestX(t *testing.T) { reliability.SkipUnlessLong(t) }`, "a_test.go:4: uses SkipUnlessLong outside a test whose name begins with TestLong"},
-		"passed on":         {"a_test.go", `var skip = reliability.SkipUnlessLong`, "a_test.go:4: uses SkipUnlessLong outside a test whose name begins with TestLong"},
-		"read":              {"a_test.go", `func TestX(t *testing.T) { os.Getenv("RINGO_LONG") }`, `a_test.go:4: uses "RINGO_LONG", which only internal/reliability/long.go reads`},
-		"a constant":        {"a.go", "const name = `RINGO_LONG`", `a.go:4: uses "RINGO_LONG", which only internal/reliability/long.go reads`},
+		"called":     {"a_test.go", `func TestLongX(t *testing.T) { reliability.SkipUnlessLong(t); x(t) }`, ""},
+		"only prose": {"a_test.go", "// RINGO_LONG=1 runs it.\nfunc TestX(t *testing.T) { t.Skip(\"RINGO_LONG=1 runs it\") }", ""},
+		"no test":    {"a.go", `func TestLongX(t *testing.T) {}`, ""},
+		"a method":   {"a_test.go", `func (s suite) TestLongX(t *testing.T) {}`, ""},
+		"the home":   {longHome, `var long = os.Getenv("RINGO_LONG")`, ""},
+		"not called": {"a_test.go", `func TestLongX(t *testing.T) { x(t) }`, "a_test.go:4: TestLongX does not call reliability.SkipUnlessLong"},
+		"called by another": {"a_test.go", `func TestX(t *testing.T) { reliability.SkipUnlessLong(t) }`,
+			"a_test.go:4: uses SkipUnlessLong outside a test whose name begins with TestLong"},
+		"passed on": {"a_test.go", `var skip = reliability.SkipUnlessLong`,
+			"a_test.go:4: uses SkipUnlessLong outside a test whose name begins with TestLong"},
+		"read": {"a_test.go", `func TestX(t *testing.T) { os.Getenv("RINGO_LONG") }`,
+			`a_test.go:4: uses "RINGO_LONG", which only internal/reliability/long.go reads`},
+		"a constant": {"a.go", "const name = `RINGO_LONG`", `a.go:4: uses "RINGO_LONG", which only internal/reliability/long.go reads`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			assert.Equal(t, c.want, strings.Join(checkLong(fixture(t, map[string]string{c.file: head + c.code})), "\n"))

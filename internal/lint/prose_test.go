@@ -72,7 +72,9 @@ func TestCheckProse(t *testing.T) {
 	assert.Equal(t, want, checkProse("f", "short\n- "+long[2:]))
 	assert.Equal(t, []string{"f:4: a line of 145 characters, at most 140"}, checkProse("f", "```\n"+long+"\n```\n"+long))
 	assert.Equal(t, []string{"f:1: code that does not end in its line"}, checkProse("f", "a `b"))
-	for _, fine := range []string{"| " + long, "    " + long, "![" + long + "](x)", strings.Repeat("x", 200), long[:140], strings.Repeat("é", 140)} {
+	for _, fine := range []string{
+		"| " + long, "    " + long, "![" + long + "](x)", strings.Repeat("x", 200), long[:140], strings.Repeat("é", 140),
+	} {
 		assert.Empty(t, checkProse("f", fine), fine)
 	}
 }

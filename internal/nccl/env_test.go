@@ -28,7 +28,8 @@ func TestRCCLByName(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "librccl.so.1"), library, 0o755))
 	cmd := exec.Command(os.Args[0], "-test.run=^TestAnotherLibrary$", "-test.v")
-	cmd.Env = append(os.Environ(), "RINGO_TEST_NCCL_LOAD=1", "RINGO_NCCL_LIB=", "VIRTUAL_ENV=", "HOME="+dir, "LD_LIBRARY_PATH="+dir, "EMU_NCCL_VERSION=22203")
+	cmd.Env = append(os.Environ(), "RINGO_TEST_NCCL_LOAD=1", "RINGO_NCCL_LIB=", "VIRTUAL_ENV=", "HOME="+dir, "LD_LIBRARY_PATH="+dir,
+		"EMU_NCCL_VERSION=22203")
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, string(out))
 	assert.Contains(t, string(out), "opened NCCL 2.22.3 (librccl.so.1)\n")
@@ -54,7 +55,8 @@ func TestEnvironment(t *testing.T) {
 	cmd.Env = append(os.Environ(), "RINGO_TEST_NCCL_LOAD=1", "RINGO_NCCL_LIB=/nowhere/librccl.so.1")
 	out, err := cmd.CombinedOutput()
 	require.Error(t, err)
-	assert.Regexp(t, "no NCCL: get NCCL with `pip install nvidia-nccl-cu13==[0-9.]+`: RINGO_NCCL_LIB is set: .*/nowhere/librccl.so.1", string(out))
+	assert.Regexp(t, "no NCCL: get NCCL with `pip install nvidia-nccl-cu13==[0-9.]+`: RINGO_NCCL_LIB is set: .*/nowhere/librccl.so.1",
+		string(out))
 }
 
 // TestAnotherLibrary is the process that TestEnvironment starts.

@@ -13,5 +13,6 @@ import (
 // than 16 bytes as the address of a copy.
 func initRank(fn uintptr, comm *uintptr, n int, id *ID, rank int, cfg *config) uintptr {
 	byValue := *id
-	return dl.Call(fn, uintptr(unsafe.Pointer(comm)), uintptr(n), uintptr(unsafe.Pointer(&byValue)), uintptr(rank), uintptr(unsafe.Pointer(cfg)))
+	return dl.Call(fn, uintptr(unsafe.Pointer(comm)), uintptr(n), uintptr(unsafe.Pointer(&byValue)), uintptr(rank),
+		uintptr(unsafe.Pointer(cfg)))
 }

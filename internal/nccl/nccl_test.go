@@ -140,7 +140,8 @@ func TestEveryCall(t *testing.T) {
 			r.does("reduce", x[:2], root([]float32{3, 5}), func(i, o cuda.Ptr) nccl.Result { return c.Reduce(i, o, 2, d, nccl.Sum, 1, s) }),
 			r.does("broadcast", x[:2], []float32{2, 3}, func(i, o cuda.Ptr) nccl.Result { return c.Broadcast(i, o, 2, d, 1, s) }),
 			r.does("all-gather", x[:1], []float32{1, 2}, func(i, o cuda.Ptr) nccl.Result { return c.AllGather(i, o, 1, d, s) }),
-			r.does("reduce-scatter", x[:2], []float32{3 + 2*me}, func(i, o cuda.Ptr) nccl.Result { return c.ReduceScatter(i, o, 1, d, nccl.Sum, s) }),
+			r.does("reduce-scatter", x[:2], []float32{3 + 2*me},
+				func(i, o cuda.Ptr) nccl.Result { return c.ReduceScatter(i, o, 1, d, nccl.Sum, s) }),
 			r.does("all-to-all", x[:2], []float32{1 + me, 2 + me}, func(i, o cuda.Ptr) nccl.Result { return c.AllToAll(i, o, 1, d, s) }),
 			r.does("group", x[:1], []float32{2 - me}, func(i, o cuda.Ptr) nccl.Result {
 				r.lib.GroupStart()
@@ -172,7 +173,8 @@ func TestOverlap(t *testing.T) {
 		} {
 			assert.Equal(r.t, nccl.Result(4), res, "call %d", i) // ncclInvalidArgument
 		}
-		return errors.Join(r.lib.Err("ncclAllGather", c.AllGather(own, p, 8, d, s)), r.lib.Err("ncclReduceScatter", c.ReduceScatter(p, own, 8, d, nccl.Sum, s)))
+		return errors.Join(r.lib.Err("ncclAllGather", c.AllGather(own, p, 8, d, s)),
+			r.lib.Err("ncclReduceScatter", c.ReduceScatter(p, own, 8, d, nccl.Sum, s)))
 	})
 }
 
@@ -270,7 +272,8 @@ func TestAbortFromAnotherThread(t *testing.T) {
 						}
 						res = comm.AllReduce(p, p, 1, nccl.Float32, nccl.Sum, s.Handle())
 					}
-					assert.ErrorContains(t, lib.Err(call, res), "nccl: "+call+": internal error (3); last error of the process: the communicator has been aborted")
+					assert.ErrorContains(t, lib.Err(call, res),
+						"nccl: "+call+": internal error (3); last error of the process: the communicator has been aborted")
 				})
 				wg.Go(func() {
 					<-began
@@ -332,14 +335,16 @@ func TestLastErrorIsOfTheProcess(t *testing.T) {
 	}()
 	<-over
 	err = lib.Err("ncclCommGetAsyncError", 6)
-	assert.EqualError(t, err, "nccl: ncclCommGetAsyncError: remote process exited or there was a network error (6); last error of the process: rank 5 of 2 (NCCL_DEBUG=INFO tells more)")
+	assert.EqualError(t, err, "nccl: ncclCommGetAsyncError: remote process exited or there was a network error (6); "+
+		"last error of the process: rank 5 of 2 (NCCL_DEBUG=INFO tells more)")
 }
 
 func TestErrorsAreReadable(t *testing.T) {
 	emu.Only(t, "NCCL does not look at addresses")
 	ranks(t, 1, func(r *rank) error {
 		err := r.lib.Err("ncclAllReduce", r.comm.AllReduce(64, 64, 1, nccl.Float32, nccl.Sum, r.stream.Handle()))
-		assert.EqualError(r.t, err, "nccl: ncclAllReduce: invalid argument (4); last error of the process: sendbuff 0x40 is not 4 bytes of device memory (NCCL_DEBUG=INFO tells more)")
+		assert.EqualError(r.t, err, "nccl: ncclAllReduce: invalid argument (4); last error of the process: "+
+			"sendbuff 0x40 is not 4 bytes of device memory (NCCL_DEBUG=INFO tells more)")
 		return nil
 	})
 	emu.FailNCCL(0, 1, emu.AsyncError)

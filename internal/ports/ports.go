@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// Free returns the first of n consecutive ports on which nobody listens. They are below those that systems give to listeners and connections
-// that do not ask for one. Until the test ends, no other call returns them, in no process of this machine: a UDP socket holds each, and only
-// what speaks TCP is tested.
+// Free returns the first of n consecutive ports on which nobody listens. They are below those that systems give to listeners and
+// connections that do not ask for one. Until the test ends, no other call returns them, in no process of this machine: a UDP socket holds
+// each, and only what speaks TCP is tested.
 func Free(t testing.TB, n int) int {
 	t.Helper()
 	for range 1_000 {

@@ -141,7 +141,8 @@ func TestRows(t *testing.T) {
 func sources(t *testing.T) (funcs, words map[string]bool) {
 	funcs, words = map[string]bool{}, map[string]bool{}
 	require.NoError(t, filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || !strings.HasSuffix(path, "_test.go") && !strings.Contains(path, "disttest") {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") ||
+			!strings.HasSuffix(path, "_test.go") && !strings.Contains(path, "disttest") {
 			return err
 		}
 		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)

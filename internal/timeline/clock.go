@@ -94,9 +94,11 @@ type Clock struct {
 func (c Clock) String() string {
 	switch {
 	case c.Within < 0 && c.Add == 0:
-		return fmt.Sprintf("rank %d: no communication in both directions joins it to the first rank: how far its clock is off is not known", c.Rank)
+		return fmt.Sprintf("rank %d: no communication in both directions joins it to the first rank: how far its clock is off is not known",
+			c.Rank)
 	case c.Within < 0:
-		return fmt.Sprintf("rank %d: %+.3f ms, so that nothing arrives before it is sent; no communication in both directions joins it to the first rank",
+		return fmt.Sprintf(
+			"rank %d: %+.3f ms, so that nothing arrives before it is sent; no communication in both directions joins it to the first rank",
 			c.Rank, ms(int64(c.Add)))
 	case c.Within == 0 && c.Add == 0:
 		return fmt.Sprintf("rank %d: the same clock", c.Rank)

@@ -61,7 +61,8 @@ func summarizeLate(w io.Writer, ranks []Rank, clocks []Clock) {
 	}
 	rows := [][]string{{"RANK", "LAST", "OF", "SHARE", "MS MEDIAN", "MS LARGEST", "MS IN ALL", "MOST OF IT"}}
 	for i, l := range late {
-		row := []string{fmt.Sprint(ranks[i].Rank), fmt.Sprint(len(l.by)), fmt.Sprint(l.of), percent(int64(len(l.by)), int64(l.of)), "", "", "", ""}
+		row := []string{fmt.Sprint(ranks[i].Rank), fmt.Sprint(len(l.by)), fmt.Sprint(l.of), percent(int64(len(l.by)), int64(l.of)),
+			"", "", "", ""}
 		if n := len(l.by); n > 0 {
 			slices.Sort(l.by)
 			total := int64(0)

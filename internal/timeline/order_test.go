@@ -279,7 +279,8 @@ func TestOneDirection(t *testing.T) {
 		require.Zero(t, wrong)
 		require.Negative(t, c.Within)
 		if behind < 0 {
-			require.Equal(t, "rank 1: no communication in both directions joins it to the first rank: how far its clock is off is not known", c.String())
+			require.Equal(t, "rank 1: no communication in both directions joins it to the first rank: how far its clock is off is not known",
+				c.String())
 			continue
 		}
 		require.InDelta(t, behind, c.Add, float64(20*time.Microsecond))

@@ -66,7 +66,8 @@ func summarizeHead(w io.Writer, ranks []Rank, clocks []Clock) {
 	fmt.Fprintf(w, "%d ranks, %.3f ms", len(ranks), ms(recorded(ranks)))
 	if n := len(lengths); n > 0 {
 		slices.Sort(lengths)
-		fmt.Fprintf(w, "; %.4g steps a rank, of %.3f ms (median; %.3f to %.3f)", float64(n)/float64(len(ranks)), ms(lengths[n/2]), ms(lengths[0]), ms(lengths[n-1]))
+		fmt.Fprintf(w, "; %.4g steps a rank, of %.3f ms (median; %.3f to %.3f)",
+			float64(n)/float64(len(ranks)), ms(lengths[n/2]), ms(lengths[0]), ms(lengths[n-1]))
 	}
 	fmt.Fprintln(w)
 	for _, r := range ranks {
@@ -172,7 +173,8 @@ func summarizeOps(w io.Writer, ranks []Rank) {
 			break
 		}
 		x := all[name]
-		rows = append(rows, []string{name, fmt.Sprint(x.calls), msText(x.time), fmt.Sprintf("%.1f", float64(x.time)/1e3/float64(x.calls)), percent(x.time, whole)})
+		rows = append(rows,
+			[]string{name, fmt.Sprint(x.calls), msText(x.time), fmt.Sprintf("%.1f", float64(x.time)/1e3/float64(x.calls)), percent(x.time, whole)})
 	}
 	if len(names) > 0 {
 		table(w, "Computation, all ranks", rows)

@@ -100,8 +100,8 @@ func text(s trace.Span) string {
 func TestWritten(t *testing.T) {
 	CheckEvents(t, written(t, madeUp()))
 	CheckEvents(t, written(t, nil))
-	overlapping := Rank{Lanes: []trace.Lane{world}, Spans: slices.Concat(comm("allreduce", 1, 0, 5, 20, 8), comm("allreduce", 2, 10, 21, 30, 8),
-		comm("allreduce", 3, 22, 23, 24, 8), []trace.Span{span(trace.Compute, "empty", 7, 7, 0)})}
+	overlapping := Rank{Lanes: []trace.Lane{world}, Spans: slices.Concat(comm("allreduce", 1, 0, 5, 20, 8),
+		comm("allreduce", 2, 10, 21, 30, 8), comm("allreduce", 3, 22, 23, 24, 8), []trace.Span{span(trace.Compute, "empty", 7, 7, 0)})}
 	CheckEvents(t, written(t, []Rank{overlapping}))
 	for name, text := range map[string]string{
 		"it is not a timeline of Ringo":                   `{"traceEvents":[]}`,
@@ -119,7 +119,8 @@ func TestWritten(t *testing.T) {
 // A span inside another one shares its row, except communication. Spans that overlap do not share a row.
 func TestRows(t *testing.T) {
 	got := rows(slices.Concat(
-		[]trace.Span{span(trace.Steps, "backward", 4, 9, 0), span(trace.Steps, "forward", 0, 4, 0), span(trace.Steps, trace.StepName, 0, 9, 0), span(trace.Steps, "odd", 8, 12, 0)},
+		[]trace.Span{span(trace.Steps, "backward", 4, 9, 0), span(trace.Steps, "forward", 0, 4, 0), span(trace.Steps, trace.StepName, 0, 9, 0),
+			span(trace.Steps, "odd", 8, 12, 0)},
 		comm("a", 1, 1, 4, 4, 0)[:1], comm("b", 2, 2, 6, 6, 0)[:1], comm("c", 3, 4, 9, 9, 0)[:1], comm("d", 4, 5, 7, 7, 0)[:1]))
 	var names []string
 	for _, r := range got {
@@ -129,7 +130,8 @@ func TestRows(t *testing.T) {
 		}
 		names = append(names, line)
 	}
-	require.Equal(t, []string{"steps: step forward backward", "steps: odd", "communication: a c", "communication: b", "communication: d"}, names)
+	require.Equal(t, []string{"steps: step forward backward", "steps: odd", "communication: a c", "communication: b", "communication: d"},
+		names)
 }
 
 func TestJoin(t *testing.T) {
@@ -149,7 +151,8 @@ func CheckEvents(t *testing.T, file []byte) {
 	require.NoError(t, json.Unmarshal(file, &f))
 	require.Contains(t, []any{"ms", "ns"}, f["displayTimeUnit"])
 	events, _ := f["traceEvents"].([]any)
-	metadata := map[string]string{"process_name": "name", "process_labels": "labels", "thread_name": "name", "process_sort_index": "sort_index", "thread_sort_index": "sort_index"}
+	metadata := map[string]string{"process_name": "name", "process_labels": "labels", "thread_name": "name",
+		"process_sort_index": "sort_index", "thread_sort_index": "sort_index"}
 	type thread struct{ pid, tid float64 }
 	last, open, named := map[thread]float64{}, map[thread][]float64{}, map[thread]bool{}
 	for _, x := range events {

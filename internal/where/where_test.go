@@ -18,7 +18,8 @@ func TestPanic(t *testing.T) {
 	library := func() { _ = strings.Repeat("x", -1) }
 	assert.Regexp(t, `^(\S+/)?where_test.go:18$`, during(library))
 	t.Setenv("RINGO_DEBUG", "1")
-	assert.Regexp(t, `^(\S+/)?where_test.go:18\ngoroutine \d+ \[running\]:\nstrings.Repeat`, during(library), "the stack begins where the panic does")
+	assert.Regexp(t, `^(\S+/)?where_test.go:18\ngoroutine \d+ \[running\]:\nstrings.Repeat`,
+		during(library), "the stack begins where the panic does")
 }
 
 func TestCall(t *testing.T) {

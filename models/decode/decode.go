@@ -37,7 +37,8 @@ func (m Model) Generate(dev tensor.Device, prompt []int, s Sampling) iter.Seq[in
 		if s.Tokens > 0 {
 			room = len(prompt) + min(s.Tokens, room-len(prompt))
 		}
-		w := writer{Model: m, tape: tape, cache: NewCache(m.Layers, room), one: tensor.FromSlice(make([]int64, 1), 1, 1), sampler: sampler{Sampling: s}}
+		w := writer{Model: m, tape: tape, cache: NewCache(m.Layers, room), one: tensor.FromSlice(make([]int64, 1), 1, 1),
+			sampler: sampler{Sampling: s}}
 		text := slices.Clone(prompt)
 		for n := 0; s.Tokens == 0 || n < s.Tokens; n++ {
 			next := w.next(text[w.cache.Len():], n)

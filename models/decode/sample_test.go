@@ -42,8 +42,9 @@ func TestDraw(t *testing.T) {
 	logits := []float64{0, 1.5, -2, 1.5, 0.3, -math.MaxFloat64, 2.2, -1, 0.9}
 	const draws = 40_000
 	for _, s := range []Sampling{
-		{Temperature: 1}, {Temperature: 0.3}, {Temperature: 4, Seed: 3}, {Temperature: 1, TopK: 1}, {Temperature: 1, TopK: 2}, {Temperature: 1, TopK: 5},
-		{Temperature: 1, TopK: 100}, {Temperature: 1, TopP: 0.5}, {Temperature: 2, TopP: 0.9}, {Temperature: 1, TopK: 4, TopP: 0.7}, {Temperature: 1, TopP: 1},
+		{Temperature: 1}, {Temperature: 0.3}, {Temperature: 4, Seed: 3}, {Temperature: 1, TopK: 1}, {Temperature: 1, TopK: 2},
+		{Temperature: 1, TopK: 5}, {Temperature: 1, TopK: 100}, {Temperature: 1, TopP: 0.5}, {Temperature: 2, TopP: 0.9},
+		{Temperature: 1, TopK: 4, TopP: 0.7}, {Temperature: 1, TopP: 1},
 	} {
 		d, counts, want := sampler{Sampling: s}, make([]float64, len(logits)), kept(logits, s)
 		for n := range draws {

@@ -62,8 +62,8 @@ func (c *Config) check() error {
 	for _, v := range []struct {
 		name    string
 		n, most int
-	}{{"Vocab", c.Vocab, 1 << 26}, {"Positions", c.Positions, 1 << 24}, {"Width", c.Width, 1 << 20}, {"Layers", c.Layers, 1 << 14}, {"Heads", c.Heads, 1 << 12},
-		{"KVHeads", c.KVHeads, 1 << 12}, {"HeadDim", c.HeadDim, 1 << 12}, {"Hidden", c.Hidden, 1 << 22}} {
+	}{{"Vocab", c.Vocab, 1 << 26}, {"Positions", c.Positions, 1 << 24}, {"Width", c.Width, 1 << 20}, {"Layers", c.Layers, 1 << 14},
+		{"Heads", c.Heads, 1 << 12}, {"KVHeads", c.KVHeads, 1 << 12}, {"HeadDim", c.HeadDim, 1 << 12}, {"Hidden", c.Hidden, 1 << 22}} {
 		if v.n < 1 {
 			return fmt.Errorf("gpt: %s is %d, and must be positive", v.name, v.n)
 		}

@@ -65,7 +65,8 @@ func New(c Config) (*Model, error) {
 	for range c.Layers {
 		q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
 		m.Blocks = append(m.Blocks, &Block{Norm1: c.norm(), Norm2: c.norm(), MLP: c.mlp(), Attn: &Attention{
-			Q: c.linear(c.Width, q), K: c.linear(c.Width, kv), V: c.linear(c.Width, kv), Out: c.residual(q, c.Width), HeadDim: c.HeadDim, Rope: rope}})
+			Q: c.linear(c.Width, q), K: c.linear(c.Width, kv), V: c.linear(c.Width, kv), Out: c.residual(q, c.Width), HeadDim: c.HeadDim,
+			Rope: rope}})
 	}
 	m.Head = &nn.Linear{W: m.Tok.W}
 	if !c.Tied {

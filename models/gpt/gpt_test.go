@@ -17,9 +17,10 @@ import (
 
 // Small models of each kind.
 var small = map[string]gpt.Config{
-	"gpt2":       {Vocab: 13, Positions: 12, Width: 12, Layers: 2, Heads: 3, Tied: true},
-	"llama":      {Kind: gpt.Llama, Vocab: 13, Positions: 12, Width: 12, Layers: 2, Heads: 6, KVHeads: 2, Hidden: 20},
-	"wide heads": {Kind: gpt.Llama, Vocab: 13, Positions: 12, Width: 10, Layers: 1, Heads: 2, KVHeads: 1, HeadDim: 6, Hidden: 7, Base: 500, Scaling: nn.RotaryScaling{Type: "linear", Factor: 2}},
+	"gpt2":  {Vocab: 13, Positions: 12, Width: 12, Layers: 2, Heads: 3, Tied: true},
+	"llama": {Kind: gpt.Llama, Vocab: 13, Positions: 12, Width: 12, Layers: 2, Heads: 6, KVHeads: 2, Hidden: 20},
+	"wide heads": {Kind: gpt.Llama, Vocab: 13, Positions: 12, Width: 10, Layers: 1, Heads: 2, KVHeads: 1, HeadDim: 6, Hidden: 7, Base: 500,
+		Scaling: nn.RotaryScaling{Type: "linear", Factor: 2}},
 }
 
 func made(t *testing.T, c gpt.Config, d tensor.DType) (*gpt.Model, nn.Params, tensor.Device) {
@@ -148,9 +149,11 @@ func TestGenerateMisuse(t *testing.T) {
 	}
 	tape := tensor.NewTape(dev, tensor.NoGrad())
 	long := tape.Input(tokens(13, 1))
-	require.ErrorContains(t, tensor.Try(func() { m.Forward(long) }), "int64[1,13] behind 0 tokens: needs [batch, time], and the model has 12 positions")
+	require.ErrorContains(t, tensor.Try(func() { m.Forward(long) }),
+		"int64[1,13] behind 0 tokens: needs [batch, time], and the model has 12 positions")
 	cache := m.NewCache(4)
-	require.ErrorContains(t, tensor.Try(func() { m.Next(tape.Input(tokens(5, 1)), cache) }), "the cache is full: 0 tokens and 5 more, room for 4")
+	require.ErrorContains(t, tensor.Try(func() { m.Next(tape.Input(tokens(5, 1)), cache) }),
+		"the cache is full: 0 tokens and 5 more, room for 4")
 	require.ErrorContains(t, tensor.Try(func() { m.Forward(tape.Input(tensor.FromSlice([]int64{1, 99}, 1, 2))) }), "99")
 	nan := params.ByName("tok.weight").Value
 	tensor.Data[float32](nan)[0] /= 0

@@ -25,14 +25,15 @@ func (c *Config) settings() map[string]any {
 		return map[string]any{"vocab_size": &c.Vocab, "n_positions": &c.Positions, "n_embd": &c.Width, "n_layer": &c.Layers, "n_head": &c.Heads,
 			"n_inner": &c.Hidden, "layer_norm_epsilon": &c.Eps, "tie_word_embeddings": &c.Tied}
 	}
-	return map[string]any{"vocab_size": &c.Vocab, "max_position_embeddings": &c.Positions, "hidden_size": &c.Width, "num_hidden_layers": &c.Layers,
-		"num_attention_heads": &c.Heads, "num_key_value_heads": &c.KVHeads, "head_dim": &c.HeadDim, "intermediate_size": &c.Hidden,
-		"rms_norm_eps": &c.Eps, "tie_word_embeddings": &c.Tied, "rope_theta": &c.Base}
+	return map[string]any{"vocab_size": &c.Vocab, "max_position_embeddings": &c.Positions, "hidden_size": &c.Width,
+		"num_hidden_layers": &c.Layers, "num_attention_heads": &c.Heads, "num_key_value_heads": &c.KVHeads, "head_dim": &c.HeadDim,
+		"intermediate_size": &c.Hidden, "rms_norm_eps": &c.Eps, "tie_word_embeddings": &c.Tied, "rope_theta": &c.Base}
 }
 
 // computed are settings that have the same value in all models of this package.
 var computed = [...]map[string]any{
-	GPT2:  {"activation_function": "gelu_new", "scale_attn_weights": true, "scale_attn_by_inverse_layer_idx": false, "add_cross_attention": false},
+	GPT2: {"activation_function": "gelu_new", "scale_attn_weights": true, "scale_attn_by_inverse_layer_idx": false,
+		"add_cross_attention": false},
 	Llama: {"hidden_act": "silu", "attention_bias": false, "mlp_bias": false},
 }
 
@@ -149,7 +150,8 @@ func (m *Model) Files() (map[string][]byte, error) {
 	maps.Copy(all, c.settings())
 	maps.Copy(all, computed[c.Kind])
 	if c.Kind == GPT2 && (c.KVHeads != c.Heads || c.HeadDim*c.Heads != c.Width) {
-		return nil, fmt.Errorf("gpt: %s of GPT-2 cannot say %d heads of %d features over %d, of %d", configName, c.Heads, c.HeadDim, c.KVHeads, c.Width)
+		return nil, fmt.Errorf("gpt: %s of GPT-2 cannot say %d heads of %d features over %d, of %d",
+			configName, c.Heads, c.HeadDim, c.KVHeads, c.Width)
 	}
 	if c.Kind == Llama {
 		r := ropeParameters{RotaryScaling: c.Scaling, Base: c.Base}

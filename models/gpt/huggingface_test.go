@@ -13,12 +13,13 @@ import (
 )
 
 var files = map[string]gpt.Config{
-	"gpt2": {Vocab: 13, Positions: 12, Width: 12, Layers: 2, Heads: 3, KVHeads: 3, HeadDim: 4, Hidden: 48, Tied: true, Eps: 1e-5, Base: 10_000},
-	"old":  {Vocab: 13, Positions: 12, Width: 12, Layers: 2, Heads: 3, KVHeads: 3, HeadDim: 4, Hidden: 48, Tied: true, Eps: 1e-5, Base: 10_000},
-	"llama": {Kind: gpt.Llama, Vocab: 13, Positions: 12, Width: 12, Layers: 2, Heads: 6, KVHeads: 2, HeadDim: 2, Hidden: 20, Eps: 1e-6, Base: 10_000,
-		Scaling: nn.RotaryScaling{Type: "default"}},
-	"scaled": {Kind: gpt.Llama, Vocab: 13, Positions: 12, Width: 12, Layers: 1, Heads: 6, KVHeads: 2, HeadDim: 6, Hidden: 20, Tied: true, Eps: 1e-6, Base: 500,
-		Scaling: nn.RotaryScaling{Type: "llama3", Factor: 4, Low: 1, High: 4, Original: 8}},
+	"gpt2": {Vocab: 13, Positions: 12, Width: 12, Layers: 2, Heads: 3, KVHeads: 3, HeadDim: 4, Hidden: 48, Tied: true, Eps: 1e-5,
+		Base: 10_000},
+	"old": {Vocab: 13, Positions: 12, Width: 12, Layers: 2, Heads: 3, KVHeads: 3, HeadDim: 4, Hidden: 48, Tied: true, Eps: 1e-5, Base: 10_000},
+	"llama": {Kind: gpt.Llama, Vocab: 13, Positions: 12, Width: 12, Layers: 2, Heads: 6, KVHeads: 2, HeadDim: 2, Hidden: 20, Eps: 1e-6,
+		Base: 10_000, Scaling: nn.RotaryScaling{Type: "default"}},
+	"scaled": {Kind: gpt.Llama, Vocab: 13, Positions: 12, Width: 12, Layers: 1, Heads: 6, KVHeads: 2, HeadDim: 6, Hidden: 20, Tied: true,
+		Eps: 1e-6, Base: 500, Scaling: nn.RotaryScaling{Type: "llama3", Factor: 4, Low: 1, High: 4, Original: 8}},
 }
 
 // Files of transformers can be read, and what is written reads as the same.
@@ -44,11 +45,13 @@ func TestOldRope(t *testing.T) {
 	for rope, want := range map[string]gpt.Config{
 		``: {Eps: 1e-6, Base: 10_000},
 		`, "rope_theta": 500000.0, "rope_scaling": null, "rms_norm_eps": 1e-5, "head_dim": null`: {Eps: 1e-5, Base: 500_000},
-		`, "rope_scaling": {"type": "linear", "factor": 2.0}`:                                    {Eps: 1e-6, Base: 10_000, Scaling: nn.RotaryScaling{Type: "linear", Factor: 2}},
+		`, "rope_scaling": {"type": "linear", "factor": 2.0}`: {Eps: 1e-6, Base: 10_000,
+			Scaling: nn.RotaryScaling{Type: "linear", Factor: 2}},
 		`, "rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}`: {
 			Eps: 1e-6, Base: 10_000, Scaling: nn.RotaryScaling{Type: "llama3", Factor: 8, Low: 1, High: 4, Original: 8192}},
 	} {
-		want.Kind, want.Vocab, want.Positions, want.Width, want.Layers, want.Heads, want.KVHeads, want.HeadDim, want.Hidden = gpt.Llama, 5, 8, 4, 1, 2, 2, 2, 7
+		want.Kind, want.Vocab, want.Positions, want.Width, want.Layers, want.Heads, want.KVHeads, want.HeadDim, want.Hidden = gpt.Llama, 5, 8, 4,
+			1, 2, 2, 2, 7
 		got, err := gpt.ReadConfig(configIn(t, start+rope+"}"))
 		require.NoError(t, err, rope)
 		require.Equal(t, want, got, rope)
@@ -68,7 +71,8 @@ func TestWrongConfigFiles(t *testing.T) {
 		{"gpt2", `"gelu_new"`, `"relu"`, `activation_function is "relu", and only "gelu_new" is computed here`},
 		{"gpt2", `"scale_attn_weights": true`, `"scale_attn_weights": false`, "scale_attn_weights is false"},
 		{"gpt2", `"add_cross_attention": false`, `"add_cross_attention": true`, "add_cross_attention is true"},
-		{"gpt2", `"scale_attn_by_inverse_layer_idx": false`, `"scale_attn_by_inverse_layer_idx": true`, "scale_attn_by_inverse_layer_idx is true"},
+		{"gpt2", `"scale_attn_by_inverse_layer_idx": false`, `"scale_attn_by_inverse_layer_idx": true`,
+			"scale_attn_by_inverse_layer_idx is true"},
 		{"gpt2", `"n_head": 3`, `"n_head": 5`, "12 features do not divide into 5 heads"},
 		{"gpt2", `"n_layer": 2`, `"n_layer": "two"`, "n_layer"},
 		{"gpt2", `"n_layer": 2`, `"n_layer": -2`, "Layers is -2, and must be positive"},

@@ -49,8 +49,8 @@ func mmaCrossed(t *testing.T) (cases []crossed) {
 		r := rng(9)
 		for range 40 {
 			kv := 1 + r.IntN(2)
-			cases = append(cases, crossed{shape: shape{1 + r.IntN(2), 1 + r.IntN(300), 1 + r.IntN(300), kv * (1 + r.IntN(3)), kv, 16 * (1 + r.IntN(8)),
-				r.IntN(400) - 200, r.IntN(4) > 0, 0.4 * float64(r.IntN(2))}})
+			cases = append(cases, crossed{shape: shape{1 + r.IntN(2), 1 + r.IntN(300), 1 + r.IntN(300), kv * (1 + r.IntN(3)), kv,
+				16 * (1 + r.IntN(8)), r.IntN(400) - 200, r.IntN(4) > 0, 0.4 * float64(r.IntN(2))}})
 		}
 	}
 	return cases
@@ -133,10 +133,12 @@ func TestCrossAttentionIsAttention(t *testing.T) {
 	sums, none := func() operand { return blank(tensor.Float32, ns) }, operand{}
 	empty := func(n int) operand { return blank(tensor.BFloat16, n) }
 	want := launch{op: tensor.OpAttention, d: tensor.BFloat16, outs: 2, x: []operand{empty(n), sums(), qkv}, set: h.set}.on(t, dev)
-	grad := launch{op: tensor.OpAttentionGrad, d: tensor.BFloat16, outs: 1, x: []operand{empty(3 * n), qkv, want[0], gout, want[1]}, set: h.set}.on(t, dev)[0]
+	grad := launch{op: tensor.OpAttentionGrad, d: tensor.BFloat16, outs: 1, x: []operand{empty(3 * n), qkv, want[0], gout, want[1]},
+		set: h.set}.on(t, dev)[0]
 	c := crossed{shape: shape{batch: h.batch, tq: h.steps, tk: h.steps, heads: h.heads, kv: h.heads, hd: h.hd, causal: true, drop: h.drop}}
 	q, k, v := part(qkv, 0), part(qkv, 1), part(qkv, 2)
-	got := launch{op: tensor.OpCrossAttention, d: tensor.BFloat16, outs: 2, x: []operand{empty(n), sums(), q, k, v, none, none, none}, set: c.set}.on(t, dev)
+	got := launch{op: tensor.OpCrossAttention, d: tensor.BFloat16, outs: 2, x: []operand{empty(n), sums(), q, k, v, none, none, none},
+		set: c.set}.on(t, dev)
 	require.Equal(t, want[:2], got[:2])
 	grads := launch{op: tensor.OpCrossAttentionGrad, d: tensor.BFloat16, outs: 3,
 		x: []operand{empty(n), empty(n), empty(n), q, k, v, got[0], gout, got[1], none, none, none, none}, set: c.set}.on(t, dev)
@@ -151,9 +153,10 @@ func TestCrossAttentionWithoutTensorCores(t *testing.T) {
 	const d = tensor.BFloat16
 	nq, nk := c.tq*c.heads*c.hd, c.tk*c.kv*c.hd
 	for _, l := range []launch{
-		{op: tensor.OpCrossAttention, outs: 2, x: []operand{blank(d, nq), blank(tensor.Float32, 10), blank(d, nq), blank(d, nk), blank(d, nk), {}, {}, {}}},
-		{op: tensor.OpCrossAttentionGrad, outs: 3, x: []operand{blank(d, nq), blank(d, nk), blank(d, nk), blank(d, nq), blank(d, nk), blank(d, nk), blank(d, nq),
-			blank(d, nq), blank(tensor.Float32, 10), {}, {}, {}, blank(tensor.Float32, 10)}},
+		{op: tensor.OpCrossAttention, outs: 2,
+			x: []operand{blank(d, nq), blank(tensor.Float32, 10), blank(d, nq), blank(d, nk), blank(d, nk), {}, {}, {}}},
+		{op: tensor.OpCrossAttentionGrad, outs: 3, x: []operand{blank(d, nq), blank(d, nk), blank(d, nk), blank(d, nq), blank(d, nk),
+			blank(d, nk), blank(d, nq), blank(d, nq), blank(tensor.Float32, 10), {}, {}, {}, blank(tensor.Float32, 10)}},
 	} {
 		l.d, l.set = d, c.set
 		for i, x := range l.x {
@@ -179,7 +182,8 @@ func TestDeletedGuardInCrossAttention(t *testing.T) {
 	ahead := crossed{shape: shape{batch: 1, tq: 200, tk: 200, heads: 2, kv: 1, hd: 32, offset: 20, causal: true}}
 	padded := crossed{shape: shape{batch: 2, tq: 70, tk: 70, heads: 2, kv: 1, hd: 32}, lengths: ints(2, func(b int) int { return 50 - 50*b })}
 	low := crossed{shape: shape{batch: 1, tq: 5, tk: 70, heads: 2, kv: 1, hd: 32}, apart: 5}
-	docs := crossed{shape: shape{batch: 1, tq: 70, tk: 40, heads: 2, kv: 1, hd: 32}, qdocs: ints(70, func(i int) int { return i / 30 }), kdocs: ints(40, func(j int) int { return j / 15 })}
+	docs := crossed{shape: shape{batch: 1, tq: 70, tk: 40, heads: 2, kv: 1, hd: 32}, qdocs: ints(70, func(i int) int { return i / 30 }),
+		kdocs: ints(40, func(j int) int { return j / 15 })}
 	for _, x := range []struct {
 		c              crossed
 		file, from, to string

@@ -52,12 +52,14 @@ func (c crossed) run(t *testing.T, dev tensor.Device, d tensor.DType, of []opera
 			v.set(i, math.NaN())
 		}
 	}
-	out := launch{op: tensor.OpCrossAttention, d: d, outs: 2, x: []operand{stale(d, nq), stale(stat, ns), q, k, v, c.lengths, c.qdocs, c.kdocs}, set: c.set}.exactly(t, dev)[:2]
+	out := launch{op: tensor.OpCrossAttention, d: d, outs: 2,
+		x: []operand{stale(d, nq), stale(stat, ns), q, k, v, c.lengths, c.qdocs, c.kdocs}, set: c.set}.exactly(t, dev)[:2]
 	if of == nil {
 		of = out
 	}
-	grads := launch{op: tensor.OpCrossAttentionGrad, d: d, outs: 3, x: []operand{stale(d, nq), stale(d, nk), stale(d, nk), q, k, v, of[0], around(0, nq), of[1],
-		c.lengths, c.qdocs, c.kdocs, values(stat, ns, func(int) float64 { return r.NormFloat64() })}, set: c.set}.exactly(t, dev)
+	grads := launch{op: tensor.OpCrossAttentionGrad, d: d, outs: 3, x: []operand{stale(d, nq), stale(d, nk), stale(d, nk), q, k, v, of[0],
+		around(0, nq), of[1], c.lengths, c.qdocs, c.kdocs, values(stat, ns, func(int) float64 { return r.NormFloat64() })},
+		set: c.set}.exactly(t, dev)
 	return append(out, grads[:3]...)
 }
 
@@ -118,7 +120,8 @@ func TestWrongKeyLengths(t *testing.T) {
 			tape := tensor.NewTape(dev)
 			in := tape.Input(x)
 			y := tensor.CrossAttention(in, in, in, 16, tensor.AttentionOptions{KeyLengths: tensor.FromSlice([]int64{3, n}, 2)})
-			assert.ErrorContains(t, tensor.Try(func() { tensor.Floats(y) }), fmt.Sprintf("cross_attention: cuda:0: index %d is out of range", n), "%v", d)
+			assert.ErrorContains(t, tensor.Try(func() { tensor.Floats(y) }), fmt.Sprintf("cross_attention: cuda:0: index %d is out of range", n),
+				"%v", d)
 			tape.Close()
 		}
 	}

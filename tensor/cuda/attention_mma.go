@@ -97,7 +97,8 @@ func onTensorCores(q *Queue, a *tensor.Args, wide, lse, masks int) *mmaKernels {
 		return nil
 	}
 	const limit = 1 << 29 // NOT_CAUSAL
-	if s.batch*s.steps*s.qstep >= 1<<36 || s.batch*s.keys*s.kstep >= 1<<36 || s.steps >= limit || s.keys >= limit || offset >= limit || -offset >= limit {
+	if s.batch*s.steps*s.qstep >= 1<<36 || s.batch*s.keys*s.kstep >= 1<<36 || s.steps >= limit || s.keys >= limit || offset >= limit ||
+		-offset >= limit {
 		return nil
 	}
 	for i := range wide {

@@ -35,7 +35,8 @@ func mmaCases(t *testing.T) (cases []heads) {
 	if reliability.Long(t) {
 		r := rng(8)
 		for range 40 {
-			cases = append(cases, heads{1 + r.IntN(2), 1 + r.IntN(400), 1 + r.IntN(3), 16 * (1 + r.IntN(8)), r.IntN(2) == 0, 0.4 * float64(r.IntN(2))})
+			cases = append(cases,
+				heads{1 + r.IntN(2), 1 + r.IntN(400), 1 + r.IntN(3), 16 * (1 + r.IntN(8)), r.IntN(2) == 0, 0.4 * float64(r.IntN(2))})
 		}
 	}
 	return append(cases, heads{2, 70, 2, 64, true, 0.3}, heads{1, 65, 1, 64, false, 0.3})
@@ -47,11 +48,13 @@ func (h heads) run(t *testing.T, dev tensor.Device, d tensor.DType, of []operand
 	r := rng(6)
 	n, stats := h.batch*h.steps*h.heads*h.hd, h.batch*h.heads*h.steps
 	qkv, gout := values(d, 3*n, func(int) float64 { return r.NormFloat64() }), values(d, n, func(int) float64 { return r.NormFloat64() })
-	out := launch{op: tensor.OpAttention, d: d, outs: 2, x: []operand{stale(d, n), stale(tensor.Float32, stats), qkv}, set: h.set}.exactly(t, dev)[:2]
+	out := launch{op: tensor.OpAttention, d: d, outs: 2, x: []operand{stale(d, n), stale(tensor.Float32, stats), qkv},
+		set: h.set}.exactly(t, dev)[:2]
 	if of == nil {
 		of = out
 	}
-	return append(out, launch{op: tensor.OpAttentionGrad, d: d, outs: 1, x: []operand{stale(d, 3*n), qkv, of[0], gout, of[1]}, set: h.set}.exactly(t, dev)[0])
+	return append(out,
+		launch{op: tensor.OpAttentionGrad, d: d, outs: 1, x: []operand{stale(d, 3*n), qkv, of[0], gout, of[1]}, set: h.set}.exactly(t, dev)[0])
 }
 
 // mmaTolerance is wider than the plain kernel's: probabilities and ds are rounded to 16 bits before products.
@@ -114,7 +117,9 @@ func TestLongAttentionOnTensorCores(t *testing.T) {
 // TestTensorCoresAndPlainKernel compares the two, and two runs.
 func TestTensorCoresAndPlainKernel(t *testing.T) {
 	dev := device(t)
-	for _, h := range []heads{{2, 65, 2, 16, true, 0}, {1, 63, 1, 48, false, 0}, {1, 129, 1, 64, true, 0}, {1, 70, 1, 64, true, 0.3}, {1, 40, 2, 128, true, 0}} {
+	for _, h := range []heads{
+		{2, 65, 2, 16, true, 0}, {1, 63, 1, 48, false, 0}, {1, 129, 1, 64, true, 0}, {1, 70, 1, 64, true, 0.3}, {1, 40, 2, 128, true, 0},
+	} {
 		got := h.run(t, dev, tensor.BFloat16, nil)
 		require.Equal(t, got, h.run(t, dev, tensor.BFloat16, nil))
 		cuda.Plain(dev, true)
@@ -147,7 +152,8 @@ func TestAttentionWithoutTensorCores(t *testing.T) {
 		n := h.steps * h.heads * h.hd
 		for _, l := range []launch{
 			{op: tensor.OpAttention, outs: 2, x: []operand{blank(c.d, n), blank(tensor.Float32, 10), blank(c.d, 3*n)}},
-			{op: tensor.OpAttentionGrad, outs: 1, x: []operand{blank(c.d, 3*n), blank(c.d, 3*n), blank(c.d, n), blank(c.d, n), blank(tensor.Float32, 10)}},
+			{op: tensor.OpAttentionGrad, outs: 1,
+				x: []operand{blank(c.d, 3*n), blank(c.d, 3*n), blank(c.d, n), blank(c.d, n), blank(tensor.Float32, 10)}},
 		} {
 			if c.shifted >= 0 && c.shifted < len(l.x) {
 				l.x[c.shifted].offset = 1
@@ -191,7 +197,9 @@ func TestTensorCoresAllocateNothing(t *testing.T) {
 	h := heads{batch: 1, steps: 3, heads: 1, hd: 16}
 	grad, qkv, lse := tensor.New(dev, tensor.BFloat16, 144), tensor.New(dev, tensor.BFloat16, 144), tensor.New(dev, tensor.Float32, 3)
 	out, gout := tensor.New(dev, tensor.BFloat16, 48), tensor.New(dev, tensor.BFloat16, 48)
-	for op, xs := range map[tensor.Op][]tensor.Tensor{tensor.OpAttention: {out, lse, qkv}, tensor.OpAttentionGrad: {grad, qkv, out, gout, lse}} {
+	for op, xs := range map[tensor.Op][]tensor.Tensor{
+		tensor.OpAttention: {out, lse, qkv}, tensor.OpAttentionGrad: {grad, qkv, out, gout, lse},
+	} {
 		a := tensor.Args{Op: op, DType: tensor.BFloat16, N: len(xs)}
 		h.set(&a)
 		allocatesNothing(t, dev, &a, xs)

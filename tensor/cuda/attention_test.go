@@ -70,7 +70,8 @@ func TestAttentionOfNaN(t *testing.T) {
 		return float64(i % 7)
 	})
 	h := heads{1, steps, 1, 1, true, 0}
-	l := launch{op: tensor.OpAttention, d: tensor.Float32, outs: 2, x: []operand{blank(tensor.Float32, steps), blank(tensor.Float32, steps), qkv}, set: h.set}
+	l := launch{op: tensor.OpAttention, d: tensor.Float32, outs: 2,
+		x: []operand{blank(tensor.Float32, steps), blank(tensor.Float32, steps), qkv}, set: h.set}
 	out := l.on(t, dev)[0]
 	for i := range steps {
 		require.Equal(t, i >= bad, math.IsNaN(out.at(i)), i)

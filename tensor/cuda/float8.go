@@ -39,8 +39,8 @@ func scaledMMs() (r [tensor.NumDTypes]tensor.Kernel) {
 		unscale := newKernel("float8.cu", "unscale8", elems[t])
 		r[t] = cell(unscale, func(q *Queue, k *kernel, a *tensor.Args) {
 			m, n, depth := a.Dim[0], a.Dim[1], a.Dim[2]
-			q.gemm = blas.Gemm{Type: blasTypes[t], TransB: true, M: m, N: n, K: depth, Alpha: 1, A: devPtr(a.X[1]), B: devPtr(a.X[2]), C: devPtr(a.X[0]),
-				LDA: depth, LDB: depth, LDC: n, Batch: 1, Epilogue: blas.None, A8: formats[a.I[0]], B8: formats[a.I[1]],
+			q.gemm = blas.Gemm{Type: blasTypes[t], TransB: true, M: m, N: n, K: depth, Alpha: 1, A: devPtr(a.X[1]), B: devPtr(a.X[2]),
+				C: devPtr(a.X[0]), LDA: depth, LDB: depth, LDC: n, Batch: 1, Epilogue: blas.None, A8: formats[a.I[0]], B8: formats[a.I[1]],
 				ScaleA: devPtr(a.X[3]), ScaleB: devPtr(a.X[4]), PerRow: a.I[2] != 0, FastAccum: a.I[3] != 0}
 			if !q.dev.plain {
 				err := q.multiply()
@@ -70,8 +70,8 @@ func (q *Queue) multiply8(numbers, unscale *kernel, a *tensor.Args) {
 	q.args.Reset().Ptr(y)
 	q.ptr(a, 2).i64(n * depth).args.I32(a.I[1])
 	q.spread(numbers, n*depth)
-	q.gemm = blas.Gemm{Type: blas.Float32, TransB: true, M: m, N: n, K: depth, Alpha: 1, A: x, B: y, C: c, LDA: depth, LDB: depth, LDC: n, Batch: 1,
-		Epilogue: blas.None, TF32: true}
+	q.gemm = blas.Gemm{Type: blas.Float32, TransB: true, M: m, N: n, K: depth, Alpha: 1, A: x, B: y, C: c, LDA: depth, LDB: depth,
+		LDC: n, Batch: 1, Epilogue: blas.None, TF32: true}
 	if err := q.multiply(); err != nil {
 		panic(q.dev.fail(q.op.String(), err))
 	}

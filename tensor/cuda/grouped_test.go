@@ -59,8 +59,8 @@ func (g grouped) forward(d tensor.DType) launch {
 
 func (g grouped) grad(d tensor.DType) launch {
 	r := rng(6)
-	return launch{op: tensor.OpGroupedGrad, d: d, outs: 1, set: g.set, x: []operand{g.output(r, d, len(g.counts)*g.n*g.k), random(r, d, g.rows()*g.n),
-		random(r, d, g.rows()*g.k), counts(g.counts...)}}
+	return launch{op: tensor.OpGroupedGrad, d: d, outs: 1, set: g.set, x: []operand{g.output(r, d, len(g.counts)*g.n*g.k),
+		random(r, d, g.rows()*g.n), random(r, d, g.rows()*g.k), counts(g.counts...)}}
 }
 
 func TestGrouped(t *testing.T) {
@@ -173,7 +173,9 @@ func TestDeletedBarrierInGrouped(t *testing.T) {
 	g := grouped{40, 136, []int{40, 100}, true, 0}
 	other := g
 	other.tb = false
-	for _, call := range [][2]string{{"__syncthreads();", ""}, {"copies_wait<STAGES - 2>();", ""}, {"copies_wait<STAGES - 2>();", "copies_wait<STAGES - 1>();"}} {
+	for _, call := range [][2]string{
+		{"__syncthreads();", ""}, {"copies_wait<STAGES - 2>();", ""}, {"copies_wait<STAGES - 2>();", "copies_wait<STAGES - 1>();"},
+	} {
 		for _, l := range []launch{g.forward(tensor.BFloat16), other.forward(tensor.BFloat16), g.grad(tensor.BFloat16)} {
 			t.Run(fmt.Sprint(l.op, " with ", call[1], " for ", call[0]), func(t *testing.T) {
 				seen := false

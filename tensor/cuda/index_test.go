@@ -52,7 +52,8 @@ func TestDropout(t *testing.T) {
 						}}.agree(t, dev, exact)
 				}
 			}
-			for _, region := range [][8]int{{3, 1, 12, 3, 7, 2, 0, 4}, {3, 1, 12, 3, 3, 0, 2, 9}, {1, 2, 12, 4, 9, 5, 1, 5}} { // a part of the columns, the lines, both
+			// a part of the columns, the lines, both
+			for _, region := range [][8]int{{3, 1, 12, 3, 7, 2, 0, 4}, {3, 1, 12, 3, 3, 0, 2, 9}, {1, 2, 12, 4, 9, 5, 1, 5}} {
 				launch{op: tensor.OpDropout, d: d, outs: 1, x: []operand{blank(d, n), random(r, d, n)},
 					set: func(a *tensor.Args) { a.Key, a.F[0], a.I = 77, 0.5, region }}.agree(t, dev, exact)
 			}
@@ -76,7 +77,8 @@ func TestPointLosses(t *testing.T) {
 					}
 				}
 				launch{op: op, d: d, outs: 1, x: []operand{blank(wide, n), x, y}}.agree(t, dev, near)
-				launch{op: op + 1, d: d, outs: 1, x: []operand{blank(d, n), x, y, values(wide, 1, func(int) float64 { return 0.7 })}}.agree(t, dev, near)
+				launch{op: op + 1, d: d, outs: 1, x: []operand{blank(d, n), x, y, values(wide, 1, func(int) float64 { return 0.7 })}}.agree(t, dev,
+					near)
 			}
 		}
 	})

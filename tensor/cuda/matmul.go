@@ -29,7 +29,8 @@ var matmulKernels = map[tensor.Op][tensor.NumDTypes]tensor.Kernel{
 
 func productRow(fn func(p *products, q *Queue, a *tensor.Args), types ...tensor.DType) (r [tensor.NumDTypes]tensor.Kernel) {
 	for _, t := range types {
-		p := &products{t: t, blas: blasTypes[t], bias: newKernel("gemm.cu", "add_bias", elems[t]), scale: newKernel("gemm.cu", "scale_product", elems[t])}
+		p := &products{t: t, blas: blasTypes[t], bias: newKernel("gemm.cu", "add_bias", elems[t]),
+			scale: newKernel("gemm.cu", "scale_product", elems[t])}
 		r[t] = func(queue tensor.Queue, a *tensor.Args) {
 			q := queue.(*Queue)
 			q.op = a.Op

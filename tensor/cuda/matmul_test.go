@@ -75,7 +75,8 @@ func TestMatMul(t *testing.T) {
 		r := rng(2)
 		for _, s := range [][3]int{{1, 1, 1}, {5, 7, 3}, {16, 24, 32}, {65, 10, 33}, {3, 4, 0}} {
 			for i := range 16 {
-				p := product{batch: 1, m: s[0], n: s[1], k: s[2], ta: i&1 != 0, tb: i&2 != 0, bias: i&4 != 0, extra: i / 8 * 3, beta: float64(i % 3 / 2)}
+				p := product{batch: 1, m: s[0], n: s[1], k: s[2], ta: i&1 != 0, tb: i&2 != 0, bias: i&4 != 0, extra: i / 8 * 3,
+					beta: float64(i % 3 / 2)}
 				if p.bias {
 					p.beta = 0
 				}
@@ -85,7 +86,9 @@ func TestMatMul(t *testing.T) {
 				p.launch(r, d).agree(t, dev, sumsOf(p.k))
 			}
 		}
-		for _, p := range []product{{batch: 3, m: 4, n: 5, k: 6}, {batch: 3, m: 4, n: 5, k: 6, ta: true, beta: 1}, {batch: 2, m: 8, n: 8, k: 8, tb: true, repeatB: true}} {
+		for _, p := range []product{
+			{batch: 3, m: 4, n: 5, k: 6}, {batch: 3, m: 4, n: 5, k: 6, ta: true, beta: 1}, {batch: 2, m: 8, n: 8, k: 8, tb: true, repeatB: true},
+		} {
 			p.launch(r, d).agree(t, dev, sumsOf(p.k))
 		}
 	})

@@ -103,7 +103,8 @@ func TestEmbedding(t *testing.T) {
 		r := rng(8)
 		for i, cols := range []int{1, 5, 8, 48, 130} {
 			const rows, n = 11, 29
-			launch{op: tensor.OpEmbedding, d: d, outs: 1, x: []operand{blank(d, n*cols), random(r, d, rows*cols).shifted(i % 2), indices(9, n, rows)},
+			launch{op: tensor.OpEmbedding, d: d, outs: 1,
+				x:   []operand{blank(d, n*cols), random(r, d, rows*cols).shifted(i % 2), indices(9, n, rows)},
 				set: func(a *tensor.Args) { a.Dim = [6]int{n, cols} }}.agree(t, dev, exact)
 		}
 	})

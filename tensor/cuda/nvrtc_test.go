@@ -31,10 +31,10 @@ extern "C" __global__ void __launch_bounds__(1024, 2) spills(float* x) {
 // once.
 var targets = []struct{ arch, ptx string }{{"sm_80", "compute_80"}, {"sm_90", "compute_80"}, {"sm_100", "compute_100"}}
 
-// TestNVRTC compiles every variant of every kernel with NVIDIA's compiler, or finds the code on disk from the last time: by NVRTC to PTX, and
-// by ptxas to machine code. No kernel may spill registers. Then one module of each file is compiled by NVRTC alone, as on a GPU, also for
-// sm_90a and sm_100a: it must be the same code. Without ptxas, only that is done. A child process does it, because a process opens only one
-// compiler.
+// TestNVRTC compiles every variant of every kernel with NVIDIA's compiler, or finds the code on disk from the last time: by NVRTC to PTX,
+// and by ptxas to machine code. No kernel may spill registers. Then one module of each file is compiled by NVRTC alone, as on a GPU, also
+// for sm_90a and sm_100a: it must be the same code. Without ptxas, only that is done. A child process does it, because a process opens only
+// one compiler.
 func TestNVRTC(t *testing.T) {
 	if realCompiler == "" {
 		t.Skip("RINGO_NVRTC_LIB does not name NVIDIA's compiler (pip install nvidia-cuda-nvrtc)")
@@ -126,7 +126,8 @@ func (u *usage) table() string {
 	return b.String()
 }
 
-var spillLine = regexp.MustCompile(`Function properties for (\w+)\s+(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads`)
+var spillLine = regexp.MustCompile(
+	`Function properties for (\w+)\s+(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads`)
 
 // arrays are the kernels that may have a frame: NVIDIA's reduction of large angles in float64 has an array.
 var arrays = map[string]bool{"sine": true, "cosine": true, "sin_grad": true, "cos_grad": true}

@@ -86,7 +86,8 @@ func TestSGDWithoutMomentum(t *testing.T) {
 	each(t, floatTypes, func(t *testing.T, d tensor.DType) {
 		list, width := groups(d, 1, []int{33, 5000})
 		list[2], list[2+width] = operand{d: list[2].d}, operand{d: list[2].d}
-		launch{op: tensor.OpSGD, d: d, list: list, group: width, set: func(a *tensor.Args) { a.F = [8]float64{0.1, 0, 0, 0.01} }}.agree(t, dev, exact)
+		launch{op: tensor.OpSGD, d: d, list: list, group: width, set: func(a *tensor.Args) { a.F = [8]float64{0.1, 0, 0, 0.01} }}.agree(t, dev,
+			exact)
 	})
 }
 
@@ -133,7 +134,8 @@ func TestGradNorm(t *testing.T) {
 		for _, sums := range [][3]float64{{4, 0, 1}, {1, 6, 2}, {0, 0, 1}, {math.Inf(1), 0, 1}, {math.NaN(), 0, 1}} {
 			for _, f := range [][2]float64{{1, 0}, {1, 1.5}, {0.25, 1.5}, {0.25, 0}} {
 				launch{op: tensor.OpClip, d: tensor.Float64, outs: 1, x: []operand{blank(tensor.Float64, 2),
-					values(tensor.Float64, 3, func(i int) float64 { return sums[i] })}, set: func(a *tensor.Args) { a.F = [8]float64{f[0], f[1]} }}.agree(t, dev, exact)
+					values(tensor.Float64, 3, func(i int) float64 { return sums[i] })},
+					set: func(a *tensor.Args) { a.F = [8]float64{f[0], f[1]} }}.agree(t, dev, exact)
 			}
 		}
 	})

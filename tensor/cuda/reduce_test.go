@@ -9,8 +9,8 @@ import (
 )
 
 // reductions are outer, n and inner: short and long rows, with and without a second pass, and columns.
-var reductions = [][3]int{{1, 1, 1}, {7, 3, 1}, {3, 0, 1}, {33, 100, 1}, {2, 4096, 1}, {2, 4097, 1}, {1, 70001, 1}, {1, 5, 40}, {3, 256, 33},
-	{2, 257, 5}, {1, 20001, 3}, {4, 0, 5}, {300, 2, 2}}
+var reductions = [][3]int{{1, 1, 1}, {7, 3, 1}, {3, 0, 1}, {33, 100, 1}, {2, 4096, 1}, {2, 4097, 1}, {1, 70001, 1}, {1, 5, 40},
+	{3, 256, 33}, {2, 257, 5}, {1, 20001, 3}, {4, 0, 5}, {300, 2, 2}}
 
 func TestSum(t *testing.T) {
 	bothOrders(t, func(t *testing.T, dev *cuda.Device) {

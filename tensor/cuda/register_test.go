@@ -13,7 +13,8 @@ import (
 
 // cube is x³ + c, a registered operation with kernels for CPU and CUDA.
 var cube = tensor.Register(tensor.OpSpec{Name: "cube", Saves: 1, VJP: cubeVJP,
-	CPU: [tensor.NumDTypes]tensor.Kernel{tensor.Float32: cubeKernel[float32], tensor.Float64: cubeKernel[float64], tensor.Int64: cubeKernel[int64]}})
+	CPU: [tensor.NumDTypes]tensor.Kernel{tensor.Float32: cubeKernel[float32], tensor.Float64: cubeKernel[float64],
+		tensor.Int64: cubeKernel[int64]}})
 
 // One of these has a text that does not compile, the other a kernel that is not in its text.
 var (
@@ -30,9 +31,10 @@ extern "C" __global__ void cube(T* y, const T* x, i64 n, W c) {
 }`
 
 func init() {
-	cuda.Register(cube, cuda.Source{File: "cube.cu", Text: cubeSource, Kernel: "cube", Types: floatTypes, Launch: func(l cuda.Launch, a *tensor.Args) {
-		l.Operands(a, 2).Int(a.Len[0]).Float(a.F[0]).Spread(a.Len[0])
-	}})
+	cuda.Register(cube,
+		cuda.Source{File: "cube.cu", Text: cubeSource, Kernel: "cube", Types: floatTypes, Launch: func(l cuda.Launch, a *tensor.Args) {
+			l.Operands(a, 2).Int(a.Len[0]).Float(a.F[0]).Spread(a.Len[0])
+		}})
 	nothing := func(l cuda.Launch, a *tensor.Args) { l.Grid(1, 32, 0) }
 	one := []tensor.DType{tensor.Float32}
 	cuda.Register(broken, cuda.Source{File: "broken.cu", Text: "\nthis is no kernel;", Kernel: "broken", Types: one, Launch: nothing})

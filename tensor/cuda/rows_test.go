@@ -12,7 +12,8 @@ import (
 
 // rowShapes are rows and columns: less than a warp, whole vectors, more than a block; 1, 2, 4 and 8 rows in a block of norms, up to the
 // longest row that one warp computes and one more.
-var rowShapes = [][2]int{{1, 1}, {3, 7}, {33, 10}, {2, 32}, {16, 40}, {12, 31}, {5, 104}, {7, 1000}, {8, 1023}, {4, 1024}, {3, 1025}, {2, 1500}, {3, 4096}, {2, 9001}}
+var rowShapes = [][2]int{{1, 1}, {3, 7}, {33, 10}, {2, 32}, {16, 40}, {12, 31}, {5, 104}, {7, 1000}, {8, 1023}, {4, 1024}, {3, 1025},
+	{2, 1500}, {3, 4096}, {2, 9001}}
 
 // rowLaunch is a launch over rows. Its operands are letters: x a tensor of values, y the one before after softmax, o an output, s a value
 // for each row, S such an output, 1 a single value, w a value for each column, l labels, n none.
@@ -100,7 +101,8 @@ func TestSoftmaxCausal(t *testing.T) {
 func TestSoftmaxOfSpecialValues(t *testing.T) {
 	dev := device(t)
 	inf, nan := math.Inf(1), math.NaN()
-	rows := [][]float64{{-inf, -inf, -inf}, {0, inf, 1}, {inf, inf, inf}, {0, nan, 1}, {-inf, 3, -inf}, {-inf, nan, inf}, {300, -300, 299}, {-inf, -inf, nan}}
+	rows := [][]float64{{-inf, -inf, -inf}, {0, inf, 1}, {inf, inf, inf}, {0, nan, 1}, {-inf, 3, -inf}, {-inf, nan, inf}, {300, -300, 299},
+		{-inf, -inf, nan}}
 	each(t, floatTypes, func(t *testing.T, d tensor.DType) {
 		x := values(d, len(rows)*3, func(i int) float64 { return rows[i/3][i%3] })
 		for op, operands := range map[tensor.Op]string{tensor.OpSoftmax: "ox", tensor.OpLogSoftmax: "ox", tensor.OpLogSumExp: "Sx"} {
@@ -160,9 +162,9 @@ func TestNorms(t *testing.T) {
 					op       tensor.Op
 					outs     int
 					operands string
-				}{{tensor.OpLayerNorm, 3, "oSSxww"}, {tensor.OpLayerNorm, 3, "oSSxnn"}, {tensor.OpLayerNorm, 3, "oSSxwn"}, {tensor.OpRMSNorm, 2, "oSxw"}, {tensor.OpRMSNorm, 2, "oSxn"},
-					{tensor.OpLayerNormGradX, 1, "oxxwss"}, {tensor.OpLayerNormGradX, 1, "oxxnss"}, {tensor.OpRMSNormGradX, 1, "oxxws"},
-					{tensor.OpRMSNormGradX, 1, "oxxns"}} {
+				}{{tensor.OpLayerNorm, 3, "oSSxww"}, {tensor.OpLayerNorm, 3, "oSSxnn"}, {tensor.OpLayerNorm, 3, "oSSxwn"},
+					{tensor.OpRMSNorm, 2, "oSxw"}, {tensor.OpRMSNorm, 2, "oSxn"}, {tensor.OpLayerNormGradX, 1, "oxxwss"},
+					{tensor.OpLayerNormGradX, 1, "oxxnss"}, {tensor.OpRMSNormGradX, 1, "oxxws"}, {tensor.OpRMSNormGradX, 1, "oxxns"}} {
 					rowLaunch(c.op, d, s[0], s[1], uint64(i), c.outs, c.operands).with(func(a *tensor.Args) {
 						absent(a, c.operands)
 						if c.outs > 1 {

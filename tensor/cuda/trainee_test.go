@@ -24,7 +24,8 @@ type trainee struct {
 	step   func(in ...tensor.Tensor) error
 }
 
-func newTrainee(dev tensor.Device, model any, forward func(x nn.T) nn.T, dtype tensor.DType, batch func(i int) (x, y tensor.Tensor)) *trainee {
+func newTrainee(dev tensor.Device, model any, forward func(x nn.T) nn.T, dtype tensor.DType,
+	batch func(i int) (x, y tensor.Tensor)) *trainee {
 	m := &trainee{params: nn.Init(model, dev, dtype, 3), tape: tensor.NewTape(dev, tensor.Seed(5)), batch: batch}
 	m.opt = optim.NewAdamW(m.params, optim.AdamWConfig{LR: 0.01, WeightDecay: 0.1, Clip: 0.5,
 		Schedule: optim.Warmup(4, optim.Cosine(0.1, 20)),

@@ -58,10 +58,12 @@ func TestFunctionsOfSpecialValues(t *testing.T) {
 		for _, op := range maps {
 			tol := toleranceOf(op)
 			tol.floor = 1e-30
-			launch{op: op, d: d, outs: 1, x: []operand{blank(d, n), values(d, n, at)}, set: func(a *tensor.Args) { a.F = [8]float64{2, 1} }}.agree(t, dev, tol)
+			launch{op: op, d: d, outs: 1, x: []operand{blank(d, n), values(d, n, at)}, set: func(a *tensor.Args) { a.F = [8]float64{2, 1} }}.agree(t,
+				dev, tol)
 		}
 		for _, op := range gradients {
-			launch{op: op, d: d, outs: 1, x: []operand{blank(d, n), values(d, n, func(int) float64 { return 0.5 }), values(d, n, at)}}.agree(t, dev, toleranceOf(op))
+			launch{op: op, d: d, outs: 1, x: []operand{blank(d, n), values(d, n, func(int) float64 { return 0.5 }), values(d, n, at)}}.agree(t, dev,
+				toleranceOf(op))
 		}
 	})
 }

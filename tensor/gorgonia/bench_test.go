@@ -18,7 +18,8 @@ func BenchmarkEngine(b *testing.B) {
 			if threads == 2 && name == "StdEng" {
 				continue
 			}
-			x, y := packedArray(numbers(gt.Float32, ordinary), e, gt.Shape{512, 512}), packedArray(numbers(gt.Float32, ordinary), e, gt.Shape{512, 512})
+			x, y := packedArray(numbers(gt.Float32, ordinary), e, gt.Shape{512, 512}),
+				packedArray(numbers(gt.Float32, ordinary), e, gt.Shape{512, 512})
 			out := packedArray(numbers(gt.Float32, ordinary), e, gt.Shape{512, 512})
 			b.Run("matmul/"+name, func(b *testing.B) {
 				for b.Loop() {

@@ -134,7 +134,8 @@ func (e *Engine) compare(op tensor.Op, std standard, a, b gt.Tensor, opts []gt.F
 }
 
 // unary computes op(a); if the kernels cannot, std does.
-func (e *Engine) unary(op tensor.Op, std func(gt.Tensor, ...gt.FuncOpt) (gt.Tensor, error), a gt.Tensor, opts []gt.FuncOpt) (gt.Tensor, error) {
+func (e *Engine) unary(op tensor.Op, std func(gt.Tensor, ...gt.FuncOpt) (gt.Tensor, error), a gt.Tensor,
+	opts []gt.FuncOpt) (gt.Tensor, error) {
 	x, ok := floats(a)
 	if !ok {
 		return std(a, opts...)
@@ -148,7 +149,8 @@ func (e *Engine) unary(op tensor.Op, std func(gt.Tensor, ...gt.FuncOpt) (gt.Tens
 }
 
 // lastAxis computes op along the last axis; if the kernels cannot, std does.
-func (e *Engine) lastAxis(op tensor.Op, std func(gt.Tensor, int, ...gt.FuncOpt) (gt.Tensor, error), a gt.Tensor, axis int, opts []gt.FuncOpt) (gt.Tensor, error) {
+func (e *Engine) lastAxis(op tensor.Op, std func(gt.Tensor, int, ...gt.FuncOpt) (gt.Tensor, error), a gt.Tensor, axis int,
+	opts []gt.FuncOpt) (gt.Tensor, error) {
 	x, ok := floats(a)
 	if !ok || axis != a.Dims()-1 && axis != -1 || len(opts) > 0 {
 		return std(a, axis, opts...)

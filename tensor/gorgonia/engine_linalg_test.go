@@ -88,7 +88,8 @@ func TestVectors(t *testing.T) {
 			for _, lay := range layouts[:2] {
 				what := fmt.Sprintf("%v %v, %s", dtype, size, lay.name)
 				both := func(e gt.Engine) (a, x, y *gt.Dense) {
-					return lay.make(numbers(dtype, ordinary), e, gt.Shape{m, n}), lay.make(numbers(dtype, ordinary), e, gt.Shape{n}), lay.make(numbers(dtype, 7), e, gt.Shape{m})
+					return lay.make(numbers(dtype, ordinary), e, gt.Shape{m, n}), lay.make(numbers(dtype, ordinary), e, gt.Shape{n}),
+						lay.make(numbers(dtype, 7), e, gt.Shape{m})
 				}
 				a, x, y := both(gt.StdEng{})
 				if a.Dims() != 2 || !x.Shape().IsVector() || !y.Shape().IsVector() {

@@ -41,7 +41,8 @@ func newCounting(t *testing.T, threads int) (*Engine, *counting) {
 }
 
 // special are values that operations treat specially.
-var special = []float64{0, math.Copysign(0, -1), 1, -1, 0.5, -2.25, math.Inf(1), math.Inf(-1), math.NaN(), 1e-320, 5e-42, 3e38, -1e300, 88.5, -88.5, 2, 3, 1e-8}
+var special = []float64{0, math.Copysign(0, -1), 1, -1, 0.5, -2.25, math.Inf(1), math.Inf(-1), math.NaN(), 1e-320, 5e-42, 3e38, -1e300,
+	88.5, -88.5, 2, 3, 1e-8}
 
 // layouts make an array of a shape, with different layouts in memory.
 var layouts = []struct {

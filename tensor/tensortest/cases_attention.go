@@ -61,7 +61,8 @@ func (c crossing) name() string {
 
 // dims are shapes of queries, keys and values, also with none of them.
 func (c crossing) dims() [][][]int {
-	return [][][]int{crossDims(2, c.tq, c.tk, c.heads, c.kv), crossDims(0, c.tq, c.tk, c.heads, c.kv), crossDims(1, 0, c.tk, c.heads, c.kv), crossDims(1, c.tq, 0, c.heads, c.kv)}
+	return [][][]int{crossDims(2, c.tq, c.tk, c.heads, c.kv), crossDims(0, c.tq, c.tk, c.heads, c.kv), crossDims(1, 0, c.tk, c.heads, c.kv),
+		crossDims(1, c.tq, 0, c.heads, c.kv)}
 }
 
 var crossings = []crossing{

@@ -38,11 +38,16 @@ var pictures = []struct {
 	o    tensor.Conv2dOptions
 	dims [][][]int
 }{
-	{tensor.Conv2dOptions{}, [][][]int{{{2, 3, 5, 7}, {4, 3, 3, 2}, {4}}, {{1, 1, 1, 1}, {1, 1, 1, 1}}, {{0, 2, 3, 3}, {3, 2, 2, 2}}, {{2, 5, 3, 4}, {3, 5, 1, 1}, {3}}}},
-	{tensor.Conv2dOptions{Padding: [2]int{1, 1}}, [][][]int{{{3, 2, 6, 5}, {3, 2, 3, 3}, {3}}, {{1, 3, 33, 35}, {2, 3, 3, 3}}, {{17, 2, 7, 8}, {5, 2, 3, 3}}}},
-	{tensor.Conv2dOptions{Stride: [2]int{2, 3}, Padding: [2]int{0, 2}}, [][][]int{{{2, 2, 7, 9}, {3, 2, 3, 4}, {3}}, {{1, 2, 8, 8}, {1, 2, 2, 3}}}},
-	{tensor.Conv2dOptions{Dilation: [2]int{2, 1}, Padding: [2]int{3, 1}, Groups: 2}, [][][]int{{{2, 4, 6, 5}, {6, 2, 3, 2}, {6}}, {{1, 2, 3, 3}, {2, 1, 3, 3}}}},
-	{tensor.Conv2dOptions{Stride: [2]int{2, 2}, Dilation: [2]int{1, 2}, Padding: [2]int{1, 2}, Groups: 3}, [][][]int{{{2, 3, 7, 6}, {3, 1, 3, 3}, {3}}}},
+	{tensor.Conv2dOptions{}, [][][]int{{{2, 3, 5, 7}, {4, 3, 3, 2}, {4}}, {{1, 1, 1, 1}, {1, 1, 1, 1}}, {{0, 2, 3, 3}, {3, 2, 2, 2}},
+		{{2, 5, 3, 4}, {3, 5, 1, 1}, {3}}}},
+	{tensor.Conv2dOptions{Padding: [2]int{1, 1}},
+		[][][]int{{{3, 2, 6, 5}, {3, 2, 3, 3}, {3}}, {{1, 3, 33, 35}, {2, 3, 3, 3}}, {{17, 2, 7, 8}, {5, 2, 3, 3}}}},
+	{tensor.Conv2dOptions{Stride: [2]int{2, 3}, Padding: [2]int{0, 2}},
+		[][][]int{{{2, 2, 7, 9}, {3, 2, 3, 4}, {3}}, {{1, 2, 8, 8}, {1, 2, 2, 3}}}},
+	{tensor.Conv2dOptions{Dilation: [2]int{2, 1}, Padding: [2]int{3, 1}, Groups: 2},
+		[][][]int{{{2, 4, 6, 5}, {6, 2, 3, 2}, {6}}, {{1, 2, 3, 3}, {2, 1, 3, 3}}}},
+	{tensor.Conv2dOptions{Stride: [2]int{2, 2}, Dilation: [2]int{1, 2}, Padding: [2]int{1, 2}, Groups: 3},
+		[][][]int{{{2, 3, 7, 6}, {3, 1, 3, 3}, {3}}}},
 }
 
 func channelSums(x Array) Array {
@@ -105,8 +110,8 @@ func movedStats(x []Array) Array {
 	})
 }
 
-var pools = []tensor.Pool2dOptions{{Kernel: [2]int{2, 2}}, {Kernel: [2]int{3, 2}, Stride: [2]int{1, 2}, Padding: [2]int{1, 1}}, {Kernel: [2]int{3, 3}, Stride: [2]int{2, 4}},
-	{Kernel: [2]int{2, 3}, Padding: [2]int{0, 1}}}
+var pools = []tensor.Pool2dOptions{{Kernel: [2]int{2, 2}}, {Kernel: [2]int{3, 2}, Stride: [2]int{1, 2}, Padding: [2]int{1, 1}},
+	{Kernel: [2]int{3, 3}, Stride: [2]int{2, 4}}, {Kernel: [2]int{2, 3}, Padding: [2]int{0, 1}}}
 
 // pooled calls f with the pixels of each window that are inside the input, and the window's size.
 func pooled(x Array, o tensor.Pool2dOptions, f func(pixels []float64, area int) float64) Array {
@@ -161,8 +166,10 @@ func pictureCases() (cases []ValueCase) {
 				}))
 	}
 	return append(cases,
-		one1("channel_sums", [][][]int{{{2, 3, 4, 5}}, {{7, 2}}, {{0, 2, 3}}}, false, func(x tensor.Tensor) tensor.Tensor { return tensor.ChannelSums(x).Cast(x.DType()) }, channelSums),
-		ValueCase{Name: "batch_norm", Dims: [][][]int{{{2, 3, 4, 5}, {3}, {3}}, {{7, 2}}, {{3, 1, 2}, {1}, {1}}, {{0, 2, 3}}}, F: batchNorm, Want: batchNormed},
+		one1("channel_sums", [][][]int{{{2, 3, 4, 5}}, {{7, 2}}, {{0, 2, 3}}}, false,
+			func(x tensor.Tensor) tensor.Tensor { return tensor.ChannelSums(x).Cast(x.DType()) }, channelSums),
+		ValueCase{Name: "batch_norm", Dims: [][][]int{{{2, 3, 4, 5}, {3}, {3}}, {{7, 2}}, {{3, 1, 2}, {1}, {1}}, {{0, 2, 3}}}, F: batchNorm,
+			Want: batchNormed},
 		ValueCase{Name: "running_stats", Dims: [][][]int{{{2, 3, 4, 5}, {3}, {3}}, {{7, 2}, {2}, {2}}}, F: runningStats, Want: movedStats})
 }
 
@@ -178,8 +185,10 @@ func pictureGrads() map[tensor.Op][]GradCase {
 	planes := func(r *rand.Rand) [][]int { return [][]int{{1 + r.IntN(2), 2, 3 + r.IntN(4), 3 + r.IntN(4)}} }
 	for _, o := range pools {
 		name := fmt.Sprintf("%+v", o)
-		maxes = append(maxes, GradCase{Name: name, Shapes: planes, F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor { return x[0].MaxPool2d(o) }})
-		means = append(means, GradCase{Name: name, Shapes: planes, F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor { return x[0].AvgPool2d(o) }})
+		maxes = append(maxes,
+			GradCase{Name: name, Shapes: planes, F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor { return x[0].MaxPool2d(o) }})
+		means = append(means,
+			GradCase{Name: name, Shapes: planes, F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor { return x[0].AvgPool2d(o) }})
 	}
 	channels := func(n int) func(r *rand.Rand) [][]int {
 		return func(r *rand.Rand) [][]int {

@@ -55,7 +55,8 @@ func rotated(x Array, o tensor.RotaryOptions) Array {
 
 func rotaryCases() (cases []ValueCase) {
 	for _, o := range []tensor.RotaryOptions{{}, {First: 4}, {Interleaved: true, First: 1}} {
-		cases = append(cases, ValueCase{Name: fmt.Sprintf("rotary %+v", o), Dims: [][][]int{{{2, 5, 12}}, {{1, 1, 6}}, {{3, 4, 18}}, {{0, 3, 6}}, {{2, 0, 6}}},
+		cases = append(cases, ValueCase{Name: fmt.Sprintf("rotary %+v", o),
+			Dims: [][][]int{{{2, 5, 12}}, {{1, 1, 6}}, {{3, 4, 18}}, {{0, 3, 6}}, {{2, 0, 6}}},
 			F:    func(x []tensor.Tensor) tensor.Tensor { return tensor.Rotary(x[0], rotaryTable(x[0]), o) },
 			Want: func(x []Array) Array { return rotated(x[0], o) }})
 	}
@@ -71,5 +72,7 @@ func rotaryGrads() map[tensor.Op][]GradCase {
 				return tensor.Rotary(x[0], rotaryTable(x[0]), o)
 			}}
 	}
-	return map[tensor.Op][]GradCase{tensor.OpRotary: {on("halves", tensor.RotaryOptions{First: 2}), on("neighbours", tensor.RotaryOptions{Interleaved: true})}}
+	return map[tensor.Op][]GradCase{
+		tensor.OpRotary: {on("halves", tensor.RotaryOptions{First: 2}), on("neighbours", tensor.RotaryOptions{Interleaved: true})},
+	}
 }

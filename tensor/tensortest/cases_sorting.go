@@ -39,15 +39,18 @@ func sortingCases() []ValueCase {
 			})
 		}),
 		one("cumsum", false, func(x tensor.Tensor) tensor.Tensor { return x.CumSum(-1) }, func(x Array) Array { return x.lines(cumSumOf) }),
-		one("cumsum first", false, func(x tensor.Tensor) tensor.Tensor { return x.CumSum(0) }, func(x Array) Array { return x.along(0, cumSumOf) }),
+		one("cumsum first", false, func(x tensor.Tensor) tensor.Tensor { return x.CumSum(0) },
+			func(x Array) Array { return x.along(0, cumSumOf) }),
 		one("sort", true, func(x tensor.Tensor) tensor.Tensor { v, _ := x.Sort(-1, false); return v }, sorted(false, true)),
 		one("sort positions", true, func(x tensor.Tensor) tensor.Tensor { _, at := x.Sort(-1, false); return at }, sorted(false, false)),
 		one("sort descending", true, func(x tensor.Tensor) tensor.Tensor { _, at := x.Sort(-1, true); return at }, sorted(true, false)),
 		{Name: "sort with NaN", Dims: lines[1:2], F: func(x []tensor.Tensor) tensor.Tensor { _, at := oddNaN(x[0]).Sort(-1, false); return at },
 			Want: func(x []Array) Array { return oddNaNOf(x[0]).lines(sortedOf(false, false)) }},
-		{Name: "sort descending with NaN", Dims: lines[1:2], F: func(x []tensor.Tensor) tensor.Tensor { _, at := oddNaN(x[0]).Sort(-1, true); return at },
+		{Name: "sort descending with NaN", Dims: lines[1:2],
+			F:    func(x []tensor.Tensor) tensor.Tensor { _, at := oddNaN(x[0]).Sort(-1, true); return at },
 			Want: func(x []Array) Array { return oddNaNOf(x[0]).lines(sortedOf(true, false)) }},
-		one("sort first", false, func(x tensor.Tensor) tensor.Tensor { v, _ := x.Sort(0, true); return v }, func(x Array) Array { return x.along(0, sortedOf(true, true)) }),
+		one("sort first", false, func(x tensor.Tensor) tensor.Tensor { v, _ := x.Sort(0, true); return v },
+			func(x Array) Array { return x.along(0, sortedOf(true, true)) }),
 		logic("and", tensor.Tensor.And, func(x, y bool) bool { return x && y }),
 		logic("or", tensor.Tensor.Or, func(x, y bool) bool { return x || y }),
 		logic("not", func(x, y tensor.Tensor) tensor.Tensor { return x.And(y).Not() }, func(x, y bool) bool { return !(x && y) }),
@@ -113,8 +116,8 @@ func sortedOf(descending, values bool) func(line []float64) []float64 {
 // countingCases are OneHot, Bincount and Arange: only the type of their inputs matters.
 func countingCases() []ValueCase {
 	of := func(name string, bools bool, f func(t *tensor.Tape, d tensor.DType) tensor.Tensor, want func() Array) ValueCase {
-		return ValueCase{Name: name, Dims: [][][]int{{{1}}}, Ints: true, Bools: bools, F: func(x []tensor.Tensor) tensor.Tensor { return f(x[0].Tape(), x[0].DType()) },
-			Want: func([]Array) Array { return want() }}
+		return ValueCase{Name: name, Dims: [][][]int{{{1}}}, Ints: true, Bools: bools,
+			F: func(x []tensor.Tensor) tensor.Tensor { return f(x[0].Tape(), x[0].DType()) }, Want: func([]Array) Array { return want() }}
 	}
 	ids, many := randomInts(7, 4, 5), randomInts(9, 3, 1000)
 	return []ValueCase{
@@ -137,18 +140,21 @@ func countingCases() []ValueCase {
 		of("arange", false, func(t *tensor.Tape, d tensor.DType) tensor.Tensor { return t.Arange(d, 250, -1, -2) }, func() Array {
 			return build([]int{126}, func(i []int) float64 { return 250 - 2*float64(i[0]) })
 		}),
-		of("arange of none", false, func(t *tensor.Tape, d tensor.DType) tensor.Tensor { return t.Arange(d, 3, 3, 1) }, func() Array { return Array{[]int{0}, nil} }),
+		of("arange of none", false, func(t *tensor.Tape, d tensor.DType) tensor.Tensor { return t.Arange(d, 3, 3, 1) },
+			func() Array { return Array{[]int{0}, nil} }),
 	}
 }
 
 func sortingGrads() map[tensor.Op][]GradCase {
 	on := func(name string, f func(x tensor.Tensor) tensor.Tensor) GradCase {
-		return GradCase{Name: name, Shapes: func(r *rand.Rand) [][]int { return [][]int{dimsOf(r, 3)} }, F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor { return f(x[0]) }}
+		return GradCase{Name: name, Shapes: func(r *rand.Rand) [][]int { return [][]int{dimsOf(r, 3)} },
+			F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor { return f(x[0]) }}
 	}
 	return map[tensor.Op][]GradCase{
 		tensor.OpClamp: append(unary(func(x tensor.Tensor) tensor.Tensor { return x.Clamp(-1, 0.7) }),
 			on("below", func(x tensor.Tensor) tensor.Tensor { return x.Clamp(0.1, math.Inf(1)).Exp() })),
-		tensor.OpCumSum: {on("last", func(x tensor.Tensor) tensor.Tensor { return x.CumSum(-1) }), on("middle", func(x tensor.Tensor) tensor.Tensor { return x.CumSum(1).Sin() })},
+		tensor.OpCumSum: {on("last", func(x tensor.Tensor) tensor.Tensor { return x.CumSum(-1) }),
+			on("middle", func(x tensor.Tensor) tensor.Tensor { return x.CumSum(1).Sin() })},
 		tensor.OpGather: {on("sorted", func(x tensor.Tensor) tensor.Tensor { v, _ := x.Sort(-1, true); return v.CumSum(-1).Exp() }),
 			on("sorted in the middle", func(x tensor.Tensor) tensor.Tensor { v, _ := x.Sort(1, false); return v.CumSum(1) })},
 		tensor.OpMul: {on("detached", func(x tensor.Tensor) tensor.Tensor {

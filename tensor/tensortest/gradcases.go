@@ -69,7 +69,9 @@ func unary(f func(x tensor.Tensor) tensor.Tensor) []GradCase {
 
 // within makes cases of a function of one input between lo and hi.
 func within(lo, hi float64, f func(x tensor.Tensor) tensor.Tensor) []GradCase {
-	return []GradCase{{Name: "any", Shapes: anyShape, Lo: lo, Hi: hi, F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor { return f(x[0]) }}}
+	return []GradCase{
+		{Name: "any", Shapes: anyShape, Lo: lo, Hi: hi, F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor { return f(x[0]) }},
+	}
 }
 
 func binary(lo, hi float64, f func(x, y tensor.Tensor) tensor.Tensor) []GradCase {
@@ -114,11 +116,13 @@ func GradCases() map[tensor.Op][]GradCase {
 		tensor.OpSiLU:     unary(tensor.Tensor.SiLU),
 		tensor.OpAffine:   unary(func(x tensor.Tensor) tensor.Tensor { return x.Affine(-1.5, 2) }),
 	}
-	all[tensor.OpAdd] = append(all[tensor.OpAdd], GradCase{Name: "both operands get one gradient", Shapes: pair, F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor {
-		a, b := x[0].Affine(1, 0), x[1].Sin()
-		return a.Exp().Sum().Add(a.Add(b))
-	}})
-	for _, more := range []map[tensor.Op][]GradCase{shapeCases(), productCases(), rowCases(), indexCases(), graphCases(), sortingGrads(), generalLossGrads(), rotaryGrads(), attentionGrads(), pictureGrads()} {
+	all[tensor.OpAdd] = append(all[tensor.OpAdd],
+		GradCase{Name: "both operands get one gradient", Shapes: pair, F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor {
+			a, b := x[0].Affine(1, 0), x[1].Sin()
+			return a.Exp().Sum().Add(a.Add(b))
+		}})
+	for _, more := range []map[tensor.Op][]GradCase{shapeCases(), productCases(), rowCases(), indexCases(), graphCases(), sortingGrads(),
+		generalLossGrads(), rotaryGrads(), attentionGrads(), pictureGrads()} {
 		for op, c := range more {
 			all[op] = append(all[op], c...)
 		}
@@ -137,10 +141,12 @@ func shapeCases() map[tensor.Op][]GradCase {
 		tensor.OpCast: {{Name: "float32", Shapes: anyShape, Step: 0.25, F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor {
 			return x[0].Cast(tensor.Float32).Cast(tensor.Float64)
 		}}},
-		tensor.OpReshape: append(unary(func(x tensor.Tensor) tensor.Tensor { return x.Reshape(x.Len(), 1) }), GradCase{Name: "flat", Shapes: cube, F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor { return x[0].Reshape(-1).Square() }}),
+		tensor.OpReshape: append(unary(func(x tensor.Tensor) tensor.Tensor { return x.Reshape(x.Len(), 1) }),
+			GradCase{Name: "flat", Shapes: cube, F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor { return x[0].Reshape(-1).Square() }}),
 		tensor.OpPermute: {{Name: "3", Shapes: cube, F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor { return x[0].Permute(2, 0, 1) }},
 			{Name: "transpose", Shapes: matrix, F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor { return x[0].Transpose(0, -1) }}},
-		tensor.OpSlice: {{Name: "rows", Shapes: cube, F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor { return x[0].Slice(0, 0, x[0].Dim(0)/2+1) }},
+		tensor.OpSlice: {{Name: "rows", Shapes: cube,
+			F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor { return x[0].Slice(0, 0, x[0].Dim(0)/2+1) }},
 			{Name: "columns, rows of them", Shapes: matrix, F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor {
 				return x[0].Slice(1, x[0].Dim(1)/2, x[0].Dim(1)).Slice(0, 0, (x[0].Dim(0)+1)/2)
 			}},
@@ -153,16 +159,21 @@ func shapeCases() map[tensor.Op][]GradCase {
 				n := x[0].Dim(1)
 				return x[0].Slice(1, 0, (n+1)/2).Sum().Add(x[0].Slice(1, n/2, n).Square().Sum()).Add(x[0].Sum())
 			}}},
-		tensor.OpConcat: {{Name: "rows", Shapes: func(r *rand.Rand) [][]int { n := 1 + r.IntN(4); return [][]int{{size(r), n}, {size(r), n}, {1, n}} },
-			F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor { return tensor.Concat(0, x[0], x[1], x[2], x[0]) }},
+		tensor.OpConcat: {{Name: "rows",
+			Shapes: func(r *rand.Rand) [][]int { n := 1 + r.IntN(4); return [][]int{{size(r), n}, {size(r), n}, {1, n}} },
+			F:      func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor { return tensor.Concat(0, x[0], x[1], x[2], x[0]) }},
 			{Name: "columns", Shapes: func(r *rand.Rand) [][]int { n := 1 + r.IntN(4); return [][]int{{n, size(r)}, {n, 1}, {n, 2}} },
 				F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor { return tensor.Concat(-1, x...) }}},
-		tensor.OpPad:       {{Name: "last", Shapes: cube, F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor { return x[0].Pad(last(x[0]), 1, 2) }}, {Name: "first", Shapes: cube, F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor { return x[0].Pad(0, 0, 1) }}},
-		tensor.OpBroadcast: {{Name: "both", Shapes: func(r *rand.Rand) [][]int { return [][]int{{1 + r.IntN(3), 1}} }, F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor { return x[0].Broadcast(2, x[0].Dim(0), 3) }}},
+		tensor.OpPad: {{Name: "last", Shapes: cube, F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor {
+			return x[0].Pad(last(x[0]), 1, 2)
+		}}, {Name: "first", Shapes: cube, F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor { return x[0].Pad(0, 0, 1) }}},
+		tensor.OpBroadcast: {{Name: "both", Shapes: func(r *rand.Rand) [][]int { return [][]int{{1 + r.IntN(3), 1}} },
+			F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor { return x[0].Broadcast(2, x[0].Dim(0), 3) }}},
 		tensor.OpSum: {{Name: "all", Shapes: anyShape, F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor { return x[0].Sum() }},
 			{Name: "outer and inner", Shapes: cube, F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor { return x[0].Sum(0, -1) }},
 			{Name: "mean", Shapes: cube, F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor { return x[0].Mean(1) }}},
-		tensor.OpMax: {{Name: "middle", Shapes: cube, F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor { v, _ := x[0].Max(1); return v }}},
+		tensor.OpMax: {{Name: "middle", Shapes: cube,
+			F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor { v, _ := x[0].Max(1); return v }}},
 		tensor.OpMin: {{Name: "last", Shapes: cube, F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor { v, _ := x[0].Min(-1); return v }}},
 		tensor.OpWhere: {{Name: "broadcast", Shapes: broadcast, F: func(t *tensor.Tape, x []tensor.Tensor) tensor.Tensor {
 			return tensor.Where(x[0].Lt(x[1]), x[0], x[1].Square())

@@ -43,10 +43,12 @@ func productCases() map[tensor.Op][]GradCase {
 			matmulCase("batch tt", true, true, func(b, m, k, n int) [][]int { return [][]int{{b, k, m}, {b, n, k}} }),
 			matmulCase("batch and matrix", false, false, func(b, m, k, n int) [][]int { return [][]int{{b, m, k}, {k, n}} }),
 			matmulCase("batch and transposed matrix", false, true, func(b, m, k, n int) [][]int { return [][]int{{b, 3, m, k}, {n, k}} }),
-			{Name: "twice", Shapes: matrix, F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor { return tensor.MatMul(x[0], x[0], false, true) }},
+			{Name: "twice", Shapes: matrix,
+				F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor { return tensor.MatMul(x[0], x[0], false, true) }},
 		},
 		tensor.OpLinear: {
-			{Name: "bias", Shapes: linearShapes(true), F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor { return tensor.Linear(x[0], x[1], x[2]) }},
+			{Name: "bias", Shapes: linearShapes(true),
+				F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor { return tensor.Linear(x[0], x[1], x[2]) }},
 			{Name: "no bias", Shapes: linearShapes(false), F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor {
 				return tensor.Linear(x[0], x[1], tensor.Tensor{})
 			}},
@@ -58,18 +60,23 @@ func productCases() map[tensor.Op][]GradCase {
 			{Name: "bias", Shapes: addShapes, F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor {
 				return tensor.LinearAdd(x[1], x[2], x[3], x[0])
 			}},
-			{Name: "no bias", Shapes: func(r *rand.Rand) [][]int { return addShapes(r)[:3] }, F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor {
+			{Name: "no bias", Shapes: func(r *rand.Rand) [][]int {
+				return addShapes(r)[:3]
+			}, F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor {
 				return tensor.LinearAdd(x[1], x[2], tensor.Tensor{}, x[0])
 			}},
-			{Name: "all are one", Shapes: func(r *rand.Rand) [][]int { n := 1 + r.IntN(4); return [][]int{{n, n}} }, F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor {
-				return tensor.LinearAdd(x[0], x[0], tensor.Tensor{}, x[0])
-			}},
+			{Name: "all are one", Shapes: func(r *rand.Rand) [][]int { n := 1 + r.IntN(4); return [][]int{{n, n}} },
+				F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor {
+					return tensor.LinearAdd(x[0], x[0], tensor.Tensor{}, x[0])
+				}},
 		},
-		tensor.OpGroupedLinear: {{Name: "groups", Shapes: func(r *rand.Rand) [][]int { d := dimsOf(r, 3); return [][]int{{5, d[1]}, {3, d[0], d[1]}} },
+		tensor.OpGroupedLinear: {{Name: "groups",
+			Shapes: func(r *rand.Rand) [][]int { d := dimsOf(r, 3); return [][]int{{5, d[1]}, {3, d[0], d[1]}} },
 			F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor {
 				return tensor.GroupedLinear(x[0], x[1], tensor.FromSlice([]int64{3, 0, 2}, 3))
 			}}},
-		tensor.OpLinearAct: {linearActCase("relu", tensor.ActReLU, true), linearActCase("gelu", tensor.ActGELU, true), linearActCase("gelu_tanh", tensor.ActGELUTanh, false), linearActCase("silu", tensor.ActSiLU, true),
+		tensor.OpLinearAct: {linearActCase("relu", tensor.ActReLU, true), linearActCase("gelu", tensor.ActGELU, true),
+			linearActCase("gelu_tanh", tensor.ActGELUTanh, false), linearActCase("silu", tensor.ActSiLU, true),
 			{Name: "input and weight are one", Shapes: matrix, F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor {
 				return tensor.LinearAct(x[0], x[0], tensor.Tensor{}, tensor.ActGELU)
 			}},
@@ -108,19 +115,23 @@ func rowCases() map[tensor.Op][]GradCase {
 		return tensor.CrossEntropy(x, y, o)
 	}
 	attention := func(o tensor.AttentionOptions) GradCase {
-		return row(fmt.Sprintf("causal %v, drop %v", o.Causal, o.Drop), func(r *rand.Rand) [][]int { return [][]int{{1 + r.IntN(2), 1 + r.IntN(5), 6 * (1 + r.IntN(2))}} },
+		return row(fmt.Sprintf("causal %v, drop %v", o.Causal, o.Drop),
+			func(r *rand.Rand) [][]int { return [][]int{{1 + r.IntN(2), 1 + r.IntN(5), 6 * (1 + r.IntN(2))}} },
 			func(x []tensor.Tensor) tensor.Tensor { return tensor.Attention(x[0], 2, o) })
 	}
 	ignore := int64(-100)
 	return map[tensor.Op][]GradCase{
-		tensor.OpAttention:  {attention(tensor.AttentionOptions{}), attention(tensor.AttentionOptions{Causal: true}), attention(tensor.AttentionOptions{Drop: 0.4, Layer: 3})},
+		tensor.OpAttention: {attention(tensor.AttentionOptions{}), attention(tensor.AttentionOptions{Causal: true}),
+			attention(tensor.AttentionOptions{Drop: 0.4, Layer: 3})},
 		tensor.OpSoftmax:    {row("rows", rows, func(x []tensor.Tensor) tensor.Tensor { return x[0].Softmax() })},
 		tensor.OpLogSoftmax: {row("rows", rows, func(x []tensor.Tensor) tensor.Tensor { return x[0].LogSoftmax() })},
 		tensor.OpLogSumExp:  {row("rows", rows, func(x []tensor.Tensor) tensor.Tensor { return x[0].LogSumExp() })},
 		tensor.OpSoftmaxCausal: {row("square", func(r *rand.Rand) [][]int { n := 1 + r.IntN(4); return [][]int{{2, n, n}} },
 			func(x []tensor.Tensor) tensor.Tensor { return x[0].SoftmaxCausal() }),
-			row("more keys", func(r *rand.Rand) [][]int { return [][]int{{1 + r.IntN(3), 3 + r.IntN(3)}} }, func(x []tensor.Tensor) tensor.Tensor { return x[0].SoftmaxCausal() })},
-		tensor.OpLayerNorm: {row("weight and bias", normShapes(2), func(x []tensor.Tensor) tensor.Tensor { return tensor.LayerNorm(x[0], x[1], x[2], 1e-2) }),
+			row("more keys", func(r *rand.Rand) [][]int { return [][]int{{1 + r.IntN(3), 3 + r.IntN(3)}} },
+				func(x []tensor.Tensor) tensor.Tensor { return x[0].SoftmaxCausal() })},
+		tensor.OpLayerNorm: {row("weight and bias", normShapes(2),
+			func(x []tensor.Tensor) tensor.Tensor { return tensor.LayerNorm(x[0], x[1], x[2], 1e-2) }),
 			row("plain", rows, func(x []tensor.Tensor) tensor.Tensor {
 				return tensor.LayerNorm(x[0], tensor.Tensor{}, tensor.Tensor{}, 1e-2)
 			}),
@@ -150,10 +161,12 @@ func indexCases() map[tensor.Op][]GradCase {
 			{Name: "none", Shapes: matrix, F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor {
 				return tensor.Embedding(x[0], randomInts(x[0].Dim(0), 0))
 			}}},
-		tensor.OpGather: {{Name: "middle", Shapes: func(r *rand.Rand) [][]int { return [][]int{dimsOf(r, 3)} }, F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor { return x[0].Gather(1, along(x[0], 3)) }}},
+		tensor.OpGather: {{Name: "middle", Shapes: func(r *rand.Rand) [][]int { return [][]int{dimsOf(r, 3)} },
+			F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor { return x[0].Gather(1, along(x[0], 3)) }}},
 		tensor.OpScatterAdd: {{Name: "middle", Shapes: func(r *rand.Rand) [][]int { d := dimsOf(r, 3); return [][]int{d, {d[0], 3, d[2]}} },
 			F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor { return x[0].ScatterAdd(1, along(x[0], 3), x[1]) }}},
-		tensor.OpDropout: {{Name: "half", Shapes: anyShape, F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor { return x[0].Dropout(0.5, 9) }}},
+		tensor.OpDropout: {{Name: "half", Shapes: anyShape,
+			F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor { return x[0].Dropout(0.5, 9) }}},
 	}
 }
 
@@ -185,7 +198,8 @@ func graphCases() map[tensor.Op][]GradCase {
 				t.Apply(f, x...)
 				return f.sum.Exp()
 			}},
-			{Name: "twice the same input", Shapes: vectors(1), F: func(t *tensor.Tape, x []tensor.Tensor) tensor.Tensor { return t.Apply(&twoOut{}, x[0], x[0]) }},
+			{Name: "twice the same input", Shapes: vectors(1),
+				F: func(t *tensor.Tape, x []tensor.Tensor) tensor.Tensor { return t.Apply(&twoOut{}, x[0], x[0]) }},
 			{Name: "identity", Shapes: vectors(1), F: func(t *tensor.Tape, x []tensor.Tensor) tensor.Tensor {
 				return t.Apply(identity{}, x[0]).Square().Add(x[0])
 			}},

@@ -139,7 +139,8 @@ var logitsCases = []logitsCase{
 		s.tape.Backward(s.loss(z).Add(other))
 	}},
 	{"in a checkpoint", false, func(s *logitsStep, z tensor.Tensor) {
-		l := s.tape.Checkpoint(func(in ...tensor.Tensor) tensor.Tensor { return s.loss(tensor.Linear(in[0], in[1], tensor.Tensor{})) }, s.x, s.tape.Use(s.w))
+		l := s.tape.Checkpoint(func(in ...tensor.Tensor) tensor.Tensor { return s.loss(tensor.Linear(in[0], in[1], tensor.Tensor{})) }, s.x,
+			s.tape.Use(s.w))
 		s.tape.Backward(l)
 		s.note(l)
 	}},
@@ -151,7 +152,8 @@ var logitsCases = []logitsCase{
 		s.tape.Backward(s.tape.Checkpoint(func(in ...tensor.Tensor) tensor.Tensor { return s.loss(in[0]) }, z))
 	}},
 	{"in a scope", false, func(s *logitsStep, z tensor.Tensor) {
-		l := s.tape.Scope(func(in ...tensor.Tensor) tensor.Tensor { return s.loss(tensor.Linear(in[0], in[1], tensor.Tensor{})) }, s.x, s.tape.Use(s.w))
+		l := s.tape.Scope(func(in ...tensor.Tensor) tensor.Tensor { return s.loss(tensor.Linear(in[0], in[1], tensor.Tensor{})) }, s.x,
+			s.tape.Use(s.w))
 		s.tape.Backward(l)
 		s.note(l)
 	}},

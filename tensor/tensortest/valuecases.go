@@ -58,8 +58,9 @@ func (c ValueCase) Operand(d tensor.DType, key uint64, dims []int) tensor.Tensor
 var (
 	singles = [][][]int{{{}}, {{7}}, {{0}}, {{3, 5}}, {{2, 1, 300}}}
 	rows    = [][][]int{{{6}}, {{3, 5}}, {{2, 3, 40}}, {{0, 4}}}
-	pairs   = [][][]int{{{}, {}}, {{5}, {}}, {{3, 1}, {4}}, {{2, 3, 4}, {2, 3, 4}}, {{2, 1, 300}, {3, 1}}, {{1, 0}, {3, 1}}, {{2, 3, 1, 4}, {2, 1, 5, 1}}}
-	cubes   = [][][]int{{{2, 3, 4}}, {{1, 2, 3}}, {{3, 1, 40}}}
+	pairs   = [][][]int{{{}, {}}, {{5}, {}}, {{3, 1}, {4}}, {{2, 3, 4}, {2, 3, 4}}, {{2, 1, 300}, {3, 1}}, {{1, 0}, {3, 1}},
+		{{2, 3, 1, 4}, {2, 1, 5, 1}}}
+	cubes = [][][]int{{{2, 3, 4}}, {{1, 2, 3}}, {{3, 1, 40}}}
 )
 
 func each(name string, lo float64, f func(x tensor.Tensor) tensor.Tensor, want func(v float64) float64) ValueCase {
@@ -73,7 +74,8 @@ func two(name string, lo float64, ints bool, f func(x, y tensor.Tensor) tensor.T
 }
 
 func one1(name string, dims [][][]int, ints bool, f func(x tensor.Tensor) tensor.Tensor, want func(x Array) Array) ValueCase {
-	return ValueCase{Name: name, Dims: dims, Ints: ints, F: func(x []tensor.Tensor) tensor.Tensor { return f(x[0]) }, Want: func(x []Array) Array { return want(x[0]) }}
+	return ValueCase{Name: name, Dims: dims, Ints: ints, F: func(x []tensor.Tensor) tensor.Tensor { return f(x[0]) },
+		Want: func(x []Array) Array { return want(x[0]) }}
 }
 
 // SpecialOperands makes inputs with all pairs of NaN, infinities, zeros and very large and small numbers, for a case that is Special.
@@ -92,7 +94,8 @@ func ValueCases() []ValueCase {
 	for i := range moving {
 		moving[i].Bools = moving[i].Name != "scatter_add"
 	}
-	return slices.Concat(elementCases(), moving, reducingCases(), matrixCases(), lossCases(), sortingCases(), countingCases(), generalLossCases(), rotaryCases(), attentionCases(), pictureCases())
+	return slices.Concat(elementCases(), moving, reducingCases(), matrixCases(), lossCases(), sortingCases(), countingCases(),
+		generalLossCases(), rotaryCases(), attentionCases(), pictureCases())
 }
 
 func elementCases() []ValueCase {
@@ -114,9 +117,12 @@ func elementCases() []ValueCase {
 		each("tanh", 0, tensor.Tensor.Tanh, math.Tanh),
 		each("sigmoid", 0, tensor.Tensor.Sigmoid, sigmoidOf),
 		each("relu", 0, tensor.Tensor.ReLU, func(v float64) float64 { return maxOf(v, 0) }),
-		{Name: "gelu", Dims: singles, F: func(x []tensor.Tensor) tensor.Tensor { return x[0].GELU() }, Want: func(x []Array) Array { return x[0].each(geluOf) }},
-		{Name: "gelu_tanh", Dims: singles, F: func(x []tensor.Tensor) tensor.Tensor { return x[0].GELUTanh() }, Want: func(x []Array) Array { return x[0].each(geluTanhOf) }},
-		{Name: "silu", Dims: singles, F: func(x []tensor.Tensor) tensor.Tensor { return x[0].SiLU() }, Want: func(x []Array) Array { return x[0].each(func(v float64) float64 { return v * sigmoidOf(v) }) }},
+		{Name: "gelu", Dims: singles, F: func(x []tensor.Tensor) tensor.Tensor { return x[0].GELU() },
+			Want: func(x []Array) Array { return x[0].each(geluOf) }},
+		{Name: "gelu_tanh", Dims: singles, F: func(x []tensor.Tensor) tensor.Tensor { return x[0].GELUTanh() },
+			Want: func(x []Array) Array { return x[0].each(geluTanhOf) }},
+		{Name: "silu", Dims: singles, F: func(x []tensor.Tensor) tensor.Tensor { return x[0].SiLU() },
+			Want: func(x []Array) Array { return x[0].each(func(v float64) float64 { return v * sigmoidOf(v) }) }},
 		each("affine", 0, func(x tensor.Tensor) tensor.Tensor { return x.Affine(-2, 0.5) }, func(v float64) float64 { return -2*v + 0.5 }),
 		two("add", 0, true, tensor.Tensor.Add, func(x, y float64) float64 { return x + y }),
 		two("sub", 0, true, tensor.Tensor.Sub, func(x, y float64) float64 { return x - y }),
@@ -145,17 +151,23 @@ func movingCases() []ValueCase {
 		return a.along(d, func(l []float64) []float64 { return slices.Clone(l[lo:hi]) })
 	}
 	return []ValueCase{
-		one1("reshape", cubes, true, func(x tensor.Tensor) tensor.Tensor { return x.Reshape(x.Dim(1), -1) }, func(x Array) Array { return Array{[]int{x.Dims[1], len(x.V) / x.Dims[1]}, x.V} }),
+		one1("reshape", cubes, true, func(x tensor.Tensor) tensor.Tensor { return x.Reshape(x.Dim(1), -1) },
+			func(x Array) Array { return Array{[]int{x.Dims[1], len(x.V) / x.Dims[1]}, x.V} }),
 		one1("permute", cubes, true, func(x tensor.Tensor) tensor.Tensor { return x.Permute(2, 0, 1) }, func(x Array) Array {
 			return build([]int{x.Dims[2], x.Dims[0], x.Dims[1]}, func(i []int) float64 { return x.at(i[1], i[2], i[0]) })
 		}),
-		one1("transpose", [][][]int{{{70, 33}}, {{1, 5}}, {{0, 3}}}, true, func(x tensor.Tensor) tensor.Tensor { return x.Transpose(0, 1) }, func(x Array) Array {
+		one1("transpose", [][][]int{{{70, 33}}, {{1, 5}}, {{0, 3}}}, true, func(x tensor.Tensor) tensor.Tensor {
+			return x.Transpose(0, 1)
+		}, func(x Array) Array {
 			return build([]int{x.Dims[1], x.Dims[0]}, func(i []int) float64 { return x.at(i[1], i[0]) })
 		}),
-		one1("slice rows", cubes, true, func(x tensor.Tensor) tensor.Tensor { return x.Slice(0, 1, x.Dim(0)) }, func(x Array) Array { return span(x, 0, 1, x.Dims[0]) }),
-		one1("slice columns", [][][]int{{{3, 5}}, {{1, 4}}, {{4, 2}}}, true, func(x tensor.Tensor) tensor.Tensor { return x.Slice(1, 1, x.Dim(1)).Slice(0, 0, x.Dim(0)) },
+		one1("slice rows", cubes, true, func(x tensor.Tensor) tensor.Tensor { return x.Slice(0, 1, x.Dim(0)) },
+			func(x Array) Array { return span(x, 0, 1, x.Dims[0]) }),
+		one1("slice columns", [][][]int{{{3, 5}}, {{1, 4}}, {{4, 2}}}, true,
+			func(x tensor.Tensor) tensor.Tensor { return x.Slice(1, 1, x.Dim(1)).Slice(0, 0, x.Dim(0)) },
 			func(x Array) Array { return span(x, 1, 1, x.Dims[1]) }),
-		one1("slice last", cubes, true, func(x tensor.Tensor) tensor.Tensor { return x.Slice(-1, 1, 3) }, func(x Array) Array { return span(x, 2, 1, 3) }),
+		one1("slice last", cubes, true, func(x tensor.Tensor) tensor.Tensor { return x.Slice(-1, 1, 3) },
+			func(x Array) Array { return span(x, 2, 1, 3) }),
 		one1("split and concat", cubes, true, func(x tensor.Tensor) tensor.Tensor {
 			p := x.Split(-1, 1, x.Dim(-1)-1)
 			return tensor.Concat(2, p[1], p[0], p[1])
@@ -165,7 +177,9 @@ func movingCases() []ValueCase {
 		one1("pad", cubes, true, func(x tensor.Tensor) tensor.Tensor { return x.Pad(1, 2, 1) }, func(x Array) Array {
 			return x.along(1, func(l []float64) []float64 { return slices.Concat([]float64{0, 0}, l, []float64{0}) })
 		}),
-		one1("broadcast", [][][]int{{{3, 1}}, {{1, 1}}, {{3, 4}}}, true, func(x tensor.Tensor) tensor.Tensor { return x.Broadcast(2, 3, 4) }, func(x Array) Array {
+		one1("broadcast", [][][]int{{{3, 1}}, {{1, 1}}, {{3, 4}}}, true, func(x tensor.Tensor) tensor.Tensor {
+			return x.Broadcast(2, 3, 4)
+		}, func(x Array) Array {
 			return build([]int{2, 3, 4}, func(i []int) float64 { return x.at(i...) })
 		}),
 		one1("gather", [][][]int{{{3, 5}}}, true, func(x tensor.Tensor) tensor.Tensor {
@@ -174,7 +188,8 @@ func movingCases() []ValueCase {
 			func(x Array) Array {
 				return Array{[]int{3, 2}, []float64{x.at(0, 4), x.at(0, 0), x.at(1, 1), x.at(1, 1), x.at(2, 2), x.at(2, 3)}}
 			}),
-		one1("embedding", [][][]int{{{4, 3}}}, true, func(x tensor.Tensor) tensor.Tensor { return tensor.Embedding(x, tensor.FromSlice([]int64{3, 3, 0}, 3)) },
+		one1("embedding", [][][]int{{{4, 3}}}, true,
+			func(x tensor.Tensor) tensor.Tensor { return tensor.Embedding(x, tensor.FromSlice([]int64{3, 3, 0}, 3)) },
 			func(x Array) Array {
 				return build([]int{3, 3}, func(i []int) float64 { return x.at([]int{3, 3, 0}[i[0]], i[1]) })
 			}),
@@ -208,27 +223,38 @@ func reducingCases() []ValueCase {
 	}
 	positions := [][][]int{{{4}}, {{3, 5}}, {{2, 30, 4}}}
 	return []ValueCase{
-		one1("sum", append(singles, [][]int{{40, 70}}), true, func(x tensor.Tensor) tensor.Tensor { return x.Sum() }, func(x Array) Array { return Array{nil, []float64{sumOf(x.V)}} }),
-		one1("sum of none", [][][]int{{{0}}, {{3, 0}}}, true, func(x tensor.Tensor) tensor.Tensor { return x.Sum(-1) }, func(x Array) Array { return last(x, to1(sumOf)).drop(len(x.Dims) - 1) }),
-		one1("sum first", cubes, true, func(x tensor.Tensor) tensor.Tensor { return x.Sum(0) }, func(x Array) Array { return x.along(0, to1(sumOf)).drop(0) }),
+		one1("sum", append(singles, [][]int{{40, 70}}), true, func(x tensor.Tensor) tensor.Tensor { return x.Sum() },
+			func(x Array) Array { return Array{nil, []float64{sumOf(x.V)}} }),
+		one1("sum of none", [][][]int{{{0}}, {{3, 0}}}, true, func(x tensor.Tensor) tensor.Tensor { return x.Sum(-1) },
+			func(x Array) Array { return last(x, to1(sumOf)).drop(len(x.Dims) - 1) }),
+		one1("sum first", cubes, true, func(x tensor.Tensor) tensor.Tensor { return x.Sum(0) },
+			func(x Array) Array { return x.along(0, to1(sumOf)).drop(0) }),
 		one1("sum outer and inner", cubes, true, func(x tensor.Tensor) tensor.Tensor { return x.Sum(2, 0) }, func(x Array) Array {
 			return x.along(2, to1(sumOf)).along(0, to1(sumOf)).drop(2).drop(0)
 		}),
 		one1("mean", cubes, false, func(x tensor.Tensor) tensor.Tensor { return x.Mean(1) }, func(x Array) Array {
 			return x.along(1, to1(func(l []float64) float64 { return sumOf(l) / float64(len(l)) })).drop(1)
 		}),
-		one1("max", positions, true, func(x tensor.Tensor) tensor.Tensor { v, _ := x.Max(0); return v }, func(x Array) Array { return x.along(0, to1(slices.Max[[]float64])).drop(0) }),
-		one1("min", positions, true, func(x tensor.Tensor) tensor.Tensor { v, _ := x.Min(-1); return v }, func(x Array) Array { return last(x, to1(slices.Min[[]float64])).drop(len(x.Dims) - 1) }),
-		one1("argmax", positions, true, func(x tensor.Tensor) tensor.Tensor { return x.ArgMax(-1) }, func(x Array) Array { return last(x, to1(argmaxOf)).drop(len(x.Dims) - 1) }),
-		one1("argmax with NaN", positions, false, func(x tensor.Tensor) tensor.Tensor { return withNaN(x).ArgMax(-1) }, func(x Array) Array { return last(nanAbove(x), to1(argmaxOf)).drop(len(x.Dims) - 1) }),
-		one1("top_k values", positions, true, func(x tensor.Tensor) tensor.Tensor { v, _ := x.TopK(3); return v }, func(x Array) Array { return last(x, topOf(3, true)) }),
-		one1("top_k", positions, true, func(x tensor.Tensor) tensor.Tensor { _, at := x.TopK(3); return at }, func(x Array) Array { return last(x, topOf(3, false)) }),
-		one1("top_k with NaN", positions, false, func(x tensor.Tensor) tensor.Tensor { _, at := withNaN(x).TopK(2); return at }, func(x Array) Array { return last(nanAbove(x), topOf(2, false)) }),
+		one1("max", positions, true, func(x tensor.Tensor) tensor.Tensor { v, _ := x.Max(0); return v },
+			func(x Array) Array { return x.along(0, to1(slices.Max[[]float64])).drop(0) }),
+		one1("min", positions, true, func(x tensor.Tensor) tensor.Tensor { v, _ := x.Min(-1); return v },
+			func(x Array) Array { return last(x, to1(slices.Min[[]float64])).drop(len(x.Dims) - 1) }),
+		one1("argmax", positions, true, func(x tensor.Tensor) tensor.Tensor { return x.ArgMax(-1) },
+			func(x Array) Array { return last(x, to1(argmaxOf)).drop(len(x.Dims) - 1) }),
+		one1("argmax with NaN", positions, false, func(x tensor.Tensor) tensor.Tensor { return withNaN(x).ArgMax(-1) },
+			func(x Array) Array { return last(nanAbove(x), to1(argmaxOf)).drop(len(x.Dims) - 1) }),
+		one1("top_k values", positions, true, func(x tensor.Tensor) tensor.Tensor { v, _ := x.TopK(3); return v },
+			func(x Array) Array { return last(x, topOf(3, true)) }),
+		one1("top_k", positions, true, func(x tensor.Tensor) tensor.Tensor { _, at := x.TopK(3); return at },
+			func(x Array) Array { return last(x, topOf(3, false)) }),
+		one1("top_k with NaN", positions, false, func(x tensor.Tensor) tensor.Tensor { _, at := withNaN(x).TopK(2); return at },
+			func(x Array) Array { return last(nanAbove(x), topOf(2, false)) }),
 		one1("softmax", rows, false, tensor.Tensor.Softmax, func(x Array) Array { return last(x, softmaxOf) }),
 		one1("log_softmax", rows, false, tensor.Tensor.LogSoftmax, func(x Array) Array {
 			return last(x, func(l []float64) []float64 { return mapLine(softmaxOf(l), math.Log) })
 		}),
-		one1("logsumexp", append(rows, [][]int{{3, 0}}), false, tensor.Tensor.LogSumExp, func(x Array) Array { return last(x, to1(logSumExpOf)).drop(len(x.Dims) - 1) }),
+		one1("logsumexp", append(rows, [][]int{{3, 0}}), false, tensor.Tensor.LogSumExp,
+			func(x Array) Array { return last(x, to1(logSumExpOf)).drop(len(x.Dims) - 1) }),
 		one1("softmax_causal", [][][]int{{{2, 3, 3}}, {{2, 5}}}, false, tensor.Tensor.SoftmaxCausal, func(x Array) Array {
 			q, k := x.matrix()
 			return build(x.Dims, func(i []int) float64 {
@@ -253,7 +279,8 @@ func scalar(v float64, x tensor.Tensor) tensor.Tensor { return Of(x.DType(), []f
 
 func matrixCases() []ValueCase {
 	mm := func(name string, ta, tb bool, dims ...[][]int) ValueCase {
-		return ValueCase{Name: "matmul " + name, Dims: dims, F: func(x []tensor.Tensor) tensor.Tensor { return tensor.MatMul(x[0], x[1], ta, tb) },
+		return ValueCase{Name: "matmul " + name, Dims: dims,
+			F:    func(x []tensor.Tensor) tensor.Tensor { return tensor.MatMul(x[0], x[1], ta, tb) },
 			Want: func(x []Array) Array { return x[0].matmul(x[1], ta, tb) }}
 	}
 	norm := func(name string, dims [][]int, f func(x []tensor.Tensor) tensor.Tensor, line func(l []float64) []float64) ValueCase {
@@ -286,11 +313,13 @@ func matrixCases() []ValueCase {
 				}
 				return y
 			}},
-		norm("layer_norm", [][]int{{3, 5}, {5}, {5}}, func(x []tensor.Tensor) tensor.Tensor { return tensor.LayerNorm(x[0], x[1], x[2], 1e-3) }, layerNormOf(1e-3)),
+		norm("layer_norm", [][]int{{3, 5}, {5}, {5}}, func(x []tensor.Tensor) tensor.Tensor { return tensor.LayerNorm(x[0], x[1], x[2], 1e-3) },
+			layerNormOf(1e-3)),
 		norm("layer_norm plain", [][]int{{2, 2, 6}}, func(x []tensor.Tensor) tensor.Tensor {
 			return tensor.LayerNorm(x[0], tensor.Tensor{}, tensor.Tensor{}, 1e-3)
 		}, layerNormOf(1e-3)),
-		norm("rms_norm", [][]int{{3, 5}, {5}}, func(x []tensor.Tensor) tensor.Tensor { return tensor.RMSNorm(x[0], x[1], 1e-3) }, rmsNormOf(1e-3)),
+		norm("rms_norm", [][]int{{3, 5}, {5}}, func(x []tensor.Tensor) tensor.Tensor { return tensor.RMSNorm(x[0], x[1], 1e-3) },
+			rmsNormOf(1e-3)),
 	}
 }
 
@@ -305,7 +334,8 @@ func lossCases() []ValueCase {
 	crossEntropy := func(smoothing float64, ignore int64) ValueCase {
 		return ValueCase{Name: "cross_entropy", Loss: true, Dims: [][][]int{{{5, 4}}, {{5, 40}}},
 			F: func(x []tensor.Tensor) tensor.Tensor {
-				return tensor.CrossEntropy(x[0], tensor.FromSlice([]int64{1, 3, 0, 1, 2}, 5), tensor.CrossEntropyOptions{Smoothing: smoothing, Ignore: &ignore})
+				return tensor.CrossEntropy(x[0], tensor.FromSlice([]int64{1, 3, 0, 1, 2}, 5),
+					tensor.CrossEntropyOptions{Smoothing: smoothing, Ignore: &ignore})
 			},
 			Want: func(x []Array) Array {
 				sum, n := 0.0, 0.0
@@ -321,8 +351,10 @@ func lossCases() []ValueCase {
 			}}
 	}
 	return []ValueCase{
-		{Name: "mse", Loss: true, Dims: same, F: func(x []tensor.Tensor) tensor.Tensor { return tensor.MSE(x[0], x[1]) }, Want: mean(func(x, y float64) float64 { return (x - y) * (x - y) })},
-		{Name: "bce_with_logits", Loss: true, Dims: same, F: func(x []tensor.Tensor) tensor.Tensor { return tensor.BCEWithLogits(x[0], x[1]) }, Want: mean(bceOf)},
+		{Name: "mse", Loss: true, Dims: same, F: func(x []tensor.Tensor) tensor.Tensor { return tensor.MSE(x[0], x[1]) },
+			Want: mean(func(x, y float64) float64 { return (x - y) * (x - y) })},
+		{Name: "bce_with_logits", Loss: true, Dims: same, F: func(x []tensor.Tensor) tensor.Tensor { return tensor.BCEWithLogits(x[0], x[1]) },
+			Want: mean(bceOf)},
 		crossEntropy(0, -1), crossEntropy(0.1, -1), crossEntropy(0.1, 1),
 	}
 }

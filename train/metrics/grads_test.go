@@ -15,7 +15,8 @@ import (
 func TestGrads(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "grads")
 	loss := metrics.Number(2.5)
-	a := metrics.GradStep{Step: 1, Loss: &loss, Grads: []metrics.GradNorm{{Name: "w", Shape: []int{2, 3}, Norm: 0.1}, {Name: "b", Shape: []int{}, Norm: metrics.Number(math.Inf(1))}}}
+	a := metrics.GradStep{Step: 1, Loss: &loss,
+		Grads: []metrics.GradNorm{{Name: "w", Shape: []int{2, 3}, Norm: 0.1}, {Name: "b", Shape: []int{}, Norm: metrics.Number(math.Inf(1))}}}
 	b := metrics.GradStep{Step: 2, Grads: []metrics.GradNorm{}}
 	require.NoError(t, metrics.AppendGrads(file))
 	require.NoError(t, metrics.AppendGrads(file, a))

@@ -60,7 +60,8 @@ func TestFiles(t *testing.T) {
 	require.False(t, metrics.Ext("m.json"))
 	f, err := metrics.Open(filepath.Join(t.TempDir(), "m.csv"), 0)
 	require.NoError(t, err)
-	require.EqualError(t, f.Write(3, at, map[string]float64{"time": 1}), `metrics: a value of step 3 is named "time", as what every line begins with`)
+	require.EqualError(t, f.Write(3, at, map[string]float64{"time": 1}),
+		`metrics: a value of step 3 is named "time", as what every line begins with`)
 	require.NoError(t, f.Close())
 	_, err = metrics.Open(filepath.Join(t.TempDir(), "none", "m.csv"), 3)
 	require.ErrorContains(t, err, "none")

@@ -146,7 +146,8 @@ func TestRule(t *testing.T) {
 	r := Rule{Dim: 0, Parts: []int{6, 2, 2}}
 	boxes, err := r.Boxes([]int{10, 3}, 1, 2)
 	require.NoError(t, err)
-	require.Equal(t, []tensor.Box{{Lo: []int{3, 0}, Hi: []int{6, 3}}, {Lo: []int{7, 0}, Hi: []int{8, 3}}, {Lo: []int{9, 0}, Hi: []int{10, 3}}}, boxes)
+	require.Equal(t, []tensor.Box{{Lo: []int{3, 0}, Hi: []int{6, 3}}, {Lo: []int{7, 0}, Hi: []int{8, 3}}, {Lo: []int{9, 0}, Hi: []int{10, 3}}},
+		boxes)
 	boxes, err = r.Boxes([]int{10, 3}, 0, 1)
 	require.NoError(t, err)
 	require.Len(t, boxes, 1, "what touches is one box")
@@ -155,7 +156,8 @@ func TestRule(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, []tensor.Box{{Lo: []int{lo, 0}, Hi: []int{lo + 3, 2}}}, boxes)
 	}
-	for unit, want := range map[int]string{4: "6 elements do not divide into units of 4", 2: "3 units of 2 do not divide over 2 ranks: the number of ranks must divide 3", -1: "units of -1"} {
+	for unit, want := range map[int]string{4: "6 elements do not divide into units of 4",
+		2: "3 units of 2 do not divide over 2 ranks: the number of ranks must divide 3", -1: "units of -1"} {
 		_, err := (Rule{Unit: unit}).Boxes([]int{6, 2}, 0, 2)
 		require.ErrorContains(t, err, want)
 	}

@@ -89,7 +89,8 @@ func (r Rule) share(width, rank, size int) (lo, hi int, err error) {
 		k := rank / (size / n)
 		return k * r.Unit, (k + 1) * r.Unit, nil
 	}
-	return 0, 0, fmt.Errorf("%d units of %d do not divide over %d ranks: the number of ranks must divide %d, or be a multiple of it", n, r.Unit, size, n)
+	return 0, 0, fmt.Errorf("%d units of %d do not divide over %d ranks: the number of ranks must divide %d, or be a multiple of it",
+		n, r.Unit, size, n)
 }
 
 // Share returns the first element of the share of rank, when n elements are divided into size shares.

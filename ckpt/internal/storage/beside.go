@@ -23,7 +23,8 @@ func CheckBeside(files map[string][]byte) error {
 		case err != nil:
 		case strings.ContainsFunc(name, unicode.IsControl) || len(name) > 255:
 			err = fmt.Errorf("%.99q is no name of a file", name)
-		case strings.EqualFold(name, ManifestName) || strings.EqualFold(name, IndexName) || strings.HasSuffix(strings.ToLower(name), ".safetensors"):
+		case strings.EqualFold(name, ManifestName) || strings.EqualFold(name, IndexName) ||
+			strings.HasSuffix(strings.ToLower(name), ".safetensors"):
 			err = fmt.Errorf("%q is a name of the checkpoint itself", name)
 		case len(files[name]) > maxBeside:
 			err = fmt.Errorf("%q has %d bytes; at most %d are allowed", name, len(files[name]), maxBeside)

@@ -63,7 +63,8 @@ type Piece struct {
 
 // NewReader returns a reader without files.
 func NewReader(fsys disk.FS, path string) *Reader {
-	return &Reader{FS: fsys, Path: path, Files: map[string]*File{}, listed: map[string]bool{}, Tensors: map[string]*Tensor{}, list: ManifestName}
+	return &Reader{FS: fsys, Path: path, Files: map[string]*File{}, listed: map[string]bool{}, Tensors: map[string]*Tensor{},
+		list: ManifestName}
 }
 
 // Open opens a checkpoint and checks everything except the data. All problems are joined in one error.

@@ -18,12 +18,16 @@ func TestText(t *testing.T) {
 		d    Diagnosis
 		want []string
 	}{
-		"all":     {Diagnosis{OpensLibs: true, Libraries: []Library{found}, GPUs: []cuda.Info{gpu}}, []string{"CUDA 13.0, /lib/libcuda.so.580", "GPU 1: NVIDIA H200, compute capability 10.0, 140.0 GiB, PCI 0000:3b:00.0", "Everything is there"}},
-		"wheels":  {Diagnosis{OpensLibs: true, Libraries: []Library{found}, GPUs: []cuda.Info{gpu}, Get: "pip install x"}, []string{"get what is missing:\n  pip install x"}},
-		"no GPU":  {Diagnosis{OpensLibs: true, Libraries: []Library{found}}, []string{"the driver shows none"}},
-		"on bus":  {Diagnosis{OpensLibs: true, Libraries: []Library{lacking}, Hardware: []string{"0000:3b:00.0"}}, []string{"one is on the PCI bus (0000:3b:00.0), but no libcuda; install the driver"}},
-		"nodl":    {Diagnosis{}, []string{"built with -tags nodl"}},
-		"limited": {Diagnosis{Limits: []Limit{{Name: "open files", Option: "n", Value: 64, Note: "few"}, {Name: "locked", Option: "l", Value: -1}}}, []string{"64 (few)", "unlimited"}},
+		"all": {Diagnosis{OpensLibs: true, Libraries: []Library{found}, GPUs: []cuda.Info{gpu}}, []string{"CUDA 13.0, /lib/libcuda.so.580",
+			"GPU 1: NVIDIA H200, compute capability 10.0, 140.0 GiB, PCI 0000:3b:00.0", "Everything is there"}},
+		"wheels": {Diagnosis{OpensLibs: true, Libraries: []Library{found}, GPUs: []cuda.Info{gpu}, Get: "pip install x"},
+			[]string{"get what is missing:\n  pip install x"}},
+		"no GPU": {Diagnosis{OpensLibs: true, Libraries: []Library{found}}, []string{"the driver shows none"}},
+		"on bus": {Diagnosis{OpensLibs: true, Libraries: []Library{lacking}, Hardware: []string{"0000:3b:00.0"}},
+			[]string{"one is on the PCI bus (0000:3b:00.0), but no libcuda; install the driver"}},
+		"nodl": {Diagnosis{}, []string{"built with -tags nodl"}},
+		"limited": {Diagnosis{Limits: []Limit{{Name: "open files", Option: "n", Value: 64, Note: "few"},
+			{Name: "locked", Option: "l", Value: -1}}}, []string{"64 (few)", "unlimited"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out strings.Builder

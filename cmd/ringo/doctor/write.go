@@ -96,7 +96,8 @@ func (d *Diagnosis) writeCUDA(out io.Writer) {
 	}
 	_ = w.Flush() // errors are ignored, as with other prints
 	for _, g := range d.GPUs {
-		fmt.Fprintf(out, "GPU %d: %s, compute capability %s, %.1f GiB, PCI %s\n", g.Index, g.Name, capability(g), float64(g.Memory)/(1<<30), g.PCIBusID)
+		fmt.Fprintf(out, "GPU %d: %s, compute capability %s, %.1f GiB, PCI %s\n",
+			g.Index, g.Name, capability(g), float64(g.Memory)/(1<<30), g.PCIBusID)
 	}
 	fmt.Fprintln(out)
 	fmt.Fprintln(out, d.advice())

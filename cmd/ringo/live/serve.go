@@ -33,7 +33,8 @@ const (
 var files embed.FS
 
 // types are the files of the page.
-var types = map[string]string{"page.html": "text/html; charset=utf-8", "page.css": "text/css; charset=utf-8", "page.js": "text/javascript; charset=utf-8"}
+var types = map[string]string{"page.html": "text/html; charset=utf-8", "page.css": "text/css; charset=utf-8",
+	"page.js": "text/javascript; charset=utf-8"}
 
 // Server shows a job. It is a launch.Watcher.
 type Server struct {
@@ -83,8 +84,8 @@ func Listen(addr, program string) (*Server, error) {
 // newServer serves on l. Requests may use the name host.
 func newServer(l net.Listener, host, program string) *Server {
 	self, _ := os.Hostname() // on an error only addresses work
-	s := &Server{state: newState(program), token: rand.Text(), names: []string{"localhost", host, self}, l: &limited{Listener: l, free: make(chan struct{}, maxConns)},
-		over: make(chan struct{}), viewers: make(chan struct{}, maxViewers)}
+	s := &Server{state: newState(program), token: rand.Text(), names: []string{"localhost", host, self},
+		l: &limited{Listener: l, free: make(chan struct{}, maxConns)}, over: make(chan struct{}), viewers: make(chan struct{}, maxViewers)}
 	s.http = &http.Server{Handler: s, ReadHeaderTimeout: patience, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10}
 	go func() { _ = s.http.Serve(s.l) }() // returns after Close
 	return s

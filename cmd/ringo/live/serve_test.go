@@ -73,13 +73,14 @@ func TestWhoMayLook(t *testing.T) {
 	defer other.Close(nil)
 	assert.NotEqual(t, s.token, other.token)
 
-	for _, path := range []string{"", "/", "state", "page.js", "favicon.ico", other.token + "/", s.token[1:] + "/", strings.ToLower(s.token) + "/", "/" + s.token + "/", "?token=" + s.token} {
+	for _, path := range []string{"", "/", "state", "page.js", "favicon.ico", other.token + "/", s.token[1:] + "/",
+		strings.ToLower(s.token) + "/", "/" + s.token + "/", "?token=" + s.token} {
 		answer, text := get(t, base+path, nil)
 		assert.Equal(t, http.StatusForbidden, answer.StatusCode, path)
 		assert.NotContains(t, text, "train", path)
 	}
-	for host, want := range map[string]int{"localhost:80": 200, "LOCALHOST": 200, "127.0.0.1": 200, "[::1]:443": 200, "[::1]": 200, "10.1.2.3:4": 200,
-		"evil.example": 403, "evil.example:80": 403, "localhost.evil.example": 403, "127.0.0.1.evil.example": 403} {
+	for host, want := range map[string]int{"localhost:80": 200, "LOCALHOST": 200, "127.0.0.1": 200, "[::1]:443": 200, "[::1]": 200,
+		"10.1.2.3:4": 200, "evil.example": 403, "evil.example:80": 403, "localhost.evil.example": 403, "127.0.0.1.evil.example": 403} {
 		answer, _ := get(t, s.URL()+"state", func(r *http.Request) { r.Host = host })
 		assert.Equal(t, want, answer.StatusCode, host)
 	}
@@ -95,11 +96,14 @@ func TestWhoMayLook(t *testing.T) {
 func TestPage(t *testing.T) {
 	s := serve(t)
 	defer s.Close(nil)
-	for what, kind := range map[string]string{"": "text/html", "page.css": "text/css", "page.js": "text/javascript", "state": "application/json"} {
+	for what, kind := range map[string]string{
+		"": "text/html", "page.css": "text/css", "page.js": "text/javascript", "state": "application/json",
+	} {
 		answer, text := get(t, s.URL()+what, nil)
 		assert.Equal(t, http.StatusOK, answer.StatusCode)
 		assert.Contains(t, answer.Header.Get("Content-Type"), kind)
-		assert.Contains(t, answer.Header.Get("Content-Security-Policy"), "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'")
+		assert.Contains(t, answer.Header.Get("Content-Security-Policy"),
+			"default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'")
 		assert.Empty(t, answer.Header.Get("Access-Control-Allow-Origin"))
 		assert.Equal(t, "no-referrer", answer.Header.Get("Referrer-Policy"))
 		assert.Equal(t, "nosniff", answer.Header.Get("X-Content-Type-Options"))

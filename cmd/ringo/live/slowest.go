@@ -69,7 +69,8 @@ type slowView struct {
 }
 
 func (s *slowest) view() slowView {
-	v := slowView{Steps: []int{}, Ranks: []int{}, Lead: []int{}, Times: make([]int, s.ranks), Own: make([]int64, s.ranks), Took: make([]int64, s.ranks)}
+	v := slowView{Steps: []int{}, Ranks: []int{}, Lead: []int{}, Times: make([]int, s.ranks), Own: make([]int64, s.ranks),
+		Took: make([]int64, s.ranks)}
 	var whole []*stepTimes
 	for at := s.last; at > max(0, s.last-heldSteps) && len(whole) < shownSteps; at-- {
 		if t := &s.held[at%heldSteps]; t.step == at && t.got == s.ranks {

@@ -217,8 +217,8 @@ type view struct {
 func (s *state) encode() ([]byte, int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	v := view{Job: s.job, Rates: []*series{&s.rates}, Values: s.values, Kinds: []string{}, Memory: make([][]int, len(s.ranks)), Slow: s.slow.view(),
-		Status: make([]string, len(s.ranks)), Comm: []live.Op{}}
+	v := view{Job: s.job, Rates: []*series{&s.rates}, Values: s.values, Kinds: []string{}, Memory: make([][]int, len(s.ranks)),
+		Slow: s.slow.view(), Status: make([]string, len(s.ranks)), Comm: []live.Op{}}
 	if len(s.samples.Steps) > 0 {
 		v.Rates = append(v.Rates, &s.samples)
 	}

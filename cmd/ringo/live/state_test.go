@@ -46,7 +46,8 @@ func TestSeries(t *testing.T) {
 
 func TestSlowest(t *testing.T) {
 	s := &slowest{ranks: 3}
-	assert.Equal(t, slowView{Steps: []int{}, Ranks: []int{}, Lead: []int{}, Times: make([]int, 3), Own: make([]int64, 3), Took: make([]int64, 3)}, s.view())
+	assert.Equal(t,
+		slowView{Steps: []int{}, Ranks: []int{}, Lead: []int{}, Times: make([]int, 3), Own: make([]int64, 3), Took: make([]int64, 3)}, s.view())
 	s.add(0, 3, []int{100, 100, 100}, []int{50, 90, 50})
 	s.add(2, 2, []int{100, 100}, []int{80, 30})
 	s.add(1, 4, []int{100, 100, 100, 100}, []int{20, 30, 70, 10})
@@ -93,7 +94,8 @@ func TestState(t *testing.T) {
 	assert.Equal(t, "starting", v.Job.State)
 	s.Started(1, 2, 2)
 	for rank := range 2 {
-		s.Shown(1, rank, report(t, live.Report{Step: 4, Total: 9, Steps: 4, Elapsed: 2e6, Samples: 100, Took: []int{5, 5}, Own: []int{1 + rank, 1},
+		s.Shown(1, rank, report(t, live.Report{Step: 4, Total: 9, Steps: 4, Elapsed: 2e6, Samples: 100, Took: []int{5, 5},
+			Own:    []int{1 + rank, 1},
 			Values: []live.Values{{Name: "loss", Steps: []int{3, 4}, Values: []metrics.Number{2, metrics.Number(rank + 1)}}},
 			Memory: map[string]tensor.MemoryUse{"gradients": {Live: 10 + rank, Peak: 12 + rank}, "total": {Live: 10, Peak: 20 + rank}},
 			Comm:   []live.Op{{Name: "allreduce", Calls: 1, Payload: 2, Wire: 3, Flight: 4, Waited: 5}, {Name: fmt.Sprint("own", rank)}}}))
@@ -110,7 +112,8 @@ func TestState(t *testing.T) {
 	assert.Equal(t, []string{"parameters", "gradients", "optimizer", "activations", "gathered", "communication", "other"}, v.Kinds)
 	assert.Equal(t, [][]int{{0, 10, 0, 0, 0, 0, 0, 20}, {0, 11, 0, 0, 0, 0, 0, 21}}, v.Memory)
 	assert.Equal(t, []int{0, 13, 0, 0, 0, 0, 0}, v.Peaks)
-	assert.Equal(t, []live.Op{{Name: "allreduce", Calls: 2, Payload: 4, Wire: 6, Flight: 8, Waited: 10}, {Name: "own0"}, {Name: "own1"}}, v.Comm)
+	assert.Equal(t, []live.Op{{Name: "allreduce", Calls: 2, Payload: 4, Wire: 6, Flight: 8, Waited: 10}, {Name: "own0"}, {Name: "own1"}},
+		v.Comm)
 	assert.Equal(t, []int{1, 0}, v.Slow.Ranks)
 
 	_, before, _ := s.encode()
@@ -127,8 +130,8 @@ func TestRestart(t *testing.T) {
 	s := newState("train")
 	s.Started(1, 2, 2)
 	values := func(gen, step int, loss metrics.Number) {
-		s.Shown(gen, 0, report(t, live.Report{Step: step, Steps: 1, Elapsed: 1e6, Took: []int{1}, Own: []int{1}, Comm: []live.Op{{Name: "x", Calls: 7}},
-			Values: []live.Values{{Name: "loss", Steps: []int{step}, Values: []metrics.Number{loss}}}}))
+		s.Shown(gen, 0, report(t, live.Report{Step: step, Steps: 1, Elapsed: 1e6, Took: []int{1}, Own: []int{1},
+			Comm: []live.Op{{Name: "x", Calls: 7}}, Values: []live.Values{{Name: "loss", Steps: []int{step}, Values: []metrics.Number{loss}}}}))
 	}
 	for step := 1; step <= 5; step++ {
 		values(1, step, metrics.Number(step))

@@ -22,9 +22,10 @@ import (
 // short is a training of about a second.
 func short(t *testing.T) Options {
 	text := filepath.Join(t.TempDir(), "text")
-	require.NoError(t, os.WriteFile(text, []byte(strings.Repeat("All the world's a stage, and all the men and women merely players. ", 12)), 0o666))
-	return Options{Options: train.Options{Threads: 1, SaveEvery: 100, Quiet: true}, layout: layout{fsdp: 1, tp: 1, cp: 1, ep: 1, stage: 3}, layers: 2, dim: 12, heads: 6, kvHeads: 2,
-		seq: 9, batch: 5, steps: 20, sample: 15, optim: "adamw", dtype: "float64", seed: 3, data: text}
+	require.NoError(t,
+		os.WriteFile(text, []byte(strings.Repeat("All the world's a stage, and all the men and women merely players. ", 12)), 0o666))
+	return Options{Options: train.Options{Threads: 1, SaveEvery: 100, Quiet: true}, layout: layout{fsdp: 1, tp: 1, cp: 1, ep: 1, stage: 3},
+		layers: 2, dim: 12, heads: 6, kvHeads: 2, seq: 9, batch: 5, steps: 20, sample: 15, optim: "adamw", dtype: "float64", seed: 3, data: text}
 }
 
 func trained(t *testing.T, o Options) summary {
@@ -60,7 +61,9 @@ func layouts() (all []layout) {
 			}
 		}
 	}
-	return append(all, []layout{{1, 1, 3, 2, false, 0, 1, 1}, {1, 1, 3, 2, true, 0, 1, 1}, {2, 1, 3, 2, true, 3, 1, 1}, {1, 2, 3, 2, false, 0, 1, 1}, {1, 2, 2, 2, true, 0, 1, 1}, {1, 1, 3, 6, false, 0, 1, 1}, {1, 1, 3, 6, true, 2, 1, 1}, {1, 1, 3, 1, false, 0, 2, 1}, {2, 2, 3, 1, false, 0, 2, 1}}...)
+	return append(all, []layout{{1, 1, 3, 2, false, 0, 1, 1}, {1, 1, 3, 2, true, 0, 1, 1}, {2, 1, 3, 2, true, 3, 1, 1},
+		{1, 2, 3, 2, false, 0, 1, 1}, {1, 2, 2, 2, true, 0, 1, 1}, {1, 1, 3, 6, false, 0, 1, 1}, {1, 1, 3, 6, true, 2, 1, 1},
+		{1, 1, 3, 1, false, 0, 2, 1}, {2, 2, 3, 1, false, 0, 2, 1}}...)
 }
 
 // Every layout has the losses and the text of one rank.
@@ -92,7 +95,9 @@ func TestResumeElsewhere(t *testing.T) {
 	o := short(t)
 	want := trained(t, o)
 	o.Save, o.Resume, o.steps = filepath.Join(t.TempDir(), "ckpt"), true, 0
-	for _, l := range []layout{on(1, 1, 3), {1, 2, 3, 2, true, 0, 1, 1}, {1, 3, 3, 1, false, 0, 2, 1}, {2, 1, 3, 2, false, 0, 1, 1}, on(1, 2, 2)} {
+	for _, l := range []layout{
+		on(1, 1, 3), {1, 2, 3, 2, true, 0, 1, 1}, {1, 3, 3, 1, false, 0, 2, 1}, {2, 1, 3, 2, false, 0, 1, 1}, on(1, 2, 2),
+	} {
 		o.layout = l
 		o.steps += 4
 		got := trained(t, o)
@@ -100,7 +105,8 @@ func TestResumeElsewhere(t *testing.T) {
 		requireLosses(t, want.Losses[:o.steps], got.Losses, 1e-9, "%+v", l)
 	}
 	o.heads, o.kvHeads = 3, 1 // parameters of the same sizes, but another model
-	require.ErrorContains(t, o.run(new(bytes.Buffer)), "-resume: the checkpoint is of a model with -layers 2 -dim 12 -heads 6 -kv-heads 2 -seq 9, not -layers 2 -dim 12 -heads 3 -kv-heads 1")
+	require.ErrorContains(t, o.run(new(bytes.Buffer)),
+		"-resume: the checkpoint is of a model with -layers 2 -dim 12 -heads 6 -kv-heads 2 -seq 9, not -layers 2 -dim 12 -heads 3 -kv-heads 1")
 	o.heads, o.kvHeads = 6, 2
 	last := trained(t, o) // nothing is left to do
 	require.Equal(t, 20, last.ResumedAt)
@@ -127,7 +133,8 @@ func TestTypesAndDevices(t *testing.T) {
 	o, cuda := short(t), disttest.CUDA(t, emu.Config{Devices: 1, Lazy: true})
 	want := trained(t, o)
 	for dtype, tol := range map[string]float64{"float64": 1e-9, "float32": 1e-4, "bfloat16": 0.05} {
-		for i, l := range []layout{on(2, 1, 3), on(1, 2, 3), {1, 1, 3, 2, false, 0, 1, 1}, {1, 2, 3, 2, true, 0, 1, 1}, {1, 1, 3, 2, true, 3, 1, 1}, {1, 2, 3, 1, false, 0, 2, 1}} {
+		for i, l := range []layout{on(2, 1, 3), on(1, 2, 3), {1, 1, 3, 2, false, 0, 1, 1}, {1, 2, 3, 2, true, 0, 1, 1},
+			{1, 1, 3, 2, true, 3, 1, 1}, {1, 2, 3, 1, false, 0, 2, 1}} {
 			o.dtype, o.layout, o.Device = dtype, l, nil
 			requireLosses(t, want.Losses, trained(t, o).Losses, tol, "%s %+v", dtype, l)
 			if dtype == "float64" && i%2 > 0 || dtype != "bfloat16" && reliability.Long(t) { // the emulator is slow
@@ -173,7 +180,8 @@ func TestMisuse(t *testing.T) {
 	for want, c := range map[string]struct {
 		l layout
 		n int
-	}{"-fsdp 3 -tp 1 -cp 1 does not fit the launcher's 4 ranks": {on(0, 3, 3), 4}, "-dp 2 -fsdp 3 -tp 1 -cp 1 does not fit the launcher's 4 ranks": {on(2, 3, 3), 4}} {
+	}{"-fsdp 3 -tp 1 -cp 1 does not fit the launcher's 4 ranks": {on(0, 3, 3), 4},
+		"-dp 2 -fsdp 3 -tp 1 -cp 1 does not fit the launcher's 4 ranks": {on(2, 3, 3), 4}} {
 		require.EqualError(t, c.l.fill(c.n), want)
 	}
 	l := on(0, 2, 3)
@@ -184,8 +192,8 @@ func TestMisuse(t *testing.T) {
 // TestLongLearns trains with the program's defaults, which takes a few minutes. The loss gets lower than that of a trigram model.
 func TestLongLearns(t *testing.T) {
 	reliability.SkipUnlessLong(t)
-	o := Options{Options: train.Options{Quiet: true}, layout: layout{fsdp: 1, tp: 1, cp: 1, ep: 1, stage: 3}, layers: 4, dim: 128, heads: 4, seq: 128, batch: 16, steps: 500,
-		optim: "adamw", dtype: "float32", seed: 9}
+	o := Options{Options: train.Options{Quiet: true}, layout: layout{fsdp: 1, tp: 1, cp: 1, ep: 1, stage: 3}, layers: 4, dim: 128, heads: 4,
+		seq: 128, batch: 16, steps: 500, optim: "adamw", dtype: "float32", seed: 9}
 	text, err := o.text()
 	require.NoError(t, err)
 	cut := len(text) * 9 / 10

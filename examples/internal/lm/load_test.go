@@ -34,7 +34,8 @@ func folderOf(t *testing.T, c gpt.Config, seed uint64, tokenizer ...string) stri
 		files, err := m.Files()
 		require.NoError(t, err)
 		for _, name := range tokenizer {
-			if files["tokenizer.json"], err = os.ReadFile(filepath.Join("..", "..", "..", "data", "tokenizer", "testdata", name, "tokenizer.json")); err != nil {
+			if files["tokenizer.json"], err = os.ReadFile(
+				filepath.Join("..", "..", "..", "data", "tokenizer", "testdata", name, "tokenizer.json")); err != nil {
 				return err
 			}
 		}
@@ -165,7 +166,8 @@ func TestAdaptersOfAnotherBase(t *testing.T) {
 	o := short(t)
 	first, second := folder(t, gpt2), t.TempDir()
 	require.NoError(t, os.CopyFS(second, os.DirFS(first)))
-	o.load, o.lora, o.steps, o.dtype, o.layout, o.Save, o.Resume = first, 2, 2, "bfloat16", on(1, 2, 3), filepath.Join(t.TempDir(), "ckpt"), true
+	o.load, o.lora, o.steps, o.dtype, o.layout, o.Save, o.Resume = first, 2, 2, "bfloat16", on(1, 2, 3), filepath.Join(t.TempDir(), "ckpt"),
+		true
 	trained(t, o)
 	o.load, o.steps, o.layout = second, 4, on(2, 1, 3)
 	require.Equal(t, 2, trained(t, o).ResumedAt)

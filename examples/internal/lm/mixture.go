@@ -23,7 +23,8 @@ type mixture struct {
 
 func (o *Options) mixtureFlags(fs *flag.FlagSet) {
 	m := &o.mixture
-	fs.IntVar(&m.experts, "experts", 8, "experts of each layer; together, those of a token and the shared ones have the size of an MLP of examples/gpt")
+	fs.IntVar(&m.experts, "experts", 8,
+		"experts of each layer; together, those of a token and the shared ones have the size of an MLP of examples/gpt")
 	fs.IntVar(&m.topK, "topk", 2, "experts of a token")
 	fs.IntVar(&m.shared, "shared", 0, "shared experts, which see all tokens")
 	fs.Float64Var(&m.capacity, "capacity", 0, "slots of an expert, as a multiple of the mean: more are dropped (0: none are)")

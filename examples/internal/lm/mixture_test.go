@@ -38,8 +38,8 @@ func withExperts() []layout {
 	l := func(dp, fsdp, tp, cp, ep int) layout {
 		return layout{dp: dp, fsdp: fsdp, stage: 3, tp: tp, cp: cp, ep: ep}
 	}
-	return []layout{l(1, 1, 1, 1, 2), l(1, 1, 1, 1, 4), l(2, 1, 1, 1, 2), l(1, 2, 1, 1, 2), l(2, 2, 1, 1, 2), l(1, 1, 2, 1, 2), l(1, 2, 2, 1, 1), l(3, 1, 1, 1, 1), l(1, 1, 1, 2, 2),
-		divided(l(1, 1, 2, 1, 2)), divided(l(1, 2, 2, 1, 1)), divided(l(2, 1, 2, 1, 2))}
+	return []layout{l(1, 1, 1, 1, 2), l(1, 1, 1, 1, 4), l(2, 1, 1, 1, 2), l(1, 2, 1, 1, 2), l(2, 2, 1, 1, 2), l(1, 1, 2, 1, 2),
+		l(1, 2, 2, 1, 1), l(3, 1, 1, 1, 1), l(1, 1, 1, 2, 2), divided(l(1, 1, 2, 1, 2)), divided(l(1, 2, 2, 1, 1)), divided(l(2, 1, 2, 1, 2))}
 }
 
 // divided is l with sequence parallelism.
@@ -87,7 +87,8 @@ func TestResumeExpertsElsewhere(t *testing.T) {
 		requireLosses(t, want.Losses[:o.steps], trained(t, o).Losses, 1e-9, "%+v", o.layout)
 	}
 	o.mixture = mixtures["aux"]
-	require.ErrorContains(t, o.run(new(bytes.Buffer)), "the checkpoint does not fit: unexpected: model:model.layers.0.mlp.gate.e_score_correction_bias")
+	require.ErrorContains(t, o.run(new(bytes.Buffer)),
+		"the checkpoint does not fit: unexpected: model:model.layers.0.mlp.gate.e_score_correction_bias")
 }
 
 // Training works on emulated GPUs and in 16-bit types.
@@ -148,7 +149,8 @@ func TestValuesOfExperts(t *testing.T) {
 func TestPictureOfBalances(t *testing.T) {
 	var runs []curve.Run
 	for name, set := range map[string]func(o *Options){
-		"no balancing": func(o *Options) { o.aux = 0 }, "balance loss": func(o *Options) { o.aux = 0.5 }, "moving bias": func(o *Options) { o.aux, o.bias = 0, 0.1 },
+		"no balancing": func(o *Options) { o.aux = 0 }, "balance loss": func(o *Options) { o.aux = 0.5 },
+		"moving bias": func(o *Options) { o.aux, o.bias = 0, 0.1 },
 	} {
 		o := shortMixture(t)
 		o.Metrics = filepath.Join(t.TempDir(), "m.jsonl")
@@ -193,7 +195,8 @@ func TestLongExpertsLearn(t *testing.T) {
 	run := func(experts bool, flags ...string) (val, cv float64) {
 		fs := flag.NewFlagSet("", flag.ContinueOnError)
 		o := define(fs, experts)
-		require.NoError(t, fs.Parse(append([]string{"-steps", "300", "-layers", "2", "-dim", "64", "-heads", "2", "-seq", "64", "-sample", "0", "-json"}, flags...)))
+		require.NoError(t, fs.Parse(
+			append([]string{"-steps", "300", "-layers", "2", "-dim", "64", "-heads", "2", "-seq", "64", "-sample", "0", "-json"}, flags...)))
 		s := trained(t, o())
 		for _, l := range s.Experts {
 			cv += l.CV / float64(len(s.Experts))

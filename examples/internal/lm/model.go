@@ -18,7 +18,8 @@ import (
 // model returns the model without values.
 func (o *Options) model() (*gpt.Model, error) {
 	if o.load == "" {
-		m, err := gpt.New(gpt.Config{Kind: gpt.Llama, Vocab: 256, Positions: o.seq, Width: o.dim, Layers: o.layers, Heads: o.heads, KVHeads: o.kvHeads})
+		m, err := gpt.New(gpt.Config{Kind: gpt.Llama, Vocab: 256, Positions: o.seq, Width: o.dim, Layers: o.layers, Heads: o.heads,
+			KVHeads: o.kvHeads})
 		if err == nil {
 			o.mix(m)
 		}

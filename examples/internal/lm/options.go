@@ -63,7 +63,8 @@ func (o *Options) flags(fs *flag.FlagSet) {
 	fs.StringVar(&o.dtype, "dtype", "float32", "float32, float64 or bfloat16 (the optimizer keeps the parameters in float32 as well)")
 	fs.Uint64Var(&o.seed, "seed", 9, "seed of parameters, order and sample")
 	fs.StringVar(&o.data, "data", "", "`file` of text (default: Newton's Opticks)")
-	fs.StringVar(&o.load, "load", "", "`folder` of a model in Hugging Face's form (config.json, safetensors) to go on from, in place of -layers to -kv-heads")
+	fs.StringVar(&o.load, "load", "",
+		"`folder` of a model in Hugging Face's form (config.json, safetensors) to go on from, in place of -layers to -kv-heads")
 	fs.IntVar(&o.lora, "lora", 0, "`rank` of adapters (LoRA) to train, and to save, in place of the loaded model")
 	o.layout.flags(fs)
 }

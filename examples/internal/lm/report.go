@@ -44,9 +44,10 @@ type summary struct {
 }
 
 func (t *trainer) summary() *summary {
-	s := &summary{Example: t.o.name(), Backend: t.r.Engine(), Ranks: t.r.World.Size(), Layout: map[string]int{"dp": t.o.dp, "fsdp": t.o.fsdp, "tp": t.o.tp, "cp": t.o.cp, "ep": t.o.ep},
-		Params: t.params.Count(), WallS: time.Since(t.wall).Seconds(), Optim: t.o.optim, DType: t.o.dtype, Batch: t.o.batch, Seq: t.o.seq,
-		GoVersion: runtime.Version(), CommBytes: t.sent}
+	s := &summary{Example: t.o.name(), Backend: t.r.Engine(), Ranks: t.r.World.Size(),
+		Layout: map[string]int{"dp": t.o.dp, "fsdp": t.o.fsdp, "tp": t.o.tp, "cp": t.o.cp, "ep": t.o.ep}, Params: t.params.Count(),
+		WallS: time.Since(t.wall).Seconds(), Optim: t.o.optim, DType: t.o.dtype, Batch: t.o.batch, Seq: t.o.seq, GoVersion: runtime.Version(),
+		CommBytes: t.sent}
 	if t.o.fsdp > 1 {
 		s.Layout["stage"] = t.o.stage
 	}
@@ -92,15 +93,16 @@ func (t *trainer) report() error {
 	if s.ResumedAt > 0 {
 		all = fmt.Sprintf(" (%d in all)", s.Steps)
 	}
-	t.r.Logf("%d parameters, %d steps%s on %d ranks (%s, %s) in %.1f s: %.1f steps/s, %.0f tokens/s", s.Params, s.Steps-s.ResumedAt, all, s.Ranks,
-		s.Backend, on, s.WallS, s.StepsPerS, s.TokensPerS)
+	t.r.Logf("%d parameters, %d steps%s on %d ranks (%s, %s) in %.1f s: %.1f steps/s, %.0f tokens/s",
+		s.Params, s.Steps-s.ResumedAt, all, s.Ranks, s.Backend, on, s.WallS, s.StepsPerS, s.TokensPerS)
 	sent := uint64(0)
 	for _, n := range s.CommBytes {
 		sent += n
 	}
 	t.r.Logf("exposed communication %.1f%%, sent %.1f MiB a step, memory of rank 0 %s at most", 100*s.ExposedComm,
 		float64(sent)/float64(max(1, s.Steps-s.ResumedAt))/(1<<20), tensor.FormatBytes(s.PeakBytes))
-	t.r.Logf("loss %.4f → %.4f, validation loss %.4f (%.2f bits a byte)", s.FirstLoss, s.FinalLoss, s.ValLoss, float64(s.ValLoss)/math.Ln2*t.text.perByte)
+	t.r.Logf("loss %.4f → %.4f, validation loss %.4f (%.2f bits a byte)",
+		s.FirstLoss, s.FinalLoss, s.ValLoss, float64(s.ValLoss)/math.Ln2*t.text.perByte)
 	for i, l := range s.Experts {
 		t.r.Logf("layer %d: expert load varies by %.2f, entropy %.3f of %.3f, %.2f%% dropped, sent %.2f MiB a step", i, l.CV, l.Entropy,
 			math.Log(float64(t.o.experts)), 100*l.Dropped, float64(l.Sent)/float64(max(1, s.Steps-s.ResumedAt))/(1<<20))

@@ -52,7 +52,8 @@ func newTrainer(ctx context.Context, o Options, dtype tensor.DType, r *dist.Rank
 	if err := o.fill(r.World.Size()); err != nil {
 		return nil, err
 	}
-	t := &trainer{o: o, r: r, wall: time.Now(), spent: spent{sent: map[string]uint64{}}, text: text, stats: r.World.With(dist.Name("stats")), tests: text.test.Len()}
+	t := &trainer{o: o, r: r, wall: time.Now(), spent: spent{sent: map[string]uint64{}}, text: text, stats: r.World.With(dist.Name("stats")),
+		tests: text.test.Len()}
 	var err error
 	if t.model, err = o.model(); err != nil {
 		return nil, err

@@ -223,7 +223,8 @@ func TestMatMul(t *testing.T) {
 
 func TestBatch(t *testing.T) {
 	r := newRig(t)
-	g := blas.Gemm{Type: blas.Float32, M: 5, N: 6, K: 7, Alpha: .5, Beta: 1, LDA: 7, LDB: 6, LDC: 6, Batch: 3, StrideA: 40, StrideB: 42, StrideC: 30}
+	g := blas.Gemm{Type: blas.Float32, M: 5, N: 6, K: 7, Alpha: .5, Beta: 1, LDA: 7, LDB: 6, LDC: 6, Batch: 3, StrideA: 40, StrideB: 42,
+		StrideC: 30}
 	r.product(&g, 0)
 	g.StrideB = 0 // one B for all
 	r.product(&g, 0)
@@ -263,7 +264,8 @@ func TestBiasAnywhere(t *testing.T) {
 	const n = 64
 	for _, typ := range []blas.Type{blas.Float32, blas.BFloat16} {
 		a, b, c, bias := r.vec(typ, n*n, 0), r.vec(typ, n*n, 0), r.vec(typ, n*n, 0), r.vec(typ, n, 1)
-		g := blas.Gemm{Type: typ, M: n, N: n, K: n, Alpha: 1, LDA: n, LDB: n, LDC: n, Epilogue: blas.Bias, A: a.ptr, B: b.ptr, C: c.ptr, Bias: bias.ptr}
+		g := blas.Gemm{Type: typ, M: n, N: n, K: n, Alpha: 1, LDA: n, LDB: n, LDC: n, Epilogue: blas.Bias, A: a.ptr, B: b.ptr, C: c.ptr,
+			Bias: bias.ptr}
 		require.NoError(t, r.h.MatMul(r.s, &g))
 		out, _, _ := want(&g, a.v, b.v, c.v, bias.v, nil)
 		near(t, typ, n, out, c.download(), &g)
@@ -276,7 +278,8 @@ func TestUnsupported(t *testing.T) {
 	emu.Only(t, "which products have no algorithm differs between cuBLASLt's versions")
 	r := newRig(t)
 	x := r.vec(blas.Float64, 64, 0)
-	g := blas.Gemm{Type: blas.Float64, M: 8, N: 8, K: 8, Alpha: 1, LDA: 8, LDB: 8, LDC: 8, A: x.ptr, B: x.ptr, C: x.ptr, Epilogue: blas.Bias, Bias: x.ptr}
+	g := blas.Gemm{Type: blas.Float64, M: 8, N: 8, K: 8, Alpha: 1, LDA: 8, LDB: 8, LDC: 8, A: x.ptr, B: x.ptr, C: x.ptr, Epilogue: blas.Bias,
+		Bias: x.ptr}
 	for range 2 {
 		err := r.h.MatMul(r.s, &g)
 		require.True(t, blas.IsUnsupported(err), "%v", err)

@@ -68,8 +68,9 @@ const (
 	aux Epilogue = 128
 )
 
-var epilogueNames = map[Epilogue]string{None: "", ReLU: " relu", Bias: " bias", ReLUBias: " bias+relu", GELU: " gelu", GELUBias: " bias+gelu",
-	GELUAux: " gelu(aux)", GELUAuxBias: " bias+gelu(aux)", DGELU: " dgelu", DGELUBias: " dgelu+bias gradient", BiasGradA: " bias gradient"}
+var epilogueNames = map[Epilogue]string{None: "", ReLU: " relu", Bias: " bias", ReLUBias: " bias+relu", GELU: " gelu",
+	GELUBias: " bias+gelu", GELUAux: " gelu(aux)", GELUAuxBias: " bias+gelu(aux)", DGELU: " dgelu", DGELUBias: " dgelu+bias gradient",
+	BiasGradA: " bias gradient"}
 
 func (e Epilogue) usesBias() bool { return e&(Bias|16|BiasGradA) != 0 }
 

@@ -47,7 +47,8 @@ func (l *Lib) New(dev *cuda.Device, pool *cuda.Pool) (*Handle, error) {
 		h.folder = cuda.CacheDir()
 	}
 	if s := status(int32(dl.Call(l.fn.Create, uintptr(unsafe.Pointer(&h.handle))))); s != success {
-		return nil, &Error{Call: "cublasLtCreate", Status: int(s), About: fmt.Sprintf("%s (%s) on device %d", l.Lib.Version, l.Lib.Path, dev.Index)}
+		return nil,
+			&Error{Call: "cublasLtCreate", Status: int(s), About: fmt.Sprintf("%s (%s) on device %d", l.Lib.Version, l.Lib.Path, dev.Index)}
 	}
 	return h, nil
 }

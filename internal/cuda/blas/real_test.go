@@ -59,8 +59,8 @@ func TestRealDescriptors(t *testing.T) {
 func TestRealFloat8(t *testing.T) {
 	h := openReal(t)
 	for _, perRow := range []bool{false, h.lib.Version >= rowScalesVersion} {
-		g := &Gemm{Type: BFloat16, TransB: true, M: 16, N: 32, K: 64, LDA: 64, LDB: 64, LDC: 32, Batch: 1, A8: E5M2, B8: E4M3, PerRow: perRow, FastAccum: perRow,
-			ScaleA: 1 << 20, ScaleB: 1 << 21, A: 1 << 22, B: 1 << 23, C: 1 << 24}
+		g := &Gemm{Type: BFloat16, TransB: true, M: 16, N: 32, K: 64, LDA: 64, LDB: 64, LDC: 32, Batch: 1, A8: E5M2, B8: E4M3, PerRow: perRow,
+			FastAccum: perRow, ScaleA: 1 << 20, ScaleB: 1 << 21, A: 1 << 22, B: 1 << 23, C: 1 << 24}
 		p := new(plan)
 		require.NoError(t, h.describe(p, g))
 		require.NoError(t, h.layouts(p, g))

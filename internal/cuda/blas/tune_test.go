@@ -167,8 +167,8 @@ func TestTunedResults(t *testing.T) {
 		}
 		r.product(g, 0)
 	}
-	r.product(&blas.Gemm{Type: blas.BFloat16, M: 8, N: 16, K: 24, Alpha: 1, Beta: 1, LDA: 24, LDB: 16, LDC: 16, Batch: 3, StrideA: 192, StrideB: 384,
-		StrideC: 128}, 0)
+	r.product(&blas.Gemm{Type: blas.BFloat16, M: 8, N: 16, K: 24, Alpha: 1, Beta: 1, LDA: 24, LDB: 16, LDC: 16, Batch: 3, StrideA: 192,
+		StrideB: 384, StrideC: 128}, 0)
 	files, err := filepath.Glob(filepath.Join(r.h.Folder(), "gemm-*.txt"))
 	require.NoError(t, err)
 	require.GreaterOrEqual(t, len(files), 8)

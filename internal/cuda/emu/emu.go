@@ -122,7 +122,8 @@ func reset(c Config) {
 		devices: uint64(max(0, or(c.Devices, 2))), memory: or(c.Memory, 4<<30), seed: or(c.Seed, 1),
 		delay: uint64(c.Delay), lazy: flag(c.Lazy), reverse: flag(c.Reverse), left: flag(c.Left),
 		failAlloc: uint64(c.FailAlloc), failLaunch: uint64(c.FailLaunch),
-		timeout: uint64(or(c.Timeout, time.Minute)), version: uint64(or(c.Version, 13000)), noPeers: flag(c.NoPeers), banks: flag(c.Banks), apart: flag(c.Apart), reaches: flag(c.Reaches),
+		timeout: uint64(or(c.Timeout, time.Minute)), version: uint64(or(c.Version, 13000)), noPeers: flag(c.NoPeers), banks: flag(c.Banks),
+		apart: flag(c.Apart), reaches: flag(c.Reaches),
 	}
 	dl.Call(controls().Reset, uintptr(unsafe.Pointer(&n)))
 }

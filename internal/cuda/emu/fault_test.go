@@ -71,7 +71,8 @@ func TestFaultsAreErrors(t *testing.T) {
 		block  int
 		want   []string
 	}{
-		{"read", emu.Config{}, xyi(n), 1, []string{"CUDA_ERROR_ILLEGAL_ADDRESS (700)", "kernel read", "0 bytes after the end of memory of 4096 bytes", "thread (0,0,0)"}},
+		{"read", emu.Config{}, xyi(n), 1,
+			[]string{"CUDA_ERROR_ILLEGAL_ADDRESS (700)", "kernel read", "0 bytes after the end of memory of 4096 bytes", "thread (0,0,0)"}},
 		{"read", emu.Config{Left: true}, xyi(-1), 1, []string{"CUDA_ERROR_ILLEGAL_ADDRESS", "4 bytes before the start of memory of 4096 bytes"}},
 		{"write", emu.Config{}, xi(n + 5), 32, []string{"kernel write", "20 bytes after the end", "thread (3,0,0)"}},
 		{"vector", emu.Config{}, xyi(1), 1, []string{"CUDA_ERROR_MISALIGNED_ADDRESS", "kernel vector", "test.cu:4"}},
@@ -82,14 +83,16 @@ func TestFaultsAreErrors(t *testing.T) {
 		{"forever", emu.Config{Timeout: time.Millisecond}, y0, 1, []string{"CUDA_ERROR_LAUNCH_TIMEOUT", "kernel forever"}},
 		{"some", emu.Config{}, y0, 32, []string{"CUDA_ERROR_LAUNCH_FAILED", "kernel some", "the others never come"}},
 		{"two", emu.Config{}, y0, 64, []string{"CUDA_ERROR_LAUNCH_FAILED", "different __syncthreads", "lines 12 and 14"}},
-		{"lanes", emu.Config{}, y0, 32, []string{"CUDA_ERROR_LAUNCH_FAILED", "lanes of a warp meet with masks 0xffffffff (line 18) and 0xffffffff (line 19)"}},
+		{"lanes", emu.Config{}, y0, 32,
+			[]string{"CUDA_ERROR_LAUNCH_FAILED", "lanes of a warp meet with masks 0xffffffff (line 18) and 0xffffffff (line 19)"}},
 		{"in_struct", emu.Config{}, inStruct(n), 1, []string{"CUDA_ERROR_ILLEGAL_ADDRESS", "0 bytes after the end"}},
 		{"product", emu.Config{}, y0, 32, []string{"CUDA_ERROR_LAUNCH_FAILED", "line 26: an instruction of the whole warp", "thread (16,0,0)"}},
 		{"products", emu.Config{}, y0, 32, []string{"CUDA_ERROR_LAUNCH_FAILED", "lanes of a warp meet in lines 31 and 32"}},
 		{"rows", emu.Config{}, y0, 32, []string{"CUDA_ERROR_MISALIGNED_ADDRESS", "line 37: misaligned address", "ldmatrix", "thread (7,0,0)"}},
 		{"copy", emu.Config{}, yi(1), 32, []string{"CUDA_ERROR_MISALIGNED_ADDRESS", "line 41: misaligned address", "a copy's source"}},
 		{"copy", emu.Config{}, yi(n), 32, []string{"CUDA_ERROR_ILLEGAL_ADDRESS", "0 bytes after the end of memory"}},
-		{"far_rows", emu.Config{}, y0, 32, []string{"CUDA_ERROR_ILLEGAL_ADDRESS", "line 47: address", "a row of ldmatrix is not in shared memory"}},
+		{"far_rows", emu.Config{}, y0, 32,
+			[]string{"CUDA_ERROR_ILLEGAL_ADDRESS", "line 47: address", "a row of ldmatrix is not in shared memory"}},
 		{"far_copy", emu.Config{}, y0, 32, []string{"CUDA_ERROR_ILLEGAL_ADDRESS", "line 49: address", "a copy's end is not in shared memory"}},
 		{"read", emu.Config{}, goMemory, 1, []string{"CUDA_ERROR_ILLEGAL_ADDRESS", "parameter 0 is not device memory"}},
 		{"read", emu.Config{FailLaunch: 1}, xyi(0), 1, []string{"CUDA_ERROR_LAUNCH_FAILED", "a failure that the test asked for"}},

@@ -73,8 +73,12 @@ func (k *along) emit() {
 	} else if k.half {
 		name, b = "gemmAlongHalf", "*uint16"
 	}
-	k.begin(fmt.Sprintf("%s%dx%d", name, k.h, w*k.lanes()), fmt.Sprintf("k int, a *T, as int, b %s, bs int, c *T, cs int, from *T, fs int, alpha T, next int", b),
-		fmt.Sprintf("computes C[0:%d, 0:%d] = alpha*A*B over k > 0 elements, plus the matrix from unless that is nil. The elements of a row of A, and of a column of B, lie side by side; as is the bytes between rows of A and bs those between columns of B. cs and fs are the bytes between rows of C and from. Memory is asked for before it is read: behind a column, what lies next bytes further.", k.h, w*k.lanes())+k.reach())
+	k.begin(fmt.Sprintf("%s%dx%d", name, k.h, w*k.lanes()),
+		fmt.Sprintf("k int, a *T, as int, b %s, bs int, c *T, cs int, from *T, fs int, alpha T, next int", b), fmt.Sprintf(
+			"computes C[0:%d, 0:%d] = alpha*A*B over k > 0 elements, plus the matrix from unless that is nil. The elements of a row of A, and of "+
+				"a column of B, lie side by side; as is the bytes between rows of A and bs those between columns of B. cs and fs are the bytes between "+
+				"rows of C and from. Memory is asked for before it is read: behind a column, what lies next bytes further.", k.h,
+			w*k.lanes())+k.reach())
 	k.arg("k", reg.RCX)
 	k.arg("a", reg.RSI)
 	k.arg("as", reg.RAX)

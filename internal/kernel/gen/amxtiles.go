@@ -49,7 +49,9 @@ func (g *gen) tilesFunction(n int, round bool) {
 		also = fmt.Sprintf(" Then it rounds them to dst as roundTileAVX512BF16 does; blocks*rows is at least %d.", 16*n)
 	}
 	g.function(name, "config *byte, tiles int, blocks int, a *uint16, as int, step int, next int, b *float32, sums *float32, first bool"+more,
-		fmt.Sprintf("adds the products of blocks > 0 times %d x 16 pairs of A and 16 x 32 pairs of B to the sums of tiles > 0 times %d x 32, or overwrites them if first. as is the bytes between rows of A, step those to its next block and next those to its next tile. Sums are 4096 bytes a tile; they and B have rows of 32.", 16*n, 16*n)+also)
+		fmt.Sprintf("adds the products of blocks > 0 times %d x 16 pairs of A and 16 x 32 pairs of B to the sums of tiles > 0 times %d x 32, "+
+			"or overwrites them if first. as is the bytes between rows of A, step those to its next block and next those to its next tile. Sums "+
+			"are 4096 bytes a tile; they and B have rows of 32.", 16*n, 16*n)+also)
 }
 
 // tilesArguments configures the tiles and loads what stays in registers: A of the

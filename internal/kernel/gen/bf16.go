@@ -76,7 +76,8 @@ func roundBF16Pair(lo, hi, dst operand.Op) []byte { return evex(prefixF2, 0x72, 
 // interleave emits the packing of rows: two rows become one row of pairs.
 func (g *gen) interleave(w int) {
 	g.begin(fmt.Sprintf("interleave%d", w), "dst *float32, ds int, src *uint16, ss int, k int, mask uint64",
-		fmt.Sprintf("writes (k+1)/2 rows of %d pairs in ascending order, of which row i holds rows 2*i and 2*i+1 of src; a missing last row counts as zeros. Columns outside mask are not read, and become zeros. ds and ss are the bytes between rows.", 16*w))
+		fmt.Sprintf("writes (k+1)/2 rows of %d pairs in ascending order, of which row i holds rows 2*i and 2*i+1 of src; "+
+			"a missing last row counts as zeros. Columns outside mask are not read, and become zeros. ds and ss are the bytes between rows.", 16*w))
 	g.arg("dst", reg.RDI)
 	g.arg("ds", reg.RDX)
 	g.arg("src", reg.RSI)
@@ -125,7 +126,8 @@ const side = 16
 // a time.
 func (g *gen) transposePairs() {
 	g.begin("transposePairs", "dst *float32, ds int, src *uint16, ss int, w int, k int",
-		fmt.Sprintf("writes the transpose of w in [1, %d] rows of k elements, as (k+1)/2 rows of %d pairs, of which the first w count, in ascending order; a missing last element counts as zero. ds and ss are the bytes between rows.", side, side))
+		fmt.Sprintf("writes the transpose of w in [1, %d] rows of k elements, as (k+1)/2 rows of %d pairs, of which the first w count, "+
+			"in ascending order; a missing last element counts as zero. ds and ss are the bytes between rows.", side, side))
 	g.arg("dst", reg.RDI)
 	g.arg("ds", reg.RDX)
 	g.arg("src", reg.RSI)

@@ -107,8 +107,10 @@ const philoxStep = 32
 // dropout makes the kernel of dropout, which also draws the random bits.
 func dropout() []*spec {
 	return []*spec{{
-		name: "dropout", params: parse("dst, x []float32, keys *[20]uint64, scale float32, limit uint32, block uint64"), once: true, unit: philoxStep, amd64: true,
-		doc: "computes dst = x*scale, or 0 where a word of the Philox blocks from number block on is below limit. keys are the two keys of each round.",
+		name: "dropout", params: parse("dst, x []float32, keys *[20]uint64, scale float32, limit uint32, block uint64"), once: true,
+		unit: philoxStep, amd64: true,
+		doc: "computes dst = x*scale, or 0 where a word of the Philox blocks from number block on is below limit. keys are the two keys " +
+			"of each round.",
 		body: func(g *gen) {
 			words := g.fp(8)
 			counter := words.addInt(words.reg(words.arg("block")), g.lanesOf())

@@ -17,7 +17,8 @@ const dotSide = 5
 // accumulators. AVX-512 only.
 func (g *gen) dotKernel(h, n int) {
 	g.begin(fmt.Sprintf("gemmDot%dx%d", h, n), "k int, a *T, as int, b *T, bs int, c *T, cs int, from *T, fs int, alpha T, tail uint64",
-		fmt.Sprintf("computes the tile C[0:%d, 0:%d] = alpha*A*B, plus the matrix from unless that is nil, over k vectors of 16 elements and those in tail. as and bs are the bytes between rows of A and of B transposed, cs and fs those between rows of C and from.", h, n))
+		fmt.Sprintf("computes the tile C[0:%d, 0:%d] = alpha*A*B, plus the matrix from unless that is nil, over k vectors of 16 elements and "+
+			"those in tail. as and bs are the bytes between rows of A and of B transposed, cs and fs those between rows of C and from.", h, n))
 	g.arg("k", reg.RCX)
 	g.arg("a", reg.RSI)
 	g.arg("as", reg.RAX)

@@ -31,7 +31,9 @@ func (g *gen) microKernel(h, w int, byRows bool) {
 	if byRows {
 		name, form = "gemmRows", "The elements of a row of A lie side by side; as is the bytes between rows."
 	}
-	doc := fmt.Sprintf("computes tiles > 0 tiles C[0:%d, 0:%d] = alpha*A*B, one below the other, plus the matrix from unless that is nil. %s next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from.", h, w*g.lanes(), form)
+	doc := fmt.Sprintf("computes tiles > 0 tiles C[0:%d, 0:%d] = alpha*A*B, one below the other, plus the matrix from unless that is nil. %s "+
+		"next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from.",
+		h, w*g.lanes(), form)
 	if g.masked() {
 		params += ", mask uint64"
 		doc += " Columns outside mask are neither read nor written in B, C and from."

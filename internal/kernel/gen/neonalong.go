@@ -18,8 +18,8 @@ func (n *neon) along(size, h int, half bool) {
 	}
 	n.begin(fmt.Sprintf("%s%dx%dF%dNEON", name, h, 2*side, 8*size),
 		fmt.Sprintf("k int, a *%s, as int, b *%s, bs int, c *%s, cs int, from *%s, fs int, alpha %s, next int", t, b, t, t, t),
-		fmt.Sprintf("computes C[0:%d, 0:%d] = alpha*A*B over k > 0 elements, plus the matrix from unless that is nil. The elements of a row of A, and of a column of B, "+
-			"lie side by side; as is the bytes between rows of A and bs those between columns of B. cs and fs are the bytes between rows of C and from. next is not used. "+
+		fmt.Sprintf("computes C[0:%d, 0:%d] = alpha*A*B over k > 0 elements, plus the matrix from unless that is nil. The elements of a row of "+
+			"A, and of a column of B, lie side by side; as is the bytes between rows of A and bs those between columns of B. cs and fs are the bytes between rows of C and from. next is not used. "+
 			"If k is no multiple of %d, up to %d elements before a row of A and a column of B are read, too.", h, 2*side, side, side-1))
 	n.loadArgs("k a b c as bs cs from fs", regK)
 	for v := range 2 * h {
@@ -114,7 +114,8 @@ func (n *neon) zip(arrangement string, a, b, lo, hi int) {
 
 // peak emits a loop of multiply-adds on registers only.
 func (n *neon) peak(size int) {
-	n.begin(fmt.Sprintf("peakF%dNEON", 8*size), "n int", fmt.Sprintf("does n > 0 turns of %d multiply-adds of %d elements.", peakChains, 16/size))
+	n.begin(fmt.Sprintf("peakF%dNEON", 8*size), "n int",
+		fmt.Sprintf("does n > 0 turns of %d multiply-adds of %d elements.", peakChains, 16/size))
 	n.loadArgs("n", 0)
 	for i := range peakChains + 2 {
 		n.linef("VEOR V%d.B16, V%d.B16, V%d.B16", i, i, i)

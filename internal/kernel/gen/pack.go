@@ -43,7 +43,8 @@ func (g *gen) copyRows(w int) {
 func (g *gen) transpose() {
 	n := g.lanes()
 	g.begin("transpose", "dst *T, ds int, src *T, ss int, w int, blocks int",
-		fmt.Sprintf("writes the transpose of w in [1, %d] rows of blocks*%d > 0 elements: rows of %d elements, of which the first w count, in ascending order. ds and ss are the bytes between rows.", n, n, n))
+		fmt.Sprintf("writes the transpose of w in [1, %d] rows of blocks*%d > 0 elements: rows of %d elements, of which the first w count, "+
+			"in ascending order. ds and ss are the bytes between rows.", n, n, n))
 	g.transposeArgs()
 	g.arg("w", reg.R9)
 	for i := range n {
@@ -77,7 +78,8 @@ func (g *gen) transpose() {
 func (g *gen) transposePast() {
 	n := g.lanes()
 	g.begin("transposePast", "dst *T, ds int, src *T, ss int, blocks int",
-		fmt.Sprintf("writes the transpose of %d rows of blocks*%d > 0 elements past the caches, and asks for the %d rows that follow. ds and ss are the bytes between rows; dst and ds are multiples of %d.", n, n, n, g.bytes))
+		fmt.Sprintf("writes the transpose of %d rows of blocks*%d > 0 elements past the caches, "+
+			"and asks for the %d rows that follow. ds and ss are the bytes between rows; dst and ds are multiples of %d.", n, n, n, g.bytes))
 	g.transposeArgs()
 	g.MOVQ(reg.R8, reg.R9)
 	g.SHLQ(operand.Imm(uint64(bits.Len(uint(n))-1)), reg.R9)

@@ -31,7 +31,8 @@ func probes() []*spec {
 			body: words(func(g *gen, i int) {
 				g.fp(4).store(g.fp(4).add(g.fp(4).load("x", i), g.at("y", i)), "dst", i)
 			})},
-		{name: "probeTriadNT", params: parse("dst, x, y []float32"), doc: "computes dst = x + y and writes it past the caches. dst begins at a multiple of 64 bytes.",
+		{name: "probeTriadNT", params: parse("dst, x, y []float32"),
+			doc: "computes dst = x + y and writes it past the caches. dst begins at a multiple of 64 bytes.",
 			body: words(func(g *gen, i int) {
 				g.VMOVNTPS(g.fp(4).add(g.fp(4).load("x", i), g.at("y", i)), g.at("dst", i))
 			})},

@@ -37,7 +37,8 @@ func reductions() []*spec {
 		{name: "dot", params: parse("a, b []T, acc [][16]float64 by row"), sizes: bothSizes,
 			doc:  "adds a*b to the 16 interleaved sums acc of each row.",
 			body: wideSum(func(f fp, i int) value { return f.mul(f.wide("a", i), f.wide("b", i)) })},
-		gradW("weightBiasGrad", "w, b []float64, grad, x, nextGrad, nextX []T, m, s T", "adds g*(x-m)*s to w and g to b, and asks for nextGrad and nextX."),
+		gradW("weightBiasGrad", "w, b []float64, grad, x, nextGrad, nextX []T, m, s T",
+			"adds g*(x-m)*s to w and g to b, and asks for nextGrad and nextX."),
 		gradW("weightGrad", "w []float64, grad, x, nextGrad, nextX []T, m, s T", "adds g*(x-m)*s to w, and asks for nextGrad and nextX."),
 	}
 	for _, weight := range []bool{true, false} {

@@ -44,9 +44,10 @@ func streams() []*spec {
 			}},
 		{name: "center", params: parse("dst, x []T, m, s []T by row"), sizes: bothSizes, far: true, doc: "computes dst = (x-m) * s.",
 			body: early("dst", func(f fp, i int) value { return f.centered(i) })},
-		{name: "centerW", params: parse("dst, x []T, w []T by column, m, s []T by row"), sizes: bothSizes, far: true, doc: "computes dst = (x-m) * s * w.",
-			body: early("dst", func(f fp, i int) value { return f.mul(f.centered(i), f.at("w", i)) })},
-		{name: "centerWB", params: parse("dst, x []T, w, b []T by column, m, s []T by row"), sizes: bothSizes, far: true, doc: "computes dst = (x-m) * s * w + b.",
+		{name: "centerW", params: parse("dst, x []T, w []T by column, m, s []T by row"), sizes: bothSizes, far: true,
+			doc: "computes dst = (x-m) * s * w.", body: early("dst", func(f fp, i int) value { return f.mul(f.centered(i), f.at("w", i)) })},
+		{name: "centerWB", params: parse("dst, x []T, w, b []T by column, m, s []T by row"), sizes: bothSizes, far: true,
+			doc: "computes dst = (x-m) * s * w + b.",
 			body: early("dst", func(f fp, i int) value {
 				return f.add(f.mul(f.centered(i), f.at("w", i)), f.at("b", i))
 			})},

@@ -40,8 +40,8 @@ type loop struct {
 	Values []*metrics.Series `json:"values"`
 }
 
-// Open begins to save st and t in a directory. With resume it loads the newest checkpoint there, if there is one; without, there must be none.
-// It is collective: g, which is not for training, agrees on what rank 0 sees.
+// Open begins to save st and t in a directory. With resume it loads the newest checkpoint there, if there is one; without, there must be
+// none. It is collective: g, which is not for training, agrees on what rank 0 sees.
 func Open(ctx context.Context, r *dist.Rank, g *dist.Group, dir string, resume bool, st ckpt.State, t *values.Table) (*Dir, error) {
 	d := New(r, st, t)
 	if dir == "" {
@@ -145,7 +145,8 @@ func (d *Dir) with(l *loop) ckpt.State {
 	return st
 }
 
-// Save saves, unless the newest checkpoint has as many steps. What is saved of source, unless it is nil, is where it stands. It is collective.
+// Save saves, unless the newest checkpoint has as many steps. What is saved of source, unless it is nil, is where it stands. It is
+// collective.
 func (d *Dir) Save(ctx context.Context, source *data.Loader) error {
 	if d.saver == nil || d.values.Done == d.saved {
 		return nil

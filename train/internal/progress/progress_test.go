@@ -35,7 +35,8 @@ func TestSlowStep(t *testing.T) {
 		p.Run(107)
 		time.Sleep(5*patience + time.Millisecond)
 		synctest.Wait()
-		require.Equal(t, []string{"step 107 has run for more than 5s", "step 107 has run for more than 10s", "step 107 has run for more than 20s"}, lines)
+		require.Equal(t,
+			[]string{"step 107 has run for more than 5s", "step 107 has run for more than 10s", "step 107 has run for more than 20s"}, lines)
 		p.Run(108)
 		time.Sleep(2*patience + time.Millisecond)
 		synctest.Wait()

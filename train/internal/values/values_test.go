@@ -18,7 +18,9 @@ import (
 // onRanks calls f on ranks, whose time is not the clock's.
 func onRanks(t *testing.T, ranks int, f func(g *dist.Group, v *values.Table) error) {
 	synctest.Test(t, func(t *testing.T) {
-		require.NoError(t, dist.Run(context.Background(), dist.Config{Ranks: ranks, Threads: 1, Log: io.Discard}, func(_ context.Context, r *dist.Rank) error {
+		require.NoError(t, dist.Run(context.Background(), dist.Config{
+			Ranks: ranks, Threads: 1, Log: io.Discard,
+		}, func(_ context.Context, r *dist.Rank) error {
 			return f(r.World, values.New(r.World, r.Device))
 		}))
 	})

@@ -17,7 +17,9 @@ import (
 // All ranks get what rank 0 has: a value, or an error, which has the same text everywhere and is itself on rank 0.
 func TestDo(t *testing.T) {
 	got := make([]string, 3)
-	require.NoError(t, dist.Run(context.Background(), dist.Config{Ranks: len(got), Log: io.Discard}, func(_ context.Context, r *dist.Rank) error {
+	require.NoError(t, dist.Run(context.Background(), dist.Config{
+		Ranks: len(got), Log: io.Discard,
+	}, func(_ context.Context, r *dist.Rank) error {
 		rank := r.World.Rank()
 		v, err := zero.Do(r.World, func() (string, error) { return fmt.Sprint("from ", rank), nil })
 		if err != nil {
