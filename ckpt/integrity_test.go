@@ -3,6 +3,7 @@ package ckpt
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"testing"
@@ -42,49 +43,66 @@ func (f flipFile) ReadAt(b []byte, off int64) (int, error) {
 	return n, err
 }
 
-// TestLoadRefusesEveryFlip: every layout refuses a wrong bit in any byte of any file, also if it cuts tensors
-// differently from the layout that saved. Trying every byte would take twenty minutes: the long runs try every 31st,
-// the short ones every 997th, each time from another byte on.
-func TestLoadRefusesEveryFlip(t *testing.T) {
-	stride := int64(997)
-	if reliability.Long(t) {
-		stride = 31
-	}
-	for k, from := range []string{"fsdp2", "tp2fsdp2", "ddp1"} {
+// TestLoadRefusesFlips: every layout refuses a wrong bit in any byte of any file, also if it cuts tensors differently from the layout that
+// saved. Trying every byte would take twenty minutes: it tries every 997th, from another byte on for each pair of layouts.
+func TestLoadRefusesFlips(t *testing.T) {
+	for k, from := range flippedFrom {
 		path := save(t, t.TempDir(), layouts[from], 2)
-		names, err := disk.OS{}.ReadDir(path)
-		require.NoError(t, err)
-		for i, to := range []string{"ddp1", "fsdp2", "tp2", "fsdp3", "fsdp5", "tp2fsdp2"} {
-			flips := 0
-			onRanks(t, layouts[to].ranks, func(g *dist.Group) error {
-				st := newState(t, g, layouts[to], 0)
-				st.Extra = nil
-				at := int64(50*i+331*k) % stride
-				for _, name := range names {
-					info, err := os.Stat(filepath.Join(path, name))
-					if err != nil {
-						return err
-					}
-					for ; at < info.Size(); at += stride {
-						if _, err := load(context.Background(), g, flipFS{disk.OS{}, name, 8*at + at%8}, path, st, LoadConfig{}); err == nil {
-							return fmt.Errorf("rank %d of %s loaded what %s saved, with a wrong bit in byte %d of %s", g.Rank(), to, from, at, name)
-						}
-						if g.Rank() == 0 {
-							flips++
-						}
-					}
-					at -= info.Size()
-				}
-				return nil
-			})
-			require.Greater(t, int64(flips), 20_000/stride)
+		for i, to := range flippedTo {
+			requireRefusesFlips(t, path, from, to, int64(50*i+331*k))
 		}
 	}
 }
 
-func TestLongLoadRefusesEveryFlip(t *testing.T) {
+// In the long form, a seed chooses the layouts and the first byte.
+func TestLongLoadRefusesFlips(t *testing.T) {
 	reliability.SkipUnlessLong(t)
-	TestLoadRefusesEveryFlip(t)
+	var paths []string
+	for _, from := range flippedFrom {
+		paths = append(paths, save(t, t.TempDir(), layouts[from], 2))
+	}
+	seeds := reliability.Random(t)
+	for seed, ok := seeds.Next(); ok; seed, ok = seeds.Next() {
+		r := rand.New(rand.NewPCG(seed, 0))
+		from := r.IntN(len(flippedFrom))
+		t.Logf("RINGO_SEED=%d", seed)
+		requireRefusesFlips(t, paths[from], flippedFrom[from], flippedTo[r.IntN(len(flippedTo))], r.Int64N(997))
+	}
+}
+
+var (
+	flippedFrom = []string{"fsdp2", "tp2fsdp2", "ddp1"}
+	flippedTo   = []string{"ddp1", "fsdp2", "tp2", "fsdp3", "fsdp5", "tp2fsdp2"}
+)
+
+// requireRefusesFlips loads on one layout what another one saved, with a wrong bit in every 997th byte from one on.
+func requireRefusesFlips(t *testing.T, path, from, to string, first int64) {
+	const stride = 997
+	names, err := disk.OS{}.ReadDir(path)
+	require.NoError(t, err)
+	flips := 0
+	onRanks(t, layouts[to].ranks, func(g *dist.Group) error {
+		st := newState(t, g, layouts[to], 0)
+		st.Extra = nil
+		at := first % stride
+		for _, name := range names {
+			info, err := os.Stat(filepath.Join(path, name))
+			if err != nil {
+				return err
+			}
+			for ; at < info.Size(); at += stride {
+				if _, err := load(context.Background(), g, flipFS{disk.OS{}, name, 8*at + at%8}, path, st, LoadConfig{}); err == nil {
+					return fmt.Errorf("rank %d of %s loaded what %s saved, with a wrong bit in byte %d of %s", g.Rank(), to, from, at, name)
+				}
+				if g.Rank() == 0 {
+					flips++
+				}
+			}
+			at -= info.Size()
+		}
+		return nil
+	})
+	require.Greater(t, flips, 20)
 }
 
 // TestFlipNamesThePlace: the error names file, tensor and reason, also if no rank holds a complete piece.

@@ -2,9 +2,7 @@ package disttest
 
 import (
 	"fmt"
-	"os"
 	"runtime"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -18,11 +16,10 @@ import (
 // is not a channel, timer or condition.
 const stuck = time.Minute
 
-// Programs runs random programs, each in a bubble of testing/synctest, and judges them. RINGO_PROGRAMS is their number. RINGO_SEED=n runs
-// only program n and prints what happened; a failure tells its seed. The seed does not decide the order of goroutines, so a rare failure
-// may need several runs to happen again.
+// Programs runs random programs, each in a bubble of testing/synctest, and judges them: in the long form for a time (reliability.Random).
+// A failure tells its seed. The seed does not decide the order of goroutines, so a rare failure may need several runs to happen again.
 func Programs(t *testing.T, run func(p *Program) *Outcome) {
-	eachProgram(t, 1, 1, func(p *Program) (*Outcome, error) { return Check(t, p, run) })
+	eachProgram(t, 40, 1, func(p *Program) (*Outcome, error) { return Check(t, p, run) })
 }
 
 // ProgramsInRealTime runs a tenth as many programs outside a bubble, for engines that wait for real I/O. A rank sleeps only in
@@ -32,7 +29,7 @@ func ProgramsInRealTime(t *testing.T, run func(p *Program) *Outcome) {
 	if reliability.Long(t) {
 		abreast = 4 // most of them sleep
 	}
-	eachProgram(t, 10, abreast, func(p *Program) (*Outcome, error) {
+	eachProgram(t, 4, abreast, func(p *Program) (*Outcome, error) {
 		if p.realTime(); p.Mishap == Sleeps && !reliability.Long(t) {
 			p.Mishap = Nothing
 		}
@@ -41,30 +38,22 @@ func ProgramsInRealTime(t *testing.T, run func(p *Program) *Outcome) {
 	})
 }
 
-// eachProgram divides the number of programs by `of`, and runs `abreast` of them at the same time on each core.
-func eachProgram(t *testing.T, of uint64, abreast int, check func(p *Program) (*Outcome, error)) {
-	first, count := uint64(1), 40/of
-	if reliability.Long(t) {
-		count = 5000 / of
-	}
-	if n, err := strconv.ParseUint(os.Getenv("RINGO_PROGRAMS"), 10, 64); err == nil {
-		count = n / of
-	}
-	one := false
-	if n, err := strconv.ParseUint(os.Getenv("RINGO_SEED"), 10, 64); err == nil {
-		first, count, one = n, 1, true
-	}
-	began := time.Now()
-	var next, failed atomic.Uint64
-	next.Store(first)
+// eachProgram runs programs for a time (reliability.Random), in the short form at most so many, and `abreast` of them at once on each core.
+func eachProgram(t *testing.T, most uint64, abreast int, check func(p *Program) (*Outcome, error)) {
+	seeds, began := reliability.Random(t), time.Now()
+	var count, failed atomic.Uint64
 	work := func(t *testing.T) {
-		for seed := next.Add(1) - 1; seed < first+count && failed.Load() < 10; seed = next.Add(1) - 1 {
+		for failed.Load() < 10 && (count.Add(1) <= most || reliability.Long(t)) {
+			seed, ok := seeds.Next()
+			if !ok {
+				return
+			}
 			p := RandomProgram(seed)
 			o, err := check(p)
 			if err != nil {
 				t.Errorf("RINGO_SEED=%d: %v\n%s; %s", seed, err, p, o)
 				failed.Add(1)
-			} else if one {
+			} else if seeds.One() {
 				t.Logf("%s; %s", p, o)
 			}
 		}
@@ -81,8 +70,7 @@ func eachProgram(t *testing.T, of uint64, abreast int, check func(p *Program) (*
 			})
 		}
 	})
-	took := time.Since(began)
-	t.Logf("%d programs in %v, %v each", count, took.Round(time.Millisecond), (took / time.Duration(count)).Round(time.Microsecond))
+	t.Logf("about %d programs in %v", count.Load(), time.Since(began).Round(time.Millisecond))
 }
 
 // Check runs one program in a bubble and judges it. A deadlock is an error.

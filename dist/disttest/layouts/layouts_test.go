@@ -183,3 +183,8 @@ func TestLayouts(t *testing.T) {
 		t.Logf("%d layouts were refused: %q", n.refused[text], text)
 	}
 }
+
+func TestLongLayouts(t *testing.T) {
+	reliability.SkipUnlessLong(t)
+	TestLayouts(t)
+}
