@@ -123,7 +123,7 @@ func TestUsage(t *testing.T) {
 	assert.Regexp(t, `^ringo \S+( [0-9a-f]{40})? go1\.\d+.* `+runtime.GOOS+`/`+runtime.GOARCH+`\n$`, stdout)
 }
 
-func TestLongFlags(t *testing.T) {
+func TestFlagsWithOneDash(t *testing.T) {
 	for in, want := range map[string]string{
 		"":                                   "",
 		"-help":                              "--help",
