@@ -221,13 +221,15 @@ func named(rank int, err error) error {
 // of a group, is kept. Anything else is a mistake in the program or in this module, and gets the stack.
 func panicked(rank int, p any) error {
 	err, ok := p.(error)
-	if f, failed := errors.AsType[*tensor.Failure](err); failed {
-		if f.At == "" {
+	f, failed := errors.AsType[*tensor.Failure](err)
+	_, of := errors.AsType[*Error](err)
+	if failed {
+		if own := err == error(f) || !of; own && f.At == "" { // what is inside the error of a group may be another rank's
 			f.At = where.Panic()
 		}
 		return named(rank, err)
 	}
-	if e, of := errors.AsType[*Error](err); of && e != nil {
+	if of {
 		return err
 	}
 	if !ok {
