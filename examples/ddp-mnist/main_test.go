@@ -332,7 +332,7 @@ func TestCNNParity(t *testing.T) {
 }
 
 // The convolutional network reaches 99% on MNIST in three epochs.
-func TestLongCNNAccuracy(t *testing.T) {
+func TestLongCNNLearns(t *testing.T) {
 	reliability.SkipUnlessLong(t)
 	o := short()
 	o.model, o.data, o.steps, o.epochs, o.batch, o.Threads = "cnn", "", 0, 3, 128, 2
