@@ -72,6 +72,6 @@ func TestLongCapturedSteps(t *testing.T) {
 // Without a capacity, how many rows travel depends on data: the host would have to wait for it.
 func TestCapturedWithoutCapacity(t *testing.T) {
 	j := job{mesh: "ep=2", Config: moe.Config{Features: 6, Hidden: 5, Experts: 4, Router: routers["qwen"]}}
-	_, err := captured(disttest.On(t, "one GPU", 2), j, true).Try()
+	_, err := captured(disttest.LauncherFor(t, "one GPU", 2), j, true).Try()
 	require.ErrorContains(t, err, "dispatch.depart int64[8]: needs numbers on the host that the device computes: inside a captured step")
 }

@@ -20,9 +20,9 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// On returns what starts up to so many ranks on "goroutines", "shm" (shared memory), "tcp" (sockets), or one of Machines. The ranks are
-// goroutines of this process in any case; see InProcesses.
-func On(t testing.TB, name string, ranks int) Launcher {
+// LauncherFor returns what starts up to so many ranks on "goroutines", "shm" (shared memory), "tcp" (sockets), or one of Machines. The
+// ranks are goroutines of this process in any case; see InProcesses.
+func LauncherFor(t testing.TB, name string, ranks int) Launcher {
 	t.Helper()
 	switch name {
 	case "goroutines":

@@ -24,7 +24,7 @@ func TestOn(t *testing.T) {
 	c.Ranks = 3
 	for _, name := range []string{"goroutines", "shm", "tcp", "remote", "one GPU", "GPUs", "NCCL"} {
 		t.Run(name, func(t *testing.T) {
-			c.On = disttest.On(t, name, c.Ranks)
+			c.On = disttest.LauncherFor(t, name, c.Ranks)
 			disttest.RequireEqual(t, want, c.Run(t), 1e-10)
 		})
 	}
