@@ -105,9 +105,10 @@ func TestPlain(t *testing.T) {
 	assert.False(t, ok)
 }
 
-// Every variable of the environment that a page names is one that some Go file names.
+// Every variable of the environment that a page names is one that some Go file names, or .ci/run.
 func TestVariables(t *testing.T) {
 	var source strings.Builder
+	source.WriteString(read(t, ".ci/run"))
 	err := filepath.WalkDir(root, func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() || filepath.Ext(name) != ".go" || filepath.Base(filepath.Dir(name)) == "docs" {
 			return err
@@ -119,7 +120,7 @@ func TestVariables(t *testing.T) {
 	variable, checked := regexp.MustCompile(`\bRINGO_[A-Z_]*[A-Z]\b`), 0
 	for _, page := range pages(t) {
 		for _, name := range variable.FindAllString(read(t, page), -1) {
-			assert.True(t, strings.Contains(source.String(), name), "%s: no Go file has %s", page, name)
+			assert.True(t, strings.Contains(source.String(), name), "%s: no program has %s", page, name)
 			checked++
 		}
 	}
