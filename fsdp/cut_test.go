@@ -26,10 +26,11 @@ type cutModel interface {
 // cutJob is a training in float64 on a mesh; without one, on one rank.
 type cutJob struct {
 	training
-	cfg   fsdp.Config
-	model func() cutModel
-	with  func(m *dist.Mesh, n cutModel, c fsdp.Config) (nn.Params, error) // in place of one Sharding
-	look  func(s *fsdp.Sharding, params nn.Params)
+	cfg      fsdp.Config
+	model    func() cutModel
+	with     func(m *dist.Mesh, n cutModel, c fsdp.Config) (nn.Params, error) // in place of one Sharding
+	look     func(s *fsdp.Sharding, params nn.Params)
+	deferred bool // weight gradients are put off
 }
 
 // evenly gives ranks the same number of rows.
@@ -44,6 +45,9 @@ func (j cutJob) run(t *testing.T) disttest.Result {
 		a.Norm, a.Loss = r.World, func(b disttest.Batch) nn.T {
 			x, y := b.Samples(disttest.Dataset{DType: tensor.Float64, Features: width})
 			return nn.CrossEntropy(n.Forward(x), y)
+		}
+		if j.deferred {
+			a.Step = deferring(2, a.Loss)
 		}
 		return a, err
 	}

@@ -171,6 +171,9 @@ func (s *Sharding) GradReady(p *tensor.Param, after tensor.Pending) tensor.Pendi
 	if u.complete {
 		s.fail(fmt.Errorf("gradient of %s came after those of its unit were complete", p.Name()))
 	}
+	if !u.gradsLent { // the gradient was computed before this Backward began, and is added now (see tensor.DeferWeights)
+		s.lendGradients(u)
+	}
 	if u.waiting--; u.waiting > 0 || !s.reducing() {
 		return after
 	}

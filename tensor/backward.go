@@ -282,19 +282,27 @@ func (t *Tape) finish(n *Node) {
 	if n.call != nil {
 		n.call.finish()
 	}
-	if n.leaf != 0 && !t.putOff {
+	if n.leaf != 0 {
 		t.usesDone(n)
 	}
 }
 
-// usesDone counts n's uses of parameters as differentiated.
+// usesDone counts n's uses of parameters as differentiated. RunDeferred counts those that are differentiated before it.
 func (t *Tape) usesDone(n *Node) {
 	for i, h := range n.in {
-		if n.leaf&(1<<i) != 0 {
-			if h.leaf.pending--; h.leaf.pending == 0 {
-				h.leaf.ready()
-			}
+		switch {
+		case n.leaf&(1<<i) == 0:
+		case t.putOff:
+			h.leaf.early++
+		default:
+			h.leaf.usesDone(1)
 		}
+	}
+}
+
+func (s *leafState) usesDone(n int) {
+	if s.pending -= n; s.pending == 0 && n > 0 {
+		s.ready()
 	}
 }
 
@@ -341,6 +349,10 @@ func (t *Tape) addGrad(h, g *header) {
 }
 
 func (t *Tape) addLeafGrad(h, g *header) {
+	if t.putOff { // nothing of a gradient is written before BackwardBegin: RunDeferred adds it
+		t.addPending(h, t.exclusive(g), Pending{})
+		return
+	}
 	dst, beta := t.leafGrad(h)
 	if dst.dtype != g.dtype { // gradients are summed in a wider type
 		c := t.newTensor(dst.dtype, g.dims[:g.rank]...)

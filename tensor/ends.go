@@ -102,7 +102,8 @@ func mustGrad(h, g *header, i int) {
 
 // DeferWeights makes Backward and BackwardFrom compute only the gradients of activations, for which other ranks wait. The gradients of
 // weights are put off until RunDeferred, as in zero-bubble pipelines (Qi et al. 2023). The tensors that they need stay in memory. Only
-// gradients of parameters that a built-in or registered operation reads are put off. A Checkpoint and a Function compute theirs at once.
+// gradients of parameters that a built-in or registered operation reads are put off. A Checkpoint and a Function compute theirs at once,
+// and the tape holds these until RunDeferred.
 func DeferWeights() BackwardOption { return BackwardOption{defers: true} }
 
 // RunDeferred computes the weight gradients that DeferWeights put off. It, and not Backward, calls BackwardBegin, GradReady and
@@ -126,6 +127,11 @@ func (t *Tape) RunDeferred(opts ...BackwardOption) {
 	t.spans.Phase("backward")
 	t.inBackward, t.putOff = true, false
 	t.beginOwners()
+	for _, s := range slices.Backward(t.used) { // what is complete is summed while the rest is computed
+		early := s.early
+		s.early = 0
+		s.usesDone(early)
+	}
 	for i := t.nn - 1; i >= 0; i-- {
 		if t.poller != nil {
 			t.poller.Poll()
@@ -133,8 +139,6 @@ func (t *Tape) RunDeferred(opts ...BackwardOption) {
 		if n := t.node(i); n.deferred {
 			t.at = i
 			t.runDeferredNode(n)
-		} else if n.leaf != 0 {
-			t.usesDone(n)
 		}
 	}
 	t.finishBackward()

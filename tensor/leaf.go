@@ -71,6 +71,7 @@ type leafState struct {
 	t       *Tape
 	h       header
 	pending int    // uses that Backward has not differentiated yet
+	early   int    // of these, differentiated by a Backward that puts weight gradients off
 	serial  uint32 // of the tape, when pending was last set to 0
 	version uint32 // of the parameter's values, at their first use since the last Backward
 	hooked  bool   // the tape's next Backward calls the owner
@@ -95,7 +96,7 @@ func (t *Tape) Use(p *Param) Tensor {
 		fail("Use", these(&s.h), "%s is on %v, the tape on %v (see Param.To)", p.name, s.h.st.dev, t.dev)
 	}
 	if s.serial != t.serial {
-		s.serial, s.pending = t.serial, 0
+		s.serial, s.pending, s.early = t.serial, 0, 0
 		s.h.needs = !p.frozen && !t.noGrad
 		t.used = append(t.used, s)
 	}

@@ -165,6 +165,9 @@ func matmulShape(a, b *header, ta, tb bool) gemm {
 // gradTarget returns the memory into which a rule writes the gradient of h, and the beta to use. The memory is the parameter's gradient,
 // the gradient that h has already if nothing else refers to it, or new memory. Call gradDone afterwards.
 func (t *Tape) gradTarget(h *header) (dst *header, beta float64) {
+	if h.leaf != nil && t.putOff { // see addLeafGrad
+		return t.newLike(h), 0
+	}
 	if h.leaf != nil {
 		if dst, beta = t.leafGrad(h); dst.dtype == h.dtype {
 			return dst, beta
