@@ -56,10 +56,11 @@ func (s *Sharding) Attach(model any) (nn.Params, error) {
 
 // assign finds each parameter's unit.
 func (s *Sharding) assign() error {
+	s.dropEmpty()
 	var errs []error
 	refuse := func(format string, a ...any) { errs = append(errs, fmt.Errorf("fsdp: "+format, a...)) }
 	for _, u := range s.units {
-		u.pieces = slices.DeleteFunc(u.pieces, func(pc *piece) bool { return pc.p.IsBuffer() || pc.p.Len() == 0 })
+		u.pieces = slices.DeleteFunc(u.pieces, func(pc *piece) bool { return pc.p.IsBuffer() })
 		if len(u.pieces) == 0 {
 			refuse("unit %d has no parameters", u.index)
 		}
@@ -81,11 +82,47 @@ func (s *Sharding) assign() error {
 		}
 	}
 	for _, p := range s.params {
-		if s.of[p] == nil && !s.foreign(p) && !p.IsBuffer() && p.Len() > 0 {
+		if s.of[p] == nil && !s.foreign(p) && !p.IsBuffer() {
 			refuse("%s is in no unit", p.Name())
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// dropEmpty makes the parameters without elements, and leaves them out: there is nothing to gather or to sum.
+func (s *Sharding) dropEmpty() {
+	empty := func(p *tensor.Param) bool { return p.Len() == 0 && !p.IsBuffer() && !s.foreign(p) }
+	s.units = slices.DeleteFunc(s.units, func(u *Unit) bool {
+		n := len(u.pieces)
+		u.pieces = slices.DeleteFunc(u.pieces, func(pc *piece) bool {
+			if !empty(pc.p) {
+				return false
+			}
+			s.makeEmpty(pc.p, u.over, u.compute)
+			return true
+		})
+		return n > 0 && len(u.pieces) == 0
+	})
+	for i, u := range s.units {
+		u.index = i
+	}
+	for _, p := range s.params {
+		if empty(p) {
+			s.makeEmpty(p, s.all, s.cfg.Compute)
+		}
+	}
+}
+
+// makeEmpty makes a parameter without elements, in the type in which it is used. From now on it is ignored.
+func (s *Sharding) makeEmpty(p *tensor.Param, over *ranks, compute tensor.DType) {
+	s.ignored[p] = true
+	dev := s.cfg.Shard.Device()
+	p.SetValue(tensor.New(dev, compute, p.Dims()...))
+	if s.cfg.Offload != nil {
+		dev = s.cfg.Offload
+	}
+	p.Local, p.Grad = tensor.New(dev, s.cfg.DType, p.Dims()...), tensor.New(dev, s.cfg.DType, p.Dims()...)
+	p.Lay(over.axes(), tensor.Replicated)
 }
 
 // foreign reports whether a parameter is not for this Sharding: it is ignored, or another Attach has it. This package does not make,

@@ -34,7 +34,7 @@ func Naive(model any, c Config) (nn.Params, error) {
 		if err := c.Shard.Broadcast(p.Value, 0).Wait(); err != nil {
 			return nil, err
 		}
-		if !p.IsBuffer() && p.Len() > 0 {
+		if !p.IsBuffer() {
 			if err := n.shard(p); err != nil {
 				return nil, err
 			}
