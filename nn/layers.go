@@ -116,7 +116,7 @@ func NewEmbedding(n, d int) *Embedding {
 	return &Embedding{W: tensor.NewParam(tensor.NormalInit(0, 1), n, d)}
 }
 
-// Forward returns the vectors [..., d] of ids [...], which are Int64.
+// Forward returns the vectors [..., d] of ids [...], Int64 or Int32.
 func (e *Embedding) Forward(ids T) T {
 	t := tapeOf(ids)
 	y := e.lookup(t.Use(e.W), ids)

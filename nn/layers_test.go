@@ -122,6 +122,26 @@ func TestHits(t *testing.T) {
 	assert.ErrorContains(t, err, "do not fit")
 }
 
+// Ids and labels of Int32 are those of Int64, in forward and in Backward.
+func TestInt32(t *testing.T) {
+	layer := nn.NewEmbedding(4, 3)
+	nn.Init(layer, host, tensor.Float64, 1)
+	run := func(ids tensor.Tensor) (loss, hits float64, grad []float64) {
+		tape := tensor.NewTape(host)
+		y := layer.Forward(tape.Input(ids))
+		mean := tape.Keep(nn.CrossEntropy(y, ids))
+		hits = nn.Hits(y, ids)
+		tape.Backward(mean)
+		layer.W.Consume()
+		return mean.Item(), hits, tensor.Floats(layer.W.Grad)
+	}
+	wantLoss, wantHits, wantGrad := run(tensor.FromSlice([]int64{2, 0, 2}, 3))
+	loss, hits, grad := run(tensor.FromSlice([]int32{2, 0, 2}, 3))
+	assert.Equal(t, wantLoss, loss)
+	assert.Equal(t, wantHits, hits)
+	assert.Equal(t, wantGrad, grad)
+}
+
 func TestDropoutProbability(t *testing.T) {
 	for _, p := range []float64{-0.1, 1, 1.5, math.NaN()} {
 		assert.ErrorContains(t, tensor.Try(func() { nn.NewDropout(p) }), "is not in [0,1)")

@@ -6,8 +6,8 @@ import "github.com/ringo-ml/ringo/tensor"
 // part of the mean, and the sum over ranks is what one rank would compute. A loss of your own ends with GlobalMean for the
 // same reason: x.Mean() is the mean over this rank's rows, and gradients that are summed over ranks would be too large.
 
-// CrossEntropy returns the mean over labels of −log softmax(logits)[label], for logits [..., classes] and Int64 labels
-// [...], or probabilities of labels (soft targets) of logits' shape. Options, at most one, set label smoothing, an ignored label,
+// CrossEntropy returns the mean over labels of −log softmax(logits)[label], for logits [..., classes] and labels [...], Int64 or
+// Int32, or probabilities of labels (soft targets) of logits' shape. Options, at most one, set label smoothing, an ignored label,
 // weights of classes, or ask for the loss of each row.
 func CrossEntropy(logits, labels T, options ...tensor.CrossEntropyOptions) T {
 	switch len(options) {
@@ -30,20 +30,20 @@ func MSE(x, y T) T { return tensor.MSE(x, y) }
 // BCEWithLogits returns the mean of −y·log σ(x) − (1−y)·log(1−σ(x)) for logits x and targets y in [0, 1] of one shape.
 func BCEWithLogits(x, y T) T { return tensor.BCEWithLogits(x, y) }
 
-// Hits returns how many of logits [..., classes] are largest at their label, an element of Int64 labels [...]. It reads
+// Hits returns how many of logits [..., classes] are largest at their label, an element of labels [...], Int64 or Int32. It reads
 // the result on the host.
 func Hits(logits, labels T) float64 {
 	best := tensor.Data[int64](tensor.ToHost(logits.ArgMax(-1)))
-	if labels.DType() != tensor.Int64 {
-		fail("Hits", "labels %v must be int64", labels.Shape())
+	if d := labels.DType(); d != tensor.Int64 && d != tensor.Int32 {
+		fail("Hits", "labels %v must be int64 or int32", labels.Shape())
 	}
-	want := tensor.Data[int64](tensor.ToHost(labels))
+	want := tensor.Floats(labels)
 	if len(best) != len(want) {
 		fail("Hits", "logits %v do not fit labels %v", logits.Shape(), labels.Shape())
 	}
 	hits := 0
 	for i, w := range want {
-		if best[i] == w {
+		if float64(best[i]) == w {
 			hits++
 		}
 	}

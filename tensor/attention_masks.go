@@ -45,10 +45,7 @@ func (t *Tape) mask(name string, x Tensor, dims ...int) *header {
 	if !h.alike(&want) || h.dtype != Int32 && h.dtype != Int64 {
 		fail("cross_attention", these(h), "%s has to be %v, or int32 of this shape", name, want.shape())
 	}
-	if h.dtype != Int64 {
-		h = t.alias(h).tensor().Cast(Int64).h
-	}
-	return t.contiguous(h)
+	return t.integers(x)
 }
 
 // keysBefore returns the number of key positions before the rank's first query, if the keys are of whole sequences and the queries are of a

@@ -9,7 +9,7 @@ func generalCrossEntropy(logits, targets Tensor, o CrossEntropyOptions) Tensor {
 	t := tapeOf("cross_entropy", logits)
 	t.checkTarget("cross_entropy", targets)
 	mustBeWhole("cross_entropy", t.arg(logits))
-	x, y := t.contiguous(t.arg(logits)), t.contiguous(t.arg(targets))
+	x, y := t.contiguous(t.arg(logits)), t.integers(targets)
 	if y.tape == nil {
 		y = t.alias(y)
 	}

@@ -5,14 +5,14 @@ package tensor
 // are a Failure.
 func EmbeddingPart(w, ids Tensor, first, total int) Tensor {
 	t := tapeOf("embedding", w, ids)
-	wh, ih := t.arg(w), t.contiguous(t.arg(ids))
+	wh, ih := t.arg(w), t.integers(ids)
 	mustShape("embedding", wh.rank == 2 && int(ih.rank) < MaxRank, "wants a table [n, d] and ids of fewer than 6 dimensions", wh, ih)
 	if n := wh.dims[0]; n == 0 || first < 0 || first+n > total {
 		fail("embedding", these(wh), "is not a part of a table of %d rows, from %d on", total, first)
 	}
 	t.checkIndex("embedding", wh, ih, total)
 	number := func(v int) Tensor { return t.Arange(Int64, float64(v), float64(v+1), 1) }
-	at := ids.Sub(number(first))
+	at := ih.tensor().Sub(number(first))
 	mine := at.Ge(number(0)).And(at.Lt(number(wh.dims[0])))
 	dims := ih.dims
 	dims[ih.rank] = 1

@@ -41,7 +41,7 @@ func TestEmbeddingPartMisuse(t *testing.T) {
 		"index 1 is 7, not in [0,7)":                    func() { EmbeddingPart(w, FromSlice([]int64{0, 7}, 2), 2, 7) },
 		"index 0 is -1, not in [0,7)":                   func() { EmbeddingPart(w, FromSlice([]int64{-1}, 1), 2, 7) },
 		"is not a part of a table of 4 rows, from 2 on": func() { EmbeddingPart(w, FromSlice([]int64{0}, 1), 2, 4) },
-		"indices must be int64":                         func() { EmbeddingPart(w, FromSlice([]int32{0}, 1), 2, 7) },
+		"indices must be int64 or int32":                func() { EmbeddingPart(w, FromSlice([]uint8{0}, 1), 2, 7) },
 	} {
 		require.ErrorContains(t, Try(f), want)
 	}

@@ -2,17 +2,17 @@ package tensor
 
 // GroupedLinear multiplies each group of rows by its own matrix, as a mixture of experts does. The first counts[0] rows of x [rows, in] are
 // multiplied by the transpose of w[0], the next counts[1] rows by that of w[1], and so on, for w [groups, out, in]. It returns [rows, out].
-// Groups may be empty. counts [groups] are Int64, and their sum is the number of rows.
+// Groups may be empty. counts [groups] are Int64 or Int32, and their sum is the number of rows.
 func GroupedLinear(x, w, counts Tensor) Tensor {
 	t := tapeOfOp(OpGroupedLinear, x, w)
-	xh, wh, ch := t.contiguous(t.arg(x)), t.arg(w), t.arg(counts)
+	xh, wh, ch := t.contiguous(t.arg(x)), t.arg(w), t.integers(counts)
 	t.sameDType("grouped_linear", xh, wh)
 	ok := xh.rank == 2 && wh.rank == 3 && ch.rank == 1
 	mustShape("grouped_linear", ok, "wants rows [n, in], weights [groups, out, in] and counts [groups]", xh, wh, ch)
 	mustMatch("grouped_linear", xh, 1, "the rows", wh, 2, "the weights", xh, wh, ch)
 	mustMatch("grouped_linear", ch, 0, "the counts", wh, 0, "the weights", xh, wh, ch)
 	if ch.dtype != Int64 {
-		fail("grouped_linear", these(ch), "counts must be int64")
+		fail("grouped_linear", these(ch), "counts must be int64 or int32")
 	}
 	out := t.newTensor(xh.dtype, xh.dims[0], wh.dims[1])
 	t.grouped(OpGroupedLinear, out, xh, wh, ch, wh.dims[1], wh.dims[2], true, 0)

@@ -2,10 +2,19 @@ package tensor
 
 import "github.com/ringo-ml/ringo/internal/kernel"
 
+// integers returns x as contiguous Int64, if it is Int32 or Int64.
+func (t *Tape) integers(x Tensor) *header {
+	h := t.arg(x)
+	if h.dtype == Int32 {
+		h = t.alias(h).tensor().Cast(Int64).h
+	}
+	return t.contiguous(h)
+}
+
 // checkIndex panics if an index in host memory is out of range.
 func (t *Tape) checkIndex(op string, x, idx *header, n int) {
 	if idx.dtype != Int64 {
-		fail(op, these(x, idx), "indices must be int64")
+		fail(op, these(x, idx), "indices must be int64 or int32")
 	}
 	if !t.dev.Host() {
 		return
@@ -16,10 +25,10 @@ func (t *Tape) checkIndex(op string, x, idx *header, n int) {
 	}
 }
 
-// Embedding returns rows of the table w [n, d]: [..., d] for Int64 ids [...].
+// Embedding returns rows of the table w [n, d]: [..., d] for ids [...], Int64 or Int32.
 func Embedding(w, ids Tensor) Tensor {
 	t := tapeOf("embedding", w, ids)
-	wh, ih := t.contiguous(t.arg(w)), t.contiguous(t.arg(ids))
+	wh, ih := t.contiguous(t.arg(w)), t.integers(ids)
 	mustShape("embedding", wh.rank == 2, "wants a table [n, d]", wh, ih)
 	t.checkIndex("embedding", wh, ih, wh.dims[0])
 	out := t.newHeader(wh.dtype, ih.dims[:ih.rank]...)
@@ -67,10 +76,10 @@ func checkGather(t *Tape, op string, x, idx *header, dim int) (d, outer, n, m, i
 	return d, outer, n, idx.dims[d], inner
 }
 
-// Gather returns x[..., idx[i], ...] along dim, as torch.gather: idx (Int64) has x's shape but for dim.
+// Gather returns x[..., idx[i], ...] along dim, as torch.gather: idx (Int64 or Int32) has x's shape but for dim.
 func (x Tensor) Gather(dim int, idx Tensor) Tensor {
 	t := tapeOf("gather", x, idx)
-	in, ih := t.contiguous(t.arg(x)), t.contiguous(t.arg(idx))
+	in, ih := t.contiguous(t.arg(x)), t.integers(idx)
 	d, outer, size, m, inner := checkGather(t, "gather", in, ih, dim)
 	out := t.newTensor(in.dtype, ih.dims[:ih.rank]...)
 	t.gather(out, in, ih, outer, size, m, inner)
@@ -110,7 +119,7 @@ func gatherVJP(t *Tape, n *Node, _ uint8) {
 // order.
 func (x Tensor) ScatterAdd(dim int, idx, src Tensor) Tensor {
 	t := tapeOf("scatter_add", x, src)
-	in, ih, sh := t.arg(x), t.contiguous(t.arg(idx)), t.contiguous(t.arg(src))
+	in, ih, sh := t.arg(x), t.integers(idx), t.contiguous(t.arg(src))
 	t.sameDType("scatter_add", in, sh)
 	d, outer, size, m, inner := checkGather(t, "scatter_add", in, ih, dim)
 	mustBeAlike("scatter_add", ih, "the indices", sh, "the source", in, ih, sh)

@@ -51,11 +51,11 @@ func (o *CrossEntropyOptions) ignored() int64 {
 	return *o.Ignore
 }
 
-// CrossEntropy returns the mean over labels of −log softmax(logits)[label], for logits [..., classes] and Int64 labels [...]; either may be
-// flattened. Labels of the shape of logits and of a float type are soft targets: probabilities of the classes, with the loss −Σ q·log
-// softmax(logits). They get gradients. On a tape whose input is part of a global batch (Rows.Total), it returns this rank's part of the
-// mean: the sum over ranks is the loss. The loss of 16-bit logits is Float32. Backward writes the gradient of the logits over them if
-// nobody else reads them (see Tape.Keep).
+// CrossEntropy returns the mean over labels of −log softmax(logits)[label], for logits [..., classes] and labels [...], Int64 or Int32;
+// either may be flattened. Labels of the shape of logits and of a float type are soft targets: probabilities of the classes, with the loss
+// −Σ q·log softmax(logits). They get gradients. On a tape whose input is part of a global batch (Rows.Total), it returns this rank's part
+// of the mean: the sum over ranks is the loss. The loss of 16-bit logits is Float32. Backward writes the gradient of the logits over them
+// if nobody else reads them (see Tape.Keep).
 func CrossEntropy(logits, labels Tensor, o CrossEntropyOptions) Tensor {
 	if !(o.Smoothing >= 0 && o.Smoothing <= 1) {
 		fail("cross_entropy", nil, "label smoothing %v is not in [0,1]", o.Smoothing)
@@ -65,7 +65,7 @@ func CrossEntropy(logits, labels Tensor, o CrossEntropyOptions) Tensor {
 	}
 	t := tapeOf("cross_entropy", logits)
 	t.checkTarget("cross_entropy", labels)
-	x, y := t.contiguous(t.arg(logits)), t.contiguous(t.arg(labels))
+	x, y := t.contiguous(t.arg(logits)), t.integers(labels)
 	mustFitLabels(x, y)
 	cols, ignore, count := x.dims[x.rank-1], o.ignored(), o.Count
 	counted, st := t.checkLabels(x, y, cols, ignore), statType(x.dtype)
@@ -147,7 +147,7 @@ func mustFitLabels(x, y *header) {
 	case x.rank == 0:
 		fail(op, these(x, y), "wants logits [..., classes]")
 	case y.dtype != Int64:
-		fail(op, these(x, y), "labels must be int64, or probabilities of the logits' shape")
+		fail(op, these(x, y), "labels must be int64 or int32, or probabilities of the logits' shape")
 	case y.rank == x.rank-1:
 		for i := range int(y.rank) {
 			mustMatch(op, x, i, "the logits", y, i, "the labels", x, y)

@@ -9,11 +9,11 @@ func init() {
 	define(OpBincount, OpSpec{Name: "bincount", Const: true, CPU: [NumDTypes]Kernel{Int64: bincountKernel}})
 }
 
-// OneHot returns [..., classes] of type d for Int64 ids [...]: row i is 1 at ids[i] and 0 elsewhere, as torch.nn.functional.one_hot (which
-// returns Int64). An id outside [0,classes) is an error.
+// OneHot returns [..., classes] of type d for ids [...], Int64 or Int32: row i is 1 at ids[i] and 0 elsewhere, as
+// torch.nn.functional.one_hot (which returns Int64). An id outside [0,classes) is an error.
 func OneHot(ids Tensor, classes int, d DType) Tensor {
 	t := tapeOf("one_hot", ids)
-	in := t.contiguous(t.arg(ids))
+	in := t.integers(ids)
 	if int(in.rank) == MaxRank || classes < 0 {
 		fail("one_hot", these(in), "%d classes; at most %d dimensions", classes, MaxRank-1)
 	}
@@ -41,11 +41,11 @@ func oneHotKernel[T kernel.Number]() Kernel {
 	})
 }
 
-// Bincount counts how often each of 0 to bins−1 occurs in x, Int64 of any shape, as Int64 [bins]. The size of torch.bincount's result
-// depends on the largest element, so it must read x first. This one does not: an element outside [0,bins) is an error.
+// Bincount counts how often each of 0 to bins−1 occurs in x, Int64 or Int32 of any shape, as Int64 [bins]. The size of torch.bincount's
+// result depends on the largest element, so it must read x first. This one does not: an element outside [0,bins) is an error.
 func (x Tensor) Bincount(bins int) Tensor {
 	t := tapeOf("bincount", x)
-	in := t.contiguous(t.arg(x))
+	in := t.integers(x)
 	t.checkIndex("bincount", in, in, bins)
 	out := t.newTensor(Int64, bins)
 	switch {

@@ -26,11 +26,11 @@ func (p *Parallel) CrossEntropy(words int) *CrossEntropy {
 	return &CrossEntropy{group: p.Group, checks: p.checks, first: first, end: end, words: words}
 }
 
-// Loss returns this rank's part of the mean over the global batch, for logits [..., this rank's part of the words] and Int64 labels
-// [...]: the sum over ranks with other rows is the loss.
+// Loss returns this rank's part of the mean over the global batch, for logits [..., this rank's part of the words] and labels
+// [...], Int64 or Int32: the sum over ranks with other rows is the loss.
 func (f *CrossEntropy) Loss(logits, labels nn.T) nn.T {
-	if logits.Dim(-1) != f.end-f.first || labels.DType() != tensor.Int64 {
-		fail("CrossEntropy", "logits %v and labels %v: this rank has words %d to %d of %d, and labels are int64",
+	if d := labels.DType(); logits.Dim(-1) != f.end-f.first || d != tensor.Int64 && d != tensor.Int32 {
+		fail("CrossEntropy", "logits %v and labels %v: this rank has words %d to %d of %d, and labels are int64 or int32",
 			logits.Shape(), labels.Shape(), f.first, f.end, f.words)
 	}
 	if f.Ignore != nil && f.Count == 0 {
@@ -41,6 +41,9 @@ func (f *CrossEntropy) Loss(logits, labels nn.T) nn.T {
 	}
 	t := logits.Tape()
 	y := t.Input(labels).Reshape(-1)
+	if y.DType() == tensor.Int32 {
+		y = y.Cast(tensor.Int64)
+	}
 	f.agree(t, y)
 	return t.Apply(f, logits.Reshape(-1, f.end-f.first), y)
 }

@@ -72,6 +72,7 @@ func Run(t *testing.T, newDevice func(t *testing.T) tensor.Device, o Options) {
 	t.Run("special values", s.special)
 	t.Run("gradients", s.gradients)
 	t.Run("logits", s.logits)
+	t.Run("indices", s.indices)
 	t.Run("kernels", s.kernels)
 	t.Run("errors", s.errors)
 	t.Run("every kernel ran", func(t *testing.T) {
