@@ -56,7 +56,7 @@ func misuseOfLayers() []misuse.Case {
 		do("Sequential.Forward", "linear float32[2,8], 2.up.weight float32[3,6], 2.up.bias float32[3]: dimension 1 of the input is 8, "+
 			"dimension 1 of 2.up.weight is 6", func() { seq.Forward(x(2, 4)) }),
 		do("NewEmbedding", "NewParam: dimension 1 of [10 -1] is negative", func() { nn.NewEmbedding(10, -1) }),
-		do("Embedding.Forward", "reshape: no operand is on a tape; put it there with Tape.Input",
+		do("Embedding.Forward", "nn.Forward: the input int64[6] is on no tape; put it there with Tape.Input",
 			func() { embedding.Forward(ids(2, 3).Reshape(6)) }),
 		do("Embedding.Forward", "embedding weight float32[10,4], int64[2]: index 1 is 10, not in [0,10)",
 			func() { embedding.Forward(tape.Input(tensor.FromSlice([]int64{3, 10}, 2))) }),

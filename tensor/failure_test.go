@@ -123,7 +123,7 @@ func otherFailures(tape *Tape) []failureCase {
 		{"Bytes", "float32[3,1]", "not contiguous", func() { f(3, 2).Slice(1, 0, 1).Bytes() }},
 		{"use", "", "the zero Tensor", func() { f(2).Add(Tensor{}) }},
 		{"use", "float32[2]", "tensor of another tape", func() { f(2).Add(other.Input(New(hostDevice, Float32, 2))) }},
-		{"exp", "", "no operand is on a tape", func() { New(hostDevice, Float32, 2).Exp() }},
+		{"exp", "float32[2]", "no operand is on a tape", func() { New(hostDevice, Float32, 2).Exp() }},
 		{"Backward", "float32[]", "needs one element, computed from parameters", func() { tape.Backward(f(2).Sum()) }},
 		{"Initializer.Fill", "int64[2]", "needs a contiguous float tensor", func() { Constant(1).Fill(ids(2), 0, 0) }},
 		{"identity", "", "9 inputs, at most 8", func() { x := f(1); tape.Apply(identity{}, x, x, x, x, x, x, x, x, x) }},

@@ -74,6 +74,9 @@ func (t *Tape) cast(out, in *header) {
 // Cast returns x as another element type. Floats to integers truncate and saturate (NaN becomes 0). Integers to narrower ones keep the low
 // bits. 16-bit floats are rounded to nearest even, from float32.
 func (x Tensor) Cast(d DType) Tensor {
+	if offTape("cast", x) {
+		return onHost(func(in ...Tensor) Tensor { return in[0].Cast(d) }, x).WithRows(x.Rows())
+	}
 	t := tapeOf("cast", x)
 	in := t.arg(x)
 	if in.dtype == d {
@@ -98,6 +101,9 @@ func castVJP(t *Tape, n *Node, _ uint8) {
 // Reshape returns x's elements, in row-major order, with other dimensions. One of them may be −1: it is computed from the others. The
 // result shares x's memory if x is contiguous.
 func (x Tensor) Reshape(dims ...int) Tensor {
+	if offTape("reshape", x) {
+		return onHost(func(in ...Tensor) Tensor { return in[0].Reshape(dims...) }, x)
+	}
 	t := tapeOf("reshape", x)
 	in := t.contiguous(t.arg(x))
 	var d [MaxRank]int
@@ -138,6 +144,9 @@ func reshapeVJP(t *Tape, n *Node, _ uint8) {
 
 // Permute returns a copy of x with its dimensions in another order: dimension i of the result is dimension perm[i] of x.
 func (x Tensor) Permute(perm ...int) Tensor {
+	if offTape("permute", x) {
+		return onHost(func(in ...Tensor) Tensor { return in[0].Permute(perm...) }, x)
+	}
 	t := tapeOf("permute", x)
 	in := t.contiguous(t.arg(x))
 	var seen, dims [MaxRank]int
@@ -223,9 +232,13 @@ func (h *header) split3(axis int) (outer, n, inner int) {
 	return
 }
 
-// Slice returns elements lo to hi of dimension dim. It is a view for the first dimension and for columns of a matrix (so a fused QKV is
-// split without a copy), and a copy otherwise.
+// Slice returns elements lo to hi of dimension dim. On a tape it is a view for the first dimension and for columns of a matrix (so a fused
+// QKV is split without a copy), and a copy otherwise. Outside, as in data that a program prepares, x is in host memory: it is a view for
+// the first dimension, and the result knows its rows (see WithRows).
 func (x Tensor) Slice(dim, lo, hi int) Tensor {
+	if offTape("slice", x) {
+		return x.sliceOnHost(dim, lo, hi)
+	}
 	t := tapeOf("slice", x)
 	in := t.arg(x)
 	d := in.axis("slice", dim)
@@ -319,7 +332,12 @@ func (x Tensor) Split(dim int, sizes ...int) []Tensor {
 }
 
 // Concat joins tensors along dim. More than 8 are joined in two halves, because a node has at most 8 inputs.
-func Concat(dim int, xs ...Tensor) Tensor { return tapeOf("concat", xs...).concat(dim, xs...) }
+func Concat(dim int, xs ...Tensor) Tensor {
+	if offTape("concat", xs...) {
+		return onHost(func(in ...Tensor) Tensor { return Concat(dim, in...) }, xs...)
+	}
+	return tapeOf("concat", xs...).concat(dim, xs...)
+}
 
 func (t *Tape) concat(dim int, xs ...Tensor) Tensor {
 	if n := len(xs); n > maxInputs {

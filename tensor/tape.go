@@ -1,6 +1,8 @@
 package tensor
 
 import (
+	"slices"
+
 	"github.com/ringo-ml/ringo/internal/trace"
 )
 
@@ -349,7 +351,7 @@ func tapeOfOp(op Op, x, y Tensor) *Tape {
 	if t := y.hdr().tape; t != nil {
 		return t
 	}
-	return tapeOf(op.String())
+	return tapeOf(op.String(), x, y)
 }
 
 // tapeOf returns the tape of the first operand that has one.
@@ -359,7 +361,13 @@ func tapeOf(op string, xs ...Tensor) *Tape {
 			return x.h.tape
 		}
 	}
-	fail(op, nil, "no operand is on a tape; put it there with Tape.Input")
+	var in []*header
+	for _, x := range xs {
+		if !slices.Contains(in, x.h) {
+			in = append(in, x.h)
+		}
+	}
+	fail(op, in, "no operand is on a tape; put it there with Tape.Input")
 	return nil
 }
 
