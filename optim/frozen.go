@@ -3,6 +3,7 @@ package optim
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
@@ -30,10 +31,32 @@ func (o *Optimizer) checkIdle() {
 	}
 }
 
+// mustHaveGradients panics if no parameter has a gradient in the first step: the loss depends on other parameters than the optimizer has.
+func (o *Optimizer) mustHaveGradients() {
+	ready := func(s paramState) bool { return s.ready() }
+	if o.steps > 0 || slices.ContainsFunc(o.states, ready) {
+		return
+	}
+	p := o.states[0].p
+	panic(&tensor.Failure{Op: "optim.Step " + p.Name(), Shapes: []tensor.Shape{p.Local.Shape()},
+		Err: fmt.Errorf("neither it nor another parameter of this optimizer has a gradient: call Backward with a loss of the model whose " +
+			"parameters the optimizer was given (nn.ParamsOf, or what Attach returned), and Step after it")})
+}
+
+// mustBeItsValue panics if p is whole and Forward uses other memory than Step updates: training would have no effect.
+func mustBeItsValue(p *tensor.Param) {
+	used, updated := p.Value, p.Local
+	if p.Shard.Flat == [2]int{} && updated.Len() > 0 && used.Valid() && used.Len() == updated.Len() && used.Ptr() != updated.Ptr() {
+		panic(&tensor.Failure{Op: "optim.Step " + p.Name(), Shapes: []tensor.Shape{updated.Shape()},
+			Err: errors.New("Forward uses its Value, and Step updates its Local, which is other memory: p.SetValue(x) replaces both")})
+	}
+}
+
 // mustBeSummed panics if p's gradient is not summed over the ranks: copies of p would become different.
 func mustBeSummed(p *tensor.Param) {
 	if p.Unsummed() {
 		panic(&tensor.Failure{Op: "optim.Step " + p.Name(), Shapes: []tensor.Shape{p.Local.Shape()},
-			Err: errors.New("its gradient is not summed over the ranks yet: the last Backward before a step has no tensor.More")})
+			Err: fmt.Errorf("its gradient is not summed over the ranks yet: %v did not get the end of a Backward. The last Backward before "+
+				"a step has no tensor.More, its forward pass is after Attach, and it has not failed", p.Owner())})
 	}
 }

@@ -210,6 +210,7 @@ func (s *paramState) check() {
 		return
 	}
 	mustBeSummed(p)
+	mustBeItsValue(p)
 	v, g := p.Local, p.Grad
 	if v.Len() != g.Len() || v.DType() != s.dtype && s.master.IsZero() || !v.Contiguous() || !g.Contiguous() {
 		panic(&tensor.Failure{Op: "optim.Step " + p.Name(), Shapes: []tensor.Shape{v.Shape(), g.Shape()},

@@ -19,6 +19,7 @@ func (o *Optimizer) Probe(f func(sums []GradSum) error) { o.probe = f }
 // begin checks that a Step can run, and calls the probe.
 func (o *Optimizer) begin() error {
 	o.checkIdle()
+	o.mustHaveGradients()
 	for i := range o.states {
 		o.states[i].check()
 	}

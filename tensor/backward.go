@@ -116,7 +116,7 @@ func (t *Tape) finishBackward() {
 		}
 	}
 	for _, s := range t.used {
-		if s.p.state == gradPartial && !t.more {
+		if s.p.state == gradPartial && !t.more && s.p.owner == nil { // an owner says itself what it has summed
 			s.p.state = gradReady
 		}
 	}

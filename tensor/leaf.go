@@ -49,7 +49,7 @@ func ownerName(h Hooks) string {
 	return fmt.Sprintf("%T", h)
 }
 
-// Unsummed reports whether p has an owner that waits for a Backward without More before it sums the gradient.
+// Unsummed reports whether p has a gradient that its owner has not summed: it waits for a Backward without More, or never heard of it.
 func (p *Param) Unsummed() bool { return p.owner != nil && p.state == gradPartial }
 
 // Through makes Use apply f to the parameter, so that f's Backward is a part of the graph: with every owner, in every microbatch and in a

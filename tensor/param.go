@@ -167,7 +167,8 @@ func (p *Param) HasGrad() bool { return p.state != gradEmpty }
 // Consume marks the gradient as used: the next Backward overwrites it. Optimizers call it in Step.
 func (p *Param) Consume() { p.state = gradEmpty }
 
-// FillGrad marks the gradient as complete. An owner calls it that summed the gradient or made it itself (zeros for an unused parameter).
+// FillGrad marks the gradient as complete. An owner calls it that summed the gradient or made it itself (zeros for an unused parameter). If
+// it does not, optimizers refuse the gradient (see Unsummed).
 func (p *Param) FillGrad() { p.state = gradReady }
 
 // undoWrite undoes what leafGrad recorded, if the gradient is added in another way.

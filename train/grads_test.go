@@ -202,6 +202,10 @@ func TestGradNormsNeed(t *testing.T) {
 			if _, err := train.Start(ctx, r, &o, st); err != nil {
 				return err
 			}
+			for _, p := range params {
+				p.Grad = tensor.New(r.Device, tensor.Float64, p.Dims()...)
+				p.FillGrad()
+			}
 			return opt.Step()
 		})
 		require.ErrorContains(t, err, want)
