@@ -147,7 +147,10 @@ func (s *sync) BackwardDone(last bool) error {
 	if err := s.checks.Rows("ddp", s.g.Axes(), s.g); err != nil {
 		return err
 	}
-	return s.sameValues()
+	if err := s.sameValues(); err != nil {
+		return err
+	}
+	return s.sameFrozen()
 }
 
 // Unscaled is called by the optimizer that divides p's gradient by *by, the scale of the loss; nil is 1.

@@ -1,9 +1,22 @@
 package ddp
 
 import (
+	"fmt"
+
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/tensor"
 )
+
+// sameFrozen compares the values of frozen parameters with those of the step that was compared before. All ranks do the same, and have the
+// same values.
+func (s *sync) sameFrozen() error {
+	for _, p := range s.all {
+		if err := s.checks.Frozen(p, p.Value); err != nil {
+			return fmt.Errorf("ddp: rank %d: %w", s.g.Ranks()[s.g.Rank()], err)
+		}
+	}
+	return nil
+}
 
 // sameValues compares parameters and buffers over the ranks that hold the same of them. A buffer that differs would be saved as one rank
 // has it.

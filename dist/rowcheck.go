@@ -10,12 +10,13 @@ import (
 
 // StepCheck decides in which steps an owner of gradients compares what ranks must agree on: the first step, the second (which shows
 // whether the first changed the same parameters in the same way), and then every Every steps. It compares the rows that ranks got with
-// Rows.Total, by which losses divide. If that is wrong, gradients are too large or too small by a factor, and nothing else shows it. ddp
-// and fsdp have one.
+// Rows.Total, by which losses divide. If that is wrong, gradients are too large or too small by a factor, and nothing else shows it. It
+// remembers the values of frozen parameters, too. ddp and fsdp have one.
 type StepCheck struct {
-	Every int // 0: only the first two steps
-	steps int
-	rows  rowCheck
+	Every  int // 0: only the first two steps
+	steps  int
+	rows   rowCheck
+	frozen map[tensor.Tensor]values
 }
 
 func (c *StepCheck) due() bool { return c.steps < 2 || c.Every > 0 && c.steps%c.Every == 0 }

@@ -31,8 +31,8 @@ type Config struct {
 	// HoldGrads makes stages 2 and 3 keep whole gradients between microbatches (tensor.More) in place of reducing those of
 	// each one: less communication for more memory, PyTorch's no_sync.
 	HoldGrads bool
-	// CheckEvery, if not 0, compares what ranks were fed, and the values of copies (Replicate) by checksums, in every so many steps,
-	// besides the first two. It reads this rank's part of all parameters, on the host.
+	// CheckEvery, if not 0, compares what ranks were fed, the values of copies (Replicate) by checksums, and those of frozen parameters
+	// with what they were, in every so many steps, besides the first two. It reads this rank's part of these parameters, on the host.
 	CheckEvery int
 	// Offload, if not nil, is a device in host memory (tensor.NewCPU) that holds what the optimizer works with, and where it
 	// computes: the values that it updates, its state and its gradients (PyTorch's CPUOffloadPolicy). It pays where the

@@ -1,6 +1,8 @@
 package fsdp
 
 import (
+	"fmt"
+
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -20,7 +22,27 @@ func (s *Sharding) check() error {
 	if err := s.sameBuffers(groups); err != nil {
 		return err
 	}
-	return s.sameCopies()
+	if err := s.sameCopies(); err != nil {
+		return err
+	}
+	return s.sameFrozen()
+}
+
+// sameFrozen compares the values of frozen parameters, of this rank's parts and of what stays gathered, with those of the step that was
+// compared before.
+func (s *Sharding) sameFrozen() error {
+	for _, u := range s.units {
+		for _, pc := range u.pieces {
+			err := s.checks.Frozen(pc.p, pc.p.Local)
+			if err == nil && u.keep && pc.in.fresh {
+				err = s.checks.Frozen(pc.p, pc.p.Value)
+			}
+			if err != nil {
+				return s.abort(fmt.Errorf("rank %d: %w", s.cfg.Shard.Ranks()[s.cfg.Shard.Rank()], err))
+			}
+		}
+	}
+	return nil
 }
 
 // sameBuffers compares the buffers, which are whole on every rank. One that differs would be saved as one rank has it.

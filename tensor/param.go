@@ -89,6 +89,9 @@ func (p *Param) Changed() {
 	}
 }
 
+// Version counts the calls of Changed.
+func (p *Param) Version() uint32 { return p.version }
+
 // Frozen reports whether the parameter is excluded from training.
 func (p *Param) Frozen() bool { return p.frozen }
 
