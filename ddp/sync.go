@@ -131,6 +131,9 @@ func (s *sync) Changed(*tensor.Param) {}
 // BackwardDone waits for all buckets.
 func (s *sync) BackwardDone(last bool) error {
 	s.running = false
+	if err := s.checks.BackwardDone(last); err != nil {
+		return fmt.Errorf("ddp: rank %d: %w", s.g.Ranks()[s.g.Rank()], err)
+	}
 	if !last {
 		return nil
 	}

@@ -17,6 +17,7 @@ type StepCheck struct {
 	steps  int
 	rows   rowCheck
 	frozen map[tensor.Tensor]values
+	repeats
 }
 
 func (c *StepCheck) due() bool { return c.steps < 2 || c.Every > 0 && c.steps%c.Every == 0 }
@@ -25,11 +26,12 @@ func (c *StepCheck) due() bool { return c.steps < 2 || c.Every > 0 && c.steps%c.
 func (c *StepCheck) Note(p *tensor.Param) {
 	if c.due() {
 		c.rows.note(p)
+		c.repeats.note(p)
 	}
 }
 
 // Forget drops what was noted. Call it when a Backward failed and the step begins again.
-func (c *StepCheck) Forget() { c.rows = rowCheck{} }
+func (c *StepCheck) Forget() { c.rows, c.repeats = rowCheck{}, repeats{} }
 
 // Done ends a step. It reports whether ranks compare in this step; if so, call Rows.
 func (c *StepCheck) Done() bool {

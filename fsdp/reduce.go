@@ -227,6 +227,9 @@ func (s *Sharding) finishReduction() error {
 // BackwardDone completes what this rank did not use, waits for all reductions, and hands the optimizer its gradients.
 func (s *Sharding) BackwardDone(bool) error {
 	s.endGathers()
+	if err := s.checks.BackwardDone(s.last); err != nil {
+		return s.abort(fmt.Errorf("rank %d: %w", s.cfg.Shard.Ranks()[s.cfg.Shard.Rank()], err))
+	}
 	if !s.reducing() {
 		s.running = false
 		return s.waitGradients()

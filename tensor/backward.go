@@ -67,7 +67,7 @@ func (t *Tape) begin(opts []BackwardOption) {
 	}
 	t.open++
 	t.spans.Phase("backward")
-	t.inBackward, t.root, t.fetched = true, nil, nil
+	t.inBackward, t.root, t.fetched, t.recorded = true, nil, nil, t.nn
 	t.mem.report()
 	if !t.putOff {
 		t.beginOwners()
@@ -120,7 +120,7 @@ func (t *Tape) finishBackward() {
 			s.p.state = gradReady
 		}
 	}
-	t.inBackward, t.fed.n = false, 0
+	t.inBackward, t.fed.n, t.drew = false, 0, false
 	t.open--
 	t.spans.Phase("")
 	t.mem.report()

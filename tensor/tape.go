@@ -37,6 +37,8 @@ type Tape struct {
 	closed            bool
 	putOff            bool // weight gradients are put off until RunDeferred
 	putOffNodes       int  // number of nodes whose weight gradients are put off
+	recorded          int  // number of nodes when Backward began
+	drew              bool // random numbers since the last Backward
 	ends              []*header
 	inBackward, more  bool
 	scale             float64
@@ -267,7 +269,7 @@ func (t *Tape) Reset() {
 	t.keeper, t.replayed = nil, nil
 	t.forgetOwners()
 	t.used, t.fetched, t.lazy = t.used[:0], nil, lazyProduct{}
-	t.rows, t.fed.n = batch{}, 0
+	t.rows, t.fed.n, t.drew = batch{}, 0, false
 	t.serial++
 	t.spans.Phase("") // ends a forward phase without Backward
 	_ = t.sent.Wait() // the next Sync returns the error
