@@ -115,7 +115,7 @@ var unsent = map[string]struct {
 			p.tape.Backward(p.loss(p.model, true), tensor.DeferWeights())
 			return p.opt.Step()
 		}},
-	"a Value that was replaced": {want: "optim.Step 0.weight float32[4,3]: Forward uses its Value, and Step updates its Local",
+	"a Value that was replaced": {want: "optim.Step 0.weight float32[4,3]: its Value, which Forward uses, is other memory",
 		step: func(p *pair, _ int) error {
 			w := p.params[0]
 			w.Value = tensor.New(p.r.Device, tensor.Float32, w.Dims()...)

@@ -48,7 +48,7 @@ func mustBeItsValue(p *tensor.Param) {
 	used, updated := p.Value, p.Local
 	if p.Shard.Flat == [2]int{} && updated.Len() > 0 && used.Valid() && used.Len() == updated.Len() && used.Ptr() != updated.Ptr() {
 		panic(&tensor.Failure{Op: "optim.Step " + p.Name(), Shapes: []tensor.Shape{updated.Shape()},
-			Err: errors.New("Forward uses its Value, and Step updates its Local, which is other memory: p.SetValue(x) replaces both")})
+			Err: errors.New("its Value, which Forward uses, is other memory than its Local, which Step updates: p.SetValue(x) replaces both")})
 	}
 }
 
