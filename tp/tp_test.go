@@ -12,9 +12,9 @@ import (
 )
 
 // A model whose layers are divided trains as on one rank, from values that have the same bits: by heads, hidden features and words, with
-// tokens that are whole or divided between them (a mesh has one of these forms), under ddp, fsdp and both. So it does with adapters, which are divided with their layers;
-// with blocks that are computed again, and communicate again; with sequences that are divided, in parts that differ (Ulysses); and in the
-// naive way.
+// tokens that are whole or divided between them (a mesh has one of these forms), under ddp, fsdp and both. So it does with adapters, which
+// are divided with their layers; with blocks that are computed again, and communicate again; with sequences that are divided, in parts that
+// differ (Ulysses); and in the naive way.
 func TestEqualsOneRank(t *testing.T) {
 	for _, c := range []struct {
 		job
