@@ -122,13 +122,10 @@ func (s *suite) long() bool { return s.full && !s.emulated }
 
 // sizes are the numbers of ranks that cheap tests use.
 func (s *suite) sizes() []int {
-	switch {
-	case s.full:
+	if s.full {
 		return []int{1, 2, 3, 5, 8} // powers of two, and what is next to them
-	case s.emulated:
-		return []int{1, 3}
 	}
-	return []int{1, 2, 3}
+	return []int{1, 3}
 }
 
 // ok runs fn on n ranks and fails the test on an error.
