@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/fsdp"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
@@ -17,7 +18,7 @@ import (
 func attached(t *testing.T, ranks int, c fsdp.Config, m func() model,
 	look func(r *dist.Rank, m model, s *fsdp.Sharding, params nn.Params)) {
 	t.Helper()
-	require.NoError(t, onRanks(ranks, func(r *dist.Rank) error {
+	require.NoError(t, disttest.OnRanks(ranks, func(r *dist.Rank) error {
 		c := c
 		c.Shard = r.World
 		n, s := m(), fsdp.New(c)
@@ -102,7 +103,7 @@ func TestRankZerosValues(t *testing.T) {
 		return n
 	}
 	want := nn.ParamsOf(made(0))
-	require.NoError(t, onRanks(3, func(r *dist.Rank) error {
+	require.NoError(t, disttest.OnRanks(3, func(r *dist.Rank) error {
 		n, s := made(uint64(r.World.Rank())), fsdp.New(fsdp.Config{Shard: r.World})
 		n.units(s)
 		params, err := s.Attach(n)
@@ -123,7 +124,7 @@ func TestNoRankHoldsTheModel(t *testing.T) {
 	const whole = layers * (wide*wide + wide) * 4
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	require.NoError(t, onRanks(ranks, func(r *dist.Rank) error {
+	require.NoError(t, disttest.OnRanks(ranks, func(r *dist.Rank) error {
 		c, s := &chain{}, fsdp.New(fsdp.Config{Shard: r.World})
 		for range layers {
 			c.Layers = append(c.Layers, nn.NewLinear(wide, wide))
@@ -177,7 +178,7 @@ func TestAttachErrors(t *testing.T) {
 		"Compute=int32 and Reduce=float32":            {cfg: fsdp.Config{Compute: tensor.Int32}},
 		"type Reduce=bfloat16 with values of float64": {cfg: fsdp.Config{DType: tensor.Float64, Reduce: tensor.BFloat16}},
 	} {
-		err := onRanks(2, func(r *dist.Rank) error {
+		err := disttest.OnRanks(2, func(r *dist.Rank) error {
 			m, cfg := two(), c.cfg
 			cfg.Shard = r.World
 			s := fsdp.New(cfg)

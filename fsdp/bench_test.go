@@ -1,6 +1,7 @@
 package fsdp_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -85,7 +86,7 @@ func BenchmarkStep(b *testing.B) {
 
 func benchStep(b *testing.B, stage int, net func() *benchNet) {
 	var ms [2][]float64
-	err := onRanks(2, func(r *dist.Rank) error {
+	err := dist.Run(context.Background(), dist.Config{Ranks: 2, Threads: 1}, func(_ context.Context, r *dist.Rank) error { // with spins
 		steps, err := benchSteps(r, stage, net)
 		for i := 0; i < b.N+3 && err == nil; i++ {
 			for k, step := range steps {

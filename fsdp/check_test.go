@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/fsdp"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
@@ -15,7 +16,7 @@ import (
 // onCopies trains two layers, a unit each, on two copies of two parts. before is called at the beginning of each of four steps and
 // returns how many rows in two microbatches this rank has, from which on, and the total.
 func onCopies(every, stage int, before func(rank, step int, params nn.Params) (first, n, total int)) error {
-	return onRanks(4, func(r *dist.Rank) error {
+	return disttest.OnRanks(4, func(r *dist.Rank) error {
 		mesh, err := r.Mesh("dp=2,fsdp=2")
 		if err != nil {
 			return err
@@ -100,7 +101,7 @@ func TestCopiesThatDiffer(t *testing.T) {
 
 // Layers that compute something else on one rank are refused: the parameters' shapes do not tell.
 func TestLayersThatDiffer(t *testing.T) {
-	err := onRanks(4, func(r *dist.Rank) error {
+	err := disttest.OnRanks(4, func(r *dist.Rank) error {
 		mesh, err := r.Mesh("dp=2,fsdp=2")
 		if err != nil {
 			return err

@@ -323,7 +323,7 @@ func TestUnitOverErrors(t *testing.T) {
 			return m.Group("edp", "ep"), nil
 		},
 	} {
-		err := onRanks(4, func(r *dist.Rank) error {
+		err := disttest.OnRanks(4, func(r *dist.Rank) error {
 			m, err := r.Mesh("edp=2,ep=2")
 			if err != nil {
 				return err

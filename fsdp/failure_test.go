@@ -53,7 +53,7 @@ func TestFailureInTheMiddleOfAGather(t *testing.T) {
 	for _, how := range []string{"abort", "panic", "error"} {
 		start := time.Now()
 		seen := make([]error, 3)
-		err := onRanks(3, func(r *dist.Rank) error {
+		err := disttest.OnRanks(3, func(r *dist.Rank) error {
 			rank, step := r.World.Rank(), 0
 			var do func()
 			m, s := sabotaged(&do), fsdp.New(fsdp.Config{Shard: r.World})
@@ -105,7 +105,7 @@ func TestFailureInTheMiddleOfAGather(t *testing.T) {
 func TestStoppedPeer(t *testing.T) {
 	release := make(chan struct{})
 	var errs [2]error
-	_ = onRanks(2, func(r *dist.Rank) error {
+	_ = disttest.OnRanks(2, func(r *dist.Rank) error {
 		rank, stop := r.World.Rank(), false
 		do := func() {
 			if stop {
@@ -176,7 +176,7 @@ func TestLossScaling(t *testing.T) {
 	for ranks := 1; ranks <= 3; ranks++ {
 		done, scales := make([]int, ranks), make([]float64, ranks)
 		losses := make([][]float64, ranks)
-		require.NoError(t, onRanks(ranks, func(r *dist.Rank) error {
+		require.NoError(t, disttest.OnRanks(ranks, func(r *dist.Rank) error {
 			n, s := newToy(), fsdp.New(fsdp.Config{Shard: r.World, Compute: tensor.Float16, Reduce: tensor.Float16, Seed: 7})
 			n.units(s)
 			params, err := s.Attach(n)

@@ -58,7 +58,7 @@ func TestNaiveEqualsOneRank(t *testing.T) {
 func TestNaiveUnused(t *testing.T) {
 	var grads [2][]float64
 	for i, skips := range []bool{false, true} {
-		require.NoError(t, onRanks(2, func(r *dist.Rank) error {
+		require.NoError(t, disttest.OnRanks(2, func(r *dist.Rank) error {
 			n := newToy()
 			params, err := fsdp.Naive(n, fsdp.Config{Shard: r.World})
 			if err != nil {
@@ -221,7 +221,7 @@ func TestEvaluation(t *testing.T) {
 func TestForwardBeforeStep(t *testing.T) {
 	for stage := 1; stage <= 3; stage++ {
 		for _, make := range []func() model{newChain, func() model { return newToy() }} {
-			require.NoError(t, onRanks(2, func(r *dist.Rank) error { return forwardBeforeStep(t, r, make(), stage) }))
+			require.NoError(t, disttest.OnRanks(2, func(r *dist.Rank) error { return forwardBeforeStep(t, r, make(), stage) }))
 		}
 	}
 }
@@ -258,7 +258,7 @@ func forwardBeforeStep(t *testing.T, r *dist.Rank, n model, stage int) error {
 func TestOptimizerOfSomeParameters(t *testing.T) {
 	var want []float64
 	for _, stage := range []int{3, 2, 1} {
-		err := onRanks(2, func(r *dist.Rank) error {
+		err := disttest.OnRanks(2, func(r *dist.Rank) error {
 			n := newChain()
 			s := fsdp.New(fsdp.Config{Shard: r.World, Stage: stage})
 			n.units(s)

@@ -1,11 +1,8 @@
 package fsdp_test
 
 import (
-	"context"
 	"fmt"
-	"io"
 	"testing"
-	"time"
 
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/disttest"
@@ -156,12 +153,6 @@ func (j job) whole() training {
 		return a, err
 	}
 	return j.training
-}
-
-// onRanks runs fn on goroutine ranks.
-func onRanks(n int, fn func(r *dist.Rank) error) error {
-	cfg := dist.Config{Ranks: n, Threads: 1, Timeout: time.Minute, Log: io.Discard}
-	return dist.Run(context.Background(), cfg, func(_ context.Context, r *dist.Rank) error { return fn(r) })
 }
 
 // attach cuts the model, over a mesh if there are copies.

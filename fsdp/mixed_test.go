@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/fsdp"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
@@ -51,7 +52,7 @@ func requireNear(t *testing.T, want, got []float64, tol float64) {
 // The gradient of a step in 16 bits is the float32 gradient of the rounded values, rounded on its way.
 func TestReduceInFloat32(t *testing.T) {
 	grads := func(reduce tensor.DType) (all []float64) {
-		require.NoError(t, onRanks(2, func(r *dist.Rank) error {
+		require.NoError(t, disttest.OnRanks(2, func(r *dist.Rank) error {
 			n, s := newToy(), fsdp.New(fsdp.Config{Shard: r.World, Compute: tensor.BFloat16, Reduce: reduce})
 			n.units(s)
 			params, err := s.Attach(n)
@@ -144,7 +145,7 @@ func TestUnitTypes(t *testing.T) {
 	got := count(t, j, 1)
 	require.Equal(t, uint64(2*layer*(2+2*4+2)), got.gathered, "the kept one, the router twice in four bytes, the last one")
 	require.Equal(t, uint64(2*layer*(2+4+2)), got.reduced)
-	err := onRanks(1, func(r *dist.Rank) error {
+	err := disttest.OnRanks(1, func(r *dist.Rank) error {
 		n, s := newRouted(), fsdp.New(fsdp.Config{Shard: r.World})
 		s.Unit(n).Types(tensor.Float32, tensor.Float64)
 		_, err := s.Attach(n)

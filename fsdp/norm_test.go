@@ -9,6 +9,7 @@ import (
 
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/autograd"
+	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/fsdp"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
@@ -63,7 +64,7 @@ func ofWorld(r *dist.Rank, _ *fsdp.Sharding) optim.Norm { return r.World }
 // The norm over fsdp × tp is that of one rank, also unevenly cut. Counting copies once made 9.591 of it.
 func TestNormOverTwoAxes(t *testing.T) {
 	for _, layout := range [][2]int{{1, 1}, {2, 1}, {2, 2}, {2, 3}, {1, 4}} {
-		require.NoError(t, onRanks(layout[0]*layout[1], func(r *dist.Rank) error {
+		require.NoError(t, disttest.OnRanks(layout[0]*layout[1], func(r *dist.Rank) error {
 			got, err := normOf(r, layout[0], layout[1], true, ofWorld)
 			require.InDelta(t, 9.2731417*float64(layout[0])/2, got, 1e-6, "fsdp=%d,tp=%d", layout[0], layout[1])
 			return err
@@ -88,7 +89,7 @@ func TestWrongNormsAreRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var mu sync.Mutex
 			refused := 0
-			err := onRanks(4, func(r *dist.Rank) error {
+			err := disttest.OnRanks(4, func(r *dist.Rank) error {
 				var err error
 				if failed := tensor.Try(func() { _, err = normOf(r, 2, 2, c.narrow, c.norm) }); failed != nil {
 					err = failed

@@ -40,7 +40,7 @@ func TestOffload(t *testing.T) {
 
 // Values that a model has are taken over.
 func TestOffloadTakesValues(t *testing.T) {
-	require.NoError(t, onRanks(2, func(r *dist.Rank) error {
+	require.NoError(t, disttest.OnRanks(2, func(r *dist.Rank) error {
 		n := newToy()
 		params := nn.Init(n, r.Device, tensor.BFloat16, 5)
 		want := make([][]float64, len(params))
@@ -71,7 +71,7 @@ func (device) Host() bool     { return false }
 func (device) String() string { return "a device" }
 
 func TestOffloadToHostMemoryOnly(t *testing.T) {
-	require.NoError(t, onRanks(1, func(r *dist.Rank) error {
+	require.NoError(t, disttest.OnRanks(1, func(r *dist.Rank) error {
 		s := fsdp.New(fsdp.Config{Shard: r.World, Offload: device{tensor.NewCPU(1)}})
 		_, err := s.Attach(newChain())
 		require.ErrorContains(t, err, "fsdp: Config.Offload is a device, which is not in host memory")

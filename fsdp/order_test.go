@@ -176,7 +176,7 @@ func TestGradientsThatWereNotConsumed(t *testing.T) {
 
 // A value that is used after its unit was given up is gathered once more.
 func TestGivenUpValue(t *testing.T) {
-	err := onRanks(2, func(r *dist.Rank) error {
+	err := disttest.OnRanks(2, func(r *dist.Rank) error {
 		c := newChain().(*chain)
 		s := fsdp.New(fsdp.Config{Shard: r.World})
 		c.units(s)
@@ -196,7 +196,7 @@ func TestGivenUpValue(t *testing.T) {
 
 // While a unit is in use, the next one is being gathered.
 func TestNextUnitIsGathered(t *testing.T) {
-	require.NoError(t, onRanks(2, func(r *dist.Rank) error {
+	require.NoError(t, disttest.OnRanks(2, func(r *dist.Rank) error {
 		var do func()
 		m, s := sabotaged(&do), fsdp.New(fsdp.Config{Shard: r.World}) // of five units
 		m.units(s)
@@ -249,7 +249,7 @@ type pair struct{ A, B *nn.Linear }
 // A unit that nobody used before, and that some ranks begin to use at the end of forward, has a name on all ranks.
 func TestUsedByOneRankAtLast(t *testing.T) {
 	failed := make([]error, 2)
-	require.Error(t, onRanks(2, func(r *dist.Rank) error {
+	require.Error(t, disttest.OnRanks(2, func(r *dist.Rank) error {
 		m, rank := &pair{nn.NewLinear(4, 4), nn.NewLinear(4, 4)}, r.World.Rank()
 		s := fsdp.New(fsdp.Config{Shard: r.World})
 		s.Unit(m.A)

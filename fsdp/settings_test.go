@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/fsdp"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
@@ -40,7 +41,7 @@ func TestOptimizersAreTheSame(t *testing.T) {
 	} {
 		for _, stage := range []int{1, 3} {
 			failed := make([]error, 3)
-			require.NoError(t, onRanks(3, func(r *dist.Rank) error {
+			require.NoError(t, disttest.OnRanks(3, func(r *dist.Rank) error {
 				m := nn.NewLinear(4, 5)
 				s := fsdp.New(fsdp.Config{Shard: r.World, DType: tensor.Float64, Stage: stage})
 				s.Keep(m)

@@ -86,7 +86,7 @@ func (m *lagging) Forward(x nn.T) nn.T {
 // with the unit and could do with its memory: the results are those of ranks that do not dawdle.
 func TestSlowReader(t *testing.T) {
 	train := func(yields int) (res []float64) {
-		require.NoError(t, onRanks(2, func(r *dist.Rank) error {
+		require.NoError(t, disttest.OnRanks(2, func(r *dist.Rank) error {
 			m := &lagging{Layers: []*nn.Linear{nn.NewLinear(width, 128)}}
 			for range 6 {
 				m.Layers = append(m.Layers, nn.NewLinear(128, 128))

@@ -33,7 +33,7 @@ func TestThroughUnderDDP(t *testing.T) {
 // Backward, gets the sum over tp of each of its gradients, whoever owns it.
 func TestThroughInCheckpoints(t *testing.T) {
 	for _, how := range []string{"nobody", "ddp", "fsdp"} {
-		require.NoError(t, onRanks(4, func(r *dist.Rank) error {
+		require.NoError(t, disttest.OnRanks(4, func(r *dist.Rank) error {
 			mesh, err := r.Mesh("dp=2,tp=2")
 			if err != nil {
 				return err

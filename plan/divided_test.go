@@ -13,6 +13,7 @@ import (
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/fsdp"
 	"github.com/ringo-ml/ringo/models/gpt"
+	"github.com/ringo-ml/ringo/models/gpt/parallel"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/plan"
@@ -30,19 +31,7 @@ type divided struct {
 func (c divided) attach(r *dist.Rank, m *gpt.Model,
 	mesh *dist.Mesh) (params nn.Params, loss *tp.CrossEntropy, groups map[string]*dist.Group, err error) {
 	groups = map[string]*dist.Group{"tp": mesh.Group("tp")}
-	err = tp.Parallelize(m, tp.Config{Group: groups["tp"], Sequence: c.Sequence}, func(p *tp.Parallel) {
-		p.Vocab(m.Tok)
-		m.Embedded = p.Tokens()
-		for _, b := range m.Blocks {
-			b.Norm1 = p.Heads(b.Norm1, b.Attn.HeadDim, b.Attn.Q, b.Attn.K, b.Attn.V)
-			p.Row(b.Attn.Out)
-			mlp := b.MLP.(*nn.MLP)
-			b.Norm2 = p.Columns(b.Norm2, mlp.Up)
-			p.Row(mlp.Down)
-		}
-		m.Norm = p.Columns(m.Norm, m.Head)
-		loss = p.CrossEntropy(m.Config.Vocab)
-	})
+	loss, err = parallel.Divide(m, tp.Config{Group: groups["tp"], Sequence: c.Sequence}, nil)
 	if err != nil {
 		return nil, nil, nil, err
 	}

@@ -22,7 +22,8 @@ func TestDebugMode(t *testing.T) {
 		t.Skip("in debug mode already, or slow")
 	}
 	cmd := exec.Command(os.Args[0],
-		"-test.run=Gradient|Values|Views|Pending|Accumulation|LiveTapes|Scope|Rows|Checkpoint|DebugOracle|BorrowedWrite", "-test.timeout=10m")
+		"-test.run=Gradient|Values|Views|Pending|Accumulation|LiveTapes|Scope|Rows|Checkpoint|DebugOracle|BorrowedWrite",
+		"-test.skip=Threads", "-test.timeout=10m")
 	cmd.Env = append(os.Environ(), "RINGO_DEBUG=1")
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)

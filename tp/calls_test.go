@@ -8,6 +8,7 @@ import (
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/models/gpt"
+	"github.com/ringo-ml/ringo/models/gpt/parallel"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tp"
@@ -20,7 +21,7 @@ func divided(t *testing.T, r *dist.Rank, c gpt.Config, cfg tp.Config) (*gpt.Mode
 	m, err := gpt.New(c)
 	require.NoError(t, err)
 	cfg.Group = mesh.Group("tp")
-	loss, err := parallelize(m, cfg)
+	loss, err := parallel.Divide(m, cfg, nil)
 	require.NoError(t, err)
 	nn.Init(m, r.Device, tensor.Float32, 1)
 	return m, loss, mesh.Group("tp")

@@ -10,6 +10,7 @@ import (
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/fsdp"
 	"github.com/ringo-ml/ringo/models/gpt"
+	"github.com/ringo-ml/ringo/models/gpt/parallel"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tp"
@@ -53,30 +54,6 @@ func whole(mesh string) string {
 		}
 	}
 	return mesh
-}
-
-// parallelize divides a model.
-func parallelize(m *gpt.Model, c tp.Config) (loss *tp.CrossEntropy, err error) {
-	err = tp.Parallelize(m, c, func(p *tp.Parallel) {
-		p.Vocab(m.Tok)
-		m.Embedded = p.Tokens()
-		for _, b := range m.Blocks {
-			b.Norm1 = p.Heads(b.Norm1, b.Attn.HeadDim, b.Attn.Q, b.Attn.K, b.Attn.V)
-			p.Row(b.Attn.Out)
-			switch mlp := b.MLP.(type) {
-			case *nn.MLP:
-				b.Norm2 = p.Columns(b.Norm2, mlp.Up)
-				p.Row(mlp.Down)
-			case *nn.GatedMLP:
-				b.Norm2 = p.Columns(b.Norm2, mlp.Gate, mlp.Up)
-				p.Row(mlp.Down)
-			}
-		}
-		m.Norm = p.Columns(m.Norm, m.Head)
-		m.Drawn = p.Logits(m.Config.Vocab)
-		loss = p.CrossEntropy(m.Config.Vocab)
-	})
-	return loss, err
 }
 
 func (j job) attach(r *dist.Rank, mesh *dist.Mesh) (a disttest.Attached, err error) {
@@ -136,7 +113,7 @@ func (j job) divide(m *gpt.Model, mesh *dist.Mesh) (lossOf, error) {
 	if cfg.Group = mesh.Group("kv", "rep"); mesh.Size("rep") > 1 {
 		cfg.KV, cfg.Replicas = mesh.Group("kv"), mesh.Group("rep")
 	}
-	ce, err := parallelize(m, cfg)
+	ce, err := parallel.Divide(m, cfg, nil)
 	if j.loss != nil || err != nil {
 		return j.loss, err
 	}

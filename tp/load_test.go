@@ -12,6 +12,7 @@ import (
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/models/gpt"
+	"github.com/ringo-ml/ringo/models/gpt/parallel"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tp"
@@ -33,7 +34,7 @@ func TestLoad(t *testing.T) {
 				if ranks > 1 {
 					mesh, err := r.Mesh(fmt.Sprint("tp=", n))
 					require.NoError(t, err)
-					_, err = parallelize(m, tp.Config{Group: mesh.Group("tp")})
+					_, err = parallel.Divide(m, tp.Config{Group: mesh.Group("tp")}, nil)
 					require.NoError(t, err)
 				}
 				params := nn.Init(m, r.Device, tensor.Float64, 1)
@@ -68,7 +69,7 @@ func TestVerifySaysWhatRanksRead(t *testing.T) {
 			require.NoError(t, err)
 			m, err := gpt.New(models["gqa"])
 			require.NoError(t, err)
-			_, err = parallelize(m, tp.Config{Group: mesh.Group("kv", "rep"), KV: mesh.Group("kv"), Replicas: mesh.Group("rep")})
+			_, err = parallel.Divide(m, tp.Config{Group: mesh.Group("kv", "rep"), KV: mesh.Group("kv"), Replicas: mesh.Group("rep")}, nil)
 			require.NoError(t, err)
 			return f(r, &ckpt.State{Params: nn.Init(m, r.Device, tensor.Float64, 1)})
 		}))

@@ -11,6 +11,7 @@ import (
 	"github.com/ringo-ml/ringo/dist/autograd"
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/models/gpt"
+	"github.com/ringo-ml/ringo/models/gpt/parallel"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tp"
@@ -115,7 +116,7 @@ func TestWhatDoesNotDivide(t *testing.T) {
 			if c.cfg != nil {
 				cfg = c.cfg(mesh)
 			}
-			_, err = parallelize(m, cfg)
+			_, err = parallel.Divide(m, cfg, nil)
 			return err
 		})
 	}
@@ -161,7 +162,7 @@ func TestOtherModels(t *testing.T) {
 			if freeze {
 				m.Tok.W.Freeze()
 			}
-			_, err = parallelize(m, cfg)
+			_, err = parallel.Divide(m, cfg, nil)
 			return err
 		})
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/fsdp"
 	"github.com/ringo-ml/ringo/models/gpt"
+	"github.com/ringo-ml/ringo/models/gpt/parallel"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
@@ -105,18 +106,11 @@ func (d *divided) divide(m *gpt.Model, mesh *dist.Mesh) (loss func(x, y nn.T) nn
 		return func(x, y nn.T) nn.T { return nn.CrossEntropy(x, y) }, nil
 	}
 	c := tp.Config{Group: mesh.Group("kv", "same"), Sequence: d.seq, KV: mesh.Group("kv"), Replicas: mesh.Group("same")}
-	return loss, tp.Parallelize(m, c, func(p *tp.Parallel) {
-		p.Vocab(m.Tok)
-		m.Embedded = p.Tokens()
-		b, mlp := m.Blocks[0], m.Blocks[0].MLP.(*nn.GatedMLP)
-		b.Norm1 = p.Heads(b.Norm1, b.Attn.HeadDim, b.Attn.Q, b.Attn.K, b.Attn.V)
-		p.Row(b.Attn.Out)
-		b.Norm2 = p.Columns(b.Norm2, mlp.Gate, mlp.Up)
-		p.Row(mlp.Down)
-		m.Norm = p.Columns(m.Norm, m.Head)
-		m.Drawn = p.Logits(m.Config.Vocab)
-		loss = p.CrossEntropy(m.Config.Vocab).Loss
-	})
+	ce, err := parallel.Divide(m, c, nil)
+	if err != nil {
+		return nil, err
+	}
+	return ce.Loss, nil
 }
 
 // attach leaves the rest to ddp or fsdp.

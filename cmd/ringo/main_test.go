@@ -38,6 +38,7 @@ func TestMain(m *testing.M) {
 		main()
 		return
 	}
+	rowTime, referenceTime = rowTime/10, referenceTime/10
 	if os.Getenv("RINGO_TEST_CLI") == "1" {
 		os.Unsetenv("RINGO_TEST_CLI")
 		os.Exit(ringo(os.Args[1:]))

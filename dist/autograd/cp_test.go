@@ -229,3 +229,9 @@ func (m *sequences) loss(b disttest.Batch) nn.T {
 
 // cpCounts are the positions of each rank.
 func cpCounts(cp *dist.Group) []int { return autograd.Shares(cpPositions, cp.Size()) }
+
+func must(err error) {
+	if err != nil {
+		panic(err)
+	}
+}

@@ -36,6 +36,7 @@ func (s *suite) errors(t *testing.T) {
 
 // absent: if only rank 0 of 4 calls Reduce, the error names the others.
 func (s *suite) absent(t *testing.T) {
+	s.beside(t)
 	timeout := time.Second // long enough for the barrier before it on a busy machine
 	if s.full {
 		timeout = 2 * time.Second
@@ -45,6 +46,7 @@ func (s *suite) absent(t *testing.T) {
 
 // monitored: a MonitoredBarrier names all missing ranks, on every engine.
 func (s *suite) monitored(t *testing.T) {
+	s.beside(t)
 	s.tooLate(t, 30, time.Second, "monitoredbarrier", []int{1, 3}, "monitoredbarrier seq 2", "ranks 1, 3 did not arrive")
 }
 

@@ -9,9 +9,12 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/internal/cuda/emu"
 )
 
 // RankEnv returns the launcher's variables for a rank of a job whose n ranks are all on this host.
@@ -75,4 +78,24 @@ func Processes(t testing.TB, n int, env ...string) [][]byte {
 		printed[r] = outs[r].Bytes()
 	}
 	return printed
+}
+
+// Apart runs the test in a process of its own, beside others, and then returns true: most tests of failures wait, and a process has one
+// emulator, with faults of all its tests. In that process, and on a GPU, which is one for all, it returns false.
+func Apart(t *testing.T) (over bool) {
+	t.Helper()
+	const which = "DISTTEST_APART"
+	if emu.OnGPU() || os.Getenv(which) == t.Name() {
+		return false
+	}
+	t.Parallel()
+	c := exec.CommandContext(t.Context(), os.Args[0], "-test.v", "-test.run=^"+t.Name()+"$")
+	c.Env = append(os.Environ(), which+"="+t.Name())
+	out, err := c.CombinedOutput()
+	t.Logf("%s", out)
+	require.NoError(t, err)
+	if strings.Contains(string(out), "--- SKIP: "+t.Name()+" ") {
+		t.SkipNow()
+	}
+	return true
 }

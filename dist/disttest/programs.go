@@ -19,7 +19,7 @@ const stuck = time.Minute
 // Programs runs random programs, each in a bubble of testing/synctest, and judges them: in the long form for a time (reliability.Random).
 // A failure tells its seed. The seed does not decide the order of goroutines, so a rare failure may need several runs to happen again.
 func Programs(t *testing.T, run func(p *Program) *Outcome) {
-	eachProgram(t, 40, 1, func(p *Program) (*Outcome, error) { return Check(t, p, run) })
+	eachProgram(t, 20, 1, func(p *Program) (*Outcome, error) { return Check(t, p, run) })
 }
 
 // ProgramsInRealTime runs a tenth as many programs outside a bubble, for engines that wait for real I/O. A rank sleeps only in
@@ -29,7 +29,7 @@ func ProgramsInRealTime(t *testing.T, run func(p *Program) *Outcome) {
 	if reliability.Long(t) {
 		abreast = 4 // most of them sleep
 	}
-	eachProgram(t, 4, abreast, func(p *Program) (*Outcome, error) {
+	eachProgram(t, 2, abreast, func(p *Program) (*Outcome, error) {
 		if p.realTime(); p.Mishap == Sleeps && !reliability.Long(t) {
 			p.Mishap = Nothing
 		}

@@ -96,12 +96,17 @@ func (s *suite) run(t *testing.T, parts []string) {
 	} {
 		if len(parts) == 0 || slices.Contains(parts, c.name) {
 			t.Run(c.name, func(t *testing.T) {
-				if !s.inOrder {
-					t.Parallel()
-				}
+				s.beside(t)
 				c.test(t)
 			})
 		}
+	}
+}
+
+// beside lets a part run beside others.
+func (s *suite) beside(t *testing.T) {
+	if !s.inOrder {
+		t.Parallel()
 	}
 }
 
@@ -117,10 +122,10 @@ func (s *suite) long() bool { return s.full && !s.emulated }
 
 // sizes are the numbers of ranks that cheap tests use.
 func (s *suite) sizes() []int {
-	if s.long() || s.full {
+	if s.full {
 		return []int{1, 2, 3, 5, 8} // powers of two, and what is next to them
 	}
-	return []int{1, 2, 3}
+	return []int{1, 3}
 }
 
 // ok runs fn on n ranks and fails the test on an error.

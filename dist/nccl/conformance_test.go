@@ -78,6 +78,9 @@ func TestLongConformance(t *testing.T) {
 
 // Late devices: Wait returns long before an operation has run.
 func TestSlowDevices(t *testing.T) {
+	if disttest.Apart(t) {
+		return
+	}
 	machineWith(t, emu.Config{Delay: 3 * time.Millisecond})
 	disttest.RunEmulated(t, start, "Dependent", "PointToPoint", "Batch")
 	disttest.RunEmulated(t, startOnHost, "Lifetimes") // no memory is written after a failure
@@ -113,6 +116,9 @@ func startOnHost(t *testing.T, n int, cfg dist.Config, fn func(r *dist.Rank) err
 }
 
 func TestErrors(t *testing.T) {
+	if disttest.Apart(t) {
+		return
+	}
 	machine(t)
 	disttest.RunEmulated(t, startOnHost, "Errors", "Edges", "Lifetimes", "Rebuild", "EveryOperation")
 }
@@ -124,6 +130,9 @@ func TestLongErrors(t *testing.T) {
 
 // Control engines of processes, over sockets and over shared memory.
 func TestOverProcessEngines(t *testing.T) {
+	if disttest.Apart(t) {
+		return
+	}
 	machine(t)
 	for _, shared := range []bool{false, true} {
 		start := func(t *testing.T, n int, cfg dist.Config, fn func(r *dist.Rank) error) error {
@@ -132,6 +141,7 @@ func TestOverProcessEngines(t *testing.T) {
 			return startOver(t, n, cfg, control, func(e *nccl.Engine) backend.Engine { return onHost{e} }, fn)
 		}
 		t.Run(fmt.Sprint("shared memory ", shared), func(t *testing.T) {
+			t.Parallel()
 			parts := []string{"Groups", "PointToPoint", "Errors"}
 			if reliability.Long(t) {
 				parts = append(parts, "VForms", "Forms", "Edges", "Rebuild")

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/backend"
+	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/dist/nccl"
 	"github.com/ringo-ml/ringo/internal/cuda"
 	"github.com/ringo-ml/ringo/internal/cuda/emu"
@@ -52,6 +53,9 @@ func failed(g *dist.Group) error {
 
 // The driver of one rank does not say what has run. The timeouts of all its groups go on, and the errors say so.
 func TestDriverThatDoesNotAnswer(t *testing.T) {
+	if disttest.Apart(t) {
+		return
+	}
 	names := []string{"one", "two"}
 	errs, took := blocked(t, "cuEventQuery", 3, func(r *dist.Rank, block func()) (err error) {
 		var groups []*dist.Group
@@ -88,6 +92,9 @@ func TestDriverThatDoesNotAnswer(t *testing.T) {
 // The driver of one rank hangs as its host marks the compute stream. That host hangs, and the others end: the rank's watcher
 // tells them why.
 func TestDriverThatHangsTheHost(t *testing.T) {
+	if disttest.Apart(t) {
+		return
+	}
 	errs, took := blocked(t, "cuEventRecord", 2, func(r *dist.Rank, block func()) error {
 		if err := reduce(r, 10, dist.Sum); err != nil {
 			return err

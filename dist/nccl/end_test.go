@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/ringo-ml/ringo/dist/backend"
+	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/dist/nccl"
 	"github.com/ringo-ml/ringo/internal/cuda"
 	"github.com/ringo-ml/ringo/internal/cuda/emu"
@@ -86,6 +87,9 @@ func together(n int) func() {
 
 // A split names the rank that does not come to it.
 func TestSplitNamesTheMissingRank(t *testing.T) {
+	if disttest.Apart(t) {
+		return
+	}
 	emu.Only(t, "it takes several devices")
 	wait := together(3)
 	ranks(t, 3, emu.Config{}, func(r *rank) error {

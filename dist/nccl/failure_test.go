@@ -15,6 +15,7 @@ import (
 
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/backend"
+	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/dist/nccl"
 	"github.com/ringo-ml/ringo/internal/cuda"
 	"github.com/ringo-ml/ringo/internal/cuda/emu"
@@ -94,6 +95,9 @@ func TestDifferentOperationsThatNobodyWaitsFor(t *testing.T) {
 
 // A rank that does not come is named after the timeout, also when the hosts wait for their devices alone.
 func TestTimeout(t *testing.T) {
+	if disttest.Apart(t) {
+		return
+	}
 	over := make(chan struct{})
 	errs, took := failures(t, 3, time.Second, func(r *dist.Rank, begin func()) error {
 		begin()
@@ -122,6 +126,9 @@ func TestTimeout(t *testing.T) {
 
 // A call that hangs on the device of one rank, though all ranks have made it.
 func TestHangingDevice(t *testing.T) {
+	if disttest.Apart(t) {
+		return
+	}
 	emu.FailNCCL(1, 3, emu.HangingCall)
 	defer emu.FailNCCL(0, 0, emu.NoFault)
 	errs, _ := failures(t, 2, time.Second, func(r *dist.Rank, begin func()) error {
@@ -141,6 +148,9 @@ func TestHangingDevice(t *testing.T) {
 // A call that hangs on the host of one rank: as it makes the communicator, and later. The others hang in it too, until the
 // watcher aborts all communicators from another thread.
 func TestHangingHost(t *testing.T) {
+	if disttest.Apart(t) {
+		return
+	}
 	emu.Only(t, "it takes several devices")
 	defer emu.FailNCCL(0, 0, emu.NoFault)
 	for call, want := range map[int]string{

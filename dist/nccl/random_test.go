@@ -12,12 +12,16 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/dist/backend"
+	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/internal/cuda/emu"
 	"github.com/ringo-ml/ringo/internal/reliability"
 )
 
 // Random programs, in which a rank aborts or closes a group, or leaves, at any time: all ends, and is given back.
 func TestRandomEnds(t *testing.T) {
+	if disttest.Apart(t) {
+		return
+	}
 	emu.Only(t, "it takes several devices")
 	emu.Start(t, emu.Config{}) // may compile it
 	programs := 10

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/internal/cuda/emu"
 	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/tensor"
@@ -108,6 +109,9 @@ func TestSplitUnused(t *testing.T) {
 
 // A group is closed while its split hangs: the communicators are given back nevertheless.
 func TestSplitHangsInClosedGroup(t *testing.T) {
+	if disttest.Apart(t) {
+		return
+	}
 	emu.Only(t, "it takes several devices")
 	emu.FailNCCL(1, -1, emu.HangingHost)
 	defer emu.FailNCCL(0, 0, emu.NoFault)
@@ -124,6 +128,9 @@ func TestSplitHangsInClosedGroup(t *testing.T) {
 
 // A split that hangs ends: by the timeout of the group that is split, or of one that waits for it.
 func TestSplitHangs(t *testing.T) {
+	if disttest.Apart(t) {
+		return
+	}
 	emu.Only(t, "it takes several devices")
 	emu.FailNCCL(1, -1, emu.HangingHost)
 	defer emu.FailNCCL(0, 0, emu.NoFault)

@@ -54,8 +54,14 @@ func TestLongConformance(t *testing.T) {
 
 // Small all-reduces are one-shot. Parts that have few of them are left out.
 func TestOneShotConformance(t *testing.T) {
-	disttest.RunEmulated(t, machine(t, 2, emu.Config{}), "Reductions", "NaN", "HalfRoundsOnce", "InPlace", "InFlight", "Backpressure",
-		"Dependent", "Batch", "RandomPrograms", "Lifetimes", "Rebuild")
+	if disttest.Apart(t) {
+		return
+	}
+	parts := []string{"Reductions", "NaN", "HalfRoundsOnce", "InPlace", "InFlight", "RandomPrograms", "Lifetimes"}
+	if reliability.Long(t) {
+		parts = append(parts, "Backpressure", "Dependent", "Batch", "Rebuild")
+	}
+	disttest.RunEmulated(t, machine(t, 2, emu.Config{}), parts...)
 }
 
 func TestLongOneShotConformance(t *testing.T) {
@@ -89,6 +95,9 @@ func TestRanks(t *testing.T) {
 
 // Streams that pause at random, or that run only as far as something waits for them.
 func TestLateStreams(t *testing.T) {
+	if disttest.Apart(t) {
+		return
+	}
 	disttest.RunEmulated(t, machine(t, 2, emu.Config{Lazy: true, Delay: 200 * time.Microsecond}), "InPlace", "InFlight", "Dependent",
 		"PointToPoint", "RandomPrograms")
 	disttest.RunEmulated(t, machine(t, 2, emu.Config{Delay: 500 * time.Microsecond}), "Lifetimes") // no memory is written after a failure

@@ -107,11 +107,11 @@ func TestRankMissing(t *testing.T) {
 	t.Parallel()
 	cs := configs(t, 4)
 	for i := range cs {
-		cs[i].JoinTimeout = 3 * time.Second
+		cs[i].JoinTimeout = time.Second
 	}
 	_, errs := joinAll(cs[:3])
 	for _, err := range errs {
-		assert.ErrorContains(t, err, "join timed out after 3s: waiting for rank 3 of 4")
+		assert.ErrorContains(t, err, "join timed out after 1s: waiting for rank 3 of 4")
 	}
 }
 
@@ -127,7 +127,7 @@ func TestOldGenerationMayNotJoin(t *testing.T) {
 	t.Parallel()
 	cs := configs(t, 2)
 	cs[0].Gen, cs[1].Gen = 2, 1
-	cs[0].JoinTimeout = 3 * time.Second
+	cs[0].JoinTimeout = time.Second
 	_, errs := joinAll(cs)
 	assert.ErrorContains(t, errs[0], "waiting for rank 1 of 2")
 	assert.ErrorContains(t, errs[1], "generation 1 is over, this is generation 2")

@@ -16,6 +16,7 @@ import (
 	"github.com/ringo-ml/ringo/data"
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/internal/reliability"
+	"github.com/ringo-ml/ringo/internal/wait"
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/tensortest"
 	"github.com/ringo-ml/ringo/train"
@@ -24,6 +25,7 @@ import (
 const params = 784*512 + 512 + 512*512 + 512 + 512*10 + 10
 
 func short() options {
+	wait.ParkAtOnce.Store(true)
 	return options{Options: train.Options{Threads: 1, SaveEvery: 100, Quiet: true}, ranks: 1, epochs: 1, steps: 6, batch: 63, bucketMB: 1,
 		model: "mlp", optim: "sgd", dtype: "float32", seed: 9, data: "synthetic"}
 }

@@ -130,6 +130,8 @@ var table = map[string]row{
 	"models/decode": {own: "nn tensor"},
 	"models/gpt":    {own: "models/decode nn tensor ckpt internal/bounded"},
 
+	"models/gpt/parallel": {own: "models/gpt nn tensor dist tp moe cp fsdp ddp"},
+
 	"bench/...":        {own: "...", others: "..."},
 	"cmd/ringo/doctor": {own: "dist/launch internal/kernel internal/dl internal/cuda internal/nccl", others: "golang.org/x/sys"},
 	"cmd/...":          {own: "...", others: "..."},

@@ -2,6 +2,7 @@ package wait
 
 import (
 	"runtime"
+	"sync/atomic"
 	"time"
 )
 
@@ -11,6 +12,10 @@ const SpinTime = 150 * time.Microsecond
 
 // MaxYields is how often a goroutine yields its core before it parks, if there are more goroutines than cores.
 const MaxYields = 32
+
+// ParkAtOnce ends the spins of policies that are made later. Trainings of tests set it: to spin took half of their time, on cores that the
+// tests of another package want.
+var ParkAtOnce atomic.Bool
 
 // Policy says how long to wait before parking. The zero Policy parks at once.
 type Policy struct {
@@ -23,6 +28,9 @@ type Policy struct {
 // For returns the policy of goroutines without a Crowd. runnable is how many goroutines want to run at the same time (ranks × threads):
 // they spin if each has a core, and yield otherwise.
 func For(runnable int) Policy {
+	if ParkAtOnce.Load() {
+		return Policy{}
+	}
 	if runnable <= runtime.GOMAXPROCS(0) {
 		return Policy{Spin: SpinTime}
 	}
@@ -31,6 +39,9 @@ func For(runnable int) Policy {
 
 // Among returns the policy of a member of a crowd. Each member computes with so many threads.
 func Among(c *Crowd, threads int) Policy {
+	if ParkAtOnce.Load() {
+		return Policy{}
+	}
 	return Policy{Spin: SpinTime, Crowd: c, Room: max(1, runtime.GOMAXPROCS(0)/threads)}
 }
 

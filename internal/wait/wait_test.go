@@ -18,6 +18,11 @@ func TestPolicyFollowsCores(t *testing.T) {
 	cores := runtime.GOMAXPROCS(0)
 	require.Equal(t, wait.Policy{Spin: wait.SpinTime}, wait.For(cores))
 	require.Equal(t, wait.Policy{Yields: wait.MaxYields}, wait.For(cores+1))
+	require.Positive(t, wait.Among(wait.NewCrowd(1), 1).Spin)
+	defer wait.ParkAtOnce.Store(false)
+	wait.ParkAtOnce.Store(true)
+	require.Zero(t, wait.For(cores))
+	require.Zero(t, wait.Among(wait.NewCrowd(1), 1))
 }
 
 func TestSpinEndsByTheClock(t *testing.T) {

@@ -14,7 +14,7 @@
 //
 // transformers opens what a ckpt.Saver writes, if it writes Files, too.
 //
-// The model does not know about parallelism: ddp, fsdp and others divide its layers from outside.
+// The model does not know about parallelism: ddp, fsdp and others divide its layers from outside. Package parallel has all of them.
 //
 //	config.go      Config: the sizes
 //	gpt.go         Model, Block, Attention

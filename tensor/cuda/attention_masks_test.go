@@ -78,7 +78,7 @@ var plainTolerance = tolerance{f32: 2e-5, f64: 1e-12, half: 0x1p-6, floor: 0.5}
 func TestCrossAttention(t *testing.T) {
 	bothOrders(t, func(t *testing.T, dev *cuda.Device) {
 		cuda.Plain(dev, true)
-		each(t, floatTypes, func(t *testing.T, d tensor.DType) {
+		each(t, fewTypes(t), func(t *testing.T, d tensor.DType) {
 			for i, s := range []shape{
 				{batch: 2, tq: 3, tk: 70, heads: 2, kv: 1, hd: 5, offset: 67}, {batch: 1, tq: 70, tk: 33, heads: 4, kv: 2, hd: 8, offset: -20},
 				{batch: 1, tq: 40, tk: 40, heads: 3, kv: 3, hd: 16, offset: 10}, {batch: 1, tq: 1, tk: 65, heads: 2, kv: 2, hd: 70, offset: 64},
@@ -99,7 +99,7 @@ func TestCrossAttentionMasks(t *testing.T) {
 	lengths := ints(4, func(b int) int { return []int{33, 0, 70, 64}[b] })
 	qdocs, kdocs := ints(4*40, func(i int) int { return i%40/11 + i/40 }), ints(4*70, func(j int) int { return j%70/30 + j/70 })
 	bothOrders(t, func(t *testing.T, dev *cuda.Device) {
-		each(t, floatTypes, func(t *testing.T, d tensor.DType) {
+		each(t, fewTypes(t), func(t *testing.T, d tensor.DType) {
 			for i, c := range []crossed{{lengths: lengths}, {qdocs: qdocs, kdocs: kdocs}, {lengths: lengths, qdocs: qdocs, kdocs: kdocs}} {
 				c.batch, c.tq, c.tk, c.heads, c.kv, c.hd, c.offset = 4, 40, 70, 2, 1, 5, 20
 				for _, c.causal = range []bool{true, false} {

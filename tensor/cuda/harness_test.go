@@ -278,6 +278,15 @@ var floatTypes = []tensor.DType{tensor.Float32, tensor.Float64, tensor.BFloat16,
 
 var numberTypes = append([]tensor.DType{tensor.Int32, tensor.Int64, tensor.Uint8}, floatTypes...)
 
+// fewTypes are those of floatTypes with kernels of their own: float32, of which float64 has the text, and one of the two 16-bit types. The
+// long runs have all. TestConformance has all types of each operation.
+func fewTypes(t *testing.T) []tensor.DType {
+	if long(t) {
+		return floatTypes
+	}
+	return []tensor.DType{tensor.Float32, tensor.BFloat16}
+}
+
 // each runs a test for each type.
 func each(t *testing.T, types []tensor.DType, fn func(t *testing.T, d tensor.DType)) {
 	for _, d := range types {

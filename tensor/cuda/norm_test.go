@@ -82,7 +82,7 @@ func TestNormGradients(t *testing.T) {
 	bothOrders(t, func(t *testing.T, dev *cuda.Device) {
 		cpu := tensor.NewCPU(1)
 		defer cpu.Close()
-		each(t, floatTypes, func(t *testing.T, d tensor.DType) {
+		each(t, fewTypes(t), func(t *testing.T, d tensor.DType) {
 			for i, s := range shapes {
 				for j, c := range []struct {
 					centered     bool

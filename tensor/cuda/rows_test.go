@@ -65,7 +65,7 @@ func (l launch) with(set func(a *tensor.Args)) launch {
 func TestSoftmax(t *testing.T) {
 	bothOrders(t, func(t *testing.T, dev *cuda.Device) {
 		tol := tolerance{f32: 1e-5, f64: 1e-12, half: 0x1p-7, floor: 0.01}
-		each(t, floatTypes, func(t *testing.T, d tensor.DType) {
+		each(t, fewTypes(t), func(t *testing.T, d tensor.DType) {
 			for i, s := range rowShapes {
 				for _, c := range []struct {
 					op       tensor.Op
@@ -116,7 +116,7 @@ func TestSoftmaxOfSpecialValues(t *testing.T) {
 func TestCrossEntropy(t *testing.T) {
 	bothOrders(t, func(t *testing.T, dev *cuda.Device) {
 		tol := tolerance{f32: 1e-5, f64: 1e-12, half: 0x1p-7, floor: 0.01}
-		each(t, floatTypes, func(t *testing.T, d tensor.DType) {
+		each(t, fewTypes(t), func(t *testing.T, d tensor.DType) {
 			for i, s := range rowShapes {
 				for _, smoothing := range []float64{0, 0.1} {
 					l := rowLaunch(tensor.OpCrossEntropy, d, s[0], s[1], uint64(i), 2, "SSxl").with(func(a *tensor.Args) {
@@ -153,7 +153,7 @@ func TestLabelOutOfRange(t *testing.T) {
 func TestNorms(t *testing.T) {
 	bothOrders(t, func(t *testing.T, dev *cuda.Device) {
 		tol := tolerance{f32: 1e-5, f64: 1e-12, half: 0x1p-7, floor: 1}
-		each(t, floatTypes, func(t *testing.T, d tensor.DType) {
+		each(t, fewTypes(t), func(t *testing.T, d tensor.DType) {
 			for i, s := range rowShapes {
 				if s[1] < 2 {
 					continue // one column has no variance: the result is 1/sqrt(eps) times a rounding error
@@ -188,7 +188,7 @@ func absent(a *tensor.Args, operands string) {
 
 func TestNormWeightGradients(t *testing.T) {
 	bothOrders(t, func(t *testing.T, dev *cuda.Device) {
-		each(t, floatTypes, func(t *testing.T, d tensor.DType) {
+		each(t, fewTypes(t), func(t *testing.T, d tensor.DType) {
 			for _, s := range [][2]int{{1, 1}, {7, 33}, {300, 40}, {1000, 3}, {0, 5}} {
 				for beta := range 2 {
 					set := func(a *tensor.Args) { a.F[0] = float64(beta) }

@@ -1,11 +1,11 @@
 package layouts
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"slices"
 
 	"github.com/ringo-ml/ringo/dist/disttest"
+	"github.com/ringo-ml/ringo/models/gpt/parallel"
 )
 
 // layout is how ranks share a program.
@@ -55,8 +55,7 @@ func (l layout) heads(p program) (kv, same int) {
 }
 
 func (l layout) mesh(p program) string {
-	kv, same := l.heads(p)
-	return fmt.Sprintf("dp=%d,fsdp=%d,ep=%d,cp=%d,kv=%d,same=%d", l.DP, l.FSDP, l.EP, l.CP, kv, same)
+	return parallel.Layout{DP: l.DP, FSDP: l.FSDP, EP: l.EP, CP: l.CP, TP: l.TP}.Mesh(p.KVHeads)
 }
 
 // part returns a rank's rows of a microbatch.

@@ -59,10 +59,10 @@ func (j *job) try() (disttest.Result, error) {
 			return out, err
 		}
 		balancer := moe.NewBalancer(j.Rate, a.experts...)
-		return disttest.Attached{Params: a.params, Norm: a.norm, Data: a.data, Sum: a.sum, Start: j.start, Before: j.before,
+		return disttest.Attached{Params: a.Params, Norm: a.norm, Data: a.Data, Sum: a.Sum, Start: j.start, Before: j.before,
 			Loss: func(b disttest.Batch) nn.T {
 				ids, next := j.tokens(r.Device, b)
-				return a.loss(a.logits(b.Tape.Input(a.part(ids))), a.part(next))
+				return a.Loss(a.logits(b.Tape.Input(a.Part(ids))), a.Part(next))
 			},
 			After: func(*disttest.State) error {
 				j.steps.Add(1)

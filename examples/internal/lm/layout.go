@@ -1,20 +1,17 @@
 package lm
 
 import (
-	"cmp"
 	"flag"
 	"fmt"
 
-	"github.com/ringo-ml/ringo/cp"
 	"github.com/ringo-ml/ringo/ddp"
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/fsdp"
 	"github.com/ringo-ml/ringo/models/gpt"
-	"github.com/ringo-ml/ringo/moe"
+	"github.com/ringo-ml/ringo/models/gpt/parallel"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
-	"github.com/ringo-ml/ringo/tp"
 	"github.com/ringo-ml/ringo/train"
 )
 
@@ -83,144 +80,30 @@ func (l *layout) fill(n int) error {
 	return nil
 }
 
-// attached is a model that is ready to be trained.
-type attached struct {
-	params  nn.Params
-	shards  *fsdp.Sharding // nil: every rank has all parameters
-	groups  []*dist.Group  // those that send parameters, gradients and activations
-	data    *dist.Group    // ranks with other rows
-	sum     *dist.Group    // ranks with other rows or other positions: they sum gradients
-	experts []*dist.Group  // of each layer with experts
-	share   *cp.Ulysses    // nil: each rank has whole sequences
-	first   bool           // of the ranks with the same rows
-	loss    func(logits, labels nn.T) nn.T
-}
-
-// parallelize divides the model over the ranks: first the layers, then each rank's part of them.
-func (o *Options) parallelize(r *dist.Rank, m *gpt.Model, dtype tensor.DType) (a attached, err error) {
-	heads, same := min(o.tp, m.Config.KVHeads), 1
-	if o.tp > heads && o.tp%heads == 0 {
-		same = o.tp / heads // this many ranks have the same keys and values
-	} else {
-		heads = o.tp
+// parallelize divides the model over the ranks.
+func (o *Options) parallelize(r *dist.Rank, m *gpt.Model, dtype tensor.DType) (*parallel.Attached, error) {
+	if kv := max(m.Config.KVHeads/o.tp, 1); kv%o.cp != 0 {
+		return nil, train.Usagef("-cp %d: %d heads of keys and values of a rank do not divide over %d ranks", o.cp, kv, o.cp)
 	}
-	mesh, err := r.World.Mesh(fmt.Sprintf("dp=%d,fsdp=%d,ep=%d,cp=%d,kv=%d,same=%d", o.dp, o.fsdp, o.ep, o.cp, heads, same))
+	mesh, err := r.World.Mesh(parallel.Layout{DP: o.dp, FSDP: o.fsdp, EP: o.ep, CP: o.cp, TP: o.tp}.Mesh(m.Config.KVHeads))
 	if err != nil {
-		return a, err
+		return nil, err
 	}
-	layers := mesh.Group("kv", "same")
-	a.data, a.sum, a.first = mesh.Group("dp", "fsdp", "ep"), mesh.Group("dp", "fsdp", "ep", "cp"), layers.Rank() == 0
-	if o.tp == 1 {
-		if err := o.share(&a, mesh, m, nil); err != nil {
-			return a, err
+	c := parallel.Config{Sequence: o.sp, Chunks: o.async, DDP: ddp.Config{DType: dtype, Seed: o.seed}}
+	if o.fsdp > 1 {
+		c.FSDP = &fsdp.Config{Stage: o.stage, DType: dtype, Compute: dtype, Seed: o.seed}
+		if dtype.IsHalf() {
+			c.FSDP.DType = tensor.Float32
 		}
 	}
-	a.loss = func(logits, labels nn.T) nn.T { return nn.CrossEntropy(logits, labels) }
-	if o.tp > 1 {
-		a.groups = append(a.groups, layers)
-		c := tp.Config{Group: layers, Sequence: o.sp, Chunks: o.async}
-		if same > 1 {
-			c.KV, c.Replicas = mesh.Group("kv"), mesh.Group("same")
-		}
-		if err = o.divide(&a, mesh, m, c); err != nil {
-			return a, err
-		}
-	}
-	if o.cp > 1 {
-		if kv := max(m.Config.KVHeads/o.tp, 1); kv%o.cp != 0 {
-			return a, train.Usagef("-cp %d: %d heads of keys and values of a rank do not divide over %d ranks", o.cp, kv, o.cp)
-		}
-		a.share = &cp.Ulysses{Group: mesh.Group("cp").With(dist.Name("cp")), HeadDim: m.Config.HeadDim}
-		a.groups = append(a.groups, a.share.Group)
-		for _, b := range m.Blocks {
-			b.Attn.Spread, b.Attn.Join = a.share.ToHeads(), a.share.ToPositions()
-		}
-	}
-	return a, o.attach(&a, mesh, m, dtype)
-}
-
-// part returns this rank's part of the sequences of a batch.
-func (a *attached) part(x tensor.Tensor) tensor.Tensor {
-	if a.share == nil {
-		return x
-	}
-	return a.share.Part(x)
-}
-
-// divide gives each rank its part of every layer. The logits are divided, too, and the loss is computed from the parts.
-func (o *Options) divide(a *attached, mesh *dist.Mesh, m *gpt.Model, c tp.Config) (err error) {
-	failed := tp.Parallelize(m, c, func(p *tp.Parallel) {
-		p.Vocab(m.Tok)
-		m.Embedded = p.Tokens()
-		for _, b := range m.Blocks {
-			b.Norm1 = p.Heads(b.Norm1, b.Attn.HeadDim, b.Attn.Q, b.Attn.K, b.Attn.V)
-			p.Row(b.Attn.Out)
-			switch mlp := b.MLP.(type) {
-			case *nn.MLP:
-				b.Norm2 = p.Columns(b.Norm2, mlp.Up)
-				p.Row(mlp.Down)
-			case *nn.GatedMLP:
-				b.Norm2 = p.Columns(b.Norm2, mlp.Gate, mlp.Up)
-				p.Row(mlp.Down)
-			}
-		}
-		m.Norm = p.Columns(m.Norm, m.Head)
-		m.Drawn = p.Logits(m.Config.Vocab)
-		a.loss = p.CrossEntropy(m.Config.Vocab).Loss
-		err = o.share(a, mesh, m, p)
-	})
-	return cmp.Or(failed, err)
-}
-
-// attach gives each rank's parameters to ddp or fsdp.
-func (o *Options) attach(a *attached, mesh *dist.Mesh, m *gpt.Model, dtype tensor.DType) (err error) {
-	if o.fsdp == 1 {
-		g := a.sum.With(dist.Name("ddp"))
-		a.groups = append(a.groups, g)
-		a.params, err = ddp.Attach(g, m, ddp.Config{DType: dtype, Seed: o.seed, Over: moe.Over(mesh.Group("dp", "fsdp", "cp"), layersOf(m)...)})
-		return err
-	}
-	cfg := fsdp.Config{Shard: mesh.Group("fsdp", "ep", "cp"), Stage: o.stage, DType: dtype, Compute: dtype, Seed: o.seed}
-	if dtype.IsHalf() {
-		cfg.DType = tensor.Float32
-	}
-	if o.dp > 1 {
-		cfg.Replicate = mesh.Group("dp")
-	}
-	a.shards = fsdp.New(cfg)
-	a.shards.Keep(m.Tok, m.Pos, m.Norm, m.Head)
-	for _, b := range m.Blocks {
-		o.unit(a.shards, mesh, b)
-	}
-	a.params, err = a.shards.Attach(m)
-	a.groups = append(a.groups, a.shards.Groups()...)
-	return err
-}
-
-// unit makes a block a unit, which is gathered when it is used. Its experts are another unit, because other ranks share them.
-func (o *Options) unit(s *fsdp.Sharding, mesh *dist.Mesh, b *gpt.Block) {
-	l, ok := b.MLP.(*moe.Layer)
-	if !ok {
-		s.Unit(b)
-		return
-	}
-	s.Unit(b.Norm1, b.Attn, b.Norm2, l.Router)
-	if l.Shared != nil {
-		s.Unit(l.Shared)
-	}
-	experts := s.Unit(l.Experts)
-	if o.dp > 1 {
-		experts.Over(mesh.Group("fsdp", "cp"), mesh.Group("dp"))
-	} else {
-		experts.Over(mesh.Group("fsdp", "cp"), nil)
-	}
+	return parallel.Attach(mesh, m, c)
 }
 
 // optimizer returns the optimizer of -optim.
-func (o *Options) optimizer(a attached, norm optim.Norm) *optim.Optimizer {
+func (o *Options) optimizer(params nn.Params, norm optim.Norm) *optim.Optimizer {
 	warm := optim.Warmup(50, nil)
 	if o.optim == "sgd" {
-		return optim.NewSGD(a.params, optim.SGDConfig{LR: o.lr, Momentum: 0.9, Schedule: warm, Clip: 1, Norm: norm})
+		return optim.NewSGD(params, optim.SGDConfig{LR: o.lr, Momentum: 0.9, Schedule: warm, Clip: 1, Norm: norm})
 	}
-	return optim.NewAdamW(a.params, optim.AdamWConfig{LR: o.lr, WeightDecay: 0.01, Schedule: warm, Clip: 1, Norm: norm})
+	return optim.NewAdamW(params, optim.AdamWConfig{LR: o.lr, WeightDecay: 0.01, Schedule: warm, Clip: 1, Norm: norm})
 }

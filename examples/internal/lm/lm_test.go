@@ -15,12 +15,14 @@ import (
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/internal/cuda/emu"
 	"github.com/ringo-ml/ringo/internal/reliability"
+	"github.com/ringo-ml/ringo/internal/wait"
 	"github.com/ringo-ml/ringo/train"
 	"github.com/ringo-ml/ringo/train/metrics"
 )
 
 // short is a training of about a second.
 func short(t *testing.T) Options {
+	wait.ParkAtOnce.Store(true)
 	text := filepath.Join(t.TempDir(), "text")
 	require.NoError(t,
 		os.WriteFile(text, []byte(strings.Repeat("All the world's a stage, and all the men and women merely players. ", 12)), 0o666))
@@ -66,16 +68,16 @@ func layouts() (all []layout) {
 		{1, 1, 3, 1, false, 0, 2, 1}, {2, 2, 3, 1, false, 0, 2, 1}}...)
 }
 
-// Every layout has the losses and the text of one rank.
+// Every layout has the losses and the text of one rank, with one of two optimizers.
 func TestLayouts(t *testing.T) {
-	for _, optim := range []string{"adamw", "sgd"} {
+	for k, optim := range []string{"adamw", "sgd"} {
 		o := short(t)
 		o.optim = optim
 		want := trained(t, o)
 		require.Less(t, want.FinalLoss, want.FirstLoss)
 		require.NotEmpty(t, want.Sample)
-		for _, l := range layouts() {
-			if optim == "sgd" && l.stage != 3 {
+		for i, l := range layouts() {
+			if i%2 != k {
 				continue
 			}
 			o.layout = l
@@ -136,7 +138,9 @@ func TestTypesAndDevices(t *testing.T) {
 		for i, l := range []layout{on(2, 1, 3), on(1, 2, 3), {1, 1, 3, 2, false, 0, 1, 1}, {1, 2, 3, 2, true, 0, 1, 1},
 			{1, 1, 3, 2, true, 3, 1, 1}, {1, 2, 3, 1, false, 0, 2, 1}} {
 			o.dtype, o.layout, o.Device = dtype, l, nil
-			requireLosses(t, want.Losses, trained(t, o).Losses, tol, "%s %+v", dtype, l)
+			if dtype == "bfloat16" || dtype == "float32" && i%2 == 0 { // TestLayouts has float64
+				requireLosses(t, want.Losses, trained(t, o).Losses, tol, "%s %+v", dtype, l)
+			}
 			if dtype == "float64" && i%2 > 0 || dtype != "bfloat16" && reliability.Long(t) { // the emulator is slow
 				o.Device = cuda
 				requireLosses(t, want.Losses, trained(t, o).Losses, tol, "CUDA, %+v", l)

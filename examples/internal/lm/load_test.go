@@ -84,7 +84,8 @@ func TestFinetune(t *testing.T) {
 			} else {
 				all = append(all, layout{1, 1, 3, 3, true, 0, 1, 1}, layout{2, 1, 3, 3, false, 0, 1, 1})
 			}
-			for _, o.layout = range all {
+			for i := o.lora / 2; i < len(all); i += 2 {
+				o.layout = all[i]
 				got := trained(t, o)
 				requireLosses(t, want.Losses, got.Losses, 1e-9, "%v -lora %d, %+v", config.Kind, o.lora, o.layout)
 				require.Equal(t, want.Sample, got.Sample)

@@ -5,12 +5,10 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/models/gpt"
 	"github.com/ringo-ml/ringo/moe"
 	"github.com/ringo-ml/ringo/moe/router"
 	"github.com/ringo-ml/ringo/nn"
-	"github.com/ringo-ml/ringo/tp"
 	"github.com/ringo-ml/ringo/train"
 )
 
@@ -87,28 +85,6 @@ func layersOf(model *gpt.Model) (list []*moe.Layer) {
 		}
 	}
 	return list
-}
-
-// share divides the experts over ranks. Each layer has its own group, whose bytes are counted. p is nil without tensor parallelism.
-func (o *Options) share(a *attached, mesh *dist.Mesh, model *gpt.Model, p *tp.Parallel) error {
-	for i, b := range model.Blocks {
-		l, ok := b.MLP.(*moe.Layer)
-		if !ok {
-			continue
-		}
-		g := mesh.Group("ep").With(dist.Name(fmt.Sprintf("experts of layer %d", i)))
-		ranks := moe.Ranks{Tokens: a.sum, Experts: g}
-		if p != nil {
-			ranks.Hidden = p.Group
-			ranks.Gather, ranks.Scatter = p.Between(b.Norm2)
-		}
-		if err := moe.Parallelize(ranks, l); err != nil {
-			return err
-		}
-		a.experts = append(a.experts, g)
-	}
-	a.groups = append(a.groups, a.experts...)
-	return nil
 }
 
 // balance records which experts were chosen in the step.

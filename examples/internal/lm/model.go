@@ -84,14 +84,14 @@ func (o *Options) shape(c gpt.Config) string {
 // that they need.
 func (t *trainer) base(ctx context.Context) (saved nn.Params, base *ckpt.Base, err error) {
 	if t.o.load == "" {
-		return t.params, nil, nil
+		return t.Params, nil, nil
 	}
-	loaded, saved := t.params, t.params
+	loaded, saved := t.Params, t.Params
 	if t.o.lora > 0 {
-		loaded, saved = t.params.Frozen(), t.params.Trainable()
+		loaded, saved = t.Params.Frozen(), t.Params.Trainable()
 	}
 	c := t.model.LoadConfig()
-	if t.shards == nil && t.o.tp == 1 {
+	if t.Shards == nil && t.o.tp == 1 {
 		c.Strategy = ckpt.Broadcast
 	}
 	if _, err := ckpt.Load(ctx, t.r.World, t.o.load, &ckpt.State{Params: loaded}, c); err != nil {

@@ -45,7 +45,7 @@ type summary struct {
 
 func (t *trainer) summary() *summary {
 	s := &summary{Example: t.o.name(), Backend: t.r.Engine(), Ranks: t.r.World.Size(),
-		Layout: map[string]int{"dp": t.o.dp, "fsdp": t.o.fsdp, "tp": t.o.tp, "cp": t.o.cp, "ep": t.o.ep}, Params: t.params.Count(),
+		Layout: map[string]int{"dp": t.o.dp, "fsdp": t.o.fsdp, "tp": t.o.tp, "cp": t.o.cp, "ep": t.o.ep}, Params: t.Params.Count(),
 		WallS: time.Since(t.wall).Seconds(), Optim: t.o.optim, DType: t.o.dtype, Batch: t.o.batch, Seq: t.o.seq, GoVersion: runtime.Version(),
 		CommBytes: t.sent}
 	if t.o.fsdp > 1 {

@@ -12,6 +12,7 @@ import (
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/models/decode"
 	"github.com/ringo-ml/ringo/models/gpt"
+	"github.com/ringo-ml/ringo/models/gpt/parallel"
 	"github.com/ringo-ml/ringo/moe"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
@@ -26,7 +27,7 @@ type trainer struct {
 	text  *corpus
 	stats *dist.Group // for sums that are printed
 	model *gpt.Model
-	attached
+	*parallel.Attached
 	opt      *optim.Optimizer
 	balancer *moe.Balancer
 	tape     *tensor.Tape
@@ -58,15 +59,15 @@ func newTrainer(ctx context.Context, o Options, dtype tensor.DType, r *dist.Rank
 	if t.model, err = o.model(); err != nil {
 		return nil, err
 	}
-	if t.attached, err = o.parallelize(r, t.model, dtype); err != nil {
+	if t.Attached, err = o.parallelize(r, t.model, dtype); err != nil {
 		return nil, err
 	}
-	t.layers = make([]uint64, len(t.experts))
+	t.layers = make([]uint64, len(t.Experts))
 	t.tape = tensor.NewTape(r.Device, tensor.Seed(o.seed), tensor.Trace(r.Trace))
 	t.eval = tensor.NewTape(r.Device, tensor.NoGrad(), tensor.Eval(), tensor.Trace(r.Trace))
 	t.balancer = moe.NewBalancer(o.bias, layersOf(t.model)...)
-	t.learn = data.NewLoader(text.learn, data.Config{Batch: o.batch, Shuffle: true, Seed: o.seed, Sharder: t.data, Device: r.Device})
-	t.test = data.NewLoader(text.test, data.Config{Batch: 16, Sharder: t.data, Device: r.Device})
+	t.learn = data.NewLoader(text.learn, data.Config{Batch: o.batch, Shuffle: true, Seed: o.seed, Sharder: t.Data, Device: r.Device})
+	t.test = data.NewLoader(text.test, data.Config{Batch: 16, Sharder: t.Data, Device: r.Device})
 	if err := t.start(ctx); err != nil {
 		return nil, err
 	}
@@ -80,10 +81,10 @@ func (t *trainer) start(ctx context.Context) error {
 		return err
 	}
 	var norm optim.Norm // sums over the ranks that have other gradients
-	if t.shards != nil || t.o.tp > 1 || t.o.ep > 1 {
+	if t.Shards != nil || t.o.tp > 1 || t.o.ep > 1 {
 		norm = t.stats
 	}
-	t.opt = t.o.optimizer(t.attached, norm)
+	t.opt = t.o.optimizer(t.Params, norm)
 	files, err := t.files()
 	if err != nil {
 		return err
@@ -125,7 +126,7 @@ func (t *trainer) fit(ctx context.Context) error {
 
 // step does a step on this rank's part of a batch.
 func (t *trainer) step(b data.Batch) error {
-	loss := t.loss(t.model.Forward(t.tape.Input(t.part(b.X))), t.part(b.Y)) // this rank's part of the mean
+	loss := t.Loss(t.model.Forward(t.tape.Input(t.Part(b.X))), t.Part(b.Y)) // this rank's part of the mean
 	t.loop.Sum("loss", t.once(loss))
 	t.tape.Backward(loss)
 	err := t.opt.Step()
@@ -135,7 +136,7 @@ func (t *trainer) step(b data.Batch) error {
 
 // once is x on one of the ranks with the same rows, and 0 on the others.
 func (t *trainer) once(x nn.T) nn.T {
-	if t.first {
+	if t.Layers.Rank() == 0 {
 		return x
 	}
 	return x.Scale(0)
@@ -143,11 +144,11 @@ func (t *trainer) once(x nn.T) nn.T {
 
 // now returns this rank's costs so far.
 func (t *trainer) now() spent {
-	s := spent{time: time.Since(t.wall), sent: map[string]uint64{}, layers: make([]uint64, len(t.experts))}
-	for i, g := range t.experts {
+	s := spent{time: time.Since(t.wall), sent: map[string]uint64{}, layers: make([]uint64, len(t.Experts))}
+	for i, g := range t.Experts {
 		s.layers[i] = g.Stats().WireBytes()
 	}
-	for _, g := range t.groups {
+	for _, g := range t.Groups {
 		s.waited += g.Waited()
 		for op, n := range g.Stats().Wire {
 			s.sent[op] += n
@@ -175,7 +176,7 @@ const valLoss = "validation loss"
 func (t *trainer) validate(ctx context.Context, step int) error {
 	sum := []float64{0} // of the losses of sequences
 	for _, b := range t.test.Epoch(ctx, 0) {
-		loss := t.once(t.loss(t.model.Forward(t.eval.Input(t.part(b.X))), t.part(b.Y)))
+		loss := t.once(t.Loss(t.model.Forward(t.eval.Input(t.Part(b.X))), t.Part(b.Y)))
 		sum[0] += loss.Item() * float64(b.Global)
 		t.eval.Reset()
 	}

@@ -1,0 +1,35 @@
+package lint
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/internal/reliability"
+)
+
+// A change runs the tests of the packages that it can reach: reached of .ci/run gets five packages and the changed files.
+func TestLongReached(t *testing.T) {
+	reliability.SkipUnlessLong(t)
+	const script = `source <(sed '/^cd /d; /^tmp=/,$d' .ci/run); changes=$1; go list ./nn ./tp ./plan ./ddp ./internal/wait | reached`
+	for change, want := range map[string]string{
+		"README.md":                     "",
+		"internal/wait/policy.go":       "ddp internal/wait nn plan tp", // tensor waits
+		"nn/linear.go":                  "ddp nn plan tp",
+		"tp/parallel.go\nplan/plan.go":  "plan tp", // plan's tests use tp
+		"ddp/bucket_test.go":            "ddp",     // nobody else's
+		"ddp/testdata/a":                "ddp",
+		"dist/disttest/train.go":        "ddp tp", // for tests alone
+		"dist/disttest/train_test.go":   "",
+		"internal/reliability/rows.go":  "ddp nn tp",
+		"internal/kernel/testdata/nope": "",
+	} {
+		cmd := exec.Command("bash", "-c", script, "bash", change)
+		cmd.Dir = "../.."
+		out, err := cmd.Output()
+		require.NoError(t, err, change)
+		require.Equal(t, want, strings.ReplaceAll(strings.Join(strings.Fields(string(out)), " "), modulePath+"/", ""), change)
+	}
+}

@@ -1,0 +1,198 @@
+package parallel
+
+import (
+	"cmp"
+	"fmt"
+
+	"github.com/ringo-ml/ringo/cp"
+	"github.com/ringo-ml/ringo/ddp"
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/fsdp"
+	"github.com/ringo-ml/ringo/models/gpt"
+	"github.com/ringo-ml/ringo/moe"
+	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tp"
+)
+
+// Layout is the number of ranks on each axis: 0 is 1.
+type Layout struct {
+	DP   int // copies of the model
+	FSDP int // ranks that share the parameters of a copy
+	EP   int // ranks that share experts
+	CP   int // ranks that share each sequence
+	TP   int // ranks that divide each layer
+}
+
+// Mesh returns the axes of dist.Mesh that Attach wants. If there are fewer heads of keys and values than ranks of TP, several ranks
+// ("same") have the same heads.
+func (l Layout) Mesh(kvHeads int) string {
+	heads, same := cmp.Or(l.TP, 1), 1
+	if heads > kvHeads && heads%kvHeads == 0 {
+		heads, same = kvHeads, heads/kvHeads
+	}
+	return fmt.Sprintf("dp=%d,fsdp=%d,ep=%d,cp=%d,kv=%d,same=%d",
+		cmp.Or(l.DP, 1), cmp.Or(l.FSDP, 1), cmp.Or(l.EP, 1), cmp.Or(l.CP, 1), heads, same)
+}
+
+// Config says how a model is divided.
+type Config struct {
+	Sequence bool                 // see tp.Config
+	Chunks   int                  // see tp.Config
+	More     func(p *tp.Parallel) // divides what the model has besides the layers of package gpt, such as dropout; may be nil
+	DDP      ddp.Config           // Attach sets Over
+	FSDP     *fsdp.Config         // in place of DDP; Attach sets Shard and Replicate
+}
+
+// Attached is a model that is ready to be trained.
+type Attached struct {
+	Params nn.Params
+	Shards *fsdp.Sharding // nil without Config.FSDP
+	Data   *dist.Group    // ranks with other rows
+	Sum    *dist.Group    // ranks with other rows or other positions: they sum gradients
+	Layers *dist.Group    // ranks that divide layers
+	// Groups are all that send parameters, gradients and activations; Experts, which are among them, those of each layer with experts.
+	Groups, Experts []*dist.Group
+	Loss            func(logits, labels nn.T) nn.T      // this rank's part of the mean
+	Part            func(x tensor.Tensor) tensor.Tensor // this rank's positions of sequences
+}
+
+// Attach gives each rank its part of m, on a mesh with the axes of Layout.Mesh, in the order that the packages need: first layers (tp), in
+// them experts (moe), then sequences (cp, Ulysses), and last what each rank has left of the parameters, over the ranks with other rows or
+// positions (fsdp or ddp). What is frozen, or has adapters (nn.LoRA), is so before; blocks that are computed again (tensor.Tape.Checkpoint)
+// are divided as others. It is collective.
+func Attach(mesh *dist.Mesh, m *gpt.Model, c Config) (*Attached, error) {
+	a := &Attached{Data: mesh.Group("dp", "fsdp", "ep"), Sum: mesh.Group("dp", "fsdp", "ep", "cp"), Layers: mesh.Group("kv", "same"),
+		Loss: func(logits, labels nn.T) nn.T { return nn.CrossEntropy(logits, labels) },
+		Part: func(x tensor.Tensor) tensor.Tensor { return x }}
+	if err := a.divideLayers(mesh, m, c); err != nil {
+		return nil, err
+	}
+	if mesh.Size("cp") > 1 {
+		u := &cp.Ulysses{Group: mesh.Group("cp").With(dist.Name("cp")), HeadDim: m.Config.HeadDim}
+		for _, b := range m.Blocks {
+			b.Attn.Spread, b.Attn.Join = u.ToHeads(), u.ToPositions()
+		}
+		a.Groups, a.Part = append(a.Groups, u.Group), u.Part
+	}
+	var err error
+	if c.FSDP != nil {
+		err = a.shard(mesh, m, *c.FSDP)
+	} else {
+		g := a.Sum.With(dist.Name("ddp"))
+		a.Groups = append(a.Groups, g)
+		c.DDP.Over = moe.Over(mesh.Group("dp", "fsdp", "cp"), experts(m)...)
+		a.Params, err = ddp.Attach(g, m, c.DDP)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return a, nil
+}
+
+func (a *Attached) divideLayers(mesh *dist.Mesh, m *gpt.Model, c Config) error {
+	if a.Layers.Size() == 1 {
+		return a.divideExperts(mesh, m, nil)
+	}
+	a.Groups = append(a.Groups, a.Layers)
+	cfg := tp.Config{Group: a.Layers, Sequence: c.Sequence, Chunks: c.Chunks}
+	if mesh.Size("same") > 1 {
+		cfg.KV, cfg.Replicas = mesh.Group("kv"), mesh.Group("same")
+	}
+	var err error
+	loss, failed := Divide(m, cfg, func(p *tp.Parallel) {
+		if c.More != nil {
+			c.More(p)
+		}
+		err = a.divideExperts(mesh, m, p)
+	})
+	if err := cmp.Or(failed, err); err != nil {
+		return err
+	}
+	a.Loss = loss.Loss
+	return nil
+}
+
+// Divide is the part of Attach that divides layers: heads, hidden features, and the vocabulary. It returns the loss of divided logits. more
+// divides what else the model has; it may be nil.
+func Divide(m *gpt.Model, c tp.Config, more func(p *tp.Parallel)) (loss *tp.CrossEntropy, err error) {
+	err = tp.Parallelize(m, c, func(p *tp.Parallel) {
+		p.Vocab(m.Tok)
+		m.Embedded = p.Tokens()
+		for _, b := range m.Blocks {
+			b.Norm1 = p.Heads(b.Norm1, b.Attn.HeadDim, b.Attn.Q, b.Attn.K, b.Attn.V)
+			p.Row(b.Attn.Out)
+			switch mlp := b.MLP.(type) {
+			case *nn.MLP:
+				b.Norm2 = p.Columns(b.Norm2, mlp.Up)
+				p.Row(mlp.Down)
+			case *nn.GatedMLP:
+				b.Norm2 = p.Columns(b.Norm2, mlp.Gate, mlp.Up)
+				p.Row(mlp.Down)
+			}
+		}
+		m.Norm = p.Columns(m.Norm, m.Head)
+		m.Drawn = p.Logits(m.Config.Vocab)
+		loss = p.CrossEntropy(m.Config.Vocab)
+		if more != nil {
+			more(p)
+		}
+	})
+	return loss, err
+}
+
+// divideExperts gives each rank its part of the experts; with tensor parallelism, of each of them its part of the hidden features. Each
+// layer has its own group, whose bytes are counted.
+func (a *Attached) divideExperts(mesh *dist.Mesh, m *gpt.Model, p *tp.Parallel) error {
+	for i, b := range m.Blocks {
+		l, ok := b.MLP.(*moe.Layer)
+		if !ok {
+			continue
+		}
+		ranks := moe.Ranks{Tokens: a.Sum, Experts: mesh.Group("ep").With(dist.Name(fmt.Sprintf("experts of layer %d", i)))}
+		if p != nil {
+			ranks.Hidden = p.Group
+			ranks.Gather, ranks.Scatter = p.Between(b.Norm2)
+		}
+		if err := moe.Parallelize(ranks, l); err != nil {
+			return err
+		}
+		a.Experts = append(a.Experts, ranks.Experts)
+	}
+	a.Groups = append(a.Groups, a.Experts...)
+	return nil
+}
+
+func experts(m *gpt.Model) (list []*moe.Layer) {
+	for _, b := range m.Blocks {
+		if l, ok := b.MLP.(*moe.Layer); ok {
+			list = append(list, l)
+		}
+	}
+	return list
+}
+
+// shard cuts what each rank has left of the parameters over the ranks that have the same. A block is a unit, which is gathered when it is
+// used. Its experts are another one, because fewer ranks have the same.
+func (a *Attached) shard(mesh *dist.Mesh, m *gpt.Model, c fsdp.Config) (err error) {
+	if c.Shard = mesh.Group("fsdp", "ep", "cp"); mesh.Size("dp") > 1 {
+		c.Replicate = mesh.Group("dp")
+	}
+	a.Shards = fsdp.New(c)
+	a.Shards.Keep(m.Tok, m.Pos, m.Norm, m.Head)
+	for _, b := range m.Blocks {
+		l, ok := b.MLP.(*moe.Layer)
+		if !ok {
+			a.Shards.Unit(b)
+			continue
+		}
+		a.Shards.Unit(b.Norm1, b.Attn, b.Norm2, l.Router)
+		if l.Shared != nil {
+			a.Shards.Unit(l.Shared)
+		}
+		a.Shards.Unit(l.Experts).Over(mesh.Group("fsdp", "cp"), c.Replicate)
+	}
+	a.Params, err = a.Shards.Attach(m)
+	a.Groups = append(a.Groups, a.Shards.Groups()...)
+	return err
+}
