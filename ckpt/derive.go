@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/ringo-ml/ringo/ckpt/internal/shard"
+	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -61,7 +62,8 @@ func ruleOf(shape []int, boxes []tensor.Box, dim, size int) *Rule {
 		width := boxes[i+size-1].Hi[dim] - at
 		for k, b := range boxes[i : i+size] {
 			want := tensor.Box{Lo: make([]int, len(shape)), Hi: slices.Clone(shape)}
-			want.Lo[dim], want.Hi[dim] = at+shard.Share(width, k, size), at+shard.Share(width, k+1, size)
+			lo, hi := layout.Share(width, k, size)
+			want.Lo[dim], want.Hi[dim] = at+lo, at+hi
 			if !shard.SameBox(want, b) {
 				return nil
 			}

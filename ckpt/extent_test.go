@@ -13,6 +13,7 @@ import (
 	"github.com/ringo-ml/ringo/ckpt/internal/shard"
 	"github.com/ringo-ml/ringo/ckpt/internal/storage"
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -135,7 +136,7 @@ func TestOldCheckpoint(t *testing.T) {
 					p := tensor.NewParam(tensor.Constant(0), dims...)
 					p.SetName(x.Name)
 					p.SetTransposed(x.Name == "c_fc.weight")
-					lo, hi := shard.Share(n, g.Rank(), 3), shard.Share(n, g.Rank()+1, 3)
+					lo, hi := layout.Share(n, g.Rank(), 3)
 					p.Shard = tensor.Shard{Global: dims, Flat: [2]int{lo, hi}}
 					p.Local = tensor.New(g.Device(), tensor.Float64, hi-lo)
 					params = append(params, p)

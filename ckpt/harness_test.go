@@ -16,6 +16,7 @@ import (
 	"github.com/ringo-ml/ringo/ckpt/internal/shard"
 	"github.com/ringo-ml/ringo/ckpt/internal/storage"
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
@@ -43,21 +44,21 @@ var specs = []spec{
 	{"mlp.weight", tensor.BFloat16, []int{5, 9}, &Rule{Dim: 1}, true},
 }
 
-// layout says how a test's ranks hold the model.
-type layout struct {
+// division says how a test's ranks hold the model.
+type division struct {
 	name      string
 	ranks, tp int  // tp divides ranks; ranks of one tp index share its shard in flat ranges
 	flat      bool // else replicas
 }
 
-var layouts = map[string]layout{
+var layouts = map[string]division{
 	"ddp1": {"ddp1", 1, 1, false}, "ddp2": {"ddp2", 2, 1, false}, "ddp3": {"ddp3", 3, 1, false}, "ddp4": {"ddp4", 4, 1, false},
 	"fsdp5": {"fsdp5", 5, 1, true}, "fsdp1": {"fsdp1", 1, 1, true}, "fsdp2": {"fsdp2", 2, 1, true}, "fsdp3": {"fsdp3", 3, 1, true},
 	"fsdp4": {"fsdp4", 4, 1, true}, "tp2": {"tp2", 2, 2, false}, "tp2fsdp2": {"tp2fsdp2", 4, 2, true}, "tp2dp2": {"tp2dp2", 4, 2, false},
 }
 
 // shard returns what a rank holds under a layout.
-func (l layout) shard(t require.TestingT, s spec, rank int) tensor.Shard {
+func (l division) shard(t require.TestingT, s spec, rank int) tensor.Shard {
 	tpRank, other, others := rank%l.tp, rank/l.tp, l.ranks/l.tp
 	sh := tensor.Shard{Global: s.dims, Counts: other == 0}
 	n := shard.Product(s.dims)
@@ -77,7 +78,7 @@ func (l layout) shard(t require.TestingT, s spec, rank int) tensor.Shard {
 		}
 		return sh
 	}
-	sh.Flat = [2]int{shard.Share(n, other, others), shard.Share(n, other+1, others)}
+	sh.Flat[0], sh.Flat[1] = layout.Share(n, other, others)
 	sh.Counts = l.tp == 1 || s.tp != nil || tpRank == 0
 	return sh
 }
@@ -109,7 +110,7 @@ func fillPart(x tensor.Tensor, p shard.Part, name string, version int) {
 }
 
 // newState creates a rank's part of the test model, with the values of a version; version 0 is all zeros.
-func newState(t require.TestingT, g *dist.Group, l layout, version int) *State {
+func newState(t require.TestingT, g *dist.Group, l division, version int) *State {
 	var params nn.Params
 	for _, s := range specs {
 		p := tensor.NewParam(tensor.Constant(0), s.dims...)
@@ -155,7 +156,7 @@ func newState(t require.TestingT, g *dist.Group, l layout, version int) *State {
 }
 
 // requireState compares every bit of a State with that of a version.
-func requireState(t require.TestingT, g *dist.Group, l layout, version int, got *State) {
+func requireState(t require.TestingT, g *dist.Group, l division, version int, got *State) {
 	want := newState(t, g, l, version)
 	wants, err := want.items()
 	require.NoError(t, err)
@@ -198,7 +199,7 @@ func newSaver(g *dist.Group, fsys disk.FS, dir string, c Config) *Saver {
 }
 
 // save writes a version of the test model and returns its folder.
-func save(t testing.TB, dir string, l layout, version int) string {
+func save(t testing.TB, dir string, l division, version int) string {
 	t.Helper()
 	onRanks(t, l.ranks, func(g *dist.Group) error {
 		s := newSaver(g, disk.OS{}, dir, Config{})
@@ -221,7 +222,7 @@ func sound(fsys disk.FS, path string) error {
 }
 
 // loadAll loads a checkpoint under a layout and compares every bit.
-func loadAll(t testing.TB, path string, l layout, version int, c LoadConfig) {
+func loadAll(t testing.TB, path string, l division, version int, c LoadConfig) {
 	t.Helper()
 	onRanks(t, l.ranks, func(g *dist.Group) error {
 		st := newState(t, g, l, 0)

@@ -13,9 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/ckpt/inspect"
-	"github.com/ringo-ml/ringo/ckpt/internal/shard"
 	"github.com/ringo-ml/ringo/ckpt/internal/storage"
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
@@ -125,7 +125,7 @@ func TestPythonWrites(t *testing.T) {
 		for _, d := range order {
 			p := tensor.NewParam(tensor.Constant(0), 5, 3)
 			p.SetName("w." + d.String())
-			lo, hi := shard.Share(15, g.Rank(), 2), shard.Share(15, g.Rank()+1, 2)
+			lo, hi := layout.Share(15, g.Rank(), 2)
 			p.Shard = tensor.Shard{Global: []int{5, 3}, Flat: [2]int{lo, hi}, Counts: true}
 			p.Local = tensor.New(g.Device(), d, hi-lo)
 			params = append(params, p)

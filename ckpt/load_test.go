@@ -14,9 +14,9 @@ import (
 
 	"github.com/ringo-ml/ringo/ckpt/inspect"
 	"github.com/ringo-ml/ringo/ckpt/internal/disk"
-	"github.com/ringo-ml/ringo/ckpt/internal/shard"
 	"github.com/ringo-ml/ringo/ckpt/internal/storage"
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
@@ -157,7 +157,8 @@ func TestOwned(t *testing.T) {
 	path := save(t, t.TempDir(), layouts["ddp1"], 2)
 	part := func(st *State, rank, ranks int) {
 		n := len(st.Params)
-		st.Params = st.Params[shard.Share(n, rank, ranks):shard.Share(n, rank+1, ranks)]
+		first, end := layout.Share(n, rank, ranks)
+		st.Params = st.Params[first:end]
 		st.Optimizer, st.Extra = nil, nil
 	}
 	onRanks(t, 3, func(g *dist.Group) error {

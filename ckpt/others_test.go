@@ -10,10 +10,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/ckpt/internal/disk"
-	"github.com/ringo-ml/ringo/ckpt/internal/shard"
 	"github.com/ringo-ml/ringo/ckpt/internal/storage"
 	"github.com/ringo-ml/ringo/ckpt/safetensors"
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
@@ -53,7 +53,7 @@ func othersParams(g *dist.Group, d tensor.DType) nn.Params {
 	params := nn.Params{w, u, kv}
 	for i, p := range params {
 		p.SetName([]string{"w", "u", "kv"}[i])
-		lo, hi := shard.Share(p.Len(), g.Rank(), g.Size()), shard.Share(p.Len(), g.Rank()+1, g.Size())
+		lo, hi := layout.Share(p.Len(), g.Rank(), g.Size())
 		p.Shard = tensor.Shard{Global: p.Dims(), Flat: [2]int{lo, hi}, Counts: true}
 		p.Local = tensor.New(g.Device(), d, hi-lo)
 	}

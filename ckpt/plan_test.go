@@ -12,9 +12,9 @@ import (
 
 	"github.com/ringo-ml/ringo/ckpt/inspect"
 	"github.com/ringo-ml/ringo/ckpt/internal/disk"
-	"github.com/ringo-ml/ringo/ckpt/internal/shard"
 	"github.com/ringo-ml/ringo/ckpt/internal/storage"
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
@@ -170,7 +170,7 @@ func manyParams(g *dist.Group) nn.Params {
 	for i := range manyTensors / 3 {
 		p := tensor.NewParam(tensor.Constant(0), n)
 		p.SetName(fmt.Sprintf("layers.%d.weight", i))
-		lo, hi := shard.Share(n, g.Rank(), g.Size()), shard.Share(n, g.Rank()+1, g.Size())
+		lo, hi := layout.Share(n, g.Rank(), g.Size())
 		p.Shard = tensor.Shard{Global: []int{n}, Flat: [2]int{lo, hi}, Counts: true}
 		p.Local = tensor.New(g.Device(), tensor.Float32, hi-lo)
 		p.Value = p.Local

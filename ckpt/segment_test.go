@@ -74,7 +74,7 @@ func (s segmented) element(i int) (name string, at int) {
 }
 
 // part returns what a rank holds.
-func (s segmented) part(t require.TestingT, l layout, rank int) (tensor.Shard, shard.Part) {
+func (s segmented) part(t require.TestingT, l division, rank int) (tensor.Shard, shard.Part) {
 	sh := l.shard(t, spec{name: s.name, dims: s.dims, tp: s.tp}, rank)
 	p, err := shard.NewPart(s.dims, sh.Boxes, sh.Flat)
 	require.NoError(t, err)
@@ -97,7 +97,7 @@ func (s segmented) eachElement(p shard.Part, fn func(k int, name string, at int)
 }
 
 // segmentedState is a rank's part of the model. Version 0 is zeros.
-func segmentedState(t require.TestingT, g *dist.Group, l layout, version int) *State {
+func segmentedState(t require.TestingT, g *dist.Group, l division, version int) *State {
 	var params nn.Params
 	for _, s := range segmentedModel {
 		p := tensor.NewParam(tensor.Constant(0), s.dims...)
@@ -123,7 +123,7 @@ func segmentedState(t require.TestingT, g *dist.Group, l layout, version int) *S
 }
 
 // eachTensor calls fn for every element of parameters and moments, with its value in version 3.
-func eachTensor(t require.TestingT, g *dist.Group, l layout, st *State, fn func(x []float32, k int, want float32, what string)) {
+func eachTensor(t require.TestingT, g *dist.Group, l division, st *State, fn func(x []float32, k int, want float32, what string)) {
 	for i, s := range segmentedModel {
 		_, held := s.part(t, l, g.Rank())
 		all := map[string]tensor.Tensor{"": st.Params[i].Local}
@@ -168,7 +168,7 @@ func TestSegments(t *testing.T) {
 	}
 }
 
-func loadSegments(t *testing.T, path string, l layout, strategy Strategy, what string) {
+func loadSegments(t *testing.T, path string, l division, strategy Strategy, what string) {
 	onRanks(t, l.ranks, func(g *dist.Group) error {
 		st := segmentedState(t, g, l, 0)
 		r, err := Load(context.Background(), g, path, st, LoadConfig{Strategy: strategy})

@@ -3,6 +3,7 @@ package tp
 import (
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/autograd"
+	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -17,7 +18,7 @@ func Naive(model any, g *dist.Group) error {
 				x.NarrowCounts(g.Rank() == 0)
 			} else {
 				cut(g, x, 0, x.Global()[:1])
-				x.Through(&autograd.Gather{Group: g, Counts: autograd.Shares(rows, g.Size())})
+				x.Through(&autograd.Gather{Group: g, Counts: layout.Shares(make([]int, g.Size()), rows)})
 			}
 		}
 	})

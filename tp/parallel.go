@@ -6,6 +6,7 @@ import (
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/autograd"
 	"github.com/ringo-ml/ringo/internal/rebuild"
+	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -26,6 +27,7 @@ type Parallel struct {
 	Config
 	in, out tensor.Function // before columns and behind rows
 	tokens  int             // of the step, on all ranks
+	counts  []int           // of these on each rank
 	checks  *dist.Group     // the ranks of Config.Group, to compare what must be alike
 }
 
@@ -40,7 +42,7 @@ func Parallelize(model any, c Config, divide func(p *Parallel)) error {
 	if c.Group == nil {
 		return fmt.Errorf("tp: Config.Group is nil")
 	}
-	p := &Parallel{Config: c, checks: c.Group.With(dist.Name("tp-checks"))}
+	p := &Parallel{Config: c, counts: make([]int, c.Group.Size()), checks: c.Group.With(dist.Name("tp-checks"))}
 	lines, err := p.lines(model)
 	if err == nil {
 		err = p.check()
@@ -255,7 +257,7 @@ func (p *Parallel) Tokens() tensor.Function {
 
 // Logits returns what joins the ranks' parts of logits [..., vocabulary], for texts: a loss of them is CrossEntropy's.
 func (p *Parallel) Logits(vocabulary int) tensor.Function {
-	return &autograd.Gather{Group: p.Group, Dim: -1, Counts: autograd.Shares(vocabulary, p.Group.Size())}
+	return &autograd.Gather{Group: p.Group, Dim: -1, Counts: layout.Shares(make([]int, p.Group.Size()), vocabulary)}
 }
 
 // cut leaves this rank its share of a dimension of x, which holds parts one after another: a share of each.
@@ -266,7 +268,7 @@ func cut(g *dist.Group, x *tensor.Param, dim int, parts []int) {
 	dims, boxes, first := append([]int(nil), x.Global()...), []tensor.Box(nil), 0
 	dims[dim] = 0
 	for _, n := range parts {
-		lo, hi := share(n, g)
+		lo, hi := layout.Share(n, g.Rank(), g.Size())
 		b := tensor.Box{Lo: make([]int, len(dims)), Hi: append([]int(nil), x.Global()...)}
 		b.Lo[dim], b.Hi[dim] = first+lo, first+hi
 		boxes = append(boxes, b)
@@ -275,10 +277,4 @@ func cut(g *dist.Group, x *tensor.Param, dim int, parts []int) {
 	}
 	x.Cut(dims, boxes...)
 	x.Lay(g.Axes(), tensor.Cut)
-}
-
-// share returns which of n a rank has.
-func share(n int, g *dist.Group) (lo, hi int) {
-	begin := func(rank int) int { return n/g.Size()*rank + min(n%g.Size(), rank) }
-	return begin(g.Rank()), begin(g.Rank() + 1)
 }

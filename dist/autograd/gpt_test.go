@@ -7,6 +7,7 @@ import (
 	"github.com/ringo-ml/ringo/dist/autograd"
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/fsdp"
+	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -96,7 +97,7 @@ func (m *gpt) crossEntropy(logits, labels nn.T) nn.T {
 // share sets how many tokens of the microbatch each rank has.
 func (m *gpt) share() {
 	if m.seq && m.tp != nil {
-		m.gather.Counts = autograd.Shares(m.rows*length, m.tp.Size())
+		m.gather.Counts = layout.Shares(make([]int, m.tp.Size()), m.rows*length)
 		m.scatter.Counts = m.gather.Counts
 	}
 }

@@ -14,9 +14,9 @@ import (
 	"github.com/ringo-ml/ringo/ckpt"
 	"github.com/ringo-ml/ringo/ddp"
 	"github.com/ringo-ml/ringo/dist"
-	"github.com/ringo-ml/ringo/dist/autograd"
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/fsdp"
+	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -203,7 +203,7 @@ func requireDiffers(t *testing.T, want disttest.Result, c job) {
 
 // share returns which of total elements a rank has; the first ranks have one more.
 func share(total int, g *dist.Group) (lo, hi int) {
-	counts := autograd.Shares(total, g.Size())
+	counts := layout.Shares(make([]int, g.Size()), total)
 	for _, n := range counts[:g.Rank()] {
 		lo += n
 	}

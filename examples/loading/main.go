@@ -13,6 +13,7 @@ import (
 
 	"github.com/ringo-ml/ringo/ckpt"
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -101,7 +102,7 @@ func newModel(r *dist.Rank, layers int, seed uint64) nn.Params {
 func sharded(params nn.Params, r *dist.Rank) nn.Params {
 	rank, size := r.World.Rank(), r.World.Size()
 	for _, p := range params {
-		lo, hi := p.Len()*rank/size, p.Len()*(rank+1)/size
+		lo, hi := layout.Share(p.Len(), rank, size)
 		p.Shard = tensor.Shard{Global: p.Dims(), Flat: [2]int{lo, hi}, Counts: true}
 		if hi == 0 {
 			p.Shard.Flat = [2]int{p.Len(), p.Len()} // nothing; {0,0} would mean all of it
@@ -116,8 +117,8 @@ func sharded(params nn.Params, r *dist.Rank) nn.Params {
 func owned(params nn.Params, r *dist.Rank) nn.Params {
 	rank, size := r.World.Rank(), r.World.Size()
 	layers := len(params) / 2 // a weight and a bias each
-	first := func(rank int) int { return layers/size*rank + min(layers%size, rank) }
-	return params[2*first(rank) : 2*first(rank+1)]
+	first, end := layout.Share(layers, rank, size)
+	return params[2*first : 2*end]
 }
 
 // compare checks that the loaded values are those that were saved.

@@ -6,6 +6,7 @@ import (
 	"path"
 	"slices"
 
+	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -76,7 +77,8 @@ func (r Rule) Boxes(shape []int, rank, size int) ([]tensor.Box, error) {
 // share returns the range of the elements of a part of this width that a rank holds.
 func (r Rule) share(width, rank, size int) (lo, hi int, err error) {
 	if r.Unit == 0 {
-		return Share(width, rank, size), Share(width, rank+1, size), nil
+		lo, hi = layout.Share(width, rank, size)
+		return lo, hi, nil
 	}
 	if r.Unit < 0 || width%r.Unit != 0 {
 		return 0, 0, fmt.Errorf("%d elements do not divide into units of %d", width, r.Unit)
@@ -91,9 +93,4 @@ func (r Rule) share(width, rank, size int) (lo, hi int, err error) {
 	}
 	return 0, 0, fmt.Errorf("%d units of %d do not divide over %d ranks: the number of ranks must divide %d, or be a multiple of it",
 		n, r.Unit, size, n)
-}
-
-// Share returns the first element of the share of rank, when n elements are divided into size shares.
-func Share(n, rank, size int) int {
-	return n/size*rank + min(n%size, rank)
 }

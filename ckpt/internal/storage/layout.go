@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/ringo-ml/ringo/ckpt/internal/shard"
+	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -88,8 +89,7 @@ func (c *Layout) Part(x *Tensor, at map[string]int) (shard.Part, error) {
 			return p, nil
 		}
 	}
-	n := p.Len()
-	p.Lo, p.Hi = shard.Share(n, at["fsdp"], c.Sizes["fsdp"]), shard.Share(n, at["fsdp"]+1, c.Sizes["fsdp"])
+	p.Lo, p.Hi = layout.Share(p.Len(), at["fsdp"], c.Sizes["fsdp"])
 	if x.Transposed {
 		p = p.Transposed()
 	}
