@@ -57,30 +57,14 @@ var layouts = map[string]division{
 	"fsdp4": {"fsdp4", 4, 1, true}, "tp2": {"tp2", 2, 2, false}, "tp2fsdp2": {"tp2fsdp2", 4, 2, true}, "tp2dp2": {"tp2dp2", 4, 2, false},
 }
 
-// shard returns what a rank holds under a layout.
-func (l division) shard(t require.TestingT, s spec, rank int) tensor.Shard {
-	tpRank, other, others := rank%l.tp, rank/l.tp, l.ranks/l.tp
-	sh := tensor.Shard{Global: s.dims, Counts: other == 0}
-	n := shard.Product(s.dims)
-	if l.tp > 1 && s.tp != nil {
-		boxes, err := s.tp.Boxes(s.dims, tpRank, l.tp)
-		require.NoError(t, err)
-		sh.Boxes, n = boxes, 0
-		for _, b := range boxes {
-			n += shard.Volume(b)
-		}
-	} else if tpRank > 0 {
-		sh.Counts = false
+// place leaves a rank its part of a parameter.
+func (l division) place(p *tensor.Param, tp *Rule, rank int) {
+	if tp != nil {
+		p.Place(layout.Axis{Axes: 1, Rank: rank % l.tp, Ranks: l.tp}, *tp)
 	}
-	if !l.flat {
-		if l.tp == 1 {
-			return tensor.Shard{}
-		}
-		return sh
+	if l.flat {
+		p.Keep(layout.Share(p.Len(), rank/l.tp, l.ranks/l.tp))
 	}
-	sh.Flat[0], sh.Flat[1] = layout.Share(n, other, others)
-	sh.Counts = l.tp == 1 || s.tp != nil || tpRank == 0
-	return sh
 }
 
 // value is element i of a tensor of the test model. Each name and version has other bits.
@@ -109,6 +93,13 @@ func fillPart(x tensor.Tensor, p shard.Part, name string, version int) {
 	}
 }
 
+// fillParam is fillPart of what a rank holds of a parameter.
+func fillParam(t require.TestingT, p *tensor.Param, version int) {
+	held, err := shard.Held(p.Placement(), p.Local.Len())
+	require.NoError(t, err)
+	fillPart(p.Local, held, p.Name(), version)
+}
+
 // newState creates a rank's part of the test model, with the values of a version; version 0 is all zeros.
 func newState(t require.TestingT, g *dist.Group, l division, version int) *State {
 	var params nn.Params
@@ -116,13 +107,8 @@ func newState(t require.TestingT, g *dist.Group, l division, version int) *State
 		p := tensor.NewParam(tensor.Constant(0), s.dims...)
 		p.SetName(s.name)
 		p.SetTransposed(s.transposed)
-		p.Shard = l.shard(t, s, g.Rank())
-		whole, err := shard.NewPart(s.dims, p.Shard.Boxes, p.Shard.Flat)
-		require.NoError(t, err)
-		if l.flat && p.Shard.Flat[0] == p.Shard.Flat[1] {
-			whole.Hi = whole.Lo
-		}
-		x := tensor.New(g.Device(), s.dtype, whole.Len())
+		l.place(p, s.tp, g.Rank())
+		x := tensor.New(g.Device(), s.dtype, p.Placement().Len())
 		p.Value, p.Local = x, x
 		params = append(params, p)
 	}

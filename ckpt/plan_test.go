@@ -89,7 +89,8 @@ func TestMistakeOfOneRank(t *testing.T) {
 		"holes": {"tok.weight: nobody has elements 91 to 92 of the boxes", func(_ *testing.T, g *dist.Group, st *State) {
 			st.Optimizer = nil
 			if p := st.Params[0]; g.Rank() == 1 {
-				p.Shard.Flat[0]++
+				lo, hi := p.Placement().Kept()
+				p.Keep(lo+1, hi)
 				p.Local = p.Local.Range(1, p.Local.Len())
 			}
 		}},
@@ -170,9 +171,8 @@ func manyParams(g *dist.Group) nn.Params {
 	for i := range manyTensors / 3 {
 		p := tensor.NewParam(tensor.Constant(0), n)
 		p.SetName(fmt.Sprintf("layers.%d.weight", i))
-		lo, hi := layout.Share(n, g.Rank(), g.Size())
-		p.Shard = tensor.Shard{Global: []int{n}, Flat: [2]int{lo, hi}, Counts: true}
-		p.Local = tensor.New(g.Device(), tensor.Float32, hi-lo)
+		p.Keep(layout.Share(n, g.Rank(), g.Size()))
+		p.Local = tensor.New(g.Device(), tensor.Float32, p.Placement().Len())
 		p.Value = p.Local
 		params = append(params, p)
 	}

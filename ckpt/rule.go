@@ -9,14 +9,11 @@ import (
 	"path"
 
 	"github.com/ringo-ml/ringo/ckpt/internal/shard"
+	"github.com/ringo-ml/ringo/layout"
 )
 
-// Rule says how tensor parallelism cuts a tensor: along the dimension Dim, each part on its own. Parts are the widths
-// along Dim; none means one part. A fused projection has one part each for queries, keys and values, so that every rank
-// gets a share of all three. Unit, if not 0, is the number of elements along Dim that must stay together, such as those
-// of a head. The ranks divide the units of a part. If there are fewer units than ranks, neighbouring ranks hold the same
-// unit, as with grouped-query attention.
-type Rule = shard.Rule
+// Rule says how ranks divide a tensor. That of a parameter is of its placement (tensor.Param.Place).
+type Rule = layout.Cut
 
 // Rules maps names of tensors to their Rule. A name may be a pattern of path.Match, such as "layers.*.attn.qkv.weight".
 // Tensors without a Rule are whole on every rank.

@@ -73,17 +73,6 @@ func (s segmented) element(i int) (name string, at int) {
 	panic("no segment has it")
 }
 
-// part returns what a rank holds.
-func (s segmented) part(t require.TestingT, l division, rank int) (tensor.Shard, shard.Part) {
-	sh := l.shard(t, spec{name: s.name, dims: s.dims, tp: s.tp}, rank)
-	p, err := shard.NewPart(s.dims, sh.Boxes, sh.Flat)
-	require.NoError(t, err)
-	if l.flat && sh.Flat[0] == sh.Flat[1] {
-		p.Hi = p.Lo
-	}
-	return sh, p
-}
-
 // eachElement calls fn for a rank's elements, with the index in its memory, the stored tensor, and the index in that.
 func (s segmented) eachElement(p shard.Part, fn func(k int, name string, at int)) {
 	k := 0
@@ -104,9 +93,9 @@ func segmentedState(t require.TestingT, g *dist.Group, l division, version int) 
 		p.SetName(s.name)
 		p.SetTransposed(s.transposed)
 		p.SetStored(s.as)
-		sh, held := s.part(t, l, g.Rank())
-		x := tensor.New(g.Device(), tensor.Float32, held.Len())
-		p.Shard, p.Value, p.Local = sh, x, x
+		l.place(p, s.tp, g.Rank())
+		x := tensor.New(g.Device(), tensor.Float32, p.Placement().Len())
+		p.Value, p.Local = x, x
 		params = append(params, p)
 	}
 	st := &State{Step: version, Params: params, Optimizer: optim.NewAdamW(params, optim.AdamWConfig{LR: 0.1})}
@@ -125,7 +114,8 @@ func segmentedState(t require.TestingT, g *dist.Group, l division, version int) 
 // eachTensor calls fn for every element of parameters and moments, with its value in version 3.
 func eachTensor(t require.TestingT, g *dist.Group, l division, st *State, fn func(x []float32, k int, want float32, what string)) {
 	for i, s := range segmentedModel {
-		_, held := s.part(t, l, g.Rank())
+		held, err := shard.Held(st.Params[i].Placement(), st.Params[i].Local.Len())
+		require.NoError(t, err)
 		all := map[string]tensor.Tensor{"": st.Params[i].Local}
 		for _, m := range st.Optimizer.State().Tensors {
 			if m.Param == st.Params[i] {

@@ -18,7 +18,7 @@ import (
 )
 
 // State is what a checkpoint holds of a training run. All ranks give the same State, except for the parameters: each
-// rank lists those that it holds (with pipeline parallelism, only some), and their Shard says which part.
+// rank lists those that it holds (with pipeline parallelism, only some), and their Placement says which part.
 type State struct {
 	// Step is the number of steps done. Load sets it.
 	Step int
@@ -43,7 +43,7 @@ type State struct {
 	Base *Base
 	// TP says how tensor parallelism cuts the parameters. It is stored in ringo.json for loading on another layout. The
 	// stored tensor of a transposed parameter is cut along the other dimension. Parameters that are already cut need no
-	// Rule: Save finds it from the ranks' parts.
+	// Rule: their placement has it.
 	TP Rules
 }
 
@@ -147,9 +147,9 @@ func (s *source) appendItems(list []item) ([]item, error) {
 	p := s.of
 	x := item{of: p, data: s.data, from: s.data.DType()}
 	x.writeItem = writeItem{Model: s.model, Name: s.name, DType: storage.DTypes[x.from], Shape: append([]int{}, p.Global()...),
-		Unit: p.Shard.Unit}
+		Rule: ruleOf(p)}
 	var err error
-	if x.part, err = shard.HeldPart(x.Shape, p.Shard, s.data.Len()); err != nil {
+	if x.part, err = shard.Held(p.Placement(), s.data.Len()); err != nil {
 		return nil, fmt.Errorf("%s: %w", s.name, err)
 	}
 	first := len(list)
@@ -224,7 +224,8 @@ type writeItem struct {
 	Transposed bool
 	Boxes      []tensor.Box // in memory; none: the whole tensor
 	Flat       [2]int
-	Unit       int // see Rule
+	Rule       *Rule // by which ranks have cut the tensor, or the segment; nil: by none
+	First      int   // row of the segment in the tensor
 	Expert     *storage.Expert
 }
 

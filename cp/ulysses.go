@@ -51,12 +51,18 @@ func (u *Ulysses) Part(x tensor.Tensor) tensor.Tensor {
 
 // ToHeads returns the function for queries, keys and values. Apply it before rotary positions and attention.
 func (u *Ulysses) ToHeads() tensor.Function {
-	return &exchange{AllToAll: autograd.AllToAll{Group: u.Group, Split: 2, Concat: 1}, u: u, counts: make([]int, u.Group.Size())}
+	return u.exchange(2, 1)
 }
 
 // ToPositions returns the function for the output of attention.
 func (u *Ulysses) ToPositions() tensor.Function {
-	return &exchange{AllToAll: autograd.AllToAll{Group: u.Group, Split: 1, Concat: 2}, u: u, back: true}
+	f := u.exchange(1, 2)
+	f.back = true
+	return f
+}
+
+func (u *Ulysses) exchange(split, concat int) *exchange {
+	return &exchange{AllToAll: autograd.AllToAll{Group: u.Group, Split: split, Concat: concat}, u: u, counts: make([]int, u.Group.Size())}
 }
 
 type exchange struct {

@@ -161,8 +161,8 @@ func (u *Unit) shape() string {
 // describe says what ranks must have the same of a parameter that they share.
 func describe(p *tensor.Param) string {
 	s := p.String()
-	if boxes := p.Shard.Boxes; len(boxes) > 0 {
-		s += fmt.Sprintf(" of boxes %v", boxes)
+	if p.IsCut() {
+		s += fmt.Sprintf(" of boxes %v", p.Placement().Boxes())
 	}
 	if p.Frozen() {
 		s += " frozen"

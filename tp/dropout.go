@@ -19,7 +19,7 @@ func (p *Parallel) Attention(before nn.Layer, a *nn.Attention) nn.Layer {
 	case heads%ranks != 0:
 		fail("Attention", "%d heads of %s do not divide over %d ranks: the number of ranks must divide %d", heads, a.QKV.W.Name(), ranks, heads)
 	}
-	p.columns(a.QKV)
+	p.columns(a.QKV, 0)
 	p.Row(a.Out)
 	if a.Drop != nil {
 		p.Inside(a.Drop, heads)

@@ -49,16 +49,9 @@ func TestCrossEntropy(t *testing.T) {
 					mesh, err := r.Mesh("tp=" + string(rune('0'+ranks)))
 					require.NoError(t, err)
 					g := mesh.Group("tp")
-					lo := 0
-					for _, n := range layout.Shares(make([]int, ranks), words)[:g.Rank()] {
-						lo += n
-					}
-					hi := lo + layout.Shares(make([]int, ranks), words)[g.Rank()]
+					lo, hi := layout.Share(words, g.Rank(), ranks)
 					q := tensor.NewParam(tensor.NormalInit(0, scale), rows, words)
-					if ranks > 1 {
-						q.Cut([]int{rows, hi - lo}, tensor.Box{Lo: []int{0, lo}, Hi: []int{rows, hi}})
-						q.Lay(g.Axes(), tensor.Cut)
-					}
+					q.Place(g.Axis(), layout.Cut{Dim: 1})
 					q.Make(r.Device, d, 1)
 					loss := lossOn(g, words)
 					loss.Ignore, loss.Count = &ignore, 5

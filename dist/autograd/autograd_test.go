@@ -150,8 +150,8 @@ func TestValues(t *testing.T) {
 func TestSumKeepsItsInput(t *testing.T) {
 	run(t, 2, func(r *dist.Rank) error {
 		at := 0.5 + float64(r.World.Rank())
-		w := tensor.NewParam(tensor.Constant(at), 3)
-		w.Lay(r.World.Axes(), tensor.Cut)
+		w := tensor.NewParam(tensor.Constant(at), 6)
+		w.Place(r.World.Axis(), layout.Cut{})
 		w.Make(r.Device, tensor.Float64, 1)
 		tape := tensor.NewTape(r.Device)
 		defer tape.Close()

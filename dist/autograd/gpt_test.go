@@ -158,9 +158,8 @@ func (m *gpt) cut(g *ranks) {
 	cutAlong(m.tp, m.Head.B, 0, 1, 1)
 	m.Head.Pre = pre
 	params := nn.ParamsOf(m)
-	leaveWhole(m.tp, params)
 	for _, p := range params {
-		if m.seq && len(p.Shard.Boxes) == 0 { // the parameter is used on a part of the tokens
+		if m.seq && !p.IsCut() { // the parameter is used on a part of the tokens
 			p.Through(&autograd.Copy{Group: m.tp})
 		}
 	}

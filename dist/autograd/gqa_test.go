@@ -3,9 +3,11 @@ package autograd_test
 import (
 	"testing"
 
+	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/autograd"
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/fsdp"
+	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -38,22 +40,18 @@ func (m *grouped) cut(g *ranks) {
 	before := first * queryHeads / kvHeads
 	m.key, m.query, m.last = first, before+lo, before+hi
 
-	n, all := (hi-lo)*headDim, queryHeads*headDim
-	from, to := m.query*headDim, m.last*headDim
-	m.Q.W.Cut([]int{n, features}, tensor.Box{Lo: []int{from, 0}, Hi: []int{to, features}})
-	m.Q.B.Cut([]int{n}, tensor.Box{Lo: []int{from}, Hi: []int{to}})
-	m.Out.W.Cut([]int{features, n}, tensor.Box{Lo: []int{0, from}, Hi: []int{features, to}})
-	if all != n {
-		for _, p := range []*tensor.Param{m.Q.W, m.Q.B, m.Out.W} {
-			p.Lay(tp.Axes(), tensor.Cut)
-		}
+	for _, along := range []struct {
+		g    *dist.Group
+		unit int
+	}{{kv, queryHeads / kvHeads * headDim}, {rep, headDim}} {
+		m.Q.W.Place(along.g.Axis(), layout.Cut{Unit: along.unit})
+		m.Q.B.Place(along.g.Axis(), layout.Cut{Unit: along.unit})
+		m.Out.W.Place(along.g.Axis(), layout.Cut{Dim: 1, Unit: along.unit})
 	}
 	for _, p := range []*tensor.Param{m.KV.W, m.KV.B} {
 		cutAlong(kv, p, 0, 2, headDim)
-		p.NarrowCounts(rep.Rank() == 0)
 		p.Through(&autograd.Copy{Group: rep}) // each rank has the gradient of its own queries
 	}
-	leaveWhole(tp, nn.ParamsOf(m))
 	m.Q.Pre, m.KV.Pre, m.Out.Post = &autograd.Copy{Group: tp}, &autograd.Copy{Group: tp}, &autograd.Sum{Group: tp}
 }
 
@@ -93,12 +91,12 @@ func TestGroupedQueriesEqualOneRank(t *testing.T) {
 // Each program has one communication for replicated keys and values too few or too many.
 func TestWrongGroupedQueriesAreRefused(t *testing.T) {
 	keys := func(m *grouped, g *ranks, axes ...string) {
-		m.KV.W = bare(m.KV.W, g.Group("kv").Axes())
+		m.KV.W = bare(m.KV.W, g.Group("kv"))
 		m.KV.W.Through(&autograd.Copy{Group: g.Group(axes...)})
 	}
 	requireRefused(t, job{model: newGrouped, training: training{Mesh: "dp=2,kv=2,rep=2"}}, map[string]wrong[*grouped]{
-		"keys without Copy":             {func(m *grouped, g *ranks) { m.KV.W = bare(m.KV.W, g.Group("kv").Axes()) }, "axis rep"},
-		"their bias without Copy":       {func(m *grouped, g *ranks) { m.KV.B = bare(m.KV.B, g.Group("kv").Axes()) }, "axis rep"},
+		"keys without Copy":             {func(m *grouped, g *ranks) { m.KV.W = bare(m.KV.W, g.Group("kv")) }, "axis rep"},
+		"their bias without Copy":       {func(m *grouped, g *ranks) { m.KV.B = bare(m.KV.B, g.Group("kv")) }, "axis rep"},
 		"keys through Copy over all":    {func(m *grouped, g *ranks) { keys(m, g, "kv", "rep") }, "axis kv"},
 		"keys through Copy over kv":     {func(m *grouped, g *ranks) { keys(m, g, "kv") }, "axis kv"},
 		"queries through Copy, too":     {func(m *grouped, g *ranks) { m.Q.W.Through(&autograd.Copy{Group: g.Group("rep")}) }, "autograd.Copy"},
