@@ -38,14 +38,16 @@ func newPlanned(st *State, o *optim.State) (p *planned, err error) {
 		n++
 	}
 	p.items, p.sources = make([]item, 0, n), make([]structure, 0, n)
+	apart := st.apart(o.Counts)
 	for x := range st.sources(o) {
 		first := len(p.items)
+		x.apart = !x.model && apart[x.of]
 		if p.items, err = x.appendItems(p.items); err != nil {
 			return nil, err
 		}
 		p.sources = append(p.sources, newStructure(&x, len(p.items)-first))
 	}
-	return p, checkTrained(st.Params, o.Counts)
+	return p, nil
 }
 
 // local returns the local plan to send to rank 0.
@@ -54,7 +56,7 @@ func (p *planned) local(st *State) localPlan {
 	for i := range p.items {
 		l.Items[i] = p.items[i].writeItem
 	}
-	names := st.inFiles()
+	names := st.inFiles(p.counts)
 	for name := range p.counts {
 		l.Counted = append(l.Counted, names(name)...)
 	}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -256,10 +257,6 @@ func TestSegmentsMisuse(t *testing.T) {
 			st.Optimizer = nil
 		},
 		"k.weight: rank 0 lists elements of it twice": func(st *State) { st.Params = append(st.Params, st.Params[0]); st.Optimizer = nil },
-		"files keep q.weight and kv.weight in c_attn.weight, and the optimizer has one of them: freeze both or none": func(st *State) {
-			st.Params[1].Freeze()
-			st.Optimizer = optim.NewAdamW(st.Params, optim.AdamWConfig{LR: 0.1})
-		},
 		"files keep q.weight in c_attn.weight, with another parameter: " +
 			"the optimizer has done 1 steps of one and 2 of the other": func(st *State) {
 			o := st.Optimizer.State()
@@ -268,5 +265,52 @@ func TestSegmentsMisuse(t *testing.T) {
 		},
 	} {
 		require.ErrorContains(t, save(change), want)
+	}
+}
+
+// Of a tensor that holds several parameters, some may be frozen: the optimizer's state of the others is stored under their own names.
+func TestSegmentsFrozenInPart(t *testing.T) {
+	state := func(g *dist.Group, l string, version int) *State {
+		st := segmentedState(t, g, layouts[l], version)
+		old := st.Optimizer.State()
+		st.Params[1].Freeze() // q.weight, beside kv.weight
+		st.Optimizer = optim.NewAdamW(st.Params, optim.AdamWConfig{LR: 0.1})
+		if version > 0 {
+			old.Tensors = slices.DeleteFunc(old.Tensors, func(x optim.StateTensor) bool { return x.Param == st.Params[1] })
+			delete(old.Counts, "q.weight")
+			require.NoError(t, st.Optimizer.SetState(old))
+		}
+		return st
+	}
+	dir := t.TempDir()
+	onRanks(t, 2, func(g *dist.Group) error {
+		return NewSaver(g, dir, Config{}).Save(context.Background(), *state(g, "fsdp2", 3))
+	})
+	path := filepath.Join(dir, storage.StepName(3))
+	require.True(t, mustVerify(t, path, inspect.VerifyConfig{Layout: "fsdp=3"}).OK)
+	_, list, err := inspect.List(path)
+	require.NoError(t, err)
+	var names []string
+	for _, x := range list {
+		if x.Kind == "optimizer" && strings.HasSuffix(x.Name, ".exp_avg") {
+			names = append(names, x.Name)
+		}
+	}
+	require.Contains(t, names, "kv.weight.exp_avg")
+	require.NotContains(t, names, "c_attn.weight.exp_avg")
+	require.Contains(t, names, "c_attn.bias.exp_avg", "both are trained")
+	for _, l := range []string{"ddp1", "fsdp3"} {
+		onRanks(t, layouts[l].ranks, func(g *dist.Group) error {
+			got, want := state(g, l, 0), state(g, l, 3)
+			if _, err := Load(context.Background(), g, path, got, LoadConfig{}); err != nil {
+				return err
+			}
+			a, b := got.Optimizer.State(), want.Optimizer.State()
+			require.Equal(t, b.Counts, a.Counts)
+			for i, x := range b.Tensors {
+				require.Equal(t, x.Tensor.Bytes(), a.Tensors[i].Tensor.Bytes(), x.Name)
+			}
+			return nil
+		})
 	}
 }
