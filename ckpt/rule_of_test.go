@@ -67,7 +67,8 @@ func TestRuleOfAFusedTensor(t *testing.T) {
 		p.SetStored(as)
 		return p
 	}
-	q, k, v := param(8, &Rule{Unit: 2}, of("qkv", 8, 0, 16)), param(4, &Rule{Unit: 2}, of("qkv", 4, 8, 16)), param(4, &Rule{Unit: 2}, of("qkv", 4, 12, 16))
+	q, k := param(8, &Rule{Unit: 2}, of("qkv", 8, 0, 16)), param(4, &Rule{Unit: 2}, of("qkv", 4, 8, 16))
+	v := param(4, &Rule{Unit: 2}, of("qkv", 4, 12, 16))
 	require.Equal(t, &Rule{Parts: []int{8, 4, 4}, Unit: 2}, rule("qkv", v, q, k, q, v))
 	require.Nil(t, rule("qkv", q, k, param(4, nil, of("qkv", 4, 12, 16))), "one is whole")
 	require.Nil(t, rule("qkv", q, k, param(4, &Rule{Dim: 1}, of("qkv", 4, 12, 16))), "two dimensions")

@@ -124,8 +124,8 @@ func (g *grid) differ(x, y int) (a tensor.Axes) {
 	return a
 }
 
-// Axes returns the axes of the job along which the members of g differ. tensor.Rows.Over, tensor.Param.SumOver and the types of
-// Functions use them. The axes come from the first Mesh over all ranks. Without a Mesh there is one axis, "world", of all ranks; if Axes is called
+// Axes returns the axes of the job along which the members of g differ. tensor.Rows.Over, tensor.Param.SumOver and the types of Functions
+// use them. The axes come from the first Mesh over all ranks. Without a Mesh there is one axis, "world", of all ranks; if Axes is called
 // before the first Mesh, it stays so, and a Mesh with other axes is an error. A group has axes if its members are all ranks along them,
 // however it was made. Any other group (a part of an axis, a diagonal) has none, like a group of one rank. Types are not checked along it.
 func (g *Group) Axes() tensor.Axes { return g.must().grid.axes(g.ranks) }

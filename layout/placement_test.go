@@ -184,8 +184,9 @@ func TestPlaceRefuses(t *testing.T) {
 		{"this rank has elements 2 to 5 of it already", layout.Whole(8, 6).Keep(2, 5), two, layout.Cut{}},
 		{"3 units of 2 do not divide over 5 ranks", layout.Whole(6), layout.Axis{Axes: 1, Rank: 1, Ranks: 5}, layout.Cut{Unit: 2}},
 		{"only dimension 0 can have parts", layout.Whole(8, 6), two, layout.Cut{Dim: 1, Parts: []int{2, 4}}},
-		{"only dimension 0 can have parts, and before it is cut", cut, layout.Axis{Axes: 2, Rank: 0, Ranks: 2}, layout.Cut{Parts: []int{4, 4}}},
-		{"4 ranks of one axis would have the same of 8 elements in units of 4", layout.Whole(8, 6), layout.Axis{Axes: 1, Rank: 1, Ranks: 4}, layout.Cut{Unit: 4}},
+		{"only dimension 0 can have parts, and before it is cut", cut, layout.Axis{Axes: 2, Ranks: 2}, layout.Cut{Parts: []int{4, 4}}},
+		{"4 ranks of one axis would have the same of 8 elements in units of 4", layout.Whole(8, 6), layout.Axis{Axes: 1, Ranks: 4},
+			layout.Cut{Unit: 4}},
 		{"8 elements do not divide into units of 3", layout.Whole(8, 6), two, layout.Cut{Unit: 3}},
 	} {
 		_, err := c.p.Place(c.axis, c.cut)

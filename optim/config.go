@@ -55,8 +55,8 @@ func Only(params ...*tensor.Param) func(*tensor.Param) bool {
 }
 
 // Norm sums x over all ranks of the model, in place; in most cases it is r.World. With data parallelism alone, every rank holds all
-// gradients, and no Norm is needed. If a rank holds a part of a parameter, it is required. Of the ranks that hold an element, one counts it.
-// The first Step returns an error unless the ranks together hold each element.
+// gradients, and no Norm is needed. If a rank holds a part of a parameter, it is required. Of the ranks that hold an element, one counts
+// it. The first Step returns an error unless the ranks together hold each element.
 type Norm interface {
 	SumFloats(x []float64) error
 	Rank() int

@@ -31,9 +31,9 @@ type Parallel struct {
 	checks  *dist.Group     // the ranks of Config.Group, to compare what must be alike
 }
 
-// Parallelize calls divide, in which each layer is cut at most once. All other parameters of the model are whole on every rank. Call it before values are made: before nn.Init, ddp.Attach and the Attach of package fsdp. It is collective: all ranks of the
-// group call it alike, with the same model. If a rank fails, or has another model, all return the same error. After an error the model is
-// of no use.
+// Parallelize calls divide, in which each layer is cut at most once. All other parameters of the model are whole on every rank. Call it
+// before values are made: before nn.Init, ddp.Attach and the Attach of package fsdp. It is collective: all ranks of the group call it
+// alike, with the same model. If a rank fails, or has another model, all return the same error. After an error the model is of no use.
 func Parallelize(model any, c Config, divide func(p *Parallel)) error {
 	if err := rebuild.Refuse("tp"); err != nil {
 		return err
