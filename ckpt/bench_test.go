@@ -29,7 +29,7 @@ func benchParams(g *dist.Group) nn.Params {
 	for i := range benchBytes / (4 * n) {
 		p := tensor.NewParam(tensor.Constant(0), n)
 		p.SetName(string(rune('a' + i)))
-		p.Keep(layout.Share(n, g.Rank(), g.Size()))
+		p.Shard(layout.Share(n, g.Rank(), g.Size()))
 		p.Local = tensor.New(g.Device(), tensor.Float32, p.Placement().Len())
 		for k := range tensor.Data[float32](p.Local) {
 			tensor.Data[float32](p.Local)[k] = float32(k)
@@ -122,7 +122,7 @@ func benchAsync(b *testing.B, ranks int) {
 		params := benchParams(g)
 		if ranks > 1 {
 			for _, p := range params {
-				p.Keep(0, p.Len())
+				p.Shard(0, p.Len())
 				p.Local = tensor.New(g.Device(), tensor.Float32, p.Len())
 				for k := range tensor.Data[float32](p.Local) { // pages that were never written all share one zero page
 					tensor.Data[float32](p.Local)[k] = float32(k)

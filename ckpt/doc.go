@@ -91,11 +91,11 @@
 // Package internal/storage is the format, internal/shard says which elements a rank holds, and internal/disk is the file
 // system. Here are the ranks:
 //
-//   - state.go: State, and its tensors as items; segment.go: a parameter that is stored as several tensors. rule.go: Rule.
+//   - state.go: State, and its tensors as items; segment.go: a parameter that is stored as several tensors.
 //     base.go: Base, what adapters were trained with.
 //   - save.go: Saver, one save from its beginning to its end; background.go: while training continues.
 //   - local.go: what this rank holds; coordinate.go: the ranks plan together; plan.go: the plan that rank 0 makes;
-//     extent.go: which rank writes what several hold; rule_of.go: Rules of parameters and of their segments; wire.go: how plans are sent.
+//     extent.go: which rank writes what several hold; rule.go: Rules of parameters and of their segments; wire.go: how plans are sent.
 //   - staging.go: copies of tensors in host memory; write.go: a rank's pieces; commit.go: temporary and final names.
 //   - load.go: Load; catalog.go: what a checkpoint has; match.go: whether it fits the State; integrity.go: pieces that
 //     several ranks read. latest.go: Latest.

@@ -35,18 +35,18 @@ var cuts = map[string]struct {
 	"experts on ep 4":           {4, func(p *tensor.Param, r int) { ofExperts(p, r, 4) }},
 	"experts on ep 2, cut by fsdp 3": {6, func(p *tensor.Param, r int) {
 		ofExperts(p, r%2, 2)
-		p.Keep(layout.Share(72, r/2, 3))
+		p.Shard(layout.Share(72, r/2, 3))
 	}},
 	"tied on two stages, cut by fsdp 2 and 3": {5, func(p *tensor.Param, r int) {
 		if r < 2 {
-			p.Keep(r*72, r*72+72)
+			p.Shard(r*72, r*72+72)
 		} else {
-			p.Keep((r-2)*48, (r-2)*48+48)
+			p.Shard((r-2)*48, (r-2)*48+48)
 		}
 	}},
 	"queries and keys on tp 2, cut by fsdp 2": {4, func(p *tensor.Param, r int) { // 3 and 2 rows of queries, 2 and 1 of keys
 		p.Place(layout.Axis{Axes: 1, Rank: r % 2, Ranks: 2}, layout.Cut{Parts: []int{5, 3}})
-		p.Keep(layout.Share(p.Len(), r/2, 2))
+		p.Shard(layout.Share(p.Len(), r/2, 2))
 	}},
 	"experts on ep 2, hidden features on tp 4": {8, func(p *tensor.Param, r int) { // 2, 2, 1 and 1 of them
 		ofExperts(p, r/4, 2)
@@ -138,7 +138,7 @@ func TestOldCheckpoint(t *testing.T) {
 					p := tensor.NewParam(tensor.Constant(0), dims...)
 					p.SetName(x.Name)
 					p.SetTransposed(x.Name == "c_fc.weight")
-					p.Keep(layout.Share(n, g.Rank(), 3))
+					p.Shard(layout.Share(n, g.Rank(), 3))
 					p.Local = tensor.New(g.Device(), tensor.Float64, p.Placement().Len())
 					params = append(params, p)
 				}

@@ -63,7 +63,7 @@ func (l division) place(p *tensor.Param, tp *Rule, rank int) {
 		p.Place(layout.Axis{Axes: 1, Rank: rank % l.tp, Ranks: l.tp}, *tp)
 	}
 	if l.flat {
-		p.Keep(layout.Share(p.Len(), rank/l.tp, l.ranks/l.tp))
+		p.Shard(layout.Share(p.Len(), rank/l.tp, l.ranks/l.tp))
 	}
 }
 

@@ -125,7 +125,7 @@ func TestPythonWrites(t *testing.T) {
 		for _, d := range order {
 			p := tensor.NewParam(tensor.Constant(0), 5, 3)
 			p.SetName("w." + d.String())
-			p.Keep(layout.Share(15, g.Rank(), 2))
+			p.Shard(layout.Share(15, g.Rank(), 2))
 			p.Local = tensor.New(g.Device(), d, p.Placement().Len())
 			params = append(params, p)
 		}
@@ -135,7 +135,7 @@ func TestPythonWrites(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, 8, r.Tensors)
 		for k, p := range params {
-			first, _ := p.Placement().Kept()
+			first, _ := p.Placement().Range()
 			for i, b := range p.Local.Bytes() {
 				i += first * p.Local.DType().Size()
 				want := (31*i + 7*k) % 120

@@ -221,7 +221,7 @@ var disagreements = map[string]func(g *dist.Group, st *State){
 		p := st.Params[0]
 		st.Optimizer = nil
 		p.Local = tensor.New(g.Device(), tensor.Float32, 263)
-		p.Keep(9, 272)
+		p.Shard(9, 272)
 	},
 	"tok.weight: the boxes {[0 0] [9 16]} and {[0 0] [17 16]} overlap": func(g *dist.Group, st *State) {
 		st.Optimizer = nil

@@ -46,7 +46,7 @@ func rows(g *dist.Group, name string, dims []int, rank int, c layout.Cut) *tenso
 func half(g *dist.Group, name string, dims []int, lo, hi int) *tensor.Param {
 	p := tensor.NewParam(tensor.Constant(0), dims...)
 	p.SetName(name)
-	p.Keep(lo, hi)
+	p.Shard(lo, hi)
 	return resize(g, p, tensor.Float32)
 }
 

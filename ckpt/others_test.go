@@ -53,7 +53,7 @@ func othersParams(g *dist.Group, d tensor.DType) nn.Params {
 	params := nn.Params{w, u, kv}
 	for i, p := range params {
 		p.SetName([]string{"w", "u", "kv"}[i])
-		p.Keep(layout.Share(p.Len(), g.Rank(), g.Size()))
+		p.Shard(layout.Share(p.Len(), g.Rank(), g.Size()))
 		p.Local = tensor.New(g.Device(), d, p.Placement().Len())
 	}
 	return params
@@ -64,7 +64,7 @@ var othersShapes = map[string][]int{"w": {5, 3}, "u": {4, 3}, "k": {1, 2}, "v": 
 // requireOthers checks the values that othersParams has loaded.
 func requireOthers(t *testing.T, params nn.Params) {
 	for _, p := range params {
-		first, _ := p.Placement().Kept()
+		first, _ := p.Placement().Range()
 		for k, got := range tensor.Floats(p.Local) {
 			at := first + k
 			switch {

@@ -88,9 +88,9 @@ func TestMistakeOfOneRank(t *testing.T) {
 		}},
 		"holes": {"tok.weight: nobody has elements 91 to 92 of the boxes", func(_ *testing.T, g *dist.Group, st *State) {
 			st.Optimizer = nil
-			if p := st.Params[0]; g.Rank() == 1 {
-				p.Keep(p.Len()-p.Local.Len()+1, p.Len())
-				p.Local = p.Local.Range(1, p.Local.Len())
+			if lo, hi := st.Params[0].Placement().Range(); g.Rank() == 1 {
+				st.Params[0].Shard(lo+1, hi)
+				st.Params[0].Local = st.Params[0].Local.Range(1, hi-lo)
 			}
 		}},
 		"no optimizer": {"ranks differ: rank 1 has an optimizer: false where rank 0 has true", func(_ *testing.T, _ *dist.Group, st *State) {
@@ -170,7 +170,7 @@ func manyParams(g *dist.Group) nn.Params {
 	for i := range manyTensors / 3 {
 		p := tensor.NewParam(tensor.Constant(0), n)
 		p.SetName(fmt.Sprintf("layers.%d.weight", i))
-		p.Keep(layout.Share(n, g.Rank(), g.Size()))
+		p.Shard(layout.Share(n, g.Rank(), g.Size()))
 		p.Local = tensor.New(g.Device(), tensor.Float32, p.Placement().Len())
 		p.Value = p.Local
 		params = append(params, p)

@@ -115,7 +115,7 @@ func (s *Sharding) attachPiece(pc *piece) error {
 	}
 	p.Value = u.flat.Range(pc.off, pc.off+p.Len()).View(p.Dims()...)
 	p.Local = local
-	p.Keep(pc.lo, pc.hi)
+	p.Shard(pc.lo, pc.hi)
 	if !p.Frozen() {
 		pc.grad = u.grads.Range(pc.off, pc.off+p.Len()).View(p.Dims()...)
 		pc.part = u.host.Range(at, at+pc.hi-pc.lo)

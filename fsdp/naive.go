@@ -71,7 +71,7 @@ func (n *naive) shard(p *tensor.Param) error {
 	tensor.Copy(p.Local, p.Value.View(p.Len()).Range(lo, hi))
 	pt.grad = tensor.NewFor(tensor.Gradients, dev, p.Value.DType(), max(hi-lo, 1)).Range(0, hi-lo)
 	pt.whole = tensor.NewFor(tensor.Gradients, dev, p.Value.DType(), p.Dims()...)
-	p.Keep(lo, hi)
+	p.Shard(lo, hi)
 	n.of[p], n.parts = pt, append(n.parts, pt)
 	return own(p, n, n.g.Axes())
 }

@@ -13,7 +13,7 @@ type Axis struct {
 }
 
 // Placement says how a parameter is divided over the ranks of a job, and what this rank has of it: cuts leave it boxes of the model's
-// tensor (tensor and expert parallelism), and of the elements of these, in order, it keeps a range (sharded data parallelism). Along axes
+// tensor (tensor and expert parallelism), and of the elements of these, in order, it has a range (sharded data parallelism). Along axes
 // that do not divide it, ranks have the same. A Placement does not change: methods return another one.
 type Placement struct {
 	global, dims []int
@@ -70,14 +70,14 @@ func (p Placement) Place(a Axis, c Cut) (Placement, error) {
 	return q, nil
 }
 
-// Keep leaves this rank elements lo to hi-1 of its boxes.
-func (p Placement) Keep(lo, hi int) Placement {
+// Shard leaves this rank elements lo to hi-1 of its boxes.
+func (p Placement) Shard(lo, hi int) Placement {
 	p.lo, p.hi = lo, hi
 	return p
 }
 
-// Sum says that gradients are summed over axes.
-func (p Placement) Sum(axes Axes) Placement {
+// SumOver says that gradients are summed over axes.
+func (p Placement) SumOver(axes Axes) Placement {
 	p.summed |= axes
 	return p
 }
@@ -101,8 +101,8 @@ func (p Placement) Cuts() []Cut { return p.cuts }
 // Boxes returns those that cuts leave this rank, at least one.
 func (p Placement) Boxes() []Box { return p.boxes }
 
-// Kept returns which elements of the boxes this rank has: from lo to hi-1.
-func (p Placement) Kept() (lo, hi int) { return p.lo, p.hi }
+// Range returns which elements of the boxes this rank has: from lo to hi-1.
+func (p Placement) Range() (lo, hi int) { return p.lo, p.hi }
 
 // Len returns how many elements this rank has.
 func (p Placement) Len() int { return p.hi - p.lo }

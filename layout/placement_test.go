@@ -60,8 +60,8 @@ func (j job) place(t *testing.T, at []int) layout.Placement {
 		}
 	}
 	if j.keeps >= 0 {
-		lo, hi := p.Kept()
-		p = p.Keep(layout.Share(hi-lo, at[j.keeps], j.sizes[j.keeps]))
+		lo, hi := p.Range()
+		p = p.Shard(layout.Share(hi-lo, at[j.keeps], j.sizes[j.keeps]))
 	}
 	return p
 }
@@ -82,7 +82,7 @@ func (j job) ranks() [][]int {
 
 // elements lists what a placement leaves, one by one.
 func elements(p layout.Placement) (all []int) {
-	lo, hi := p.Kept()
+	lo, hi := p.Range()
 	for first, n := range p.Runs(lo, hi) {
 		for i := range n {
 			all = append(all, first+i)
@@ -121,9 +121,9 @@ func TestPlacementsPartition(t *testing.T) {
 			if copied {
 				copies++
 				n := layout.WholeBox(p.Dims()).Len()
-				p = p.Keep(0, n) // another copy
+				p = p.Shard(0, n) // another copy
 				if j.keeps >= 0 {
-					p = p.Keep(layout.Share(n, j.sizes[j.keeps]-1-at[j.keeps], j.sizes[j.keeps]))
+					p = p.Shard(layout.Share(n, j.sizes[j.keeps]-1-at[j.keeps], j.sizes[j.keeps]))
 				}
 				mine = elements(p)
 			}
@@ -132,7 +132,7 @@ func TestPlacementsPartition(t *testing.T) {
 					held[i]++
 				}
 			}
-			lo, hi := p.Kept()
+			lo, hi := p.Range()
 			all, kept = append(all, mine), append(kept, layout.Held[string]{Of: fmt.Sprint(p.Boxes()), Lo: lo, Hi: hi})
 		}
 		for i, counted := range layout.Counted(kept) {
@@ -157,7 +157,7 @@ func TestPlacementByLoops(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []int{5, 4, 1}, p.Dims())
 	require.Equal(t, layout.Axes(7), p.Divided())
-	require.Equal(t, layout.Axes(8), p.Sum(8).Summed())
+	require.Equal(t, layout.Axes(8), p.SumOver(8).Summed())
 	var want []int
 	for _, row := range []int{3, 4, 5, 8, 9} {
 		for col := range 4 {
@@ -165,8 +165,8 @@ func TestPlacementByLoops(t *testing.T) {
 		}
 	}
 	require.Equal(t, want, elements(p))
-	require.Equal(t, want[3:9], elements(p.Keep(3, 9)))
-	require.Empty(t, elements(p.Keep(0, 0)))
+	require.Equal(t, want[3:9], elements(p.Shard(3, 9)))
+	require.Empty(t, elements(p.Shard(0, 0)))
 }
 
 func TestPlaceRefuses(t *testing.T) {
@@ -181,7 +181,7 @@ func TestPlaceRefuses(t *testing.T) {
 	}{
 		{"dimension 2 of shape [8 6]", layout.Whole(8, 6), two, layout.Cut{Dim: 2}},
 		{"a group of 2 ranks that is no axis of the job: make the first Mesh", layout.Whole(8, 6), layout.Axis{Rank: 1, Ranks: 2}, layout.Cut{}},
-		{"this rank has elements 2 to 5 of it already", layout.Whole(8, 6).Keep(2, 5), two, layout.Cut{}},
+		{"this rank has elements 2 to 5 of it already", layout.Whole(8, 6).Shard(2, 5), two, layout.Cut{}},
 		{"3 units of 2 do not divide over 5 ranks", layout.Whole(6), layout.Axis{Axes: 1, Rank: 1, Ranks: 5}, layout.Cut{Unit: 2}},
 		{"only dimension 0 can have parts", layout.Whole(8, 6), two, layout.Cut{Dim: 1, Parts: []int{2, 4}}},
 		{"only dimension 0 can have parts, and before it is cut", cut, layout.Axis{Axes: 2, Ranks: 2}, layout.Cut{Parts: []int{4, 4}}},

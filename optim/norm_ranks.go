@@ -61,7 +61,7 @@ func (o *Optimizer) holdings() (all []holding, first int, err error) {
 	table := make([]float64, fields*total)
 	for i := range o.states {
 		p := o.states[i].p
-		lo, hi := p.Placement().Kept()
+		lo, hi := p.Placement().Range()
 		copy(table[fields*(first+i):],
 			[]float64{key(p.Name()), key(fmt.Sprint(p.Placement().Boxes())), float64(lo), float64(hi), float64(p.GlobalLen())})
 	}

@@ -29,7 +29,7 @@ func (h held) param() *tensor.Param {
 		return p
 	}
 	p.Make(tensor.NewCPU(1), tensor.Float64, 0)
-	p.Keep(h.lo, h.hi)
+	p.Shard(h.lo, h.hi)
 	p.Local = p.Value.View(12).Range(h.lo, h.hi)
 	return p
 }

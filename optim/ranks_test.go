@@ -63,7 +63,7 @@ func cut(n int) []nn.Params {
 		if n > 1 {
 			lo, hi := bounds[r], bounds[r+1]
 			ps[0].Local = ps[0].Value.View(12).Range(lo, hi)
-			ps[0].Keep(lo, hi)
+			ps[0].Shard(lo, hi)
 		}
 		if n == 3 && r < 2 {
 			ps = ps[:2]
@@ -77,7 +77,7 @@ func shardGradients(ps nn.Params, step int) {
 	for i, p := range ps {
 		lo, hi := 0, p.Len()
 		if i == 0 {
-			lo, hi = p.Placement().Kept()
+			lo, hi = p.Placement().Range()
 		}
 		p.Grad = tensor.FromSlice(value(1000+10*step+i, p.Len())[lo:hi], hi-lo)
 		p.FillGrad()

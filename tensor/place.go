@@ -38,7 +38,7 @@ func (p *Param) SumOver(axes Axes) {
 	p.axesFree("SumOver", axes&p.place.Divided(), Replicated,
 		"it is cut over this axis: its gradient is this rank's alone and must not be summed over it")
 	p.axesFree("SumOver", axes&p.place.Summed(), Replicated, "its gradient is summed over this axis already")
-	p.place = p.place.Sum(axes)
+	p.place = p.place.SumOver(axes)
 }
 
 func (p *Param) axesFree(op string, taken Axes, k Kind, text string) {
@@ -48,8 +48,8 @@ func (p *Param) axesFree(op string, taken Axes, k Kind, text string) {
 	}
 }
 
-// Keep says that Local has elements lo to hi-1 of this rank's part. Sharded data parallelism calls it.
-func (p *Param) Keep(lo, hi int) { p.place = p.place.Keep(lo, hi) }
+// Shard says that Local has elements lo to hi-1 of this rank's part. Sharded data parallelism calls it.
+func (p *Param) Shard(lo, hi int) { p.place = p.place.Shard(lo, hi) }
 
 // Placement returns how p is divided over ranks, and what this rank has of it.
 func (p *Param) Placement() layout.Placement { return p.place }

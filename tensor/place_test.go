@@ -110,7 +110,7 @@ func TestPlaceRefuses(t *testing.T) {
 		"Place w: [4 6]: its gradient belongs to ddp already":                   func(p *Param) { _ = p.Own(named{}) },
 		"axis 0: w[2 6]: it is cut over this axis already":                      func(p *Param) { p.Place(axis(0, 2), layout.Cut{}) },
 		"axis 0: w[4 6]: its gradient is summed over this axis, on whose ranks": func(p *Param) { p.SumOver(1) },
-		"w: [4 6]: this rank has elements 1 to 3 of it already":                 func(p *Param) { p.Keep(1, 3) },
+		"w: [4 6]: this rank has elements 1 to 3 of it already":                 func(p *Param) { p.Shard(1, 3) },
 	} {
 		p := NewParam(Constant(0), 4, 6)
 		p.SetName("w")

@@ -190,7 +190,7 @@ func TestGradNormsNeed(t *testing.T) {
 		"gives train.Start no Optimizer":                                        func(_ *dist.Rank, st *ckpt.State) { st.Optimizer = nil },
 		"the optimizer trains bias[1], which is not among the trainable Params": func(_ *dist.Rank, st *ckpt.State) { st.Params = st.Params[:1] },
 		"the ranks count 1 elements of weight, which has 2": func(_ *dist.Rank, st *ckpt.State) {
-			st.Params[0].Keep(0, 1)
+			st.Params[0].Shard(0, 1)
 			st.Params[0].Local = st.Params[0].Local.View(2).Range(0, 1)
 		},
 	} {

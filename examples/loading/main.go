@@ -102,7 +102,7 @@ func newModel(r *dist.Rank, layers int, seed uint64) nn.Params {
 func sharded(params nn.Params, r *dist.Rank) nn.Params {
 	rank, size := r.World.Rank(), r.World.Size()
 	for _, p := range params {
-		p.Keep(layout.Share(p.Len(), rank, size))
+		p.Shard(layout.Share(p.Len(), rank, size))
 		p.Local = tensor.New(r.Device, tensor.Float32, p.Placement().Len())
 		p.Value = tensor.Tensor{}
 	}
@@ -120,7 +120,7 @@ func owned(params nn.Params, r *dist.Rank) nn.Params {
 // compare checks that the loaded values are those that were saved.
 func compare(got, want nn.Params) error {
 	for _, p := range got {
-		lo, hi := p.Placement().Kept()
+		lo, hi := p.Placement().Range()
 		all := tensor.Data[float32](tensor.ToHost(want.ByName(p.Name()).Value))[lo:hi]
 		for i, v := range tensor.Data[float32](tensor.ToHost(p.Local)) {
 			if v != all[i] {

@@ -40,7 +40,7 @@ func NewPart(shape []int, boxes []layout.Box, flat [2]int) (Part, error) {
 
 // Held is what a placement leaves a rank, of which it has n elements.
 func Held(p layout.Placement, n int) (Part, error) {
-	lo, hi := p.Kept()
+	lo, hi := p.Range()
 	var err error
 	if hi-lo != n {
 		err = fmt.Errorf("its placement is of %d elements, the tensor has %d", hi-lo, n)

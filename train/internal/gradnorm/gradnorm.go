@@ -69,7 +69,7 @@ func Probe(g *dist.Group, opt *optim.Optimizer, params nn.Params, t *values.Tabl
 func (p *probe) share(params nn.Params) error {
 	var mine []share
 	for _, x := range params {
-		lo, hi := x.Placement().Kept()
+		lo, hi := x.Placement().Range()
 		mine = append(mine, share{x.Name(), x.Global(), x.Placement().Boxes(), lo, hi})
 	}
 	ranks, err := dist.AllGatherObject(p.g, mine)
