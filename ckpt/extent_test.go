@@ -45,17 +45,17 @@ var cuts = map[string]struct {
 		}
 	}},
 	"queries and keys on tp 2, cut by fsdp 2": {4, func(p *tensor.Param, r int) { // 3 and 2 rows of queries, 2 and 1 of keys
-		p.Place(layout.Axis{Axes: 1, Rank: r % 2, Ranks: 2}, layout.Cut{Parts: []int{5, 3}})
+		p.Place(layout.Axis{Axes: 1, Rank: r % 2, Ranks: 2}, layout.Division{Parts: []int{5, 3}})
 		p.Shard(layout.Share(p.Len(), r/2, 2))
 	}},
 	"experts on ep 2, hidden features on tp 4": {8, func(p *tensor.Param, r int) { // 2, 2, 1 and 1 of them
 		ofExperts(p, r/4, 2)
-		p.Place(layout.Axis{Axes: 2, Rank: r % 4, Ranks: 4}, layout.Cut{Dim: 1})
+		p.Place(layout.Axis{Axes: 2, Rank: r % 4, Ranks: 4}, layout.Division{Dim: 1})
 	}},
 }
 
 func ofExperts(p *tensor.Param, rank, ranks int) {
-	p.Place(layout.Axis{Axes: 1, Rank: rank, Ranks: ranks}, layout.Cut{})
+	p.Place(layout.Axis{Axes: 1, Rank: rank, Ranks: ranks}, layout.Division{})
 }
 
 func cutParam(t require.TestingT, g *dist.Group, name string, version int) *tensor.Param {

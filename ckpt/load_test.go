@@ -226,7 +226,7 @@ var disagreements = map[string]func(g *dist.Group, st *State){
 	"tok.weight: the boxes {[0 0] [9 16]} and {[0 0] [17 16]} overlap": func(g *dist.Group, st *State) {
 		st.Optimizer = nil
 		if g.Rank() == 1 {
-			*st.Params[0] = *rows(g, "tok.weight", []int{17, 16}, 0, layout.Cut{})
+			*st.Params[0] = *rows(g, "tok.weight", []int{17, 16}, 0, layout.Division{})
 		}
 	},
 	"rank 1: tok.weight was never made": func(g *dist.Group, st *State) {

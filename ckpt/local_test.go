@@ -26,7 +26,7 @@ func halves(g *dist.Group) *State {
 		if name == "b" {
 			*p = *half(g, name, []int{10}, 5*g.Rank(), 5*g.Rank()+5)
 		} else {
-			*p = *rows(g, name, []int{4, 6}, g.Rank(), layout.Cut{})
+			*p = *rows(g, name, []int{4, 6}, g.Rank(), layout.Division{})
 		}
 		st.Params = append(st.Params, p)
 	}
@@ -35,7 +35,7 @@ func halves(g *dist.Group) *State {
 }
 
 // rows is a parameter that is cut.
-func rows(g *dist.Group, name string, dims []int, rank int, c layout.Cut) *tensor.Param {
+func rows(g *dist.Group, name string, dims []int, rank int, c layout.Division) *tensor.Param {
 	p := tensor.NewParam(tensor.Constant(0), dims...)
 	p.SetName(name)
 	p.Place(layout.Axis{Axes: 1, Rank: rank, Ranks: 2}, c)
@@ -63,19 +63,21 @@ var changes = map[string]func(g *dist.Group, st *State){
 	"type":    func(g *dist.Group, st *State) { resize(g, st.Params[1], tensor.Float64) },
 	"shape":   func(g *dist.Group, st *State) { *st.Params[1] = *half(g, "b", []int{5, 2}, 5*g.Rank(), 5*g.Rank()+5) },
 	"shape of one length": func(g *dist.Group, st *State) {
-		*st.Params[0] = *rows(g, "a", []int{2, 12}, g.Rank(), layout.Cut{Dim: 1})
+		*st.Params[0] = *rows(g, "a", []int{2, 12}, g.Rank(), layout.Division{Dim: 1})
 	},
 	"size": func(g *dist.Group, st *State) { *st.Params[1] = *half(g, "b", []int{12}, 6*g.Rank(), 6*g.Rank()+6) },
 	"parts": func(g *dist.Group, st *State) {
-		*st.Params[0] = *rows(g, "a", []int{4, 6}, g.Rank(), layout.Cut{Parts: []int{2, 2}})
+		*st.Params[0] = *rows(g, "a", []int{4, 6}, g.Rank(), layout.Division{Parts: []int{2, 2}})
 	},
 	"dimension": func(g *dist.Group, st *State) {
-		*st.Params[0] = *rows(g, "a", []int{4, 6}, g.Rank(), layout.Cut{Dim: 1})
+		*st.Params[0] = *rows(g, "a", []int{4, 6}, g.Rank(), layout.Division{Dim: 1})
 	},
 	"elements that a rank holds": func(g *dist.Group, st *State) {
 		*st.Params[1] = *half(g, "b", []int{10}, 6*g.Rank(), 6+4*g.Rank())
 	},
-	"ranks change rows": func(g *dist.Group, st *State) { *st.Params[0] = *rows(g, "a", []int{4, 6}, 1-g.Rank(), layout.Cut{}) },
+	"ranks change rows": func(g *dist.Group, st *State) {
+		*st.Params[0] = *rows(g, "a", []int{4, 6}, 1-g.Rank(), layout.Division{})
+	},
 	"ranks change elements": func(g *dist.Group, st *State) {
 		*st.Params[1] = *half(g, "b", []int{10}, 5-5*g.Rank(), 10-5*g.Rank())
 	},
@@ -90,7 +92,7 @@ var changes = map[string]func(g *dist.Group, st *State){
 		st.Params[0].SetStored([]tensor.Stored{{Name: "a.0", Rows: 1, Total: 1}, {Name: "a.1", Rows: 3, Total: 3}})
 	},
 	"unit": func(g *dist.Group, st *State) {
-		*st.Params[0] = *rows(g, "a", []int{4, 6}, g.Rank(), layout.Cut{Unit: 2})
+		*st.Params[0] = *rows(g, "a", []int{4, 6}, g.Rank(), layout.Division{Unit: 2})
 	},
 	"rules": func(_ *dist.Group, st *State) { st.TP["a"] = Rule{Dim: 1} },
 	"no optimizer": func(_ *dist.Group, st *State) {

@@ -16,7 +16,7 @@ import (
 )
 
 // Rule says how ranks divide a tensor. That of a parameter is of its placement (tensor.Param.Place).
-type Rule = layout.Cut
+type Rule = layout.Division
 
 // Rules maps names of tensors to their Rule. A name may be a pattern of path.Match, such as "layers.*.attn.qkv.weight".
 // Tensors without a Rule are whole on every rank.
@@ -43,7 +43,7 @@ func ParseRules(text []byte) (Rules, error) {
 
 // ruleOf returns the rule by which ranks have cut a parameter, or nil: they have not, or along two dimensions.
 func ruleOf(p *tensor.Param) *Rule {
-	if cuts := p.Placement().Cuts(); len(cuts) == 1 {
+	if cuts := p.Placement().Divisions(); len(cuts) == 1 {
 		return &cuts[0]
 	}
 	return nil
@@ -51,7 +51,7 @@ func ruleOf(p *tensor.Param) *Rule {
 
 // segmentRule returns the rule for a segment, whose rows begin at row first of the parameter, or nil if there is none.
 func segmentRule(p *tensor.Param, first int, s tensor.Stored) *Rule {
-	cuts := p.Placement().Cuts()
+	cuts := p.Placement().Divisions()
 	if s.Squeeze { // ranks have other experts: that is no rule for one of them
 		cuts = slices.DeleteFunc(slices.Clone(cuts), func(c Rule) bool { return c.Dim == 0 })
 	}

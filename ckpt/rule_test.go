@@ -79,10 +79,10 @@ func TestRuleOfAFusedTensor(t *testing.T) {
 	require.Equal(t, &Rule{Dim: 1}, rule("v", param(10, &Rule{Dim: 1}, of("k", 4, 0, 4), of("v", 6, 0, 6))))
 	experts := tensor.NewParam(tensor.Constant(0), 2, 3, 4)
 	experts.SetStored([]tensor.Stored{{Name: "0", Rows: 1, Total: 1, Squeeze: true}, {Name: "1", Rows: 1, Total: 1, Squeeze: true}})
-	experts.Place(layout.Axis{Axes: 1, Rank: 0, Ranks: 2}, layout.Cut{})
+	experts.Place(layout.Axis{Axes: 1, Rank: 0, Ranks: 2}, layout.Division{})
 	require.Nil(t, rule("0", experts))
 	require.Equal(t, &Rule{}, ruleOf(experts))
-	experts.Place(layout.Axis{Axes: 2, Rank: 0, Ranks: 2}, layout.Cut{Dim: 2})
+	experts.Place(layout.Axis{Axes: 2, Rank: 0, Ranks: 2}, layout.Division{Dim: 2})
 	require.Equal(t, &Rule{Dim: 1}, rule("1", experts))
 	require.Nil(t, ruleOf(experts))
 }

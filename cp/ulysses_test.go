@@ -61,7 +61,7 @@ func TestUlyssesRefuses(t *testing.T) {
 		require.ErrorContains(t, err, "an input is invariant, must be varying")
 		tape.Reset()
 		p = tensor.NewParam(tensor.Constant(1), 3, 32, 16)
-		p.Place(mesh.Group("cp").Axis(), layout.Cut{Dim: 1})
+		p.Place(mesh.Group("cp").Axis(), layout.Division{Dim: 1})
 		p.Make(r.Device, tensor.Float32, 1)
 		err = tensor.Try(func() { tape.Apply(u.ToHeads(), tape.Use(p)) })
 		require.ErrorContains(t, err, "whole sequences")

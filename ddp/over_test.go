@@ -53,7 +53,7 @@ func experts(attach attacher, mesh string, every int, before func(m *mixture, s 
 		m := newMixture()
 		k := 4 / mesh.Size("ep")
 		m.first = k * mesh.Coord("ep")
-		m.Experts.Place(mesh.Group("ep").Axis(), layout.Cut{})
+		m.Experts.Place(mesh.Group("ep").Axis(), layout.Division{})
 		m.dp, m.ep = mesh.Group("dp").Axes(), mesh.Group("ep").Axes()
 		over := func(p *tensor.Param) *dist.Group {
 			if p == m.Experts {

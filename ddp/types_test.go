@@ -77,7 +77,7 @@ func TestSharedGain(t *testing.T) {
 				}
 				dp, tp := mesh.Group("dp"), mesh.Group("tp")
 				model := &struct{ Gain, Wide *tensor.Param }{tensor.NewParam(tensor.Constant(1), 1), tensor.NewParam(tensor.Constant(1), 4)}
-				model.Wide.Place(tp.Axis(), layout.Cut{})
+				model.Wide.Place(tp.Axis(), layout.Division{})
 				if c.through {
 					model.Gain.Through(&autograd.Copy{Group: tp})
 				}

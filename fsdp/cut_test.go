@@ -108,8 +108,8 @@ func newMixerAgain() cutModel {
 func (n *mixer) cut(m *dist.Mesh) {
 	n.tp = m.Group("tp")
 	wide := heads * perHead
-	n.QKV.Place(n.tp.Axis(), layout.Cut{Parts: []int{wide, wide, wide}, Unit: perHead})
-	n.Out.Place(n.tp.Axis(), layout.Cut{Dim: 1, Unit: perHead})
+	n.QKV.Place(n.tp.Axis(), layout.Division{Parts: []int{wide, wide, wide}, Unit: perHead})
+	n.Out.Place(n.tp.Axis(), layout.Division{Dim: 1, Unit: perHead})
 	n.Gain.Through(&autograd.Copy{Group: n.tp})
 }
 
@@ -181,7 +181,7 @@ func newExperts() cutModel {
 
 func (n *experts) cut(m *dist.Mesh) {
 	n.ep = m.Group("ep")
-	n.Experts.Place(n.ep.Axis(), layout.Cut{})
+	n.Experts.Place(n.ep.Axis(), layout.Division{})
 }
 
 func (n *experts) sharding(m *dist.Mesh) (shard, replicate *dist.Group) {

@@ -30,8 +30,8 @@ func normOf(r *dist.Rank, shards, parts int, norm func(r *dist.Rank, s *fsdp.Sha
 	}
 	rows, tp := mesh.Group("fsdp"), mesh.Group("tp")
 	m := &gauge{nn.NewLayerNorm(4), nn.NewLinear(4, 4)}
-	m.L.W.Place(tp.Axis(), layout.Cut{})
-	m.L.B.Place(tp.Axis(), layout.Cut{})
+	m.L.W.Place(tp.Axis(), layout.Division{})
+	m.L.B.Place(tp.Axis(), layout.Division{})
 	s := fsdp.New(fsdp.Config{Shard: rows, DType: tensor.Float64, Seed: 7})
 	s.Unit(m)
 	params, err := s.Attach(m)

@@ -41,7 +41,7 @@ func TestThroughInCheckpoints(t *testing.T) {
 			}
 			dp, tp := mesh.Group("dp"), mesh.Group("tp")
 			m := &struct{ Gain, Wide *tensor.Param }{tensor.NewParam(tensor.Constant(2), 1), tensor.NewParam(tensor.Constant(1), 3)}
-			m.Wide.Place(tp.Axis(), layout.Cut{}) // two, and one
+			m.Wide.Place(tp.Axis(), layout.Division{}) // two, and one
 			m.Gain.Through(&autograd.Copy{Group: tp})
 			rows, ranks := tensor.Rows{}, 1
 			switch how {

@@ -3,5 +3,6 @@
 //
 //   - share.go: Share, the one rule for parts of a number that the ranks do not divide.
 //   - box.go: Box, a rectangle of a tensor, and where its elements are.
-//   - placement.go: Placement, how a parameter is divided, and what this rank has of it.
+//   - division.go: Division, how ranks divide a tensor.
+//   - placement.go: Placement, how a parameter is divided, and what this rank has of it; counted.go: which rank counts what several have.
 package layout

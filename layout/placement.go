@@ -12,13 +12,13 @@ type Axis struct {
 	Rank, Ranks int
 }
 
-// Placement says how a parameter is divided over the ranks of a job, and what this rank has of it: cuts leave it boxes of the model's
+// Placement says how a parameter is divided over the ranks of a job, and what this rank has of it: divisions leave it boxes of the model's
 // tensor (tensor and expert parallelism), and of the elements of these, in order, it has a range (sharded data parallelism). Along axes
 // that do not divide it, ranks have the same. A Placement does not change: methods return another one.
 type Placement struct {
 	global, dims []int
-	cuts         []Cut
-	divided      Axes  // by cuts
+	by           []Division
+	divided      Axes  // by these
 	boxes        []Box // one or more
 	lo, hi       int   // elements of the boxes
 	summed       Axes
@@ -32,9 +32,9 @@ func Whole(dims ...int) Placement {
 
 // Place leaves the ranks of an axis a part each of what this rank has. Parts are for dimension 0, so that this rank's boxes, one after
 // another, are a tensor. If an axis before divides the dimension already, this one divides each part that is left.
-func (p Placement) Place(a Axis, c Cut) (Placement, error) {
-	boxes, cut := p.boxes, func(d Cut) bool { return d.Dim == c.Dim }
-	_, err := c.Boxes(p.global, a.Rank, a.Ranks)
+func (p Placement) Place(a Axis, d Division) (Placement, error) {
+	boxes, same := p.boxes, func(e Division) bool { return e.Dim == d.Dim }
+	_, err := d.Boxes(p.global, a.Rank, a.Ranks)
 	switch {
 	case err != nil || a.Ranks == 1:
 		return p, err
@@ -42,28 +42,28 @@ func (p Placement) Place(a Axis, c Cut) (Placement, error) {
 		return p, fmt.Errorf("a group of %d ranks that is no axis of the job: make the first Mesh of the job with an axis for it", a.Ranks)
 	case p.hi-p.lo != p.elements():
 		return p, fmt.Errorf("this rank has elements %d to %d of it already", p.lo, p.hi)
-	case len(c.Parts) > 1 && (c.Dim > 0 || slices.ContainsFunc(p.cuts, cut)):
-		return p, fmt.Errorf("parts %v of dimension %d: only dimension 0 can have parts, and before it is cut", c.Parts, c.Dim)
-	case len(c.Parts) > 1:
-		boxes = c.split(boxes[0])
+	case len(d.Parts) > 1 && (d.Dim > 0 || slices.ContainsFunc(p.by, same)):
+		return p, fmt.Errorf("parts %v of dimension %d: only dimension 0 can have parts, and before it is divided", d.Parts, d.Dim)
+	case len(d.Parts) > 1:
+		boxes = d.split(boxes[0])
 	}
 	q := p
-	q.cuts, q.divided = append(slices.Clone(p.cuts), c), p.divided|a.Axes
+	q.by, q.divided = append(slices.Clone(p.by), d), p.divided|a.Axes
 	q.boxes, q.dims = nil, slices.Clone(p.dims)
-	q.dims[c.Dim] = 0
+	q.dims[d.Dim] = 0
 	for i, b := range boxes {
-		width := b.Hi[c.Dim] - b.Lo[c.Dim]
-		if c.Unit > 0 && width < c.Unit*a.Ranks {
+		width := b.Hi[d.Dim] - b.Lo[d.Dim]
+		if d.Unit > 0 && width < d.Unit*a.Ranks {
 			return p, fmt.Errorf("%d ranks of one axis would have the same of %d elements in units of %d: a second axis is for those with the same",
-				a.Ranks, width, c.Unit)
+				a.Ranks, width, d.Unit)
 		}
-		lo, hi, err := c.share(width, a.Rank, a.Ranks)
+		lo, hi, err := d.share(width, a.Rank, a.Ranks)
 		if err != nil {
 			return p, err
 		}
-		q.boxes = append(q.boxes, b.along(c.Dim, lo, hi))
-		if i == 0 || c.Dim == 0 {
-			q.dims[c.Dim] += hi - lo
+		q.boxes = append(q.boxes, b.along(d.Dim, lo, hi))
+		if i == 0 || d.Dim == 0 {
+			q.dims[d.Dim] += hi - lo
 		}
 	}
 	q.hi = q.elements()
@@ -95,10 +95,10 @@ func (p Placement) Global() []int { return p.global }
 // Dims returns the shape of this rank's boxes, one after another.
 func (p Placement) Dims() []int { return p.dims }
 
-// Cuts returns how it is cut, by axis; none: it is not.
-func (p Placement) Cuts() []Cut { return p.cuts }
+// Divisions returns how axes divide it; none: it is whole on every rank, but for a Shard.
+func (p Placement) Divisions() []Division { return p.by }
 
-// Boxes returns those that cuts leave this rank, at least one.
+// Boxes returns those that divisions leave this rank, at least one.
 func (p Placement) Boxes() []Box { return p.boxes }
 
 // Range returns which elements of the boxes this rank has: from lo to hi-1.
@@ -107,7 +107,7 @@ func (p Placement) Range() (lo, hi int) { return p.lo, p.hi }
 // Len returns how many elements this rank has.
 func (p Placement) Len() int { return p.hi - p.lo }
 
-// Divided returns the axes on which cuts leave ranks other parts.
+// Divided returns the axes on whose ranks divisions leave other parts.
 func (p Placement) Divided() Axes { return p.divided }
 
 // Summed returns the axes over which gradients are summed.
@@ -119,7 +119,7 @@ func (p Placement) Runs(lo, hi int) iter.Seq2[int, int] { return Runs(p.global, 
 // Equal reports whether two ranks, or two times, have the same of a tensor that is divided in the same way.
 func (p Placement) Equal(q Placement) bool {
 	return p.lo == q.lo && p.hi == q.hi && slices.Equal(p.global, q.global) &&
-		slices.EqualFunc(p.boxes, q.boxes, Box.Equal) && slices.EqualFunc(p.cuts, q.cuts, Cut.Equal)
+		slices.EqualFunc(p.boxes, q.boxes, Box.Equal) && slices.EqualFunc(p.by, q.by, Division.Equal)
 }
 
 // String says what this rank has: the same on ranks with the same elements, and only there.

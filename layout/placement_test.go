@@ -15,12 +15,12 @@ import (
 type job struct {
 	shape []int
 	sizes []int
-	cuts  map[int]layout.Cut // by axis
-	keeps int                // the axis that divides what is left; -1: none
+	cuts  map[int]layout.Division // by axis
+	keeps int                     // the axis that divides what is left; -1: none
 }
 
 func randomJob(r *rand.Rand) job {
-	j := job{cuts: map[int]layout.Cut{}, keeps: -1}
+	j := job{cuts: map[int]layout.Division{}, keeps: -1}
 	for range 1 + r.IntN(4) {
 		j.shape = append(j.shape, 1+r.IntN(6))
 	}
@@ -32,7 +32,7 @@ func randomJob(r *rand.Rand) job {
 		j.sizes = append(j.sizes, 1+r.IntN(3))
 		switch k := r.IntN(4); {
 		case k < 2:
-			c := layout.Cut{Dim: r.IntN(len(j.shape))}
+			c := layout.Division{Dim: r.IntN(len(j.shape))}
 			switch n := j.shape[c.Dim]; {
 			case !whole[c.Dim]: // this axis divides what the one before leaves
 			case r.IntN(2) == 0 && c.Dim == 0:
@@ -151,9 +151,9 @@ func TestPlacementsPartition(t *testing.T) {
 
 // The elements are those that plain loops over the tensor find.
 func TestPlacementByLoops(t *testing.T) {
-	p, err := layout.Whole(10, 4, 3).Place(layout.Axis{Axes: 1, Rank: 1, Ranks: 2}, layout.Cut{Parts: []int{6, 4}, Unit: 1})
+	p, err := layout.Whole(10, 4, 3).Place(layout.Axis{Axes: 1, Rank: 1, Ranks: 2}, layout.Division{Parts: []int{6, 4}, Unit: 1})
 	require.NoError(t, err)
-	p, err = p.Place(layout.Axis{Axes: 6, Rank: 2, Ranks: 3}, layout.Cut{Dim: 2})
+	p, err = p.Place(layout.Axis{Axes: 6, Rank: 2, Ranks: 3}, layout.Division{Dim: 2})
 	require.NoError(t, err)
 	require.Equal(t, []int{5, 4, 1}, p.Dims())
 	require.Equal(t, layout.Axes(7), p.Divided())
@@ -171,28 +171,29 @@ func TestPlacementByLoops(t *testing.T) {
 
 func TestPlaceRefuses(t *testing.T) {
 	two := layout.Axis{Axes: 1, Rank: 1, Ranks: 2}
-	cut, err := layout.Whole(8, 6).Place(two, layout.Cut{})
+	cut, err := layout.Whole(8, 6).Place(two, layout.Division{})
 	require.NoError(t, err)
 	for _, c := range []struct {
 		want string
 		p    layout.Placement
 		axis layout.Axis
-		cut  layout.Cut
+		cut  layout.Division
 	}{
-		{"dimension 2 of shape [8 6]", layout.Whole(8, 6), two, layout.Cut{Dim: 2}},
-		{"a group of 2 ranks that is no axis of the job: make the first Mesh", layout.Whole(8, 6), layout.Axis{Rank: 1, Ranks: 2}, layout.Cut{}},
-		{"this rank has elements 2 to 5 of it already", layout.Whole(8, 6).Shard(2, 5), two, layout.Cut{}},
-		{"3 units of 2 do not divide over 5 ranks", layout.Whole(6), layout.Axis{Axes: 1, Rank: 1, Ranks: 5}, layout.Cut{Unit: 2}},
-		{"only dimension 0 can have parts", layout.Whole(8, 6), two, layout.Cut{Dim: 1, Parts: []int{2, 4}}},
-		{"only dimension 0 can have parts, and before it is cut", cut, layout.Axis{Axes: 2, Ranks: 2}, layout.Cut{Parts: []int{4, 4}}},
+		{"dimension 2 of shape [8 6]", layout.Whole(8, 6), two, layout.Division{Dim: 2}},
+		{"a group of 2 ranks that is no axis of the job: make the first Mesh", layout.Whole(8, 6), layout.Axis{Rank: 1, Ranks: 2},
+			layout.Division{}},
+		{"this rank has elements 2 to 5 of it already", layout.Whole(8, 6).Shard(2, 5), two, layout.Division{}},
+		{"3 units of 2 do not divide over 5 ranks", layout.Whole(6), layout.Axis{Axes: 1, Rank: 1, Ranks: 5}, layout.Division{Unit: 2}},
+		{"only dimension 0 can have parts", layout.Whole(8, 6), two, layout.Division{Dim: 1, Parts: []int{2, 4}}},
+		{"only dimension 0 can have parts, and before it is divided", cut, layout.Axis{Axes: 2, Ranks: 2}, layout.Division{Parts: []int{4, 4}}},
 		{"4 ranks of one axis would have the same of 8 elements in units of 4", layout.Whole(8, 6), layout.Axis{Axes: 1, Ranks: 4},
-			layout.Cut{Unit: 4}},
-		{"8 elements do not divide into units of 3", layout.Whole(8, 6), two, layout.Cut{Unit: 3}},
+			layout.Division{Unit: 4}},
+		{"8 elements do not divide into units of 3", layout.Whole(8, 6), two, layout.Division{Unit: 3}},
 	} {
 		_, err := c.p.Place(c.axis, c.cut)
 		require.ErrorContains(t, err, c.want)
 	}
-	p, err := layout.Whole(8, 6).Place(layout.Axis{Ranks: 1}, layout.Cut{})
+	p, err := layout.Whole(8, 6).Place(layout.Axis{Ranks: 1}, layout.Division{})
 	require.NoError(t, err)
-	require.Empty(t, p.Cuts(), "one rank has all")
+	require.Empty(t, p.Divisions(), "one rank has all")
 }

@@ -104,7 +104,7 @@ func place(x *tensor.Param, g *dist.Group, dim int, what string) {
 	if all, n := x.Global()[dim], g.Size(); all%n != 0 {
 		fail("Parallelize", "%d %s do not divide over %d ranks: the number of ranks has to divide %d", all, what, n, all)
 	}
-	x.Place(g.Axis(), layout.Cut{Dim: dim})
+	x.Place(g.Axis(), layout.Division{Dim: dim})
 }
 
 // Over returns what ddp.Config.Over wants where the ranks of same have the same experts, and other tokens: mesh.Group("dp"). Experts

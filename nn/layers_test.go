@@ -85,8 +85,8 @@ func TestLinearPreAndPost(t *testing.T) {
 			l := nn.NewLinear(1, 1)
 			if c.cut {
 				l = nn.NewLinear(1, 2)
-				l.W.Place(layout.Axis{Axes: 1, Ranks: 2}, layout.Cut{})
-				l.B.Place(layout.Axis{Axes: 1, Ranks: 2}, layout.Cut{})
+				l.W.Place(layout.Axis{Axes: 1, Ranks: 2}, layout.Division{})
+				l.B.Place(layout.Axis{Axes: 1, Ranks: 2}, layout.Division{})
 			}
 			nn.Init(l, host, tensor.Float64, 1)
 			tensor.Data[float64](l.W.Value)[0], tensor.Data[float64](l.B.Value)[0] = 3, 10

@@ -42,7 +42,7 @@ func ExampleSummary() {
 // Where parameters are cut, the sums are the model's.
 func TestSummaryOfAPart(t *testing.T) {
 	l := nn.NewLinear(3, 6)
-	l.W.Place(layout.Axis{Axes: 1, Rank: 2, Ranks: 3}, layout.Cut{})
+	l.W.Place(layout.Axis{Axes: 1, Rank: 2, Ranks: 3}, layout.Division{})
 	got := nn.Summary(l)
 	assert.Regexp(t, `weight +\[6 3\] +\[2 3\] +trained +18`, got)
 	assert.Contains(t, got, "24 elements, 24 trained, 12 on this rank\n36 FLOP a row forward")

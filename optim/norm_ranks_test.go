@@ -17,7 +17,7 @@ import (
 type held struct {
 	name   string
 	lo, hi int
-	cut    *layout.Cut // lo is the rank of two, then
+	cut    *layout.Division // lo is the rank of two, then
 }
 
 func (h held) param() *tensor.Param {
@@ -69,7 +69,7 @@ func steps(all [][]held, norm func(rank int) optim.Norm) ([]float64, []error) {
 func TestEachElementCountsOnce(t *testing.T) {
 	whole, first, second := held{"whole", 0, 12, nil}, held{"first", 0, 12, nil}, held{"second", 0, 12, nil}
 	part := func(lo, hi int) held { return held{"part", lo, hi, nil} }
-	rows, columns := func(rank int) held { return held{"part", rank, 0, &layout.Cut{}} }, held{"part", 0, 0, &layout.Cut{Dim: 1}}
+	rows, columns := func(rank int) held { return held{"part", rank, 0, &layout.Division{}} }, held{"part", 0, 0, &layout.Division{Dim: 1}}
 	for name, c := range map[string]struct {
 		ranks [][]held
 		sum   float64 // of squares: elements

@@ -12,10 +12,10 @@ type Box = layout.Box
 
 // Place leaves the ranks of an axis a part each of p, which has no value yet. From then on, Dims and Len are those of this rank's part, and
 // Global is the model's shape. Make and Fill give the part the bits that these elements have in the whole. Rows 4 to 8 of a matrix are a
-// part; of a fused matrix of queries, keys and values (layout.Cut.Parts) it is a share of each. It is a Failure if the axis cannot divide p
+// part; of a fused matrix of queries, keys and values it is a share of each (layout.Division). It is a Failure if the axis cannot divide p
 // so, or divides it or sums its gradient already, or if p has values or an owner.
-func (p *Param) Place(axis layout.Axis, c layout.Cut) {
-	q, err := p.place.Place(axis, c)
+func (p *Param) Place(axis layout.Axis, d layout.Division) {
+	q, err := p.place.Place(axis, d)
 	switch {
 	case err != nil:
 	case !p.Value.IsZero():

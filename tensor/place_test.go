@@ -13,20 +13,20 @@ import (
 var placeCases = []struct {
 	name   string
 	global []int
-	cut    layout.Cut
+	cut    layout.Division
 	boxes  func(rank, n int) []Box
 }{
-	{"stacked experts", []int{4, 2, 3}, layout.Cut{}, func(r, n int) []Box { return []Box{box(4*r/n, 4*(r+1)/n, 0, 2, 0, 3)} }},
-	{"fused q, k and v by heads", []int{24, 8}, layout.Cut{Parts: []int{8, 8, 8}, Unit: 2},
+	{"stacked experts", []int{4, 2, 3}, layout.Division{}, func(r, n int) []Box { return []Box{box(4*r/n, 4*(r+1)/n, 0, 2, 0, 3)} }},
+	{"fused q, k and v by heads", []int{24, 8}, layout.Division{Parts: []int{8, 8, 8}, Unit: 2},
 		func(r, n int) (b []Box) {
 			for k := range 3 {
 				b = append(b, box(8*k+8*r/n, 8*k+8*(r+1)/n, 0, 8))
 			}
 			return b
 		}},
-	{"rows", []int{6, 8}, layout.Cut{Dim: 1}, func(r, n int) []Box { return []Box{box(0, 6, 8*r/n, 8*(r+1)/n)} }},
-	{"bias", []int{12}, layout.Cut{}, func(r, n int) []Box { return []Box{box(12*r/n, 12*(r+1)/n)} }},
-	{"the middle of three dimensions", []int{3, 4, 5}, layout.Cut{Dim: 1},
+	{"rows", []int{6, 8}, layout.Division{Dim: 1}, func(r, n int) []Box { return []Box{box(0, 6, 8*r/n, 8*(r+1)/n)} }},
+	{"bias", []int{12}, layout.Division{}, func(r, n int) []Box { return []Box{box(12*r/n, 12*(r+1)/n)} }},
+	{"the middle of three dimensions", []int{3, 4, 5}, layout.Division{Dim: 1},
 		func(r, n int) []Box { return []Box{box(0, 3, 4*r/n, 4*(r+1)/n, 0, 5)} }},
 }
 
@@ -97,7 +97,7 @@ func TestPlaceFillsByGlobalIndex(t *testing.T) {
 // Experts 2 and 3 have the values of these experts in the model, and are not copies of 0 and 1.
 func TestStackedExperts(t *testing.T) {
 	p := NewParam(UniformInit(-1, 1), 4, 2, 3)
-	p.Place(axis(1, 2), layout.Cut{})
+	p.Place(axis(1, 2), layout.Division{})
 	whole := FromSlice([]float32{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23}, 4, 2, 3)
 	p.SetValue(whole)
 	assert.Equal(t, []float64{12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23}, Floats(p.Value))
@@ -108,20 +108,20 @@ func TestPlaceRefuses(t *testing.T) {
 	for want, first := range map[string]func(p *Param){
 		"Place w: [4 6]: it has a value already":                                func(p *Param) { p.Make(hostDevice, Float32, 1) },
 		"Place w: [4 6]: its gradient belongs to ddp already":                   func(p *Param) { _ = p.Own(named{}) },
-		"axis 0: w[2 6]: it is cut over this axis already":                      func(p *Param) { p.Place(axis(0, 2), layout.Cut{}) },
+		"axis 0: w[2 6]: it is cut over this axis already":                      func(p *Param) { p.Place(axis(0, 2), layout.Division{}) },
 		"axis 0: w[4 6]: its gradient is summed over this axis, on whose ranks": func(p *Param) { p.SumOver(1) },
 		"w: [4 6]: this rank has elements 1 to 3 of it already":                 func(p *Param) { p.Shard(1, 3) },
 	} {
 		p := NewParam(Constant(0), 4, 6)
 		p.SetName("w")
 		first(p)
-		assert.ErrorContains(t, Try(func() { p.Place(axis(1, 2), layout.Cut{Dim: 1}) }), want)
+		assert.ErrorContains(t, Try(func() { p.Place(axis(1, 2), layout.Division{Dim: 1}) }), want)
 	}
 	p := NewParam(Constant(0), 2, 6)
 	p.SetName("w")
-	err := Try(func() { p.Place(axis(0, 2), layout.Cut{Dim: 2}) })
+	err := Try(func() { p.Place(axis(0, 2), layout.Division{Dim: 2}) })
 	assert.ErrorContains(t, err, "Place w: [2 6]: dimension 2 of shape [2 6] for rank 0 of 2")
-	p.Place(axis(2, 3), layout.Cut{}) // a rank without an expert
+	p.Place(axis(2, 3), layout.Division{}) // a rank without an expert
 	p.Make(hostDevice, Float32, 1)
 	assert.ErrorContains(t, Try(func() { p.SetValue(New(hostDevice, Float32, 5)) }), "w has shape [0 6] here and [2 6] in the model")
 }

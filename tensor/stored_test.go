@@ -21,7 +21,7 @@ func TestStored(t *testing.T) {
 	p.SetStored(nil)
 	assert.Nil(t, p.Stored())
 
-	p.Place(axis(1, 2), layout.Cut{})
+	p.Place(axis(1, 2), layout.Division{})
 	p.SetStored(want)
 	assert.Equal(t, want, p.Stored(), "the rows are the model's, whatever the rank holds")
 }

@@ -321,7 +321,7 @@ func TestTypesOfParameters(t *testing.T) {
 	w = NewParam(Constant(1), 8, 2)
 	w.SetName("w")
 	w.SumOver(1)
-	w.Place(layout.Axis{Axes: 2, Ranks: 2}, layout.Cut{})
+	w.Place(layout.Axis{Axes: 2, Ranks: 2}, layout.Division{})
 	err = Try(func() { w.SumOver(2) })
 	assert.ErrorContains(t, err, "axis 1: w[4 2]: it is cut over this axis: its gradient is this rank's alone")
 	assert.Equal(t, Types{}.With(255&^3, Invariant).With(2, Cut), w.Types())

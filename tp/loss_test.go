@@ -51,7 +51,7 @@ func TestCrossEntropy(t *testing.T) {
 					g := mesh.Group("tp")
 					lo, hi := layout.Share(words, g.Rank(), ranks)
 					q := tensor.NewParam(tensor.NormalInit(0, scale), rows, words)
-					q.Place(g.Axis(), layout.Cut{Dim: 1})
+					q.Place(g.Axis(), layout.Division{Dim: 1})
 					q.Make(r.Device, d, 1)
 					loss := lossOn(g, words)
 					loss.Ignore, loss.Count = &ignore, 5

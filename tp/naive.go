@@ -17,7 +17,7 @@ func Naive(model any, g *dist.Group) error {
 			if x.Global()[0] < g.Size() {
 				continue
 			}
-			x.Place(g.Axis(), layout.Cut{})
+			x.Place(g.Axis(), layout.Division{})
 			x.Through(&autograd.Gather{Group: g, Counts: layout.Shares(make([]int, g.Size()), x.Global()[0])})
 		}
 	})

@@ -150,14 +150,14 @@ func (p *Parallel) Columns(before nn.Layer, layers ...*nn.Linear) nn.Layer {
 
 // columns cuts the outputs of a layer, of which unit stay together.
 func (p *Parallel) columns(l *nn.Linear, unit int) {
-	c := layout.Cut{Parts: l.Parts, Unit: unit}
+	d := layout.Division{Parts: l.Parts, Unit: unit}
 	for _, x := range []*tensor.Param{l.W, l.B} {
 		if x != nil && !x.IsCut() { // a tied weight is cut once
-			x.Place(p.Group.Axis(), c)
+			x.Place(p.Group.Axis(), d)
 		}
 	}
 	if a := l.Adapter; a != nil {
-		a.Up.Place(p.Group.Axis(), c)
+		a.Up.Place(p.Group.Axis(), d)
 		a.Down.Through(&autograd.Copy{Group: p.Group}) // each rank's gradient is that of its outputs
 	}
 }
@@ -165,10 +165,10 @@ func (p *Parallel) columns(l *nn.Linear, unit int) {
 // Row cuts the inputs of a linear layer, which come from Columns or Heads, or are one of Parts, and sums its outputs over the ranks, which
 // all have its bias.
 func (p *Parallel) Row(l *nn.Linear) {
-	l.W.Place(p.Group.Axis(), layout.Cut{Dim: 1})
+	l.W.Place(p.Group.Axis(), layout.Division{Dim: 1})
 	l.Post = p.out
 	if a := l.Adapter; a != nil {
-		a.Down.Place(p.Group.Axis(), layout.Cut{Dim: 1})
+		a.Down.Place(p.Group.Axis(), layout.Division{Dim: 1})
 		a.Up.Through(&autograd.Copy{Group: p.Group}) // each rank's gradient is that of its inputs
 	}
 	if p.Sequence && l.B != nil {
@@ -214,7 +214,7 @@ func (p *Parallel) Heads(before nn.Layer, headDim int, q, k, v *nn.Linear) nn.La
 
 // replicated cuts keys or values over KV. The ranks of Replicas use them for other queries, and each has the gradient of its own.
 func (p *Parallel) replicated(x *tensor.Param, kv *dist.Group, headDim int) {
-	x.Place(kv.Axis(), layout.Cut{Unit: headDim})
+	x.Place(kv.Axis(), layout.Division{Unit: headDim})
 	if p.Replicas != nil && p.Replicas.Size() > 1 {
 		x.Through(&autograd.Copy{Group: p.Replicas})
 	}
@@ -227,7 +227,7 @@ func (p *Parallel) Vocab(e *nn.Embedding) {
 		fail("Vocab", "a table of %d rows does not divide over %d ranks", n, p.Group.Size())
 	}
 	if !e.W.IsCut() { // as in columns
-		e.W.Place(p.Group.Axis(), layout.Cut{})
+		e.W.Place(p.Group.Axis(), layout.Division{})
 	}
 	e.Post = &autograd.Sum{Group: p.Group}
 }

@@ -92,7 +92,7 @@ func pieces(t *testing.T, chunks int, counts []int, width int) [][]float64 {
 		all := width * len(counts)
 		b := &couple{up: tensor.NewParam(tensor.NormalInit(0, 1), all, width), down: tensor.NewParam(tensor.NormalInit(0, 1), all, width)}
 		for i, p := range []*tensor.Param{b.up, b.down} {
-			p.Place(r.World.Axis(), layout.Cut{})
+			p.Place(r.World.Axis(), layout.Division{})
 			p.Make(r.Device, tensor.Float32, uint64(10*i+rank))
 		}
 		in := tensor.New(r.Device, tensor.Float32, counts[rank], width)

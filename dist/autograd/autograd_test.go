@@ -151,7 +151,7 @@ func TestSumKeepsItsInput(t *testing.T) {
 	run(t, 2, func(r *dist.Rank) error {
 		at := 0.5 + float64(r.World.Rank())
 		w := tensor.NewParam(tensor.Constant(at), 6)
-		w.Place(r.World.Axis(), layout.Cut{})
+		w.Place(r.World.Axis(), layout.Division{})
 		w.Make(r.Device, tensor.Float64, 1)
 		tape := tensor.NewTape(r.Device)
 		defer tape.Close()

@@ -44,9 +44,9 @@ func (m *grouped) cut(g *ranks) {
 		g    *dist.Group
 		unit int
 	}{{kv, queryHeads / kvHeads * headDim}, {rep, headDim}} {
-		m.Q.W.Place(along.g.Axis(), layout.Cut{Unit: along.unit})
-		m.Q.B.Place(along.g.Axis(), layout.Cut{Unit: along.unit})
-		m.Out.W.Place(along.g.Axis(), layout.Cut{Dim: 1, Unit: along.unit})
+		m.Q.W.Place(along.g.Axis(), layout.Division{Unit: along.unit})
+		m.Q.B.Place(along.g.Axis(), layout.Division{Unit: along.unit})
+		m.Out.W.Place(along.g.Axis(), layout.Division{Dim: 1, Unit: along.unit})
 	}
 	for _, p := range []*tensor.Param{m.KV.W, m.KV.B} {
 		cutAlong(kv, p, 0, 2, headDim)

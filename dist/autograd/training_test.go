@@ -207,13 +207,13 @@ func share(total int, g *dist.Group) (lo, hi int) { return layout.Share(total, g
 // cutAlong keeps only this rank's share of a dimension of p. The dimension has so many parts one after another (such as queries, keys and
 // values), and units of some size (such as heads) stay together.
 func cutAlong(g *dist.Group, p *tensor.Param, dim, parts, unit int) {
-	p.Place(g.Axis(), layout.Cut{Dim: dim, Parts: slices.Repeat([]int{p.Global()[dim] / parts}, parts), Unit: unit})
+	p.Place(g.Axis(), layout.Division{Dim: dim, Parts: slices.Repeat([]int{p.Global()[dim] / parts}, parts), Unit: unit})
 }
 
 // bare returns a parameter that is cut as p is, over g, and uses no Function.
 func bare(p *tensor.Param, g *dist.Group) *tensor.Param {
 	q := tensor.NewParam(tensor.Constant(1), p.Global()...)
-	for _, c := range p.Placement().Cuts() {
+	for _, c := range p.Placement().Divisions() {
 		q.Place(g.Axis(), c)
 	}
 	return q

@@ -9,11 +9,11 @@ import (
 )
 
 // Rules is ckpt.Rules, and explained there.
-type Rules map[string]layout.Cut
+type Rules map[string]layout.Division
 
 // Find returns the rule of a tensor, or nil. An exact name wins over patterns. Of several matching patterns, the
 // alphabetically last one wins.
-func (r Rules) Find(name string) *layout.Cut {
+func (r Rules) Find(name string) *layout.Division {
 	if rule, ok := r[name]; ok {
 		return &rule
 	}

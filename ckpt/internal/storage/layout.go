@@ -77,7 +77,7 @@ func (c *Layout) inMemory(x *Tensor, tp int) (shard.Part, error) {
 }
 
 // divides returns an error unless units can be divided as package tp does: evenly, or several ranks have the same.
-func divides(rule *layout.Cut, shape []int, ranks int) error {
+func divides(rule *layout.Division, shape []int, ranks int) error {
 	if rule.Unit < 1 || rule.Dim < 0 || rule.Dim >= len(shape) { // Boxes says what is wrong with it
 		return nil
 	}

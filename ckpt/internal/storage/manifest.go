@@ -81,7 +81,7 @@ type TensorEntry struct {
 	Shape      []int             `json:"shape"`
 	Transposed bool              `json:"transposed,omitempty"` // in memory it is the transposed matrix
 	File       string            `json:"file"`
-	TP         *layout.Cut       `json:"tp,omitempty"`
+	TP         *layout.Division  `json:"tp,omitempty"`
 	Expert     *Expert           `json:"expert,omitempty"`
 	Pieces     []PieceEntry      `json:"pieces"`
 }

@@ -51,7 +51,7 @@ type Tensor struct {
 	First  int     // index of its first piece among those of all tensors
 
 	Transposed bool // as in ringo.json
-	Rule       *layout.Cut
+	Rule       *layout.Division
 	Expert     *Expert
 }
 
