@@ -198,7 +198,7 @@ func TestPlanningBytes(t *testing.T) {
 		} else {
 			require.Less(t, first, 150*manyTensors, "what this rank holds")
 		}
-		require.Less(t, later, ranks*1000)
+		require.Less(t, later, ranks*1100, "gob describes the types")
 		return s.Close()
 	})
 }
