@@ -12,9 +12,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/ringo-ml/ringo/ckpt/internal/shard"
 	"github.com/ringo-ml/ringo/ckpt/internal/storage"
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -29,9 +29,8 @@ func benchParams(g *dist.Group) nn.Params {
 	for i := range benchBytes / (4 * n) {
 		p := tensor.NewParam(tensor.Constant(0), n)
 		p.SetName(string(rune('a' + i)))
-		lo, hi := shard.Share(n, g.Rank(), g.Size()), shard.Share(n, g.Rank()+1, g.Size())
-		p.Shard = tensor.Shard{Global: []int{n}, Flat: [2]int{lo, hi}, Counts: true}
-		p.Local = tensor.New(g.Device(), tensor.Float32, hi-lo)
+		p.Shard(layout.Share(n, g.Rank(), g.Size()))
+		p.Local = tensor.New(g.Device(), tensor.Float32, p.Placement().Len())
 		for k := range tensor.Data[float32](p.Local) {
 			tensor.Data[float32](p.Local)[k] = float32(k)
 		}
@@ -123,7 +122,8 @@ func benchAsync(b *testing.B, ranks int) {
 		params := benchParams(g)
 		if ranks > 1 {
 			for _, p := range params {
-				p.Shard, p.Local = tensor.Shard{}, tensor.New(g.Device(), tensor.Float32, p.Len())
+				p.Shard(0, p.Len())
+				p.Local = tensor.New(g.Device(), tensor.Float32, p.Len())
 				for k := range tensor.Data[float32](p.Local) { // pages that were never written all share one zero page
 					tensor.Data[float32](p.Local)[k] = float32(k)
 				}

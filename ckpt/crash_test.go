@@ -20,7 +20,7 @@ import (
 )
 
 // trySave saves a version on a file system and keeps one checkpoint.
-func trySave(fsys disk.FS, l layout, version int) error {
+func trySave(fsys disk.FS, l division, version int) error {
 	return tryRanks(l.ranks, func(g *dist.Group) error {
 		s := NewSaver(g, "dir", Config{Keep: 1})
 		s.fs = fsys
@@ -67,7 +67,7 @@ func requireVerified(t *testing.T, fsys *crashFS, what string, versions ...int) 
 }
 
 // firstSave returns a file system with version 1, and the number of operations that saving version 2 takes.
-func firstSave(t *testing.T, l layout) (base *crashFS, ops int) {
+func firstSave(t *testing.T, l division) (base *crashFS, ops int) {
 	base = newCrashFS()
 	require.NoError(t, trySave(base, l, 1))
 	trial := base.clone()
@@ -99,7 +99,7 @@ func TestLongCrash(t *testing.T) {
 
 // crash crashes before every every-th operation from first on, with several seeds for what is lost. It skips a disk
 // state that it has already checked.
-func crash(t *testing.T, l layout, first, every int, seeds uint64) {
+func crash(t *testing.T, l division, first, every int, seeds uint64) {
 	base, ops := firstSave(t, l)
 	require.Greater(t, ops, 40)
 	seen, verified, whole := map[int]int{}, map[string]int{}, map[string]bool{}

@@ -25,7 +25,7 @@
 // A checkpoint is a folder that Hugging Face's libraries can load. It contains:
 //
 //   - Safetensors files (package safetensors) with whole tensors, and model.safetensors.index.json. Each rank writes its
-//     shards (tensor.Shard) at their places in these files, so the files do not depend on the layout.
+//     shards (tensor.Param.Placement) at their places in these files, so the files do not depend on the layout.
 //   - Safetensors files with the optimizer's state.
 //   - ringo.json with everything else: the step, other state, the shape of every tensor, and how tensor parallelism cuts it.
 //     It also has the SHA-256 of every piece that a rank wrote, of every header, of the index and of itself. So every byte
@@ -91,11 +91,11 @@
 // Package internal/storage is the format, internal/shard says which elements a rank holds, and internal/disk is the file
 // system. Here are the ranks:
 //
-//   - state.go: State, and its tensors as items; segment.go: a parameter that is stored as several tensors. rule.go: Rule.
+//   - state.go: State, and its tensors as items; segment.go: a parameter that is stored as several tensors.
 //     base.go: Base, what adapters were trained with.
 //   - save.go: Saver, one save from its beginning to its end; background.go: while training continues.
 //   - local.go: what this rank holds; coordinate.go: the ranks plan together; plan.go: the plan that rank 0 makes;
-//     extent.go: which rank writes what several hold; derive.go: Rules from the ranks' parts; wire.go: how plans are sent.
+//     extent.go: which rank writes what several hold; rule.go: Rules of parameters and of their segments; wire.go: how plans are sent.
 //   - staging.go: copies of tensors in host memory; write.go: a rank's pieces; commit.go: temporary and final names.
 //   - load.go: Load; catalog.go: what a checkpoint has; match.go: whether it fits the State; integrity.go: pieces that
 //     several ranks read. latest.go: Latest.

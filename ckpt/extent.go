@@ -103,7 +103,7 @@ func (o *owned) byBox() (list []*boxHeld, whole shard.Part, err error) {
 			return nil, whole, err
 		}
 		for _, s := range p.Segments() {
-			k := slices.IndexFunc(list, func(b *boxHeld) bool { return shard.SameBox(b.box, s.Box) })
+			k := slices.IndexFunc(list, func(b *boxHeld) bool { return b.box.Equal(s.Box) })
 			if k < 0 {
 				k, list = len(list), append(list, &boxHeld{box: s.Box})
 			}

@@ -13,6 +13,7 @@ import (
 	"github.com/ringo-ml/ringo/ckpt/internal/shard"
 	"github.com/ringo-ml/ringo/ckpt/internal/storage"
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -24,45 +25,47 @@ func box(lohi ...int) (b tensor.Box) {
 	return b
 }
 
-// cuts are ways to hold one parameter: boxes and a flat range of them for each rank.
+// cuts are ways to hold one parameter of shape [8, 6, 3]: what each rank has of it.
 var cuts = map[string]struct {
 	ranks int
-	dims  []int
-	shard func(rank int) tensor.Shard
+	place func(p *tensor.Param, rank int)
 }{
-	"one": {1, []int{8, 6, 3}, func(int) tensor.Shard { return tensor.Shard{} }},
-	"experts on ep 2, 2 copies": {4, []int{8, 6, 3}, func(r int) tensor.Shard {
-		return tensor.Shard{Boxes: []tensor.Box{box(r%2*4, r%2*4+4, 0, 6, 0, 3)}}
+	"one":                       {1, func(*tensor.Param, int) {}},
+	"experts on ep 2, 2 copies": {4, func(p *tensor.Param, r int) { ofExperts(p, r%2, 2) }},
+	"experts on ep 4":           {4, func(p *tensor.Param, r int) { ofExperts(p, r, 4) }},
+	"experts on ep 2, cut by fsdp 3": {6, func(p *tensor.Param, r int) {
+		ofExperts(p, r%2, 2)
+		p.Shard(layout.Share(72, r/2, 3))
 	}},
-	"experts on ep 4": {4, []int{8, 6, 3}, func(r int) tensor.Shard { return tensor.Shard{Boxes: []tensor.Box{box(r*2, r*2+2, 0, 6, 0, 3)}} }},
-	"experts on ep 2, cut by fsdp 3": {6, []int{8, 6, 3}, func(r int) tensor.Shard {
-		return tensor.Shard{Boxes: []tensor.Box{box(r%2*4, r%2*4+4, 0, 6, 0, 3)}, Flat: [2]int{r / 2 * 24, r/2*24 + 24}}
-	}},
-	"tied on two stages, cut by fsdp 2 and 3": {5, []int{8, 6, 3}, func(r int) tensor.Shard {
+	"tied on two stages, cut by fsdp 2 and 3": {5, func(p *tensor.Param, r int) {
 		if r < 2 {
-			return tensor.Shard{Flat: [2]int{r * 72, r*72 + 72}}
+			p.Shard(r*72, r*72+72)
+		} else {
+			p.Shard((r-2)*48, (r-2)*48+48)
 		}
-		return tensor.Shard{Flat: [2]int{(r - 2) * 48, (r-2)*48 + 48}}
 	}},
-	"queries cut on tp 2, keys replicated, cut by fsdp 2": {4, []int{8, 6, 3}, func(r int) tensor.Shard { // 3 and 2 rows of queries
-		boxes := [][]tensor.Box{{box(0, 3, 0, 6, 0, 3), box(5, 8, 0, 6, 0, 3)}, {box(3, 5, 0, 6, 0, 3), box(5, 8, 0, 6, 0, 3)}}[r%2]
-		n := 18 * []int{6, 5}[r%2]
-		return tensor.Shard{Boxes: boxes, Flat: [2]int{r / 2 * (n / 2), n/2 + r/2*(n-n/2)}}
+	"queries and keys on tp 2, cut by fsdp 2": {4, func(p *tensor.Param, r int) { // 3 and 2 rows of queries, 2 and 1 of keys
+		p.Place(layout.Axis{Axes: 1, Rank: r % 2, Ranks: 2}, layout.Division{Parts: []int{5, 3}})
+		p.Shard(layout.Share(p.Len(), r/2, 2))
+	}},
+	"experts on ep 2, hidden features on tp 4": {8, func(p *tensor.Param, r int) { // 2, 2, 1 and 1 of them
+		ofExperts(p, r/4, 2)
+		p.Place(layout.Axis{Axes: 2, Rank: r % 4, Ranks: 4}, layout.Division{Dim: 1})
 	}},
 }
 
+func ofExperts(p *tensor.Param, rank, ranks int) {
+	p.Place(layout.Axis{Axes: 1, Rank: rank, Ranks: ranks}, layout.Division{})
+}
+
 func cutParam(t require.TestingT, g *dist.Group, name string, version int) *tensor.Param {
-	c := cuts[name]
-	p := tensor.NewParam(tensor.Constant(0), c.dims...)
+	p := tensor.NewParam(tensor.Constant(0), 8, 6, 3)
 	p.SetName("w")
-	p.Shard = c.shard(g.Rank())
-	p.Shard.Global = c.dims
-	held, err := shard.NewPart(c.dims, p.Shard.Boxes, p.Shard.Flat)
-	require.NoError(t, err)
-	p.Local = tensor.New(g.Device(), tensor.Float64, held.Len())
+	cuts[name].place(p, g.Rank())
+	p.Local = tensor.New(g.Device(), tensor.Float64, p.Placement().Len())
 	p.Value = p.Local
 	if version > 0 {
-		fillPart(p.Local, held, "w", version)
+		fillParam(t, p, version)
 	}
 	return p
 }
@@ -135,9 +138,8 @@ func TestOldCheckpoint(t *testing.T) {
 					p := tensor.NewParam(tensor.Constant(0), dims...)
 					p.SetName(x.Name)
 					p.SetTransposed(x.Name == "c_fc.weight")
-					lo, hi := shard.Share(n, g.Rank(), 3), shard.Share(n, g.Rank()+1, 3)
-					p.Shard = tensor.Shard{Global: dims, Flat: [2]int{lo, hi}}
-					p.Local = tensor.New(g.Device(), tensor.Float64, hi-lo)
+					p.Shard(layout.Share(n, g.Rank(), 3))
+					p.Local = tensor.New(g.Device(), tensor.Float64, p.Placement().Len())
 					params = append(params, p)
 				}
 			}

@@ -58,7 +58,7 @@ func mustBeWhole(function, path string, params nn.Params) error {
 		if p.Local.IsZero() {
 			continue // newPlanned reports it
 		}
-		held, err := shard.HeldPart(p.Global(), p.Shard, p.Local.Len())
+		held, err := shard.Held(p.Placement(), p.Local.Len())
 		if err != nil {
 			return fmt.Errorf("%s: %w", p.Name(), err)
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/ringo-ml/ringo/ckpt/internal/shard"
 	"github.com/ringo-ml/ringo/ckpt/internal/storage"
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
@@ -43,43 +44,27 @@ var specs = []spec{
 	{"mlp.weight", tensor.BFloat16, []int{5, 9}, &Rule{Dim: 1}, true},
 }
 
-// layout says how a test's ranks hold the model.
-type layout struct {
+// division says how a test's ranks hold the model.
+type division struct {
 	name      string
 	ranks, tp int  // tp divides ranks; ranks of one tp index share its shard in flat ranges
 	flat      bool // else replicas
 }
 
-var layouts = map[string]layout{
+var layouts = map[string]division{
 	"ddp1": {"ddp1", 1, 1, false}, "ddp2": {"ddp2", 2, 1, false}, "ddp3": {"ddp3", 3, 1, false}, "ddp4": {"ddp4", 4, 1, false},
 	"fsdp5": {"fsdp5", 5, 1, true}, "fsdp1": {"fsdp1", 1, 1, true}, "fsdp2": {"fsdp2", 2, 1, true}, "fsdp3": {"fsdp3", 3, 1, true},
 	"fsdp4": {"fsdp4", 4, 1, true}, "tp2": {"tp2", 2, 2, false}, "tp2fsdp2": {"tp2fsdp2", 4, 2, true}, "tp2dp2": {"tp2dp2", 4, 2, false},
 }
 
-// shard returns what a rank holds under a layout.
-func (l layout) shard(t require.TestingT, s spec, rank int) tensor.Shard {
-	tpRank, other, others := rank%l.tp, rank/l.tp, l.ranks/l.tp
-	sh := tensor.Shard{Global: s.dims, Counts: other == 0}
-	n := shard.Product(s.dims)
-	if l.tp > 1 && s.tp != nil {
-		boxes, err := s.tp.Boxes(s.dims, tpRank, l.tp)
-		require.NoError(t, err)
-		sh.Boxes, n = boxes, 0
-		for _, b := range boxes {
-			n += shard.Volume(b)
-		}
-	} else if tpRank > 0 {
-		sh.Counts = false
+// place leaves a rank its part of a parameter.
+func (l division) place(p *tensor.Param, tp *Rule, rank int) {
+	if tp != nil {
+		p.Place(layout.Axis{Axes: 1, Rank: rank % l.tp, Ranks: l.tp}, *tp)
 	}
-	if !l.flat {
-		if l.tp == 1 {
-			return tensor.Shard{}
-		}
-		return sh
+	if l.flat {
+		p.Shard(layout.Share(p.Len(), rank/l.tp, l.ranks/l.tp))
 	}
-	sh.Flat = [2]int{shard.Share(n, other, others), shard.Share(n, other+1, others)}
-	sh.Counts = l.tp == 1 || s.tp != nil || tpRank == 0
-	return sh
 }
 
 // value is element i of a tensor of the test model. Each name and version has other bits.
@@ -108,20 +93,22 @@ func fillPart(x tensor.Tensor, p shard.Part, name string, version int) {
 	}
 }
 
+// fillParam is fillPart of what a rank holds of a parameter.
+func fillParam(t require.TestingT, p *tensor.Param, version int) {
+	held, err := shard.Held(p.Placement(), p.Local.Len())
+	require.NoError(t, err)
+	fillPart(p.Local, held, p.Name(), version)
+}
+
 // newState creates a rank's part of the test model, with the values of a version; version 0 is all zeros.
-func newState(t require.TestingT, g *dist.Group, l layout, version int) *State {
+func newState(t require.TestingT, g *dist.Group, l division, version int) *State {
 	var params nn.Params
 	for _, s := range specs {
 		p := tensor.NewParam(tensor.Constant(0), s.dims...)
 		p.SetName(s.name)
 		p.SetTransposed(s.transposed)
-		p.Shard = l.shard(t, s, g.Rank())
-		whole, err := shard.NewPart(s.dims, p.Shard.Boxes, p.Shard.Flat)
-		require.NoError(t, err)
-		if l.flat && p.Shard.Flat[0] == p.Shard.Flat[1] {
-			whole.Hi = whole.Lo
-		}
-		x := tensor.New(g.Device(), s.dtype, whole.Len())
+		l.place(p, s.tp, g.Rank())
+		x := tensor.New(g.Device(), s.dtype, p.Placement().Len())
 		p.Value, p.Local = x, x
 		params = append(params, p)
 	}
@@ -155,7 +142,7 @@ func newState(t require.TestingT, g *dist.Group, l layout, version int) *State {
 }
 
 // requireState compares every bit of a State with that of a version.
-func requireState(t require.TestingT, g *dist.Group, l layout, version int, got *State) {
+func requireState(t require.TestingT, g *dist.Group, l division, version int, got *State) {
 	want := newState(t, g, l, version)
 	wants, err := want.items()
 	require.NoError(t, err)
@@ -198,7 +185,7 @@ func newSaver(g *dist.Group, fsys disk.FS, dir string, c Config) *Saver {
 }
 
 // save writes a version of the test model and returns its folder.
-func save(t testing.TB, dir string, l layout, version int) string {
+func save(t testing.TB, dir string, l division, version int) string {
 	t.Helper()
 	onRanks(t, l.ranks, func(g *dist.Group) error {
 		s := newSaver(g, disk.OS{}, dir, Config{})
@@ -221,7 +208,7 @@ func sound(fsys disk.FS, path string) error {
 }
 
 // loadAll loads a checkpoint under a layout and compares every bit.
-func loadAll(t testing.TB, path string, l layout, version int, c LoadConfig) {
+func loadAll(t testing.TB, path string, l division, version int, c LoadConfig) {
 	t.Helper()
 	onRanks(t, l.ranks, func(g *dist.Group) error {
 		st := newState(t, g, l, 0)

@@ -13,9 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/ckpt/inspect"
-	"github.com/ringo-ml/ringo/ckpt/internal/shard"
 	"github.com/ringo-ml/ringo/ckpt/internal/storage"
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
@@ -125,9 +125,8 @@ func TestPythonWrites(t *testing.T) {
 		for _, d := range order {
 			p := tensor.NewParam(tensor.Constant(0), 5, 3)
 			p.SetName("w." + d.String())
-			lo, hi := shard.Share(15, g.Rank(), 2), shard.Share(15, g.Rank()+1, 2)
-			p.Shard = tensor.Shard{Global: []int{5, 3}, Flat: [2]int{lo, hi}, Counts: true}
-			p.Local = tensor.New(g.Device(), d, hi-lo)
+			p.Shard(layout.Share(15, g.Rank(), 2))
+			p.Local = tensor.New(g.Device(), d, p.Placement().Len())
 			params = append(params, p)
 		}
 		_, err := Load(context.Background(), g, dir, &State{Params: params}, LoadConfig{})
@@ -136,8 +135,9 @@ func TestPythonWrites(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, 8, r.Tensors)
 		for k, p := range params {
+			first, _ := p.Placement().Range()
 			for i, b := range p.Local.Bytes() {
-				i += p.Shard.Flat[0] * p.Local.DType().Size()
+				i += first * p.Local.DType().Size()
 				want := (31*i + 7*k) % 120
 				if p.Local.DType() == tensor.Bool {
 					want = (7*i + k) % 2

@@ -346,7 +346,7 @@ func (l *loader) restoreOptimizer() error {
 	if have.Scaler != nil && l.cat.Optimizer.Scaler != nil {
 		next.Scaler = l.cat.Optimizer.Scaler
 	}
-	names := l.st.inFiles()
+	names := l.st.inFiles(have.Counts)
 	for name := range next.Counts {
 		if l.anew[name] {
 			continue
@@ -366,10 +366,11 @@ func (l *loader) restoreOptimizer() error {
 
 // without returns the parameters that were loaded without their optimizer tensor of this key.
 func (l *loader) without(key string) (params nn.Params) {
-	loaded := l.loaded()
+	loaded, names := l.loaded(), l.st.inFiles(l.st.optimizer().Counts)
 	for _, p := range l.st.Params {
-		for _, as := range storedNames(p) {
-			if loaded[storage.ItemKey(true, as)] && !loaded[storage.ItemKey(false, as+key)] {
+		keys := names(p.Name()) // of the optimizer
+		for i, as := range storedNames(p) {
+			if loaded[storage.ItemKey(true, as)] && !loaded[storage.ItemKey(false, keys[min(i, len(keys)-1)]+key)] {
 				params = append(params, p)
 				break
 			}

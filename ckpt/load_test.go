@@ -14,9 +14,9 @@ import (
 
 	"github.com/ringo-ml/ringo/ckpt/inspect"
 	"github.com/ringo-ml/ringo/ckpt/internal/disk"
-	"github.com/ringo-ml/ringo/ckpt/internal/shard"
 	"github.com/ringo-ml/ringo/ckpt/internal/storage"
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
@@ -157,7 +157,8 @@ func TestOwned(t *testing.T) {
 	path := save(t, t.TempDir(), layouts["ddp1"], 2)
 	part := func(st *State, rank, ranks int) {
 		n := len(st.Params)
-		st.Params = st.Params[shard.Share(n, rank, ranks):shard.Share(n, rank+1, ranks)]
+		first, end := layout.Share(n, rank, ranks)
+		st.Params = st.Params[first:end]
 		st.Optimizer, st.Extra = nil, nil
 	}
 	onRanks(t, 3, func(g *dist.Group) error {
@@ -220,14 +221,12 @@ var disagreements = map[string]func(g *dist.Group, st *State){
 		p := st.Params[0]
 		st.Optimizer = nil
 		p.Local = tensor.New(g.Device(), tensor.Float32, 263)
-		p.Shard = tensor.Shard{Global: []int{17, 16}, Flat: [2]int{9, 272}}
+		p.Shard(9, 272)
 	},
 	"tok.weight: the boxes {[0 0] [9 16]} and {[0 0] [17 16]} overlap": func(g *dist.Group, st *State) {
 		st.Optimizer = nil
 		if g.Rank() == 1 {
-			p := st.Params[0]
-			p.Local = tensor.New(g.Device(), tensor.Float32, 9*16)
-			p.Shard = tensor.Shard{Global: []int{17, 16}, Boxes: []tensor.Box{{Lo: []int{0, 0}, Hi: []int{9, 16}}}}
+			*st.Params[0] = *rows(g, "tok.weight", []int{17, 16}, 0, layout.Division{})
 		}
 	},
 	"rank 1: tok.weight was never made": func(g *dist.Group, st *State) {

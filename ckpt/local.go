@@ -5,7 +5,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/ringo-ml/ringo/ckpt/internal/shard"
+	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -38,14 +38,16 @@ func newPlanned(st *State, o *optim.State) (p *planned, err error) {
 		n++
 	}
 	p.items, p.sources = make([]item, 0, n), make([]structure, 0, n)
+	apart := st.apart(o.Counts)
 	for x := range st.sources(o) {
 		first := len(p.items)
+		x.apart = !x.model && apart[x.of]
 		if p.items, err = x.appendItems(p.items); err != nil {
 			return nil, err
 		}
 		p.sources = append(p.sources, newStructure(&x, len(p.items)-first))
 	}
-	return p, checkTrained(st.Params, o.Counts)
+	return p, nil
 }
 
 // local returns the local plan to send to rank 0.
@@ -54,7 +56,7 @@ func (p *planned) local(st *State) localPlan {
 	for i := range p.items {
 		l.Items[i] = p.items[i].writeItem
 	}
-	names := st.inFiles()
+	names := st.inFiles(p.counts)
 	for name := range p.counts {
 		l.Counted = append(l.Counted, names(name)...)
 	}
@@ -69,10 +71,7 @@ type structure struct {
 	name       string
 	dtype      tensor.DType
 	length     int
-	global     []int
-	boxes      []tensor.Box
-	flat       [2]int
-	unit       int
+	place      layout.Placement
 	stored     []tensor.Stored
 	transposed bool
 
@@ -81,20 +80,14 @@ type structure struct {
 
 func newStructure(x *source, items int) structure {
 	p := x.of
-	s := structure{x.model, x.name, x.data.DType(), x.data.Len(), slices.Clone(p.Global()), slices.Clone(p.Shard.Boxes),
-		p.Shard.Flat, p.Shard.Unit, slices.Clone(p.Stored()), p.Transposed(), items}
-	for i, b := range s.boxes {
-		s.boxes[i] = tensor.Box{Lo: slices.Clone(b.Lo), Hi: slices.Clone(b.Hi)}
-	}
-	return s
+	return structure{x.model, x.name, x.data.DType(), x.data.Len(), p.Placement(), slices.Clone(p.Stored()), p.Transposed(), items}
 }
 
 // same reports whether a source has this structure. It does not allocate, because a model has thousands of sources.
 func (s *structure) same(x *source) bool {
 	p := x.of
 	return s.model == x.model && s.name == x.name && x.ready() == nil && s.dtype == x.data.DType() && s.length == x.data.Len() &&
-		slices.Equal(s.global, p.Global()) && slices.EqualFunc(s.boxes, p.Shard.Boxes, shard.SameBox) && s.flat == p.Shard.Flat &&
-		s.unit == p.Shard.Unit && slices.Equal(s.stored, p.Stored()) && s.transposed == p.Transposed()
+		s.place.Equal(p.Placement()) && slices.Equal(s.stored, p.Stored()) && s.transposed == p.Transposed()
 }
 
 // plans reports whether the plan is valid for this State and optimizer state. If it is, plans gives the items their

@@ -10,9 +10,9 @@ import (
 
 	"github.com/ringo-ml/ringo/ckpt/inspect"
 	"github.com/ringo-ml/ringo/ckpt/internal/disk"
-	"github.com/ringo-ml/ringo/ckpt/internal/shard"
 	"github.com/ringo-ml/ringo/ckpt/internal/storage"
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -22,72 +22,66 @@ import (
 func halves(g *dist.Group) *State {
 	st := &State{TP: Rules{}}
 	for _, name := range []string{"a", "b", "a.momentum_buffer"} {
-		p := tensor.NewParam(tensor.Constant(0), 2, 6)
-		lo := 2 * g.Rank()
-		p.Shard = tensor.Shard{Global: []int{4, 6}, Boxes: []tensor.Box{{Lo: []int{lo, 0}, Hi: []int{lo + 2, 6}}}}
+		p := new(tensor.Param)
 		if name == "b" {
-			p.Shard = tensor.Shard{Global: []int{10}, Flat: [2]int{5 * g.Rank(), 5*g.Rank() + 5}}
+			*p = *half(g, name, []int{10}, 5*g.Rank(), 5*g.Rank()+5)
+		} else {
+			*p = *rows(g, name, []int{4, 6}, g.Rank(), layout.Division{})
 		}
-		p.SetName(name)
-		resize(g, p, tensor.Float32)
 		st.Params = append(st.Params, p)
 	}
 	st.Optimizer = optim.NewSGD(st.Params[:1], optim.SGDConfig{LR: 0.1})
 	return st
 }
 
-// resize gives a parameter as much memory as its shard describes.
-func resize(g *dist.Group, p *tensor.Param, dtype tensor.DType) {
-	held, err := shard.NewPart(p.Global(), p.Shard.Boxes, p.Shard.Flat)
-	if err != nil {
-		panic(err)
-	}
-	p.Value = tensor.New(g.Device(), dtype, held.Len())
+// rows is a parameter that is cut.
+func rows(g *dist.Group, name string, dims []int, rank int, c layout.Division) *tensor.Param {
+	p := tensor.NewParam(tensor.Constant(0), dims...)
+	p.SetName(name)
+	p.Place(layout.Axis{Axes: 1, Rank: rank, Ranks: 2}, c)
+	return resize(g, p, tensor.Float32)
+}
+
+// half is a parameter of which a rank keeps elements lo to hi-1.
+func half(g *dist.Group, name string, dims []int, lo, hi int) *tensor.Param {
+	p := tensor.NewParam(tensor.Constant(0), dims...)
+	p.SetName(name)
+	p.Shard(lo, hi)
+	return resize(g, p, tensor.Float32)
+}
+
+// resize gives a parameter as much memory as the rank has of it.
+func resize(g *dist.Group, p *tensor.Param, dtype tensor.DType) *tensor.Param {
+	p.Value = tensor.New(g.Device(), dtype, p.Placement().Len())
 	p.Local = p.Value
+	return p
 }
 
 // changes make a plan invalid, except "nothing". They happen in place, as in a program.
 var changes = map[string]func(g *dist.Group, st *State){
 	"nothing": func(*dist.Group, *State) {},
 	"type":    func(g *dist.Group, st *State) { resize(g, st.Params[1], tensor.Float64) },
-	"shape": func(_ *dist.Group, st *State) {
-		st.Params[1].Shard.Global[0] = 5
-		st.Params[1].Shard.Global = append(st.Params[1].Shard.Global, 2)
+	"shape":   func(g *dist.Group, st *State) { *st.Params[1] = *half(g, "b", []int{5, 2}, 5*g.Rank(), 5*g.Rank()+5) },
+	"shape of one length": func(g *dist.Group, st *State) {
+		*st.Params[0] = *rows(g, "a", []int{2, 12}, g.Rank(), layout.Division{Dim: 1})
 	},
-	"shape of one length": func(_ *dist.Group, st *State) {
-		copy(st.Params[0].Shard.Global, []int{2, 12})
-		copy(st.Params[0].Shard.Boxes[0].Lo, []int{0, 6 * st.Params[0].Shard.Boxes[0].Lo[0] / 2})
-		copy(st.Params[0].Shard.Boxes[0].Hi, []int{2, st.Params[0].Shard.Boxes[0].Lo[1] + 6})
+	"size": func(g *dist.Group, st *State) { *st.Params[1] = *half(g, "b", []int{12}, 6*g.Rank(), 6*g.Rank()+6) },
+	"parts": func(g *dist.Group, st *State) {
+		*st.Params[0] = *rows(g, "a", []int{4, 6}, g.Rank(), layout.Division{Parts: []int{2, 2}})
 	},
-	"size": func(g *dist.Group, st *State) {
-		p := st.Params[1]
-		p.Shard.Global[0], p.Shard.Flat = 12, [2]int{6 * g.Rank(), 6*g.Rank() + 6}
-		resize(g, p, tensor.Float32)
-	},
-	"rows that a rank holds": func(g *dist.Group, st *State) {
-		b := st.Params[0].Shard.Boxes[0]
-		if g.Rank() == 0 {
-			b.Hi[0]--
-		} else {
-			b.Lo[0]--
-		}
-		resize(g, st.Params[0], tensor.Float32)
+	"dimension": func(g *dist.Group, st *State) {
+		*st.Params[0] = *rows(g, "a", []int{4, 6}, g.Rank(), layout.Division{Dim: 1})
 	},
 	"elements that a rank holds": func(g *dist.Group, st *State) {
-		st.Params[1].Shard.Flat[1-g.Rank()]++
-		resize(g, st.Params[1], tensor.Float32)
+		*st.Params[1] = *half(g, "b", []int{10}, 6*g.Rank(), 6+4*g.Rank())
 	},
 	"ranks change rows": func(g *dist.Group, st *State) {
-		b := st.Params[0].Shard.Boxes[0]
-		b.Lo[0], b.Hi[0] = 2-b.Lo[0], 6-b.Hi[0]
+		*st.Params[0] = *rows(g, "a", []int{4, 6}, 1-g.Rank(), layout.Division{})
 	},
 	"ranks change elements": func(g *dist.Group, st *State) {
-		st.Params[1].Shard.Flat = [2]int{5 - 5*g.Rank(), 10 - 5*g.Rank()}
+		*st.Params[1] = *half(g, "b", []int{10}, 5-5*g.Rank(), 10-5*g.Rank())
 	},
-	"copies": func(g *dist.Group, st *State) {
-		st.Params[0].Shard.Boxes = nil
-		resize(g, st.Params[0], tensor.Float32)
-	},
+	"copies":     func(g *dist.Group, st *State) { *st.Params[0] = *half(g, "a", []int{4, 6}, 0, 24) },
 	"name":       func(_ *dist.Group, st *State) { st.Params[1].SetName("c") },
 	"names":      func(_ *dist.Group, st *State) { st.Params[0].SetName("b"); st.Params[1].SetName("a") },
 	"order":      func(_ *dist.Group, st *State) { slices.Reverse(st.Params) },
@@ -97,7 +91,9 @@ var changes = map[string]func(g *dist.Group, st *State){
 	"stored": func(_ *dist.Group, st *State) {
 		st.Params[0].SetStored([]tensor.Stored{{Name: "a.0", Rows: 1, Total: 1}, {Name: "a.1", Rows: 3, Total: 3}})
 	},
-	"unit":  func(_ *dist.Group, st *State) { st.Params[0].Shard.Unit = 2 },
+	"unit": func(g *dist.Group, st *State) {
+		*st.Params[0] = *rows(g, "a", []int{4, 6}, g.Rank(), layout.Division{Unit: 2})
+	},
 	"rules": func(_ *dist.Group, st *State) { st.TP["a"] = Rule{Dim: 1} },
 	"no optimizer": func(_ *dist.Group, st *State) {
 		st.Optimizer = nil
@@ -123,9 +119,7 @@ func TestPlanAnew(t *testing.T) {
 				save := func(s *Saver, step int) *job {
 					st.Step = step
 					for _, p := range st.Params {
-						held, err := shard.HeldPart(p.Global(), p.Shard, p.Local.Len())
-						require.NoError(t, err)
-						fillPart(p.Local, held, p.Name(), step)
+						fillParam(t, p, step)
 					}
 					require.NoError(t, s.Save(t.Context(), *st))
 					return s.planned.jobs[0]
@@ -175,7 +169,7 @@ func TestNotReady(t *testing.T) {
 		"a is not contiguous": func(g *dist.Group, p *tensor.Param) {
 			p.Local = tensor.NewTape(g.Device()).Input(tensor.New(g.Device(), tensor.Float32, 6, 4)).Slice(1, 1, 3)
 		},
-		"a: the shard describes 12 elements, the tensor has 11": func(_ *dist.Group, p *tensor.Param) { p.Local = p.Local.Range(0, 11) },
+		"a: its placement is of 12 elements, the tensor has 11": func(_ *dist.Group, p *tensor.Param) { p.Local = p.Local.Range(0, 11) },
 	} {
 		dir := t.TempDir()
 		onRanks(t, 2, func(g *dist.Group) error {

@@ -117,7 +117,7 @@ func (l *loader) matchOptimizer(items []item) {
 		return
 	}
 	l.anew = map[string]bool{}
-	state, names := l.st.Optimizer.State(), l.st.inFiles()
+	state, names := l.st.Optimizer.State(), l.st.inFiles(l.st.Optimizer.State().Counts)
 	for name := range state.Counts {
 		for _, as := range names(name) {
 			if _, ok := l.cat.Optimizer.Counts[as]; !ok {

@@ -10,10 +10,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/ckpt/internal/disk"
-	"github.com/ringo-ml/ringo/ckpt/internal/shard"
 	"github.com/ringo-ml/ringo/ckpt/internal/storage"
 	"github.com/ringo-ml/ringo/ckpt/safetensors"
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
@@ -53,9 +53,8 @@ func othersParams(g *dist.Group, d tensor.DType) nn.Params {
 	params := nn.Params{w, u, kv}
 	for i, p := range params {
 		p.SetName([]string{"w", "u", "kv"}[i])
-		lo, hi := shard.Share(p.Len(), g.Rank(), g.Size()), shard.Share(p.Len(), g.Rank()+1, g.Size())
-		p.Shard = tensor.Shard{Global: p.Dims(), Flat: [2]int{lo, hi}, Counts: true}
-		p.Local = tensor.New(g.Device(), d, hi-lo)
+		p.Shard(layout.Share(p.Len(), g.Rank(), g.Size()))
+		p.Local = tensor.New(g.Device(), d, p.Placement().Len())
 	}
 	return params
 }
@@ -65,8 +64,9 @@ var othersShapes = map[string][]int{"w": {5, 3}, "u": {4, 3}, "k": {1, 2}, "v": 
 // requireOthers checks the values that othersParams has loaded.
 func requireOthers(t *testing.T, params nn.Params) {
 	for _, p := range params {
+		first, _ := p.Placement().Range()
 		for k, got := range tensor.Floats(p.Local) {
-			at := p.Shard.Flat[0] + k
+			at := first + k
 			switch {
 			case p.Name() == "u":
 				at = at%4*3 + at/4

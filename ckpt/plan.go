@@ -34,14 +34,10 @@ func newPlan(locals []localPlan, rules Rules, fileBytes int64) (*plan, []work, e
 	}
 	p := &plan{Draft: *storage.NewDraft(len(locals)), counted: map[string][]int{}}
 	load := make([]int64, len(locals)) // bits that each rank writes so far
-	shares := 0                        // largest number of shares of a tensor
-	for _, t := range tensors {
-		shares = max(shares, t.shares())
-	}
-	extents := map[string][]extent{} // of each tensor
+	extents := map[string][]extent{}   // of each tensor
 	var model, opt []storage.TensorEntry
 	for _, t := range tensors {
-		e, list, err := t.entry(rules, shares, load)
+		e, list, err := t.entry(rules, load)
 		if err != nil {
 			return nil, nil, fmt.Errorf("%s: %w", t.Name, err)
 		}
@@ -70,7 +66,7 @@ func newPlan(locals []localPlan, rules Rules, fileBytes int64) (*plan, []work, e
 }
 
 // entry returns a tensor's entry in the manifest, and its extents with their writers.
-func (o *owned) entry(rules Rules, shares int, load []int64) (e storage.TensorEntry, extents []extent, err error) {
+func (o *owned) entry(rules Rules, load []int64) (e storage.TensorEntry, extents []extent, err error) {
 	boxes, whole, err := o.byBox()
 	if err != nil {
 		return e, nil, err
@@ -83,7 +79,7 @@ func (o *owned) entry(rules Rules, shares int, load []int64) (e storage.TensorEn
 		e.Pieces = append(e.Pieces, x.piece(o.Transposed))
 	}
 	if e.TP = rules.Find(storage.ParamName(o.Model, o.Name)); e.TP == nil {
-		e.TP = o.rule(boxes, whole, shares)
+		e.TP = o.rule()
 	}
 	if e.TP == nil {
 		return e, extents, nil

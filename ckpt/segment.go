@@ -18,7 +18,8 @@ func (x item) divide(as []tensor.Stored) (list []item) {
 	first := 0 // first row of the segment in the parameter
 	for _, s := range as {
 		y := x
-		y.Name, y.Shape = s.Name, slices.Concat([]int{s.Total}, x.Shape[1:])
+		y.Name, y.Shape, y.First = s.Name, slices.Concat([]int{s.Total}, x.Shape[1:]), s.First
+		y.Rule = segmentRule(x.of, first, s)
 		cuts := x.part.Cuts(s, first, y.Shape)
 		if len(cuts) == 0 {
 			none := shard.WholePart(y.Shape)

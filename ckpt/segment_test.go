@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -73,17 +74,6 @@ func (s segmented) element(i int) (name string, at int) {
 	panic("no segment has it")
 }
 
-// part returns what a rank holds.
-func (s segmented) part(t require.TestingT, l layout, rank int) (tensor.Shard, shard.Part) {
-	sh := l.shard(t, spec{name: s.name, dims: s.dims, tp: s.tp}, rank)
-	p, err := shard.NewPart(s.dims, sh.Boxes, sh.Flat)
-	require.NoError(t, err)
-	if l.flat && sh.Flat[0] == sh.Flat[1] {
-		p.Hi = p.Lo
-	}
-	return sh, p
-}
-
 // eachElement calls fn for a rank's elements, with the index in its memory, the stored tensor, and the index in that.
 func (s segmented) eachElement(p shard.Part, fn func(k int, name string, at int)) {
 	k := 0
@@ -97,16 +87,16 @@ func (s segmented) eachElement(p shard.Part, fn func(k int, name string, at int)
 }
 
 // segmentedState is a rank's part of the model. Version 0 is zeros.
-func segmentedState(t require.TestingT, g *dist.Group, l layout, version int) *State {
+func segmentedState(t require.TestingT, g *dist.Group, l division, version int) *State {
 	var params nn.Params
 	for _, s := range segmentedModel {
 		p := tensor.NewParam(tensor.Constant(0), s.dims...)
 		p.SetName(s.name)
 		p.SetTransposed(s.transposed)
 		p.SetStored(s.as)
-		sh, held := s.part(t, l, g.Rank())
-		x := tensor.New(g.Device(), tensor.Float32, held.Len())
-		p.Shard, p.Value, p.Local = sh, x, x
+		l.place(p, s.tp, g.Rank())
+		x := tensor.New(g.Device(), tensor.Float32, p.Placement().Len())
+		p.Value, p.Local = x, x
 		params = append(params, p)
 	}
 	st := &State{Step: version, Params: params, Optimizer: optim.NewAdamW(params, optim.AdamWConfig{LR: 0.1})}
@@ -123,9 +113,10 @@ func segmentedState(t require.TestingT, g *dist.Group, l layout, version int) *S
 }
 
 // eachTensor calls fn for every element of parameters and moments, with its value in version 3.
-func eachTensor(t require.TestingT, g *dist.Group, l layout, st *State, fn func(x []float32, k int, want float32, what string)) {
+func eachTensor(t require.TestingT, g *dist.Group, l division, st *State, fn func(x []float32, k int, want float32, what string)) {
 	for i, s := range segmentedModel {
-		_, held := s.part(t, l, g.Rank())
+		held, err := shard.Held(st.Params[i].Placement(), st.Params[i].Local.Len())
+		require.NoError(t, err)
 		all := map[string]tensor.Tensor{"": st.Params[i].Local}
 		for _, m := range st.Optimizer.State().Tensors {
 			if m.Param == st.Params[i] {
@@ -168,7 +159,7 @@ func TestSegments(t *testing.T) {
 	}
 }
 
-func loadSegments(t *testing.T, path string, l layout, strategy Strategy, what string) {
+func loadSegments(t *testing.T, path string, l division, strategy Strategy, what string) {
 	onRanks(t, l.ranks, func(g *dist.Group) error {
 		st := segmentedState(t, g, l, 0)
 		r, err := Load(context.Background(), g, path, st, LoadConfig{Strategy: strategy})
@@ -266,10 +257,6 @@ func TestSegmentsMisuse(t *testing.T) {
 			st.Optimizer = nil
 		},
 		"k.weight: rank 0 lists elements of it twice": func(st *State) { st.Params = append(st.Params, st.Params[0]); st.Optimizer = nil },
-		"files keep q.weight and kv.weight in c_attn.weight, and the optimizer has one of them: freeze both or none": func(st *State) {
-			st.Params[1].Freeze()
-			st.Optimizer = optim.NewAdamW(st.Params, optim.AdamWConfig{LR: 0.1})
-		},
 		"files keep q.weight in c_attn.weight, with another parameter: " +
 			"the optimizer has done 1 steps of one and 2 of the other": func(st *State) {
 			o := st.Optimizer.State()
@@ -278,5 +265,52 @@ func TestSegmentsMisuse(t *testing.T) {
 		},
 	} {
 		require.ErrorContains(t, save(change), want)
+	}
+}
+
+// Of a tensor that holds several parameters, some may be frozen: the optimizer's state of the others is stored under their own names.
+func TestSegmentsFrozenInPart(t *testing.T) {
+	state := func(g *dist.Group, l string, version int) *State {
+		st := segmentedState(t, g, layouts[l], version)
+		old := st.Optimizer.State()
+		st.Params[1].Freeze() // q.weight, beside kv.weight
+		st.Optimizer = optim.NewAdamW(st.Params, optim.AdamWConfig{LR: 0.1})
+		if version > 0 {
+			old.Tensors = slices.DeleteFunc(old.Tensors, func(x optim.StateTensor) bool { return x.Param == st.Params[1] })
+			delete(old.Counts, "q.weight")
+			require.NoError(t, st.Optimizer.SetState(old))
+		}
+		return st
+	}
+	dir := t.TempDir()
+	onRanks(t, 2, func(g *dist.Group) error {
+		return NewSaver(g, dir, Config{}).Save(context.Background(), *state(g, "fsdp2", 3))
+	})
+	path := filepath.Join(dir, storage.StepName(3))
+	require.True(t, mustVerify(t, path, inspect.VerifyConfig{Layout: "fsdp=3"}).OK)
+	_, list, err := inspect.List(path)
+	require.NoError(t, err)
+	var names []string
+	for _, x := range list {
+		if x.Kind == "optimizer" && strings.HasSuffix(x.Name, ".exp_avg") {
+			names = append(names, x.Name)
+		}
+	}
+	require.Contains(t, names, "kv.weight.exp_avg")
+	require.NotContains(t, names, "c_attn.weight.exp_avg")
+	require.Contains(t, names, "c_attn.bias.exp_avg", "both are trained")
+	for _, l := range []string{"ddp1", "fsdp3"} {
+		onRanks(t, layouts[l].ranks, func(g *dist.Group) error {
+			got, want := state(g, l, 0), state(g, l, 3)
+			if _, err := Load(context.Background(), g, path, got, LoadConfig{}); err != nil {
+				return err
+			}
+			a, b := got.Optimizer.State(), want.Optimizer.State()
+			require.Equal(t, b.Counts, a.Counts)
+			for i, x := range b.Tensors {
+				require.Equal(t, x.Tensor.Bytes(), a.Tensors[i].Tensor.Bytes(), x.Name)
+			}
+			return nil
+		})
 	}
 }

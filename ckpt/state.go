@@ -18,7 +18,7 @@ import (
 )
 
 // State is what a checkpoint holds of a training run. All ranks give the same State, except for the parameters: each
-// rank lists those that it holds (with pipeline parallelism, only some), and their Shard says which part.
+// rank lists those that it holds (with pipeline parallelism, only some), and their Placement says which part.
 type State struct {
 	// Step is the number of steps done. Load sets it.
 	Step int
@@ -43,7 +43,7 @@ type State struct {
 	Base *Base
 	// TP says how tensor parallelism cuts the parameters. It is stored in ringo.json for loading on another layout. The
 	// stored tensor of a transposed parameter is cut along the other dimension. Parameters that are already cut need no
-	// Rule: Save finds it from the ranks' parts.
+	// Rule: their placement has it.
 	TP Rules
 }
 
@@ -73,18 +73,19 @@ type source struct {
 	name  string
 	of    *tensor.Param // whose value or state it is
 	data  tensor.Tensor
+	apart bool // stored under its own name, not as of's segments
 }
 
 // sources yields the tensors of a State; o is its optimizer's state.
 func (st *State) sources(o *optim.State) iter.Seq[source] {
 	return func(yield func(source) bool) {
 		for _, p := range st.Params {
-			if !yield(source{true, p.Name(), p, p.Local}) {
+			if !yield(source{model: true, name: p.Name(), of: p, data: p.Local}) {
 				return
 			}
 		}
 		for _, t := range o.Tensors {
-			if !yield(source{false, t.Name, t.Param, t.Tensor}) {
+			if !yield(source{name: t.Name, of: t.Param, data: t.Tensor}) {
 				return
 			}
 		}
@@ -109,22 +110,23 @@ func (st *State) items() ([]item, error) {
 	return p.items, nil
 }
 
-// checkTrained returns an error if the optimizer has one parameter of a stored tensor and not another: the stored
-// optimizer state would be incomplete.
-func checkTrained(params nn.Params, counts map[string]int) error {
-	first := map[string]*tensor.Param{}
-	for _, p := range params {
-		_, trained := counts[p.Name()]
-		for _, name := range storedNames(p) {
-			q := first[name]
-			if q == nil {
-				first[name] = p
-			} else if _, other := counts[q.Name()]; other != trained {
-				return fmt.Errorf("files keep %s and %s in %s, and the optimizer has one of them: freeze both or none", q.Name(), p.Name(), name)
+// apart returns the parameters that files keep with others of which the optimizer does not have all. Its state for them is stored under
+// their own names: that of a whole tensor would be incomplete.
+func (st *State) apart(counts map[string]int) map[*tensor.Param]bool {
+	list, untrained := map[*tensor.Param]bool{}, map[string]bool{}
+	for _, p := range st.Params {
+		if _, trained := counts[p.Name()]; !trained && p.Stored() != nil {
+			for _, name := range storedNames(p) {
+				untrained[name] = true
 			}
 		}
 	}
-	return nil
+	for _, p := range st.Params {
+		if p.Stored() != nil {
+			list[p] = slices.ContainsFunc(storedNames(p), func(name string) bool { return untrained[name] })
+		}
+	}
+	return list
 }
 
 // ready returns an error if a source has no values to read. It waits for values that are still being computed.
@@ -147,20 +149,24 @@ func (s *source) appendItems(list []item) ([]item, error) {
 	p := s.of
 	x := item{of: p, data: s.data, from: s.data.DType()}
 	x.writeItem = writeItem{Model: s.model, Name: s.name, DType: storage.DTypes[x.from], Shape: append([]int{}, p.Global()...),
-		Unit: p.Shard.Unit}
+		Rule: ruleOf(p)}
 	var err error
-	if x.part, err = shard.HeldPart(x.Shape, p.Shard, s.data.Len()); err != nil {
+	if x.part, err = shard.Held(p.Placement(), s.data.Len()); err != nil {
 		return nil, fmt.Errorf("%s: %w", s.name, err)
 	}
 	first := len(list)
-	if as := p.Stored(); as != nil {
+	as := p.Stored()
+	if s.apart {
+		as = nil
+	}
+	if as != nil {
 		list = append(list, x.divide(as)...)
 	} else {
 		list = append(list, x)
 	}
 	for i := range list[first:] {
 		x := &list[first+i]
-		if p.Stored() != nil {
+		if as != nil {
 			x.Name += strings.TrimPrefix(s.name, p.Name()) // the optimizer's key
 		}
 		if p.Transposed() && len(x.Shape) == 2 {
@@ -224,7 +230,8 @@ type writeItem struct {
 	Transposed bool
 	Boxes      []tensor.Box // in memory; none: the whole tensor
 	Flat       [2]int
-	Unit       int // see Rule
+	Rule       *Rule // by which ranks have cut the tensor, or the segment; nil: by none
+	First      int   // row of the segment in the tensor
 	Expert     *storage.Expert
 }
 
@@ -261,7 +268,7 @@ func (st *State) storedCounts(o *optim.State) (map[string]int, error) {
 	if !slices.ContainsFunc(slices.Collect(maps.Values(o.Counts)), func(n int) bool { return n != o.Steps }) {
 		return stored, nil
 	}
-	names := st.inFiles()
+	names := st.inFiles(o.Counts)
 	for _, name := range slices.Sorted(maps.Keys(o.Counts)) { // the error is the same on all ranks
 		n := o.Counts[name]
 		for _, as := range names(name) {
@@ -276,11 +283,13 @@ func (st *State) storedCounts(o *optim.State) (map[string]int, error) {
 	return stored, nil
 }
 
-// inFiles returns a function that gives the stored names of a parameter of the optimizer.
-func (st *State) inFiles() func(name string) []string {
-	names := map[string][]string{}
+// inFiles returns a function that gives the stored names of a parameter of the optimizer, which has these step counts.
+func (st *State) inFiles(counts map[string]int) func(name string) []string {
+	names, apart := map[string][]string{}, st.apart(counts)
 	for _, p := range st.Params {
-		names[p.Name()] = storedNames(p)
+		if !apart[p] {
+			names[p.Name()] = storedNames(p)
+		}
 	}
 	return func(name string) []string {
 		if as, ok := names[name]; ok {

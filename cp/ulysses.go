@@ -6,6 +6,7 @@ import (
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/autograd"
 	"github.com/ringo-ml/ringo/internal/rebuild"
+	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -38,11 +39,7 @@ func (u *Ulysses) Part(x tensor.Tensor) tensor.Tensor {
 		fail("Ulysses.Part", "%v: %d positions do not divide over %d ranks", x.Shape(), total, u.Group.Size())
 	}
 	u.agree(x)
-	lo, counts := 0, autograd.Shares(total, u.Group.Size())
-	for _, n := range counts[:u.Group.Rank()] {
-		lo += n
-	}
-	hi := lo + counts[u.Group.Rank()]
+	lo, hi := layout.Share(total, u.Group.Rank(), u.Group.Size())
 	dims[1] = hi - lo
 	y := tensor.New(x.Device(), x.DType(), dims...)
 	for i := range rows {
@@ -54,12 +51,18 @@ func (u *Ulysses) Part(x tensor.Tensor) tensor.Tensor {
 
 // ToHeads returns the function for queries, keys and values. Apply it before rotary positions and attention.
 func (u *Ulysses) ToHeads() tensor.Function {
-	return &exchange{AllToAll: autograd.AllToAll{Group: u.Group, Split: 2, Concat: 1}, u: u}
+	return u.exchange(2, 1)
 }
 
 // ToPositions returns the function for the output of attention.
 func (u *Ulysses) ToPositions() tensor.Function {
-	return &exchange{AllToAll: autograd.AllToAll{Group: u.Group, Split: 1, Concat: 2}, u: u, back: true}
+	f := u.exchange(1, 2)
+	f.back = true
+	return f
+}
+
+func (u *Ulysses) exchange(split, concat int) *exchange {
+	return &exchange{AllToAll: autograd.AllToAll{Group: u.Group, Split: split, Concat: concat}, u: u, counts: make([]int, u.Group.Size())}
 }
 
 type exchange struct {
@@ -75,7 +78,7 @@ func (f *exchange) Forward(c *tensor.Ctx, in []tensor.Tensor) tensor.Tensor {
 	if total == 0 && !c.Need(0) {
 		return x
 	}
-	f.shareCounts(total)
+	f.counts = layout.Shares(f.counts, total)
 	mine, want, heads := x.Dim(1), f.counts[g.Rank()], x.Dim(2)/f.u.HeadDim
 	if f.back {
 		want = total
@@ -97,17 +100,6 @@ func (f *exchange) Forward(c *tensor.Ctx, in []tensor.Tensor) tensor.Tensor {
 		f.Recv = f.counts
 	}
 	return f.AllToAll.Forward(c, in)
-}
-
-// shareCounts writes the positions of each rank to f.counts: the first ones have one more where they do not divide.
-func (f *exchange) shareCounts(total int) {
-	n := f.Group.Size()
-	if f.counts == nil {
-		f.counts = make([]int, n)
-	}
-	for i := range f.counts {
-		f.counts[i] = (total + n - 1 - i) / n
-	}
 }
 
 func fail(op, format string, a ...any) {

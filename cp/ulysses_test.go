@@ -8,6 +8,7 @@ import (
 	"github.com/ringo-ml/ringo/cp"
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/disttest"
+	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -59,7 +60,9 @@ func TestUlyssesRefuses(t *testing.T) {
 		err = tensor.Try(func() { tape.Apply(u.ToHeads(), tape.Use(p)) })
 		require.ErrorContains(t, err, "an input is invariant, must be varying")
 		tape.Reset()
-		p.Lay(mesh.Group("cp").Axes(), tensor.Cut)
+		p = tensor.NewParam(tensor.Constant(1), 3, 32, 16)
+		p.Place(mesh.Group("cp").Axis(), layout.Division{Dim: 1})
+		p.Make(r.Device, tensor.Float32, 1)
 		err = tensor.Try(func() { tape.Apply(u.ToHeads(), tape.Use(p)) })
 		require.ErrorContains(t, err, "whole sequences")
 		return nil

@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/layout"
 )
 
 // named is failing with a name.
@@ -50,8 +52,8 @@ func TestErrorNamesSample(t *testing.T) {
 // partOf returns the samples of a rank in the first epoch.
 func partOf(n, batch, rank, ranks int) (samples []int) {
 	for _, global := range naive(n, batch, true, 0, 0) {
-		first, rows := part(len(global), rank, ranks)
-		samples = append(samples, global[first:first+rows]...)
+		first, end := layout.Share(len(global), rank, ranks)
+		samples = append(samples, global[first:end]...)
 	}
 	return samples
 }

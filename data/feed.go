@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -33,7 +34,7 @@ func (l *Loader) newBatchBuffer() batchBuffer {
 		dev = hostDevice
 	}
 	rows := min(l.cfg.Batch, l.n)
-	_, most := part(rows, 0, l.cfg.Sharder.Size()) // rank 0 has the largest part
+	_, most := layout.Share(rows, 0, l.cfg.Sharder.Size()) // rank 0 has the largest part
 	sx, sy := l.ds.Shapes()
 	full := view{x: stagedRows(dev, sx, most), y: stagedRows(dev, sy, most)}
 	full.X, full.Y = full.x, full.y
@@ -56,7 +57,8 @@ func stagedRows(dev tensor.Device, s tensor.Shape, rows int) tensor.Tensor {
 
 // cut returns this rank's part of a batch of global rows, as views of all.
 func (l *Loader) cut(all view, sx, sy tensor.Shape, global int) view {
-	first, rows := part(global, l.cfg.Sharder.Rank(), l.cfg.Sharder.Size())
+	first, end := layout.Share(global, l.cfg.Sharder.Rank(), l.cfg.Sharder.Size())
+	rows := end - first
 	v := view{x: firstRows(all.x, sx, rows), y: firstRows(all.y, sy, rows)}
 	v.Batch = Batch{X: firstRows(all.X, sx, rows), Y: firstRows(all.Y, sy, rows), First: first, Rows: rows, Global: global}
 	r := tensor.Rows{First: first, Stride: 1, Total: global}

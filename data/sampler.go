@@ -25,14 +25,3 @@ func ascending(perm []int) {
 		perm[i] = i
 	}
 }
-
-// part divides the rows of a global batch into contiguous parts, one for each rank, and returns the place and size of rank's part. Sizes
-// differ by at most one; the first ranks get the larger parts.
-func part(rows, rank, ranks int) (first, n int) {
-	n, extra := rows/ranks, rows%ranks
-	first = rank*n + min(rank, extra)
-	if rank < extra {
-		n++
-	}
-	return first, n
-}

@@ -47,20 +47,3 @@ func TestPermuteUniform(t *testing.T) {
 	assert.Len(t, count, 24)
 	assert.Less(t, chi, 49.7)
 }
-
-func TestPart(t *testing.T) {
-	for rows := range 30 {
-		for ranks := 1; ranks <= 9; ranks++ {
-			next, least, most := 0, rows, 0
-			for r := range ranks {
-				first, n := part(rows, r, ranks)
-				assert.Equal(t, next, first, "%d rows, rank %d of %d", rows, r, ranks)
-				next, least, most = first+n, min(least, n), max(most, n)
-			}
-			assert.Equal(t, rows, next)
-			assert.LessOrEqual(t, most-least, 1)
-			_, n := part(rows, 0, ranks)
-			assert.Equal(t, most, n, "the first ranks get the extra rows")
-		}
-	}
-}

@@ -80,7 +80,7 @@ func own(p *tensor.Param, h tensor.Hooks, g *dist.Group) error {
 	if err := p.Own(h); err != nil {
 		return fmt.Errorf("ddp: %w", err)
 	}
-	return tensor.Try(func() { p.Lay(g.Axes(), tensor.Replicated) })
+	return tensor.Try(func() { p.SumOver(g.Axes()) })
 }
 
 // prepare makes, verifies and broadcasts the values of all parameters and buffers.
@@ -111,9 +111,7 @@ func prepare(g *dist.Group, model any, c Config) (nn.Params, error) {
 	}
 	works := make([]dist.Work, len(params))
 	for i, p := range params {
-		over := c.group(g, p)
-		works[i] = over.Broadcast(p.Value, 0)
-		p.NarrowCounts(over.Rank() == 0)
+		works[i] = c.group(g, p).Broadcast(p.Value, 0)
 	}
 	for _, w := range works {
 		if err := w.Wait(); err != nil {
@@ -158,7 +156,7 @@ func verify(g *dist.Group, params nn.Params, settings []string, c Config) error 
 			line += fmt.Sprintf(" over the group number %d of Over", k)
 		}
 		lines = append(lines, line)
-		parts[k] = append(parts[k], fmt.Sprintf("of %s the part %v %v", p.Name(), p.Dims(), p.Shard.Boxes))
+		parts[k] = append(parts[k], fmt.Sprintf("of %s the part %v", p.Name(), p.Placement()))
 	}
 	if err := dist.Agree(g, "ddp", append(lines, parts[0]...), nil); err != nil || len(groups) == 1 {
 		return err

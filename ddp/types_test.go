@@ -10,6 +10,7 @@ import (
 	"github.com/ringo-ml/ringo/ddp"
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/autograd"
+	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -76,8 +77,7 @@ func TestSharedGain(t *testing.T) {
 				}
 				dp, tp := mesh.Group("dp"), mesh.Group("tp")
 				model := &struct{ Gain, Wide *tensor.Param }{tensor.NewParam(tensor.Constant(1), 1), tensor.NewParam(tensor.Constant(1), 4)}
-				model.Wide.Cut([]int{2}, tensor.Box{Lo: []int{2 * tp.Rank()}, Hi: []int{2*tp.Rank() + 2}})
-				model.Wide.Lay(tp.Axes(), tensor.Cut)
+				model.Wide.Place(tp.Axis(), layout.Division{})
 				if c.through {
 					model.Gain.Through(&autograd.Copy{Group: tp})
 				}

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/ringo-ml/ringo/internal/where"
+	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -123,11 +124,16 @@ func (g *grid) differ(x, y int) (a tensor.Axes) {
 	return a
 }
 
-// Axes returns the axes of the job along which the members of g differ. tensor.Rows.Over, tensor.Param.Lay and the types of Functions use
-// them. The axes come from the first Mesh over all ranks. Without a Mesh there is one axis, "world", of all ranks; if Axes is called
+// Axes returns the axes of the job along which the members of g differ. tensor.Rows.Over, tensor.Param.SumOver and the types of Functions
+// use them. The axes come from the first Mesh over all ranks. Without a Mesh there is one axis, "world", of all ranks; if Axes is called
 // before the first Mesh, it stays so, and a Mesh with other axes is an error. A group has axes if its members are all ranks along them,
 // however it was made. Any other group (a part of an axis, a diagonal) has none, like a group of one rank. Types are not checked along it.
 func (g *Group) Axes() tensor.Axes { return g.must().grid.axes(g.ranks) }
+
+// Axis returns the axes and this rank's place on them, as tensor.Param.Place needs it.
+func (g *Group) Axis() layout.Axis {
+	return layout.Axis{Axes: g.Axes(), Rank: g.Rank(), Ranks: g.Size()}
+}
 
 // sees is the advice for each kind of type error.
 var sees = map[tensor.Clash]string{

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -57,6 +58,11 @@ func TestAxes(t *testing.T) {
 				return err
 			}
 		}
+		p, last := tensor.NewParam(tensor.Constant(1), 4, 2), r.World.Rank()/2
+		p.Place(pair.Axis(), layout.Division{})
+		assert.Equal(t, 3-last, p.Placement().Boxes()[0].Lo[0], "the group counts its ranks from the end")
+		err = tensor.Try(func() { p.Place(diagonal.Axis(), layout.Division{Dim: 1}) })
+		assert.ErrorContains(t, err, "a group of 2 ranks that is no axis of the job: make the first Mesh of the job with an axis for it")
 		return nil
 	})
 	assert.NoError(t, err)

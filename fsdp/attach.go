@@ -122,7 +122,7 @@ func (s *Sharding) makeEmpty(p *tensor.Param, over *ranks, compute tensor.DType)
 		dev = s.cfg.Offload
 	}
 	p.Local, p.Grad = tensor.New(dev, s.cfg.DType, p.Dims()...), tensor.New(dev, s.cfg.DType, p.Dims()...)
-	p.Lay(over.axes(), tensor.Replicated)
+	p.SumOver(over.axes())
 }
 
 // foreign reports whether a parameter is not for this Sharding: it is ignored, or another Attach has it. This package does not make,

@@ -47,10 +47,7 @@ func TestShards(t *testing.T) {
 			}, func() model { return newToy() }, func(_ *dist.Rank, _ model, _ *fsdp.Sharding, params nn.Params) {
 				mine, total := map[string][]float64{}, 0
 				for _, p := range params {
-					lo, hi := p.Shard.Flat[0], p.Shard.Flat[1]
-					require.NotEqual(t, [2]int{}, p.Shard.Flat, "that would be all of it")
-					require.Equal(t, p.Dims(), p.Shard.Global)
-					require.True(t, p.Shard.Counts)
+					lo, hi := p.Placement().Range()
 					require.Equal(t, hi-lo, p.Local.Len())
 					require.Equal(t, whole[p.Name()][lo:hi], tensor.Floats(p.Local))
 					mine[p.Name()] = whole[p.Name()][lo:hi]

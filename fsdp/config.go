@@ -165,6 +165,17 @@ func (s *Sharding) SumFloats(x []float64) error {
 	return s.all.control.SumFloats(x)
 }
 
+// Rank is this rank's number among the ranks of Shard and Replicate.
+func (s *Sharding) Rank() int {
+	if s.all.replicate == nil {
+		return s.cfg.Shard.Rank()
+	}
+	return s.all.replicate.Rank()*s.cfg.Shard.Size() + s.cfg.Shard.Rank()
+}
+
+// Size is the number of the ranks of Shard and Replicate.
+func (s *Sharding) Size() int { return s.all.size() }
+
 // SumTensor is SumFloats for a tensor, in the memory of its device.
 func (s *Sharding) SumTensor(x tensor.Tensor) error {
 	return s.all.allReduce(s.cfg.Shard, x, dist.Sum)

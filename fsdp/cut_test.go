@@ -10,6 +10,7 @@ import (
 	"github.com/ringo-ml/ringo/dist/autograd"
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/fsdp"
+	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -110,21 +111,10 @@ func newMixerAgain() cutModel {
 
 func (n *mixer) cut(m *dist.Mesh) {
 	n.tp = m.Group("tp")
-	wide, k := heads*perHead, heads*perHead/n.tp.Size()
-	lo := n.tp.Rank() * k
-	var boxes []tensor.Box
-	for i := range 3 {
-		boxes = append(boxes, tensor.Box{Lo: []int{i*wide + lo, 0}, Hi: []int{i*wide + lo + k, width}})
-	}
-	n.QKV.Cut([]int{3 * k, width}, boxes...)
-	n.Out.Cut([]int{width, k}, tensor.Box{Lo: []int{0, lo}, Hi: []int{width, lo + k}})
-	for _, p := range []*tensor.Param{n.QKV, n.Out} {
-		p.Lay(n.tp.Axes(), tensor.Cut)
-	}
+	wide := heads * perHead
+	n.QKV.Place(n.tp.Axis(), layout.Division{Parts: []int{wide, wide, wide}, Unit: perHead})
+	n.Out.Place(n.tp.Axis(), layout.Division{Dim: 1, Unit: perHead})
 	n.Gain.Through(&autograd.Copy{Group: n.tp})
-	for _, p := range append(nn.Within(n.In), append(nn.Within(n.Norm), n.Gain)...) { // whole on all ranks of tp
-		p.NarrowCounts(n.tp.Rank() == 0)
-	}
 }
 
 func (n *mixer) sharding(m *dist.Mesh) (shard, replicate *dist.Group) {
@@ -195,9 +185,7 @@ func newExperts() cutModel {
 
 func (n *experts) cut(m *dist.Mesh) {
 	n.ep = m.Group("ep")
-	k := expertsOfModel / n.ep.Size()
-	n.Experts.Cut([]int{k, width, width}, tensor.Box{Lo: []int{n.ep.Rank() * k, 0, 0}, Hi: []int{(n.ep.Rank() + 1) * k, width, width}})
-	n.Experts.Lay(n.ep.Axes(), tensor.Cut)
+	n.Experts.Place(n.ep.Axis(), layout.Division{})
 }
 
 func (n *experts) sharding(m *dist.Mesh) (shard, replicate *dist.Group) {

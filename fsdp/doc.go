@@ -23,7 +23,7 @@
 // A unit is a set of parameters that are gathered together, such as those of a transformer block. They lie in one flat buffer. Each
 // rank owns a part of it. The parts differ by one element at most, without padding. Frozen parameters are divided apart from
 // the others, so that the optimizer's state is divided evenly whatever is frozen at Attach. Param.Local is this rank's part of a
-// parameter: the optimizer updates it, and Param.Shard describes it. It may be empty.
+// parameter: the optimizer updates it, and Param.Placement describes it. It may be empty.
 //
 //   - Stage 1 shards the optimizer's state. Ranks hold whole parameters and gradients. After the last microbatch each unit
 //     is reduce-scattered, and the next forward pass gathers it.

@@ -115,11 +115,7 @@ func (s *Sharding) attachPiece(pc *piece) error {
 	}
 	p.Value = u.flat.Range(pc.off, pc.off+p.Len()).View(p.Dims()...)
 	p.Local = local
-	p.NarrowCounts(u.over.isFirstCopy())
-	p.Shard.Flat = [2]int{pc.lo, pc.hi}
-	if pc.hi == 0 { // {0,0} would be all of it
-		p.Shard.Flat = [2]int{p.Len(), p.Len()}
-	}
+	p.Shard(pc.lo, pc.hi)
 	if !p.Frozen() {
 		pc.grad = u.grads.Range(pc.off, pc.off+p.Len()).View(p.Dims()...)
 		pc.part = u.host.Range(at, at+pc.hi-pc.lo)
@@ -133,7 +129,7 @@ func own(p *tensor.Param, h tensor.Hooks, axes tensor.Axes) error {
 	if err := p.Own(h); err != nil {
 		return err
 	}
-	return tensor.Try(func() { p.Lay(axes, tensor.Replicated) })
+	return tensor.Try(func() { p.SumOver(axes) })
 }
 
 func (s *Sharding) cast(dst, src tensor.Tensor) {

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -64,20 +65,13 @@ type part struct {
 // shard gives the optimizer this rank's part of p.
 func (n *naive) shard(p *tensor.Param) error {
 	rank, ranks, dev := n.g.Rank(), n.g.Size(), n.g.Device()
-	pt := &part{p: p, counts: make([]int, ranks)}
-	for r := range ranks {
-		pt.counts[r] = cut(p.Len(), r+1, ranks) - cut(p.Len(), r, ranks)
-	}
-	lo, hi := cut(p.Len(), rank, ranks), cut(p.Len(), rank+1, ranks)
+	pt := &part{p: p, counts: layout.Shares(make([]int, ranks), p.Len())}
+	lo, hi := layout.Share(p.Len(), rank, ranks)
 	p.Local = tensor.NewFor(tensor.Parameters, dev, p.Value.DType(), max(hi-lo, 1)).Range(0, hi-lo)
 	tensor.Copy(p.Local, p.Value.View(p.Len()).Range(lo, hi))
 	pt.grad = tensor.NewFor(tensor.Gradients, dev, p.Value.DType(), max(hi-lo, 1)).Range(0, hi-lo)
 	pt.whole = tensor.NewFor(tensor.Gradients, dev, p.Value.DType(), p.Dims()...)
-	p.NarrowCounts(true)
-	p.Shard.Flat = [2]int{lo, hi}
-	if hi == 0 { // {0,0} would be all of it
-		p.Shard.Flat = [2]int{p.Len(), p.Len()}
-	}
+	p.Shard(lo, hi)
 	n.of[p], n.parts = pt, append(n.parts, pt)
 	return own(p, n, n.g.Axes())
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/ringo-ml/ringo/dist/autograd"
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/fsdp"
+	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
@@ -22,25 +23,16 @@ type gauge struct {
 	L *nn.Linear
 }
 
-// normOf returns the norm of the gradients of a gauge on fsdp × tp ranks, all of which have the row 1, 2, 3, 4. With narrow,
-// one of the ranks of tp counts what is whole.
-func normOf(r *dist.Rank, shards, parts int, narrow bool, norm func(r *dist.Rank, s *fsdp.Sharding) optim.Norm) (float64, error) {
+// normOf returns the norm of the gradients of a gauge on fsdp × tp ranks, all of which have the row 1, 2, 3, 4.
+func normOf(r *dist.Rank, shards, parts int, norm func(r *dist.Rank, s *fsdp.Sharding) optim.Norm) (float64, error) {
 	mesh, err := r.Mesh(fmt.Sprintf("fsdp=%d,tp=%d", shards, parts))
 	if err != nil {
 		return 0, err
 	}
 	rows, tp := mesh.Group("fsdp"), mesh.Group("tp")
 	m := &gauge{nn.NewLayerNorm(4), nn.NewLinear(4, 4)}
-	lo, hi := 4*tp.Rank()/parts, 4*(tp.Rank()+1)/parts
-	m.L.W.Cut([]int{hi - lo, 4}, tensor.Box{Lo: []int{lo, 0}, Hi: []int{hi, 4}})
-	m.L.B.Cut([]int{hi - lo}, tensor.Box{Lo: []int{lo}, Hi: []int{hi}})
-	for _, p := range nn.Within(m.L) {
-		p.Lay(tp.Axes(), tensor.Cut)
-	}
-	if narrow {
-		m.N.W.NarrowCounts(tp.Rank() == 0)
-		m.N.B.NarrowCounts(tp.Rank() == 0)
-	}
+	m.L.W.Place(tp.Axis(), layout.Division{})
+	m.L.B.Place(tp.Axis(), layout.Division{})
 	s := fsdp.New(fsdp.Config{Shard: rows, DType: tensor.Float64, Seed: 7})
 	s.Unit(m)
 	params, err := s.Attach(m)
@@ -63,10 +55,10 @@ func ofWorld(r *dist.Rank, _ *fsdp.Sharding) optim.Norm { return r.World }
 
 // The norm over fsdp × tp is that of one rank, also unevenly cut. Counting copies once made 9.591 of it.
 func TestNormOverTwoAxes(t *testing.T) {
-	for _, layout := range [][2]int{{1, 1}, {2, 1}, {2, 2}, {2, 3}, {1, 4}} {
-		require.NoError(t, disttest.OnRanks(layout[0]*layout[1], func(r *dist.Rank) error {
-			got, err := normOf(r, layout[0], layout[1], true, ofWorld)
-			require.InDelta(t, 9.2731417*float64(layout[0])/2, got, 1e-6, "fsdp=%d,tp=%d", layout[0], layout[1])
+	for _, sizes := range [][2]int{{1, 1}, {2, 1}, {2, 2}, {2, 3}, {1, 4}} {
+		require.NoError(t, disttest.OnRanks(sizes[0]*sizes[1], func(r *dist.Rank) error {
+			got, err := normOf(r, sizes[0], sizes[1], ofWorld)
+			require.InDelta(t, 9.2731417*float64(sizes[0])/2, got, 1e-6, "fsdp=%d,tp=%d", sizes[0], sizes[1])
 			return err
 		}))
 	}
@@ -75,23 +67,20 @@ func TestNormOverTwoAxes(t *testing.T) {
 // What would be another norm is refused, with the parameter and what to do, on all ranks.
 func TestWrongNormsAreRefused(t *testing.T) {
 	for name, c := range map[string]struct {
-		narrow bool
-		norm   func(r *dist.Rank, s *fsdp.Sharding) optim.Norm
-		want   string
+		norm func(r *dist.Rank, s *fsdp.Sharding) optim.Norm
+		want string
 	}{
-		"none": {true, func(*dist.Rank, *fsdp.Sharding) optim.Norm { return nil },
+		"none": {func(*dist.Rank, *fsdp.Sharding) optim.Norm { return nil },
 			".weight, and there is no Norm: Clip and Scaler would go by the norm of this rank's part; give Config.Norm the group of all ranks that hold parts (Norm: r.World)"},
-		"over the axes of fsdp": {true, func(_ *dist.Rank, s *fsdp.Sharding) optim.Norm { return s },
+		"over the axes of fsdp": {func(_ *dist.Rank, s *fsdp.Sharding) optim.Norm { return s },
 			"Norm must be the group of all ranks that hold parts of it (Norm: r.World)"},
-		"copies count": {false, ofWorld, "optim: the ranks of Norm count 8 elements of n.weight, which has 4: " +
-			"the norm of gradients would be too large; of the ranks that hold the same, all but one must say so: p.NarrowCounts(g.Rank() == 0)"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var mu sync.Mutex
 			refused := 0
 			err := disttest.OnRanks(4, func(r *dist.Rank) error {
 				var err error
-				if failed := tensor.Try(func() { _, err = normOf(r, 2, 2, c.narrow, c.norm) }); failed != nil {
+				if failed := tensor.Try(func() { _, err = normOf(r, 2, 2, c.norm) }); failed != nil {
 					err = failed
 				}
 				mu.Lock()

@@ -74,3 +74,5 @@ func TestOptimizersAreTheSame(t *testing.T) {
 type discard struct{}
 
 func (discard) SumFloats([]float64) error { panic("a norm before settings were compared") }
+func (discard) Rank() int                 { return 0 }
+func (discard) Size() int                 { return 1 }

@@ -2,25 +2,25 @@ package fsdp
 
 import (
 	"fmt"
-	"reflect"
 	"slices"
 
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// Full returns the whole value of a parameter of the model, on every rank, also where Param.Cut left each rank a part. It is
+// Full returns the whole value of a parameter of the model, on every rank, also where Param.Place left each rank a part. It is
 // collective, and for looking: its memory is new. Parts on ranks that are not in Config.Shard, those of tensor parallelism,
 // are out of reach: that is an error, and a checkpoint has them.
 func (s *Sharding) Full(p *tensor.Param) (tensor.Tensor, error) {
 	x, err := s.part(p)
-	if err != nil || len(p.Shard.Boxes) == 0 {
+	if err != nil || !p.IsCut() {
 		return x, err
 	}
 	return s.joinParts(p, x.View(p.Len()))
 }
 
-// part returns this rank's part of a parameter, whole but for Param.Cut.
+// part returns this rank's part of a parameter, whole but for Param.Place.
 func (s *Sharding) part(p *tensor.Param) (tensor.Tensor, error) {
 	pc := s.of[p]
 	switch {
@@ -47,13 +47,13 @@ func (s *Sharding) part(p *tensor.Param) (tensor.Tensor, error) {
 // joinParts makes the model's tensor of the parts that the ranks of Config.Shard hold.
 func (s *Sharding) joinParts(p *tensor.Param, part tensor.Tensor) (tensor.Tensor, error) {
 	g, x := s.all.gathers, tensor.New(s.exec.Device(), part.DType(), p.Global()...)
-	holders, err := dist.AllGatherObject(g, p.Shard.Boxes)
+	holders, err := dist.AllGatherObject(g, p.Placement().Boxes())
 	if err != nil {
 		return x, err
 	}
 	counts, held := make([]int, g.Size()), 0
 	for r, boxes := range holders {
-		same := func(other []tensor.Box) bool { return reflect.DeepEqual(other, boxes) }
+		same := func(other []tensor.Box) bool { return slices.EqualFunc(other, boxes, tensor.Box.Equal) }
 		if slices.ContainsFunc(holders[:r], same) { // one of those that hold the same sends it
 			continue
 		}
@@ -73,8 +73,7 @@ func (s *Sharding) joinParts(p *tensor.Param, part tensor.Tensor) (tensor.Tensor
 	}
 	at, flat := 0, x.View(held)
 	for r, boxes := range holders {
-		holder := tensor.Param{Shard: tensor.Shard{Global: p.Global(), Boxes: boxes}}
-		for first, n := range holder.Runs(0, counts[r]) {
+		for first, n := range layout.Runs(p.Global(), boxes, 0, counts[r]) {
 			tensor.Copy(flat.Range(first, first+n), parts.Range(at, at+n))
 			at += n
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/ringo-ml/ringo/dist/autograd"
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/fsdp"
+	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -40,9 +41,7 @@ func TestThroughInCheckpoints(t *testing.T) {
 			}
 			dp, tp := mesh.Group("dp"), mesh.Group("tp")
 			m := &struct{ Gain, Wide *tensor.Param }{tensor.NewParam(tensor.Constant(2), 1), tensor.NewParam(tensor.Constant(1), 3)}
-			lo, hi := 2*tp.Rank(), 2+tp.Rank() // two, and one
-			m.Wide.Cut([]int{hi - lo}, tensor.Box{Lo: []int{lo}, Hi: []int{hi}})
-			m.Wide.Lay(tp.Axes(), tensor.Cut)
+			m.Wide.Place(tp.Axis(), layout.Division{}) // two, and one
 			m.Gain.Through(&autograd.Copy{Group: tp})
 			rows, ranks := tensor.Rows{}, 1
 			switch how {

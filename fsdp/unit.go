@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -73,9 +74,6 @@ func (u *Unit) owned() int {
 	return u.sections[0].hi - u.sections[0].lo + u.sections[1].hi - u.sections[1].lo
 }
 
-// cut returns the first element of a rank's part of n elements.
-func cut(n, rank, ranks int) int { return n/ranks*rank + min(rank, n%ranks) }
-
 // plan places the unit's parameters in it, those with gradients first, and cuts it.
 func (u *Unit) plan() {
 	var trained, frozen []*piece
@@ -107,11 +105,9 @@ func (u *Unit) plan() {
 
 // cut says which elements each rank has.
 func (sec *section) cut(rank, ranks int) {
-	at := func(r int) int { return sec.off + cut(sec.n, r, ranks) }
-	for r := range ranks {
-		sec.counts = append(sec.counts, at(r+1)-at(r))
-	}
-	sec.lo, sec.hi = at(rank), at(rank+1)
+	sec.counts = layout.Shares(make([]int, ranks), sec.n)
+	lo, hi := layout.Share(sec.n, rank, ranks)
+	sec.lo, sec.hi = sec.off+lo, sec.off+hi
 }
 
 // within returns which elements of pc lie between elements lo and hi of the unit.
@@ -165,8 +161,8 @@ func (u *Unit) shape() string {
 // describe says what ranks must have the same of a parameter that they share.
 func describe(p *tensor.Param) string {
 	s := p.String()
-	if boxes := p.Shard.Boxes; len(boxes) > 0 {
-		s += fmt.Sprintf(" of boxes %v", boxes)
+	if p.IsCut() {
+		s += fmt.Sprintf(" of boxes %v", p.Placement().Boxes())
 	}
 	if p.Frozen() {
 		s += " frozen"

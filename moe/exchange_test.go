@@ -18,10 +18,7 @@ import (
 
 // set gives each element of a matrix of an expert the value that f says.
 func set(p *tensor.Param, f func(e, i, j int) float64) {
-	d, first, x := p.Dims(), 0, tensor.Data[float64](p.Value)
-	if len(p.Shard.Boxes) > 0 {
-		first = p.Shard.Boxes[0].Lo[0]
-	}
+	d, first, x := p.Dims(), p.Placement().Boxes()[0].Lo[0], tensor.Data[float64](p.Value)
 	for k := range x {
 		x[k] = f(first+k/(d[1]*d[2]), k/d[2]%d[1], k%d[2])
 	}

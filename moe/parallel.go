@@ -7,6 +7,7 @@ import (
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/autograd"
 	"github.com/ringo-ml/ringo/internal/rebuild"
+	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/moe/dispatch"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
@@ -65,11 +66,8 @@ func Parallelize(r Ranks, layers ...*Layer) error {
 
 // divide leaves this rank its part of the experts.
 func (l *Layer) divide(r Ranks) {
-	switch {
-	case l.ranks.Tokens != nil:
+	if l.ranks.Tokens != nil {
 		fail("Parallelize", "%s is divided already", l.Experts.Up.Name())
-	case r.Hidden != nil && l.Experts.Up.Shard.Global != nil:
-		fail("Parallelize", "tp.Parallelize has left %s whole on its ranks: call moe.Parallelize first", l.Experts.Up.Name())
 	}
 	p, e := &l.ranks, l.Experts
 	p.Ranks, p.tally = r, &tally{group: r.Tokens}
@@ -80,50 +78,33 @@ func (l *Layer) divide(r Ranks) {
 			p.in, p.out = r.Gather, r.Scatter
 			l.Router.W.Through(&autograd.Copy{Group: g}) // each rank's gradient is that of its tokens
 		}
-		l.Router.W.NarrowCounts(g.Rank() == 0)
 		if s := l.Shared; s != nil {
-			cut(s.Gate.W, part{g, 0})
-			cut(s.Up.W, part{g, 0})
-			cut(s.Down.W, part{g, 1})
+			place(s.Gate.W, g, 0, hidden)
+			place(s.Up.W, g, 0, hidden)
+			place(s.Down.W, g, 1, hidden)
 		}
 	}
 	if e.Gate != nil {
-		cut(e.Gate, part{r.Experts, 0}, part{r.Hidden, 1})
+		place(e.Gate, r.Experts, 0, "experts")
+		place(e.Gate, r.Hidden, 1, hidden)
 	}
-	cut(e.Up, part{r.Experts, 0}, part{r.Hidden, 1})
-	cut(e.Down, part{r.Experts, 0}, part{r.Hidden, 2})
+	place(e.Up, r.Experts, 0, "experts")
+	place(e.Up, r.Hidden, 1, hidden)
+	place(e.Down, r.Experts, 0, "experts")
+	place(e.Down, r.Hidden, 2, hidden)
 }
 
-// part says that the ranks of a group each have a part of a dimension.
-type part struct {
-	group *dist.Group
-	dim   int
-}
+const hidden = "hidden features"
 
-// cut leaves this rank its part of x.
-func cut(x *tensor.Param, parts ...part) {
-	dims, axes := append([]int(nil), x.Global()...), tensor.Axes(0)
-	box := tensor.Box{Lo: make([]int, len(dims)), Hi: append([]int(nil), dims...)}
-	for _, p := range parts {
-		if p.group == nil || p.group.Size() == 1 {
-			continue
-		}
-		all, n := dims[p.dim], p.group.Size()
-		if all%n != 0 {
-			what := "hidden features"
-			if p.dim == 0 && len(dims) == 3 {
-				what = "experts"
-			}
-			fail("Parallelize", "%d %s do not divide over %d ranks: the number of ranks has to divide %d", all, what, n, all)
-		}
-		dims[p.dim] = all / n
-		box.Lo[p.dim], box.Hi[p.dim] = all/n*p.group.Rank(), all/n*(p.group.Rank()+1)
-		axes |= p.group.Axes()
+// place leaves the ranks of g an equal part each of a dimension of x, which has so many of what.
+func place(x *tensor.Param, g *dist.Group, dim int, what string) {
+	if g == nil {
+		return
 	}
-	if axes != 0 {
-		x.Cut(dims, box)
-		x.Lay(axes, tensor.Cut)
+	if all, n := x.Global()[dim], g.Size(); all%n != 0 {
+		fail("Parallelize", "%d %s do not divide over %d ranks: the number of ranks has to divide %d", all, what, n, all)
 	}
+	x.Place(g.Axis(), layout.Division{Dim: dim})
 }
 
 // Over returns what ddp.Config.Over wants where the ranks of same have the same experts, and other tokens: mesh.Group("dp"). Experts

@@ -158,9 +158,6 @@ func (j job) attach(m *model, mesh *dist.Mesh) (nn.Params, error) {
 	if j.over != nil {
 		over = j.over(m, mesh)
 	}
-	for _, p := range append(nn.Within(m.In), nn.Within(m.Out)...) {
-		p.NarrowCounts(mesh.Group("tp").Rank() == 0)
-	}
 	if !j.fsdp {
 		return ddp.Attach(dense, m, ddp.Config{DType: tensor.Float64, Seed: 3, BucketBytes: 300, Over: over})
 	}

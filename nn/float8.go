@@ -31,7 +31,7 @@ func Float8(model any, s tensor.Float8, patterns ...string) {
 
 // mustScale refuses a layer that does not have the whole weight, or the whole rows of its input.
 func (l *Linear) mustScale(op, name string) {
-	if l.Pre != nil || l.Post != nil || len(l.W.Shard.Boxes) > 0 {
+	if l.Pre != nil || l.Post != nil || l.W.IsCut() {
 		fail(op, "%s is cut by tensor parallelism, or has Pre or Post: 8-bit floats would be scaled by a part of its rows", name)
 	}
 }

@@ -85,7 +85,7 @@ func (l *Linear) forward(x T, act tensor.Activation) T {
 	if l.Pre != nil {
 		x = t.Apply(l.Pre, x)
 	}
-	late := l.Post != nil && l.B != nil && len(l.B.Shard.Boxes) == 0
+	late := l.Post != nil && l.B != nil && !l.B.IsCut()
 	var b T
 	if l.B != nil && !late {
 		b = t.Use(l.B)

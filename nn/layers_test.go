@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -60,6 +61,12 @@ func (f times) Backward(_ *tensor.Ctx, g tensor.Tensor, grads []tensor.Tensor) {
 	grads[0] = g.Scale(f.backward)
 }
 
+// Types takes parts of features for the whole, as for a Post of one rank.
+func (f times) Types(in []tensor.Types, _ tensor.Axes) ([]tensor.Types, error) {
+	in[0] = in[0].With(in[0].On(tensor.Cut), tensor.Invariant)
+	return in[:1], nil
+}
+
 func TestLinearPreAndPost(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -76,13 +83,18 @@ func TestLinearPreAndPost(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			l := nn.NewLinear(1, 1)
+			if c.cut {
+				l = nn.NewLinear(1, 2)
+				l.W.Place(layout.Axis{Axes: 1, Ranks: 2}, layout.Division{})
+				l.B.Place(layout.Axis{Axes: 1, Ranks: 2}, layout.Division{})
+			}
 			nn.Init(l, host, tensor.Float64, 1)
 			tensor.Data[float64](l.W.Value)[0], tensor.Data[float64](l.B.Value)[0] = 3, 10
 			l.Pre, l.Post = c.pre, c.po
-			if c.cut {
-				l.B.Shard.Boxes = []tensor.Box{{Lo: []int{0}, Hi: []int{1}}}
-			}
 			x := input(tensor.Float64, 0, 0, 1, 1)
+			if c.cut {
+				x.SumOver(1)
+			}
 			tensor.Data[float64](x.Value)[0] = 2
 			tape := tensor.NewTape(host)
 			y := tape.Keep(l.Forward(tape.Use(x)))

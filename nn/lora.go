@@ -133,8 +133,8 @@ func targets(op string, linears []placedLinear, patterns []string) []placedLinea
 // mustAdapt refuses layers whose output or input is not that of the whole weight, unless the adapter has been divided as well.
 func (l *Linear) mustAdapt() {
 	a := l.Adapter
-	divided := l.Pre != nil || l.Post != nil || len(l.W.Shard.Boxes) > 0
-	if divided && (a == nil || len(a.Up.Shard.Boxes)+len(a.Down.Shard.Boxes) == 0) {
+	divided := l.Pre != nil || l.Post != nil || l.W.IsCut()
+	if divided && (a == nil || !a.Up.IsCut() && !a.Down.IsCut()) {
 		fail("LoRA", "%s is cut by tensor parallelism, or has Pre or Post, and the adapter is not divided: give adapters first, then divide",
 			strings.TrimSuffix(l.W.Name(), ".weight"))
 	}

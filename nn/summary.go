@@ -22,7 +22,7 @@ func Summary(model any) string {
 	var all, trained, here int
 	for _, p := range ParamsOf(model) {
 		part, n := "", p.GlobalLen()
-		if len(p.Shard.Boxes) > 0 {
+		if p.IsCut() {
 			part = fmt.Sprint(p.Dims())
 		}
 		all, here = all+n, here+p.Len()

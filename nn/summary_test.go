@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
+	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -41,7 +42,7 @@ func ExampleSummary() {
 // Where parameters are cut, the sums are the model's.
 func TestSummaryOfAPart(t *testing.T) {
 	l := nn.NewLinear(3, 6)
-	l.W.Cut([]int{2, 3}, tensor.Box{Lo: []int{4, 0}, Hi: []int{6, 3}})
+	l.W.Place(layout.Axis{Axes: 1, Rank: 2, Ranks: 3}, layout.Division{})
 	got := nn.Summary(l)
 	assert.Regexp(t, `weight +\[6 3\] +\[2 3\] +trained +18`, got)
 	assert.Contains(t, got, "24 elements, 24 trained, 12 on this rank\n36 FLOP a row forward")

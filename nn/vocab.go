@@ -4,8 +4,8 @@ import "github.com/ringo-ml/ringo/tensor"
 
 // lookup returns the vectors of ids, and zeros for those in rows that other ranks have.
 func (e *Embedding) lookup(w, ids T) T {
-	boxes := e.W.Shard.Boxes
-	if len(boxes) == 0 || w.Dim(0) == e.W.Global()[0] { // whole, or gathered where it is used
+	boxes := e.W.Placement().Boxes()
+	if w.Dim(0) == e.W.Global()[0] { // whole, or gathered where it is used
 		return tensor.Embedding(w, ids)
 	}
 	if b := boxes[0]; len(boxes) > 1 || b.Hi[1]-b.Lo[1] != e.W.Global()[1] {

@@ -6,18 +6,19 @@ import "github.com/ringo-ml/ringo/tensor"
 // does not wait for it.
 type clipping struct {
 	blocks tensor.Tensor // sums of squares of the blocks of all gradients
-	sums   tensor.Tensor // sum over gradients that all ranks hold, sum over the others, and the number of ranks summed
+	sum    tensor.Tensor // of the squares of all gradients
 	factor tensor.Tensor // of the gradients, and their norm
 	at     int           // blocks in use
-	sound  bool          // checked: the ranks together count each element once
+	// counted says which parameters' gradients this rank adds to the sum over ranks; nil: not known yet, or no Norm.
+	counted []bool
 }
 
 // clipFloats is the number of floats that are needed in addition to the blocks.
-const clipFloats = 3 + 2
+const clipFloats = 1 + 2
 
 func newClipping(dev tensor.Device, blocks int) clipping {
 	all := tensor.NewFor(tensor.OptimizerState, dev, tensor.Float64, blocks+clipFloats)
-	return clipping{blocks: all.Range(0, blocks), sums: all.Range(blocks, blocks+3), factor: all.Range(blocks+3, blocks+clipFloats)}
+	return clipping{blocks: all.Range(0, blocks), sum: all.Range(blocks, blocks+1), factor: all.Range(blocks+1, blocks+clipFloats)}
 }
 
 // gradScale computes the norm of all gradients, and the factor for them: it undoes the loss's scale and limits the norm to Clip
@@ -26,19 +27,21 @@ func (o *Optimizer) gradScale() (ok bool, err error) {
 	if !o.scales() {
 		return true, nil
 	}
-	o.at = 0
-	o.sumSquares(false)
-	own := o.at
-	o.sumSquares(true)
-	a := o.exec.Args(tensor.OpGradNorm, tensor.Float64).Out(o.sums).In(o.blocks)
-	a.I[0], a.I[1] = own, o.at-own
+	if o.norm != nil && o.counted == nil {
+		if err := o.findCounted(); err != nil {
+			return false, err
+		}
+	}
+	o.sumSquares()
+	a := o.exec.Args(tensor.OpGradNorm, tensor.Float64).Out(o.sum).In(o.blocks)
+	a.I[0] = o.at
 	o.exec.Launch()
 	if o.norm != nil {
 		if err := o.sumOverRanks(); err != nil {
 			return false, err
 		}
 	}
-	a = o.exec.Args(tensor.OpClip, tensor.Float64).Out(o.factor).In(o.sums)
+	a = o.exec.Args(tensor.OpClip, tensor.Float64).Out(o.factor).In(o.sum)
 	a.F[0], a.F[1] = 1, o.clip
 	if o.scaler != nil {
 		a.F[0] = 1 / o.scaler.Scale
@@ -53,13 +56,14 @@ func (o *Optimizer) gradScale() (ok bool, err error) {
 // scales reports whether gradients are multiplied by a factor before they are used.
 func (o *Optimizer) scales() bool { return o.clip != 0 || o.scaler != nil }
 
-// sumSquares computes the sums of squares of the gradients that all ranks hold (everywhere), or of those that only this rank counts.
-func (o *Optimizer) sumSquares(everywhere bool) {
+// sumSquares computes the sums of squares of the gradients that this rank counts.
+func (o *Optimizer) sumSquares() {
+	o.at = 0
 	for _, d := range [...]tensor.DType{tensor.Float32, tensor.Float64, tensor.BFloat16, tensor.Float16} {
 		a := o.exec.Args(tensor.OpSumSquares, d).Out(o.blocks)
 		a.I[0] = o.at
 		for i := range o.states {
-			if s := &o.states[i]; o.counts(s, everywhere) && s.p.Grad.DType() == d {
+			if s := &o.states[i]; o.counts(i) && s.p.Grad.DType() == d {
 				a.List = append(a.List, s.p.Grad.Ptr())
 				a.ListLen = append(a.ListLen, s.p.Grad.Len())
 				o.at += sumBlocks(s.p.Grad.Len())
@@ -71,16 +75,10 @@ func (o *Optimizer) sumSquares(everywhere bool) {
 	}
 }
 
-// counts reports whether a parameter's gradient is in the sum over gradients that all ranks hold (everywhere), or in the other sum.
-func (o *Optimizer) counts(s *paramState, everywhere bool) bool {
-	if !s.ready() || s.p.Grad.Len() == 0 {
-		return false
-	}
-	whole := o.norm == nil || s.p.Shard.Global == nil
-	if everywhere || whole {
-		return everywhere == whole
-	}
-	return s.p.Shard.Counts
+// counts reports whether this rank adds the gradient of parameter i to the norm.
+func (o *Optimizer) counts(i int) bool {
+	s := &o.states[i]
+	return s.ready() && s.p.Grad.Len() > 0 && (o.norm == nil || o.counted[i])
 }
 
 // sumBlocks is the number of blocks of a gradient of n elements.

@@ -55,11 +55,12 @@ func Only(params ...*tensor.Param) func(*tensor.Param) bool {
 }
 
 // Norm sums x over all ranks of the model, in place; in most cases it is r.World. With data parallelism alone, every rank holds all
-// gradients, and no Norm is needed. If a rank holds a part of a parameter, it is required. A parameter with a Shard is counted by the rank
-// where Shard.Counts is true. A parameter with the zero Shard must be whole on every rank. The first Step returns an error unless the ranks
-// together count each element once.
+// gradients, and no Norm is needed. If a rank holds a part of a parameter, it is required. Of the ranks that hold an element, one counts
+// it. The first Step returns an error unless the ranks together hold each element.
 type Norm interface {
 	SumFloats(x []float64) error
+	Rank() int
+	Size() int
 }
 
 // TensorNorm is a Norm that sums a tensor over all ranks, in place, without making the host wait. With another Norm, clipping waits for the

@@ -1,6 +1,7 @@
 package optim_test
 
 import (
+	"math"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -14,16 +15,24 @@ import (
 	"github.com/ringo-ml/ringo/tensor/tensortest"
 )
 
-// twice is a Norm of two ranks with equal values. It counts its sums in host memory and on the device.
+// twice is a Norm of one rank that doubles what it sums, as if another rank had as much, from the first norm on. It counts its sums in host
+// memory and on the device.
 type twice struct{ floats, tensors int }
 
 func (n *twice) SumFloats(x []float64) error {
-	n.floats++
-	for i := range x {
-		x[i] *= 2
+	if n.floats++; n.floats > asked {
+		for i := range x {
+			x[i] *= 2
+		}
 	}
 	return nil
 }
+
+func (*twice) Rank() int { return 0 }
+func (*twice) Size() int { return 1 }
+
+// asked are the sums before the first norm: the numbers of parameters, what ranks hold, and settings.
+const asked = 3
 
 // twiceThere is twice, also for tensors.
 type twiceThere struct{ twice }
@@ -58,12 +67,11 @@ func TestNormsOnDevices(t *testing.T) {
 	cpu := tensor.NewCPU(1)
 	defer cpu.Close()
 	want := clippedStep(t, cpu, &twice{})
-	assert.InDelta(t, 5, want[2], 1e-12)
+	assert.InDelta(t, 5*math.Sqrt2, want[2], 1e-12)
 	slow, fast := &twice{}, &twiceThere{}
 	assert.Equal(t, want, clippedStep(t, tensortest.NewRemote(t, 1), slow))
 	assert.Equal(t, want, clippedStep(t, tensortest.NewRemote(t, 2), fast))
-	assert.Equal(t, [3]int{2 + 3, 3, 2}, [3]int{slow.floats, fast.floats, fast.tensors},
-		"three are asked before the first step, what counts and settings")
+	assert.Equal(t, [3]int{2 + asked, asked, 2}, [3]int{slow.floats, fast.floats, fast.tensors})
 }
 
 // A state can be moved from a device to the host and back.

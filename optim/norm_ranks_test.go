@@ -7,40 +7,30 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// numbered is ranks that knows its own number.
-type numbered struct {
-	*ranks
-	rank int
-}
-
-func (n numbered) Rank() int { return n.rank }
-func (n numbered) Size() int { return n.n }
-
-// held is a rank's part of a parameter.
+// held is a rank's part of a parameter of 12 elements.
 type held struct {
 	name   string
-	lo, hi int  // of 6 rows of 2
-	copies bool // another rank counts these
-	shard  bool
+	lo, hi int
+	cut    *layout.Division // lo is the rank of two, then
 }
 
 func (h held) param() *tensor.Param {
 	p := tensor.NewParam(tensor.Constant(1), 6, 2)
 	p.SetName(h.name)
-	if h.shard && (h.lo > 0 || h.hi < 6) {
-		p.Cut([]int{h.hi - h.lo, 2}, tensor.Box{Lo: []int{h.lo, 0}, Hi: []int{h.hi, 2}})
-	} else if h.shard {
-		p.NarrowCounts(true)
-	}
-	if h.copies {
-		p.NarrowCounts(false)
+	if h.cut != nil {
+		p.Place(layout.Axis{Axes: 1, Rank: h.lo, Ranks: 2}, *h.cut)
+		p.Make(tensor.NewCPU(1), tensor.Float64, 0)
+		return p
 	}
 	p.Make(tensor.NewCPU(1), tensor.Float64, 0)
+	p.Shard(h.lo, h.hi)
+	p.Local = p.Value.View(12).Range(h.lo, h.hi)
 	return p
 }
 
@@ -57,7 +47,7 @@ func steps(all [][]held, norm func(rank int) optim.Norm) ([]float64, []error) {
 			opt := optim.NewSGD(ps, optim.SGDConfig{LR: 0.1, Clip: 1, Norm: norm(r)})
 			for range 2 {
 				for _, p := range ps {
-					p.Grad = tensor.New(p.Value.Device(), tensor.Float64, p.Dims()...)
+					p.Grad = tensor.New(p.Value.Device(), tensor.Float64, p.Local.Len())
 					for i := range tensor.Data[float64](p.Grad) {
 						tensor.Data[float64](p.Grad)[i] = 1
 					}
@@ -74,30 +64,30 @@ func steps(all [][]held, norm func(rank int) optim.Norm) ([]float64, []error) {
 	return norms, errs
 }
 
-// Before the first norm, ranks check that each element counts once, with the same parameters on all ranks and with different ones.
+// Of ranks that hold the same elements, one counts them, with the same parameters on all ranks and with different ones. Before the first
+// norm, ranks check that together they hold each element once.
 func TestEachElementCountsOnce(t *testing.T) {
-	whole := held{name: "whole", hi: 6}
-	counted, copied := held{name: "both", hi: 6, shard: true}, held{name: "both", hi: 6, shard: true, copies: true}
-	part := func(lo, hi int) held { return held{name: "part", lo: lo, hi: hi, shard: true} }
-	first, second := held{name: "first", hi: 6, shard: true}, held{name: "second", hi: 6, shard: true}
+	whole, first, second := held{"whole", 0, 12, nil}, held{"first", 0, 12, nil}, held{"second", 0, 12, nil}
+	part := func(lo, hi int) held { return held{"part", lo, hi, nil} }
+	rows, columns := func(rank int) held { return held{"part", rank, 0, &layout.Division{}} }, held{"part", 0, 0, &layout.Division{Dim: 1}}
 	for name, c := range map[string]struct {
 		ranks [][]held
 		sum   float64 // of squares: elements
 		want  string
 	}{
-		"whole, parts and copies": {ranks: [][]held{{whole, counted, part(0, 1)}, {whole, copied, part(1, 6)}}, sum: 36},
-		"a part is missing": {ranks: [][]held{{whole, part(0, 1)}, {whole, part(2, 6)}},
-			want: "count 10 elements of part, which has 12: the norm of gradients would be too small"},
-		"copies count": {ranks: [][]held{{whole, counted}, {whole, counted}},
-			want: "count 24 elements of both, which has 12: the norm of gradients would be too large"},
-		"nobody counts": {ranks: [][]held{{copied}, {copied}}, want: "count 0 elements of both, which has 12"},
-		"a part, and elsewhere the whole": {ranks: [][]held{{part(0, 1)}, {held{name: "part", hi: 6}}},
-			want: "1 of the 2 ranks of Norm take part to be whole on all of them"},
-		"stages":                    {ranks: [][]held{{first, counted}, {copied, second}, {copied}}, sum: 36},
-		"stages, and what all have": {ranks: [][]held{{first, whole}, {whole, second}}, sum: 36},
-		"a stage that says nothing": {ranks: [][]held{{first}, {whole, second}}, want: "1 of the 2 ranks of Norm take "},
-		"stages count copies":       {ranks: [][]held{{first, counted}, {counted, second}}, want: "count 24 elements of both"},
-		"stages lack a part":        {ranks: [][]held{{first, part(0, 2)}, {second}}, want: "count 4 elements of "},
+		"whole and parts":    {ranks: [][]held{{whole, part(0, 2)}, {whole, part(2, 12)}}, sum: 24},
+		"copies of parts":    {ranks: [][]held{{part(0, 5)}, {part(5, 12)}, {part(0, 5)}, {part(5, 12)}}, sum: 12},
+		"a rank has nothing": {ranks: [][]held{{part(0, 12)}, {part(12, 12)}}, sum: 12},
+		"a part is missing": {ranks: [][]held{{whole, part(0, 2)}, {whole, part(4, 12)}},
+			want: "count 2 elements of part, which has 12: the norm of gradients would be too small"},
+		"parts overlap":                     {ranks: [][]held{{part(0, 8)}, {part(6, 12)}}, want: "count 8 elements of part"},
+		"copies that are divided elsewhere": {ranks: [][]held{{part(0, 4)}, {part(0, 3)}, {part(3, 10)}, {part(10, 12)}, {part(4, 12)}}, sum: 12},
+		"a part, and elsewhere the whole":   {ranks: [][]held{{part(0, 2)}, {part(0, 12)}}, want: "count 2 elements of part"},
+		"rows":                              {ranks: [][]held{{rows(0)}, {rows(1)}}, sum: 12},
+		"rows, elsewhere columns": {ranks: [][]held{{rows(0)}, {rows(1)}, {columns}},
+			want: "count 18 elements of part, which has 12: the norm of gradients would be too large; ranks have cut it in different ways"},
+		"stages":             {ranks: [][]held{{first, whole}, {whole, second}, {whole}}, sum: 36},
+		"stages lack a part": {ranks: [][]held{{first, part(0, 4)}, {second}}, want: "count 4 elements of "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			group := &ranks{n: len(c.ranks)}
@@ -112,22 +102,11 @@ func TestEachElementCountsOnce(t *testing.T) {
 			}
 		})
 	}
-	group := &ranks{n: 2}
-	_, errs := steps([][]held{{first}, {second}}, func(int) optim.Norm { return group })
-	for _, err := range errs {
-		assert.EqualError(t, err,
-			"optim: ranks of Norm have other parameters than this one: Norm must be a group of package dist, not *optim_test.ranks")
-	}
 }
 
-// Without a Norm, a rank must hold all of each parameter. With one, a parameter whose kind is Cut must have a Shard.
+// Without a Norm, a rank must hold all of each parameter.
 func TestPartsNeedANorm(t *testing.T) {
-	part := func() *tensor.Param { return held{name: "part", lo: 1, hi: 3, shard: true}.param() }
-	laid := func() *tensor.Param {
-		p := held{name: "laid", hi: 6}.param()
-		p.Lay(1, tensor.Cut)
-		return p
-	}
+	part := func() *tensor.Param { return held{"part", 2, 6, nil}.param() }
 	for want, f := range map[string]func(){
 		"this rank holds 4 of the 12 elements of part, and there is no Norm": func() {
 			optim.NewSGD(nn.Params{part()}, optim.SGDConfig{LR: 1, Clip: 1})
@@ -135,11 +114,8 @@ func TestPartsNeedANorm(t *testing.T) {
 		"this rank holds 4 of the 12 elements of part": func() {
 			optim.NewAdamW(nn.Params{part()}, optim.AdamWConfig{Scaler: optim.NewScaler()})
 		},
-		"laid[6 2] is sharded (Lay), but its part of the model's tensor is unknown": func() {
-			optim.NewAdam(nn.Params{laid()}, optim.AdamConfig{Clip: 1, Norm: &ranks{n: 1}})
-		},
 	} {
 		require.ErrorContains(t, tensor.Try(f), want)
 	}
-	require.NoError(t, tensor.Try(func() { optim.NewAdamW(nn.Params{part(), laid()}, optim.AdamWConfig{}) }), "no norm is asked for")
+	require.NoError(t, tensor.Try(func() { optim.NewAdamW(nn.Params{part()}, optim.AdamWConfig{}) }), "no norm is asked for")
 }

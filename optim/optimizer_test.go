@@ -128,7 +128,6 @@ func TestNaNReachesParameters(t *testing.T) {
 func TestNormWithoutClipping(t *testing.T) {
 	a := one("a", tensor.Float64, []float64{0}, []float64{3})
 	b := one("b", tensor.Float32, []float64{0}, []float64{4})
-	b.Shard.Global = []int{1} // says nothing without a Norm
 	opt := optim.NewSGD(nn.Params{a, b}, optim.SGDConfig{LR: 1, Clip: math.Inf(1)})
 	require.NoError(t, opt.Step())
 	assert.Equal(t, []float64{5, -3, -4}, []float64{opt.GradNorm(), a.Value.Item(), b.Value.Item()})
@@ -137,6 +136,8 @@ func TestNormWithoutClipping(t *testing.T) {
 type brokenNorm struct{ err error }
 
 func (n brokenNorm) SumFloats([]float64) error { return n.err }
+func (brokenNorm) Rank() int                   { return 0 }
+func (brokenNorm) Size() int                   { return 1 }
 
 func TestNormErrorChangesNothing(t *testing.T) {
 	ps := start(tensor.Float64)
@@ -159,7 +160,7 @@ func TestStepAllocatesNothing(t *testing.T) {
 			return optim.NewSGD(ps, optim.SGDConfig{LR: 1e-3, Momentum: 0.9, Clip: 1})
 		},
 		"adamw": func(ps nn.Params) *optim.Optimizer {
-			return optim.NewAdamW(ps, optim.AdamWConfig{Clip: 1, Norm: &ranks{n: 1}})
+			return optim.NewAdamW(ps, optim.AdamWConfig{Clip: 1, Norm: numbered{&ranks{n: 1}, 0}})
 		},
 	} {
 		ps := nn.Params{one("a", tensor.Float32, value(1, 40), value(2, 40)), one("b", tensor.BFloat16, value(3, 9), value(4, 9)),

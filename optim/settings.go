@@ -29,9 +29,12 @@ func (o *Optimizer) settings() []setting {
 // key is a hash of the value that float64 adds up exactly.
 func (s setting) key() float64 { return float64(uint32(tensor.HashName(s.value))) }
 
+// summer sums x over ranks, in place.
+type summer interface{ SumFloats(x []float64) error }
+
 // agree returns an error on all ranks of n, which have parts of the same parameters, unless their settings are the same. Each rank would
 // change its part of the model in its own way, and nobody would notice. It is collective.
-func (o *Optimizer) agree(n Norm) error {
+func (o *Optimizer) agree(n summer) error {
 	list := o.settings()
 	sums := []float64{1}
 	for _, s := range list {
@@ -58,7 +61,7 @@ func (o *Optimizer) agreeOnce() error {
 	asked := map[tensor.Hooks]bool{}
 	for i := range o.states {
 		owner := o.states[i].p.Owner()
-		if n, ok := owner.(Norm); ok && !asked[owner] {
+		if n, ok := owner.(summer); ok && !asked[owner] {
 			asked[owner] = true
 			if err := o.agree(n); err != nil {
 				return err

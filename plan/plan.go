@@ -3,6 +3,7 @@ package plan
 import (
 	"fmt"
 
+	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -234,7 +235,10 @@ func (s *sizes) add(u Unit) {
 }
 
 // share is the largest part of n elements.
-func share(n, ranks int) int { return (n + ranks - 1) / ranks }
+func share(n, ranks int) int {
+	_, most := layout.Share(n, 0, ranks)
+	return most
+}
 
 func (e *extent) add(n, part int, keep bool) {
 	e.total, e.part = e.total+n, e.part+part

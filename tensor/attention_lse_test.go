@@ -142,7 +142,7 @@ func TestLogSumsOfParts(t *testing.T) {
 	part := random(hostDevice, Float64, 1, 2, 3, 8).WithRows(Rows{Stride: 1, Total: 2, Seq: Span{3, 6}, Over: 2})
 	p := NewParam(Constant(0), 8)
 	p.SetValue(random(hostDevice, Float64, 2, 8))
-	p.Lay(2, Replicated)
+	p.SumOver(2)
 	q := tape.Input(part).Mul(tape.Use(p))
 	out, lse := CrossAttentionLSE(q, part, part, 4, AttentionOptions{Causal: true, Offset: -1})
 	assert.Equal(t, Varying, lse.Types().At(1))

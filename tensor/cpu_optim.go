@@ -144,27 +144,20 @@ func sumSquaresHalf[T any](d DType) Kernel {
 	}
 }
 
-// OpGradNorm adds the results of OpSumSquares in order. Its output, Float64[3], gets the sum of the first I[0] elements of the input, the
-// sum of the I[1] elements after them, and 1.
+// OpGradNorm adds the results of OpSumSquares in order. Its output, Float64[1], gets the sum of the first I[0] elements of the input.
 func gradNormKernel(_ Queue, a *Args) {
-	out, blocks := slice[float64](a, 0), slice[float64](a, 1)
-	for i := range 2 {
-		sum := 0.0
-		for _, v := range blocks[:a.I[i]] {
-			sum += v
-		}
-		blocks = blocks[a.I[i]:]
-		out[i] = sum
+	sum := 0.0
+	for _, v := range slice[float64](a, 1)[:a.I[0]] {
+		sum += v
 	}
-	out[2] = 1
+	slice[float64](a, 0)[0] = sum
 }
 
 // OpClip computes the gradients' factor and norm from the output of OpGradNorm, or from its sum over ranks. Its output, Float64[2], gets
-// the factor and the norm. The second number of the input is of elements that every rank holds, so its sum over ranks is divided by the
-// third number. F[0] is a factor that gradients get in any case; F[1] is the largest norm, 0: no limit.
+// the factor and the norm. F[0] is a factor that gradients get in any case; F[1] is the largest norm, 0: no limit.
 func clipKernel(_ Queue, a *Args) {
-	out, sums := slice[float64](a, 0), slice[float64](a, 1)
-	norm := float64(math.Sqrt(sums[0]+sums[1]/sums[2]) * a.F[0])
+	out := slice[float64](a, 0)
+	norm := float64(math.Sqrt(slice[float64](a, 1)[0]) * a.F[0])
 	out[0], out[1] = a.F[0], norm
 	if a.F[1] != 0 {
 		out[0] *= min(1, a.F[1]/(norm+1e-6))

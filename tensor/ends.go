@@ -94,7 +94,7 @@ func mustGrad(h, g *header, i int) {
 		bad |= want.On(k) &^ g.ty.On(k)
 	}
 	if bad &^= same & (want.On(Replicated) | want.On(Invariant)); bad != 0 {
-		axis := bad.first()
+		axis := bad.First()
 		failWith("BackwardFrom", these(h, g), &TypeError{Axis: axis, Clash: ClashGrad, Have: g.ty.At(axis), Want: want.At(axis),
 			Text: fmt.Sprintf("gradient %d is %v, but output %d is %v: its gradient must be %v", i, g.ty.At(axis), i, h.ty.At(axis), want.At(axis))})
 	}

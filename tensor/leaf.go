@@ -121,7 +121,7 @@ func (t *Tape) leaf(p *Param) *leafState {
 	if s == nil {
 		s = &leafState{p: p, t: t}
 		s.h.tape, s.h.leaf, s.h.base = t, s, s
-		s.h.setDims(p.dims)
+		s.h.setDims(p.Dims())
 		t.leaves[p] = s
 	}
 	if !t.noGrad {
@@ -153,7 +153,7 @@ func (s *leafState) failStale(op string) {
 // refresh makes the leaf's header refer to the current memory of the value: the owner may have moved it.
 func (s *leafState) refresh() {
 	if s.p.Value.IsZero() {
-		fail("Use", nil, "%s of shape %v was never made: call nn.Init or Attach first", s.p.name, s.p.dims)
+		fail("Use", nil, "%s of shape %v was never made: call nn.Init or Attach first", s.p.name, s.p.Dims())
 	}
 	v := s.p.Value.hdr()
 	s.h.st, s.h.off, s.h.dtype, s.h.ld = v.st, v.off, v.dtype, v.ld

@@ -1,6 +1,10 @@
 package tensor
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/ringo-ml/ringo/layout"
+)
 
 type gradState uint8
 
@@ -15,11 +19,9 @@ type Param struct {
 	Value Tensor // what Forward uses
 	Local Tensor // what the optimizer updates: Value itself, or this rank's shard of it
 	Grad  Tensor // gradient of Local; made at the first Backward unless the owner provides it
-	Shard Shard
 
 	name                       string
-	layout                     layout
-	dims                       []int // of this rank's part
+	place                      layout.Placement
 	init                       Initializer
 	frozen, buffer, transposed bool
 	stored                     []Stored // its segments in files; nil: one tensor
@@ -38,7 +40,7 @@ func NewParam(init Initializer, dims ...int) *Param {
 			fail("NewParam", nil, "dimension %d of %v is negative", i, append([]int(nil), dims...))
 		}
 	}
-	return &Param{init: init, dims: append([]int(nil), dims...), name: "a parameter"}
+	return &Param{init: init, place: layout.Whole(dims...), name: "a parameter"}
 }
 
 // Buffer is state of a model that has no gradient, such as running statistics. It is broadcast and saved like a Param.
@@ -65,12 +67,6 @@ func (p *Param) SetTransposed(yes bool) { p.transposed = yes }
 
 // Transposed reports whether files hold this matrix as [in, out].
 func (p *Param) Transposed() bool { return p.transposed }
-
-// Dims returns the shape of this rank's part, which is the whole unless Cut was called. Global returns the model's.
-func (p *Param) Dims() []int { return p.dims }
-
-// Len returns the number of elements of this rank's part. With fsdp, Local is a part of these.
-func (p *Param) Len() int { return product(p.dims) }
 
 // Freeze excludes the parameter from training: from its next use on, no gradient is computed for it.
 func (p *Param) Freeze() { p.frozen = true }
@@ -101,7 +97,7 @@ func (p *Param) Make(dev Device, dtype DType, seed uint64) {
 	if !dtype.IsFloat() {
 		fail("Make", nil, "%v: a parameter is of floats, not of %v", p, dtype)
 	}
-	p.SetValue(newNamed(p.name, Parameters, dev, dtype, p.dims))
+	p.SetValue(newNamed(p.name, Parameters, dev, dtype, p.Dims()))
 	p.Fill(p.Value, seed, 0)
 }
 
@@ -116,15 +112,15 @@ func (p *Param) Fill(x Tensor, seed uint64, first int) {
 }
 
 // SetValue makes v the parameter's value, which the optimizer updates. If v's memory is counted, it counts as Parameters from now on. For a
-// parameter that is Cut, v is this rank's part, or the model's tensor, from which it copies the part.
+// parameter that is cut, v is this rank's part, or the model's tensor, from which it copies the part.
 func (p *Param) SetValue(v Tensor) {
 	h := v.hdr()
-	if len(p.Shard.Boxes) > 0 && h.n != p.Len() {
+	if p.IsCut() && h.n != p.Len() {
 		p.setPart(v)
 		return
 	}
 	if h.n != p.Len() || h.tape != nil || h.ld != 0 {
-		fail("SetValue", these(h), "%s has shape %v, and needs a contiguous tensor outside tapes", p.name, p.dims)
+		fail("SetValue", these(h), "%s has shape %v, and needs a contiguous tensor outside tapes", p.name, p.Dims())
 	}
 	h.st.name = p.name
 	if h.st.acct != nil {
@@ -139,15 +135,15 @@ func (p *Param) setPart(v Tensor) {
 	h := v.hdr()
 	if h.n != product(p.Global()) || h.tape != nil || h.ld != 0 {
 		fail("SetValue", these(h), "%s has shape %v here and %v in the model, and needs a contiguous tensor outside tapes",
-			p.name, p.dims, p.Global())
+			p.name, p.Dims(), p.Global())
 	}
-	host, at := newNamed(p.name, Parameters, hostDevice, h.dtype, p.dims), 0
+	host, at := newNamed(p.name, Parameters, hostDevice, h.dtype, p.Dims()), 0
 	from, to, size := ToHost(v).Bytes(), host.Bytes(), h.dtype.Size()
 	for global, n := range p.Runs(0, p.Len()) {
 		at += copy(to[at:], from[global*size:(global+n)*size])
 	}
 	if dev := h.st.dev; !dev.Host() {
-		x := newNamed(p.name, Parameters, dev, h.dtype, p.dims)
+		x := newNamed(p.name, Parameters, dev, h.dtype, p.Dims())
 		Copy(x, host)
 		host = x
 	}
@@ -159,7 +155,7 @@ func (p *Param) To(dev Device) {
 	if from := p.Value.Device(); from == dev || from.Host() && dev.Host() {
 		return
 	}
-	v := newNamed(p.name, Parameters, dev, p.Value.DType(), p.dims)
+	v := newNamed(p.name, Parameters, dev, p.Value.DType(), p.Dims())
 	Copy(v, p.Value)
 	p.SetValue(v)
 }
@@ -182,4 +178,4 @@ func (p *Param) undoWrite(beta float64) {
 }
 
 // String returns the name and shape.
-func (p *Param) String() string { return fmt.Sprintf("%s%v", p.name, p.dims) }
+func (p *Param) String() string { return fmt.Sprintf("%s%v", p.name, p.Dims()) }

@@ -6,6 +6,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/layout"
 )
 
 func TestStored(t *testing.T) {
@@ -19,7 +21,7 @@ func TestStored(t *testing.T) {
 	p.SetStored(nil)
 	assert.Nil(t, p.Stored())
 
-	p.Cut([]int{2, 3}, Box{[]int{2, 0}, []int{4, 3}})
+	p.Place(axis(1, 2), layout.Division{})
 	p.SetStored(want)
 	assert.Equal(t, want, p.Stored(), "the rows are the model's, whatever the rank holds")
 }

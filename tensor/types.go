@@ -2,7 +2,8 @@ package tensor
 
 import (
 	"fmt"
-	"math/bits"
+
+	"github.com/ringo-ml/ringo/layout"
 )
 
 // Kind says how the values of a tensor on the ranks along one axis of the job belong together, and how the values of its gradient do.
@@ -24,10 +25,7 @@ var kindNames = [8]string{"replicated", "varying", "partial", "invariant", "this
 func (k Kind) String() string { return kindNames[k&7] }
 
 // Axes is a set of axes of the job: bit i is axis i. Package dist numbers and names them.
-type Axes uint8
-
-// first returns the lowest axis.
-func (a Axes) first() int { return bits.TrailingZeros8(uint8(a)) }
+type Axes = layout.Axes
 
 // Types holds a tensor's Kind on each of eight axes: bits i of b0, b1 and b2 are the Kind on axis i. The zero Types is Replicated on all.
 // On an axis that the job does not have, parameters are Invariant and inputs are the same on all ranks, which fits everything.
@@ -75,7 +73,7 @@ func (t Types) Bytes() [3]byte { return [3]byte{byte(t.b0), byte(t.b1), byte(t.b
 func TypesFromBytes(b [3]byte) (Types, error) {
 	t := Types{Axes(b[0]), Axes(b[1]), Axes(b[2])}
 	if t.b2&t.b1 != 0 {
-		return Types{}, fmt.Errorf("tensor: bytes %v are not types: kind %d on an axis", b, t.At((t.b2 & t.b1).first()))
+		return Types{}, fmt.Errorf("tensor: bytes %v are not types: kind %d on an axis", b, t.At((t.b2 & t.b1).First()))
 	}
 	return t, nil
 }
@@ -94,7 +92,7 @@ func (t Types) Convert(axes Axes, from, to Kind) (Types, error) {
 		have |= t.On(Cut)
 	}
 	if bad := axes &^ have; bad != 0 {
-		return t, &TypeError{Axis: bad.first(), Clash: ClashInput, Have: t.At(bad.first()), Want: from}
+		return t, &TypeError{Axis: bad.First(), Clash: ClashInput, Have: t.At(bad.First()), Want: from}
 	}
 	return t.With(axes, to), nil
 }
@@ -131,36 +129,8 @@ func AsPart(x Tensor, axes Axes) Tensor {
 	return out.tensor()
 }
 
-// layout holds the axes on which a parameter is not Invariant.
-type layout struct{ cut, summed Axes }
-
-// Lay sets the kind of the parameter along axes: Cut (ranks hold other parts of it) or Replicated (the caller sums the gradient over the
-// ranks). Along all other axes a parameter is Invariant: its values are the same, and its gradient is the same without communication. It
-// panics with a *Failure if both are set, or Replicated twice: the gradient would be summed wrongly.
-func (p *Param) Lay(axes Axes, k Kind) {
-	l := &p.layout
-	switch k {
-	case Cut:
-		p.mustLay(axes&l.summed, k, "its gradient is summed over this axis, on whose ranks it is now cut")
-		l.cut |= axes
-	case Replicated:
-		p.mustLay(axes&l.cut, k, "it is cut over this axis: its gradient is this rank's alone and must not be summed over it")
-		p.mustLay(axes&l.summed, k, "its gradient is summed over this axis already")
-		l.summed |= axes
-	default:
-		fail("Lay", nil, "%v is %v: a parameter is cut or replicated", p, k)
-	}
-}
-
-func (p *Param) mustLay(bad Axes, k Kind, text string) {
-	if bad != 0 {
-		a := bad.first()
-		panic(&Failure{Op: "Lay",
-			Err: &TypeError{Axis: a, Clash: ClashLay, Have: p.Types().At(a), Want: k, Text: fmt.Sprintf("%v: %s", p, text)}})
-	}
-}
-
 // Types returns the types of the parameter along the axes of the job.
 func (p *Param) Types() Types {
-	return Types{b0: ^p.layout.summed, b1: ^(p.layout.summed | p.layout.cut), b2: p.layout.cut}
+	cut, summed := p.place.Divided(), p.place.Summed()
+	return Types{b0: ^summed, b1: ^(summed | cut), b2: cut}
 }

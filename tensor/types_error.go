@@ -25,7 +25,7 @@ const (
 	ClashWhole                     // a mean or a loss over a part of the features
 	ClashLoss                      // the loss of Backward or WithAux is not a part of a sum
 	ClashGrad                      // a given gradient does not have the dual kind of the output
-	ClashLay                       // contradictory calls of Param.Lay
+	ClashLay                       // contradictory calls of Param.Place and Param.SumOver
 	ClashStatistics                // statistics of this rank's rows only
 )
 
@@ -94,7 +94,7 @@ func (op Op) clash(in []*header, bad Axes, c Clash, have, want Kind) {
 }
 
 func clash(op string, in []*header, bad Axes, c Clash, have, want Kind) {
-	axis := bad.first()
+	axis := bad.First()
 	e := &TypeError{Axis: axis, Clash: c, Have: have, Want: want}
 	if c == ClashLoss {
 		e.Text = lossTexts[have]

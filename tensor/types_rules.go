@@ -122,7 +122,7 @@ func (t *Tape) mustPlace(op string, x *header, at Region) {
 		bad |= x.ty.On(Cut)
 	}
 	if bad != 0 && x.n > 0 && t.recording() {
-		clash(op, []*header{x}, bad, ClashMask, x.ty.At(bad.first()), Replicated)
+		clash(op, []*header{x}, bad, ClashMask, x.ty.At(bad.First()), Replicated)
 	}
 }
 
@@ -136,7 +136,7 @@ func (t *Tape) mustNotShift(op Op, x *header) {
 // mustSeed panics with a *Failure unless h can be a loss: a part of the sum over the job, or the same on all ranks with the same gradient.
 func mustSeed(op string, h *header) {
 	if bad := ^h.ty.b1; bad != 0 && h.needs {
-		clash(op, []*header{h}, bad, ClashLoss, h.ty.At(bad.first()), Partial)
+		clash(op, []*header{h}, bad, ClashLoss, h.ty.At(bad.First()), Partial)
 	}
 }
 

@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/layout"
 )
 
 // asKinds has an output for each kind, which gives its input that kind on axis 0.
@@ -288,7 +290,7 @@ func TestTypesOfFunctions(t *testing.T) {
 	assert.ErrorContains(t, err, "plain float64[3,2]: axis 0: an input is varying, must be invariant (input 0 varying)")
 	p := ones(3, 2)
 	p.SetName("b.weight")
-	p.Lay(1, Replicated)
+	p.SumOver(1)
 	err = Try(func() { tape.Apply(wants{from: Invariant}, tape.Use(p)) })
 	assert.ErrorContains(t, err, "(parameter b.weight[3 2] replicated)")
 	err = Try(func() { tape.Apply(tooMany{}, of(tape, Varying)) })
@@ -299,7 +301,7 @@ type tooMany struct{ plainFunction }
 
 func (tooMany) Types(in []Types, _ Axes) ([]Types, error) { return append(in, in...), nil }
 
-// A parameter is invariant until Lay says that its gradient is summed, or that it is cut.
+// A parameter is invariant until somebody says that its gradient is summed, or that it is cut.
 func TestTypesOfParameters(t *testing.T) {
 	tape := typeTape(t)
 	x := func() Tensor { return of(tape, Varying) }
@@ -311,17 +313,17 @@ func TestTypesOfParameters(t *testing.T) {
 		"gradient once, input 0 is other rows on each: the gradient lacks the sum over the ranks (input 0 varying; parameter w[4 2] invariant)")
 	err = Try(func() { Linear(x(), tape.Use(w).Slice(0, 0, 2), Tensor{}) })
 	assert.ErrorContains(t, err, "input 1 (of w) is the same on all ranks", "a view of a parameter")
-	w.Lay(1, Replicated)
+	w.SumOver(1)
 	assert.Equal(t, Varying, Linear(x(), tape.Use(w), Tensor{}).Types().At(0))
 	assert.Equal(t, Invariant, tape.Use(w).Types().At(1), "along other axes")
-	err = Try(func() { w.Lay(2|1, Replicated) })
-	assert.ErrorContains(t, err, "Lay: axis 0: w[4 2]: its gradient is summed over this axis already")
-	err = Try(func() { w.Lay(1, Cut) })
-	assert.ErrorContains(t, err, "its gradient is summed over this axis, on whose ranks it is now cut")
-	w.Lay(2, Cut)
-	err = Try(func() { w.Lay(2, Replicated) })
+	err = Try(func() { w.SumOver(2 | 1) })
+	assert.ErrorContains(t, err, "SumOver: axis 0: w[4 2]: its gradient is summed over this axis already")
+	w = NewParam(Constant(1), 8, 2)
+	w.SetName("w")
+	w.SumOver(1)
+	w.Place(layout.Axis{Axes: 2, Ranks: 2}, layout.Division{})
+	err = Try(func() { w.SumOver(2) })
 	assert.ErrorContains(t, err, "axis 1: w[4 2]: it is cut over this axis: its gradient is this rank's alone")
-	assert.ErrorContains(t, Try(func() { w.Lay(1, Partial) }), "a parameter is cut or replicated")
 	assert.Equal(t, Types{}.With(255&^3, Invariant).With(2, Cut), w.Types())
 	frozen := ones(4, 2)
 	frozen.Freeze()
@@ -349,7 +351,7 @@ func TestTypesAreKept(t *testing.T) {
 	assert.ErrorContains(t, Try(func() { in.WithTypes(v) }), "has the types that it was computed with")
 
 	w := ones(4, 2)
-	w.Lay(5, Replicated)
+	w.SumOver(5)
 	var runs []Types
 	y := tape.Checkpoint(func(in ...Tensor) Tensor {
 		h := Linear(in[0], tape.Use(w), Tensor{}).Tanh()

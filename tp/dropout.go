@@ -1,6 +1,7 @@
 package tp
 
 import (
+	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -18,7 +19,7 @@ func (p *Parallel) Attention(before nn.Layer, a *nn.Attention) nn.Layer {
 	case heads%ranks != 0:
 		fail("Attention", "%d heads of %s do not divide over %d ranks: the number of ranks must divide %d", heads, a.QKV.W.Name(), ranks, heads)
 	}
-	p.columns(a.QKV)
+	p.columns(a.QKV, 0)
 	p.Row(a.Out)
 	if a.Drop != nil {
 		p.Inside(a.Drop, heads)
@@ -28,7 +29,7 @@ func (p *Parallel) Attention(before nn.Layer, a *nn.Attention) nn.Layer {
 
 // Inside is for dropout between Columns and Row, of so many features over all ranks.
 func (p *Parallel) Inside(d *nn.Dropout, features int) {
-	first, _ := share(features, p.Group)
+	first, _ := layout.Share(features, p.Group.Rank(), p.Group.Size())
 	d.At = func(nn.T) tensor.Region { return tensor.Region{Cols: tensor.Span{First: first, Total: features}} }
 }
 
@@ -38,7 +39,7 @@ func (p *Parallel) Outside(d *nn.Dropout) {
 		return
 	}
 	d.At = func(nn.T) tensor.Region {
-		first, _ := share(p.tokens, p.Group)
+		first, _ := layout.Share(p.tokens, p.Group.Rank(), p.Group.Size())
 		return tensor.Region{Rows: tensor.Span{First: first, Total: p.tokens}}
 	}
 }

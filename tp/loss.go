@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -22,7 +23,7 @@ type CrossEntropy struct {
 
 // CrossEntropy returns the loss of a vocabulary of so many words.
 func (p *Parallel) CrossEntropy(words int) *CrossEntropy {
-	first, end := share(words, p.Group)
+	first, end := layout.Share(words, p.Group.Rank(), p.Group.Size())
 	return &CrossEntropy{group: p.Group, checks: p.checks, first: first, end: end, words: words}
 }
 

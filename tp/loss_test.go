@@ -6,8 +6,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/dist"
-	"github.com/ringo-ml/ringo/dist/autograd"
 	"github.com/ringo-ml/ringo/dist/disttest"
+	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tp"
@@ -24,7 +24,7 @@ func lossOn(g *dist.Group, words int) (loss *tp.CrossEntropy) {
 // Backward of the loss is its adjoint, whoever has the labels.
 func TestCrossEntropyAdjoint(t *testing.T) {
 	for ranks := 1; ranks <= 4; ranks++ {
-		part := func(rank, _ int) []int { return []int{4, autograd.Shares(9, ranks)[rank]} }
+		part := func(rank, _ int) []int { return []int{4, layout.Shares(make([]int, ranks), 9)[rank]} }
 		logits := disttest.Operand{Kind: tensor.Cut, Dims: part}
 		labels := disttest.Operand{Const: func(*dist.Rank) tensor.Tensor { return tensor.FromSlice([]int64{0, 8, 1, 4}, 4) }}
 		disttest.Adjoint(t, ranks, func(r *dist.Rank) disttest.Communicating { return lossOn(r.World, 9) }, logits, labels)
@@ -49,16 +49,9 @@ func TestCrossEntropy(t *testing.T) {
 					mesh, err := r.Mesh("tp=" + string(rune('0'+ranks)))
 					require.NoError(t, err)
 					g := mesh.Group("tp")
-					lo := 0
-					for _, n := range autograd.Shares(words, ranks)[:g.Rank()] {
-						lo += n
-					}
-					hi := lo + autograd.Shares(words, ranks)[g.Rank()]
+					lo, hi := layout.Share(words, g.Rank(), ranks)
 					q := tensor.NewParam(tensor.NormalInit(0, scale), rows, words)
-					if ranks > 1 {
-						q.Cut([]int{rows, hi - lo}, tensor.Box{Lo: []int{0, lo}, Hi: []int{rows, hi}})
-						q.Lay(g.Axes(), tensor.Cut)
-					}
+					q.Place(g.Axis(), layout.Division{Dim: 1})
 					q.Make(r.Device, d, 1)
 					loss := lossOn(g, words)
 					loss.Ignore, loss.Count = &ignore, 5

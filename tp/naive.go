@@ -3,6 +3,7 @@ package tp
 import (
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/autograd"
+	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -13,12 +14,11 @@ import (
 func Naive(model any, g *dist.Group) error {
 	return tensor.Try(func() {
 		for _, x := range nn.ParamsOf(model) {
-			if rows := x.Global()[0]; rows < g.Size() {
-				x.NarrowCounts(g.Rank() == 0)
-			} else {
-				cut(g, x, 0, x.Global()[:1])
-				x.Through(&autograd.Gather{Group: g, Counts: autograd.Shares(rows, g.Size())})
+			if x.Global()[0] < g.Size() {
+				continue
 			}
+			x.Place(g.Axis(), layout.Division{})
+			x.Through(&autograd.Gather{Group: g, Counts: layout.Shares(make([]int, g.Size()), x.Global()[0])})
 		}
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/autograd"
 	"github.com/ringo-ml/ringo/internal/rebuild"
+	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -26,13 +27,13 @@ type Parallel struct {
 	Config
 	in, out tensor.Function // before columns and behind rows
 	tokens  int             // of the step, on all ranks
+	counts  []int           // of these on each rank
 	checks  *dist.Group     // the ranks of Config.Group, to compare what must be alike
 }
 
-// Parallelize calls divide, in which each layer is cut at most once, and says of all other parameters of the model that every rank has
-// them. Call it before values are made: before nn.Init, ddp.Attach and the Attach of package fsdp. It is collective: all ranks of the
-// group call it alike, with the same model. If a rank fails, or has another model, all return the same error. After an error the model is
-// of no use.
+// Parallelize calls divide, in which each layer is cut at most once. All other parameters of the model are whole on every rank. Call it
+// before values are made: before nn.Init, ddp.Attach and the Attach of package fsdp. It is collective: all ranks of the group call it
+// alike, with the same model. If a rank fails, or has another model, all return the same error. After an error the model is of no use.
 func Parallelize(model any, c Config, divide func(p *Parallel)) error {
 	if err := rebuild.Refuse("tp"); err != nil {
 		return err
@@ -40,13 +41,13 @@ func Parallelize(model any, c Config, divide func(p *Parallel)) error {
 	if c.Group == nil {
 		return fmt.Errorf("tp: Config.Group is nil")
 	}
-	p := &Parallel{Config: c, checks: c.Group.With(dist.Name("tp-checks"))}
+	p := &Parallel{Config: c, counts: make([]int, c.Group.Size()), checks: c.Group.With(dist.Name("tp-checks"))}
 	lines, err := p.lines(model)
 	if err == nil {
 		err = p.check()
 	}
 	if err == nil {
-		err = p.divide(model, divide)
+		err = p.divide(divide)
 	}
 	if err != nil {
 		err = fmt.Errorf("tp: rank %d of %d: %w", c.Group.Rank(), c.Group.Size(), err)
@@ -69,20 +70,13 @@ func (p *Parallel) lines(model any) (lines []string, err error) {
 }
 
 // divide divides the layers of the model.
-func (p *Parallel) divide(model any, divide func(p *Parallel)) error {
+func (p *Parallel) divide(divide func(p *Parallel)) error {
 	c := p.Config
 	p.in, p.out = &autograd.Copy{Group: c.Group}, &autograd.Sum{Group: c.Group}
 	if c.Sequence {
 		p.in, p.out = p.sequence()
 	}
-	return tensor.Try(func() {
-		divide(p)
-		for _, x := range nn.ParamsOf(model) {
-			if len(x.Shard.Boxes) == 0 && x.Shard.Global == nil {
-				x.NarrowCounts(c.Group.Rank() == 0)
-			}
-		}
-	})
+	return tensor.Try(func() { divide(p) })
 }
 
 // check finds out whether the groups are one.
@@ -149,24 +143,21 @@ func (p *Parallel) Between(before nn.Layer) (gather, scatter tensor.Function) {
 // part is cut. The layers' outputs are for a Row, or for CrossEntropy.
 func (p *Parallel) Columns(before nn.Layer, layers ...*nn.Linear) nn.Layer {
 	for _, l := range layers {
-		p.columns(l)
+		p.columns(l, 0)
 	}
 	return p.enter(before)
 }
 
-// columns cuts the outputs of a layer.
-func (p *Parallel) columns(l *nn.Linear) {
-	parts := l.Parts
-	if parts == nil {
-		parts = l.W.Global()[:1]
-	}
+// columns cuts the outputs of a layer, of which unit stay together.
+func (p *Parallel) columns(l *nn.Linear, unit int) {
+	d := layout.Division{Parts: l.Parts, Unit: unit}
 	for _, x := range []*tensor.Param{l.W, l.B} {
-		if x != nil && len(x.Shard.Boxes) == 0 { // a tied weight is cut once
-			cut(p.Group, x, 0, parts)
+		if x != nil && !x.IsCut() { // a tied weight is cut once
+			x.Place(p.Group.Axis(), d)
 		}
 	}
 	if a := l.Adapter; a != nil {
-		cut(p.Group, a.Up, 0, parts)
+		a.Up.Place(p.Group.Axis(), d)
 		a.Down.Through(&autograd.Copy{Group: p.Group}) // each rank's gradient is that of its outputs
 	}
 }
@@ -174,10 +165,10 @@ func (p *Parallel) columns(l *nn.Linear) {
 // Row cuts the inputs of a linear layer, which come from Columns or Heads, or are one of Parts, and sums its outputs over the ranks, which
 // all have its bias.
 func (p *Parallel) Row(l *nn.Linear) {
-	cut(p.Group, l.W, 1, l.W.Global()[1:])
+	l.W.Place(p.Group.Axis(), layout.Division{Dim: 1})
 	l.Post = p.out
 	if a := l.Adapter; a != nil {
-		cut(p.Group, a.Down, 1, a.Down.Global()[1:])
+		a.Down.Place(p.Group.Axis(), layout.Division{Dim: 1})
 		a.Up.Through(&autograd.Copy{Group: p.Group}) // each rank's gradient is that of its inputs
 	}
 	if p.Sequence && l.B != nil {
@@ -206,8 +197,7 @@ func (p *Parallel) Heads(before nn.Layer, headDim int, q, k, v *nn.Linear) nn.La
 		fail("Heads", "%d heads of %s do not divide over %d ranks: the number of ranks must divide %d, or be a multiple of it",
 			kvHeads, k.W.Name(), kv.Size(), kvHeads)
 	}
-	p.columns(q) // whole heads, as the ranks divide them
-	q.W.Shard.Unit = headDim
+	p.columns(q, headDim)
 	for _, l := range []*nn.Linear{k, v} {
 		for _, x := range []*tensor.Param{l.W, l.B} {
 			if x != nil {
@@ -224,10 +214,8 @@ func (p *Parallel) Heads(before nn.Layer, headDim int, q, k, v *nn.Linear) nn.La
 
 // replicated cuts keys or values over KV. The ranks of Replicas use them for other queries, and each has the gradient of its own.
 func (p *Parallel) replicated(x *tensor.Param, kv *dist.Group, headDim int) {
-	cut(kv, x, 0, x.Global()[:1])
-	x.Shard.Unit = headDim
+	x.Place(kv.Axis(), layout.Division{Unit: headDim})
 	if p.Replicas != nil && p.Replicas.Size() > 1 {
-		x.NarrowCounts(p.Replicas.Rank() == 0)
 		x.Through(&autograd.Copy{Group: p.Replicas})
 	}
 }
@@ -238,8 +226,8 @@ func (p *Parallel) Vocab(e *nn.Embedding) {
 	if n := e.W.Global()[0]; n < p.Group.Size() {
 		fail("Vocab", "a table of %d rows does not divide over %d ranks", n, p.Group.Size())
 	}
-	if len(e.W.Shard.Boxes) == 0 { // as in columns
-		cut(p.Group, e.W, 0, e.W.Global()[:1])
+	if !e.W.IsCut() { // as in columns
+		e.W.Place(p.Group.Axis(), layout.Division{})
 	}
 	e.Post = &autograd.Sum{Group: p.Group}
 }
@@ -255,30 +243,5 @@ func (p *Parallel) Tokens() tensor.Function {
 
 // Logits returns what joins the ranks' parts of logits [..., vocabulary], for texts: a loss of them is CrossEntropy's.
 func (p *Parallel) Logits(vocabulary int) tensor.Function {
-	return &autograd.Gather{Group: p.Group, Dim: -1, Counts: autograd.Shares(vocabulary, p.Group.Size())}
-}
-
-// cut leaves this rank its share of a dimension of x, which holds parts one after another: a share of each.
-func cut(g *dist.Group, x *tensor.Param, dim int, parts []int) {
-	if g.Size() == 1 {
-		return
-	}
-	dims, boxes, first := append([]int(nil), x.Global()...), []tensor.Box(nil), 0
-	dims[dim] = 0
-	for _, n := range parts {
-		lo, hi := share(n, g)
-		b := tensor.Box{Lo: make([]int, len(dims)), Hi: append([]int(nil), x.Global()...)}
-		b.Lo[dim], b.Hi[dim] = first+lo, first+hi
-		boxes = append(boxes, b)
-		dims[dim] += hi - lo
-		first += n
-	}
-	x.Cut(dims, boxes...)
-	x.Lay(g.Axes(), tensor.Cut)
-}
-
-// share returns which of n a rank has.
-func share(n int, g *dist.Group) (lo, hi int) {
-	begin := func(rank int) int { return n/g.Size()*rank + min(n%g.Size(), rank) }
-	return begin(g.Rank()), begin(g.Rank() + 1)
+	return &autograd.Gather{Group: p.Group, Dim: -1, Counts: layout.Shares(make([]int, p.Group.Size()), vocabulary)}
 }

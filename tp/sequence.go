@@ -2,6 +2,7 @@ package tp
 
 import (
 	"github.com/ringo-ml/ringo/dist/autograd"
+	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -23,7 +24,7 @@ type split struct {
 // Forward returns this rank's tokens.
 func (f *split) Forward(c *tensor.Ctx, in []tensor.Tensor) tensor.Tensor {
 	f.p.tokens = in[0].Dim(0)
-	f.Counts = shareCounts(f.Counts, f.p.tokens, f.Group.Size())
+	f.Counts = f.p.shares()
 	return f.Split.Forward(c, in)
 }
 
@@ -34,7 +35,7 @@ type gather struct {
 
 // Forward returns all tokens.
 func (f *gather) Forward(c *tensor.Ctx, in []tensor.Tensor) tensor.Tensor {
-	f.Counts = shareCounts(f.Counts, f.p.tokens, f.Group.Size())
+	f.Counts = f.p.shares()
 	return f.TokenGather.Forward(c, in)
 }
 
@@ -45,18 +46,9 @@ type scatter struct {
 
 // Forward returns this rank's tokens of the sum.
 func (f *scatter) Forward(c *tensor.Ctx, in []tensor.Tensor) tensor.Tensor {
-	f.Counts = shareCounts(f.Counts, f.p.tokens, f.Group.Size())
+	f.Counts = f.p.shares()
 	return f.TokenScatter.Forward(c, in)
 }
 
-// shareCounts writes the share of each of n ranks to counts, which it makes the first time. If n does not divide total, the first ranks
-// have one more.
-func shareCounts(counts []int, total, n int) []int {
-	if counts == nil {
-		counts = make([]int, n)
-	}
-	for i := range counts {
-		counts[i] = (total + n - 1 - i) / n
-	}
-	return counts
-}
+// shares returns how many of the step's tokens each rank has, in memory that the next step overwrites.
+func (p *Parallel) shares() []int { return layout.Shares(p.counts, p.tokens) }

@@ -11,6 +11,7 @@ import (
 	"github.com/ringo-ml/ringo/dist/algo"
 	"github.com/ringo-ml/ringo/dist/algo/memnet"
 	"github.com/ringo-ml/ringo/dist/backend"
+	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -79,9 +80,8 @@ func elements(kind backend.Kind, name string, n int) int {
 
 // shares returns the lengths of the parts of n ranks.
 func shares(kind backend.Kind, n, total int) []int {
-	parts := make([]int, n)
+	parts := layout.Shares(make([]int, n), total)
 	for r := range parts {
-		parts[r] = total / n
 		if uneven(kind) {
 			parts[r] = 16 * (r + 1)
 		}

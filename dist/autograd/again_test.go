@@ -14,6 +14,7 @@ import (
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/autograd"
 	"github.com/ringo-ml/ringo/dist/disttest"
+	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -35,7 +36,7 @@ func TestTokensAdjoint(t *testing.T) {
 	for ranks := 1; ranks <= 4; ranks++ {
 		for _, tokens := range []int{3, 5} {
 			for _, chunks := range []int{0, 1, 2, 7} {
-				counts := autograd.Shares(tokens, ranks)
+				counts := layout.Shares(make([]int, ranks), tokens)
 				disttest.Adjoint(t, ranks, func(r *dist.Rank) disttest.Communicating {
 					return &autograd.TokenGather{AllGather: autograd.AllGather{Group: r.World, Counts: counts}, Chunks: chunks}
 				}, disttest.Operand{Kind: tensor.Varying, Dims: func(rank, _ int) []int { return []int{counts[rank], 4} }})
@@ -88,9 +89,10 @@ func pieces(t *testing.T, chunks int, counts []int, width int) [][]float64 {
 				first += n
 			}
 		}
-		b := &couple{up: tensor.NewParam(tensor.NormalInit(0, 1), width, width), down: tensor.NewParam(tensor.NormalInit(0, 1), width, width)}
+		all := width * len(counts)
+		b := &couple{up: tensor.NewParam(tensor.NormalInit(0, 1), all, width), down: tensor.NewParam(tensor.NormalInit(0, 1), all, width)}
 		for i, p := range []*tensor.Param{b.up, b.down} {
-			p.Lay(r.World.Axes(), tensor.Cut)
+			p.Place(r.World.Axis(), layout.Division{})
 			p.Make(r.Device, tensor.Float32, uint64(10*i+rank))
 		}
 		in := tensor.New(r.Device, tensor.Float32, counts[rank], width)

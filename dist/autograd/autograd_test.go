@@ -12,6 +12,7 @@ import (
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/autograd"
 	"github.com/ringo-ml/ringo/dist/disttest"
+	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -79,7 +80,7 @@ func proofs() (all []proof) {
 			return &autograd.ReduceScatter{Group: g, Dim: dim}
 		})
 		add(fmt.Sprint("scatter uneven ", dim), tensor.Partial, disttest.Dims(7, 7, 7), func(g *dist.Group) disttest.Communicating {
-			return &autograd.ReduceScatter{Group: g, Dim: dim, Counts: autograd.Shares(7, g.Size())}
+			return &autograd.ReduceScatter{Group: g, Dim: dim, Counts: layout.Shares(make([]int, g.Size()), 7)}
 		})
 		for concat := range 3 {
 			for _, k := range []tensor.Kind{tensor.Varying, tensor.Cut} {
@@ -91,10 +92,10 @@ func proofs() (all []proof) {
 	}
 	add("split", tensor.Invariant, times(0, 3, 5, 2), func(g *dist.Group) disttest.Communicating { return &autograd.Split{Group: g} })
 	add("split uneven", tensor.Invariant, disttest.Dims(7, 2), func(g *dist.Group) disttest.Communicating {
-		return &autograd.Split{Group: g, Counts: autograd.Shares(7, g.Size())}
+		return &autograd.Split{Group: g, Counts: layout.Shares(make([]int, g.Size()), 7)}
 	})
 	add("tokens to heads", tensor.Varying, uneven(0, 0, 7, 2), func(g *dist.Group) disttest.Communicating {
-		return &autograd.AllToAll{Group: g, Split: 1, Concat: 0, Send: autograd.Shares(7, g.Size()), Recv: counts(g.Size())}
+		return &autograd.AllToAll{Group: g, Split: 1, Concat: 0, Send: layout.Shares(make([]int, g.Size()), 7), Recv: counts(g.Size())}
 	})
 	add("rows to experts", tensor.Varying, func(_, n int) []int {
 		return []int{n * (n - 1) / 2, 3}
@@ -149,8 +150,8 @@ func TestValues(t *testing.T) {
 func TestSumKeepsItsInput(t *testing.T) {
 	run(t, 2, func(r *dist.Rank) error {
 		at := 0.5 + float64(r.World.Rank())
-		w := tensor.NewParam(tensor.Constant(at), 3)
-		w.Lay(r.World.Axes(), tensor.Cut)
+		w := tensor.NewParam(tensor.Constant(at), 6)
+		w.Place(r.World.Axis(), layout.Division{})
 		w.Make(r.Device, tensor.Float64, 1)
 		tape := tensor.NewTape(r.Device)
 		defer tape.Close()
@@ -266,6 +267,6 @@ func TestRefusals(t *testing.T) {
 }
 
 func TestShares(t *testing.T) {
-	assert.Equal(t, []int{3, 2, 2}, autograd.Shares(7, 3))
-	assert.Equal(t, []int{1, 0, 0}, autograd.Shares(1, 3))
+	assert.Equal(t, []int{3, 2, 2}, layout.Shares(make([]int, 3), 7))
+	assert.Equal(t, []int{1, 0, 0}, layout.Shares(make([]int, 3), 1))
 }

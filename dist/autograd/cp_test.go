@@ -7,6 +7,7 @@ import (
 	"github.com/ringo-ml/ringo/dist/autograd"
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/fsdp"
+	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -228,7 +229,7 @@ func (m *sequences) loss(b disttest.Batch) nn.T {
 }
 
 // cpCounts are the positions of each rank.
-func cpCounts(cp *dist.Group) []int { return autograd.Shares(cpPositions, cp.Size()) }
+func cpCounts(cp *dist.Group) []int { return layout.Shares(make([]int, cp.Size()), cpPositions) }
 
 func must(err error) {
 	if err != nil {

@@ -7,18 +7,6 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// Shares returns how many of total elements each of n ranks gets. If n does not divide total, the first ranks get one more.
-func Shares(total, n int) []int {
-	s := make([]int, n)
-	for i := range s {
-		s[i] = total / n
-		if i < total%n {
-			s[i]++
-		}
-	}
-	return s
-}
-
 // cut describes how a whole tensor is cut along a dimension into a part for each rank. Its numbers are stored in the call
 // (tensor.Ctx.Ints), so that Backward finds what Forward stored.
 type cut struct {

@@ -7,6 +7,7 @@ import (
 	"github.com/ringo-ml/ringo/dist/autograd"
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/fsdp"
+	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -96,7 +97,7 @@ func (m *gpt) crossEntropy(logits, labels nn.T) nn.T {
 // share sets how many tokens of the microbatch each rank has.
 func (m *gpt) share() {
 	if m.seq && m.tp != nil {
-		m.gather.Counts = autograd.Shares(m.rows*length, m.tp.Size())
+		m.gather.Counts = layout.Shares(make([]int, m.tp.Size()), m.rows*length)
 		m.scatter.Counts = m.gather.Counts
 	}
 }
@@ -157,9 +158,8 @@ func (m *gpt) cut(g *ranks) {
 	cutAlong(m.tp, m.Head.B, 0, 1, 1)
 	m.Head.Pre = pre
 	params := nn.ParamsOf(m)
-	leaveWhole(m.tp, params)
 	for _, p := range params {
-		if m.seq && len(p.Shard.Boxes) == 0 { // the parameter is used on a part of the tokens
+		if m.seq && !p.IsCut() { // the parameter is used on a part of the tokens
 			p.Through(&autograd.Copy{Group: m.tp})
 		}
 	}

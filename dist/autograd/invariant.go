@@ -9,7 +9,7 @@ import (
 // so Backward gathers the gradient.
 type Split struct {
 	Group  *dist.Group
-	Counts []int // sizes of the parts, by rank; nil: all are equal. Shares makes them.
+	Counts []int // sizes of the parts, by rank; nil: all are equal. layout.Shares makes them.
 }
 
 // Name returns "autograd.Split".

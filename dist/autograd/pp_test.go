@@ -76,7 +76,6 @@ func (m *pipeline) cut(g *ranks) {
 	if !m.first() && !m.last() {
 		m.Tok = nil
 	}
-	leaveWhole(tp, nn.ParamsOf(m))
 	m.tie()
 }
 
@@ -86,7 +85,6 @@ func (m *pipeline) tie() {
 	color := -1
 	if m.Tok != nil && m.pp.Size() > 1 {
 		color = 0
-		m.Tok.NarrowCounts(m.first())
 	}
 	var err error
 	m.tied, err = m.pp.Split(color, 0)

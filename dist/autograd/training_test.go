@@ -14,9 +14,9 @@ import (
 	"github.com/ringo-ml/ringo/ckpt"
 	"github.com/ringo-ml/ringo/ddp"
 	"github.com/ringo-ml/ringo/dist"
-	"github.com/ringo-ml/ringo/dist/autograd"
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/fsdp"
+	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -45,7 +45,7 @@ func newRanks(m *dist.Mesh, axes string) *ranks {
 	}
 	g.sum = g.Group(copies, "ep", "cp")
 	g.over = func(p *tensor.Param) *dist.Group {
-		if g.has("ep") && len(p.Shard.Boxes) > 0 {
+		if g.has("ep") && p.IsCut() {
 			return g.Group(copies)
 		}
 		return nil
@@ -201,46 +201,20 @@ func requireDiffers(t *testing.T, want disttest.Result, c job) {
 	require.ErrorContains(t, c.run(t).Differs(want, 1e-4), "loss step ")
 }
 
-// share returns which of total elements a rank has; the first ranks have one more.
-func share(total int, g *dist.Group) (lo, hi int) {
-	counts := autograd.Shares(total, g.Size())
-	for _, n := range counts[:g.Rank()] {
-		lo += n
-	}
-	return lo, lo + counts[g.Rank()]
-}
+// share returns which of total elements a rank has.
+func share(total int, g *dist.Group) (lo, hi int) { return layout.Share(total, g.Rank(), g.Size()) }
 
 // cutAlong keeps only this rank's share of a dimension of p. The dimension has so many parts one after another (such as queries, keys and
 // values), and units of some size (such as heads) stay together.
 func cutAlong(g *dist.Group, p *tensor.Param, dim, parts, unit int) {
-	whole := p.Global()[dim] / parts
-	lo, hi := share(whole/unit, g)
-	dims, boxes := append([]int(nil), p.Global()...), make([]tensor.Box, parts)
-	dims[dim] = parts * (hi - lo) * unit
-	for i := range boxes {
-		b := tensor.Box{Lo: make([]int, len(dims)), Hi: append([]int(nil), p.Global()...)}
-		b.Lo[dim], b.Hi[dim] = i*whole+lo*unit, i*whole+hi*unit
-		boxes[i] = b
-	}
-	p.Cut(dims, boxes...)
-	p.Lay(g.Axes(), tensor.Cut)
+	p.Place(g.Axis(), layout.Division{Dim: dim, Parts: slices.Repeat([]int{p.Global()[dim] / parts}, parts), Unit: unit})
 }
 
-// leaveWhole marks all parameters that were not cut as whole on each rank of g.
-func leaveWhole(g *dist.Group, params nn.Params) {
-	for _, p := range params {
-		if len(p.Shard.Boxes) == 0 {
-			p.NarrowCounts(g.Rank() == 0)
-		}
-	}
-}
-
-// bare returns a parameter like p, cut along axes, that uses no Function.
-func bare(p *tensor.Param, axes tensor.Axes) *tensor.Param {
+// bare returns a parameter that is cut as p is, over g, and uses no Function.
+func bare(p *tensor.Param, g *dist.Group) *tensor.Param {
 	q := tensor.NewParam(tensor.Constant(1), p.Global()...)
-	if len(p.Shard.Boxes) > 0 {
-		q.Cut(p.Dims(), p.Shard.Boxes...)
-		q.Lay(axes, tensor.Cut)
+	for _, c := range p.Placement().Divisions() {
+		q.Place(g.Axis(), c)
 	}
 	return q
 }

@@ -69,9 +69,9 @@ func (f *twice) Types(in []tensor.Types, rows tensor.Axes) ([]tensor.Types, erro
 func TestWrongSequenceParallelIsRefused(t *testing.T) {
 	type group = *dist.Group
 	requireRefused(t, job{model: newSequenceGPT, training: training{Mesh: "dp=2,tp=2"}}, map[string]wrong[*gpt]{
-		"a norm without Copy":           {wrongly(func(l *layer, _ group) { l.N1.W = bare(l.N1.W, 0) }), "layers.0.n1.weight"},
-		"a late bias without Copy":      {wrongly(func(l *layer, _ group) { l.Down.B = bare(l.Down.B, 0) }), "layers.0.down.bias"},
-		"a norm through Copy and ddp":   {wrongly(func(l *layer, tp group) { l.N1.W.Lay(tp.Axes(), tensor.Replicated) }), "autograd.Copy"},
+		"a norm without Copy":           {wrongly(func(l *layer, _ group) { l.N1.W = bare(l.N1.W, nil) }), "layers.0.n1.weight"},
+		"a late bias without Copy":      {wrongly(func(l *layer, _ group) { l.Down.B = bare(l.Down.B, nil) }), "layers.0.down.bias"},
+		"a norm through Copy and ddp":   {wrongly(func(l *layer, tp group) { l.N1.W.SumOver(tp.Axes()) }), "autograd.Copy"},
 		"no AllGather before columns":   {wrongly(func(l *layer, _ group) { l.Up.Pre = nil }), "autograd.AllGather"},
 		"Copy in place of AllGather":    {wrongly(func(l *layer, tp group) { l.Up.Pre = &autograd.Copy{Group: tp} }), "autograd.Copy"},
 		"no ReduceScatter behind rows":  {wrongly(func(l *layer, _ group) { l.Down.Post = nil }), "shapes do not broadcast"},

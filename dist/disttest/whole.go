@@ -19,7 +19,8 @@ type part struct {
 
 // partOf returns the part of x, which is divided as p is.
 func partOf(name string, p *tensor.Param, x tensor.Tensor) part {
-	v, first := tensor.Floats(x), p.Shard.Flat[0]
+	v := tensor.Floats(x)
+	first, _ := p.Placement().Range()
 	out := part{Name: name, Len: p.GlobalLen(), Bits: bitsOf(v)}
 	for at, n := range p.Runs(first, first+len(v)) {
 		out.Runs = append(out.Runs, [2]int{at, n})

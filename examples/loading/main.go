@@ -13,6 +13,7 @@ import (
 
 	"github.com/ringo-ml/ringo/ckpt"
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -101,12 +102,8 @@ func newModel(r *dist.Rank, layers int, seed uint64) nn.Params {
 func sharded(params nn.Params, r *dist.Rank) nn.Params {
 	rank, size := r.World.Rank(), r.World.Size()
 	for _, p := range params {
-		lo, hi := p.Len()*rank/size, p.Len()*(rank+1)/size
-		p.Shard = tensor.Shard{Global: p.Dims(), Flat: [2]int{lo, hi}, Counts: true}
-		if hi == 0 {
-			p.Shard.Flat = [2]int{p.Len(), p.Len()} // nothing; {0,0} would mean all of it
-		}
-		p.Local = tensor.New(r.Device, tensor.Float32, hi-lo)
+		p.Shard(layout.Share(p.Len(), rank, size))
+		p.Local = tensor.New(r.Device, tensor.Float32, p.Placement().Len())
 		p.Value = tensor.Tensor{}
 	}
 	return params
@@ -116,17 +113,15 @@ func sharded(params nn.Params, r *dist.Rank) nn.Params {
 func owned(params nn.Params, r *dist.Rank) nn.Params {
 	rank, size := r.World.Rank(), r.World.Size()
 	layers := len(params) / 2 // a weight and a bias each
-	first := func(rank int) int { return layers/size*rank + min(layers%size, rank) }
-	return params[2*first(rank) : 2*first(rank+1)]
+	first, end := layout.Share(layers, rank, size)
+	return params[2*first : 2*end]
 }
 
 // compare checks that the loaded values are those that were saved.
 func compare(got, want nn.Params) error {
 	for _, p := range got {
-		all := tensor.Data[float32](tensor.ToHost(want.ByName(p.Name()).Value))
-		if p.Shard.Global != nil {
-			all = all[p.Shard.Flat[0]:p.Shard.Flat[1]]
-		}
+		lo, hi := p.Placement().Range()
+		all := tensor.Data[float32](tensor.ToHost(want.ByName(p.Name()).Value))[lo:hi]
 		for i, v := range tensor.Data[float32](tensor.ToHost(p.Local)) {
 			if v != all[i] {
 				return fmt.Errorf("%s: element %d is %v, not %v", p.Name(), i, v, all[i])

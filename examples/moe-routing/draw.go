@@ -7,6 +7,8 @@ import (
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
+
+	"github.com/ringo-ml/ringo/layout"
 )
 
 // colors are the colors of ranks; with more ranks, they repeat.
@@ -24,7 +26,7 @@ func (o *options) draw(all [][][]int) error {
 		labels.XYs, labels.Labels = append(labels.XYs, plotter.XY{X: x, Y: y}), append(labels.Labels, text)
 	}
 	for rank, list := range all {
-		first, _ := o.part(rank, len(all))
+		first, _ := layout.Share(o.tokens, rank, len(all))
 		for i, experts := range list {
 			label(-0.28, y(first+i, o.tokens), fmt.Sprintf("rank %d: token %d", rank, first+i))
 			for _, e := range experts {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/ringo-ml/ringo/ddp"
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/moe"
 	"github.com/ringo-ml/ringo/moe/router"
 	"github.com/ringo-ml/ringo/nn"
@@ -97,15 +98,10 @@ func (o *options) whole() *moe.Layer {
 
 // mine returns this rank's tokens.
 func (o *options) mine(r *dist.Rank) tensor.Tensor {
-	first, n := o.part(r.World.Rank(), r.World.Size())
+	first, end := layout.Share(o.tokens, r.World.Rank(), r.World.Size())
 	x := tensor.NewParam(tensor.NormalInit(0, 1), o.tokens, features)
 	x.Make(r.Device, tensor.Float64, o.seed)
-	return x.Value.Range(first*features, (first+n)*features).View(n, features)
-}
-
-func (o *options) part(rank, ranks int) (first, n int) {
-	first = o.tokens * rank / ranks
-	return first, o.tokens*(rank+1)/ranks - first
+	return x.Value.Range(first*features, end*features).View(end-first, features)
 }
 
 // chosen returns the experts of each token.
@@ -124,7 +120,7 @@ func (o *options) before(r *dist.Rank, all [][][]int) {
 	n := len(all)
 	matrix := make([][]int, n)
 	for rank, list := range all {
-		first, _ := o.part(rank, n)
+		first, _ := layout.Share(o.tokens, rank, n)
 		matrix[rank] = make([]int, n)
 		var words []string
 		for i, experts := range list {
@@ -143,7 +139,7 @@ func (o *options) before(r *dist.Rank, all [][][]int) {
 // exchange sends the numbers of tokens to their experts and back.
 func (o *options) exchange(r *dist.Rank, mine [][]int) error {
 	g, n := r.World, r.World.Size()
-	first, _ := o.part(g.Rank(), n)
+	first, _ := layout.Share(o.tokens, g.Rank(), n)
 	per, even := o.experts/n, slices.Repeat([]int{o.experts / n}, n)
 	var out []int64 // ordered by expert
 	counts := make([]int64, o.experts)

@@ -42,6 +42,7 @@ import (
 	"` + modulePath + `/dist/autograd"
 	"` + modulePath + `/dist/backend"
 	"` + modulePath + `/fsdp"
+	"` + modulePath + `/layout"
 	"` + modulePath + `/models/gpt"
 	"` + modulePath + `/moe"
 	"` + modulePath + `/nn"

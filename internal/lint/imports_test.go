@@ -59,7 +59,7 @@ func allowed(r row, name string, test bool) bool {
 	}
 	if within(name, modulePath) {
 		own := strings.TrimPrefix(strings.TrimPrefix(name, modulePath), "/")
-		return matchOwn(r.own, own)
+		return matchOwn(everywhere+" "+r.own, own)
 	}
 	first, _, _ := strings.Cut(name, "/")
 	if !strings.Contains(first, ".") {

@@ -19,6 +19,9 @@ var engine = row{own: "tensor dist/backend dist/algo internal/...", others: "gol
 const testOnly = "github.com/stretchr/testify " + modulePath + "/tensor/tensortest " + modulePath + "/internal/reliability " + modulePath +
 	"/internal/ports"
 
+// everywhere is what every package may import: it imports nothing.
+const everywhere = "layout"
+
 // table is the direction of imports. Rows may stand here before their package
 // exists. External test packages (package x_test) are exempt. A key that ends
 // in "/..." covers what has no row of its own.
@@ -54,6 +57,7 @@ var table = map[string]row{
 
 	"internal/cuda/emu/fragment": {},
 
+	everywhere:          {},
 	"tensor":            {own: "internal/kernel internal/trace internal/wait internal/where", others: "golang.org/x/sys"},
 	"tensor/cuda":       {own: "tensor internal/cuda internal/cuda/blas"},
 	"tensor/tensortest": {own: "tensor internal/reliability", others: "github.com/stretchr/testify"},

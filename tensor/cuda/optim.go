@@ -121,7 +121,7 @@ func sumSquares(q *Queue, k *kernel, a *tensor.Args) {
 }
 
 func gradNorm(q *Queue, k *kernel, a *tensor.Args) {
-	q.ptrs(a, 2).i64(a.I[0]).i64(a.I[1]).run(k, cuda.Dim{X: 1}, cuda.Dim{X: threads}, 0)
+	q.ptrs(a, 2).i64(a.I[0]).run(k, cuda.Dim{X: 1}, cuda.Dim{X: threads}, 0)
 }
 
 func clip(q *Queue, k *kernel, a *tensor.Args) {

@@ -20,7 +20,7 @@ func (p Part) Cuts(s tensor.Stored, first int, shape []int) (list []Cut) {
 		if lo >= hi {
 			continue
 		}
-		row := Volume(b.Box) / (b.Box.Hi[0] - b.Box.Lo[0])
+		row := b.Box.Len() / (b.Box.Hi[0] - b.Box.Lo[0])
 		begin := (lo - b.Box.Lo[0]) * row // first element of these rows, in the box
 		from, to := max(b.Lo, begin), min(b.Hi, (hi-b.Box.Lo[0])*row)
 		if from >= to {

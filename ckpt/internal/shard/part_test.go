@@ -14,7 +14,7 @@ func (p Part) naive() []int {
 	var all []int
 	for _, b := range p.Boxes {
 		at := append([]int(nil), b.Lo...)
-		for range Volume(b) {
+		for range b.Len() {
 			flat := 0
 			for i, x := range at {
 				flat = flat*p.Shape[i] + x
@@ -44,7 +44,7 @@ func randomPart(t *testing.T, r *rand.Rand, shape []int) Part {
 			}
 		}
 		boxes = append(boxes, b)
-		n += Volume(b)
+		n += b.Len()
 	}
 	if len(boxes) == 0 {
 		n = Product(shape)
@@ -142,38 +142,8 @@ func TestTile(t *testing.T) {
 	require.Greater(t, good, 100)
 }
 
-func TestRule(t *testing.T) {
-	r := Rule{Dim: 0, Parts: []int{6, 2, 2}}
-	boxes, err := r.Boxes([]int{10, 3}, 1, 2)
-	require.NoError(t, err)
-	require.Equal(t, []tensor.Box{{Lo: []int{3, 0}, Hi: []int{6, 3}}, {Lo: []int{7, 0}, Hi: []int{8, 3}}, {Lo: []int{9, 0}, Hi: []int{10, 3}}},
-		boxes)
-	boxes, err = r.Boxes([]int{10, 3}, 0, 1)
-	require.NoError(t, err)
-	require.Len(t, boxes, 1, "what touches is one box")
-	for rank, lo := range []int{0, 0, 3, 3} { // two units on four ranks
-		boxes, err := (Rule{Unit: 3}).Boxes([]int{6, 2}, rank, 4)
-		require.NoError(t, err)
-		require.Equal(t, []tensor.Box{{Lo: []int{lo, 0}, Hi: []int{lo + 3, 2}}}, boxes)
-	}
-	for unit, want := range map[int]string{4: "6 elements do not divide into units of 4",
-		2: "3 units of 2 do not divide over 2 ranks: the number of ranks must divide 3", -1: "units of -1"} {
-		_, err := (Rule{Unit: unit}).Boxes([]int{6, 2}, 0, 2)
-		require.ErrorContains(t, err, want)
-	}
-	for _, bad := range []struct {
-		Rule
-		want string
-	}{
-		{Rule{Dim: 2}, "dimension 2 of shape [10 3] for rank 0 of 2"},
-		{Rule{Dim: -1}, "dimension -1 of shape [10 3] for rank 0 of 2"},
-		{Rule{Dim: 0, Parts: []int{6, 2}}, "parts [6 2] of dimension 0 of shape [10 3]"},
-		{Rule{Dim: 0, Parts: []int{6, 6}}, "parts [6 6] of dimension 0 of shape [10 3]"},
-		{Rule{Dim: 0, Parts: []int{-1, 11}}, "parts [-1 11] of dimension 0 of shape [10 3]"},
-	} {
-		_, err := bad.Boxes([]int{10, 3}, 0, 2)
-		require.EqualError(t, err, bad.want)
-	}
+// An exact name wins over patterns, and the last pattern over others.
+func TestRules(t *testing.T) {
 	rules := Rules{"a.*.weight": {Dim: 0}, "a.*": {Dim: 1}, "a.qkv.weight": {Dim: 2}}
 	require.Equal(t, 2, rules.Find("a.qkv.weight").Dim)
 	require.Equal(t, 0, rules.Find("a.out.weight").Dim)

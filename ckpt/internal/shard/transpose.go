@@ -26,7 +26,7 @@ func (p patch) cols() int { return p.box.Hi[1] - p.box.Lo[1] }
 func (p Part) patches() (list []patch) {
 	skip, at := p.Lo, 0
 	for _, b := range p.Boxes {
-		v := Volume(b)
+		v := b.Len()
 		if skip >= v {
 			skip -= v
 			continue

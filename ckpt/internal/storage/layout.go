@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/ringo-ml/ringo/ckpt/internal/shard"
+	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -64,12 +65,29 @@ func (c *Layout) inMemory(x *Tensor, tp int) (shard.Part, error) {
 	}
 	var boxes []tensor.Box
 	if rule != nil {
-		var err error
+		err := divides(rule, shape, c.Sizes["tp"])
+		if err != nil {
+			return shard.Part{}, err
+		}
 		if boxes, err = rule.Boxes(shape, tp, c.Sizes["tp"]); err != nil {
 			return shard.Part{}, err
 		}
 	}
 	return shard.NewPart(shape, boxes, [2]int{})
+}
+
+// divides returns an error unless units can be divided as package tp does: evenly, or several ranks have the same.
+func divides(rule *layout.Division, shape []int, ranks int) error {
+	if rule.Unit < 1 || rule.Dim < 0 || rule.Dim >= len(shape) { // Boxes says what is wrong with it
+		return nil
+	}
+	for _, width := range rule.Widths(shape) {
+		if n := width / rule.Unit; n%ranks != 0 && (n == 0 || ranks%n != 0) {
+			return fmt.Errorf("%d units of %d do not divide over %d ranks: the number of ranks must divide %d, or be a multiple of it",
+				n, rule.Unit, ranks, n)
+		}
+	}
+	return nil
 }
 
 // Part returns what a rank loads of a tensor: its fsdp share of the boxes that the rule gives it. For an expert of
@@ -88,8 +106,7 @@ func (c *Layout) Part(x *Tensor, at map[string]int) (shard.Part, error) {
 			return p, nil
 		}
 	}
-	n := p.Len()
-	p.Lo, p.Hi = shard.Share(n, at["fsdp"], c.Sizes["fsdp"]), shard.Share(n, at["fsdp"]+1, c.Sizes["fsdp"])
+	p.Lo, p.Hi = layout.Share(p.Len(), at["fsdp"], c.Sizes["fsdp"])
 	if x.Transposed {
 		p = p.Transposed()
 	}

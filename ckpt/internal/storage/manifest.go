@@ -12,6 +12,7 @@ import (
 	"github.com/ringo-ml/ringo/ckpt/internal/disk"
 	"github.com/ringo-ml/ringo/ckpt/internal/shard"
 	"github.com/ringo-ml/ringo/ckpt/safetensors"
+	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -80,7 +81,7 @@ type TensorEntry struct {
 	Shape      []int             `json:"shape"`
 	Transposed bool              `json:"transposed,omitempty"` // in memory it is the transposed matrix
 	File       string            `json:"file"`
-	TP         *shard.Rule       `json:"tp,omitempty"`
+	TP         *layout.Division  `json:"tp,omitempty"`
 	Expert     *Expert           `json:"expert,omitempty"`
 	Pieces     []PieceEntry      `json:"pieces"`
 }

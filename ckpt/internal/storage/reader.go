@@ -12,6 +12,7 @@ import (
 	"github.com/ringo-ml/ringo/ckpt/internal/disk"
 	"github.com/ringo-ml/ringo/ckpt/internal/shard"
 	"github.com/ringo-ml/ringo/ckpt/safetensors"
+	"github.com/ringo-ml/ringo/layout"
 )
 
 // Reader reads a checkpoint: a folder with ringo.json, a Hugging Face folder, or one file.
@@ -50,7 +51,7 @@ type Tensor struct {
 	First  int     // index of its first piece among those of all tensors
 
 	Transposed bool // as in ringo.json
-	Rule       *shard.Rule
+	Rule       *layout.Division
 	Expert     *Expert
 }
 

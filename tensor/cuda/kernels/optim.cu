@@ -131,24 +131,18 @@ extern "C" __global__ void sum_squares(const __grid_constant__ List list, int pa
   if (t == 0) y[blockIdx.x] = sum;
 }
 
-// grad_norm: y[0] is the sum of the first `own` elements of x, y[1] that of the `shared` ones behind, y[2] is 1. One block.
-extern "C" __global__ void grad_norm(double* y, const double* x, i64 own, i64 shared) {
-  double a = 0, b = 0;
-  for (i64 i = threadIdx.x; i < own; i += LANES) a += x[i];
-  for (i64 i = threadIdx.x; i < shared; i += LANES) b += x[own + i];
+// grad_norm: y[0] is the sum of n elements of x. One block.
+extern "C" __global__ void grad_norm(double* y, const double* x, i64 n) {
+  double a = 0;
+  for (i64 i = threadIdx.x; i < n; i += LANES) a += x[i];
   a = total(a);
-  b = total(b);
-  if (threadIdx.x == 0) {
-    y[0] = a;
-    y[1] = b;
-    y[2] = 1;
-  }
+  if (threadIdx.x == 0) y[0] = a;
 }
 
 // clip: y[1] is the norm of the gradients times scale. y[0] is the factor for the gradients: scale, or less if that norm is above
 // max_norm.
-extern "C" __global__ void clip(double* y, const double* sums, double scale, double max_norm) {
-  double norm = sqrt(sums[0] + sums[1] / sums[2]) * scale, clip_coef = max_norm / (norm + 1e-6);
+extern "C" __global__ void clip(double* y, const double* sum, double scale, double max_norm) {
+  double norm = sqrt(sum[0]) * scale, clip_coef = max_norm / (norm + 1e-6);
   y[0] = max_norm != 0 && !(clip_coef >= 1) ? scale * clip_coef : scale;
   y[1] = norm;
 }

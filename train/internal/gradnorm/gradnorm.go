@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
@@ -33,8 +34,8 @@ type probe struct {
 type share struct {
 	Name   string
 	Shape  []int // of the model's tensor
-	Counts int   // elements that this rank counts
-	Whole  bool  // every rank that has it has all of it, and nobody said who counts
+	Boxes  []layout.Box
+	Lo, Hi int // elements of these
 }
 
 // Probe has each step of opt, which trains params, write a line if RINGO_GRADS asks for it. A line has the step's "loss" in t, which flush
@@ -64,47 +65,49 @@ func Probe(g *dist.Group, opt *optim.Optimizer, params nn.Params, t *values.Tabl
 	return nil
 }
 
-// share finds out which parameters the ranks have together, and which of them each rank counts.
+// share finds out which parameters the ranks have together, and which of them each rank counts (layout.Counted).
 func (p *probe) share(params nn.Params) error {
-	var held []share
+	var mine []share
 	for _, x := range params {
-		s := share{Name: x.Name(), Shape: x.Global(), Whole: x.Shard.Global == nil}
-		if s.Whole || x.Shard.Counts {
-			s.Counts = x.Local.Len()
-		}
-		held = append(held, s)
+		lo, hi := x.Placement().Range()
+		mine = append(mine, share{x.Name(), x.Global(), x.Placement().Boxes(), lo, hi})
 	}
-	ranks, err := dist.AllGatherObject(p.g, held)
+	ranks, err := dist.AllGatherObject(p.g, mine)
 	if err != nil {
 		return err
 	}
-	at, counted := map[string]int{}, []int(nil)
+	var held []layout.Held[string]
+	for _, list := range ranks {
+		for _, s := range list {
+			held = append(held, layout.Held[string]{Of: fmt.Sprint(s.Name, s.Boxes), Lo: s.Lo, Hi: s.Hi})
+		}
+	}
+	at, sizes, counted := map[string]int{}, []int(nil), layout.Counted(held)
 	for rank, list := range ranks {
 		for k, s := range list {
 			i, known := at[s.Name]
 			if !known {
 				i = len(p.all)
 				at[s.Name] = i
-				p.all, counted = append(p.all, metrics.GradNorm{Name: s.Name, Shape: s.Shape}), append(counted, 0)
+				p.all, sizes = append(p.all, metrics.GradNorm{Name: s.Name, Shape: s.Shape}), append(sizes, 0)
 			}
-			if s.Whole && known { // the first rank's counts
-				s.Counts = 0
+			if counted[k] {
+				sizes[i] += s.Hi - s.Lo
 			}
-			counted[i] += s.Counts
-			if rank != p.g.Rank() {
-				continue
-			}
-			p.mine[params[k]] = i
-			if s.Counts == 0 {
+			if rank == p.g.Rank() {
 				p.mine[params[k]] = -1
+				if counted[k] {
+					p.mine[params[k]] = i
+				}
 			}
 		}
+		counted = counted[len(list):]
 	}
 	p.sums = make([]float64, len(p.all))
-	return p.countedOnce(counted)
+	return p.countedOnce(sizes)
 }
 
-// countedOnce returns an error unless each element is counted once: norms would be wrong.
+// countedOnce returns an error unless the ranks hold each element: norms would be wrong.
 func (p *probe) countedOnce(counted []int) error {
 	for i, x := range p.all {
 		n := 1
@@ -112,8 +115,7 @@ func (p *probe) countedOnce(counted []int) error {
 			n *= d
 		}
 		if counted[i] != n {
-			return fmt.Errorf("%s: the ranks count %d elements of %s, which has %d: of the ranks that hold the same, all but one must say so "+
-				"(Param.NarrowCounts; ddp and fsdp do it for theirs)", env, counted[i], x.Name, n)
+			return fmt.Errorf("%s: the ranks count %d elements of %s, which has %d", env, counted[i], x.Name, n)
 		}
 	}
 	return nil

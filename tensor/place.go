@@ -1,0 +1,82 @@
+package tensor
+
+import (
+	"fmt"
+	"iter"
+
+	"github.com/ringo-ml/ringo/layout"
+)
+
+// Box is a rectangular part of a tensor: elements [Lo[i], Hi[i]) of each dimension.
+type Box = layout.Box
+
+// Place leaves the ranks of an axis a part each of p, which has no value yet. From then on, Dims and Len are those of this rank's part, and
+// Global is the model's shape. Make and Fill give the part the bits that these elements have in the whole. Rows 4 to 8 of a matrix are a
+// part; of a fused matrix of queries, keys and values it is a share of each (layout.Division). It is a Failure if the axis cannot divide p
+// so, or divides it or sums its gradient already, or if p has values or an owner.
+func (p *Param) Place(axis layout.Axis, d layout.Division) {
+	q, err := p.place.Place(axis, d)
+	switch {
+	case err != nil:
+	case !p.Value.IsZero():
+		err = fmt.Errorf("it has a value already: place it before nn.Init or Attach")
+	case p.owner != nil:
+		err = fmt.Errorf("its gradient belongs to %s already", ownerName(p.owner))
+	}
+	if err != nil {
+		fail("Place "+p.name, nil, "%v: %w", p.Global(), err)
+	}
+	p.axesFree("Place", axis.Axes&p.place.Summed(), Cut, "its gradient is summed over this axis, on whose ranks it is now cut")
+	p.axesFree("Place", axis.Axes&p.place.Divided(), Cut, "it is cut over this axis already")
+	p.place = q
+}
+
+// SumOver says that the caller, the owner of the gradient, sums it over the ranks along axes. Along all other axes that do not divide a
+// parameter it is Invariant: its values are the same, and its gradient is the same without communication. It panics with a *Failure if p is
+// cut over one of them, or summed already: the gradient would be wrong.
+func (p *Param) SumOver(axes Axes) {
+	p.axesFree("SumOver", axes&p.place.Divided(), Replicated,
+		"it is cut over this axis: its gradient is this rank's alone and must not be summed over it")
+	p.axesFree("SumOver", axes&p.place.Summed(), Replicated, "its gradient is summed over this axis already")
+	p.place = p.place.SumOver(axes)
+}
+
+func (p *Param) axesFree(op string, taken Axes, k Kind, text string) {
+	if taken != 0 {
+		a := taken.First()
+		panic(&Failure{Op: op, Err: &TypeError{Axis: a, Clash: ClashLay, Have: p.Types().At(a), Want: k, Text: fmt.Sprintf("%v: %s", p, text)}})
+	}
+}
+
+// Shard says that Local has elements lo to hi-1 of this rank's part. Sharded data parallelism calls it.
+func (p *Param) Shard(lo, hi int) { p.place = p.place.Shard(lo, hi) }
+
+// Placement returns how p is divided over ranks, and what this rank has of it.
+func (p *Param) Placement() layout.Placement { return p.place }
+
+// IsCut reports whether other ranks have other parts of p. It says nothing of sharded data parallelism, which gathers them.
+func (p *Param) IsCut() bool { return p.place.Divided() != 0 }
+
+// Dims returns the shape of this rank's part, which is the whole unless Place was called. Global returns the model's.
+func (p *Param) Dims() []int { return p.place.Dims() }
+
+// Len returns the number of elements of this rank's part. With fsdp, Local is a part of these.
+func (p *Param) Len() int { return product(p.Dims()) }
+
+// Global returns the shape of the model's tensor, also if p is cut.
+func (p *Param) Global() []int { return p.place.Global() }
+
+// GlobalLen returns the number of elements of the model's tensor.
+func (p *Param) GlobalLen() int { return product(p.Global()) }
+
+// Runs yields the places of elements lo to hi of this rank's part in the model's tensor, as runs of adjacent elements: the index of the
+// first one, and their number.
+func (p *Param) Runs(lo, hi int) iter.Seq2[int, int] { return p.place.Runs(lo, hi) }
+
+func product(dims []int) int {
+	n := 1
+	for _, d := range dims {
+		n *= d
+	}
+	return n
+}
