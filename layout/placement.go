@@ -21,6 +21,7 @@ type Placement struct {
 	divided      Axes  // by these
 	boxes        []Box // one or more
 	lo, hi       int   // elements of the boxes
+	sharded      bool  // Shard was called
 	summed       Axes
 }
 
@@ -72,9 +73,12 @@ func (p Placement) Place(a Axis, d Division) (Placement, error) {
 
 // Shard leaves this rank elements lo to hi-1 of its boxes.
 func (p Placement) Shard(lo, hi int) Placement {
-	p.lo, p.hi = lo, hi
+	p.lo, p.hi, p.sharded = lo, hi, true
 	return p
 }
+
+// Sharded reports whether Shard was called, also with all elements: the values that are used are a copy of those that are updated.
+func (p Placement) Sharded() bool { return p.sharded }
 
 // SumOver says that gradients are summed over axes.
 func (p Placement) SumOver(axes Axes) Placement {

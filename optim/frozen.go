@@ -46,7 +46,7 @@ func (o *Optimizer) mustHaveGradients() {
 // mustBeItsValue panics if p is whole and Forward uses other memory than Step updates: training would have no effect.
 func mustBeItsValue(p *tensor.Param) {
 	used, updated := p.Value, p.Local
-	if lo, hi := p.Placement().Range(); hi-lo == p.Len() && updated.Len() > 0 && used.Valid() && used.Len() == updated.Len() && used.Ptr() != updated.Ptr() {
+	if !p.Placement().Sharded() && updated.Len() > 0 && used.Valid() && used.Len() == updated.Len() && used.Ptr() != updated.Ptr() {
 		panic(&tensor.Failure{Op: "optim.Step " + p.Name(), Shapes: []tensor.Shape{updated.Shape()},
 			Err: errors.New("its Value, which Forward uses, is other memory than its Local, which Step updates: p.SetValue(x) replaces both")})
 	}
