@@ -135,6 +135,7 @@ func (t *Tape) finishBackward() {
 
 // count counts a Backward that is done, for the random keys of the next one.
 func (t *Tape) count(more bool) {
+	t.told.backward(more)
 	if more {
 		t.micro++
 	} else {
