@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"slices"
 	"testing"
 	"time"
 
@@ -174,12 +175,15 @@ func (p *program) mine(total int) data.Batch {
 	return p.own(p.rank*half, half+p.rank*(total%2), total)
 }
 
-// ranksDiffer are programs in which ranks do different things; want is in the error of step at, counted from 1.
-var ranksDiffer = []struct {
+// wrongProgram is a program in which ranks do different things; want is in the error of step at, counted from 1.
+type wrongProgram struct {
 	name, want string
 	at         int
 	run        func(p *program) error
-}{
+}
+
+// ranksDiffer are wrong with each of the parallelisms.
+var ranksDiffer = []wrongProgram{
 	// A batch is left out.
 	{"one rank skips a batch", "batch number 4 (rank 0) vs 5 (rank 1), a rank has left out a step or a batch", 4, func(p *program) error {
 		return p.epoch(p.loader(1), 0, func(i int, b data.Batch) error {
@@ -389,6 +393,50 @@ var ranksDiffer = []struct {
 	}},
 }
 
+// sharersDiffer are programs in which ranks that divide layers are given different things.
+var sharersDiffer = []wrongProgram{
+	{"other rows", "rows 2 from 0 on (rank 0) vs 2 from 2 on (rank 1), ranks that share the work on a batch need the same rows", 1,
+		func(p *program) error { return p.plain(0, p.own(2*p.rank, 2, 4)) }},
+	{"fewer rows, later", "rows 2 from 0 on (rank 0) vs 1 from 0 on (rank 1)", 4, func(p *program) error {
+		for i := range 4 {
+			if err := p.plain(i, p.own(0, 2-i/3*p.rank, 4)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}},
+	{"a part of the rows", "rows 4 from 0 on (rank 0) vs 3 from 1 on (rank 1)", 2, func(p *program) error {
+		if err := p.plain(0, p.own(0, 4, 4)); err != nil {
+			return err
+		}
+		return p.plain(1, p.own(p.rank, 4-p.rank, 4))
+	}},
+	{"other features", sharedInputs, 1, func(p *program) error { return p.epoch(p.loader(uint64(p.rank)), 0, p.plain) }},
+	{"other labels", sharedInputs, 1, func(p *program) error {
+		return p.epoch(p.loader(1), 0, func(i int, b data.Batch) error {
+			tensor.Data[int64](b.Y)[0] = int64(p.rank + 1)
+			return p.plain(i, b)
+		})
+	}},
+	{"other labels, which have no Rows", sharedInputs, 2, func(p *program) error {
+		return p.epoch(p.loader(1), 0, func(i int, b data.Batch) error {
+			y := make([]int64, b.Rows)
+			y[0] = int64(1 + i*p.rank)
+			b.Y = tensor.FromSlice(y, b.Rows)
+			return p.plain(i, b)
+		})
+	}},
+	{"other soft labels", sharedInputs, 1, func(p *program) error {
+		return p.epoch(p.loader(1), 0, func(_ int, b data.Batch) error {
+			y := tensor.New(p.r.Device, tensor.Float32, b.Rows, outWidth).WithRows(b.Y.Rows())
+			tensor.Data[float32](y)[p.rank] = 1
+			return p.backward(nn.CrossEntropy(p.logits(b), y))
+		})
+	}},
+}
+
+const sharedInputs = "inputs some values (rank 0) vs others (rank 1), ranks that share the work on a batch need the same inputs and labels"
+
 const inputs = "inputs without Rows some values (rank 0) vs others (rank 1), if they belong to rows, say so (WithRows)"
 
 // times trains with features that are multiplied by values from step first on.
@@ -406,7 +454,11 @@ func (p *program) times(first, n int, values ...float32) error {
 func TestRanksThatDiffer(t *testing.T) {
 	for _, engine := range []string{"goroutines", "shm", "tcp"} {
 		for name, divide := range parallelisms {
-			for _, c := range ranksDiffer {
+			wrong := ranksDiffer
+			if name == "tp" {
+				wrong = slices.Concat(wrong, sharersDiffer)
+			}
+			for _, c := range wrong {
 				t.Run(fmt.Sprintf("%s/%s/%s", engine, name, c.name), func(t *testing.T) {
 					done, err := train(disttest.LauncherFor(t, engine, 2), divide, c.run)
 					require.ErrorContains(t, err, c.want)
