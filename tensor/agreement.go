@@ -35,6 +35,7 @@ type told struct {
 	inputs        uint64 // a sum: see target
 	values        uint64
 	over          Axes      // along which some input differs between ranks
+	rows          batch     // when Backward began
 	recent        [4]uint64 // of inputs
 	told          int       // how many were
 	target        *header   // of the last loss
@@ -53,6 +54,9 @@ const comparedSteps = 2
 // Agreement returns what the tape's step must have alike on ranks that differ along the given axes.
 func (t *Tape) Agreement(along Axes) Agreement {
 	s, r := &t.told, &t.rows
+	if t.inBackward { // a Checkpoint may run again at any time in it
+		r = &s.rows
+	}
 	a := Agreement{Seed: t.seed, Step: t.step, Batch: s.numbers.last, Batches: s.numbers.digest, Total: r.Total, SeqTotal: r.Seq.Total,
 		Count: s.count, Counts: s.counts}
 	if r.Seq.Total == 0 { // tables of positions differ rightly
@@ -68,6 +72,9 @@ func (t *Tape) Agreement(along Axes) Agreement {
 // an error when they next add something up. CrossEntropy calls it with its Count.
 func (t *Tape) Agree(number float64) {
 	s := &t.told
+	if t.recompute {
+		return
+	}
 	s.count, s.counts = number, kernel.Key(s.counts, math.Float64bits(number))
 	if r := t.Recording(); r != nil {
 		r.tape(t)
@@ -86,7 +93,7 @@ func (n *batches) add(number int) {
 // it is not with what a Function uses, which may depend on the rank.
 func (t *Tape) tell(h *header) {
 	s := &t.told
-	if s.steps == comparedSteps || t.noGrad || !t.training || t.quiet || h.tape != nil {
+	if s.steps == comparedSteps || t.noGrad || !t.training || t.quiet || t.recompute || h.tape != nil {
 		return
 	}
 	sum := checksum(h)
@@ -134,7 +141,7 @@ var checksumTable = crc64.MakeTable(crc64.ECMA)
 
 // reset drops what belongs to a step that ended or was given up.
 func (s *told) reset() {
-	*s = told{numbers: s.kept, kept: s.kept, steps: s.steps}
+	*s = told{numbers: s.kept, kept: s.kept, over: s.over, steps: s.steps}
 }
 
 // backward notes the end of a Backward.

@@ -67,7 +67,7 @@ func (t *Tape) begin(opts []BackwardOption) {
 	}
 	t.open++
 	t.spans.Phase("backward")
-	t.inBackward, t.root, t.fetched = true, nil, nil
+	t.inBackward, t.root, t.fetched, t.told.rows = true, nil, nil, t.rows
 	t.mem.report()
 	if !t.putOff {
 		t.beginOwners()

@@ -124,7 +124,7 @@ func (t *Tape) RunDeferred(opts ...BackwardOption) {
 	}
 	t.open++
 	t.spans.Phase("backward")
-	t.inBackward, t.putOff = true, false
+	t.inBackward, t.putOff, t.told.rows = true, false, t.rows
 	t.beginOwners()
 	for i := t.nn - 1; i >= 0; i-- {
 		if t.poller != nil {

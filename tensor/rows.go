@@ -67,7 +67,7 @@ func (t *Tape) noteRows(h *header) {
 		return
 	}
 	t.takeRows(h)
-	if r := t.Recording(); r != nil {
+	if r := t.Recording(); r != nil && !t.recompute {
 		r.Host(func() { t.takeRows(h) })
 	}
 }
@@ -77,8 +77,9 @@ func (t *Tape) takeRows(h *header) {
 	if h.rows.Seq.Total != 0 {
 		t.rows.seq = h.dims[1]
 	}
-	t.told.over |= h.rows.Over // in replays, too
-	t.told.numbers.add(h.rows.Number)
+	if !t.recompute {
+		t.told.numbers.add(h.rows.Number)
+	}
 	t.fed.add(t.rows)
 }
 
