@@ -69,6 +69,12 @@ func (l *Loader) cut(all view, sx, sy tensor.Shape, global int) view {
 	return v
 }
 
+// number says which batch of the training it is.
+func (v *view) number(n int) {
+	tensor.Raw(v.X).Number(n)
+	tensor.Raw(v.Y).Number(n)
+}
+
 func firstRows(x tensor.Tensor, s tensor.Shape, rows int) tensor.Tensor {
 	n := rows
 	for _, d := range s.Dims {

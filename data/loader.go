@@ -95,6 +95,7 @@ func (l *Loader) Epoch(ctx context.Context, epoch int) iter.Seq2[int, Batch] {
 			if l.err = s.begin(l.isLast(i)); l.err != nil {
 				return
 			}
+			s.view(l.isLast(i)).number(epoch*l.steps + i + 1)
 			l.advance(epoch, i)
 			more := yield(i, s.batch(l.isLast(i)))
 			s.end(l.isLast(i))

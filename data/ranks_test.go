@@ -74,13 +74,13 @@ type onAxes struct {
 
 func (o onAxes) Axes() tensor.Axes { return o.axes }
 
-// Batches know the axes along which ranks hold other rows: their losses have the kind Partial on these axes.
+// Batches know their number, and the axes along which ranks hold other rows: their losses have the kind Partial on these axes.
 func TestBatchesSayTheirAxes(t *testing.T) {
 	ds, err := data.Synthetic(10, 1, tensor.Float32)
 	require.NoError(t, err)
 	batches := data.NewLoader(ds, data.Config{Batch: 10, Sharder: onAxes{rank{1, 3}, 2}})
-	for _, b := range batches.Epoch(t.Context(), 0) {
-		rows := tensor.Rows{First: 4, Stride: 1, Total: 10, Over: 2}
+	for _, b := range batches.Epoch(t.Context(), 3) {
+		rows := tensor.Rows{First: 4, Stride: 1, Total: 10, Over: 2, Number: 4}
 		assert.Equal(t, rows, b.X.Rows())
 		assert.Equal(t, rows, b.Y.Rows())
 	}

@@ -22,7 +22,8 @@ type Bucket struct {
 	waiting int              // parameters that have no gradient in this Backward yet
 	after   []tensor.Pending // what must be over before these are complete
 	work    dist.Work
-	low     *compressed // PowerSGD's
+	tape    *tensor.Tape // whose Backward makes the gradients
+	low     *compressed  // PowerSGD's
 }
 
 // CommHook adds up a bucket over its group. Hooks of all ranks must be the same.
@@ -43,7 +44,7 @@ func (b *Bucket) sum(x tensor.Tensor) dist.Work {
 	if b.Group.Size() == 1 {
 		return dist.Work{}
 	}
-	return b.Group.AllReduce(x, dist.Sum)
+	return b.Group.AllReduce(x, dist.Sum.In(b.tape))
 }
 
 // Compress returns a hook that sends gradients rounded to a 16-bit float type, Float16 or BFloat16, which halves the

@@ -1,10 +1,13 @@
 package ddp_test
 
 import (
+	"context"
+	"io"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ringo-ml/ringo/data"
 	"github.com/ringo-ml/ringo/ddp"
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/disttest"
@@ -65,6 +68,52 @@ func TestCapturedSteps(t *testing.T) {
 			want := captured(launch, cfg, never).Run(t)
 			disttest.RequireEqual(t, want, captured(launch, cfg, eachStep).Run(t), 0)
 			disttest.RequireEqual(t, want, captured(launch, cfg, func(rank, _ int) bool { return rank == 1 }).Run(t), 0)
+		}
+	})
+}
+
+// A replay says which batch it is of: if a rank leaves one out, the ranks get an error, also if only one of them replays.
+func TestCapturedStepsOfOtherBatches(t *testing.T) {
+	set, err := data.NewTensors(tensor.FromSlice(make([]float32, 40*19), 40, 19), tensor.FromSlice(make([]int64, 40), 40))
+	require.NoError(t, err)
+	disttest.OnEach(t, disttest.GPUs(), 2, func(t *testing.T, launch disttest.Launcher) {
+		for _, captures := range [][2]bool{{true, true}, {false, true}, {true, false}} {
+			for skipped, want := range map[int]string{5: "batch number 6 (rank 0) vs 7 (rank 1)", 20: ""} {
+				err := launch(t.Context(), dist.Config{Ranks: 2, Threads: 1, Log: io.Discard}, func(ctx context.Context, r *dist.Rank) error {
+					model, tape := mlp(), tensor.NewTape(r.Device)
+					params, err := ddp.Attach(r.World, model, ddp.Config{})
+					if err != nil {
+						return err
+					}
+					opt := optim.NewSGD(params, optim.SGDConfig{LR: 0.1})
+					step := func(in ...tensor.Tensor) error {
+						defer tape.Reset()
+						loss := tensor.CrossEntropy(model.Forward(tape.Input(in[0])), in[1], tensor.CrossEntropyOptions{Count: 4})
+						tape.Backward(loss)
+						return opt.Step()
+					}
+					graph := tensor.Capture(r.Device, step)
+					defer graph.Close()
+					if captures[r.World.Rank()] {
+						step = graph.Run
+					}
+					l := data.NewLoader(set, data.Config{Batch: 4, Sharder: r.World, Device: r.Device})
+					for i, b := range l.Epoch(ctx, 0) {
+						if i == skipped && r.World.Rank() == 1 {
+							continue
+						}
+						if err := step(b.X, b.Y); err != nil {
+							return err
+						}
+					}
+					return l.Err()
+				})
+				if want == "" {
+					require.NoError(t, err)
+				} else {
+					require.ErrorContains(t, err, want)
+				}
+			}
 		}
 	})
 }

@@ -51,13 +51,24 @@ func (s *sync) BackwardBegin(last bool) {
 		s.abandonBackward()
 	}
 	s.last, s.issued = last, 0
+	tape := tapeOf(s.params)
 	for _, b := range s.buckets {
-		b.waiting, b.after = len(b.params), b.after[:0]
+		b.waiting, b.after, b.tape = len(b.params), b.after[:0], tape
 	}
 	if s.seen == nil {
 		s.seen = make(map[*tensor.Param]bool, len(s.params))
 	}
 	clear(s.seen)
+}
+
+// tapeOf returns the tape whose Backward begins.
+func tapeOf(params []*tensor.Param) *tensor.Tape {
+	for _, p := range params {
+		if t := p.Tape(); t != nil {
+			return t
+		}
+	}
+	return nil
 }
 
 // abandonBackward cleans up after a Backward that failed.

@@ -3,6 +3,7 @@ package dist
 import (
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -39,8 +40,9 @@ type Group struct {
 	pairs   map[pair]*lane // of Send and Recv
 	heard   int            // the peer that RecvAny returned last; the next call begins after it
 	batch   *lane
-	checks  *Group      // of Agree; nil: not used yet
-	using   atomic.Bool // a goroutine is inside a call
+	along   func() tensor.Axes // Axes, which never change
+	checks  *Group             // of Agree; nil: not used yet
+	using   atomic.Bool        // a goroutine is inside a call
 
 	// Guarded by comm.mu.
 	children  uint64
@@ -118,6 +120,7 @@ func (c *comm) open(s backend.Spec, timeout time.Duration, a algos) (*Group, err
 	}
 	g := &Group{c: c, id: s.ID, gen: s.Gen, name: s.Name, ranks: s.Ranks, rank: s.Rank, timeout: timeout, algo: a, pairs: map[pair]*lane{},
 		grid: &grid{n: len(s.Ranks)}}
+	g.along = sync.OnceValue(g.Axes)
 	if err := a.check(be); err != nil {
 		_ = be.Abort(err)
 		g.err = err

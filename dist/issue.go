@@ -103,7 +103,7 @@ func (l *lane) makeRoom() {
 func (l *lane) start(c *call, u use) Work {
 	g, seq := l.g, l.issued+1
 	s := l.slot(seq)
-	op := s.fill(c, seq, g.algo.names[c.kind])
+	op := s.fill(c, seq, g.algo.names[c.kind], g.along)
 	if what := l.lacks(op); what != "" {
 		l.refuse(c.kind, fmt.Errorf("engine %s cannot do %s", g.Engine(), what))
 		return l.lost(u)
@@ -149,7 +149,7 @@ func (l *lane) failed() Work {
 }
 
 // fill writes the operation into its slot. It does not allocate once the slot has been used.
-func (s *slot) fill(c *call, seq uint64, algorithm string) *backend.Op {
+func (s *slot) fill(c *call, seq uint64, algorithm string, along func() tensor.Axes) *backend.Op {
 	s.counts, s.dims = s.counts[:0], s.dimsBuf[:0]
 	for _, n := range c.send {
 		s.counts = append(s.counts, n*c.row)
@@ -167,6 +167,9 @@ func (s *slot) fill(c *call, seq uint64, algorithm string) *backend.Op {
 	s.op = backend.Op{Kind: c.kind, Red: c.op.red, DType: c.dtype, Seq: seq, Count: c.count, Root: c.root, Peer: c.root,
 		Tag: c.tag, Factor: c.op.factor, Algo: algorithm, Src: c.src, Dst: c.dst, Row: c.row,
 		Shape: tensor.Shape{DType: c.dtype, Dims: s.dims}}
+	if c.op.tape != nil {
+		s.op.Agreed = c.op.tape.Agreement(along())
+	}
 	if len(c.send) > 0 {
 		s.op.SrcCounts = s.counts[:len(c.send)]
 	}

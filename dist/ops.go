@@ -12,6 +12,7 @@ import (
 type Op struct {
 	red    backend.Red
 	factor float64
+	tape   *tensor.Tape
 }
 
 // The reductions. Avg is the sum divided by the number of ranks, for floats only. In Min and Max, a NaN makes the result NaN. Sum and
@@ -34,6 +35,13 @@ var (
 
 // PreMulSum multiplies this rank's input by factor before the sum. Floats only. Ranks may have different factors.
 func PreMulSum(factor float64) Op { return Op{red: backend.PreMulSum, factor: factor} }
+
+// In says in which step the ranks combine elements: that of t. Ranks in different steps, or with other batches or seeds, get an error (see
+// tensor.Agreement). nil says nothing.
+func (o Op) In(t *tensor.Tape) Op {
+	o.tape = t
+	return o
+}
 
 // String returns the name, such as "sum".
 func (o Op) String() string { return o.red.String() }

@@ -18,6 +18,7 @@ const inFlight = 2
 type backward struct {
 	running      bool
 	last         bool    // of the optimizer's step
+	sum          dist.Op // in the step of the tape
 	reduceOrder  []*Unit // the order in which units are reduced
 	ordered      int     // entries of forward that reduceOrder was made from
 	reduceIssued int     // the first one of reduceOrder that was not issued
@@ -53,10 +54,13 @@ func (s *Sharding) BackwardBegin(last bool) {
 	if s.ordered != s.forward {
 		s.setReduceOrder()
 	}
-	s.reduceIssued, s.reduceDone = 0, 0
+	s.reduceIssued, s.reduceDone, s.sum = 0, 0, dist.Sum
 	for _, u := range s.reduceOrder {
 		u.waiting = 0
 		for _, pc := range u.pieces {
+			if t := pc.p.Tape(); t != nil {
+				s.sum = dist.Sum.In(t)
+			}
 			if pc.p.HasGrad() && !pc.hasGrad { // reducing the unit would overwrite it
 				s.fail(fmt.Errorf("gradient of %s was not consumed: between two Backwards, call Step of an optimizer that has it, or use More()",
 					pc.p.Name()))
@@ -200,7 +204,7 @@ func (s *Sharding) reduceNext() {
 	if u.accumulated {
 		dst = u.localGrad
 	}
-	u.reducing = u.over.reduces.ReduceScatterV(dst, u.grads, u.trained().counts, dist.Sum)
+	u.reducing = u.over.reduces.ReduceScatterV(dst, u.grads, u.trained().counts, s.sum)
 	s.reduceIssued++
 }
 
@@ -219,7 +223,7 @@ func (s *Sharding) finishReduction() error {
 	u.accumulated = true
 	s.returnGradients(u)
 	if s.last && u.over.copyReduces != nil {
-		u.reducing = u.over.copyReduces.AllReduce(u.shard, dist.Sum)
+		u.reducing = u.over.copyReduces.AllReduce(u.shard, s.sum)
 	}
 	return nil
 }

@@ -58,7 +58,7 @@ func (*tally) Name() string { return "moe.tally" }
 func (f *tally) Forward(c *tensor.Ctx, in []nn.T) nn.T {
 	y := c.Tape().NewLike(in[0])
 	tensor.Copy(y, in[0])
-	if err := f.group.AllReduce(y, dist.Sum).Wait(); err != nil {
+	if err := f.group.AllReduce(y, dist.Sum.In(c.Tape())).Wait(); err != nil {
 		panic(&tensor.Failure{Op: f.Name(), Err: err})
 	}
 	return y

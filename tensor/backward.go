@@ -67,7 +67,7 @@ func (t *Tape) begin(opts []BackwardOption) {
 	}
 	t.open++
 	t.spans.Phase("backward")
-	t.inBackward, t.root, t.fetched, t.recorded = true, nil, nil, t.nn
+	t.inBackward, t.root, t.fetched, t.recorded, t.told.rows = true, nil, nil, t.nn, t.rows
 	t.mem.report()
 	if !t.putOff {
 		t.beginOwners()
@@ -135,6 +135,7 @@ func (t *Tape) finishBackward() {
 
 // count counts a Backward that is done, for the random keys of the next one.
 func (t *Tape) count(more bool) {
+	t.told.backward(more)
 	if more {
 		t.micro++
 	} else {

@@ -157,7 +157,10 @@ func (c *Captured) fits(in []Tensor) bool {
 		return false
 	}
 	for i, x := range in {
-		if h, own := x.hdr(), c.in[i].h; !h.alike(own) || h.dtype != own.dtype || h.rowsOf() != own.rowsOf() {
+		h, own := x.hdr(), c.in[i].h
+		r := h.rowsOf()
+		r.Number = own.rowsOf().Number
+		if !h.alike(own) || h.dtype != own.dtype || r != own.rowsOf() {
 			return false
 		}
 	}
@@ -169,6 +172,7 @@ func (c *Captured) load(in []Tensor) {
 	q := c.dev.Queue(0)
 	for i, x := range in {
 		h, own := x.hdr(), c.in[i].h
+		Raw(c.in[i]).Number(h.rowsOf().Number)
 		switch {
 		case h.n == 0:
 		case h.ld != 0:

@@ -43,6 +43,7 @@ func (t *Tape) reduceRows(rows, weight Tensor, o CrossEntropyOptions) Tensor {
 	case o.PerRow:
 		return rows
 	case o.Count != 0:
+		t.Agree(o.Count)
 		return rows.Sum().Scale(1 / o.Count)
 	case weight.IsZero():
 		return GlobalMean(rows)

@@ -15,6 +15,7 @@ type inputs struct {
 }
 
 func (f *inputs) add(b batch) {
+	b.Number = 0 // a batch may be in several microbatches
 	switch {
 	case f.n > len(f.list) || slices.Contains(f.list[:f.n], b):
 	case f.n == len(f.list):
@@ -36,4 +37,12 @@ func (p *Param) Fed() (list []Fed, all bool) {
 		list = append(list, Fed{b.Rows, b.n, b.seq})
 	}
 	return list, f.n <= len(f.list)
+}
+
+// Tape returns the tape whose Backward runs, if it was the last one to use p; otherwise nil. An owner of gradients asks in BackwardBegin.
+func (p *Param) Tape() *Tape {
+	if p.last == nil || !p.last.t.inBackward {
+		return nil
+	}
+	return p.last.t
 }

@@ -65,6 +65,9 @@ func CrossEntropy(logits, labels Tensor, o CrossEntropyOptions) Tensor {
 	}
 	t := tapeOf("cross_entropy", logits)
 	t.checkTarget("cross_entropy", labels)
+	if o.Count != 0 {
+		t.Agree(o.Count)
+	}
 	x, y := t.contiguous(t.arg(logits)), t.integers(labels)
 	mustFitLabels(x, y)
 	cols, ignore, count := x.dims[x.rank-1], o.ignored(), o.Count

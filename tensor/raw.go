@@ -40,3 +40,10 @@ func (x Raw) Uncount() {
 		a.close()
 	}
 }
+
+// Number sets Rows.Number, when x's memory holds another batch.
+func (x Raw) Number(n int) {
+	if r := Tensor(x).hdr().rows; r != nil {
+		r.Number = n
+	}
+}

@@ -16,6 +16,9 @@ type Rows struct {
 	First, Stride, Total int
 	Seq                  Span
 	Over                 Axes // axes of the job along which ranks hold other rows, or other parts of the sequence
+	// Number says which batch of the training it is, from 1 on; 0 if that is not known. Loaders set it. Ranks that add up gradients of
+	// different batches get an error.
+	Number int
 }
 
 // WithRows returns a tensor on x's memory that knows which rows of the global batch it holds; x does not change. Loaders call it. If you
@@ -59,13 +62,25 @@ type batch struct {
 
 // noteRows makes the rows of an input those of the step.
 func (t *Tape) noteRows(h *header) {
-	if r := h.rows; r != nil {
-		t.rows = batch{Rows: *r, n: h.dims[0]}
-		if r.Seq.Total != 0 {
-			t.rows.seq = h.dims[1]
-		}
-		t.fed.add(t.rows)
+	t.told.over |= h.ty.differ()
+	if h.rows == nil {
+		return
 	}
+	t.takeRows(h)
+	if r := t.Recording(); r != nil && !t.recompute {
+		r.Host(func() { t.takeRows(h) })
+	}
+}
+
+func (t *Tape) takeRows(h *header) {
+	t.rows = batch{Rows: *h.rows, n: h.dims[0]}
+	if h.rows.Seq.Total != 0 {
+		t.rows.seq = h.dims[1]
+	}
+	if !t.recompute {
+		t.told.numbers.add(h.rows.Number)
+	}
+	t.fed.add(t.rows)
 }
 
 // Rows returns the rectangle of the global batch that the step works on: that of the last Input with rows. The first position on this rank
@@ -89,11 +104,11 @@ func (t *Tape) seqFirst(op string, h *header) int {
 
 // pack returns b as the attributes of a node, and unpack converts them back.
 func (b batch) pack() [8]int {
-	return [8]int{b.First, b.Stride, b.Total, b.Seq.First, b.Seq.Total, b.n, b.seq, int(b.Over)}
+	return [8]int{b.First, b.Stride, b.Total, b.Seq.First, b.Seq.Total, b.n, b.seq, int(b.Over) | b.Number<<8}
 }
 
 func unpack(i [8]int) batch {
-	return batch{Rows{First: i[0], Stride: i[1], Total: i[2], Seq: Span{i[3], i[4]}, Over: Axes(i[7])}, i[5], i[6]}
+	return batch{Rows{First: i[0], Stride: i[1], Total: i[2], Seq: Span{i[3], i[4]}, Over: Axes(i[7]), Number: i[7] >> 8}, i[5], i[6]}
 }
 
 // of returns the batch for h: with whole rows if h has whole sequences, gathered over the ranks that share them. If this rank has one
@@ -130,6 +145,7 @@ func (b batch) String() string {
 func (t *Tape) checkTarget(op string, y Tensor) {
 	h, b := y.hdr(), t.rows
 	r := h.rowsOf()
+	t.target(h)
 	own := batch{Rows: r}
 	if h.rank > 0 {
 		own.n = h.dims[0]

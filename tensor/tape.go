@@ -54,7 +54,8 @@ type Tape struct {
 	seed, step, micro uint64
 	serial            uint32 // counts Resets
 	rows              batch
-	fed               inputs               // of rows, since the last Backward
+	fed               inputs // of rows, since the last Backward
+	told              told
 	shown             [2 * maxInputs]Types // for a Function's Types
 	poller            Poller
 	sent              Pending // the last copy from host memory
@@ -270,6 +271,7 @@ func (t *Tape) Reset() {
 	t.forgetOwners()
 	t.used, t.fetched, t.lazy = t.used[:0], nil, lazyProduct{}
 	t.rows, t.fed.n, t.drew = batch{}, 0, false
+	t.told.reset()
 	t.serial++
 	t.spans.Phase("") // ends a forward phase without Backward
 	_ = t.sent.Wait() // the next Sync returns the error
@@ -301,6 +303,7 @@ func (t *Tape) Input(x Tensor) Tensor {
 	}
 	in.ty = h.ty
 	t.noteRows(h)
+	t.tell(h)
 	return in.tensor()
 }
 
@@ -342,6 +345,7 @@ func (t *Tape) arg(x Tensor) *header {
 	if !t.reaches(h) {
 		return t.Input(x).h
 	}
+	t.tell(h)
 	return h
 }
 

@@ -66,6 +66,9 @@ func (t Types) On(k Kind) Axes {
 	return b0 & b1 & b2
 }
 
+// differ returns the axes along which ranks have other values.
+func (t Types) differ() Axes { return (t.b0 | t.b1 | t.b2) &^ t.On(Invariant) }
+
 // Bytes returns t for sending to another rank: a pipeline stage sends tensors with their types.
 func (t Types) Bytes() [3]byte { return [3]byte{byte(t.b0), byte(t.b1), byte(t.b2)} }
 

@@ -17,14 +17,14 @@ type CrossEntropy struct {
 	Ignore *int64
 	Count  float64
 
-	group, checks            *dist.Group // the second one compares what the ranks are given
-	first, end, words, calls int
+	group             *dist.Group
+	first, end, words int
 }
 
 // CrossEntropy returns the loss of a vocabulary of so many words.
 func (p *Parallel) CrossEntropy(words int) *CrossEntropy {
 	first, end := layout.Share(words, p.Group.Rank(), p.Group.Size())
-	return &CrossEntropy{group: p.Group, checks: p.checks, first: first, end: end, words: words}
+	return &CrossEntropy{group: p.Group, first: first, end: end, words: words}
 }
 
 // Loss returns this rank's part of the mean over the global batch, for logits [..., this rank's part of the words] and labels
@@ -45,7 +45,9 @@ func (f *CrossEntropy) Loss(logits, labels nn.T) nn.T {
 	if y.DType() == tensor.Int32 {
 		y = y.Cast(tensor.Int64)
 	}
-	f.agree(t, y)
+	if f.Count != 0 {
+		t.Agree(f.Count)
+	}
 	return t.Apply(f, logits.Reshape(-1, f.end-f.first), y)
 }
 
@@ -57,13 +59,13 @@ func (f *CrossEntropy) Forward(c *tensor.Ctx, in []tensor.Tensor) tensor.Tensor 
 	x, labels, n := in[0], in[1], in[0].Dim(0)
 	f.check(labels)
 	largest, _ := x.Max(1)
-	f.allReduce(largest, dist.Max)
+	f.allReduce(largest, dist.Max.In(c.Tape()))
 	x = x.Sub(largest.Reshape(n, 1))
 	e := x.Exp()
 	at, mine := within(labels, f.first, x.Dim(1))
 	hit := mine.Cast(x.DType())
 	sums := tensor.Concat(0, e.Sum(1), x.Gather(1, at.Reshape(n, 1)).Reshape(n).Mul(hit))
-	f.allReduce(sums, dist.Sum)
+	f.allReduce(sums, dist.Sum.In(c.Tape()))
 	total, label := sums.Slice(0, 0, n), sums.Slice(0, n, 2*n)
 	rows := total.Log().Sub(label)
 	c.Save(e.Div(total.Reshape(n, 1)))

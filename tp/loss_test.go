@@ -120,9 +120,9 @@ func TestRanksDisagree(t *testing.T) {
 	for want, c := range map[string]struct {
 		first, label, seed int
 	}{
-		"the same batch: rank 1 of 2 has others than rank 0": {label: 1},
-		"the same rows of the batch: rank 1 of 2":            {first: 1},
-		"the same seed and step of the tape: rank 1 of 2":    {seed: 1},
+		"inputs some values (rank 0) vs others (rank 1), ranks that share the work on a batch need the same inputs and labels": {label: 1},
+		"rows 2 from 0 on (rank 0) vs 2 from 1 on (rank 1)": {first: 1},
+		"seed 0 (rank 0) vs 1 (rank 1)":                     {seed: 1},
 	} {
 		disttest.EachFails(t, 2, want, func(r *dist.Rank) error {
 			m, loss, _ := divided(t, r, models["gpt2"], tp.Config{})

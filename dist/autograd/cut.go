@@ -237,7 +237,7 @@ func (k *cut) scatter(x tensor.Tensor) (tensor.Tensor, dist.Work) {
 	y := k.c.New(x.DType(), k.partDims(k.g.Rank())...)
 	flat := y.Reshape(-1)
 	if k.even() {
-		return y, k.g.ReduceScatter(flat, k.pack(x), dist.Sum)
+		return y, k.g.ReduceScatter(flat, k.pack(x), dist.Sum.In(k.c.Tape()))
 	}
-	return y, k.g.ReduceScatterV(flat, k.pack(x), k.elems(), dist.Sum)
+	return y, k.g.ReduceScatterV(flat, k.pack(x), k.elems(), dist.Sum.In(k.c.Tape()))
 }

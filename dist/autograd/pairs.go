@@ -25,7 +25,7 @@ func (*Copy) Forward(_ *tensor.Ctx, in []tensor.Tensor) tensor.Tensor { return i
 // Backward issues an all-reduce of the gradient, in its own memory.
 func (f *Copy) Backward(c *tensor.Ctx, g tensor.Tensor, grads []tensor.Tensor) {
 	if f.Group.Size() > 1 {
-		c.Pending(0, f.Group.AllReduce(g, dist.Sum).Pending())
+		c.Pending(0, f.Group.AllReduce(g, dist.Sum.In(c.Tape())).Pending())
 	}
 	grads[0] = g
 }
@@ -45,7 +45,7 @@ func (f *Sum) Forward(c *tensor.Ctx, in []tensor.Tensor) tensor.Tensor {
 	}
 	y := c.Tape().NewLike(x)
 	tensor.Copy(y, x.Reshape(-1)) // a gradient rule may read the input
-	check(f, f.Group.AllReduce(y, dist.Sum).Wait())
+	check(f, f.Group.AllReduce(y, dist.Sum.In(c.Tape())).Wait())
 	return y
 }
 

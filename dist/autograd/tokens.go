@@ -90,10 +90,11 @@ func (f *TokenScatter) chunk(k *cut, y, x tensor.Tensor, i int) {
 		f.compute(k, packed, x, i)
 	}
 	lo, hi := piece(k.counts()[k.g.Rank()], i, f.Chunks)
+	sum := dist.Sum.In(k.c.Tape())
 	if mine := y.Slice(0, lo, hi); even {
-		k.c.Arrives(y, lo, hi, k.g.ReduceScatter(mine, packed, dist.Sum).Pending())
+		k.c.Arrives(y, lo, hi, k.g.ReduceScatter(mine, packed, sum).Pending())
 	} else {
-		k.c.Arrives(y, lo, hi, k.g.ReduceScatterV(mine, packed, counts, dist.Sum).Pending())
+		k.c.Arrives(y, lo, hi, k.g.ReduceScatterV(mine, packed, counts, sum).Pending())
 	}
 }
 

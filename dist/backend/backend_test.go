@@ -2,6 +2,7 @@ package backend_test
 
 import (
 	"errors"
+	"reflect"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -64,6 +65,30 @@ func TestFingerprintAndMismatch(t *testing.T) {
 	assert.NotEqual(t, backend.Fingerprint(&a, group), backend.Fingerprint(&a, backend.HashString("dp")))
 	da, db := backend.DescOf(&a, "world"), backend.DescOf(&b, "world")
 	assert.Nil(t, backend.Mismatch(&da, &db, 0, 1))
+}
+
+// What ranks must have alike in a step: each part of it changes the fingerprint of a reduction, and the mismatch says what differs.
+func TestAgreementMatters(t *testing.T) {
+	fields := reflect.TypeFor[tensor.Agreement]()
+	for i := range fields.NumField() {
+		a, b := op(), op()
+		switch f := reflect.ValueOf(&b.Agreed).Elem().Field(i); {
+		case f.CanInt():
+			f.SetInt(3)
+		case f.CanUint():
+			f.SetUint(3)
+		default:
+			f.SetFloat(3)
+		}
+		name := fields.Field(i).Name
+		require.NotEqual(t, backend.Fingerprint(&a, 1), backend.Fingerprint(&b, 1), name)
+		da, db := backend.DescOf(&a, "world"), backend.DescOf(&b, "world")
+		err := backend.Mismatch(&da, &db, 0, 1)
+		require.NotNil(t, err, name)
+		require.Regexp(t, `(\w+ 0|some|some values|0 from 0 on) \(rank 0\) vs (3|others|3 from 0 on|0 from 3 on) \(rank 1\), \w+`, err.Error())
+		a.Kind, b.Kind = backend.AllGather, backend.AllGather
+		require.Equal(t, backend.Fingerprint(&a, 1), backend.Fingerprint(&b, 1), name)
+	}
 }
 
 // The two sides of a message agree, although one sends and the other receives.

@@ -23,6 +23,7 @@ type Desc struct {
 	Shape  string // of the tensor, for the error text; not compared
 	Choice string // the algorithm that runs if Algo is ""; also only for the error text
 	Device bool   // the data is in the memory of devices
+	Agreed tensor.Agreement
 }
 
 // DescOf returns the descriptor of op in the group named group.
@@ -33,7 +34,7 @@ func DescOf(op *Op, group string) Desc {
 		return d
 	}
 	d := Desc{Kind: op.Kind, Red: op.Red, DType: op.DType, Count: op.Count, Root: op.Root, Tag: op.Tag, Algo: op.Algo,
-		Group: group, Seq: op.Seq, Shape: op.Shape.String(), Device: op.OnDevice()}
+		Group: group, Seq: op.Seq, Shape: op.Shape.String(), Device: op.OnDevice(), Agreed: op.Agreed}
 	row := max(op.Row, 1)
 	for _, c := range sharedCounts(op) {
 		d.Counts = append(d.Counts, c/row)
@@ -91,7 +92,7 @@ func HashString(s string) uint64 {
 }
 
 // Fingerprint returns 64 bits that are equal on two ranks if op agrees. Where they matter, it covers kind, reduction, type, count, root,
-// tag, algorithm, group (HashString of its name), sequence number and kind of memory. It does not allocate.
+// tag, algorithm, group (HashString of its name), sequence number, kind of memory and Agreement. It does not allocate.
 func Fingerprint(op *Op, group uint64) uint64 {
 	if op.Of != nil {
 		return Hash64(Fingerprint(op.Of, group), 0x6f66)
@@ -106,6 +107,9 @@ func Fingerprint(op *Op, group uint64) uint64 {
 	}
 	if k.Reduces() {
 		h = Hash64(h, uint64(op.Red)+101)
+		if op.Agreed != (tensor.Agreement{}) {
+			h = Hash64(h, op.Agreed.Print())
+		}
 	}
 	if k.rooted() {
 		h = Hash64(h, uint64(op.Root))
@@ -128,20 +132,31 @@ func Fingerprint(op *Op, group uint64) uint64 {
 // Mismatch compares what ranks ra and rb issued as the same operation. It returns the Error, or nil if they agree. Group, Op and Seq of
 // the Error are those of a; its Rank is rb.
 func Mismatch(a, b *Desc, ra, rb int) *Error {
-	want, got := difference(a, b)
+	want, got, advice := difference(a, b)
 	if want == "" {
 		return nil
 	}
 	e := &Error{Rank: rb, Group: a.Group, Op: a.Kind.String(), Seq: a.Seq,
 		Want: fmt.Sprintf("%s (rank %d)", want, ra), Got: fmt.Sprintf("%s (rank %d)", got, rb)}
-	if a.Kind.typed() && b.Kind.typed() {
+	if e.Cause = advice; advice == nil && a.Kind.typed() && b.Kind.typed() {
 		e.Cause = fmt.Errorf("shapes %s and %s", a.Shape, b.Shape)
 	}
 	return e
 }
 
 // difference returns the first difference, the most useful one first.
-func difference(a, b *Desc) (want, got string) {
+func difference(a, b *Desc) (want, got string, advice error) {
+	if a.Group == b.Group && a.Seq == b.Seq && a.Kind == b.Kind && a.Kind.Reduces() && a.DType == b.DType {
+		if want, got, advice = a.Agreed.Difference(&b.Agreed); want != "" {
+			return want, got, advice
+		}
+	}
+	want, got = differenceOfCalls(a, b)
+	return want, got, nil
+}
+
+// differenceOfCalls is difference for what the program gives an operation.
+func differenceOfCalls(a, b *Desc) (want, got string) {
 	k := a.Kind
 	switch {
 	case a.Group != b.Group:

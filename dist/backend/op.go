@@ -99,8 +99,9 @@ type Op struct {
 	// In V forms, SrcCounts[i] elements go to rank i and DstCounts[i] come from rank i. For AllGatherV, DstCounts is what each rank
 	// gives; for ReduceScatterV, SrcCounts is what each rank gets.
 	SrcCounts, DstCounts []int
-	Row                  int          // elements in one row; the counts of V forms are multiples of it
-	Shape                tensor.Shape // of the user's tensor, for errors
+	Row                  int              // elements in one row; the counts of V forms are multiples of it
+	Shape                tensor.Shape     // of the user's tensor, for errors
+	Agreed               tensor.Agreement // of the step; reductions only
 	// Of is set in a Barrier, or in an empty Send or Recv, that stands for an operation whose data moves in another way, on a device. So
 	// ranks that disagree about that operation notice it here. It is not changed until 2*Depth more operations are issued.
 	Of *Op

@@ -69,6 +69,7 @@ type desc struct {
 	small                   [backend.EagerBytes]byte
 	dims                    [tensor.MaxRank]int64
 	algo                    [32]byte
+	agreed                  tensor.Agreement
 }
 
 // ref is memory in segment 1 of the rank that posted it.

@@ -71,7 +71,7 @@ func (e *End) describe(op *backend.Op, p *backend.Posting) bool {
 	}
 	d.kind, d.red, d.dtype = uint8(op.Kind), uint8(op.Red), uint8(op.DType)
 	d.count, d.root, d.peer, d.tag = int64(op.Count), int64(op.Root), int64(op.Peer), int64(op.Tag)
-	d.row, d.factor = int64(op.Row), op.Factor
+	d.row, d.factor, d.agreed = int64(op.Row), op.Factor, op.Agreed
 	d.algoLen = uint8(copy(d.algo[:], op.Algo))
 	d.rank = 0
 	for i, n := range op.Shape.Dims[:min(len(op.Shape.Dims), len(d.dims))] {
@@ -168,7 +168,7 @@ func (e *End) readDetails(p *peerPosting, b *block, d *desc, op *backend.Op, src
 		op.SrcCounts, op.DstCounts = make([]int, e.n), make([]int, e.n)
 	}
 	op.Algo = string(d.algo[:min(int(d.algoLen), len(d.algo))])
-	op.Shape.DType = op.DType
+	op.Shape.DType, op.Agreed = op.DType, d.agreed
 	for _, n := range d.dims[:min(int(d.rank), len(d.dims))] {
 		op.Shape.Dims = append(op.Shape.Dims, int(n))
 	}

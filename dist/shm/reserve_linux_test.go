@@ -26,7 +26,7 @@ func TestReservation(t *testing.T) {
 		{limits{16 << 30, any, any}, 8, 4 << 30, 16 << 30, ""},
 		{limits{16 << 30, any, 1 << 30}, 8, 1 << 30, 1 << 30, ""},
 		{limits{1 << 40, 80 << 30, any}, 4, 2 << 30, 8 << 30, ""},
-		{limits{1 << 40, 32 << 30, any}, 32, 8*33697792 + 266240, 512<<20 - 8*33697792 - 266240, ""}, // more than a fifth
+		{limits{1 << 40, 32 << 30, any}, 32, 8*33714176 + 266240, 512<<20 - 8*33714176 - 266240, ""}, // more than a fifth
 		{limits{1 << 40, 6 << 30, any}, 32, 32 << 20, 64 << 20, ""},                                  // too little, should all be on one host
 		{limits{1 << 40, 1 << 30, any}, 8, 0, 0, "the process may map 1024 MiB more (ulimit -v) for 8 ranks"},
 		{limits{1 << 40, any, 1 << 20}, 2, 0, 0, "and a file have 1 MiB (ulimit -f)"},

@@ -211,7 +211,7 @@ func TestRefusesShortControl(t *testing.T) {
 	ctl.b = whole[:1<<20]
 	ends[0].Start(&backend.Op{Kind: backend.Barrier, Seq: 1})
 	_, err := ends[0].Step()
-	require.ErrorContains(t, err, "segment 0 of rank 1: a group's block of 2166784 bytes at")
+	require.ErrorContains(t, err, "segment 0 of rank 1: a group's block of 2183168 bytes at")
 }
 
 // Ranks without the secret get nothing, and others are met all the same.

@@ -5,8 +5,8 @@
 //	name: ddp: a bucket is averaged
 //	file: ddp/bucket.go
 //	test: ./ddp
-//	-	return b.Group.AllReduce(x, dist.Sum)
-//	+	return b.Group.AllReduce(x, dist.Avg)
+//	-	return b.Group.AllReduce(x, dist.Sum.In(b.tape))
+//	+	return b.Group.AllReduce(x, dist.Avg.In(b.tape))
 //
 // As in a diff, lines that begin with - are taken away, those with + are put in their place, and those with a space stay. The old lines
 // occur once in the file. The tests of these packages must then fail.

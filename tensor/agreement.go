@@ -1,0 +1,193 @@
+package tensor
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"hash/crc64"
+	"math"
+	"slices"
+	"unsafe"
+
+	"github.com/ringo-ml/ringo/internal/kernel"
+)
+
+// Agreement is what ranks must have alike in a step when they add something up: otherwise the sum is of different steps. Reductions carry
+// it (dist.Op.In). It is zero where nothing is known.
+type Agreement struct {
+	Seed, Step      uint64  // of the tape
+	Batch           int     // Rows.Number
+	Batches         uint64  // a digest of the numbers of all batches of the step, also of earlier microbatches
+	Total, SeqTotal int     // of the rows
+	Count           float64 // the last one of Tape.Agree
+	Counts          uint64  // a digest of all since the last Backward
+	Inputs          uint64  // a digest of the values of inputs without Rows
+	// Along axes on which ranks have the same rows:
+	First, N, SeqFirst int
+	Values             uint64 // a digest of all inputs
+}
+
+// told is what a tape knows for its Agreement.
+type told struct {
+	numbers, kept batches // kept: when the last Backward with More ended
+	count         float64
+	counts        uint64
+	inputs        uint64 // a sum: see target
+	values        uint64
+	over          Axes      // along which some input differs between ranks
+	rows          batch     // when Backward began
+	recent        [4]uint64 // of inputs
+	told          int       // how many were
+	target        *header   // of the last loss
+	steps         int       // Backwards without More, up to comparedSteps
+}
+
+// batches is the numbers of a step's batches.
+type batches struct {
+	last   int
+	digest uint64
+}
+
+// comparedSteps is in how many steps of a tape the values of inputs are compared.
+const comparedSteps = 2
+
+// Agreement returns what the tape's step must have alike on ranks that differ along the given axes.
+func (t *Tape) Agreement(along Axes) Agreement {
+	s, r := &t.told, &t.rows
+	if t.inBackward { // a Checkpoint may run again at any time in it
+		r = &s.rows
+	}
+	a := Agreement{Seed: t.seed, Step: t.step, Batch: s.numbers.last, Batches: s.numbers.digest, Total: r.Total, SeqTotal: r.Seq.Total,
+		Count: s.count, Counts: s.counts}
+	if r.Seq.Total == 0 { // tables of positions differ rightly
+		a.Inputs = s.inputs
+	}
+	if along != 0 && along&s.over == 0 {
+		a.First, a.N, a.SeqFirst, a.Values = r.First, r.n, r.Seq.First, s.values
+	}
+	return a
+}
+
+// Agree says that all ranks use the same number in this step, such as a count by which a loss divides. Ranks that used different ones get
+// an error when they next add something up. CrossEntropy calls it with its Count.
+func (t *Tape) Agree(number float64) {
+	s := &t.told
+	if t.recompute {
+		return
+	}
+	s.count, s.counts = number, kernel.Key(s.counts, math.Float64bits(number))
+	if r := t.Recording(); r != nil {
+		r.tape(t)
+		r.Host(func() { t.Agree(number) })
+	}
+}
+
+// add notes the number of a batch. Its microbatches and targets have the same one.
+func (n *batches) add(number int) {
+	if number != 0 && number != n.last {
+		n.last, n.digest = number, kernel.Key(n.digest, uint64(number))
+	}
+}
+
+// tell notes the values of a tensor of no tape, in the first steps: what a program uses without Rows, it says is the same on all ranks. So
+// it is not with what a Function uses, which may depend on the rank.
+func (t *Tape) tell(h *header) {
+	s := &t.told
+	if s.steps == comparedSteps || t.noGrad || !t.training || t.quiet || t.recompute || h.tape != nil {
+		return
+	}
+	sum := checksum(h)
+	if sum == 0 {
+		return
+	}
+	s.values = kernel.Key(s.values, sum)
+	if h.dtype.IsFloat() && h.rows == nil && h.ty == (Types{}) && h != s.target {
+		s.inputs += sum
+		s.recent[s.told%len(s.recent)] = sum
+		s.told++
+	}
+}
+
+// target notes the target of a loss: it belongs to the rows, also if it was an Input without Rows.
+func (t *Tape) target(h *header) {
+	s := &t.told
+	s.target, s.over = h, s.over|h.ty.differ()
+	if s.inputs == 0 || h.tape != t || h.st.arena != nil {
+		return
+	}
+	if i := slices.Index(s.recent[:], checksum(h)); i >= 0 {
+		s.inputs, s.recent[i] = s.inputs-s.recent[i], 0
+	}
+}
+
+// checksum returns a digest of h's values, of the first MiB. It is 0 if the host does not see them, and for zeros, which say nothing: a
+// rank without rows may have none.
+func checksum(h *header) uint64 {
+	if h.ld != 0 || h.n == 0 || !h.st.dev.Host() {
+		return 0
+	}
+	size := h.dtype.Size()
+	b := unsafe.Slice((*byte)(h.ptr()), min(h.n*size, 1<<20))
+	if bytes.Equal(b[size:], b[:len(b)-size]) { // all elements are equal: their number may depend on the rows
+		b = b[:size]
+	}
+	if len(bytes.Trim(b, "\x00")) == 0 {
+		return 0
+	}
+	return kernel.Key(crc64.Checksum(b, checksumTable))
+}
+
+var checksumTable = crc64.MakeTable(crc64.ECMA)
+
+// reset drops what belongs to a step that ended or was given up.
+func (s *told) reset() {
+	*s = told{numbers: s.kept, kept: s.kept, over: s.over, steps: s.steps}
+}
+
+// backward notes the end of a Backward.
+func (s *told) backward(more bool) {
+	if more {
+		s.kept = s.numbers
+	} else {
+		s.kept, s.steps = batches{}, min(s.steps+1, comparedSteps)
+	}
+	s.numbers, s.count, s.counts, s.inputs, s.values, s.recent = s.kept, 0, 0, 0, 0, [4]uint64{}
+}
+
+// Print returns bits that differ if Agreements do.
+func (a *Agreement) Print() uint64 {
+	return kernel.Key(a.Seed, a.Step, uint64(a.Batch), a.Batches, uint64(a.Total), uint64(a.SeqTotal), math.Float64bits(a.Count), a.Counts,
+		a.Inputs, uint64(a.First), uint64(a.N), uint64(a.SeqFirst), a.Values)
+}
+
+// Difference returns what differs first between two ranks, and what to do about it; "" if nothing does.
+func (a *Agreement) Difference(b *Agreement) (mine, other string, advice error) {
+	const skipped = "a rank has left out a step or a batch, or is in another epoch"
+	for _, d := range []struct {
+		differ      bool
+		what        string
+		mine, other any
+		advice      string
+	}{
+		{a.Seed != b.Seed, "seed", a.Seed, b.Seed, "tapes of all ranks need one tensor.Seed: random numbers depend on the row, not on the rank"},
+		{a.Batch != b.Batch, "batch number", a.Batch, b.Batch, skipped},
+		{a.Step != b.Step, "step", a.Step, b.Step, skipped},
+		{a.Batches != b.Batches, "earlier batches of the step", "some", "others", skipped},
+		{a.Total != b.Total, "Rows.Total", a.Total, b.Total, "losses divide by the rows of all ranks together"},
+		{a.SeqTotal != b.SeqTotal, "Rows.Seq.Total", a.SeqTotal, b.SeqTotal, "losses divide by the positions of all ranks together"},
+		{a.Count != b.Count, "Count", a.Count, b.Count, "a loss divides by the count of all ranks together"},
+		{a.Counts != b.Counts, "earlier counts of the step", "some", "others", "losses divide by counts of all ranks together"},
+		{a.Inputs != b.Inputs, "inputs without Rows", "some values", "others",
+			"if they belong to rows, say so (WithRows); otherwise all ranks need the same"},
+		{a.First != b.First || a.N != b.N, "rows", rowsFrom(a), rowsFrom(b), "ranks that share the work on a batch need the same rows"},
+		{a.SeqFirst != b.SeqFirst, "Rows.Seq.First", a.SeqFirst, b.SeqFirst, "ranks that share the work on a batch need the same positions"},
+		{a.Values != b.Values, "inputs", "some values", "others", "ranks that share the work on a batch need the same inputs and labels"},
+	} {
+		if d.differ {
+			return fmt.Sprintf("%s %v", d.what, d.mine), fmt.Sprint(d.other), errors.New(d.advice)
+		}
+	}
+	return "", "", nil
+}
+
+func rowsFrom(a *Agreement) string { return fmt.Sprintf("%d from %d on", a.N, a.First) }
