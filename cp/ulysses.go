@@ -45,7 +45,7 @@ func (u *Ulysses) Part(x tensor.Tensor) tensor.Tensor {
 	for i := range rows {
 		tensor.Copy(y.Range(i*(hi-lo)*each, (i+1)*(hi-lo)*each), x.Range((i*total+lo)*each, (i*total+hi)*each))
 	}
-	r.Seq, r.Over = tensor.Span{First: lo, Total: total}, r.Over|u.Group.Axes()
+	r.Seq, r.Over, r.SeqOver = tensor.Span{First: lo, Total: total}, r.Over|u.Group.Axes(), u.Group.Axes()
 	return y.WithRows(r)
 }
 

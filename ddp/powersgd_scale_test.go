@@ -33,7 +33,7 @@ type scaledModel struct {
 }
 
 func (m *scaledModel) loss(tape *tensor.Tape, x, given, y tensor.Tensor) tensor.Tensor {
-	sum := tape.Use(m.Given).Mul(tape.Input(given)).Sum()
+	sum := tape.Use(m.Given).Reshape(1, 8, scaledSize).Mul(tape.Input(given)).Sum()
 	return nn.MSE(m.Second.Forward(m.First.Forward(tape.Input(x))), tape.Input(y)).Add(sum)
 }
 
@@ -102,7 +102,8 @@ func (c scaledRun) batch(step int, r *dist.Rank) (x, given, y tensor.Tensor) {
 		c.spoil(step, rank, all[0], all[1])
 	}
 	rows := r.World.Rows(8*rank, 16)
-	return c.tensor(all[0]).WithRows(rows), c.tensor(all[1]).WithRows(rows), c.tensor(all[2])
+	given = c.tensor(all[1]).View(1, 8, scaledSize).WithRows(r.World.Rows(rank, 2))
+	return c.tensor(all[0]).WithRows(rows), given, c.tensor(all[2])
 }
 
 func (c scaledRun) tensor(v []float64) tensor.Tensor {

@@ -99,8 +99,8 @@ func (f fed) sums(t *testing.T) (got []matrix) {
 			if f.step != nil {
 				f.step(i, model.W)
 			}
-			x := tensor.FromSlice(g[rank].flat(), rows, cols).WithRows(r.World.Rows(rank*rows, ranks*rows))
-			tape.Backward(tape.Use(model.W).Add(tape.Use(model.B)).Mul(tape.Input(x)).Sum())
+			x := tensor.FromSlice(g[rank].flat(), 1, rows, cols).WithRows(r.World.Rows(rank, ranks))
+			tape.Backward(tape.Use(model.W).Add(tape.Use(model.B)).Reshape(1, rows, cols).Mul(tape.Input(x)).Sum())
 			sum := tensor.Floats(model.W.Grad)
 			all[rank] = append(all[rank], newMatrix(rows, cols, func(i, k int) float64 { return sum[i*cols+k] }))
 			if err := opt.Step(); err != nil {

@@ -72,6 +72,12 @@ func TestWrongProgramsAreRefused(t *testing.T) {
 				}
 			}
 		})},
+		"counts of the balance loss are this rank's": {"WithAux float64[]: axis dp: the loss has something in it that was made of this rank's",
+			wrong(func(j *job) {
+				j.change = func(m *model, _ *dist.Mesh) {
+					m.MoE.SetRanks(func(tally, _, _ *tensor.Function) { *tally = identity{*tally} })
+				}
+			})},
 		"experts cut over ranks with others, by fsdp": {"fsdp: ranks differ: ", wrong(func(j *job) {
 			j.fsdp, j.over = true, summed("dp", "ep")
 		})},
@@ -111,9 +117,6 @@ func TestWrongNumbersDifferFromOneRank(t *testing.T) {
 	disttest.RequireEqual(t, want, got, 1e-10)
 	require.Equal(t, saw.loads, saws.loads)
 	for name, change := range map[string]func(m *model, mesh *dist.Mesh){
-		"counts of the balance loss are this rank's": func(m *model, _ *dist.Mesh) {
-			m.MoE.SetRanks(func(tally, _, _ *tensor.Function) { *tally = identity{*tally} })
-		},
 		"places are this rank's": func(m *model, mesh *dist.Mesh) { m.MoE.ForgetPlaces(mesh.Group()) },
 		"no gradient over tp for what experts read": func(m *model, _ *dist.Mesh) {
 			m.MoE.SetRanks(func(_, in, _ *tensor.Function) { *in = &forgetful{*(*in).(*autograd.Copy)} })

@@ -25,5 +25,5 @@ func (p *Positions) Forward(x T, first int) T {
 	if first < 0 || first+x.Dim(1) > w.Dim(0) {
 		fail("Positions", "%v: positions %d to %d of %d", x.Shape(), first, first+x.Dim(1)-1, w.Dim(0))
 	}
-	return x.Add(w.Slice(0, first, first+x.Dim(1)))
+	return x.Add(tensor.OfPositions(w.Slice(0, first, first+x.Dim(1)), x))
 }

@@ -63,7 +63,7 @@ func (t *Tape) Agreement(along Axes) Agreement {
 		a.Inputs = s.inputs
 	}
 	if along != 0 && along&s.over == 0 {
-		a.First, a.N, a.SeqFirst, a.Values = r.First, r.n, r.Seq.First, s.values
+		a.First, a.N, a.SeqFirst, a.Values = r.First, r.N, r.Seq.First, s.values
 	}
 	return a
 }
@@ -111,7 +111,7 @@ func (t *Tape) tell(h *header) {
 // target notes the target of a loss: it belongs to the rows, also if it was an Input without Rows.
 func (t *Tape) target(h *header) {
 	s := &t.told
-	s.target, s.over = h, s.over|h.ty.differ()
+	s.target, s.over = h, s.over|h.ty.Differ()
 	if s.inputs == 0 || h.tape != t || h.st.arena != nil {
 		return
 	}

@@ -33,7 +33,7 @@ func Attention(qkv Tensor, headDim int, o AttentionOptions) Tensor {
 	if o.masked() {
 		fail("attention", nil, "masks are CrossAttention's, to which queries, keys and values are given apart")
 	}
-	if r := t.rows.of(in); r.seq != 0 && r.seq < r.Seq.Total {
+	if r := batchOf(t.rows, in); r.Positions != 0 && r.Positions < r.Seq.Total {
 		fail("attention", these(in), "the step has %v: a position would see this rank's part of its sequence only", r)
 	}
 	b, n, width := in.dims[0], in.dims[1], in.dims[2]/3

@@ -139,7 +139,7 @@ func TestHalvesOfKeysMergeToTheWhole(t *testing.T) {
 // the output.
 func TestLogSumsOfParts(t *testing.T) {
 	tape := NewTape(hostDevice)
-	part := random(hostDevice, Float64, 1, 2, 3, 8).WithRows(Rows{Stride: 1, Total: 2, Seq: Span{3, 6}, Over: 2})
+	part := random(hostDevice, Float64, 1, 2, 3, 8).WithRows(Rows{Stride: 1, Total: 2, Seq: Span{First: 3, Total: 6}, Over: 2})
 	p := NewParam(Constant(0), 8)
 	p.SetValue(random(hostDevice, Float64, 2, 8))
 	p.SumOver(2)

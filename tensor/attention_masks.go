@@ -52,13 +52,13 @@ func (t *Tape) mask(name string, x Tensor, dims ...int) *header {
 // part. Keys that are a part themselves are a Failure, unless parts is true.
 func (t *Tape) keysBefore(q, k *header, parts bool) int {
 	r := t.rows
-	if r.seq == 0 || r.seq == r.Seq.Total || q.n == 0 || k.n == 0 {
+	if r.Positions == 0 || r.Positions == r.Seq.Total || q.n == 0 || k.n == 0 {
 		return 0
 	}
-	if k.dims[1] == r.seq && !parts {
+	if k.dims[1] == r.Positions && !parts {
 		fail("cross_attention", these(q, k), "the step has %v: a position would see this rank's part of its sequence only", r)
 	}
-	if k.dims[1] == r.Seq.Total && q.dims[1] == r.seq {
+	if k.dims[1] == r.Seq.Total && q.dims[1] == r.Positions {
 		return r.Seq.First
 	}
 	return 0

@@ -29,7 +29,7 @@ func Scale(s float64) BackwardOption { return BackwardOption{scaled: true, scale
 func (t *Tape) Backward(loss Tensor, opts ...BackwardOption) {
 	h := t.arg(loss)
 	t.checkBackward("Backward", t.putOff)
-	if h.n != 1 || !h.needs || h.leaf != nil {
+	if h.n != 1 || !h.needs || h.isLeaf() {
 		fail("Backward", these(h), "needs one element, computed from parameters since the last Backward")
 	}
 	mustSeed("Backward", h)
@@ -294,9 +294,9 @@ func (t *Tape) usesDone(n *Node) {
 		switch {
 		case n.leaf&(1<<i) == 0:
 		case t.putOff:
-			h.leaf.early++
+			h.base.early++
 		default:
-			h.leaf.usesDone(1)
+			h.base.usesDone(1)
 		}
 	}
 }
@@ -338,7 +338,7 @@ func (t *Tape) addGrad(h, g *header) {
 	if !g.alike(h) {
 		g.rank, g.dims = h.rank, h.dims
 	}
-	if h.leaf != nil {
+	if h.isLeaf() {
 		t.addLeafGrad(h, g)
 		return
 	}
@@ -389,8 +389,8 @@ func (t *Tape) addPending(h, g *header, p Pending) {
 	c := t.newContrib()
 	*c = contrib{g: g, p: p}
 	tail := &h.more
-	if h.leaf != nil {
-		tail = &h.leaf.more
+	if h.isLeaf() {
+		tail = &h.base.more
 	}
 	for *tail != nil {
 		tail = &(*tail).next
@@ -410,7 +410,7 @@ func (t *Tape) newContrib() *contrib {
 // leafGrad returns the memory of a parameter's gradient, and the factor for its old content: 0 for the first write since the optimizer's
 // step.
 func (t *Tape) leafGrad(h *header) (dst *header, beta float64) {
-	p := h.leaf.p
+	p := h.base.p
 	if p.sync.F != nil && !p.sync.Done() {
 		fail("Backward", these(h), "gradient of %s is written while its collective is in flight", p.name)
 	}

@@ -38,7 +38,7 @@ func ChannelSums(x Tensor) Tensor {
 	a.Dim = dims
 	t.Launch()
 	t.rec(OpChannelSums, out, in)
-	out.ty = out.ty.With(out.ty.On(Varying), Partial)
+	out.ty, out.at = out.ty.With(out.ty.On(Varying), Partial), place{}
 	return out.tensor()
 }
 

@@ -107,7 +107,7 @@ func (t *Tape) Checkpoint(fn func(...Tensor) Tensor, in ...Tensor) Tensor {
 	if y.needs {
 		n := t.newNode()
 		n.op, n.need, n.out, n.in, n.fn, n.call = OpCheckpoint, need, y, hs, fn, c
-		n.I = t.rows.pack()
+		n.I = pack(t.rows)
 		n.seeds = t.seeds > seeds
 	}
 	return y.tensor()
@@ -120,7 +120,7 @@ func checkpointVJP(t *Tape, n *Node, need uint8) {
 	c := t.ctx(nil, nil)
 	for _, h := range n.in {
 		x := h
-		if h != nil && h.leaf == nil {
+		if h != nil && !h.isLeaf() {
 			x = t.alias(h)
 			x.needs = h.needs
 		}
@@ -131,7 +131,7 @@ func checkpointVJP(t *Tape, n *Node, need uint8) {
 	t.run(nodes)
 	t.nn = nodes
 	for i, x := range c.in {
-		if x.IsZero() || x.h.leaf != nil {
+		if x.IsZero() || x.h.isLeaf() {
 			continue
 		}
 		t.settleGrad(x.h)

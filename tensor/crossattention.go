@@ -32,7 +32,7 @@ func crossAttention(q, k, v Tensor, headDim int, o AttentionOptions, both bool) 
 	out, lse := t.newLike(a), t.newTensor(statType(a.dtype), a.dims[0], heads, a.dims[1])
 	f := attention{I: [8]int{headDim, b2i(o.Causal)}}
 	if t.training && o.Drop > 0 {
-		if r := t.rows; r.seq > 0 && a.dims[1] == r.seq && r.seq < r.Seq.Total {
+		if r := t.rows; r.Positions > 0 && a.dims[1] == r.Positions && r.Positions < r.Seq.Total {
 			fail("cross_attention", these(a), "the step has %v: probabilities of a part of the positions cannot be dropped", r)
 		}
 		f.drop, f.key = o.Drop, t.RandomKey(o.Layer)

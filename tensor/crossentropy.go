@@ -15,6 +15,9 @@ func generalCrossEntropy(logits, targets Tensor, o CrossEntropyOptions) Tensor {
 	}
 	soft := y.dtype.IsFloat()
 	if soft {
+		if y.at.Of == 0 { // targets belong to the rows, also if they do not say so
+			y.ty, y.at = y.ty.With(x.ty.On(Varying), Varying), x.at
+		}
 		mustShape("cross_entropy", x.rank > 0, "wants logits [..., classes]", x, y)
 		mustBeAlike("cross_entropy", x, "the logits", y, "the soft targets", x, y)
 	} else {
@@ -47,7 +50,7 @@ func (t *Tape) reduceRows(rows, weight Tensor, o CrossEntropyOptions) Tensor {
 		return rows.Sum().Scale(1 / o.Count)
 	case weight.IsZero():
 		return GlobalMean(rows)
-	case t.rows.Total > t.rows.n || t.rows.Seq.Total > t.rows.seq:
+	case t.rows.Total > t.rows.N || t.rows.Seq.Total > t.rows.Positions:
 		fail("cross_entropy", these(rows.h),
 			"classes have weights and the batch is shared between ranks: give Count, the sum of all labels' weights")
 	}
@@ -103,6 +106,13 @@ func (t *Tape) crossEntropyRows(x, y *header, smoothing float64, ignore int64) T
 	loss, lse := t.newTensor(st, y.dims[:y.rank]...), t.newTensor(st, y.n)
 	t.crossEntropy(loss, lse, nil, x, y, smoothing, ignore, 1)
 	n := t.rec(OpCrossEntropyRows, loss, x, y)
+	if t.typing() {
+		t.notAlong("cross_entropy", loss, x, int(x.rank)-1, true)
+		if lead := *x; lead.rank-1 != y.rank {
+			lead.rank, lead.at = lead.rank-1, loss.at
+			t.reshaped(loss, &lead)
+		}
+	}
 	t.keepStats(n, lse)
 	if n != nil {
 		n.F[1], n.I[0] = smoothing, int(ignore)

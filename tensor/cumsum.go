@@ -18,6 +18,9 @@ func (x Tensor) CumSum(dim int) Tensor {
 	if n := t.rec(OpCumSum, out, in); n != nil {
 		n.I[0] = d
 	}
+	if t.typing() {
+		t.notAlong("cumsum", out, in, d, false)
+	}
 	return out.tensor()
 }
 

@@ -73,7 +73,7 @@ func (t *Tape) checkEnd(outs, grads []Tensor, i int) {
 		wrong = "output %d is not of this tape"
 	case slices.Contains(outs[:i], outs[i]):
 		wrong = "output %d is given twice"
-	case !h.needs || h.leaf != nil:
+	case !h.needs || h.isLeaf():
 		wrong = "output %d was not computed from parameters or a Leaf since the last Backward"
 	case g.tape != nil && g.tape != t:
 		wrong = "gradient %d is of another tape (see Tape.Input)"
@@ -150,7 +150,7 @@ func (t *Tape) deferNode(n *Node, mask uint8) {
 	n.deferred, n.need, n.keptInputs = true, mask, 0
 	n.out.needs = false // the graph before it is no longer needed
 	for i, h := range n.in {
-		if h != nil && h.leaf == nil && h.st != nil && ops[n.op].Saves&(1<<i) != 0 {
+		if h != nil && !h.isLeaf() && h.st != nil && ops[n.op].Saves&(1<<i) != 0 {
 			n.in[i] = t.alias(h)
 			n.keptInputs |= 1 << i
 		}

@@ -34,7 +34,7 @@ func (p *Param) Fed() (list []Fed, all bool) {
 	}
 	f := &p.last.t.fed
 	for _, b := range f.list[:min(f.n, len(f.list))] {
-		list = append(list, Fed{b.Rows, b.n, b.seq})
+		list = append(list, Fed{b.Rows, b.N, b.Positions})
 	}
 	return list, f.n <= len(f.list)
 }

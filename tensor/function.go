@@ -138,7 +138,7 @@ func (t *Tape) Apply(f Function, in ...Tensor) Tensor {
 			c.need |= 1 << i
 		}
 	}
-	if t.recording() {
+	if t.typing() {
 		t.askTypes(f, c, hs)
 	}
 	mark, was := t.nh, t.quiet
@@ -156,8 +156,12 @@ func (t *Tape) Apply(f Function, in ...Tensor) Tensor {
 		y = t.alias(y)
 	}
 	t.sweep(mark, t.nh, y, c)
-	if t.recording() {
+	if t.typing() {
 		c.applyTypes(y, hs)
+		c.applyPlaces(y, hs)
+		for _, o := range c.outs {
+			c.applyPlaces(o, hs)
+		}
 	}
 	t.noteFetched(c, y)
 	if n := t.rec(OpApply, y, hs...); n != nil {

@@ -164,7 +164,7 @@ func TestHooksInCheckpoint(t *testing.T) {
 	assert.Equal(t, []float64{0.125, 0.25, 0.125}, []float64{Floats(a.Grad)[0], Floats(b.Grad)[0], Floats(c.Grad)[0]})
 	assert.Regexp(t, "ready [ab].*ready [ab].*ready first.*ready c", trace, "c is not known to be ready before the end")
 	tape.Reset()
-	assert.Zero(t, tape.Use(a).h.leaf.pending)
+	assert.Zero(t, tape.Use(a).h.base.pending)
 }
 
 // A hook may move a parameter's value and provide the memory of its gradient (fsdp).

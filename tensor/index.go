@@ -44,7 +44,9 @@ func Embedding(w, ids Tensor) Tensor {
 		a.Dim[0], a.Dim[1] = ih.n, wh.dims[1]
 		t.Launch()
 	}
-	t.rec(OpEmbedding, out, wh, ih)
+	if t.rec(OpEmbedding, out, wh, ih); t.typing() {
+		t.looked(out, wh, ih)
+	}
 	return out.tensor()
 }
 
@@ -85,6 +87,9 @@ func (x Tensor) Gather(dim int, idx Tensor) Tensor {
 	t.gather(out, in, ih, outer, size, m, inner)
 	if n := t.rec(OpGather, out, in, ih); n != nil {
 		n.I = [8]int{d, outer, size, m, inner}
+	}
+	if t.typing() {
+		t.picked("gather", out, in, ih, d)
 	}
 	return out.tensor()
 }
@@ -127,6 +132,9 @@ func (x Tensor) ScatterAdd(dim int, idx, src Tensor) Tensor {
 	t.scatterAdd(out, sh, ih, outer, size, m, inner)
 	if n := t.rec(OpScatterAdd, out, in, ih, sh); n != nil {
 		n.I = [8]int{d, outer, size, m, inner}
+	}
+	if t.typing() {
+		t.scattered(out, in, ih, sh, d)
 	}
 	return out.tensor()
 }
@@ -184,7 +192,7 @@ func (x Tensor) DropoutChannels(p float64, layer uint64) Tensor {
 	h := t.arg(x)
 	mustShape("dropout", h.rank >= 2, "wants rows of channels [rows, channels, ..]", h)
 	mask := t.newTensor(h.dtype, h.dims[:2]...)
-	mask.ty = h.ty
+	mask.ty, mask.at = h.ty, h.at
 	t.fill(mask, 1)
 	t.dropout(mask, mask, p, t.RandomKey(layer), t.place("dropout", mask, mask.n, h.dims[1], 1, Region{}))
 	wide := h.dims

@@ -39,7 +39,7 @@ func (c *KVCache) Attention(q, k, v Tensor, headDim int) Tensor {
 	switch r := t.rows; {
 	case t.recording():
 		fail(op, these(a), "the tape records gradients, which a cache does not support: make the tape with NoGrad")
-	case r.seq < r.Seq.Total:
+	case r.Positions < r.Seq.Total:
 		fail(op, these(a), "the step has %v: a cache is of whole sequences", r)
 	case end > c.positions:
 		fail(op, these(a), "the cache is full: %d tokens and %d more, room for %d", first, a.dims[1], c.positions)

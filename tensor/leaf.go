@@ -91,7 +91,7 @@ func (t *Tape) Use(p *Param) Tensor {
 		p.owner.BeforeUse(p, phase)
 	}
 	s.refresh()
-	s.h.ty = p.Types()
+	s.h.ty, s.h.at = p.Types(), place{}.WithCut(p.cutDims())
 	if !t.reaches(&s.h) {
 		fail("Use", these(&s.h), "%s is on %v, the tape on %v (see Param.To)", p.name, s.h.st.dev, t.dev)
 	}
@@ -120,7 +120,7 @@ func (t *Tape) leaf(p *Param) *leafState {
 	s := t.leaves[p]
 	if s == nil {
 		s = &leafState{p: p, t: t}
-		s.h.tape, s.h.leaf, s.h.base = t, s, s
+		s.h.tape, s.h.base = t, s
 		s.h.setDims(p.Dims())
 		t.leaves[p] = s
 	}

@@ -76,8 +76,8 @@ func CrossEntropy(logits, labels Tensor, o CrossEntropyOptions) Tensor {
 	switch {
 	case count != 0:
 	case o.Ignore == nil:
-		count = float64(t.globalCount("cross_entropy", y))
-	case t.rows.Total > t.rows.n || t.rows.Seq.Total > t.rows.seq:
+		count = float64(t.globalCount("cross_entropy", y, x))
+	case t.rows.Total > t.rows.N || t.rows.Seq.Total > t.rows.Positions:
 		fail("cross_entropy", these(x, y), "labels may be ignored and the batch is shared between ranks: give Count")
 	case t.dev.Host():
 		count = float64(counted)
@@ -86,7 +86,7 @@ func CrossEntropy(logits, labels Tensor, o CrossEntropyOptions) Tensor {
 	}
 	out, lse, rows := t.newTensor(st), t.newTensor(st, y.n), t.newTensor(st, y.n)
 	n := t.rec(OpCrossEntropy, out, x, y)
-	t.lossType(out)
+	t.lossType(out, x)
 	if n != nil {
 		n.aux[0], n.aux[1] = lse, known
 		n.F[0], n.F[1], n.I[0] = count, o.Smoothing, int(ignore)
@@ -218,10 +218,10 @@ func pointLoss(op Op, x, y Tensor) Tensor {
 	mustBeAlike(op.String(), a, "the input", b, "the target", a, b)
 	each := t.newTensor(statType(a.dtype), a.dims[:a.rank]...)
 	t.unary(op, each, a, b)
-	count := float64(t.globalCount(op.String(), a))
+	count := float64(t.globalCount(op.String(), a, a))
 	out := t.meanLoss(each, count)
 	n := t.rec(op, out, a, b)
-	t.lossType(out)
+	t.lossType(out, a)
 	if n != nil {
 		n.F[0] = count
 	}

@@ -114,6 +114,9 @@ func MatMul(a, b Tensor, transA, transB bool) Tensor {
 	if n := t.rec(OpMatMul, out, ah, bh); n != nil {
 		n.I = [8]int{b2i(transA), b2i(transB), g.batch, g.m, g.n, g.k}
 	}
+	if (ah.at != place{} || bh.at != place{}) && t.typing() {
+		t.contract("matmul", out, ah, bh, transA, transB)
+	}
 	return out.tensor()
 }
 
@@ -165,14 +168,14 @@ func matmulShape(a, b *header, ta, tb bool) gemm {
 // gradTarget returns the memory into which a rule writes the gradient of h, and the beta to use. The memory is the parameter's gradient,
 // the gradient that h has already if nothing else refers to it, or new memory. Call gradDone afterwards.
 func (t *Tape) gradTarget(h *header) (dst *header, beta float64) {
-	if h.leaf != nil && t.putOff { // see addLeafGrad
+	if h.isLeaf() && t.putOff { // see addLeafGrad
 		return t.newLike(h), 0
 	}
-	if h.leaf != nil {
+	if h.isLeaf() {
 		if dst, beta = t.leafGrad(h); dst.dtype == h.dtype {
 			return dst, beta
 		}
-		h.leaf.p.undoWrite(beta)
+		h.base.p.undoWrite(beta)
 	} else if h.grad != nil && h.more == nil && !h.grad.shared() && !t.keepAll {
 		return h.grad, 1
 	}
@@ -183,7 +186,7 @@ func (t *Tape) gradDone(h, dst *header) {
 	if dst == h.grad {
 		return
 	}
-	if h.leaf == nil || dst.tape == t {
+	if !h.isLeaf() || dst.tape == t {
 		t.addGrad(h, dst)
 	}
 }

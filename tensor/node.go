@@ -54,11 +54,16 @@ func (t *Tape) rec(op Op, out *header, in ...*header) *Node {
 	if t.poller != nil {
 		t.poller.Poll()
 	}
-	if !t.recording() {
+	if !t.typing() {
+		return nil
+	}
+	if t.noGrad {
+		t.typeOnly(op, out, in)
 		return nil
 	}
 	var need, leaf uint8
 	var s inputAxes
+	placed := op == OpBroadcast
 	for i, h := range in {
 		if h == nil {
 			continue
@@ -66,22 +71,26 @@ func (t *Tape) rec(op Op, out *header, in ...*header) *Node {
 		if h.base != nil && !t.recompute {
 			h.base.registerOwner()
 		}
-		s.add(h)
+		placed = placed || h.at != (place{})
+		s.addIndex(op, i, h)
 		if !h.needs {
 			continue
 		}
 		need |= 1 << i
 		h.use()
-		if h.leaf != nil {
+		if h.isLeaf() {
 			leaf |= 1 << i
 			if !t.recompute {
-				h.leaf.pending++
+				h.base.pending++
 			}
 		}
 	}
 	if op != OpApply {
 		if out.ty = s.types(); s.clash() != 0 {
 			op.mustFit(out, in, &s)
+		}
+		if placed {
+			t.locate(op, out, in)
 		}
 	}
 	if need == 0 {

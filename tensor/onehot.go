@@ -28,6 +28,7 @@ func OneHot(ids Tensor, classes int, d DType) Tensor {
 		a.Dim[0], a.Dim[1] = in.n, classes
 		t.Launch()
 	}
+	out.ty, out.at = in.ty, in.at
 	return out.tensor()
 }
 
@@ -55,6 +56,7 @@ func (x Tensor) Bincount(bins int) Tensor {
 		t.Args(OpBincount, Int64).out(out).in(in)
 		t.Launch()
 	}
+	out.ty = in.ty.With(in.ty.On(Varying), Partial)
 	return out.tensor()
 }
 

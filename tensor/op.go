@@ -31,6 +31,8 @@ type OpSpec struct {
 	Saves SaveMask
 	VJP   VJP   // nil only with Const
 	Class Class // how it treats partial sums (see Types)
+	Rows  RowsRule
+	Index uint8 // bit mask of inputs that are positions or counts
 	Const bool  // its output has no gradient, or it is a step of another rule
 	// CPU holds the kernels of the host. If there is one for Float32 but none for the 16-bit floats, these are computed through float32.
 	CPU [NumDTypes]Kernel
@@ -73,6 +75,9 @@ func define(op Op, s OpSpec) {
 				s.CPU[d] = throughFloat32(s.CPU[Float32])
 			}
 		}
+	}
+	if op < numBuiltin {
+		s.Rows, s.Index = builtinRows[op], builtinIndex[op]
 	}
 	ops[op] = s
 	cpuTable[op] = s.CPU

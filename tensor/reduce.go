@@ -41,7 +41,7 @@ func (x Tensor) Sum(dims ...int) Tensor {
 	}
 	out := t.sumMask(in, mask)
 	n := t.rec(OpSum, out, in)
-	t.sumType(out, in, mask)
+	t.reduced("sum", out, in, mask, true)
 	if n != nil {
 		n.I[0] = mask
 	}
@@ -132,6 +132,8 @@ func extremum(op Op, x Tensor, dim int) (values, indices *header) {
 		n.I[0] = d
 		n.aux[0] = t.alias(idx)
 	}
+	t.reduced(op.String(), out, in, 1<<d, false)
+	t.reduced(op.String(), idx, in, 1<<d, false)
 	return out, idx
 }
 

@@ -23,10 +23,10 @@ func (p *Param) Repeats() (sum uint64, known bool) {
 	}
 	s := &digest{sum: math.Float64bits(t.scale)}
 	for _, b := range t.fed.list[:t.fed.n] {
-		if b.n == 0 {
+		if b.N == 0 {
 			return 0, false
 		}
-		for _, i := range b.pack() {
+		for _, i := range pack(b) {
 			s.number(uint64(i))
 		}
 	}

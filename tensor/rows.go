@@ -1,25 +1,15 @@
 package tensor
 
-import "fmt"
+import "github.com/ringo-ml/ringo/layout"
 
-// Span is a part of a dimension: elements First, First+1, … of Total. The zero Span is the whole dimension.
-type Span struct{ First, Total int }
-
-func (s Span) holds(n int) bool {
-	return s.Total == 0 || s.First >= 0 && n >= 0 && s.First+n <= s.Total
-}
-
-// Rows says which rectangle of the global batch a tensor holds. Its leading dimension holds rows First, First+Stride, … of Total. If Seq is
-// set, dimension 1 holds a part of each row's sequence; otherwise rows are whole. Losses divide by the size of the whole batch, dropout
-// depends on the place in it, and positions begin at Seq.First.
-type Rows struct {
-	First, Stride, Total int
-	Seq                  Span
-	Over                 Axes // axes of the job along which ranks hold other rows, or other parts of the sequence
-	// Number says which batch of the training it is, from 1 on; 0 if that is not known. Loaders set it. Ranks that add up gradients of
-	// different batches get an error.
-	Number int
-}
+// The words of package layout, which says how things are divided over ranks.
+type (
+	// Span is a part of a dimension.
+	Span = layout.Span
+	// Rows says which rectangle of the global batch a tensor holds.
+	Rows  = layout.Rows
+	batch = layout.Batch
+)
 
 // WithRows returns a tensor on x's memory that knows which rows of the global batch it holds; x does not change. Loaders call it. If you
 // make batches yourself, call it before Tape.Input, which passes the rows on to the step.
@@ -32,8 +22,18 @@ func (x Tensor) WithRows(r Rows) Tensor {
 		fail("WithRows", these(h), "needs a dimension of rows and a positive Stride, not %+v", r)
 	case r.First < 0 || r.Total != 0 && h.dims[0] > 0 && r.First+(h.dims[0]-1)*r.Stride >= r.Total:
 		fail("WithRows", these(h), "%d rows from %d on, %d apart, are not among the %d of the batch", h.dims[0], r.First, r.Stride, r.Total)
-	case r.Seq.Total != 0 && (h.rank < 2 || !r.Seq.holds(h.dims[1])):
+	case r.Seq.Total != 0 && (h.rank < 2 || !r.Seq.Holds(h.dims[1])):
 		fail("WithRows", these(h), "dimension 1 is not a part of a sequence of %d from %d on", r.Seq.Total, r.Seq.First)
+	}
+	switch {
+	case r.SeqOver&^r.Over != 0 || r.SeqOver != 0 && r.Seq.Total == 0:
+		fail("WithRows", these(h), "SeqOver has axes of Over along which ranks hold other parts of the sequence, in %+v", r)
+	case r.SeqOver != 0 || r.Seq.Total == 0:
+	case r.Over != 0 && h.dims[0] != r.Total:
+		fail("WithRows", these(h), "ranks hold other rows and other parts of the sequence: set SeqOver to those axes of Over along which they "+
+			"hold other parts, in %+v", r)
+	default:
+		r.SeqOver = r.Over // this rank has all rows
 	}
 	v := &header{dtype: h.dtype, st: h.st, off: h.off, ld: h.ld, n: h.n, rank: h.rank, dims: h.dims}
 	v.ty = h.ty.With(h.rowsOf().Over, Replicated).With(r.Over, Varying)
@@ -54,29 +54,44 @@ func (h *header) rowsOf() Rows {
 	return *h.rows
 }
 
-// batch is the part of the global batch that a tape's step works on.
-type batch struct {
-	Rows
-	n, seq int // number of this rank's rows; its positions in each, or 0 if rows are whole
+// noteRows makes the rows of an input those of the step, and gives it its place.
+func (t *Tape) noteRows(in, h *header) {
+	t.told.over |= h.ty.Differ()
+	switch {
+	case h.rows != nil:
+		t.takeRows(h)
+		if r := t.Recording(); r != nil && !t.recompute {
+			r.Host(func() { t.takeRows(h) })
+		}
+		t.placeInput(in, t.rows)
+	case h.tape != nil && h.at.Of != 0: // of another tape, such as the features of a frozen model
+		b := *h.tape.batchAt(h.at)
+		if in.at = h.at; t.rows.Stride == 0 {
+			t.rows = b
+			t.fed.add(b)
+		}
+		in.at.Of = t.know(b)
+	case h.tape != nil:
+		in.at = h.at
+	case !h.dtype.IsFloat():
+		in.at = layout.Constant(0, memoryID(h))
+	default:
+		in.at = place{}
+	}
 }
 
-// noteRows makes the rows of an input those of the step.
-func (t *Tape) noteRows(h *header) {
-	t.told.over |= h.ty.differ()
-	if h.rows == nil {
-		return
+// batchOfInput returns the batch of a tensor with rows.
+func batchOfInput(h *header) batch {
+	b := batch{Rows: *h.rows, N: h.dims[0]}
+	if b.Seq.Total != 0 {
+		b.Positions = h.dims[1]
 	}
-	t.takeRows(h)
-	if r := t.Recording(); r != nil && !t.recompute {
-		r.Host(func() { t.takeRows(h) })
-	}
+	return b
 }
 
+// takeRows makes h's rows those of the step.
 func (t *Tape) takeRows(h *header) {
-	t.rows = batch{Rows: *h.rows, n: h.dims[0]}
-	if h.rows.Seq.Total != 0 {
-		t.rows.seq = h.dims[1]
-	}
+	t.rows = batchOfInput(h)
 	if !t.recompute {
 		t.told.numbers.add(h.rows.Number)
 	}
@@ -92,53 +107,49 @@ func (t *Tape) Rows() Rows { return t.rows.Rows }
 func (t *Tape) SeqFirst(x Tensor) int { return t.seqFirst("SeqFirst", t.arg(x)) }
 
 func (t *Tape) seqFirst(op string, h *header) int {
-	r := t.rows.of(h)
-	if r.seq == 0 || h.n == 0 {
+	r := batchOf(t.rows, h)
+	if r.Positions == 0 || h.n == 0 {
 		return 0
 	}
-	if h.rank < 2 || h.dims[1] != r.seq {
+	if h.rank < 2 || h.dims[1] != r.Positions {
 		fail(op, these(h), "the step has %v, so the positions are not known", r)
 	}
 	return r.Seq.First
 }
 
 // pack returns b as the attributes of a node, and unpack converts them back.
-func (b batch) pack() [8]int {
-	return [8]int{b.First, b.Stride, b.Total, b.Seq.First, b.Seq.Total, b.n, b.seq, int(b.Over) | b.Number<<8}
+func pack(b batch) [8]int {
+	return [8]int{b.First, b.Stride, b.Total, b.Seq.First, b.Seq.Total, b.N, b.Positions | b.Group<<40,
+		int(b.Over) | int(b.SeqOver)<<8 | b.Number<<16}
 }
 
 func unpack(i [8]int) batch {
-	return batch{Rows{First: i[0], Stride: i[1], Total: i[2], Seq: Span{i[3], i[4]}, Over: Axes(i[7]), Number: i[7] >> 8}, i[5], i[6]}
+	r := Rows{First: i[0], Stride: i[1], Total: i[2], Seq: Span{First: i[3], Total: i[4]}, Over: Axes(i[7]), SeqOver: Axes(i[7] >> 8),
+		Group: i[6] >> 40, Number: i[7] >> 16}
+	return batch{Rows: r, N: i[5], Positions: i[6] & (1<<40 - 1)}
 }
 
-// of returns the batch for h: with whole rows if h has whole sequences, gathered over the ranks that share them. If this rank has one
+// batchOf returns the batch for h: with whole rows if h has whole sequences, gathered over the ranks that share them. If this rank has one
 // position of each, flat tokens with as many features as sequences have positions look the same; but they vary along all of b.Over.
-func (b batch) of(h *header) batch {
-	tokens := b.seq == 1 && b.Over != 0 && b.Over&^h.ty.On(Varying) == 0
-	if b.seq > 0 && h.rank > 1 && h.dims[0] == b.n && h.dims[1] == b.Seq.Total && !tokens {
-		b.Seq, b.seq = Span{}, 0
+func batchOf(b batch, h *header) batch {
+	tokens := b.Positions == 1 && b.Over != 0 && b.Over&^h.ty.On(Varying) == 0
+	if b.Positions > 0 && h.rank > 1 && h.dims[0] == b.N && h.dims[1] == b.Seq.Total && !tokens {
+		b.Seq, b.Positions = Span{}, 0
 	}
 	return b
 }
 
 // fits reports whether h's leading dimensions are those of the batch, flattened or not.
-func (b batch) fits(h *header) bool {
+func fits(b batch, h *header) bool {
 	switch {
 	case b.Stride == 0 || h.n == 0:
 		return true
-	case h.rank == 0 || b.n == 0:
+	case h.rank == 0 || b.N == 0:
 		return false
-	case b.seq == 0:
-		return h.dims[0]%b.n == 0
+	case b.Positions == 0:
+		return h.dims[0]%b.N == 0
 	}
-	return h.dims[0] == b.n*b.seq || h.dims[0] == b.n && h.rank > 1 && h.dims[1] == b.seq
-}
-
-func (b batch) String() string {
-	if b.seq == 0 {
-		return fmt.Sprintf("%d rows of %d", b.n, b.Total)
-	}
-	return fmt.Sprintf("%d rows of %d, %d positions of %d", b.n, b.Total, b.seq, b.Seq.Total)
+	return h.dims[0] == b.N*b.Positions || h.dims[0] == b.N && h.rank > 1 && h.dims[1] == b.Positions
 }
 
 // checkTarget fails if y, to which a loss compares the rows of the step, has other rows than the step, or has rows and the step has none.
@@ -148,10 +159,10 @@ func (t *Tape) checkTarget(op string, y Tensor) {
 	t.target(h)
 	own := batch{Rows: r}
 	if h.rank > 0 {
-		own.n = h.dims[0]
+		own.N = h.dims[0]
 	}
 	switch {
-	case r.Total == 0 || b.Total == 0 && r.Total == own.n && r.Seq.Total == 0:
+	case r.Total == 0 || b.Total == 0 && r.Total == own.N && r.Seq.Total == 0:
 	case b.Total == 0:
 		fail(op, these(h), "the targets are %v, but no input of the step has rows: Tape.Input needs the batch's", own)
 	case r.First != b.First || r.Stride != b.Stride || r.Total != b.Total || r.Seq != b.Seq && r.Seq.Total*b.Seq.Total != 0:
@@ -160,20 +171,30 @@ func (t *Tape) checkTarget(op string, y Tensor) {
 }
 
 // globalCount returns the number of h's elements in the global batch. Losses divide by it, so that the sum over ranks is the mean over the
-// global batch. It fails if h cannot be of the batch.
-func (t *Tape) globalCount(op string, h *header) int {
-	b := t.rows.of(h)
-	if !b.fits(h) {
+// global batch. x has its rows. It fails if h cannot be of the batch.
+func (t *Tape) globalCount(op string, h, x *header) int {
+	if x.at.Of != 0 {
+		b := t.batchAt(x.at)
+		if n, ok := b.Count(h.n, x.at); ok {
+			return n
+		}
+		if t.recording() {
+			fail(op, these(x), "has not all rows of the batch (%v), or not an equal number of elements of each: a mean over something else is a "+
+				"Sum, scaled by a count of its own", *b)
+		}
+	}
+	b := batchOf(t.rows, h)
+	if !fits(b, h) {
 		fail(op, these(h),
 			"leading dimensions are not those of the step's input (%v): a mean over something else is a Sum, scaled by a count of its own", b)
 	}
 	switch {
 	case b.Total == 0 || h.n == 0:
 		return max(h.n, 1)
-	case b.seq == 0:
-		return h.n / b.n * b.Total
+	case b.Positions == 0:
+		return h.n / b.N * b.Total
 	}
-	return h.n / (b.n * b.seq) * b.Total * b.Seq.Total
+	return h.n / (b.N * b.Positions) * b.Total * b.Seq.Total
 }
 
 // GlobalCount returns the number of x's elements over the whole global batch; x's leading dimension must be the batch's. A loss of your own
@@ -181,7 +202,8 @@ func (t *Tape) globalCount(op string, h *header) int {
 // labels that count depends on the data: sum it over the ranks, and pass it to the loss (CrossEntropyOptions.Count).
 func GlobalCount(x Tensor) int {
 	t := tapeOf("GlobalCount", x)
-	return t.globalCount("GlobalCount", t.arg(x))
+	h := t.arg(x)
+	return t.globalCount("GlobalCount", h, h)
 }
 
 // GlobalMean returns this rank's part of the mean of x's elements over the global batch: their sum, divided by GlobalCount. The sum over
@@ -207,24 +229,24 @@ type Region struct {
 // FullCols, Col, Line and Lines of kernel.Rows. The last dimension has cols columns of width elements.
 func (t *Tape) place(op string, in *header, n, cols, width int, at Region) (p [8]int) {
 	t.mustPlace(op, in, at)
-	b := t.rows.of(in)
+	b := batchOf(t.rows, in)
 	if n == 0 {
 		return p
 	}
-	if !at.Cols.holds(cols) || at.Rows.Total != 0 && !at.Rows.holds(in.dims[0]) {
+	if !at.Cols.Holds(cols) || at.Rows.Total != 0 && !at.Rows.Holds(in.dims[0]) {
 		fail(op, these(in), "does not fit the Region that was given: %+v", at)
 	}
-	first, stride, rows := b.First, b.Stride, b.n
+	first, stride, rows := b.First, b.Stride, b.N
 	if stride == 0 {
 		first, stride, rows = 0, 1, 1
 	}
 	switch {
 	case at.Rows.Total != 0: // each token counts as a row
-		if stride != 1 || b.seq > 0 || at.Rows.Total%max(rows, 1) != 0 {
+		if stride != 1 || b.Positions > 0 || at.Rows.Total%max(rows, 1) != 0 {
 			fail(op, these(in), "a part of %d leading elements needs a batch of whole rows side by side, not %v", at.Rows.Total, b)
 		}
 		first, rows = first*(at.Rows.Total/rows)+at.Rows.First, in.dims[0]
-	case !b.fits(in):
+	case !fits(b, in):
 		fail(op, these(in), "shapes do not fit: the leading dimensions are not those of the step's input (%v)", b)
 	}
 	p = [8]int{first, stride, n / rows, cols * width, cols * width, at.Cols.First * width}
@@ -232,8 +254,8 @@ func (t *Tape) place(op string, in *header, n, cols, width int, at Region) (p [8
 		p[4] = at.Cols.Total * width
 	}
 	line, lines := 0, p[2]/p[3]
-	if b.seq > 0 {
-		line, lines = b.Seq.First*(lines/b.seq), b.Seq.Total*(lines/b.seq)
+	if b.Positions > 0 {
+		line, lines = b.Seq.First*(lines/b.Positions), b.Seq.Total*(lines/b.Positions)
 	}
 	p[6], p[7] = line, lines
 	return p

@@ -208,7 +208,7 @@ func TestInitializers(t *testing.T) {
 
 // The rows of a loss must be those of the step's input: it is an error if the targets have other rows, or have rows and no input has.
 func TestTargetsOfOtherRows(t *testing.T) {
-	rows := Rows{First: 2, Stride: 1, Total: 12, Seq: Span{3, 6}}
+	rows := Rows{First: 2, Stride: 1, Total: 12, Seq: Span{First: 3, Total: 6}}
 	targets := func(loss string) Tensor {
 		if loss == "labels" {
 			return New(hostDevice, Int64, 4, 3)

@@ -1,6 +1,10 @@
 package tensor
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/ringo-ml/ringo/layout"
+)
 
 // copyTo copies x, broadcast to the shape of dst, into dst.
 func (t *Tape) copyTo(dst, x *header) {
@@ -85,7 +89,7 @@ func (x Tensor) Cast(d DType) Tensor {
 	in = t.contiguous(in)
 	out := t.newTensor(d, in.dims[:in.rank]...)
 	t.cast(out, in)
-	out.ty = in.ty
+	out.ty, out.at = in.ty, in.at
 	if in.dtype.IsFloat() && d.IsFloat() {
 		t.rec(OpCast, out, in)
 	}
@@ -132,7 +136,9 @@ func (x Tensor) Reshape(dims ...int) Tensor {
 	if out.setDims(d[:k]); out.n != in.n {
 		fail("reshape", these(in, out), "other number of elements")
 	}
-	t.rec(OpReshape, out, in)
+	if t.rec(OpReshape, out, in); in.at != (place{}) && t.typing() {
+		t.reshaped(out, in)
+	}
 	return out.tensor()
 }
 
@@ -165,6 +171,9 @@ func (x Tensor) Permute(perm ...int) Tensor {
 	t.permute(out, in, &p)
 	if n := t.rec(OpPermute, out, in); n != nil {
 		copy(n.I[:], p[:])
+	}
+	if in.at != (place{}) && t.typing() {
+		t.permuted(out, in, p[:in.rank])
 	}
 	return out.tensor()
 }
@@ -277,6 +286,11 @@ func (x Tensor) Slice(dim, lo, hi int) Tensor {
 	if n := t.rec(OpSlice, out, in); n != nil {
 		n.I[0], n.I[1] = d, lo
 	}
+	if in.at.Of != 0 {
+		out.at = in.at.Slice(d, lo, hi, in.dims[d], t.batchAt(in.at))
+	} else {
+		out.at = in.at
+	}
 	return out.tensor()
 }
 
@@ -308,7 +322,7 @@ func (t *Tape) region(op Op, part, whole *header, d, lo int, read bool) {
 // sliceVJP adds g to its part of the gradient of the whole, whose memory is made once for all slices.
 func sliceVJP(t *Tape, n *Node, _ uint8) {
 	h, g := n.in[0], n.out.grad
-	if h.leaf == nil && h.more == nil && h.grad != nil && !h.grad.shared() {
+	if !h.isLeaf() && h.more == nil && h.grad != nil && !h.grad.shared() {
 		t.region(OpAddTo, g, h.grad, n.I[0], n.I[1], false)
 		return
 	}
@@ -368,6 +382,9 @@ func (t *Tape) concat(dim int, xs ...Tensor) Tensor {
 	if n := t.rec(OpConcat, out, in...); n != nil {
 		n.I[0] = d
 	}
+	if t.typing() {
+		t.joined(out, in, d)
+	}
 	return out.tensor()
 }
 
@@ -399,6 +416,11 @@ func (x Tensor) Pad(dim, before, after int) Tensor {
 	t.region(OpCopy, in, out, d, before, false)
 	if n := t.rec(OpPad, out, in); n != nil {
 		n.I[0], n.I[1] = d, before
+	}
+	if in.at.Of != 0 {
+		out.at = in.at.Pad(d, before, out.dims[d], t.batchAt(in.at))
+	} else {
+		out.at = layout.Constant(in.at.Flat()&^(1<<d), 0).WithCut(in.at.Cut())
 	}
 	return out.tensor()
 }

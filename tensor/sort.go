@@ -32,8 +32,13 @@ func (x Tensor) Sort(dim int, descending bool) (values, indices Tensor) {
 		a.I[0] = b2i(descending)
 		t.Launch()
 	}
-	indices = idx.tensor()
-	return in.tensor().Gather(d, indices), indices
+	idx.ty = in.ty
+	t.notAlong("sort", idx, in, d, false)
+	values = in.tensor().Gather(d, idx.tensor())
+	if t.typing() {
+		t.notAlong("sort", values.h, in, d, false)
+	}
+	return values, idx.tensor()
 }
 
 func sortKernel[T kernel.Number]() Kernel {

@@ -54,7 +54,9 @@ type Tape struct {
 	seed, step, micro uint64
 	serial            uint32 // counts Resets
 	rows              batch
-	fed               inputs // of rows, since the last Backward
+	known             []batch // that places refer to
+	ownWhy            string  // how the first tensor of this rank's own came about
+	fed               inputs  // of rows, since the last Backward
 	told              told
 	shown             [2 * maxInputs]Types // for a Function's Types
 	poller            Poller
@@ -134,7 +136,7 @@ func (t *Tape) blankHeader() *header {
 	t.nh++
 	// Setting the whole header to zero would take most of the time; alloc sets own, and setDims sets the shape.
 	h.st, h.off, h.ld, h.grad, h.more, h.base = nil, 0, 0, nil, nil, nil
-	h.needs, h.kept, h.saved, h.local, h.isGrad, h.uses, h.ty = false, false, false, false, false, 0, Types{}
+	h.needs, h.kept, h.saved, h.local, h.isGrad, h.uses, h.ty, h.at = false, false, false, false, false, 0, Types{}, place{}
 	return h
 }
 
@@ -181,7 +183,7 @@ func (t *Tape) newLike(x *header) *header {
 func (t *Tape) alias(x *header) *header {
 	h := t.blankHeader()
 	h.sizeAs(x)
-	h.ld, h.off, h.ty = x.ld, x.off, x.ty
+	h.ld, h.off, h.ty, h.at = x.ld, x.off, x.ty, x.at
 	h.st, h.base = x.st, x.base
 	if h.st != nil && h.st.arena != nil {
 		h.st.refs++
@@ -270,7 +272,7 @@ func (t *Tape) Reset() {
 	t.keeper, t.replayed = nil, nil
 	t.forgetOwners()
 	t.used, t.fetched, t.lazy = t.used[:0], nil, lazyProduct{}
-	t.rows, t.fed.n, t.drew = batch{}, 0, false
+	t.rows, t.fed.n, t.drew, t.known, t.ownWhy = batch{}, 0, false, t.known[:0], ""
 	t.told.reset()
 	t.serial++
 	t.spans.Phase("") // ends a forward phase without Backward
@@ -302,7 +304,7 @@ func (t *Tape) Input(x Tensor) Tensor {
 		in = t.alias(h)
 	}
 	in.ty = h.ty
-	t.noteRows(h)
+	t.noteRows(in, h)
 	t.tell(h)
 	return in.tensor()
 }
@@ -346,6 +348,11 @@ func (t *Tape) arg(x Tensor) *header {
 		return t.Input(x).h
 	}
 	t.tell(h)
+	if h.rows != nil {
+		in := t.alias(h)
+		t.placeInput(in, batchOfInput(h))
+		return in
+	}
 	return h
 }
 

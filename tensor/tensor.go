@@ -45,7 +45,6 @@ type header struct {
 	n      int      // elements
 	ld     int      // elements between rows of a 2-D view; 0: contiguous
 	tape   *Tape
-	leaf   *leafState
 	base   *leafState // of the parameter that it is or views
 	gen    uint32
 	rank   uint8
@@ -56,6 +55,7 @@ type header struct {
 	local  bool // made inside a Function and saved by it
 	isGrad bool // a gradient, or a contribution to one
 	ty     Types
+	at     place // where the rows are
 	uses   uint8 // recorded operations that it is an input of; 2 is many
 	dims   [MaxRank]int
 	grad   *header  // sum of the settled contributions
@@ -122,10 +122,13 @@ func (h *header) ptr() Ptr {
 	return unsafe.Add(h.st.ptr, h.off)
 }
 
+// isLeaf reports whether h is a parameter's tensor, not a view of it.
+func (h *header) isLeaf() bool { return h.base != nil && h == &h.base.h }
+
 func (h *header) absent() {
 	name := "a tensor"
-	if h.leaf != nil {
-		name = h.leaf.p.name
+	if h.isLeaf() {
+		name = h.base.p.name
 	} else if h.st != nil && h.st.name != "" {
 		name = h.st.name
 	}

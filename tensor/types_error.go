@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/ringo-ml/ringo/layout"
 )
 
 // Clash says which rule of types is broken.
@@ -27,6 +29,7 @@ const (
 	ClashGrad                      // a given gradient does not have the dual kind of the output
 	ClashLay                       // contradictory calls of Param.Place and Param.SumOver
 	ClashStatistics                // statistics of this rank's rows only
+	ClashHeld                      // what is the same on all ranks has an element for each of this rank's rows
 )
 
 // clashTexts say what is wrong. %[1]s is the first input of one kind, %[2]s that of the other.
@@ -57,8 +60,8 @@ var lossTexts = [...]string{
 	Varying: "the loss differs between ranks and is not a part of a sum: sum over rows and divide by the global count (see GlobalMean), " +
 		"or say AsPart",
 	Cut: "the loss is that of a part of the features: a sum over the ranks is missing",
-	Own: "the loss has a mean over this rank's rows in it, and other ranks have more: divide a sum by the global count (see GlobalMean), " +
-		"or say AsPart",
+	Own: "the loss has something in it that was made of this rank's rows alone, and other ranks have more: divide a sum by the global count " +
+		"(see GlobalMean), gather the rows (autograd.AllGather), or say AsPart",
 }
 
 // TypeError is the cause of a *Failure: the types of tensors do not fit along an axis of the job.
@@ -98,6 +101,9 @@ func clash(op string, in []*header, bad Axes, c Clash, have, want Kind) {
 	e := &TypeError{Axis: axis, Clash: c, Have: have, Want: want}
 	if c == ClashLoss {
 		e.Text = lossTexts[have]
+		if why := in[0].tape.ownWhy; have == Own && why != "" {
+			e.Text += "; it came from " + why
+		}
 	} else {
 		e.Text = fmt.Sprintf(clashTexts[c]+"%[3]s", which(in, axis, have), which(in, axis, want), kinds(in, axis))
 	}
@@ -105,10 +111,14 @@ func clash(op string, in []*header, bad Axes, c Clash, have, want Kind) {
 }
 
 // failTypes panics with a *Failure: a Function does not accept the types of its inputs.
-func failTypes(op string, in []*header, err error) {
-	var e *TypeError
-	if errors.As(err, &e) && e.Text == "" {
-		e.Text = fmt.Sprintf("an input is %v, must be %v%s", e.Have, e.Want, kinds(in, e.Axis))
+func (t *Tape) failTypes(op string, in []*header, err error) {
+	var k *layout.KindError
+	if errors.As(err, &k) {
+		e := &TypeError{Axis: k.Axis, Clash: ClashInput, Have: k.Have, Want: k.Want}
+		err, e.Text = e, fmt.Sprintf("an input is %v, must be %v%s", k.Have, k.Want, kinds(in, k.Axis))
+		if k.Have == Own && t.ownWhy != "" {
+			e.Text += "; it came from " + t.ownWhy
+		}
 	}
 	failWith(op, in, err)
 }
@@ -142,8 +152,8 @@ func kinds(in []*header, axis int) string {
 // label names an input: by its parameter, or by its number.
 func (h *header) label(i int) string {
 	switch {
-	case h.leaf != nil:
-		return "parameter " + h.leaf.p.String()
+	case h.isLeaf():
+		return "parameter " + h.base.p.String()
 	case h.st != nil && h.st.name != "":
 		return fmt.Sprintf("input %d (of %s)", i, h.st.name)
 	}

@@ -1,5 +1,7 @@
 package tensor
 
+import "github.com/ringo-ml/ringo/layout"
+
 // Class says how an operation treats a Partial tensor, whose value is the sum over the ranks.
 type Class uint8
 
@@ -18,8 +20,21 @@ const (
 // that are the same on all ranks: they fit invariant and replicated inputs alike.
 type inputAxes struct{ v, c, o, p, i, r, same Axes }
 
+// addIndex is add for an input that may choose elements: what is this rank's own among the indices picks rows of this rank.
+func (s *inputAxes) addIndex(op Op, i int, h *header) {
+	own := h.ty.On(Own) | h.ty.On(Partial)
+	if own == 0 || h.dtype.IsFloat() || ops[op].Index>>i&1 == 0 {
+		s.add(h)
+		return
+	}
+	was := h.ty
+	h.ty = h.ty.With(own, Varying)
+	s.add(h)
+	h.ty = was
+}
+
 func (s *inputAxes) add(h *header) {
-	b0, b1, b2 := h.ty.b0, h.ty.b1, h.ty.b2
+	b0, b1, b2 := h.ty.Bits()
 	s.v |= b0 &^ (b1 | b2)
 	s.c |= b0 & b2
 	s.o |= b2 &^ b0
@@ -33,7 +48,7 @@ func (s *inputAxes) add(h *header) {
 }
 
 // types returns the types of the output, if the inputs fit: own if an input is own, else cut, varying, partial or invariant.
-func (s *inputAxes) types() Types { return Types{(s.v | s.c | s.i) &^ s.o, s.p | s.i, s.c | s.o} }
+func (s *inputAxes) types() Types { return layout.TypesOf((s.v|s.c|s.i)&^s.o, s.p|s.i, s.c|s.o) }
 
 // clash returns the axes on which inputs may not fit.
 func (s *inputAxes) clash() Axes { return s.i&(s.v|s.c|s.o|s.p|s.r) | s.v&s.c | s.p }
@@ -42,6 +57,13 @@ func (s *inputAxes) clash() Axes { return s.i&(s.v|s.c|s.o|s.p|s.r) | s.v&s.c | 
 func (op Op) mustFit(out *header, in []*header, s *inputAxes) {
 	if ops[op].Class == classAux { // WithAux has looked at the loss
 		out.ty = in[0].ty
+		return
+	}
+	if noFloats(out, in) { // counts and positions: what mixes them is this rank's own
+		if s.p&(s.v|s.c|s.o|s.i|s.r|s.same) != 0 || ops[op].Class != ClassLinear {
+			s.p, s.o = 0, s.o|s.p
+		}
+		out.ty = s.types()
 		return
 	}
 	if ops[op].Const { // no gradient flows through it
@@ -60,6 +82,16 @@ func (op Op) mustFit(out *header, in []*header, s *inputAxes) {
 	if s.p != 0 {
 		op.mustBeLinear(in, s)
 	}
+}
+
+// noFloats reports whether an operation is on integers.
+func noFloats(out *header, in []*header) bool {
+	for _, h := range in {
+		if h != nil && h.dtype.IsFloat() {
+			return false
+		}
+	}
+	return !out.dtype.IsFloat()
 }
 
 // mustBeLinear panics with a *Failure if the operation is not linear in its partial inputs: its result would not be a part of the result
@@ -92,24 +124,19 @@ func (op Op) mustBeLinear(in []*header, s *inputAxes) {
 	}
 }
 
-// sumType sets the types of a sum over the dimensions in mask: over all elements, or over the rows of the batch.
-func (t *Tape) sumType(out, in *header, mask int) {
-	switch {
-	case in.rank == 0:
-	case mask == 1<<in.rank-1:
-		out.ty = out.ty.With(in.ty.On(Varying)|in.ty.On(Cut), Partial)
-	case mask&1 != 0 && t.rows.n > 0 && in.dims[0]%t.rows.n == 0:
-		out.ty = out.ty.With(in.ty.On(Varying)&t.rows.Over, Partial)
+// meanType sets the types of a mean, made from a sum: where the sum is partial, the mean is of this rank's rows only (Own).
+func (h *header) meanType(in *header) {
+	if a := h.ty.On(Partial) &^ in.ty.On(Partial); a != 0 {
+		if h.ty = h.ty.With(a, Own); h.tape.ownWhy == "" {
+			h.tape.ownWhy = "mean, over this rank's rows"
+		}
 	}
 }
 
-// meanType sets the types of a mean, made from a sum: where the sum is partial, the mean is of this rank's rows only (Own).
-func (h *header) meanType(in *header) {
-	h.ty = h.ty.With(h.ty.On(Partial)&^in.ty.On(Partial), Own)
-}
-
 // lossType sets the types of a loss: a sum over rows, divided by their number in the global batch.
-func (t *Tape) lossType(out *header) { out.ty = out.ty.With(out.ty.On(Varying)&t.rows.Over, Partial) }
+func (t *Tape) lossType(out, x *header) {
+	out.ty, out.at = out.ty.With(out.ty.On(Varying)&t.batchAt(x.at).Over, Partial), place{}
+}
 
 // mustPlace panics with a *Failure if the random numbers for the elements of x would be the same on ranks that hold other elements. A rank
 // without rows has no elements.
@@ -135,7 +162,7 @@ func (t *Tape) mustNotShift(op Op, x *header) {
 
 // mustSeed panics with a *Failure unless h can be a loss: a part of the sum over the job, or the same on all ranks with the same gradient.
 func mustSeed(op string, h *header) {
-	if bad := ^h.ty.b1; bad != 0 && h.needs {
+	if bad := ^(h.ty.On(Partial) | h.ty.On(Invariant)); bad != 0 && h.needs {
 		clash(op, []*header{h}, bad, ClashLoss, h.ty.At(bad.First()), Partial)
 	}
 }
@@ -152,8 +179,11 @@ func (t *Tape) askTypes(f Function, c *Ctx, in []*header) {
 			out, err = again, nil
 		}
 	}
+	if err != nil && t.noGrad { // nothing is refused: see applyTypes
+		return
+	}
 	if err != nil {
-		failTypes(f.Name(), in, err)
+		t.failTypes(f.Name(), in, err)
 	}
 	if c.types = append(c.types, out...); len(out) == 0 {
 		fail(f.Name(), nil, "Types gives no types")
@@ -167,7 +197,7 @@ func (c *Ctx) applyTypes(y *header, in []*header) {
 		for _, h := range in {
 			s.add(h)
 		}
-		if y.ty = s.types(); s.clash() != 0 {
+		if y.ty = s.types(); s.clash() != 0 && c.t.recording() {
 			OpApply.mustFit(y, in, &s)
 		}
 		for _, o := range c.outs {
@@ -195,4 +225,26 @@ func (t *Tape) showTypes(in []*header, k Kind) []Types {
 		list = append(list, ty)
 	}
 	return list
+}
+
+// typeOnly sets types and place on a NoGrad tape, where nothing is refused: what does not fit is this rank's own.
+func (t *Tape) typeOnly(op Op, out *header, in []*header) {
+	if op == OpApply {
+		return
+	}
+	var s inputAxes
+	placed := op == OpBroadcast
+	for i, h := range in {
+		if h != nil {
+			s.addIndex(op, i, h)
+			placed = placed || h.at != (place{})
+		}
+	}
+	linear := ops[op].Class == ClassLinear || ops[op].Class == classAux
+	if others := s.v | s.c | s.o | s.i | s.r | s.same; s.p != 0 && (!linear || s.p&others != 0) {
+		s.p, s.o = 0, s.o|s.p
+	}
+	if out.ty = s.types(); placed {
+		t.locate(op, out, in)
+	}
 }

@@ -81,7 +81,7 @@ func TestTypesAreSets(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, ty, back)
 	_, err = TypesFromBytes([3]byte{0, 2, 2})
-	assert.ErrorContains(t, err, "kind 6 on an axis")
+	assert.ErrorContains(t, err, "kind 6 on axis 1")
 	assert.Equal(t, Types{}, New(hostDevice, Float64, 2).Types())
 	assert.Equal(t, ty, New(hostDevice, Float64, 2).WithTypes(ty).Types())
 }
@@ -232,7 +232,7 @@ func TestTypesOfLosses(t *testing.T) {
 		Varying: "axis 0: the loss differs between ranks and is not a part of a sum: " +
 			"sum over rows and divide by the global count (see GlobalMean)",
 		Cut: "axis 0: the loss is that of a part of the features",
-		Own: "axis 0: the loss has a mean over this rank's rows in it",
+		Own: "axis 0: the loss has something in it that was made of this rank's rows alone",
 	} {
 		one := tape.Apply(as(k), tape.Use(ones()).Scale(1))
 		errs := []error{

@@ -148,7 +148,8 @@ var rightPrograms = map[string]func(p *program) error{
 			for i := range at {
 				at[i] = float32(rows.Seq.First + i)
 			}
-			h := p.tape.Input(x.WithRows(rows)).Add(p.tape.Input(tensor.FromSlice(at, 1, 3, inWidth)))
+			h := p.tape.Input(x.WithRows(rows))
+			h = h.Add(tensor.OfPositions(p.tape.Input(tensor.FromSlice(at, 3, inWidth)), h))
 			if err := p.backward(tensor.GlobalMean(p.model.Forward(h))); err != nil {
 				return err
 			}

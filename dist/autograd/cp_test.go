@@ -131,7 +131,7 @@ func gathered(gather tensor.Function, qkv nn.T, headDim int) nn.T {
 		}
 	}
 	scores := tensor.MatMul(q, k, false, true).Scale(1 / math.Sqrt(float64(headDim)))
-	p := scores.Add(t.Input(tensor.FromSlice(hidden, n, kv.Dim(1)))).Softmax()
+	p := scores.Add(tensor.OfPositions(t.Input(tensor.FromSlice(hidden, n, kv.Dim(1))), scores)).Softmax()
 	return tensor.MatMul(p, v, false, false).Transpose(1, 2).Reshape(rows, n, width)
 }
 
@@ -191,7 +191,7 @@ func (m *sequences) cut(g *ranks) {
 	m.cp = g.Group("cp")
 	m.first, m.end = share(cpPositions, m.cp)
 	m.rows = func(b disttest.Batch) tensor.Rows {
-		b.Rows.Over = g.Group("dp", "fsdp", "cp").Axes()
+		b.Rows.Over, b.Rows.SeqOver = g.Group("dp", "fsdp", "cp").Axes(), m.cp.Axes()
 		return b.Rows
 	}
 	if m.ring {
@@ -223,7 +223,7 @@ func (m *sequences) loss(b disttest.Batch) nn.T {
 	x, rows := tensor.FromSlice(in, b.N, m.end-m.first, cpFeatures), m.rows(b)
 	rows.Seq = tensor.Span{First: m.first, Total: cpPositions}
 	h := m.In.Forward(b.Tape.Input(x.WithRows(rows)))
-	h = h.Add(b.Tape.Use(m.Pos).Slice(0, m.first, m.end))
+	h = h.Add(tensor.OfPositions(b.Tape.Use(m.Pos).Slice(0, m.first, m.end), h))
 	h = m.Out.Forward(m.Drop.Forward(h.Add(m.attention(m.QKV.Forward(h)))))
 	return m.lossOf(h.Reshape(-1, 5), tensor.FromSlice(labels, len(labels)))
 }

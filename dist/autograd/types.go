@@ -44,3 +44,18 @@ func convert(in []tensor.Types, axes tensor.Axes, from, to tensor.Kind) (_ []ten
 	in[0], err = in[0].Convert(axes, from, to)
 	return in[:1], err
 }
+
+// Moves says that the parts of the ranks are joined along Dim.
+func (f *AllGather) Moves() (joins, divides int) { return f.Dim, tensor.NoDim }
+
+// Moves says that the parts of the ranks are joined along Dim.
+func (f *Gather) Moves() (joins, divides int) { return f.Dim, tensor.NoDim }
+
+// Moves says that ranks get parts along Dim.
+func (f *ReduceScatter) Moves() (joins, divides int) { return tensor.NoDim, f.Dim }
+
+// Moves says that ranks get parts along the first dimension.
+func (f *Split) Moves() (joins, divides int) { return tensor.NoDim, 0 }
+
+// Moves says that parts are joined along Concat, and ranks get parts along Split.
+func (f *AllToAll) Moves() (joins, divides int) { return f.Concat, f.Split }

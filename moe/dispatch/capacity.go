@@ -59,7 +59,11 @@ func (d *Dispatcher) exchangeFixed(rows nn.T, p Plan, compute func(rows, counts 
 	sent := d.pack(rows)
 	came := t.Apply(d.functions[0], sent.Detach())
 	meanwhile(0)
-	came = t.Apply(d.functions[1], came, sent).Cast(rows.DType()).Reshape(1, n, mine, features).Sum(1).Reshape(mine, features)
-	y := d.pack(compute(came, full(t, mine/p.places, p.places)))
+	came = t.Apply(d.functions[1], came, sent).Cast(rows.DType())
+	all := came.Slice(0, 0, mine)
+	for i := 1; i < n; i++ { // each place has the row of one rank, and zeros from the others
+		all = all.Add(tensor.RowsLike(came.Slice(0, i*mine, (i+1)*mine), all))
+	}
+	y := d.pack(compute(all, full(t, mine/p.places, p.places)))
 	return d.bring(y.Reshape(1, mine, features).Broadcast(n, mine, features).Reshape(n*mine, features), meanwhile).Cast(rows.DType())
 }

@@ -103,7 +103,8 @@ func (d *Dispatcher) Run(p Plan, x, weights nn.T, compute func(rows, counts nn.T
 	if p.places > 0 {
 		y = y.Pad(0, 1, 0)
 	}
-	y = tensor.Embedding(y, p.back).Cast(weights.DType()).Mul(weights.Reshape(rows*p.top, 1))
+	w := weights.Reshape(rows*p.top, 1)
+	y = tensor.RowsLike(tensor.Embedding(y, p.back), w).Cast(weights.DType()).Mul(w)
 	return y.Reshape(rows, p.top, x.Dim(1)).Sum(1).Cast(x.DType())
 }
 

@@ -149,7 +149,7 @@ func (r *Router) inTurn(x nn.T) nn.T {
 	}
 	turns := (first+rows*r.c.Top)/n + 1
 	all := t.Arange(tensor.Int64, 0, float64(n), 1).Reshape(1, n).Broadcast(turns, n).Reshape(turns * n)
-	return all.Slice(0, first, first+rows*r.c.Top).Reshape(rows, r.c.Top)
+	return tensor.RowsLike(all.Slice(0, first, first+rows*r.c.Top).Reshape(rows, r.c.Top), x)
 }
 
 // Move changes the bias by rate: down for an expert that more than the mean number of slots chose, up for one that less did.

@@ -1,0 +1,135 @@
+package layout
+
+// Place says in which dimensions of a tensor the rows of a batch are, the positions of their sequences, and what an axis has cut. The zero
+// Place: not in any. It is comparable, and has 8 bytes.
+type Place struct {
+	Of       uint8 // the number of the batch in a list of the caller; 0: none
+	cut      uint8 // dimensions, as a bit mask
+	row, seq uint8 // without a batch, row is Flat, and outRow the ID
+	outRow   uint16
+	outSeq   uint16
+}
+
+// Constant returns the place of what has no rows and is the same on all ranks. It repeats one element along the dimensions in flat. id is a
+// number by which copies of it are recognized, or 0.
+func Constant(flat uint8, id uint16) Place { return Place{row: flat, outRow: id} }
+
+// Flat returns the dimensions along which a constant repeats one element.
+func (p Place) Flat() uint8 {
+	if p.Of != 0 {
+		return 0
+	}
+	return p.row
+}
+
+// ID returns the number of a constant.
+func (p Place) ID() int {
+	if p.Of != 0 {
+		return 0
+	}
+	return int(p.outRow)
+}
+
+// Rows returns where the rows are.
+func (p Place) Rows() Spot {
+	if p.Of == 0 {
+		return Spot{}
+	}
+	return Spot{p.row, p.outRow}
+}
+
+// Seq returns where the positions are.
+func (p Place) Seq() Spot { return Spot{p.seq, p.outSeq} }
+
+// Cut returns the dimensions of which the ranks of an axis of kind Cut have different parts, as a bit mask.
+func (p Place) Cut() uint8 { return p.cut }
+
+// With returns p with other rows and positions.
+func (p Place) With(rows, seq Spot) Place {
+	p.row, p.outRow, p.seq, p.outSeq = rows.at, rows.outer, seq.at, seq.outer
+	return p
+}
+
+// WithCut returns p with other dimensions that are cut.
+func (p Place) WithCut(dims uint8) Place {
+	p.cut = dims
+	return p
+}
+
+// Dims returns the dimensions of rows and positions.
+func (p Place) Dims() uint8 { return p.Rows().Dims() | p.Seq().Dims() }
+
+// Reshape returns p in a tensor of the same elements in the same order.
+func (p Place) Reshape(from, to []int, b *Batch) Place {
+	if p.cut != 0 {
+		p.cut = NewSpot(p.cut, Loose, 0).reshape(from, to, 0).Dims()
+	}
+	return p.With(p.Rows().reshape(from, to, b.N), p.Seq().reshape(from, to, b.Positions))
+}
+
+// Grouped returns p after a Reshape of the rows into [groups, b.Group], with the groups as its rows: the dimension of the group is like a
+// feature. The number of its batch, b.Groups(), is for the caller to set. ok is false for another Reshape.
+func (p Place) Grouped(from, to []int, b *Batch) (_ Place, ok bool) {
+	s := p.Rows()
+	if b.Group < 2 || b.Stride != 1 || s.Mode() != Exact || s.Outer() != 1 {
+		return p, false
+	}
+	left, d := product(from[:s.first()]), 0
+	for l := 1; d < len(to)-1 && (l != left || to[d]*b.Group != b.N); d++ {
+		l *= to[d]
+	}
+	if d >= len(to)-1 || to[d+1] != b.Group || product(to[:d]) != left {
+		return p, false
+	}
+	p = p.Reshape(from, to, b)
+	return p.With(NewSpot(1<<d, Exact, 1), p.Seq()), true
+}
+
+// Permute returns p where dimension i of the output is dimension perm[i] of the input.
+func (p Place) Permute(perm []int) Place {
+	if p.cut != 0 {
+		p.cut = NewSpot(p.cut, Loose, 0).permute(perm).Dims()
+	}
+	return p.With(p.Rows().permute(perm), p.Seq().permute(perm))
+}
+
+// Slice returns p in elements lo to hi of dimension d, which has size elements.
+func (p Place) Slice(d, lo, hi, size int, b *Batch) Place {
+	return p.With(p.Rows().slice(d, lo, hi, size, b.N), p.Seq().slice(d, lo, hi, size, b.Positions))
+}
+
+// Pad returns p after before elements were put in front of dimension d, and others behind it, so that it has size.
+func (p Place) Pad(d, before, size int, b *Batch) Place {
+	return p.With(p.Rows().pad(d, before, size, b.N), p.Seq().pad(d, before, size, b.Positions))
+}
+
+// Pick returns p in elements of dimension d, of size, that were picked. What is picked with the same indices has the same order; 0 is an
+// order that nothing else has.
+func (p Place) Pick(d, size, order int) Place {
+	return p.With(p.Rows().pick(d, size, order), p.Seq().pick(d, size, order))
+}
+
+// Shift returns p in a tensor with so many more leading dimensions.
+func (p Place) Shift(by int) Place {
+	if by == 0 {
+		return p
+	}
+	p.cut <<= by
+	return p.With(p.Rows().shift(by), p.Seq().shift(by))
+}
+
+// Covered says what an operation over some dimensions does to rows, positions, or parts of features: All of their dimensions are among
+// them, or Some of them.
+type Covered struct{ All, Some bool }
+
+// Reduce returns p after the dimensions in mask are gone. rows, seq and cut say what was among them. What was covered is in no dimension of
+// the result: the sum over All is a sum over this rank's rows, and what else an operation makes of them has no meaning for other ranks.
+func (p Place) Reduce(mask uint8, rank int) (_ Place, rows, seq, cut Covered) {
+	r, allR, someR := p.Rows().reduce(mask, rank)
+	s, allS, someS := p.Seq().reduce(mask, rank)
+	if p.cut != 0 {
+		c, all, some := NewSpot(p.cut, Loose, 0).reduce(mask, rank)
+		p.cut, cut = c.Dims(), Covered{all, some}
+	}
+	return p.With(r, s), Covered{allR, someR}, Covered{allS, someS}, cut
+}

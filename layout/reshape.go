@@ -1,0 +1,92 @@
+package layout
+
+import (
+	"math/bits"
+	"slices"
+)
+
+// A Reshape keeps the index F of each of the N elements. The row of an element is a digit of F: F / (N / (left·n)) % n, where left is the
+// number of steps of what is to the left of the digit. So it is enough to find left in the old dimensions, and the digit in the new ones.
+
+// reshape returns s in a tensor of the same elements with other dimensions; n is the number of rows.
+func (s Spot) reshape(from, to []int, n int) Spot {
+	if s.Dims() == 0 || len(to) == 0 {
+		return Spot{}
+	}
+	first, last := s.first(), s.last()
+	if len(to) > last && slices.Equal(from[:last+1], to[:last+1]) {
+		return s
+	}
+	if by := len(to) - len(from); from[first] == n && first+by >= 0 && slices.Equal(from[first:], to[first+by:]) {
+		if by < 0 {
+			return NewSpot(s.Dims()>>-by, s.Mode(), s.Outer())
+		}
+		return s.shift(by)
+	}
+	if s.Mode() == Exact {
+		return digit(to, product(from[:s.first()])*s.Outer(), n)
+	}
+	var dims uint8
+	for d := s.first(); d <= s.last(); d++ {
+		if s.Dims()>>d&1 != 0 {
+			left := product(from[:d])
+			if k := whole(to, left, from[d]); k >= 0 && s.single(d) {
+				return NewSpot(1<<k, s.Mode(), s.Outer())
+			}
+			dims |= touched(to, left, from[d])
+		}
+	}
+	return s.mixed(dims, opReshape, to...)
+}
+
+// digit returns where a digit of n steps is, with so many steps to the left. In the first dimension that it touches, and those up to the
+// last, it is whole: steps to the left of a dimension that it does not touch divide left, or are multiples of left·n.
+func digit(to []int, left, n int) Spot {
+	if d := whole(to, left, n); d >= 0 {
+		return NewSpot(1<<d, Exact, 1)
+	}
+	dims := touched(to, left, n)
+	first, last := bits.TrailingZeros8(dims), bits.Len8(dims)-1
+	outer := max(left/max(product(to[:first]), 1), 1)
+	if product(to[first:last+1])%outer != 0 { // one row, and a digit of one step
+		outer = 1
+	}
+	return NewSpot(dims, Exact, outer)
+}
+
+// whole returns the dimension of n elements with so many steps to the left, or −1.
+func whole(to []int, left, n int) int {
+	l := 1
+	for d, size := range to {
+		if l == left && size == n {
+			return d
+		}
+		l *= size
+	}
+	return -1
+}
+
+// touched returns the dimensions on which a digit of n steps depends. If it depends on none, having one step, it is the outermost one that
+// it can be in: which is not known. In a tensor without elements, it is the first dimension that has none.
+func touched(to []int, left, n int) (dims uint8) {
+	l := 1
+	for d, size := range to {
+		r := l * size
+		switch {
+		case left*n == 0 || r == 0:
+			if size == 0 {
+				return dims | 1<<d
+			}
+		case n > 1 && size > 1 && left%r != 0 && l%(left*n) != 0:
+			dims |= 1 << d
+		}
+		l = r
+	}
+	l = 1
+	for d, size := range to {
+		if l *= size; dims == 0 && (left <= l || d == len(to)-1) {
+			dims = 1 << d
+		}
+	}
+	return dims
+}

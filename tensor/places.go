@@ -1,0 +1,397 @@
+package tensor
+
+import (
+	"bytes"
+	"fmt"
+	"unsafe"
+
+	"github.com/ringo-ml/ringo/layout"
+)
+
+// RowsRule says how an operation treats the dimensions that hold the rows of the batch, or positions.
+type RowsRule uint8
+
+// The rules.
+const (
+	RowsEach     RowsRule = iota // each element by itself, with inputs broadcast from the right
+	RowsLast                     // not linear along the last dimension, which the output may lack
+	RowsFirst                    // each element of dimension 0 by itself
+	rowsAs0                      // as input 0
+	rowsLinear                   // a product with the last dimension of input 0, along dimension 1 of input 1
+	rowsByCaller                 // the operation says it, which knows its attributes
+)
+
+var builtinRows = [MaxOps]RowsRule{
+	OpApply: rowsByCaller, OpAux: rowsAs0, OpReshape: rowsByCaller, OpPermute: rowsByCaller, OpSlice: rowsByCaller, OpConcat: rowsByCaller,
+	OpPad: rowsByCaller, OpSum: rowsByCaller, OpMax: rowsByCaller, OpMin: rowsByCaller, OpMatMul: rowsByCaller, OpGather: rowsByCaller,
+	OpScatterAdd: rowsByCaller, OpCumSum: rowsByCaller, OpEmbedding: rowsByCaller, OpCrossEntropy: rowsByCaller, OpMSE: rowsByCaller,
+	OpBCE: rowsByCaller, OpChannelSums: rowsByCaller, OpCrossAttentionLSE: rowsByCaller, OpCrossEntropyRows: rowsByCaller,
+	OpSoftmax: RowsLast, OpSoftmaxCausal: RowsLast, OpLogSoftmax: RowsLast, OpLogSumExp: RowsLast, OpLayerNorm: RowsLast,
+	OpRMSNorm: RowsLast, OpAttention: RowsFirst, OpCrossAttention: RowsFirst, OpConv2d: RowsFirst, OpMaxPool2d: RowsFirst,
+	OpAvgPool2d: RowsFirst, OpBatchNorm: RowsFirst, OpLinear: rowsLinear, OpLinearAct: rowsLinear, OpLinearAdd: rowsLinear,
+	OpGroupedLinear: rowsAs0,
+}
+
+// builtinIndex has the inputs that are positions or counts.
+var builtinIndex = [MaxOps]uint8{OpGather: 2, OpScatterAdd: 2, OpEmbedding: 2, OpGroupedLinear: 4}
+
+// place is where the rows are in a header.
+type place = layout.Place
+
+// know returns the number of a batch for places: the same number for the same batch. The last number is used again.
+func (t *Tape) know(b batch) uint8 {
+	for i := range t.known {
+		if t.known[i] == b {
+			return uint8(i + 1)
+		}
+	}
+	if len(t.known) == 255 {
+		t.known[254] = b
+		return 255
+	}
+	t.known = append(t.known, b)
+	return uint8(len(t.known))
+}
+
+// batchAt returns the batch of a place; that of the step if it has none.
+func (t *Tape) batchAt(p place) *batch {
+	if p.Of == 0 {
+		return &t.rows
+	}
+	return &t.known[p.Of-1]
+}
+
+func (t *Tape) operand(h *header) layout.Operand {
+	o := layout.Operand{Place: h.at, Dims: h.dims[:h.rank]}
+	if h.at.Of != 0 {
+		o.Batch = &t.known[h.at.Of-1]
+	}
+	return o
+}
+
+// placeInput gives an input its place: rows are in dimension 0 and positions in dimension 1.
+func (t *Tape) placeInput(h *header, b batch) {
+	rows, seq := layout.NewSpot(1, layout.Exact, 1), layout.Spot{}
+	if b.Positions > 0 {
+		seq = layout.NewSpot(2, layout.Exact, 1)
+	}
+	h.at = place{Of: t.know(b)}.With(rows, seq)
+}
+
+// typing reports whether operations get types. On a NoGrad tape they do, and nothing is refused.
+func (t *Tape) typing() bool { return !(t.quiet || t.inBackward && !t.recompute) }
+
+// variesOver returns the axes along which x has other rows on each rank, or with seq other positions.
+func (x *header) variesOver(b *batch, seq bool) Axes {
+	if seq {
+		return x.ty.On(Varying) & b.SeqOver
+	}
+	return x.ty.On(Varying) &^ b.SeqOver
+}
+
+// own makes x this rank's own along the axes of rows, or of positions: it was made of those of this rank in a way that has no meaning for
+// the sum over ranks.
+func (t *Tape) own(op string, x *header, b *batch, rows, seq bool, why string) {
+	var a Axes
+	if rows {
+		a |= x.variesOver(b, false)
+	}
+	if seq {
+		a |= x.variesOver(b, true)
+	}
+	if x.ty = x.ty.With(a, Own); a != 0 && t.ownWhy == "" && x.dtype.IsFloat() {
+		t.ownWhy = op + ", " + why
+	}
+}
+
+// summed makes x a partial sum along the axes of rows, or of positions.
+func (x *header) summed(b *batch, rows, seq bool) {
+	var a Axes
+	if rows {
+		a |= x.variesOver(b, false)
+	}
+	if seq {
+		a |= x.variesOver(b, true)
+	}
+	x.ty = x.ty.With(a, Partial)
+}
+
+// locate sets the place of an operation's output.
+func (t *Tape) locate(op Op, out *header, in []*header) {
+	switch x := in[0]; ops[op].Rows {
+	case RowsEach:
+		t.each(op.String(), out, in)
+	case RowsLast:
+		t.notAlong(op.String(), out, x, int(x.rank)-1, out.rank < x.rank)
+	case RowsFirst:
+		t.byFirst(op.String(), out, in)
+	case rowsAs0:
+		out.at = x.at
+	case rowsLinear:
+		t.linearPlace(op.String(), out, in)
+	}
+}
+
+// each sets the place of an operation that works on each element of its inputs, broadcast to out.
+func (t *Tape) each(op string, out *header, in []*header) {
+	x := in[0]
+	if len(in) == 1 && x.alike(out) {
+		out.at = x.at
+		return
+	}
+	var held bool
+	acc := layout.Operand{Dims: out.dims[:out.rank]}
+	rows, seq := true, true
+	flat := uint8(255)
+	for i, h := range in {
+		if h == nil {
+			continue
+		}
+		if h.at.Of == 0 {
+			held = true
+			flat &= h.at.Flat()<<(out.rank-h.rank) | stretched(out, h)
+			if len(in) > 1 || h.at.Cut() == 0 {
+				acc.Place = acc.Place.WithCut(acc.Place.Cut() | h.at.Cut()<<(out.rank-h.rank))
+				continue
+			}
+		}
+		o := t.operand(h)
+		if i > 0 && h.at == acc.Place && h.alike(out) {
+			continue
+		}
+		p, r, s := layout.Meet(&acc, &o, int(out.rank))
+		rows, seq = rows && r, seq && s
+		acc.Place, acc.Batch = p, nil
+		if p.Of != 0 {
+			acc.Batch = t.batchAt(p)
+		}
+	}
+	if out.at = acc.Place; out.at.Of == 0 {
+		id := 0
+		if len(in) == 1 {
+			id = x.at.ID()
+		}
+		out.at = layout.Constant(flat, uint16(id)).WithCut(acc.Place.Cut())
+		return
+	}
+	if held {
+		t.mustNotHold(op, out, in)
+	}
+	if !rows || !seq {
+		t.own(op, out, acc.Batch, !rows, !seq, "where other rows of this rank meet")
+	}
+}
+
+// stretched returns the dimensions of out along which x is repeated.
+func stretched(out, x *header) (mask uint8) {
+	by := int(out.rank) - int(x.rank)
+	for d := range int(out.rank) {
+		if out.dims[d] > 1 && (d < by || x.dims[d-by] == 1) {
+			mask |= 1 << d
+		}
+	}
+	return mask
+}
+
+// mustNotHold panics with a *Failure if an input that is the same on all ranks has an element for each of this rank's rows, or positions.
+func (t *Tape) mustNotHold(op string, out *header, in []*header) {
+	b := t.batchAt(out.at)
+	for i, h := range in {
+		if h == nil || h.at.Of != 0 || !t.recording() {
+			continue
+		}
+		t.refuseHeld(op, in, i, out, out.at.Rows(), out.variesOver(b, false), "rows")
+		t.refuseHeld(op, in, i, out, out.at.Seq(), out.variesOver(b, true), "positions")
+	}
+}
+
+func (t *Tape) refuseHeld(op string, in []*header, i int, out *header, s layout.Spot, axes Axes, what string) {
+	h := in[i]
+	if s.Mode() == layout.Loose {
+		return
+	}
+	for d := range int(h.rank) {
+		if k := d + int(out.rank) - int(h.rank); s.Dims()>>k&1 != 0 && h.dims[d] > 1 && h.at.Flat()>>d&1 == 0 {
+			t.failHeld(op, in, i, axes, h.dims[d], what)
+		}
+	}
+}
+
+// notAlong sets the place of an operation that is not linear along dimension d of x, which the output lacks if lost.
+func (t *Tape) notAlong(op string, out, x *header, d int, lost bool) {
+	out.at = x.at
+	if d < 0 || x.at.Of == 0 && x.at.Cut() == 0 {
+		return
+	}
+	p, rows, seq, cut := x.at.Reduce(1<<d, int(x.rank))
+	switch {
+	case cut.Some:
+		mustBeWhole(op, x)
+	case lost:
+		out.at = p
+	case rows.Some || seq.Some:
+		r, s := x.at.Rows(), x.at.Seq()
+		if rows.Some {
+			r = layout.Spot{}
+		}
+		if seq.Some {
+			s = layout.Spot{}
+		}
+		out.at = x.at.With(r, s)
+	}
+	if rows.Some || seq.Some {
+		t.own(op, out, t.batchAt(x.at), rows.Some, seq.Some, "which is not linear, along this rank's rows")
+	}
+}
+
+// byFirst sets the place of an operation that works on each element of dimension 0 by itself.
+func (t *Tape) byFirst(op string, out *header, in []*header) {
+	x := in[0]
+	if x.at.Of == 0 {
+		return
+	}
+	rows, seq := x.at.Rows().Dims() > 1, false
+	for i, h := range in[1:] {
+		if h == nil || ops[OpCrossAttention].Name != op || i > 1 {
+			continue
+		}
+		rows = rows || h.at.Of != 0 && h.at.Rows() != x.at.Rows()
+		if h.at.Of == 0 {
+			t.mustNotHold(op, x, in[:i+2])
+		}
+	}
+	s := x.at.Seq()
+	if s.Dims() != 0 && (s.Dims() != 2 || out.rank < 2 || out.dims[1] != x.dims[1]) {
+		seq = true
+	}
+	if out.at = x.at; rows || seq {
+		t.own(op, out, t.batchAt(x.at), rows, seq, "which mixes rows or positions that are not in dimension 0")
+	}
+}
+
+// linearPlace sets the place of x·wᵀ + b, and + r.
+func (t *Tape) linearPlace(op string, out *header, in []*header) {
+	x, w := in[0], in[1]
+	last := uint8(1) << (x.rank - 1)
+	if w.at.Of == 0 && (x.at.Rows().Dims()|x.at.Seq().Dims())&last == 0 {
+		out.at = x.at.WithCut(x.at.Cut()&^last | w.at.Cut()&1<<(x.rank-1))
+		if x.at.Of == 0 {
+			out.at = layout.Constant(0, 0).WithCut(out.at.Cut())
+		}
+	} else if x.rank > 1 {
+		t.contract(op, out, x, w, false, true)
+	} else {
+		t.own(op, out, t.batchAt(x.at), true, true, "a product of rows of this rank")
+	}
+	if len(in) > 3 && in[3] != nil && in[3].at != out.at {
+		t.each(op, out, []*header{out, in[3]})
+	}
+}
+
+// contract sets the place and the types of a·b, of which ta and tb transpose the last two dimensions.
+func (t *Tape) contract(op string, out, a, b *header, ta, tb bool) {
+	x, y := t.operand(a), t.operand(b)
+	var dims [2][MaxRank]int
+	turned(&x, &dims[0], ta)
+	turned(&y, &dims[1], tb)
+	p, rows, seq := layout.Contract(&x, &y, int(out.rank))
+	if out.at = p; x.Batch == nil && y.Batch == nil {
+		out.at = layout.Constant(0, 0).WithCut(p.Cut())
+		return
+	}
+	bt := t.batchAt(p)
+	if t.recording() {
+		t.weightsOfRows(op, these(a, b), &x, &y, out)
+	}
+	out.summed(bt, rows == layout.Summed, seq == layout.Summed)
+	if rows == layout.Mixed || seq == layout.Mixed {
+		t.own(op, out, bt, rows == layout.Mixed, seq == layout.Mixed, "a product of rows of this rank with rows of this rank")
+	}
+}
+
+// turned exchanges the last two dimensions of o if yes.
+func turned(o *layout.Operand, dims *[MaxRank]int, yes bool) {
+	if !yes {
+		return
+	}
+	r := len(o.Dims)
+	var perm [MaxRank]int
+	for i := range r {
+		perm[i] = i
+	}
+	perm[r-1], perm[r-2] = r-2, r-1
+	for i, p := range perm[:r] {
+		dims[i] = o.Dims[p]
+	}
+	if o.Batch != nil {
+		o.Place = o.Place.Permute(perm[:r])
+	} else {
+		o.Place = layout.Constant(turnedMask(o.Place.Flat(), r), 0).WithCut(turnedMask(o.Place.Cut(), r))
+	}
+	o.Dims = dims[:r]
+}
+
+func turnedMask(m uint8, rank int) uint8 {
+	lo, hi := m>>(rank-2)&1, m>>(rank-1)&1
+	return m&^(3<<(rank-2)) | hi<<(rank-2) | lo<<(rank-1)
+}
+
+// weightsOfRows panics with a *Failure if one operand of a product is the same on all ranks and has other elements for each row of the
+// other: the sum over rows, or the output of each, has weights that belong to rows.
+func (t *Tape) weightsOfRows(op string, in []*header, x, y *layout.Operand, out *header) {
+	for i, c := range [2]*layout.Operand{x, y} {
+		v := [2]*layout.Operand{y, x}[i]
+		if c.Batch != nil || v.Batch == nil {
+			continue
+		}
+		rc, rv := len(c.Dims), len(v.Dims)
+		for seq, what := range [2]string{"rows", "positions"} {
+			s := v.Place.Rows()
+			if seq == 1 {
+				s = v.Place.Seq()
+			}
+			axes := out.variesOver(v.Batch, seq == 1)
+			for d := range rv {
+				k := d - rv + rc
+				switch {
+				case s.Dims()>>d&1 == 0 || d == rv-2 && i == 1 || d == rv-1 && i == 0:
+					continue // c has no such dimension
+				case d == rv-1 && i == 1:
+					k = rc - 2
+				case d == rv-2 && i == 0:
+					k = rc - 1
+				}
+				if k >= 0 && c.Dims[k] > 1 && c.Place.Flat()>>k&1 == 0 {
+					t.failHeld(op, in, i, axes, c.Dims[k], what)
+				}
+			}
+		}
+	}
+}
+
+// uniform reports whether all elements are equal, such as the labels of a discriminator: it does not matter which belongs to which row.
+func uniform(h *header) bool {
+	if h.ld != 0 || h.n == 0 || !h.st.dev.Host() {
+		return false
+	}
+	size := h.dtype.Size()
+	b := unsafe.Slice((*byte)(h.ptr()), h.n*size)
+	return bytes.Equal(b[size:], b[:len(b)-size])
+}
+
+// failHeld panics with a *Failure: input i has n elements for this rank's rows, or positions, unless it differs along axes.
+func (t *Tape) failHeld(op string, in []*header, i int, axes Axes, n int, what string) {
+	h := in[i]
+	same := axes &^ (h.ty.On(Varying) | h.ty.On(Own) | h.ty.On(Cut) | h.ty.On(Partial))
+	if same == 0 || uniform(h) {
+		return
+	}
+	e := &TypeError{Axis: same.First(), Clash: ClashHeld, Have: h.ty.At(same.First()), Want: Varying}
+	line := "it needs their place, x = x.WithRows(batch.X.Rows()) before Tape.Input"
+	if what == "positions" {
+		line = "say tensor.OfPositions(x, like)"
+	}
+	e.Text = fmt.Sprintf("%s is the same on all ranks, but has an element for each of this rank's %d %s: if it belongs to them, %s%s",
+		h.label(i), n, what, line, kinds(in, same.First()))
+	failWith(op, in, e)
+}

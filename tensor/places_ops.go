@@ -1,0 +1,268 @@
+package tensor
+
+import (
+	"math/bits"
+
+	"github.com/ringo-ml/ringo/internal/kernel"
+	"github.com/ringo-ml/ringo/layout"
+)
+
+// reduced sets types and place of a reduction over the dimensions in mask: a sum if linear, else something that has a meaning for each row
+// alone.
+func (t *Tape) reduced(op string, out, in *header, mask int, linear bool) {
+	v, c := in.ty.On(Varying), in.ty.On(Cut)
+	if in.at == (place{}) && v|c == 0 || !t.typing() {
+		return
+	}
+	if linear && in.rank > 0 && mask == 1<<in.rank-1 {
+		out.ty, out.at = out.ty.With(v|c, Partial), place{}
+		return
+	}
+	p, rows, seq, cut := in.at.Reduce(uint8(mask), int(in.rank))
+	if out.at = p; cut.Some {
+		if !linear || !cut.All {
+			mustBeWhole(op, in)
+		}
+		out.ty = out.ty.With(c, Partial)
+	}
+	if in.at.Of == 0 {
+		t.reducedUnknown(op, out, in, mask, linear)
+		return
+	}
+	b := t.batchAt(in.at)
+	out.summed(b, linear && rows.All, linear && seq.All)
+	ownRows, ownSeq := rows.Some && !(linear && rows.All), seq.Some && !(linear && seq.All)
+	switch {
+	case !ownRows && !ownSeq:
+	case linear:
+		t.own(op, out, b, ownRows, ownSeq, "over a part of what Reshape made of this rank's rows: groups of rows must be those of Rows.Group")
+	default:
+		t.own(op, out, b, ownRows, ownSeq, "which is not linear, over this rank's rows")
+	}
+}
+
+// reducedUnknown is for a tensor that differs between ranks and whose rows are not known, such as one that another rank sent: they are
+// taken to be in dimension 0.
+func (t *Tape) reducedUnknown(op string, out, in *header, mask int, linear bool) {
+	out.at = place{}.WithCut(out.at.Cut())
+	v := in.ty.On(Varying)
+	switch {
+	case v == 0 || in.rank == 0 || mask&1 == 0:
+	case linear && t.rows.N > 0 && in.dims[0]%t.rows.N == 0:
+		out.ty = out.ty.With(v&t.rows.Over, Partial)
+	case !linear:
+		t.own(op, out, &t.rows, true, true, "which is not linear, of a tensor whose rows are not known")
+	}
+}
+
+// reshaped sets the place of in's elements in other dimensions.
+func (t *Tape) reshaped(out, in *header) {
+	from, to := in.dims[:in.rank], out.dims[:out.rank]
+	if in.at.Of == 0 {
+		flat := uint8(0) // a leading dimension of one repeated element stays so
+		if in.rank > 0 && out.rank > 0 && in.dims[0] == out.dims[0] {
+			flat = in.at.Flat() & 1
+		}
+		if in.at.Flat() == 255 {
+			flat = 255
+		}
+		cut := in.at.Reshape(from, to, &t.rows).Cut()
+		out.at = layout.Constant(flat, uint16(in.at.ID())).WithCut(cut)
+		return
+	}
+	b := *t.batchAt(in.at)
+	if p, ok := in.at.Grouped(from, to, &b); ok {
+		p.Of = t.know(b.Groups())
+		out.at = p
+		return
+	}
+	out.at = in.at.Reshape(from, to, &b)
+}
+
+// permuted sets the place of a permutation.
+func (t *Tape) permuted(out, in *header, perm []int) {
+	out.at = in.at.Permute(perm)
+	if in.at.Of == 0 {
+		var flat uint8
+		for i, p := range perm {
+			flat |= in.at.Flat() >> p & 1 << i
+		}
+		if in.at.Flat() == 255 {
+			flat = 255
+		}
+		out.at = layout.Constant(flat, uint16(in.at.ID())).WithCut(out.at.Cut())
+	}
+}
+
+// joined sets place and types of a concatenation along dimension d.
+func (t *Tape) joined(out *header, in []*header, d int) {
+	var list [maxInputs]layout.Operand
+	flat, any := uint8(255), false
+	for i, h := range in {
+		list[i] = t.operand(h)
+		flat &= h.at.Flat()
+		any = any || h.at.Of != 0
+	}
+	p, rows, seq, union := layout.Concat(d, list[:len(in)])
+	if out.at = p; !any {
+		out.at = layout.Constant(flat&^(1<<d), 0).WithCut(p.Cut())
+		return
+	}
+	if union {
+		out.at.Of = t.know(layout.Union(list[:len(in)]))
+	}
+	if along := (p.Rows().Dims()|p.Seq().Dims())>>d&1 != 0; !along {
+		t.mustNotHold("concat", out, in)
+	}
+	if !rows || !seq {
+		t.own("concat", out, t.batchAt(out.at), !rows, !seq, "of other rows of this rank")
+	}
+}
+
+// picked sets the place of elements that idx picks along dimension d of x.
+func (t *Tape) picked(op string, out, x, idx *header, d int) {
+	if x.at.Of|idx.at.Of == 0 {
+		return
+	}
+	like := *x // its size along d is that of the indices
+	like.dims[d] = idx.dims[d]
+	if x.at.Of != 0 {
+		like.at = x.at.Pick(d, x.dims[d], order(idx))
+	}
+	ids := *idx
+	if x.at.Of == 0 && idx.at.Of != 0 { // rows pick from a table: the table's rows are its own matter
+		like.at = layout.Constant(255, 0)
+	}
+	t.each(op, out, []*header{&like, &ids})
+}
+
+// order returns the number by which what is picked with the same indices is recognized.
+func order(idx *header) int {
+	if id := idx.at.ID(); id != 0 {
+		return id
+	}
+	return int(memoryID(idx))
+}
+
+// memoryID is the number of a tensor by its memory. It is not 0.
+func memoryID(h *header) uint16 {
+	if h.st == nil {
+		return 1
+	}
+	return uint16(kernel.Key(uint64(uintptr(h.st.ptr)), uint64(h.off))) | 1
+}
+
+// looked sets the place of Embedding: rows of the table w by ids.
+func (t *Tape) looked(out, w, ids *header) {
+	switch {
+	case w.at.Of == 0:
+		if out.at = ids.at; ids.at.Of == 0 {
+			out.at = place{}
+		}
+		out.at = out.at.WithCut(w.at.Cut() >> 1 & 1 << (out.rank - 1))
+	default:
+		p := w.at.Pick(0, w.dims[0], order(ids))
+		all := uint8(1)<<ids.rank - 1
+		spread := func(s layout.Spot) layout.Spot {
+			switch s.Dims() {
+			case 0:
+				return s
+			case 2:
+				return layout.NewSpot(1<<ids.rank, s.Mode(), s.Outer())
+			}
+			return layout.NewSpot(all|s.Dims()>>1&1<<ids.rank, layout.Loose, s.Outer())
+		}
+		out.at = p.With(spread(p.Rows()), spread(p.Seq()))
+	}
+}
+
+// scattered sets place and types of elements of src that are added up along dimension d of x.
+func (t *Tape) scattered(out, x, idx, src *header, d int) {
+	if x.at.Of|idx.at.Of|src.at.Of == 0 {
+		return
+	}
+	like := *src
+	like.ty = out.ty
+	t.each("scatter_add", &like, []*header{idx, src})
+	p, rows, seq, _ := like.at.Reduce(1<<d, int(src.rank))
+	if out.at = like.at; !rows.Some && !seq.Some {
+		if x.at.Of != 0 && x.at != out.at {
+			t.each("scatter_add", out, []*header{x, out})
+		}
+		return
+	}
+	b := t.batchAt(like.at)
+	if bad := like.variesOver(b, false) &^ (x.ty.On(Varying) | x.ty.On(Partial)); bad != 0 && t.recording() && x.at.Flat() != 255 {
+		e := &TypeError{Axis: bad.First(), Clash: ClashAdded, Have: x.ty.At(bad.First()), Want: Partial}
+		e.Text = "elements of this rank's rows are added up, so the result is a partial sum, and what they are added to would count once for " +
+			"each rank: begin with Tape.Zeros"
+		failWith("scatter_add", these(x, idx, src), e)
+	}
+	out.at = p.WithCut(0)
+	out.at = place{Of: p.Of}.With(keepDims(p.Rows(), d), keepDims(p.Seq(), d))
+	out.ty = like.ty
+	out.summed(b, rows.All, seq.All)
+	if rows.Some && !rows.All || seq.Some && !seq.All {
+		t.own("scatter_add", out, b, rows.Some && !rows.All, seq.Some && !seq.All, "of a part of what Reshape made of this rank's rows")
+	}
+}
+
+// keepDims returns s, of a tensor without dimension d, in one that has it.
+func keepDims(s layout.Spot, d int) layout.Spot {
+	low := s.Dims() & (1<<d - 1)
+	return layout.NewSpot(low|(s.Dims()&^low)<<1, s.Mode(), s.Outer())
+}
+
+// Zeros returns zeros on the tape. Nothing counts twice if they are added to partial sums, or if rows are added up in them.
+func (t *Tape) Zeros(dtype DType, dims ...int) Tensor {
+	h := t.newTensor(dtype, dims...)
+	t.fill(h, 0)
+	h.at = layout.Constant(255, 0)
+	return h.tensor()
+}
+
+// RowsLike returns x, which has a row for each row of like, in their order: for a program that sent rows away, or sorted them, and has them
+// back.
+func RowsLike(x, like Tensor) Tensor {
+	t := tapeOf("RowsLike", x, like)
+	h, l := t.arg(x), t.arg(like)
+	if h.rank == 0 || l.rank == 0 || h.dims[0] != l.dims[0] {
+		fail("RowsLike", these(h, l), "other number of rows")
+	}
+	out := t.alias(h)
+	t.rec(OpReshape, out, h)
+	out.at = h.at
+	if l.at.Of != 0 {
+		keep := func(s layout.Spot) layout.Spot { return layout.NewSpot(s.Dims()&1, s.Mode(), s.Outer()) }
+		out.at = l.at.With(keep(l.at.Rows()), keep(l.at.Seq())).WithCut(h.at.Cut())
+	}
+	if !h.needs {
+		out.ty = out.ty.With(l.ty.On(Varying)&(h.ty.On(Replicated)|h.ty.On(Invariant)), Varying)
+	}
+	return out.tensor()
+}
+
+// OfPositions returns x [positions, ...], the part of a table or mask that belongs to the positions of like (such as
+// [batch, positions, ...]), as such. It changes nothing unless ranks have parts of each sequence.
+func OfPositions(x, like Tensor) Tensor {
+	t := tapeOf("OfPositions", x, like)
+	h, l := t.arg(x), t.arg(like)
+	axes := l.variesOver(t.batchAt(l.at), true)
+	if l.at.Of == 0 || axes == 0 {
+		return x
+	}
+	s := l.at.Seq()
+	d := bits.TrailingZeros8(s.Dims())
+	if h.rank == 0 || s != layout.NewSpot(1<<d, layout.Exact, 1) || h.dims[0] != l.dims[d] {
+		fail("OfPositions", these(h, l), "needs one element for each position of the second, which has a dimension of positions")
+	}
+	out := t.alias(h)
+	t.rec(OpReshape, out, h)
+	same := out.ty.On(Replicated)
+	if !h.needs {
+		same |= out.ty.On(Invariant)
+	}
+	out.ty = out.ty.With(axes&same, Varying)
+	out.at = place{Of: l.at.Of}.With(layout.Spot{}, layout.NewSpot(1, layout.Exact, 1))
+	return out.tensor()
+}
