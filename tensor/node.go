@@ -63,7 +63,7 @@ func (t *Tape) rec(op Op, out *header, in ...*header) *Node {
 	}
 	var need, leaf uint8
 	var s inputAxes
-	placed := op == OpBroadcast
+	placed, index := op == OpBroadcast, ops[op].Index
 	for i, h := range in {
 		if h == nil {
 			continue
@@ -72,7 +72,11 @@ func (t *Tape) rec(op Op, out *header, in ...*header) *Node {
 			h.base.registerOwner()
 		}
 		placed = placed || h.at != (place{})
-		s.addIndex(op, i, h)
+		if index>>i&1 == 0 {
+			s.add(h)
+		} else {
+			s.addIndex(h)
+		}
 		if !h.needs {
 			continue
 		}

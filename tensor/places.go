@@ -291,9 +291,8 @@ func (t *Tape) linearPlace(op string, out *header, in []*header) {
 // contract sets the place and the types of a·b, of which ta and tb transpose the last two dimensions.
 func (t *Tape) contract(op string, out, a, b *header, ta, tb bool) {
 	x, y := t.operand(a), t.operand(b)
-	var dims [2][MaxRank]int
-	turned(&x, &dims[0], ta)
-	turned(&y, &dims[1], tb)
+	turned(&x, &t.turned[0], ta)
+	turned(&y, &t.turned[1], tb)
 	p, rows, seq := layout.Contract(&x, &y, int(out.rank))
 	if out.at = p; x.Batch == nil && y.Batch == nil {
 		out.at = layout.Constant(0, 0).WithCut(p.Cut())

@@ -1,6 +1,10 @@
 package tensor
 
-import "github.com/ringo-ml/ringo/layout"
+import (
+	"math/bits"
+
+	"github.com/ringo-ml/ringo/layout"
+)
 
 // The words of package layout, which says how things are divided over ranks.
 type (
@@ -225,13 +229,36 @@ type Region struct {
 	Cols Span // of the last dimension; for Attention, of the heads
 }
 
+// timesRows returns how often the rows of the batch follow each other in h: once, if they are in dimension 0; so often as there are steps,
+// if those are in front of it; twice, if two views of the batch are behind each other. It fails if the places of rows are not known.
+func (t *Tape) timesRows(op string, h *header, b *batch) int {
+	s := h.at.Rows()
+	if s.Dims() == 0 || h.n == 0 {
+		return 1
+	}
+	if s.Mode() != layout.Exact || b.Mixed {
+		if b.Total != b.N {
+			fail(op, these(h), "random numbers follow the places of rows in the batch (%v), which are not known here", *b)
+		}
+		return 1
+	}
+	n := s.Outer()
+	for _, d := range h.dims[:bits.TrailingZeros8(s.Dims())] {
+		n *= d
+	}
+	return n
+}
+
 // place returns the arguments of the dropout kernels, for n elements whose leading dimensions are in's: First, Stride, Elems, Cols,
 // FullCols, Col, Line and Lines of kernel.Rows. The last dimension has cols columns of width elements.
 func (t *Tape) place(op string, in *header, n, cols, width int, at Region) (p [8]int) {
 	t.mustPlace(op, in, at)
-	b := batchOf(t.rows, in)
+	b := batchOf(*t.batchAt(in.at), in)
 	if n == 0 {
 		return p
+	}
+	if in.at.Of != 0 && at.Rows.Total == 0 && t.timesRows(op, in, &b) > 1 {
+		fail(op, these(in), "the rows of the batch must be dimension 0: others have other places for random numbers")
 	}
 	if !at.Cols.Holds(cols) || at.Rows.Total != 0 && !at.Rows.Holds(in.dims[0]) {
 		fail(op, these(in), "does not fit the Region that was given: %+v", at)

@@ -54,9 +54,10 @@ type Tape struct {
 	seed, step, micro uint64
 	serial            uint32 // counts Resets
 	rows              batch
-	known             []batch // that places refer to
-	ownWhy            string  // how the first tensor of this rank's own came about
-	fed               inputs  // of rows, since the last Backward
+	turned            [2][MaxRank]int // dimensions of operands that a product transposes
+	known             []batch         // that places refer to
+	ownWhy            string          // how the first tensor of this rank's own came about
+	fed               inputs          // of rows, since the last Backward
 	told              told
 	shown             [2 * maxInputs]Types // for a Function's Types
 	poller            Poller

@@ -21,12 +21,8 @@ const (
 type inputAxes struct{ v, c, o, p, i, r, same Axes }
 
 // addIndex is add for an input that may choose elements: what is this rank's own among the indices picks rows of this rank.
-func (s *inputAxes) addIndex(op Op, i int, h *header) {
+func (s *inputAxes) addIndex(h *header) {
 	own := h.ty.On(Own) | h.ty.On(Partial)
-	if own == 0 || h.dtype.IsFloat() || ops[op].Index>>i&1 == 0 {
-		s.add(h)
-		return
-	}
 	was := h.ty
 	h.ty = h.ty.With(own, Varying)
 	s.add(h)
@@ -236,7 +232,11 @@ func (t *Tape) typeOnly(op Op, out *header, in []*header) {
 	placed := op == OpBroadcast
 	for i, h := range in {
 		if h != nil {
-			s.addIndex(op, i, h)
+			if ops[op].Index>>i&1 == 0 {
+				s.add(h)
+			} else {
+				s.addIndex(h)
+			}
 			placed = placed || h.at != (place{})
 		}
 	}
