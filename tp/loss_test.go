@@ -121,8 +121,8 @@ func TestRanksDisagree(t *testing.T) {
 		first, label, seed int
 	}{
 		"inputs some values (rank 0) vs others (rank 1), ranks that share the work on a batch need the same inputs and labels": {label: 1},
-		"rows 2 from 0 on (rank 0) vs 2 from 1 on (rank 1)": {first: 1},
-		"seed 0 (rank 0) vs 1 (rank 1)":                     {seed: 1},
+		"rows 2 from 0 on (rank 0) vs 2 from 1 on (rank 1)":                                                                    {first: 1},
+		"seed 0 (rank 0) vs 1 (rank 1)": {seed: 1},
 	} {
 		disttest.EachFails(t, 2, want, func(r *dist.Rank) error {
 			m, loss, _ := divided(t, r, models["gpt2"], tp.Config{})
