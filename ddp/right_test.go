@@ -560,7 +560,7 @@ var right = map[string]func(r *rows) nn.T{
 	},
 	"logits in chunks of rows": func(r *rows) nn.T {
 		h, loss := r.hidden(), r.tape.Zeros(tensor.Float64)
-		for lo := 0; lo < r.n; lo += 2 {
+		for lo := 0; lo == 0 || lo < r.n; lo += 2 {
 			hi := min(lo+2, r.n)
 			o := tensor.CrossEntropyOptions{Count: float64(r.total)}
 			loss = loss.Add(tensor.CrossEntropy(r.C.Forward(h.Slice(0, lo, hi)), r.y.Slice(0, lo, hi), o))
@@ -581,8 +581,8 @@ var right = map[string]func(r *rows) nn.T{
 	},
 	"logits in chunks, sums": func(r *rows) nn.T {
 		h, loss := r.hidden(), r.tape.Zeros(tensor.Float64)
-		for i := range r.n {
-			l := tensor.CrossEntropy(r.C.Forward(h.Slice(0, i, i+1)), r.y.Slice(0, i, i+1), tensor.CrossEntropyOptions{PerRow: true})
+		for i := range max(r.n, 1) {
+			l := tensor.CrossEntropy(r.C.Forward(h.Slice(0, i, min(i+1, r.n))), r.y.Slice(0, i, min(i+1, r.n)), tensor.CrossEntropyOptions{PerRow: true})
 			loss = loss.Add(l.Sum())
 		}
 		return loss.Scale(1 / float64(r.total))
@@ -656,6 +656,122 @@ var right = map[string]func(r *rows) nn.T{
 		y := r.tape.Input(r.y)
 		return ce(r.C.Forward(r.A.Forward(tensor.Concat(0, r.in(), r.in().Scale(1.1)))), tensor.Concat(0, y, y))
 	},
+	"a class token": func(r *rows) nn.T {
+		x := tensor.Concat(1, r.tape.Use(r.Gain).Reshape(1, 1, 8).Broadcast(r.n, 1, 8), r.text())
+		p := tensor.MatMul(x, x, false, true).Softmax()
+		return ce(r.C.Forward(tensor.MatMul(p, x, false, false).Slice(1, 0, 1).Reshape(-1, 8)), r.y)
+	},
+	"convolution over time by shifts": func(r *rows) nn.T {
+		x := r.text().Pad(1, 1, 1)
+		y := x.Slice(1, 0, words).Add(x.Slice(1, 1, words+1).Scale(2)).Add(x.Slice(1, 2, words+2))
+		return ce(r.C.Forward(y.ReLU()), clip(r.ids))
+	},
+	"mean of words that count": func(r *rows) nn.T {
+		zero := r.tape.Input(tensor.FromSlice([]int64{0}, 1))
+		mask := r.tape.Input(r.ids).Ne(zero).Cast(tensor.Float64).Reshape(-1, words, 1)
+		return ce(r.C.Forward(r.text().Mul(mask).Sum(1).Div(mask.Sum(1).Affine(1, 1e-3))), r.y)
+	},
+	"logits of chunks, joined": func(r *rows) nn.T {
+		var all []nn.T
+		for lo := 0; lo == 0 || lo < r.n; lo += 3 {
+			all = append(all, r.C.Forward(r.hidden().Slice(0, lo, min(lo+3, r.n))))
+		}
+		return ce(tensor.Concat(0, all...), r.y)
+	},
+	"heads, joined": func(r *rows) nn.T {
+		var all []nn.T
+		for _, x := range r.text().Split(2, 2, 2, 4) {
+			all = append(all, tensor.MatMul(tensor.MatMul(x, x, false, true).Softmax(), x, false, false))
+		}
+		return ce(r.C.Forward(tensor.Concat(-1, all...)), clip(r.ids))
+	},
+	"ensemble, stacked": func(r *rows) nn.T {
+		h := r.hidden()
+		a, b := r.C.Forward(h).Reshape(-1, 1, 5), r.C.Forward(h.Square()).Reshape(-1, 1, 5)
+		return ce(tensor.Concat(1, a, b).Mean(1), r.y)
+	},
+	"temperature": func(r *rows) nn.T {
+		return ce(r.C.Forward(r.hidden()).Mul(r.tape.Use(r.Bias).Slice(0, 0, 1).Exp()), r.y)
+	},
+	"outer products": func(r *rows) nn.T {
+		h := r.hidden()
+		o := tensor.MatMul(h.Reshape(-1, 8, 1), h.Reshape(-1, 1, 8), false, false)
+		return ce(r.C.Forward(o.Reshape(-1, 64).Slice(1, 4, 12)), r.y)
+	},
+	"weights made for each row": func(r *rows) nn.T {
+		w := r.B.Forward(r.text().Reshape(-1, 8)).Reshape(-1, words, 12)
+		return nn.GlobalMean(tensor.MatMul(w, r.in().Reshape(-1, 12, 1), false, false).Tanh())
+	},
+	"bilinear": func(r *rows) nn.T {
+		a, b := r.hidden(), r.text().Mean(1)
+		return nn.MSE(tensor.MatMul(a, r.tape.Use(r.B.W).Slice(0, 0, 8), false, false).Mul(b).Sum(1).Reshape(-1, 1), r.w)
+	},
+	"factorization machine": func(r *rows) nn.T {
+		x := r.text()
+		return nn.MSE(x.Sum(1).Square().Sub(x.Square().Sum(1)).Sum(1).Scale(0.05).Reshape(-1, 1), r.w)
+	},
+	"time loop, stacked in front": func(r *rows) nn.T {
+		x := r.text().Permute(1, 0, 2)
+		var all []nn.T
+		for i := range words {
+			all = append(all, x.Slice(0, i, i+1).Scale(float64(i)).Tanh())
+		}
+		return nn.GlobalMean(tensor.Concat(0, all...).Square().Sum(0).Sum(1))
+	},
+	"flat over time": func(r *rows) nn.T {
+		x := r.text().Permute(1, 0, 2).Reshape(-1, 8)
+		h := r.B.Forward(x).Slice(1, 0, 8).Tanh().Reshape(words, -1, 8).Mean(0)
+		return ce(r.C.Forward(h), r.y)
+	},
+	"losses of steps, time-major": func(r *rows) nn.T {
+		x, y, loss := r.text().Permute(1, 0, 2), r.tape.Input(clip(r.ids)).Transpose(0, 1), r.tape.Zeros(tensor.Float64, 1)
+		for i := range words {
+			l := ce(r.C.Forward(x.Slice(0, i, i+1).Reshape(-1, 8)), y.Slice(0, i, i+1).Reshape(-1))
+			loss = loss.Add(l)
+		}
+		return loss.Sum()
+	},
+	"discounts": func(r *rows) nn.T {
+		g := r.tape.Input(tensor.FromSlice([]float64{1, 0.9, 0.81, 0.7, 0.6, 0.5}, words))
+		return nn.GlobalMean(r.D.Forward(r.text()).Reshape(-1, words).Mul(g).Sum(1).Sub(r.tape.Input(r.w).Reshape(-1)).Square())
+	},
+	"discounts by MatMul": func(r *rows) nn.T {
+		g := r.tape.Input(tensor.FromSlice([]float64{1, 0.9, 0.81, 0.7, 0.6, 0.5}, words, 1))
+		return nn.GlobalMean(tensor.MatMul(r.D.Forward(r.text()).Reshape(-1, words), g, false, false).Sub(r.tape.Input(r.w)).Square())
+	},
+	"cells by one-hot position": func(r *rows) nn.T {
+		at := tensor.OneHot(r.tape.Arange(tensor.Int64, 0, words, 1), 8, tensor.Float64)
+		return ce(r.C.Forward(r.text().Add(at)), clip(r.ids))
+	},
+	"counts of words": func(r *rows) nn.T {
+		c := r.tape.Zeros(tensor.Float64, r.n, 8).ScatterAdd(1, r.tape.Input(r.ids), r.text().Sum(2))
+		return ce(r.C.Forward(c), r.y)
+	},
+	"LSTM, cells of zeros": func(r *rows) nn.T {
+		x, h, c := r.text(), r.tape.Zeros(tensor.Float64, r.n, 8), r.tape.Zeros(tensor.Float64, r.n, 8)
+		for i := range words {
+			g := r.B.Forward(x.Slice(1, i, i+1).Reshape(-1, 8).Add(h))
+			c = c.Mul(g.Slice(1, 0, 8).Sigmoid()).Add(g.Slice(1, 4, 12).Tanh())
+			h = c.Tanh()
+		}
+		return ce(r.C.Forward(h), r.y)
+	},
+	"RNN, input and state side by side": func(r *rows) nn.T {
+		x, h := r.text(), r.tape.Zeros(tensor.Float64, r.n, 4)
+		for i := range words {
+			h = r.A.Forward(tensor.Concat(1, x.Slice(1, i, i+1).Reshape(-1, 8), h)).Tanh().Slice(1, 0, 4)
+		}
+		return ce(r.C.Forward(tensor.Concat(1, h, h)), r.y)
+	},
+	"state by hand, side by side": func(r *rows) nn.T {
+		x := tensor.Concat(1, r.tape.Input(r.filled(0, r.n, 4)), r.hidden())
+		return ce(r.C.Forward(r.A.Forward(x)), r.y)
+	},
+	"entropy of the mean": func(r *rows) nn.T { // over all ranks
+		p := r.C.Forward(r.hidden()).Softmax().Sum(0).Scale(1 / float64(r.total))
+		p = r.tape.Apply(&autograd.Sum{Group: r.group}, p)
+		return p.Mul(p.Log()).Sum()
+	},
 	"two batches": func(r *rows) nn.T { // the second has two rows on each rank
 		n := 2 * 6 / r.group.Size()
 		x := tensor.FromSlice(make([]float64, 12*12), 12, 12)
@@ -728,7 +844,7 @@ func trainRight(ranks int, loss func(r *rows) nn.T) (out []float64, err error) {
 		if err != nil {
 			return err
 		}
-		opt, tape := optim.NewSGD(params, optim.SGDConfig{LR: 0.5}), tensor.NewTape(r.Device)
+		opt, tape := optim.NewSGD(params, optim.SGDConfig{LR: 0.05}), tensor.NewTape(r.Device)
 		for step, total := range []int{7, 3, 2} {
 			tape.SetStep(step, 0)
 			b := model.split(tape, r.World, total, step)

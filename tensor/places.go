@@ -377,8 +377,18 @@ func (t *Tape) weightsOfRows(op string, in []*header, x, y *layout.Operand, out 
 // uniform reports whether h repeats one element along dimension d, or has equal elements if d is −1, such as the labels of a
 // discriminator: it does not matter which belongs to which row.
 func uniform(h *header, d int) bool {
-	if h.ld != 0 || h.n == 0 || !h.st.dev.Host() {
+	if h.n == 0 || h.ld != 0 && d != 0 || !h.st.dev.Host() {
 		return false
+	}
+	if h.ld != 0 {
+		row, all := h.dims[1]*h.dtype.Size(), h.ld*h.dtype.Size()
+		b := unsafe.Slice((*byte)(h.ptr()), (h.dims[0]-1)*all+row)
+		for at := all; at < len(b); at += all {
+			if !bytes.Equal(b[at:at+row], b[:row]) {
+				return false
+			}
+		}
+		return true
 	}
 	outer, n, inner := 1, h.n, 1
 	if d >= 0 {
