@@ -33,15 +33,16 @@ func Meet(x, y *Operand, rank int) (p Place, rows, seq bool) {
 		x, y = y, x
 	}
 	p, q := x.Place.Shift(rank-len(x.Dims)), y.Place.Shift(rank-len(y.Dims))
-	r, rows := combined(p.Rows(), q.Rows(), x, y, rank)
-	s, seq := combined(p.Seq(), q.Seq(), x, y, rank)
+	r, rows := combined(p.Rows(), q.Rows(), x, y, rank, rank)
+	s, seq := combined(p.Seq(), q.Seq(), x, y, rank, rank)
 	if y.Batch != nil && y.Batch.N > x.Batch.N { // x counts groups of y's rows
 		p.Of = q.Of
 	}
 	return p.With(r, s).WithCut(p.cut | q.cut), rows, seq
 }
 
-func combined(a, b Spot, x, y *Operand, rank int) (s Spot, ok bool) {
+// combined returns where the rows are. The first shared dimensions of both operands are broadcast against each other.
+func combined(a, b Spot, x, y *Operand, rank, shared int) (s Spot, ok bool) {
 	switch {
 	case a.Dims()|b.Dims() == 0:
 		return Spot{}, true
@@ -52,7 +53,7 @@ func combined(a, b Spot, x, y *Operand, rank int) (s Spot, ok bool) {
 	default:
 		s = a
 	}
-	for d := s.first(); d <= s.last(); d++ {
+	for d := s.first(); d <= min(s.last(), shared-1); d++ {
 		if n, m := x.size(d, rank), y.size(d, rank); n != m && (a.Dims() != 0 && n == 1 || b.Dims() != 0 && m == 1) {
 			return Spot{}, false // a row is repeated
 		}
@@ -102,7 +103,7 @@ func contract(x, y *Operand, rank int, seq bool) (Spot, Contraction) {
 	case inX || inY:
 		return Spot{}, Mixed
 	}
-	out, ok := combined(a.shift(rank-len(x.Dims)), b.shift(rank-len(y.Dims)), x, y, rank)
+	out, ok := combined(a.shift(rank-len(x.Dims)), b.shift(rank-len(y.Dims)), x, y, rank, rank-2)
 	if !ok {
 		return Spot{}, Mixed
 	}

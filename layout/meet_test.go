@@ -211,3 +211,15 @@ func (x *labelled) either(y *labelled, l int) Spot {
 	}
 	return y.spots()[l]
 }
+
+// One row in a product is not a row that is repeated.
+func TestContractOneRow(t *testing.T) {
+	b := &Batch{N: 1}
+	rows := Place{Of: 1}.With(NewSpot(1, Exact, 1), Spot{})
+	x, w := Operand{Place: rows, Dims: []int{1, 8}, Batch: b}, Operand{Dims: []int{8, 3}}
+	for _, y := range []Operand{w, {Place: Place{Of: 1}, Dims: w.Dims, Batch: b}} {
+		if p, r, s := Contract(&x, &y, 2); p != rows || r != Kept || s != Kept {
+			t.Error(p, r, s)
+		}
+	}
+}

@@ -22,6 +22,20 @@ func (p Place) Flat() uint8 {
 	return p.row
 }
 
+// Repeated are all dimensions, of a constant whose elements are equal. Zeros says that they are 0, too.
+const (
+	Repeated = dimBits
+	Zeros    = 255
+)
+
+// NotZeros returns p of other values, made of each element.
+func (p Place) NotZeros() Place {
+	if p.Of == 0 {
+		p.row &= Repeated
+	}
+	return p
+}
+
 // ID returns the number of a constant.
 func (p Place) ID() int {
 	if p.Of != 0 {

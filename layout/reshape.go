@@ -14,6 +14,11 @@ func (s Spot) reshape(from, to []int, n int) Spot {
 		return Spot{}
 	}
 	first, last := s.first(), s.last()
+	if n == 1 && s.Mode() == Exact && from[first] != 1 { // [time·rows, features] to [time, rows, features]
+		if d := whole(to, product(from[:first])*s.Outer(), 1); d > 0 && d < len(to)-1 {
+			return NewSpot(1<<d, Exact, 1)
+		}
+	}
 	if len(to) > last && slices.Equal(from[:last+1], to[:last+1]) {
 		return s
 	}

@@ -150,12 +150,21 @@ func TestOneRowReshaped(t *testing.T) {
 		{[]int{5}, []int{5, 1}, 0, NewSpot(1, Exact, 5)},
 		{[]int{5, 1, 6}, []int{5, 1, 2, 3}, 1, NewSpot(2, Exact, 1)},
 		{[]int{5, 7, 1, 6}, []int{35, 1, 6}, 2, NewSpot(2, Exact, 1)},
+		{[]int{5, 6}, []int{5, 6, 1}, 0, NewSpot(1, Exact, 5)},
 		{[]int{1, 7}, []int{1, 1, 7}, 0, NewSpot(1, Exact, 1)},
 		{[]int{1, 4, 6}, []int{4, 6}, 0, NewSpot(1, Exact, 1)},
 	} {
 		if got := NewSpot(1<<c.dim, Exact, c.want.Outer()).reshape(c.from, c.to, 1); got != c.want {
 			t.Errorf("%v to %v: %v, want %v", c.from, c.to, got, c.want)
 		}
+	}
+}
+
+// One row of [time·rows, features] is in the middle of [time, rows, features].
+func TestOneRowOfManyTimes(t *testing.T) {
+	x := NewSpot(2, Exact, 1).reshape([]int{5, 1, 8}, []int{5, 8}, 1)
+	if got := x.reshape([]int{5, 8}, []int{5, 1, 8}, 1); got != NewSpot(2, Exact, 1) {
+		t.Error(got)
 	}
 }
 

@@ -69,10 +69,11 @@ func (t *Tape) Agreement(along Axes) Agreement {
 }
 
 // Agree says that all ranks use the same number in this step, such as a count by which a loss divides. Ranks that used different ones get
-// an error when they next add something up. CrossEntropy calls it with its Count.
+// an error when they next add something up. CrossEntropy calls it with its Count. How often in a row it is called with the same number does
+// not matter: ranks may divide their rows into other numbers of chunks.
 func (t *Tape) Agree(number float64) {
 	s := &t.told
-	if t.recompute {
+	if t.recompute || s.counts != 0 && number == s.count {
 		return
 	}
 	s.count, s.counts = number, kernel.Key(s.counts, math.Float64bits(number))

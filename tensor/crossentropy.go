@@ -7,7 +7,7 @@ func init() {
 // generalCrossEntropy is CrossEntropy with soft targets, class weights or a loss for each row.
 func generalCrossEntropy(logits, targets Tensor, o CrossEntropyOptions) Tensor {
 	t := tapeOf("cross_entropy", logits)
-	t.checkTarget("cross_entropy", targets)
+	t.checkTarget("cross_entropy", logits, targets)
 	mustBeWhole("cross_entropy", t.arg(logits))
 	x, y := t.contiguous(t.arg(logits)), t.integers(targets)
 	if y.tape == nil {

@@ -64,7 +64,7 @@ func CrossEntropy(logits, labels Tensor, o CrossEntropyOptions) Tensor {
 		return generalCrossEntropy(logits, labels, o)
 	}
 	t := tapeOf("cross_entropy", logits)
-	t.checkTarget("cross_entropy", labels)
+	t.checkTarget("cross_entropy", logits, labels)
 	if o.Count != 0 {
 		t.Agree(o.Count)
 	}
@@ -212,7 +212,7 @@ func (t *Tape) crossEntropyGrad(d *header, n *Node, g *header) {
 
 func pointLoss(op Op, x, y Tensor) Tensor {
 	t := tapeOf(op.String(), x, y)
-	t.checkTarget(op.String(), y)
+	t.checkTarget(op.String(), x, y)
 	a, b := t.contiguous(t.arg(x)), t.contiguous(t.arg(y))
 	t.sameDType(op.String(), a, b)
 	mustBeAlike(op.String(), a, "the input", b, "the target", a, b)

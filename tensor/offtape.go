@@ -56,3 +56,16 @@ func (x Tensor) sliceOnHost(dim, lo, hi int) (y Tensor) {
 	}
 	return y.WithRows(r)
 }
+
+// rowsOfHost returns y, computed from x outside of tapes, with x's rows if its leading dimensions are x's. Dimensions 0 and 1 of y are
+// dimensions perm of x.
+func (y Tensor) rowsOfHost(x Tensor, perm ...int) Tensor {
+	r := x.h.rowsOf()
+	keeps := func(d int) bool {
+		return d < y.Rank() && d < len(perm) && perm[d] == d && y.Dim(d) == x.Dim(d)
+	}
+	if r.Stride == 0 || !keeps(0) || r.Seq.Total != 0 && !keeps(1) {
+		return y
+	}
+	return y.WithRows(r)
+}

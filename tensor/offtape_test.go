@@ -55,6 +55,12 @@ func TestRowsOfSlices(t *testing.T) {
 	assert.Equal(t, x.Rows(), x.Cast(Float64).Rows())
 	seq := x.WithRows(Rows{First: 10, Stride: 1, Total: 40, Seq: Span{First: 6, Total: 12}})
 	assert.Equal(t, Span{First: 8, Total: 12}, seq.Slice(1, 2, 5).Rows().Seq)
+	assert.Equal(t, x.Rows(), x.Reshape(4, -1, 2).Rows())
+	assert.Equal(t, x.Rows(), x.Reshape(4, 3, 2).Permute(0, 2, 1).Rows())
+	assert.Equal(t, seq.Rows(), seq.Reshape(4, 6, 1).Rows())
+	assert.Equal(t, Rows{}, seq.Reshape(4, 2, 3).Rows(), "positions are divided")
+	assert.Equal(t, Rows{}, seq.Reshape(4, 6, 1).Permute(0, 2, 1).Rows())
+	assert.Equal(t, Rows{}, x.Reshape(-1).Rows())
 	assert.Equal(t, Rows{}, Concat(0, x, x).Rows())
 	assert.Equal(t, Rows{}, x.Transpose(0, 1).Rows())
 }

@@ -136,7 +136,7 @@ func (t *Tape) locate(op Op, out *header, in []*header) {
 func (t *Tape) each(op string, out *header, in []*header) {
 	x := in[0]
 	if len(in) == 1 && x.alike(out) {
-		out.at = x.at
+		out.at = x.at.NotZeros()
 		return
 	}
 	var held bool
@@ -171,7 +171,7 @@ func (t *Tape) each(op string, out *header, in []*header) {
 		if len(in) == 1 {
 			id = x.at.ID()
 		}
-		out.at = layout.Constant(flat, uint16(id)).WithCut(acc.Place.Cut())
+		out.at = layout.Constant(flat&layout.Repeated, uint16(id)).WithCut(acc.Place.Cut())
 		return
 	}
 	if held {
@@ -212,14 +212,14 @@ func (t *Tape) refuseHeld(op string, in []*header, i int, out *header, s layout.
 	}
 	for d := range int(h.rank) {
 		if k := d + int(out.rank) - int(h.rank); s.Dims()>>k&1 != 0 && h.dims[d] > 1 && h.at.Flat()>>d&1 == 0 {
-			t.failHeld(op, in, i, axes, h.dims[d], what)
+			t.failHeld(op, in, i, d, axes, h.dims[d], what)
 		}
 	}
 }
 
 // notAlong sets the place of an operation that is not linear along dimension d of x, which the output lacks if lost.
 func (t *Tape) notAlong(op string, out, x *header, d int, lost bool) {
-	out.at = x.at
+	out.at = x.at.NotZeros()
 	if d < 0 || x.at.Of == 0 && x.at.Cut() == 0 {
 		return
 	}
@@ -276,7 +276,7 @@ func (t *Tape) linearPlace(op string, out *header, in []*header) {
 	if w.at.Of == 0 && (x.at.Rows().Dims()|x.at.Seq().Dims())&last == 0 {
 		out.at = x.at.WithCut(x.at.Cut()&^last | w.at.Cut()&1<<(x.rank-1))
 		if x.at.Of == 0 {
-			out.at = layout.Constant(0, 0).WithCut(out.at.Cut())
+			out.at = layout.Constant(x.at.Flat()&(last-1), 0).WithCut(out.at.Cut())
 		}
 	} else if x.rank > 1 {
 		t.contract(op, out, x, w, false, true)
@@ -295,7 +295,12 @@ func (t *Tape) contract(op string, out, a, b *header, ta, tb bool) {
 	turned(&y, &t.turned[1], tb)
 	p, rows, seq := layout.Contract(&x, &y, int(out.rank))
 	if out.at = p; x.Batch == nil && y.Batch == nil {
-		out.at = layout.Constant(0, 0).WithCut(p.Cut())
+		m := uint8(1) << (a.rank - 2)
+		flat := uint8(0)
+		if a.rank == out.rank { // its rows repeat one
+			flat = x.Place.Flat() & m
+		}
+		out.at = layout.Constant(flat, 0).WithCut(p.Cut())
 		return
 	}
 	bt := t.batchAt(p)
@@ -361,28 +366,49 @@ func (t *Tape) weightsOfRows(op string, in []*header, x, y *layout.Operand, out 
 					k = rc - 1
 				}
 				if k >= 0 && c.Dims[k] > 1 && c.Place.Flat()>>k&1 == 0 {
-					t.failHeld(op, in, i, axes, c.Dims[k], what)
+					t.failHeld(op, in, i, -1, axes, c.Dims[k], what)
 				}
 			}
 		}
 	}
 }
 
-// uniform reports whether all elements are equal, such as the labels of a discriminator: it does not matter which belongs to which row.
-func uniform(h *header) bool {
-	if h.ld != 0 || h.n == 0 || !h.st.dev.Host() {
+// uniform reports whether h repeats one element along dimension d, or has equal elements if d is −1, such as the labels of a
+// discriminator: it does not matter which belongs to which row.
+func uniform(h *header, d int) bool {
+	if h.n == 0 || h.ld != 0 && d != 0 || !h.st.dev.Host() {
 		return false
 	}
-	size := h.dtype.Size()
-	b := unsafe.Slice((*byte)(h.ptr()), h.n*size)
-	return bytes.Equal(b[size:], b[:len(b)-size])
+	if h.ld != 0 {
+		row, all := h.dims[1]*h.dtype.Size(), h.ld*h.dtype.Size()
+		b := unsafe.Slice((*byte)(h.ptr()), (h.dims[0]-1)*all+row)
+		for at := all; at < len(b); at += all {
+			if !bytes.Equal(b[at:at+row], b[:row]) {
+				return false
+			}
+		}
+		return true
+	}
+	outer, n, inner := 1, h.n, 1
+	if d >= 0 {
+		outer, n, inner = h.split3(d)
+	}
+	size := inner * h.dtype.Size()
+	b := unsafe.Slice((*byte)(h.ptr()), outer*n*size)
+	for ; len(b) > 0; b = b[n*size:] {
+		if !bytes.Equal(b[size:n*size], b[:(n-1)*size]) {
+			return false
+		}
+	}
+	return true
 }
 
-// failHeld panics with a *Failure: input i has n elements for this rank's rows, or positions, unless it differs along axes.
-func (t *Tape) failHeld(op string, in []*header, i int, axes Axes, n int, what string) {
+// failHeld panics with a *Failure: input i has n elements along its dimension d for this rank's rows, or positions, unless it differs along
+// axes. A d of −1 stands for any.
+func (t *Tape) failHeld(op string, in []*header, i, d int, axes Axes, n int, what string) {
 	h := in[i]
 	same := axes &^ (h.ty.On(Varying) | h.ty.On(Own) | h.ty.On(Cut) | h.ty.On(Partial))
-	if same == 0 || uniform(h) {
+	if same == 0 || uniform(h, d) {
 		return
 	}
 	e := &TypeError{Axis: same.First(), Clash: ClashHeld, Have: h.ty.At(same.First()), Want: Varying}

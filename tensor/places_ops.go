@@ -63,8 +63,8 @@ func (t *Tape) reshaped(out, in *header) {
 		if in.rank > 0 && out.rank > 0 && in.dims[0] == out.dims[0] {
 			flat = in.at.Flat() & 1
 		}
-		if in.at.Flat() == 255 {
-			flat = 255
+		if all := in.at.Flat(); all&layout.Repeated == layout.Repeated {
+			flat = all
 		}
 		cut := in.at.Reshape(from, to, &t.rows).Cut()
 		out.at = layout.Constant(flat, uint16(in.at.ID())).WithCut(cut)
@@ -87,8 +87,8 @@ func (t *Tape) permuted(out, in *header, perm []int) {
 		for i, p := range perm {
 			flat |= in.at.Flat() >> p & 1 << i
 		}
-		if in.at.Flat() == 255 {
-			flat = 255
+		if all := in.at.Flat(); all&layout.Repeated == layout.Repeated {
+			flat = all
 		}
 		out.at = layout.Constant(flat, uint16(in.at.ID())).WithCut(out.at.Cut())
 	}
@@ -97,7 +97,7 @@ func (t *Tape) permuted(out, in *header, perm []int) {
 // joined sets place and types of a concatenation along dimension d.
 func (t *Tape) joined(out *header, in []*header, d int) {
 	var list [maxInputs]layout.Operand
-	flat, any := uint8(255), false
+	flat, any := uint8(layout.Repeated), false
 	for i, h := range in {
 		list[i] = t.operand(h)
 		flat &= h.at.Flat()
@@ -131,7 +131,7 @@ func (t *Tape) picked(op string, out, x, idx *header, d int) {
 	}
 	ids := *idx
 	if x.at.Of == 0 && idx.at.Of != 0 { // rows pick from a table: the table's rows are its own matter
-		like.at = layout.Constant(255, 0)
+		like.at = layout.Constant(layout.Repeated, 0)
 	}
 	t.each(op, out, []*header{&like, &ids})
 }
@@ -192,7 +192,7 @@ func (t *Tape) scattered(out, x, idx, src *header, d int) {
 		return
 	}
 	b := t.batchAt(like.at)
-	if bad := like.variesOver(b, false) &^ (x.ty.On(Varying) | x.ty.On(Partial)); bad != 0 && t.recording() && x.at.Flat() != 255 {
+	if bad := like.variesOver(b, false) &^ (x.ty.On(Varying) | x.ty.On(Partial)); bad != 0 && t.recording() && x.at.Flat() != layout.Zeros {
 		e := &TypeError{Axis: bad.First(), Clash: ClashAdded, Have: x.ty.At(bad.First()), Want: Partial}
 		e.Text = "elements of this rank's rows are added up, so the result is a partial sum, and what they are added to would count once for " +
 			"each rank: begin with Tape.Zeros"
@@ -217,7 +217,7 @@ func keepDims(s layout.Spot, d int) layout.Spot {
 func (t *Tape) Zeros(dtype DType, dims ...int) Tensor {
 	h := t.newTensor(dtype, dims...)
 	t.fill(h, 0)
-	h.at = layout.Constant(255, 0)
+	h.at = layout.Constant(layout.Zeros, 0)
 	return h.tensor()
 }
 

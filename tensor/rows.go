@@ -156,9 +156,9 @@ func fits(b batch, h *header) bool {
 	return h.dims[0] == b.N*b.Positions || h.dims[0] == b.N && h.rank > 1 && h.dims[1] == b.Positions
 }
 
-// checkTarget fails if y, to which a loss compares the rows of the step, has other rows than the step, or has rows and the step has none.
-func (t *Tape) checkTarget(op string, y Tensor) {
-	h, b := y.hdr(), t.rows
+// checkTarget fails if y, to which a loss compares x, has other rows than x, or has rows and the step has none.
+func (t *Tape) checkTarget(op string, x, y Tensor) {
+	h, b := y.hdr(), t.partOf(x.hdr().at)
 	r := h.rowsOf()
 	t.target(h)
 	own := batch{Rows: r}
@@ -172,6 +172,18 @@ func (t *Tape) checkTarget(op string, y Tensor) {
 	case r.First != b.First || r.Stride != b.Stride || r.Total != b.Total || r.Seq != b.Seq && r.Seq.Total*b.Seq.Total != 0:
 		fail(op, these(h), "the targets are not of the rows of the step's input: %+v, not %+v", r, b.Rows)
 	}
+}
+
+// partOf returns the batch of a place, of which a Slice may have left a part.
+func (t *Tape) partOf(p place) batch {
+	b := *t.batchAt(p)
+	if s := p.Rows(); s.Mode() == layout.Portion {
+		b.First += s.Outer() * b.Stride
+	}
+	if s := p.Seq(); s.Mode() == layout.Portion {
+		b.Seq.First += s.Outer()
+	}
+	return b
 }
 
 // globalCount returns the number of h's elements in the global batch. Losses divide by it, so that the sum over ranks is the mean over the

@@ -106,7 +106,7 @@ func castVJP(t *Tape, n *Node, _ uint8) {
 // result shares x's memory if x is contiguous.
 func (x Tensor) Reshape(dims ...int) Tensor {
 	if offTape("reshape", x) {
-		return onHost(func(in ...Tensor) Tensor { return in[0].Reshape(dims...) }, x)
+		return onHost(func(in ...Tensor) Tensor { return in[0].Reshape(dims...) }, x).rowsOfHost(x, 0, 1)
 	}
 	t := tapeOf("reshape", x)
 	in := t.contiguous(t.arg(x))
@@ -151,7 +151,7 @@ func reshapeVJP(t *Tape, n *Node, _ uint8) {
 // Permute returns a copy of x with its dimensions in another order: dimension i of the result is dimension perm[i] of x.
 func (x Tensor) Permute(perm ...int) Tensor {
 	if offTape("permute", x) {
-		return onHost(func(in ...Tensor) Tensor { return in[0].Permute(perm...) }, x)
+		return onHost(func(in ...Tensor) Tensor { return in[0].Permute(perm...) }, x).rowsOfHost(x, perm...)
 	}
 	t := tapeOf("permute", x)
 	in := t.contiguous(t.arg(x))

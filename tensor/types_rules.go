@@ -114,7 +114,7 @@ func (op Op) mustBeLinear(in []*header, s *inputAxes) {
 		op.clash(in, p, ClashNonlinear, Partial, Partial)
 	}
 	for i, h := range in {
-		if h != nil && summands>>i&1 != 0 {
+		if h != nil && summands>>i&1 != 0 && h.at.Flat() != layout.Zeros {
 			op.clash(in, s.p&^h.ty.On(Partial), ClashAdded, Partial, Replicated)
 		}
 	}

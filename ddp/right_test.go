@@ -1,0 +1,350 @@
+package ddp_test
+
+import (
+	"context"
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/ddp"
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/autograd"
+	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/optim"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// parts are the layers that right programs are made of.
+type parts struct {
+	A, B, C, D *nn.Linear // 12→8, 8→12, 8→5, 8→1
+	Words, At  *nn.Embedding
+	Conv       *nn.Conv2d
+	Gain, Bias *tensor.Param
+	Code       *tensor.Param
+}
+
+// rows is a rank's part of a batch, and the layers.
+type rows struct {
+	*parts
+	tape                *tensor.Tape
+	group               *dist.Group
+	x, y, ids, noise, w tensor.Tensor
+	lo, n, total        int
+}
+
+func newParts() *parts {
+	return &parts{A: nn.NewLinear(12, 8), B: nn.NewLinear(8, 12), C: nn.NewLinear(8, 5), D: nn.NewLinear(8, 1),
+		Words: nn.NewEmbedding(7, 8), At: nn.NewEmbedding(6, 8), Conv: nn.NewConv2d(1, 2, 3, tensor.Conv2dOptions{Padding: [2]int{1, 1}}),
+		Gain: tensor.NewParam(tensor.Constant(1), 8), Bias: tensor.NewParam(tensor.Constant(0), 8),
+		Code: tensor.NewParam(tensor.NormalInit(0, 1), 4, 8)}
+}
+
+const words = 6 // in a sentence
+
+func (p *parts) split(t *tensor.Tape, g *dist.Group, total, step int) *rows {
+	r := &rows{parts: p, tape: t, group: g, total: total}
+	r.lo = total * g.Rank() / g.Size()
+	r.n = total*(g.Rank()+1)/g.Size() - r.lo
+	at := func(i int) float64 { return math.Sin(float64(i*i%97 + 13*step + i)) }
+	floats := func(k, salt int) tensor.Tensor {
+		x := make([]float64, r.n*k)
+		for i := range x {
+			x[i] = at(r.lo*k + i + salt)
+		}
+		return tensor.FromSlice(x, r.n, k).WithRows(g.Rows(r.lo, total))
+	}
+	ints := func(k, below int) tensor.Tensor {
+		x := make([]int64, r.n*k)
+		for i := range x {
+			x[i] = int64((r.lo*k + i + step) * 5 % 11 % below)
+		}
+		return tensor.FromSlice(x, r.n, k)
+	}
+	r.x, r.noise, r.w = floats(12, 0), floats(8, 3), floats(1, 7).WithRows(g.Rows(r.lo, total))
+	r.ids = ints(words, 7).WithRows(g.Rows(r.lo, total))
+	r.y = ints(1, 5).Reshape(-1).WithRows(g.Rows(r.lo, total))
+	return r
+}
+
+func (r *rows) in() nn.T { return r.tape.Input(r.x) }
+
+// rowed is a tensor made by hand with this rank's rows.
+func (r *rows) rowed(x tensor.Tensor) nn.T {
+	return r.tape.Input(x.WithRows(r.group.Rows(r.lo, r.total)))
+}
+
+func (r *rows) filled(v float64, cols int) tensor.Tensor {
+	return tensor.FromSlice(slices.Repeat([]float64{v}, r.n*cols), r.n, cols)
+}
+
+func (r *rows) hidden() nn.T { return r.A.Forward(r.in()).Tanh() }
+func (r *rows) text() nn.T   { return r.Words.Forward(r.tape.Input(r.ids)) } // [n, words, 8]
+
+func ce(logits, y nn.T) nn.T { return nn.CrossEntropy(logits, y) }
+
+var right = map[string]func(r *rows) nn.T{
+	"GAN, the discriminator": func(r *rows) nn.T {
+		fake := r.B.Forward(r.tape.Input(r.noise)).Detach()
+		real := nn.BCEWithLogits(r.D.Forward(r.hidden()), r.tape.Input(r.filled(1, 1)))
+		return real.Add(nn.BCEWithLogits(r.D.Forward(r.A.Forward(fake).Tanh()), r.tape.Input(r.filled(0, 1))))
+	},
+	"GAN, bare labels in one batch": func(r *rows) nn.T {
+		fake := r.B.Forward(r.tape.Input(r.noise)).Detach()
+		logits := r.D.Forward(r.A.Forward(tensor.Concat(0, r.in(), fake)).Tanh())
+		return nn.BCEWithLogits(logits, tensor.Concat(0, r.tape.Input(r.filled(1, 1)), r.tape.Input(r.filled(0, 1))))
+	},
+	"GAN, OnesLike by Affine": func(r *rows) nn.T {
+		logits := r.D.Forward(r.hidden())
+		return nn.BCEWithLogits(logits, logits.Detach().Affine(0, 1))
+	},
+	"VAE": func(r *rows) nn.T {
+		mu, logvar := r.hidden(), r.A.Forward(r.in()).Scale(0.1)
+		z := mu.Add(logvar.Scale(0.5).Exp().Mul(r.tape.Input(r.noise)))
+		kl := logvar.Affine(1, 1).Sub(mu.Square()).Sub(logvar.Exp()).Sum(1).Scale(-0.5)
+		return nn.MSE(r.B.Forward(z), r.x).Add(nn.GlobalMean(kl))
+	},
+	"contrastive": func(r *rows) nn.T {
+		a, b := r.hidden(), r.A.Forward(r.in().Dropout(0.2, 5))
+		counts := make([]int, r.group.Size())
+		for i := range counts {
+			counts[i] = r.total*(i+1)/len(counts) - r.total*i/len(counts)
+		}
+		all := r.tape.Apply(&autograd.AllGather{Group: r.group, Counts: counts}, b)
+		at := make([]int64, r.n)
+		for i := range at {
+			at[i] = int64(r.lo + i)
+		}
+		return ce(tensor.MatMul(a, all, false, true), r.rowed(tensor.FromSlice(at, r.n)))
+	},
+	"distillation": func(r *rows) nn.T {
+		t := tensor.NewTape(r.tape.Zeros(tensor.Float64, 1).Device(), tensor.NoGrad())
+		soft := r.C.Forward(r.A.Forward(t.Input(r.x))).Softmax()
+		logits := r.C.Forward(r.hidden())
+		return ce(logits, r.y).Add(ce(logits, r.tape.Input(soft)).Scale(0.5))
+	},
+	"linear probe": func(r *rows) nn.T {
+		t := tensor.NewTape(r.tape.Zeros(tensor.Float64, 1).Device(), tensor.NoGrad())
+		return ce(r.C.Forward(r.tape.Input(r.A.Forward(t.Input(r.x)).Tanh())), r.y)
+	},
+	"focal loss, raw labels": func(r *rows) nn.T {
+		logp := r.C.Forward(r.hidden()).LogSoftmax().Gather(1, r.y.Reshape(-1, 1))
+		return nn.GlobalMean(logp.Exp().Affine(-1, 1).Square().Mul(logp).Neg())
+	},
+	"label smoothing by hand": func(r *rows) nn.T {
+		q := tensor.OneHot(r.tape.Input(r.y), 5, tensor.Float64).Affine(0.9, 0.1/5)
+		return nn.GlobalMean(r.C.Forward(r.hidden()).LogSoftmax().Mul(q).Sum(-1).Neg())
+	},
+	"masked words by Gather": func(r *rows) nn.T {
+		at := make([]int64, r.n*2)
+		for i := range at {
+			at[i] = int64(((r.lo*2 + i) * 7) % words)
+		}
+		idx := r.rowed(tensor.FromSlice(at, r.n, 2))
+		h := r.text().Gather(1, idx.Reshape(r.n, 2, 1).Broadcast(r.n, 2, 8))
+		return ce(r.C.Forward(h), r.rowed(clip(r.ids).Slice(1, 0, 2)))
+	},
+	"next word, flat": func(r *rows) nn.T {
+		return ce(r.C.Forward(r.text()).Slice(1, 0, words-1).Reshape(-1, 5), clip(r.ids).Slice(1, 1, words).Reshape(-1))
+	},
+	"RNN, zeros by hand": func(r *rows) nn.T {
+		x, h := r.text(), r.tape.Input(r.filled(0, 8))
+		for i := range words {
+			h = x.Slice(1, i, i+1).Reshape(r.n, 8).Add(r.B.Forward(h).Slice(1, 0, 8)).Tanh()
+		}
+		return ce(r.C.Forward(h), r.y)
+	},
+	"RNN, learned start": func(r *rows) nn.T {
+		x, h := r.text(), r.tape.Use(r.Bias).Broadcast(r.n, 8)
+		for i := range words {
+			h = x.Slice(1, i, i+1).Reshape(-1, 8).Add(r.B.Forward(h).Slice(1, 0, 8)).Tanh()
+		}
+		return ce(r.C.Forward(h), r.y)
+	},
+	"RNN, time-major": func(r *rows) nn.T {
+		x, h := r.text().Transpose(0, 1), r.tape.Zeros(tensor.Float64, 1, r.n, 8)
+		var all []nn.T
+		for i := range words {
+			h = x.Slice(0, i, i+1).Add(r.B.Forward(h).Slice(-1, 0, 8)).Tanh()
+			all = append(all, h)
+		}
+		return ce(r.C.Forward(tensor.Concat(0, all...)).Transpose(0, 1), clip(r.ids))
+	},
+	"RNN, losses of steps": func(r *rows) nn.T {
+		x, y, h := r.text(), clip(r.ids), r.tape.Zeros(tensor.Float64, r.n, 8)
+		loss := r.tape.Zeros(tensor.Float64)
+		for i := range words {
+			h = x.Slice(1, i, i+1).Reshape(-1, 8).Add(h).Tanh()
+			loss = loss.Add(ce(r.C.Forward(h), y.Slice(1, i, i+1).Reshape(-1)))
+		}
+		return loss.Scale(1.0 / words)
+	},
+	"attention": func(r *rows) nn.T { return ce(r.C.Forward(attend(r, r.text(), 2)), clip(r.ids)) },
+	"positions": func(r *rows) nn.T {
+		at := r.At.Forward(r.tape.Arange(tensor.Int64, 0, words, 1))
+		return ce(r.C.Forward(r.text().Add(at)), clip(r.ids))
+	},
+	"GroupNorm by hand": func(r *rows) nn.T {
+		x := r.hidden().Reshape(-1, 2, 4)
+		x = x.Sub(x.Mean(2).Reshape(-1, 2, 1))
+		x = x.Div(x.Square().Mean(2).Affine(1, 1e-5).Sqrt().Reshape(-1, 2, 1)).Reshape(-1, 8)
+		return ce(r.C.Forward(x.Mul(r.tape.Use(r.Gain)).Add(r.tape.Use(r.Bias))), r.y)
+	},
+	"image, channels last": func(r *rows) nn.T {
+		x := r.tape.Input(r.x.Reshape(r.n, 3, 4, 1).Permute(0, 3, 1, 2))
+		return ce(r.C.Forward(r.Conv.Forward(x).Permute(0, 2, 3, 1).Reshape(-1, 24).Slice(1, 0, 8)), r.y)
+	},
+	"statistics of channels": func(r *rows) nn.T {
+		x := r.Conv.Forward(r.in().Reshape(-1, 1, 3, 4)).Reshape(-1, 2, 12)
+		mean := x.Mean(2)
+		std := x.Sub(mean.Reshape(-1, 2, 1)).Square().Mean(-1).Affine(1, 1e-3).Sqrt()
+		return ce(r.C.Forward(tensor.Concat(1, mean, std, mean, std)), r.y)
+	},
+	"by MatMul": func(r *rows) nn.T { return ce(tensor.MatMul(r.hidden(), r.tape.Use(r.C.W), false, true), r.y) },
+	"two losses": func(r *rows) nn.T {
+		h := r.hidden()
+		return ce(r.C.Forward(h), r.y).Add(nn.MSE(r.D.Forward(h), r.w).Scale(0.3))
+	},
+	"mixup": func(r *rows) nn.T {
+		l, q := r.tape.Input(r.w).Sigmoid(), tensor.OneHot(r.tape.Input(r.y), 5, tensor.Float64)
+		p := r.in().Scale(0.3).Mul(l).Add(r.in().Mul(l.Affine(-1, 1)))
+		return ce(r.C.Forward(r.A.Forward(p)), q.Mul(l).Add(l.Affine(-1, 1).Scale(0.2)))
+	},
+	"metrics": func(r *rows) nn.T {
+		logits, y := r.C.Forward(r.hidden()), r.tape.Input(r.y)
+		hits := logits.ArgMax(1).Eq(y).Cast(tensor.Float64).Mean().Item()
+		_, top := logits.Detach().TopK(2)
+		hits += top.Eq(y.Reshape(-1, 1)).Cast(tensor.Float64).Sum(1).Mean().Item() + nn.Hits(logits, r.y)
+		return ce(logits, r.y).Add(nn.GlobalMean(logits).Scale(hits * 0))
+	},
+	"policy gradient": func(r *rows) nn.T {
+		logp := r.C.Forward(r.hidden()).LogSoftmax()
+		picked := logp.Gather(1, r.tape.Input(r.y).Reshape(-1, 1)).Mul(r.tape.Input(r.w))
+		return nn.GlobalMean(picked.Neg()).Add(nn.GlobalMean(logp.Exp().Mul(logp).Sum(1)).Scale(0.01))
+	},
+	"VQ": func(r *rows) nn.T {
+		z, code := r.hidden(), r.tape.Use(r.Code)
+		d := z.Square().Sum(1).Reshape(-1, 1).Sub(tensor.MatMul(z, code, false, true).Scale(2)).Add(code.Square().Sum(1))
+		q := tensor.Embedding(code, d.Detach().Neg().ArgMax(1))
+		out := z.Add(q.Sub(z).Detach())
+		return nn.MSE(r.B.Forward(out), r.x).Add(nn.MSE(q, z.Detach())).Add(nn.MSE(z, q.Detach()).Scale(0.25))
+	},
+	"logits in chunks of rows": func(r *rows) nn.T {
+		h, loss := r.hidden(), r.tape.Zeros(tensor.Float64)
+		for lo := 0; lo == 0 || lo < r.n; lo += 2 {
+			hi := min(lo+2, r.n)
+			o := tensor.CrossEntropyOptions{Count: float64(r.total)}
+			loss = loss.Add(tensor.CrossEntropy(r.C.Forward(h.Slice(0, lo, hi)), r.y.Slice(0, lo, hi), o))
+		}
+		return loss
+	},
+	"Checkpoint of a loss": func(r *rows) nn.T {
+		return r.tape.Checkpoint(func(in ...nn.T) nn.T { return ce(r.C.Forward(in[0].Tanh()), r.y) }, r.hidden())
+	},
+	"Scope": func(r *rows) nn.T {
+		h := r.tape.Scope(func(in ...nn.T) nn.T { return attend(r, in[0], 4).Slice(1, 2, 5).Sum(1) }, r.text())
+		return ce(r.C.Forward(h), r.y)
+	},
+	"views in one batch, labels twice": func(r *rows) nn.T {
+		y := r.tape.Input(r.y)
+		return ce(r.C.Forward(r.A.Forward(tensor.Concat(0, r.in(), r.in().Scale(1.1)))), tensor.Concat(0, y, y))
+	},
+	"flat over time": func(r *rows) nn.T {
+		x := r.text().Permute(1, 0, 2).Reshape(-1, 8)
+		h := r.B.Forward(x).Slice(1, 0, 8).Tanh().Reshape(words, -1, 8).Mean(0)
+		return ce(r.C.Forward(h), r.y)
+	},
+	"two batches": func(r *rows) nn.T {
+		h, v := r.A.Forward(r.in()), r.A.Forward(r.tape.Input(r.twelve(1)))
+		return ce(r.C.Forward(h), r.y).Add(nn.GlobalMean(v.Square())).Add(nn.MSE(r.D.Forward(h), r.w))
+	},
+	"first half of the words": func(r *rows) nn.T {
+		return tensor.CrossEntropy(r.C.Forward(r.text().Slice(1, 0, 3)), clip(r.ids).Slice(1, 0, 3), tensor.CrossEntropyOptions{})
+	},
+	"groups": func(r *rows) nn.T {
+		s, n := r.D.Forward(r.A.Forward(r.tape.Input(r.twelve(2))).Tanh()).Reshape(-1, 2), 12/r.group.Size()
+		y := tensor.FromSlice(make([]int64, n/2), n/2).WithRows(r.group.Rows(n/2*r.group.Rank(), 6))
+		adv := s.Sub(s.Mean(1).Reshape(-1, 1))
+		return ce(s, y).Add(nn.GlobalMean(adv.Square())).Add(nn.GlobalMean(s.LogSoftmax().Slice(1, 0, 1)))
+	},
+}
+
+// twelve are rows of another batch, an equal number on each rank, in groups.
+func (r *rows) twelve(group int) tensor.Tensor {
+	n := 12 / r.group.Size()
+	x, lo := make([]float64, n*12), n*r.group.Rank()
+	for i := range x {
+		x[i] = math.Cos(float64(lo*12 + i))
+	}
+	at := r.group.Rows(lo, 12)
+	at.Group = group
+	return tensor.FromSlice(x, n, 12).WithRows(at)
+}
+
+func attend(r *rows, x nn.T, heads int) nn.T {
+	b, d := x.Dim(0), 8/heads
+	split := func(w *nn.Linear) nn.T {
+		return w.Forward(x).Slice(2, 0, 8).Reshape(b, words, heads, d).Permute(0, 2, 1, 3)
+	}
+	q, k, v := split(r.B), split(r.B).Scale(0.5), x.Reshape(b, words, heads, d).Permute(0, 2, 1, 3)
+	p := tensor.MatMul(q, k, false, true).Scale(1/math.Sqrt(float64(d))).SoftmaxCausal().Dropout(0.1, 2)
+	return tensor.MatMul(p, v, false, false).Permute(0, 2, 1, 3).Reshape(b, words, 8)
+}
+
+// clip makes labels of words.
+func clip(ids tensor.Tensor) tensor.Tensor {
+	x := append([]int64(nil), tensor.Data[int64](ids)...)
+	for i := range x {
+		x[i] %= 5
+	}
+	out := tensor.FromSlice(x, ids.Shape().Dims...)
+	if r := ids.Rows(); r.Stride != 0 {
+		out = out.WithRows(r)
+	}
+	return out
+}
+
+func trainRight(ranks int, loss func(r *rows) nn.T) (out []float64, err error) {
+	err = dist.Run(context.Background(), dist.Config{Ranks: ranks, Threads: 1}, func(_ context.Context, r *dist.Rank) error {
+		model := newParts()
+		params, err := ddp.Attach(r.World, model, ddp.Config{DType: tensor.Float64, AllowUnused: true})
+		if err != nil {
+			return err
+		}
+		opt, tape := optim.NewSGD(params, optim.SGDConfig{LR: 0.05}), tensor.NewTape(r.Device)
+		for step, total := range []int{7, 3, 2} {
+			tape.SetStep(step, 0)
+			b := model.split(tape, r.World, total, step)
+			if err := tensor.Try(func() { tape.Backward(loss(b)) }); err != nil {
+				return err
+			}
+			if err := opt.Step(); err != nil {
+				return err
+			}
+			tape.Reset()
+		}
+		if r.World.Rank() == 0 {
+			for _, p := range params {
+				out = append(out, tensor.Floats(p.Value)...)
+			}
+		}
+		return nil
+	})
+	return out, err
+}
+
+// Programs that a user of PyTorch would write, and that are right, run and compute on ranks what one rank does.
+func TestRightProgramsRun(t *testing.T) {
+	for name, loss := range right {
+		t.Run(name, func(t *testing.T) {
+			want, err := trainRight(1, loss)
+			require.NoError(t, err)
+			for _, ranks := range []int{2, 3} {
+				got, err := trainRight(ranks, loss)
+				require.NoError(t, err, ranks)
+				require.InDeltaSlice(t, want, got, 1e-9, ranks)
+			}
+		})
+	}
+}
