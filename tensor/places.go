@@ -383,7 +383,7 @@ func uniform(h *header) bool {
 func (t *Tape) failHeld(op string, in []*header, i int, axes Axes, n int, what string) {
 	h := in[i]
 	same := axes &^ (h.ty.On(Varying) | h.ty.On(Own) | h.ty.On(Cut) | h.ty.On(Partial))
-	if same == 0 || uniform(h) {
+	if same == 0 || !h.needs && uniform(h) {
 		return
 	}
 	e := &TypeError{Axis: same.First(), Clash: ClashHeld, Have: h.ty.At(same.First()), Want: Varying}

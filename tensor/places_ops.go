@@ -213,6 +213,29 @@ func keepDims(s layout.Spot, d int) layout.Spot {
 	return layout.NewSpot(low|(s.Dims()&^low)<<1, s.Mode(), s.Outer())
 }
 
+// compared sets the types of a loss of x whose targets y may be flattened. With classes, x has one dimension more, of classes.
+func (t *Tape) compared(op string, out, x, y *header, classes bool) {
+	if !t.typing() || x.at.Of == 0 {
+		return
+	}
+	a, bt := t.operand(x), t.batchAt(x.at)
+	if classes {
+		last := int(x.rank) - 1
+		p, rows, seq, _ := x.at.Reduce(1<<last, int(x.rank))
+		if a.Place, a.Dims = p, x.dims[:last]; rows.Some || seq.Some {
+			t.own(op, out, bt, rows.Some, seq.Some, "which is not linear, along this rank's rows")
+		}
+	}
+	if y.at.Of == 0 {
+		return
+	}
+	b := t.operand(y)
+	b.Place, b.Dims = y.at.Reshape(b.Dims, a.Dims, b.Batch), a.Dims
+	if _, rows, seq := layout.Meet(&a, &b, len(a.Dims)); !rows || !seq {
+		t.own(op, out, bt, !rows, !seq, "where other rows of this rank meet")
+	}
+}
+
 // Zeros returns zeros on the tape. Nothing counts twice if they are added to partial sums, or if rows are added up in them.
 func (t *Tape) Zeros(dtype DType, dims ...int) Tensor {
 	h := t.newTensor(dtype, dims...)
