@@ -295,6 +295,9 @@ func (t *Tape) contract(op string, out, a, b *header, ta, tb bool) {
 	turned(&x, &dims[0], ta)
 	turned(&y, &dims[1], tb)
 	p, rows, seq := layout.Contract(&x, &y, int(out.rank))
+	if parts := x.Place.Cut() >> (len(x.Dims) - 1) & (y.Place.Cut() >> (len(y.Dims) - 2)) & 1; parts != 0 && p.Cut() == 0 {
+		out.ty = out.ty.With(a.ty.On(Cut)&b.ty.On(Cut), Partial)
+	}
 	if out.at = p; x.Batch == nil && y.Batch == nil {
 		out.at = layout.Constant(0, 0).WithCut(p.Cut())
 		return

@@ -2,6 +2,7 @@ package tensor
 
 import (
 	"math/bits"
+	"slices"
 
 	"github.com/ringo-ml/ringo/internal/kernel"
 	"github.com/ringo-ml/ringo/layout"
@@ -111,12 +112,21 @@ func (t *Tape) joined(out *header, in []*header, d int) {
 	if union {
 		out.at.Of = t.know(layout.Union(list[:len(in)]))
 	}
-	if along := (p.Rows().Dims()|p.Seq().Dims())>>d&1 != 0; !along {
+	inRows, inSeq := p.Rows().Dims()>>d&1 != 0, p.Seq().Dims()>>d&1 != 0
+	if !inRows && !inSeq {
 		t.mustNotHold("concat", out, in)
+	} else if slices.ContainsFunc(in, out.sameOnAll) {
+		t.own("concat", out, t.batchAt(out.at), inRows, inSeq, "of rows and a tensor that all ranks have, which counts once for each")
 	}
 	if !rows || !seq {
 		t.own("concat", out, t.batchAt(out.at), !rows, !seq, "of other rows of this rank")
 	}
+}
+
+// sameOnAll reports whether h has a gradient, and is the same on ranks along an axis on which x differs.
+func (x *header) sameOnAll(h *header) bool {
+	v := x.ty.On(Varying)
+	return h.needs && h.at.Of == 0 && h.ty.On(Varying)&v != v
 }
 
 // picked sets the place of elements that idx picks along dimension d of x.
