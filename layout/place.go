@@ -78,7 +78,7 @@ func (p Place) Reshape(from, to []int, b *Batch) Place {
 	if p.cut != 0 {
 		p.cut = NewSpot(p.cut, Loose, 0).reshape(from, to, 0).Dims()
 	}
-	return p.With(p.Rows().reshape(from, to, b.N), p.Seq().reshape(from, to, b.Positions))
+	return p.With(p.Rows().reshapeRows(from, to, b.N), p.Seq().reshape(from, to, b.Positions))
 }
 
 // Grouped returns p after a Reshape of the rows into [groups, b.Group], with the groups as its rows: the dimension of the group is like a

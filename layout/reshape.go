@@ -14,11 +14,6 @@ func (s Spot) reshape(from, to []int, n int) Spot {
 		return Spot{}
 	}
 	first, last := s.first(), s.last()
-	if n == 1 && s.Mode() == Exact && from[first] != 1 { // [time·rows, features] to [time, rows, features]
-		if d := whole(to, product(from[:first])*s.Outer(), 1); d > 0 && d < len(to)-1 {
-			return NewSpot(1<<d, Exact, 1)
-		}
-	}
 	if len(to) > last && slices.Equal(from[:last+1], to[:last+1]) {
 		return s
 	}
@@ -42,6 +37,16 @@ func (s Spot) reshape(from, to []int, n int) Spot {
 		}
 	}
 	return s.mixed(dims, opReshape, to...)
+}
+
+// reshapeRows is reshape of rows. [time·rows, features] becomes [time, rows, features] also if there is one row.
+func (s Spot) reshapeRows(from, to []int, n int) Spot {
+	if n == 1 && s.Dims() != 0 && s.Mode() == Exact && from[s.first()] != 1 {
+		if d := whole(to, product(from[:s.first()])*s.Outer(), 1); d > 0 && d < len(to)-1 {
+			return NewSpot(1<<d, Exact, 1)
+		}
+	}
+	return s.reshape(from, to, n)
 }
 
 // digit returns where a digit of n steps is, with so many steps to the left. In the first dimension that it touches, and those up to the

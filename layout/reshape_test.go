@@ -163,7 +163,7 @@ func TestOneRowReshaped(t *testing.T) {
 // One row of [time·rows, features] is in the middle of [time, rows, features].
 func TestOneRowOfManyTimes(t *testing.T) {
 	x := NewSpot(2, Exact, 1).reshape([]int{5, 1, 8}, []int{5, 8}, 1)
-	if got := x.reshape([]int{5, 8}, []int{5, 1, 8}, 1); got != NewSpot(2, Exact, 1) {
+	if got := x.reshapeRows([]int{5, 8}, []int{5, 1, 8}, 1); got != NewSpot(2, Exact, 1) {
 		t.Error(got)
 	}
 }

@@ -107,6 +107,7 @@ func (t *Tape) crossEntropyRows(x, y *header, smoothing float64, ignore int64) T
 	t.crossEntropy(loss, lse, nil, x, y, smoothing, ignore, 1)
 	n := t.rec(OpCrossEntropyRows, loss, x, y)
 	if t.typing() {
+		t.compared("cross_entropy", loss, x, y, true)
 		t.notAlong("cross_entropy", loss, x, int(x.rank)-1, true)
 		if lead := *x; lead.rank-1 != y.rank {
 			lead.rank, lead.at = lead.rank-1, loss.at

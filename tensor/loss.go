@@ -86,6 +86,7 @@ func CrossEntropy(logits, labels Tensor, o CrossEntropyOptions) Tensor {
 	}
 	out, lse, rows := t.newTensor(st), t.newTensor(st, y.n), t.newTensor(st, y.n)
 	n := t.rec(OpCrossEntropy, out, x, y)
+	t.compared("cross_entropy", out, x, y, true)
 	t.lossType(out, x)
 	if n != nil {
 		n.aux[0], n.aux[1] = lse, known
@@ -221,6 +222,7 @@ func pointLoss(op Op, x, y Tensor) Tensor {
 	count := float64(t.globalCount(op.String(), a, a))
 	out := t.meanLoss(each, count)
 	n := t.rec(op, out, a, b)
+	t.compared(op.String(), out, a, b, false)
 	t.lossType(out, a)
 	if n != nil {
 		n.F[0] = count

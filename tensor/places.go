@@ -294,6 +294,9 @@ func (t *Tape) contract(op string, out, a, b *header, ta, tb bool) {
 	turned(&x, &t.turned[0], ta)
 	turned(&y, &t.turned[1], tb)
 	p, rows, seq := layout.Contract(&x, &y, int(out.rank))
+	if parts := x.Place.Cut() >> (len(x.Dims) - 1) & (y.Place.Cut() >> (len(y.Dims) - 2)) & 1; parts != 0 && p.Cut() == 0 {
+		out.ty = out.ty.With(a.ty.On(Cut)&b.ty.On(Cut), Partial)
+	}
 	if out.at = p; x.Batch == nil && y.Batch == nil {
 		m := uint8(1) << (a.rank - 2)
 		flat := uint8(0)
@@ -408,7 +411,7 @@ func uniform(h *header, d int) bool {
 func (t *Tape) failHeld(op string, in []*header, i, d int, axes Axes, n int, what string) {
 	h := in[i]
 	same := axes &^ (h.ty.On(Varying) | h.ty.On(Own) | h.ty.On(Cut) | h.ty.On(Partial))
-	if same == 0 || uniform(h, d) {
+	if same == 0 || !h.needs && uniform(h, d) {
 		return
 	}
 	e := &TypeError{Axis: same.First(), Clash: ClashHeld, Have: h.ty.At(same.First()), Want: Varying}

@@ -2,6 +2,7 @@ package tensor
 
 import (
 	"math/bits"
+	"slices"
 
 	"github.com/ringo-ml/ringo/internal/kernel"
 	"github.com/ringo-ml/ringo/layout"
@@ -111,12 +112,21 @@ func (t *Tape) joined(out *header, in []*header, d int) {
 	if union {
 		out.at.Of = t.know(layout.Union(list[:len(in)]))
 	}
-	if along := (p.Rows().Dims()|p.Seq().Dims())>>d&1 != 0; !along {
+	inRows, inSeq := p.Rows().Dims()>>d&1 != 0, p.Seq().Dims()>>d&1 != 0
+	if !inRows && !inSeq {
 		t.mustNotHold("concat", out, in)
+	} else if slices.ContainsFunc(in, out.sameOnAll) {
+		t.own("concat", out, t.batchAt(out.at), inRows, inSeq, "of rows and a tensor that all ranks have, which counts once for each")
 	}
 	if !rows || !seq {
 		t.own("concat", out, t.batchAt(out.at), !rows, !seq, "of other rows of this rank")
 	}
+}
+
+// sameOnAll reports whether h has a gradient, and is the same on ranks along an axis on which x differs.
+func (x *header) sameOnAll(h *header) bool {
+	v := x.ty.On(Varying)
+	return h.needs && h.at.Of == 0 && h.ty.On(Varying)&v != v
 }
 
 // picked sets the place of elements that idx picks along dimension d of x.
@@ -211,6 +221,34 @@ func (t *Tape) scattered(out, x, idx, src *header, d int) {
 func keepDims(s layout.Spot, d int) layout.Spot {
 	low := s.Dims() & (1<<d - 1)
 	return layout.NewSpot(low|(s.Dims()&^low)<<1, s.Mode(), s.Outer())
+}
+
+// compared sets the types of a loss of x whose targets y may be flattened. With classes, x has one dimension more, of classes.
+func (t *Tape) compared(op string, out, x, y *header, classes bool) {
+	if !t.typing() || x.at.Of == 0 {
+		return
+	}
+	a, bt := t.operand(x), t.batchAt(x.at)
+	if classes {
+		last := int(x.rank) - 1
+		p, rows, seq, _ := x.at.Reduce(1<<last, int(x.rank))
+		if a.Place, a.Dims = p, x.dims[:last]; rows.Some || seq.Some {
+			t.own(op, out, bt, rows.Some, seq.Some, "which is not linear, along this rank's rows")
+		}
+	}
+	if y.at.Of == 0 || bt.N < 2 || bt.Positions == 1 { // after a Reshape, a dimension of one element may be any
+		return
+	}
+	b := t.operand(y)
+	if s := a.Place.Rows(); s.Mode() == layout.Portion { // checkTarget has compared it with targets that say which rows they are
+		if r := b.Batch; r.First == bt.First+s.Outer()*bt.Stride && r.Total == bt.Total && r.N < bt.N {
+			return
+		}
+	}
+	b.Place, b.Dims = y.at.Reshape(b.Dims, a.Dims, b.Batch), a.Dims
+	if _, rows, seq := layout.Meet(&a, &b, len(a.Dims)); !rows || !seq {
+		t.own(op, out, bt, !rows, !seq, "where other rows of this rank meet")
+	}
 }
 
 // Zeros returns zeros on the tape. Nothing counts twice if they are added to partial sums, or if rows are added up in them.

@@ -175,13 +175,18 @@ func (x Tensor) TopK(k int) (values, indices Tensor) {
 	dims[in.rank-1] = k
 	idx := t.newTensor(Int64, dims[:in.rank]...)
 	idx.ty = in.ty
+	t.notAlong("top_k", idx, in, int(in.rank)-1, false)
 	if idx.n > 0 {
 		a := t.byRow(OpTopK, cols, in.dtype, []*header{idx}, []*header{in})
 		a.Dim[2] = k
 		t.Launch()
 	}
 	indices = idx.tensor()
-	return in.tensor().Gather(-1, indices), indices
+	values = in.tensor().Gather(-1, indices)
+	if t.typing() {
+		t.notAlong("top_k", values.h, in, int(in.rank)-1, false)
+	}
+	return values, indices
 }
 
 func selectVJP(t *Tape, n *Node, _ uint8) {

@@ -61,6 +61,9 @@ func (h *header) rowsOf() Rows {
 // noteRows makes the rows of an input those of the step, and gives it its place.
 func (t *Tape) noteRows(in, h *header) {
 	t.told.over |= h.ty.Differ()
+	if h.tape != nil && h.ty.On(Own) != 0 && t.ownWhy == "" {
+		t.ownWhy = h.tape.ownWhy
+	}
 	switch {
 	case h.rows != nil:
 		t.takeRows(h)
@@ -79,6 +82,8 @@ func (t *Tape) noteRows(in, h *header) {
 		in.at = h.at
 	case !h.dtype.IsFloat():
 		in.at = layout.Constant(0, memoryID(h))
+	case t.recording() && uniform(h, -1):
+		in.at = layout.Constant(layout.Repeated, 0)
 	default:
 		in.at = place{}
 	}
@@ -196,7 +201,7 @@ func (t *Tape) globalCount(op string, h, x *header) int {
 		}
 		if t.recording() {
 			fail(op, these(x), "has not all rows of the batch (%v), or not an equal number of elements of each: a mean over something else is a "+
-				"Sum, scaled by a count of its own", *b)
+				"Sum, scaled by a count of its own%s", *b, x.madeOf())
 		}
 	}
 	b := batchOf(t.rows, h)

@@ -123,6 +123,14 @@ func (t *Tape) failTypes(op string, in []*header, err error) {
 	failWith(op, in, err)
 }
 
+// madeOf says where what is this rank's own came from, if h is.
+func (h *header) madeOf() string {
+	if h.ty.On(Own) == 0 || h.tape.ownWhy == "" {
+		return ""
+	}
+	return "; it came from " + h.tape.ownWhy
+}
+
 // which returns the name of the first input of kind k.
 func which(in []*header, axis int, k Kind) string {
 	for i, h := range in {

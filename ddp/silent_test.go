@@ -1,0 +1,192 @@
+package ddp_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/ringo-ml/ringo/ddp"
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/autograd"
+	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// program is a step of a small model on 4 of 8 rows, whose gradients would differ from one rank's.
+type program struct {
+	rank  *dist.Rank
+	tape  *tensor.Tape
+	model *nn.Linear
+	x     nn.T // [4, 3]
+	z     nn.T // the model's output [4, 2]
+}
+
+// host returns a constant that the host made of this rank's rows: it differs between ranks.
+func (p *program) host(dims ...int) nn.T { return p.tape.Input(p.bare(dims...)) }
+
+func (p *program) bare(dims ...int) nn.T {
+	x := tensor.New(p.rank.Device, tensor.Float32, dims...)
+	for i := range tensor.Data[float32](x) {
+		tensor.Data[float32](x)[i] = float32(i%5+p.rank.World.Rank()) + 1
+	}
+	return x
+}
+
+func (p *program) rows(total, n int) tensor.Rows {
+	return p.rank.World.Rows(n*p.rank.World.Rank(), total)
+}
+
+func (p *program) ids(dims ...int) nn.T {
+	x := tensor.New(p.rank.Device, tensor.Int64, dims...)
+	for i := range tensor.Data[int64](x) {
+		tensor.Data[int64](x)[i] = int64(i+p.rank.World.Rank()) % 2
+	}
+	return p.tape.Input(x)
+}
+
+func sum2(x, _ nn.T) nn.T { return x.Square().Sum() }
+
+func global(x nn.T) nn.T { return tensor.GlobalMean(x) }
+
+// frozen runs the model on a NoGrad tape, as a teacher or an encoder.
+func (p *program) frozen(fn func(z nn.T) nn.T) nn.T {
+	tape := tensor.NewTape(p.rank.Device, tensor.NoGrad())
+	return p.tape.Input(fn(p.model.Forward(tape.Input(p.bare(4, 3).WithRows(p.rows(8, 4))))))
+}
+
+const heldByHost, from = "if it belongs to them, it needs their place, x = x.WithRows(batch.X.Rows())", "it came from "
+
+// silent are programs that one rank trains right, and that two would train wrong without an error.
+var silent = map[string]struct {
+	want string
+	of   []func(p *program) nn.T
+}{
+	"constants of rows that the host made": {heldByHost, []func(p *program) nn.T{
+		func(p *program) nn.T { return global(p.z.Mul(p.host(4, 1))) },                                   // weights of samples
+		func(p *program) nn.T { return global(p.z.LogSoftmax().Mul(p.host(4, 2))) },                      // advantages
+		func(p *program) nn.T { return global(p.z.Sub(p.host(4, 2)).Square()) },                          // targets
+		func(p *program) nn.T { return global(p.model.Forward(p.x.Add(p.host(4, 3))).Square()) },         // noise
+		func(p *program) nn.T { return global(tensor.Concat(1, p.z, p.host(4, 1)).Square()) },            // a feature
+		func(p *program) nn.T { return tensor.MatMul(p.host(1, 4), p.z, false, false).Sum() },            // weighted sum
+		func(p *program) nn.T { return global(p.z.Permute(1, 0).Mul(p.host(4))) },                        // another layout
+		func(p *program) nn.T { return global(tensor.Where(p.host(4, 1).Gt(p.host()), p.z, p.z.Neg())) }, // a mask
+		func(p *program) nn.T { return global(p.z.LogSoftmax().Gather(1, p.ids(4, 1))) },                 // actions
+	}},
+	"a mean over this rank's rows": {"GlobalMean", []func(p *program) nn.T{
+		func(p *program) nn.T { return p.z.Square().Mean() },
+		func(p *program) nn.T { return p.z.Sub(p.z.Mean(0)).Square().Sum() },
+		func(p *program) nn.T { return p.z.Square().Sum(1).Mean(0) },
+		func(p *program) nn.T { return p.z.Reshape(8).Mean() },
+	}},
+	"max, sort and top k over rows": {from, []func(p *program) nn.T{
+		func(p *program) nn.T { return sum2(p.z.Max(0)) },
+		func(p *program) nn.T { return sum2(p.z.Sort(0, true)) },
+		func(p *program) nn.T { return sum2(p.z.Sum(1).TopK(2)) },
+		func(p *program) nn.T { return sum2(p.z.Reshape(8).Min(0)) },
+		func(p *program) nn.T { return p.z.CumSum(0).Square().Sum() },
+		func(p *program) nn.T { return p.z.Permute(1, 0).LogSumExp().Sum() },
+		func(p *program) nn.T { return p.z.Permute(1, 0).Softmax().Square().Sum() },
+	}},
+	"contrastive losses of this rank's rows": {from, []func(p *program) nn.T{
+		func(p *program) nn.T { return tensor.CrossEntropy(scores(p.z), p.ids(4), tensor.CrossEntropyOptions{}) },
+		func(p *program) nn.T { return scores(p.z).LogSoftmax().Sum() },
+		func(p *program) nn.T { return global(scores(p.z).Sigmoid()) },
+		func(p *program) nn.T { return p.z.Reshape(4, 1, 2).Sub(p.z.Reshape(1, 4, 2)).Square().Sum() },
+	}},
+	"pairs of this rank's rows": {from, []func(p *program) nn.T{
+		func(p *program) nn.T { return global(p.z.Mul(rolled(p.z))) },
+		func(p *program) nn.T { return global(p.model.Forward(p.x.Add(rolled(p.x)))) }, // mixup
+		func(p *program) nn.T { return tensor.MSE(p.z, rolled(p.z).Detach()) },
+		func(p *program) nn.T { return p.z.Slice(0, 0, 2).Sub(p.z.Slice(0, 2, 4)).ReLU().Sum() },
+		func(p *program) nn.T { return p.z.Add(tensor.Embedding(p.z, p.ids(4))).Square().Sum() },
+		func(p *program) nn.T { return global(tensor.Concat(1, p.z, rolled(p.z)).Square()) },
+	}},
+	"sums over rows in what is not linear": {"autograd.Sum", []func(p *program) nn.T{
+		func(p *program) nn.T { return global(p.z.Sub(p.z.Sum(0).Scale(0.25).Detach())) },
+		func(p *program) nn.T { return tensor.MatMul(p.z, p.z, true, false).Square().Sum() }, // Barlow twins
+		func(p *program) nn.T { return p.z.Sum(0).Square().Sum() },
+		func(p *program) nn.T { return p.z.Reshape(8).Sum(0).Exp() },
+		func(p *program) nn.T { return p.z.Square().Sum().Sqrt() },
+		func(p *program) nn.T { return tensor.MatMul(p.z.Permute(1, 0), p.z, false, false).Log().Sum() },
+		func(p *program) nn.T { return global(p.z.Div(p.z.Abs().Sum())) },
+	}},
+	"groups of rows by Reshape": {"Rows.Group", []func(p *program) nn.T{
+		func(p *program) nn.T { return p.z.Reshape(2, 2, 2).Mean(1).Square().Sum() },
+		func(p *program) nn.T { return p.z.Reshape(2, 4).Sum(1).Square().Sum() },
+		func(p *program) nn.T {
+			g := p.z.Reshape(2, 2, 2)
+			return g.Sub(g.Mean(1).Reshape(2, 1, 2)).Square().Sum()
+		},
+	}},
+	"features of a frozen model": {from, []func(p *program) nn.T{
+		func(p *program) nn.T { return global(p.z.Sub(p.frozen(func(z nn.T) nn.T { return z.Mean(0) }))) },
+		func(p *program) nn.T {
+			return global(p.z.Mul(p.frozen(func(z nn.T) nn.T { return z.Permute(1, 0).Softmax().Permute(1, 0) })))
+		},
+		func(p *program) nn.T { return global(p.z.Mul(p.frozen(rolled))) },
+		func(p *program) nn.T {
+			return global(p.z.Mul(p.frozen(func(z nn.T) nn.T { v, _ := z.Max(0); return v })))
+		},
+	}},
+	"a mean over some of the rows": {"scaled by a count of its own", []func(p *program) nn.T{
+		func(p *program) nn.T { return global(p.z.Slice(0, 1, 3)) },
+		func(p *program) nn.T { return global(tensor.Embedding(p.z, p.ids(3))) },
+		func(p *program) nn.T { return tensor.MSE(p.z.Slice(0, 0, 2), p.host(2, 2)) },
+		func(p *program) nn.T {
+			return tensor.CrossEntropy(p.z.Slice(0, 2, 4), p.ids(2), tensor.CrossEntropyOptions{})
+		},
+	}},
+	"rows that the input does not tell": {"Does the input lack its Rows?", []func(p *program) nn.T{
+		func(p *program) nn.T { return global(p.model.Forward(p.host(4, 3))) },
+		func(p *program) nn.T { return p.model.Forward(p.host(4, 3)).Square().Mean() },
+		func(p *program) nn.T { return p.model.Forward(p.host(2, 3)).Sum() },
+		func(p *program) nn.T {
+			p.tape.Input(p.bare(4, 3).WithRows(p.rows(8, 4)))
+			return global(p.model.Forward(p.host(4, 3)))
+		},
+	}},
+	"nothing": {"", []func(p *program) nn.T{
+		func(p *program) nn.T { return global(p.z.Mul(p.tape.Input(p.bare(4, 1).WithRows(p.rows(8, 4))))) },
+		func(p *program) nn.T { return tensor.MSE(p.z, p.frozen(nn.T.Tanh)) },
+		func(p *program) nn.T { // the right Barlow twins
+			all := p.tape.Apply(&autograd.Sum{Group: p.rank.World}, tensor.MatMul(p.z, p.z, true, false))
+			return tensor.AsPart(all.Square().Sum(), 1)
+		},
+	}},
+}
+
+func TestSilentPrograms(t *testing.T) {
+	for name, c := range silent {
+		t.Run(name, func(t *testing.T) {
+			for i, of := range c.of {
+				if err := tryProgram(of); c.want == "" {
+					assert.NoError(t, err, "case %d", i)
+				} else {
+					assert.ErrorContains(t, err, c.want, "case %d", i)
+				}
+			}
+		})
+	}
+}
+
+// scores are the products of each row with each row of this rank.
+func scores(z nn.T) nn.T { return tensor.MatMul(z, z, false, true) }
+
+// rolled returns each row of this rank in the place of the next.
+func rolled(z nn.T) nn.T { return tensor.Concat(0, z.Slice(0, 3, 4), z.Slice(0, 0, 3)) }
+
+// tryProgram runs the step on two ranks.
+func tryProgram(loss func(p *program) nn.T) error {
+	return dist.Run(context.Background(), dist.Config{Ranks: 2, Threads: 1}, func(_ context.Context, r *dist.Rank) error {
+		p := &program{rank: r, tape: tensor.NewTape(r.Device), model: nn.NewLinear(3, 2)}
+		if _, err := ddp.Attach(r.World, p.model, ddp.Config{}); err != nil {
+			return err
+		}
+		return tensor.Try(func() {
+			p.x = p.tape.Input(p.bare(4, 3).WithRows(p.rows(8, 4)))
+			p.z = p.model.Forward(p.x)
+			p.tape.Backward(loss(p))
+		})
+	})
+}

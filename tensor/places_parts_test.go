@@ -1,0 +1,138 @@
+package tensor
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/ringo-ml/ringo/layout"
+)
+
+// partTape returns a tape and [4, 3, 6], which has 3 of 6 positions of each sequence along axis 0.
+func partTape(t *testing.T) (tape *Tape, x Tensor, c func(dims ...int) Tensor) {
+	tape = NewTape(hostDevice)
+	t.Cleanup(tape.Close)
+	in := upward(4, 3, 6).WithRows(Rows{Stride: 1, Total: 4, Seq: Span{First: 3, Total: 6}, Over: 1, SeqOver: 1})
+	x = tape.Input(in).Mul(tape.Use(summedParam(6)))
+	return tape, x, func(dims ...int) Tensor { return tape.Input(upward(dims...)) }
+}
+
+// Ranks that have parts of each sequence.
+func TestPlacesOfPositions(t *testing.T) {
+	const held = "is the same on all ranks, but has an element for each of this rank's 3 positions"
+	var tape *Tape
+	var x Tensor
+	var c func(dims ...int) Tensor
+	attend := func(q Tensor, k Tensor) Tensor { return CrossAttention(q, k, k, 6, AttentionOptions{}) }
+	for i, k := range []struct {
+		want string // the kind, or words of the error
+		fn   func() Tensor
+	}{
+		{"varying", func() Tensor { return x.Add(OfPositions(c(3, 6), x)) }},
+		{"varying", func() Tensor { return x.Permute(1, 0, 2).Mul(OfPositions(c(3), x).Reshape(3, 1, 1)) }},
+		{"varying", func() Tensor { return x.Sum(0) }},
+		{"partial", func() Tensor { return x.Sum(1) }},
+		{"partial", func() Tensor { return MatMul(x.Reshape(12, 6), x.Reshape(12, 6), true, false) }},
+		{held, func() Tensor { return x.Add(c(3, 6)) }},
+		{held, func() Tensor { return x.Mul(c(4, 3, 1)) }},
+		{held, func() Tensor { return x.Permute(1, 0, 2).Mul(c(3, 1, 6)) }},
+		{held, func() Tensor { return x.Add(tape.Use(summedParam(3, 6))) }},
+		{held, func() Tensor { return MatMul(c(4, 1, 3), x, false, false) }},
+		{"this rank's own", func() Tensor { return x.CumSum(1) }},
+		{"this rank's own", func() Tensor { return first(x.Max(1)) }},
+		{"this rank's own", func() Tensor { return x.Mean(1) }},
+		{"this rank's own", func() Tensor { return x.Permute(0, 2, 1).Softmax() }},
+		{"this rank's own", func() Tensor { return x.Sub(Concat(1, x.Slice(1, 2, 3), x.Slice(1, 0, 2))) }},
+		{"this rank's own", func() Tensor { return x.Slice(1, 1, 3).Sub(x.Slice(1, 0, 2)) }},
+		{"this rank's own", func() Tensor { return MatMul(x, x, false, true) }},
+		{"this rank's own", func() Tensor { return Concat(1, tape.Use(summedParam(1, 6)).Broadcast(4, 1, 6), x) }},
+		{"has not all rows", func() Tensor { return GlobalMean(x.Slice(1, 1, 3)) }},
+		{"has not all rows", func() Tensor { return MSE(x.Slice(1, 0, 2), x.Slice(1, 1, 3)) }},
+		{"would see this rank's part of its sequence only", func() Tensor { return attend(x.Pad(1, 1, 0).Slice(1, 0, 3), x) }},
+	} {
+		tape, x, c = partTape(t)
+		got := ""
+		if err := Try(func() { got = k.fn().Types().At(0).String() }); err != nil {
+			got = err.Error()
+		}
+		assert.Contains(t, got, k.want, "case %d", i)
+	}
+	err := Try(func() { upward(2, 3).WithRows(Rows{Stride: 1, Total: 4, Seq: Span{Total: 6}, Over: 1}) })
+	assert.ErrorContains(t, err, "set SeqOver")
+}
+
+// Parts of features.
+func TestPlacesOfParts(t *testing.T) {
+	tape := NewTape(hostDevice)
+	t.Cleanup(tape.Close)
+	w := NewParam(Constant(1), 6, 4) // 3 of 6 outputs
+	w.Place(layout.Axis{Axes: 2, Ranks: 2}, layout.Division{})
+	w.Make(hostDevice, Float64, 1)
+	w.SumOver(1)
+	for i, k := range []struct {
+		want string // the kind on axis 1, or words of the error
+		fn   func(x Tensor) Tensor
+	}{
+		{"cut", func(x Tensor) Tensor { return x.ReLU() }},
+		{"cut", func(x Tensor) Tensor { return x.Sum(0) }},
+		{"cut", func(x Tensor) Tensor { return x.CumSum(0) }},
+		{"cut", func(x Tensor) Tensor { return x.Permute(1, 0).Softmax() }},
+		{"cut", func(x Tensor) Tensor { return x.Permute(1, 0).LogSumExp() }},
+		{"partial", func(x Tensor) Tensor { return x.Sum(1) }},
+		{"partial", func(x Tensor) Tensor { return x.Permute(1, 0).Sum(0) }},
+		{"partial", func(x Tensor) Tensor { return MatMul(x, x, false, true) }},
+		{"cut", func(x Tensor) Tensor { return MatMul(x, x, true, false) }},
+		{"is a partial sum", func(x Tensor) Tensor { return MatMul(x, x, false, true).Softmax() }},
+		{"logsumexp float64[4,3]: axis 1", func(x Tensor) Tensor { return x.LogSumExp() }},
+		{"softmax float64[4,3]: axis 1", func(x Tensor) Tensor { return x.Softmax() }},
+		{"max float64[4,3]: axis 1", func(x Tensor) Tensor { return first(x.Max(1)) }},
+		{"top_k float64[4,3]: axis 1", func(x Tensor) Tensor { return first(x.TopK(2)) }},
+		{"sort float64[4,3]: axis 1", func(x Tensor) Tensor { return first(x.Sort(1, true)) }},
+		{"cumsum float64[4,3]: axis 1", func(x Tensor) Tensor { return x.CumSum(1) }},
+		{"this rank's own", func(x Tensor) Tensor { return x.Mean(1) }},
+		{"axis 1", func(x Tensor) Tensor { return GlobalMean(x) }},
+		{"rms_norm float64[4,3]", func(x Tensor) Tensor { return RMSNorm(x, Tensor{}, 1e-5) }},
+		{"is a partial sum", func(x Tensor) Tensor { return x.Exp().Sum(1).Log() }},
+	} {
+		x := Linear(tape.Input(upward(4, 4).WithRows(half)), tape.Use(w), Tensor{})
+		got := ""
+		if err := Try(func() { got = k.fn(x).Types().At(1).String() }); err != nil {
+			got = err.Error()
+		}
+		assert.Contains(t, got, k.want, "case %d", i)
+	}
+}
+
+// The last input does not decide for all, and a NoGrad tape keeps what it knows.
+func TestPlacesOfBatches(t *testing.T) {
+	tape, x, c := batchTape(t)
+	y := tape.Input(upward(2, 6).WithRows(Rows{Stride: 1, Total: 6, Over: 1}))
+	plain := c(4, 6)
+	for i, want := range []int{48, 36, 8, 96, 84} {
+		got := GlobalCount([]Tensor{x, y, x.Sum(1), Concat(0, x, x), Concat(0, x, y)}[i])
+		assert.Equal(t, want, got, "case %d", i)
+	}
+	assert.Equal(t, "partial", placeOf(x.Sum(0)), "after another input")
+	tape.Input(upward(4, 6).WithRows(Rows{Stride: 1, Total: 4}))
+	assert.Equal(t, "partial", placeOf(MatMul(x, x, true, false)), "after an input that all ranks have")
+	assert.Equal(t, 48, GlobalCount(x))
+	assert.ErrorContains(t, Try(func() { x.Add(plain) }), "has an element for each of this rank's 4 rows")
+
+	quiet := NewTape(hostDevice, NoGrad())
+	t.Cleanup(quiet.Close)
+	in := quiet.Input(upward(4, 6).WithRows(half))
+	other := NewTape(hostDevice)
+	t.Cleanup(other.Close)
+	f := other.Input(in.Scale(2).ReLU())
+	assert.Equal(t, []any{"varying 1", 48}, []any{placeOf(f), GlobalCount(f)})
+	assert.Equal(t, "partial", placeOf(other.Input(MatMul(in, in, true, false))))
+	assert.Equal(t, "this rank's own", placeOf(other.Input(in.Sub(in.Mean(0)))))
+	assert.Equal(t, "this rank's own", placeOf(other.Input(first(in.Max(0)))))
+	assert.ErrorContains(t, Try(func() { f.Mul(other.Input(upward(4, 1))) }), "has an element for each of this rank's 4 rows")
+
+	groups := other.Input(upward(4, 6).WithRows(Rows{Stride: 1, Total: 8, Over: 1, Group: 2})).Reshape(2, 2, 6)
+	assert.Equal(t, []any{"varying 1", 24}, []any{placeOf(groups.Mean(1)), GlobalCount(groups.Mean(1))})
+	assert.Equal(t, "varying 1", placeOf(first(groups.Max(1))))
+	assert.Equal(t, "this rank's own", placeOf(first(groups.Max(0))))
+	assert.ErrorContains(t, Try(func() { groups.Mul(other.Input(upward(2, 2, 1))) }), "has an element for each of this rank's 2 rows")
+}

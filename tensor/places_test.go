@@ -1,0 +1,261 @@
+package tensor
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/ringo-ml/ringo/layout"
+)
+
+// half is 4 of 8 rows on ranks along axis 0.
+var half = Rows{Stride: 1, Total: 8, Over: 1}
+
+// upward returns 1, 2, 3, … on no tape.
+func upward(dims ...int) Tensor {
+	x := New(hostDevice, Float64, dims...)
+	for i := range Data[float64](x) {
+		Data[float64](x)[i] = float64(i + 1)
+	}
+	return x
+}
+
+// batchTape returns a tape and 4 of 8 rows of 6 features on it, and a function for constants.
+func batchTape(t *testing.T) (tape *Tape, x Tensor, c func(dims ...int) Tensor) {
+	tape = NewTape(hostDevice)
+	t.Cleanup(tape.Close)
+	return tape, tape.Input(upward(4, 6).WithRows(half)), func(dims ...int) Tensor { return tape.Input(upward(dims...)) }
+}
+
+// placeOf prints the kind on axis 0, and where the rows are if they are somewhere.
+func placeOf(x Tensor) string {
+	s := x.hdr().at.Rows()
+	kind := x.Types().At(0).String()
+	if s.Dims() == 0 || x.Types().At(0) == Own {
+		return kind
+	}
+	mode := [...]string{layout.Exact: "", layout.Portion: " portion", layout.Loose: " loose"}[s.Mode()]
+	if s.Mode() == layout.Exact && s.Outer() > 1 {
+		mode = fmt.Sprintf(" %d×", s.Outer())
+	}
+	return fmt.Sprintf("%s%s %b", kind, mode, s.Dims())
+}
+
+// summedParam returns a parameter of ones whose gradient is summed over axis 0.
+func summedParam(dims ...int) *Param {
+	p := ones(dims...)
+	p.SumOver(1)
+	return p
+}
+
+func first(x, _ Tensor) Tensor { return x }
+
+// env has what programs use.
+type env struct {
+	tape                     *Tape
+	x, cube, major, table, w Tensor // x is [4, 6], cube [4, 2, 3] and major [2, 4, 3]
+	c                        func(dims ...int) Tensor
+}
+
+func newEnv(t *testing.T) *env {
+	e := &env{}
+	e.tape, e.x, e.c = batchTape(t)
+	e.x = e.x.Mul(e.tape.Use(summedParam(6)))
+	e.table, e.w = e.tape.Use(summedParam(4, 6)).Scale(2), e.tape.Use(summedParam(6, 6))
+	e.cube = e.x.Reshape(4, 2, 3)
+	e.major = e.cube.Permute(1, 0, 2)
+	return e
+}
+
+func (e *env) zeros(n ...int) Tensor { return e.tape.Input(New(hostDevice, Int64, n...)) }
+func (e *env) ids(n ...int) Tensor {
+	return e.tape.Input(FromSlice([]int64{3, 1, 0, 2}, 4).Reshape(n...))
+}
+func (e *env) flags() Tensor    { return e.tape.Input(FromSlice([]bool{true, false, true, true}, 4, 1)) }
+func (e *env) positive() Tensor { return e.x.Gt(e.x.Scale(0)) }
+func (e *env) roll() Tensor     { return Concat(0, e.x.Slice(0, 3, 4), e.x.Slice(0, 0, 3)) }
+func (e *env) best() Tensor     { return e.x.Slice(1, 0, 4).ArgMax(1).Reshape(4, 1).Broadcast(4, 6) }
+func (e *env) scores() Tensor   { return MatMul(e.x, e.x, false, true) }
+
+// own are labels of other rows.
+func (e *env) own() Tensor {
+	y := e.tape.Input(New(hostDevice, Int64, 4).WithRows(half))
+	return Concat(0, y.Slice(0, 3, 4), y.Slice(0, 0, 3))
+}
+
+type placeCase struct {
+	want string
+	fn   func(e *env) Tensor
+}
+
+// placesOf has the kind of an operation's output and the dimensions of its rows, as bits.
+var placesOf = []placeCase{
+	{"varying 1", func(e *env) Tensor { return Linear(e.x, e.w, Tensor{}).ReLU().Softmax() }},
+	{"varying 1", func(e *env) Tensor { return LayerNorm(e.x, e.tape.Use(summedParam(6)), Tensor{}, 1e-5) }},
+	{"varying 1", func(e *env) Tensor { return e.x.CumSum(1) }},
+	{"varying 1", func(e *env) Tensor { return e.x.Add(e.c(6)).Mul(e.c(1, 6)) }},
+	{"varying 1", func(e *env) Tensor { return first(e.x.Max(1)) }},
+	{"varying 1", func(e *env) Tensor { return first(e.x.Sort(1, true)) }},
+	{"varying 1", func(e *env) Tensor { return e.x.LogSumExp() }},
+	// Other layouts.
+	{"varying 10", func(e *env) Tensor { return e.x.Permute(1, 0) }},
+	{"varying 10", func(e *env) Tensor { return e.major }},
+	{"varying 2× 1", func(e *env) Tensor { return e.major.Reshape(8, 3) }},
+	{"varying 10", func(e *env) Tensor { return e.major.Reshape(8, 3).Reshape(2, 4, 3) }},
+	{"varying 1", func(e *env) Tensor { return e.major.Sum(0) }},
+	{"varying 11", func(e *env) Tensor { return e.x.Reshape(2, 2, 6) }},
+	{"varying 1", func(e *env) Tensor { return e.x.Reshape(2, 2, 6).Reshape(4, 6) }},
+	{"varying 2× 1", func(e *env) Tensor { return Concat(0, e.x, e.x) }},
+	{"varying 1", func(e *env) Tensor { return Concat(0, e.x.Slice(0, 0, 1), e.x.Slice(0, 1, 4)) }},
+	{"varying portion 1", func(e *env) Tensor { return e.x.Slice(0, 1, 3) }},
+	{"varying loose 1", func(e *env) Tensor { return Concat(0, e.x.Slice(0, 3, 4), e.x.Slice(0, 0, 3)) }},
+	{"varying loose 1", func(e *env) Tensor { return Embedding(e.x, e.zeros(3)) }},
+	{"varying loose 1", func(e *env) Tensor { return e.x.Pad(0, 1, 0) }},
+	// Sums over rows.
+	{"partial", func(e *env) Tensor { return e.x.Sum(0) }},
+	{"partial", func(e *env) Tensor { return e.major.Sum(1) }},
+	{"partial", func(e *env) Tensor { return e.x.Reshape(2, 2, 6).Sum(0, 1) }},
+	{"partial", func(e *env) Tensor { return e.x.Reshape(24).Sum(0) }},
+	{"partial", func(e *env) Tensor { return MatMul(e.x, e.x, true, false) }},
+	{"partial", func(e *env) Tensor { return MatMul(e.c(1).Broadcast(1, 4), e.x, false, false) }},
+	{"partial", func(e *env) Tensor { return MatMul(e.x.Permute(1, 0), e.x, false, false) }},
+	{"partial", func(e *env) Tensor { return e.tape.Zeros(Float64, 4, 6).ScatterAdd(0, e.zeros(4, 6), e.x) }},
+	{"partial", func(e *env) Tensor { return e.x.ArgMax(1).Bincount(6) }},
+	{"partial", func(e *env) Tensor { return e.x.Slice(0, 0, 2).Sum(0) }},
+	// A product of each row.
+	{"varying 1", func(e *env) Tensor { return MatMul(e.cube, e.cube, false, true) }},
+	{"varying 1", func(e *env) Tensor { return MatMul(e.x, e.c(6, 2), false, false) }},
+	// What has no meaning for the sum over ranks.
+	{"this rank's own", func(e *env) Tensor { return e.x.Mean(0) }},
+	{"this rank's own", func(e *env) Tensor { return first(e.x.Max(0)) }},
+	{"this rank's own", func(e *env) Tensor { return first(e.x.Min(0)) }},
+	{"this rank's own", func(e *env) Tensor { return first(e.x.Sort(0, false)) }},
+	{"this rank's own", func(e *env) Tensor { return first(e.x.Permute(1, 0).TopK(2)) }},
+	{"this rank's own", func(e *env) Tensor { return e.x.CumSum(0) }},
+	{"this rank's own", func(e *env) Tensor { return e.x.Permute(1, 0).Softmax() }},
+	{"this rank's own", func(e *env) Tensor { return e.x.Permute(1, 0).LogSoftmax() }},
+	{"this rank's own", func(e *env) Tensor { return e.x.Permute(1, 0).LogSumExp() }},
+	{"this rank's own", func(e *env) Tensor { return LayerNorm(e.x.Permute(1, 0), e.tape.Use(summedParam(4)), Tensor{}, 1e-5) }},
+	{"this rank's own", func(e *env) Tensor { return RMSNorm(e.x.Reshape(24), e.tape.Use(summedParam(24)), 1e-5) }},
+	{"this rank's own", func(e *env) Tensor { return e.x.Reshape(2, 2, 6).Sum(1) }},
+	{"this rank's own", func(e *env) Tensor { return e.x.Reshape(2, 12).Sum(1) }},
+	{"this rank's own", func(e *env) Tensor { return e.x.Reshape(2, 2, 6).Softmax().Permute(0, 2, 1).Softmax() }},
+	// Rows that meet other rows.
+	{"this rank's own", func(e *env) Tensor { return MatMul(e.x, e.x, false, true) }},
+	{"this rank's own", func(e *env) Tensor { return e.x.Reshape(4, 1, 6).Sub(e.x.Reshape(1, 4, 6)) }},
+	{"this rank's own", func(e *env) Tensor { return e.x.Mul(Concat(0, e.x.Slice(0, 3, 4), e.x.Slice(0, 0, 3))) }},
+	{"this rank's own", func(e *env) Tensor { return e.x.Slice(0, 0, 2).Sub(e.x.Slice(0, 2, 4)) }},
+	{"this rank's own", func(e *env) Tensor { return e.x.Add(Embedding(e.x, e.zeros(4))) }},
+	{"this rank's own", func(e *env) Tensor { return e.x.Add(e.x.Gather(0, e.zeros(4, 6))) }},
+	{"this rank's own", func(e *env) Tensor { return e.x.Sub(e.x.Slice(0, 0, 1)) }},
+	{"this rank's own", func(e *env) Tensor { return e.x.Permute(1, 0).Mul(e.c(6, 1)).Reshape(4, 6).Add(e.x) }},
+	{"this rank's own", func(e *env) Tensor { return Concat(1, e.x, Embedding(e.x, e.zeros(4))) }},
+	{"this rank's own", func(e *env) Tensor { return Attention(e.x.Permute(1, 0).Reshape(1, 4, 6), 2, AttentionOptions{}) }},
+	{"this rank's own", func(e *env) Tensor { return e.tape.Apply(rowSums{}, e.x) }},
+	{"varying 1", func(e *env) Tensor { return e.tape.Apply(plainFunction{}, e.x) }},
+	{"varying 1", func(e *env) Tensor { return RowsLike(Embedding(e.x, e.zeros(4)), e.x).Add(e.x) }},
+	{"varying loose 1", func(e *env) Tensor { y := e.zeros(4); return Embedding(e.x, y).Add(Embedding(e.x.Square(), y)) }},
+}
+
+func TestPlacesOfOperations(t *testing.T) {
+	for i, k := range placesOf {
+		got := ""
+		if err := Try(func() { got = placeOf(k.fn(newEnv(t))) }); err != nil {
+			got = err.Error()
+		}
+		assert.Equal(t, k.want, got, "case %d", i)
+	}
+}
+
+// rowSums is a Function without Types whose output lacks the dimension of rows.
+type rowSums struct{ identity }
+
+func (rowSums) Name() string { return "row_sums" }
+
+func (rowSums) Forward(_ *Ctx, in []Tensor) Tensor { return in[0].Sum(0) }
+
+const held = "is the same on all ranks, but has an element for each of this rank's"
+
+// wrong are losses that would give wrong gradients, and words of their errors.
+var wrong = []placeCase{
+	// Constants that belong to rows.
+	{"mul", func(e *env) Tensor { return e.x.Mul(e.c(4, 1)) }},
+	{"add float64[4,6], float64[4,6]: axis 0: input 1 " + held, func(e *env) Tensor { return e.x.Add(e.c(4, 6)) }},
+	{held, func(e *env) Tensor { return e.c(4, 6).Sub(e.x) }},
+	{held, func(e *env) Tensor { return e.x.Add(e.c(4, 6).Slice(0, 0, 4).Exp()) }},
+	{held, func(e *env) Tensor { return e.x.Add(e.table) }},
+	{held, func(e *env) Tensor { return Where(e.flags(), e.x, e.x.Scale(0)) }},
+	{held, func(e *env) Tensor { return Where(e.positive(), e.x, e.c(4, 6)) }},
+	{held, func(e *env) Tensor { return Concat(1, e.x, e.c(4, 1)) }},
+	{held, func(e *env) Tensor { return MatMul(e.c(1, 4), e.x, false, false) }},
+	{held, func(e *env) Tensor { return MatMul(e.x, e.c(4, 2), true, false) }},
+	{held, func(e *env) Tensor { return MatMul(e.cube, e.c(4, 3, 2), false, false) }},
+	{held, func(e *env) Tensor { return e.cube.Permute(1, 0, 2).Mul(e.c(4, 1)) }},
+	{held, func(e *env) Tensor { return e.cube.Permute(1, 0, 2).Mul(e.c(1, 4).Reshape(1, 4, 1)) }},
+	{held, func(e *env) Tensor { return e.x.Reshape(2, 2, 6).Mul(e.c(2, 2, 1)) }},
+	{held, func(e *env) Tensor { return CrossAttention(e.cube, e.c(4, 5, 3), e.c(4, 5, 3), 3, AttentionOptions{}) }},
+	{held, func(e *env) Tensor { return e.x.LogSoftmax().Mul(e.c(4).Reshape(4, 1)) }},
+	{held, func(e *env) Tensor { return e.x.Mul(OneHot(e.ids(4), 6, Float64)) }},
+	{held, func(e *env) Tensor { return e.x.Gather(1, e.ids(4, 1)) }},
+	// Sums that are not over all rows, or not linear.
+	{"it came from mean", func(e *env) Tensor { return e.x.Mean() }},
+	{"it came from mean", func(e *env) Tensor { return GlobalMean(e.x.Sub(e.x.Mean(0)).Square()) }},
+	{"it came from max, which is not linear, over this rank's rows", func(e *env) Tensor { return first(e.x.Max(0)).Sum() }},
+	{"it came from min", func(e *env) Tensor { return first(e.x.Min(0)).Sum() }},
+	{"it came from sort", func(e *env) Tensor { return first(e.x.Sort(0, true)).Slice(0, 0, 2).Sum() }},
+	{"it came from top_k", func(e *env) Tensor { return first(e.x.Permute(1, 0).TopK(2)).Sum() }},
+	{"it came from cumsum", func(e *env) Tensor { return e.x.CumSum(0).Square().Sum() }},
+	{"it came from softmax", func(e *env) Tensor { return e.x.Permute(1, 0).Softmax().Square().Sum() }},
+	{"it came from log_softmax", func(e *env) Tensor { return e.x.Permute(1, 0).LogSoftmax().Slice(0, 0, 1).Sum() }},
+	{"it came from logsumexp", func(e *env) Tensor { return e.x.Permute(1, 0).LogSumExp().Sum() }},
+	{"it came from logsumexp", func(e *env) Tensor { return e.x.Reshape(24).LogSumExp() }},
+	{"Rows.Group", func(e *env) Tensor { return e.x.Reshape(2, 2, 6).Sum(1).Square().Sum() }},
+	{"Rows.Group", func(e *env) Tensor { return first(e.x.Reshape(2, 12).Mean(1).Square().Sum(), e.x) }},
+	{"it came from max", func(e *env) Tensor { return first(e.x.Reshape(2, 2, 6).Max(1)).Sum() }},
+	{"is a partial sum", func(e *env) Tensor { return MatMul(e.x, e.x, true, false).Square().Sum() }},
+	{"is a partial sum", func(e *env) Tensor { return MatMul(e.c(1).Broadcast(1, 4), e.x, false, false).Exp().Sum() }},
+	{"is a partial sum", func(e *env) Tensor { return e.tape.Zeros(Float64, 4, 6).ScatterAdd(0, e.best(), e.x).Square().Sum() }},
+	{"begin with Tape.Zeros", func(e *env) Tensor { return e.c(4, 6).ScatterAdd(0, e.best(), e.x).Sum() }},
+	{"is a partial sum", func(e *env) Tensor { return e.x.Div(e.x.Abs().Sum().Reshape(1)).Sum() }},
+	{"is a partial sum", func(e *env) Tensor { return e.x.Mul(e.x.ArgMax(1).Bincount(6).Cast(Float64)).Sum() }},
+	// Rows of this rank that meet.
+	{"a product of rows of this rank", func(e *env) Tensor { return e.scores().LogSoftmax().Sum() }},
+	{"it came from", func(e *env) Tensor { return CrossEntropy(e.scores(), e.ids(4), CrossEntropyOptions{}) }},
+	{"it came from sub, where other rows of this rank meet", func(e *env) Tensor {
+		return e.x.Reshape(4, 1, 6).Sub(e.x.Reshape(1, 4, 6)).Sum()
+	}},
+	{"it came from mul", func(e *env) Tensor { return e.x.Mul(e.roll()).Sum() }},
+	{"it came from add", func(e *env) Tensor { return e.x.Add(Embedding(e.x, e.ids(4))).Square().Sum() }},
+	{"it came from add", func(e *env) Tensor { return e.x.Add(e.x.Gather(0, e.ids(4, 1).Broadcast(4, 6))).Square().Sum() }},
+	{"it came from sub", func(e *env) Tensor { return e.x.Slice(0, 0, 2).Sub(e.x.Slice(0, 2, 4)).Square().Sum() }},
+	{"it came from", func(e *env) Tensor { return MSE(e.x, e.roll()) }},
+	{"it came from cross_entropy", func(e *env) Tensor { return CrossEntropy(e.x, e.own(), CrossEntropyOptions{}) }},
+	{"it came from cross_entropy", func(e *env) Tensor { return CrossEntropy(e.x, e.own(), CrossEntropyOptions{PerRow: true}).Sum() }},
+	{"it came from cross_entropy", func(e *env) Tensor {
+		return CrossEntropy(e.x.Slice(1, 0, 4).Permute(1, 0), e.ids(4), CrossEntropyOptions{})
+	}},
+	{"has not all rows", func(e *env) Tensor { return MSE(Embedding(e.x, e.ids(4)), e.x) }},
+	{"it came from", func(e *env) Tensor { return BCEWithLogits(e.x, e.roll()) }},
+	{"it came from concat", func(e *env) Tensor { return Concat(0, e.x, e.table.Slice(0, 0, 1)).Square().Sum() }},
+	{"it came from concat", func(e *env) Tensor { return Concat(1, e.x, e.roll()).Square().Sum() }},
+	{"it came from", func(e *env) Tensor { return Where(e.positive(), e.x, e.roll()).Sum() }},
+	{"it came from", func(e *env) Tensor {
+		return CrossAttention(e.cube, Embedding(e.x, e.ids(4)).Reshape(4, 2, 3), e.cube, 3, AttentionOptions{}).Sum()
+	}},
+	{"it came from row_sums", func(e *env) Tensor { return e.tape.Apply(rowSums{}, e.x).Square().Sum() }},
+	{"has not all rows", func(e *env) Tensor { return GlobalMean(e.x.Slice(0, 1, 3)) }},
+	{"has not all rows", func(e *env) Tensor { return GlobalMean(Embedding(e.x, e.ids(4).Slice(0, 0, 3))) }},
+	{"has not all rows", func(e *env) Tensor { return MSE(e.x.Slice(0, 0, 2), e.x.Slice(0, 0, 2)) }},
+	{"has not all rows", func(e *env) Tensor {
+		return CrossEntropy(e.x.Slice(0, 0, 2), e.ids(4).Slice(0, 0, 2), CrossEntropyOptions{})
+	}},
+}
+
+// Programs that would train with wrong gradients are refused, by words that say where it came from, or what to write.
+func TestPlacesRefuse(t *testing.T) {
+	for i, k := range wrong {
+		e := newEnv(t)
+		assert.ErrorContains(t, Try(func() { e.tape.Backward(k.fn(e)) }), k.want, "case %d", i)
+	}
+}
