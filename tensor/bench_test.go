@@ -23,31 +23,42 @@ func newNullDevice(tb testing.TB) *nullDevice {
 
 func (d *nullDevice) Kernels() *Table { return &d.table }
 
-// BenchmarkTape measures the cost of a node, forward and backward, without its kernels.
+// BenchmarkTape measures the cost of a node, forward and backward, without its kernels; also with rows of a batch that ranks share.
 func BenchmarkTape(b *testing.B) {
 	dev := newNullDevice(b)
-	ps := &params{dev: dev, dtype: Float32}
-	var blocks []*mlp
-	for range 12 {
-		blocks = append(blocks, newMLP(ps, 1, 2, 1)) // linear, ReLU, linear; add
-	}
-	x := New(dev, Float32, 1, 1)
-	benchmarkNodes(b, "mlp", ps, func(t *Tape) Tensor {
-		h := t.Input(x)
-		for _, m := range blocks {
-			h = h.Add(m.forward(h))
+	for name, r := range map[string]Rows{"": {}, "_rows": {Stride: 1, Total: 6, Over: 1}} {
+		of := func(x Tensor) Tensor {
+			if r.Over != 0 {
+				x = x.WithRows(r)
+			}
+			return x
 		}
-		return h.Sum()
-	})
-	ps = &params{dev: dev, dtype: Float32}
-	m, tokens := newGPT(ps, 4, 2, 4, 2, 4), New(dev, Int64, 1, 3)
-	benchmarkNodes(b, "gpt", ps, func(t *Tape) Tensor {
-		ids, labels := gptBatch(t, tokens)
-		return CrossEntropy(m.forward(t, ids), labels, CrossEntropyOptions{})
-	})
+		ps := &params{dev: dev, dtype: Float32}
+		var blocks []*mlp
+		for range 12 {
+			blocks = append(blocks, newMLP(ps, 1, 2, 1)) // linear, ReLU, linear; add
+		}
+		x := of(New(dev, Float32, 3, 1))
+		benchmarkNodes(b, "mlp"+name, ps, r.Over, func(t *Tape) Tensor {
+			h := t.Input(x)
+			for _, m := range blocks {
+				h = h.Add(m.forward(h))
+			}
+			return h.Sum()
+		})
+		ps = &params{dev: dev, dtype: Float32}
+		m, tokens := newGPT(ps, 4, 2, 4, 2, 4), of(New(dev, Int64, 2, 3))
+		benchmarkNodes(b, "gpt"+name, ps, r.Over, func(t *Tape) Tensor {
+			ids, labels := gptBatch(t, tokens)
+			return CrossEntropy(m.forward(t, ids), labels, CrossEntropyOptions{})
+		})
+	}
 }
 
-func benchmarkNodes(b *testing.B, name string, ps *params, forward func(t *Tape) Tensor) {
+func benchmarkNodes(b *testing.B, name string, ps *params, sum Axes, forward func(t *Tape) Tensor) {
+	for _, p := range ps.list {
+		p.SumOver(sum)
+	}
 	b.Run(name, func(b *testing.B) {
 		t := NewTape(ps.dev)
 		nodes := 0
