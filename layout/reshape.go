@@ -66,6 +66,9 @@ func digit(to []int, left, n int) Spot {
 
 // whole returns the dimension of n elements with so many steps to the left, or −1.
 func whole(to []int, left, n int) int {
+	if left == 0 {
+		return -1 // there are no elements
+	}
 	l := 1
 	for d, size := range to {
 		if l == left && size == n {

@@ -78,6 +78,10 @@ func (t *Tape) placeInput(h *header, b batch) {
 	h.at = place{Of: t.know(b)}.With(rows, seq)
 }
 
+// idle reports whether this rank has no rows of the batch. In tensors without elements, Reshape cannot tell where rows are, so nothing is
+// refused: the ranks with rows check the program.
+func (t *Tape) idle() bool { return t.rows.Stride != 0 && t.rows.N == 0 }
+
 // typing reports whether operations get types. On a NoGrad tape they do, and nothing is refused.
 func (t *Tape) typing() bool { return !(t.quiet || t.inBackward && !t.recompute) }
 
@@ -411,7 +415,7 @@ func uniform(h *header, d int) bool {
 func (t *Tape) failHeld(op string, in []*header, i, d int, axes Axes, n int, what string) {
 	h := in[i]
 	same := axes &^ (h.ty.On(Varying) | h.ty.On(Own) | h.ty.On(Cut) | h.ty.On(Partial))
-	if same == 0 || !h.needs && uniform(h, d) {
+	if same == 0 || t.idle() || !h.needs && uniform(h, d) {
 		return
 	}
 	e := &TypeError{Axis: same.First(), Clash: ClashHeld, Have: h.ty.At(same.First()), Want: Varying}

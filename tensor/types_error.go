@@ -97,6 +97,11 @@ func (op Op) clash(in []*header, bad Axes, c Clash, have, want Kind) {
 }
 
 func clash(op string, in []*header, bad Axes, c Clash, have, want Kind) {
+	for _, h := range in {
+		if h != nil && h.tape != nil && h.tape.idle() {
+			return
+		}
+	}
 	axis := bad.First()
 	e := &TypeError{Axis: axis, Clash: c, Have: have, Want: want}
 	if c == ClashLoss {

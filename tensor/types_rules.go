@@ -175,7 +175,7 @@ func (t *Tape) askTypes(f Function, c *Ctx, in []*header) {
 			out, err = again, nil
 		}
 	}
-	if err != nil && t.noGrad { // nothing is refused: see applyTypes
+	if err != nil && (t.noGrad || t.idle()) { // nothing is refused: see applyTypes
 		return
 	}
 	if err != nil {
