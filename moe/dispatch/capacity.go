@@ -51,7 +51,7 @@ func full(t *tensor.Tape, experts, n int) nn.T {
 
 // exchangeFixed is exchange with as many rows for all experts. Ranks fill different places, so that the sum of what comes has all.
 func (d *Dispatcher) exchangeFixed(rows nn.T, p Plan, compute func(rows, counts nn.T) nn.T, meanwhile func(part int)) nn.T {
-	t, n, features := rows.Tape(), d.c.Experts.Size(), rows.Dim(1)
+	t, n := rows.Tape(), d.c.Experts.Size()
 	mine := rows.Dim(0) / n
 	for i := range n {
 		d.there.send[i], d.there.recv[i] = mine, mine
@@ -65,5 +65,9 @@ func (d *Dispatcher) exchangeFixed(rows nn.T, p Plan, compute func(rows, counts 
 		all = all.Add(tensor.RowsLike(came.Slice(0, i*mine, (i+1)*mine), all))
 	}
 	y := d.pack(compute(all, full(t, mine/p.places, p.places)))
-	return d.bring(y.Reshape(1, mine, features).Broadcast(n, mine, features).Reshape(n*mine, features), meanwhile).Cast(rows.DType())
+	d.copies = d.copies[:0]
+	for range n {
+		d.copies = append(d.copies, y)
+	}
+	return d.bring(tensor.Concat(0, d.copies...), meanwhile).Cast(rows.DType())
 }

@@ -22,6 +22,7 @@ type Dispatcher struct {
 	there     way
 	home      way
 	functions [4]tensor.Function // depart and arrive of there, and of home
+	copies    []nn.T             // of what goes back, one for each rank
 }
 
 // New returns a Dispatcher.
