@@ -28,10 +28,10 @@ const (
 	Zeros    = 255
 )
 
-// NotZeros returns p of other values, made of each element.
-func (p Place) NotZeros() Place {
+// Changed returns p of other values, each made of one element: they are not zeros, and not the indices that they were.
+func (p Place) Changed() Place {
 	if p.Of == 0 {
-		p.row &= Repeated
+		p.row, p.outRow = p.row&Repeated, 0
 	}
 	return p
 }
@@ -78,6 +78,16 @@ func (p Place) Reshape(from, to []int, b *Batch) Place {
 	if p.cut != 0 {
 		p.cut = NewSpot(p.cut, Loose, 0).reshape(from, to, 0).Dims()
 	}
+	if p.Of == 0 { // of a constant, what is known of the leading dimension stays, if that does
+		switch {
+		case p.row&Repeated == Repeated:
+		case len(from) > 0 && len(to) > 0 && from[0] == to[0]:
+			p.row &= 1
+		default:
+			p.row = 0
+		}
+		return p
+	}
 	return p.With(p.Rows().reshapeRows(from, to, b.N), p.Seq().reshape(from, to, b.Positions))
 }
 
@@ -103,6 +113,12 @@ func (p Place) Grouped(from, to []int, b *Batch) (_ Place, ok bool) {
 func (p Place) Permute(perm []int) Place {
 	if p.cut != 0 {
 		p.cut = NewSpot(p.cut, Loose, 0).permute(perm).Dims()
+	}
+	if p.Of == 0 {
+		if p.row&Repeated != Repeated {
+			p.row = NewSpot(p.row, Loose, 0).permute(perm).Dims()
+		}
+		return p
 	}
 	return p.With(p.Rows().permute(perm), p.Seq().permute(perm))
 }

@@ -37,12 +37,6 @@ func (b *Batch) Axes(seq bool) Axes {
 	return b.Over &^ b.SeqOver
 }
 
-// Whole returns the batch after a gather over the ranks that share its sequences.
-func (b Batch) Whole() Batch {
-	b.Over, b.SeqOver, b.Seq, b.Positions = b.Over&^b.SeqOver, 0, Span{}, 0
-	return b
-}
-
 // Groups returns the batch whose rows are the groups of b's rows.
 func (b Batch) Groups() Batch {
 	g := max(b.Group, 1)

@@ -93,16 +93,21 @@ func (x *header) variesOver(b *batch, seq bool) Axes {
 	return x.ty.On(Varying) &^ b.SeqOver
 }
 
-// own makes x this rank's own along the axes of rows, or of positions: it was made of those of this rank in a way that has no meaning for
-// the sum over ranks.
-func (t *Tape) own(op string, x *header, b *batch, rows, seq bool, why string) {
-	var a Axes
+// variesOn returns the axes along which x has other rows on each rank, other positions, or both.
+func (x *header) variesOn(b *batch, rows, seq bool) (a Axes) {
 	if rows {
 		a |= x.variesOver(b, false)
 	}
 	if seq {
 		a |= x.variesOver(b, true)
 	}
+	return a
+}
+
+// own makes x this rank's own along the axes of rows, or of positions: it was made of those of this rank in a way that has no meaning for
+// the sum over ranks.
+func (t *Tape) own(op string, x *header, b *batch, rows, seq bool, why string) {
+	a := x.variesOn(b, rows, seq)
 	if x.ty = x.ty.With(a, Own); a != 0 && t.ownWhy == "" && x.dtype.IsFloat() {
 		t.ownWhy = op + ", " + why
 	}
@@ -110,14 +115,7 @@ func (t *Tape) own(op string, x *header, b *batch, rows, seq bool, why string) {
 
 // summed makes x a partial sum along the axes of rows, or of positions.
 func (x *header) summed(b *batch, rows, seq bool) {
-	var a Axes
-	if rows {
-		a |= x.variesOver(b, false)
-	}
-	if seq {
-		a |= x.variesOver(b, true)
-	}
-	x.ty = x.ty.With(a, Partial)
+	x.ty = x.ty.With(x.variesOn(b, rows, seq), Partial)
 }
 
 // locate sets the place of an operation's output.
@@ -140,7 +138,9 @@ func (t *Tape) locate(op Op, out *header, in []*header) {
 func (t *Tape) each(op string, out *header, in []*header) {
 	x := in[0]
 	if len(in) == 1 && x.alike(out) {
-		out.at = x.at.NotZeros()
+		if out.at = x.at; op != ops[OpCopy].Name {
+			out.at = x.at.Changed()
+		}
 		return
 	}
 	var held bool
@@ -223,7 +223,7 @@ func (t *Tape) refuseHeld(op string, in []*header, i int, out *header, s layout.
 
 // notAlong sets the place of an operation that is not linear along dimension d of x, which the output lacks if lost.
 func (t *Tape) notAlong(op string, out, x *header, d int, lost bool) {
-	out.at = x.at.NotZeros()
+	out.at = x.at.Changed()
 	if d < 0 || x.at.Of == 0 && x.at.Cut() == 0 {
 		return
 	}
@@ -277,7 +277,7 @@ func (t *Tape) byFirst(op string, out *header, in []*header) {
 func (t *Tape) linearPlace(op string, out *header, in []*header) {
 	x, w := in[0], in[1]
 	last := uint8(1) << (x.rank - 1)
-	if w.at.Of == 0 && (x.at.Rows().Dims()|x.at.Seq().Dims())&last == 0 {
+	if w.at.Of == 0 && x.at.Dims()&last == 0 {
 		out.at = x.at.WithCut(x.at.Cut()&^last | w.at.Cut()&1<<(x.rank-1))
 		if x.at.Of == 0 {
 			out.at = layout.Constant(x.at.Flat()&(last-1), 0).WithCut(out.at.Cut())
@@ -334,17 +334,8 @@ func turned(o *layout.Operand, dims *[MaxRank]int, yes bool) {
 	for i, p := range perm[:r] {
 		dims[i] = o.Dims[p]
 	}
-	if o.Batch != nil {
-		o.Place = o.Place.Permute(perm[:r])
-	} else {
-		o.Place = layout.Constant(turnedMask(o.Place.Flat(), r), 0).WithCut(turnedMask(o.Place.Cut(), r))
-	}
+	o.Place = o.Place.Permute(perm[:r])
 	o.Dims = dims[:r]
-}
-
-func turnedMask(m uint8, rank int) uint8 {
-	lo, hi := m>>(rank-2)&1, m>>(rank-1)&1
-	return m&^(3<<(rank-2)) | hi<<(rank-2) | lo<<(rank-1)
 }
 
 // weightsOfRows panics with a *Failure if one operand of a product is the same on all ranks and has other elements for each row of the

@@ -59,18 +59,6 @@ func (t *Tape) reducedUnknown(op string, out, in *header, mask int, linear bool)
 // reshaped sets the place of in's elements in other dimensions.
 func (t *Tape) reshaped(out, in *header) {
 	from, to := in.dims[:in.rank], out.dims[:out.rank]
-	if in.at.Of == 0 {
-		flat := uint8(0) // a leading dimension of one repeated element stays so
-		if in.rank > 0 && out.rank > 0 && in.dims[0] == out.dims[0] {
-			flat = in.at.Flat() & 1
-		}
-		if all := in.at.Flat(); all&layout.Repeated == layout.Repeated {
-			flat = all
-		}
-		cut := in.at.Reshape(from, to, &t.rows).Cut()
-		out.at = layout.Constant(flat, uint16(in.at.ID())).WithCut(cut)
-		return
-	}
 	b := *t.batchAt(in.at)
 	if p, ok := in.at.Grouped(from, to, &b); ok {
 		p.Of = t.know(b.Groups())
@@ -80,32 +68,17 @@ func (t *Tape) reshaped(out, in *header) {
 	out.at = in.at.Reshape(from, to, &b)
 }
 
-// permuted sets the place of a permutation.
-func (t *Tape) permuted(out, in *header, perm []int) {
-	out.at = in.at.Permute(perm)
-	if in.at.Of == 0 {
-		var flat uint8
-		for i, p := range perm {
-			flat |= in.at.Flat() >> p & 1 << i
-		}
-		if all := in.at.Flat(); all&layout.Repeated == layout.Repeated {
-			flat = all
-		}
-		out.at = layout.Constant(flat, uint16(in.at.ID())).WithCut(out.at.Cut())
-	}
-}
-
 // joined sets place and types of a concatenation along dimension d.
 func (t *Tape) joined(out *header, in []*header, d int) {
 	var list [maxInputs]layout.Operand
-	flat, any := uint8(layout.Repeated), false
+	flat, placed := uint8(layout.Repeated), false
 	for i, h := range in {
 		list[i] = t.operand(h)
 		flat &= h.at.Flat()
-		any = any || h.at.Of != 0
+		placed = placed || h.at.Of != 0
 	}
 	p, rows, seq, union := layout.Concat(d, list[:len(in)])
-	if out.at = p; !any {
+	if out.at = p; !placed {
 		out.at = layout.Constant(flat&^(1<<d), 0).WithCut(p.Cut())
 		return
 	}
@@ -208,7 +181,6 @@ func (t *Tape) scattered(out, x, idx, src *header, d int) {
 			"each rank: begin with Tape.Zeros"
 		failWith("scatter_add", these(x, idx, src), e)
 	}
-	out.at = p.WithCut(0)
 	out.at = place{Of: p.Of}.With(keepDims(p.Rows(), d), keepDims(p.Seq(), d))
 	out.ty = like.ty
 	out.summed(b, rows.All, seq.All)

@@ -259,3 +259,13 @@ func TestPlacesRefuse(t *testing.T) {
 		assert.ErrorContains(t, Try(func() { e.tape.Backward(k.fn(e)) }), k.want, "case %d", i)
 	}
 }
+
+// What was picked by other indices is other rows, also if they were computed from the same ones.
+func TestPickedByChangedIndices(t *testing.T) {
+	e := newEnv(t)
+	ids := e.zeros(4, 6)
+	same := e.x.Gather(0, ids).Add(e.x.Square().Gather(0, ids))
+	assert.Equal(t, Varying, same.Types().At(0))
+	other := e.x.Gather(0, ids).Add(e.x.Square().Gather(0, ids.Clamp(1, 2)))
+	assert.Equal(t, Own, other.Types().At(0))
+}

@@ -173,7 +173,7 @@ func (x Tensor) Permute(perm ...int) Tensor {
 		copy(n.I[:], p[:])
 	}
 	if in.at != (place{}) && t.typing() {
-		t.permuted(out, in, p[:in.rank])
+		out.at = in.at.Permute(p[:in.rank])
 	}
 	return out.tensor()
 }
