@@ -49,6 +49,15 @@ func TestDropoutOfRowsElsewhere(t *testing.T) {
 			}
 		})
 	}
+	masks := func(rows int, form func(x Tensor) Tensor) []float64 {
+		tape := NewTape(hostDevice, Seed(3))
+		defer tape.Close()
+		x := New(hostDevice, Float64, rows, width)
+		Constant(1).Fill(x, 0, 0)
+		return Floats(form(tape.Input(x.WithRows(Rows{Stride: 1, Total: rows, Over: 1}))).Dropout(0.4, 9))
+	}
+	require.Equal(t, masks(2*total, func(x Tensor) Tensor { return x }), masks(total, func(x Tensor) Tensor { return Concat(0, x, x) }),
+		"views have masks of their own")
 	tape := NewTape(hostDevice)
 	defer tape.Close()
 	x := tape.Input(New(hostDevice, Float64, 4, 2).WithRows(Rows{Stride: 1, Total: total, Over: 1}))

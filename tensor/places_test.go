@@ -269,3 +269,18 @@ func TestPickedByChangedIndices(t *testing.T) {
 	other := e.x.Gather(0, ids).Add(e.x.Square().Gather(0, ids.Clamp(1, 2)))
 	assert.Equal(t, Own, other.Types().At(0))
 }
+
+// A rank without rows refuses nothing: in tensors without elements, Reshape cannot tell where rows are, and the other ranks check.
+func TestRankWithoutRows(t *testing.T) {
+	for n, want := range map[int]string{4: "is a partial sum", 0: ""} {
+		tape := NewTape(hostDevice)
+		x := tape.Input(New(hostDevice, Float64, n, 6).WithRows(Rows{Stride: 1, Total: 8, Over: 1})).Mul(tape.Use(summedParam(6)))
+		err := Try(func() { MatMul(x, x, true, false).Exp() })
+		if want == "" {
+			assert.NoError(t, err)
+		} else {
+			assert.ErrorContains(t, err, want)
+		}
+		tape.Close()
+	}
+}
