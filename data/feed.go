@@ -62,7 +62,12 @@ func (l *Loader) cut(all view, sx, sy tensor.Shape, global int) view {
 	v := view{x: firstRows(all.x, sx, rows), y: firstRows(all.y, sy, rows)}
 	v.Batch = Batch{X: firstRows(all.X, sx, rows), Y: firstRows(all.Y, sy, rows), First: first, Rows: rows, Global: global}
 	r := tensor.Rows{First: first, Stride: 1, Total: global}
-	if s, ok := l.cfg.Sharder.(interface{ Axes() tensor.Axes }); ok {
+	switch s := l.cfg.Sharder.(type) {
+	case interface {
+		Rows(first, total int) tensor.Rows
+	}:
+		r = s.Rows(first, global)
+	case interface{ Axes() tensor.Axes }:
 		r.Over = s.Axes()
 	}
 	v.X, v.Y = v.X.WithRows(r), v.Y.WithRows(r)

@@ -129,12 +129,12 @@ func (t *Tape) seqFirst(op string, h *header) int {
 // pack returns b as the attributes of a node, and unpack converts them back.
 func pack(b batch) [8]int {
 	return [8]int{b.First, b.Stride, b.Total, b.Seq.First, b.Seq.Total, b.N, b.Positions | b.Group<<40,
-		int(b.Over) | int(b.SeqOver)<<8 | b.Number<<16}
+		int(b.Over) | int(b.SeqOver)<<8 | int(b.Head)<<16 | int(b.Tail)<<24 | b.Number<<32}
 }
 
 func unpack(i [8]int) batch {
 	r := Rows{First: i[0], Stride: i[1], Total: i[2], Seq: Span{First: i[3], Total: i[4]}, Over: Axes(i[7]), SeqOver: Axes(i[7] >> 8),
-		Group: i[6] >> 40, Number: i[7] >> 16}
+		Head: Axes(i[7] >> 16), Tail: Axes(i[7] >> 24), Group: i[6] >> 40, Number: i[7] >> 32}
 	return batch{Rows: r, N: i[5], Positions: i[6] & (1<<40 - 1)}
 }
 
