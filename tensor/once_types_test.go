@@ -43,10 +43,10 @@ func TestAddedIsRefused(t *testing.T) {
 		add  func(tape *Tape, part Tensor)
 		says string
 	}{
-		"rows by hand":        {half, func(tape *Tape, part Tensor) { part.Add(tape.Use(summedParam(1)).Sum()) }, "once for each rank"},
-		"a constant":          {half, func(_ *Tape, part Tensor) { part.Affine(1, 1) }, "once for each rank"},
-		"it counts once":      {named, func(tape *Tape, part Tensor) { part.Add(tape.Use(ones(1)).Sum()) }, "counts its gradient once"},
-		"to be multiplied":    {named, func(tape *Tape, part Tensor) { part.Maximum(tape.Use(summedParam(1)).Sum()) }, "not linear"},
+		"rows by hand":     {half, func(tape *Tape, part Tensor) { part.Add(tape.Use(summedParam(1)).Sum()) }, "once for each rank"},
+		"a constant":       {half, func(_ *Tape, part Tensor) { part.Affine(1, 1) }, "once for each rank"},
+		"it counts once":   {named, func(tape *Tape, part Tensor) { part.Add(tape.Use(ones(1)).Sum()) }, "counts its gradient once"},
+		"to be multiplied": {named, func(tape *Tape, part Tensor) { part.Maximum(tape.Use(summedParam(1)).Sum()) }, "not linear"},
 		"this rank's own too": {named, func(tape *Tape, part Tensor) {
 			part.Add(tape.Input(upward(4, 6).WithRows(named)).Mean(0).Sum())
 		}, "partial sum"},

@@ -69,6 +69,8 @@ func TestWithRowsIsAValue(t *testing.T) {
 func TestRowsThatCannotBe(t *testing.T) {
 	x := New(hostDevice, Float32, 4, 3)
 	for msg, f := range map[string]func(){
+		"4 rows of {First:2 Stride:1 Total:8":                         func() { x.WithRows(Rows{First: 2, Stride: 1, Total: 8, Group: 4}) },
+		"Group:3} are not whole groups":                               func() { x.WithRows(Rows{First: 3, Stride: 1, Total: 12, Group: 3}) },
 		"4 rows from 3 on, 1 apart, are not among the 6 of the batch": func() { x.WithRows(Rows{First: 3, Stride: 1, Total: 6}) },
 		"4 rows from 0 on, 2 apart, are not among the 6 of the batch": func() { x.WithRows(Rows{Stride: 2, Total: 6}) },
 		"positive Stride":           func() { x.WithRows(Rows{Total: 4}) },
