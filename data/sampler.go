@@ -10,8 +10,8 @@ import (
 const shuffleKey = 0x73687566666c65 // "shuffle"
 
 // permute fills perm with the order of the samples in an epoch, of which group stay together. It depends only on seed and epoch. It is
-// Durstenfeld's shuffle ("Algorithm 235", CACM 1964) with the counter-based generator. The multiplication maps 64 random bits to [0, i] with
-// a bias below (i+1)/2^64.
+// Durstenfeld's shuffle ("Algorithm 235", CACM 1964) with the counter-based generator. The multiplication maps 64 random bits to [0, i]
+// with a bias below (i+1)/2^64.
 func permute(perm []int, group int, seed uint64, epoch int) {
 	groups := perm[:len(perm)/group]
 	ascending(groups)

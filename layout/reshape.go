@@ -39,8 +39,14 @@ func (s Spot) reshape(from, to []int, n int) Spot {
 	return s.mixed(dims, opReshape, to...)
 }
 
+// leading are all rows, outermost in dimension 0.
+var leading = NewSpot(1, Exact, 1)
+
 // reshapeRows is reshape of rows. [time·rows, features] becomes [time, rows, features] also if there is one row.
 func (s Spot) reshapeRows(from, to []int, n int) Spot {
+	if s == leading && n > 1 && len(to) > 0 && to[0] > 0 && to[0]%n == 0 {
+		return s
+	}
 	if n == 1 && s.Dims() != 0 && s.Mode() == Exact && from[s.first()] != 1 {
 		if d := whole(to, product(from[:s.first()])*s.Outer(), 1); d > 0 && d < len(to)-1 {
 			return NewSpot(1<<d, Exact, 1)

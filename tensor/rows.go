@@ -27,8 +27,8 @@ func (x Tensor) WithRows(r Rows) Tensor {
 	case r.First < 0 || r.Total != 0 && h.dims[0] > 0 && r.First+(h.dims[0]-1)*r.Stride >= r.Total:
 		fail("WithRows", these(h), "%d rows from %d on, %d apart, are not among the %d of the batch", h.dims[0], r.First, r.Stride, r.Total)
 	case r.Group > 1 && (r.Stride > 1 || r.First%r.Group != 0 || h.dims[0]%r.Group != 0 || r.Total%r.Group != 0):
-		fail("WithRows", these(h), "%d rows of %+v are not whole groups: Group divides First, Total, and the rows of each rank (see data.Config.Group)",
-			h.dims[0], r)
+		fail("WithRows", these(h), "%d rows of %+v are not whole groups: Group divides First, Total, and the rows of each rank "+
+			"(see data.Config.Group)", h.dims[0], r)
 	case r.Seq.Total != 0 && (h.rank < 2 || !r.Seq.Holds(h.dims[1])):
 		fail("WithRows", these(h), "dimension 1 is not a part of a sequence of %d from %d on", r.Seq.Total, r.Seq.First)
 	}
