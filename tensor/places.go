@@ -24,8 +24,9 @@ const (
 var builtinRows = [MaxOps]RowsRule{
 	OpAux: rowsAs0, OpCopy: rowsAs0, OpApply: rowsByCaller, OpReshape: rowsByCaller, OpPermute: rowsByCaller, OpSlice: rowsByCaller,
 	OpConcat: rowsByCaller, OpPad: rowsByCaller, OpSum: rowsByCaller, OpMax: rowsByCaller, OpMin: rowsByCaller, OpMatMul: rowsByCaller,
-	OpGather: rowsByCaller, OpScatterAdd: rowsByCaller, OpCumSum: rowsByCaller, OpEmbedding: rowsByCaller, OpCrossEntropy: rowsByCaller, OpMSE: rowsByCaller,
-	OpBCE: rowsByCaller, OpChannelSums: rowsByCaller, OpCrossAttentionLSE: rowsByCaller, OpCrossEntropyRows: rowsByCaller,
+	OpGather: rowsByCaller, OpScatterAdd: rowsByCaller, OpCumSum: rowsByCaller, OpEmbedding: rowsByCaller, OpCrossEntropy: rowsByCaller,
+	OpMSE: rowsByCaller, OpBCE: rowsByCaller, OpChannelSums: rowsByCaller, OpCrossAttentionLSE: rowsByCaller,
+	OpCrossEntropyRows: rowsByCaller,
 	OpSoftmax: RowsLast, OpSoftmaxCausal: RowsLast, OpLogSoftmax: RowsLast, OpLogSumExp: RowsLast, OpLayerNorm: RowsLast,
 	OpRMSNorm: RowsLast, OpAttention: RowsFirst, OpCrossAttention: RowsFirst, OpConv2d: RowsFirst, OpMaxPool2d: RowsFirst,
 	OpAvgPool2d: RowsFirst, OpBatchNorm: RowsFirst, OpLinear: rowsLinear, OpLinearAct: rowsLinear, OpLinearAdd: rowsLinear,
