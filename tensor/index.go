@@ -177,10 +177,10 @@ func (x Tensor) DropoutAt(p float64, layer uint64, at Region) Tensor {
 			return t.dropoutTimes(out, in, p, key, k, &b)
 		}
 	}
-	place := t.place("dropout", in, in.n, cols, 1, at)
-	t.dropout(out, in, p, key, place)
+	place, skip := t.placeOf("dropout", in, in.n, cols, 1, at)
+	t.dropout(out, in, p, key, place, skip)
 	if n := t.rec(OpDropout, out, in); n != nil {
-		n.F[0], n.key, n.I = p, key, place
+		n.F, n.key, n.I = [3]float64{p, 1, float64(skip)}, key, place
 	}
 	return out.tensor()
 }
@@ -208,7 +208,7 @@ func (t *Tape) dropoutParts(out, in *header, p float64, key uint64, place [8]int
 			h.off += i * n * h.dtype.Size()
 			h.rank, h.n, h.dims = 1, n, [MaxRank]int{n}
 		}
-		t.dropout(&o, &x, p, key, place)
+		t.dropout(&o, &x, p, key, place, 0)
 		place[0] += total
 	}
 }
@@ -228,7 +228,7 @@ func (x Tensor) DropoutChannels(p float64, layer uint64) Tensor {
 	mask := t.newTensor(h.dtype, h.dims[:2]...)
 	mask.ty, mask.at = h.ty, h.at
 	t.fill(mask, 1)
-	t.dropout(mask, mask, p, t.RandomKey(layer), t.place("dropout", mask, mask.n, h.dims[1], 1, Region{}))
+	t.dropout(mask, mask, p, t.RandomKey(layer), t.place("dropout", mask, mask.n, h.dims[1], 1, Region{}), 0)
 	wide := h.dims
 	for i := 2; i < int(h.rank); i++ {
 		wide[i] = 1
@@ -237,13 +237,13 @@ func (x Tensor) DropoutChannels(p float64, layer uint64) Tensor {
 	return x.Mul(mask.tensor())
 }
 
-func (t *Tape) dropout(out, in *header, p float64, key uint64, place [8]int) {
+func (t *Tape) dropout(out, in *header, p float64, key uint64, place [8]int, skip int) {
 	if out.n == 0 {
 		return
 	}
 	a := t.Args(OpDropout, in.dtype)
 	a.out(out).in(in)
-	a.F[0], a.Key, a.I = p, key, place
+	a.F[0], a.F[1], a.Key, a.I = p, float64(skip), key, place
 	t.Launch()
 }
 
@@ -252,7 +252,7 @@ func dropoutVJP(t *Tape, n *Node, _ uint8) {
 	if k := int(n.F[1]); k > 1 {
 		t.dropoutParts(d, g, n.F[0], n.key, n.I, k, int(n.F[2]))
 	} else {
-		t.dropout(d, g, n.F[0], n.key, n.I)
+		t.dropout(d, g, n.F[0], n.key, n.I, int(n.F[2]))
 	}
 	t.addGrad(n.in[0], d)
 }

@@ -242,7 +242,7 @@ func GlobalMean(x Tensor) Tensor {
 // Region says which part of an activation a rank has, if it does not have all of it for its rows: some columns under tensor parallelism,
 // some rows (flat tokens) under sequence parallelism. The zero Region is the whole.
 type Region struct {
-	Rows Span // of the leading dimension of the whole activation for this rank's rows
+	Rows Span // of the leading dimension of the whole activation for this rank's rows and positions
 	Cols Span // of the last dimension; for Attention, of the heads
 }
 
@@ -266,16 +266,27 @@ func (t *Tape) timesRows(op string, h *header, b *batch) int {
 	return n
 }
 
-// place returns the arguments of the dropout kernels, for n elements whose leading dimensions are in's: First, Stride, Elems, Cols,
-// FullCols, Col, Line and Lines of kernel.Rows. The last dimension has cols columns of width elements.
-func (t *Tape) place(op string, in *header, n, cols, width int, at Region) (p [8]int) {
-	t.mustPlace(op, in, at)
-	b := batchOf(*t.batchAt(in.at), in)
-	if n == 0 {
-		return p
+// place is placeOf where a part of the rows, or of their positions, has no meaning.
+func (t *Tape) place(op string, in *header, n, cols, width int, at Region) [8]int {
+	if b := *t.batchAt(in.at); at.Rows.Total != 0 && (b.Stride > 1 || b.Positions > 0) {
+		fail(op, these(in), "a part of %d leading elements needs a batch of whole rows side by side, not %v", at.Rows.Total, b)
 	}
-	if in.at.Of != 0 && at.Rows.Total == 0 && t.timesRows(op, in, &b) > 1 {
-		fail(op, these(in), "the rows of the batch must be dimension 0: others have other places for random numbers")
+	p, _ := t.placeOf(op, in, n, cols, width, at)
+	return p
+}
+
+// placeOf returns the arguments of the dropout kernels, for n elements whose leading dimensions are in's: First, Stride, Elems, Cols,
+// FullCols, Col, Line and Lines of kernel.Rows, and its Skip. The last dimension has cols columns of width elements.
+func (t *Tape) placeOf(op string, in *header, n, cols, width int, at Region) (p [8]int, skip int) {
+	t.mustPlace(op, in, at)
+	b := *t.batchAt(in.at)
+	if n == 0 {
+		return p, 0
+	}
+	if at.Rows.Total == 0 { // a rank's tokens may look like whole sequences
+		if b = batchOf(b, in); in.at.Of != 0 && t.timesRows(op, in, &b) > 1 {
+			fail(op, these(in), "the rows of the batch must be dimension 0: others have other places for random numbers")
+		}
 	}
 	if !at.Cols.Holds(cols) || at.Rows.Total != 0 && !at.Rows.Holds(in.dims[0]) {
 		fail(op, these(in), "does not fit the Region that was given: %+v", at)
@@ -284,16 +295,22 @@ func (t *Tape) place(op string, in *header, n, cols, width int, at Region) (p [8
 	if stride == 0 {
 		first, stride, rows = 0, 1, 1
 	}
+	elems := n
 	switch {
-	case at.Rows.Total != 0: // each token counts as a row
-		if stride != 1 || b.Positions > 0 || at.Rows.Total%max(rows, 1) != 0 {
-			fail(op, these(in), "a part of %d leading elements needs a batch of whole rows side by side, not %v", at.Rows.Total, b)
+	case at.Rows.Total == 0:
+		if !fits(b, in) {
+			fail(op, these(in), "shapes do not fit: the leading dimensions are not those of the step's input (%v)", b)
 		}
-		first, rows = first*(at.Rows.Total/rows)+at.Rows.First, in.dims[0]
-	case !fits(b, in):
-		fail(op, these(in), "shapes do not fit: the leading dimensions are not those of the step's input (%v)", b)
+		elems /= rows
+	case rows == 0 || at.Rows.Total%rows != 0 || b.Positions > 0 && at.Rows.Total != rows*b.Positions:
+		fail(op, these(in), "a part of %d leading elements, which are not the tokens of the step's input (%v)", at.Rows.Total, b)
+	case stride == 1 && b.Positions == 0: // each token counts as a row
+		first, elems = first*(at.Rows.Total/rows)+at.Rows.First, n/in.dims[0]
+	default:
+		each := n / in.dims[0]
+		elems, skip = each*(at.Rows.Total/rows), each*at.Rows.First
 	}
-	p = [8]int{first, stride, n / rows, cols * width, cols * width, at.Cols.First * width}
+	p = [8]int{first, stride, elems, cols * width, cols * width, at.Cols.First * width}
 	if at.Cols.Total != 0 {
 		p[4] = at.Cols.Total * width
 	}
@@ -302,5 +319,5 @@ func (t *Tape) place(op string, in *header, n, cols, width int, at Region) (p [8
 		line, lines = b.Seq.First*(lines/b.Positions), b.Seq.Total*(lines/b.Positions)
 	}
 	p[6], p[7] = line, lines
-	return p
+	return p, skip
 }

@@ -13,13 +13,15 @@ import (
 // batch element with all its positions). Local row k is row First + Stride*k of the
 // global batch. A row is a sequence of lines of Cols elements; Cols divides Elems.
 // A row of the whole has Lines lines of FullCols elements. Local line l is line
-// Line + l, and begins at column Col. Lines 0 means that all lines are there. A
-// whole tensor with rows of n elements has Rows{Stride: 1, Elems: n, Cols: n,
+// Line + l, and begins at column Col. Lines 0 means that all lines are there. The
+// tensor may lack the first Skip elements of these rows, and some of the last ones.
+// A whole tensor with rows of n elements has Rows{Stride: 1, Elems: n, Cols: n,
 // FullCols: n}.
-type Rows struct{ First, Stride, Elems, Cols, FullCols, Col, Line, Lines int }
+type Rows struct{ First, Stride, Elems, Cols, FullCols, Col, Line, Lines, Skip int }
 
 // Global returns the flat index in the whole tensor of local flat element e.
 func (m Rows) Global(e int) int {
+	e += m.Skip
 	row, c := m.First+m.Stride*(e/m.Elems), e%m.Elems
 	return (row*m.lines()+m.Line+c/m.Cols)*m.FullCols + m.Col + c%m.Cols
 }
@@ -39,7 +41,7 @@ func (m Rows) lines() int {
 func Dropout[T Float](dst, x []T, p float64, key uint64, m Rows, lo, hi int) {
 	limit, scale := dropLimit[T](p)
 	for e := lo; e < hi; {
-		end := min(hi, e+m.run()-e%m.run())
+		end := min(hi, e+m.run()-(e+m.Skip)%m.run())
 		dropRun(dst[e:end], x[e:end], limit, scale, key, uint64(m.Global(e)))
 		e = end
 	}
@@ -54,8 +56,8 @@ func dropLimit[T Float](p float64) (limit uint64, scale T) {
 	return uint64(math.RoundToEven(p * 0x1p32)), scale
 }
 
-// run is the number of elements with consecutive global indices, starting at a
-// multiple of it.
+// run is the number of elements with consecutive global indices, starting where
+// Skip and they are a multiple of it.
 func (m Rows) run() int {
 	switch {
 	case m.Cols < m.FullCols:

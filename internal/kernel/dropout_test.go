@@ -101,3 +101,23 @@ func TestDropoutSharded(t *testing.T) {
 		}
 	}
 }
+
+// TestDropoutSkip cuts rows, of which lines and columns are missing, anywhere.
+func TestDropoutSkip(t *testing.T) {
+	for _, m := range []Rows{{First: 1, Stride: 2, Elems: 12, Cols: 4, FullCols: 7, Col: 2, Line: 1, Lines: 5},
+		{First: 3, Stride: 1, Elems: 12, Cols: 4, FullCols: 4, Line: 2, Lines: 6}, {First: 2, Stride: 3, Elems: 12, Cols: 4, FullCols: 4},
+		wholeRows(12, 4)} {
+		ones, whole := make([]float32, 60), make([]float32, 60)
+		Fill(ones, 1)
+		Dropout(whole, ones, 0.4, 3, m, 0, len(whole))
+		for lo := range len(whole) {
+			for _, hi := range []int{lo, min(lo+5, 60), min(lo+31, 60), 60} {
+				m, part := m, make([]float32, hi-lo)
+				m.Skip = lo
+				requireCutsAgree(t, hi-lo, hi-lo, func(dst []float32, lo, hi int) { Dropout(dst, ones, 0.4, 3, m, lo, hi) }, "dropout")
+				Dropout(part, ones, 0.4, 3, m, 0, len(part))
+				require.Equal(t, whole[lo:hi], part, "%+v", m)
+			}
+		}
+	}
+}

@@ -53,9 +53,14 @@ func TestDropout(t *testing.T) {
 				}
 			}
 			// a part of the columns, the lines, both
-			for _, region := range [][8]int{{3, 1, 12, 3, 7, 2, 0, 4}, {3, 1, 12, 3, 3, 0, 2, 9}, {1, 2, 12, 4, 9, 5, 1, 5}} {
+			regions := [][8]int{{3, 1, 12, 3, 7, 2, 0, 4}, {3, 1, 12, 3, 3, 0, 2, 9}, {1, 2, 12, 4, 9, 5, 1, 5}, {3, 1, 12, 12, 12, 0, 0, 1}}
+			for _, region := range regions {
 				launch{op: tensor.OpDropout, d: d, outs: 1, x: []operand{blank(d, n), random(r, d, n)},
 					set: func(a *tensor.Args) { a.Key, a.F[0], a.I = 77, 0.5, region }}.agree(t, dev, exact)
+				for _, skip := range []float64{3, 8, 29} { // and not from the first row on
+					launch{op: tensor.OpDropout, d: d, outs: 1, x: []operand{blank(d, n), random(r, d, n)},
+						set: func(a *tensor.Args) { a.Key, a.F[0], a.F[1], a.I = 77, 0.5, skip, region }}.agree(t, dev, exact)
+				}
 			}
 		}
 	})

@@ -85,8 +85,6 @@ var refusals = []struct {
 	{"not parts of sequences", func(p program, l layout) bool { return p.Experts.Capacity > 0 && l.CP > 1 }},
 	// The loss is of the router's scores of a whole sequence.
 	{"a balance loss of sequences of ", func(p program, l layout) bool { return p.Experts.Sequence > 0 && (l.CP > 1 || l.Sequence) }},
-	// Masks depend on the place in the batch: a part of the tokens of a part of each sequence is not one rectangle of it.
-	{"needs a batch of whole rows side by side", func(p program, l layout) bool { return p.Dropout > 0 && l.Sequence && l.CP > 1 }},
 }
 
 // refused returns what errors may say of a layout; nil: it must train.
