@@ -120,7 +120,7 @@ func (l *Layer) Forward(x nn.T) nn.T {
 	tokens := tensor.GlobalCount(x) / d
 	p := l.dispatcher.Plan(experts, counts, tokens*l.c.Router.Top)
 	l.count(counts, p.Dropped)
-	return l.seed(through(l.ranks.out, l.compute(x, through(l.ranks.in, r.Weights), p)), r, counts, tokens).Reshape(shape...)
+	return l.seed(through(l.ranks.out, l.compute(x, through(l.ranks.in, r.Weights), p)), r, experts, counts, tokens).Reshape(shape...)
 }
 
 // mustHaveOrder panics if a capacity would drop other slots than on one rank: a rank's tokens must follow each other in the batch.

@@ -75,13 +75,14 @@ func (m *model) Forward(x nn.T) nn.T {
 
 // loss of what m gives for x, with checkpoints of the activations or without them.
 func (m *model) loss(x nn.T, again bool) nn.T {
+	x = x.Reshape(-1, 3) // tokens: of one position, [rows, 1, features] may be [1, rows, features]
 	y := nn.T{}
 	if again {
 		y = x.Tape().Checkpoint(func(in ...nn.T) nn.T { return m.Forward(in[0]) }, x)
 	} else {
 		y = m.Forward(x)
 	}
-	return nn.MSE(y, x.Slice(2, 0, 2).Tanh())
+	return nn.MSE(y, x.Slice(1, 0, 2).Tanh())
 }
 
 // onOne trains a layer, or the naive one, on one rank with two threads, and on batches that change in length.

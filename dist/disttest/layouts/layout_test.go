@@ -83,8 +83,6 @@ var refusals = []struct {
 	}},
 	// The first slots in the order of the batch are kept, and a rank's tokens must be side by side in it.
 	{"not parts of sequences", func(p program, l layout) bool { return p.Experts.Capacity > 0 && l.CP > 1 }},
-	// The loss is of the router's scores of a whole sequence.
-	{"a balance loss of sequences of ", func(p program, l layout) bool { return p.Experts.Sequence > 0 && (l.CP > 1 || l.Sequence) }},
 }
 
 // refused returns what errors may say of a layout; nil: it must train.
