@@ -230,16 +230,28 @@ func TestWrongLayers(t *testing.T) {
 	}), "a balance loss, of tokens on several ranks")
 }
 
-// Slots are dropped in the order of the batch. Ranks that have parts of sequences, or rows apart, would drop others than one rank.
+// Slots are dropped in the order of the batch. Ranks that have rows apart, or do not say who has the other parts of their sequences, would
+// drop others than one rank.
 func TestCapacityNeedsRowsSideBySide(t *testing.T) {
 	l := moe.NewLayer(moe.Config{Features: 5, Hidden: 6, Experts: 4, Router: router.Config{Top: 2}, Capacity: 1})
 	dev := tensor.NewCPU(1)
 	nn.Init(l, dev, tensor.Float64, 1)
-	for _, rows := range []tensor.Rows{{Stride: 2, Total: 4}, {Stride: 1, Total: 2, Seq: tensor.Span{First: 3, Total: 6}}} {
+	for want, rows := range map[string]tensor.Rows{
+		"Capacity 1 keeps the first slots in the order of the batch": {Stride: 2, Total: 4},
+		"a Capacity, need Ranks.Positions":                           {Stride: 1, Total: 2, Seq: tensor.Span{First: 3, Total: 6}},
+	} {
 		x := tensor.New(dev, tensor.Float64, 2, 3, 5).WithRows(rows)
-		require.ErrorContains(t, tensor.Try(func() { l.Forward(tensor.NewTape(dev).Input(x)) }),
-			"Capacity 1 keeps the first slots in the order of the batch", rows)
-		err := tensor.Try(func() { l.Forward(tensor.NewTape(dev, tensor.Eval()).Input(x)) })
+		err := tensor.Try(func() { l.Forward(tensor.NewTape(dev).Input(x)) })
+		require.ErrorContains(t, err, "needs Parallelize")
+		require.NoError(t, disttest.OnRanks(1, func(r *dist.Rank) error {
+			l := moe.NewLayer(moe.Config{Features: 5, Hidden: 6, Experts: 4, Router: router.Config{Top: 2}, Capacity: 1})
+			nn.ParamsOf(l)
+			require.NoError(t, moe.Parallelize(moe.Ranks{Tokens: r.World}, l))
+			nn.Init(l, r.Device, tensor.Float64, 1)
+			require.ErrorContains(t, tensor.Try(func() { l.Forward(tensor.NewTape(r.Device).Input(x)) }), want)
+			return nil
+		}))
+		err = tensor.Try(func() { l.Forward(tensor.NewTape(dev, tensor.Eval()).Input(x)) })
 		require.ErrorContains(t, err, "needs Parallelize", "evaluation has no limit, so it asks for nothing more")
 	}
 }

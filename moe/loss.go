@@ -43,9 +43,9 @@ func (l *Layer) parts(r router.Routing, experts, counts nn.T) nn.T {
 // have parts of it.
 func (l *Layer) partsOfSequences(scores, experts nn.T) nn.T {
 	t, tokens, top, n := scores.Tape(), experts.Dim(0), experts.Dim(1), scores.Dim(1)
-	mine, total := l.c.Sequence, t.Rows().Seq.Total // of this rank's tokens, those of a sequence
-	if total != 0 {
-		mine = l.positions(t)
+	mine, total := l.positions(t, tokens), t.Rows().Seq.Total
+	if total == 0 {
+		mine = l.c.Sequence
 	}
 	if tokens%mine != 0 || total != 0 && total != l.c.Sequence {
 		fail("Layer", "a balance loss of sequences of %d tokens: there are %d tokens, or parts of sequences of %d", l.c.Sequence, tokens, total)
@@ -60,20 +60,6 @@ func (l *Layer) partsOfSequences(scores, experts nn.T) nn.T {
 		part = tensor.RowsLike(part.Slice(0, lo, hi), scores)
 	}
 	return part
-}
-
-// positions returns how many positions of each row this rank has, where ranks have parts of sequences.
-func (l *Layer) positions(t *tensor.Tape) int {
-	r, rank, ranks, axes := t.Rows(), 0, 1, tensor.Axes(0)
-	if g := l.ranks.Positions; g != nil {
-		rank, ranks, axes = g.Rank(), g.Size(), g.Axes()
-	}
-	lo, hi := layout.Share(r.Seq.Total, rank, ranks)
-	if axes != r.SeqOver || lo != r.Seq.First {
-		fail("Layer", "a balance loss of sequences needs Ranks.Positions, the ranks with parts of the same sequences, such as "+
-			"mesh.Group(\"cp\"): there are %d, and this rank has positions from %d on", ranks, r.Seq.First)
-	}
-	return hi - lo
 }
 
 // tally sums counts over ranks with other tokens.

@@ -18,8 +18,8 @@ type Ranks struct {
 	// Tokens are all ranks with other tokens of a batch, such as mesh.Group("dp", "ep"): what a loss says of the balance of experts is
 	// said of the tokens of all of them.
 	Tokens *dist.Group
-	// Positions are those of Tokens with other positions of the same rows (package cp), such as mesh.Group("cp"), which Config.Sequence needs.
-	// nil: sequences are whole.
+	// Positions are those of Tokens with other positions of the same rows (package cp), such as mesh.Group("cp"), in their order:
+	// Config.Sequence and Capacity need them. nil: sequences are whole.
 	Positions *dist.Group
 	// Experts are the ranks of which each has a part of the experts, such as mesh.Group("ep"): some of Tokens, for each of them has
 	// rows of its own. nil: every rank has all experts.
@@ -81,7 +81,9 @@ func (l *Layer) divide(r Ranks) {
 	if r.Positions != nil {
 		p.joint = &tally{group: r.Positions}
 	}
-	l.dispatcher = dispatch.New(dispatch.Config{Tokens: r.Tokens, Experts: r.Experts, Half: r.Half, Capacity: l.c.Capacity})
+	l.dispatcher = dispatch.New(dispatch.Config{
+		Tokens: r.Tokens, Positions: r.Positions, Experts: r.Experts, Half: r.Half, Capacity: l.c.Capacity,
+	})
 	if g := r.Hidden; g != nil {
 		p.in, p.out = &autograd.Copy{Group: g}, &autograd.Sum{Group: g}
 		if r.Gather != nil {

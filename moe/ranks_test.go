@@ -253,14 +253,16 @@ var parts = []job{
 	{mesh: "dp=2,tp=6", sp: true, idle: true}, {mesh: "cp=2,tp=2"}, {mesh: "cp=2,dp=2,tp=3", sp: true, fsdp: true},
 }
 
-// The balance loss of a sequence counts the slots of all its parts.
+// The balance loss of a sequence counts the slots of all its parts, and a capacity keeps the first slots of the batch, whoever has them.
 func TestSequencesInPartsEqualWholeOnes(t *testing.T) {
-	for i, name := range []string{"switch", "deepseek"} {
-		j := named(name, 0)
-		j.Sequence = 3
+	for i, name := range []string{"switch", "deepseek", "mixtral", "all of them"} {
+		j := named(name, float64(i%2)*0.4+float64(i/2)*0.5)
+		j.Sequence, j.stepRows = 3, i == 2
 		want, saw := j.run(t)
+		dropped := slices.ContainsFunc(saw.loads, func(l moe.Load) bool { return l.Dropped > 0 })
+		require.Equal(t, i > 0, dropped)
 		for k, l := range parts {
-			if (k+i)%2 > 0 && !reliability.Long(t) {
+			if (k+i)%3 > 0 && !reliability.Long(t) {
 				continue
 			}
 			t.Run(fmt.Sprintf("%s %s sp %v fsdp %v idle %v again %v", name, l.mesh, l.sp, l.fsdp, l.idle, l.again), func(t *testing.T) {

@@ -185,9 +185,9 @@ func TestSequencesNeedTheirRanks(t *testing.T) {
 		seq    tensor.Span
 		want   string
 	}{
-		{"", 5, tensor.Span{First: 3, Total: 5}, "needs Ranks.Positions, the ranks with parts of the same sequences"},
-		{"dp", 5, tensor.Span{First: 3, Total: 5}, "needs Ranks.Positions, the ranks with parts of the same sequences"},
-		{"cp", 5, tensor.Span{First: 2, Total: 5}, "there are 2, and this rank has positions from 2 on"},
+		{"", 5, tensor.Span{First: 3, Total: 5}, "need Ranks.Positions, the ranks with parts of the same sequences"},
+		{"dp", 5, tensor.Span{First: 3, Total: 5}, "need Ranks.Positions, the ranks with parts of the same sequences"},
+		{"cp", 5, tensor.Span{First: 2, Total: 5}, "there are 2, and this rank has 6 tokens, of positions from 2 on"},
 		{"cp", 4, tensor.Span{First: 3, Total: 5}, "a balance loss of sequences of 4 tokens: there are 6 tokens, or parts of sequences of 5"},
 	} {
 		require.NoError(t, disttest.OnRanks(4, func(r *dist.Rank) error {

@@ -81,8 +81,6 @@ var refusals = []struct {
 		return p.Heads%l.TP != 0 || p.KVHeads%kv != 0 || p.Heads/l.TP%l.CP != 0 || p.KVHeads/kv%l.CP != 0 || l.CP > p.Positions ||
 			p.Experts.Experts%l.EP != 0 || p.Experts.Hidden%l.TP != 0 || p.Experts.Shared%l.TP != 0
 	}},
-	// The first slots in the order of the batch are kept, and a rank's tokens must be side by side in it.
-	{"not parts of sequences", func(p program, l layout) bool { return p.Experts.Capacity > 0 && l.CP > 1 }},
 }
 
 // refused returns what errors may say of a layout; nil: it must train.
