@@ -271,17 +271,16 @@ func (t *Tape) place(op string, in *header, n, cols, width int, at Region) [8]in
 	if b := *t.batchAt(in.at); at.Rows.Total != 0 && (b.Stride > 1 || b.Positions > 0) {
 		fail(op, these(in), "a part of %d leading elements needs a batch of whole rows side by side, not %v", at.Rows.Total, b)
 	}
-	p, _ := t.placeOf(op, in, n, cols, width, at)
-	return p
+	return t.placeOf(op, in, n, cols, width, at)
 }
 
-// placeOf returns the arguments of the dropout kernels, for n elements whose leading dimensions are in's: First, Stride, Elems, Cols,
-// FullCols, Col, Line and Lines of kernel.Rows, and its Skip. The last dimension has cols columns of width elements.
-func (t *Tape) placeOf(op string, in *header, n, cols, width int, at Region) (p [8]int, skip int) {
+// placeOf returns the arguments of the dropout kernels, for n elements whose leading dimensions are in's: the fields of kernel.Rows. The
+// last dimension has cols columns of width elements.
+func (t *Tape) placeOf(op string, in *header, n, cols, width int, at Region) (p [8]int) {
 	t.mustPlace(op, in, at)
 	b := *t.batchAt(in.at)
 	if n == 0 {
-		return p, 0
+		return p
 	}
 	if at.Rows.Total == 0 { // a rank's tokens may look like whole sequences
 		if b = batchOf(b, in); in.at.Of != 0 && t.timesRows(op, in, &b) > 1 {
@@ -295,7 +294,7 @@ func (t *Tape) placeOf(op string, in *header, n, cols, width int, at Region) (p 
 	if stride == 0 {
 		first, stride, rows = 0, 1, 1
 	}
-	elems := n
+	elems, skip := n, 0
 	switch {
 	case at.Rows.Total == 0:
 		if !fits(b, in) {
@@ -310,14 +309,12 @@ func (t *Tape) placeOf(op string, in *header, n, cols, width int, at Region) (p 
 		each := n / in.dims[0]
 		elems, skip = each*(at.Rows.Total/rows), each*at.Rows.First
 	}
-	p = [8]int{first, stride, elems, cols * width, cols * width, at.Cols.First * width}
+	full, line, lines := cols*width, 0, elems/(cols*width)
 	if at.Cols.Total != 0 {
-		p[4] = at.Cols.Total * width
+		full = at.Cols.Total * width
 	}
-	line, lines := 0, p[2]/p[3]
 	if b.Positions > 0 {
 		line, lines = b.Seq.First*(lines/b.Positions), b.Seq.Total*(lines/b.Positions)
 	}
-	p[6], p[7] = line, lines
-	return p, skip
+	return [8]int{(first*lines+line)*full + at.Cols.First*width, stride * lines * full, elems, cols * width, full, skip}
 }
