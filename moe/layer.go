@@ -175,6 +175,9 @@ func (l *Layer) compute(x, weights nn.T, p dispatch.Plan) nn.T {
 			shared = s.Down.Forward(shared)
 		}
 	})
+	if g := l.ranks.Hidden; g != nil { // each rank has a part of the hidden features, so of a sum
+		y = tensor.AsPart(y, g.Axes())
+	}
 	if l.Shared != nil {
 		y = y.Add(shared)
 	}

@@ -278,6 +278,9 @@ func (t *Tape) linearPlace(op string, out *header, in []*header) {
 	x, w := in[0], in[1]
 	last := uint8(1) << (x.rank - 1)
 	cut := x.at.Cut()&^last | w.at.Cut()&1<<(x.rank-1)
+	if x.at.Cut()&last != 0 && w.at.Cut()&2 != 0 {
+		t.partsPlace(op, out, in)
+	}
 	if w.at.Of|x.at.Of == 0 {
 		out.at = layout.Constant(x.at.Flat()&(last-1), 0).WithCut(cut)
 	} else if w.at.Of == 0 && x.at.Dims()&last == 0 {
@@ -289,6 +292,23 @@ func (t *Tape) linearPlace(op string, out *header, in []*header) {
 	}
 	if len(in) > 3 && in[3] != nil && in[3].at != out.at {
 		t.each(op, out, []*header{out, in[3]})
+	}
+}
+
+// partsPlace sets the types of a product of parts of the features with parts of the weights: a part of a sum.
+func (t *Tape) partsPlace(op string, out *header, in []*header) {
+	sum := in[0].ty.On(Cut) & in[1].ty.On(Cut)
+	out.ty = out.ty.With(sum, Partial)
+	if !t.recording() {
+		return
+	}
+	if op == ops[OpLinearAct].Name && sum != 0 {
+		clash(op, []*header{out}, sum, ClashNonlinear, Partial, Partial)
+	}
+	for _, h := range in[2:] {
+		if h != nil && h.at.Flat() != layout.Zeros && sum&^h.ty.On(Partial) != 0 {
+			clash(op, []*header{out, h}, sum&^h.ty.On(Partial), ClashAdded, Partial, h.ty.At(sum.First()))
+		}
 	}
 }
 

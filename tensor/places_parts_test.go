@@ -103,6 +103,47 @@ func TestPlacesOfParts(t *testing.T) {
 	}
 }
 
+// A product of parts of the features with the parts of the weights that belong to them is a part of a sum, until it is summed.
+func TestPlacesOfProductsOfParts(t *testing.T) {
+	tape := NewTape(hostDevice)
+	t.Cleanup(tape.Close)
+	part := func(dim int, dims ...int) *Param {
+		p := NewParam(Constant(1), dims...)
+		p.Place(layout.Axis{Axes: 2, Ranks: 2}, layout.Division{Dim: dim})
+		p.Make(hostDevice, Float64, 1)
+		p.SumOver(1)
+		return p
+	}
+	up, down := part(0, 6, 4), part(1, 5, 6)
+	bias, frozen := summedParam(5), summedParam(5)
+	frozen.Freeze()
+	const nonlinear, added = "is a partial sum: it must be summed", "would count once for each rank"
+	for i, k := range []struct {
+		want string // the kind on axis 1, or words of the error
+		fn   func(y, w Tensor) Tensor
+	}{
+		{"partial", func(y, w Tensor) Tensor { return Linear(y, w, Tensor{}) }},
+		{"partial", func(y, w Tensor) Tensor { return Linear(y.Reshape(2, 2, 3), w, Tensor{}).Scale(2) }},
+		{"partial", func(y, w Tensor) Tensor { return MatMul(y, w, false, true) }},
+		{"cut", func(y, w Tensor) Tensor { return Linear(y.Permute(1, 0), tape.Use(summedParam(5, 4)), Tensor{}) }},
+		{nonlinear, func(y, w Tensor) Tensor { return Linear(y, w, Tensor{}).GELU() }},
+		{nonlinear, func(y, w Tensor) Tensor { return LinearAct(y, w, Tensor{}, ActGELU) }},
+		{nonlinear, func(y, w Tensor) Tensor { return RMSNorm(Linear(y, w, Tensor{}), Tensor{}, 1e-5) }},
+		{nonlinear, func(y, w Tensor) Tensor { return Linear(y, w, Tensor{}).Square() }},
+		{"axis 1", func(y, w Tensor) Tensor { return Linear(y, w, tape.Use(bias)) }},
+		{added, func(y, w Tensor) Tensor { return Linear(y, w, tape.Use(frozen)) }},
+		{added, func(y, w Tensor) Tensor { return Linear(y, w, Tensor{}).Add(tape.Use(frozen)) }},
+		{"axis 1", func(y, w Tensor) Tensor { return Linear(y, w, Tensor{}).Add(y.Slice(1, 0, 1)) }},
+	} {
+		y := Linear(tape.Input(upward(4, 4).WithRows(half)), tape.Use(up), Tensor{}).GELU()
+		got := ""
+		if err := Try(func() { got = k.fn(y, tape.Use(down)).Types().At(1).String() }); err != nil {
+			got = err.Error()
+		}
+		assert.Contains(t, got, k.want, "case %d", i)
+	}
+}
+
 // The last input does not decide for all, and a NoGrad tape keeps what it knows.
 func TestPlacesOfBatches(t *testing.T) {
 	tape, x, c := batchTape(t)

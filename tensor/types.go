@@ -56,6 +56,9 @@ func AsPart(x Tensor, axes Axes) Tensor {
 	out := t.alias(h)
 	t.rec(OpReshape, out, h)
 	out.ty, out.at = h.ty.With(axes&(h.ty.On(Varying)|h.ty.On(Cut)|h.ty.On(Own)), Partial), place{}
+	if axes&(h.ty.On(Varying)|h.ty.On(Own)) == 0 { // rows are where they were
+		out.at = h.at.WithCut(0)
+	}
 	return out.tensor()
 }
 

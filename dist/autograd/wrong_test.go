@@ -75,7 +75,7 @@ func TestWrongSequenceParallelIsRefused(t *testing.T) {
 		"no AllGather before columns":   {wrongly(func(l *layer, _ group) { l.Up.Pre = nil }), "autograd.AllGather"},
 		"Copy in place of AllGather":    {wrongly(func(l *layer, tp group) { l.Up.Pre = &autograd.Copy{Group: tp} }), "autograd.Copy"},
 		"no ReduceScatter behind rows":  {wrongly(func(l *layer, _ group) { l.Down.Post = nil }), "shapes do not broadcast"},
-		"a slice in place of it":        {func(m *gpt, _ *ranks) { m.Layers[0].Down.Post = &slice{m} }, "autograd.AllGather"},
+		"a slice in place of it":        {func(m *gpt, _ *ranks) { m.Layers[0].Down.Post = &slice{m} }, "autograd.Sum"},
 		"neither of the two":            {wrongly(func(l *layer, _ group) { l.Up.Pre, l.Down.Post = nil, nil }), "autograd.AllGather"},
 		"Sum in place of it":            {wrongly(func(l *layer, tp group) { l.Down.Post = &autograd.Sum{Group: tp} }), "layers.0.down.bias"},
 		"Sum behind the vocabulary":     {func(m *gpt, _ *ranks) { m.Tok.Post = &autograd.Sum{Group: m.tp} }, "axis tp"},
