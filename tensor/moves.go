@@ -115,7 +115,7 @@ func (c *Ctx) moved(m Moves, y, x *header) {
 		rows, seq = joined(rows, y, joins, b.N, 1), joined(seq, y, joins, b.Positions, b.N)
 	}
 	if came&^b.Over != 0 {
-		rows, seq = shared(rows, divides), shared(seq, divides)
+		rows, seq = shared(rows, divides, 1), shared(seq, divides, b.N)
 	}
 	if y.at = (place{Of: x.at.Of}); y.at.Of == 0 && is&b.Over != 0 {
 		y.at.Of = t.know(*b)
@@ -151,10 +151,13 @@ func joined(s layout.Spot, y *header, d, n, outer int) layout.Spot {
 	return s
 }
 
-// shared returns where rows are after they were divided along dimension d.
-func shared(s layout.Spot, d int) layout.Spot {
-	if d >= 0 && s.Dims()>>d&1 != 0 {
+// shared returns where rows are after they were divided along dimension d. Shares of what is not row after row have no known order.
+func shared(s layout.Spot, d, outer int) layout.Spot {
+	switch {
+	case d < 0 || s.Dims()>>d&1 == 0:
+		return s
+	case s.Mode() == layout.Exact && s.Outer() == outer:
 		return layout.NewSpot(s.Dims(), layout.Loose, orderOfShares)
 	}
-	return s
+	return layout.NewSpot(s.Dims(), layout.Loose, 0)
 }

@@ -306,6 +306,8 @@ func (t *Tape) placeOf(op string, in *header, n, cols, width int, at Region) (p 
 		elems /= rows
 	case rows == 0 || at.Rows.Total%rows != 0 || b.Positions > 0 && at.Rows.Total != rows*b.Positions:
 		fail(op, these(in), "a part of %d leading elements, which are not the tokens of the step's input (%v)", at.Rows.Total, b)
+	case in.at.Of != 0 && in.at.Rows() == layout.NewSpot(1, layout.Loose, 0) && (b.Total != b.N || b.Positions > 0):
+		fail(op, these(in), "a part of tokens that are not row after row: random numbers follow the places of rows in the batch (%v)", b)
 	case stride == 1 && b.Positions == 0: // each token counts as a row
 		first, elems = first*(at.Rows.Total/rows)+at.Rows.First, n/in.dims[0]
 	default:

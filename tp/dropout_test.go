@@ -71,7 +71,8 @@ func (m *thin) loss(x nn.T) nn.T {
 // thinJob is a training of a thin model. Ranks of kv divide it, those of dp have other rows, and those of cp other positions.
 type thinJob struct {
 	attention bool
-	again     bool // computed again in backward
+	again     bool              // computed again in backward
+	form      func(x nn.T) nn.T // of [rows, positions, features]; nil: as they are
 	cfg       tp.Config
 	change    func(m *thin) // of the program, before Attach
 }
@@ -88,6 +89,9 @@ func (j thinJob) attach(r *dist.Rank, mesh *dist.Mesh) (a disttest.Attached, err
 		x := tensor.New(r.Device, tensor.Float64, b.N, time, thinWidth)
 		tensor.NormalInit(0, 1).Fill(x, 7, uint64(b.First*time*thinWidth))
 		in := b.Tape.Input(part(x.WithRows(b.Rows)))
+		if j.form != nil {
+			in = j.form(in)
+		}
 		if j.again {
 			return b.Tape.Checkpoint(func(in ...nn.T) nn.T { return m.loss(in[0]) }, in)
 		}
@@ -147,6 +151,25 @@ func TestDropoutOfPartsOfSequences(t *testing.T) {
 				disttest.RequireEqual(t, want, c.Run(t), 1e-10)
 			}
 		}
+	}
+}
+
+// Tokens that are not row after row have other places on one rank: a part of them is refused.
+func TestDropoutOfTokensInAnotherOrder(t *testing.T) {
+	views := func(dim int) func(x nn.T) nn.T {
+		return func(x nn.T) nn.T { return tensor.Concat(dim, x, x.Scale(2)) }
+	}
+	for _, form := range []func(x nn.T) nn.T{
+		views(0), func(x nn.T) nn.T { return x.Permute(1, 0, 2) }, func(x nn.T) nn.T { return views(0)(x).Permute(1, 0, 2) },
+	} {
+		for _, mesh := range []string{"kv=2", "dp=2,kv=3"} {
+			thinJob{cfg: sequence, form: form}.training(mesh).Refused(t, "a part of tokens that are not row after row")
+		}
+	}
+	j := thinJob{form: views(1)}
+	want := j.training("").Run(t)
+	for _, j.cfg = range forms {
+		disttest.RequireEqual(t, want, j.training("dp=2,kv=3").Run(t), 1e-10)
 	}
 }
 

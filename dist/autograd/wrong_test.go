@@ -74,7 +74,7 @@ func TestWrongSequenceParallelIsRefused(t *testing.T) {
 		"a norm through Copy and ddp":   {wrongly(func(l *layer, tp group) { l.N1.W.SumOver(tp.Axes()) }), "autograd.Copy"},
 		"no AllGather before columns":   {wrongly(func(l *layer, _ group) { l.Up.Pre = nil }), "autograd.AllGather"},
 		"Copy in place of AllGather":    {wrongly(func(l *layer, tp group) { l.Up.Pre = &autograd.Copy{Group: tp} }), "autograd.Copy"},
-		"no ReduceScatter behind rows":  {wrongly(func(l *layer, _ group) { l.Down.Post = nil }), "shapes do not broadcast"},
+		"no ReduceScatter behind rows":  {wrongly(func(l *layer, _ group) { l.Down.Post = nil }), "once for each rank"},
 		"a slice in place of it":        {func(m *gpt, _ *ranks) { m.Layers[0].Down.Post = &slice{m} }, "autograd.Sum"},
 		"neither of the two":            {wrongly(func(l *layer, _ group) { l.Up.Pre, l.Down.Post = nil, nil }), "autograd.AllGather"},
 		"Sum in place of it":            {wrongly(func(l *layer, tp group) { l.Down.Post = &autograd.Sum{Group: tp} }), "layers.0.down.bias"},
