@@ -2,6 +2,7 @@ package ddp_test
 
 import (
 	"context"
+	"maps"
 	"math"
 	"slices"
 	"testing"
@@ -336,7 +337,10 @@ func trainRight(ranks int, loss func(r *rows) nn.T) (out []float64, err error) {
 
 // Programs that a user of PyTorch would write, and that are right, run and compute on ranks what one rank does.
 func TestRightProgramsRun(t *testing.T) {
-	for name, loss := range right {
+	all := maps.Clone(right)
+	maps.Copy(all, relatives)
+	require.Len(t, all, len(right)+len(relatives))
+	for name, loss := range all {
 		t.Run(name, func(t *testing.T) {
 			want, err := trainRight(1, loss)
 			require.NoError(t, err)

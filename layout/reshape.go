@@ -39,8 +39,12 @@ func (s Spot) reshape(from, to []int, n int) Spot {
 	return s.mixed(dims, opReshape, to...)
 }
 
-// reshapeRows is reshape of rows. [time·rows, features] becomes [time, rows, features] also if there is one row.
-func (s Spot) reshapeRows(from, to []int, n int) Spot {
+// reshapeRows is reshape of rows. [time·rows, features] becomes [time, rows, features] also if there is one row. Where one row could be in
+// either of two dimensions of one element, it is in the one that was free, because other ranks have another number of rows there.
+func (s Spot) reshapeRows(from, to []int, free, n int) Spot {
+	if by := len(to) - len(from); n == 1 && by > 0 && s.Dims() != 0 && free == s.first()+by && slices.Equal(from[s.first():], to[free:]) {
+		return s.shift(by)
+	}
 	if n == 1 && s.Dims() != 0 && s.Mode() == Exact && from[s.first()] != 1 {
 		if d := whole(to, product(from[:s.first()])*s.Outer(), 1); d > 0 && d < len(to)-1 {
 			return NewSpot(1<<d, Exact, 1)
