@@ -170,6 +170,22 @@ var silent = map[string]struct {
 			return tensor.CrossEntropy(p.z.Slice(0, 2, 4), p.ids(2), tensor.CrossEntropyOptions{})
 		},
 	}},
+	"rows that have other numbers of elements": {"their rows have other numbers of elements", []func(p *program) nn.T{
+		func(p *program) nn.T { return global(p.padded().Square()) },
+		func(p *program) nn.T { return tensor.MSE(p.padded().Reshape(-1), p.padded().Detach().Reshape(-1)) },
+		func(p *program) nn.T {
+			z := p.padded()
+			return tensor.CrossEntropy(z, p.ids(4, z.Dim(1)), tensor.CrossEntropyOptions{})
+		},
+		func(p *program) nn.T { // the same in one of two losses
+			v, _ := p.padded().Sum(2).TopK(3 + p.rank.World.Rank())
+			return global(v).Add(global(p.z))
+		},
+		func(p *program) nn.T { // boxes of each picture
+			boxes := tensor.New(p.rank.Device, tensor.Int64, 4, 1+p.rank.World.Rank(), 2)
+			return global(p.padded().Gather(1, p.tape.Input(boxes.WithRows(p.rows(8, 4)))))
+		},
+	}},
 	"rows that the input does not tell": {"Does the input lack its Rows?", []func(p *program) nn.T{
 		func(p *program) nn.T { return global(p.model.Forward(p.host(4, 3))) },
 		func(p *program) nn.T { return p.model.Forward(p.host(4, 3)).Square().Mean() },
@@ -182,6 +198,17 @@ var silent = map[string]struct {
 	"nothing": {"", []func(p *program) nn.T{
 		func(p *program) nn.T { return global(p.z.Mul(p.tape.Input(p.bare(4, 1).WithRows(p.rows(8, 4))))) },
 		func(p *program) nn.T { return tensor.MSE(p.z, p.frozen(nn.T.Tanh)) },
+		func(p *program) nn.T { return global(p.padded().Square().Mean(1)) },
+		func(p *program) nn.T {
+			z := p.padded()
+			return tensor.CrossEntropy(z, p.ids(4, z.Dim(1)), tensor.CrossEntropyOptions{Count: 44})
+		},
+		func(p *program) nn.T { // a loss that would be 0 on the other rank
+			if p.rank.World.Rank() == 0 {
+				return global(p.z)
+			}
+			return global(p.z).Add(global(p.z.Sum(1)))
+		},
 		func(p *program) nn.T { // the right Barlow twins
 			all := p.tape.Apply(&autograd.Sum{Group: p.rank.World}, tensor.MatMul(p.z, p.z, true, false))
 			return tensor.AsPart(all.Square().Sum(), 1)
@@ -208,6 +235,11 @@ func scores(z nn.T) nn.T { return tensor.MatMul(z, z, false, true) }
 
 // rolled returns each row of this rank in the place of the next.
 func rolled(z nn.T) nn.T { return tensor.Concat(0, z.Slice(0, 3, 4), z.Slice(0, 0, 3)) }
+
+// padded returns outputs for sequences, which are as long as the longest one on this rank.
+func (p *program) padded() nn.T {
+	return p.model.Forward(p.tape.Input(p.bare(4, 5+p.rank.World.Rank(), 3).WithRows(p.rows(8, 4))))
+}
 
 // normed is a batch norm, which nobody has told of the other ranks.
 func (p *program) normed(channels int, x nn.T) nn.T {

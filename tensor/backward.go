@@ -120,7 +120,8 @@ func (t *Tape) finishBackward() {
 			s.p.state = gradReady
 		}
 	}
-	t.inBackward, t.fed.n, t.drew = false, 0, false
+	t.inBackward, t.drew = false, false
+	t.fed.reset()
 	t.open--
 	t.spans.Phase("")
 	t.mem.report()

@@ -6,13 +6,30 @@ import "slices"
 type Fed struct {
 	Rows
 	N, Positions int
+	Counts       Counts // of all inputs together
+}
+
+// Counts are different global numbers of elements by which losses divided. If there is no room for all, the last one is −1.
+type Counts [4]int
+
+func (c *Counts) add(count int) {
+	for i := range c {
+		if c[i] == 0 || c[i] == count {
+			c[i] = count
+			return
+		}
+	}
+	c[len(c)-1] = -1
 }
 
 // inputs holds the different rectangles since the last Backward. If there is no room for all, the rest is forgotten.
 type inputs struct {
-	n    int
-	list [8]batch
+	n      int
+	list   [8]batch
+	counts Counts
 }
+
+func (f *inputs) reset() { f.n, f.counts = 0, Counts{} }
 
 func (f *inputs) add(b batch) {
 	b.Number = 0 // a batch may be in several microbatches
@@ -34,7 +51,7 @@ func (p *Param) Fed() (list []Fed, all bool) {
 	}
 	f := &p.last.t.fed
 	for _, b := range f.list[:min(f.n, len(f.list))] {
-		list = append(list, Fed{b.Rows, b.N, b.Positions})
+		list = append(list, Fed{b.Rows, b.N, b.Positions, f.counts})
 	}
 	return list, f.n <= len(f.list)
 }

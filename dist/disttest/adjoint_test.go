@@ -68,6 +68,11 @@ func TestAdjointFindsFaults(t *testing.T) {
 				grads[0] = grad.Scale(n)
 			}}
 		}, unlike},
+		{"sum that scales all by the first gradient", tensor.Partial, func(g *dist.Group) *faulty {
+			return &faulty{Communicating: &autograd.Sum{Group: g}, backward: func(_ *tensor.Ctx, grad tensor.Tensor, grads []tensor.Tensor) {
+				grads[0] = grad.Scale(0).Add(grad.Slice(0, 0, 1).Slice(1, 0, 1))
+			}}
+		}, unlike},
 		{"sum whose Backward sums, too", tensor.Partial, func(g *dist.Group) *faulty {
 			return &faulty{Communicating: &autograd.Sum{Group: g}, backward: (&autograd.Copy{Group: g}).Backward}
 		}, unlike},
