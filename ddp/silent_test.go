@@ -117,6 +117,16 @@ var silent = map[string]struct {
 		func(p *program) nn.T { return tensor.AsPart(tensor.MatMul(p.z, p.z, true, false).Square().Sum(), 1) },
 		func(p *program) nn.T { return p.z.Softmax().Sum(0).Log().Sum() }, // entropy of the batch
 	}},
+	"losses of the whole batch that are added to those of rows": {"tensor.WithAux", []func(p *program) nn.T{
+		func(p *program) nn.T {
+			return global(p.z).Add(p.summed(tensor.MatMul(p.z, p.z, true, false)).Square().Sum())
+		},
+		func(p *program) nn.T {
+			q := p.summed(p.z.Softmax().Sum(0))
+			return q.Mul(q.Log()).Sum().Add(global(p.z))
+		},
+		func(p *program) nn.T { return global(p.z).Sub(p.summed(p.z.Square().Sum(0)).Sqrt().Mean()) },
+	}},
 	"statistics of this rank's rows": {"nn.SyncBatchNorm(model, &autograd.AllReduce{Group: g})", []func(p *program) nn.T{
 		func(p *program) nn.T { return global(p.normed(2, p.z)) },
 		func(p *program) nn.T {
@@ -235,6 +245,9 @@ func scores(z nn.T) nn.T { return tensor.MatMul(z, z, false, true) }
 
 // rolled returns each row of this rank in the place of the next.
 func rolled(z nn.T) nn.T { return tensor.Concat(0, z.Slice(0, 3, 4), z.Slice(0, 0, 3)) }
+
+// summed returns the sum over ranks.
+func (p *program) summed(x nn.T) nn.T { return p.tape.Apply(&autograd.Sum{Group: p.rank.World}, x) }
 
 // padded returns outputs for sequences, which are as long as the longest one on this rank.
 func (p *program) padded() nn.T {

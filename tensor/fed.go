@@ -6,30 +6,28 @@ import "slices"
 type Fed struct {
 	Rows
 	N, Positions int
-	Counts       Counts // of all inputs together
-}
-
-// Counts are different global numbers of elements by which losses divided. If there is no room for all, the last one is −1.
-type Counts [4]int
-
-func (c *Counts) add(count int) {
-	for i := range c {
-		if c[i] == 0 || c[i] == count {
-			c[i] = count
-			return
-		}
-	}
-	c[len(c)-1] = -1
+	Counts       [4]int // different global numbers of elements by which losses divided; the last is −1 if there are more
 }
 
 // inputs holds the different rectangles since the last Backward. If there is no room for all, the rest is forgotten.
 type inputs struct {
 	n      int
 	list   [8]batch
-	counts Counts
+	counts [4]int // see Fed
 }
 
-func (f *inputs) reset() { f.n, f.counts = 0, Counts{} }
+func (f *inputs) reset() { f.n, f.counts = 0, [4]int{} }
+
+// dividedBy notes what a loss divided by.
+func (f *inputs) dividedBy(count int) {
+	for i, c := range f.counts {
+		if c == 0 || c == count {
+			f.counts[i] = count
+			return
+		}
+	}
+	f.counts[len(f.counts)-1] = -1
+}
 
 func (f *inputs) add(b batch) {
 	b.Number = 0 // a batch may be in several microbatches

@@ -196,7 +196,7 @@ func (t *Tape) partOf(p place) batch {
 func (t *Tape) globalCount(op string, h, x *header) int {
 	n := t.countOf(op, h, x)
 	if h.n > 0 {
-		t.fed.counts.add(n)
+		t.fed.dividedBy(n)
 	}
 	return n
 }

@@ -129,9 +129,6 @@ func TestPublishedSilentBugs(t *testing.T) {
 		j.change = change
 		return silent{attach: j.attach}
 	}
-	thinly := func(cfg tp.Config, change func(m *thin)) silent {
-		return silent{attach: thinJob{cfg: cfg, change: change}.attach}
-	}
 	for name, c := range map[string]struct {
 		silent
 		refused string   // part of the error

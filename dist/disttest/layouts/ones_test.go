@@ -12,8 +12,8 @@ import (
 
 // small are programs of two steps.
 func small() map[string]program {
-	p := program{Config: gpt.Config{Kind: gpt.Llama, Vocab: 11, Positions: 4, Width: 6, Layers: 1, Heads: 4, KVHeads: 2, HeadDim: 2, Hidden: 10},
-		Dropout: 0.2, Steps: 2, Micro: 2, Rows: 3, Clip: 0.2}
+	p := program{Dropout: 0.2, Steps: 2, Micro: 2, Rows: 3, Clip: 0.2}
+	p.Config = gpt.Config{Kind: gpt.Llama, Vocab: 11, Positions: 4, Width: 6, Layers: 1, Heads: 4, KVHeads: 2, HeadDim: 2, Hidden: 10}
 	mixture := p
 	mixture.Experts = moe.Config{Features: p.Width, Hidden: 12, Experts: 4, Shared: 12, Router: router.Config{Top: 2}, Balance: 0.1, Z: 0.1}
 	limited := mixture
