@@ -9,6 +9,7 @@ import (
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/autograd"
 	"github.com/ringo-ml/ringo/dist/disttest"
+	"github.com/ringo-ml/ringo/fsdp"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
@@ -276,20 +277,48 @@ var turns = map[string]func(n *networks) (float64, error){
 	},
 }
 
+// attached are ways to attach two networks.
+var attached = map[string]func(r *dist.Rank, n *networks) error{
+	"together": func(r *dist.Rank, n *networks) error {
+		_, err := ddp.Attach(r.World, n, ddp.Config{DType: tensor.Float64, AllowUnused: true})
+		return err
+	},
+	"apart": func(r *dist.Rank, n *networks) error {
+		_, err := ddp.Attach(r.World, n.G, ddp.Config{DType: tensor.Float64, AllowUnused: true})
+		if err == nil {
+			_, err = ddp.Attach(r.World, n.D, ddp.Config{DType: tensor.Float64, AllowUnused: true})
+		}
+		return err
+	},
+	"sharded": func(r *dist.Rank, n *networks) error {
+		for _, l := range []*nn.Linear{n.G, n.D} {
+			s := fsdp.New(fsdp.Config{Shard: r.World, DType: tensor.Float64})
+			s.Unit(l)
+			if _, err := s.Attach(l); err != nil {
+				return err
+			}
+		}
+		return nil
+	},
+	"sharded together": func(r *dist.Rank, n *networks) error {
+		s := fsdp.New(fsdp.Config{Shard: r.World, DType: tensor.Float64})
+		s.Unit(n.G)
+		s.Unit(n.D)
+		_, err := s.Attach(n)
+		return err
+	},
+}
+
 // Two networks that are trained by turns train as on one rank.
 func TestNetworksByTurns(t *testing.T) {
 	for name, step := range turns {
-		for _, apart := range []bool{false, true} {
+		for how, attach := range attached {
 			var want disttest.Result
 			for ranks := 1; ranks <= 3; ranks++ {
-				c := training{Ranks: ranks, Steps: 4, Micro: 1, Batch: 5, Name: name}
+				c := training{Ranks: ranks, Steps: 4, Micro: 1, Batch: 5, Name: name + ", " + how}
 				c.Attach = func(r *dist.Rank, _ *dist.Mesh) (a disttest.Attached, err error) {
-					n, cfg := &networks{G: nn.NewLinear(6, 6), D: nn.NewLinear(6, 1)}, ddp.Config{DType: tensor.Float64, AllowUnused: true}
-					if !apart {
-						_, err = ddp.Attach(r.World, n, cfg)
-					} else if _, err = ddp.Attach(r.World, n.G, cfg); err == nil {
-						_, err = ddp.Attach(r.World, n.D, cfg)
-					}
+					n := &networks{G: nn.NewLinear(6, 6), D: nn.NewLinear(6, 1)}
+					err = attach(r, n)
 					a.Params = nn.ParamsOf(n)
 					n.og, n.od = sgd(a.Params[:2], nil), sgd(a.Params[2:], nil)
 					a.Own, a.Step = n.og, func(s *disttest.State) ([]float64, error) {
