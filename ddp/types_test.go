@@ -59,9 +59,11 @@ func TestWrongLossesAreRefused(t *testing.T) {
 // A group that is a part of an axis does not sum over all ranks with other rows: it is refused, for all parameters and for one.
 func TestPartOfAnAxis(t *testing.T) {
 	for name, over := range map[string]func(world, half *dist.Group, p *tensor.Param) *dist.Group{
-		"a model":     func(_, half *dist.Group, _ *tensor.Param) *dist.Group { return half },
-		"a parameter": func(_, half *dist.Group, p *tensor.Param) *dist.Group { return map[string]*dist.Group{"bias": half}[p.Name()] },
-		"":            func(world, _ *dist.Group, _ *tensor.Param) *dist.Group { return world },
+		"a model": func(_, half *dist.Group, _ *tensor.Param) *dist.Group { return half },
+		"a parameter": func(_, half *dist.Group, p *tensor.Param) *dist.Group {
+			return map[string]*dist.Group{"bias": half}[p.Name()]
+		},
+		"": func(world, _ *dist.Group, _ *tensor.Param) *dist.Group { return world },
 	} {
 		err := dist.Run(context.Background(), dist.Config{Ranks: 4, Threads: 1}, func(_ context.Context, r *dist.Rank) error {
 			half, err := r.World.Split(r.World.Rank()/2, 0)
