@@ -48,7 +48,9 @@ func (u *Ulysses) Part(x tensor.Tensor) tensor.Tensor {
 	for i := range rows {
 		tensor.Copy(y.Range(i*(hi-lo)*each, (i+1)*(hi-lo)*each), x.Range((i*total+lo)*each, (i*total+hi)*each))
 	}
-	r.Seq, r.Over, r.SeqOver = tensor.Span{First: lo, Total: total}, r.Over|u.Group.Axes(), u.Group.Axes()
+	part := u.Group.Rows(0, 0)
+	r.Seq, r.SeqOver = tensor.Span{First: lo, Total: total}, part.Over
+	r.Over, r.Head, r.Tail = r.Over|part.Over, r.Head|part.Head, r.Tail|part.Tail
 	return y.WithRows(r)
 }
 

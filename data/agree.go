@@ -17,7 +17,8 @@ func (l *Loader) agree() error {
 	l.agreed = true
 	c := l.cfg
 	return g.Agree("data: loaders", []string{
-		fmt.Sprintf("a dataset of %d samples", l.n), fmt.Sprintf("Batch %d", c.Batch), fmt.Sprintf("DropLast %v", c.DropLast),
+		fmt.Sprintf("a dataset of %d samples", l.n), fmt.Sprintf("Batch %d", c.Batch), fmt.Sprintf("Group %d", c.Group),
+		fmt.Sprintf("DropLast %v", c.DropLast),
 		fmt.Sprintf("Shuffle %v", c.Shuffle), fmt.Sprintf("Seed %d", c.Seed), fmt.Sprintf("epoch %d, step %d", l.epoch, l.step),
 	})
 }

@@ -19,6 +19,9 @@
 // and summed over the ranks. The losses of package tensor do this division themselves: the batch's tensors know their places in the global
 // batch.
 //
+// Samples that belong together, such as answers to one question that are compared with each other, follow each other in the dataset, and
+// [Config].Group says how many they are: they are shuffled as one, and are never on two ranks.
+//
 // # Memory
 //
 // A Loader prepares two batches ahead, in its own goroutine, and owns the memory of three batches. A batch is valid until the next

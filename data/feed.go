@@ -34,7 +34,7 @@ func (l *Loader) newBatchBuffer() batchBuffer {
 		dev = hostDevice
 	}
 	rows := min(l.cfg.Batch, l.n)
-	_, most := layout.Share(rows, 0, l.cfg.Sharder.Size()) // rank 0 has the largest part
+	_, most := l.share(rows, 0) // rank 0 has the largest part
 	sx, sy := l.ds.Shapes()
 	full := view{x: stagedRows(dev, sx, most), y: stagedRows(dev, sy, most)}
 	full.X, full.Y = full.x, full.y
@@ -55,15 +55,29 @@ func stagedRows(dev tensor.Device, s tensor.Shape, rows int) tensor.Tensor {
 	return tensor.NewStaging(tensor.OtherMemory, dev, s.DType, append([]int{rows}, s.Dims...)...)
 }
 
+// share returns the first row of a rank's part of a batch, and the one after the last.
+func (l *Loader) share(rows, rank int) (first, end int) {
+	first, end = layout.Share(rows/l.cfg.Group, rank, l.cfg.Sharder.Size())
+	return first * l.cfg.Group, end * l.cfg.Group
+}
+
 // cut returns this rank's part of a batch of global rows, as views of all.
 func (l *Loader) cut(all view, sx, sy tensor.Shape, global int) view {
-	first, end := layout.Share(global, l.cfg.Sharder.Rank(), l.cfg.Sharder.Size())
+	first, end := l.share(global, l.cfg.Sharder.Rank())
 	rows := end - first
 	v := view{x: firstRows(all.x, sx, rows), y: firstRows(all.y, sy, rows)}
 	v.Batch = Batch{X: firstRows(all.X, sx, rows), Y: firstRows(all.Y, sy, rows), First: first, Rows: rows, Global: global}
 	r := tensor.Rows{First: first, Stride: 1, Total: global}
-	if s, ok := l.cfg.Sharder.(interface{ Axes() tensor.Axes }); ok {
+	switch s := l.cfg.Sharder.(type) {
+	case interface {
+		Rows(first, total int) tensor.Rows
+	}:
+		r = s.Rows(first, global)
+	case interface{ Axes() tensor.Axes }:
 		r.Over = s.Axes()
+	}
+	if l.cfg.Group > 1 {
+		r.Group = l.cfg.Group
 	}
 	v.X, v.Y = v.X.WithRows(r), v.Y.WithRows(r)
 	return v
@@ -222,7 +236,7 @@ func (f *feed) run(l *Loader, epoch, step int) {
 
 func (f *feed) fill(l *Loader, epoch, step int) error {
 	if l.cfg.Shuffle {
-		permute(l.perm, l.cfg.Seed, epoch)
+		permute(l.perm, l.cfg.Group, l.cfg.Seed, epoch)
 	} else {
 		ascending(l.perm)
 	}

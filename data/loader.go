@@ -11,6 +11,7 @@ import (
 // Config says how a Loader cuts a dataset into batches.
 type Config struct {
 	Batch    int           // rows of the global batch, over all ranks
+	Group    int           // so many samples that follow each other stay together, in order, and on one rank; 0: 1
 	Shuffle  bool          // a new order each epoch; else the dataset's order
 	Seed     uint64        // of the order; the same on all ranks
 	DropLast bool          // drops the smaller batch at the end of an epoch; with Shuffle, these are other samples in each epoch
@@ -47,6 +48,10 @@ func NewLoader(ds Dataset, cfg Config) *Loader {
 	}
 	if err := checkDataset(ds); err != nil {
 		fail("%w", err)
+	}
+	cfg.Group = max(cfg.Group, 1)
+	if cfg.Batch%cfg.Group != 0 || ds.Len()%cfg.Group != 0 {
+		fail("Config.Group is %d: it must divide Config.Batch, which is %d, and the %d samples of the dataset", cfg.Group, cfg.Batch, ds.Len())
 	}
 	l := &Loader{ds: ds, cfg: cfg, n: ds.Len()}
 	l.steps = (l.n-1)/cfg.Batch + 1

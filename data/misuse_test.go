@@ -35,6 +35,8 @@ func TestMisuse(t *testing.T) {
 	misuse.Check(t, []misuse.Case{
 		{Of: "NewLoader", Want: "data: Config.Batch is 0, want 1 or more",
 			Do: func() error { data.NewLoader(images, data.Config{}); return nil }},
+		{Of: "NewLoader", Want: "data: Config.Group is 3: it must divide Config.Batch, which is 6, and the 20 samples of the dataset",
+			Do: func() error { data.NewLoader(images, data.Config{Batch: 6, Group: 3}); return nil }},
 		{Of: "NewLoader", Want: "data: Config.Sharder is rank 2 of 2",
 			Do: func() error { data.NewLoader(images, data.Config{Batch: 2, Sharder: sharder{2, 2}}); return nil }},
 		{Of: "NewLoader", Want: "data: Config.DropLast leaves no batch of 21: the dataset has 20 samples",

@@ -1,6 +1,7 @@
 package data_test
 
 import (
+	"math"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -85,4 +86,41 @@ func TestBatchesSayTheirAxes(t *testing.T) {
 		assert.Equal(t, rows, b.Y.Rows())
 	}
 	require.NoError(t, batches.Err())
+}
+
+// Groups of samples stay together, in their order, on one rank, and batches say so; the last batch has fewer groups than ranks.
+func TestGroups(t *testing.T) {
+	const n, group, ranks = 24, 3, 3
+	ds, err := data.NewTensors(tensor.FromSlice(upTo(n), n, 1), tensor.FromSlice(make([]int64, n), n))
+	require.NoError(t, err)
+	seen := map[int][]float64{} // by batch
+	for r := range ranks {
+		l := data.NewLoader(ds, data.Config{Batch: 9, Group: group, Shuffle: true, Seed: 1, Sharder: rank{r, ranks}})
+		for i, b := range l.Epoch(t.Context(), 0) {
+			assert.Equal(t, group, b.X.Rows().Group)
+			x := tensor.Floats(b.X)
+			for k := range x {
+				assert.Equal(t, x[k/group*group]+float64(k%group), x[k])
+				assert.Zero(t, math.Mod(x[k/group*group], group))
+			}
+			seen[i] = append(seen[i], x...)
+		}
+		require.NoError(t, l.Err())
+	}
+	var whole []float64
+	one := data.NewLoader(ds, data.Config{Batch: 9, Group: group, Shuffle: true, Seed: 1})
+	for i, b := range one.Epoch(t.Context(), 0) {
+		assert.Equal(t, tensor.Floats(b.X), seen[i])
+		whole = append(whole, tensor.Floats(b.X)...)
+	}
+	assert.NotEqual(t, upTo(n), whole)
+	assert.ElementsMatch(t, upTo(n), whole)
+}
+
+func upTo(n int) []float64 {
+	x := make([]float64, n)
+	for i := range x {
+		x[i] = float64(i)
+	}
+	return x
 }

@@ -9,8 +9,8 @@ import (
 
 func TestPermute(t *testing.T) {
 	a, b := make([]int, 1000), make([]int, 1000)
-	permute(a, 7, 3)
-	permute(b, 7, 3)
+	permute(a, 1, 7, 3)
+	permute(b, 1, 7, 3)
 	assert.Equal(t, a, b, "a function of seed and epoch")
 	assert.NotEqual(t, a, order(1000, 7, 4))
 	assert.NotEqual(t, a, order(1000, 8, 3))
@@ -18,7 +18,7 @@ func TestPermute(t *testing.T) {
 	for i, v := range b {
 		assert.Equal(t, i, v)
 	}
-	permute(nil, 1, 1)
+	permute(nil, 1, 1, 1)
 }
 
 // The order for a seed must not change between versions and processors.
@@ -28,7 +28,7 @@ func TestPermuteGolden(t *testing.T) {
 
 func order(n int, seed uint64, epoch int) []int {
 	perm := make([]int, n)
-	permute(perm, seed, epoch)
+	permute(perm, 1, seed, epoch)
 	return perm
 }
 

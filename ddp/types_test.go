@@ -30,8 +30,9 @@ func TestWrongLossesAreRefused(t *testing.T) {
 		"sum":                        {loss: func(x nn.T) nn.T { return x.Sum() }},
 		"batch without rows":         {loss: global, bare: true, want: "Does the input lack its Rows?"},
 		"norm of a sum over rows":    {loss: func(x nn.T) nn.T { return x.Sum().Square() }, want: "autograd.Sum"},
-		"parts added to a whole": {loss: func(x nn.T) nn.T { return x.Sum().Add(x.Tape().Input(tensor.FromSlice([]float32{1}, 1)).Sum()) },
-			want: "once for each rank"},
+		"parts joined with a whole": {loss: func(x nn.T) nn.T {
+			return tensor.Concat(0, x.Sum().Reshape(1), x.Tape().Input(tensor.FromSlice([]float32{1}, 1))).Sum()
+		}, want: "once for each rank"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := dist.Run(context.Background(), dist.Config{Ranks: 2, Threads: 1}, func(_ context.Context, r *dist.Rank) error {

@@ -124,6 +124,13 @@ func (g *grid) differ(x, y int) (a tensor.Axes) {
 	return a
 }
 
+// later returns the axes along which a rank is not the first.
+func (g *grid) later(rank int) tensor.Axes {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.differ(0, slices.Index(g.ranks, rank))
+}
+
 // Axes returns the axes of the job along which the members of g differ. tensor.Rows.Over, tensor.Param.SumOver and the types of Functions
 // use them. The axes come from the first Mesh over all ranks. Without a Mesh there is one axis, "world", of all ranks; if Axes is called
 // before the first Mesh, it stays so, and a Mesh with other axes is an error. A group has axes if its members are all ranks along them,

@@ -1,5 +1,7 @@
 package layout
 
+import "slices"
+
 // Operand is a tensor in an operation of several: its place, dimensions and batch.
 type Operand struct {
 	Place Place
@@ -78,6 +80,10 @@ const (
 // Summed x or y alone is a sum over rows with weights from the other, which must not have other elements for each of them.
 func Contract(x, y *Operand, rank int) (p Place, rows, seq Contraction) {
 	p = x.Place
+	if p == y.Place && p.cut == 0 && p.Ordered() && p.Dims()>>(rank-2) == 0 &&
+		slices.Equal(x.Dims[:len(x.Dims)-2], y.Dims[:len(y.Dims)-2]) {
+		return p, Kept, Kept // the common case
+	}
 	if x.Batch == nil {
 		p = y.Place
 	}

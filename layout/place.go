@@ -70,6 +70,11 @@ func (p Place) WithCut(dims uint8) Place {
 	return p
 }
 
+// Ordered reports whether equal places have equal rows: none has an order that nothing else has.
+func (p Place) Ordered() bool {
+	return p.Of == 0 || (p.row < uint8(Loose)<<6 || p.outRow != 0) && (p.seq < uint8(Loose)<<6 || p.outSeq != 0)
+}
+
 // Dims returns the dimensions of rows and positions.
 func (p Place) Dims() uint8 { return p.Rows().Dims() | p.Seq().Dims() }
 
@@ -88,7 +93,11 @@ func (p Place) Reshape(from, to []int, free int, b *Batch) Place {
 		}
 		return p
 	}
-	return p.With(p.Rows().reshapeRows(from, to, free, b.N), p.Seq().reshape(from, to, b.Positions))
+	seq := p.Seq()
+	if seq != (Spot{}) {
+		seq = seq.reshape(from, to, b.Positions)
+	}
+	return p.With(p.Rows().reshapeRows(from, to, free, b.N), seq)
 }
 
 // Grouped returns p after a Reshape of the rows into [groups, b.Group], with the groups as its rows: the dimension of the group is like a
@@ -125,6 +134,9 @@ func (p Place) Permute(perm []int) Place {
 
 // Slice returns p in elements lo to hi of dimension d, which has size elements.
 func (p Place) Slice(d, lo, hi, size int, b *Batch) Place {
+	if p.Dims()>>d == 0 {
+		return p
+	}
 	return p.With(p.Rows().slice(d, lo, hi, size, b.N), p.Seq().slice(d, lo, hi, size, b.Positions))
 }
 

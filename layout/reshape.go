@@ -39,9 +39,15 @@ func (s Spot) reshape(from, to []int, n int) Spot {
 	return s.mixed(dims, opReshape, to...)
 }
 
+// leading are all rows, outermost in dimension 0.
+var leading = NewSpot(1, Exact, 1)
+
 // reshapeRows is reshape of rows. [time·rows, features] becomes [time, rows, features] also if there is one row. Where one row could be in
 // either of two dimensions of one element, it is in the one that was free, because other ranks have another number of rows there.
 func (s Spot) reshapeRows(from, to []int, free, n int) Spot {
+	if s == leading && n > 1 && len(to) > 0 && to[0] > 0 && to[0]%n == 0 {
+		return s
+	}
 	if by := len(to) - len(from); n == 1 && by > 0 && s.Dims() != 0 && free == s.first()+by && slices.Equal(from[s.first():], to[free:]) {
 		return s.shift(by)
 	}

@@ -18,6 +18,7 @@ type Rows struct {
 	Seq                  Span
 	Over                 Axes // axes of the job along which ranks hold other rows, or other parts of the sequence
 	SeqOver              Axes // those of Over along which they hold other parts of the sequence
+	Head, Tail           Axes // those of Over along which this rank is the first, and a later one; neither: not known
 	Number               int  // which batch of the training it is, from 1 on; 0: not known. Ranks must not add up different ones
 	Group                int  // so many rows that follow each other belong together and are never divided; 0: 1
 }

@@ -1,6 +1,9 @@
 package layout
 
-import "math/bits"
+import (
+	"math/bits"
+	"slices"
+)
 
 // Mode says how a Spot holds rows (or positions).
 type Mode uint8
@@ -93,6 +96,12 @@ func (s Spot) shift(by int) Spot { return NewSpot(s.Dims()<<by, s.Mode(), s.Oute
 
 // permute returns s where dimension i of the output is dimension perm[i] of the input.
 func (s Spot) permute(perm []int) Spot {
+	switch {
+	case s.Dims() == 0:
+		return s
+	case s.single(s.first()):
+		return NewSpot(1<<slices.Index(perm, s.first()), s.Mode(), s.Outer())
+	}
 	var dims uint8
 	last, ordered := -1, true
 	for i, p := range perm {
@@ -101,9 +110,6 @@ func (s Spot) permute(perm []int) Spot {
 			ordered = ordered && p > last
 			last = p
 		}
-	}
-	if bits.OnesCount8(dims) < 2 {
-		return NewSpot(dims, s.Mode(), s.Outer())
 	}
 	for i, p := range perm { // other dimensions have come between
 		if between := i > bits.TrailingZeros8(dims) && i < bits.Len8(dims); between && dims>>i&1 == 0 && !s.around(p) {
@@ -160,7 +166,7 @@ func (s Spot) pick(d, size, order int) Spot {
 
 // reduce returns s without the dimensions in mask. all says that mask has all of s's dimensions, some that it has one.
 func (s Spot) reduce(mask uint8, rank int) (_ Spot, all, some bool) {
-	if s.Dims() == 0 {
+	if s.Dims() < mask&-mask { // of dimensions in front
 		return s, false, false
 	}
 	if in := s.Dims() & mask; in != 0 {

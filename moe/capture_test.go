@@ -33,7 +33,8 @@ func captured(launch disttest.Launcher, j job, capture bool) disttest.Training {
 			return s.Optimizer.Step()
 		}
 		graph := tensor.Capture(r.Device, step)
-		return disttest.Attached{Params: params, Norm: r.World, Data: data, Step: func(state *disttest.State) ([]float64, error) {
+		sum := along(mesh, "")
+		return disttest.Attached{Params: params, Norm: r.World, Data: data, Sum: sum, Step: func(state *disttest.State) ([]float64, error) {
 			s = state
 			n, do := 5, step
 			if s.Step == 5 || s.Step == 8 {
@@ -43,7 +44,8 @@ func captured(launch disttest.Launcher, j job, capture bool) disttest.Training {
 				do = graph.Run
 			}
 			first, at := 20*s.Step+n*data.Rank(), data.Rows(n*data.Rank(), n*data.Size())
-			err := do(sequences(first, n).WithRows(at), sequences(first+10, n).WithRows(at))
+			cp := mesh.Group("cp")
+			err := do(positions(sequences(first, n), cp, at), positions(sequences(first+10, n), cp, at))
 			return []float64{last.Item()}, err
 		}, End: func(*disttest.State) error { graph.Close(); return nil }}, err
 	}
@@ -53,11 +55,14 @@ func captured(launch disttest.Launcher, j job, capture bool) disttest.Training {
 // Captured steps of a layer with a capacity have the bits of steps that run: rows travel between ranks, and are computed again.
 func TestCapturedSteps(t *testing.T) {
 	shared := moe.Config{Features: 6, Hidden: 5, Experts: 4, Router: routers["qwen"], Capacity: 1.25, Balance: 0.1, Z: 0.01, Shared: 4}
-	cases, machine := []job{{mesh: "ep=2", Config: shared}, {mesh: "ep=2", again: true, half: true, Config: shared}}, 0
+	sequence := shared
+	sequence.Sequence = 3
+	cases, machine := []job{{mesh: "ep=2", Config: shared}, {mesh: "ep=2", again: true, half: true, Config: shared},
+		{mesh: "cp=2", Config: sequence}}, 0
 	disttest.OnEach(t, disttest.GPUs(), 2, func(t *testing.T, launch disttest.Launcher) {
 		machine++
 		for i, j := range cases {
-			if i == machine%2 || reliability.Long(t) {
+			if i%2 == machine%2 || reliability.Long(t) {
 				disttest.RequireEqual(t, captured(launch, j, false).Run(t), captured(launch, j, true).Run(t), 0)
 			}
 		}

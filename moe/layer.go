@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/moe/dispatch"
 	"github.com/ringo-ml/ringo/moe/router"
 	"github.com/ringo-ml/ringo/nn"
@@ -18,10 +19,9 @@ type Config struct {
 	Shared int // hidden features of a shared expert, which sees all tokens (Dai et al. 2024, "DeepSeekMoE"); 0: none
 
 	// Capacity limits the slots of an expert to Capacity · tokens · top / experts, rounded up, of the tokens of all ranks (Lepikhin et al.
-	// 2020, "GShard"): in the order of the rows of the batch, and of a token's experts, the first ones are computed, and the others are
+	// 2020, "GShard"): in the order of the tokens of the batch, and of a token's experts, the first ones are computed, and the others are
 	// dropped: they add nothing to their tokens. Shapes are fixed, and nothing waits for counts. In evaluation (tensor.Eval) there is no
-	// limit. Ranks with parts of sequences (package cp) are refused: their tokens are not side by side in the batch. 0: no limit in training
-	// either.
+	// limit. 0: no limit in training either.
 	Capacity float64
 
 	Mixtral bool // files name the matrices of experts as Mixtral's: w1, w3 and w2 for gate_proj, up_proj and down_proj
@@ -108,7 +108,6 @@ func (l *Layer) Forward(x nn.T) nn.T {
 	}
 	d := x.Dim(-1)
 	x = x.Reshape(x.Len()/d, d)
-	l.mustHaveOrder(x)
 	l.mustCount(x)
 	if l.ranks.Tokens == nil && (l.c.Capacity != 0 || l.c.Balance != 0) && tensor.GlobalCount(x) != x.Len() {
 		fail("Layer", "Capacity, or a balance loss, of a part of the batch needs Parallelize: moe.Parallelize(moe.Ranks{Tokens: g}, layers...) "+
@@ -119,17 +118,38 @@ func (l *Layer) Forward(x nn.T) nn.T {
 	counts := experts.Reshape(experts.Len()).Bincount(l.Router.W.Dims()[0])
 	l.agree(experts)
 	tokens := tensor.GlobalCount(x) / d
-	p := l.dispatcher.Plan(experts, counts, tokens*l.c.Router.Top)
+	p := l.dispatcher.Plan(experts, counts, tokens*l.c.Router.Top, l.places(x.Tape(), experts.Dim(0)))
 	l.count(counts, p.Dropped)
-	return l.seed(through(l.ranks.out, l.compute(x, through(l.ranks.in, r.Weights), p)), r, counts, tokens).Reshape(shape...)
+	return l.seed(through(l.ranks.out, l.compute(x, through(l.ranks.in, r.Weights), p)), r, experts, counts, tokens).Reshape(shape...)
 }
 
-// mustHaveOrder panics if a capacity would drop other slots than on one rank: a rank's tokens must follow each other in the batch.
-func (l *Layer) mustHaveOrder(x nn.T) {
-	if r := x.Tape().Rows(); l.c.Capacity != 0 && x.Tape().Training() && (r.Seq.Total != 0 || r.Stride > 1) {
-		fail("Layer", "Capacity %g keeps the first slots in the order of the batch: this needs whole rows side by side, not parts of sequences "+
-			"(context parallelism) or rows apart; leave Capacity 0", l.c.Capacity)
+// places returns how many tokens of each row are this rank's, for a capacity; 0: its rows are whole.
+func (l *Layer) places(t *tensor.Tape, tokens int) int {
+	if l.c.Capacity == 0 || !t.Training() {
+		return 0
 	}
+	if t.Rows().Stride > 1 {
+		fail("Layer", "Capacity %g keeps the first slots in the order of the batch: this needs rows side by side, not rows apart; "+
+			"leave Capacity 0", l.c.Capacity)
+	}
+	return l.positions(t, tokens)
+}
+
+// positions returns how many positions of each row this rank has, which are Share's; 0: rows are whole.
+func (l *Layer) positions(t *tensor.Tape, tokens int) int {
+	r, a := t.Rows(), layout.Axis{Ranks: 1}
+	if g := l.ranks.Positions; g != nil {
+		a = g.Axis()
+	}
+	if r.Seq.Total == 0 {
+		return 0
+	}
+	lo, hi := layout.Share(r.Seq.Total, a.Rank, a.Ranks)
+	if a.Axes != r.SeqOver || lo != r.Seq.First || tokens%(hi-lo) != 0 {
+		fail("Layer", "a balance loss of sequences, and a Capacity, need Ranks.Positions, the ranks with parts of the same sequences, such as "+
+			"mesh.Group(\"cp\"): there are %d, and this rank has %d tokens, of positions from %d on", a.Ranks, tokens, r.Seq.First)
+	}
+	return hi - lo
 }
 
 // mustCount panics if the ranks whose tokens are counted are not those with other tokens: the balance loss, the slots of a capacity and

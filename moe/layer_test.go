@@ -75,13 +75,14 @@ func (m *model) Forward(x nn.T) nn.T {
 
 // loss of what m gives for x, with checkpoints of the activations or without them.
 func (m *model) loss(x nn.T, again bool) nn.T {
+	x = x.Reshape(-1, 3) // tokens: of one position, [rows, 1, features] may be [1, rows, features]
 	y := nn.T{}
 	if again {
 		y = x.Tape().Checkpoint(func(in ...nn.T) nn.T { return m.Forward(in[0]) }, x)
 	} else {
 		y = m.Forward(x)
 	}
-	return nn.MSE(y, x.Slice(2, 0, 2).Tanh())
+	return nn.MSE(y, x.Slice(1, 0, 2).Tanh())
 }
 
 // onOne trains a layer, or the naive one, on one rank with two threads, and on batches that change in length.
@@ -237,16 +238,28 @@ func TestWrongLayers(t *testing.T) {
 	}
 }
 
-// Slots are dropped in the order of the batch. Ranks that have parts of sequences, or rows apart, would drop others than one rank.
+// Slots are dropped in the order of the batch. Ranks that have rows apart, or do not say who has the other parts of their sequences, would
+// drop others than one rank.
 func TestCapacityNeedsRowsSideBySide(t *testing.T) {
 	l := moe.NewLayer(moe.Config{Features: 5, Hidden: 6, Experts: 4, Router: router.Config{Top: 2}, Capacity: 1})
 	dev := tensor.NewCPU(1)
 	nn.Init(l, dev, tensor.Float64, 1)
-	for _, rows := range []tensor.Rows{{Stride: 2, Total: 4}, {Stride: 1, Total: 2, Seq: tensor.Span{First: 3, Total: 6}}} {
+	for want, rows := range map[string]tensor.Rows{
+		"Capacity 1 keeps the first slots in the order of the batch": {Stride: 2, Total: 4},
+		"a Capacity, need Ranks.Positions":                           {Stride: 1, Total: 2, Seq: tensor.Span{First: 3, Total: 6}},
+	} {
 		x := tensor.New(dev, tensor.Float64, 2, 3, 5).WithRows(rows)
-		require.ErrorContains(t, tensor.Try(func() { l.Forward(tensor.NewTape(dev).Input(x)) }),
-			"Capacity 1 keeps the first slots in the order of the batch", rows)
-		err := tensor.Try(func() { l.Forward(tensor.NewTape(dev, tensor.Eval()).Input(x)) })
+		err := tensor.Try(func() { l.Forward(tensor.NewTape(dev).Input(x)) })
+		require.ErrorContains(t, err, "needs Parallelize")
+		require.NoError(t, disttest.OnRanks(1, func(r *dist.Rank) error {
+			l := moe.NewLayer(moe.Config{Features: 5, Hidden: 6, Experts: 4, Router: router.Config{Top: 2}, Capacity: 1})
+			nn.ParamsOf(l)
+			require.NoError(t, moe.Parallelize(moe.Ranks{Tokens: r.World}, l))
+			nn.Init(l, r.Device, tensor.Float64, 1)
+			require.ErrorContains(t, tensor.Try(func() { l.Forward(tensor.NewTape(r.Device).Input(x)) }), want)
+			return nil
+		}))
+		err = tensor.Try(func() { l.Forward(tensor.NewTape(dev, tensor.Eval()).Input(x)) })
 		require.ErrorContains(t, err, "needs Parallelize", "evaluation has no limit, so it asks for nothing more")
 	}
 }

@@ -4,19 +4,21 @@ import (
 	"math"
 
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/moe/router"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// seed adds the losses of the router to Backward. They are means over the tokens of the batch, of which r is of this rank's.
-func (l *Layer) seed(y nn.T, r router.Routing, counts nn.T, tokens int) nn.T {
+// seed adds the losses of the router to Backward. They are means over the tokens of the batch, of which r is of this rank's. experts and
+// counts are what the ranks of Hidden chose.
+func (l *Layer) seed(y nn.T, r router.Routing, experts, counts nn.T, tokens int) nn.T {
 	if l.c.Balance != 0 {
 		scores := r.Scores
 		if l.c.Router.Scoring == router.Sigmoid {
 			scores = scores.Div(scores.Sum(1).Reshape(scores.Dim(0), 1).Affine(1, 1e-20))
 		}
-		y = tensor.WithAux(y, scores.Mul(l.parts(r, counts)).Sum().Scale(float64(counts.Len())/float64(tokens)), l.c.Balance)
+		y = tensor.WithAux(y, scores.Mul(l.parts(r, experts, counts)).Sum().Scale(float64(counts.Len())/float64(tokens)), l.c.Balance)
 	}
 	if l.c.Z != 0 {
 		y = tensor.WithAux(y, r.Logits.LogSumExp().Square().Sum().Scale(1/float64(tokens)), l.c.Z)
@@ -26,9 +28,9 @@ func (l *Layer) seed(y nn.T, r router.Routing, counts nn.T, tokens int) nn.T {
 
 // parts returns for each expert the part of all slots that chose it, over the ranks that share the batch; or for each token that of the
 // slots of its sequence.
-func (l *Layer) parts(r router.Routing, counts nn.T) nn.T {
+func (l *Layer) parts(r router.Routing, experts, counts nn.T) nn.T {
 	if l.c.Sequence > 0 {
-		return l.partsOfSequences(r)
+		return l.partsOfSequences(r.Scores, experts)
 	}
 	if l.ranks.Tokens != nil {
 		counts = counts.Tape().Apply(l.ranks.tally, counts)
@@ -37,18 +39,30 @@ func (l *Layer) parts(r router.Routing, counts nn.T) nn.T {
 	return f.Div(f.Sum().Clamp(1, math.Inf(1)))
 }
 
-// partsOfSequences is parts where a balance loss is of each sequence [tokens, experts].
-func (l *Layer) partsOfSequences(r router.Routing) nn.T {
-	rows, top, n := r.Experts.Dim(0), r.Experts.Dim(1), r.Scores.Dim(1)
-	if rows%l.c.Sequence != 0 || r.Scores.Tape().Rows().Seq.Total != 0 || l.ranks.Gather != nil {
-		fail("Layer", "a balance loss of sequences of %d tokens: there are %d tokens, or a part of each sequence", l.c.Sequence, rows)
+// partsOfSequences is parts where a balance loss is of each sequence [tokens, experts]. Slots of a sequence are counted over the ranks that
+// have parts of it.
+func (l *Layer) partsOfSequences(scores, experts nn.T) nn.T {
+	t, tokens, top, n := scores.Tape(), experts.Dim(0), experts.Dim(1), scores.Dim(1)
+	mine, total := l.positions(t, tokens), t.Rows().Seq.Total
+	if total == 0 {
+		mine = l.c.Sequence
 	}
-	chosen := tensor.OneHot(r.Experts, n, r.Scores.DType()).Sum(1).Reshape(rows/l.c.Sequence, l.c.Sequence, n).Sum(1)
-	part := chosen.Scale(1/float64(l.c.Sequence*top)).Reshape(rows/l.c.Sequence, 1, n)
-	return part.Broadcast(rows/l.c.Sequence, l.c.Sequence, n).Reshape(rows, n)
+	if tokens%mine != 0 || total != 0 && total != l.c.Sequence {
+		fail("Layer", "a balance loss of sequences of %d tokens: there are %d tokens, or parts of sequences of %d", l.c.Sequence, tokens, total)
+	}
+	chosen := tensor.OneHot(experts, n, scores.DType()).Sum(1).Reshape(tokens/mine, mine, n).Sum(1)
+	if total != 0 {
+		chosen = through(l.ranks.joint, chosen)
+	}
+	part := chosen.Scale(1/float64(l.c.Sequence*top)).Reshape(tokens/mine, 1, n).Broadcast(tokens/mine, mine, n).Reshape(tokens, n)
+	if l.ranks.Gather != nil {
+		lo, hi := layout.Share(tokens, l.ranks.Hidden.Rank(), l.ranks.Hidden.Size())
+		part = tensor.RowsLike(part.Slice(0, lo, hi), scores)
+	}
+	return part
 }
 
-// tally sums counts over the ranks with other tokens.
+// tally sums counts over ranks with other tokens.
 type tally struct {
 	group *dist.Group
 }

@@ -18,6 +18,9 @@ type Ranks struct {
 	// Tokens are all ranks with other tokens of a batch, such as mesh.Group("dp", "ep"): what a loss says of the balance of experts is
 	// said of the tokens of all of them.
 	Tokens *dist.Group
+	// Positions are those of Tokens with other positions of the same rows (package cp), such as mesh.Group("cp"), in their order:
+	// Config.Sequence and Capacity need them. nil: sequences are whole.
+	Positions *dist.Group
 	// Experts are the ranks of which each has a part of the experts, such as mesh.Group("ep"): some of Tokens, for each of them has
 	// rows of its own. nil: every rank has all experts.
 	Experts *dist.Group
@@ -34,7 +37,8 @@ type Ranks struct {
 // parallel is how a layer uses Ranks.
 type parallel struct {
 	Ranks
-	tally   tensor.Function
+	tally   tensor.Function // over Tokens
+	joint   tensor.Function // over Positions; nil: nothing
 	in, out tensor.Function // for what the ranks of Hidden compute different things with, and what adds these up; nil: nothing
 }
 
@@ -48,6 +52,9 @@ func Parallelize(r Ranks, layers ...*Layer) error {
 	switch {
 	case r.Tokens == nil:
 		return fmt.Errorf("moe: Ranks.Tokens is nil: it must be the group of the ranks with other tokens")
+	case r.Positions != nil && r.Positions.Axes()&^r.Tokens.Axes() != 0:
+		return fmt.Errorf("moe: ranks of Positions (%s) are not among those of Tokens (%s), but they have other tokens",
+			r.Positions.Name(), r.Tokens.Name())
 	case r.Experts != nil && r.Experts.Axes()&^r.Tokens.Axes() != 0:
 		return fmt.Errorf("moe: ranks of Experts (%s) are not among those of Tokens (%s), but they have other tokens",
 			r.Experts.Name(), r.Tokens.Name())
@@ -71,7 +78,12 @@ func (l *Layer) divide(r Ranks) {
 	}
 	p, e := &l.ranks, l.Experts
 	p.Ranks, p.tally = r, &tally{group: r.Tokens}
-	l.dispatcher = dispatch.New(dispatch.Config{Tokens: r.Tokens, Experts: r.Experts, Half: r.Half, Capacity: l.c.Capacity})
+	if r.Positions != nil {
+		p.joint = &tally{group: r.Positions}
+	}
+	l.dispatcher = dispatch.New(dispatch.Config{
+		Tokens: r.Tokens, Positions: r.Positions, Experts: r.Experts, Half: r.Half, Capacity: l.c.Capacity,
+	})
 	if g := r.Hidden; g != nil {
 		p.in, p.out = &autograd.Copy{Group: g}, &autograd.Sum{Group: g}
 		if r.Gather != nil {

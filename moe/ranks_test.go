@@ -12,9 +12,11 @@ import (
 
 	"github.com/ringo-ml/ringo/ddp"
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/autograd"
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/fsdp"
 	"github.com/ringo-ml/ringo/internal/reliability"
+	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/moe"
 	"github.com/ringo-ml/ringo/moe/router"
 	"github.com/ringo-ml/ringo/nn"
@@ -22,8 +24,8 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// job is a training of a model. Ranks of dp and ep have different rows; those of ep share the experts, and those of tp each expert's
-// hidden features.
+// job is a training of a model. Ranks of dp and ep have different rows, and those of cp different positions; those of ep share the experts,
+// and those of tp each expert's hidden features.
 type job struct {
 	moe.Config
 	mesh   string // axes, of which some may lack
@@ -31,11 +33,12 @@ type job struct {
 	idle   bool // the first rank has no rows
 	half   bool
 	again  bool                                                              // the layer is computed again in backward
+	sp     bool                                                              // between layers each rank of tp has a part of the tokens
 	rate   float64                                                           // of biases
 	change func(m *model, mesh *dist.Mesh)                                   // of the program, before Attach
 	before func(s *disttest.State, m *model, mesh *dist.Mesh) error          // of each step
 	over   func(m *model, mesh *dist.Mesh) func(p *tensor.Param) *dist.Group // in place of moe.Over
-	// Axes of the ranks with other tokens, with other rows, and over which dense parameters are summed; "": dp and ep.
+	// Axes of the ranks with other tokens, with other rows, and over which dense parameters are summed; "": dp, ep and cp, or dp and ep.
 	tokens, rows, dense string
 	hidden              string // axes of the ranks that divide experts, also if there is one; "": tp, if there are more. Others have the same
 	stepRows            bool   // a capacity is of the tokens of a step, in all microbatches
@@ -76,12 +79,12 @@ func (j job) training(saw *seen) disttest.Training {
 			return a, err
 		}
 		balancer, rank := moe.NewBalancer(j.rate, m.MoE), r.World.Rank()
-		a.Norm, a.Data = r.World, along(mesh, j.rows)
+		a.Norm, a.Data, a.Sum = r.World, along(mesh, cmp.Or(j.rows, "dp,ep")), along(mesh, cmp.Or(j.rows, "dp,ep")+",cp")
 		a.Loss = func(b disttest.Batch) nn.T {
 			if j.Capacity > 0 && !j.stepRows { // which is of the tokens of a batch: each microbatch is one
 				b.Rows.First, b.Rows.Total = b.Rows.First%11, 11
 			}
-			return m.loss(b.Tape.Input(sequences(b.First, b.N).WithRows(b.Rows)), j.again)
+			return m.loss(b.Tape.Input(positions(sequences(b.First, b.N), mesh.Group("cp"), b.Rows)), j.again)
 		}
 		a.Before = func(s *disttest.State) error {
 			if j.before == nil {
@@ -109,7 +112,7 @@ func (j job) training(saw *seen) disttest.Training {
 
 // whole adds the axes that a mesh lacks.
 func whole(mesh string) string {
-	for _, axis := range []string{"dp", "ep", "tp", "same"} {
+	for _, axis := range []string{"dp", "ep", "cp", "tp", "same"} {
 		if !strings.Contains(mesh, axis+"=") {
 			mesh += "," + axis + "=1"
 		}
@@ -119,7 +122,7 @@ func whole(mesh string) string {
 
 // along returns the group of axes.
 func along(mesh *dist.Mesh, axes string) *dist.Group {
-	return mesh.Group(strings.Split(cmp.Or(axes, "dp,ep"), ",")...)
+	return mesh.Group(strings.Split(cmp.Or(axes, "dp,ep,cp"), ",")...)
 }
 
 // trainable leaves out biases.
@@ -132,21 +135,35 @@ func sequences(first, n int) tensor.Tensor {
 	return tensor.FromSlice(values(240, 3, 3)[first*9:][:n*9], n, 3, 3)
 }
 
+// positions leaves a rank of g its positions of x [rows, 3, features].
+func positions(x tensor.Tensor, g *dist.Group, r tensor.Rows) tensor.Tensor {
+	if g.Size() > 1 {
+		lo, hi := layout.Share(3, g.Rank(), g.Size())
+		y := tensor.New(x.Device(), x.DType(), x.Dim(0), hi-lo, x.Dim(2))
+		tensor.Copy(y, x.Slice(1, lo, hi))
+		x, r.Seq, r.Over, r.SeqOver = y, tensor.Span{First: lo, Total: 3}, r.Over|g.Axes(), g.Axes()
+	}
+	return x.WithRows(r)
+}
+
 func (saw *seen) count(mesh *dist.Mesh, limited bool) {
 	wire := mesh.Group("ep").Stats().Wire
 	saw.sent, saw.planned = wire["alltoallv"], wire["alltoall"]
 	if limited {
-		saw.sent, saw.planned = saw.sent+wire["alltoall"], mesh.Group("dp", "ep").Stats().Wire["allgather"]
+		saw.sent, saw.planned = saw.sent+wire["alltoall"], along(mesh, "").Stats().Wire["allgather"]
 	}
 }
 
 func (j job) attach(m *model, mesh *dist.Mesh) (nn.Params, error) {
-	r := moe.Ranks{Tokens: along(mesh, j.tokens), Experts: mesh.Group("ep"), Half: j.half}
+	r := moe.Ranks{Tokens: along(mesh, j.tokens), Positions: mesh.Group("cp"), Experts: mesh.Group("ep"), Half: j.half}
 	if j.tokens == "dp" {
 		r.Experts = nil
 	}
 	if j.hidden != "" || mesh.Size("tp") > 1 {
 		r.Hidden = along(mesh, cmp.Or(j.hidden, "tp"))
+	}
+	if j.sp {
+		r.Gather, r.Scatter = m.sequence(r.Hidden)
 	}
 	nn.ParamsOf(m)
 	if err := moe.Parallelize(r, m.MoE); err != nil {
@@ -155,7 +172,7 @@ func (j job) attach(m *model, mesh *dist.Mesh) (nn.Params, error) {
 	if j.change != nil {
 		j.change(m, mesh)
 	}
-	dense, over := along(mesh, j.dense), moe.Over(mesh.Group("dp"), m.MoE)
+	dense, over := along(mesh, j.dense), moe.Over(mesh.Group("dp", "cp"), m.MoE)
 	if j.over != nil {
 		over = j.over(m, mesh)
 	}
@@ -170,6 +187,19 @@ func (j job) attach(m *model, mesh *dist.Mesh) (nn.Params, error) {
 		s.Unit(m.MoE.Shared)
 	}
 	return s.Attach(m)
+}
+
+// sequence leaves ranks of g a part each of the tokens that the layer of experts gets.
+func (m *model) sequence(g *dist.Group) (gather, scatter tensor.Function) {
+	split, join := &autograd.Split{Group: g}, &autograd.Gather{Group: g}
+	in := &autograd.TokenGather{AllGather: autograd.AllGather{Group: g}}
+	out := &autograd.TokenScatter{ReduceScatter: autograd.ReduceScatter{Group: g}}
+	m.forward = func(x nn.T) nn.T {
+		t, counts := x.Tape(), layout.Shares(make([]int, g.Size()), x.Dim(0))
+		split.Counts, join.Counts, in.Counts, out.Counts = counts, counts, counts, counts
+		return t.Apply(join, m.MoE.Forward(t.Apply(split, x)))
+	}
+	return in, out
 }
 
 // on is j on other ranks, which compute as l says.
@@ -219,6 +249,40 @@ func TestRanksEqualOne(t *testing.T) {
 func TestLongRanksEqualOne(t *testing.T) {
 	reliability.SkipUnlessLong(t)
 	TestRanksEqualOne(t)
+}
+
+// parts are ranks that have parts of sequences: of their positions, and of the tokens of their rows.
+var parts = []job{
+	{mesh: "cp=2"}, {mesh: "dp=2,cp=2"}, {mesh: "cp=2,ep=2"}, {mesh: "cp=3", again: true}, {mesh: "dp=3,cp=2", idle: true},
+	{mesh: "ep=4,cp=2", idle: true, again: true}, {mesh: "dp=2,cp=3", fsdp: true}, {mesh: "ep=2,cp=2", fsdp: true, again: true},
+	{mesh: "tp=2", sp: true}, {mesh: "tp=3,cp=2", sp: true}, {mesh: "ep=2,cp=2,tp=2", sp: true, again: true},
+	{mesh: "dp=2,tp=6", sp: true, idle: true}, {mesh: "cp=2,tp=2"}, {mesh: "cp=2,dp=2,tp=3", sp: true, fsdp: true},
+}
+
+// The balance loss of a sequence counts the slots of all its parts, and a capacity keeps the first slots of the batch, whoever has them.
+func TestSequencesInPartsEqualWholeOnes(t *testing.T) {
+	for i, name := range []string{"switch", "deepseek", "mixtral", "all of them"} {
+		j := named(name, float64(i%2)*0.4+float64(i/2)*0.5)
+		j.Sequence, j.stepRows = 3, i == 2
+		want, saw := j.run(t)
+		dropped := slices.ContainsFunc(saw.loads, func(l moe.Load) bool { return l.Dropped > 0 })
+		require.Equal(t, i > 0, dropped)
+		for k, l := range parts {
+			if (k+i)%3 > 0 && !reliability.Long(t) {
+				continue
+			}
+			t.Run(fmt.Sprintf("%s %s sp %v fsdp %v idle %v again %v", name, l.mesh, l.sp, l.fsdp, l.idle, l.again), func(t *testing.T) {
+				got, saws := j.on(l).run(t)
+				disttest.RequireEqual(t, want, got, 1e-10)
+				require.Equal(t, saw.loads, saws.loads)
+			})
+		}
+	}
+}
+
+func TestLongSequencesInPartsEqualWholeOnes(t *testing.T) {
+	reliability.SkipUnlessLong(t)
+	TestSequencesInPartsEqualWholeOnes(t)
 }
 
 // named has one of the routers, whose bias moves.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ringo-ml/ringo/ddp"
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/autograd"
 	"github.com/ringo-ml/ringo/dist/disttest"
@@ -146,7 +147,10 @@ func TestWrongRanks(t *testing.T) {
 			r.Gather = &autograd.Copy{Group: mesh.Group("c")}
 		},
 		"moe: ranks of Experts (c) are not among those of Tokens (a,b)": func(r *moe.Ranks, mesh *dist.Mesh) { r.Experts = mesh.Group("c") },
-		"moe: ranks of Hidden (a) are among those of Tokens (a,b)":      func(r *moe.Ranks, mesh *dist.Mesh) { r.Hidden = mesh.Group("a") },
+		"moe: ranks of Positions (c) are not among those of Tokens (a,b)": func(r *moe.Ranks, mesh *dist.Mesh) {
+			r.Positions = mesh.Group("c")
+		},
+		"moe: ranks of Hidden (a) are among those of Tokens (a,b)": func(r *moe.Ranks, mesh *dist.Mesh) { r.Hidden = mesh.Group("a") },
 	} {
 		disttest.EachFails(t, 24, want, func(r *dist.Rank) error {
 			mesh, err := r.Mesh("a=2,b=3,c=2,d=2")
@@ -171,6 +175,41 @@ func TestWrongRanks(t *testing.T) {
 	require.ErrorContains(t, tensor.Try(func() {
 		moe.NewLayer(moe.Config{Features: 1, Hidden: 1, Experts: 1, Router: router.Config{Top: 1}, Capacity: -1})
 	}), "Capacity -1")
+}
+
+// A balance loss of sequences needs the ranks that have the other parts of them.
+func TestSequencesNeedTheirRanks(t *testing.T) {
+	for _, c := range []struct {
+		axis   string // of Positions; "": none
+		length int
+		seq    tensor.Span
+		want   string
+	}{
+		{"", 5, tensor.Span{First: 3, Total: 5}, "need Ranks.Positions, the ranks with parts of the same sequences"},
+		{"dp", 5, tensor.Span{First: 3, Total: 5}, "need Ranks.Positions, the ranks with parts of the same sequences"},
+		{"cp", 5, tensor.Span{First: 2, Total: 5}, "there are 2, and this rank has 6 tokens, of positions from 2 on"},
+		{"cp", 4, tensor.Span{First: 3, Total: 5}, "a balance loss of sequences of 4 tokens: there are 6 tokens, or parts of sequences of 5"},
+	} {
+		require.NoError(t, disttest.OnRanks(4, func(r *dist.Rank) error {
+			mesh, err := r.Mesh("dp=2,cp=2")
+			require.NoError(t, err)
+			l := moe.NewLayer(moe.Config{Features: 5, Hidden: 6, Experts: 8, Router: router.Config{Top: 1}, Balance: 1, Sequence: c.length})
+			nn.ParamsOf(l)
+			ranks := moe.Ranks{Tokens: r.World}
+			if c.axis != "" {
+				ranks.Positions = mesh.Group(c.axis)
+			}
+			require.NoError(t, moe.Parallelize(ranks, l))
+			_, err = ddp.Attach(r.World, l, ddp.Config{DType: tensor.Float64})
+			require.NoError(t, err)
+			rows := tensor.Rows{First: 3 * mesh.Coord("dp"), Stride: 1, Total: 6, Seq: c.seq, Over: r.World.Axes(), SeqOver: mesh.Group("cp").Axes()}
+			x := tensor.New(r.Device, tensor.Float64, 3, 2, 5).WithRows(rows)
+			if mesh.Coord("cp") == 1 {
+				require.ErrorContains(t, tensor.Try(func() { l.Forward(tensor.NewTape(r.Device).Input(x)) }), c.want, c.axis)
+			}
+			return nil
+		}))
+	}
 }
 
 // A router whose values are others on a rank of tp is found in the first step.

@@ -42,7 +42,7 @@ func Attention(qkv Tensor, headDim int, o AttentionOptions) Tensor {
 	if t.training && o.Drop > 0 {
 		f.drop, f.key = o.Drop, t.RandomKey(o.Layer)
 		p := t.place("attention", in, lse.n*n, width/headDim, n*n, o.At)
-		f.I = [8]int{headDim, b2i(o.Causal), p[0], p[1], p[2], p[4], p[5]}
+		f.I = [8]int{headDim, b2i(o.Causal), p[0], p[1], p[2]}
 	}
 	t.attention(OpAttention, &f, []*header{out, lse}, []*header{in})
 	node := t.rec(OpAttention, out, in)
@@ -53,8 +53,8 @@ func Attention(qkv Tensor, headDim int, o AttentionOptions) Tensor {
 	return out.tensor()
 }
 
-// attention holds the arguments of the attention kernels. I = head dimension, causal; and for dropout First, Stride, Elems, FullCols and
-// Col, as in kernel.Rows.
+// attention holds the arguments of the attention kernels. I = head dimension, causal; and for dropout First, Stride and Elems of
+// kernel.Rows.
 type attention struct {
 	I    [8]int
 	drop float64

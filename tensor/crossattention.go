@@ -37,7 +37,7 @@ func crossAttention(q, k, v Tensor, headDim int, o AttentionOptions, both bool) 
 		}
 		f.drop, f.key = o.Drop, t.RandomKey(o.Layer)
 		p := t.place("cross_attention", a, lse.n*b.dims[1], heads, a.dims[1]*b.dims[1], o.At)
-		f.I = [8]int{headDim, b2i(o.Causal), p[0], p[1], p[2], p[4], p[5]}
+		f.I = [8]int{headDim, b2i(o.Causal), p[0], p[1], p[2]}
 	}
 	f.I[7] = offset
 	if b.n == 0 {

@@ -17,12 +17,12 @@ func TestDropoutOfRowsElsewhere(t *testing.T) {
 	}
 	for name, form := range forms {
 		t.Run(name, func(t *testing.T) {
-			run := func(first, n int) (y, grad [][]float64) { // by row
+			run := func(first, stride, n int) (y, grad [][]float64) { // by row
 				tape := NewTape(hostDevice, Seed(3))
 				defer tape.Close()
 				x := New(hostDevice, Float64, n, width)
 				Constant(1).Fill(x, 0, 0)
-				in := tape.Leaf(x.WithRows(Rows{First: first, Stride: 1, Total: total, Over: 1}))
+				in := tape.Leaf(x.WithRows(Rows{First: first, Stride: stride, Total: total, Over: 1}))
 				h := form(in)
 				out := h.Dropout(0.4, 9)
 				place, values := h.hdr().at.Rows(), Floats(out)
@@ -41,11 +41,13 @@ func TestDropoutOfRowsElsewhere(t *testing.T) {
 				}
 				return y, grad
 			}
-			want, wantGrad := run(0, total)
-			for _, part := range [][2]int{{0, 3}, {3, 1}, {4, 3}} {
-				got, grad := run(part[0], part[1])
-				require.Equal(t, want[part[0]:part[0]+part[1]], got)
-				require.Equal(t, wantGrad[part[0]:part[0]+part[1]], grad)
+			want, wantGrad := run(0, 1, total)
+			for _, part := range [][3]int{{0, 1, 3}, {3, 1, 1}, {4, 1, 3}, {1, 2, 3}, {0, 3, 3}} {
+				got, grad := run(part[0], part[1], part[2])
+				for i := range part[2] {
+					require.Equal(t, want[part[0]+i*part[1]], got[i], part)
+					require.Equal(t, wantGrad[part[0]+i*part[1]], grad[i], part)
+				}
 			}
 		})
 	}

@@ -150,6 +150,10 @@ func binaryOp(op Op, x, y Tensor) Tensor {
 	if a.dtype != b.dtype {
 		t.sameDType(op.String(), a, b)
 	}
+	if (op == OpAdd || op == OpSub) && a.ty.On(Partial) != b.ty.On(Partial) && t.typing() {
+		p, q := a.ty.On(Partial), b.ty.On(Partial)
+		a, b = t.once(a, q), t.once(b, p)
+	}
 	out := t.blankHeader()
 	out.dtype = a.dtype
 	if op >= OpEq && op <= OpGe {
@@ -301,10 +305,10 @@ func (x Tensor) Affine(a, b float64) Tensor {
 	t := tapeOf("affine", x)
 	in := t.contiguous(t.arg(x))
 	out := t.newLike(in)
-	t.affine(out, in, a, b)
-	if b != 0 {
-		t.mustNotShift(OpAffine, in)
+	if b != 0 && in.ty.On(Partial) != 0 {
+		b = t.shift(in, b)
 	}
+	t.affine(out, in, a, b)
 	if n := t.rec(OpAffine, out, in); n != nil {
 		n.F[0] = a
 	}

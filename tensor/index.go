@@ -171,13 +171,7 @@ func (x Tensor) DropoutAt(p float64, layer uint64, at Region) Tensor {
 	if in.rank > 0 {
 		cols = in.dims[in.rank-1]
 	}
-	if b := *t.batchAt(in.at); in.at.Of != 0 && at == (Region{}) {
-		t.mustPlace("dropout", in, at)
-		if k := t.timesRows("dropout", in, &b); k > 1 {
-			return t.dropoutTimes(out, in, p, key, k, &b)
-		}
-	}
-	place := t.place("dropout", in, in.n, cols, 1, at)
+	place := t.dropoutPlace(in, cols, at)
 	t.dropout(out, in, p, key, place)
 	if n := t.rec(OpDropout, out, in); n != nil {
 		n.F[0], n.key, n.I = p, key, place
@@ -185,32 +179,19 @@ func (x Tensor) DropoutAt(p float64, layer uint64, at Region) Tensor {
 	return out.tensor()
 }
 
-// dropoutTimes is dropout of k times the rows of a batch, behind each other: all elements have the random numbers that they have on one
-// rank, where each time has all rows of the batch.
-func (t *Tape) dropoutTimes(out, in *header, p float64, key uint64, k int, b *batch) Tensor {
-	if b.Positions > 0 {
-		fail("dropout", these(in), "a part of the positions of each row (%v): the rows must be dimension 0", *b)
-	}
-	each := in.n / (k * max(b.N, 1))
-	place := [8]int{b.First, b.Stride, each, each, each, 0, 0, 1}
-	t.dropoutParts(out, in, p, key, place, k, b.Total)
-	if n := t.rec(OpDropout, out, in); n != nil {
-		n.F, n.key, n.I = [3]float64{p, float64(k), float64(b.Total)}, key, place
-	}
-	return out.tensor()
-}
-
-func (t *Tape) dropoutParts(out, in *header, p float64, key uint64, place [8]int, k, total int) {
-	n := out.n / k
-	for i := range k {
-		o, x := *out, *in
-		for _, h := range [2]*header{&o, &x} {
-			h.off += i * n * h.dtype.Size()
-			h.rank, h.n, h.dims = 1, n, [MaxRank]int{n}
+// dropoutPlace is placeOf, or that of several times the rows of a batch, behind each other: all elements have the random numbers that they
+// have on one rank, where each time has all rows of the batch.
+func (t *Tape) dropoutPlace(in *header, cols int, at Region) [8]int {
+	if b := *t.batchAt(in.at); in.at.Of != 0 && at == (Region{}) {
+		t.mustPlace("dropout", in, at)
+		if k := t.timesRows("dropout", in, &b); k > 1 && b.Positions > 0 {
+			fail("dropout", these(in), "a part of the positions of each row (%v): the rows must be dimension 0", b)
+		} else if k > 1 {
+			each := in.n / (k * b.N)
+			return [8]int{b.First * each, b.Total * each, b.N * each, each, b.Stride * each}
 		}
-		t.dropout(&o, &x, p, key, place)
-		place[0] += total
 	}
+	return t.placeOf("dropout", in, in.n, cols, 1, at)
 }
 
 // DropoutChannels is Dropout of whole channels of x [rows, channels, ..], as torch.nn.functional.dropout2d: a channel is dropped as a whole
@@ -249,10 +230,6 @@ func (t *Tape) dropout(out, in *header, p float64, key uint64, place [8]int) {
 
 func dropoutVJP(t *Tape, n *Node, _ uint8) {
 	g, d := t.inPlace(n)
-	if k := int(n.F[1]); k > 1 {
-		t.dropoutParts(d, g, n.F[0], n.key, n.I, k, int(n.F[2]))
-	} else {
-		t.dropout(d, g, n.F[0], n.key, n.I)
-	}
+	t.dropout(d, g, n.F[0], n.key, n.I)
 	t.addGrad(n.in[0], d)
 }

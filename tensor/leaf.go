@@ -91,7 +91,7 @@ func (t *Tape) Use(p *Param) Tensor {
 		p.owner.BeforeUse(p, phase)
 	}
 	s.refresh()
-	s.h.ty, s.h.at = p.Types(), place{}.WithCut(p.cutDims())
+	s.h.ty, s.h.at = p.ty, p.at
 	if !t.reaches(&s.h) {
 		fail("Use", these(&s.h), "%s is on %v, the tape on %v (see Param.To)", p.name, s.h.st.dev, t.dev)
 	}

@@ -37,12 +37,21 @@ func (c *Ctx) applyPlaces(y *header, in []*header) {
 	}
 	keepsRows, keepsSeq := keeps(rows, y, x), keeps(seq, y, x)
 	if len(c.types) == 0 {
-		if y.at = x.at; !keepsRows || !keepsSeq {
+		if !keepsRows {
+			rows = layout.Spot{}
+		}
+		if !keepsSeq {
+			seq = layout.Spot{}
+		}
+		if y.at = x.at.With(rows, seq).WithCut(x.at.Cut() & (1<<y.rank - 1)); !keepsRows || !keepsSeq {
 			c.t.own(c.f.Name(), y, c.t.batchAt(x.at), !keepsRows, !keepsSeq, "a Function without Types, loses the dimension of rows")
 		}
 		return
 	}
-	y.at = x.at.With(c.other(rows, y, keepsRows), c.other(seq, y, keepsSeq))
+	y.at = x.at.With(c.other(rows, y, keepsRows), c.other(seq, y, keepsSeq)).WithCut(x.at.Cut() & (1<<y.rank - 1))
+	if y.ty.On(Cut) == 0 {
+		y.at = y.at.WithCut(0)
+	}
 }
 
 // keeps reports whether the dimensions of s are in y what they are in x.

@@ -63,7 +63,8 @@ func (t *Tape) rec(op Op, out *header, in ...*header) *Node {
 	}
 	var need, leaf uint8
 	var s inputAxes
-	placed, index := op == OpBroadcast, ops[op].Index
+	o := &ops[op]
+	placed, index := op == OpBroadcast, o.Index
 	for i, h := range in {
 		if h == nil {
 			continue
@@ -72,7 +73,7 @@ func (t *Tape) rec(op Op, out *header, in ...*header) *Node {
 			h.base.registerOwner()
 		}
 		placed = placed || h.at != (place{})
-		if index>>i&1 == 0 {
+		if index == 0 || index>>i&1 == 0 {
 			s.add(h)
 		} else {
 			s.addIndex(h)
@@ -93,7 +94,7 @@ func (t *Tape) rec(op Op, out *header, in ...*header) *Node {
 		if out.ty = s.types(); s.clash() != 0 {
 			op.mustFit(out, in, &s)
 		}
-		if placed {
+		if placed && o.Rows != rowsByCaller {
 			t.locate(op, out, in)
 		}
 	}

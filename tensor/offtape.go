@@ -3,9 +3,12 @@ package tensor
 // The operations that prepare data work on tensors in host memory that belong to no tape, too: Slice, Split, Concat, Reshape, Permute,
 // Transpose and Cast. Everything else needs a tape.
 
-// offTape reports whether none of xs is on a tape and all are in host memory. It fails for the value of a parameter: what is computed from
-// it without Use has no gradient.
-func offTape(op string, xs ...Tensor) bool {
+// offTape is allOffTape for one.
+func offTape(op string, x Tensor) bool { return x.h != nil && x.h.tape == nil && allOffTape(op, x) }
+
+// allOffTape reports whether none of xs is on a tape and all are in host memory. It fails for the value of a parameter: what is computed
+// from it without Use has no gradient.
+func allOffTape(op string, xs ...Tensor) bool {
 	for _, x := range xs {
 		if x.h == nil || x.hdr().tape != nil || !x.h.st.dev.Host() {
 			return false

@@ -22,6 +22,8 @@ type Param struct {
 
 	name                       string
 	place                      layout.Placement
+	ty                         Types // of place
+	at                         place // the dimensions that place cuts
 	init                       Initializer
 	frozen, buffer, transposed bool
 	stored                     []Stored // its segments in files; nil: one tensor
@@ -40,7 +42,9 @@ func NewParam(init Initializer, dims ...int) *Param {
 			fail("NewParam", nil, "dimension %d of %v is negative", i, append([]int(nil), dims...))
 		}
 	}
-	return &Param{init: init, place: layout.Whole(dims...), name: "a parameter"}
+	p := &Param{init: init, name: "a parameter"}
+	p.put(layout.Whole(dims...))
+	return p
 }
 
 // Buffer is state of a model that has no gradient, such as running statistics. It is broadcast and saved like a Param.

@@ -28,7 +28,7 @@ func (p *Param) Place(axis layout.Axis, d layout.Division) {
 	}
 	p.axesFree("Place", axis.Axes&p.place.Summed(), Cut, "its gradient is summed over this axis, on whose ranks it is now cut")
 	p.axesFree("Place", axis.Axes&p.place.Divided(), Cut, "it is cut over this axis already")
-	p.place = q
+	p.put(q)
 }
 
 // SumOver says that the caller, the owner of the gradient, sums it over the ranks along axes. Along all other axes that do not divide a
@@ -38,7 +38,17 @@ func (p *Param) SumOver(axes Axes) {
 	p.axesFree("SumOver", axes&p.place.Divided(), Replicated,
 		"it is cut over this axis: its gradient is this rank's alone and must not be summed over it")
 	p.axesFree("SumOver", axes&p.place.Summed(), Replicated, "its gradient is summed over this axis already")
-	p.place = p.place.SumOver(axes)
+	p.put(p.place.SumOver(axes))
+}
+
+// put sets the placement, and what each Use needs of it.
+func (p *Param) put(q layout.Placement) {
+	var dims uint8 // of which this rank has a part
+	for _, d := range q.Divisions() {
+		dims |= 1 << d.Dim
+	}
+	cut, summed := q.Divided(), q.Summed()
+	p.place, p.ty, p.at = q, layout.TypesOf(^summed, ^(summed|cut), cut), place{}.WithCut(dims)
 }
 
 func (p *Param) axesFree(op string, taken Axes, k Kind, text string) {

@@ -22,11 +22,12 @@ const (
 )
 
 var builtinRows = [MaxOps]RowsRule{
-	OpApply: rowsByCaller, OpAux: rowsAs0, OpReshape: rowsByCaller, OpPermute: rowsByCaller, OpSlice: rowsByCaller, OpConcat: rowsByCaller,
-	OpPad: rowsByCaller, OpSum: rowsByCaller, OpMax: rowsByCaller, OpMin: rowsByCaller, OpMatMul: rowsByCaller, OpGather: rowsByCaller,
-	OpScatterAdd: rowsByCaller, OpCumSum: rowsByCaller, OpEmbedding: rowsByCaller, OpCrossEntropy: rowsByCaller, OpMSE: rowsByCaller,
-	OpBCE: rowsByCaller, OpChannelSums: rowsByCaller, OpCrossAttentionLSE: rowsByCaller, OpCrossEntropyRows: rowsByCaller,
-	OpSoftmax: RowsLast, OpSoftmaxCausal: RowsLast, OpLogSoftmax: RowsLast, OpLogSumExp: RowsLast, OpLayerNorm: RowsLast,
+	OpAux: rowsAs0, OpCopy: rowsAs0, OpApply: rowsByCaller, OpReshape: rowsByCaller, OpPermute: rowsByCaller, OpSlice: rowsByCaller,
+	OpConcat: rowsByCaller, OpPad: rowsByCaller, OpSum: rowsByCaller, OpMax: rowsByCaller, OpMin: rowsByCaller, OpMatMul: rowsByCaller,
+	OpGather: rowsByCaller, OpScatterAdd: rowsByCaller, OpCumSum: rowsByCaller, OpEmbedding: rowsByCaller, OpCrossEntropy: rowsByCaller,
+	OpMSE: rowsByCaller, OpBCE: rowsByCaller, OpChannelSums: rowsByCaller, OpCrossAttentionLSE: rowsByCaller,
+	OpCrossEntropyRows: rowsByCaller,
+	OpSoftmax:          RowsLast, OpSoftmaxCausal: RowsLast, OpLogSoftmax: RowsLast, OpLogSumExp: RowsLast, OpLayerNorm: RowsLast,
 	OpRMSNorm: RowsLast, OpAttention: RowsFirst, OpCrossAttention: RowsFirst, OpConv2d: RowsFirst, OpMaxPool2d: RowsFirst,
 	OpAvgPool2d: RowsFirst, OpBatchNorm: RowsFirst, OpLinear: rowsLinear, OpLinearAct: rowsLinear, OpLinearAdd: rowsLinear,
 	OpGroupedLinear: rowsAs0,
@@ -120,27 +121,26 @@ func (x *header) summed(b *batch, rows, seq bool) {
 
 // locate sets the place of an operation's output.
 func (t *Tape) locate(op Op, out *header, in []*header) {
-	switch x := in[0]; ops[op].Rows {
+	switch x, o := in[0], &ops[op]; o.Rows {
 	case RowsEach:
-		t.each(op.String(), out, in)
+		t.each(o.Name, out, in)
 	case RowsLast:
-		t.notAlong(op.String(), out, x, int(x.rank)-1, out.rank < x.rank)
+		t.notAlong(o.Name, out, x, int(x.rank)-1, out.rank < x.rank)
 	case RowsFirst:
-		t.byFirst(op.String(), out, in)
+		t.byFirst(o.Name, out, in)
 	case rowsAs0:
 		out.at = x.at
 	case rowsLinear:
-		t.linearPlace(op.String(), out, in)
+		t.linearPlace(o.Name, out, in)
 	}
 }
 
 // each sets the place of an operation that works on each element of its inputs, broadcast to out.
 func (t *Tape) each(op string, out *header, in []*header) {
 	x := in[0]
-	if len(in) == 1 && x.alike(out) {
-		if out.at = x.at; op != ops[OpCopy].Name {
-			out.at = x.at.Changed()
-		}
+	last := in[len(in)-1]
+	if len(in) < 3 && x.alike(out) && (last == x || last != nil && last.at == x.at && x.at.Ordered() && last.alike(out)) {
+		out.at = x.at.Changed() // rows meet themselves
 		return
 	}
 	var held bool
@@ -224,7 +224,7 @@ func (t *Tape) refuseHeld(op string, in []*header, i int, out *header, s layout.
 // notAlong sets the place of an operation that is not linear along dimension d of x, which the output lacks if lost.
 func (t *Tape) notAlong(op string, out, x *header, d int, lost bool) {
 	out.at = x.at.Changed()
-	if d < 0 || x.at.Of == 0 && x.at.Cut() == 0 {
+	if d < 0 || (x.at.Dims()|x.at.Cut())>>d == 0 { // nothing is there, or behind it
 		return
 	}
 	p, rows, seq, cut := x.at.Reduce(1<<d, int(x.rank))
@@ -277,11 +277,11 @@ func (t *Tape) byFirst(op string, out *header, in []*header) {
 func (t *Tape) linearPlace(op string, out *header, in []*header) {
 	x, w := in[0], in[1]
 	last := uint8(1) << (x.rank - 1)
-	if w.at.Of == 0 && x.at.Dims()&last == 0 {
-		out.at = x.at.WithCut(x.at.Cut()&^last | w.at.Cut()&1<<(x.rank-1))
-		if x.at.Of == 0 {
-			out.at = layout.Constant(x.at.Flat()&(last-1), 0).WithCut(out.at.Cut())
-		}
+	cut := x.at.Cut()&^last | w.at.Cut()&1<<(x.rank-1)
+	if w.at.Of|x.at.Of == 0 {
+		out.at = layout.Constant(x.at.Flat()&(last-1), 0).WithCut(cut)
+	} else if w.at.Of == 0 && x.at.Dims()&last == 0 {
+		out.at = x.at.WithCut(cut)
 	} else if x.rank > 1 {
 		t.contract(op, out, x, w, false, true)
 	} else {
@@ -314,6 +314,9 @@ func (t *Tape) contract(op string, out, a, b *header, ta, tb bool) {
 	if t.recording() {
 		t.weightsOfRows(op, these(a, b), &x, &y, out)
 	}
+	if rows|seq == layout.Kept {
+		return
+	}
 	out.summed(bt, rows == layout.Summed, seq == layout.Summed)
 	if rows == layout.Mixed || seq == layout.Mixed {
 		t.own(op, out, bt, rows == layout.Mixed, seq == layout.Mixed, "a product of rows of this rank with rows of this rank")
@@ -325,17 +328,14 @@ func turned(o *layout.Operand, dims *[MaxRank]int, yes bool) {
 	if !yes {
 		return
 	}
-	r := len(o.Dims)
-	var perm [MaxRank]int
-	for i := range r {
-		perm[i] = i
-	}
-	perm[r-1], perm[r-2] = r-2, r-1
-	for i, p := range perm[:r] {
-		dims[i] = o.Dims[p]
-	}
-	o.Place = o.Place.Permute(perm[:r])
+	r := copy(dims[:], o.Dims)
+	dims[r-1], dims[r-2] = dims[r-2], dims[r-1]
 	o.Dims = dims[:r]
+	if p := o.Place; (p.Dims()|p.Cut()|p.Flat())>>(r-2) != 0 {
+		perm := [MaxRank]int{0, 1, 2, 3, 4, 5}
+		perm[r-1], perm[r-2] = r-2, r-1
+		o.Place = p.Permute(perm[:r])
+	}
 }
 
 // weightsOfRows panics with a *Failure if one operand of a product is the same on all ranks and has other elements for each row of the

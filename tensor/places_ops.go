@@ -59,13 +59,15 @@ func (t *Tape) reducedUnknown(op string, out, in *header, mask int, linear bool)
 // reshaped sets the place of in's elements in other dimensions, of which free was computed from the others; −1: none.
 func (t *Tape) reshaped(out, in *header, free int) {
 	from, to := in.dims[:in.rank], out.dims[:out.rank]
-	b := *t.batchAt(in.at)
-	if p, ok := in.at.Grouped(from, to, &b); ok {
-		p.Of = t.know(b.Groups())
-		out.at = p
-		return
+	b := t.batchAt(in.at)
+	if b.Group > 1 {
+		if p, ok := in.at.Grouped(from, to, b); ok {
+			p.Of = t.know(b.Groups())
+			out.at = p
+			return
+		}
 	}
-	out.at = in.at.Reshape(from, to, free, &b)
+	out.at = in.at.Reshape(from, to, free, b)
 }
 
 // joined sets place and types of a concatenation along dimension d.

@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/layout"
 )
 
 // rectangle is the part of [rows, positions, columns] from lo to hi.
@@ -69,6 +71,8 @@ func TestWithRowsIsAValue(t *testing.T) {
 func TestRowsThatCannotBe(t *testing.T) {
 	x := New(hostDevice, Float32, 4, 3)
 	for msg, f := range map[string]func(){
+		"4 rows of {First:2 Stride:1 Total:8":                         func() { x.WithRows(Rows{First: 2, Stride: 1, Total: 8, Group: 4}) },
+		"Group:3} are not whole groups":                               func() { x.WithRows(Rows{First: 3, Stride: 1, Total: 12, Group: 3}) },
 		"4 rows from 3 on, 1 apart, are not among the 6 of the batch": func() { x.WithRows(Rows{First: 3, Stride: 1, Total: 6}) },
 		"4 rows from 0 on, 2 apart, are not among the 6 of the batch": func() { x.WithRows(Rows{Stride: 2, Total: 6}) },
 		"positive Stride":           func() { x.WithRows(Rows{Total: 4}) },
@@ -230,8 +234,79 @@ func TestDropoutOfTokens(t *testing.T) {
 			}
 		}
 	}
-	r = Rows{First: 1, Stride: 2, Total: total}
-	assert.ErrorContains(t, Try(func() { drop(0, 5, 0, width) }), "needs a batch of whole rows side by side, not 3 rows of 9")
+	for tokens, r := range map[int]Rows{
+		13: r, 12: {First: first, Stride: 1, Total: total, Seq: Span{First: 1, Total: 6}, Over: 1, SeqOver: 1},
+	} {
+		err := Try(func() {
+			tape := NewTape(hostDevice)
+			tape.Input(New(hostDevice, Float32, rows, 3).WithRows(r))
+			tape.Input(New(hostDevice, Float32, 5, width)).DropoutAt(0.5, 7, Region{Rows: Span{Total: tokens}})
+		})
+		assert.ErrorContains(t, err, "which are not the tokens of the step's input (3 rows of 9")
+	}
+}
+
+// Tokens of a part of the rows, which may be apart, and of their positions, may be cut anywhere, and by columns: their masks, and those of
+// their gradients, are the whole's, also where a Checkpoint computes them again.
+func TestDropoutOfTokensOfPartsOfSequences(t *testing.T) {
+	dims := [3]int{7, 5, 6}
+	flat := func(first, stride, rows int, pos [2]int, cut [2]int, cols [2]int, again bool) (y, grad []float64) {
+		tape := NewTape(hostDevice, Seed(4))
+		defer tape.Close()
+		n := pos[1] - pos[0]
+		r := Rows{First: first, Stride: stride, Total: dims[0], Over: 3}
+		if n < dims[1] {
+			r.Seq, r.SeqOver = Span{First: pos[0], Total: dims[1]}, 2
+		}
+		tape.Input(New(hostDevice, Int64, rows, n).WithRows(r))
+		x := New(hostDevice, Float64, cut[1]-cut[0], cols[1]-cols[0])
+		Constant(1).Fill(x, 0, 0)
+		in := tape.Leaf(x)
+		f := func(in ...Tensor) Tensor {
+			return in[0].Exp().DropoutAt(0.5, 7, Region{Span{First: cut[0], Total: rows * n}, Span{First: cols[0], Total: dims[2]}})
+		}
+		out := Tensor{}
+		if again {
+			out = tape.Checkpoint(f, in)
+		} else {
+			out = f(in)
+		}
+		y = Floats(out)
+		tape.Backward(out.Sum())
+		return y, Floats(tape.GradOf(in))
+	}
+	whole, _ := flat(0, 1, dims[0], [2]int{0, dims[1]}, [2]int{0, dims[0] * dims[1]}, [2]int{0, dims[2]}, false)
+	for _, rows := range [][3]int{{0, 1, 7}, {2, 1, 3}, {6, 1, 1}, {1, 2, 3}, {0, 3, 3}} { // first, stride, number
+		for _, pos := range [][2]int{{0, 5}, {0, 3}, {3, 5}, {1, 2}} {
+			n := pos[1] - pos[0]
+			var place []int // of each token in the whole
+			for i := range rows[2] * n {
+				place = append(place, (rows[0]+i/n*rows[1])*dims[1]+pos[0]+i%n)
+			}
+			for _, ranks := range []int{1, 2, 3, 4} {
+				for rank := range ranks {
+					lo, hi := layout.Share(len(place), rank, ranks)
+					for _, cols := range [][2]int{{0, 6}, {2, 5}, {1, 6}} { // five columns look like whole sequences
+						want := []float64{}
+						for _, p := range place[lo:hi] {
+							want = append(want, whole[p*dims[2]+cols[0]:p*dims[2]+cols[1]]...)
+						}
+						y, grad := flat(rows[0], rows[1], rows[2], pos, [2]int{lo, hi}, cols, rank%2 == 1)
+						require.Equal(t, want, y, "%v rows, positions %v, tokens %d to %d, columns %v", rows, pos, lo, hi, cols)
+						require.Equal(t, want, grad)
+					}
+				}
+			}
+		}
+	}
+}
+
+// Attention has no part of the tokens of a row.
+func TestAttentionOfTokens(t *testing.T) {
+	x := New(hostDevice, Float64, 2, 3, 6).WithRows(Rows{First: 1, Stride: 2, Total: 4})
+	o := AttentionOptions{Drop: 0.4, Layer: 8, At: Region{Rows: Span{Total: 4}}}
+	err := Try(func() { Attention(NewTape(hostDevice).Input(x), 2, o) })
+	assert.ErrorContains(t, err, "a part of 4 leading elements needs a batch of whole rows side by side, not 2 rows of 4")
 }
 
 // Heads that are divided over ranks drop the same probabilities as all heads on one rank.

@@ -26,6 +26,9 @@ func (x Tensor) WithRows(r Rows) Tensor {
 		fail("WithRows", these(h), "needs a dimension of rows and a positive Stride, not %+v", r)
 	case r.First < 0 || r.Total != 0 && h.dims[0] > 0 && r.First+(h.dims[0]-1)*r.Stride >= r.Total:
 		fail("WithRows", these(h), "%d rows from %d on, %d apart, are not among the %d of the batch", h.dims[0], r.First, r.Stride, r.Total)
+	case r.Group > 1 && (r.Stride > 1 || r.First%r.Group != 0 || h.dims[0]%r.Group != 0 || r.Total%r.Group != 0):
+		fail("WithRows", these(h), "%d rows of %+v are not whole groups: Group divides First, Total, and the rows of each rank "+
+			"(see data.Config.Group)", h.dims[0], r)
 	case r.Seq.Total != 0 && (h.rank < 2 || !r.Seq.Holds(h.dims[1])):
 		fail("WithRows", these(h), "dimension 1 is not a part of a sequence of %d from %d on", r.Seq.Total, r.Seq.First)
 	}
@@ -129,12 +132,12 @@ func (t *Tape) seqFirst(op string, h *header) int {
 // pack returns b as the attributes of a node, and unpack converts them back.
 func pack(b batch) [8]int {
 	return [8]int{b.First, b.Stride, b.Total, b.Seq.First, b.Seq.Total, b.N, b.Positions | b.Group<<40,
-		int(b.Over) | int(b.SeqOver)<<8 | b.Number<<16}
+		int(b.Over) | int(b.SeqOver)<<8 | int(b.Head)<<16 | int(b.Tail)<<24 | b.Number<<32}
 }
 
 func unpack(i [8]int) batch {
 	r := Rows{First: i[0], Stride: i[1], Total: i[2], Seq: Span{First: i[3], Total: i[4]}, Over: Axes(i[7]), SeqOver: Axes(i[7] >> 8),
-		Group: i[6] >> 40, Number: i[7] >> 16}
+		Head: Axes(i[7] >> 16), Tail: Axes(i[7] >> 24), Group: i[6] >> 40, Number: i[7] >> 32}
 	return batch{Rows: r, N: i[5], Positions: i[6] & (1<<40 - 1)}
 }
 
@@ -250,7 +253,7 @@ func GlobalMean(x Tensor) Tensor {
 // Region says which part of an activation a rank has, if it does not have all of it for its rows: some columns under tensor parallelism,
 // some rows (flat tokens) under sequence parallelism. The zero Region is the whole.
 type Region struct {
-	Rows Span // of the leading dimension of the whole activation for this rank's rows
+	Rows Span // of the leading dimension of the whole activation for this rank's rows and positions
 	Cols Span // of the last dimension; for Attention, of the heads
 }
 
@@ -274,16 +277,26 @@ func (t *Tape) timesRows(op string, h *header, b *batch) int {
 	return n
 }
 
-// place returns the arguments of the dropout kernels, for n elements whose leading dimensions are in's: First, Stride, Elems, Cols,
-// FullCols, Col, Line and Lines of kernel.Rows. The last dimension has cols columns of width elements.
-func (t *Tape) place(op string, in *header, n, cols, width int, at Region) (p [8]int) {
+// place is placeOf where a part of the rows, or of their positions, has no meaning.
+func (t *Tape) place(op string, in *header, n, cols, width int, at Region) [8]int {
+	if b := *t.batchAt(in.at); at.Rows.Total != 0 && (b.Stride > 1 || b.Positions > 0) {
+		fail(op, these(in), "a part of %d leading elements needs a batch of whole rows side by side, not %v", at.Rows.Total, b)
+	}
+	return t.placeOf(op, in, n, cols, width, at)
+}
+
+// placeOf returns the arguments of the dropout kernels, for n elements whose leading dimensions are in's: the fields of kernel.Rows. The
+// last dimension has cols columns of width elements.
+func (t *Tape) placeOf(op string, in *header, n, cols, width int, at Region) (p [8]int) {
 	t.mustPlace(op, in, at)
-	b := batchOf(*t.batchAt(in.at), in)
+	b := *t.batchAt(in.at)
 	if n == 0 {
 		return p
 	}
-	if in.at.Of != 0 && at.Rows.Total == 0 && t.timesRows(op, in, &b) > 1 {
-		fail(op, these(in), "the rows of the batch must be dimension 0: others have other places for random numbers")
+	if at.Rows.Total == 0 { // a rank's tokens may look like whole sequences
+		if b = batchOf(b, in); in.at.Of != 0 && t.timesRows(op, in, &b) > 1 {
+			fail(op, these(in), "the rows of the batch must be dimension 0: others have other places for random numbers")
+		}
 	}
 	if !at.Cols.Holds(cols) || at.Rows.Total != 0 && !at.Rows.Holds(in.dims[0]) {
 		fail(op, these(in), "does not fit the Region that was given: %+v", at)
@@ -292,23 +305,27 @@ func (t *Tape) place(op string, in *header, n, cols, width int, at Region) (p [8
 	if stride == 0 {
 		first, stride, rows = 0, 1, 1
 	}
+	elems, skip := n, 0
 	switch {
-	case at.Rows.Total != 0: // each token counts as a row
-		if stride != 1 || b.Positions > 0 || at.Rows.Total%max(rows, 1) != 0 {
-			fail(op, these(in), "a part of %d leading elements needs a batch of whole rows side by side, not %v", at.Rows.Total, b)
+	case at.Rows.Total == 0:
+		if !fits(b, in) {
+			fail(op, these(in), "shapes do not fit: the leading dimensions are not those of the step's input (%v)", b)
 		}
-		first, rows = first*(at.Rows.Total/rows)+at.Rows.First, in.dims[0]
-	case !fits(b, in):
-		fail(op, these(in), "shapes do not fit: the leading dimensions are not those of the step's input (%v)", b)
+		elems /= rows
+	case rows == 0 || at.Rows.Total%rows != 0 || b.Positions > 0 && at.Rows.Total != rows*b.Positions:
+		fail(op, these(in), "a part of %d leading elements, which are not the tokens of the step's input (%v)", at.Rows.Total, b)
+	case stride == 1 && b.Positions == 0: // each token counts as a row
+		first, elems = first*(at.Rows.Total/rows)+at.Rows.First, n/in.dims[0]
+	default:
+		each := n / in.dims[0]
+		elems, skip = each*(at.Rows.Total/rows), each*at.Rows.First
 	}
-	p = [8]int{first, stride, n / rows, cols * width, cols * width, at.Cols.First * width}
+	full, line, lines := cols*width, 0, elems/(cols*width)
 	if at.Cols.Total != 0 {
-		p[4] = at.Cols.Total * width
+		full = at.Cols.Total * width
 	}
-	line, lines := 0, p[2]/p[3]
 	if b.Positions > 0 {
 		line, lines = b.Seq.First*(lines/b.Positions), b.Seq.Total*(lines/b.Positions)
 	}
-	p[6], p[7] = line, lines
-	return p
+	return [8]int{(first*lines+line)*full + at.Cols.First*width, stride * lines * full, elems, cols * width, full, skip}
 }

@@ -347,7 +347,7 @@ func (x Tensor) Split(dim int, sizes ...int) []Tensor {
 
 // Concat joins tensors along dim. More than 8 are joined in two halves, because a node has at most 8 inputs.
 func Concat(dim int, xs ...Tensor) Tensor {
-	if offTape("concat", xs...) {
+	if allOffTape("concat", xs...) {
 		y := onHost(func(in ...Tensor) Tensor { return Concat(dim, in...) }, xs...)
 		if slices.ContainsFunc(xs, func(x Tensor) bool { return x.Rows() != xs[0].Rows() }) {
 			return y

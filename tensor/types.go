@@ -59,16 +59,5 @@ func AsPart(x Tensor, axes Axes) Tensor {
 	return out.tensor()
 }
 
-// cutDims returns the dimensions of which this rank has a part, as a bit mask.
-func (p *Param) cutDims() (mask uint8) {
-	for _, d := range p.place.Divisions() {
-		mask |= 1 << d.Dim
-	}
-	return mask
-}
-
 // Types returns the types of the parameter along the axes of the job.
-func (p *Param) Types() Types {
-	cut, summed := p.place.Divided(), p.place.Summed()
-	return layout.TypesOf(^summed, ^(summed | cut), cut)
-}
+func (p *Param) Types() Types { return p.ty }

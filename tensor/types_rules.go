@@ -149,11 +149,43 @@ func (t *Tape) mustPlace(op string, x *header, at Region) {
 	}
 }
 
-// mustNotShift panics with a *Failure if a constant would be added to a partial sum.
-func (t *Tape) mustNotShift(op Op, x *header) {
-	if t.recording() {
-		op.clash([]*header{x}, x.ty.On(Partial), ClashAdded, Partial, Replicated)
+// once returns h, which is to be added to a partial sum over axes. If it is the same on all ranks there, such as a penalty of the weights,
+// it counts on the first one alone: so the sum over the ranks has it once.
+func (t *Tape) once(h *header, axes Axes) *header {
+	axes &^= h.ty.On(Partial)
+	differs := h.ty.On(Varying) | h.ty.On(Cut) | h.ty.On(Own)
+	if h.needs {
+		differs |= h.ty.On(Invariant) // its gradient would be that of the first rank
 	}
+	one, ok := t.first(axes)
+	if !ok || axes&differs != 0 || !h.dtype.IsFloat() || h.at.Flat() == layout.Zeros {
+		return h
+	}
+	y := t.arg(h.tensor().Scale(one))
+	y.ty = y.ty.With(axes, Partial)
+	return y
+}
+
+// first returns 1 if this rank is the first along all of axes, else 0. ok is false if axes are none, or no batch says it.
+func (t *Tape) first(axes Axes) (one float64, ok bool) {
+	var head, tail Axes
+	for i := range t.known {
+		head, tail = head|t.known[i].Head, tail|t.known[i].Tail
+	}
+	if axes&tail != 0 {
+		return 0, true
+	}
+	return 1, axes != 0 && axes&^head == 0
+}
+
+// shift returns what this rank adds to x, where all ranks together add b.
+func (t *Tape) shift(x *header, b float64) float64 {
+	one, ok := t.first(x.ty.On(Partial))
+	if !ok && t.recording() {
+		OpAffine.clash([]*header{x}, x.ty.On(Partial), ClashAdded, Partial, Replicated)
+		return b
+	}
+	return one * b
 }
 
 // mustSeed panics with a *Failure unless h can be a loss: a part of the sum over the job, or the same on all ranks with the same gradient.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/ringo-ml/ringo/cp"
 	"github.com/ringo-ml/ringo/ddp"
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/disttest"
@@ -67,9 +68,10 @@ func (m *thin) loss(x nn.T) nn.T {
 	return x.Square().Sum().Scale(0.01)
 }
 
-// thinJob is a training of a thin model. Ranks of kv divide it, and those of dp have other rows.
+// thinJob is a training of a thin model. Ranks of kv divide it, those of dp have other rows, and those of cp other positions.
 type thinJob struct {
 	attention bool
+	again     bool // computed again in backward
 	cfg       tp.Config
 	change    func(m *thin) // of the program, before Attach
 }
@@ -81,25 +83,34 @@ func (j thinJob) training(mesh string) disttest.Training {
 func (j thinJob) attach(r *dist.Rank, mesh *dist.Mesh) (a disttest.Attached, err error) {
 	const time = 3
 	m := newThin(j.attention)
+	part := func(x nn.T) nn.T { return x }
 	a = disttest.Attached{Norm: r.World, Loss: func(b disttest.Batch) nn.T {
 		x := tensor.New(r.Device, tensor.Float64, b.N, time, thinWidth)
 		tensor.NormalInit(0, 1).Fill(x, 7, uint64(b.First*time*thinWidth))
-		return m.loss(b.Tape.Input(x.WithRows(b.Rows)))
+		in := b.Tape.Input(part(x.WithRows(b.Rows)))
+		if j.again {
+			return b.Tape.Checkpoint(func(in ...nn.T) nn.T { return m.loss(in[0]) }, in)
+		}
+		return m.loss(in)
 	}}
 	if mesh == nil {
 		a.Params = nn.Init(m, r.Device, tensor.Float64, 3)
 		return a, nil
 	}
-	if j.cfg.Group, a.Data = mesh.Group("kv"), mesh.Group("dp"); j.cfg.Sequence {
+	j.cfg.Group, a.Data, a.Sum = mesh.Group("kv"), mesh.Group("dp"), mesh.Group("dp", "cp")
+	if j.cfg.Sequence {
 		a.Sum = r.World
 	}
 	if err := m.divide(j.cfg); err != nil {
 		return a, err
 	}
+	if g := mesh.Group("cp"); g.Size() > 1 {
+		part = (&cp.Ulysses{Group: g}).Part
+	}
 	if j.change != nil {
 		j.change(m)
 	}
-	a.Params, err = ddp.Attach(a.Data, m, ddp.Config{DType: tensor.Float64, Seed: 3})
+	a.Params, err = ddp.Attach(mesh.Group("dp", "cp"), m, ddp.Config{DType: tensor.Float64, Seed: 3})
 	return a, err
 }
 
@@ -112,6 +123,28 @@ func TestDropoutEqualsOneRank(t *testing.T) {
 				if !attention || !cfg.Sequence {
 					disttest.RequireEqual(t, want, thinJob{attention: attention, cfg: cfg}.training(mesh).Run(t), 1e-10)
 				}
+			}
+		}
+	}
+}
+
+// Masks of tokens of a part of each sequence, of which each rank has some, are those of one rank: of positions and tokens that do not
+// divide, on ranks without rows, and where they are computed again.
+func TestDropoutOfPartsOfSequences(t *testing.T) {
+	want := thinJob{}.training("").Run(t)
+	for i, mesh := range []string{"cp=2,kv=2", "dp=2,cp=2,kv=2", "cp=3,kv=3", "dp=3,cp=2"} {
+		for _, cfg := range forms {
+			j := thinJob{cfg: cfg, again: i%2 == 0}
+			disttest.RequireEqual(t, want, j.training(mesh).Run(t), 1e-10)
+			c := j.training(mesh)
+			c.Part = func(rows, rank, ranks int) (first, n int) {
+				if rank == 0 {
+					return 0, 0
+				}
+				return disttest.Part(rows, rank-1, ranks-1)
+			}
+			if i%2 == 1 {
+				disttest.RequireEqual(t, want, c.Run(t), 1e-10)
 			}
 		}
 	}

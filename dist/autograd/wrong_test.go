@@ -48,8 +48,8 @@ func TestWrongTensorParallelIsRefused(t *testing.T) {
 			"the loss is that of a part of the features: a sum over the ranks is missing"},
 		"a mean of its own": {loss(func(_ *gpt, x, _ nn.T) nn.T { return x.Square().Mean() }), "GlobalMean"},
 		"a loss of parts":   {loss(func(_ *gpt, x, _ nn.T) nn.T { return x.Square().Sum().Square() }), "autograd.Sum"},
-		"a penalty on each rank": {loss(func(m *gpt, x, y nn.T) nn.T {
-			return m.crossEntropy(x, y).Add(x.Tape().Input(tensor.FromSlice([]float64{1}, 1)).Sum())
+		"a penalty on each rank, joined": {loss(func(m *gpt, x, y nn.T) nn.T {
+			return tensor.Concat(0, m.crossEntropy(x, y).Reshape(1), x.Tape().Input(tensor.FromSlice([]float64{1}, 1))).Sum()
 		}), "once for each rank"},
 	})
 }

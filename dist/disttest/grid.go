@@ -31,7 +31,7 @@ func Different(t *testing.T, start Start, ranks []int, force string) {
 					}
 				}
 			}
-			(&suite{start: start}).failEach(t, n, mistakes, dist.Algo(force), dist.Timeout(2*time.Second))
+			(&suite{start: start}).failEach(t, n, mistakes, dist.Algo(force), dist.Timeout(patience))
 		})
 	}
 }

@@ -28,7 +28,7 @@ func BenchmarkElementwise(b *testing.B) {
 	benchFloat32(b, "GELUGrad", GELUGrad[float32])
 	benchFloat32(b, "GELUTanh", func(dst, x, _ []float32) { GELUTanh(dst, x) })
 	benchFloat32(b, "GELUTanhGrad", GELUTanhGrad[float32])
-	m := Rows{Stride: 1, Elems: benchSize, Cols: benchSize, FullCols: benchSize}
+	m := wholeRows(benchSize, benchSize)
 	benchFloat32(b, "Dropout", func(dst, x, _ []float32) { Dropout(dst, x, 0.1, 1, m, 0, benchSize) })
 }
 

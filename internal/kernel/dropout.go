@@ -10,25 +10,18 @@ import (
 // layout.
 //
 // The local tensor is a sequence of rows of Elems elements (a row is a sample: a
-// batch element with all its positions). Local row k is row First + Stride*k of the
-// global batch. A row is a sequence of lines of Cols elements; Cols divides Elems.
-// A row of the whole has Lines lines of FullCols elements. Local line l is line
-// Line + l, and begins at column Col. Lines 0 means that all lines are there. A
-// whole tensor with rows of n elements has Rows{Stride: 1, Elems: n, Cols: n,
-// FullCols: n}.
-type Rows struct{ First, Stride, Elems, Cols, FullCols, Col, Line, Lines int }
+// batch element with all its positions). Local row k begins at element
+// First + Stride*k of the whole. It is a sequence of lines of Cols elements, each of
+// which begins Line elements behind the one before; Cols divides Elems. The tensor
+// may lack the first Skip elements of these rows, and some of the last ones. A whole
+// tensor with rows of n elements has Rows{Stride: n, Elems: n, Cols: n, Line: n}.
+type Rows struct{ First, Stride, Elems, Cols, Line, Skip int }
 
 // Global returns the flat index in the whole tensor of local flat element e.
 func (m Rows) Global(e int) int {
-	row, c := m.First+m.Stride*(e/m.Elems), e%m.Elems
-	return (row*m.lines()+m.Line+c/m.Cols)*m.FullCols + m.Col + c%m.Cols
-}
-
-func (m Rows) lines() int {
-	if m.Lines == 0 {
-		return m.Elems / m.Cols
-	}
-	return m.Lines
+	e += m.Skip
+	c := e % m.Elems
+	return m.First + m.Stride*(e/m.Elems) + c/m.Cols*m.Line + c%m.Cols
 }
 
 // Dropout computes elements lo..hi of dst: x[e]/(1-p) if the element is kept,
@@ -39,7 +32,7 @@ func (m Rows) lines() int {
 func Dropout[T Float](dst, x []T, p float64, key uint64, m Rows, lo, hi int) {
 	limit, scale := dropLimit[T](p)
 	for e := lo; e < hi; {
-		end := min(hi, e+m.run()-e%m.run())
+		end := min(hi, e+m.run()-(e+m.Skip)%m.run())
 		dropRun(dst[e:end], x[e:end], limit, scale, key, uint64(m.Global(e)))
 		e = end
 	}
@@ -54,13 +47,13 @@ func dropLimit[T Float](p float64) (limit uint64, scale T) {
 	return uint64(math.RoundToEven(p * 0x1p32)), scale
 }
 
-// run is the number of elements with consecutive global indices, starting at a
-// multiple of it.
+// run is the number of elements with consecutive global indices, starting where
+// Skip and they are a multiple of it.
 func (m Rows) run() int {
 	switch {
-	case m.Cols < m.FullCols:
+	case m.Cols != m.Line:
 		return m.Cols
-	case m.Stride != 1 || m.lines()*m.Cols != m.Elems:
+	case m.Stride != m.Elems:
 		return m.Elems
 	}
 	return math.MaxInt

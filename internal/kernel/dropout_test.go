@@ -9,7 +9,7 @@ import (
 
 // wholeRows describes an unsharded tensor of rows with elems elements, cols in the last dimension.
 func wholeRows(elems, cols int) Rows {
-	return Rows{Stride: 1, Elems: elems, Cols: cols, FullCols: cols}
+	return Rows{Stride: elems, Elems: elems, Cols: cols, Line: cols}
 }
 
 func TestDropout(t *testing.T) { bothFloats(t, testDropout[float32], testDropout[float64]) }
@@ -56,7 +56,7 @@ func TestDropoutLines(t *testing.T) {
 	const batch, lines, full = 4, 5, 6
 	for _, c := range [][4]int{{0, 5, 0, 6}, {1, 3, 0, 6}, {2, 5, 1, 4}, {4, 5, 5, 6}} { // lines, columns
 		cols := c[3] - c[2]
-		m := Rows{First: 1, Stride: 2, Elems: (c[1] - c[0]) * cols, Cols: cols, FullCols: full, Col: c[2], Line: c[0], Lines: lines}
+		m := Rows{First: (lines+c[0])*full + c[2], Stride: 2 * lines * full, Elems: (c[1] - c[0]) * cols, Cols: cols, Line: full}
 		ones, whole, local := make([]float32, batch*lines*full), make([]float32, batch*lines*full), make([]float32, 2*m.Elems)
 		Fill(ones, 1)
 		Dropout(whole, ones, 0.4, 3, wholeRows(lines*full, full), 0, len(whole))
@@ -83,7 +83,7 @@ func TestDropoutSharded(t *testing.T) {
 	for _, cols := range []int{1, 3, 4, 12} {
 		for _, rows := range []struct{ first, stride, count int }{{0, 1, 6}, {0, 1, 3}, {3, 1, 3}, {0, 2, 3}, {1, 2, 3}, {2, 3, 2}} {
 			for col := 0; col < full; col += cols {
-				m := Rows{First: rows.first, Stride: rows.stride, Elems: seq * cols, Cols: cols, FullCols: full, Col: col}
+				m := Rows{First: rows.first*seq*full + col, Stride: rows.stride * seq * full, Elems: seq * cols, Cols: cols, Line: full}
 				local := make([]float32, rows.count*seq*cols)
 				Dropout(local, ones, 0.4, 3, m, 0, len(local))
 				e := 0
@@ -97,6 +97,25 @@ func TestDropoutSharded(t *testing.T) {
 						}
 					}
 				}
+			}
+		}
+	}
+}
+
+// TestDropoutSkip cuts rows, of which lines and columns are missing, anywhere.
+func TestDropoutSkip(t *testing.T) {
+	for _, m := range []Rows{{First: 44, Stride: 70, Elems: 12, Cols: 4, Line: 7}, {First: 80, Stride: 24, Elems: 12, Cols: 4, Line: 4},
+		{First: 24, Stride: 36, Elems: 12, Cols: 4, Line: 4}, wholeRows(12, 4)} {
+		ones, whole := make([]float32, 60), make([]float32, 60)
+		Fill(ones, 1)
+		Dropout(whole, ones, 0.4, 3, m, 0, len(whole))
+		for lo := range len(whole) {
+			for _, hi := range []int{lo, min(lo+5, 60), min(lo+31, 60), 60} {
+				m, part := m, make([]float32, hi-lo)
+				m.Skip = lo
+				requireCutsAgree(t, hi-lo, hi-lo, func(dst []float32, lo, hi int) { Dropout(dst, ones, 0.4, 3, m, lo, hi) }, "dropout")
+				Dropout(part, ones, 0.4, 3, m, 0, len(part))
+				require.Equal(t, whole[lo:hi], part, "%+v", m)
 			}
 		}
 	}

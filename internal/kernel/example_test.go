@@ -31,8 +31,8 @@ func ExampleDropout() {
 	ones := make([]float32, 16)
 	kernel.Fill(ones, 1)
 	whole, part := make([]float32, 16), make([]float32, 8)
-	kernel.Dropout(whole, ones, 0.5, key, kernel.Rows{Stride: 1, Elems: 8, Cols: 8, FullCols: 8}, 0, 16)
-	kernel.Dropout(part, ones, 0.5, key, kernel.Rows{Stride: 1, Elems: 4, Cols: 4, FullCols: 8, Col: 4}, 0, 8)
+	kernel.Dropout(whole, ones, 0.5, key, kernel.Rows{Stride: 8, Elems: 8, Cols: 8, Line: 8}, 0, 16)
+	kernel.Dropout(part, ones, 0.5, key, kernel.Rows{First: 4, Stride: 8, Elems: 4, Cols: 4, Line: 8}, 0, 8)
 	fmt.Println(whole[4:8], whole[12:16])
 	fmt.Println(part[:4], part[4:])
 	// Output:

@@ -148,14 +148,15 @@ func expCases[T Float]() []vecCase[T] {
 		{"GELUTanh", firstInput, func(o *vecOperands[T]) { GELUTanh(o.v[0], o.v[1]) }},
 		{"GELUTanhGrad", anyInput, func(o *vecOperands[T]) { GELUTanhGrad(o.v[0], o.v[1], o.v[2]) }},
 		{"Dropout", firstInput, func(o *vecOperands[T]) {
-			Dropout(o.v[0], o.v[1], 0.3, o.key, Rows{First: int(o.index % 1000), Stride: 1, Elems: 7, Cols: 7, FullCols: 7}, 0, o.n)
+			Dropout(o.v[0], o.v[1], 0.3, o.key, Rows{First: 7 * int(o.index%1000), Stride: 7, Elems: 7, Cols: 7, Line: 7}, 0, o.n)
 		}},
 		{"DropoutShard", firstInput, func(o *vecOperands[T]) {
 			cols := max(1, o.n/2)
-			Dropout(o.v[0], o.v[1], 0.9, o.key, Rows{First: 3, Stride: 2, Elems: cols, Cols: cols, FullCols: cols + 1 + int(o.index%5)}, o.n/7, o.n)
+			line := cols + 1 + int(o.index%5)
+			Dropout(o.v[0], o.v[1], 0.9, o.key, Rows{First: 3 * line, Stride: 2 * line, Elems: cols, Cols: cols, Line: line}, o.n/7, o.n)
 		}},
 		{"DropoutFar", firstInput, func(o *vecOperands[T]) { // block numbers beyond 32 bits
-			Dropout(o.v[0], o.v[1], 0.5, o.key, Rows{First: 1<<34 - 2, Stride: 1, Elems: 1, Cols: 1, FullCols: 1}, 0, o.n)
+			Dropout(o.v[0], o.v[1], 0.5, o.key, Rows{First: 1<<34 - 2, Stride: 1, Elems: 1, Cols: 1, Line: 1}, 0, o.n)
 		}},
 	}
 }

@@ -7,41 +7,46 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// limit keeps of a plan the slots that have a place. Each expert has as many places for the tokens of all ranks: those of earlier ranks
-// come first, and this rank fills those behind them. A rank without tokens does not know how many slots all have, 0, and waits for those
-// that do.
-func (d *Dispatcher) limit(p Plan, slots nn.T, all int) Plan {
+// limit keeps of a plan the slots that have a place. Each expert has as many places for the tokens of all ranks: those of earlier tokens of
+// the batch come first. A rank without tokens does not know how many slots all have, 0, and waits for those that do. Of each row, mine
+// tokens are this rank's; 0: its rows are whole.
+func (d *Dispatcher) limit(p Plan, slots nn.T, all, mine int) Plan {
 	t, experts, top := slots.Tape(), p.counts.Len(), p.top
-	before, all := d.before(p.counts, all)
+	runs, run := p.counts.Reshape(1, experts), slots // slots of each expert in each run of tokens that follow each other in the batch
+	if mine != 0 {
+		rows := slots.Len() / (mine * top)
+		of := t.Arange(tensor.Int64, 0, float64(rows*experts), float64(experts)).Reshape(rows, 1).Broadcast(rows, mine*top)
+		run = slots.Add(tensor.RowsLike(of.Reshape(slots.Len()), slots))
+		runs = run.Bincount(rows*experts).Reshape(rows, experts)
+	}
+	before, all := d.before(p.counts, runs, all)
 	n := int(math.Ceil(d.c.Capacity * float64(all) / float64(experts)))
 	n = max(1, min(n, all/top)) // no token chooses an expert twice
-	end := before.Add(p.counts).Minimum(t.Arange(tensor.Int64, float64(n), float64(n+1), 1))
-	kept := end.Sub(before).Clamp(0, math.Inf(1))
+	limit, one := t.Arange(tensor.Int64, float64(n), float64(n+1), 1), t.Arange(tensor.Int64, 1, 2, 1)
+	kept := before.Add(runs).Minimum(limit).Sub(before).Clamp(0, math.Inf(1)).Sum(0)
 
-	start := p.counts.CumSum(0).Sub(p.counts).Sub(before).Reshape(experts, 1) // where place 0 would be among the sorted slots
-	place := t.Arange(tensor.Int64, 0, float64(n), 1)
-	mine := place.Ge(before.Reshape(experts, 1)).And(place.Lt(end.Reshape(experts, 1)))
-	one := t.Arange(tensor.Int64, 1, 2, 1)
-	zero := one.Sub(one)
-	row := tensor.Where(mine, place.Add(start).Add(one), zero).Reshape(experts * n)
-	out := Plan{Dropped: p.counts.Sub(kept), token: p.token.Add(one).Pad(0, 1, 0).Gather(0, row)}
-
-	at := p.back.Sub(start.Reshape(experts).Gather(0, slots)) // the place of each slot
-	first := t.Arange(tensor.Int64, 0, float64(experts*n), float64(n))
-	out.back = tensor.Where(at.Lt(t.Arange(tensor.Int64, float64(n), float64(n+1), 1)), first.Gather(0, slots).Add(at).Add(one), zero)
+	start := p.counts.CumSum(0).Sub(p.counts) // of each expert, among the sorted slots
+	shift := before.Sub(runs.CumSum(0).Sub(runs)).Sub(start)
+	at := p.back.Add(shift.Reshape(runs.Len()).Gather(0, run)) // the place of each slot
+	first := t.Arange(tensor.Int64, 1, float64(experts*n)+1, float64(n))
+	out := Plan{Dropped: p.counts.Sub(kept)}
+	out.back = tensor.Where(at.Lt(limit), first.Gather(0, slots).Add(at), one.Sub(one))
+	taken := out.back.Bincount(experts*n+1).Slice(0, 1, experts*n+1).Reshape(experts, n)
+	row := taken.CumSum(1).Add(start.Reshape(experts, 1)).Mul(taken).Reshape(experts * n) // slots have their places in order
+	out.token = p.token.Add(one).Pad(0, 1, 0).Gather(0, row)
 	return out
 }
 
-// before returns how many slots of earlier ranks chose each expert, and how many slots there are, which a rank without tokens learns from
-// the others.
-func (d *Dispatcher) before(counts nn.T, all int) (nn.T, int) {
+// before returns how many slots of earlier tokens chose each expert, for each run, and how many slots there are, which a rank without
+// tokens learns from the others.
+func (d *Dispatcher) before(counts, runs nn.T, all int) (nn.T, int) {
 	if d.c.Tokens == nil {
-		return counts.Sub(counts), all
+		return runs.Sub(runs), all
 	}
 	d.places.all = all
-	t, n := counts.Tape(), counts.Len()
-	earlier := t.Apply(&d.places, tensor.Concat(0, counts, t.Arange(tensor.Int64, float64(all), float64(all)+1, 1)))
-	return earlier.Slice(0, 0, n), d.places.all
+	t := counts.Tape()
+	number := func(n int) nn.T { return t.Arange(tensor.Int64, float64(n), float64(n)+1, 1) }
+	return t.Apply(&d.places, tensor.Concat(0, counts, number(all), number(t.Rows().First)), runs), d.places.all
 }
 
 // full returns counts of n rows for each expert.

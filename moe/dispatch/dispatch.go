@@ -8,10 +8,11 @@ import (
 
 // Config says which ranks have tokens and experts, and how rows travel between them.
 type Config struct {
-	Tokens   *dist.Group // ranks with other tokens of a batch, in the order of its rows; nil: one rank
-	Experts  *dist.Group // of them, ranks that each have a part of the experts; nil: every rank has all
-	Capacity float64     // places of an expert in training, as a multiple of the mean of its slots; 0: no limit
-	Half     bool        // rows travel in bfloat16
+	Tokens    *dist.Group // ranks with other tokens of a batch; nil: one rank
+	Positions *dist.Group // of them, ranks with other positions of the same rows, in their order; nil: rows are whole
+	Experts   *dist.Group // of them, ranks that each have a part of the experts; nil: every rank has all
+	Capacity  float64     // places of an expert in training, as a multiple of the mean of its slots; 0: no limit
+	Half      bool        // rows travel in bfloat16
 }
 
 // Dispatcher brings rows to experts and back. A Dispatcher serves one layer.
@@ -30,7 +31,7 @@ func New(c Config) *Dispatcher {
 	if c.Experts != nil && c.Experts.Size() == 1 {
 		c.Experts = nil
 	}
-	d := &Dispatcher{c: c, places: places{group: c.Tokens}}
+	d := &Dispatcher{c: c, places: places{group: c.Tokens, positions: c.Positions}}
 	if g := c.Experts; g != nil {
 		d.swap.group = g
 		d.there = way{group: g, send: make([]int, g.Size()), recv: make([]int, g.Size()), from: tensor.Varying, to: tensor.Cut}
@@ -52,11 +53,12 @@ type Plan struct {
 }
 
 // Plan sorts slots by expert. experts [tokens, top] are those that this rank's tokens chose, counts [experts] how many chose each, all the
-// slots of all ranks. Nothing waits for the device. Inside a Checkpoint the plan is kept, not made again.
-func (d *Dispatcher) Plan(experts, counts nn.T, all int) (p Plan) {
+// slots of all ranks. Of each row of the batch, mine tokens are this rank's; 0: its rows are whole. Nothing waits for the device. Inside a
+// Checkpoint the plan is kept, not made again.
+func (d *Dispatcher) Plan(experts, counts nn.T, all, mine int) (p Plan) {
 	t := experts.Tape()
 	token := t.Once(func() nn.T {
-		p = d.plan(experts, counts, all)
+		p = d.plan(experts, counts, all, mine)
 		return p.token
 	})
 	p = Plan{Dropped: p.Dropped, top: experts.Dim(1), token: token, back: t.Once(func() nn.T { return p.back }), counts: counts}
@@ -69,7 +71,7 @@ func (d *Dispatcher) Plan(experts, counts nn.T, all int) (p Plan) {
 	return p
 }
 
-func (d *Dispatcher) plan(experts, counts nn.T, all int) Plan {
+func (d *Dispatcher) plan(experts, counts nn.T, all, mine int) Plan {
 	rows, top := experts.Dim(0), experts.Dim(1)
 	slots := experts.Reshape(rows * top)
 	_, sorted := slots.Sort(0, false) // stable: the slots of an expert keep their order
@@ -77,7 +79,7 @@ func (d *Dispatcher) plan(experts, counts nn.T, all int) Plan {
 	token := slots.Tape().Arange(tensor.Int64, 0, float64(rows), 1).Reshape(rows, 1).Broadcast(rows, top).Reshape(rows*top).Gather(0, sorted)
 	p := Plan{top: top, token: token, back: back, counts: counts}
 	if d.c.Capacity > 0 && slots.Tape().Training() {
-		return d.limit(p, slots, all)
+		return d.limit(p, slots, all, mine)
 	}
 	return p
 }

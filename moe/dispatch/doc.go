@@ -10,6 +10,7 @@
 // The plan is made on the device, by sorting and counting. The host waits only once, in depart, for the counts: they are the sizes of what
 // it sends. In the backward pass, arrive sends the gradients, so that they travel while the gradient of meanwhile is computed.
 //
-// With a capacity, every expert has the same number of places, for the slots of all ranks in their order. Slots beyond them are dropped.
-// All ranks send rows for all places, most of them zeros, and nobody waits: an expert gets the sum of what arrives.
+// With a capacity, every expert has the same number of places, for the slots of all ranks in the order of the batch. Slots beyond them are
+// dropped. Ranks that have parts of the same rows tell each other how many slots of each row chose each expert. All ranks send rows for all
+// places, most of them zeros, and nobody waits: an expert gets the sum of what arrives.
 package dispatch

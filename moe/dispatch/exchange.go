@@ -17,27 +17,37 @@ func wait(f tensor.Function, w dist.Work) {
 	}
 }
 
-// places tells how many slots of the ranks before this one chose each expert. It gets these counts of this rank, and behind them how many
-// slots all ranks have: in all microbatches of a step, so that the counts do not add up to it.
+// places tells how many slots of earlier tokens chose each expert, for each run of this rank's tokens. It gets the counts of all of them,
+// behind these how many slots all ranks have (in all microbatches of a step, so that the counts do not add up to it) and the number of its
+// first row; and the counts of each run: of all tokens or, if ranks of positions have parts of the same rows, of a row's.
 type places struct {
 	constant
-	group *dist.Group
-	all   int // slots of all ranks; 0: other ranks know
+	group, positions *dist.Group
+	all              int // slots of all ranks; 0: other ranks know
 }
 
 func (*places) Name() string { return "dispatch.places" }
 
 func (f *places) Forward(c *tensor.Ctx, in []nn.T) nn.T {
-	n, e := f.group.Size(), in[0].Len()
-	all := c.New(tensor.Int64, n*e)
+	n, e, experts, runs := f.group.Size(), in[0].Len(), in[1].Dim(1), in[1]
+	all := c.New(tensor.Int64, n, e)
 	wait(f, f.group.AllGather(all, in[0]))
 	if f.all == 0 {
 		for rank, counts := 0, c.HostInts(all); rank < n; rank++ {
-			f.all = max(f.all, int(counts[(rank+1)*e-1]))
+			f.all = max(f.all, int(counts[(rank+1)*e-2]))
 		}
 	}
-	y := c.New(tensor.Int64, e)
-	tensor.Copy(y, all.Reshape(n, e).Pad(0, 1, 0).CumSum(0).Slice(0, f.group.Rank(), f.group.Rank()+1).Reshape(e))
+	earlier := all.Slice(1, e-1, e).Lt(in[0].Slice(0, e-1, e)).Cast(tensor.Int64) // ranks with earlier rows
+	before := all.Slice(1, 0, experts).Mul(earlier).Sum(0)
+	y := c.New(tensor.Int64, runs.Dim(0), experts)
+	if g := f.positions; g != nil && g.Size() > 1 && runs.Len() > 0 {
+		parts := c.New(tensor.Int64, g.Size(), runs.Dim(0), experts)
+		wait(f, g.AllGather(parts, runs))
+		rows := parts.Sum(0)
+		sofar := parts.Pad(0, 1, 0).CumSum(0).Slice(0, g.Rank(), g.Rank()+1).Reshape(runs.Dim(0), experts)
+		before = before.Add(rows.CumSum(0).Sub(rows)).Add(sofar)
+	}
+	tensor.Copy(y, before.Broadcast(runs.Dim(0), experts))
 	return y
 }
 

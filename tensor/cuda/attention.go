@@ -16,7 +16,7 @@ type heads[W float32 | float64] struct {
 	scale, keep      W
 	limit, key       uint64
 	first, stride    int64
-	elems, row, col  int64
+	elems            int64
 	keys, kv         int64
 	qstep, kstep     int64
 	offset           int64
@@ -80,7 +80,7 @@ func attentionTile(t tensor.DType, hd, tiles, scores int) (tile, shared int) {
 func setHeads[W float32 | float64](q *Queue, a *tensor.Args, tile int) {
 	s := shapesOf(a)
 	h := heads[W]{steps: int64(s.steps), heads: int64(s.heads), hd: int64(a.I[0]), tile: int32(tile), causal: int32(a.I[1]),
-		scale: W(a.F[0]), key: a.Key, first: int64(a.I[2]), stride: int64(a.I[3]), elems: int64(a.I[4]), row: int64(a.I[5]), col: int64(a.I[6]),
+		scale: W(a.F[0]), key: a.Key, first: int64(a.I[2]), stride: int64(a.I[3]), elems: int64(a.I[4]),
 		keys: int64(s.keys), kv: int64(s.kv), qstep: int64(s.qstep), kstep: int64(s.kstep), offset: int64(a.I[7])}
 	if p := a.F[1]; p != 0 {
 		h.keep, h.limit = W(1/(1-p)), uint64(math.RoundToEven(p*0x1p32))

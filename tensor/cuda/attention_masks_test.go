@@ -29,7 +29,7 @@ type crossed struct {
 func (c crossed) set(a *tensor.Args) {
 	a.Dim = [6]int{c.batch, c.tq, c.heads * c.hd, c.tk, c.kv * c.hd}
 	elems := c.heads * c.tq * c.tk
-	a.I = [8]int{c.hd, truth(c.causal), 3, 2, elems, elems + 12, 5, c.offset}
+	a.I = [8]int{c.hd, truth(c.causal), 3*elems + 41, 2*elems + 24, elems, 7: c.offset}
 	a.F[0], a.F[1], a.Key = 1/math.Sqrt(float64(c.hd)), c.drop, 99
 }
 

@@ -20,7 +20,7 @@ type heads struct {
 func (h heads) set(a *tensor.Args) {
 	a.Dim = [6]int{h.batch, h.steps, 3 * h.heads * h.hd}
 	elems := h.heads * h.steps * h.steps
-	a.I = [8]int{h.hd, truth(h.causal), 3, 2, elems, elems + 12, 5}
+	a.I = [8]int{h.hd, truth(h.causal), 3*elems + 41, 2*elems + 24, elems}
 	a.F[0], a.F[1], a.Key = 1/math.Sqrt(float64(h.hd)), h.drop, 99
 }
 

@@ -198,7 +198,7 @@ func TestWhatStepsMustNotDo(t *testing.T) {
 		{"own key", "a random key that is not the tape's", func(y tensor.Tensor) error {
 			e := tensor.NewExec(dev)
 			a := e.Args(tensor.OpDropout, tensor.Float32).Out(x).In(x)
-			a.Key, a.I = 12, [8]int{0, 1, 1, 1, 1, 0, 0, 1}
+			a.Key, a.I = 12, [8]int{0, 1, 1, 1, 1}
 			e.Launch()
 			return nil
 		}},

@@ -81,12 +81,6 @@ var refusals = []struct {
 		return p.Heads%l.TP != 0 || p.KVHeads%kv != 0 || p.Heads/l.TP%l.CP != 0 || p.KVHeads/kv%l.CP != 0 || l.CP > p.Positions ||
 			p.Experts.Experts%l.EP != 0 || p.Experts.Hidden%l.TP != 0 || p.Experts.Shared%l.TP != 0
 	}},
-	// The first slots in the order of the batch are kept, and a rank's tokens must be side by side in it.
-	{"not parts of sequences", func(p program, l layout) bool { return p.Experts.Capacity > 0 && l.CP > 1 }},
-	// The loss is of the router's scores of a whole sequence.
-	{"a balance loss of sequences of ", func(p program, l layout) bool { return p.Experts.Sequence > 0 && (l.CP > 1 || l.Sequence) }},
-	// Masks depend on the place in the batch: a part of the tokens of a part of each sequence is not one rectangle of it.
-	{"needs a batch of whole rows side by side", func(p program, l layout) bool { return p.Dropout > 0 && l.Sequence && l.CP > 1 }},
 }
 
 // refused returns what errors may say of a layout; nil: it must train.

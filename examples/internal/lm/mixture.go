@@ -46,8 +46,6 @@ func (o *Options) checkMixture() error {
 		return train.Usagef("-bias with -forced: a bias changes what is chosen, and nothing is")
 	case o.ep > 0 && m.experts%o.ep != 0: // smaller numbers are an error of the layout
 		return train.Usagef("-ep %d: %d experts do not divide over the ranks", o.ep, m.experts)
-	case m.capacity > 0 && o.cp > 1:
-		return train.Usagef("-capacity with -cp: places go by the order of the tokens, of which -cp gives each rank some of every sequence")
 	case o.load != "":
 		return train.Usagef("-load reads models without experts")
 	}

@@ -39,7 +39,7 @@ func withExperts() []layout {
 		return layout{dp: dp, fsdp: fsdp, stage: 3, tp: tp, cp: cp, ep: ep}
 	}
 	return []layout{l(1, 1, 1, 1, 2), l(1, 1, 1, 1, 4), l(2, 1, 1, 1, 2), l(1, 2, 1, 1, 2), l(2, 2, 1, 1, 2), l(1, 1, 2, 1, 2),
-		l(1, 2, 2, 1, 1), l(1, 1, 1, 2, 2), l(3, 1, 1, 1, 1), divided(l(1, 1, 2, 1, 2)), divided(l(1, 2, 2, 1, 1)), divided(l(2, 1, 2, 1, 2))}
+		l(1, 2, 2, 1, 1), l(3, 1, 1, 1, 1), l(1, 1, 1, 2, 2), divided(l(1, 1, 2, 1, 2)), divided(l(1, 2, 2, 1, 1)), divided(l(2, 1, 2, 1, 2))}
 }
 
 // divided is l with sequence parallelism.
@@ -116,7 +116,6 @@ func TestWrongMixtures(t *testing.T) {
 		"-capacity 0 -aux NaN -bias 0":                                           func(o *Options) { o.aux = math.NaN() },
 		"-ep 3: 4 experts do not divide over the ranks":                          func(o *Options) { o.ep = 3 },
 		"-dp 0 -fsdp 1 -tp 1 -cp 1 -ep 0: ranks of an axis":                      func(o *Options) { o.ep = 0 },
-		"-capacity with -cp":                                                     func(o *Options) { o.capacity, o.cp = 1, 2 },
 		"-bias with -forced":                                                     func(o *Options) { o.forced, o.bias = true, 1 },
 		"-load reads models without experts":                                     func(o *Options) { o.load = folder(t, gpt2) },
 		"hidden features do not divide over 6 ranks":                             func(o *Options) { o.tp = 6 },

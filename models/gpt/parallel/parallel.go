@@ -149,7 +149,8 @@ func (a *Attached) divideExperts(mesh *dist.Mesh, m *gpt.Model, p *tp.Parallel) 
 		if !ok {
 			continue
 		}
-		ranks := moe.Ranks{Tokens: a.Sum, Experts: mesh.Group("ep").With(dist.Name(fmt.Sprintf("experts of layer %d", i)))}
+		ranks := moe.Ranks{Tokens: a.Sum, Positions: mesh.Group("cp"),
+			Experts: mesh.Group("ep").With(dist.Name(fmt.Sprintf("experts of layer %d", i)))}
 		if p != nil {
 			ranks.Hidden = p.Group
 			ranks.Gather, ranks.Scatter = p.Between(b.Norm2)

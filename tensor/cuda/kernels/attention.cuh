@@ -6,11 +6,11 @@ struct Heads {
   i64 steps, heads, hd;
   int tile, causal;
   W scale;
-  // dropout of the probabilities [batch, heads, steps, keys], as of kernel.Dropout: row k of `elems` elements is
-  // elements col and following of the `row` elements of row first + stride*k; `limit` is what a random word must reach. keep is 0 without dropout.
+  // dropout of the probabilities [batch, heads, steps, keys], as of kernel.Dropout: row k of `elems` elements
+  // begins at element first + stride*k of the whole; `limit` is what a random word must reach. keep is 0 without dropout.
   W keep;
   u64 limit, key;
-  i64 first, stride, elems, row, col;
+  i64 first, stride, elems;
   // heads/kv heads of queries share one of keys and values; with causal, query i sees keys 0 to i + offset.
   i64 keys, kv, qstep, kstep, offset;
 };
@@ -36,6 +36,6 @@ __device__ __forceinline__ void check_lengths(const Masks& m, const Heads& h, i6
 __device__ __forceinline__ W dropout_mask(const Heads& h, i64 head, i64 i, i64 j) {
   if (h.keep == 0) return 1;
   i64 e = (head * h.steps + i) * h.keys + j;
-  i64 at = (h.first + h.stride * (e / h.elems)) * h.row + h.col + e % h.elems;
+  i64 at = h.first + h.stride * (e / h.elems) + e % h.elems;
   return word(philox(h.key, (u64)at >> 2), at) >= h.limit ? h.keep : W(0);
 }

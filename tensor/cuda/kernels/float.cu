@@ -2,15 +2,15 @@
 
 // dropout: word i%4 of block i/4 decides about the element with global index i. If the word is at least limit, the element is kept and
 // multiplied by scale. If elems is 0, element e has index first + e. Else a row has elems elements, in lines of cols elements: line l of
-// row k begins at index first + stride*k + full*l.
+// row k begins at index first + stride*k + line*l. The first skip elements of these rows are not there.
 extern "C" __global__ void dropout(T* y, const T* x, i64 n, u64 key, u64 limit, W scale, i64 first, i64 stride, i64 elems,
-                                   i64 cols, i64 full) {
+                                   i64 cols, i64 line, i64 skip) {
   if (elems == 0) {  // a thread does the four elements of a block
-    int skip = (int)(first & 3);
-    bool vectors = skip == 0 && aligned(x, 4 * sizeof(T)) && aligned(y, 4 * sizeof(T));
-    for (i64 b = first_item(); 4 * b < n + skip; b += all_threads()) {
+    int head = (int)(first & 3);
+    bool vectors = head == 0 && aligned(x, 4 * sizeof(T)) && aligned(y, 4 * sizeof(T));
+    for (i64 b = first_item(); 4 * b < n + head; b += all_threads()) {
       Words r = philox(key, (u64)(first >> 2) + b);
-      i64 e = 4 * b - skip;
+      i64 e = 4 * b - head;
       if (vectors && e + 4 <= n) {
         Pack<T, 4> p = *(const Pack<T, 4>*)(x + e);
 #pragma unroll
@@ -25,8 +25,8 @@ extern "C" __global__ void dropout(T* y, const T* x, i64 n, u64 key, u64 limit, 
     return;
   }
   for (i64 e = first_item(); e < n; e += all_threads()) {
-    i64 c = e % elems;
-    u64 i = (u64)(first + stride * (e / elems) + c / cols * full + c % cols);
+    i64 at = e + skip, c = at % elems;
+    u64 i = (u64)(first + stride * (at / elems) + c / cols * line + c % cols);
     Words r = philox(key, i >> 2);
     y[e] = narrow<T>(word(r, i) >= limit ? widen(x[e]) * scale : W(0));
   }
