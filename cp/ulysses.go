@@ -31,6 +31,9 @@ func (u *Ulysses) Part(x tensor.Tensor) tensor.Tensor {
 	if len(dims) < 2 || r.Stride == 0 || r.Seq.Total != 0 {
 		fail("Ulysses.Part", "%v needs dimensions of rows and positions, and the rows of a loader or of Tensor.WithRows, whole", x.Shape())
 	}
+	if u.Group.Size() == 1 {
+		return x
+	}
 	rows, total, each := dims[0], dims[1], 1
 	for _, d := range dims[2:] {
 		each *= d
@@ -74,10 +77,10 @@ type exchange struct {
 	counts []int // positions of each rank
 }
 
-// Forward exchanges positions and heads. A text that is generated has whole sequences on each rank: there is nothing to do then.
+// Forward exchanges positions and heads. One rank, and each rank that generates a text, has whole sequences: there is nothing to do then.
 func (f *exchange) Forward(c *tensor.Ctx, in []tensor.Tensor) tensor.Tensor {
 	x, g, total := in[0], f.Group, c.Tape().Rows().Seq.Total
-	if total == 0 && !c.Need(0) {
+	if g.Size() == 1 || total == 0 && !c.Need(0) {
 		return x
 	}
 	f.counts = layout.Shares(f.counts, total)

@@ -2,6 +2,7 @@ package ddp_test
 
 import (
 	"context"
+	"maps"
 	"math"
 	"slices"
 	"testing"
@@ -11,6 +12,8 @@ import (
 	"github.com/ringo-ml/ringo/ddp"
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/autograd"
+	"github.com/ringo-ml/ringo/dist/disttest"
+	"github.com/ringo-ml/ringo/fsdp"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
@@ -305,15 +308,27 @@ func clip(ids tensor.Tensor) tensor.Tensor {
 	return out
 }
 
-func trainRight(ranks int, loss func(r *rows) nn.T) (out []float64, err error) {
+func attachParts(r *dist.Rank, m *parts, sharded bool) (nn.Params, error) {
+	if !sharded {
+		return ddp.Attach(r.World, m, ddp.Config{DType: tensor.Float64, AllowUnused: true})
+	}
+	s := fsdp.New(fsdp.Config{Shard: r.World, DType: tensor.Float64})
+	for _, l := range []any{m.A, m.B, m.C, m.D, m.Words, m.At, m.Conv} {
+		s.Unit(l)
+	}
+	s.Keep(m.Gain, m.Bias, m.Code)
+	return s.Attach(m)
+}
+
+func trainRight(ranks int, sharded bool, loss func(r *rows) nn.T) (out []float64, err error) {
 	err = dist.Run(context.Background(), dist.Config{Ranks: ranks, Threads: 1}, func(_ context.Context, r *dist.Rank) error {
 		model := newParts()
-		params, err := ddp.Attach(r.World, model, ddp.Config{DType: tensor.Float64, AllowUnused: true})
+		params, err := attachParts(r, model, sharded)
 		if err != nil {
 			return err
 		}
 		opt, tape := optim.NewSGD(params, optim.SGDConfig{LR: 0.05}), tensor.NewTape(r.Device)
-		for step, total := range []int{7, 3, 2} {
+		for step, total := range []int{7, 1, 3, 2} {
 			tape.SetStep(step, 0)
 			b := model.split(tape, r.World, total, step)
 			if err := tensor.Try(func() { tape.Backward(loss(b)) }); err != nil {
@@ -324,24 +339,32 @@ func trainRight(ranks int, loss func(r *rows) nn.T) (out []float64, err error) {
 			}
 			tape.Reset()
 		}
+		all, err := disttest.Wholes(r.World, params)
 		if r.World.Rank() == 0 {
-			for _, p := range params {
-				out = append(out, tensor.Floats(p.Value)...)
+			for _, name := range slices.Sorted(maps.Keys(all)) {
+				out = append(out, all[name]...)
 			}
 		}
-		return nil
+		return err
 	})
 	return out, err
 }
 
 // Programs that a user of PyTorch would write, and that are right, run and compute on ranks what one rank does.
 func TestRightProgramsRun(t *testing.T) {
-	for name, loss := range right {
+	all := maps.Clone(right)
+	maps.Copy(all, relatives)
+	require.Len(t, all, len(right)+len(relatives))
+	for name, loss := range all {
 		t.Run(name, func(t *testing.T) {
-			want, err := trainRight(1, loss)
+			want, err := trainRight(1, false, loss)
 			require.NoError(t, err)
-			for _, ranks := range []int{2, 3} {
-				got, err := trainRight(ranks, loss)
+			require.NotEmpty(t, want)
+			for _, ranks := range []int{2, 3, -3} { // negative: sharded
+				if ranks < 0 && name == "row by row" { // ranks with other numbers of rows would gather A and C in another order
+					continue
+				}
+				got, err := trainRight(max(ranks, -ranks), ranks < 0, loss)
 				require.NoError(t, err, ranks)
 				require.InDeltaSlice(t, want, got, 1e-9, ranks)
 			}

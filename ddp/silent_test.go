@@ -2,6 +2,7 @@ package ddp_test
 
 import (
 	"context"
+	"io"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -110,6 +111,48 @@ var silent = map[string]struct {
 		func(p *program) nn.T { return p.z.Square().Sum().Sqrt() },
 		func(p *program) nn.T { return tensor.MatMul(p.z.Permute(1, 0), p.z, false, false).Log().Sum() },
 		func(p *program) nn.T { return global(p.z.Div(p.z.Abs().Sum())) },
+		func(p *program) nn.T { // Barlow twins of two views
+			return tensor.MatMul(p.z, p.model.Forward(p.x.Scale(2)), true, false).Affine(1, -1).Square().Sum()
+		},
+		func(p *program) nn.T { return tensor.AsPart(tensor.MatMul(p.z, p.z, true, false).Square().Sum(), 1) },
+		func(p *program) nn.T { return p.z.Softmax().Sum(0).Log().Sum() }, // entropy of the batch
+	}},
+	"losses of the whole batch that are added to those of rows": {"tensor.WithAux", []func(p *program) nn.T{
+		func(p *program) nn.T {
+			return global(p.z).Add(p.summed(tensor.MatMul(p.z, p.z, true, false)).Square().Sum())
+		},
+		func(p *program) nn.T {
+			q := p.summed(p.z.Softmax().Sum(0))
+			return q.Mul(q.Log()).Sum().Add(global(p.z))
+		},
+		func(p *program) nn.T { return global(p.z).Sub(p.summed(p.z.Square().Sum(0)).Sqrt().Mean()) },
+	}},
+	"statistics of this rank's rows": {"nn.SyncBatchNorm(model, &autograd.AllReduce{Group: g})", []func(p *program) nn.T{
+		func(p *program) nn.T { return global(p.normed(2, p.z)) },
+		func(p *program) nn.T {
+			return global(p.model.Forward(p.normed(1, p.x.Reshape(4, 1, 3, 1)).Reshape(4, 3)))
+		},
+		func(p *program) nn.T { return global(p.normed(2, tensor.Concat(0, p.z, p.z.Scale(2)))) },
+	}},
+	"unequal parts that are gathered": {"set AllGather.Counts to their sizes", []func(p *program) nn.T{
+		func(p *program) nn.T { return global(tensor.MatMul(p.z, p.gathered(p.z), false, true).LogSumExp()) },
+		func(p *program) nn.T {
+			return global(tensor.MatMul(p.z, p.gathered(p.z.Detach()), false, true).LogSumExp())
+		},
+		func(p *program) nn.T {
+			return global(p.z.Reshape(4, 1, 2).Sub(p.gathered(p.x).Slice(1, 0, 2).Reshape(1, -1, 2)))
+		},
+	}},
+	"labels that do not count, and nobody says how many do": {", and 1 if ", []func(p *program) nn.T{
+		func(p *program) nn.T {
+			return tensor.CrossEntropy(p.z, p.ids(4), tensor.CrossEntropyOptions{Ignore: new(int64)})
+		},
+		func(p *program) nn.T {
+			return tensor.CrossEntropy(p.z, p.ids(4), tensor.CrossEntropyOptions{Weights: p.bare(2)})
+		},
+		func(p *program) nn.T {
+			return tensor.CrossEntropy(p.z, p.ids(4), tensor.CrossEntropyOptions{Ignore: new(int64), Weights: p.bare(2), Smoothing: 0.1})
+		},
 	}},
 	"groups of rows by Reshape": {"Rows.Group", []func(p *program) nn.T{
 		func(p *program) nn.T { return p.z.Reshape(2, 2, 2).Mean(1).Square().Sum() },
@@ -137,6 +180,22 @@ var silent = map[string]struct {
 			return tensor.CrossEntropy(p.z.Slice(0, 2, 4), p.ids(2), tensor.CrossEntropyOptions{})
 		},
 	}},
+	"rows that have other numbers of elements": {"their rows have other numbers of elements", []func(p *program) nn.T{
+		func(p *program) nn.T { return global(p.padded().Square()) },
+		func(p *program) nn.T { return tensor.MSE(p.padded().Reshape(-1), p.padded().Detach().Reshape(-1)) },
+		func(p *program) nn.T {
+			z := p.padded()
+			return tensor.CrossEntropy(z, p.ids(4, z.Dim(1)), tensor.CrossEntropyOptions{})
+		},
+		func(p *program) nn.T { // the same in one of two losses
+			v, _ := p.padded().Sum(2).TopK(3 + p.rank.World.Rank())
+			return global(v).Add(global(p.z))
+		},
+		func(p *program) nn.T { // boxes of each picture
+			boxes := tensor.New(p.rank.Device, tensor.Int64, 4, 1+p.rank.World.Rank(), 2)
+			return global(p.padded().Gather(1, p.tape.Input(boxes.WithRows(p.rows(8, 4)))))
+		},
+	}},
 	"rows that the input does not tell": {"Does the input lack its Rows?", []func(p *program) nn.T{
 		func(p *program) nn.T { return global(p.model.Forward(p.host(4, 3))) },
 		func(p *program) nn.T { return p.model.Forward(p.host(4, 3)).Square().Mean() },
@@ -149,6 +208,17 @@ var silent = map[string]struct {
 	"nothing": {"", []func(p *program) nn.T{
 		func(p *program) nn.T { return global(p.z.Mul(p.tape.Input(p.bare(4, 1).WithRows(p.rows(8, 4))))) },
 		func(p *program) nn.T { return tensor.MSE(p.z, p.frozen(nn.T.Tanh)) },
+		func(p *program) nn.T { return global(p.padded().Square().Mean(1)) },
+		func(p *program) nn.T {
+			z := p.padded()
+			return tensor.CrossEntropy(z, p.ids(4, z.Dim(1)), tensor.CrossEntropyOptions{Count: 44})
+		},
+		func(p *program) nn.T { // a loss that would be 0 on the other rank
+			if p.rank.World.Rank() == 0 {
+				return global(p.z)
+			}
+			return global(p.z).Add(global(p.z.Sum(1)))
+		},
 		func(p *program) nn.T { // the right Barlow twins
 			all := p.tape.Apply(&autograd.Sum{Group: p.rank.World}, tensor.MatMul(p.z, p.z, true, false))
 			return tensor.AsPart(all.Square().Sum(), 1)
@@ -176,9 +246,30 @@ func scores(z nn.T) nn.T { return tensor.MatMul(z, z, false, true) }
 // rolled returns each row of this rank in the place of the next.
 func rolled(z nn.T) nn.T { return tensor.Concat(0, z.Slice(0, 3, 4), z.Slice(0, 0, 3)) }
 
+// summed returns the sum over ranks.
+func (p *program) summed(x nn.T) nn.T { return p.tape.Apply(&autograd.Sum{Group: p.rank.World}, x) }
+
+// padded returns outputs for sequences, which are as long as the longest one on this rank.
+func (p *program) padded() nn.T {
+	return p.model.Forward(p.tape.Input(p.bare(4, 5+p.rank.World.Rank(), 3).WithRows(p.rows(8, 4))))
+}
+
+// normed is a batch norm, which nobody has told of the other ranks.
+func (p *program) normed(channels int, x nn.T) nn.T {
+	n := nn.NewBatchNorm2d(channels)
+	nn.Init(n, p.rank.Device, tensor.Float32, 1)
+	return n.Forward(x)
+}
+
+// gathered returns all rows but those that ranks leave out: as many as their number.
+func (p *program) gathered(x nn.T) nn.T {
+	return p.tape.Apply(&autograd.AllGather{Group: p.rank.World}, x.Slice(0, p.rank.World.Rank(), 4))
+}
+
 // tryProgram runs the step on two ranks.
 func tryProgram(loss func(p *program) nn.T) error {
-	return dist.Run(context.Background(), dist.Config{Ranks: 2, Threads: 1}, func(_ context.Context, r *dist.Rank) error {
+	cfg := dist.Config{Ranks: 2, Threads: 1, Log: io.Discard}
+	return dist.Run(context.Background(), cfg, func(_ context.Context, r *dist.Rank) error {
 		p := &program{rank: r, tape: tensor.NewTape(r.Device), model: nn.NewLinear(3, 2)}
 		if _, err := ddp.Attach(r.World, p.model, ddp.Config{}); err != nil {
 			return err

@@ -57,6 +57,36 @@ func TestWrongLossesAreRefused(t *testing.T) {
 	}
 }
 
+// A group that is a part of an axis does not sum over all ranks with other rows: it is refused, for all parameters and for one.
+func TestPartOfAnAxis(t *testing.T) {
+	for name, over := range map[string]func(world, half *dist.Group, p *tensor.Param) *dist.Group{
+		"a model": func(_, half *dist.Group, _ *tensor.Param) *dist.Group { return half },
+		"a parameter": func(_, half *dist.Group, p *tensor.Param) *dist.Group {
+			return map[string]*dist.Group{"bias": half}[p.Name()]
+		},
+		"": func(world, _ *dist.Group, _ *tensor.Param) *dist.Group { return world },
+	} {
+		err := dist.Run(context.Background(), dist.Config{Ranks: 4, Threads: 1}, func(_ context.Context, r *dist.Rank) error {
+			half, err := r.World.Split(r.World.Rank()/2, 0)
+			if err != nil {
+				return err
+			}
+			model := nn.NewLinear(3, 2)
+			cfg := ddp.Config{Over: func(p *tensor.Param) *dist.Group { return over(r.World, half, p) }}
+			if _, err := ddp.Attach(r.World, model, cfg); err != nil {
+				return err
+			}
+			tape, x := tensor.NewTape(r.Device), tensor.New(r.Device, tensor.Float32, 2, 3).WithRows(r.World.Rows(2*r.World.Rank(), 8))
+			return tensor.Try(func() { tape.Backward(tensor.GlobalMean(model.Forward(tape.Input(x)))) })
+		})
+		if name == "" {
+			require.NoError(t, err)
+		} else {
+			require.ErrorContains(t, err, "attach the parameter with ddp or fsdp over this axis", name)
+		}
+	}
+}
+
 // A gain that two ranks of tp use on their parts of the features, under ddp, in two microbatches: its gradient is that of
 // one rank. Summed over tp by Through it is right; without, it is refused; ddp over tp does not replace it.
 func TestSharedGain(t *testing.T) {

@@ -2,6 +2,7 @@ package dist
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -106,7 +107,50 @@ func (c *rowCheck) check(what string, axes tensor.Axes, groups []*Group) error {
 			return nil
 		}
 	}
+	if err := sameCounts(what, all); err != nil {
+		return err
+	}
 	return addUp(what, all)
+}
+
+// sameCounts compares by what losses divided. A rank may have left a loss out that would be 0 there; but if each of two ranks divided by a
+// number that the other did not, they had rows with other numbers of elements, and divided by their own.
+func sameCounts(what string, all []fed) error {
+	counts := map[int]map[int]bool{}
+	for _, f := range all {
+		if counts[f.Rank] == nil {
+			counts[f.Rank] = map[int]bool{}
+		}
+		for _, n := range f.Counts {
+			counts[f.Rank][n] = true
+		}
+	}
+	var others []int // ranks with different counts
+	for _, a := range slices.Sorted(maps.Keys(counts)) {
+		if slices.ContainsFunc(others, func(b int) bool { return maps.Equal(counts[a], counts[b]) }) {
+			continue
+		}
+		for _, b := range others {
+			x, y := only(counts[b], counts[a]), only(counts[a], counts[b])
+			if x > 0 && y > 0 && !counts[a][-1] && !counts[b][-1] {
+				return fmt.Errorf("%s: a loss divides by the %d elements of the batch on rank %d, and by %d on rank %d: "+
+					"their rows have other numbers of elements, such as padding to a rank's longest row; divide a Sum by a count that you "+
+					"add up over the ranks (CrossEntropyOptions.Count), or let all pad alike", what, x, b, y, a)
+			}
+		}
+		others = append(others, a)
+	}
+	return nil
+}
+
+// only returns the largest number that x has and y has not; 0 if there is none.
+func only(x, y map[int]bool) (most int) {
+	for n := range x {
+		if !y[n] {
+			most = max(most, n)
+		}
+	}
+	return most
 }
 
 // batchOf is what all parts of one global batch have in common.

@@ -62,8 +62,8 @@ func (s *Sharding) BackwardBegin(last bool) {
 				s.sum = dist.Sum.In(t)
 			}
 			if pc.p.HasGrad() && !pc.hasGrad { // reducing the unit would overwrite it
-				s.fail(fmt.Errorf("gradient of %s was not consumed: between two Backwards, call Step of an optimizer that has it, or use More()",
-					pc.p.Name()))
+				s.fail(fmt.Errorf("gradient of %s was not consumed: between two Backwards, call Step of an optimizer that has it, or use More() "+
+					"(Param.Consume drops it)", pc.p.Name()))
 			}
 			if pc.p.Awaited() {
 				u.waiting++

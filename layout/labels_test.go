@@ -155,7 +155,7 @@ func (x *labelled) reshape(rng *rand.Rand) *labelled {
 			dims = slices.Concat(dims[:d], []int{f, dims[d] / f}, dims[d+1:])
 		}
 	}
-	y := x.next(dims, x.place.Reshape(x.dims, dims, x.batch), func(_ []int, i int) int { return i })
+	y := x.next(dims, x.place.Reshape(x.dims, dims, -1, x.batch), func(_ []int, i int) int { return i })
 	y.note("reshape")
 	return y
 }

@@ -71,7 +71,7 @@ func (x *labelled) partner(rng *rand.Rand) *labelled {
 		}
 	}
 	if len(y.labels[0]) == len(x.labels[0]) && rng.IntN(2) == 0 {
-		return y.next(x.dims, y.place.Reshape(y.dims, x.dims, y.batch), func(_ []int, i int) int { return i })
+		return y.next(x.dims, y.place.Reshape(y.dims, x.dims, -1, y.batch), func(_ []int, i int) int { return i })
 	}
 	if rng.IntN(4) == 0 {
 		return constant(y.dims...)

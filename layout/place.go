@@ -78,8 +78,8 @@ func (p Place) Ordered() bool {
 // Dims returns the dimensions of rows and positions.
 func (p Place) Dims() uint8 { return p.Rows().Dims() | p.Seq().Dims() }
 
-// Reshape returns p in a tensor of the same elements in the same order.
-func (p Place) Reshape(from, to []int, b *Batch) Place {
+// Reshape returns p in a tensor of the same elements in the same order. Dimension free of it was computed from the others; −1: none.
+func (p Place) Reshape(from, to []int, free int, b *Batch) Place {
 	if p.cut != 0 {
 		p.cut = NewSpot(p.cut, Loose, 0).reshape(from, to, 0).Dims()
 	}
@@ -97,7 +97,7 @@ func (p Place) Reshape(from, to []int, b *Batch) Place {
 	if seq != (Spot{}) {
 		seq = seq.reshape(from, to, b.Positions)
 	}
-	return p.With(p.Rows().reshapeRows(from, to, b.N), seq)
+	return p.With(p.Rows().reshapeRows(from, to, free, b.N), seq)
 }
 
 // Grouped returns p after a Reshape of the rows into [groups, b.Group], with the groups as its rows: the dimension of the group is like a
@@ -114,7 +114,7 @@ func (p Place) Grouped(from, to []int, b *Batch) (_ Place, ok bool) {
 	if d >= len(to)-1 || to[d+1] != b.Group || product(to[:d]) != left {
 		return p, false
 	}
-	p = p.Reshape(from, to, b)
+	p = p.Reshape(from, to, d, b)
 	return p.With(NewSpot(1<<d, Exact, 1), p.Seq()), true
 }
 

@@ -42,10 +42,14 @@ func (s Spot) reshape(from, to []int, n int) Spot {
 // leading are all rows, outermost in dimension 0.
 var leading = NewSpot(1, Exact, 1)
 
-// reshapeRows is reshape of rows. [time·rows, features] becomes [time, rows, features] also if there is one row.
-func (s Spot) reshapeRows(from, to []int, n int) Spot {
+// reshapeRows is reshape of rows. [time·rows, features] becomes [time, rows, features] also if there is one row. Where one row could be in
+// either of two dimensions of one element, it is in the one that was free, because other ranks have another number of rows there.
+func (s Spot) reshapeRows(from, to []int, free, n int) Spot {
 	if s == leading && n > 1 && len(to) > 0 && to[0] > 0 && to[0]%n == 0 {
 		return s
+	}
+	if by := len(to) - len(from); n == 1 && by > 0 && s.Dims() != 0 && free == s.first()+by && slices.Equal(from[s.first():], to[free:]) {
+		return s.shift(by)
 	}
 	if n == 1 && s.Dims() != 0 && s.Mode() == Exact && from[s.first()] != 1 {
 		if d := whole(to, product(from[:s.first()])*s.Outer(), 1); d > 0 && d < len(to)-1 {

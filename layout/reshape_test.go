@@ -160,10 +160,19 @@ func TestOneRowReshaped(t *testing.T) {
 	}
 }
 
+// One row is in the dimension that Reshape computed: [rows, features] becomes [1, rows, features] and [rows, 1, features].
+func TestOneRowIsWhereItWasAskedFor(t *testing.T) {
+	for free, want := range map[int]Spot{0: NewSpot(1, Exact, 1), 1: NewSpot(2, Exact, 1), -1: NewSpot(1, Exact, 1)} {
+		if got := NewSpot(1, Exact, 1).reshapeRows([]int{1, 8}, []int{1, 1, 8}, free, 1); got != want {
+			t.Error(free, got)
+		}
+	}
+}
+
 // One row of [time·rows, features] is in the middle of [time, rows, features].
 func TestOneRowOfManyTimes(t *testing.T) {
 	x := NewSpot(2, Exact, 1).reshape([]int{5, 1, 8}, []int{5, 8}, 1)
-	if got := x.reshapeRows([]int{5, 8}, []int{5, 1, 8}, 1); got != NewSpot(2, Exact, 1) {
+	if got := x.reshapeRows([]int{5, 8}, []int{5, 1, 8}, -1, 1); got != NewSpot(2, Exact, 1) {
 		t.Error(got)
 	}
 }

@@ -110,7 +110,8 @@ func (l *Layer) Forward(x nn.T) nn.T {
 	x = x.Reshape(x.Len()/d, d)
 	l.mustCount(x)
 	if l.ranks.Tokens == nil && (l.c.Capacity != 0 || l.c.Balance != 0) && tensor.GlobalCount(x) != x.Len() {
-		fail("Layer", "Capacity, or a balance loss, of tokens on several ranks needs Parallelize: counts of experts are of one rank's tokens")
+		fail("Layer", "Capacity, or a balance loss, of a part of the batch needs Parallelize: moe.Parallelize(moe.Ranks{Tokens: g}, layers...) "+
+			"with the group of the loader, such as r.World, counts what all its ranks chose; it is needed for microbatches on one rank, too")
 	}
 	r := l.Router.Forward(x)
 	experts, x := l.gathered(r.Experts), through(l.ranks.in, x)

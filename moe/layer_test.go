@@ -218,16 +218,24 @@ func TestWrongLayers(t *testing.T) {
 	c := moe.Config{Features: 5, Hidden: 6, Experts: 8, Router: router.Config{Top: 2}, Balance: 0.1}
 	require.ErrorContains(t, tensor.Try(func() { moe.NewLayer(moe.Config{Features: 5}) }),
 		"moe.NewLayer: Experts 0, Features 5 and Hidden 0 must be 1 or more")
-	l := moe.NewLayer(c)
 	dev := tensor.NewCPU(1)
-	nn.Init(l, dev, tensor.Float64, 1)
 	tape := tensor.NewTape(dev)
+	made := func(c moe.Config) *moe.Layer {
+		l := moe.NewLayer(c)
+		nn.Init(l, dev, tensor.Float64, 1)
+		return l
+	}
+	l := made(c)
 	require.ErrorContains(t, tensor.Try(func() { l.Forward(tape.Input(tensor.New(dev, tensor.Float64, 3, 4))) }),
 		"moe.Layer: x is float64[3,4], not [..., 5]")
 	x := tensor.New(dev, tensor.Float64, 3, 5)
-	require.ErrorContains(t, tensor.Try(func() {
-		l.Forward(tape.Input(x.WithRows(tensor.Rows{Stride: 1, Total: 6})))
-	}), "a balance loss, of tokens on several ranks")
+	// The second half of a batch may be a rank's part, or a microbatch.
+	for _, c := range []moe.Config{c, {Capacity: 1}, {Balance: 0.1, Capacity: 1}, {Balance: 0.1, Sequence: 3}} {
+		c.Features, c.Hidden, c.Experts, c.Router = 5, 6, 8, router.Config{Top: 2}
+		require.ErrorContains(t, tensor.Try(func() {
+			made(c).Forward(tape.Input(x.WithRows(tensor.Rows{First: 3, Stride: 1, Total: 6})))
+		}), "needs Parallelize: moe.Parallelize(moe.Ranks{Tokens: g}, layers...)")
+	}
 }
 
 // Slots are dropped in the order of the batch. Ranks that have rows apart, or do not say who has the other parts of their sequences, would

@@ -40,7 +40,8 @@ type job struct {
 	over   func(m *model, mesh *dist.Mesh) func(p *tensor.Param) *dist.Group // in place of moe.Over
 	// Axes of the ranks with other tokens, with other rows, and over which dense parameters are summed; "": dp, ep and cp, or dp and ep.
 	tokens, rows, dense string
-	stepRows            bool // a capacity is of the tokens of a step, in all microbatches
+	hidden              string // axes of the ranks that divide experts, also if there is one; "": tp, if there are more. Others have the same
+	stepRows            bool   // a capacity is of the tokens of a step, in all microbatches
 }
 
 // seen is what rank 0 saw beside the result.
@@ -111,7 +112,7 @@ func (j job) training(saw *seen) disttest.Training {
 
 // whole adds the axes that a mesh lacks.
 func whole(mesh string) string {
-	for _, axis := range []string{"dp", "ep", "cp", "tp"} {
+	for _, axis := range []string{"dp", "ep", "cp", "tp", "same"} {
 		if !strings.Contains(mesh, axis+"=") {
 			mesh += "," + axis + "=1"
 		}
@@ -158,8 +159,8 @@ func (j job) attach(m *model, mesh *dist.Mesh) (nn.Params, error) {
 	if j.tokens == "dp" {
 		r.Experts = nil
 	}
-	if mesh.Size("tp") > 1 {
-		r.Hidden = mesh.Group("tp")
+	if j.hidden != "" || mesh.Size("tp") > 1 {
+		r.Hidden = along(mesh, cmp.Or(j.hidden, "tp"))
 	}
 	if j.sp {
 		r.Gather, r.Scatter = m.sequence(r.Hidden)
@@ -212,6 +213,10 @@ var layouts = []job{
 	{mesh: "dp=2"}, {mesh: "ep=2"}, {mesh: "ep=4"}, {mesh: "dp=2,ep=2"}, {mesh: "dp=3", idle: true}, {mesh: "ep=4", idle: true},
 	{mesh: "ep=2", again: true}, {mesh: "ep=4", idle: true, again: true}, {mesh: "ep=2", fsdp: true}, {mesh: "dp=2,ep=2", fsdp: true},
 	{mesh: "tp=2"}, {mesh: "ep=2,tp=2"}, {mesh: "ep=2,tp=3", fsdp: true, again: true},
+	// Axes of one rank, and experts that are divided over other ranks than those with the same tokens.
+	{mesh: "dp=1", hidden: "tp"}, {mesh: "dp=2", hidden: "tp", fsdp: true}, {mesh: "dp=1", fsdp: true},
+	{mesh: "ep=2", hidden: "tp", fsdp: true}, {mesh: "tp=2", fsdp: true}, {mesh: "dp=2,tp=2", hidden: "same"},
+	{mesh: "ep=2,tp=2,same=2"}, {mesh: "dp=2,tp=2", hidden: "same", fsdp: true},
 }
 
 // However ranks share tokens and experts, they train as one rank does. In the short form each router has every third layout, and each
@@ -230,7 +235,8 @@ func TestRanksEqualOne(t *testing.T) {
 				if (i+turn+k)%3 > 0 && !reliability.Long(t) {
 					continue
 				}
-				t.Run(fmt.Sprintf("%s %g %s fsdp %v idle %v again %v", name, capacity, l.mesh, l.fsdp, l.idle, l.again), func(t *testing.T) {
+				how := fmt.Sprintf("hidden %s fsdp %v idle %v again %v", l.hidden, l.fsdp, l.idle, l.again)
+				t.Run(fmt.Sprintf("%s %g %s %s", name, capacity, l.mesh, how), func(t *testing.T) {
 					got, saws := j.on(l).run(t)
 					disttest.RequireEqual(t, want, got, 1e-10)
 					require.Equal(t, saw.loads, saws.loads)

@@ -120,7 +120,8 @@ func (t *Tape) finishBackward() {
 			s.p.state = gradReady
 		}
 	}
-	t.inBackward, t.fed.n, t.drew = false, 0, false
+	t.inBackward, t.drew = false, false
+	t.fed.reset()
 	t.open--
 	t.spans.Phase("")
 	t.mem.report()
@@ -419,8 +420,8 @@ func (t *Tape) leafGrad(h *header) (dst *header, beta float64) {
 	}
 	switch p.state {
 	case gradReady:
-		fail("Backward", these(h), "gradient of %s was not consumed: between two Backwards, call Step of an optimizer that has it, or use More()",
-			p.name)
+		fail("Backward", these(h), "gradient of %s was not consumed: between two Backwards, call Step of an optimizer that has it, or use More()"+
+			" (Param.Consume drops it)", p.name)
 	case gradPartial:
 		beta = 1
 	}

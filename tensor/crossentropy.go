@@ -20,8 +20,10 @@ func generalCrossEntropy(logits, targets Tensor, o CrossEntropyOptions) Tensor {
 		}
 		mustShape("cross_entropy", x.rank > 0, "wants logits [..., classes]", x, y)
 		mustBeAlike("cross_entropy", x, "the logits", y, "the soft targets", x, y)
-	} else {
-		mustFitLabels(x, y)
+	} else if mustFitLabels(x, y); y.at.Of == 0 && x.at.Of != 0 && y.rank == x.rank-1 {
+		y = t.alias(y)
+		y.ty = y.ty.With(x.ty.On(Varying), Varying)
+		y.at, _, _, _ = x.at.Reduce(1<<y.rank, int(x.rank))
 	}
 	if o.PerRow && o.Count != 0 || soft && o.Ignore != nil {
 		fail("cross_entropy", these(x, y), "Count has no meaning with PerRow, Ignore none with soft targets")
@@ -52,7 +54,7 @@ func (t *Tape) reduceRows(rows, weight Tensor, o CrossEntropyOptions) Tensor {
 		return GlobalMean(rows)
 	case t.rows.Total > t.rows.N || t.rows.Seq.Total > t.rows.Positions:
 		fail("cross_entropy", these(rows.h),
-			"classes have weights and the batch is shared between ranks: give Count, the sum of all labels' weights")
+			"classes have weights and the batch is shared between ranks: give Count, the sum of all labels' weights, and 1 if that is 0")
 	}
 	return rows.Sum().Div(weight.Sum())
 }
@@ -111,7 +113,7 @@ func (t *Tape) crossEntropyRows(x, y *header, smoothing float64, ignore int64) T
 		t.notAlong("cross_entropy", loss, x, int(x.rank)-1, true)
 		if lead := *x; lead.rank-1 != y.rank {
 			lead.rank, lead.at = lead.rank-1, loss.at
-			t.reshaped(loss, &lead)
+			t.reshaped(loss, &lead, -1)
 		}
 	}
 	t.keepStats(n, lse)

@@ -6,12 +6,27 @@ import "slices"
 type Fed struct {
 	Rows
 	N, Positions int
+	Counts       [4]int // different global numbers of elements by which losses divided; the last is −1 if there are more
 }
 
 // inputs holds the different rectangles since the last Backward. If there is no room for all, the rest is forgotten.
 type inputs struct {
-	n    int
-	list [8]batch
+	n      int
+	list   [8]batch
+	counts [4]int // see Fed
+}
+
+func (f *inputs) reset() { f.n, f.counts = 0, [4]int{} }
+
+// dividedBy notes what a loss divided by.
+func (f *inputs) dividedBy(count int) {
+	for i, c := range f.counts {
+		if c == 0 || c == count {
+			f.counts[i] = count
+			return
+		}
+	}
+	f.counts[len(f.counts)-1] = -1
 }
 
 func (f *inputs) add(b batch) {
@@ -34,7 +49,7 @@ func (p *Param) Fed() (list []Fed, all bool) {
 	}
 	f := &p.last.t.fed
 	for _, b := range f.list[:min(f.n, len(f.list))] {
-		list = append(list, Fed{b.Rows, b.N, b.Positions})
+		list = append(list, Fed{b.Rows, b.N, b.Positions, f.counts})
 	}
 	return list, f.n <= len(f.list)
 }

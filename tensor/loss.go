@@ -78,7 +78,7 @@ func CrossEntropy(logits, labels Tensor, o CrossEntropyOptions) Tensor {
 	case o.Ignore == nil:
 		count = float64(t.globalCount("cross_entropy", y, x))
 	case t.rows.Total > t.rows.N || t.rows.Seq.Total > t.rows.Positions:
-		fail("cross_entropy", these(x, y), "labels may be ignored and the batch is shared between ranks: give Count")
+		fail("cross_entropy", these(x, y), "labels may be ignored and the batch is shared between ranks: give Count, and 1 if none counts")
 	case t.dev.Host():
 		count = float64(counted)
 	default:

@@ -62,6 +62,9 @@ func TestRowsOfSlices(t *testing.T) {
 	assert.Equal(t, Rows{}, seq.Reshape(4, 6, 1).Permute(0, 2, 1).Rows())
 	assert.Equal(t, Rows{}, x.Reshape(-1).Rows())
 	assert.Equal(t, Rows{}, Concat(0, x, x).Rows())
+	assert.Equal(t, x.Rows(), Concat(1, x, x.Slice(1, 0, 2)).Rows())
+	assert.Equal(t, Rows{}, Concat(1, seq, seq).Rows())
+	assert.Equal(t, Rows{}, Concat(1, x, New(hostDevice, Float32, 4, 1)).Rows(), "the other may be of other rows")
 	assert.Equal(t, Rows{}, x.Transpose(0, 1).Rows())
 }
 

@@ -56,8 +56,8 @@ func (t *Tape) reducedUnknown(op string, out, in *header, mask int, linear bool)
 	}
 }
 
-// reshaped sets the place of in's elements in other dimensions.
-func (t *Tape) reshaped(out, in *header) {
+// reshaped sets the place of in's elements in other dimensions, of which free was computed from the others; −1: none.
+func (t *Tape) reshaped(out, in *header, free int) {
 	from, to := in.dims[:in.rank], out.dims[:out.rank]
 	b := t.batchAt(in.at)
 	if b.Group > 1 {
@@ -67,7 +67,7 @@ func (t *Tape) reshaped(out, in *header) {
 			return
 		}
 	}
-	out.at = in.at.Reshape(from, to, b)
+	out.at = in.at.Reshape(from, to, free, b)
 }
 
 // joined sets place and types of a concatenation along dimension d.
@@ -219,7 +219,7 @@ func (t *Tape) compared(op string, out, x, y *header, classes bool) {
 			return
 		}
 	}
-	b.Place, b.Dims = y.at.Reshape(b.Dims, a.Dims, b.Batch), a.Dims
+	b.Place, b.Dims = y.at.Reshape(b.Dims, a.Dims, -1, b.Batch), a.Dims
 	if _, rows, seq := layout.Meet(&a, &b, len(a.Dims)); !rows || !seq {
 		t.own(op, out, bt, !rows, !seq, "where other rows of this rank meet")
 	}

@@ -270,6 +270,22 @@ func TestPickedByChangedIndices(t *testing.T) {
 	assert.Equal(t, Own, other.Types().At(0))
 }
 
+// One row that was put in front of itself is in the second dimension: Reshape has to be told.
+func TestOneRowInFrontOfOthers(t *testing.T) {
+	for _, free := range []int{1, -1} {
+		tape := NewTape(hostDevice)
+		x := tape.Input(New(hostDevice, Float64, 1, 6).WithRows(Rows{Stride: 1, Total: 8, Over: 1})).Mul(tape.Use(summedParam(6)))
+		y := x.Reshape(1, free, 6)
+		err := Try(func() { tape.Backward(GlobalMean(Concat(0, y, y.Scale(2), y.Square()).Mean(0))) })
+		if free < 0 {
+			assert.NoError(t, err)
+		} else {
+			assert.ErrorContains(t, err, "write -1 for the right one")
+		}
+		tape.Close()
+	}
+}
+
 // A rank without rows refuses nothing: in tensors without elements, Reshape cannot tell where rows are, and the other ranks check.
 func TestRankWithoutRows(t *testing.T) {
 	for n, want := range map[int]string{4: "is a partial sum", 0: ""} {

@@ -197,6 +197,14 @@ func (t *Tape) partOf(p place) batch {
 // globalCount returns the number of h's elements in the global batch. Losses divide by it, so that the sum over ranks is the mean over the
 // global batch. x has its rows. It fails if h cannot be of the batch.
 func (t *Tape) globalCount(op string, h, x *header) int {
+	n := t.countOf(op, h, x)
+	if h.n > 0 {
+		t.fed.dividedBy(n)
+	}
+	return n
+}
+
+func (t *Tape) countOf(op string, h, x *header) int {
 	if x.at.Of != 0 {
 		b := t.batchAt(x.at)
 		if n, ok := b.Count(h.n, x.at); ok {

@@ -137,7 +137,7 @@ func (x Tensor) Reshape(dims ...int) Tensor {
 		fail("reshape", these(in, out), "other number of elements")
 	}
 	if t.rec(OpReshape, out, in); in.at != (place{}) && t.typing() {
-		t.reshaped(out, in)
+		t.reshaped(out, in, free)
 	}
 	return out.tensor()
 }
@@ -348,7 +348,11 @@ func (x Tensor) Split(dim int, sizes ...int) []Tensor {
 // Concat joins tensors along dim. More than 8 are joined in two halves, because a node has at most 8 inputs.
 func Concat(dim int, xs ...Tensor) Tensor {
 	if allOffTape("concat", xs...) {
-		return onHost(func(in ...Tensor) Tensor { return Concat(dim, in...) }, xs...)
+		y := onHost(func(in ...Tensor) Tensor { return Concat(dim, in...) }, xs...)
+		if slices.ContainsFunc(xs, func(x Tensor) bool { return x.Rows() != xs[0].Rows() }) {
+			return y
+		}
+		return y.rowsOfHost(xs[0], 0, 1)
 	}
 	return tapeOf("concat", xs...).concat(dim, xs...)
 }

@@ -273,7 +273,8 @@ func (t *Tape) Reset() {
 	t.keeper, t.replayed = nil, nil
 	t.forgetOwners()
 	t.used, t.fetched, t.lazy = t.used[:0], nil, lazyProduct{}
-	t.rows, t.fed.n, t.drew, t.known, t.ownWhy = batch{}, 0, false, t.known[:0], ""
+	t.rows, t.drew, t.known, t.ownWhy = batch{}, false, t.known[:0], ""
+	t.fed.reset()
 	t.told.reset()
 	t.serial++
 	t.spans.Phase("") // ends a forward phase without Backward

@@ -42,14 +42,15 @@ var clashTexts = [...]string{
 	ClashOwn: "%[1]s is the same on all ranks, %[2]s is made of a mean over this rank's rows",
 	ClashRowsFeatures: "%[1]s is this rank's rows, %[2]s this rank's part of the features: rows must be gathered, " +
 		"or sent to where that part is",
-	ClashOnce:      "%[1]s counts its gradient once, that of %[2]s is added up over the ranks",
+	ClashOnce: "%[1]s counts its gradient once, that of %[2]s is added up over the ranks: " +
+		"if it is a loss of the whole batch, add it by tensor.WithAux",
 	ClashPart:      "%[1]s is a partial sum, %[2]s differs between ranks",
 	ClashNonlinear: "%[1]s is a partial sum: it must be summed over the ranks before an operation that is not linear",
 	ClashAdded:     "%[1]s is a partial sum: what is added to it would count once for each rank",
 	ClashProduct:   "a product of two partial sums is not a partial sum",
 	ClashWhole:     "%[1]s is a part of the features: a mean or a loss over them needs those of the other ranks",
 	ClashStatistics: "%[1]s has the sums over this rank's rows, and other ranks hold more rows of the batch: " +
-		"SyncBatchNorm sums them over the ranks",
+		"nn.SyncBatchNorm(model, &autograd.AllReduce{Group: g}), before the first step, sums them over the ranks",
 	ClashMask: "%[1]s differs between ranks along an axis that its Rows do not tell of: different elements would get the same random numbers",
 }
 
@@ -105,9 +106,8 @@ func clash(op string, in []*header, bad Axes, c Clash, have, want Kind) {
 	axis := bad.First()
 	e := &TypeError{Axis: axis, Clash: c, Have: have, Want: want}
 	if c == ClashLoss {
-		e.Text = lossTexts[have]
-		if why := in[0].tape.ownWhy; have == Own && why != "" {
-			e.Text += "; it came from " + why
+		if e.Text = lossTexts[have]; have == Own {
+			e.Text += in[0].tape.why()
 		}
 	} else {
 		e.Text = fmt.Sprintf(clashTexts[c]+"%[3]s", which(in, axis, have), which(in, axis, want), kinds(in, axis))
@@ -121,8 +121,8 @@ func (t *Tape) failTypes(op string, in []*header, err error) {
 	if errors.As(err, &k) {
 		e := &TypeError{Axis: k.Axis, Clash: ClashInput, Have: k.Have, Want: k.Want}
 		err, e.Text = e, fmt.Sprintf("an input is %v, must be %v%s", k.Have, k.Want, kinds(in, k.Axis))
-		if k.Have == Own && t.ownWhy != "" {
-			e.Text += "; it came from " + t.ownWhy
+		if k.Have == Own {
+			e.Text += t.why()
 		}
 	}
 	failWith(op, in, err)
@@ -130,10 +130,20 @@ func (t *Tape) failTypes(op string, in []*header, err error) {
 
 // madeOf says where what is this rank's own came from, if h is.
 func (h *header) madeOf() string {
-	if h.ty.On(Own) == 0 || h.tape.ownWhy == "" {
+	if h.ty.On(Own) == 0 {
 		return ""
 	}
-	return "; it came from " + h.tape.ownWhy
+	return h.tape.why()
+}
+
+func (t *Tape) why() string {
+	switch {
+	case t.ownWhy == "":
+		return ""
+	case t.rows.N == 1:
+		return "; it came from " + t.ownWhy + " (if a Reshape could put its only row into two dimensions, write -1 for the right one)"
+	}
+	return "; it came from " + t.ownWhy
 }
 
 // which returns the name of the first input of kind k.

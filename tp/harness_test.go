@@ -36,6 +36,7 @@ type job struct {
 	naive  bool      // in place of layers that are divided
 	lora   bool
 	again  bool                                // blocks are computed again in backward
+	ones   bool                                // layers and sequences are divided also where an axis has one rank
 	change func(m *gpt.Model, mesh *dist.Mesh) // of the program, before Attach
 	loss   lossOf                              // in place of tp.CrossEntropy
 }
@@ -77,13 +78,13 @@ func (j job) attach(r *dist.Rank, mesh *dist.Mesh) (a disttest.Attached, err err
 	switch {
 	case j.naive:
 		err = tp.Naive(m, mesh.Group("kv", "rep"))
-	case mesh.Size("kv")*mesh.Size("rep") > 1:
+	case j.ones || mesh.Size("kv")*mesh.Size("rep") > 1:
 		loss, err = j.divide(m, mesh)
 	}
 	if err != nil {
 		return a, err
 	}
-	if mesh.Size("cp") > 1 {
+	if j.ones || mesh.Size("cp") > 1 {
 		u := &cp.Ulysses{Group: mesh.Group("cp"), HeadDim: m.Config.HeadDim}
 		for _, b := range m.Blocks {
 			b.Attn.Spread, b.Attn.Join = u.ToHeads(), u.ToPositions()
@@ -110,7 +111,7 @@ func (j job) attach(r *dist.Rank, mesh *dist.Mesh) (a disttest.Attached, err err
 // divide divides layers, and returns the loss.
 func (j job) divide(m *gpt.Model, mesh *dist.Mesh) (lossOf, error) {
 	cfg := j.cfg
-	if cfg.Group = mesh.Group("kv", "rep"); mesh.Size("rep") > 1 {
+	if cfg.Group = mesh.Group("kv", "rep"); j.ones || mesh.Size("rep") > 1 {
 		cfg.KV, cfg.Replicas = mesh.Group("kv"), mesh.Group("rep")
 	}
 	ce, err := parallel.Divide(m, cfg, nil)

@@ -35,7 +35,7 @@ func (f *CrossEntropy) Loss(logits, labels nn.T) nn.T {
 			logits.Shape(), labels.Shape(), f.first, f.end, f.words)
 	}
 	if f.Ignore != nil && f.Count == 0 {
-		fail("CrossEntropy", "labels that do not count need Count: the number of those that do, over all ranks with other rows")
+		fail("CrossEntropy", "labels that do not count need Count: the number of those that do, over all ranks with other rows, or 1")
 	}
 	if logits.DType().IsHalf() {
 		logits = logits.Cast(tensor.Float32)

@@ -29,6 +29,17 @@ type forgetful struct{ autograd.Copy }
 
 func (*forgetful) Backward(_ *tensor.Ctx, g tensor.Tensor, grads []tensor.Tensor) { grads[0] = g }
 
+// early adds the bias of a row before the sum over ranks.
+type early struct{ Up, Down *nn.Linear }
+
+func (e *early) Forward(x nn.T) nn.T {
+	t := x.Tape()
+	y := tensor.Linear(e.Up.Forward(x).GELU(), t.Use(e.Down.W), t.Use(e.Down.B))
+	return t.Apply(e.Down.Post, y)
+}
+
+func (e *early) ForwardAdd(x, r nn.T) nn.T { return e.Forward(x).Add(r) }
+
 // silent is a training of a model that dp=2,kv=2 divides.
 type silent struct {
 	attach func(r *dist.Rank, mesh *dist.Mesh) (disttest.Attached, error)
@@ -118,9 +129,6 @@ func TestPublishedSilentBugs(t *testing.T) {
 		j.change = change
 		return silent{attach: j.attach}
 	}
-	thinly := func(cfg tp.Config, change func(m *thin)) silent {
-		return silent{attach: thinJob{cfg: cfg, change: change}.attach}
-	}
 	for name, c := range map[string]struct {
 		silent
 		refused string   // part of the error
@@ -155,6 +163,10 @@ func TestPublishedSilentBugs(t *testing.T) {
 			silent: thinly(sequence, func(m *thin) { m.Drop1.At = nil }), refused: "tensor.Region"},
 		"Megatron-LM 1256: dropout has the place of the first rank on all": {
 			silent: thinly(sequence, func(m *thin) { m.Drop1.At = region }), differs: []string{"norm2.weight", "up.weight", "down.weight"}},
+		"torchtitan 4245: a bias is added before the sum": {silent: changed(right, func(m *gpt.Model, _ *dist.Mesh) {
+			mlp := m.Blocks[0].MLP.(*nn.MLP)
+			m.Blocks[0].MLP = &early{mlp.Up, mlp.Down}
+		}), refused: "parameter blocks.0.mlp.down.bias[12] is the same on all ranks and counts its gradient once"},
 		"dropout of column halves has the same mask on both ranks": {
 			silent: thinly(tp.Config{}, func(m *thin) { m.Hide.At = nil }), refused: "tensor.Region"},
 	} {

@@ -29,10 +29,12 @@ func TestEqualsOneRank(t *testing.T) {
 		{job{model: "gpt2", again: true}, "dp=2,kv=2 cp=2"},
 		{job{model: "llama", again: true}, "cp=3"},
 		{job{model: "gqa", again: true}, "fsdp=2,kv=2,rep=2 dp=2,cp=2"},
+		{job{model: "gpt2", ones: true}, "dp=1 kv=2 cp=2 dp=2 fsdp=1 fsdp=2"},
+		{job{model: "gqa", ones: true, again: true}, "dp=1 kv=2 dp=2 fsdp=1,cp=2"},
 		{job{model: "gpt2", naive: true}, "kv=2 dp=2,kv=3"},
 		{job{model: "gqa", naive: true}, "kv=5 fsdp=2,kv=2"},
 	} {
-		t.Run(fmt.Sprintf("%s, lora %v, again %v, naive %v", c.model, c.lora, c.again, c.naive), func(t *testing.T) {
+		t.Run(fmt.Sprintf("%s, lora %v, again %v, naive %v, ones %v", c.model, c.lora, c.again, c.naive, c.ones), func(t *testing.T) {
 			t.Parallel()
 			want := job{model: c.model, lora: c.lora}.training().Run(t)
 			if require.NotEqual(t, want.Losses[0], want.Losses[9]); !c.lora {
@@ -41,7 +43,7 @@ func TestEqualsOneRank(t *testing.T) {
 			}
 			for i, mesh := range strings.Fields(c.meshes) {
 				c.mesh, c.cfg = mesh, tp.Config{}
-				if !c.naive && strings.Contains(mesh, "kv") {
+				if !c.naive && (c.ones || strings.Contains(mesh, "kv")) {
 					c.cfg = forms[i%len(forms)]
 				}
 				disttest.RequireEqual(t, want, c.training().Run(t), 1e-10)

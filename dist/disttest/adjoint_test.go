@@ -34,6 +34,10 @@ func (f *faulty) Types(in []tensor.Types, rows tensor.Axes) ([]tensor.Types, err
 	return in[:1], nil
 }
 
+func first(_ *tensor.Ctx, g tensor.Tensor, grads []tensor.Tensor) {
+	grads[0] = g.Scale(0).Add(g.Slice(0, 0, 1).Slice(1, 0, 1))
+}
+
 // Adjoint finds a Backward without its all-reduce, one with a wrong factor, and types that do not describe the Function.
 func TestAdjointFindsFaults(t *testing.T) {
 	const n = 3
@@ -67,6 +71,9 @@ func TestAdjointFindsFaults(t *testing.T) {
 			return &faulty{Communicating: &autograd.Sum{Group: g}, backward: func(_ *tensor.Ctx, grad tensor.Tensor, grads []tensor.Tensor) {
 				grads[0] = grad.Scale(n)
 			}}
+		}, unlike},
+		{"sum that gives all the first gradient", tensor.Partial, func(g *dist.Group) *faulty {
+			return &faulty{Communicating: &autograd.Sum{Group: g}, backward: first}
 		}, unlike},
 		{"sum whose Backward sums, too", tensor.Partial, func(g *dist.Group) *faulty {
 			return &faulty{Communicating: &autograd.Sum{Group: g}, backward: (&autograd.Copy{Group: g}).Backward}

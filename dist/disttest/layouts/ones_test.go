@@ -1,0 +1,43 @@
+package layouts
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/models/gpt"
+	"github.com/ringo-ml/ringo/moe"
+	"github.com/ringo-ml/ringo/moe/router"
+)
+
+// small are programs of two steps.
+func small() map[string]program {
+	p := program{Dropout: 0.2, Steps: 2, Micro: 2, Rows: 3, Clip: 0.2}
+	p.Config = gpt.Config{Kind: gpt.Llama, Vocab: 11, Positions: 4, Width: 6, Layers: 1, Heads: 4, KVHeads: 2, HeadDim: 2, Hidden: 10}
+	mixture := p
+	mixture.Experts = moe.Config{Features: p.Width, Hidden: 12, Experts: 4, Shared: 12, Router: router.Config{Top: 2}, Balance: 0.1, Z: 0.1}
+	limited := mixture
+	limited.Experts.Capacity = 0.6
+	return map[string]program{"dense": p, "mixture": mixture, "capacity": limited}
+}
+
+// Each mode trains as one rank does where its axis has one rank, and where all axes but one have.
+func TestAxesOfOneRank(t *testing.T) {
+	for name, p := range small() {
+		want, err := (&job{program: p}).try()
+		require.NoError(t, err)
+		for stage := range 4 { // 0 is ddp
+			one := layout{DP: 1, FSDP: 1, EP: 1, CP: 1, TP: 1, Stage: stage}
+			all := []layout{one, one, one, one, one, one, one}
+			all[1].DP, all[2].FSDP, all[3].EP, all[4].CP, all[5].TP, all[6].TP, all[6].Sequence = 2, 2, 2, 2, 2, 2, true
+			for _, l := range all {
+				if l.refused(p) != nil || l.EP > 1 && p.Experts.Experts == 0 {
+					continue
+				}
+				got, err := (&job{program: p, layout: &l}).try()
+				require.NoError(t, err, "%s %+v", name, l)
+				require.NoError(t, got.Differs(want, tolerance), "%s %+v", name, l)
+			}
+		}
+	}
+}
