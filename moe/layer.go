@@ -28,9 +28,9 @@ type Config struct {
 
 	GELU bool // experts are two matrices with GELU between them, in place of SwiGLU
 
-	Balance  float64 // weight of the balance loss; 0: none
+	Balance  float64 // weight of the balance loss, in training; 0: none
 	Sequence int     // tokens of a sequence: the balance loss is the mean of that of each sequence (DeepSeek-V3); 0: that of the batch
-	Z        float64 // weight of the z-loss; 0: none
+	Z        float64 // weight of the z-loss, in training; 0: none
 }
 
 // Layer is a mixture of experts.

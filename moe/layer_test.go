@@ -263,3 +263,15 @@ func TestCapacityNeedsRowsSideBySide(t *testing.T) {
 		require.ErrorContains(t, err, "needs Parallelize", "evaluation has no limit, so it asks for nothing more")
 	}
 }
+
+// A model that was trained with losses of its router generates word by word: they are of training alone.
+func TestLossesOfTheRouterAreOfTraining(t *testing.T) {
+	l := moe.NewLayer(moe.Config{Features: 5, Hidden: 6, Experts: 4, Router: router.Config{Top: 2}, Balance: 0.1, Sequence: 3, Z: 0.1})
+	dev := tensor.NewCPU(1)
+	nn.Init(l, dev, tensor.Float64, 1)
+	word := tensor.New(dev, tensor.Float64, 1, 1, 5)
+	for _, quiet := range []tensor.TapeOption{tensor.Eval(), tensor.NoGrad()} {
+		require.NoError(t, tensor.Try(func() { l.Forward(tensor.NewTape(dev, quiet).Input(word)) }))
+	}
+	require.ErrorContains(t, tensor.Try(func() { l.Forward(tensor.NewTape(dev).Input(word)) }), "sequences of 3 tokens: there are 1")
+}

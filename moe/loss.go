@@ -10,9 +10,12 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// seed adds the losses of the router to Backward. They are means over the tokens of the batch, of which r is of this rank's. experts and
-// counts are what the ranks of Hidden chose.
+// seed adds the losses of the router to Backward, in training. They are means over the tokens of the batch, of which r is of this rank's.
+// experts and counts are what the ranks of Hidden chose.
 func (l *Layer) seed(y nn.T, r router.Routing, experts, counts nn.T, tokens int) nn.T {
+	if !y.Tape().Training() {
+		return y
+	}
 	if l.c.Balance != 0 {
 		scores := r.Scores
 		if l.c.Router.Scoring == router.Sigmoid {
