@@ -168,10 +168,10 @@ func matmulShape(a, b *header, ta, tb bool) gemm {
 // gradTarget returns the memory into which a rule writes the gradient of h, and the beta to use. The memory is the parameter's gradient,
 // the gradient that h has already if nothing else refers to it, or new memory. Call gradDone afterwards.
 func (t *Tape) gradTarget(h *header) (dst *header, beta float64) {
-	if h.isLeaf() && t.putOff { // see addLeafGrad
-		return t.newLike(h), 0
-	}
 	if h.isLeaf() {
+		if t.putOff { // see addLeafGrad
+			return t.newLike(h), 0
+		}
 		if dst, beta = t.leafGrad(h); dst.dtype == h.dtype {
 			return dst, beta
 		}
@@ -183,10 +183,7 @@ func (t *Tape) gradTarget(h *header) (dst *header, beta float64) {
 }
 
 func (t *Tape) gradDone(h, dst *header) {
-	if dst == h.grad {
-		return
-	}
-	if !h.isLeaf() || dst.tape == t {
+	if dst != h.grad && (dst.tape == t || !h.isLeaf()) {
 		t.addGrad(h, dst)
 	}
 }

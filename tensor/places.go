@@ -139,7 +139,7 @@ func (t *Tape) locate(op Op, out *header, in []*header) {
 func (t *Tape) each(op string, out *header, in []*header) {
 	x := in[0]
 	last := in[len(in)-1]
-	if len(in) < 3 && x.alike(out) && (last == x || last != nil && last.at == x.at && x.at.Ordered() && last.alike(out)) {
+	if len(in) < 3 && x.rank == out.rank && x.n == out.n && (last == x || last != nil && last.at == x.at && x.at.Ordered() && last.alike(x)) {
 		out.at = x.at.Changed() // rows meet themselves
 		return
 	}
