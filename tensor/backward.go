@@ -99,6 +99,9 @@ func (t *Tape) differentiate() {
 
 func (t *Tape) finishBackward() {
 	t.nn = 0
+	if !t.more {
+		t.mustCoverPortions()
+	}
 	for _, s := range t.used {
 		if s.pending != 0 { // uses that the loss does not depend on, inside a Checkpoint
 			s.pending = 0
@@ -188,6 +191,9 @@ func (t *Tape) run(from int) {
 }
 
 func (t *Tape) vjp(n *Node, m uint8) {
+	if t.sliced {
+		t.notePortions(n)
+	}
 	rule := ops[n.op].VJP
 	if rule == nil {
 		fail(n.op.String(), these(n.out), "has no gradient rule")

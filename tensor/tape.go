@@ -58,6 +58,9 @@ type Tape struct {
 	known             []batch         // that places refer to
 	ownWhy            string          // how the first tensor of this rank's own came about
 	fed               inputs          // of rows, since the last Backward
+	portions          []portion       // of rows, that reach the losses of a step
+	sliced            bool            // rows were
+	times             []int           // how often indices pick each row
 	told              told
 	shown             [2 * maxInputs]Types // for a Function's Types
 	poller            Poller
@@ -273,7 +276,7 @@ func (t *Tape) Reset() {
 	t.keeper, t.replayed = nil, nil
 	t.forgetOwners()
 	t.used, t.fetched, t.lazy = t.used[:0], nil, lazyProduct{}
-	t.rows, t.drew, t.known, t.ownWhy = batch{}, false, t.known[:0], ""
+	t.rows, t.drew, t.sliced, t.known, t.ownWhy = batch{}, false, false, t.known[:0], ""
 	t.fed.reset()
 	t.told.reset()
 	t.serial++
