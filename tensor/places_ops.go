@@ -129,7 +129,7 @@ func (t *Tape) picked(op string, out, x, idx *header, d int) {
 // mustPickAll makes out this rank's own if idx, which belongs to no row, picks some of x's rows along dimension d, and not all alike.
 func (t *Tape) mustPickAll(op string, out, x, idx *header, d int) {
 	rows, seq := x.at.Rows().Dims()>>d&1 != 0, x.at.Seq().Dims()>>d&1 != 0
-	if idx.at.Of == 0 && (rows || seq) && idx.st.dev.Host() && !t.picksAll(idx, x.dims[d]) {
+	if idx.at.Of == 0 && idx.ty.Differ() == 0 && (rows || seq) && idx.st.dev.Host() && !t.picksAll(idx, x.dims[d]) {
 		t.own(op, out, t.batchAt(x.at), rows, seq, "of some of this rank's rows, by indices that belong to none")
 	}
 }
