@@ -114,9 +114,7 @@ func (t *Tape) rec(op Op, out *header, in ...*header) *Node {
 	}
 	n := t.newNode()
 	n.op, n.need, n.leaf, n.out = op, need, leaf, out
-	if old != 0 {
-		n.addSpent(old)
-	}
+	n.addSpent(old)
 	n.in = t.operands(len(in))
 	for i := range n.in { // a call of copy would be slower for so few
 		n.in[i] = in[i]

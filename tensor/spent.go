@@ -23,7 +23,7 @@ func (h *header) derive(x *header) {
 // not saved what it needs for that.
 func (n *Node) addSpent(inputs uint8) {
 	if n.op == OpApply {
-		n.spent = true
+		n.spent = inputs != 0
 	} else {
 		n.need |= inputs
 	}
