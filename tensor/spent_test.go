@@ -118,3 +118,17 @@ func TestWaysOutOfSpentTensor(t *testing.T) {
 	tape.Backward(tape.Use(p).Exp().Mul(tape.Use(w)).Sum())
 	assert.Equal(t, want, ps.grads())
 }
+
+// What is kept of a Backward that puts weight gradients off is spent, too. A mask, which has no gradient, is not.
+func TestSpentByDeferredBackward(t *testing.T) {
+	ps := &params{dev: hostDevice, dtype: Float64}
+	p, w := ps.add("p", Constant(0), 2), ps.add("w", Constant(3), 2)
+	tape := NewTape(hostDevice)
+	h := tape.Keep(tape.Use(p).Exp())
+	mask := tape.Keep(h.Gt(tape.Use(w)))
+	tape.Backward(h.Sum(), DeferWeights())
+	tape.RunDeferred(More())
+	assert.NoError(t, Try(func() { tape.Backward(tape.Apply(identity{}, tape.Use(w), mask).Sum(), More()) }))
+	assert.Equal(t, []float64{1, 1}, Floats(w.Grad))
+	assert.ErrorContains(t, Try(func() { tape.Backward(h.Mul(tape.Use(w)).Sum()) }), whatToDo)
+}
