@@ -29,6 +29,9 @@ func Scale(s float64) BackwardOption { return BackwardOption{scaled: true, scale
 func (t *Tape) Backward(loss Tensor, opts ...BackwardOption) {
 	h := t.arg(loss)
 	t.checkBackward("Backward", t.putOff)
+	if h.uses == spent {
+		failSpent(h)
+	}
 	if h.n != 1 || !h.needs || h.isLeaf() {
 		fail("Backward", these(h), "needs one element, computed from parameters since the last Backward")
 	}
@@ -162,6 +165,9 @@ func (t *Tape) run(from int) {
 			t.finish(n)
 			continue
 		}
+		if n.spent {
+			n.failCall()
+		}
 		t.beforeUse(n)
 		if n.op == OpApply || n.op == OpCheckpoint { // their rules differentiate the parameters themselves
 			t.vjp(n, n.need)
@@ -277,7 +283,7 @@ func (t *Tape) finish(n *Node) {
 		t.settleLoss(n)
 	}
 	t.dropGrad(n.out)
-	n.out.needs = false // the graph before it is no longer needed
+	n.out.spend()
 	if !n.out.kept {
 		t.release(n.out)
 	}
@@ -336,6 +342,9 @@ func (t *Tape) AddGrad(n *Node, i int, g Tensor) {
 func (t *Tape) addGrad(h, g *header) {
 	if h.n != g.n || h.dtype != g.dtype {
 		fail("Backward", these(h, g), "a gradient rule returned a wrong shape or type")
+	}
+	if h.uses == spent {
+		failSpent(h)
 	}
 	if g.ld != 0 {
 		c := t.contiguousCopy(g)

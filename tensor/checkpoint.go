@@ -123,6 +123,7 @@ func checkpointVJP(t *Tape, n *Node, need uint8) {
 		if h != nil && !h.isLeaf() {
 			x = t.alias(h)
 			x.needs = h.needs
+			x.derive(h)
 		}
 		c.in = append(c.in, x.maybe())
 	}

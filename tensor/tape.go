@@ -264,7 +264,7 @@ func (t *Tape) Reset() {
 	t.waitUnreferenced()
 	lost := t.putOff && t.open == 0
 	for _, s := range t.used {
-		s.h.gen++
+		s.invalidate()
 		s.more = nil
 		if (t.inBackward || t.putOff) && s.p.state == gradPartial {
 			s.p.state = gradEmpty
@@ -395,7 +395,9 @@ func (t *Tape) New(dtype DType, dims ...int) Tensor { return t.newTensor(dtype, 
 // NewLike returns a tensor of the tape with x's type and shape and undefined content.
 func (t *Tape) NewLike(x Tensor) Tensor { return t.newLike(x.hdr()).tensor() }
 
-// Keep makes x survive Backward; it lives until Reset.
+// Keep makes x survive Backward; it lives until Reset. Its values stay, but not the graph that made it: a later Backward whose gradient
+// reaches x, or what was computed from x, is a Failure. For two losses of x, call Backward once, with their sum, or run the forward pass
+// again. Where no gradient is wanted, Detach x.
 func (t *Tape) Keep(x Tensor) Tensor {
 	x.hdr().kept = true
 	return x
