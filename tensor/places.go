@@ -171,7 +171,7 @@ func (t *Tape) each(op string, out *header, in []*header) {
 		}
 	}
 	if acc.Place.Cut() != 0 && op != ops[OpRotary].Name { // which turns each head alike
-		t.mustMeetParts(op, out, in, acc.Place.Cut())
+		t.mustFitParts(op, out, in, acc.Place.Cut())
 	}
 	if out.at = acc.Place; out.at.Of == 0 {
 		id := 0
@@ -189,9 +189,9 @@ func (t *Tape) each(op string, out *header, in []*header) {
 	}
 }
 
-// mustMeetParts panics with a *Failure if parts of the features meet other parts of them, or a constant with an element for each of this
+// mustFitParts panics with a *Failure if parts of the features meet other parts of them, or a constant with an element for each of this
 // rank's. cut has the dimensions of out that ranks have parts of.
-func (t *Tape) mustMeetParts(op string, out *header, in []*header, cut uint8) {
+func (t *Tape) mustFitParts(op string, out *header, in []*header, cut uint8) {
 	var first *header // with parts
 	for i, h := range in {
 		if h == nil || !t.recording() {
