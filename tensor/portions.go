@@ -21,7 +21,7 @@ func (t *Tape) notePortions(n *Node) {
 				s, out = h.at.Seq(), n.out.at.Seq()
 			}
 			axes := h.variesOver(b, seq) & n.out.ty.On(Partial)
-			if s.Mode() == layout.Portion && out.Dims() == 0 && axes != 0 {
+			if s.Mode() == layout.Portion && out.Dims() == 0 && axes != 0 && !b.Mixed { // of several batches, it may be all of one
 				t.portions = append(t.portions, portion{*b, seq, s.Outer(), s.Outer() + h.steps(s)})
 			}
 		}
