@@ -42,7 +42,9 @@ func TestPortionsOfRowsInLosses(t *testing.T) {
 
 	tape, p := NewTape(hostDevice), summedParam(6)
 	defer tape.Close()
-	input := func(total int) Tensor { return tape.Input(upward(4, 6).WithRows(Rows{Stride: 1, Total: total, Over: 1})) }
+	input := func(total int) Tensor {
+		return tape.Input(upward(4, 6).WithRows(Rows{Stride: 1, Total: total, Over: 1}))
+	}
 	both := Concat(0, input(8), input(9), input(10)).Mul(tape.Use(summedParam(6)))
 	assert.NoError(t, Try(func() { tape.Backward(part(both, 0, 4).Add(part(both, 8, 12))) }), "labels for some batches")
 	tape.Reset()
