@@ -26,9 +26,8 @@ var builtinRows = [MaxOps]RowsRule{
 	OpConcat: rowsByCaller, OpPad: rowsByCaller, OpSum: rowsByCaller, OpMax: rowsByCaller, OpMin: rowsByCaller, OpMatMul: rowsByCaller,
 	OpGather: rowsByCaller, OpScatterAdd: rowsByCaller, OpCumSum: rowsByCaller, OpEmbedding: rowsByCaller, OpCrossEntropy: rowsByCaller,
 	OpMSE: rowsByCaller, OpBCE: rowsByCaller, OpChannelSums: rowsByCaller, OpCrossAttentionLSE: rowsByCaller,
-	OpCrossEntropyRows: rowsByCaller,
-	OpSoftmax:          RowsLast, OpSoftmaxCausal: RowsLast, OpLogSoftmax: RowsLast, OpLogSumExp: RowsLast, OpLayerNorm: RowsLast,
-	OpRMSNorm: RowsLast, OpAttention: RowsFirst, OpCrossAttention: RowsFirst, OpConv2d: RowsFirst, OpMaxPool2d: RowsFirst,
+	OpCrossEntropyRows: rowsByCaller, OpSoftmax: RowsLast, OpSoftmaxCausal: RowsLast, OpLogSoftmax: RowsLast, OpLogSumExp: RowsLast,
+	OpLayerNorm: RowsLast, OpRMSNorm: RowsLast, OpAttention: RowsFirst, OpCrossAttention: RowsFirst, OpConv2d: RowsFirst, OpMaxPool2d: RowsFirst,
 	OpAvgPool2d: RowsFirst, OpBatchNorm: RowsFirst, OpLinear: rowsLinear, OpLinearAct: rowsLinear, OpLinearAdd: rowsLinear,
 	OpGroupedLinear: rowsAs0,
 }

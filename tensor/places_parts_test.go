@@ -189,3 +189,31 @@ func TestPlacesOfBatches(t *testing.T) {
 	assert.Equal(t, "this rank's own", placeOf(first(groups.Max(0))))
 	assert.ErrorContains(t, Try(func() { groups.Mul(other.Input(upward(2, 2, 1))) }), "has an element for each of this rank's 2 rows")
 }
+
+// folded sums all elements; whole says that the result is no part of the features.
+type folded struct{ dims []int }
+
+func (*folded) Name() string { return "folded" }
+func (f *folded) Forward(_ *Ctx, in []Tensor) Tensor {
+	return in[0].Sum().Reshape(f.dims...)
+}
+func (*folded) Backward(*Ctx, Tensor, []Tensor) {}
+
+type whole struct{ folded }
+
+func (*whole) Types(in []Types, _ Axes) ([]Types, error) {
+	return []Types{in[0].With(in[0].On(Cut), Partial)}, nil
+}
+
+// What a Function returns has no dimension of rows or parts that it lacks.
+func TestPlacesOfFunctions(t *testing.T) {
+	tape := NewTape(hostDevice)
+	t.Cleanup(tape.Close)
+	x := tape.Input(upward(4, 3).WithRows(half).WithTypes(Types{}.With(1, Varying).With(2, Cut)))
+	x.hdr().at = x.hdr().at.WithCut(2)
+	for _, f := range []Function{&folded{}, &whole{}} {
+		assert.NoError(t, Try(func() { tape.Apply(f, x).Reshape(1).Reshape(1, 1) }))
+	}
+	y := tape.Apply(&whole{folded{[]int{1, 1}}}, x)
+	assert.Zero(t, y.hdr().at.Cut())
+}
