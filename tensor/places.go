@@ -27,7 +27,8 @@ var builtinRows = [MaxOps]RowsRule{
 	OpGather: rowsByCaller, OpScatterAdd: rowsByCaller, OpCumSum: rowsByCaller, OpEmbedding: rowsByCaller, OpCrossEntropy: rowsByCaller,
 	OpMSE: rowsByCaller, OpBCE: rowsByCaller, OpChannelSums: rowsByCaller, OpCrossAttentionLSE: rowsByCaller,
 	OpCrossEntropyRows: rowsByCaller, OpSoftmax: RowsLast, OpSoftmaxCausal: RowsLast, OpLogSoftmax: RowsLast, OpLogSumExp: RowsLast,
-	OpLayerNorm: RowsLast, OpRMSNorm: RowsLast, OpAttention: RowsFirst, OpCrossAttention: RowsFirst, OpConv2d: RowsFirst, OpMaxPool2d: RowsFirst,
+	OpLayerNorm: RowsLast,
+	OpRMSNorm:   RowsLast, OpAttention: RowsFirst, OpCrossAttention: RowsFirst, OpConv2d: RowsFirst, OpMaxPool2d: RowsFirst,
 	OpAvgPool2d: RowsFirst, OpBatchNorm: RowsFirst, OpLinear: rowsLinear, OpLinearAct: rowsLinear, OpLinearAdd: rowsLinear,
 	OpGroupedLinear: rowsAs0,
 }
