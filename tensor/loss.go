@@ -219,7 +219,7 @@ func pointLoss(op Op, x, y Tensor) Tensor {
 	mustBeAlike(op.String(), a, "the input", b, "the target", a, b)
 	each := t.newTensor(statType(a.dtype), a.dims[:a.rank]...)
 	t.unary(op, each, a, b)
-	count := float64(t.globalCount(op.String(), a, a))
+	count := float64(t.globalCount(op.String(), b, a))
 	out := t.meanLoss(each, count)
 	n := t.rec(op, out, a, b)
 	t.compared(op.String(), out, a, b, false)

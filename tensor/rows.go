@@ -195,8 +195,11 @@ func (t *Tape) partOf(p place) batch {
 }
 
 // globalCount returns the number of h's elements in the global batch. Losses divide by it, so that the sum over ranks is the mean over the
-// global batch. x has its rows. It fails if h cannot be of the batch.
+// global batch. x has its rows, or else h. It fails if h cannot be of the batch.
 func (t *Tape) globalCount(op string, h, x *header) int {
+	if x.at.Of == 0 && h.at.Of != 0 {
+		x = h
+	}
 	n := t.countOf(op, h, x)
 	if h.n > 0 {
 		t.fed.dividedBy(n)
@@ -216,6 +219,10 @@ func (t *Tape) countOf(op string, h, x *header) int {
 		}
 	}
 	b := batchOf(t.rows, h)
+	if over := t.rows.Over; over != 0 && over&^(x.ty.On(Replicated)|x.ty.On(Invariant)) == 0 && t.recording() {
+		fail(op, these(x), "is the same on all ranks, and made of no rows of the batch. Does the input lack its Rows? It needs them, "+
+			"x = x.WithRows(batch.X.Rows()) before Tape.Input. The mean of what belongs to no rows is x.Mean(), which counts once")
+	}
 	if !fits(b, h) {
 		fail(op, these(h),
 			"leading dimensions are not those of the step's input (%v): a mean over something else is a Sum, scaled by a count of its own", b)

@@ -283,6 +283,9 @@ func (x Tensor) Slice(dim, lo, hi int) Tensor {
 	if out.n == 0 || out.rank == 2 && out.dims[0] == 1 {
 		out.ld = 0
 	}
+	if out.n == 0 {
+		out.off = in.off // a pointer behind the last element is one to other memory: Go's garbage collector refuses it
+	}
 	if out.st == nil {
 		t.alloc(out)
 		t.region(OpCopy, out, in, d, lo, true)

@@ -334,8 +334,10 @@ func (x Tensor) Range(lo, hi int) Tensor {
 	if h.tape != nil || h.ld != 0 || lo < 0 || hi < lo || hi > h.n {
 		fail("Range", these(h), "elements %d to %d", lo, hi)
 	}
-	v := &header{dtype: h.dtype, st: h.st, off: h.off + lo*h.dtype.Size()}
-	v.setDims([]int{hi - lo})
+	v := &header{dtype: h.dtype, st: h.st, off: h.off}
+	if v.setDims([]int{hi - lo}); v.n > 0 { // see Slice
+		v.off += lo * h.dtype.Size()
+	}
 	return Tensor{v, 0}
 }
 

@@ -29,3 +29,22 @@ func TestColumnViews(t *testing.T) {
 	loss := CrossEntropy(tape.Input(FromSlice([]float64{0, 0, 0, 1, 0, 0}, 2, 3)), ids.Slice(1, 1, 2), CrossEntropyOptions{})
 	assert.InDelta(t, (math.Log(3)+math.Log(math.E+2)-1)/2, loss.Item(), 1e-12)
 }
+
+// A view without elements does not point behind the memory: there is other memory, which may be free, and then Go's garbage collector ends
+// the program.
+func TestEmptyViews(t *testing.T) {
+	tape := NewTape(hostDevice)
+	data := make([]float64, 4) // fills its block of the heap
+	x := FromSlice(data, 2, 2)
+	in := tape.Input(x)
+	column := in.Slice(1, 0, 1)
+	for _, v := range []Tensor{
+		x.Range(4, 4), x.Slice(0, 2, 2), x.Range(4, 4).Range(0, 0), in.Slice(0, 2, 2), in.Slice(1, 2, 2), column.Slice(0, 2, 2),
+		in.Slice(0, 1, 2).Slice(0, 1, 1), in.Split(0, 2, 0)[1], in.Slice(0, 2, 2).Reshape(0, 4),
+	} {
+		assert.Zero(t, v.Len())
+		at := uintptr(v.Ptr()) - uintptr(x.Ptr())
+		assert.Less(t, at, uintptr(8*len(data)), v.String())
+	}
+	assert.Equal(t, []float64{0}, Floats(in.Slice(0, 2, 2).Sum()))
+}
