@@ -36,6 +36,7 @@ func (t *Tape) Backward(loss Tensor, opts ...BackwardOption) {
 	h.kept = true
 	t.begin(opts)
 	t.root = h
+	t.multiply(h, Factor{callSite(), t.scale})
 	t.addGrad(h, t.full(h, t.scale))
 	t.differentiate()
 }
@@ -158,6 +159,9 @@ func (t *Tape) run(from int) {
 			t.drain()
 			t.finish(n)
 			continue
+		}
+		if n.out.factor.Site != 0 || n.op == OpAux {
+			t.passFactor(n)
 		}
 		t.beforeUse(n)
 		if n.op == OpApply || n.op == OpCheckpoint { // their rules differentiate the parameters themselves

@@ -127,12 +127,15 @@ func checkpointVJP(t *Tape, n *Node, need uint8) {
 		c.in = append(c.in, x.maybe())
 	}
 	y := t.rerun(n, c)
-	y.grad, n.out.grad = n.out.grad, nil
+	y.grad, n.out.grad, y.factor = n.out.grad, nil, n.out.factor
 	t.run(nodes)
 	t.nn = nodes
 	for i, x := range c.in {
 		if x.IsZero() || x.h.isLeaf() {
 			continue
+		}
+		if x.h.factor.Site != 0 {
+			t.multiply(n.in[i], x.h.factor)
 		}
 		t.settleGrad(x.h)
 		if g := x.h.grad; g != nil {

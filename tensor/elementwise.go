@@ -311,6 +311,9 @@ func (x Tensor) Affine(a, b float64) Tensor {
 	t.affine(out, in, a, b)
 	if n := t.rec(OpAffine, out, in); n != nil {
 		n.F[0] = a
+		if in.n == 1 || in.ty.On(Partial) != 0 {
+			n.key = callSite()
+		}
 	}
 	return out.tensor()
 }

@@ -138,6 +138,7 @@ func (t *Tape) blankHeader() *header {
 	// Setting the whole header to zero would take most of the time; alloc sets own, and setDims sets the shape.
 	h.st, h.off, h.ld, h.grad, h.more, h.base = nil, 0, 0, nil, nil, nil
 	h.needs, h.kept, h.saved, h.local, h.isGrad, h.uses, h.ty, h.at = false, false, false, false, false, 0, Types{}, place{}
+	h.factor = Factor{}
 	return h
 }
 

@@ -61,6 +61,7 @@ type header struct {
 	grad   *header  // sum of the settled contributions
 	more   *contrib // contributions whose collective still runs
 	rows   *Rows    // of a tensor outside a tape
+	factor Factor   // with which it goes into the loss
 	own    storage  // the memory that it was made with
 }
 

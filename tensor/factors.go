@@ -1,0 +1,105 @@
+package tensor
+
+import (
+	"math"
+	"reflect"
+	"runtime"
+
+	"github.com/ringo-ml/ringo/internal/kernel"
+)
+
+// Factor is what the host multiplied a sum over rows by, on its way to the loss: all of Scale, Affine, GlobalMean's division and Backward's
+// Scale together. So a mean over a rank's rows, times their part of the batch, has the factor of the mean over the batch.
+type Factor struct {
+	Site  uint64 // a digest of the lines that multiplied; 0: none
+	Value float64
+}
+
+// ManyFactors is the Site of the last one of Fed.Factors if there are more.
+const ManyFactors = math.MaxUint64
+
+// codeStart is a place in the binary, which is elsewhere in memory in each process.
+var codeStart = reflect.ValueOf(Scale).Pointer()
+
+// callSite returns a digest of where the caller was called. Ranks may leave out a loss of which they have no rows, so factors are compared
+// of one place alone. What a line calls may be a function of many losses: so it is of several lines.
+func callSite() uint64 {
+	var at [8]uintptr
+	site := uint64(0)
+	for _, pc := range at[:runtime.Callers(2, at[:])] {
+		site = kernel.Key(site, uint64(pc-codeStart))
+	}
+	return site
+}
+
+// multiply notes that h goes into the loss with a factor. Uses of h add up.
+func (t *Tape) multiply(h *header, f Factor) {
+	if h.isLeaf() {
+		t.noteFactor(f)
+		return
+	}
+	h.factor.Site += f.Site
+	h.factor.Value += f.Value
+}
+
+// passFactor gives the factor of n's output to the inputs through which a sum over rows came; where the sum was made, it is noted.
+func (t *Tape) passFactor(n *Node) {
+	f := n.out.factor
+	if n.op == OpAux && n.need&2 != 0 {
+		t.multiply(n.in[1], Factor{n.key, n.F[0] * t.scale})
+	}
+	if f.Site == 0 || n.op == OpCheckpoint {
+		return
+	}
+	if n.op == OpAffine {
+		if n.F[0] == 0 && n.in[0].ty.On(Partial)|n.out.ty.On(Partial) == 0 { // a penalty that the program itself adds on one rank
+			return
+		}
+		if n.in[0].ty.On(Partial) == n.out.ty.On(Partial) { // else it is that of Tape.once
+			f = Factor{kernel.Key(f.Site, n.key), f.Value * n.F[0]}
+		}
+		t.multiply(n.in[0], f)
+		return
+	}
+	passed, empty := false, false
+	for i, h := range n.in {
+		if h == nil {
+			continue
+		}
+		empty = empty || h.n == 0
+		if n.op != OpApply && n.need&(1<<i) != 0 && h.ty.On(Partial) != 0 {
+			if n.op == OpNeg || n.op == OpSub && i == 1 {
+				f.Value = -f.Value
+			}
+			t.multiply(h, f)
+			passed = true
+		}
+	}
+	if !passed && !empty {
+		t.noteFactor(f)
+	}
+}
+
+// noteFactor notes the factor of a sum. A rank without rows has sums of nothing, which it may divide by anything. A loss that is no number
+// shows itself.
+func (t *Tape) noteFactor(x Factor) {
+	if t.idle() || math.IsNaN(x.Value) || math.IsInf(x.Value, 0) {
+		return
+	}
+	list := &t.fed.factors
+	for i, y := range list {
+		switch {
+		case y.Site == 0:
+			list[i] = x
+			return
+		case x.Same(y):
+			return
+		}
+	}
+	list[len(list)-1] = Factor{Site: ManyFactors}
+}
+
+// Same reports whether x and y are of one place, and differ at most by rounding.
+func (x Factor) Same(y Factor) bool {
+	return x.Site == y.Site && math.Abs(x.Value-y.Value) <= 2e-7*math.Abs(y.Value)
+}
