@@ -66,6 +66,10 @@ var ownFactors = map[string]step{
 	"in a Checkpoint": func(r *rows) {
 		r.backward(r.tape.Checkpoint(func(in ...nn.T) nn.T { return in[0].Square().Sum().Scale(1 / float64(r.n)) }, r.hidden()))
 	},
+	"before a Checkpoint": func(r *rows) {
+		mean := r.losses().Sum().Scale(1 / float64(r.n))
+		r.backward(r.tape.Checkpoint(func(in ...nn.T) nn.T { return in[0].Scale(2) }, mean))
+	},
 	"around a Checkpoint": func(r *rows) {
 		r.backward(r.tape.Checkpoint(func(in ...nn.T) nn.T { return in[0].Square().Sum() }, r.hidden()).Scale(1 / float64(r.n)))
 	},
@@ -137,6 +141,13 @@ var wholeFactors = map[string]step{
 		l := nn.GlobalMean(r.losses())
 		for i := range 20 {
 			l = l.Add(r.hidden().Sum().Scale(float64(i + r.group.Rank())))
+		}
+		r.backward(l)
+	},
+	"more losses of one line on a rank": func(r *rows) {
+		h, l := r.hidden(), nn.GlobalMean(r.losses())
+		for i := range 1 + r.group.Rank() {
+			l = l.Add(h.Sum().Scale(float64(i + 1)))
 		}
 		r.backward(l)
 	},
